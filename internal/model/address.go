@@ -1,0 +1,74 @@
+package model
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// Family is an IP address family. The two families of a service never mix:
+// an IPv6 frontend forwards to IPv6 endpoints only (15.5).
+type Family uint8
+
+const (
+	IPv4 Family = 4
+	IPv6 Family = 6
+)
+
+// Families lists both families in the order in which they are printed.
+var Families = [...]Family{IPv4, IPv6}
+
+func (f Family) String() string {
+	switch f {
+	case IPv4:
+		return "IPv4"
+	case IPv6:
+		return "IPv6"
+	}
+	return fmt.Sprintf("Family(%d)", uint8(f))
+}
+
+// FamilyOf returns the family of a. An IPv4-mapped IPv6 address counts as
+// IPv4 (1.35); callers keep addresses unmapped.
+func FamilyOf(a netip.Addr) Family {
+	if a.Unmap().Is4() {
+		return IPv4
+	}
+	return IPv6
+}
+
+// Protocol is a transport protocol by its IANA protocol number.
+type Protocol uint8
+
+const (
+	TCP  Protocol = 6
+	UDP  Protocol = 17
+	SCTP Protocol = 132
+)
+
+// Protocols lists the protocols that a Service can have (4.42), in the order
+// in which they are printed.
+var Protocols = [...]Protocol{TCP, UDP, SCTP}
+
+// String returns the name that nftables and /etc/protocols use.
+func (p Protocol) String() string {
+	switch p {
+	case TCP:
+		return "tcp"
+	case UDP:
+		return "udp"
+	case SCTP:
+		return "sctp"
+	}
+	return fmt.Sprintf("%d", uint8(p))
+}
+
+// ParseProtocol reads a protocol name in either case.
+func ParseProtocol(s string) (Protocol, error) {
+	for _, p := range Protocols {
+		if strings.EqualFold(s, p.String()) {
+			return p, nil
+		}
+	}
+	return 0, fmt.Errorf("unknown protocol %q: use TCP, UDP or SCTP", s)
+}

@@ -1,0 +1,104 @@
+package model
+
+import (
+	"cmp"
+	"net/netip"
+	"time"
+)
+
+// ServiceName identifies a Service.
+type ServiceName struct {
+	Namespace, Name string
+}
+
+// String returns "namespace/name".
+func (n ServiceName) String() string { return n.Namespace + "/" + n.Name }
+
+// Compare orders by namespace, then name.
+func (n ServiceName) Compare(o ServiceName) int {
+	return cmp.Or(cmp.Compare(n.Namespace, o.Namespace), cmp.Compare(n.Name, o.Name))
+}
+
+// Policy is a traffic policy: which endpoints a frontend may use.
+type Policy uint8
+
+const (
+	// PolicyCluster uses endpoints on every node.
+	PolicyCluster Policy = iota
+	// PolicyLocal uses endpoints on this node only.
+	PolicyLocal
+)
+
+func (p Policy) String() string {
+	if p == PolicyLocal {
+		return "Local"
+	}
+	return "Cluster"
+}
+
+// Service is a proxied Service. Headless, ExternalName and foreign services
+// (1.2 to 1.8) never become one.
+type Service struct {
+	Name ServiceName
+	// Created decides conflicts: the oldest Service wins (4.39). The zero time
+	// means unknown and counts as youngest.
+	Created time.Time
+	// ClusterIPs holds at most one address of each family. Without a ClusterIP
+	// of a family nothing of that family is served (1.15).
+	ClusterIPs []netip.Addr
+	// ExternalIPs and LoadBalancerIPs are addresses of either family, in the
+	// order of the object.
+	ExternalIPs     []netip.Addr
+	LoadBalancerIPs []netip.Addr
+	// SourceRanges limits who may use the load balancer addresses; none of a
+	// family means everybody of that family (1.25).
+	SourceRanges []netip.Prefix
+	Ports        []ServicePort
+	// InternalPolicy rules the ClusterIP, ExternalPolicy everything else
+	// (4.11). ExternalPolicy is the effective one (1.27).
+	InternalPolicy Policy
+	ExternalPolicy Policy
+	// AffinityTimeout keeps a client on its endpoint for that long after its
+	// last new connection (5.3); zero means no affinity.
+	AffinityTimeout time.Duration
+	// HealthCheckNodePort is zero unless 1.29 applies.
+	HealthCheckNodePort uint16
+}
+
+// ServicePort is one entry of a Service's ports.
+type ServicePort struct {
+	Name     string // may be empty (1.10)
+	Protocol Protocol
+	Port     uint16
+	NodePort uint16 // zero: none (1.21)
+}
+
+// ClusterIP returns the Service's ClusterIP of family f.
+func (s *Service) ClusterIP(f Family) (netip.Addr, bool) {
+	for _, a := range s.ClusterIPs {
+		if FamilyOf(a) == f {
+			return a, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// PortName identifies a service port: the unit for which endpoints are chosen.
+type PortName struct {
+	Service  ServiceName
+	Port     string
+	Protocol Protocol
+}
+
+// String returns "namespace/name:port", without the colon for an unnamed port.
+func (n PortName) String() string {
+	if n.Port == "" {
+		return n.Service.String()
+	}
+	return n.Service.String() + ":" + n.Port
+}
+
+// Compare orders by service, port name, then protocol.
+func (n PortName) Compare(o PortName) int {
+	return cmp.Or(n.Service.Compare(o.Service), cmp.Compare(n.Port, o.Port), cmp.Compare(n.Protocol, o.Protocol))
+}
