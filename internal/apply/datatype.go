@@ -1,0 +1,153 @@
+package apply
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+// nft's numbers for data types (its enum datatypes). In the type of a
+// concatenation every field takes six bits.
+const (
+	typeInteger     = 4
+	typeIPv4        = 7
+	typeIPv6        = 8
+	typeInetProto   = 12
+	typeInetService = 13
+	typeBits        = 6
+
+	// typeVerdict is the kernel's NFT_DATA_VERDICT.
+	typeVerdict = 0xffffff00
+)
+
+// nftType returns nft's number for one field.
+func nftType(d render.Datatype, f model.Family) uint32 {
+	switch d {
+	case render.InetProto:
+		return typeInetProto
+	case render.Port:
+		return typeInetService
+	case render.Slot:
+		return typeInteger
+	case render.Verdicts:
+		return typeVerdict
+	}
+	if f == model.IPv6 {
+		return typeIPv6
+	}
+	return typeIPv4
+}
+
+// nftTypes returns nft's number for a key or for the data of a map.
+func nftTypes(types []render.Datatype, f model.Family) uint32 {
+	id := uint32(0)
+	for _, d := range types {
+		id = id<<typeBits | nftType(d, f)
+	}
+	return id
+}
+
+// datatypes is the inverse of nftTypes. It returns nil for types that we do
+// not use.
+func datatypes(id uint32, f model.Family) []render.Datatype {
+	if id == typeVerdict {
+		return []render.Datatype{render.Verdicts}
+	}
+	var out []render.Datatype
+	for shift := 24; shift >= 0; shift -= typeBits {
+		field := id >> shift & (1<<typeBits - 1)
+		switch {
+		case field == 0 && out == nil:
+		case field == nftType(render.Address, f):
+			out = append(out, render.Address)
+		case field == typeInetProto:
+			out = append(out, render.InetProto)
+		case field == typeInetService:
+			out = append(out, render.Port)
+		case field == typeInteger:
+			out = append(out, render.Slot)
+		default:
+			return nil
+		}
+	}
+	return out
+}
+
+// width returns the space of a field in a key, in bytes: fields of a
+// concatenation are padded to 32-bit registers.
+func width(d render.Datatype, f model.Family) int {
+	if d == render.Address && f == model.IPv6 {
+		return 16
+	}
+	return 4
+}
+
+func widths(types []render.Datatype, f model.Family) int {
+	n := 0
+	for _, d := range types {
+		n += width(d, f)
+	}
+	return n
+}
+
+// appendKey appends the key of an element as the kernel compares it.
+func appendKey(b []byte, s *render.Set, k render.Key) []byte {
+	addrs := s.Prefixes(k)
+	for _, d := range s.Key {
+		switch d {
+		case render.InetProto:
+			b = append(b, byte(k.Protocol), 0, 0, 0)
+		case render.Port:
+			b = append(binary.BigEndian.AppendUint16(b, k.Port), 0, 0)
+		case render.Slot:
+			b = binary.NativeEndian.AppendUint32(b, k.Slot) // numgen's result
+		default:
+			b = append(b, addrs[0].Addr().AsSlice()...)
+			addrs = addrs[1:]
+		}
+	}
+	return b
+}
+
+// parseKey is the inverse of appendKey, but for the prefix lengths of an
+// interval set.
+func parseKey(b []byte, types []render.Datatype, f model.Family) (render.Key, error) {
+	var k render.Key
+	if len(b) != widths(types, f) {
+		return k, fmt.Errorf("parse key: %d bytes instead of %d", len(b), widths(types, f))
+	}
+	for _, d := range types {
+		field := b[:width(d, f)]
+		b = b[len(field):]
+		switch d {
+		case render.InetProto:
+			k.Protocol = model.Protocol(field[0])
+		case render.Port:
+			k.Port = binary.BigEndian.Uint16(field)
+		case render.Slot:
+			k.Slot = binary.NativeEndian.Uint32(field)
+		default:
+			k.Source = k.Address
+			k.Address, _ = netip.AddrFromSlice(field) // 4 or 16 bytes by width
+		}
+	}
+	return k, nil
+}
+
+// appendEndpoint appends the data of an endpoint.
+func appendEndpoint(b []byte, e netip.AddrPort) []byte {
+	b = append(b, e.Addr().AsSlice()...)
+	return append(binary.BigEndian.AppendUint16(b, e.Port()), 0, 0)
+}
+
+func parseEndpoint(b []byte, f model.Family) (netip.AddrPort, error) {
+	n := width(render.Address, f)
+	if len(b) != n+4 {
+		return netip.AddrPort{}, fmt.Errorf("parse endpoint: %d bytes instead of %d", len(b), n+4)
+	}
+	a, _ := netip.AddrFromSlice(b[:n])
+	return netip.AddrPortFrom(a, binary.BigEndian.Uint16(b[n:])), nil
+}

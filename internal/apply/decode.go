@@ -1,0 +1,234 @@
+package apply
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/mdlayher/netlink"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/render"
+	"golang.org/x/sys/unix"
+)
+
+// nfgenmsg is the length of the header of every nf_tables message.
+const nfgenmsg = 4
+
+// attributesOf returns a decoder for the attributes of a message.
+func attributesOf(m netlink.Message) (*netlink.AttributeDecoder, error) {
+	if len(m.Data) < nfgenmsg {
+		return nil, fmt.Errorf("decode message: %d bytes are too short", len(m.Data))
+	}
+	return decoder(m.Data[nfgenmsg:])
+}
+
+func decoder(b []byte) (*netlink.AttributeDecoder, error) {
+	ad, err := netlink.NewAttributeDecoder(b)
+	if err != nil {
+		return nil, err
+	}
+	ad.ByteOrder = binary.BigEndian
+	return ad, nil
+}
+
+// decodeChain returns the chain in a message, and the table it is in.
+func decodeChain(m netlink.Message) (c *render.Chain, table string, err error) {
+	ad, err := attributesOf(m)
+	if err != nil {
+		return nil, "", err
+	}
+	c = &render.Chain{}
+	for ad.Next() {
+		switch ad.Type() {
+		case unix.NFTA_CHAIN_TABLE:
+			table = ad.String()
+		case unix.NFTA_CHAIN_NAME:
+			c.Name = ad.String()
+		case unix.NFTA_CHAIN_HOOK:
+			ad.Nested(func(hook *netlink.AttributeDecoder) error { return decodeHook(hook, c) })
+		case unix.NFTA_CHAIN_TYPE:
+			if ad.String() != "nat" {
+				c.Hook = foreignHook
+			}
+		case unix.NFTA_CHAIN_POLICY:
+			if ad.Uint32() != netfilterAccept {
+				c.Hook = foreignHook
+			}
+		}
+	}
+	return c, table, ad.Err()
+}
+
+// foreignHook is a hook, type or policy that our chains do not have.
+const foreignHook = render.Hook(255)
+
+func decodeHook(ad *netlink.AttributeDecoder, c *render.Chain) error {
+	hook := foreignHook
+	for ad.Next() {
+		switch ad.Type() {
+		case unix.NFTA_HOOK_HOOKNUM:
+			n := ad.Uint32()
+			for _, h := range []render.Hook{render.Prerouting, render.Output, render.Postrouting} {
+				if hookNumber(h) == n {
+					hook = h
+				}
+			}
+		case unix.NFTA_HOOK_PRIORITY:
+			c.Priority = int32(ad.Uint32())
+		}
+	}
+	if c.Hook != foreignHook {
+		c.Hook = hook
+	}
+	return ad.Err()
+}
+
+// decodeSet returns the declaration of a set. One that we would not write has
+// no key.
+func decodeSet(m netlink.Message, f model.Family) (*render.Set, error) {
+	ad, err := attributesOf(m)
+	if err != nil {
+		return nil, err
+	}
+	s := &render.Set{}
+	var flags uint32
+	for ad.Next() {
+		switch ad.Type() {
+		case unix.NFTA_SET_NAME:
+			s.Name = ad.String()
+		case unix.NFTA_SET_FLAGS:
+			flags = ad.Uint32()
+		case unix.NFTA_SET_KEY_TYPE:
+			s.Key = datatypes(ad.Uint32(), f)
+		case unix.NFTA_SET_DATA_TYPE:
+			s.Data = datatypes(ad.Uint32(), f)
+		}
+	}
+	s.Interval = flags&unix.NFT_SET_INTERVAL != 0
+	if setFlags(s) != flags {
+		s.Key = nil
+	}
+	return s, ad.Err()
+}
+
+// decodeElements appends the elements in a message to a set. Those of an
+// interval set come as starts and ends, see joinIntervals.
+func decodeElements(m netlink.Message, s *render.Set, f model.Family) ([]element, error) {
+	ad, err := attributesOf(m)
+	if err != nil {
+		return nil, err
+	}
+	var out []element
+	for ad.Next() {
+		if ad.Type() != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
+			continue
+		}
+		ad.Nested(func(list *netlink.AttributeDecoder) error {
+			for list.Next() {
+				var e element
+				list.Nested(func(ad *netlink.AttributeDecoder) error { return e.decode(ad, s, f) })
+				out = append(out, e)
+			}
+			return list.Err()
+		})
+	}
+	return out, ad.Err()
+}
+
+// element is an element as the kernel has it.
+type element struct {
+	render.Element
+	intervalEnd bool
+}
+
+func (e *element) decode(ad *netlink.AttributeDecoder, s *render.Set, f model.Family) error {
+	for ad.Next() {
+		switch ad.Type() {
+		case unix.NFTA_SET_ELEM_KEY:
+			ad.Nested(func(key *netlink.AttributeDecoder) (err error) {
+				for key.Next() {
+					e.Key, err = parseKey(key.Bytes(), s.Key, f)
+				}
+				return err
+			})
+		case unix.NFTA_SET_ELEM_DATA:
+			ad.Nested(func(data *netlink.AttributeDecoder) error { return e.decodeData(data, f) })
+		case unix.NFTA_SET_ELEM_FLAGS:
+			e.intervalEnd = ad.Uint32()&unix.NFT_SET_ELEM_INTERVAL_END != 0
+		case unix.NFTA_SET_ELEM_USERDATA:
+			if text, ok := userdata(ad.Bytes()).lookup(udataElemComment); ok && len(text) > 0 {
+				e.Comment = string(text[:len(text)-1]) // without the NUL
+			}
+		}
+	}
+	return ad.Err()
+}
+
+func (e *element) decodeData(ad *netlink.AttributeDecoder, f model.Family) (err error) {
+	for ad.Next() {
+		switch ad.Type() {
+		case unix.NFTA_DATA_VALUE:
+			if e.Value.Endpoint, err = parseEndpoint(ad.Bytes(), f); err != nil {
+				return err
+			}
+		case unix.NFTA_DATA_VERDICT:
+			ad.Nested(func(v *netlink.AttributeDecoder) error {
+				e.Value.Verdict, err = decodeVerdict(v)
+				return err
+			})
+		}
+	}
+	return ad.Err()
+}
+
+func decodeVerdict(ad *netlink.AttributeDecoder) (render.Verdict, error) {
+	var v render.Verdict
+	for ad.Next() {
+		switch ad.Type() {
+		case unix.NFTA_VERDICT_CODE:
+			v.Action = actionOf(int32(ad.Uint32()))
+		case unix.NFTA_VERDICT_CHAIN:
+			v.Chain = ad.String()
+		}
+	}
+	return v, ad.Err()
+}
+
+// actionOf returns NoAction for a verdict that we never use.
+func actionOf(code int32) render.Action {
+	for _, a := range []render.Action{render.Accept, render.Drop, render.Goto, render.Jump} {
+		if int32(verdictCode(a)) == code {
+			return a
+		}
+	}
+	return render.NoAction
+}
+
+// joinIntervals turns the starts and ends of an interval set into prefixes. A
+// range that is no prefix was not written by us and gets an impossible prefix
+// length, so that a diff removes it. nft puts an end without a start in front
+// of the first interval; it means nothing.
+func joinIntervals(in []element) []render.Element {
+	slices.SortFunc(in, func(a, b element) int {
+		if c := a.Key.Compare(b.Key); c != 0 || a.intervalEnd == b.intervalEnd {
+			return c
+		}
+		if a.intervalEnd {
+			return -1
+		}
+		return 1
+	})
+	var out []render.Element
+	for i, e := range in {
+		if e.intervalEnd {
+			continue
+		}
+		if i+1 < len(in) && in[i+1].intervalEnd {
+			e.Key.Bits = prefixLength(e.Key.Address, in[i+1].Key.Address)
+		} else {
+			e.Key.Bits = openPrefixLength(e.Key.Address)
+		}
+		out = append(out, e.Element)
+	}
+	return out
+}

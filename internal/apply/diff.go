@@ -1,0 +1,175 @@
+package apply
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+// Diff returns the plan that turns current into desired.
+//
+//	current   desired            plan
+//	-         table              add the table with all it holds
+//	table     -                  delete the table
+//	set       declared unlike    delete the table, add it anew
+//	chain     hooked unlike      delete the table, add it anew
+//	-         set, chain         add it
+//	set,chain -                  delete it, its elements or rules first
+//	chain     other rules        replace all rules of the chain
+//	element   other value        replace the element
+//	element   -                  delete it
+//	-         element            add it
+//
+// Steps come in the order that the kernel needs: what is referred to is added
+// before what refers to it, and deleted after.
+func Diff(current, desired *render.Ruleset) *Plan {
+	p := &Plan{}
+	for _, f := range model.Families {
+		cur, want := current.Table(f), desired.Table(f)
+		switch {
+		case cur == nil && want == nil:
+			continue
+		case want == nil:
+			p.Changes = append(p.Changes, Change{Verb: Delete, Family: f})
+			continue
+		case cur != nil && !reconcilable(cur, want):
+			p.Changes = append(p.Changes, Change{Verb: Delete, Family: f})
+			cur = nil
+		}
+		if cur == nil {
+			p.Changes = append(p.Changes, Change{Verb: Add, Family: f})
+			cur = &render.Table{Family: f}
+		}
+		changes := diffTable(cur, want)
+		nameServices(changes, want.Set("services"), cur.Set("services"))
+		p.Changes = append(p.Changes, changes...)
+	}
+	return p
+}
+
+// reconcilable tells whether cur can be changed into want piece by piece. The
+// declaration of a set and the hook of a chain cannot be changed in place.
+func reconcilable(cur, want *render.Table) bool {
+	for _, s := range want.Sets {
+		if o := cur.Set(s.Name); o != nil && !o.Same(s) {
+			return false
+		}
+	}
+	for _, c := range want.Chains {
+		if o := cur.Chain(c.Name); o != nil && !o.Same(c) {
+			return false
+		}
+	}
+	return true
+}
+
+func diffTable(cur, want *render.Table) []Change {
+	d := tableDiff{family: want.Family}
+	for _, s := range want.Sets {
+		d.set(cur.Set(s.Name), s)
+	}
+	for _, s := range cur.Sets {
+		if want.Set(s.Name) == nil {
+			d.removeSet(s)
+		}
+	}
+	for _, c := range want.Chains {
+		d.chain(cur.Chain(c.Name), c)
+	}
+	for _, c := range cur.Chains {
+		if want.Chain(c.Name) == nil {
+			d.removeChain(c)
+		}
+	}
+	return slices.Concat(d.declare, d.elements, d.rules, d.remove)
+}
+
+// tableDiff collects the changes of one table by their place in the
+// transaction.
+type tableDiff struct {
+	family   model.Family
+	declare  []Change // new sets and chains
+	elements []Change // refer to chains
+	rules    []Change // refer to sets and chains
+	remove   []Change // what nothing refers to any more
+}
+
+func (d *tableDiff) set(cur, want *render.Set) {
+	if cur == nil {
+		d.declare = append(d.declare, Change{Verb: Add, Family: d.family, Set: want})
+		cur = &render.Set{}
+	}
+	d.diffElements(want, cur.Elements, want.Elements)
+}
+
+// diffElements merges two lists of elements that are sorted by key.
+func (d *tableDiff) diffElements(set *render.Set, cur, want []render.Element) {
+	for len(cur) > 0 || len(want) > 0 {
+		order := 0
+		switch {
+		case len(cur) == 0:
+			order = 1
+		case len(want) == 0:
+			order = -1
+		default:
+			order = cur[0].Key.Compare(want[0].Key)
+		}
+		c := Change{Family: d.family, Set: set}
+		if order <= 0 {
+			c.Verb, c.Old, cur = Delete, &cur[0], cur[1:]
+		}
+		if order >= 0 {
+			c.Verb, c.New, want = Add, &want[0], want[1:]
+		}
+		if order == 0 {
+			c.Verb = Replace
+			if *c.Old == *c.New {
+				continue
+			}
+		}
+		d.elements = append(d.elements, c)
+	}
+}
+
+func (d *tableDiff) removeSet(s *render.Set) {
+	d.remove = append(d.remove, Change{Verb: Delete, Family: d.family, Set: s})
+}
+
+func (d *tableDiff) chain(cur, want *render.Chain) {
+	switch {
+	case cur == nil:
+		d.declare = append(d.declare, Change{Verb: Add, Family: d.family, Chain: want})
+		if len(want.Rules) > 0 {
+			d.rules = append(d.rules, Change{Verb: Replace, Family: d.family, Chain: want})
+		}
+	case !equalRules(cur.Rules, want.Rules, d.family):
+		d.rules = append(d.rules, Change{Verb: Replace, Family: d.family, Chain: want, OldRules: cur.Rules})
+	}
+}
+
+func (d *tableDiff) removeChain(c *render.Chain) {
+	d.remove = append(d.remove, Change{Verb: Delete, Family: d.family, Chain: c, OldRules: c.Rules})
+}
+
+// nameServices notes with each element the service port behind its frontend, as
+// the comments in the services maps tell; the first map that knows it counts.
+func nameServices(changes []Change, services ...*render.Set) {
+	for i := range changes {
+		c := &changes[i]
+		if c.Kind() != "element" {
+			continue
+		}
+		k := cmp.Or(c.New, c.Old).Key
+		for _, s := range services {
+			if c.Service == "" && s != nil {
+				c.Service = s.Comment(k.Frontend())
+			}
+		}
+	}
+}
+
+func equalRules(a, b []render.Rule, f model.Family) bool {
+	return slices.EqualFunc(a, b, func(x, y render.Rule) bool { return x.Text(f) == y.Text(f) })
+}

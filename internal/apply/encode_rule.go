@@ -1,0 +1,225 @@
+package apply
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/google/nftables/expr"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/render"
+	"golang.org/x/sys/unix"
+)
+
+// NFT_META_L4PROTO and the other numbers below are those of
+// linux/netfilter/nf_tables.h. statusDNAT is IPS_DST_NAT of
+// linux/netfilter/nf_conntrack_common.h.
+const (
+	statusDNAT = 1 << 5
+
+	rejectICMPUnreachable = 0 // NFT_REJECT_ICMP_UNREACH
+	icmpPortUnreachable   = 3
+	icmp6PortUnreachable  = 4
+)
+
+// appendStatement appends the expressions of a statement.
+func appendStatement(a *attributes, s render.Statement, f model.Family) error {
+	exprs, err := expressions(s, f)
+	if err != nil {
+		return err
+	}
+	family := byte(unix.NFPROTO_IPV4)
+	if f == model.IPv6 {
+		family = unix.NFPROTO_IPV6
+	}
+	for _, x := range exprs {
+		data, err := expr.Marshal(family, x)
+		if err != nil {
+			return fmt.Errorf("marshal %s: %w", s.Text(f), err)
+		}
+		end := a.nest(unix.NFTA_LIST_ELEM)
+		*a = append(*a, data...)
+		end()
+	}
+	return nil
+}
+
+// expressions returns the kernel's bytecode for a statement, in the form in
+// which nft writes it. What is loaded goes to the first 32-bit register and
+// onwards.
+func expressions(s render.Statement, f model.Family) ([]expr.Any, error) {
+	switch s := s.(type) {
+	case render.ProtocolIs:
+		// [ meta load l4proto => reg 1 ]
+		// [ cmp eq reg 1 0x00000006 ]
+		return []expr.Any{
+			load(render.TransportProtocol, f, 0),
+			&expr.Cmp{Op: expr.CmpOpEq, Register: register(0), Data: []byte{byte(s.Protocol)}},
+		}, nil
+	case render.NotTranslated:
+		// [ ct load status => reg 1 ]
+		// [ bitwise reg 1 = ( reg 1 & 0x00000020 ) ^ 0x00000000 ]
+		// [ cmp eq reg 1 0x00000000 ]
+		return []expr.Any{
+			&expr.Ct{Key: expr.CtKeySTATUS, Register: register(0)},
+			bitwise(binary.NativeEndian.AppendUint32(nil, statusDNAT)),
+			&expr.Cmp{Op: expr.CmpOpEq, Register: register(0), Data: make([]byte, 4)},
+		}, nil
+	case render.SourceNotIn:
+		return sourceNotIn(s, f), nil
+	case render.InSet:
+		// [ payload load 4b @ network header + 16 => reg 1 ]
+		// [ lookup reg 1 set cluster-ips ]
+		return append(loadKey(s.Key, f), &expr.Lookup{SourceRegister: register(0), SetName: s.Set}), nil
+	case render.VerdictMap:
+		// [ lookup reg 1 set services dreg 0 ]
+		return append(loadKey(s.Key, f), &expr.Lookup{
+			SourceRegister: register(0), SetName: s.Map, DestRegister: unix.NFT_REG_VERDICT, IsDestRegSet: true,
+		}), nil
+	case render.DNAT:
+		// [ lookup reg 1 set endpoints dreg 1 ]
+		// [ nat dnat ip addr_min reg 1 proto_min reg 9 ]
+		return append(loadKey(s.Key, f),
+			&expr.Lookup{SourceRegister: register(0), SetName: s.Map, DestRegister: register(0), IsDestRegSet: true},
+			dnat(f)), nil
+	case render.Masquerade:
+		return []expr.Any{&expr.Masq{FullyRandom: true}}, nil
+	case render.Refuse:
+		return []expr.Any{reject(f)}, nil
+	case render.Verdict:
+		return []expr.Any{&expr.Verdict{Kind: verdictCode(s.Action), Chain: s.Chain}}, nil
+	}
+	return nil, fmt.Errorf("no bytecode for %q", s.Text(f))
+}
+
+// register returns the number of the i-th 32-bit register. Where a 128-bit
+// register starts there, its number is used, as the kernel does in listings.
+func register(i int) uint32 {
+	if i%4 == 0 {
+		return uint32(unix.NFT_REG_1 + i/4)
+	}
+	return uint32(unix.NFT_REG32_00 + i)
+}
+
+// registerIndex is the inverse of register.
+func registerIndex(r uint32) int {
+	if r >= unix.NFT_REG32_00 {
+		return int(r) - unix.NFT_REG32_00
+	}
+	return (int(r) - unix.NFT_REG_1) * 4
+}
+
+// loadKey loads the operands of a key side by side.
+func loadKey(key render.Concat, f model.Family) []expr.Any {
+	var out []expr.Any
+	i := 0
+	for _, o := range key {
+		out = append(out, load(o, f, i))
+		i += width(o.Datatype(), f) / 4
+	}
+	return out
+}
+
+// load loads an operand into the i-th register.
+func load(o render.Operand, f model.Family, i int) expr.Any {
+	r := register(i)
+	if n, ok := o.(render.Numgen); ok {
+		return &expr.Numgen{Register: r, Modulus: n.Modulus, Type: unix.NFT_NG_INCREMENTAL}
+	}
+	length := uint32(width(render.Address, f))
+	switch o.(render.Field) {
+	case render.SourceAddress:
+		return &expr.Payload{DestRegister: r, Base: expr.PayloadBaseNetworkHeader, Offset: sourceOffset(f), Len: length}
+	case render.DestinationAddress:
+		return &expr.Payload{DestRegister: r, Base: expr.PayloadBaseNetworkHeader, Offset: sourceOffset(f) + length, Len: length}
+	case render.TransportProtocol:
+		return &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: r}
+	case render.DestinationPort:
+		return &expr.Payload{DestRegister: r, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}
+	case render.OriginalDestination:
+		return &expr.Ct{Key: originalDestinationKey(f), Register: r, Direction: expr.CtDirOriginal}
+	default:
+		return &expr.Ct{Key: expr.CtKeyPROTODST, Register: r, Direction: expr.CtDirOriginal}
+	}
+}
+
+// sourceOffset returns where the source address stands in the IP header.
+func sourceOffset(f model.Family) uint32 {
+	if f == model.IPv6 {
+		return 8
+	}
+	return 12
+}
+
+// originalDestinationKey needs kernel 4.17; the older NFT_CT_DST has no fixed
+// length.
+func originalDestinationKey(f model.Family) expr.CtKey {
+	if f == model.IPv6 {
+		return expr.CtKeyDSTIP6
+	}
+	return expr.CtKeyDSTIP
+}
+
+// sourceNotIn compares the source address under the prefix's mask.
+//
+//	[ payload load 4b @ network header + 12 => reg 1 ]
+//	[ bitwise reg 1 = ( reg 1 & 0x000080ff ) ^ 0x00000000 ]
+//	[ cmp neq reg 1 0x0000800a ]
+//
+// Like nft we load no more than the bytes of a prefix that ends on a byte
+// boundary, and need no mask then.
+func sourceNotIn(s render.SourceNotIn, f model.Family) []expr.Any {
+	address := s.Prefix.Masked().Addr().AsSlice()
+	source := load(render.SourceAddress, f, 0).(*expr.Payload)
+	cmp := &expr.Cmp{Op: expr.CmpOpNeq, Register: register(0), Data: address}
+	if bits := s.Prefix.Bits(); bits%8 == 0 && bits > 0 {
+		source.Len = uint32(bits / 8)
+		cmp.Data = address[:bits/8]
+		return []expr.Any{source, cmp}
+	}
+	return []expr.Any{source, bitwise(maskOf(s.Prefix.Bits(), len(address))), cmp}
+}
+
+func maskOf(bits, length int) []byte {
+	m := make([]byte, length)
+	for i := range bits {
+		m[i/8] |= 1 << (7 - i%8)
+	}
+	return m
+}
+
+func bitwise(mask []byte) expr.Any {
+	return &expr.Bitwise{
+		SourceRegister: register(0), DestRegister: register(0),
+		Len: uint32(len(mask)), Mask: mask, Xor: make([]byte, len(mask)),
+	}
+}
+
+// dnat takes address and port from the data that a lookup left in the first
+// registers.
+func dnat(f model.Family) *expr.NAT {
+	family := uint32(unix.NFPROTO_IPV4)
+	if f == model.IPv6 {
+		family = unix.NFPROTO_IPV6
+	}
+	port := register(width(render.Address, f) / 4)
+	return &expr.NAT{Type: expr.NATTypeDestNAT, Family: family, RegAddrMin: register(0), RegProtoMin: port}
+}
+
+func reject(f model.Family) *expr.Reject {
+	if f == model.IPv6 {
+		return &expr.Reject{Type: rejectICMPUnreachable, Code: icmp6PortUnreachable}
+	}
+	return &expr.Reject{Type: rejectICMPUnreachable, Code: icmpPortUnreachable}
+}
+
+func verdictCode(a render.Action) expr.VerdictKind {
+	switch a {
+	case render.Accept:
+		return expr.VerdictAccept
+	case render.Goto:
+		return expr.VerdictGoto
+	case render.Jump:
+		return expr.VerdictJump
+	}
+	return expr.VerdictDrop
+}

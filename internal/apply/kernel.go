@@ -1,0 +1,240 @@
+package apply
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/render"
+	"golang.org/x/sys/unix"
+)
+
+// Kernel is the part of nf_tables that an [Applier] needs.
+type Kernel interface {
+	// Read returns our tables and the generation of the ruleset at which they
+	// were read.
+	Read() (*render.Ruleset, uint32, error)
+	// Commit carries out a transaction, unless the generation is no longer the
+	// one given: then the error is ERESTART and nothing is changed.
+	Commit(t *Transaction, generation uint32) error
+}
+
+// Conn is a lasting netlink socket to nf_tables in the network namespace of
+// the thread that opened it. It is not safe for concurrent use.
+type Conn struct {
+	nl *netlink.Conn
+}
+
+// Open connects to nf_tables. Reading needs CAP_NET_ADMIN, like writing.
+func Open() (*Conn, error) {
+	nl, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return nil, fmt.Errorf("open netlink socket: %w", err)
+	}
+	// Let the kernel explain errors in words. It sends the refused message back
+	// as well; the option against that (CapAcknowledge) would make the netlink
+	// library lose the explanation.
+	if err := nl.SetOption(netlink.ExtendedAcknowledge, true); err != nil {
+		return nil, errors.Join(fmt.Errorf("set netlink option: %w", err), nl.Close())
+	}
+	return &Conn{nl: nl}, nil
+}
+
+// Close closes the socket. The rules stay.
+func (c *Conn) Close() error { return c.nl.Close() }
+
+// readAttempts is how often a read is tried while others change the ruleset.
+const readAttempts = 20
+
+// errChanged means that others changed the ruleset in every attempt to read.
+var errChanged = errors.New("the ruleset keeps changing")
+
+// Read implements [Kernel]. A dump is not atomic: it is taken again until the
+// generation is the same before and after.
+func (c *Conn) Read() (*render.Ruleset, uint32, error) {
+	for attempt := range readAttempts {
+		before, err := c.generation()
+		if err != nil {
+			return nil, 0, fmt.Errorf("read generation: %w", err)
+		}
+		rs, err := c.dump()
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return nil, 0, fmt.Errorf("read ruleset: %w", explain(err))
+		}
+		after, genErr := c.generation()
+		if genErr != nil {
+			return nil, 0, fmt.Errorf("read generation: %w", genErr)
+		}
+		if err == nil && before == after {
+			return rs, after, nil
+		}
+		time.Sleep(time.Duration(attempt) * time.Millisecond)
+	}
+	return nil, 0, fmt.Errorf("read ruleset %d times: %w", readAttempts, errChanged)
+}
+
+func (c *Conn) generation() (uint32, error) {
+	replies, err := c.request(unix.NFT_MSG_GETGEN, netlink.Request, attributes{unix.NFPROTO_UNSPEC, unix.NFNETLINK_V0, 0, 0})
+	if err != nil {
+		return 0, err
+	}
+	for _, m := range replies {
+		ad, err := attributesOf(m)
+		if err != nil {
+			return 0, err
+		}
+		for ad.Next() {
+			if ad.Type() == unix.NFTA_GEN_ID {
+				return ad.Uint32(), nil
+			}
+		}
+	}
+	return 0, errors.New("no generation in the reply")
+}
+
+func (c *Conn) request(typ uint16, flags netlink.HeaderFlags, data []byte) ([]netlink.Message, error) {
+	return c.nl.Execute(netlink.Message{
+		Header: netlink.Header{Type: messageType(typ), Flags: flags},
+		Data:   data,
+	})
+}
+
+func messageType(typ uint16) netlink.HeaderType {
+	return netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | typ)
+}
+
+func (c *Conn) dump() (*render.Ruleset, error) {
+	rs := &render.Ruleset{}
+	for _, f := range model.Families {
+		t, err := c.dumpTable(f)
+		if err != nil {
+			return nil, err
+		}
+		if t != nil {
+			rs.Tables = append(rs.Tables, t)
+		}
+	}
+	return rs, nil
+}
+
+// dumpTable returns our table of a family, or nil.
+func (c *Conn) dumpTable(f model.Family) (*render.Table, error) {
+	a := begin(f)
+	a.string(unix.NFTA_TABLE_NAME, render.TableName)
+	_, err := c.request(unix.NFT_MSG_GETTABLE, netlink.Request, a)
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get table: %w", err)
+	}
+	t := &render.Table{Family: f}
+	if err := errors.Join(c.dumpSets(t), c.dumpChains(t)); err != nil {
+		return nil, err
+	}
+	return t, c.dumpRules(t)
+}
+
+func (c *Conn) dumpSets(t *render.Table) error {
+	a := begin(t.Family)
+	a.string(unix.NFTA_SET_TABLE, render.TableName)
+	replies, err := c.request(unix.NFT_MSG_GETSET, netlink.Request|netlink.Dump, a)
+	if err != nil {
+		return fmt.Errorf("dump sets: %w", err)
+	}
+	for _, m := range replies {
+		s, err := decodeSet(m, t.Family)
+		if err != nil {
+			return fmt.Errorf("decode set: %w", err)
+		}
+		t.Sets = append(t.Sets, s)
+		if s.Key == nil {
+			continue // not ours, and so not understood
+		}
+		if err := c.dumpElements(s, t.Family); err != nil {
+			return fmt.Errorf("dump elements of %s: %w", s.Name, err)
+		}
+	}
+	return nil
+}
+
+func (c *Conn) dumpElements(s *render.Set, f model.Family) error {
+	a := begin(f)
+	a.string(unix.NFTA_SET_ELEM_LIST_TABLE, render.TableName)
+	a.string(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
+	replies, err := c.request(unix.NFT_MSG_GETSETELEM, netlink.Request|netlink.Dump, a)
+	if err != nil {
+		return err
+	}
+	var all []element
+	for _, m := range replies {
+		elements, err := decodeElements(m, s, f)
+		if err != nil {
+			return err
+		}
+		all = append(all, elements...)
+	}
+	if s.Interval {
+		s.Elements = joinIntervals(all)
+		return nil
+	}
+	s.Elements = make([]render.Element, len(all))
+	for i := range all {
+		s.Elements[i] = all[i].Element
+	}
+	s.Sort()
+	return nil
+}
+
+func (c *Conn) dumpChains(t *render.Table) error {
+	a := begin(t.Family)
+	a.string(unix.NFTA_CHAIN_TABLE, render.TableName)
+	replies, err := c.request(unix.NFT_MSG_GETCHAIN, netlink.Request|netlink.Dump, a)
+	if err != nil {
+		return fmt.Errorf("dump chains: %w", err)
+	}
+	for _, m := range replies {
+		chain, table, err := decodeChain(m)
+		if err != nil {
+			return fmt.Errorf("decode chain: %w", err)
+		}
+		if table == render.TableName { // not every kernel filters
+			t.Chains = append(t.Chains, chain)
+		}
+	}
+	return nil
+}
+
+func (c *Conn) dumpRules(t *render.Table) error {
+	a := begin(t.Family)
+	a.string(unix.NFTA_RULE_TABLE, render.TableName)
+	replies, err := c.request(unix.NFT_MSG_GETRULE, netlink.Request|netlink.Dump, a)
+	if err != nil {
+		return fmt.Errorf("dump rules: %w", err)
+	}
+	for _, m := range replies {
+		rule, table, name, err := decodeRule(m, t.Family)
+		if err != nil {
+			return fmt.Errorf("decode rule: %w", err)
+		}
+		chain := t.Chain(name)
+		if table != render.TableName || chain == nil {
+			continue
+		}
+		chain.Rules = append(chain.Rules, rule)
+	}
+	return nil
+}
+
+// explain adds to an error what a person can do about it.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("%w: nf_tables needs the capability CAP_NET_ADMIN: run as root", err)
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return fmt.Errorf("%w: this kernel lacks nf_tables or a part of it: load the modules nf_tables, nft_chain_nat and nft_numgen", err)
+	}
+	return err
+}

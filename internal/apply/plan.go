@@ -1,0 +1,122 @@
+package apply
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+// Plan is the difference between two rulesets, in the order in which a
+// transaction carries it out. An empty plan means that they are equal.
+type Plan struct {
+	Changes []Change
+}
+
+// Empty tells whether there is nothing to do.
+func (p *Plan) Empty() bool { return len(p.Changes) == 0 }
+
+// Verb is what a change does.
+type Verb uint8
+
+const (
+	Add Verb = iota
+	Delete
+	// Replace gives an existing chain other rules, or an existing map element
+	// another value or comment.
+	Replace
+)
+
+func (v Verb) String() string { return [...]string{"add", "delete", "change"}[v] }
+
+// Change is one step of a plan. It speaks of an element if Old or New is set,
+// else of a chain or of a set, else of a whole table, which Delete empties and
+// removes.
+type Change struct {
+	Verb   Verb
+	Family model.Family
+
+	Chain    *render.Chain // Replace: with the new rules
+	OldRules []render.Rule // Replace: the rules before; Delete: those of the chain
+
+	Set *render.Set     // of the element, or the object itself
+	Old *render.Element // Delete and Replace
+	New *render.Element // Add and Replace
+	// Service names the service port behind the element's frontend, where the
+	// element has one.
+	Service string
+}
+
+// Kind names the kind of object that changes.
+func (c Change) Kind() string {
+	switch {
+	case c.Old != nil || c.New != nil:
+		return "element"
+	case c.Set != nil:
+		return c.Set.Keyword()
+	case c.Chain != nil:
+		return "chain"
+	}
+	return "table"
+}
+
+// Path names the table and, within it, the set or chain that changes.
+func (c Change) Path() string {
+	path := familyKeyword(c.Family) + " " + render.TableName
+	switch {
+	case c.Set != nil:
+		return path + " " + c.Set.Name
+	case c.Chain != nil:
+		return path + " " + c.Chain.Name
+	}
+	return path
+}
+
+// Text says in one line what the change does.
+func (c Change) Text() string {
+	if c.Kind() != "element" {
+		return fmt.Sprintf("%s %s %s", c.Verb, c.Kind(), c.Path())
+	}
+	e := cmp.Or(c.New, c.Old)
+	return fmt.Sprintf("%s element { %s } of %s %s", c.Verb, c.Set.ElementText(e), c.Set.Keyword(), c.Path())
+}
+
+func familyKeyword(f model.Family) string {
+	if f == model.IPv6 {
+		return "ip6"
+	}
+	return "ip"
+}
+
+// Count returns the number of changes of a verb. A chain that is added and
+// then filled counts once.
+func (p *Plan) Count(v Verb) int {
+	n := 0
+	for i := range p.Changes {
+		if c := &p.Changes[i]; c.Verb == v && !c.fillsNewChain() {
+			n++
+		}
+	}
+	return n
+}
+
+// fillsNewChain tells whether the change gives a new chain its first rules.
+func (c Change) fillsNewChain() bool {
+	return c.Kind() == "chain" && c.Verb == Replace && len(c.OldRules) == 0
+}
+
+// removes tells whether the plan deletes chains or sets.
+func (p *Plan) removes() bool {
+	return slices.ContainsFunc(p.Changes, Change.removes)
+}
+
+// withoutRemovals returns the plan without the deletion of chains and sets.
+func (p *Plan) withoutRemovals() *Plan {
+	return &Plan{Changes: slices.DeleteFunc(slices.Clone(p.Changes), Change.removes)}
+}
+
+func (c Change) removes() bool {
+	return c.Verb == Delete && c.Kind() != "element" && c.Kind() != "table"
+}

@@ -1,0 +1,13 @@
+// Package render turns a [model.Routing] into a [Ruleset]: typed nftables
+// tables, sets, maps, chains and rules that can be printed, compared and sent
+// to the kernel.
+//
+// The ruleset is flat. The chains, sets, maps and rules are the same for every
+// node; what depends on services are elements only, because elements are what
+// nf_tables changes at a cost that does not grow with what exists. The one
+// exception are the lanes: chains that pick slot k of n, one for each number of
+// endpoints in use and counter, shared by all services (see lanes.go).
+//
+// Only nat base chains are used. They see the first packet of a connection, so
+// established traffic meets none of our rules.
+package render

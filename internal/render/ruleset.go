@@ -1,0 +1,185 @@
+package render
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// TableName is the name of our table in either family. Nothing outside of
+// these two tables is ever written.
+const TableName = "nftproxy"
+
+// Ruleset is the complete content of our tables.
+type Ruleset struct {
+	Tables []*Table // at most one for each family, IPv4 first
+}
+
+// Table returns the table of family f, or nil.
+func (r *Ruleset) Table(f model.Family) *Table {
+	for _, t := range r.Tables {
+		if t.Family == f {
+			return t
+		}
+	}
+	return nil
+}
+
+// Table is one nftables table of family ip or ip6.
+type Table struct {
+	Family model.Family
+	Sets   []*Set
+	Chains []*Chain
+}
+
+// Set returns the set or map of that name, or nil.
+func (t *Table) Set(name string) *Set {
+	i := slices.IndexFunc(t.Sets, func(s *Set) bool { return s.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return t.Sets[i]
+}
+
+// Chain returns the chain of that name, or nil.
+func (t *Table) Chain(name string) *Chain {
+	i := slices.IndexFunc(t.Chains, func(c *Chain) bool { return c.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return t.Chains[i]
+}
+
+// Datatype is the type of one field of a set's key or of a map's data.
+type Datatype uint8
+
+const (
+	Address   Datatype = iota // ipv4_addr or ipv6_addr, by the table's family
+	InetProto                 // transport protocol number
+	Port                      // inet_service
+	Slot                      // result of numgen: an integer in host byte order
+	Verdicts                  // the data of a verdict map
+)
+
+// Set is a named set, or a map if it has Data.
+type Set struct {
+	Name     string
+	Key      []Datatype
+	Data     []Datatype // empty: a set
+	Interval bool       // elements are prefixes
+	Elements []Element  // sorted by key
+}
+
+// Same tells whether two sets are declared alike, whatever they contain.
+func (s *Set) Same(o *Set) bool {
+	return s.Name == o.Name && slices.Equal(s.Key, o.Key) && slices.Equal(s.Data, o.Data) && s.Interval == o.Interval
+}
+
+// Sort brings the elements into the order of their keys.
+func (s *Set) Sort() {
+	slices.SortFunc(s.Elements, func(a, b Element) int { return a.Key.Compare(b.Key) })
+}
+
+// Comment returns the comment of the element that stands for a frontend, or
+// nothing. The elements must be sorted.
+func (s *Set) Comment(f model.Frontend) string {
+	key := Key{Address: f.Address, Protocol: f.Protocol, Port: f.Port}
+	i, ok := slices.BinarySearchFunc(s.Elements, key, func(e Element, k Key) int { return e.Key.Compare(k) })
+	if !ok {
+		return ""
+	}
+	return s.Elements[i].Comment
+}
+
+// Prefixes returns the addresses of a key in the order of the set's key.
+// Outside of interval sets they are single addresses.
+func (s *Set) Prefixes(k Key) []netip.Prefix {
+	if s.Interval {
+		return []netip.Prefix{netip.PrefixFrom(k.Address, int(k.Bits))}
+	}
+	address := netip.PrefixFrom(k.Address, k.Address.BitLen())
+	if k.Source.IsValid() {
+		return []netip.Prefix{netip.PrefixFrom(k.Source, k.Source.BitLen()), address}
+	}
+	return []netip.Prefix{address}
+}
+
+// Element is a member of a set, or an entry of a map.
+type Element struct {
+	Key     Key
+	Value   Value  // of a map
+	Comment string // at most [MaxComment] bytes of printable ASCII
+}
+
+// Key is the key of an element. Only the fields that the set's key names are
+// used; the others are zero. Key is comparable.
+type Key struct {
+	Address  netip.Addr
+	Bits     uint8      // prefix length of Address in an interval set
+	Source   netip.Addr // the first of two addresses in a key
+	Protocol model.Protocol
+	Port     uint16
+	Slot     uint32
+}
+
+// Compare orders by source, address, protocol, port, slot, then prefix length.
+func (k Key) Compare(o Key) int {
+	if c := k.Source.Compare(o.Source); c != 0 {
+		return c
+	}
+	if c := k.Address.Compare(o.Address); c != 0 {
+		return c
+	}
+	return cmp.Or(cmp.Compare(k.Protocol, o.Protocol), cmp.Compare(k.Port, o.Port),
+		cmp.Compare(k.Slot, o.Slot), cmp.Compare(k.Bits, o.Bits))
+}
+
+// Frontend returns the frontend that a key of address, protocol and port names.
+func (k Key) Frontend() model.Frontend {
+	return model.Frontend{Address: k.Address, Protocol: k.Protocol, Port: k.Port}
+}
+
+// Value is what a map assigns to a key: an endpoint or a verdict, by the
+// map's Data.
+type Value struct {
+	Endpoint netip.AddrPort
+	Verdict  Verdict
+}
+
+// Hook is where a base chain is attached; zero: not a base chain.
+type Hook uint8
+
+const (
+	NoHook Hook = iota
+	Prerouting
+	Output
+	Postrouting
+)
+
+func (h Hook) String() string { return [...]string{"", "prerouting", "output", "postrouting"}[h] }
+
+// Netfilter priorities of the nat hooks; the kernel's NF_IP_PRI_NAT_DST and
+// NF_IP_PRI_NAT_SRC (4.1, 4.2).
+const (
+	PriorityDNAT = -100
+	PrioritySNAT = 100
+)
+
+// Chain is a chain of rules. A base chain has type nat and policy accept.
+type Chain struct {
+	Name     string
+	Hook     Hook
+	Priority int32 // of a base chain
+	Rules    []Rule
+}
+
+// Same tells whether two chains are declared alike, whatever they contain.
+func (c *Chain) Same(o *Chain) bool {
+	return c.Name == o.Name && c.Hook == o.Hook && c.Priority == o.Priority
+}
+
+// Rule is a list of statements that are evaluated in order until one does not
+// match.
+type Rule []Statement

@@ -1,0 +1,198 @@
+package render
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Statement is one match or action of a rule. Its text is nft's own spelling,
+// the one that `nft list` prints; two statements are equal if their texts are.
+type Statement interface {
+	Text(f model.Family) string
+}
+
+// Operand is a part of a lookup key: something that is loaded from the packet,
+// from its connection or from a counter.
+type Operand interface {
+	Text(f model.Family) string
+	Datatype() Datatype
+}
+
+// Field is an operand that the packet or its connection tracking entry holds.
+type Field uint8
+
+const (
+	SourceAddress       Field = iota
+	DestinationAddress        // after DNAT: the endpoint's
+	TransportProtocol         // past any IPv6 extension headers
+	DestinationPort           // of TCP, UDP and SCTP alike
+	OriginalDestination       // the address that the client dialled
+	OriginalPort              // the port that the client dialled
+)
+
+func (o Field) Text(f model.Family) string {
+	ip := ipKeyword(f)
+	switch o {
+	case SourceAddress:
+		return ip + " saddr"
+	case DestinationAddress:
+		return ip + " daddr"
+	case TransportProtocol:
+		return "meta l4proto"
+	case DestinationPort:
+		return "th dport"
+	case OriginalDestination:
+		return "ct original " + ip + " daddr"
+	case OriginalPort:
+		return "ct original proto-dst"
+	}
+	panic(fmt.Sprintf("field %d has no text", o))
+}
+
+func (o Field) Datatype() Datatype {
+	switch o {
+	case TransportProtocol:
+		return InetProto
+	case DestinationPort, OriginalPort:
+		return Port
+	}
+	return Address
+}
+
+// Numgen counts connections: every evaluation yields the next number below
+// Modulus. The counter belongs to the rule.
+type Numgen struct {
+	Modulus uint32
+}
+
+func (n Numgen) Text(model.Family) string { return fmt.Sprintf("numgen inc mod %d", n.Modulus) }
+func (n Numgen) Datatype() Datatype       { return Slot }
+
+// Concat is a lookup key of one or more operands.
+type Concat []Operand
+
+func (c Concat) Text(f model.Family) string {
+	texts := make([]string, len(c))
+	for i, o := range c {
+		texts[i] = o.Text(f)
+	}
+	return strings.Join(texts, " . ")
+}
+
+// ProtocolIs matches packets of one transport protocol.
+type ProtocolIs struct{ Protocol model.Protocol }
+
+func (s ProtocolIs) Text(model.Family) string { return "meta l4proto " + s.Protocol.String() }
+
+// NotTranslated matches connections whose destination nobody has rewritten.
+type NotTranslated struct{}
+
+func (NotTranslated) Text(model.Family) string { return "ct status ! dnat" }
+
+// SourceNotIn matches packets from outside of a prefix.
+type SourceNotIn struct{ Prefix netip.Prefix }
+
+func (s SourceNotIn) Text(f model.Family) string {
+	return fmt.Sprintf("%s saddr != %s", ipKeyword(f), prefixText(s.Prefix))
+}
+
+// InSet matches packets whose key is in a set.
+type InSet struct {
+	Key Concat
+	Set string
+}
+
+func (s InSet) Text(f model.Family) string { return s.Key.Text(f) + " @" + s.Set }
+
+// VerdictMap looks up the key and acts on the verdict found; without one it
+// does not match.
+type VerdictMap struct {
+	Key Concat
+	Map string
+}
+
+func (s VerdictMap) Text(f model.Family) string { return s.Key.Text(f) + " vmap @" + s.Map }
+
+// DNAT looks up the key and sends the connection to the endpoint found;
+// without one it does not match.
+type DNAT struct {
+	Key Concat
+	Map string
+}
+
+func (s DNAT) Text(f model.Family) string {
+	return fmt.Sprintf("dnat %s to %s map @%s", ipKeyword(f), s.Key.Text(f), s.Map)
+}
+
+// Masquerade rewrites the source to an address of the outgoing interface, with
+// a random port (8.1).
+type Masquerade struct{}
+
+func (Masquerade) Text(model.Family) string { return "masquerade fully-random" }
+
+// Refuse answers with ICMP or ICMPv6 port unreachable, which TCP clients see
+// as "connection refused" (4.6).
+type Refuse struct{}
+
+func (Refuse) Text(model.Family) string { return "reject" }
+
+// Action is the kind of a verdict.
+type Action uint8
+
+const (
+	NoAction Action = iota
+	Accept
+	Drop
+	Goto
+	Jump
+)
+
+func (a Action) String() string { return [...]string{"", "accept", "drop", "goto", "jump"}[a] }
+
+// Verdict ends the evaluation of a rule, or goes on in another chain.
+type Verdict struct {
+	Action Action
+	Chain  string // of Goto and Jump
+}
+
+func (v Verdict) String() string {
+	if v.Chain == "" {
+		return v.Action.String()
+	}
+	return v.Action.String() + " " + v.Chain
+}
+
+func (v Verdict) Text(model.Family) string { return v.String() }
+
+// Foreign stands for something in the kernel that we never write. It differs
+// from every statement of ours, so that a diff replaces it.
+type Foreign struct{ Description string }
+
+func (s Foreign) Text(model.Family) string { return "# not ours: " + s.Description }
+
+// Text returns the rule as nft prints it.
+func (r Rule) Text(f model.Family) string {
+	texts := make([]string, len(r))
+	for i, s := range r {
+		texts[i] = s.Text(f)
+	}
+	return strings.Join(texts, " ")
+}
+
+func ipKeyword(f model.Family) string {
+	if f == model.IPv6 {
+		return "ip6"
+	}
+	return "ip"
+}
+
+// prefixText prints a prefix as nft does: without the length for one address.
+func prefixText(p netip.Prefix) string {
+	if p.IsSingleIP() {
+		return p.Addr().String()
+	}
+	return p.String()
+}
