@@ -70,5 +70,10 @@ func hash(parts ...string) uint64 {
 		_, _ = h.Write(binary.BigEndian.AppendUint32(nil, uint32(len(s)))) // never fails
 		_, _ = h.Write([]byte(s))
 	}
-	return h.Sum64()
+	// The low bits of FNV depend on the low bits of the text alone, so that
+	// similar names would meet in one lane: mix the high bits in.
+	sum := h.Sum64()
+	sum ^= sum >> 33
+	sum *= 0xff51afd7ed558ccd
+	return sum ^ sum>>33
 }

@@ -50,7 +50,7 @@ type builder struct {
 	node  string
 	table *Table
 	sets  map[string]*Set
-	lanes map[string]int // lane to its number of slots
+	lanes map[string]int                       // lane to its number of slots
 	order map[*model.Endpoint][]netip.AddrPort // by the first endpoint of a choice
 }
 

@@ -104,6 +104,8 @@ func (d Datatype) typeText(f model.Family) string {
 		return "inet_proto"
 	case Port:
 		return "inet_service"
+	case Slot:
+		return "integer"
 	case Verdicts:
 		return "verdict"
 	}

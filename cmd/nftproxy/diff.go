@@ -1,0 +1,150 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+// withKernel calls f with an applier on the kernel of this network namespace.
+func withKernel(o *logOptions, stderr io.Writer, f func(*apply.Applier) error) (err error) {
+	log, err := o.logger(stderr)
+	if err != nil {
+		return err
+	}
+	kernel, err := apply.Open()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, kernel.Close()) }()
+	return f(apply.New(kernel, log))
+}
+
+func diffCommand() *cobra.Command {
+	var o options
+	var output, colour string
+	c := &cobra.Command{
+		Use:   "diff -f FILE",
+		Short: "Show what would change in the kernel",
+		Long: `Compare the kernel's rules with what the files ask for and print the plan that
+"apply" would carry out. Nothing is changed.
+
+Exit code: 0 no changes, 1 changes, 2 error.`,
+		Example: `  nftproxy diff -f services.yaml
+  nftproxy diff -f services.yaml -o json | jq .summary
+  nftproxy diff -f services.yaml >/dev/null && echo up to date`,
+		Args: noArguments,
+		RunE: func(c *cobra.Command, _ []string) error {
+			paint, err := useColour(colour, c.OutOrStdout())
+			if err != nil {
+				return err
+			}
+			if output != "text" && output != "json" {
+				return fmt.Errorf("--output: %q is not known: use text or json", output)
+			}
+			rs, err := o.ruleset(c)
+			if err != nil {
+				return err
+			}
+			return withKernel(&o.logs, c.ErrOrStderr(), func(a *apply.Applier) error {
+				plan, _, err := a.Plan(rs)
+				if err != nil {
+					return err
+				}
+				return printPlan(c.OutOrStdout(), plan, output, paint)
+			})
+		},
+	}
+	o.addFlags(c)
+	c.Flags().StringVarP(&output, "output", "o", "text", "`format`: text or json")
+	c.Flags().StringVar(&colour, "color", "auto", "`when` to colour the text: auto, always or never; auto heeds NO_COLOR")
+	return c
+}
+
+// printPlan returns errChanges if the plan is not empty.
+func printPlan(w io.Writer, plan *apply.Plan, output string, paint bool) error {
+	var err error
+	if output == "json" {
+		err = plan.JSON(w)
+	} else {
+		err = plan.Print(w, paint)
+	}
+	if err == nil && !plan.Empty() {
+		return errChanges
+	}
+	return err
+}
+
+func useColour(when string, w io.Writer) (bool, error) {
+	switch when {
+	case "always":
+		return true, nil
+	case "never":
+		return false, nil
+	case "auto":
+		f, ok := w.(*os.File)
+		return ok && os.Getenv("NO_COLOR") == "" && term.IsTerminal(int(f.Fd())), nil
+	}
+	return false, fmt.Errorf("--color: %q is not known: use auto, always or never", when)
+}
+
+func applyCommand() *cobra.Command {
+	var o options
+	c := &cobra.Command{
+		Use:   "apply -f FILE",
+		Short: "Bring the kernel to what a file says, once",
+		Long: `Commit the difference between the kernel's rules and the files in one
+transaction, print it, and exit. When there is no difference nothing is sent to
+the kernel. Established connections are not touched.`,
+		Example: `  nftproxy apply -f services.yaml
+  nftproxy apply -f cluster/ --hostname-override node-1 --cluster-cidr 10.128.0.0/9`,
+		Args: noArguments,
+		RunE: func(c *cobra.Command, _ []string) error {
+			rs, err := o.ruleset(c)
+			if err != nil {
+				return err
+			}
+			return applyOnce(c, &o.logs, rs)
+		},
+	}
+	o.addFlags(c)
+	return c
+}
+
+// applyOnce commits a ruleset and prints what that changed.
+func applyOnce(c *cobra.Command, o *logOptions, rs *render.Ruleset) error {
+	paint, err := useColour("auto", c.OutOrStdout())
+	if err != nil {
+		return err
+	}
+	return withKernel(o, c.ErrOrStderr(), func(a *apply.Applier) error {
+		plan, err := a.Apply(rs)
+		if err != nil {
+			return err
+		}
+		return plan.Print(c.OutOrStdout(), paint)
+	})
+}
+
+func cleanupCommand() *cobra.Command {
+	var logs logOptions
+	c := &cobra.Command{
+		Use:   "cleanup",
+		Short: "Remove our tables from the kernel",
+		Long: `Remove the tables "ip nftproxy" and "ip6 nftproxy" in one transaction. Other
+tables stay as they are. Established connections go on.`,
+		Example: "  nftproxy cleanup",
+		Args:    noArguments,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return applyOnce(c, &logs, &render.Ruleset{})
+		},
+	}
+	logs.addFlags(c)
+	return c
+}

@@ -1,0 +1,101 @@
+// Command nftproxy is a Kubernetes service proxy for Linux nodes with nftables.
+// Run it without arguments for an introduction.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+
+	"github.com/spf13/cobra"
+)
+
+// version is set at build time.
+var version = "(devel)"
+
+// Exit codes.
+const (
+	exitChanges = 1 // diff: the kernel differs from the files
+	exitError   = 2
+)
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// errChanges ends diff with exit code 1. It is no message to anybody.
+var errChanges = errors.New("changes")
+
+// run executes one command line and returns the exit code.
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	root := rootCommand()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	switch err := root.ExecuteContext(context.Background()); {
+	case err == nil:
+		return 0
+	case errors.Is(err, errChanges):
+		return exitChanges
+	default:
+		fmt.Fprintln(stderr, "nftproxy:", err)
+		return exitError
+	}
+}
+
+func rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "nftproxy",
+		Short: "Kubernetes service proxy for Linux nodes with nftables",
+		Long: `nftproxy turns Services and EndpointSlices into nftables rules.
+
+It takes objects as "kubectl get services,endpointslices,nodes -A -o yaml"
+prints them, from files or from standard input. Three steps lead from a file
+to balanced traffic:
+
+  nftproxy render -f services.yaml    print the rules; needs no root
+  nftproxy diff   -f services.yaml    show what would change in the kernel
+  nftproxy run    -f services.yaml    apply, and follow the file as it changes
+
+Everything is in the tables "ip nftproxy" and "ip6 nftproxy"; no other table is
+ever touched. "nft list table ip nftproxy" shows them at any time, and
+"nftproxy cleanup" removes them.`,
+		Args:          noArguments,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return fmt.Errorf("%w\nrun \"%s --help\" for the flags and examples", err, c.CommandPath())
+	})
+	root.AddCommand(renderCommand(), diffCommand(), applyCommand(), runCommand(), cleanupCommand(), versionCommand())
+	return root
+}
+
+// noArguments refuses positional arguments and says where files go.
+func noArguments(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if c.HasSubCommands() {
+		return fmt.Errorf("unknown command %q\nrun \"nftproxy\" for the list", args[0])
+	}
+	return fmt.Errorf("unexpected argument %q: files are given with -f\nrun \"%s --help\" for the flags and examples", args[0], c.CommandPath())
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "version",
+		Short:   "Print the version",
+		Args:    noArguments,
+		Example: "  nftproxy version",
+		RunE: func(c *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintf(c.OutOrStdout(), "nftproxy %s (%s, %s/%s)\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			return err
+		},
+	}
+}

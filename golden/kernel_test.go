@@ -1,0 +1,219 @@
+package golden
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+// sandbox is a network namespace with an applier in it.
+type sandbox struct {
+	ns      *netlab.Namespace
+	kernel  *apply.Conn
+	applier *apply.Applier
+}
+
+func newSandbox(t *testing.T) *sandbox {
+	t.Helper()
+	ns, err := netlab.NewNamespace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &sandbox{ns: ns}
+	err = ns.Do(func() (err error) {
+		s.kernel, err = apply.Open()
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.applier = apply.New(s.kernel, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	t.Cleanup(func() {
+		if err := errors.Join(s.kernel.Close(), ns.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// nft runs the command in the namespace.
+func (s *sandbox) nft(t *testing.T, stdin string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("nft", args...)
+	var out, problem bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &problem
+	if err := s.ns.Run(cmd); err != nil {
+		t.Fatalf("nft %s: %v\n%s", strings.Join(args, " "), err, problem.String())
+	}
+	return out.String()
+}
+
+// apply commits a ruleset and proves that the kernel has it then.
+func (s *sandbox) apply(t *testing.T, rs *render.Ruleset) *apply.Plan {
+	t.Helper()
+	plan, err := s.applier.Apply(rs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, before, err := s.kernel.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := s.applier.Apply(rs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	current, after, err := s.kernel.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !again.Empty() || before != after {
+		t.Errorf("second apply: %d changes, generation %d after %d", len(again.Changes), after, before)
+	}
+	if got, want := text(t, current), text(t, apply.Settle(current, rs)); !sameLines(got, want) {
+		t.Errorf("kernel differs from what was applied (-want +got):\n%s", cmp.Diff(want, got))
+	}
+	return plan
+}
+
+// sameLines compares texts but for the order of chains: the kernel appends new
+// ones at the end.
+func sameLines(a, b string) bool {
+	count := make(map[string]int)
+	for line := range strings.Lines(a) {
+		count[line]++
+	}
+	for line := range strings.Lines(b) {
+		count[line]--
+	}
+	for _, n := range count {
+		if n != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// TestKernel takes each case to the kernel by both ways: as text that nft
+// loads, and as our transaction. Both listings must be equal, and load again.
+func TestKernel(t *testing.T) {
+	forEach(t, func(t *testing.T, g *golden) {
+		rs := g.render(g.input)
+		byNetlink := newSandbox(t)
+		byNetlink.apply(t, rs)
+		listing := byNetlink.nft(t, "", "list", "ruleset")
+
+		byText := newSandbox(t)
+		byText.nft(t, text(t, rs), "-c", "-f", "-")
+		byText.nft(t, text(t, rs), "-f", "-")
+		if got := byText.nft(t, "", "list", "ruleset"); got != listing {
+			t.Errorf("listing of what netlink wrote differs from that of what nft loaded (-nft +netlink):\n%s", cmp.Diff(got, listing))
+		}
+		byText.nft(t, text(t, rs), "-f", "-") // loading again replaces
+
+		if plan, _, err := byText.applier.Plan(rs); err != nil || !plan.Empty() {
+			t.Errorf("plan after nft loaded the text: %d changes, %v", len(plan.Changes), err)
+		}
+		reloaded := newSandbox(t)
+		reloaded.nft(t, listing, "-f", "-")
+		if got := reloaded.nft(t, "", "list", "ruleset"); got != listing {
+			t.Errorf("the listing, loaded again, lists otherwise:\n%s", cmp.Diff(listing, got))
+		}
+	})
+}
+
+// TestJSON compares our JSON with that of nft.
+func TestJSON(t *testing.T) {
+	forEach(t, func(t *testing.T, g *golden) {
+		rs := g.render(g.input)
+		s := newSandbox(t)
+		s.apply(t, rs)
+		var own bytes.Buffer
+		if err := rs.JSON(&own); err != nil {
+			t.Fatal(err)
+		}
+		want := normalize(t, []byte(s.nft(t, "", "-j", "list", "ruleset")))
+		if diff := cmp.Diff(want, normalize(t, own.Bytes())); diff != "" {
+			t.Errorf("JSON differs from that of nft (-nft +ours):\n%s", diff)
+		}
+	})
+}
+
+// normalize decodes nft's JSON and removes what a renderer cannot know: the
+// version of nft, handles, and the order in which the kernel lists objects and
+// elements.
+func normalize(t *testing.T, b []byte) map[string]any {
+	t.Helper()
+	var list struct {
+		Nftables []map[string]map[string]any `json:"nftables"`
+	}
+	if err := json.Unmarshal(b, &list); err != nil {
+		t.Fatal(err)
+	}
+	out := make(map[string]any)
+	for _, o := range list.Nftables {
+		for kind, body := range o {
+			if kind == "metainfo" {
+				continue
+			}
+			delete(body, "handle")
+			if elements, ok := body["elem"].([]any); ok {
+				body["elem"] = byText(t, elements)
+			}
+			key := fmt.Sprintln(kind, body["family"], body["name"], body["chain"])
+			list, _ := out[key].([]any)
+			out[key] = append(list, body)
+		}
+	}
+	return out
+}
+
+func byText(t *testing.T, elements []any) map[string]bool {
+	t.Helper()
+	out := make(map[string]bool)
+	for _, e := range elements {
+		b, err := json.Marshal(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[string(b)] = true
+	}
+	return out
+}
+
+// TestChange carries out the change of each case in the kernel, and back.
+func TestChange(t *testing.T) {
+	forEach(t, func(t *testing.T, g *golden) {
+		if g.changed == nil {
+			return
+		}
+		s := newSandbox(t)
+		first := g.render(g.input)
+		s.apply(t, first)
+		plan := s.apply(t, g.render(g.changed))
+		var printed strings.Builder
+		if err := plan.Print(&printed, false); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(g.section("plan")), printed.String()); diff != "" {
+			t.Errorf("what was committed differs from the plan (-want +got):\n%s", diff)
+		}
+		s.apply(t, first)
+		s.apply(t, &render.Ruleset{})
+		if rest := s.nft(t, "", "list", "ruleset"); rest != "" {
+			t.Errorf("an empty ruleset leaves:\n%s", rest)
+		}
+	})
+}

@@ -1,0 +1,104 @@
+// Package agent is the daemon: it keeps the kernel at what a source says.
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+// Config is what an agent needs.
+type Config struct {
+	// Load returns what the source says now. After an error the rules stay as
+	// they are until the next change of the source.
+	Load func() (*model.Snapshot, error)
+	// Node is the configuration of the node.
+	Node model.Config
+	// Applier commits.
+	Applier *apply.Applier
+	// Log receives what happens; the steady state is quiet.
+	Log *slog.Logger
+}
+
+// Agent applies a source for as long as it runs.
+type Agent struct {
+	Config
+	notices []model.Notice // reported last
+	failed  bool           // the last apply
+}
+
+// New returns an agent.
+func New(c Config) *Agent { return &Agent{Config: c} }
+
+// Wait after a failed commit before the next attempt, doubled each time.
+const (
+	firstRetry = 100 * time.Millisecond
+	lastRetry  = 30 * time.Second
+)
+
+// Run applies the source at once and again whenever changed delivers, until
+// ctx ends. The rules stay in place then. A failed commit is tried again. A
+// source that cannot be used at the start is an error: nothing is there yet
+// that could go on working.
+func (a *Agent) Run(ctx context.Context, changed <-chan struct{}) error {
+	snapshot, err := a.Load()
+	if err != nil {
+		return err
+	}
+	wait := firstRetry
+	for {
+		var retry <-chan time.Time
+		if !a.sync(snapshot) {
+			retry = time.After(wait)
+			wait = min(2*wait, lastRetry)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-retry:
+			continue
+		case <-changed:
+		}
+		wait = firstRetry
+		if next, err := a.Load(); err != nil {
+			a.Log.Error("source cannot be used; the rules stay as they are", "error", err)
+		} else {
+			snapshot = next
+		}
+	}
+}
+
+// sync applies a snapshot. It returns false if that is worth another attempt.
+func (a *Agent) sync(snapshot *model.Snapshot) bool {
+	start := time.Now()
+	routing := model.Resolve(snapshot, a.Node)
+	a.report(routing.Notices)
+	plan, err := a.Applier.Apply(render.Render(routing))
+	if err != nil {
+		a.Log.Error("rules cannot be applied; they stay as they are", "error", err)
+		a.failed = true
+		return false
+	}
+	if !plan.Empty() || a.failed {
+		a.Log.Info("rules applied", "services", len(snapshot.Services), "frontends", len(routing.Routes),
+			"added", plan.Count(apply.Add), "changed", plan.Count(apply.Replace), "deleted", plan.Count(apply.Delete),
+			"duration", time.Since(start).Round(time.Microsecond))
+	}
+	a.failed = false
+	return true
+}
+
+// report logs the notices that were not there the last time.
+func (a *Agent) report(notices []model.Notice) {
+	for _, n := range notices {
+		if !slices.Contains(a.notices, n) {
+			a.Log.Warn(n.Message, "object", n.Object)
+		}
+	}
+	a.notices = notices
+}
