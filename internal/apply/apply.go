@@ -87,16 +87,13 @@ func retryable(err error) bool {
 }
 
 func (a *Applier) commit(p *Plan, generation uint32) error {
-	t, err := Encode(p)
+	start := time.Now()
+	size, err := a.kernel.Commit(p, generation)
 	if err != nil {
 		return err
 	}
-	start := time.Now()
-	if err := a.kernel.Commit(t, generation); err != nil {
-		return err
-	}
-	a.log.Debug("transaction committed", "changes", len(p.Changes), "messages", len(t.Messages),
-		"bytes", t.Size(), "duration", time.Since(start))
+	a.log.Debug("transaction committed", "changes", len(p.Changes), "messages", size.Messages,
+		"bytes", size.Bytes, "duration", time.Since(start))
 	return nil
 }
 

@@ -38,21 +38,25 @@ func kernelMessage(err error) string {
 }
 
 // Commit implements [Kernel] with one batch.
-func (c *Conn) Commit(t *Transaction, generation uint32) error {
-	batch := batchOf(t, generation)
-	if err := c.growBuffers(t); err != nil {
-		return fmt.Errorf("commit: set socket buffer: %w", err)
-	}
-	sent, err := c.nl.SendMessages(batch)
+func (c *Conn) Commit(p *Plan, generation uint32) (Size, error) {
+	t, err := Encode(p)
 	if err != nil {
-		return fmt.Errorf("commit: send %d messages of %d bytes: %w", len(batch), t.Size(), err)
+		return Size{}, err
+	}
+	size := t.Size()
+	if err := c.growBuffers(size); err != nil {
+		return size, fmt.Errorf("commit: set socket buffer: %w", err)
+	}
+	sent, err := c.nl.SendMessages(batchOf(t, generation))
+	if err != nil {
+		return size, fmt.Errorf("commit: send %d messages of %d bytes: %w", size.Messages, size.Bytes, err)
 	}
 	err = c.receiveResult(sent)
 	var op *netlink.OpError
 	if errors.As(err, &op) {
-		return &CommitError{Object: blame(t, sent, op), Err: explain(err)}
+		return size, &CommitError{Object: blame(t, sent, op), Err: explain(err)}
 	}
-	return err
+	return size, err
 }
 
 // batchOf wraps the messages into a batch. Only the last one asks for an
@@ -75,9 +79,9 @@ func batchOf(t *Transaction, generation uint32) []netlink.Message {
 
 // growBuffers makes room for a batch, which must go out in one piece, and for
 // an error to each message of it.
-func (c *Conn) growBuffers(t *Transaction) error {
+func (c *Conn) growBuffers(s Size) error {
 	const perMessage = 1 << 10
-	room := t.Size() + (len(t.Messages)+2)*perMessage
+	room := s.Bytes + (s.Messages+2)*perMessage
 	have, err := c.nl.WriteBuffer()
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package apply
 import (
 	"encoding/binary"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/mdlayher/netlink"
@@ -83,14 +84,20 @@ func decodeHook(ad *netlink.AttributeDecoder, c *render.Chain) error {
 	return ad.Err()
 }
 
-// decodeSet returns the declaration of a set. One that we would not write has
-// no key.
-func decodeSet(m netlink.Message, f model.Family) (*render.Set, error) {
+const (
+	setCount     = 20 // NFTA_SET_COUNT, since kernel 6.16
+	unknownCount = -1
+)
+
+// decodeSet returns the declaration of a set and the number of its elements. A
+// set that we would not write has no key. An anonymous set is part of a rule
+// and gives nil.
+func decodeSet(m netlink.Message, f model.Family) (s *render.Set, count int, err error) {
 	ad, err := attributesOf(m)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	s := &render.Set{}
+	s, count = &render.Set{}, unknownCount
 	var flags uint32
 	for ad.Next() {
 		switch ad.Type() {
@@ -102,13 +109,18 @@ func decodeSet(m netlink.Message, f model.Family) (*render.Set, error) {
 			s.Key = datatypes(ad.Uint32(), f)
 		case unix.NFTA_SET_DATA_TYPE:
 			s.Data = datatypes(ad.Uint32(), f)
+		case setCount:
+			count = int(ad.Uint32())
 		}
+	}
+	if flags&unix.NFT_SET_ANONYMOUS != 0 {
+		return nil, 0, ad.Err()
 	}
 	s.Interval = flags&unix.NFT_SET_INTERVAL != 0
 	if setFlags(s) != flags {
 		s.Key = nil
 	}
-	return s, ad.Err()
+	return s, count, ad.Err()
 }
 
 // decodeElements appends the elements in a message to a set. Those of an
@@ -204,10 +216,8 @@ func actionOf(code int32) render.Action {
 	return render.NoAction
 }
 
-// joinIntervals turns the starts and ends of an interval set into prefixes. A
-// range that is no prefix was not written by us and gets an impossible prefix
-// length, so that a diff removes it. nft puts an end without a start in front
-// of the first interval; it means nothing.
+// joinIntervals turns the starts and ends of an interval set into intervals.
+// nft puts an end without a start in front of the first one; it means nothing.
 func joinIntervals(in []element) []render.Element {
 	slices.SortFunc(in, func(a, b element) int {
 		if c := a.Key.Compare(b.Key); c != 0 || a.intervalEnd == b.intervalEnd {
@@ -223,11 +233,11 @@ func joinIntervals(in []element) []render.Element {
 		if e.intervalEnd {
 			continue
 		}
-		if i+1 < len(in) && in[i+1].intervalEnd {
-			e.Key.Bits = prefixLength(e.Key.Address, in[i+1].Key.Address)
-		} else {
-			e.Key.Bits = openPrefixLength(e.Key.Address)
+		var end netip.Addr
+		if i+1 < len(in) {
+			end = in[i+1].Key.Address
 		}
+		setInterval(&e.Key, end)
 		out = append(out, e.Element)
 	}
 	return out

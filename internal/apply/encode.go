@@ -34,13 +34,13 @@ type Transaction struct {
 	Messages []Message
 }
 
-// Size returns the length of all messages in bytes, without their headers.
-func (t *Transaction) Size() int {
-	n := 0
+// Size returns the size of the transaction.
+func (t *Transaction) Size() Size {
+	s := Size{Messages: len(t.Messages)}
 	for _, m := range t.Messages {
-		n += len(m.Data)
+		s.Bytes += len(m.Data)
 	}
-	return n
+	return s
 }
 
 // Message is one nf_tables request.

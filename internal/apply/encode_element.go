@@ -1,8 +1,6 @@
 package apply
 
 import (
-	"net/netip"
-
 	"github.com/mdlayher/netlink"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
@@ -72,25 +70,14 @@ type keyed struct {
 }
 
 func intervalKeys(s *render.Set, k render.Key) []keyed {
-	keys := []keyed{{key: appendKey(nil, s, k)}}
 	if !s.Interval {
-		return keys
+		return []keyed{{key: appendKey(nil, s, k)}}
 	}
-	if end := after(s.Prefixes(k)[0]); end.IsValid() {
-		keys = append(keys, keyed{end.AsSlice(), true})
+	keys := []keyed{{key: k.Address.AsSlice()}}
+	if end := intervalEnd(k); end.IsValid() {
+		keys = append(keys, keyed{key: end.AsSlice(), intervalEnd: true})
 	}
 	return keys
-}
-
-// after returns the first address behind a prefix, or the zero Addr if the
-// prefix reaches the end of the address space.
-func after(p netip.Prefix) netip.Addr {
-	last := p.Masked().Addr().AsSlice()
-	for i := p.Bits(); i < len(last)*8; i++ {
-		last[i/8] |= 1 << (7 - i%8)
-	}
-	a, _ := netip.AddrFromSlice(last)
-	return a.Next()
 }
 
 func (l *elementList) appendKeyed(el *render.Element, k keyed) {

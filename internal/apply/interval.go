@@ -1,24 +1,44 @@
 package apply
 
-import "net/netip"
+import (
+	"net/netip"
 
-// noPrefix is the length of an interval that is not a prefix.
-const noPrefix = 255
+	"github.com/nftproxy/nftproxy/internal/render"
+)
 
-// prefixLength returns the length of the prefix that goes from start up to,
-// but not including, end.
-func prefixLength(start, end netip.Addr) uint8 {
-	for bits := range start.BitLen() + 1 {
-		p := netip.PrefixFrom(start, bits)
-		if p.Masked().Addr() == start && after(p) == end {
-			return uint8(bits)
+// setInterval gives a key the interval from its address up to, but not
+// including, end; the zero end stands for the end of the address space.
+func setInterval(k *render.Key, end netip.Addr) {
+	for bits := range k.Address.BitLen() + 1 {
+		p := netip.PrefixFrom(k.Address, bits)
+		if p.Masked() == p && lastOf(p).Next() == end {
+			k.Bits = uint8(bits)
+			return
 		}
 	}
-	return noPrefix
+	k.Bits = render.Range
+	if end.IsValid() {
+		k.Source = end.Prev()
+	} else {
+		k.Source = lastOf(netip.PrefixFrom(k.Address, 0))
+	}
 }
 
-// openPrefixLength returns the length of the prefix that goes from start to
-// the end of the address space.
-func openPrefixLength(start netip.Addr) uint8 {
-	return prefixLength(start, netip.Addr{})
+// intervalEnd returns the first address behind the interval of a key, or the
+// zero Addr at the end of the address space.
+func intervalEnd(k render.Key) netip.Addr {
+	if k.Bits == render.Range {
+		return k.Source.Next()
+	}
+	return lastOf(netip.PrefixFrom(k.Address, int(k.Bits))).Next()
+}
+
+// lastOf returns the last address of a prefix.
+func lastOf(p netip.Prefix) netip.Addr {
+	last := p.Masked().Addr().AsSlice()
+	for i := p.Bits(); i < len(last)*8; i++ {
+		last[i/8] |= 1 << (7 - i%8)
+	}
+	a, _ := netip.AddrFromSlice(last) // 4 or 16 bytes, as they were
+	return a
 }

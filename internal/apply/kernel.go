@@ -16,9 +16,16 @@ type Kernel interface {
 	// Read returns our tables and the generation of the ruleset at which they
 	// were read.
 	Read() (*render.Ruleset, uint32, error)
-	// Commit carries out a transaction, unless the generation is no longer the
-	// one given: then the error is ERESTART and nothing is changed.
-	Commit(t *Transaction, generation uint32) error
+	// Commit carries out a plan as one transaction, unless the generation is no
+	// longer the one given: then the error is ERESTART. After most errors
+	// nothing is changed; ENOBUFS leaves that open.
+	Commit(p *Plan, generation uint32) (Size, error)
+}
+
+// Size is the size of a transaction on the wire.
+type Size struct {
+	Messages int
+	Bytes    int // without the message headers
 }
 
 // Conn is a lasting netlink socket to nf_tables in the network namespace of
@@ -27,9 +34,16 @@ type Conn struct {
 	nl *netlink.Conn
 }
 
+// receiveBuffer is the space for one datagram, in bytes. The kernel fills the
+// datagrams of a dump up to 32 KiB if the receiver has room for that, and goes
+// through a set from its start again for each of them: with datagrams of a
+// page, dumping 44,000 elements takes several times as long. An error comes
+// with the message that it is about, which is at most 64 KiB.
+const receiveBuffer = 128 << 10
+
 // Open connects to nf_tables. Reading needs CAP_NET_ADMIN, like writing.
 func Open() (*Conn, error) {
-	nl, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	nl, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{MessageBufferSize: receiveBuffer})
 	if err != nil {
 		return nil, fmt.Errorf("open netlink socket: %w", err)
 	}
@@ -48,8 +62,15 @@ func (c *Conn) Close() error { return c.nl.Close() }
 // readAttempts is how often a read is tried while others change the ruleset.
 const readAttempts = 20
 
-// errChanged means that others changed the ruleset in every attempt to read.
-var errChanged = errors.New("the ruleset keeps changing")
+var (
+	// errChanged means that others changed the ruleset in every attempt to read.
+	errChanged = errors.New("the ruleset keeps changing")
+	// errInconsistent means that a dump left out elements or gave them twice.
+	// The kernel resizes the hash table of a set some time after the elements
+	// were added, and the generation does not tell
+	// (seen on 6.18, TestReadAfterLoad).
+	errInconsistent = errors.New("elements are missing or come twice")
+)
 
 // Read implements [Kernel]. A dump is not atomic: it is taken again until the
 // generation is the same before and after.
@@ -60,7 +81,7 @@ func (c *Conn) Read() (*render.Ruleset, uint32, error) {
 			return nil, 0, fmt.Errorf("read generation: %w", err)
 		}
 		rs, err := c.dump()
-		if err != nil && !errors.Is(err, unix.EINTR) {
+		if err != nil && !errors.Is(err, unix.EINTR) && !errors.Is(err, errInconsistent) {
 			return nil, 0, fmt.Errorf("read ruleset: %w", explain(err))
 		}
 		after, genErr := c.generation()
@@ -145,22 +166,26 @@ func (c *Conn) dumpSets(t *render.Table) error {
 		return fmt.Errorf("dump sets: %w", err)
 	}
 	for _, m := range replies {
-		s, err := decodeSet(m, t.Family)
+		s, count, err := decodeSet(m, t.Family)
 		if err != nil {
 			return fmt.Errorf("decode set: %w", err)
+		}
+		if s == nil {
+			continue
 		}
 		t.Sets = append(t.Sets, s)
 		if s.Key == nil {
 			continue // not ours, and so not understood
 		}
-		if err := c.dumpElements(s, t.Family); err != nil {
+		if err := c.dumpElements(s, count, t.Family); err != nil {
 			return fmt.Errorf("dump elements of %s: %w", s.Name, err)
 		}
 	}
 	return nil
 }
 
-func (c *Conn) dumpElements(s *render.Set, f model.Family) error {
+// dumpElements fills a set that has count elements, as far as the kernel tells.
+func (c *Conn) dumpElements(s *render.Set, count int, f model.Family) error {
 	a := begin(f)
 	a.string(unix.NFTA_SET_ELEM_LIST_TABLE, render.TableName)
 	a.string(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
@@ -176,15 +201,23 @@ func (c *Conn) dumpElements(s *render.Set, f model.Family) error {
 		}
 		all = append(all, elements...)
 	}
-	if s.Interval {
+	if s.Interval { // a tree, which is never resized
 		s.Elements = joinIntervals(all)
 		return nil
+	}
+	if count != unknownCount && count != len(all) {
+		return errInconsistent
 	}
 	s.Elements = make([]render.Element, len(all))
 	for i := range all {
 		s.Elements[i] = all[i].Element
 	}
 	s.Sort()
+	for i := 1; i < len(s.Elements); i++ {
+		if s.Elements[i].Key == s.Elements[i-1].Key {
+			return errInconsistent
+		}
+	}
 	return nil
 }
 

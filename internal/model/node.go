@@ -11,7 +11,6 @@ type Node struct {
 	PodCIDRs  []netip.Prefix
 }
 
-
 // Snapshot is everything a source knows at one moment. Order carries no
 // meaning.
 type Snapshot struct {

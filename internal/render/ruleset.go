@@ -94,9 +94,10 @@ func (s *Set) Comment(f model.Frontend) string {
 }
 
 // Prefixes returns the addresses of a key in the order of the set's key.
-// Outside of interval sets they are single addresses.
+// Outside of interval sets they are single addresses; a range is its last and
+// its first one.
 func (s *Set) Prefixes(k Key) []netip.Prefix {
-	if s.Interval {
+	if s.Interval && k.Bits != Range {
 		return []netip.Prefix{netip.PrefixFrom(k.Address, int(k.Bits))}
 	}
 	address := netip.PrefixFrom(k.Address, k.Address.BitLen())
@@ -117,12 +118,16 @@ type Element struct {
 // used; the others are zero. Key is comparable.
 type Key struct {
 	Address  netip.Addr
-	Bits     uint8      // prefix length of Address in an interval set
-	Source   netip.Addr // the first of two addresses in a key
+	Bits     uint8      // prefix length of Address in an interval set, or [Range]
+	Source   netip.Addr // the first of two addresses in a key, or the last one of a range
 	Protocol model.Protocol
 	Port     uint16
 	Slot     uint32
 }
+
+// Range in place of a prefix length marks an interval that is no prefix. We
+// write none, but others may.
+const Range = 255
 
 // Compare orders by source, address, protocol, port, slot, then prefix length.
 func (k Key) Compare(o Key) int {

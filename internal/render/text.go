@@ -141,6 +141,9 @@ func (s *Set) ElementText(e *Element) string {
 
 // KeyText returns the key of an element as nft prints it.
 func (s *Set) KeyText(k Key) string {
+	if k.Bits == Range {
+		return fmt.Sprintf("%s-%s", k.Address, k.Source)
+	}
 	texts := make([]string, len(s.Key))
 	addrs := s.Prefixes(k)
 	for i, t := range s.Key {

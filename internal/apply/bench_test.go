@@ -1,0 +1,119 @@
+package apply
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+// scenario returns the ruleset of services with endpoints on other nodes. The
+// endpoints of service 0 start at a given number.
+func scenario(services, endpoints, first int) *render.Ruleset {
+	s := &model.Snapshot{}
+	for i := range services {
+		name := fmt.Sprintf("service-%d", i)
+		s.Services = append(s.Services, &model.Service{
+			Name:       model.ServiceName{Namespace: "default", Name: name},
+			ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96 + byte(i>>16), byte(i >> 8), byte(i)})},
+			Ports:      []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80}},
+		})
+		slice := &model.EndpointSlice{
+			Namespace: "default", Name: name, Service: name, Family: model.IPv4,
+			Ports: []model.EndpointPort{{Name: "http", Protocol: model.TCP, Port: 8080}},
+		}
+		for j := range endpoints {
+			n := i*endpoints + j
+			if i == 0 {
+				n = -1 - first - j
+			}
+			slice.Hosts = append(slice.Hosts, model.Host{
+				Address: netip.AddrFrom4([4]byte{10, 128 + byte(n>>16)&0x7f, byte(n >> 8), byte(n)}),
+				Ready:   true, Serving: true, Node: "node-2",
+			})
+		}
+		s.Slices = append(s.Slices, slice)
+	}
+	return render.Render(model.Resolve(s, model.Config{NodeName: "node-1"}))
+}
+
+func forSizes(b *testing.B, f func(b *testing.B, services, endpoints int)) {
+	for _, size := range [][2]int{{1000, 4}, {10000, 4}, {5006, 50}, {44128, 1}} {
+		b.Run(fmt.Sprintf("%dx%d", size[0], size[1]), func(b *testing.B) { f(b, size[0], size[1]) })
+	}
+}
+
+// commitFrom plans and commits, and reports the size of the transaction.
+func commitFrom(b *testing.B, s *sandbox, current, desired *render.Ruleset) {
+	b.Helper()
+	plan := Diff(current, Settle(current, desired))
+	generation, err := s.generation()
+	if err != nil {
+		b.Fatal(err)
+	}
+	size, err := s.Commit(plan, generation)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if len(desired.Tables) > 0 {
+		b.ReportMetric(float64(len(plan.Changes)), "changes/op")
+		b.ReportMetric(float64(size.Bytes), "wire-B/op")
+	}
+}
+
+// BenchmarkLoad fills empty tables.
+func BenchmarkLoad(b *testing.B) {
+	forSizes(b, func(b *testing.B, services, endpoints int) {
+		desired := scenario(services, endpoints, 0)
+		s := newSandbox(b)
+		b.ReportAllocs()
+		for b.Loop() {
+			commitFrom(b, s, &render.Ruleset{}, desired)
+			b.StopTimer()
+			commitFrom(b, s, desired, &render.Ruleset{})
+			b.StartTimer()
+		}
+	})
+}
+
+// BenchmarkRestart reads back and finds nothing to do.
+func BenchmarkRestart(b *testing.B) {
+	forSizes(b, func(b *testing.B, services, endpoints int) {
+		desired := scenario(services, endpoints, 0)
+		s := newSandbox(b)
+		commitFrom(b, s, &render.Ruleset{}, desired)
+		b.ReportAllocs()
+		for b.Loop() {
+			plan, _, err := s.applier.Plan(desired)
+			if err != nil || !plan.Empty() {
+				b.Fatalf("%d changes, %v", len(plan.Changes), err)
+			}
+		}
+	})
+}
+
+// BenchmarkReplaceEndpoint commits one changed element; the plan is ready.
+func BenchmarkReplaceEndpoint(b *testing.B) {
+	forSizes(b, func(b *testing.B, services, endpoints int) {
+		rulesets := [2]*render.Ruleset{scenario(services, endpoints, 0), scenario(services, endpoints, 1)}
+		s := newSandbox(b)
+		commitFrom(b, s, &render.Ruleset{}, rulesets[0])
+		rulesets[1] = Settle(rulesets[0], rulesets[1])
+		plans := [2]*Plan{Diff(rulesets[0], rulesets[1]), Diff(rulesets[1], rulesets[0])}
+		generation, err := s.generation()
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(float64(len(plans[0].Changes)), "changes/op")
+		i := 0
+		for b.Loop() {
+			if _, err := s.Commit(plans[i%2], generation); err != nil {
+				b.Fatal(err)
+			}
+			generation++
+			i++
+		}
+	})
+}

@@ -1,0 +1,156 @@
+package apply
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/render"
+	"golang.org/x/sys/unix"
+)
+
+// fake is nf_tables in memory: it carries out plans, strictly, and fails every
+// so often in the ways in which the kernel does.
+type fake struct {
+	ruleset    render.Ruleset
+	generation uint32
+	commits    int
+	// fails returns the fault of a call, or nil.
+	fails func(call string) error
+}
+
+func newFake() *fake { return &fake{fails: func(string) error { return nil }} }
+
+// flaky fails in a tenth of all calls.
+func flaky(r *rand.Rand) func(string) error {
+	faults := []error{unix.ERESTART, unix.ENOBUFS, unix.EINTR}
+	return func(string) error {
+		if r.IntN(10) > 0 {
+			return nil
+		}
+		return faults[r.IntN(len(faults))]
+	}
+}
+
+func (k *fake) Read() (*render.Ruleset, uint32, error) {
+	return clone(&k.ruleset), k.generation, nil
+}
+
+func (k *fake) Commit(p *Plan, generation uint32) (Size, error) {
+	err := k.fails("commit")
+	if generation != k.generation {
+		err = unix.ERESTART
+	}
+	if err != nil && err != unix.ENOBUFS {
+		return Size{}, fmt.Errorf("fake: %w", err)
+	}
+	next := clone(&k.ruleset)
+	for i := range p.Changes {
+		if err := carryOut(next, &p.Changes[i]); err != nil {
+			return Size{}, err
+		}
+	}
+	k.ruleset = *next
+	k.generation++
+	k.commits++
+	return Size{}, err // ENOBUFS: done, and the answer lost
+}
+
+func clone(r *render.Ruleset) *render.Ruleset {
+	out := &render.Ruleset{}
+	for _, t := range r.Tables {
+		c := &render.Table{Family: t.Family}
+		for _, s := range t.Sets {
+			set := *s
+			set.Elements = slices.Clone(s.Elements)
+			c.Sets = append(c.Sets, &set)
+		}
+		for _, ch := range t.Chains {
+			chain := *ch
+			c.Chains = append(c.Chains, &chain)
+		}
+		out.Tables = append(out.Tables, c)
+	}
+	return out
+}
+
+// carryOut does what the kernel does for a change, and is as strict.
+func carryOut(r *render.Ruleset, c *Change) error {
+	t := r.Table(c.Family)
+	refuse := func(why string) error { return fmt.Errorf("%s: %s", c.Text(), why) }
+	switch {
+	case c.Kind() == "table" && c.Verb == Add:
+		if t != nil {
+			return refuse("exists")
+		}
+		r.Tables = append(r.Tables, &render.Table{Family: c.Family})
+		slices.SortFunc(r.Tables, func(a, b *render.Table) int { return int(a.Family) - int(b.Family) })
+	case t == nil:
+		return refuse("no table")
+	case c.Kind() == "table":
+		r.Tables = slices.DeleteFunc(r.Tables, func(o *render.Table) bool { return o == t })
+	case c.Kind() == "element":
+		return carryOutElement(t, c)
+	case c.Chain != nil:
+		return carryOutChain(t, c)
+	case c.Verb == Add && t.Set(c.Set.Name) == nil:
+		s := *c.Set
+		s.Elements = nil
+		t.Sets = append(t.Sets, &s)
+	case c.Verb == Delete && t.Set(c.Set.Name) != nil:
+		t.Sets = slices.DeleteFunc(t.Sets, func(s *render.Set) bool { return s.Name == c.Set.Name })
+	default:
+		return refuse("set exists, or does not")
+	}
+	return nil
+}
+
+func carryOutElement(t *render.Table, c *Change) error {
+	s := t.Set(c.Set.Name)
+	find := func(e *render.Element) int { return slices.Index(s.Elements, *e) }
+	if c.Old != nil {
+		i := find(c.Old)
+		if i < 0 {
+			return fmt.Errorf("%s: no such element", c.Text())
+		}
+		s.Elements = slices.Delete(s.Elements, i, i+1)
+	}
+	if c.New != nil {
+		if slices.ContainsFunc(s.Elements, func(e render.Element) bool { return e.Key == c.New.Key }) {
+			return fmt.Errorf("%s: key exists", c.Text())
+		}
+		if v := c.New.Value.Verdict; v.Action == render.Goto && t.Chain(v.Chain) == nil {
+			return fmt.Errorf("%s: no such chain", c.Text())
+		}
+		s.Elements = append(s.Elements, *c.New)
+		s.Sort()
+	}
+	return nil
+}
+
+func carryOutChain(t *render.Table, c *Change) error {
+	chain := t.Chain(c.Chain.Name)
+	if (chain == nil) != (c.Verb == Add) {
+		return fmt.Errorf("%s: exists, or does not", c.Text())
+	}
+	switch c.Verb {
+	case Add:
+		added := *c.Chain
+		added.Rules = nil
+		t.Chains = append(t.Chains, &added)
+	case Replace:
+		chain.Rules = c.Chain.Rules
+	case Delete:
+		if usesChain(t, chain.Name) {
+			return fmt.Errorf("%s: %w", c.Text(), unix.EBUSY)
+		}
+		t.Chains = slices.DeleteFunc(t.Chains, func(o *render.Chain) bool { return o == chain })
+	}
+	return nil
+}
+
+func usesChain(t *render.Table, name string) bool {
+	return slices.ContainsFunc(t.Sets, func(s *render.Set) bool {
+		return slices.ContainsFunc(s.Elements, func(e render.Element) bool { return e.Value.Verdict.Chain == name })
+	})
+}

@@ -1,0 +1,251 @@
+package apply
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+func addrPort(a string, port uint16) netip.AddrPort { return netip.AddrPortFrom(addr(a), port) }
+
+// sandbox is a network namespace with a connection to its nf_tables.
+type sandbox struct {
+	*Conn
+	ns      *netlab.Namespace
+	applier *Applier
+}
+
+func newSandbox(t testing.TB) *sandbox {
+	t.Helper()
+	ns, err := netlab.NewNamespace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &sandbox{ns: ns}
+	if err := ns.Do(func() (err error) { s.Conn, err = Open(); return err }); err != nil {
+		t.Fatal(err)
+	}
+	s.applier = New(s.Conn, slog.New(slog.DiscardHandler))
+	t.Cleanup(func() {
+		if err := errors.Join(s.Close(), ns.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func (s *sandbox) nft(t testing.TB, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("nft", args...)
+	var out, problem bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &problem
+	if err := s.ns.Run(cmd); err != nil {
+		t.Fatalf("nft %s: %v\n%s", strings.Join(args, " "), err, problem.String())
+	}
+	return out.String()
+}
+
+// apply commits a ruleset and checks that the kernel then holds it.
+func (s *sandbox) apply(t testing.TB, desired *render.Ruleset) {
+	t.Helper()
+	if _, err := s.applier.Apply(desired); err != nil {
+		t.Fatal(err)
+	}
+	current, _, err := s.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(sorted(Settle(current, desired)), sorted(current)); diff != "" {
+		t.Fatalf("the kernel differs from what is wanted (-want +got):\n%s", diff)
+	}
+}
+
+// TestStepsInKernel walks through random changes on the real kernel.
+func TestStepsInKernel(t *testing.T) {
+	s := newSandbox(t)
+	w := newWorld(6)
+	for range steps {
+		s.apply(t, w.step())
+	}
+}
+
+// sample returns a ruleset of both families with something of everything.
+func sample() *render.Ruleset {
+	w := newWorld(7)
+	for range 40 {
+		w.step()
+	}
+	w.cidrs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:10:96::/112")}
+	return w.render()
+}
+
+// TestRepair changes our table behind our back in many ways; each is seen and
+// repaired.
+func TestRepair(t *testing.T) {
+	desired := sample()
+	first := desired.Tables[0].Set("endpoints").Elements[0]
+	key := desired.Tables[0].Set("endpoints").KeyText(first.Key)
+	for name, command := range map[string]string{
+		"rule added":            "add rule ip nftproxy dispatch counter accept",
+		"rule in front":         "insert rule ip nftproxy dispatch ip saddr 10.0.0.0/8 accept",
+		"rule with a set":       "add rule ip nftproxy dispatch tcp dport { 22, 80 } accept",
+		"rule of unknown sort":  "add rule ip nftproxy dispatch log prefix \"x\" limit rate 1/second",
+		"rule with a mark":      "add rule ip nftproxy dispatch meta mark set 0x4000",
+		"rules flushed":         "flush chain ip nftproxy postrouting",
+		"jump to our chain":     "add rule ip nftproxy dispatch jump refuse",
+		"chain added":           "add chain ip nftproxy extra { type filter hook input priority 0; }",
+		"chain of ours flushed": "flush chain ip nftproxy refuse",
+		"set added":             "add set ip nftproxy extra { type ipv4_addr; flags timeout; }",
+		"element deleted":       "delete element ip nftproxy endpoints { " + key + " }",
+		"element added":         "add element ip nftproxy services { 192.0.2.1 . tcp . 80 : drop }",
+		"interval added":        "add element ip nftproxy service-cidrs { 172.16.0.0-172.16.0.9 }",
+		"interval deleted":      "delete element ip nftproxy service-cidrs { 10.96.0.0/12 }",
+		"set flushed":           "flush set ip nftproxy cluster-ips",
+		"map flushed":           "flush map ip nftproxy services",
+		"table deleted":         "delete table ip6 nftproxy",
+		"ruleset flushed":       "flush ruleset",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSandbox(t)
+			s.apply(t, desired)
+			listing := s.nft(t, "list", "ruleset")
+			s.nft(t, strings.Fields(command)...)
+			if plan, _, err := s.applier.Plan(desired); err != nil || plan.Empty() {
+				t.Errorf("the change is not seen: %v", err)
+			}
+			s.apply(t, desired)
+			if after := s.nft(t, "list", "ruleset"); len(after) != len(listing) {
+				t.Errorf("repaired ruleset lists otherwise:\n%s", cmp.Diff(listing, after))
+			}
+		})
+	}
+}
+
+// TestForeignTables proves that nothing outside of our tables is read or
+// written.
+func TestForeignTables(t *testing.T) {
+	s := newSandbox(t)
+	s.nft(t, "add table ip filter")
+	s.nft(t, "add chain ip filter dispatch { type filter hook input priority 0; }")
+	s.nft(t, "add rule ip filter dispatch counter accept")
+	s.nft(t, "add table inet nftproxy")
+	s.nft(t, "add set inet nftproxy services { type ipv4_addr; }")
+	before := s.nft(t, "list", "ruleset")
+	desired := sample()
+	s.apply(t, desired)
+	s.apply(t, &render.Ruleset{})
+	if after := s.nft(t, "list", "ruleset"); after != before {
+		t.Errorf("other tables changed:\n%s", cmp.Diff(before, after))
+	}
+}
+
+// TestStaleGeneration proves that a plan for an older ruleset is refused.
+func TestStaleGeneration(t *testing.T) {
+	s := newSandbox(t)
+	plan, generation, err := s.applier.Plan(sample())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.nft(t, "add table ip other")
+	if _, err := s.Commit(plan, generation); !errors.Is(err, unix.ERESTART) {
+		t.Errorf("commit on a stale generation: %v", err)
+	}
+	if _, _, err := s.applier.Plan(sample()); err != nil {
+		t.Error(err)
+	}
+	s.apply(t, sample())
+}
+
+// TestCommitErrors checks that an error names what the kernel refused, and
+// that nothing of the transaction took place.
+func TestCommitErrors(t *testing.T) {
+	missing := model.Frontend{Address: addr("10.96.0.1"), Protocol: model.TCP, Port: 80}
+	for _, c := range []struct {
+		name  string
+		spoil func(*render.Table)
+		want  []string
+		errno error
+	}{
+		{
+			"verdict to a chain that is not there",
+			func(t *render.Table) {
+				s := t.Set("services")
+				i := len(s.Elements) / 2
+				s.Elements[i].Key.Address, s.Elements[i].Key.Port = missing.Address, missing.Port
+				s.Elements[i].Value.Verdict = render.Verdict{Action: render.Goto, Chain: "nowhere"}
+			},
+			[]string{"add element { 10.96.0.1 . ", "goto nowhere } of map services", "no such file or directory"},
+			unix.ENOENT,
+		},
+		{
+			"rule that looks up a set that is not there",
+			func(t *render.Table) {
+				c := t.Chain("dispatch")
+				c.Rules = append(c.Rules, render.Rule{render.InSet{Key: render.Concat{render.DestinationAddress}, Set: "nothing"}})
+			},
+			[]string{"add rule to chain dispatch: ip daddr @nothing", "no such file or directory"},
+			unix.ENOENT,
+		},
+		{
+			"name that is too long",
+			func(t *render.Table) { t.Chains[0].Name = strings.Repeat("n", 300) },
+			[]string{"add chain ip nftproxy nnn"},
+			unix.ERANGE,
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newSandbox(t)
+			desired := clone(sample())
+			c.spoil(desired.Tables[0])
+			_, err := s.applier.Apply(desired)
+			var refused *CommitError
+			if !errors.As(err, &refused) || !errors.Is(err, c.errno) {
+				t.Fatalf("error is %T %v, want a CommitError with %v", err, err, c.errno)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %q does not say %q", err, want)
+				}
+			}
+			if rest := s.nft(t, "list", "ruleset"); rest != "" {
+				t.Errorf("a part was committed:\n%s", rest)
+			}
+		})
+	}
+}
+
+// TestReadAfterLoad reads back at once what was just loaded. Kernel 6.18
+// resizes the hash tables of sets in the background then, and a dump taken
+// meanwhile lacks elements and has others twice.
+func TestReadAfterLoad(t *testing.T) {
+	desired := scenario(5006, 50, 0)
+	for range 3 {
+		s := newSandbox(t)
+		if _, err := s.applier.Apply(desired); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			plan, _, err := s.applier.Plan(desired)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !plan.Empty() {
+				t.Fatalf("read back otherwise than written: %s", plan.Summary())
+			}
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package apply
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+// world makes random snapshots: a few services that come, go and change.
+type world struct {
+	r        *rand.Rand
+	services map[int]*model.Service
+	slices   map[int][]*model.EndpointSlice
+	cidrs    []netip.Prefix
+}
+
+func newWorld(seed uint64) *world {
+	return &world{
+		r:        rand.New(rand.NewPCG(seed, 0)),
+		services: make(map[int]*model.Service),
+		slices:   make(map[int][]*model.EndpointSlice),
+	}
+}
+
+// step changes something and returns the ruleset for the result.
+func (w *world) step() *render.Ruleset {
+	i := w.r.IntN(12)
+	switch w.r.IntN(6) {
+	case 0:
+		delete(w.services, i)
+		delete(w.slices, i)
+	case 1:
+		w.cidrs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("240.0.0.0/4"), netip.MustParsePrefix("fd00:10:96::/112")}[:w.r.IntN(4)]
+	default:
+		w.services[i] = w.service(i)
+		w.slices[i] = []*model.EndpointSlice{w.slice(i, model.IPv4), w.slice(i, model.IPv6)}
+	}
+	return w.render()
+}
+
+func (w *world) render() *render.Ruleset {
+	s := &model.Snapshot{ServiceCIDRs: w.cidrs}
+	for i, svc := range w.services {
+		s.Services = append(s.Services, svc)
+		s.Slices = append(s.Slices, w.slices[i]...)
+	}
+	s.Nodes = []*model.Node{{Name: "node-1", Addresses: []netip.Addr{netip.MustParseAddr("192.168.7.1"), netip.MustParseAddr("2001:db8::1")}}}
+	return render.Render(model.Resolve(s, model.Config{NodeName: "node-1", ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/9")}}))
+}
+
+func (w *world) service(i int) *model.Service {
+	s := &model.Service{
+		Name:    model.ServiceName{Namespace: "default", Name: fmt.Sprintf("service-%d", i)},
+		Created: time.Unix(int64(i), 0),
+		Ports: []model.ServicePort{
+			{Name: "http", Protocol: model.TCP, Port: 80},
+			{Name: "dns", Protocol: model.Protocols[w.r.IntN(3)], Port: 53, NodePort: uint16(30000 + w.r.IntN(3))},
+		}[:1+w.r.IntN(2)],
+	}
+	if w.r.IntN(8) > 0 {
+		s.ClusterIPs = append(s.ClusterIPs, netip.AddrFrom4([4]byte{10, 96, 0, byte(i)}))
+	}
+	if w.r.IntN(3) == 0 {
+		s.ClusterIPs = append(s.ClusterIPs, netip.MustParseAddr(fmt.Sprintf("fd00:10:96::%d", i)))
+	}
+	if w.r.IntN(3) == 0 {
+		s.ExternalIPs = []netip.Addr{netip.AddrFrom4([4]byte{203, 0, 113, byte(w.r.IntN(3))})}
+	}
+	return s
+}
+
+func (w *world) slice(i int, f model.Family) *model.EndpointSlice {
+	s := &model.EndpointSlice{
+		Namespace: "default", Name: fmt.Sprintf("slice-%d-%s", i, f), Service: fmt.Sprintf("service-%d", i), Family: f,
+		Ports: []model.EndpointPort{{Name: "http", Protocol: model.TCP, Port: 8080}, {Name: "dns", Protocol: model.UDP, Port: 53}},
+	}
+	for range w.r.IntN(7) {
+		a := netip.AddrFrom4([4]byte{10, 128, byte(i), byte(w.r.IntN(20))})
+		if f == model.IPv6 {
+			a = netip.MustParseAddr(fmt.Sprintf("fd00:10:128::%d", w.r.IntN(20)))
+		}
+		s.Hosts = append(s.Hosts, model.Host{Address: a, Ready: w.r.IntN(5) > 0, Serving: true, Node: []string{"node-1", "node-2"}[w.r.IntN(2)]})
+	}
+	return s
+}

@@ -1,0 +1,51 @@
+package internal_test
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/nftproxy/nftproxy/internal/"
+
+// TestLayers keeps imports pointing one way: what each package may reach,
+// directly or not.
+func TestLayers(t *testing.T) {
+	for _, c := range []struct {
+		pkg     string
+		own     []string // of our packages
+		foreign []string // path prefixes of other modules, nil: any
+	}{
+		{"model", nil, []string{}},
+		{"source", []string{"model"}, nil},
+		{"render", []string{"model"}, []string{}},
+		{"apply", []string{"model", "render"}, []string{
+			"github.com/google/nftables", "github.com/mdlayher", "golang.org/x"}},
+		{"agent", []string{"model", "render", "apply"}, []string{
+			"github.com/google/nftables", "github.com/mdlayher", "golang.org/x"}},
+	} {
+		t.Run(c.pkg, func(t *testing.T) {
+			t.Parallel()
+			for _, dep := range dependencies(t, module+c.pkg) {
+				own, isOwn := strings.CutPrefix(dep, module)
+				switch {
+				case isOwn && own != c.pkg && !slices.Contains(c.own, own):
+					t.Errorf("%s reaches %s", c.pkg, own)
+				case !isOwn && c.foreign != nil && !slices.ContainsFunc(c.foreign, func(p string) bool { return strings.HasPrefix(dep, p) }):
+					t.Errorf("%s reaches %s", c.pkg, dep)
+				}
+			}
+		})
+	}
+}
+
+// dependencies returns what a package imports outside of the standard library.
+func dependencies(t *testing.T, pkg string) []string {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", pkg).Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	return strings.Fields(string(out))
+}

@@ -1,0 +1,92 @@
+package netlab
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// firstPort is where the source ports of flows start: below the ephemeral
+// ports of the kernel.
+const firstPort = 20000
+
+// Answer is what an echo server says.
+type Answer struct {
+	Name   string     // of the server
+	Client netip.Addr // as the server sees it
+}
+
+// Flow is a connection, or a connected datagram socket, to an echo server.
+type Flow struct {
+	conn  net.Conn
+	lines *bufio.Reader
+	wait  time.Duration
+}
+
+// Open dials network tcp or udp from a source port that no flow of this host
+// had before, so that the kernel takes no flow for the continuation of one
+// that has ended. wait is how long dialling and each answer may take; 0 stands
+// for a generous time.
+func (h *Host) Open(network string, to netip.AddrPort, wait time.Duration) (*Flow, error) {
+	if wait == 0 {
+		wait = timeout
+	}
+	port := int(h.port.Add(1))
+	d := net.Dialer{Timeout: wait, LocalAddr: &net.TCPAddr{Port: port}}
+	if network == "udp" {
+		d.LocalAddr = &net.UDPAddr{Port: port}
+	}
+	c, err := h.dial(context.Background(), d, network, to.String())
+	if err != nil {
+		return nil, err
+	}
+	return &Flow{c, bufio.NewReader(c), wait}, nil
+}
+
+// Ask sends a line and waits for the answer. On the host that refuses or drops
+// a datagram, sending it is "not permitted"; whether it was refused is the next
+// thing that the socket says, and what Ask returns.
+func (f *Flow) Ask() (Answer, error) {
+	if err := f.conn.SetDeadline(time.Now().Add(f.wait)); err != nil {
+		return Answer{}, err
+	}
+	if _, err := f.conn.Write([]byte("?\n")); err != nil && !errors.Is(err, syscall.EPERM) {
+		return Answer{}, err
+	}
+	line, err := f.lines.ReadString('\n')
+	if err != nil {
+		return Answer{}, err
+	}
+	return parseAnswer(line)
+}
+
+// Close ends the flow.
+func (f *Flow) Close() error { return f.conn.Close() }
+
+// Ask opens a flow, asks once and closes it.
+func (h *Host) Ask(network string, to netip.AddrPort, wait time.Duration) (Answer, error) {
+	f, err := h.Open(network, to, wait)
+	if err != nil {
+		return Answer{}, err
+	}
+	defer f.Close()
+	return f.Ask()
+}
+
+func parseAnswer(line string) (Answer, error) {
+	name, client, ok := strings.Cut(strings.TrimSpace(line), " ")
+	if !ok {
+		return Answer{}, fmt.Errorf("answer %q is not a name and an address", line)
+	}
+	addr, err := netip.ParseAddr(client)
+	if err != nil {
+		return Answer{}, fmt.Errorf("read answer %q: %w", line, err)
+	}
+	return Answer{name, addr}, nil
+}

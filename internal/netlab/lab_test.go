@@ -1,0 +1,164 @@
+package netlab
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+const echoPort = 8080
+
+func newLab(t *testing.T, pods int) *Lab {
+	t.Helper()
+	l, err := New(pods)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, p := range append([]*Host{l.Node, l.Client}, l.Pods...) {
+		e, err := p.Echo(echoPort)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { e.Close() })
+	}
+	return l
+}
+
+// forEachFlow runs a test over the protocols and families.
+func forEachFlow(t *testing.T, f func(t *testing.T, network string, family model.Family)) {
+	for _, family := range model.Families {
+		for _, network := range []string{"tcp", "udp"} {
+			t.Run(fmt.Sprint(network, " ", family), func(t *testing.T) { f(t, network, family) })
+		}
+	}
+}
+
+func TestEveryHostReachesEveryOther(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 2)
+	hosts := append([]*Host{l.Node, l.Client}, l.Pods...)
+	forEachFlow(t, func(t *testing.T, network string, family model.Family) {
+		for _, from := range hosts {
+			for _, to := range hosts {
+				got, err := from.Ask(network, netip.AddrPortFrom(to.Address(family), echoPort), 0)
+				if err != nil {
+					t.Errorf("from %s to %s: %v", from.Name, to.Name, err)
+					continue
+				}
+				// The node talks to pods from the address on their side.
+				sourceOK := got.Client == from.Address(family) || from == l.Node && l.IsNode(got.Client)
+				if got.Name != to.Name || !sourceOK {
+					t.Errorf("from %s to %s: got %+v", from.Name, to.Name, got)
+				}
+			}
+		}
+	})
+}
+
+// A pod that dials itself through the node: what a bridge without hairpin
+// ports gets wrong.
+func TestHairpin(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 1)
+	nft(t, l.Node, `
+table inet test {
+	chain prerouting {
+		type nat hook prerouting priority dstnat
+		ip daddr 10.0.0.1 dnat ip to 10.128.0.2
+		ip6 daddr fd00::1 dnat ip6 to fd00:10:128::2
+	}
+	chain postrouting {
+		type nat hook postrouting priority srcnat
+		ct status dnat masquerade fully-random
+	}
+}`)
+	vip := map[model.Family]netip.Addr{
+		model.IPv4: netip.MustParseAddr("10.0.0.1"), model.IPv6: netip.MustParseAddr("fd00::1")}
+	forEachFlow(t, func(t *testing.T, network string, family model.Family) {
+		got, err := l.Pods[0].Ask(network, netip.AddrPortFrom(vip[family], echoPort), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Name != "pod-0" || !l.IsNode(got.Client) {
+			t.Errorf("got %+v, want pod-0 and an address of the node", got)
+		}
+	})
+}
+
+func TestRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 1)
+	forEachFlow(t, func(t *testing.T, network string, family model.Family) {
+		for range 10 {
+			_, err := l.Client.Ask(network, netip.AddrPortFrom(l.Node.Address(family), 1), 0)
+			if !errors.Is(err, syscall.ECONNREFUSED) {
+				t.Fatalf("got %v, want ECONNREFUSED", err)
+			}
+		}
+	})
+}
+
+func TestProcessEndsWithNamespace(t *testing.T) {
+	t.Parallel()
+	n, err := NewNamespace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sleep", "60")
+	if err := n.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	err = cmd.Wait()
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
+		t.Errorf("process ended with %v, want SIGKILL", err)
+	}
+}
+
+func TestDoReturnsWhenFunctionExits(t *testing.T) {
+	t.Parallel()
+	n, err := NewNamespace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	// Runs in a goroutine of its own, whose end must not leave Do waiting.
+	exited := make(chan error)
+	go func() { exited <- n.Do(func() error { runtime.Goexit(); return nil }) }()
+	select {
+	case err := <-exited:
+		if err == nil {
+			t.Error("got no error")
+		}
+	case <-time.After(timeout):
+		t.Error("Do did not return")
+	}
+}
+
+// nft loads a script in the namespace of a host.
+func nft(t *testing.T, h *Host, script string) {
+	t.Helper()
+	cmd := exec.Command("nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(script)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := h.Run(cmd); err != nil {
+		t.Fatalf("nft: %v\n%s", err, out.String())
+	}
+}

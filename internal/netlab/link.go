@@ -1,0 +1,145 @@
+package netlab
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+const uplink = "uplink" // the name of both ends between client and node
+
+// connectClient links client and node, each the default gateway of the other:
+// rules that refuse or drop on the node presuppose a route to every address.
+func (l *Lab) connectClient() error {
+	if err := l.veth(uplink, l.Client, uplink); err != nil {
+		return err
+	}
+	ends := []struct{ host, gateway *Host }{{l.Node, l.Client}, {l.Client, l.Node}}
+	for _, e := range ends {
+		err := e.host.Do(func() error {
+			err := addAddresses(uplink,
+				netip.PrefixFrom(e.host.IPv4, uplinkv4.Bits()), netip.PrefixFrom(e.host.IPv6, uplinkv6.Bits()))
+			if err != nil {
+				return err
+			}
+			return addDefaultRoutes(uplink, e.gateway.IPv4, e.gateway.IPv6)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// connectPod links a pod and the node. The node has the same gateway address
+// on the links of all pods, and a route for each pod alone.
+func (l *Lab) connectPod(pod *Host) error {
+	if err := l.veth(pod.Name, pod, "eth0"); err != nil {
+		return err
+	}
+	gateway4, gateway6 := nth(PodCIDRv4, 1), nth(PodCIDRv6, 1)
+	err := l.Node.Do(func() error {
+		if err := addAddresses(pod.Name, single(gateway4), single(gateway6)); err != nil {
+			return err
+		}
+		return addLinkRoutes(pod.Name, pod.IPv4, pod.IPv6)
+	})
+	if err != nil {
+		return err
+	}
+	return pod.Do(func() error {
+		if err := addAddresses("eth0", single(pod.IPv4), single(pod.IPv6)); err != nil {
+			return err
+		}
+		if err := addLinkRoutes("eth0", gateway4, gateway6); err != nil {
+			return err
+		}
+		return addDefaultRoutes("eth0", gateway4, gateway6)
+	})
+}
+
+// veth links the node to a peer and brings both ends up.
+func (l *Lab) veth(name string, peer *Host, peerName string) error {
+	err := l.Node.Do(func() error {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = name
+		pair := &netlink.Veth{
+			LinkAttrs: attrs, PeerName: peerName, PeerNamespace: netlink.NsFd(peer.handle)}
+		if err := netlink.LinkAdd(pair); err != nil {
+			return fmt.Errorf("add link %s: %w", name, err)
+		}
+		return linkUp(name)
+	})
+	if err != nil {
+		return err
+	}
+	return peer.Do(func() error { return linkUp(peerName) })
+}
+
+// AddAddress gives the host one more address.
+func (h *Host) AddAddress(a netip.Addr) error {
+	return h.Do(func() error { return addAddresses("lo", single(a)) })
+}
+
+func linkUp(name string) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("find link %s: %w", name, err)
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return fmt.Errorf("bring link %s up: %w", name, err)
+	}
+	return nil
+}
+
+func addAddresses(name string, addrs ...netip.Prefix) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("find link %s: %w", name, err)
+	}
+	for _, a := range addrs {
+		addr := &netlink.Addr{IPNet: ipNet(a), Flags: unix.IFA_F_NODAD}
+		if err := netlink.AddrAdd(link, addr); err != nil {
+			return fmt.Errorf("add address %s to link %s: %w", a, name, err)
+		}
+	}
+	return nil
+}
+
+// addLinkRoutes says that addresses are reached over a link without a gateway.
+func addLinkRoutes(name string, addrs ...netip.Addr) error {
+	return addRoutes(name, addrs, func(a netip.Addr) netlink.Route {
+		return netlink.Route{Dst: ipNet(single(a)), Scope: netlink.SCOPE_LINK}
+	})
+}
+
+func addDefaultRoutes(name string, gateways ...netip.Addr) error {
+	return addRoutes(name, gateways, func(a netip.Addr) netlink.Route {
+		everything, _ := netip.AddrFromSlice(make([]byte, a.BitLen()/8))
+		return netlink.Route{Dst: ipNet(netip.PrefixFrom(everything, 0)), Gw: a.AsSlice()}
+	})
+}
+
+func addRoutes(name string, addrs []netip.Addr, route func(netip.Addr) netlink.Route) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("find link %s: %w", name, err)
+	}
+	for _, a := range addrs {
+		r := route(a)
+		r.LinkIndex = link.Attrs().Index
+		if err := netlink.RouteAdd(&r); err != nil {
+			return fmt.Errorf("add route of %s over link %s: %w", a, name, err)
+		}
+	}
+	return nil
+}
+
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}

@@ -1,0 +1,106 @@
+package source
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+)
+
+// manyObjects returns n Services and n EndpointSlices of 4 endpoints, with the
+// fields that an API server adds.
+func manyObjects(n int) []any {
+	var out []any
+	ready, no := true, false
+	for i := range n {
+		name := fmt.Sprintf("service-%d", i)
+		meta := metav1.ObjectMeta{
+			Name: name, Namespace: "default", ResourceVersion: "123456", UID: types.UID(fmt.Sprintf("0c1d7a52-3f0b-4b9c-8f1e-%012d", i)),
+			Labels: map[string]string{"app": name},
+		}
+		ip := fmt.Sprintf("10.96.%d.%d", i/256, i%256)
+		out = append(out, &corev1.Service{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
+			ObjectMeta: meta,
+			Spec: corev1.ServiceSpec{
+				Type: "ClusterIP", ClusterIP: ip, ClusterIPs: []string{ip}, IPFamilies: []corev1.IPFamily{"IPv4"},
+				Ports:           []corev1.ServicePort{{Name: "http", Port: 80, Protocol: "TCP"}},
+				SessionAffinity: "None", Selector: map[string]string{"app": name},
+			},
+		})
+		meta.Name += "-x7k2p"
+		meta.Labels = map[string]string{"kubernetes.io/service-name": name, "app": name}
+		port, portName, protocol := int32(8080), "http", corev1.ProtocolTCP
+		slice := &discoveryv1.EndpointSlice{
+			TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}, ObjectMeta: meta,
+			AddressType: "IPv4", Ports: []discoveryv1.EndpointPort{{Name: &portName, Port: &port, Protocol: &protocol}},
+		}
+		for j := range 4 {
+			node := fmt.Sprintf("node-%d", (i+j)%100)
+			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
+				Addresses:  []string{fmt.Sprintf("10.%d.%d.%d", 128+j, i/256, i%256)},
+				Conditions: discoveryv1.EndpointConditions{Ready: &ready, Serving: &ready, Terminating: &no},
+				NodeName:   &node,
+				TargetRef:  &corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: fmt.Sprintf("%s-%d", name, j)},
+			})
+		}
+		out = append(out, slice)
+	}
+	return out
+}
+
+func marshal(tb testing.TB, v any) []byte {
+	tb.Helper()
+	data, err := yaml.Marshal(v)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return data
+}
+
+// inputs returns the same objects in each of the forms that files have.
+func inputs(tb testing.TB, n int) map[string][]byte {
+	tb.Helper()
+	objects := manyObjects(n)
+	var documents bytes.Buffer
+	for _, o := range objects {
+		documents.WriteString("---\n")
+		documents.Write(marshal(tb, o))
+	}
+	list := map[string]any{"apiVersion": "v1", "kind": "List", "metadata": map[string]any{"resourceVersion": ""}, "items": objects}
+	jsonList, err := json.MarshalIndent(list, "", "    ")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return map[string][]byte{"documents.yaml": documents.Bytes(), "list.yaml": marshal(tb, list), "list.json": jsonList}
+}
+
+func BenchmarkLoad(b *testing.B) {
+	const n = 10_000
+	dir := b.TempDir()
+	for name, data := range inputs(b, n) {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			b.Fatal(err)
+		}
+		b.Run(strings.ReplaceAll(name, ".", "-"), func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(int64(len(data)))
+			for b.Loop() {
+				in, err := (&Files{Paths: []string{path}}).Load()
+				if err != nil || len(in.Snapshot.Services) != n || len(in.Snapshot.Slices) != n {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

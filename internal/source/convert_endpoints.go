@@ -1,0 +1,98 @@
+package source
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// ConvertEndpoints converts an Endpoints object, for files: the API server
+// offers the same as slices, and a source that reads those must not read both
+// (2.5). Each subset becomes one slice for each family that it has addresses
+// of.
+//
+//lint:ignore SA1019 files may still hold Endpoints
+func ConvertEndpoints(e *corev1.Endpoints) ([]*model.EndpointSlice, []*FieldError) {
+	var c endpointsConverter
+	if !c.objectName(&e.ObjectMeta) {
+		return nil, c.findings
+	}
+	var out []*model.EndpointSlice
+	for i := range e.Subsets {
+		ports := c.ports(i, e.Subsets[i].Ports)
+		hosts := append(
+			c.hosts(fmt.Sprintf("subsets[%d].addresses", i), e.Subsets[i].Addresses, true),
+			c.hosts(fmt.Sprintf("subsets[%d].notReadyAddresses", i), e.Subsets[i].NotReadyAddresses, false)...)
+		for _, f := range model.Families {
+			s := &model.EndpointSlice{
+				Namespace: namespace(&e.ObjectMeta),
+				// No EndpointSlice can have this name.
+				Name:    fmt.Sprintf("%s/%d/%s", e.Name, i, f),
+				Service: e.Name,
+				Family:  f,
+				Ports:   ports,
+				Hosts:   hostsOf(hosts, f),
+			}
+			if len(s.Hosts) > 0 {
+				out = append(out, s)
+			}
+		}
+	}
+	return out, c.findings
+}
+
+type endpointsConverter struct{ findings }
+
+func (c *endpointsConverter) ports(subset int, in []corev1.EndpointPort) []model.EndpointPort {
+	out := make([]model.EndpointPort, 0, len(in))
+	for i, p := range in {
+		before := len(c.findings)
+		field := func(name string) string { return fmt.Sprintf("subsets[%d].ports[%d].%s", subset, i, name) }
+		protocol, problem := parseProtocol(p.Protocol)
+		if problem != "" {
+			c.add(field("protocol"), string(p.Protocol), problem)
+		}
+		if problem := portProblem(p.Port); problem != "" {
+			c.add(field("port"), p.Port, problem)
+		}
+		if problem := portNameProblem(p.Name); problem != "" {
+			c.add(field("name"), p.Name, problem)
+		}
+		if p.Name == "" && len(in) > 1 {
+			c.add(field("name"), nil, "missing: each port needs a name where there are several")
+		}
+		if len(c.findings) == before {
+			out = append(out, model.EndpointPort{Name: p.Name, Protocol: protocol, Port: uint16(p.Port)})
+		}
+	}
+	return out
+}
+
+//lint:ignore SA1019 files may still hold Endpoints
+func (c *endpointsConverter) hosts(field string, in []corev1.EndpointAddress, ready bool) []model.Host {
+	out := make([]model.Host, 0, len(in))
+	for i, e := range in {
+		a, problem := parseAddress(e.IP)
+		if problem == "" {
+			a, problem = parseEndpoint(e.IP, model.FamilyOf(a))
+		}
+		if problem != "" {
+			c.add(fmt.Sprintf("%s[%d].ip", field, i), e.IP, problem)
+			continue
+		}
+		out = append(out, model.Host{Address: a, Ready: ready, Serving: ready, Node: valueOr(e.NodeName, "")})
+	}
+	return out
+}
+
+func hostsOf(hosts []model.Host, f model.Family) []model.Host {
+	var out []model.Host
+	for _, h := range hosts {
+		if model.FamilyOf(h.Address) == f {
+			out = append(out, h)
+		}
+	}
+	return out
+}

@@ -1,0 +1,103 @@
+package source
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// ports converts the ports of a Service. A port that cannot be served is left
+// out; the others stay.
+func (c *serviceConverter) ports() []model.ServicePort {
+	out := make([]model.ServicePort, 0, len(c.spec.Ports))
+	seen := make(map[any]int)
+	for i := range c.spec.Ports {
+		before := len(c.findings)
+		p := c.port(i)
+		if len(c.findings) == before {
+			c.uniquePort(i, p, seen)
+		}
+		if len(c.findings) == before {
+			p.NodePort = c.nodePort(i, p.Protocol, seen)
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func (c *serviceConverter) port(i int) model.ServicePort {
+	in := &c.spec.Ports[i]
+	field := func(name string) string { return fmt.Sprintf("spec.ports[%d].%s", i, name) }
+	protocol, problem := parseProtocol(in.Protocol)
+	if problem != "" {
+		c.add(field("protocol"), string(in.Protocol), problem)
+	}
+	if problem := portProblem(in.Port); problem != "" {
+		c.add(field("port"), in.Port, problem)
+	}
+	if problem := portNameProblem(in.Name); problem != "" {
+		c.add(field("name"), in.Name, problem)
+	}
+	if in.Name == "" && len(c.spec.Ports) > 1 {
+		c.add(field("name"), nil, "missing: each port needs a name where there are several")
+	}
+	return model.ServicePort{Name: in.Name, Protocol: protocol, Port: uint16(in.Port)}
+}
+
+// uniquePort refuses a name, or a protocol and port, that an earlier port has.
+func (c *serviceConverter) uniquePort(i int, p model.ServicePort, seen map[any]int) {
+	type number struct {
+		protocol model.Protocol
+		port     uint16
+	}
+	if first, dup := seen[p.Name]; dup {
+		c.add(fmt.Sprintf("spec.ports[%d].name", i), p.Name, sameAs(first))
+		return
+	}
+	key := number{p.Protocol, p.Port}
+	if first, dup := seen[key]; dup {
+		c.add(fmt.Sprintf("spec.ports[%d].port", i), p.Port, fmt.Sprintf("with protocol %s %s", protocolName(p.Protocol), sameAs(first)))
+		return
+	}
+	seen[p.Name], seen[key] = i, i
+}
+
+// nodePort returns the node port of a port, zero where it has none (1.21).
+func (c *serviceConverter) nodePort(i int, protocol model.Protocol, seen map[any]int) uint16 {
+	type number struct {
+		protocol model.Protocol
+		nodePort uint16
+	}
+	port := c.spec.Ports[i].NodePort
+	field := fmt.Sprintf("spec.ports[%d].nodePort", i)
+	if port == 0 {
+		return 0
+	}
+	if portProblem(port) != "" {
+		c.add(field, port, "is not a port number: use 1 to 65535, or 0 for none")
+		return 0
+	}
+	key := number{protocol, uint16(port)}
+	if first, dup := seen[key]; dup {
+		c.add(field, port, fmt.Sprintf("with protocol %s %s", protocolName(protocol), sameAs(first)))
+		return 0
+	}
+	seen[key] = i
+	return uint16(port)
+}
+
+func sameAs(first int) string {
+	return fmt.Sprintf("is also used by spec.ports[%d]: use another one", first)
+}
+
+func protocolName(p model.Protocol) corev1.Protocol {
+	switch p {
+	case model.UDP:
+		return corev1.ProtocolUDP
+	case model.SCTP:
+		return corev1.ProtocolSCTP
+	}
+	return corev1.ProtocolTCP
+}

@@ -1,0 +1,11 @@
+// Package source turns Kubernetes objects into the model.
+//
+// It has two halves. The Convert functions take objects of the Kubernetes API
+// types, wherever they come from, and return model values together with a
+// [FieldError] for each field that is wrong; a wrong field never costs the rest
+// of the object (1.36). [Files] reads objects from YAML and JSON files and
+// reports everything that is wrong with them at once, by file, document, line,
+// object and field; [Watcher] tells when they have changed.
+//
+// Statement numbers such as 1.33 in comments refer to docs/behaviour.md.
+package source

@@ -1,0 +1,205 @@
+package source
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// standardInput is the path that stands for standard input.
+const standardInput = "-"
+
+// howToFill is the advice for inputs that hold nothing.
+const howToFill = `write Services and EndpointSlices into it, as "kubectl get services,endpointslices,nodes -A -o yaml" prints them`
+
+// Files is a source that reads Kubernetes objects from files. Its methods are
+// not safe for concurrent use.
+type Files struct {
+	// Paths are files, directories, or "-" for standard input. Of a directory
+	// every file *.yaml, *.yml and *.json is read, in the order of their names;
+	// hidden files are not, and neither are directories inside it, so that a
+	// mounted ConfigMap gives each of its files once.
+	Paths []string
+	// Stdin is what "-" reads. It is read once: further calls of Load use what
+	// the first one got.
+	Stdin io.Reader
+
+	stdin     []byte
+	stdinRead bool
+}
+
+// Input is what the files said.
+type Input struct {
+	Snapshot *model.Snapshot
+	// Warnings are remarks for people: the input is usable as it is.
+	Warnings []string
+}
+
+// argument is one of the paths of Files with the files that it stands for.
+type argument struct {
+	name  string
+	files []file
+}
+
+type file struct {
+	name string
+	data []byte
+}
+
+// Load reads all files. The error is of type [Errors] and holds everything
+// that is wrong; there is no input then. Objects may stand in any order. An
+// object that is defined twice is an error, as is a path that is given twice
+// or that gives no object of a known kind: what looks like an empty input is
+// more likely a file that is being written.
+//
+// Endpoints objects count only for Services without any EndpointSlice, because
+// Kubernetes mirrors the ones into the others (2.5).
+func (f *Files) Load() (*Input, error) {
+	args, problems, warnings := f.read()
+	c := newCollector(problems, warnings)
+	var all []file
+	for _, a := range args {
+		all = append(all, a.files...)
+	}
+	results := readFiles(all)
+	for _, a := range args {
+		c.add(a, results[:len(a.files)])
+		results = results[len(a.files):]
+	}
+	return c.finish()
+}
+
+// read fetches the content of all paths.
+func (f *Files) read() (args []argument, problems, warnings Errors) {
+	if len(f.Paths) == 0 {
+		return nil, Errors{{File: "input", Err: errors.New("no file is given: name a file, a directory, or - for standard input")}}, nil
+	}
+	var seen []os.FileInfo
+	for i, p := range f.Paths {
+		if slices.Contains(f.Paths[:i], p) {
+			problems = append(problems, &Error{File: displayName(p), Err: errors.New("is given twice: give each file once")})
+			continue
+		}
+		names, dir, err := f.expand(p, &warnings)
+		if err != nil {
+			problems = append(problems, &Error{File: displayName(p), Err: err})
+			continue
+		}
+		arg := argument{name: displayName(p)}
+		for _, name := range names {
+			data, err := f.content(name, dir, &seen)
+			if err != nil {
+				problems = append(problems, &Error{File: displayName(name), Err: err})
+				continue
+			}
+			arg.files = append(arg.files, file{displayName(name), data})
+		}
+		args = append(args, arg)
+	}
+	return args, problems, warnings
+}
+
+func displayName(path string) string {
+	if path == standardInput {
+		return "standard input"
+	}
+	return path
+}
+
+// expand returns the files that a path stands for.
+func (f *Files) expand(path string, warnings *Errors) (names []string, dir bool, err error) {
+	if path == standardInput {
+		return []string{path}, false, nil
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, false, explainPath(err)
+	}
+	if !info.IsDir() {
+		return []string{path}, false, nil
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, true, explainPath(err)
+	}
+	for _, e := range entries {
+		name := filepath.Join(path, e.Name())
+		if info, err := os.Stat(name); err == nil && info.IsDir() && !hidden(name) {
+			*warnings = append(*warnings, &Error{File: name, Err: errors.New("is a directory inside a directory and is not read: name it, too, if it should be")})
+		} else if isManifest(name) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return nil, true, errors.New("holds no file *.yaml, *.yml or *.json: put one there, or name a file")
+	}
+	return names, true, nil
+}
+
+// isManifest tells whether a file of a directory is read.
+func isManifest(path string) bool {
+	return !hidden(path) && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path))
+}
+
+func hidden(path string) bool { return strings.HasPrefix(filepath.Base(path), ".") }
+
+// content reads a file that has not been read yet under another name. Files of
+// a directory must be regular ones: a pipe would never end.
+func (f *Files) content(name string, inDir bool, seen *[]os.FileInfo) ([]byte, error) {
+	if name == standardInput {
+		return f.readStdin()
+	}
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, explainPath(err)
+	}
+	if inDir && !info.Mode().IsRegular() {
+		return nil, errors.New("is not a regular file: move it out of the directory")
+	}
+	if slices.ContainsFunc(*seen, func(other os.FileInfo) bool { return os.SameFile(info, other) }) {
+		return nil, errors.New("is read already under another name: give each file once")
+	}
+	*seen = append(*seen, info)
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, explainPath(err)
+	}
+	return data, nil
+}
+
+func (f *Files) readStdin() ([]byte, error) {
+	if f.stdinRead {
+		return f.stdin, nil
+	}
+	if f.Stdin == nil {
+		return nil, errors.New("is not available here: name a file")
+	}
+	data, err := io.ReadAll(f.Stdin)
+	if err != nil {
+		return nil, fmt.Errorf("read input: %w", err)
+	}
+	f.stdin, f.stdinRead = bytes.Clone(data), true
+	return f.stdin, nil
+}
+
+// explainPath removes the path from an error of the system, because the
+// message begins with it.
+func explainPath(err error) error {
+	var pathError *fs.PathError
+	if errors.As(err, &pathError) {
+		err = pathError.Err
+	}
+	advice := "check the path and its permissions"
+	if errors.Is(err, fs.ErrNotExist) {
+		advice = "check the path"
+	}
+	return fmt.Errorf("read file: %w: %s", err, advice)
+}

@@ -1,0 +1,205 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+const (
+	// settleTime without an event ends a burst of changes...
+	settleTime = 20 * time.Millisecond
+	// ...but none is waited for longer than this.
+	maxSettleTime = 200 * time.Millisecond
+)
+
+// maxLinks is how many symbolic links the kernel follows in one path.
+const maxLinks = 40
+
+// Watcher tells when the content of files may have changed: written in place,
+// replaced by another file, by a symbolic link that points elsewhere, as in a
+// mounted ConfigMap, or by a directory on the way that was moved; files added
+// to a directory or removed from it; paths that come and go. Standard input is
+// not watched, and neither are changes on other machines that the kernel is
+// not told of (NFS).
+type Watcher struct {
+	paths  []string
+	notify *fsnotify.Watcher
+	watched
+}
+
+// watched is what decides which events matter.
+type watched struct {
+	names   map[string]bool // files, links and directories
+	folders map[string]bool // directories that are read whole
+}
+
+// NewWatcher returns a watcher for the paths of f. Its watches are in place:
+// call it before Load, and Run afterwards, then no change is lost.
+func (f *Files) NewWatcher() (*Watcher, error) {
+	w := &Watcher{}
+	for _, p := range f.Paths {
+		if p == standardInput {
+			continue
+		}
+		abs, err := filepath.Abs(p)
+		if err != nil {
+			return nil, fmt.Errorf("watch %s: %w", p, err)
+		}
+		w.paths = append(w.paths, abs)
+	}
+	if err := w.setUp(); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// Close releases the watches of a watcher that is not run.
+func (w *Watcher) Close() error { return w.notify.Close() }
+
+// Run calls changed once after each burst of changes, until ctx ends, and then
+// returns nil. Changes since NewWatcher count. A change during a call leads to
+// another call. It may be called where nothing has changed. Run ends with an
+// error where the kernel refuses to watch.
+func (w *Watcher) Run(ctx context.Context, changed func()) error {
+	defer func() { _ = w.notify.Close() }()
+	for w.wait(ctx) {
+		// Paths may lead elsewhere now. New watches stand before the files
+		// are read: what changes in between is seen by them or by the reader.
+		old := w.notify
+		if err := w.setUp(); err != nil {
+			return err
+		}
+		_ = old.Close()
+		changed()
+	}
+	return nil
+}
+
+// wait returns true after a burst of events, false when ctx has ended.
+func (w *Watcher) wait(ctx context.Context) bool {
+	var settled, overdue <-chan time.Time
+	for {
+		relevant := false
+		select {
+		case <-ctx.Done():
+			return false
+		case e := <-w.notify.Events:
+			relevant = w.relevant(filepath.Clean(e.Name))
+		case <-w.notify.Errors:
+			relevant = true // events were lost
+		case <-settled:
+			return true
+		case <-overdue:
+			return true
+		}
+		if !relevant {
+			continue
+		}
+		settled = time.After(settleTime)
+		if overdue == nil {
+			overdue = time.After(maxSettleTime)
+		}
+	}
+}
+
+func (w *watched) relevant(name string) bool {
+	return w.names[name] || w.folders[filepath.Dir(name)] && isManifest(name)
+}
+
+// setUp places new watches for the paths as they are now, and leaves the old
+// ones to the caller.
+func (w *Watcher) setUp() error {
+	notify, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("watch files: %w: raise fs.inotify.max_user_instances", err)
+	}
+	for {
+		now := survey(w.paths)
+		if err := now.watch(notify); err != nil {
+			return errors.Join(err, notify.Close())
+		}
+		// A link may have been switched before its watch was there.
+		if again := survey(w.paths); maps.Equal(now.names, again.names) && maps.Equal(now.folders, again.folders) {
+			w.notify, w.watched = notify, now
+			return nil
+		}
+	}
+}
+
+// survey finds everything whose change can change what the paths give.
+func survey(paths []string) watched {
+	w := watched{map[string]bool{}, map[string]bool{}}
+	for _, p := range paths {
+		end := w.follow(p)
+		entries, err := os.ReadDir(end)
+		if err != nil {
+			continue // a file, or not there
+		}
+		w.folders[end] = true
+		for _, e := range entries {
+			if isManifest(e.Name()) {
+				w.follow(filepath.Join(end, e.Name()))
+			}
+		}
+	}
+	return w
+}
+
+// follow walks a path as the kernel does and notes each name on the way. It
+// returns the path without symbolic links, as far as it exists.
+func (w *watched) follow(path string) string {
+	at, rest := "/", split(path)
+	for links := 0; len(rest) > 0; {
+		name := filepath.Join(at, rest[0])
+		rest = rest[1:]
+		w.names[name] = true
+		info, err := os.Lstat(name)
+		if err != nil {
+			return name
+		}
+		if info.Mode()&fs.ModeSymlink == 0 {
+			at = name
+			continue
+		}
+		target, err := os.Readlink(name)
+		if links++; err != nil || links > maxLinks {
+			return name
+		}
+		if filepath.IsAbs(target) {
+			at = "/"
+		}
+		rest = append(split(target), rest...)
+	}
+	return at
+}
+
+func split(path string) []string {
+	return slices.DeleteFunc(strings.Split(path, "/"), func(s string) bool { return s == "" })
+}
+
+// watch watches the directories of all names. A directory further up that may
+// not be read is left out: the names below it are watched all the same.
+func (w *watched) watch(notify *fsnotify.Watcher) error {
+	dirs := maps.Clone(w.folders)
+	for name := range w.names {
+		dirs[filepath.Dir(name)] = true
+	}
+	for dir := range dirs {
+		err := notify.Add(dir)
+		if err == nil || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+			continue
+		}
+		return fmt.Errorf("watch directory %s: %w: raise fs.inotify.max_user_watches", dir, err)
+	}
+	return nil
+}
