@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"reflect"
 
 	"github.com/google/nftables/expr"
 	"github.com/mdlayher/netlink"
@@ -104,7 +105,7 @@ func (s *symbolic) execute(name string, data []byte) error {
 	case "masq":
 		return s.fixed(data, &expr.Masq{}, render.Masquerade{})
 	case "reject":
-		return s.fixed(data, &expr.Reject{}, render.Refuse{})
+		return s.fixed(data, &expr.Reject{}, render.Refuse{}, render.Reset{})
 	case "immediate":
 		return s.verdict(data)
 	}
@@ -305,20 +306,22 @@ func withoutRanges(own, e *expr.NAT) *expr.NAT {
 	return own
 }
 
-// fixed decodes a statement that has one form only.
-func (s *symbolic) fixed(data []byte, e expr.Any, st render.Statement) error {
+// fixed decodes an expression that is one of a few statements as a whole.
+func (s *symbolic) fixed(data []byte, e expr.Any, statements ...render.Statement) error {
 	if err := s.unmarshal(data, e); err != nil {
 		return err
 	}
-	own, err := expressions(st, s.family)
-	if err != nil {
-		return err
+	for _, st := range statements {
+		own, err := expressions(st, s.family)
+		if err != nil {
+			return err
+		}
+		if reflect.DeepEqual(own[0], e) {
+			s.emit(st)
+			return nil
+		}
 	}
-	if fmt.Sprint(own[0]) != fmt.Sprint(e) {
-		return errForeign
-	}
-	s.emit(st)
-	return nil
+	return errForeign
 }
 
 func (s *symbolic) verdict(data []byte) error {

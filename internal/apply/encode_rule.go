@@ -17,6 +17,7 @@ const (
 	statusDNAT = 1 << 5
 
 	rejectICMPUnreachable = 0 // NFT_REJECT_ICMP_UNREACH
+	rejectTCPReset        = 1 // NFT_REJECT_TCP_RST
 	icmpPortUnreachable   = 3
 	icmp6PortUnreachable  = 4
 )
@@ -85,6 +86,8 @@ func expressions(s render.Statement, f model.Family) ([]expr.Any, error) {
 		return []expr.Any{&expr.Masq{FullyRandom: true}}, nil
 	case render.Refuse:
 		return []expr.Any{reject(f)}, nil
+	case render.Reset:
+		return []expr.Any{&expr.Reject{Type: rejectTCPReset}}, nil
 	case render.Verdict:
 		return []expr.Any{&expr.Verdict{Kind: verdictCode(s.Action), Chain: s.Chain}}, nil
 	}

@@ -127,10 +127,14 @@ func prefixJSON(p netip.Prefix) any {
 	return object{"prefix": object{"addr": p.Addr().String(), "len": p.Bits()}}
 }
 
+// json leaves out, as nft does, the match of TCP that a reset implies.
 func (r Rule) json(f model.Family) []any {
-	out := make([]any, len(r))
+	var out []any
 	for i, s := range r {
-		out[i] = statementJSON(s, f)
+		if i+1 < len(r) && r[i+1] == (Reset{}) {
+			continue
+		}
+		out = append(out, statementJSON(s, f))
 	}
 	return out
 }
@@ -157,6 +161,8 @@ func statementJSON(s Statement, f model.Family) any {
 		return object{"masquerade": object{"flags": "fully-random"}}
 	case Refuse:
 		return object{"reject": object{"type": icmpName(f), "expr": "port-unreachable"}}
+	case Reset:
+		return object{"reject": object{"type": "tcp reset"}}
 	case Verdict:
 		return s.json()
 	}

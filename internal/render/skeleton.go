@@ -29,7 +29,16 @@ func skeleton(f model.Family, clusterCIDRs []netip.Prefix) *Table {
 			{Name: "hairpin", Key: []Datatype{Address, Address, InetProto, Port}},
 		},
 		Chains: []*Chain{
-			{Name: "refuse", Rules: []Rule{{Refuse{}}}},
+			{Name: "refuse", Rules: []Rule{
+				// Both mean "connection refused" to a TCP client, but the kernel
+				// limits the rate of ICMP errors, and a client on this node loses
+				// an ICMPv6 error that arrives while connect still holds the
+				// socket: it would wait a second for its next attempt.
+				// meta l4proto tcp reject with tcp reset
+				{ProtocolIs{model.TCP}, Reset{}},
+				// reject
+				{Refuse{}},
+			}},
 			{Name: "dispatch", Rules: []Rule{
 				// ip daddr . meta l4proto . th dport vmap @services
 				{VerdictMap{dialled, "services"}},

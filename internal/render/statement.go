@@ -133,11 +133,15 @@ type Masquerade struct{}
 
 func (Masquerade) Text(model.Family) string { return "masquerade fully-random" }
 
-// Refuse answers with ICMP or ICMPv6 port unreachable, which TCP clients see
-// as "connection refused" (4.6).
+// Refuse answers with ICMP or ICMPv6 port unreachable (4.6).
 type Refuse struct{}
 
 func (Refuse) Text(model.Family) string { return "reject" }
+
+// Reset answers a TCP segment with a reset.
+type Reset struct{}
+
+func (Reset) Text(model.Family) string { return "reject with tcp reset" }
 
 // Action is the kind of a verdict.
 type Action uint8

@@ -70,7 +70,6 @@ func (c *endpointsConverter) ports(subset int, in []corev1.EndpointPort) []model
 	return out
 }
 
-//lint:ignore SA1019 files may still hold Endpoints
 func (c *endpointsConverter) hosts(field string, in []corev1.EndpointAddress, ready bool) []model.Host {
 	out := make([]model.Host, 0, len(in))
 	for i, e := range in {

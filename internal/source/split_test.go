@@ -58,6 +58,7 @@ func TestSplitItems(t *testing.T) {
 // TestSplitEqualsWhole reads lists that must not be cut, and others, both ways.
 func TestSplitEqualsWhole(t *testing.T) {
 	lists := []string{
+		"apiVersion: v1\nkind: List\nitems:\n- \"",
 		"items:\n- {kind: Service, apiVersion: v1, metadata: {name: \"a\n- b: c\"}}\n- text\nkind: List\napiVersion: v1\n",
 		"items:\n- &a {kind: Service, apiVersion: v1, metadata: {name: a}}\n- *a\nkind: List\napiVersion: v1\n",
 		"items:\n- kind: Pod\n- kind: Node\n- - x\n-\n- a: [\nkind: List\napiVersion: v1\n",

@@ -27,6 +27,7 @@ type job struct {
 	objects   []*object
 	documents int // that end with this part
 	lists     int
+	done      bool
 	failed    bool // the list must be read as a whole
 }
 
@@ -45,10 +46,8 @@ func readFiles(files []file) []readFile {
 		jobs = append(jobs, fileJobs(i, f.name, data)...)
 	}
 	runJobs(jobs, files)
-	if whole := wholeLists(jobs); len(whole) < len(jobs) {
-		jobs = whole
-		runJobs(jobs, files)
-	}
+	jobs = wholeLists(jobs)
+	runJobs(jobs, files)
 	before := 0
 	for i := range jobs {
 		j := &jobs[i]
@@ -103,7 +102,7 @@ func wholeLists(jobs []job) []job {
 	return jobs
 }
 
-// runJobs reads the jobs that have not been read.
+// runJobs reads those of the jobs that have not been read.
 func runJobs(jobs []job, files []file) {
 	var next atomic.Int64
 	var wg sync.WaitGroup
@@ -125,8 +124,9 @@ func runJobs(jobs []job, files []file) {
 }
 
 func (r *objectReader) run(j *job) {
+	defer func() { j.done = true }()
 	switch {
-	case j.objects != nil:
+	case j.done:
 	case j.list == nil:
 		j.objects, j.documents = r.chunk(j.chunk)
 		j.lists = r.lists

@@ -1,0 +1,252 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/netlab"
+)
+
+// result is what a command line did.
+type result struct {
+	code           int
+	stdout, stderr string
+}
+
+func execute(stdin string, args ...string) result {
+	var out, problem bytes.Buffer
+	code := run(args, strings.NewReader(stdin), &out, &problem)
+	return result{code, out.String(), problem.String()}
+}
+
+// in runs a command line in a network namespace.
+func in(t *testing.T, ns *netlab.Namespace, args ...string) (r result) {
+	t.Helper()
+	if err := ns.Do(func() error { r = execute("", args...); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func newNamespace(t *testing.T) *netlab.Namespace {
+	t.Helper()
+	ns, err := netlab.NewNamespace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := ns.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return ns
+}
+
+// generation returns the generation of the ruleset in a namespace: it counts
+// every transaction.
+func generation(t *testing.T, ns *netlab.Namespace) (g uint32) {
+	t.Helper()
+	err := ns.Do(func() (err error) {
+		k, err := apply.Open()
+		if err != nil {
+			return err
+		}
+		_, g, err = k.Read()
+		return errors.Join(err, k.Close())
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+const service = `
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec:
+  clusterIP: 10.96.0.10
+  ports: [{name: http, port: 80}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{name: http, port: 8080}]
+endpoints:
+- {addresses: [10.128.1.1], nodeName: node-2}
+- {addresses: [10.128.1.2], nodeName: node-2}
+`
+
+func writeFile(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "services.yaml")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestHelp proves that the program teaches: on its own, and on each command.
+func TestHelp(t *testing.T) {
+	if r := execute(""); r.code != 0 || !strings.Contains(r.stdout, "nftproxy render -f services.yaml") {
+		t.Errorf("without arguments: code %d, %q", r.code, r.stdout)
+	}
+	for _, c := range rootCommand().Commands() {
+		r := execute("", c.Name(), "--help")
+		if r.code != 0 || !strings.Contains(r.stdout, "Examples:\n  nftproxy "+c.Name()) {
+			t.Errorf("%s --help: code %d, %q", c.Name(), r.code, r.stdout)
+		}
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if r := execute("", "completion", shell); r.code != 0 || !strings.Contains(r.stdout, "nftproxy") {
+			t.Errorf("completion %s: code %d, %s", shell, r.code, r.stderr)
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	if r := execute("", "version"); r.code != 0 || !strings.HasPrefix(r.stdout, "nftproxy "+version) {
+		t.Errorf("version: code %d, %q", r.code, r.stdout)
+	}
+}
+
+// TestUsageErrors lists command lines that must fail, with what the message
+// must say.
+func TestUsageErrors(t *testing.T) {
+	path := writeFile(t, service)
+	for _, c := range []struct{ args, want string }{
+		{"frobnicate", `unknown command "frobnicate"`},
+		{"render", "name a file with -f"},
+		{"render FILE", "files are given with -f"},
+		{"render --filename", "flag needs an argument"},
+		{"render -f FILE -o yaml", `--output: "yaml" is not known: use nft or json`},
+		{"diff -f FILE -o nft", `--output: "nft" is not known: use text or json`},
+		{"diff -f FILE --color blue", `--color: "blue" is not known`},
+		{"render -f FILE --nonsense", "unknown flag: --nonsense"},
+		{"render -f FILE --cluster-cidr 10.0.0.0", `--cluster-cidr: "10.0.0.0" is not a range`},
+		{"render -f FILE --cluster-cidr 10.0.0.0/8,10.1.0.0/16", "are of one family"},
+		{"render -f FILE --nodeport-addresses primary,10.0.0.0/8", `"primary" cannot be combined`},
+		{"render -f FILE --nodeport-addresses 10.20.30.40", `--nodeport-addresses: "10.20.30.40" is not a range`},
+		{"render -f FILE --bind-address [::]", `--bind-address: "[::]" is not an IP address`},
+		{"render -f FILE --bind-address 10.0.0.1:80", `--bind-address: "10.0.0.1:80" is not an IP address`},
+		{"render -f FILE --logging-format xml", `--logging-format: "xml" is not known`},
+		{"render -f FILE -v much", "invalid argument"},
+		{"render -f missing.yaml", "missing.yaml"},
+		{"run -f missing.yaml", "missing.yaml"},
+		{"cleanup -f FILE", "unknown shorthand flag: 'f'"},
+	} {
+		args := strings.Fields(strings.ReplaceAll(c.args, "FILE", path))
+		if r := execute("", args...); r.code != exitError || !strings.Contains(r.stderr, c.want) || r.stdout != "" {
+			t.Errorf("nftproxy %s: code %d, want %q in %q", c.args, r.code, c.want, r.stderr)
+		}
+	}
+}
+
+// TestMistakesTogether wants all wrong flags in one message.
+func TestMistakesTogether(t *testing.T) {
+	r := execute("", "render", "-f", "-", "--cluster-cidr", "x", "--bind-address", "y", "--nodeport-addresses", "z", "--hostname-override", " ")
+	for _, want := range []string{"--cluster-cidr", "--bind-address", "--nodeport-addresses", "--hostname-override"} {
+		if !strings.Contains(r.stderr, want) {
+			t.Errorf("%s is not named in %q", want, r.stderr)
+		}
+	}
+}
+
+// TestStdin renders what standard input says, and reports what it skips.
+func TestStdin(t *testing.T) {
+	r := execute(service+"---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n", "render", "-f", "-")
+	if r.code != 0 || !strings.Contains(r.stdout, `10.96.0.10 . tcp . 80 comment "default/web:http" : goto rr-2-`) {
+		t.Errorf("code %d, %s%s", r.code, r.stdout, r.stderr)
+	}
+	if strings.Count(r.stderr, "\n") != 1 || !strings.Contains(r.stderr, "Deployment") {
+		t.Errorf("the skipped Deployment should be one warning: %q", r.stderr)
+	}
+}
+
+// TestDiffExitCodes walks through diff and apply: 1 with changes, 0 without.
+func TestDiffExitCodes(t *testing.T) {
+	ns := newNamespace(t)
+	path := writeFile(t, service)
+	if r := in(t, ns, "diff", "-f", path); r.code != exitChanges || !strings.Contains(r.stdout, "+ map services       10.96.0.10 . tcp . 80 : goto rr-2-") {
+		t.Fatalf("first diff: code %d, %s%s", r.code, r.stdout, r.stderr)
+	}
+	if g := generation(t, ns); g != generation(t, ns) {
+		t.Fatal("the generation moves by itself")
+	}
+	if r := in(t, ns, "apply", "-f", path); r.code != 0 || !strings.Contains(r.stdout, " to add, 0 to change, 0 to delete.") {
+		t.Fatalf("apply: code %d, %s%s", r.code, r.stdout, r.stderr)
+	}
+	before := generation(t, ns)
+	for _, args := range [][]string{{"diff", "-f", path}, {"apply", "-f", path}} {
+		if r := in(t, ns, args...); r.code != 0 || r.stdout != "No changes.\n" {
+			t.Errorf("%s: code %d, %q", args[0], r.code, r.stdout)
+		}
+	}
+	if after := generation(t, ns); after != before {
+		t.Errorf("nothing changed, but the generation went from %d to %d", before, after)
+	}
+	changed := writeFile(t, strings.Replace(service, "10.128.1.2", "10.128.1.9", 1))
+	r := in(t, ns, "diff", "-f", changed, "-o", "json")
+	if r.code != exitChanges || strings.Count(r.stdout, `"action"`) != 1 || !strings.Contains(r.stdout, `10.128.1.9 . 8080`) {
+		t.Errorf("diff of one endpoint: code %d, %s", r.code, r.stdout)
+	}
+	if r := in(t, ns, "diff", "-f", changed, "--color", "always"); !strings.Contains(r.stdout, "\x1b[33m  ~ map endpoints") {
+		t.Errorf("no colour in %q", r.stdout)
+	}
+	if r := in(t, ns, "cleanup"); r.code != 0 || !strings.Contains(r.stdout, "- table") {
+		t.Errorf("cleanup: code %d, %s%s", r.code, r.stdout, r.stderr)
+	}
+	if r := in(t, ns, "cleanup"); r.code != 0 || r.stdout != "No changes.\n" {
+		t.Errorf("second cleanup: code %d, %q", r.code, r.stdout)
+	}
+}
+
+// TestBadInputs gives every bad input to the commands that write: each fails
+// with exit code 2 and a message that names the file, and the kernel stays as
+// it is.
+func TestBadInputs(t *testing.T) {
+	ns := newNamespace(t)
+	if r := in(t, ns, "apply", "-f", writeFile(t, service)); r.code != 0 {
+		t.Fatal(r.stderr)
+	}
+	before := generation(t, ns)
+	inputs, err := filepath.Glob("../../internal/source/testdata/bad/*.[yj]*")
+	if err != nil || len(inputs) < 30 {
+		t.Fatalf("%d bad inputs, %v", len(inputs), err)
+	}
+	inputs = append(inputs, "missing.yaml", t.TempDir())
+	for _, path := range inputs {
+		for _, command := range []string{"apply", "diff", "run"} {
+			r := in(t, ns, command, "-f", path)
+			if r.code != exitError || r.stdout != "" || !strings.Contains(r.stderr, "nftproxy: ") || !strings.Contains(r.stderr, path) {
+				t.Errorf("%s -f %s: code %d, %q", command, path, r.code, r.stderr)
+			}
+		}
+	}
+	if after := generation(t, ns); after != before {
+		t.Errorf("bad input changed the kernel: generation %d after %d", after, before)
+	}
+}
+
+// TestFlagsAreKnown keeps kube-proxy's names for the flags that it has too.
+func TestFlagsAreKnown(t *testing.T) {
+	for _, command := range []func() *cobra.Command{renderCommand, diffCommand, applyCommand, runCommand} {
+		c := command()
+		for _, name := range []string{"hostname-override", "bind-address", "cluster-cidr", "nodeport-addresses", "v", "logging-format"} {
+			if c.Flags().Lookup(name) == nil {
+				t.Errorf("%s has no flag --%s", c.Name(), name)
+			}
+		}
+	}
+}

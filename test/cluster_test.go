@@ -1,0 +1,186 @@
+package test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlab"
+)
+
+const (
+	// silence is how long no answer counts as none at all. Answers take less
+	// than a millisecond in the laboratory.
+	silence = 300 * time.Millisecond
+	// patience is how long a test waits for what must come.
+	patience = 10 * time.Second
+)
+
+// cluster is a laboratory with echo servers on its pods, and an input file.
+type cluster struct {
+	*netlab.Lab
+	t    *testing.T
+	file string
+}
+
+// newCluster makes the cluster of a test, which from then on runs in parallel
+// to others: they share nothing.
+func newCluster(t *testing.T, pods int) *cluster {
+	t.Helper()
+	t.Parallel()
+	lab, err := netlab.New(pods)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := lab.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, p := range lab.Pods {
+		echo, err := p.Echo(echoPort)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { echo.Close() })
+	}
+	return &cluster{lab, t, filepath.Join(t.TempDir(), "services.yaml")}
+}
+
+// forEachFlow runs a test over the protocols and families. It is not parallel:
+// the four share the counters that the endpoints are chosen by.
+func forEachFlow(t *testing.T, f func(t *testing.T, network string, family model.Family)) {
+	for _, family := range model.Families {
+		for _, network := range []string{"tcp", "udp"} {
+			t.Run(fmt.Sprint(network, " ", family), func(t *testing.T) { f(t, network, family) })
+		}
+	}
+}
+
+// everyone returns a client of each kind: outside, the node, the pods.
+func (c *cluster) everyone() []*netlab.Host {
+	return append([]*netlab.Host{c.Client, c.Node}, c.Pods...)
+}
+
+// write writes the input file in place.
+func (c *cluster) write(services ...service) {
+	c.t.Helper()
+	if err := os.WriteFile(c.file, []byte(render(c.t, c.Node, services)), 0o644); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// apply writes the input file and applies it.
+func (c *cluster) apply(services ...service) {
+	c.t.Helper()
+	c.write(services...)
+	c.mustRun(0, c.command("apply"))
+}
+
+// command returns the program with the arguments that all its commands on the
+// input file have.
+func (c *cluster) command(name string) *exec.Cmd {
+	return exec.Command(binary, name, "-f", c.file, "--hostname-override", nodeName,
+		"--cluster-cidr", netlab.PodCIDRv4.String()+","+netlab.PodCIDRv6.String())
+}
+
+// mustRun runs cmd on the node and returns its output, after checking the exit
+// status.
+func (c *cluster) mustRun(status int, cmd *exec.Cmd) string {
+	c.t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := c.Node.Run(cmd)
+	if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != status {
+		c.t.Fatalf("%s: %v, want exit status %d\n%s%s", cmd, err, status, &stdout, &stderr)
+	}
+	return stdout.String()
+}
+
+// nft runs nft on the node.
+func (c *cluster) nft(args ...string) string {
+	c.t.Helper()
+	return c.mustRun(0, exec.Command("nft", args...))
+}
+
+// nftLoad loads a script on the node.
+func (c *cluster) nftLoad(script string) {
+	c.t.Helper()
+	cmd := exec.Command("nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(script)
+	c.mustRun(0, cmd)
+}
+
+// ask dials and must get an answer.
+func ask(t *testing.T, from *netlab.Host, network string, to netip.AddrPort) netlab.Answer {
+	t.Helper()
+	answer, err := from.Ask(network, to, 0)
+	if err != nil {
+		t.Fatalf("from %s to %s %s: %v", from.Name, network, to, err)
+	}
+	return answer
+}
+
+// refused checks that clients are refused at once, all at the same time. An
+// ICMPv6 error that comes back while connect is still under way, as between
+// namespaces, is lost (TcpExtLockDroppedIcmps); then the second SYN, after a
+// second, is the one that is refused.
+func refused(t *testing.T, from []*netlab.Host, network string, to ...netip.AddrPort) {
+	t.Helper()
+	parallel(from, to, func(from *netlab.Host, to netip.AddrPort) {
+		start := time.Now()
+		answer, err := from.Ask(network, to, 0)
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("from %s to %s %s: got %v, %v, want ECONNREFUSED", from.Name, network, to, answer, err)
+		}
+		if took := time.Since(start); took > 1500*time.Millisecond {
+			t.Errorf("from %s to %s %s: refused after %v", from.Name, network, to, took)
+		}
+	})
+}
+
+// silent checks that clients get no answer of any kind.
+func silent(t *testing.T, from []*netlab.Host, network string, to ...netip.AddrPort) {
+	t.Helper()
+	parallel(from, to, func(from *netlab.Host, to netip.AddrPort) {
+		answer, err := from.Ask(network, to, silence)
+		var netErr net.Error
+		if !errors.As(err, &netErr) || !netErr.Timeout() {
+			t.Errorf("from %s to %s %s: got %v, %v, want a time-out", from.Name, network, to, answer, err)
+		}
+	})
+}
+
+// parallel runs f for every client and frontend at once.
+func parallel(from []*netlab.Host, to []netip.AddrPort, f func(*netlab.Host, netip.AddrPort)) {
+	var wg sync.WaitGroup
+	for _, from := range from {
+		for _, to := range to {
+			wg.Go(func() { f(from, to) })
+		}
+	}
+	wg.Wait()
+}
+
+// eventually waits until f returns nil.
+func eventually(t *testing.T, f func() error) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for err := f(); err != nil; err = f() {
+		if time.Now().After(deadline) {
+			t.Fatalf("after %v: %v", patience, err)
+		}
+		time.Sleep(5 * time.Millisecond) // between two looks
+	}
+}

@@ -1,0 +1,173 @@
+package test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/nftables"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// foreignTables belong to others, among them those that kube-proxy would have.
+const foreignTables = `
+table ip filter {
+	set blocked { type ipv4_addr; elements = { 203.0.113.99 } }
+	chain input { type filter hook input priority filter; ip saddr @blocked counter drop; }
+}
+table ip kube-proxy {
+	map services { type ipv4_addr : verdict; }
+}
+table ip6 nat {
+	chain postrouting { type nat hook postrouting priority srcnat; oifname "nowhere" masquerade; }
+}
+table inet firewalld { comment "nftproxy"; }
+`
+
+// generation returns the number of the last nftables commit on the node.
+func (c *cluster) generation() uint32 {
+	c.t.Helper()
+	var gen *nftables.Gen
+	err := c.Node.Do(func() error {
+		conn, err := nftables.New()
+		if err != nil {
+			return err
+		}
+		gen, err = conn.GetGen()
+		return err
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return gen.ID
+}
+
+// foreign lists the tables that are not those of the program.
+func (c *cluster) foreign() string {
+	c.t.Helper()
+	var out strings.Builder
+	for _, line := range c.tables() {
+		if !strings.HasSuffix(line, " nftproxy") {
+			out.WriteString(c.nft(append([]string{"list"}, strings.Fields(line)...)...))
+		}
+	}
+	return out.String()
+}
+
+// tables returns lines such as "table ip nftproxy".
+func (c *cluster) tables() []string {
+	c.t.Helper()
+	return strings.Split(strings.TrimSpace(c.nft("list", "tables")), "\n")
+}
+
+func TestSecondApplyCommitsNothing(t *testing.T) {
+	c := newCluster(t, 2)
+	services := []service{{Name: "web", N: 1, Pods: c.Pods}, {Name: "empty", N: 2}}
+	c.apply(services...)
+	// What connections leave in the kernel is no reason to commit either.
+	forEachFlow(t, func(t *testing.T, network string, family model.Family) {
+		ask(t, c.Client, network, services[0].clusterIP(family))
+	})
+	before := c.generation()
+	c.apply(services...)
+	if after := c.generation(); after != before {
+		t.Errorf("generation %d became %d", before, after)
+	}
+}
+
+func TestDiffExitStatus(t *testing.T) {
+	c := newCluster(t, 1)
+	web := service{Name: "web", N: 1, Pods: c.Pods}
+	c.write(web)
+	before := c.generation()
+	if out := c.mustRun(1, c.command("diff")); !strings.Contains(out, "default/web") {
+		t.Errorf("diff does not name the service:\n%s", out)
+	}
+	if after := c.generation(); after != before {
+		t.Errorf("diff committed: generation %d became %d", before, after)
+	}
+	c.apply(web)
+	if out := c.mustRun(0, c.command("diff")); strings.Contains(out, "default/web") {
+		t.Errorf("diff names a service that has not changed:\n%s", out)
+	}
+	web.Pods = nil
+	c.write(web)
+	c.mustRun(1, c.command("diff"))
+	if err := os.WriteFile(c.file, []byte("kind: ["), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c.mustRun(2, c.command("diff"))
+}
+
+// What render prints is what apply puts into the kernel: loaded by nft it
+// leaves nothing to change.
+func TestRenderedTextLoads(t *testing.T) {
+	c := newCluster(t, 2)
+	web := service{Name: "web", N: 1, Pods: c.Pods}
+	c.write(web, service{Name: "empty", N: 2})
+	c.nftLoad(c.mustRun(0, c.command("render")))
+	forEachFlow(t, func(t *testing.T, network string, family model.Family) {
+		roundRobin(t, names(t, 6, c.Client, network, web.clusterIP(family)), 2)
+	})
+	if out := c.mustRun(0, c.command("diff")); strings.Contains(out, "default/") {
+		t.Errorf("diff names a service:\n%s", out)
+	}
+}
+
+func TestForeignTablesStay(t *testing.T) {
+	c := newCluster(t, 1)
+	c.nftLoad(foreignTables)
+	before := c.foreign()
+	if !strings.Contains(before, "203.0.113.99") || !strings.Contains(before, "firewalld") {
+		t.Fatalf("listing lacks the tables:\n%s", before)
+	}
+	web := service{Name: "web", N: 1, Pods: c.Pods}
+	c.write(web)
+	for _, step := range []struct {
+		name string
+		do   func()
+	}{
+		{"render", func() { c.mustRun(0, c.command("render")) }},
+		{"diff", func() { c.mustRun(1, c.command("diff")) }},
+		{"apply", func() { c.apply(web) }},
+		{"apply of no service", func() { c.apply() }},
+		{"run", func() {
+			c.write(web)
+			d := c.start()
+			c.answersFrom(web, "pod-0")
+			d.stop(t)
+		}},
+		{"cleanup", c.cleanup},
+		{"cleanup of nothing", c.cleanup},
+	} {
+		step.do()
+		if diff := cmp.Diff(before, c.foreign()); diff != "" {
+			t.Errorf("%s changed other tables (-before +after):\n%s", step.name, diff)
+		}
+	}
+}
+
+// cleanup removes the tables of the program.
+func (c *cluster) cleanup() {
+	c.t.Helper()
+	c.mustRun(0, exec.Command(binary, "cleanup"))
+	if got := fmt.Sprint(c.tables()); strings.Contains(got, " nftproxy") {
+		c.t.Errorf("cleanup left %s", got)
+	}
+}
+
+// This kernel may lack SCTP sockets, but it has the rules.
+func TestSCTPIsInTheListing(t *testing.T) {
+	c := newCluster(t, 1)
+	c.apply(service{Name: "web", N: 1, Pods: c.Pods})
+	for _, family := range []string{"ip", "ip6"} {
+		listing := c.nft("list", "map", family, "nftproxy", "services")
+		if n := strings.Count(listing, ". sctp ."); n != 4 {
+			t.Errorf("%s: %d SCTP frontends, want 4:\n%s", family, n, listing)
+		}
+	}
+}

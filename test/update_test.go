@@ -1,0 +1,110 @@
+package test
+
+import (
+	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlab"
+)
+
+// flow is an open connection, or a datagram socket in use.
+type flow struct {
+	*netlab.Flow
+	network string
+	family  model.Family
+	peer    string // the endpoint that answered first
+}
+
+// openFlows opens a flow per protocol and family to the ClusterIP of a service.
+func openFlows(t *testing.T, from *netlab.Host, s service) []flow {
+	t.Helper()
+	var flows []flow
+	for _, family := range model.Families {
+		for _, network := range []string{"tcp", "udp"} {
+			f, err := from.Open(network, s.clusterIP(family), 0)
+			if err != nil {
+				t.Fatalf("%s %s: %v", network, family, err)
+			}
+			t.Cleanup(func() { f.Close() })
+			answer, err := f.Ask()
+			if err != nil {
+				t.Fatalf("%s %s: %v", network, family, err)
+			}
+			flows = append(flows, flow{f, network, family, answer.Name})
+		}
+	}
+	return flows
+}
+
+// goesOn checks that a flow is still with the endpoint that it began with.
+func (f flow) goesOn(t *testing.T, after string) {
+	t.Helper()
+	if got, err := f.Ask(); err != nil || got.Name != f.peer {
+		t.Errorf("%s %s, %s: got %v, %v, want an answer of %s", f.network, f.family, after, got, err, f.peer)
+	}
+}
+
+// Rules decide about new connections alone, whatever becomes of the service.
+func TestFlowsSurviveUpdates(t *testing.T) {
+	c := newCluster(t, 3)
+	web := func(pods ...*netlab.Host) service { return service{Name: "web", N: 1, Pods: pods} }
+	api := func(pods ...*netlab.Host) service { return service{Name: "api", N: 2, Pods: pods} }
+	c.apply(web(c.Pods[0]))
+	flows := openFlows(t, c.Client, web())
+	for _, step := range []struct {
+		name     string
+		services []service
+	}{
+		{"another service appears", []service{web(c.Pods[0]), api(c.Pods[0], c.Pods[1])}},
+		{"its endpoints are replaced", []service{web(c.Pods[0]), api(c.Pods[2])}},
+		{"its endpoints go away", []service{web(c.Pods[0]), api()}},
+		{"it goes away", []service{web(c.Pods[0])}},
+		{"endpoints are added", []service{web(c.Pods...)}},
+		{"endpoints are removed", []service{web(c.Pods[0])}},
+		{"no endpoint is left", []service{web()}},
+		{"the service goes away", nil},
+		{"the service is back", []service{web(c.Pods[0])}},
+	} {
+		c.apply(step.services...)
+		for _, f := range flows {
+			f.goesOn(t, step.name)
+		}
+	}
+}
+
+// A TCP connection stays with its endpoint when new ones go elsewhere.
+func TestConnectionSurvivesReplacedEndpoint(t *testing.T) {
+	c := newCluster(t, 2)
+	web := service{Name: "web", N: 1, Pods: c.Pods[:1]}
+	c.apply(web)
+	flows := openFlows(t, c.Client, web)
+	web.Pods = c.Pods[1:]
+	c.apply(web)
+	for _, f := range flows {
+		if f.network == "tcp" {
+			f.goesOn(t, "endpoint replaced")
+		}
+	}
+	forEachFlow(t, func(t *testing.T, network string, family model.Family) {
+		if got := ask(t, c.Client, network, web.clusterIP(family)).Name; got != c.Pods[1].Name {
+			t.Errorf("got %s, want the new endpoint", got)
+		}
+	})
+}
+
+// New connections follow every update at once.
+func TestUpdatesTakeEffect(t *testing.T) {
+	c := newCluster(t, 3)
+	web := service{Name: "web", N: 1}
+	for _, pods := range [][]*netlab.Host{c.Pods, c.Pods[1:], {c.Pods[2], c.Pods[0]}, c.Pods[:1], nil, c.Pods} {
+		web.Pods = pods
+		c.apply(web)
+		forEachFlow(t, func(t *testing.T, network string, family model.Family) {
+			if len(pods) == 0 {
+				refused(t, []*netlab.Host{c.Client}, network, web.clusterIP(family))
+				return
+			}
+			roundRobin(t, names(t, 2*len(pods), c.Client, network, web.clusterIP(family)), len(pods))
+		})
+	}
+}
