@@ -2,6 +2,7 @@ package source
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -12,15 +13,14 @@ import (
 // out; the others stay.
 func (c *serviceConverter) ports() []model.ServicePort {
 	out := make([]model.ServicePort, 0, len(c.spec.Ports))
-	seen := make(map[any]int)
 	for i := range c.spec.Ports {
 		before := len(c.findings)
 		p := c.port(i)
 		if len(c.findings) == before {
-			c.uniquePort(i, p, seen)
+			c.uniquePort(i, p, out)
 		}
 		if len(c.findings) == before {
-			p.NodePort = c.nodePort(i, p.Protocol, seen)
+			p.NodePort = c.nodePort(i, p.Protocol, out)
 			out = append(out, p)
 		}
 	}
@@ -47,29 +47,21 @@ func (c *serviceConverter) port(i int) model.ServicePort {
 }
 
 // uniquePort refuses a name, or a protocol and port, that an earlier port has.
-func (c *serviceConverter) uniquePort(i int, p model.ServicePort, seen map[any]int) {
-	type number struct {
-		protocol model.Protocol
-		port     uint16
-	}
-	if first, dup := seen[p.Name]; dup {
-		c.add(fmt.Sprintf("spec.ports[%d].name", i), p.Name, sameAs(first))
+func (c *serviceConverter) uniquePort(i int, p model.ServicePort, earlier []model.ServicePort) {
+	if slices.ContainsFunc(earlier, func(e model.ServicePort) bool { return e.Name == p.Name }) {
+		c.add(fmt.Sprintf("spec.ports[%d].name", i), p.Name, "is also the name of an earlier port: use another one")
 		return
 	}
-	key := number{p.Protocol, p.Port}
-	if first, dup := seen[key]; dup {
-		c.add(fmt.Sprintf("spec.ports[%d].port", i), p.Port, fmt.Sprintf("with protocol %s %s", protocolName(p.Protocol), sameAs(first)))
-		return
+	for _, e := range earlier {
+		if e.Protocol == p.Protocol && e.Port == p.Port {
+			c.add(fmt.Sprintf("spec.ports[%d].port", i), p.Port, usedBy(e))
+			return
+		}
 	}
-	seen[p.Name], seen[key] = i, i
 }
 
 // nodePort returns the node port of a port, zero where it has none (1.21).
-func (c *serviceConverter) nodePort(i int, protocol model.Protocol, seen map[any]int) uint16 {
-	type number struct {
-		protocol model.Protocol
-		nodePort uint16
-	}
+func (c *serviceConverter) nodePort(i int, protocol model.Protocol, earlier []model.ServicePort) uint16 {
 	port := c.spec.Ports[i].NodePort
 	field := fmt.Sprintf("spec.ports[%d].nodePort", i)
 	if port == 0 {
@@ -79,17 +71,18 @@ func (c *serviceConverter) nodePort(i int, protocol model.Protocol, seen map[any
 		c.add(field, port, "is not a port number: use 1 to 65535, or 0 for none")
 		return 0
 	}
-	key := number{protocol, uint16(port)}
-	if first, dup := seen[key]; dup {
-		c.add(field, port, fmt.Sprintf("with protocol %s %s", protocolName(protocol), sameAs(first)))
-		return 0
+	for _, e := range earlier {
+		if e.Protocol == protocol && e.NodePort == uint16(port) {
+			c.add(field, port, usedBy(e))
+			return 0
+		}
 	}
-	seen[key] = i
 	return uint16(port)
 }
 
-func sameAs(first int) string {
-	return fmt.Sprintf("is also used by spec.ports[%d]: use another one", first)
+// usedBy refuses a number that port p has.
+func usedBy(p model.ServicePort) string {
+	return fmt.Sprintf("is also used by port %q with the same protocol, %s: use another one", p.Name, protocolName(p.Protocol))
 }
 
 func protocolName(p model.Protocol) corev1.Protocol {

@@ -79,7 +79,7 @@ func (c *sliceConverter) port(i int) model.EndpointPort {
 		c.warn(field("name"), nil, `missing: the port is not used; name it as in the Service, or ""`)
 	} else {
 		p.Name = *in.Name
-		c.sliceportName(i, p.Name)
+		c.checkPortName(i, p.Name)
 	}
 	switch {
 	case in.Port == nil:
@@ -100,7 +100,7 @@ func (c *sliceConverter) port(i int) model.EndpointPort {
 	return p
 }
 
-func (c *sliceConverter) sliceportName(i int, name string) {
+func (c *sliceConverter) checkPortName(i int, name string) {
 	field := fmt.Sprintf("ports[%d].name", i)
 	if problem := portNameProblem(name); problem != "" {
 		c.add(field, name, problem)

@@ -88,7 +88,7 @@ func (f *Files) read() (args []argument, problems, warnings Errors) {
 			problems = append(problems, &Error{File: displayName(p), Err: errors.New("is given twice: give each file once")})
 			continue
 		}
-		names, dir, err := f.expand(p, &warnings)
+		names, dir, err := expand(p, &warnings)
 		if err != nil {
 			problems = append(problems, &Error{File: displayName(p), Err: err})
 			continue
@@ -115,7 +115,7 @@ func displayName(path string) string {
 }
 
 // expand returns the files that a path stands for.
-func (f *Files) expand(path string, warnings *Errors) (names []string, dir bool, err error) {
+func expand(path string, warnings *Errors) (names []string, dir bool, err error) {
 	if path == standardInput {
 		return []string{path}, false, nil
 	}

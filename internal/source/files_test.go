@@ -64,13 +64,13 @@ func TestGood(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			golden(t, name+".out", print(in))
+			golden(t, name+".out", printInput(in))
 		})
 	}
 }
 
-// print lists the objects of an input with the fields that are not zero.
-func print(in *Input) string {
+// printInput lists the objects of an input with the fields that are not zero.
+func printInput(in *Input) string {
 	var b strings.Builder
 	s := in.Snapshot
 	object := func(kind string, v any) {

@@ -14,49 +14,48 @@ import (
 // The cut goes by indentation alone. It is right unless a quoted text over
 // several lines, or an alias, reaches from one item into another; then one of
 // the parts cannot be parsed, and the caller must read the list as a whole.
-func splitItems(c chunk) (head chunk, items []chunk, ok bool) {
-	var before, after []byte
-	line, indent := c.line, -1
-	state := beforeItems
-	for pos := 0; pos < len(c.text); line++ {
-		end := lineEnd(c.text, pos)
-		text := c.text[pos:end]
-		spaces := len(text) - len(bytes.TrimLeft(text, " "))
-		content := bytes.TrimSpace(text)
-		if state == inItems && len(content) > 0 && content[0] != '#' {
-			if indent < 0 {
-				indent = spaces
-			}
-			switch {
-			case spaces == indent && isEntry(content):
-				items = append(items, chunk{c.text[pos:pos], line})
-			case len(items) == 0:
-				return chunk{}, nil, false
-			case spaces <= indent:
-				state = afterItems
-			}
+func splitItems(c chunk) (head []byte, items []chunk, ok bool) {
+	before, pos := itemsField(c.text)
+	line, indent := c.line+countLines(c.text[:pos]), -1
+	var starts []int
+scan:
+	for end := pos; pos < len(c.text); pos, line = end, line+1 {
+		end = lineEnd(c.text, pos)
+		content := bytes.TrimLeft(c.text[pos:end], " ")
+		spaces := end - pos - len(content)
+		if content = bytes.TrimSpace(content); len(content) == 0 || content[0] == '#' {
+			continue // of the item before
+		}
+		if indent < 0 {
+			indent = spaces
 		}
 		switch {
-		case state == inItems && len(items) > 0:
-			last := &items[len(items)-1]
-			last.text = c.text[pos-len(last.text) : end]
-		case state == afterItems:
-			after = c.text[pos:]
-			end = len(c.text)
-		case state == beforeItems && spaces == 0 && string(content) == "items:":
-			before = append(bytes.Clone(c.text[:pos]), "items: []\n"...)
-			state = inItems
+		case spaces == indent && isEntry(content):
+			items = append(items, chunk{line: line})
+			starts = append(starts, pos)
+		case len(items) == 0 || spaces <= indent:
+			break scan
+		}
+	}
+	starts = append(starts, pos)
+	for i := range items {
+		items[i].text = c.text[starts[i]:starts[i+1]]
+	}
+	return bytes.Join([][]byte{before, []byte("items: []\n"), c.text[pos:]}, nil), items, len(items) > 0
+}
+
+// itemsField finds the field "items" of a document. It returns what is before
+// and the offset of what follows, or the length of the text.
+func itemsField(text []byte) (before []byte, after int) {
+	for pos := 0; pos < len(text); {
+		end := lineEnd(text, pos)
+		if string(bytes.TrimRight(text[pos:end], " \r\n")) == "items:" {
+			return text[:pos], end
 		}
 		pos = end
 	}
-	return chunk{bytes.Join([][]byte{before, after}, nil), c.line}, items, len(items) > 0
+	return nil, len(text)
 }
-
-const (
-	beforeItems = iota
-	inItems
-	afterItems
-)
 
 func isEntry(content []byte) bool {
 	return content[0] == '-' && (len(content) == 1 || content[1] == ' ')
@@ -75,7 +74,7 @@ func (r *objectReader) splitList(c chunk) []job {
 	if !ok {
 		return nil
 	}
-	n, err := parseYAML(head.text)
+	n, err := parseYAML(head)
 	if err != nil || n == nil {
 		return nil
 	}

@@ -150,7 +150,7 @@ func watch(t *testing.T, path string) views {
 // view prints the files that a path gives, as far as they can be read.
 func view(path string) string {
 	var warnings Errors
-	names, _, err := (&Files{}).expand(path, &warnings)
+	names, _, err := expand(path, &warnings)
 	if err != nil {
 		return err.Error()
 	}
