@@ -123,8 +123,12 @@ func TestKernel(t *testing.T) {
 		}
 		byText.nft(t, text(t, rs), "-f", "-") // loading again replaces
 
-		if plan, _, err := byText.applier.Plan(rs); err != nil || !plan.Empty() {
-			t.Errorf("plan after nft loaded the text: %d changes, %v", len(plan.Changes), err)
+		plan, _, err := byText.applier.Plan(rs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range plan.Changes {
+			t.Errorf("plan after nft loaded the text: %s", plan.Changes[i].Text())
 		}
 		reloaded := newSandbox(t)
 		reloaded.nft(t, listing, "-f", "-")

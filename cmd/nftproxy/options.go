@@ -23,6 +23,13 @@ type options struct {
 	bindAddress       string
 	clusterCIDR       string
 	nodePortAddresses []string
+	detectLocalMode   string
+	podBridge         string
+	podPrefix         string
+	masqueradeAll     bool
+	scheduler         string
+	affinityCapacity  uint32
+	proxyName         string
 	logs              logOptions
 }
 
@@ -33,6 +40,13 @@ func (o *options) addFlags(c *cobra.Command) {
 	f.StringVar(&o.bindAddress, "bind-address", "", "`address` of this node, in place of the one in its Node object")
 	f.StringVar(&o.clusterCIDR, "cluster-cidr", "", "`range` of pod addresses, or an IPv4 and an IPv6 range separated by a comma; traffic from elsewhere to a ClusterIP is masqueraded")
 	f.StringSliceVar(&o.nodePortAddresses, "nodeport-addresses", []string{"primary"}, "`ranges` of node addresses that serve NodePorts, or \"primary\" for the first address of each family")
+	f.StringVar(&o.detectLocalMode, "detect-local-mode", "ClusterCIDR", "how packets of pods are recognised: `mode` ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix")
+	f.StringVar(&o.podBridge, "pod-bridge-interface", "", "`name` of the bridge of the pods, for mode BridgeInterface")
+	f.StringVar(&o.podPrefix, "pod-interface-name-prefix", "", "`beginning` of the names of pod interfaces, for mode InterfaceNamePrefix")
+	f.BoolVar(&o.masqueradeAll, "masquerade-all", false, "masquerade all traffic to ClusterIPs")
+	f.StringVar(&o.scheduler, "scheduler", "round-robin", "`name` of the scheduler for Services without the annotation nftproxy.dev/scheduler: round-robin, random or source-hash")
+	f.Uint32Var(&o.affinityCapacity, "affinity-size", model.DefaultAffinityCapacity, "`number` of clients that session affinity can remember in each family")
+	f.StringVar(&o.proxyName, "service-proxy-name", "", "serve only Services with this `value` of the label service.kubernetes.io/service-proxy-name (default: Services without the label)")
 	o.logs.addFlags(c)
 	_ = c.MarkFlagFilename("filename", "yaml", "yml", "json") // fails only for an unknown flag
 }
@@ -43,18 +57,51 @@ func (o *options) source(stdin io.Reader) (*source.Files, error) {
 		return nil, errors.New("no input: name a file with -f, or - for standard input, for example\n" +
 			"  kubectl get services,endpointslices,nodes -A -o yaml | nftproxy render -f -")
 	}
-	return &source.Files{Paths: o.files, Stdin: stdin}, nil
+	return &source.Files{Paths: o.files, Stdin: stdin, ProxyName: o.proxyName}, nil
 }
 
 // config checks the flags about the node and reports all mistakes together.
 func (o *options) config() (model.Config, error) {
-	var c model.Config
-	var errs [4]error
+	c := model.Config{MasqueradeAll: o.masqueradeAll, AffinityCapacity: o.affinityCapacity}
+	var errs [7]error
 	c.NodeName, errs[0] = nodeName(o.hostnameOverride)
 	c.BindAddress, errs[1] = parseBindAddress(o.bindAddress)
 	c.ClusterCIDRs, errs[2] = parseClusterCIDR(o.clusterCIDR)
 	c.NodePortAddresses, errs[3] = parseNodePortAddresses(o.nodePortAddresses)
+	c.DetectLocal, c.PodInterface, errs[4] = o.detectLocal()
+	c.Scheduler, errs[5] = model.ParseScheduler(o.scheduler)
+	if errs[5] != nil {
+		errs[5] = fmt.Errorf("--scheduler: %w", errs[5])
+	}
+	if o.affinityCapacity == 0 {
+		errs[6] = errors.New("--affinity-size: 0 clients cannot be remembered: use 1 or more")
+	}
 	return c, errors.Join(errs[:]...)
+}
+
+// detectLocal returns the mode and the interface, which the modes for
+// interfaces need (7.7).
+func (o *options) detectLocal() (model.DetectMode, string, error) {
+	mode, err := model.ParseDetectMode(o.detectLocalMode)
+	if err != nil {
+		return 0, "", fmt.Errorf("--detect-local-mode: %w", err)
+	}
+	name, flag := "", ""
+	switch mode {
+	case model.DetectBridgeInterface:
+		name, flag = o.podBridge, "--pod-bridge-interface"
+	case model.DetectInterfaceNamePrefix:
+		name, flag = o.podPrefix, "--pod-interface-name-prefix"
+	default:
+		return mode, "", nil
+	}
+	if name == "" {
+		return 0, "", fmt.Errorf("%s: mode %s needs it", flag, o.detectLocalMode)
+	}
+	if strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`"*/\`, r) }) {
+		return 0, "", fmt.Errorf("%s: %q is no name of an interface", flag, name)
+	}
+	return mode, name, nil
 }
 
 // nodeName returns the name of this node as Kubernetes spells it (12.40).

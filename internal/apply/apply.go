@@ -66,6 +66,8 @@ func (a *Applier) Apply(desired *render.Ruleset) (*Plan, error) {
 		switch {
 		case last == nil:
 			return merge(done, plan), nil
+		case errors.Is(last, unix.ENOENT) && plan.unbinds():
+			// A binding ran out between the reading and the deletion.
 		case !retryable(last):
 			return nil, last
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
@@ -51,7 +52,8 @@ func nftTypes(types []render.Datatype, f model.Family) uint32 {
 }
 
 // datatypes is the inverse of nftTypes. It returns nil for types that we do
-// not use.
+// not use. Of two addresses the one in front of the protocol is that of the
+// frontend or endpoint, and the other one the client's.
 func datatypes(id uint32, f model.Family) []render.Datatype {
 	if id == typeVerdict {
 		return []render.Datatype{render.Verdicts}
@@ -62,7 +64,7 @@ func datatypes(id uint32, f model.Family) []render.Datatype {
 		switch {
 		case field == 0 && out == nil:
 		case field == nftType(render.Address, f):
-			out = append(out, render.Address)
+			out = append(out, render.Source)
 		case field == typeInetProto:
 			out = append(out, render.InetProto)
 		case field == typeInetService:
@@ -73,16 +75,32 @@ func datatypes(id uint32, f model.Family) []render.Datatype {
 			return nil
 		}
 	}
+	if i := slices.Index(out, render.InetProto); i > 0 {
+		out[i-1] = render.Address
+	} else if i := slices.Index(out, render.Source); i >= 0 {
+		out[i] = render.Address
+	}
 	return out
 }
 
 // width returns the space of a field in a key, in bytes: fields of a
 // concatenation are padded to 32-bit registers.
 func width(d render.Datatype, f model.Family) int {
-	if d == render.Address && f == model.IPv6 {
+	if f == model.IPv6 && (d == render.Address || d == render.Source) {
 		return 16
 	}
 	return 4
+}
+
+// size returns the bytes of a field that count, without the padding.
+func size(d render.Datatype, f model.Family) uint32 {
+	switch d {
+	case render.InetProto:
+		return 1
+	case render.Port:
+		return 2
+	}
+	return uint32(width(d, f))
 }
 
 func widths(types []render.Datatype, f model.Family) int {
@@ -95,7 +113,6 @@ func widths(types []render.Datatype, f model.Family) int {
 
 // appendKey appends the key of an element as the kernel compares it.
 func appendKey(b []byte, s *render.Set, k render.Key) []byte {
-	addrs := s.Prefixes(k)
 	for _, d := range s.Key {
 		switch d {
 		case render.InetProto:
@@ -105,8 +122,7 @@ func appendKey(b []byte, s *render.Set, k render.Key) []byte {
 		case render.Slot:
 			b = binary.NativeEndian.AppendUint32(b, k.Slot) // numgen's result
 		default:
-			b = append(b, addrs[0].Addr().AsSlice()...)
-			addrs = addrs[1:]
+			b = append(b, s.Prefix(k, d).Addr().AsSlice()...)
 		}
 	}
 	return b
@@ -129,9 +145,10 @@ func parseKey(b []byte, types []render.Datatype, f model.Family) (render.Key, er
 			k.Port = binary.BigEndian.Uint16(field)
 		case render.Slot:
 			k.Slot = binary.NativeEndian.Uint32(field)
+		case render.Source:
+			k.Source, _ = netip.AddrFromSlice(field) // 4 or 16 bytes by width
 		default:
-			k.Source = k.Address
-			k.Address, _ = netip.AddrFromSlice(field) // 4 or 16 bytes by width
+			k.Address, _ = netip.AddrFromSlice(field)
 		}
 	}
 	return k, nil

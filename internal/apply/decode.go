@@ -69,7 +69,7 @@ func decodeHook(ad *netlink.AttributeDecoder, c *render.Chain) error {
 		switch ad.Type() {
 		case unix.NFTA_HOOK_HOOKNUM:
 			n := ad.Uint32()
-			for _, h := range []render.Hook{render.Prerouting, render.Output, render.Postrouting} {
+			for _, h := range []render.Hook{render.Prerouting, render.Input, render.Output, render.Postrouting} {
 				if hookNumber(h) == n {
 					hook = h
 				}
@@ -109,6 +109,15 @@ func decodeSet(m netlink.Message, f model.Family) (s *render.Set, count int, err
 			s.Key = datatypes(ad.Uint32(), f)
 		case unix.NFTA_SET_DATA_TYPE:
 			s.Data = datatypes(ad.Uint32(), f)
+		case unix.NFTA_SET_DESC:
+			ad.Nested(func(desc *netlink.AttributeDecoder) error {
+				for desc.Next() {
+					if desc.Type() == unix.NFTA_SET_DESC_SIZE {
+						s.Size = desc.Uint32()
+					}
+				}
+				return desc.Err()
+			})
 		case setCount:
 			count = int(ad.Uint32())
 		}
@@ -117,6 +126,7 @@ func decodeSet(m netlink.Message, f model.Family) (s *render.Set, count int, err
 		return nil, 0, ad.Err()
 	}
 	s.Interval = flags&unix.NFT_SET_INTERVAL != 0
+	s.Dynamic = flags&unix.NFT_SET_EVAL != 0
 	if setFlags(s) != flags {
 		s.Key = nil
 	}
@@ -150,6 +160,7 @@ func decodeElements(m netlink.Message, s *render.Set, f model.Family) ([]element
 // element is an element as the kernel has it.
 type element struct {
 	render.Element
+	last        render.Key // of an interval of concatenations
 	intervalEnd bool
 }
 
@@ -157,12 +168,9 @@ func (e *element) decode(ad *netlink.AttributeDecoder, s *render.Set, f model.Fa
 	for ad.Next() {
 		switch ad.Type() {
 		case unix.NFTA_SET_ELEM_KEY:
-			ad.Nested(func(key *netlink.AttributeDecoder) (err error) {
-				for key.Next() {
-					e.Key, err = parseKey(key.Bytes(), s.Key, f)
-				}
-				return err
-			})
+			ad.Nested(func(key *netlink.AttributeDecoder) error { return decodeKey(key, &e.Key, s, f) })
+		case elementKeyEnd:
+			ad.Nested(func(key *netlink.AttributeDecoder) error { return decodeKey(key, &e.last, s, f) })
 		case unix.NFTA_SET_ELEM_DATA:
 			ad.Nested(func(data *netlink.AttributeDecoder) error { return e.decodeData(data, f) })
 		case unix.NFTA_SET_ELEM_FLAGS:
@@ -171,6 +179,15 @@ func (e *element) decode(ad *netlink.AttributeDecoder, s *render.Set, f model.Fa
 			if text, ok := userdata(ad.Bytes()).lookup(udataElemComment); ok && len(text) > 0 {
 				e.Comment = string(text[:len(text)-1]) // without the NUL
 			}
+		}
+	}
+	return ad.Err()
+}
+
+func decodeKey(ad *netlink.AttributeDecoder, k *render.Key, s *render.Set, f model.Family) (err error) {
+	for ad.Next() {
+		if *k, err = parseKey(ad.Bytes(), s.Key, f); err != nil {
+			return err
 		}
 	}
 	return ad.Err()
@@ -241,4 +258,23 @@ func joinIntervals(in []element) []render.Element {
 		out = append(out, e.Element)
 	}
 	return out
+}
+
+// concatIntervals gives the elements of an interval set of concatenations
+// their prefix lengths. It returns false if one is not what we write: a prefix
+// of the source address, and single values in front of it.
+func concatIntervals(in []element) ([]render.Element, bool) {
+	out := make([]render.Element, len(in))
+	for i, e := range in {
+		source := render.Key{Address: e.Key.Source}
+		setInterval(&source, e.last.Source.Next())
+		same := e.last
+		same.Source = e.Key.Source
+		if source.Bits == render.Range || same != e.Key {
+			return nil, false
+		}
+		e.Key.Bits = source.Bits
+		out[i] = e.Element
+	}
+	return out, true
 }

@@ -92,14 +92,20 @@ func (s *symbolic) emit(st render.Statement) {
 
 func (s *symbolic) execute(name string, data []byte) error {
 	switch name {
-	case "payload", "meta", "ct", "numgen":
+	case "payload", "meta", "ct", "fib":
 		return s.load(name, data)
+	case "numgen", "hash":
+		return s.slots(name, data)
+	case "byteorder":
+		return s.byteOrder(data)
 	case "bitwise":
 		return s.bitwise(data)
 	case "cmp":
 		return s.compare(data)
 	case "lookup":
 		return s.lookUp(data)
+	case "dynset":
+		return s.dynset(data)
 	case "nat":
 		return s.nat(data)
 	case "masq":
@@ -119,71 +125,6 @@ func (s *symbolic) unmarshal(data []byte, e expr.Any) error {
 		family = unix.NFPROTO_IPV6
 	}
 	return expr.Unmarshal(family, data, e)
-}
-
-// load puts an operand into a register. A source address may be loaded in
-// part: nft does so for a prefix that ends on a byte boundary.
-func (s *symbolic) load(name string, data []byte) error {
-	switch name {
-	case "payload":
-		e := &expr.Payload{}
-		if err := s.unmarshal(data, e); err != nil {
-			return err
-		}
-		return s.set(e.DestRegister, func(o render.Operand) bool {
-			own, ok := load(o, s.family, 0).(*expr.Payload)
-			short := o == render.SourceAddress && e.Len < own.Len
-			return ok && e.Base == own.Base && e.Offset == own.Offset && (e.Len == own.Len || short)
-		})
-	case "meta":
-		e := &expr.Meta{}
-		if err := s.unmarshal(data, e); err != nil {
-			return err
-		}
-		return s.set(e.Register, func(o render.Operand) bool {
-			own, ok := load(o, s.family, 0).(*expr.Meta)
-			return ok && e.Key == own.Key && !e.SourceRegister
-		})
-	case "ct":
-		e := &expr.Ct{}
-		if err := s.unmarshal(data, e); err != nil {
-			return err
-		}
-		if e.Key == expr.CtKeySTATUS && !e.SourceRegister {
-			s.registers[registerIndex(e.Register)] = connectionStatus{}
-			return nil
-		}
-		return s.set(e.Register, func(o render.Operand) bool {
-			own, ok := load(o, s.family, 0).(*expr.Ct)
-			return ok && e.Key == own.Key && e.Direction == own.Direction && !e.SourceRegister
-		})
-	}
-	e := &expr.Numgen{}
-	if err := s.unmarshal(data, e); err != nil {
-		return err
-	}
-	if e.Type != unix.NFT_NG_INCREMENTAL || e.Offset != 0 {
-		return errForeign
-	}
-	s.registers[registerIndex(e.Register)] = render.Numgen{Modulus: e.Modulus}
-	return nil
-}
-
-// connectionStatus is the operand of [render.NotTranslated]; it is in no key.
-type connectionStatus struct{}
-
-func (connectionStatus) Text(model.Family) string  { return "ct status" }
-func (connectionStatus) Datatype() render.Datatype { return render.Slot }
-
-// set records the field that is loaded like the expression at hand.
-func (s *symbolic) set(r uint32, same func(render.Operand) bool) error {
-	for o := render.SourceAddress; o <= render.OriginalPort; o++ {
-		if same(o) {
-			s.registers[registerIndex(r)] = o
-			return nil
-		}
-	}
-	return errForeign
 }
 
 func (s *symbolic) bitwise(data []byte) error {
@@ -206,22 +147,39 @@ func (s *symbolic) compare(data []byte) error {
 	if registerIndex(e.Register) != 0 {
 		return errForeign
 	}
-	switch o := s.registers[0]; {
-	case o == render.TransportProtocol && e.Op == expr.CmpOpEq && s.mask == nil && len(e.Data) == 1:
-		s.emit(render.ProtocolIs{Protocol: model.Protocol(e.Data[0])})
-	case o == render.SourceAddress && e.Op == expr.CmpOpNeq:
-		p, err := prefixOf(e.Data, s.mask, s.family)
-		if err != nil {
-			return err
-		}
-		s.emit(render.SourceNotIn{Prefix: p})
-	case o == connectionStatus{} && e.Op == expr.CmpOpEq && bytes.Equal(e.Data, make([]byte, 4)) &&
-		bytes.Equal(s.mask, binary.NativeEndian.AppendUint32(nil, statusDNAT)):
-		s.emit(render.NotTranslated{})
-	default:
-		return errForeign
+	st, err := s.comparison(e)
+	if err != nil {
+		return err
 	}
+	s.emit(st)
 	return nil
+}
+
+// comparison returns the statement that ends with a comparison of the first
+// register.
+func (s *symbolic) comparison(e *expr.Cmp) (render.Statement, error) {
+	equal, unequal := e.Op == expr.CmpOpEq, e.Op == expr.CmpOpNeq
+	switch o := s.registers[0]; {
+	case o == render.TransportProtocol && equal && s.mask == nil && len(e.Data) == 1:
+		return render.ProtocolIs{Protocol: model.Protocol(e.Data[0])}, nil
+	case o == render.SourceAddress && unequal:
+		p, err := prefixOf(e.Data, s.mask, s.family)
+		return render.SourceNotIn{Prefix: p}, err
+	case o == sourceType && equal && bytes.Equal(e.Data, binary.NativeEndian.AppendUint32(nil, unix.RTN_LOCAL)):
+		return render.SourceIsLocal{}, nil
+	case o == inputInterface && unequal && s.mask == nil:
+		name := bytes.TrimRight(e.Data, "\x00")
+		return render.NotFrom{Name: string(name), ByPrefix: len(e.Data) < unix.IFNAMSIZ}, nil
+	case o == connectionStatus && s.maskIs(statusDNAT) && bytes.Equal(e.Data, make([]byte, 4)) && equal:
+		return render.NotTranslated{}, nil
+	case o == connectionStatus && s.maskIs(statusDNAT) && bytes.Equal(e.Data, make([]byte, 4)) && unequal:
+		return render.Translated{}, nil
+	}
+	return nil, errForeign
+}
+
+func (s *symbolic) maskIs(bits uint32) bool {
+	return bytes.Equal(s.mask, binary.NativeEndian.AppendUint32(nil, bits))
 }
 
 // prefixOf returns the prefix with which an address was compared: under a
@@ -246,11 +204,11 @@ func prefixOf(data, mask []byte, f model.Family) (netip.Prefix, error) {
 	return p, nil
 }
 
-// key collects the operands that were loaded side by side.
-func (s *symbolic) key() render.Concat {
+// key collects the operands that were loaded side by side, from one register
+// up to another.
+func (s *symbolic) key(i, end int) render.Concat {
 	var key render.Concat
-	i := 0
-	for s.registers[i] != nil {
+	for i < end && s.registers[i] != nil {
 		o := s.registers[i]
 		key = append(key, o)
 		i += width(o.Datatype(), s.family) / 4
@@ -258,18 +216,37 @@ func (s *symbolic) key() render.Concat {
 	return key
 }
 
+// allRegisters is the number of 32-bit registers.
+const allRegisters = 16
+
+// dynset decodes [render.Remember].
+func (s *symbolic) dynset(data []byte) error {
+	e := &expr.Dynset{}
+	if err := s.unmarshal(data, e); err != nil {
+		return err
+	}
+	at := registerIndex(e.SrcRegData)
+	endpoint := s.key(at, allRegisters)
+	if registerIndex(e.SrcRegKey) != 0 || e.Operation != unix.NFT_DYNSET_OP_UPDATE || e.Invert || len(e.Exprs) > 0 ||
+		endpoint.Text(s.family) != render.RememberedEndpoint.Text(s.family) {
+		return errForeign
+	}
+	s.emit(render.Remember{Map: e.SetName, Key: s.key(0, at), Timeout: e.Timeout})
+	return nil
+}
+
 func (s *symbolic) lookUp(data []byte) error {
 	e := &expr.Lookup{}
 	if err := s.unmarshal(data, e); err != nil {
 		return err
 	}
-	key := s.key()
-	if registerIndex(e.SourceRegister) != 0 || len(key) == 0 || e.Invert || s.mask != nil {
+	key := s.key(0, allRegisters)
+	if registerIndex(e.SourceRegister) != 0 || len(key) == 0 || e.Invert && e.IsDestRegSet || s.mask != nil {
 		return errForeign
 	}
 	switch {
 	case !e.IsDestRegSet:
-		s.emit(render.InSet{Key: key, Set: e.SetName})
+		s.emit(render.InSet{Key: key, Set: e.SetName, Not: e.Invert})
 	case e.DestRegister == unix.NFT_REG_VERDICT:
 		s.emit(render.VerdictMap{Key: key, Map: e.SetName})
 	case registerIndex(e.DestRegister) == 0:

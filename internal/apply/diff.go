@@ -21,6 +21,7 @@ import (
 //	element   other value        replace the element
 //	element   -                  delete it
 //	-         element            add it
+//	binding   endpoint is gone   delete it; other bindings stay
 //
 // Steps come in the order that the kernel needs: what is referred to is added
 // before what refers to it, and deleted after.
@@ -68,6 +69,10 @@ func reconcilable(cur, want *render.Table) bool {
 func diffTable(cur, want *render.Table) []Change {
 	d := tableDiff{family: want.Family}
 	for _, s := range want.Sets {
+		if old := cur.Set(s.Name); s.Dynamic && old != nil {
+			d.elements = append(d.elements, staleBindings(cur, want, old)...)
+			continue
+		}
 		d.set(cur.Set(s.Name), s)
 	}
 	for _, s := range cur.Sets {
@@ -163,8 +168,11 @@ func nameServices(changes []Change, services ...*render.Set) {
 		}
 		k := cmp.Or(c.New, c.Old).Key
 		for _, s := range services {
-			if c.Service == "" && s != nil {
-				c.Service = s.Comment(k.Frontend())
+			if c.Service != "" || s == nil {
+				continue
+			}
+			if e, ok := s.Find(k.Frontend()); ok {
+				c.Service = e.Comment
 			}
 		}
 	}

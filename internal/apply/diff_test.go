@@ -68,12 +68,14 @@ func TestStepsWithFaults(t *testing.T) {
 	}
 }
 
-// sorted prints the tables with their chains sorted: the kernel appends new ones.
+// sorted prints the tables with sets and chains sorted: the kernel appends new
+// ones.
 func sorted(r *render.Ruleset) string {
 	c := clone(r)
 	var b strings.Builder
 	for _, t := range c.Tables {
 		slices.SortFunc(t.Chains, func(a, b *render.Chain) int { return strings.Compare(a.Name, b.Name) })
+		slices.SortFunc(t.Sets, func(a, b *render.Set) int { return strings.Compare(a.Name, b.Name) })
 		b.WriteString(t.Text())
 	}
 	return b.String()

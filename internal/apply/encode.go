@@ -165,6 +165,8 @@ func hookNumber(h render.Hook) uint32 {
 	switch h {
 	case render.Prerouting:
 		return unix.NF_INET_PRE_ROUTING
+	case render.Input:
+		return unix.NF_INET_LOCAL_IN
 	case render.Output:
 		return unix.NF_INET_LOCAL_OUT
 	}
@@ -185,6 +187,7 @@ func (e *encoder) newSet(c *Change) Message {
 		a.uint32(unix.NFTA_SET_DATA_LEN, dataLength(s, c.Family))
 	}
 	a.uint32(unix.NFTA_SET_ID, e.nextID)
+	appendDescription(&a, s, c.Family)
 	a.bytes(unix.NFTA_SET_USERDATA, setUserdata(s, c.Family))
 	m.Data = a
 	return m
@@ -194,12 +197,50 @@ func setFlags(s *render.Set) uint32 {
 	flags := uint32(0)
 	if s.Interval {
 		flags |= unix.NFT_SET_INTERVAL
+		if s.Concat() {
+			flags |= nftSetConcat
+		}
 	}
 	if len(s.Data) > 0 {
 		flags |= unix.NFT_SET_MAP
 	}
+	if s.Dynamic {
+		flags |= unix.NFT_SET_TIMEOUT | unix.NFT_SET_EVAL
+	}
 	return flags
 }
+
+// nftSetConcat is NFT_SET_CONCAT: intervals of concatenations, since kernel
+// 5.6. Other concatenations go without.
+const nftSetConcat = 0x80
+
+// appendDescription tells the kernel how many elements there may be, and the
+// sizes of the fields in an interval set of concatenations.
+func appendDescription(a *attributes, s *render.Set, f model.Family) {
+	if s.Size == 0 && setFlags(s)&nftSetConcat == 0 {
+		return
+	}
+	end := a.nest(unix.NFTA_SET_DESC)
+	defer end()
+	if s.Size > 0 {
+		a.uint32(unix.NFTA_SET_DESC_SIZE, s.Size)
+	}
+	if setFlags(s)&nftSetConcat == 0 {
+		return
+	}
+	endConcat := a.nest(setDescConcat)
+	defer endConcat()
+	for _, d := range s.Key {
+		endField := a.nest(unix.NFTA_LIST_ELEM)
+		a.uint32(setFieldLength, size(d, f))
+		endField()
+	}
+}
+
+const (
+	setDescConcat  = 2 // NFTA_SET_DESC_CONCAT
+	setFieldLength = 1 // NFTA_SET_FIELD_LEN
+)
 
 // dataLength returns the size of a map's data; the kernel knows that of a
 // verdict.

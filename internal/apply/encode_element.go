@@ -62,16 +62,22 @@ func (l *elementList) append(el *render.Element) {
 	}
 }
 
-// keyed is a key in the kernel's form. An interval is two elements: its first
-// address and, marked as the end, the first address behind it.
+// keyed is a key in the kernel's form. An interval of addresses is two
+// elements: its first address and, marked as the end, the first address behind
+// it. An interval of concatenations is one element with a last key.
 type keyed struct {
-	key         []byte
+	key, last   []byte
 	intervalEnd bool
 }
 
 func intervalKeys(s *render.Set, k render.Key) []keyed {
+	key := appendKey(nil, s, k)
 	if !s.Interval {
-		return []keyed{{key: appendKey(nil, s, k)}}
+		return []keyed{{key: key}}
+	}
+	if s.Concat() {
+		k.Source = lastOf(s.Prefix(k, render.Source))
+		return []keyed{{key: key, last: appendKey(nil, s, k)}}
 	}
 	keys := []keyed{{key: k.Address.AsSlice()}}
 	if end := intervalEnd(k); end.IsValid() {
@@ -89,11 +95,19 @@ func (l *elementList) appendKeyed(el *render.Element, k keyed) {
 	endKey := a.nest(unix.NFTA_SET_ELEM_KEY)
 	a.bytes(unix.NFTA_DATA_VALUE, k.key)
 	endKey()
+	if k.last != nil {
+		endLast := a.nest(elementKeyEnd)
+		a.bytes(unix.NFTA_DATA_VALUE, k.last)
+		endLast()
+	}
 	if l.verb == unix.NFT_MSG_NEWSETELEM && !k.intervalEnd {
 		appendData(a, l.set, el)
 	}
 	endElement()
 }
+
+// elementKeyEnd is NFTA_SET_ELEM_KEY_END.
+const elementKeyEnd = 10
 
 // appendData appends the value of a map element and the comment.
 func appendData(a *attributes, s *render.Set, el *render.Element) {

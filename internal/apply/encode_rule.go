@@ -65,12 +65,33 @@ func expressions(s render.Statement, f model.Family) ([]expr.Any, error) {
 			bitwise(binary.NativeEndian.AppendUint32(nil, statusDNAT)),
 			&expr.Cmp{Op: expr.CmpOpEq, Register: register(0), Data: make([]byte, 4)},
 		}, nil
+	case render.Translated:
+		// [ cmp neq reg 1 0x00000000 ]
+		return []expr.Any{
+			&expr.Ct{Key: expr.CtKeySTATUS, Register: register(0)},
+			bitwise(binary.NativeEndian.AppendUint32(nil, statusDNAT)),
+			&expr.Cmp{Op: expr.CmpOpNeq, Register: register(0), Data: make([]byte, 4)},
+		}, nil
+	case render.SourceIsLocal:
+		// [ fib saddr type => reg 1 ]
+		// [ cmp eq reg 1 0x00000002 ]
+		return []expr.Any{
+			&expr.Fib{Register: register(0), ResultADDRTYPE: true, FlagSADDR: true},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: register(0), Data: binary.NativeEndian.AppendUint32(nil, unix.RTN_LOCAL)},
+		}, nil
+	case render.NotFrom:
+		// [ meta load iifname => reg 1 ]
+		// [ cmp neq reg 1 0x696c6163 ]
+		return []expr.Any{
+			&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: register(0)},
+			&expr.Cmp{Op: expr.CmpOpNeq, Register: register(0), Data: interfaceName(s)},
+		}, nil
 	case render.SourceNotIn:
 		return sourceNotIn(s, f), nil
 	case render.InSet:
 		// [ payload load 4b @ network header + 16 => reg 1 ]
 		// [ lookup reg 1 set cluster-ips ]
-		return append(loadKey(s.Key, f), &expr.Lookup{SourceRegister: register(0), SetName: s.Set}), nil
+		return append(loadKey(s.Key, f), &expr.Lookup{SourceRegister: register(0), SetName: s.Set, Invert: s.Not}), nil
 	case render.VerdictMap:
 		// [ lookup reg 1 set services dreg 0 ]
 		return append(loadKey(s.Key, f), &expr.Lookup{
@@ -82,6 +103,8 @@ func expressions(s render.Statement, f model.Family) ([]expr.Any, error) {
 		return append(loadKey(s.Key, f),
 			&expr.Lookup{SourceRegister: register(0), SetName: s.Map, DestRegister: register(0), IsDestRegSet: true},
 			dnat(f)), nil
+	case render.Remember:
+		return remember(s, f), nil
 	case render.Masquerade:
 		return []expr.Any{&expr.Masq{FullyRandom: true}}, nil
 	case render.Refuse:
@@ -113,23 +136,50 @@ func registerIndex(r uint32) int {
 
 // loadKey loads the operands of a key side by side.
 func loadKey(key render.Concat, f model.Family) []expr.Any {
+	return loadKeyAt(key, f, 0)
+}
+
+func loadKeyAt(key render.Concat, f model.Family, i int) []expr.Any {
 	var out []expr.Any
-	i := 0
 	for _, o := range key {
-		out = append(out, load(o, f, i))
+		if s, ok := o.(render.Slots); ok {
+			out = append(out, slots(s, f, i)...)
+		} else {
+			out = append(out, load(o.(render.Field), f, i))
+		}
 		i += width(o.Datatype(), f) / 4
 	}
 	return out
 }
 
-// load loads an operand into the i-th register.
-func load(o render.Operand, f model.Family, i int) expr.Any {
-	r := register(i)
-	if n, ok := o.(render.Numgen); ok {
-		return &expr.Numgen{Register: r, Modulus: n.Modulus, Type: unix.NFT_NG_INCREMENTAL}
+// hashed is the register for what a hash is taken of, behind every key that
+// ends with a slot.
+const hashed = 8
+
+// slots computes the number of a slot into the i-th register.
+func slots(s render.Slots, f model.Family, i int) []expr.Any {
+	switch s.Scheduler {
+	case model.Random:
+		return []expr.Any{&expr.Numgen{Register: register(i), Modulus: s.Count, Type: unix.NFT_NG_RANDOM, Offset: s.First}}
+	case model.SourceHash:
+		// [ payload load 4b @ network header + 12 => reg 3 ]
+		// [ hash reg 11 = jhash(reg 3, 4, 0x6e667478) % mod 3 ]
+		return []expr.Any{
+			load(render.SourceAddress, f, hashed),
+			&expr.Hash{
+				SourceRegister: register(hashed), DestRegister: register(i), Length: uint32(width(render.Source, f)),
+				Modulus: s.Count, Seed: render.HashSeed, Offset: s.First, Type: expr.HashTypeJenkins,
+			},
+		}
 	}
+	return []expr.Any{&expr.Numgen{Register: register(i), Modulus: s.Count, Type: unix.NFT_NG_INCREMENTAL, Offset: s.First}}
+}
+
+// load loads a field into the i-th register.
+func load(o render.Field, f model.Family, i int) expr.Any {
+	r := register(i)
 	length := uint32(width(render.Address, f))
-	switch o.(render.Field) {
+	switch o {
 	case render.SourceAddress:
 		return &expr.Payload{DestRegister: r, Base: expr.PayloadBaseNetworkHeader, Offset: sourceOffset(f), Len: length}
 	case render.DestinationAddress:
@@ -160,6 +210,33 @@ func originalDestinationKey(f model.Family) expr.CtKey {
 		return expr.CtKeyDSTIP6
 	}
 	return expr.CtKeyDSTIP
+}
+
+// remember loads the key and, right behind it, the endpoint: for IPv6 they fill
+// 15 of the 16 registers.
+//
+//	[ dynset update reg_key 1 set affinity sreg_data 2 timeout 10800000ms ]
+func remember(s render.Remember, f model.Family) []expr.Any {
+	data := 0
+	for _, o := range s.Key {
+		data += width(o.Datatype(), f) / 4
+	}
+	out := loadKey(s.Key, f)
+	out = append(out, loadKeyAt(render.RememberedEndpoint, f, data)...)
+	return append(out, &expr.Dynset{
+		SrcRegKey: register(0), SrcRegData: register(data), SetName: s.Map,
+		Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: s.Timeout,
+	})
+}
+
+// interfaceName returns what the name of an interface is compared with: all
+// its bytes, or those of the beginning (IFNAMSIZ is 16).
+func interfaceName(s render.NotFrom) []byte {
+	name := []byte(s.Name)
+	if !s.ByPrefix {
+		name = append(name, make([]byte, unix.IFNAMSIZ)...)
+	}
+	return name[:min(len(name), unix.IFNAMSIZ)]
 }
 
 // sourceNotIn compares the source address under the prefix's mask.

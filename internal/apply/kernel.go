@@ -3,6 +3,7 @@ package apply
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/mdlayher/netlink"
@@ -201,11 +202,19 @@ func (c *Conn) dumpElements(s *render.Set, count int, f model.Family) error {
 		}
 		all = append(all, elements...)
 	}
-	if s.Interval { // a tree, which is never resized
+	switch {
+	case s.Interval && s.Concat():
+		var ok bool
+		if s.Elements, ok = concatIntervals(all); !ok {
+			s.Key = nil // somebody else's
+			return nil
+		}
+		s.Sort()
+		return nil
+	case s.Interval: // a tree, which is never resized
 		s.Elements = joinIntervals(all)
 		return nil
-	}
-	if count != unknownCount && count != len(all) {
+	case count != unknownCount && count != len(all) && !s.Dynamic:
 		return errInconsistent
 	}
 	s.Elements = make([]render.Element, len(all))
@@ -213,6 +222,10 @@ func (c *Conn) dumpElements(s *render.Set, count int, f model.Family) error {
 		s.Elements[i] = all[i].Element
 	}
 	s.Sort()
+	if s.Dynamic { // changes while it is read
+		s.Elements = slices.CompactFunc(s.Elements, func(a, b render.Element) bool { return a.Key == b.Key })
+		return nil
+	}
 	for i := 1; i < len(s.Elements); i++ {
 		if s.Elements[i].Key == s.Elements[i-1].Key {
 			return errInconsistent

@@ -112,6 +112,11 @@ func (p *Plan) removes() bool {
 	return slices.ContainsFunc(p.Changes, Change.removes)
 }
 
+// unbinds tells whether the plan deletes bindings of clients to endpoints.
+func (p *Plan) unbinds() bool {
+	return slices.ContainsFunc(p.Changes, func(c Change) bool { return c.Old != nil && c.Set.Dynamic })
+}
+
 // withoutRemovals returns the plan without the deletion of chains and sets.
 func (p *Plan) withoutRemovals() *Plan {
 	return &Plan{Changes: slices.DeleteFunc(slices.Clone(p.Changes), Change.removes)}

@@ -16,6 +16,7 @@ type world struct {
 	services map[int]*model.Service
 	slices   map[int][]*model.EndpointSlice
 	cidrs    []netip.Prefix
+	config   model.Config
 }
 
 func newWorld(seed uint64) *world {
@@ -23,13 +24,19 @@ func newWorld(seed uint64) *world {
 		r:        rand.New(rand.NewPCG(seed, 0)),
 		services: make(map[int]*model.Service),
 		slices:   make(map[int][]*model.EndpointSlice),
+		config:   model.Config{NodeName: "node-1", ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/9")}},
 	}
 }
 
 // step changes something and returns the ruleset for the result.
 func (w *world) step() *render.Ruleset {
 	i := w.r.IntN(12)
-	switch w.r.IntN(6) {
+	switch w.r.IntN(7) {
+	case 6:
+		w.config.DetectLocal = model.DetectMode(w.r.IntN(4))
+		w.config.PodInterface = []string{"", "cali", "cbr0-with-a-very-long-name"}[w.r.IntN(3)]
+		w.config.MasqueradeAll = w.r.IntN(2) == 0
+		w.config.Scheduler = model.Scheduler(w.r.IntN(4))
 	case 0:
 		delete(w.services, i)
 		delete(w.slices, i)
@@ -49,7 +56,7 @@ func (w *world) render() *render.Ruleset {
 		s.Slices = append(s.Slices, w.slices[i]...)
 	}
 	s.Nodes = []*model.Node{{Name: "node-1", Addresses: []netip.Addr{netip.MustParseAddr("192.168.7.1"), netip.MustParseAddr("2001:db8::1")}}}
-	return render.Render(model.Resolve(s, model.Config{NodeName: "node-1", ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/9")}}))
+	return render.Render(model.Resolve(s, w.config))
 }
 
 func (w *world) service(i int) *model.Service {
@@ -61,6 +68,15 @@ func (w *world) service(i int) *model.Service {
 			{Name: "dns", Protocol: model.Protocols[w.r.IntN(3)], Port: 53, NodePort: uint16(30000 + w.r.IntN(3))},
 		}[:1+w.r.IntN(2)],
 	}
+	if w.r.IntN(2) == 0 {
+		s.ExternalPolicy = model.PolicyLocal
+		s.LoadBalancerIPs = []netip.Addr{netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}), netip.MustParseAddr(fmt.Sprintf("2001:db8:1::%d", i))}
+		s.SourceRanges = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("0.0.0.0/1"), netip.MustParsePrefix("fd00::/8")}[:w.r.IntN(4)]
+	}
+	if w.r.IntN(3) == 0 {
+		s.AffinityTimeout = []time.Duration{time.Second, 90 * time.Second, 3 * time.Hour, 24 * time.Hour}[w.r.IntN(4)]
+	}
+	s.Scheduler = model.Scheduler(w.r.IntN(4))
 	if w.r.IntN(8) > 0 {
 		s.ClusterIPs = append(s.ClusterIPs, netip.AddrFrom4([4]byte{10, 96, 0, byte(i)}))
 	}
@@ -83,7 +99,7 @@ func (w *world) slice(i int, f model.Family) *model.EndpointSlice {
 		if f == model.IPv6 {
 			a = netip.MustParseAddr(fmt.Sprintf("fd00:10:128::%d", w.r.IntN(20)))
 		}
-		s.Hosts = append(s.Hosts, model.Host{Address: a, Ready: w.r.IntN(5) > 0, Serving: true, Node: []string{"node-1", "node-2"}[w.r.IntN(2)]})
+		s.Hosts = append(s.Hosts, model.Host{Address: a, Ready: w.r.IntN(5) > 0, Serving: true, Node: []string{"node-1", "node-2"}[w.r.IntN(2)], Weight: uint16(w.r.IntN(4))})
 	}
 	return s
 }

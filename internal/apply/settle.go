@@ -2,6 +2,7 @@ package apply
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
@@ -9,9 +10,9 @@ import (
 
 // Settle returns desired with the endpoints of each frontend placed in the
 // slots where current has them already. New endpoints take the slots of those
-// that went away. Which slot an endpoint has means nothing, so both rulesets
-// do the same; but a replaced endpoint then changes one element, where the
-// order that render starts with would move many.
+// that went away. Which slot of a lane an endpoint has means nothing, so both
+// rulesets do the same; but a replaced endpoint then changes one element, where
+// the order that render starts with would move many.
 //
 // Settling twice is settling once, and settling on an empty ruleset changes
 // nothing. desired is not modified; the result shares its parts.
@@ -21,7 +22,11 @@ func Settle(current, desired *render.Ruleset) *render.Ruleset {
 		settled := *t
 		settled.Sets = nil
 		for _, s := range t.Sets {
-			settled.Sets = append(settled.Sets, settleSet(findSet(current, t.Family, s), s))
+			before := findSet(current, t.Family, s)
+			if hasSlots(s) && len(before.Elements) > 0 {
+				s = settleSet(before, s, newLanes(t))
+			}
+			settled.Sets = append(settled.Sets, s)
 		}
 		out.Tables = append(out.Tables, &settled)
 	}
@@ -38,25 +43,81 @@ func findSet(current *render.Ruleset, f model.Family, s *render.Set) *render.Set
 	return &render.Set{}
 }
 
-func settleSet(current, desired *render.Set) *render.Set {
-	if !hasSlots(desired) || len(current.Elements) == 0 {
-		return desired
-	}
+func settleSet(current, desired *render.Set, l *lanes) *render.Set {
 	out := *desired
 	out.Elements = make([]render.Element, 0, len(desired.Elements))
 	cur, want := current.Elements, desired.Elements
 	for len(want) > 0 {
 		var group, before []render.Element
 		group, want = cutFrontend(want)
-		for len(cur) > 0 && cur[0].Key.Frontend().Compare(group[0].Key.Frontend()) < 0 {
+		frontend := group[0].Key.Frontend()
+		for len(cur) > 0 && cur[0].Key.Frontend().Compare(frontend) < 0 {
 			_, cur = cutFrontend(cur)
 		}
-		if len(cur) > 0 && cur[0].Key.Frontend() == group[0].Key.Frontend() {
+		if len(cur) > 0 && cur[0].Key.Frontend() == frontend {
 			before, cur = cutFrontend(cur)
 		}
-		out.Elements = appendSettled(out.Elements, before, group)
+		start := 0
+		for _, end := range append(l.borders(frontend), len(group)) {
+			if end <= start || end > len(group) {
+				continue
+			}
+			out.Elements = appendSettled(out.Elements, before, group[start:end])
+			start = end
+		}
 	}
 	return &out
+}
+
+// lanes knows which slots the lanes of a table choose from.
+type lanes struct {
+	table *render.Table
+	slots map[string]render.Slots // by the name of the chain
+}
+
+func newLanes(t *render.Table) *lanes {
+	l := &lanes{t, make(map[string]render.Slots)}
+	for _, c := range t.Chains {
+		for _, r := range c.Rules {
+			for _, s := range r {
+				l.add(c.Name, s)
+			}
+		}
+	}
+	return l
+}
+
+// add notes the slots of a statement; a chain that goes to a lane has its
+// slots. Lanes come before the chains that go to them.
+func (l *lanes) add(chain string, s render.Statement) {
+	switch s := s.(type) {
+	case render.DNAT:
+		if o, ok := s.Key[len(s.Key)-1].(render.Slots); ok {
+			l.slots[chain] = o
+		}
+	case render.Verdict:
+		if o, ok := l.slots[s.Chain]; ok {
+			l.slots[chain] = o
+		}
+	}
+}
+
+// borders returns the slots of a frontend at which a lane starts or ends, in
+// ascending order. An endpoint must not move across one.
+func (l *lanes) borders(f model.Frontend) []int {
+	var out []int
+	for _, name := range []string{"services", "local-services"} {
+		s := l.table.Set(name)
+		if s == nil {
+			continue
+		}
+		if e, ok := s.Find(f); ok {
+			slots := l.slots[e.Value.Verdict.Chain]
+			out = append(out, int(slots.First), int(slots.First+slots.Count))
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 func hasSlots(s *render.Set) bool {
@@ -73,24 +134,22 @@ func cutFrontend(elements []render.Element) (first, rest []render.Element) {
 	return elements[:n], elements[n:]
 }
 
-// appendSettled appends the elements of one frontend: those slots keep their
-// endpoint that had one which is still wanted.
+// appendSettled appends the elements of some slots of a frontend: those keep
+// their endpoint that had one which is still wanted there.
 func appendSettled(out, before, group []render.Element) []render.Element {
+	first := int(group[0].Key.Slot)
 	wanted := make(map[netip.AddrPort]int, len(group)) // how many slots it takes
 	for _, e := range group {
 		wanted[e.Value.Endpoint]++
 	}
-	keeps := make([]bool, len(group))
-	for _, e := range before {
-		if i := int(e.Key.Slot); i < len(group) && wanted[e.Value.Endpoint] > 0 {
-			wanted[e.Value.Endpoint]--
-			keeps[i] = true
-		}
-	}
 	start := len(out)
 	out = append(out, group...)
+	settled := make([]bool, len(group))
 	for _, e := range before {
-		if i := int(e.Key.Slot); i < len(group) && keeps[i] {
+		i := int(e.Key.Slot) - first
+		if i >= 0 && i < len(group) && wanted[e.Value.Endpoint] > 0 {
+			wanted[e.Value.Endpoint]--
+			settled[i] = true
 			out[start+i].Value = e.Value
 		}
 	}
@@ -100,7 +159,7 @@ func appendSettled(out, before, group []render.Element) []render.Element {
 			continue
 		}
 		wanted[e.Value.Endpoint]--
-		for keeps[next] {
+		for settled[next] {
 			next++
 		}
 		out[start+next].Value = e.Value

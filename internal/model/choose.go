@@ -1,9 +1,6 @@
 package model
 
-import (
-	"net/netip"
-	"slices"
-)
+import "slices"
 
 // Choice holds the endpoints of one service port that may take new
 // connections, by traffic policy.
@@ -48,6 +45,7 @@ type Decision struct {
 // Choose picks the usable ones of the endpoints of a service port as seen from
 // node, for both policies (section 3).
 func Choose(endpoints []Endpoint, node *Node) Choice {
+	endpoints = filter(endpoints, func(h *Host) bool { return !h.Drain })
 	local := filter(endpoints, func(h *Host) bool { return h.Node != "" && h.Node == node.Name })
 	c := Choice{
 		Cluster: filter(filter(endpoints, isReady), topology(endpoints, node)),
@@ -75,15 +73,6 @@ func (c Choice) Decide(p Policy) Decision {
 		return Decision{Verdict: Drop}
 	}
 	return Decision{Verdict: Forward, Endpoints: c.Local}
-}
-
-// Addresses returns the addresses of the endpoints in their order.
-func (d Decision) Addresses() []netip.AddrPort {
-	out := make([]netip.AddrPort, len(d.Endpoints))
-	for i, e := range d.Endpoints {
-		out[i] = e.Address
-	}
-	return out
 }
 
 func isReady(h *Host) bool { return h.Ready }

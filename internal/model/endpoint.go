@@ -31,6 +31,11 @@ type Host struct {
 	Node        string   // node name; empty: unknown (2.15)
 	ForZones    []string // zone hints (2.16)
 	ForNodes    []string // node hints (2.16)
+	// Weight is the share of new connections relative to the other endpoints;
+	// zero means that none is given, which is 1.
+	Weight uint16
+	// Drain keeps new connections away: the weight is given as 0.
+	Drain bool
 }
 
 // Endpoint is what answers for a service port: a host and its port there.
@@ -73,6 +78,8 @@ func compareEndpoints(a, b Endpoint) int {
 		cmp.Compare(a.Host.Node, b.Host.Node),
 		slices.Compare(a.Host.ForZones, b.Host.ForZones),
 		slices.Compare(a.Host.ForNodes, b.Host.ForNodes),
+		compareBool(a.Host.Drain, b.Host.Drain),
+		cmp.Compare(b.Host.Weight, a.Host.Weight),
 	)
 }
 

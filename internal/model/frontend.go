@@ -30,8 +30,8 @@ type Kind uint8
 
 const (
 	ClusterIP Kind = iota
-	ExternalIP
 	LoadBalancerIP
+	ExternalIP
 	NodePort
 )
 
@@ -52,46 +52,63 @@ type Route struct {
 	Frontend Frontend
 	Kind     Kind
 	Port     PortName
-	Created  time.Time // of the Service
-	Policy   Policy    // the one that applies to this kind (4.11)
+	Service  *Service
 	Choice   Choice
+	// SourceRanges limits who may connect; none: everybody (4.30).
+	SourceRanges []netip.Prefix
 }
 
-// Decision returns what becomes of a new connection. With the external policy
-// Local it speaks of pods and of the node itself, which reach every endpoint
-// (table 4-B).
-func (r *Route) Decision() Decision {
+// Local tells whether clients outside of the cluster get endpoints of this
+// node only, and keep their address.
+func (r *Route) Local() bool {
+	return r.Kind != ClusterIP && r.Service.ExternalPolicy == PolicyLocal
+}
+
+// Inside returns what becomes of a new connection from a pod or from the node
+// itself. With the external policy Local these reach every endpoint (table
+// 4-B).
+func (r *Route) Inside() Decision {
 	if r.Kind == ClusterIP {
-		return r.Choice.Decide(r.Policy)
+		return r.Choice.Decide(r.Service.InternalPolicy)
 	}
 	return r.Choice.Decide(PolicyCluster)
 }
 
+// Outside returns what becomes of a new connection from a client outside of
+// the cluster.
+func (r *Route) Outside() Decision {
+	if r.Local() {
+		return r.Choice.Decide(PolicyLocal)
+	}
+	return r.Inside()
+}
+
 // RouteService returns the routes of one Service on a node: every address it
-// has, times every port. slices are those of the Service. NodePorts are served
-// on nodePortAddresses. The result is a pure function of the arguments.
-func RouteService(s *Service, slices []*EndpointSlice, node *Node, nodePortAddresses []netip.Addr) []Route {
+// has, times every port. slices are those of the Service. The result is a pure
+// function of the arguments.
+func RouteService(s *Service, slices []*EndpointSlice, l *Locality) []Route {
 	var routes []Route
 	for _, f := range Families {
 		clusterIP, ok := s.ClusterIP(f)
 		if !ok {
 			continue
 		}
+		ranges := l.sourceRanges(s, f)
 		for _, p := range s.Ports {
 			name := PortName{s.Name, p.Name, p.Protocol}
-			choice := Choose(Endpoints(name, f, slices), node)
-			add := func(kind Kind, policy Policy, port uint16, addrs ...netip.Addr) {
+			choice := Choose(Endpoints(name, f, slices), l.Node)
+			add := func(kind Kind, port uint16, ranges []netip.Prefix, addrs ...netip.Addr) {
 				for _, a := range addrs {
 					if FamilyOf(a) == f {
-						routes = append(routes, Route{Frontend{a, p.Protocol, port}, kind, name, s.Created, policy, choice})
+						routes = append(routes, Route{Frontend{a, p.Protocol, port}, kind, name, s, choice, ranges})
 					}
 				}
 			}
-			add(ClusterIP, s.InternalPolicy, p.Port, clusterIP)
-			add(ExternalIP, s.ExternalPolicy, p.Port, s.ExternalIPs...)
-			add(LoadBalancerIP, s.ExternalPolicy, p.Port, s.LoadBalancerIPs...)
+			add(ClusterIP, p.Port, nil, clusterIP)
+			add(LoadBalancerIP, p.Port, ranges, s.LoadBalancerIPs...)
+			add(ExternalIP, p.Port, nil, s.ExternalIPs...)
 			if p.NodePort != 0 {
-				add(NodePort, s.ExternalPolicy, p.NodePort, nodePortAddresses...)
+				add(NodePort, p.NodePort, nil, l.NodePortAddresses...)
 			}
 		}
 	}
@@ -106,9 +123,9 @@ func RouteService(s *Service, slices []*EndpointSlice, node *Node, nodePortAddre
 func compareClaims(a, b *Route) int {
 	return cmp.Or(
 		compareBool(a.Kind != ClusterIP, b.Kind != ClusterIP),
-		compareBool(b.Decision().Verdict == Forward, a.Decision().Verdict == Forward),
+		compareBool(b.Inside().Verdict == Forward, a.Inside().Verdict == Forward),
 		compareBool(a.Kind == NodePort, b.Kind == NodePort),
-		compareAge(a.Created, b.Created),
+		compareAge(a.Service.Created, b.Service.Created),
 		a.Port.Compare(b.Port),
 		cmp.Compare(a.Kind, b.Kind),
 	)

@@ -11,6 +11,16 @@ type Node struct {
 	PodCIDRs  []netip.Prefix
 }
 
+// primaryAddress returns the node's first address of family f.
+func (n *Node) primaryAddress(f Family) (netip.Addr, bool) {
+	for _, a := range n.Addresses {
+		if FamilyOf(a) == f {
+			return a, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
 // Snapshot is everything a source knows at one moment. Order carries no
 // meaning.
 type Snapshot struct {

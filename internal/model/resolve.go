@@ -17,21 +17,26 @@ type Config struct {
 	// NodePortAddresses are the ranges of node addresses that serve NodePorts;
 	// none means the first address of each family (6.2).
 	NodePortAddresses []netip.Prefix
-	// ClusterCIDRs are the ranges of pod addresses. Traffic to a ClusterIP
-	// from elsewhere is masqueraded (table 4-A); in a family without a range
-	// none is (4.27). The first range of each family counts.
+	// InterfaceAddresses are the addresses of the node's interfaces, from which
+	// the ranges choose (6.7). Without any, the addresses of the Node object
+	// stand in.
+	InterfaceAddresses []netip.Addr
+	// DetectLocal recognises packets of pods by ClusterCIDRs, by the pod CIDRs
+	// of the Node, or by PodInterface (section 7).
+	DetectLocal  DetectMode
 	ClusterCIDRs []netip.Prefix
+	PodInterface string
+	// MasqueradeAll masquerades all traffic to ClusterIPs (4.26).
+	MasqueradeAll bool
+	// Scheduler is the one for Services that name none.
+	Scheduler Scheduler
+	// AffinityCapacity is how many clients each family can remember; zero
+	// means [DefaultAffinityCapacity].
+	AffinityCapacity uint32
 }
 
-// ClusterCIDR returns the range of pod addresses of family f.
-func (c *Config) ClusterCIDR(f Family) (netip.Prefix, bool) {
-	for _, p := range c.ClusterCIDRs {
-		if FamilyOf(p.Addr()) == f {
-			return p, true
-		}
-	}
-	return netip.Prefix{}, false
-}
+// DefaultAffinityCapacity is a million clients for each family.
+const DefaultAffinityCapacity = 1_000_000
 
 // Routing is the complete behaviour of a node: the input of the renderer.
 type Routing struct {
@@ -43,8 +48,13 @@ type Routing struct {
 	// ServiceCIDRs are the ranges whose unallocated addresses are dropped
 	// (4.24), masked, sorted and without overlaps.
 	ServiceCIDRs []netip.Prefix
-	// ClusterCIDRs has at most one range for each family.
-	ClusterCIDRs []netip.Prefix
+	// Detectors tell pods from others, at most one for each family.
+	Detectors map[Family]Detector
+	// MasqueradeAll, Scheduler and AffinityCapacity are those of the
+	// configuration, with defaults filled in.
+	MasqueradeAll    bool
+	Scheduler        Scheduler
+	AffinityCapacity uint32
 	// Notices tell people what cannot be served as the objects ask.
 	Notices []Notice
 }
@@ -59,24 +69,25 @@ func (n Notice) String() string { return n.Object + ": " + n.Message }
 
 // Resolve decides every frontend of the snapshot.
 func Resolve(s *Snapshot, c Config) *Routing {
-	r := &Routing{NodeName: c.NodeName, ServiceCIDRs: mergePrefixes(s.ServiceCIDRs)}
-	for _, f := range Families {
-		if p, ok := c.ClusterCIDR(f); ok {
-			r.ClusterCIDRs = append(r.ClusterCIDRs, p.Masked())
-		}
-	}
 	node, known := s.Node(c.NodeName)
+	r := &Routing{
+		NodeName:         c.NodeName,
+		ServiceCIDRs:     mergePrefixes(s.ServiceCIDRs),
+		Detectors:        detectors(node, c),
+		MasqueradeAll:    c.MasqueradeAll,
+		Scheduler:        cmp.Or(c.Scheduler, RoundRobin),
+		AffinityCapacity: cmp.Or(c.AffinityCapacity, DefaultAffinityCapacity),
+	}
 	if !known && len(s.Nodes) > 0 {
 		r.notice("Node "+c.NodeName, "not among the %d nodes given: no endpoint counts as local; name this node with --hostname-override", len(s.Nodes))
 	}
-	nodePorts := nodePortAddresses(node, c)
+	locality := NewLocality(node, c)
 	byService := groupSlices(s.Slices)
 	var claims []Route
 	for _, svc := range s.Services {
-		routes := RouteService(svc, byService[svc.Name], node, nodePorts)
-		claims = append(claims, routes...)
+		claims = append(claims, RouteService(svc, byService[svc.Name], locality)...)
 		r.ClusterIPs = append(r.ClusterIPs, svc.ClusterIPs...)
-		r.noticeService(svc, nodePorts)
+		r.noticeNodePorts(svc, locality)
 	}
 	slices.SortFunc(r.ClusterIPs, netip.Addr.Compare)
 	r.ClusterIPs = slices.Compact(r.ClusterIPs)
@@ -107,58 +118,21 @@ func (r *Routing) arbitrate(claims []Route) {
 	}
 }
 
-// noticeService reports what the Service asks for and does not get.
-func (r *Routing) noticeService(s *Service, nodePorts []netip.Addr) {
-	object := "Service " + s.Name.String()
+// noticeNodePorts reports NodePorts that no address of the node can serve.
+func (r *Routing) noticeNodePorts(s *Service, l *Locality) {
+	if !slices.ContainsFunc(s.Ports, func(p ServicePort) bool { return p.NodePort != 0 }) {
+		return
+	}
 	for _, ip := range s.ClusterIPs {
-		served := slices.ContainsFunc(nodePorts, func(a netip.Addr) bool { return FamilyOf(a) == FamilyOf(ip) })
-		wanted := slices.ContainsFunc(s.Ports, func(p ServicePort) bool { return p.NodePort != 0 })
-		if wanted && !served {
-			r.notice(object, "NodePorts are not served over %s: no such address of the node is known; give its Node object or --bind-address", FamilyOf(ip))
+		f := FamilyOf(ip)
+		if _, ok := l.Node.primaryAddress(f); !ok && !slices.ContainsFunc(l.NodePortAddresses, func(a netip.Addr) bool { return FamilyOf(a) == f }) {
+			r.notice("Service "+s.Name.String(), "NodePorts are not served over %s: no such address of the node is known; give its Node object or --bind-address", f)
 		}
-	}
-	if s.ExternalPolicy == PolicyLocal {
-		r.notice(object, "externalTrafficPolicy Local is not implemented yet: served as Cluster, client addresses are masqueraded")
-	}
-	if s.AffinityTimeout > 0 {
-		r.notice(object, "sessionAffinity is not implemented yet: every connection is balanced anew")
-	}
-	if len(s.SourceRanges) > 0 {
-		r.notice(object, "loadBalancerSourceRanges are not implemented yet: the load balancer addresses are open to everybody")
 	}
 }
 
 func (r *Routing) notice(object, format string, args ...any) {
 	r.Notices = append(r.Notices, Notice{object, fmt.Sprintf(format, args...)})
-}
-
-// nodePortAddresses returns the addresses on which NodePorts are served
-// (section 6): the first one of each family, or those inside the configured
-// ranges. A family without a range is then served on all its addresses (6.4).
-// Loopback addresses never are (4.35).
-func nodePortAddresses(node *Node, c Config) []netip.Addr {
-	addrs := node.Addresses
-	if c.BindAddress.IsValid() && !c.BindAddress.IsUnspecified() {
-		addrs = append([]netip.Addr{c.BindAddress}, addrs...)
-	}
-	var out []netip.Addr
-	for _, f := range Families {
-		ranges := slices.DeleteFunc(slices.Clone(c.NodePortAddresses), func(p netip.Prefix) bool { return FamilyOf(p.Addr()) != f })
-		for _, a := range addrs {
-			if FamilyOf(a) != f || a.IsLoopback() || slices.Contains(out, a) {
-				continue
-			}
-			inRange := slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) })
-			if len(ranges) > 0 && !inRange {
-				continue
-			}
-			out = append(out, a)
-			if len(c.NodePortAddresses) == 0 {
-				break // the primary address only
-			}
-		}
-	}
-	return out
 }
 
 func groupSlices(all []*EndpointSlice) map[ServiceName][]*EndpointSlice {

@@ -17,7 +17,7 @@ func TestNodePortAddresses(t *testing.T) {
 		want       string
 	}{
 		{"6.2 primary", "", nil, "192.168.7.1 2001:db8::1"},
-		{"6.5 all of a family", "", []string{"0.0.0.0/0"}, "192.168.7.1 10.1.1.1 2001:db8::1 2001:db8::2"},
+		{"6.5 all of a family", "", []string{"0.0.0.0/0"}, "10.1.1.1 192.168.7.1 2001:db8::1 2001:db8::2"},
 		{"6.7 in a range", "", []string{"10.0.0.0/8", "2001:db8::2/128"}, "10.1.1.1 2001:db8::2"},
 		{"6.4 a family without range", "", []string{"10.0.0.0/8"}, "10.1.1.1 2001:db8::1 2001:db8::2"},
 		{"6.9 nothing matches", "", []string{"172.16.0.0/12", "fd00::/8"}, ""},
@@ -37,7 +37,7 @@ func TestNodePortAddresses(t *testing.T) {
 			for _, r := range c.ranges {
 				config.NodePortAddresses = append(config.NodePortAddresses, netip.MustParsePrefix(r))
 			}
-			got := strings.Trim(fmt.Sprint(nodePortAddresses(node, config)), "[]")
+			got := strings.Trim(fmt.Sprint(NewLocality(node, config).NodePortAddresses), "[]")
 			if got != c.want {
 				t.Errorf("NodePorts on %q, want %q", got, c.want)
 			}
@@ -70,7 +70,8 @@ func TestConflicts(t *testing.T) {
 	old, young := time.Unix(1, 0), time.Unix(2, 0)
 	usable := Choice{Cluster: []Endpoint{{Host: &Host{Ready: true}}}}
 	claim := func(name string, kind Kind, created time.Time, c Choice) Route {
-		return Route{Kind: kind, Port: PortName{Service: ServiceName{"default", name}}, Created: created, Choice: c}
+		n := ServiceName{"default", name}
+		return Route{Kind: kind, Port: PortName{Service: n}, Service: &Service{Name: n, Created: created}, Choice: c}
 	}
 	for _, c := range []struct {
 		name          string

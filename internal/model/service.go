@@ -2,6 +2,7 @@ package model
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"time"
 )
@@ -36,6 +37,32 @@ func (p Policy) String() string {
 	return "Cluster"
 }
 
+// Scheduler is the way in which new connections are spread over endpoints.
+type Scheduler uint8
+
+const (
+	// DefaultScheduler is the one that the node is configured with.
+	DefaultScheduler Scheduler = iota
+	// RoundRobin takes the endpoints in turn.
+	RoundRobin
+	// Random takes one at random for each connection.
+	Random
+	// SourceHash takes one by a hash of the client's address.
+	SourceHash
+)
+
+// schedulerNames are the names of flags and annotations.
+var schedulerNames = map[string]Scheduler{"round-robin": RoundRobin, "random": Random, "source-hash": SourceHash}
+
+// ParseScheduler reads the name of a scheduler.
+func ParseScheduler(name string) (Scheduler, error) {
+	s, ok := schedulerNames[name]
+	if !ok {
+		return DefaultScheduler, fmt.Errorf("unknown scheduler %q: use round-robin, random or source-hash", name)
+	}
+	return s, nil
+}
+
 // Service is a proxied Service. Headless, ExternalName and foreign services
 // (1.2 to 1.8) never become one.
 type Service struct {
@@ -61,6 +88,8 @@ type Service struct {
 	// AffinityTimeout keeps a client on its endpoint for that long after its
 	// last new connection (5.3); zero means no affinity.
 	AffinityTimeout time.Duration
+	// Scheduler spreads connections over the endpoints of this Service.
+	Scheduler Scheduler
 	// HealthCheckNodePort is zero unless 1.29 applies.
 	HealthCheckNodePort uint16
 }

@@ -60,8 +60,11 @@ func (s *Set) json(f model.Family) object {
 	if len(s.Data) > 0 {
 		o["map"] = concatText(s.Data, f, Datatype.typeText)
 	}
-	if s.Interval {
-		o["flags"] = []string{"interval"}
+	if flags := s.flags(); len(flags) > 0 {
+		o["flags"] = flags
+	}
+	if s.Size > 0 {
+		o["size"] = s.Size
 	}
 	elements := make([]any, len(s.Elements))
 	for i := range s.Elements {
@@ -100,7 +103,6 @@ func (s *Set) elementJSON(e *Element) any {
 
 func (s *Set) keyJSON(k Key) any {
 	fields := make([]any, len(s.Key))
-	addrs := s.Prefixes(k)
 	for i, t := range s.Key {
 		switch t {
 		case InetProto:
@@ -110,8 +112,7 @@ func (s *Set) keyJSON(k Key) any {
 		case Slot:
 			fields[i] = k.Slot
 		default:
-			fields[i] = prefixJSON(addrs[0])
-			addrs = addrs[1:]
+			fields[i] = prefixJSON(s.Prefix(k, t))
 		}
 	}
 	if len(fields) == 1 {
@@ -148,10 +149,27 @@ func statementJSON(s Statement, f model.Family) any {
 		return match("==", TransportProtocol.json(f), s.Protocol.String())
 	case NotTranslated:
 		return match("!", object{"ct": object{"key": "status"}}, "dnat")
+	case Translated:
+		return match("in", object{"ct": object{"key": "status"}}, "dnat")
+	case SourceIsLocal:
+		return match("==", object{"fib": object{"result": "type", "flags": []string{"saddr"}}}, "local")
+	case NotFrom:
+		name := s.Name
+		if s.ByPrefix {
+			name += "*"
+		}
+		return match("!=", object{"meta": object{"key": "iifname"}}, name)
 	case SourceNotIn:
 		return match("!=", SourceAddress.json(f), prefixJSON(s.Prefix))
 	case InSet:
-		return match("==", s.Key.json(f), "@"+s.Set)
+		op := "=="
+		if s.Not {
+			op = "!="
+		}
+		return match(op, s.Key.json(f), "@"+s.Set)
+	case Remember:
+		key := object{"elem": object{"val": s.Key.json(f), "timeout": int(s.Timeout.Seconds())}}
+		return object{"map": object{"op": "update", "elem": key, "data": RememberedEndpoint.json(f), "map": "@" + s.Map}}
 	case VerdictMap:
 		return object{"vmap": object{"key": s.Key.json(f), "data": "@" + s.Map}}
 	case DNAT:
@@ -195,10 +213,24 @@ func (c Concat) json(f model.Family) any {
 }
 
 func operandJSON(o Operand, f model.Family) any {
-	if n, ok := o.(Numgen); ok {
-		return object{"numgen": object{"mode": "inc", "mod": n.Modulus, "offset": 0}}
+	if s, ok := o.(Slots); ok {
+		return s.json(f)
 	}
 	return o.(Field).json(f)
+}
+
+func (o Slots) json(f model.Family) object {
+	switch o.Scheduler {
+	case model.Random:
+		return object{"numgen": object{"mode": "random", "mod": o.Count, "offset": o.First}}
+	case model.SourceHash:
+		hash := object{"mod": o.Count, "seed": HashSeed, "expr": SourceAddress.json(f)}
+		if o.First > 0 {
+			hash["offset"] = o.First
+		}
+		return object{"jhash": hash}
+	}
+	return object{"numgen": object{"mode": "inc", "mod": o.Count, "offset": o.First}}
 }
 
 // json takes the words apart that the text of the field consists of.

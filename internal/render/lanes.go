@@ -5,60 +5,79 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
-	"net/netip"
 	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// counters is the number of lanes for each number of endpoints.
+// counters is the number of round robin lanes for each number of slots.
 //
-// A round robin counter belongs to a rule. If all services with n endpoints
-// shared one, a client that calls A, B, A, B... would see A on the same
-// endpoint for ever. So they are spread over several; 16 keep two services
-// apart in 15 of 16 cases at a cost of 16 rules that refer to the endpoints
-// map (binding costs grow with that number).
+// A counter belongs to a rule. If all services with n endpoints shared one, a
+// client that calls A, B, A, B... would see A on the same endpoint for ever. So
+// they are spread over several; 16 keep two services apart in 15 of 16 cases
+// at a cost of 16 rules that refer to the endpoints map (binding costs grow
+// with that number).
 const counters = 16
 
-// lane names the chain that picks the next of n slots with one of the
-// counters. It depends on nothing but its arguments, so that a dry run shows
-// what a node does.
-func lane(port model.PortName, n int) string {
-	k := uint64(0)
-	if n > 1 { // a single slot needs no counter
-		k = hash(port.Service.Namespace, port.Service.Name, port.Port, port.Protocol.String()) % counters
-	}
-	return fmt.Sprintf("rr-%d-%d", n, k)
+// lane is a chain that picks one of some slots. Services share it.
+type lane struct {
+	slots   Slots
+	counter uint64 // of round robin
 }
 
-// laneChain returns the chain of a lane for n slots.
-func laneChain(name string, n int) *Chain {
-	return &Chain{Name: name, Rules: []Rule{
+// laneFor returns the lane of a service port. It depends on nothing but its
+// arguments, so that a dry run shows what a node does.
+func laneFor(port model.PortName, scheduler model.Scheduler, s span) lane {
+	l := lane{slots: Slots{Scheduler: scheduler, Count: uint32(s.count), First: uint32(s.first)}}
+	if s.count == 1 { // nothing to choose, nothing to count
+		l.slots.Scheduler = model.RoundRobin
+		return l
+	}
+	if scheduler == model.RoundRobin {
+		l.counter = hash(port.Service.Namespace, port.Service.Name, port.Port, port.Protocol.String()) % counters
+	}
+	return l
+}
+
+// name returns for example "rr-3-5", or "rr-3-5-at-2" for slots from 2 on.
+func (l lane) name() string {
+	var name string
+	switch l.slots.Scheduler {
+	case model.Random:
+		name = fmt.Sprintf("random-%d", l.slots.Count)
+	case model.SourceHash:
+		name = fmt.Sprintf("hash-%d", l.slots.Count)
+	default:
+		name = fmt.Sprintf("rr-%d-%d", l.slots.Count, l.counter)
+	}
+	if l.slots.First > 0 {
+		name += fmt.Sprintf("-at-%d", l.slots.First)
+	}
+	return name
+}
+
+func (l lane) compare(o lane) int {
+	return cmp.Or(cmp.Compare(l.slots.Scheduler, o.slots.Scheduler), cmp.Compare(l.slots.Count, o.slots.Count),
+		cmp.Compare(l.slots.First, o.slots.First), cmp.Compare(l.counter, o.counter))
+}
+
+func (l lane) chain() *Chain {
+	return &Chain{Name: l.name(), Rules: []Rule{
 		// dnat ip to ip daddr . meta l4proto . th dport . numgen inc mod 3 map @endpoints
-		{DNAT{Key: append(slices.Clone(dialled), Numgen{uint32(n)}), Map: "endpoints"}},
+		{DNAT{Key: append(slices.Clone(dialled), l.slots), Map: "endpoints"}},
 	}}
 }
 
-// slots returns the endpoints in the order of their slots. The order is
-// shuffled by node and service port: otherwise a thousand nodes would all
-// start with the same endpoint.
-func slots(node string, port model.PortName, endpoints []netip.AddrPort) []netip.AddrPort {
-	type ranked struct {
-		rank     uint64
-		endpoint netip.AddrPort
-	}
-	order := make([]ranked, len(endpoints))
-	for i, e := range endpoints {
-		order[i] = ranked{hash(node, port.Service.Namespace, port.Service.Name, port.Port, e.String()), e}
-	}
-	slices.SortFunc(order, func(a, b ranked) int {
-		return cmp.Or(cmp.Compare(a.rank, b.rank), a.endpoint.Compare(b.endpoint))
-	})
-	out := make([]netip.AddrPort, len(order))
-	for i, r := range order {
-		out[i] = r.endpoint
-	}
-	return out
+func (l lane) stickyName() string { return "sticky-" + l.name() }
+
+// stickyChain looks for the endpoint that the client had before.
+func (l lane) stickyChain() *Chain {
+	return &Chain{Name: l.stickyName(), Rules: []Rule{
+		// dnat ip to ip daddr . meta l4proto . th dport . ip saddr map @affinity
+		{DNAT{Key: append(slices.Clone(dialled), SourceAddress), Map: "affinity"}},
+		// goto rr-3-5
+		{Verdict{Goto, l.name()}},
+	}}
 }
 
 // hash returns a hash of the parts that differs between ("ab", "c") and

@@ -19,7 +19,7 @@ func TestLanesAreEven(t *testing.T) {
 	const services = 16000
 	used := make(map[string]int)
 	for i := range services {
-		used[lane(portName(fmt.Sprintf("service-%d", i)), 3)]++
+		used[laneFor(portName(fmt.Sprintf("service-%d", i)), model.RoundRobin, span{0, 3}).name()]++
 	}
 	if len(used) != counters {
 		t.Errorf("%d lanes in use, want %d", len(used), counters)
@@ -33,7 +33,7 @@ func TestLanesAreEven(t *testing.T) {
 
 func TestOneEndpointNeedsOneLane(t *testing.T) {
 	for i := range 100 {
-		if got := lane(portName(fmt.Sprint(i)), 1); got != "rr-1-0" {
+		if got := laneFor(portName(fmt.Sprint(i)), model.SourceHash, span{0, 1}).name(); got != "rr-1-0" {
 			t.Fatalf("lane for one endpoint: %s", got)
 		}
 	}
@@ -42,17 +42,20 @@ func TestOneEndpointNeedsOneLane(t *testing.T) {
 // TestNodesStartDifferently counts which endpoint has the first slot on each
 // of many nodes.
 func TestNodesStartDifferently(t *testing.T) {
-	endpoints := []netip.AddrPort{
-		netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("10.0.0.2:80"), netip.MustParseAddrPort("10.0.0.3:80"),
+	var endpoints []model.Endpoint
+	for _, a := range []string{"10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"} {
+		endpoints = append(endpoints, model.Endpoint{Address: netip.MustParseAddrPort(a), Host: &model.Host{}})
 	}
 	first := make(map[netip.AddrPort]int)
 	for i := range 3000 {
-		order := slots(fmt.Sprintf("node-%d", i), portName("web"), endpoints)
-		first[order[0]]++
-		sorted := slices.Clone(order)
+		l := newLayout(fmt.Sprintf("node-%d", i), portName("web"), endpoints, nil)
+		first[l.slots[0]]++
+		sorted := slices.Clone(l.slots)
 		slices.SortFunc(sorted, netip.AddrPort.Compare)
-		if !slices.Equal(sorted, endpoints) {
-			t.Fatalf("slots of node %d are not the endpoints: %v", i, order)
+		for j, e := range endpoints {
+			if sorted[j] != e.Address {
+				t.Fatalf("slots of node %d are not the endpoints: %v", i, l.slots)
+			}
 		}
 	}
 	for e, n := range first {
@@ -65,7 +68,7 @@ func TestNodesStartDifferently(t *testing.T) {
 // TestHashIsStable pins values: they decide where services and endpoints are
 // in the rulesets of nodes that run today.
 func TestHashIsStable(t *testing.T) {
-	if got := lane(portName("web"), 3); got != "rr-3-4" {
+	if got := laneFor(portName("web"), model.RoundRobin, span{0, 3}).name(); got != "rr-3-4" {
 		t.Errorf("lane of default/web:http is %s", got)
 	}
 	if hash("ab", "c") == hash("a", "bc") {

@@ -1,8 +1,11 @@
 package render
 
 import (
+	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -26,7 +29,13 @@ func serves(r *model.Routing, f model.Family) bool {
 }
 
 func renderTable(r *model.Routing, f model.Family) *Table {
-	b := newBuilder(r, f)
+	b := &builder{
+		routing:  r,
+		elements: make(map[string][]Element),
+		lanes:    make(map[lane]bool),
+		timeouts: make(map[time.Duration]bool),
+		layouts:  make(map[layoutKey]layout),
+	}
 	for i := range r.Routes {
 		if route := &r.Routes[i]; model.FamilyOf(route.Frontend.Address) == f {
 			b.route(route)
@@ -42,77 +51,110 @@ func renderTable(r *model.Routing, f model.Family) *Table {
 			b.add("service-cidrs", Element{Key: Key{Address: p.Addr(), Bits: uint8(p.Bits())}})
 		}
 	}
-	return b.finish()
+	return b.table(f)
 }
 
-// builder collects the elements of one table.
+// builder collects what services add to one table.
 type builder struct {
-	node  string
-	table *Table
-	sets  map[string]*Set
-	lanes map[string]int                       // lane to its number of slots
-	order map[*model.Endpoint][]netip.AddrPort // by the first endpoint of a choice
+	routing  *model.Routing
+	elements map[string][]Element   // by the name of the set
+	lanes    map[lane]bool          // in use; true: also by services with affinity
+	timeouts map[time.Duration]bool // of affinity
+	layouts  map[layoutKey]layout
 }
 
-func newBuilder(r *model.Routing, f model.Family) *builder {
-	t := skeleton(f, r.ClusterCIDRs)
-	b := &builder{
-		node:  r.NodeName,
-		table: t,
-		sets:  make(map[string]*Set),
-		lanes: make(map[string]int),
-		order: make(map[*model.Endpoint][]netip.AddrPort),
+// layoutKey identifies the lists of endpoints of a layout by their first
+// elements: the frontends of a service port share the lists, and so the layout.
+type layoutKey struct{ inside, outside *model.Endpoint }
+
+func first(endpoints []model.Endpoint) *model.Endpoint {
+	if len(endpoints) == 0 {
+		return nil
 	}
-	for _, s := range t.Sets {
-		b.sets[s.Name] = s
-	}
-	return b
+	return &endpoints[0]
 }
 
 func (b *builder) add(set string, e Element) {
-	s := b.sets[set]
-	s.Elements = append(s.Elements, e)
+	b.elements[set] = append(b.elements[set], e)
+}
+
+func frontendKey(f model.Frontend) Key {
+	return Key{Address: f.Address, Protocol: f.Protocol, Port: f.Port}
 }
 
 // route adds the elements of one frontend.
 func (b *builder) route(r *model.Route) {
-	key := Key{Address: r.Frontend.Address, Protocol: r.Frontend.Protocol, Port: r.Frontend.Port}
-	verdict := b.verdict(r, key)
-	b.add("services", Element{Key: key, Value: Value{Verdict: verdict}, Comment: Comment(r)})
-	if r.Kind != model.ClusterIP {
-		b.add("masq-frontends", Element{Key: key})
+	key := frontendKey(r.Frontend)
+	inside, outside := r.Inside(), model.Decision{}
+	if r.Local() {
+		outside = r.Outside()
 	}
+	l := b.layout(r.Port, inside.Endpoints, outside.Endpoints)
+	verdict := b.verdict(r, inside.Verdict, l.inside)
+	b.add("services", Element{Key: key, Value: Value{Verdict: verdict}, Comment: Comment(r)})
+	if r.Local() && inside.Verdict != model.Reject {
+		b.add("local-services", Element{Key: key, Value: Value{Verdict: b.verdict(r, outside.Verdict, l.outside)}})
+	}
+	for i, e := range l.slots {
+		key.Slot = uint32(i)
+		b.add("endpoints", Element{Key: key, Value: Value{Endpoint: e}})
+	}
+	b.masquerading(r)
+	b.sourceRanges(r)
+	b.hairpins(r.Frontend.Protocol, inside.Endpoints)
+	b.hairpins(r.Frontend.Protocol, outside.Endpoints)
 }
 
-// verdict returns what the services map says for a frontend and adds the
-// endpoints behind it.
-func (b *builder) verdict(r *model.Route, key Key) Verdict {
-	d := r.Decision()
-	switch d.Verdict {
+func (b *builder) layout(port model.PortName, inside, outside []model.Endpoint) layout {
+	key := layoutKey{first(inside), first(outside)}
+	l, ok := b.layouts[key]
+	if !ok {
+		l = newLayout(b.routing.NodeName, port, inside, outside)
+		b.layouts[key] = l
+	}
+	return l
+}
+
+// verdict returns what a services map says for a frontend.
+func (b *builder) verdict(r *model.Route, v model.Verdict, s span) Verdict {
+	switch v {
 	case model.Reject:
 		return Verdict{Goto, "refuse"}
 	case model.Drop:
 		return Verdict{Action: Drop}
 	}
-	n := len(d.Endpoints)
-	name := lane(r.Port, n)
-	b.lanes[name] = n
-	for i, e := range b.slots(r.Port, d) {
-		key.Slot = uint32(i)
-		b.add("endpoints", Element{Key: key, Value: Value{Endpoint: e}})
+	lane := laneFor(r.Port, cmp.Or(r.Service.Scheduler, b.routing.Scheduler), s)
+	timeout := r.Service.AffinityTimeout
+	b.lanes[lane] = b.lanes[lane] || timeout > 0
+	if timeout == 0 {
+		return Verdict{Goto, lane.name()}
 	}
-	b.hairpins(r.Frontend.Protocol, d.Endpoints)
-	return Verdict{Goto, name}
+	b.timeouts[timeout] = true
+	b.add(affinitySet(timeout), Element{Key: frontendKey(r.Frontend)})
+	return Verdict{Goto, lane.stickyName()}
 }
 
-// slots returns the endpoints of a decision in the order of their slots. The
-// frontends of a service port share the list of endpoints, and so its order.
-func (b *builder) slots(port model.PortName, d model.Decision) []netip.AddrPort {
-	first := &d.Endpoints[0]
-	if b.order[first] == nil {
-		b.order[first] = slots(b.node, port, d.Addresses())
+// masquerading lists frontends at which the source is masqueraded, always or
+// for connections of the node itself (table 4-A).
+func (b *builder) masquerading(r *model.Route) {
+	switch {
+	case r.Kind == model.ClusterIP:
+	case r.Local():
+		b.add("local-frontends", Element{Key: frontendKey(r.Frontend)})
+	default:
+		b.add("masq-frontends", Element{Key: frontendKey(r.Frontend)})
 	}
-	return b.order[first]
+}
+
+func (b *builder) sourceRanges(r *model.Route) {
+	key := frontendKey(r.Frontend)
+	if len(r.SourceRanges) > 0 {
+		b.add("firewalled", Element{Key: key})
+	}
+	for _, p := range r.SourceRanges {
+		key.Source, key.Bits = p.Addr(), uint8(p.Bits())
+		b.add("source-ranges", Element{Key: key})
+	}
 }
 
 // hairpins lists the endpoints that may meet themselves behind a frontend:
@@ -120,25 +162,32 @@ func (b *builder) slots(port model.PortName, d model.Decision) []netip.AddrPort 
 // machine without Kubernetes that is every one.
 func (b *builder) hairpins(p model.Protocol, endpoints []model.Endpoint) {
 	for _, e := range endpoints {
-		if e.Host.Node == "" || e.Host.Node == b.node {
+		if e.Host.Node == "" || e.Host.Node == b.routing.NodeName {
 			a := e.Address.Addr()
 			b.add("hairpin", Element{Key: Key{Source: a, Address: a, Protocol: p, Port: e.Address.Port()}})
 		}
 	}
 }
 
-// finish sorts the elements, removes those that several frontends share, and
-// adds the lanes in use.
-func (b *builder) finish() *Table {
-	for _, s := range b.table.Sets {
+// table puts the elements into the skeleton, sorted and without those that
+// several frontends share, and adds the lanes in use.
+func (b *builder) table(f model.Family) *Table {
+	t := skeleton(f, b.routing, slices.Sorted(maps.Keys(b.timeouts)))
+	for _, s := range t.Sets {
+		s.Elements = b.elements[s.Name]
 		s.Sort()
 		s.Elements = slices.CompactFunc(s.Elements, func(a, b Element) bool { return a.Key == b.Key })
 	}
-	var lanes []*Chain
-	for name, n := range b.lanes {
-		lanes = append(lanes, laneChain(name, n))
+	lanes := slices.SortedFunc(maps.Keys(b.lanes), lane.compare)
+	var chains []*Chain
+	for _, l := range lanes {
+		chains = append(chains, l.chain())
 	}
-	slices.SortFunc(lanes, compareLanes)
-	b.table.Chains = slices.Concat(lanes, b.table.Chains)
-	return b.table
+	for _, l := range lanes {
+		if b.lanes[l] {
+			chains = append(chains, l.stickyChain())
+		}
+	}
+	t.Chains = slices.Concat(chains, t.Chains)
+	return t
 }

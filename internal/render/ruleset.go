@@ -56,55 +56,72 @@ func (t *Table) Chain(name string) *Chain {
 type Datatype uint8
 
 const (
-	Address   Datatype = iota // ipv4_addr or ipv6_addr, by the table's family
+	Address   Datatype = iota // of a frontend or endpoint: ipv4_addr or ipv6_addr, by the table's family
+	Source                    // of a client: likewise
 	InetProto                 // transport protocol number
 	Port                      // inet_service
-	Slot                      // result of numgen: an integer in host byte order
+	Slot                      // number of an endpoint: an integer in host byte order
 	Verdicts                  // the data of a verdict map
 )
 
 // Set is a named set, or a map if it has Data.
 type Set struct {
-	Name     string
-	Key      []Datatype
-	Data     []Datatype // empty: a set
-	Interval bool       // elements are prefixes
-	Elements []Element  // sorted by key
+	Name string
+	Key  []Datatype
+	Data []Datatype // empty: a set
+	// Interval sets hold prefixes: in a key with several addresses the last
+	// one is a prefix.
+	Interval bool
+	// Dynamic maps are filled by the packet path, with time-outs. What they
+	// hold is state and not part of a wanted ruleset.
+	Dynamic  bool
+	Size     uint32    // most elements; zero: no limit
+	Elements []Element // sorted by key
 }
 
 // Same tells whether two sets are declared alike, whatever they contain.
 func (s *Set) Same(o *Set) bool {
-	return s.Name == o.Name && slices.Equal(s.Key, o.Key) && slices.Equal(s.Data, o.Data) && s.Interval == o.Interval
+	return s.Name == o.Name && slices.Equal(s.Key, o.Key) && slices.Equal(s.Data, o.Data) &&
+		s.Interval == o.Interval && s.Dynamic == o.Dynamic && s.Size == o.Size
 }
+
+// Concat tells whether the key has several fields.
+func (s *Set) Concat() bool { return len(s.Key) > 1 }
 
 // Sort brings the elements into the order of their keys.
 func (s *Set) Sort() {
 	slices.SortFunc(s.Elements, func(a, b Element) int { return a.Key.Compare(b.Key) })
 }
 
-// Comment returns the comment of the element that stands for a frontend, or
-// nothing. The elements must be sorted.
-func (s *Set) Comment(f model.Frontend) string {
-	key := Key{Address: f.Address, Protocol: f.Protocol, Port: f.Port}
-	i, ok := slices.BinarySearchFunc(s.Elements, key, func(e Element, k Key) int { return e.Key.Compare(k) })
+// Find returns the element that stands for a frontend. The elements must be
+// sorted.
+func (s *Set) Find(f model.Frontend) (*Element, bool) {
+	i, ok := slices.BinarySearchFunc(s.Elements, frontendKey(f), func(e Element, k Key) int { return e.Key.Compare(k) })
 	if !ok {
-		return ""
+		return nil, false
 	}
-	return s.Elements[i].Comment
+	return &s.Elements[i], true
 }
 
-// Prefixes returns the addresses of a key in the order of the set's key.
-// Outside of interval sets they are single addresses; a range is its last and
-// its first one.
-func (s *Set) Prefixes(k Key) []netip.Prefix {
-	if s.Interval && k.Bits != Range {
-		return []netip.Prefix{netip.PrefixFrom(k.Address, int(k.Bits))}
+// Prefix returns the address in a key that is of type d, [Address] or
+// [Source]: as a prefix where the set holds prefixes, else as a single address.
+func (s *Set) Prefix(k Key, d Datatype) netip.Prefix {
+	a := k.Address
+	if d == Source {
+		a = k.Source
 	}
-	address := netip.PrefixFrom(k.Address, k.Address.BitLen())
-	if k.Source.IsValid() {
-		return []netip.Prefix{netip.PrefixFrom(k.Source, k.Source.BitLen()), address}
+	if s.Interval && d == s.lastAddress() {
+		return netip.PrefixFrom(a, int(k.Bits))
 	}
-	return []netip.Prefix{address}
+	return netip.PrefixFrom(a, a.BitLen())
+}
+
+// lastAddress returns the type of the last address in the key.
+func (s *Set) lastAddress() Datatype {
+	if slices.Index(s.Key, Source) > slices.Index(s.Key, Address) {
+		return Source
+	}
+	return Address
 }
 
 // Element is a member of a set, or an entry of a map.
@@ -118,8 +135,8 @@ type Element struct {
 // used; the others are zero. Key is comparable.
 type Key struct {
 	Address  netip.Addr
-	Bits     uint8      // prefix length of Address in an interval set, or [Range]
-	Source   netip.Addr // the first of two addresses in a key, or the last one of a range
+	Source   netip.Addr // of the client; in a [Range] the last address
+	Bits     uint8      // prefix length of the last address in an interval set, or [Range]
 	Protocol model.Protocol
 	Port     uint16
 	Slot     uint32
@@ -159,11 +176,14 @@ type Hook uint8
 const (
 	NoHook Hook = iota
 	Prerouting
+	Input
 	Output
 	Postrouting
 )
 
-func (h Hook) String() string { return [...]string{"", "prerouting", "output", "postrouting"}[h] }
+func (h Hook) String() string {
+	return [...]string{"", "prerouting", "input", "output", "postrouting"}[h]
+}
 
 // Netfilter priorities of the nat hooks; the kernel's NF_IP_PRI_NAT_DST and
 // NF_IP_PRI_NAT_SRC (4.1, 4.2).

@@ -1,94 +1,202 @@
 package render
 
 import (
-	"cmp"
-	"net/netip"
+	"fmt"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// dialled is the key of a frontend: what a client dials.
-var dialled = Concat{DestinationAddress, TransportProtocol, DestinationPort}
+var (
+	// dialled is the key of a frontend where packets come in: what a client
+	// dials.
+	dialled = Concat{DestinationAddress, TransportProtocol, DestinationPort}
+	// original is the same behind DNAT, as connection tracking knows it.
+	original = Concat{OriginalDestination, TransportProtocol, OriginalPort}
+	// frontend is the type of both.
+	frontend = []Datatype{Address, InetProto, Port}
+)
 
 // skeleton returns the part of a table that is the same for every set of
-// services.
-func skeleton(f model.Family, clusterCIDRs []netip.Prefix) *Table {
-	frontend := []Datatype{Address, InetProto, Port}
-	return &Table{
+// services. What session affinity needs is there only if services have it, for
+// the time-outs given: the kernel reserves memory for a map with a size.
+func skeleton(f model.Family, r *model.Routing, timeouts []time.Duration) *Table {
+	t := &Table{
 		Family: f,
 		Sets: []*Set{
 			// What a frontend does: goto a lane, goto refuse, or drop.
 			{Name: "services", Key: frontend, Data: []Datatype{Verdicts}},
+			// The same for clients outside of the cluster, where it differs.
+			{Name: "local-services", Key: frontend, Data: []Datatype{Verdicts}},
 			// The endpoints of a frontend, numbered.
 			{Name: "endpoints", Key: append(frontend[:3:3], Slot), Data: []Datatype{Address, Port}},
-			// Frontends behind which every source is masqueraded.
+			// Frontends that not everybody may use, and who may.
+			{Name: "firewalled", Key: frontend},
+			{Name: "source-ranges", Key: append(frontend[:3:3], Source), Interval: true},
+			// Frontends behind which every source is masqueraded, and those
+			// behind which the node itself is.
 			{Name: "masq-frontends", Key: frontend},
+			{Name: "local-frontends", Key: frontend},
 			{Name: "cluster-ips", Key: []Datatype{Address}},
 			{Name: "service-cidrs", Key: []Datatype{Address}, Interval: true},
 			// Endpoints that may dial themselves: source and destination alike.
-			{Name: "hairpin", Key: []Datatype{Address, Address, InetProto, Port}},
+			{Name: "hairpin", Key: []Datatype{Source, Address, InetProto, Port}},
 		},
-		Chains: []*Chain{
-			{Name: "refuse", Rules: []Rule{
-				// Both mean "connection refused" to a TCP client, but the kernel
-				// limits the rate of ICMP errors, and a client on this node loses
-				// an ICMPv6 error that arrives while connect still holds the
-				// socket: it would wait a second for its next attempt.
-				// meta l4proto tcp reject with tcp reset
-				{ProtocolIs{model.TCP}, Reset{}},
-				// reject
-				{Refuse{}},
-			}},
-			{Name: "dispatch", Rules: []Rule{
-				// ip daddr . meta l4proto . th dport vmap @services
-				{VerdictMap{dialled, "services"}},
-				// An undefined port of a ClusterIP, or another protocol (4.23).
-				// ip daddr @cluster-ips goto refuse
-				{InSet{Concat{DestinationAddress}, "cluster-ips"}, Verdict{Goto, "refuse"}},
-				// An address of a service CIDR that nobody has (4.24).
-				// ip daddr @service-cidrs drop
-				{InSet{Concat{DestinationAddress}, "service-cidrs"}, Verdict{Action: Drop}},
-			}},
-			{Name: "prerouting", Hook: Prerouting, Priority: PriorityDNAT, Rules: []Rule{{Verdict{Goto, "dispatch"}}}},
-			{Name: "output", Hook: Output, Priority: PriorityDNAT, Rules: []Rule{{Verdict{Goto, "dispatch"}}}},
-			{Name: "postrouting", Hook: Postrouting, Priority: PrioritySNAT, Rules: postrouting(f, clusterCIDRs)},
-		},
+		Chains: []*Chain{refuse(), dispatch(), prerouting(f, r), output()},
 	}
+	if len(timeouts) > 0 {
+		t.Sets = append(t.Sets, &Set{
+			Name: "affinity", Key: append(frontend[:3:3], Source), Data: []Datatype{Address, Port},
+			Dynamic: true, Size: r.AffinityCapacity,
+		})
+		for _, timeout := range timeouts {
+			t.Sets = append(t.Sets, &Set{Name: affinitySet(timeout), Key: frontend})
+		}
+		t.Chains = append(t.Chains, remember(timeouts), input())
+	}
+	t.Chains = append(t.Chains, postrouting(f, r, len(timeouts) > 0))
+	return t
+}
+
+// affinitySet names the set of frontends with that time-out.
+func affinitySet(timeout time.Duration) string {
+	return fmt.Sprintf("affinity-%d", int(timeout.Seconds()))
+}
+
+func refuse() *Chain {
+	return &Chain{Name: "refuse", Rules: []Rule{
+		// Both mean "connection refused" to a TCP client, but the kernel
+		// limits the rate of ICMP errors, and a client on this node loses an
+		// ICMPv6 error that arrives while connect still holds the socket: it
+		// would wait a second for its next attempt.
+		// meta l4proto tcp reject with tcp reset
+		{ProtocolIs{model.TCP}, Reset{}},
+		// reject
+		{Refuse{}},
+	}}
+}
+
+func dispatch() *Chain {
+	return &Chain{Name: "dispatch", Rules: []Rule{
+		// ip daddr . meta l4proto . th dport vmap @services
+		{VerdictMap{dialled, "services"}},
+		// An undefined port of a ClusterIP, or another protocol (4.23).
+		// ip daddr @cluster-ips goto refuse
+		{InSet{Key: Concat{DestinationAddress}, Set: "cluster-ips"}, Verdict{Goto, "refuse"}},
+		// An address of a service CIDR that nobody has (4.24).
+		// ip daddr @service-cidrs drop
+		{InSet{Key: Concat{DestinationAddress}, Set: "service-cidrs"}, Verdict{Action: Drop}},
+	}}
+}
+
+// firewall drops clients that may not use a frontend (4.30).
+//
+//	ip daddr . meta l4proto . th dport @firewalled ip daddr . meta l4proto . th dport . ip saddr != @source-ranges drop
+func firewall() Rule {
+	return Rule{
+		InSet{Key: dialled, Set: "firewalled"},
+		InSet{Key: append(dialled[:3:3], SourceAddress), Set: "source-ranges", Not: true},
+		Verdict{Action: Drop},
+	}
+}
+
+// prerouting asks for clients outside of the cluster first: they are all that
+// do not come from a pod, because what the node sends itself does not pass
+// here.
+func prerouting(f model.Family, r *model.Routing) *Chain {
+	c := &Chain{Name: "prerouting", Hook: Prerouting, Priority: PriorityDNAT, Rules: []Rule{firewall()}}
+	// ip saddr != 10.128.0.0/9 ip daddr . meta l4proto . th dport vmap @local-services
+	local, _ := notFromPod(f, r)
+	local = append(local, VerdictMap{dialled, "local-services"})
+	c.Rules = append(c.Rules, local, Rule{Verdict{Goto, "dispatch"}})
+	return c
+}
+
+// maxInterfaceName is the longest name that an interface can have (the kernel's
+// IFNAMSIZ less the final NUL).
+const maxInterfaceName = 15
+
+// notFromPod matches packets that the detector does not recognise, and tells
+// whether there is a detector. Without one, and with one for interfaces that
+// cannot exist (7.6), nothing is recognised.
+func notFromPod(f model.Family, r *model.Routing) (match Rule, detects bool) {
+	d, ok := r.Detectors[f]
+	switch {
+	case !ok:
+		return nil, false
+	case d.Prefix.IsValid():
+		return Rule{SourceNotIn{d.Prefix}}, true
+	case len(d.Interface) > maxInterfaceName:
+		return nil, true
+	}
+	return Rule{NotFrom{d.Interface, d.ByPrefix}}, true
+}
+
+func output() *Chain {
+	return &Chain{Name: "output", Hook: Output, Priority: PriorityDNAT, Rules: []Rule{
+		firewall(),
+		{Verdict{Goto, "dispatch"}},
+	}}
+}
+
+// remember notes which endpoint a connection got. It is evaluated once for each
+// connection and also restarts the time-out (5.3).
+func remember(timeouts []time.Duration) *Chain {
+	c := &Chain{Name: "remember"}
+	for _, timeout := range timeouts {
+		for _, p := range model.Protocols {
+			// meta l4proto tcp ct original ip daddr . meta l4proto . ct original proto-dst @affinity-10800
+			//   update @affinity { ct original ip daddr . meta l4proto . ct original proto-dst . ip saddr timeout 3h : ip daddr . th dport }
+			c.Rules = append(c.Rules, Rule{
+				ProtocolIs{p}, // nft wants to know it before it takes "proto-dst"
+				InSet{Key: original, Set: affinitySet(timeout)},
+				Remember{Map: "affinity", Key: append(original[:3:3], SourceAddress), Timeout: timeout},
+			})
+		}
+	}
+	return c
+}
+
+// input sees connections to endpoints that are the node itself.
+func input() *Chain {
+	return &Chain{Name: "input", Hook: Input, Priority: PrioritySNAT, Rules: []Rule{
+		// ct status dnat jump remember
+		{Translated{}, Verdict{Jump, "remember"}},
+	}}
 }
 
 // postrouting decides from the connection tracking entry what is masqueraded,
-// so that no packet mark is needed (8.6). A source of another family cannot
-// occur, so a family without a cluster CIDR has no detector (4.27).
-func postrouting(f model.Family, clusterCIDRs []netip.Prefix) []Rule {
-	rules := []Rule{
-		// ct status ! dnat accept
-		{NotTranslated{}, Verdict{Action: Accept}},
+// so that no packet mark is needed (8.6).
+func postrouting(f model.Family, r *model.Routing, affinity bool) *Chain {
+	// ct status ! dnat accept
+	rules := []Rule{{NotTranslated{}, Verdict{Action: Accept}}}
+	if affinity {
+		rules = append(rules, Rule{Verdict{Jump, "remember"}})
+	}
+	rules = append(rules,
 		// ip saddr . ip daddr . meta l4proto . th dport @hairpin masquerade fully-random
-		{InSet{Concat{SourceAddress, DestinationAddress, TransportProtocol, DestinationPort}, "hairpin"}, Masquerade{}},
-	}
-	for _, p := range clusterCIDRs {
-		if model.FamilyOf(p.Addr()) == f {
-			// ip saddr != 10.128.0.0/9 ct original ip daddr @cluster-ips masquerade fully-random
-			rules = append(rules, Rule{SourceNotIn{p}, InSet{Concat{OriginalDestination}, "cluster-ips"}, Masquerade{}})
-		}
-	}
+		Rule{InSet{Key: Concat{SourceAddress, DestinationAddress, TransportProtocol, DestinationPort}, Set: "hairpin"}, Masquerade{}})
+	rules = append(rules, masqueradeClusterIPs(f, r)...)
 	for _, p := range model.Protocols {
-		// nft wants to know the protocol before it takes "proto-dst".
 		// meta l4proto tcp ct original ip daddr . meta l4proto . ct original proto-dst @masq-frontends masquerade fully-random
-		rules = append(rules, Rule{
-			ProtocolIs{p},
-			InSet{Concat{OriginalDestination, TransportProtocol, OriginalPort}, "masq-frontends"},
-			Masquerade{},
-		})
+		rules = append(rules,
+			Rule{ProtocolIs{p}, InSet{Key: original, Set: "masq-frontends"}, Masquerade{}},
+			// meta l4proto tcp fib saddr type local ct original ... @local-frontends masquerade fully-random
+			Rule{ProtocolIs{p}, InSet{Key: original, Set: "local-frontends"}, SourceIsLocal{}, Masquerade{}})
 	}
-	return rules
+	return &Chain{Name: "postrouting", Hook: Postrouting, Priority: PrioritySNAT, Rules: rules}
 }
 
-// compareLanes orders lanes by their number of slots, then by name.
-func compareLanes(a, b *Chain) int {
-	modulus := func(c *Chain) uint32 {
-		key := c.Rules[0][0].(DNAT).Key
-		return key[len(key)-1].(Numgen).Modulus
+// masqueradeClusterIPs masquerades traffic to ClusterIPs that does not come
+// from pods, or all of it (4.26). Without a detector there is none (4.27).
+func masqueradeClusterIPs(f model.Family, r *model.Routing) []Rule {
+	match, detects := notFromPod(f, r)
+	switch {
+	case r.MasqueradeAll:
+		match = nil
+	case !detects:
+		return nil
 	}
-	return cmp.Or(cmp.Compare(modulus(a), modulus(b)), cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name))
+	// ip saddr != 10.128.0.0/9 ct original ip daddr @cluster-ips masquerade fully-random
+	return []Rule{append(match, InSet{Key: Concat{OriginalDestination}, Set: "cluster-ips"}, Masquerade{})}
 }

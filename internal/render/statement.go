@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -54,6 +55,8 @@ func (o Field) Text(f model.Family) string {
 
 func (o Field) Datatype() Datatype {
 	switch o {
+	case SourceAddress:
+		return Source
 	case TransportProtocol:
 		return InetProto
 	case DestinationPort, OriginalPort:
@@ -62,14 +65,33 @@ func (o Field) Datatype() Datatype {
 	return Address
 }
 
-// Numgen counts connections: every evaluation yields the next number below
-// Modulus. The counter belongs to the rule.
-type Numgen struct {
-	Modulus uint32
+// Slots is an operand that picks one of Count slots, from First on.
+type Slots struct {
+	Scheduler    model.Scheduler // RoundRobin, Random or SourceHash
+	Count, First uint32
 }
 
-func (n Numgen) Text(model.Family) string { return fmt.Sprintf("numgen inc mod %d", n.Modulus) }
-func (n Numgen) Datatype() Datatype       { return Slot }
+// HashSeed makes source-hash choose alike on every node and after a restart:
+// without a seed the kernel takes a random one.
+const HashSeed = 0x6e667478
+
+func (o Slots) Text(f model.Family) string {
+	var text string
+	switch o.Scheduler {
+	case model.Random:
+		text = fmt.Sprintf("numgen random mod %d", o.Count)
+	case model.SourceHash:
+		text = fmt.Sprintf("jhash %s mod %d seed 0x%x", SourceAddress.Text(f), o.Count, HashSeed)
+	default:
+		text = fmt.Sprintf("numgen inc mod %d", o.Count)
+	}
+	if o.First > 0 {
+		text += fmt.Sprintf(" offset %d", o.First)
+	}
+	return text
+}
+
+func (o Slots) Datatype() Datatype { return Slot }
 
 // Concat is a lookup key of one or more operands.
 type Concat []Operand
@@ -92,6 +114,30 @@ type NotTranslated struct{}
 
 func (NotTranslated) Text(model.Family) string { return "ct status ! dnat" }
 
+// Translated matches connections whose destination was rewritten.
+type Translated struct{}
+
+func (Translated) Text(model.Family) string { return "ct status dnat" }
+
+// SourceIsLocal matches packets from an address of this node.
+type SourceIsLocal struct{}
+
+func (SourceIsLocal) Text(model.Family) string { return "fib saddr type local" }
+
+// NotFrom matches packets that did not come in from an interface, or from any
+// whose name starts with Name. Packets of the node itself came in from none.
+type NotFrom struct {
+	Name     string
+	ByPrefix bool
+}
+
+func (s NotFrom) Text(model.Family) string {
+	if s.ByPrefix {
+		return fmt.Sprintf("iifname != %q", s.Name+"*")
+	}
+	return fmt.Sprintf("iifname != %q", s.Name)
+}
+
 // SourceNotIn matches packets from outside of a prefix.
 type SourceNotIn struct{ Prefix netip.Prefix }
 
@@ -99,13 +145,19 @@ func (s SourceNotIn) Text(f model.Family) string {
 	return fmt.Sprintf("%s saddr != %s", ipKeyword(f), prefixText(s.Prefix))
 }
 
-// InSet matches packets whose key is in a set.
+// InSet matches packets whose key is in a set, or is not.
 type InSet struct {
 	Key Concat
 	Set string
+	Not bool
 }
 
-func (s InSet) Text(f model.Family) string { return s.Key.Text(f) + " @" + s.Set }
+func (s InSet) Text(f model.Family) string {
+	if s.Not {
+		return s.Key.Text(f) + " != @" + s.Set
+	}
+	return s.Key.Text(f) + " @" + s.Set
+}
 
 // VerdictMap looks up the key and acts on the verdict found; without one it
 // does not match.
@@ -126,6 +178,22 @@ type DNAT struct {
 func (s DNAT) Text(f model.Family) string {
 	return fmt.Sprintf("dnat %s to %s map @%s", ipKeyword(f), s.Key.Text(f), s.Map)
 }
+
+// Remember puts the endpoint of a connection into a dynamic map under a key,
+// or restarts the time-out of what is there.
+type Remember struct {
+	Map     string
+	Key     Concat
+	Timeout time.Duration
+}
+
+func (s Remember) Text(f model.Family) string {
+	return fmt.Sprintf("update @%s { %s timeout %s : %s }", s.Map, s.Key.Text(f), durationText(s.Timeout), RememberedEndpoint.Text(f))
+}
+
+// RememberedEndpoint is the data that Remember stores: after DNAT the
+// destination is the endpoint.
+var RememberedEndpoint = Concat{DestinationAddress, DestinationPort}
 
 // Masquerade rewrites the source to an address of the outgoing interface, with
 // a random port (8.1).
@@ -184,6 +252,22 @@ func (r Rule) Text(f model.Family) string {
 		texts[i] = s.Text(f)
 	}
 	return strings.Join(texts, " ")
+}
+
+// durationText prints a duration of whole seconds as nft does, for example
+// "1d3h30s".
+func durationText(d time.Duration) string {
+	var b strings.Builder
+	for _, unit := range []struct {
+		size time.Duration
+		name string
+	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}} {
+		if n := d / unit.size; n > 0 {
+			fmt.Fprintf(&b, "%d%s", n, unit.name)
+			d -= n * unit.size
+		}
+	}
+	return b.String()
 }
 
 func ipKeyword(f model.Family) string {

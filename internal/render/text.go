@@ -51,8 +51,11 @@ func (t *Table) print(p *printer) {
 func (s *Set) print(p *printer, f model.Family) {
 	p.open("%s %s", s.Keyword(), s.Name)
 	p.line("%s", s.TypeText(f))
-	if s.Interval {
-		p.line("flags interval")
+	if s.Size > 0 {
+		p.line("size %d", s.Size)
+	}
+	if flags := s.flags(); len(flags) > 0 {
+		p.line("flags %s", strings.Join(flags, ","))
 	}
 	if len(s.Elements) > 0 {
 		p.open("elements =")
@@ -62,6 +65,17 @@ func (s *Set) print(p *printer, f model.Family) {
 		p.close()
 	}
 	p.close()
+}
+
+// flags returns nft's words for what is special about the set.
+func (s *Set) flags() []string {
+	switch {
+	case s.Interval:
+		return []string{"interval"}
+	case s.Dynamic:
+		return []string{"dynamic", "timeout"}
+	}
+	return nil
 }
 
 // Keyword returns "set" or "map".
@@ -122,7 +136,9 @@ func (d Datatype) typeofText(f model.Family) string {
 	case Port:
 		return DestinationPort.Text(f)
 	case Slot:
-		return Numgen{Modulus: 2}.Text(f)
+		return Slots{Count: 2}.Text(f)
+	case Source:
+		return SourceAddress.Text(f)
 	}
 	return DestinationAddress.Text(f)
 }
@@ -145,7 +161,6 @@ func (s *Set) KeyText(k Key) string {
 		return fmt.Sprintf("%s-%s", k.Address, k.Source)
 	}
 	texts := make([]string, len(s.Key))
-	addrs := s.Prefixes(k)
 	for i, t := range s.Key {
 		switch t {
 		case InetProto:
@@ -155,8 +170,7 @@ func (s *Set) KeyText(k Key) string {
 		case Slot:
 			texts[i] = fmt.Sprint(k.Slot)
 		default:
-			texts[i] = prefixText(addrs[0])
-			addrs = addrs[1:]
+			texts[i] = prefixText(s.Prefix(k, t))
 		}
 	}
 	return strings.Join(texts, " . ")

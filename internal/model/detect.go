@@ -1,0 +1,70 @@
+package model
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// DetectMode is the way in which packets of local pods are recognised
+// (section 7).
+type DetectMode uint8
+
+const (
+	// DetectClusterCIDR takes sources in the cluster CIDR of their family.
+	DetectClusterCIDR DetectMode = iota
+	// DetectNodeCIDR takes sources in the pod CIDR of the Node.
+	DetectNodeCIDR
+	// DetectBridgeInterface takes packets that come in from one interface.
+	DetectBridgeInterface
+	// DetectInterfaceNamePrefix takes packets from interfaces whose names
+	// start alike.
+	DetectInterfaceNamePrefix
+)
+
+// detectModes are the names of the flag.
+var detectModes = map[string]DetectMode{
+	"ClusterCIDR":         DetectClusterCIDR,
+	"NodeCIDR":            DetectNodeCIDR,
+	"BridgeInterface":     DetectBridgeInterface,
+	"InterfaceNamePrefix": DetectInterfaceNamePrefix,
+}
+
+// ParseDetectMode reads the name of a mode (7.8).
+func ParseDetectMode(name string) (DetectMode, error) {
+	m, ok := detectModes[name]
+	if !ok {
+		return 0, fmt.Errorf("unknown mode %q: use ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix", name)
+	}
+	return m, nil
+}
+
+// Detector recognises packets of pods in one family: by their source, or by
+// the interface that they come in from.
+type Detector struct {
+	Prefix    netip.Prefix // valid: by source
+	Interface string       // name, or the beginning of it
+	ByPrefix  bool         // Interface is a beginning
+}
+
+// detectors returns the detectors that the mode gives. A family without one
+// treats nobody as a pod (7.2).
+func detectors(node *Node, c Config) map[Family]Detector {
+	out := make(map[Family]Detector)
+	for _, f := range Families {
+		switch c.DetectLocal {
+		case DetectBridgeInterface, DetectInterfaceNamePrefix:
+			if c.PodInterface != "" {
+				out[f] = Detector{Interface: c.PodInterface, ByPrefix: c.DetectLocal == DetectInterfaceNamePrefix}
+			}
+			continue
+		}
+		ranges := c.ClusterCIDRs
+		if c.DetectLocal == DetectNodeCIDR {
+			ranges = node.PodCIDRs
+		}
+		if own := prefixesOf(ranges, f); len(own) > 0 {
+			out[f] = Detector{Prefix: own[0].Masked()}
+		}
+	}
+	return out
+}
