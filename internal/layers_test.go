@@ -23,7 +23,7 @@ func TestLayers(t *testing.T) {
 		{"apply", []string{"model", "render"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "golang.org/x"}},
 		{"agent", []string{"model", "render", "apply"}, []string{
-			"github.com/google/nftables", "github.com/mdlayher", "golang.org/x"}},
+			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
 	} {
 		t.Run(c.pkg, func(t *testing.T) {
 			t.Parallel()

@@ -48,7 +48,7 @@ Exit code: 0 no changes, 1 changes, 2 error.`,
 			if output != "text" && output != "json" {
 				return fmt.Errorf("--output: %q is not known: use text or json", output)
 			}
-			rs, err := o.ruleset(c)
+			rs, err := o.ruleset(c, o.interfaceAddresses())
 			if err != nil {
 				return err
 			}
@@ -106,7 +106,7 @@ the kernel. Established connections are not touched.`,
   nftproxy apply -f cluster/ --hostname-override node-1 --cluster-cidr 10.128.0.0/9`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
-			rs, err := o.ruleset(c)
+			rs, err := o.ruleset(c, o.interfaceAddresses())
 			if err != nil {
 				return err
 			}

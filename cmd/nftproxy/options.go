@@ -7,8 +7,10 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 
+	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/source"
@@ -77,6 +79,15 @@ func (o *options) config() (model.Config, error) {
 		errs[6] = errors.New("--affinity-size: 0 clients cannot be remembered: use 1 or more")
 	}
 	return c, errors.Join(errs[:]...)
+}
+
+// interfaceAddresses returns where the addresses of this machine come from, if
+// NodePorts depend on them: "primary" is an address of the Node object.
+func (o *options) interfaceAddresses() func() ([]netip.Addr, error) {
+	if slices.Equal(o.nodePortAddresses, []string{"primary"}) {
+		return nil
+	}
+	return agent.InterfaceAddresses
 }
 
 // detectLocal returns the mode and the interface, which the modes for
@@ -174,8 +185,9 @@ func parseNodePortAddresses(list []string) ([]netip.Prefix, error) {
 }
 
 // ruleset reads the files and returns the rules they ask for. What the files
-// say in vain goes to the log.
-func (o *options) ruleset(c *cobra.Command) (*render.Ruleset, error) {
+// say in vain goes to the log. addresses, unless nil, tells the addresses of
+// the node's interfaces.
+func (o *options) ruleset(c *cobra.Command, addresses func() ([]netip.Addr, error)) (*render.Ruleset, error) {
 	log, err := o.logs.logger(c.ErrOrStderr())
 	if err != nil {
 		return nil, err
@@ -183,6 +195,11 @@ func (o *options) ruleset(c *cobra.Command) (*render.Ruleset, error) {
 	config, err := o.config()
 	if err != nil {
 		return nil, err
+	}
+	if addresses != nil {
+		if config.InterfaceAddresses, err = addresses(); err != nil {
+			return nil, err
+		}
 	}
 	files, err := o.source(c.InOrStdin())
 	if err != nil {

@@ -13,7 +13,9 @@ func renderCommand() *cobra.Command {
 		Use:   "render -f FILE",
 		Short: "Print the rules for a file (dry run)",
 		Long: `Print the complete rules for the objects in the files. Nothing is read from or
-written to the kernel, so no privilege is needed.
+written to the kernel, so no privilege is needed. With ranges for
+--nodeport-addresses the addresses of the Node object stand in for those of the
+machine's interfaces, which the other commands use.
 
 The output can be loaded with "nft -f", any number of times: it replaces our
 tables in one transaction.`,
@@ -27,7 +29,7 @@ tables in one transaction.`,
 			if output != "nft" && output != "json" {
 				return fmt.Errorf("--output: %q is not known: use nft or json", output)
 			}
-			rs, err := o.ruleset(c)
+			rs, err := o.ruleset(c, nil)
 			if err != nil {
 				return err
 			}

@@ -49,31 +49,37 @@ func (o *options) run(c *cobra.Command) error {
 	}
 	return withKernel(&o.logs, c.ErrOrStderr(), func(a *apply.Applier) error {
 		return follow(ctx, files, agent.Config{
-			Load:    func() (*model.Snapshot, error) { return load(files, log) },
-			Node:    node,
-			Applier: a,
-			Log:     log,
+			Load:      func() (*model.Snapshot, error) { return load(files, log) },
+			Node:      node,
+			Addresses: o.interfaceAddresses(),
+			Applier:   a,
+			Log:       log,
 		})
 	})
 }
 
-// follow runs an agent that is told when the files change.
+// follow runs an agent that is told when the files change, or the addresses of
+// the node.
 func follow(ctx context.Context, files *source.Files, config agent.Config) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	changed := make(chan struct{}, 1)
+	notify := func() {
+		select {
+		case changed <- struct{}{}:
+		default: // one is waiting already
+		}
+	}
 	watcher, err := files.NewWatcher() // before the files are read, so that no change is lost
 	if err != nil {
 		return err
 	}
-	changed := make(chan struct{}, 1)
-	go func() {
-		cancel(watcher.Run(ctx, func() {
-			select {
-			case changed <- struct{}{}:
-			default: // one is waiting already
-			}
-		}))
-	}()
+	go func() { cancel(watcher.Run(ctx, notify)) }()
+	if config.Addresses != nil {
+		if err := agent.WatchAddresses(ctx, notify); err != nil {
+			return err
+		}
+	}
 	if err := agent.New(config).Run(ctx, changed); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -19,6 +20,9 @@ type Config struct {
 	Load func() (*model.Snapshot, error)
 	// Node is the configuration of the node.
 	Node model.Config
+	// Addresses returns the addresses of the node's interfaces, where NodePorts
+	// depend on them; else nil.
+	Addresses func() ([]netip.Addr, error)
 	// Applier commits.
 	Applier *apply.Applier
 	// Log receives what happens; the steady state is quiet.
@@ -76,7 +80,14 @@ func (a *Agent) Run(ctx context.Context, changed <-chan struct{}) error {
 // sync applies a snapshot. It returns false if that is worth another attempt.
 func (a *Agent) sync(snapshot *model.Snapshot) bool {
 	start := time.Now()
-	routing := model.Resolve(snapshot, a.Node)
+	node := a.Node
+	if a.Addresses != nil {
+		var err error
+		if node.InterfaceAddresses, err = a.Addresses(); err != nil { // 6.10
+			a.Log.Error("addresses of the node are unknown", "error", err)
+		}
+	}
+	routing := model.Resolve(snapshot, node)
 	a.report(routing.Notices)
 	plan, err := a.Applier.Apply(render.Render(routing))
 	if err != nil {

@@ -137,7 +137,7 @@ func (m matched) Datatype() render.Datatype { return render.Slot }
 
 // set records the field that is loaded like the expression at hand.
 func (s *symbolic) set(r uint32, same func(render.Field) bool) error {
-	for o := render.SourceAddress; o <= render.OriginalPort; o++ {
+	for o := render.SourceAddress; o <= render.ReplyPort; o++ {
 		if same(o) {
 			s.registers[registerIndex(r)] = o
 			return nil

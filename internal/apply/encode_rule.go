@@ -190,8 +190,12 @@ func load(o render.Field, f model.Family, i int) expr.Any {
 		return &expr.Payload{DestRegister: r, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}
 	case render.OriginalDestination:
 		return &expr.Ct{Key: originalDestinationKey(f), Register: r, Direction: expr.CtDirOriginal}
-	default:
+	case render.OriginalPort:
 		return &expr.Ct{Key: expr.CtKeyPROTODST, Register: r, Direction: expr.CtDirOriginal}
+	case render.ReplySource:
+		return &expr.Ct{Key: replySourceKey(f), Register: r, Direction: expr.CtDirReply}
+	default:
+		return &expr.Ct{Key: expr.CtKeyPROTOSRC, Register: r, Direction: expr.CtDirReply}
 	}
 }
 
@@ -210,6 +214,13 @@ func originalDestinationKey(f model.Family) expr.CtKey {
 		return expr.CtKeyDSTIP6
 	}
 	return expr.CtKeyDSTIP
+}
+
+func replySourceKey(f model.Family) expr.CtKey {
+	if f == model.IPv6 {
+		return expr.CtKeySRCIP6
+	}
+	return expr.CtKeySRCIP
 }
 
 // remember loads the key and, right behind it, the endpoint: for IPv6 they fill

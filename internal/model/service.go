@@ -54,6 +54,15 @@ const (
 // schedulerNames are the names of flags and annotations.
 var schedulerNames = map[string]Scheduler{"round-robin": RoundRobin, "random": Random, "source-hash": SourceHash}
 
+func (s Scheduler) String() string {
+	for name, o := range schedulerNames {
+		if s == o {
+			return name
+		}
+	}
+	return "default"
+}
+
 // ParseScheduler reads the name of a scheduler.
 func ParseScheduler(name string) (Scheduler, error) {
 	s, ok := schedulerNames[name]

@@ -146,7 +146,7 @@ func remember(timeouts []time.Duration) *Chain {
 	for _, timeout := range timeouts {
 		for _, p := range model.Protocols {
 			// meta l4proto tcp ct original ip daddr . meta l4proto . ct original proto-dst @affinity-10800
-			//   update @affinity { ct original ip daddr . meta l4proto . ct original proto-dst . ip saddr timeout 3h : ip daddr . th dport }
+			//   update @affinity { ct original ip daddr . meta l4proto . ct original proto-dst . ip saddr timeout 3h : ct reply ip saddr . ct reply proto-src }
 			c.Rules = append(c.Rules, Rule{
 				ProtocolIs{p}, // nft wants to know it before it takes "proto-dst"
 				InSet{Key: original, Set: affinitySet(timeout)},

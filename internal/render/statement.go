@@ -32,6 +32,8 @@ const (
 	DestinationPort           // of TCP, UDP and SCTP alike
 	OriginalDestination       // the address that the client dialled
 	OriginalPort              // the port that the client dialled
+	ReplySource               // who answers: after DNAT the endpoint
+	ReplyPort                 // the endpoint's port
 )
 
 func (o Field) Text(f model.Family) string {
@@ -49,6 +51,10 @@ func (o Field) Text(f model.Family) string {
 		return "ct original " + ip + " daddr"
 	case OriginalPort:
 		return "ct original proto-dst"
+	case ReplySource:
+		return "ct reply " + ip + " saddr"
+	case ReplyPort:
+		return "ct reply proto-src"
 	}
 	panic(fmt.Sprintf("field %d has no text", o))
 }
@@ -59,7 +65,7 @@ func (o Field) Datatype() Datatype {
 		return Source
 	case TransportProtocol:
 		return InetProto
-	case DestinationPort, OriginalPort:
+	case DestinationPort, OriginalPort, ReplyPort:
 		return Port
 	}
 	return Address
@@ -191,9 +197,10 @@ func (s Remember) Text(f model.Family) string {
 	return fmt.Sprintf("update @%s { %s timeout %s : %s }", s.Map, s.Key.Text(f), durationText(s.Timeout), RememberedEndpoint.Text(f))
 }
 
-// RememberedEndpoint is the data that Remember stores: after DNAT the
-// destination is the endpoint.
-var RememberedEndpoint = Concat{DestinationAddress, DestinationPort}
+// RememberedEndpoint is the data that Remember stores. It is not taken from the
+// packet, which holds the same: with "th dport" in the rule nft would leave the
+// match of the protocol out of the listing, and not load that again.
+var RememberedEndpoint = Concat{ReplySource, ReplyPort}
 
 // Masquerade rewrites the source to an address of the outgoing interface, with
 // a random port (8.1).

@@ -40,6 +40,8 @@ func ConvertEndpoints(e *corev1.Endpoints) ([]*model.EndpointSlice, []*FieldErro
 			}
 		}
 	}
+	c.unknownAnnotations(&e.ObjectMeta, annotationWeight)
+	c.weigh(&e.ObjectMeta, out...)
 	return out, c.findings
 }
 

@@ -17,6 +17,7 @@ func ConvertNode(n *corev1.Node) (*model.Node, []*FieldError) {
 	if !c.objectName(&n.ObjectMeta) {
 		return nil, c
 	}
+	c.unknownAnnotations(&n.ObjectMeta, "")
 	return &model.Node{
 		Name:      n.Name,
 		Zone:      n.Labels[corev1.LabelTopologyZone],
@@ -57,6 +58,7 @@ func ConvertServiceCIDR(s *networkingv1.ServiceCIDR) ([]netip.Prefix, []*FieldEr
 	if !c.objectName(&s.ObjectMeta) {
 		return nil, c
 	}
+	c.unknownAnnotations(&s.ObjectMeta, "")
 	field := func(i int) string { return fmt.Sprintf("spec.cidrs[%d]", i) }
 	var out []netip.Prefix
 	for i, text := range s.Spec.CIDRs {

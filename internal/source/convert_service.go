@@ -12,26 +12,31 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// labelProxyName hands a Service to another proxy (1.2).
+// labelProxyName hands a Service to the proxy of that name (1.2).
 const labelProxyName = "service.kubernetes.io/service-proxy-name"
 
 // maxAffinitySeconds is what the API server accepts: one day.
 const maxAffinitySeconds = 86400
 
-// ConvertService converts a Service. The result is nil where the Service is
-// not proxied: another proxy's (1.2), headless or without ClusterIP (1.6), or
-// ExternalName (1.7). It never changes s (2.25).
+// ConvertService converts a Service for the proxy called proxyName. The result
+// is nil where the Service is not proxied: another proxy's (1.1, 1.2), headless
+// or without ClusterIP (1.6), or ExternalName (1.7). It never changes s (2.25).
+//
+// The Services of a proxy with a name are those whose label
+// service.kubernetes.io/service-proxy-name has exactly that value; those of a
+// proxy without one, which is the empty proxyName, do not carry the label.
 //
 // ClusterIPs follow the API server's data: where ipFamilies is empty clusterIP
 // alone counts (1.12), else clusterIPs by the index of the family (1.13). An
 // object that has never met an API server can be completed first; see
 // [Files].
-func ConvertService(s *corev1.Service) (*model.Service, []*FieldError) {
+func ConvertService(s *corev1.Service, proxyName string) (*model.Service, []*FieldError) {
 	c := serviceConverter{spec: &s.Spec, ingress: s.Status.LoadBalancer.Ingress}
 	named := c.objectName(&s.ObjectMeta)
-	if !c.proxied(s) || !named {
+	if !servedBy(proxyName, s.Labels) || !c.proxied() || !named {
 		return nil, c.findings
 	}
+	c.unknownAnnotations(&s.ObjectMeta, annotationScheduler)
 	return &model.Service{
 		Name:                model.ServiceName{Namespace: namespace(&s.ObjectMeta), Name: s.Name},
 		Created:             s.CreationTimestamp.UTC(),
@@ -43,6 +48,7 @@ func ConvertService(s *corev1.Service) (*model.Service, []*FieldError) {
 		InternalPolicy:      c.internalPolicy(),
 		ExternalPolicy:      c.externalPolicy(),
 		AffinityTimeout:     c.affinityTimeout(),
+		Scheduler:           c.scheduler(&s.ObjectMeta),
 		HealthCheckNodePort: c.healthCheckNodePort(),
 	}, c.findings
 }
@@ -53,8 +59,18 @@ type serviceConverter struct {
 	ingress []corev1.LoadBalancerIngress
 }
 
-func (c *serviceConverter) proxied(s *corev1.Service) bool {
-	if _, foreign := s.Labels[labelProxyName]; foreign || c.spec.Type == corev1.ServiceTypeExternalName {
+// servedBy tells whether a Service with these labels is for the proxy called
+// proxyName.
+func servedBy(proxyName string, labels map[string]string) bool {
+	name, labelled := labels[labelProxyName]
+	if proxyName == "" {
+		return !labelled // an empty value is another proxy's, too
+	}
+	return name == proxyName
+}
+
+func (c *serviceConverter) proxied() bool {
+	if c.spec.Type == corev1.ServiceTypeExternalName {
 		return false
 	}
 	switch c.spec.ClusterIP {

@@ -21,7 +21,7 @@ func TestConvertService(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			run(t, `{metadata: {name: web, namespace: default}, spec: {clusterIP: 10.96.0.1}}`, cases,
-				func(s *corev1.Service) (any, []*FieldError) { return anyOf(ConvertService(s)) })
+				func(s *corev1.Service) (any, []*FieldError) { return anyOf(ConvertService(s, "")) })
 		})
 	}
 }
@@ -29,6 +29,7 @@ func TestConvertService(t *testing.T) {
 var whichServices = []conversion{
 	{"1.2 another proxy's", `metadata: {labels: {service.kubernetes.io/service-proxy-name: other}}`, "", nil},
 	{"1.2 with an empty value", `metadata: {labels: {service.kubernetes.io/service-proxy-name: ""}}`, "", nil},
+	{"1.1 another label", `metadata: {labels: {proxy-name: other}}`, simple, nil},
 	{"1.5 nothing else selects", `{metadata: {deletionTimestamp: "2024-05-01T12:00:00Z"}, spec: {loadBalancerClass: x}}`, simple, nil},
 	{"1.6 and P6 headless", `spec: {clusterIP: None, ports: [{port: 80, protocol: SCTP}], healthCheckNodePort: 1}`, "", nil},
 	{"1.6 without ClusterIP", `spec: {clusterIP: ""}`, "",

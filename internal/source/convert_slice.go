@@ -28,14 +28,17 @@ func ConvertEndpointSlice(s *discoveryv1.EndpointSlice) (*model.EndpointSlice, [
 	if !ok || !named {
 		return nil, c.findings
 	}
-	return &model.EndpointSlice{
+	out := &model.EndpointSlice{
 		Namespace: namespace(&s.ObjectMeta),
 		Name:      s.Name,
 		Service:   service,
 		Family:    family,
 		Ports:     c.ports(),
 		Hosts:     c.hosts(family),
-	}, c.findings
+	}
+	c.unknownAnnotations(&s.ObjectMeta, annotationWeight)
+	c.weigh(&s.ObjectMeta, out)
+	return out, c.findings
 }
 
 type sliceConverter struct {

@@ -71,7 +71,7 @@ func lines(s string) []string {
 }
 
 // describe prints the fields of a struct that are not zero, and the elements
-// of a list, one a line.
+// of a list, one a line. Hosts have a weight only where one is given.
 func describe(v any) string {
 	r := reflect.Indirect(reflect.ValueOf(v))
 	var b strings.Builder
@@ -89,7 +89,7 @@ func describe(v any) string {
 			fmt.Fprintf(&b, "%s %+v\n", r.Type().Field(i).Name, f)
 		}
 	}
-	return b.String()
+	return strings.ReplaceAll(b.String(), " Weight:0 Drain:false}", "}")
 }
 
 func TestConvertEndpoints(t *testing.T) {
@@ -177,7 +177,7 @@ func TestConvertServiceCreated(t *testing.T) {
 	if err := yaml.Unmarshal([]byte(text), &s); err != nil {
 		t.Fatal(err)
 	}
-	got, _ := ConvertService(&s)
+	got, _ := ConvertService(&s, "")
 	if want := time.Date(2024, 5, 1, 12, 0, 0, 0, time.UTC); !got.Created.Equal(want) || got.Name.Namespace != "default" {
 		t.Errorf("created %s in namespace %q, want %s in default", got.Created, got.Name.Namespace, want)
 	}

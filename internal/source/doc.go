@@ -7,5 +7,8 @@
 // reports everything that is wrong with them at once, by file, document, line,
 // object and field; [Watcher] tells when they have changed.
 //
+// Annotations under nftproxy.dev/ say what Kubernetes has no field for: see
+// annotations.go.
+//
 // Statement numbers such as 1.33 in comments refer to docs/behaviour.md.
 package source

@@ -31,6 +31,9 @@ type Files struct {
 	// Stdin is what "-" reads. It is read once: further calls of Load use what
 	// the first one got.
 	Stdin io.Reader
+	// ProxyName is the value of the label service.kubernetes.io/service-proxy-name
+	// of the Services that Load gives; empty: those without the label (1.1, 1.2).
+	ProxyName string
 
 	stdin     []byte
 	stdinRead bool
@@ -69,7 +72,7 @@ func (f *Files) Load() (*Input, error) {
 	for _, a := range args {
 		all = append(all, a.files...)
 	}
-	results := readFiles(all)
+	results := readFiles(all, f.ProxyName)
 	for _, a := range args {
 		c.add(a, results[:len(a.files)])
 		results = results[len(a.files):]

@@ -19,16 +19,16 @@ type kind struct {
 	name     string
 	versions []string // the accepted ones; the first is the one to advise
 	cluster  bool     // of no namespace
-	read     func(*decoder, *yaml.Node, *object)
+	read     func(*objectReader, *decoder, *yaml.Node, *object)
 }
 
 var kinds = []kind{
-	{name: "Service", versions: []string{"v1"}, read: readService},
-	{name: "EndpointSlice", versions: []string{"discovery.k8s.io/v1"}, read: readSlice},
-	{name: "Endpoints", versions: []string{"v1"}, read: readEndpoints},
-	{name: "Node", versions: []string{"v1"}, cluster: true, read: readNode},
+	{name: "Service", versions: []string{"v1"}, read: (*objectReader).readService},
+	{name: "EndpointSlice", versions: []string{"discovery.k8s.io/v1"}, read: (*objectReader).readSlice},
+	{name: "Endpoints", versions: []string{"v1"}, read: (*objectReader).readEndpoints},
+	{name: "Node", versions: []string{"v1"}, cluster: true, read: (*objectReader).readNode},
 	// v1beta1 has the same fields.
-	{name: "ServiceCIDR", versions: []string{"networking.k8s.io/v1", "networking.k8s.io/v1beta1"}, cluster: true, read: readServiceCIDR},
+	{name: "ServiceCIDR", versions: []string{"networking.k8s.io/v1", "networking.k8s.io/v1beta1"}, cluster: true, read: (*objectReader).readServiceCIDR},
 }
 
 // knownKinds names the kinds for people.
@@ -66,15 +66,15 @@ type object struct {
 	mistakes   []mistake
 }
 
-func readService(d *decoder, n *yaml.Node, o *object) {
+func (r *objectReader) readService(d *decoder, n *yaml.Node, o *object) {
 	var s corev1.Service
 	o.mistakes = d.decode(n, &s)
 	o.meta = s.ObjectMeta
 	completeService(&s.Spec)
-	o.service, o.conversion = ConvertService(&s)
+	o.service, o.conversion = ConvertService(&s, r.proxyName)
 }
 
-func readSlice(d *decoder, n *yaml.Node, o *object) {
+func (*objectReader) readSlice(d *decoder, n *yaml.Node, o *object) {
 	var s discoveryv1.EndpointSlice
 	o.mistakes = d.decode(n, &s)
 	o.meta = s.ObjectMeta
@@ -85,7 +85,7 @@ func readSlice(d *decoder, n *yaml.Node, o *object) {
 	}
 }
 
-func readEndpoints(d *decoder, n *yaml.Node, o *object) {
+func (*objectReader) readEndpoints(d *decoder, n *yaml.Node, o *object) {
 	//lint:ignore SA1019 files may still hold Endpoints
 	var e corev1.Endpoints
 	o.mistakes = d.decode(n, &e)
@@ -93,14 +93,14 @@ func readEndpoints(d *decoder, n *yaml.Node, o *object) {
 	o.slices, o.conversion = ConvertEndpoints(&e)
 }
 
-func readNode(d *decoder, n *yaml.Node, o *object) {
+func (*objectReader) readNode(d *decoder, n *yaml.Node, o *object) {
 	var node corev1.Node
 	o.mistakes = d.decode(n, &node)
 	o.meta = node.ObjectMeta
 	o.node, o.conversion = ConvertNode(&node)
 }
 
-func readServiceCIDR(d *decoder, n *yaml.Node, o *object) {
+func (*objectReader) readServiceCIDR(d *decoder, n *yaml.Node, o *object) {
 	var s networkingv1.ServiceCIDR
 	o.mistakes = d.decode(n, &s)
 	o.meta = s.ObjectMeta

@@ -13,9 +13,10 @@ import (
 
 // objectReader turns documents into objects. It is not shared by goroutines.
 type objectReader struct {
-	file  string
-	types map[reflect.Type]*structType
-	lists int // that were read
+	file      string
+	proxyName string // see Files
+	types     map[reflect.Type]*structType
+	lists     int // that were read
 }
 
 // chunk reads what stands between two document markers. Documents count from 1
@@ -178,7 +179,7 @@ func (r *objectReader) object(d *decoder, n *yaml.Node, at place, head metav1.Ty
 		return wrong(at, d, n, problem)
 	}
 	o := &object{place: at, kind: k.name}
-	k.read(d, n, o)
+	k.read(r, d, n, o)
 	title := o.title()
 	o.report(o.mistakes, title)
 	o.reportConversion(d, n, title)

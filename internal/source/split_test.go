@@ -94,7 +94,7 @@ func sameWhole(t *testing.T, text []byte) {
 		}
 		want, before = append(want, objects...), before+documents
 	}
-	got := readFiles([]file{{"x", text}})[0].objects
+	got := readFiles([]file{{"x", text}}, "")[0].objects
 	if diff := cmp.Diff(printObjects(want), printObjects(got)); diff != "" {
 		t.Errorf("%q: as a whole and by item (-whole +item):\n%s", text, diff)
 	}

@@ -33,7 +33,7 @@ type job struct {
 
 // readFiles reads the documents of files on all processors: nearly all of the
 // time of Load goes here. The result does not depend on their number.
-func readFiles(files []file) []readFile {
+func readFiles(files []file, proxyName string) []readFile {
 	out := make([]readFile, len(files))
 	var jobs []job
 	for i, f := range files {
@@ -45,9 +45,9 @@ func readFiles(files []file) []readFile {
 		}
 		jobs = append(jobs, fileJobs(i, f.name, data)...)
 	}
-	runJobs(jobs, files)
+	runJobs(jobs, files, proxyName)
 	jobs = wholeLists(jobs)
-	runJobs(jobs, files)
+	runJobs(jobs, files, proxyName)
 	before := 0
 	for i := range jobs {
 		j := &jobs[i]
@@ -103,7 +103,7 @@ func wholeLists(jobs []job) []job {
 }
 
 // runJobs reads those of the jobs that have not been read.
-func runJobs(jobs []job, files []file) {
+func runJobs(jobs []job, files []file, proxyName string) {
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range min(runtime.GOMAXPROCS(0), len(jobs)) {
@@ -115,7 +115,7 @@ func runJobs(jobs []job, files []file) {
 					return
 				}
 				j := &jobs[i]
-				r := objectReader{file: files[j.file].name, types: types}
+				r := objectReader{file: files[j.file].name, proxyName: proxyName, types: types}
 				r.run(j)
 			}
 		})

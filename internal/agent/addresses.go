@@ -1,0 +1,45 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+)
+
+// InterfaceAddresses returns the addresses of this machine's interfaces.
+func InterfaceAddresses() ([]netip.Addr, error) {
+	list, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("list interface addresses: %w", err)
+	}
+	var out []netip.Addr
+	for _, a := range list {
+		if n, ok := a.(*net.IPNet); ok {
+			if addr, ok := netip.AddrFromSlice(n.IP); ok {
+				out = append(out, addr.Unmap())
+			}
+		}
+	}
+	return out, nil
+}
+
+// WatchAddresses calls changed when an interface gets or loses an address,
+// until ctx ends. The watch is in place when it returns.
+func WatchAddresses(ctx context.Context, changed func()) error {
+	updates := make(chan netlink.AddrUpdate)
+	if err := netlink.AddrSubscribeWithOptions(updates, ctx.Done(), netlink.AddrSubscribeOptions{
+		// Lost messages may have told of a change.
+		ErrorCallback: func(error) { changed() },
+	}); err != nil {
+		return fmt.Errorf("watch interface addresses: %w", err)
+	}
+	go func() {
+		for range updates {
+			changed()
+		}
+	}()
+	return nil
+}

@@ -1,0 +1,211 @@
+package source
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+func TestScheduler(t *testing.T) {
+	const unknown = ` is unknown: the default is used; use "round-robin", "random" or "source-hash"`
+	run(t, `{metadata: {name: web, namespace: default}, spec: {clusterIP: 10.96.0.1}}`, []conversion{
+		{"round-robin", `metadata: {annotations: {nftproxy.dev/scheduler: round-robin}}`, simple + fmt.Sprintln("Scheduler", model.RoundRobin), nil},
+		{"random", `metadata: {annotations: {nftproxy.dev/scheduler: random}}`, simple + fmt.Sprintln("Scheduler", model.Random), nil},
+		{"source-hash", `metadata: {annotations: {nftproxy.dev/scheduler: source-hash}}`, simple + fmt.Sprintln("Scheduler", model.SourceHash), nil},
+		{"others' annotations", `metadata: {annotations: {example.com/scheduler: x, scheduler: y, nftproxy.device/scheduler: z}}`, simple, nil},
+		{"unknown", `metadata: {annotations: {nftproxy.dev/scheduler: least-conn}}`, simple,
+			[]string{`warning: metadata.annotations[nftproxy.dev/scheduler]: "least-conn"` + unknown}},
+		{"empty", `metadata: {annotations: {nftproxy.dev/scheduler: ""}}`, simple,
+			[]string{`warning: metadata.annotations[nftproxy.dev/scheduler]: ""` + unknown}},
+		{"in capitals", `metadata: {annotations: {nftproxy.dev/scheduler: Random}}`, simple,
+			[]string{`warning: metadata.annotations[nftproxy.dev/scheduler]: "Random"` + unknown}},
+		{"misspelt", `metadata: {annotations: {nftproxy.dev/sheduler: random, nftproxy.dev/: x, nftproxy.dev/weight: "3"}}`, simple, []string{
+			`warning: metadata.annotations[nftproxy.dev/]: has no effect: the annotation for this kind of object is "nftproxy.dev/scheduler"`,
+			`warning: metadata.annotations[nftproxy.dev/sheduler]: has no effect: the annotation for this kind of object is "nftproxy.dev/scheduler"`,
+			`warning: metadata.annotations[nftproxy.dev/weight]: has no effect: the annotation for this kind of object is "nftproxy.dev/scheduler"`}},
+		{"1.2 not of another proxy's Services", `metadata: {labels: {service.kubernetes.io/service-proxy-name: other}, annotations: {nftproxy.dev/scheduler: x}}`, "", nil},
+	}, func(s *corev1.Service) (any, []*FieldError) { return anyOf(ConvertService(s, "")) })
+}
+
+// TestWeights reads lists of weights for a slice with three endpoints, of which
+// the last two have the same address.
+func TestWeights(t *testing.T) {
+	const field = "warning: metadata.annotations[nftproxy.dev/weight]: "
+	for _, c := range []struct {
+		name, text string
+		want       string // weights of the two addresses; - where none is given
+		errors     []string
+	}{
+		{"every endpoint", "3", "3 3", nil},
+		{"0 drains", "0", "0 0", nil},
+		{"the highest", "100", "100 100", nil},
+		{"leading zeros", "010", "10 10", nil},
+		{"by address", "10.0.0.1=3,10.0.0.2=0", "3 0", nil},
+		{"one address", "10.0.0.2=1", "- 1", nil},
+		{"number for the others", "2,10.0.0.1=0", "0 2", nil},
+		{"white space", " 2 ,\t10.0.0.1 = 3 \n", "3 2", nil},
+		{"1.33 leading zeros in an address", "10.0.0.01=3", "3 -", nil},
+		{"1.35 IPv4-mapped", "::ffff:10.0.0.1=3", "3 -", nil},
+		{"above 100", "101", "- -", []string{`"101" is not used: "101" is not a weight: use 0 to 100`}},
+		{"far above 100", "10.0.0.1=99999999999999999999", "- -", []string{
+			`"10.0.0.1=99999999999999999999" is not used: "99999999999999999999" is not a weight: use 0 to 100`}},
+		{"below 0", "10.0.0.1=-1,10.0.0.2=5", "- 5", []string{`"10.0.0.1=-1" is not used: "-1" is not a weight: use 0 to 100`}},
+		{"not whole", "1.5", "- -", []string{`"1.5" is not used: "1.5" is not a weight: use 0 to 100`}},
+		{"not a number", "2,10.0.0.1=heavy", "2 2", []string{`"10.0.0.1=heavy" is not used: "heavy" is not a weight: use 0 to 100`}},
+		{"no number", "10.0.0.1=", "- -", []string{`"10.0.0.1=" is not used: "" is not a weight: use 0 to 100`}},
+		{"nothing", "", "- -", []string{`"" is not used: "" is not a weight: use 0 to 100`}},
+		{"comma at the end", "10.0.0.1=3,", "3 -", []string{`"" is not used: "" is not a weight: use 0 to 100`}},
+		{"no address", "=3", "- -", []string{`"=3" is not used: ""` + notAnIP}},
+		{"not an address", "web=3", "- -", []string{`"web=3" is not used: "web"` + notAnIP}},
+		{"a range", "10.0.0.0/24=3", "- -", []string{
+			`"10.0.0.0/24=3" is not used: "10.0.0.0/24" is a range, not an IP address: leave out the part from '/' on`}},
+		{"an address that is not there", "10.0.0.9=3,10.0.0.1=4", "4 -", []string{`"10.0.0.9=3" is not used: no endpoint here has the address 10.0.0.9`}},
+		{"the other family", "fd00::1=3", "- -", []string{`"fd00::1=3" is not used: no endpoint here has the address fd00::1`}},
+		{"an address twice", "10.0.0.1=3,10.0.0.2=4,010.0.0.1=5", "3 4", []string{
+			`"010.0.0.1=5" is not used: 10.0.0.1 has a weight already: give each address once`}},
+		{"an address again after a wrong entry", "10.0.0.1=x,10.0.0.1=5", "5 -", []string{
+			`"10.0.0.1=x" is not used: "x" is not a weight: use 0 to 100`}},
+		{"number not at the start", "10.0.0.1=3,2", "3 -", []string{
+			`"2" is not used: a number for all the others comes first: move it there, or write it like 10.0.0.1=2`}},
+		{"number twice", "2,3", "2 2", []string{
+			`"3" is not used: a number for all the others comes first: move it there, or write it like 10.0.0.1=3`}},
+		{"=> in place of =", "10.0.0.1=>3", "- -", []string{`"10.0.0.1=>3" is not used: ">3" is not a weight: use 0 to 100`}},
+	} {
+		for i := range c.errors {
+			c.errors[i] = field + c.errors[i]
+		}
+		run(t, `
+metadata: {name: web-1, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+endpoints: [{addresses: [10.0.0.1]}, {addresses: [10.0.0.2]}, {addresses: [10.0.0.02]}]`,
+			[]conversion{{c.name, `metadata: {annotations: {nftproxy.dev/weight: ` + strconv.Quote(c.text) + `}}`, c.want, c.errors}},
+			func(s *discoveryv1.EndpointSlice) (any, []*FieldError) {
+				slice, found := ConvertEndpointSlice(s)
+				hosts := slice.Hosts
+				if second, third := printWeight(&hosts[1]), printWeight(&hosts[2]); second != third {
+					t.Errorf("one address, two weights: %s and %s", second, third)
+				}
+				return []string{printWeight(&hosts[0]) + " " + printWeight(&hosts[1])}, found
+			})
+	}
+}
+
+func printWeight(h *model.Host) string {
+	switch {
+	case h.Drain && h.Weight > 0:
+		return strconv.Itoa(int(h.Weight)) + " and drained"
+	case h.Weight == 0 && !h.Drain:
+		return "-"
+	}
+	return strconv.Itoa(int(h.Weight))
+}
+
+func compare(t *testing.T, want, got []string) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestWeightsOfEndpoints finds addresses in all subsets and both families.
+func TestWeightsOfEndpoints(t *testing.T) {
+	run(t, `
+metadata: {name: web}
+subsets:
+- addresses: [{ip: 10.0.0.1}, {ip: "fd00::1"}, {ip: 10.0.0.2}]
+- addresses: [{ip: 10.0.0.1}]
+  notReadyAddresses: [{ip: 10.0.0.3}]`, []conversion{
+		{"every endpoint", `metadata: {annotations: {nftproxy.dev/weight: "5"}}`,
+			"10.0.0.1=5 10.0.0.2=5 fd00::1=5 10.0.0.1=5 10.0.0.3=5", nil},
+		{"by address", `metadata: {annotations: {nftproxy.dev/weight: "5, 10.0.0.1=0, FD00::1=2, 10.0.0.3=7, 10.0.0.4=1", nftproxy.dev/scheduler: random}}`,
+			"10.0.0.1=0 10.0.0.2=5 fd00::1=2 10.0.0.1=0 10.0.0.3=7", []string{
+				`warning: metadata.annotations[nftproxy.dev/scheduler]: has no effect: the annotation for this kind of object is "nftproxy.dev/weight"`,
+				`warning: metadata.annotations[nftproxy.dev/weight]: "10.0.0.4=1" is not used: no endpoint here has the address 10.0.0.4`}},
+		//lint:ignore SA1019 files may still hold Endpoints
+	}, func(e *corev1.Endpoints) (any, []*FieldError) {
+		out, found := ConvertEndpoints(e)
+		var weights []string
+		for _, s := range out {
+			for _, h := range s.Hosts {
+				weights = append(weights, h.Address.String()+"="+printWeight(&h))
+			}
+		}
+		return []string{strings.Join(weights, " ")}, found
+	})
+}
+
+// TestUnknownAnnotations has the kinds of objects without annotations of ours.
+func TestUnknownAnnotations(t *testing.T) {
+	meta := metav1.ObjectMeta{Name: "a", Annotations: map[string]string{annotationWeight: "3", "example.com/weight": "3"}}
+	want := []string{"warning: metadata.annotations[nftproxy.dev/weight]: has no effect: there are no annotations nftproxy.dev/ for this kind of object"}
+	_, ofNode := ConvertNode(&corev1.Node{ObjectMeta: meta})
+	compare(t, want, texts(ofNode))
+	_, ofCIDR := ConvertServiceCIDR(&networkingv1.ServiceCIDR{ObjectMeta: meta})
+	compare(t, want, texts(ofCIDR))
+}
+
+// TestProxyName has 1.1 and 1.2 for proxies with and without a name.
+func TestProxyName(t *testing.T) {
+	for _, c := range []struct {
+		proxy, labels string
+		served        bool
+	}{
+		{"", `{}`, true},
+		{"", `{service.kubernetes.io/service-proxy-name: ""}`, false},
+		{"", `{service.kubernetes.io/service-proxy-name: mine}`, false},
+		{"mine", `{}`, false},
+		{"mine", `{service.kubernetes.io/service-proxy-name: ""}`, false},
+		{"mine", `{service.kubernetes.io/service-proxy-name: mine}`, true},
+		{"mine", `{service.kubernetes.io/service-proxy-name: Mine}`, false},
+		{"mine", `{service.kubernetes.io/service-proxy-name: mine2}`, false},
+	} {
+		want := ""
+		if c.served {
+			want = simple
+		}
+		run(t, `{metadata: {name: web, namespace: default}, spec: {clusterIP: 10.96.0.1}}`,
+			[]conversion{{"1.2 " + strconv.Quote(c.proxy) + " and " + c.labels, "metadata: {labels: " + c.labels + "}", want, nil}},
+			func(s *corev1.Service) (any, []*FieldError) { return anyOf(ConvertService(s, c.proxy)) })
+	}
+}
+
+// FuzzWeights holds that any text gives each host a weight in range, drains
+// only those of weight 0, and warns where nobody gets one.
+func FuzzWeights(f *testing.F) {
+	for _, text := range []string{"", "3", "2,10.0.0.1=0", "10.0.0.1 = 100, fd00::1=1", "10.0.0.01=1,::ffff:10.0.0.1=2", "=,=,1"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		s := &discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: map[string]string{annotationWeight: text},
+				Labels: map[string]string{discoveryv1.LabelServiceName: "a"}},
+			AddressType: "IPv4",
+			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}, {Addresses: []string{"10.0.0.2"}}},
+		}
+		slice, found := ConvertEndpointSlice(s)
+		given := false
+		for _, h := range slice.Hosts {
+			if h.Weight > maxWeight || h.Drain && h.Weight != 0 {
+				t.Errorf("%q gives %+v", text, h)
+			}
+			given = given || h.Drain || h.Weight > 0
+		}
+		if !given && len(found) == 0 {
+			t.Errorf("%q gives neither a weight nor a warning", text)
+		}
+		for _, e := range found {
+			if !e.Warning || e.Value == "" {
+				t.Errorf("%q gives %v, no warning with a value", text, e)
+			}
+		}
+	})
+}
