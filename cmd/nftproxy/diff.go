@@ -12,8 +12,9 @@ import (
 	"golang.org/x/term"
 )
 
-// withKernel calls f with an applier on the kernel of this network namespace.
-func withKernel(o *logOptions, stderr io.Writer, f func(*apply.Applier) error) (err error) {
+// withKernel calls f with a connection to the kernel of this network namespace,
+// and an applier on it.
+func withKernel(o *logOptions, stderr io.Writer, f func(*apply.Conn, *apply.Applier) error) (err error) {
 	log, err := o.logger(stderr)
 	if err != nil {
 		return err
@@ -23,7 +24,7 @@ func withKernel(o *logOptions, stderr io.Writer, f func(*apply.Applier) error) (
 		return err
 	}
 	defer func() { err = errors.Join(err, kernel.Close()) }()
-	return f(apply.New(kernel, log))
+	return f(kernel, apply.New(kernel, log))
 }
 
 func diffCommand() *cobra.Command {
@@ -52,7 +53,7 @@ Exit code: 0 no changes, 1 changes, 2 error.`,
 			if err != nil {
 				return err
 			}
-			return withKernel(&o.logs, c.ErrOrStderr(), func(a *apply.Applier) error {
+			return withKernel(&o.logs, c.ErrOrStderr(), func(_ *apply.Conn, a *apply.Applier) error {
 				plan, _, err := a.Plan(rs)
 				if err != nil {
 					return err
@@ -123,7 +124,7 @@ func applyOnce(c *cobra.Command, o *logOptions, rs *render.Ruleset) error {
 	if err != nil {
 		return err
 	}
-	return withKernel(o, c.ErrOrStderr(), func(a *apply.Applier) error {
+	return withKernel(o, c.ErrOrStderr(), func(_ *apply.Conn, a *apply.Applier) error {
 		plan, err := a.Apply(rs)
 		if err != nil {
 			return err

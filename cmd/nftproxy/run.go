@@ -47,13 +47,14 @@ func (o *options) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return withKernel(&o.logs, c.ErrOrStderr(), func(a *apply.Applier) error {
+	return withKernel(&o.logs, c.ErrOrStderr(), func(kernel *apply.Conn, a *apply.Applier) error {
 		return follow(ctx, files, agent.Config{
-			Load:      func() (*model.Snapshot, error) { return load(files, log) },
-			Node:      node,
-			Addresses: o.interfaceAddresses(),
-			Applier:   a,
-			Log:       log,
+			Load:        func() (*model.Snapshot, error) { return load(files, log) },
+			Node:        node,
+			Addresses:   o.interfaceAddresses(),
+			Applier:     a,
+			AffinityUse: kernel.AffinityUse,
+			Log:         log,
 		})
 	})
 }

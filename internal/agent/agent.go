@@ -25,6 +25,8 @@ type Config struct {
 	Addresses func() ([]netip.Addr, error)
 	// Applier commits.
 	Applier *apply.Applier
+	// AffinityUse tells how full the affinity maps are.
+	AffinityUse func() ([]apply.AffinityUse, error)
 	// Log receives what happens; the steady state is quiet.
 	Log *slog.Logger
 }
@@ -32,12 +34,16 @@ type Config struct {
 // Agent applies a source for as long as it runs.
 type Agent struct {
 	Config
-	notices []model.Notice // reported last
-	failed  bool           // the last apply
+	notices []model.Notice        // reported last
+	failed  bool                  // the last apply
+	full    map[model.Family]bool // affinity maps that are reported as full
 }
 
 // New returns an agent.
-func New(c Config) *Agent { return &Agent{Config: c} }
+func New(c Config) *Agent { return &Agent{Config: c, full: make(map[model.Family]bool)} }
+
+// affinityCheck is the time between looks at the affinity maps.
+const affinityCheck = time.Minute
 
 // Wait after a failed commit before the next attempt, doubled each time.
 const (
@@ -54,6 +60,8 @@ func (a *Agent) Run(ctx context.Context, changed <-chan struct{}) error {
 	if err != nil {
 		return err
 	}
+	check := time.NewTicker(affinityCheck)
+	defer check.Stop()
 	wait := firstRetry
 	for {
 		var retry <-chan time.Time
@@ -61,12 +69,11 @@ func (a *Agent) Run(ctx context.Context, changed <-chan struct{}) error {
 			retry = time.After(wait)
 			wait = min(2*wait, lastRetry)
 		}
-		select {
-		case <-ctx.Done():
+		switch a.await(ctx, retry, changed, check.C) {
+		case ended:
 			return nil
-		case <-retry:
+		case retried:
 			continue
-		case <-changed:
 		}
 		wait = firstRetry
 		if next, err := a.Load(); err != nil {
@@ -74,6 +81,49 @@ func (a *Agent) Run(ctx context.Context, changed <-chan struct{}) error {
 		} else {
 			snapshot = next
 		}
+	}
+}
+
+// reason is why await returned.
+type reason int
+
+const (
+	ended reason = iota
+	retried
+	sourceChanged
+)
+
+// await waits for a reason to go on, and looks at the affinity maps meanwhile.
+func (a *Agent) await(ctx context.Context, retry <-chan time.Time, changed <-chan struct{}, check <-chan time.Time) reason {
+	for {
+		select {
+		case <-ctx.Done():
+			return ended
+		case <-retry:
+			return retried
+		case <-changed:
+			return sourceChanged
+		case <-check:
+			a.checkAffinity()
+		}
+	}
+}
+
+// checkAffinity warns once when an affinity map gets full, and again after it
+// had room.
+func (a *Agent) checkAffinity() {
+	maps, err := a.AffinityUse()
+	if err != nil {
+		a.Log.Error("use of the affinity maps is unknown", "error", err)
+		return
+	}
+	for _, m := range maps {
+		full := m.Used >= m.Size/10*9
+		if full && !a.full[m.Family] {
+			a.Log.Warn("affinity map is nearly full: further clients are served but not remembered; raise --affinity-size",
+				"family", m.Family, "clients", m.Used, "size", m.Size)
+		}
+		a.full[m.Family] = full
 	}
 }
 

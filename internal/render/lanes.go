@@ -74,7 +74,7 @@ func (l lane) stickyName() string { return "sticky-" + l.name() }
 func (l lane) stickyChain() *Chain {
 	return &Chain{Name: l.stickyName(), Rules: []Rule{
 		// dnat ip to ip daddr . meta l4proto . th dport . ip saddr map @affinity
-		{DNAT{Key: append(slices.Clone(dialled), SourceAddress), Map: "affinity"}},
+		{DNAT{Key: append(slices.Clone(dialled), SourceAddress), Map: AffinityMap}},
 		// goto rr-3-5
 		{Verdict{Goto, l.name()}},
 	}}

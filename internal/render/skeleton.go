@@ -46,7 +46,7 @@ func skeleton(f model.Family, r *model.Routing, timeouts []time.Duration) *Table
 	}
 	if len(timeouts) > 0 {
 		t.Sets = append(t.Sets, &Set{
-			Name: "affinity", Key: append(frontend[:3:3], Source), Data: []Datatype{Address, Port},
+			Name: AffinityMap, Key: append(frontend[:3:3], Source), Data: []Datatype{Address, Port},
 			Dynamic: true, Size: r.AffinityCapacity,
 		})
 		for _, timeout := range timeouts {
@@ -57,6 +57,9 @@ func skeleton(f model.Family, r *model.Routing, timeouts []time.Duration) *Table
 	t.Chains = append(t.Chains, postrouting(f, r, len(timeouts) > 0))
 	return t
 }
+
+// AffinityMap is the name of the dynamic map of clients and their endpoints.
+const AffinityMap = "affinity"
 
 // affinitySet names the set of frontends with that time-out.
 func affinitySet(timeout time.Duration) string {
@@ -150,7 +153,7 @@ func remember(timeouts []time.Duration) *Chain {
 			c.Rules = append(c.Rules, Rule{
 				ProtocolIs{p}, // nft wants to know it before it takes "proto-dst"
 				InSet{Key: original, Set: affinitySet(timeout)},
-				Remember{Map: "affinity", Key: append(original[:3:3], SourceAddress), Timeout: timeout},
+				Remember{Map: AffinityMap, Key: append(original[:3:3], SourceAddress), Timeout: timeout},
 			})
 		}
 	}

@@ -1,0 +1,180 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+// kernel counts commits and fails while broken is set.
+type kernel struct {
+	mu      sync.Mutex
+	commits int
+	broken  error
+	rules   *render.Ruleset
+}
+
+func (k *kernel) Read() (*render.Ruleset, uint32, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.rules == nil {
+		return &render.Ruleset{}, 1, nil
+	}
+	return k.rules, 1, nil
+}
+
+func (k *kernel) Commit(*apply.Plan, uint32) (apply.Size, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.broken != nil {
+		return apply.Size{}, k.broken
+	}
+	k.commits++
+	return apply.Size{}, nil
+}
+
+// fixture runs an agent in a bubble of fake time.
+type fixture struct {
+	kernel  *kernel
+	log     *bytes.Buffer
+	load    func() (*model.Snapshot, error)
+	use     atomic.Int64 // clients in the affinity map
+	changed chan struct{}
+}
+
+func snapshot() *model.Snapshot {
+	return &model.Snapshot{Services: []*model.Service{{
+		Name:       model.ServiceName{Namespace: "default", Name: "web"},
+		ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")},
+		Ports:      []model.ServicePort{{Protocol: model.TCP, Port: 80, NodePort: 30080}},
+	}}}
+}
+
+func newFixture() *fixture {
+	return &fixture{
+		kernel:  &kernel{},
+		log:     &bytes.Buffer{},
+		load:    func() (*model.Snapshot, error) { return snapshot(), nil },
+		changed: make(chan struct{}, 1),
+	}
+}
+
+func (f *fixture) run(ctx context.Context) error {
+	log := slog.New(slog.NewTextHandler(f.log, nil))
+	return New(Config{
+		Load:        func() (*model.Snapshot, error) { return f.load() },
+		Node:        model.Config{NodeName: "node-1"},
+		Applier:     apply.New(f.kernel, log),
+		AffinityUse: func() ([]apply.AffinityUse, error) {
+			return []apply.AffinityUse{{Family: model.IPv4, Used: int(f.use.Load()), Size: 1000}}, nil
+		},
+		Log:         log,
+	}).Run(ctx, f.changed)
+}
+
+// start runs the agent in the background until the test ends.
+func (f *fixture) start(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- f.run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	synctest.Wait()
+}
+
+func TestUnusableSourceAtStart(t *testing.T) {
+	f := newFixture()
+	broken := errors.New("broken file")
+	f.load = func() (*model.Snapshot, error) { return nil, broken }
+	if err := f.run(t.Context()); !errors.Is(err, broken) || f.kernel.commits != 0 {
+		t.Errorf("error %v, %d commits", err, f.kernel.commits)
+	}
+}
+
+func TestUnusableSourceLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		f.start(t)
+		before := f.kernel.commits
+		f.load = func() (*model.Snapshot, error) { return nil, errors.New("broken file") }
+		f.changed <- struct{}{}
+		synctest.Wait()
+		if f.kernel.commits != before || !strings.Contains(f.log.String(), "the rules stay as they are") {
+			t.Errorf("%d commits after %d, log %s", f.kernel.commits, before, f.log)
+		}
+	})
+}
+
+// TestRetry lets commits fail for a while: attempts come at growing distances,
+// and what is reported once it works again is that it works again.
+func TestRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		f.kernel.broken = errors.New("no memory")
+		f.start(t)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if n := strings.Count(f.log.String(), "rules cannot be applied"); n < 5 || n > 10 {
+			t.Errorf("%d attempts in ten seconds", n)
+		}
+		f.kernel.mu.Lock()
+		f.kernel.broken = nil
+		f.kernel.mu.Unlock()
+		time.Sleep(lastRetry)
+		synctest.Wait()
+		if f.kernel.commits != 1 || strings.Count(f.log.String(), "rules applied") != 1 {
+			t.Errorf("%d commits, log %s", f.kernel.commits, f.log)
+		}
+	})
+}
+
+// TestNoticesAreReportedOnce repeats a change that changes nothing.
+func TestNoticesAreReportedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		f.start(t)
+		for range 3 {
+			f.changed <- struct{}{}
+			synctest.Wait()
+		}
+		if n := strings.Count(f.log.String(), "NodePorts are not served"); n != 1 {
+			t.Errorf("reported %d times: %s", n, f.log)
+		}
+	})
+}
+
+// TestFullAffinityMap warns once when the map fills (5.12), and again after it
+// had room.
+func TestFullAffinityMap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		f.start(t)
+		warnings := func(used int) int {
+			f.use.Store(int64(used))
+			time.Sleep(2*affinityCheck + time.Second)
+			synctest.Wait()
+			return strings.Count(f.log.String(), "affinity map is nearly full")
+		}
+		for i, c := range []struct{ used, want int }{{899, 0}, {900, 1}, {1000, 1}, {10, 1}, {950, 2}} {
+			if got := warnings(c.used); got != c.want {
+				t.Errorf("step %d, %d clients: %d warnings, want %d", i, c.used, got, c.want)
+			}
+		}
+	})
+}

@@ -1,0 +1,65 @@
+package render_test
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+// mixed returns services with all features mixed, for up to five endpoints.
+func mixed(services int) *model.Snapshot {
+	s := snapshot(services, 5)
+	for i, svc := range s.Services {
+		svc.Scheduler = model.Scheduler(i % 4)
+		if i%2 == 0 {
+			svc.ExternalPolicy = model.PolicyLocal
+		}
+		if i%3 == 0 {
+			svc.LoadBalancerIPs = []netip.Addr{netip.AddrFrom4([4]byte{203, byte(i >> 16), byte(i >> 8), byte(i)})}
+			svc.SourceRanges = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12")}
+		}
+		if i%5 == 0 {
+			svc.AffinityTimeout = []time.Duration{90 * time.Second, 3 * time.Hour}[i/5%2]
+		}
+		svc.Ports[0].NodePort = uint16(1 + i%60000)
+		hosts := s.Slices[i].Hosts
+		s.Slices[i].Hosts = hosts[:i%6]
+		for j := range s.Slices[i].Hosts {
+			hosts[j].Node = []string{"node-1", "node-2"}[j%2]
+			hosts[j].Weight = uint16(i / 6 % 3)
+		}
+	}
+	s.Nodes = []*model.Node{{Name: "node-1", Addresses: []netip.Addr{netip.MustParseAddr("192.168.7.1")}}}
+	return s
+}
+
+// count returns the numbers of sets, chains and rules, and of elements.
+func count(services int) (structure string, elements int) {
+	rs := render.Render(model.Resolve(mixed(services), model.Config{NodeName: "node-1", ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/9")}}))
+	t := rs.Tables[0]
+	rules := 0
+	for _, c := range t.Chains {
+		rules += len(c.Rules)
+	}
+	for _, s := range t.Sets {
+		elements += len(s.Elements)
+	}
+	return fmt.Sprintf("%d sets, %d chains, %d rules", len(t.Sets), len(t.Chains), rules), elements
+}
+
+// TestServicesAreElements proves that 10,000 more services add elements and
+// nothing else. (With a few services not every lane is in use.)
+func TestServicesAreElements(t *testing.T) {
+	few, fewElements := count(10000)
+	many, manyElements := count(20000)
+	if few != many {
+		t.Errorf("10,000 services: %s; 20,000 services: %s", few, many)
+	}
+	if manyElements < 19*fewElements/10 {
+		t.Errorf("10,000 services: %d elements; 20,000 services: %d", fewElements, manyElements)
+	}
+}
