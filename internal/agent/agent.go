@@ -62,49 +62,30 @@ func (a *Agent) Run(ctx context.Context, changed <-chan struct{}) error {
 	}
 	check := time.NewTicker(affinityCheck)
 	defer check.Stop()
+	var retry <-chan time.Time
 	wait := firstRetry
-	for {
-		var retry <-chan time.Time
-		if !a.sync(snapshot) {
+	sync := func() {
+		if retry = nil; !a.sync(snapshot) {
 			retry = time.After(wait)
 			wait = min(2*wait, lastRetry)
 		}
-		switch a.await(ctx, retry, changed, check.C) {
-		case ended:
-			return nil
-		case retried:
-			continue
-		}
-		wait = firstRetry
-		if next, err := a.Load(); err != nil {
-			a.Log.Error("source cannot be used; the rules stay as they are", "error", err)
-		} else {
-			snapshot = next
-		}
 	}
-}
-
-// reason is why await returned.
-type reason int
-
-const (
-	ended reason = iota
-	retried
-	sourceChanged
-)
-
-// await waits for a reason to go on, and looks at the affinity maps meanwhile.
-func (a *Agent) await(ctx context.Context, retry <-chan time.Time, changed <-chan struct{}, check <-chan time.Time) reason {
-	for {
+	for sync(); ; {
 		select {
 		case <-ctx.Done():
-			return ended
-		case <-retry:
-			return retried
-		case <-changed:
-			return sourceChanged
-		case <-check:
+			return nil
+		case <-check.C:
 			a.checkAffinity()
+		case <-retry:
+			sync()
+		case <-changed:
+			next, err := a.Load()
+			if err != nil {
+				a.Log.Error("source cannot be used; the rules stay as they are", "error", err)
+				continue
+			}
+			snapshot, wait = next, firstRetry
+			sync()
 		}
 	}
 }
