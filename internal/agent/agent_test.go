@@ -74,13 +74,13 @@ func newFixture() *fixture {
 func (f *fixture) run(ctx context.Context) error {
 	log := slog.New(slog.NewTextHandler(f.log, nil))
 	return New(Config{
-		Load:        func() (*model.Snapshot, error) { return f.load() },
-		Node:        model.Config{NodeName: "node-1"},
-		Applier:     apply.New(f.kernel, log),
+		Load:    func() (*model.Snapshot, error) { return f.load() },
+		Node:    model.Config{NodeName: "node-1"},
+		Applier: apply.New(f.kernel, log),
 		AffinityUse: func() ([]apply.AffinityUse, error) {
 			return []apply.AffinityUse{{Family: model.IPv4, Used: int(f.use.Load()), Size: 1000}}, nil
 		},
-		Log:         log,
+		Log: log,
 	}).Run(ctx, f.changed)
 }
 
