@@ -64,7 +64,7 @@ func (o *options) source(stdin io.Reader) (*source.Files, error) {
 
 // config checks the flags about the node and reports all mistakes together.
 func (o *options) config() (model.Config, error) {
-	c := model.Config{MasqueradeAll: o.masqueradeAll, AffinityCapacity: o.affinityCapacity}
+	c := model.Config{MasqueradeAll: o.masqueradeAll, AffinityCapacity: o.affinityCapacity, BesideAnother: o.proxyName != ""}
 	var errs [7]error
 	c.NodeName, errs[0] = nodeName(o.hostnameOverride)
 	c.BindAddress, errs[1] = parseBindAddress(o.bindAddress)

@@ -9,12 +9,12 @@ import (
 )
 
 // staleBindings returns the deletion of those bindings of clients to endpoints
-// that must not be honoured any longer (5.6, 5.10): the frontend has no
-// affinity any more, or the endpoint is not among those of the frontend. A
-// frontend that from now on treats clients outside of the cluster apart loses
-// all of them (5.5), because a binding does not tell where its client is.
+// that must not be honoured any longer: the frontend has no affinity any more
+// (5.10), or the endpoint has left those that its clients may reach (5.6). A
+// binding does not tell where its client is, inside of the cluster or outside,
+// so leaving either of the two is enough (5.5).
 func staleBindings(cur, want *render.Table, bindings *render.Set) []Change {
-	v := newBindingCheck(cur, want)
+	v := bindingCheck{sticky: stickySets(want), before: newReach(cur), after: newReach(want)}
 	var out []Change
 	for i := range bindings.Elements {
 		if e := &bindings.Elements[i]; !v.valid(e) {
@@ -24,40 +24,61 @@ func staleBindings(cur, want *render.Table, bindings *render.Set) []Change {
 	return out
 }
 
-type bindingCheck struct {
-	sticky    []*render.Set // frontends with affinity
-	endpoints *render.Set
-	before    *render.Set // local-services, as they were
-	after     *render.Set
-}
-
-func newBindingCheck(cur, want *render.Table) *bindingCheck {
-	v := &bindingCheck{
-		endpoints: want.Set("endpoints"),
-		before:    cur.Set("local-services"),
-		after:     want.Set("local-services"),
-	}
-	for _, c := range want.Chain("remember").Rules {
-		for _, s := range c {
-			if in, ok := s.(render.InSet); ok && !slices.Contains(v.sticky, want.Set(in.Set)) {
-				v.sticky = append(v.sticky, want.Set(in.Set))
+// stickySets returns the sets of frontends with affinity.
+func stickySets(t *render.Table) []*render.Set {
+	var out []*render.Set
+	for _, r := range t.Chain("remember").Rules {
+		for _, s := range r {
+			if in, ok := s.(render.InSet); ok {
+				out = append(out, t.Set(in.Set))
 			}
 		}
 	}
-	return v
+	return out
+}
+
+type bindingCheck struct {
+	sticky        []*render.Set
+	before, after *reach
 }
 
 func (v *bindingCheck) valid(e *render.Element) bool {
-	f := e.Key.Frontend()
-	return v.hasAffinity(f) && !v.becomesLocal(f) && hasEndpoint(v.endpoints, f, e.Value.Endpoint)
+	f, endpoint := e.Key.Frontend(), e.Value.Endpoint
+	if !slices.ContainsFunc(v.sticky, func(s *render.Set) bool { return contains(s, f) }) {
+		return false
+	}
+	inside, outside := v.after.of(f, endpoint)
+	wasInside, wasOutside := v.before.of(f, endpoint)
+	left := wasInside && !inside || wasOutside && !outside
+	return (inside || outside) && !left
 }
 
-func (v *bindingCheck) hasAffinity(f model.Frontend) bool {
-	return slices.ContainsFunc(v.sticky, func(s *render.Set) bool { return contains(s, f) })
+// reach tells which endpoints the clients of a frontend can get.
+type reach struct {
+	lanes     *lanes
+	endpoints *render.Set
 }
 
-func (v *bindingCheck) becomesLocal(f model.Frontend) bool {
-	return contains(v.after, f) && !contains(v.before, f)
+func newReach(t *render.Table) *reach {
+	return &reach{newLanes(t), t.Set("endpoints")}
+}
+
+// of tells whether clients inside of the cluster, and those outside, can get an
+// endpoint. Where frontends make no difference, both can or none.
+func (r *reach) of(f model.Frontend, endpoint netip.AddrPort) (inside, outside bool) {
+	in, ok := r.lanes.of("services", f)
+	if !ok || r.endpoints == nil {
+		return false, false
+	}
+	out, differs := r.lanes.of("local-services", f)
+	if !differs {
+		out = in
+	}
+	for _, slot := range slotsOf(r.endpoints, f, endpoint) {
+		inside = inside || in.Has(slot)
+		outside = outside || out.Has(slot)
+	}
+	return inside, outside
 }
 
 func contains(s *render.Set, f model.Frontend) bool {
@@ -68,14 +89,15 @@ func contains(s *render.Set, f model.Frontend) bool {
 	return ok
 }
 
-// hasEndpoint tells whether a slot of the frontend holds the endpoint.
-func hasEndpoint(s *render.Set, f model.Frontend, endpoint netip.AddrPort) bool {
+// slotsOf returns the slots of a frontend that hold an endpoint.
+func slotsOf(s *render.Set, f model.Frontend, endpoint netip.AddrPort) []uint32 {
 	first := render.Key{Address: f.Address, Protocol: f.Protocol, Port: f.Port}
 	i, _ := slices.BinarySearchFunc(s.Elements, first, func(e render.Element, k render.Key) int { return e.Key.Compare(k) })
+	var out []uint32
 	for ; i < len(s.Elements) && s.Elements[i].Key.Frontend() == f; i++ {
 		if s.Elements[i].Value.Endpoint == endpoint {
-			return true
+			out = append(out, s.Elements[i].Key.Slot)
 		}
 	}
-	return false
+	return out
 }

@@ -102,17 +102,26 @@ func (l *lanes) add(chain string, s render.Statement) {
 	}
 }
 
+// of returns the slots that a map of verdicts leads to for a frontend, none if
+// it rejects or drops. It tells whether the map knows the frontend.
+func (l *lanes) of(set string, f model.Frontend) (render.Slots, bool) {
+	s := l.table.Set(set)
+	if s == nil {
+		return render.Slots{}, false
+	}
+	e, ok := s.Find(f)
+	if !ok {
+		return render.Slots{}, false
+	}
+	return l.slots[e.Value.Verdict.Chain], true
+}
+
 // borders returns the slots of a frontend at which a lane starts or ends, in
 // ascending order. An endpoint must not move across one.
 func (l *lanes) borders(f model.Frontend) []int {
 	var out []int
 	for _, name := range []string{"services", "local-services"} {
-		s := l.table.Set(name)
-		if s == nil {
-			continue
-		}
-		if e, ok := s.Find(f); ok {
-			slots := l.slots[e.Value.Verdict.Chain]
+		if slots, ok := l.of(name, f); ok {
 			out = append(out, int(slots.First), int(slots.First+slots.Count))
 		}
 	}

@@ -47,8 +47,8 @@ type Endpoint struct {
 // Endpoints returns the endpoints of one service port in one family: the union
 // over the slices of its Service, keyed by address and port (2.17), sorted.
 // Of several records for one key the best is used: not terminating before
-// terminating (2.18), then ready, serving and local ones, then by content, so
-// that neither the order of slices nor that of hosts matters.
+// terminating (2.18), then ready and serving ones, then by content, so that
+// neither the order of slices nor that of hosts matters.
 func Endpoints(port PortName, f Family, ss []*EndpointSlice) []Endpoint {
 	var all []Endpoint
 	for _, s := range ss {

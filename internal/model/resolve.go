@@ -30,6 +30,10 @@ type Config struct {
 	MasqueradeAll bool
 	// Scheduler is the one for Services that name none.
 	Scheduler Scheduler
+	// BesideAnother tells that another proxy serves the Services that this one
+	// does not: their addresses are not unallocated, so nothing is dropped for
+	// being in a service CIDR.
+	BesideAnother bool
 	// AffinityCapacity is how many clients each family can remember; zero
 	// means [DefaultAffinityCapacity].
 	AffinityCapacity uint32
@@ -81,12 +85,17 @@ func Resolve(s *Snapshot, c Config) *Routing {
 	if !known && len(s.Nodes) > 0 {
 		r.notice("Node "+c.NodeName, "not among the %d nodes given: no endpoint counts as local; name this node with --hostname-override", len(s.Nodes))
 	}
+	if c.BesideAnother {
+		r.ServiceCIDRs = nil
+	}
 	locality := NewLocality(node, c)
 	byService := groupSlices(s.Slices)
 	var claims []Route
 	for _, svc := range s.Services {
 		claims = append(claims, RouteService(svc, byService[svc.Name], locality)...)
-		r.ClusterIPs = append(r.ClusterIPs, svc.ClusterIPs...)
+		if len(svc.Ports) > 0 { // 1.10
+			r.ClusterIPs = append(r.ClusterIPs, svc.ClusterIPs...)
+		}
 		r.noticeNodePorts(svc, locality)
 	}
 	slices.SortFunc(r.ClusterIPs, netip.Addr.Compare)

@@ -132,7 +132,8 @@ func notFromPod(f model.Family, r *model.Routing) (match Rule, detects bool) {
 	case len(d.Interface) > maxInterfaceName:
 		return nil, true
 	}
-	return Rule{NotFrom{d.Interface, d.ByPrefix}}, true
+	// A beginning that is as long as a name can only be the name.
+	return Rule{NotFrom{d.Interface, d.ByPrefix && len(d.Interface) < maxInterfaceName}}, true
 }
 
 func output() *Chain {

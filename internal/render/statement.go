@@ -99,6 +99,9 @@ func (o Slots) Text(f model.Family) string {
 
 func (o Slots) Datatype() Datatype { return Slot }
 
+// Has tells whether the slot is one of those to choose from.
+func (o Slots) Has(slot uint32) bool { return slot >= o.First && slot-o.First < o.Count }
+
 // Concat is a lookup key of one or more operands.
 type Concat []Operand
 

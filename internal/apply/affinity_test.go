@@ -1,0 +1,99 @@
+package apply
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+// sticky returns the ruleset of one NodePort with affinity. Endpoints are named
+// by their last byte and, behind a colon, by attributes: L on this node, and
+// the zone that the hints name.
+func sticky(policy model.Policy, timeout time.Duration, endpoints string) *render.Ruleset {
+	slice := &model.EndpointSlice{
+		Namespace: "default", Name: "web-1", Service: "web", Family: model.IPv4,
+		Ports: []model.EndpointPort{{Protocol: model.TCP, Port: 8080}},
+	}
+	for _, field := range strings.Fields(endpoints) {
+		name, attributes, _ := strings.Cut(field, ":")
+		h := model.Host{Address: netip.MustParseAddr("10.128.0." + name), Ready: true, Serving: true, Node: "node-2"}
+		if zone, local := strings.CutPrefix(attributes, "L"); local {
+			h.Node, attributes = "node-1", zone
+		}
+		if attributes != "" {
+			h.ForZones = []string{attributes}
+		}
+		slice.Hosts = append(slice.Hosts, h)
+	}
+	s := &model.Snapshot{
+		Nodes: []*model.Node{{Name: "node-1", Zone: "a", Addresses: []netip.Addr{addr("192.168.7.1")}}},
+		Services: []*model.Service{{
+			Name: model.ServiceName{Namespace: "default", Name: "web"}, ClusterIPs: []netip.Addr{addr("10.96.0.1")},
+			Ports:          []model.ServicePort{{Protocol: model.TCP, Port: 80, NodePort: 30080}},
+			ExternalPolicy: policy, AffinityTimeout: timeout,
+		}, { // keeps the affinity map in place
+			Name: model.ServiceName{Namespace: "default", Name: "other"}, ClusterIPs: []netip.Addr{addr("10.96.0.2")},
+			Ports: []model.ServicePort{{Protocol: model.TCP, Port: 80}}, AffinityTimeout: time.Hour,
+		}},
+		Slices: []*model.EndpointSlice{slice, {
+			Namespace: "default", Name: "other-1", Service: "other", Family: model.IPv4, Ports: slice.Ports,
+			Hosts: []model.Host{{Address: addr("10.128.0.99"), Ready: true}},
+		}},
+	}
+	return render.Render(model.Resolve(s, model.Config{NodeName: "node-1"}))
+}
+
+// bind adds a binding of a client at the NodePort for each endpoint.
+func bind(rs *render.Ruleset, endpoints ...int) *render.Ruleset {
+	rs = clone(rs)
+	s := rs.Tables[0].Set(render.AffinityMap)
+	for i, e := range endpoints {
+		s.Elements = append(s.Elements, render.Element{
+			Key:   render.Key{Address: addr("192.168.7.1"), Protocol: model.TCP, Port: 30080, Source: netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})},
+			Value: render.Value{Endpoint: addrPort(fmt.Sprintf("10.128.0.%d", e), 8080)},
+		})
+	}
+	s.Sort()
+	return rs
+}
+
+// TestStaleBindings binds clients to the endpoints 1, 2 and 3 and shows which
+// bindings a change deletes.
+func TestStaleBindings(t *testing.T) {
+	const cluster, local = model.PolicyCluster, model.PolicyLocal
+	for _, c := range []struct {
+		name          string
+		before, after *render.Ruleset
+		want          []int
+	}{
+		{"nothing changes", sticky(cluster, time.Hour, "1 2 3"), sticky(cluster, time.Hour, "1 2 3"), nil},
+		{"5.6 an endpoint goes", sticky(cluster, time.Hour, "1 2 3"), sticky(cluster, time.Hour, "1 3"), []int{2}},
+		{"5.8 an endpoint comes", sticky(cluster, time.Hour, "1 2 3"), sticky(cluster, time.Hour, "1 2 3 4"), nil},
+		{"5.6 all endpoints go", sticky(cluster, time.Hour, "1 2 3"), sticky(cluster, time.Hour, ""), []int{1, 2, 3}},
+		{"5.9 another time-out", sticky(cluster, time.Hour, "1 2 3"), sticky(cluster, time.Minute, "1 2 3"), nil},
+		{"5.10 affinity is turned off", sticky(cluster, time.Hour, "1 2 3"), sticky(cluster, 0, "1 2 3"), []int{1, 2, 3}},
+		{"5.5 the policy becomes Local", sticky(cluster, time.Hour, "1:L 2 3"), sticky(local, time.Hour, "1:L 2 3"), []int{2, 3}},
+		{"5.5 the policy becomes Cluster", sticky(local, time.Hour, "1:L 2 3"), sticky(cluster, time.Hour, "1:L 2 3"), nil},
+		{"5.5 hints keep a local endpoint from pods", sticky(local, time.Hour, "1:L 2 3"), sticky(local, time.Hour, "1:Lb 2:a 3:a"), []int{1}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			before := bind(c.before, 1, 2, 3)
+			var got []int
+			for _, change := range Diff(before, Settle(before, c.after)).Changes {
+				if change.Old != nil && change.Set.Dynamic {
+					got = append(got, int(change.Old.Value.Endpoint.Addr().As4()[3]))
+				}
+			}
+			slices.Sort(got)
+			if !slices.Equal(got, c.want) {
+				t.Errorf("deleted are the bindings to %v, want %v", got, c.want)
+			}
+		})
+	}
+}
