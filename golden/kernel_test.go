@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 	"github.com/nftproxy/nftproxy/internal/render"
 )
@@ -115,6 +116,9 @@ func TestKernel(t *testing.T) {
 		byNetlink := newSandbox(t)
 		byNetlink.apply(t, rs)
 		listing := byNetlink.nft(t, "", "list", "ruleset")
+		if !loads(t, byNetlink, rs) {
+			return
+		}
 
 		byText := newSandbox(t)
 		byText.nft(t, text(t, rs), "-c", "-f", "-")
@@ -137,6 +141,15 @@ func TestKernel(t *testing.T) {
 			t.Errorf("the listing, loaded again, lists otherwise:\n%s", cmp.Diff(listing, got))
 		}
 	})
+}
+
+// loads tells whether this version of nft can load a ruleset. nft 1.0.6 aborts
+// on "update" with a key of more than 16 bytes, as for affinity over IPv6; it
+// lists it, and nft 1.1.3 loads it.
+func loads(t *testing.T, s *sandbox, rs *render.Ruleset) bool {
+	t.Helper()
+	ip6 := rs.Table(model.IPv6)
+	return ip6 == nil || ip6.Set(render.AffinityMap) == nil || !strings.Contains(s.nft(t, "", "--version"), "v1.0.6 ")
 }
 
 // TestJSON compares our JSON with that of nft.

@@ -72,7 +72,7 @@ ever touched. "nft list table ip nftproxy" shows them at any time, and
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return fmt.Errorf("%w\nrun \"%s --help\" for the flags and examples", err, c.CommandPath())
 	})
-	root.AddCommand(renderCommand(), diffCommand(), applyCommand(), runCommand(), cleanupCommand(), versionCommand())
+	root.AddCommand(renderCommand(), diffCommand(), explainCommand(), applyCommand(), runCommand(), cleanupCommand(), versionCommand())
 	return root
 }
 

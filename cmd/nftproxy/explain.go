@@ -1,0 +1,196 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/explain"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+// explainOptions are the flags of explain.
+type explainOptions struct {
+	options
+	from   string
+	device string
+	output string
+}
+
+func explainCommand() *cobra.Command {
+	var o explainOptions
+	c := &cobra.Command{
+		Use:   "explain PROTO ADDR:PORT",
+		Short: "Tell what becomes of a connection, and why",
+		Long: `Follow the first packet of a connection through the rules: which Service it is
+for, which endpoints may get it and with which share, whether its source is
+masqueraded and by which rule, or why it is rejected or dropped; then every
+rule and element that it meets.
+
+With -f the rules are those that "render" prints for the files, and endpoints
+that are left out are listed with the reason. Without -f they are the kernel's
+own, with the clients that session affinity remembers.
+
+PROTO is tcp, udp, sctp, icmp, icmpv6 or a protocol number. ICMP has no ports:
+give the address alone. Names are not looked up. Without --from the node itself
+is the client.
+
+Exit code: 0 the question is answered, whatever the answer; 2 error.`,
+		Example: `  nftproxy explain tcp 10.96.0.10:80                      # as in the kernel
+  nftproxy explain -f services.yaml tcp 10.96.0.10:80     # as the file asks
+  nftproxy explain -f services.yaml --from 203.0.113.7 tcp 192.168.7.1:30080
+  nftproxy explain -f services.yaml udp '[fd00:10:96::10]:53'
+  nftproxy explain --from 10.128.0.5 --interface cni0 icmp 10.96.0.10
+  nftproxy explain tcp 10.96.0.10:80 -o json | jq '.outcomes[] | .endpoint, .share'`,
+		Args: explainArguments,
+		RunE: func(c *cobra.Command, args []string) error { return o.run(c, args[0], args[1]) },
+	}
+	o.addFlags(c)
+	c.Flags().StringVar(&o.from, "from", "", "`address` of the client (default: the node itself)")
+	c.Flags().StringVar(&o.device, "interface", "", "`name` of the interface that the packet comes in from; needed where pods are recognised by it")
+	c.Flags().StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
+	return c
+}
+
+func explainArguments(c *cobra.Command, args []string) error {
+	if len(args) != 2 {
+		return fmt.Errorf("%d arguments in place of 2: give a protocol and what is dialled, for example\n"+
+			"  %s tcp 10.96.0.10:80", len(args), c.CommandPath())
+	}
+	return nil
+}
+
+func (o *explainOptions) run(c *cobra.Command, protocol, target string) error {
+	write := explain.Print
+	switch o.output {
+	case "text":
+	case "json":
+		write = explain.JSON
+	default:
+		return fmt.Errorf("--output: %q is not known: use text or json", o.output)
+	}
+	packet, err := o.packet(protocol, target)
+	if err != nil {
+		return err
+	}
+	answer := fromKernel
+	if len(o.files) > 0 {
+		answer = o.fromFiles
+	} else if err := onlyForFiles(c); err != nil {
+		return err
+	}
+	result, background, err := answer(c, packet)
+	if err != nil {
+		return err
+	}
+	return write(c.OutOrStdout(), result, background)
+}
+
+// onlyForFiles refuses flags that shape the rules for files where there are
+// none: the kernel's rules are what they are.
+func onlyForFiles(c *cobra.Command) (err error) {
+	c.Flags().Visit(func(f *pflag.Flag) {
+		switch f.Name {
+		case "from", "interface", "output", "v", "logging-format":
+		default:
+			err = fmt.Errorf("--%s: has no effect on the rules in the kernel: name a file with -f", f.Name)
+		}
+	})
+	return err
+}
+
+// packet reads the question.
+func (o *explainOptions) packet(protocol, target string) (explain.Packet, error) {
+	p, err := explain.Parse(protocol, target)
+	if err != nil {
+		return p, err
+	}
+	p.Interface = o.device
+	if o.from == "" {
+		if o.device != "" {
+			return p, errors.New("--interface: packets of the node itself come in from none: give the client with --from")
+		}
+		return p, nil
+	}
+	p.Source, err = netip.ParseAddr(o.from)
+	p.Source = p.Source.Unmap()
+	switch {
+	case err != nil || p.Source.Zone() != "":
+		return p, fmt.Errorf("--from: %q is not an IP address (no port, no brackets, no zone)", o.from)
+	case model.FamilyOf(p.Source) != model.FamilyOf(p.Destination):
+		return p, fmt.Errorf("--from: %s is an %s address, and %s is dialled: give two of one family", p.Source, model.FamilyOf(p.Source), p.Destination)
+	}
+	return p, nil
+}
+
+// fromFiles answers for the rules that the files ask for.
+func (o *explainOptions) fromFiles(c *cobra.Command, p explain.Packet) (*explain.Result, *explain.Background, error) {
+	log, err := o.logs.logger(c.ErrOrStderr())
+	if err != nil {
+		return nil, nil, err
+	}
+	config, err := o.config()
+	if err != nil {
+		return nil, nil, err
+	}
+	files, err := o.source(c.InOrStdin())
+	if err != nil {
+		return nil, nil, err
+	}
+	snapshot, err := load(files, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	local := explain.LocalAddresses(snapshot, config)
+	if !p.Source.IsValid() {
+		p = p.SentBy(local)
+	}
+	routing := model.Resolve(snapshot, config)
+	result := explain.Explain(render.Render(routing).Table(model.FamilyOf(p.Destination)), p, local)
+	return result, explain.Look(snapshot, config, routing, result), nil
+}
+
+// fromKernel answers for the rules in the kernel, of which the objects behind
+// them are not known.
+func fromKernel(_ *cobra.Command, p explain.Packet) (_ *explain.Result, _ *explain.Background, err error) {
+	kernel, err := apply.Open()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { err = errors.Join(err, kernel.Close()) }()
+	rs, _, err := kernel.Read()
+	if err != nil {
+		return nil, nil, err
+	}
+	local, err := agent.InterfaceAddresses()
+	if err != nil {
+		return nil, nil, err
+	}
+	if !p.Source.IsValid() {
+		p.FromNode, p.Source = true, routedSource(p.Destination)
+	}
+	return explain.Explain(rs.Table(model.FamilyOf(p.Destination)), p, local), nil, nil
+}
+
+// routedSource returns the address from which this machine dials another, or
+// the zero Addr if it has no route there. Connecting a datagram socket looks up
+// the route and sends nothing.
+func routedSource(to netip.Addr) netip.Addr {
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, 9)))
+	if err != nil {
+		return netip.Addr{}
+	}
+	defer c.Close()
+	own, ok := c.LocalAddr().(*net.UDPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	return own.AddrPort().Addr().Unmap().WithZone("")
+}

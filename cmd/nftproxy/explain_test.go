@@ -1,0 +1,115 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/netlab"
+)
+
+// TestExplainFile answers from a file, without root.
+func TestExplainFile(t *testing.T) {
+	path := writeFile(t, service)
+	for _, c := range []struct {
+		args string
+		want []string
+	}{
+		{"--from 203.0.113.7 tcp 10.96.0.10:80 --cluster-cidr 10.128.0.0/9", []string{
+			"tcp 10.96.0.10:80 from 203.0.113.7: forwarded\n", "default/web:http (ClusterIP)", "10.128.1.2:8080   50.0 %", "masqueraded by: ip saddr != 10.128.0.0/9"}},
+		{"--from 10.128.9.9 tcp 10.96.0.10:80 --cluster-cidr 10.128.0.0/9", []string{"source     kept\n"}},
+		{"tcp 10.96.0.10:80 --bind-address 192.168.7.1", []string{"from the node (192.168.7.1): forwarded", "\n  output\n"}},
+		{"tcp 10.96.0.10:80", []string{"from the node: forwarded", "the address that the node would use is not known"}},
+		{"--from 203.0.113.7 tcp 10.96.0.10:443", []string{"rejected: the ClusterIP has no such port\n"}},
+		{"--from 203.0.113.7 icmp 10.96.0.10", []string{"rejected: "}},
+		{"--from 2001:db8::7 tcp [fd00::10]:80", []string{"not ours: there is no table for IPv6\n"}},
+		{"--from 10.128.9.9 --interface cni0 --detect-local-mode BridgeInterface --pod-bridge-interface cni0 tcp 10.96.0.10:80", []string{
+			"from 10.128.9.9 on cni0: forwarded", "source     kept"}},
+		{"--from 10.128.9.9 --detect-local-mode BridgeInterface --pod-bridge-interface cni0 tcp 10.96.0.10:80", []string{"unknown: a rule asks for the interface"}},
+	} {
+		r := execute("", append([]string{"explain", "-f", path}, strings.Fields(c.args)...)...)
+		if r.code != 0 {
+			t.Errorf("explain %s: code %d, %s", c.args, r.code, r.stderr)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(r.stdout, want) {
+				t.Errorf("explain %s: no %q in\n%s", c.args, want, r.stdout)
+			}
+		}
+	}
+}
+
+func TestExplainJSON(t *testing.T) {
+	r := execute(service, "explain", "-f", "-", "-o", "json", "tcp", "10.96.0.10:80")
+	var got struct {
+		Verdict  string
+		Outcomes []struct{ Endpoint string }
+	}
+	if err := json.Unmarshal([]byte(r.stdout), &got); err != nil || r.code != 0 {
+		t.Fatalf("code %d, %v, %s", r.code, err, r.stderr)
+	}
+	if got.Verdict != "forward" || len(got.Outcomes) != 2 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// TestExplainUsageErrors lists command lines that must fail, with what the
+// message must say.
+func TestExplainUsageErrors(t *testing.T) {
+	path := writeFile(t, service)
+	for _, c := range []struct{ args, want string }{
+		{"", "give a protocol and what is dialled"},
+		{"tcp", "1 arguments in place of 2"},
+		{"tcp 10.96.0.10 80", "nftproxy explain tcp 10.96.0.10:80"},
+		{"htp 10.96.0.10:80", "use tcp, udp, sctp"},
+		{"tcp 10.96.0.10", "has no port: write for example 10.96.0.10:80"},
+		{"tcp web.default:80", "names are not looked up"},
+		{"icmp 10.96.0.10:80", "write 10.96.0.10"},
+		{"tcp 10.96.0.10:80 --from 203.0.113.7:5000", `--from: "203.0.113.7:5000" is not an IP address`},
+		{"tcp 10.96.0.10:80 --from fd00::7", "give two of one family"},
+		{"tcp 10.96.0.10:80 --interface eth0", "give the client with --from"},
+		{"tcp 10.96.0.10:80 --masquerade-all", "--masquerade-all: has no effect on the rules in the kernel"},
+		{"tcp 10.96.0.10:80 -o yaml", `--output: "yaml" is not known: use text or json`},
+		{"tcp 10.96.0.10:80 -f FILE --cluster-cidr 10.0.0.0", "--cluster-cidr"},
+		{"tcp 10.96.0.10:80 -f FILE --logging-format xml", "--logging-format"},
+		{"tcp 10.96.0.10:80 -f missing.yaml", "missing.yaml"},
+	} {
+		args := strings.Fields("explain " + strings.ReplaceAll(c.args, "FILE", path))
+		if r := execute("", args...); r.code != exitError || !strings.Contains(r.stderr, c.want) || r.stdout != "" {
+			t.Errorf("nftproxy explain %s: code %d, want %q in %q", c.args, r.code, c.want, r.stderr)
+		}
+	}
+}
+
+// TestExplainKernel answers from what is applied in a namespace. It needs root.
+func TestExplainKernel(t *testing.T) {
+	l, err := netlab.New(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	node := l.Node.Namespace
+	if r := in(t, node, "explain", "tcp", "10.96.0.10:80"); r.code != 0 || !strings.Contains(r.stdout, "not ours: there is no table for IPv4") {
+		t.Errorf("empty kernel: code %d, %s%s", r.code, r.stdout, r.stderr)
+	}
+	if r := in(t, node, "apply", "-f", writeFile(t, service), "--cluster-cidr", "10.128.0.0/9"); r.code != 0 {
+		t.Fatal(r.stderr)
+	}
+	// The node dials from its address on the way to the client, its gateway.
+	r := in(t, node, "explain", "tcp", "10.96.0.10:80")
+	for _, want := range []string{"from the node (" + l.Node.IPv4.String() + "): forwarded", "default/web:http (ClusterIP)", "masqueraded by: ", "\n  output\n"} {
+		if r.code != 0 || !strings.Contains(r.stdout, want) {
+			t.Errorf("from the node: code %d, no %q in\n%s%s", r.code, want, r.stdout, r.stderr)
+		}
+	}
+	if r := in(t, node, "explain", "--from", l.Node.IPv4.String(), "tcp", "10.96.0.10:81"); !strings.Contains(r.stdout, "from the node") || !strings.Contains(r.stdout, "rejected") {
+		t.Errorf("from an address of the node: %s%s", r.stdout, r.stderr)
+	}
+	if r := in(t, node, "explain", "--from", "10.128.9.9", "tcp", "10.96.0.10:80"); !strings.Contains(r.stdout, "\n  prerouting\n") || !strings.Contains(r.stdout, "source     kept") {
+		t.Errorf("from a pod: %s%s", r.stdout, r.stderr)
+	}
+}

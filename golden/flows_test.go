@@ -1,0 +1,101 @@
+package golden
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/explain"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+// TestFlows answers the questions of each case: what becomes of a connection.
+// A line of the section "flows" is a question and, behind "->", the answer:
+//
+//	from 203.0.113.7 tcp 10.96.0.10:80 -> forward masquerade 10.128.1.1:8080
+//	from node tcp 10.96.0.10:81 -> reject
+//	from 10.128.9.9 on cni0 icmp 10.96.0.10 -> reject
+//
+// The word "masquerade" stands before the endpoints that do not see the
+// client's address. Tests of this package run one after the other, so that no
+// two of them write a file at the same time.
+func TestFlows(t *testing.T) {
+	forEach(t, func(t *testing.T, g *golden) {
+		routing := model.Resolve(g.input, g.config)
+		rs, local := render.Render(routing), explain.LocalAddresses(g.input, g.config)
+		var out strings.Builder
+		for line := range strings.Lines(string(g.section("flows"))) {
+			question, _, _ := strings.Cut(strings.TrimSpace(line), "->")
+			question = strings.TrimSpace(question)
+			p := readQuestion(t, question, local)
+			result := explain.Explain(rs.Table(model.FamilyOf(p.Destination)), p, local)
+			fmt.Fprintf(&out, "%s -> %s\n", question, answer(result))
+		}
+		if out.Len() == 0 {
+			t.Error("no section flows: ask what becomes of a connection or two")
+		}
+		g.check(t, "flows", out.String())
+		g.save(t)
+	})
+}
+
+// readQuestion reads "from ADDRESS [on INTERFACE] PROTOCOL TARGET"; the word
+// "node" in place of the address is the node itself.
+func readQuestion(t *testing.T, text string, local []netip.Addr) explain.Packet {
+	t.Helper()
+	words := strings.Fields(text)
+	device := ""
+	if len(words) == 6 && words[2] == "on" {
+		device = words[3]
+		words = append(words[:2:2], words[4:]...)
+	}
+	if len(words) != 4 || words[0] != "from" {
+		t.Fatalf("flow %q is not \"from ADDRESS [on INTERFACE] PROTOCOL TARGET\"", text)
+	}
+	p, err := explain.Parse(words[2], words[3])
+	if err != nil {
+		t.Fatalf("flow %q: %v", text, err)
+	}
+	if words[1] == "node" {
+		return p.SentBy(local)
+	}
+	p.Interface = device
+	if p.Source, err = netip.ParseAddr(words[1]); err != nil {
+		t.Fatalf("flow %q: %v", text, err)
+	}
+	return p
+}
+
+// answer returns the verdict; of a connection that is forwarded, the endpoints,
+// those that see the client's address first, and for how long affinity lasts.
+func answer(r *explain.Result) string {
+	v, ok := r.Verdict()
+	if !ok {
+		return "mixed"
+	}
+	if v != explain.Forward {
+		return v.String()
+	}
+	var kept, masqueraded []string
+	for _, o := range r.Outcomes {
+		text := o.Endpoint.String()
+		if len(o.Slots)*len(r.Outcomes) != o.Of {
+			text += fmt.Sprintf(" (%d/%d)", len(o.Slots), o.Of)
+		}
+		if o.Masquerade == "" {
+			kept = append(kept, text)
+		} else {
+			masqueraded = append(masqueraded, text)
+		}
+	}
+	words := append([]string{v.String()}, kept...)
+	if len(masqueraded) > 0 {
+		words = append(append(words, "masquerade"), masqueraded...)
+	}
+	if d := r.Outcomes[0].Remember; d > 0 {
+		words = append(words, fmt.Sprintf("affinity %s", d))
+	}
+	return strings.Join(words, " ")
+}

@@ -1,0 +1,147 @@
+package explain
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// randomEndpoints returns up to five endpoints in any condition.
+func randomEndpoints(r *rand.Rand) []model.Endpoint {
+	some := func(names ...string) []string {
+		return slices.DeleteFunc(names, func(string) bool { return r.IntN(3) == 0 })
+	}
+	all := r.IntN(2) == 0 // else hints are rarely complete
+	hints := func(names ...string) []string {
+		if all || r.IntN(2) == 0 {
+			return some(names...)
+		}
+		return nil
+	}
+	out := make([]model.Endpoint, r.IntN(6))
+	for i := range out {
+		a := netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})
+		out[i] = model.Endpoint{Address: netip.AddrPortFrom(a, 80), Host: &model.Host{
+			Address:  a,
+			Ready:    r.IntN(3) > 0,
+			Serving:  r.IntN(2) == 0,
+			Node:     []string{"", "n1", "n2"}[r.IntN(3)],
+			ForZones: hints("za", "zb"), ForNodes: hints("n1", "n2"),
+			Terminating: r.IntN(2) == 0,
+			Drain:       r.IntN(5) == 0,
+		}}
+	}
+	return out
+}
+
+// TestLeftOutAgreesWithChoose wants a reason for each endpoint that Choose
+// leaves out, and for no other.
+func TestLeftOutAgreesWithChoose(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	reasons := make(map[string]bool)
+	for range 50_000 {
+		endpoints := randomEndpoints(r)
+		node := &model.Node{Name: "n1", Zone: []string{"", "za"}[r.IntN(2)]}
+		choice := model.Choose(endpoints, node)
+		for policy, chosen := range map[model.Policy][]model.Endpoint{model.PolicyCluster: choice.Cluster, model.PolicyLocal: choice.Local} {
+			rest := chosen
+			for _, o := range LeftOut(endpoints, node, policy) {
+				if o.Reason == "" {
+					t.Fatal("an omission without a reason")
+				}
+				reasons[o.Reason] = true
+				rest = append(rest[:len(rest):len(rest)], o.Endpoint)
+			}
+			slices.SortFunc(rest, func(a, b model.Endpoint) int { return a.Address.Compare(b.Address) })
+			if !slices.Equal(rest, endpoints) {
+				t.Fatalf("%s: chosen and left out are %s of %s", policy, describe(rest), describe(endpoints))
+			}
+		}
+	}
+	if len(reasons) < 8 {
+		t.Errorf("only these reasons came up: %v", reasons)
+	}
+}
+
+func describe(endpoints []model.Endpoint) string {
+	text := ""
+	for _, e := range endpoints {
+		text += fmt.Sprintf("%+v ", *e.Host)
+	}
+	return text
+}
+
+// TestLeftOutReasons is the table of reasons.
+func TestLeftOutReasons(t *testing.T) {
+	ready := model.Host{Ready: true, Serving: true, Node: "n1"}
+	for _, c := range []struct {
+		name   string
+		host   model.Host
+		others []model.Host
+		policy model.Policy
+		want   string
+	}{
+		{"chosen", ready, nil, model.PolicyCluster, ""},
+		{"weight", model.Host{Ready: true, Drain: true}, nil, model.PolicyCluster, "its weight is 0"},
+		{"not ready", model.Host{Serving: true}, nil, model.PolicyCluster, "not ready"},
+		{"terminating beside ready", model.Host{Serving: true, Terminating: true}, []model.Host{ready}, model.PolicyCluster, "terminating, and others are ready"},
+		{"terminating alone", model.Host{Serving: true, Terminating: true}, nil, model.PolicyCluster, ""},
+		{"terminated", model.Host{Terminating: true}, nil, model.PolicyCluster, "terminating, and no longer serving"},
+		{"other zone", model.Host{Ready: true, ForZones: []string{"zb", "zc"}}, []model.Host{{Ready: true, ForZones: []string{"za"}}}, model.PolicyCluster,
+			"its topology hints are for zone zb, zc, this is za"},
+		{"other node by hints", model.Host{Ready: true, ForNodes: []string{"n2"}}, []model.Host{{Ready: true, ForNodes: []string{"n1"}}}, model.PolicyCluster,
+			"its topology hints are for node n2, this is n1"},
+		{"other node", model.Host{Ready: true, Node: "n2"}, nil, model.PolicyLocal, "policy Local, and it is on node n2"},
+		{"no node", model.Host{Ready: true}, nil, model.PolicyLocal, "policy Local, and its node is not known"},
+		// Hints do not count for policy Local.
+		{"hints and policy Local", model.Host{Ready: true, Node: "n1", ForZones: []string{"zb"}}, []model.Host{{Ready: true, ForZones: []string{"za"}}}, model.PolicyLocal, ""},
+	} {
+		var endpoints []model.Endpoint
+		for i, h := range append([]model.Host{c.host}, c.others...) {
+			endpoints = append(endpoints, model.Endpoint{Address: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 80), Host: &h})
+		}
+		got := ""
+		for _, o := range LeftOut(endpoints, &model.Node{Name: "n1", Zone: "za"}, c.policy) {
+			if o.Endpoint == endpoints[0] {
+				got = o.Reason
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// TestLook tells of endpoints that are not even candidates, and of conflicts.
+func TestLook(t *testing.T) {
+	s := service()
+	s.Slices = append(s.Slices, &model.EndpointSlice{
+		Namespace: "default", Service: "web", Family: model.IPv4,
+		Ports: []model.EndpointPort{{Name: "http", Protocol: model.TCP, Port: 8080}, {Name: "other", Protocol: model.TCP, Port: 9}},
+		Hosts: []model.Host{{Address: addr("10.128.1.1"), Terminating: true}},
+	})
+	other := *s.Services[0]
+	other.Name.Name = "other"
+	other.ClusterIPs = []netip.Addr{addr("10.96.0.11")}
+	other.ExternalIPs = []netip.Addr{addr("10.96.0.10")}
+	s.Services = append(s.Services, &other)
+	_, b := ask(t, s, node1, "203.0.113.7 tcp 10.96.0.10:80")
+	var got []string
+	for _, o := range b.LeftOut {
+		got = append(got, o.Endpoint.Address.String()+" "+o.Reason)
+	}
+	want := []string{"[fd01::1]:8080 IPv6, and the frontend is IPv4", "10.128.1.1:8080 1 of 2 records of it: the best one counts"}
+	if !slices.Equal(got, want) {
+		t.Errorf("left out are %q, want %q", got, want)
+	}
+	if want := (Claim{model.PortName{Service: other.Name, Port: "http", Protocol: model.TCP}, model.ExternalIP}); !slices.Equal(b.Losers, []Claim{want}) {
+		t.Errorf("losers are %v, want %v", b.Losers, want)
+	}
+	if _, b := ask(t, s, node1, "203.0.113.7 tcp 10.96.0.99:80"); b.Route != nil || b.LeftOut != nil {
+		t.Errorf("background of nothing: %+v", b)
+	}
+}

@@ -1,0 +1,147 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Protocol numbers (IANA) that have no ports.
+const (
+	icmp   model.Protocol = 1
+	icmpv6 model.Protocol = 58
+)
+
+// Packet is the first packet of a connection.
+type Packet struct {
+	Source      netip.Addr // the zero Addr: an unknown address of the node
+	Destination netip.Addr
+	Protocol    model.Protocol
+	Port        uint16 // zero: the protocol has none, or it is not known
+	Interface   string // that it comes in from; empty: not known, or made here
+	FromNode    bool   // made by the node itself
+}
+
+// Parse reads a protocol and what is dialled, such as "tcp" and
+// "10.96.0.10:80", or "icmp" and "10.96.0.10". The errors say what is right.
+func Parse(protocol, target string) (Packet, error) {
+	p := Packet{}
+	var err error
+	if p.Protocol, err = parseProtocol(protocol); err != nil {
+		return p, err
+	}
+	if p.Destination, p.Port, err = p.parseTarget(target); err != nil {
+		return p, err
+	}
+	f := model.FamilyOf(p.Destination)
+	switch {
+	case p.Destination.Zone() != "":
+		return p, fmt.Errorf("%q has a zone: give the address without %%%s", target, p.Destination.Zone())
+	case protocol == "icmp" && f == model.IPv6:
+		return p, fmt.Errorf("%s is an IPv6 address: use icmpv6", p.Destination)
+	case protocol == "icmpv6" && f == model.IPv4:
+		return p, fmt.Errorf("%s is an IPv4 address: use icmp", p.Destination)
+	}
+	return p, nil
+}
+
+func parseProtocol(name string) (model.Protocol, error) {
+	if p, err := model.ParseProtocol(name); err == nil {
+		return p, nil
+	}
+	switch name {
+	case "icmp":
+		return icmp, nil
+	case "icmpv6":
+		return icmpv6, nil
+	}
+	n, err := strconv.ParseUint(name, 10, 8)
+	if err != nil {
+		return 0, fmt.Errorf("%q is no protocol: use tcp, udp, sctp, icmp, icmpv6 or a number up to 255", name)
+	}
+	return model.Protocol(n), nil
+}
+
+func (p Packet) parseTarget(target string) (netip.Addr, uint16, error) {
+	if ap, err := netip.ParseAddrPort(target); err == nil {
+		switch {
+		case p.Protocol == icmp || p.Protocol == icmpv6:
+			return netip.Addr{}, 0, fmt.Errorf("%q has a port, which ICMP does not know: write %s", target, ap.Addr())
+		case ap.Port() == 0:
+			return netip.Addr{}, 0, fmt.Errorf("%q: port 0 cannot be dialled: use 1 to 65535", target)
+		}
+		return ap.Addr().Unmap(), ap.Port(), nil
+	}
+	a, err := netip.ParseAddr(unbracketed(target))
+	switch {
+	case err != nil && p.needsPort():
+		return netip.Addr{}, 0, fmt.Errorf("%q is no address with a port: write for example 10.96.0.10:80 or [fd00::10]:80; names are not looked up", target)
+	case err != nil:
+		return netip.Addr{}, 0, fmt.Errorf("%q is no address: write for example 10.96.0.10 or fd00::10; names are not looked up", target)
+	case p.needsPort():
+		return netip.Addr{}, 0, fmt.Errorf("%q has no port: write for example %s", target, netip.AddrPortFrom(a, 80))
+	}
+	return a.Unmap(), 0, nil
+}
+
+// unbracketed returns an IPv6 address without brackets around it.
+func unbracketed(s string) string {
+	if strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") {
+		return s[1 : len(s)-1]
+	}
+	return s
+}
+
+// needsPort tells whether a packet of this protocol always has a port.
+func (p Packet) needsPort() bool {
+	for _, known := range model.Protocols {
+		if p.Protocol == known {
+			return true
+		}
+	}
+	return false
+}
+
+// Frontend returns what the packet dials.
+func (p Packet) Frontend() model.Frontend {
+	return model.Frontend{Address: p.Destination, Protocol: p.Protocol, Port: p.Port}
+}
+
+// String returns for example "tcp 10.96.0.10:80 from 203.0.113.7".
+func (p Packet) String() string {
+	return p.protocol() + " " + p.target() + " from " + p.from()
+}
+
+func (p Packet) protocol() string {
+	switch p.Protocol {
+	case icmp:
+		return "icmp"
+	case icmpv6:
+		return "icmpv6"
+	}
+	return p.Protocol.String()
+}
+
+func (p Packet) target() string {
+	if p.Port == 0 {
+		return p.Destination.String()
+	}
+	return netip.AddrPortFrom(p.Destination, p.Port).String()
+}
+
+func (p Packet) from() string {
+	text := "the node"
+	switch {
+	case p.FromNode && p.Source.IsValid():
+		text += " (" + p.Source.String() + ")"
+	case !p.FromNode:
+		text = p.Source.String()
+	}
+	if p.Interface != "" {
+		text += " on " + p.Interface
+	}
+	return text
+}

@@ -1,0 +1,213 @@
+package explain
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+// facts returns what is printed above the path.
+func facts(t *testing.T, r *Result, b *Background) string {
+	t.Helper()
+	var out strings.Builder
+	if err := Print(&out, r, b); err != nil {
+		t.Fatal(err)
+	}
+	text, _, _ := strings.Cut(out.String(), "\npath\n")
+	return text
+}
+
+// TestPrintFacts pins the block of facts.
+func TestPrintFacts(t *testing.T) {
+	full := service()
+	full.Services[0].AffinityTimeout = time.Hour
+	full.Slices[0].Hosts = append(full.Slices[0].Hosts, model.Host{Address: addr("10.128.3.1"), Node: "node-3"})
+	full.Slices[0].Hosts[1].Weight = 2
+	other := *full.Services[0]
+	other.Name.Name = "other"
+	other.ClusterIPs = []netip.Addr{addr("10.96.0.11")}
+	other.ExternalIPs = []netip.Addr{addr("10.96.0.10")}
+	full.Services = append(full.Services, &other)
+	for _, c := range []struct {
+		snapshot       *model.Snapshot
+		question, want string
+	}{
+		{full, "203.0.113.7 tcp 10.96.0.10:80", `tcp 10.96.0.10:80 from 203.0.113.7: forwarded
+  service    default/web:http (ClusterIP)
+  endpoints  10.128.1.1:8080   33.3 %  1 of 3 slots: 1
+             10.128.2.1:8080   66.7 %  2 of 3 slots: 0, 2
+  source     masqueraded by: ip saddr != 10.128.0.0/9 ct original ip daddr @cluster-ips masquerade fully-random
+  affinity   the client stays with its endpoint for 1h0m0s after its last new connection
+  left out   10.128.3.1:8080  not ready
+             [fd01::1]:8080   IPv6, and the frontend is IPv4
+  conflict   default/other:http (external IP) asks for this frontend too, and does not get it
+`},
+		{full, "10.128.1.1 tcp 10.96.0.10:80", `tcp 10.96.0.10:80 from 10.128.1.1: forwarded
+  service    default/web:http (ClusterIP)
+  endpoints  10.128.1.1:8080   33.3 %  1 of 3 slots: 1
+             10.128.2.1:8080   66.7 %  2 of 3 slots: 0, 2
+  source     masqueraded towards 10.128.1.1:8080 by: ip saddr . ip daddr . meta l4proto . th dport @hairpin masquerade fully-random
+             kept towards 10.128.2.1:8080
+  affinity   the client stays with its endpoint for 1h0m0s after its last new connection
+  left out   10.128.3.1:8080  not ready
+             [fd01::1]:8080   IPv6, and the frontend is IPv4
+  conflict   default/other:http (external IP) asks for this frontend too, and does not get it
+`},
+		{service(), "203.0.113.7 icmp 10.96.0.10", "icmp 10.96.0.10 from 203.0.113.7: rejected: the ClusterIP has no such port\n"},
+	} {
+		r, b := ask(t, c.snapshot, node1, c.question)
+		if diff := cmp.Diff(c.want, facts(t, r, b)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.question, diff)
+		}
+	}
+}
+
+// TestPrintPath pins the path: common rules once, then those of each endpoint.
+func TestPrintPath(t *testing.T) {
+	masquerade := render.Rule{render.InSet{Key: render.Concat{render.DestinationAddress}, Set: "ips"}, render.Masquerade{}}
+	table := tableOf(render.Rule{drop}[:0], render.Rule{render.DNAT{Key: slots(4, 0), Map: "endpoints"}})
+	table.Chains = append(table.Chains, &render.Chain{Name: "post", Hook: render.Postrouting, Rules: []render.Rule{masquerade, {accept}}})
+	table.Chain("base").Rules[0] = render.Rule{goTo("lane")}
+	table.Chains = append(table.Chains, &render.Chain{Name: "lane", Rules: table.Chain("base").Rules[1:]})
+	var out strings.Builder
+	if err := Print(&out, Explain(table, from(t, "203.0.113.7 tcp 10.96.0.10:80"), nil), nil); err != nil {
+		t.Fatal(err)
+	}
+	want := `tcp 10.96.0.10:80 from 203.0.113.7: forwarded
+  endpoints  10.0.0.1:1      50.0 %  2 of 4 slots: 0, 2
+             10.0.0.2:2      25.0 %  1 of 4 slots: 1
+             10.96.0.10:80   25.0 %  1 of 4 slots: 3
+  source     kept towards 10.0.0.1:1, 10.0.0.2:2
+             masqueraded towards 10.96.0.10:80 by: ip daddr @ips masquerade fully-random
+
+path
+  base
+    yes  goto lane
+  lane
+    yes  dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 4 map @endpoints
+         @endpoints: an endpoint for each slot
+  to 10.0.0.1:1, 10.0.0.2:2
+  post
+    no   ip daddr @ips masquerade fully-random
+         not in @ips
+    yes  accept
+  to 10.96.0.10:80
+  post
+    yes  ip daddr @ips masquerade fully-random
+         @ips: 10.96.0.10
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// TestPrintMany counts what is too much to list.
+func TestPrintMany(t *testing.T) {
+	s := service()
+	s.Slices[0].Hosts[1].Weight = 7
+	for i := range 9 {
+		s.Slices[0].Hosts = append(s.Slices[0].Hosts, model.Host{Address: netip.AddrFrom4([4]byte{10, 128, 9, byte(i)})})
+	}
+	r, b := ask(t, s, node1, "10.128.77.1 tcp 10.96.0.10:80")
+	got := facts(t, r, b)
+	for _, want := range []string{"10.128.2.1:8080   87.5 %  7 of 8 slots\n", "10.128.9.5:8080  not ready\n", "and 3 more       not ready\n"} {
+		if !strings.Contains(got, want) || strings.Contains(got, "10.128.9.6") {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+}
+
+// TestPrintUnknown names the endpoints even where the rest is not known.
+func TestPrintUnknown(t *testing.T) {
+	r, b := ask(t, service(), model.Config{DetectLocal: model.DetectBridgeInterface, PodInterface: "cni0"}, "10.128.9.9 tcp 10.96.0.10:80")
+	got := facts(t, r, b)
+	if want := "unknown: a rule asks for the interface that the packet comes in from, which is not given\n"; !strings.Contains(got, want) || !strings.Contains(got, "10.128.1.1:8080   50.0 %") {
+		t.Errorf("no %q in\n%s", want, got)
+	}
+}
+
+// TestPrintMixed prints outcomes of several verdicts.
+func TestPrintMixed(t *testing.T) {
+	table := tableOf(render.Rule{render.DNAT{Key: slots(2, 3), Map: "endpoints"}}, render.Rule{drop})
+	want := `tcp 10.96.0.10:80 from 203.0.113.7: it depends
+  endpoints  dropped: by the rule "drop"   50.0 %  1 of 2 slots: 4
+             10.96.0.10:80                 50.0 %  1 of 2 slots: 3
+  source     kept
+`
+	if diff := cmp.Diff(want, facts(t, Explain(table, from(t, "203.0.113.7 tcp 10.96.0.10:80"), nil), nil)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// TestJSONShape reads the JSON back as a program would.
+func TestJSONShape(t *testing.T) {
+	s := service()
+	s.Services[0].AffinityTimeout = time.Hour
+	r, b := ask(t, s, node1, "203.0.113.7 tcp 10.96.0.10:80")
+	var out bytes.Buffer
+	if err := JSON(&out, r, b); err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		From, Protocol, To, Verdict, Service, Kind string
+		FromNode                                   bool
+		Path                                       []Step
+		Outcomes                                   []struct {
+			Verdict, Endpoint, Masquerade string
+			Share, AffinitySeconds        float64
+			Slots                         []int
+			OfSlots                       int
+			Path                          []Step
+		}
+		LeftOut []struct{ Endpoint, Reason string }
+	}
+	d := json.NewDecoder(&out)
+	d.DisallowUnknownFields()
+	if err := d.Decode(&got); err != nil {
+		t.Fatal(err)
+	}
+	if got.From != "203.0.113.7" || got.Protocol != "tcp" || got.To != "10.96.0.10:80" || got.Verdict != "forward" || got.Service != "default/web:http" || got.Kind != "ClusterIP" {
+		t.Errorf("question and answer are %+v", got)
+	}
+	if len(got.Outcomes) != 2 || len(got.Path) == 0 || len(got.LeftOut) != 1 {
+		t.Fatalf("%d outcomes, %d steps, %d left out", len(got.Outcomes), len(got.Path), len(got.LeftOut))
+	}
+	if o := got.Outcomes[0]; o.Endpoint != "10.128.1.1:8080" || o.Share != 0.5 || o.AffinitySeconds != 3600 || o.OfSlots != 2 || len(o.Slots) != 1 || o.Masquerade == "" {
+		t.Errorf("first outcome is %+v", o)
+	}
+	if strings.Contains(out.String(), "null") {
+		t.Error("null in the JSON")
+	}
+}
+
+// BenchmarkExplain answers a question about 10,000 services.
+func BenchmarkExplain(b *testing.B) {
+	s := &model.Snapshot{}
+	one := service()
+	for i := range 10_000 {
+		svc, slice := *one.Services[0], *one.Slices[0]
+		svc.Name.Name = fmt.Sprint("web-", i)
+		svc.ClusterIPs = []netip.Addr{netip.AddrFrom4([4]byte{10, 96, byte(i / 256), byte(i % 256)})}
+		slice.Service = svc.Name.Name
+		s.Services, s.Slices = append(s.Services, &svc), append(s.Slices, &slice)
+	}
+	routing := model.Resolve(s, node1)
+	table := render.Render(routing).Table(model.IPv4)
+	p := Packet{Source: addr("203.0.113.7"), Destination: addr("10.96.20.20"), Protocol: model.TCP, Port: 80}
+	b.ReportAllocs()
+	for b.Loop() {
+		r := Explain(table, p, nil)
+		if len(r.Outcomes) != 2 || len(Look(s, node1, routing, r).LeftOut) != 0 {
+			b.Fatal(briefs(r))
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package explain
+
+import (
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+// turn is a packet after a rule, and where it goes from there.
+type turn struct {
+	traveller
+	step Step
+	next render.Verdict
+	// doubt tells why a match is not certain. It matters only if everything
+	// else in the rule matches.
+	doubt string
+	slot  uint32
+}
+
+// rule evaluates one rule. There are several turns if the rule chooses a slot:
+// one for each endpoint, and perhaps one for slots without.
+func (w *walk) rule(p *traveller, c *render.Chain, r render.Rule) []turn {
+	step := Step{Chain: c.Name, Rule: r.Text(w.table.Family), Matched: true}
+	choice, ok := chooses(r)
+	if !ok {
+		r = render.Rule{render.Foreign{Description: step.Rule}}
+	}
+	if choice == nil || !ok {
+		t := w.evaluate(p, step, r, 0)
+		t.Path = append(t.Path, t.step)
+		return []turn{t}
+	}
+	possible := slotsFor(choice, p)
+	turns := w.choose(p, step, r, possible)
+	for i := range turns {
+		t := &turns[i]
+		t.Path = append(slices.Clip(t.Path), t.step)
+		if len(turns) == 1 && !t.step.Matched { // does not depend on the slot
+			t.Slots = nil
+			continue
+		}
+		t.Of = len(possible)
+		t.Share *= float64(len(t.Slots)) / float64(t.Of)
+	}
+	return turns
+}
+
+// choose evaluates a rule for each slot and joins what comes out alike.
+func (w *walk) choose(p *traveller, step Step, r render.Rule, slots []uint32) []turn {
+	type likeness struct {
+		endpoint model.Frontend
+		next     render.Verdict
+		verdict  Verdict
+		matched  bool
+	}
+	index := make(map[likeness]int)
+	var turns []turn
+	for _, slot := range slots {
+		t := w.evaluate(p, step, r, slot)
+		key := likeness{t.Frontend(), t.next, t.Verdict, t.step.Matched}
+		i, ok := index[key]
+		if !ok {
+			i = len(turns)
+			index[key] = i
+			t.Slots = nil
+			turns = append(turns, t)
+		}
+		turns[i].Slots = append(turns[i].Slots, slot)
+	}
+	return turns
+}
+
+// maxSlots is far more than any of our rules has.
+const maxSlots = 1 << 20
+
+// chooses returns the operand of a rule that picks a slot, if there is one. A
+// rule with two of them, or with a range that makes no sense, is not ours.
+func chooses(r render.Rule) (choice *render.Slots, ok bool) {
+	ok = true
+	for _, st := range r {
+		for _, o := range keyOf(st) {
+			if s, isChoice := o.(render.Slots); isChoice {
+				ok = choice == nil && s.Count > 0 && s.Count <= maxSlots
+				choice = &s
+			}
+		}
+	}
+	return choice, ok
+}
+
+// keyOf returns the key that a statement looks up.
+func keyOf(st render.Statement) render.Concat {
+	switch st := st.(type) {
+	case render.InSet:
+		return st.Key
+	case render.VerdictMap:
+		return st.Key
+	case render.DNAT:
+		return st.Key
+	case render.Remember:
+		return st.Key
+	}
+	return nil
+}
+
+// slotsFor returns the slots that may be picked for a packet.
+func slotsFor(s *render.Slots, p *traveller) []uint32 {
+	if s.Scheduler == model.SourceHash && p.Source.IsValid() {
+		return []uint32{s.First + scale(jhash(p.Source.AsSlice(), render.HashSeed), s.Count)}
+	}
+	out := make([]uint32, s.Count)
+	for i := range out {
+		out[i] = s.First + uint32(i)
+	}
+	return out
+}
+
+// evaluate goes through the statements of a rule until one does not match or
+// ends it.
+func (w *walk) evaluate(p *traveller, step Step, r render.Rule, slot uint32) turn {
+	t := turn{traveller: *p, step: step, slot: slot}
+	for _, st := range r {
+		if t.step.Matched = w.statement(&t, st); !t.step.Matched || t.stopped {
+			break
+		}
+	}
+	return t
+}
+
+// certain stops a packet that would be acted on if what is in doubt were so.
+func (t *turn) certain() bool {
+	if t.doubt != "" {
+		t.stop(Unknown, t.doubt)
+	}
+	return t.doubt == ""
+}
+
+// unless returns whether a statement matches, and notes why not.
+func (t *turn) unless(mismatch bool, why string) bool {
+	if mismatch {
+		t.step.Details = append(t.step.Details, why)
+	}
+	return !mismatch
+}

@@ -1,0 +1,125 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+// statement evaluates one statement and tells whether it matches. What the
+// packet does not tell matches in doubt.
+func (w *walk) statement(t *turn, st render.Statement) bool {
+	switch st := st.(type) {
+	case render.ProtocolIs:
+		return t.unless(t.Protocol != st.Protocol, "the protocol is "+t.protocol())
+	case render.NotTranslated:
+		return t.unless(t.translated, "the destination was rewritten")
+	case render.Translated:
+		return t.unless(!t.translated, "the destination was not rewritten")
+	case render.SourceIsLocal:
+		return t.unless(!t.FromNode && !w.isLocal(t.Source), fmt.Sprintf("%s is no address of this node", t.Source))
+	case render.NotFrom:
+		return t.notFrom(st)
+	case render.SourceNotIn:
+		return t.unless(st.Prefix.Contains(t.Source), fmt.Sprintf("%s is in %s", t.Source, st.Prefix))
+	case render.InSet:
+		return w.inSet(t, st)
+	case render.VerdictMap:
+		return w.verdictMap(t, st)
+	case render.DNAT:
+		return w.dnat(t, st)
+	case render.Remember:
+		return w.remember(t, st)
+	}
+	return w.action(t, st)
+}
+
+// action carries out a statement that always matches.
+func (w *walk) action(t *turn, st render.Statement) bool {
+	if _, foreign := st.(render.Foreign); !foreign && !t.certain() {
+		return true
+	}
+	switch st := st.(type) {
+	case render.Verdict:
+		t.act(st)
+	case render.Masquerade:
+		t.Masquerade, t.settled = t.step.Rule, true
+	case render.Refuse:
+		t.stop(Reject, "")
+	case render.Reset:
+		if t.Protocol != model.TCP { // the kernel sends none, and drops
+			t.stop(Drop, "")
+			break
+		}
+		t.stop(Reject, "")
+	default:
+		t.stop(Unknown, "a rule is not ours: "+strings.TrimPrefix(st.Text(w.table.Family), "# not ours: "))
+	}
+	return true
+}
+
+func (t *turn) act(v render.Verdict) {
+	switch v.Action {
+	case render.Accept, render.Goto, render.Jump:
+		t.next = v
+	case render.Drop:
+		t.stop(Drop, "")
+	default:
+		t.stop(Unknown, fmt.Sprintf("verdict %q is not known", v))
+	}
+}
+
+func (t *turn) notFrom(st render.NotFrom) bool {
+	if t.Interface == "" && !t.FromNode {
+		t.doubt = "a rule asks for the interface that the packet comes in from, which is not given"
+		return true
+	}
+	from := t.Interface == st.Name || st.ByPrefix && strings.HasPrefix(t.Interface, st.Name)
+	return t.unless(from, "it comes in from "+t.Interface)
+}
+
+func (w *walk) inSet(t *turn, st render.InSet) bool {
+	e, ok := w.lookup(t, st.Key, st.Set)
+	if !ok {
+		return true
+	}
+	return (e != nil) != st.Not
+}
+
+func (w *walk) verdictMap(t *turn, st render.VerdictMap) bool {
+	e, ok := w.lookup(t, st.Key, st.Map)
+	if ok && e != nil && t.certain() {
+		t.act(e.Value.Verdict)
+	}
+	return !ok || e != nil
+}
+
+func (w *walk) dnat(t *turn, st render.DNAT) bool {
+	e, ok := w.lookup(t, st.Key, st.Map)
+	if ok && e != nil && t.certain() {
+		to := e.Value.Endpoint
+		t.Destination, t.Port = to.Addr(), to.Port()
+		t.Verdict, t.Endpoint = Forward, to
+		t.Bound = w.table.Set(st.Map).Dynamic
+		// Connection tracking notes a translation only where it changes something.
+		t.translated = t.Frontend() != t.dialled
+		t.settled = true
+	}
+	return !ok || e != nil
+}
+
+func (w *walk) remember(t *turn, st render.Remember) bool {
+	if !t.certain() {
+		return true
+	}
+	s, k, why := w.key(t, st.Key, st.Map)
+	if s == nil {
+		t.stop(Unknown, why)
+		return true
+	}
+	t.Remember = st.Timeout
+	t.step.Details = append(t.step.Details, fmt.Sprintf("@%s remembers %s for %s", s.Name, s.KeyText(k), st.Timeout))
+	return true
+}
