@@ -6,6 +6,7 @@
 //	-- input.yaml --   the objects
 //	-- notices --      what is reported about them, if anything
 //	-- rules.nft --    what "nftproxy render" prints
+//	-- flows --        what becomes of connections: questions and, behind "->", answers
 //	-- changed.yaml -- in cases about a change: the objects afterwards
 //	-- plan --         what "nftproxy diff" then prints
 //

@@ -20,6 +20,7 @@ func TestLayers(t *testing.T) {
 		{"model", nil, []string{}},
 		{"source", []string{"model"}, nil},
 		{"render", []string{"model"}, []string{}},
+		{"explain", []string{"model", "render"}, []string{}},
 		{"apply", []string{"model", "render"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "golang.org/x"}},
 		{"agent", []string{"model", "render", "apply"}, []string{

@@ -61,6 +61,10 @@ to balanced traffic:
   nftproxy diff   -f services.yaml    show what would change in the kernel
   nftproxy run    -f services.yaml    apply, and follow the file as it changes
 
+and one more answers questions about any of them:
+
+  nftproxy explain tcp 10.96.0.10:80  which rules a connection meets, and where it goes
+
 Everything is in the tables "ip nftproxy" and "ip6 nftproxy"; no other table is
 ever touched. "nft list table ip nftproxy" shows them at any time, and
 "nftproxy cleanup" removes them.`,

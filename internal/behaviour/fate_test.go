@@ -1,0 +1,125 @@
+package behaviour
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+// fates prints what becomes of new connections: first to the frontends in the
+// order of want, then to all others of the ruleset.
+func fates(t *testing.T, rs *render.Ruleset, want string) string {
+	t.Helper()
+	var lines, probed []string
+	for line := range strings.Lines(want) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 {
+			t.Fatalf("want: %q is not a frontend and its fate", line)
+		}
+		frontend := fields[0] + " " + fields[1]
+		probed = append(probed, frontend)
+		lines = append(lines, frontend+" "+fate(t, rs, fields[0], fields[1]))
+	}
+	for _, table := range rs.Tables {
+		for _, e := range setOf(table, "services").Elements {
+			if frontend := e.Key.Frontend().String(); !slices.Contains(probed, frontend) {
+				protocol, address, _ := strings.Cut(frontend, " ")
+				lines = append(lines, frontend+" "+fate(t, rs, protocol, address))
+			}
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// fate returns what becomes of a new connection, for example
+// "10.128.0.1:8080 10.128.0.2:8080 outside drop".
+func fate(t *testing.T, rs *render.Ruleset, protocol, address string) string {
+	t.Helper()
+	var key render.Key
+	if protocol == "icmp" {
+		key.Address = netip.MustParseAddr(address)
+	} else {
+		to := netip.MustParseAddrPort(address)
+		p, err := model.ParseProtocol(protocol)
+		if err != nil {
+			t.Fatal(err)
+		}
+		key = render.Key{Address: to.Addr(), Protocol: p, Port: to.Port()}
+	}
+	for _, table := range rs.Tables {
+		if table.Family == model.FamilyOf(key.Address) {
+			return tableFate(t, table, key)
+		}
+	}
+	return "pass"
+}
+
+func tableFate(t *testing.T, table *render.Table, key render.Key) string {
+	t.Helper()
+	e, ok := find(table, "services", key)
+	if !ok {
+		switch {
+		case contains(table, "cluster-ips", key.Address):
+			return "reject"
+		case contains(table, "service-cidrs", key.Address):
+			return "drop"
+		}
+		return "pass"
+	}
+	inside := verdict(t, table, key, e.Value.Verdict)
+	if e, ok := find(table, "local-services", key); ok {
+		return inside + " outside " + verdict(t, table, key, e.Value.Verdict)
+	}
+	return inside
+}
+
+// verdict follows a verdict to the endpoints. One that has several slots is
+// named as often.
+func verdict(t *testing.T, table *render.Table, key render.Key, v render.Verdict) string {
+	t.Helper()
+	switch {
+	case v.Action == render.Drop:
+		return "drop"
+	case v.Chain == "refuse":
+		return "reject"
+	}
+	lane := table.Chain(strings.TrimPrefix(v.Chain, "sticky-"))
+	choice := lane.Rules[0][0].(render.DNAT).Key
+	slots := choice[len(choice)-1].(render.Slots)
+	var out []string
+	for i := range slots.Count {
+		key.Slot = slots.First + i
+		e, ok := find(table, "endpoints", key)
+		if !ok {
+			t.Fatalf("slot %d of %v has no endpoint", key.Slot, key)
+		}
+		out = append(out, e.Value.Endpoint.String())
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
+func setOf(table *render.Table, name string) *render.Set {
+	return table.Sets[slices.IndexFunc(table.Sets, func(s *render.Set) bool { return s.Name == name })]
+}
+
+func find(table *render.Table, set string, key render.Key) (render.Element, bool) {
+	for _, e := range setOf(table, set).Elements {
+		if e.Key == key {
+			return e, true
+		}
+	}
+	return render.Element{}, false
+}
+
+// contains tells whether an address is in a set of addresses or of ranges.
+func contains(table *render.Table, set string, a netip.Addr) bool {
+	s := setOf(table, set)
+	return slices.ContainsFunc(s.Elements, func(e render.Element) bool {
+		return s.Prefix(e.Key, render.Address).Contains(a)
+	})
+}

@@ -1,0 +1,111 @@
+package behaviour
+
+import (
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	root          = "../.."
+	referencePath = "docs/behaviour.md"
+)
+
+// statement is one numbered statement of the reference, or a table.
+type statement struct {
+	number  string
+	differs bool // from kube-proxy
+}
+
+// reference is docs/behaviour.md.
+type reference struct {
+	statements map[string]statement
+	repeated   []string          // numbers of more than one statement
+	summary    []string          // numbers in the table of differences
+	untested   map[string]string // number to reason
+}
+
+var (
+	statementLine = regexp.MustCompile(`^(?:- )?\*\*(?:Table )?([1-8][.-](?:[0-9]+|[A-Z]))\*\*`)
+	summaryLine   = regexp.MustCompile(`^\| ([1-8]\.[0-9]+(?:, [1-8]\.[0-9]+)*) \|`)
+	untestedLine  = regexp.MustCompile(`^- ([1-8][.-](?:[0-9]+|[A-Z])): (.+)$`)
+)
+
+func readReference(t *testing.T) *reference {
+	t.Helper()
+	text, err := os.ReadFile(root + "/" + referencePath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &reference{statements: make(map[string]statement), untested: make(map[string]string)}
+	section, number := "", ""
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		if title, ok := strings.CutPrefix(line, "## "); ok {
+			section, number = title, ""
+		}
+		if section == "Not tested" {
+			if m := untestedLine.FindStringSubmatch(line); m != nil {
+				r.untested[m[1]] = m[2]
+			}
+			continue
+		}
+		if m := summaryLine.FindStringSubmatch(line); m != nil && strings.HasPrefix(section, "Differences") {
+			r.summary = append(r.summary, strings.Split(m[1], ", ")...)
+		}
+		if m := statementLine.FindStringSubmatch(line); m != nil {
+			number = m[1]
+			if _, ok := r.statements[number]; ok {
+				r.repeated = append(r.repeated, number)
+			}
+			r.statements[number] = statement{number: number}
+		}
+		if s, ok := r.statements[number]; ok && strings.Contains(line, "**Differs:**") {
+			s.differs = true
+			r.statements[number] = s
+		}
+	}
+	return r
+}
+
+// last is the last statement of each section. The numbers have no gaps.
+var last = map[byte]int{'1': 36, '2': 26, '3': 21, '4': 45, '5': 13, '6': 12, '7': 10, '8': 6}
+
+func TestReferenceIsComplete(t *testing.T) {
+	r := readReference(t)
+	for _, n := range r.repeated {
+		t.Errorf("statement %s stands there twice", n)
+	}
+	for section, n := range last {
+		for i := range n {
+			if number := numbered(section, i+1); r.statements[number] == (statement{}) {
+				t.Errorf("statement %s is missing", number)
+			}
+		}
+	}
+	for n := range r.statements {
+		if i := atoi(n[2:]); i > last[n[0]] {
+			t.Errorf("statement %s is unknown", n)
+		}
+	}
+}
+
+// TestSummaryOfDifferences proves that the table at the top of the reference
+// lists exactly the statements that say "Differs:".
+func TestSummaryOfDifferences(t *testing.T) {
+	r := readReference(t)
+	for _, n := range slices.Sorted(maps.Keys(r.statements)) {
+		listed := slices.Contains(r.summary, n)
+		if differs := r.statements[n].differs; differs != listed {
+			t.Errorf("statement %s differs: %t; in the table of differences: %t", n, differs, listed)
+		}
+	}
+	for _, n := range r.summary {
+		if _, ok := r.statements[n]; !ok {
+			t.Errorf("the table of differences has %s, which is no statement", n)
+		}
+	}
+}
