@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -30,9 +31,13 @@ const (
 // cluster is a laboratory with echo servers on its pods, and an input file.
 type cluster struct {
 	*netlab.Lab
-	t    *testing.T
-	file string
+	t     *testing.T
+	file  string
+	flags []string // of the program, more than those that name the input
 }
+
+// clusterCIDR says which addresses are those of pods.
+var clusterCIDR = []string{"--cluster-cidr", netlab.ClusterCIDRv4.String() + "," + netlab.ClusterCIDRv6.String()}
 
 // newCluster makes the cluster of a test, which from then on runs in parallel
 // to others: they share nothing.
@@ -48,14 +53,52 @@ func newCluster(t *testing.T, pods int) *cluster {
 			t.Error(err)
 		}
 	})
-	for _, p := range lab.Pods {
-		echo, err := p.Echo(echoPort)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { echo.Close() })
+	c := &cluster{lab, t, filepath.Join(t.TempDir(), "services.yaml"), clusterCIDR}
+	c.echo(lab.Pods...)
+	return c
+}
+
+// newWideCluster makes a cluster that has pods on other nodes as well.
+func newWideCluster(t *testing.T, pods, remote int) *cluster {
+	t.Helper()
+	c := newCluster(t, pods)
+	if err := c.AddRemotePods(remote); err != nil {
+		t.Fatal(err)
 	}
-	return &cluster{lab, t, filepath.Join(t.TempDir(), "services.yaml")}
+	c.echo(c.Remote...)
+	return c
+}
+
+// forEachFlowAtOnce is for tests that wait rather than count.
+func forEachFlowAtOnce(t *testing.T, f func(t *testing.T, network string, family model.Family)) {
+	var wg sync.WaitGroup
+	for _, family := range model.Families {
+		for _, network := range []string{"tcp", "udp"} {
+			wg.Go(func() {
+				t.Run(fmt.Sprint(network, " ", family), func(t *testing.T) { f(t, network, family) })
+			})
+		}
+	}
+	wg.Wait()
+}
+
+// in returns the cluster for use in a subtest.
+func (c *cluster) in(t *testing.T) *cluster {
+	sub := *c
+	sub.t = t
+	return &sub
+}
+
+// echo starts echo servers.
+func (c *cluster) echo(hosts ...*netlab.Host) {
+	c.t.Helper()
+	for _, h := range hosts {
+		echo, err := h.Echo(echoPort)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		c.t.Cleanup(func() { echo.Close() })
+	}
 }
 
 // forEachFlow runs a test over the protocols and families. It is not parallel:
@@ -68,9 +111,9 @@ func forEachFlow(t *testing.T, f func(t *testing.T, network string, family model
 	}
 }
 
-// everyone returns a client of each kind: outside, the node, the pods.
+// everyone returns clients of each kind: outside, the node, the pods.
 func (c *cluster) everyone() []*netlab.Host {
-	return append([]*netlab.Host{c.Client, c.Node}, c.Pods...)
+	return slices.Concat([]*netlab.Host{c.Client, c.Node}, c.Pods, c.Remote)
 }
 
 // write writes the input file in place.
@@ -91,13 +134,20 @@ func (c *cluster) apply(services ...service) {
 // command returns the program with the arguments that all its commands on the
 // input file have.
 func (c *cluster) command(name string) *exec.Cmd {
-	return exec.Command(binary, name, "-f", c.file, "--hostname-override", nodeName,
-		"--cluster-cidr", netlab.PodCIDRv4.String()+","+netlab.PodCIDRv6.String())
+	args := []string{name, "-f", c.file, "--hostname-override", nodeName}
+	return exec.Command(binary, append(args, c.flags...)...)
 }
 
 // mustRun runs cmd on the node and returns its output, after checking the exit
 // status.
 func (c *cluster) mustRun(status int, cmd *exec.Cmd) string {
+	c.t.Helper()
+	stdout, _ := c.mustRunBoth(status, cmd)
+	return stdout
+}
+
+// mustRunBoth returns what mustRun does and the log.
+func (c *cluster) mustRunBoth(status int, cmd *exec.Cmd) (output, log string) {
 	c.t.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -105,7 +155,7 @@ func (c *cluster) mustRun(status int, cmd *exec.Cmd) string {
 	if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != status {
 		c.t.Fatalf("%s: %v, want exit status %d\n%s%s", cmd, err, status, &stdout, &stderr)
 	}
-	return stdout.String()
+	return stdout.String(), stderr.String()
 }
 
 // nft runs nft on the node.
@@ -122,6 +172,11 @@ func (c *cluster) nftLoad(script string) {
 	c.mustRun(0, cmd)
 }
 
+// endpointOf returns where a host answers.
+func endpointOf(h *netlab.Host, f model.Family) netip.AddrPort {
+	return netip.AddrPortFrom(h.Address(f), echoPort)
+}
+
 // ask dials and must get an answer.
 func ask(t *testing.T, from *netlab.Host, network string, to netip.AddrPort) netlab.Answer {
 	t.Helper()
@@ -132,18 +187,12 @@ func ask(t *testing.T, from *netlab.Host, network string, to netip.AddrPort) net
 	return answer
 }
 
-// refused checks that clients are refused at once, all at the same time. A
-// client that misses the answer to its SYN sends another one after a second.
+// refused checks that clients are refused at once, all at the same time.
 func refused(t *testing.T, from []*netlab.Host, network string, to ...netip.AddrPort) {
 	t.Helper()
 	parallel(from, to, func(from *netlab.Host, to netip.AddrPort) {
-		start := time.Now()
-		answer, err := from.Ask(network, to, 0)
-		if !errors.Is(err, syscall.ECONNREFUSED) {
-			t.Errorf("from %s to %s %s: got %v, %v, want ECONNREFUSED", from.Name, network, to, answer, err)
-		}
-		if took := time.Since(start); took > 900*time.Millisecond {
-			t.Errorf("from %s to %s %s: refused after %v", from.Name, network, to, took)
+		if err := wantRefused(from, network, to); err != nil {
+			t.Error(err)
 		}
 	})
 }
@@ -152,12 +201,34 @@ func refused(t *testing.T, from []*netlab.Host, network string, to ...netip.Addr
 func silent(t *testing.T, from []*netlab.Host, network string, to ...netip.AddrPort) {
 	t.Helper()
 	parallel(from, to, func(from *netlab.Host, to netip.AddrPort) {
-		answer, err := from.Ask(network, to, silence)
-		var netErr net.Error
-		if !errors.As(err, &netErr) || !netErr.Timeout() {
-			t.Errorf("from %s to %s %s: got %v, %v, want a time-out", from.Name, network, to, answer, err)
+		if err := wantSilence(from, network, to); err != nil {
+			t.Error(err)
 		}
 	})
+}
+
+// wantRefused dials and must be refused at once. A client that misses the
+// answer to its SYN sends another one after a second.
+func wantRefused(from *netlab.Host, network string, to netip.AddrPort) error {
+	start := time.Now()
+	answer, err := from.Ask(network, to, 0)
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("from %s to %s %s: got %v, %v, want ECONNREFUSED", from.Name, network, to, answer, err)
+	}
+	if took := time.Since(start); took > 900*time.Millisecond {
+		return fmt.Errorf("from %s to %s %s: refused after %v", from.Name, network, to, took)
+	}
+	return nil
+}
+
+// wantSilence dials and must get no answer of any kind.
+func wantSilence(from *netlab.Host, network string, to netip.AddrPort) error {
+	answer, err := from.Ask(network, to, silence)
+	var netErr net.Error
+	if !errors.As(err, &netErr) || !netErr.Timeout() {
+		return fmt.Errorf("from %s to %s %s: got %v, %v, want a time-out", from.Name, network, to, answer, err)
+	}
+	return nil
 }
 
 // parallel runs f for every client and frontend at once.

@@ -152,7 +152,7 @@ func TestRulesOutliveDaemon(t *testing.T) {
 		_, err := c.Client.Ask("tcp", web.clusterIP(model.IPv4), silence)
 		return err
 	})
-	flows := openFlows(t, c.Client, web)
+	flows := openFlows(t, c.Client, web.clusterIP)
 	serves := func(when string) {
 		for _, f := range flows {
 			f.goesOn(t, when)

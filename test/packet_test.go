@@ -38,19 +38,6 @@ func TestSourceAddress(t *testing.T) {
 	})
 }
 
-func TestHairpin(t *testing.T) {
-	c := newCluster(t, 1)
-	web := service{Name: "web", N: 1, Pods: c.Pods}
-	c.apply(web)
-	forEachFlow(t, func(t *testing.T, network string, family model.Family) {
-		for kind, frontend := range web.frontends(c.Node, family) {
-			if got := ask(t, c.Pods[0], network, frontend); !c.IsNode(got.Client) {
-				t.Errorf("%s: the pod sees %s, want the node", kind, got.Client)
-			}
-		}
-	})
-}
-
 func TestRejectWithoutEndpoints(t *testing.T) {
 	c := newCluster(t, 1)
 	empty := service{Name: "empty", N: 1}
@@ -61,6 +48,22 @@ func TestRejectWithoutEndpoints(t *testing.T) {
 	})
 }
 
+// 4.14: one port of a service has endpoints, another one does not.
+func TestRejectByPort(t *testing.T) {
+	c := newCluster(t, 1)
+	web := service{Name: "web", N: 1, Pods: c.Pods, OnlyTCP: true, Internal: "Local", External: "Local"}
+	c.apply(web)
+	for _, family := range model.Families {
+		for _, frontend := range web.frontends(c.Node, family) {
+			for _, from := range c.everyone() {
+				ask(t, from, "tcp", frontend)
+			}
+			refused(t, c.everyone(), "udp", frontend)
+		}
+	}
+}
+
+// 4.23
 func TestUndefinedPortOfClusterIP(t *testing.T) {
 	c := newCluster(t, 1)
 	web := service{Name: "web", N: 1, Pods: c.Pods}
@@ -78,7 +81,7 @@ func TestUndefinedPortOfClusterIP(t *testing.T) {
 func TestUnallocatedAddressOfServiceCIDR(t *testing.T) {
 	c := newCluster(t, 1)
 	c.apply(service{Name: "web", N: 1, Pods: c.Pods})
-	forEachFlow(t, func(t *testing.T, network string, family model.Family) {
+	forEachFlowAtOnce(t, func(t *testing.T, network string, family model.Family) {
 		inside := []*netlab.Host{c.Node, c.Pods[0]}
 		unallocated, foreign := service{N: 99}.clusterIP(family), otherAddress[family]
 		for _, to := range []netip.Addr{unallocated.Addr(), foreign} {
@@ -91,13 +94,22 @@ func TestUnallocatedAddressOfServiceCIDR(t *testing.T) {
 	})
 }
 
-func TestNodePortNotOnLoopback(t *testing.T) {
+// 4.43: what arrives is refused without a route to the address; the node itself
+// learns that there is none.
+func TestRejectWithoutRoute(t *testing.T) {
 	c := newCluster(t, 1)
-	web := service{Name: "web", N: 1, Pods: c.Pods}
-	c.apply(web)
-	loopback := map[model.Family]netip.Addr{
-		model.IPv4: netip.MustParseAddr("127.0.0.1"), model.IPv6: netip.IPv6Loopback()}
+	empty := service{Name: "empty", N: 1}
+	c.apply(empty)
+	if err := c.Node.RemoveDefaultRoutes(); err != nil {
+		t.Fatal(err)
+	}
 	forEachFlow(t, func(t *testing.T, network string, family model.Family) {
-		refused(t, []*netlab.Host{c.Node}, network, netip.AddrPortFrom(loopback[family], web.NodePort()))
+		for kind, frontend := range empty.frontends(c.Node, family) {
+			refused(t, append(c.Pods, c.Client), network, frontend)
+			_, err := c.Node.Ask(network, frontend, 0)
+			if kind != "NodePort" && !errors.Is(err, syscall.ENETUNREACH) {
+				t.Errorf("from the node to %s: got %v, want ENETUNREACH", kind, err)
+			}
+		}
 	})
 }

@@ -3,9 +3,9 @@ package test
 import (
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
-	"text/template"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
@@ -13,6 +13,7 @@ import (
 
 const (
 	nodeName    = "node" // that the program runs on
+	nodeZone    = "zone-a"
 	servicePort = 80
 	echoPort    = 8080
 )
@@ -23,82 +24,115 @@ const (
 type service struct {
 	Name string
 	N    int
-	Pods []*netlab.Host
+
+	Pods        []*netlab.Host // endpoints that are ready
+	Terminating []*netlab.Host // endpoints that serve on, but are going away
+	Dead        []*netlab.Host // endpoints that do not serve
+
+	Internal, External string // traffic policies; empty: Cluster
+	Affinity           int    // to the client address, in seconds; 0: none
+	SourceRanges       []string
+	ExternalIPs        []string // instead of those of the number
+	LoadBalancerIPs    []string // instead of those of the number
+	Port               int      // instead of the usual one
+	OnlyTCP            bool     // endpoints serve no other protocol
+
+	Labels       map[string]string
+	Annotations  map[string]string
+	Zones        map[*netlab.Host]string // that endpoints are meant for
+	Nodes        map[*netlab.Host]string // that endpoints are meant for
+	Weights      map[*netlab.Host]int    // in one list for all endpoints
+	SliceWeights map[*netlab.Host]int    // one slice for each endpoint
 }
 
-var manifest = template.Must(template.New("manifest").Parse(`
-apiVersion: v1
-kind: Node
-metadata:
-  name: node
-status:
-  addresses:
-  - {type: InternalIP, address: "{{.Node.IPv4}}"}
-  - {type: InternalIP, address: "{{.Node.IPv6}}"}
----
-apiVersion: networking.k8s.io/v1
-kind: ServiceCIDR
-metadata:
-  name: kubernetes
-spec:
-  cidrs: ["10.96.0.0/16", "fd00:10:96::/112"]
-{{- range .Services}}
----
-apiVersion: v1
-kind: Service
-metadata:
-  name: {{.Name}}
-  namespace: default
-spec:
-  type: LoadBalancer
-  clusterIP: 10.96.0.{{.N}}
-  clusterIPs: ["10.96.0.{{.N}}", "fd00:10:96::{{.N}}"]
-  ipFamilies: [IPv4, IPv6]
-  externalIPs: ["198.51.100.{{.N}}", "2001:db8:1::{{.N}}"]
-  ports:
-  - {name: tcp, protocol: TCP, port: 80, nodePort: {{.NodePort}}}
-  - {name: udp, protocol: UDP, port: 80, nodePort: {{.NodePort}}}
-  - {name: sctp, protocol: SCTP, port: 80, nodePort: {{.NodePort}}}
-status:
-  loadBalancer:
-    ingress:
-    - ip: 203.0.113.{{.N}}
-    - ip: "2001:db8:2::{{.N}}"
-{{- $service := .}}
-{{- range $family := $.Families}}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata:
-  name: {{$service.Name}}-v{{printf "%d" $family}}
-  namespace: default
-  labels: {kubernetes.io/service-name: {{$service.Name}}}
-addressType: {{$family}}
-ports:
-- {name: tcp, protocol: TCP, port: 8080}
-- {name: udp, protocol: UDP, port: 8080}
-- {name: sctp, protocol: SCTP, port: 8080}
-endpoints:
-{{- range $service.Pods}}
-- addresses: ["{{.Address $family}}"]
-  nodeName: node
-  conditions: {ready: true}
-{{- else}} []
-{{- end}}
-{{- end}}
-{{- end}}
-`))
+// slice is an EndpointSlice.
+type slice struct {
+	Name      string
+	Family    model.Family
+	Weight    string // annotation; empty: none
+	Endpoints []endpoint
+}
+
+type endpoint struct {
+	*netlab.Host
+	Conditions string
+	Zone, Node string // hints; empty: none
+}
+
+func (s service) endpoints() []endpoint {
+	var all []endpoint
+	for _, group := range []struct {
+		hosts      []*netlab.Host
+		conditions string
+	}{
+		{s.Pods, "ready: true, serving: true, terminating: false"},
+		{s.Terminating, "ready: false, serving: true, terminating: true"},
+		{s.Dead, "ready: false, serving: false, terminating: false"},
+	} {
+		for _, h := range group.hosts {
+			all = append(all, endpoint{h, group.conditions, s.Zones[h], s.Nodes[h]})
+		}
+	}
+	return all
+}
+
+// Slices returns one slice per family, or one per family and endpoint where
+// the slices carry weights.
+func (s service) Slices() []slice {
+	var all []slice
+	for _, f := range model.Families {
+		name := fmt.Sprintf("%s-v%d", s.Name, f)
+		if s.SliceWeights == nil {
+			all = append(all, slice{name, f, s.weightList(f), s.endpoints()})
+			continue
+		}
+		for _, e := range s.endpoints() {
+			all = append(all, slice{name + "-" + e.Name, f, strconv.Itoa(s.SliceWeights[e.Host]), []endpoint{e}})
+		}
+	}
+	return all
+}
+
+// weightList returns a list such as "10.128.0.2=3,10.128.0.3=0".
+func (s service) weightList(f model.Family) string {
+	var list []string
+	for h, weight := range s.Weights {
+		list = append(list, fmt.Sprintf("%s=%d", h.Address(f), weight))
+	}
+	return strings.Join(list, ",")
+}
 
 // render returns the input of the program for some services.
 func render(t *testing.T, node *netlab.Host, services []service) string {
 	t.Helper()
 	var out strings.Builder
-	err := manifest.Execute(&out, map[string]any{
-		"Node": node, "Services": services, "Families": model.Families})
+	err := manifest.Execute(&out, map[string]any{"Node": node, "Zone": nodeZone, "Services": services,
+		"PodCIDRs": []netip.Prefix{netlab.PodCIDRv4, netlab.PodCIDRv6}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return out.String()
+}
+
+// VIPs returns the addresses in two formats, for the number of the service,
+// unless others are given.
+func (s service) VIPs(others []string, formats ...string) []string {
+	if others != nil {
+		return others
+	}
+	var all []string
+	for _, format := range formats {
+		all = append(all, fmt.Sprintf(format, s.N))
+	}
+	return all
+}
+
+// PortNumber returns the port of the service on its own addresses.
+func (s service) PortNumber() uint16 {
+	if s.Port != 0 {
+		return uint16(s.Port)
+	}
+	return servicePort
 }
 
 // NodePort returns the port of the service on the addresses of the node.
@@ -108,13 +142,25 @@ func (s service) clusterIP(f model.Family) netip.AddrPort {
 	return s.frontend(f, "10.96.0.%d", "fd00:10:96::%d")
 }
 
+func (s service) externalIP(f model.Family) netip.AddrPort {
+	return s.frontend(f, "198.51.100.%d", "2001:db8:1::%d")
+}
+
+func (s service) loadBalancerIP(f model.Family) netip.AddrPort {
+	return s.frontend(f, "203.0.113.%d", "2001:db8:2::%d")
+}
+
+func (s service) nodePort(node *netlab.Host, f model.Family) netip.AddrPort {
+	return netip.AddrPortFrom(node.Address(f), s.NodePort())
+}
+
 // frontends returns everything that can be dialled, by kind.
 func (s service) frontends(node *netlab.Host, f model.Family) map[string]netip.AddrPort {
 	return map[string]netip.AddrPort{
 		"ClusterIP":        s.clusterIP(f),
-		"external IP":      s.frontend(f, "198.51.100.%d", "2001:db8:1::%d"),
-		"load balancer IP": s.frontend(f, "203.0.113.%d", "2001:db8:2::%d"),
-		"NodePort":         netip.AddrPortFrom(node.Address(f), s.NodePort()),
+		"external IP":      s.externalIP(f),
+		"load balancer IP": s.loadBalancerIP(f),
+		"NodePort":         s.nodePort(node, f),
 	}
 }
 
@@ -123,5 +169,5 @@ func (s service) frontend(f model.Family, v4, v6 string) netip.AddrPort {
 	if f == model.IPv6 {
 		format = v6
 	}
-	return netip.AddrPortFrom(netip.MustParseAddr(fmt.Sprintf(format, s.N)), servicePort)
+	return netip.AddrPortFrom(netip.MustParseAddr(fmt.Sprintf(format, s.N)), s.PortNumber())
 }

@@ -1,6 +1,7 @@
 package test
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -15,13 +16,13 @@ type flow struct {
 	peer    string // the endpoint that answered first
 }
 
-// openFlows opens a flow per protocol and family to the ClusterIP of a service.
-func openFlows(t *testing.T, from *netlab.Host, s service) []flow {
+// openFlows opens a flow per protocol and family.
+func openFlows(t *testing.T, from *netlab.Host, to func(model.Family) netip.AddrPort) []flow {
 	t.Helper()
 	var flows []flow
 	for _, family := range model.Families {
 		for _, network := range []string{"tcp", "udp"} {
-			f, err := from.Open(network, s.clusterIP(family), 0)
+			f, err := from.Open(network, to(family), 0)
 			if err != nil {
 				t.Fatalf("%s %s: %v", network, family, err)
 			}
@@ -44,13 +45,14 @@ func (f flow) goesOn(t *testing.T, after string) {
 	}
 }
 
-// Rules decide about new connections alone, whatever becomes of the service.
+// 3.20: rules decide about new connections alone, whatever becomes of the
+// service.
 func TestFlowsSurviveUpdates(t *testing.T) {
-	c := newCluster(t, 3)
+	c := newWideCluster(t, 3, 1)
 	web := func(pods ...*netlab.Host) service { return service{Name: "web", N: 1, Pods: pods} }
 	api := func(pods ...*netlab.Host) service { return service{Name: "api", N: 2, Pods: pods} }
 	c.apply(web(c.Pods[0]))
-	flows := openFlows(t, c.Client, web())
+	flows := openFlows(t, c.Client, web().clusterIP)
 	for _, step := range []struct {
 		name     string
 		services []service
@@ -61,6 +63,12 @@ func TestFlowsSurviveUpdates(t *testing.T) {
 		{"it goes away", []service{web(c.Pods[0])}},
 		{"endpoints are added", []service{web(c.Pods...)}},
 		{"endpoints are removed", []service{web(c.Pods[0])}},
+		{"policies become Local", []service{{Name: "web", N: 1, Pods: c.Pods[1:], Internal: "Local", External: "Local"}}},
+		{"no endpoint is local", []service{{Name: "web", N: 1, Pods: c.Remote, Internal: "Local", External: "Local"}}},
+		{"affinity is turned on", []service{{Name: "web", N: 1, Pods: c.Pods[1:], Affinity: long}}},
+		{"the scheduler is another", []service{scheduled("random", c.Pods[1:]...)}},
+		{"its weight is 0", []service{{Name: "web", N: 1, Pods: c.Pods, Weights: map[*netlab.Host]int{c.Pods[0]: 0}}}},
+		{"it is another proxy's", []service{labelled("web", 1, "theirs", c.Pods...)}},
 		{"no endpoint is left", []service{web()}},
 		{"the service goes away", nil},
 		{"the service is back", []service{web(c.Pods[0])}},
@@ -77,7 +85,7 @@ func TestConnectionSurvivesReplacedEndpoint(t *testing.T) {
 	c := newCluster(t, 2)
 	web := service{Name: "web", N: 1, Pods: c.Pods[:1]}
 	c.apply(web)
-	flows := openFlows(t, c.Client, web)
+	flows := openFlows(t, c.Client, web.clusterIP)
 	web.Pods = c.Pods[1:]
 	c.apply(web)
 	for _, f := range flows {

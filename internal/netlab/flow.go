@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // firstPort is where the source ports of flows start: below the ephemeral
@@ -37,10 +39,13 @@ func (h *Host) Open(network string, to netip.AddrPort, wait time.Duration) (*Flo
 	if wait == 0 {
 		wait = timeout
 	}
-	port := int(h.port.Add(1))
-	d := net.Dialer{Timeout: wait, LocalAddr: &net.TCPAddr{Port: port}}
+	from := netip.AddrPortFrom(netip.Addr{}, uint16(h.port.Add(1)))
+	if h.alias {
+		from = netip.AddrPortFrom(h.Address(model.FamilyOf(to.Addr())), from.Port())
+	}
+	d := net.Dialer{Timeout: wait, LocalAddr: net.TCPAddrFromAddrPort(from)}
 	if network == "udp" {
-		d.LocalAddr = &net.UDPAddr{Port: port}
+		d.LocalAddr = net.UDPAddrFromAddrPort(from)
 	}
 	c, err := h.dial(context.Background(), d, network, to.String())
 	if err != nil {
@@ -49,14 +54,12 @@ func (h *Host) Open(network string, to netip.AddrPort, wait time.Duration) (*Flo
 	return &Flow{c, bufio.NewReader(c), wait}, nil
 }
 
-// Ask sends a line and waits for the answer. On the host that refuses or drops
-// a datagram, sending it is "not permitted"; whether it was refused is the next
-// thing that the socket says, and what Ask returns.
+// Ask sends a line and waits for the answer.
 func (f *Flow) Ask() (Answer, error) {
 	if err := f.conn.SetDeadline(time.Now().Add(f.wait)); err != nil {
 		return Answer{}, err
 	}
-	if _, err := f.conn.Write([]byte("?\n")); err != nil && !errors.Is(err, syscall.EPERM) {
+	if err := send(f.conn, []byte("?\n")); err != nil {
 		return Answer{}, err
 	}
 	line, err := f.lines.ReadString('\n')
@@ -64,6 +67,16 @@ func (f *Flow) Ask() (Answer, error) {
 		return Answer{}, err
 	}
 	return parseAnswer(line)
+}
+
+// send writes a message. On the host that refuses or drops a datagram, sending
+// it is "not permitted"; whether it was refused is the next thing that the
+// socket says.
+func send(c net.Conn, message []byte) error {
+	if _, err := c.Write(message); err != nil && !errors.Is(err, syscall.EPERM) {
+		return err
+	}
+	return nil
 }
 
 // Close ends the flow.

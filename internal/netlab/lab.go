@@ -14,9 +14,11 @@ import (
 type Host struct {
 	*Namespace
 	Name       string
+	NodeName   string // of the node that it is or runs on; empty: outside
 	IPv4, IPv6 netip.Addr
 
-	port atomic.Uint32 // last source port used by Open
+	alias bool          // whether Open dials from the address of the host
+	port  atomic.Uint32 // last source port used by Open
 }
 
 // Address returns the address of the host in a family.
@@ -32,6 +34,7 @@ type Lab struct {
 	Node   *Host
 	Client *Host
 	Pods   []*Host
+	Remote []*Host // pods of other nodes
 }
 
 // Address ranges of the laboratory. Everything else that the client or a pod
@@ -40,6 +43,12 @@ type Lab struct {
 var (
 	PodCIDRv4 = netip.MustParsePrefix("10.128.0.0/24")
 	PodCIDRv6 = netip.MustParsePrefix("fd00:10:128::/64")
+
+	// Of the pods of other nodes, and of all pods.
+	RemoteCIDRv4  = netip.MustParsePrefix("10.128.1.0/24")
+	RemoteCIDRv6  = netip.MustParsePrefix("fd00:10:128:1::/64")
+	ClusterCIDRv4 = netip.MustParsePrefix("10.128.0.0/16")
+	ClusterCIDRv6 = netip.MustParsePrefix("fd00:10:128::/48")
 
 	uplinkv4 = netip.MustParsePrefix("192.0.2.0/24")
 	uplinkv6 = netip.MustParsePrefix("2001:db8::/64")
@@ -58,7 +67,7 @@ func New(pods int) (*Lab, error) {
 // Close removes everything.
 func (l *Lab) Close() error {
 	var errs []error
-	for _, h := range append([]*Host{l.Client, l.Node}, l.Pods...) {
+	for _, h := range slices.Concat([]*Host{l.Client, l.Node}, l.Pods, l.Remote) {
 		if h != nil {
 			errs = append(errs, h.Close())
 		}
@@ -69,14 +78,43 @@ func (l *Lab) Close() error {
 // IsNode tells whether a belongs to the node, on the side of the client or on
 // that of the pods.
 func (l *Lab) IsNode(a netip.Addr) bool {
-	own := []netip.Addr{l.Node.IPv4, l.Node.IPv6, nth(PodCIDRv4, 1), nth(PodCIDRv6, 1)}
+	own := []netip.Addr{l.Node.IPv4, l.Node.IPv6, nth(PodCIDRv4, 1), nth(PodCIDRv6, 1),
+		nth(RemoteCIDRv4, 1), nth(RemoteCIDRv6, 1)}
 	return slices.Contains(own, a)
+}
+
+// Gateway returns the address that the node has on the link to a pod: what the
+// pod sees of a client that is masqueraded.
+func (l *Lab) Gateway(pod *Host, f model.Family) netip.Addr {
+	for _, p := range []netip.Prefix{PodCIDRv4, PodCIDRv6, RemoteCIDRv4, RemoteCIDRv6} {
+		if p.Contains(pod.Address(f)) {
+			return nth(p, 1)
+		}
+	}
+	return netip.Addr{}
+}
+
+// AddRemotePods adds pods of other nodes, which are named remote-0, remote-1
+// and so on. Each is on a node of its own, so that all they say to each other
+// comes by; those nodes would only forward, and are left out.
+func (l *Lab) AddRemotePods(n int) error {
+	for range n {
+		name := fmt.Sprintf("remote-%d", len(l.Remote))
+		pod, err := l.addPod(name, RemoteCIDRv4, RemoteCIDRv6, len(l.Remote)+2)
+		if err != nil {
+			return fmt.Errorf("add remote pod: %w", err)
+		}
+		pod.NodeName = "remote"
+		l.Remote = append(l.Remote, pod)
+	}
+	return nil
 }
 
 func (l *Lab) build(pods int) (err error) {
 	if l.Node, err = newHost("node", uplinkv4, uplinkv6, 1, nodeSysctls...); err != nil {
 		return err
 	}
+	l.Node.NodeName = l.Node.Name
 	if l.Client, err = newHost("client", uplinkv4, uplinkv6, 2); err != nil {
 		return err
 	}
@@ -84,17 +122,26 @@ func (l *Lab) build(pods int) (err error) {
 		return err
 	}
 	for i := range pods {
-		name := fmt.Sprintf("pod-%d", i)
-		pod, err := newHost(name, PodCIDRv4, PodCIDRv6, i+2)
+		pod, err := l.addPod(fmt.Sprintf("pod-%d", i), PodCIDRv4, PodCIDRv6, i+2)
 		if err != nil {
 			return err
 		}
+		pod.NodeName = l.Node.Name
 		l.Pods = append(l.Pods, pod)
-		if err := l.connectPod(pod); err != nil {
-			return err
-		}
 	}
 	return nil
+}
+
+// addPod makes the n-th host of two networks and links it to the node.
+func (l *Lab) addPod(name string, v4, v6 netip.Prefix, n int) (*Host, error) {
+	pod, err := newHost(name, v4, v6, n)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.connectPod(pod); err != nil {
+		return nil, errors.Join(err, pod.Close())
+	}
+	return pod, nil
 }
 
 // newHost makes a namespace for the n-th addresses of two networks.

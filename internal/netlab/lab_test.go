@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -28,7 +29,10 @@ func newLab(t *testing.T, pods int) *Lab {
 			t.Error(err)
 		}
 	})
-	for _, p := range append([]*Host{l.Node, l.Client}, l.Pods...) {
+	if err := l.AddRemotePods(2); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range everyone(l) {
 		e, err := p.Echo(echoPort)
 		if err != nil {
 			t.Fatal(err)
@@ -36,6 +40,10 @@ func newLab(t *testing.T, pods int) *Lab {
 		t.Cleanup(func() { e.Close() })
 	}
 	return l
+}
+
+func everyone(l *Lab) []*Host {
+	return slices.Concat([]*Host{l.Node, l.Client}, l.Pods, l.Remote)
 }
 
 // forEachFlow runs a test over the protocols and families.
@@ -50,7 +58,7 @@ func forEachFlow(t *testing.T, f func(t *testing.T, network string, family model
 func TestEveryHostReachesEveryOther(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 2)
-	hosts := append([]*Host{l.Node, l.Client}, l.Pods...)
+	hosts := everyone(l)
 	forEachFlow(t, func(t *testing.T, network string, family model.Family) {
 		for _, from := range hosts {
 			for _, to := range hosts {
@@ -67,6 +75,19 @@ func TestEveryHostReachesEveryOther(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A neighbour that does not hear the first question is asked again after a
+// second. It happened in one laboratory of two hundred.
+func TestNeighboursAnswerAtOnce(t *testing.T) {
+	t.Parallel()
+	for range 100 {
+		l := newLab(t, 1)
+		to := netip.AddrPortFrom(l.Pods[0].IPv6, echoPort)
+		if _, err := l.Client.Ask("udp", to, 500*time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // A pod that dials itself through the node: what a bridge without hairpin
@@ -110,6 +131,41 @@ func TestRefusedAtOnce(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestAliasIsTheSource(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 1)
+	alias, err := l.Client.Alias(netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("2001:db8:18::1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	forEachFlow(t, func(t *testing.T, network string, family model.Family) {
+		got, err := alias.Ask(network, netip.AddrPortFrom(l.Pods[0].Address(family), echoPort), 0)
+		if err != nil || got.Client != alias.Address(family) {
+			t.Errorf("got %+v, %v, want a client at %s", got, err, alias.Address(family))
+		}
+	})
+}
+
+func TestPing(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 1)
+	nft(t, l.Pods[0], `
+table inet test {
+	chain input {
+		type filter hook input priority 0
+		meta l4proto { icmp, icmpv6 } ct state new reject with icmpx port-unreachable
+	}
+}`)
+	for _, family := range model.Families {
+		if err := l.Pods[0].Ping(l.Client.Address(family), timeout); err != nil {
+			t.Errorf("%s: %v", family, err)
+		}
+		if err := l.Client.Ping(l.Pods[0].Address(family), timeout); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("%s: got %v, want ECONNREFUSED", family, err)
+		}
+	}
 }
 
 func TestProcessEndsWithNamespace(t *testing.T) {

@@ -1,12 +1,15 @@
 package netlab
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 const uplink = "uplink" // the name of both ends between client and node
@@ -40,7 +43,7 @@ func (l *Lab) connectPod(pod *Host) error {
 	if err := l.veth(pod.Name, pod, "eth0"); err != nil {
 		return err
 	}
-	gateway4, gateway6 := nth(PodCIDRv4, 1), nth(PodCIDRv6, 1)
+	gateway4, gateway6 := l.Gateway(pod, model.IPv4), l.Gateway(pod, model.IPv6)
 	err := l.Node.Do(func() error {
 		if err := addAddresses(pod.Name, single(gateway4), single(gateway6)); err != nil {
 			return err
@@ -84,6 +87,28 @@ func (h *Host) AddAddress(a netip.Addr) error {
 	return h.Do(func() error { return addAddresses("lo", single(a)) })
 }
 
+// RemoveAddress takes an address away that AddAddress gave.
+func (h *Host) RemoveAddress(a netip.Addr) error {
+	return h.Do(func() error {
+		link, err := netlink.LinkByName("lo")
+		if err != nil {
+			return fmt.Errorf("find link lo: %w", err)
+		}
+		if err := netlink.AddrDel(link, &netlink.Addr{IPNet: ipNet(single(a))}); err != nil {
+			return fmt.Errorf("remove address %s: %w", a, err)
+		}
+		return nil
+	})
+}
+
+// Alias gives the host one more address per family, and returns the host as a
+// client that dials from these.
+func (h *Host) Alias(v4, v6 netip.Addr) (*Host, error) {
+	alias := &Host{Namespace: h.Namespace, Name: h.Name, NodeName: h.NodeName, IPv4: v4, IPv6: v6, alias: true}
+	alias.port.Store(firstPort)
+	return alias, errors.Join(h.AddAddress(v4), h.AddAddress(v6))
+}
+
 func linkUp(name string) error {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
@@ -106,7 +131,10 @@ func addAddresses(name string, addrs ...netip.Prefix) error {
 			return fmt.Errorf("add address %s to link %s: %w", a, name, err)
 		}
 	}
-	return nil
+	if name == "lo" {
+		return nil
+	}
+	return waitForNeighbours(name, addrs)
 }
 
 // addLinkRoutes says that addresses are reached over a link without a gateway.
@@ -120,6 +148,18 @@ func addDefaultRoutes(name string, gateways ...netip.Addr) error {
 	return addRoutes(name, gateways, func(a netip.Addr) netlink.Route {
 		everything, _ := netip.AddrFromSlice(make([]byte, a.BitLen()/8))
 		return netlink.Route{Dst: ipNet(netip.PrefixFrom(everything, 0)), Gw: a.AsSlice()}
+	})
+}
+
+// RemoveDefaultRoutes leaves the host with the routes to its links.
+func (h *Host) RemoveDefaultRoutes() error {
+	return h.Do(func() error {
+		for _, a := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+			if err := netlink.RouteDel(&netlink.Route{Dst: ipNet(netip.PrefixFrom(a, 0))}); err != nil {
+				return fmt.Errorf("remove default route: %w", err)
+			}
+		}
+		return nil
 	})
 }
 

@@ -7,7 +7,7 @@ import (
 )
 
 // hostSysctls hold for every namespace, and must be set before it gets
-// interfaces.
+// interfaces. Every connection that is refused gets an answer.
 var hostSysctls = [][2]string{
 	// Addresses are usable at once: nobody else can have them.
 	{"net/ipv6/conf/all/accept_dad", "0"},
@@ -17,17 +17,19 @@ var hostSysctls = [][2]string{
 	// The strictest of "all" and the interface counts.
 	{"net/ipv4/conf/all/rp_filter", "0"},
 	{"net/ipv4/conf/default/rp_filter", "0"},
+	// By default the kernel answers a client once in a second,
+	{"net/ipv4/icmp_ratemask", "0"},
+	{"net/ipv6/icmp/ratelimit", "0"},
+	// and all clients a thousand times. Type 1, unreachable, is left out.
+	{"net/ipv6/icmp/ratemask", "0,3-127"},
 }
 
-// nodeSysctls make a host a router that answers every refused connection.
+// nodeSysctls make a host a router.
 var nodeSysctls = [][2]string{
 	{"net/ipv4/ip_forward", "1"},
 	{"net/ipv6/conf/all/forwarding", "1"},
 	{"net/ipv4/conf/all/send_redirects", "0"},
 	{"net/ipv4/conf/default/send_redirects", "0"},
-	// By default the kernel answers a client once in a second.
-	{"net/ipv4/icmp_ratemask", "0"},
-	{"net/ipv6/icmp/ratelimit", "0"},
 }
 
 // sysctl writes settings of the namespace of the calling thread.
