@@ -72,7 +72,7 @@ func TestChooseCluster(t *testing.T) {
 		{"j", "n1", "za", "R1 ST2", "1"},
 		{"k", "n1", "za", "U1 U2 S3", ""},
 		{"l", "n1", "za", "", ""},
-		{"P38 one node hint is missing", "n1", "za", "R1(z:za,n:n1) R2(z:zb)", "1"},
+		{"3.13 one node hint is missing", "n1", "za", "R1(z:za,n:n1) R2(z:zb)", "1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			choice := Choose(endpoints(t, c.endpoints), &Node{Name: c.node, Zone: c.zone})
@@ -99,7 +99,7 @@ func TestChooseLocal(t *testing.T) {
 		{"i", "R1(@n1,z:za) R2(@n1,z:zb) R3(@n2,z:zc) R4(@n2,z:za)", "1 4", "1 2", Forward},
 		{"j", "", "", "", Reject},
 		{"k", "U1(@n2)", "", "", Reject},
-		{"P33 nothing serves, here or there", "U1(@n1) U2(@n2)", "", "", Reject},
+		{"3.6 nothing serves, here or there", "U1(@n1) U2(@n2)", "", "", Reject},
 		{"2.15 no node is not this node", "R1", "1", "", Drop},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -44,7 +44,7 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// TestDuplicateEndpoints is 2.18 and P18: which record of one address counts,
+// TestDuplicateEndpoints is 2.18: which record of one address counts,
 // in every order.
 func TestDuplicateEndpoints(t *testing.T) {
 	records := []Host{

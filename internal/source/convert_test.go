@@ -198,10 +198,10 @@ addressType: IPv4`, []conversion{
 		{"2.3 FQDN", `{addressType: FQDN, endpoints: [{addresses: [example.com]}]}`, "",
 			[]string{`warning: addressType: "FQDN" is not proxied: the slice is not used; give addresses in a slice of type "IPv4" or "IPv6"`}},
 		{"2.3 unknown type", `addressType: IPX`, "", []string{`addressType: "IPX" is unknown: use "IPv4" or "IPv6"`}},
-		{"2.7 port without name, P28 port with empty name", `ports: [{port: 80}, {name: "", port: 81}]`,
+		{"2.7 port without name and port with empty name", `ports: [{port: 80}, {name: "", port: 81}]`,
 			head + "Ports [{Name: Protocol:tcp Port:81}]",
 			[]string{`warning: ports[0].name: missing: the port is not used; name it as in the Service, or ""`}},
-		{"2.8 and P16 port without number", `{ports: [{name: a}, {name: b, port: 0}, {name: c, port: 82}], endpoints: [{addresses: [10.128.0.1]}]}`,
+		{"2.8 port without number", `{ports: [{name: a}, {name: b, port: 0}, {name: c, port: 82}], endpoints: [{addresses: [10.128.0.1]}]}`,
 			head + "Ports [{Name:c Protocol:tcp Port:82}]\n" + host, []string{
 				`warning: ports[0].port: missing: the port is not used; give it a number`,
 				`ports[1].port: 0 is not a port number: use 1 to 65535`}},
