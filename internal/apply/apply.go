@@ -38,7 +38,7 @@ const attempts = 20
 // already, nothing is sent to the kernel. After an error that leaves it open
 // whether the transaction took place, the kernel is read again.
 func (a *Applier) Apply(desired *render.Ruleset) (*Plan, error) {
-	done, unknown := &Plan{}, &Plan{}
+	done, open := &Plan{}, &Plan{}
 	var last error
 	for attempt := range attempts {
 		time.Sleep(time.Duration(attempt) * time.Millisecond)
@@ -47,31 +47,20 @@ func (a *Applier) Apply(desired *render.Ruleset) (*Plan, error) {
 			return nil, err
 		}
 		if plan.Empty() {
-			return merge(done, unknown), nil
+			return merge(done, open), nil
 		}
-		unknown = &Plan{}
-		last = a.commit(plan, generation)
-		if errors.Is(last, unix.EBUSY) && plan.removes() {
-			// Before kernel 6.2 a chain stays in use for a moment after the
-			// last element that went to it.
-			plan = plan.withoutRemovals()
-			if plan.Empty() {
-				continue
-			}
-			if last = a.commit(plan, generation); last == nil {
-				done = merge(done, plan)
-				continue
-			}
-		}
+		open = &Plan{}
+		var committed *Plan
+		committed, last = a.try(plan, generation)
+		done = merge(done, committed)
 		switch {
 		case last == nil:
-			return merge(done, plan), nil
-		case errors.Is(last, unix.ENOENT) && plan.unbinds():
-			// A binding ran out between the reading and the deletion.
-		case !retryable(last):
+			return done, nil
+		case isOpen(last):
+			open = plan
+		case !passes(last, plan):
 			return nil, last
 		}
-		unknown = plan
 		a.log.Debug("apply is tried again", "attempt", attempt+1, "error", last)
 	}
 	if errors.Is(last, unix.EBUSY) {
@@ -81,11 +70,37 @@ func (a *Applier) Apply(desired *render.Ruleset) (*Plan, error) {
 	return nil, fmt.Errorf("apply %d times: %w", attempts, last)
 }
 
-// retryable tells whether an error says nothing about the transaction itself:
-// another process was faster (ERESTART), or the answer was lost.
-func retryable(err error) bool {
-	return errors.Is(err, unix.ERESTART) || errors.Is(err, unix.ENOBUFS) ||
-		errors.Is(err, unix.EINTR) || errors.Is(err, errNoAnswer)
+// try commits a plan, or all of it but the removal of chains and sets that the
+// kernel says are busy: before kernel 6.2 a chain stays in use for a moment
+// after the last element that went to it. It returns what was committed.
+func (a *Applier) try(p *Plan, generation uint32) (*Plan, error) {
+	err := a.commit(p, generation)
+	if err == nil {
+		return p, nil
+	}
+	rest := p.withoutRemovals()
+	if !errors.Is(err, unix.EBUSY) || !p.removes() || rest.Empty() {
+		return &Plan{}, err
+	}
+	if err := a.commit(rest, generation); err != nil {
+		return &Plan{}, err
+	}
+	return rest, err
+}
+
+// isOpen tells whether an error leaves it open if the transaction took place:
+// the answer was lost.
+func isOpen(err error) bool {
+	return errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.EINTR) || errors.Is(err, errNoAnswer)
+}
+
+// passes tells whether an error can be gone when the plan is made anew: another
+// process was faster, a chain was busy, or a client's binding ran out between
+// the reading and its deletion.
+func passes(err error, p *Plan) bool {
+	return errors.Is(err, unix.ERESTART) ||
+		errors.Is(err, unix.EBUSY) && p.removes() ||
+		errors.Is(err, unix.ENOENT) && p.unbinds()
 }
 
 func (a *Applier) commit(p *Plan, generation uint32) error {

@@ -15,16 +15,16 @@ type fake struct {
 	ruleset    render.Ruleset
 	generation uint32
 	commits    int
-	// fails returns the fault of a call, or nil.
-	fails func(call string) error
+	// fails returns the fault of a commit, or nil.
+	fails func(*Plan) error
 }
 
-func newFake() *fake { return &fake{fails: func(string) error { return nil }} }
+func newFake() *fake { return &fake{fails: func(*Plan) error { return nil }} }
 
 // flaky fails in a tenth of all calls.
-func flaky(r *rand.Rand) func(string) error {
+func flaky(r *rand.Rand) func(*Plan) error {
 	faults := []error{unix.ERESTART, unix.ENOBUFS, unix.EINTR}
-	return func(string) error {
+	return func(*Plan) error {
 		if r.IntN(10) > 0 {
 			return nil
 		}
@@ -37,7 +37,7 @@ func (k *fake) Read() (*render.Ruleset, uint32, error) {
 }
 
 func (k *fake) Commit(p *Plan, generation uint32) (Size, error) {
-	err := k.fails("commit")
+	err := k.fails(p)
 	if generation != k.generation {
 		err = unix.ERESTART
 	}

@@ -1,0 +1,100 @@
+package apply
+
+import (
+	"errors"
+	"log/slog"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+// scaled is the ruleset of one service with that many endpoints; each number
+// has a lane of its own.
+func scaled(endpoints int) *render.Ruleset { return scenario(1, endpoints, 0) }
+
+// TestFaults gives the applier a kernel that fails in one way for a while, and
+// shows what becomes of a change that adds a lane and removes another.
+func TestFaults(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		fault   error
+		times   int
+		commits int // that took place
+		fails   bool
+	}{
+		{name: "none", commits: 1},
+		{name: "another process is faster", fault: unix.ERESTART, times: 5, commits: 1},
+		{name: "another process is always faster", fault: unix.ERESTART, times: 1000, fails: true},
+		{name: "the answer is lost", fault: unix.ENOBUFS, times: 1, commits: 1},
+		{name: "out of memory", fault: unix.ENOMEM, times: 1, fails: true},
+		{name: "no permission", fault: unix.EPERM, times: 1, fails: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			k := newFake()
+			a := New(k, slog.New(slog.DiscardHandler))
+			mustApply(t, a, scaled(2))
+			k.commits = 0
+			k.fails = func(*Plan) error {
+				if c.times--; c.times < 0 {
+					return nil
+				}
+				return c.fault
+			}
+			plan, err := a.Apply(scaled(3))
+			if (err != nil) != c.fails || c.fails && !errors.Is(err, c.fault) {
+				t.Fatalf("error %v", err)
+			}
+			if k.commits != c.commits {
+				t.Errorf("%d commits, want %d", k.commits, c.commits)
+			}
+			if !c.fails && plan.Summary() != "2 to add, 1 to change, 1 to delete." {
+				t.Errorf("reported: %s", plan.Summary())
+			}
+		})
+	}
+}
+
+// TestBusyChain is a kernel before 6.2: a chain stays busy for a while. What
+// matters is committed at once, and the chain goes later or stays.
+func TestBusyChain(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		busy   int
+		chains int // lanes that are left
+	}{
+		{"for a while", 4, 1},
+		{"for ever", 1000, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			k := newFake()
+			a := New(k, slog.New(slog.DiscardHandler))
+			mustApply(t, a, scaled(2))
+			k.fails = func(p *Plan) error {
+				if !p.removes() || c.busy == 0 {
+					return nil
+				}
+				c.busy--
+				return unix.EBUSY
+			}
+			mustApply(t, a, scaled(3))
+			current, _, _ := k.Read()
+			table := current.Table(model.IPv4)
+			if got := len(table.Set("endpoints").Elements); got != 3 {
+				t.Errorf("%d endpoints, want 3", got)
+			}
+			if got := len(newLanes(table).slots); got != c.chains {
+				t.Errorf("%d lanes, want %d", got, c.chains)
+			}
+		})
+	}
+}
+
+func mustApply(t *testing.T, a *Applier, desired *render.Ruleset) {
+	t.Helper()
+	if _, err := a.Apply(desired); err != nil {
+		t.Fatal(err)
+	}
+}
