@@ -120,11 +120,7 @@ func (s *symbolic) execute(name string, data []byte) error {
 
 // unmarshal decodes an expression of the google/nftables library.
 func (s *symbolic) unmarshal(data []byte, e expr.Any) error {
-	family := byte(unix.NFPROTO_IPV4)
-	if s.family == model.IPv6 {
-		family = unix.NFPROTO_IPV6
-	}
-	return expr.Unmarshal(family, data, e)
+	return expr.Unmarshal(familyNumber(s.family), data, e)
 }
 
 func (s *symbolic) bitwise(data []byte) error {

@@ -119,11 +119,15 @@ func (e *encoder) change(c *Change) error {
 
 // begin starts a message with its nfgenmsg header (linux/netfilter/nfnetlink.h).
 func begin(f model.Family) attributes {
-	family := byte(unix.NFPROTO_IPV4)
+	return attributes{familyNumber(f), unix.NFNETLINK_V0, 0, 0}
+}
+
+// familyNumber returns the kernel's number of a family.
+func familyNumber(f model.Family) byte {
 	if f == model.IPv6 {
-		family = unix.NFPROTO_IPV6
+		return unix.NFPROTO_IPV6
 	}
-	return attributes{family, unix.NFNETLINK_V0, 0, 0}
+	return unix.NFPROTO_IPV4
 }
 
 // named returns a message that names an object of our table.

@@ -28,12 +28,8 @@ func appendStatement(a *attributes, s render.Statement, f model.Family) error {
 	if err != nil {
 		return err
 	}
-	family := byte(unix.NFPROTO_IPV4)
-	if f == model.IPv6 {
-		family = unix.NFPROTO_IPV6
-	}
 	for _, x := range exprs {
-		data, err := expr.Marshal(family, x)
+		data, err := expr.Marshal(familyNumber(f), x)
 		if err != nil {
 			return fmt.Errorf("marshal %s: %w", s.Text(f), err)
 		}
@@ -288,12 +284,8 @@ func bitwise(mask []byte) expr.Any {
 // dnat takes address and port from the data that a lookup left in the first
 // registers.
 func dnat(f model.Family) *expr.NAT {
-	family := uint32(unix.NFPROTO_IPV4)
-	if f == model.IPv6 {
-		family = unix.NFPROTO_IPV6
-	}
 	port := register(width(render.Address, f) / 4)
-	return &expr.NAT{Type: expr.NATTypeDestNAT, Family: family, RegAddrMin: register(0), RegProtoMin: port}
+	return &expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(familyNumber(f)), RegAddrMin: register(0), RegProtoMin: port}
 }
 
 func reject(f model.Family) *expr.Reject {

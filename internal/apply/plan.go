@@ -64,7 +64,7 @@ func (c Change) Kind() string {
 
 // Path names the table and, within it, the set or chain that changes.
 func (c Change) Path() string {
-	path := familyKeyword(c.Family) + " " + render.TableName
+	path := render.FamilyKeyword(c.Family) + " " + render.TableName
 	switch {
 	case c.Set != nil:
 		return path + " " + c.Set.Name
@@ -81,13 +81,6 @@ func (c Change) Text() string {
 	}
 	e := cmp.Or(c.New, c.Old)
 	return fmt.Sprintf("%s element { %s } of %s %s", c.Verb, c.Set.ElementText(e), c.Set.Keyword(), c.Path())
-}
-
-func familyKeyword(f model.Family) string {
-	if f == model.IPv6 {
-		return "ip6"
-	}
-	return "ip"
 }
 
 // Count returns the number of changes of a verb. A chain that is added and

@@ -52,7 +52,7 @@ type planPrinter struct {
 func (pp *planPrinter) change(c *Change) {
 	if c.Family != pp.family {
 		pp.family = c.Family
-		fmt.Fprintf(pp.w, "table %s %s\n", familyKeyword(c.Family), render.TableName)
+		fmt.Fprintf(pp.w, "table %s %s\n", render.FamilyKeyword(c.Family), render.TableName)
 	}
 	switch c.Kind() {
 	case "element":
@@ -165,7 +165,7 @@ func (p *Plan) JSON(w io.Writer) error {
 }
 
 func (c *Change) json() changeJSON {
-	j := changeJSON{Action: c.Verb.String(), Family: familyKeyword(c.Family), Table: render.TableName, Kind: c.Kind(), Service: c.Service}
+	j := changeJSON{Action: c.Verb.String(), Family: render.FamilyKeyword(c.Family), Table: render.TableName, Kind: c.Kind(), Service: c.Service}
 	if c.Set != nil {
 		j.Name = c.Set.Name
 	}

@@ -35,7 +35,7 @@ func (r *Ruleset) JSON(w io.Writer) error {
 }
 
 func (t *Table) objects() []object {
-	family := ipKeyword(t.Family)
+	family := FamilyKeyword(t.Family)
 	out := []object{{"table": object{"family": family, "name": TableName}}}
 	for _, s := range t.Sets {
 		out = append(out, object{s.Keyword(): s.json(t.Family)})
@@ -56,7 +56,7 @@ func (t *Table) objects() []object {
 }
 
 func (s *Set) json(f model.Family) object {
-	o := object{"family": ipKeyword(f), "name": s.Name, "table": TableName, "type": typeJSON(s.Key, f)}
+	o := object{"family": FamilyKeyword(f), "name": s.Name, "table": TableName, "type": typeJSON(s.Key, f)}
 	if len(s.Data) > 0 {
 		o["map"] = concatText(s.Data, f, Datatype.typeText)
 	}
@@ -174,7 +174,7 @@ func statementJSON(s Statement, f model.Family) any {
 		return object{"vmap": object{"key": s.Key.json(f), "data": "@" + s.Map}}
 	case DNAT:
 		m := object{"map": object{"key": s.Key.json(f), "data": "@" + s.Map}}
-		return object{"dnat": object{"family": ipKeyword(f), "addr": m}}
+		return object{"dnat": object{"family": FamilyKeyword(f), "addr": m}}
 	case Masquerade:
 		return object{"masquerade": object{"flags": "fully-random"}}
 	case Refuse:

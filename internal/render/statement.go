@@ -37,7 +37,7 @@ const (
 )
 
 func (o Field) Text(f model.Family) string {
-	ip := ipKeyword(f)
+	ip := FamilyKeyword(f)
 	switch o {
 	case SourceAddress:
 		return ip + " saddr"
@@ -151,7 +151,7 @@ func (s NotFrom) Text(model.Family) string {
 type SourceNotIn struct{ Prefix netip.Prefix }
 
 func (s SourceNotIn) Text(f model.Family) string {
-	return fmt.Sprintf("%s saddr != %s", ipKeyword(f), prefixText(s.Prefix))
+	return fmt.Sprintf("%s saddr != %s", FamilyKeyword(f), prefixText(s.Prefix))
 }
 
 // InSet matches packets whose key is in a set, or is not.
@@ -185,7 +185,7 @@ type DNAT struct {
 }
 
 func (s DNAT) Text(f model.Family) string {
-	return fmt.Sprintf("dnat %s to %s map @%s", ipKeyword(f), s.Key.Text(f), s.Map)
+	return fmt.Sprintf("dnat %s to %s map @%s", FamilyKeyword(f), s.Key.Text(f), s.Map)
 }
 
 // Remember puts the endpoint of a connection into a dynamic map under a key,
@@ -280,7 +280,8 @@ func durationText(d time.Duration) string {
 	return b.String()
 }
 
-func ipKeyword(f model.Family) string {
+// FamilyKeyword returns nft's word for a family, "ip" or "ip6".
+func FamilyKeyword(f model.Family) string {
 	if f == model.IPv6 {
 		return "ip6"
 	}

@@ -15,7 +15,7 @@ import (
 func (r *Ruleset) Text(w io.Writer) error {
 	p := &printer{w: bufio.NewWriter(w)}
 	for _, t := range r.Tables {
-		name := ipKeyword(t.Family) + " " + TableName
+		name := FamilyKeyword(t.Family) + " " + TableName
 		p.line("table %s", name)
 		p.line("delete table %s", name)
 		t.print(p)
@@ -34,7 +34,7 @@ func (t *Table) Text() string {
 }
 
 func (t *Table) print(p *printer) {
-	p.open("table %s %s", ipKeyword(t.Family), TableName)
+	p.open("table %s %s", FamilyKeyword(t.Family), TableName)
 	for i, s := range t.Sets {
 		if i > 0 {
 			p.blank()
