@@ -1,5 +1,5 @@
-# Every target works on a fresh clone with Go and make. "test", "golden" and
-# "demo" need root: they make network namespaces and load nftables rules.
+# Every target works on a fresh clone with Go and make. "test", "e2e", "golden"
+# and "demo" need root: they make network namespaces and load nftables rules.
 
 VERSION := $(or $(shell git describe --tags --always --dirty 2>/dev/null),(devel))
 BINARY := bin/nftproxy
@@ -9,16 +9,20 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 .PHONY: help
 help: ## print this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z0-9]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 .PHONY: build
 build: ## build the static program bin/nftproxy
-	CGO_ENABLED=0 go build -trimpath -ldflags "-X 'main.version=$(VERSION)'" -o $(BINARY) ./cmd/nftproxy
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X 'main.version=$(VERSION)'" -o $(BINARY) ./cmd/nftproxy
 
 .PHONY: test
 test: ## run all tests; NO_SKIP=1 fails if any was skipped
 	scripts/install-packages nft:nftables
 	NO_SKIP=$(NO_SKIP) scripts/test
+
+.PHONY: e2e
+e2e: ## run the tests against a real API server (builds it: 6 minutes the first time)
+	cd e2e && go test -count=1 -timeout 30m ./...
 
 .PHONY: golden
 golden: ## check the golden files; UPDATE=1 rewrites them
@@ -35,6 +39,7 @@ lint: ## check formatting, vet, staticcheck and go.mod
 	go vet ./...
 	go run $(STATICCHECK) ./...
 	go mod tidy -diff
+	cd e2e && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
 
 .PHONY: bench
 bench: ## run the benchmarks; BENCH selects some by a regular expression

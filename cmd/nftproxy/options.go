@@ -32,6 +32,7 @@ type options struct {
 	scheduler         string
 	affinityCapacity  uint32
 	proxyName         string
+	cluster           clusterOptions
 	logs              logOptions
 }
 
@@ -57,7 +58,8 @@ func (o *options) addFlags(c *cobra.Command) {
 func (o *options) source(stdin io.Reader) (*source.Files, error) {
 	if len(o.files) == 0 {
 		return nil, errors.New("no input: name a file with -f, or - for standard input, for example\n" +
-			"  kubectl get services,endpointslices,nodes -A -o yaml | nftproxy render -f -")
+			"  kubectl get services,endpointslices,nodes -A -o yaml | nftproxy render -f -\n" +
+			"(\"run\" can follow an API server instead: --kubeconfig)")
 	}
 	return &source.Files{Paths: o.files, Stdin: stdin, ProxyName: o.proxyName}, nil
 }

@@ -9,26 +9,32 @@ import (
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/spf13/cobra"
 )
 
 func runCommand() *cobra.Command {
 	var o options
 	c := &cobra.Command{
-		Use:   "run -f FILE",
-		Short: "Keep the kernel at what a file says",
+		Use:   "run -f FILE | --kubeconfig FILE",
+		Short: "Keep the kernel at what a file or a cluster says",
 		Long: `Apply the files, then watch them and apply every change at once. A file that
 cannot be used is reported and changes nothing: what worked before goes on.
+
+With --kubeconfig, --master, or in a pod without -f, follow the API server of a
+Kubernetes cluster instead. Nothing is applied before all Services and
+EndpointSlices are known, and while the server is away the rules stay.
 
 SIGTERM and SIGINT end the process and leave the rules in place, so that a
 restart disturbs no traffic; "nftproxy cleanup" removes them.`,
 		Example: `  nftproxy run -f services.yaml
-  nftproxy run -f /etc/nftproxy/ --cluster-cidr 10.128.0.0/9,fd00:10:128::/48`,
+  nftproxy run -f /etc/nftproxy/ --cluster-cidr 10.128.0.0/9,fd00:10:128::/48
+  nftproxy run --kubeconfig /etc/kubernetes/kubeconfig --hostname-override node-1 --cluster-cidr 10.128.0.0/9`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
 	o.addFlags(c)
+	o.cluster.addFlags(c)
+	c.Flags().DurationVar(&o.cluster.minSyncPeriod, "min-sync-period", defaultMinSyncPeriod, "least `time` between changes of the rules when following a cluster; changes meanwhile travel together")
 	return c
 }
 
@@ -43,25 +49,34 @@ func (o *options) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	config := agent.Config{Node: node, Addresses: o.interfaceAddresses(), Log: log}
+	follow := o.followFiles
+	if o.usesCluster() {
+		follow = o.followCluster
+	}
+	return withKernel(&o.logs, c.ErrOrStderr(), func(kernel *apply.Conn, a *apply.Applier) error {
+		config.Applier, config.AffinityUse = a, kernel.AffinityUse
+		return follow(ctx, c, config)
+	})
+}
+
+// followFiles runs an agent that is told when the files change.
+func (o *options) followFiles(ctx context.Context, c *cobra.Command, config agent.Config) error {
 	files, err := o.source(c.InOrStdin())
 	if err != nil {
 		return err
 	}
-	return withKernel(&o.logs, c.ErrOrStderr(), func(kernel *apply.Conn, a *apply.Applier) error {
-		return follow(ctx, files, agent.Config{
-			Load:        func() (*model.Snapshot, error) { return load(files, log) },
-			Node:        node,
-			Addresses:   o.interfaceAddresses(),
-			Applier:     a,
-			AffinityUse: kernel.AffinityUse,
-			Log:         log,
-		})
-	})
+	watcher, err := files.NewWatcher() // before the files are read, so that no change is lost
+	if err != nil {
+		return err
+	}
+	config.Load = func() (*model.Snapshot, error) { return load(files, config.Log) }
+	return follow(ctx, config, watcher.Run)
 }
 
-// follow runs an agent that is told when the files change, or the addresses of
-// the node.
-func follow(ctx context.Context, files *source.Files, config agent.Config) error {
+// follow runs an agent beside what tells it of changes: the source and the
+// addresses of the node.
+func follow(ctx context.Context, config agent.Config, watch func(context.Context, func()) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	changed := make(chan struct{}, 1)
@@ -71,11 +86,7 @@ func follow(ctx context.Context, files *source.Files, config agent.Config) error
 		default: // one is waiting already
 		}
 	}
-	watcher, err := files.NewWatcher() // before the files are read, so that no change is lost
-	if err != nil {
-		return err
-	}
-	go func() { cancel(watcher.Run(ctx, notify)) }()
+	go func() { cancel(watch(ctx, notify)) }()
 	if config.Addresses != nil {
 		if err := agent.WatchAddresses(ctx, notify); err != nil {
 			return err

@@ -27,6 +27,9 @@ type Config struct {
 	Applier *apply.Applier
 	// AffinityUse tells how full the affinity maps are.
 	AffinityUse func() ([]apply.AffinityUse, error)
+	// MinSyncPeriod passes at least between the end of one sync and the next
+	// one that a change asks for; changes meanwhile travel together (13.5).
+	MinSyncPeriod time.Duration
 	// Log receives what happens; the steady state is quiet.
 	Log *slog.Logger
 }
@@ -62,13 +65,15 @@ func (a *Agent) Run(ctx context.Context, changed <-chan struct{}) error {
 	}
 	check := time.NewTicker(affinityCheck)
 	defer check.Stop()
-	var retry <-chan time.Time
+	var retry, due <-chan time.Time
+	var last time.Time // end of the last sync
 	wait := firstRetry
 	sync := func() {
 		if retry = nil; !a.sync(snapshot) {
 			retry = time.After(wait)
 			wait = min(2*wait, lastRetry)
 		}
+		last = time.Now()
 	}
 	for sync(); ; {
 		select {
@@ -79,6 +84,11 @@ func (a *Agent) Run(ctx context.Context, changed <-chan struct{}) error {
 		case <-retry:
 			sync()
 		case <-changed:
+			if due == nil {
+				due = time.After(a.MinSyncPeriod - time.Since(last))
+			}
+		case <-due:
+			due = nil
 			next, err := a.Load()
 			if err != nil {
 				a.Log.Error("source cannot be used; the rules stay as they are", "error", err)

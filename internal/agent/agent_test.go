@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -52,6 +53,7 @@ type fixture struct {
 	load    func() (*model.Snapshot, error)
 	use     atomic.Int64 // clients in the affinity map
 	changed chan struct{}
+	period  time.Duration // MinSyncPeriod
 }
 
 func snapshot() *model.Snapshot {
@@ -80,7 +82,8 @@ func (f *fixture) run(ctx context.Context) error {
 		AffinityUse: func() ([]apply.AffinityUse, error) {
 			return []apply.AffinityUse{{Family: model.IPv4, Used: int(f.use.Load()), Size: 1000}}, nil
 		},
-		Log: log,
+		MinSyncPeriod: f.period,
+		Log:           log,
 	}).Run(ctx, f.changed)
 }
 
@@ -140,6 +143,31 @@ func TestRetry(t *testing.T) {
 		synctest.Wait()
 		if f.kernel.commits != 1 || strings.Count(f.log.String(), "rules applied") != 1 {
 			t.Errorf("%d commits, log %s", f.kernel.commits, f.log)
+		}
+	})
+}
+
+// TestMinSyncPeriod asks for syncs at 0, 0.5 and 0.999 s, one second being the
+// least distance: there are two, the second one a second after the first, and
+// another request after a quiet time is served at once.
+func TestMinSyncPeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		f.period = time.Second
+		start := time.Now()
+		var loads []time.Duration
+		f.load = func() (*model.Snapshot, error) {
+			loads = append(loads, time.Since(start))
+			return snapshot(), nil
+		}
+		f.start(t)
+		for _, pause := range []time.Duration{500 * time.Millisecond, 499 * time.Millisecond, 9001 * time.Millisecond} {
+			time.Sleep(pause)
+			f.changed <- struct{}{}
+			synctest.Wait()
+		}
+		if want := []time.Duration{0, time.Second, 10 * time.Second}; !slices.Equal(loads, want) {
+			t.Errorf("source was read at %v, want %v", loads, want)
 		}
 	})
 }

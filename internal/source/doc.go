@@ -1,11 +1,12 @@
 // Package source turns Kubernetes objects into the model.
 //
-// It has two halves. The Convert functions take objects of the Kubernetes API
+// It has three parts. The Convert functions take objects of the Kubernetes API
 // types, wherever they come from, and return model values together with a
 // [FieldError] for each field that is wrong; a wrong field never costs the rest
 // of the object (1.36). [Files] reads objects from YAML and JSON files and
 // reports everything that is wrong with them at once, by file, document, line,
-// object and field; [Watcher] tells when they have changed.
+// object and field; [Watcher] tells when they have changed. [Cluster] follows an
+// API server and keeps nothing of its objects but the model values.
 //
 // Annotations under nftproxy.dev/ say what Kubernetes has no field for: see
 // annotations.go.

@@ -1,0 +1,216 @@
+package e2e
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/nftables"
+	"github.com/nftproxy/nftproxy/internal/netlab"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+const (
+	serviceCIDRs = "10.96.0.0/16,fd00:10:96::/112"
+	// firstServiceIP is that of the service of the API server.
+	firstServiceIP = "10.96.0.1"
+	// apiAddress is where the API server is reached on its node. It listens on
+	// the other addresses as well, and advertises one that pods can reach.
+	apiAddress = "127.0.0.1:6443"
+	etcdURL    = "http://127.0.0.1:2379"
+	etcdPeer   = "http://127.0.0.1:2380"
+
+	proxyUser = "system:kube-proxy" // has the rights of a service proxy in every cluster
+	nodeName  = "node"              // of the node that everything runs on
+	echoPort  = 8080
+)
+
+// cluster is a laboratory with echo servers on its pods, and an API server and
+// its etcd on its node.
+type cluster struct {
+	*netlab.Lab
+	t         *testing.T
+	dir       string
+	authority *authority
+	flags     []string // of the API server, more than those of every test
+	config    *rest.Config
+	api       kubernetes.Interface
+	server    *process
+}
+
+// newCluster makes the cluster of a test, which from then on runs in parallel
+// to others: they share nothing. The flags are those of the API server.
+func newCluster(t *testing.T, pods int, flags ...string) *cluster {
+	t.Helper()
+	t.Parallel()
+	c := &cluster{Lab: newLab(t, pods), t: t, dir: t.TempDir(), flags: flags}
+	c.writeKeys()
+	c.connect()
+	start(t, c.Node, etcd, "--data-dir", filepath.Join(c.dir, "etcd"), "--log-level", "warn", "--unsafe-no-fsync",
+		"--listen-client-urls", etcdURL, "--advertise-client-urls", etcdURL, "--listen-peer-urls", etcdPeer,
+		"--initial-advertise-peer-urls", etcdPeer, "--initial-cluster", "default="+etcdPeer)
+	c.startServer()
+	c.ownService()
+	c.createNode()
+	return c
+}
+
+// newLab makes a laboratory with echo servers on its pods.
+func newLab(t *testing.T, pods int) *netlab.Lab {
+	t.Helper()
+	lab, err := netlab.New(pods)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := lab.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, p := range lab.Pods {
+		echo, err := p.Echo(echoPort)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { echo.Close() })
+	}
+	return lab
+}
+
+// writeKeys writes what the API server identifies itself and others by.
+func (c *cluster) writeKeys() {
+	c.t.Helper()
+	var err error
+	if c.authority, err = newAuthority(); err != nil {
+		c.t.Fatal(err)
+	}
+	cert, key, err := c.authority.server(net.ParseIP("127.0.0.1"), net.ParseIP(firstServiceIP))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{"ca.crt": c.authority.pem(), "server.crt": cert, "server.key": key} {
+		if err := os.WriteFile(filepath.Join(c.dir, name), content, 0o600); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+// connect makes the client of the test, which dials on the node.
+func (c *cluster) connect() {
+	c.t.Helper()
+	var err error
+	if c.config, err = clientcmd.BuildConfigFromFlags("", c.kubeconfig("admin", "system:masters")); err != nil {
+		c.t.Fatal(err)
+	}
+	c.config.Dial, c.config.QPS = c.Node.DialContext, -1
+	c.api = c.client(c.config)
+}
+
+func (c *cluster) client(config *rest.Config) kubernetes.Interface {
+	c.t.Helper()
+	api, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return api
+}
+
+// kubeconfig returns the file of a user.
+func (c *cluster) kubeconfig(user string, groups ...string) string {
+	c.t.Helper()
+	file := filepath.Join(c.dir, user+".kubeconfig")
+	if err := c.authority.kubeconfig(file, "https://"+apiAddress, user, groups...); err != nil {
+		c.t.Fatal(err)
+	}
+	return file
+}
+
+// startServer starts the API server and waits until it is ready.
+func (c *cluster) startServer() {
+	c.t.Helper()
+	file := func(name string) string { return filepath.Join(c.dir, name) }
+	c.server = start(c.t, c.Node, apiserver, append([]string{
+		"--etcd-servers", etcdURL,
+		"--bind-address", "0.0.0.0", "--secure-port", "6443", "--advertise-address", c.Node.IPv4.String(),
+		"--tls-cert-file", file("server.crt"), "--tls-private-key-file", file("server.key"),
+		"--client-ca-file", file("ca.crt"), "--anonymous-auth=false", "--authorization-mode", "RBAC",
+		"--service-cluster-ip-range", serviceCIDRs,
+		"--service-account-issuer", "https://" + apiAddress,
+		"--service-account-key-file", file("server.key"), "--service-account-signing-key-file", file("server.key"),
+	}, c.flags...)...)
+	eventually(c.t, func() error { return ready(c.t, c.api) })
+}
+
+// ready asks the API server whether it is.
+func ready(t *testing.T, api kubernetes.Interface) error {
+	return api.Discovery().RESTClient().Get().AbsPath("/readyz").Do(t.Context()).Error()
+}
+
+// ownService waits for the Service that the API server makes for itself once it
+// is ready.
+func (c *cluster) ownService() {
+	c.t.Helper()
+	eventually(c.t, func() error {
+		_, err := c.api.CoreV1().Services(namespace).Get(c.t.Context(), "kubernetes", metav1.GetOptions{})
+		return err
+	})
+}
+
+// createNode does what a kubelet does that nftproxy needs.
+func (c *cluster) createNode() {
+	c.t.Helper()
+	nodes := c.api.CoreV1().Nodes()
+	node, err := nodes.Create(c.t.Context(), &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: nodeName},
+		Spec:       corev1.NodeSpec{PodCIDRs: []string{netlab.PodCIDRv4.String(), netlab.PodCIDRv6.String()}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	node.Status.Addresses = []corev1.NodeAddress{
+		{Type: corev1.NodeInternalIP, Address: c.Node.IPv4.String()},
+		{Type: corev1.NodeInternalIP, Address: c.Node.IPv6.String()},
+	}
+	if _, err := nodes.UpdateStatus(c.t.Context(), node, metav1.UpdateOptions{}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// startProxy starts nftproxy as a user.
+func (c *cluster) startProxy(user string) *process {
+	c.t.Helper()
+	return start(c.t, c.Node, nftproxy, "run", "--kubeconfig", c.kubeconfig(user), "--hostname-override", nodeName,
+		"--cluster-cidr", netlab.ClusterCIDRv4.String()+","+netlab.ClusterCIDRv6.String())
+}
+
+// generation returns a number that every transaction on the node's rules
+// increments, whether it changes something or not.
+func (c *cluster) generation() uint32 {
+	c.t.Helper()
+	var gen *nftables.Gen
+	err := c.Node.Do(func() error {
+		conn, err := nftables.New()
+		if err != nil {
+			return err
+		}
+		gen, err = conn.GetGen()
+		return err
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return gen.ID
+}
+
+// commits checks how many transactions there were since a generation.
+func (c *cluster) commits(since uint32, want uint32, when string) {
+	c.t.Helper()
+	if got := c.generation() - since; got != want {
+		c.t.Fatalf("%s: %d transactions, want %d", when, got, want)
+	}
+}

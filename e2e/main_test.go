@@ -1,0 +1,86 @@
+// Package e2e holds end-to-end tests: the real program, the kernel of this
+// machine and real packets, as in package test, and what tells the program
+// about services is a real kube-apiserver with its etcd.
+//
+// It is a module of its own, so that only these tests depend on Kubernetes.
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// program is one that the tests run.
+type program struct {
+	name string
+	tool string // of this module, which it is built from
+	path string // of the executable
+}
+
+var (
+	nftproxy          = program{name: "nftproxy"}
+	etcd              = program{name: "etcd", tool: "go.etcd.io/etcd/server/v3"}
+	apiserver         = program{name: "kube-apiserver", tool: "k8s.io/kubernetes/cmd/kube-apiserver"}
+	controllerManager = program{name: "kube-controller-manager", tool: "k8s.io/kubernetes/cmd/kube-controller-manager"}
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(run(m))
+}
+
+// run builds the programs and runs the tests.
+func run(m *testing.M) int {
+	if os.Geteuid() != 0 {
+		return fail("these tests make network namespaces and load nftables rules: run them as root")
+	}
+	dir, err := os.MkdirTemp("", "nftproxy-e2e-")
+	if err != nil {
+		return fail("make directory for the program: %v", err)
+	}
+	defer os.RemoveAll(dir)
+	if err := build(dir); err != nil {
+		return fail("%v", err)
+	}
+	return m.Run()
+}
+
+// build builds the programs. NFTPROXY names a program to test instead, such as
+// a released one.
+func build(dir string) (err error) {
+	if nftproxy.path = os.Getenv("NFTPROXY"); nftproxy.path == "" {
+		nftproxy.path = filepath.Join(dir, nftproxy.name)
+		// In its own module, with the dependencies that it is released with.
+		if _, err := goCommand("-C", "..", "build", "-o", nftproxy.path, "./cmd/nftproxy"); err != nil {
+			return fmt.Errorf("build nftproxy: %w", err)
+		}
+	}
+	for _, p := range []*program{&etcd, &apiserver, &controllerManager} {
+		if p.path, err = goCommand("tool", "-n", p.tool); err != nil {
+			return fmt.Errorf("build %s: %w", p.name, err)
+		}
+	}
+	return nil
+}
+
+// goCommand runs the go command and returns what it prints. "go tool -n" builds
+// a tool, keeps it in the build cache and prints where.
+func goCommand(args ...string) (string, error) {
+	cmd := exec.Command("go", args...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, &stderr)
+	}
+	return strings.TrimSpace(stdout.String()), nil
+}
+
+func fail(format string, args ...any) int {
+	fmt.Fprintf(os.Stderr, format+"\n", args...)
+	return 1
+}

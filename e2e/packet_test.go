@@ -1,0 +1,150 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlab"
+)
+
+const (
+	// silence is how long no answer counts as none at all. Answers take less
+	// than a millisecond in the laboratory.
+	silence = 300 * time.Millisecond
+	// patience is how long a test waits for what must come. The slowest is an
+	// API server that starts beside others: some seconds, on two processors.
+	patience = time.Minute
+)
+
+// eventually waits until f returns nil.
+func eventually(t *testing.T, f func() error) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for err := f(); err != nil; err = f() {
+		if time.Now().After(deadline) {
+			t.Fatalf("after %v: %v", patience, err)
+		}
+		time.Sleep(5 * time.Millisecond) // between two looks
+	}
+}
+
+// forEachFlow runs f over the protocols and families.
+func forEachFlow(f func(network string, family model.Family)) {
+	for _, family := range model.Families {
+		for _, network := range []string{"tcp", "udp"} {
+			f(network, family)
+		}
+	}
+}
+
+// served waits until new connections to a service go to pods in turn, and to
+// no others.
+func (c *cluster) served(s service, pods ...*netlab.Host) {
+	c.t.Helper()
+	forEachFlow(func(network string, family model.Family) {
+		c.t.Helper()
+		eventually(c.t, func() error { return balanced(c.Client, network, s.frontend(family), pods) })
+	})
+}
+
+// refused waits until new connections to a service are refused.
+func (c *cluster) refused(s service) {
+	c.t.Helper()
+	forEachFlow(func(network string, family model.Family) {
+		c.t.Helper()
+		eventually(c.t, func() error { return wantRefused(c.Client, network, s.frontend(family)) })
+	})
+}
+
+// silent waits until a pod gets no answer of any kind.
+func (c *cluster) silent(s service) {
+	c.t.Helper()
+	forEachFlow(func(network string, family model.Family) {
+		c.t.Helper()
+		eventually(c.t, func() error { return wantSilence(c.Pods[0], network, s.frontend(family)) })
+	})
+}
+
+// balanced makes connections, of which every len(pods) in a row must go to
+// different pods.
+func balanced(from *netlab.Host, network string, to netip.AddrPort, pods []*netlab.Host) error {
+	var want, got []string
+	for _, p := range pods {
+		want = append(want, p.Name)
+	}
+	for range 2 * len(pods) {
+		answer, err := from.Ask(network, to, silence)
+		if err != nil {
+			return fmt.Errorf("from %s to %s %s: %w", from.Name, network, to, err)
+		}
+		got = append(got, answer.Name)
+	}
+	for i := range len(pods) + 1 {
+		window := slices.Sorted(slices.Values(got[i : i+len(pods)]))
+		if !slices.Equal(window, want) {
+			return fmt.Errorf("from %s to %s %s: answers of %v, want %v in turn", from.Name, network, to, got, want)
+		}
+	}
+	return nil
+}
+
+func wantRefused(from *netlab.Host, network string, to netip.AddrPort) error {
+	answer, err := from.Ask(network, to, silence)
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("from %s to %s %s: got %v, %v, want ECONNREFUSED", from.Name, network, to, answer, err)
+	}
+	return nil
+}
+
+func wantSilence(from *netlab.Host, network string, to netip.AddrPort) error {
+	answer, err := from.Ask(network, to, silence)
+	var netErr net.Error
+	if !errors.As(err, &netErr) || !netErr.Timeout() {
+		return fmt.Errorf("from %s to %s %s: got %v, %v, want a time-out", from.Name, network, to, answer, err)
+	}
+	return nil
+}
+
+// flow is an open connection, or a datagram socket in use.
+type flow struct {
+	*netlab.Flow
+	name string
+	peer string // the endpoint that answered first
+}
+
+// openFlows opens a flow per protocol and family.
+func (c *cluster) openFlows(s service) []flow {
+	c.t.Helper()
+	var flows []flow
+	forEachFlow(func(network string, family model.Family) {
+		c.t.Helper()
+		f, err := c.Client.Open(network, s.frontend(family), 0)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		c.t.Cleanup(func() { f.Close() })
+		answer, err := f.Ask()
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		flows = append(flows, flow{f, fmt.Sprint(network, " ", family), answer.Name})
+	})
+	return flows
+}
+
+// goOn checks that flows are still with the endpoints that they began with.
+func goOn(t *testing.T, flows []flow, when string) {
+	t.Helper()
+	for _, f := range flows {
+		if got, err := f.Ask(); err != nil || got.Name != f.peer {
+			t.Errorf("%s, %s: got %v, %v, want an answer of %s", f.name, when, got, err, f.peer)
+		}
+	}
+}

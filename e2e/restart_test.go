@@ -1,0 +1,157 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlab"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// withoutOwnEndpoint keeps the API server from writing itself into its service
+// and out of it, so that all changes are those of the test.
+const withoutOwnEndpoint = "--endpoint-reconciler-type=none"
+
+// newServing makes a cluster in which a proxy serves a service.
+func newServing(t *testing.T) (*cluster, service, *process) {
+	t.Helper()
+	c := newCluster(t, 3, withoutOwnEndpoint)
+	web := c.createService(dualStack("web"))
+	c.setEndpoints(web, c.Pods[:2]...)
+	proxy := c.startProxy(proxyUser)
+	c.served(web, c.Pods[:2]...)
+	return c, web, proxy
+}
+
+// becomes makes one change in the API server and waits until it is seen.
+func (c *cluster) becomes(s service, pods ...*netlab.Host) {
+	c.t.Helper()
+	c.setSlice(s, model.IPv4, pods...)
+	eventually(c.t, func() error { return balanced(c.Client, "tcp", s.frontend(model.IPv4), pods) })
+}
+
+// missed stands in for an API server that is away, until somebody dials it.
+func (c *cluster) missed() {
+	c.t.Helper()
+	l, err := c.Node.Listen("tcp", apiAddress)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer l.Close()
+	if err := l.(*net.TCPListener).SetDeadline(time.Now().Add(patience)); err != nil {
+		c.t.Fatal(err)
+	}
+	conn, err := l.Accept()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	conn.Close()
+}
+
+func TestRestartOfAPIServer(t *testing.T) {
+	c, web, _ := newServing(t)
+	flows, before := c.openFlows(web), c.generation()
+
+	c.server.kill()
+	c.missed()
+	c.commits(before, 0, "the API server is away")
+	c.served(web, c.Pods[:2]...)
+	goOn(t, flows, "the API server is away")
+
+	c.startServer()
+	c.becomes(web, c.Pods[2])
+	goOn(t, flows, "the API server is back")
+	c.commits(before, 1, "the API server is back, and one change")
+}
+
+func TestRestartOfProxy(t *testing.T) {
+	c, web, proxy := newServing(t)
+	flows, before := c.openFlows(web), c.generation()
+	proxy.stop(t)
+	proxy = c.startProxy(proxyUser)
+	c.becomes(web, c.Pods[2])
+	c.commits(before, 1, "the proxy is back, and one change")
+
+	proxy.stop(t)
+	c.setSlice(web, model.IPv4, c.Pods[1:]...)
+	c.commits(before, 1, "a change while there is no proxy")
+	proxy = c.startProxy(proxyUser)
+	c.becomes(web, c.Pods[1:]...)
+	c.commits(before, 2, "a change while there was no proxy")
+	goOn(t, flows, "the proxy is back")
+	proxy.stop(t)
+}
+
+// A proxy that starts while the API server is away leaves the rules alone.
+func TestStartWithoutAPIServer(t *testing.T) {
+	c, web, proxy := newServing(t)
+	before := c.generation()
+	proxy.stop(t)
+	c.server.kill()
+	c.startProxy(proxyUser)
+	c.missed()
+	c.commits(before, 0, "the API server is away")
+	c.served(web, c.Pods[:2]...)
+
+	c.startServer()
+	c.becomes(web, c.Pods[2])
+	c.commits(before, 1, "the API server is back, and one change")
+}
+
+// A kind of objects that cannot be read yet may say anything: nothing is
+// committed before all are there.
+func TestNothingBeforeSync(t *testing.T) {
+	for _, missing := range []string{"services", "endpointslices"} {
+		t.Run(missing, func(t *testing.T) {
+			c, web, proxy := newServing(t)
+			before := c.generation()
+			proxy.stop(t)
+			const user = "newcomer"
+			for _, resource := range []string{"services", "endpointslices", "nodes", "servicecidrs"} {
+				if resource != missing {
+					c.grant(user, resource)
+				}
+			}
+			proxy = c.startProxy(user)
+			eventually(t, func() error {
+				if log := proxy.log.String(); !strings.Contains(log, missing) {
+					return fmt.Errorf("the proxy says nothing about %s that it may not read", missing)
+				}
+				return nil
+			})
+			c.commits(before, 0, "before the sync")
+			c.served(web, c.Pods[:2]...)
+
+			c.grant(user, missing)
+			c.becomes(web, c.Pods[2])
+			c.commits(before, 1, "after the sync, and one change")
+		})
+	}
+}
+
+// grant lets a user read a kind of objects.
+func (c *cluster) grant(user, resource string) {
+	c.t.Helper()
+	role := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: user + "-" + resource},
+		Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{"*"}, Resources: []string{resource}, Verbs: []string{"get", "list", "watch"}},
+		},
+	}
+	if _, err := c.api.RbacV1().ClusterRoles().Create(c.t.Context(), role, metav1.CreateOptions{}); err != nil {
+		c.t.Fatal(err)
+	}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	}
+	if _, err := c.api.RbacV1().ClusterRoleBindings().Create(c.t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		c.t.Fatal(err)
+	}
+}

@@ -1,0 +1,121 @@
+package e2e
+
+import (
+	"net/netip"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlab"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+const (
+	namespace   = "default"
+	servicePort = 80
+)
+
+// service is what the API server made of a Service.
+type service struct {
+	name       string
+	clusterIPs []string // IPv4, IPv6
+}
+
+// frontend returns what clients dial.
+func (s service) frontend(f model.Family) netip.AddrPort {
+	for _, ip := range s.clusterIPs {
+		if a := netip.MustParseAddr(ip); model.FamilyOf(a) == f {
+			return netip.AddrPortFrom(a, servicePort)
+		}
+	}
+	return netip.AddrPort{}
+}
+
+// dualStack returns a Service with a port of each protocol. The API server
+// allocates the addresses, unless some are asked for.
+func dualStack(name string, clusterIPs ...string) *corev1.Service {
+	s := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.ServiceSpec{
+			ClusterIPs:     clusterIPs,
+			IPFamilyPolicy: new(corev1.IPFamilyPolicyRequireDualStack),
+			Ports: []corev1.ServicePort{
+				{Name: "tcp", Protocol: corev1.ProtocolTCP, Port: servicePort, TargetPort: intstr.FromInt32(echoPort)},
+				{Name: "udp", Protocol: corev1.ProtocolUDP, Port: servicePort, TargetPort: intstr.FromInt32(echoPort)},
+			},
+		},
+	}
+	if len(clusterIPs) > 0 {
+		s.Spec.ClusterIP = clusterIPs[0]
+	}
+	return s
+}
+
+func (c *cluster) createService(s *corev1.Service) service {
+	c.t.Helper()
+	made, err := c.api.CoreV1().Services(namespace).Create(c.t.Context(), s, metav1.CreateOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return service{made.Name, made.Spec.ClusterIPs}
+}
+
+func (c *cluster) deleteService(s service) {
+	c.t.Helper()
+	if err := c.api.CoreV1().Services(namespace).Delete(c.t.Context(), s.name, metav1.DeleteOptions{}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// setEndpoints makes pods the endpoints of a service.
+func (c *cluster) setEndpoints(s service, pods ...*netlab.Host) {
+	c.t.Helper()
+	for _, f := range model.Families {
+		c.setSlice(s, f, pods...)
+	}
+}
+
+// setSlice writes the endpoints of one family, which are one object.
+func (c *cluster) setSlice(s service, f model.Family, pods ...*netlab.Host) {
+	c.t.Helper()
+	slices, slice := c.api.DiscoveryV1().EndpointSlices(namespace), endpointSlice(s, f, pods)
+	_, err := slices.Update(c.t.Context(), slice, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		_, err = slices.Create(c.t.Context(), slice, metav1.CreateOptions{})
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func endpointSlice(s service, f model.Family, pods []*netlab.Host) *discoveryv1.EndpointSlice {
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:   s.name + "-" + addressType[f].suffix,
+			Labels: map[string]string{discoveryv1.LabelServiceName: s.name},
+		},
+		AddressType: addressType[f].name,
+		Ports: []discoveryv1.EndpointPort{
+			{Name: new("tcp"), Protocol: new(corev1.ProtocolTCP), Port: new(int32(echoPort))},
+			{Name: new("udp"), Protocol: new(corev1.ProtocolUDP), Port: new(int32(echoPort))},
+		},
+	}
+	for _, p := range pods {
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
+			Addresses:  []string{p.Address(f).String()},
+			Conditions: discoveryv1.EndpointConditions{Ready: new(true), Serving: new(true), Terminating: new(false)},
+			NodeName:   new(p.NodeName),
+		})
+	}
+	return slice
+}
+
+var addressType = map[model.Family]struct {
+	name   discoveryv1.AddressType
+	suffix string
+}{
+	model.IPv4: {discoveryv1.AddressTypeIPv4, "v4"},
+	model.IPv6: {discoveryv1.AddressTypeIPv6, "v6"},
+}

@@ -1,0 +1,150 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"sync"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// ClusterConfig says which objects of a cluster count.
+type ClusterConfig struct {
+	// NodeName is the name of the one Node that is read.
+	NodeName string
+	// ProxyName is the value of the label service.kubernetes.io/service-proxy-name
+	// of the Services that are read; empty: those without the label (1.1, 1.2).
+	ProxyName string
+	// Log receives what is wrong with objects and with the connection, each
+	// once; client-go's own messages appear at the level of debugging.
+	Log *slog.Logger
+}
+
+// Cluster is a source that follows a Kubernetes API server. Objects become
+// model values as they arrive and are not kept. What is known stays in use
+// while the server cannot be reached. Its methods are safe for concurrent use.
+type Cluster struct {
+	ClusterConfig
+	client kubernetes.Interface
+
+	services *clusterStore[*corev1.Service, model.Service]
+	slices   *clusterStore[*discoveryv1.EndpointSlice, model.EndpointSlice]
+	nodes    *clusterStore[*corev1.Node, model.Node]
+	cidrs    *clusterStore[*networkingv1.ServiceCIDR, []netip.Prefix]
+
+	mu      sync.Mutex // guards the content of the stores, and what follows
+	synced  bool
+	changed func()
+}
+
+// NewCluster returns a source that reads through client once it is run.
+func NewCluster(client kubernetes.Interface, config ClusterConfig) *Cluster {
+	c := &Cluster{ClusterConfig: config, client: client, changed: func() {}}
+	c.services = newClusterStore(c, "Service", func(s *corev1.Service) (*model.Service, []*FieldError) {
+		return ConvertService(s, config.ProxyName)
+	})
+	c.slices = newClusterStore(c, "EndpointSlice", ConvertEndpointSlice)
+	c.nodes = newClusterStore(c, "Node", ConvertNode)
+	c.cidrs = newClusterStore(c, "ServiceCIDR", func(s *networkingv1.ServiceCIDR) (*[]netip.Prefix, []*FieldError) {
+		ranges, found := ConvertServiceCIDR(s)
+		return &ranges, found
+	})
+	return c
+}
+
+// Run follows the API server until ctx ends. It calls changed once as soon as
+// the Services and the EndpointSlices have been listed completely (13.1, 13.2),
+// and from then on after every event that makes Load return something else
+// (2.21, 13.6); the Node and the ServiceCIDRs may come before or after. Calls
+// may overlap and delay further events: changed must be safe for concurrent use
+// and quick. A Cluster is run once.
+func (c *Cluster) Run(ctx context.Context, changed func()) {
+	c.mu.Lock()
+	c.changed = changed
+	c.mu.Unlock()
+	ctx = klog.NewContext(ctx, logr.FromSlogHandler(demoted{c.Log.Handler()}))
+	var all sync.WaitGroup
+	for _, r := range c.reflectors() {
+		all.Go(func() { r.RunWithContext(ctx) })
+	}
+	all.Wait()
+}
+
+func (c *Cluster) reflectors() []*cache.Reflector {
+	services := metav1.ListOptions{LabelSelector: "!" + labelProxyName, FieldSelector: "spec.clusterIP!=" + corev1.ClusterIPNone}
+	if c.ProxyName != "" {
+		services.LabelSelector = labels.Set{labelProxyName: c.ProxyName}.String()
+	}
+	slices := metav1.ListOptions{LabelSelector: "!" + corev1.IsHeadlessService} // 2.1
+	node := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, c.NodeName).String()}
+	return []*cache.Reflector{
+		newReflector(c.services, c.client.CoreV1().Services(metav1.NamespaceAll), services),
+		newReflector(c.slices, c.client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll), slices),
+		newReflector(c.nodes, c.client.CoreV1().Nodes(), node),
+		newReflector(c.cidrs, c.client.NetworkingV1().ServiceCIDRs(), metav1.ListOptions{}),
+	}
+}
+
+// WaitSynced returns when Services and EndpointSlices have been listed
+// completely (13.1); the error says which have not when ctx ends.
+func (c *Cluster) WaitSynced(ctx context.Context) error {
+	if err := c.services.wait(ctx); err != nil {
+		return err
+	}
+	return c.slices.wait(ctx)
+}
+
+// WaitNode returns when the API server has told of the Node, or that there is
+// none of that name (12.45).
+func (c *Cluster) WaitNode(ctx context.Context) error { return c.nodes.wait(ctx) }
+
+// WaitServiceCIDRs returns when the ServiceCIDRs have been listed. Where they
+// may not be read, that is never (14.3).
+func (c *Cluster) WaitServiceCIDRs(ctx context.Context) error { return c.cidrs.wait(ctx) }
+
+// Load returns what the cluster says at this moment. Its objects are shared:
+// they must not be changed. It is an error before WaitSynced returns nil.
+func (c *Cluster) Load() (*model.Snapshot, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.synced {
+		return nil, errors.New("read cluster: the API server has not listed all Services and EndpointSlices yet")
+	}
+	s := &model.Snapshot{
+		Nodes:    c.nodes.values(),
+		Services: c.services.values(),
+		Slices:   c.slices.values(),
+	}
+	for _, ranges := range c.cidrs.values() {
+		s.ServiceCIDRs = append(s.ServiceCIDRs, *ranges...)
+	}
+	return s, nil
+}
+
+// change runs edit, which tells whether Load returns something else now, and
+// passes that on.
+func (c *Cluster) change(edit func() bool) {
+	c.mu.Lock()
+	tell := edit() && c.synced
+	if !c.synced && c.services.complete && c.slices.complete {
+		c.synced, tell = true, true
+	}
+	changed := c.changed
+	c.mu.Unlock()
+	if tell {
+		changed()
+	}
+}

@@ -1,0 +1,216 @@
+package source
+
+import (
+	"errors"
+	"io"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	kubetesting "k8s.io/client-go/testing"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// aWhile is longer than the longest pause between attempts.
+const aWhile = 10 * time.Minute
+
+// fault makes requests fail for as long as it holds an error.
+type fault struct{ err atomic.Pointer[error] }
+
+func (f *fault) set(err error) { f.err.Store(&err) }
+func (f *fault) clear()        { f.err.Store(nil) }
+
+func (f *fault) react(kubetesting.Action) (bool, runtime.Object, error) {
+	if err := f.err.Load(); err != nil {
+		return true, nil, *err
+	}
+	return false, nil, nil
+}
+
+func (f *fault) reactWatch(a kubetesting.Action) (bool, apiwatch.Interface, error) {
+	handled, _, err := f.react(a)
+	return handled, nil, err
+}
+
+func forbidden(resource string) error {
+	return apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", errors.New("no such role"))
+}
+
+// TestClusterForbidden goes on without ServiceCIDRs, and says so once (14.3).
+func TestClusterForbidden(t *testing.T) {
+	for _, verb := range []string{"list", "watch"} {
+		t.Run(verb, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLab(t, ClusterConfig{}, read[corev1.Service](t, webYAML))
+				var f fault
+				f.set(forbidden("servicecidrs"))
+				if verb == "list" {
+					l.api.PrependReactor(verb, "servicecidrs", f.react)
+				} else {
+					l.api.PrependWatchReactor("servicecidrs", f.reactWatch)
+				}
+				l.start()
+				check(t, l.WaitSynced(t.Context()))
+				l.told(1)
+				time.Sleep(aWhile)
+				l.logged(1, "cannot be read", "kind=ServiceCIDR", "verb="+verb, "no such role")
+				l.logged(1, "")
+				l.told(0)
+				l.loaded("Service a/web [10.96.0.1] 80")
+
+				f.clear()
+				time.Sleep(aWhile)
+				l.logged(1, "level=INFO", "again", "kind=ServiceCIDR", "verb="+verb)
+				l.logged(2, "")
+			})
+		})
+	}
+}
+
+// TestClusterOutage has lists that fail before and after the barrier: nothing
+// is told before, and what is known stays in use after.
+func TestClusterOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t, ClusterConfig{}, read[corev1.Service](t, webYAML))
+		var list fault
+		list.set(io.ErrUnexpectedEOF)
+		l.api.PrependReactor("list", "services", list.react)
+		watches := interceptWatches(l, "services")
+		l.start()
+		time.Sleep(aWhile)
+		l.told(0)
+		l.logged(1, "kind=Service", "verb=list", "unexpected EOF")
+		list.set(forbidden("services"))
+		time.Sleep(aWhile)
+		l.logged(1, "kind=Service", "verb=list", "no such role")
+		list.clear()
+		time.Sleep(aWhile)
+		l.told(1)
+		l.logged(1, "again", "kind=Service", "verb=list")
+
+		list.set(io.ErrUnexpectedEOF)
+		(<-watches).Stop()
+		time.Sleep(aWhile)
+		l.told(0)
+		l.loaded("Service a/web [10.96.0.1] 80")
+	})
+}
+
+// interceptWatches gives the watches of a resource to the test.
+func interceptWatches(l *lab, resource string) <-chan *apiwatch.RaceFreeFakeWatcher {
+	out := make(chan *apiwatch.RaceFreeFakeWatcher, 1000)
+	l.api.PrependWatchReactor(resource, func(kubetesting.Action) (bool, apiwatch.Interface, error) {
+		w := apiwatch.NewRaceFreeFake()
+		out <- w
+		return true, w, nil
+	})
+	return out
+}
+
+// TestClusterRelist ends watches in several ways. The list that follows
+// changes nothing, or shows what was missed.
+func TestClusterRelist(t *testing.T) {
+	for name, end := range map[string]func(*apiwatch.RaceFreeFakeWatcher){
+		"closed": (*apiwatch.RaceFreeFakeWatcher).Stop,
+		"410 Gone": func(w *apiwatch.RaceFreeFakeWatcher) {
+			w.Error(&apierrors.NewResourceExpired("too old").ErrStatus)
+		},
+		"internal error": func(w *apiwatch.RaceFreeFakeWatcher) {
+			w.Error(&apierrors.NewInternalError(io.ErrUnexpectedEOF).ErrStatus)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLab(t, ClusterConfig{}, read[corev1.Service](t, webYAML))
+				watches := interceptWatches(l, "services")
+				l.start()
+				l.told(1)
+				end(<-watches)
+				time.Sleep(aWhile)
+				l.told(0)
+				l.loaded("Service a/web [10.96.0.1] 80")
+
+				_, err := l.api.CoreV1().Services("a").Update(t.Context(), read[corev1.Service](t, webSecondYAML), metav1.UpdateOptions{})
+				check(t, err)
+				l.told(0) // the watches of the test tell nothing
+				w := <-watches
+				w.Error(&apierrors.NewResourceExpired("too old").ErrStatus)
+				time.Sleep(aWhile)
+				l.told(1)
+				l.loaded("Service a/web [10.96.0.1] 81")
+				l.logged(0, "")
+			})
+		})
+	}
+}
+
+// streaming is a client that can watch from the beginning, in place of a list.
+type streaming struct{ kubernetes.Interface }
+
+// TestClusterStream receives the Services as a stream that a bookmark ends, and
+// converts them as they arrive.
+func TestClusterStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t, ClusterConfig{})
+		l.client = streaming{l.api}
+		var conversions atomic.Int32
+		convert := l.services.convert
+		l.services.convert = func(s *corev1.Service) (*model.Service, []*FieldError) {
+			conversions.Add(1)
+			return convert(s)
+		}
+		watches, rest := interceptWatches(l, "services"), interceptWatches(l, "endpointslices")
+		end := metav1.ObjectMeta{ResourceVersion: "9", Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}
+		l.start()
+		(<-rest).Action(apiwatch.Bookmark, &discoveryv1.EndpointSlice{ObjectMeta: end})
+		w := <-watches
+		w.Add(read[corev1.Service](t, webYAML))
+		w.Modify(read[corev1.Service](t, webSecondYAML))
+		l.told(0)
+		if got := conversions.Load(); got != 2 {
+			t.Errorf("%d conversions before the stream ends, want 2", got)
+		}
+		w.Action(apiwatch.Bookmark, &corev1.Service{ObjectMeta: end})
+		l.told(1)
+		l.loaded("Service a/web [10.96.0.1] 81")
+		if got := asked(l.api.Actions(), "list")["services"]; got != "" {
+			t.Error("the Services were listed, too")
+		}
+	})
+}
+
+// TestListFollows has the failures of watches that say nothing to people.
+func TestListFollows(t *testing.T) {
+	stream := true
+	for _, c := range []struct {
+		name    string
+		err     error
+		stream  bool
+		follows bool
+	}{
+		{"no error", nil, true, false},
+		{"version too old", apierrors.NewResourceExpired(""), false, true},
+		{"server without streams", apierrors.NewBadRequest(""), true, true},
+		{"bad request", apierrors.NewBadRequest(""), false, false},
+		{"too many requests, which the reflector repeats", apierrors.NewTooManyRequests("", 1), true, false},
+		{"forbidden", forbidden("services"), false, false},
+	} {
+		var o metav1.ListOptions
+		if c.stream {
+			o.SendInitialEvents = &stream
+		}
+		if got := listFollows(o, c.err); got != c.follows {
+			t.Errorf("%s: %t, want %t", c.name, got, c.follows)
+		}
+	}
+}

@@ -1,0 +1,225 @@
+package source
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+// TestClusterBarrier has the initial lists in all orders (13.1 to 13.3).
+func TestClusterBarrier(t *testing.T) {
+	for _, c := range []struct {
+		lists string // in this order; "+" before an event without list
+		calls int32
+	}{
+		{"Service", 0},
+		{"EndpointSlice", 0},
+		{"Node ServiceCIDR", 0},
+		{"Service Node ServiceCIDR", 0},
+		{"+Service +EndpointSlice +Node +ServiceCIDR", 0},
+		{"Service EndpointSlice", 1},
+		{"EndpointSlice Service", 1},
+		{"Service EndpointSlice Node ServiceCIDR", 3},
+		{"ServiceCIDR Node EndpointSlice Service", 1},
+		{"Service +EndpointSlice Service EndpointSlice", 1},
+		{"Service EndpointSlice Service EndpointSlice", 1},
+	} {
+		t.Run(c.lists, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLab(t, ClusterConfig{})
+				l.changed = func() { l.calls.Add(1) }
+				stores := storesOf(t, l.Cluster)
+				for _, word := range strings.Fields(c.lists) {
+					kind, event := strings.CutPrefix(word, "+")
+					for _, s := range stores {
+						switch {
+						case s.kind != kind:
+						case event:
+							check(t, s.store.Add(s.first))
+						default:
+							check(t, s.store.Replace([]any{s.first}, "1"))
+						}
+					}
+				}
+				l.told(c.calls)
+				if _, err := l.Load(); (err == nil) != (c.calls > 0) {
+					t.Errorf("Load: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// storeCase is a store with two versions of one object.
+type storeCase struct {
+	kind          string
+	store         cache.ReflectorStore
+	first, second metav1.Object
+}
+
+func storesOf(t *testing.T, c *Cluster) []storeCase {
+	return []storeCase{
+		{"Service", c.services, read[corev1.Service](t, webYAML), read[corev1.Service](t, webSecondYAML)},
+		{"EndpointSlice", c.slices, read[discoveryv1.EndpointSlice](t, sliceYAML), read[discoveryv1.EndpointSlice](t, sliceSecondYAML)},
+		{"Node", c.nodes, read[corev1.Node](t, nodeYAML), read[corev1.Node](t, nodeSecondYAML)},
+		{"ServiceCIDR", c.cidrs, read[networkingv1.ServiceCIDR](t, cidrYAML), read[networkingv1.ServiceCIDR](t, cidrSecondYAML)},
+	}
+}
+
+// syncedLab has passed the barrier and knows no object.
+func syncedLab(t *testing.T) *lab {
+	l := newLab(t, ClusterConfig{})
+	l.changed = func() { l.calls.Add(1) }
+	check(t, l.services.Replace(nil, "1"))
+	check(t, l.slices.Replace(nil, "1"))
+	l.told(1)
+	return l
+}
+
+// TestClusterStore takes each kind through all events that a reflector sends:
+// objects are replaced and removed by name, each by itself (2.20).
+func TestClusterStore(t *testing.T) {
+	for i, kind := range []string{"Service", "EndpointSlice", "Node", "ServiceCIDR"} {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := syncedLab(t)
+				s := storesOf(t, l.Cluster)[i]
+				tombstone := cache.DeletedFinalStateUnknown{Key: cache.MetaObjectToName(s.first).String(), Obj: s.first}
+				for _, step := range []struct {
+					name    string
+					do      func() error
+					calls   int32
+					objects int
+				}{
+					{"delete unknown", func() error { return s.store.Delete(s.first) }, 0, 0},
+					{"add", func() error { return s.store.Add(s.first) }, 1, 1},
+					{"add again (2.21)", func() error { return s.store.Add(s.first) }, 0, 1},
+					{"new version, equal model (13.6)", func() error { return s.store.Update(touched(s.first)) }, 0, 1},
+					{"update", func() error { return s.store.Update(s.second) }, 1, 1},
+					{"resync", s.store.Resync, 0, 1},
+					{"replace by the same", func() error { return s.store.Replace([]any{touched(s.second)}, "2") }, 0, 1},
+					{"replace by another version", func() error { return s.store.Replace([]any{s.first}, "3") }, 1, 1},
+					{"replace by nothing", func() error { return s.store.Replace(nil, "4") }, 1, 0},
+					{"add again", func() error { return s.store.Add(s.first) }, 1, 1},
+					{"delete", func() error { return s.store.Delete(s.first) }, 1, 0},
+					{"replace by one", func() error { return s.store.Replace([]any{s.first}, "5") }, 1, 1},
+					{"tombstone (2.26)", func() error { return s.store.Delete(tombstone) }, 1, 0},
+					{"tombstone again", func() error { return s.store.Delete(tombstone) }, 0, 0},
+				} {
+					t.Log(step.name)
+					check(t, step.do())
+					l.told(step.calls)
+					if got := summary(t, l.Cluster); len(got) != step.objects {
+						t.Errorf("%d objects, want %d: %q", len(got), step.objects, got)
+					}
+				}
+				if err := s.store.Add(&corev1.Pod{}); err == nil {
+					t.Error("a Pod was taken")
+				}
+			})
+		})
+	}
+}
+
+// touched returns a new version of an object that says nothing new.
+func touched(o metav1.Object) metav1.Object {
+	o.SetResourceVersion(o.GetResourceVersion() + "1")
+	o.SetAnnotations(map[string]string{"example.com/touched": "yes"})
+	return o
+}
+
+// TestClusterSkipped has objects that are never proxied, and one that becomes
+// so and back (1.3, 1.9, 2.1, 2.3).
+func TestClusterSkipped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := syncedLab(t)
+		for _, text := range []string{
+			`{metadata: {namespace: a, name: headless}, spec: {clusterIP: None, ports: [{port: 80}]}}`,
+			`{metadata: {namespace: a, name: labelled, labels: {service.kubernetes.io/service-proxy-name: ""}}, spec: {clusterIP: 10.96.0.9, ports: [{port: 80}]}}`,
+			`{metadata: {namespace: a, name: external}, spec: {type: ExternalName, clusterIP: 10.96.0.9, externalName: example.com}}`,
+		} {
+			check(t, l.services.Add(read[corev1.Service](t, text)))
+		}
+		for _, text := range []string{
+			`{metadata: {namespace: a, name: h-1, labels: {kubernetes.io/service-name: h, service.kubernetes.io/headless: ""}}, addressType: IPv4, endpoints: []}`,
+			`{metadata: {namespace: a, name: f-1, labels: {kubernetes.io/service-name: web}}, addressType: FQDN, endpoints: []}`,
+		} {
+			check(t, l.slices.Add(read[discoveryv1.EndpointSlice](t, text)))
+		}
+		l.told(0)
+		l.loaded()
+
+		web := read[corev1.Service](t, webYAML)
+		check(t, l.services.Add(web))
+		l.told(1)
+		labelled := web.DeepCopy()
+		labelled.Labels = map[string]string{labelProxyName: "other"}
+		check(t, l.services.Update(labelled))
+		l.told(1)
+		l.loaded()
+		check(t, l.services.Update(web))
+		l.told(1)
+		l.loaded("Service a/web [10.96.0.1] 80")
+	})
+}
+
+// TestClusterFieldErrors logs each problem of an object once, and uses the rest
+// of the object (1.36).
+func TestClusterFieldErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const bad = `{metadata: {namespace: a, name: web}, spec: {clusterIP: 10.96.0.1, externalIPs: [nonsense], ports: [{port: 80}]}}`
+		words := []string{"level=WARN", `object="Service a/web"`, "field=spec.externalIPs[0]", "nonsense"}
+		l := syncedLab(t)
+		check(t, l.services.Add(read[corev1.Service](t, bad)))
+		l.logged(1, words...)
+		l.loaded("Service a/web [10.96.0.1] 80")
+		check(t, l.services.Update(touched(read[corev1.Service](t, bad))))
+		check(t, l.services.Replace([]any{read[corev1.Service](t, bad)}, "2"))
+		l.logged(1, words...)
+
+		worse := read[corev1.Service](t, strings.Replace(bad, "[nonsense]", "[nonsense, worse]", 1))
+		check(t, l.services.Update(worse))
+		l.logged(1, words...)
+		l.logged(1, "field=spec.externalIPs[1]", "worse")
+
+		check(t, l.services.Update(read[corev1.Service](t, webYAML)))
+		check(t, l.services.Update(read[corev1.Service](t, bad)))
+		l.logged(2, words...)
+		check(t, l.services.Delete(worse))
+		check(t, l.services.Replace([]any{read[corev1.Service](t, bad)}, "3"))
+		l.logged(3, words...)
+	})
+}
+
+// TestClusterForgets keeps nothing about objects that are gone (2.23).
+func TestClusterForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := syncedLab(t)
+		const fqdn = `{metadata: {namespace: a, name: f-1, labels: {kubernetes.io/service-name: web}}, addressType: FQDN, endpoints: []}`
+		slice := read[discoveryv1.EndpointSlice](t, fqdn)
+		check(t, l.slices.Add(slice))
+		l.logged(1, "FQDN")
+		if len(l.slices.objects) != 0 || len(l.slices.found) != 1 {
+			t.Errorf("%d objects and %d findings, want 0 and 1", len(l.slices.objects), len(l.slices.found))
+		}
+		for name, forget := range map[string]func() error{
+			"delete":  func() error { return l.slices.Delete(slice) },
+			"replace": func() error { return l.slices.Replace(nil, "2") },
+			"update": func() error {
+				return l.slices.Update(read[discoveryv1.EndpointSlice](t, strings.Replace(fqdn, "FQDN", "IPv4", 1)))
+			},
+		} {
+			check(t, l.slices.Add(slice))
+			check(t, forget())
+			if len(l.slices.found) != 0 {
+				t.Errorf("%s: the findings are kept", name)
+			}
+		}
+	})
+}
