@@ -22,6 +22,7 @@ test: ## run all tests; NO_SKIP=1 fails if any was skipped
 
 .PHONY: e2e
 e2e: ## run the tests against a real API server (builds it: 6 minutes the first time)
+	cd e2e && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
 	cd e2e && go test -count=1 -timeout 30m ./...
 
 .PHONY: golden
@@ -39,7 +40,6 @@ lint: ## check formatting, vet, staticcheck and go.mod
 	go vet ./...
 	go run $(STATICCHECK) ./...
 	go mod tidy -diff
-	cd e2e && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
 
 .PHONY: bench
 bench: ## run the benchmarks; BENCH selects some by a regular expression
