@@ -19,7 +19,7 @@ var (
 
 // skeleton returns the part of a table that is the same for every set of
 // services. What session affinity needs is there only if services have it, for
-// the time-outs given: the kernel reserves memory for a map with a size.
+// the time-outs given: it costs memory, and time for every new connection.
 func skeleton(f model.Family, r *model.Routing, timeouts []time.Duration) *Table {
 	t := &Table{
 		Family: f,
