@@ -115,5 +115,5 @@ func (a *Applier) commit(p *Plan, generation uint32) error {
 }
 
 func merge(a, b *Plan) *Plan {
-	return &Plan{Changes: append(a.Changes, b.Changes...)}
+	return &Plan{Changes: append(a.Changes, b.Changes...), services: append(a.services, b.services...)}
 }

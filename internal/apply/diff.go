@@ -1,7 +1,6 @@
 package apply
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -43,9 +42,8 @@ func Diff(current, desired *render.Ruleset) *Plan {
 			p.Changes = append(p.Changes, Change{Verb: Add, Family: f})
 			cur = &render.Table{Family: f}
 		}
-		changes := diffTable(cur, want)
-		nameServices(changes, want.Set("services"), cur.Set("services"))
-		p.Changes = append(p.Changes, changes...)
+		p.Changes = append(p.Changes, diffTable(cur, want)...)
+		p.services = append(p.services, want.Set("services"), cur.Set("services"))
 	}
 	return p
 }
@@ -159,26 +157,6 @@ func (d *tableDiff) chain(cur, want *render.Chain) {
 
 func (d *tableDiff) removeChain(c *render.Chain) {
 	d.remove = append(d.remove, Change{Verb: Delete, Family: d.family, Chain: c, OldRules: c.Rules})
-}
-
-// nameServices notes with each element the service port behind its frontend, as
-// the comments in the services maps tell; the first map that knows it counts.
-func nameServices(changes []Change, services ...*render.Set) {
-	for i := range changes {
-		c := &changes[i]
-		if c.Kind() != "element" {
-			continue
-		}
-		k := cmp.Or(c.New, c.Old).Key
-		for _, s := range services {
-			if c.Service != "" || s == nil {
-				continue
-			}
-			if e, ok := s.Find(k.Frontend()); ok {
-				c.Service = e.Comment
-			}
-		}
-	}
 }
 
 func equalRules(a, b []render.Rule, f model.Family) bool {

@@ -13,6 +13,9 @@ import (
 // transaction carries it out. An empty plan means that they are equal.
 type Plan struct {
 	Changes []Change
+	// services are maps that name the service port behind a frontend; the
+	// first one that knows it counts.
+	services []*render.Set
 }
 
 // Empty tells whether there is nothing to do.
@@ -44,9 +47,24 @@ type Change struct {
 	Set *render.Set     // of the element, or the object itself
 	Old *render.Element // Delete and Replace
 	New *render.Element // Add and Replace
-	// Service names the service port behind the element's frontend, where the
-	// element has one.
-	Service string
+}
+
+// service names the service port behind the frontend of an element, or returns
+// nothing.
+func (p *Plan) service(c *Change) string {
+	if c.Kind() != "element" {
+		return ""
+	}
+	f := cmp.Or(c.New, c.Old).Key.Frontend()
+	for _, s := range p.services {
+		if s == nil {
+			continue
+		}
+		if e, ok := s.Find(f); ok {
+			return e.Comment
+		}
+	}
+	return ""
 }
 
 // Kind names the kind of object that changes.
@@ -112,7 +130,7 @@ func (p *Plan) unbinds() bool {
 
 // withoutRemovals returns the plan without the deletion of chains and sets.
 func (p *Plan) withoutRemovals() *Plan {
-	return &Plan{Changes: slices.DeleteFunc(slices.Clone(p.Changes), Change.removes)}
+	return &Plan{Changes: slices.DeleteFunc(slices.Clone(p.Changes), Change.removes), services: p.services}
 }
 
 func (c Change) removes() bool {

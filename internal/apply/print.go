@@ -23,7 +23,7 @@ const colourOff = "\x1b[0m"
 // its table, and a summary. Signs are + for what is added, - for what is
 // deleted and ~ for what is changed.
 func (p *Plan) Print(w io.Writer, colour bool) error {
-	pp := planPrinter{w: bufio.NewWriter(w), colour: colour}
+	pp := planPrinter{plan: p, w: bufio.NewWriter(w), colour: colour}
 	for i := range p.Changes {
 		pp.change(&p.Changes[i])
 	}
@@ -44,6 +44,7 @@ func (p *Plan) Summary() string {
 
 // planPrinter prints changes. A bufio.Writer keeps the first error.
 type planPrinter struct {
+	plan   *Plan
 	w      *bufio.Writer
 	colour bool
 	family model.Family // of the heading printed last
@@ -56,7 +57,7 @@ func (pp *planPrinter) change(c *Change) {
 	}
 	switch c.Kind() {
 	case "element":
-		pp.line(c.Verb, 1, "%s", c.elementLine())
+		pp.line(c.Verb, 1, "%s", c.elementLine(pp.plan.service(c)))
 	case "chain":
 		pp.chain(c)
 	case "table":
@@ -69,10 +70,10 @@ func (pp *planPrinter) change(c *Change) {
 // elementLine returns for example
 //
 //	map endpoints  10.96.0.1 . tcp . 80 . 2 : 10.0.0.3 . 8080 -> 10.0.0.9 . 8080  # default/web:http
-func (c *Change) elementLine() string {
+func (c *Change) elementLine(service string) string {
 	line := fmt.Sprintf("%s %-14s %s", c.Set.Keyword(), c.Set.Name, c.valueLine())
-	if c.Service != "" {
-		line += "  # " + c.Service
+	if service != "" {
+		line += "  # " + service
 	}
 	return line
 }
@@ -156,7 +157,7 @@ func (p *Plan) JSON(w io.Writer) error {
 	out := planJSON{Changes: []changeJSON{}}
 	out.Summary.Add, out.Summary.Change, out.Summary.Delete = p.Count(Add), p.Count(Replace), p.Count(Delete)
 	for i := range p.Changes {
-		out.Changes = append(out.Changes, p.Changes[i].json())
+		out.Changes = append(out.Changes, p.Changes[i].json(p.service(&p.Changes[i])))
 	}
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
@@ -164,8 +165,8 @@ func (p *Plan) JSON(w io.Writer) error {
 	return e.Encode(out)
 }
 
-func (c *Change) json() changeJSON {
-	j := changeJSON{Action: c.Verb.String(), Family: render.FamilyKeyword(c.Family), Table: render.TableName, Kind: c.Kind(), Service: c.Service}
+func (c *Change) json(service string) changeJSON {
+	j := changeJSON{Action: c.Verb.String(), Family: render.FamilyKeyword(c.Family), Table: render.TableName, Kind: c.Kind(), Service: service}
 	if c.Set != nil {
 		j.Name = c.Set.Name
 	}

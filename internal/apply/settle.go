@@ -73,10 +73,11 @@ func settleSet(current, desired *render.Set, l *lanes) *render.Set {
 type lanes struct {
 	table *render.Table
 	slots map[string]render.Slots // by the name of the chain
+	goTo  map[string]string       // chains that go on in another one
 }
 
 func newLanes(t *render.Table) *lanes {
-	l := &lanes{t, make(map[string]render.Slots)}
+	l := &lanes{t, make(map[string]render.Slots), make(map[string]string)}
 	for _, c := range t.Chains {
 		for _, r := range c.Rules {
 			for _, s := range r {
@@ -87,8 +88,6 @@ func newLanes(t *render.Table) *lanes {
 	return l
 }
 
-// add notes the slots of a statement; a chain that goes to a lane has its
-// slots. Lanes come before the chains that go to them.
 func (l *lanes) add(chain string, s render.Statement) {
 	switch s := s.(type) {
 	case render.DNAT:
@@ -96,10 +95,19 @@ func (l *lanes) add(chain string, s render.Statement) {
 			l.slots[chain] = o
 		}
 	case render.Verdict:
-		if o, ok := l.slots[s.Chain]; ok {
-			l.slots[chain] = o
+		if s.Action == render.Goto {
+			l.goTo[chain] = s.Chain
 		}
 	}
+}
+
+// slotsOf returns the slots of a lane, or of the lane that a sticky one goes
+// to.
+func (l *lanes) slotsOf(chain string) render.Slots {
+	if o, ok := l.slots[chain]; ok {
+		return o
+	}
+	return l.slots[l.goTo[chain]]
 }
 
 // of returns the slots that a map of verdicts leads to for a frontend, none if
@@ -113,7 +121,7 @@ func (l *lanes) of(set string, f model.Frontend) (render.Slots, bool) {
 	if !ok {
 		return render.Slots{}, false
 	}
-	return l.slots[e.Value.Verdict.Chain], true
+	return l.slotsOf(e.Value.Verdict.Chain), true
 }
 
 // borders returns the slots of a frontend at which a lane starts or ends, in
