@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/google/nftables"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -192,19 +191,11 @@ func (c *cluster) startProxy(user string) *process {
 // increments, whether it changes something or not.
 func (c *cluster) generation() uint32 {
 	c.t.Helper()
-	var gen *nftables.Gen
-	err := c.Node.Do(func() error {
-		conn, err := nftables.New()
-		if err != nil {
-			return err
-		}
-		gen, err = conn.GetGen()
-		return err
-	})
+	g, err := c.Node.Generation()
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return gen.ID
+	return g
 }
 
 // commits checks how many transactions there were since a generation.

@@ -1,10 +1,8 @@
 package e2e
 
 import (
-	"bytes"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -15,25 +13,7 @@ import (
 type process struct {
 	name string
 	cmd  *exec.Cmd
-	log  logBuffer
-}
-
-// logBuffer is a log that can be read while it is written.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
+	log  netlab.LogBuffer
 }
 
 // start starts a program, which is killed at the end of the test. The end of
@@ -48,7 +28,7 @@ func start(t *testing.T, on *netlab.Host, what program, args ...string) *process
 	t.Cleanup(func() {
 		p.kill()
 		if t.Failed() {
-			t.Logf("end of the log of %s:\n%s", p.name, p.log.end(40))
+			t.Logf("end of the log of %s:\n%s", p.name, end(&p.log, 40))
 		}
 	})
 	return p
@@ -73,8 +53,8 @@ func (p *process) stop(t *testing.T) {
 	}
 }
 
-// end returns the last n lines.
-func (b *logBuffer) end(n int) string {
+// end returns the last n lines of a log.
+func end(b *netlab.LogBuffer, n int) string {
 	lines := strings.SplitAfter(b.String(), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "")
 }

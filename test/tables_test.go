@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/nftables"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
@@ -33,19 +32,11 @@ table inet firewalld { comment "nftproxy"; }
 // generation returns the number of the last nftables commit on the node.
 func (c *cluster) generation() uint32 {
 	c.t.Helper()
-	var gen *nftables.Gen
-	err := c.Node.Do(func() error {
-		conn, err := nftables.New()
-		if err != nil {
-			return err
-		}
-		gen, err = conn.GetGen()
-		return err
-	})
+	g, err := c.Node.Generation()
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return gen.ID
+	return g
 }
 
 // foreign lists the tables that are not those of the program.
