@@ -27,7 +27,7 @@ func staleBindings(cur, want *render.Table, bindings *render.Set) []Change {
 // stickySets returns the sets of frontends with affinity.
 func stickySets(t *render.Table) []*render.Set {
 	var out []*render.Set
-	for _, r := range t.Chain("remember").Rules {
+	for _, r := range t.Chain(render.RememberChain).Rules {
 		for _, s := range r {
 			if in, ok := s.(render.InSet); ok {
 				out = append(out, t.Set(in.Set))
@@ -60,17 +60,17 @@ type reach struct {
 }
 
 func newReach(t *render.Table) *reach {
-	return &reach{newLanes(t), t.Set("endpoints")}
+	return &reach{newLanes(t), t.Set(render.EndpointsMap)}
 }
 
 // of tells whether clients inside of the cluster, and those outside, can get an
 // endpoint. Where frontends make no difference, both can or none.
 func (r *reach) of(f model.Frontend, endpoint netip.AddrPort) (inside, outside bool) {
-	in, ok := r.lanes.of("services", f)
+	in, ok := r.lanes.of(render.ServicesMap, f)
 	if !ok || r.endpoints == nil {
 		return false, false
 	}
-	out, differs := r.lanes.of("local-services", f)
+	out, differs := r.lanes.of(render.LocalServicesMap, f)
 	if !differs {
 		out = in
 	}

@@ -43,7 +43,7 @@ func Diff(current, desired *render.Ruleset) *Plan {
 			cur = &render.Table{Family: f}
 		}
 		p.Changes = append(p.Changes, diffTable(cur, want)...)
-		p.services = append(p.services, want.Set("services"), cur.Set("services"))
+		p.services = append(p.services, want.Set(render.ServicesMap), cur.Set(render.ServicesMap))
 	}
 	return p
 }

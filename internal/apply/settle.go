@@ -128,7 +128,7 @@ func (l *lanes) of(set string, f model.Frontend) (render.Slots, bool) {
 // ascending order. An endpoint must not move across one.
 func (l *lanes) borders(f model.Frontend) []int {
 	var out []int
-	for _, name := range []string{"services", "local-services"} {
+	for _, name := range []string{render.ServicesMap, render.LocalServicesMap} {
 		if slots, ok := l.of(name, f); ok {
 			out = append(out, int(slots.First), int(slots.First+slots.Count))
 		}

@@ -1,14 +1,9 @@
 package explain
 
-import "fmt"
+import (
+	"fmt"
 
-// Sets whose names tell why a packet is refused or dropped; render fills them.
-const (
-	setServices      = "services"
-	setLocalServices = "local-services"
-	setClusterIPs    = "cluster-ips"
-	setServiceCIDRs  = "service-cidrs"
-	setFirewalled    = "firewalled"
+	"github.com/nftproxy/nftproxy/internal/render"
 )
 
 // reasons are the verdicts that follow from an element of a set.
@@ -17,14 +12,14 @@ var reasons = []struct {
 	verdict Verdict
 	reason  string
 }{
-	{setServices, Reject, "no endpoint of the Service can take connections"},
-	{setServices, Drop, "the Service wants endpoints of this node, which has none"},
-	{setLocalServices, Drop, "the Service wants endpoints of this node for clients outside of the cluster, and there is none"},
-	{setServices, NotOurs, "the slot has no endpoint"},
-	{setLocalServices, NotOurs, "the slot has no endpoint"},
-	{setClusterIPs, Reject, "the ClusterIP has no such port"},
-	{setServiceCIDRs, Drop, "no Service has this address of a service CIDR"},
-	{setFirewalled, Drop, "the source is in none of the ranges that the Service admits"},
+	{render.ServicesMap, Reject, "no endpoint of the Service can take connections"},
+	{render.ServicesMap, Drop, "the Service wants endpoints of this node, which has none"},
+	{render.LocalServicesMap, Drop, "the Service wants endpoints of this node for clients outside of the cluster, and there is none"},
+	{render.ServicesMap, NotOurs, "the slot has no endpoint"},
+	{render.LocalServicesMap, NotOurs, "the slot has no endpoint"},
+	{render.ClusterIPsSet, Reject, "the ClusterIP has no such port"},
+	{render.ServiceCIDRsSet, Drop, "no Service has this address of a service CIDR"},
+	{render.FirewalledSet, Drop, "the source is in none of the ranges that the Service admits"},
 }
 
 // reason tells why an outcome is not Forward: by the last set in which the
@@ -52,4 +47,4 @@ func reason(o *Outcome) string {
 
 // treatedAsOutside tells whether the packet counts as one of a client outside
 // of the cluster, where that makes a difference.
-func (r *Result) treatedAsOutside() bool { return r.met(setLocalServices) }
+func (r *Result) treatedAsOutside() bool { return r.met(render.LocalServicesMap) }

@@ -64,7 +64,7 @@ func (l lane) compare(o lane) int {
 func (l lane) chain() *Chain {
 	return &Chain{Name: l.name(), Rules: []Rule{
 		// dnat ip to ip daddr . meta l4proto . th dport . numgen inc mod 3 map @endpoints
-		{DNAT{Key: append(slices.Clone(dialled), l.slots), Map: "endpoints"}},
+		{DNAT{Key: append(slices.Clone(dialled), l.slots), Map: EndpointsMap}},
 	}}
 }
 

@@ -43,12 +43,12 @@ func renderTable(r *model.Routing, f model.Family) *Table {
 	}
 	for _, a := range r.ClusterIPs {
 		if model.FamilyOf(a) == f {
-			b.add("cluster-ips", Element{Key: Key{Address: a}})
+			b.add(ClusterIPsSet, Element{Key: Key{Address: a}})
 		}
 	}
 	for _, p := range r.ServiceCIDRs {
 		if model.FamilyOf(p.Addr()) == f {
-			b.add("service-cidrs", Element{Key: Key{Address: p.Addr(), Bits: uint8(p.Bits())}})
+			b.add(ServiceCIDRsSet, Element{Key: Key{Address: p.Addr(), Bits: uint8(p.Bits())}})
 		}
 	}
 	return b.table(f)
@@ -91,13 +91,13 @@ func (b *builder) route(r *model.Route) {
 	}
 	l := b.layout(r.Port, inside.Endpoints, outside.Endpoints)
 	verdict := b.verdict(r, inside.Verdict, l.inside)
-	b.add("services", Element{Key: key, Value: Value{Verdict: verdict}, Comment: Comment(r)})
+	b.add(ServicesMap, Element{Key: key, Value: Value{Verdict: verdict}, Comment: Comment(r)})
 	if r.Local() && inside.Verdict != model.Reject {
-		b.add("local-services", Element{Key: key, Value: Value{Verdict: b.verdict(r, outside.Verdict, l.outside)}})
+		b.add(LocalServicesMap, Element{Key: key, Value: Value{Verdict: b.verdict(r, outside.Verdict, l.outside)}})
 	}
 	for i, e := range l.slots {
 		key.Slot = uint32(i)
-		b.add("endpoints", Element{Key: key, Value: Value{Endpoint: e}})
+		b.add(EndpointsMap, Element{Key: key, Value: Value{Endpoint: e}})
 	}
 	b.masquerading(r)
 	b.sourceRanges(r)
@@ -119,7 +119,7 @@ func (b *builder) layout(port model.PortName, inside, outside []model.Endpoint) 
 func (b *builder) verdict(r *model.Route, v model.Verdict, s span) Verdict {
 	switch v {
 	case model.Reject:
-		return Verdict{Goto, "refuse"}
+		return Verdict{Goto, refuseChain}
 	case model.Drop:
 		return Verdict{Action: Drop}
 	}
@@ -140,20 +140,20 @@ func (b *builder) masquerading(r *model.Route) {
 	switch {
 	case r.Kind == model.ClusterIP:
 	case r.Local():
-		b.add("local-frontends", Element{Key: frontendKey(r.Frontend)})
+		b.add(LocalFrontendsSet, Element{Key: frontendKey(r.Frontend)})
 	default:
-		b.add("masq-frontends", Element{Key: frontendKey(r.Frontend)})
+		b.add(MasqFrontendsSet, Element{Key: frontendKey(r.Frontend)})
 	}
 }
 
 func (b *builder) sourceRanges(r *model.Route) {
 	key := frontendKey(r.Frontend)
 	if len(r.SourceRanges) > 0 {
-		b.add("firewalled", Element{Key: key})
+		b.add(FirewalledSet, Element{Key: key})
 	}
 	for _, p := range r.SourceRanges {
 		key.Source, key.Bits = p.Addr(), uint8(p.Bits())
-		b.add("source-ranges", Element{Key: key})
+		b.add(SourceRangesSet, Element{Key: key})
 	}
 }
 
@@ -164,7 +164,7 @@ func (b *builder) hairpins(p model.Protocol, endpoints []model.Endpoint) {
 	for _, e := range endpoints {
 		if e.Host.Node == "" || e.Host.Node == b.routing.NodeName {
 			a := e.Address.Addr()
-			b.add("hairpin", Element{Key: Key{Source: a, Address: a, Protocol: p, Port: e.Address.Port()}})
+			b.add(HairpinSet, Element{Key: Key{Source: a, Address: a, Protocol: p, Port: e.Address.Port()}})
 		}
 	}
 }

@@ -25,22 +25,22 @@ func skeleton(f model.Family, r *model.Routing, timeouts []time.Duration) *Table
 		Family: f,
 		Sets: []*Set{
 			// What a frontend does: goto a lane, goto refuse, or drop.
-			{Name: "services", Key: frontend, Data: []Datatype{Verdicts}},
+			{Name: ServicesMap, Key: frontend, Data: []Datatype{Verdicts}},
 			// The same for clients outside of the cluster, where it differs.
-			{Name: "local-services", Key: frontend, Data: []Datatype{Verdicts}},
+			{Name: LocalServicesMap, Key: frontend, Data: []Datatype{Verdicts}},
 			// The endpoints of a frontend, numbered.
-			{Name: "endpoints", Key: append(frontend[:3:3], Slot), Data: []Datatype{Address, Port}},
+			{Name: EndpointsMap, Key: append(frontend[:3:3], Slot), Data: []Datatype{Address, Port}},
 			// Frontends that not everybody may use, and who may.
-			{Name: "firewalled", Key: frontend},
-			{Name: "source-ranges", Key: append(frontend[:3:3], Source), Interval: true},
+			{Name: FirewalledSet, Key: frontend},
+			{Name: SourceRangesSet, Key: append(frontend[:3:3], Source), Interval: true},
 			// Frontends behind which every source is masqueraded, and those
 			// behind which the node itself is.
-			{Name: "masq-frontends", Key: frontend},
-			{Name: "local-frontends", Key: frontend},
-			{Name: "cluster-ips", Key: []Datatype{Address}},
-			{Name: "service-cidrs", Key: []Datatype{Address}, Interval: true},
+			{Name: MasqFrontendsSet, Key: frontend},
+			{Name: LocalFrontendsSet, Key: frontend},
+			{Name: ClusterIPsSet, Key: []Datatype{Address}},
+			{Name: ServiceCIDRsSet, Key: []Datatype{Address}, Interval: true},
 			// Endpoints that may dial themselves: source and destination alike.
-			{Name: "hairpin", Key: []Datatype{Source, Address, InetProto, Port}},
+			{Name: HairpinSet, Key: []Datatype{Source, Address, InetProto, Port}},
 		},
 		Chains: []*Chain{refuse(), dispatch(), prerouting(f, r), output()},
 	}
@@ -58,16 +58,13 @@ func skeleton(f model.Family, r *model.Routing, timeouts []time.Duration) *Table
 	return t
 }
 
-// AffinityMap is the name of the dynamic map of clients and their endpoints.
-const AffinityMap = "affinity"
-
 // affinitySet names the set of frontends with that time-out.
 func affinitySet(timeout time.Duration) string {
 	return fmt.Sprintf("affinity-%d", int(timeout.Seconds()))
 }
 
 func refuse() *Chain {
-	return &Chain{Name: "refuse", Rules: []Rule{
+	return &Chain{Name: refuseChain, Rules: []Rule{
 		// Both mean "connection refused" to a TCP client, but the kernel
 		// limits the rate of ICMP errors, and a client on this node loses an
 		// ICMPv6 error that arrives while connect still holds the socket: it
@@ -82,13 +79,13 @@ func refuse() *Chain {
 func dispatch() *Chain {
 	return &Chain{Name: "dispatch", Rules: []Rule{
 		// ip daddr . meta l4proto . th dport vmap @services
-		{VerdictMap{dialled, "services"}},
+		{VerdictMap{dialled, ServicesMap}},
 		// An undefined port of a ClusterIP, or another protocol (4.23).
 		// ip daddr @cluster-ips goto refuse
-		{InSet{Key: Concat{DestinationAddress}, Set: "cluster-ips"}, Verdict{Goto, "refuse"}},
+		{InSet{Key: Concat{DestinationAddress}, Set: ClusterIPsSet}, Verdict{Goto, refuseChain}},
 		// An address of a service CIDR that nobody has (4.24).
 		// ip daddr @service-cidrs drop
-		{InSet{Key: Concat{DestinationAddress}, Set: "service-cidrs"}, Verdict{Action: Drop}},
+		{InSet{Key: Concat{DestinationAddress}, Set: ServiceCIDRsSet}, Verdict{Action: Drop}},
 	}}
 }
 
@@ -97,8 +94,8 @@ func dispatch() *Chain {
 //	ip daddr . meta l4proto . th dport @firewalled ip daddr . meta l4proto . th dport . ip saddr != @source-ranges drop
 func firewall() Rule {
 	return Rule{
-		InSet{Key: dialled, Set: "firewalled"},
-		InSet{Key: append(dialled[:3:3], SourceAddress), Set: "source-ranges", Not: true},
+		InSet{Key: dialled, Set: FirewalledSet},
+		InSet{Key: append(dialled[:3:3], SourceAddress), Set: SourceRangesSet, Not: true},
 		Verdict{Action: Drop},
 	}
 }
@@ -110,7 +107,7 @@ func prerouting(f model.Family, r *model.Routing) *Chain {
 	c := &Chain{Name: "prerouting", Hook: Prerouting, Priority: PriorityDNAT, Rules: []Rule{firewall()}}
 	// ip saddr != 10.128.0.0/9 ip daddr . meta l4proto . th dport vmap @local-services
 	local, _ := notFromPod(f, r)
-	local = append(local, VerdictMap{dialled, "local-services"})
+	local = append(local, VerdictMap{dialled, LocalServicesMap})
 	c.Rules = append(c.Rules, local, Rule{Verdict{Goto, "dispatch"}})
 	return c
 }
@@ -146,7 +143,7 @@ func output() *Chain {
 // remember notes which endpoint a connection got. It is evaluated once for each
 // connection and also restarts the time-out (5.3).
 func remember(timeouts []time.Duration) *Chain {
-	c := &Chain{Name: "remember"}
+	c := &Chain{Name: RememberChain}
 	for _, timeout := range timeouts {
 		for _, p := range model.Protocols {
 			// meta l4proto tcp ct original ip daddr . meta l4proto . ct original proto-dst @affinity-10800
@@ -165,7 +162,7 @@ func remember(timeouts []time.Duration) *Chain {
 func input() *Chain {
 	return &Chain{Name: "input", Hook: Input, Priority: PrioritySNAT, Rules: []Rule{
 		// ct status dnat jump remember
-		{Translated{}, Verdict{Jump, "remember"}},
+		{Translated{}, Verdict{Jump, RememberChain}},
 	}}
 }
 
@@ -175,18 +172,18 @@ func postrouting(f model.Family, r *model.Routing, affinity bool) *Chain {
 	// ct status ! dnat accept
 	rules := []Rule{{NotTranslated{}, Verdict{Action: Accept}}}
 	if affinity {
-		rules = append(rules, Rule{Verdict{Jump, "remember"}})
+		rules = append(rules, Rule{Verdict{Jump, RememberChain}})
 	}
 	rules = append(rules,
 		// ip saddr . ip daddr . meta l4proto . th dport @hairpin masquerade fully-random
-		Rule{InSet{Key: Concat{SourceAddress, DestinationAddress, TransportProtocol, DestinationPort}, Set: "hairpin"}, Masquerade{}})
+		Rule{InSet{Key: Concat{SourceAddress, DestinationAddress, TransportProtocol, DestinationPort}, Set: HairpinSet}, Masquerade{}})
 	rules = append(rules, masqueradeClusterIPs(f, r)...)
 	for _, p := range model.Protocols {
 		// meta l4proto tcp ct original ip daddr . meta l4proto . ct original proto-dst @masq-frontends masquerade fully-random
 		rules = append(rules,
-			Rule{ProtocolIs{p}, InSet{Key: original, Set: "masq-frontends"}, Masquerade{}},
+			Rule{ProtocolIs{p}, InSet{Key: original, Set: MasqFrontendsSet}, Masquerade{}},
 			// meta l4proto tcp fib saddr type local ct original ... @local-frontends masquerade fully-random
-			Rule{ProtocolIs{p}, InSet{Key: original, Set: "local-frontends"}, SourceIsLocal{}, Masquerade{}})
+			Rule{ProtocolIs{p}, InSet{Key: original, Set: LocalFrontendsSet}, SourceIsLocal{}, Masquerade{}})
 	}
 	return &Chain{Name: "postrouting", Hook: Postrouting, Priority: PrioritySNAT, Rules: rules}
 }
@@ -202,5 +199,5 @@ func masqueradeClusterIPs(f model.Family, r *model.Routing) []Rule {
 		return nil
 	}
 	// ip saddr != 10.128.0.0/9 ct original ip daddr @cluster-ips masquerade fully-random
-	return []Rule{append(match, InSet{Key: Concat{OriginalDestination}, Set: "cluster-ips"}, Masquerade{})}
+	return []Rule{append(match, InSet{Key: Concat{OriginalDestination}, Set: ClusterIPsSet}, Masquerade{})}
 }
