@@ -5,11 +5,9 @@ import (
 	"errors"
 	"log/slog"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
-	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/spf13/cobra"
 )
@@ -44,13 +42,8 @@ func (o *options) followCluster(ctx context.Context, _ *cobra.Command, config ag
 	}
 	logLibrary(config.Log)
 	cluster := source.NewCluster(client, source.ClusterConfig{NodeName: config.Node.NodeName, ProxyName: o.proxyName, Log: config.Log})
-	await := sync.OnceValue(func() error { return awaitCluster(ctx, cluster, config.Log) })
-	config.Load = func() (*model.Snapshot, error) {
-		if err := await(); err != nil {
-			return nil, err
-		}
-		return cluster.Load()
-	}
+	config.Await = func(ctx context.Context) error { return awaitCluster(ctx, cluster, config.Log) }
+	config.Load = cluster.Load
 	config.MinSyncPeriod = o.cluster.minSyncPeriod
 	err = follow(ctx, config, func(ctx context.Context, changed func()) error {
 		cluster.Run(ctx, changed)

@@ -79,20 +79,14 @@ func (o *options) followFiles(ctx context.Context, c *cobra.Command, config agen
 func follow(ctx context.Context, config agent.Config, watch func(context.Context, func()) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	changed := make(chan struct{}, 1)
-	notify := func() {
-		select {
-		case changed <- struct{}{}:
-		default: // one is waiting already
-		}
-	}
-	go func() { cancel(watch(ctx, notify)) }()
+	a := agent.New(config)
+	go func() { cancel(watch(ctx, a.Changed)) }()
 	if config.Addresses != nil {
-		if err := agent.WatchAddresses(ctx, notify); err != nil {
+		if err := agent.WatchAddresses(ctx, a.Changed); err != nil {
 			return err
 		}
 	}
-	if err := agent.New(config).Run(ctx, changed); err != nil {
+	if err := a.Run(ctx); err != nil {
 		return err
 	}
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {

@@ -3,9 +3,12 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/netip"
+	"runtime/debug"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/apply"
@@ -15,6 +18,9 @@ import (
 
 // Config is what an agent needs.
 type Config struct {
+	// Await returns when Load may be called for the first time, or an error
+	// when that will never be. Nil: at once.
+	Await func(context.Context) error
 	// Load returns what the source says now. After an error the rules stay as
 	// they are until the next change of the source.
 	Load func() (*model.Snapshot, error)
@@ -30,73 +36,205 @@ type Config struct {
 	// MinSyncPeriod passes at least between the end of one sync and the next
 	// one that a change asks for; changes meanwhile travel together (13.5).
 	MinSyncPeriod time.Duration
+	// SyncPeriod is the longest wait before a failed sync is tried again
+	// (13.10); zero means [DefaultSyncPeriod].
+	SyncPeriod time.Duration
+	// Observers are told of every sync, in this order, before anything else
+	// happens.
+	Observers []func(*Sync)
 	// Log receives what happens; the steady state is quiet.
 	Log *slog.Logger
+}
+
+// DefaultSyncPeriod is the SyncPeriod of kube-proxy.
+const DefaultSyncPeriod = 30 * time.Second
+
+// Cause is why a sync takes place.
+type Cause uint8
+
+const (
+	// Start is the first sync.
+	Start Cause = iota
+	// Change follows a change of the source or of the node's addresses.
+	Change
+	// Retry follows a failed sync.
+	Retry
+	// Check follows an hour without a sync: what it finds to do was done by
+	// others (13.10).
+	Check
+)
+
+func (c Cause) String() string { return [...]string{"start", "change", "retry", "check"}[c] }
+
+// Sync is one attempt to bring the kernel to what the source says. Its values
+// are shared: they must not be changed.
+type Sync struct {
+	Cause    Cause
+	Snapshot *model.Snapshot
+	Routing  *model.Routing // nil after a panic
+	Rules    *render.Ruleset
+	Plan     *apply.Plan // what was committed; nil after an error
+	Started  time.Time
+	Duration time.Duration
+	// Err says why the kernel is not at the rules. It is nil after success.
+	Err error
+}
+
+// State is how far an agent is.
+type State struct {
+	// Started is when the agent was made.
+	Started time.Time
+	// LastSync is the end of the last successful sync.
+	LastSync time.Time
+	// LastRequest is when a sync was asked for last.
+	LastRequest time.Time
+	// Pending is the oldest request that no successful sync has served (10.6);
+	// the zero time means that there is none.
+	Pending time.Time
 }
 
 // Agent applies a source for as long as it runs.
 type Agent struct {
 	Config
+	changed chan struct{}
 	notices []model.Notice        // reported last
 	failed  bool                  // the last apply
 	full    map[model.Family]bool // affinity maps that are reported as full
+
+	mu     sync.Mutex
+	state  State
+	served time.Time // oldest of the requests that the present sync serves
 }
 
-// New returns an agent.
-func New(c Config) *Agent { return &Agent{Config: c, full: make(map[model.Family]bool)} }
+// New returns an agent. The first sync counts as asked for.
+func New(c Config) *Agent {
+	if c.SyncPeriod == 0 {
+		c.SyncPeriod = DefaultSyncPeriod
+	}
+	now := time.Now()
+	return &Agent{
+		Config:  c,
+		changed: make(chan struct{}, 1),
+		full:    make(map[model.Family]bool),
+		state:   State{Started: now, LastRequest: now, Pending: now},
+	}
+}
 
-// affinityCheck is the time between looks at the affinity maps.
-const affinityCheck = time.Minute
+// Changed tells the agent that Load returns something else now. It does not
+// block, and is safe for concurrent use.
+func (a *Agent) Changed() {
+	a.mu.Lock()
+	a.state.LastRequest = time.Now()
+	if a.state.Pending.IsZero() {
+		a.state.Pending = a.state.LastRequest
+	}
+	a.mu.Unlock()
+	select {
+	case a.changed <- struct{}{}:
+	default: // one is waiting already
+	}
+}
 
-// Wait after a failed commit before the next attempt, doubled each time.
+// State returns how far the agent is. It is safe for concurrent use.
+func (a *Agent) State() State {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.state
+	if !a.served.IsZero() {
+		s.Pending = a.served
+	}
+	return s
+}
+
 const (
+	// affinityCheck is the time between looks at the affinity maps.
+	affinityCheck = time.Minute
+	// syncCheck is the longest time without a sync (13.10).
+	syncCheck = time.Hour
+	// firstRetry passes after a failed sync before the next attempt; it doubles
+	// with each, up to SyncPeriod.
 	firstRetry = 100 * time.Millisecond
-	lastRetry  = 30 * time.Second
 )
 
-// Run applies the source at once and again whenever changed delivers, until
-// ctx ends. The rules stay in place then. A failed commit is tried again. A
-// source that cannot be used at the start is an error: nothing is there yet
-// that could go on working.
-func (a *Agent) Run(ctx context.Context, changed <-chan struct{}) error {
+// Run applies the source at once and again whenever it has changed, until ctx
+// ends. The rules stay in place then. A failed commit is tried again. A source
+// that cannot be used at the start is an error: nothing is there yet that could
+// go on working.
+func (a *Agent) Run(ctx context.Context) error {
+	if a.Await != nil {
+		if err := a.Await(ctx); err != nil {
+			return err
+		}
+	}
+	a.begin()
 	snapshot, err := a.Load()
 	if err != nil {
 		return err
 	}
-	check := time.NewTicker(affinityCheck)
+	affinity := time.NewTicker(affinityCheck)
+	defer affinity.Stop()
+	check := time.NewTimer(syncCheck)
 	defer check.Stop()
 	var retry, due <-chan time.Time
 	var last time.Time // end of the last sync
-	wait := firstRetry
-	sync := func() {
-		if retry = nil; !a.sync(snapshot) {
-			retry = time.After(wait)
-			wait = min(2*wait, lastRetry)
+	wait := min(firstRetry, a.SyncPeriod)
+	sync := func(cause Cause) {
+		if retry = nil; !a.sync(snapshot, cause) {
+			retry = time.After(max(wait, a.MinSyncPeriod))
+			wait = min(2*wait, a.SyncPeriod)
 		}
 		last = time.Now()
+		check.Reset(syncCheck)
 	}
-	for sync(); ; {
+	for sync(Start); ; {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-check.C:
+		case <-affinity.C:
 			a.checkAffinity()
 		case <-retry:
-			sync()
-		case <-changed:
+			sync(Retry)
+		case <-check.C:
+			sync(Check)
+		case <-a.changed:
 			if due == nil {
 				due = time.After(a.MinSyncPeriod - time.Since(last))
 			}
 		case <-due:
 			due = nil
+			a.begin()
 			next, err := a.Load()
 			if err != nil {
 				a.Log.Error("source cannot be used; the rules stay as they are", "error", err)
+				a.end(nil) // it is the source that has to change now
 				continue
 			}
-			snapshot, wait = next, firstRetry
-			sync()
+			snapshot, wait = next, min(firstRetry, a.SyncPeriod)
+			sync(Change)
 		}
+	}
+}
+
+// begin takes the requests so far as those that the next sync serves.
+func (a *Agent) begin() {
+	select {
+	case <-a.changed:
+	default:
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.served.IsZero() {
+		a.served = a.state.Pending
+	}
+	a.state.Pending = time.Time{}
+}
+
+// end strikes out the requests that were served, unless that failed.
+func (a *Agent) end(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err == nil {
+		a.served = time.Time{}
 	}
 }
 
@@ -118,9 +256,39 @@ func (a *Agent) checkAffinity() {
 	}
 }
 
-// sync applies a snapshot. It returns false if that is worth another attempt.
-func (a *Agent) sync(snapshot *model.Snapshot) bool {
-	start := time.Now()
+// sync applies a snapshot and tells the observers. It returns false if that is
+// worth another attempt.
+func (a *Agent) sync(snapshot *model.Snapshot, cause Cause) bool {
+	s := &Sync{Cause: cause, Snapshot: snapshot, Started: time.Now()}
+	s.Err = contain(func() error { return a.attempt(s) })
+	s.Duration = time.Since(s.Started)
+	a.log(s)
+	a.end(s.Err)
+	if s.Err == nil {
+		a.mu.Lock()
+		a.state.LastSync = time.Now()
+		a.mu.Unlock()
+	}
+	for _, observe := range a.Observers {
+		if err := contain(func() error { observe(s); return nil }); err != nil {
+			a.Log.Error("work after a sync was cut short", "error", err)
+		}
+	}
+	return s.Err == nil
+}
+
+// contain runs f and turns a panic into an error: one object that nobody
+// thought of must not take the others down (13.20).
+func contain(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("internal error, please report it: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return f()
+}
+
+func (a *Agent) attempt(s *Sync) error {
 	node := a.Node
 	if a.Addresses != nil {
 		var err error
@@ -128,21 +296,27 @@ func (a *Agent) sync(snapshot *model.Snapshot) bool {
 			a.Log.Error("addresses of the node are unknown", "error", err)
 		}
 	}
-	routing := model.Resolve(snapshot, node)
+	routing := model.Resolve(s.Snapshot, node)
 	a.report(routing.Notices)
-	plan, err := a.Applier.Apply(render.Render(routing))
-	if err != nil {
-		a.Log.Error("rules cannot be applied; they stay as they are", "error", err)
-		a.failed = true
-		return false
+	s.Routing, s.Rules = routing, render.Render(routing)
+	plan, err := a.Applier.Apply(s.Rules)
+	s.Plan = plan
+	return err
+}
+
+func (a *Agent) log(s *Sync) {
+	switch {
+	case s.Err != nil:
+		a.Log.Error("rules cannot be applied; they stay as they are", "error", s.Err)
+	case s.Cause == Check && !s.Plan.Empty():
+		a.Log.Warn("rules were changed by others and are repaired", "added", s.Plan.Count(apply.Add),
+			"changed", s.Plan.Count(apply.Replace), "deleted", s.Plan.Count(apply.Delete))
+	case !s.Plan.Empty() || a.failed:
+		a.Log.Info("rules applied", "services", len(s.Snapshot.Services), "frontends", len(s.Routing.Routes),
+			"added", s.Plan.Count(apply.Add), "changed", s.Plan.Count(apply.Replace), "deleted", s.Plan.Count(apply.Delete),
+			"duration", s.Duration.Round(time.Microsecond))
 	}
-	if !plan.Empty() || a.failed {
-		a.Log.Info("rules applied", "services", len(snapshot.Services), "frontends", len(routing.Routes),
-			"added", plan.Count(apply.Add), "changed", plan.Count(apply.Replace), "deleted", plan.Count(apply.Delete),
-			"duration", time.Since(start).Round(time.Microsecond))
-	}
-	a.failed = false
-	return true
+	a.failed = s.Err != nil
 }
 
 // report logs the notices that were not there the last time.

@@ -27,6 +27,12 @@ type kernel struct {
 	rules   *render.Ruleset
 }
 
+func (k *kernel) breakWith(err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.broken = err
+}
+
 func (k *kernel) Read() (*render.Ruleset, uint32, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -52,8 +58,10 @@ type fixture struct {
 	log     *bytes.Buffer
 	load    func() (*model.Snapshot, error)
 	use     atomic.Int64 // clients in the affinity map
-	changed chan struct{}
+	agent   *Agent
 	period  time.Duration // MinSyncPeriod
+	retry   time.Duration // SyncPeriod
+	observe []func(*Sync)
 }
 
 func snapshot() *model.Snapshot {
@@ -66,16 +74,15 @@ func snapshot() *model.Snapshot {
 
 func newFixture() *fixture {
 	return &fixture{
-		kernel:  &kernel{},
-		log:     &bytes.Buffer{},
-		load:    func() (*model.Snapshot, error) { return snapshot(), nil },
-		changed: make(chan struct{}, 1),
+		kernel: &kernel{},
+		log:    &bytes.Buffer{},
+		load:   func() (*model.Snapshot, error) { return snapshot(), nil },
 	}
 }
 
 func (f *fixture) run(ctx context.Context) error {
 	log := slog.New(slog.NewTextHandler(f.log, nil))
-	return New(Config{
+	f.agent = New(Config{
 		Load:    func() (*model.Snapshot, error) { return f.load() },
 		Node:    model.Config{NodeName: "node-1"},
 		Applier: apply.New(f.kernel, log),
@@ -83,8 +90,11 @@ func (f *fixture) run(ctx context.Context) error {
 			return []apply.AffinityUse{{Family: model.IPv4, Used: int(f.use.Load()), Size: 1000}}, nil
 		},
 		MinSyncPeriod: f.period,
+		SyncPeriod:    f.retry,
+		Observers:     f.observe,
 		Log:           log,
-	}).Run(ctx, f.changed)
+	})
+	return f.agent.Run(ctx)
 }
 
 // start runs the agent in the background until the test ends.
@@ -116,7 +126,7 @@ func TestUnusableSourceLater(t *testing.T) {
 		f.start(t)
 		before := f.kernel.commits
 		f.load = func() (*model.Snapshot, error) { return nil, errors.New("broken file") }
-		f.changed <- struct{}{}
+		f.agent.Changed()
 		synctest.Wait()
 		if f.kernel.commits != before || !strings.Contains(f.log.String(), "the rules stay as they are") {
 			t.Errorf("%d commits after %d, log %s", f.kernel.commits, before, f.log)
@@ -139,7 +149,7 @@ func TestRetry(t *testing.T) {
 		f.kernel.mu.Lock()
 		f.kernel.broken = nil
 		f.kernel.mu.Unlock()
-		time.Sleep(lastRetry)
+		time.Sleep(DefaultSyncPeriod)
 		synctest.Wait()
 		if f.kernel.commits != 1 || strings.Count(f.log.String(), "rules applied") != 1 {
 			t.Errorf("%d commits, log %s", f.kernel.commits, f.log)
@@ -163,7 +173,7 @@ func TestMinSyncPeriod(t *testing.T) {
 		f.start(t)
 		for _, pause := range []time.Duration{500 * time.Millisecond, 499 * time.Millisecond, 9001 * time.Millisecond} {
 			time.Sleep(pause)
-			f.changed <- struct{}{}
+			f.agent.Changed()
 			synctest.Wait()
 		}
 		if want := []time.Duration{0, time.Second, 10 * time.Second}; !slices.Equal(loads, want) {
@@ -178,7 +188,7 @@ func TestNoticesAreReportedOnce(t *testing.T) {
 		f := newFixture()
 		f.start(t)
 		for range 3 {
-			f.changed <- struct{}{}
+			f.agent.Changed()
 			synctest.Wait()
 		}
 		if n := strings.Count(f.log.String(), "NodePorts are not served"); n != 1 {

@@ -11,6 +11,9 @@ type Choice struct {
 	// Local serves policy Local: the same of this node alone, hints ignored
 	// (3.7).
 	Local []Endpoint
+	// Serving are those that may keep the connections they have, wherever they
+	// are: to leave them is no reason to leave these alone (9.4, 9.8).
+	Serving []Endpoint
 }
 
 // Verdict is what becomes of a new connection.
@@ -45,11 +48,13 @@ type Decision struct {
 // Choose picks the usable ones of the endpoints of a service port as seen from
 // node, for both policies (section 3).
 func Choose(endpoints []Endpoint, node *Node) Choice {
+	serving := filter(endpoints, func(h *Host) bool { return h.Serving })
 	endpoints = filter(endpoints, func(h *Host) bool { return !h.Drain })
 	local := filter(endpoints, func(h *Host) bool { return h.Node != "" && h.Node == node.Name })
 	c := Choice{
 		Cluster: filter(filter(endpoints, isReady), topology(endpoints, node)),
 		Local:   filter(local, isReady),
+		Serving: serving,
 	}
 	if len(c.Cluster) == 0 {
 		c.Cluster = filter(endpoints, isFallback)
@@ -108,7 +113,11 @@ func topology(endpoints []Endpoint, node *Node) func(*Host) bool {
 	return func(*Host) bool { return true }
 }
 
+// filter returns the endpoints to keep, in the same memory if that is all.
 func filter(endpoints []Endpoint, keep func(*Host) bool) []Endpoint {
+	if !slices.ContainsFunc(endpoints, func(e Endpoint) bool { return !keep(e.Host) }) {
+		return endpoints
+	}
 	var out []Endpoint
 	for _, e := range endpoints {
 		if keep(e.Host) {

@@ -1,6 +1,9 @@
 package model
 
-import "net/netip"
+import (
+	"net/netip"
+	"time"
+)
 
 // Node is a Kubernetes Node, or the machine itself where there is none.
 type Node struct {
@@ -9,6 +12,9 @@ type Node struct {
 	// Addresses holds the InternalIPs in order, then the ExternalIPs (12.42).
 	Addresses []netip.Addr
 	PodCIDRs  []netip.Prefix
+	// Leaving tells that the node is about to be taken away: load balancers
+	// shall stop using it (10.10).
+	Leaving bool
 }
 
 // primaryAddress returns the node's first address of family f.
@@ -28,6 +34,15 @@ type Snapshot struct {
 	Services     []*Service
 	Slices       []*EndpointSlice
 	ServiceCIDRs []netip.Prefix
+	// Triggers are the moments of the changes that this snapshot is the first
+	// to contain, as far as the objects tell (11.7).
+	Triggers []Trigger
+}
+
+// Trigger is when something happened that changed the endpoints of a Service.
+type Trigger struct {
+	Family Family
+	Time   time.Time
 }
 
 // Node returns the node of that name, or one that has only the name.

@@ -34,6 +34,8 @@ type Config struct {
 	// does not: their addresses are not unallocated, so nothing is dropped for
 	// being in a service CIDR.
 	BesideAnother bool
+	// Families are those that are served; none: all. A node may lack IPv6 (12.48).
+	Families []Family
 	// AffinityCapacity is how many clients each family can remember; zero
 	// means [DefaultAffinityCapacity].
 	AffinityCapacity uint32
@@ -59,6 +61,11 @@ type Routing struct {
 	MasqueradeAll    bool
 	Scheduler        Scheduler
 	AffinityCapacity uint32
+	// HealthChecks are the Services whose local endpoints this node tells load
+	// balancers about, sorted by name (10.15).
+	HealthChecks []HealthCheck
+	// WithoutLocal counts service ports by family (11.8).
+	WithoutLocal map[Family]WithoutLocal
 	// Notices tell people what cannot be served as the objects ask.
 	Notices []Notice
 }
@@ -66,8 +73,21 @@ type Routing struct {
 // Notice is a remark about an object that does not stop the others.
 type Notice struct {
 	Object  string // for example "Service default/web"
+	Reason  Reason
 	Message string
 }
+
+// Reason is the sort of a notice: one word for metrics and events.
+type Reason string
+
+const (
+	// NodeUnknown: this node is not among those of the source.
+	NodeUnknown Reason = "NodeUnknown"
+	// Conflict: another Service has the frontend.
+	Conflict Reason = "Conflict"
+	// NoNodePortAddress: no address of the node serves NodePorts.
+	NoNodePortAddress Reason = "NoNodePortAddress"
+)
 
 func (n Notice) String() string { return n.Object + ": " + n.Message }
 
@@ -81,9 +101,10 @@ func Resolve(s *Snapshot, c Config) *Routing {
 		MasqueradeAll:    c.MasqueradeAll,
 		Scheduler:        cmp.Or(c.Scheduler, RoundRobin),
 		AffinityCapacity: cmp.Or(c.AffinityCapacity, DefaultAffinityCapacity),
+		WithoutLocal:     make(map[Family]WithoutLocal),
 	}
 	if !known && len(s.Nodes) > 0 {
-		r.notice("Node "+c.NodeName, "not among the %d nodes given: no endpoint counts as local; name this node with --hostname-override", len(s.Nodes))
+		r.notice("Node "+c.NodeName, NodeUnknown, "not among the %d nodes given: no endpoint counts as local; name this node with --hostname-override", len(s.Nodes))
 	}
 	if c.BesideAnother {
 		r.ServiceCIDRs = nil
@@ -92,12 +113,19 @@ func Resolve(s *Snapshot, c Config) *Routing {
 	byService := groupSlices(s.Slices)
 	var claims []Route
 	for _, svc := range s.Services {
-		claims = append(claims, RouteService(svc, byService[svc.Name], locality)...)
+		svc = svc.only(c.Families)
+		routes := RouteService(svc, byService[svc.Name], locality)
+		claims = append(claims, routes...)
+		r.countWithoutLocal(routes)
 		if len(svc.Ports) > 0 { // 1.10
 			r.ClusterIPs = append(r.ClusterIPs, svc.ClusterIPs...)
 		}
+		if svc.HealthCheckNodePort != 0 {
+			r.HealthChecks = append(r.HealthChecks, healthCheck(svc, byService[svc.Name], node))
+		}
 		r.noticeNodePorts(svc, locality)
 	}
+	slices.SortFunc(r.HealthChecks, func(a, b HealthCheck) int { return a.Service.Compare(b.Service) })
 	slices.SortFunc(r.ClusterIPs, netip.Addr.Compare)
 	r.ClusterIPs = slices.Compact(r.ClusterIPs)
 	r.arbitrate(claims)
@@ -121,7 +149,7 @@ func (r *Routing) arbitrate(claims []Route) {
 		}
 		winner, loser := &r.Routes[len(r.Routes)-1], &claims[i]
 		if winner.Port != loser.Port {
-			r.notice("Service "+loser.Port.Service.String(), "%s (%s of port %q) is served by Service %s",
+			r.notice("Service "+loser.Port.Service.String(), Conflict, "%s (%s of port %q) is served by Service %s",
 				loser.Frontend, loser.Kind, loser.Port.Port, winner.Port.Service)
 		}
 	}
@@ -135,13 +163,13 @@ func (r *Routing) noticeNodePorts(s *Service, l *Locality) {
 	for _, ip := range s.ClusterIPs {
 		f := FamilyOf(ip)
 		if _, ok := l.Node.primaryAddress(f); !ok && !slices.ContainsFunc(l.NodePortAddresses, func(a netip.Addr) bool { return FamilyOf(a) == f }) {
-			r.notice("Service "+s.Name.String(), "NodePorts are not served over %s: no such address of the node is known; give its Node object or --bind-address", f)
+			r.notice("Service "+s.Name.String(), NoNodePortAddress, "NodePorts are not served over %s: no such address of the node is known; give its Node object or --bind-address", f)
 		}
 	}
 }
 
-func (r *Routing) notice(object, format string, args ...any) {
-	r.Notices = append(r.Notices, Notice{object, fmt.Sprintf(format, args...)})
+func (r *Routing) notice(object string, reason Reason, format string, args ...any) {
+	r.Notices = append(r.Notices, Notice{object, reason, fmt.Sprintf(format, args...)})
 }
 
 func groupSlices(all []*EndpointSlice) map[ServiceName][]*EndpointSlice {

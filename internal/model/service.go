@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -119,6 +120,18 @@ func (s *Service) ClusterIP(f Family) (netip.Addr, bool) {
 		}
 	}
 	return netip.Addr{}, false
+}
+
+// only returns the Service as far as it is of these families; none: all. A
+// family without a ClusterIP has nothing else either (1.15).
+func (s *Service) only(families []Family) *Service {
+	foreign := func(a netip.Addr) bool { return !slices.Contains(families, FamilyOf(a)) }
+	if len(families) == 0 || !slices.ContainsFunc(s.ClusterIPs, foreign) {
+		return s
+	}
+	limited := *s
+	limited.ClusterIPs = slices.DeleteFunc(slices.Clone(s.ClusterIPs), foreign)
+	return &limited
 }
 
 // PortName identifies a service port: the unit for which endpoints are chosen.

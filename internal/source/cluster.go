@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -45,14 +46,18 @@ type Cluster struct {
 	nodes    *clusterStore[*corev1.Node, model.Node]
 	cidrs    *clusterStore[*networkingv1.ServiceCIDR, []netip.Prefix]
 
-	mu      sync.Mutex // guards the content of the stores, and what follows
-	synced  bool
-	changed func()
+	started time.Time
+
+	mu       sync.Mutex // guards the content of the stores, and what follows
+	synced   bool
+	changed  func()
+	lastNode *model.Node // also after the Node is gone (10.11)
+	events   clusterEvents
 }
 
 // NewCluster returns a source that reads through client once it is run.
 func NewCluster(client kubernetes.Interface, config ClusterConfig) *Cluster {
-	c := &Cluster{ClusterConfig: config, client: client, changed: func() {}}
+	c := &Cluster{ClusterConfig: config, client: client, changed: func() {}, started: time.Now(), events: newClusterEvents()}
 	c.services = newClusterStore(c, "Service", func(s *corev1.Service) (*model.Service, []*FieldError) {
 		return ConvertService(s, config.ProxyName)
 	})
@@ -62,6 +67,14 @@ func NewCluster(client kubernetes.Interface, config ClusterConfig) *Cluster {
 		ranges, found := ConvertServiceCIDR(s)
 		return &ranges, found
 	})
+	c.services.seen = c.serviceSeen
+	c.slices.seen = c.sliceSeen
+	c.slices.stamp = triggerTime
+	c.nodes.seen = func(e event[model.Node]) {
+		if e.now != nil {
+			c.lastNode = e.now
+		}
+	}
 	return c
 }
 
@@ -115,8 +128,17 @@ func (c *Cluster) WaitNode(ctx context.Context) error { return c.nodes.wait(ctx)
 // may not be read, that is never (14.3).
 func (c *Cluster) WaitServiceCIDRs(ctx context.Context) error { return c.cidrs.wait(ctx) }
 
+// Node returns the Node as it was seen last, also if it is gone since (10.11),
+// or nil.
+func (c *Cluster) Node() *model.Node {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lastNode
+}
+
 // Load returns what the cluster says at this moment. Its objects are shared:
-// they must not be changed. It is an error before WaitSynced returns nil.
+// they must not be changed. It is an error before WaitSynced returns nil. The
+// snapshot takes the triggers since the last one with it.
 func (c *Cluster) Load() (*model.Snapshot, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,6 +149,7 @@ func (c *Cluster) Load() (*model.Snapshot, error) {
 		Nodes:    c.nodes.values(),
 		Services: c.services.values(),
 		Slices:   c.slices.values(),
+		Triggers: c.events.load(),
 	}
 	for _, ranges := range c.cidrs.values() {
 		s.ServiceCIDRs = append(s.ServiceCIDRs, *ranges...)

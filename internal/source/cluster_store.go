@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
@@ -17,6 +18,10 @@ type clusterStore[O metav1.Object, V any] struct {
 	cluster *Cluster
 	kind    string
 	convert func(O) (*V, []*FieldError)
+	// seen is told of every event of an object, with the lock held.
+	seen func(event[V])
+	// stamp returns when what led to this version of an object happened.
+	stamp func(O) time.Time
 
 	objects  map[cache.ObjectName]*V
 	complete bool          // listed once
@@ -31,7 +36,17 @@ var _ cache.TransformingStore = (*clusterStore[metav1.Object, struct{}])(nil)
 type converted[V any] struct {
 	name  cache.ObjectName
 	value *V // nil: not used
+	stamp time.Time
 	found []*FieldError
+}
+
+// event is what happened to an object.
+type event[V any] struct {
+	name     cache.ObjectName
+	old, now *V // nil: it was not there or not used, or is not any longer
+	differs  bool
+	gone     bool // the object, used or not
+	stamp    time.Time
 }
 
 func newClusterStore[O metav1.Object, V any](c *Cluster, kind string, convert func(O) (*V, []*FieldError)) *clusterStore[O, V] {
@@ -39,6 +54,8 @@ func newClusterStore[O metav1.Object, V any](c *Cluster, kind string, convert fu
 		cluster: c,
 		kind:    kind,
 		convert: convert,
+		seen:    func(event[V]) {},
+		stamp:   func(O) time.Time { return time.Time{} },
 		objects: make(map[cache.ObjectName]*V),
 		listed:  make(chan struct{}),
 		found:   make(map[cache.ObjectName][]*FieldError),
@@ -57,7 +74,7 @@ func (s *clusterStore[O, V]) read(o any) (converted[V], error) {
 		return o, nil
 	case O:
 		v, found := s.convert(o)
-		return converted[V]{cache.MetaObjectToName(o), v, found}, nil
+		return converted[V]{cache.MetaObjectToName(o), v, s.stamp(o), found}, nil
 	}
 	return converted[V]{}, fmt.Errorf("read %s: unexpected type %T", s.kind, o)
 }
@@ -69,13 +86,21 @@ func (s *clusterStore[O, V]) Add(o any) error {
 		return err
 	}
 	s.report(c)
-	s.note(s.found, c)
 	s.cluster.change(func() bool {
-		old := s.objects[c.name]
+		s.note(s.found, c)
+		e := s.event(c)
 		put(s.objects, c)
-		return !reflect.DeepEqual(old, c.value)
+		s.seen(e)
+		return e.differs
 	})
 	return nil
+}
+
+// event compares an object with what was known of it. The caller holds the
+// lock.
+func (s *clusterStore[O, V]) event(c converted[V]) event[V] {
+	old := s.objects[c.name]
+	return event[V]{name: c.name, old: old, now: c.value, differs: !reflect.DeepEqual(old, c.value), stamp: c.stamp}
 }
 
 // Update takes a new version of an object.
@@ -87,10 +112,11 @@ func (s *clusterStore[O, V]) Delete(o any) error {
 	if err != nil {
 		return fmt.Errorf("delete %s: %w", s.kind, err)
 	}
-	delete(s.found, name)
 	s.cluster.change(func() bool {
-		_, known := s.objects[name]
+		delete(s.found, name)
+		old, known := s.objects[name]
 		delete(s.objects, name)
+		s.seen(event[V]{name: name, old: old, differs: known, gone: true})
 		return known
 	})
 	return nil
@@ -100,6 +126,7 @@ func (s *clusterStore[O, V]) Delete(o any) error {
 func (s *clusterStore[O, V]) Replace(list []any, _ string) error {
 	objects := make(map[cache.ObjectName]*V, len(list))
 	found := make(map[cache.ObjectName][]*FieldError)
+	all := make([]converted[V], 0, len(list))
 	for _, o := range list {
 		c, err := s.read(o)
 		if err != nil {
@@ -108,10 +135,22 @@ func (s *clusterStore[O, V]) Replace(list []any, _ string) error {
 		s.report(c)
 		s.note(found, c)
 		put(objects, c)
+		all = append(all, c)
 	}
-	s.found = found
 	s.cluster.change(func() bool {
-		differs := !maps.EqualFunc(s.objects, objects, func(a, b *V) bool { return reflect.DeepEqual(a, b) })
+		s.found = found
+		differs := false
+		for _, c := range all {
+			e := s.event(c)
+			s.seen(e)
+			differs = differs || e.differs
+		}
+		for name, old := range s.objects {
+			if _, ok := objects[name]; !ok && old != nil {
+				s.seen(event[V]{name: name, old: old, differs: true, gone: true})
+				differs = true
+			}
+		}
 		s.objects = objects
 		if !s.complete {
 			s.complete = true

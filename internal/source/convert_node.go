@@ -3,6 +3,7 @@ package source
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -23,7 +24,17 @@ func ConvertNode(n *corev1.Node) (*model.Node, []*FieldError) {
 		Zone:      n.Labels[corev1.LabelTopologyZone],
 		Addresses: append(nodeAddresses(&c, n, corev1.NodeInternalIP), nodeAddresses(&c, n, corev1.NodeExternalIP)...),
 		PodCIDRs:  podCIDRs(&c, &n.Spec),
+		Leaving:   leaving(n),
 	}, c
+}
+
+// taintToBeDeleted is what the cluster autoscaler puts on a Node before it
+// takes it away (10.10).
+const taintToBeDeleted = "ToBeDeletedByClusterAutoscaler"
+
+func leaving(n *corev1.Node) bool {
+	return n.DeletionTimestamp != nil ||
+		slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taintToBeDeleted })
 }
 
 func nodeAddresses(c *findings, n *corev1.Node, t corev1.NodeAddressType) []netip.Addr {

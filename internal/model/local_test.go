@@ -1,0 +1,129 @@
+package model
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// hosts reads "10.0.0.1=ready@node-1 ..."; the states are ready, serving (and
+// terminating) and dead.
+func hosts(text string) []Host {
+	var out []Host
+	for _, word := range strings.Fields(text) {
+		address, rest, _ := strings.Cut(word, "=")
+		state, node, _ := strings.Cut(rest, "@")
+		out = append(out, Host{
+			Address: netip.MustParseAddr(address), Node: node,
+			Ready: state == "ready", Serving: state != "dead", Terminating: state == "serving",
+		})
+	}
+	return out
+}
+
+// web is a dual-stack Service of two ports with a health check.
+func web() *Service {
+	return &Service{
+		Name:       ServiceName{"default", "web"},
+		ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("fd00::1")},
+		Ports: []ServicePort{
+			{Name: "http", Protocol: TCP, Port: 80}, {Name: "dns", Protocol: UDP, Port: 53},
+		},
+		ExternalPolicy: PolicyLocal, HealthCheckNodePort: 32000,
+	}
+}
+
+func slice(text string, ports ...EndpointPort) *EndpointSlice {
+	return &EndpointSlice{Namespace: "default", Name: "web-1", Service: "web", Family: IPv4, Ports: ports, Hosts: hosts(text)}
+}
+
+var (
+	http  = EndpointPort{"http", TCP, 11}
+	http2 = EndpointPort{"http", TCP, 12}
+	dns   = EndpointPort{"dns", UDP, 53}
+)
+
+func resolve(s *Service, slices ...*EndpointSlice) *Routing {
+	return Resolve(&Snapshot{Services: []*Service{s}, Slices: slices}, Config{NodeName: "node-1"})
+}
+
+// TestHealthChecks: 10.15, 10.20, P25 to P27.
+func TestHealthChecks(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		slices []*EndpointSlice
+		want   int
+	}{
+		{"nothing", nil, 0},
+		{"local and remote", []*EndpointSlice{slice("10.0.0.1=ready@node-1 10.0.0.2=ready@node-2 10.0.0.3=ready", http)}, 1},
+		{"one address, two ports", []*EndpointSlice{slice("10.0.0.1=ready@node-1", http, http2, dns)}, 1},
+		{"two addresses of two ports", []*EndpointSlice{slice("10.0.0.1=ready@node-1", http), slice("10.0.0.2=ready@node-1", dns)}, 2},
+		{"terminating and dead", []*EndpointSlice{slice("10.0.0.1=serving@node-1 10.0.0.2=dead@node-1", http)}, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := resolve(web(), c.slices...)
+			want := fmt.Sprint([]HealthCheck{{web().Name, 32000, map[Family]int{IPv4: c.want, IPv6: 0}}})
+			if got := fmt.Sprint(r.HealthChecks); got != want {
+				t.Errorf("%s, want %s", got, want)
+			}
+		})
+	}
+	plain := web()
+	plain.HealthCheckNodePort = 0
+	if r := resolve(plain); len(r.HealthChecks) > 0 {
+		t.Errorf("without a port: %v", r.HealthChecks)
+	}
+}
+
+// TestWithoutLocal: 11.8.
+func TestWithoutLocal(t *testing.T) {
+	for _, c := range []struct {
+		hosts              string
+		internal, external Policy
+		want               WithoutLocal
+	}{
+		{"10.0.0.1=ready@node-2", PolicyCluster, PolicyCluster, WithoutLocal{}},
+		{"10.0.0.1=ready@node-2", PolicyLocal, PolicyCluster, WithoutLocal{Internal: 2}},
+		{"10.0.0.1=ready@node-2", PolicyLocal, PolicyLocal, WithoutLocal{Internal: 2, External: 2}},
+		{"10.0.0.1=ready@node-1", PolicyLocal, PolicyLocal, WithoutLocal{}},
+		{"10.0.0.1=serving@node-1", PolicyLocal, PolicyLocal, WithoutLocal{}},
+		{"10.0.0.1=dead@node-2", PolicyLocal, PolicyLocal, WithoutLocal{}}, // nothing anywhere
+	} {
+		s := web()
+		s.InternalPolicy, s.ExternalPolicy = c.internal, c.external
+		r := resolve(s, slice(c.hosts, http, dns))
+		if got := r.WithoutLocal[IPv4]; got != c.want || r.WithoutLocal[IPv6] != (WithoutLocal{}) {
+			t.Errorf("%s, internal %s, external %s: %v, want %v", c.hosts, c.internal, c.external, r.WithoutLocal, c.want)
+		}
+	}
+}
+
+// TestServing: 9.4, whatever policies, hints and weights say.
+func TestServing(t *testing.T) {
+	s := slice("10.0.0.1=ready@node-1 10.0.0.2=serving@node-2 10.0.0.3=dead@node-1 10.0.0.4=ready@node-2", http)
+	s.Hosts[3].Drain = true
+	c := Choose(Endpoints(PortName{web().Name, "http", TCP}, IPv4, []*EndpointSlice{s}), &Node{Name: "node-1"})
+	var got []string
+	for _, e := range c.Serving {
+		got = append(got, e.Address.String())
+	}
+	if want := []string{"10.0.0.1:11", "10.0.0.2:11", "10.0.0.4:11"}; !slices.Equal(got, want) {
+		t.Errorf("serving %v, want %v", got, want)
+	}
+}
+
+// TestFamilies: a family that the node does not have is left out (12.48, 15.7),
+// and everything else stays.
+func TestFamilies(t *testing.T) {
+	config := Config{NodeName: "node-1", Families: []Family{IPv4}}
+	in := &Snapshot{Services: []*Service{web()}, Slices: []*EndpointSlice{slice("10.0.0.1=ready@node-1", http, dns)}}
+	r := Resolve(in, config)
+	if len(r.Routes) != 2 || len(r.ClusterIPs) != 1 || len(r.HealthChecks[0].Endpoints) != 1 {
+		t.Errorf("routes %v, ClusterIPs %v, health checks %v", r.Routes, r.ClusterIPs, r.HealthChecks)
+	}
+	if n := len(in.Services[0].ClusterIPs); n != 2 {
+		t.Errorf("the Service of the snapshot has %d ClusterIPs left", n)
+	}
+}

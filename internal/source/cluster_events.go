@@ -1,0 +1,104 @@
+package source
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Counts tells how much a [Cluster] has to do.
+type Counts struct {
+	// Services and Slices are the events of objects so far, those that changed
+	// nothing included (11.6).
+	Services, Slices uint64
+	// PendingServices and PendingSlices are the objects that have changed since
+	// the last Load.
+	PendingServices, PendingSlices int
+	// Rejected are the objects in which something cannot be used.
+	Rejected int
+}
+
+// clusterEvents is what happened since the last Load, and some since the start.
+type clusterEvents struct {
+	services, slices uint64
+	pendingServices  map[cache.ObjectName]struct{}
+	pendingSlices    map[cache.ObjectName]struct{}
+	triggers         map[model.ServiceName][]model.Trigger
+}
+
+func newClusterEvents() clusterEvents {
+	return clusterEvents{
+		pendingServices: make(map[cache.ObjectName]struct{}),
+		pendingSlices:   make(map[cache.ObjectName]struct{}),
+		triggers:        make(map[model.ServiceName][]model.Trigger),
+	}
+}
+
+// load ends what is pending and returns the triggers.
+func (e *clusterEvents) load() []model.Trigger {
+	var out []model.Trigger
+	for _, t := range e.triggers {
+		out = append(out, t...)
+	}
+	clear(e.pendingServices)
+	clear(e.pendingSlices)
+	clear(e.triggers)
+	return out
+}
+
+// Counts returns what there is to do.
+func (c *Cluster) Counts() Counts {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Counts{
+		Services: c.events.services, Slices: c.events.slices,
+		PendingServices: len(c.events.pendingServices), PendingSlices: len(c.events.pendingSlices),
+		Rejected: len(c.services.found) + len(c.slices.found) + len(c.nodes.found) + len(c.cidrs.found),
+	}
+}
+
+func (c *Cluster) serviceSeen(e event[model.Service]) {
+	c.events.services++
+	if e.differs {
+		c.events.pendingServices[e.name] = struct{}{}
+	}
+}
+
+// sliceSeen counts, and collects triggers: several of one Service add up until
+// the next Load; a deletion discards them. Those from before the start say
+// nothing about this process (11.7).
+func (c *Cluster) sliceSeen(e event[model.EndpointSlice]) {
+	slice := e.now
+	if slice == nil {
+		slice = e.old
+	}
+	if slice == nil {
+		return // of no usable family or name
+	}
+	c.events.slices++
+	if !e.differs {
+		return
+	}
+	c.events.pendingSlices[e.name] = struct{}{}
+	service := model.ServiceName{Namespace: slice.Namespace, Name: slice.Service}
+	switch {
+	case e.gone:
+		delete(c.events.triggers, service)
+	case e.stamp.After(c.started):
+		c.events.triggers[service] = append(c.events.triggers[service], model.Trigger{Family: slice.Family, Time: e.stamp})
+	}
+}
+
+// triggerTime returns when the last change happened that the endpoints of a
+// slice reflect, or the zero time where nothing says it.
+func triggerTime(s *discoveryv1.EndpointSlice) time.Time {
+	t, err := time.Parse(time.RFC3339Nano, s.Annotations[corev1.EndpointsLastChangeTriggerTime])
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}
