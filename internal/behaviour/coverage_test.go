@@ -2,7 +2,6 @@ package behaviour
 
 import (
 	"cmp"
-	"fmt"
 	"go/parser"
 	"go/scanner"
 	"go/token"
@@ -83,9 +82,9 @@ func namedByTests(t *testing.T) map[string][]string {
 
 var (
 	// leading matches a test name: a number, then words.
-	leading = regexp.MustCompile(`^(table )?[1-8][.-]([0-9]{1,2}|[A-Z])[ ,]`)
+	leading = regexp.MustCompile(`^(table )?` + sections + `[.-]([0-9]{1,2}|[A-Z])[ ,]`)
 	// remark matches numbers in parentheses, as messages have them.
-	remark = regexp.MustCompile(`\((table )?[1-8][.-]([0-9]{1,2}|[A-Z])(,[^()]*)?\)`)
+	remark = regexp.MustCompile(`\((table )?` + sections + `[.-]([0-9]{1,2}|[A-Z])(,[^()]*)?\)`)
 )
 
 // goTexts returns the comments of a Go file, and what its strings name: those
@@ -141,7 +140,7 @@ func txtarTexts(path string) ([]string, error) {
 
 var (
 	number = regexp.MustCompile(`[0-9A-Za-z.:/%-]+`)
-	whole  = regexp.MustCompile(`^[1-8](\.[1-9][0-9]?|-[A-Z])$`)
+	whole  = regexp.MustCompile(`^` + sections + `(\.[1-9][0-9]?|-[A-Z])$`)
 	// Words before a number that make it something else.
 	version = regexp.MustCompile(`(?i)(kernels?|linux|nft|go|version)\s+$`)
 	// Words after it that do.
@@ -165,12 +164,13 @@ func TestNumbersIn(t *testing.T) {
 	for text, want := range map[string]string{
 		"4.23 an undefined port":                      "4.23",
 		"3.10 to 3.13; see table 3-A.":                "3.10 3.13 3-A",
-		"(1.2, 1.3), and 12.42":                       "1.2 1.3",
+		"(1.2, 1.3), and 12.42":                       "1.2 1.3 12.42",
 		"the text of 4.19. Then 8.4: more":            "4.19 8.4",
 		"10.0.0.1:80, 1.2.3.4, 1.2.3.4/8, 5.6/16":     "",
 		"before kernel 6.2 and Linux 5.13, nft 1.1.3": "",
 		"it took 1.5 s, 2.5ms, 3.5 times, 7.5%":       "",
-		"v1.2, 1.20b, 9.1, 1.100, 0.5, 1.0, P12":      "",
+		"9.12, 15.1 and 12.61":                        "9.12 15.1 12.61",
+		"v1.2, 1.20b, 16.1, 1.100, 0.5, 1.0, P12":     "",
 	} {
 		if got := strings.Join(numbersIn(text), " "); got != want {
 			t.Errorf("numbers in %q: %q, want %q", text, got, want)
@@ -178,13 +178,19 @@ func TestNumbersIn(t *testing.T) {
 	}
 }
 
-func numbered(section byte, n int) string { return fmt.Sprintf("%c.%d", section, n) }
+func compareNumbers(a, b string) int {
+	sectionA, restA := split(a)
+	sectionB, restB := split(b)
+	return cmp.Or(cmp.Compare(sectionA, sectionB), cmp.Compare(atoi(restA), atoi(restB)), cmp.Compare(a, b))
+}
+
+// split returns the section of a number and what follows the dot or dash.
+func split(number string) (section int, rest string) {
+	i := strings.IndexAny(number, ".-")
+	return atoi(number[:i]), number[i+1:]
+}
 
 func atoi(s string) int {
 	n, _ := strconv.Atoi(s) // a letter is 0: tables come first
 	return n
-}
-
-func compareNumbers(a, b string) int {
-	return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(atoi(a[2:]), atoi(b[2:])), cmp.Compare(a, b))
 }
