@@ -123,7 +123,7 @@ func TestDaemonKeepsRulesOnBrokenFile(t *testing.T) {
 	c.answersFrom(web, "pod-1")
 }
 
-// Connections, old or new, notice nothing of a restart.
+// 13.4: connections, old or new, notice nothing of a restart.
 func TestRulesOutliveDaemon(t *testing.T) {
 	c := newCluster(t, 3)
 	web := service{Name: "web", N: 1, Pods: c.Pods[:2]}

@@ -30,7 +30,7 @@ func isSilence(err error) bool {
 	return errors.As(err, &netErr) && netErr.Timeout()
 }
 
-// What pings to the addresses of services get. The client outside has all
+// 15.9: ICMPv6 says the same as ICMP. What pings to the addresses of services get. The client outside has all
 // of these addresses, and answers what comes through.
 func TestPing(t *testing.T) {
 	c := newWideCluster(t, 2, 1)

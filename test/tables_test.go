@@ -183,7 +183,7 @@ func (c *cluster) cleanup() {
 	}
 }
 
-// This kernel may lack SCTP sockets, but it has the rules.
+// 15.1: this kernel may lack SCTP sockets, but it has the rules.
 func TestSCTPIsInTheListing(t *testing.T) {
 	c := newCluster(t, 1)
 	c.apply(service{Name: "web", N: 1, Pods: c.Pods})

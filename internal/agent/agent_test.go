@@ -134,7 +134,7 @@ func TestUnusableSourceLater(t *testing.T) {
 	})
 }
 
-// TestRetry lets commits fail for a while: attempts come at growing distances,
+// TestRetry lets commits fail for a while from the first one on (13.18, 13.19): attempts come at growing distances,
 // and what is reported once it works again is that it works again.
 func TestRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -157,7 +157,7 @@ func TestRetry(t *testing.T) {
 	})
 }
 
-// TestMinSyncPeriod asks for syncs at 0, 0.5 and 0.999 s, one second being the
+// TestMinSyncPeriod: 13.5. It asks for syncs at 0, 0.5 and 0.999 s, one second being the
 // least distance: there are two, the second one a second after the first, and
 // another request after a quiet time is served at once.
 func TestMinSyncPeriod(t *testing.T) {
@@ -182,7 +182,7 @@ func TestMinSyncPeriod(t *testing.T) {
 	})
 }
 
-// TestNoticesAreReportedOnce repeats a change that changes nothing.
+// TestNoticesAreReportedOnce repeats a change that changes nothing (13.24).
 func TestNoticesAreReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture()

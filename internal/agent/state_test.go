@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/render"
 )
 
 // TestPending follows the oldest unserved request (10.6): further requests do
@@ -54,6 +55,34 @@ func TestStateBeforeTheFirstSync(t *testing.T) {
 		a.Changed()
 		if s := a.State(); !s.Pending.Equal(start) || !s.Started.Equal(start) || !s.LastSync.IsZero() {
 			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// TestBackAndForth: 13.7, P12. What changed and changed back before a sync is
+// no change.
+func TestBackAndForth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		f.period = time.Second
+		f.kernel.rules = render.Render(model.Resolve(snapshot(), model.Config{NodeName: "node-1"}))
+		f.start(t)
+		f.load = func() (*model.Snapshot, error) { return &model.Snapshot{}, nil }
+		f.agent.Changed()
+		time.Sleep(500 * time.Millisecond)
+		f.load = func() (*model.Snapshot, error) { return snapshot(), nil }
+		f.agent.Changed()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if f.kernel.commits != 0 {
+			t.Errorf("%d commits after a change and its opposite", f.kernel.commits)
+		}
+		f.load = func() (*model.Snapshot, error) { return &model.Snapshot{}, nil }
+		f.agent.Changed()
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if f.kernel.commits != 1 {
+			t.Errorf("%d commits after one change", f.kernel.commits)
 		}
 	})
 }

@@ -57,7 +57,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestBusyChain is a kernel before 6.2: a chain stays busy for a while. What
+// TestBusyChain is a kernel before 6.2 (13.16): a chain stays busy for a while. What
 // matters is committed at once, and the chain goes later or stays.
 func TestBusyChain(t *testing.T) {
 	for _, c := range []struct {

@@ -93,7 +93,7 @@ func sample() *render.Ruleset {
 }
 
 // TestRepair changes our table behind our back in many ways; each is seen and
-// repaired.
+// repaired (13.11, 13.12, 13.17).
 func TestRepair(t *testing.T) {
 	desired := sample()
 	first := desired.Tables[0].Set("endpoints").Elements[0]
@@ -171,7 +171,8 @@ func TestStaleGeneration(t *testing.T) {
 }
 
 // TestCommitErrors checks that an error names what the kernel refused, and
-// that nothing of the transaction took place.
+// that nothing of the transaction took place, in either family (13.14, 13.18,
+// 15.3).
 func TestCommitErrors(t *testing.T) {
 	missing := model.Frontend{Address: addr("10.96.0.1"), Protocol: model.TCP, Port: 80}
 	for _, c := range []struct {

@@ -114,6 +114,22 @@ func TestServing(t *testing.T) {
 	}
 }
 
+// TestNoPrimaryFamily: 15.8, whichever address of the Node comes first.
+func TestNoPrimaryFamily(t *testing.T) {
+	node := &Node{Name: "node-1", Addresses: []netip.Addr{netip.MustParseAddr("192.168.7.1"), netip.MustParseAddr("fd00::7")}}
+	s := web()
+	s.Ports[0].NodePort = 30080
+	routes := func() string {
+		r := Resolve(&Snapshot{Nodes: []*Node{node}, Services: []*Service{s}}, Config{NodeName: "node-1"})
+		return fmt.Sprint(r.Routes, r.Notices)
+	}
+	before := routes()
+	slices.Reverse(node.Addresses)
+	if after := routes(); after != before || !strings.Contains(before, "192.168.7.1") || !strings.Contains(before, "fd00::7") {
+		t.Errorf("IPv4 first:\n%s\nIPv6 first:\n%s", before, after)
+	}
+}
+
 // TestFamilies: a family that the node does not have is left out (12.48, 15.7),
 // and everything else stays.
 func TestFamilies(t *testing.T) {

@@ -132,7 +132,8 @@ func summary(t *testing.T, c *Cluster) []string {
 	return out
 }
 
-// TestClusterEvents follows objects of each kind through their lives.
+// TestClusterEvents follows objects of each kind through their lives; a
+// ServiceCIDR counts at once (13.8).
 func TestClusterEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t, ClusterConfig{NodeName: "n1"}, read[corev1.Service](t, webYAML), read[discoveryv1.EndpointSlice](t, sliceYAML))
