@@ -1,0 +1,250 @@
+package model
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+)
+
+// ServiceState is a Service with its EndpointSlices. The Service is nil if
+// there is none, whatever slices are left.
+type ServiceState struct {
+	Service *Service
+	Slices  []*EndpointSlice
+}
+
+// RouteChange is a frontend that may do something else than before.
+type RouteChange struct {
+	Frontend Frontend
+	Old, New *Route // nil: it was not served, or is not any longer
+}
+
+// Router knows the route of every frontend and keeps up with changes, each at a
+// cost that depends on what it changes alone. What it says is a function of the
+// present state, whatever the way to it. Its methods are not safe for
+// concurrent use.
+type Router struct {
+	config       Config
+	node         *Node
+	locality     *Locality
+	serviceCIDRs []netip.Prefix
+	nodeNotice   []Notice
+
+	services map[ServiceName]*routed
+	claims   map[Frontend]claims
+	// contested are the frontends that several service ports claim.
+	contested    map[Frontend]struct{}
+	clusterIPs   map[netip.Addr]int // how many Services have it
+	withoutLocal map[Family]WithoutLocal
+}
+
+// routed is a Service with what it asks for.
+type routed struct {
+	state   ServiceState
+	routes  []Route
+	health  *HealthCheck
+	notices []Notice
+}
+
+// claims are the routes that Services want for one frontend.
+type claims struct {
+	winner *Route
+	losers []*Route // in no order
+}
+
+// NewRouter returns a router for a node without Services.
+func NewRouter() *Router {
+	r := &Router{services: make(map[ServiceName]*routed)}
+	r.Configure(Config{}, nil, nil)
+	return r
+}
+
+// Configure takes what concerns all Services: the configuration, the Nodes and
+// the ServiceCIDRs that the source knows. Every route is made anew.
+func (r *Router) Configure(c Config, nodes []*Node, cidrs []netip.Prefix) {
+	node, known := (&Snapshot{Nodes: nodes}).Node(c.NodeName)
+	r.config, r.node, r.locality = c, node, NewLocality(node, c)
+	r.serviceCIDRs, r.nodeNotice = mergePrefixes(cidrs), nil
+	if c.BesideAnother {
+		r.serviceCIDRs = nil
+	}
+	if !known && len(nodes) > 0 {
+		r.nodeNotice = []Notice{notice("Node "+c.NodeName, NodeUnknown,
+			"not among the %d nodes given: no endpoint counts as local; name this node with --hostname-override", len(nodes))}
+	}
+	services := r.services
+	r.services = make(map[ServiceName]*routed, len(services))
+	r.claims = make(map[Frontend]claims, len(r.claims))
+	r.contested = make(map[Frontend]struct{})
+	r.clusterIPs = make(map[netip.Addr]int, len(r.clusterIPs))
+	r.withoutLocal = make(map[Family]WithoutLocal)
+	for name, s := range services {
+		r.claim(name, s.state, nil)
+	}
+}
+
+// SetService takes the present state of a Service. It returns the frontends
+// that this may change, in no order.
+func (r *Router) SetService(name ServiceName, s ServiceState) []RouteChange {
+	touched := make(map[Frontend]*Route) // with what they had before
+	r.withdraw(name, touched)
+	if s.Service != nil {
+		r.claim(name, s, touched)
+	}
+	out := make([]RouteChange, 0, len(touched))
+	for f, old := range touched {
+		if now := r.claims[f].winner; old != nil || now != nil {
+			out = append(out, RouteChange{f, old, now})
+		}
+	}
+	return out
+}
+
+// Len returns the numbers of Services and of frontends.
+func (r *Router) Len() (services, frontends int) { return len(r.services), len(r.claims) }
+
+func (r *Router) claim(name ServiceName, state ServiceState, touched map[Frontend]*Route) {
+	svc := state.Service.only(r.config.Families)
+	s := &routed{state: state, routes: RouteService(svc, state.Slices, r.locality), notices: nodePortNotices(svc, r.locality)}
+	if svc.HealthCheckNodePort != 0 {
+		h := healthCheck(svc, state.Slices, r.node)
+		s.health = &h
+	}
+	r.services[name] = s
+	r.count(s, 1)
+	for i := range s.routes {
+		route := &s.routes[i]
+		c := r.claims[route.Frontend]
+		touch(touched, route.Frontend, c.winner)
+		if c.winner == nil {
+			c.winner = route
+		} else {
+			r.contest(route.Frontend, append(c.losers, c.winner, route), &c)
+		}
+		r.claims[route.Frontend] = c
+	}
+}
+
+func (r *Router) withdraw(name ServiceName, touched map[Frontend]*Route) {
+	s, ok := r.services[name]
+	if !ok {
+		return
+	}
+	delete(r.services, name)
+	r.count(s, -1)
+	for i := range s.routes {
+		route := &s.routes[i]
+		f := route.Frontend
+		c := r.claims[f]
+		touch(touched, f, c.winner)
+		if len(c.losers) == 0 {
+			delete(r.claims, f)
+			continue
+		}
+		rest := slices.DeleteFunc(append(c.losers, c.winner), func(o *Route) bool { return o == route })
+		r.contest(f, rest, &c)
+		r.claims[f] = c
+	}
+}
+
+func touch(touched map[Frontend]*Route, f Frontend, winner *Route) {
+	if touched == nil {
+		return
+	}
+	if _, ok := touched[f]; !ok {
+		touched[f] = winner
+	}
+}
+
+// contest gives a frontend to one of its claimants.
+func (r *Router) contest(f Frontend, all []*Route, c *claims) {
+	best := 0
+	for i, o := range all {
+		if compareClaims(o, all[best]) < 0 {
+			best = i
+		}
+	}
+	all[0], all[best] = all[best], all[0]
+	c.winner, c.losers = all[0], slices.Clip(all[1:])
+	// Claims of one service port are harmless (4.41).
+	if slices.ContainsFunc(c.losers, func(o *Route) bool { return o.Port != c.winner.Port }) {
+		r.contested[f] = struct{}{}
+	} else {
+		delete(r.contested, f)
+	}
+}
+
+// count adds what a Service adds to the sums, or takes it away.
+func (r *Router) count(s *routed, n int) {
+	if svc := s.state.Service.only(r.config.Families); len(svc.Ports) > 0 { // 1.10
+		for _, a := range svc.ClusterIPs {
+			if r.clusterIPs[a] += n; r.clusterIPs[a] == 0 {
+				delete(r.clusterIPs, a)
+			}
+		}
+	}
+	for f, w := range withoutLocal(s.routes) {
+		sum := r.withoutLocal[f]
+		sum.Internal += n * w.Internal
+		sum.External += n * w.External
+		if r.withoutLocal[f] = sum; sum == (WithoutLocal{}) {
+			delete(r.withoutLocal, f)
+		}
+	}
+}
+
+// Notices returns what cannot be served as the objects ask, sorted.
+func (r *Router) Notices() []Notice {
+	out := slices.Clone(r.nodeNotice)
+	for _, s := range r.services {
+		out = append(out, s.notices...)
+	}
+	for f := range r.contested {
+		out = append(out, r.claims[f].notices()...)
+	}
+	slices.SortFunc(out, Notice.compare)
+	return out
+}
+
+// Routes returns the routes of all frontends, in their order.
+func (r *Router) Routes() []Route {
+	out := make([]Route, 0, len(r.claims))
+	for _, c := range r.claims {
+		out = append(out, *c.winner)
+	}
+	slices.SortFunc(out, func(a, b Route) int { return a.Frontend.Compare(b.Frontend) })
+	return out
+}
+
+// HealthChecks returns the health checks of all Services, sorted by name.
+func (r *Router) HealthChecks() []HealthCheck {
+	var out []HealthCheck
+	for _, s := range r.services {
+		if s.health != nil {
+			out = append(out, *s.health)
+		}
+	}
+	slices.SortFunc(out, func(a, b HealthCheck) int { return a.Service.Compare(b.Service) })
+	return out
+}
+
+// WithoutLocal returns the numbers of service ports by family (11.8).
+func (r *Router) WithoutLocal() map[Family]WithoutLocal { return maps.Clone(r.withoutLocal) }
+
+// Routing returns the complete behaviour of the node.
+func (r *Router) Routing() *Routing {
+	return &Routing{
+		NodeName:         r.config.NodeName,
+		Routes:           r.Routes(),
+		ClusterIPs:       slices.SortedFunc(maps.Keys(r.clusterIPs), netip.Addr.Compare),
+		ServiceCIDRs:     r.serviceCIDRs,
+		Detectors:        detectors(r.node, r.config),
+		MasqueradeAll:    r.config.MasqueradeAll,
+		Scheduler:        cmp.Or(r.config.Scheduler, RoundRobin),
+		AffinityCapacity: cmp.Or(r.config.AffinityCapacity, DefaultAffinityCapacity),
+		HealthChecks:     r.HealthChecks(),
+		WithoutLocal:     r.WithoutLocal(),
+		Notices:          r.Notices(),
+	}
+}
