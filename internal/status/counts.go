@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/apply"
@@ -16,7 +17,7 @@ import (
 type counts struct {
 	seen      map[counter]uint64 // in the kernel, at the last reading
 	frontends map[model.Frontend]uint64
-	ports     map[portKind]uint64
+	ports     map[owner]uint64
 }
 
 // counter is one counter of the kernel.
@@ -25,30 +26,32 @@ type counter struct {
 	outside  bool
 }
 
-type portKind struct {
-	port model.PortName
-	kind model.Kind
+// owner is what counters are added up for.
+type owner struct {
+	port   model.PortName
+	family model.Family
+	kind   model.Kind
 }
 
 func newCounts() counts {
-	return counts{frontends: make(map[model.Frontend]uint64), ports: make(map[portKind]uint64)}
+	return counts{frontends: make(map[model.Frontend]uint64), ports: make(map[owner]uint64)}
 }
 
 // add takes up a reading. What no route has any more is forgotten.
 func (c *counts) add(reading []apply.FrontendCount, routes []model.Route) {
-	owners := make(map[model.Frontend]portKind, len(routes))
+	owners := make(map[model.Frontend]owner, len(routes))
 	frontends := make(map[model.Frontend]uint64, len(routes))
-	ports := make(map[portKind]uint64)
+	ports := make(map[owner]uint64)
 	for i := range routes {
 		r := &routes[i]
-		owner := portKind{r.Port, r.Kind}
-		owners[r.Frontend] = owner
+		o := owner{r.Port, model.FamilyOf(r.Frontend.Address), r.Kind}
+		owners[r.Frontend] = o
 		frontends[r.Frontend] = c.frontends[r.Frontend]
-		ports[owner] = c.ports[owner]
+		ports[o] = c.ports[o]
 	}
 	seen := make(map[counter]uint64, len(reading))
 	for _, n := range reading {
-		owner, ok := owners[n.Frontend]
+		o, ok := owners[n.Frontend]
 		if !ok {
 			continue // the rules change at this moment
 		}
@@ -59,7 +62,7 @@ func (c *counts) add(reading []apply.FrontendCount, routes []model.Route) {
 		}
 		seen[key] = n.Connections
 		frontends[n.Frontend] += growth
-		ports[owner] += growth
+		ports[o] += growth
 	}
 	c.seen, c.frontends, c.ports = seen, frontends, ports
 }
@@ -90,13 +93,10 @@ func (s *Server) ServiceCounts() ([]ServiceCount, error) {
 	}
 	out := make([]ServiceCount, 0, len(s.counts.ports))
 	for k, n := range s.counts.ports {
-		out = append(out, ServiceCount{k.port, k.kind, n})
+		out = append(out, ServiceCount{k.port, k.family, k.kind, n})
 	}
 	slices.SortFunc(out, func(a, b ServiceCount) int {
-		if c := a.Port.Compare(b.Port); c != 0 {
-			return c
-		}
-		return int(a.Kind) - int(b.Kind)
+		return cmp.Or(a.Port.Compare(b.Port), cmp.Compare(a.Family, b.Family), cmp.Compare(a.Kind, b.Kind))
 	})
 	return out, nil
 }

@@ -113,10 +113,11 @@ type Fate struct {
 	Endpoints int    `json:"endpoints,omitempty"` // that may get it
 }
 
-// ServiceCount is the number of new connections to the frontends of one kind of
-// a service port.
+// ServiceCount is the number of new connections to the frontends of one kind
+// and family of a service port.
 type ServiceCount struct {
 	Port        model.PortName
+	Family      model.Family
 	Kind        model.Kind
 	Connections uint64
 }
