@@ -8,7 +8,6 @@ import (
 	"os"
 
 	"github.com/nftproxy/nftproxy/internal/apply"
-	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -131,26 +130,4 @@ func applyOnce(c *cobra.Command, log *slog.Logger, rs *render.Ruleset) error {
 		}
 		return plan.Print(c.OutOrStdout(), paint)
 	})
-}
-
-func cleanupCommand() *cobra.Command {
-	var o options
-	c := &cobra.Command{
-		Use:   "cleanup",
-		Short: "Remove our tables from the kernel",
-		Long: `Remove the tables "ip nftproxy" and "ip6 nftproxy" in one transaction. Other
-tables stay as they are. Established connections go on.`,
-		Example: "  nftproxy cleanup",
-		Args:    noArguments,
-		RunE: func(c *cobra.Command, _ []string) error {
-			_, log, err := o.start(c)
-			if err != nil {
-				return err
-			}
-			return runCleanup(c, log)
-		},
-	}
-	o.settings = config.NewFlags(c.Flags())
-	o.settings.AddLogging()
-	return c
 }

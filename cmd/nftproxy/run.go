@@ -14,7 +14,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/daemon"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/render"
 )
 
 const runName = "run"
@@ -62,7 +61,7 @@ Exit code: 0 told to end, or done with --cleanup, --init-only, --write-config-to
 	o.settings.AddDaemon()
 	addVersionFlag(c, &o.version)
 	c.Flags().StringVar(&o.writeConfigTo, "write-config-to", "", "write the configuration in effect to this `file`, and exit")
-	c.Flags().BoolVar(&o.cleanup, "cleanup", false, "remove the rules, and exit")
+	c.Flags().BoolVar(&o.cleanup, "cleanup", false, "remove the rules, and what kube-proxy left, and exit")
 	c.Flags().BoolVar(&o.initOnly, "init-only", false, "do what needs privileges before rules are made, make none, and exit")
 	return c
 }
@@ -78,7 +77,7 @@ func (o *runOptions) run(c *cobra.Command) error {
 	case o.writeConfigTo != "":
 		return cfg.WriteFile(o.writeConfigTo)
 	case o.cleanup:
-		return runCleanup(c, log)
+		return cleanUp(c, log)
 	}
 	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -119,11 +118,6 @@ func runWatched(d *daemon.Daemon, ctx context.Context) error {
 	defer cancel(nil)
 	go func() { cancel(watch(ctx)) }()
 	return d.Run(ctx)
-}
-
-// runCleanup removes the rules.
-func runCleanup(c *cobra.Command, log *slog.Logger) error {
-	return applyOnce(c, log, &render.Ruleset{})
 }
 
 // daemonSource returns where the objects come from.

@@ -100,15 +100,24 @@ func TestCleanupFlag(t *testing.T) {
 	}
 }
 
-// TestInitOnly waits for the Node, makes no rules, and exits (12.60).
+// noLimit leaves a setting alone that only the first network namespace has.
+const noLimit = "--conntrack-max-per-core=0"
+
+// TestInitOnly waits for the Node, sets what connection tracking needs (9.19),
+// makes no rules, and exits (12.60).
 func TestInitOnly(t *testing.T) {
 	ns := newNamespace(t)
 	api := startAPI(t, ns, nodeAndService)
 	before := generation(t, ns)
-	p := start(t, ns, "nftproxy", "run", "--init-only", "--master", api.url, "--hostname-override", " Node-1 ")
+	p := start(t, ns, "nftproxy", "run", "--init-only", "--master", api.url, noLimit, "--hostname-override", " Node-1 ", "--conntrack-udp-timeout=61s")
 	p.ends(t, 0)
 	if !strings.Contains(p.log.String(), "addresses=[192.168.7.1]") {
 		t.Errorf("(12.60) the Node was not waited for: %s", &p.log)
+	}
+	const timeout = "/proc/sys/net/netfilter/nf_conntrack_udp_timeout"
+	var got []byte
+	if err := ns.Do(func() (err error) { got, err = os.ReadFile(timeout); return err }); err != nil || strings.TrimSpace(string(got)) != "61" {
+		t.Errorf("(9.19) %s is %q, %v", timeout, got, err)
 	}
 	if after := generation(t, ns); after != before {
 		t.Errorf("(12.60) generation %d after %d", after, before)
@@ -121,7 +130,7 @@ func TestWaitsForAnswer(t *testing.T) {
 	ns := newNamespace(t)
 	api := startAPI(t, ns, nodeAndService)
 	api.withhold("Node")
-	p := start(t, ns, "nftproxy", "run", "--init-only", "--master", api.url, "--hostname-override", "node-1")
+	p := start(t, ns, "nftproxy", "run", "--init-only", "--master", api.url, noLimit, "--hostname-override", "node-1")
 	eventually(t, "the log says why it waits", func() bool { return strings.Contains(p.log.String(), "no such role") })
 	if strings.Contains(p.log.String(), "msg=node ") {
 		t.Errorf("(12.45) goes on without an answer: %s", &p.log)
@@ -133,7 +142,8 @@ func TestWaitsForAnswer(t *testing.T) {
 // TestRunEnds: a changed configuration file ends it with exit code 1 (12.50),
 // a signal with 0, and the rules stay (12.57).
 func TestRunEnds(t *testing.T) {
-	conf := writeFile(t, configHeader)
+	const noLimit = "conntrack: {maxPerCore: 0}\n"
+	conf := writeFile(t, configHeader+noLimit)
 	path := writeFile(t, service)
 	for _, c := range []struct {
 		name string
@@ -141,7 +151,7 @@ func TestRunEnds(t *testing.T) {
 		code int
 		says string
 	}{
-		{"12.50 changed", func(*process) error { return os.WriteFile(conf, []byte(configHeader+"# more\n"), 0o600) }, exitRun, "has changed: ending"},
+		{"12.50 changed", func(*process) error { return os.WriteFile(conf, []byte(configHeader+noLimit+"# more\n"), 0o600) }, exitRun, "has changed: ending"},
 		{"12.57 SIGTERM", func(p *process) error { return p.Process.Signal(syscall.SIGTERM) }, 0, ""},
 		{"12.57 SIGINT", func(p *process) error { return p.Process.Signal(syscall.SIGINT) }, 0, ""},
 	} {
@@ -176,7 +186,7 @@ func TestRunFollowsNode(t *testing.T) {
 		"10.128.1.2], nodeName: node-2", "10.128.1.2], nodeName: node-2, hints: {forZones: [{name: zone-b}]}",
 		"port: 80}", "port: 80, nodePort: 30080}").Replace(service)
 	api := startAPI(t, ns, node+"\n---\n"+hinted)
-	p := start(t, ns, "nftproxy", "run", "--master", api.url, "--hostname-override", "node-1", "--detect-local-mode=NodeCIDR")
+	p := start(t, ns, "nftproxy", "run", "--master", api.url, noLimit, "--hostname-override", "node-1", "--detect-local-mode=NodeCIDR")
 	explained := func(from, to string) string {
 		return in(t, ns, "explain", "--from", from, "tcp", to).stdout
 	}

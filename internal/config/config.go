@@ -18,7 +18,8 @@ import (
 
 // Config is a valid configuration with all defaults filled in.
 type Config struct {
-	// Kube is what kube-proxy has, too. Its pointers are not nil.
+	// Kube is what kube-proxy has, too. Its pointers are not nil, but for
+	// OOMScoreAdj after [Flags.WithoutCluster].
 	Kube v1alpha1.KubeProxyConfiguration
 	// Own is what only nftproxy has.
 	Own Own
@@ -86,9 +87,6 @@ func (c *Config) SyncPeriod() time.Duration { return c.Kube.NFTables.SyncPeriod.
 
 // MinSyncPeriod passes at least between two syncs (13.5).
 func (c *Config) MinSyncPeriod() time.Duration { return c.Kube.NFTables.MinSyncPeriod.Duration }
-
-// OOMScoreAdj is what to write to the process's oom_score_adj.
-func (c *Config) OOMScoreAdj() int { return int(*c.Kube.OOMScoreAdj) }
 
 // Conntrack are the settings of the kernel's connection tracking (9.13).
 // Zero leaves a limit or timeout as it is.

@@ -99,7 +99,7 @@ func TestDefaults(t *testing.T) {
 			{"node ports", fmt.Sprint(k.NodePortAddresses), "[primary]"},
 			{"periods", fmt.Sprint(c.SyncPeriod(), c.MinSyncPeriod(), k.ConfigSyncPeriod.Duration), "30s 100ms 15m0s"},
 			{"client", fmt.Sprint(k.ClientConnection.QPS, " ", k.ClientConnection.Burst, " ", k.ClientConnection.ContentType), "5 10 application/vnd.kubernetes.protobuf"},
-			{"memory", fmt.Sprint(c.OOMScoreAdj()), "-999"},
+			{"memory", fmt.Sprint(*c.Kube.OOMScoreAdj), "-999"},
 			{"bits", fmt.Sprint(*k.NFTables.MasqueradeBit, *k.IPTables.MasqueradeBit), "14 14"},
 			{"conntrack", fmt.Sprint(c.Conntrack()), "{32768 131072 24h0m0s 1h0m0s 0s 0s false}"},
 			{"logging", fmt.Sprint(k.Logging.Format, " ", k.Logging.Verbosity, " ", k.Logging.FlushFrequency.Duration.Duration), "text 0 5s"},
@@ -330,8 +330,8 @@ func TestFileTolerance(t *testing.T) {
 	})
 	t.Run("JSON", func(t *testing.T) {
 		c := mustLoad(t, "--config", writeRaw(t, "{\n\t\"kind\": \"KubeProxyConfiguration\",\n\t\"apiVersion\":\t\"kubeproxy.config.k8s.io/v1alpha1\",\n\t\"oomScoreAdj\": 3\n}"))
-		if c.OOMScoreAdj() != 3 {
-			t.Errorf("(12.1) score %d", c.OOMScoreAdj())
+		if *c.Kube.OOMScoreAdj != 3 {
+			t.Errorf("(12.1) score %d", *c.Kube.OOMScoreAdj)
 		}
 	})
 	t.Run("alias and words for true", func(t *testing.T) {

@@ -8,14 +8,17 @@ import (
 
 // WithoutCluster is for a process that reads files: what a cluster expects of
 // each of its nodes, nobody expects of a single machine. Where no file or flag
-// asks for it, the settings of connection tracking stay as they are, and health
-// checks are not answered.
+// asks for it, the settings of connection tracking and the OOM score stay as
+// they are, and health checks are not answered.
 func (f *Flags) WithoutCluster(c *Config) {
 	if c.File != nil {
 		return
 	}
 	if !f.Given("healthz-bind-address") && !f.Given("healthz-port") {
 		c.Kube.HealthzBindAddress = ""
+	}
+	if !f.Given("oom-score-adj") {
+		c.Kube.OOMScoreAdj = nil
 	}
 	asked := c.Kube.Conntrack
 	k := &c.Kube.Conntrack

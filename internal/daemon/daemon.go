@@ -84,14 +84,10 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	go func() { cancel(d.Source.Watch(ctx, changed)) }()
 	err := d.run(ctx, cancel, &a)
-	switch cause := context.Cause(ctx); {
-	case cause == nil:
-		return err
-	case errors.Is(cause, context.Canceled):
-		return nil // told to end
-	default:
-		return cause
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause // which made the rest end, too
 	}
+	return err
 }
 
 func (d *Daemon) run(ctx context.Context, cancel context.CancelCauseFunc, running *atomic.Pointer[agent.Agent]) (err error) {

@@ -27,8 +27,10 @@ func (d *Daemon) prepareHost() ([]model.Family, error) {
 	if err := machine.SetConntrack(conntrackOf(d.Config.Conntrack()), d.Log); err != nil {
 		return nil, err
 	}
-	if err := machine.SetOOMScore(d.Config.OOMScoreAdj(), d.Log); err != nil {
-		d.Log.Warn("the kernel may end this process early when memory is short", "error", err)
+	if score := d.Config.Kube.OOMScoreAdj; score != nil {
+		if err := machine.SetOOMScore(int(*score), d.Log); err != nil {
+			d.Log.Warn("the kernel may end this process early when memory is short", "error", err)
+		}
 	}
 	return families, nil
 }
