@@ -21,14 +21,15 @@ test: ## run all tests; NO_SKIP=1 fails if any was skipped
 	NO_SKIP=$(NO_SKIP) scripts/test
 
 .PHONY: e2e
-e2e: ## run the tests against a real API server (builds it: 6 minutes the first time)
+e2e: ## run the tests against a real API server (builds it: 7 minutes the first time); NO_SKIP as for test
 	cd e2e && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
-	cd e2e && go test -count=1 -timeout 30m ./...
+	scripts/install-packages nft:nftables iptables-nft:iptables
+	cd e2e && TIMEOUT=30m NO_SKIP=$(NO_SKIP) ../scripts/test
 
 .PHONY: manifests
 manifests: ## check manifests, chart and alerts with kustomize, Helm and Prometheus (builds them: 3 minutes the first time)
 	cd deploy/check && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
-	cd deploy/check && go test -count=1 ./...
+	cd deploy/check && NO_SKIP=$(NO_SKIP) ../../scripts/test
 
 .PHONY: image
 image: ## build the container image (needs Docker)

@@ -90,8 +90,8 @@ With --kubeconfig, or in a pod, the objects come from an API server instead.
 "nftproxy run" takes the flags and the configuration file of kube-proxy.
 
 Everything is in the tables "ip nftproxy" and "ip6 nftproxy"; no other table is
-ever touched. "nft list table ip nftproxy" shows them at any time, and
-"nftproxy cleanup" removes them.`,
+touched, but for those of a kube-proxy that is replaced. "nft list table ip
+nftproxy" shows ours at any time, and "nftproxy cleanup" removes them.`,
 		Args:          noArguments,
 		SilenceUsage:  true,
 		SilenceErrors: true,
