@@ -17,17 +17,27 @@ build: ## build the static program bin/nftproxy
 
 .PHONY: test
 test: ## run all tests; NO_SKIP=1 fails if any was skipped
-	scripts/install-packages nft:nftables
+	scripts/install-packages nft:nftables iptables-nft:iptables
 	NO_SKIP=$(NO_SKIP) scripts/test
 
 .PHONY: e2e
-e2e: ## run the tests against a real API server (builds it: 6 minutes the first time)
+e2e: ## run the tests against a real API server (builds it: 7 minutes the first time); NO_SKIP as for test
 	cd e2e && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
-	cd e2e && go test -count=1 -timeout 30m ./...
+	scripts/install-packages nft:nftables iptables-nft:iptables
+	cd e2e && TIMEOUT=30m NO_SKIP=$(NO_SKIP) ../scripts/test
+
+.PHONY: manifests
+manifests: ## check manifests, chart and alerts with kustomize, Helm and Prometheus (builds them: 3 minutes the first time)
+	cd deploy/check && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
+	cd deploy/check && NO_SKIP=$(NO_SKIP) ../../scripts/test
+
+.PHONY: image
+image: ## build the container image (needs Docker)
+	docker build -f deploy/Dockerfile --build-arg VERSION=$(VERSION) -t nftproxy:$(VERSION) .
 
 .PHONY: golden
 golden: ## check the golden files; UPDATE=1 rewrites them
-	scripts/install-packages nft:nftables
+	scripts/install-packages nft:nftables iptables-nft:iptables
 	go test -count=1 ./golden/... $(if $(UPDATE),-update)
 
 .PHONY: demo
@@ -47,7 +57,7 @@ bench: ## run the benchmarks; BENCH selects some by a regular expression
 
 .PHONY: cover
 cover: ## run the tests and print the coverage by function
-	scripts/install-packages nft:nftables
+	scripts/install-packages nft:nftables iptables-nft:iptables
 	go test -count=1 -coverpkg=./internal/...,./cmd/... -coverprofile=coverage.out ./...
 	go tool cover -func=coverage.out
 

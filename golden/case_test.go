@@ -27,6 +27,7 @@ type golden struct {
 	config  model.Config
 	input   *model.Snapshot
 	changed *model.Snapshot // nil: no change
+	flags   model.Config    // of the change
 }
 
 // forEach runs f for every golden file.
@@ -54,7 +55,10 @@ func read(t *testing.T, path string) *golden {
 	g.config = parseFlags(t, string(g.section("flags")))
 	g.input = load(t, g.section("input.yaml"))
 	if b := g.section("changed.yaml"); b != nil {
-		g.changed = load(t, b)
+		g.changed, g.flags = load(t, b), g.config
+	}
+	if b := g.section("changed.flags"); b != nil {
+		g.changed, g.flags = g.input, parseFlags(t, string(b))
 	}
 	return g
 }
@@ -152,7 +156,7 @@ func TestRender(t *testing.T) {
 		g.check(t, "rules.nft", text(t, rs))
 		if g.changed != nil {
 			var plan strings.Builder
-			after := g.render(g.changed)
+			after := render.Render(model.Resolve(g.changed, g.flags))
 			if err := apply.Diff(rs, apply.Settle(rs, after)).Print(&plan, false); err != nil {
 				t.Fatal(err)
 			}

@@ -8,6 +8,7 @@
 //	-- rules.nft --    what "nftproxy render" prints
 //	-- flows --        what becomes of connections: questions and, behind "->", answers
 //	-- changed.yaml -- in cases about a change: the objects afterwards
+//	-- changed.flags -- the same for the flags
 //	-- plan --         what "nftproxy diff" then prints
 //
 // "make golden" checks, "make golden UPDATE=1" rewrites the results. Every case

@@ -31,6 +31,7 @@ func parseFlags(t *testing.T, text string) model.Config {
 	f.StringVar(&c.PodInterface, "pod-bridge-interface", "", "")
 	f.StringVar(&c.PodInterface, "pod-interface-name-prefix", "", "")
 	f.BoolVar(&c.MasqueradeAll, "masquerade-all", false, "")
+	f.BoolVar(&c.Counters, "service-metrics", false, "")
 	f.Func("detect-local-mode", "", func(s string) (err error) { c.DetectLocal, err = model.ParseDetectMode(s); return err })
 	f.Func("scheduler", "", func(s string) (err error) { c.Scheduler, err = model.ParseScheduler(s); return err })
 	prefixes("cluster-cidr", &c.ClusterCIDRs)

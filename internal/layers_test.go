@@ -25,6 +25,19 @@ func TestLayers(t *testing.T) {
 			"github.com/google/nftables", "github.com/mdlayher", "golang.org/x"}},
 		{"agent", []string{"model", "render", "apply"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
+		{"config", []string{"model"}, nil},
+		{"events", []string{"model"}, nil},
+		{"serve", nil, []string{}},
+		{"health", []string{"model", "serve"}, []string{}},
+		{"metrics", []string{"model", "render", "apply", "agent", "source"}, nil},
+		{"status", []string{"model", "render", "apply", "agent"}, []string{
+			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
+		{"conntrack", []string{"model"}, []string{"github.com/mdlayher", "golang.org/x"}},
+		{"host", []string{"model"}, []string{}},
+		{"preflight", []string{"model"}, []string{
+			"github.com/google/nftables", "github.com/mdlayher", "golang.org/x"}},
+		{"takeover", nil, []string{
+			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
 	} {
 		t.Run(c.pkg, func(t *testing.T) {
 			t.Parallel()

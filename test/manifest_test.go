@@ -39,6 +39,9 @@ spec:
   externalIPs: [{{range $i, $a := .VIPs .ExternalIPs "198.51.100.%d" "2001:db8:1::%d"}}{{if $i}}, {{end}}"{{$a}}"{{end}}]
   internalTrafficPolicy: {{or .Internal "Cluster"}}
   externalTrafficPolicy: {{or .External "Cluster"}}
+{{- with .HealthPort}}
+  healthCheckNodePort: {{.}}
+{{- end}}
 {{- if .Affinity}}
   sessionAffinity: ClientIP
   sessionAffinityConfig: {clientIP: {timeoutSeconds: {{.Affinity}}}}

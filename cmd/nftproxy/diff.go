@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 
 	"github.com/nftproxy/nftproxy/internal/apply"
@@ -14,11 +15,7 @@ import (
 
 // withKernel calls f with a connection to the kernel of this network namespace,
 // and an applier on it.
-func withKernel(o *logOptions, stderr io.Writer, f func(*apply.Conn, *apply.Applier) error) (err error) {
-	log, err := o.logger(stderr)
-	if err != nil {
-		return err
-	}
+func withKernel(log *slog.Logger, f func(*apply.Conn, *apply.Applier) error) (err error) {
 	kernel, err := apply.Open()
 	if err != nil {
 		return err
@@ -31,15 +28,16 @@ func diffCommand() *cobra.Command {
 	var o options
 	var output, colour string
 	c := &cobra.Command{
-		Use:   "diff -f FILE",
+		Use:   "diff -f FILE | --kubeconfig FILE | --config FILE",
 		Short: "Show what would change in the kernel",
-		Long: `Compare the kernel's rules with what the files ask for and print the plan that
-"apply" would carry out. Nothing is changed.
+		Long: `Compare the kernel's rules with what the files, or the API server, ask for and
+print the plan that "apply" would carry out. Nothing is changed.
 
 Exit code: 0 no changes, 1 changes, 2 error.`,
 		Example: `  nftproxy diff -f services.yaml
   nftproxy diff -f services.yaml -o json | jq .summary
-  nftproxy diff -f services.yaml >/dev/null && echo up to date`,
+  nftproxy diff -f services.yaml >/dev/null && echo up to date
+  nftproxy diff --config /var/lib/kube-proxy/config.conf --hostname-override node-1`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
 			paint, err := useColour(colour, c.OutOrStdout())
@@ -49,11 +47,11 @@ Exit code: 0 no changes, 1 changes, 2 error.`,
 			if output != "text" && output != "json" {
 				return fmt.Errorf("--output: %q is not known: use text or json", output)
 			}
-			rs, err := o.ruleset(c, o.interfaceAddresses())
+			rs, log, err := o.ruleset(c, true)
 			if err != nil {
 				return err
 			}
-			return withKernel(&o.logs, c.ErrOrStderr(), func(_ *apply.Conn, a *apply.Applier) error {
+			return withKernel(log, func(_ *apply.Conn, a *apply.Applier) error {
 				plan, _, err := a.Plan(rs)
 				if err != nil {
 					return err
@@ -98,20 +96,21 @@ func useColour(when string, w io.Writer) (bool, error) {
 func applyCommand() *cobra.Command {
 	var o options
 	c := &cobra.Command{
-		Use:   "apply -f FILE",
-		Short: "Bring the kernel to what a file says, once",
-		Long: `Commit the difference between the kernel's rules and the files in one
-transaction, print it, and exit. When there is no difference nothing is sent to
-the kernel. Established connections are not touched.`,
+		Use:   "apply -f FILE | --kubeconfig FILE | --config FILE",
+		Short: "Bring the kernel to what a file or a cluster says, once",
+		Long: `Commit the difference between the kernel's rules and the files, or what an API
+server says at this moment, in one transaction, print it, and exit. When there
+is no difference nothing is sent to the kernel. Established connections are not
+touched.`,
 		Example: `  nftproxy apply -f services.yaml
   nftproxy apply -f cluster/ --hostname-override node-1 --cluster-cidr 10.128.0.0/9`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
-			rs, err := o.ruleset(c, o.interfaceAddresses())
+			rs, log, err := o.ruleset(c, true)
 			if err != nil {
 				return err
 			}
-			return applyOnce(c, &o.logs, rs)
+			return applyOnce(c, log, rs)
 		},
 	}
 	o.addFlags(c)
@@ -119,33 +118,16 @@ the kernel. Established connections are not touched.`,
 }
 
 // applyOnce commits a ruleset and prints what that changed.
-func applyOnce(c *cobra.Command, o *logOptions, rs *render.Ruleset) error {
+func applyOnce(c *cobra.Command, log *slog.Logger, rs *render.Ruleset) error {
 	paint, err := useColour("auto", c.OutOrStdout())
 	if err != nil {
 		return err
 	}
-	return withKernel(o, c.ErrOrStderr(), func(_ *apply.Conn, a *apply.Applier) error {
+	return withKernel(log, func(_ *apply.Conn, a *apply.Applier) error {
 		plan, err := a.Apply(rs)
 		if err != nil {
 			return err
 		}
 		return plan.Print(c.OutOrStdout(), paint)
 	})
-}
-
-func cleanupCommand() *cobra.Command {
-	var logs logOptions
-	c := &cobra.Command{
-		Use:   "cleanup",
-		Short: "Remove our tables from the kernel",
-		Long: `Remove the tables "ip nftproxy" and "ip6 nftproxy" in one transaction. Other
-tables stay as they are. Established connections go on.`,
-		Example: "  nftproxy cleanup",
-		Args:    noArguments,
-		RunE: func(c *cobra.Command, _ []string) error {
-			return applyOnce(c, &logs, &render.Ruleset{})
-		},
-	}
-	logs.addFlags(c)
-	return c
 }

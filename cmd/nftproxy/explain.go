@@ -34,9 +34,9 @@ for, which endpoints may get it and with which share, whether its source is
 masqueraded and by which rule, or why it is rejected or dropped; then every
 rule and element that it meets.
 
-With -f the rules are those that "render" prints for the files, and endpoints
-that are left out are listed with the reason. Without -f they are the kernel's
-own, with the clients that session affinity remembers.
+With -f, --kubeconfig or --config the rules are those that "render" prints, and
+endpoints that are left out are listed with the reason. Otherwise they are the
+kernel's own, with the clients that session affinity remembers.
 
 PROTO is tcp, udp, sctp, icmp, icmpv6 or a protocol number. ICMP has no ports:
 give the address alone. Names are not looked up. Without --from the node itself
@@ -81,9 +81,9 @@ func (o *explainOptions) run(c *cobra.Command, protocol, target string) error {
 		return err
 	}
 	answer := fromKernel
-	if len(o.files) > 0 {
-		answer = o.fromFiles
-	} else if err := onlyForFiles(c); err != nil {
+	if o.namesObjects() {
+		answer = o.fromObjects
+	} else if err := onlyForObjects(c); err != nil {
 		return err
 	}
 	result, background, err := answer(c, packet)
@@ -93,14 +93,20 @@ func (o *explainOptions) run(c *cobra.Command, protocol, target string) error {
 	return write(c.OutOrStdout(), result, background)
 }
 
-// onlyForFiles refuses flags that shape the rules for files where there are
-// none: the kernel's rules are what they are.
-func onlyForFiles(c *cobra.Command) (err error) {
+// namesObjects tells whether the question is about files or a cluster. The
+// service account of a pod alone is no hint at that.
+func (o *explainOptions) namesObjects() bool {
+	return len(o.files) > 0 || o.settings.ConfigFile != "" || o.settings.Given("kubeconfig") || o.settings.Given("master")
+}
+
+// onlyForObjects refuses flags that shape the rules for objects where none are
+// named: the kernel's rules are what they are.
+func onlyForObjects(c *cobra.Command) (err error) {
 	c.Flags().Visit(func(f *pflag.Flag) {
 		switch f.Name {
 		case "from", "interface", "output", "v", "logging-format":
 		default:
-			err = fmt.Errorf("--%s: has no effect on the rules in the kernel: name a file with -f", f.Name)
+			err = fmt.Errorf("--%s: has no effect on the rules in the kernel: name a file with -f, or an API server with --kubeconfig", f.Name)
 		}
 	})
 	return err
@@ -130,24 +136,17 @@ func (o *explainOptions) packet(protocol, target string) (explain.Packet, error)
 	return p, nil
 }
 
-// fromFiles answers for the rules that the files ask for.
-func (o *explainOptions) fromFiles(c *cobra.Command, p explain.Packet) (*explain.Result, *explain.Background, error) {
-	log, err := o.logs.logger(c.ErrOrStderr())
+// fromObjects answers for the rules that files or a cluster ask for.
+func (o *explainOptions) fromObjects(c *cobra.Command, p explain.Packet) (*explain.Result, *explain.Background, error) {
+	cfg, log, err := o.start(c)
 	if err != nil {
 		return nil, nil, err
 	}
-	config, err := o.config()
+	snapshot, err := o.objects(c, cfg, log)
 	if err != nil {
 		return nil, nil, err
 	}
-	files, err := o.source(c.InOrStdin())
-	if err != nil {
-		return nil, nil, err
-	}
-	snapshot, err := load(files, log)
-	if err != nil {
-		return nil, nil, err
-	}
+	config := cfg.Node
 	local := explain.LocalAddresses(snapshot, config)
 	if !p.Source.IsValid() {
 		p = p.SentBy(local)

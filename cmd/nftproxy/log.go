@@ -1,35 +1,25 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"log/slog"
 
-	"github.com/spf13/cobra"
+	logsapi "k8s.io/component-base/logs/api/v1"
 )
 
-// logOptions are the flags about the log, which goes to standard error.
-type logOptions struct {
-	verbosity int
-	format    string
-}
-
-func (o *logOptions) addFlags(c *cobra.Command) {
-	c.Flags().IntVarP(&o.verbosity, "v", "v", 0, "`level` of detail in the log: 0 problems and changes, 2 every transaction")
-	c.Flags().StringVar(&o.format, "logging-format", "text", "`format` of the log: text or json")
-}
-
-func (o *logOptions) logger(w io.Writer) (*slog.Logger, error) {
-	level := slog.LevelInfo
-	if o.verbosity >= 2 {
-		level = slog.LevelDebug
-	}
+// newLogger returns the log, which w receives. The format has been checked.
+func newLogger(w io.Writer, format string, level *slog.LevelVar) *slog.Logger {
 	h := &slog.HandlerOptions{Level: level}
-	switch o.format {
-	case "text":
-		return slog.New(slog.NewTextHandler(w, h)), nil
-	case "json":
-		return slog.New(slog.NewJSONHandler(w, h)), nil
+	if format == logsapi.JSONLogFormat {
+		return slog.New(slog.NewJSONHandler(w, h))
 	}
-	return nil, fmt.Errorf("--logging-format: %q is not known: use text or json", o.format)
+	return slog.New(slog.NewTextHandler(w, h))
+}
+
+// levelOf returns the level of detail that -v asks for.
+func levelOf(verbosity logsapi.VerbosityLevel) slog.Level {
+	if verbosity >= 2 {
+		return slog.LevelDebug
+	}
+	return slog.LevelInfo
 }

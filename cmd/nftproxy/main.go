@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime"
 
 	"github.com/spf13/cobra"
+	"k8s.io/component-base/cli/flag"
 )
 
 // version is set at build time.
@@ -18,12 +20,24 @@ var version = "(devel)"
 
 // Exit codes.
 const (
-	exitChanges = 1 // diff: the kernel differs from the files
-	exitError   = 2
+	exitChanges   = 1 // diff: the kernel differs from the files
+	exitUnhealthy = 1 // status
+	exitRun       = 1 // run: any error, as for kube-proxy
+	exitError     = 2 // the others: any error
 )
 
 func main() {
-	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	os.Exit(run(arguments(os.Args), os.Stdin, os.Stdout, os.Stderr))
+}
+
+// arguments returns the arguments of a command line. Under the name kube-proxy
+// the program is "nftproxy run", so that a link of that name takes its place in
+// an image (14.9).
+func arguments(argv []string) []string {
+	if filepath.Base(argv[0]) == "kube-proxy" {
+		return append([]string{runName}, argv[1:]...)
+	}
+	return argv[1:]
 }
 
 // errChanges ends diff with exit code 1. It is no message to anybody.
@@ -36,18 +50,24 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	switch err := root.ExecuteContext(context.Background()); {
+	command, err := root.ExecuteContextC(context.Background())
+	switch {
 	case err == nil:
 		return 0
 	case errors.Is(err, errChanges):
 		return exitChanges
-	default:
-		fmt.Fprintln(stderr, "nftproxy:", err)
-		return exitError
+	case errors.Is(err, errUnhealthy):
+		return exitUnhealthy
 	}
+	fmt.Fprintln(stderr, "nftproxy:", err)
+	if command.Name() == runName {
+		return exitRun
+	}
+	return exitError
 }
 
 func rootCommand() *cobra.Command {
+	var printVersion bool
 	root := &cobra.Command{
 		Use:   "nftproxy",
 		Short: "Kubernetes service proxy for Linux nodes with nftables",
@@ -61,22 +81,33 @@ to balanced traffic:
   nftproxy diff   -f services.yaml    show what would change in the kernel
   nftproxy run    -f services.yaml    apply, and follow the file as it changes
 
-and one more answers questions about any of them:
+and two more answer questions:
 
   nftproxy explain tcp 10.96.0.10:80  which rules a connection meets, and where it goes
+  nftproxy status                     what this node serves, and how it fares
+
+With --kubeconfig, or in a pod, the objects come from an API server instead.
+"nftproxy run" takes the flags and the configuration file of kube-proxy.
 
 Everything is in the tables "ip nftproxy" and "ip6 nftproxy"; no other table is
-ever touched. "nft list table ip nftproxy" shows them at any time, and
-"nftproxy cleanup" removes them.`,
+touched, but for those of a kube-proxy that is replaced. "nft list table ip
+nftproxy" shows ours at any time, and "nftproxy cleanup" removes them.`,
 		Args:          noArguments,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
+		RunE: func(c *cobra.Command, _ []string) error {
+			if printVersion {
+				return writeVersion(c)
+			}
+			return c.Help()
+		},
 	}
+	addVersionFlag(root, &printVersion)
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return fmt.Errorf("%w\nrun \"%s --help\" for the flags and examples", err, c.CommandPath())
 	})
-	root.AddCommand(renderCommand(), diffCommand(), explainCommand(), applyCommand(), runCommand(), cleanupCommand(), versionCommand())
+	root.AddCommand(renderCommand(), diffCommand(), explainCommand(), applyCommand(), runCommand(), statusCommand(), cleanupCommand(), versionCommand())
+	root.SetGlobalNormalizationFunc(flag.WordSepNormalizeFunc) // "_" is as good as "-" (12.1)
 	return root
 }
 
@@ -97,9 +128,17 @@ func versionCommand() *cobra.Command {
 		Short:   "Print the version",
 		Args:    noArguments,
 		Example: "  nftproxy version",
-		RunE: func(c *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(c.OutOrStdout(), "nftproxy %s (%s, %s/%s)\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return err
-		},
+		RunE:    func(c *cobra.Command, _ []string) error { return writeVersion(c) },
 	}
+}
+
+// addVersionFlag adds --version. The one that cobra has prints through a
+// template, and a program with templates is half as large again.
+func addVersionFlag(c *cobra.Command, p *bool) {
+	c.Flags().BoolVar(p, "version", false, "print the version, and exit")
+}
+
+func writeVersion(c *cobra.Command) error {
+	_, err := fmt.Fprintf(c.OutOrStdout(), "nftproxy %s (%s, %s/%s)\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return err
 }

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -26,6 +28,14 @@ func execute(stdin string, args ...string) result {
 	return result{code, out.String(), problem.String()}
 }
 
+// failure is the exit code of a command that fails.
+func failure(command string) int {
+	if command == "run" {
+		return exitRun
+	}
+	return exitError
+}
+
 // in runs a command line in a network namespace.
 func in(t *testing.T, ns *netlab.Namespace, args ...string) (r result) {
 	t.Helper()
@@ -33,6 +43,63 @@ func in(t *testing.T, ns *netlab.Namespace, args ...string) (r result) {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// beProgram in the environment makes the test binary the program.
+const beProgram = "NFTPROXY_TEST_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(beProgram) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// process is the program in a process of its own.
+type process struct {
+	*exec.Cmd
+	log    netlab.LogBuffer // standard error
+	output netlab.LogBuffer
+}
+
+// start starts the program in a namespace, under the name that argv begins with.
+func start(t *testing.T, ns *netlab.Namespace, argv ...string) *process {
+	t.Helper()
+	p := &process{Cmd: exec.Command(os.Args[0])}
+	p.Args, p.Env = argv, append(os.Environ(), beProgram+"=1", "KUBERNETES_SERVICE_HOST=")
+	p.Stdout, p.Stderr = &p.output, &p.log
+	if err := ns.Start(p.Cmd); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if p.ProcessState == nil {
+			_ = p.Process.Kill()
+			_ = p.Wait()
+		}
+		if t.Failed() {
+			t.Logf("%s:\n%s%s", strings.Join(argv, " "), &p.output, &p.log)
+		}
+	})
+	return p
+}
+
+// ends waits for the end and checks the exit code.
+func (p *process) ends(t *testing.T, code int) {
+	t.Helper()
+	_ = p.Wait() // the code says it
+	if got := p.ProcessState.ExitCode(); got != code {
+		t.Errorf("exit code %d, want %d\n%s%s", got, code, &p.output, &p.log)
+	}
+}
+
+// eventually waits until done returns true.
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain: %s", what)
+		}
+	}
 }
 
 func newNamespace(t *testing.T) *netlab.Namespace {
@@ -151,9 +218,14 @@ func TestUsageErrors(t *testing.T) {
 		{"render -f missing.yaml", "missing.yaml"},
 		{"run -f missing.yaml", "missing.yaml"},
 		{"cleanup -f FILE", "unknown shorthand flag: 'f'"},
+		{"run FILE", "files are given with -f"}, // 12.1
+		{"run -f FILE --oom-score-adj 2000", "--oom-score-adj: 2000 is out of range"},
+		{"run --config missing.conf", "missing.conf"},
+		{"diff --config missing.conf", "missing.conf"},
+		{"explain --config missing.conf tcp 10.96.0.10:80", "missing.conf"},
 	} {
 		args := strings.Fields(strings.ReplaceAll(c.args, "FILE", path))
-		if r := execute("", args...); r.code != exitError || !strings.Contains(r.stderr, c.want) || r.stdout != "" {
+		if r := execute("", args...); r.code != failure(args[0]) || !strings.Contains(r.stderr, c.want) || r.stdout != "" {
 			t.Errorf("nftproxy %s: code %d, want %q in %q", c.args, r.code, c.want, r.stderr)
 		}
 	}
@@ -219,7 +291,7 @@ func TestDiffExitCodes(t *testing.T) {
 }
 
 // TestBadInputs gives every bad input to the commands that write: each fails
-// with exit code 2 and a message that names the file, and the kernel stays as
+// with its exit code and a message that names the file, and the kernel stays as
 // it is.
 func TestBadInputs(t *testing.T) {
 	ns := newNamespace(t)
@@ -235,7 +307,7 @@ func TestBadInputs(t *testing.T) {
 	for _, path := range inputs {
 		for _, command := range []string{"apply", "diff", "run"} {
 			r := in(t, ns, command, "-f", path)
-			if r.code != exitError || r.stdout != "" || !strings.Contains(r.stderr, "nftproxy: ") || !strings.Contains(r.stderr, path) {
+			if r.code != failure(command) || r.stdout != "" || !strings.Contains(r.stderr, "nftproxy: ") || !strings.Contains(r.stderr, path) {
 				t.Errorf("%s -f %s: code %d, %q", command, path, r.code, r.stderr)
 			}
 		}

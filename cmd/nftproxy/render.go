@@ -10,10 +10,10 @@ func renderCommand() *cobra.Command {
 	var o options
 	var output string
 	c := &cobra.Command{
-		Use:   "render -f FILE",
-		Short: "Print the rules for a file (dry run)",
-		Long: `Print the complete rules for the objects in the files. Nothing is read from or
-written to the kernel, so no privilege is needed. With ranges for
+		Use:   "render -f FILE | --kubeconfig FILE | --config FILE",
+		Short: "Print the rules for a file or a cluster (dry run)",
+		Long: `Print the complete rules for the objects in the files, or for those of an API
+server. Nothing is read from or written to the kernel, so no privilege is needed. With ranges for
 --nodeport-addresses the addresses of the Node object stand in for those of the
 machine's interfaces, which the other commands use.
 
@@ -22,6 +22,7 @@ tables in one transaction.`,
 		Example: `  nftproxy render -f services.yaml
   nftproxy render -f services.yaml | nft -c -f -          # check with nft
   nftproxy render -f cluster/ --hostname-override node-1  # as node-1 would
+  nftproxy render --kubeconfig ~/.kube/config --hostname-override node-1
   kubectl get services,endpointslices,nodes -A -o yaml | nftproxy render -f -
   nftproxy render -f services.yaml -o json | jq '.nftables[] | .map // empty | .name'`,
 		Args: noArguments,
@@ -29,7 +30,7 @@ tables in one transaction.`,
 			if output != "nft" && output != "json" {
 				return fmt.Errorf("--output: %q is not known: use nft or json", output)
 			}
-			rs, err := o.ruleset(c, nil)
+			rs, _, err := o.ruleset(c, false)
 			if err != nil {
 				return err
 			}

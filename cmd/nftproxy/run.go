@@ -2,20 +2,35 @@ package main
 
 import (
 	"context"
-	"errors"
+	"log/slog"
 	"os/signal"
+	"strings"
+	"sync/atomic"
 	"syscall"
 
-	"github.com/nftproxy/nftproxy/internal/agent"
-	"github.com/nftproxy/nftproxy/internal/apply"
-	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/spf13/cobra"
+	logsapi "k8s.io/component-base/logs/api/v1"
+
+	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/daemon"
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
+const runName = "run"
+
+// runOptions are the flags of run: those of kube-proxy, and ours.
+type runOptions struct {
+	options
+	version       bool
+	writeConfigTo string
+	cleanup       bool
+	initOnly      bool
+}
+
 func runCommand() *cobra.Command {
-	var o options
+	var o runOptions
 	c := &cobra.Command{
-		Use:   "run -f FILE | --kubeconfig FILE",
+		Use:   runName + " -f FILE | --kubeconfig FILE | --config FILE",
 		Short: "Keep the kernel at what a file or a cluster says",
 		Long: `Apply the files, then watch them and apply every change at once. A file that
 cannot be used is reported and changes nothing: what worked before goes on.
@@ -24,73 +39,121 @@ With --kubeconfig, --master, or in a pod without -f, follow the API server of a
 Kubernetes cluster instead. Nothing is applied before all Services and
 EndpointSlices are known, and while the server is away the rules stay.
 
+The flags are those of kube-proxy, also those that mean nothing here; --config
+takes its configuration file, which then decides in place of the flags that it
+has fields for. When that file changes the process ends with exit code 1, for
+its supervisor to start it anew.
+
 SIGTERM and SIGINT end the process and leave the rules in place, so that a
-restart disturbs no traffic; "nftproxy cleanup" removes them.`,
+restart disturbs no traffic; "nftproxy cleanup" removes them.
+
+Exit code: 0 told to end, or done with --cleanup, --init-only, --write-config-to;
+1 error.`,
 		Example: `  nftproxy run -f services.yaml
   nftproxy run -f /etc/nftproxy/ --cluster-cidr 10.128.0.0/9,fd00:10:128::/48
-  nftproxy run --kubeconfig /etc/kubernetes/kubeconfig --hostname-override node-1 --cluster-cidr 10.128.0.0/9`,
+  nftproxy run --kubeconfig /etc/kubernetes/kubeconfig --hostname-override node-1 --cluster-cidr 10.128.0.0/9
+  nftproxy run --config /var/lib/kube-proxy/config.conf --hostname-override node-1
+  nftproxy run --cluster-cidr 10.128.0.0/9 --write-config-to config.conf`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
 	o.addFlags(c)
-	o.cluster.addFlags(c)
-	c.Flags().DurationVar(&o.cluster.minSyncPeriod, "min-sync-period", defaultMinSyncPeriod, "least `time` between changes of the rules when following a cluster; changes meanwhile travel together")
+	o.settings.AddDaemon()
+	addVersionFlag(c, &o.version)
+	c.Flags().StringVar(&o.writeConfigTo, "write-config-to", "", "write the configuration in effect to this `file`, and exit")
+	c.Flags().BoolVar(&o.cleanup, "cleanup", false, "remove the rules, and what kube-proxy left, and exit")
+	c.Flags().BoolVar(&o.initOnly, "init-only", false, "do what needs privileges before rules are made, make none, and exit")
 	return c
 }
 
-func (o *options) run(c *cobra.Command) error {
+func (o *runOptions) run(c *cobra.Command) error {
+	if o.version {
+		return writeVersion(c)
+	}
+	cfg, log, err := o.start(c)
+	switch {
+	case err != nil:
+		return err
+	case o.writeConfigTo != "":
+		return cfg.WriteFile(o.writeConfigTo)
+	case o.cleanup:
+		return cleanUp(c, log)
+	}
 	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	log, err := o.logs.logger(c.ErrOrStderr())
-	if err != nil {
+	d := &daemon.Daemon{
+		Config:  cfg,
+		Version: version,
+		Flags:   func() map[string]string { return config.Values(c.Flags()) },
+		SetVerbosity: func(level uint32) error {
+			o.level.Set(levelOf(logsapi.VerbosityLevel(level)))
+			return nil
+		},
+		Log: log,
+	}
+	if d.Source, err = o.daemonSource(c, cfg, log); err != nil {
 		return err
 	}
-	node, err := o.config()
-	if err != nil {
+	work := runWatched
+	if o.initOnly {
+		work = (*daemon.Daemon).Init
+	}
+	if err := work(d, ctx); ctx.Err() == nil {
 		return err
 	}
-	config := agent.Config{Node: node, Addresses: o.interfaceAddresses(), Log: log}
-	follow := o.followFiles
-	if o.usesCluster() {
-		follow = o.followCluster
-	}
-	return withKernel(&o.logs, c.ErrOrStderr(), func(kernel *apply.Conn, a *apply.Applier) error {
-		config.Applier, config.AffinityUse = a, kernel.AffinityUse
-		return follow(ctx, c, config)
-	})
+	return nil // told to end
 }
 
-// followFiles runs an agent that is told when the files change.
-func (o *options) followFiles(ctx context.Context, c *cobra.Command, config agent.Config) error {
-	files, err := o.source(c.InOrStdin())
+// runWatched runs the daemon until ctx ends, or until the file that it is
+// configured by has changed.
+func runWatched(d *daemon.Daemon, ctx context.Context) error {
+	if d.Config.File == nil {
+		return d.Run(ctx)
+	}
+	watch, err := watchConfig(d.Config.File)
 	if err != nil {
 		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() { cancel(watch(ctx)) }()
+	return d.Run(ctx)
+}
+
+// daemonSource returns where the objects come from.
+func (o *runOptions) daemonSource(c *cobra.Command, cfg *config.Config, log *slog.Logger) (daemon.Source, error) {
+	switch uses, err := o.usesCluster(cfg); {
+	case err != nil:
+		return daemon.Source{}, err
+	case uses:
+		return followCluster(cfg, log)
+	}
+	o.settings.WithoutCluster(cfg)
+	return o.followFiles(c, cfg, log)
+}
+
+// followFiles returns the objects in the files.
+func (o *runOptions) followFiles(c *cobra.Command, cfg *config.Config, log *slog.Logger) (daemon.Source, error) {
+	files, err := o.source(c.InOrStdin(), cfg)
+	if err != nil {
+		return daemon.Source{}, err
 	}
 	watcher, err := files.NewWatcher() // before the files are read, so that no change is lost
 	if err != nil {
-		return err
+		return daemon.Source{}, err
 	}
-	config.Load = func() (*model.Snapshot, error) { return load(files, config.Log) }
-	return follow(ctx, config, watcher.Run)
-}
-
-// follow runs an agent beside what tells it of changes: the source and the
-// addresses of the node.
-func follow(ctx context.Context, config agent.Config, watch func(context.Context, func()) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	a := agent.New(config)
-	go func() { cancel(watch(ctx, a.Changed)) }()
-	if config.Addresses != nil {
-		if err := agent.WatchAddresses(ctx, a.Changed); err != nil {
-			return err
-		}
-	}
-	if err := a.Run(ctx); err != nil {
-		return err
-	}
-	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
-		return err
-	}
-	return nil
+	var node atomic.Pointer[model.Node]
+	return daemon.Source{
+		Name:  "files " + strings.Join(o.files, " "),
+		Watch: watcher.Run,
+		Load: func() (*model.Snapshot, error) {
+			s, err := load(files, log)
+			if err == nil {
+				n, _ := s.Node(cfg.Node.NodeName) // a machine needs no Node object
+				node.Store(n)
+			}
+			return s, err
+		},
+		Node: node.Load,
+	}, nil
 }

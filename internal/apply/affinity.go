@@ -55,22 +55,22 @@ func (v *bindingCheck) valid(e *render.Element) bool {
 
 // reach tells which endpoints the clients of a frontend can get.
 type reach struct {
-	lanes     *lanes
+	lanes     *Lanes
 	endpoints *render.Set
 }
 
 func newReach(t *render.Table) *reach {
-	return &reach{newLanes(t), t.Set(render.EndpointsMap)}
+	return &reach{NewLanes(t), t.Set(render.EndpointsMap)}
 }
 
 // of tells whether clients inside of the cluster, and those outside, can get an
 // endpoint. Where frontends make no difference, both can or none.
 func (r *reach) of(f model.Frontend, endpoint netip.AddrPort) (inside, outside bool) {
-	in, ok := r.lanes.of(render.ServicesMap, f)
+	in, ok := r.lanes.Of(render.ServicesMap, f)
 	if !ok || r.endpoints == nil {
 		return false, false
 	}
-	out, differs := r.lanes.of(render.LocalServicesMap, f)
+	out, differs := r.lanes.Of(render.LocalServicesMap, f)
 	if !differs {
 		out = in
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/mdlayher/netlink"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"golang.org/x/sys/unix"
@@ -36,25 +35,15 @@ func (c *Conn) AffinityUse() ([]AffinityUse, error) {
 }
 
 func (c *Conn) affinityUse(f model.Family) (AffinityUse, error) {
-	a := begin(f)
-	a.string(unix.NFTA_SET_TABLE, render.TableName)
-	a.string(unix.NFTA_SET_NAME, render.AffinityMap)
-	replies, err := c.request(unix.NFT_MSG_GETSET, netlink.Request, a)
+	s, count, err := c.set(render.AffinityMap, f)
 	if err != nil {
 		return AffinityUse{}, err
 	}
-	for _, m := range replies {
-		s, count, err := decodeSet(m, f)
-		if err != nil || s == nil || s.Key == nil {
-			continue
+	if count == unknownCount {
+		if err := c.dumpElements(s, count, f); err != nil {
+			return AffinityUse{}, err
 		}
-		if count == unknownCount {
-			if err := c.dumpElements(s, count, f); err != nil {
-				return AffinityUse{}, err
-			}
-			count = len(s.Elements)
-		}
-		return AffinityUse{f, count, int(s.Size)}, nil
+		count = len(s.Elements)
 	}
-	return AffinityUse{}, unix.ENOENT
+	return AffinityUse{f, count, int(s.Size)}, nil
 }

@@ -4,16 +4,34 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"golang.org/x/sys/unix"
 )
 
 // Applier brings the kernel to a wanted ruleset.
 type Applier struct {
+	// Observe, if set, is told of every transaction.
+	Observe func(Commit)
+	// Postponed, if set, is told of the families in which chains or sets are
+	// left for a later change because the kernel still refers to them.
+	Postponed func([]model.Family)
+
 	kernel Kernel
 	log    *slog.Logger
+}
+
+// Commit is one transaction as it was sent to the kernel.
+type Commit struct {
+	Plan     *Plan
+	Size     Size
+	Duration time.Duration // with encoding, up to the kernel's answer
+	// Err says what the kernel refused; it is nil after success. After some
+	// errors it is open whether the transaction took place: the answer was lost.
+	Err error
 }
 
 // New returns an applier.
@@ -39,6 +57,7 @@ const attempts = 20
 // whether the transaction took place, the kernel is read again.
 func (a *Applier) Apply(desired *render.Ruleset) (*Plan, error) {
 	done, open := &Plan{}, &Plan{}
+	var wanted *Plan
 	var last error
 	for attempt := range attempts {
 		time.Sleep(time.Duration(attempt) * time.Millisecond)
@@ -49,7 +68,7 @@ func (a *Applier) Apply(desired *render.Ruleset) (*Plan, error) {
 		if plan.Empty() {
 			return merge(done, open), nil
 		}
-		open = &Plan{}
+		open, wanted = &Plan{}, plan
 		var committed *Plan
 		committed, last = a.try(plan, generation)
 		done = merge(done, committed)
@@ -65,6 +84,9 @@ func (a *Applier) Apply(desired *render.Ruleset) (*Plan, error) {
 	}
 	if errors.Is(last, unix.EBUSY) {
 		a.log.Info("unused chains are left for the next change: the kernel still refers to them", "error", last)
+		if a.Postponed != nil {
+			a.Postponed(wanted.removalFamilies())
+		}
 		return done, nil
 	}
 	return nil, fmt.Errorf("apply %d times: %w", attempts, last)
@@ -106,12 +128,28 @@ func passes(err error, p *Plan) bool {
 func (a *Applier) commit(p *Plan, generation uint32) error {
 	start := time.Now()
 	size, err := a.kernel.Commit(p, generation)
+	took := time.Since(start)
+	if a.Observe != nil {
+		a.Observe(Commit{Plan: p, Size: size, Duration: took, Err: err})
+	}
 	if err != nil {
 		return err
 	}
 	a.log.Debug("transaction committed", "changes", len(p.Changes), "messages", size.Messages,
-		"bytes", size.Bytes, "duration", time.Since(start))
+		"bytes", size.Bytes, "duration", took)
 	return nil
+}
+
+// removalFamilies returns the families in which the plan deletes chains or
+// sets.
+func (p *Plan) removalFamilies() []model.Family {
+	var out []model.Family
+	for _, f := range model.Families {
+		if slices.ContainsFunc(p.Changes, func(c Change) bool { return c.Family == f && c.removes() }) {
+			out = append(out, f)
+		}
+	}
+	return out
 }
 
 func merge(a, b *Plan) *Plan {

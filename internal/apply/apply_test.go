@@ -85,7 +85,7 @@ func TestBusyChain(t *testing.T) {
 			if got := len(table.Set("endpoints").Elements); got != 3 {
 				t.Errorf("%d endpoints, want 3", got)
 			}
-			if got := len(newLanes(table).slots); got != c.chains {
+			if got := len(NewLanes(table).slots); got != c.chains {
 				t.Errorf("%d lanes, want %d", got, c.chains)
 			}
 		})

@@ -99,6 +99,7 @@ func decodeSet(m netlink.Message, f model.Family) (s *render.Set, count int, err
 	}
 	s, count = &render.Set{}, unknownCount
 	var flags uint32
+	var expression string // that every element has
 	for ad.Next() {
 		switch ad.Type() {
 		case unix.NFTA_SET_NAME:
@@ -110,14 +111,9 @@ func decodeSet(m netlink.Message, f model.Family) (s *render.Set, count int, err
 		case unix.NFTA_SET_DATA_TYPE:
 			s.Data = datatypes(ad.Uint32(), f)
 		case unix.NFTA_SET_DESC:
-			ad.Nested(func(desc *netlink.AttributeDecoder) error {
-				for desc.Next() {
-					if desc.Type() == unix.NFTA_SET_DESC_SIZE {
-						s.Size = desc.Uint32()
-					}
-				}
-				return desc.Err()
-			})
+			ad.Nested(func(desc *netlink.AttributeDecoder) error { return decodeDescription(desc, s) })
+		case setExpression:
+			ad.Nested(func(e *netlink.AttributeDecoder) error { expression, err = expressionName(e); return err })
 		case setCount:
 			count = int(ad.Uint32())
 		}
@@ -127,10 +123,20 @@ func decodeSet(m netlink.Message, f model.Family) (s *render.Set, count int, err
 	}
 	s.Interval = flags&unix.NFT_SET_INTERVAL != 0
 	s.Dynamic = flags&unix.NFT_SET_EVAL != 0
-	if setFlags(s) != flags {
+	s.Counters = expression == counterExpression
+	if setFlags(s) != flags || expression != "" && !s.Counters {
 		s.Key = nil
 	}
 	return s, count, ad.Err()
+}
+
+func decodeDescription(ad *netlink.AttributeDecoder, s *render.Set) error {
+	for ad.Next() {
+		if ad.Type() == unix.NFTA_SET_DESC_SIZE {
+			s.Size = ad.Uint32()
+		}
+	}
+	return ad.Err()
 }
 
 // decodeElements appends the elements in a message to a set. Those of an
@@ -162,6 +168,7 @@ type element struct {
 	render.Element
 	last        render.Key // of an interval of concatenations
 	intervalEnd bool
+	packets     uint64 // that found it, if it has a counter
 }
 
 func (e *element) decode(ad *netlink.AttributeDecoder, s *render.Set, f model.Family) error {
@@ -175,6 +182,10 @@ func (e *element) decode(ad *netlink.AttributeDecoder, s *render.Set, f model.Fa
 			ad.Nested(func(data *netlink.AttributeDecoder) error { return e.decodeData(data, f) })
 		case unix.NFTA_SET_ELEM_FLAGS:
 			e.intervalEnd = ad.Uint32()&unix.NFT_SET_ELEM_INTERVAL_END != 0
+		case unix.NFTA_SET_ELEM_EXPR:
+			if s.Counters {
+				ad.Nested(e.decodeCounter)
+			}
 		case unix.NFTA_SET_ELEM_USERDATA:
 			if text, ok := userdata(ad.Bytes()).lookup(udataElemComment); ok && len(text) > 0 {
 				e.Comment = string(text[:len(text)-1]) // without the NUL

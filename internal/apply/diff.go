@@ -12,6 +12,7 @@ import (
 //	current   desired            plan
 //	-         table              add the table with all it holds
 //	table     -                  delete the table
+//	map       counts, or not     declare the map anew, with the rules that refer to it
 //	set       declared unlike    delete the table, add it anew
 //	chain     hooked unlike      delete the table, add it anew
 //	-         set, chain         add it
@@ -49,10 +50,11 @@ func Diff(current, desired *render.Ruleset) *Plan {
 }
 
 // reconcilable tells whether cur can be changed into want piece by piece. The
-// declaration of a set and the hook of a chain cannot be changed in place.
+// declaration of a set and the hook of a chain cannot be changed in place; but
+// to start or stop counting must not cost clients their bindings.
 func reconcilable(cur, want *render.Table) bool {
 	for _, s := range want.Sets {
-		if o := cur.Set(s.Name); o != nil && !o.Same(s) {
+		if o := cur.Set(s.Name); o != nil && !o.Same(s) && !canRedeclare(cur, want, s) {
 			return false
 		}
 	}
@@ -69,6 +71,10 @@ func diffTable(cur, want *render.Table) []Change {
 	for _, s := range want.Sets {
 		if old := cur.Set(s.Name); s.Dynamic && old != nil {
 			d.elements = append(d.elements, staleBindings(cur, want, old)...)
+			continue
+		}
+		if old := cur.Set(s.Name); old != nil && !old.Same(s) {
+			d.redeclare(cur, s)
 			continue
 		}
 		d.set(cur.Set(s.Name), s)
@@ -100,6 +106,7 @@ type tableDiff struct {
 	rules    []Change
 	elements []Change // refer to chains
 	remove   []Change // what nothing refers to any more
+	emptied  []string // chains that are without rules when the rules come
 }
 
 func (d *tableDiff) set(cur, want *render.Set) {
@@ -150,7 +157,7 @@ func (d *tableDiff) chain(cur, want *render.Chain) {
 		if len(want.Rules) > 0 {
 			d.rules = append(d.rules, Change{Verb: Replace, Family: d.family, Chain: want})
 		}
-	case !equalRules(cur.Rules, want.Rules, d.family):
+	case slices.Contains(d.emptied, want.Name) || !equalRules(cur.Rules, want.Rules, d.family):
 		d.rules = append(d.rules, Change{Verb: Replace, Family: d.family, Chain: want, OldRules: cur.Rules})
 	}
 }

@@ -102,6 +102,11 @@ func (e *encoder) change(c *Change) error {
 	switch {
 	case c.Set != nil && c.Verb == Add:
 		e.messages = append(e.messages, e.newSet(c))
+	case c.Set != nil && c.Verb == Replace:
+		for _, u := range c.Users {
+			e.messages = append(e.messages, named(unix.NFT_MSG_DELRULE, c, unix.NFTA_RULE_TABLE, unix.NFTA_RULE_CHAIN, u.Name))
+		}
+		e.messages = append(e.messages, named(unix.NFT_MSG_DELSET, c, unix.NFTA_SET_TABLE, unix.NFTA_SET_NAME, c.Set.Name), e.newSet(c))
 	case c.Set != nil:
 		e.remove = append(e.remove, named(unix.NFT_MSG_DELSET, c, unix.NFTA_SET_TABLE, unix.NFTA_SET_NAME, c.Set.Name))
 	case c.Chain != nil && c.Verb == Add:
@@ -191,6 +196,9 @@ func (e *encoder) newSet(c *Change) Message {
 		a.uint32(unix.NFTA_SET_DATA_LEN, dataLength(s, c.Family))
 	}
 	a.uint32(unix.NFTA_SET_ID, e.nextID)
+	if s.Counters {
+		appendCounter(&a)
+	}
 	appendDescription(&a, s, c.Family)
 	a.bytes(unix.NFTA_SET_USERDATA, setUserdata(s, c.Family))
 	m.Data = a

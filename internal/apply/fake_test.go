@@ -97,6 +97,13 @@ func carryOut(r *render.Ruleset, c *Change) error {
 		s := *c.Set
 		s.Elements = nil
 		t.Sets = append(t.Sets, &s)
+	case c.Verb == Replace && t.Set(c.Set.Name) != nil:
+		for _, u := range c.Users {
+			t.Chain(u.Name).Rules = nil
+		}
+		declared := *c.Set
+		declared.Elements = nil
+		*t.Set(c.Set.Name) = declared
 	case c.Verb == Delete && t.Set(c.Set.Name) != nil:
 		t.Sets = slices.DeleteFunc(t.Sets, func(s *render.Set) bool { return s.Name == c.Set.Name })
 	default:

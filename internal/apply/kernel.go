@@ -76,25 +76,32 @@ var (
 // Read implements [Kernel]. A dump is not atomic: it is taken again until the
 // generation is the same before and after.
 func (c *Conn) Read() (*render.Ruleset, uint32, error) {
+	return consistent(c, "ruleset", c.dump)
+}
+
+// consistent reads until nobody changed the ruleset meanwhile, and returns its
+// generation as well.
+func consistent[T any](c *Conn, what string, read func() (T, error)) (T, uint32, error) {
+	var none T
 	for attempt := range readAttempts {
 		before, err := c.generation()
 		if err != nil {
-			return nil, 0, fmt.Errorf("read generation: %w", err)
+			return none, 0, fmt.Errorf("read generation: %w", err)
 		}
-		rs, err := c.dump()
+		v, err := read()
 		if err != nil && !errors.Is(err, unix.EINTR) && !errors.Is(err, errInconsistent) {
-			return nil, 0, fmt.Errorf("read ruleset: %w", explain(err))
+			return none, 0, fmt.Errorf("read %s: %w", what, explain(err))
 		}
 		after, genErr := c.generation()
 		if genErr != nil {
-			return nil, 0, fmt.Errorf("read generation: %w", genErr)
+			return none, 0, fmt.Errorf("read generation: %w", genErr)
 		}
 		if err == nil && before == after {
-			return rs, after, nil
+			return v, after, nil
 		}
 		time.Sleep(time.Duration(attempt) * time.Millisecond)
 	}
-	return nil, 0, fmt.Errorf("read ruleset %d times: %w", readAttempts, errChanged)
+	return none, 0, fmt.Errorf("read %s %d times: %w", what, readAttempts, errChanged)
 }
 
 func (c *Conn) generation() (uint32, error) {
@@ -185,22 +192,49 @@ func (c *Conn) dumpSets(t *render.Table) error {
 	return nil
 }
 
-// dumpElements fills a set that has count elements, as far as the kernel tells.
-func (c *Conn) dumpElements(s *render.Set, count int, f model.Family) error {
+// set returns the declaration of one set and the number of its elements, as far
+// as the kernel tells; ENOENT if there is none.
+func (c *Conn) set(name string, f model.Family) (*render.Set, int, error) {
+	a := begin(f)
+	a.string(unix.NFTA_SET_TABLE, render.TableName)
+	a.string(unix.NFTA_SET_NAME, name)
+	replies, err := c.request(unix.NFT_MSG_GETSET, netlink.Request, a)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, m := range replies {
+		if s, count, err := decodeSet(m, f); err == nil && s != nil && s.Key != nil {
+			return s, count, nil
+		}
+	}
+	return nil, 0, unix.ENOENT
+}
+
+// listElements returns the elements of a set as the kernel gives them.
+func (c *Conn) listElements(s *render.Set, f model.Family) ([]element, error) {
 	a := begin(f)
 	a.string(unix.NFTA_SET_ELEM_LIST_TABLE, render.TableName)
 	a.string(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
 	replies, err := c.request(unix.NFT_MSG_GETSETELEM, netlink.Request|netlink.Dump, a)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var all []element
 	for _, m := range replies {
 		elements, err := decodeElements(m, s, f)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		all = append(all, elements...)
+	}
+	return all, nil
+}
+
+// dumpElements fills a set that has count elements, as far as the kernel tells.
+func (c *Conn) dumpElements(s *render.Set, count int, f model.Family) error {
+	all, err := c.listElements(s, f)
+	if err != nil {
+		return err
 	}
 	switch {
 	case s.Interval && s.Concat():

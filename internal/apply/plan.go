@@ -27,8 +27,8 @@ type Verb uint8
 const (
 	Add Verb = iota
 	Delete
-	// Replace gives an existing chain other rules, or an existing map element
-	// another value or comment.
+	// Replace gives an existing chain other rules, an existing map element
+	// another value or comment, or an existing map another declaration.
 	Replace
 )
 
@@ -43,6 +43,11 @@ type Change struct {
 
 	Chain    *render.Chain // Replace: with the new rules
 	OldRules []render.Rule // Replace: the rules before; Delete: those of the chain
+
+	// Users are the chains whose rules refer to the map that is declared anew.
+	// They lose their rules, and the map its elements: later changes bring new
+	// ones.
+	Users []*render.Chain
 
 	Set *render.Set     // of the element, or the object itself
 	Old *render.Element // Delete and Replace

@@ -63,7 +63,11 @@ func (pp *planPrinter) change(c *Change) {
 	case "table":
 		pp.line(c.Verb, 1, "table")
 	default:
-		pp.line(c.Verb, 1, "%s %s { %s }", c.Kind(), c.Set.Name, c.Set.TypeText(c.Family))
+		declaration := c.Set.TypeText(c.Family)
+		if c.Set.Counters {
+			declaration += "; counter"
+		}
+		pp.line(c.Verb, 1, "%s %s { %s }", c.Kind(), c.Set.Name, declaration)
 	}
 }
 

@@ -37,6 +37,7 @@ func (w *world) step() *render.Ruleset {
 		w.config.PodInterface = []string{"", "cali", "cbr0-with-a-very-long-name"}[w.r.IntN(3)]
 		w.config.MasqueradeAll = w.r.IntN(2) == 0
 		w.config.Scheduler = model.Scheduler(w.r.IntN(4))
+		w.config.Counters = w.r.IntN(2) == 0
 	case 0:
 		delete(w.services, i)
 		delete(w.slices, i)

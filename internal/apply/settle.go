@@ -24,7 +24,7 @@ func Settle(current, desired *render.Ruleset) *render.Ruleset {
 		for _, s := range t.Sets {
 			before := findSet(current, t.Family, s)
 			if hasSlots(s) && len(before.Elements) > 0 {
-				s = settleSet(before, s, newLanes(t))
+				s = settleSet(before, s, NewLanes(t))
 			}
 			settled.Sets = append(settled.Sets, s)
 		}
@@ -43,7 +43,7 @@ func findSet(current *render.Ruleset, f model.Family, s *render.Set) *render.Set
 	return &render.Set{}
 }
 
-func settleSet(current, desired *render.Set, l *lanes) *render.Set {
+func settleSet(current, desired *render.Set, l *Lanes) *render.Set {
 	out := *desired
 	out.Elements = make([]render.Element, 0, len(desired.Elements))
 	cur, want := current.Elements, desired.Elements
@@ -69,15 +69,16 @@ func settleSet(current, desired *render.Set, l *lanes) *render.Set {
 	return &out
 }
 
-// lanes knows which slots the lanes of a table choose from.
-type lanes struct {
+// Lanes knows which slots the lanes of a table choose from.
+type Lanes struct {
 	table *render.Table
 	slots map[string]render.Slots // by the name of the chain
 	goTo  map[string]string       // chains that go on in another one
 }
 
-func newLanes(t *render.Table) *lanes {
-	l := &lanes{t, make(map[string]render.Slots), make(map[string]string)}
+// NewLanes returns the lanes of a table.
+func NewLanes(t *render.Table) *Lanes {
+	l := &Lanes{t, make(map[string]render.Slots), make(map[string]string)}
 	for _, c := range t.Chains {
 		for _, r := range c.Rules {
 			for _, s := range r {
@@ -88,7 +89,7 @@ func newLanes(t *render.Table) *lanes {
 	return l
 }
 
-func (l *lanes) add(chain string, s render.Statement) {
+func (l *Lanes) add(chain string, s render.Statement) {
 	switch s := s.(type) {
 	case render.DNAT:
 		if o, ok := s.Key[len(s.Key)-1].(render.Slots); ok {
@@ -103,16 +104,16 @@ func (l *lanes) add(chain string, s render.Statement) {
 
 // slotsOf returns the slots of a lane, or of the lane that a sticky one goes
 // to.
-func (l *lanes) slotsOf(chain string) render.Slots {
+func (l *Lanes) slotsOf(chain string) render.Slots {
 	if o, ok := l.slots[chain]; ok {
 		return o
 	}
 	return l.slots[l.goTo[chain]]
 }
 
-// of returns the slots that a map of verdicts leads to for a frontend, none if
+// Of returns the slots that a map of verdicts leads to for a frontend, none if
 // it rejects or drops. It tells whether the map knows the frontend.
-func (l *lanes) of(set string, f model.Frontend) (render.Slots, bool) {
+func (l *Lanes) Of(set string, f model.Frontend) (render.Slots, bool) {
 	s := l.table.Set(set)
 	if s == nil {
 		return render.Slots{}, false
@@ -126,10 +127,10 @@ func (l *lanes) of(set string, f model.Frontend) (render.Slots, bool) {
 
 // borders returns the slots of a frontend at which a lane starts or ends, in
 // ascending order. An endpoint must not move across one.
-func (l *lanes) borders(f model.Frontend) []int {
+func (l *Lanes) borders(f model.Frontend) []int {
 	var out []int
 	for _, name := range []string{render.ServicesMap, render.LocalServicesMap} {
-		if slots, ok := l.of(name, f); ok {
+		if slots, ok := l.Of(name, f); ok {
 			out = append(out, int(slots.First), int(slots.First+slots.Count))
 		}
 	}

@@ -39,6 +39,8 @@ type Config struct {
 	// AffinityCapacity is how many clients each family can remember; zero
 	// means [DefaultAffinityCapacity].
 	AffinityCapacity uint32
+	// Counters counts the connections to each frontend.
+	Counters bool
 }
 
 // DefaultAffinityCapacity is a million clients for each family.
@@ -56,11 +58,12 @@ type Routing struct {
 	ServiceCIDRs []netip.Prefix
 	// Detectors tell pods from others, at most one for each family.
 	Detectors map[Family]Detector
-	// MasqueradeAll, Scheduler and AffinityCapacity are those of the
+	// MasqueradeAll, Scheduler, AffinityCapacity and Counters are those of the
 	// configuration, with defaults filled in.
 	MasqueradeAll    bool
 	Scheduler        Scheduler
 	AffinityCapacity uint32
+	Counters         bool
 	// HealthChecks are the Services whose local endpoints this node tells load
 	// balancers about, sorted by name (10.15).
 	HealthChecks []HealthCheck

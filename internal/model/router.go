@@ -243,6 +243,7 @@ func (r *Router) Routing() *Routing {
 		MasqueradeAll:    r.config.MasqueradeAll,
 		Scheduler:        cmp.Or(r.config.Scheduler, RoundRobin),
 		AffinityCapacity: cmp.Or(r.config.AffinityCapacity, DefaultAffinityCapacity),
+		Counters:         r.config.Counters,
 		HealthChecks:     r.HealthChecks(),
 		WithoutLocal:     r.WithoutLocal(),
 		Notices:          r.Notices(),

@@ -15,7 +15,7 @@ import (
 type object map[string]any
 
 // JSON writes the ruleset in nft's JSON schema, as `nft -j list table` does but
-// for handles: one object a line.
+// for handles and counters: one object a line.
 func (r *Ruleset) JSON(w io.Writer) error {
 	b := bufio.NewWriter(w)
 	fmt.Fprint(b, `{"nftables": [`)
@@ -65,6 +65,9 @@ func (s *Set) json(f model.Family) object {
 	}
 	if s.Size > 0 {
 		o["size"] = s.Size
+	}
+	if s.Counters {
+		o["stmt"] = []object{{"counter": nil}}
 	}
 	elements := make([]any, len(s.Elements))
 	for i := range s.Elements {

@@ -74,7 +74,10 @@ type Set struct {
 	Interval bool
 	// Dynamic maps are filled by the packet path, with time-outs. What they
 	// hold is state and not part of a wanted ruleset.
-	Dynamic  bool
+	Dynamic bool
+	// Counters of a map count the packets that find an element. What they have
+	// counted is state and not part of a ruleset.
+	Counters bool
 	Size     uint32    // most elements; zero: no limit
 	Elements []Element // sorted by key
 }
@@ -82,7 +85,7 @@ type Set struct {
 // Same tells whether two sets are declared alike, whatever they contain.
 func (s *Set) Same(o *Set) bool {
 	return s.Name == o.Name && slices.Equal(s.Key, o.Key) && slices.Equal(s.Data, o.Data) &&
-		s.Interval == o.Interval && s.Dynamic == o.Dynamic && s.Size == o.Size
+		s.Interval == o.Interval && s.Dynamic == o.Dynamic && s.Counters == o.Counters && s.Size == o.Size
 }
 
 // Concat tells whether the key has several fields.

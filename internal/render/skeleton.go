@@ -25,9 +25,9 @@ func skeleton(f model.Family, r *model.Routing, timeouts []time.Duration) *Table
 		Family: f,
 		Sets: []*Set{
 			// What a frontend does: goto a lane, goto refuse, or drop.
-			{Name: ServicesMap, Key: frontend, Data: []Datatype{Verdicts}},
+			{Name: ServicesMap, Key: frontend, Data: []Datatype{Verdicts}, Counters: r.Counters},
 			// The same for clients outside of the cluster, where it differs.
-			{Name: LocalServicesMap, Key: frontend, Data: []Datatype{Verdicts}},
+			{Name: LocalServicesMap, Key: frontend, Data: []Datatype{Verdicts}, Counters: r.Counters},
 			// The endpoints of a frontend, numbered.
 			{Name: EndpointsMap, Key: append(frontend[:3:3], Slot), Data: []Datatype{Address, Port}},
 			// Frontends that not everybody may use, and who may.

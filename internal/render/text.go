@@ -57,6 +57,9 @@ func (s *Set) print(p *printer, f model.Family) {
 	if flags := s.flags(); len(flags) > 0 {
 		p.line("flags %s", strings.Join(flags, ","))
 	}
+	if s.Counters {
+		p.line("counter")
+	}
 	if len(s.Elements) > 0 {
 		p.open("elements =")
 		for i := range s.Elements {
@@ -143,7 +146,7 @@ func (d Datatype) typeofText(f model.Family) string {
 	return DestinationAddress.Text(f)
 }
 
-// ElementText returns an element as nft prints it.
+// ElementText returns an element as nft prints it, without its counter.
 func (s *Set) ElementText(e *Element) string {
 	text := s.KeyText(e.Key)
 	if e.Comment != "" {

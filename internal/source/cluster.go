@@ -151,6 +151,9 @@ func (c *Cluster) Load() (*model.Snapshot, error) {
 		Slices:   c.slices.values(),
 		Triggers: c.events.load(),
 	}
+	if len(s.Nodes) == 0 && c.lastNode != nil {
+		s.Nodes = []*model.Node{c.lastNode} // what it said goes on to count (12.54)
+	}
 	for _, ranges := range c.cidrs.values() {
 		s.ServiceCIDRs = append(s.ServiceCIDRs, *ranges...)
 	}

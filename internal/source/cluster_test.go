@@ -163,7 +163,7 @@ func TestClusterEvents(t *testing.T) {
 		do(nil, endpoints.Delete(t.Context(), "web-1", metav1.DeleteOptions{}))
 		do(nil, nodes.Delete(t.Context(), "n1", metav1.DeleteOptions{}))
 		do(nil, cidrs.Delete(t.Context(), "extra", metav1.DeleteOptions{}))
-		l.loaded()
+		l.loaded("Node n1 [10.0.0.1] z1") // as it was seen last (12.54)
 		if l.log.Len() > 0 {
 			t.Errorf("the log is not quiet:\n%s", l.log.String())
 		}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/takeover"
+)
+
+func cleanupCommand() *cobra.Command {
+	var o options
+	var kubeProxy bool
+	c := &cobra.Command{
+		Use:   "cleanup",
+		Short: "Remove our tables from the kernel",
+		Long: `Remove the tables "ip nftproxy" and "ip6 nftproxy" in one transaction. Other
+tables stay as they are. Established connections go on.
+
+With --kube-proxy, remove also what kube-proxy left, in whichever mode it ran:
+its nftables tables, iptables chains, ipsets and the interface of IPVS. Rules
+of the kubelet and of others stay. Rules of the old iptables in the kernel are
+removed by iptables-legacy-save and -restore, which have to be there.`,
+		Example: `  nftproxy cleanup
+  nftproxy cleanup --kube-proxy`,
+		Args: noArguments,
+		RunE: func(c *cobra.Command, _ []string) error {
+			_, log, err := o.start(c)
+			if err != nil {
+				return err
+			}
+			if !kubeProxy {
+				return removeRules(c, log)
+			}
+			return cleanUp(c, log)
+		},
+	}
+	c.Flags().BoolVar(&kubeProxy, "kube-proxy", false, "remove also what kube-proxy left")
+	o.settings = config.NewFlags(c.Flags())
+	o.settings.AddLogging()
+	return c
+}
+
+// removeRules removes our own rules.
+func removeRules(c *cobra.Command, log *slog.Logger) error {
+	return applyOnce(c, log, &render.Ruleset{})
+}
+
+// cleanUp removes our own rules and what kube-proxy left (12.59). One failure
+// does not keep it from the rest.
+func cleanUp(c *cobra.Command, log *slog.Logger) error {
+	own := removeRules(c, log)
+	removed, foreign := takeover.Remove(c.Context())
+	for _, what := range removed {
+		if _, err := fmt.Fprintln(c.OutOrStdout(), "removed", what); err != nil {
+			return err
+		}
+	}
+	return errors.Join(own, foreign)
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// node is a Node for the service of the tests.
+const node = `
+apiVersion: v1
+kind: Node
+metadata: {name: node-1, labels: {topology.kubernetes.io/zone: zone-a}}
+spec: {podCIDRs: [10.128.1.0/24]}
+status: {addresses: [{type: InternalIP, address: 192.168.7.1}]}
+`
+
+const nodeAndService = node + "\n---\n" + service
+
+// TestOnceAgainstCluster lets the commands read an API server once: their rules
+// are those for a file with the same objects.
+func TestOnceAgainstCluster(t *testing.T) {
+	ns := newNamespace(t)
+	api := startAPI(t, ns, strings.ReplaceAll(nodeAndService, "metadata: {name: web", "metadata: {namespace: default, name: web"))
+	path := writeFile(t, nodeAndService)
+	conf := writeFile(t, "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nclusterCIDR: 10.128.0.0/9\n")
+	want := execute("", "render", "-f", path, "--hostname-override", "node-1", "--cluster-cidr", "10.128.0.0/9")
+	if want.code != 0 {
+		t.Fatal(want.stderr)
+	}
+	once := func(code int, args ...string) *process {
+		t.Helper()
+		args = append([]string{"nftproxy"}, args...)
+		p := start(t, ns, append(args, "--master", api.url, "--hostname-override", "node-1", "--config", conf)...)
+		p.ends(t, code)
+		return p
+	}
+	if got := once(0, "render"); got.output.String() != want.stdout {
+		t.Errorf("render: got\n%s\nwant\n%s", &got.output, want.stdout)
+	}
+	if got := once(exitChanges, "diff"); !strings.Contains(got.output.String(), "10.96.0.10 . tcp . 80") {
+		t.Errorf("diff: %s", &got.output)
+	}
+	if got := once(0, "apply"); !strings.Contains(got.output.String(), "to add, 0 to change, 0 to delete.") {
+		t.Errorf("apply: %s", &got.output)
+	}
+	if got := once(0, "diff"); got.output.String() != "No changes.\n" {
+		t.Errorf("diff after apply: %s", &got.output)
+	}
+	if got := once(0, "explain", "--from", "203.0.113.7", "tcp", "10.96.0.10:80"); !strings.Contains(got.output.String(), "default/web:http (ClusterIP)") {
+		t.Errorf("explain: %s", &got.output)
+	}
+	in(t, ns, "cleanup")
+}

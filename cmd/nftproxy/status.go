@@ -1,0 +1,105 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/status"
+)
+
+// errUnhealthy ends status with exit code 1. What is wrong is in the output.
+var errUnhealthy = errors.New("the last sync failed")
+
+// statusOptions are the flags of status.
+type statusOptions struct {
+	address   string
+	namespace string
+	output    string
+}
+
+func statusCommand() *cobra.Command {
+	var o statusOptions
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "Show what this node serves, and how it fares",
+		Long: `Ask the running nftproxy how it fares and what it serves: its last sync, changes
+that wait, problems, health checks, remembered clients, and each frontend with
+the number of its endpoints and, with --service-metrics, of its connections.
+
+Where no nftproxy answers, as after "nftproxy apply", the tables in the kernel
+tell what is served; that needs root. Nobody knows then whether it is up to date.
+
+A frontend without endpoints rejects; one whose traffic policy is Local, without
+endpoints on this node, drops. "outside" says what clients outside of the
+cluster get, where that differs.
+
+Exit code: 0 fine, 1 the last sync failed or there was none yet, 2 neither a
+daemon nor tables, or another error.`,
+		Example: `  nftproxy status
+  nftproxy status -n default
+  nftproxy status >/dev/null || echo not healthy
+  nftproxy status -o json | jq '.lastSync, .problems'
+  nftproxy status -o json | jq -r '.servicePorts[].frontends[] | "\(.connections) \(.address)"'`,
+		Args: noArguments,
+		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
+	}
+	f := c.Flags()
+	f.StringVar(&o.address, "metrics-bind-address", "127.0.0.1:10249", "`address` with port where the running nftproxy serves metrics")
+	f.StringVarP(&o.namespace, "namespace", "n", "", "list the Services of this `namespace` only")
+	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
+	return c
+}
+
+func (o *statusOptions) run(c *cobra.Command) error {
+	if o.output != "text" && o.output != "json" {
+		return fmt.Errorf("--output: %q is not known: use text or json", o.output)
+	}
+	address, err := netip.ParseAddrPort(o.address)
+	if err != nil {
+		return fmt.Errorf("--metrics-bind-address: %q is not an address with port: write it like 127.0.0.1:10249 or [::1]:10249", o.address)
+	}
+	report, err := status.Fetch(c.Context(), address)
+	if errors.Is(err, status.ErrNoDaemon) {
+		report, err = o.fromKernel(c, err)
+	}
+	if err != nil {
+		return err
+	}
+	if o.namespace != "" {
+		report.Only(o.namespace)
+	}
+	if o.output == "json" {
+		err = report.WriteJSON(c.OutOrStdout())
+	} else {
+		err = report.Print(c.OutOrStdout(), time.Now())
+	}
+	if err == nil && !report.Healthy {
+		return errUnhealthy
+	}
+	return err
+}
+
+// fromKernel stands in for a daemon that does not answer.
+func (o *statusOptions) fromKernel(c *cobra.Command, noDaemon error) (_ *status.Report, err error) {
+	kernel, err := apply.Open()
+	if err != nil {
+		return nil, errors.Join(noDaemon, err)
+	}
+	defer func() { err = errors.Join(err, kernel.Close()) }()
+	report, err := status.FromKernel(kernel)
+	if err != nil {
+		return nil, errors.Join(noDaemon, err)
+	}
+	if report == nil {
+		return nil, fmt.Errorf("%w, and the kernel has no tables of nftproxy: start \"nftproxy run\", or name the address of a running one with --metrics-bind-address", noDaemon)
+	}
+	if o.output == "text" {
+		fmt.Fprintf(c.OutOrStdout(), "%v; this is what the kernel holds\n\n", noDaemon)
+	}
+	return report, nil
+}

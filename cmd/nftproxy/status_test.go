@@ -1,0 +1,103 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/status"
+)
+
+// runStatus runs the command in a namespace, for a daemon at an address.
+func runStatus(t *testing.T, ns *netlab.Namespace, address string, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	c := statusCommand()
+	c.SilenceErrors, c.SilenceUsage = true, true
+	c.SetArgs(append([]string{"--metrics-bind-address", address}, args...))
+	c.SetOut(&out)
+	err := ns.Do(func() error { return c.ExecuteContext(t.Context()) })
+	return out.String(), err
+}
+
+// nobody returns an address at which nobody listens.
+func nobody() string {
+	s := httptest.NewServer(nil)
+	defer s.Close()
+	return s.Listener.Addr().String()
+}
+
+// TestStatusOfKernel reads the tables where no daemon answers.
+func TestStatusOfKernel(t *testing.T) {
+	ns, address := newNamespace(t), nobody()
+	_, err := runStatus(t, ns, address)
+	for _, want := range []string{"no daemon answers at " + address, "the kernel has no tables of nftproxy", "--metrics-bind-address"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("without tables: %v, want %q", err, want)
+		}
+	}
+	if r := in(t, ns, "apply", "-f", writeFile(t, service)); r.code != 0 {
+		t.Fatal(r.stderr)
+	}
+	out, err := runStatus(t, ns, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"no daemon answers at " + address, "this is what the kernel holds",
+		"serves     1 Service, 1 frontend, 2 endpoints\n",
+		"default/web:http  tcp 10.96.0.10:80  ClusterIP  2\n",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("printed %q, want %q", out, want)
+		}
+	}
+	if out, err = runStatus(t, ns, address, "-n", "kube-system"); err != nil || strings.Contains(out, "default/web") {
+		t.Errorf("another namespace: %v, %s", err, out)
+	}
+	out, err = runStatus(t, ns, address, "-o", "json")
+	var r status.Report
+	if err != nil || json.Unmarshal([]byte(out), &r) != nil || r.From != status.Kernel || len(r.ServicePorts) != 1 {
+		t.Errorf("JSON: %v, %s", err, out)
+	}
+}
+
+// TestStatusOfDaemon asks a daemon that is in a good state, or not.
+func TestStatusOfDaemon(t *testing.T) {
+	ns := newNamespace(t)
+	for _, c := range []struct {
+		healthy bool
+		want    error
+	}{{true, nil}, {false, errUnhealthy}} {
+		daemon := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprintf(w, `{"from": "daemon", "healthy": %t, "node": "node-1"}`, c.healthy)
+		}))
+		out, err := runStatus(t, ns, daemon.Listener.Addr().String())
+		if !errors.Is(err, c.want) || !strings.Contains(out, "node-1") {
+			t.Errorf("healthy %t: %v, %s", c.healthy, err, out)
+		}
+		daemon.Close()
+	}
+}
+
+func TestStatusUsage(t *testing.T) {
+	if got := statusCommand().Flag("metrics-bind-address").DefValue; got != "127.0.0.1:10249" {
+		t.Errorf("asks at %s", got)
+	}
+	ns := newNamespace(t)
+	for args, want := range map[string]string{
+		"-o yaml":                          `--output: "yaml" is not known: use text or json`,
+		"--metrics-bind-address localhost": `"localhost" is not an address with port`,
+		"web":                              "unexpected argument",
+	} {
+		if _, err := runStatus(t, ns, nobody(), strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", args, err, want)
+		}
+	}
+}

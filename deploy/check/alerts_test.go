@@ -1,0 +1,148 @@
+package check
+
+import (
+	"context"
+	"net/url"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/promql/promqltest"
+	"github.com/prometheus/prometheus/rules"
+)
+
+// alertCases are series, written as in the unit tests of promtool (a start, a step
+// and a number of steps), and the alerts that they bring about within 3 hours, with
+// the first minute.
+var alertCases = map[string]struct {
+	series string
+	want   map[string]int
+}{
+	"all is well": {`load 1m
+		up{job="nftproxy", instance="n1"} 1x180
+		kubeproxy_sync_proxy_rules_last_timestamp_seconds{job="nftproxy", instance="n1", ip_family="IPv4"} 1+60x180
+		kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{job="nftproxy", instance="n1", ip_family="IPv4"} 0+60x180
+		kubeproxy_sync_proxy_rules_nftables_sync_failures_total{job="nftproxy", instance="n1", ip_family="IPv4"} 0x180
+		kubeproxy_network_programming_duration_seconds_bucket{job="nftproxy", le="1"} 0+9x180
+		kubeproxy_network_programming_duration_seconds_bucket{job="nftproxy", le="+Inf"} 0+9x180
+		nftproxy_drift_changes_total{job="nftproxy", instance="n1"} 0x180
+		nftproxy_affinity_clients{job="nftproxy", instance="n1", ip_family="IPv4"} 899999x180
+		nftproxy_affinity_capacity{job="nftproxy", instance="n1", ip_family="IPv4"} 1000000x180
+		nftproxy_notices{job="nftproxy", reason="Conflict"} 0x180
+		nftproxy_rejected_objects{job="nftproxy"} 0x180
+		rest_client_requests_total{job="nftproxy", instance="n1", code="200"} 0+9x180
+		rest_client_requests_total{job="nftproxy", instance="n1", code="500"} 0+0.9x180`, nil},
+	"quiet for hours": {`load 1m
+		kubeproxy_sync_proxy_rules_last_timestamp_seconds{job="nftproxy"} 20x180
+		kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{job="nftproxy"} 10x180`, nil},
+	"a change at every scrape": {`load 1m
+		kubeproxy_sync_proxy_rules_last_timestamp_seconds{job="nftproxy"} 0+60x180
+		kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{job="nftproxy"} 1+60x180`, nil},
+	"one change that no sync follows": {`load 1m
+		kubeproxy_sync_proxy_rules_last_timestamp_seconds{job="nftproxy"} 20x180
+		kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{job="nftproxy"} 10x60 3600x120`,
+		map[string]int{"NftproxyRulesStale": 61 + 3}},
+	"changes that no sync follows": {`load 1m
+		kubeproxy_sync_proxy_rules_last_timestamp_seconds{job="nftproxy"} 1x180
+		kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{job="nftproxy"} 2+60x180`,
+		map[string]int{"NftproxyRulesStale": 3 + 3}},
+	"never a sync": {`load 1m
+		kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{job="nftproxy"} 1x180`,
+		map[string]int{"NftproxyRulesStale": 3}},
+	"down": {`load 1m
+		up{job="nftproxy", instance="n1"} 1x10 0x170`, map[string]int{"NftproxyDown": 11 + 5}},
+	"one failure, then success": {`load 1m
+		kubeproxy_sync_proxy_rules_nftables_sync_failures_total{job="nftproxy", instance="n1"} 0x10 1x170`, nil},
+	"failures": {`load 1m
+		kubeproxy_sync_proxy_rules_nftables_sync_failures_total{job="nftproxy", instance="n1"} 0x10 1+1x170`,
+		map[string]int{"NftproxySyncsFail": 11 + 15}},
+	"slow": {`load 1m
+		kubeproxy_network_programming_duration_seconds_bucket{job="nftproxy", le="10"} 0+9x180
+		kubeproxy_network_programming_duration_seconds_bucket{job="nftproxy", le="20"} 0+10x180
+		kubeproxy_network_programming_duration_seconds_bucket{job="nftproxy", le="+Inf"} 0+10x180`,
+		map[string]int{"NftproxySlow": 1 + 15}},
+	"changed by others": {`load 1m
+		nftproxy_drift_changes_total{job="nftproxy", instance="n1"} 0x60 7x120`,
+		map[string]int{"NftproxyRulesChangedByOthers": 61}},
+	"affinity full": {`load 1m
+		nftproxy_affinity_clients{job="nftproxy", instance="n1", ip_family="IPv6"} 90x5 91x175
+		nftproxy_affinity_capacity{job="nftproxy", instance="n1", ip_family="IPv6"} 100x180`,
+		map[string]int{"NftproxyAffinityNearlyFull": 6 + 10}},
+	"a conflict": {`load 1m
+		nftproxy_notices{job="nftproxy", reason="Conflict"} 2x180`,
+		map[string]int{"NftproxyObjectsNotServed": 15}},
+	"an object of no use": {`load 1m
+		nftproxy_rejected_objects{job="nftproxy"} 1x180`,
+		map[string]int{"NftproxyObjectsNotServed": 15}},
+	"not allowed": {`load 1m
+		rest_client_requests_total{job="nftproxy", instance="n1", code="200"} 0+8x180
+		rest_client_requests_total{job="nftproxy", instance="n1", code="403"} 0+1x180`,
+		map[string]int{"NftproxyRefusedByTheServer": 1 + 15}},
+}
+
+// TestAlerts evaluates every alert each minute.
+func TestAlerts(t *testing.T) {
+	for name, c := range alertCases {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(c.want, fires(t, c.series)); diff != "" {
+				t.Errorf("alerts, and the first minute (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestEveryAlertIsTested(t *testing.T) {
+	tested := make(map[string]bool)
+	for _, c := range alertCases {
+		for name := range c.want {
+			tested[name] = true
+		}
+	}
+	for _, r := range alertingRules(t) {
+		if !tested[r.Name()] {
+			t.Errorf("no case makes %s fire", r.Name())
+		}
+	}
+}
+
+// fires returns the alerts that series bring about, with the first minute.
+func fires(t *testing.T, series string) map[string]int {
+	t.Helper()
+	storage := promqltest.LoadedStorage(t, series)
+	defer storage.Close()
+	query := rules.EngineQueryFunc(promqltest.NewTestEngine(t, false, 0, 100_000), storage)
+	var first map[string]int
+	for _, rule := range alertingRules(t) {
+		for minute := range 180 {
+			at := time.Unix(int64(minute)*60, 0)
+			if _, err := rule.Eval(context.Background(), 0, at, query, &url.URL{}, 0); err != nil {
+				t.Fatalf("%s: %v", rule.Name(), err)
+			}
+			if slices.ContainsFunc(rule.ActiveAlerts(), func(a *rules.Alert) bool { return a.State == rules.StateFiring }) {
+				if first == nil {
+					first = make(map[string]int)
+				}
+				first[rule.Name()] = minute
+				break
+			}
+		}
+	}
+	return first
+}
+
+func alertingRules(t *testing.T) []*rules.AlertingRule {
+	t.Helper()
+	manager := rules.NewManager(&rules.ManagerOptions{Parser: parser.NewParser(parser.Options{})})
+	groups, errs := manager.LoadGroups(time.Minute, labels.EmptyLabels(), "", nil, false, "../prometheus/alerts.yaml")
+	if len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	var out []*rules.AlertingRule
+	for _, g := range groups {
+		out = append(out, g.AlertingRules()...)
+	}
+	return out
+}

@@ -1,0 +1,97 @@
+package check
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql/parser"
+	"sigs.k8s.io/yaml"
+)
+
+func TestChartRefuses(t *testing.T) {
+	for name, c := range map[string]struct {
+		values values
+		want   string
+	}{
+		"14.4 no address of the API server": {values{}, "apiServer is not set"},
+		"an address without scheme":         {values{"apiServer": "192.0.2.1:6443"}, "apiServer"},
+		"a mistyped value":                  {values{"apiServer": server, "clusterCIDR": "10.0.0.0/8"}, "clusterCIDR"},
+		"another mode":                      {values{"apiServer": server, "config": values{"mode": "ipvs"}}, "mode"},
+		"an address without port":           {values{"apiServer": server, "config": values{"healthzBindAddress": "0.0.0.0"}}, "healthzBindAddress"},
+		"metrics that Prometheus cannot reach": {values{"apiServer": server, "podMonitor": values{"enabled": true}},
+			"set it to 0.0.0.0:10249"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := helm(t, "nftproxy", c.values)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want one with %q", err, c.want)
+			}
+		})
+	}
+}
+
+// TestChartMonitoring turns on what needs the Prometheus operator.
+func TestChartMonitoring(t *testing.T) {
+	objects := decoded(t, helmManifests(t, "nftproxy", values{
+		"apiServer":      server,
+		"serviceMetrics": true,
+		"config":         values{"metricsBindAddress": "[::]:10249"},
+		"podMonitor":     values{"enabled": true, "labels": values{"release": "prometheus"}},
+		"prometheusRule": values{"enabled": true},
+	}))
+	monitor := objects["PodMonitor nftproxy"]
+	if labels := monitor["metadata"].(values)["labels"].(values); labels["release"] != "prometheus" {
+		t.Errorf("labels of the PodMonitor: %v", labels)
+	}
+	rule, err := yaml.Marshal(objects["PrometheusRule nftproxy"]["spec"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups, errs := rulefmt.Parse(rule, false, model.UTF8Validation, parser.NewParser(parser.Options{}), slog.New(slog.DiscardHandler))
+	if len(errs) > 0 || len(groups.Groups) == 0 || len(groups.Groups[0].Rules) == 0 {
+		t.Errorf("rules of the chart: %v, errors %v", groups, errs)
+	}
+	daemonSet, err := yaml.Marshal(objects["DaemonSet nftproxy"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"- --service-metrics\n", "- containerPort: 10249\n"} {
+		if !strings.Contains(string(daemonSet), want) {
+			t.Errorf("no %q in the DaemonSet:\n%s", want, daemonSet)
+		}
+	}
+}
+
+func TestChartNotes(t *testing.T) {
+	for name, c := range map[string]struct {
+		values values
+		want   []string
+		not    string
+	}{
+		"defaults":         {values{}, []string{"serves all Services.", "rollout status daemonset/nftproxy", "clusterCIDR is empty"}, "leaves all others"},
+		"a range":          {values{"config": values{"clusterCIDR": "10.128.0.0/9"}}, nil, "clusterCIDR is empty"},
+		"another detector": {values{"config": values{"detectLocalMode": "NodeCIDR"}}, nil, "clusterCIDR is empty"},
+		"a canary":         {values{"serviceProxyName": "canary"}, []string{"service-proxy-name: canary"}, "serves all Services"},
+		"some nodes":       {values{"nodeSelector": values{"a": "b"}}, []string{"on the selected nodes"}, "leaves all others"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.values["apiServer"] = server
+			files, err := helm(t, "nftproxy", c.values)
+			if err != nil {
+				t.Fatal(err)
+			}
+			notes := files["nftproxy/templates/NOTES.txt"]
+			for _, want := range c.want {
+				if !strings.Contains(notes, want) {
+					t.Errorf("no %q in\n%s", want, notes)
+				}
+			}
+			if strings.Contains(notes, c.not) {
+				t.Errorf("%q in\n%s", c.not, notes)
+			}
+		})
+	}
+}

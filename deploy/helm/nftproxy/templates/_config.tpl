@@ -1,0 +1,60 @@
+{{/* The ConfigMap's data. Its hash is part of its name, so that a change reaches
+the nodes by a rolling update, which stops at the first nodes where it is wrong. */}}
+{{- define "nftproxy.data" -}}
+api-server: {{ required "apiServer is not set: give the URL of the API server, by an address that works without any Service, for example --set apiServer=https://192.0.2.1:6443 (kubectl cluster-info prints it)" .Values.apiServer }}
+config.conf: |
+  apiVersion: kubeproxy.config.k8s.io/v1alpha1
+  kind: KubeProxyConfiguration
+  mode: nftables
+  {{- $paths := dict "clientConnection" (dict "kubeconfig" "/var/lib/kube-proxy/kubeconfig.conf") }}
+  {{- merge $paths .Values.config | toYaml | nindent 2 }}
+kubeconfig.conf: |
+  # The address of the API server comes with --master.
+  apiVersion: v1
+  kind: Config
+  clusters:
+  - name: default
+    cluster:
+      certificate-authority: /var/run/secrets/kubernetes.io/serviceaccount/ca.crt
+  contexts:
+  - name: default
+    context:
+      cluster: default
+      namespace: default
+      user: default
+  current-context: default
+  users:
+  - name: default
+    user:
+      tokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token
+{{- end }}
+
+{{- define "nftproxy.configMap" -}}
+{{ .Release.Name }}-{{ include "nftproxy.data" . | sha256sum | trunc 10 }}
+{{- end }}
+
+{{/* What both containers have alike. */}}
+{{- define "nftproxy.env" -}}
+- name: NODE_NAME
+  valueFrom:
+    fieldRef:
+      fieldPath: spec.nodeName
+# Not the Service "kubernetes": that is reached through our own rules.
+- name: API_SERVER
+  valueFrom:
+    configMapKeyRef:
+      name: {{ include "nftproxy.configMap" . }}
+      key: api-server
+{{- end }}
+
+{{- define "nftproxy.args" -}}
+- run
+- --config=/var/lib/kube-proxy/config.conf
+- --hostname-override=$(NODE_NAME)
+- --master=$(API_SERVER)
+{{- end }}
+
+{{/* The port of an address, for the ports and probes of the pods. */}}
+{{- define "nftproxy.port" -}}
+{{ splitList ":" . | last }}
+{{- end }}

@@ -1,0 +1,113 @@
+package apply
+
+import (
+	"errors"
+
+	"github.com/mdlayher/netlink"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/render"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// setExpression is NFTA_SET_EXPR: what every element of a set gets a copy
+	// of and evaluates when a packet finds it. Several would be in
+	// NFTA_SET_EXPRESSIONS and need a flag of the set.
+	setExpression     = 17
+	counterExpression = "counter"
+)
+
+// appendCounter gives every element of a set a counter. An element that is
+// added needs no more: the kernel copies it.
+func appendCounter(a *attributes) {
+	end := a.nest(setExpression)
+	a.string(unix.NFTA_EXPR_NAME, counterExpression)
+	a.nest(unix.NFTA_EXPR_DATA)()
+	end()
+}
+
+func expressionName(ad *netlink.AttributeDecoder) (name string, err error) {
+	for ad.Next() {
+		if ad.Type() == unix.NFTA_EXPR_NAME {
+			name = ad.String()
+		}
+	}
+	return name, ad.Err()
+}
+
+// decodeCounter reads the counter of an element.
+func (e *element) decodeCounter(ad *netlink.AttributeDecoder) error {
+	for ad.Next() {
+		if ad.Type() == unix.NFTA_EXPR_DATA {
+			ad.Nested(func(counter *netlink.AttributeDecoder) error {
+				for counter.Next() {
+					if counter.Type() == unix.NFTA_COUNTER_PACKETS {
+						e.packets = counter.Uint64()
+					}
+				}
+				return counter.Err()
+			})
+		}
+	}
+	return ad.Err()
+}
+
+// FrontendCount is what one element of a map of frontends has counted: new
+// connections, with those that were refused or dropped. A client that gets no
+// answer tries again, and is counted again.
+type FrontendCount struct {
+	Frontend model.Frontend
+	// Outside tells that these are clients outside of the cluster, for which
+	// another verdict holds; the others are counted apart.
+	Outside bool
+	// Connections starts at 0 when the element is added, and so again when its
+	// verdict is replaced.
+	Connections uint64
+}
+
+// FrontendCounts returns the counters of all frontends, in no order; none where
+// nothing is counted.
+func (c *Conn) FrontendCounts() ([]FrontendCount, error) {
+	counts, _, err := consistent(c, "counters", c.frontendCounts)
+	return counts, err
+}
+
+func (c *Conn) frontendCounts() ([]FrontendCount, error) {
+	var out []FrontendCount
+	for _, f := range model.Families {
+		for _, name := range []string{render.ServicesMap, render.LocalServicesMap} {
+			counts, err := c.countsOf(name, f)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, counts...)
+		}
+	}
+	return out, nil
+}
+
+// countsOf returns the counters of one map, none if it is not there.
+func (c *Conn) countsOf(name string, f model.Family) ([]FrontendCount, error) {
+	s, count, err := c.set(name, f)
+	if errors.Is(err, unix.ENOENT) || err == nil && !s.Counters {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	elements, err := c.listElements(s, f)
+	if err != nil {
+		return nil, err
+	}
+	seen := make(map[model.Frontend]bool, len(elements))
+	out := make([]FrontendCount, len(elements))
+	for i := range elements {
+		frontend := elements[i].Key.Frontend()
+		seen[frontend] = true
+		out[i] = FrontendCount{frontend, name == render.LocalServicesMap, elements[i].packets}
+	}
+	if len(seen) != len(elements) || count != unknownCount && count != len(elements) {
+		return nil, errInconsistent
+	}
+	return out, nil
+}

@@ -1,0 +1,62 @@
+package apply
+
+import (
+	"errors"
+	"log/slog"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// TestObserve tells of the transactions that the kernel took and of those that
+// it refused, and of none where nothing was to do.
+func TestObserve(t *testing.T) {
+	s := newSandbox(t)
+	var seen []Commit
+	s.applier.Observe = func(c Commit) { seen = append(seen, c) }
+	s.apply(t, scaled(2))
+	s.apply(t, scaled(2))
+	if len(seen) != 1 {
+		t.Fatalf("%d transactions, want 1", len(seen))
+	}
+	encoded, err := Encode(seen[0].Plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := seen[0]; c.Err != nil || c.Size != encoded.Size() || c.Size.Bytes == 0 || c.Duration <= 0 {
+		t.Errorf("told of %+v, want size %+v", c, encoded.Size())
+	}
+
+	k := newFake()
+	k.fails = func(*Plan) error { return unix.ENOMEM }
+	a := New(k, slog.New(slog.DiscardHandler))
+	a.Observe = s.applier.Observe
+	if _, err := a.Apply(scaled(2)); err == nil {
+		t.Fatal("no error")
+	}
+	if len(seen) != 2 || !errors.Is(seen[1].Err, unix.ENOMEM) || len(seen[1].Plan.Changes) == 0 {
+		t.Errorf("told of %+v", seen[1:])
+	}
+}
+
+// TestPostponed tells of the family whose chains the kernel does not let go.
+func TestPostponed(t *testing.T) {
+	k := newFake()
+	a := New(k, slog.New(slog.DiscardHandler))
+	var seen [][]model.Family
+	a.Postponed = func(f []model.Family) { seen = append(seen, f) }
+	mustApply(t, a, scaled(2))
+	k.fails = func(p *Plan) error {
+		if p.removes() {
+			return unix.EBUSY
+		}
+		return nil
+	}
+	mustApply(t, a, scaled(3))
+	if len(seen) != 1 || !slices.Equal(seen[0], []model.Family{model.IPv4}) {
+		t.Errorf("told of %v, want IPv4 once", seen)
+	}
+}

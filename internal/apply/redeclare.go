@@ -1,0 +1,56 @@
+package apply
+
+import (
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+// canRedeclare tells whether a map of cur differs from the wanted one in
+// nothing but its counters, and nobody else has put a chain into our table that
+// may refer to it: the kernel deletes no map that is in use.
+func canRedeclare(cur, want *render.Table, s *render.Set) bool {
+	like := *cur.Set(s.Name)
+	like.Counters = s.Counters
+	return like.Same(s) && !slices.ContainsFunc(users(cur, s.Name), func(c *render.Chain) bool { return want.Chain(c.Name) == nil })
+}
+
+// redeclare replaces a map and, as they are bound to it, the rules of all
+// chains that refer to it, in the same transaction. Other maps, and so the
+// bindings of clients, and other chains, and so the counters of round robin,
+// stay.
+func (d *tableDiff) redeclare(cur *render.Table, want *render.Set) {
+	c := Change{Verb: Replace, Family: d.family, Set: want, Users: users(cur, want.Name)}
+	d.declare = append(d.declare, c)
+	for _, u := range c.Users {
+		d.emptied = append(d.emptied, u.Name)
+	}
+	d.diffElements(want, nil, want.Elements)
+}
+
+// users returns the chains whose rules refer to a set, or may do so.
+func users(t *render.Table, set string) []*render.Chain {
+	var out []*render.Chain
+	for _, c := range t.Chains {
+		if slices.ContainsFunc(slices.Concat(c.Rules...), func(s render.Statement) bool { return refersTo(s, set) }) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func refersTo(s render.Statement, set string) bool {
+	switch s := s.(type) {
+	case render.InSet:
+		return s.Set == set
+	case render.VerdictMap:
+		return s.Map == set
+	case render.DNAT:
+		return s.Map == set
+	case render.Remember:
+		return s.Map == set
+	case render.Foreign:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,138 @@
+// Package config is the configuration of the proxy: the one of kube-proxy, from
+// its file or its flags, and a few settings that kube-proxy does not have.
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"time"
+
+	"k8s.io/kube-proxy/config/v1alpha1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Config is a valid configuration with all defaults filled in.
+type Config struct {
+	// Kube is what kube-proxy has, too. Its pointers are not nil, but for
+	// OOMScoreAdj after [Flags.WithoutCluster].
+	Kube v1alpha1.KubeProxyConfiguration
+	// Own is what only nftproxy has.
+	Own Own
+	// Master is the URL of the API server, in place of the one in the
+	// kubeconfig; empty: that one.
+	Master string
+	// Node is what Kube and Own say about the rules.
+	Node model.Config
+	// File is where Kube was read; nil: it comes from flags.
+	File *File
+	// Remarks are what people should know about what they configured.
+	Remarks []Remark
+}
+
+// Own are the settings that are no part of kube-proxy's file.
+type Own struct {
+	Scheduler           string // of Services that name none
+	AffinitySize        uint32 // clients that each family remembers
+	ServiceProxyName    string // label value of the Services to serve (1.2)
+	ServiceMetrics      bool   // metrics of each Service
+	ConntrackTCPCleanup bool   // delete entries of TCP connections to endpoints that are gone
+	TakeOver            bool   // remove what kube-proxy left once own rules are active
+}
+
+// Remark is a warning about a setting that does not do what it seems to.
+type Remark struct {
+	Message string
+	Args    []any // for slog
+}
+
+// Report logs the remarks.
+func (c *Config) Report(log *slog.Logger) {
+	for _, r := range c.Remarks {
+		log.Warn(r.Message, r.Args...)
+	}
+}
+
+func (c *Config) remark(message string, args ...any) {
+	c.Remarks = append(c.Remarks, Remark{message, args})
+}
+
+// NamesCluster tells whether it says where an API server is.
+func (c *Config) NamesCluster() bool {
+	return c.Kube.ClientConnection.Kubeconfig != "" || c.Master != ""
+}
+
+// HealthAddress returns where the health check server listens, as host:port;
+// empty: nowhere (12.9).
+func (c *Config) HealthAddress() string { return enabled(c.Kube.HealthzBindAddress) }
+
+// MetricsAddress returns where the metrics server listens, as host:port; empty:
+// nowhere (12.9).
+func (c *Config) MetricsAddress() string { return enabled(c.Kube.MetricsBindAddress) }
+
+// enabled returns an address unless its port is 0, which no server listens on.
+func enabled(address string) string {
+	if _, port, err := net.SplitHostPort(address); err != nil || port == "0" {
+		return ""
+	}
+	return address
+}
+
+// SyncPeriod is the longest wait before a failed sync is tried again (13.10).
+func (c *Config) SyncPeriod() time.Duration { return c.Kube.NFTables.SyncPeriod.Duration }
+
+// MinSyncPeriod passes at least between two syncs (13.5).
+func (c *Config) MinSyncPeriod() time.Duration { return c.Kube.NFTables.MinSyncPeriod.Duration }
+
+// Conntrack are the settings of the kernel's connection tracking (9.13).
+// Zero leaves a limit or timeout as it is.
+type Conntrack struct {
+	MaxPerCore, Min              int32 // entries
+	TCPEstablished, TCPCloseWait time.Duration
+	UDP, UDPStream               time.Duration
+	TCPBeLiberal                 bool
+}
+
+// Conntrack returns the settings of connection tracking.
+func (c *Config) Conntrack() Conntrack {
+	k := &c.Kube.Conntrack
+	return Conntrack{
+		MaxPerCore:     *k.MaxPerCore,
+		Min:            *k.Min,
+		TCPEstablished: k.TCPEstablishedTimeout.Duration,
+		TCPCloseWait:   k.TCPCloseWaitTimeout.Duration,
+		UDP:            k.UDPTimeout.Duration,
+		UDPStream:      k.UDPStreamTimeout.Duration,
+		TCPBeLiberal:   k.TCPBeLiberal,
+	}
+}
+
+// Feature tells whether a feature gate of kube-proxy is on. byDefault is what
+// counts where it is not set.
+func (c *Config) Feature(name string, byDefault bool) bool {
+	if on, given := c.Kube.FeatureGates[name]; given {
+		return on
+	}
+	return byDefault
+}
+
+// Configz returns the body of /configz (11.3).
+func (c *Config) Configz() ([]byte, error) {
+	return json.Marshal(map[string]any{v1alpha1.GroupName: &c.Kube})
+}
+
+// WriteFile writes the part that kube-proxy has as a configuration file (12.58).
+func (c *Config) WriteFile(path string) error {
+	text, err := yaml.Marshal(&c.Kube)
+	if err != nil {
+		return fmt.Errorf("print configuration: %w", err)
+	}
+	if err := os.WriteFile(path, text, 0o644); err != nil {
+		return fmt.Errorf("write configuration: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,91 @@
+package config
+
+import (
+	"cmp"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/kube-proxy/config/v1alpha1"
+)
+
+const (
+	// defaultMinSyncPeriod keeps a rolling update from computing the rules for
+	// each of its events.
+	defaultMinSyncPeriod = 100 * time.Millisecond
+	kind                 = "KubeProxyConfiguration"
+	healthzPort          = 10256
+	metricsPort          = 10249
+	// primary stands for the node's first address of each family (6.1).
+	primary = "primary"
+)
+
+// defaults returns the configuration that nobody changed.
+func defaults() *v1alpha1.KubeProxyConfiguration {
+	k := &v1alpha1.KubeProxyConfiguration{}
+	fillIn(k)
+	return k
+}
+
+// fillIn gives unset fields their defaults. Zero and empty mean unset in a file
+// (12.4). The values are kube-proxy's, but for minSyncPeriod.
+func fillIn(k *v1alpha1.KubeProxyConfiguration) {
+	k.Kind, k.APIVersion = kind, v1alpha1.SchemeGroupVersion.String()
+	k.Mode = cmp.Or(k.Mode, modeNFTables)
+	k.BindAddress = cmp.Or(k.BindAddress, "0.0.0.0")
+	fillInServers(k)
+	k.DetectLocalMode = cmp.Or(k.DetectLocalMode, "ClusterCIDR")
+	if len(k.NodePortAddresses) == 0 {
+		k.NodePortAddresses = []string{primary}
+	}
+
+	c := &k.ClientConnection
+	c.ContentType = cmp.Or(c.ContentType, runtime.ContentTypeProtobuf)
+	c.QPS = cmp.Or(c.QPS, 5)
+	c.Burst = cmp.Or(c.Burst, 10)
+
+	n := &k.NFTables
+	n.SyncPeriod.Duration = cmp.Or(n.SyncPeriod.Duration, 30*time.Second)
+	n.MinSyncPeriod.Duration = cmp.Or(n.MinSyncPeriod.Duration, max(0, min(defaultMinSyncPeriod, n.SyncPeriod.Duration)))
+	setUnset(&n.MasqueradeBit, 14)
+	setUnset(&k.IPTables.MasqueradeBit, 14)
+	setUnset(&k.IPTables.LocalhostNodePorts, true)
+	k.ConfigSyncPeriod.Duration = cmp.Or(k.ConfigSyncPeriod.Duration, 15*time.Minute)
+	setUnset(&k.OOMScoreAdj, -999)
+
+	t := &k.Conntrack
+	setUnset(&t.MaxPerCore, 32*1024)
+	setUnset(&t.Min, 128*1024)
+	setUnset(&t.TCPEstablishedTimeout, metav1.Duration{Duration: 24 * time.Hour})
+	setUnset(&t.TCPCloseWaitTimeout, metav1.Duration{Duration: time.Hour})
+	logsapi.SetRecommendedLoggingConfiguration(&k.Logging)
+}
+
+func setUnset[T any](p **T, value T) {
+	if *p == nil {
+		*p = &value
+	}
+}
+
+// fillInServers completes the addresses of the servers: their default family is
+// the one of the bind address.
+func fillInServers(k *v1alpha1.KubeProxyConfiguration) {
+	everywhere, loopback := "0.0.0.0", "127.0.0.1"
+	if a, err := netip.ParseAddr(k.BindAddress); err == nil && a.Is6() {
+		everywhere, loopback = "::", "::1"
+	}
+	k.HealthzBindAddress = withPort(cmp.Or(k.HealthzBindAddress, everywhere), healthzPort)
+	k.MetricsBindAddress = withPort(cmp.Or(k.MetricsBindAddress, loopback), metricsPort)
+}
+
+// withPort adds a port to an address without one.
+func withPort(address string, port int) string {
+	if _, err := netip.ParseAddr(address); err != nil {
+		return address
+	}
+	return net.JoinHostPort(address, strconv.Itoa(port))
+}

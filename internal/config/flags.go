@@ -1,0 +1,185 @@
+package config
+
+import (
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/component-base/cli/flag"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/kube-proxy/config/v1alpha1"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Flags are the settings of one command line. They have the names and defaults
+// of kube-proxy's.
+type Flags struct {
+	// ConfigFile is the file that decides in place of the flags (12.2); empty:
+	// none.
+	ConfigFile string
+
+	set         *pflag.FlagSet
+	kube        *v1alpha1.KubeProxyConfiguration
+	own         Own
+	master      string
+	healthzPort int32
+	metricsPort int32
+	idFiles     [2]string
+}
+
+// NewFlags returns flags that are to become part of set.
+func NewFlags(set *pflag.FlagSet) *Flags {
+	return &Flags{
+		set:         set,
+		kube:        defaults(),
+		own:         Own{Scheduler: model.RoundRobin.String(), AffinitySize: model.DefaultAffinityCapacity, TakeOver: true},
+		healthzPort: healthzPort,
+		metricsPort: metricsPort,
+	}
+}
+
+// Given tells whether a flag stands on the command line.
+func (f *Flags) Given(name string) bool { return f.set.Changed(name) }
+
+// NamesCluster tells whether flags say where an API server is.
+func (f *Flags) NamesCluster() bool {
+	return f.kube.ClientConnection.Kubeconfig != "" || f.master != ""
+}
+
+// AddRules adds what the rules depend on, and where all that can come from.
+func (f *Flags) AddRules() {
+	k := f.kube
+	f.text(&f.ConfigFile, "config", "`file` with a KubeProxyConfiguration; it decides in place of the flags that it has fields for")
+	f.text(&k.HostnameOverride, "hostname-override", "`name` of this node among the Nodes (default: the host name); goes before the one in --config")
+	f.text(&k.BindAddress, "bind-address", "`address` of this node, in place of the one in its Node object; nothing is bound to it")
+	f.text(&k.ClusterCIDR, "cluster-cidr", "`range` of pod addresses, or an IPv4 and an IPv6 range separated by a comma; traffic from elsewhere to a ClusterIP is masqueraded")
+	f.set.StringSliceVar(&k.NodePortAddresses, "nodeport-addresses", k.NodePortAddresses, "`ranges` of node addresses that serve NodePorts, or \"primary\" for the first address of each family")
+	f.set.Var(&word[v1alpha1.LocalMode]{&k.DetectLocalMode}, "detect-local-mode", "how packets of pods are recognised: `mode` ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix")
+	f.text(&k.DetectLocal.BridgeInterface, "pod-bridge-interface", "`name` of the bridge of the pods, for mode BridgeInterface")
+	f.text(&k.DetectLocal.InterfaceNamePrefix, "pod-interface-name-prefix", "`beginning` of the names of pod interfaces, for mode InterfaceNamePrefix")
+	f.truth(&k.NFTables.MasqueradeAll, "masquerade-all", "masquerade all traffic to ClusterIPs")
+	f.text(&f.own.Scheduler, "scheduler", "`name` of the scheduler for Services without the annotation nftproxy.dev/scheduler: round-robin, random or source-hash")
+	f.set.Uint32Var(&f.own.AffinitySize, "affinity-size", f.own.AffinitySize, "`number` of clients that session affinity can remember in each family")
+	f.text(&f.own.ServiceProxyName, "service-proxy-name", "serve only Services with this `value` of the label service.kubernetes.io/service-proxy-name (default: Services without the label)")
+}
+
+// AddCluster adds where the API server is and how to talk to it.
+func (f *Flags) AddCluster() {
+	c := &f.kube.ClientConnection
+	f.text(&c.Kubeconfig, "kubeconfig", "`file` that says where the API server is and how to authenticate (default: the service account of the pod)")
+	f.text(&f.master, "master", "`URL` of the API server, in place of the one in the kubeconfig")
+	f.set.Float32Var(&c.QPS, "kube-api-qps", c.QPS, "`number` of requests a second to the API server")
+	f.number(&c.Burst, "kube-api-burst", "`number` of requests to the API server that may come at once")
+	f.text(&c.ContentType, "kube-api-content-type", "content `type` of requests to the API server")
+}
+
+// AddLogging adds the flags about the log; what the log does not do is accepted
+// and hidden.
+func (f *Flags) AddLogging() {
+	l := &f.kube.Logging
+	f.set.VarP(logsapi.VerbosityLevelPflag(&l.Verbosity), "v", "v", "`level` of detail in the log: 0 problems and changes, 1 flags as well, 2 every transaction")
+	f.text(&l.Format, "logging-format", "`format` of the log: text or json")
+	f.hidden(func() {
+		f.set.Var(logsapi.VModuleConfigurationPflag(&l.VModule), "vmodule", "")
+		f.period(&l.FlushFrequency.Duration.Duration, "log-flush-frequency", "")
+		f.truth(&l.Options.Text.SplitStream, "log-text-split-stream", "")
+		f.set.Var(&l.Options.Text.InfoBufferSize, "log-text-info-buffer-size", "")
+		f.truth(&l.Options.JSON.SplitStream, "log-json-split-stream", "")
+		f.set.Var(&l.Options.JSON.InfoBufferSize, "log-json-info-buffer-size", "")
+	})
+}
+
+// AddDaemon adds what a process that stays needs more.
+func (f *Flags) AddDaemon() {
+	k := f.kube
+	f.period(&k.NFTables.MinSyncPeriod.Duration, "min-sync-period", "least `time` between changes of the rules; changes meanwhile travel together")
+	f.period(&k.NFTables.SyncPeriod.Duration, "sync-period", "longest `time` before a failed change of the rules is tried again")
+	f.text(&k.HealthzBindAddress, "healthz-bind-address", "`address` of the health check server, with or without a port; empty or port 0: none")
+	f.text(&k.MetricsBindAddress, "metrics-bind-address", "`address` of the metrics server, with or without a port; empty or port 0: none")
+	f.truth(&k.BindAddressHardFail, "bind-address-hard-fail", "end when a server cannot listen on its address")
+	f.truth(&k.EnableProfiling, "profiling", "serve profiles of the process under /debug/pprof of the metrics server")
+	f.number(k.OOMScoreAdj, "oom-score-adj", "how likely the kernel ends the process when memory is short: `score` from -1000 to 1000")
+	f.set.Var(flag.NewMapStringBool(&k.FeatureGates), "feature-gates", "`name=true|false,...` switches of kube-proxy; ComponentStatusz and ComponentFlagz count")
+	f.truth(&f.own.ServiceMetrics, "service-metrics", "export metrics of each Service")
+	f.truth(&f.own.ConntrackTCPCleanup, "conntrack-tcp-cleanup", "delete connection tracking entries also of TCP connections to endpoints that are gone")
+	f.truth(&f.own.TakeOver, "take-over", "remove the rules that kube-proxy left, once our own are active")
+	f.addConntrack()
+	f.hidden(f.addIgnored)
+}
+
+func (f *Flags) addConntrack() {
+	t := &f.kube.Conntrack
+	f.number(t.MaxPerCore, "conntrack-max-per-core", "`number` of connections to track for each CPU; 0 leaves the limit as it is")
+	f.number(t.Min, "conntrack-min", "least `number` of connections to track, whatever the number of CPUs")
+	f.period(&t.TCPEstablishedTimeout.Duration, "conntrack-tcp-timeout-established", "`time` after which an idle TCP connection is forgotten; 0 leaves it as it is")
+	f.period(&t.TCPCloseWaitTimeout.Duration, "conntrack-tcp-timeout-close-wait", "`time` after which a half-closed TCP connection is forgotten; 0 leaves it as it is")
+	f.truth(&t.TCPBeLiberal, "conntrack-tcp-be-liberal", "do not call TCP packets outside of the window invalid")
+	f.period(&t.UDPTimeout.Duration, "conntrack-udp-timeout", "`time` after which a UDP flow without answer is forgotten; 0 leaves it as it is")
+	f.period(&t.UDPStreamTimeout.Duration, "conntrack-udp-timeout-stream", "`time` after which a UDP flow with answers is forgotten; 0 leaves it as it is")
+}
+
+// addIgnored adds other names of flags, and flags that mean nothing here: a
+// command line for kube-proxy must work as it is (12.8).
+func (f *Flags) addIgnored() {
+	k := f.kube
+	f.set.Var(&word[v1alpha1.ProxyMode]{&k.Mode}, "proxy-mode", "")
+	f.period(&k.NFTables.SyncPeriod.Duration, "iptables-sync-period", "")
+	f.period(&k.NFTables.MinSyncPeriod.Duration, "iptables-min-sync-period", "")
+	f.period(&k.ConfigSyncPeriod.Duration, "config-sync-period", "")
+	f.number(k.IPTables.MasqueradeBit, "iptables-masquerade-bit", "")
+	f.truth(k.IPTables.LocalhostNodePorts, "iptables-localhost-nodeports", "")
+	f.text(&k.IPVS.Scheduler, "ipvs-scheduler", "")
+	f.set.StringSliceVar(&k.IPVS.ExcludeCIDRs, "ipvs-exclude-cidrs", nil, "")
+	f.truth(&k.IPVS.StrictARP, "ipvs-strict-arp", "")
+	for name, p := range map[string]*time.Duration{
+		"ipvs-sync-period":     &k.IPVS.SyncPeriod.Duration,
+		"ipvs-min-sync-period": &k.IPVS.MinSyncPeriod.Duration,
+		"ipvs-tcp-timeout":     &k.IPVS.TCPTimeout.Duration,
+		"ipvs-tcpfin-timeout":  &k.IPVS.TCPFinTimeout.Duration,
+		"ipvs-udp-timeout":     &k.IPVS.UDPTimeout.Duration,
+	} {
+		f.period(p, name, "")
+	}
+	f.text(&k.ShowHiddenMetricsForVersion, "show-hidden-metrics-for-version", "")
+	f.number(&f.healthzPort, "healthz-port", "")
+	f.number(&f.metricsPort, "metrics-port", "")
+	f.text(&f.idFiles[0], "boot-id-file", "")
+	f.text(&f.idFiles[1], "machine-id-file", "")
+}
+
+// hidden runs add and hides the flags that it adds.
+func (f *Flags) hidden(add func()) {
+	before := make(map[string]bool)
+	f.set.VisitAll(func(g *pflag.Flag) { before[g.Name] = true })
+	add()
+	f.set.VisitAll(func(g *pflag.Flag) { g.Hidden = g.Hidden || !before[g.Name] })
+}
+
+func (f *Flags) text(p *string, name, usage string) { f.set.StringVar(p, name, *p, usage) }
+func (f *Flags) truth(p *bool, name, usage string)  { f.set.BoolVar(p, name, *p, usage) }
+func (f *Flags) number(p *int32, name, usage string) {
+	f.set.Int32Var(p, name, *p, usage)
+}
+func (f *Flags) period(p *time.Duration, name, usage string) {
+	f.set.DurationVar(p, name, *p, usage)
+}
+
+// word is the value of a flag for a text of a type of its own.
+type word[T ~string] struct{ p *T }
+
+func (w *word[T]) String() string {
+	if w.p == nil {
+		return ""
+	}
+	return string(*w.p)
+}
+func (w *word[T]) Set(s string) error { *w.p = T(s); return nil }
+func (w *word[T]) Type() string       { return "string" }
+
+// Values returns the values in effect of all flags of a command, by name (12.7,
+// 11.4).
+func Values(set *pflag.FlagSet) map[string]string {
+	out := make(map[string]string)
+	set.VisitAll(func(g *pflag.Flag) { out[g.Name] = g.Value.String() })
+	return out
+}

@@ -1,0 +1,115 @@
+package config
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/kube-proxy/config/v1alpha1"
+)
+
+// Modes of kube-proxy.
+const (
+	modeNFTables    v1alpha1.ProxyMode = "nftables"
+	modeIPTables    v1alpha1.ProxyMode = "iptables"
+	modeIPVS        v1alpha1.ProxyMode = "ipvs"
+	modeKernelspace v1alpha1.ProxyMode = "kernelspace"
+)
+
+// ignored are the fields that have no effect, by the beginning of their names,
+// and why (12.8).
+var ignored = []struct{ prefix, why string }{
+	{"nftables.masqueradeBit", "masquerading uses no packet marks"},
+	{"configSyncPeriod", "what the API server told is never read again without a change"},
+	{"iptables.localhostNodePorts", "NodePorts are never served on loopback addresses"},
+	{"iptables.", "it is for the mode iptables"},
+	{"ipvs.", "it is for the mode ipvs"},
+	{"winkernel.", "it is for Windows"},
+	{"windowsRunAsService", "it is for Windows"},
+	{"portRange", "no proxy uses it any more"},
+	{"showHiddenMetricsForVersion", "no metric is hidden"},
+	{"logging.vmodule", "the log has no levels for files"},
+	{"logging.flushFrequency", "the log is not buffered"},
+	{"logging.options.", "the log is one stream and not buffered"},
+}
+
+// remarkIgnored mentions everything that was set and has no effect, each setting
+// in one line.
+func (c *Config) remarkIgnored(f *Flags) {
+	c.remarkMode()
+	for _, field := range differences(reflect.ValueOf(c.Kube), reflect.ValueOf(*defaults()), "") {
+		for _, i := range ignored {
+			if field == i.prefix || strings.HasPrefix(field, i.prefix) && strings.HasSuffix(i.prefix, ".") {
+				c.remark("setting has no effect", c.named(field, "because", i.why)...)
+				break
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Kube.FeatureGates)) {
+		if name != "ComponentStatusz" && name != "ComponentFlagz" {
+			c.remark("feature gate has no effect", c.named("featureGates."+name, "because", "nothing here depends on it")...)
+		}
+	}
+	for _, name := range []string{"boot-id-file", "machine-id-file"} {
+		if f.Given(name) {
+			c.remark("setting has no effect", "flag", "--"+name, "because", "no proxy uses it any more")
+		}
+	}
+}
+
+// named returns attributes of a remark about a field.
+func (c *Config) named(field string, more ...any) []any {
+	args := []any{"field", field}
+	if c.File != nil {
+		args = append(args, "file", c.File.Path)
+	} else if name := flagOf(field); name != "" {
+		args = append(args, "flag", name)
+	}
+	return append(args, more...)
+}
+
+// remarkMode accepts the other modes, so that the configuration of a cluster
+// works as it is, and says what that changes. What their section says about
+// masquerading holds: pods may depend on it.
+func (c *Config) remarkMode() {
+	k := &c.Kube
+	switch k.Mode {
+	case modeIPTables, modeIPVS, modeKernelspace:
+		args := c.named("mode", "mode", k.Mode)
+		if slices.Equal(k.NodePortAddresses, []string{primary}) {
+			args = append(args, "node-ports", "on the node's first address of each family only, where nodePortAddresses is not set")
+		}
+		c.remark("this proxy always uses nftables", args...)
+		k.Mode = modeNFTables
+		if k.IPTables.MasqueradeAll && !k.NFTables.MasqueradeAll {
+			c.remark("masqueradeAll is taken over from the other mode", c.named("iptables.masqueradeAll")...)
+			k.NFTables.MasqueradeAll, k.IPTables.MasqueradeAll = true, false
+		}
+	}
+}
+
+// differences returns the names of all fields that differ between two values
+// of one type, in their order.
+func differences(a, b reflect.Value, path string) []string {
+	if !inside(a.Type()) {
+		if equality.Semantic.DeepEqual(a.Interface(), b.Interface()) {
+			return nil
+		}
+		return []string{path}
+	}
+	var out []string
+	for _, f := range reflect.VisibleFields(a.Type()) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
+			at := strings.TrimPrefix(path+"."+name, ".")
+			out = append(out, differences(a.FieldByIndex(f.Index), b.FieldByIndex(f.Index), at)...)
+		}
+	}
+	return out
+}
+
+// inside tells whether a type has fields of its own in the file.
+func inside(t reflect.Type) bool {
+	return t.Kind() == reflect.Struct && (strings.HasSuffix(t.Name(), "Configuration") || strings.HasSuffix(t.Name(), "Options"))
+}

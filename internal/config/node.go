@@ -1,0 +1,138 @@
+package config
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+
+	utilnet "k8s.io/utils/net"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// readNode fills c.Node with what the rules depend on.
+func (c *Config) readNode() []error {
+	n := &c.Node
+	n.MasqueradeAll = c.Kube.NFTables.MasqueradeAll
+	n.AffinityCapacity = c.Own.AffinitySize
+	n.BesideAnother = c.Own.ServiceProxyName != ""
+	var errs [6]error
+	n.NodeName, errs[0] = c.nodeName()
+	n.BindAddress, errs[1] = c.bindAddress()
+	n.ClusterCIDRs, errs[2] = c.clusterCIDRs()
+	n.NodePortAddresses, errs[3] = c.nodePortAddresses()
+	errs[4] = c.detectLocal()
+	var err error
+	if n.Scheduler, err = model.ParseScheduler(c.Own.Scheduler); err != nil {
+		errs[5] = ownProblem("scheduler", err)
+	}
+	return errs[:]
+}
+
+// nodeName returns the name of this node as Kubernetes spells it (12.40).
+func (c *Config) nodeName() (string, error) {
+	name := c.Kube.HostnameOverride
+	if name == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return "", c.problem("hostnameOverride", "the host name is not known (%v): give the node a name", err)
+		}
+		name = host
+	}
+	name = strings.ToLower(strings.TrimSpace(name))
+	if name == "" {
+		return "", c.problem("hostnameOverride", "a name of blanks only: leave it out, or write the name of the Node")
+	}
+	return name, nil
+}
+
+func (c *Config) bindAddress() (netip.Addr, error) {
+	// IPv4 numbers with leading zeros are decimal (1.33).
+	a, ok := netip.AddrFromSlice(utilnet.ParseIPSloppy(c.Kube.BindAddress))
+	if !ok {
+		return a, c.problem("bindAddress", "%q is not an IP address (no port, no brackets)", c.Kube.BindAddress)
+	}
+	return a.Unmap(), nil
+}
+
+// clusterCIDRs returns one range, or one of each family in any order (7.1). It
+// matters in mode ClusterCIDR only (12.11).
+func (c *Config) clusterCIDRs() ([]netip.Prefix, error) {
+	if c.Kube.ClusterCIDR == "" || c.Kube.DetectLocalMode != "ClusterCIDR" {
+		return nil, nil
+	}
+	var out []netip.Prefix
+	for _, text := range strings.Split(c.Kube.ClusterCIDR, ",") {
+		p, ok := parsePrefix(text)
+		if !ok {
+			return nil, c.problem("clusterCIDR", "%q is not a range such as 10.128.0.0/9", text)
+		}
+		for _, other := range out {
+			if model.FamilyOf(other.Addr()) == model.FamilyOf(p.Addr()) {
+				return nil, c.problem("clusterCIDR", "%s and %s are of one family: give at most one range of each", other, p)
+			}
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// nodePortAddresses returns nothing for "primary", which must stand alone
+// (6.1).
+func (c *Config) nodePortAddresses() ([]netip.Prefix, error) {
+	list := c.Kube.NodePortAddresses
+	if len(list) == 1 && list[0] == primary {
+		return nil, nil
+	}
+	var out []netip.Prefix
+	for _, text := range list {
+		if text == primary {
+			return nil, c.problem("nodePortAddresses", `"primary" cannot be combined with ranges`)
+		}
+		p, ok := parsePrefix(strings.TrimSpace(text))
+		if !ok {
+			return nil, c.problem("nodePortAddresses", "%q is not a range such as 192.168.0.0/16", text)
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// parsePrefix reads a range. Bits behind its length are cleared (1.34).
+func parsePrefix(text string) (netip.Prefix, bool) {
+	_, n, err := utilnet.ParseCIDRSloppy(text)
+	if err != nil {
+		return netip.Prefix{}, false
+	}
+	a, ok := netip.AddrFromSlice(n.IP)
+	ones, _ := net.IPMask(n.Mask).Size()
+	return netip.PrefixFrom(a, ones), ok
+}
+
+// detectLocal sets the mode and the interface, which the modes for interfaces
+// need (7.7).
+func (c *Config) detectLocal() error {
+	mode, err := model.ParseDetectMode(string(c.Kube.DetectLocalMode))
+	if err != nil {
+		return c.problem("detectLocalMode", "%v", err)
+	}
+	c.Node.DetectLocal = mode
+	name, field := "", ""
+	switch mode {
+	case model.DetectBridgeInterface:
+		name, field = c.Kube.DetectLocal.BridgeInterface, "detectLocal.bridgeInterface"
+	case model.DetectInterfaceNamePrefix:
+		name, field = c.Kube.DetectLocal.InterfaceNamePrefix, "detectLocal.interfaceNamePrefix"
+	default:
+		return nil
+	}
+	if name == "" {
+		return c.problem(field, "mode %s needs it", c.Kube.DetectLocalMode)
+	}
+	if strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`"*/\`, r) }) {
+		return c.problem(field, "%q is no name of an interface", name)
+	}
+	c.Node.PodInterface = name
+	return nil
+}

@@ -1,0 +1,103 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+)
+
+// validate checks everything, fills c.Node and returns all problems (12.5,
+// 12.11).
+func (c *Config) validate() []error {
+	return append(c.readNode(), c.check()...)
+}
+
+// check returns the problems of what the rules do not depend on.
+func (c *Config) check() []error {
+	k := &c.Kube
+	problems := []error{
+		c.checkServer("healthzBindAddress", k.HealthzBindAddress),
+		c.checkServer("metricsBindAddress", k.MetricsBindAddress),
+		c.within("oomScoreAdj", *k.OOMScoreAdj, -1000, 1000),
+		c.within("nftables.masqueradeBit", *k.NFTables.MasqueradeBit, 0, 31),
+		c.within("iptables.masqueradeBit", *k.IPTables.MasqueradeBit, 0, 31),
+		c.notNegative("clientConnection.burst", k.ClientConnection.Burst),
+		c.notNegative("conntrack.maxPerCore", *k.Conntrack.MaxPerCore),
+		c.notNegative("conntrack.min", *k.Conntrack.Min),
+		c.notNegativeTime("conntrack.tcpEstablishedTimeout", k.Conntrack.TCPEstablishedTimeout.Duration),
+		c.notNegativeTime("conntrack.tcpCloseWaitTimeout", k.Conntrack.TCPCloseWaitTimeout.Duration),
+		c.notNegativeTime("conntrack.udpTimeout", k.Conntrack.UDPTimeout.Duration),
+		c.notNegativeTime("conntrack.udpStreamTimeout", k.Conntrack.UDPStreamTimeout.Duration),
+		c.positive("configSyncPeriod", k.ConfigSyncPeriod.Duration),
+		c.positive("nftables.syncPeriod", c.SyncPeriod()),
+		c.checkMinSyncPeriod(),
+	}
+	if f := k.Logging.Format; f != "text" && f != "json" {
+		problems = append(problems, c.problem("logging.format", "%q is not known: use text or json", f))
+	}
+	if k.Mode != modeNFTables { // the others have been replaced
+		problems = append(problems, c.problem("mode", "%q is not known: use nftables, or nothing", k.Mode))
+	}
+	if c.Own.AffinitySize == 0 {
+		problems = append(problems, errors.New("--affinity-size: 0 clients cannot be remembered: use 1 or more"))
+	}
+	return problems
+}
+
+// checkServer accepts an address with a port. Port 0 stands for no server.
+func (c *Config) checkServer(field, address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = netip.ParseAddr(host)
+	}
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return c.problem(field, "%q is not an IP address, or one with a port such as 0.0.0.0:10256 or [::]:10256", address)
+	}
+	return nil
+}
+
+func (c *Config) checkMinSyncPeriod() error {
+	const field = "nftables.minSyncPeriod"
+	least, most := c.MinSyncPeriod(), c.SyncPeriod()
+	if err := c.notNegativeTime(field, least); err != nil || least <= most {
+		return err
+	}
+	return c.problem(field, "%v is more than the %v of nftables.syncPeriod: use at most that", least, most)
+}
+
+func (c *Config) within(field string, value, least, most int32) error {
+	if value < least || value > most {
+		return c.problem(field, "%d is out of range: use %d to %d", value, least, most)
+	}
+	return nil
+}
+
+func (c *Config) notNegative(field string, value int32) error {
+	if value < 0 {
+		return c.problem(field, "%d is negative: use 0 or more", value)
+	}
+	return nil
+}
+
+func (c *Config) notNegativeTime(field string, value time.Duration) error {
+	if value < 0 {
+		return c.problem(field, "%v is negative: use 0 or more", value)
+	}
+	return nil
+}
+
+func (c *Config) positive(field string, value time.Duration) error {
+	if value <= 0 {
+		return c.problem(field, "%v is no period: use more than 0", value)
+	}
+	return nil
+}
+
+// ownProblem returns an error about a setting that only has a flag.
+func ownProblem(flag string, err error) error { return fmt.Errorf("--%s: %w", flag, err) }

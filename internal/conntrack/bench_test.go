@@ -1,0 +1,93 @@
+package conntrack
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// BenchmarkClean cleans up beside entries that are unrelated, of TCP or of UDP,
+// with or without a thousand stale ones. It needs root, and room in the node's
+// nf_conntrack_max for the largest.
+func BenchmarkClean(b *testing.B) {
+	for _, n := range []int{100_000, 1_000_000} {
+		for _, p := range []model.Protocol{model.TCP, model.UDP} {
+			b.Run(fmt.Sprintf("%d-%s", n, p), func(b *testing.B) {
+				if room := limit(b); room < n+2000 {
+					b.Skipf("net.netfilter.nf_conntrack_max is %d; raise it to %d", room, n+2000)
+				}
+				x := newTable(b)
+				x.add(zone{}, clients(n, p, "198.51.100.1:443", "198.51.100.1:443")...)
+				for _, stale := range []int{0, 1000} {
+					b.Run(fmt.Sprint(stale, "-stale"), func(b *testing.B) { clean(b, x, stale) })
+				}
+			})
+		}
+	}
+}
+
+func limit(b *testing.B) int {
+	text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_max")
+	if err != nil {
+		b.Fatal(err)
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return n
+}
+
+func clean(b *testing.B, x *table, stale int) {
+	r := routing("10.0.0.1:8080", "10.96.0.1:80")
+	flows := clients(stale, model.UDP, "10.96.0.1:80", "10.0.0.2:8080")
+	b.ReportAllocs()
+	for b.Loop() {
+		b.StopTimer()
+		x.add(zone{}, flows...)
+		deleted := 0
+		c := newCleaner(Netlink{}, &bytes.Buffer{}, Config{})
+		c.Observe = func(_ model.Family, _ time.Duration, n int) { deleted += n }
+		b.StartTimer()
+		x.do(func() error { c.Clean(r); return nil })
+		if deleted != stale {
+			b.Fatalf("%d deleted, want %d", deleted, stale)
+		}
+	}
+}
+
+// BenchmarkUnchanged finds that there is nothing to do: what every sync costs.
+// Each Service has four frontends with four endpoints; one of a hundred is of
+// UDP, the others are of TCP.
+func BenchmarkUnchanged(b *testing.B) {
+	for _, services := range []int{1000, 10_000} {
+		b.Run(fmt.Sprint(services), func(b *testing.B) {
+			var r model.Routing
+			for i := range services {
+				one := routing("10.0.0.1:80 10.0.0.2:80 10.0.0.3:80 10.0.0.4:80", "10.96.0.1:80", "10.97.0.1:80", "10.98.0.1:80", "192.0.2.1:30080")
+				for _, route := range one.Routes {
+					p := model.TCP
+					if i%100 == 0 {
+						p = model.UDP
+					}
+					if route.Frontend.Protocol == p {
+						route.Frontend.Port = uint16(i)
+						r.Routes = append(r.Routes, route)
+					}
+				}
+			}
+			c := newCleaner(&broken{}, &bytes.Buffer{}, Config{})
+			c.Clean(&r)
+			b.ReportAllocs()
+			for b.Loop() {
+				c.Clean(&r)
+			}
+		})
+	}
+}

@@ -1,0 +1,187 @@
+package conntrack
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"golang.org/x/sys/unix"
+)
+
+// broken is a kernel that lists and deletes as it is told.
+type broken struct {
+	flows     []Flow // listed by every attempt
+	listErr   error
+	deleteErr error
+	lists     int
+	deleted   []Flow
+}
+
+func (k *broken) List(f model.Family, p model.Protocol, each func(Flow)) error {
+	if f == model.IPv6 {
+		return nil
+	}
+	k.lists++
+	for _, f := range k.flows {
+		if f.Protocol == p {
+			each(f)
+		}
+	}
+	return k.listErr
+}
+
+func (k *broken) Delete(flows []Flow) (int, error) {
+	k.deleted = append(k.deleted, flows...)
+	return len(flows), k.deleteErr
+}
+
+// routing has frontends with the same endpoints.
+func routing(endpoints string, frontends ...string) *model.Routing {
+	var serving []model.Endpoint
+	for e := range strings.FieldsSeq(endpoints) {
+		serving = append(serving, model.Endpoint{Address: addrPort(e), Host: &model.Host{}})
+	}
+	r := &model.Routing{}
+	for _, f := range frontends {
+		for _, p := range model.Protocols {
+			to := addrPort(f)
+			r.Routes = append(r.Routes, model.Route{
+				Frontend: model.Frontend{Address: to.Addr(), Protocol: p, Port: to.Port()},
+				Choice:   model.Choice{Serving: serving},
+			})
+		}
+	}
+	return r
+}
+
+func flow(p model.Protocol, dialled, answers string) Flow {
+	return Flow{Protocol: p, Dialled: addrPort(dialled), Answers: addrPort(answers), Returns: addrPort("192.0.2.2:20000")}
+}
+
+func newCleaner(k Kernel, log *bytes.Buffer, c Config) *Cleaner {
+	c.Log = slog.New(slog.NewTextHandler(log, nil))
+	return New(k, c)
+}
+
+// 9.10: an interrupted listing is taken five times, and used each time.
+func TestInterrupted(t *testing.T) {
+	var log bytes.Buffer
+	k := &broken{flows: []Flow{flow(model.UDP, "10.96.0.1:80", "10.0.0.1:80")}, listErr: unix.EINTR}
+	c := newCleaner(k, &log, Config{})
+	c.Clean(routing("10.0.0.2:80", "10.96.0.1:80"))
+	if k.lists != 5 || len(k.deleted) != 5 {
+		t.Errorf("%d listings, %d deletions, want 5 of each", k.lists, len(k.deleted))
+	}
+	if !strings.Contains(log.String(), "interrupted") {
+		t.Errorf("log %q, want the reason", log.String())
+	}
+}
+
+// 9.10: another error is given up, logged, and tried again with the next sync,
+// though that changes nothing. What was gone by then is still known.
+func TestFailure(t *testing.T) {
+	for name, k := range map[string]*broken{
+		"list":   {listErr: unix.EPERM},
+		"delete": {deleteErr: unix.EBUSY},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log bytes.Buffer
+			k.flows = []Flow{flow(model.UDP, "10.96.0.2:80", "10.0.0.2:80")}
+			c := newCleaner(k, &log, Config{})
+			both, one := routing("10.0.0.2:80", "10.96.0.1:80", "10.96.0.2:80"), routing("10.0.0.2:80", "10.96.0.1:80")
+			for _, r := range []*model.Routing{both, both, one, one, one} {
+				c.Clean(r)
+			}
+			if k.lists != 5 || len(k.deleted) != 3 {
+				t.Errorf("%d listings, %d deletions, want one for each sync, and for each without the frontend", k.lists, len(k.deleted))
+			}
+			if n := strings.Count(log.String(), "level=ERROR"); n < 5 {
+				t.Errorf("%d errors are logged, want one for each sync", n)
+			}
+			k.listErr, k.deleteErr = nil, nil
+			for range 3 {
+				c.Clean(one)
+			}
+			if k.lists != 6 {
+				t.Errorf("%d listings, want one more when nothing fails", k.lists)
+			}
+		})
+	}
+}
+
+// 9.4 to 9.7, 9.11, 15.1: which entries go.
+func TestStale(t *testing.T) {
+	const (
+		keep = iota
+		udp  // only if it is UDP
+		gone // if TCP is looked at as well
+	)
+	before := routing("10.0.0.9:80", "10.96.0.3:80")
+	now := routing("10.0.0.1:80 10.0.0.2:80 192.0.2.1:30080", "10.96.0.1:80", "192.0.2.1:30080")
+	now.Routes = append(now.Routes, routing("", "10.96.0.2:80").Routes...)
+	for _, c := range []struct {
+		name, dialled, answers string
+		want                   int
+	}{
+		{"9.4 endpoint serves", "10.96.0.1:80", "10.0.0.2:80", keep},
+		{"9.4 endpoint is gone", "10.96.0.1:80", "10.0.0.3:80", gone},
+		{"9.5 another port of an endpoint", "10.96.0.1:80", "10.0.0.1:81", gone},
+		{"9.5 never translated", "10.96.0.1:80", "10.96.0.1:80", udp},
+		{"9.6 nobody serves", "10.96.0.2:80", "10.0.0.1:80", gone},
+		{"9.6 nobody serves, never translated", "10.96.0.2:80", "10.96.0.2:80", keep},
+		{"9.7 another port of the address", "10.96.0.1:81", "10.0.0.3:80", keep},
+		{"9.7 another address", "10.97.0.1:80", "10.0.0.3:80", keep},
+		{"9.4 NodePort number elsewhere", "10.0.0.1:30080", "10.0.0.1:30080", keep},
+		{"9.11 address is that of a NodePort", "192.0.2.1:30080", "10.0.0.3:80", gone},
+		{"9.4 endpoint is the frontend itself", "192.0.2.1:30080", "192.0.2.1:30080", keep},
+		{"9.1 frontend is gone", "10.96.0.3:80", "10.0.0.1:80", gone},
+		{"9.1 frontend is gone, never translated", "10.96.0.3:80", "10.96.0.3:80", keep},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, tcp := range []bool{false, true} {
+				k := &broken{}
+				cleaner := newCleaner(k, &bytes.Buffer{}, Config{TCP: tcp})
+				cleaner.Clean(before)
+				var want []Flow
+				for _, p := range model.Protocols {
+					f := flow(p, c.dialled, c.answers)
+					k.flows = append(k.flows, f)
+					if c.want != keep && p == model.UDP || c.want == gone && p == model.TCP && tcp {
+						want = append(want, f)
+					}
+				}
+				cleaner.Clean(now)
+				slices.SortFunc(k.deleted, func(a, b Flow) int { return int(a.Protocol) - int(b.Protocol) })
+				if !slices.Equal(k.deleted, want) {
+					t.Errorf("TCP %v: deleted %+v, want %+v", tcp, k.deleted, want)
+				}
+			}
+		})
+	}
+}
+
+// The frontends of a service port share one list.
+func TestFrontendsShareEndpoints(t *testing.T) {
+	r := routing("10.0.0.1:80", "10.96.0.1:80", "10.96.0.2:80")
+	udp := scope{model.IPv4, model.UDP}
+	fs := frontendsOf(r, []scope{udp})[udp]
+	want := []netip.AddrPort{addrPort("10.0.0.1:80")}
+	first, second := fs[addrPort("10.96.0.1:80")], fs[addrPort("10.96.0.2:80")]
+	if !slices.Equal(first, want) || &first[0] != &second[0] {
+		t.Errorf("endpoints %v and %v, want one list for both", first, second)
+	}
+}
+
+func TestErrorsSayWhatToDo(t *testing.T) {
+	for errno, want := range map[error]string{unix.EPERM: "CAP_NET_ADMIN", unix.EINVAL: "nf_conntrack_netlink", unix.EBUSY: "busy"} {
+		err := explain(errno)
+		if !errors.Is(err, errno) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q, want %q in it", err, want)
+		}
+	}
+}

@@ -1,0 +1,205 @@
+package conntrack
+
+import (
+	"encoding/binary"
+	"iter"
+	"net/netip"
+
+	"github.com/mdlayher/netlink"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"golang.org/x/sys/unix"
+)
+
+// Flow is a connection tracking entry.
+type Flow struct {
+	Protocol model.Protocol
+	// Dialled is what the client sends to: the original destination.
+	Dialled netip.AddrPort
+	// Answers is what the answers come from: the reply source.
+	Answers netip.AddrPort
+	// Returns is what the answers are sent to: the reply destination. It is the
+	// client, unless that is masqueraded.
+	Returns netip.AddrPort
+	// ID is the kernel's name for the entry.
+	ID uint32
+}
+
+// Attributes of <linux/netfilter/nfnetlink_conntrack.h>.
+const (
+	ctaTupleOrig  = 1
+	ctaTupleReply = 2
+	ctaID         = 12
+	ctaZone       = 18
+	ctaFilter     = 25
+
+	ctaTupleIP    = 1
+	ctaTupleProto = 2
+	ctaTupleZone  = 3
+
+	ctaIPv4Source      = 1
+	ctaIPv4Destination = 2
+	ctaIPv6Source      = 3
+	ctaIPv6Destination = 4
+
+	ctaProtoNumber          = 1
+	ctaProtoSourcePort      = 2
+	ctaProtoDestinationPort = 3
+
+	ctaFilterOrigFlags = 1
+)
+
+// filterProtocol is the flag with which a dump compares the protocol of the
+// original tuple (CTA_FILTER_F_CTA_PROTO_NUM of the kernel's nf_internals.h).
+const filterProtocol = 1 << 3
+
+// header returns the fixed part of a message about a family.
+func header(f model.Family) []byte {
+	family := byte(unix.AF_INET)
+	if f == model.IPv6 {
+		family = unix.AF_INET6
+	}
+	return []byte{family, unix.NFNETLINK_V0, 0, 0}
+}
+
+// filter encodes the request for the entries of a protocol. Kernels have it
+// since 5.8; without it the protocol of each entry is looked at all the same.
+func filter(p model.Protocol) ([]byte, error) {
+	e := netlink.NewAttributeEncoder()
+	e.Nested(ctaTupleOrig, func(e *netlink.AttributeEncoder) error {
+		e.Nested(ctaTupleProto, func(e *netlink.AttributeEncoder) error {
+			e.Uint8(ctaProtoNumber, uint8(p))
+			return nil
+		})
+		return nil
+	})
+	e.Nested(ctaFilter, func(e *netlink.AttributeEncoder) error {
+		e.Uint32(ctaFilterOrigFlags, filterProtocol)
+		return nil
+	})
+	return e.Encode()
+}
+
+// encode names the entry of a flow for its deletion. Without the tuple, the
+// kernel would delete all entries.
+func (f *Flow) encode() ([]byte, error) {
+	e := netlink.NewAttributeEncoder()
+	e.ByteOrder = binary.BigEndian
+	e.Nested(ctaTupleReply, func(e *netlink.AttributeEncoder) error {
+		e.Nested(ctaTupleIP, func(e *netlink.AttributeEncoder) error {
+			source, destination := uint16(ctaIPv4Source), uint16(ctaIPv4Destination)
+			if f.Answers.Addr().Is6() {
+				source, destination = ctaIPv6Source, ctaIPv6Destination
+			}
+			e.Bytes(source, f.Answers.Addr().AsSlice())
+			e.Bytes(destination, f.Returns.Addr().AsSlice())
+			return nil
+		})
+		e.Nested(ctaTupleProto, func(e *netlink.AttributeEncoder) error {
+			e.Uint8(ctaProtoNumber, uint8(f.Protocol))
+			e.Uint16(ctaProtoSourcePort, f.Answers.Port())
+			e.Uint16(ctaProtoDestinationPort, f.Returns.Port())
+			return nil
+		})
+		return nil
+	})
+	e.Uint32(ctaID, f.ID)
+	return e.Encode()
+}
+
+// decode reads a message of a dump. It returns false for what is no flow with
+// ports in the default zone.
+func decode(message []byte) (Flow, bool) {
+	const headerLength = 4
+	if len(message) < headerLength {
+		return Flow{}, false
+	}
+	var f Flow
+	var original, reply tuple
+	for typ, value := range attributes(message[headerLength:]) {
+		switch typ {
+		case ctaTupleOrig:
+			original = decodeTuple(value)
+		case ctaTupleReply:
+			reply = decodeTuple(value)
+		case ctaID:
+			f.ID = number(value)
+		case ctaZone:
+			return Flow{}, false
+		}
+	}
+	if !original.complete() || !reply.complete() {
+		return Flow{}, false
+	}
+	f.Protocol, f.Dialled = original.protocol, original.destination()
+	f.Answers, f.Returns = reply.source(), reply.destination()
+	return f, true
+}
+
+// tuple is one direction of an entry.
+type tuple struct {
+	from, to         netip.Addr
+	protocol         model.Protocol
+	fromPort, toPort uint16
+	zone             bool // in another one than the default
+}
+
+func (t *tuple) complete() bool {
+	return t.from.IsValid() && t.to.IsValid() && t.fromPort != 0 && t.toPort != 0 && !t.zone
+}
+
+func (t *tuple) source() netip.AddrPort      { return netip.AddrPortFrom(t.from, t.fromPort) }
+func (t *tuple) destination() netip.AddrPort { return netip.AddrPortFrom(t.to, t.toPort) }
+
+func decodeTuple(b []byte) (t tuple) {
+	for typ, value := range attributes(b) {
+		switch typ {
+		case ctaTupleIP:
+			for typ, value := range attributes(value) {
+				switch typ {
+				case ctaIPv4Source, ctaIPv6Source:
+					t.from, _ = netip.AddrFromSlice(value)
+				case ctaIPv4Destination, ctaIPv6Destination:
+					t.to, _ = netip.AddrFromSlice(value)
+				}
+			}
+		case ctaTupleProto:
+			for typ, value := range attributes(value) {
+				switch typ {
+				case ctaProtoNumber:
+					t.protocol = model.Protocol(number(value))
+				case ctaProtoSourcePort:
+					t.fromPort = uint16(number(value))
+				case ctaProtoDestinationPort:
+					t.toPort = uint16(number(value))
+				}
+			}
+		case ctaTupleZone:
+			t.zone = true
+		}
+	}
+	return t
+}
+
+// number reads an unsigned number in network byte order.
+func number(b []byte) (n uint32) {
+	for _, digit := range b {
+		n = n<<8 | uint32(digit)
+	}
+	return n
+}
+
+// attributes goes through a list of attributes without copying it. It ends
+// where the list is broken.
+func attributes(b []byte) iter.Seq2[uint16, []byte] {
+	return func(yield func(uint16, []byte) bool) {
+		const headerLength, alignment = unix.SizeofNlAttr, unix.NLA_ALIGNTO
+		for len(b) >= headerLength {
+			length := int(binary.NativeEndian.Uint16(b))
+			typ := binary.NativeEndian.Uint16(b[2:]) &^ (unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
+			if length < headerLength || length > len(b) || !yield(typ, b[headerLength:length]) {
+				return
+			}
+			b = b[min(len(b), (length+alignment-1)&^(alignment-1)):]
+		}
+	}
+}

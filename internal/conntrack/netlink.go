@@ -1,0 +1,166 @@
+package conntrack
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"golang.org/x/sys/unix"
+)
+
+// Messages of <linux/netfilter/nfnetlink_conntrack.h>.
+const (
+	getEntry    = netlink.HeaderType(unix.NFNL_SUBSYS_CTNETLINK<<8 | 1)
+	deleteEntry = netlink.HeaderType(unix.NFNL_SUBSYS_CTNETLINK<<8 | 2)
+)
+
+const (
+	// receiveBuffer is the space for one datagram, in bytes. The kernel fills
+	// those of a dump up to 32 KiB.
+	receiveBuffer = 32 << 10
+	// patience is how long a call may take. Millions of entries take seconds;
+	// this is for an answer that gets lost.
+	patience = time.Minute
+	// batch is how many entries one system call deletes: the refusals of all of
+	// them, about 1 KiB each, fit into the receive buffer that a socket has.
+	batch = 128
+)
+
+// Netlink is the [Kernel] of the network namespace of the calling thread. It
+// needs CAP_NET_ADMIN. Each call has a socket of its own, so that no answer can
+// be taken for that of another.
+type Netlink struct{}
+
+// dial opens a socket.
+func dial() (*netlink.Conn, error) {
+	c, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{MessageBufferSize: receiveBuffer})
+	if err != nil {
+		return nil, fmt.Errorf("open netlink socket: %w", err)
+	}
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		return nil, errors.Join(fmt.Errorf("set deadline: %w", err), c.Close())
+	}
+	return c, nil
+}
+
+// List implements [Kernel] with one dump, of which no more than a datagram is
+// kept.
+func (Netlink) List(family model.Family, p model.Protocol, f func(Flow)) error {
+	c, err := dial()
+	if err != nil {
+		return err
+	}
+	if err := list(c, family, p, f); err != nil {
+		return errors.Join(fmt.Errorf("list connections: %w", explain(err)), c.Close())
+	}
+	return c.Close()
+}
+
+func list(c *netlink.Conn, family model.Family, p model.Protocol, f func(Flow)) error {
+	attributes, err := filter(p)
+	if err != nil {
+		return err
+	}
+	request := netlink.Message{
+		Header: netlink.Header{Type: getEntry, Flags: netlink.Request | netlink.Dump},
+		Data:   append(header(family), attributes...),
+	}
+	if _, err := c.Send(request); err != nil {
+		return err
+	}
+	interrupted := false
+	for m, err := range c.ReceiveIter() {
+		if err != nil {
+			return err
+		}
+		interrupted = interrupted || m.Header.Flags&netlink.DumpInterrupted != 0
+		if flow, ok := decode(m.Data); ok && flow.Protocol == p {
+			f(flow)
+		}
+	}
+	if interrupted {
+		return unix.EINTR
+	}
+	return nil
+}
+
+// Delete implements [Kernel] with a system call for every batch.
+func (Netlink) Delete(flows []Flow) (deleted int, err error) {
+	if len(flows) == 0 {
+		return 0, nil
+	}
+	c, err := dial()
+	if err != nil {
+		return 0, err
+	}
+	for some := range slices.Chunk(flows, batch) {
+		var n int
+		n, err = deleteFlows(c, some)
+		deleted += n
+		if err != nil {
+			err = fmt.Errorf("delete connections: %w", explain(err))
+			break
+		}
+	}
+	return deleted, errors.Join(err, c.Close())
+}
+
+// deleteFlows deletes a batch of flows. The kernel answers what it refuses, and
+// the last message in any case.
+func deleteFlows(c *netlink.Conn, flows []Flow) (deleted int, err error) {
+	messages, err := deletions(flows)
+	if err != nil {
+		return 0, err
+	}
+	sent, err := c.SendMessages(messages)
+	if err != nil {
+		return 0, err
+	}
+	deleted = len(flows)
+	var refused error
+	for last := sent[len(sent)-1].Header.Sequence; ; {
+		_, err := c.Receive()
+		var answer *netlink.OpError
+		switch {
+		case err == nil: // to the last one
+			return deleted, refused
+		case !errors.As(err, &answer) || answer.Sequence == 0: // the socket failed
+			return 0, err
+		case !errors.Is(err, unix.ENOENT) && refused == nil:
+			refused = err
+		}
+		if deleted--; answer.Sequence == last {
+			return deleted, refused
+		}
+	}
+}
+
+func deletions(flows []Flow) ([]netlink.Message, error) {
+	messages := make([]netlink.Message, len(flows))
+	for i := range flows {
+		attributes, err := flows[i].encode()
+		if err != nil {
+			return nil, err
+		}
+		messages[i] = netlink.Message{
+			Header: netlink.Header{Type: deleteEntry, Flags: netlink.Request},
+			Data:   append(header(model.FamilyOf(flows[i].Dialled.Addr())), attributes...),
+		}
+	}
+	messages[len(messages)-1].Header.Flags |= netlink.Acknowledge
+	return messages, nil
+}
+
+// explain adds to an error what a person can do about it.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("%w: connection tracking needs the capability CAP_NET_ADMIN: run as root", err)
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP):
+		return fmt.Errorf("%w: this kernel cannot list connections: load the module nf_conntrack_netlink", err)
+	}
+	return err
+}

@@ -1,0 +1,375 @@
+package conntrack
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/mdlayher/netlink"
+	"github.com/mdlayher/netlink/nltest"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlab"
+	"golang.org/x/sys/unix"
+)
+
+// table is the connection tracking of an empty namespace.
+type table struct {
+	t  testing.TB
+	ns *netlab.Namespace
+}
+
+// newTable makes a namespace. It needs root.
+func newTable(t testing.TB) *table {
+	t.Helper()
+	ns, err := netlab.NewNamespace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := ns.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &table{t, ns}
+}
+
+func (x *table) do(f func() error) {
+	x.t.Helper()
+	if err := x.ns.Do(f); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// zone is where an entry is; the zero value is the default.
+type zone struct {
+	id  uint16
+	way uint16 // attribute of the tuple that has it; 0: both
+}
+
+// add makes entries. Returns is taken as the client.
+func (x *table) add(z zone, flows ...Flow) {
+	x.t.Helper()
+	x.do(func() error {
+		c, err := dial()
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		for some := range slices.Chunk(flows, batch) {
+			var messages []netlink.Message
+			for _, f := range some {
+				messages = append(messages, x.newEntry(f, z))
+			}
+			messages[len(messages)-1].Header.Flags |= netlink.Acknowledge
+			if _, err := c.SendMessages(messages); err != nil {
+				return err
+			}
+			if _, err := c.Receive(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (x *table) newEntry(f Flow, z zone) netlink.Message {
+	e := netlink.NewAttributeEncoder()
+	e.ByteOrder = binary.BigEndian
+	tuple := func(typ uint16, from, to netip.AddrPort) {
+		e.Nested(typ, func(e *netlink.AttributeEncoder) error {
+			e.Nested(ctaTupleIP, func(e *netlink.AttributeEncoder) error {
+				base := uint16(ctaIPv4Source)
+				if to.Addr().Is6() {
+					base = ctaIPv6Source
+				}
+				e.Bytes(base, from.Addr().AsSlice())
+				e.Bytes(base+1, to.Addr().AsSlice())
+				return nil
+			})
+			e.Nested(ctaTupleProto, func(e *netlink.AttributeEncoder) error {
+				e.Uint8(ctaProtoNumber, uint8(f.Protocol))
+				e.Uint16(ctaProtoSourcePort, from.Port())
+				e.Uint16(ctaProtoDestinationPort, to.Port())
+				return nil
+			})
+			if z.way == typ {
+				e.Uint16(ctaTupleZone, z.id)
+			}
+			return nil
+		})
+	}
+	tuple(ctaTupleOrig, f.Returns, f.Dialled)
+	tuple(ctaTupleReply, f.Answers, f.Returns)
+	const ctaTimeout, newEntry = 7, unix.NFNL_SUBSYS_CTNETLINK << 8
+	e.Uint32(ctaTimeout, 3600)
+	if z.id != 0 && z.way == 0 {
+		e.Uint16(ctaZone, z.id)
+	}
+	if f.Protocol == model.TCP {
+		const ctaProtoInfo, ctaProtoInfoTCP, ctaProtoInfoTCPState, established = 4, 1, 1, 3
+		e.Nested(ctaProtoInfo, func(e *netlink.AttributeEncoder) error {
+			e.Nested(ctaProtoInfoTCP, func(e *netlink.AttributeEncoder) error {
+				e.Uint8(ctaProtoInfoTCPState, established)
+				return nil
+			})
+			return nil
+		})
+	}
+	data, err := e.Encode()
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return netlink.Message{
+		Header: netlink.Header{Type: newEntry, Flags: netlink.Request | netlink.Create | netlink.Excl},
+		Data:   append(header(model.FamilyOf(f.Dialled.Addr())), data...),
+	}
+}
+
+func (x *table) list(f model.Family, p model.Protocol) (all []Flow) {
+	x.t.Helper()
+	x.do(func() error {
+		return Netlink{}.List(f, p, func(f Flow) { all = append(all, f) })
+	})
+	return all
+}
+
+func (x *table) delete(flows []Flow) (n int) {
+	x.t.Helper()
+	x.do(func() (err error) {
+		n, err = Netlink{}.Delete(flows)
+		return err
+	})
+	return n
+}
+
+// count returns the number of all entries.
+func (x *table) count() (n int) {
+	x.t.Helper()
+	x.do(func() error {
+		text, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_count")
+		if err != nil {
+			return err
+		}
+		n, err = strconv.Atoi(strings.TrimSpace(string(text)))
+		return err
+	})
+	return n
+}
+
+// clients returns one flow each of n clients.
+func clients(n int, p model.Protocol, dialled, answers string) []Flow {
+	flows := make([]Flow, n)
+	for i := range flows {
+		flows[i] = flow(p, dialled, answers)
+		client := netip.AddrFrom4([4]byte{172, 16, byte(i >> 16), byte(i >> 8)})
+		if flows[i].Dialled.Addr().Is6() {
+			client = netip.AddrFrom16([16]byte{0xfd, 14: byte(i >> 16), 15: byte(i >> 8)})
+		}
+		flows[i].Returns = netip.AddrPortFrom(client, uint16(1024+i&0xff))
+	}
+	return flows
+}
+
+func compareFlows(a, b Flow) int { return a.Returns.Compare(b.Returns) }
+
+// What the kernel lists is what was made, in both families, and only in the
+// default zone.
+func TestList(t *testing.T) {
+	t.Parallel()
+	x := newTable(t)
+	for family, flows := range map[model.Family][]Flow{
+		model.IPv4: clients(300, model.UDP, "10.96.0.1:80", "10.0.0.1:8080"),
+		model.IPv6: clients(300, model.UDP, "[fd00::1]:80", "[fd00::2]:8080"),
+	} {
+		elsewhere := slices.Clone(flows)
+		for i := range elsewhere {
+			elsewhere[i].Answers = netip.AddrPortFrom(flows[i].Answers.Addr(), 8081)
+		}
+		x.add(zone{}, flows...)
+		x.add(zone{id: 7}, flows...)
+		x.add(zone{8, ctaTupleOrig}, elsewhere...)
+		x.add(zone{}, clients(300, model.TCP, flows[0].Dialled.String(), flows[0].Answers.String())...)
+		got := x.list(family, model.UDP)
+		for i := range got {
+			if got[i].ID == 0 {
+				t.Fatalf("%+v has no ID", got[i])
+			}
+			got[i].ID = 0
+		}
+		slices.SortFunc(got, compareFlows)
+		slices.SortFunc(flows, compareFlows)
+		if !slices.Equal(got, flows) {
+			t.Errorf("%s: %d flows listed, want the %d made, from the same addresses", family, len(got), len(flows))
+		}
+	}
+}
+
+// 9.9: the kernel leaves out what is of another protocol, so that it costs no
+// message.
+func TestKernelFilters(t *testing.T) {
+	t.Parallel()
+	x := newTable(t)
+	x.add(zone{}, clients(100, model.TCP, "10.96.0.1:80", "10.0.0.1:8080")...)
+	x.add(zone{}, clients(3, model.UDP, "10.96.0.1:80", "10.0.0.1:8080")...)
+	x.do(func() error {
+		c, err := dial()
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		attributes, err := filter(model.UDP)
+		if err != nil {
+			return err
+		}
+		got, err := c.Execute(netlink.Message{
+			Header: netlink.Header{Type: getEntry, Flags: netlink.Request | netlink.Dump},
+			Data:   append(header(model.IPv4), attributes...),
+		})
+		if len(got) != 3 {
+			t.Errorf("%d entries are sent, want the 3 of UDP", len(got))
+		}
+		return err
+	})
+}
+
+// 9.9, 9.10: entries go in batches, and it does not matter that some have gone
+// already. Their neighbours and those in other zones stay.
+func TestDelete(t *testing.T) {
+	t.Parallel()
+	x := newTable(t)
+	const n = 5*batch + 1
+	x.add(zone{}, clients(n, model.UDP, "10.96.0.1:80", "10.0.0.1:8080")...)
+	x.add(zone{id: 7}, clients(n, model.UDP, "10.96.0.1:80", "10.0.0.1:8080")...)
+	all := x.list(model.IPv4, model.UDP)
+	some := all[:n/2]
+	x.add(zone{}, clients(2, model.TCP, "10.96.0.1:80", "10.0.0.1:8080")...)
+	if got := x.delete(some); got != len(some) {
+		t.Errorf("%d deleted, want %d", got, len(some))
+	}
+	if got := x.delete(all); got != n-len(some) {
+		t.Errorf("%d deleted, want the %d that are left", got, n-len(some))
+	}
+	if got := x.delete(all); got != 0 {
+		t.Errorf("%d deleted, want none a third time", got)
+	}
+	if got, want := x.count(), n+2; got != want {
+		t.Errorf("%d entries are left, want %d: those of TCP and those of the other zone", got, want)
+	}
+}
+
+// An entry that the client made anew after it was listed is another one, also
+// where the kernel gives it the same ID.
+func TestEntryMadeAnew(t *testing.T) {
+	t.Parallel()
+	x := newTable(t)
+	sameID := 0
+	for range 50 {
+		x.add(zone{}, clients(1, model.UDP, "10.96.0.1:80", "10.0.0.1:8080")...)
+		listed := x.list(model.IPv4, model.UDP)
+		x.delete(listed)
+		x.add(zone{}, clients(1, model.UDP, "10.96.0.1:80", "10.0.0.2:8080")...)
+		anew := x.list(model.IPv4, model.UDP)
+		if anew[0].ID == listed[0].ID {
+			sameID++
+		}
+		if got := x.delete(listed); got != 0 {
+			t.Fatal("the entry that was made anew is deleted")
+		}
+		if got := x.delete(anew); got != 1 {
+			t.Fatalf("%d deleted, want 1", got)
+		}
+	}
+	t.Logf("%d of 50 had the same ID", sameID)
+}
+
+// An endpoint that lost its client's entry and speaks makes one that is the
+// reply of the old one. It is another one, too.
+func TestEntryOfEndpoint(t *testing.T) {
+	t.Parallel()
+	x := newTable(t)
+	old := clients(1, model.UDP, "10.96.0.1:80", "10.0.0.1:8080")[0]
+	x.add(zone{}, old)
+	listed := x.list(model.IPv4, model.UDP)
+	x.delete(listed)
+	x.add(zone{}, Flow{Protocol: model.UDP, Dialled: old.Returns, Answers: old.Returns, Returns: old.Answers})
+	if got := x.delete(listed); got != 0 || x.count() != 1 {
+		t.Errorf("%d deleted, %d left, want 0 and 1", got, x.count())
+	}
+}
+
+// What is broken is passed over.
+func TestDecodeBrokenMessages(t *testing.T) {
+	whole := header(model.IPv4)
+	f := flow(model.UDP, "10.96.0.1:80", "10.0.0.1:8080")
+	name, err := f.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole = append(whole, name...) // has no original tuple
+	for n := range len(whole) + 1 {
+		if got, ok := decode(whole[:n]); ok {
+			t.Errorf("%d bytes give %+v", n, got)
+		}
+	}
+}
+
+// reply returns what the kernel would send about a request.
+func reply(to netlink.Message, typ netlink.HeaderType, flags netlink.HeaderFlags, data []byte) netlink.Message {
+	return netlink.Message{
+		Header: netlink.Header{Type: typ, Flags: flags, Sequence: to.Header.Sequence, PID: to.Header.PID},
+		Data:   data,
+	}
+}
+
+// 9.10: what the kernel marks as interrupted is an error, after all that came.
+func TestInterruptedDump(t *testing.T) {
+	x := table{t: t}
+	want := flow(model.UDP, "10.96.0.1:80", "10.0.0.1:8080")
+	entry := x.newEntry(want, zone{})
+	c := nltest.Dial(func(requests []netlink.Message) ([]netlink.Message, error) {
+		return nltest.Multipart([]netlink.Message{
+			reply(requests[0], entry.Header.Type, netlink.DumpInterrupted, entry.Data),
+			reply(requests[0], entry.Header.Type, 0, entry.Data),
+			reply(requests[0], netlink.Done, 0, nil),
+		})
+	})
+	var got []Flow
+	err := list(c, model.IPv4, model.UDP, func(f Flow) { got = append(got, f) })
+	if !errors.Is(err, unix.EINTR) || !slices.Equal(got, []Flow{want, want}) {
+		t.Errorf("flows %+v, error %v, want both flows and EINTR", got, err)
+	}
+}
+
+// 9.10: the kernel may refuse to delete an entry, as it did before 6.4 with
+// those in a flow table. The others go, and the reason is told.
+func TestRefusedDeletion(t *testing.T) {
+	refuse := func(m netlink.Message, errno unix.Errno) netlink.Message {
+		return reply(m, netlink.Error, 0, binary.NativeEndian.AppendUint32(nil, uint32(-int32(errno))))
+	}
+	for name, last := range map[string]unix.Errno{"the last is deleted": 0, "the last is gone": unix.ENOENT, "the last is refused": unix.EPERM} {
+		t.Run(name, func(t *testing.T) {
+			var answers []netlink.Message
+			c := nltest.Dial(func(requests []netlink.Message) ([]netlink.Message, error) {
+				if len(requests) > 0 {
+					answers = []netlink.Message{refuse(requests[1], unix.EBUSY), refuse(requests[2], unix.ENOENT), refuse(requests[4], last)}
+				}
+				next := answers[0] // each comes in a datagram of its own
+				answers = answers[1:]
+				return []netlink.Message{next}, nil
+			})
+			deleted, err := deleteFlows(c, clients(5, model.UDP, "10.96.0.1:80", "10.0.0.1:8080"))
+			want := 3
+			if last != 0 {
+				want--
+			}
+			if deleted != want || !errors.Is(err, unix.EBUSY) {
+				t.Errorf("%d deleted, error %v, want %d and EBUSY", deleted, err, want)
+			}
+		})
+	}
+}

@@ -1,0 +1,143 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/conntrack"
+	"github.com/nftproxy/nftproxy/internal/health"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlab"
+)
+
+// witness is a connection tracking table that notes what a load balancer hears
+// at the moment of the clean-up.
+type witness struct {
+	port  uint16
+	heard []string
+}
+
+func (w *witness) List(model.Family, model.Protocol, func(conntrack.Flow)) error {
+	w.heard = append(w.heard, ask(w.port))
+	return nil
+}
+
+func (w *witness) Delete([]conntrack.Flow) (int, error) { return 0, nil }
+
+// ask returns what a health check node port answers: the number of endpoints.
+func ask(port uint16) string {
+	// Each on a connection of its own: the port may close.
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	r, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d/", port))
+	if err != nil {
+		return "nothing"
+	}
+	r.Body.Close()
+	return r.Header.Get("X-Load-Balancing-Endpoint-Weight")
+}
+
+func freePort(t *testing.T) uint16 {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return netip.MustParseAddrPort(l.Addr().String()).Port()
+}
+
+// TestAfterSync: after a success the health check ports come first and the
+// clean-up of connections last (13.21, 13.23), after a failure neither (10.21).
+func TestAfterSync(t *testing.T) {
+	port := freePort(t)
+	table := &witness{port: port}
+	node := model.Config{NodeName: "node-1", NodePortAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+	discard := slog.New(slog.DiscardHandler)
+	w := &work{
+		node:    node,
+		cleaner: conntrack.New(table, conntrack.Config{Log: discard, Observe: func(model.Family, time.Duration, int) {}}),
+		services: health.NewServices(health.ServicesConfig{
+			Node: node, Log: discard, Interfaces: agent.InterfaceAddresses,
+			Failed: func(s model.ServiceName, err error) { t.Errorf("%s: %v", s, err) },
+		}),
+	}
+	defer w.services.Close()
+	sync := func(endpoints int, err error) {
+		name := model.ServiceName{Namespace: "default", Name: "dns"}
+		s := &model.Snapshot{
+			Services: []*model.Service{{
+				Name: name, ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.10")},
+				Ports:          []model.ServicePort{{Protocol: model.UDP, Port: 53}},
+				ExternalPolicy: model.PolicyLocal, HealthCheckNodePort: port,
+			}},
+			Slices: []*model.EndpointSlice{{Namespace: "default", Service: "dns", Family: model.IPv4, Ports: []model.EndpointPort{{Protocol: model.UDP, Port: 53}}}},
+		}
+		for i := range endpoints {
+			s.Slices[0].Hosts = append(s.Slices[0].Hosts, model.Host{
+				Address: netip.AddrFrom4([4]byte{10, 128, 0, byte(i)}), Ready: true, Serving: true, Node: "node-1"})
+		}
+		w.follow(&agent.Sync{Snapshot: s, Routing: model.Resolve(s, node), Err: err})
+	}
+	sync(2, nil)
+	sync(1, nil)
+	if want := []string{"2", "1"}; !slices.Equal(table.heard, want) {
+		t.Errorf("(13.23) while connections are cleaned up, load balancers hear %q, want %q", table.heard, want)
+	}
+	sync(5, errors.New("refused by the kernel"))
+	if got := ask(port); got != "1" || len(table.heard) != 2 {
+		t.Errorf("(10.21) after a failed sync: load balancers hear %s, %d clean-ups, want 1 and 2", got, len(table.heard))
+	}
+}
+
+// TestSuccessor: 12.61, nothing is removed before our own rules are active; then
+// once, and once more after a minute.
+func TestSuccessor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log netlab.LogBuffer
+		start := time.Now()
+		var at []time.Duration
+		s := newSuccessor(slog.New(slog.NewTextHandler(&log, nil)))
+		s.remove = func(context.Context) ([]string, error) {
+			at = append(at, time.Since(start))
+			return []string{"table ip kube-proxy"}, errors.New("busy")
+		}
+		go s.run(t.Context())
+		time.Sleep(time.Hour)
+		s.observe(&agent.Sync{Err: errors.New("refused by the kernel")})
+		time.Sleep(time.Hour)
+		s.observe(&agent.Sync{})
+		s.observe(&agent.Sync{})
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if want := []time.Duration{2 * time.Hour, 2*time.Hour + lookAgain}; !slices.Equal(at, want) {
+			t.Errorf("removed at %v, want %v", at, want)
+		}
+		for _, want := range []string{"took over from kube-proxy", "kube-proxy has written its rules again", "something of kube-proxy is left"} {
+			if !strings.Contains(log.String(), want) {
+				t.Errorf("the log does not say %q: %s", want, log.String())
+			}
+		}
+	})
+}
+
+// TestSuccessorEnds: it does nothing after the daemon was told to end.
+func TestSuccessorEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSuccessor(slog.New(slog.DiscardHandler))
+		s.remove = func(context.Context) ([]string, error) { t.Error("something was removed"); return nil, nil }
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		s.run(ctx)
+	})
+}

@@ -1,0 +1,135 @@
+// Package events tells the users of a cluster what this node does and cannot
+// do, as Event objects of the API group events.k8s.io.
+package events
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	eventsv1client "k8s.io/client-go/kubernetes/typed/events/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// controller is what the events name as their origin (12.56).
+const controller = "nftproxy"
+
+// Actions and reasons: what was done, and how it went.
+const (
+	actionStart  = "StartKubeProxy"
+	actionListen = "Listen"
+	actionServe  = "Serve"
+
+	reasonStarting = "Starting"
+	// HealthServerFailed and MetricsServerFailed are reasons of
+	// [Recorder.ServerFailed].
+	HealthServerFailed  = "FailedToStartProxierHealthcheck"
+	MetricsServerFailed = "FailedToStartMetricServer"
+
+	reasonHealthCheckFailed = "FailedToStartServiceHealthcheck"
+)
+
+const (
+	// maxNote is the longest note that the API server takes, in bytes.
+	maxNote = 1024
+	// maxInstance is the longest name of a reporting instance, in bytes.
+	maxInstance = 128
+	// maxNotices is how many events one set of notices makes: every node of a
+	// cluster may have the same to tell. The log has them all.
+	maxNotices = 20
+)
+
+// Recorder writes events. The zero Recorder does nothing: it is for sources
+// that have no API server. Its methods do not block, whether the server answers
+// or not; what cannot be written within minutes is lost.
+type Recorder struct {
+	recorder events.EventRecorder
+	node     string
+	noticed  map[model.Notice]bool // by the last set
+}
+
+// New returns a recorder for the node of that name that works until ctx ends.
+// The client should not be the one that objects are read with: its limit of
+// requests would let many events delay them.
+func New(ctx context.Context, client eventsv1client.EventsV1Interface, node string, log *slog.Logger) *Recorder {
+	// What the library has to say about failures, the sink says as well.
+	ctx = klog.NewContext(ctx, logr.Discard())
+	broadcaster := events.NewBroadcaster(&sink{
+		EventSinkImpl: events.EventSinkImpl{Interface: client},
+		instance:      cut(node, maxInstance),
+		log:           log,
+	})
+	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+		panic(err) // it has been shut down, which only happens below
+	}
+	context.AfterFunc(ctx, broadcaster.Shutdown)
+	return &Recorder{recorder: broadcaster.NewRecorder(scheme.Scheme, controller), node: node}
+}
+
+// Starting tells that this node begins to be served (12.56).
+func (r *Recorder) Starting() {
+	r.record(r.nodeRef(), corev1.EventTypeNormal, reasonStarting, actionStart, "")
+}
+
+// ServerFailed warns that a server of this process cannot listen (12.55); the
+// reason is HealthServerFailed or MetricsServerFailed. If the process ends
+// right after that, the event may be lost.
+func (r *Recorder) ServerFailed(reason string, err error) {
+	r.record(r.nodeRef(), corev1.EventTypeWarning, reason, actionStart, err.Error())
+}
+
+// HealthCheckFailed warns that this node cannot listen on the health check node
+// port of a Service (10.23).
+func (r *Recorder) HealthCheckFailed(service model.ServiceName, err error) {
+	ref := &corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: service.Namespace, Name: service.Name}
+	r.record(ref, corev1.EventTypeWarning, reasonHealthCheckFailed, actionListen, "node "+r.node+": "+err.Error())
+}
+
+// Notices warns about the objects of notices that were not among the last ones.
+// Calls must not overlap.
+func (r *Recorder) Notices(notices []model.Notice) {
+	now := make(map[model.Notice]bool, len(notices))
+	told := 0
+	for _, n := range notices {
+		now[n] = true
+		if !r.noticed[n] && told < maxNotices {
+			told++
+			r.record(reference(n.Object), corev1.EventTypeWarning, string(n.Reason), actionServe, n.Message)
+		}
+	}
+	r.noticed = now
+}
+
+func (r *Recorder) nodeRef() *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: r.node}
+}
+
+// reference reads the object of a notice: "Service default/web", "Node node-1".
+func reference(object string) *corev1.ObjectReference {
+	kind, name, _ := strings.Cut(object, " ")
+	namespace, name, ok := strings.Cut(name, "/")
+	if !ok {
+		namespace, name = "", namespace
+	}
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: kind, Namespace: namespace, Name: name}
+}
+
+func (r *Recorder) record(about *corev1.ObjectReference, kind, reason, action, note string) {
+	if r.recorder != nil {
+		r.recorder.Eventf(about, nil, kind, reason, action, "%s", cut(note, maxNote))
+	}
+}
+
+// cut shortens text to n bytes of valid UTF-8.
+func cut(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	return strings.ToValidUTF8(text[:n], "")
+}

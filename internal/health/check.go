@@ -1,0 +1,101 @@
+package health
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/serve"
+)
+
+// check answers for one Service in one family, on any path and method (10.17).
+type check struct {
+	name      checkName
+	endpoints atomic.Int64 // on this node
+	healthy   func() bool
+	log       *slog.Logger
+	ports     map[netip.AddrPort]port // that are open
+	failure   string                  // reported last
+}
+
+// port is an open port and the connections to it.
+type port struct {
+	listener net.Listener
+	server   *http.Server
+}
+
+// close ends everything at once. A server that has just been started may not
+// know its listener yet.
+func (p port) close() {
+	p.listener.Close()
+	p.server.Close()
+}
+
+// checkAnswer is the body of an answer (10.19).
+type checkAnswer struct {
+	Service        serviceAnswer `json:"service"`
+	LocalEndpoints int64         `json:"localEndpoints"`
+	ProxyHealthy   bool          `json:"serviceProxyHealthy"`
+}
+
+type serviceAnswer struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+func (c *check) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	n, healthy := c.endpoints.Load(), c.healthy()
+	body, _ := json.MarshalIndent(checkAnswer{serviceAnswer(c.name.service), n, healthy}, "", "\t") // these types cannot fail
+	w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.FormatInt(n, 10))
+	answer(w, statusCode(n > 0 && healthy), body)
+}
+
+// leave closes all ports but these.
+func (c *check) leave(but []netip.AddrPort) {
+	for at, p := range c.ports {
+		if !slices.Contains(but, at) {
+			p.close()
+			delete(c.ports, at)
+		}
+	}
+}
+
+// listen opens these ports: all that are not open yet, or none of them (10.23).
+func (c *check) listen(at []netip.AddrPort) error {
+	opened := make(map[netip.AddrPort]net.Listener)
+	for _, a := range at {
+		if _, ok := c.ports[a]; ok {
+			continue
+		}
+		l, err := new(net.ListenConfig).Listen(context.Background(), network(c.name.family), a.String())
+		if err != nil {
+			for _, l := range opened {
+				l.Close()
+			}
+			return fmt.Errorf("%w: free that address, or give the Service another healthCheckNodePort", err)
+		}
+		opened[a] = l
+	}
+	for a, l := range opened {
+		p := port{l, serve.NewHTTP(c, 0, c.log)}
+		c.ports[a] = p
+		go p.server.Serve(l) // until it is closed
+	}
+	return nil
+}
+
+// network keeps an unspecified address to its family (10.15).
+func network(f model.Family) string {
+	if f == model.IPv6 {
+		return "tcp6"
+	}
+	return "tcp4"
+}

@@ -1,0 +1,118 @@
+package health
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Progress is how far the rules of this node follow their source. Both
+// families are synced together and share it.
+type Progress struct {
+	// Started is when syncs began to be asked for.
+	Started time.Time
+	// LastSync is the end of the last successful sync; zero: there was none.
+	LastSync time.Time
+	// Pending is the oldest request that no successful sync has served; zero:
+	// there is none (10.6).
+	Pending time.Time
+}
+
+// updated is the last success, or the start (10.9).
+func (p Progress) updated() time.Time {
+	if p.LastSync.IsZero() {
+		return p.Started
+	}
+	return p.LastSync
+}
+
+// Proxy answers whether this node keeps its rules up to date, at /healthz and
+// /livez. It is an HTTP handler, safe for concurrent use.
+type Proxy struct {
+	// Families are those that are served.
+	Families []model.Family
+	// SyncPeriod is half the time that a request may wait (10.5).
+	SyncPeriod time.Duration
+	Progress   func() Progress
+	// Node returns the Node object as it was seen last, also if it is gone
+	// since; nil: it was never seen (10.10, 10.11).
+	Node func() *model.Node
+	// Answered is told the path and the status code of each answer.
+	Answered func(path string, code int)
+}
+
+// proxyAnswer is the body of an answer: members and their order are those of
+// kube-proxy (10.3).
+type proxyAnswer struct {
+	LastUpdated  time.Time                `json:"lastUpdated"`
+	CurrentTime  time.Time                `json:"currentTime"`
+	NodeEligible *bool                    `json:"nodeEligible,omitempty"`
+	Healthy      bool                     `json:"healthy"`
+	Status       map[string]familyHealthy `json:"status,omitempty"`
+}
+
+type familyHealthy struct {
+	LastUpdated time.Time `json:"lastUpdated"`
+	Healthy     bool      `json:"healthy"`
+}
+
+// Healthy tells whether no request for a sync waits for too long.
+func (p *Proxy) Healthy() bool { return p.healthyAt(time.Now(), p.Progress()) }
+
+func (p *Proxy) healthyAt(now time.Time, at Progress) bool {
+	return at.Pending.IsZero() || now.Sub(at.Pending) < 2*p.SyncPeriod
+}
+
+// eligible tells whether load balancers may use the node at all.
+func (p *Proxy) eligible() bool {
+	node := p.Node()
+	return node != nil && !node.Leaving
+}
+
+// ServeHTTP answers any method at the two paths (10.1).
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	path := r.URL.Path
+	if path != "/healthz" && path != "/livez" {
+		http.NotFound(w, r)
+		return
+	}
+	now := time.Now().UTC()
+	at := p.Progress()
+	a := proxyAnswer{
+		LastUpdated: at.updated().UTC(), CurrentTime: now, Healthy: p.healthyAt(now, at),
+		Status: make(map[string]familyHealthy),
+	}
+	for _, f := range p.Families {
+		a.Status[f.String()] = familyHealthy{a.LastUpdated, a.Healthy}
+	}
+	good := a.Healthy
+	if path == "/healthz" {
+		eligible := p.eligible()
+		a.NodeEligible, good = &eligible, good && eligible
+	}
+	if good {
+		a.LastUpdated = now
+	}
+	body, _ := json.Marshal(a) // these types cannot fail
+	code := statusCode(good)
+	p.Answered(path, code)
+	answer(w, code, body)
+}
+
+// statusCode returns the status that load balancers look at.
+func statusCode(good bool) int {
+	if good {
+		return http.StatusOK
+	}
+	return http.StatusServiceUnavailable
+}
+
+// answer writes JSON with the headers of 10.2.
+func answer(w http.ResponseWriter, code int, body []byte) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	_, _ = w.Write(body) // a client that has gone does not matter
+}

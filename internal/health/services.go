@@ -1,0 +1,174 @@
+package health
+
+import (
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// ServicesConfig is what [Services] depend on.
+type ServicesConfig struct {
+	// Node says on which addresses NodePorts are served, and so health checks.
+	Node model.Config
+	// Interfaces returns the addresses of this machine's interfaces.
+	Interfaces func() ([]netip.Addr, error)
+	// Healthy is [Proxy.Healthy]; nil: the proxy counts as healthy (10.25).
+	Healthy func() bool
+	// Failed is told of a Service whose port cannot be listened on, once until
+	// that changes.
+	Failed func(model.ServiceName, error)
+	Log    *slog.Logger
+}
+
+// Services answer load balancers on the health check node ports of Services:
+// whether this node has endpoints of them. Its methods are safe for concurrent
+// use.
+type Services struct {
+	ServicesConfig
+	mu   sync.Mutex
+	open map[checkName]*check
+}
+
+// checkName is the unit of listening: the families of a Service are
+// independent of each other (15.3).
+type checkName struct {
+	service model.ServiceName
+	family  model.Family
+}
+
+// NewServices listens on nothing yet.
+func NewServices(c ServicesConfig) *Services {
+	if c.Healthy == nil {
+		c.Healthy = func() bool { return true }
+	}
+	return &Services{ServicesConfig: c, open: make(map[checkName]*check)}
+}
+
+// Update takes the health checks of a successful sync over: it opens and closes
+// ports as they ask for, and tries again what failed before. Clients cannot
+// delay it. node is this node as the sync saw it.
+func (s *Services) Update(checks []model.HealthCheck, node *model.Node) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	wanted := s.wanted(checks, node)
+	// Others may ask for the ports of those that go.
+	for name, c := range s.open {
+		at, ok := wanted[name]
+		c.leave(at)
+		if !ok {
+			delete(s.open, name)
+		}
+	}
+	for _, h := range checks {
+		for _, f := range model.Families {
+			if n, ok := h.Endpoints[f]; ok {
+				c := s.check(checkName{h.Service, f})
+				c.endpoints.Store(int64(n)) // before anybody can ask
+				s.report(c, c.listen(wanted[c.name]))
+			}
+		}
+	}
+}
+
+// check returns the check of that name, a new one if need be.
+func (s *Services) check(name checkName) *check {
+	c := s.open[name]
+	if c == nil {
+		c = &check{name: name, healthy: s.Healthy, log: s.Log, ports: make(map[netip.AddrPort]port)}
+		s.open[name] = c
+	}
+	return c
+}
+
+// Close closes all ports.
+func (s *Services) Close() { s.Update(nil, nil) }
+
+// wanted returns where each check listens.
+func (s *Services) wanted(checks []model.HealthCheck, node *model.Node) map[checkName][]netip.AddrPort {
+	wanted := make(map[checkName][]netip.AddrPort)
+	if len(checks) == 0 {
+		return wanted
+	}
+	addresses := s.addresses(node)
+	for _, h := range checks {
+		for f := range h.Endpoints {
+			at := make([]netip.AddrPort, 0, len(addresses[f]))
+			for _, a := range addresses[f] {
+				at = append(at, netip.AddrPortFrom(a, h.Port))
+			}
+			wanted[checkName{h.Service, f}] = at
+		}
+	}
+	return wanted
+}
+
+// report tells of a failure, unless it is the one of the last attempt.
+func (s *Services) report(c *check, err error) {
+	switch {
+	case err == nil && c.failure != "":
+		c.failure = ""
+		s.Log.Info("health check of a Service answers again", "service", c.name.service, "family", c.name.family)
+	case err != nil && c.failure != err.Error():
+		c.failure = err.Error()
+		s.Log.Error("health check of a Service does not answer; it is tried again after the next change",
+			"service", c.name.service, "family", c.name.family, "error", err)
+		s.Failed(c.name.service, err)
+	}
+}
+
+// addresses returns where to listen in each family (10.16). Interfaces come and
+// go, so it is asked at each update.
+func (s *Services) addresses(node *model.Node) map[model.Family][]netip.Addr {
+	out := make(map[model.Family][]netip.Addr)
+	interfaces, err := s.Interfaces()
+	if err != nil {
+		s.Log.Error("addresses of the node are unknown: health checks of Services answer on all of them", "error", err)
+	}
+	for _, f := range model.Families {
+		ranges, all := s.ranges(node, f)
+		if all || err != nil {
+			out[f] = []netip.Addr{unspecified(f)}
+			continue
+		}
+		for _, a := range interfaces {
+			// A link-local address means nothing without its link.
+			linkLocal := f == model.IPv6 && a.IsLinkLocalUnicast()
+			if !linkLocal && slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) }) {
+				out[f] = append(out[f], a)
+			}
+		}
+		slices.SortFunc(out[f], netip.Addr.Compare)
+		out[f] = slices.Compact(out[f])
+	}
+	return out
+}
+
+// ranges returns the ranges of family f in which NodePorts are served, or that
+// they are served everywhere (6.3 to 6.5).
+func (s *Services) ranges(node *model.Node, f model.Family) (ranges []netip.Prefix, all bool) {
+	if len(s.Node.NodePortAddresses) == 0 {
+		for _, a := range model.NewLocality(node, s.Node).Node.Addresses {
+			if model.FamilyOf(a) == f {
+				return []netip.Prefix{netip.PrefixFrom(a, a.BitLen())}, false
+			}
+		}
+		return nil, false
+	}
+	for _, p := range s.Node.NodePortAddresses {
+		if model.FamilyOf(p.Addr()) == f {
+			ranges = append(ranges, p)
+		}
+	}
+	all = len(ranges) == 0 || slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Bits() == 0 })
+	return ranges, all
+}
+
+func unspecified(f model.Family) netip.Addr {
+	if f == model.IPv6 {
+		return netip.IPv6Unspecified()
+	}
+	return netip.IPv4Unspecified()
+}

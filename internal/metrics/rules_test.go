@@ -1,0 +1,174 @@
+package metrics_test
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/metrics"
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// TestElements counts what the sets hold after the last successful sync. What
+// is gone has no series; sets for affinity time-outs share one.
+func TestElements(t *testing.T) {
+	elements := func(set string) string { return `nftproxy_set_elements{ip_family="IPv4",set="` + set + `"}` }
+	short, long := service("short", "10.96.0.1"), service("long", "10.96.0.2")
+	short.AffinityTimeout, long.AffinityTimeout = time.Minute, time.Hour
+	s := newSet()
+	full := syncOf(snapshot(short, long, service("web", "10.96.0.3")), agent.Start, time.Second)
+	s.Observe(full)
+	series := scrape(t, s, "/metrics")
+	expect(t, series, map[string]float64{
+		elements("services"): 3, elements("endpoints"): 3, elements("cluster-ips"): 3, elements("firewalled"): 0,
+		elements("affinity-*"): 2, elements("affinity-60"): absent, elements("affinity"): absent,
+		`nftproxy_set_elements{ip_family="IPv6",set="services"}`: absent,
+	})
+
+	empty := syncOf(snapshot(), agent.Change, time.Second)
+	s.Observe(failed(empty, errors.New("no memory")))
+	expect(t, scrape(t, s, "/metrics"), map[string]float64{elements("services"): 3})
+	s.Observe(empty)
+	for name := range scrape(t, s, "/metrics") {
+		if strings.HasPrefix(name, "nftproxy_set_elements") {
+			t.Errorf("%s is there without any rules", name)
+		}
+	}
+}
+
+func TestNotices(t *testing.T) {
+	claimed := netip.MustParseAddr("192.0.2.1")
+	one, two := service("one", "10.96.0.1"), service("two", "10.96.0.2")
+	one.ExternalIPs, two.ExternalIPs = []netip.Addr{claimed}, []netip.Addr{claimed}
+	s := newSet()
+	// It is known before the rules are there, and even if they never are.
+	s.Observe(failed(syncOf(snapshot(one, two), agent.Start, time.Second), errors.New("no memory")))
+	const conflicts = `nftproxy_notices{reason="Conflict"}`
+	expect(t, scrape(t, s, "/metrics"), map[string]float64{conflicts: 1, `nftproxy_notices{reason="NodeUnknown"}`: absent})
+	s.Observe(&agent.Sync{Err: errors.New("panic")}) // knows nothing
+	expect(t, scrape(t, s, "/metrics"), map[string]float64{conflicts: 1})
+	s.Observe(syncOf(snapshot(one), agent.Change, time.Second))
+	expect(t, scrape(t, s, "/metrics"), map[string]float64{conflicts: absent})
+}
+
+// TestDrift: what an hourly check finds to do was done by others.
+func TestDrift(t *testing.T) {
+	const drift = "nftproxy_drift_changes_total"
+	s := newSet()
+	sync := syncOf(snapshot(service("web", "10.96.0.1")), agent.Start, time.Second)
+	s.Observe(sync)
+	expect(t, scrape(t, s, "/metrics"), map[string]float64{drift: 0})
+	check := *sync
+	check.Cause = agent.Check
+	s.Observe(&check)
+	expect(t, scrape(t, s, "/metrics"), map[string]float64{drift: float64(len(sync.Plan.Changes))})
+	if len(sync.Plan.Changes) == 0 {
+		t.Error("the plan is empty")
+	}
+}
+
+func TestTransactions(t *testing.T) {
+	s := newSet()
+	plan := syncOf(snapshot(service("web", "10.96.0.1")), agent.Start, 0).Plan
+	s.Committed(apply.Commit{Plan: plan, Size: apply.Size{Messages: 12, Bytes: 3456}, Duration: 20 * time.Millisecond})
+	for _, err := range []error{fmt.Errorf("commit: %w", unix.EBUSY), unix.ERESTART, unix.EBUSY, errors.New("no answer")} {
+		s.Committed(apply.Commit{Plan: plan, Err: err})
+	}
+	expect(t, scrape(t, s, "/metrics"), map[string]float64{
+		"nftproxy_transaction_duration_seconds_sum":             0.02,
+		"nftproxy_transaction_size_bytes_sum":                   3456,
+		"nftproxy_transaction_messages_sum":                     12,
+		"nftproxy_transaction_changes_sum":                      float64(len(plan.Changes)),
+		"nftproxy_transaction_changes_count":                    1,
+		`nftproxy_transaction_failures_total{error="EBUSY"}`:    2,
+		`nftproxy_transaction_failures_total{error="ERESTART"}`: 1,
+		`nftproxy_transaction_failures_total{error="other"}`:    1,
+	})
+}
+
+func TestAffinity(t *testing.T) {
+	uses := []apply.AffinityUse{{Family: model.IPv4, Used: 7, Size: 1000}, {Family: model.IPv6, Used: 3, Size: 1000}}
+	var problem error
+	s := newSet()
+	read := s.Affinity(func() ([]apply.AffinityUse, error) { return uses, problem })
+	if got, err := read(); err != nil || len(got) != 2 {
+		t.Fatalf("passed on %v, %v", got, err)
+	}
+	const clients, capacity = `nftproxy_affinity_clients{ip_family="IPv4"}`, `nftproxy_affinity_capacity{ip_family="IPv4"}`
+	expect(t, scrape(t, s, "/metrics"), map[string]float64{
+		clients: 7, capacity: 1000, `nftproxy_affinity_clients{ip_family="IPv6"}`: 3,
+	})
+	uses, problem = nil, errors.New("no permission")
+	if _, err := read(); !errors.Is(err, problem) {
+		t.Errorf("passed on the error %v", err)
+	}
+	expect(t, scrape(t, s, "/metrics"), map[string]float64{clients: 7})
+	problem = nil
+	if _, err := read(); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, scrape(t, s, "/metrics"), map[string]float64{clients: absent, capacity: absent})
+}
+
+// TestConnections reads at each scrape, adds up what has the same labels, and
+// leaves the other metrics alone when it fails.
+func TestConnections(t *testing.T) {
+	web := model.PortName{Service: model.ServiceName{Namespace: "default", Name: "web"}, Port: "http", Protocol: model.TCP}
+	var log strings.Builder
+	s := metrics.New("v1.2.3", nil, slog.New(slog.NewTextHandler(&log, nil)))
+	var problem error
+	s.FollowConnections(func() ([]metrics.ServiceCount, error) {
+		return []metrics.ServiceCount{
+			{Port: web, Family: model.IPv4, Kind: model.ClusterIP, Connections: 5},
+			{Port: web, Family: model.IPv4, Kind: model.NodePort, Connections: 2},
+			{Port: web, Family: model.IPv4, Kind: model.NodePort, Connections: 3},
+			{Port: web, Family: model.IPv6, Kind: model.LoadBalancerIP, Connections: 1},
+		}, problem
+	})
+	series := func(frontend, family string) string {
+		return `nftproxy_service_connections_total{frontend="` + frontend + `",ip_family="` + family +
+			`",namespace="default",port="http",protocol="TCP",service="web"}`
+	}
+	expect(t, scrape(t, s, "/metrics"), map[string]float64{
+		series("ClusterIP", "IPv4"): 5, series("NodePort", "IPv4"): 5, series("LoadBalancerIP", "IPv6"): 1,
+		series("ExternalIP", "IPv4"): absent,
+	})
+	problem = errors.New("no permission")
+	expect(t, scrape(t, s, "/metrics"), map[string]float64{series("ClusterIP", "IPv4"): absent, "nftproxy_drift_changes_total": 0})
+	if !strings.Contains(log.String(), "metrics are incomplete") || !strings.Contains(log.String(), "no permission") {
+		t.Errorf("the log says nothing of it: %s", log.String())
+	}
+}
+
+// TestConnectionsOneAtATime: the reader may use a socket of its own without a
+// lock.
+func TestConnectionsOneAtATime(t *testing.T) {
+	s := newSet()
+	var inside, overlaps atomic.Int32
+	s.FollowConnections(func() ([]metrics.ServiceCount, error) {
+		if inside.Add(1) > 1 {
+			overlaps.Add(1)
+		}
+		time.Sleep(time.Millisecond)
+		inside.Add(-1)
+		return nil, nil
+	})
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() { fetch(t, s, "/metrics") })
+	}
+	all.Wait()
+	if overlaps.Load() > 0 {
+		t.Errorf("%d reads overlapped another", overlaps.Load())
+	}
+}

@@ -1,0 +1,167 @@
+package preflight
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/mdlayher/netlink"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"golang.org/x/sys/unix"
+)
+
+// fake is a kernel that lacks something, and whatever depends on that.
+type fake struct {
+	refuses func(netlink.Message) error
+	whole   error // the answer to any batch
+	other   error // the answer to any request
+}
+
+func (k fake) try(messages []netlink.Message) ([]error, error) {
+	if k.whole != nil {
+		return nil, k.whole
+	}
+	answers := make([]error, len(messages))
+	tables := make(map[byte]bool)
+	for i, m := range messages {
+		family := m.Data[0]
+		answers[i] = k.refuses(m)
+		switch {
+		case typeOf(m) == unix.NFT_MSG_NEWTABLE:
+			tables[family] = answers[i] == nil
+		case !tables[family]:
+			answers[i] = unix.ENOENT
+		}
+	}
+	return answers, nil
+}
+
+func (k fake) request(netlink.Message) error { return k.other }
+
+func typeOf(m netlink.Message) uint16 { return uint16(m.Header.Type) & 0xff }
+
+// has tells whether a message has an attribute that is this text. In front of
+// it is the high byte of the attribute's type.
+func has(m netlink.Message, text string) bool {
+	return bytes.Contains(m.Data, []byte("\x00"+text+"\x00"))
+}
+
+// lacksExpression is a kernel without an expression.
+func lacksExpression(name string) fake {
+	return fake{refuses: func(m netlink.Message) error {
+		if typeOf(m) == unix.NFT_MSG_NEWRULE && has(m, name) || typeOf(m) == unix.NFT_MSG_NEWSET && has(m, name) {
+			return unix.ENOENT
+		}
+		return nil
+	}}
+}
+
+// lacksSet is a kernel without a kind of sets, which answers as old ones do.
+func lacksSet(name string) fake {
+	return fake{refuses: func(m netlink.Message) error {
+		if has(m, name) {
+			return unix.EINVAL
+		}
+		return nil
+	}}
+}
+
+// 12.49: each missing feature has a name, with what brings it.
+func TestMissing(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		kernel fake
+		want   []string
+	}{
+		{"nothing", lacksExpression("nothing"), nil},
+		{"nf_tables", fake{whole: unix.EOPNOTSUPP}, []string{
+			"nf_tables: operation not supported: load the module nf_tables, or use a kernel with CONFIG_NF_TABLES"}},
+		{"permission", fake{whole: unix.EPERM}, []string{
+			"permission to change rules: operation not permitted: run as root, or with the capability CAP_NET_ADMIN"}},
+		{"nf_conntrack_netlink", fake{refuses: lacksExpression("nothing").refuses, other: unix.EINVAL}, []string{
+			"access to connection tracking: invalid argument: load the module nf_conntrack_netlink, or use a kernel with CONFIG_NF_CT_NETLINK"}},
+		{"tables of IPv6", fake{refuses: func(m netlink.Message) error {
+			if typeOf(m) == unix.NFT_MSG_NEWTABLE && m.Data[0] == unix.NFPROTO_IPV6 {
+				return unix.EAFNOSUPPORT
+			}
+			return nil
+		}}, []string{
+			"tables and chains (ip6): address family not supported by protocol: load the module nf_tables, or use a kernel with CONFIG_NF_TABLES_IPV6"}},
+		{"NAT chains", fake{refuses: func(m netlink.Message) error {
+			if typeOf(m) == unix.NFT_MSG_NEWCHAIN && has(m, "nat") {
+				return unix.ENOENT
+			}
+			return nil
+		}}, both("NAT chains", "no such file or directory", "nft_chain_nat", "NFT_NAT")},
+		{"nft_ct", lacksExpression("ct"), both("matches on connections", "no such file or directory", "nft_ct", "NFT_CT, and use kernel 4.17 or later")},
+		{"nft_nat", lacksExpression("nat"), both("destination NAT", "no such file or directory", "nft_nat", "NFT_NAT")},
+		{"nft_masq", lacksExpression("masq"), both("masquerading", "no such file or directory", "nft_masq", "NFT_MASQ")},
+		{"nft_reject", lacksExpression("reject"), []string{
+			"rejecting (ip): no such file or directory: load the module nft_reject_ipv4, or use a kernel with CONFIG_NFT_REJECT_IPV4",
+			"rejecting (ip6): no such file or directory: load the module nft_reject_ipv6, or use a kernel with CONFIG_NFT_REJECT_IPV6"}},
+		{"nft_numgen", lacksExpression("numgen"), both("round robin and random numbers", "no such file or directory", "nft_numgen", "NFT_NUMGEN")},
+		{"nft_hash", lacksExpression("hash"), both("hashes of addresses", "no such file or directory", "nft_hash", "NFT_HASH")},
+		{"nft_fib", lacksExpression("fib"), []string{
+			"matches on addresses of the node (ip): no such file or directory: load the module nft_fib_ipv4, or use a kernel with CONFIG_NFT_FIB_IPV4",
+			"matches on addresses of the node (ip6): no such file or directory: load the module nft_fib_ipv6, or use a kernel with CONFIG_NFT_FIB_IPV6"}},
+		{"nft_counter", lacksExpression("counter"), both("counters of set elements", "no such file or directory", "nft_counter", "NFT_COUNTER, and use kernel 5.7 or later")},
+		{"verdict maps", lacksSet("verdicts"), both("verdict maps", "invalid argument", "nf_tables_set", "NF_TABLES_SET")},
+		{"ranges", lacksSet("ranges"), both("sets of ranges", "invalid argument", "nf_tables_set", "NF_TABLES_SET")},
+		{"dynamic maps", lacksSet("dynamic"), both("maps that packets fill", "invalid argument", "nf_tables_set", "NF_TABLES_SET")},
+		{"concatenated ranges", lacksSet("concatenated"), []string{
+			"sets of concatenated ranges (ip): invalid argument: use kernel 5.6 or later",
+			"sets of concatenated ranges (ip6): invalid argument: use kernel 5.6 or later"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			problems, err := check(c.kernel, model.Families[:])
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, p := range problems {
+				got = append(got, p.String())
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// both returns a problem of either family.
+func both(feature, answer, module, option string) []string {
+	var out []string
+	for _, family := range []string{"ip", "ip6"} {
+		out = append(out, feature+" ("+family+"): "+answer+": load the module "+module+", or use a kernel with CONFIG_"+option)
+	}
+	return out
+}
+
+// TestKernelText has the kernel's own explanation in a problem.
+func TestKernelText(t *testing.T) {
+	p := Problem{Feature: "hashes", Answer: &netlink.OpError{Op: "receive", Err: unix.ENOENT, Message: "unknown"}, Remedy: Remedy{Module: "nft_hash", Option: "NFT_HASH"}}
+	if want := "hashes: kernel: no such file or directory: unknown: load the module nft_hash"; !strings.HasPrefix(p.String(), want) {
+		t.Errorf("%q does not begin with %q", p, want)
+	}
+}
+
+// A failure of the asking is no missing feature.
+func TestAskingFails(t *testing.T) {
+	sound := lacksExpression("nothing").refuses
+	for name, k := range map[string]fake{
+		"batch":   {whole: unix.ENOBUFS},
+		"request": {refuses: sound, other: unix.EINTR},
+	} {
+		t.Run(name, func(t *testing.T) {
+			problems, err := check(k, model.Families[:])
+			if len(problems) != 0 || err == nil {
+				t.Errorf("%v, %v", problems, err)
+			}
+			if !errors.Is(err, k.whole) && !errors.Is(err, k.other) {
+				t.Errorf("%v has no cause", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,134 @@
+package preflight
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlab"
+	"golang.org/x/sys/unix"
+)
+
+// helper makes the test binary a process that checks the kernel and says what
+// it found.
+const helper = "NFTPROXY_TEST_PREFLIGHT"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(helper) == "" {
+		os.Exit(m.Run())
+	}
+	problems, err := Check(model.Families[:])
+	if err != nil {
+		os.Stdout.WriteString(err.Error())
+	}
+	for _, p := range problems {
+		os.Stdout.WriteString(p.String() + "\n")
+	}
+}
+
+func namespace(t *testing.T) *netlab.Namespace {
+	t.Helper()
+	ns, err := netlab.NewNamespace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ns.Close() })
+	return ns
+}
+
+// TestKernel finds nothing missing in the kernel that runs all other tests,
+// and leaves it as it was: the generation of the ruleset is the same (12.49).
+func TestKernel(t *testing.T) {
+	ns := namespace(t)
+	before, err := ns.Generation()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, families := range [][]model.Family{{model.IPv4}, model.Families[:]} {
+		var problems []Problem
+		if err := ns.Do(func() (err error) { problems, err = Check(families); return err }); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range problems {
+			t.Error(p)
+		}
+	}
+	if after, err := ns.Generation(); err != nil || after != before {
+		t.Errorf("generation is %d and was %d, %v", after, before, err)
+	}
+	out, err := output(ns, exec.Command("nft", "list", "ruleset"))
+	if err != nil || out != "" {
+		t.Errorf("rules are there: %q, %v", out, err)
+	}
+}
+
+func output(ns *netlab.Namespace, cmd *exec.Cmd) (string, error) {
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := ns.Run(cmd)
+	return out.String(), err
+}
+
+// TestKernelRefuses asks for what no kernel has: the answer is to the message
+// that needs it, and to that alone.
+func TestKernelRefuses(t *testing.T) {
+	ns := namespace(t)
+	ip := table{model.IPv4}
+	sound := messages([]model.Family{model.IPv4})
+	unknown := ip.rule(&expr.Numgen{Register: unix.NFT_REG_1, Modulus: 2})
+	unknown.Data = bytes.Replace(unknown.Data, []byte("numgen"), []byte("nogood"), 1)
+	for _, c := range []struct {
+		name string
+		bad  netlink.Message
+		want unix.Errno
+	}{
+		{"expression", unknown, unix.ENOENT},
+		{"type of chain", ip.baseChain("no hook", 99, 0), unix.EOPNOTSUPP},
+		{"set", ip.set(set{name: "bad", key: []uint32{4}, flags: 1 << 31}), unix.EOPNOTSUPP},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var answers []error
+			err := ns.Do(func() error {
+				k, err := open()
+				if err != nil {
+					return err
+				}
+				answers, err = k.try(append(sound[:len(sound):len(sound)], c.bad))
+				return errors.Join(err, k.close())
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, answer := range answers[:len(sound)] {
+				if answer != nil {
+					t.Errorf("message %d is sound: %v", i, answer)
+				}
+			}
+			if got := answers[len(sound)]; !errors.Is(got, c.want) {
+				t.Errorf("answer %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+// Without CAP_NET_ADMIN the one problem is that (14.7).
+func TestWithoutCapability(t *testing.T) {
+	child := exec.Command("/proc/self/exe")
+	child.Env = append(os.Environ(), helper+"=1")
+	nobody := &syscall.Credential{Uid: 65534, Gid: 65534}
+	child.SysProcAttr = &syscall.SysProcAttr{Credential: nobody, Pdeathsig: unix.SIGKILL}
+	out, err := output(namespace(t), child)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Count(out, "\n") != 1 || !strings.Contains(out, "permission") || !strings.Contains(out, "CAP_NET_ADMIN") {
+		t.Errorf("it says %q", out)
+	}
+}

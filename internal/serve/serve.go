@@ -1,0 +1,113 @@
+// Package serve runs the HTTP servers of the daemon.
+package serve
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+)
+
+const (
+	// retryPeriod passes between attempts to listen (10.13).
+	retryPeriod = 5 * time.Second
+	// farewell is how long answers that are under way may take at the end.
+	farewell = time.Second
+)
+
+// Server is an HTTP server at one address.
+type Server struct {
+	// Name says in the log which one it is, such as "health server".
+	Name string
+	// Address is HOST:PORT. The host 0.0.0.0 stands for all addresses, those of
+	// IPv6 included where the machine has it (10.1).
+	Address string
+	Handler http.Handler
+	// WriteTimeout is the longest that an answer takes; zero means
+	// [DefaultWriteTimeout].
+	WriteTimeout time.Duration
+	// HardFail makes it an error that the address cannot be had (12.55).
+	// Otherwise the server tries again until it can.
+	HardFail bool
+	Log      *slog.Logger
+}
+
+// Run serves until ctx ends, and returns nil then, when all connections are
+// closed. With HardFail it returns as soon as it cannot listen.
+func (s *Server) Run(ctx context.Context) error {
+	for reported := ""; ; {
+		l, err := new(net.ListenConfig).Listen(ctx, "tcp", s.Address)
+		if err == nil {
+			reported = ""
+			s.Log.Info("listening", "server", s.Name, "address", l.Addr())
+			err = s.serve(ctx, l)
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if s.HardFail {
+			return fmt.Errorf("%s: %w: free that address or choose another", s.Name, err)
+		}
+		if text := err.Error(); text != reported {
+			s.Log.Error("server does not listen; free its address or choose another", "server", s.Name, "error", err, "retried", retryPeriod)
+			reported = text
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(retryPeriod):
+		}
+	}
+}
+
+// serve answers on l until ctx ends, or until l fails: that is the error.
+func (s *Server) serve(ctx context.Context, l net.Listener) error {
+	server := NewHTTP(s.Handler, s.WriteTimeout, s.Log)
+	server.BaseContext = func(net.Listener) context.Context { return ctx }
+	ended := make(chan struct{})
+	cancel := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+		defer cancel()
+		if server.Shutdown(limited) != nil {
+			server.Close()
+		}
+	})
+	err := server.Serve(l)
+	if cancel() {
+		server.Close()
+		return err
+	}
+	<-ended
+	return nil
+}
+
+const (
+	// DefaultWriteTimeout is enough for every answer that need not be waited
+	// for.
+	DefaultWriteTimeout = 10 * time.Second
+
+	readHeaderTimeout = 5 * time.Second
+	readTimeout       = 10 * time.Second
+	idleTimeout       = time.Minute
+	maxHeaderBytes    = 16 << 10
+)
+
+// NewHTTP returns a server with limits for clients that are slow, silent or
+// verbose: its ports are open to everybody who can reach the node. A zero
+// writeTimeout means [DefaultWriteTimeout].
+func NewHTTP(h http.Handler, writeTimeout time.Duration, log *slog.Logger) *http.Server {
+	if writeTimeout == 0 {
+		writeTimeout = DefaultWriteTimeout
+	}
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: readHeaderTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+}

@@ -1,0 +1,102 @@
+package status
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// counts adds up what the kernel has counted. A counter of the kernel starts at
+// 0 again when the verdict of its frontend changes, for example with the number
+// of endpoints. The sum over the frontends of a service port would then fall by
+// a part, which looks as if all had been counted anew; so it is the growth that
+// is added. What was counted between the last reading and such a change is
+// lost.
+type counts struct {
+	seen      map[counter]uint64 // in the kernel, at the last reading
+	frontends map[model.Frontend]uint64
+	ports     map[owner]uint64
+}
+
+// counter is one counter of the kernel.
+type counter struct {
+	frontend model.Frontend
+	outside  bool
+}
+
+// owner is what counters are added up for.
+type owner struct {
+	port   model.PortName
+	family model.Family
+	kind   model.Kind
+}
+
+func newCounts() counts {
+	return counts{frontends: make(map[model.Frontend]uint64), ports: make(map[owner]uint64)}
+}
+
+// add takes up a reading. What no route has any more is forgotten.
+func (c *counts) add(reading []apply.FrontendCount, routes []model.Route) {
+	owners := make(map[model.Frontend]owner, len(routes))
+	frontends := make(map[model.Frontend]uint64, len(routes))
+	ports := make(map[owner]uint64)
+	for i := range routes {
+		r := &routes[i]
+		o := owner{r.Port, model.FamilyOf(r.Frontend.Address), r.Kind}
+		owners[r.Frontend] = o
+		frontends[r.Frontend] = c.frontends[r.Frontend]
+		ports[o] = c.ports[o]
+	}
+	seen := make(map[counter]uint64, len(reading))
+	for _, n := range reading {
+		o, ok := owners[n.Frontend]
+		if !ok {
+			continue // the rules change at this moment
+		}
+		key := counter{n.Frontend, n.Outside}
+		growth := n.Connections
+		if before := c.seen[key]; before <= growth {
+			growth -= before
+		}
+		seen[key] = n.Connections
+		frontends[n.Frontend] += growth
+		ports[o] += growth
+	}
+	c.seen, c.frontends, c.ports = seen, frontends, ports
+}
+
+// count brings the counts up to date. The caller holds the lock on them.
+func (s *Server) count(routing *model.Routing) error {
+	if !s.config.Counted || routing == nil {
+		return nil
+	}
+	reading, err := s.config.Kernel.FrontendCounts()
+	if err != nil {
+		return err
+	}
+	s.counts.add(reading, routing.Routes)
+	return nil
+}
+
+// ServiceCounts returns how many connections there were to the service ports
+// that the node serves, sorted; none where nothing is counted. A number falls
+// only when the daemon is started anew, or its service port is deleted and
+// comes back.
+func (s *Server) ServiceCounts() ([]ServiceCount, error) {
+	_, routing := s.observed()
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	if err := s.count(routing); err != nil {
+		return nil, err
+	}
+	out := make([]ServiceCount, 0, len(s.counts.ports))
+	for k, n := range s.counts.ports {
+		out = append(out, ServiceCount{k.port, k.family, k.kind, n})
+	}
+	slices.SortFunc(out, func(a, b ServiceCount) int {
+		return cmp.Or(a.Port.Compare(b.Port), cmp.Compare(a.Family, b.Family), cmp.Compare(a.Kind, b.Kind))
+	})
+	return out, nil
+}

@@ -1,0 +1,66 @@
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"time"
+)
+
+// Path is where a daemon answers on its metrics address.
+const Path = "/status"
+
+// ErrNoDaemon means that no daemon of nftproxy answers at an address.
+var ErrNoDaemon = errors.New("no daemon answers")
+
+// dialTimeout is generous for an address of this machine.
+const dialTimeout = 2 * time.Second
+
+// Fetch asks the daemon at an address. The error is [ErrNoDaemon] if nothing
+// or somebody else answers there.
+func Fetch(ctx context.Context, address netip.AddrPort) (*Report, error) {
+	target := "http://" + dialable(address).String() + Path
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", target, err)
+	}
+	// No proxy of the environment: the daemon is on this machine.
+	client := http.Client{Transport: &http.Transport{
+		DialContext:       (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		DisableKeepAlives: true,
+	}}
+	response, err := client.Do(request)
+	var failed *url.Error
+	if errors.As(err, &failed) {
+		return nil, fmt.Errorf("%w at %s (%w)", ErrNoDaemon, address, failed.Err)
+	}
+	defer response.Body.Close()
+	switch response.StatusCode {
+	case http.StatusOK:
+	case http.StatusInternalServerError:
+		return nil, fmt.Errorf("ask %s: the daemon cannot tell: see its log", target)
+	default:
+		return nil, fmt.Errorf("%w at %s (somebody else answers %q to %s)", ErrNoDaemon, address, response.Status, Path)
+	}
+	r := &Report{}
+	if err := json.NewDecoder(response.Body).Decode(r); err != nil {
+		return nil, fmt.Errorf("ask %s: read answer: %w", target, err)
+	}
+	return r, nil
+}
+
+// dialable returns the loopback address for one that listens everywhere.
+func dialable(a netip.AddrPort) netip.AddrPort {
+	switch a.Addr() {
+	case netip.IPv4Unspecified():
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), a.Port())
+	case netip.IPv6Unspecified():
+		return netip.AddrPortFrom(netip.IPv6Loopback(), a.Port())
+	}
+	return a
+}

@@ -1,0 +1,124 @@
+package status
+
+import (
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+// FromKernel returns what our tables say, or nil if there are none. Services
+// are named by the comments of elements, which nft limits to 128 bytes: longer
+// names are cut.
+func FromKernel(k *apply.Conn) (*Report, error) {
+	rs, _, err := k.Read()
+	if err != nil || len(rs.Tables) == 0 {
+		return nil, err
+	}
+	r := &Report{From: Kernel, Healthy: true}
+	if err := r.addAffinity(k); err != nil {
+		return nil, err
+	}
+	counts, err := k.FrontendCounts()
+	if err != nil {
+		return nil, err
+	}
+	connections := make(map[model.Frontend]uint64)
+	for _, c := range counts {
+		connections[c.Frontend] += c.Connections
+	}
+	var all []frontend
+	endpoints := make(map[answer]bool)
+	for _, t := range rs.Tables {
+		services := t.Set(render.ServicesMap)
+		if services == nil {
+			continue // somebody else's table of our name
+		}
+		r.Counted = r.Counted || services.Counters
+		found := tableFrontends(t, services, endpoints)
+		for i := range found {
+			if services.Counters {
+				n := connections[found[i].Frontend]
+				found[i].connections = &n
+			}
+		}
+		all = append(all, found...)
+	}
+	r.fill(all, endpoints)
+	return r, nil
+}
+
+func (r *Report) addAffinity(k KernelReader) error {
+	use, err := k.AffinityUse()
+	for _, u := range use {
+		r.Affinity = append(r.Affinity, Affinity{u.Family.String(), u.Used, u.Size})
+	}
+	return err
+}
+
+// tableFrontends returns the frontends of a table and adds its endpoints to
+// those that are known.
+func tableFrontends(t *render.Table, services *render.Set, endpoints map[answer]bool) []frontend {
+	byFrontend := make(map[model.Frontend][]render.Element)
+	if s := t.Set(render.EndpointsMap); s != nil {
+		for _, e := range s.Elements {
+			f := e.Key.Frontend()
+			byFrontend[f] = append(byFrontend[f], e)
+			endpoints[answer{f.Protocol, e.Value.Endpoint}] = true
+		}
+	}
+	lanes := apply.NewLanes(t)
+	fate := func(set string, v render.Verdict, f model.Frontend) Fate {
+		slots, _ := lanes.Of(set, f)
+		n := distinct(byFrontend[f], slots)
+		switch {
+		case v.Action == render.Drop:
+			return Fate{Verdict: model.Drop.String()}
+		case n == 0:
+			return Fate{Verdict: model.Reject.String()}
+		}
+		return Fate{model.Forward.String(), n}
+	}
+	var out []frontend
+	local := t.Set(render.LocalServicesMap)
+	for i := range services.Elements {
+		e := &services.Elements[i]
+		f := frontend{Frontend: e.Key.Frontend(), inside: fate(render.ServicesMap, e.Value.Verdict, e.Key.Frontend())}
+		f.port, f.kind = parseComment(e.Comment)
+		f.port.Protocol = f.Protocol
+		if local != nil {
+			if o, ok := local.Find(f.Frontend); ok {
+				outside := fate(render.LocalServicesMap, o.Value.Verdict, f.Frontend)
+				f.outside = &outside
+			}
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// distinct counts the endpoints in some slots; by its weight an endpoint may
+// have several.
+func distinct(elements []render.Element, slots render.Slots) int {
+	seen := make(map[render.Value]bool, len(elements))
+	for _, e := range elements {
+		if slots.Has(e.Key.Slot) {
+			seen[e.Value] = true
+		}
+	}
+	return len(seen)
+}
+
+// parseComment is the inverse of [render.Comment].
+func parseComment(text string) (model.PortName, model.Kind) {
+	kind := model.ClusterIP
+	for _, k := range []model.Kind{model.LoadBalancerIP, model.ExternalIP, model.NodePort} {
+		if name, ok := strings.CutSuffix(text, " "+k.String()); ok {
+			text, kind = name, k
+		}
+	}
+	namespace, name, _ := strings.Cut(text, "/")
+	name, port, _ := strings.Cut(name, ":")
+	return model.PortName{Service: model.ServiceName{Namespace: namespace, Name: name}, Port: port}, kind
+}

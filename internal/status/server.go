@@ -1,0 +1,147 @@
+package status
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync"
+
+	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Config is what a [Server] tells about the daemon it is part of.
+type Config struct {
+	Version string
+	// Source says where the objects come from, for people.
+	Source string
+	// State returns how far the agent is.
+	State func() agent.State
+	// Counted tells that the rules count connections.
+	Counted bool
+	// Kernel is a connection that nobody else uses.
+	Kernel KernelReader
+	Log    *slog.Logger
+}
+
+// KernelReader is the part of [apply.Conn] that a server needs.
+type KernelReader interface {
+	AffinityUse() ([]apply.AffinityUse, error)
+	FrontendCounts() ([]apply.FrontendCount, error)
+}
+
+// Server answers "GET /status" in a running daemon. It is safe for concurrent
+// use.
+type Server struct {
+	config Config
+
+	mu      sync.Mutex
+	last    *Sync
+	routing *model.Routing // of the last good sync
+
+	reading sync.Mutex // guards the kernel connection and what comes from it
+	counts  counts
+}
+
+// New returns a server that has seen no sync yet.
+func New(c Config) *Server { return &Server{config: c, counts: newCounts()} }
+
+// Observe is told of every sync of the agent. It keeps what was decided in the
+// last good one, and nothing else of it.
+func (s *Server) Observe(o *agent.Sync) {
+	last := &Sync{Cause: o.Cause.String(), Started: o.Started, Seconds: o.Duration.Seconds()}
+	if o.Plan != nil {
+		last.Added, last.Changed, last.Deleted = o.Plan.Count(apply.Add), o.Plan.Count(apply.Replace), o.Plan.Count(apply.Delete)
+	}
+	if o.Err != nil {
+		last.Error = o.Err.Error()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = last
+	if o.Err == nil {
+		s.routing = o.Routing
+	}
+}
+
+// observed returns the last sync and what the last good one decided; nil if
+// there was none.
+func (s *Server) observed() (*Sync, *model.Routing) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last, s.routing
+}
+
+// ServeHTTP answers with a [Report] in JSON.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	report, err := s.report()
+	if err != nil {
+		s.config.Log.Error("status is unknown", "error", err)
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = report.WriteJSON(w) // fails if the client is gone
+}
+
+func (s *Server) report() (*Report, error) {
+	last, routing := s.observed()
+	state := s.config.State()
+	r := &Report{
+		From: Daemon, Healthy: last != nil && last.Error == "",
+		Version: s.config.Version, Source: s.config.Source, Started: state.Started,
+		LastSync: last, LastSuccess: state.LastSync, PendingSince: state.Pending, Counted: s.config.Counted,
+	}
+	if routing == nil {
+		return r, nil
+	}
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	if err := errors.Join(r.addAffinity(s.config.Kernel), s.count(routing)); err != nil {
+		return nil, err
+	}
+	r.addRouting(routing, s.counts.frontends)
+	return r, nil
+}
+
+// addRouting adds what was decided. Connections are nil where nothing is
+// counted.
+func (r *Report) addRouting(routing *model.Routing, connections map[model.Frontend]uint64) {
+	r.Node = routing.NodeName
+	for _, h := range routing.HealthChecks {
+		endpoints := make(map[string]int)
+		for f, n := range h.Endpoints {
+			endpoints[f.String()] = n
+		}
+		r.HealthChecks = append(r.HealthChecks, HealthCheck{h.Service.Namespace, h.Service.Name, h.Port, endpoints})
+	}
+	for _, n := range routing.Notices {
+		r.Problems = append(r.Problems, Problem{n.Object, string(n.Reason), n.Message})
+	}
+	all := make([]frontend, len(routing.Routes))
+	endpoints := make(map[answer]bool)
+	for i := range routing.Routes {
+		route := &routing.Routes[i]
+		f := &all[i]
+		*f = frontend{Frontend: route.Frontend, port: route.Port, kind: route.Kind, inside: fateOf(route.Frontend, route.Inside(), endpoints)}
+		if route.Local() && f.inside.Verdict != model.Reject.String() {
+			outside := fateOf(route.Frontend, route.Outside(), endpoints)
+			f.outside = &outside
+		}
+		if r.Counted {
+			n := connections[route.Frontend]
+			f.connections = &n
+		}
+	}
+	r.fill(all, endpoints)
+}
+
+// fateOf returns a decision for a report, and adds its endpoints to those that
+// are known.
+func fateOf(f model.Frontend, d model.Decision, endpoints map[answer]bool) Fate {
+	for _, e := range d.Endpoints {
+		endpoints[answer{f.Protocol, e.Address}] = true
+	}
+	return Fate{d.Verdict.String(), len(d.Endpoints)}
+}

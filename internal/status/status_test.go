@@ -1,0 +1,380 @@
+package status_test
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/status"
+)
+
+func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+// node is a laboratory with a connection to the kernel of its node.
+type node struct {
+	*netlab.Lab
+	kernel *apply.Conn
+}
+
+func newNode(t *testing.T, pods int) *node {
+	t.Helper()
+	lab, err := netlab.New(pods)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &node{Lab: lab}
+	if err := lab.Node.Do(func() (err error) { n.kernel, err = apply.Open(); return err }); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(n.kernel.Close(), lab.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, p := range lab.Pods {
+		echo, err := p.Echo(8080)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = echo.Close() })
+	}
+	return n
+}
+
+func service(name string, clusterIPs ...netip.Addr) *model.Service {
+	return &model.Service{
+		Name: model.ServiceName{Namespace: "default", Name: name}, ClusterIPs: clusterIPs,
+		Ports: []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80}},
+	}
+}
+
+// snapshot has a Service of every fate. The first pod is on this node, the
+// others are said to be elsewhere.
+func (n *node) snapshot() *model.Snapshot {
+	web := service("web", addr("10.96.0.10"), addr("fd00:10:96::10"))
+	web.Ports[0].NodePort, web.ExternalPolicy = 30080, model.PolicyLocal
+	web.LoadBalancerIPs, web.HealthCheckNodePort = []netip.Addr{addr("203.0.113.20")}, 31000
+	web.AffinityTimeout, web.Created = time.Hour, time.Unix(1, 0)
+	elsewhere := service("elsewhere", addr("10.96.0.11"))
+	elsewhere.InternalPolicy, elsewhere.ExternalIPs = model.PolicyLocal, []netip.Addr{addr("203.0.113.20")}
+	s := &model.Snapshot{
+		Nodes:    []*model.Node{{Name: "node", Addresses: []netip.Addr{n.Node.IPv4, n.Node.IPv6}}},
+		Services: []*model.Service{web, elsewhere, service("empty", addr("10.96.0.12"))},
+	}
+	for _, f := range model.Families {
+		for i, name := range []string{"web", "elsewhere"} {
+			slice := &model.EndpointSlice{Namespace: "default", Name: fmt.Sprint(name, f), Service: name, Family: f,
+				Ports: []model.EndpointPort{{Name: "http", Protocol: model.TCP, Port: 8080}}}
+			for j, p := range n.Pods[i:] {
+				slice.Hosts = append(slice.Hosts, model.Host{Address: p.Address(f), Ready: true, Serving: true,
+					Node: []string{"node", "other"}[min(i+j, 1)], Weight: uint16(1 + j)})
+			}
+			s.Slices = append(s.Slices, slice)
+		}
+	}
+	return s
+}
+
+// sync does what an agent does.
+func (n *node) sync(t *testing.T, s *model.Snapshot, c model.Config) *agent.Sync {
+	t.Helper()
+	c.NodeName, c.ClusterCIDRs = "node", []netip.Prefix{netlab.ClusterCIDRv4, netlab.ClusterCIDRv6}
+	routing := model.Resolve(s, c)
+	rules := render.Render(routing)
+	plan, err := apply.New(n.kernel, slog.New(slog.DiscardHandler)).Apply(rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &agent.Sync{Cause: agent.Change, Snapshot: s, Routing: routing, Rules: rules, Plan: plan, Started: time.Now(), Duration: time.Millisecond}
+}
+
+// serve returns a server of a node and the address that it listens at.
+func (n *node) serve(t *testing.T, counted bool) (*status.Server, netip.AddrPort) {
+	t.Helper()
+	s := status.New(status.Config{
+		Version: "v1", Source: "files: services.yaml", Counted: counted, Kernel: n.kernel, Log: slog.New(slog.DiscardHandler),
+		State: func() agent.State { return agent.State{Started: time.Unix(1000, 0), LastSync: time.Unix(2000, 0)} },
+	})
+	mux := http.NewServeMux()
+	mux.Handle("GET "+status.Path, s)
+	web := httptest.NewServer(mux)
+	t.Cleanup(web.Close)
+	return s, netip.MustParseAddrPort(web.Listener.Addr().String())
+}
+
+func fetch(t *testing.T, a netip.AddrPort) *status.Report {
+	t.Helper()
+	r, err := status.Fetch(t.Context(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// dial makes connections from the client.
+func (n *node) dial(t *testing.T, from *netlab.Host, to string, count int) {
+	t.Helper()
+	for range count {
+		if _, err := from.Ask("tcp", netip.MustParseAddrPort(to), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestDaemonAndKernelAgree reads the same from a daemon, which knows the
+// objects, and from the tables in the kernel, after real connections.
+func TestDaemonAndKernelAgree(t *testing.T) {
+	n := newNode(t, 3)
+	server, address := n.serve(t, true)
+	server.Observe(n.sync(t, n.snapshot(), model.Config{Counters: true}))
+	n.dial(t, n.Client, "10.96.0.10:80", 3)
+	n.dial(t, n.Client, "[fd00:10:96::10]:80", 2)
+	n.dial(t, n.Client, "203.0.113.20:80", 4)
+	n.dial(t, n.Pods[0], "203.0.113.20:80", 1)
+
+	daemon := fetch(t, address)
+	kernel, err := status.FromKernel(n.kernel)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(daemon.ServicePorts, kernel.ServicePorts); diff != "" {
+		t.Errorf("service ports (-daemon +kernel):\n%s", diff)
+	}
+	numbers := func(r *status.Report) string {
+		return fmt.Sprint(r.Services, r.Frontends, r.Endpoints, r.Counted, r.Affinity, r.Healthy)
+	}
+	if got, want := numbers(kernel), numbers(daemon); got != want {
+		t.Errorf("the kernel says %s, the daemon %s", got, want)
+	}
+	var text strings.Builder
+	kernel.Only("default")
+	if err := kernel.Print(&text, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	const want = `serves     3 Services, 7 frontends, 6 endpoints
+affinity   IPv4: 3 of 1000000 clients remembered
+           IPv6: 1 of 1000000 clients remembered
+
+SERVICE PORT            FRONTEND                 KIND              ENDPOINTS     CONNECTIONS
+default/elsewhere:http  tcp 10.96.0.11:80        ClusterIP         drops         0
+default/empty:http      tcp 10.96.0.12:80        ClusterIP         rejects       0
+default/web:http        tcp 10.96.0.10:80        ClusterIP         3             3
+                        tcp [fd00:10:96::10]:80  ClusterIP         3             2
+                        tcp 203.0.113.20:80      load balancer IP  3, outside 1  5
+                        tcp 192.0.2.1:30080      NodePort          3, outside 1  0
+                        tcp [2001:db8::1]:30080  NodePort          3, outside 1  0
+`
+	if diff := cmp.Diff(want, text.String()); diff != "" {
+		t.Errorf("printed (-want +got):\n%s", diff)
+	}
+}
+
+// TestPrintDaemon shows what a daemon has to tell besides.
+func TestPrintDaemon(t *testing.T) {
+	n := newNode(t, 2)
+	server, address := n.serve(t, false)
+	print := func() string {
+		r := fetch(t, address)
+		if r.LastSync != nil {
+			r.LastSync.Started = time.Unix(2995, 0)
+		}
+		r.Started, r.LastSuccess = r.Started.Local(), r.LastSuccess.Local()
+		var b strings.Builder
+		if err := r.Print(&b, time.Unix(3000, 0)); err != nil {
+			t.Fatal(err)
+		}
+		return strings.ReplaceAll(b.String(), time.Unix(1000, 0).Format(time.DateTime), "THEN")
+	}
+	check := func(want string) {
+		t.Helper()
+		if diff := cmp.Diff(want, print()); diff != "" {
+			t.Errorf("printed (-want +got):\n%s", diff)
+		}
+	}
+	check(`daemon     nftproxy v1, started 33m20s ago (THEN)
+source     files: services.yaml
+last sync  none yet: the source is not known
+serves     0 Services, 0 frontends, 0 endpoints
+`)
+	if fetch(t, address).Healthy {
+		t.Error("healthy before the first sync")
+	}
+
+	s := n.sync(t, n.snapshot(), model.Config{})
+	s.Plan = &apply.Plan{Changes: s.Plan.Changes[:1]}
+	server.Observe(s)
+	const serves = `serves     3 Services, 7 frontends, 4 endpoints
+affinity   IPv4: 0 of 1000000 clients remembered
+           IPv6: 0 of 1000000 clients remembered
+health     default/web on port 31000: 1 over IPv4, 1 over IPv6 on this node
+problem    Service default/elsewhere: tcp 203.0.113.20:80 (external IP of port "http") is served by Service default/web
+
+SERVICE PORT            FRONTEND                 KIND              ENDPOINTS
+default/elsewhere:http  tcp 10.96.0.11:80        ClusterIP         drops
+default/empty:http      tcp 10.96.0.12:80        ClusterIP         rejects
+default/web:http        tcp 10.96.0.10:80        ClusterIP         2
+                        tcp [fd00:10:96::10]:80  ClusterIP         2
+                        tcp 203.0.113.20:80      load balancer IP  2, outside 1
+                        tcp 192.0.2.1:30080      NodePort          2, outside 1
+                        tcp [2001:db8::1]:30080  NodePort          2, outside 1
+`
+	const daemon = `daemon     nftproxy v1, started 33m20s ago (THEN)
+node       node
+source     files: services.yaml
+`
+	check(daemon + "last sync  5s ago in 1ms: 1 added, 0 changed, 0 deleted\n" + serves)
+	if !fetch(t, address).Healthy {
+		t.Error("not healthy after a good sync")
+	}
+
+	// A failed sync leaves what was served before.
+	server.Observe(&agent.Sync{Cause: agent.Retry, Err: errors.New("no memory\nstack"), Started: time.Now()})
+	check(daemon + "last sync  FAILED 5s ago: no memory\nlast good  16m40s ago; what follows is of then\n" + serves)
+	if fetch(t, address).Healthy {
+		t.Error("healthy after a failed sync")
+	}
+}
+
+// TestServiceCounts counts real connections while verdicts change, which starts
+// the kernel's counters anew.
+func TestServiceCounts(t *testing.T) {
+	n := newNode(t, 2)
+	server, address := n.serve(t, true)
+	config := model.Config{Counters: true}
+	web := model.PortName{Service: model.ServiceName{Namespace: "default", Name: "web"}, Port: "http", Protocol: model.TCP}
+	type counted struct {
+		clusterIP, clusterIPv6, loadBalancer, nodePort uint64
+		kinds                                          int
+	}
+	check := func(want counted) {
+		t.Helper()
+		counts, err := server.ServiceCounts()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got counted
+		for _, c := range counts {
+			if c.Port != web {
+				continue
+			}
+			got.kinds++
+			switch {
+			case c.Kind == model.ClusterIP && c.Family == model.IPv6:
+				got.clusterIPv6 = c.Connections
+			case c.Kind == model.ClusterIP:
+				got.clusterIP = c.Connections
+			case c.Kind == model.LoadBalancerIP:
+				got.loadBalancer += c.Connections
+			default:
+				got.nodePort += c.Connections
+			}
+		}
+		if got != want {
+			t.Errorf("counted %+v, want %+v", got, want)
+		}
+	}
+	if counts, err := server.ServiceCounts(); err != nil || len(counts) > 0 {
+		t.Errorf("before the first sync: %v, %v", counts, err)
+	}
+	s := n.snapshot()
+	server.Observe(n.sync(t, s, config))
+	check(counted{0, 0, 0, 0, 5})
+	n.dial(t, n.Client, "10.96.0.10:80", 3)
+	n.dial(t, n.Client, "[fd00:10:96::10]:80", 2)
+	n.dial(t, n.Client, "203.0.113.20:80", 1)
+	check(counted{3, 2, 1, 0, 5})
+
+	// One endpoint less over IPv4: its counters are new ones, that of IPv6 not.
+	s.Slices[0].Hosts = s.Slices[0].Hosts[:1]
+	server.Observe(n.sync(t, s, config))
+	n.dial(t, n.Client, "10.96.0.10:80", 1)
+	check(counted{4, 2, 1, 0, 5})
+	if p := fetch(t, address).ServicePorts[2]; p.Name != "web" || *p.Frontends[0].Connections != 4 || *p.Frontends[1].Connections != 2 {
+		t.Errorf("connections in the report: %v %d %d", p, *p.Frontends[0].Connections, *p.Frontends[1].Connections)
+	}
+
+	// A family less takes nothing away from the other one.
+	s.Services[0].ClusterIPs = s.Services[0].ClusterIPs[:1]
+	server.Observe(n.sync(t, s, config))
+	check(counted{4, 0, 1, 0, 3})
+	s.Services = s.Services[1:]
+	server.Observe(n.sync(t, s, config))
+	check(counted{})
+}
+
+// TestFetchNoDaemon tells apart why there is no answer.
+func TestFetchNoDaemon(t *testing.T) {
+	closed := httptest.NewServer(nil)
+	address := netip.MustParseAddrPort(closed.Listener.Addr().String())
+	closed.Close()
+	_, err := status.Fetch(t.Context(), address)
+	if want := "no daemon answers at " + address.String() + " (dial tcp " + address.String() + ": connect: connection refused)"; !errors.Is(err, status.ErrNoDaemon) || err.Error() != want {
+		t.Errorf("nobody listens: %v, want %s", err, want)
+	}
+	for _, c := range []struct {
+		name     string
+		handler  http.HandlerFunc
+		noDaemon bool
+		want     string
+	}{
+		{"another program", http.NotFound, true, `somebody else answers "404 Not Found" to /status`},
+		{"a daemon in trouble", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no memory", 500) }, false, "see its log"},
+		{"not JSON", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }, false, "read answer: invalid character"},
+		{"cut off", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"from": "daemon", `) }, false, "read answer: unexpected EOF"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := httptest.NewServer(c.handler)
+			defer s.Close()
+			_, err := status.Fetch(t.Context(), netip.MustParseAddrPort(s.Listener.Addr().String()))
+			if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, status.ErrNoDaemon) != c.noDaemon {
+				t.Errorf("error %v, want one with %q", err, c.want)
+			}
+		})
+	}
+}
+
+// TestFetchEverywhere asks a daemon that listens on all addresses.
+func TestFetchEverywhere(t *testing.T) {
+	n := newNode(t, 0)
+	_, address := n.serve(t, false)
+	r, err := status.Fetch(t.Context(), netip.AddrPortFrom(netip.IPv4Unspecified(), address.Port()))
+	if err != nil || r.Version != "v1" {
+		t.Errorf("%v, %v", r, err)
+	}
+}
+
+// broken is a kernel that cannot be read.
+type broken struct{ status.KernelReader }
+
+func (broken) AffinityUse() ([]apply.AffinityUse, error) { return nil, errors.New("no memory") }
+
+func TestServerWithoutKernel(t *testing.T) {
+	n := newNode(t, 1)
+	s := status.New(status.Config{Kernel: broken{}, State: func() agent.State { return agent.State{} }, Log: slog.New(slog.DiscardHandler)})
+	s.Observe(n.sync(t, n.snapshot(), model.Config{}))
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, httptest.NewRequest("GET", status.Path, nil))
+	if w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), "no memory") {
+		t.Errorf("answer %d %s", w.Code, w.Body)
+	}
+}
+
+func TestFromKernelWithoutTables(t *testing.T) {
+	n := newNode(t, 0)
+	if r, err := status.FromKernel(n.kernel); r != nil || err != nil {
+		t.Errorf("%v, %v", r, err)
+	}
+}

@@ -1,0 +1,214 @@
+package takeover
+
+import (
+	"log/slog"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+// vip is the Service that both proxies serve: kube-proxy sends its connections
+// to the first pod, and we send them to the second one, to tell them apart.
+var vip = map[model.Family]netip.AddrPort{
+	model.IPv4: netip.MustParseAddrPort("10.96.0.10:80"),
+	model.IPv6: netip.MustParseAddrPort("[fd00:10:96::10]:80"),
+}
+
+// site is a laboratory with a node that kube-proxy ran on.
+type site struct {
+	node
+	lab *netlab.Lab
+}
+
+func newSite(t *testing.T) site {
+	t.Helper()
+	lab, err := netlab.New(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { lab.Close() })
+	for _, pod := range lab.Pods {
+		echo, err := pod.Echo(8080)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { echo.Close() })
+	}
+	return site{node{lab.Node.Namespace, t}, lab}
+}
+
+// apply commits our rules.
+func (s site) apply() {
+	s.t.Helper()
+	name := model.ServiceName{Namespace: "default", Name: "web"}
+	service := &model.Service{Name: name, Ports: []model.ServicePort{{Protocol: model.TCP, Port: 80}}}
+	snapshot := &model.Snapshot{Services: []*model.Service{service}}
+	for _, f := range model.Families {
+		service.ClusterIPs = append(service.ClusterIPs, vip[f].Addr())
+		snapshot.Slices = append(snapshot.Slices, &model.EndpointSlice{
+			Namespace: name.Namespace, Name: f.String(), Service: name.Name, Family: f,
+			Ports: []model.EndpointPort{{Protocol: model.TCP, Port: 8080}},
+			Hosts: []model.Host{{Address: s.lab.Pods[1].Address(f), Ready: true, Serving: true, Node: s.lab.Node.Name}},
+		})
+	}
+	rules := render.Render(model.Resolve(snapshot, model.Config{NodeName: s.lab.Node.Name,
+		ClusterCIDRs: []netip.Prefix{netlab.ClusterCIDRv4, netlab.ClusterCIDRv6}}))
+	s.do(func() error {
+		conn, err := apply.Open()
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		_, err = apply.New(conn, slog.New(slog.DiscardHandler)).Apply(rules)
+		return err
+	})
+}
+
+// open opens a connection per client and family, and checks which pod answers.
+func (s site) open(pod *netlab.Host) []*netlab.Flow {
+	s.t.Helper()
+	var flows []*netlab.Flow
+	for _, client := range []*netlab.Host{s.lab.Client, s.lab.Node, s.lab.Pods[1]} {
+		for _, f := range model.Families {
+			flow, err := client.Open("tcp", vip[f], 0)
+			if err != nil {
+				s.t.Fatalf("%s, %s: %v", client.Name, f, err)
+			}
+			s.t.Cleanup(func() { flow.Close() })
+			flows = append(flows, flow)
+		}
+	}
+	s.answers(flows, pod)
+	return flows
+}
+
+// answers checks that connections are with a pod.
+func (s site) answers(flows []*netlab.Flow, pod *netlab.Host) {
+	s.t.Helper()
+	for i, flow := range flows {
+		if got, err := flow.Ask(); err != nil || got.Name != pod.Name {
+			s.t.Errorf("connection %d: %v, %v, want %s", i, got, err, pod.Name)
+		}
+	}
+}
+
+// keepDialling dials until stop is called, which returns how many connections
+// were made. Each must be answered.
+func (s site) keepDialling(f model.Family) (stop func() int64) {
+	var made atomic.Int64
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-end:
+				return
+			default:
+			}
+			if got, err := s.lab.Client.Ask("tcp", vip[f], 0); err != nil || got.Name != s.lab.Pods[1].Name {
+				s.t.Errorf("new connection: %v, %v, want %s", got, err, s.lab.Pods[1].Name)
+				return
+			}
+			made.Add(1)
+		}
+	}()
+	for made.Load() < 5 {
+		select {
+		case <-ended: // it failed
+			return func() int64 { return made.Load() }
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return func() int64 {
+		close(end)
+		<-ended
+		return made.Load()
+	}
+}
+
+// 12.61: while the rules of kube-proxy are there with ours, a connection is
+// translated once, by us. Connections that kube-proxy translated go on when its
+// rules are gone, and no new one fails meanwhile.
+func TestTakeOverUnderTraffic(t *testing.T) {
+	for _, c := range []struct {
+		mode string
+		load func(site)
+	}{
+		{"nftables", func(s site) { s.run(kubeProxyTables, "nft", "-f", "-") }},
+		{"iptables-nft", func(s site) { s.load(variants[0], "kube-proxy.rules"); s.load(variants[1], "kube-proxy.rules") }},
+		{"iptables-legacy", func(s site) { s.load(variants[2], "kube-proxy.rules"); s.load(variants[3], "kube-proxy.rules") }},
+	} {
+		t.Run(c.mode, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			theirs, ours := s.lab.Pods[0], s.lab.Pods[1]
+			c.load(s)
+			before := s.open(theirs)
+			s.apply()
+			both := s.open(ours)
+			s.answers(before, theirs)
+
+			var stops []func() int64
+			for _, f := range model.Families {
+				stops = append(stops, s.keepDialling(f))
+			}
+			removed, err := s.remove()
+			for _, stop := range stops {
+				if n := stop(); n < 5 {
+					t.Errorf("%d connections under way, want more", n)
+				}
+			}
+			if err != nil || len(removed) == 0 {
+				t.Errorf("removed %q, %v", removed, err)
+			}
+			s.answers(before, theirs)
+			s.answers(both, ours)
+			s.open(ours)
+			s.nothing()
+		})
+	}
+}
+
+// kubeProxyTables are rules in the manner of kube-proxy's nftables mode.
+const kubeProxyTables = `
+table ip kube-proxy {
+	map service-ips {
+		type ipv4_addr . inet_proto . inet_service : verdict
+		elements = { 10.96.0.10 . tcp . 80 : goto service-web }
+	}
+	chain endpoint-web { meta l4proto tcp dnat to 10.128.0.2:8080 ; }
+	chain mark-for-masquerade { meta mark set meta mark or 0x4000 ; }
+	chain service-web { ip saddr != 10.128.0.0/16 jump mark-for-masquerade ; numgen random mod 1 vmap { 0 : goto endpoint-web } ; }
+	chain services { ip daddr . meta l4proto . th dport vmap @service-ips ; }
+	chain nat-prerouting { type nat hook prerouting priority dstnat ; jump services ; }
+	chain nat-output { type nat hook output priority -100 ; jump services ; }
+	chain nat-postrouting {
+		type nat hook postrouting priority srcnat
+		meta mark & 0x4000 == 0x4000 meta mark set meta mark xor 0x4000 masquerade fully-random
+	}
+	chain filter-forward { type filter hook forward priority 0 ; ct state new ip daddr 10.96.0.0/16 reject ; }
+}
+table ip6 kube-proxy {
+	map service-ips {
+		type ipv6_addr . inet_proto . inet_service : verdict
+		elements = { fd00:10:96::10 . tcp . 80 : goto service-web }
+	}
+	chain endpoint-web { meta l4proto tcp dnat to [fd00:10:128::2]:8080 ; }
+	chain mark-for-masquerade { meta mark set meta mark or 0x4000 ; }
+	chain service-web { ip6 saddr != fd00:10:128::/48 jump mark-for-masquerade ; numgen random mod 1 vmap { 0 : goto endpoint-web } ; }
+	chain services { ip6 daddr . meta l4proto . th dport vmap @service-ips ; }
+	chain nat-prerouting { type nat hook prerouting priority dstnat ; jump services ; }
+	chain nat-output { type nat hook output priority -100 ; jump services ; }
+	chain nat-postrouting {
+		type nat hook postrouting priority srcnat
+		meta mark & 0x4000 == 0x4000 meta mark set meta mark xor 0x4000 masquerade fully-random
+	}
+	chain filter-forward { type filter hook forward priority 0 ; ct state new ip6 daddr fd00:10:96::/112 reject ; }
+}
+`
