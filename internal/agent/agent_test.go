@@ -42,6 +42,8 @@ func (k *kernel) Read() (*render.Ruleset, uint32, error) {
 	return k.rules, 1, nil
 }
 
+func (k *kernel) Bindings(model.Family) ([]render.Element, error) { return nil, nil }
+
 func (k *kernel) Commit(*apply.Plan, uint32) (apply.Size, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

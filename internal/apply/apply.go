@@ -22,7 +22,11 @@ type Applier struct {
 
 	kernel Kernel
 	log    *slog.Logger
+	known  placement // nil: not known
 }
+
+// errUnknown means that it is not known what the kernel holds.
+var errUnknown = errors.New("what was applied before is not known")
 
 // Commit is one transaction as it was sent to the kernel.
 type Commit struct {
@@ -56,17 +60,31 @@ const attempts = 20
 // already, nothing is sent to the kernel. After an error that leaves it open
 // whether the transaction took place, the kernel is read again.
 func (a *Applier) Apply(desired *render.Ruleset) (*Plan, error) {
+	a.known = nil
+	plan, settled, err := a.apply(desired)
+	if err == nil {
+		a.known = make(placement)
+		a.known.remember(settled)
+	}
+	return plan, err
+}
+
+// apply returns the ruleset that the kernel has now as well.
+func (a *Applier) apply(desired *render.Ruleset) (*Plan, *render.Ruleset, error) {
 	done, open := &Plan{}, &Plan{}
 	var wanted *Plan
+	var settled *render.Ruleset
 	var last error
 	for attempt := range attempts {
 		time.Sleep(time.Duration(attempt) * time.Millisecond)
-		plan, generation, err := a.Plan(desired)
+		current, generation, err := a.kernel.Read()
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
+		settled = Settle(current, desired)
+		plan := Diff(current, settled)
 		if plan.Empty() {
-			return merge(done, open), nil
+			return merge(done, open), settled, nil
 		}
 		open, wanted = &Plan{}, plan
 		var committed *Plan
@@ -74,11 +92,11 @@ func (a *Applier) Apply(desired *render.Ruleset) (*Plan, error) {
 		done = merge(done, committed)
 		switch {
 		case last == nil:
-			return done, nil
+			return done, settled, nil
 		case isOpen(last):
 			open = plan
 		case !passes(last, plan):
-			return nil, last
+			return nil, nil, last
 		}
 		a.log.Debug("apply is tried again", "attempt", attempt+1, "error", last)
 	}
@@ -87,9 +105,9 @@ func (a *Applier) Apply(desired *render.Ruleset) (*Plan, error) {
 		if a.Postponed != nil {
 			a.Postponed(wanted.removalFamilies())
 		}
-		return done, nil
+		return done, settled, nil
 	}
-	return nil, fmt.Errorf("apply %d times: %w", attempts, last)
+	return nil, nil, fmt.Errorf("apply %d times: %w", attempts, last)
 }
 
 // try commits a plan, or all of it but the removal of chains and sets that the

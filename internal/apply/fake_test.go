@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"golang.org/x/sys/unix"
 )
@@ -19,7 +20,7 @@ type fake struct {
 	fails func(*Plan) error
 }
 
-func newFake() *fake { return &fake{fails: func(*Plan) error { return nil }} }
+func newFake() *fake { return &fake{generation: 1, fails: func(*Plan) error { return nil }} }
 
 // flaky fails in a tenth of all calls.
 func flaky(r *rand.Rand) func(*Plan) error {
@@ -38,7 +39,7 @@ func (k *fake) Read() (*render.Ruleset, uint32, error) {
 
 func (k *fake) Commit(p *Plan, generation uint32) (Size, error) {
 	err := k.fails(p)
-	if generation != k.generation {
+	if generation != anyGeneration && generation != k.generation {
 		err = unix.ERESTART
 	}
 	if err != nil && err != unix.ENOBUFS {
@@ -54,6 +55,13 @@ func (k *fake) Commit(p *Plan, generation uint32) (Size, error) {
 	k.generation++
 	k.commits++
 	return Size{}, err // ENOBUFS: done, and the answer lost
+}
+
+func (k *fake) Bindings(f model.Family) ([]render.Element, error) {
+	if t := k.ruleset.Table(f); t != nil && t.Set(render.AffinityMap) != nil {
+		return slices.Clone(t.Set(render.AffinityMap).Elements), nil
+	}
+	return nil, nil
 }
 
 func clone(r *render.Ruleset) *render.Ruleset {

@@ -84,13 +84,15 @@ func (r *Router) Configure(c Config, nodes []*Node, cidrs []netip.Prefix) {
 	}
 }
 
-// SetService takes the present state of a Service. It returns the frontends
-// that this may change, in no order.
-func (r *Router) SetService(name ServiceName, s ServiceState) []RouteChange {
+// SetServices takes the present state of some Services. It returns the frontends
+// that this may change, each once and in no order.
+func (r *Router) SetServices(states map[ServiceName]ServiceState) []RouteChange {
 	touched := make(map[Frontend]*Route) // with what they had before
-	r.withdraw(name, touched)
-	if s.Service != nil {
-		r.claim(name, s, touched)
+	for name, s := range states {
+		r.withdraw(name, touched)
+		if s.Service != nil {
+			r.claim(name, s, touched)
+		}
 	}
 	out := make([]RouteChange, 0, len(touched))
 	for f, old := range touched {

@@ -116,8 +116,12 @@ func walk(t *testing.T, town *town, steps int) {
 			r.Configure(town.config, town.nodes, town.cidrs)
 			before = byFrontend(r.Routes())
 		} else {
-			name := town.service()
-			changes = r.SetService(name, town.states[name])
+			states := make(map[ServiceName]ServiceState)
+			for range 1 + town.IntN(3) {
+				name := town.service()
+				states[name] = town.states[name]
+			}
+			changes = r.SetServices(states)
 		}
 		want, got := town.resolve(), r.Routing()
 		if !reflect.DeepEqual(want, got) {
