@@ -34,9 +34,31 @@ type Snapshot struct {
 	Services     []*Service
 	Slices       []*EndpointSlice
 	ServiceCIDRs []netip.Prefix
-	// Triggers are the moments of the changes that this snapshot is the first
-	// to contain, as far as the objects tell (11.7).
+}
+
+// Update is what a source has to tell since its last update. Its values are
+// shared: they must not be changed.
+type Update struct {
+	// Services are those that have changed, or whose slices have, with what
+	// they are now. If Whole is set, they are all that there are.
+	Services map[ServiceName]ServiceState
+	Whole    bool
+	// Nodes and ServiceCIDRs are all that there are, in no order.
+	Nodes        []*Node
+	ServiceCIDRs []netip.Prefix
+	// Triggers are the moments of the changes that this update is the first to
+	// contain, as far as the objects tell (11.7).
 	Triggers []Trigger
+}
+
+// Update returns a snapshot as a whole update.
+func (s *Snapshot) Update() *Update {
+	u := &Update{Services: make(map[ServiceName]ServiceState, len(s.Services)), Whole: true, Nodes: s.Nodes, ServiceCIDRs: s.ServiceCIDRs}
+	bySlices := groupSlices(s.Slices)
+	for _, svc := range s.Services {
+		u.Services[svc.Name] = ServiceState{svc, bySlices[svc.Name]}
+	}
+	return u
 }
 
 // Trigger is when something happened that changed the endpoints of a Service.
