@@ -16,6 +16,8 @@ import (
 
 const (
 	serviceCIDRs = "10.96.0.0/16,fd00:10:96::/112"
+	// clusterCIDRs are the ranges of all pods (netlab.ClusterCIDRv4).
+	clusterCIDRs = "10.128.0.0/16,fd00:10:128::/48"
 	// firstServiceIP is that of the service of the API server.
 	firstServiceIP = "10.96.0.1"
 	// apiAddress is where the API server is reached on its node. It listens on
@@ -36,7 +38,8 @@ type cluster struct {
 	t         *testing.T
 	dir       string
 	authority *authority
-	flags     []string // of the API server, more than those of every test
+	echoes    map[*netlab.Host]*netlab.Echo // that answer on the pods
+	flags     []string                      // of the API server, more than those of every test
 	config    *rest.Config
 	api       kubernetes.Interface
 	server    *process
@@ -47,7 +50,10 @@ type cluster struct {
 func newCluster(t *testing.T, pods int, flags ...string) *cluster {
 	t.Helper()
 	t.Parallel()
-	c := &cluster{Lab: newLab(t, pods), t: t, dir: t.TempDir(), flags: flags}
+	c := &cluster{Lab: newLab(t, pods), t: t, dir: t.TempDir(), echoes: map[*netlab.Host]*netlab.Echo{}, flags: flags}
+	for _, p := range c.Pods {
+		c.startEcho(p)
+	}
 	c.writeKeys()
 	c.connect()
 	start(t, c.Node, etcd, "--data-dir", filepath.Join(c.dir, "etcd"), "--log-level", "warn", "--unsafe-no-fsync",
@@ -59,7 +65,7 @@ func newCluster(t *testing.T, pods int, flags ...string) *cluster {
 	return c
 }
 
-// newLab makes a laboratory with echo servers on its pods.
+// newLab makes a laboratory.
 func newLab(t *testing.T, pods int) *netlab.Lab {
 	t.Helper()
 	lab, err := netlab.New(pods)
@@ -71,14 +77,27 @@ func newLab(t *testing.T, pods int) *netlab.Lab {
 			t.Error(err)
 		}
 	})
-	for _, p := range lab.Pods {
-		echo, err := p.Echo(echoPort)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { echo.Close() })
-	}
 	return lab
+}
+
+// startEcho starts the echo server of a pod.
+func (c *cluster) startEcho(p *netlab.Host) {
+	c.t.Helper()
+	echo, err := p.Echo(echoPort)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.echoes[p] = echo
+	c.t.Cleanup(func() { echo.Close() })
+}
+
+// stopEcho makes a pod refuse what is new. Open connections are served on, so
+// that a test sees whether somebody else cuts them.
+func (c *cluster) stopEcho(p *netlab.Host) {
+	c.t.Helper()
+	if err := c.echoes[p].Close(); err != nil {
+		c.t.Fatal(err)
+	}
 }
 
 // writeKeys writes what the API server identifies itself and others by.
@@ -137,7 +156,7 @@ func (c *cluster) startServer() {
 		"--etcd-servers", etcdURL,
 		"--bind-address", "0.0.0.0", "--secure-port", "6443", "--advertise-address", c.Node.IPv4.String(),
 		"--tls-cert-file", file("server.crt"), "--tls-private-key-file", file("server.key"),
-		"--client-ca-file", file("ca.crt"), "--anonymous-auth=false", "--authorization-mode", "RBAC",
+		"--client-ca-file", file("ca.crt"), "--anonymous-auth=false", "--authorization-mode", "RBAC", "--allow-privileged",
 		"--service-cluster-ip-range", serviceCIDRs,
 		"--service-account-issuer", "https://" + apiAddress,
 		"--service-account-key-file", file("server.key"), "--service-account-signing-key-file", file("server.key"),
@@ -180,11 +199,12 @@ func (c *cluster) createNode() {
 	}
 }
 
-// startProxy starts nftproxy as a user.
+// startProxy starts nftproxy as a user. The limit of connection tracking is
+// that of the machine: it cannot be set in a laboratory.
 func (c *cluster) startProxy(user string) *process {
 	c.t.Helper()
 	return start(c.t, c.Node, nftproxy, "run", "--kubeconfig", c.kubeconfig(user), "--hostname-override", nodeName,
-		"--cluster-cidr", netlab.ClusterCIDRv4.String()+","+netlab.ClusterCIDRv6.String())
+		"--cluster-cidr", clusterCIDRs, "--conntrack-max-per-core", "0")
 }
 
 // generation returns a number that every transaction on the node's rules

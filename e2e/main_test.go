@@ -2,7 +2,9 @@
 // machine and real packets, as in package test, and what tells the program
 // about services is a real kube-apiserver with its etcd.
 //
-// It is a module of its own, so that only these tests depend on Kubernetes.
+// It is a module of its own, and so are the programs of Kubernetes (directory
+// tools): they are built with the dependencies that they are released with,
+// whatever nftproxy depends on.
 package e2e
 
 import (
@@ -18,7 +20,7 @@ import (
 // program is one that the tests run.
 type program struct {
 	name string
-	tool string // of this module, which it is built from
+	tool string // package that it is built from
 	path string // of the executable
 }
 
@@ -27,6 +29,9 @@ var (
 	etcd              = program{name: "etcd", tool: "go.etcd.io/etcd/server/v3"}
 	apiserver         = program{name: "kube-apiserver", tool: "k8s.io/kubernetes/cmd/kube-apiserver"}
 	controllerManager = program{name: "kube-controller-manager", tool: "k8s.io/kubernetes/cmd/kube-controller-manager"}
+	kubeProxy         = program{name: "kube-proxy", tool: "k8s.io/kubernetes/cmd/kube-proxy"}
+	kubeadm           = program{name: "kubeadm", tool: "k8s.io/kubernetes/cmd/kubeadm"}
+	kubectl           = program{name: "kubectl", tool: "k8s.io/kubernetes/cmd/kubectl"}
 )
 
 func TestMain(m *testing.M) {
@@ -59,8 +64,8 @@ func build(dir string) (err error) {
 			return fmt.Errorf("build nftproxy: %w", err)
 		}
 	}
-	for _, p := range []*program{&etcd, &apiserver, &controllerManager} {
-		if p.path, err = goCommand("tool", "-n", p.tool); err != nil {
+	for _, p := range []*program{&etcd, &apiserver, &controllerManager, &kubeProxy, &kubeadm, &kubectl} {
+		if p.path, err = goCommand("-C", "tools", "tool", "-n", p.tool); err != nil {
 			return fmt.Errorf("build %s: %w", p.name, err)
 		}
 	}

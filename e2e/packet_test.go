@@ -3,6 +3,7 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -54,13 +55,42 @@ func (c *cluster) served(s service, pods ...*netlab.Host) {
 	})
 }
 
+// reached waits until new connections from outside go to these pods and to no
+// others, in whatever order: others may connect meanwhile.
+func (c *cluster) reached(s service, pods ...*netlab.Host) {
+	c.t.Helper()
+	for _, to := range c.targets(s) {
+		eventually(c.t, func() error { return onlyTo(c.Client, to, pods) })
+	}
+}
+
+// onlyTo makes connections, which must go to all of the pods and to no others.
+// That random choices pass a pod over is possible and rare; eventually is for
+// that too.
+func onlyTo(from *netlab.Host, to target, pods []*netlab.Host) error {
+	want, got := map[string]bool{}, map[string]bool{}
+	for _, p := range pods {
+		want[p.Name] = true
+	}
+	for range 8 * len(pods) {
+		answer, err := from.Ask(to.network, to.to, silence)
+		if err != nil {
+			return fmt.Errorf("from %s to %s: %w", from.Name, to, err)
+		}
+		got[answer.Name] = true
+	}
+	if !maps.Equal(got, want) {
+		return fmt.Errorf("from %s to %s: answers of %v, want %v", from.Name, to, got, want)
+	}
+	return nil
+}
+
 // refused waits until new connections to a service are refused.
 func (c *cluster) refused(s service) {
 	c.t.Helper()
-	forEachFlow(func(network string, family model.Family) {
-		c.t.Helper()
-		eventually(c.t, func() error { return wantRefused(c.Client, network, s.frontend(family)) })
-	})
+	for _, to := range c.targets(s) {
+		eventually(c.t, func() error { return wantRefused(c.Client, to.network, to.to) })
+	}
 }
 
 // silent waits until a pod gets no answer of any kind.
@@ -115,28 +145,38 @@ func wantSilence(from *netlab.Host, network string, to netip.AddrPort) error {
 // flow is an open connection, or a datagram socket in use.
 type flow struct {
 	*netlab.Flow
-	name string
+	to   target
 	peer string // the endpoint that answered first
 }
 
-// openFlows opens a flow per protocol and family.
+// openFlows opens a flow to each target of a service.
 func (c *cluster) openFlows(s service) []flow {
 	c.t.Helper()
 	var flows []flow
-	forEachFlow(func(network string, family model.Family) {
-		c.t.Helper()
-		f, err := c.Client.Open(network, s.frontend(family), 0)
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		c.t.Cleanup(func() { f.Close() })
-		answer, err := f.Ask()
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		flows = append(flows, flow{f, fmt.Sprint(network, " ", family), answer.Name})
-	})
+	for _, to := range c.targets(s) {
+		flows = append(flows, open(c.t, c.Client, to))
+	}
 	return flows
+}
+
+// only returns the flows of a protocol.
+func only(network string, flows []flow) []flow {
+	return slices.DeleteFunc(slices.Clone(flows), func(f flow) bool { return f.to.network != network })
+}
+
+// open opens a flow, which is closed at the end of the test.
+func open(t *testing.T, from *netlab.Host, to target) flow {
+	t.Helper()
+	f, err := from.Open(to.network, to.to, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	answer, err := f.Ask()
+	if err != nil {
+		t.Fatalf("from %s to %s: %v", from.Name, to, err)
+	}
+	return flow{f, to, answer.Name}
 }
 
 // goOn checks that flows are still with the endpoints that they began with.
@@ -144,7 +184,7 @@ func goOn(t *testing.T, flows []flow, when string) {
 	t.Helper()
 	for _, f := range flows {
 		if got, err := f.Ask(); err != nil || got.Name != f.peer {
-			t.Errorf("%s, %s: got %v, %v, want an answer of %s", f.name, when, got, err, f.peer)
+			t.Errorf("%s, %s: got %v, %v, want an answer of %s", f.to, when, got, err, f.peer)
 		}
 	}
 }

@@ -1,10 +1,13 @@
 package e2e
 
 import (
+	"bytes"
+	"os"
 	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
@@ -16,22 +19,56 @@ type process struct {
 	log  netlab.LogBuffer
 }
 
-// start starts a program, which is killed at the end of the test. The end of
-// its log is printed if the test fails.
+// start starts a program.
 func start(t *testing.T, on *netlab.Host, what program, args ...string) *process {
 	t.Helper()
-	p := &process{name: what.name, cmd: exec.Command(what.path, args...)}
+	return startCommand(t, on, what.name, exec.Command(what.path, args...))
+}
+
+// startCommand starts a process, which is killed at the end of the test. The
+// end of its log is printed if the test fails.
+func startCommand(t *testing.T, on *netlab.Host, name string, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{name: name, cmd: cmd}
 	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
+	p.cmd.WaitDelay = time.Second // for what it has started itself
 	if err := on.Start(p.cmd); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		p.kill()
 		if t.Failed() {
-			t.Logf("end of the log of %s:\n%s", p.name, end(&p.log, 40))
+			t.Logf("end of the log of %s:\n%s", p.name, tail(&p.log, 40))
 		}
 	})
 	return p
+}
+
+// run runs a command on the node and returns what it prints.
+func (c *cluster) run(cmd *exec.Cmd) string {
+	c.t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := c.Node.Run(cmd); err != nil {
+		c.t.Fatalf("%s: %v\n%s%s", cmd, err, &stdout, &stderr)
+	}
+	return stdout.String()
+}
+
+// end sends SIGTERM and waits for the end of the process, whatever it makes of
+// the signal.
+func (p *process) end(t *testing.T) {
+	t.Helper()
+	p.signal(t, syscall.SIGTERM)
+	_ = p.cmd.Wait()
+}
+
+// kubectl runs kubectl as an administrator and returns what it prints.
+func (c *cluster) kubectl(args ...string) string {
+	c.t.Helper()
+	cmd := exec.Command(kubectl.path, append(args, "--kubeconfig", c.kubeconfig("admin", "system:masters"))...)
+	cmd.Env = append(os.Environ(), "HOME="+c.dir) // it keeps a cache there
+	return c.run(cmd)
 }
 
 // kill ends the process without giving it a chance to clean up.
@@ -45,16 +82,21 @@ func (p *process) kill() {
 // stop sends SIGTERM and checks that the process ends well.
 func (p *process) stop(t *testing.T) {
 	t.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	p.signal(t, syscall.SIGTERM)
 	if err := p.cmd.Wait(); err != nil {
 		t.Errorf("%s ended with %v, want exit status 0", p.name, err)
 	}
 }
 
-// end returns the last n lines of a log.
-func end(b *netlab.LogBuffer, n int) string {
+func (p *process) signal(t *testing.T, s os.Signal) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tail returns the last n lines of a log.
+func tail(b *netlab.LogBuffer, n int) string {
 	lines := strings.SplitAfter(b.String(), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "")
 }

@@ -65,13 +65,13 @@ func TestRestartOfAPIServer(t *testing.T) {
 
 	c.startServer()
 	c.becomes(web, c.Pods[2])
-	goOn(t, flows, "the API server is back")
+	goOn(t, only("tcp", flows), "the API server is back")
 	c.commits(before, 1, "the API server is back, and one change")
 }
 
 func TestRestartOfProxy(t *testing.T) {
 	c, web, proxy := newServing(t)
-	flows, before := c.openFlows(web), c.generation()
+	connections, before := only("tcp", c.openFlows(web)), c.generation()
 	proxy.stop(t)
 	proxy = c.startProxy(proxyUser)
 	c.becomes(web, c.Pods[2])
@@ -83,7 +83,7 @@ func TestRestartOfProxy(t *testing.T) {
 	proxy = c.startProxy(proxyUser)
 	c.becomes(web, c.Pods[1:]...)
 	c.commits(before, 2, "a change while there was no proxy")
-	goOn(t, flows, "the proxy is back")
+	goOn(t, connections, "the proxy is back")
 	proxy.stop(t)
 }
 
@@ -112,11 +112,7 @@ func TestNothingBeforeSync(t *testing.T) {
 			before := c.generation()
 			proxy.stop(t)
 			const user = "newcomer"
-			for _, resource := range []string{"services", "endpointslices", "nodes", "servicecidrs"} {
-				if resource != missing {
-					c.grant(user, resource)
-				}
-			}
+			c.grantAllBut(user, missing)
 			proxy = c.startProxy(user)
 			eventually(t, func() error {
 				if log := proxy.log.String(); !strings.Contains(log, missing) {
@@ -131,6 +127,32 @@ func TestNothingBeforeSync(t *testing.T) {
 			c.becomes(web, c.Pods[2])
 			c.commits(before, 1, "after the sync, and one change")
 		})
+	}
+}
+
+// Nobody has to let a proxy read ServiceCIDRs (14.3).
+func TestWithoutServiceCIDRs(t *testing.T) {
+	const user = "newcomer"
+	c := newCluster(t, 2)
+	web := c.createService(dualStack("web"))
+	c.setEndpoints(web, c.Pods...)
+	c.grantAllBut(user, "servicecidrs")
+	proxy := c.startProxy(user)
+	c.served(web, c.Pods...)
+	if log := proxy.log.String(); !strings.Contains(log, "ServiceCIDR") {
+		t.Errorf("the proxy says nothing about ServiceCIDRs:\n%s", log)
+	}
+	c.setEndpoints(web, c.Pods[1])
+	c.served(web, c.Pods[1])
+}
+
+// grantAllBut lets a user read what a proxy reads, except one kind of objects.
+func (c *cluster) grantAllBut(user, missing string) {
+	c.t.Helper()
+	for _, resource := range []string{"services", "endpointslices", "nodes", "servicecidrs"} {
+		if resource != missing {
+			c.grant(user, resource)
+		}
 	}
 }
 

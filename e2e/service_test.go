@@ -21,6 +21,29 @@ const (
 type service struct {
 	name       string
 	clusterIPs []string // IPv4, IPv6
+	nodePorts  map[string]uint16
+}
+
+// target is where a service is dialled.
+type target struct {
+	network string // tcp or udp
+	family  model.Family
+	to      netip.AddrPort
+}
+
+func (t target) String() string { return t.network + " " + t.to.String() }
+
+// targets returns where a service is dialled: its ClusterIPs and, if it has
+// NodePorts, the addresses of the node.
+func (c *cluster) targets(s service) []target {
+	var all []target
+	forEachFlow(func(network string, family model.Family) {
+		all = append(all, target{network, family, s.frontend(family)})
+		if port, ok := s.nodePorts[network]; ok {
+			all = append(all, target{network, family, netip.AddrPortFrom(c.Node.Address(family), port)})
+		}
+	})
+	return all
 }
 
 // frontend returns what clients dial.
@@ -53,13 +76,31 @@ func dualStack(name string, clusterIPs ...string) *corev1.Service {
 	return s
 }
 
+// withNodePorts returns the Service with NodePorts as well: those that a service
+// had, if one is given.
+func withNodePorts(s *corev1.Service, like ...service) *corev1.Service {
+	s.Spec.Type = corev1.ServiceTypeNodePort
+	for i, p := range s.Spec.Ports {
+		for _, l := range like {
+			s.Spec.Ports[i].NodePort = int32(l.nodePorts[p.Name])
+		}
+	}
+	return s
+}
+
 func (c *cluster) createService(s *corev1.Service) service {
 	c.t.Helper()
 	made, err := c.api.CoreV1().Services(namespace).Create(c.t.Context(), s, metav1.CreateOptions{})
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return service{made.Name, made.Spec.ClusterIPs}
+	nodePorts := map[string]uint16{}
+	for _, p := range made.Spec.Ports {
+		if p.NodePort != 0 {
+			nodePorts[p.Name] = uint16(p.NodePort)
+		}
+	}
+	return service{made.Name, made.Spec.ClusterIPs, nodePorts}
 }
 
 func (c *cluster) deleteService(s service) {
@@ -93,7 +134,7 @@ func (c *cluster) setSlice(s service, f model.Family, pods ...*netlab.Host) {
 func endpointSlice(s service, f model.Family, pods []*netlab.Host) *discoveryv1.EndpointSlice {
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:   s.name + "-" + addressType[f].suffix,
+			Name:   sliceName(s, f),
 			Labels: map[string]string{discoveryv1.LabelServiceName: s.name},
 		},
 		AddressType: addressType[f].name,
@@ -111,6 +152,8 @@ func endpointSlice(s service, f model.Family, pods []*netlab.Host) *discoveryv1.
 	}
 	return slice
 }
+
+func sliceName(s service, f model.Family) string { return s.name + "-" + addressType[f].suffix }
 
 var addressType = map[model.Family]struct {
 	name   discoveryv1.AddressType

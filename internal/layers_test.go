@@ -25,7 +25,7 @@ func TestLayers(t *testing.T) {
 			"github.com/google/nftables", "github.com/mdlayher", "golang.org/x"}},
 		{"agent", []string{"model", "render", "apply"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
-		{"config", []string{"model"}, nil},
+		{"config", []string{"model", "host"}, nil},
 		{"events", []string{"model"}, nil},
 		{"serve", nil, []string{}},
 		{"health", []string{"model", "serve"}, []string{}},

@@ -13,6 +13,7 @@ import (
 	"k8s.io/kube-proxy/config/v1alpha1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -88,26 +89,17 @@ func (c *Config) SyncPeriod() time.Duration { return c.Kube.NFTables.SyncPeriod.
 // MinSyncPeriod passes at least between two syncs (13.5).
 func (c *Config) MinSyncPeriod() time.Duration { return c.Kube.NFTables.MinSyncPeriod.Duration }
 
-// Conntrack are the settings of the kernel's connection tracking (9.13).
-// Zero leaves a limit or timeout as it is.
-type Conntrack struct {
-	MaxPerCore, Min              int32 // entries
-	TCPEstablished, TCPCloseWait time.Duration
-	UDP, UDPStream               time.Duration
-	TCPBeLiberal                 bool
-}
-
 // Conntrack returns the settings of connection tracking.
-func (c *Config) Conntrack() Conntrack {
+func (c *Config) Conntrack() host.Conntrack {
 	k := &c.Kube.Conntrack
-	return Conntrack{
-		MaxPerCore:     *k.MaxPerCore,
-		Min:            *k.Min,
-		TCPEstablished: k.TCPEstablishedTimeout.Duration,
-		TCPCloseWait:   k.TCPCloseWaitTimeout.Duration,
-		UDP:            k.UDPTimeout.Duration,
-		UDPStream:      k.UDPStreamTimeout.Duration,
-		TCPBeLiberal:   k.TCPBeLiberal,
+	return host.Conntrack{
+		MaxPerCore:            int(*k.MaxPerCore),
+		Min:                   int(*k.Min),
+		TCPEstablishedTimeout: k.TCPEstablishedTimeout.Duration,
+		TCPCloseWaitTimeout:   k.TCPCloseWaitTimeout.Duration,
+		UDPTimeout:            k.UDPTimeout.Duration,
+		UDPStreamTimeout:      k.UDPStreamTimeout.Duration,
+		TCPBeLiberal:          k.TCPBeLiberal,
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/preflight"
@@ -24,7 +23,7 @@ func (d *Daemon) prepareHost() ([]model.Family, error) {
 	if err := checkKernel(families); err != nil {
 		return nil, err
 	}
-	if err := machine.SetConntrack(conntrackOf(d.Config.Conntrack()), d.Log); err != nil {
+	if err := machine.SetConntrack(d.Config.Conntrack(), d.Log); err != nil {
 		return nil, err
 	}
 	if score := d.Config.Kube.OOMScoreAdj; score != nil {
@@ -33,14 +32,6 @@ func (d *Daemon) prepareHost() ([]model.Family, error) {
 		}
 	}
 	return families, nil
-}
-
-func conntrackOf(c config.Conntrack) host.Conntrack {
-	return host.Conntrack{
-		MaxPerCore: int(c.MaxPerCore), Min: int(c.Min),
-		TCPEstablishedTimeout: c.TCPEstablished, TCPCloseWaitTimeout: c.TCPCloseWait,
-		UDPTimeout: c.UDP, UDPStreamTimeout: c.UDPStream, TCPBeLiberal: c.TCPBeLiberal,
-	}
 }
 
 // checkKernel names everything that is missing together.

@@ -1,0 +1,63 @@
+package e2e
+
+import (
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// kubeadmInput is what the owner of a cluster tells kubeadm; maxPerCore as in
+// startProxy.
+const kubeadmInput = `apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+kubernetesVersion: v1.36.3
+controlPlaneEndpoint: ` + apiAddress + `
+networking: {podSubnet: "` + clusterCIDRs + `", serviceSubnet: "` + serviceCIDRs + `"}
+---
+apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: nftables
+conntrack: {maxPerCore: 0}
+`
+
+// kubeProxyName is that of kubeadm's DaemonSet and of all that belongs to it.
+const kubeProxyName = "kube-proxy"
+
+// newKubeadmCluster makes a cluster in which kubeadm has installed kube-proxy.
+func newKubeadmCluster(t *testing.T, pods int) *cluster {
+	t.Helper()
+	c := newCluster(t, pods)
+	c.installKubeProxy()
+	return c
+}
+
+// installKubeProxy lets kubeadm write what kube-proxy needs: a service account
+// and its rights, a ConfigMap and a DaemonSet.
+func (c *cluster) installKubeProxy() {
+	c.t.Helper()
+	dir := c.writeFiles("kubeadm", map[string]string{"input.yaml": kubeadmInput})
+	c.run(exec.Command(kubeadm.path, "init", "phase", "addon", "kube-proxy",
+		"--config", filepath.Join(dir, "input.yaml"), "--kubeconfig", c.kubeconfig("admin", "system:masters")))
+}
+
+// eachProxy runs a test for both service proxies in kubeadm's DaemonSet. That
+// kube-proxy passes as well shows that the test asks for the right thing.
+func eachProxy(t *testing.T, test func(t *testing.T, c *cluster, proxy program)) {
+	for _, p := range []program{kubeProxy, nftproxy} {
+		t.Run(p.name, func(t *testing.T) { test(t, newKubeadmCluster(t, 2), p) })
+	}
+}
+
+// The DaemonSet, the configuration file, the credentials and the rights that
+// kubeadm has made for kube-proxy are those that nftproxy runs with, as they
+// are (12.2, 14.1, 14.2, 14.4, 14.5, 14.9).
+func TestDaemonSetOfKubeadm(t *testing.T) {
+	eachProxy(t, func(t *testing.T, c *cluster, proxy program) {
+		web := c.createService(withNodePorts(dualStack("web")))
+		c.setEndpoints(web, c.Pods...)
+		c.startDaemonSet(kubeProxyName, proxy)
+		c.reached(web, c.Pods...)
+		c.setEndpoints(web, c.Pods[1])
+		c.reached(web, c.Pods[1])
+	})
+}

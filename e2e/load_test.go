@@ -1,0 +1,215 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/netlab"
+)
+
+const (
+	// pause is that of a client between two requests.
+	pause = 10 * time.Millisecond
+	// strict is how long a request may take that must be answered. It is so
+	// generous that only what is lost takes longer; how long the slowest took
+	// is in the log.
+	strict = 5 * time.Second
+)
+
+// outcome is what a load expects of its requests.
+type outcome string
+
+const (
+	answers  outcome = "answers"
+	refusals outcome = "refusals"
+	anything outcome = "anything" // while it changes
+)
+
+// load is clients outside of the cluster that dial a service without pause,
+// each at one target: requests over a new connection or socket each, and
+// requests over connections that stay open.
+type load struct {
+	t       *testing.T
+	gate    sync.RWMutex // held for reading by every request
+	want    outcome      // of new connections; those that stay open must be answered
+	clients []*client
+	stop    chan struct{}
+	running sync.WaitGroup
+}
+
+// client is one source address that dials one target.
+type client struct {
+	*netlab.Host
+	to      target
+	lasting []flow
+
+	answered count // new connections while answers are expected
+	refused  count // new connections while refusals are expected
+	lasted   count // requests over connections that stay open
+}
+
+// count is the record of a kind of requests.
+type count struct {
+	requests int
+	failures []string
+	slowest  time.Duration
+}
+
+func (n *count) add(took time.Duration, failure error) {
+	n.requests++
+	n.slowest = max(n.slowest, took)
+	if failure != nil {
+		n.failures = append(n.failures, time.Now().Format("15:04:05.000 ")+failure.Error())
+	}
+}
+
+func (n *count) String() string {
+	s := fmt.Sprintf("%6d, %d failed, slowest %v\n", n.requests, len(n.failures), n.slowest.Round(time.Microsecond))
+	for _, f := range n.failures[:min(5, len(n.failures))] {
+		s += "    " + f + "\n"
+	}
+	return s
+}
+
+// startLoad starts clients for all targets of a service, which must be served.
+func (c *cluster) startLoad(s service) *load {
+	c.t.Helper()
+	l := &load{t: c.t, want: answers, stop: make(chan struct{})}
+	for i, to := range c.targets(s) {
+		l.clients = append(l.clients, &client{Host: c.newClient(i + 1), to: to})
+	}
+	// A port that is bound at no particular address is taken from all of them.
+	c.Client = c.newClient(0)
+	l.hold(4)
+	for _, cl := range l.clients {
+		l.running.Go(func() { l.run(cl) })
+	}
+	c.t.Cleanup(l.end)
+	return l
+}
+
+// newClient returns the client with addresses, and so with ports, of its own.
+func (c *cluster) newClient(n int) *netlab.Host {
+	c.t.Helper()
+	host, err := c.Client.Alias(netip.AddrFrom4([4]byte{198, 18, 0, byte(n)}),
+		netip.MustParseAddr(fmt.Sprintf("2001:db8:18::%x", n)))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return host
+}
+
+// hold opens some more connections for each target, which stay open.
+func (l *load) hold(n int) {
+	l.t.Helper()
+	l.gate.Lock()
+	defer l.gate.Unlock()
+	for _, cl := range l.clients {
+		if cl.to.network != "tcp" {
+			continue // a UDP socket may be moved to another endpoint (9.4)
+		}
+		for range n {
+			cl.lasting = append(cl.lasting, open(l.t, cl.Host, cl.to))
+		}
+	}
+}
+
+// expect waits for the end of the requests under way, and says what the next
+// ones must get.
+func (l *load) expect(want outcome) {
+	l.gate.Lock()
+	defer l.gate.Unlock()
+	l.want = want
+}
+
+// run is the life of a client.
+func (l *load) run(cl *client) {
+	for i := 0; ; i++ {
+		select {
+		case <-l.stop:
+			return
+		case <-time.After(pause):
+		}
+		l.gate.RLock()
+		l.ask(cl)
+		if len(cl.lasting) > 0 {
+			cl.askAgain(cl.lasting[i%len(cl.lasting)])
+		}
+		l.gate.RUnlock()
+	}
+}
+
+// ask makes a request over a new connection.
+func (l *load) ask(cl *client) {
+	wait, start := strict, time.Now()
+	if l.want == anything {
+		wait = silence
+	}
+	answer, err := cl.Ask(cl.to.network, cl.to.to, wait)
+	took := time.Since(start)
+	switch {
+	case l.want == answers:
+		cl.answered.add(took, err)
+	case l.want == refusals && errors.Is(err, syscall.ECONNREFUSED):
+		cl.refused.add(took, nil)
+	case l.want == refusals:
+		cl.refused.add(took, fmt.Errorf("got %v, %v, want ECONNREFUSED", answer, err))
+	}
+}
+
+// askAgain makes a request over a connection that is open.
+func (cl *client) askAgain(f flow) {
+	start := time.Now()
+	answer, err := f.Ask()
+	if err == nil && answer.Name != f.peer {
+		err = fmt.Errorf("answer of %s", answer.Name)
+	}
+	if err != nil {
+		err = fmt.Errorf("connection with %s: %w", f.peer, err)
+	}
+	cl.lasted.add(time.Since(start), err)
+}
+
+// end stops the clients. The load can be ended again.
+func (l *load) end() {
+	select {
+	case <-l.stop:
+	default:
+		close(l.stop)
+	}
+	l.running.Wait()
+}
+
+// check ends the load, puts its record in the log, and fails the test if a
+// request did not get what it must.
+func (l *load) check() {
+	l.t.Helper()
+	l.end()
+	var table strings.Builder
+	var requests, failures int
+	for _, cl := range l.clients {
+		for _, kind := range []struct {
+			name string
+			*count
+		}{{"answered", &cl.answered}, {"refused", &cl.refused}, {"over open connections", &cl.lasted}} {
+			if kind.requests == 0 {
+				continue
+			}
+			fmt.Fprintf(&table, "%-28s %-22s %v", cl.to, kind.name, kind.count)
+			requests, failures = requests+kind.requests, failures+len(kind.failures)
+		}
+		if cl.answered.requests == 0 {
+			l.t.Errorf("%s: no request was made", cl.to)
+		}
+	}
+	l.t.Logf("load: %d requests, %d failed\n%s", requests, failures, &table)
+	if failures > 0 {
+		l.t.Errorf("%d of %d requests failed", failures, requests)
+	}
+}

@@ -1,0 +1,167 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nftproxy/nftproxy/internal/model"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// outage is how long the API server is away: E2E_LONG=1 makes it longer than
+// the longest wait of the client library between two attempts.
+func outage() time.Duration {
+	if os.Getenv("E2E_LONG") != "" {
+		return time.Minute
+	}
+	return 10 * time.Second
+}
+
+// While the API server is away for long, everything goes on; when it is back,
+// what changes is taken up.
+func TestLongOutage(t *testing.T) {
+	c, web, _ := newServing(t)
+	before, rules := c.generation(), c.rules()
+	l := c.startLoad(web)
+	c.server.kill()
+	time.Sleep(outage())
+	c.commits(before, 0, "the API server is away")
+
+	c.startServer()
+	c.commits(before, 0, "the API server is back")
+	c.unchanged(rules, "the API server is back")
+	back := time.Now()
+	c.setEndpoints(web, c.Pods...)
+	c.reached(web, c.Pods...)
+	t.Logf("outage of %v; a change is served %v after the API server was ready", outage(), time.Since(back).Round(time.Millisecond))
+	l.check()
+}
+
+// A proxy that has missed changes that nobody can tell it any more (410 Gone)
+// reads everything again, and commits only what has changed.
+func TestWatchTooOld(t *testing.T) {
+	for name, flags := range map[string][]string{
+		"API server with a new cache":       nil,
+		"etcd compacted, no cache in front": {"--watch-cache=false"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, web, proxy := newServing(t)
+			before, rules := c.generation(), c.rules()
+			proxy.signal(t, syscall.SIGSTOP)
+			c.restartServer()
+			c.comeAndGo()
+			c.compact()
+			c.restartServer(slices.Concat(c.auditFlags(), flags)...)
+			proxy.signal(t, syscall.SIGCONT)
+
+			for _, resource := range []string{"services", "endpointslices"} {
+				eventually(t, func() error { return c.readAgain(resource) })
+			}
+			c.unchanged(rules, "everything was read again")
+			c.becomes(web, c.Pods[2])
+			c.commits(before, 1, "one change")
+		})
+	}
+}
+
+// auditFlags make the API server write down who asks it for what.
+func (c *cluster) auditFlags() []string {
+	c.t.Helper()
+	dir := c.writeFiles("audit", map[string]string{
+		"policy.yaml": `{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}`})
+	return []string{"--audit-policy-file", filepath.Join(dir, "policy.yaml"), "--audit-log-path", filepath.Join(dir, "log")}
+}
+
+// readAgain checks that the proxy has asked for all objects of a kind: by a
+// list, or a watch that begins with all of them. An answer of 200 to a watch
+// may still be the event that it is too old.
+func (c *cluster) readAgain(resource string) error {
+	log, err := os.ReadFile(filepath.Join(c.dir, "audit", "log"))
+	if err != nil {
+		return err
+	}
+	for line := range bytes.Lines(log) {
+		var e struct {
+			Verb, RequestURI string
+			User             struct{ Username string }
+			ObjectRef        struct{ Resource string }
+			ResponseStatus   struct{ Code int }
+		}
+		if json.Unmarshal(line, &e) != nil {
+			continue // it is being written
+		}
+		all := e.Verb == "list" || e.Verb == "watch" && strings.Contains(e.RequestURI, "sendInitialEvents=true")
+		if all && e.User.Username == proxyUser && e.ObjectRef.Resource == resource && e.ResponseStatus.Code == http.StatusOK {
+			return nil
+		}
+	}
+	return fmt.Errorf("the proxy has not read all %s again", resource)
+}
+
+// restartServer kills the API server and starts it with some more flags.
+func (c *cluster) restartServer(flags ...string) {
+	c.t.Helper()
+	c.server.kill()
+	c.flags = append(c.flags, flags...)
+	c.startServer()
+}
+
+// comeAndGo makes changes that leave everything as it was.
+func (c *cluster) comeAndGo() {
+	c.t.Helper()
+	for i := range 3 {
+		s := c.createService(dualStack(fmt.Sprint("passing-", i)))
+		c.setEndpoints(s, c.Pods...)
+		c.deleteService(s)
+		for _, f := range model.Families {
+			if err := c.api.DiscoveryV1().EndpointSlices(namespace).Delete(c.t.Context(), sliceName(s, f), metav1.DeleteOptions{}); err != nil {
+				c.t.Fatal(err)
+			}
+		}
+	}
+}
+
+// compact makes etcd forget everything but the current state.
+func (c *cluster) compact() {
+	c.t.Helper()
+	list, err := c.api.CoreV1().Services(namespace).List(c.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	body, _ := json.Marshal(map[string]any{"revision": list.ResourceVersion, "physical": true})
+	client := http.Client{Transport: &http.Transport{DialContext: c.Node.DialContext, DisableKeepAlives: true}}
+	r, err := client.Post(etcdURL+"/v3/kv/compaction", "application/json", bytes.NewReader(body))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer r.Body.Close()
+	if r.StatusCode != http.StatusOK {
+		c.t.Fatalf("etcd: compaction: %s", r.Status)
+	}
+}
+
+// unchanged checks that the rules of the node are those of before.
+func (c *cluster) unchanged(before, when string) {
+	c.t.Helper()
+	if diff := cmp.Diff(before, c.rules()); diff != "" {
+		c.t.Errorf("%s: the rules are others (-before, +after):\n%s", when, diff)
+	}
+}
+
+// rules returns all nftables rules of the node, as the nft command lists them
+// without counters.
+func (c *cluster) rules() string {
+	c.t.Helper()
+	return c.run(exec.Command("nft", "--stateless", "list", "ruleset"))
+}

@@ -1,0 +1,161 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/netlab"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// moment is how long a pod goes on answering after no EndpointSlice names it
+// any more: far less than what people give their pods to end.
+const moment = 200 * time.Millisecond
+
+// A workload is scaled up, rolled over to new pods and back, scaled to nothing
+// and up again, and its Service is deleted and created again, while clients
+// dial it without pause. No request fails unless there is no pod for it, and no
+// open connection breaks (3.20, 9.3, 13.4, P58, P95).
+func TestRollingLife(t *testing.T) {
+	c := newCluster(t, 6, "--disable-admission-plugins", "ServiceAccount")
+	for _, p := range c.Pods {
+		c.stopEcho(p) // it answers while the pod runs
+	}
+	c.startControllers("endpointslice-controller")
+	c.startProxy(proxyUser)
+	web := c.createService(selecting("web"))
+	c.refused(web)
+	blue, green := c.Pods[:3], c.Pods[3:]
+	c.runPod(blue[0])
+	c.reached(web, blue[0])
+
+	l := c.startLoad(web)
+	for i, p := range blue[1:] {
+		c.runPod(p)
+		c.reached(web, blue[:i+2]...)
+	}
+	l.hold(6)
+	c.roll(web, blue, green)
+	l.hold(6)
+	c.roll(web, green, blue)
+	c.setReady(blue[0], false)
+	c.reached(web, blue[1:]...)
+	c.setReady(blue[0], true)
+	c.reached(web, blue...)
+
+	c.scaleToZero(l, web, blue)
+	c.scaleUp(l, web, blue)
+	c.recreate(l, web, blue)
+	time.Sleep(moment) // of requests
+	l.check()
+}
+
+// selecting returns a Service of the pods, with NodePorts, like another one that
+// was there before.
+func selecting(name string, like ...service) *corev1.Service {
+	var clusterIPs []string
+	for _, l := range like {
+		clusterIPs = l.clusterIPs
+	}
+	s := withNodePorts(dualStack(name, clusterIPs...), like...)
+	s.Spec.Selector = podLabels
+	return s
+}
+
+// roll replaces pods by others, one after the other, as a Deployment does.
+func (c *cluster) roll(s service, from, to []*netlab.Host) {
+	c.t.Helper()
+	for i := range from {
+		c.runPod(to[i])
+		c.reached(s, slices.Concat(from[i:], to[:i+1])...)
+		c.endPod(s, from[i], slices.Concat(from[i+1:], to[:i+1]))
+	}
+}
+
+// runPod starts a pod, which answers before it is ready.
+func (c *cluster) runPod(p *netlab.Host) {
+	c.t.Helper()
+	c.startEcho(p)
+	c.createPod(p)
+}
+
+// endPod deletes a pod. It goes on answering for a while, as if it had been
+// given time to drain.
+func (c *cluster) endPod(s service, p *netlab.Host, others []*netlab.Host) {
+	c.t.Helper()
+	c.deletePod(p, 600)
+	c.reached(s, others...)
+	c.removePods(s, p)
+}
+
+// removePods ends pods that are terminating.
+func (c *cluster) removePods(s service, pods ...*netlab.Host) {
+	c.t.Helper()
+	for _, p := range pods {
+		c.deletePod(p, 0)
+	}
+	eventually(c.t, func() error { return c.inNoSlice(s, pods) })
+	time.Sleep(moment)
+	for _, p := range pods {
+		c.stopEcho(p)
+	}
+}
+
+// inNoSlice checks that no EndpointSlice of a service names any of the pods.
+func (c *cluster) inNoSlice(s service, pods []*netlab.Host) error {
+	list, err := c.api.DiscoveryV1().EndpointSlices(namespace).List(c.t.Context(),
+		metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + s.name})
+	if err != nil {
+		return err
+	}
+	for _, slice := range list.Items {
+		for _, e := range slice.Endpoints {
+			for _, p := range pods {
+				if a := e.Addresses[0]; a == p.IPv4.String() || a == p.IPv6.String() {
+					return fmt.Errorf("%s names %s", slice.Name, p.Name)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// scaleToZero ends all pods together. They are used until they are gone (3.5).
+func (c *cluster) scaleToZero(l *load, s service, pods []*netlab.Host) {
+	c.t.Helper()
+	for _, p := range pods {
+		c.deletePod(p, 600)
+	}
+	c.reached(s, pods...)
+	l.expect(anything)
+	c.removePods(s, pods...)
+	c.refused(s)
+	l.expect(refusals)
+	time.Sleep(moment) // of requests
+}
+
+func (c *cluster) scaleUp(l *load, s service, pods []*netlab.Host) {
+	c.t.Helper()
+	l.expect(anything)
+	for _, p := range pods {
+		c.runPod(p)
+	}
+	c.reached(s, pods...)
+	l.expect(answers)
+}
+
+// recreate deletes a service and creates it again with its addresses and
+// NodePorts.
+func (c *cluster) recreate(l *load, s service, pods []*netlab.Host) {
+	c.t.Helper()
+	l.expect(anything)
+	c.deleteService(s)
+	c.silent(s)
+	again := c.createService(selecting(s.name, s))
+	c.reached(again, pods...)
+	l.expect(answers)
+}
