@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/source"
@@ -19,12 +20,12 @@ func watchConfig(file *config.File) (func(context.Context) error, error) {
 	return func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		changed := file.Changed() // before the watcher was there
+		changed := differs(file) // before the watcher was there
 		if changed {
 			return errChanged(file)
 		}
 		err := watcher.Run(ctx, func() {
-			if changed = changed || file.Changed(); changed {
+			if changed = changed || differs(file); changed {
 				cancel()
 			}
 		})
@@ -33,6 +34,19 @@ func watchConfig(file *config.File) (func(context.Context) error, error) {
 		}
 		return err
 	}, nil
+}
+
+// writeTime is how long somebody may be at writing the file: it is cut to
+// nothing first, which is no other content.
+const writeTime = 100 * time.Millisecond
+
+// differs tells whether a file has another content, and keeps it for a moment.
+func differs(file *config.File) bool {
+	if !file.Changed() {
+		return false
+	}
+	time.Sleep(writeTime)
+	return file.Changed()
 }
 
 func errChanged(file *config.File) error {
