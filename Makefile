@@ -21,9 +21,10 @@ test: ## run all tests; NO_SKIP=1 fails if any was skipped
 	NO_SKIP=$(NO_SKIP) scripts/test
 
 .PHONY: e2e
-e2e: ## run the tests against a real API server (builds it: 7 minutes the first time); NO_SKIP as for test
+e2e: ## run the tests against a real API server (builds it: 8 minutes the first time); NO_SKIP as for test
 	cd e2e && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
 	scripts/install-packages nft:nftables iptables-nft:iptables
+	cd e2e/tools && go mod tidy -diff
 	cd e2e && TIMEOUT=30m NO_SKIP=$(NO_SKIP) ../scripts/test
 
 .PHONY: manifests
