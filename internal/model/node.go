@@ -1,7 +1,9 @@
 package model
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -49,6 +51,22 @@ type Update struct {
 	// Triggers are the moments of the changes that this update is the first to
 	// contain, as far as the objects tell (11.7).
 	Triggers []Trigger
+}
+
+// Then returns one update that says what u and next say. A nil u says nothing.
+func (u *Update) Then(next *Update) *Update {
+	if u == nil || next.Whole {
+		return next
+	}
+	both := *next
+	both.Whole = u.Whole
+	both.Services = maps.Clone(u.Services)
+	maps.Copy(both.Services, next.Services)
+	if both.Whole { // what is gone is not among all that there are
+		maps.DeleteFunc(both.Services, func(_ ServiceName, s ServiceState) bool { return s.Service == nil })
+	}
+	both.Triggers = slices.Concat(u.Triggers, next.Triggers)
+	return &both
 }
 
 // Update returns a snapshot as a whole update.

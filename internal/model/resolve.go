@@ -90,6 +90,9 @@ const (
 	Conflict Reason = "Conflict"
 	// NoNodePortAddress: no address of the node serves NodePorts.
 	NoNodePortAddress Reason = "NoNodePortAddress"
+	// InternalError: the Service cannot be served because of a mistake in this
+	// program.
+	InternalError Reason = "InternalError"
 )
 
 func (n Notice) String() string { return n.Object + ": " + n.Message }
@@ -98,10 +101,7 @@ func (n Notice) String() string { return n.Object + ": " + n.Message }
 func Resolve(s *Snapshot, c Config) *Routing {
 	r := NewRouter()
 	r.Configure(c, s.Nodes, s.ServiceCIDRs)
-	byService := groupSlices(s.Slices)
-	for _, svc := range s.Services {
-		r.claim(svc.Name, ServiceState{svc, byService[svc.Name]}, nil)
-	}
+	r.SetServices(s.Update().Services)
 	return r.Routing()
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 )
 
@@ -35,16 +36,22 @@ type Router struct {
 	claims   map[Frontend]claims
 	// contested are the frontends that several service ports claim.
 	contested    map[Frontend]struct{}
-	clusterIPs   map[netip.Addr]int // how many Services have it
+	clusterIPs   map[netip.Addr]int // how many service ports have it (1.10)
 	withoutLocal map[Family]WithoutLocal
+	// noticed are the notices about Services by themselves.
+	noticed map[ServiceName][]Notice
+	health  map[ServiceName]HealthCheck
+	// What follows is put together anew when it has changed.
+	notices      []Notice
+	healthChecks []HealthCheck
+	staleNotices bool
+	staleHealth  bool
 }
 
 // routed is a Service with what it asks for.
 type routed struct {
-	state   ServiceState
-	routes  []Route
-	health  *HealthCheck
-	notices []Notice
+	state  ServiceState
+	routes []Route
 }
 
 // claims are the routes that Services want for one frontend.
@@ -75,6 +82,9 @@ func (r *Router) Configure(c Config, nodes []*Node, cidrs []netip.Prefix) {
 	}
 	services := r.services
 	r.services = make(map[ServiceName]*routed, len(services))
+	r.noticed = make(map[ServiceName][]Notice)
+	r.health = make(map[ServiceName]HealthCheck)
+	r.staleNotices, r.staleHealth = true, true
 	r.claims = make(map[Frontend]claims, len(r.claims))
 	r.contested = make(map[Frontend]struct{})
 	r.clusterIPs = make(map[netip.Addr]int, len(r.clusterIPs))
@@ -82,6 +92,7 @@ func (r *Router) Configure(c Config, nodes []*Node, cidrs []netip.Prefix) {
 	for name, s := range services {
 		r.claim(name, s.state, nil)
 	}
+	r.refresh()
 }
 
 // SetServices takes the present state of some Services. It returns the frontends
@@ -100,20 +111,39 @@ func (r *Router) SetServices(states map[ServiceName]ServiceState) []RouteChange 
 			out = append(out, RouteChange{f, old, now})
 		}
 	}
+	r.refresh()
 	return out
 }
+
+// Replace takes the present state of all Services: what is not there is gone.
+// It looks at all of them. What it returns is as for SetServices.
+func (r *Router) Replace(all map[ServiceName]ServiceState) []RouteChange {
+	differ := make(map[ServiceName]ServiceState)
+	for name, s := range all {
+		if known, ok := r.services[name]; !ok || !reflect.DeepEqual(known.state, s) {
+			differ[name] = s
+		}
+	}
+	for name := range r.services {
+		if _, ok := all[name]; !ok {
+			differ[name] = ServiceState{}
+		}
+	}
+	return r.SetServices(differ)
+}
+
+// Node returns this node as the source knows it, or with its name alone.
+func (r *Router) Node() *Node { return r.node }
 
 // Len returns the numbers of Services and of frontends.
 func (r *Router) Len() (services, frontends int) { return len(r.services), len(r.claims) }
 
 func (r *Router) claim(name ServiceName, state ServiceState, touched map[Frontend]*Route) {
-	svc := state.Service.only(r.config.Families)
-	s := &routed{state: state, routes: RouteService(svc, state.Slices, r.locality), notices: nodePortNotices(svc, r.locality)}
-	if svc.HealthCheckNodePort != 0 {
-		h := healthCheck(svc, state.Slices, r.node)
-		s.health = &h
-	}
+	s := &routed{state: state}
 	r.services[name] = s
+	if notices := r.route(name, s); len(notices) > 0 {
+		r.noticed[name], r.staleNotices = notices, true
+	}
 	r.count(s, 1)
 	for i := range s.routes {
 		route := &s.routes[i]
@@ -128,12 +158,38 @@ func (r *Router) claim(name ServiceName, state ServiceState, touched map[Fronten
 	}
 }
 
+// route decides what one Service asks for, and returns what people should know
+// about it. An object that nobody thought of must not take the others down: a
+// panic leaves its Service out (13.20).
+func (r *Router) route(name ServiceName, s *routed) (notices []Notice) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.routes = nil
+			notices = []Notice{notice("Service "+name.String(), InternalError, "not served: internal error, please report it with the objects of this Service: %v", p)}
+		}
+	}()
+	svc := s.state.Service.only(r.config.Families)
+	s.routes = RouteService(svc, s.state.Slices, r.locality)
+	if svc.HealthCheckNodePort != 0 {
+		r.health[name], r.staleHealth = healthCheck(svc, s.state.Slices, r.node), true
+	}
+	return nodePortNotices(svc, r.locality)
+}
+
 func (r *Router) withdraw(name ServiceName, touched map[Frontend]*Route) {
 	s, ok := r.services[name]
 	if !ok {
 		return
 	}
 	delete(r.services, name)
+	if _, ok := r.health[name]; ok {
+		delete(r.health, name)
+		r.staleHealth = true
+	}
+	if _, ok := r.noticed[name]; ok {
+		delete(r.noticed, name)
+		r.staleNotices = true
+	}
 	r.count(s, -1)
 	for i := range s.routes {
 		route := &s.routes[i]
@@ -169,6 +225,7 @@ func (r *Router) contest(f Frontend, all []*Route, c *claims) {
 	}
 	all[0], all[best] = all[best], all[0]
 	c.winner, c.losers = all[0], slices.Clip(all[1:])
+	r.staleNotices = true
 	// Claims of one service port are harmless (4.41).
 	if slices.ContainsFunc(c.losers, func(o *Route) bool { return o.Port != c.winner.Port }) {
 		r.contested[f] = struct{}{}
@@ -179,11 +236,13 @@ func (r *Router) contest(f Frontend, all []*Route, c *claims) {
 
 // count adds what a Service adds to the sums, or takes it away.
 func (r *Router) count(s *routed, n int) {
-	if svc := s.state.Service.only(r.config.Families); len(svc.Ports) > 0 { // 1.10
-		for _, a := range svc.ClusterIPs {
-			if r.clusterIPs[a] += n; r.clusterIPs[a] == 0 {
-				delete(r.clusterIPs, a)
-			}
+	for i := range s.routes {
+		if s.routes[i].Kind != ClusterIP {
+			continue
+		}
+		a := s.routes[i].Frontend.Address
+		if r.clusterIPs[a] += n; r.clusterIPs[a] == 0 {
+			delete(r.clusterIPs, a)
 		}
 	}
 	for f, w := range withoutLocal(s.routes) {
@@ -196,18 +255,31 @@ func (r *Router) count(s *routed, n int) {
 	}
 }
 
-// Notices returns what cannot be served as the objects ask, sorted.
-func (r *Router) Notices() []Notice {
-	out := slices.Clone(r.nodeNotice)
-	for _, s := range r.services {
-		out = append(out, s.notices...)
+// refresh puts the lists together that have changed.
+func (r *Router) refresh() {
+	if r.staleNotices {
+		r.notices = slices.Clone(r.nodeNotice)
+		for _, n := range r.noticed {
+			r.notices = append(r.notices, n...)
+		}
+		for f := range r.contested {
+			r.notices = append(r.notices, r.claims[f].notices()...)
+		}
+		slices.SortFunc(r.notices, Notice.compare)
 	}
-	for f := range r.contested {
-		out = append(out, r.claims[f].notices()...)
+	if r.staleHealth {
+		r.healthChecks = slices.SortedFunc(maps.Values(r.health), func(a, b HealthCheck) int { return a.Service.Compare(b.Service) })
 	}
-	slices.SortFunc(out, Notice.compare)
-	return out
+	r.staleNotices, r.staleHealth = false, false
 }
+
+// Notices returns what cannot be served as the objects ask, sorted. It must not
+// be changed.
+func (r *Router) Notices() []Notice { return r.notices }
+
+// HealthChecks returns the health checks of all Services, sorted by name. It
+// must not be changed.
+func (r *Router) HealthChecks() []HealthCheck { return r.healthChecks }
 
 // Routes returns the routes of all frontends, in their order.
 func (r *Router) Routes() []Route {
@@ -216,18 +288,6 @@ func (r *Router) Routes() []Route {
 		out = append(out, *c.winner)
 	}
 	slices.SortFunc(out, func(a, b Route) int { return a.Frontend.Compare(b.Frontend) })
-	return out
-}
-
-// HealthChecks returns the health checks of all Services, sorted by name.
-func (r *Router) HealthChecks() []HealthCheck {
-	var out []HealthCheck
-	for _, s := range r.services {
-		if s.health != nil {
-			out = append(out, *s.health)
-		}
-	}
-	slices.SortFunc(out, func(a, b HealthCheck) int { return a.Service.Compare(b.Service) })
 	return out
 }
 

@@ -121,7 +121,11 @@ func walk(t *testing.T, town *town, steps int) {
 				name := town.service()
 				states[name] = town.states[name]
 			}
-			changes = r.SetServices(states)
+			if town.chance() {
+				changes = r.SetServices(states)
+			} else {
+				changes = r.Replace(town.states)
+			}
 		}
 		want, got := town.resolve(), r.Routing()
 		if !reflect.DeepEqual(want, got) {
@@ -144,5 +148,24 @@ func walk(t *testing.T, town *town, steps int) {
 			t.Fatalf("step %d: the changes %v lead to\n%v\nwant\n%v", step, changes, slices.Collect(maps.Keys(carried)), slices.Collect(maps.Keys(after)))
 		}
 		before = after
+	}
+}
+
+// TestBrokenObject: an object that nobody thought of is left out and reported,
+// and the others are served (13.20).
+func TestBrokenObject(t *testing.T) {
+	r := NewRouter()
+	broken := ServiceName{"default", "broken"}
+	r.SetServices(map[ServiceName]ServiceState{
+		web().Name: {Service: web()},
+		broken:     {Service: &Service{Name: broken, ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.9")}, Ports: []ServicePort{{Port: 80}}}, Slices: []*EndpointSlice{nil}},
+	})
+	services, frontends := r.Len()
+	if n := r.Notices(); services != 2 || frontends != 4 || len(n) != 1 || n[0].Reason != InternalError || n[0].Object != "Service default/broken" {
+		t.Errorf("%d services, %d frontends, notices %v", services, frontends, n)
+	}
+	r.SetServices(map[ServiceName]ServiceState{broken: {}})
+	if n := r.Notices(); len(n) > 0 {
+		t.Errorf("notices of a Service that is gone: %v", n)
 	}
 }
