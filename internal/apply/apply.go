@@ -83,18 +83,20 @@ func (a *Applier) apply(desired *render.Ruleset) (*Plan, *render.Ruleset, error)
 		}
 		settled = Settle(current, desired)
 		plan := Diff(current, settled)
-		if plan.Empty() {
-			return merge(done, open), settled, nil
+		if !open.Empty() && !plan.has(open.Changes[0]) {
+			done = merge(done, open) // it took place
 		}
-		open, wanted = &Plan{}, plan
+		if plan.Empty() {
+			return done, settled, nil
+		}
+		wanted = plan
 		var committed *Plan
-		committed, last = a.try(plan, generation)
+		committed, open, last = a.try(plan, generation)
 		done = merge(done, committed)
 		switch {
 		case last == nil:
 			return done, settled, nil
 		case isOpen(last):
-			open = plan
 		case !passes(last, plan):
 			return nil, nil, last
 		}
@@ -110,17 +112,40 @@ func (a *Applier) apply(desired *render.Ruleset) (*Plan, *render.Ruleset, error)
 	return nil, nil, fmt.Errorf("apply %d times: %w", attempts, last)
 }
 
-// try commits a plan, or all of it but the removal of chains and sets that the
-// kernel says are busy: before kernel 6.2 a chain stays in use for a moment
+// try commits the phases of a plan. It returns what was committed and, if the
+// answer to the last transaction was lost, what may have been.
+func (a *Applier) try(p *Plan, generation uint32) (done, open *Plan, err error) {
+	done, open = &Plan{}, &Plan{}
+	for _, phase := range p.phases() {
+		committed, err := a.tryPhase(phase, generation)
+		done = merge(done, committed)
+		if isOpen(err) {
+			open = phase
+		}
+		if err != nil {
+			return done, open, err
+		}
+		if generation != anyGeneration {
+			generation++ // by this transaction
+		}
+	}
+	return done, open, nil
+}
+
+// tryPhase commits a plan, or all of it but the removal of chains and sets that
+// the kernel says are busy: before kernel 6.2 a chain stays in use for a moment
 // after the last element that went to it. It returns what was committed.
-func (a *Applier) try(p *Plan, generation uint32) (*Plan, error) {
+func (a *Applier) tryPhase(p *Plan, generation uint32) (*Plan, error) {
 	err := a.commit(p, generation)
 	if err == nil {
 		return p, nil
 	}
 	rest := p.withoutRemovals()
-	if !errors.Is(err, unix.EBUSY) || !p.removes() || rest.Empty() {
+	if !errors.Is(err, unix.EBUSY) || !p.removes() {
 		return &Plan{}, err
+	}
+	if rest.Empty() {
+		return rest, err
 	}
 	if err := a.commit(rest, generation); err != nil {
 		return &Plan{}, err

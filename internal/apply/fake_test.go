@@ -18,6 +18,8 @@ type fake struct {
 	commits    int
 	// fails returns the fault of a commit, or nil.
 	fails func(*Plan) error
+	// seen, if set, is told of each transaction.
+	seen func(before, after *render.Ruleset)
 }
 
 func newFake() *fake { return &fake{generation: 1, fails: func(*Plan) error { return nil }} }
@@ -50,6 +52,9 @@ func (k *fake) Commit(p *Plan, generation uint32) (Size, error) {
 		if err := carryOut(next, &p.Changes[i]); err != nil {
 			return Size{}, err
 		}
+	}
+	if k.seen != nil {
+		k.seen(&k.ruleset, next)
 	}
 	k.ruleset = *next
 	k.generation++

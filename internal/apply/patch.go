@@ -71,11 +71,9 @@ func (a *Applier) Patch(before, after *render.Ruleset) (*Plan, error) {
 	}
 	settled := Settle(before, after)
 	plan := Diff(before, settled)
-	if !plan.Empty() {
-		if err := a.commit(plan, anyGeneration); err != nil {
-			a.known = nil
-			return nil, err
-		}
+	if _, _, err := a.try(plan, anyGeneration); err != nil {
+		a.known = nil
+		return nil, err
 	}
 	a.known.forget(before)
 	a.known.remember(settled)
