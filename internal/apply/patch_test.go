@@ -69,7 +69,7 @@ func (f *follower) patch(t *testing.T, changed ...int) {
 	f.patches++
 }
 
-// TestPatches walks through random changes of one to three Services at a time.
+// TestPatches: 13.13, 13.15. It walks through random changes of one to three Services at a time.
 // After each step the kernel is where a comparison of everything finds nothing
 // to do: any sequence of changes ends where a fresh render of the final state
 // ends.

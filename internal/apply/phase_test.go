@@ -8,7 +8,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
-// TestPhases looks at what a packet may meet that is under way while a
+// TestPhases: 13.14. It looks at what a packet may meet that is under way while a
 // transaction is committed: rules of before, and elements of after, or slots of
 // after behind a verdict of before. In every transaction of random steps, and
 // of patches, each lane that a frontend leads to afterwards had its rules
