@@ -64,7 +64,7 @@ func TestRestartOfAPIServer(t *testing.T) {
 	goOn(t, flows, "the API server is away")
 
 	c.startServer()
-	c.becomes(web, c.Pods[2])
+	c.becomes(web, c.Pods[1:]...)
 	goOn(t, only("tcp", flows), "the API server is back")
 	c.commits(before, 1, "the API server is back, and one change")
 }
@@ -74,14 +74,14 @@ func TestRestartOfProxy(t *testing.T) {
 	connections, before := only("tcp", c.openFlows(web)), c.generation()
 	proxy.stop(t)
 	proxy = c.startProxy(proxyUser)
-	c.becomes(web, c.Pods[2])
+	c.becomes(web, c.Pods[1:]...)
 	c.commits(before, 1, "the proxy is back, and one change")
 
 	proxy.stop(t)
-	c.setSlice(web, model.IPv4, c.Pods[1:]...)
+	c.setSlice(web, model.IPv4, c.Pods[:2]...)
 	c.commits(before, 1, "a change while there is no proxy")
 	proxy = c.startProxy(proxyUser)
-	c.becomes(web, c.Pods[1:]...)
+	c.becomes(web, c.Pods[:2]...)
 	c.commits(before, 2, "a change while there was no proxy")
 	goOn(t, connections, "the proxy is back")
 	proxy.stop(t)
@@ -99,7 +99,7 @@ func TestStartWithoutAPIServer(t *testing.T) {
 	c.served(web, c.Pods[:2]...)
 
 	c.startServer()
-	c.becomes(web, c.Pods[2])
+	c.becomes(web, c.Pods[1:]...)
 	c.commits(before, 1, "the API server is back, and one change")
 }
 
@@ -124,7 +124,7 @@ func TestNothingBeforeSync(t *testing.T) {
 			c.served(web, c.Pods[:2]...)
 
 			c.grant(user, missing)
-			c.becomes(web, c.Pods[2])
+			c.becomes(web, c.Pods[1:]...)
 			c.commits(before, 1, "after the sync, and one change")
 		})
 	}

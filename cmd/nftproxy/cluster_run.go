@@ -96,5 +96,5 @@ func readCluster(ctx context.Context, cfg *config.Config, log *slog.Logger) (*mo
 			return nil, fmt.Errorf("read cluster: %w: nothing complete came in %v, the log says why", err, answerPatience)
 		}
 	}
-	return cluster.Load()
+	return cluster.Snapshot()
 }

@@ -146,13 +146,14 @@ func (o *runOptions) followFiles(c *cobra.Command, cfg *config.Config, log *slog
 	return daemon.Source{
 		Name:  "files " + strings.Join(o.files, " "),
 		Watch: watcher.Run,
-		Load: func() (*model.Snapshot, error) {
+		Load: func() (*model.Update, error) {
 			s, err := load(files, log)
-			if err == nil {
-				n, _ := s.Node(cfg.Node.NodeName) // a machine needs no Node object
-				node.Store(n)
+			if err != nil {
+				return nil, err
 			}
-			return s, err
+			n, _ := s.Node(cfg.Node.NodeName) // a machine needs no Node object
+			node.Store(n)
+			return s.Update(), nil
 		},
 		Node: node.Load,
 	}, nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"reflect"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -21,9 +22,9 @@ type Config struct {
 	// Await returns when Load may be called for the first time, or an error
 	// when that will never be. Nil: at once.
 	Await func(context.Context) error
-	// Load returns what the source says now. After an error the rules stay as
-	// they are until the next change of the source.
-	Load func() (*model.Snapshot, error)
+	// Load returns what is new in the source since the last call. After an
+	// error the rules stay as they are until the next change of the source.
+	Load func() (*model.Update, error)
 	// Node is the configuration of the node.
 	Node model.Config
 	// Addresses returns the addresses of the node's interfaces, where NodePorts
@@ -67,12 +68,20 @@ const (
 func (c Cause) String() string { return [...]string{"start", "change", "retry", "check"}[c] }
 
 // Sync is one attempt to bring the kernel to what the source says. Its values
-// are shared: they must not be changed.
+// are shared: they must not be changed, and not be kept but for what says so.
 type Sync struct {
-	Cause    Cause
-	Snapshot *model.Snapshot
-	Routing  *model.Routing // nil after a panic
-	Rules    *render.Ruleset
+	Cause Cause
+	// Router knows what is wanted. It may be asked while observers are told.
+	Router *model.Router
+	// Whole tells that everything was compared with the kernel. Otherwise the
+	// sync was about the frontends in Routes only.
+	Whole  bool
+	Routes []model.RouteChange
+	// Rules are those that are wanted after a whole sync, else nil.
+	Rules *render.Ruleset
+	// Triggers are the moments of the changes that the sync is the first to
+	// contain.
+	Triggers []model.Trigger
 	Plan     *apply.Plan // what was committed; nil after an error
 	Started  time.Time
 	Duration time.Duration
@@ -98,12 +107,27 @@ type Agent struct {
 	Config
 	changed chan struct{}
 	notices []model.Notice        // reported last
-	failed  bool                  // the last apply
+	failed  bool                  // the last sync
 	full    map[model.Family]bool // affinity maps that are reported as full
+
+	update *model.Update // not yet taken in; nil: none
+	base   base
+	// composer is nil if the next sync has to compare everything.
+	composer *render.Composer
+
+	routing sync.Mutex // guards the router
+	router  *model.Router
 
 	mu     sync.Mutex
 	state  State
 	served time.Time // oldest of the requests that the present sync serves
+}
+
+// base is what all routes depend on.
+type base struct {
+	node  model.Config
+	nodes []*model.Node
+	cidrs []netip.Prefix
 }
 
 // New returns an agent. The first sync counts as asked for.
@@ -116,6 +140,7 @@ func New(c Config) *Agent {
 		Config:  c,
 		changed: make(chan struct{}, 1),
 		full:    make(map[model.Family]bool),
+		router:  model.NewRouter(),
 		state:   State{Started: now, LastRequest: now, Pending: now},
 	}
 }
@@ -167,8 +192,8 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 	}
 	a.begin()
-	snapshot, err := a.Load()
-	if err != nil {
+	var err error
+	if a.update, err = a.Load(); err != nil {
 		return err
 	}
 	affinity := time.NewTicker(affinityCheck)
@@ -179,7 +204,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	var last time.Time // end of the last sync
 	wait := min(firstRetry, a.SyncPeriod)
 	sync := func(cause Cause) {
-		if retry = nil; !a.sync(snapshot, cause) {
+		if retry = nil; !a.sync(cause) {
 			retry = time.After(max(wait, a.MinSyncPeriod))
 			wait = min(2*wait, a.SyncPeriod)
 		}
@@ -209,7 +234,7 @@ func (a *Agent) Run(ctx context.Context) error {
 				a.end(nil) // it is the source that has to change now
 				continue
 			}
-			snapshot, wait = next, min(firstRetry, a.SyncPeriod)
+			a.update, wait = a.update.Then(next), min(firstRetry, a.SyncPeriod)
 			sync(Change)
 		}
 	}
@@ -256,15 +281,17 @@ func (a *Agent) checkAffinity() {
 	}
 }
 
-// sync applies a snapshot and tells the observers. It returns false if that is
-// worth another attempt.
-func (a *Agent) sync(snapshot *model.Snapshot, cause Cause) bool {
-	s := &Sync{Cause: cause, Snapshot: snapshot, Started: time.Now()}
+// sync takes the update in, if there is one, applies what follows from it, and
+// tells the observers. It returns false if that is worth another attempt.
+func (a *Agent) sync(cause Cause) bool {
+	s := &Sync{Cause: cause, Router: a.router, Started: time.Now()}
 	s.Err = contain(func() error { return a.attempt(s) })
 	s.Duration = time.Since(s.Started)
 	a.log(s)
 	a.end(s.Err)
-	if s.Err == nil {
+	if s.Err != nil {
+		a.composer = nil
+	} else {
 		a.mu.Lock()
 		a.state.LastSync = time.Now()
 		a.mu.Unlock()
@@ -289,19 +316,58 @@ func contain(f func() error) (err error) {
 }
 
 func (a *Agent) attempt(s *Sync) error {
-	node := a.Node
+	if a.update != nil {
+		s.Triggers = a.update.Triggers
+		a.take(s, a.update)
+		a.update = nil
+	}
+	a.report(a.router.Notices())
+	if s.Cause == Change && a.composer != nil {
+		if before, after, ok := a.composer.Change(s.Routes); ok {
+			plan, err := a.Applier.Patch(before, after)
+			s.Plan = plan
+			return err
+		}
+	}
+	s.Whole, s.Routes = true, nil
+	routing := a.router.Routing()
+	s.Rules = render.Render(routing)
+	plan, err := a.Applier.Apply(s.Rules)
+	if err != nil {
+		return err
+	}
+	s.Plan, a.composer = plan, render.NewComposer(routing)
+	return nil
+}
+
+// take brings the router to what the source says.
+func (a *Agent) take(s *Sync, u *model.Update) {
+	b := base{node: a.Node, nodes: u.Nodes, cidrs: u.ServiceCIDRs}
 	if a.Addresses != nil {
 		var err error
-		if node.InterfaceAddresses, err = a.Addresses(); err != nil { // 6.10
+		if b.node.InterfaceAddresses, err = a.Addresses(); err != nil { // 6.10
 			a.Log.Error("addresses of the node are unknown", "error", err)
 		}
 	}
-	routing := model.Resolve(s.Snapshot, node)
-	a.report(routing.Notices)
-	s.Routing, s.Rules = routing, render.Render(routing)
-	plan, err := a.Applier.Apply(s.Rules)
-	s.Plan = plan
-	return err
+	a.routing.Lock()
+	defer a.routing.Unlock()
+	if !reflect.DeepEqual(a.base, b) {
+		a.router.Configure(b.node, b.nodes, b.cidrs)
+		a.base, a.composer = b, nil
+	}
+	if u.Whole {
+		s.Routes = a.router.Replace(u.Services)
+	} else {
+		s.Routes = a.router.SetServices(u.Services)
+	}
+}
+
+// Routing returns what is wanted of this node at this moment. It is safe for
+// concurrent use, and looks at everything.
+func (a *Agent) Routing() *model.Routing {
+	a.routing.Lock()
+	defer a.routing.Unlock()
+	return a.router.Routing()
 }
 
 func (a *Agent) log(s *Sync) {
@@ -312,8 +378,8 @@ func (a *Agent) log(s *Sync) {
 		a.Log.Warn("rules were changed by others and are repaired", "added", s.Plan.Count(apply.Add),
 			"changed", s.Plan.Count(apply.Replace), "deleted", s.Plan.Count(apply.Delete))
 	case !s.Plan.Empty() || a.failed:
-		a.Log.Info("rules applied", "services", len(s.Snapshot.Services), "frontends", len(s.Routing.Routes),
-			"added", s.Plan.Count(apply.Add), "changed", s.Plan.Count(apply.Replace), "deleted", s.Plan.Count(apply.Delete),
+		services, frontends := s.Router.Len()
+		a.Log.Info("rules applied", "services", services, "frontends", frontends, "added", s.Plan.Count(apply.Add), "changed", s.Plan.Count(apply.Replace), "deleted", s.Plan.Count(apply.Delete),
 			"duration", s.Duration.Round(time.Microsecond))
 	}
 	a.failed = s.Err != nil

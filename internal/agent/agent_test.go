@@ -23,6 +23,7 @@ import (
 type kernel struct {
 	mu      sync.Mutex
 	commits int
+	reads   int
 	broken  error
 	rules   *render.Ruleset
 }
@@ -36,11 +37,14 @@ func (k *kernel) breakWith(err error) {
 func (k *kernel) Read() (*render.Ruleset, uint32, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.reads++
 	if k.rules == nil {
 		return &render.Ruleset{}, 1, nil
 	}
 	return k.rules, 1, nil
 }
+
+func (k *kernel) Bindings(model.Family) ([]render.Element, error) { return nil, nil }
 
 func (k *kernel) Commit(*apply.Plan, uint32) (apply.Size, error) {
 	k.mu.Lock()
@@ -62,6 +66,8 @@ type fixture struct {
 	period  time.Duration // MinSyncPeriod
 	retry   time.Duration // SyncPeriod
 	observe []func(*Sync)
+	// addresses are those of the node's interfaces; nil: they do not matter.
+	addresses func() ([]netip.Addr, error)
 }
 
 func snapshot() *model.Snapshot {
@@ -83,9 +89,16 @@ func newFixture() *fixture {
 func (f *fixture) run(ctx context.Context) error {
 	log := slog.New(slog.NewTextHandler(f.log, nil))
 	f.agent = New(Config{
-		Load:    func() (*model.Snapshot, error) { return f.load() },
-		Node:    model.Config{NodeName: "node-1"},
-		Applier: apply.New(f.kernel, log),
+		Load: func() (*model.Update, error) {
+			s, err := f.load()
+			if err != nil {
+				return nil, err
+			}
+			return s.Update(), nil
+		},
+		Addresses: f.addresses,
+		Node:      model.Config{NodeName: "node-1"},
+		Applier:   apply.New(f.kernel, log),
 		AffinityUse: func() ([]apply.AffinityUse, error) {
 			return []apply.AffinityUse{{Family: model.IPv4, Used: int(f.use.Load()), Size: 1000}}, nil
 		},
@@ -213,6 +226,39 @@ func TestFullAffinityMap(t *testing.T) {
 			if got := warnings(c.used); got != c.want {
 				t.Errorf("step %d, %d clients: %d warnings, want %d", i, c.used, got, c.want)
 			}
+		}
+	})
+}
+
+// TestChangeReadsNothing: the cost of a change does not depend on what is there
+// (13.15); after a failure everything is compared (13.12).
+func TestChangeReadsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		var syncs []Sync
+		f.observe = append(f.observe, func(s *Sync) { syncs = append(syncs, *s) })
+		port := uint16(80)
+		f.load = func() (*model.Snapshot, error) {
+			s := snapshot()
+			port++
+			s.Services[0].Ports[0].Port = port
+			return s, nil
+		}
+		f.start(t)
+		reads := f.kernel.reads
+		f.agent.Changed()
+		synctest.Wait()
+		if last := syncs[len(syncs)-1]; last.Whole || len(last.Routes) != 2 || last.Plan.Empty() || f.kernel.reads != reads {
+			t.Errorf("a change: whole %t, %d routes, %d reads of the kernel", last.Whole, len(last.Routes), f.kernel.reads-reads)
+		}
+		f.kernel.breakWith(errors.New("no memory"))
+		f.agent.Changed()
+		synctest.Wait()
+		f.kernel.breakWith(nil)
+		f.agent.Changed()
+		synctest.Wait()
+		if last := syncs[len(syncs)-1]; !last.Whole || f.kernel.reads == reads {
+			t.Errorf("after a failure: whole %t, %d reads of the kernel", last.Whole, f.kernel.reads-reads)
 		}
 	})
 }

@@ -47,3 +47,18 @@ func (c *Conn) affinityUse(f model.Family) (AffinityUse, error) {
 	}
 	return AffinityUse{f, count, int(s.Size)}, nil
 }
+
+// Bindings implements [Kernel].
+func (c *Conn) Bindings(f model.Family) ([]render.Element, error) {
+	s, count, err := c.set(render.AffinityMap, f)
+	if err == nil {
+		err = c.dumpElements(s, count, f)
+	}
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read affinity map of %s: %w", f, err)
+	}
+	return s.Elements, nil
+}

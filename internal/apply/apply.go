@@ -22,7 +22,11 @@ type Applier struct {
 
 	kernel Kernel
 	log    *slog.Logger
+	known  placement // nil: not known
 }
+
+// errUnknown means that it is not known what the kernel holds.
+var errUnknown = errors.New("what was applied before is not known")
 
 // Commit is one transaction as it was sent to the kernel.
 type Commit struct {
@@ -56,29 +60,45 @@ const attempts = 20
 // already, nothing is sent to the kernel. After an error that leaves it open
 // whether the transaction took place, the kernel is read again.
 func (a *Applier) Apply(desired *render.Ruleset) (*Plan, error) {
+	a.known = nil
+	plan, settled, err := a.apply(desired)
+	if err == nil {
+		a.known = make(placement)
+		a.known.remember(settled)
+	}
+	return plan, err
+}
+
+// apply returns the ruleset that the kernel has now as well.
+func (a *Applier) apply(desired *render.Ruleset) (*Plan, *render.Ruleset, error) {
 	done, open := &Plan{}, &Plan{}
 	var wanted *Plan
+	var settled *render.Ruleset
 	var last error
 	for attempt := range attempts {
 		time.Sleep(time.Duration(attempt) * time.Millisecond)
-		plan, generation, err := a.Plan(desired)
+		current, generation, err := a.kernel.Read()
 		if err != nil {
-			return nil, err
+			return nil, nil, err
+		}
+		settled = Settle(current, desired)
+		plan := Diff(current, settled)
+		if !open.Empty() && !plan.has(open.Changes[0]) {
+			done = merge(done, open) // it took place
 		}
 		if plan.Empty() {
-			return merge(done, open), nil
+			return done, settled, nil
 		}
-		open, wanted = &Plan{}, plan
+		wanted = plan
 		var committed *Plan
-		committed, last = a.try(plan, generation)
+		committed, open, last = a.try(plan, generation)
 		done = merge(done, committed)
 		switch {
 		case last == nil:
-			return done, nil
+			return done, settled, nil
 		case isOpen(last):
-			open = plan
 		case !passes(last, plan):
-			return nil, last
+			return nil, nil, last
 		}
 		a.log.Debug("apply is tried again", "attempt", attempt+1, "error", last)
 	}
@@ -87,22 +107,45 @@ func (a *Applier) Apply(desired *render.Ruleset) (*Plan, error) {
 		if a.Postponed != nil {
 			a.Postponed(wanted.removalFamilies())
 		}
-		return done, nil
+		return done, settled, nil
 	}
-	return nil, fmt.Errorf("apply %d times: %w", attempts, last)
+	return nil, nil, fmt.Errorf("apply %d times: %w", attempts, last)
 }
 
-// try commits a plan, or all of it but the removal of chains and sets that the
-// kernel says are busy: before kernel 6.2 a chain stays in use for a moment
+// try commits the phases of a plan. It returns what was committed and, if the
+// answer to the last transaction was lost, what may have been.
+func (a *Applier) try(p *Plan, generation uint32) (done, open *Plan, err error) {
+	done, open = &Plan{}, &Plan{}
+	for _, phase := range p.phases() {
+		committed, err := a.tryPhase(phase, generation)
+		done = merge(done, committed)
+		if isOpen(err) {
+			open = phase
+		}
+		if err != nil {
+			return done, open, err
+		}
+		if generation != anyGeneration {
+			generation++ // by this transaction
+		}
+	}
+	return done, open, nil
+}
+
+// tryPhase commits a plan, or all of it but the removal of chains and sets that
+// the kernel says are busy: before kernel 6.2 a chain stays in use for a moment
 // after the last element that went to it. It returns what was committed.
-func (a *Applier) try(p *Plan, generation uint32) (*Plan, error) {
+func (a *Applier) tryPhase(p *Plan, generation uint32) (*Plan, error) {
 	err := a.commit(p, generation)
 	if err == nil {
 		return p, nil
 	}
 	rest := p.withoutRemovals()
-	if !errors.Is(err, unix.EBUSY) || !p.removes() || rest.Empty() {
+	if !errors.Is(err, unix.EBUSY) || !p.removes() {
 		return &Plan{}, err
+	}
+	if rest.Empty() {
+		return rest, err
 	}
 	if err := a.commit(rest, generation); err != nil {
 		return &Plan{}, err

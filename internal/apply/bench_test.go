@@ -117,3 +117,88 @@ func BenchmarkReplaceEndpoint(b *testing.B) {
 		}
 	})
 }
+
+// services returns what scenario has, by name.
+func services(n, endpoints int) map[model.ServiceName]model.ServiceState {
+	out := make(map[model.ServiceName]model.ServiceState, n)
+	for i := range n {
+		name := fmt.Sprintf("service-%d", i)
+		s := &model.Service{
+			Name:       model.ServiceName{Namespace: "default", Name: name},
+			ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96 + byte(i>>16), byte(i >> 8), byte(i)})},
+			Ports:      []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80}},
+		}
+		out[s.Name] = model.ServiceState{Service: s, Slices: []*model.EndpointSlice{endpointsOf(name, i*endpoints, endpoints)}}
+	}
+	return out
+}
+
+// endpointsOf returns a slice with some endpoints on another node.
+func endpointsOf(service string, first, n int) *model.EndpointSlice {
+	s := &model.EndpointSlice{
+		Namespace: "default", Name: service, Service: service, Family: model.IPv4,
+		Ports: []model.EndpointPort{{Name: "http", Protocol: model.TCP, Port: 8080}},
+	}
+	for i := first; i < first+n; i++ {
+		s.Hosts = append(s.Hosts, model.Host{
+			Address: netip.AddrFrom4([4]byte{10, 128 + byte(i>>16)&0x7f, byte(i >> 8), byte(i)}),
+			Ready:   true, Serving: true, Node: "node-2",
+		})
+	}
+	return s
+}
+
+// benchmarkChange takes one Service through two states, from the state to the
+// kernel's answer.
+func benchmarkChange(b *testing.B, states func(s model.ServiceState) [2]model.ServiceState) {
+	for _, size := range [][2]int{{1000, 4}, {10000, 4}, {5006, 50}, {44128, 1}, {100000, 4}} {
+		b.Run(fmt.Sprintf("%dx%d", size[0], size[1]), func(b *testing.B) {
+			all := services(size[0], size[1])
+			s := newSandbox(b)
+			router := model.NewRouter()
+			router.Configure(model.Config{NodeName: "node-1"}, nil, nil)
+			router.SetServices(all)
+			routing := router.Routing()
+			if _, err := s.applier.Apply(render.Render(routing)); err != nil {
+				b.Fatal(err)
+			}
+			composer := render.NewComposer(routing)
+			name := model.ServiceName{Namespace: "default", Name: "service-7"}
+			both := states(all[name])
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				before, after, ok := composer.Change(router.SetServices(map[model.ServiceName]model.ServiceState{name: both[i%2]}))
+				if !ok {
+					b.Fatal("everything would have to be rendered")
+				}
+				if _, err := s.applier.Patch(before, after); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkChangeEndpoint replaces one endpoint.
+func BenchmarkChangeEndpoint(b *testing.B) {
+	benchmarkChange(b, func(s model.ServiceState) [2]model.ServiceState {
+		other := *s.Slices[0]
+		other.Hosts = append(other.Hosts[:0:0], other.Hosts...)
+		other.Hosts[0].Address = netip.MustParseAddr("10.255.0.1")
+		return [2]model.ServiceState{{Service: s.Service, Slices: []*model.EndpointSlice{&other}}, s}
+	})
+}
+
+// BenchmarkScale takes an endpoint away and brings it back.
+func BenchmarkScale(b *testing.B) {
+	benchmarkChange(b, func(s model.ServiceState) [2]model.ServiceState {
+		less := *s.Slices[0]
+		less.Hosts = less.Hosts[:len(less.Hosts)-1]
+		return [2]model.ServiceState{{Service: s.Service, Slices: []*model.EndpointSlice{&less}}, s}
+	})
+}
+
+// BenchmarkAddAndDelete deletes a Service and brings it back.
+func BenchmarkAddAndDelete(b *testing.B) {
+	benchmarkChange(b, func(s model.ServiceState) [2]model.ServiceState { return [2]model.ServiceState{{}, s} })
+}

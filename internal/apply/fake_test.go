@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"golang.org/x/sys/unix"
 )
@@ -17,9 +18,11 @@ type fake struct {
 	commits    int
 	// fails returns the fault of a commit, or nil.
 	fails func(*Plan) error
+	// seen, if set, is told of each transaction.
+	seen func(before, after *render.Ruleset)
 }
 
-func newFake() *fake { return &fake{fails: func(*Plan) error { return nil }} }
+func newFake() *fake { return &fake{generation: 1, fails: func(*Plan) error { return nil }} }
 
 // flaky fails in a tenth of all calls.
 func flaky(r *rand.Rand) func(*Plan) error {
@@ -38,7 +41,7 @@ func (k *fake) Read() (*render.Ruleset, uint32, error) {
 
 func (k *fake) Commit(p *Plan, generation uint32) (Size, error) {
 	err := k.fails(p)
-	if generation != k.generation {
+	if generation != anyGeneration && generation != k.generation {
 		err = unix.ERESTART
 	}
 	if err != nil && err != unix.ENOBUFS {
@@ -50,10 +53,20 @@ func (k *fake) Commit(p *Plan, generation uint32) (Size, error) {
 			return Size{}, err
 		}
 	}
+	if k.seen != nil {
+		k.seen(&k.ruleset, next)
+	}
 	k.ruleset = *next
 	k.generation++
 	k.commits++
 	return Size{}, err // ENOBUFS: done, and the answer lost
+}
+
+func (k *fake) Bindings(f model.Family) ([]render.Element, error) {
+	if t := k.ruleset.Table(f); t != nil && t.Set(render.AffinityMap) != nil {
+		return slices.Clone(t.Set(render.AffinityMap).Elements), nil
+	}
+	return nil, nil
 }
 
 func clone(r *render.Ruleset) *render.Ruleset {

@@ -21,7 +21,13 @@ type Kernel interface {
 	// longer the one given: then the error is ERESTART. After most errors
 	// nothing is changed; ENOBUFS leaves that open.
 	Commit(p *Plan, generation uint32) (Size, error)
+	// Bindings returns the elements of the affinity map of a family; none where
+	// there is no such map.
+	Bindings(model.Family) ([]render.Element, error)
 }
+
+// anyGeneration lets a transaction take place whatever the generation is.
+const anyGeneration = 0
 
 // Size is the size of a transaction on the wire.
 type Size struct {

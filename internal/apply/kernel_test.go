@@ -93,7 +93,7 @@ func sample() *render.Ruleset {
 }
 
 // TestRepair changes our table behind our back in many ways; each is seen and
-// repaired (13.11, 13.12, 13.17).
+// repaired (13.11, 13.17).
 func TestRepair(t *testing.T) {
 	desired := sample()
 	first := desired.Tables[0].Set("endpoints").Elements[0]

@@ -123,6 +123,13 @@ func (c Change) fillsNewChain() bool {
 	return c.Kind() == "chain" && c.Verb == Replace && len(c.OldRules) == 0
 }
 
+// has tells whether the plan makes a change.
+func (p *Plan) has(c Change) bool {
+	return slices.ContainsFunc(p.Changes, func(o Change) bool {
+		return o.Verb == c.Verb && o.Family == c.Family && o.Text() == c.Text()
+	})
+}
+
 // removes tells whether the plan deletes chains or sets.
 func (p *Plan) removes() bool {
 	return slices.ContainsFunc(p.Changes, Change.removes)

@@ -10,6 +10,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
+// worldSize is the number of services that there may be.
+const worldSize = 12
+
 // world makes random snapshots: a few services that come, go and change.
 type world struct {
 	r        *rand.Rand
@@ -30,7 +33,7 @@ func newWorld(seed uint64) *world {
 
 // step changes something and returns the ruleset for the result.
 func (w *world) step() *render.Ruleset {
-	i := w.r.IntN(12)
+	i := w.r.IntN(worldSize)
 	switch w.r.IntN(7) {
 	case 6:
 		w.config.DetectLocal = model.DetectMode(w.r.IntN(4))
@@ -39,15 +42,27 @@ func (w *world) step() *render.Ruleset {
 		w.config.Scheduler = model.Scheduler(w.r.IntN(4))
 		w.config.Counters = w.r.IntN(2) == 0
 	case 0:
-		delete(w.services, i)
-		delete(w.slices, i)
+		w.remove(i)
 	case 1:
 		w.cidrs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("240.0.0.0/4"), netip.MustParsePrefix("fd00:10:96::/112")}[:w.r.IntN(4)]
 	default:
-		w.services[i] = w.service(i)
-		w.slices[i] = []*model.EndpointSlice{w.slice(i, model.IPv4), w.slice(i, model.IPv6)}
+		w.replace(i)
 	}
 	return w.render()
+}
+
+func (w *world) remove(i int) {
+	delete(w.services, i)
+	delete(w.slices, i)
+}
+
+func (w *world) replace(i int) {
+	w.services[i] = w.service(i)
+	w.slices[i] = []*model.EndpointSlice{w.slice(i, model.IPv4), w.slice(i, model.IPv6)}
+}
+
+func (w *world) nodes() []*model.Node {
+	return []*model.Node{{Name: "node-1", Addresses: []netip.Addr{netip.MustParseAddr("192.168.7.1"), netip.MustParseAddr("2001:db8::1")}}}
 }
 
 func (w *world) render() *render.Ruleset {
@@ -56,13 +71,17 @@ func (w *world) render() *render.Ruleset {
 		s.Services = append(s.Services, svc)
 		s.Slices = append(s.Slices, w.slices[i]...)
 	}
-	s.Nodes = []*model.Node{{Name: "node-1", Addresses: []netip.Addr{netip.MustParseAddr("192.168.7.1"), netip.MustParseAddr("2001:db8::1")}}}
+	s.Nodes = w.nodes()
 	return render.Render(model.Resolve(s, w.config))
+}
+
+func serviceName(i int) model.ServiceName {
+	return model.ServiceName{Namespace: "default", Name: fmt.Sprintf("service-%d", i)}
 }
 
 func (w *world) service(i int) *model.Service {
 	s := &model.Service{
-		Name:    model.ServiceName{Namespace: "default", Name: fmt.Sprintf("service-%d", i)},
+		Name:    serviceName(i),
 		Created: time.Unix(int64(i), 0),
 		Ports: []model.ServicePort{
 			{Name: "http", Protocol: model.TCP, Port: 80},

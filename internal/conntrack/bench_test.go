@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -55,39 +56,81 @@ func clean(b *testing.B, x *table, stale int) {
 		c := newCleaner(Netlink{}, &bytes.Buffer{}, Config{})
 		c.Observe = func(_ model.Family, _ time.Duration, n int) { deleted += n }
 		b.StartTimer()
-		x.do(func() error { c.Clean(r); return nil })
+		x.do(func() error { c.Reset(r.Routes); return nil })
 		if deleted != stale {
 			b.Fatalf("%d deleted, want %d", deleted, stale)
 		}
 	}
 }
 
-// BenchmarkUnchanged finds that there is nothing to do: what every sync costs.
-// Each Service has four frontends with four endpoints; one of a hundred is of
-// UDP, the others are of TCP.
-func BenchmarkUnchanged(b *testing.B) {
+// region has Services with four frontends each, all of one protocol, with four
+// endpoints.
+func region(services int, protocolOf func(i int) model.Protocol) (routes []model.Route) {
+	for i := range services {
+		one := routing("10.0.0.1:80 10.0.0.2:80 10.0.0.3:80 10.0.0.4:80", "10.96.0.1:80", "10.97.0.1:80", "10.98.0.1:80", "192.0.2.1:30080")
+		for _, route := range one.Routes {
+			if route.Frontend.Protocol == protocolOf(i) {
+				route.Frontend.Port = uint16(i)
+				routes = append(routes, route)
+			}
+		}
+	}
+	return routes
+}
+
+// BenchmarkReset looks at everything and finds that there is nothing to do. One
+// of a hundred Services is of UDP, the others are of TCP.
+func BenchmarkReset(b *testing.B) {
 	for _, services := range []int{1000, 10_000} {
 		b.Run(fmt.Sprint(services), func(b *testing.B) {
-			var r model.Routing
-			for i := range services {
-				one := routing("10.0.0.1:80 10.0.0.2:80 10.0.0.3:80 10.0.0.4:80", "10.96.0.1:80", "10.97.0.1:80", "10.98.0.1:80", "192.0.2.1:30080")
-				for _, route := range one.Routes {
-					p := model.TCP
-					if i%100 == 0 {
-						p = model.UDP
-					}
-					if route.Frontend.Protocol == p {
-						route.Frontend.Port = uint16(i)
-						r.Routes = append(r.Routes, route)
-					}
+			routes := region(services, func(i int) model.Protocol {
+				if i%100 == 0 {
+					return model.UDP
 				}
-			}
+				return model.TCP
+			})
 			c := newCleaner(&broken{}, &bytes.Buffer{}, Config{})
-			c.Clean(&r)
+			c.Reset(routes)
 			b.ReportAllocs()
 			for b.Loop() {
-				c.Clean(&r)
+				c.Reset(routes)
 			}
 		})
 	}
+}
+
+// BenchmarkChange replaces an endpoint of one Service among others that are all
+// of TCP or all of UDP. No connection is tracked there, but for UDP the kernel
+// goes through its whole table, which has the size of the node's. It needs root.
+func BenchmarkChange(b *testing.B) {
+	for _, p := range []model.Protocol{model.TCP, model.UDP} {
+		for _, services := range []int{1000, 10_000} {
+			b.Run(fmt.Sprintf("%s-%d", p, services), func(b *testing.B) {
+				routes := region(services, func(int) model.Protocol { return p })
+				c := newCleaner(Netlink{}, &bytes.Buffer{}, Config{})
+				newTable(b).do(func() error {
+					c.Reset(routes)
+					there, back := replaced(routes[:4])
+					b.ReportAllocs()
+					for b.Loop() {
+						c.Change(there)
+						there, back = back, there
+					}
+					return nil
+				})
+			})
+		}
+	}
+}
+
+// replaced returns the changes when another endpoint takes the place of the last
+// one of a Service, and those when it comes back.
+func replaced(before []model.Route) (there, back []model.RouteChange) {
+	now := slices.Clone(before)
+	serving := slices.Clone(before[0].Choice.Serving)
+	serving[len(serving)-1].Address = addrPort("10.0.0.5:80")
+	for i := range now {
+		now[i].Choice.Serving = serving
+	}
+	return changes(before, now), changes(now, before)
 }

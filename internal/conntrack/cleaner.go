@@ -3,7 +3,7 @@ package conntrack
 import (
 	"errors"
 	"log/slog"
-	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -37,77 +37,110 @@ type Config struct {
 type Cleaner struct {
 	Config
 	kernel Kernel
-	scopes []scope
-	known  map[scope]frontends // at the last clean-up
-	failed map[scope]bool      // it did not do all of its work
-}
-
-// scope is what one listing covers.
-type scope struct {
-	family   model.Family
-	protocol model.Protocol
+	known  []*frontends // by scope
 }
 
 // New returns a cleaner that knows no frontends yet.
 func New(k Kernel, c Config) *Cleaner {
-	cleaner := &Cleaner{Config: c, kernel: k, known: make(map[scope]frontends), failed: make(map[scope]bool)}
+	cleaner := &Cleaner{Config: c, kernel: k}
 	for _, f := range model.Families {
-		cleaner.scopes = append(cleaner.scopes, scope{f, model.UDP})
+		cleaner.known = append(cleaner.known, newFrontends(scope{f, model.UDP}))
 		if c.TCP {
-			cleaner.scopes = append(cleaner.scopes, scope{f, model.TCP})
+			cleaner.known = append(cleaner.known, newFrontends(scope{f, model.TCP}))
 		}
 	}
 	return cleaner
 }
 
-// Clean deletes the entries that the routing has made stale. The rules for it
-// must be in force, and none other may be before Clean returns (13.21). Nothing
-// is listed where no frontend and no serving endpoint has changed since the
-// last time (9.1).
+// Reset takes the routes of all frontends, as Change takes some. It comes first,
+// and wherever the changes since the last call are not known.
+func (c *Cleaner) Reset(routes []model.Route) {
+	shared := make(copies)
+	given := make(map[model.Frontend]struct{})
+	for i := range routes {
+		if f := routes[i].Frontend; c.take(f, &routes[i], shared) {
+			given[f] = struct{}{}
+		}
+	}
+	for _, fs := range c.known {
+		for f := range fs.serving {
+			if _, ok := given[model.Frontend{Address: f.Addr(), Protocol: fs.protocol, Port: f.Port()}]; !ok {
+				fs.remove(f)
+			}
+		}
+	}
+	c.clean()
+}
+
+// Change takes the changes since the last call and deletes the entries that the
+// routes have made stale. The rules for these must be in force, and none other
+// may be before it returns (13.21). Nothing is listed where no frontend and no
+// serving endpoint has changed (9.1), and nothing of the changes is kept.
 //
-// What goes wrong is logged, and tried again with the next routing, whatever
-// that changes (9.10).
-func (c *Cleaner) Clean(r *model.Routing) {
-	all := frontendsOf(r, c.scopes)
-	for _, s := range c.scopes {
-		c.clean(s, all[s])
+// What goes wrong is logged, and tried again with the next call, whatever that
+// brings (9.10).
+func (c *Cleaner) Change(changes []model.RouteChange) {
+	shared := make(copies)
+	for i := range changes {
+		c.take(changes[i].Frontend, changes[i].New, shared)
+	}
+	c.clean()
+}
+
+// take remembers the route of a frontend; nil: it has none any longer. It
+// returns false for a frontend whose flows are let be.
+func (c *Cleaner) take(f model.Frontend, route *model.Route, shared copies) bool {
+	s := scope{model.FamilyOf(f.Address), f.Protocol}
+	i := slices.IndexFunc(c.known, func(fs *frontends) bool { return fs.scope == s })
+	if i < 0 {
+		return false
+	}
+	if at := netip.AddrPortFrom(f.Address, f.Port); route == nil {
+		c.known[i].remove(at)
+	} else {
+		c.known[i].set(at, shared.of(route.Choice.Serving))
+	}
+	return true
+}
+
+// clean cleans up where something has changed, or where that failed before.
+func (c *Cleaner) clean() {
+	for _, fs := range c.known {
+		if fs.changed {
+			c.cleanUp(fs)
+		}
 	}
 }
 
-func (c *Cleaner) clean(s scope, current frontends) {
-	known := c.known[s]
-	if !c.failed[s] && maps.EqualFunc(known, current, slices.Equal) {
-		return
-	}
-	judge := current.and(known)
+func (c *Cleaner) cleanUp(fs *frontends) {
 	start := time.Now()
-	deleted, err := c.sweep(s, judge)
+	deleted, err := c.sweep(fs)
 	took := time.Since(start)
 	if c.Observe != nil {
-		c.Observe(s.family, took, deleted)
+		c.Observe(fs.family, took, deleted)
 	}
 	if deleted > 0 {
-		c.Log.Info("connections to endpoints that are gone were forgotten", "family", s.family,
-			"protocol", s.protocol, "connections", deleted, "duration", took.Round(time.Microsecond))
+		c.Log.Info("connections to endpoints that are gone were forgotten", "family", fs.family,
+			"protocol", fs.protocol, "connections", deleted, "duration", took.Round(time.Microsecond))
 	}
-	if c.failed[s] = err != nil; c.failed[s] {
+	if err != nil {
 		c.Log.Error("connections to endpoints that are gone may go on; the next sync tries again",
-			"family", s.family, "protocol", s.protocol, "error", err)
-		current = judge // the frontends that are gone stay known
+			"family", fs.family, "protocol", fs.protocol, "error", err)
+		return
 	}
-	c.known[s] = current
+	fs.settle()
 }
 
 // attempts is how often an interrupted listing is taken (9.10).
 const attempts = 5
 
-// sweep deletes the stale flows of a scope. An interrupted listing is used as
+// sweep deletes the stale flows through frontends. An interrupted listing is used as
 // far as it goes before it is taken again.
-func (c *Cleaner) sweep(s scope, judge frontends) (deleted int, err error) {
+func (c *Cleaner) sweep(fs *frontends) (deleted int, err error) {
 	for range attempts {
 		var stale []Flow
-		listErr := c.kernel.List(s.family, s.protocol, func(f Flow) {
-			if judge.stale(f) {
+		listErr := c.kernel.List(fs.family, fs.protocol, func(f Flow) {
+			if fs.stale(f) {
 				stale = append(stale, f)
 			}
 		})

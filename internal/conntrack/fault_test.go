@@ -68,12 +68,45 @@ func newCleaner(k Kernel, log *bytes.Buffer, c Config) *Cleaner {
 	return New(k, c)
 }
 
+// follower gives a cleaner the first routing whole, and of the next ones what
+// has changed.
+type follower struct {
+	*Cleaner
+	last *model.Routing
+}
+
+func (f *follower) follow(r *model.Routing) {
+	if f.last == nil {
+		f.Reset(r.Routes)
+	} else {
+		f.Change(changes(f.last.Routes, r.Routes))
+	}
+	f.last = r
+}
+
+// changes returns those between two states, and frontends that stay as they are.
+func changes(before, now []model.Route) (all []model.RouteChange) {
+	old := make(map[model.Frontend]*model.Route)
+	for i := range before {
+		old[before[i].Frontend] = &before[i]
+	}
+	for i := range now {
+		f := now[i].Frontend
+		all = append(all, model.RouteChange{Frontend: f, Old: old[f], New: &now[i]})
+		delete(old, f)
+	}
+	for f, route := range old {
+		all = append(all, model.RouteChange{Frontend: f, Old: route})
+	}
+	return all
+}
+
 // 9.10: an interrupted listing is taken five times, and used each time.
 func TestInterrupted(t *testing.T) {
 	var log bytes.Buffer
 	k := &broken{flows: []Flow{flow(model.UDP, "10.96.0.1:80", "10.0.0.1:80")}, listErr: unix.EINTR}
 	c := newCleaner(k, &log, Config{})
-	c.Clean(routing("10.0.0.2:80", "10.96.0.1:80"))
+	c.Reset(routing("10.0.0.2:80", "10.96.0.1:80").Routes)
 	if k.lists != 5 || len(k.deleted) != 5 {
 		t.Errorf("%d listings, %d deletions, want 5 of each", k.lists, len(k.deleted))
 	}
@@ -92,10 +125,10 @@ func TestFailure(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var log bytes.Buffer
 			k.flows = []Flow{flow(model.UDP, "10.96.0.2:80", "10.0.0.2:80")}
-			c := newCleaner(k, &log, Config{})
+			c := &follower{Cleaner: newCleaner(k, &log, Config{})}
 			both, one := routing("10.0.0.2:80", "10.96.0.1:80", "10.96.0.2:80"), routing("10.0.0.2:80", "10.96.0.1:80")
 			for _, r := range []*model.Routing{both, both, one, one, one} {
-				c.Clean(r)
+				c.follow(r)
 			}
 			if k.lists != 5 || len(k.deleted) != 3 {
 				t.Errorf("%d listings, %d deletions, want one for each sync, and for each without the frontend", k.lists, len(k.deleted))
@@ -105,7 +138,7 @@ func TestFailure(t *testing.T) {
 			}
 			k.listErr, k.deleteErr = nil, nil
 			for range 3 {
-				c.Clean(one)
+				c.follow(one)
 			}
 			if k.lists != 6 {
 				t.Errorf("%d listings, want one more when nothing fails", k.lists)
@@ -145,8 +178,8 @@ func TestStale(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			for _, tcp := range []bool{false, true} {
 				k := &broken{}
-				cleaner := newCleaner(k, &bytes.Buffer{}, Config{TCP: tcp})
-				cleaner.Clean(before)
+				cleaner := &follower{Cleaner: newCleaner(k, &bytes.Buffer{}, Config{TCP: tcp})}
+				cleaner.follow(before)
 				var want []Flow
 				for _, p := range model.Protocols {
 					f := flow(p, c.dialled, c.answers)
@@ -155,7 +188,7 @@ func TestStale(t *testing.T) {
 						want = append(want, f)
 					}
 				}
-				cleaner.Clean(now)
+				cleaner.follow(now)
 				slices.SortFunc(k.deleted, func(a, b Flow) int { return int(a.Protocol) - int(b.Protocol) })
 				if !slices.Equal(k.deleted, want) {
 					t.Errorf("TCP %v: deleted %+v, want %+v", tcp, k.deleted, want)
@@ -165,15 +198,22 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// The frontends of a service port share one list.
+// The frontends of a service port share one list, whichever way they come, and
+// it is not that of the routes.
 func TestFrontendsShareEndpoints(t *testing.T) {
 	r := routing("10.0.0.1:80", "10.96.0.1:80", "10.96.0.2:80")
-	udp := scope{model.IPv4, model.UDP}
-	fs := frontendsOf(r, []scope{udp})[udp]
 	want := []netip.AddrPort{addrPort("10.0.0.1:80")}
-	first, second := fs[addrPort("10.96.0.1:80")], fs[addrPort("10.96.0.2:80")]
-	if !slices.Equal(first, want) || &first[0] != &second[0] {
-		t.Errorf("endpoints %v and %v, want one list for both", first, second)
+	for name, take := range map[string]func(*Cleaner){
+		"Reset":  func(c *Cleaner) { c.Reset(r.Routes) },
+		"Change": func(c *Cleaner) { c.Change(changes(nil, r.Routes)) },
+	} {
+		c := newCleaner(&broken{}, &bytes.Buffer{}, Config{})
+		take(c)
+		fs := c.known[0].serving
+		first, second := fs[addrPort("10.96.0.1:80")], fs[addrPort("10.96.0.2:80")]
+		if !slices.Equal(first, want) || &first[0] != &second[0] {
+			t.Errorf("%s: endpoints %v and %v, want one list for both", name, first, second)
+		}
 	}
 }
 

@@ -100,7 +100,7 @@ type fixture struct {
 	*netlab.Lab
 	t       *testing.T
 	applier *apply.Applier
-	cleaner *Cleaner
+	cleaner *follower
 	config  Config
 	log     bytes.Buffer
 	lists   int // taken by the last sync
@@ -150,7 +150,7 @@ func (x *fixture) restart() {
 		x.lists++
 		x.deleted += deleted
 	}
-	x.cleaner = New(Netlink{}, x.config)
+	x.cleaner = &follower{Cleaner: New(Netlink{}, x.config)}
 }
 
 // apply makes the rules.
@@ -172,7 +172,7 @@ func (x *fixture) sync(services ...*service) {
 	x.t.Helper()
 	r := x.apply(services...)
 	x.lists, x.deleted = 0, 0
-	if err := x.Node.Do(func() error { x.cleaner.Clean(r); return nil }); err != nil {
+	if err := x.Node.Do(func() error { x.cleaner.follow(r); return nil }); err != nil {
 		x.t.Fatal(err)
 	}
 }

@@ -7,56 +7,54 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// frontends are those of one family and protocol, each with the endpoints that
-// may keep their flows, sorted. They share nothing with the routing, which is
-// much larger.
-type frontends map[netip.AddrPort][]netip.AddrPort
-
-// frontendsOf returns the frontends of a routing in some scopes.
-func frontendsOf(r *model.Routing, scopes []scope) map[scope]frontends {
-	all := make(map[scope]frontends, len(scopes))
-	for _, s := range scopes {
-		all[s] = make(frontends)
-	}
-	// The frontends of a service port share their endpoints.
-	copied := make(map[*model.Endpoint][]netip.AddrPort)
-	for i := range r.Routes {
-		route, f := &r.Routes[i], &r.Routes[i].Frontend
-		if fs := all[scope{model.FamilyOf(f.Address), f.Protocol}]; fs != nil {
-			fs[netip.AddrPortFrom(f.Address, f.Port)] = addresses(route.Choice.Serving, copied)
-		}
-	}
-	return all
+// scope is what one listing covers.
+type scope struct {
+	family   model.Family
+	protocol model.Protocol
 }
 
-// addresses returns the addresses of endpoints, from those copied before if
-// they are there.
-func addresses(endpoints []model.Endpoint, copied map[*model.Endpoint][]netip.AddrPort) []netip.AddrPort {
-	if len(endpoints) == 0 {
-		return nil
-	}
-	out, ok := copied[&endpoints[0]]
-	if !ok {
-		out = make([]netip.AddrPort, len(endpoints))
-		for i, e := range endpoints {
-			out[i] = e.Address
-		}
-		copied[&endpoints[0]] = out
-	}
-	return out
+// frontends are those of one scope. They share nothing with the routes, which
+// are much larger.
+type frontends struct {
+	scope
+	// serving has the endpoints of each that may keep their flows, sorted.
+	serving map[netip.AddrPort][]netip.AddrPort
+	// gone are those of them that are frontends no longer, which nobody serves.
+	// They stay until a clean-up has looked after their flows.
+	gone map[netip.AddrPort]struct{}
+	// changed tells that something is different since the last clean-up that
+	// did all of its work.
+	changed bool
 }
 
-// and returns the frontends together with those of former ones that are gone,
-// which nobody serves.
-func (fs frontends) and(former frontends) frontends {
-	out := make(frontends, len(fs))
-	for f := range former {
-		out[f] = nil
+func newFrontends(s scope) *frontends {
+	return &frontends{scope: s, serving: make(map[netip.AddrPort][]netip.AddrPort), gone: make(map[netip.AddrPort]struct{})}
+}
+
+// set takes a frontend with the endpoints that serve it.
+func (fs *frontends) set(f netip.AddrPort, serving []netip.AddrPort) {
+	before, known := fs.serving[f]
+	fs.changed = fs.changed || !known || !slices.Equal(before, serving)
+	fs.serving[f] = serving
+	delete(fs.gone, f)
+}
+
+// remove takes note that a frontend is gone, if it was one.
+func (fs *frontends) remove(f netip.AddrPort) {
+	if _, known := fs.serving[f]; known {
+		fs.serving[f] = nil
+		fs.gone[f] = struct{}{}
+		fs.changed = true
 	}
-	for f, serving := range fs {
-		out[f] = serving
+}
+
+// settle forgets what a clean-up has looked after.
+func (fs *frontends) settle() {
+	for f := range fs.gone {
+		delete(fs.serving, f)
 	}
-	return out
+	fs.gone = make(map[netip.AddrPort]struct{}) // not cleared, which would keep its size
+	fs.changed = false
 }
 
 // stale tells whether a flow goes through a frontend to what does not serve it
@@ -65,8 +63,8 @@ func (fs frontends) and(former frontends) frontends {
 // A flow that was never translated is as old as the time before the rules. If
 // it is UDP and somebody serves the frontend, that is where it belongs (9.5).
 // Otherwise it is not known to be ours, and to end it would help nobody.
-func (fs frontends) stale(f Flow) bool {
-	serving, ours := fs[f.Dialled]
+func (fs *frontends) stale(f Flow) bool {
+	serving, ours := fs.serving[f.Dialled]
 	if !ours {
 		return false
 	}
@@ -74,4 +72,23 @@ func (fs frontends) stale(f Flow) bool {
 		return false
 	}
 	return f.Answers != f.Dialled || f.Protocol == model.UDP && len(serving) > 0
+}
+
+// copies are the addresses of endpoints by the first of these: the frontends of
+// a service port share their endpoints, and so they share the copy.
+type copies map[*model.Endpoint][]netip.AddrPort
+
+func (c copies) of(endpoints []model.Endpoint) []netip.AddrPort {
+	if len(endpoints) == 0 {
+		return nil
+	}
+	out, ok := c[&endpoints[0]]
+	if !ok {
+		out = make([]netip.AddrPort, len(endpoints))
+		for i, e := range endpoints {
+			out[i] = e.Address
+		}
+		c[&endpoints[0]] = out
+	}
+	return out
 }

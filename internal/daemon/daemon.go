@@ -26,7 +26,7 @@ type Source struct {
 	AwaitNode func(context.Context) error
 	// Await returns when Load may be called; nil: at once.
 	Await func(context.Context) error
-	Load  func() (*model.Snapshot, error)
+	Load  func() (*model.Update, error)
 	// Watch follows the objects until ctx ends and calls changed when Load
 	// returns something else.
 	Watch func(ctx context.Context, changed func()) error

@@ -23,7 +23,7 @@ type work struct {
 	*Daemon
 	node     model.Config
 	applier  *apply.Applier
-	state    func() agent.State // of the agent; set before anybody asks
+	agent    *agent.Agent // set before anybody asks
 	events   *events.Recorder
 	metrics  *metrics.Set
 	status   *status.Server
@@ -46,9 +46,10 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, rules, as
 		w.metrics.FollowRequests()
 		w.metrics.FollowCluster(d.Source.Counts)
 	}
-	state := func() agent.State { return w.state() }
+	state := func() agent.State { return w.agent.State() }
 	w.status = status.New(status.Config{
-		Version: d.Version, Source: d.Source.Name, State: state, Counted: w.node.Counters, Kernel: asking, Log: d.Log,
+		Version: d.Version, Source: d.Source.Name, State: state, Routing: func() *model.Routing { return w.agent.Routing() },
+		Counted: w.node.Counters, Kernel: asking, Log: d.Log,
 	})
 	if w.node.Counters {
 		w.metrics.FollowConnections(w.connections)
@@ -130,9 +131,7 @@ func (w *work) agentConfig(rules *apply.Conn) agent.Config {
 
 // tell writes events about what cannot be served.
 func (w *work) tell(s *agent.Sync) {
-	if s.Routing != nil {
-		w.events.Notices(s.Routing.Notices)
-	}
+	w.events.Notices(s.Router.Notices())
 }
 
 // follow does what comes after a successful sync: health check ports first,
@@ -141,9 +140,12 @@ func (w *work) follow(s *agent.Sync) {
 	if s.Err != nil {
 		return
 	}
-	node, _ := s.Snapshot.Node(w.node.NodeName)
-	w.services.Update(s.Routing.HealthChecks, node)
-	w.cleaner.Clean(s.Routing)
+	w.services.Update(s.Router.HealthChecks(), s.Router.Node())
+	if s.Whole {
+		w.cleaner.Reset(s.Router.Routes())
+	} else {
+		w.cleaner.Change(s.Routes)
+	}
 }
 
 // profileTime is the longest that a profile may be asked for.
@@ -151,7 +153,7 @@ const profileTime = 10 * time.Minute
 
 // serve starts the servers. They end with ctx; wait returns when they have.
 func (w *work) serve(ctx context.Context, cancel context.CancelCauseFunc, a *agent.Agent) (wait func()) {
-	w.state = a.State
+	w.agent = a
 	w.metrics.FollowAgent(a.State)
 	var all sync.WaitGroup
 	run := func(name, address string, handler http.Handler, timeout time.Duration, reason string) {

@@ -87,7 +87,10 @@ func TestAfterSync(t *testing.T) {
 			s.Slices[0].Hosts = append(s.Slices[0].Hosts, model.Host{
 				Address: netip.AddrFrom4([4]byte{10, 128, 0, byte(i)}), Ready: true, Serving: true, Node: "node-1"})
 		}
-		w.follow(&agent.Sync{Snapshot: s, Routing: model.Resolve(s, node), Err: err})
+		router := model.NewRouter()
+		router.Configure(node, nil, nil)
+		router.SetServices(s.Update().Services)
+		w.follow(&agent.Sync{Router: router, Whole: true, Err: err})
 	}
 	sync(2, nil)
 	sync(1, nil)

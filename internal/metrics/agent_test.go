@@ -43,8 +43,8 @@ func TestAgent(t *testing.T) {
 	seen := make(chan map[string]float64, 1)
 	affinity := s.Affinity(kernel.AffinityUse)
 	a := agent.New(agent.Config{
-		Load: func() (*model.Snapshot, error) {
-			all := snapshot(sticky)
+		Load: func() (*model.Update, error) {
+			all := snapshot(sticky).Update()
 			all.Triggers = []model.Trigger{{Family: model.IPv4, Time: begin}}
 			return all, nil
 		},
@@ -101,7 +101,7 @@ func BenchmarkObserve(b *testing.B) {
 			}
 			s := metrics.New("v1.2.3", nil, slog.New(slog.DiscardHandler))
 			sync := syncOf(snapshot(services...), agent.Change, time.Second)
-			sync.Snapshot.Triggers = []model.Trigger{{Family: model.IPv4, Time: started}}
+			sync.Triggers = []model.Trigger{{Family: model.IPv4, Time: started}}
 			b.ReportAllocs()
 			for b.Loop() {
 				s.Observe(sync)

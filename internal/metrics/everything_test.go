@@ -38,12 +38,12 @@ var everything = sync.OnceValue(func() *metrics.Set {
 		return []metrics.ServiceCount{{Family: model.IPv4, Connections: 1}}, nil
 	})
 	s.FollowRequests()
-	sync := syncOf(snapshot(service("web", "10.96.0.1")), agent.Start, time.Second)
-	sync.Snapshot.Nodes = []*model.Node{{Name: "node-2"}}
-	sync.Snapshot.Triggers = []model.Trigger{{Family: model.IPv4, Time: started}}
-	sync.Routing = model.Resolve(sync.Snapshot, model.Config{NodeName: "node-1"})
+	objects := snapshot(service("web", "10.96.0.1"))
+	objects.Nodes = []*model.Node{{Name: "node-2"}}
+	sync := syncOf(objects, agent.Start, time.Second)
+	sync.Triggers = []model.Trigger{{Family: model.IPv4, Time: started}}
 	s.Observe(sync)
-	s.Observe(failed(syncOf(sync.Snapshot, agent.Change, time.Second), unix.ENOMEM))
+	s.Observe(failed(syncOf(objects, agent.Change, time.Second), unix.ENOMEM))
 	s.Postponed([]model.Family{model.IPv4})
 	s.Committed(apply.Commit{Plan: sync.Plan})
 	s.Committed(apply.Commit{Plan: sync.Plan, Err: unix.ENOMEM})

@@ -49,10 +49,12 @@ func service(name, clusterIP string) *model.Service {
 
 // syncOf is a successful sync of s that met an empty kernel.
 func syncOf(s *model.Snapshot, cause agent.Cause, took time.Duration) *agent.Sync {
-	routing := model.Resolve(s, model.Config{NodeName: "node-1"})
-	rules := render.Render(routing)
+	router := model.NewRouter()
+	router.Configure(model.Config{NodeName: "node-1"}, s.Nodes, s.ServiceCIDRs)
+	router.SetServices(s.Update().Services)
+	rules := render.Render(router.Routing())
 	return &agent.Sync{
-		Cause: cause, Snapshot: s, Routing: routing, Rules: rules,
+		Cause: cause, Whole: cause != agent.Change, Router: router, Rules: rules,
 		Plan: apply.Diff(&render.Ruleset{}, rules), Started: started, Duration: took,
 	}
 }

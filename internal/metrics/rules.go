@@ -20,6 +20,7 @@ type ruleMetrics struct {
 	failures                           *prometheus.CounterVec
 	drift                              prometheus.Counter
 	elements                           *wholeGauge
+	counts                             elementCounts
 	notices                            *wholeGauge
 	clients, capacity                  *wholeGauge
 }
@@ -50,17 +51,21 @@ func newRuleMetrics(factory promauto.Factory, registry *prometheus.Registry) rul
 			"Bindings of clients to endpoints, looked at once a minute.", familyLabel),
 		capacity: newWholeGauge(registry, "nftproxy_affinity_capacity",
 			"Most bindings of clients to endpoints.", familyLabel),
+		counts: make(elementCounts),
 	}
 }
 
 func (m *ruleMetrics) observe(s *agent.Sync) {
-	if s.Routing != nil {
-		m.notices.set(countNotices(s.Routing.Notices))
-	}
+	m.notices.set(countNotices(s.Router.Notices()))
 	if s.Err != nil {
 		return
 	}
-	m.elements.set(countElements(s.Rules))
+	if s.Whole {
+		m.counts = countElements(s.Rules)
+	} else {
+		m.counts.add(s.Plan)
+	}
+	m.elements.set(m.counts.samples())
 	if s.Cause == agent.Check {
 		m.drift.Add(float64(len(s.Plan.Changes)))
 	}
@@ -82,24 +87,58 @@ func countNotices(all []model.Notice) []sample {
 // users choose how many there are.
 const affinityTimeouts = render.AffinityMap + "-*"
 
+// setName is a set in the table of a family.
+type setName struct {
+	family model.Family
+	set    string
+}
+
+// elementCounts are the numbers of elements.
+type elementCounts map[setName]int
+
 // countElements counts what the rules of each table hold. What the packet path
 // fills in is not part of them.
-func countElements(r *render.Ruleset) []sample {
-	var out []sample
+func countElements(r *render.Ruleset) elementCounts {
+	out := make(elementCounts)
 	for _, t := range r.Tables {
-		timeouts, sticky := 0, false
 		for _, s := range t.Sets {
-			switch {
-			case s.Dynamic:
-			case strings.HasPrefix(s.Name, render.AffinityMap+"-"):
-				timeouts, sticky = timeouts+len(s.Elements), true
-			default:
-				out = append(out, sample{[]string{t.Family.String(), s.Name}, float64(len(s.Elements))})
+			if !s.Dynamic {
+				out[setName{t.Family, labelOf(s)}] += len(s.Elements)
 			}
 		}
-		if sticky {
-			out = append(out, sample{[]string{t.Family.String(), affinityTimeouts}, float64(timeouts)})
+	}
+	return out
+}
+
+// labelOf returns the name of a set for people.
+func labelOf(s *render.Set) string {
+	if strings.HasPrefix(s.Name, render.AffinityMap+"-") {
+		return affinityTimeouts
+	}
+	return s.Name
+}
+
+// add takes a plan in that has been carried out.
+func (e elementCounts) add(p *apply.Plan) {
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		if c.Set == nil || c.Set.Dynamic {
+			continue
 		}
+		name := setName{c.Family, labelOf(c.Set)}
+		if c.New != nil {
+			e[name]++
+		}
+		if c.Old != nil {
+			e[name]--
+		}
+	}
+}
+
+func (e elementCounts) samples() []sample {
+	out := make([]sample, 0, len(e))
+	for name, n := range e {
+		out = append(out, sample{[]string{name.family.String(), name.set}, float64(n)})
 	}
 	return out
 }

@@ -35,7 +35,7 @@ func TestElements(t *testing.T) {
 		`nftproxy_set_elements{ip_family="IPv6",set="services"}`: absent,
 	})
 
-	empty := syncOf(snapshot(), agent.Change, time.Second)
+	empty := syncOf(snapshot(), agent.Retry, time.Second)
 	s.Observe(failed(empty, errors.New("no memory")))
 	expect(t, scrape(t, s, "/metrics"), map[string]float64{elements("services"): 3})
 	s.Observe(empty)
@@ -44,6 +44,17 @@ func TestElements(t *testing.T) {
 			t.Errorf("%s is there without any rules", name)
 		}
 	}
+}
+
+// TestElementsOfPatches: a sync of some frontends adds to what is there.
+func TestElementsOfPatches(t *testing.T) {
+	s := newSet()
+	elements := func(set string) string { return `nftproxy_set_elements{ip_family="IPv4",set="` + set + `"}` }
+	s.Observe(syncOf(snapshot(service("one", "10.96.0.1"), service("two", "10.96.0.2")), agent.Start, time.Second))
+	before := syncOf(snapshot(service("one", "10.96.0.1")), agent.Start, 0).Rules
+	after := syncOf(snapshot(service("one", "10.96.0.3"), service("three", "10.96.0.4")), agent.Start, 0).Rules
+	s.Observe(&agent.Sync{Cause: agent.Change, Router: model.NewRouter(), Plan: apply.Diff(before, after)})
+	expect(t, scrape(t, s, "/metrics"), map[string]float64{elements("services"): 3, elements("cluster-ips"): 3, elements("hairpin"): 0})
 }
 
 func TestNotices(t *testing.T) {
@@ -55,8 +66,6 @@ func TestNotices(t *testing.T) {
 	s.Observe(failed(syncOf(snapshot(one, two), agent.Start, time.Second), errors.New("no memory")))
 	const conflicts = `nftproxy_notices{reason="Conflict"}`
 	expect(t, scrape(t, s, "/metrics"), map[string]float64{conflicts: 1, `nftproxy_notices{reason="NodeUnknown"}`: absent})
-	s.Observe(&agent.Sync{Err: errors.New("panic")}) // knows nothing
-	expect(t, scrape(t, s, "/metrics"), map[string]float64{conflicts: 1})
 	s.Observe(syncOf(snapshot(one), agent.Change, time.Second))
 	expect(t, scrape(t, s, "/metrics"), map[string]float64{conflicts: absent})
 }

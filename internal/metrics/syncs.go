@@ -43,9 +43,9 @@ func newSyncMetrics(factory promauto.Factory, registry *prometheus.Registry) syn
 		all: duration("kubeproxy_sync_proxy_rules_duration_seconds",
 			"Duration of syncs, failed ones too.", syncBuckets()),
 		full: duration("kubeproxy_sync_full_proxy_rules_duration_seconds",
-			"Duration of syncs that no change asked for: the first one, after a failure, after an hour.", syncBuckets()),
+			"Duration of syncs that compared all rules with the kernel: the first one, after a failure, after an hour, when the Node changes.", syncBuckets()),
 		partial: duration("kubeproxy_sync_partial_proxy_rules_duration_seconds",
-			"Duration of syncs that follow a change.", syncBuckets()),
+			"Duration of syncs that looked at changed Services only.", syncBuckets()),
 		last: factory.NewGaugeVec(prometheus.GaugeOpts{Name: "kubeproxy_sync_proxy_rules_last_timestamp_seconds",
 			Help: "Unix time at which the last successful sync ended."}, []string{familyLabel}),
 		programming: duration("kubeproxy_network_programming_duration_seconds",
@@ -67,17 +67,15 @@ func (s *Set) Observe(sync *agent.Sync) {
 	}
 	if sync.Err == nil {
 		s.syncs.observeChanges(sync)
-		s.syncs.withoutLocal.set(withoutLocal(sync.Routing, s.families))
+		s.syncs.withoutLocal.set(withoutLocal(sync.Router.WithoutLocal(), s.families))
 	}
 	s.rules.observe(sync)
 }
 
 func (m *syncMetrics) observe(s *agent.Sync, family string) {
-	// Every sync compares everything. What kube-proxy does fully, for the same
-	// reasons, counts as full.
-	kind := m.full
-	if s.Cause == agent.Change {
-		kind = m.partial
+	kind := m.partial
+	if s.Whole {
+		kind = m.full
 	}
 	for _, h := range []*prometheus.HistogramVec{m.all, kind} {
 		h.WithLabelValues(family).Observe(s.Duration.Seconds())
@@ -89,24 +87,20 @@ func (m *syncMetrics) observe(s *agent.Sync, family string) {
 	m.last.WithLabelValues(family).Set(unixSeconds(end(s)))
 }
 
-// observeChanges tells how long changes of endpoints took to get here. A
-// snapshot brings them once: when the sync for it failed they are lost, and a
-// later sync of the same snapshot is none for them (11.7).
+// observeChanges tells how long changes of endpoints took to get here. An
+// update brings them once: when the sync for it failed they are lost (11.7).
 func (m *syncMetrics) observeChanges(s *agent.Sync) {
-	if s.Cause != agent.Start && s.Cause != agent.Change {
-		return
-	}
-	for _, t := range s.Snapshot.Triggers {
+	for _, t := range s.Triggers {
 		m.programming.WithLabelValues(t.Family.String()).Observe(end(s).Sub(t.Time).Seconds())
 	}
 }
 
 func end(s *agent.Sync) time.Time { return s.Started.Add(s.Duration) }
 
-func withoutLocal(r *model.Routing, families []model.Family) []sample {
+func withoutLocal(by map[model.Family]model.WithoutLocal, families []model.Family) []sample {
 	var out []sample
 	for _, f := range families {
-		n := r.WithoutLocal[f]
+		n := by[f]
 		out = append(out,
 			sample{[]string{"internal", f.String()}, float64(n.Internal)},
 			sample{[]string{"external", f.String()}, float64(n.External)})

@@ -20,8 +20,8 @@ func TestSyncs(t *testing.T) {
 			t.Errorf("11.5: %s is there before anything happened", name)
 		}
 	}
-	first := syncOf(snapshot(service("web", "10.96.0.1")), agent.Start, 1500*time.Millisecond)
-	s.Observe(first)
+	objects := snapshot(service("web", "10.96.0.1"))
+	s.Observe(syncOf(objects, agent.Start, 1500*time.Millisecond))
 	expect(t, scrape(t, s, "/metrics"), map[string]float64{
 		names + `proxy_rules_duration_seconds_count{ip_family="IPv4"}`:                             1,
 		names + `proxy_rules_duration_seconds_sum{ip_family="IPv6"}`:                               1.5,
@@ -35,7 +35,7 @@ func TestSyncs(t *testing.T) {
 		names + `proxy_rules_no_local_endpoints_total{ip_family="IPv6",traffic_policy="external"}`: 0,
 	})
 
-	later := syncOf(first.Snapshot, agent.Change, time.Second)
+	later := syncOf(objects, agent.Change, time.Second)
 	later.Started = started.Add(time.Minute)
 	s.Observe(failed(later, errors.New("no memory")))
 	s.Postponed([]model.Family{model.IPv6})
@@ -51,7 +51,7 @@ func TestSyncs(t *testing.T) {
 	})
 
 	for _, cause := range []agent.Cause{agent.Retry, agent.Check} {
-		s.Observe(syncOf(first.Snapshot, cause, time.Second))
+		s.Observe(syncOf(objects, cause, time.Second))
 	}
 	expect(t, scrape(t, s, "/metrics"), map[string]float64{
 		names + `full_proxy_rules_duration_seconds_count{ip_family="IPv4"}`:    3,
@@ -80,7 +80,7 @@ func TestOneFamily(t *testing.T) {
 func TestBuckets(t *testing.T) {
 	s := newSet(model.IPv4)
 	sync := syncOf(snapshot(), agent.Start, 0)
-	sync.Snapshot.Triggers = []model.Trigger{{Family: model.IPv4, Time: started}}
+	sync.Triggers = []model.Trigger{{Family: model.IPv4, Time: started}}
 	s.Observe(sync)
 	s.Cleaned(model.IPv4, 0, 0)
 	buckets := make(map[string]int)
@@ -118,28 +118,22 @@ func TestProgrammingLatency(t *testing.T) {
 	}
 	of := func(cause agent.Cause, triggers ...model.Trigger) *agent.Sync {
 		s := syncOf(snapshot(service("web", "10.96.0.1")), cause, time.Second)
-		s.Snapshot.Triggers = triggers
+		s.Triggers = triggers
 		return s
 	}
 	const v4, v6 = `{ip_family="IPv4"}`, `{ip_family="IPv6"}`
 	const count, sum = "kubeproxy_network_programming_duration_seconds_count", "kubeproxy_network_programming_duration_seconds_sum"
 	s := newSet()
 
-	lost := of(agent.Change, ago(model.IPv4, time.Minute))
-	s.Observe(failed(lost, errors.New("no memory")))
-	retry := *lost
-	retry.Cause = agent.Retry
-	s.Observe(&retry)
+	s.Observe(failed(of(agent.Change, ago(model.IPv4, time.Minute)), errors.New("no memory")))
+	s.Observe(of(agent.Retry)) // the update was taken in by the sync that failed
 	expect(t, scrape(t, s, "/metrics"), map[string]float64{count + v4: absent})
 
-	seen := of(agent.Change, ago(model.IPv4, 3*time.Second), ago(model.IPv4, time.Second), ago(model.IPv4, 2*time.Second), ago(model.IPv6, 5*time.Second))
-	s.Observe(seen)
+	s.Observe(of(agent.Change, ago(model.IPv4, 3*time.Second), ago(model.IPv4, time.Second), ago(model.IPv4, 2*time.Second), ago(model.IPv6, 5*time.Second)))
 	want := map[string]float64{count + v4: 3, sum + v4: 4 + 2 + 3, count + v6: 1, sum + v6: 6}
 	expect(t, scrape(t, s, "/metrics"), want)
 
-	check := *seen
-	check.Cause = agent.Check
-	s.Observe(&check)
+	s.Observe(of(agent.Check))
 	expect(t, scrape(t, s, "/metrics"), want)
 }
 

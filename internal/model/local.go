@@ -43,24 +43,24 @@ type WithoutLocal struct {
 	External int // by externalTrafficPolicy
 }
 
-// countWithoutLocal looks at the routes of one Service. A service port has one
+// withoutLocal looks at the routes of one Service. A service port has one
 // route for its ClusterIP in each family.
-func (r *Routing) countWithoutLocal(routes []Route) {
+func withoutLocal(routes []Route) map[Family]WithoutLocal {
+	out := make(map[Family]WithoutLocal)
 	for i := range routes {
 		p := &routes[i]
-		if p.Kind != ClusterIP {
+		if p.Kind != ClusterIP || p.Choice.Decide(PolicyLocal).Verdict != Drop {
 			continue
 		}
 		f := FamilyOf(p.Frontend.Address)
-		n := r.WithoutLocal[f]
-		if p.Choice.Decide(PolicyLocal).Verdict == Drop {
-			if p.Service.InternalPolicy == PolicyLocal {
-				n.Internal++
-			}
-			if p.Service.ExternalPolicy == PolicyLocal {
-				n.External++
-			}
+		n := out[f]
+		if p.Service.InternalPolicy == PolicyLocal {
+			n.Internal++
 		}
-		r.WithoutLocal[f] = n
+		if p.Service.ExternalPolicy == PolicyLocal {
+			n.External++
+		}
+		out[f] = n
 	}
+	return out
 }

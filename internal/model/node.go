@@ -1,7 +1,9 @@
 package model
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -34,9 +36,47 @@ type Snapshot struct {
 	Services     []*Service
 	Slices       []*EndpointSlice
 	ServiceCIDRs []netip.Prefix
-	// Triggers are the moments of the changes that this snapshot is the first
-	// to contain, as far as the objects tell (11.7).
+}
+
+// Update is what a source has to tell since its last update. Its values are
+// shared: they must not be changed.
+type Update struct {
+	// Services are those that have changed, or whose slices have, with what
+	// they are now. If Whole is set, they are all that there are.
+	Services map[ServiceName]ServiceState
+	Whole    bool
+	// Nodes and ServiceCIDRs are all that there are, in no order.
+	Nodes        []*Node
+	ServiceCIDRs []netip.Prefix
+	// Triggers are the moments of the changes that this update is the first to
+	// contain, as far as the objects tell (11.7).
 	Triggers []Trigger
+}
+
+// Then returns one update that says what u and next say. A nil u says nothing.
+func (u *Update) Then(next *Update) *Update {
+	if u == nil || next.Whole {
+		return next
+	}
+	both := *next
+	both.Whole = u.Whole
+	both.Services = maps.Clone(u.Services)
+	maps.Copy(both.Services, next.Services)
+	if both.Whole { // what is gone is not among all that there are
+		maps.DeleteFunc(both.Services, func(_ ServiceName, s ServiceState) bool { return s.Service == nil })
+	}
+	both.Triggers = slices.Concat(u.Triggers, next.Triggers)
+	return &both
+}
+
+// Update returns a snapshot as a whole update.
+func (s *Snapshot) Update() *Update {
+	u := &Update{Services: make(map[ServiceName]ServiceState, len(s.Services)), Whole: true, Nodes: s.Nodes, ServiceCIDRs: s.ServiceCIDRs}
+	bySlices := groupSlices(s.Slices)
+	for _, svc := range s.Services {
+		u.Services[svc.Name] = ServiceState{svc, bySlices[svc.Name]}
+	}
+	return u
 }
 
 // Trigger is when something happened that changed the endpoints of a Service.

@@ -90,90 +90,55 @@ const (
 	Conflict Reason = "Conflict"
 	// NoNodePortAddress: no address of the node serves NodePorts.
 	NoNodePortAddress Reason = "NoNodePortAddress"
+	// InternalError: the Service cannot be served because of a mistake in this
+	// program.
+	InternalError Reason = "InternalError"
 )
 
 func (n Notice) String() string { return n.Object + ": " + n.Message }
 
 // Resolve decides every frontend of the snapshot.
 func Resolve(s *Snapshot, c Config) *Routing {
-	node, known := s.Node(c.NodeName)
-	r := &Routing{
-		NodeName:         c.NodeName,
-		ServiceCIDRs:     mergePrefixes(s.ServiceCIDRs),
-		Detectors:        detectors(node, c),
-		MasqueradeAll:    c.MasqueradeAll,
-		Scheduler:        cmp.Or(c.Scheduler, RoundRobin),
-		AffinityCapacity: cmp.Or(c.AffinityCapacity, DefaultAffinityCapacity),
-		Counters:         c.Counters,
-		WithoutLocal:     make(map[Family]WithoutLocal),
-	}
-	if !known && len(s.Nodes) > 0 {
-		r.notice("Node "+c.NodeName, NodeUnknown, "not among the %d nodes given: no endpoint counts as local; name this node with --hostname-override", len(s.Nodes))
-	}
-	if c.BesideAnother {
-		r.ServiceCIDRs = nil
-	}
-	locality := NewLocality(node, c)
-	byService := groupSlices(s.Slices)
-	var claims []Route
-	for _, svc := range s.Services {
-		svc = svc.only(c.Families)
-		routes := RouteService(svc, byService[svc.Name], locality)
-		claims = append(claims, routes...)
-		r.countWithoutLocal(routes)
-		if len(svc.Ports) > 0 { // 1.10
-			r.ClusterIPs = append(r.ClusterIPs, svc.ClusterIPs...)
-		}
-		if svc.HealthCheckNodePort != 0 {
-			r.HealthChecks = append(r.HealthChecks, healthCheck(svc, byService[svc.Name], node))
-		}
-		r.noticeNodePorts(svc, locality)
-	}
-	slices.SortFunc(r.HealthChecks, func(a, b HealthCheck) int { return a.Service.Compare(b.Service) })
-	slices.SortFunc(r.ClusterIPs, netip.Addr.Compare)
-	r.ClusterIPs = slices.Compact(r.ClusterIPs)
-	r.arbitrate(claims)
-	slices.SortFunc(r.Notices, func(a, b Notice) int {
-		return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Message, b.Message))
-	})
-	return r
+	r := NewRouter()
+	r.Configure(c, s.Nodes, s.ServiceCIDRs)
+	r.SetServices(s.Update().Services)
+	return r.Routing()
 }
 
-// arbitrate gives every frontend to one of its claimants and reports the
-// others. Claims of one service port for the same frontend are harmless
-// (4.41).
-func (r *Routing) arbitrate(claims []Route) {
-	slices.SortFunc(claims, func(a, b Route) int {
-		return cmp.Or(a.Frontend.Compare(b.Frontend), compareClaims(&a, &b))
-	})
-	for i := range claims {
-		if i == 0 || claims[i].Frontend != claims[i-1].Frontend {
-			r.Routes = append(r.Routes, claims[i])
-			continue
-		}
-		winner, loser := &r.Routes[len(r.Routes)-1], &claims[i]
-		if winner.Port != loser.Port {
-			r.notice("Service "+loser.Port.Service.String(), Conflict, "%s (%s of port %q) is served by Service %s",
-				loser.Frontend, loser.Kind, loser.Port.Port, winner.Port.Service)
-		}
-	}
+func (n Notice) compare(o Notice) int {
+	return cmp.Or(cmp.Compare(n.Object, o.Object), cmp.Compare(n.Message, o.Message))
 }
 
-// noticeNodePorts reports NodePorts that no address of the node can serve.
-func (r *Routing) noticeNodePorts(s *Service, l *Locality) {
+func notice(object string, reason Reason, format string, args ...any) Notice {
+	return Notice{object, reason, fmt.Sprintf(format, args...)}
+}
+
+// notices reports the Services that do not get the frontend.
+func (c claims) notices() []Notice {
+	var out []Notice
+	for _, loser := range c.losers {
+		if loser.Port != c.winner.Port { // 4.41
+			out = append(out, notice("Service "+loser.Port.Service.String(), Conflict, "%s (%s of port %q) is served by Service %s",
+				loser.Frontend, loser.Kind, loser.Port.Port, c.winner.Port.Service))
+		}
+	}
+	return out
+}
+
+// nodePortNotices reports NodePorts that no address of the node can serve.
+func nodePortNotices(s *Service, l *Locality) []Notice {
 	if !slices.ContainsFunc(s.Ports, func(p ServicePort) bool { return p.NodePort != 0 }) {
-		return
+		return nil
 	}
+	var out []Notice
 	for _, ip := range s.ClusterIPs {
 		f := FamilyOf(ip)
 		if _, ok := l.Node.primaryAddress(f); !ok && !slices.ContainsFunc(l.NodePortAddresses, func(a netip.Addr) bool { return FamilyOf(a) == f }) {
-			r.notice("Service "+s.Name.String(), NoNodePortAddress, "NodePorts are not served over %s: no such address of the node is known; give its Node object or --bind-address", f)
+			out = append(out, notice("Service "+s.Name.String(), NoNodePortAddress,
+				"NodePorts are not served over %s: no such address of the node is known; give its Node object or --bind-address", f))
 		}
 	}
-}
-
-func (r *Routing) notice(object string, reason Reason, format string, args ...any) {
-	r.Notices = append(r.Notices, Notice{object, reason, fmt.Sprintf(format, args...)})
+	return out
 }
 
 func groupSlices(all []*EndpointSlice) map[ServiceName][]*EndpointSlice {

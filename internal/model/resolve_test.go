@@ -3,7 +3,6 @@ package model
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -86,14 +85,14 @@ func TestConflicts(t *testing.T) {
 		{"a ClusterIP is safe", claim("z", ClusterIP, young, Choice{}), claim("a", ExternalIP, old, usable)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for _, claims := range [][]Route{{c.winner, c.loser}, {c.loser, c.winner}} {
-				var r Routing
-				r.arbitrate(slices.Clone(claims))
-				if len(r.Routes) != 1 || r.Routes[0].Port != c.winner.Port {
-					t.Errorf("winner is %v, want %s", r.Routes, c.winner.Port)
+			for _, all := range [][]Route{{c.winner, c.loser}, {c.loser, c.winner}} {
+				var got claims
+				NewRouter().contest(Frontend{}, []*Route{&all[0], &all[1]}, &got)
+				if got.winner.Port != c.winner.Port {
+					t.Errorf("winner is %v, want %s", got.winner, c.winner.Port)
 				}
-				if len(r.Notices) != 1 || !strings.Contains(r.Notices[0].Object, c.loser.Port.Service.String()) {
-					t.Errorf("notices: %v", r.Notices)
+				if n := got.notices(); len(n) != 1 || !strings.Contains(n[0].Object, c.loser.Port.Service.String()) {
+					t.Errorf("notices: %v", n)
 				}
 			}
 		})

@@ -2,9 +2,7 @@ package render
 
 import (
 	"cmp"
-	"encoding/binary"
 	"fmt"
-	"hash/fnv"
 	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -34,7 +32,7 @@ func laneFor(port model.PortName, scheduler model.Scheduler, s span) lane {
 		return l
 	}
 	if scheduler == model.RoundRobin {
-		l.counter = hash(port.Service.Namespace, port.Service.Name, port.Port, port.Protocol.String()) % counters
+		l.counter = hash(port.Service.Namespace, port.Service.Name, port.Port, port.Protocol.String()).sum() % counters
 	}
 	return l
 }
@@ -80,18 +78,41 @@ func (l lane) stickyChain() *Chain {
 	}}
 }
 
-// hash returns a hash of the parts that differs between ("ab", "c") and
-// ("a", "bc"). It is the same on every machine and in every release: lanes and
+// hasher takes the parts of a name. The hash differs between ("ab", "c") and
+// ("a", "bc"), and is the same on every machine and in every release: lanes and
 // slots must not move when nftproxy is upgraded.
-func hash(parts ...string) uint64 {
-	h := fnv.New64a()
+type hasher uint64
+
+// FNV-1a with 64 bits.
+const (
+	fnvOffset hasher = 0xcbf29ce484222325
+	fnvPrime  hasher = 0x100000001b3
+)
+
+// hash starts with some parts.
+func hash(parts ...string) hasher {
+	h := fnvOffset
 	for _, s := range parts {
-		_, _ = h.Write(binary.BigEndian.AppendUint32(nil, uint32(len(s)))) // never fails
-		_, _ = h.Write([]byte(s))
+		h = add(h, s)
 	}
-	// The low bits of FNV depend on the low bits of the text alone, so that
-	// similar names would meet in one lane: mix the high bits in.
-	sum := h.Sum64()
+	return h
+}
+
+// add returns the hash of one more part.
+func add[T string | []byte](h hasher, part T) hasher {
+	for shift := 24; shift >= 0; shift -= 8 {
+		h = (h ^ hasher(byte(len(part)>>shift))) * fnvPrime
+	}
+	for i := range len(part) {
+		h = (h ^ hasher(part[i])) * fnvPrime
+	}
+	return h
+}
+
+// sum ends it. The low bits of FNV depend on the low bits of the text alone, so
+// that similar names would meet in one lane: mix the high bits in.
+func (h hasher) sum() uint64 {
+	sum := uint64(h)
 	sum ^= sum >> 33
 	sum *= 0xff51afd7ed558ccd
 	return sum ^ sum>>33

@@ -1,7 +1,6 @@
 package render
 
 import (
-	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -34,11 +33,13 @@ func renderTable(r *model.Routing, f model.Family) *Table {
 		elements: make(map[string][]Element),
 		lanes:    make(map[lane]bool),
 		timeouts: make(map[time.Duration]bool),
-		layouts:  make(map[layoutKey]layout),
 	}
+	composer := newComposer(r)
+	var part fragment
 	for i := range r.Routes {
 		if route := &r.Routes[i]; model.FamilyOf(route.Frontend.Address) == f {
-			b.route(route)
+			composer.compose(route, &part)
+			b.take(&part)
 		}
 	}
 	for _, a := range r.ClusterIPs {
@@ -54,118 +55,28 @@ func renderTable(r *model.Routing, f model.Family) *Table {
 	return b.table(f)
 }
 
-// builder collects what services add to one table.
+// builder collects what frontends add to one table.
 type builder struct {
 	routing  *model.Routing
 	elements map[string][]Element   // by the name of the set
 	lanes    map[lane]bool          // in use; true: also by services with affinity
 	timeouts map[time.Duration]bool // of affinity
-	layouts  map[layoutKey]layout
-}
-
-// layoutKey identifies the lists of endpoints of a layout by their first
-// elements: the frontends of a service port share the lists, and so the layout.
-type layoutKey struct{ inside, outside *model.Endpoint }
-
-func first(endpoints []model.Endpoint) *model.Endpoint {
-	if len(endpoints) == 0 {
-		return nil
-	}
-	return &endpoints[0]
 }
 
 func (b *builder) add(set string, e Element) {
 	b.elements[set] = append(b.elements[set], e)
 }
 
-func frontendKey(f model.Frontend) Key {
-	return Key{Address: f.Address, Protocol: f.Protocol, Port: f.Port}
-}
-
-// route adds the elements of one frontend.
-func (b *builder) route(r *model.Route) {
-	key := frontendKey(r.Frontend)
-	inside, outside := r.Inside(), model.Decision{}
-	if r.Local() {
-		outside = r.Outside()
+// take adds what one frontend adds.
+func (b *builder) take(f *fragment) {
+	for i := range f.elements {
+		b.add(f.elements[i].set, f.elements[i].Element)
 	}
-	l := b.layout(r.Port, inside.Endpoints, outside.Endpoints)
-	verdict := b.verdict(r, inside.Verdict, l.inside)
-	b.add(ServicesMap, Element{Key: key, Value: Value{Verdict: verdict}, Comment: Comment(r)})
-	if r.Local() && inside.Verdict != model.Reject {
-		b.add(LocalServicesMap, Element{Key: key, Value: Value{Verdict: b.verdict(r, outside.Verdict, l.outside)}})
+	for _, u := range f.lanes {
+		b.lanes[u.lane] = b.lanes[u.lane] || u.sticky
 	}
-	for i, e := range l.slots {
-		key.Slot = uint32(i)
-		b.add(EndpointsMap, Element{Key: key, Value: Value{Endpoint: e}})
-	}
-	b.masquerading(r)
-	b.sourceRanges(r)
-	b.hairpins(r.Frontend.Protocol, inside.Endpoints)
-	b.hairpins(r.Frontend.Protocol, outside.Endpoints)
-}
-
-func (b *builder) layout(port model.PortName, inside, outside []model.Endpoint) layout {
-	key := layoutKey{first(inside), first(outside)}
-	l, ok := b.layouts[key]
-	if !ok {
-		l = newLayout(b.routing.NodeName, port, inside, outside)
-		b.layouts[key] = l
-	}
-	return l
-}
-
-// verdict returns what a services map says for a frontend.
-func (b *builder) verdict(r *model.Route, v model.Verdict, s span) Verdict {
-	switch v {
-	case model.Reject:
-		return Verdict{Goto, refuseChain}
-	case model.Drop:
-		return Verdict{Action: Drop}
-	}
-	lane := laneFor(r.Port, cmp.Or(r.Service.Scheduler, b.routing.Scheduler), s)
-	timeout := r.Service.AffinityTimeout
-	b.lanes[lane] = b.lanes[lane] || timeout > 0
-	if timeout == 0 {
-		return Verdict{Goto, lane.name()}
-	}
-	b.timeouts[timeout] = true
-	b.add(affinitySet(timeout), Element{Key: frontendKey(r.Frontend)})
-	return Verdict{Goto, lane.stickyName()}
-}
-
-// masquerading lists frontends at which the source is masqueraded, always or
-// for connections of the node itself (table 4-A).
-func (b *builder) masquerading(r *model.Route) {
-	switch {
-	case r.Kind == model.ClusterIP:
-	case r.Local():
-		b.add(LocalFrontendsSet, Element{Key: frontendKey(r.Frontend)})
-	default:
-		b.add(MasqFrontendsSet, Element{Key: frontendKey(r.Frontend)})
-	}
-}
-
-func (b *builder) sourceRanges(r *model.Route) {
-	key := frontendKey(r.Frontend)
-	if len(r.SourceRanges) > 0 {
-		b.add(FirewalledSet, Element{Key: key})
-	}
-	for _, p := range r.SourceRanges {
-		key.Source, key.Bits = p.Addr(), uint8(p.Bits())
-		b.add(SourceRangesSet, Element{Key: key})
-	}
-}
-
-// hairpins lists the endpoints that may meet themselves behind a frontend:
-// those of this node (4.19) and those of which no node is known, because on a
-// machine without Kubernetes that is every one.
-func (b *builder) hairpins(p model.Protocol, endpoints []model.Endpoint) {
-	for _, e := range endpoints {
-		if e.Host.Node == "" || e.Host.Node == b.routing.NodeName {
-			a := e.Address.Addr()
-			b.add(HairpinSet, Element{Key: Key{Source: a, Address: a, Protocol: p, Port: e.Address.Port()}})
-		}
+	if f.timeout > 0 {
+		b.timeouts[f.timeout] = true
 	}
 }
 

@@ -68,9 +68,11 @@ func shuffle(node string, port model.PortName, endpoints []model.Endpoint, keep 
 		endpoint model.Endpoint
 	}
 	order := make([]ranked, 0, len(endpoints))
+	start := hash(node, port.Service.Namespace, port.Service.Name, port.Port)
+	var text [64]byte // longer than any address
 	for _, e := range endpoints {
 		if keep(e) {
-			order = append(order, ranked{hash(node, port.Service.Namespace, port.Service.Name, port.Port, e.Address.String()), e})
+			order = append(order, ranked{add(start, e.Address.AppendTo(text[:0])).sum(), e})
 		}
 	}
 	slices.SortFunc(order, func(a, b ranked) int {

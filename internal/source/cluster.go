@@ -2,7 +2,6 @@ package source
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/netip"
 	"sync"
@@ -53,11 +52,18 @@ type Cluster struct {
 	changed  func()
 	lastNode *model.Node // also after the Node is gone (10.11)
 	events   clusterEvents
+	// endpoints are the values of slices by their Service.
+	endpoints sliceIndex
+	// changes has the names of the next update; nil: it is whole.
+	changes map[model.ServiceName]model.ServiceState
 }
 
 // NewCluster returns a source that reads through client once it is run.
 func NewCluster(client kubernetes.Interface, config ClusterConfig) *Cluster {
-	c := &Cluster{ClusterConfig: config, client: client, changed: func() {}, started: time.Now(), events: newClusterEvents()}
+	c := &Cluster{
+		ClusterConfig: config, client: client, changed: func() {}, started: time.Now(),
+		events: newClusterEvents(), endpoints: make(sliceIndex),
+	}
 	c.services = newClusterStore(c, "Service", func(s *corev1.Service) (*model.Service, []*FieldError) {
 		return ConvertService(s, config.ProxyName)
 	})
@@ -80,7 +86,7 @@ func NewCluster(client kubernetes.Interface, config ClusterConfig) *Cluster {
 
 // Run follows the API server until ctx ends. It calls changed once as soon as
 // the Services and the EndpointSlices have been listed completely (13.1, 13.2),
-// and from then on after every event that makes Load return something else
+// and from then on after every event that Load has something to tell of
 // (2.21, 13.6); the Node and the ServiceCIDRs may come before or after. Calls
 // may overlap and delay further events: changed must be safe for concurrent use
 // and quick. A Cluster is run once.
@@ -136,32 +142,8 @@ func (c *Cluster) Node() *model.Node {
 	return c.lastNode
 }
 
-// Load returns what the cluster says at this moment. Its objects are shared:
-// they must not be changed. It is an error before WaitSynced returns nil. The
-// snapshot takes the triggers since the last one with it.
-func (c *Cluster) Load() (*model.Snapshot, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.synced {
-		return nil, errors.New("read cluster: the API server has not listed all Services and EndpointSlices yet")
-	}
-	s := &model.Snapshot{
-		Nodes:    c.nodes.values(),
-		Services: c.services.values(),
-		Slices:   c.slices.values(),
-		Triggers: c.events.load(),
-	}
-	if len(s.Nodes) == 0 && c.lastNode != nil {
-		s.Nodes = []*model.Node{c.lastNode} // what it said goes on to count (12.54)
-	}
-	for _, ranges := range c.cidrs.values() {
-		s.ServiceCIDRs = append(s.ServiceCIDRs, *ranges...)
-	}
-	return s, nil
-}
-
-// change runs edit, which tells whether Load returns something else now, and
-// passes that on.
+// change runs edit, which tells whether it changed what is known, and passes
+// that on.
 func (c *Cluster) change(edit func() bool) {
 	c.mu.Lock()
 	tell := edit() && c.synced

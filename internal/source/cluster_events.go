@@ -38,15 +38,16 @@ func newClusterEvents() clusterEvents {
 	}
 }
 
-// load ends what is pending and returns the triggers.
+// load ends what is pending and returns the triggers. The maps are made anew:
+// an emptied one goes on to cost as much as when it was largest.
 func (e *clusterEvents) load() []model.Trigger {
 	var out []model.Trigger
 	for _, t := range e.triggers {
 		out = append(out, t...)
 	}
-	clear(e.pendingServices)
-	clear(e.pendingSlices)
-	clear(e.triggers)
+	services, slices := e.services, e.slices
+	*e = newClusterEvents()
+	e.services, e.slices = services, slices
 	return out
 }
 
@@ -65,12 +66,13 @@ func (c *Cluster) serviceSeen(e event[model.Service]) {
 	c.events.services++
 	if e.differs {
 		c.events.pendingServices[e.name] = struct{}{}
+		c.serviceChanged(model.ServiceName(e.name))
 	}
 }
 
-// sliceSeen counts, and collects triggers: several of one Service add up until
-// the next Load; a deletion discards them. Those from before the start say
-// nothing about this process (11.7).
+// sliceSeen counts, notes what changes, and collects triggers: several of one
+// Service add up until the next Load; a deletion discards them. Those from
+// before the start say nothing about this process (11.7).
 func (c *Cluster) sliceSeen(e event[model.EndpointSlice]) {
 	slice := e.now
 	if slice == nil {
@@ -84,7 +86,8 @@ func (c *Cluster) sliceSeen(e event[model.EndpointSlice]) {
 		return
 	}
 	c.events.pendingSlices[e.name] = struct{}{}
-	service := model.ServiceName{Namespace: slice.Namespace, Name: slice.Service}
+	c.sliceChanged(e.old, e.now)
+	service := serviceOf(slice)
 	switch {
 	case e.gone:
 		delete(c.events.triggers, service)

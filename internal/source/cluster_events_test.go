@@ -27,10 +27,10 @@ func stamped(t *testing.T, name, service, address, trigger string) *discoveryv1.
 // triggers loads, and returns the triggers in seconds after start.
 func (l *lab) triggers(start time.Time) string {
 	l.t.Helper()
-	s, err := l.Load()
+	u, err := l.Load()
 	check(l.t, err)
 	var out []string
-	for _, t := range s.Triggers {
+	for _, t := range u.Triggers {
 		out = append(out, fmt.Sprintf("%s+%g", t.Family, t.Time.Sub(start).Seconds()))
 	}
 	slices.Sort(out)

@@ -88,19 +88,36 @@ func (s *clusterStore[O, V]) Add(o any) error {
 	s.report(c)
 	s.cluster.change(func() bool {
 		s.note(s.found, c)
-		e := s.event(c)
-		put(s.objects, c)
-		s.seen(e)
-		return e.differs
+		return s.put(c)
 	})
 	return nil
 }
 
-// event compares an object with what was known of it. The caller holds the
+// put takes an object and tells whether that changes anything. If not, the old
+// value stays: others have it already, and there shall be one. The caller holds
+// the lock.
+func (s *clusterStore[O, V]) put(c converted[V]) bool {
+	e := event[V]{name: c.name, old: s.objects[c.name], now: c.value, stamp: c.stamp}
+	e.differs = !reflect.DeepEqual(e.old, e.now)
+	switch {
+	case !e.differs:
+		e.now = e.old
+	case e.now == nil:
+		delete(s.objects, c.name)
+	default:
+		s.objects[c.name] = e.now
+	}
+	s.seen(e)
+	return e.differs
+}
+
+// drop forgets an object and tells whether it was known. The caller holds the
 // lock.
-func (s *clusterStore[O, V]) event(c converted[V]) event[V] {
-	old := s.objects[c.name]
-	return event[V]{name: c.name, old: old, now: c.value, differs: !reflect.DeepEqual(old, c.value), stamp: c.stamp}
+func (s *clusterStore[O, V]) drop(name cache.ObjectName) bool {
+	old, known := s.objects[name]
+	delete(s.objects, name)
+	s.seen(event[V]{name: name, old: old, differs: known, gone: true})
+	return known
 }
 
 // Update takes a new version of an object.
@@ -114,17 +131,14 @@ func (s *clusterStore[O, V]) Delete(o any) error {
 	}
 	s.cluster.change(func() bool {
 		delete(s.found, name)
-		old, known := s.objects[name]
-		delete(s.objects, name)
-		s.seen(event[V]{name: name, old: old, differs: known, gone: true})
-		return known
+		return s.drop(name)
 	})
 	return nil
 }
 
 // Replace takes all objects that there are.
 func (s *clusterStore[O, V]) Replace(list []any, _ string) error {
-	objects := make(map[cache.ObjectName]*V, len(list))
+	listed := make(map[cache.ObjectName]struct{}, len(list))
 	found := make(map[cache.ObjectName][]*FieldError)
 	all := make([]converted[V], 0, len(list))
 	for _, o := range list {
@@ -134,24 +148,20 @@ func (s *clusterStore[O, V]) Replace(list []any, _ string) error {
 		}
 		s.report(c)
 		s.note(found, c)
-		put(objects, c)
+		listed[c.name] = struct{}{}
 		all = append(all, c)
 	}
 	s.cluster.change(func() bool {
 		s.found = found
 		differs := false
 		for _, c := range all {
-			e := s.event(c)
-			s.seen(e)
-			differs = differs || e.differs
+			differs = s.put(c) || differs
 		}
-		for name, old := range s.objects {
-			if _, ok := objects[name]; !ok && old != nil {
-				s.seen(event[V]{name: name, old: old, differs: true, gone: true})
-				differs = true
+		for name := range s.objects {
+			if _, ok := listed[name]; !ok {
+				differs = s.drop(name) || differs
 			}
 		}
-		s.objects = objects
 		if !s.complete {
 			s.complete = true
 			close(s.listed)
@@ -163,14 +173,6 @@ func (s *clusterStore[O, V]) Replace(list []any, _ string) error {
 
 // Resync does nothing: there is nobody to deliver to again.
 func (s *clusterStore[O, V]) Resync() error { return nil }
-
-func put[V any](objects map[cache.ObjectName]*V, c converted[V]) {
-	if c.value == nil {
-		delete(objects, c.name)
-		return
-	}
-	objects[c.name] = c.value
-}
 
 // report logs what is wrong with an object, but not what was wrong with its
 // last version, too (1.36).

@@ -101,7 +101,7 @@ func (l *lab) logged(want int, words ...string) {
 	}
 }
 
-// loaded checks what Load returns, by summary.
+// loaded checks what Snapshot returns, by summary.
 func (l *lab) loaded(want ...string) {
 	l.t.Helper()
 	synctest.Wait()
@@ -113,7 +113,7 @@ func (l *lab) loaded(want ...string) {
 // summary has a line for each object.
 func summary(t *testing.T, c *Cluster) []string {
 	t.Helper()
-	s, err := c.Load()
+	s, err := c.Snapshot()
 	check(t, err)
 	var out []string
 	for _, o := range s.Services {
@@ -232,34 +232,6 @@ func asked(actions []kubetesting.Action, verb string) map[string]string {
 	return out
 }
 
-// TestClusterLoadConcurrently is for the race detector.
-func TestClusterLoadConcurrently(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLab(t, ClusterConfig{})
-		l.start()
-		check(t, l.WaitSynced(t.Context()))
-		const n = 50
-		go func() {
-			for i := range n {
-				s := read[corev1.Service](t, webYAML)
-				s.Name = fmt.Sprintf("web-%d", i)
-				_, err := l.api.CoreV1().Services("a").Create(t.Context(), s, metav1.CreateOptions{})
-				if err != nil {
-					t.Error(err)
-				}
-			}
-		}()
-		for range n {
-			_, err := l.Load()
-			check(t, err)
-		}
-		synctest.Wait()
-		if got := len(summary(t, l.Cluster)); got != n {
-			t.Errorf("%d Services, want %d", got, n)
-		}
-	})
-}
-
 // TestClusterNotSynced names what is missing when the caller stops waiting.
 func TestClusterNotSynced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -275,7 +247,10 @@ func TestClusterNotSynced(t *testing.T) {
 			}
 		}
 		if _, err := c.Load(); err == nil {
-			t.Error("Load gives a snapshot")
+			t.Error("Load gives an update")
+		}
+		if _, err := c.Snapshot(); err == nil {
+			t.Error("Snapshot gives a snapshot")
 		}
 	})
 }

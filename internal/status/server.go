@@ -16,8 +16,9 @@ type Config struct {
 	Version string
 	// Source says where the objects come from, for people.
 	Source string
-	// State returns how far the agent is.
-	State func() agent.State
+	// State returns how far the agent is, and Routing what it wants.
+	State   func() agent.State
+	Routing func() *model.Routing
 	// Counted tells that the rules count connections.
 	Counted bool
 	// Kernel is a connection that nobody else uses.
@@ -36,9 +37,9 @@ type KernelReader interface {
 type Server struct {
 	config Config
 
-	mu      sync.Mutex
-	last    *Sync
-	routing *model.Routing // of the last good sync
+	mu   sync.Mutex
+	last *Sync
+	good bool // some sync was good
 
 	reading sync.Mutex // guards the kernel connection and what comes from it
 	counts  counts
@@ -47,8 +48,7 @@ type Server struct {
 // New returns a server that has seen no sync yet.
 func New(c Config) *Server { return &Server{config: c, counts: newCounts()} }
 
-// Observe is told of every sync of the agent. It keeps what was decided in the
-// last good one, and nothing else of it.
+// Observe is told of every sync of the agent.
 func (s *Server) Observe(o *agent.Sync) {
 	last := &Sync{Cause: o.Cause.String(), Started: o.Started, Seconds: o.Duration.Seconds()}
 	if o.Plan != nil {
@@ -60,17 +60,19 @@ func (s *Server) Observe(o *agent.Sync) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.last = last
-	if o.Err == nil {
-		s.routing = o.Routing
-	}
+	s.good = s.good || o.Err == nil
 }
 
-// observed returns the last sync and what the last good one decided; nil if
-// there was none.
+// observed returns the last sync and, after the first good one, what the agent
+// wants.
 func (s *Server) observed() (*Sync, *model.Routing) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.last, s.routing
+	last, good := s.last, s.good
+	s.mu.Unlock()
+	if !good {
+		return last, nil
+	}
+	return last, s.config.Routing()
 }
 
 // ServeHTTP answers with a [Report] in JSON.

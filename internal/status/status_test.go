@@ -26,7 +26,8 @@ func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 // node is a laboratory with a connection to the kernel of its node.
 type node struct {
 	*netlab.Lab
-	kernel *apply.Conn
+	kernel  *apply.Conn
+	routing *model.Routing // of the last sync
 }
 
 func newNode(t *testing.T, pods int) *node {
@@ -92,13 +93,16 @@ func (n *node) snapshot() *model.Snapshot {
 func (n *node) sync(t *testing.T, s *model.Snapshot, c model.Config) *agent.Sync {
 	t.Helper()
 	c.NodeName, c.ClusterCIDRs = "node", []netip.Prefix{netlab.ClusterCIDRv4, netlab.ClusterCIDRv6}
-	routing := model.Resolve(s, c)
-	rules := render.Render(routing)
+	router := model.NewRouter()
+	router.Configure(c, s.Nodes, s.ServiceCIDRs)
+	router.SetServices(s.Update().Services)
+	n.routing = router.Routing()
+	rules := render.Render(n.routing)
 	plan, err := apply.New(n.kernel, slog.New(slog.DiscardHandler)).Apply(rules)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &agent.Sync{Cause: agent.Change, Snapshot: s, Routing: routing, Rules: rules, Plan: plan, Started: time.Now(), Duration: time.Millisecond}
+	return &agent.Sync{Cause: agent.Change, Whole: true, Router: router, Rules: rules, Plan: plan, Started: time.Now(), Duration: time.Millisecond}
 }
 
 // serve returns a server of a node and the address that it listens at.
@@ -106,7 +110,8 @@ func (n *node) serve(t *testing.T, counted bool) (*status.Server, netip.AddrPort
 	t.Helper()
 	s := status.New(status.Config{
 		Version: "v1", Source: "files: services.yaml", Counted: counted, Kernel: n.kernel, Log: slog.New(slog.DiscardHandler),
-		State: func() agent.State { return agent.State{Started: time.Unix(1000, 0), LastSync: time.Unix(2000, 0)} },
+		State:   func() agent.State { return agent.State{Started: time.Unix(1000, 0), LastSync: time.Unix(2000, 0)} },
+		Routing: func() *model.Routing { return n.routing },
 	})
 	mux := http.NewServeMux()
 	mux.Handle("GET "+status.Path, s)
@@ -363,7 +368,8 @@ func (broken) AffinityUse() ([]apply.AffinityUse, error) { return nil, errors.Ne
 
 func TestServerWithoutKernel(t *testing.T) {
 	n := newNode(t, 1)
-	s := status.New(status.Config{Kernel: broken{}, State: func() agent.State { return agent.State{} }, Log: slog.New(slog.DiscardHandler)})
+	s := status.New(status.Config{Kernel: broken{}, State: func() agent.State { return agent.State{} },
+		Routing: func() *model.Routing { return n.routing }, Log: slog.New(slog.DiscardHandler)})
 	s.Observe(n.sync(t, n.snapshot(), model.Config{}))
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, httptest.NewRequest("GET", status.Path, nil))

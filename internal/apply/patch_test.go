@@ -1,0 +1,137 @@
+package apply
+
+import (
+	"errors"
+	"log/slog"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+// follower keeps a kernel at a world by patches.
+type follower struct {
+	*world
+	router   *model.Router
+	composer *render.Composer
+	applier  *Applier
+	patches  int
+}
+
+func newFollower(w *world, a *Applier) *follower {
+	return &follower{world: w, router: model.NewRouter(), applier: a}
+}
+
+// states returns Services with their slices.
+func (w *world) states(of ...int) map[model.ServiceName]model.ServiceState {
+	out := make(map[model.ServiceName]model.ServiceState)
+	for _, i := range of {
+		out[serviceName(i)] = model.ServiceState{Service: w.services[i], Slices: w.slices[i]}
+	}
+	return out
+}
+
+func (w *world) all() []int {
+	out := make([]int, worldSize)
+	for i := range out {
+		out[i] = i
+	}
+	return out
+}
+
+// apply brings the kernel to the world as a whole.
+func (f *follower) apply(t *testing.T) {
+	t.Helper()
+	f.router.Configure(f.config, f.nodes(), f.cidrs)
+	f.router.SetServices(f.states(f.all()...))
+	routing := f.router.Routing()
+	if _, err := f.applier.Apply(render.Render(routing)); err != nil {
+		t.Fatal(err)
+	}
+	f.composer = render.NewComposer(routing)
+}
+
+// patch brings the kernel to the world after Services have changed, if that can
+// be done without looking at all of them.
+func (f *follower) patch(t *testing.T, changed ...int) {
+	t.Helper()
+	before, after, ok := f.composer.Change(f.router.SetServices(f.states(changed...)))
+	if !ok {
+		f.apply(t)
+		return
+	}
+	if _, err := f.applier.Patch(before, after); err != nil {
+		t.Fatal(err)
+	}
+	f.patches++
+}
+
+// TestPatches: 13.13, 13.15. It walks through random changes of one to three Services at a time.
+// After each step the kernel is where a comparison of everything finds nothing
+// to do: any sequence of changes ends where a fresh render of the final state
+// ends.
+func TestPatches(t *testing.T) {
+	w := newWorld(7)
+	k := newFake()
+	f := newFollower(w, New(k, slog.New(slog.DiscardHandler)))
+	f.apply(t)
+	for step := range steps {
+		var changed []int
+		for range 1 + w.r.IntN(3) {
+			i := w.r.IntN(worldSize)
+			if w.r.IntN(5) == 0 {
+				w.remove(i)
+			} else {
+				w.replace(i)
+			}
+			changed = append(changed, i)
+		}
+		f.patch(t, changed...)
+		current, _, _ := k.Read()
+		fresh := w.render()
+		if diff := cmp.Diff(sorted(Settle(current, fresh)), sorted(current)); diff != "" {
+			t.Fatalf("step %d: the kernel differs from a fresh render (-fresh +patched):\n%s", step, diff)
+		}
+		if plan := Diff(current, Settle(current, fresh)); !plan.Empty() {
+			t.Fatalf("step %d: a comparison of everything finds %s", step, plan.Summary())
+		}
+	}
+	if f.patches < steps/2 {
+		t.Errorf("only %d of %d steps were patches", f.patches, steps)
+	}
+}
+
+// TestPatchAfterFailure: what the kernel holds is not known then.
+func TestPatchAfterFailure(t *testing.T) {
+	w := newWorld(8)
+	k := newFake()
+	f := newFollower(w, New(k, slog.New(slog.DiscardHandler)))
+	empty := &render.Ruleset{}
+	if _, err := f.applier.Patch(empty, empty); err != errUnknown {
+		t.Errorf("a patch before anything was applied: %v", err)
+	}
+	for _, i := range w.all() {
+		w.replace(i)
+	}
+	f.apply(t)
+	k.fails = func(*Plan) error { return unix.ENOBUFS } // done, and nobody was told
+	w.remove(0)
+	before, after, _ := f.composer.Change(f.router.SetServices(f.states(0)))
+	if _, err := f.applier.Patch(before, after); !errors.Is(err, unix.ENOBUFS) {
+		t.Errorf("a patch whose answer is lost: %v", err)
+	}
+	if _, err := f.applier.Patch(empty, empty); err != errUnknown {
+		t.Errorf("a patch after a failure: %v", err)
+	}
+	k.fails = func(*Plan) error { return nil }
+	f.apply(t)
+	w.remove(1)
+	f.patch(t, 1)
+	current, _, _ := k.Read()
+	if plan := Diff(current, Settle(current, w.render())); !plan.Empty() || f.patches != 1 {
+		t.Errorf("%d patches, then a comparison of everything finds %s", f.patches, plan.Summary())
+	}
+}

@@ -1,0 +1,87 @@
+package apply
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+// TestPhases: 13.14. It looks at what a packet may meet that is under way while a
+// transaction is committed: rules of before, and elements of after, or slots of
+// after behind a verdict of before. In every transaction of random steps, and
+// of patches, each lane that a frontend leads to afterwards had its rules
+// before, and each slot that it led to before is there afterwards.
+func TestPhases(t *testing.T) {
+	w := newWorld(11)
+	k := newFake()
+	looked := 0
+	k.seen = func(before, after *render.Ruleset) {
+		for _, f := range model.Families {
+			if cur, next := before.Table(f), after.Table(f); cur != nil && next != nil {
+				looked += checkBetween(t, cur, next)
+			}
+		}
+	}
+	a := New(k, slog.New(slog.DiscardHandler))
+	for range steps / 2 {
+		if _, err := a.Apply(w.step()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := newFollower(w, a)
+	f.apply(t)
+	for range steps / 2 {
+		i := w.r.IntN(worldSize)
+		w.replace(i)
+		f.patch(t, i)
+	}
+	if looked < steps {
+		t.Errorf("only %d frontends were looked at", looked)
+	}
+}
+
+// checkBetween returns the number of frontends that it has looked at.
+func checkBetween(t *testing.T, before, after *render.Table) (looked int) {
+	t.Helper()
+	for _, name := range []string{render.ServicesMap, render.LocalServicesMap} {
+		if before.Set(name).Counters != after.Set(name).Counters {
+			return 0 // declared anew: a packet may be refused at this moment
+		}
+		for _, e := range after.Set(name).Elements {
+			chain := e.Value.Verdict.Chain
+			if chain == "" {
+				continue
+			}
+			if c := before.Chain(chain); c == nil || len(c.Rules) == 0 {
+				t.Errorf("%s leads to %s, which has no rules yet", e.Key.Frontend(), chain)
+			}
+		}
+		lanes, slots := NewLanes(before), after.Set(render.EndpointsMap)
+		for _, e := range before.Set(name).Elements {
+			span, ok := lanes.Of(name, e.Key.Frontend())
+			if !ok {
+				continue
+			}
+			looked++
+			for i := range span.Count {
+				key := e.Key
+				key.Slot = span.First + i
+				if !hasKey(slots, key) {
+					t.Errorf("%s leads to slot %d, which is gone", e.Key.Frontend(), key.Slot)
+				}
+			}
+		}
+	}
+	return looked
+}
+
+func hasKey(s *render.Set, k render.Key) bool {
+	for i := range s.Elements {
+		if s.Elements[i].Key == k {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,200 @@
+package conntrack
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"golang.org/x/sys/unix"
+)
+
+// flaky is a kernel that at times fails, after part of the work. Two of the same
+// seed that are asked the same do the same.
+type flaky struct {
+	*rand.Rand
+	flows    []Flow
+	lists    int
+	failures int
+	deleted  []Flow
+}
+
+func newFlaky(seed uint64) *flaky { return &flaky{Rand: rand.New(rand.NewPCG(seed, 1))} }
+
+// some is how many of n are done, and the error if that is not all.
+func (k *flaky) some(n int, errs ...error) (int, error) {
+	if k.IntN(5) > 0 {
+		return n, nil
+	}
+	k.failures++
+	return k.IntN(n + 1), errs[k.IntN(len(errs))]
+}
+
+func (k *flaky) List(family model.Family, p model.Protocol, each func(Flow)) error {
+	k.lists++
+	n, err := k.some(len(k.flows), unix.EINTR, unix.EPERM)
+	for _, f := range k.flows[:n] {
+		if f.Protocol == p && model.FamilyOf(f.Dialled.Addr()) == family {
+			each(f)
+		}
+	}
+	return err
+}
+
+func (k *flaky) Delete(flows []Flow) (int, error) {
+	n, err := k.some(len(flows), unix.EBUSY)
+	for _, f := range flows[:n] {
+		i := slices.Index(k.flows, f)
+		k.flows = slices.Delete(k.flows, i, i+1)
+		k.deleted = append(k.deleted, f)
+	}
+	return n, err
+}
+
+// town is a set of frontends, with the endpoints that serve them, that come, go
+// and change.
+type town struct {
+	*rand.Rand
+	serving map[model.Frontend][]netip.AddrPort
+	flows   uint32 // made so far
+}
+
+// address returns a random one of a few.
+func (x *town) address(family model.Family, network byte) netip.Addr {
+	if family == model.IPv6 {
+		return netip.AddrFrom16([16]byte{0xfd, 1: network, 15: byte(x.IntN(3))})
+	}
+	return netip.AddrFrom4([4]byte{10, network, 0, byte(x.IntN(3))})
+}
+
+func (x *town) frontend(family model.Family) model.Frontend {
+	return model.Frontend{Address: x.address(family, 96), Protocol: model.Protocols[x.IntN(3)], Port: uint16(80 + x.IntN(2))}
+}
+
+func (x *town) endpoint(family model.Family) netip.AddrPort {
+	return netip.AddrPortFrom(x.address(family, 128), uint16(8080+x.IntN(2)))
+}
+
+// change changes up to three frontends, which share their endpoints, or leaves
+// them as they are.
+func (x *town) change() []model.RouteChange {
+	before := x.routes()
+	family := model.Families[x.IntN(2)]
+	var serving []netip.AddrPort
+	for range x.IntN(4) {
+		serving = append(serving, x.endpoint(family))
+	}
+	slices.SortFunc(serving, netip.AddrPort.Compare)
+	touched := make(map[model.Frontend]bool)
+	for range x.IntN(4) {
+		f := x.frontend(family)
+		touched[f] = true
+		if delete(x.serving, f); x.IntN(3) > 0 {
+			x.serving[f] = serving
+		}
+	}
+	return slices.DeleteFunc(changes(before, x.routes()), func(c model.RouteChange) bool { return !touched[c.Frontend] })
+}
+
+// flow is one to a frontend, which may be of the past or of the future.
+func (x *town) flow() Flow {
+	family := model.Families[x.IntN(2)]
+	f := x.frontend(family)
+	x.flows++
+	out := Flow{Protocol: f.Protocol, Dialled: netip.AddrPortFrom(f.Address, f.Port), Answers: x.endpoint(family), ID: x.flows}
+	if x.IntN(4) == 0 {
+		out.Answers = out.Dialled
+	}
+	return out
+}
+
+// routes returns all routes, made for the caller.
+func (x *town) routes() (all []model.Route) {
+	made := make(map[*netip.AddrPort][]model.Endpoint)
+	for f, serving := range x.serving {
+		route := model.Route{Frontend: f}
+		if len(serving) > 0 {
+			if made[&serving[0]] == nil {
+				for _, a := range serving {
+					made[&serving[0]] = append(made[&serving[0]], model.Endpoint{Address: a})
+				}
+			}
+			route.Choice.Serving = made[&serving[0]]
+		}
+		all = append(all, route)
+	}
+	return all
+}
+
+// in returns what is to be known of a scope.
+func (x *town) in(s scope) map[netip.AddrPort][]netip.AddrPort {
+	out := make(map[netip.AddrPort][]netip.AddrPort)
+	for f, serving := range x.serving {
+		if (scope{model.FamilyOf(f.Address), f.Protocol}) == s {
+			out[netip.AddrPortFrom(f.Address, f.Port)] = serving
+		}
+	}
+	return out
+}
+
+// spoil makes changes useless for who has kept any of them.
+func spoil(changes []model.RouteChange) {
+	for _, c := range changes {
+		if c.New != nil {
+			clear(c.New.Choice.Serving)
+			*c.New = model.Route{}
+		}
+	}
+}
+
+// TestWalk walks through random changes, beside random flows and failures of the
+// kernel. One cleaner is told the changes, another one all routes: both know the
+// same, and that is what there is, and ask the same of the kernel.
+func TestWalk(t *testing.T) {
+	for _, tcp := range []bool{false, true} {
+		for seed := range uint64(10) {
+			t.Run(fmt.Sprint("TCP-", tcp, "-", seed), func(t *testing.T) { walk(t, seed, Config{TCP: tcp}) })
+		}
+	}
+}
+
+func walk(t *testing.T, seed uint64, config Config) {
+	town := &town{Rand: rand.New(rand.NewPCG(seed, 0)), serving: make(map[model.Frontend][]netip.AddrPort)}
+	told, looked := newFlaky(seed), newFlaky(seed)
+	change, reset := newCleaner(told, &bytes.Buffer{}, config), newCleaner(looked, &bytes.Buffer{}, config)
+	for step := range 300 {
+		for range town.IntN(3) {
+			f := town.flow()
+			told.flows, looked.flows = append(told.flows, f), append(looked.flows, f)
+		}
+		changes := town.change()
+		if town.IntN(20) == 0 {
+			change.Reset(town.routes())
+		} else {
+			change.Change(changes)
+			spoil(changes)
+		}
+		reset.Reset(town.routes())
+		if !reflect.DeepEqual(told, looked) {
+			t.Fatalf("step %d: told of changes, the kernel is left with %+v, looking at everything, with %+v", step, told, looked)
+		}
+		if !reflect.DeepEqual(change.known, reset.known) {
+			t.Fatalf("step %d: told of changes and looking at everything, cleaners know different frontends", step)
+		}
+		for _, fs := range change.known {
+			present := maps.Clone(fs.serving)
+			maps.DeleteFunc(present, func(f netip.AddrPort, _ []netip.AddrPort) bool { _, gone := fs.gone[f]; return gone })
+			if want := town.in(fs.scope); !reflect.DeepEqual(present, want) {
+				t.Fatalf("step %d: %+v: known is %v, want %v", step, fs.scope, present, want)
+			}
+		}
+	}
+	if len(told.deleted) < 30 || told.failures < 30 {
+		t.Errorf("%d deletions, %d failures: too little happens", len(told.deleted), told.failures)
+	}
+}

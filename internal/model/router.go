@@ -1,0 +1,313 @@
+package model
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+)
+
+// ServiceState is a Service with its EndpointSlices. The Service is nil if
+// there is none, whatever slices are left.
+type ServiceState struct {
+	Service *Service
+	Slices  []*EndpointSlice
+}
+
+// RouteChange is a frontend that may do something else than before.
+type RouteChange struct {
+	Frontend Frontend
+	Old, New *Route // nil: it was not served, or is not any longer
+}
+
+// Router knows the route of every frontend and keeps up with changes, each at a
+// cost that depends on what it changes alone. What it says is a function of the
+// present state, whatever the way to it. Its methods are not safe for
+// concurrent use.
+type Router struct {
+	config       Config
+	node         *Node
+	locality     *Locality
+	serviceCIDRs []netip.Prefix
+	nodeNotice   []Notice
+
+	services map[ServiceName]*routed
+	claims   map[Frontend]claims
+	// contested are the frontends that several service ports claim.
+	contested    map[Frontend]struct{}
+	clusterIPs   map[netip.Addr]int // how many service ports have it (1.10)
+	withoutLocal map[Family]WithoutLocal
+	// noticed are the notices about Services by themselves.
+	noticed map[ServiceName][]Notice
+	health  map[ServiceName]HealthCheck
+	// What follows is put together anew when it has changed.
+	notices      []Notice
+	healthChecks []HealthCheck
+	staleNotices bool
+	staleHealth  bool
+}
+
+// routed is a Service with what it asks for.
+type routed struct {
+	state  ServiceState
+	routes []Route
+}
+
+// claims are the routes that Services want for one frontend.
+type claims struct {
+	winner *Route
+	losers []*Route // in no order
+}
+
+// NewRouter returns a router for a node without Services.
+func NewRouter() *Router {
+	r := &Router{services: make(map[ServiceName]*routed)}
+	r.Configure(Config{}, nil, nil)
+	return r
+}
+
+// Configure takes what concerns all Services: the configuration, the Nodes and
+// the ServiceCIDRs that the source knows. Every route is made anew.
+func (r *Router) Configure(c Config, nodes []*Node, cidrs []netip.Prefix) {
+	node, known := (&Snapshot{Nodes: nodes}).Node(c.NodeName)
+	r.config, r.node, r.locality = c, node, NewLocality(node, c)
+	r.serviceCIDRs, r.nodeNotice = mergePrefixes(cidrs), nil
+	if c.BesideAnother {
+		r.serviceCIDRs = nil
+	}
+	if !known && len(nodes) > 0 {
+		r.nodeNotice = []Notice{notice("Node "+c.NodeName, NodeUnknown,
+			"not among the %d nodes given: no endpoint counts as local; name this node with --hostname-override", len(nodes))}
+	}
+	services := r.services
+	r.services = make(map[ServiceName]*routed, len(services))
+	r.noticed = make(map[ServiceName][]Notice)
+	r.health = make(map[ServiceName]HealthCheck)
+	r.staleNotices, r.staleHealth = true, true
+	r.claims = make(map[Frontend]claims, len(r.claims))
+	r.contested = make(map[Frontend]struct{})
+	r.clusterIPs = make(map[netip.Addr]int, len(r.clusterIPs))
+	r.withoutLocal = make(map[Family]WithoutLocal)
+	for name, s := range services {
+		r.claim(name, s.state, nil)
+	}
+	r.refresh()
+}
+
+// SetServices takes the present state of some Services. It returns the frontends
+// that this may change, each once and in no order.
+func (r *Router) SetServices(states map[ServiceName]ServiceState) []RouteChange {
+	touched := make(map[Frontend]*Route) // with what they had before
+	for name, s := range states {
+		r.withdraw(name, touched)
+		if s.Service != nil {
+			r.claim(name, s, touched)
+		}
+	}
+	out := make([]RouteChange, 0, len(touched))
+	for f, old := range touched {
+		if now := r.claims[f].winner; old != nil || now != nil {
+			out = append(out, RouteChange{f, old, now})
+		}
+	}
+	r.refresh()
+	return out
+}
+
+// Replace takes the present state of all Services: what is not there is gone.
+// It looks at all of them. What it returns is as for SetServices.
+func (r *Router) Replace(all map[ServiceName]ServiceState) []RouteChange {
+	differ := make(map[ServiceName]ServiceState)
+	for name, s := range all {
+		if known, ok := r.services[name]; !ok || !reflect.DeepEqual(known.state, s) {
+			differ[name] = s
+		}
+	}
+	for name := range r.services {
+		if _, ok := all[name]; !ok {
+			differ[name] = ServiceState{}
+		}
+	}
+	return r.SetServices(differ)
+}
+
+// Node returns this node as the source knows it, or with its name alone.
+func (r *Router) Node() *Node { return r.node }
+
+// Len returns the numbers of Services and of frontends.
+func (r *Router) Len() (services, frontends int) { return len(r.services), len(r.claims) }
+
+func (r *Router) claim(name ServiceName, state ServiceState, touched map[Frontend]*Route) {
+	s := &routed{state: state}
+	r.services[name] = s
+	if notices := r.route(name, s); len(notices) > 0 {
+		r.noticed[name], r.staleNotices = notices, true
+	}
+	r.count(s, 1)
+	for i := range s.routes {
+		route := &s.routes[i]
+		c := r.claims[route.Frontend]
+		touch(touched, route.Frontend, c.winner)
+		if c.winner == nil {
+			c.winner = route
+		} else {
+			r.contest(route.Frontend, append(c.losers, c.winner, route), &c)
+		}
+		r.claims[route.Frontend] = c
+	}
+}
+
+// route decides what one Service asks for, and returns what people should know
+// about it. An object that nobody thought of must not take the others down: a
+// panic leaves its Service out (13.20).
+func (r *Router) route(name ServiceName, s *routed) (notices []Notice) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.routes = nil
+			notices = []Notice{notice("Service "+name.String(), InternalError, "not served: internal error, please report it with the objects of this Service: %v", p)}
+		}
+	}()
+	svc := s.state.Service.only(r.config.Families)
+	s.routes = RouteService(svc, s.state.Slices, r.locality)
+	if svc.HealthCheckNodePort != 0 {
+		r.health[name], r.staleHealth = healthCheck(svc, s.state.Slices, r.node), true
+	}
+	return nodePortNotices(svc, r.locality)
+}
+
+func (r *Router) withdraw(name ServiceName, touched map[Frontend]*Route) {
+	s, ok := r.services[name]
+	if !ok {
+		return
+	}
+	delete(r.services, name)
+	if _, ok := r.health[name]; ok {
+		delete(r.health, name)
+		r.staleHealth = true
+	}
+	if _, ok := r.noticed[name]; ok {
+		delete(r.noticed, name)
+		r.staleNotices = true
+	}
+	r.count(s, -1)
+	for i := range s.routes {
+		route := &s.routes[i]
+		f := route.Frontend
+		c := r.claims[f]
+		touch(touched, f, c.winner)
+		if len(c.losers) == 0 {
+			delete(r.claims, f)
+			continue
+		}
+		rest := slices.DeleteFunc(append(c.losers, c.winner), func(o *Route) bool { return o == route })
+		r.contest(f, rest, &c)
+		r.claims[f] = c
+	}
+}
+
+func touch(touched map[Frontend]*Route, f Frontend, winner *Route) {
+	if touched == nil {
+		return
+	}
+	if _, ok := touched[f]; !ok {
+		touched[f] = winner
+	}
+}
+
+// contest gives a frontend to one of its claimants.
+func (r *Router) contest(f Frontend, all []*Route, c *claims) {
+	best := 0
+	for i, o := range all {
+		if compareClaims(o, all[best]) < 0 {
+			best = i
+		}
+	}
+	all[0], all[best] = all[best], all[0]
+	c.winner, c.losers = all[0], slices.Clip(all[1:])
+	r.staleNotices = true
+	// Claims of one service port are harmless (4.41).
+	if slices.ContainsFunc(c.losers, func(o *Route) bool { return o.Port != c.winner.Port }) {
+		r.contested[f] = struct{}{}
+	} else {
+		delete(r.contested, f)
+	}
+}
+
+// count adds what a Service adds to the sums, or takes it away.
+func (r *Router) count(s *routed, n int) {
+	for i := range s.routes {
+		if s.routes[i].Kind != ClusterIP {
+			continue
+		}
+		a := s.routes[i].Frontend.Address
+		if r.clusterIPs[a] += n; r.clusterIPs[a] == 0 {
+			delete(r.clusterIPs, a)
+		}
+	}
+	for f, w := range withoutLocal(s.routes) {
+		sum := r.withoutLocal[f]
+		sum.Internal += n * w.Internal
+		sum.External += n * w.External
+		if r.withoutLocal[f] = sum; sum == (WithoutLocal{}) {
+			delete(r.withoutLocal, f)
+		}
+	}
+}
+
+// refresh puts the lists together that have changed.
+func (r *Router) refresh() {
+	if r.staleNotices {
+		r.notices = slices.Clone(r.nodeNotice)
+		for _, n := range r.noticed {
+			r.notices = append(r.notices, n...)
+		}
+		for f := range r.contested {
+			r.notices = append(r.notices, r.claims[f].notices()...)
+		}
+		slices.SortFunc(r.notices, Notice.compare)
+	}
+	if r.staleHealth {
+		r.healthChecks = slices.SortedFunc(maps.Values(r.health), func(a, b HealthCheck) int { return a.Service.Compare(b.Service) })
+	}
+	r.staleNotices, r.staleHealth = false, false
+}
+
+// Notices returns what cannot be served as the objects ask, sorted. It must not
+// be changed.
+func (r *Router) Notices() []Notice { return r.notices }
+
+// HealthChecks returns the health checks of all Services, sorted by name. It
+// must not be changed.
+func (r *Router) HealthChecks() []HealthCheck { return r.healthChecks }
+
+// Routes returns the routes of all frontends, in their order.
+func (r *Router) Routes() []Route {
+	out := make([]Route, 0, len(r.claims))
+	for _, c := range r.claims {
+		out = append(out, *c.winner)
+	}
+	slices.SortFunc(out, func(a, b Route) int { return a.Frontend.Compare(b.Frontend) })
+	return out
+}
+
+// WithoutLocal returns the numbers of service ports by family (11.8).
+func (r *Router) WithoutLocal() map[Family]WithoutLocal { return maps.Clone(r.withoutLocal) }
+
+// Routing returns the complete behaviour of the node.
+func (r *Router) Routing() *Routing {
+	return &Routing{
+		NodeName:         r.config.NodeName,
+		Routes:           r.Routes(),
+		ClusterIPs:       slices.SortedFunc(maps.Keys(r.clusterIPs), netip.Addr.Compare),
+		ServiceCIDRs:     r.serviceCIDRs,
+		Detectors:        detectors(r.node, r.config),
+		MasqueradeAll:    r.config.MasqueradeAll,
+		Scheduler:        cmp.Or(r.config.Scheduler, RoundRobin),
+		AffinityCapacity: cmp.Or(r.config.AffinityCapacity, DefaultAffinityCapacity),
+		Counters:         r.config.Counters,
+		HealthChecks:     r.HealthChecks(),
+		WithoutLocal:     r.WithoutLocal(),
+		Notices:          r.Notices(),
+	}
+}

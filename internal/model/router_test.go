@@ -1,0 +1,171 @@
+package model
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+)
+
+// town makes random Services that get into each other's way.
+type town struct {
+	*rand.Rand
+	config Config
+	nodes  []*Node
+	cidrs  []netip.Prefix
+	states map[ServiceName]ServiceState
+}
+
+func newTown(seed uint64) *town {
+	t := &town{Rand: rand.New(rand.NewPCG(seed, 0)), states: make(map[ServiceName]ServiceState)}
+	t.configure()
+	return t
+}
+
+func (t *town) chance() bool { return t.IntN(2) == 0 }
+
+func (t *town) configure() {
+	t.config = Config{NodeName: "node-1", BesideAnother: t.IntN(4) == 0, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/9")}}
+	if t.chance() {
+		t.config.Families = []Family{IPv4}
+	}
+	t.nodes = []*Node{{Name: []string{"node-1", "node-2"}[t.IntN(2)]}}
+	if t.chance() {
+		t.nodes[0].Addresses = []netip.Addr{netip.MustParseAddr("192.168.7.1"), netip.MustParseAddr("fd00:7::1")}[:1+t.IntN(2)]
+	}
+	t.cidrs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:96::/112")}[:t.IntN(3)]
+}
+
+// service changes one Service, or takes it away, and returns its name.
+func (t *town) service() ServiceName {
+	n := t.IntN(8)
+	name := ServiceName{"default", fmt.Sprintf("service-%d", n)}
+	if t.IntN(4) == 0 {
+		delete(t.states, name)
+		return name
+	}
+	s := &Service{
+		Name: name, Created: time.Unix(int64(t.IntN(3)), 0),
+		InternalPolicy: Policy(t.IntN(2)), ExternalPolicy: Policy(t.IntN(2)),
+		ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, byte(n)}), netip.MustParseAddr(fmt.Sprintf("fd00:96::%x", n+1))}[t.IntN(2):],
+		Ports: []ServicePort{
+			{Name: "http", Protocol: TCP, Port: 80, NodePort: uint16(30000 + t.IntN(2))},
+			{Name: "dns", Protocol: UDP, Port: 53},
+		}[:t.IntN(3)],
+	}
+	for range t.IntN(3) { // also the same one twice, and the ClusterIP of another
+		s.ExternalIPs = append(s.ExternalIPs, netip.AddrFrom4([4]byte{10, 96, 0, byte(t.IntN(10))}))
+	}
+	if t.chance() {
+		s.HealthCheckNodePort = 32000
+	}
+	slice := &EndpointSlice{
+		Namespace: "default", Name: name.Name, Service: name.Name, Family: Family(IPv4),
+		Ports: []EndpointPort{{"http", TCP, 8080}, {"dns", UDP, 53}},
+	}
+	for i := range t.IntN(4) {
+		slice.Hosts = append(slice.Hosts, Host{
+			Address: netip.AddrFrom4([4]byte{10, 128, byte(n), byte(i)}), Ready: t.chance(), Serving: true,
+			Node: []string{"node-1", "node-2"}[t.IntN(2)],
+		})
+	}
+	t.states[name] = ServiceState{s, []*EndpointSlice{slice}}
+	return name
+}
+
+// resolve starts from nothing.
+func (t *town) resolve() *Routing {
+	s := &Snapshot{Nodes: t.nodes, ServiceCIDRs: t.cidrs}
+	for _, state := range t.states {
+		s.Services = append(s.Services, state.Service)
+		s.Slices = append(s.Slices, state.Slices...)
+	}
+	return Resolve(s, t.config)
+}
+
+func byFrontend(routes []Route) map[Frontend]Route {
+	out := make(map[Frontend]Route, len(routes))
+	for _, r := range routes {
+		out[r.Frontend] = r
+	}
+	return out
+}
+
+// TestRouter walks through random changes. After each one the router says what
+// [Resolve] says of the present state, and the changes that it returned are
+// those between the two states.
+func TestRouter(t *testing.T) {
+	for seed := range uint64(20) {
+		walk(t, newTown(seed), 200)
+	}
+}
+
+func walk(t *testing.T, town *town, steps int) {
+	t.Helper()
+	r := NewRouter()
+	r.Configure(town.config, town.nodes, town.cidrs)
+	before := make(map[Frontend]Route)
+	for step := range steps {
+		var changes []RouteChange
+		if town.IntN(20) == 0 {
+			town.configure()
+			r.Configure(town.config, town.nodes, town.cidrs)
+			before = byFrontend(r.Routes())
+		} else {
+			states := make(map[ServiceName]ServiceState)
+			for range 1 + town.IntN(3) {
+				name := town.service()
+				states[name] = town.states[name]
+			}
+			if town.chance() {
+				changes = r.SetServices(states)
+			} else {
+				changes = r.Replace(town.states)
+			}
+		}
+		want, got := town.resolve(), r.Routing()
+		if !reflect.DeepEqual(want, got) {
+			t.Fatalf("step %d: the router says\n%+v\na fresh one\n%+v", step, got, want)
+		}
+		if _, frontends := r.Len(); frontends != len(want.Routes) {
+			t.Fatalf("step %d: %d frontends, want %d", step, frontends, len(want.Routes))
+		}
+		after := byFrontend(want.Routes)
+		carried := maps.Clone(before)
+		for _, c := range changes {
+			if old, ok := before[c.Frontend]; ok != (c.Old != nil) || ok && !reflect.DeepEqual(old, *c.Old) {
+				t.Fatalf("step %d: %s was %+v before, the change says %+v", step, c.Frontend, old, c.Old)
+			}
+			if delete(carried, c.Frontend); c.New != nil {
+				carried[c.Frontend] = *c.New
+			}
+		}
+		if !reflect.DeepEqual(carried, after) {
+			t.Fatalf("step %d: the changes %v lead to\n%v\nwant\n%v", step, changes, slices.Collect(maps.Keys(carried)), slices.Collect(maps.Keys(after)))
+		}
+		before = after
+	}
+}
+
+// TestBrokenObject: an object that nobody thought of is left out and reported,
+// and the others are served (13.20).
+func TestBrokenObject(t *testing.T) {
+	r := NewRouter()
+	broken := ServiceName{"default", "broken"}
+	r.SetServices(map[ServiceName]ServiceState{
+		web().Name: {Service: web()},
+		broken:     {Service: &Service{Name: broken, ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.9")}, Ports: []ServicePort{{Port: 80}}}, Slices: []*EndpointSlice{nil}},
+	})
+	services, frontends := r.Len()
+	if n := r.Notices(); services != 2 || frontends != 4 || len(n) != 1 || n[0].Reason != InternalError || n[0].Object != "Service default/broken" {
+		t.Errorf("%d services, %d frontends, notices %v", services, frontends, n)
+	}
+	r.SetServices(map[ServiceName]ServiceState{broken: {}})
+	if n := r.Notices(); len(n) > 0 {
+		t.Errorf("notices of a Service that is gone: %v", n)
+	}
+}

@@ -1,0 +1,153 @@
+package render
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// fragment is what one frontend adds to the table of its family.
+type fragment struct {
+	elements []member
+	lanes    []laneUse
+	// timeout is that of its affinity, if any client may get an endpoint.
+	timeout time.Duration
+}
+
+// member is an element and the name of the set that it is in.
+type member struct {
+	set string
+	Element
+}
+
+// laneUse is a lane that a frontend leads to.
+type laneUse struct {
+	lane   lane
+	sticky bool
+}
+
+// composer makes fragments. What it makes is a function of the route and of the
+// configuration of the node alone.
+type composer struct {
+	node      string // name
+	scheduler model.Scheduler
+	// layouts are those of the service ports so far: their frontends share
+	// them.
+	layouts map[layoutKey]layout
+	part    *fragment // under way
+}
+
+func newComposer(r *model.Routing) *composer {
+	return &composer{node: r.NodeName, scheduler: r.Scheduler, layouts: make(map[layoutKey]layout)}
+}
+
+// layoutKey identifies the lists of endpoints of a layout by their first
+// elements: the frontends of a service port share the lists, and so the layout.
+type layoutKey struct{ inside, outside *model.Endpoint }
+
+func first(endpoints []model.Endpoint) *model.Endpoint {
+	if len(endpoints) == 0 {
+		return nil
+	}
+	return &endpoints[0]
+}
+
+func frontendKey(f model.Frontend) Key {
+	return Key{Address: f.Address, Protocol: f.Protocol, Port: f.Port}
+}
+
+func (c *composer) add(set string, e Element) {
+	c.part.elements = append(c.part.elements, member{set, e})
+}
+
+// compose replaces part by the fragment of a route.
+func (c *composer) compose(r *model.Route, part *fragment) {
+	*part = fragment{elements: part.elements[:0], lanes: part.lanes[:0]}
+	c.part = part
+	key := frontendKey(r.Frontend)
+	inside, outside := r.Inside(), model.Decision{}
+	if r.Local() {
+		outside = r.Outside()
+	}
+	l := c.layout(r.Port, inside.Endpoints, outside.Endpoints)
+	verdict := c.verdict(r, inside.Verdict, l.inside)
+	c.add(ServicesMap, Element{Key: key, Value: Value{Verdict: verdict}, Comment: Comment(r)})
+	if r.Local() && inside.Verdict != model.Reject {
+		c.add(LocalServicesMap, Element{Key: key, Value: Value{Verdict: c.verdict(r, outside.Verdict, l.outside)}})
+	}
+	for i, e := range l.slots {
+		key.Slot = uint32(i)
+		c.add(EndpointsMap, Element{Key: key, Value: Value{Endpoint: e}})
+	}
+	c.masquerading(r)
+	c.sourceRanges(r)
+	c.hairpins(r.Frontend.Protocol, inside.Endpoints)
+	c.hairpins(r.Frontend.Protocol, outside.Endpoints)
+}
+
+func (c *composer) layout(port model.PortName, inside, outside []model.Endpoint) layout {
+	key := layoutKey{first(inside), first(outside)}
+	l, ok := c.layouts[key]
+	if !ok {
+		l = newLayout(c.node, port, inside, outside)
+		c.layouts[key] = l
+	}
+	return l
+}
+
+// verdict returns what a services map says for a frontend.
+func (c *composer) verdict(r *model.Route, v model.Verdict, s span) Verdict {
+	switch v {
+	case model.Reject:
+		return Verdict{Goto, refuseChain}
+	case model.Drop:
+		return Verdict{Action: Drop}
+	}
+	lane := laneFor(r.Port, cmp.Or(r.Service.Scheduler, c.scheduler), s)
+	timeout := r.Service.AffinityTimeout
+	c.part.lanes = append(c.part.lanes, laneUse{lane, timeout > 0})
+	if timeout == 0 {
+		return Verdict{Goto, lane.name()}
+	}
+	if c.part.timeout == 0 { // both maps may lead to lanes
+		c.part.timeout = timeout
+		c.add(affinitySet(timeout), Element{Key: frontendKey(r.Frontend)})
+	}
+	return Verdict{Goto, lane.stickyName()}
+}
+
+// masquerading lists frontends at which the source is masqueraded, always or
+// for connections of the node itself (table 4-A).
+func (c *composer) masquerading(r *model.Route) {
+	switch {
+	case r.Kind == model.ClusterIP:
+	case r.Local():
+		c.add(LocalFrontendsSet, Element{Key: frontendKey(r.Frontend)})
+	default:
+		c.add(MasqFrontendsSet, Element{Key: frontendKey(r.Frontend)})
+	}
+}
+
+func (c *composer) sourceRanges(r *model.Route) {
+	key := frontendKey(r.Frontend)
+	if len(r.SourceRanges) > 0 {
+		c.add(FirewalledSet, Element{Key: key})
+	}
+	for _, p := range r.SourceRanges {
+		key.Source, key.Bits = p.Addr(), uint8(p.Bits())
+		c.add(SourceRangesSet, Element{Key: key})
+	}
+}
+
+// hairpins lists the endpoints that may meet themselves behind a frontend:
+// those of this node (4.19) and those of which no node is known, because on a
+// machine without Kubernetes that is every one.
+func (c *composer) hairpins(p model.Protocol, endpoints []model.Endpoint) {
+	for _, e := range endpoints {
+		if e.Host.Node == "" || e.Host.Node == c.node {
+			a := e.Address.Addr()
+			c.add(HairpinSet, Element{Key: Key{Source: a, Address: a, Protocol: p, Port: e.Address.Port()}})
+		}
+	}
+}

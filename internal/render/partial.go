@@ -1,0 +1,213 @@
+package render
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Composer knows what the frontends of a node have in common in the rules, and
+// so can say what the change of some of them changes there, without looking at
+// the others. It is not safe for concurrent use.
+type Composer struct {
+	routing *model.Routing // without routes
+	tables  map[model.Family]*common
+}
+
+// common is what frontends of one family share, with the number of frontends.
+type common struct {
+	lanes      map[lane]int // all of them
+	sticky     map[lane]int // those with affinity
+	timeouts   map[time.Duration]int
+	elements   map[sharedElement]int
+	clusterIPs int // distinct ones
+}
+
+// sharedElement is an element that several frontends may need.
+type sharedElement struct {
+	set string
+	key Key
+}
+
+// NewComposer returns a composer for what [Render] makes of the routing.
+func NewComposer(r *model.Routing) *Composer {
+	c := &Composer{routing: withoutRoutes(r), tables: make(map[model.Family]*common)}
+	for _, f := range model.Families {
+		c.tables[f] = &common{
+			lanes: make(map[lane]int), sticky: make(map[lane]int),
+			timeouts: make(map[time.Duration]int), elements: make(map[sharedElement]int),
+		}
+	}
+	composer := newComposer(r)
+	var part fragment
+	for i := range r.Routes {
+		composer.compose(&r.Routes[i], &part)
+		c.tables[model.FamilyOf(r.Routes[i].Frontend.Address)].count(&r.Routes[i], &part, 1, nil)
+	}
+	return c
+}
+
+func withoutRoutes(r *model.Routing) *model.Routing {
+	out := *r
+	out.Routes, out.ClusterIPs, out.HealthChecks, out.Notices = nil, nil, nil, nil
+	return &out
+}
+
+// touched is what changes of frontends touch in common, with the numbers
+// before.
+type touched struct {
+	lanes, sticky map[lane]int
+	elements      map[sharedElement]int
+}
+
+// note remembers the first number for each key.
+func note[K comparable](m map[K]int, k K, n int) {
+	if _, ok := m[k]; !ok {
+		m[k] = n
+	}
+}
+
+func change[K comparable](m map[K]int, k K, n int) {
+	if m[k] += n; m[k] == 0 {
+		delete(m, k)
+	}
+}
+
+// shared tells which sets hold elements that several frontends need.
+func shared(set string) bool { return set == HairpinSet || set == ClusterIPsSet }
+
+// count adds a fragment n times. What it touches is noted before.
+func (c *common) count(r *model.Route, part *fragment, n int, t *touched) {
+	element := func(e sharedElement) {
+		if t != nil {
+			note(t.elements, e, c.elements[e])
+		}
+		had := c.elements[e] > 0
+		change(c.elements, e, n)
+		if has := c.elements[e] > 0; e.set == ClusterIPsSet && had != has {
+			c.clusterIPs += n
+		}
+	}
+	if r.Kind == model.ClusterIP {
+		element(sharedElement{ClusterIPsSet, Key{Address: r.Frontend.Address}})
+	}
+	for i := range part.elements {
+		if m := &part.elements[i]; shared(m.set) {
+			element(sharedElement{m.set, m.Key})
+		}
+	}
+	for _, u := range part.lanes {
+		if t != nil {
+			note(t.lanes, u.lane, c.lanes[u.lane])
+			note(t.sticky, u.lane, c.sticky[u.lane])
+		}
+		change(c.lanes, u.lane, n)
+		if u.sticky {
+			change(c.sticky, u.lane, n)
+		}
+	}
+	if part.timeout > 0 {
+		change(c.timeouts, part.timeout, n)
+	}
+}
+
+// Change takes changes of routes in. It returns the parts of the tables that
+// they concern, before and after: the elements of these frontends and the
+// chains that come or go. Both have the same sets, and their difference is that
+// of the whole tables, where it can be told that way; else ok is false, and the
+// whole has to be rendered.
+func (c *Composer) Change(changes []model.RouteChange) (before, after *Ruleset, ok bool) {
+	before, after, ok = &Ruleset{}, &Ruleset{}, true
+	for _, f := range model.Families {
+		own := slices.DeleteFunc(slices.Clone(changes), func(r model.RouteChange) bool { return model.FamilyOf(r.Frontend.Address) != f })
+		if len(own) == 0 {
+			continue
+		}
+		common := c.tables[f]
+		timeouts, served := slices.Sorted(maps.Keys(common.timeouts)), common.clusterIPs > 0
+		old, now := common.change(c.routing, own)
+		if !served || common.clusterIPs == 0 || !slices.Equal(timeouts, slices.Sorted(maps.Keys(common.timeouts))) {
+			ok = false // sets or the table itself come or go
+		}
+		before.Tables = append(before.Tables, old.table(f, c.routing, timeouts))
+		after.Tables = append(after.Tables, now.table(f, c.routing, timeouts))
+	}
+	return before, after, ok
+}
+
+func (c *common) change(r *model.Routing, changes []model.RouteChange) (before, after *part) {
+	t := &touched{make(map[lane]int), make(map[lane]int), make(map[sharedElement]int)}
+	before, after = newPart(), newPart()
+	composer := newComposer(r)
+	var f fragment
+	for _, change := range changes {
+		if change.Old != nil {
+			composer.compose(change.Old, &f)
+			c.count(change.Old, &f, -1, t)
+			before.take(&f)
+		}
+	}
+	for _, change := range changes {
+		if change.New != nil {
+			composer.compose(change.New, &f)
+			c.count(change.New, &f, 1, t)
+			after.take(&f)
+		}
+	}
+	before.takeShared(t.lanes, t.sticky, t.elements, t)
+	after.takeShared(c.lanes, c.sticky, c.elements, t)
+	return before, after
+}
+
+// part is a part of a table under way.
+type part struct {
+	elements map[string][]Element
+	chains   []*Chain
+}
+
+func newPart() *part { return &part{elements: make(map[string][]Element)} }
+
+func (p *part) take(f *fragment) {
+	for i := range f.elements {
+		if m := &f.elements[i]; !shared(m.set) {
+			p.elements[m.set] = append(p.elements[m.set], m.Element)
+		}
+	}
+}
+
+// takeShared adds what is touched and has users, by the numbers given.
+func (p *part) takeShared(lanes, sticky map[lane]int, elements map[sharedElement]int, t *touched) {
+	for e := range t.elements {
+		if elements[e] > 0 {
+			p.elements[e.set] = append(p.elements[e.set], Element{Key: e.key})
+		}
+	}
+	for _, l := range slices.SortedFunc(maps.Keys(t.lanes), lane.compare) {
+		if lanes[l] > 0 {
+			p.chains = append(p.chains, l.chain())
+		}
+		if sticky[l] > 0 {
+			p.chains = append(p.chains, l.stickyChain())
+		}
+	}
+}
+
+// table returns a table with all sets, of which only some elements are there,
+// and the chains that matter.
+func (p *part) table(f model.Family, r *model.Routing, timeouts []time.Duration) *Table {
+	t := skeleton(f, r, timeouts)
+	for _, s := range t.Sets {
+		s.Elements = p.elements[s.Name]
+		s.Sort()
+	}
+	// The fixed chains are equal before and after. One of them says which
+	// frontends have affinity.
+	remember := t.Chain(RememberChain)
+	t.Chains = p.chains
+	if remember != nil {
+		t.Chains = append(t.Chains, remember)
+	}
+	return t
+}

@@ -1,0 +1,115 @@
+package source
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Load returns what has changed since the last call; the first update is
+// whole. It is an error, and takes nothing, before WaitSynced returns nil. An
+// update takes the triggers since the last one with it.
+func (c *Cluster) Load() (*model.Update, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.ready(); err != nil {
+		return nil, err
+	}
+	u := &model.Update{Services: c.changes, Nodes: c.node(), ServiceCIDRs: c.ranges(), Triggers: c.events.load()}
+	if u.Services == nil {
+		u.Services, u.Whole = make(map[model.ServiceName]model.ServiceState, len(c.services.objects)), true
+		for name := range c.services.objects {
+			u.Services[model.ServiceName(name)] = model.ServiceState{}
+		}
+	}
+	for name := range u.Services {
+		u.Services[name] = model.ServiceState{Service: c.services.objects[cache.ObjectName(name)], Slices: c.endpoints[name]}
+	}
+	c.changes = make(map[model.ServiceName]model.ServiceState)
+	return u, nil
+}
+
+// Snapshot returns all that the cluster says at this moment, and leaves to Load
+// what is for Load. Its objects are shared: they must not be changed. It is an
+// error before WaitSynced returns nil.
+func (c *Cluster) Snapshot() (*model.Snapshot, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.ready(); err != nil {
+		return nil, err
+	}
+	return &model.Snapshot{
+		Nodes:        c.node(),
+		Services:     c.services.values(),
+		Slices:       c.slices.values(),
+		ServiceCIDRs: c.ranges(),
+	}, nil
+}
+
+func (c *Cluster) ready() error {
+	if !c.synced {
+		return errors.New("read cluster: the API server has not listed all Services and EndpointSlices yet")
+	}
+	return nil
+}
+
+// node returns the Node; what it said last goes on to count (12.54).
+func (c *Cluster) node() []*model.Node {
+	if c.lastNode == nil {
+		return nil
+	}
+	return []*model.Node{c.lastNode}
+}
+
+func (c *Cluster) ranges() []netip.Prefix {
+	var out []netip.Prefix
+	for _, ranges := range c.cidrs.objects {
+		out = append(out, *ranges...)
+	}
+	return out
+}
+
+// serviceChanged makes a Service part of the next update.
+func (c *Cluster) serviceChanged(name model.ServiceName) {
+	if c.changes != nil { // else that one is whole
+		c.changes[name] = model.ServiceState{}
+	}
+}
+
+// sliceChanged keeps the index of slices. One that has another Service now
+// changes both.
+func (c *Cluster) sliceChanged(old, now *model.EndpointSlice) {
+	if old != nil {
+		c.endpoints.remove(old)
+		c.serviceChanged(serviceOf(old))
+	}
+	if now != nil {
+		c.endpoints.add(now)
+		c.serviceChanged(serviceOf(now))
+	}
+}
+
+// sliceIndex has the EndpointSlices of each Service, by name. Updates have its
+// lists: a list is never changed, but replaced by another one.
+type sliceIndex map[model.ServiceName][]*model.EndpointSlice
+
+func (x sliceIndex) add(s *model.EndpointSlice) {
+	all := x[serviceOf(s)]
+	i, _ := slices.BinarySearchFunc(all, s, func(a, b *model.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
+	x[serviceOf(s)] = slices.Concat(all[:i], []*model.EndpointSlice{s}, all[i:])
+}
+
+func (x sliceIndex) remove(s *model.EndpointSlice) {
+	all := x[serviceOf(s)]
+	if len(all) == 1 {
+		delete(x, serviceOf(s))
+		return
+	}
+	i := slices.Index(all, s)
+	x[serviceOf(s)] = slices.Concat(all[:i], all[i+1:])
+}
