@@ -92,6 +92,9 @@ func (a *Applier) apply(desired *render.Ruleset) (*Plan, *render.Ruleset, error)
 		wanted = plan
 		var committed *Plan
 		committed, open, last = a.try(plan, generation)
+		if last == nil && done.Empty() {
+			return plan, settled, nil // in the order in which people know it
+		}
 		done = merge(done, committed)
 		switch {
 		case last == nil:
