@@ -322,6 +322,12 @@ func (a *Agent) attempt(s *Sync) error {
 		a.update = nil
 	}
 	a.report(a.router.Notices())
+	if s.Cause == Check && a.composer != nil {
+		// What we have left over ourselves was not done by others.
+		if _, err := a.Applier.Patch(a.composer.Idle()); err != nil {
+			a.Log.Debug("lanes without frontends are left", "error", err)
+		}
+	}
 	if s.Cause == Change && a.composer != nil {
 		if before, after, ok := a.composer.Change(s.Routes); ok {
 			plan, err := a.Applier.Patch(before, after)

