@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -141,11 +142,14 @@ func (w *work) follow(s *agent.Sync) {
 		return
 	}
 	w.services.Update(s.Router.HealthChecks(), s.Router.Node())
-	if s.Whole {
-		w.cleaner.Reset(s.Router.Routes())
-	} else {
+	if !s.Whole {
 		w.cleaner.Change(s.Routes)
+		return
 	}
+	w.cleaner.Reset(s.Router.Routes())
+	// To look at everything takes several times the memory of what is known.
+	// That is over for a long time now.
+	go debug.FreeOSMemory()
 }
 
 // profileTime is the longest that a profile may be asked for.
