@@ -5,7 +5,6 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"net/netip"
 	"os"
 	"slices"
 
@@ -77,15 +76,6 @@ func (o *options) source(stdin io.Reader, cfg *config.Config) (*source.Files, er
 	return &source.Files{Paths: o.files, Stdin: stdin, ProxyName: cfg.Own.ServiceProxyName}, nil
 }
 
-// interfaceAddresses returns where the addresses of this machine come from, if
-// NodePorts depend on them: "primary" is an address of the Node object.
-func interfaceAddresses(node model.Config) func() ([]netip.Addr, error) {
-	if len(node.NodePortAddresses) == 0 {
-		return nil
-	}
-	return agent.InterfaceAddresses
-}
-
 // ruleset reads the objects and returns the rules they ask for. What they say
 // in vain goes to the log. here tells that the rules are for this machine, whose
 // addresses then count.
@@ -94,7 +84,7 @@ func (o *options) ruleset(c *cobra.Command, here bool) (*render.Ruleset, *slog.L
 	if err != nil {
 		return nil, nil, err
 	}
-	if addresses := interfaceAddresses(cfg.Node); here && addresses != nil {
+	if addresses := agent.NodePortAddresses(cfg.Node); here && addresses != nil {
 		if cfg.Node.InterfaceAddresses, err = addresses(); err != nil {
 			return nil, nil, err
 		}

@@ -6,8 +6,18 @@ import (
 	"net"
 	"net/netip"
 
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/vishvananda/netlink"
 )
+
+// NodePortAddresses returns where the addresses of this machine come from, if
+// NodePorts depend on them; else nil: "primary" is an address of the Node object.
+func NodePortAddresses(node model.Config) func() ([]netip.Addr, error) {
+	if len(node.NodePortAddresses) == 0 {
+		return nil
+	}
+	return InterfaceAddresses
+}
 
 // InterfaceAddresses returns the addresses of this machine's interfaces.
 func InterfaceAddresses() ([]netip.Addr, error) {

@@ -385,7 +385,8 @@ func (a *Agent) log(s *Sync) {
 			"changed", s.Plan.Count(apply.Replace), "deleted", s.Plan.Count(apply.Delete))
 	case !s.Plan.Empty() || a.failed:
 		services, frontends := s.Router.Len()
-		a.Log.Info("rules applied", "services", services, "frontends", frontends, "added", s.Plan.Count(apply.Add), "changed", s.Plan.Count(apply.Replace), "deleted", s.Plan.Count(apply.Delete),
+		a.Log.Info("rules applied", "services", services, "frontends", frontends, "added", s.Plan.Count(apply.Add),
+			"changed", s.Plan.Count(apply.Replace), "deleted", s.Plan.Count(apply.Delete),
 			"duration", s.Duration.Round(time.Microsecond))
 	}
 	a.failed = s.Err != nil

@@ -113,7 +113,7 @@ func (d *Daemon) run(ctx context.Context, cancel context.CancelCauseFunc, runnin
 	wait := w.serve(ctx, cancel, a)
 	defer wait()
 	defer cancel(nil)
-	if w.addresses() != nil {
+	if a.Addresses != nil {
 		if err := agent.WatchAddresses(ctx, a.Changed); err != nil {
 			return err
 		}

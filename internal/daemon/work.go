@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"net/http"
-	"net/netip"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -102,15 +101,6 @@ func (w *work) connections() ([]metrics.ServiceCount, error) {
 	return out, err
 }
 
-// addresses returns where the addresses of this machine come from, if NodePorts
-// depend on them: "primary" is an address of the Node object.
-func (w *work) addresses() func() ([]netip.Addr, error) {
-	if len(w.node.NodePortAddresses) == 0 {
-		return nil
-	}
-	return agent.InterfaceAddresses
-}
-
 func (w *work) agentConfig(rules *apply.Conn) agent.Config {
 	observers := []func(*agent.Sync){w.metrics.Observe, w.status.Observe, w.tell, w.follow}
 	if w.successor != nil {
@@ -120,7 +110,7 @@ func (w *work) agentConfig(rules *apply.Conn) agent.Config {
 		Await:         w.Source.Await,
 		Load:          w.Source.Load,
 		Node:          w.node,
-		Addresses:     w.addresses(),
+		Addresses:     agent.NodePortAddresses(w.node),
 		Applier:       w.applier,
 		AffinityUse:   w.metrics.Affinity(rules.AffinityUse),
 		MinSyncPeriod: w.Config.MinSyncPeriod(),

@@ -80,6 +80,9 @@ func (c *composer) compose(r *model.Route, part *fragment) {
 		key.Slot = uint32(i)
 		c.add(EndpointsMap, Element{Key: key, Value: Value{Endpoint: e}})
 	}
+	if r.Kind == model.ClusterIP {
+		c.add(ClusterIPsSet, Element{Key: Key{Address: r.Frontend.Address}})
+	}
 	c.masquerading(r)
 	c.sourceRanges(r)
 	c.hairpins(r.Frontend.Protocol, inside.Endpoints)

@@ -50,7 +50,7 @@ func NewComposer(r *model.Routing) *Composer {
 	var part fragment
 	for i := range r.Routes {
 		composer.compose(&r.Routes[i], &part)
-		c.tables[model.FamilyOf(r.Routes[i].Frontend.Address)].count(&r.Routes[i], &part, 1, nil)
+		c.tables[model.FamilyOf(r.Routes[i].Frontend.Address)].count(&part, 1, nil)
 	}
 	return c
 }
@@ -85,23 +85,10 @@ func change[K comparable](m map[K]int, k K, n int) {
 func shared(set string) bool { return set == HairpinSet || set == ClusterIPsSet }
 
 // count adds a fragment n times. What it touches is noted before.
-func (c *common) count(r *model.Route, part *fragment, n int, t *touched) {
-	element := func(e sharedElement) {
-		if t != nil {
-			note(t.elements, e, c.elements[e])
-		}
-		had := c.elements[e] > 0
-		change(c.elements, e, n)
-		if has := c.elements[e] > 0; e.set == ClusterIPsSet && had != has {
-			c.clusterIPs += n
-		}
-	}
-	if r.Kind == model.ClusterIP {
-		element(sharedElement{ClusterIPsSet, Key{Address: r.Frontend.Address}})
-	}
+func (c *common) count(part *fragment, n int, t *touched) {
 	for i := range part.elements {
 		if m := &part.elements[i]; shared(m.set) {
-			element(sharedElement{m.set, m.Key})
+			c.countElement(sharedElement{m.set, m.Key}, n, t)
 		}
 	}
 	for _, u := range part.lanes {
@@ -116,6 +103,17 @@ func (c *common) count(r *model.Route, part *fragment, n int, t *touched) {
 	}
 	if part.timeout > 0 {
 		change(c.timeouts, part.timeout, n)
+	}
+}
+
+func (c *common) countElement(e sharedElement, n int, t *touched) {
+	if t != nil {
+		note(t.elements, e, c.elements[e])
+	}
+	had := c.elements[e] > 0
+	change(c.elements, e, n)
+	if has := c.elements[e] > 0; e.set == ClusterIPsSet && had != has {
+		c.clusterIPs += n
 	}
 }
 
@@ -151,14 +149,14 @@ func (c *common) change(r *model.Routing, changes []model.RouteChange) (before, 
 	for _, change := range changes {
 		if change.Old != nil {
 			composer.compose(change.Old, &f)
-			c.count(change.Old, &f, -1, t)
+			c.count(&f, -1, t)
 			before.take(&f)
 		}
 	}
 	for _, change := range changes {
 		if change.New != nil {
 			composer.compose(change.New, &f)
-			c.count(change.New, &f, 1, t)
+			c.count(&f, 1, t)
 			after.take(&f)
 		}
 	}

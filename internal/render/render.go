@@ -42,11 +42,6 @@ func renderTable(r *model.Routing, f model.Family) *Table {
 			b.take(&part)
 		}
 	}
-	for _, a := range r.ClusterIPs {
-		if model.FamilyOf(a) == f {
-			b.add(ClusterIPsSet, Element{Key: Key{Address: a}})
-		}
-	}
 	for _, p := range r.ServiceCIDRs {
 		if model.FamilyOf(p.Addr()) == f {
 			b.add(ServiceCIDRsSet, Element{Key: Key{Address: p.Addr(), Bits: uint8(p.Bits())}})
