@@ -34,7 +34,7 @@ func TestLayers(t *testing.T) {
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
 		{"conntrack", []string{"model"}, []string{"github.com/mdlayher", "golang.org/x"}},
 		{"host", []string{"model"}, []string{}},
-		{"preflight", []string{"model"}, []string{
+		{"preflight", []string{"model", "render", "apply"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "golang.org/x"}},
 		{"takeover", nil, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},

@@ -99,9 +99,9 @@ func applyCommand() *cobra.Command {
 		Use:   "apply -f FILE | --kubeconfig FILE | --config FILE",
 		Short: "Bring the kernel to what a file or a cluster says, once",
 		Long: `Commit the difference between the kernel's rules and the files, or what an API
-server says at this moment, in one transaction, print it, and exit. When there
-is no difference nothing is sent to the kernel. Established connections are not
-touched.`,
+server says at this moment, print it, and exit. What packets meet changes in
+one transaction. When there is no difference nothing is sent to the kernel.
+Established connections are not touched.`,
 		Example: `  nftproxy apply -f services.yaml
   nftproxy apply -f cluster/ --hostname-override node-1 --cluster-cidr 10.128.0.0/9`,
 		Args: noArguments,

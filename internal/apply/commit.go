@@ -18,14 +18,14 @@ type CommitError struct {
 }
 
 func (e *CommitError) Error() string {
-	return fmt.Sprintf("commit: %s: %s", e.Object, kernelMessage(e.Err))
+	return fmt.Sprintf("commit: %s: %s", e.Object, KernelMessage(e.Err))
 }
 
 func (e *CommitError) Unwrap() error { return e.Err }
 
-// kernelMessage returns the errno in words and, where the kernel gave one, its
+// KernelMessage returns the errno in words and, where the kernel gave one, its
 // explanation.
-func kernelMessage(err error) string {
+func KernelMessage(err error) string {
 	var op *netlink.OpError
 	if !errors.As(err, &op) {
 		return err.Error()

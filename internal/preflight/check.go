@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/mdlayher/netlink"
+	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"golang.org/x/sys/unix"
 )
@@ -28,7 +29,7 @@ type Remedy struct {
 // String says what is missing, and what to do about it.
 func (p Problem) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s: ", p.Feature, kernelMessage(p.Answer))
+	fmt.Fprintf(&b, "%s: %s: ", p.Feature, apply.KernelMessage(p.Answer))
 	switch {
 	case errors.Is(p.Answer, unix.EPERM):
 		return b.String() + "run as root, or with the capability CAP_NET_ADMIN"
@@ -120,18 +121,4 @@ func missing(families []model.Family, answers []error) []Problem {
 		}
 	}
 	return out
-}
-
-// kernelMessage returns the errno in words and, where the kernel gave one, its
-// explanation.
-func kernelMessage(err error) string {
-	var op *netlink.OpError
-	if !errors.As(err, &op) {
-		return err.Error()
-	}
-	text := "kernel: " + op.Err.Error()
-	if op.Message != "" {
-		text += ": " + op.Message
-	}
-	return text
 }
