@@ -199,5 +199,11 @@ func (p *Plan) removalFamilies() []model.Family {
 }
 
 func merge(a, b *Plan) *Plan {
-	return &Plan{Changes: append(a.Changes, b.Changes...), services: append(a.services, b.services...)}
+	switch {
+	case a.Empty():
+		return b
+	case b.Empty():
+		return a
+	}
+	return &Plan{Changes: slices.Concat(a.Changes, b.Changes), services: slices.Concat(a.services, b.services)}
 }

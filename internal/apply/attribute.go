@@ -34,11 +34,22 @@ func (a *attributes) string(typ uint16, s string) {
 
 // nest starts a nested attribute and returns a function that ends it.
 func (a *attributes) nest(typ uint16) (end func()) {
-	start := len(*a)
-	a.header(typ|nested, 0)
-	return func() {
-		binary.NativeEndian.PutUint16((*a)[start:], uint16(len(*a)-start))
-	}
+	start := a.start(typ | nested)
+	return func() { a.end(start) }
+}
+
+// start starts an attribute whose length is known at its end only, and returns
+// its offset.
+func (a *attributes) start(typ uint16) (offset int) {
+	offset = len(*a)
+	a.header(typ, 0)
+	return offset
+}
+
+// end ends the attribute that starts at an offset.
+func (a *attributes) end(offset int) {
+	binary.NativeEndian.PutUint16((*a)[offset:], uint16(len(*a)-offset))
+	a.pad()
 }
 
 func (a *attributes) header(typ uint16, length int) {
@@ -66,7 +77,9 @@ func (u *userdata) uint32(typ uint8, v uint32) {
 }
 
 func (u *userdata) string(typ uint8, s string) {
-	u.bytes(typ, append([]byte(s), 0))
+	*u = append(*u, typ, uint8(len(s)+1))
+	*u = append(*u, s...)
+	*u = append(*u, 0)
 }
 
 // lookup returns the value of the first entry of that type.

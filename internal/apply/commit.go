@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 
 	"github.com/mdlayher/netlink"
@@ -47,34 +48,76 @@ func (c *Conn) Commit(p *Plan, generation uint32) (Size, error) {
 	if err := c.growBuffers(size); err != nil {
 		return size, fmt.Errorf("commit: set socket buffer: %w", err)
 	}
-	sent, err := c.nl.SendMessages(batchOf(t, generation))
-	if err != nil {
+	first := c.sequence
+	c.sequence += uint32(len(t.Messages)) + 2
+	if err := c.send(t.batch(generation, first)); err != nil {
 		return size, fmt.Errorf("commit: send %d messages of %d bytes: %w", size.Messages, size.Bytes, err)
 	}
-	err = c.receiveResult(sent)
+	err = c.receiveResult(first + uint32(len(t.Messages)))
 	var op *netlink.OpError
 	if errors.As(err, &op) {
-		return size, &CommitError{Object: blame(t, sent, op), Err: explain(err)}
+		return size, &CommitError{Object: t.blame(int(op.Sequence-first)-1, op.Offset), Err: explain(err)}
 	}
 	return size, err
 }
 
-// batchOf wraps the messages into a batch. Only the last one asks for an
-// acknowledgement: it comes when everything was done.
-func batchOf(t *Transaction, generation uint32) []netlink.Message {
+// batch returns the messages as the kernel takes them, between those that begin
+// and end a batch. They are numbered from first on. Only the last one of ours
+// asks for an acknowledgement: it comes when everything was done.
+func (t *Transaction) batch(generation, first uint32) []byte {
 	header := attributes{unix.AF_UNSPEC, unix.NFNETLINK_V0}
 	header = binary.BigEndian.AppendUint16(header, unix.NFNL_SUBSYS_NFTABLES)
-	first := slices.Clone(header)
-	first.uint32(unix.NFNL_BATCH_GENID, generation)
+	begin := slices.Clone(header)
+	begin.uint32(unix.NFNL_BATCH_GENID, generation)
 
-	batch := make([]netlink.Message, 0, len(t.Messages)+2)
-	batch = append(batch, netlink.Message{Header: netlink.Header{Type: unix.NFNL_MSG_BATCH_BEGIN, Flags: netlink.Request}, Data: first})
-	for _, m := range t.Messages {
-		header := netlink.Header{Type: messageType(m.Type), Flags: netlink.Request | m.Flags}
-		batch = append(batch, netlink.Message{Header: header, Data: m.Data})
+	size := t.Size()
+	b := make([]byte, 0, size.Bytes+(size.Messages+2)*(unix.NLMSG_HDRLEN+nlmsgAlign)+len(begin)+len(header))
+	b = appendMessage(b, unix.NFNL_MSG_BATCH_BEGIN, netlink.Request, first, begin)
+	for i := range t.Messages {
+		m := &t.Messages[i]
+		flags := netlink.Request | m.Flags
+		if i == len(t.Messages)-1 {
+			flags |= netlink.Acknowledge
+		}
+		first++
+		b = appendMessage(b, messageType(m.Type), flags, first, m.Data)
 	}
-	batch[len(batch)-1].Header.Flags |= netlink.Acknowledge
-	return append(batch, netlink.Message{Header: netlink.Header{Type: unix.NFNL_MSG_BATCH_END, Flags: netlink.Request}, Data: header})
+	return appendMessage(b, unix.NFNL_MSG_BATCH_END, netlink.Request, first+1, header)
+}
+
+const nlmsgAlign = 4 // NLMSG_ALIGNTO
+
+// appendMessage appends a netlink message, padded. A batch can have tens of
+// megabytes: it is copied once, here.
+func appendMessage(b []byte, typ netlink.HeaderType, flags netlink.HeaderFlags, sequence uint32, data []byte) []byte {
+	b = binary.NativeEndian.AppendUint32(b, uint32(unix.NLMSG_HDRLEN+len(data)))
+	b = binary.NativeEndian.AppendUint16(b, uint16(typ))
+	b = binary.NativeEndian.AppendUint16(b, uint16(flags))
+	b = binary.NativeEndian.AppendUint32(b, sequence)
+	b = binary.NativeEndian.AppendUint32(b, 0) // our port: the kernel knows it
+	b = append(b, data...)
+	for len(b)%nlmsgAlign != 0 {
+		b = append(b, 0)
+	}
+	return b
+}
+
+// send sends a batch to the kernel, which carries it out before this returns.
+func (c *Conn) send(batch []byte) error {
+	raw, err := c.nl.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var sendErr error
+	err = raw.Write(func(fd uintptr) bool {
+		for {
+			sendErr = unix.Sendto(int(fd), batch, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+			if !errors.Is(sendErr, unix.EINTR) {
+				return !errors.Is(sendErr, unix.EAGAIN)
+			}
+		}
+	})
+	return errors.Join(err, os.NewSyscallError("sendto", sendErr))
 }
 
 // growBuffers makes room for a batch, which must go out in one piece, and for
@@ -95,11 +138,10 @@ func (c *Conn) growBuffers(s Size) error {
 // errNoAnswer means that the kernel neither confirmed nor refused.
 var errNoAnswer = errors.New("commit: the kernel did not answer")
 
-// receiveResult waits for the acknowledgement of a batch, or for its first
-// error. The kernel works on a batch while it is being sent, so all answers
+// receiveResult takes the acknowledgement of a batch, which has the number of its
+// last message, or its first error. The kernel works on a batch while it is being sent, so all answers
 // are there already.
-func (c *Conn) receiveResult(sent []netlink.Message) error {
-	last := sent[len(sent)-2].Header.Sequence
+func (c *Conn) receiveResult(last uint32) error {
 	var first error
 	done := false
 	for {
@@ -143,10 +185,10 @@ func (c *Conn) readable() (bool, error) {
 	return n > 0, errors.Join(err, pollErr)
 }
 
-// blame finds the object that an error speaks of, by the sequence number of
-// the message and, within a list of elements, by the offset of the attribute.
-func blame(t *Transaction, sent []netlink.Message, op *netlink.OpError) string {
-	i := slices.IndexFunc(sent, func(m netlink.Message) bool { return m.Header.Sequence == op.Sequence }) - 1
+// blame names the object that an error speaks of, by the index of the message
+// and, within a list of elements, by the offset of the attribute from the start
+// of the netlink header.
+func (t *Transaction) blame(i, offset int) string {
 	if i < 0 || i >= len(t.Messages) {
 		return "whole transaction"
 	}
@@ -154,7 +196,7 @@ func blame(t *Transaction, sent []netlink.Message, op *netlink.OpError) string {
 	if m.Object != "" {
 		return m.Object
 	}
-	return blameElement(m, op.Offset-unix.NLMSG_HDRLEN)
+	return blameElement(m, offset-unix.NLMSG_HDRLEN)
 }
 
 // blameElement names the element whose attribute holds an offset in the
@@ -169,9 +211,9 @@ func blameElement(m *Message, offset int) string {
 		i--
 	}
 	p := m.parts[i]
-	name := p.set.Keyword() + " " + p.set.Name
+	name := m.set.Keyword() + " " + m.set.Name
 	if offset < m.parts[0].offset && len(m.parts) > 1 {
 		return fmt.Sprintf("%s one of %d elements of %s", verb, len(m.parts), name)
 	}
-	return fmt.Sprintf("%s element { %s } of %s", verb, p.set.ElementText(p.element), name)
+	return fmt.Sprintf("%s element { %s } of %s", verb, m.set.ElementText(p.element), name)
 }

@@ -122,10 +122,20 @@ func appendKey(b []byte, s *render.Set, k render.Key) []byte {
 		case render.Slot:
 			b = binary.NativeEndian.AppendUint32(b, k.Slot) // numgen's result
 		default:
-			b = append(b, s.Prefix(k, d).Addr().AsSlice()...)
+			b = appendAddress(b, s.Prefix(k, d).Addr())
 		}
 	}
 	return b
+}
+
+// appendAddress appends the 4 or 16 bytes of an address.
+func appendAddress(b []byte, a netip.Addr) []byte {
+	if a.Is4() {
+		ip := a.As4()
+		return append(b, ip[:]...)
+	}
+	ip := a.As16()
+	return append(b, ip[:]...)
 }
 
 // parseKey is the inverse of appendKey, but for the prefix lengths of an
@@ -156,7 +166,7 @@ func parseKey(b []byte, types []render.Datatype, f model.Family) (render.Key, er
 
 // appendEndpoint appends the data of an endpoint.
 func appendEndpoint(b []byte, e netip.AddrPort) []byte {
-	b = append(b, e.Addr().AsSlice()...)
+	b = appendAddress(b, e.Addr())
 	return append(binary.BigEndian.AppendUint16(b, e.Port()), 0, 0)
 }
 

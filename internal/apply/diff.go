@@ -43,7 +43,7 @@ func Diff(current, desired *render.Ruleset) *Plan {
 			p.Changes = append(p.Changes, Change{Verb: Add, Family: f})
 			cur = &render.Table{Family: f}
 		}
-		p.Changes = append(p.Changes, diffTable(cur, want)...)
+		diffTable(p, cur, want)
 		p.services = append(p.services, want.Set(render.ServicesMap), cur.Set(render.ServicesMap))
 	}
 	return p
@@ -66,18 +66,11 @@ func reconcilable(cur, want *render.Table) bool {
 	return true
 }
 
-func diffTable(cur, want *render.Table) []Change {
+// diffTable adds what turns one table into another to a plan.
+func diffTable(p *Plan, cur, want *render.Table) {
 	d := tableDiff{family: want.Family}
 	for _, s := range want.Sets {
-		if old := cur.Set(s.Name); s.Dynamic && old != nil {
-			d.elements = append(d.elements, staleBindings(cur, want, old)...)
-			continue
-		}
-		if old := cur.Set(s.Name); old != nil && !old.Same(s) {
-			d.redeclare(cur, s)
-			continue
-		}
-		d.set(cur.Set(s.Name), s)
+		d.set(cur, s)
 	}
 	for _, s := range cur.Sets {
 		if want.Set(s.Name) == nil {
@@ -92,33 +85,63 @@ func diffTable(cur, want *render.Table) []Change {
 			d.removeChain(c)
 		}
 	}
-	return slices.Concat(d.declare, d.rules, d.elements, d.remove)
+	p.Changes = slices.Grow(p.Changes, len(d.declare)+len(d.rules)+growth(cur, want)+len(d.remove))
+	p.Changes = append(append(p.Changes, d.declare...), d.rules...)
+	for _, s := range want.Sets {
+		p.diffSet(cur, want, s)
+	}
+	p.Changes = append(p.Changes, d.remove...)
+}
+
+// growth returns by how many elements the sets grow, which is most of what there
+// is to do where much is to do.
+func growth(cur, want *render.Table) int {
+	n := 0
+	for _, s := range want.Sets {
+		n += len(s.Elements)
+		if old := cur.Set(s.Name); old != nil && !s.Dynamic {
+			n -= min(len(old.Elements), len(s.Elements))
+		}
+	}
+	return n
 }
 
 // tableDiff collects the changes of one table by their place in the
-// transaction.
+// transaction. Elements come between rules and removals.
 type tableDiff struct {
 	family  model.Family
 	declare []Change // new sets and chains
 	// rules refer to sets and chains. They come before the elements: binding a
 	// rule to a map makes the kernel look at all its elements (measured: loading
 	// 10,000 services of 4 endpoints takes 161 ms instead of 190 ms).
-	rules    []Change
-	elements []Change // refer to chains
-	remove   []Change // what nothing refers to any more
-	emptied  []string // chains that are without rules when the rules come
+	rules   []Change
+	remove  []Change // what nothing refers to any more
+	emptied []string // chains that are without rules when the rules come
 }
 
-func (d *tableDiff) set(cur, want *render.Set) {
-	if cur == nil {
+func (d *tableDiff) set(cur *render.Table, want *render.Set) {
+	switch old := cur.Set(want.Name); {
+	case old == nil:
 		d.declare = append(d.declare, Change{Verb: Add, Family: d.family, Set: want})
-		cur = &render.Set{}
+	case !want.Dynamic && !old.Same(want):
+		d.redeclare(cur, want)
 	}
-	d.diffElements(want, cur.Elements, want.Elements)
+}
+
+// diffSet adds what changes in a set that there is by then.
+func (p *Plan) diffSet(cur, want *render.Table, s *render.Set) {
+	switch old := cur.Set(s.Name); {
+	case old == nil || !s.Dynamic && !old.Same(s):
+		p.diffElements(want.Family, s, nil, s.Elements)
+	case s.Dynamic:
+		p.Changes = append(p.Changes, staleBindings(cur, want, old)...)
+	default:
+		p.diffElements(want.Family, s, old.Elements, s.Elements)
+	}
 }
 
 // diffElements merges two lists of elements that are sorted by key.
-func (d *tableDiff) diffElements(set *render.Set, cur, want []render.Element) {
+func (p *Plan) diffElements(f model.Family, set *render.Set, cur, want []render.Element) {
 	for len(cur) > 0 || len(want) > 0 {
 		order := 0
 		switch {
@@ -129,7 +152,7 @@ func (d *tableDiff) diffElements(set *render.Set, cur, want []render.Element) {
 		default:
 			order = cur[0].Key.Compare(want[0].Key)
 		}
-		c := Change{Family: d.family, Set: set}
+		c := Change{Family: f, Set: set}
 		if order <= 0 {
 			c.Verb, c.Old, cur = Delete, &cur[0], cur[1:]
 		}
@@ -142,7 +165,7 @@ func (d *tableDiff) diffElements(set *render.Set, cur, want []render.Element) {
 				continue
 			}
 		}
-		d.elements = append(d.elements, c)
+		p.Changes = append(p.Changes, c)
 	}
 }
 

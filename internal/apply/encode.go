@@ -51,6 +51,7 @@ type Message struct {
 	// Object says in words what the message is about, for errors. A list of
 	// elements has instead one part for each element.
 	Object string
+	set    *render.Set
 	parts  []part
 }
 
@@ -59,12 +60,11 @@ type Message struct {
 type part struct {
 	offset  int // in Data
 	element *render.Element
-	set     *render.Set
 }
 
 // Encode returns the transaction for a plan.
 func Encode(p *Plan) (*Transaction, error) {
-	e := &encoder{}
+	e := &encoder{deletions: elementList{verb: unix.NFT_MSG_DELSETELEM}, additions: elementList{verb: unix.NFT_MSG_NEWSETELEM}}
 	for i := range p.Changes {
 		if err := e.change(&p.Changes[i]); err != nil {
 			return nil, fmt.Errorf("encode %s: %w", p.Changes[i].Text(), err)
@@ -80,17 +80,20 @@ func Encode(p *Plan) (*Transaction, error) {
 type encoder struct {
 	messages, unlink, remove []Message
 
+	set                  *render.Set // that the lists are of
+	family               model.Family
 	deletions, additions elementList
 	nextID               uint32 // of a new set, for NFTA_SET_ID
 }
 
-// elementList is a message of elements that is being filled.
+// elementList is a message of elements that is being filled. It is used again
+// for the next one.
 type elementList struct {
-	verb     uint16
-	family   model.Family
-	set      *render.Set
-	elements attributes
-	parts    []part
+	verb  uint16
+	set   *render.Set
+	data  attributes // with the header; empty before the first element
+	list  int        // offset of the attribute that holds the elements
+	parts []part
 }
 
 func (e *encoder) change(c *Change) error {

@@ -1,6 +1,8 @@
 package apply
 
 import (
+	"slices"
+
 	"github.com/mdlayher/netlink"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
@@ -11,18 +13,17 @@ import (
 // deletions of a list go before its additions, so that a replaced element is
 // gone when the new one comes.
 func (e *encoder) element(c *Change) {
-	if e.deletions.set != c.Set || e.deletions.family != c.Family {
+	if e.set != c.Set || e.family != c.Family {
 		e.flushLists()
-		e.deletions = elementList{verb: unix.NFT_MSG_DELSETELEM, family: c.Family, set: c.Set}
-		e.additions = elementList{verb: unix.NFT_MSG_NEWSETELEM, family: c.Family, set: c.Set}
+		e.set, e.family = c.Set, c.Family
 	}
 	if c.Old != nil {
-		e.deletions.append(c.Old)
+		e.deletions.append(c.Set, c.Family, c.Old)
 	}
 	if c.New != nil {
-		e.additions.append(c.New)
+		e.additions.append(c.Set, c.Family, c.New)
 	}
-	if len(e.deletions.elements) > maxList || len(e.additions.elements) > maxList {
+	if len(e.deletions.data) > maxList || len(e.additions.data) > maxList {
 		e.flushLists()
 	}
 }
@@ -33,77 +34,76 @@ func (e *encoder) flushLists() {
 		if len(l.parts) > 0 {
 			e.messages = append(e.messages, l.message())
 		}
-		*l = elementList{}
 	}
 }
 
+// message ends the message.
 func (l *elementList) message() Message {
-	a := make(attributes, 0, len(l.elements)+128)
-	a = append(a, begin(l.family)...)
-	a.string(unix.NFTA_SET_ELEM_LIST_TABLE, render.TableName)
-	a.string(unix.NFTA_SET_ELEM_LIST_SET, l.set.Name)
-	end := a.nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-	for i := range l.parts {
-		l.parts[i].offset += len(a)
-	}
-	a = append(a, l.elements...)
-	end()
-	m := Message{Type: l.verb, Data: a, parts: l.parts}
+	l.data.end(l.list)
+	m := Message{Type: l.verb, Data: slices.Clone(l.data), set: l.set, parts: slices.Clone(l.parts)}
 	if l.verb == unix.NFT_MSG_NEWSETELEM {
 		m.Flags = netlink.Create
 	}
+	l.data, l.parts = l.data[:0], l.parts[:0]
 	return m
 }
 
-func (l *elementList) append(el *render.Element) {
-	for _, k := range intervalKeys(l.set, el.Key) {
-		l.parts = append(l.parts, part{offset: len(l.elements), element: el, set: l.set})
-		l.appendKeyed(el, k)
+func (l *elementList) append(s *render.Set, f model.Family, el *render.Element) {
+	if len(l.data) == 0 {
+		l.set = s
+		l.data = append(l.data, begin(f)...)
+		l.data.string(unix.NFTA_SET_ELEM_LIST_TABLE, render.TableName)
+		l.data.string(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
+		l.list = l.data.start(unix.NFTA_SET_ELEM_LIST_ELEMENTS | nested)
+	}
+	switch {
+	case !s.Interval:
+		l.keyed(el, el.Key, nil)
+	case s.Concat():
+		last := el.Key
+		last.Source = lastOf(s.Prefix(el.Key, render.Source))
+		l.keyed(el, el.Key, &last)
+	default:
+		l.keyed(el, el.Key, nil)
+		if end := intervalEnd(el.Key); end.IsValid() {
+			l.intervalEnd(el, render.Key{Address: end})
+		}
 	}
 }
 
-// keyed is a key in the kernel's form. An interval of addresses is two
-// elements: its first address and, marked as the end, the first address behind
-// it. An interval of concatenations is one element with a last key.
-type keyed struct {
-	key, last   []byte
-	intervalEnd bool
-}
-
-func intervalKeys(s *render.Set, k render.Key) []keyed {
-	key := appendKey(nil, s, k)
-	if !s.Interval {
-		return []keyed{{key: key}}
+// keyed appends an element. An interval of concatenations is one element with a
+// last key.
+func (l *elementList) keyed(el *render.Element, key render.Key, last *render.Key) {
+	a := &l.data
+	l.parts = append(l.parts, part{offset: len(*a), element: el})
+	element := a.start(unix.NFTA_LIST_ELEM | nested)
+	appendElementKey(a, unix.NFTA_SET_ELEM_KEY, l.set, key)
+	if last != nil {
+		appendElementKey(a, elementKeyEnd, l.set, *last)
 	}
-	if s.Concat() {
-		k.Source = lastOf(s.Prefix(k, render.Source))
-		return []keyed{{key: key, last: appendKey(nil, s, k)}}
-	}
-	keys := []keyed{{key: k.Address.AsSlice()}}
-	if end := intervalEnd(k); end.IsValid() {
-		keys = append(keys, keyed{key: end.AsSlice(), intervalEnd: true})
-	}
-	return keys
-}
-
-func (l *elementList) appendKeyed(el *render.Element, k keyed) {
-	a := &l.elements
-	endElement := a.nest(unix.NFTA_LIST_ELEM)
-	if k.intervalEnd {
-		a.uint32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
-	}
-	endKey := a.nest(unix.NFTA_SET_ELEM_KEY)
-	a.bytes(unix.NFTA_DATA_VALUE, k.key)
-	endKey()
-	if k.last != nil {
-		endLast := a.nest(elementKeyEnd)
-		a.bytes(unix.NFTA_DATA_VALUE, k.last)
-		endLast()
-	}
-	if l.verb == unix.NFT_MSG_NEWSETELEM && !k.intervalEnd {
+	if l.verb == unix.NFT_MSG_NEWSETELEM {
 		appendData(a, l.set, el)
 	}
-	endElement()
+	a.end(element)
+}
+
+// intervalEnd appends the second element of an interval of addresses: it is
+// marked as the end, and its key is the first address behind the interval.
+func (l *elementList) intervalEnd(el *render.Element, key render.Key) {
+	a := &l.data
+	l.parts = append(l.parts, part{offset: len(*a), element: el})
+	element := a.start(unix.NFTA_LIST_ELEM | nested)
+	a.uint32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
+	appendElementKey(a, unix.NFTA_SET_ELEM_KEY, l.set, key)
+	a.end(element)
+}
+
+func appendElementKey(a *attributes, typ uint16, s *render.Set, k render.Key) {
+	outer := a.start(typ | nested)
+	value := a.start(unix.NFTA_DATA_VALUE)
+	*a = appendKey(*a, s, k)
+	a.end(value)
+	a.end(outer)
 }
 
 // elementKeyEnd is NFTA_SET_ELEM_KEY_END.
@@ -112,18 +112,20 @@ const elementKeyEnd = 10
 // appendData appends the value of a map element and the comment.
 func appendData(a *attributes, s *render.Set, el *render.Element) {
 	if len(s.Data) > 0 {
-		end := a.nest(unix.NFTA_SET_ELEM_DATA)
+		data := a.start(unix.NFTA_SET_ELEM_DATA | nested)
 		if s.Data[0] == render.Verdicts {
 			appendVerdict(a, el.Value.Verdict)
 		} else {
-			a.bytes(unix.NFTA_DATA_VALUE, appendEndpoint(nil, el.Value.Endpoint))
+			value := a.start(unix.NFTA_DATA_VALUE)
+			*a = appendEndpoint(*a, el.Value.Endpoint)
+			a.end(value)
 		}
-		end()
+		a.end(data)
 	}
 	if el.Comment != "" {
-		var u userdata
-		u.string(udataElemComment, el.Comment)
-		a.bytes(unix.NFTA_SET_ELEM_USERDATA, u)
+		notes := a.start(unix.NFTA_SET_ELEM_USERDATA)
+		(*userdata)(a).string(udataElemComment, el.Comment)
+		a.end(notes)
 	}
 }
 

@@ -21,22 +21,36 @@ func (p *Plan) phases() []*Plan {
 	// Where a table comes or goes, or a map is declared anew, there is nothing
 	// that could be prepared.
 	whole := make(map[model.Family]bool)
-	for _, c := range p.Changes {
-		whole[c.Family] = whole[c.Family] || c.Kind() == "table" || len(c.Users) > 0
-	}
-	var parts [3][]Change
-	for _, c := range p.Changes {
-		phase := turn
-		if !whole[c.Family] {
-			phase = p.phaseOf(c)
+	for i := range p.Changes {
+		if c := &p.Changes[i]; c.Kind() == "table" || len(c.Users) > 0 {
+			whole[c.Family] = true
 		}
-		parts[phase] = append(parts[phase], c)
+	}
+	phase := func(c *Change) int {
+		if whole[c.Family] {
+			return turn
+		}
+		return p.phaseOf(c)
+	}
+	var sizes [3]int
+	for i := range p.Changes {
+		sizes[phase(&p.Changes[i])]++
 	}
 	var out []*Plan
-	for _, changes := range parts {
-		if len(changes) > 0 {
-			out = append(out, &Plan{Changes: changes, services: p.services})
+	for n, size := range sizes {
+		switch size {
+		case 0:
+			continue
+		case len(p.Changes):
+			return []*Plan{p}
 		}
+		part := &Plan{Changes: make([]Change, 0, size), services: p.services}
+		for i := range p.Changes {
+			if c := &p.Changes[i]; phase(c) == n {
+				part.Changes = append(part.Changes, *c)
+			}
+		}
+		out = append(out, part)
 	}
 	return out
 }
@@ -47,7 +61,7 @@ const (
 	tidy
 )
 
-func (p *Plan) phaseOf(c Change) int {
+func (p *Plan) phaseOf(c *Change) int {
 	isSlot := c.Kind() == "element" && c.Set.Name == render.EndpointsMap
 	isSet := c.Kind() == "set" || c.Kind() == "map"
 	switch {
@@ -62,7 +76,7 @@ func (p *Plan) phaseOf(c Change) int {
 }
 
 // fills tells whether the change gives a chain that is new its first rules.
-func (p *Plan) fills(c Change) bool {
+func (p *Plan) fills(c *Change) bool {
 	return c.fillsNewChain() && slices.ContainsFunc(p.Changes, func(o Change) bool {
 		return o.Verb == Add && o.Kind() == "chain" && o.Family == c.Family && o.Chain.Name == c.Chain.Name
 	})

@@ -25,7 +25,6 @@ func (d *tableDiff) redeclare(cur *render.Table, want *render.Set) {
 	for _, u := range c.Users {
 		d.emptied = append(d.emptied, u.Name)
 	}
-	d.diffElements(want, nil, want.Elements)
 }
 
 // users returns the chains whose rules refer to a set, or may do so.

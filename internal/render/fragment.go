@@ -38,8 +38,9 @@ type composer struct {
 	part    *fragment // under way
 }
 
-func newComposer(r *model.Routing) *composer {
-	return &composer{node: r.NodeName, scheduler: r.Scheduler, layouts: make(map[layoutKey]layout)}
+// newComposer returns a composer for a number of routes.
+func newComposer(r *model.Routing, routes int) *composer {
+	return &composer{node: r.NodeName, scheduler: r.Scheduler, layouts: make(map[layoutKey]layout, routes)}
 }
 
 // layoutKey identifies the lists of endpoints of a layout by their first

@@ -46,7 +46,7 @@ func NewComposer(r *model.Routing) *Composer {
 			idle: make(map[lane]bool),
 		}
 	}
-	composer := newComposer(r)
+	composer := newComposer(r, len(r.Routes))
 	var part fragment
 	for i := range r.Routes {
 		composer.compose(&r.Routes[i], &part)
@@ -144,7 +144,7 @@ func (c *Composer) Change(changes []model.RouteChange) (before, after *Ruleset, 
 func (c *common) change(r *model.Routing, changes []model.RouteChange) (before, after *part) {
 	t := &touched{make(map[lane]int), make(map[lane]int), make(map[sharedElement]int)}
 	before, after = newPart(), newPart()
-	composer := newComposer(r)
+	composer := newComposer(r, len(changes))
 	var f fragment
 	for _, change := range changes {
 		if change.Old != nil {

@@ -34,7 +34,8 @@ func renderTable(r *model.Routing, f model.Family) *Table {
 		lanes:    make(map[lane]bool),
 		timeouts: make(map[time.Duration]bool),
 	}
-	composer := newComposer(r)
+	b.reserve(f)
+	composer := newComposer(r, len(r.Routes))
 	var part fragment
 	for i := range r.Routes {
 		if route := &r.Routes[i]; model.FamilyOf(route.Frontend.Address) == f {
@@ -56,6 +57,21 @@ type builder struct {
 	elements map[string][]Element   // by the name of the set
 	lanes    map[lane]bool          // in use; true: also by services with affinity
 	timeouts map[time.Duration]bool // of affinity
+}
+
+// reserve makes room for what most elements are.
+func (b *builder) reserve(f model.Family) {
+	frontends, endpoints := 0, 0
+	for i := range b.routing.Routes {
+		if r := &b.routing.Routes[i]; model.FamilyOf(r.Frontend.Address) == f {
+			frontends++
+			endpoints += len(r.Inside().Endpoints)
+		}
+	}
+	for _, set := range []string{ServicesMap, ClusterIPsSet} {
+		b.elements[set] = make([]Element, 0, frontends)
+	}
+	b.elements[EndpointsMap] = make([]Element, 0, endpoints)
 }
 
 func (b *builder) add(set string, e Element) {
