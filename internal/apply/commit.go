@@ -139,12 +139,12 @@ func (c *Conn) growBuffers(s Size) error {
 var errNoAnswer = errors.New("commit: the kernel did not answer")
 
 // receiveResult takes the acknowledgement of a batch, which has the number of its
-// last message, or its first error. The kernel works on a batch while it is being sent, so all answers
-// are there already.
+// last message, or its first error. The kernel works on a batch while it is
+// being sent, so all answers are there already.
 func (c *Conn) receiveResult(last uint32) error {
 	var first error
-	done := false
-	for {
+	done := false // the answers come in the order of the messages
+	for !done {
 		ready, err := c.readable()
 		if err != nil {
 			return fmt.Errorf("commit: poll socket: %w", err)
@@ -156,7 +156,7 @@ func (c *Conn) receiveResult(last uint32) error {
 		if err != nil && first == nil {
 			first = err
 		}
-		done = done || slices.ContainsFunc(replies, func(m netlink.Message) bool {
+		done = slices.ContainsFunc(replies, func(m netlink.Message) bool {
 			return m.Header.Type == netlink.Error && m.Header.Sequence == last
 		})
 	}

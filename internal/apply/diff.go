@@ -175,6 +175,7 @@ func (d *tableDiff) removeSet(s *render.Set) {
 
 func (d *tableDiff) chain(cur, want *render.Chain) {
 	switch {
+	case cur == want && len(d.emptied) == 0:
 	case cur == nil:
 		d.declare = append(d.declare, Change{Verb: Add, Family: d.family, Chain: want})
 		if len(want.Rules) > 0 {

@@ -135,8 +135,9 @@ func (c *Composer) Change(changes []model.RouteChange) (before, after *Ruleset, 
 		if !served || common.clusterIPs == 0 || !slices.Equal(timeouts, slices.Sorted(maps.Keys(common.timeouts))) {
 			ok = false // sets or the table itself come or go
 		}
-		before.Tables = append(before.Tables, old.table(f, c.routing, timeouts))
-		after.Tables = append(after.Tables, now.table(f, c.routing, timeouts))
+		shared := fixed(timeouts)
+		before.Tables = append(before.Tables, old.table(f, c.routing, timeouts, shared))
+		after.Tables = append(after.Tables, now.table(f, c.routing, timeouts, shared))
 	}
 	return before, after, ok
 }
@@ -165,8 +166,7 @@ func (c *common) change(r *model.Routing, changes []model.RouteChange) (before, 
 	for _, l := range slices.SortedFunc(maps.Keys(t.lanes), lane.compare) {
 		was := presence{t.lanes[l] > 0, t.sticky[l] > 0}.with(c.idle, l)
 		is := presence{c.lanes[l] > 0, c.sticky[l] > 0}
-		before.takeLane(l, was)
-		after.takeLane(l, presence{was.plain || is.plain, was.sticky || is.sticky})
+		takeLane(before, after, l, was, presence{was.plain || is.plain, was.sticky || is.sticky})
 		delete(c.idle, l)
 		if was.plain && !is.plain || was.sticky && !is.sticky {
 			c.idle[l] = was.sticky
@@ -197,13 +197,13 @@ func (c *Composer) Idle() (before, after *Ruleset) {
 		old, now := newPart(), newPart()
 		for _, l := range slices.SortedFunc(maps.Keys(common.idle), lane.compare) {
 			is := presence{common.lanes[l] > 0, common.sticky[l] > 0}
-			old.takeLane(l, is.with(common.idle, l))
-			now.takeLane(l, is)
+			takeLane(old, now, l, is.with(common.idle, l), is)
 		}
 		clear(common.idle)
 		timeouts := slices.Sorted(maps.Keys(common.timeouts))
-		before.Tables = append(before.Tables, old.table(f, c.routing, timeouts))
-		after.Tables = append(after.Tables, now.table(f, c.routing, timeouts))
+		shared := fixed(timeouts)
+		before.Tables = append(before.Tables, old.table(f, c.routing, timeouts, shared))
+		after.Tables = append(after.Tables, now.table(f, c.routing, timeouts, shared))
 	}
 	return before, after
 }
@@ -234,30 +234,44 @@ func (p *part) takeElements(numbers map[sharedElement]int, t *touched) {
 	}
 }
 
-// takeLane adds the chains of a lane that are there.
-func (p *part) takeLane(l lane, there presence) {
+// takeLane adds the chains of a lane that were, and are to be, there.
+func takeLane(before, after *part, l lane, was, is presence) {
+	var chain, sticky *Chain // in both the same ones, so that nobody has to compare their rules
+	if was.plain || is.plain {
+		chain = l.chain()
+	}
+	if was.sticky || is.sticky {
+		sticky = l.stickyChain()
+	}
+	before.takeChains(chain, sticky, was)
+	after.takeChains(chain, sticky, is)
+}
+
+func (p *part) takeChains(chain, sticky *Chain, there presence) {
 	if there.plain {
-		p.chains = append(p.chains, l.chain())
+		p.chains = append(p.chains, chain)
 	}
 	if there.sticky {
-		p.chains = append(p.chains, l.stickyChain())
+		p.chains = append(p.chains, sticky)
 	}
+}
+
+// fixed returns those of the chains that are equal before and after that matter:
+// one says which frontends have affinity.
+func fixed(timeouts []time.Duration) []*Chain {
+	if len(timeouts) == 0 {
+		return nil
+	}
+	return []*Chain{remember(timeouts)}
 }
 
 // table returns a table with all sets, of which only some elements are there,
 // and the chains that matter.
-func (p *part) table(f model.Family, r *model.Routing, timeouts []time.Duration) *Table {
-	t := skeleton(f, r, timeouts)
+func (p *part) table(f model.Family, r *model.Routing, timeouts []time.Duration, fixed []*Chain) *Table {
+	t := &Table{Family: f, Sets: sets(r, timeouts), Chains: slices.Concat(p.chains, fixed)}
 	for _, s := range t.Sets {
 		s.Elements = p.elements[s.Name]
 		s.Sort()
-	}
-	// The fixed chains are equal before and after. One of them says which
-	// frontends have affinity.
-	remember := t.Chain(RememberChain)
-	t.Chains = p.chains
-	if remember != nil {
-		t.Chains = append(t.Chains, remember)
 	}
 	return t
 }

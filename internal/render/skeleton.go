@@ -23,39 +23,48 @@ var (
 func skeleton(f model.Family, r *model.Routing, timeouts []time.Duration) *Table {
 	t := &Table{
 		Family: f,
-		Sets: []*Set{
-			// What a frontend does: goto a lane, goto refuse, or drop.
-			{Name: ServicesMap, Key: frontend, Data: []Datatype{Verdicts}, Counters: r.Counters},
-			// The same for clients outside of the cluster, where it differs.
-			{Name: LocalServicesMap, Key: frontend, Data: []Datatype{Verdicts}, Counters: r.Counters},
-			// The endpoints of a frontend, numbered.
-			{Name: EndpointsMap, Key: append(frontend[:3:3], Slot), Data: []Datatype{Address, Port}},
-			// Frontends that not everybody may use, and who may.
-			{Name: FirewalledSet, Key: frontend},
-			{Name: SourceRangesSet, Key: append(frontend[:3:3], Source), Interval: true},
-			// Frontends behind which every source is masqueraded, and those
-			// behind which the node itself is.
-			{Name: MasqFrontendsSet, Key: frontend},
-			{Name: LocalFrontendsSet, Key: frontend},
-			{Name: ClusterIPsSet, Key: []Datatype{Address}},
-			{Name: ServiceCIDRsSet, Key: []Datatype{Address}, Interval: true},
-			// Endpoints that may dial themselves: source and destination alike.
-			{Name: HairpinSet, Key: []Datatype{Source, Address, InetProto, Port}},
-		},
+		Sets:   sets(r, timeouts),
 		Chains: []*Chain{refuse(), dispatch(), prerouting(f, r), output()},
 	}
 	if len(timeouts) > 0 {
-		t.Sets = append(t.Sets, &Set{
-			Name: AffinityMap, Key: append(frontend[:3:3], Source), Data: []Datatype{Address, Port},
-			Dynamic: true, Size: r.AffinityCapacity,
-		})
-		for _, timeout := range timeouts {
-			t.Sets = append(t.Sets, &Set{Name: affinitySet(timeout), Key: frontend})
-		}
 		t.Chains = append(t.Chains, remember(timeouts), input())
 	}
 	t.Chains = append(t.Chains, postrouting(f, r, len(timeouts) > 0))
 	return t
+}
+
+// sets returns the sets and maps of a table, empty.
+func sets(r *model.Routing, timeouts []time.Duration) []*Set {
+	sets := []*Set{
+		// What a frontend does: goto a lane, goto refuse, or drop.
+		{Name: ServicesMap, Key: frontend, Data: []Datatype{Verdicts}, Counters: r.Counters},
+		// The same for clients outside of the cluster, where it differs.
+		{Name: LocalServicesMap, Key: frontend, Data: []Datatype{Verdicts}, Counters: r.Counters},
+		// The endpoints of a frontend, numbered.
+		{Name: EndpointsMap, Key: append(frontend[:3:3], Slot), Data: []Datatype{Address, Port}},
+		// Frontends that not everybody may use, and who may.
+		{Name: FirewalledSet, Key: frontend},
+		{Name: SourceRangesSet, Key: append(frontend[:3:3], Source), Interval: true},
+		// Frontends behind which every source is masqueraded, and those
+		// behind which the node itself is.
+		{Name: MasqFrontendsSet, Key: frontend},
+		{Name: LocalFrontendsSet, Key: frontend},
+		{Name: ClusterIPsSet, Key: []Datatype{Address}},
+		{Name: ServiceCIDRsSet, Key: []Datatype{Address}, Interval: true},
+		// Endpoints that may dial themselves: source and destination alike.
+		{Name: HairpinSet, Key: []Datatype{Source, Address, InetProto, Port}},
+	}
+	if len(timeouts) == 0 {
+		return sets
+	}
+	sets = append(sets, &Set{
+		Name: AffinityMap, Key: append(frontend[:3:3], Source), Data: []Datatype{Address, Port},
+		Dynamic: true, Size: r.AffinityCapacity,
+	})
+	for _, timeout := range timeouts {
+		sets = append(sets, &Set{Name: affinitySet(timeout), Key: frontend})
+	}
+	return sets
 }
 
 // affinitySet names the set of frontends with that time-out.

@@ -1,0 +1,187 @@
+package apply
+
+import (
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/steer"
+)
+
+// FuzzDiff: 13.11. Whatever the kernel holds in our tables, of us or of others,
+// the plan turns it into what is wanted; a second plan is empty, and so is that
+// of a ruleset to itself. What others leave in a dynamic map stays if it is
+// valid.
+func FuzzDiff(f *testing.F) {
+	someBytes(f, 0, 60, 200, 400, 800)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) > 1000 {
+			t.Skip("more takes long and shows nothing else")
+		}
+		r, left := steer.New(data)
+		c := newCountry()
+		current := clone(c.someRuleset(r, left.Left()/4))
+		k := newStrict(t)
+		k.ruleset = *current
+		k.bind(r)
+		for range r.IntN(6) {
+			spoil(r, current)
+		}
+		desired := c.someRuleset(r, left.Left())
+		settled := Settle(current, desired)
+		if again := Settle(settled, desired); sorted(again) != sorted(settled) {
+			t.Errorf("settling again moves endpoints:\n%s", cmp.Diff(sorted(settled), sorted(again)))
+		}
+		for _, same := range []*render.Ruleset{desired, settled} {
+			if plan := Diff(same, same); !plan.Empty() {
+				t.Errorf("from a ruleset to itself: %s", printed(t, plan))
+			}
+		}
+		printed(t, Diff(current, settled))
+		k.ruleset = *current
+		a := New(k, slog.New(slog.DiscardHandler))
+		if _, err := a.Apply(desired); err != nil {
+			t.Fatal(err)
+		}
+		after, _, _ := k.Read()
+		if plan := Diff(after, Settle(after, desired)); !plan.Empty() {
+			t.Errorf("left to do: %s", printed(t, plan))
+		}
+		forgetBindings(after)
+		if diff := cmp.Diff(sorted(settled), sorted(after)); diff != "" {
+			t.Errorf("the plan leads elsewhere (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// someRuleset changes the country while there are more than so many bytes left,
+// and renders it.
+func (c *country) someRuleset(r *rand.Rand, changes int) *render.Ruleset {
+	for range changes/4 + 1 {
+		if r.IntN(8) == 7 {
+			c.configure(r)
+		}
+		c.change(r)
+	}
+	c.config.AffinityCapacity = []uint32{0, 1000}[r.IntN(2)]
+	return c.render()
+}
+
+// spoil does something to a ruleset that others may do, or another version of
+// ours.
+func spoil(r *rand.Rand, rs *render.Ruleset) {
+	if len(rs.Tables) == 0 {
+		rs.Tables = append(rs.Tables, &render.Table{Family: model.Families[r.IntN(2)]})
+		return
+	}
+	t := rs.Tables[r.IntN(len(rs.Tables))]
+	switch {
+	case r.IntN(8) == 7:
+		t.Chains = append(t.Chains, &render.Chain{Name: freeName(t, r), Hook: []render.Hook{render.NoHook, render.Input, foreignHook}[r.IntN(3)]})
+	case r.IntN(8) == 7:
+		t.Sets = append(t.Sets, &render.Set{Name: freeName(t, r), Key: []render.Datatype{render.Address}[:r.IntN(2)]})
+	case len(t.Chains) > 0 && r.IntN(3) == 2:
+		spoilChain(r, t, t.Chains[r.IntN(len(t.Chains))])
+	case len(t.Sets) > 0:
+		spoilSet(r, t, t.Sets[r.IntN(len(t.Sets))])
+	}
+}
+
+// freeName returns a name that nothing in the table has, perhaps one that
+// another ruleset of ours uses.
+func freeName(t *render.Table, r *rand.Rand) string {
+	for _, name := range []string{"rr-1-0", "sticky-rr-2-3", "affinity-90", "affinity", "remember", "postrouting", "x"}[r.IntN(7):] {
+		if t.Set(name) == nil && t.Chain(name) == nil {
+			return name
+		}
+	}
+	return "xx"[:1] + string(rune('a'+len(t.Sets)+len(t.Chains)))
+}
+
+func spoilChain(r *rand.Rand, t *render.Table, c *render.Chain) {
+	foreign := render.Rule{render.Foreign{Description: "log"}}
+	switch r.IntN(8) {
+	case 0:
+		c.Rules = nil
+	case 1:
+		c.Rules = append([]render.Rule{foreign}, c.Rules...)
+	case 2:
+		if name := regular(r, t); name != "" {
+			c.Rules = append(slices.Clone(c.Rules), render.Rule{render.Verdict{Action: render.Jump, Chain: name}})
+		}
+	case 3:
+		c.Rules = append(slices.Clone(c.Rules), c.Rules...)
+	case 4:
+		if c.Hook != render.NoHook {
+			c.Hook = foreignHook
+		}
+	case 5:
+		c.Priority++
+	default:
+		if n := len(c.Rules); n > 0 {
+			c.Rules = slices.Delete(slices.Clone(c.Rules), 0, 1)
+		}
+	}
+}
+
+// regular returns the name of a chain that the kernel lets others lead to: one
+// without a hook. It is empty if there is none.
+func regular(r *rand.Rand, t *render.Table) string {
+	var names []string
+	for _, c := range t.Chains {
+		if c.Hook == render.NoHook {
+			names = append(names, c.Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return names[r.IntN(len(names))]
+}
+
+func spoilSet(r *rand.Rand, t *render.Table, s *render.Set) {
+	switch r.IntN(10) {
+	case 0:
+		s.Elements = nil
+	case 1:
+		s.Key, s.Elements = nil, nil // not understood
+	case 2:
+		s.Size++
+	case 3:
+		s.Counters = !s.Counters
+	case 4:
+		s.Interval = !s.Interval
+	default:
+		if len(s.Elements) > 0 {
+			spoilElement(r, t, s, r.IntN(len(s.Elements)))
+		}
+	}
+}
+
+func spoilElement(r *rand.Rand, t *render.Table, s *render.Set, i int) {
+	e := s.Elements[i]
+	switch r.IntN(5) {
+	case 0:
+		s.Elements = slices.Delete(s.Elements, i, i+1)
+	case 1:
+		s.Elements[i].Comment = "spoilt\x1b\""
+	case 2:
+		e.Key.Port++
+		e.Key.Slot += uint32(r.IntN(2))
+		if !hasKey(s, e.Key) {
+			s.Elements = append(s.Elements, e)
+			s.Sort()
+		}
+	default:
+		if name := regular(r, t); e.Value.Verdict.Action != render.NoAction && name != "" {
+			s.Elements[i].Value.Verdict = render.Verdict{Action: render.Goto, Chain: name}
+		} else if e.Value.Endpoint.IsValid() {
+			s.Elements[i].Value.Endpoint = addrPort(e.Value.Endpoint.Addr().Next().String(), 1)
+		}
+	}
+}
