@@ -8,8 +8,8 @@ import (
 	"net/netip"
 	"reflect"
 	"runtime/debug"
-	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/apply"
@@ -28,7 +28,8 @@ type Config struct {
 	// Node is the configuration of the node.
 	Node model.Config
 	// Addresses returns the addresses of the node's interfaces, where NodePorts
-	// depend on them; else nil.
+	// depend on them; else nil. It is asked at the start, after a failure, and
+	// when AddressesChanged says so: a node has one interface for each pod.
 	Addresses func() ([]netip.Addr, error)
 	// Applier commits.
 	Applier *apply.Applier
@@ -112,6 +113,7 @@ type Agent struct {
 
 	update *model.Update // not yet taken in; nil: none
 	base   base
+	moved  atomic.Bool // addresses are not known, or no longer
 	// composer is nil if the next sync has to compare everything.
 	composer *render.Composer
 
@@ -136,13 +138,15 @@ func New(c Config) *Agent {
 		c.SyncPeriod = DefaultSyncPeriod
 	}
 	now := time.Now()
-	return &Agent{
+	a := &Agent{
 		Config:  c,
 		changed: make(chan struct{}, 1),
 		full:    make(map[model.Family]bool),
 		router:  model.NewRouter(),
 		state:   State{Started: now, LastRequest: now, Pending: now},
 	}
+	a.moved.Store(true)
+	return a
 }
 
 // Changed tells the agent that Load returns something else now. It does not
@@ -158,6 +162,13 @@ func (a *Agent) Changed() {
 	case a.changed <- struct{}{}:
 	default: // one is waiting already
 	}
+}
+
+// AddressesChanged tells the agent that Addresses returns something else now. It
+// is like Changed otherwise.
+func (a *Agent) AddressesChanged() {
+	a.moved.Store(true)
+	a.Changed()
 }
 
 // State returns how far the agent is. It is safe for concurrent use.
@@ -349,12 +360,7 @@ func (a *Agent) attempt(s *Sync) error {
 // take brings the router to what the source says.
 func (a *Agent) take(s *Sync, u *model.Update) {
 	b := base{node: a.Node, nodes: u.Nodes, cidrs: u.ServiceCIDRs}
-	if a.Addresses != nil {
-		var err error
-		if b.node.InterfaceAddresses, err = a.Addresses(); err != nil { // 6.10
-			a.Log.Error("addresses of the node are unknown", "error", err)
-		}
-	}
+	b.node.InterfaceAddresses = a.interfaceAddresses()
 	a.routing.Lock()
 	defer a.routing.Unlock()
 	if !reflect.DeepEqual(a.base, b) {
@@ -366,6 +372,22 @@ func (a *Agent) take(s *Sync, u *model.Update) {
 	} else {
 		s.Routes = a.router.SetServices(u.Services)
 	}
+}
+
+// interfaceAddresses returns the addresses of the node where they matter.
+func (a *Agent) interfaceAddresses() []netip.Addr {
+	if a.Addresses == nil || !a.moved.Swap(false) {
+		return a.base.node.InterfaceAddresses
+	}
+	known := false
+	defer func() { a.moved.CompareAndSwap(false, !known) }()
+	addresses, err := a.Addresses()
+	if err != nil { // 6.10
+		a.Log.Error("addresses of the node are unknown", "error", err)
+		return nil
+	}
+	known = true
+	return addresses
 }
 
 // Routing returns what is wanted of this node at this moment. It is safe for
@@ -394,8 +416,15 @@ func (a *Agent) log(s *Sync) {
 
 // report logs the notices that were not there the last time.
 func (a *Agent) report(notices []model.Notice) {
+	if len(notices) == len(a.notices) && (len(notices) == 0 || &notices[0] == &a.notices[0]) {
+		return // the router makes a new list when something is new
+	}
+	known := make(map[model.Notice]bool, len(a.notices))
+	for _, n := range a.notices {
+		known[n] = true
+	}
 	for _, n := range notices {
-		if !slices.Contains(a.notices, n) {
+		if !known[n] {
 			a.Log.Warn(n.Message, "object", n.Object)
 		}
 	}

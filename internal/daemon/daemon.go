@@ -114,7 +114,7 @@ func (d *Daemon) run(ctx context.Context, cancel context.CancelCauseFunc, runnin
 	defer wait()
 	defer cancel(nil)
 	if a.Addresses != nil {
-		if err := agent.WatchAddresses(ctx, a.Changed); err != nil {
+		if err := agent.WatchAddresses(ctx, a.AddressesChanged); err != nil {
 			return err
 		}
 	}
