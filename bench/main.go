@@ -1,0 +1,46 @@
+// Command bench measures what nftproxy costs, on the real kernel, and makes
+// tables and plots of what was found.
+//
+//	bench [-scenario base,A,...] [-sweep N] [-runs N] [-o FILE.json]
+//	bench plot DIRECTORY FILE.json [FILE.json ...]
+//	bench table [-w PAGE.md ...] FILE.json [FILE.json ...]
+//
+// To measure needs root: it makes network namespaces.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+)
+
+// jobCommand makes the program do one job; see [runJob].
+const jobCommand = "measure"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	command := ""
+	if len(args) > 0 {
+		command = args[0]
+	}
+	switch command {
+	case jobCommand:
+		return runJob(os.Stdin, os.Stdout)
+	case "plot":
+		return plotCommand(args[1:])
+	case "table":
+		return tableCommand(args[1:])
+	}
+	return benchCommand(ctx, args)
+}

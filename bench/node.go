@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlab"
+)
+
+// node is what runs on a node between the source and the kernel, as the daemon
+// puts it together: the agent with its applier, in a network namespace.
+type node struct {
+	conn    *apply.Conn
+	applier *apply.Applier
+	agent   *agent.Agent
+	next    *model.Update // what Load gives
+	syncs   chan outcome
+	commits []apply.Commit // of the sync under way
+	cancel  context.CancelFunc
+	ended   chan error
+}
+
+// outcome is what became of one update.
+type outcome struct {
+	end          time.Time
+	whole        bool // everything was compared
+	changes      int
+	transactions int
+	bytes        int // on the wire, without message headers
+	err          error
+}
+
+// newNode returns a node that has not begun.
+func newNode(ns *netlab.Namespace) (*node, error) {
+	n := &node{syncs: make(chan outcome, 1), ended: make(chan error, 1)}
+	if err := ns.Do(func() (err error) { n.conn, err = apply.Open(); return err }); err != nil {
+		return nil, err
+	}
+	log := slog.New(slog.DiscardHandler)
+	n.applier = apply.New(n.conn, log)
+	n.applier.Observe = func(c apply.Commit) { n.commits = append(n.commits, c) }
+	n.agent = agent.New(agent.Config{
+		Load:        func() (*model.Update, error) { return n.next, nil },
+		Node:        config(),
+		Applier:     n.applier,
+		AffinityUse: n.conn.AffinityUse,
+		Observers:   []func(*agent.Sync){n.observe},
+		Log:         log,
+	})
+	return n, nil
+}
+
+// start begins with a whole update. It returns what became of it, and how long
+// that took.
+func (n *node) start(whole *model.Update) (outcome, time.Duration, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	n.cancel = cancel
+	n.next = whole
+	begin := time.Now()
+	go func() { n.ended <- n.agent.Run(ctx) }()
+	return n.wait(begin)
+}
+
+// change brings an update to the node.
+func (n *node) change(u *model.Update) (outcome, time.Duration, error) {
+	n.next = u
+	begin := time.Now()
+	n.agent.Changed()
+	return n.wait(begin)
+}
+
+func (n *node) wait(begin time.Time) (outcome, time.Duration, error) {
+	select {
+	case o := <-n.syncs:
+		return o, o.end.Sub(begin), o.err
+	case err := <-n.ended:
+		n.ended <- err
+		return outcome{}, 0, fmt.Errorf("the agent ended: %w", err)
+	}
+}
+
+func (n *node) observe(s *agent.Sync) {
+	o := outcome{end: time.Now(), whole: s.Whole, transactions: len(n.commits), err: s.Err}
+	for _, c := range n.commits {
+		o.changes += len(c.Plan.Changes)
+		o.bytes += c.Size.Bytes
+		o.err = errors.Join(o.err, c.Err) // a commit that had to be repeated is measured wrongly
+	}
+	n.commits = n.commits[:0]
+	n.syncs <- o
+}
+
+// stop ends the agent. The rules stay.
+func (n *node) stop() error {
+	if n.cancel == nil {
+		return n.conn.Close()
+	}
+	n.cancel()
+	return errors.Join(<-n.ended, n.conn.Close())
+}

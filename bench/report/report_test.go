@@ -1,0 +1,197 @@
+package report_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nftproxy/nftproxy/bench/plot"
+	"github.com/nftproxy/nftproxy/bench/report"
+	"github.com/nftproxy/nftproxy/bench/results"
+)
+
+func took(d time.Duration) *results.Distribution { return results.Durations([]time.Duration{d}) }
+
+// sample has results of two benchmarks and, in the first file, an older one.
+func sample() []*results.File {
+	machine := results.Machine{CPU: "Fast 1", Cores: 2, Memory: 8 << 30, Kernel: "6.18"}
+	date := time.Date(2026, 2, 3, 0, 0, 0, 0, time.UTC)
+	of := func(program results.Program, services int, op results.Operation, from results.From, d time.Duration) results.Record {
+		return results.Record{Program: program, Services: services, Endpoints: 4, Operation: op, From: from, Seconds: took(d)}
+	}
+	named := of(results.Nftproxy, 10000, results.ReplaceEndpoint, results.FromSnapshot, 50*time.Microsecond)
+	named.Scenario, named.Work = "A", &results.Work{Allocations: 1234, AllocatedBytes: 2048, Transactions: 1, Changes: 1, NetlinkBytes: 152}
+	exposed := of(results.Nftproxy, 10000, results.ReplaceEndpoint, results.FromSnapshot, time.Hour)
+	exposed.Scenario = "AM"
+	memory := func(program results.Program, from results.From, resident uint64) results.Record {
+		return results.Record{Program: program, Services: 10000, Endpoints: 4, Operation: results.MemoryUse, From: from, Memory: &results.Memory{Resident: resident}}
+	}
+	rate := func(program results.Program, services int, op results.Operation, perSecond float64) results.Record {
+		return results.Record{Program: program, Services: services, Operation: op, PerSecond: results.Values([]float64{perSecond})}
+	}
+	return []*results.File{
+		{Machine: machine, Date: date, Versions: map[string]string{"nftproxy": "v1", "kube-proxy": "v2"}, Records: []results.Record{
+			of(results.Nftproxy, 1000, results.ReplaceEndpoint, results.FromSnapshot, time.Minute), // replaced below
+			of(results.KubeProxy, 10000, results.ReplaceEndpoint, results.FromWrite, 3570*time.Millisecond),
+			of(results.Nftproxy, 10000, results.ReplaceEndpoint, results.FromWrite, 2*time.Millisecond),
+			memory(results.KubeProxy, "", 381<<20),
+			memory(results.Nftproxy, "", 50<<20),
+			rate(results.NoRules, 0, results.Connect, 20000),
+			rate(results.Nftproxy, 30000, results.Connect, 19000),
+			rate(results.NoRules, 0, results.RoundTrip, 100000),
+		}},
+		{Machine: machine, Date: date, Versions: map[string]string{"nftproxy": "v1"}, Records: []results.Record{
+			of(results.Nftproxy, 1000, results.ReplaceEndpoint, results.FromSnapshot, 40*time.Microsecond),
+			named, exposed, memory(results.Nftproxy, results.FromSnapshot, 37<<20),
+		}},
+	}
+}
+
+func TestTables(t *testing.T) {
+	got := report.Tables(sample())
+	for name, want := range map[string]string{
+		"machine": `
+| date       | processor | cores |  memory | kernel |                   versions |
+|------------|----------:|------:|--------:|-------:|---------------------------:|
+| 2026-02-03 |    Fast 1 |     2 | 8.0 GiB |   6.18 | kube-proxy v2, nftproxy v1 |
+| 2026-02-03 |    Fast 1 |     2 | 8.0 GiB |   6.18 |                nftproxy v1 |
+`,
+		"times": `
+| from snapshot to kernel, median | A: 10,000 × 4 | AM: 10,000 × 4 |
+|---------------------------------|--------------:|---------------:|
+| replace an endpoint             |         50 µs |         60 min |
+`,
+		"details": `
+|                                    |  n |   p50 |   p95 |   max | allocations | allocated | changes | transactions | netlink |
+|------------------------------------|---:|------:|------:|------:|------------:|----------:|--------:|-------------:|--------:|
+| A: 10,000 × 4, replace an endpoint |  1 | 50 µs | 50 µs | 50 µs |       1,234 |   2.0 KiB |     1.0 |          1.0 |   152 B |
+`,
+		"growth": `
+| services | cold start | restart, nothing changed | replace an endpoint | scale a service up by one | add a service | delete a service | memory |
+|----------|-----------:|-------------------------:|--------------------:|--------------------------:|--------------:|-----------------:|-------:|
+| 1,000    |            |                          |               40 µs |                           |               |                  |        |
+| 10,000   |            |                          |               50 µs |                           |               |                  | 37 MiB |
+`,
+		"compare": `
+| services × endpoints, operation                 | kube-proxy | nftproxy | kube-proxy / nftproxy |
+|-------------------------------------------------|-----------:|---------:|----------------------:|
+| 10,000 × 4, replace an endpoint, from API write |      3.6 s |   2.0 ms |                 1,785 |
+| 10,000 × 4, memory                              |    381 MiB |   50 MiB |                   7.6 |
+`,
+		"rates": `
+| rules    | services | connections/s | of no rules | round trips/s | of no rules |
+|----------|---------:|--------------:|------------:|--------------:|------------:|
+| no rules |        0 |        20,000 |       100 % |       100,000 |       100 % |
+| nftproxy |   30,000 |        19,000 |        95 % |               |             |
+`,
+		"memory": "", // no named scenario has it
+	} {
+		if diff := cmp.Diff(strings.TrimPrefix(want, "\n"), got[name]); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestFigures(t *testing.T) {
+	got := make(map[string][]plot.Line)
+	for _, f := range report.Figures(sample()) {
+		got[f.Name] = f.Plot.Lines
+	}
+	want := map[string][]plot.Line{
+		"replace-endpoint": {
+			{Name: "nftproxy, from snapshot", Points: []plot.Point{{X: 1000, Y: 40e-6}, {X: 10000, Y: 50e-6}}},
+			{Name: "nftproxy, from API write", Points: []plot.Point{{X: 10000, Y: 2e-3}}, Colour: 2},
+			{Name: "kube-proxy, from API write", Points: []plot.Point{{X: 10000, Y: 3.57}}, Colour: 1},
+		},
+		"cold-start":     nil,
+		"change-service": nil,
+		"memory": {
+			{Name: "nftproxy, without a client of the API server", Points: []plot.Point{{X: 10000, Y: 37}}},
+			{Name: "nftproxy", Points: []plot.Point{{X: 10000, Y: 50}}, Colour: 2},
+			{Name: "kube-proxy", Points: []plot.Point{{X: 10000, Y: 381}}, Colour: 1},
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestFormats(t *testing.T) {
+	for _, c := range []struct{ got, want string }{
+		{report.Seconds(0), "0 µs"},
+		{report.Seconds(0.0000412), "41 µs"},
+		{report.Seconds(0.0000041), "4.1 µs"},
+		{report.Seconds(0.00099999), "1.0 ms"},
+		{report.Seconds(0.00357), "3.6 ms"},
+		{report.Seconds(0.357), "357 ms"},
+		{report.Seconds(0.9999), "1.0 s"},
+		{report.Seconds(3.57), "3.6 s"},
+		{report.Seconds(24.4), "24 s"},
+		{report.Seconds(960), "16 min"},
+		{report.Bytes(0), "0 B"},
+		{report.Bytes(152), "152 B"},
+		{report.Bytes(2048), "2.0 KiB"},
+		{report.Bytes(1023.9 * 1024), "1.0 MiB"},
+		{report.Bytes(381 << 20), "381 MiB"},
+		{report.Bytes(24 << 30), "24 GiB"},
+		{report.Count(0), "0"},
+		{report.Count(999.6), "1,000"},
+		{report.Count(1234567), "1,234,567"},
+	} {
+		if c.got != c.want {
+			t.Errorf("got %q, want %q", c.got, c.want)
+		}
+	}
+}
+
+func TestRewrite(t *testing.T) {
+	tables := map[string]string{"one": "| 1 |\n", "two": "| 2 |\n", "none": ""}
+	page := `# Page
+<!-- bench:one -->
+old
+<!-- /bench --> and
+<!-- bench:none -->
+stays
+<!-- /bench -->
+<!-- bench:two -->
+<!-- /bench -->
+end
+`
+	want := `# Page
+<!-- bench:one -->
+
+| 1 |
+
+<!-- /bench --> and
+<!-- bench:none -->
+stays
+<!-- /bench -->
+<!-- bench:two -->
+
+| 2 |
+
+<!-- /bench -->
+end
+`
+	for range 2 { // the second time changes nothing
+		got, err := report.Rewrite(page, tables)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("(-want +got):\n%s", diff)
+		}
+		page = got
+	}
+	for name, page := range map[string]string{
+		"unknown table":    "<!-- bench:three -->\n<!-- /bench -->\n",
+		"no end":           "<!-- bench:one -->\n",
+		"end of the other": "<!-- bench:one -->\n<!-- bench:two -->\n<!-- /bench -->\n",
+	} {
+		if _, err := report.Rewrite(page, tables); err == nil {
+			t.Errorf("%s is no error", name)
+		}
+	}
+}

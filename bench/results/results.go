@@ -1,0 +1,144 @@
+// Package results is what benchmarks write down: a file of records in JSON,
+// which says on which machine, when and with which versions they were made.
+// Everything that measures writes this form, so that tables and plots can put
+// the figures of several benchmarks side by side.
+package results
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+)
+
+// File is what one run of a benchmark found.
+type File struct {
+	Machine Machine `json:"machine"`
+	// Date is the end of the run.
+	Date time.Time `json:"date"`
+	// Versions are those of the programs that took part, by name.
+	Versions map[string]string `json:"versions"`
+	Records  []Record          `json:"records"`
+}
+
+// Record is what was found for one operation of one program at one size. What
+// was not measured is nil.
+type Record struct {
+	Program Program `json:"program"`
+	// Scenario names the size and the kind of Services; empty: nothing but the
+	// size is to be said.
+	Scenario string `json:"scenario,omitempty"`
+	Services int    `json:"services"`
+	// Endpoints is the number of endpoints of each Service.
+	Endpoints int       `json:"endpoints"`
+	Operation Operation `json:"operation"`
+	// From is where the measurement begins. It ends when the kernel has the
+	// rules, where there are rules to change. Of memory it tells what the process
+	// holds: FromSnapshot nothing but what is needed to change rules, FromWrite
+	// also what it needs to follow an API server.
+	From From `json:"from,omitempty"`
+	// Seconds is how long the operation takes.
+	Seconds *Distribution `json:"seconds,omitempty"`
+	// PerSecond is how often the operation is done in a second.
+	PerSecond *Distribution `json:"perSecond,omitempty"`
+	Work      *Work         `json:"work,omitempty"`
+	Memory    *Memory       `json:"memory,omitempty"`
+}
+
+// Program is what was measured.
+type Program string
+
+const (
+	Nftproxy  Program = "nftproxy"
+	KubeProxy Program = "kube-proxy"
+	// NoRules is the data path without any rules.
+	NoRules Program = "no rules"
+	// OneRule is the data path with a single dnat rule, written by hand.
+	OneRule Program = "one dnat rule"
+)
+
+// Operation is what the program was made to do.
+type Operation string
+
+const (
+	// ColdStart is the first sync of a node without rules.
+	ColdStart Operation = "cold start"
+	// Restart is the first sync of a process that finds the rules as they
+	// should be.
+	Restart         Operation = "restart, nothing changed"
+	ReplaceEndpoint Operation = "replace an endpoint"
+	// ScaleUp and ScaleDown give a Service one endpoint more or less.
+	ScaleUp       Operation = "scale a service up by one"
+	ScaleDown     Operation = "scale a service down by one"
+	AddService    Operation = "add a service"
+	DeleteService Operation = "delete a service"
+	// RandomChange is one of many changes of mixed kinds.
+	RandomChange Operation = "random change"
+	// MemoryUse is not done but had: the memory of the process after the
+	// changes.
+	MemoryUse Operation = "memory"
+	// Connect opens a connection, exchanges something over it and closes it.
+	Connect Operation = "connect"
+	// RoundTrip exchanges something over a connection that is open.
+	RoundTrip Operation = "round trip"
+)
+
+// From is the moment at which a measurement begins.
+type From string
+
+const (
+	// FromSnapshot: the source knows the objects.
+	FromSnapshot From = "snapshot"
+	// FromWrite: the object is written to the API server.
+	FromWrite From = "API write"
+	// FromProcess: the process is started.
+	FromProcess From = "process start"
+)
+
+// Work is what an operation costs besides time, on average.
+type Work struct {
+	Allocations    float64 `json:"allocations"`
+	AllocatedBytes float64 `json:"allocatedBytes"`
+	// Transactions may be several, so that the data path has no gap.
+	Transactions float64 `json:"transactions"`
+	// Changes are those of elements, chains and sets.
+	Changes float64 `json:"changes"`
+	// NetlinkBytes are those of all transactions, without message headers.
+	NetlinkBytes float64 `json:"netlinkBytes"`
+}
+
+// Memory is that of a process, in bytes.
+type Memory struct {
+	// Resident is VmRSS after everything was done.
+	Resident uint64 `json:"resident"`
+	// Peak is VmHWM, the most that was ever resident; zero: not measured.
+	Peak uint64 `json:"peak,omitempty"`
+	// HeapInUse is what the Go heap holds; zero: not known.
+	HeapInUse uint64 `json:"heapInUse,omitempty"`
+}
+
+// Write writes the file, indented so that changes can be read.
+func (f *File) Write(path string) error {
+	text, err := json.MarshalIndent(f, "", "\t")
+	if err != nil {
+		return fmt.Errorf("write results: %w", err)
+	}
+	return os.WriteFile(path, append(text, '\n'), 0o644)
+}
+
+// Read reads files that Write has written.
+func Read(paths ...string) ([]*File, error) {
+	var all []*File
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("read results: %w", err)
+		}
+		f := &File{}
+		if err := json.Unmarshal(text, f); err != nil {
+			return nil, fmt.Errorf("read results %s: %w", path, err)
+		}
+		all = append(all, f)
+	}
+	return all, nil
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+// checkGeneration proves that the kernel has seen the transactions that were
+// measured, and no others.
+func (m *measurer) checkGeneration(first uint32) error {
+	now, err := m.ns.Generation()
+	if err == nil && int(now-first) != m.transactions {
+		err = fmt.Errorf("the kernel counts %d transactions, %d were measured", now-first, m.transactions)
+	}
+	return err
+}
+
+// verify proves that the kernel has what a fresh start with the same Services
+// would give it. Lanes that are kept for later are more than that; they are
+// removed, and then nothing must be left to do.
+func verify(ns *netlab.Namespace, w *world) (err error) {
+	var conn *apply.Conn
+	if err := ns.Do(func() (err error) { conn, err = apply.Open(); return err }); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	applier := apply.New(conn, slog.New(slog.DiscardHandler))
+	wanted := fresh(w)
+	plan, _, err := applier.Plan(wanted)
+	if err != nil {
+		return err
+	}
+	for _, c := range plan.Changes {
+		if c.Verb != apply.Delete || c.Kind() != "chain" || c.Chain.Hook != render.NoHook {
+			return fmt.Errorf("the kernel is not at what is wanted: %d changes would be made, such as: %s", len(plan.Changes), c.Text())
+		}
+	}
+	if _, err := applier.Apply(wanted); err != nil {
+		return err
+	}
+	plan, _, err = applier.Plan(wanted)
+	if err == nil && !plan.Empty() {
+		err = fmt.Errorf("the kernel is not at what was just applied: %d changes", len(plan.Changes))
+	}
+	return err
+}
+
+// fresh renders the Services from nothing.
+func fresh(w *world) *render.Ruleset {
+	u := w.snapshot()
+	router := model.NewRouter()
+	router.Configure(config(), u.Nodes, u.ServiceCIDRs)
+	router.SetServices(u.Services)
+	return render.Render(router.Routing())
+}
