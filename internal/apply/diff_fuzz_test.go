@@ -185,3 +185,25 @@ func spoilElement(r *rand.Rand, t *render.Table, s *render.Set, i int) {
 		}
 	}
 }
+
+// TestRedeclareUnusedMap: others gave the endpoints map counters, and took the
+// rules that look into it. What the map is to hold must not be added before the
+// map is declared anew, which empties it (found by FuzzDiff).
+func TestRedeclareUnusedMap(t *testing.T) {
+	desired := sample()
+	k := newStrict(t)
+	k.ruleset = *clone(desired)
+	for _, table := range k.ruleset.Tables {
+		for _, c := range table.Chains {
+			c.Rules = nil
+		}
+		endpoints := table.Set(render.EndpointsMap)
+		endpoints.Counters, endpoints.Elements = true, nil
+	}
+	if _, err := New(k, slog.New(slog.DiscardHandler)).Apply(desired); err != nil {
+		t.Fatal(err)
+	}
+	if plan := Diff(&k.ruleset, Settle(&k.ruleset, desired)); !plan.Empty() {
+		t.Errorf("left to do: %s", plan.Summary())
+	}
+}

@@ -27,6 +27,10 @@ func (d *tableDiff) redeclare(cur *render.Table, want *render.Set) {
 	}
 }
 
+// redeclares tells whether the change gives a map another declaration, which
+// empties it. Chains that refer to it there may be none.
+func (c *Change) redeclares() bool { return c.Verb == Replace && c.Set != nil && c.New == nil }
+
 // users returns the chains whose rules refer to a set, or may do so.
 func users(t *render.Table, set string) []*render.Chain {
 	var out []*render.Chain
