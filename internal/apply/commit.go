@@ -43,6 +43,14 @@ func (c *Conn) Commit(p *Plan, generation uint32) (Size, error) {
 	if err != nil {
 		return Size{}, err
 	}
+	if c.owns {
+		t.own()
+	}
+	return c.send(t, generation)
+}
+
+// send carries a transaction out.
+func (c *Conn) send(t *Transaction, generation uint32) (Size, error) {
 	size := t.Size()
 	if err := c.growBuffers(size); err != nil {
 		return size, fmt.Errorf("commit: set socket buffer: %w", err)
@@ -54,7 +62,7 @@ func (c *Conn) Commit(p *Plan, generation uint32) (Size, error) {
 	err = c.receiveResult(sent)
 	var op *netlink.OpError
 	if errors.As(err, &op) {
-		return size, &CommitError{Object: blame(t, sent, op), Err: explain(err)}
+		return size, &CommitError{Object: blame(t, sent, op), Err: c.refused(err)}
 	}
 	return size, err
 }

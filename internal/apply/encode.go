@@ -2,6 +2,7 @@ package apply
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/mdlayher/netlink"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -91,6 +92,7 @@ type elementList struct {
 	set      *render.Set
 	elements attributes
 	parts    []part
+	timeout  time.Duration // of the elements that are appended next
 }
 
 func (e *encoder) change(c *Change) error {

@@ -1,6 +1,8 @@
 package apply
 
 import (
+	"encoding/binary"
+
 	"github.com/mdlayher/netlink"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
@@ -20,6 +22,7 @@ func (e *encoder) element(c *Change) {
 		e.deletions.append(c.Old)
 	}
 	if c.New != nil {
+		e.additions.timeout = c.Timeout
 		e.additions.append(c.New)
 	}
 	if len(e.deletions.elements) > maxList || len(e.additions.elements) > maxList {
@@ -102,6 +105,9 @@ func (l *elementList) appendKeyed(el *render.Element, k keyed) {
 	}
 	if l.verb == unix.NFT_MSG_NEWSETELEM && !k.intervalEnd {
 		appendData(a, l.set, el)
+		if l.timeout > 0 {
+			a.bytes(unix.NFTA_SET_ELEM_TIMEOUT, binary.BigEndian.AppendUint64(nil, uint64(l.timeout.Milliseconds())))
+		}
 	}
 	endElement()
 }

@@ -38,7 +38,8 @@ type Size struct {
 // Conn is a lasting netlink socket to nf_tables in the network namespace of
 // the thread that opened it. It is not safe for concurrent use.
 type Conn struct {
-	nl *netlink.Conn
+	nl   *netlink.Conn
+	owns bool // the tables that it adds
 }
 
 // receiveBuffer is the space for one datagram, in bytes. The kernel fills the
