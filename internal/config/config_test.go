@@ -371,7 +371,7 @@ func TestFields(t *testing.T) {
 	f.AddCluster()
 	f.AddLogging()
 	f.AddDaemon()
-	none := []string{"config", "master", "scheduler", "affinity-size", "service-proxy-name", "service-metrics", "conntrack-tcp-cleanup", "take-over", "boot-id-file", "machine-id-file"}
+	none := []string{"config", "master", "scheduler", "affinity-size", "service-proxy-name", "service-metrics", "conntrack-tcp-cleanup", "take-over", "no-table-owner", "boot-id-file", "machine-id-file"}
 	set.VisitAll(func(g *pflag.Flag) {
 		if _, has := fields[g.Name]; has == slices.Contains(none, g.Name) {
 			t.Errorf("--%s: in the table of fields: %v", g.Name, has)
