@@ -52,6 +52,16 @@ func (c *Conn) Commit(p *Plan, generation uint32) (Size, error) {
 // send carries a transaction out.
 func (c *Conn) send(t *Transaction, generation uint32) (Size, error) {
 	size := t.Size()
+	if c.watcher == nil || size.Bytes < manyBytes {
+		return c.sendBatch(t, size, generation)
+	}
+	resume := c.watcher.pause(c)
+	size, err := c.sendBatch(t, size, generation)
+	resume(err == nil)
+	return size, err
+}
+
+func (c *Conn) sendBatch(t *Transaction, size Size, generation uint32) (Size, error) {
 	if err := c.growBuffers(size); err != nil {
 		return size, fmt.Errorf("commit: set socket buffer: %w", err)
 	}

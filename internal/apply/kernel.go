@@ -40,6 +40,8 @@ type Size struct {
 type Conn struct {
 	nl   *netlink.Conn
 	owns bool // the tables that it adds
+	// watcher of what others do; nil: none.
+	watcher *Watcher
 }
 
 // receiveBuffer is the space for one datagram, in bytes. The kernel fills the

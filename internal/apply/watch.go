@@ -4,6 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/net/bpf"
@@ -42,6 +45,8 @@ type Watcher struct {
 	ask *Conn // about sets
 	// seen is what the transaction under way did.
 	seen map[model.Family]*touched
+	// missed tells that something may have happened while the watch was off.
+	missed atomic.Bool
 }
 
 // touched collects what happens to one table.
@@ -64,7 +69,37 @@ func Watch(own *Conn) (*Watcher, error) {
 	if err != nil {
 		return nil, errors.Join(err, nl.Close())
 	}
-	return &Watcher{nl: nl, ask: ask, seen: make(map[model.Family]*touched)}, nil
+	own.watcher = &Watcher{nl: nl, ask: ask, seen: make(map[model.Family]*touched)}
+	return own.watcher, nil
+}
+
+// manyBytes is the size of a transaction from which on the watch is off while
+// it takes place. For each changed object the kernel makes a message for who
+// listens, with room for 4 KiB, and keeps all of them to the end, whether a
+// filter takes them or not.
+const manyBytes = 64 << 10
+
+// pause ends the watch until the function that it returns is called, which finds
+// out whether anybody else made a transaction meanwhile. A watch that cannot
+// begin again is closed.
+func (w *Watcher) pause(c *Conn) (resume func(committed bool)) {
+	before, err := c.generation()
+	if err != nil || w.nl.LeaveGroup(unix.NFNLGRP_NFTABLES) != nil {
+		return func(bool) {}
+	}
+	return func(committed bool) {
+		if err := w.nl.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
+			w.nl.Close()
+			return
+		}
+		if committed {
+			before++
+		}
+		if after, err := c.generation(); err != nil || after != before {
+			w.missed.Store(true)
+			_ = w.nl.SetReadDeadline(time.Now()) // wakes Next
+		}
+	}
 }
 
 func subscribe(nl *netlink.Conn, except uint32) error {
@@ -106,6 +141,14 @@ func (w *Watcher) Next() (Intervention, error) {
 	for {
 		messages, err := w.nl.Receive()
 		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			if err := w.nl.SetReadDeadline(time.Time{}); err != nil {
+				return Intervention{}, fmt.Errorf("watch rules: %w", err)
+			}
+			if w.missed.Swap(false) {
+				return Intervention{Missed: true}, nil
+			}
+			continue
 		case errors.Is(err, unix.ENOBUFS):
 			clear(w.seen)
 			return Intervention{Missed: true}, nil

@@ -136,6 +136,25 @@ func TestWatchNamesAFew(t *testing.T) {
 	}
 }
 
+// TestWatchPauses: it is off during big transactions of our own, and what others
+// do meanwhile is not missed.
+func TestWatchPauses(t *testing.T) {
+	s := newSandbox(t)
+	told := s.watch(t)
+	s.apply(t, scenario(3000, 2, 0))
+	s.apply(t, scenario(10, 2, 0))
+	resume := s.watcher.pause(s.Conn)
+	s.nft(t, "flush", "set", "ip", "nftproxy", "cluster-ips")
+	resume(false)
+	if i := next(t, told); !i.Missed {
+		t.Errorf("told of %+v", i)
+	}
+	s.nft(t, "flush", "chain", "ip", "nftproxy", "refuse")
+	if i := next(t, told); i.Counts["rule"] != 2 {
+		t.Errorf("told of %+v", i)
+	}
+}
+
 // TestWatchOverflow: when nobody listens for long, that is told.
 func TestWatchOverflow(t *testing.T) {
 	s := newSandbox(t)
