@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -104,7 +105,7 @@ func (a *Agent) logInterventions(s *Sync) {
 			continue
 		}
 		a.Log.Log(context.Background(), level, "our rules were changed by another process",
-			"process", i.By.Name, "pid", i.By.PID, "objects", i.Counts, "first", i.Touched)
+			"process", i.By.Name, "pid", i.By.PID, "objects", i.Counts, "first", strings.Join(i.Touched, "; "))
 	}
 	a.Log.Log(context.Background(), level, "rules repaired", "added", s.Plan.Count(apply.Add),
 		"changed", s.Plan.Count(apply.Replace), "deleted", s.Plan.Count(apply.Delete))

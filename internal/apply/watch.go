@@ -32,7 +32,7 @@ type Intervention struct {
 }
 
 // maxTouched is how many objects an Intervention names.
-const maxTouched = 10
+const maxTouched = 5
 
 // eventBuffer is the space for what the kernel tells while nobody listens, in
 // bytes: some thousand elements. When it is full everything is compared.

@@ -109,6 +109,9 @@ func (d *Daemon) run(ctx context.Context, cancel context.CancelCauseFunc, runnin
 
 	w := d.newWork(ctx, families, rules, asking)
 	a := agent.New(w.agentConfig(rules))
+	if err := w.guard(ctx, rules, a); err != nil {
+		return err
+	}
 	running.Store(a)
 	wait := w.serve(ctx, cancel, a)
 	defer wait()
