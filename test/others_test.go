@@ -198,6 +198,12 @@ func TestOtherTablesAreNoDrift(t *testing.T) {
 		}
 		return nil
 	})
+	eventually(t, func() error {
+		if !strings.Contains(d.log.String(), "rules repaired") {
+			return fmt.Errorf("the log has no repair: %s", d.log.String())
+		}
+		return nil
+	})
 	if n := strings.Count(d.log.String(), "our rules were changed"); n != 1 {
 		t.Errorf("%d interventions are told, want 1", n)
 	}

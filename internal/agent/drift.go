@@ -107,8 +107,7 @@ func (a *Agent) logInterventions(s *Sync) {
 		a.Log.Log(context.Background(), level, "our rules were changed by another process",
 			"process", i.By.Name, "pid", i.By.PID, "objects", i.Counts, "first", strings.Join(i.Touched, "; "))
 	}
-	a.Log.Log(context.Background(), level, "rules repaired", "added", s.Plan.Count(apply.Add),
-		"changed", s.Plan.Count(apply.Replace), "deleted", s.Plan.Count(apply.Delete))
+	a.Log.Log(context.Background(), level, "rules repaired", "changes", len(s.Plan.Changes))
 }
 
 // ownerPatience passes at most before a sync is tried again that failed because

@@ -2,30 +2,40 @@ package daemon
 
 import (
 	"context"
+	"errors"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/apply"
 )
 
-// guard keeps others from changing the rules. Where the kernel has no means for
-// that, or the user wants to edit them, the agent hears of what others do until
-// ctx ends.
-func (w *work) guard(ctx context.Context, rules *apply.Conn, a *agent.Agent) error {
-	if !w.Config.Own.NoTableOwner {
-		owns, err := rules.Own()
-		if err != nil {
-			return err
-		}
-		if owns {
-			w.applier.Claim = rules.Claim
-			return nil
-		}
-		w.Log.Info("tables of this kernel do not outlive their owner (since 6.9 they can): other programs can change the rules, which are then repaired")
+// own keeps others from changing the rules, where the kernel has means for that
+// and the user does not want to edit them. Rules of an earlier run are taken
+// over at once: it may take long until the source is known.
+func (d *Daemon) own(rules *apply.Conn) (bool, error) {
+	if d.Config.Own.NoTableOwner {
+		return false, nil
 	}
+	owns, err := rules.Own()
+	if err != nil {
+		return false, err
+	}
+	if !owns {
+		d.Log.Info("tables of this kernel do not outlive their owner (since 6.9 they can): other programs can change the rules, which are then repaired")
+		return false, nil
+	}
+	var owned *apply.OwnedError
+	if _, err := rules.Claim(); err != nil && !errors.As(err, &owned) { // the first sync will tell
+		return false, err
+	}
+	return true, nil
+}
+
+// watch lets the agent hear of what others do to the rules until ctx ends.
+func (w *work) watch(ctx context.Context, rules *apply.Conn, a *agent.Agent) {
 	watcher, err := apply.Watch(rules)
 	if err != nil {
 		w.unguarded(err)
-		return nil
+		return
 	}
 	context.AfterFunc(ctx, func() { _ = watcher.Close() })
 	go func() {
@@ -41,7 +51,6 @@ func (w *work) guard(ctx context.Context, rules *apply.Conn, a *agent.Agent) err
 			a.Drifted(i)
 		}
 	}()
-	return nil
 }
 
 func (w *work) unguarded(err error) {
