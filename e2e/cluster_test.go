@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/netlab"
@@ -216,6 +217,16 @@ func (c *cluster) generation() uint32 {
 		c.t.Fatal(err)
 	}
 	return g
+}
+
+// takeover returns the number of transactions by which a new process takes over
+// the tables of the one before: one, where the kernel has tables with an owner.
+func (c *cluster) takeover() uint32 {
+	c.t.Helper()
+	if strings.Contains(c.rules(), "flags owner") {
+		return 1
+	}
+	return 0
 }
 
 // commits checks how many transactions there were since a generation.

@@ -64,9 +64,11 @@ const (
 	// Check follows an hour without a sync: what it finds to do was done by
 	// others (13.10).
 	Check
+	// Drift follows what others did to our tables.
+	Drift
 )
 
-func (c Cause) String() string { return [...]string{"start", "change", "retry", "check"}[c] }
+func (c Cause) String() string { return [...]string{"start", "change", "retry", "check", "drift"}[c] }
 
 // Sync is one attempt to bring the kernel to what the source says. Its values
 // are shared: they must not be changed, and not be kept but for what says so.
@@ -83,9 +85,11 @@ type Sync struct {
 	// Triggers are the moments of the changes that the sync is the first to
 	// contain.
 	Triggers []model.Trigger
-	Plan     *apply.Plan // what was committed; nil after an error
-	Started  time.Time
-	Duration time.Duration
+	// Interventions are those of others that this sync repairs, if it succeeds.
+	Interventions []apply.Intervention
+	Plan          *apply.Plan // what was committed; nil after an error
+	Started       time.Time
+	Duration      time.Duration
 	// Err says why the kernel is not at the rules. It is nil after success.
 	Err error
 }
@@ -107,8 +111,10 @@ type State struct {
 type Agent struct {
 	Config
 	changed chan struct{}
+	drift   drift
 	notices []model.Notice        // reported last
 	failed  bool                  // the last sync
+	owner   *apply.OwnedError     // of our tables, who made the last sync fail; nil: nobody
 	full    map[model.Family]bool // affinity maps that are reported as full
 
 	update *model.Update // not yet taken in; nil: none
@@ -141,6 +147,7 @@ func New(c Config) *Agent {
 	a := &Agent{
 		Config:  c,
 		changed: make(chan struct{}, 1),
+		drift:   drift{told: make(chan struct{}, 1)},
 		full:    make(map[model.Family]bool),
 		router:  model.NewRouter(),
 		state:   State{Started: now, LastRequest: now, Pending: now},
@@ -211,12 +218,12 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer affinity.Stop()
 	check := time.NewTimer(syncCheck)
 	defer check.Stop()
-	var retry, due <-chan time.Time
+	var retry, due, repair <-chan time.Time
 	var last time.Time // end of the last sync
 	wait := min(firstRetry, a.SyncPeriod)
 	sync := func(cause Cause) {
 		if retry = nil; !a.sync(cause) {
-			retry = time.After(max(wait, a.MinSyncPeriod))
+			retry = time.After(max(a.patience(wait), a.MinSyncPeriod))
 			wait = min(2*wait, a.SyncPeriod)
 		}
 		last = time.Now()
@@ -232,6 +239,14 @@ func (a *Agent) Run(ctx context.Context) error {
 			sync(Retry)
 		case <-check.C:
 			sync(Check)
+		case <-a.drift.told:
+			if repair == nil {
+				repair = time.After(a.drift.wait(time.Now()))
+			}
+		case <-repair:
+			if repair = nil; a.drift.pending() { // else another sync has repaired it
+				sync(Drift)
+			}
 		case <-a.changed:
 			if due == nil {
 				due = time.After(a.MinSyncPeriod - time.Since(last))
@@ -302,6 +317,7 @@ func (a *Agent) sync(cause Cause) bool {
 	a.end(s.Err)
 	if s.Err != nil {
 		a.composer = nil
+		a.drift.restore(s.Interventions)
 	} else {
 		a.mu.Lock()
 		a.state.LastSync = time.Now()
@@ -333,7 +349,7 @@ func (a *Agent) attempt(s *Sync) error {
 		a.update = nil
 	}
 	a.report(a.router.Notices())
-	if s.Cause == Check && a.composer != nil {
+	if (s.Cause == Check || s.Cause == Drift) && a.composer != nil {
 		// What we have left over ourselves was not done by others.
 		if _, err := a.Applier.Patch(a.composer.Idle()); err != nil {
 			a.Log.Debug("lanes without frontends are left", "error", err)
@@ -347,6 +363,7 @@ func (a *Agent) attempt(s *Sync) error {
 		}
 	}
 	s.Whole, s.Routes = true, nil
+	s.Interventions = a.drift.take()
 	routing := a.router.Routing()
 	s.Rules = render.Render(routing)
 	plan, err := a.Applier.Apply(s.Rules)
@@ -401,7 +418,9 @@ func (a *Agent) Routing() *model.Routing {
 func (a *Agent) log(s *Sync) {
 	switch {
 	case s.Err != nil:
-		a.Log.Error("rules cannot be applied; they stay as they are", "error", s.Err)
+		a.logError(s.Err)
+	case len(s.Interventions) > 0:
+		a.logInterventions(s)
 	case s.Cause == Check && !s.Plan.Empty():
 		a.Log.Warn("rules were changed by others and are repaired", "added", s.Plan.Count(apply.Add),
 			"changed", s.Plan.Count(apply.Replace), "deleted", s.Plan.Count(apply.Delete))
@@ -412,6 +431,9 @@ func (a *Agent) log(s *Sync) {
 			"duration", s.Duration.Round(time.Microsecond))
 	}
 	a.failed = s.Err != nil
+	if !a.failed {
+		a.owner = nil
+	}
 }
 
 // report logs the notices that were not there the last time.

@@ -44,19 +44,37 @@ func (c *Conn) Commit(p *Plan, generation uint32) (Size, error) {
 	if err != nil {
 		return Size{}, err
 	}
+	if c.owns {
+		t.own()
+	}
+	return c.send(t, generation)
+}
+
+// send carries a transaction out.
+func (c *Conn) send(t *Transaction, generation uint32) (Size, error) {
 	size := t.Size()
+	if c.watcher == nil || size.Bytes < manyBytes {
+		return c.sendBatch(t, size, generation)
+	}
+	resume := c.watcher.pause(c)
+	size, err := c.sendBatch(t, size, generation)
+	resume(err == nil)
+	return size, err
+}
+
+func (c *Conn) sendBatch(t *Transaction, size Size, generation uint32) (Size, error) {
 	if err := c.growBuffers(size); err != nil {
 		return size, fmt.Errorf("commit: set socket buffer: %w", err)
 	}
 	first := c.sequence
 	c.sequence += uint32(len(t.Messages)) + 2
-	if err := c.send(t.batch(generation, first)); err != nil {
+	if err := c.write(t.batch(generation, first)); err != nil {
 		return size, fmt.Errorf("commit: send %d messages of %d bytes: %w", size.Messages, size.Bytes, err)
 	}
-	err = c.receiveResult(first + uint32(len(t.Messages)))
+	err := c.receiveResult(first + uint32(len(t.Messages)))
 	var op *netlink.OpError
 	if errors.As(err, &op) {
-		return size, &CommitError{Object: t.blame(int(op.Sequence-first)-1, op.Offset), Err: explain(err)}
+		return size, &CommitError{Object: t.blame(int(op.Sequence-first)-1, op.Offset), Err: c.refused(err)}
 	}
 	return size, err
 }
@@ -85,7 +103,10 @@ func (t *Transaction) batch(generation, first uint32) []byte {
 	return appendMessage(b, unix.NFNL_MSG_BATCH_END, netlink.Request, first+1, header)
 }
 
-const nlmsgAlign = 4 // NLMSG_ALIGNTO
+const (
+	nlmsgAlign = 4                            // NLMSG_ALIGNTO
+	batchEnd   = unix.NLMSG_HDRLEN + nfgenmsg // length of the message that ends a batch
+)
 
 // appendMessage appends a netlink message, padded. A batch can have tens of
 // megabytes: it is copied once, here.
@@ -102,8 +123,8 @@ func appendMessage(b []byte, typ netlink.HeaderType, flags netlink.HeaderFlags, 
 	return b
 }
 
-// send sends a batch to the kernel, which carries it out before this returns.
-func (c *Conn) send(batch []byte) error {
+// write sends a batch to the kernel, which carries it out before this returns.
+func (c *Conn) write(batch []byte) error {
 	raw, err := c.nl.SyscallConn()
 	if err != nil {
 		return err

@@ -40,6 +40,9 @@ type Size struct {
 type Conn struct {
 	nl       *netlink.Conn
 	sequence uint32 // of the next message in a batch
+	owns     bool   // the tables that it adds
+	// watcher of what others do; nil: none.
+	watcher *Watcher
 }
 
 // receiveBuffer is the space for one datagram, in bytes. The kernel fills the
