@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -227,6 +228,18 @@ func (c *cluster) takeover() uint32 {
 		return 1
 	}
 	return 0
+}
+
+// tookOver waits until a new process has taken over the tables, which is all
+// that it may have done since a generation.
+func (c *cluster) tookOver(since uint32, takeover uint32, when string) {
+	c.t.Helper()
+	eventually(c.t, func() error {
+		if got := c.generation() - since; got != takeover {
+			return fmt.Errorf("%s: %d transactions, want %d", when, got, takeover)
+		}
+		return nil
+	})
 }
 
 // commits checks how many transactions there were since a generation.

@@ -96,7 +96,7 @@ func TestStartWithoutAPIServer(t *testing.T) {
 	c.server.kill()
 	c.startProxy(proxyUser)
 	c.missed()
-	c.commits(before, takeover, "the API server is away")
+	c.tookOver(before, takeover, "the API server is away")
 	c.served(web, c.Pods[:2]...)
 
 	c.startServer()
@@ -121,7 +121,7 @@ func TestNothingBeforeSync(t *testing.T) {
 				}
 				return nil
 			})
-			c.commits(before, takeover, "before the sync")
+			c.tookOver(before, takeover, "before the sync")
 			c.served(web, c.Pods[:2]...)
 
 			c.grant(user, missing)

@@ -101,7 +101,8 @@ func applyCommand() *cobra.Command {
 		Long: `Commit the difference between the kernel's rules and the files, or what an API
 server says at this moment, print it, and exit. What packets meet changes in
 one transaction. When there is no difference nothing is sent to the kernel.
-Established connections are not touched.`,
+Established connections are not touched. While "nftproxy run" owns the tables,
+they can be changed by nobody else: this fails then and changes nothing.`,
 		Example: `  nftproxy apply -f services.yaml
   nftproxy apply -f cluster/ --hostname-override node-1 --cluster-cidr 10.128.0.0/9`,
 		Args: noArguments,

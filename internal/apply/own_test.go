@@ -155,6 +155,17 @@ func TestOwnedByAnother(t *testing.T) {
 	}
 }
 
+// TestUnseenOwner: the process may be in another container.
+func TestUnseenOwner(t *testing.T) {
+	s := newSandbox(t)
+	if p := processOf(s.nl.PID()); p != (Process{}) { // of another namespace than this thread's
+		t.Errorf("found %s", p)
+	}
+	if text := (&OwnedError{Table: "ip nftproxy", Port: 7}).Error(); !strings.Contains(text, "cannot be seen from here") {
+		t.Error(text)
+	}
+}
+
 // TestTableBecomesOwned: one that nobody ever owned is declared anew in one
 // transaction, with the bindings of clients that still hold.
 func TestTableBecomesOwned(t *testing.T) {
