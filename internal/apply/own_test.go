@@ -196,7 +196,8 @@ func TestTableBecomesOwned(t *testing.T) {
 	if err != nil || len(bindings) != 1 || bindings[0].Key.Source != netip.MustParseAddr("198.51.100.2") {
 		t.Errorf("bindings %v, %v", bindings, err)
 	}
-	if listing := s.nft(t, "list", "map", "ip", "nftproxy", "affinity"); !strings.Contains(listing, "timeout 2h expires 1h59m") {
+	if listing := s.nft(t, "list", "map", "ip", "nftproxy", "affinity"); !strings.Contains(listing, "timeout 2h expires 1h59m") &&
+		!strings.Contains(listing, "timeout 2h expires 2h ") {
 		t.Errorf("the binding has another time:\n%s", listing)
 	}
 	s.fails(t, "delete", "table", "ip", "nftproxy")
