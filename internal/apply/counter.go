@@ -99,8 +99,8 @@ func (c *Conn) countsOf(name string, f model.Family) ([]FrontendCount, error) {
 	if err != nil {
 		return nil, err
 	}
-	seen := make(map[model.Frontend]bool, max(count, 0))
-	out := make([]FrontendCount, 0, max(count, 0))
+	seen := make(map[model.Frontend]bool, room(count))
+	out := make([]FrontendCount, 0, room(count))
 	err = c.eachElement(s, f, func(e *element) {
 		frontend := e.Key.Frontend()
 		seen[frontend] = true

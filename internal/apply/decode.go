@@ -89,6 +89,10 @@ const (
 	unknownCount = -1
 )
 
+// room returns for how many elements to make room before they come. The count is
+// believed only as far as a mistake in it does no harm.
+func room(count int) int { return min(max(count, 0), 1<<19) }
+
 // decodeSet returns the declaration of a set and the number of its elements. A
 // set that we would not write has no key. An anonymous set is part of a rule
 // and gives nil.

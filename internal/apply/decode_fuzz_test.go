@@ -186,6 +186,7 @@ func farmland(seed byte) *render.Ruleset {
 func FuzzDump(f *testing.F) {
 	for _, fr := range recordings(f) {
 		f.Add([]byte(fr))
+		f.Add(withCounts(fr))
 	}
 	desired := farmland(1)
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -225,6 +226,21 @@ func FuzzDump(f *testing.F) {
 	})
 }
 
+// withCounts returns frames in which sets have four billion elements, as far as
+// this kernel counts them (found by FuzzDump: room was made for all).
+func withCounts(fr frames) []byte {
+	header := binary.NativeEndian.AppendUint16(binary.NativeEndian.AppendUint16(nil, attrHeader+4), setCount)
+	out := bytes.Clone(fr)
+	for rest := out; ; {
+		i := bytes.Index(rest, header)
+		if i < 0 {
+			return out
+		}
+		rest = rest[i+len(header):]
+		copy(rest, "\xff\xff\xff\xff")
+	}
+}
+
 // possible tells whether the kernel would have accepted the ruleset: names and
 // keys are there once, and what is referred to is there.
 func possible(r *render.Ruleset) bool {
@@ -233,7 +249,7 @@ func possible(r *render.Ruleset) bool {
 			return v.Chain == "" || t.Chain(v.Chain) != nil && t.Chain(v.Chain).Hook == render.NoHook
 		}
 		for _, s := range t.Sets {
-			if t.Set(s.Name) != s || len(s.Elements) > 0 && len(s.Key) == 0 {
+			if s.Name == "" || t.Set(s.Name) != s {
 				return false
 			}
 			for i := range s.Elements {
@@ -243,7 +259,7 @@ func possible(r *render.Ruleset) bool {
 			}
 		}
 		for _, c := range t.Chains {
-			if t.Chain(c.Name) != c {
+			if c.Name == "" || t.Chain(c.Name) != c {
 				return false
 			}
 			for _, s := range slices.Concat(c.Rules...) {
@@ -268,6 +284,7 @@ func FuzzDecode(f *testing.F) {
 			}
 		})
 	}
+	f.Add(append([]byte{unix.NFT_MSG_GETRULE}, brokenVerdict()...))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if len(data) < 1+nfgenmsg {
 			return
@@ -293,6 +310,24 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 	})
+}
+
+// brokenVerdict is a rule with a verdict without content, on which the library
+// panics (found by FuzzDump).
+func brokenVerdict() []byte {
+	a := begin(model.IPv4)
+	endRule := a.nest(unix.NFTA_RULE_EXPRESSIONS)
+	endExpression := a.nest(unix.NFTA_LIST_ELEM)
+	a.string(unix.NFTA_EXPR_NAME, "immediate")
+	endImmediate := a.nest(unix.NFTA_EXPR_DATA)
+	a.uint32(unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_VERDICT)
+	endValue := a.nest(unix.NFTA_IMMEDIATE_DATA)
+	a.nest(unix.NFTA_DATA_VERDICT)()
+	endValue()
+	endImmediate()
+	endExpression()
+	endRule()
+	return a
 }
 
 // again encodes a change and returns its messages for decoding.

@@ -52,6 +52,9 @@ func FuzzDiff(f *testing.F) {
 		if plan := Diff(after, Settle(after, desired)); !plan.Empty() {
 			t.Errorf("left to do: %s", printed(t, plan))
 		}
+		if diff := cmp.Diff(reaches(desired), reaches(after)); diff != "" {
+			t.Errorf("clients reach other endpoints (-want +got):\n%s", diff)
+		}
 		forgetBindings(after)
 		if diff := cmp.Diff(sorted(settled), sorted(after)); diff != "" {
 			t.Errorf("the plan leads elsewhere (-want +got):\n%s", diff)

@@ -255,7 +255,7 @@ func (c *Conn) dumpElements(s *render.Set, count int, f model.Family) error {
 		return c.dumpIntervals(s, f)
 	}
 	catchAll := false
-	s.Elements = make([]render.Element, 0, max(count, 0))
+	s.Elements = make([]render.Element, 0, room(count))
 	if err := c.eachElement(s, f, func(e *element) {
 		catchAll = catchAll || e.isCatchAll()
 		s.Elements = append(s.Elements, e.Element)

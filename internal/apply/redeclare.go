@@ -8,11 +8,12 @@ import (
 
 // canRedeclare tells whether a map of cur differs from the wanted one in
 // nothing but its counters, and nobody else has put a chain into our table that
-// may refer to it: the kernel deletes no map that is in use.
+// may refer to it: the kernel deletes no map that is in use. The clients in a
+// dynamic map would be gone in any case.
 func canRedeclare(cur, want *render.Table, s *render.Set) bool {
 	like := *cur.Set(s.Name)
 	like.Counters = s.Counters
-	return like.Same(s) && !slices.ContainsFunc(users(cur, s.Name), func(c *render.Chain) bool { return want.Chain(c.Name) == nil })
+	return !s.Dynamic && like.Same(s) && !slices.ContainsFunc(users(cur, s.Name), func(c *render.Chain) bool { return want.Chain(c.Name) == nil })
 }
 
 // redeclare replaces a map and, as they are bound to it, the rules of all
