@@ -89,6 +89,9 @@ func (c *comparison) sustain(rate int) *flood {
 			}
 		}
 	}
+	if n := len(f.kernel); n < len(f.written)/2 || n == 0 {
+		t.Fatalf("%s: of %d changes, %d came to the kernel: use more services, so that fewer overwrite each other", c.name, len(f.written), n)
+	}
 	f.cpu = c.proxy.cpu(t) - used
 	return f
 }

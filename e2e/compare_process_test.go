@@ -109,7 +109,7 @@ func (p *process) mostMemory() uint64 {
 // start starts the proxy and returns when that was.
 func (c *comparison) start() time.Time {
 	c.c.t.Helper()
-	dir := c.c.writeFiles(string(c.name), map[string]string{"config.conf": `apiVersion: kubeproxy.config.k8s.io/v1alpha1
+	file, config := filepath.Join(c.home, string(c.name)+".conf"), `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: nftables
 clientConnection: {kubeconfig: ` + c.c.kubeconfig(proxyUser) + `}
@@ -117,9 +117,12 @@ hostnameOverride: ` + nodeName + `
 clusterCIDR: "` + clusterCIDRs + `"
 conntrack: {maxPerCore: 0}
 nftables: {minSyncPeriod: ` + c.period.String() + `}
-`})
+`
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		c.c.t.Fatal(err)
+	}
 	begin := time.Now()
-	c.proxy = start(c.c.t, c.c.Node, c.program, append(c.verb(), "--config", filepath.Join(dir, "config.conf"))...)
+	c.proxy = start(c.c.t, c.c.Node, c.program, append(c.verb(), "--config", file)...)
 	return begin
 }
 

@@ -54,6 +54,9 @@ type contender struct {
 // objects, the same namespace, and the same observer.
 type comparison struct {
 	*population
+	// home has the configuration file. A proxy may watch all directories above
+	// it, and among temporary files others would wake it.
+	home   string
 	kernel *kernelWatch
 	events *apiWatch
 	report *comparisonReport
@@ -123,8 +126,13 @@ func newComparison(b *testing.B, r *comparisonReport, services int) *comparison 
 	begin := time.Now()
 	p := c.populate(services)
 	b.Logf("%d services created in %v", services, time.Since(begin).Round(time.Millisecond))
+	home, err := os.MkdirTemp("/run", "nftproxy-compare-")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { os.RemoveAll(home) })
 	return &comparison{
-		population: p, kernel: watchKernel(b, c.Node), events: p.watchAPI(), report: r,
+		population: p, home: home, kernel: watchKernel(b, c.Node), events: p.watchAPI(), report: r,
 		starts: effort{1, 5, 20 * time.Second}, changes: effort{3, 20, changeTime(b)},
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/takeover"
 )
@@ -57,7 +58,7 @@ func cleanUp(c *cobra.Command, log *slog.Logger) error {
 	own := removeRules(c, log)
 	removed, foreign := takeover.Remove(c.Context())
 	for _, what := range removed {
-		if _, err := fmt.Fprintln(c.OutOrStdout(), "removed", what); err != nil {
+		if _, err := fmt.Fprintln(c.OutOrStdout(), "removed", model.Printable(what)); err != nil {
 			return err
 		}
 	}

@@ -10,9 +10,12 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/component-base/cli/flag"
+
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // version is set at build time.
@@ -59,11 +62,21 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	case errors.Is(err, errUnhealthy):
 		return exitUnhealthy
 	}
-	fmt.Fprintln(stderr, "nftproxy:", err)
+	fmt.Fprintln(stderr, "nftproxy:", printableLines(err.Error()))
 	if command.Name() == runName {
 		return exitRun
 	}
 	return exitError
+}
+
+// printableLines returns a message that may have several lines with nothing in
+// it that does something to a terminal.
+func printableLines(message string) string {
+	lines := strings.Split(message, "\n")
+	for i, line := range lines {
+		lines[i] = model.Printable(line)
+	}
+	return strings.Join(lines, "\n")
 }
 
 func rootCommand() *cobra.Command {

@@ -96,7 +96,7 @@ func consistent[T any](c *Conn, what string, read func() (T, error)) (T, uint32,
 	for attempt := range readAttempts {
 		before, err := c.generation()
 		if err != nil {
-			return none, 0, fmt.Errorf("read generation: %w", err)
+			return none, 0, fmt.Errorf("read generation: %w", explain(err))
 		}
 		v, err := read()
 		if err != nil && !errors.Is(err, unix.EINTR) && !errors.Is(err, errInconsistent) {
@@ -104,7 +104,7 @@ func consistent[T any](c *Conn, what string, read func() (T, error)) (T, uint32,
 		}
 		after, genErr := c.generation()
 		if genErr != nil {
-			return none, 0, fmt.Errorf("read generation: %w", genErr)
+			return none, 0, fmt.Errorf("read generation: %w", explain(genErr))
 		}
 		if err == nil && before == after {
 			return v, after, nil

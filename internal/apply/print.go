@@ -126,7 +126,7 @@ func (pp *planPrinter) chain(c *Change) {
 }
 
 func (pp *planPrinter) line(v Verb, depth int, format string, args ...any) {
-	text := strings.Repeat("  ", depth) + signs[v] + " " + fmt.Sprintf(format, args...)
+	text := strings.Repeat("  ", depth) + signs[v] + " " + model.Printable(fmt.Sprintf(format, args...))
 	if pp.colour {
 		text = colours[v] + text + colourOff
 	}

@@ -79,7 +79,7 @@ func (c *candidates) place(h *model.Host) string {
 	case h.Node == "":
 		return "policy Local, and its node is not known"
 	case h.Node != c.node.Name:
-		return fmt.Sprintf("policy Local, and it is on node %s", h.Node)
+		return fmt.Sprintf("policy Local, and it is on node %s", model.Printable(h.Node))
 	}
 	return ""
 }
@@ -106,9 +106,9 @@ func (c *candidates) reason(h *model.Host) string {
 func (c *candidates) hinted(h *model.Host) string {
 	switch {
 	case c.byNode && !slices.Contains(h.ForNodes, c.node.Name):
-		return fmt.Sprintf("its topology hints are for node %s, this is %s", strings.Join(h.ForNodes, ", "), c.node.Name)
+		return fmt.Sprintf("its topology hints are for node %s, this is %s", model.Printable(strings.Join(h.ForNodes, ", ")), c.node.Name)
 	case c.byZone && !slices.Contains(h.ForZones, c.node.Zone):
-		return fmt.Sprintf("its topology hints are for zone %s, this is %s", strings.Join(h.ForZones, ", "), c.node.Zone)
+		return fmt.Sprintf("its topology hints are for zone %s, this is %s", model.Printable(strings.Join(h.ForZones, ", ")), model.Printable(c.node.Zone))
 	}
 	return ""
 }

@@ -10,13 +10,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // Print writes a result for people, with what the objects tell unless b is
 // nil: the answer, a block of facts, and the path.
 func Print(w io.Writer, r *Result, b *Background) error {
 	p := &printer{w: bufio.NewWriter(w)}
-	fmt.Fprintf(p.w, "%s: %s\n", r.Packet, heading(r))
+	fmt.Fprintln(p.w, model.Printable(fmt.Sprintf("%s: %s", r.Packet, heading(r))))
 	if service, kind := serviceOf(r, b); service != "" {
 		p.fact("service", "%s (%s)", service, kind)
 	}
@@ -77,7 +79,7 @@ func (p *printer) fact(name, format string, args ...any) {
 		shown = ""
 	}
 	p.last = name
-	fmt.Fprintf(p.w, "  %-9s  %s\n", shown, fmt.Sprintf(format, args...))
+	fmt.Fprintf(p.w, "  %-9s  %s\n", shown, model.Printable(fmt.Sprintf(format, args...)))
 }
 
 // outcomes lists the endpoints with their shares.
@@ -202,15 +204,15 @@ func (p *printer) steps(chain string, steps []Step) string {
 	for _, s := range steps {
 		if s.Chain != chain {
 			chain = s.Chain
-			fmt.Fprintf(p.w, "  %s\n", chain)
+			fmt.Fprintf(p.w, "  %s\n", model.Printable(chain))
 		}
 		word := "no "
 		if s.Matched {
 			word = "yes"
 		}
-		fmt.Fprintf(p.w, "    %s  %s\n", word, s.Rule)
+		fmt.Fprintf(p.w, "    %s  %s\n", word, model.Printable(s.Rule))
 		for _, d := range s.Details {
-			fmt.Fprintf(p.w, "         %s\n", d)
+			fmt.Fprintf(p.w, "         %s\n", model.Printable(d))
 		}
 	}
 	return chain

@@ -21,6 +21,7 @@ type check struct {
 	name      checkName
 	endpoints atomic.Int64 // on this node
 	healthy   func() bool
+	limit     *serve.Limit
 	log       *slog.Logger
 	ports     map[netip.AddrPort]port // that are open
 	failure   string                  // reported last
@@ -82,7 +83,7 @@ func (c *check) listen(at []netip.AddrPort) error {
 			}
 			return fmt.Errorf("%w: free that address, or give the Service another healthCheckNodePort", err)
 		}
-		opened[a] = l
+		opened[a] = c.limit.Listener(l)
 	}
 	for a, l := range opened {
 		p := port{l, serve.NewHTTP(c, 0, c.log)}

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/serve"
 )
 
 // ServicesConfig is what [Services] depend on.
@@ -28,8 +29,9 @@ type ServicesConfig struct {
 // use.
 type Services struct {
 	ServicesConfig
-	mu   sync.Mutex
-	open map[checkName]*check
+	limit *serve.Limit // of all together
+	mu    sync.Mutex
+	open  map[checkName]*check
 }
 
 // checkName is the unit of listening: the families of a Service are
@@ -39,12 +41,16 @@ type checkName struct {
 	family  model.Family
 }
 
+// connections is how many there are at once to all Services: load balancers ask
+// each of them, and may keep a connection.
+const connections = 1024
+
 // NewServices listens on nothing yet.
 func NewServices(c ServicesConfig) *Services {
 	if c.Healthy == nil {
 		c.Healthy = func() bool { return true }
 	}
-	return &Services{ServicesConfig: c, open: make(map[checkName]*check)}
+	return &Services{ServicesConfig: c, limit: serve.NewLimit(connections), open: make(map[checkName]*check)}
 }
 
 // Update takes the health checks of a successful sync over: it opens and closes
@@ -77,7 +83,7 @@ func (s *Services) Update(checks []model.HealthCheck, node *model.Node) {
 func (s *Services) check(name checkName) *check {
 	c := s.open[name]
 	if c == nil {
-		c = &check{name: name, healthy: s.Healthy, log: s.Log, ports: make(map[netip.AddrPort]port)}
+		c = &check{name: name, healthy: s.Healthy, limit: s.limit, log: s.Log, ports: make(map[netip.AddrPort]port)}
 		s.open[name] = c
 	}
 	return c

@@ -34,6 +34,14 @@ type Paths struct {
 	SetVerbosity func(level uint32) error
 }
 
+const (
+	// maxScrapes is how many scrapes are answered at once; further ones get 503.
+	maxScrapes = 4
+	// scrapeTimeout is how long a client may take to read an answer. The server
+	// has a longer one, for profiles.
+	scrapeTimeout = 30 * time.Second
+)
+
 // Handler answers the paths of the metrics server (11.2).
 func (s *Set) Handler(p Paths) http.Handler {
 	mux := http.NewServeMux()
@@ -68,9 +76,15 @@ func (s *Set) Handler(p Paths) http.Handler {
 // expose serves the metrics of a registry. One that cannot be read is logged
 // and left out.
 func (s *Set) expose(registry *prometheus.Registry) http.Handler {
-	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{
-		ErrorHandling: promhttp.ContinueOnError,
-		ErrorLog:      scrapeLog{s.log},
+	scrape := promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+		ErrorHandling:       promhttp.ContinueOnError,
+		ErrorLog:            scrapeLog{s.log},
+		MaxRequestsInFlight: maxScrapes,
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Not every kind of writer has deadlines; those of connections have.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(scrapeTimeout))
+		scrape.ServeHTTP(w, r)
 	})
 }
 

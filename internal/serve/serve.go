@@ -65,6 +65,7 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) serve(ctx context.Context, l net.Listener) error {
 	server := NewHTTP(s.Handler, s.WriteTimeout, s.Log)
 	server.BaseContext = func(net.Listener) context.Context { return ctx }
+	l = NewLimit(Connections).Listener(l)
 	ended := make(chan struct{})
 	cancel := context.AfterFunc(ctx, func() {
 		defer close(ended)

@@ -74,9 +74,19 @@ func (s *clusterStore[O, V]) read(o any) (converted[V], error) {
 		return o, nil
 	case O:
 		v, found := s.convert(o)
-		return converted[V]{cache.MetaObjectToName(o), v, s.stamp(o), found}, nil
+		return converted[V]{cache.MetaObjectToName(o), v, s.stamp(o), firstOf(found)}, nil
 	}
 	return converted[V]{}, fmt.Errorf("read %s: unexpected type %T", s.kind, o)
+}
+
+// firstOf returns the first problems of an object, and how many more there are:
+// one annotation can hold tens of thousands, at each of its changes.
+func firstOf(found []*FieldError) []*FieldError {
+	more := len(found) - maxShown
+	if more <= 0 {
+		return found
+	}
+	return append(slices.Clone(found[:maxShown]), &FieldError{Problem: "and " + count(more, "more problem")})
 }
 
 // Add takes a new object, or one that is known already.

@@ -6,6 +6,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // FieldError tells what is wrong with one field of an object.
@@ -33,7 +35,7 @@ func (e *FieldError) Error() string {
 	if e.Field == "" {
 		return text
 	}
-	return printable(e.Field) + ": " + text
+	return model.Printable(e.Field) + ": " + text
 }
 
 // findings collects the field errors of one object.
@@ -49,11 +51,18 @@ func (f *findings) warn(field string, value any, problem string) {
 	*f = append(*f, &FieldError{Field: field, Value: printValue(value), Problem: problem, Warning: true})
 }
 
+// maxValue is how much of a text is shown, in bytes. Annotations may be as long
+// as 256 KiB, and the log has a line for each problem.
+const maxValue = 128
+
 func printValue(value any) string {
 	if value == nil {
 		return ""
 	}
 	if s, ok := value.(string); ok {
+		if len(s) > maxValue {
+			return fmt.Sprintf("%q...", strings.ToValidUTF8(s[:maxValue], ""))
+		}
 		return fmt.Sprintf("%q", s)
 	}
 	return fmt.Sprint(value)

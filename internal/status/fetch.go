@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -18,22 +19,33 @@ const Path = "/status"
 // ErrNoDaemon means that no daemon of nftproxy answers at an address.
 var ErrNoDaemon = errors.New("no daemon answers")
 
-// dialTimeout is generous for an address of this machine.
-const dialTimeout = 2 * time.Second
+const (
+	// dialTimeout is generous for an address of this machine.
+	dialTimeout = 2 * time.Second
+	// answerTimeout and maxAnswer, in bytes, are generous for a node with
+	// 100,000 Services. Where no daemon runs, any user may have its port.
+	answerTimeout = 30 * time.Second
+	maxAnswer     = 256 << 20
+)
 
 // Fetch asks the daemon at an address. The error is [ErrNoDaemon] if nothing
 // or somebody else answers there.
 func Fetch(ctx context.Context, address netip.AddrPort) (*Report, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
 	target := "http://" + dialable(address).String() + Path
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
 		return nil, fmt.Errorf("ask %s: %w", target, err)
 	}
 	// No proxy of the environment: the daemon is on this machine.
-	client := http.Client{Transport: &http.Transport{
-		DialContext:       (&net.Dialer{Timeout: dialTimeout}).DialContext,
-		DisableKeepAlives: true,
-	}}
+	client := http.Client{
+		Transport: &http.Transport{
+			DialContext:       (&net.Dialer{Timeout: dialTimeout}).DialContext,
+			DisableKeepAlives: true,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	response, err := client.Do(request)
 	var failed *url.Error
 	if errors.As(err, &failed) {
@@ -44,11 +56,13 @@ func Fetch(ctx context.Context, address netip.AddrPort) (*Report, error) {
 	case http.StatusOK:
 	case http.StatusInternalServerError:
 		return nil, fmt.Errorf("ask %s: the daemon cannot tell: see its log", target)
+	case http.StatusTooManyRequests:
+		return nil, fmt.Errorf("ask %s: the daemon is telling others: try again", target)
 	default:
 		return nil, fmt.Errorf("%w at %s (somebody else answers %q to %s)", ErrNoDaemon, address, response.Status, Path)
 	}
 	r := &Report{}
-	if err := json.NewDecoder(response.Body).Decode(r); err != nil {
+	if err := json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(r); err != nil {
 		return nil, fmt.Errorf("ask %s: read answer: %w", target, err)
 	}
 	return r, nil

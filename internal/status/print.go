@@ -9,6 +9,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // Print writes the report for people; now is the present time.
@@ -45,7 +47,7 @@ func (p *printer) fact(name, format string, args ...any) {
 		shown = ""
 	}
 	p.last = name
-	fmt.Fprintf(p.w, "%-9s  %s\n", shown, fmt.Sprintf(format, args...))
+	fmt.Fprintf(p.w, "%-9s  %s\n", shown, model.Printable(fmt.Sprintf(format, args...)))
 }
 
 func (p *printer) daemon(r *Report) {
@@ -88,10 +90,10 @@ func (p *printer) table(r *Report) {
 	fmt.Fprintln(t, heading)
 	for i := range r.ServicePorts {
 		s := &r.ServicePorts[i]
-		name := s.label()
+		name, protocol := model.Printable(s.label()), model.Printable(s.Protocol)
 		for j := range s.Frontends {
 			f := &s.Frontends[j]
-			row := fmt.Sprintf("%s\t%s %s\t%s\t%s", name, s.Protocol, f.Address, f.Kind, f.fates())
+			row := fmt.Sprintf("%s\t%s %s\t%s\t%s", name, protocol, model.Printable(f.Address), model.Printable(f.Kind), f.fates())
 			if f.Connections != nil {
 				row += fmt.Sprintf("\t%d", *f.Connections)
 			}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/apply"
@@ -37,6 +38,9 @@ type KernelReader interface {
 type Server struct {
 	config Config
 
+	// telling has room for the answers that may be under way.
+	telling chan struct{}
+
 	mu   sync.Mutex
 	last *Sync
 	good bool // some sync was good
@@ -45,8 +49,18 @@ type Server struct {
 	counts  counts
 }
 
+const (
+	// maxAnswers is how many answers are made at once: each has all that is
+	// served in memory.
+	maxAnswers = 2
+	// writeTimeout is how long a client may take to read one.
+	writeTimeout = 30 * time.Second
+)
+
 // New returns a server that has seen no sync yet.
-func New(c Config) *Server { return &Server{config: c, counts: newCounts()} }
+func New(c Config) *Server {
+	return &Server{config: c, telling: make(chan struct{}, maxAnswers), counts: newCounts()}
+}
 
 // Observe is told of every sync of the agent.
 func (s *Server) Observe(o *agent.Sync) {
@@ -77,6 +91,15 @@ func (s *Server) observed() (*Sync, *model.Routing) {
 
 // ServeHTTP answers with a [Report] in JSON.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	select {
+	case s.telling <- struct{}{}:
+		defer func() { <-s.telling }()
+	default:
+		http.Error(w, "others are being told: try again", http.StatusTooManyRequests)
+		return
+	}
+	// Not every kind of writer has deadlines; those of connections have.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
 	report, err := s.report()
 	if err != nil {
 		s.config.Log.Error("status is unknown", "error", err)

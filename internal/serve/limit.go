@@ -1,0 +1,103 @@
+package serve
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+)
+
+// Connections is how many connections a [Server] has at once. Those that
+// monitoring, load balancers and kubelets need are few.
+const Connections = 256
+
+// Limit bounds the connections of one or more listeners together, so that
+// nobody who reaches their ports can use up file descriptors and memory. A new
+// connection is always accepted. If it is one too many, the oldest one of the
+// client address with the most connections is closed: who floods a server is in
+// the way of nobody but himself. It is safe for concurrent use.
+type Limit struct {
+	max int
+
+	mu   sync.Mutex
+	open []*limited // oldest first
+}
+
+// NewLimit returns a limit of that many connections.
+func NewLimit(connections int) *Limit { return &Limit{max: connections} }
+
+// Listener returns l with its connections counted. Those that are open when it
+// is closed stay so, as with any listener.
+func (m *Limit) Listener(l net.Listener) net.Listener { return limitedListener{l, m} }
+
+type limitedListener struct {
+	net.Listener
+	limit *Limit
+}
+
+// Accept implements [net.Listener].
+func (l limitedListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	n := &limited{Conn: c, limit: l.limit, peer: peerOf(c)}
+	if victim := l.limit.add(n); victim != nil {
+		victim.Close()
+	}
+	return n, nil
+}
+
+// peerOf returns the address of a client. Those of one IPv6 network of the
+// usual size are as good as one: a client there can have them all.
+func peerOf(c net.Conn) netip.Prefix {
+	at, _ := netip.ParseAddrPort(c.RemoteAddr().String()) // others are one
+	a := at.Addr().Unmap().WithZone("")
+	const network = 64
+	p, _ := a.Prefix(min(network, a.BitLen()))
+	return p
+}
+
+// add counts a connection, and returns one that has to go, or nil.
+func (m *Limit) add(c *limited) *limited {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.open = append(m.open, c)
+	if len(m.open) <= m.max {
+		return nil
+	}
+	of := make(map[netip.Prefix]int)
+	most := 0
+	for _, o := range m.open {
+		of[o.peer]++
+		most = max(most, of[o.peer])
+	}
+	for i, o := range m.open {
+		if of[o.peer] == most {
+			m.open = slices.Delete(m.open, i, i+1)
+			return o
+		}
+	}
+	return nil // not reached: somebody has the most
+}
+
+func (m *Limit) remove(c *limited) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if i := slices.Index(m.open, c); i >= 0 {
+		m.open = slices.Delete(m.open, i, i+1)
+	}
+}
+
+// limited is a connection that counts until it is closed.
+type limited struct {
+	net.Conn
+	limit *Limit
+	peer  netip.Prefix
+}
+
+// Close implements [net.Conn].
+func (c *limited) Close() error {
+	c.limit.remove(c)
+	return c.Conn.Close()
+}

@@ -1,0 +1,62 @@
+package source
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestProblemsWithoutEnd: whoever may write one object can neither fill the log
+// nor keep the proxy busy with it: of the problems of an object the first ones
+// are told, and of a long text its beginning. Annotations may have 256 KiB.
+func TestProblemsWithoutEnd(t *testing.T) {
+	meta := func(annotations map[string]string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: "default", Name: "web", Annotations: annotations,
+			Labels: map[string]string{discoveryv1.LabelServiceName: "web"}}
+	}
+	many := func(n int) map[string]string {
+		out := make(map[string]string)
+		for i := range 10000 {
+			out[fmt.Sprintf("nftproxy.dev/a%d-%d", n, i)] = ""
+		}
+		return out
+	}
+	service := corev1.ServiceSpec{ClusterIP: "10.96.0.10", Ports: []corev1.ServicePort{{Port: 80}}}
+	var log bytes.Buffer
+	c := NewCluster(nil, ClusterConfig{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	for name, add := range map[string]func(n int) error{
+		"unknown annotations": func(n int) error {
+			return c.services.Add(&corev1.Service{ObjectMeta: meta(many(n)), Spec: service})
+		},
+		"weights": func(n int) error {
+			text := strings.Repeat(fmt.Sprint("x", n, ","), 60000)
+			return c.slices.Add(&discoveryv1.EndpointSlice{ObjectMeta: meta(map[string]string{annotationWeight: text}), AddressType: "IPv4"})
+		},
+		"a long scheduler": func(n int) error {
+			text := fmt.Sprint(n) + strings.Repeat("\x1b\n", 120000)
+			return c.services.Add(&corev1.Service{ObjectMeta: meta(map[string]string{annotationScheduler: text}), Spec: service})
+		},
+	} {
+		for n := range 2 {
+			log.Reset()
+			start := time.Now()
+			if err := add(n); err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%s: %d bytes of log in %s", name, log.Len(), time.Since(start))
+			if log.Len() == 0 || log.Len() > 10000 {
+				t.Errorf("%s: version %d makes %d bytes of log", name, n, log.Len())
+			}
+			if lines := strings.Count(log.String(), "\n"); lines > maxShown+1 {
+				t.Errorf("%s: version %d makes %d lines", name, n, lines)
+			}
+		}
+	}
+}

@@ -1,0 +1,144 @@
+package status_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/status"
+)
+
+// evil clears a terminal, colours it by a character of eight bits, and begins a
+// line, a column and a page.
+const evil = "a\x1b[2J\u009b31m\nforged\tx\rx\vx\fx\u202e\x7f"
+
+// reportOf has text wherever a report has any.
+func reportOf(text string) *status.Report {
+	n := uint64(1)
+	now := time.Unix(1000, 0)
+	return &status.Report{
+		From: status.Daemon, Node: text, Version: text, Source: text, Started: now,
+		LastSync: &status.Sync{Cause: text, Started: now, Error: text}, LastSuccess: now, PendingSince: now, Counted: true,
+		HealthChecks: []status.HealthCheck{{Namespace: text, Name: text, Port: 1, Endpoints: map[string]int{text: 1}}},
+		Affinity:     []status.Affinity{{Family: text}},
+		Problems:     []status.Problem{{Object: text, Reason: text, Message: text}},
+		ServicePorts: []status.ServicePort{{Namespace: text, Name: text, Port: text, Protocol: text, Frontends: []status.Frontend{{
+			Kind: text, Address: text, Fate: status.Fate{Verdict: text}, Outside: &status.Fate{Verdict: text, Endpoints: 1}, Connections: &n}}}},
+	}
+}
+
+// TestHostileDaemon: where no daemon runs, its port is anybody's. What is printed
+// of an answer neither reaches the terminal, nor begins a line or a column.
+func TestHostileDaemon(t *testing.T) {
+	printed := func(text string) []string {
+		body, err := json.Marshal(reportOf(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		daemon := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) }))
+		defer daemon.Close()
+		r, err := status.Fetch(t.Context(), netip.MustParseAddrPort(daemon.Listener.Addr().String()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		if err := r.Print(&out, time.Unix(2000, 0)); err != nil {
+			t.Fatal(err)
+		}
+		return strings.Split(out.String(), "\n")
+	}
+	got, harmless := printed(evil), printed("a")
+	if len(got) != len(harmless) {
+		t.Errorf("%d lines, %d with harmless names:\n%s", len(got), len(harmless), strings.Join(got, "\n"))
+	}
+	for _, line := range got {
+		if i := strings.IndexFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }); i >= 0 {
+			t.Errorf("line %q", line)
+		}
+	}
+}
+
+// TestNoRedirect: nobody sends "nftproxy status" elsewhere.
+func TestNoRedirect(t *testing.T) {
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("asked elsewhere") }))
+	defer elsewhere.Close()
+	daemon := httptest.NewServer(http.RedirectHandler(elsewhere.URL, http.StatusFound))
+	defer daemon.Close()
+	if _, err := status.Fetch(t.Context(), netip.MustParseAddrPort(daemon.Listener.Addr().String())); !errors.Is(err, status.ErrNoDaemon) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// idleKernel remembers no client.
+type idleKernel struct{}
+
+func (idleKernel) AffinityUse() ([]apply.AffinityUse, error)      { return nil, nil }
+func (idleKernel) FrontendCounts() ([]apply.FrontendCount, error) { return nil, nil }
+
+// TestManyAsk: two answers are made at once, whoever asks; who asks meanwhile is
+// told so.
+func TestManyAsk(t *testing.T) {
+	arrived, proceed := make(chan struct{}), make(chan struct{})
+	s := status.New(status.Config{
+		State: func() agent.State { return agent.State{} },
+		Routing: func() *model.Routing {
+			arrived <- struct{}{}
+			<-proceed
+			return &model.Routing{}
+		},
+		Kernel: idleKernel{}, Log: slog.New(slog.DiscardHandler),
+	})
+	s.Observe(&agent.Sync{})
+	daemon := httptest.NewServer(s)
+	defer daemon.Close()
+	answers := make(chan error)
+	ask := func() {
+		_, err := status.Fetch(context.Background(), netip.MustParseAddrPort(daemon.Listener.Addr().String()))
+		answers <- err
+	}
+	go ask()
+	<-arrived
+	go ask()
+	<-arrived
+	go ask()
+	if err := <-answers; err == nil || !strings.Contains(err.Error(), "try again") {
+		t.Errorf("a third one is told %v", err)
+	}
+	proceed <- struct{}{}
+	proceed <- struct{}{}
+	for range 2 {
+		if err := <-answers; err != nil {
+			t.Error(err)
+		}
+	}
+	go ask() // there is room again
+	<-arrived
+	proceed <- struct{}{}
+	if err := <-answers; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHostileJSON is the same for programs: one value, whatever the names.
+func TestHostileJSON(t *testing.T) {
+	var out bytes.Buffer
+	if err := reportOf(evil).WriteJSON(&out); err != nil {
+		t.Fatal(err)
+	}
+	var back status.Report
+	if err := json.Unmarshal(out.Bytes(), &back); err != nil || back.ServicePorts[0].Name != evil {
+		t.Errorf("%v: read back %q", err, out.String())
+	}
+}
