@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/mdlayher/netlink"
+	"github.com/nftproxy/nftproxy/internal/render"
 	"golang.org/x/sys/unix"
 )
 
@@ -15,7 +16,11 @@ import (
 // carried out.
 type CommitError struct {
 	Object string // the refused part in words
-	Err    error  // unwraps to the errno
+	// Set and Element are those that were refused; nil if it was something
+	// else, or if the kernel does not tell.
+	Set     *render.Set
+	Element *render.Element
+	Err     error // unwraps to the errno
 }
 
 func (e *CommitError) Error() string {
@@ -44,19 +49,42 @@ func (c *Conn) Commit(p *Plan, generation uint32) (Size, error) {
 	if err != nil {
 		return Size{}, err
 	}
+	return c.transact(t, generation, false)
+}
+
+// Check implements [Kernel] with a batch without an end: the kernel carries its
+// messages out and, as it is not told to commit them, undoes them.
+func (c *Conn) Check(p *Plan, generation uint32) error {
+	t, err := Encode(p)
+	if err != nil {
+		return err
+	}
+	_, err = c.transact(t, generation, true)
+	return err
+}
+
+// transact sends a transaction and takes the kernel's answer. A trial changes
+// nothing.
+func (c *Conn) transact(t *Transaction, generation uint32, trial bool) (Size, error) {
 	size := t.Size()
 	if err := c.growBuffers(size); err != nil {
 		return size, fmt.Errorf("commit: set socket buffer: %w", err)
 	}
 	first := c.sequence
 	c.sequence += uint32(len(t.Messages)) + 2
-	if err := c.send(t.batch(generation, first)); err != nil {
+	batch := t.batch(generation, first)
+	if trial {
+		batch = batch[:len(batch)-batchEnd]
+	}
+	if err := c.send(batch); err != nil {
 		return size, fmt.Errorf("commit: send %d messages of %d bytes: %w", size.Messages, size.Bytes, err)
 	}
-	err = c.receiveResult(first + uint32(len(t.Messages)))
+	err := c.receiveResult(first + uint32(len(t.Messages)))
 	var op *netlink.OpError
 	if errors.As(err, &op) {
-		return size, &CommitError{Object: t.blame(int(op.Sequence-first)-1, op.Offset), Err: explain(err)}
+		refused := t.blame(int(op.Sequence-first)-1, op.Offset)
+		refused.Err = explain(err)
+		return size, refused
 	}
 	return size, err
 }
@@ -85,7 +113,10 @@ func (t *Transaction) batch(generation, first uint32) []byte {
 	return appendMessage(b, unix.NFNL_MSG_BATCH_END, netlink.Request, first+1, header)
 }
 
-const nlmsgAlign = 4 // NLMSG_ALIGNTO
+const (
+	nlmsgAlign = 4                     // NLMSG_ALIGNTO
+	batchEnd   = unix.NLMSG_HDRLEN + 4 // bytes of the message that ends a batch
+)
 
 // appendMessage appends a netlink message, padded. A batch can have tens of
 // megabytes: it is copied once, here.
@@ -188,20 +219,20 @@ func (c *Conn) readable() (bool, error) {
 // blame names the object that an error speaks of, by the index of the message
 // and, within a list of elements, by the offset of the attribute from the start
 // of the netlink header.
-func (t *Transaction) blame(i, offset int) string {
+func (t *Transaction) blame(i, offset int) *CommitError {
 	if i < 0 || i >= len(t.Messages) {
-		return "whole transaction"
+		return &CommitError{Object: "whole transaction"}
 	}
 	m := &t.Messages[i]
 	if m.Object != "" {
-		return m.Object
+		return &CommitError{Object: m.Object}
 	}
 	return blameElement(m, offset-unix.NLMSG_HDRLEN)
 }
 
 // blameElement names the element whose attribute holds an offset in the
 // message. Kernels that do not tell the offset leave the choice of all.
-func blameElement(m *Message, offset int) string {
+func blameElement(m *Message, offset int) *CommitError {
 	verb := Add
 	if m.Type == unix.NFT_MSG_DELSETELEM {
 		verb = Delete
@@ -213,7 +244,10 @@ func blameElement(m *Message, offset int) string {
 	p := m.parts[i]
 	name := m.set.Keyword() + " " + m.set.Name
 	if offset < m.parts[0].offset && len(m.parts) > 1 {
-		return fmt.Sprintf("%s one of %d elements of %s", verb, len(m.parts), name)
+		return &CommitError{Object: fmt.Sprintf("%s one of %d elements of %s", verb, len(m.parts), name)}
 	}
-	return fmt.Sprintf("%s element { %s } of %s", verb, m.set.ElementText(p.element), name)
+	return &CommitError{
+		Object: fmt.Sprintf("%s element { %s } of %s", verb, m.set.ElementText(p.element), name),
+		Set:    m.set, Element: p.element,
+	}
 }
