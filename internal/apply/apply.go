@@ -218,6 +218,18 @@ func (p *Plan) removalFamilies() []model.Family {
 	return out
 }
 
+// Then returns the plan that is p and next, one after the other. Either may be
+// nil.
+func (p *Plan) Then(next *Plan) *Plan {
+	switch {
+	case p == nil:
+		return next
+	case next == nil:
+		return p
+	}
+	return merge(p, next)
+}
+
 func merge(a, b *Plan) *Plan {
 	switch {
 	case a.Empty():
