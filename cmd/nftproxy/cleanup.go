@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/config"
-	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/takeover"
 )
 
@@ -47,7 +47,7 @@ removed by iptables-legacy-save and -restore, which have to be there.`,
 
 // removeRules removes our own rules.
 func removeRules(c *cobra.Command, log *slog.Logger) error {
-	return applyOnce(c, log, &render.Ruleset{})
+	return applyOnce(c, log, &model.Routing{})
 }
 
 // cleanUp removes our own rules and what kube-proxy left (12.59). One failure

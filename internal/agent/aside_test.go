@@ -172,7 +172,7 @@ func TestSetAside(t *testing.T) {
 			r := rand.New(rand.NewPCG(5, 6))
 			served := make(map[model.ServiceName]model.ServiceState)
 			setAside := 0
-			for step := range 150 {
+			for step := range 50 {
 				var changed []model.ServiceName
 				for range 1 + r.IntN(4) {
 					i := r.IntN(12)
@@ -207,7 +207,7 @@ func TestSetAside(t *testing.T) {
 				}
 				w.check(t, step, served)
 			}
-			if setAside < 150 {
+			if setAside < 50 {
 				t.Errorf("only %d times was a Service set aside", setAside)
 			}
 		})

@@ -96,8 +96,11 @@ func (a *Applier) apply(s *sieve, desired *render.Ruleset) (*Plan, *render.Rules
 			return done, settled, s.err()
 		}
 		wanted = plan
-		var committed *Plan
-		committed, open, last = a.try(plan, generation)
+		committed := &Plan{}
+		open = &Plan{}
+		if last = s.ask(a.kernel, plan, generation); last == nil {
+			committed, open, last = a.try(plan, generation)
+		}
 		if last == nil && done.Empty() {
 			return plan, settled, s.err() // in the order in which people know it
 		}

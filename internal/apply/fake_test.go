@@ -21,7 +21,7 @@ type fake struct {
 	fails func(*Plan) error
 	// refuses, if set, returns what is wrong with an element that is added, or
 	// nil. blames tells that the fake names it.
-	refuses func(model.Frontend) error
+	refuses func(*Change) error
 	blames  bool
 	trials  int
 	// seen, if set, is told of each transaction.
@@ -56,7 +56,7 @@ func (k *fake) refusal(p *Plan) error {
 		if c.New == nil {
 			continue
 		}
-		if err := k.refuses(c.New.Key.Frontend()); err != nil {
+		if err := k.refuses(c); err != nil {
 			refused := &CommitError{Object: "one of many elements", Err: err}
 			if k.blames {
 				refused.Object, refused.Set, refused.Element = c.Text(), c.Set, c.New

@@ -97,6 +97,18 @@ func (s *sieve) rest(p *Plan) *Plan {
 	return out
 }
 
+// ask returns an error if the kernel refuses a plan of several transactions, so
+// that nothing is prepared for what is refused later.
+func (s *sieve) ask(k Kernel, p *Plan, generation uint32) error {
+	if s == nil || len(p.phases()) == 1 {
+		return nil
+	}
+	if err := k.Check(p.withoutRemovals(), generation); IsRefusal(err) {
+		return err
+	}
+	return nil // other errors come again
+}
+
 // sifts tells whether an error is one to look into.
 func (s *sieve) sifts(err error) bool { return s != nil && IsRefusal(err) }
 

@@ -29,15 +29,15 @@ func forEachBlame(t *testing.T, f func(t *testing.T, k *fake)) {
 	}
 }
 
-// refuse makes the fake refuse all that is added about some Services, as they
-// are in a routing.
-func (k *fake) refuse(r *model.Routing, bad map[model.ServiceName]bool) {
+// refuse makes the fake refuse what is added about some Services, as they are in
+// a routing: all, or what is in one set.
+func (k *fake) refuse(r *model.Routing, bad map[model.ServiceName]bool, set string) {
 	frontends := make(map[model.Frontend]bool)
 	for _, route := range r.Routes {
 		frontends[route.Frontend] = bad[route.Port.Service]
 	}
-	k.refuses = func(f model.Frontend) error {
-		if frontends[f] {
+	k.refuses = func(c *Change) error {
+		if frontends[c.New.Key.Frontend()] && (set == "" || set == c.Set.Name) {
 			return unix.EINVAL
 		}
 		return nil
@@ -61,7 +61,7 @@ func TestRefused(t *testing.T) {
 			for i := range worldSize {
 				bad[serviceName(i)] = w.r.IntN(3) == 0
 			}
-			k.refuse(routing, bad)
+			k.refuse(routing, bad, []string{"", render.ServicesMap, render.EndpointsMap}[w.r.IntN(3)])
 			before, _, _ := k.Read()
 			_, err := a.ApplyMost(desired, slices.Concat(routing.Routes, routes))
 			var refused *RefusedError
@@ -183,7 +183,7 @@ func TestTrials(t *testing.T) {
 					bad[serviceName(i*n/culprits)] = true
 				}
 				routing := many(n)
-				k.refuse(routing, bad)
+				k.refuse(routing, bad, "")
 				_, err := New(k, slog.New(slog.DiscardHandler)).ApplyMost(render.Render(routing), routing.Routes)
 				var refused *RefusedError
 				if !errors.As(err, &refused) || len(refused.Refusals) != culprits {
@@ -255,8 +255,8 @@ func TestRefusedWithoutService(t *testing.T) {
 	}
 	w.services[0].ClusterIPs = []netip.Addr{addr("10.96.0.99")}
 	w.cidrs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}
-	k.refuses = func(f model.Frontend) error {
-		if f == (model.Frontend{Address: addr("10.96.0.0")}) {
+	k.refuses = func(c *Change) error {
+		if c.New.Key.Frontend() == (model.Frontend{Address: addr("10.96.0.0")}) {
 			return unix.EINVAL
 		}
 		return nil
@@ -283,7 +283,7 @@ func TestRefusedAmongFaults(t *testing.T) {
 		for step := range steps {
 			desired, routing := w.step(), w.resolve()
 			bad := map[model.ServiceName]bool{serviceName(w.r.IntN(worldSize)): true}
-			k.refuse(routing, bad)
+			k.refuse(routing, bad, render.ServicesMap)
 			k.fails = flaky(w.r)
 			_, err := a.ApplyMost(desired, routing.Routes)
 			var refused *RefusedError
