@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -312,6 +314,47 @@ func TestSetAsideUntilItChanges(t *testing.T) {
 	if _, ok := w.routeOf(2); ok {
 		t.Error("a Service that is gone is served")
 	}
+}
+
+// TestSetAsideForAnHour: after an hour without a sync there is a check, and after
+// it what is set aside is tried again (13.10, 13.25).
+func TestSetAsideForAnHour(t *testing.T) {
+	w := newWorkshop(t, newNamespace(t), true)
+	synctest.Test(t, func(t *testing.T) {
+		c := w.Config
+		c.AffinityUse = func() ([]apply.AffinityUse, error) { return nil, nil }
+		c.Load = func() (*model.Update, error) {
+			bad := state(1, "bad", 1)
+			return (&model.Snapshot{Nodes: nodes, Services: []*model.Service{bad.Service}, Slices: bad.Slices}).Update(), nil
+		}
+		a := New(c)
+		ended := make(chan error)
+		ctx, stop := context.WithCancel(t.Context())
+		go func() { ended <- a.Run(ctx) }()
+		causes := func() (out []Cause) {
+			synctest.Wait()
+			for _, s := range w.syncs {
+				out = append(out, s.Cause)
+			}
+			return out
+		}
+		time.Sleep(59 * time.Minute)
+		if got := causes(); !slices.Equal(got, []Cause{Start}) {
+			t.Errorf("syncs in less than an hour: %v", got)
+		}
+		before := w.kernel.refused
+		time.Sleep(2 * time.Minute)
+		if got := causes(); !slices.Equal(got, []Cause{Start, Check, Retry}) || w.kernel.refused == before {
+			t.Errorf("syncs in more than an hour: %v, %d transactions refused after %d", got, w.kernel.refused, before)
+		}
+		if n := strings.Count(w.log.String(), "the kernel refuses its rules"); n != 1 {
+			t.Errorf("%d lines in the log: %s", n, w.log)
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func (w *workshop) routeOf(i int) (model.Route, bool) {
