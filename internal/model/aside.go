@@ -27,6 +27,7 @@ func (r *Router) SetAside(name ServiceName, why string) bool {
 	if !served {
 		return false
 	}
+	r.remember(name)
 	a, again := r.aside[name]
 	good := r.before[name]
 	if again || reflect.DeepEqual(good, s.state) {
