@@ -327,32 +327,30 @@ func TestSetAsideForAnHour(t *testing.T) {
 			bad := state(1, "bad", 1)
 			return (&model.Snapshot{Nodes: nodes, Services: []*model.Service{bad.Service}, Slices: bad.Slices}).Update(), nil
 		}
+		start := time.Now()
+		var causes []Cause
+		var refused []int // by then
+		c.Observers = []func(*Sync){func(s *Sync) {
+			if after := s.Started.Sub(start).Round(time.Second); s.Cause != Start && after != time.Hour {
+				t.Errorf("%s after %v", s.Cause, after)
+			}
+			causes, refused = append(causes, s.Cause), append(refused, w.kernel.refused)
+		}}
 		a := New(c)
 		ended := make(chan error)
 		ctx, stop := context.WithCancel(t.Context())
 		go func() { ended <- a.Run(ctx) }()
-		causes := func() (out []Cause) {
-			synctest.Wait()
-			for _, s := range w.syncs {
-				out = append(out, s.Cause)
-			}
-			return out
-		}
-		time.Sleep(59 * time.Minute)
-		if got := causes(); !slices.Equal(got, []Cause{Start}) {
-			t.Errorf("syncs in less than an hour: %v", got)
-		}
-		before := w.kernel.refused
-		time.Sleep(2 * time.Minute)
-		if got := causes(); !slices.Equal(got, []Cause{Start, Check, Retry}) || w.kernel.refused == before {
-			t.Errorf("syncs in more than an hour: %v, %d transactions refused after %d", got, w.kernel.refused, before)
-		}
-		if n := strings.Count(w.log.String(), "the kernel refuses its rules"); n != 1 {
-			t.Errorf("%d lines in the log: %s", n, w.log)
-		}
+		time.Sleep(61 * time.Minute)
+		synctest.Wait()
 		stop()
 		if err := <-ended; err != nil {
 			t.Error(err)
+		}
+		if !slices.Equal(causes, []Cause{Start, Check, Retry}) || refused[1] != refused[0] || refused[2] == refused[1] {
+			t.Errorf("syncs: %v, refused transactions by then: %v", causes, refused)
+		}
+		if n := strings.Count(w.log.String(), "the kernel refuses its rules"); n != 1 {
+			t.Errorf("%d lines in the log: %s", n, w.log)
 		}
 	})
 }
