@@ -4,12 +4,13 @@
 VERSION := $(or $(shell git describe --tags --always --dirty 2>/dev/null),(devel))
 BINARY := bin/nftproxy
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 
 .DEFAULT_GOAL := help
 
 .PHONY: help
 help: ## print this list
-	@sed -n 's/^\([a-z0-9]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
 .PHONY: build
 build: ## build the static program bin/nftproxy
@@ -36,6 +37,18 @@ manifests: ## check manifests, chart and alerts with kustomize, Helm and Prometh
 image: ## build the container image (needs Docker)
 	docker build -f deploy/Dockerfile --build-arg VERSION=$(VERSION) -t nftproxy:$(VERSION) .
 
+.PHONY: release
+release: ## build the programs for amd64 and arm64, with bills of materials (SBOM) and checksums, in dist/
+	scripts/release '$(VERSION)' dist
+
+.PHONY: reproducible
+reproducible: ## build what is committed twice, from scratch, and compare byte for byte (minutes); ARCHITECTURES=amd64
+	ARCHITECTURES='$(ARCHITECTURES)' scripts/reproducible
+
+.PHONY: vulncheck
+vulncheck: ## look for known vulnerabilities; needs the Internet, or VULNDB=URL of a copy of the database
+	VULNDB='$(VULNDB)' scripts/vulncheck $(GOVULNCHECK)
+
 .PHONY: golden
 golden: ## check the golden files; UPDATE=1 rewrites them
 	scripts/install-packages nft:nftables iptables-nft:iptables
@@ -53,8 +66,45 @@ lint: ## check formatting, vet, staticcheck and go.mod
 	go mod tidy -diff
 
 .PHONY: bench
-bench: ## run the benchmarks; BENCH selects some by a regular expression
+bench: ## measure nftproxy on the real kernel; SCENARIO=A,B selects, RUNS=3 repeats, RESULTS=FILE.json keeps
+	go run ./bench -version '$(VERSION)' -runs $(or $(RUNS),1) $(if $(SCENARIO),-scenario $(SCENARIO)) $(if $(RESULTS),-o $(RESULTS))
+
+.PHONY: bench-sweep
+bench-sweep: ## the same with 100 to SWEEP=100000 Services of 4 endpoints
+	go run ./bench -version '$(VERSION)' -runs $(or $(RUNS),1) -sweep $(or $(SWEEP),100000) $(if $(RESULTS),-o $(RESULTS))
+
+.PHONY: bench-results
+bench-results: ## measure anew what docs/performance shows of nftproxy alone
+	$(MAKE) bench RUNS=$(or $(RUNS),5) RESULTS=docs/performance/nftproxy.json
+	$(MAKE) bench-sweep RUNS=$(or $(RUNS),5) RESULTS=docs/performance/sweep.json
+
+.PHONY: bench-report
+bench-report: ## make plots and tables of docs/performance/*.json
+	go run ./bench plot docs/performance docs/performance/*.json
+	go run ./bench table -w docs/performance.md -w README.md docs/performance/*.json
+
+.PHONY: bench-datapath
+bench-datapath: ## what rules cost the packets, with kube-proxy's beside ours; DATAPATH_SERVICES=30000, RESULTS=FILE.json keeps
+	scripts/install-packages nft:nftables
+	cd e2e && RESULTS=$(abspath $(RESULTS)) go test -run '^$$' -bench DataPath -benchtime 1x -timeout 90m .
+
+.PHONY: bench-compare
+bench-compare: ## nftproxy and kube-proxy beside one API server; COMPARE_SERVICES=100,1000,10000, RESULTS=FILE.json keeps
+	scripts/install-packages nft:nftables
+	cd e2e && RESULTS=$(abspath $(RESULTS)) go test -run '^$$' -bench '^BenchmarkCompare$$' -benchtime 1x -timeout 90m .
+
+.PHONY: bench-period
+bench-period: ## what --min-sync-period costs and gains while changes do not stop; COMPARE_SERVICES=1000
+	scripts/install-packages nft:nftables
+	cd e2e && go test -run '^$$' -bench '^BenchmarkSyncPeriod$$' -benchtime 1x -timeout 90m .
+
+.PHONY: bench-go
+bench-go: ## run the benchmarks of the packages; BENCH selects some by a regular expression
 	go test -run '^$$' -bench '$(or $(BENCH),.)' -benchmem ./...
+
+.PHONY: fuzz
+fuzz: ## run each fuzz target for FUZZTIME (default 1m); FUZZ selects some by a regular expression
+	FUZZTIME=$(FUZZTIME) FUZZ='$(FUZZ)' scripts/fuzz
 
 .PHONY: cover
 cover: ## run the tests and print the coverage by function
@@ -64,4 +114,4 @@ cover: ## run the tests and print the coverage by function
 
 .PHONY: clean
 clean: ## remove what the other targets have made
-	rm -rf bin coverage.out
+	rm -rf bin dist coverage.out

@@ -1,9 +1,11 @@
 package e2e
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/netlab"
@@ -35,7 +37,7 @@ const (
 // its etcd on its node.
 type cluster struct {
 	*netlab.Lab
-	t         *testing.T
+	t         testing.TB
 	dir       string
 	authority *authority
 	echoes    map[*netlab.Host]*netlab.Echo // that answer on the pods
@@ -46,10 +48,13 @@ type cluster struct {
 }
 
 // newCluster makes the cluster of a test, which from then on runs in parallel
-// to others: they share nothing. The flags are those of the API server.
-func newCluster(t *testing.T, pods int, flags ...string) *cluster {
+// to others: they share nothing. A benchmark has the machine to itself. The
+// flags are those of the API server.
+func newCluster(t testing.TB, pods int, flags ...string) *cluster {
 	t.Helper()
-	t.Parallel()
+	if t, ok := t.(*testing.T); ok {
+		t.Parallel()
+	}
 	c := &cluster{Lab: newLab(t, pods), t: t, dir: t.TempDir(), echoes: map[*netlab.Host]*netlab.Echo{}, flags: flags}
 	for _, p := range c.Pods {
 		c.startEcho(p)
@@ -66,7 +71,7 @@ func newCluster(t *testing.T, pods int, flags ...string) *cluster {
 }
 
 // newLab makes a laboratory.
-func newLab(t *testing.T, pods int) *netlab.Lab {
+func newLab(t testing.TB, pods int) *netlab.Lab {
 	t.Helper()
 	lab, err := netlab.New(pods)
 	if err != nil {
@@ -165,7 +170,7 @@ func (c *cluster) startServer() {
 }
 
 // ready asks the API server whether it is.
-func ready(t *testing.T, api kubernetes.Interface) error {
+func ready(t testing.TB, api kubernetes.Interface) error {
 	return api.Discovery().RESTClient().Get().AbsPath("/readyz").Do(t.Context()).Error()
 }
 
@@ -216,6 +221,28 @@ func (c *cluster) generation() uint32 {
 		c.t.Fatal(err)
 	}
 	return g
+}
+
+// takeover returns the number of transactions by which a new process takes over
+// the tables of the one before: one, where the kernel has tables with an owner.
+func (c *cluster) takeover() uint32 {
+	c.t.Helper()
+	if strings.Contains(c.rules(), "flags owner") {
+		return 1
+	}
+	return 0
+}
+
+// tookOver waits until a new process has taken over the tables, which is all
+// that it may have done since a generation.
+func (c *cluster) tookOver(since uint32, takeover uint32, when string) {
+	c.t.Helper()
+	eventually(c.t, func() error {
+		if got := c.generation() - since; got != takeover {
+			return fmt.Errorf("%s: %d transactions, want %d", when, got, takeover)
+		}
+		return nil
+	})
 }
 
 // commits checks how many transactions there were since a generation.

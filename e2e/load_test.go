@@ -35,7 +35,7 @@ const (
 // each at one target: requests over a new connection or socket each, and
 // requests over connections that stay open.
 type load struct {
-	t       *testing.T
+	t       testing.TB
 	gate    sync.RWMutex // held for reading by every request
 	want    outcome      // of new connections; those that stay open must be answered
 	clients []*client

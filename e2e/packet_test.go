@@ -25,7 +25,7 @@ const (
 )
 
 // eventually waits until f returns nil.
-func eventually(t *testing.T, f func() error) {
+func eventually(t testing.TB, f func() error) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
 	for err := f(); err != nil; err = f() {
@@ -165,7 +165,7 @@ func only(network string, flows []flow) []flow {
 }
 
 // open opens a flow, which is closed at the end of the test.
-func open(t *testing.T, from *netlab.Host, to target) flow {
+func open(t testing.TB, from *netlab.Host, to target) flow {
 	t.Helper()
 	f, err := from.Open(to.network, to.to, 0)
 	if err != nil {
@@ -180,7 +180,7 @@ func open(t *testing.T, from *netlab.Host, to target) flow {
 }
 
 // goOn checks that flows are still with the endpoints that they began with.
-func goOn(t *testing.T, flows []flow, when string) {
+func goOn(t testing.TB, flows []flow, when string) {
 	t.Helper()
 	for _, f := range flows {
 		if got, err := f.Ask(); err != nil || got.Name != f.peer {

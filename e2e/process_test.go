@@ -20,14 +20,14 @@ type process struct {
 }
 
 // start starts a program.
-func start(t *testing.T, on *netlab.Host, what program, args ...string) *process {
+func start(t testing.TB, on *netlab.Host, what program, args ...string) *process {
 	t.Helper()
 	return startCommand(t, on, what.name, exec.Command(what.path, args...))
 }
 
 // startCommand starts a process, which is killed at the end of the test. The
 // end of its log is printed if the test fails.
-func startCommand(t *testing.T, on *netlab.Host, name string, cmd *exec.Cmd) *process {
+func startCommand(t testing.TB, on *netlab.Host, name string, cmd *exec.Cmd) *process {
 	t.Helper()
 	p := &process{name: name, cmd: cmd}
 	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
@@ -57,7 +57,7 @@ func (c *cluster) run(cmd *exec.Cmd) string {
 
 // end sends SIGTERM and waits for the end of the process, whatever it makes of
 // the signal.
-func (p *process) end(t *testing.T) {
+func (p *process) end(t testing.TB) {
 	t.Helper()
 	p.signal(t, syscall.SIGTERM)
 	_ = p.cmd.Wait()
@@ -80,7 +80,7 @@ func (p *process) kill() {
 }
 
 // stop sends SIGTERM and checks that the process ends well.
-func (p *process) stop(t *testing.T) {
+func (p *process) stop(t testing.TB) {
 	t.Helper()
 	p.signal(t, syscall.SIGTERM)
 	if err := p.cmd.Wait(); err != nil {
@@ -88,7 +88,7 @@ func (p *process) stop(t *testing.T) {
 	}
 }
 
-func (p *process) signal(t *testing.T, s os.Signal) {
+func (p *process) signal(t testing.TB, s os.Signal) {
 	t.Helper()
 	if err := p.cmd.Process.Signal(s); err != nil {
 		t.Fatal(err)

@@ -72,17 +72,18 @@ func TestRestartOfAPIServer(t *testing.T) {
 func TestRestartOfProxy(t *testing.T) {
 	c, web, proxy := newServing(t)
 	connections, before := only("tcp", c.openFlows(web)), c.generation()
+	takeover := c.takeover()
 	proxy.stop(t)
 	proxy = c.startProxy(proxyUser)
 	c.becomes(web, c.Pods[1:]...)
-	c.commits(before, 1, "the proxy is back, and one change")
+	c.commits(before, takeover+1, "the proxy is back, and one change")
 
 	proxy.stop(t)
 	c.setSlice(web, model.IPv4, c.Pods[:2]...)
-	c.commits(before, 1, "a change while there is no proxy")
+	c.commits(before, takeover+1, "a change while there is no proxy")
 	proxy = c.startProxy(proxyUser)
 	c.becomes(web, c.Pods[:2]...)
-	c.commits(before, 2, "a change while there was no proxy")
+	c.commits(before, 2*takeover+2, "a change while there was no proxy")
 	goOn(t, connections, "the proxy is back")
 	proxy.stop(t)
 }
@@ -90,17 +91,17 @@ func TestRestartOfProxy(t *testing.T) {
 // A proxy that starts while the API server is away leaves the rules alone.
 func TestStartWithoutAPIServer(t *testing.T) {
 	c, web, proxy := newServing(t)
-	before := c.generation()
+	before, takeover := c.generation(), c.takeover()
 	proxy.stop(t)
 	c.server.kill()
 	c.startProxy(proxyUser)
 	c.missed()
-	c.commits(before, 0, "the API server is away")
+	c.tookOver(before, takeover, "the API server is away")
 	c.served(web, c.Pods[:2]...)
 
 	c.startServer()
 	c.becomes(web, c.Pods[1:]...)
-	c.commits(before, 1, "the API server is back, and one change")
+	c.commits(before, takeover+1, "the API server is back, and one change")
 }
 
 // A kind of objects that cannot be read yet may say anything: nothing is
@@ -109,7 +110,7 @@ func TestNothingBeforeSync(t *testing.T) {
 	for _, missing := range []string{"services", "endpointslices"} {
 		t.Run(missing, func(t *testing.T) {
 			c, web, proxy := newServing(t)
-			before := c.generation()
+			before, takeover := c.generation(), c.takeover()
 			proxy.stop(t)
 			const user = "newcomer"
 			c.grantAllBut(user, missing)
@@ -120,12 +121,12 @@ func TestNothingBeforeSync(t *testing.T) {
 				}
 				return nil
 			})
-			c.commits(before, 0, "before the sync")
+			c.tookOver(before, takeover, "before the sync")
 			c.served(web, c.Pods[:2]...)
 
 			c.grant(user, missing)
 			c.becomes(web, c.Pods[1:]...)
-			c.commits(before, 1, "after the sync, and one change")
+			c.commits(before, takeover+1, "after the sync, and one change")
 		})
 	}
 }

@@ -19,7 +19,8 @@ func cleanupCommand() *cobra.Command {
 		Use:   "cleanup",
 		Short: "Remove our tables from the kernel",
 		Long: `Remove the tables "ip nftproxy" and "ip6 nftproxy" in one transaction. Other
-tables stay as they are. Established connections go on.
+tables stay as they are. Established connections go on. While "nftproxy run"
+owns the tables, this fails and changes nothing: stop it first.
 
 With --kube-proxy, remove also what kube-proxy left, in whichever mode it ran:
 its nftables tables, iptables chains, ipsets and the interface of IPVS. Rules

@@ -102,7 +102,8 @@ func applyCommand() *cobra.Command {
 		Long: `Commit the difference between the kernel's rules and the files, or what an API
 server says at this moment, print it, and exit. What packets meet changes in
 one transaction. When there is no difference nothing is sent to the kernel.
-Established connections are not touched.
+Established connections are not touched. While "nftproxy run" owns the tables,
+they can be changed by nobody else: this fails then and changes nothing.
 
 Services whose rules the kernel refuses stay as they are; the others are applied.
 

@@ -44,6 +44,10 @@ takes its configuration file, which then decides in place of the flags that it
 has fields for. When that file changes the process ends with exit code 1, for
 its supervisor to start it anew.
 
+From kernel 6.9 on the process owns its tables: no other program can change or
+flush them while it runs. Before, and with --no-table-owner, what others do to
+them is repaired at once.
+
 SIGTERM and SIGINT end the process and leave the rules in place, so that a
 restart disturbs no traffic; "nftproxy cleanup" removes them.
 

@@ -65,9 +65,11 @@ const (
 	// Check follows an hour without a sync: what it finds to do was done by
 	// others (13.10).
 	Check
+	// Drift follows what others did to our tables.
+	Drift
 )
 
-func (c Cause) String() string { return [...]string{"start", "change", "retry", "check"}[c] }
+func (c Cause) String() string { return [...]string{"start", "change", "retry", "check", "drift"}[c] }
 
 // Sync is one attempt to bring the kernel to what the source says. Its values
 // are shared: they must not be changed, and not be kept but for what says so.
@@ -84,9 +86,11 @@ type Sync struct {
 	// Triggers are the moments of the changes that the sync is the first to
 	// contain.
 	Triggers []model.Trigger
-	Plan     *apply.Plan // what was committed; nil after an error
-	Started  time.Time
-	Duration time.Duration
+	// Interventions are those of others that this sync repairs, if it succeeds.
+	Interventions []apply.Intervention
+	Plan          *apply.Plan // what was committed; nil after an error
+	Started       time.Time
+	Duration      time.Duration
 	// Err says why the kernel is not at the rules. It is nil after success.
 	Err error
 }
@@ -108,8 +112,10 @@ type State struct {
 type Agent struct {
 	Config
 	changed chan struct{}
+	drift   drift
 	notices []model.Notice        // reported last
 	failed  bool                  // the last sync
+	owner   *apply.OwnedError     // of our tables, who made the last sync fail; nil: nobody
 	full    map[model.Family]bool // affinity maps that are reported as full
 
 	update *model.Update // not yet taken in; nil: none
@@ -142,6 +148,7 @@ func New(c Config) *Agent {
 	a := &Agent{
 		Config:  c,
 		changed: make(chan struct{}, 1),
+		drift:   drift{told: make(chan struct{}, 1)},
 		full:    make(map[model.Family]bool),
 		router:  model.NewRouter(),
 		state:   State{Started: now, LastRequest: now, Pending: now},
@@ -212,12 +219,12 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer affinity.Stop()
 	check := time.NewTimer(syncCheck)
 	defer check.Stop()
-	var retry, due <-chan time.Time
+	var retry, due, repair <-chan time.Time
 	var last time.Time // end of the last sync
 	wait := min(firstRetry, a.SyncPeriod)
 	sync := func(cause Cause) {
 		if retry = nil; !a.sync(cause) {
-			retry = time.After(max(wait, a.MinSyncPeriod))
+			retry = time.After(max(a.patience(wait), a.MinSyncPeriod))
 			wait = min(2*wait, a.SyncPeriod)
 		}
 		last = time.Now()
@@ -235,6 +242,14 @@ func (a *Agent) Run(ctx context.Context) error {
 			sync(Check)
 			if a.tryAgain() {
 				sync(Retry)
+			}
+		case <-a.drift.told:
+			if repair == nil {
+				repair = time.After(a.drift.wait(time.Now()))
+			}
+		case <-repair:
+			if repair = nil; a.drift.pending() { // else another sync has repaired it
+				sync(Drift)
 			}
 		case <-a.changed:
 			if due == nil {
@@ -307,6 +322,7 @@ func (a *Agent) sync(cause Cause) bool {
 	a.end(s.Err)
 	if s.Err != nil {
 		a.composer = nil
+		a.drift.restore(s.Interventions)
 	} else {
 		a.accept()
 		a.mu.Lock()
@@ -338,7 +354,7 @@ func (a *Agent) attempt(s *Sync) error {
 		a.take(s, a.update)
 		a.update = nil
 	}
-	if s.Cause == Check && a.composer != nil {
+	if (s.Cause == Check || s.Cause == Drift) && a.composer != nil {
 		// What we have left over ourselves was not done by others.
 		if _, err := a.Applier.Patch(a.composer.Idle()); err != nil {
 			a.Log.Debug("lanes without frontends are left", "error", err)
@@ -401,7 +417,9 @@ func (a *Agent) Routing() *model.Routing {
 func (a *Agent) log(s *Sync) {
 	switch {
 	case s.Err != nil:
-		a.Log.Error("rules cannot be applied; they stay as they are", "error", s.Err)
+		a.logError(s.Err)
+	case len(s.Interventions) > 0:
+		a.logInterventions(s)
 	case s.Cause == Check && !s.Plan.Empty():
 		a.Log.Warn("rules were changed by others and are repaired", "added", s.Plan.Count(apply.Add),
 			"changed", s.Plan.Count(apply.Replace), "deleted", s.Plan.Count(apply.Delete))
@@ -412,6 +430,9 @@ func (a *Agent) log(s *Sync) {
 			"duration", s.Duration.Round(time.Microsecond))
 	}
 	a.failed = s.Err != nil
+	if !a.failed {
+		a.owner = nil
+	}
 }
 
 // report logs the notices that were not there the last time.

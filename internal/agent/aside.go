@@ -15,6 +15,7 @@ func (a *Agent) compare(s *Sync) error {
 	a.composer = nil
 	changes := s.Routes
 	s.Whole, s.Routes = true, nil
+	s.Interventions = a.drift.take()
 	for {
 		routing := a.router.Routing()
 		s.Rules = render.Render(routing)

@@ -3,6 +3,7 @@ package apply
 import (
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
@@ -19,6 +20,45 @@ func staleBindings(cur, want *render.Table, bindings *render.Set) []Change {
 	for i := range bindings.Elements {
 		if e := &bindings.Elements[i]; !v.valid(e) {
 			out = append(out, Change{Verb: Delete, Family: want.Family, Set: bindings, Old: e})
+		}
+	}
+	return out
+}
+
+// keptBindings returns the bindings of cur that are to be honoured in want, as
+// additions. How much of their time is left is not known: it starts anew.
+func keptBindings(cur, want *render.Table) []Change {
+	before, after := cur.Set(render.AffinityMap), want.Set(render.AffinityMap)
+	if before == nil || after == nil {
+		return nil
+	}
+	v := bindingCheck{sticky: stickySets(want), before: newReach(cur), after: newReach(want)}
+	timeouts := affinityTimeouts(want)
+	var out []Change
+	for i := range before.Elements {
+		e := &before.Elements[i]
+		if !v.valid(e) {
+			continue
+		}
+		s := v.sticky[slices.IndexFunc(v.sticky, func(s *render.Set) bool { return contains(s, e.Key.Frontend()) })]
+		out = append(out, Change{Verb: Add, Family: want.Family, Set: after, New: e, Timeout: timeouts[s.Name]})
+	}
+	return out
+}
+
+// affinityTimeouts returns for each set of frontends with affinity how long
+// these remember a client.
+func affinityTimeouts(t *render.Table) map[string]time.Duration {
+	out := make(map[string]time.Duration)
+	for _, r := range t.Chain(render.RememberChain).Rules {
+		var set string
+		for _, s := range r {
+			switch s := s.(type) {
+			case render.InSet:
+				set = s.Set
+			case render.Remember:
+				out[set] = s.Timeout
+			}
 		}
 	}
 	return out

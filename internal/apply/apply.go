@@ -19,6 +19,9 @@ type Applier struct {
 	// Postponed, if set, is told of the families in which chains or sets are
 	// left for a later change because the kernel still refers to them.
 	Postponed func([]model.Family)
+	// Claim, if set, makes the tables ours before they are compared: see
+	// [Conn.Claim].
+	Claim func() (outdated []model.Family, err error)
 
 	kernel Kernel
 	log    *slog.Logger
@@ -83,12 +86,16 @@ func (a *Applier) apply(s *sieve, desired *render.Ruleset) (*Plan, *render.Rules
 	var last error
 	for attempt := range attempts {
 		time.Sleep(time.Duration(attempt) * time.Millisecond)
+		outdated, err := a.claim()
+		if err != nil {
+			return nil, nil, err
+		}
 		current, generation, err := a.kernel.Read()
 		if err != nil {
 			return nil, nil, err
 		}
 		settled = Settle(current, desired)
-		plan := Diff(current, settled)
+		plan := diff(current, settled, outdated)
 		if !open.Empty() && !plan.has(open.Changes[0]) {
 			done = merge(done, open) // it took place
 		}
@@ -129,6 +136,13 @@ func (a *Applier) apply(s *sieve, desired *render.Ruleset) (*Plan, *render.Rules
 		return done, settled, s.err()
 	}
 	return nil, nil, fmt.Errorf("apply %d times: %w", attempts, last)
+}
+
+func (a *Applier) claim() ([]model.Family, error) {
+	if a.Claim == nil {
+		return nil, nil
+	}
+	return a.Claim()
 }
 
 // try commits the phases of a plan. It returns what was committed and, if the

@@ -49,24 +49,42 @@ func (c *Conn) Commit(p *Plan, generation uint32) (Size, error) {
 	if err != nil {
 		return Size{}, err
 	}
-	return c.transact(t, generation, false)
+	if c.owns {
+		t.own()
+	}
+	return c.send(t, generation)
 }
 
 // Check implements [Kernel] with a batch without an end: the kernel carries its
-// messages out and, as it is not told to commit them, undoes them.
+// messages out and, as it is not told to commit them, undoes them. It tells
+// nobody who watches.
 func (c *Conn) Check(p *Plan, generation uint32) error {
 	t, err := Encode(p)
 	if err != nil {
 		return err
 	}
-	_, err = c.transact(t, generation, true)
+	if c.owns {
+		t.own()
+	}
+	_, err = c.sendBatch(t, t.Size(), generation, true)
 	return err
 }
 
-// transact sends a transaction and takes the kernel's answer. A trial changes
-// nothing.
-func (c *Conn) transact(t *Transaction, generation uint32, trial bool) (Size, error) {
+// send carries a transaction out.
+func (c *Conn) send(t *Transaction, generation uint32) (Size, error) {
 	size := t.Size()
+	if c.watcher == nil || size.Bytes < manyBytes {
+		return c.sendBatch(t, size, generation, false)
+	}
+	resume := c.watcher.pause(c)
+	size, err := c.sendBatch(t, size, generation, false)
+	resume(err == nil)
+	return size, err
+}
+
+// sendBatch sends a transaction and takes the kernel's answer. A trial changes
+// nothing.
+func (c *Conn) sendBatch(t *Transaction, size Size, generation uint32, trial bool) (Size, error) {
 	if err := c.growBuffers(size); err != nil {
 		return size, fmt.Errorf("commit: set socket buffer: %w", err)
 	}
@@ -76,14 +94,14 @@ func (c *Conn) transact(t *Transaction, generation uint32, trial bool) (Size, er
 	if trial {
 		batch = batch[:len(batch)-batchEnd]
 	}
-	if err := c.send(batch); err != nil {
+	if err := c.write(batch); err != nil {
 		return size, fmt.Errorf("commit: send %d messages of %d bytes: %w", size.Messages, size.Bytes, err)
 	}
 	err := c.receiveResult(first + uint32(len(t.Messages)))
 	var op *netlink.OpError
 	if errors.As(err, &op) {
 		refused := t.blame(int(op.Sequence-first)-1, op.Offset)
-		refused.Err = explain(err)
+		refused.Err = c.refused(err)
 		return size, refused
 	}
 	return size, err
@@ -114,8 +132,8 @@ func (t *Transaction) batch(generation, first uint32) []byte {
 }
 
 const (
-	nlmsgAlign = 4                     // NLMSG_ALIGNTO
-	batchEnd   = unix.NLMSG_HDRLEN + 4 // bytes of the message that ends a batch
+	nlmsgAlign = 4                            // NLMSG_ALIGNTO
+	batchEnd   = unix.NLMSG_HDRLEN + nfgenmsg // length of the message that ends a batch
 )
 
 // appendMessage appends a netlink message, padded. A batch can have tens of
@@ -133,8 +151,8 @@ func appendMessage(b []byte, typ netlink.HeaderType, flags netlink.HeaderFlags, 
 	return b
 }
 
-// send sends a batch to the kernel, which carries it out before this returns.
-func (c *Conn) send(batch []byte) error {
+// write sends a batch to the kernel, which carries it out before this returns.
+func (c *Conn) write(batch []byte) error {
 	raw, err := c.nl.SyscallConn()
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"encoding/binary"
 	"errors"
 
 	"github.com/mdlayher/netlink"
@@ -36,20 +37,23 @@ func expressionName(ad *netlink.AttributeDecoder) (name string, err error) {
 }
 
 // decodeCounter reads the counter of an element.
-func (e *element) decodeCounter(ad *netlink.AttributeDecoder) error {
-	for ad.Next() {
-		if ad.Type() == unix.NFTA_EXPR_DATA {
-			ad.Nested(func(counter *netlink.AttributeDecoder) error {
-				for counter.Next() {
-					if counter.Type() == unix.NFTA_COUNTER_PACKETS {
-						e.packets = counter.Uint64()
-					}
-				}
-				return counter.Err()
-			})
+func (e *element) decodeCounter(data []byte) error {
+	r := reader{rest: data}
+	for r.next() {
+		if r.typ != unix.NFTA_EXPR_DATA {
+			continue
+		}
+		counter := reader{rest: r.data}
+		for counter.next() {
+			if counter.typ == unix.NFTA_COUNTER_PACKETS && len(counter.data) == 8 {
+				e.packets = binary.BigEndian.Uint64(counter.data)
+			}
+		}
+		if counter.err != nil {
+			return counter.err
 		}
 	}
-	return ad.Err()
+	return r.err
 }
 
 // FrontendCount is what one element of a map of frontends has counted: new
@@ -95,18 +99,17 @@ func (c *Conn) countsOf(name string, f model.Family) ([]FrontendCount, error) {
 	if err != nil {
 		return nil, err
 	}
-	elements, err := c.listElements(s, f)
+	seen := make(map[model.Frontend]bool, room(count))
+	out := make([]FrontendCount, 0, room(count))
+	err = c.eachElement(s, f, func(e *element) {
+		frontend := e.Key.Frontend()
+		seen[frontend] = true
+		out = append(out, FrontendCount{frontend, name == render.LocalServicesMap, e.packets})
+	})
 	if err != nil {
 		return nil, err
 	}
-	seen := make(map[model.Frontend]bool, len(elements))
-	out := make([]FrontendCount, len(elements))
-	for i := range elements {
-		frontend := elements[i].Key.Frontend()
-		seen[frontend] = true
-		out[i] = FrontendCount{frontend, name == render.LocalServicesMap, elements[i].packets}
-	}
-	if len(seen) != len(elements) || count != unknownCount && count != len(elements) {
+	if len(seen) != len(out) || count != unknownCount && count != len(out) {
 		return nil, errInconsistent
 	}
 	return out, nil

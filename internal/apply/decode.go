@@ -89,6 +89,10 @@ const (
 	unknownCount = -1
 )
 
+// room returns for how many elements to make room before they come. The count is
+// believed only as far as a mistake in it does no harm.
+func room(count int) int { return min(max(count, 0), 1<<19) }
+
 // decodeSet returns the declaration of a set and the number of its elements. A
 // set that we would not write has no key. An anonymous set is part of a rule
 // and gives nil.
@@ -98,7 +102,7 @@ func decodeSet(m netlink.Message, f model.Family) (s *render.Set, count int, err
 		return nil, 0, err
 	}
 	s, count = &render.Set{}, unknownCount
-	var flags uint32
+	var flags, keyLength, valueLength uint32
 	var expression string // that every element has
 	for ad.Next() {
 		switch ad.Type() {
@@ -108,8 +112,12 @@ func decodeSet(m netlink.Message, f model.Family) (s *render.Set, count int, err
 			flags = ad.Uint32()
 		case unix.NFTA_SET_KEY_TYPE:
 			s.Key = datatypes(ad.Uint32(), f)
+		case unix.NFTA_SET_KEY_LEN:
+			keyLength = ad.Uint32()
 		case unix.NFTA_SET_DATA_TYPE:
 			s.Data = datatypes(ad.Uint32(), f)
+		case unix.NFTA_SET_DATA_LEN:
+			valueLength = ad.Uint32()
 		case unix.NFTA_SET_DESC:
 			ad.Nested(func(desc *netlink.AttributeDecoder) error { return decodeDescription(desc, s) })
 		case setExpression:
@@ -124,10 +132,23 @@ func decodeSet(m netlink.Message, f model.Family) (s *render.Set, count int, err
 	s.Interval = flags&unix.NFT_SET_INTERVAL != 0
 	s.Dynamic = flags&unix.NFT_SET_EVAL != 0
 	s.Counters = expression == counterExpression
-	if setFlags(s) != flags || expression != "" && !s.Counters {
+	if setFlags(s) != flags || expression != "" && !s.Counters || !isWritable(s, keyLength, valueLength, f) {
 		s.Key = nil
 	}
 	return s, count, ad.Err()
+}
+
+// isWritable tells whether a set can be one that we write, by its key and the
+// lengths that the kernel has for key and data. Others have keys of a single
+// port, for example, which is not padded, or intervals of ports.
+func isWritable(s *render.Set, key, value uint32, f model.Family) bool {
+	if !slices.Contains(s.Key, render.Address) || s.Interval && s.Concat() && !slices.Contains(s.Key, render.Source) {
+		return false
+	}
+	if key != uint32(widths(s.Key, f)) {
+		return false
+	}
+	return len(s.Data) == 0 || s.Data[0] == render.Verdicts || value == uint32(widths([]render.Datatype{render.Address, render.Port}, f))
 }
 
 func decodeDescription(ad *netlink.AttributeDecoder, s *render.Set) error {
@@ -137,101 +158,6 @@ func decodeDescription(ad *netlink.AttributeDecoder, s *render.Set) error {
 		}
 	}
 	return ad.Err()
-}
-
-// decodeElements appends the elements in a message to a set. Those of an
-// interval set come as starts and ends, see joinIntervals.
-func decodeElements(m netlink.Message, s *render.Set, f model.Family) ([]element, error) {
-	ad, err := attributesOf(m)
-	if err != nil {
-		return nil, err
-	}
-	var out []element
-	for ad.Next() {
-		if ad.Type() != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
-			continue
-		}
-		ad.Nested(func(list *netlink.AttributeDecoder) error {
-			for list.Next() {
-				var e element
-				list.Nested(func(ad *netlink.AttributeDecoder) error { return e.decode(ad, s, f) })
-				out = append(out, e)
-			}
-			return list.Err()
-		})
-	}
-	return out, ad.Err()
-}
-
-// element is an element as the kernel has it.
-type element struct {
-	render.Element
-	last        render.Key // of an interval of concatenations
-	intervalEnd bool
-	packets     uint64 // that found it, if it has a counter
-}
-
-func (e *element) decode(ad *netlink.AttributeDecoder, s *render.Set, f model.Family) error {
-	for ad.Next() {
-		switch ad.Type() {
-		case unix.NFTA_SET_ELEM_KEY:
-			ad.Nested(func(key *netlink.AttributeDecoder) error { return decodeKey(key, &e.Key, s, f) })
-		case elementKeyEnd:
-			ad.Nested(func(key *netlink.AttributeDecoder) error { return decodeKey(key, &e.last, s, f) })
-		case unix.NFTA_SET_ELEM_DATA:
-			ad.Nested(func(data *netlink.AttributeDecoder) error { return e.decodeData(data, f) })
-		case unix.NFTA_SET_ELEM_FLAGS:
-			e.intervalEnd = ad.Uint32()&unix.NFT_SET_ELEM_INTERVAL_END != 0
-		case unix.NFTA_SET_ELEM_EXPR:
-			if s.Counters {
-				ad.Nested(e.decodeCounter)
-			}
-		case unix.NFTA_SET_ELEM_USERDATA:
-			if text, ok := userdata(ad.Bytes()).lookup(udataElemComment); ok && len(text) > 0 {
-				e.Comment = string(text[:len(text)-1]) // without the NUL
-			}
-		}
-	}
-	return ad.Err()
-}
-
-func decodeKey(ad *netlink.AttributeDecoder, k *render.Key, s *render.Set, f model.Family) (err error) {
-	for ad.Next() {
-		if *k, err = parseKey(ad.Bytes(), s.Key, f); err != nil {
-			return err
-		}
-	}
-	return ad.Err()
-}
-
-func (e *element) decodeData(ad *netlink.AttributeDecoder, f model.Family) (err error) {
-	for ad.Next() {
-		switch ad.Type() {
-		case unix.NFTA_DATA_VALUE:
-			if e.Value.Endpoint, err = parseEndpoint(ad.Bytes(), f); err != nil {
-				return err
-			}
-		case unix.NFTA_DATA_VERDICT:
-			ad.Nested(func(v *netlink.AttributeDecoder) error {
-				e.Value.Verdict, err = decodeVerdict(v)
-				return err
-			})
-		}
-	}
-	return ad.Err()
-}
-
-func decodeVerdict(ad *netlink.AttributeDecoder) (render.Verdict, error) {
-	var v render.Verdict
-	for ad.Next() {
-		switch ad.Type() {
-		case unix.NFTA_VERDICT_CODE:
-			v.Action = actionOf(int32(ad.Uint32()))
-		case unix.NFTA_VERDICT_CHAIN:
-			v.Chain = ad.String()
-		}
-	}
-	return v, ad.Err()
 }
 
 // actionOf returns NoAction for a verdict that we never use.

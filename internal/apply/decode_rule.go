@@ -297,22 +297,33 @@ func (s *symbolic) fixed(data []byte, e expr.Any, statements ...render.Statement
 	return errForeign
 }
 
-func (s *symbolic) verdict(data []byte) error {
-	imm := &expr.Immediate{}
-	if err := s.unmarshal(data, imm); err != nil {
+// verdict decodes a verdict that stands in the rule. The library would panic on a
+// broken one.
+func (s *symbolic) verdict(data []byte) (err error) {
+	var register uint32
+	var value []byte
+	r := reader{rest: data}
+	for err == nil && r.next() {
+		switch r.typ {
+		case unix.NFTA_IMMEDIATE_DREG:
+			register, err = r.uint32()
+		case unix.NFTA_IMMEDIATE_DATA:
+			value = r.data
+		}
+	}
+	if err := errors.Join(err, r.err); err != nil {
 		return err
 	}
-	if imm.Register != unix.NFT_REG_VERDICT {
+	if register != unix.NFT_REG_VERDICT {
 		return errForeign
 	}
-	e := &expr.Verdict{}
-	if err := s.unmarshal(data, e); err != nil {
+	var v render.Value
+	if err := newElementDecoder(nil, s.family).value(value, &v); err != nil {
 		return err
 	}
-	action := actionOf(int32(e.Kind))
-	if action == render.NoAction {
+	if v.Verdict.Action == render.NoAction {
 		return errForeign
 	}
-	s.emit(render.Verdict{Action: action, Chain: e.Chain})
+	s.emit(v.Verdict)
 	return nil
 }

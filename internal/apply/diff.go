@@ -25,7 +25,10 @@ import (
 //
 // Steps come in the order that the kernel needs: what is referred to is added
 // before what refers to it, and deleted after.
-func Diff(current, desired *render.Ruleset) *Plan {
+func Diff(current, desired *render.Ruleset) *Plan { return diff(current, desired, nil) }
+
+// diff declares the tables of the outdated families anew in any case.
+func diff(current, desired *render.Ruleset, outdated []model.Family) *Plan {
 	p := &Plan{}
 	for _, f := range model.Families {
 		cur, want := current.Table(f), desired.Table(f)
@@ -35,15 +38,15 @@ func Diff(current, desired *render.Ruleset) *Plan {
 		case want == nil:
 			p.Changes = append(p.Changes, Change{Verb: Delete, Family: f})
 			continue
-		case cur != nil && !reconcilable(cur, want):
-			p.Changes = append(p.Changes, Change{Verb: Delete, Family: f})
-			cur = nil
-		}
-		if cur == nil {
-			p.Changes = append(p.Changes, Change{Verb: Add, Family: f})
+		case cur == nil:
 			cur = &render.Table{Family: f}
+			p.Changes = append(p.Changes, Change{Verb: Add, Family: f})
+			diffTable(p, cur, want)
+		case slices.Contains(outdated, f) || !reconcilable(cur, want):
+			rebuild(p, cur, want)
+		default:
+			diffTable(p, cur, want)
 		}
-		diffTable(p, cur, want)
 		p.services = append(p.services, want.Set(render.ServicesMap), cur.Set(render.ServicesMap))
 	}
 	return p

@@ -52,6 +52,9 @@ func FuzzDiff(f *testing.F) {
 		if plan := Diff(after, Settle(after, desired)); !plan.Empty() {
 			t.Errorf("left to do: %s", printed(t, plan))
 		}
+		if diff := cmp.Diff(reaches(desired), reaches(after)); diff != "" {
+			t.Errorf("clients reach other endpoints (-want +got):\n%s", diff)
+		}
 		forgetBindings(after)
 		if diff := cmp.Diff(sorted(settled), sorted(after)); diff != "" {
 			t.Errorf("the plan leads elsewhere (-want +got):\n%s", diff)
@@ -183,5 +186,27 @@ func spoilElement(r *rand.Rand, t *render.Table, s *render.Set, i int) {
 		} else if e.Value.Endpoint.IsValid() {
 			s.Elements[i].Value.Endpoint = addrPort(e.Value.Endpoint.Addr().Next().String(), 1)
 		}
+	}
+}
+
+// TestRedeclareUnusedMap: others gave the endpoints map counters, and took the
+// rules that look into it. What the map is to hold must not be added before the
+// map is declared anew, which empties it (found by FuzzDiff).
+func TestRedeclareUnusedMap(t *testing.T) {
+	desired := sample()
+	k := newStrict(t)
+	k.ruleset = *clone(desired)
+	for _, table := range k.ruleset.Tables {
+		for _, c := range table.Chains {
+			c.Rules = nil
+		}
+		endpoints := table.Set(render.EndpointsMap)
+		endpoints.Counters, endpoints.Elements = true, nil
+	}
+	if _, err := New(k, slog.New(slog.DiscardHandler)).Apply(desired); err != nil {
+		t.Fatal(err)
+	}
+	if plan := Diff(&k.ruleset, Settle(&k.ruleset, desired)); !plan.Empty() {
+		t.Errorf("left to do: %s", plan.Summary())
 	}
 }

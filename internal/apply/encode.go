@@ -2,6 +2,7 @@ package apply
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/mdlayher/netlink"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -89,11 +90,12 @@ type encoder struct {
 // elementList is a message of elements that is being filled. It is used again
 // for the next one.
 type elementList struct {
-	verb  uint16
-	set   *render.Set
-	data  attributes // with the header; empty before the first element
-	list  int        // offset of the attribute that holds the elements
-	parts []part
+	verb    uint16
+	set     *render.Set
+	data    attributes // with the header; empty before the first element
+	list    int        // offset of the attribute that holds the elements
+	parts   []part
+	timeout time.Duration // of the elements that are appended next
 }
 
 func (e *encoder) change(c *Change) error {

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"encoding/binary"
 	"slices"
 
 	"github.com/mdlayher/netlink"
@@ -21,6 +22,7 @@ func (e *encoder) element(c *Change) {
 		e.deletions.append(c.Set, c.Family, c.Old)
 	}
 	if c.New != nil {
+		e.additions.timeout = c.Timeout
 		e.additions.append(c.Set, c.Family, c.New)
 	}
 	if len(e.deletions.data) > maxList || len(e.additions.data) > maxList {
@@ -83,6 +85,9 @@ func (l *elementList) keyed(el *render.Element, key render.Key, last *render.Key
 	}
 	if l.verb == unix.NFT_MSG_NEWSETELEM {
 		appendData(a, l.set, el)
+		if l.timeout > 0 {
+			a.bytes(unix.NFTA_SET_ELEM_TIMEOUT, binary.BigEndian.AppendUint64(nil, uint64(l.timeout.Milliseconds())))
+		}
 	}
 	a.end(element)
 }

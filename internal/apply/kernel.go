@@ -42,6 +42,9 @@ type Size struct {
 type Conn struct {
 	nl       *netlink.Conn
 	sequence uint32 // of the next message in a batch
+	owns     bool   // the tables that it adds
+	// watcher of what others do; nil: none.
+	watcher *Watcher
 }
 
 // receiveBuffer is the space for one datagram, in bytes. The kernel fills the
@@ -219,50 +222,54 @@ func (c *Conn) set(name string, f model.Family) (*render.Set, int, error) {
 	return nil, 0, unix.ENOENT
 }
 
-// listElements returns the elements of a set as the kernel gives them.
-func (c *Conn) listElements(s *render.Set, f model.Family) ([]element, error) {
+// eachElement calls each for the elements of a set as the kernel gives them,
+// while they come: a dump can have tens of megabytes. The element is valid
+// during the call only.
+func (c *Conn) eachElement(s *render.Set, f model.Family, each func(*element)) error {
 	a := begin(f)
 	a.string(unix.NFTA_SET_ELEM_LIST_TABLE, render.TableName)
 	a.string(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
-	replies, err := c.request(unix.NFT_MSG_GETSETELEM, netlink.Request|netlink.Dump, a)
+	request, err := c.nl.Send(netlink.Message{
+		Header: netlink.Header{Type: messageType(unix.NFT_MSG_GETSETELEM), Flags: netlink.Request | netlink.Dump},
+		Data:   a,
+	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var all []element
-	for _, m := range replies {
-		elements, err := decodeElements(m, s, f)
-		if err != nil {
-			return nil, err
+	d := newElementDecoder(s, f)
+	for m, err := range c.nl.ReceiveIter() {
+		if err == nil {
+			err = netlink.Validate(request, []netlink.Message{m})
 		}
-		all = append(all, elements...)
+		if err == nil {
+			err = d.message(m, each)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return all, nil
+	return nil
 }
 
 // dumpElements fills a set that has count elements, as far as the kernel tells.
 func (c *Conn) dumpElements(s *render.Set, count int, f model.Family) error {
-	all, err := c.listElements(s, f)
-	if err != nil {
+	if s.Interval {
+		return c.dumpIntervals(s, f)
+	}
+	catchAll := false
+	s.Elements = make([]render.Element, 0, room(count))
+	if err := c.eachElement(s, f, func(e *element) {
+		catchAll = catchAll || e.isCatchAll()
+		s.Elements = append(s.Elements, e.Element)
+	}); err != nil {
 		return err
 	}
-	switch {
-	case s.Interval && s.Concat():
-		var ok bool
-		if s.Elements, ok = concatIntervals(all); !ok {
-			s.Key = nil // somebody else's
-			return nil
-		}
-		s.Sort()
+	if catchAll {
+		s.Key, s.Elements = nil, nil // somebody else's
 		return nil
-	case s.Interval: // a tree, which is never resized
-		s.Elements = joinIntervals(all)
-		return nil
-	case count != unknownCount && count != len(all) && !s.Dynamic:
-		return errInconsistent
 	}
-	s.Elements = make([]render.Element, len(all))
-	for i := range all {
-		s.Elements[i] = all[i].Element
+	if count != unknownCount && count != len(s.Elements) && !s.Dynamic {
+		return errInconsistent
 	}
 	s.Sort()
 	if s.Dynamic { // changes while it is read
@@ -273,6 +280,28 @@ func (c *Conn) dumpElements(s *render.Set, count int, f model.Family) error {
 		if s.Elements[i].Key == s.Elements[i-1].Key {
 			return errInconsistent
 		}
+	}
+	return nil
+}
+
+// dumpIntervals fills an interval set. It is a tree, which is never resized, so
+// that the elements need not be counted.
+func (c *Conn) dumpIntervals(s *render.Set, f model.Family) error {
+	var all []element
+	if err := c.eachElement(s, f, func(e *element) { all = append(all, *e) }); err != nil {
+		return err
+	}
+	understood := !slices.ContainsFunc(all, func(e element) bool { return e.isCatchAll() })
+	switch {
+	case !understood:
+	case s.Concat():
+		s.Elements, understood = concatIntervals(all)
+		s.Sort()
+	default:
+		s.Elements = joinIntervals(all)
+	}
+	if !understood {
+		s.Key, s.Elements = nil, nil // somebody else's
 	}
 	return nil
 }

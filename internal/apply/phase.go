@@ -22,7 +22,7 @@ func (p *Plan) phases() []*Plan {
 	// that could be prepared.
 	whole := make(map[model.Family]bool)
 	for i := range p.Changes {
-		if c := &p.Changes[i]; c.Kind() == "table" || len(c.Users) > 0 {
+		if c := &p.Changes[i]; c.Kind() == "table" || c.redeclares() {
 			whole[c.Family] = true
 		}
 	}

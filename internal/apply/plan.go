@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
@@ -52,6 +53,8 @@ type Change struct {
 	Set *render.Set     // of the element, or the object itself
 	Old *render.Element // Delete and Replace
 	New *render.Element // Add and Replace
+	// Timeout of a binding of a client to an endpoint that is added.
+	Timeout time.Duration
 }
 
 // service names the service port behind the frontend of an element, or returns

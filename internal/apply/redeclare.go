@@ -8,11 +8,12 @@ import (
 
 // canRedeclare tells whether a map of cur differs from the wanted one in
 // nothing but its counters, and nobody else has put a chain into our table that
-// may refer to it: the kernel deletes no map that is in use.
+// may refer to it: the kernel deletes no map that is in use. The clients in a
+// dynamic map would be gone in any case.
 func canRedeclare(cur, want *render.Table, s *render.Set) bool {
 	like := *cur.Set(s.Name)
 	like.Counters = s.Counters
-	return like.Same(s) && !slices.ContainsFunc(users(cur, s.Name), func(c *render.Chain) bool { return want.Chain(c.Name) == nil })
+	return !s.Dynamic && like.Same(s) && !slices.ContainsFunc(users(cur, s.Name), func(c *render.Chain) bool { return want.Chain(c.Name) == nil })
 }
 
 // redeclare replaces a map and, as they are bound to it, the rules of all
@@ -26,6 +27,10 @@ func (d *tableDiff) redeclare(cur *render.Table, want *render.Set) {
 		d.emptied = append(d.emptied, u.Name)
 	}
 }
+
+// redeclares tells whether the change gives a map another declaration, which
+// empties it. Chains that refer to it there may be none.
+func (c *Change) redeclares() bool { return c.Verb == Replace && c.Set != nil && c.New == nil }
 
 // users returns the chains whose rules refer to a set, or may do so.
 func users(t *render.Table, set string) []*render.Chain {

@@ -291,9 +291,8 @@ type marcher struct {
 	*country
 	kernel   strict
 	router   *model.Router
-	composer *render.Composer // nil: what the kernel has is not known
+	composer *render.Composer
 	applier  *Applier
-	patches  int
 }
 
 func newMarcher(t *testing.T) *marcher {
@@ -314,23 +313,21 @@ func (m *marcher) whole(t *testing.T) {
 // patch takes changes, and all there is if that does not do.
 func (m *marcher) patch(t *testing.T, changes []model.RouteChange) {
 	t.Helper()
-	if m.composer != nil {
-		if before, after, ok := m.composer.Change(changes); ok {
-			_, err := m.applier.Patch(before, after)
-			if err == nil {
-				m.patches++
-				return
-			}
-			if err != errUnknown && !isOpen(err) {
-				t.Fatal(err)
-			}
+	if before, after, ok := m.composer.Change(changes); ok {
+		_, err := m.applier.Patch(before, after)
+		if err == nil {
+			return
+		}
+		if err != errUnknown && !isOpen(err) {
+			t.Fatal(err)
 		}
 	}
 	m.whole(t)
 }
 
-// step does what the bytes say next.
-func (m *marcher) step(t *testing.T, r *rand.Rand) {
+// step does what the bytes say next. It returns true if nothing should be left
+// over then.
+func (m *marcher) step(t *testing.T, r *rand.Rand) (tidy bool) {
 	switch r.IntN(16) {
 	case 15:
 		m.configure(r)
@@ -349,11 +346,10 @@ func (m *marcher) step(t *testing.T, r *rand.Rand) {
 			return fault
 		}
 	case 11:
-		if m.composer != nil {
-			if _, err := m.applier.Patch(m.composer.Idle()); err != nil {
-				m.whole(t)
-			}
+		if _, err := m.applier.Patch(m.composer.Idle()); err != nil {
+			m.whole(t)
 		}
+		return true
 	default:
 		var changed []int
 		for range 1 + r.IntN(3) {
@@ -365,6 +361,7 @@ func (m *marcher) step(t *testing.T, r *rand.Rand) {
 			m.patch(t, m.router.SetServices(m.states(changed...)))
 		}
 	}
+	return false
 }
 
 // present returns the Services that there are.
@@ -396,6 +393,9 @@ func (m *marcher) check(t *testing.T, tidy bool) {
 	if should := service(fresh); !reflect.DeepEqual(should, serves) {
 		t.Fatalf("the kernel serves otherwise (-fresh +kernel):\n%s", cmp.Diff(should, serves))
 	}
+	if should, does := reaches(fresh), reaches(current); !reflect.DeepEqual(should, does) {
+		t.Fatalf("clients reach other endpoints (-fresh +kernel):\n%s", cmp.Diff(should, does))
+	}
 	if !tidy {
 		return
 	}
@@ -406,6 +406,27 @@ func (m *marcher) check(t *testing.T, tidy bool) {
 	if diff := cmp.Diff(sorted(Settle(current, fresh)), sorted(current)); diff != "" {
 		t.Fatalf("the kernel differs from a fresh render (-fresh +kernel):\n%s", diff)
 	}
+}
+
+// reaches returns the endpoints, in no order, that clients of each frontend get,
+// and those outside of the cluster where it makes a difference.
+func reaches(r *render.Ruleset) map[string][]string {
+	out := make(map[string][]string)
+	for _, t := range r.Tables {
+		lanes := NewLanes(t)
+		for _, e := range t.Set(render.EndpointsMap).Elements {
+			for _, name := range []string{render.ServicesMap, render.LocalServicesMap} {
+				if slots, ok := lanes.Of(name, e.Key.Frontend()); ok && slots.Has(e.Key.Slot) {
+					key := name + " " + e.Key.Frontend().String()
+					out[key] = append(out[key], e.Value.Endpoint.String())
+				}
+			}
+		}
+	}
+	for _, v := range out {
+		slices.Sort(v)
+	}
+	return out
 }
 
 func forgetBindings(r *render.Ruleset) {
@@ -468,8 +489,7 @@ func FuzzSteps(f *testing.F) {
 		m.router.Configure(m.config, m.nodes(), m.cidrs)
 		m.whole(t)
 		for left.Left() > 0 {
-			m.step(t, r)
-			m.check(t, false)
+			m.check(t, m.step(t, r))
 		}
 		m.kernel.fails = func(*Plan) error { return nil }
 		if _, err := m.applier.Patch(m.composer.Idle()); err != nil {

@@ -43,6 +43,7 @@ type Own struct {
 	ServiceMetrics      bool   // metrics of each Service
 	ConntrackTCPCleanup bool   // delete entries of TCP connections to endpoints that are gone
 	TakeOver            bool   // remove what kube-proxy left once own rules are active
+	NoTableOwner        bool   // let others change our tables
 }
 
 // Remark is a warning about a setting that does not do what it seems to.

@@ -127,7 +127,7 @@ func decode(message []byte) (Flow, bool) {
 			return Flow{}, false
 		}
 	}
-	if !original.complete() || !reply.complete() {
+	if !original.complete() || !reply.complete() || original.to.BitLen() != reply.from.BitLen() {
 		return Flow{}, false
 	}
 	f.Protocol, f.Dialled = original.protocol, original.destination()
@@ -144,7 +144,7 @@ type tuple struct {
 }
 
 func (t *tuple) complete() bool {
-	return t.from.IsValid() && t.to.IsValid() && t.fromPort != 0 && t.toPort != 0 && !t.zone
+	return t.from.IsValid() && t.from.BitLen() == t.to.BitLen() && t.fromPort != 0 && t.toPort != 0 && !t.zone
 }
 
 func (t *tuple) source() netip.AddrPort      { return netip.AddrPortFrom(t.from, t.fromPort) }

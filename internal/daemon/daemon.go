@@ -3,6 +3,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -91,15 +92,16 @@ func (d *Daemon) Run(ctx context.Context) error {
 }
 
 func (d *Daemon) run(ctx context.Context, cancel context.CancelCauseFunc, running *atomic.Pointer[agent.Agent]) (err error) {
-	families, err := d.prepare(ctx)
-	if err != nil {
+	var owns bool
+	rules, openErr := apply.Open()
+	if openErr == nil {
+		defer func() { err = errors.Join(err, rules.Close()) }()
+		owns, openErr = d.own(rules)
+	}
+	families, err := d.prepare(ctx) // knows better what an error means
+	if err = cmp.Or(err, openErr); err != nil {
 		return err
 	}
-	rules, err := apply.Open()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, rules.Close()) }()
 	// Scrapes come while the agent is at work: they have a socket of their own.
 	asking, err := apply.Open()
 	if err != nil {
@@ -109,6 +111,11 @@ func (d *Daemon) run(ctx context.Context, cancel context.CancelCauseFunc, runnin
 
 	w := d.newWork(ctx, families, rules, asking)
 	a := agent.New(w.agentConfig(rules))
+	if owns {
+		w.applier.Claim = rules.Claim
+	} else {
+		w.watch(ctx, rules, a)
+	}
 	running.Store(a)
 	wait := w.serve(ctx, cancel, a)
 	defer wait()

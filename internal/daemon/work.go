@@ -120,9 +120,19 @@ func (w *work) agentConfig(rules *apply.Conn) agent.Config {
 	}
 }
 
-// tell writes events about what cannot be served.
+// tell writes events about what cannot be served, and about what others did to
+// the rules.
 func (w *work) tell(s *agent.Sync) {
 	w.events.Notices(s.Router.Notices())
+	if s.Err != nil || s.Plan.Empty() {
+		return
+	}
+	for _, i := range s.Interventions {
+		if !i.Missed {
+			w.events.RulesRepaired(i.By.String(), i.Touched)
+			return // one of them: the log has all
+		}
+	}
 }
 
 // follow does what comes after a successful sync: health check ports first,

@@ -25,12 +25,15 @@ const (
 	actionStart  = "StartKubeProxy"
 	actionListen = "Listen"
 	actionServe  = "Serve"
+	actionRepair = "Repair"
 
 	reasonStarting = "Starting"
 	// HealthServerFailed and MetricsServerFailed are reasons of
 	// [Recorder.ServerFailed].
 	HealthServerFailed  = "FailedToStartProxierHealthcheck"
 	MetricsServerFailed = "FailedToStartMetricServer"
+
+	reasonRulesRepaired = "RulesRepaired"
 
 	reasonHealthCheckFailed = "FailedToStartServiceHealthcheck"
 )
@@ -89,6 +92,13 @@ func (r *Recorder) ServerFailed(reason string, err error) {
 func (r *Recorder) HealthCheckFailed(service model.ServiceName, err error) {
 	ref := &corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: service.Namespace, Name: service.Name}
 	r.record(ref, corev1.EventTypeWarning, reasonHealthCheckFailed, actionListen, "node "+r.node+": "+err.Error())
+}
+
+// RulesRepaired warns that another process had changed the rules of this node;
+// first are the first objects that it changed, in words.
+func (r *Recorder) RulesRepaired(process string, first []string) {
+	r.record(r.nodeRef(), corev1.EventTypeWarning, reasonRulesRepaired, actionRepair,
+		"process "+process+" has changed rules of nftproxy, which are repaired: "+strings.Join(first, "; "))
 }
 
 // Notices warns about the objects of notices that were not among the last ones.

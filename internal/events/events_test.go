@@ -94,6 +94,11 @@ func TestEvents(t *testing.T) {
 			eventsv1.Event{Type: "Warning", Reason: "FailedToStartMetricServer", Action: "StartKubeProxy", Regarding: node, Note: "100% taken"}},
 		{"10.23 health check of a Service", "shop", func(r *Recorder) { r.HealthCheckFailed(web, taken) },
 			eventsv1.Event{Type: "Warning", Reason: "FailedToStartServiceHealthcheck", Action: "Listen", Regarding: service, Note: "node node-1: 100% taken"}},
+		{"rules repaired", "default", func(r *Recorder) {
+			r.RulesRepaired(`7 ("nft")`, []string{"delete table ip nftproxy", "delete table ip6 nftproxy"})
+		},
+			eventsv1.Event{Type: "Warning", Reason: "RulesRepaired", Action: "Repair", Regarding: node,
+				Note: `process 7 ("nft") has changed rules of nftproxy, which are repaired: delete table ip nftproxy; delete table ip6 nftproxy`}},
 		{"notice about a Service", "shop", func(r *Recorder) {
 			r.Notices([]model.Notice{{Object: "Service shop/web", Reason: model.Conflict, Message: "somebody else has it"}})
 		},

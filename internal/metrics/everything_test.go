@@ -42,6 +42,7 @@ var everything = sync.OnceValue(func() *metrics.Set {
 	objects.Nodes = []*model.Node{{Name: "node-2"}}
 	sync := syncOf(objects, agent.Start, time.Second)
 	sync.Triggers = []model.Trigger{{Family: model.IPv4, Time: started}}
+	sync.Interventions = []apply.Intervention{{By: apply.Process{Name: "nft"}, Counts: map[string]int{"table": 1}}}
 	s.Observe(sync)
 	s.Observe(failed(syncOf(objects, agent.Change, time.Second), unix.ENOMEM))
 	s.Postponed([]model.Family{model.IPv4})

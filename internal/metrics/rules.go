@@ -19,6 +19,8 @@ type ruleMetrics struct {
 	duration, bytes, messages, changes prometheus.Histogram
 	failures                           *prometheus.CounterVec
 	drift                              prometheus.Counter
+	touched                            *prometheus.CounterVec
+	processes                          map[string]bool // that touched has
 	elements                           *wholeGauge
 	counts                             elementCounts
 	notices                            *wholeGauge
@@ -43,6 +45,9 @@ func newRuleMetrics(factory promauto.Factory, registry *prometheus.Registry) rul
 			Help: "Transactions that the kernel refused or whose answer was lost. Many of them are tried again within the sync."}, []string{"error"}),
 		drift: factory.NewCounter(prometheus.CounterOpts{Name: "nftproxy_drift_changes_total",
 			Help: "Changes that repaired what others had done to the rules."}),
+		touched: factory.NewCounterVec(prometheus.CounterOpts{Name: "nftproxy_drift_objects_total",
+			Help: "Objects of our tables that others have changed, by their kind and the name of the process."}, []string{"kind", "process"}),
+		processes: make(map[string]bool),
 		elements: newWholeGauge(registry, "nftproxy_set_elements",
 			"Elements of the sets and maps since the last successful sync.", familyLabel, "set"),
 		notices: newWholeGauge(registry, "nftproxy_notices",
@@ -66,8 +71,33 @@ func (m *ruleMetrics) observe(s *agent.Sync) {
 		m.counts.add(s.Plan)
 	}
 	m.elements.set(m.counts.samples())
-	if s.Cause == agent.Check {
+	if s.Cause == agent.Check || s.Cause == agent.Drift {
 		m.drift.Add(float64(len(s.Plan.Changes)))
+	}
+	for _, i := range s.Interventions {
+		m.intervention(i)
+	}
+}
+
+// maxProcesses is how many names of processes make series of their own: a
+// process can call itself what it likes.
+const maxProcesses = 20
+
+func (m *ruleMetrics) intervention(i apply.Intervention) {
+	name := strings.ToValidUTF8(i.By.Name, "?")
+	switch {
+	case i.Missed || name == "":
+		name = "unknown"
+	case !m.processes[name] && len(m.processes) == maxProcesses:
+		name = "other"
+	default:
+		m.processes[name] = true
+	}
+	if i.Missed {
+		m.touched.WithLabelValues("unknown", name).Inc()
+	}
+	for kind, n := range i.Counts {
+		m.touched.WithLabelValues(kind, name).Add(float64(n))
 	}
 }
 

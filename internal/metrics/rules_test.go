@@ -70,6 +70,41 @@ func TestNotices(t *testing.T) {
 	expect(t, scrape(t, s, "/metrics"), map[string]float64{conflicts: absent})
 }
 
+// TestInterventions count what others did by kind and process, whose names
+// cannot make series without end.
+func TestInterventions(t *testing.T) {
+	s := newSet()
+	sync := syncOf(snapshot(service("web", "10.96.0.1")), agent.Drift, time.Second)
+	sync.Interventions = []apply.Intervention{
+		{By: apply.Process{PID: 1, Name: "nft"}, Counts: map[string]int{"rule": 2, "element": 7}},
+		{By: apply.Process{PID: 2, Name: "nft"}, Counts: map[string]int{"rule": 1}},
+		{Missed: true},
+	}
+	s.Observe(sync)
+	expect(t, scrape(t, s, "/metrics"), map[string]float64{
+		"nftproxy_drift_changes_total":                                   float64(len(sync.Plan.Changes)),
+		`nftproxy_drift_objects_total{kind="rule",process="nft"}`:        3,
+		`nftproxy_drift_objects_total{kind="element",process="nft"}`:     7,
+		`nftproxy_drift_objects_total{kind="unknown",process="unknown"}`: 1,
+	})
+	sync.Interventions = nil
+	for i := range 100 {
+		sync.Interventions = append(sync.Interventions, apply.Intervention{
+			By: apply.Process{Name: fmt.Sprintf("\xff%d", i)}, Counts: map[string]int{"chain": 1}})
+	}
+	s.Observe(sync)
+	var series int
+	for name := range scrape(t, s, "/metrics") {
+		if strings.HasPrefix(name, `nftproxy_drift_objects_total{kind="chain"`) {
+			series++
+		}
+	}
+	if series != 20 {
+		t.Errorf("%d series of hostile names, want 20", series)
+	}
+	expect(t, scrape(t, s, "/metrics"), map[string]float64{`nftproxy_drift_objects_total{kind="chain",process="other"}`: 81})
+}
+
 // TestDrift: what an hourly check finds to do was done by others.
 func TestDrift(t *testing.T) {
 	const drift = "nftproxy_drift_changes_total"

@@ -167,7 +167,7 @@ func (c *collector) skippedKinds() []string {
 	total, parts := 0, make([]string, 0, len(names))
 	for _, n := range names {
 		total += c.skipped[n]
-		parts = append(parts, fmt.Sprintf("%s %d", n, c.skipped[n]))
+		parts = append(parts, fmt.Sprintf("%s %d", printable(n), c.skipped[n]))
 	}
 	return []string{fmt.Sprintf("skipped %s of other kinds: %s", count(total, "object"), strings.Join(parts, ", "))}
 }
@@ -186,7 +186,7 @@ func (c *collector) orphans() []string {
 	names := slices.SortedFunc(maps.Keys(missing), model.ServiceName.Compare)
 	list := make([]string, 0, maxNamed+1)
 	for _, n := range names[:min(len(names), maxNamed)] {
-		list = append(list, n.String())
+		list = append(list, printable(n.String()))
 	}
 	if more := len(names) - maxNamed; more > 0 {
 		list = append(list, fmt.Sprintf("and %d more", more))

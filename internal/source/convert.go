@@ -33,7 +33,7 @@ func (e *FieldError) Error() string {
 	if e.Field == "" {
 		return text
 	}
-	return e.Field + ": " + text
+	return printable(e.Field) + ": " + text
 }
 
 // findings collects the field errors of one object.

@@ -2,7 +2,9 @@ package source
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
+	"unicode"
 )
 
 // maxShown is how many problems a message lists: a file of the wrong sort can
@@ -50,7 +52,7 @@ func (e *Error) Error() string {
 	if e.Object != "" {
 		at += ": " + e.Object
 	}
-	return at + ": " + e.Err.Error()
+	return printable(at + ": " + e.Err.Error())
 }
 
 func (e *Error) Unwrap() error { return e.Err }
@@ -80,6 +82,21 @@ func (e Errors) Unwrap() []error {
 		out[i] = one
 	}
 	return out
+}
+
+// printable returns a text with escapes in the place of characters that would do
+// something to a terminal, or begin a line: names in a file may hold anything.
+func printable(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+			continue
+		}
+		quoted := strconv.QuoteRune(r)
+		b.WriteString(quoted[1 : len(quoted)-1])
+	}
+	return b.String()
 }
 
 // count returns for example "1 problem" or "3 problems".

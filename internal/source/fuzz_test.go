@@ -2,39 +2,70 @@ package source
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
+	"reflect"
 	"testing"
 )
 
-// FuzzLoad holds that any input gives a snapshot or errors that can be printed,
-// never both and never a panic, and that a List gives the same whether it is
-// read by item or as a whole.
+// hostile are inputs that would write to the terminal of who reads about them.
+var hostile = []string{
+	`{apiVersion: v1, kind: "Pod\e[31m", metadata: {name: a}}`,
+	`{apiVersion: "\e[2J/v1", kind: Service, metadata: {name: a}}`,
+	`{apiVersion: v1, kind: Service, metadata: {name: "\e[31m", namespace: "\n"}}`,
+	`{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {"\e[31m": 1, clusterIP: "\e[31m", type: "\x7f"}}`,
+	`{apiVersion: v1, kind: Service, metadata: {name: a, annotations: {"nftproxy.dev/\e[31m": "\e"}}, spec: {clusterIP: 10.96.0.1}}`,
+	`{apiVersion: v1, kind: Service, metadata: {name: a, annotations: {nftproxy.dev/scheduler: "\e"}}, spec: {clusterIP: 10.96.0.1}}`,
+	`{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {clusterIP: [1, "\e"], ports: "\e"}}`,
+	`{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: "IPv4", metadata: {name: a, labels: {kubernetes.io/service-name: "\e[31m"}}}`,
+	`{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: "\e", metadata: {name: a, annotations: {nftproxy.dev/weight: "\e"}, labels: {kubernetes.io/service-name: a}}}`,
+	`{apiVersion: v1, kind: "\e[31mService", metadata: {name: a}}`,
+	"\"a\\e[31m\": *\x1b\n", "- &\u0085a *\u0085\n", "kind: !<\u2028> x\n", "{\"kind\": \"\x1b\"}", "{\"ki\u001bnd\": 1, \"ki\u001bnd\": 1}",
+}
+
+// FuzzLoad holds that any input gives a snapshot or errors that name the file and
+// can be printed, never both and never a panic; that it gives the same again; and
+// that a List gives the same whether it is read by item or as a whole. What is
+// loaded can be rendered.
 func FuzzLoad(f *testing.F) {
-	for _, pattern := range []string{"testdata/bad/*.yaml", "testdata/good/*.yaml", "testdata/good/*.json"} {
-		names, err := filepath.Glob(pattern)
-		if err != nil || len(names) == 0 {
-			f.Fatal("no seeds", err)
+	for _, text := range seeds(f) {
+		if len(text) < 4096 {
+			f.Add(text)
 		}
-		for _, name := range names {
-			data, err := os.ReadFile(name)
-			if err != nil {
-				f.Fatal(err)
-			}
-			if len(data) < 4096 {
-				f.Add(data)
-			}
-		}
+	}
+	for _, text := range hostile {
+		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		in, err := load(string(text))
 		if (in == nil) == (err == nil) {
 			t.Fatalf("Load() = %v, %v", in, err)
 		}
-		var all Errors
-		if err != nil && (!errors.As(err, &all) || len(all) == 0 || err.Error() == "") {
-			t.Fatalf("Load() = %#v", err)
+		again, sameErr := load(string(text))
+		if !reflect.DeepEqual(in, again) || !reflect.DeepEqual(err, sameErr) {
+			t.Fatalf("Load() = %+v, %v, then %+v, %v", in, err, again, sameErr)
+		}
+		if err != nil {
+			checkErrors(t, err)
+		} else {
+			for _, w := range in.Warnings {
+				if !isPlain(w) {
+					t.Errorf("a warning that cannot be printed: %q", w)
+				}
+			}
+			checkRules(t, in.Snapshot)
 		}
 		sameWhole(t, text)
 	})
+}
+
+func checkErrors(t *testing.T, err error) {
+	t.Helper()
+	var all Errors
+	if !errors.As(err, &all) || len(all) == 0 || err.Error() == "" {
+		t.Fatalf("Load() = %#v", err)
+	}
+	for _, e := range all {
+		if e.File == "" || !isPlain(e.Error()) {
+			t.Errorf("an error that names no file, or cannot be printed: %q", e.Error())
+		}
+	}
 }

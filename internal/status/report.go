@@ -54,7 +54,7 @@ const (
 
 // Sync is one attempt to bring the kernel to what the source says.
 type Sync struct {
-	Cause   string    `json:"cause"` // start, change, retry or check
+	Cause   string    `json:"cause"` // start, change, retry, check or drift
 	Started time.Time `json:"started"`
 	Seconds float64   `json:"seconds"`
 	Added   int       `json:"added"` // changes that were committed

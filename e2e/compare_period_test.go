@@ -1,0 +1,144 @@
+package e2e
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/nftproxy/nftproxy/bench/report"
+	"github.com/nftproxy/nftproxy/bench/results"
+)
+
+// sustained is how long changes go on without pause.
+const sustained = 15 * time.Second
+
+// BenchmarkSyncPeriod shows what the least time between two syncs does to
+// changes that do not stop: how late they are, and what they cost. Its variables
+// are those of BenchmarkCompare.
+func BenchmarkSyncPeriod(b *testing.B) {
+	r := newReport(b)
+	for _, services := range loadSizes(b, 1_000) {
+		b.Run(fmt.Sprint(services), func(b *testing.B) {
+			c := newComparison(b, r, services)
+			w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+			fmt.Fprintln(w, "\nproxy\tleast period\tasked/s\tdone/s\twrite to kernel p50\tp95\tmax\tbehind watch p50\tp95\toverwritten\ttransactions/s\tprocessor\tper change\t")
+			for _, x := range periods() {
+				c.contender = x
+				c.start()
+				c.settle()
+				for _, rate := range []int{20, 100, 500} {
+					c.sustain(rate).print(w, c.contender, rate)
+				}
+				c.stop()
+				c.flush()
+			}
+			if err := w.Flush(); err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+}
+
+// periods returns the proxies with the least times between two syncs. In a
+// configuration file 0 is the default, so the shortest other time stands for it.
+func periods() []contender {
+	all := []contender{
+		{name: results.KubeProxy, program: kubeProxy, period: time.Second},
+		{name: results.KubeProxy, program: kubeProxy, period: time.Millisecond},
+	}
+	for _, p := range []time.Duration{1, time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, time.Second} {
+		all = append(all, contender{name: results.Nftproxy, program: nftproxy, period: p})
+	}
+	return all
+}
+
+// flood is what became of changes that went on for a while.
+type flood struct {
+	took           time.Duration
+	written        map[string]time.Time // when, by the new address
+	kernel, behind []time.Duration
+	commits        int
+	cpu            time.Duration
+}
+
+// sustain replaces an endpoint of one service after the other, so many in a
+// second, each by an address that was never there.
+func (c *comparison) sustain(rate int) *flood {
+	t := c.c.t
+	t.Helper()
+	c.kernel.pending(t)
+	drain(c.events.slices)
+	used, begin := c.proxy.cpu(t), time.Now()
+	f := &flood{written: c.write(rate)}
+	f.took = time.Since(begin)
+	told := map[string]time.Time{}
+	for len(told) < len(f.written) {
+		e := nextEvent(t, c.events.slices)
+		told[e.first] = e.seen
+	}
+	for _, k := range c.settle() {
+		f.commits++
+		for a := range k.added {
+			if at, ok := f.written[a.String()]; ok {
+				f.kernel = append(f.kernel, k.seen.Sub(at))
+				f.behind = append(f.behind, k.seen.Sub(told[a.String()]))
+			}
+		}
+	}
+	f.cpu = c.proxy.cpu(t) - used
+	return f
+}
+
+// write makes the changes, and returns when each began.
+func (c *comparison) write(rate int) map[string]time.Time {
+	t := c.c.t
+	t.Helper()
+	var mu sync.Mutex
+	written, failed := map[string]time.Time{}, error(nil)
+	numbers := make(chan int)
+	var running sync.WaitGroup
+	for range writers {
+		running.Go(func() {
+			for n := range numbers {
+				i, fresh := n%c.services, address(10, 64, n)
+				at := time.Now()
+				err := c.updateSlice(i, append([]netip.Addr{fresh}, c.endpoints(i)[1:]...)...)
+				mu.Lock()
+				if written[fresh.String()] = at; err != nil {
+					failed = err
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	pace := time.NewTicker(time.Second / time.Duration(rate))
+	defer pace.Stop()
+	for begin := time.Now(); time.Since(begin) < sustained; c.writes++ {
+		<-pace.C
+		numbers <- c.writes
+	}
+	close(numbers)
+	running.Wait()
+	if failed != nil {
+		t.Fatal(failed)
+	}
+	return written
+}
+
+func drain(events <-chan apiEvent) {
+	for len(events) > 0 {
+		<-events
+	}
+}
+
+func (f *flood) print(w *tabwriter.Writer, p contender, rate int) {
+	kernel, behind := results.Durations(f.kernel), results.Durations(f.behind)
+	n := len(f.written)
+	fmt.Fprintf(w, "%s\t%v\t%d\t%.0f\t%s\t%s\t%s\t%s\t%s\t%d\t%.1f\t%.1f %%\t%s\t\n", p.name, p.period, rate, float64(n)/f.took.Seconds(),
+		report.Seconds(kernel.P50), report.Seconds(kernel.P95), report.Seconds(kernel.Max), report.Seconds(behind.P50), report.Seconds(behind.P95),
+		n-len(f.kernel), float64(f.commits)/f.took.Seconds(), 100*f.cpu.Seconds()/f.took.Seconds(), report.Seconds(f.cpu.Seconds()/float64(n)))
+}

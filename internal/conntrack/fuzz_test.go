@@ -1,0 +1,91 @@
+package conntrack
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/mdlayher/netlink"
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// message returns what a dump says of a flow.
+func message(t testing.TB, f Flow, client netip.AddrPort) []byte {
+	e := netlink.NewAttributeEncoder()
+	e.Nested(ctaTupleOrig, tupleOf(f.Protocol, client, f.Dialled))
+	e.Nested(ctaTupleReply, tupleOf(f.Protocol, f.Answers, f.Returns))
+	e.Bytes(ctaID, []byte{byte(f.ID >> 24), byte(f.ID >> 16), byte(f.ID >> 8), byte(f.ID)})
+	b, err := e.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(header(model.FamilyOf(f.Dialled.Addr())), b...)
+}
+
+func tupleOf(p model.Protocol, from, to netip.AddrPort) func(*netlink.AttributeEncoder) error {
+	source, destination := uint16(ctaIPv4Source), uint16(ctaIPv4Destination)
+	if from.Addr().Is6() {
+		source, destination = ctaIPv6Source, ctaIPv6Destination
+	}
+	return func(e *netlink.AttributeEncoder) error {
+		e.Nested(ctaTupleIP, func(e *netlink.AttributeEncoder) error {
+			e.Bytes(source, from.Addr().AsSlice())
+			e.Bytes(destination, to.Addr().AsSlice())
+			return nil
+		})
+		e.Nested(ctaTupleProto, func(e *netlink.AttributeEncoder) error {
+			e.Uint8(ctaProtoNumber, uint8(p))
+			e.Bytes(ctaProtoSourcePort, []byte{byte(from.Port() >> 8), byte(from.Port())})
+			e.Bytes(ctaProtoDestinationPort, []byte{byte(to.Port() >> 8), byte(to.Port())})
+			return nil
+		})
+		return nil
+	}
+}
+
+// FuzzDecode: whatever a message holds, it is passed over or gives a flow that
+// is complete and can be named for its deletion: then the kernel is told the
+// whole reply tuple, without which it would delete other entries.
+func FuzzDecode(f *testing.F) {
+	for _, flow := range []Flow{
+		{model.UDP, addrPort("10.96.0.1:53"), addrPort("10.128.0.1:5353"), addrPort("192.0.2.7:40000"), 0xfedcba98},
+		{model.TCP, addrPort("[fd00:96::1]:80"), addrPort("[fd00:128::1]:8080"), addrPort("[2001:db8::7]:40000"), 1},
+		{model.SCTP, addrPort("10.96.0.1:80"), addrPort("10.96.0.1:80"), addrPort("192.0.2.7:40000"), 0},
+	} {
+		whole := message(f, flow, flow.Returns)
+		if got, ok := decode(whole); !ok || got != flow {
+			f.Fatalf("decoded is %+v, want %+v", got, flow)
+		}
+		f.Add(whole)
+		f.Add(whole[:len(whole)/2])
+	}
+	// Addresses of two families are nothing that can be named.
+	f.Add(message(f, Flow{model.UDP, addrPort("10.96.0.1:53"), addrPort("[fd00::1]:53"), addrPort("[fd00::7]:1"), 2}, addrPort("192.0.2.7:1")))
+	f.Add(message(f, Flow{model.UDP, addrPort("10.96.0.1:53"), addrPort("10.128.0.1:53"), addrPort("[fd00::7]:1"), 2}, addrPort("192.0.2.7:1")))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		flow, ok := decode(data)
+		if !ok {
+			return
+		}
+		for _, a := range []netip.AddrPort{flow.Dialled, flow.Answers, flow.Returns} {
+			if !a.IsValid() || a.Port() == 0 || a.Addr().Is4() != flow.Dialled.Addr().Is4() {
+				t.Errorf("incomplete, or of two families: %+v", flow)
+			}
+		}
+		if got, ok := decode(message(t, flow, flow.Returns)); !ok || got != flow {
+			t.Errorf("%+v written and read again is %+v", flow, got)
+		}
+		name, err := flow.encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var named tuple
+		for typ, value := range attributes(name) {
+			if typ == ctaTupleReply {
+				named = decodeTuple(value)
+			}
+		}
+		if named.source() != flow.Answers || named.destination() != flow.Returns || named.protocol != flow.Protocol {
+			t.Errorf("%+v is named by the tuple %+v", flow, named)
+		}
+	})
+}

@@ -1,0 +1,241 @@
+package model
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/steer"
+)
+
+// someBytes are seeds for targets whose bytes are decisions.
+func someBytes(f *testing.F, lengths ...int) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, n := range lengths {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = byte(r.Uint32())
+		}
+		f.Add(b)
+	}
+}
+
+// FuzzRouter walks through changes as TestRouter does, where the bytes lead.
+func FuzzRouter(f *testing.F) {
+	someBytes(f, 0, 20, 100, 400, 1000)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, left := steer.New(data)
+		town := &town{Rand: r, states: make(map[ServiceName]ServiceState)}
+		town.configure()
+		walk(t, town, min(left.Left()/10, 100))
+	})
+}
+
+// FuzzChoose compares with an oracle that says what section 3 says, endpoint by
+// endpoint.
+func FuzzChoose(f *testing.F) {
+	someBytes(f, 0, 8, 30, 100)
+	f.Add(bytes.Repeat([]byte{0xff}, 40))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, left := steer.New(data)
+		node := &Node{Name: pick(r, "n1", ""), Zone: pick(r, "za", "")}
+		var hosts []Host
+		for left.Left() > 0 && len(hosts) < 40 {
+			hosts = append(hosts, Host{
+				Address: netip.AddrFrom4([4]byte{10, 0, 0, byte(len(hosts))}),
+				Ready:   r.IntN(2) == 0, Serving: r.IntN(2) == 0, Terminating: r.IntN(2) == 0, Drain: r.IntN(4) == 0,
+				Node: pick(r, "n1", "n2", ""), ForZones: hint(r, "za", "zb", ""), ForNodes: hint(r, "n1", "n2", ""),
+			})
+		}
+		var all []Endpoint
+		for i := range hosts {
+			all = append(all, Endpoint{netip.AddrPortFrom(hosts[i].Address, 80), &hosts[i]})
+		}
+		before := slices.Clone(all)
+		got, want := Choose(all, node), choose(all, node)
+		if fmt.Sprint(names(got.Cluster), names(got.Local), names(got.Serving)) != fmt.Sprint(names(want.Cluster), names(want.Local), names(want.Serving)) {
+			t.Errorf("node %+v, hosts %+v: chosen are %v %v %v, want %v %v %v", *node, hosts,
+				names(got.Cluster), names(got.Local), names(got.Serving), names(want.Cluster), names(want.Local), names(want.Serving))
+		}
+		if !slices.Equal(all, before) {
+			t.Error("the list of endpoints was changed")
+		}
+		for _, p := range []Policy{PolicyCluster, PolicyLocal} {
+			checkDecision(t, want, p, got.Decide(p))
+		}
+	})
+}
+
+func pick(r *rand.Rand, of ...string) string { return of[r.IntN(len(of))] }
+
+// hint returns up to two of the names, the empty one included: hints may say
+// anything.
+func hint(r *rand.Rand, of ...string) []string {
+	var out []string
+	for range r.IntN(3) {
+		out = append(out, pick(r, of...))
+	}
+	return out
+}
+
+func names(all []Endpoint) []string {
+	out := []string{}
+	for _, e := range all {
+		out = append(out, e.Address.String())
+	}
+	return out
+}
+
+// choose is section 3, written for each endpoint by itself. Drained endpoints
+// are as if they were not listed, but serve the connections they have (3.21).
+func choose(all []Endpoint, node *Node) (c Choice) {
+	listed := slices.DeleteFunc(slices.Clone(all), func(e Endpoint) bool { return e.Host.Drain })
+	ready := slices.DeleteFunc(slices.Clone(listed), func(e Endpoint) bool { return !e.Host.Ready })
+	nodeHints, zoneHints := len(ready) > 0, len(ready) > 0 // every ready one has such a hint
+	thisNode, thisZone := false, false                     // some ready one names it
+	for _, e := range ready {
+		nodeHints = nodeHints && len(e.Host.ForNodes) > 0
+		zoneHints = zoneHints && len(e.Host.ForZones) > 0
+		thisNode = thisNode || node.Name != "" && slices.Contains(e.Host.ForNodes, node.Name)
+		thisZone = thisZone || node.Zone != "" && slices.Contains(e.Host.ForZones, node.Zone)
+	}
+	anyLocal := slices.ContainsFunc(ready, func(e Endpoint) bool { return isHere(e, node) })
+	for _, e := range listed {
+		kept := true
+		switch {
+		case nodeHints && thisNode: // 3.11
+			kept = slices.Contains(e.Host.ForNodes, node.Name)
+		case zoneHints && thisZone: // 3.12
+			kept = slices.Contains(e.Host.ForZones, node.Zone)
+		}
+		lastResort := e.Host.Serving && e.Host.Terminating
+		if e.Host.Ready && kept || len(ready) == 0 && lastResort { // 3.4, 3.5
+			c.Cluster = append(c.Cluster, e)
+		}
+		if isHere(e, node) && (e.Host.Ready || !anyLocal && lastResort) { // 3.7
+			c.Local = append(c.Local, e)
+		}
+	}
+	for _, e := range all {
+		if e.Host.Serving {
+			c.Serving = append(c.Serving, e)
+		}
+	}
+	return c
+}
+
+// isHere tells whether an endpoint is on the node; one without a node is
+// nowhere (2.15).
+func isHere(e Endpoint, node *Node) bool { return e.Host.Node != "" && e.Host.Node == node.Name }
+
+// checkDecision: 3.8.
+func checkDecision(t *testing.T, c Choice, p Policy, got Decision) {
+	t.Helper()
+	set := c.Cluster
+	if p == PolicyLocal {
+		set = c.Local
+	}
+	want := Drop
+	switch {
+	case len(set) > 0:
+		want = Forward
+	case len(c.Cluster) == 0:
+		want = Reject
+	}
+	if got.Verdict != want || want == Forward && !slices.Equal(names(got.Endpoints), names(set)) || want != Forward && len(got.Endpoints) > 0 {
+		t.Errorf("policy %s decides %s for %v, want %s for %v", p, got.Verdict, names(got.Endpoints), want, names(set))
+	}
+}
+
+// FuzzEndpoints: whatever slices say, of each address and port there is one
+// endpoint of the service port asked for, and neither the order of slices nor
+// that of hosts matters (2.6, 2.17, 2.18).
+func FuzzEndpoints(f *testing.F) {
+	someBytes(f, 0, 20, 60, 200)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, left := steer.New(data)
+		var all []*EndpointSlice
+		for left.Left() > 0 && len(all) < 10 {
+			all = append(all, someSlice(r))
+		}
+		port := PortName{ServiceName{"default", "web"}, "http", TCP}
+		for _, family := range Families {
+			got := Endpoints(port, family, all)
+			if !slices.IsSortedFunc(got, func(a, b Endpoint) int { return a.Address.Compare(b.Address) }) {
+				t.Errorf("not sorted: %v", names(got))
+			}
+			want := listed(port, family, all)
+			for i, e := range got {
+				if records := want[e.Address]; records == nil || i > 0 && got[i-1].Address == e.Address {
+					t.Errorf("%s is not in the slices, or comes twice", e.Address)
+				} else if e.Host.Terminating && slices.ContainsFunc(records, func(h *Host) bool { return !h.Terminating }) {
+					t.Errorf("%s: a terminating record counts before one that is not", e.Address)
+				}
+			}
+			if len(got) != len(want) {
+				t.Errorf("%d endpoints, want %d", len(got), len(want))
+			}
+			if turned := Endpoints(port, family, reversed(all)); !reflect.DeepEqual(describe(turned), describe(got)) {
+				t.Errorf("the order matters: %v, %v", describe(got), describe(turned))
+			}
+		}
+	})
+}
+
+func someSlice(r *rand.Rand) *EndpointSlice {
+	s := &EndpointSlice{Namespace: "default", Service: "web", Family: Families[r.IntN(2)]}
+	for range r.IntN(3) {
+		s.Ports = append(s.Ports, EndpointPort{pick(r, "http", ""), Protocols[r.IntN(2)], uint16(80 + r.IntN(2))})
+	}
+	for range r.IntN(4) {
+		a := netip.AddrFrom4([4]byte{10, 0, 0, byte(r.IntN(3))})
+		if s.Family == IPv6 {
+			a = netip.AddrFrom16([16]byte{0xfd, 15: byte(r.IntN(3))})
+		}
+		s.Hosts = append(s.Hosts, Host{
+			Address: a, Ready: r.IntN(2) == 0, Serving: r.IntN(2) == 0, Terminating: r.IntN(2) == 0, Drain: r.IntN(4) == 0,
+			Node: pick(r, "n1", ""), ForZones: hint(r, "za", "zb"), ForNodes: hint(r, "n1", "n2"), Weight: uint16(r.IntN(3)),
+		})
+	}
+	return s
+}
+
+// listed returns all records of each address and port.
+func listed(port PortName, f Family, all []*EndpointSlice) map[netip.AddrPort][]*Host {
+	out := make(map[netip.AddrPort][]*Host)
+	for _, s := range all {
+		for _, p := range s.Ports {
+			for i := range s.Hosts {
+				if s.Family == f && p.Name == port.Port && p.Protocol == port.Protocol {
+					a := netip.AddrPortFrom(s.Hosts[i].Address, p.Port)
+					out[a] = append(out[a], &s.Hosts[i])
+				}
+			}
+		}
+	}
+	return out
+}
+
+func reversed(all []*EndpointSlice) []*EndpointSlice {
+	var out []*EndpointSlice
+	for _, s := range slices.Backward(all) {
+		turned := *s
+		turned.Hosts = slices.Clone(s.Hosts)
+		slices.Reverse(turned.Hosts)
+		out = append(out, &turned)
+	}
+	return out
+}
+
+func describe(all []Endpoint) string {
+	var b strings.Builder
+	for _, e := range all {
+		fmt.Fprintf(&b, "%s %+v\n", e.Address, *e.Host)
+	}
+	return b.String()
+}
