@@ -13,7 +13,21 @@ import (
 // TestCheck: on the real kernel a trial ends as the commit would, and changes
 // nothing: not even the generation, which processes that watch would see.
 func TestCheck(t *testing.T) {
-	s := newSandbox(t)
+	for _, owns := range []bool{false, true} {
+		t.Run(fmt.Sprintf("owner %t", owns), func(t *testing.T) {
+			s := newSandbox(t)
+			if owns {
+				if _, err := s.Own(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			testCheck(t, s)
+		})
+	}
+}
+
+func testCheck(t *testing.T, s *sandbox) {
+	t.Helper()
 	first := scaled(2)
 	s.apply(t, first)
 	listing := s.nft(t, "list", "ruleset")
