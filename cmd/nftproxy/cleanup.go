@@ -49,7 +49,7 @@ removed by iptables-legacy-save and -restore, which have to be there.`,
 
 // removeRules removes our own rules.
 func removeRules(c *cobra.Command, log *slog.Logger) error {
-	return applyOnce(c, log, &render.Ruleset{})
+	return applyOnce(c, log, &model.Routing{})
 }
 
 // cleanUp removes our own rules and what kube-proxy left (12.59). One failure

@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -47,12 +48,12 @@ Exit code: 0 no changes, 1 changes, 2 error.`,
 			if output != "text" && output != "json" {
 				return fmt.Errorf("--output: %q is not known: use text or json", output)
 			}
-			rs, log, err := o.ruleset(c, true)
+			routing, log, err := o.routing(c, true)
 			if err != nil {
 				return err
 			}
 			return withKernel(log, func(_ *apply.Conn, a *apply.Applier) error {
-				plan, _, err := a.Plan(rs)
+				plan, _, err := a.Plan(render.Render(routing))
 				if err != nil {
 					return err
 				}
@@ -102,33 +103,44 @@ func applyCommand() *cobra.Command {
 server says at this moment, print it, and exit. What packets meet changes in
 one transaction. When there is no difference nothing is sent to the kernel.
 Established connections are not touched. While "nftproxy run" owns the tables,
-they can be changed by nobody else: this fails then and changes nothing.`,
+they can be changed by nobody else: this fails then and changes nothing.
+
+Services whose rules the kernel refuses stay as they are; the others are applied.
+
+Exit code: 0 applied, 2 error, also if the kernel refused something.`,
 		Example: `  nftproxy apply -f services.yaml
   nftproxy apply -f cluster/ --hostname-override node-1 --cluster-cidr 10.128.0.0/9`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
-			rs, log, err := o.ruleset(c, true)
+			routing, log, err := o.routing(c, true)
 			if err != nil {
 				return err
 			}
-			return applyOnce(c, log, rs)
+			return applyOnce(c, log, routing)
 		},
 	}
 	o.addFlags(c)
 	return c
 }
 
-// applyOnce commits a ruleset and prints what that changed.
-func applyOnce(c *cobra.Command, log *slog.Logger, rs *render.Ruleset) error {
+// applyOnce commits the rules for a routing and prints what that changed.
+func applyOnce(c *cobra.Command, log *slog.Logger, routing *model.Routing) error {
 	paint, err := useColour("auto", c.OutOrStdout())
 	if err != nil {
 		return err
 	}
 	return withKernel(log, func(_ *apply.Conn, a *apply.Applier) error {
-		plan, err := a.Apply(rs)
-		if err != nil {
-			return err
-		}
-		return plan.Print(c.OutOrStdout(), paint)
+		return applyMost(c.OutOrStdout(), a, routing, paint)
 	})
+}
+
+// applyMost returns an error if the kernel refuses something, but commits and
+// prints the rest.
+func applyMost(w io.Writer, a *apply.Applier, routing *model.Routing, paint bool) error {
+	plan, err := a.ApplyMost(render.Render(routing), routing.Routes)
+	var refused *apply.RefusedError
+	if err != nil && !errors.As(err, &refused) {
+		return err
+	}
+	return errors.Join(plan.Print(w, paint), err)
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/source"
 )
 
@@ -76,10 +75,10 @@ func (o *options) source(stdin io.Reader, cfg *config.Config) (*source.Files, er
 	return &source.Files{Paths: o.files, Stdin: stdin, ProxyName: cfg.Own.ServiceProxyName}, nil
 }
 
-// ruleset reads the objects and returns the rules they ask for. What they say
-// in vain goes to the log. here tells that the rules are for this machine, whose
-// addresses then count.
-func (o *options) ruleset(c *cobra.Command, here bool) (*render.Ruleset, *slog.Logger, error) {
+// routing reads the objects and returns what they ask for. What they say in vain
+// goes to the log. here tells that this is about this machine, whose addresses
+// then count.
+func (o *options) routing(c *cobra.Command, here bool) (*model.Routing, *slog.Logger, error) {
 	cfg, log, err := o.start(c)
 	if err != nil {
 		return nil, nil, err
@@ -97,7 +96,7 @@ func (o *options) ruleset(c *cobra.Command, here bool) (*render.Ruleset, *slog.L
 	for _, n := range routing.Notices {
 		log.Warn(n.Message, "object", n.Object)
 	}
-	return render.Render(routing), log, nil
+	return routing, log, nil
 }
 
 // objects reads the source once.

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 
+	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/spf13/cobra"
 )
 
@@ -30,10 +31,11 @@ tables in one transaction.`,
 			if output != "nft" && output != "json" {
 				return fmt.Errorf("--output: %q is not known: use nft or json", output)
 			}
-			rs, _, err := o.ruleset(c, false)
+			routing, _, err := o.routing(c, false)
 			if err != nil {
 				return err
 			}
+			rs := render.Render(routing)
 			if output == "json" {
 				return rs.JSON(c.OutOrStdout())
 			}

@@ -59,7 +59,8 @@ const (
 	Start Cause = iota
 	// Change follows a change of the source or of the node's addresses.
 	Change
-	// Retry follows a failed sync.
+	// Retry follows a failed sync, or a Check if the kernel refused Services
+	// before (13.25).
 	Retry
 	// Check follows an hour without a sync: what it finds to do was done by
 	// others (13.10).
@@ -239,6 +240,9 @@ func (a *Agent) Run(ctx context.Context) error {
 			sync(Retry)
 		case <-check.C:
 			sync(Check)
+			if a.tryAgain() {
+				sync(Retry)
+			}
 		case <-a.drift.told:
 			if repair == nil {
 				repair = time.After(a.drift.wait(time.Now()))
@@ -313,12 +317,14 @@ func (a *Agent) sync(cause Cause) bool {
 	s := &Sync{Cause: cause, Router: a.router, Started: time.Now()}
 	s.Err = contain(func() error { return a.attempt(s) })
 	s.Duration = time.Since(s.Started)
+	a.report(a.router.Notices())
 	a.log(s)
 	a.end(s.Err)
 	if s.Err != nil {
 		a.composer = nil
 		a.drift.restore(s.Interventions)
 	} else {
+		a.accept()
 		a.mu.Lock()
 		a.state.LastSync = time.Now()
 		a.mu.Unlock()
@@ -348,7 +354,6 @@ func (a *Agent) attempt(s *Sync) error {
 		a.take(s, a.update)
 		a.update = nil
 	}
-	a.report(a.router.Notices())
 	if (s.Cause == Check || s.Cause == Drift) && a.composer != nil {
 		// What we have left over ourselves was not done by others.
 		if _, err := a.Applier.Patch(a.composer.Idle()); err != nil {
@@ -358,20 +363,14 @@ func (a *Agent) attempt(s *Sync) error {
 	if s.Cause == Change && a.composer != nil {
 		if before, after, ok := a.composer.Change(s.Routes); ok {
 			plan, err := a.Applier.Patch(before, after)
-			s.Plan = plan
-			return err
+			if !apply.IsRefusal(err) {
+				s.Plan = plan
+				return err
+			}
+			a.Log.Debug("the kernel refuses a change; everything is compared", "error", err)
 		}
 	}
-	s.Whole, s.Routes = true, nil
-	s.Interventions = a.drift.take()
-	routing := a.router.Routing()
-	s.Rules = render.Render(routing)
-	plan, err := a.Applier.Apply(s.Rules)
-	if err != nil {
-		return err
-	}
-	s.Plan, a.composer = plan, render.NewComposer(routing)
-	return nil
+	return a.compare(s)
 }
 
 // take brings the router to what the source says.

@@ -46,6 +46,8 @@ func (k *kernel) Read() (*render.Ruleset, uint32, error) {
 
 func (k *kernel) Bindings(model.Family) ([]render.Element, error) { return nil, nil }
 
+func (k *kernel) Check(*apply.Plan, uint32) error { return nil }
+
 func (k *kernel) Commit(*apply.Plan, uint32) (apply.Size, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -63,8 +63,14 @@ const attempts = 20
 // already, nothing is sent to the kernel. After an error that leaves it open
 // whether the transaction took place, the kernel is read again.
 func (a *Applier) Apply(desired *render.Ruleset) (*Plan, error) {
+	return a.applyBut(nil, desired)
+}
+
+// applyBut applies a ruleset but for what the kernel refuses. With nil, that is
+// an error.
+func (a *Applier) applyBut(s *sieve, desired *render.Ruleset) (*Plan, error) {
 	a.known = nil
-	plan, settled, err := a.apply(desired)
+	plan, settled, err := a.apply(s, desired)
 	if err == nil {
 		a.known = make(placement)
 		a.known.remember(settled)
@@ -73,7 +79,7 @@ func (a *Applier) Apply(desired *render.Ruleset) (*Plan, error) {
 }
 
 // apply returns the ruleset that the kernel has now as well.
-func (a *Applier) apply(desired *render.Ruleset) (*Plan, *render.Ruleset, error) {
+func (a *Applier) apply(s *sieve, desired *render.Ruleset) (*Plan, *render.Ruleset, error) {
 	done, open := &Plan{}, &Plan{}
 	var wanted *Plan
 	var settled *render.Ruleset
@@ -93,20 +99,30 @@ func (a *Applier) apply(desired *render.Ruleset) (*Plan, *render.Ruleset, error)
 		if !open.Empty() && !plan.has(open.Changes[0]) {
 			done = merge(done, open) // it took place
 		}
-		if plan.Empty() {
-			return done, settled, nil
+		if plan = s.rest(plan); plan.Empty() {
+			return done, settled, s.err()
 		}
 		wanted = plan
-		var committed *Plan
-		committed, open, last = a.try(plan, generation)
+		committed := &Plan{}
+		open = &Plan{}
+		if last = s.ask(a.kernel, plan, generation); last == nil {
+			committed, open, last = a.try(plan, generation)
+		}
 		if last == nil && done.Empty() {
-			return plan, settled, nil // in the order in which people know it
+			return plan, settled, s.err() // in the order in which people know it
 		}
 		done = merge(done, committed)
 		switch {
 		case last == nil:
-			return done, settled, nil
+			return done, settled, s.err()
 		case isOpen(last):
+		case s.sifts(last) && (!passes(last, plan) || attempt >= attempts/2):
+			if !committed.Empty() {
+				continue // the plan is another one now
+			}
+			if err := s.sift(a.kernel, plan, generation, last); err != nil && !isOpen(err) && !passes(err, plan) {
+				return nil, nil, err
+			}
 		case !passes(last, plan):
 			return nil, nil, last
 		}
@@ -117,7 +133,7 @@ func (a *Applier) apply(desired *render.Ruleset) (*Plan, *render.Ruleset, error)
 		if a.Postponed != nil {
 			a.Postponed(wanted.removalFamilies())
 		}
-		return done, settled, nil
+		return done, settled, s.err()
 	}
 	return nil, nil, fmt.Errorf("apply %d times: %w", attempts, last)
 }
@@ -182,7 +198,14 @@ func isOpen(err error) bool {
 func passes(err error, p *Plan) bool {
 	return errors.Is(err, unix.ERESTART) ||
 		errors.Is(err, unix.EBUSY) && p.removes() ||
-		errors.Is(err, unix.ENOENT) && p.unbinds()
+		errors.Is(err, unix.ENOENT) && p.unbinds() && !blamesOthers(err)
+}
+
+// blamesOthers tells whether the kernel names what it refused, and that is no
+// binding of a client.
+func blamesOthers(err error) bool {
+	var commit *CommitError
+	return errors.As(err, &commit) && commit.Set != nil && !commit.Set.Dynamic
 }
 
 func (a *Applier) commit(p *Plan, generation uint32) error {
@@ -210,6 +233,18 @@ func (p *Plan) removalFamilies() []model.Family {
 		}
 	}
 	return out
+}
+
+// Then returns the plan that is p and next, one after the other. Either may be
+// nil.
+func (p *Plan) Then(next *Plan) *Plan {
+	switch {
+	case p == nil:
+		return next
+	case next == nil:
+		return p
+	}
+	return merge(p, next)
 }
 
 func merge(a, b *Plan) *Plan {

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/mdlayher/netlink"
+	"github.com/nftproxy/nftproxy/internal/render"
 	"golang.org/x/sys/unix"
 )
 
@@ -15,7 +16,11 @@ import (
 // carried out.
 type CommitError struct {
 	Object string // the refused part in words
-	Err    error  // unwraps to the errno
+	// Set and Element are those that were refused; nil if it was something
+	// else, or if the kernel does not tell.
+	Set     *render.Set
+	Element *render.Element
+	Err     error // unwraps to the errno
 }
 
 func (e *CommitError) Error() string {
@@ -50,31 +55,54 @@ func (c *Conn) Commit(p *Plan, generation uint32) (Size, error) {
 	return c.send(t, generation)
 }
 
+// Check implements [Kernel] with a batch without an end: the kernel carries its
+// messages out and, as it is not told to commit them, undoes them. It tells
+// nobody who watches.
+func (c *Conn) Check(p *Plan, generation uint32) error {
+	t, err := Encode(p)
+	if err != nil {
+		return err
+	}
+	if c.owns {
+		t.own()
+	}
+	_, err = c.sendBatch(t, t.Size(), generation, true)
+	return err
+}
+
 // send carries a transaction out.
 func (c *Conn) send(t *Transaction, generation uint32) (Size, error) {
 	size := t.Size()
 	if c.watcher == nil || size.Bytes < manyBytes {
-		return c.sendBatch(t, size, generation)
+		return c.sendBatch(t, size, generation, false)
 	}
 	resume := c.watcher.pause(c)
-	size, err := c.sendBatch(t, size, generation)
+	size, err := c.sendBatch(t, size, generation, false)
 	resume(err == nil)
 	return size, err
 }
 
-func (c *Conn) sendBatch(t *Transaction, size Size, generation uint32) (Size, error) {
+// sendBatch sends a transaction and takes the kernel's answer. A trial changes
+// nothing.
+func (c *Conn) sendBatch(t *Transaction, size Size, generation uint32, trial bool) (Size, error) {
 	if err := c.growBuffers(size); err != nil {
 		return size, fmt.Errorf("commit: set socket buffer: %w", err)
 	}
 	first := c.sequence
 	c.sequence += uint32(len(t.Messages)) + 2
-	if err := c.write(t.batch(generation, first)); err != nil {
+	batch := t.batch(generation, first)
+	if trial {
+		batch = batch[:len(batch)-batchEnd]
+	}
+	if err := c.write(batch); err != nil {
 		return size, fmt.Errorf("commit: send %d messages of %d bytes: %w", size.Messages, size.Bytes, err)
 	}
 	err := c.receiveResult(first + uint32(len(t.Messages)))
 	var op *netlink.OpError
 	if errors.As(err, &op) {
-		return size, &CommitError{Object: t.blame(int(op.Sequence-first)-1, op.Offset), Err: c.refused(err)}
+		refused := t.blame(int(op.Sequence-first)-1, op.Offset)
+		refused.Err = c.refused(err)
+		return size, refused
 	}
 	return size, err
 }
@@ -209,20 +237,20 @@ func (c *Conn) readable() (bool, error) {
 // blame names the object that an error speaks of, by the index of the message
 // and, within a list of elements, by the offset of the attribute from the start
 // of the netlink header.
-func (t *Transaction) blame(i, offset int) string {
+func (t *Transaction) blame(i, offset int) *CommitError {
 	if i < 0 || i >= len(t.Messages) {
-		return "whole transaction"
+		return &CommitError{Object: "whole transaction"}
 	}
 	m := &t.Messages[i]
 	if m.Object != "" {
-		return m.Object
+		return &CommitError{Object: m.Object}
 	}
 	return blameElement(m, offset-unix.NLMSG_HDRLEN)
 }
 
 // blameElement names the element whose attribute holds an offset in the
 // message. Kernels that do not tell the offset leave the choice of all.
-func blameElement(m *Message, offset int) string {
+func blameElement(m *Message, offset int) *CommitError {
 	verb := Add
 	if m.Type == unix.NFT_MSG_DELSETELEM {
 		verb = Delete
@@ -234,7 +262,10 @@ func blameElement(m *Message, offset int) string {
 	p := m.parts[i]
 	name := m.set.Keyword() + " " + m.set.Name
 	if offset < m.parts[0].offset && len(m.parts) > 1 {
-		return fmt.Sprintf("%s one of %d elements of %s", verb, len(m.parts), name)
+		return &CommitError{Object: fmt.Sprintf("%s one of %d elements of %s", verb, len(m.parts), name)}
 	}
-	return fmt.Sprintf("%s element { %s } of %s", verb, m.set.ElementText(p.element), name)
+	return &CommitError{
+		Object: fmt.Sprintf("%s element { %s } of %s", verb, m.set.ElementText(p.element), name),
+		Set:    m.set, Element: p.element,
+	}
 }

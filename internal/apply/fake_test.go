@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -18,6 +19,11 @@ type fake struct {
 	commits    int
 	// fails returns the fault of a commit, or nil.
 	fails func(*Plan) error
+	// refuses, if set, returns what is wrong with an element that is added, or
+	// nil. blames tells that the fake names it.
+	refuses func(*Change) error
+	blames  bool
+	trials  int
 	// seen, if set, is told of each transaction.
 	seen func(before, after *render.Ruleset)
 }
@@ -39,8 +45,39 @@ func (k *fake) Read() (*render.Ruleset, uint32, error) {
 	return clone(&k.ruleset), k.generation, nil
 }
 
+// refusal returns an error as of [Conn] about the first element that the fake
+// does not take.
+func (k *fake) refusal(p *Plan) error {
+	if k.refuses == nil {
+		return nil
+	}
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		if c.New == nil {
+			continue
+		}
+		if err := k.refuses(c); err != nil {
+			refused := &CommitError{Object: "one of many elements", Err: err}
+			if k.blames {
+				refused.Object, refused.Set, refused.Element = c.Text(), c.Set, c.New
+			}
+			return refused
+		}
+	}
+	return nil
+}
+
+// Check carries a plan out on a copy.
+func (k *fake) Check(p *Plan, generation uint32) error {
+	k.trials++
+	trial := *k
+	trial.ruleset, trial.seen = *clone(&k.ruleset), nil
+	_, err := trial.Commit(p, generation)
+	return err
+}
+
 func (k *fake) Commit(p *Plan, generation uint32) (Size, error) {
-	err := k.fails(p)
+	err := cmp.Or(k.fails(p), k.refusal(p))
 	if generation != anyGeneration && generation != k.generation {
 		err = unix.ERESTART
 	}

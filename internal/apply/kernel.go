@@ -21,6 +21,8 @@ type Kernel interface {
 	// longer the one given: then the error is ERESTART. After most errors
 	// nothing is changed; ENOBUFS leaves that open.
 	Commit(p *Plan, generation uint32) (Size, error)
+	// Check tells how Commit would end, but changes nothing.
+	Check(p *Plan, generation uint32) error
 	// Bindings returns the elements of the affinity map of a family; none where
 	// there is no such map.
 	Bindings(model.Family) ([]render.Element, error)

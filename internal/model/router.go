@@ -23,8 +23,8 @@ type RouteChange struct {
 
 // Router knows the route of every frontend and keeps up with changes, each at a
 // cost that depends on what it changes alone. What it says is a function of the
-// present state, whatever the way to it. Its methods are not safe for
-// concurrent use.
+// present state, whatever the way to it, but for Services that were set aside.
+// Its methods are not safe for concurrent use.
 type Router struct {
 	config       Config
 	node         *Node
@@ -41,6 +41,9 @@ type Router struct {
 	// noticed are the notices about Services by themselves.
 	noticed map[ServiceName][]Notice
 	health  map[ServiceName]HealthCheck
+	aside   map[ServiceName]aside
+	// before has the last good state of the Services that have changed since.
+	before map[ServiceName]ServiceState
 	// What follows is put together anew when it has changed.
 	notices      []Notice
 	healthChecks []HealthCheck
@@ -62,7 +65,11 @@ type claims struct {
 
 // NewRouter returns a router for a node without Services.
 func NewRouter() *Router {
-	r := &Router{services: make(map[ServiceName]*routed)}
+	r := &Router{
+		services: make(map[ServiceName]*routed),
+		aside:    make(map[ServiceName]aside),
+		before:   make(map[ServiceName]ServiceState),
+	}
 	r.Configure(Config{}, nil, nil)
 	return r
 }
@@ -81,6 +88,11 @@ func (r *Router) Configure(c Config, nodes []*Node, cidrs []netip.Prefix) {
 			"not among the %d nodes given: no endpoint counts as local; name this node with --hostname-override", len(nodes))}
 	}
 	services := r.services
+	for name, a := range r.aside { // the kernel may take other rules for them
+		r.remember(name)
+		services[name] = &routed{state: a.wanted}
+	}
+	clear(r.aside)
 	r.services = make(map[ServiceName]*routed, len(services))
 	r.noticed = make(map[ServiceName][]Notice)
 	r.health = make(map[ServiceName]HealthCheck)
@@ -100,9 +112,9 @@ func (r *Router) Configure(c Config, nodes []*Node, cidrs []netip.Prefix) {
 func (r *Router) SetServices(states map[ServiceName]ServiceState) []RouteChange {
 	touched := make(map[Frontend]*Route) // with what they had before
 	for name, s := range states {
-		r.withdraw(name, touched)
-		if s.Service != nil {
-			r.claim(name, s, touched)
+		if !r.stays(name, s) {
+			r.remember(name)
+			r.set(name, s, touched)
 		}
 	}
 	out := make([]RouteChange, 0, len(touched))
@@ -113,6 +125,14 @@ func (r *Router) SetServices(states map[ServiceName]ServiceState) []RouteChange 
 	}
 	r.refresh()
 	return out
+}
+
+// set gives a Service another state. It notes what the frontends had before.
+func (r *Router) set(name ServiceName, s ServiceState, touched map[Frontend]*Route) {
+	r.withdraw(name, touched)
+	if s.Service != nil {
+		r.claim(name, s, touched)
+	}
 }
 
 // Replace takes the present state of all Services: what is not there is gone.
@@ -128,6 +148,9 @@ func (r *Router) Replace(all map[ServiceName]ServiceState) []RouteChange {
 		if _, ok := all[name]; !ok {
 			differ[name] = ServiceState{}
 		}
+	}
+	for name := range r.aside {
+		differ[name] = all[name]
 	}
 	return r.SetServices(differ)
 }
@@ -261,6 +284,9 @@ func (r *Router) refresh() {
 		r.notices = slices.Clone(r.nodeNotice)
 		for _, n := range r.noticed {
 			r.notices = append(r.notices, n...)
+		}
+		for _, a := range r.aside {
+			r.notices = append(r.notices, a.notice)
 		}
 		for f := range r.contested {
 			r.notices = append(r.notices, r.claims[f].notices()...)
