@@ -21,6 +21,11 @@ test: ## run all tests; NO_SKIP=1 fails if any was skipped
 	scripts/install-packages nft:nftables iptables-nft:iptables
 	NO_SKIP=$(NO_SKIP) scripts/test
 
+.PHONY: test-kernels
+test-kernels: ## run the tests that use the kernel in qemu, on Debian's kernels 6.1 and 6.12; KERNELS and PACKAGES select some
+	scripts/install-packages qemu-system-x86_64:qemu-system-x86
+	CGO_ENABLED=0 go run ./test/kernels $(if $(PACKAGES),-packages '$(PACKAGES)') $(KERNELS)
+
 .PHONY: e2e
 e2e: ## run the tests against a real API server (builds it: 8 minutes the first time); NO_SKIP as for test
 	cd e2e && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff

@@ -101,7 +101,10 @@ func (r *comparisonReport) table(services int) string {
 	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "\tkube-proxy %s\tp95\tmax\tn\tnftproxy %s\tp95\tmax\tn\tratio\t\n",
 		r.file.Versions[kubeProxy.name], r.file.Versions[nftproxy.name])
-	for _, k := range r.file.Records {
+	isMemory := func(k results.Record) bool { return k.Memory != nil }
+	times := slices.DeleteFunc(slices.Clone(r.file.Records), isMemory)
+	memory := slices.DeleteFunc(slices.Clone(r.file.Records), func(k results.Record) bool { return !isMemory(k) })
+	for _, k := range slices.Concat(times, memory) {
 		if k.Program != results.KubeProxy || k.Services != services {
 			continue
 		}
