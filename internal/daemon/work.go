@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"net/http"
+	"os"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -147,9 +148,21 @@ func (w *work) follow(s *agent.Sync) {
 		return
 	}
 	w.cleaner.Reset(s.Router.Routes())
-	// To look at everything takes several times the memory of what is known.
-	// That is over for a long time now.
-	go debug.FreeOSMemory()
+	go thrift()
+}
+
+// settledGC is the percentage by which the heap may grow before garbage is
+// collected, once the rules are there. Changes make little garbage, and all nodes
+// pay for the memory.
+const settledGC = 50
+
+// thrift gives memory back: to look at everything takes several times what is
+// known, and is over for a long time now.
+func thrift() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(settledGC)
+	}
+	debug.FreeOSMemory()
 }
 
 // profileTime is the longest that a profile may be asked for.
