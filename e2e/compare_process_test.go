@@ -112,11 +112,11 @@ func (c *comparison) start() time.Time {
 	file, config := filepath.Join(c.home, string(c.name)+".conf"), `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: nftables
-clientConnection: {kubeconfig: ` + c.c.kubeconfig(proxyUser) + `}
-hostnameOverride: ` + nodeName + `
-clusterCIDR: "` + clusterCIDRs + `"
+clientConnection: {kubeconfig: `+c.c.kubeconfig(proxyUser)+`}
+hostnameOverride: `+nodeName+`
+clusterCIDR: "`+clusterCIDRs+`"
 conntrack: {maxPerCore: 0}
-nftables: {minSyncPeriod: ` + c.period.String() + `}
+nftables: {minSyncPeriod: `+c.period.String()+`}
 `
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		c.c.t.Fatal(err)

@@ -97,7 +97,7 @@ func TestDefaults(t *testing.T) {
 			{"metrics", c.MetricsAddress(), "127.0.0.1:10249"},
 			{"local mode", string(k.DetectLocalMode), "ClusterCIDR"},
 			{"node ports", fmt.Sprint(k.NodePortAddresses), "[primary]"},
-			{"periods", fmt.Sprint(c.SyncPeriod(), c.MinSyncPeriod(), k.ConfigSyncPeriod.Duration), "30s 10ms 15m0s"},
+			{"periods", fmt.Sprint(c.SyncPeriod(), c.MinSyncPeriod(), k.ConfigSyncPeriod.Duration), "30s 100ms 15m0s"},
 			{"client", fmt.Sprint(k.ClientConnection.QPS, " ", k.ClientConnection.Burst, " ", k.ClientConnection.ContentType), "5 10 application/vnd.kubernetes.protobuf"},
 			{"memory", fmt.Sprint(*c.Kube.OOMScoreAdj), "-999"},
 			{"bits", fmt.Sprint(*k.NFTables.MasqueradeBit, *k.IPTables.MasqueradeBit), "14 14"},
@@ -190,9 +190,9 @@ func TestPeriods(t *testing.T) {
 		args []string
 		want [2]time.Duration
 	}{
-		{"12.4 zero in a file", file("nftables: {minSyncPeriod: 0s, syncPeriod: 0s}"), [2]time.Duration{30 * time.Second, 10 * time.Millisecond}},
+		{"12.4 zero in a file", file("nftables: {minSyncPeriod: 0s, syncPeriod: 0s}"), [2]time.Duration{30 * time.Second, 100 * time.Millisecond}},
 		{"12.4 set in a file", file("nftables: {minSyncPeriod: 1s, syncPeriod: 1m}"), [2]time.Duration{time.Minute, time.Second}},
-		{"12.10 other modes", file("iptables: {minSyncPeriod: 1s, syncPeriod: 1m}"), [2]time.Duration{30 * time.Second, 10 * time.Millisecond}},
+		{"12.10 other modes", file("iptables: {minSyncPeriod: 1s, syncPeriod: 1m}"), [2]time.Duration{30 * time.Second, 100 * time.Millisecond}},
 		{"short period", file("nftables: {syncPeriod: 5ms}"), [2]time.Duration{5 * time.Millisecond, 5 * time.Millisecond}},
 		{"12.13 more than an hour", file("nftables: {syncPeriod: 3h, minSyncPeriod: 2h}"), [2]time.Duration{3 * time.Hour, 2 * time.Hour}},
 		{"flags of kube-proxy", []string{"--iptables-sync-period=45s", "--iptables-min-sync-period=0"}, [2]time.Duration{45 * time.Second, 0}},

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// defaultMinSyncPeriod bounds how often the kernel checks the table. Measured
-	// with 3,000 Services and 20, 100 and 500 changes a second (make bench-period):
-	// 1 ms instead saves 5 ms of latency while changes do not stop, 100 ms costs
-	// 50 ms of it and saves a third of 10 % of a processor. A single change never
+	// defaultMinSyncPeriod leaves room for those who read the tables: nft starts
+	// anew whenever the ruleset has changed, and with 20 changes a second and 50 ms
+	// between syncs it did not come to an end (make bench-period and nft list
+	// ruleset with 3,000 Services, see docs/performance.md). A single change never
 	// waits.
-	defaultMinSyncPeriod = 10 * time.Millisecond
+	defaultMinSyncPeriod = 100 * time.Millisecond
 	kind                 = "KubeProxyConfiguration"
 	healthzPort          = 10256
 	metricsPort          = 10249
