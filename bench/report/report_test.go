@@ -56,7 +56,6 @@ func TestTables(t *testing.T) {
 | date       | processor | cores |  memory | kernel |                   versions |
 |------------|----------:|------:|--------:|-------:|---------------------------:|
 | 2026-02-03 |    Fast 1 |     2 | 8.0 GiB |   6.18 | kube-proxy v2, nftproxy v1 |
-| 2026-02-03 |    Fast 1 |     2 | 8.0 GiB |   6.18 |                nftproxy v1 |
 `,
 		"times": `
 | from snapshot to kernel, median | A: 10,000 × 4 | AM: 10,000 × 4 |

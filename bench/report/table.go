@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nftproxy/nftproxy/bench/results"
 )
@@ -18,7 +19,8 @@ func Tables(files []*results.File) map[string]string {
 		"memory":  memoryTable(files),
 		"details": detailsTable(files),
 		"growth":  growthTable(files),
-		"compare": compareTable(files),
+		"compare": compareTable(files, func(int) bool { return true }),
+		"summary": summaryTable(files),
 		"rates":   ratesTable(files),
 	} {
 		out[name] = ""
@@ -29,22 +31,28 @@ func Tables(files []*results.File) map[string]string {
 	return out
 }
 
-// machineTable tells where the results are from.
+// machineTable tells where the results are from, and with what they were made.
 func machineTable(files []*results.File) *grid {
-	g := &grid{head: []string{"date", "processor", "cores", "memory", "kernel", "versions"}}
+	type place struct {
+		machine results.Machine
+		date    string
+	}
+	var order []place
+	versions := make(map[place][]string)
 	for _, f := range files {
-		var versions []string
+		p := place{f.Machine, f.Date.Format(time.DateOnly)}
+		if versions[p] == nil {
+			order = append(order, p)
+		}
 		for name, version := range f.Versions {
-			versions = append(versions, name+" "+version)
+			versions[p] = append(versions[p], name+" "+version)
 		}
-		slices.Sort(versions)
-		row := []string{
-			f.Date.Format("2006-01-02"), f.Machine.CPU, fmt.Sprint(f.Machine.Cores), Bytes(float64(f.Machine.Memory)),
-			f.Machine.Kernel, strings.Join(versions, ", "),
-		}
-		if !slices.ContainsFunc(g.rows, func(o []string) bool { return slices.Equal(o, row) }) {
-			g.rows = append(g.rows, row)
-		}
+	}
+	g := &grid{head: []string{"date", "processor", "cores", "memory", "kernel", "versions"}}
+	for _, p := range order {
+		slices.Sort(versions[p])
+		g.add(p.date, p.machine.CPU, fmt.Sprint(p.machine.Cores), Bytes(float64(p.machine.Memory)),
+			p.machine.Kernel, strings.Join(slices.Compact(versions[p]), ", "))
 	}
 	return g
 }
