@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+const (
+	kernelPackage = "linux-image-cloud-amd64"
+	keyring       = "/usr/share/keyrings/debian-archive-keyring.gpg"
+	maxAge        = 7 * 24 * time.Hour // of unpacked packages
+)
+
+// userland is what the tests run, and the loader of kernel modules with what it
+// unpacks those of Debian 13 by.
+var userland = []string{"nftables", "iptables", "busybox-static", "kmod", "liblzma5", "util-linux"}
+
+// layout names what unpack makes. Change it with that, and no cache of earlier
+// times is used.
+const layout = "1"
+
+// system is a Debian release, unpacked.
+type system struct {
+	release
+	dir string // with the file vmlinuz and the directory root
+}
+
+func (s system) root() string { return filepath.Join(s.dir, "root") }
+
+// unpack unpacks the packages of a release, or finds them unpacked.
+func unpack(ctx context.Context, r release, cache string) (system, error) {
+	s := system{r, filepath.Join(cache, r.codename+"-"+layout)}
+	if i, err := os.Stat(filepath.Join(s.dir, "vmlinuz")); err == nil && time.Since(i.ModTime()) < maxAge {
+		return s, nil
+	}
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return s, err
+	}
+	// What is there is always complete.
+	unfinished, err := os.MkdirTemp(cache, r.codename+"-")
+	if err != nil {
+		return s, err
+	}
+	defer os.RemoveAll(unfinished)
+	if err := fetch(ctx, r, unfinished); err != nil {
+		return s, err
+	}
+	if err := install(ctx, system{r, unfinished}); err != nil {
+		return s, err
+	}
+	return s, errors.Join(os.RemoveAll(s.dir), os.Rename(unfinished, s.dir))
+}
+
+// fetch downloads the packages of a release to the directory archives, with an
+// apt whose state is below the directory and nothing of this machine's.
+func fetch(ctx context.Context, r release, dir string) error {
+	apt := func(program string, args ...string) (string, error) {
+		options := []string{
+			"-o", "Dir::State=" + dir, "-o", "Dir::State::status=" + dir + "/status",
+			"-o", "Dir::Cache=" + dir, "-o", "Dir::Cache::archives=archives",
+			"-o", "Dir::Etc::sourcelist=" + dir + "/debian.sources",
+			"-o", "Dir::Etc::sourceparts=/dev/null", "-o", "Dir::Etc::preferencesparts=/dev/null",
+			"-o", "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false",
+			"-o", "APT::Sandbox::User=root", "-o", "APT::Architecture=amd64", "-qq",
+		}
+		cmd := exec.CommandContext(ctx, program, append(options, args...)...)
+		cmd.Dir = filepath.Join(dir, "archives")
+		return output(cmd)
+	}
+	for _, d := range []string{"archives/partial", "lists/partial"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			return err
+		}
+	}
+	sources, err := sources(ctx, r)
+	if err != nil {
+		return err
+	}
+	for name, content := range map[string]string{"debian.sources": sources, "status": ""} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+			return err
+		}
+	}
+	if _, err := apt("apt-get", "update"); err != nil {
+		return err
+	}
+	// Without what the kernel depends on, which are the tools that install it.
+	depends, err := apt("apt-cache", "depends", "--important", kernelPackage)
+	if err != nil {
+		return err
+	}
+	_, image, ok := strings.Cut(depends, "Depends: ")
+	if !ok {
+		return fmt.Errorf("%s depends on no kernel: %s", kernelPackage, depends)
+	}
+	if _, err := apt("apt-get", "download", strings.TrimSpace(image)); err != nil {
+		return err
+	}
+	_, err = apt("apt-get", append([]string{"install", "-y", "--download-only", "--no-install-recommends"}, userland...)...)
+	return err
+}
+
+// sources returns the sources of a release, from where this machine has those
+// of its own.
+func sources(ctx context.Context, r release) (string, error) {
+	own, err := output(exec.CommandContext(ctx, "sh", "-c", `. /etc/os-release && echo "$VERSION_CODENAME"`))
+	if err != nil {
+		return "", err
+	}
+	own = strings.TrimSpace(own)
+	targets, err := output(exec.CommandContext(ctx, "apt-get", "indextargets",
+		"--format", "$(ORIGIN) $(REPO_URI) $(CODENAME)", "Created-By: Packages", "Component: main"))
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	for line := range strings.Lines(targets) {
+		words := strings.Fields(line)
+		if len(words) != 3 || words[0] != "Debian" {
+			continue
+		}
+		switch suffix := strings.TrimPrefix(words[2], own); suffix {
+		case "", "-updates", "-security":
+			fmt.Fprintf(&b, "Types: deb\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: %s\n\n",
+				words[1], r.codename+suffix, keyring)
+		}
+	}
+	if b.Len() == 0 {
+		return "", errors.New(`apt knows no source of Debian packages: run this on Debian, after "apt-get update"`)
+	}
+	return b.String(), nil
+}

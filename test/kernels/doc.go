@@ -1,0 +1,20 @@
+// Program kernels runs the tests that use the kernel under other kernels and
+// other versions of nft than those of this machine: Debian's, in virtual
+// machines that qemu emulates in software.
+//
+// For each release of Debian that is asked for, at the same time, it
+//
+//   - unpacks the kernel, nft, iptables and what they need from the packages
+//     of that release, into the cache of the user, for a week;
+//   - runs the golden tests with that nft on the kernel of this machine: our
+//     tables are listed, and the listings are loaded again;
+//   - boots the kernel with these files, the repository and the tests, as
+//     compiled here, as its initial file system, and runs the tests of every
+//     package that makes network namespaces.
+//
+// The program is its own first process in the virtual machine. A machine that
+// does not report on each package is a failure, and so is a skipped test.
+//
+// It needs root, qemu and a Debian machine, whose mirror it uses, of the
+// architecture amd64.
+package main

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// runHere runs the golden tests on the kernel of this machine, with the nft of
+// a release.
+func (s *suite) runHere(ctx context.Context, sys system, out io.Writer) (result, error) {
+	bin := filepath.Join(s.work, sys.codename)
+	if err := os.Mkdir(bin, 0o755); err != nil {
+		return result{}, err
+	}
+	nft := filepath.Join(bin, "nft")
+	// The libraries of the release need the loader that they came with.
+	script := fmt.Sprintf("#!/bin/sh\nexec '%[1]s/usr/lib64/ld-linux-x86-64.so.2' --library-path '%[1]s/usr/lib/x86_64-linux-gnu' '%[1]s/usr/sbin/nft' \"$@\"\n", sys.root())
+	if err := os.WriteFile(nft, []byte(script), 0o755); err != nil {
+		return result{}, err
+	}
+	kernel, version, err := versions(nft)
+	if err != nil {
+		return result{}, err
+	}
+	source, err := os.Getwd()
+	if err != nil {
+		return result{}, err
+	}
+	fmt.Fprintf(out, "golden tests with %s on %s\n", version, kernel)
+	j := job{"golden", []string{"-test.v", "-test.timeout=" + packageTimeout}}
+	r := j.run(ctx, source, s.programs, []string{"PATH=" + bin + ":" + os.Getenv("PATH")}, out)
+	r.Kernel, r.Nft = kernel, version
+	return r, nil
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// install unpacks the packages that were fetched, and does the little of what
+// their scripts do that the tests need.
+func install(ctx context.Context, s system) error {
+	// Packages of Debian 12 have files in both of each pair.
+	for _, d := range []string{"bin", "sbin", "lib", "lib64"} {
+		if err := os.MkdirAll(filepath.Join(s.root(), "usr", d), 0o755); err != nil {
+			return err
+		}
+		if err := os.Symlink("usr/"+d, filepath.Join(s.root(), d)); err != nil {
+			return err
+		}
+	}
+	packages, err := filepath.Glob(filepath.Join(s.dir, "archives/*.deb"))
+	if err != nil {
+		return err
+	}
+	for _, p := range packages {
+		if err := extract(ctx, p, s.root()); err != nil {
+			return err
+		}
+	}
+	for _, d := range []string{"archives", "lists", "root/usr/share/doc", "root/usr/share/man", "root/usr/share/locale", "root/usr/lib/x86_64-linux-gnu/gconv"} {
+		if err := os.RemoveAll(filepath.Join(s.dir, d)); err != nil {
+			return err
+		}
+	}
+	for _, command := range []string{"sh", "sleep"} {
+		if err := os.Symlink("busybox", filepath.Join(s.root(), "bin", command)); err != nil {
+			return err
+		}
+	}
+	if err := writeAccounts(s.root()); err != nil {
+		return err
+	}
+	return installKernel(ctx, s)
+}
+
+// extract unpacks a package. "dpkg-deb --extract" would put directories where
+// links to directories are.
+func extract(ctx context.Context, file, root string) error {
+	archive := exec.CommandContext(ctx, "dpkg-deb", "--fsys-tarfile", file)
+	files, err := archive.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := archive.Start(); err != nil {
+		return err
+	}
+	tar := exec.CommandContext(ctx, "tar", "--extract", "--keep-directory-symlink", "--directory="+root)
+	tar.Stdin = files
+	_, err = output(tar)
+	return errors.Join(err, archive.Wait())
+}
+
+// installKernel indexes the modules, and puts the kernel in its place.
+func installKernel(ctx context.Context, s system) error {
+	images, err := filepath.Glob(filepath.Join(s.root(), "boot/vmlinuz-*"))
+	if err != nil || len(images) != 1 {
+		return fmt.Errorf("find the kernel: %d, %v", len(images), err)
+	}
+	_, version, _ := strings.Cut(filepath.Base(images[0]), "-")
+	modules := filepath.Join(s.root(), "usr/lib/modules", version, "kernel")
+	if err := keepOnly(modules, "net", "lib", "crypto", "arch", "drivers/net"); err != nil {
+		return err
+	}
+	depmod := exec.CommandContext(ctx, "/sbin/depmod", version)
+	depmod.SysProcAttr = &syscall.SysProcAttr{Chroot: s.root()}
+	depmod.Dir = "/"
+	if _, err := output(depmod); err != nil {
+		return err
+	}
+	// The time of the package is not that of the installation.
+	now := time.Now()
+	return errors.Join(os.Chtimes(images[0], now, now), os.Rename(images[0], filepath.Join(s.dir, "vmlinuz")),
+		os.RemoveAll(filepath.Join(s.root(), "boot")))
+}
+
+// keepOnly removes the files that are in none of some directories.
+func keepOnly(dir string, kept ...string) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		name := strings.TrimPrefix(path, dir+"/")
+		if slices.ContainsFunc(kept, func(k string) bool { return strings.HasPrefix(name, k+"/") }) {
+			return nil
+		}
+		return os.Remove(path)
+	})
+}
+
+func writeAccounts(root string) error {
+	return errors.Join(
+		os.MkdirAll(filepath.Join(root, "etc"), 0o755),
+		os.WriteFile(filepath.Join(root, "etc/passwd"), []byte("root:x:0:0:root:/root:/bin/sh\n"), 0o644),
+		os.WriteFile(filepath.Join(root, "etc/hosts"), []byte("127.0.0.1 localhost\n::1 localhost\n"), 0o644),
+	)
+}

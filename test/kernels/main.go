@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"sync"
+	"time"
+)
+
+// release is a Debian release and the kernel series that it has.
+type release struct{ kernel, codename string }
+
+var releases = []release{{"6.1", "bookworm"}, {"6.12", "trixie"}}
+
+func main() {
+	args := os.Args[1:]
+	switch {
+	case slices.Equal(args, []string{guestCommand}):
+		guest()
+		return
+	case slices.Equal(args, []string{jobsCommand}):
+		exit(runJobs())
+	}
+	exit(run(args))
+}
+
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "kernels:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// run runs everything for the kernels that are named, or for all.
+func run(args []string) error {
+	flags := flag.NewFlagSet("kernels", flag.ContinueOnError)
+	packages := flags.String("packages", "", "in virtual machines, test only packages that match a `regexp`")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	selection, err := regexp.Compile(*packages)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	selected, err := selectReleases(flags.Args())
+	if err != nil {
+		return err
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return fmt.Errorf("find a place for Debian's packages: %w", err)
+	}
+	work, err := os.MkdirTemp("", "nftproxy-kernels-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	began := time.Now()
+	s, err := buildSuite(ctx, work, selection)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%.1f s to build the tests\n", time.Since(began).Seconds())
+
+	// At once: an emulated machine keeps no more than one processor busy.
+	results, errs := make([][]result, len(selected)), make([]error, len(selected))
+	var shared sync.Mutex
+	var releases sync.WaitGroup
+	for i, r := range selected {
+		out := &lines{prefix: r.kernel + ": ", out: os.Stdout, shared: &shared}
+		releases.Go(func() {
+			results[i], errs[i] = s.runOn(ctx, r, filepath.Join(cache, "nftproxy-kernels"), out)
+		})
+	}
+	releases.Wait()
+	all := slices.Concat(results...)
+	printResults(os.Stdout, all)
+	fmt.Printf("%.1f s altogether\n", time.Since(began).Seconds())
+	return errors.Join(append(errs, judge(all))...)
+}
+
+// runOn runs everything for one release. It returns what ran, also if not all
+// did.
+func (s *suite) runOn(ctx context.Context, r release, cache string, out io.Writer) ([]result, error) {
+	steps := stopwatch{time.Now(), out}
+	system, err := unpack(ctx, r, cache)
+	if err != nil {
+		return nil, fmt.Errorf("unpack Debian %s: %w", r.codename, err)
+	}
+	steps.lap("unpack Debian " + r.codename)
+	listed, err := s.runHere(ctx, system, out)
+	if err != nil {
+		return nil, fmt.Errorf("run the nft of Debian %s: %w", r.codename, err)
+	}
+	steps.lap("run the golden tests here with its nft")
+	booted, err := s.boot(ctx, system, out)
+	if err != nil {
+		err = fmt.Errorf("kernel %s: %w", r.kernel, err)
+	}
+	steps.lap("run the virtual machine")
+	return append([]result{listed}, booted...), err
+}
+
+func selectReleases(kernels []string) ([]release, error) {
+	if len(kernels) == 0 {
+		return releases, nil
+	}
+	var selected []release
+	for _, k := range kernels {
+		i := slices.IndexFunc(releases, func(r release) bool { return r.kernel == k })
+		if i < 0 {
+			return nil, fmt.Errorf("no kernel %q; there are %v", k, releases)
+		}
+		selected = append(selected, releases[i])
+	}
+	return selected, nil
+}
+
+// judge returns an error if something failed or was skipped, or nothing ran.
+func judge(results []result) error {
+	if len(results) == 0 {
+		return errors.New("no tests were run")
+	}
+	var errs []error
+	for _, r := range results {
+		if problem := r.problem(); problem != "" {
+			errs = append(errs, fmt.Errorf("%s on %s with %s: %s", r.Package, r.Kernel, r.Nft, problem))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// stopwatch prints how long steps take.
+type stopwatch struct {
+	last time.Time
+	out  io.Writer
+}
+
+func (w *stopwatch) lap(step string) {
+	now := time.Now()
+	fmt.Fprintf(w.out, "%.1f s to %s\n", now.Sub(w.last).Seconds(), step)
+	w.last = now
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+const (
+	module = "github.com/nftproxy/nftproxy/"
+	netlab = module + "internal/netlab"
+)
+
+// suite is the tests of this repository, compiled.
+type suite struct {
+	work     string // a directory for temporary files
+	programs string // directory of PACKAGE.test and nftproxy
+	packages []string
+}
+
+// buildSuite compiles the tests of those packages that make network namespaces
+// and are selected, and of the golden cases, for a system that has no C library.
+func buildSuite(ctx context.Context, work string, selected *regexp.Regexp) (*suite, error) {
+	s := &suite{work: work, programs: filepath.Join(work, "tests")}
+	if err := os.Mkdir(s.programs, 0o755); err != nil {
+		return nil, err
+	}
+	// What is listed first is a package with tests.
+	const format = `{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}} {{join .TestImports " "}} {{join .XTestImports " "}}`
+	list, err := output(exec.CommandContext(ctx, "go", "list", "-f", format, "./..."))
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(list) {
+		words := strings.Fields(line)
+		if slices.Contains(words, netlab) && selected.MatchString(strings.TrimPrefix(words[0], module)) {
+			s.packages = append(s.packages, words[0])
+		}
+	}
+	if len(s.packages) == 0 {
+		return nil, errors.New("no package that is selected has tests that use the kernel; run this at the top of the repository")
+	}
+	// Without symbols, which only debuggers read: the files go to memory.
+	build := [][]string{
+		append([]string{"test", "-c", "-ldflags=-s -w", "-o", s.programs + "/", "./golden"}, s.packages...),
+		{"build", "-ldflags=-s -w", "-o", s.programs + "/", "./cmd/nftproxy"},
+	}
+	for _, args := range build {
+		cmd := exec.CommandContext(ctx, "go", args...)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if _, err := output(cmd); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// output runs a command and returns what it prints, or an error with it.
+func output(cmd *exec.Cmd) (string, error) {
+	var out, complaint bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &complaint
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s: %w\n%s%s", strings.Join(cmd.Args, " "), err, out.String(), complaint.String())
+	}
+	return out.String(), nil
+}
