@@ -148,7 +148,12 @@ func isWritable(s *render.Set, key, value uint32, f model.Family) bool {
 	if key != uint32(widths(s.Key, f)) {
 		return false
 	}
-	return len(s.Data) == 0 || s.Data[0] == render.Verdicts || value == uint32(widths([]render.Datatype{render.Address, render.Port}, f))
+	switch endpoint := []render.Datatype{render.Address, render.Port}; {
+	case len(s.Data) == 0, slices.Equal(s.Data, []render.Datatype{render.Verdicts}):
+		return true
+	default:
+		return slices.Equal(s.Data, endpoint) && value == uint32(widths(endpoint, f))
+	}
 }
 
 func decodeDescription(ad *netlink.AttributeDecoder, s *render.Set) error {
