@@ -74,10 +74,10 @@ func (c *cluster) populate(services int) *population {
 }
 
 func (p *population) create(i int) error {
-	if err := p.createSlice(i, p.endpoints(i)...); err != nil {
+	if err := insistently(func() error { return p.createSlice(i, p.endpoints(i)...) }); err != nil {
 		return err
 	}
-	return p.createService(i)
+	return insistently(func() error { return p.createService(i) })
 }
 
 func (p *population) createService(i int) error {
