@@ -1,5 +1,5 @@
-# Every target works on a fresh clone with Go and make. "test", "e2e", "golden"
-# and "demo" need root: they make network namespaces and load nftables rules.
+# Every target works on a fresh clone with Go and make. "test", "test-kernels",
+# "e2e", "golden" and "demo" need root: they make network namespaces and load nftables rules.
 
 VERSION := $(or $(shell git describe --tags --always --dirty 2>/dev/null),(devel))
 BINARY := bin/nftproxy

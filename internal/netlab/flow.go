@@ -46,6 +46,7 @@ func (h *Host) Open(network string, to netip.AddrPort, wait time.Duration) (*Flo
 	d := net.Dialer{Timeout: wait, LocalAddr: net.TCPAddrFromAddrPort(from)}
 	if network == "udp" {
 		d.LocalAddr = net.UDPAddrFromAddrPort(from)
+		d.Timeout = timeout // nothing is sent, and nobody waited for
 	}
 	c, err := h.dial(context.Background(), d, network, to.String())
 	if err != nil {
