@@ -65,12 +65,8 @@ func TestOneCapability(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer lab.Close()
-	for _, pod := range lab.Pods {
-		echo, err := pod.Echo(8080)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer echo.Close()
+	if err := lab.EchoOnPods(8080); err != nil {
+		t.Fatal(err)
 	}
 	ns := lab.Node.Namespace
 	api := startAPI(t, ns, node+"\n---\n"+webOn(lab.Pods[0].IPv4))

@@ -11,10 +11,11 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Echo is a server that answers every line with its name and the address that
-// it sees the client at, over TCP and UDP in both families.
+// Echo is a server that answers every line with its name, its port and the
+// address that it sees the client at, over TCP and UDP in both families.
 type Echo struct {
 	name    string
+	port    uint16
 	closers []io.Closer
 }
 
@@ -22,7 +23,7 @@ type Echo struct {
 // addresses of the host, not on the wildcard, so that its datagrams leave from
 // the address that they were sent to.
 func (h *Host) Echo(port uint16) (*Echo, error) {
-	e := &Echo{name: h.Name}
+	e := &Echo{name: h.Name, port: port}
 	for _, f := range model.Families {
 		if err := e.listen(h, netip.AddrPortFrom(h.Address(f), port).String()); err != nil {
 			return nil, errors.Join(fmt.Errorf("start echo server on %s: %w", h.Name, err), e.Close())
@@ -89,5 +90,5 @@ func (e *Echo) serveUDP(c net.PacketConn) {
 
 func (e *Echo) answer(client net.Addr) string {
 	addr := netip.MustParseAddrPort(client.String()).Addr()
-	return fmt.Sprintf("%s %s\n", e.name, addr.Unmap())
+	return fmt.Sprintf("%s %d %s\n", e.name, e.port, addr.Unmap())
 }

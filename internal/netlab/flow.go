@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"strings"
 	"syscall"
 	"time"
 
@@ -21,6 +20,7 @@ const firstPort = 20000
 // Answer is what an echo server says.
 type Answer struct {
 	Name   string     // of the server
+	Port   uint16     // of the server
 	Client netip.Addr // as the server sees it
 }
 
@@ -94,13 +94,14 @@ func (h *Host) Ask(network string, to netip.AddrPort, wait time.Duration) (Answe
 }
 
 func parseAnswer(line string) (Answer, error) {
-	name, client, ok := strings.Cut(strings.TrimSpace(line), " ")
-	if !ok {
-		return Answer{}, fmt.Errorf("answer %q is not a name and an address", line)
+	var a Answer
+	var client string
+	if _, err := fmt.Sscan(line, &a.Name, &a.Port, &client); err != nil {
+		return Answer{}, fmt.Errorf("answer %q is not a name, a port and an address: %w", line, err)
 	}
-	addr, err := netip.ParseAddr(client)
-	if err != nil {
+	var err error
+	if a.Client, err = netip.ParseAddr(client); err != nil {
 		return Answer{}, fmt.Errorf("read answer %q: %w", line, err)
 	}
-	return Answer{name, addr}, nil
+	return a, nil
 }

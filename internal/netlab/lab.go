@@ -35,6 +35,8 @@ type Lab struct {
 	Client *Host
 	Pods   []*Host
 	Remote []*Host // pods of other nodes
+
+	echoes []*Echo
 }
 
 // Address ranges of the laboratory. Everything else that the client or a pod
@@ -64,9 +66,25 @@ func New(pods int) (*Lab, error) {
 	return l, nil
 }
 
+// EchoOnPods starts an echo server on each pod of the node. They end with the
+// laboratory.
+func (l *Lab) EchoOnPods(port uint16) error {
+	for _, p := range l.Pods {
+		e, err := p.Echo(port)
+		if err != nil {
+			return err
+		}
+		l.echoes = append(l.echoes, e)
+	}
+	return nil
+}
+
 // Close removes everything.
 func (l *Lab) Close() error {
 	var errs []error
+	for _, e := range l.echoes {
+		errs = append(errs, e.Close())
+	}
 	for _, h := range slices.Concat([]*Host{l.Client, l.Node}, l.Pods, l.Remote) {
 		if h != nil {
 			errs = append(errs, h.Close())

@@ -45,12 +45,8 @@ func newNode(t *testing.T, pods int) *node {
 			t.Error(err)
 		}
 	})
-	for _, p := range lab.Pods {
-		echo, err := p.Echo(8080)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = echo.Close() })
+	if err := lab.EchoOnPods(8080); err != nil {
+		t.Fatal(err)
 	}
 	return n
 }

@@ -33,12 +33,8 @@ func newSite(t *testing.T) site {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { lab.Close() })
-	for _, pod := range lab.Pods {
-		echo, err := pod.Echo(8080)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { echo.Close() })
+	if err := lab.EchoOnPods(8080); err != nil {
+		t.Fatal(err)
 	}
 	return site{node{lab.Node.Namespace, t}, lab}
 }
