@@ -28,6 +28,7 @@ func TestLayers(t *testing.T) {
 		{"config", []string{"model", "host"}, nil},
 		{"events", []string{"model"}, nil},
 		{"serve", nil, []string{}},
+		{"logwriter", nil, []string{}},
 		{"health", []string{"model", "serve"}, []string{}},
 		{"metrics", []string{"model", "render", "apply", "agent", "source"}, nil},
 		{"status", []string{"model", "render", "apply", "agent"}, []string{

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/component-base/cli/flag"
 
+	"github.com/nftproxy/nftproxy/internal/logwriter"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -46,13 +47,16 @@ func arguments(argv []string) []string {
 // errChanges ends diff with exit code 1. It is no message to anybody.
 var errChanges = errors.New("changes")
 
-// run executes one command line and returns the exit code.
+// run executes one command line and returns the exit code. What cannot be
+// written to stderr holds up nothing.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	log := logwriter.New(stderr)
+	defer log.Close()
 	root := rootCommand()
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	root.SetOut(stdout)
-	root.SetErr(stderr)
+	root.SetErr(log)
 	command, err := root.ExecuteContextC(context.Background())
 	switch {
 	case err == nil:
@@ -62,7 +66,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	case errors.Is(err, errUnhealthy):
 		return exitUnhealthy
 	}
-	fmt.Fprintln(stderr, "nftproxy:", printableLines(err.Error()))
+	fmt.Fprintln(log, "nftproxy:", printableLines(err.Error()))
 	if command.Name() == runName {
 		return exitRun
 	}

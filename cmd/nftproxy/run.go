@@ -85,6 +85,8 @@ func (o *runOptions) run(c *cobra.Command) error {
 	}
 	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
+	// Who reads the log may end before us, which is no reason to follow.
+	signal.Ignore(syscall.SIGPIPE)
 	d := &daemon.Daemon{
 		Config:  cfg,
 		Version: version,
