@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"os"
 	"slices"
 	"time"
 
@@ -131,8 +132,15 @@ func (c *Cleaner) cleanUp(fs *frontends) {
 	fs.settle()
 }
 
-// attempts is how often an interrupted listing is taken (9.10).
+// attempts is how often a listing is taken that fails for the moment (9.10).
 const attempts = 5
+
+// fades tells whether an error can be gone with the next attempt: the listing was
+// interrupted, the kernel lacked memory, or the answer got lost.
+func fades(err error) bool {
+	return errors.Is(err, unix.EINTR) || errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ENOMEM) ||
+		errors.Is(err, os.ErrDeadlineExceeded)
+}
 
 // sweep deletes the stale flows through frontends. An interrupted listing is used as
 // far as it goes before it is taken again.
@@ -146,7 +154,7 @@ func (c *Cleaner) sweep(fs *frontends) (deleted int, err error) {
 		})
 		n, deleteErr := c.kernel.Delete(stale)
 		deleted += n
-		if err = errors.Join(listErr, deleteErr); !errors.Is(err, unix.EINTR) {
+		if err = errors.Join(listErr, deleteErr); !fades(err) {
 			break
 		}
 	}

@@ -21,9 +21,12 @@ const (
 	// receiveBuffer is the space for one datagram, in bytes. The kernel fills
 	// those of a dump up to 32 KiB.
 	receiveBuffer = 32 << 10
-	// patience is how long a call may take. Millions of entries take seconds;
-	// this is for an answer that gets lost.
-	patience = time.Minute
+	// patience is how long one datagram may take. The kernel answers while it is
+	// asked, so that this is for what gets lost.
+	patience = time.Second
+	// renewal is how many messages come before the next datagram gets its time:
+	// fewer than fit into one.
+	renewal = 64
 	// batch is how many entries one system call deletes: the refusals of all of
 	// them, about 1 KiB each, fit into the receive buffer that a socket has.
 	batch = 128
@@ -40,11 +43,13 @@ func dial() (*netlink.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open netlink socket: %w", err)
 	}
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
-		return nil, errors.Join(fmt.Errorf("set deadline: %w", err), c.Close())
-	}
+	renew(c)
 	return c, nil
 }
+
+// renew lets the next datagram take its time. A socket without deadlines is none
+// of the kernel's.
+func renew(c *netlink.Conn) { _ = c.SetDeadline(time.Now().Add(patience)) }
 
 // List implements [Kernel] with one dump, of which no more than a datagram is
 // kept.
@@ -72,9 +77,14 @@ func list(c *netlink.Conn, family model.Family, p model.Protocol, f func(Flow)) 
 		return err
 	}
 	interrupted := false
+	renew(c) // the kernel may have looked at millions of entries
+	messages := 0
 	for m, err := range c.ReceiveIter() {
 		if err != nil {
 			return err
+		}
+		if messages++; messages%renewal == 0 {
+			renew(c)
 		}
 		interrupted = interrupted || m.Header.Flags&netlink.DumpInterrupted != 0
 		if flow, ok := decode(m.Data); ok && flow.Protocol == p {
@@ -122,6 +132,7 @@ func deleteFlows(c *netlink.Conn, flows []Flow) (deleted int, err error) {
 	deleted = len(flows)
 	var refused error
 	for last := sent[len(sent)-1].Header.Sequence; ; {
+		renew(c)
 		_, err := c.Receive()
 		var answer *netlink.OpError
 		switch {
