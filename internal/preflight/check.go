@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/mdlayher/netlink"
 	"github.com/nftproxy/nftproxy/internal/apply"
@@ -50,7 +51,25 @@ func (p Problem) String() string {
 // Check returns what is missing to serve the families. What a missing feature
 // takes along is not named beside it. The error is one of the asking, and says
 // nothing about the kernel's features.
-func Check(families []model.Family) ([]Problem, error) {
+func Check(families []model.Family) (problems []Problem, err error) {
+	for attempt := range attempts {
+		time.Sleep(time.Duration(attempt) * 10 * time.Millisecond)
+		if problems, err = checkOnce(families); !fades(err) {
+			break
+		}
+	}
+	return problems, err
+}
+
+// attempts is how often the kernel is asked while it lacks memory.
+const attempts = 10
+
+// fades tells whether asking can succeed the next time.
+func fades(err error) bool {
+	return errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EAGAIN)
+}
+
+func checkOnce(families []model.Family) ([]Problem, error) {
 	k, err := open()
 	if errors.Is(err, unix.EPROTONOSUPPORT) {
 		return []Problem{{"netlink sockets of netfilter", err, Remedy{Module: "nfnetlink", Option: "NETFILTER_NETLINK"}}}, nil
