@@ -81,6 +81,10 @@ type Sync struct {
 	// sync was about the frontends in Routes only.
 	Whole  bool
 	Routes []model.RouteChange
+	// NewNotices tells that the router may have other notices than at the sync
+	// before. There can be as many as Services: whoever looks at all of them at
+	// every sync pays for what did not change.
+	NewNotices bool
 	// Rules are those that are wanted after a whole sync, else nil.
 	Rules *render.Ruleset
 	// Triggers are the moments of the changes that the sync is the first to
@@ -317,7 +321,7 @@ func (a *Agent) sync(cause Cause) bool {
 	s := &Sync{Cause: cause, Router: a.router, Started: time.Now()}
 	s.Err = contain(func() error { return a.attempt(s) })
 	s.Duration = time.Since(s.Started)
-	a.report(a.router.Notices())
+	s.NewNotices = a.report(a.router.Notices())
 	a.log(s)
 	a.end(s.Err)
 	if s.Err != nil {
@@ -363,11 +367,11 @@ func (a *Agent) attempt(s *Sync) error {
 	if s.Cause == Change && a.composer != nil {
 		if before, after, ok := a.composer.Change(s.Routes); ok {
 			plan, err := a.Applier.Patch(before, after)
-			if !apply.IsRefusal(err) {
+			if err == nil {
 				s.Plan = plan
-				return err
+				return nil
 			}
-			a.Log.Debug("the kernel refuses a change; everything is compared", "error", err)
+			a.Log.Info("a change failed; everything is compared", "error", err)
 		}
 	}
 	return a.compare(s)
@@ -435,10 +439,11 @@ func (a *Agent) log(s *Sync) {
 	}
 }
 
-// report logs the notices that were not there the last time.
-func (a *Agent) report(notices []model.Notice) {
+// report logs the notices that were not there the last time. It returns false
+// if they are the same ones.
+func (a *Agent) report(notices []model.Notice) bool {
 	if len(notices) == len(a.notices) && (len(notices) == 0 || &notices[0] == &a.notices[0]) {
-		return // the router makes a new list when something is new
+		return false // the router makes a new list when something is new
 	}
 	known := make(map[model.Notice]bool, len(a.notices))
 	for _, n := range a.notices {
@@ -450,4 +455,5 @@ func (a *Agent) report(notices []model.Notice) {
 		}
 	}
 	a.notices = notices
+	return true
 }

@@ -197,10 +197,17 @@ func TestMinSyncPeriod(t *testing.T) {
 	})
 }
 
-// TestNoticesAreReportedOnce repeats a change that changes nothing (13.24).
+// TestNoticesAreReportedOnce repeats a change that changes nothing (13.24):
+// neither the log nor the observers are told of them again.
 func TestNoticesAreReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture()
+		told := 0
+		f.observe = append(f.observe, func(s *Sync) {
+			if s.NewNotices {
+				told += len(s.Router.Notices())
+			}
+		})
 		f.start(t)
 		for range 3 {
 			f.agent.Changed()
@@ -208,6 +215,9 @@ func TestNoticesAreReportedOnce(t *testing.T) {
 		}
 		if n := strings.Count(f.log.String(), "NodePorts are not served"); n != 1 {
 			t.Errorf("reported %d times: %s", n, f.log)
+		}
+		if told != 1 {
+			t.Errorf("observers were told of %d notices", told)
 		}
 	})
 }

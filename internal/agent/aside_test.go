@@ -373,12 +373,8 @@ func TestSetAsideWithTraffic(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { lab.Close() })
-	for _, pod := range lab.Pods {
-		echo, err := pod.Echo(8080)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { echo.Close() })
+	if err := lab.EchoOnPods(8080); err != nil {
+		t.Fatal(err)
 	}
 	w := newWorkshop(t, lab.Node.Namespace, true)
 	web := state(1, "http", 1)

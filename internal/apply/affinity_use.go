@@ -22,7 +22,7 @@ type AffinityUse struct {
 func (c *Conn) AffinityUse() ([]AffinityUse, error) {
 	var out []AffinityUse
 	for _, f := range model.Families {
-		use, err := c.affinityUse(f)
+		use, err := persist(func() (AffinityUse, error) { return c.affinityUse(f) })
 		if errors.Is(err, unix.ENOENT) {
 			continue
 		}
@@ -50,15 +50,19 @@ func (c *Conn) affinityUse(f model.Family) (AffinityUse, error) {
 
 // Bindings implements [Kernel].
 func (c *Conn) Bindings(f model.Family) ([]render.Element, error) {
-	s, count, err := c.set(render.AffinityMap, f)
-	if err == nil {
+	elements, err := persist(func() ([]render.Element, error) {
+		s, count, err := c.set(render.AffinityMap, f)
+		if err != nil {
+			return nil, err
+		}
 		err = c.dumpElements(s, count, f)
-	}
+		return s.Elements, err
+	})
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("read affinity map of %s: %w", f, err)
 	}
-	return s.Elements, nil
+	return elements, nil
 }

@@ -87,12 +87,21 @@ func (a *Applier) apply(s *sieve, desired *render.Ruleset) (*Plan, *render.Rules
 	for attempt := range attempts {
 		time.Sleep(time.Duration(attempt) * time.Millisecond)
 		outdated, err := a.claim()
+		if isOpen(err) {
+			last = err
+			continue
+		}
 		if err != nil {
 			return nil, nil, err
 		}
 		current, generation, err := a.kernel.Read()
 		if err != nil {
 			return nil, nil, err
+		}
+		if attempt >= attempts/2 {
+			// Others are always faster. What a plan says about our tables the
+			// kernel checks in any case.
+			generation = anyGeneration
 		}
 		settled = Settle(current, desired)
 		plan := diff(current, settled, outdated)
@@ -128,7 +137,7 @@ func (a *Applier) apply(s *sieve, desired *render.Ruleset) (*Plan, *render.Rules
 		}
 		a.log.Debug("apply is tried again", "attempt", attempt+1, "error", last)
 	}
-	if errors.Is(last, unix.EBUSY) {
+	if errors.Is(last, unix.EBUSY) && wanted.withoutRemovals().Empty() {
 		a.log.Info("unused chains are left for the next change: the kernel still refers to them", "error", last)
 		if a.Postponed != nil {
 			a.Postponed(wanted.removalFamilies())
@@ -193,10 +202,10 @@ func isOpen(err error) bool {
 }
 
 // passes tells whether an error can be gone when the plan is made anew: another
-// process was faster, a chain was busy, or a client's binding ran out between
-// the reading and its deletion.
+// process was faster, the kernel was not ready, a chain was busy, or a client's
+// binding ran out between the reading and its deletion.
 func passes(err error, p *Plan) bool {
-	return errors.Is(err, unix.ERESTART) ||
+	return errors.Is(err, unix.ERESTART) || errors.Is(err, unix.EAGAIN) ||
 		errors.Is(err, unix.EBUSY) && p.removes() ||
 		errors.Is(err, unix.ENOENT) && p.unbinds() && !blamesOthers(err)
 }

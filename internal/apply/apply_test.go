@@ -28,7 +28,18 @@ func TestFaults(t *testing.T) {
 		{name: "none", commits: 3},
 		{name: "another process is faster", fault: unix.ERESTART, times: 5, commits: 3},
 		{name: "another process is always faster", fault: unix.ERESTART, times: 1000, fails: true},
-		{name: "the answer is lost", fault: unix.ENOBUFS, times: 1, commits: 3},
+		{name: "the answer is lost", fault: errAfter{unix.ENOBUFS}, times: 1, commits: 3},
+		{name: "all answers are lost", fault: errAfter{unix.ENOBUFS}, times: 1000, commits: 3},
+		{name: "there is no room for the batch", fault: unix.ENOBUFS, times: 5, commits: 3},
+		{name: "there is never room for the batch", fault: unix.ENOBUFS, times: 1000, fails: true},
+		{name: "interrupted before", fault: unix.EINTR, times: 5, commits: 3},
+		{name: "interrupted after", fault: errAfter{unix.EINTR}, times: 2, commits: 3},
+		{name: "no answer, and nothing was done", fault: errNoAnswer, times: 5, commits: 3},
+		{name: "no answer, and it was done", fault: errAfter{errNoAnswer}, times: 2, commits: 3},
+		{name: "the kernel is not ready", fault: unix.EAGAIN, times: 5, commits: 3},
+		{name: "busy", fault: unix.EBUSY, times: 1, commits: 3},
+		{name: "always busy", fault: unix.EBUSY, times: 1000, fails: true},
+		{name: "the batch is too large", fault: unix.EMSGSIZE, times: 1, fails: true},
 		{name: "out of memory", fault: unix.ENOMEM, times: 1, fails: true},
 		{name: "no permission", fault: unix.EPERM, times: 1, fails: true},
 	} {
@@ -53,7 +64,42 @@ func TestFaults(t *testing.T) {
 			if !c.fails && plan.Summary() != "2 to add, 1 to change, 1 to delete." {
 				t.Errorf("reported: %s", plan.Summary())
 			}
+			k.fails = func(*Plan) error { return nil }
+			if after, err := a.Apply(scaled(3)); err != nil || after.Empty() == c.fails {
+				t.Errorf("then %s, %v", after.Summary(), err)
+			}
+			if !Diff(&k.ruleset, Settle(&k.ruleset, scaled(3))).Empty() {
+				t.Error("the kernel is not at what is wanted")
+			}
 		})
+	}
+}
+
+// TestUnreadable: without knowing what is there nothing is written, and what was
+// known is known no longer.
+func TestUnreadable(t *testing.T) {
+	k := newFake()
+	a := New(k, slog.New(slog.DiscardHandler))
+	mustApply(t, a, scaled(2))
+	k.commits = 0
+	times := 3
+	k.unreadable = func() error {
+		if times--; times < 0 {
+			return nil
+		}
+		return unix.ENOBUFS
+	}
+	for range 3 {
+		if _, err := a.Apply(scaled(3)); !errors.Is(err, unix.ENOBUFS) || k.commits > 0 {
+			t.Errorf("error %v, %d commits", err, k.commits)
+		}
+		if _, err := a.Patch(&render.Ruleset{}, &render.Ruleset{}); err != errUnknown {
+			t.Errorf("a patch then: %v", err)
+		}
+	}
+	mustApply(t, a, scaled(3))
+	if k.commits != 3 {
+		t.Errorf("%d commits, want 3", k.commits)
 	}
 }
 

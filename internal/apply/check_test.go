@@ -43,7 +43,11 @@ func testCheck(t *testing.T, s *sandbox) {
 			desired := clone(scaled(3))
 			e := &desired.Tables[0].Set(render.ServicesMap).Elements[0]
 			c.spoil(e)
-			plan, generation, err := s.applier.Plan(desired)
+			plan, _, err := s.applier.Plan(desired)
+			if err != nil {
+				t.Fatal(err)
+			}
+			generation, err := s.generation()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -57,12 +61,16 @@ func testCheck(t *testing.T, s *sandbox) {
 			if now := s.nft(t, "list", "ruleset"); now != listing {
 				t.Errorf("a trial has changed the rules:\n%s", now)
 			}
-			if _, after, err := s.Read(); err != nil || after != generation {
+			if after, err := s.generation(); err != nil || after != generation {
 				t.Errorf("generation %d after %d: %v", after, generation, err)
 			}
 		})
 	}
-	plan, generation, err := s.applier.Plan(scaled(3))
+	plan, _, err := s.applier.Plan(scaled(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	generation, err := s.generation()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -95,11 +96,11 @@ func (c *Conn) sendBatch(t *Transaction, size Size, generation uint32, trial boo
 		batch = batch[:len(batch)-batchEnd]
 	}
 	if err := c.write(batch); err != nil {
-		return size, fmt.Errorf("commit: send %d messages of %d bytes: %w", size.Messages, size.Bytes, err)
+		return size, fmt.Errorf("commit: send %d messages of %d bytes: %w", size.Messages, size.Bytes, explain(err))
 	}
 	err := c.receiveResult(first + uint32(len(t.Messages)))
 	var op *netlink.OpError
-	if errors.As(err, &op) {
+	if isAnswer(err) && errors.As(err, &op) {
 		refused := t.blame(int(op.Sequence-first)-1, op.Offset)
 		refused.Err = c.refused(err)
 		return size, refused
@@ -153,16 +154,19 @@ func appendMessage(b []byte, typ netlink.HeaderType, flags netlink.HeaderFlags, 
 
 // write sends a batch to the kernel, which carries it out before this returns.
 func (c *Conn) write(batch []byte) error {
+	if err := c.prepare(); err != nil {
+		return err
+	}
 	raw, err := c.nl.SyscallConn()
 	if err != nil {
 		return err
 	}
 	var sendErr error
-	err = raw.Write(func(fd uintptr) bool {
+	err = raw.Control(func(fd uintptr) {
 		for {
 			sendErr = unix.Sendto(int(fd), batch, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
 			if !errors.Is(sendErr, unix.EINTR) {
-				return !errors.Is(sendErr, unix.EAGAIN)
+				return
 			}
 		}
 	})
@@ -184,54 +188,35 @@ func (c *Conn) growBuffers(s Size) error {
 	return errors.Join(c.nl.SetWriteBuffer(room), c.nl.SetReadBuffer(room))
 }
 
-// errNoAnswer means that the kernel neither confirmed nor refused.
-var errNoAnswer = errors.New("commit: the kernel did not answer")
+// errNoAnswer means that nobody knows whether the kernel confirmed or refused.
+var errNoAnswer = errors.New("commit: the kernel's answer is lost")
 
 // receiveResult takes the acknowledgement of a batch, which has the number of its
 // last message, or its first error. The kernel works on a batch while it is
 // being sent, so all answers are there already.
 func (c *Conn) receiveResult(last uint32) error {
 	var first error
-	done := false // the answers come in the order of the messages
-	for !done {
+	for { // the answers come in the order of the messages
 		ready, err := c.readable()
 		if err != nil {
 			return fmt.Errorf("commit: poll socket: %w", err)
 		}
 		if !ready {
-			break
+			return cmp.Or(first, errNoAnswer)
 		}
+		c.renew() // a large batch takes long
 		replies, err := c.nl.Receive()
-		if err != nil && first == nil {
-			first = err
+		if err != nil && !isAnswer(err) {
+			c.dirty = true
+			return cmp.Or(first, fmt.Errorf("%w: %w", errNoAnswer, err))
 		}
-		done = slices.ContainsFunc(replies, func(m netlink.Message) bool {
+		first = cmp.Or(first, err)
+		if slices.ContainsFunc(replies, func(m netlink.Message) bool {
 			return m.Header.Type == netlink.Error && m.Header.Sequence == last
-		})
-	}
-	if first == nil && !done {
-		return errNoAnswer
-	}
-	return first
-}
-
-// readable tells whether an answer waits on the socket.
-func (c *Conn) readable() (bool, error) {
-	raw, err := c.nl.SyscallConn()
-	if err != nil {
-		return false, err
-	}
-	var n int
-	var pollErr error
-	err = raw.Control(func(fd uintptr) {
-		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		for {
-			if n, pollErr = unix.Poll(fds, 0); !errors.Is(pollErr, unix.EINTR) {
-				return
-			}
+		}) {
+			return first
 		}
-	})
-	return n > 0, errors.Join(err, pollErr)
+	}
 }
 
 // blame names the object that an error speaks of, by the index of the message

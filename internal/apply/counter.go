@@ -72,7 +72,7 @@ type FrontendCount struct {
 // FrontendCounts returns the counters of all frontends, in no order; none where
 // nothing is counted.
 func (c *Conn) FrontendCounts() ([]FrontendCount, error) {
-	counts, _, err := consistent(c, "counters", c.frontendCounts)
+	counts, _, err := consistent(c, "counters", c.frontendCounts, func([]FrontendCount) bool { return false })
 	return counts, err
 }
 

@@ -36,12 +36,8 @@ func newCounted(t *testing.T, pods int) *counted {
 			t.Error(err)
 		}
 	})
-	for _, p := range lab.Pods {
-		echo, err := p.Echo(8080)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = echo.Close() })
+	if err := lab.EchoOnPods(8080); err != nil {
+		t.Fatal(err)
 	}
 	c := &counted{sandbox: &sandbox{ns: lab.Node.Namespace}, lab: lab, t: t}
 	if err := lab.Node.Do(func() (err error) { c.Conn, err = Open(); return err }); err != nil {

@@ -15,6 +15,7 @@ import (
 //	map       counts, or not     declare the map anew, with the rules that refer to it
 //	set       declared unlike    delete the table, add it anew
 //	chain     hooked unlike      delete the table, add it anew
+//	table     foreign            delete the table, add it anew
 //	-         set, chain         add it
 //	set,chain -                  delete it, its elements or rules first
 //	chain     other rules        replace all rules of the chain
@@ -44,6 +45,8 @@ func diff(current, desired *render.Ruleset, outdated []model.Family) *Plan {
 			diffTable(p, cur, want)
 		case slices.Contains(outdated, f) || !reconcilable(cur, want):
 			rebuild(p, cur, want)
+		case redeclares(cur, want):
+			p.bridge(cur, want, func(cur *render.Table) { diffTable(p, cur, want) })
 		default:
 			diffTable(p, cur, want)
 		}
@@ -56,6 +59,9 @@ func diff(current, desired *render.Ruleset, outdated []model.Family) *Plan {
 // declaration of a set and the hook of a chain cannot be changed in place; but
 // to start or stop counting must not cost clients their bindings.
 func reconcilable(cur, want *render.Table) bool {
+	if cur.Foreign {
+		return false
+	}
 	for _, s := range want.Sets {
 		if o := cur.Set(s.Name); o != nil && !o.Same(s) && !canRedeclare(cur, want, s) {
 			return false
@@ -85,7 +91,7 @@ func diffTable(p *Plan, cur, want *render.Table) {
 	}
 	for _, c := range cur.Chains {
 		if want.Chain(c.Name) == nil {
-			d.removeChain(c)
+			d.removeChain(c, isLate(c, want))
 		}
 	}
 	p.Changes = slices.Grow(p.Changes, len(d.declare)+len(d.rules)+growth(cur, want)+len(d.remove))
@@ -189,8 +195,8 @@ func (d *tableDiff) chain(cur, want *render.Chain) {
 	}
 }
 
-func (d *tableDiff) removeChain(c *render.Chain) {
-	d.remove = append(d.remove, Change{Verb: Delete, Family: d.family, Chain: c, OldRules: c.Rules})
+func (d *tableDiff) removeChain(c *render.Chain, passing bool) {
+	d.remove = append(d.remove, Change{Verb: Delete, Family: d.family, Chain: c, OldRules: c.Rules, Passing: passing})
 }
 
 func equalRules(a, b []render.Rule, f model.Family) bool {

@@ -2,6 +2,7 @@ package apply
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -11,14 +12,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// errAfter is an error of a commit that takes place all the same: what is lost is
+// the answer.
+type errAfter struct{ error }
+
+func (e errAfter) Unwrap() error { return e.error }
+
 // fake is nf_tables in memory: it carries out plans, strictly, and fails every
 // so often in the ways in which the kernel does.
 type fake struct {
 	ruleset    render.Ruleset
 	generation uint32
 	commits    int
-	// fails returns the fault of a commit, or nil.
+	// fails returns the fault of a commit, or nil. With an errAfter the commit
+	// takes place.
 	fails func(*Plan) error
+	// unreadable, if set, returns why the rules cannot be read, or nil.
+	unreadable func() error
 	// refuses, if set, returns what is wrong with an element that is added, or
 	// nil. blames tells that the fake names it.
 	refuses func(*Change) error
@@ -32,7 +42,10 @@ func newFake() *fake { return &fake{generation: 1, fails: func(*Plan) error { re
 
 // flaky fails in a tenth of all calls.
 func flaky(r *rand.Rand) func(*Plan) error {
-	faults := []error{unix.ERESTART, unix.ENOBUFS, unix.EINTR}
+	faults := []error{
+		unix.ERESTART, unix.EAGAIN, unix.ENOBUFS, unix.EINTR, errNoAnswer,
+		errAfter{unix.ENOBUFS}, errAfter{unix.EINTR}, errAfter{errNoAnswer},
+	}
 	return func(*Plan) error {
 		if r.IntN(10) > 0 {
 			return nil
@@ -42,6 +55,11 @@ func flaky(r *rand.Rand) func(*Plan) error {
 }
 
 func (k *fake) Read() (*render.Ruleset, uint32, error) {
+	if k.unreadable != nil {
+		if err := k.unreadable(); err != nil {
+			return nil, 0, err
+		}
+	}
 	return clone(&k.ruleset), k.generation, nil
 }
 
@@ -81,7 +99,8 @@ func (k *fake) Commit(p *Plan, generation uint32) (Size, error) {
 	if generation != anyGeneration && generation != k.generation {
 		err = unix.ERESTART
 	}
-	if err != nil && err != unix.ENOBUFS {
+	var after errAfter
+	if err != nil && !errors.As(err, &after) {
 		return Size{}, fmt.Errorf("fake: %w", err)
 	}
 	next := clone(&k.ruleset)
@@ -96,7 +115,7 @@ func (k *fake) Commit(p *Plan, generation uint32) (Size, error) {
 	k.ruleset = *next
 	k.generation++
 	k.commits++
-	return Size{}, err // ENOBUFS: done, and the answer lost
+	return Size{}, err
 }
 
 func (k *fake) Bindings(f model.Family) ([]render.Element, error) {

@@ -3,8 +3,8 @@ package apply
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
-	"time"
 
 	"github.com/mdlayher/netlink"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -43,6 +43,7 @@ type Conn struct {
 	nl       *netlink.Conn
 	sequence uint32 // of the next message in a batch
 	owns     bool   // the tables that it adds
+	dirty    bool   // something of an earlier answer may be left on the socket
 	// watcher of what others do; nil: none.
 	watcher *Watcher
 }
@@ -72,11 +73,8 @@ func Open() (*Conn, error) {
 // Close closes the socket. The rules stay.
 func (c *Conn) Close() error { return c.nl.Close() }
 
-// readAttempts is how often a read is tried while others change the ruleset.
-const readAttempts = 20
-
 var (
-	// errChanged means that others changed the ruleset in every attempt to read.
+	// errChanged means that others changed the ruleset while it was read.
 	errChanged = errors.New("the ruleset keeps changing")
 	// errInconsistent means that a dump left out elements or gave them twice.
 	// The kernel resizes the hash table of a set some time after the elements
@@ -85,39 +83,67 @@ var (
 	errInconsistent = errors.New("elements are missing or come twice")
 )
 
-// Read implements [Kernel]. A dump is not atomic: it is taken again until the
-// generation is the same before and after.
+// Read implements [Kernel]. The dumps are not one moment: they are taken again
+// until the generation is the same before and after. Others may write so often
+// to their own tables that it never is: then two readings that are equal will
+// do. The owner of the tables, which nobody else can change, needs neither, nor a
+// generation to write.
 func (c *Conn) Read() (*render.Ruleset, uint32, error) {
-	return consistent(c, "ruleset", c.dump)
+	owner, err := persist(c.isOwner)
+	if err != nil {
+		return nil, 0, fmt.Errorf("get table: %w", explain(err))
+	}
+	var last *render.Ruleset
+	rs, generation, err := consistent(c, "ruleset", c.dump, func(now *render.Ruleset) bool {
+		same := owner || last != nil && equal(last, now)
+		last = now
+		return same
+	})
+	if owner {
+		generation = anyGeneration
+	}
+	return rs, generation, err
 }
 
-// consistent reads until nobody changed the ruleset meanwhile, and returns its
-// generation as well.
-func consistent[T any](c *Conn, what string, read func() (T, error)) (T, uint32, error) {
-	var none T
-	for attempt := range readAttempts {
+// equal tells whether two rulesets are, but for the bindings of clients.
+func equal(a, b *render.Ruleset) bool {
+	return slices.EqualFunc(a.Tables, b.Tables, func(a, b *render.Table) bool {
+		return a.Family == b.Family && reflect.DeepEqual(a.Chains, b.Chains) &&
+			slices.EqualFunc(a.Sets, b.Sets, func(a, b *render.Set) bool {
+				return a.Same(b) && (a.Dynamic || slices.Equal(a.Elements, b.Elements))
+			})
+	})
+}
+
+// consistent reads until nobody changed the ruleset meanwhile, or until that
+// does no harm, and returns the generation as well.
+func consistent[T any](c *Conn, what string, read func() (T, error), harmless func(T) bool) (T, uint32, error) {
+	var generation uint32
+	v, err := persist(func() (v T, err error) {
 		before, err := c.generation()
 		if err != nil {
-			return none, 0, fmt.Errorf("read generation: %w", explain(err))
+			return v, fmt.Errorf("read generation: %w", err)
 		}
-		v, err := read()
-		if err != nil && !errors.Is(err, unix.EINTR) && !errors.Is(err, errInconsistent) {
-			return none, 0, fmt.Errorf("read %s: %w", what, explain(err))
+		if v, err = read(); err != nil {
+			return v, fmt.Errorf("read %s: %w", what, err)
 		}
-		after, genErr := c.generation()
-		if genErr != nil {
-			return none, 0, fmt.Errorf("read generation: %w", explain(genErr))
+		if generation, err = c.generation(); err != nil {
+			return v, fmt.Errorf("read generation: %w", err)
 		}
-		if err == nil && before == after {
-			return v, after, nil
+		if generation != before && !harmless(v) {
+			return v, fmt.Errorf("read %s: %w", what, errChanged)
 		}
-		time.Sleep(time.Duration(attempt) * time.Millisecond)
+		return v, nil
+	})
+	if err != nil {
+		var none T
+		return none, 0, explain(err)
 	}
-	return none, 0, fmt.Errorf("read %s %d times: %w", what, readAttempts, errChanged)
+	return v, generation, nil
 }
 
 func (c *Conn) generation() (uint32, error) {
-	replies, err := c.request(unix.NFT_MSG_GETGEN, netlink.Request, attributes{unix.NFPROTO_UNSPEC, unix.NFNETLINK_V0, 0, 0})
+	replies, err := c.request(unix.NFT_MSG_GETGEN, netlink.Request, anyFamily)
 	if err != nil {
 		return 0, err
 	}
@@ -133,17 +159,6 @@ func (c *Conn) generation() (uint32, error) {
 		}
 	}
 	return 0, errors.New("no generation in the reply")
-}
-
-func (c *Conn) request(typ uint16, flags netlink.HeaderFlags, data []byte) ([]netlink.Message, error) {
-	return c.nl.Execute(netlink.Message{
-		Header: netlink.Header{Type: messageType(typ), Flags: flags},
-		Data:   data,
-	})
-}
-
-func messageType(typ uint16) netlink.HeaderType {
-	return netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | typ)
 }
 
 func (c *Conn) dump() (*render.Ruleset, error) {
@@ -162,26 +177,53 @@ func (c *Conn) dump() (*render.Ruleset, error) {
 
 // dumpTable returns our table of a family, or nil.
 func (c *Conn) dumpTable(f model.Family) (*render.Table, error) {
-	a := begin(f)
-	a.string(unix.NFTA_TABLE_NAME, render.TableName)
-	_, err := c.request(unix.NFT_MSG_GETTABLE, netlink.Request, a)
+	state, err := c.table(f)
 	if errors.Is(err, unix.ENOENT) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("get table: %w", err)
 	}
-	t := &render.Table{Family: f}
-	if err := errors.Join(c.dumpSets(t), c.dumpChains(t)); err != nil {
+	t := &render.Table{Family: f, Foreign: state.flags&unix.NFT_TABLE_F_DORMANT != 0}
+	if err := errors.Join(c.lookForObjects(t), c.dumpSets(t), c.dumpChains(t)); err != nil {
 		return nil, err
 	}
 	return t, c.dumpRules(t)
 }
 
+// lookForObjects tells whether others have put objects into the table that ours
+// have not.
+func (c *Conn) lookForObjects(t *render.Table) error {
+	for _, typ := range []uint16{unix.NFT_MSG_GETOBJ, unix.NFT_MSG_GETFLOWTABLE} {
+		a := begin(t.Family)
+		a.string(objectTable, render.TableName)
+		replies, err := c.requestAll(typ, a)
+		if err != nil {
+			return fmt.Errorf("dump objects: %w", err)
+		}
+		for _, m := range replies {
+			ad, err := attributesOf(m)
+			if err != nil {
+				return fmt.Errorf("decode object: %w", err)
+			}
+			for ad.Next() {
+				t.Foreign = t.Foreign || ad.Type() == objectTable && ad.String() == render.TableName
+			}
+			if err := ad.Err(); err != nil {
+				return fmt.Errorf("decode object: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// objectTable is NFTA_OBJ_TABLE and NFTA_FLOWTABLE_TABLE.
+const objectTable = 1
+
 func (c *Conn) dumpSets(t *render.Table) error {
 	a := begin(t.Family)
 	a.string(unix.NFTA_SET_TABLE, render.TableName)
-	replies, err := c.request(unix.NFT_MSG_GETSET, netlink.Request|netlink.Dump, a)
+	replies, err := c.requestAll(unix.NFT_MSG_GETSET, a)
 	if err != nil {
 		return fmt.Errorf("dump sets: %w", err)
 	}
@@ -229,10 +271,10 @@ func (c *Conn) eachElement(s *render.Set, f model.Family, each func(*element)) e
 	a := begin(f)
 	a.string(unix.NFTA_SET_ELEM_LIST_TABLE, render.TableName)
 	a.string(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
-	request, err := c.nl.Send(netlink.Message{
-		Header: netlink.Header{Type: messageType(unix.NFT_MSG_GETSETELEM), Flags: netlink.Request | netlink.Dump},
-		Data:   a,
-	})
+	if err := c.prepare(); err != nil {
+		return err
+	}
+	request, err := c.nl.Send(question(unix.NFT_MSG_GETSETELEM, netlink.Request|netlink.Dump, a))
 	if err != nil {
 		return err
 	}
@@ -245,8 +287,10 @@ func (c *Conn) eachElement(s *render.Set, f model.Family, each func(*element)) e
 			err = d.message(m, each)
 		}
 		if err != nil {
+			c.note(err)
 			return err
 		}
+		c.renew()
 	}
 	return nil
 }
@@ -309,7 +353,7 @@ func (c *Conn) dumpIntervals(s *render.Set, f model.Family) error {
 func (c *Conn) dumpChains(t *render.Table) error {
 	a := begin(t.Family)
 	a.string(unix.NFTA_CHAIN_TABLE, render.TableName)
-	replies, err := c.request(unix.NFT_MSG_GETCHAIN, netlink.Request|netlink.Dump, a)
+	replies, err := c.requestAll(unix.NFT_MSG_GETCHAIN, a)
 	if err != nil {
 		return fmt.Errorf("dump chains: %w", err)
 	}
@@ -328,7 +372,7 @@ func (c *Conn) dumpChains(t *render.Table) error {
 func (c *Conn) dumpRules(t *render.Table) error {
 	a := begin(t.Family)
 	a.string(unix.NFTA_RULE_TABLE, render.TableName)
-	replies, err := c.request(unix.NFT_MSG_GETRULE, netlink.Request|netlink.Dump, a)
+	replies, err := c.requestAll(unix.NFT_MSG_GETRULE, a)
 	if err != nil {
 		return fmt.Errorf("dump rules: %w", err)
 	}
@@ -353,6 +397,9 @@ func explain(err error) error {
 		return fmt.Errorf("%w: nf_tables needs the capability CAP_NET_ADMIN: run as root", err)
 	case errors.Is(err, unix.EOPNOTSUPP):
 		return fmt.Errorf("%w: this kernel lacks nf_tables or a part of it: load the modules nf_tables, nft_chain_nat and nft_numgen", err)
+	case errors.Is(err, unix.EMSGSIZE):
+		return fmt.Errorf("%w: the socket has no buffer of that size, and this process may not give it one: "+
+			"raise net.core.wmem_max, or run with CAP_NET_ADMIN outside of user namespaces", err)
 	}
 	return err
 }

@@ -25,7 +25,7 @@ const (
 // everything stays as it is: a table that ends with the process is worse than
 // one that others can change.
 func (c *Conn) Own() (bool, error) {
-	err := c.tryTable(ownedTable)
+	_, err := persist(func() (struct{}, error) { return struct{}{}, c.tryTable(ownedTable) })
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL): // does not know the flags
 		return false, nil
@@ -70,7 +70,7 @@ func (t *Transaction) own() {
 func (c *Conn) Claim() (outdated []model.Family, err error) {
 	t := &Transaction{}
 	for _, f := range model.Families {
-		switch table, err := c.table(f); {
+		switch table, err := persist(func() (tableState, error) { return c.table(f) }); {
 		case errors.Is(err, unix.ENOENT):
 		case err != nil:
 			return nil, fmt.Errorf("get table: %w", explain(err))
@@ -173,7 +173,27 @@ func (c *Conn) refused(err error) error {
 // Clients stay bound to their endpoints where that is still right, but the time
 // of each binding starts anew.
 func rebuild(p *Plan, cur, want *render.Table) {
-	p.Changes = append(p.Changes, Change{Verb: Delete, Family: want.Family}, Change{Verb: Add, Family: want.Family})
-	diffTable(p, &render.Table{Family: want.Family}, want)
-	p.Changes = append(p.Changes, keptBindings(cur, want)...)
+	p.bridge(cur, want, func(cur *render.Table) {
+		p.Changes = append(p.Changes, Change{Verb: Delete, Family: want.Family}, Change{Verb: Add, Family: want.Family})
+		diffTable(p, &render.Table{Family: want.Family}, want)
+		p.Changes = append(p.Changes, keptBindings(cur, want)...)
+	})
+}
+
+// isOwner tells whether our tables, as far as they are there, belong to this
+// connection, so that nobody else can change them.
+func (c *Conn) isOwner() (bool, error) {
+	if !c.owns {
+		return false, nil
+	}
+	for _, f := range model.Families {
+		t, err := c.table(f)
+		if errors.Is(err, unix.ENOENT) {
+			continue // who makes it meanwhile makes one that cannot get an owner
+		}
+		if err != nil || t.flags&tableOwner == 0 || t.isOthers(c) {
+			return false, err
+		}
+	}
+	return true, nil
 }

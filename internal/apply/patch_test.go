@@ -144,6 +144,94 @@ func TestPatches(t *testing.T) {
 	}
 }
 
+// TestFlakyPatches walks through random changes on a kernel that fails in a tenth
+// of all calls, as it does and as the agent goes on then: everything is compared
+// after a patch that failed.
+func TestFlakyPatches(t *testing.T) {
+	w := newWorld(9)
+	k := newFake()
+	k.fails = flaky(w.r)
+	f := newFollower(w, New(k, slog.New(slog.DiscardHandler)))
+	f.apply(t)
+	failures := 0
+	for step := range steps {
+		k.bind(w.r)
+		i := w.r.IntN(worldSize)
+		if w.r.IntN(5) == 0 {
+			w.remove(i)
+		} else {
+			w.replace(i)
+		}
+		before, after, ok := f.composer.Change(f.router.SetServices(f.states(i)))
+		if ok {
+			_, err := f.applier.Patch(before, after)
+			if ok = err == nil; !ok {
+				failures++
+			}
+		}
+		if !ok {
+			f.apply(t)
+		}
+		fresh := w.render()
+		rest := Diff(&k.ruleset, Settle(&k.ruleset, fresh)).withoutRemovals()
+		if !rest.Empty() && ok || !ok && !Diff(&k.ruleset, Settle(&k.ruleset, fresh)).Empty() {
+			t.Fatalf("step %d, failed %t: a comparison of everything finds %s", step, !ok, rest.Summary())
+		}
+	}
+	if failures < steps/20 {
+		t.Errorf("only %d of %d patches failed", failures, steps)
+	}
+}
+
+// TestFaultsOfPatches: whichever transaction of a patch fails, and in whatever
+// way, the patch is an error, and so is the next one; a comparison of everything
+// then ends where a fresh render ends.
+func TestFaultsOfPatches(t *testing.T) {
+	for _, fault := range []error{
+		unix.EINTR, unix.EBUSY, unix.EMSGSIZE, unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM, unix.EPERM, errNoAnswer,
+		errAfter{unix.EINTR}, errAfter{unix.ENOBUFS}, errAfter{errNoAnswer},
+	} {
+		failed := 0
+		for nth := range 3 {
+			w := newWorld(10)
+			k := newFake()
+			f := newFollower(w, New(k, slog.New(slog.DiscardHandler)))
+			for _, i := range w.all() {
+				w.replace(i)
+			}
+			f.apply(t)
+			var before, after *render.Ruleset
+			for ok := false; !ok; {
+				w.replace(0)
+				if before, after, ok = f.composer.Change(f.router.SetServices(f.states(0))); !ok {
+					f.apply(t)
+				}
+			}
+			left := nth
+			k.fails = func(*Plan) error {
+				if left--; left == -1 {
+					return fault
+				}
+				return nil
+			}
+			if _, err := f.applier.Patch(before, after); err == nil {
+				continue // it has fewer transactions
+			}
+			failed++
+			if _, err := f.applier.Patch(&render.Ruleset{}, &render.Ruleset{}); err != errUnknown {
+				t.Errorf("%v: a patch then: %v", fault, err)
+			}
+			f.apply(t)
+			if plan := Diff(&k.ruleset, Settle(&k.ruleset, w.render())); !plan.Empty() {
+				t.Errorf("%v in transaction %d: a comparison of everything finds %s", fault, nth, plan.Summary())
+			}
+		}
+		if failed < 2 {
+			t.Errorf("%v: %d transactions failed, want two at least", fault, failed)
+		}
+	}
+}
+
 // TestPatchAfterFailure: what the kernel holds is not known then.
 func TestPatchAfterFailure(t *testing.T) {
 	w := newWorld(8)
@@ -157,7 +245,7 @@ func TestPatchAfterFailure(t *testing.T) {
 		w.replace(i)
 	}
 	f.apply(t)
-	k.fails = func(*Plan) error { return unix.ENOBUFS } // done, and nobody was told
+	k.fails = func(*Plan) error { return errAfter{unix.ENOBUFS} } // done, and nobody was told
 	w.remove(0)
 	before, after, _ := f.composer.Change(f.router.SetServices(f.states(0)))
 	if _, err := f.applier.Patch(before, after); !errors.Is(err, unix.ENOBUFS) {

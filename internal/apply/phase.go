@@ -19,7 +19,7 @@ import (
 // flows a second).
 func (p *Plan) phases() []*Plan {
 	// Where a table comes or goes, or a map is declared anew, there is nothing
-	// that could be prepared.
+	// that could be prepared, but for what makes the change pass unnoticed.
 	whole := make(map[model.Family]bool)
 	for i := range p.Changes {
 		if c := &p.Changes[i]; c.Kind() == "table" || c.redeclares() {
@@ -27,7 +27,12 @@ func (p *Plan) phases() []*Plan {
 		}
 	}
 	phase := func(c *Change) int {
-		if whole[c.Family] {
+		switch {
+		case c.Passing && len(c.OldRules) > 0 && c.Verb == Replace:
+			return prepare
+		case c.Passing && c.Verb == Delete:
+			return tidy
+		case whole[c.Family]:
 			return turn
 		}
 		return p.phaseOf(c)
@@ -65,12 +70,12 @@ func (p *Plan) phaseOf(c *Change) int {
 	isSlot := c.Kind() == "element" && c.Set.Name == render.EndpointsMap
 	isSet := c.Kind() == "set" || c.Kind() == "map"
 	switch {
+	case c.Verb == Delete && (isSlot || isSet || c.Chain != nil):
+		return tidy
 	case c.Chain != nil && c.Chain.Hook != render.NoHook:
 		return turn
 	case c.Verb == Add && (isSlot || isSet || c.Chain != nil) || p.fills(c):
 		return prepare
-	case c.Verb == Delete && (isSlot || isSet || c.Chain != nil):
-		return tidy
 	}
 	return turn
 }

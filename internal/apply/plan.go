@@ -50,6 +50,10 @@ type Change struct {
 	// ones.
 	Users []*render.Chain
 
+	// Passing is what lasts only while a table or a map makes way for another
+	// one of its name: see [Plan.bridge].
+	Passing bool
+
 	Set *render.Set     // of the element, or the object itself
 	Old *render.Element // Delete and Replace
 	New *render.Element // Add and Replace
@@ -109,12 +113,12 @@ func (c Change) Text() string {
 	return fmt.Sprintf("%s element { %s } of %s %s", c.Verb, c.Set.ElementText(e), c.Set.Keyword(), c.Path())
 }
 
-// Count returns the number of changes of a verb. A chain that is added and
-// then filled counts once.
+// Count returns the number of changes of a verb, without those that pass. A
+// chain that is added and then filled counts once.
 func (p *Plan) Count(v Verb) int {
 	n := 0
 	for i := range p.Changes {
-		if c := &p.Changes[i]; c.Verb == v && !c.fillsNewChain() {
+		if c := &p.Changes[i]; c.Verb == v && !c.Passing && !c.fillsNewChain() {
 			n++
 		}
 	}

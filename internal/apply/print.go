@@ -25,7 +25,9 @@ const colourOff = "\x1b[0m"
 func (p *Plan) Print(w io.Writer, colour bool) error {
 	pp := planPrinter{plan: p, w: bufio.NewWriter(w), colour: colour}
 	for i := range p.Changes {
-		pp.change(&p.Changes[i])
+		if c := &p.Changes[i]; !c.Passing {
+			pp.change(c)
+		}
 	}
 	if len(p.Changes) > 0 {
 		fmt.Fprintln(pp.w)
@@ -161,7 +163,9 @@ func (p *Plan) JSON(w io.Writer) error {
 	out := planJSON{Changes: []changeJSON{}}
 	out.Summary.Add, out.Summary.Change, out.Summary.Delete = p.Count(Add), p.Count(Replace), p.Count(Delete)
 	for i := range p.Changes {
-		out.Changes = append(out.Changes, p.Changes[i].json(p.service(&p.Changes[i])))
+		if c := &p.Changes[i]; !c.Passing {
+			out.Changes = append(out.Changes, c.json(p.service(c)))
+		}
 	}
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")

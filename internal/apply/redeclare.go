@@ -16,6 +16,14 @@ func canRedeclare(cur, want *render.Table, s *render.Set) bool {
 	return !s.Dynamic && like.Same(s) && !slices.ContainsFunc(users(cur, s.Name), func(c *render.Chain) bool { return want.Chain(c.Name) == nil })
 }
 
+// redeclares tells whether a map that stays has to be declared anew.
+func redeclares(cur, want *render.Table) bool {
+	return slices.ContainsFunc(want.Sets, func(s *render.Set) bool {
+		o := cur.Set(s.Name)
+		return o != nil && !o.Same(s)
+	})
+}
+
 // redeclare replaces a map and, as they are bound to it, the rules of all
 // chains that refer to it, in the same transaction. Other maps, and so the
 // bindings of clients, and other chains, and so the counters of round robin,

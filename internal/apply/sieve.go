@@ -52,9 +52,9 @@ func (a *Applier) ApplyMost(desired *render.Ruleset, routes []model.Route) (*Pla
 	return a.applyBut(&sieve{routes: routes}, desired)
 }
 
-// IsRefusal tells whether the kernel refused a transaction because of what is
+// isRefusal tells whether the kernel refused a transaction because of what is
 // in it.
-func IsRefusal(err error) bool {
+func isRefusal(err error) bool {
 	var commit *CommitError
 	if !errors.As(err, &commit) || isOpen(err) {
 		return false
@@ -103,14 +103,14 @@ func (s *sieve) ask(k Kernel, p *Plan, generation uint32) error {
 	if s == nil || len(p.phases()) == 1 {
 		return nil
 	}
-	if err := k.Check(p.withoutRemovals(), generation); IsRefusal(err) {
+	if err := k.Check(p.withoutRemovals(), generation); isRefusal(err) {
 		return err
 	}
 	return nil // other errors come again
 }
 
 // sifts tells whether an error is one to look into.
-func (s *sieve) sifts(err error) bool { return s != nil && IsRefusal(err) }
+func (s *sieve) sifts(err error) bool { return s != nil && isRefusal(err) }
 
 // maxTrials is how many trials one search for what the kernel refuses may take.
 // It does for dozens of Services among tens of thousands.
@@ -132,7 +132,7 @@ func (s *sieve) sift(k Kernel, p *Plan, generation uint32, failed error) error {
 	t := newTrials(k, p.withoutRemovals(), generation, s.owners)
 	err := t.search()
 	switch {
-	case err != nil && !IsRefusal(err) && err != errManyTrials:
+	case err != nil && !isRefusal(err) && err != errManyTrials:
 		return err
 	case err != nil || len(t.found) == 0 || len(t.found) > max(some, len(t.units)/2):
 		return failed
@@ -206,7 +206,7 @@ func (t *trials) searchIn(units []int, blamed bool) error {
 	}
 	err := t.try(units)
 	switch {
-	case err == nil || !IsRefusal(err):
+	case err == nil || !isRefusal(err):
 		return err
 	case len(units) == 1:
 		t.found[units[0]] = err

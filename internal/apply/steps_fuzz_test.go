@@ -340,7 +340,7 @@ func (m *marcher) step(t *testing.T, r *rand.Rand) (tidy bool) {
 	case 13:
 		m.kernel.bind(r)
 	case 12: // done, and nobody was told; or not done
-		fault := []error{unix.ENOBUFS, unix.EINTR}[r.IntN(2)]
+		fault := []error{errAfter{unix.ENOBUFS}, unix.EINTR}[r.IntN(2)]
 		m.kernel.fails = func(*Plan) error {
 			m.kernel.fails = func(*Plan) error { return nil }
 			return fault

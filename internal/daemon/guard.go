@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"errors"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/apply"
@@ -23,9 +22,8 @@ func (d *Daemon) own(rules *apply.Conn) (bool, error) {
 		d.Log.Info("tables of this kernel do not outlive their owner (since 6.9 they can): other programs can change the rules, which are then repaired")
 		return false, nil
 	}
-	var owned *apply.OwnedError
-	if _, err := rules.Claim(); err != nil && !errors.As(err, &owned) { // the first sync will tell
-		return false, err
+	if _, err := rules.Claim(); err != nil {
+		d.Log.Debug("tables are not taken over yet; the first sync tries again, and tells", "error", err)
 	}
 	return true, nil
 }

@@ -124,7 +124,9 @@ func (w *work) agentConfig(rules *apply.Conn) agent.Config {
 // tell writes events about what cannot be served, and about what others did to
 // the rules.
 func (w *work) tell(s *agent.Sync) {
-	w.events.Notices(s.Router.Notices())
+	if s.NewNotices {
+		w.events.Notices(s.Router.Notices())
+	}
 	if s.Err != nil || s.Plan.Empty() {
 		return
 	}

@@ -54,7 +54,7 @@ func syncOf(s *model.Snapshot, cause agent.Cause, took time.Duration) *agent.Syn
 	router.SetServices(s.Update().Services)
 	rules := render.Render(router.Routing())
 	return &agent.Sync{
-		Cause: cause, Whole: cause != agent.Change, Router: router, Rules: rules,
+		Cause: cause, Whole: cause != agent.Change, Router: router, NewNotices: true, Rules: rules,
 		Plan: apply.Diff(&render.Ruleset{}, rules), Started: started, Duration: took,
 	}
 }

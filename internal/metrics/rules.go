@@ -61,7 +61,9 @@ func newRuleMetrics(factory promauto.Factory, registry *prometheus.Registry) rul
 }
 
 func (m *ruleMetrics) observe(s *agent.Sync) {
-	m.notices.set(countNotices(s.Router.Notices()))
+	if s.NewNotices {
+		m.notices.set(countNotices(s.Router.Notices()))
+	}
 	if s.Err != nil {
 		return
 	}

@@ -30,8 +30,11 @@ func (r *Ruleset) Table(f model.Family) *Table {
 // Table is one nftables table of family ip or ip6.
 type Table struct {
 	Family model.Family
-	Sets   []*Set
-	Chains []*Chain
+	// Foreign tables have something else that we never write: they sleep, or have
+	// stateful objects or flow tables.
+	Foreign bool
+	Sets    []*Set
+	Chains  []*Chain
 }
 
 // Set returns the set or map of that name, or nil.

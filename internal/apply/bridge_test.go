@@ -1,0 +1,87 @@
+package apply
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+// TestBridge: while a table or a map makes way for another one of its name, no
+// packet is refused for want of an element, and each comes to rules that are
+// there before and after. Then nothing of that is left.
+func TestBridge(t *testing.T) {
+	for name, c := range map[string]struct {
+		outdated []model.Family
+		counters bool
+	}{
+		"a table that gets an owner": {model.Families[:], false},
+		"a map that starts to count": {nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newFake()
+			k.ruleset = *clone(sample())
+			desired := clone(sample())
+			for i, table := range desired.Tables {
+				k.ruleset.Tables[i].Set(render.ServicesMap).Counters = false
+				table.Set(render.ServicesMap).Counters = c.counters
+			}
+			var states []*render.Ruleset
+			k.seen = func(_, after *render.Ruleset) { states = append(states, clone(after)) }
+			a := New(k, slog.New(slog.DiscardHandler))
+			a.Claim = func() ([]model.Family, error) { return c.outdated, nil }
+			if _, err := a.Apply(desired); err != nil {
+				t.Fatal(err)
+			}
+			if len(states) != 3 {
+				t.Fatalf("%d transactions, want 3", len(states))
+			}
+			for _, want := range desired.Tables {
+				before, turned, after := states[0].Table(want.Family), states[1].Table(want.Family), states[2].Table(want.Family)
+				if rules := before.Chain("dispatch").Rules; len(rules) != 1 {
+					t.Errorf("before, dispatch has %d rules, want that for the services", len(rules))
+				}
+				for _, base := range want.Chains {
+					if base.Hook == render.NoHook {
+						continue
+					}
+					late := turned.Chain(base.Name + "-late")
+					if late == nil || late.Hook != base.Hook || late.Priority <= base.Priority ||
+						!equalRules(late.Rules, base.Rules, want.Family) {
+						t.Errorf("%s has nothing like it behind it: %+v", base.Name, late)
+					}
+				}
+				if slices.ContainsFunc(after.Chains, func(c *render.Chain) bool { return strings.HasSuffix(c.Name, "-late") }) ||
+					!equalRules(after.Chain("dispatch").Rules, want.Chain("dispatch").Rules, want.Family) {
+					t.Errorf("at the end:\n%s", after.Text())
+				}
+			}
+		})
+	}
+}
+
+// TestRefusalsThatStay: what is not understood, or is about other things than
+// our addresses, is none of the bridge's business.
+func TestRefusalsThatStay(t *testing.T) {
+	table := clone(sample()).Tables[0]
+	set := render.InSet{Key: render.Concat{render.DestinationAddress}, Set: render.ClusterIPsSet}
+	drop := render.Verdict{Action: render.Drop}
+	for name, rules := range map[string][]render.Rule{
+		"a set of the rule":        {{render.InSet{Key: set.Key, Set: "__set0"}, drop}},
+		"a foreign statement":      {{render.Foreign{Description: "log"}}, {set, drop}},
+		"addresses of others":      {{render.InSet{Key: set.Key, Set: set.Set, Not: true}, drop}},
+		"clients":                  {{render.InSet{Key: render.Concat{render.SourceAddress}, Set: set.Set}, drop}},
+		"a chain that serves":      {{set, render.Verdict{Action: render.Goto, Chain: "dispatch"}}},
+		"a chain that is gone":     {{set, render.Verdict{Action: render.Goto, Chain: "gone"}}},
+		"a jump":                   {{set, render.Verdict{Action: render.Jump, Chain: "refuse"}}},
+		"a rule that does no more": {{set}},
+		"nothing":                  {{}},
+	} {
+		if got := withoutRefusals(table, &render.Chain{Rules: rules}); len(got.Rules) != len(rules) {
+			t.Errorf("%s: %d of %d rules are left", name, len(got.Rules), len(rules))
+		}
+	}
+}

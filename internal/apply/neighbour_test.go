@@ -1,0 +1,99 @@
+package apply
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/nftables"
+
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+// TestBusyNeighbour: somebody who writes to a table of his own, faster than ours
+// can be read, keeps us neither from reading nor from writing, whether we own our
+// tables, watch what others do to them, or neither.
+func TestBusyNeighbour(t *testing.T) {
+	t.Run("owner", func(t *testing.T) {
+		s := newSandbox(t)
+		owner := s.another(t).owning(t)
+		defer owner.release(t)
+		testBusyNeighbour(t, owner)
+	})
+	t.Run("watcher", func(t *testing.T) {
+		s := newSandbox(t)
+		s.watch(t)
+		testBusyNeighbour(t, s)
+	})
+	t.Run("neither", func(t *testing.T) { testBusyNeighbour(t, newSandbox(t)) })
+}
+
+func testBusyNeighbour(t *testing.T, s *sandbox) {
+	t.Helper()
+	desired := scenario(2000, 4, 0)
+	s.apply(t, desired)
+	defer s.busy(t)()
+	// A read can fall between two of the neighbour's writes; one that does not is
+	// what this test is about.
+	const attempts = 200
+	var current *render.Ruleset
+	for attempt := 0; ; attempt++ {
+		if attempt == attempts {
+			t.Fatalf("the test proves nothing: nobody wrote during %d reads", attempts)
+		}
+		before, err := s.Conn.generation()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if current, _, err = s.Read(); err != nil {
+			t.Fatal(err)
+		}
+		after, err := s.Conn.generation()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if after != before {
+			break
+		}
+	}
+	if diff := cmp.Diff(sorted(Settle(current, desired)), sorted(current)); diff != "" {
+		t.Errorf("the kernel differs from what is wanted (-want +got):\n%s", diff)
+	}
+	for _, next := range []*render.Ruleset{scenario(2001, 5, 0), sample()} {
+		s.apply(t, next)
+	}
+}
+
+// busy writes to another table without pause, until the function that it returns
+// is called.
+func (s *sandbox) busy(t *testing.T) (end func()) {
+	t.Helper()
+	var c *nftables.Conn
+	err := s.ns.Do(func() (err error) { c, err = nftables.New(nftables.AsLasting()); return err })
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() {
+		defer func() { _ = c.CloseLasting() }()
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			table := c.AddTable(&nftables.Table{Name: "other", Family: nftables.TableFamilyINet})
+			c.AddChain(&nftables.Chain{Name: "other", Table: table})
+			c.DelTable(table)
+			if err := c.Flush(); err != nil {
+				t.Errorf("write another table: %v", err)
+				return
+			}
+		}
+	})
+	return func() {
+		close(stop)
+		running.Wait()
+	}
+}
