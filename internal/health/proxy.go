@@ -78,10 +78,10 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	now := time.Now().UTC()
+	now := time.Now() // compared as it is: in UTC it would only know what the clock was set to
 	at := p.Progress()
 	a := proxyAnswer{
-		LastUpdated: at.updated().UTC(), CurrentTime: now, Healthy: p.healthyAt(now, at),
+		LastUpdated: at.updated().UTC(), CurrentTime: now.UTC(), Healthy: p.healthyAt(now, at),
 		Status: make(map[string]familyHealthy),
 	}
 	for _, f := range p.Families {
@@ -93,7 +93,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.NodeEligible, good = &eligible, good && eligible
 	}
 	if good {
-		a.LastUpdated = now
+		a.LastUpdated = a.CurrentTime
 	}
 	body, _ := json.Marshal(a) // these types cannot fail
 	code := statusCode(good)

@@ -1,10 +1,12 @@
 package metrics
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/pprof"
 	"runtime"
@@ -91,7 +93,15 @@ func (s *Set) expose(registry *prometheus.Registry) http.Handler {
 // scrapeLog receives what goes wrong while metrics are served.
 type scrapeLog struct{ log *slog.Logger }
 
+// Println is called for each metric. A client that has hung up lacks none, and
+// must not fill the log.
 func (l scrapeLog) Println(problem ...any) {
+	for _, p := range problem {
+		if err, ok := p.(error); ok && errors.As(err, new(net.Error)) {
+			l.log.Debug("metrics are not taken", "error", err)
+			return
+		}
+	}
 	l.log.Warn("metrics are incomplete", "error", strings.TrimSpace(fmt.Sprintln(problem...)))
 }
 

@@ -3,10 +3,13 @@ package metrics_test
 import (
 	"errors"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/metrics"
@@ -192,4 +195,21 @@ func TestHealthChecks(t *testing.T) {
 		`kubernetes_healthchecks_total{name="proxy",status="error",type="healthz"}`:  2,
 		"nftproxy_drift_changes_total":                                               absent,
 	})
+}
+
+// gone is a client that has hung up.
+type gone struct{ *httptest.ResponseRecorder }
+
+func (gone) Write([]byte) (int, error) {
+	return 0, &net.OpError{Op: "write", Net: "tcp", Err: syscall.EPIPE}
+}
+
+// TestClientHangsUp: a scrape that nobody waits for leaves no trace in the log.
+func TestClientHangsUp(t *testing.T) {
+	var log strings.Builder
+	s := metrics.New("v1.2.3", nil, slog.New(slog.NewTextHandler(&log, nil)))
+	s.Handler(metrics.Paths{}).ServeHTTP(gone{httptest.NewRecorder()}, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if log.Len() > 0 {
+		t.Errorf("the log says\n%s", log.String())
+	}
 }

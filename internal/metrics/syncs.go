@@ -88,10 +88,13 @@ func (m *syncMetrics) observe(s *agent.Sync, family string) {
 }
 
 // observeChanges tells how long changes of endpoints took to get here. An
-// update brings them once: when the sync for it failed they are lost (11.7).
+// update brings them once: when the sync for it failed they are lost (11.7). The
+// clock that says when they happened is another machine's and may be ahead of
+// ours; a sum that falls would be taken for a restart.
 func (m *syncMetrics) observeChanges(s *agent.Sync) {
 	for _, t := range s.Triggers {
-		m.programming.WithLabelValues(t.Family.String()).Observe(end(s).Sub(t.Time).Seconds())
+		took := max(0, end(s).Sub(t.Time))
+		m.programming.WithLabelValues(t.Family.String()).Observe(took.Seconds())
 	}
 }
 

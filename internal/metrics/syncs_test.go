@@ -135,6 +135,11 @@ func TestProgrammingLatency(t *testing.T) {
 
 	s.Observe(of(agent.Check))
 	expect(t, scrape(t, s, "/metrics"), want)
+
+	// The clock of whoever changed the slice is an hour ahead.
+	s.Observe(of(agent.Change, ago(model.IPv6, -time.Hour)))
+	want[count+v6]++
+	expect(t, scrape(t, s, "/metrics"), want)
 }
 
 // TestWithoutLocal: 11.8, at the last successful sync.
