@@ -13,10 +13,11 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/source"
 )
 
 // newClient returns a client for the API server. It does not connect yet.
-func newClient(cfg *config.Config) (kubernetes.Interface, error) {
+func newClient(cfg *config.Config, log *slog.Logger) (kubernetes.Interface, error) {
 	c, err := access(cfg)
 	if err != nil {
 		return nil, err
@@ -28,6 +29,7 @@ func newClient(cfg *config.Config) (kubernetes.Interface, error) {
 		c.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	}
 	c.UserAgent = "nftproxy/" + version
+	c.Wrap(source.EndSilence(source.DefaultSilence, log))
 	client, err := kubernetes.NewForConfig(c)
 	if err != nil {
 		return nil, fmt.Errorf("prepare client of the API server: %w", err)

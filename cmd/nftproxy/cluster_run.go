@@ -22,7 +22,7 @@ const (
 )
 
 func newCluster(cfg *config.Config, log *slog.Logger) (*source.Cluster, error) {
-	client, err := newClient(cfg)
+	client, err := newClient(cfg, log)
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func followCluster(cfg *config.Config, log *slog.Logger) (daemon.Source, error) 
 		return daemon.Source{}, err
 	}
 	// Events have a client of their own: the limit of requests counts for each.
-	recording, err := newClient(cfg)
+	recording, err := newClient(cfg, log)
 	if err != nil {
 		return daemon.Source{}, err
 	}

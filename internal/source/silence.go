@@ -1,0 +1,86 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"time"
+)
+
+// DefaultSilence is more than an API server leaves between two words: it sends a
+// bookmark over every watch each minute, and ends other requests after one.
+const DefaultSilence = 3 * time.Minute
+
+// EndSilence returns a wrapper of transports that ends requests when nothing is
+// heard of an answer, or of its rest, for that long. A connection that leads
+// nowhere is noticed by the client library; but somebody in between, such as a
+// load balancer, can keep a connection alive over which nothing comes any more,
+// and a watch would wait for ever.
+func EndSilence(limit time.Duration, log *slog.Logger) func(http.RoundTripper) http.RoundTripper {
+	return func(next http.RoundTripper) http.RoundTripper { return &impatient{next, limit, log} }
+}
+
+type impatient struct {
+	http.RoundTripper
+	limit time.Duration
+	log   *slog.Logger
+}
+
+// WrappedRoundTripper lets the client library find what it has wrapped.
+func (t *impatient) WrappedRoundTripper() http.RoundTripper { return t.RoundTripper }
+
+func (t *impatient) RoundTrip(r *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	silent := fmt.Errorf("nothing was heard of the API server for %v: %w", t.limit, os.ErrDeadlineExceeded)
+	timer := time.AfterFunc(t.limit, func() {
+		t.log.Warn("the API server is silent; it is asked again", "path", r.URL.Path, "for", t.limit)
+		cancel(silent)
+	})
+	answer, err := t.RoundTripper.RoundTrip(r.WithContext(ctx))
+	timer.Stop()
+	if err != nil {
+		if context.Cause(ctx) == silent {
+			err = silent
+		}
+		cancel(nil)
+		return nil, err
+	}
+	b := &audible{ReadCloser: answer.Body, ctx: ctx, cancel: cancel, timer: timer, limit: t.limit, silent: io.ErrUnexpectedEOF}
+	if r.URL.Query().Has("sendInitialEvents") {
+		// It may be the end of the list that never comes: a watch that goes on
+		// from here would not help.
+		b.silent = silent
+	}
+	answer.Body = b
+	return answer, nil
+}
+
+// audible is the body of an answer.
+type audible struct {
+	io.ReadCloser
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	timer  *time.Timer
+	limit  time.Duration
+	silent error // what ends it in place of more words
+}
+
+func (b *audible) Read(p []byte) (int, error) {
+	b.timer.Reset(b.limit)
+	n, err := b.ReadCloser.Read(p)
+	b.timer.Stop()
+	if err != nil && errors.Is(context.Cause(b.ctx), os.ErrDeadlineExceeded) {
+		err = b.silent
+	}
+	return n, err
+}
+
+func (b *audible) Close() error {
+	b.timer.Stop()
+	b.cancel(nil)
+	return b.ReadCloser.Close()
+}
