@@ -17,11 +17,15 @@ type daemon struct {
 	log netlab.LogBuffer
 }
 
-// start starts the daemon. It prints the log if the test fails.
-func (c *cluster) start() *daemon {
+// start starts the daemon, after changes to its command. It prints the log if the
+// test fails.
+func (c *cluster) start(changes ...func(*exec.Cmd)) *daemon {
 	c.t.Helper()
 	d := &daemon{cmd: c.command("run")}
 	d.cmd.Stderr = &d.log
+	for _, change := range changes {
+		change(d.cmd)
+	}
 	if err := c.Node.Start(d.cmd); err != nil {
 		c.t.Fatal(err)
 	}

@@ -249,10 +249,12 @@ func (c *comparison) checkForward(q question, p prophecy) error {
 		if err != nil {
 			return err
 		}
-		isOther := func(o foretold) bool { return c.host(o.Endpoint.Addr()).Name != answer.Name }
+		isOther := func(o foretold) bool {
+			return c.host(o.Endpoint.Addr()).Name != answer.Name || o.Endpoint.Port() != answer.Port
+		}
 		by := slices.IndexFunc(p.Outcomes, func(o foretold) bool { return !isOther(o) })
 		if by < 0 {
-			return fmt.Errorf("%s answers", answer.Name)
+			return fmt.Errorf("%s answers at port %d", answer.Name, answer.Port)
 		}
 		o := p.Outcomes[by]
 		if err := c.checkSourceOf(q, c.host(o.Endpoint.Addr()), answer.Client, o.Masquerade != ""); err != nil {

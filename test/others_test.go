@@ -2,6 +2,8 @@ package test
 
 import (
 	"fmt"
+	"net/http"
+	"net/netip"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -76,6 +78,11 @@ func (c *cluster) started(s service) *daemon {
 	c.t.Helper()
 	c.write(s)
 	d := c.start()
+	// The rules alone do not tell that it is at work: they may be there already.
+	eventually(c.t, func() error {
+		_, err := get(c.Node, http.MethodGet, netip.MustParseAddrPort("127.0.0.1:10249"), "/healthz", "")
+		return err
+	})
 	c.applied()
 	return d
 }

@@ -16,6 +16,11 @@ import (
 const (
 	module = "github.com/nftproxy/nftproxy/"
 	netlab = module + "internal/netlab"
+	// guestTag is the build tag of tests that change the machine itself, and so
+	// run in virtual ones alone.
+	guestTag = "guest"
+	// faults needs strace, which the machines do not have.
+	faults = module + "test/faults"
 )
 
 // suite is the tests of this repository, compiled.
@@ -34,13 +39,13 @@ func buildSuite(ctx context.Context, work string, selected *regexp.Regexp) (*sui
 	}
 	// What is listed first is a package with tests.
 	const format = `{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}} {{join .TestImports " "}} {{join .XTestImports " "}}`
-	list, err := output(exec.CommandContext(ctx, "go", "list", "-f", format, "./..."))
+	list, err := output(exec.CommandContext(ctx, "go", "list", "-tags="+guestTag, "-f", format, "./..."))
 	if err != nil {
 		return nil, err
 	}
 	for line := range strings.Lines(list) {
 		words := strings.Fields(line)
-		if slices.Contains(words, netlab) && selected.MatchString(strings.TrimPrefix(words[0], module)) {
+		if slices.Contains(words, netlab) && words[0] != faults && selected.MatchString(strings.TrimPrefix(words[0], module)) {
 			s.packages = append(s.packages, words[0])
 		}
 	}
@@ -49,7 +54,7 @@ func buildSuite(ctx context.Context, work string, selected *regexp.Regexp) (*sui
 	}
 	// Without symbols, which only debuggers read: the files go to memory.
 	build := [][]string{
-		append([]string{"test", "-c", "-ldflags=-s -w", "-o", s.programs + "/", "./golden"}, s.packages...),
+		append([]string{"test", "-c", "-tags=" + guestTag, "-ldflags=-s -w", "-o", s.programs + "/", "./golden"}, s.packages...),
 		{"build", "-ldflags=-s -w", "-o", s.programs + "/", "./cmd/nftproxy"},
 	}
 	for _, args := range build {

@@ -1,0 +1,129 @@
+package faults
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// changeFaults come about while the rules are changed.
+var changeFaults = []fault{
+	{"recvmsg", "error=ENOBUFS:when=1"}, // the transaction took place
+	{"recvmsg", "error=ENOBUFS:when=2"},
+	{"recvmsg", "error=ENOBUFS:when=1..5"},
+	{"recvmsg", "error=ENOMEM:when=1..2"},
+	{"recvmsg", "error=EINTR:when=1"},
+	{"recvmsg", "error=EAGAIN:when=1"},
+	{"sendto", "error=ENOBUFS:when=1"}, // it did not
+	{"sendto", "error=ENOBUFS:when=1..3"},
+	{"sendto", "error=EINTR:when=1..3"},
+	{"sendto", "error=EAGAIN:when=1"},
+	{"sendto", "error=ENOMEM:when=1"},
+	{"sendto", "error=EBUSY:when=1"},
+	{"sendto", "error=EPERM:when=1"},
+	{"sendto", "error=EMSGSIZE:when=1"},
+	{"sendmsg", "error=ENOBUFS:when=1..2"},
+	{"sendto,sendmsg,recvmsg", "error=ENOBUFS:when=2..11+3"},
+}
+
+// startFaults come about while the program starts and reads the rules.
+var startFaults = []fault{
+	{"recvmsg", "error=ENOBUFS:when=1"},
+	{"recvmsg", "error=ENOBUFS:when=4"},
+	{"recvmsg", "error=ENOBUFS:when=5..12+7"},
+	{"recvmsg", "error=ENOBUFS:when=3..5"},
+	{"sendmsg", "error=ENOBUFS:when=3..5"},
+	{"sendmsg", "error=ENOMEM:when=2..40+5"},
+	{"sendto", "error=ENOBUFS:when=1..2"},
+	{"sendto", "error=EPERM:when=2"},
+	{"ppoll", "error=EINTR:when=1..2"},
+}
+
+// states returns two inputs to change between: one has a service more, and
+// another has other endpoints, and so another lane. What both have is loaded.
+func (n *node) states() (states [2][]service, both []service) {
+	steady := service{name: "steady", n: 1, pods: n.Pods[:2]}
+	web := service{name: "web", n: 2, pods: n.Pods[:1], changes: true}
+	extra := service{name: "extra", n: 3, pods: n.Pods}
+	wide := web
+	wide.pods = n.Pods[:3]
+	return [2][]service{{steady, web}, {steady, wide, extra}}, []service{steady, web}
+}
+
+// TestFaultsOfChanges: whatever fails while rules are changed, the program lives,
+// the rules end as a fresh render, and every request is answered.
+func TestFaultsOfChanges(t *testing.T) {
+	n := newNode(t, 4)
+	states, both := n.states()
+	n.write(states[0]...)
+	p := n.start()
+	n.applied()
+	load := n.startLoad(both...)
+	for i, f := range changeFaults {
+		t.Run(f.String(), func(t *testing.T) {
+			n, p := n.in(t), p.in(t)
+			before := len(p.log.String())
+			tr := p.inject(f)
+			start := time.Now()
+			n.write(states[(i+1)%2]...)
+			n.followed()
+			took := time.Since(start)
+			tr.detach()
+			faults := tr.injected()
+			if len(faults) == 0 {
+				t.Error("no call has failed")
+			}
+			report(t, f, p, len(faults), before, took, load)
+		})
+	}
+	p.stop()
+	n.start()
+	n.applied()
+}
+
+// TestFaultsOfStart: the same while the program starts. What was there serves
+// meanwhile.
+func TestFaultsOfStart(t *testing.T) {
+	n := newNode(t, 4)
+	states, both := n.states()
+	n.write(states[0]...)
+	p := n.start()
+	n.applied()
+	p.stop()
+	load := n.startLoad(both...)
+	for i, f := range startFaults {
+		t.Run(f.String(), func(t *testing.T) {
+			n := n.in(t)
+			n.write(states[(i+1)%2]...)
+			start := time.Now()
+			p, tr := n.startWith(f)
+			n.applied()
+			took := time.Since(start)
+			faults := tr.injected()
+			if len(faults) == 0 {
+				t.Error("no call has failed")
+			}
+			report(t, f, p, len(faults), 0, took, load)
+			p.stop()
+		})
+	}
+}
+
+// report checks that the program lives and that no request was lost, and puts a
+// line into the log of the test: what failed, what became of it, how long it
+// took from the change to the rules, with the commands that look, and the
+// requests meanwhile.
+func report(t *testing.T, what any, p *process, faults, before int, took time.Duration, l *load) {
+	t.Helper()
+	if !p.lives() {
+		t.Errorf("the program has ended: %s", p.log.String())
+	}
+	log := p.log.String()[before:]
+	happened := fmt.Sprintf("%d faults, %d errors are logged", faults, strings.Count(log, "level=ERROR"))
+	if _, first, ok := strings.Cut(log, "level=ERROR msg="); ok {
+		first, _, _ = strings.Cut(first, "\n")
+		happened += ": " + first
+	}
+	t.Logf("%v | %s | %v | %s", what, happened, took.Round(time.Millisecond), l.take(t))
+}

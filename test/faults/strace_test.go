@@ -1,0 +1,95 @@
+package faults
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/netlab"
+)
+
+// fault is what strace does to system calls: "error=ENOBUFS:when=1", for
+// example. Calls are counted for each thread, from the moment on at which strace
+// begins.
+type fault struct {
+	call, effect string
+}
+
+func (f fault) String() string { return f.call + " " + f.effect }
+
+// tracer has the faults that came about.
+type tracer struct {
+	file string
+	cmd  *exec.Cmd // nil: it ends with the program
+}
+
+func newTracer(t *testing.T) *tracer {
+	t.Helper()
+	return &tracer{file: filepath.Join(t.TempDir(), "strace")}
+}
+
+// arguments returns the command that makes a fault.
+func (tr *tracer) arguments(f fault, more ...string) []string {
+	return append([]string{"strace", "-f", "-ttt", "-o", tr.file, "-e", "trace=" + f.call, "-e", "signal=none",
+		"-e", "inject=" + f.call + ":" + f.effect}, more...)
+}
+
+// startWith starts the program with a fault.
+func (n *node) startWith(f fault, flags ...string) (*process, *tracer) {
+	n.t.Helper()
+	tr := newTracer(n.t)
+	return n.startUnder(tr.arguments(f, "-qq", "-D"), flags...), tr // -D: strace is not the parent
+}
+
+// inject makes a fault in a program that runs, until the tracer is detached.
+func (p *process) inject(f fault) *tracer {
+	n := p.node
+	n.t.Helper()
+	tr := newTracer(n.t)
+	args := tr.arguments(f, "-p", strconv.Itoa(p.cmd.Process.Pid))
+	tr.cmd = exec.Command(args[0], args[1:]...)
+	var said netlab.LogBuffer
+	tr.cmd.Stderr = &said
+	if err := n.Node.Start(tr.cmd); err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(tr.detach)
+	n.eventually(func() error {
+		if !strings.Contains(said.String(), "attached") {
+			return fmt.Errorf("strace says %q", said.String())
+		}
+		return nil
+	})
+	return tr
+}
+
+// detach lets the program run on without faults. It can be called again.
+func (tr *tracer) detach() {
+	_ = tr.cmd.Process.Signal(syscall.SIGINT) // it may have ended with the program
+	// strace waits for ever for a program that dies just then.
+	late := time.AfterFunc(2*time.Second, func() { _ = tr.cmd.Process.Kill() })
+	defer late.Stop()
+	_ = tr.cmd.Wait()
+}
+
+// injected returns when faults came about.
+func (tr *tracer) injected() []time.Time {
+	text, _ := os.ReadFile(tr.file) // it comes with the first call
+	var out []time.Time
+	for line := range strings.Lines(string(text)) {
+		// Thread, time, call.
+		if f := strings.Fields(line); len(f) > 2 && strings.Contains(line, "INJECTED") {
+			seconds, err := strconv.ParseFloat(f[1], 64)
+			if err == nil {
+				out = append(out, time.UnixMicro(int64(seconds*1e6)))
+			}
+		}
+	}
+	return out
+}
