@@ -42,6 +42,7 @@ type cluster struct {
 	authority *authority
 	echoes    map[*netlab.Host]*netlab.Echo // that answer on the pods
 	flags     []string                      // of the API server, more than those of every test
+	unready   []string                      // checks of the API server that are not waited for
 	config    *rest.Config
 	api       kubernetes.Interface
 	server    *process
@@ -166,12 +167,16 @@ func (c *cluster) startServer() {
 		"--service-account-issuer", "https://" + apiAddress,
 		"--service-account-key-file", file("server.key"), "--service-account-signing-key-file", file("server.key"),
 	}, c.flags...)...)
-	eventually(c.t, func() error { return ready(c.t, c.api) })
+	eventually(c.t, func() error { return ready(c.t, c.api, c.unready...) })
 }
 
-// ready asks the API server whether it is.
-func ready(t testing.TB, api kubernetes.Interface) error {
-	return api.Discovery().RESTClient().Get().AbsPath("/readyz").Do(t.Context()).Error()
+// ready asks the API server whether it is, but for some checks.
+func ready(t testing.TB, api kubernetes.Interface, but ...string) error {
+	readyz := api.Discovery().RESTClient().Get().AbsPath("/readyz")
+	for _, check := range but {
+		readyz.Param("exclude", check)
+	}
+	return readyz.Do(t.Context()).Error()
 }
 
 // ownService waits for the Service that the API server makes for itself once it

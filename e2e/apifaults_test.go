@@ -1,0 +1,239 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlab"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// kinds is how many kinds of objects a proxy reads.
+const kinds = 4
+
+// trouble is something that befalls the connection with the API server.
+type trouble struct {
+	name string
+	does fault
+	// begin is how it comes over connections that there are; nil: they are cut.
+	begin func(f *faulty)
+	// end is how it leaves them; nil: as they are.
+	end func(f *faulty)
+	// strikes is how many requests it has to strike before it ends, during which
+	// no change gets through; zero: it ends when a change gets through.
+	strikes int32
+	env     []string // of the proxy; E2E_LONG=1: none, which is what users have
+}
+
+// faulty is a cluster with a middleman, and two services under load: one that
+// does not change, and one that does.
+type faulty struct {
+	*cluster
+	*middleman
+	web, canary service
+	load        *load
+}
+
+func newFaulty(t *testing.T) *faulty {
+	t.Helper()
+	c := newCluster(t, 3, withoutOwnEndpoint)
+	f := &faulty{cluster: c, middleman: c.startMiddleman()}
+	f.web, f.canary = c.createService(dualStack("web")), c.createService(dualStack("canary"))
+	c.setEndpoints(f.web, c.Pods[:2]...)
+	c.setEndpoints(f.canary, c.Pods[2])
+	proxy := c.startProxyVia()
+	c.served(f.web, c.Pods[:2]...)
+	c.served(f.canary, c.Pods[2])
+	proxy.stop(t)
+	f.load = c.startLoad(f.web)
+	return f
+}
+
+// suffer lets a new proxy go through trouble. A change during it is all that
+// changes the rules, and no request to the other service fails.
+func (f *faulty) suffer(t *testing.T, x trouble) {
+	if os.Getenv("E2E_LONG") != "" {
+		x.env = nil
+	}
+	proxy := f.startProxyVia(x.env...)
+	f.becomes(f.canary, f.Pods[1])
+	f.becomes(f.canary, f.Pods[2])
+	rules, before := f.rules(), f.generation()
+	requests, lost := f.load.totals()
+
+	f.strikes.Store(0)
+	f.set(x.does)
+	if x.begin == nil {
+		x.begin = (*faulty).cut
+	}
+	x.begin(f)
+	f.setSlice(f.canary, model.IPv4, f.Pods[0])
+	changed := time.Now()
+	if x.strikes > 0 {
+		eventually(t, func() error { return f.struck(x.strikes) })
+		time.Sleep(moment) // enough to do something wrong
+		f.commits(before, 0, x.name)
+	} else {
+		f.turnsTo(f.canary, f.Pods[0])
+	}
+	seen := time.Since(changed)
+	f.heal()
+	if x.end != nil {
+		x.end(f)
+	}
+	ended := time.Now()
+	f.turnsTo(f.canary, f.Pods[0])
+	recovered := time.Since(ended)
+	f.commits(before, 1, x.name+", and one change")
+	f.becomes(f.canary, f.Pods[2])
+	f.unchanged(rules, x.name)
+
+	what := "the change came after it"
+	if x.strikes == 0 {
+		what = fmt.Sprintf("the change came after %v", seen.Round(time.Millisecond))
+	}
+	requestsNow, lostNow := f.load.totals()
+	t.Logf("%s | %s | recovered after %v | %d requests | %d lost",
+		x.name, what, recovered.Round(time.Millisecond), requestsNow-requests, lostNow-lost)
+	proxy.stop(t)
+}
+
+// turnsTo waits until a pod answers for a service.
+func (c *cluster) turnsTo(s service, p *netlab.Host) {
+	c.t.Helper()
+	eventually(c.t, func() error { return balanced(c.Client, "tcp", s.frontend(model.IPv4), []*netlab.Host{p}) })
+}
+
+// totals returns the number of all requests so far, and of those that failed.
+func (l *load) totals() (requests, failed int) {
+	l.gate.Lock()
+	defer l.gate.Unlock()
+	for _, cl := range l.clients {
+		for _, n := range []*count{&cl.answered, &cl.refused, &cl.lasted} {
+			requests, failed = requests+n.requests, failed+len(n.failures)
+		}
+	}
+	return requests, failed
+}
+
+// An API server that is slow, silent, unwell or out of its mind for a while
+// costs no request, and nothing is committed but what changes.
+func TestFaultsOfAPIServer(t *testing.T) {
+	f := newFaulty(t)
+	for _, x := range []trouble{
+		{name: "slow answers", does: slow},
+		{name: "requests without an answer", does: f.striking(hang), strikes: kinds},
+		{name: "half-open connections", does: none, begin: (*faulty).bury, strikes: 1,
+			env: []string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS=1", "HTTP2_PING_TIMEOUT_SECONDS=1"}},
+		{name: "answers broken off", does: f.striking(breakOff), strikes: kinds},
+		{name: "connections reset every 300 ms", does: none, begin: (*faulty).flap},
+		{name: "429", does: f.striking(status(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests)), strikes: kinds},
+		{name: "500", does: f.striking(status(http.StatusInternalServerError, metav1.StatusReasonInternalError)), strikes: kinds},
+		{name: "503", does: f.striking(status(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)), strikes: kinds},
+		{name: "401", does: f.striking(status(http.StatusUnauthorized, metav1.StatusReasonUnauthorized)), strikes: kinds},
+		{name: "events cut in the middle", does: f.striking(cutEvents), strikes: kinds},
+		{name: "garbage", does: f.striking(garbage), strikes: kinds},
+	} {
+		f.suffer(t, x)
+	}
+	f.load.check()
+}
+
+// striking counts what a fault does.
+func (m *middleman) striking(does fault) fault {
+	return func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+		m.strikes.Add(1)
+		does(w, r, pass)
+	}
+}
+
+// struck tells whether a fault has struck often enough.
+func (m *middleman) struck(enough int32) error {
+	if n := m.strikes.Load(); n < enough {
+		return fmt.Errorf("%d requests were struck, want %d", n, enough)
+	}
+	return nil
+}
+
+// slow lets answers drip.
+func slow(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+	const drop, delay = 256, 20 * time.Millisecond
+	time.Sleep(delay)
+	pass.ServeHTTP(chunks{w, func(p []byte) error {
+		for len(p) > 0 {
+			n := min(drop, len(p))
+			if _, err := w.Write(p[:n]); err != nil {
+				return err
+			}
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(delay)
+			p = p[n:]
+		}
+		return nil
+	}}, r)
+}
+
+// hang keeps requests for a while and breaks them off then.
+func hang(_ http.ResponseWriter, r *http.Request, _ http.Handler) {
+	select {
+	case <-r.Context().Done():
+	case <-time.After(time.Second):
+	}
+	panic(http.ErrAbortHandler)
+}
+
+// breakOff ends every answer before it begins.
+func breakOff(http.ResponseWriter, *http.Request, http.Handler) { panic(http.ErrAbortHandler) }
+
+// flap resets connections again and again, for longer than the client library
+// waits the first times.
+func (f *faulty) flap() {
+	for range 10 {
+		time.Sleep(300 * time.Millisecond)
+		f.cut()
+	}
+}
+
+func status(code int, reason metav1.StatusReason) fault {
+	return func(w http.ResponseWriter, r *http.Request, _ http.Handler) { refuse(w, code, reason) }
+}
+
+// refuse answers as the API server does when something fails.
+func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
+		Code: int32(code), Reason: reason, Message: "made to fail",
+	})
+}
+
+// cutEvents ends watches in the middle of their first piece, and lists, which
+// would tell the same, at once.
+func cutEvents(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+	if isList(r) {
+		breakOff(w, r, pass)
+	}
+	pass.ServeHTTP(chunks{w, func(p []byte) error {
+		_, _ = w.Write(p[:len(p)/2])
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}}, r)
+}
+
+// garbage answers with bytes that mean nothing.
+func garbage(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
+	w.Header().Set("Content-Type", "application/vnd.kubernetes.protobuf")
+	random := rand.New(rand.NewPCG(1, 2))
+	body := make([]byte, 4096)
+	for i := range body {
+		body[i] = byte(random.Uint32())
+	}
+	_, _ = w.Write(body)
+}

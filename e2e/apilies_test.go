@@ -1,0 +1,272 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlab"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+)
+
+// What is not the whole is never taken for it: a list that ends early, in any of
+// the ways in which it can, takes no service away.
+func TestIncompleteLists(t *testing.T) {
+	f := newFaulty(t)
+	var expired atomic.Int32
+	for _, x := range []trouble{
+		{name: "lists cut off, with a proper end", does: relist(refuseStream, f.striking(truncate)), strikes: kinds},
+		{name: "lists cut off by a lost connection", does: relist(refuseStream, f.striking(breakMiddle)), strikes: kinds},
+		{name: "lists in parts, of which the second has expired", does: relist(refuseStream, expireContinue(&expired))},
+		{name: "streamed lists cut off", does: relist(f.striking(cutEvents), breakOff), strikes: kinds},
+		{name: "streamed lists without their end", does: relist(f.striking(withoutEnd), none), strikes: kinds, end: (*faulty).cut},
+		{name: "events told twice", does: twice},
+	} {
+		f.suffer(t, x)
+	}
+	f.load.check()
+	if expired.Load() == 0 {
+		t.Error("the second part of a list was never asked for")
+	}
+}
+
+// What is wrong, but whole, cannot be told from the truth: it is believed until
+// the API server says something else of the same object, or lists everything.
+// Services that it says nothing wrong of notice nothing.
+func TestLiesOfAPIServer(t *testing.T) {
+	f := newFaulty(t)
+	victim := f.createService(dualStack("victim"))
+	f.setEndpoints(victim, f.Pods[1])
+	f.startProxyVia()
+	f.becomes(f.canary, f.Pods[1])
+	f.served(victim, f.Pods[1])
+
+	f.lie("a list without a service", relist(refuseStream, without(victim.name)),
+		func() { f.silent(victim) })
+	f.heals("an event of that service", func() { f.touch(victim) }, func() { f.served(victim, f.Pods[1]) })
+
+	old, err := f.api.DiscoveryV1().EndpointSlices(namespace).Get(t.Context(), sliceName(f.canary, model.IPv4), metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.lie("an old version again, after the new one", replay(old), func() {
+		f.setSlice(f.canary, model.IPv4, f.Pods[0])
+		f.setSlice(f.canary, model.IPv6, f.Pods[0]) // what comes later in the same stream has been seen
+		eventually(t, func() error {
+			return balanced(f.Client, "tcp", f.canary.frontend(model.IPv6), []*netlab.Host{f.Pods[0]})
+		})
+		f.turnsTo(f.canary, f.Pods[1])
+	})
+	f.heals("the next version", func() { f.setSlice(f.canary, model.IPv4, f.Pods[2]) }, func() { f.turnsTo(f.canary, f.Pods[2]) })
+
+	f.lie("no word of a deletion", concealDeletions, func() {
+		f.deleteService(victim)
+		f.becomes(f.canary, f.Pods[0])
+		f.served(victim, f.Pods[1])
+	})
+	f.heals("a list", func() { f.set(relist(none, none)); f.cut() }, func() { f.silent(victim) })
+	f.load.check()
+}
+
+// lie makes the API server lie until that is believed.
+func (f *faulty) lie(name string, does fault, believed func()) {
+	f.t.Helper()
+	requests, lost := f.load.totals()
+	f.set(does)
+	f.cut()
+	start := time.Now()
+	believed()
+	requestsNow, lostNow := f.load.totals()
+	f.t.Logf("%s | believed after %v | %d requests to another service | %d lost",
+		name, time.Since(start).Round(time.Millisecond), requestsNow-requests, lostNow-lost)
+	f.heal()
+}
+
+// heals measures what it takes to know better.
+func (f *faulty) heals(by string, act, known func()) {
+	f.t.Helper()
+	start := time.Now()
+	act()
+	known()
+	f.heal()
+	f.t.Logf("    %s heals it after %v", by, time.Since(start).Round(time.Millisecond))
+}
+
+// touch makes an event of a service that changes nothing.
+func (c *cluster) touch(s service) {
+	c.t.Helper()
+	const patch = `{"metadata": {"labels": {"touched": "yes"}}}`
+	_, err := c.api.CoreV1().Services(namespace).Patch(c.t.Context(), s.name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// relist makes the proxy read everything again, by a streamed list or, where
+// that is refused, by a list.
+func relist(stream, list fault) fault {
+	return func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+		switch {
+		case isWatch(r) && r.URL.Query().Get("sendInitialEvents") == "":
+			refuse(w, http.StatusGone, metav1.StatusReasonExpired)
+		case isWatch(r):
+			stream(w, r, pass)
+		case isList(r):
+			list(w, r, pass)
+		default:
+			none(w, r, pass)
+		}
+	}
+}
+
+// refuseStream is how an API server answers that cannot stream lists.
+func refuseStream(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
+	refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
+}
+
+// truncate ends an answer after its half as if it was the whole.
+func truncate(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+	r.Header.Del("Accept-Encoding")
+	answer := answerOf(r, pass)
+	send(w, answer, answer.Body.Bytes()[:answer.Body.Len()/2])
+}
+
+// breakMiddle loses the connection in the middle of an answer.
+func breakMiddle(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+	truncate(w, r, pass)
+	_ = http.NewResponseController(w).Flush()
+	panic(http.ErrAbortHandler)
+}
+
+// expireContinue makes lists come in parts, and forgets them after the first.
+func expireContinue(expired *atomic.Int32) fault {
+	var mu sync.Mutex
+	begun := make(map[string]bool)
+	return func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+		q := r.URL.Query()
+		if q.Get("continue") != "" {
+			expired.Add(1)
+			refuse(w, http.StatusGone, metav1.StatusReasonExpired)
+			return
+		}
+		mu.Lock()
+		begun[r.URL.Path] = !begun[r.URL.Path]
+		part := begun[r.URL.Path]
+		mu.Unlock()
+		if part {
+			q.Set("limit", "1")
+			q.Del("resourceVersion")
+			q.Del("resourceVersionMatch")
+			r.URL.RawQuery = q.Encode()
+		}
+		none(w, r, pass)
+	}
+}
+
+// event is one of a watch, as JSON.
+type event struct {
+	Type   string
+	Object struct{ Metadata metav1.ObjectMeta }
+}
+
+// events passes watches on with each event edited.
+func events(w http.ResponseWriter, r *http.Request, pass http.Handler, edit func(e event, line []byte) []byte) {
+	if !isWatch(r) {
+		none(w, r, pass)
+		return
+	}
+	asJSON(r)
+	pass.ServeHTTP(edited(w, func(line []byte) []byte {
+		var e event
+		if json.Unmarshal(line, &e) != nil {
+			return line
+		}
+		return edit(e, line)
+	}), r)
+}
+
+// withoutEnd does not tell when a streamed list is complete.
+func withoutEnd(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+	events(w, r, pass, func(e event, line []byte) []byte {
+		if e.Object.Metadata.Annotations[metav1.InitialEventsAnnotationKey] != "" {
+			return nil
+		}
+		return line
+	})
+}
+
+func twice(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+	events(w, r, pass, func(_ event, line []byte) []byte { return bytes.Repeat(line, 2) })
+}
+
+func concealDeletions(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+	events(w, r, pass, func(e event, line []byte) []byte {
+		if e.Type == "DELETED" {
+			return nil
+		}
+		return line
+	})
+}
+
+// replay tells of a version of an EndpointSlice once more, after a newer one.
+func replay(old *discoveryv1.EndpointSlice) fault {
+	old.Kind, old.APIVersion = "EndpointSlice", discoveryv1.SchemeGroupVersion.String()
+	again, _ := json.Marshal(map[string]any{"type": apiwatch.Modified, "object": old})
+	var replayed atomic.Bool
+	return func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+		events(w, r, pass, func(e event, line []byte) []byte {
+			if e.Object.Metadata.Name != old.Name || replayed.Swap(true) {
+				return line
+			}
+			return slices.Concat(line, again, []byte("\n"))
+		})
+	}
+}
+
+// without leaves a Service out of lists.
+func without(name string) fault {
+	return func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+		if !strings.HasSuffix(r.URL.Path, "/services") {
+			none(w, r, pass)
+			return
+		}
+		asJSON(r)
+		answer := answerOf(r, pass)
+		var list map[string]any
+		if err := json.Unmarshal(answer.Body.Bytes(), &list); err != nil {
+			panic(fmt.Errorf("read a list: %w", err))
+		}
+		var rest []any
+		for _, item := range itemsOf(answer.Body.Bytes()) {
+			if nameOf(item) != name {
+				rest = append(rest, item)
+			}
+		}
+		list["items"] = rest
+		body, _ := json.Marshal(list)
+		send(w, answer, body)
+	}
+}
+
+func itemsOf(list []byte) []map[string]any {
+	var l struct{ Items []map[string]any }
+	_ = json.Unmarshal(list, &l)
+	return l.Items
+}
+
+func nameOf(item map[string]any) string {
+	metadata, _ := item["metadata"].(map[string]any)
+	name, _ := metadata["name"].(string)
+	return name
+}

@@ -1,0 +1,233 @@
+package e2e
+
+import (
+	"bytes"
+	"crypto/tls"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// middlemanAddress is where it listens on the node.
+const middlemanAddress = "127.0.0.1:7443"
+
+// middleman stands between a proxy and the API server, and does to what passes
+// what a test wants.
+type middleman struct {
+	c    *cluster
+	pass http.Handler // hands a request on
+
+	fault   atomic.Pointer[fault]
+	strikes atomic.Int32
+
+	mu    sync.Mutex
+	conns map[*middleConn]struct{}
+	dead  bool // new connections, too, lead nowhere
+}
+
+// fault answers a request in place of the API server, which pass asks.
+type fault func(w http.ResponseWriter, r *http.Request, pass http.Handler)
+
+// none is how the middleman hands everything on.
+func none(w http.ResponseWriter, r *http.Request, pass http.Handler) { pass.ServeHTTP(w, r) }
+
+func (c *cluster) startMiddleman() *middleman {
+	c.t.Helper()
+	upstream, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig(proxyUser))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	upstream.Dial = c.Node.DialContext
+	transport, err := rest.TransportFor(upstream)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	quiet := log.New(io.Discard, "", 0) // it complains of the faults
+	m := &middleman{c: c, conns: make(map[*middleConn]struct{}), pass: &httputil.ReverseProxy{
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "https", Host: apiAddress}) },
+		Transport: transport, FlushInterval: -1, ErrorLog: quiet,
+	}}
+	m.set(none)
+	l, err := c.Node.Listen("tcp", middlemanAddress)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	cert, key, err := c.authority.server(net.ParseIP("127.0.0.1"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	server := &http.Server{ErrorLog: quiet, TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}},
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*m.fault.Load())(w, r, m.pass) })}
+	go func() { _ = server.ServeTLS(middleListener{l, m}, "", "") }()
+	c.t.Cleanup(func() { server.Close() })
+	return m
+}
+
+// set makes a fault of what happens to new requests.
+func (m *middleman) set(f fault) { m.fault.Store(&f) }
+
+// cut resets all connections.
+func (m *middleman) cut() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for c := range m.conns {
+		_ = c.Conn.(*net.TCPConn).SetLinger(0)
+		c.Conn.Close()
+	}
+}
+
+// bury makes connections lead nowhere, those that there are for ever: as if
+// somebody on the way had forgotten them.
+func (m *middleman) bury() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.dead = true
+	for c := range m.conns {
+		c.dead.Store(true)
+	}
+}
+
+// heal ends all faults for new connections and requests.
+func (m *middleman) heal() {
+	m.set(none)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.dead = false
+}
+
+// startProxyVia starts a proxy that knows the API server as the middleman. It
+// gives up a connection that is silent after some seconds.
+func (c *cluster) startProxyVia(env ...string) *process {
+	c.t.Helper()
+	file := filepath.Join(c.dir, "middleman.kubeconfig")
+	if err := c.authority.kubeconfig(file, "https://"+middlemanAddress, proxyUser); err != nil {
+		c.t.Fatal(err)
+	}
+	cmd := exec.Command(nftproxy.path, "run", "--kubeconfig", file, "--hostname-override", nodeName,
+		"--cluster-cidr", clusterCIDRs, "--conntrack-max-per-core", "0")
+	cmd.Env = append(cmd.Environ(), env...)
+	return startCommand(c.t, c.Node, nftproxy.name, cmd)
+}
+
+// middleListener is how the middleman knows its connections.
+type middleListener struct {
+	net.Listener
+	m *middleman
+}
+
+func (l middleListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	c := &middleConn{Conn: conn, m: l.m}
+	l.m.mu.Lock()
+	defer l.m.mu.Unlock()
+	l.m.conns[c] = struct{}{}
+	c.dead.Store(l.m.dead)
+	return c, nil
+}
+
+// middleConn is a connection from the proxy.
+type middleConn struct {
+	net.Conn
+	m    *middleman
+	dead atomic.Bool
+}
+
+func (c *middleConn) Read(p []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(p)
+		if err != nil || !c.dead.Load() {
+			return n, err
+		}
+		c.m.strikes.Add(1)
+	}
+}
+
+func (c *middleConn) Write(p []byte) (int, error) {
+	if c.dead.Load() {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *middleConn) Close() error {
+	c.m.mu.Lock()
+	defer c.m.mu.Unlock()
+	delete(c.m.conns, c)
+	return c.Conn.Close()
+}
+
+// isWatch tells whether a request asks for events.
+func isWatch(r *http.Request) bool {
+	return r.Method == http.MethodGet && r.URL.Query().Get("watch") != ""
+}
+
+// isList tells whether a request asks for a list of what becomes rules.
+func isList(r *http.Request) bool { return r.Method == http.MethodGet && !isWatch(r) }
+
+// asJSON makes the answer to a request one that can be edited.
+func asJSON(r *http.Request) {
+	r.Header.Del("Accept-Encoding")
+	r.Header.Set("Accept", "application/json")
+}
+
+// answerOf returns the whole answer of the API server.
+func answerOf(r *http.Request, pass http.Handler) *httptest.ResponseRecorder {
+	answer := httptest.NewRecorder()
+	pass.ServeHTTP(answer, r)
+	return answer
+}
+
+// send writes an answer with another body.
+func send(w http.ResponseWriter, answer *httptest.ResponseRecorder, body []byte) {
+	w.Header().Set("Content-Type", answer.Header().Get("Content-Type"))
+	w.WriteHeader(answer.Code)
+	_, _ = w.Write(body)
+}
+
+// chunks is an answer whose pieces go through write, as they come.
+type chunks struct {
+	http.ResponseWriter
+	write func(p []byte) error
+}
+
+func (c chunks) Write(p []byte) (int, error) { return len(p), c.write(p) }
+
+// Unwrap lets a piece be sent at once.
+func (c chunks) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+
+// edited returns an answer in which each event, a line, becomes what edit makes
+// of it.
+func edited(w http.ResponseWriter, edit func(event []byte) []byte) http.ResponseWriter {
+	var rest []byte
+	return chunks{w, func(p []byte) error {
+		rest = append(rest, p...)
+		for {
+			i := bytes.IndexByte(rest, '\n')
+			if i < 0 {
+				return nil
+			}
+			if _, err := w.Write(edit(rest[:i+1])); err != nil {
+				return err
+			}
+			rest = rest[i+1:]
+		}
+	}}
+}

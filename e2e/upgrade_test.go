@@ -1,0 +1,260 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlab"
+	corev1 "k8s.io/api/core/v1"
+)
+
+const (
+	restarts      = 10 // of each kind
+	stickyClients = 6
+)
+
+// succession is a cluster whose proxies come and go under load. One service does
+// not change, one remembers its clients, one changes.
+type succession struct {
+	*cluster
+	sticky, canary service
+	load           *load
+	remembered     []remembered
+	takeover       uint32
+}
+
+// remembered is a client whom a service sends to one endpoint.
+type remembered struct {
+	*netlab.Host
+	to   target
+	peer string
+}
+
+// newSuccession also starts the first proxy.
+func newSuccession(t *testing.T, first program) (*succession, *process) {
+	t.Helper()
+	c := newCluster(t, 3, withoutOwnEndpoint)
+	web, sticky := c.createService(withNodePorts(dualStack("web"))), dualStack("sticky")
+	sticky.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+	s := &succession{cluster: c, sticky: c.createService(sticky), canary: c.createService(dualStack("canary"))}
+	c.setEndpoints(web, c.Pods...)
+	c.setEndpoints(s.sticky, c.Pods...)
+	c.setEndpoints(s.canary, c.Pods[0])
+	p := s.start(first)
+	c.reached(web, c.Pods...)
+	c.reached(s.canary, c.Pods[0])
+	s.takeover = c.takeover()
+	s.load = c.startLoad(web)
+	for i := range stickyClients {
+		host := c.newClient(100 + i)
+		for _, to := range c.targets(s.sticky) {
+			answer, err := host.Ask(to.network, to.to, strict)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.remembered = append(s.remembered, remembered{host, to, answer.Name})
+		}
+	}
+	return s, p
+}
+
+// start starts a proxy and waits until it is healthy, as a kubelet does.
+func (s *succession) start(what program) *process {
+	s.t.Helper()
+	p := s.launch(what)
+	s.healthy()
+	return p
+}
+
+func (s *succession) launch(what program) *process {
+	s.t.Helper()
+	return start(s.t, s.Node, what, "run", "--kubeconfig", s.kubeconfig(proxyUser), "--hostname-override", nodeName,
+		"--cluster-cidr", clusterCIDRs, "--conntrack-max-per-core", "0")
+}
+
+func (s *succession) healthy() {
+	s.t.Helper()
+	for _, url := range []string{"http://127.0.0.1:10256/healthz", "http://127.0.0.1:10249/metrics"} {
+		eventually(s.t, func() error {
+			code, _, err := get(s.Node, url)
+			if err == nil && code != http.StatusOK {
+				err = fmt.Errorf("%s: %d", url, code)
+			}
+			return err
+		})
+	}
+}
+
+// keeps checks that every client is still with its endpoint.
+func (s *succession) keeps(when string) {
+	s.t.Helper()
+	for _, r := range s.remembered {
+		if answer, err := r.Ask(r.to.network, r.to.to, strict); err != nil || answer.Name != r.peer {
+			s.t.Errorf("%s: client %v of %s got %v, %v, want an answer of %s", when, r.Address(r.to.family), r.to, answer, err, r.peer)
+		}
+	}
+}
+
+// measure runs what replaces a proxy, and writes a line about it.
+func (s *succession) measure(name string, replace func()) {
+	s.t.Helper()
+	requests, lost := s.load.totals()
+	before, start := s.generation(), time.Now()
+	replace()
+	took, commits := time.Since(start), s.generation()-before
+	requestsNow, lostNow := s.load.totals()
+	s.t.Logf("%s | %d transactions in all | healthy after %v in all | %d requests | %d lost",
+		name, commits, took.Round(time.Millisecond), requestsNow-requests, lostNow-lost)
+}
+
+// unnoticed replaces a proxy while nothing changes: one transaction, which takes
+// over the tables, is all that happens.
+func (s *succession) unnoticed(name string, replace func()) {
+	s.t.Helper()
+	rules, before := s.rules(), s.generation()
+	replace()
+	s.commits(before, s.takeover, name)
+	s.unchanged(rules, name)
+	s.keeps(name)
+}
+
+// Restarts, asked for or not, cost no request and no client its endpoint, and
+// leave the rules as they are, whether the next proxy starts after the last one
+// has ended or before.
+func TestRestartsUnderLoad(t *testing.T) {
+	s, p := newSuccession(t, nftproxy)
+	ends := map[string]func(){"SIGTERM": func() { p.stop(t) }, "SIGKILL": func() { p.kill() }}
+	for name, end := range ends {
+		s.measure(fmt.Sprint(restarts, " times ", name), func() {
+			for range restarts {
+				s.unnoticed(name, func() { end(); p = s.start(nftproxy) })
+			}
+		})
+	}
+	for name, end := range ends {
+		s.measure("the next one starts before "+name, func() {
+			s.unnoticed(name, func() {
+				next := s.launch(nftproxy)
+				s.waits(next)
+				end()
+				p = next
+				s.healthy()
+			})
+		})
+	}
+	rules := s.rules()
+	for name, end := range ends {
+		s.measure(fmt.Sprint(restarts, " times ", name, ", while endpoints change"), func() {
+			stop := s.keepChanging()
+			for i := range restarts {
+				time.Sleep(time.Duration(i) * pause) // to end at various moments of a sync
+				end()
+				p = s.start(nftproxy)
+			}
+			stop()
+		})
+		s.reached(s.canary, s.Pods[0])
+		s.unchanged(rules, name+" and changes")
+		s.keeps(name + " and changes")
+	}
+	s.load.check()
+}
+
+// waits waits until a proxy says that it cannot have the tables yet.
+func (s *succession) waits(p *process) {
+	s.t.Helper()
+	if s.takeover == 0 {
+		return // tables of this kernel have no owner
+	}
+	eventually(s.t, func() error {
+		if log := p.log.String(); !strings.Contains(log, "rules cannot be applied; they stay as they are") {
+			return fmt.Errorf("the second proxy does not wait for the first one")
+		}
+		return nil
+	})
+}
+
+// keepChanging changes endpoints without pause until stop, which leaves them as
+// they were.
+func (s *succession) keepChanging() (stop func()) {
+	asked, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for i := 1; ; i++ {
+			for _, f := range model.Families {
+				s.setSlice(s.canary, f, s.Pods[i%len(s.Pods)])
+			}
+			select {
+			case <-asked:
+				return
+			case <-time.After(pause):
+			}
+		}
+	}()
+	return func() {
+		close(asked)
+		<-ended
+		s.setEndpoints(s.canary, s.Pods[0])
+	}
+}
+
+// An upgrade, and the way back, is a restart. NFTPROXY_PREVIOUS names the
+// program of another version; otherwise it is this one by another name, so that
+// the rules are the same.
+func TestUpgradeUnderLoad(t *testing.T) {
+	previous := program{name: "nftproxy (previous)", path: os.Getenv("NFTPROXY_PREVIOUS")}
+	same := previous.path == ""
+	if same {
+		previous.path = filepath.Join(t.TempDir(), filepath.Base(nftproxy.path)) // the rules tell it
+		if _, err := goCommand("-C", "..", "build", "-ldflags", "-X main.version=v0.0.0-previous", "-o", previous.path, "./cmd/nftproxy"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, p := newSuccession(t, previous)
+	for _, next := range []program{nftproxy, previous, nftproxy} {
+		replace := func() {
+			p.stop(t)
+			p = s.start(next)
+		}
+		before := s.version()
+		s.measure("another version", func() {
+			if same {
+				s.unnoticed(next.name, replace)
+				return
+			}
+			replace()
+			s.keeps(next.name)
+		})
+		after := s.version()
+		t.Logf("    from %s to %s", before, after)
+		if before == after {
+			t.Errorf("%s is still there", before)
+		}
+	}
+	s.setEndpoints(s.canary, s.Pods[1])
+	s.reached(s.canary, s.Pods[1])
+	s.load.check()
+}
+
+var versionLabel = regexp.MustCompile(`nftproxy_build_info{.*version="([^"]*)"}`)
+
+// version returns what the proxy says that it is.
+func (s *succession) version() string {
+	s.t.Helper()
+	_, metrics, err := get(s.Node, "http://127.0.0.1:10249/metrics")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	found := versionLabel.FindStringSubmatch(metrics)
+	if found == nil {
+		s.t.Fatal("the metrics do not tell the version")
+	}
+	return found[1]
+}
