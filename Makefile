@@ -1,5 +1,5 @@
 # Every target works on a fresh clone with Go and make. "test", "test-kernels",
-# "e2e", "golden" and "demo" need root: they make network namespaces and load nftables rules.
+# "e2e", "soak", "golden" and "demo" need root: they make network namespaces and load nftables rules.
 
 VERSION := $(or $(shell git describe --tags --always --dirty 2>/dev/null),(devel))
 BINARY := bin/nftproxy
@@ -18,7 +18,7 @@ build: ## build the static program bin/nftproxy
 
 .PHONY: test
 test: ## run all tests; NO_SKIP=1 fails if any was skipped
-	scripts/install-packages nft:nftables iptables-nft:iptables
+	scripts/install-packages nft:nftables iptables-nft:iptables strace:strace
 	NO_SKIP=$(NO_SKIP) scripts/test
 
 .PHONY: test-kernels
@@ -32,6 +32,12 @@ e2e: ## run the tests against a real API server (builds it: 8 minutes the first 
 	scripts/install-packages nft:nftables iptables-nft:iptables
 	cd e2e/tools && go mod tidy -diff
 	cd e2e && TIMEOUT=30m NO_SKIP=$(NO_SKIP) ../scripts/test
+
+.PHONY: soak
+soak: ## change thousands of Services at random under load, with restarts and meddling; SOAK=1h, SOAK_SERVICES=2000, SOAK_SEED
+	scripts/install-packages nft:nftables
+	cd e2e && SOAK=$(or $(SOAK),10m) SOAK_SERVICES=$(or $(SOAK_SERVICES),2000) SOAK_SEED=$(SOAK_SEED) \
+		go test -count=1 -v -timeout 0 -run '^TestSoak$$' .
 
 .PHONY: manifests
 manifests: ## check manifests, chart and alerts with kustomize, Helm and Prometheus (builds them: 3 minutes the first time)
@@ -113,7 +119,7 @@ fuzz: ## run each fuzz target for FUZZTIME (default 1m); FUZZ selects some by a 
 
 .PHONY: cover
 cover: ## run the tests and print the coverage by function
-	scripts/install-packages nft:nftables iptables-nft:iptables
+	scripts/install-packages nft:nftables iptables-nft:iptables strace:strace
 	go test -count=1 -coverpkg=./internal/...,./cmd/... -coverprofile=coverage.out ./...
 	go tool cover -func=coverage.out
 
