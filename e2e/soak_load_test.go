@@ -80,11 +80,7 @@ func (s *soak) startLoad() {
 			for _, p := range s.Pods[judgedPods:] {
 				s.addClient(p, to, j, itself)
 			}
-			// On its way to the node itself, the refusal of a connection from the
-			// number of a NodePort is taken for one to that NodePort.
-			if len(j.pods) > 0 {
-				s.addClient(s.nodeClient(), to, j, whatever)
-			}
+			s.addClient(s.nodeClient(), to, j, whatever)
 		}
 	}
 	s.Client = s.newClient(0)

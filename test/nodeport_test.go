@@ -133,6 +133,23 @@ func TestNodePortAndListener(t *testing.T) {
 	})
 }
 
+// 4.6: a process of the node whose own port is the number of a NodePort is
+// refused as any other: the answer to it is no packet for the NodePort.
+func TestRefusedAtNodePort(t *testing.T) {
+	c := newCluster(t, 1)
+	web, empty := service{Name: "web", N: 1, Pods: c.Pods}, service{Name: "empty", N: 2}
+	c.apply(web, empty)
+	forEachFlow(t, func(t *testing.T, network string, family model.Family) {
+		for _, s := range []service{web, empty} {
+			for name, to := range empty.frontends(c.Node, family) {
+				if err := wantRefused(c.Node.At(s.NodePort()), network, to); err != nil {
+					t.Errorf("%s from the NodePort of %s: %v", name, s.Name, err)
+				}
+			}
+		}
+	})
+}
+
 // 6.6, 6.8: a running daemon follows the addresses of the node.
 func TestDaemonFollowsNodeAddresses(t *testing.T) {
 	t.Parallel()

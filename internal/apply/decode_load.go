@@ -59,8 +59,8 @@ func (s *symbolic) loadConnection(data []byte) error {
 	if err := s.unmarshal(data, e); err != nil {
 		return err
 	}
-	if e.Key == expr.CtKeySTATUS && !e.SourceRegister {
-		s.registers[registerIndex(e.Register)] = connectionStatus
+	if o, ok := matchedConnection[e.Key]; ok && !e.SourceRegister {
+		s.registers[registerIndex(e.Register)] = o
 		return nil
 	}
 	return s.set(e.Register, func(o render.Field) bool {
@@ -127,10 +127,16 @@ func (s *symbolic) byteOrder(data []byte) error {
 type matched string
 
 const (
-	connectionStatus matched = "ct status"
-	sourceType       matched = "fib saddr type"
-	inputInterface   matched = "iifname"
+	connectionStatus    matched = "ct status"
+	connectionDirection matched = "ct direction"
+	sourceType          matched = "fib saddr type"
+	inputInterface      matched = "iifname"
 )
+
+var matchedConnection = map[expr.CtKey]matched{
+	expr.CtKeySTATUS:    connectionStatus,
+	expr.CtKeyDIRECTION: connectionDirection,
+}
 
 func (m matched) Text(model.Family) string  { return string(m) }
 func (m matched) Datatype() render.Datatype { return render.Slot }

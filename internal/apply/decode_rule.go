@@ -166,6 +166,8 @@ func (s *symbolic) comparison(e *expr.Cmp) (render.Statement, error) {
 	case o == inputInterface && unequal && s.mask == nil:
 		name := bytes.TrimRight(e.Data, "\x00")
 		return render.NotFrom{Name: string(name), ByPrefix: len(e.Data) < unix.IFNAMSIZ}, nil
+	case o == connectionDirection && equal && s.mask == nil && bytes.Equal(e.Data, []byte{directionReply}):
+		return render.IsAnswer{}, nil
 	case o == connectionStatus && s.maskIs(statusDNAT) && bytes.Equal(e.Data, make([]byte, 4)) && equal:
 		return render.NotTranslated{}, nil
 	case o == connectionStatus && s.maskIs(statusDNAT) && bytes.Equal(e.Data, make([]byte, 4)) && unequal:

@@ -12,9 +12,11 @@ import (
 
 // NFT_META_L4PROTO and the other numbers below are those of
 // linux/netfilter/nf_tables.h. statusDNAT is IPS_DST_NAT of
-// linux/netfilter/nf_conntrack_common.h.
+// linux/netfilter/nf_conntrack_common.h, directionReply IP_CT_DIR_REPLY of
+// linux/netfilter/nf_conntrack_tuple_common.h.
 const (
-	statusDNAT = 1 << 5
+	statusDNAT     = 1 << 5
+	directionReply = 1
 
 	rejectICMPUnreachable = 0 // NFT_REJECT_ICMP_UNREACH
 	rejectTCPReset        = 1 // NFT_REJECT_TCP_RST
@@ -67,6 +69,13 @@ func expressions(s render.Statement, f model.Family) ([]expr.Any, error) {
 			&expr.Ct{Key: expr.CtKeySTATUS, Register: register(0)},
 			bitwise(binary.NativeEndian.AppendUint32(nil, statusDNAT)),
 			&expr.Cmp{Op: expr.CmpOpNeq, Register: register(0), Data: make([]byte, 4)},
+		}, nil
+	case render.IsAnswer:
+		// [ ct load direction => reg 1 ]
+		// [ cmp eq reg 1 0x01 ]
+		return []expr.Any{
+			&expr.Ct{Key: expr.CtKeyDIRECTION, Register: register(0)},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: register(0), Data: []byte{directionReply}},
 		}, nil
 	case render.SourceIsLocal:
 		// [ fib saddr type => reg 1 ]

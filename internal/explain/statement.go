@@ -18,6 +18,8 @@ func (w *walk) statement(t *turn, st render.Statement) bool {
 		return t.unless(t.translated, "the destination was rewritten")
 	case render.Translated:
 		return t.unless(!t.translated, "the destination was not rewritten")
+	case render.IsAnswer:
+		return t.unless(true, "the client opens the connection")
 	case render.SourceIsLocal:
 		return t.unless(!t.FromNode && !w.isLocal(t.Source), fmt.Sprintf("%s is no address of this node", t.Source))
 	case render.NotFrom:

@@ -78,6 +78,7 @@ func TestStatements(t *testing.T) {
 		{"other protocol", []render.Rule{{render.ProtocolIs{Protocol: model.UDP}, drop}}, question, "not ours"},
 		{"not translated", []render.Rule{{render.NotTranslated{}, drop}}, question, "drop"},
 		{"translated", []render.Rule{{render.Translated{}, drop}}, question, "not ours"},
+		{"answer", []render.Rule{{render.IsAnswer{}, drop}}, question, "not ours"},
 		{"local source", []render.Rule{{render.SourceIsLocal{}, drop}}, question, "not ours"},
 		{"source not in", []render.Rule{{render.SourceNotIn{Prefix: netip.MustParsePrefix("10.0.0.0/8")}, drop}}, question, "drop"},
 		{"source in", []render.Rule{{render.SourceNotIn{Prefix: netip.MustParsePrefix("203.0.113.0/24")}, drop}}, question, "not ours"},

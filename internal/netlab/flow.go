@@ -55,6 +55,13 @@ func (h *Host) Open(network string, to netip.AddrPort, wait time.Duration) (*Flo
 	return &Flow{c, bufio.NewReader(c), wait}, nil
 }
 
+// At returns the host as one whose next flow is opened from a port.
+func (h *Host) At(port uint16) *Host {
+	at := &Host{Namespace: h.Namespace, Name: h.Name, NodeName: h.NodeName, IPv4: h.IPv4, IPv6: h.IPv6, alias: h.alias}
+	at.port.Store(uint32(port) - 1)
+	return at
+}
+
 // Ask sends a line and waits for the answer.
 func (f *Flow) Ask() (Answer, error) {
 	if err := f.conn.SetDeadline(time.Now().Add(f.wait)); err != nil {

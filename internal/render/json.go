@@ -154,6 +154,8 @@ func statementJSON(s Statement, f model.Family) any {
 		return match("!", object{"ct": object{"key": "status"}}, "dnat")
 	case Translated:
 		return match("in", object{"ct": object{"key": "status"}}, "dnat")
+	case IsAnswer:
+		return match("==", object{"ct": object{"key": "direction"}}, "reply")
 	case SourceIsLocal:
 		return match("==", object{"fib": object{"result": "type", "flags": []string{"saddr"}}}, "local")
 	case NotFrom:

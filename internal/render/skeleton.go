@@ -144,6 +144,10 @@ func notFromPod(f model.Family, r *model.Routing) (match Rule, detects bool) {
 
 func output() *Chain {
 	return &Chain{Name: "output", Hook: Output, Priority: PriorityDNAT, Rules: []Rule{
+		// A reset that refuses a connection of the node itself passes here too.
+		// Its port can be that of a frontend, which would refuse the reset.
+		// ct direction reply accept
+		{IsAnswer{}, Verdict{Action: Accept}},
 		firewall(),
 		{Verdict{Goto, "dispatch"}},
 	}}

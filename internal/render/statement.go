@@ -128,6 +128,12 @@ type Translated struct{}
 
 func (Translated) Text(model.Family) string { return "ct status dnat" }
 
+// IsAnswer matches packets from whom a connection was opened to: among the first
+// packets, those that refuse it.
+type IsAnswer struct{}
+
+func (IsAnswer) Text(model.Family) string { return "ct direction reply" }
+
 // SourceIsLocal matches packets from an address of this node.
 type SourceIsLocal struct{}
 
