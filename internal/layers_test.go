@@ -21,21 +21,22 @@ func TestLayers(t *testing.T) {
 		{"source", []string{"model"}, nil},
 		{"render", []string{"model"}, []string{}},
 		{"explain", []string{"model", "render"}, []string{}},
-		{"apply", []string{"model", "render"}, []string{
+		{"netlinkio", nil, []string{"github.com/mdlayher", "golang.org/x"}},
+		{"apply", []string{"model", "render", "netlinkio"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "golang.org/x"}},
-		{"agent", []string{"model", "render", "apply"}, []string{
+		{"agent", []string{"model", "render", "netlinkio", "apply"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
 		{"config", []string{"model", "host"}, nil},
 		{"events", []string{"model"}, nil},
 		{"serve", nil, []string{}},
 		{"logwriter", nil, []string{}},
 		{"health", []string{"model", "serve"}, []string{}},
-		{"metrics", []string{"model", "render", "apply", "agent", "source"}, nil},
-		{"status", []string{"model", "render", "apply", "agent"}, []string{
+		{"metrics", []string{"model", "render", "netlinkio", "apply", "agent", "source"}, nil},
+		{"status", []string{"model", "render", "netlinkio", "apply", "agent"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
-		{"conntrack", []string{"model"}, []string{"github.com/mdlayher", "golang.org/x"}},
+		{"conntrack", []string{"model", "netlinkio"}, []string{"github.com/mdlayher", "golang.org/x"}},
 		{"host", []string{"model"}, []string{}},
-		{"preflight", []string{"model", "render", "apply"}, []string{
+		{"preflight", []string{"model", "render", "netlinkio", "apply"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "golang.org/x"}},
 		{"takeover", nil, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},

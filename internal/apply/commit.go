@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/mdlayher/netlink"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"golang.org/x/sys/unix"
 )
@@ -204,7 +205,7 @@ func (c *Conn) receiveResult(last uint32) error {
 		if !ready {
 			return cmp.Or(first, errNoAnswer)
 		}
-		c.renew() // a large batch takes long
+		netlinkio.Renew(c.nl) // a large batch takes long
 		replies, err := c.nl.Receive()
 		if err != nil && !isAnswer(err) {
 			c.dirty = true

@@ -8,12 +8,9 @@ import (
 	"time"
 
 	"github.com/mdlayher/netlink"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"golang.org/x/sys/unix"
 )
-
-// patience is how long one datagram may take. The kernel answers while it is
-// asked, so that this is for what gets lost.
-const patience = time.Second
 
 // request asks a question and returns the whole answer.
 func (c *Conn) request(typ uint16, flags netlink.HeaderFlags, data []byte) ([]netlink.Message, error) {
@@ -53,16 +50,12 @@ func messageType(typ uint16) netlink.HeaderType {
 
 // prepare makes the socket ready for a question or a batch.
 func (c *Conn) prepare() error {
-	c.renew()
+	netlinkio.Renew(c.nl)
 	if !c.dirty {
 		return nil
 	}
 	return c.drain()
 }
-
-// renew lets the next datagram take its time. A socket without deadlines is none
-// of the kernel's.
-func (c *Conn) renew() { _ = c.nl.SetDeadline(time.Now().Add(patience)) }
 
 // note takes down that something of an answer may be left on the socket, where
 // it would be taken for that to the next question.
@@ -101,7 +94,7 @@ func (c *Conn) drain() error {
 			c.dirty = false
 			return nil
 		}
-		c.renew()
+		netlinkio.Renew(c.nl)
 		if err := c.discard(); err != nil && !isAnswer(err) {
 			if failures++; failures == maxFailures {
 				return err
@@ -116,7 +109,7 @@ func (c *Conn) discard() error {
 		if err != nil {
 			return err
 		}
-		c.renew()
+		netlinkio.Renew(c.nl)
 	}
 	return nil
 }
@@ -166,13 +159,10 @@ func persist[T any](ask func() (T, error)) (T, error) {
 // fades tells whether the error of a question can be gone when it is asked
 // again.
 func fades(err error) bool {
-	for _, passing := range []error{
-		errChanged, errInconsistent, errNoAnswer, os.ErrDeadlineExceeded,
-		unix.EINTR, unix.EAGAIN, unix.EBUSY, unix.ENOBUFS, unix.ENOMEM,
-	} {
+	for _, passing := range []error{errChanged, errInconsistent, errNoAnswer, unix.EBUSY} {
 		if errors.Is(err, passing) {
 			return true
 		}
 	}
-	return false
+	return netlinkio.Fades(err)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"golang.org/x/sys/unix"
 )
@@ -290,7 +291,7 @@ func (c *Conn) eachElement(s *render.Set, f model.Family, each func(*element)) e
 			c.note(err)
 			return err
 		}
-		c.renew()
+		netlinkio.Renew(c.nl)
 	}
 	return nil
 }

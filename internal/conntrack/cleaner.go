@@ -4,12 +4,11 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
-	"os"
 	"slices"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"golang.org/x/sys/unix"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 )
 
 // Kernel is the part of connection tracking that a [Cleaner] needs.
@@ -135,13 +134,6 @@ func (c *Cleaner) cleanUp(fs *frontends) {
 // attempts is how often a listing is taken that fails for the moment (9.10).
 const attempts = 5
 
-// fades tells whether an error can be gone with the next attempt: the listing was
-// interrupted, the kernel lacked memory, or the answer got lost.
-func fades(err error) bool {
-	return errors.Is(err, unix.EINTR) || errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ENOMEM) ||
-		errors.Is(err, os.ErrDeadlineExceeded)
-}
-
 // sweep deletes the stale flows through frontends. An interrupted listing is used as
 // far as it goes before it is taken again.
 func (c *Cleaner) sweep(fs *frontends) (deleted int, err error) {
@@ -154,7 +146,7 @@ func (c *Cleaner) sweep(fs *frontends) (deleted int, err error) {
 		})
 		n, deleteErr := c.kernel.Delete(stale)
 		deleted += n
-		if err = errors.Join(listErr, deleteErr); !fades(err) {
+		if err = errors.Join(listErr, deleteErr); !netlinkio.Fades(err) {
 			break
 		}
 	}

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/mdlayher/netlink"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"golang.org/x/sys/unix"
 )
 
@@ -21,9 +21,6 @@ const (
 	// receiveBuffer is the space for one datagram, in bytes. The kernel fills
 	// those of a dump up to 32 KiB.
 	receiveBuffer = 32 << 10
-	// patience is how long one datagram may take. The kernel answers while it is
-	// asked, so that this is for what gets lost.
-	patience = time.Second
 	// renewal is how many messages come before the next datagram gets its time:
 	// fewer than fit into one.
 	renewal = 64
@@ -43,13 +40,9 @@ func dial() (*netlink.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open netlink socket: %w", err)
 	}
-	renew(c)
+	netlinkio.Renew(c)
 	return c, nil
 }
-
-// renew lets the next datagram take its time. A socket without deadlines is none
-// of the kernel's.
-func renew(c *netlink.Conn) { _ = c.SetDeadline(time.Now().Add(patience)) }
 
 // List implements [Kernel] with one dump, of which no more than a datagram is
 // kept.
@@ -77,14 +70,14 @@ func list(c *netlink.Conn, family model.Family, p model.Protocol, f func(Flow)) 
 		return err
 	}
 	interrupted := false
-	renew(c) // the kernel may have looked at millions of entries
+	netlinkio.Renew(c) // the kernel may have looked at millions of entries
 	messages := 0
 	for m, err := range c.ReceiveIter() {
 		if err != nil {
 			return err
 		}
 		if messages++; messages%renewal == 0 {
-			renew(c)
+			netlinkio.Renew(c)
 		}
 		interrupted = interrupted || m.Header.Flags&netlink.DumpInterrupted != 0
 		if flow, ok := decode(m.Data); ok && flow.Protocol == p {
@@ -132,7 +125,7 @@ func deleteFlows(c *netlink.Conn, flows []Flow) (deleted int, err error) {
 	deleted = len(flows)
 	var refused error
 	for last := sent[len(sent)-1].Header.Sequence; ; {
-		renew(c)
+		netlinkio.Renew(c)
 		_, err := c.Receive()
 		var answer *netlink.OpError
 		switch {

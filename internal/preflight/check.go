@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/mdlayher/netlink"
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"golang.org/x/sys/unix"
 )
 
@@ -54,7 +56,7 @@ func (p Problem) String() string {
 func Check(families []model.Family) (problems []Problem, err error) {
 	for attempt := range attempts {
 		time.Sleep(time.Duration(attempt) * 10 * time.Millisecond)
-		if problems, err = checkOnce(families); !fades(err) {
+		if problems, err = checkOnce(families); !netlinkio.Fades(err) || errors.Is(err, os.ErrDeadlineExceeded) {
 			break
 		}
 	}
@@ -63,11 +65,6 @@ func Check(families []model.Family) (problems []Problem, err error) {
 
 // attempts is how often the kernel is asked while it lacks memory.
 const attempts = 10
-
-// fades tells whether asking can succeed the next time.
-func fades(err error) bool {
-	return errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EAGAIN)
-}
 
 func checkOnce(families []model.Family) ([]Problem, error) {
 	k, err := open()
