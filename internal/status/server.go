@@ -112,11 +112,16 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) report() (*Report, error) {
 	last, routing := s.observed()
-	state := s.config.State()
+	state, now := s.config.State(), time.Now()
 	r := &Report{
 		From: Daemon, Healthy: last != nil && last.Error == "",
-		Version: s.config.Version, Source: s.config.Source, Started: state.Started,
-		LastSync: last, LastSuccess: state.LastSync, PendingSince: state.Pending, Counted: s.config.Counted,
+		Version: s.config.Version, Source: s.config.Source, Started: onClock(now, state.Started),
+		LastSuccess: onClock(now, state.LastSync), PendingSince: onClock(now, state.Pending), Counted: s.config.Counted,
+	}
+	if last != nil {
+		sync := *last
+		sync.Started = onClock(now, sync.Started)
+		r.LastSync = &sync
 	}
 	if routing == nil {
 		return r, nil
@@ -128,6 +133,15 @@ func (s *Server) report() (*Report, error) {
 	}
 	r.addRouting(routing, s.counts.frontends)
 	return r, nil
+}
+
+// onClock returns what the clock, as it is set now, would have shown at a time:
+// who reads the report compares it with that clock. The zero time stays.
+func onClock(now, t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return now.Add(-now.Sub(t))
 }
 
 // addRouting adds what was decided. Connections are nil where nothing is

@@ -7,6 +7,7 @@ package clock
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -118,6 +119,7 @@ func TestClockIsSet(t *testing.T) {
 				}
 			}
 			n.isHealthy()
+			n.tellsNoFuture()
 		})
 	}
 }
@@ -228,6 +230,20 @@ func (n *node) isHealthy() {
 		}
 		return nil
 	})
+}
+
+// tellsNoFuture checks that nothing has happened "-23h59m50s ago".
+func (n *node) tellsNoFuture() {
+	n.t.Helper()
+	var report bytes.Buffer
+	status := exec.Command(os.Getenv("NFTPROXY"), "status")
+	status.Stdout, status.Stderr = &report, &report
+	if err := errors.Join(n.Node.Start(status), status.Wait()); err != nil {
+		n.t.Fatalf("status: %v\n%s", err, &report)
+	}
+	if !strings.Contains(report.String(), "ago") || strings.Contains(report.String(), " -") {
+		n.t.Errorf("status reports\n%s", &report)
+	}
 }
 
 // isStill checks that the daemon neither changes rules nor says anything.
