@@ -2,6 +2,7 @@ package faults
 
 import (
 	"fmt"
+	"io"
 	"os/exec"
 	"strings"
 	"testing"
@@ -37,12 +38,13 @@ func TestConcurrentWriter(t *testing.T) {
 	p := n.start()
 	n.applied()
 	load := n.startLoad(both...)
-	writer := exec.Command("sh", "-c", "yes 'add table ip other; delete table ip other' | exec nft -i >/dev/null")
+	writer := exec.Command("nft", "-i")
+	writer.Stdin = endless("add table ip other; delete table ip other\n")
 	if err := n.Node.Start(writer); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
-		_ = writer.Process.Kill() // nft then has no more to read, and ends
+		_ = writer.Process.Kill()
 		_ = writer.Wait()
 	}()
 	for i := range 2 {
@@ -66,6 +68,16 @@ func TestConcurrentWriter(t *testing.T) {
 		}
 	}
 	p.stop()
+}
+
+// endless is a line that can be read again and again.
+type endless string
+
+func (e endless) Read(p []byte) (int, error) {
+	if len(p) < len(e) {
+		return 0, io.ErrShortBuffer
+	}
+	return copy(p, strings.Repeat(string(e), len(p)/len(e))), nil
 }
 
 // TestSmallSocketBuffer: a transaction that does not fit into the socket's
