@@ -107,11 +107,7 @@ func TestVerify(t *testing.T) {
 		"a load balancer": func(c *changer) { c.set(5, c.exposeOrHide(5, c.services[serviceName(5)])) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			ns, err := netlab.NewNamespace()
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = ns.Close() })
+			ns := netlab.TestNamespace(t)
 			w := newWorld(scenario{Services: minServices, Endpoints: 2})
 			n, err := newNode(ns)
 			if err != nil {

@@ -74,15 +74,7 @@ func newCluster(t testing.TB, pods int, flags ...string) *cluster {
 // newLab makes a laboratory.
 func newLab(t testing.TB, pods int) *netlab.Lab {
 	t.Helper()
-	lab, err := netlab.New(pods)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := lab.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	lab := netlab.TestLab(t, pods)
 	return lab
 }
 

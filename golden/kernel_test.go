@@ -3,7 +3,6 @@ package golden
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -29,21 +28,13 @@ type sandbox struct {
 
 func newSandbox(t *testing.T) *sandbox {
 	t.Helper()
-	ns, err := netlab.NewNamespace()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &sandbox{ns: ns}
-	err = ns.Do(func() (err error) {
-		s.kernel, err = apply.Open()
-		return err
-	})
-	if err != nil {
+	s := &sandbox{ns: netlab.TestNamespace(t)}
+	if err := s.ns.Do(func() (err error) { s.kernel, err = apply.Open(); return err }); err != nil {
 		t.Fatal(err)
 	}
 	s.applier = apply.New(s.kernel, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	t.Cleanup(func() {
-		if err := errors.Join(s.kernel.Close(), ns.Close()); err != nil {
+		if err := s.kernel.Close(); err != nil {
 			t.Error(err)
 		}
 	})

@@ -109,11 +109,7 @@ func (c *cluster) load(a awkward) *ruleset.Ruleset {
 // same.
 func (c *cluster) listsAgain() {
 	c.t.Helper()
-	elsewhere, err := netlab.NewNamespace()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	defer elsewhere.Close()
+	elsewhere := netlab.TestNamespace(c.t)
 	listing := c.nft("list", "ruleset")
 	load, list := exec.Command("nft", "-f", "-"), exec.Command("nft", "list", "ruleset")
 	load.Stdin = strings.NewReader(listing)

@@ -44,15 +44,7 @@ var clusterCIDR = []string{"--cluster-cidr", netlab.ClusterCIDRv4.String() + ","
 func newCluster(t *testing.T, pods int) *cluster {
 	t.Helper()
 	t.Parallel()
-	lab, err := netlab.New(pods)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := lab.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	lab := netlab.TestLab(t, pods)
 	c := &cluster{lab, t, filepath.Join(t.TempDir(), "services.yaml"), clusterCIDR}
 	c.echo(lab.Pods...)
 	return c

@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/netlab"
 )
 
 // node is a Node for the service of the tests.
@@ -19,7 +21,7 @@ const nodeAndService = node + "\n---\n" + service
 // TestOnceAgainstCluster lets the commands read an API server once: their rules
 // are those for a file with the same objects.
 func TestOnceAgainstCluster(t *testing.T) {
-	ns := newNamespace(t)
+	ns := netlab.TestNamespace(t)
 	api := startAPI(t, ns, strings.ReplaceAll(nodeAndService, "metadata: {name: web", "metadata: {namespace: default, name: web"))
 	path := writeFile(t, nodeAndService)
 	conf := writeFile(t, "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nclusterCIDR: 10.128.0.0/9\n")

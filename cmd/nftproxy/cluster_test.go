@@ -5,11 +5,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/netlab"
 )
 
 // TestClusterErrors lists what can be wrong with the way to an API server.
 func TestClusterErrors(t *testing.T) {
-	ns := newNamespace(t)
+	ns := netlab.TestNamespace(t)
 	dir := t.TempDir()
 	write := func(name, content string) string {
 		path := filepath.Join(dir, name)

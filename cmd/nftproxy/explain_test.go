@@ -83,15 +83,7 @@ func TestExplainUsageErrors(t *testing.T) {
 
 // TestExplainKernel answers from what is applied in a namespace. It needs root.
 func TestExplainKernel(t *testing.T) {
-	l, err := netlab.New(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	l := netlab.TestLab(t, 0)
 	node := l.Node.Namespace
 	if r := in(t, node, "explain", "tcp", "10.96.0.10:80"); r.code != 0 || !strings.Contains(r.stdout, "not ours: there is no table for IPv4") {
 		t.Errorf("empty kernel: code %d, %s%s", r.code, r.stdout, r.stderr)

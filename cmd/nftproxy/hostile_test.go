@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
+	"github.com/nftproxy/nftproxy/internal/netlab"
 )
 
 // evil clears a terminal, colours it by a character of eight bits, begins a line
@@ -87,7 +88,7 @@ metadata: {name: EVIL}
 // logged.
 func TestHostileNames(t *testing.T) {
 	path := writeFile(t, hostileObjects)
-	ns := newNamespace(t)
+	ns := netlab.TestNamespace(t)
 	for _, command := range []string{
 		"render", "render -o json", "explain tcp 10.96.0.10:80", "explain tcp 10.96.0.10:80 -o json",
 		"explain tcp 10.96.0.11:80", "diff", "diff -o json", "diff --color never", "apply",
@@ -157,7 +158,7 @@ func TestHostileErrors(t *testing.T) {
 // TestHostileKernel: what others with CAP_NET_ADMIN write into our table does not
 // reach the terminal of who looks at it.
 func TestHostileKernel(t *testing.T) {
-	ns := newNamespace(t)
+	ns := netlab.TestNamespace(t)
 	path := writeFile(t, service)
 	if r := in(t, ns, "apply", "-f", path); r.code != 0 {
 		t.Fatal(r.stderr)

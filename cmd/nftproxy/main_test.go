@@ -102,20 +102,6 @@ func eventually(t *testing.T, what string, done func() bool) {
 	}
 }
 
-func newNamespace(t *testing.T) *netlab.Namespace {
-	t.Helper()
-	ns, err := netlab.NewNamespace()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := ns.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return ns
-}
-
 // generation returns the generation of the ruleset in a namespace: it counts
 // every transaction.
 func generation(t *testing.T, ns *netlab.Namespace) (g uint32) {
@@ -254,7 +240,7 @@ func TestStdin(t *testing.T) {
 
 // TestDiffExitCodes walks through diff and apply: 1 with changes, 0 without.
 func TestDiffExitCodes(t *testing.T) {
-	ns := newNamespace(t)
+	ns := netlab.TestNamespace(t)
 	path := writeFile(t, service)
 	if r := in(t, ns, "diff", "-f", path); r.code != exitChanges || !strings.Contains(r.stdout, "+ map services       10.96.0.10 . tcp . 80 : goto rr-2-") {
 		t.Fatalf("first diff: code %d, %s%s", r.code, r.stdout, r.stderr)
@@ -294,7 +280,7 @@ func TestDiffExitCodes(t *testing.T) {
 // with its exit code and a message that names the file, and the kernel stays as
 // it is.
 func TestBadInputs(t *testing.T) {
-	ns := newNamespace(t)
+	ns := netlab.TestNamespace(t)
 	if r := in(t, ns, "apply", "-f", writeFile(t, service)); r.code != 0 {
 		t.Fatal(r.stderr)
 	}

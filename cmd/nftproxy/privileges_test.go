@@ -60,11 +60,7 @@ endpoints: [{addresses: [%s]}]
 // tells of itself, and cleans up. Nothing is missing, and nothing is left out
 // because it would not be permitted.
 func TestOneCapability(t *testing.T) {
-	lab, err := netlab.New(2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lab.Close()
+	lab := netlab.TestLab(t, 2)
 	if err := lab.EchoOnPods(8080); err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +153,7 @@ func capabilities(t *testing.T, pid int) string {
 // TestNoCapability: that one is necessary, and whoever has not got it is told so.
 // What only computes needs none.
 func TestNoCapability(t *testing.T) {
-	ns := newNamespace(t)
+	ns := netlab.TestNamespace(t)
 	path := writeFile(t, service)
 	for _, args := range []string{"run -f FILE", "apply -f FILE", "diff -f FILE", "cleanup", "explain tcp 10.96.0.10:80"} {
 		p := startConfined(t, ns, "-all", strings.Fields(strings.ReplaceAll(args, "FILE", path))...)

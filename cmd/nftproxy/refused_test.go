@@ -10,6 +10,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlab"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/source"
 )
@@ -43,7 +44,7 @@ func spoil(p *apply.Plan) *apply.Plan {
 // refuses, prints what it did, and fails with an error that names that Service.
 func TestApplyMost(t *testing.T) {
 	var conn *apply.Conn
-	if err := newNamespace(t).Do(func() (err error) { conn, err = apply.Open(); return err }); err != nil {
+	if err := netlab.TestNamespace(t).Do(func() (err error) { conn, err = apply.Open(); return err }); err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()

@@ -22,7 +22,7 @@ func TestNameKubeProxy(t *testing.T) {
 			t.Errorf("(14.9) %s: %q, want %q", c.argv, got, c.want)
 		}
 	}
-	ns := newNamespace(t)
+	ns := netlab.TestNamespace(t)
 	written := filepath.Join(t.TempDir(), "written.conf")
 	start(t, ns, "kube-proxy", "--write-config-to", written).ends(t, 0)
 	if _, err := os.Stat(written); err != nil {
@@ -91,7 +91,7 @@ func TestFlagsInTheLog(t *testing.T) {
 // TestCleanupFlag removes our tables, and does not mind that there are none
 // (12.59).
 func TestCleanupFlag(t *testing.T) {
-	ns := newNamespace(t)
+	ns := netlab.TestNamespace(t)
 	in(t, ns, "apply", "-f", writeFile(t, service))
 	for _, want := range []string{"- table", "No changes."} {
 		if r := in(t, ns, "run", "--cleanup"); r.code != 0 || !strings.Contains(r.stdout, want) {
@@ -106,7 +106,7 @@ const noLimit = "--conntrack-max-per-core=0"
 // TestInitOnly waits for the Node, sets what connection tracking needs (9.19),
 // makes no rules, and exits (12.60).
 func TestInitOnly(t *testing.T) {
-	ns := newNamespace(t)
+	ns := netlab.TestNamespace(t)
 	api := startAPI(t, ns, nodeAndService)
 	before := generation(t, ns)
 	p := start(t, ns, "nftproxy", "run", "--init-only", "--master", api.url, noLimit, "--hostname-override", " Node-1 ", "--conntrack-udp-timeout=61s")
@@ -127,7 +127,7 @@ func TestInitOnly(t *testing.T) {
 // TestWaitsForAnswer: without an answer about the Node nothing happens, however
 // long that takes (12.45).
 func TestWaitsForAnswer(t *testing.T) {
-	ns := newNamespace(t)
+	ns := netlab.TestNamespace(t)
 	api := startAPI(t, ns, nodeAndService)
 	api.withhold("Node")
 	p := start(t, ns, "nftproxy", "run", "--init-only", "--master", api.url, noLimit, "--hostname-override", "node-1")
@@ -156,7 +156,7 @@ func TestRunEnds(t *testing.T) {
 		{"12.57 SIGINT", func(p *process) error { return p.Process.Signal(syscall.SIGINT) }, 0, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			ns := newNamespace(t)
+			ns := netlab.TestNamespace(t)
 			p := start(t, ns, "nftproxy", "run", "-f", path, "--config", conf)
 			eventually(t, "rules", func() bool { return rendered(t, ns, "10.96.0.10:80") })
 			if err := c.end(p); err != nil {
@@ -180,7 +180,7 @@ func rendered(t *testing.T, ns *netlab.Namespace, address string) bool {
 // TestRunFollowsNode changes the Node of a running proxy (12.51, 12.52, 12.53,
 // 12.54, P87, P88).
 func TestRunFollowsNode(t *testing.T) {
-	ns := newNamespace(t)
+	ns := netlab.TestNamespace(t)
 	hinted := strings.NewReplacer("metadata: {name: web", "metadata: {namespace: default, name: web",
 		"nodeName: node-2}\n- ", "nodeName: node-2, hints: {forZones: [{name: zone-a}]}}\n- ",
 		"10.128.1.2], nodeName: node-2", "10.128.1.2], nodeName: node-2, hints: {forZones: [{name: zone-b}]}",

@@ -35,7 +35,7 @@ func nobody() string {
 
 // TestStatusOfKernel reads the tables where no daemon answers.
 func TestStatusOfKernel(t *testing.T) {
-	ns, address := newNamespace(t), nobody()
+	ns, address := netlab.TestNamespace(t), nobody()
 	_, err := runStatus(t, ns, address)
 	for _, want := range []string{"no daemon answers at " + address, "the kernel has no tables of nftproxy", "--metrics-bind-address"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -70,7 +70,7 @@ func TestStatusOfKernel(t *testing.T) {
 
 // TestStatusOfDaemon asks a daemon that is in a good state, or not.
 func TestStatusOfDaemon(t *testing.T) {
-	ns := newNamespace(t)
+	ns := netlab.TestNamespace(t)
 	for _, c := range []struct {
 		healthy bool
 		want    error
@@ -90,7 +90,7 @@ func TestStatusUsage(t *testing.T) {
 	if got := statusCommand().Flag("metrics-bind-address").DefValue; got != "127.0.0.1:10249" {
 		t.Errorf("asks at %s", got)
 	}
-	ns := newNamespace(t)
+	ns := netlab.TestNamespace(t)
 	for args, want := range map[string]string{
 		"-o yaml":                          `--output: "yaml" is not known: use text or json`,
 		"--metrics-bind-address localhost": `"localhost" is not an address with port`,

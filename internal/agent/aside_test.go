@@ -100,16 +100,6 @@ func newWorkshop(t *testing.T, ns *netlab.Namespace, blames bool) *workshop {
 	return w
 }
 
-func newNamespace(t *testing.T) *netlab.Namespace {
-	t.Helper()
-	ns, err := netlab.NewNamespace()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ns.Close() })
-	return ns
-}
-
 var nodes = []*model.Node{{Name: "node-1", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}}
 
 // tell gives the agent the present state of some Services, or of all, and has it
@@ -170,7 +160,7 @@ func isBad(s model.ServiceState) bool { return s.Service != nil && s.Service.Por
 func TestSetAside(t *testing.T) {
 	for _, blames := range []bool{true, false} {
 		t.Run(fmt.Sprintf("blames %t", blames), func(t *testing.T) {
-			w := newWorkshop(t, newNamespace(t), blames)
+			w := newWorkshop(t, netlab.TestNamespace(t), blames)
 			r := rand.New(rand.NewPCG(5, 6))
 			served := make(map[model.ServiceName]model.ServiceState)
 			setAside := 0
@@ -260,7 +250,7 @@ func (w *workshop) check(t *testing.T, step int, served map[model.ServiceName]mo
 // TestSetAsideUntilItChanges: what was refused is not tried again before it
 // changes, but once an hour; it is logged once; and what was good goes on.
 func TestSetAsideUntilItChanges(t *testing.T) {
-	w := newWorkshop(t, newNamespace(t), true)
+	w := newWorkshop(t, netlab.TestNamespace(t), true)
 	refused := func(f func()) int {
 		before := w.kernel.refused
 		f()
@@ -319,7 +309,7 @@ func TestSetAsideUntilItChanges(t *testing.T) {
 // TestSetAsideForAnHour: after an hour without a sync there is a check, and after
 // it what is set aside is tried again (13.10, 13.25).
 func TestSetAsideForAnHour(t *testing.T) {
-	w := newWorkshop(t, newNamespace(t), true)
+	w := newWorkshop(t, netlab.TestNamespace(t), true)
 	synctest.Test(t, func(t *testing.T) {
 		c := w.Config
 		c.AffinityUse = func() ([]apply.AffinityUse, error) { return nil, nil }
@@ -368,11 +358,7 @@ func (w *workshop) routeOf(i int) (model.Route, bool) {
 // no request to another one fails, and what changes about that one takes
 // effect.
 func TestSetAsideWithTraffic(t *testing.T) {
-	lab, err := netlab.New(2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { lab.Close() })
+	lab := netlab.TestLab(t, 2)
 	if err := lab.EchoOnPods(8080); err != nil {
 		t.Fatal(err)
 	}

@@ -27,15 +27,7 @@ type counted struct {
 
 func newCounted(t *testing.T, pods int) *counted {
 	t.Helper()
-	lab, err := netlab.New(pods)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := lab.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	lab := netlab.TestLab(t, pods)
 	if err := lab.EchoOnPods(8080); err != nil {
 		t.Fatal(err)
 	}

@@ -30,17 +30,13 @@ type sandbox struct {
 
 func newSandbox(t testing.TB) *sandbox {
 	t.Helper()
-	ns, err := netlab.NewNamespace()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &sandbox{ns: ns}
-	if err := ns.Do(func() (err error) { s.Conn, err = Open(); return err }); err != nil {
+	s := &sandbox{ns: netlab.TestNamespace(t)}
+	if err := s.ns.Do(func() (err error) { s.Conn, err = Open(); return err }); err != nil {
 		t.Fatal(err)
 	}
 	s.applier = New(s.Conn, slog.New(slog.DiscardHandler))
 	t.Cleanup(func() {
-		if err := errors.Join(s.Close(), ns.Close()); err != nil {
+		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
 	})

@@ -2,7 +2,6 @@ package conntrack
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -111,17 +110,14 @@ type fixture struct {
 func newFixture(t *testing.T, c Config) *fixture {
 	t.Helper()
 	t.Parallel()
-	l, err := netlab.New(2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := netlab.TestLab(t, 2)
 	x := &fixture{Lab: l, t: t, config: c}
 	var kernel *apply.Conn
 	if err := l.Node.Do(func() (err error) { kernel, err = apply.Open(); return err }); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := errors.Join(kernel.Close(), l.Close()); err != nil {
+		if err := kernel.Close(); err != nil {
 			t.Error(err)
 		}
 	})

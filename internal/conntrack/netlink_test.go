@@ -26,16 +26,7 @@ type table struct {
 // newTable makes a namespace. It needs root.
 func newTable(t testing.TB) *table {
 	t.Helper()
-	ns, err := netlab.NewNamespace()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := ns.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return &table{t, ns}
+	return &table{t, netlab.TestNamespace(t)}
 }
 
 func (x *table) do(f func() error) {

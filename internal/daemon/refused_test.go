@@ -77,11 +77,7 @@ func TestRefusedByKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	var conns [2]*apply.Conn
-	ns, err := netlab.NewNamespace()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ns.Close()
+	ns := netlab.TestNamespace(t)
 	for i := range conns {
 		if err := ns.Do(func() (err error) { conns[i], err = apply.Open(); return err }); err != nil {
 			t.Fatal(err)

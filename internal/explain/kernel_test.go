@@ -20,15 +20,7 @@ const echoPort = 8080
 // newLab builds a node with pods that answer.
 func newLab(t *testing.T) *netlab.Lab {
 	t.Helper()
-	l, err := netlab.New(3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	l := netlab.TestLab(t, 3)
 	if err := l.AddRemotePods(3); err != nil {
 		t.Fatal(err)
 	}

@@ -41,10 +41,7 @@ type fixture struct {
 // newFixture serves NodePorts in these ranges; none: primary.
 func newFixture(t *testing.T, ranges ...string) *fixture {
 	t.Helper()
-	lab, err := netlab.New(0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab := netlab.TestLab(t, 0)
 	f := &fixture{lab: lab}
 	f.healthy.Store(true)
 	f.node = &model.Node{Name: "node-1", Addresses: []netip.Addr{lab.Node.IPv4, lab.Node.IPv6}}
@@ -59,12 +56,7 @@ func newFixture(t *testing.T, ranges ...string) *fixture {
 		c.Node.NodePortAddresses = append(c.Node.NodePortAddresses, netip.MustParsePrefix(r))
 	}
 	f.Services = NewServices(c)
-	t.Cleanup(func() {
-		f.Close()
-		if err := lab.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(f.Close)
 	return f
 }
 

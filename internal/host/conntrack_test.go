@@ -199,11 +199,7 @@ func TestSetConntrackFails(t *testing.T) {
 // connections belongs to the machine: a namespace cannot write it, and that is
 // an error unless it is right already (9.18).
 func TestKernelSettings(t *testing.T) {
-	ns, err := netlab.NewNamespace()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ns.Close() })
+	ns := netlab.TestNamespace(t)
 	in := func(set Conntrack) (string, error) {
 		log, logged := logger()
 		err := ns.Do(func() error { return System("").SetConntrack(set, log) })

@@ -40,11 +40,7 @@ func TestFamilies(t *testing.T) {
 
 // TestKernelFamilies turns IPv6 off in a network namespace.
 func TestKernelFamilies(t *testing.T) {
-	ns, err := netlab.NewNamespace()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ns.Close() })
+	ns := netlab.TestNamespace(t)
 	for value, want := range map[string]int{"0": 2, "1": 1} {
 		var got []model.Family
 		err := ns.Do(func() (err error) {

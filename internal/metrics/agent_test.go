@@ -2,7 +2,6 @@ package metrics_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -20,16 +19,12 @@ import (
 // later, such as those of health checks and of connection tracking, see what a
 // sync has told here (13.21).
 func TestAgent(t *testing.T) {
-	ns, err := netlab.NewNamespace()
-	if err != nil {
-		t.Fatal(err)
-	}
 	var kernel *apply.Conn
-	if err := ns.Do(func() (err error) { kernel, err = apply.Open(); return err }); err != nil {
+	if err := netlab.TestNamespace(t).Do(func() (err error) { kernel, err = apply.Open(); return err }); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := errors.Join(kernel.Close(), ns.Close()); err != nil {
+		if err := kernel.Close(); err != nil {
 			t.Error(err)
 		}
 	})

@@ -33,20 +33,10 @@ func TestMain(m *testing.M) {
 	}
 }
 
-func namespace(t *testing.T) *netlab.Namespace {
-	t.Helper()
-	ns, err := netlab.NewNamespace()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ns.Close() })
-	return ns
-}
-
 // TestKernel finds nothing missing in the kernel that runs all other tests,
 // and leaves it as it was: the generation of the ruleset is the same (12.49).
 func TestKernel(t *testing.T) {
-	ns := namespace(t)
+	ns := netlab.TestNamespace(t)
 	before, err := ns.Generation()
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +69,7 @@ func output(ns *netlab.Namespace, cmd *exec.Cmd) (string, error) {
 // TestKernelRefuses asks for what no kernel has: the answer is to the message
 // that needs it, and to that alone.
 func TestKernelRefuses(t *testing.T) {
-	ns := namespace(t)
+	ns := netlab.TestNamespace(t)
 	ip := table{model.IPv4}
 	sound := messages([]model.Family{model.IPv4})
 	unknown := ip.rule(&expr.Numgen{Register: unix.NFT_REG_1, Modulus: 2})
@@ -124,7 +114,7 @@ func TestWithoutCapability(t *testing.T) {
 	child.Env = append(os.Environ(), helper+"=1")
 	nobody := &syscall.Credential{Uid: 65534, Gid: 65534}
 	child.SysProcAttr = &syscall.SysProcAttr{Credential: nobody, Pdeathsig: unix.SIGKILL}
-	out, err := output(namespace(t), child)
+	out, err := output(netlab.TestNamespace(t), child)
 	if err != nil {
 		t.Fatal(err)
 	}

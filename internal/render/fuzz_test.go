@@ -112,11 +112,7 @@ func shape(t testing.TB, text string) string {
 
 // TestHostileNames lets nft read the rules of Services with hostile names.
 func TestHostileNames(t *testing.T) {
-	ns, err := netlab.NewNamespace()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ns.Close()
+	ns := netlab.TestNamespace(t)
 	nft := func(stdin string, args ...string) string {
 		t.Helper()
 		cmd := exec.Command("nft", args...)

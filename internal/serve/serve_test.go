@@ -62,11 +62,7 @@ func occupied(t *testing.T) net.Listener {
 func TestWildcard(t *testing.T) {
 	for _, address := range []string{"0.0.0.0:10256", "[::]:10256"} {
 		t.Run(address, func(t *testing.T) {
-			lab, err := netlab.New(0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer lab.Close()
+			lab := netlab.TestLab(t, 0)
 			at := []string{net.JoinHostPort(lab.Node.IPv4.String(), "10256"), net.JoinHostPort(lab.Node.IPv6.String(), "10256")}
 			log := make(lines, 10)
 			s := &Server{Name: "health server", Address: address, Handler: hello, Log: log.log()}

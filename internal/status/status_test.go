@@ -32,16 +32,13 @@ type node struct {
 
 func newNode(t *testing.T, pods int) *node {
 	t.Helper()
-	lab, err := netlab.New(pods)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab := netlab.TestLab(t, pods)
 	n := &node{Lab: lab}
 	if err := lab.Node.Do(func() (err error) { n.kernel, err = apply.Open(); return err }); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := errors.Join(n.kernel.Close(), lab.Close()); err != nil {
+		if err := n.kernel.Close(); err != nil {
 			t.Error(err)
 		}
 	})

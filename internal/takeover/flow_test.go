@@ -28,11 +28,7 @@ type site struct {
 
 func newSite(t *testing.T) site {
 	t.Helper()
-	lab, err := netlab.New(2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { lab.Close() })
+	lab := netlab.TestLab(t, 2)
 	if err := lab.EchoOnPods(8080); err != nil {
 		t.Fatal(err)
 	}

@@ -25,12 +25,7 @@ type node struct {
 
 func newNode(t *testing.T) node {
 	t.Helper()
-	ns, err := netlab.NewNamespace()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ns.Close() })
-	return node{ns, t}
+	return node{netlab.TestNamespace(t), t}
 }
 
 // do runs f in the namespace.

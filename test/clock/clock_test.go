@@ -144,10 +144,7 @@ func TestStopped(t *testing.T) {
 
 func start(t *testing.T) *node {
 	t.Helper()
-	lab, err := netlab.New(2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab := netlab.TestLab(t, 2)
 	n := &node{Lab: lab, t: t, file: filepath.Join(t.TempDir(), "services.yaml")}
 	n.http.Transport = &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 		return lab.Node.DialContext(ctx, network, address)
@@ -155,9 +152,6 @@ func start(t *testing.T) *node {
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("log of the daemon:\n%s", n.log.String())
-		}
-		if err := lab.Close(); err != nil {
-			t.Error(err)
 		}
 	})
 	if err := lab.EchoOnPods(echoPort); err != nil {

@@ -78,15 +78,7 @@ type node struct {
 
 func newNode(t *testing.T, pods int) *node {
 	t.Helper()
-	lab, err := netlab.New(pods)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := lab.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	lab := netlab.TestLab(t, pods)
 	if err := lab.EchoOnPods(echoPort); err != nil {
 		t.Fatal(err)
 	}
