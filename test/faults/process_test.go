@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -70,9 +71,16 @@ func (p *process) kill() {
 	<-p.gone
 }
 
-// stop ends the program, which has to do it well.
+// stop ends the program, which has to do it well once it has begun its work:
+// before, the signal just ends it.
 func (p *process) stop() {
 	p.node.t.Helper()
+	p.node.eventually(func() error {
+		if p.lives() && !strings.Contains(p.log.String(), "listening") {
+			return errors.New("it has not begun")
+		}
+		return nil
+	})
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		p.node.t.Fatal(err)
 	}
