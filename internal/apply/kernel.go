@@ -186,10 +186,15 @@ func (c *Conn) dumpTable(f model.Family) (*render.Table, error) {
 		return nil, fmt.Errorf("get table: %w", err)
 	}
 	t := &render.Table{Family: f, Foreign: state.flags&unix.NFT_TABLE_F_DORMANT != 0}
-	if err := errors.Join(c.lookForObjects(t), c.dumpSets(t), c.dumpChains(t)); err != nil {
-		return nil, err
+	for _, dump := range []func(*render.Table) error{c.lookForObjects, c.dumpSets, c.dumpChains, c.dumpRules} {
+		switch err := dump(t); {
+		case errors.Is(err, unix.ENOENT): // it was there a moment ago
+			return nil, errChanged
+		case err != nil:
+			return nil, err
+		}
 	}
-	return t, c.dumpRules(t)
+	return t, nil
 }
 
 // lookForObjects tells whether others have put objects into the table that ours

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"errors"
 	"sync"
 	"testing"
 
@@ -95,5 +96,50 @@ func (s *sandbox) busy(t *testing.T) (end func()) {
 	return func() {
 		close(stop)
 		running.Wait()
+	}
+}
+
+// TestTableComesAndGoes: somebody who makes and deletes our tables while they are
+// read keeps us from reading at most as any change does.
+func TestTableComesAndGoes(t *testing.T) {
+	s := newSandbox(t)
+	other := s.another(t)
+	desired := scenario(100, 4, 0)
+	stop := make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			for _, next := range []*render.Ruleset{desired, {}} {
+				if _, err := other.applier.Apply(next); err != nil {
+					t.Errorf("another program cannot write: %v", err)
+					return
+				}
+			}
+		}
+	})
+	defer running.Wait()
+	defer close(stop)
+	const reads, enough = 10_000, 5
+	whole := 0
+	for read := 0; whole < enough; read++ {
+		if read == reads {
+			t.Fatalf("the test proves nothing: %d of %d reads found something", whole, reads)
+		}
+		current, _, err := s.Read()
+		switch {
+		case errors.Is(err, errChanged):
+		case err != nil:
+			t.Fatal(err)
+		case len(current.Tables) > 0:
+			whole++
+			if diff := cmp.Diff(sorted(Settle(current, desired)), sorted(current)); diff != "" {
+				t.Fatalf("half of the rules are read (-want +got):\n%s", diff)
+			}
+		}
 	}
 }
