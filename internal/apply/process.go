@@ -35,13 +35,38 @@ func processOf(port uint32) Process {
 	}
 	for _, file := range files {
 		if target, err := os.Readlink(file); err == nil && target == socket {
-			dir := filepath.Dir(filepath.Dir(file))
-			pid, _ := strconv.Atoi(filepath.Base(dir))
-			name, _ := os.ReadFile(filepath.Join(dir, "comm")) // it may be gone by now
-			return Process{PID: pid, Name: strings.TrimSuffix(string(name), "\n")}
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(file))))
+			return Process{PID: pid, Name: commandOf(pid)}
 		}
 	}
 	return Process{}
+}
+
+// ofThread returns the process that a thread belongs to: the kernel names the
+// thread that has sent something. It stays as it is where /proc does not show it
+// under this number and name: it may have ended, or be in another container.
+func (p Process) ofThread() Process {
+	if p.PID == 0 || commandOf(p.PID) != p.Name {
+		return p
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID))
+	if err != nil {
+		return p
+	}
+	for line := range strings.Lines(string(status)) {
+		if group, ok := strings.CutPrefix(line, "Tgid:"); ok {
+			if pid, err := strconv.Atoi(strings.TrimSpace(group)); err == nil {
+				return Process{PID: pid, Name: commandOf(pid)}
+			}
+		}
+	}
+	return p
+}
+
+// commandOf returns the name of a process or thread, if it is still there.
+func commandOf(pid int) string {
+	name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	return strings.TrimSuffix(string(name), "\n")
 }
 
 // socketOf returns what a file descriptor of the netfilter socket with that

@@ -230,6 +230,7 @@ func (w *Watcher) end(m netlink.Message) *Intervention {
 			i.By.Name = ad.String()
 		}
 	}
+	i.By = i.By.ofThread()
 	return i
 }
 

@@ -2,11 +2,15 @@ package apply
 
 import (
 	"maps"
+	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
@@ -109,6 +113,39 @@ func TestWatch(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWatchNamesProcess: what a thread of some program did, the program did.
+func TestWatchNamesProcess(t *testing.T) {
+	s := newSandbox(t)
+	told := s.watch(t)
+	name, err := os.ReadFile("/proc/self/comm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.apply(t, sample())
+	want := Process{PID: os.Getpid(), Name: strings.TrimSpace(string(name))}
+	onThread(func() {
+		s.another(t).apply(t, &render.Ruleset{})
+		if i := next(t, told); i.By != want {
+			t.Errorf("by %s, want %s", i.By, want)
+		}
+	})
+}
+
+// onThread runs f on a thread that is not the main one.
+func onThread(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and never unlocked: the thread ends
+		if unix.Gettid() == unix.Getpid() {
+			onThread(f)
+			return
+		}
+		f()
+	}()
+	<-done
 }
 
 // TestWatchLeavesBindings: what session affinity remembers is state, whoever
