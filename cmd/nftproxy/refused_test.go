@@ -4,41 +4,16 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/apply/applytest"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/source"
 )
-
-// picky is the kernel, to which the Service "default/bad" is told with comments
-// that it does not take.
-type picky struct{ *apply.Conn }
-
-func (k picky) Commit(p *apply.Plan, generation uint32) (apply.Size, error) {
-	return k.Conn.Commit(spoil(p), generation)
-}
-
-func (k picky) Check(p *apply.Plan, generation uint32) error {
-	return k.Conn.Check(spoil(p), generation)
-}
-
-func spoil(p *apply.Plan) *apply.Plan {
-	out := *p
-	out.Changes = slices.Clone(p.Changes)
-	for i, c := range p.Changes {
-		if c.New != nil && strings.HasPrefix(c.New.Comment, "default/bad:") {
-			e := *c.New
-			e.Comment = strings.Repeat("x", 300)
-			out.Changes[i].New = &e
-		}
-	}
-	return &out
-}
 
 // TestApplyMost: 13.25. "apply" commits all but the Service that the kernel
 // refuses, prints what it did, and fails with an error that names that Service.
@@ -54,7 +29,7 @@ func TestApplyMost(t *testing.T) {
 		t.Fatal(err)
 	}
 	routing := model.Resolve(in.Snapshot, model.Config{})
-	a := apply.New(picky{conn}, slog.New(slog.DiscardHandler))
+	a := apply.New(applytest.Picky{Conn: conn, Comments: "default/bad:"}, slog.New(slog.DiscardHandler))
 	for i, want := range []string{" to add, 0 to change, 0 to delete.", "No changes."} {
 		var out bytes.Buffer
 		err := applyMost(&out, a, routing, false)

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,37 +19,13 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/apply/applytest"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 	"github.com/nftproxy/nftproxy/internal/status"
 )
-
-// picky is the kernel, to which the Service "default/bad" is told with comments
-// that it does not take.
-type picky struct{ *apply.Conn }
-
-func (k picky) Commit(p *apply.Plan, generation uint32) (apply.Size, error) {
-	return k.Conn.Commit(spoil(p), generation)
-}
-
-func (k picky) Check(p *apply.Plan, generation uint32) error {
-	return k.Conn.Check(spoil(p), generation)
-}
-
-func spoil(p *apply.Plan) *apply.Plan {
-	out := *p
-	out.Changes = slices.Clone(p.Changes)
-	for i, c := range p.Changes {
-		if c.New != nil && strings.HasPrefix(c.New.Comment, "default/bad") {
-			e := *c.New
-			e.Comment = strings.Repeat("x", 300)
-			out.Changes[i].New = &e
-		}
-	}
-	return &out
-}
 
 // TestRefusedByKernel: 13.25. A Service that the kernel refuses is told of by an
 // event about it, by a metric and by the status, all of which leave a healthy
@@ -91,7 +66,7 @@ func TestRefusedByKernel(t *testing.T) {
 
 	ctx, stop := context.WithCancel(t.Context())
 	w := d.newWork(ctx, nil, conns[0], conns[1])
-	applier := apply.New(picky{conns[0]}, discard)
+	applier := apply.New(applytest.Picky{Conn: conns[0], Comments: "default/bad"}, discard)
 	applier.Observe, w.applier = w.applier.Observe, applier
 	w.cleaner = conntrack.New(new(witness), conntrack.Config{Log: discard, Observe: func(model.Family, time.Duration, int) {}})
 	synced := make(chan *agent.Sync, 1)
