@@ -2,6 +2,7 @@ package apply
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -54,10 +55,12 @@ func (p Process) ofThread() Process {
 		return p
 	}
 	for line := range strings.Lines(string(status)) {
-		if group, ok := strings.CutPrefix(line, "Tgid:"); ok {
-			if pid, err := strconv.Atoi(strings.TrimSpace(group)); err == nil {
-				return Process{PID: pid, Name: commandOf(pid)}
-			}
+		group, ok := strings.CutPrefix(line, "Tgid:")
+		if !ok {
+			continue
+		}
+		if pid, err := strconv.Atoi(strings.TrimSpace(group)); err == nil && pid != p.PID {
+			p = Process{PID: pid, Name: cmp.Or(commandOf(pid), p.Name)} // it may end while it is looked at
 		}
 	}
 	return p
