@@ -22,9 +22,9 @@ test: ## run all tests; NO_SKIP=1 fails if any was skipped
 	NO_SKIP=$(NO_SKIP) scripts/test
 
 .PHONY: test-kernels
-test-kernels: ## run the tests that use the kernel in qemu, on Debian's kernels 6.1 and 6.12; KERNELS and PACKAGES select some
+test-kernels: ## run the tests that use the kernel in qemu, on Debian's kernels 6.1 and 6.12; KERNELS, PACKAGES and TESTS select some
 	scripts/install-packages qemu-system-x86_64:qemu-system-x86
-	CGO_ENABLED=0 go run ./test/kernels $(if $(PACKAGES),-packages '$(PACKAGES)') $(KERNELS)
+	CGO_ENABLED=0 go run ./test/kernels $(if $(PACKAGES),-packages '$(PACKAGES)') $(if $(TESTS),-tests '$(TESTS)') $(KERNELS)
 
 .PHONY: e2e
 e2e: ## run the tests against a real API server (builds it: 8 minutes the first time); NO_SKIP as for test

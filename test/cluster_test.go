@@ -24,8 +24,9 @@ const (
 	// silence is how long no answer counts as none at all. Answers take less
 	// than a millisecond in the laboratory.
 	silence = 300 * time.Millisecond
-	// patience is how long a test waits for what must come.
-	patience = 10 * time.Second
+	// patience is how long a test waits for what must come: an emulated machine
+	// takes half of it for the first start of the daemon.
+	patience = 30 * time.Second
 )
 
 // cluster is a laboratory with echo servers on its pods, and an input file.

@@ -189,9 +189,10 @@ func TestReadOnlyFileSystem(t *testing.T) {
 	c := newCluster(t, 2)
 	web := service{Name: "web", N: 1, Pods: c.Pods[:1]}
 	c.write(web)
-	const readOnly = `mount --make-rprivate / && mount -o remount,bind,ro / && ! touch "$0" 2>/dev/null && exec "$@"`
+	// The input's directory may be another file system.
+	const readOnly = `mount --make-rprivate / && mount -o remount,bind,ro / && ! touch "/$0" 2>/dev/null && exec "$@"`
 	d := c.start(func(cmd *exec.Cmd) {
-		own := append([]string{"unshare", "--mount", "sh", "-c", readOnly, c.file, cmd.Path}, cmd.Args[1:]...)
+		own := append([]string{"unshare", "--mount", "sh", "-c", readOnly, "nftproxy-was-here", cmd.Path}, cmd.Args[1:]...)
 		unshare, err := exec.LookPath(own[0])
 		if err != nil {
 			t.Fatal(err)

@@ -45,6 +45,7 @@ func exit(err error) {
 func run(args []string) error {
 	flags := flag.NewFlagSet("kernels", flag.ContinueOnError)
 	packages := flags.String("packages", "", "in virtual machines, test only packages that match a `regexp`")
+	tests := flags.String("tests", "", "in virtual machines, run only tests that match a `regexp`")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -72,6 +73,7 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
+	s.tests = *tests
 	fmt.Printf("%.1f s to build the tests\n", time.Since(began).Seconds())
 
 	// At once: an emulated machine keeps no more than one processor busy.

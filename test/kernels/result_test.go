@@ -39,6 +39,8 @@ func TestJudge(t *testing.T) {
 	more, less := lack, lack
 	more.Skipped = append([]string{"TestX"}, lack.Skipped...)
 	less.Skipped = lack.Skipped[1:]
+	some := less
+	some.Partial = true
 	for _, c := range []struct {
 		name string
 		result
@@ -52,6 +54,7 @@ func TestJudge(t *testing.T) {
 		{"lacking", lack, ""},
 		{"lacking on another kernel", on("6.12.1"), "skipped: " + lack.Skipped[0]},
 		{"lacking, and more", more, "skipped: TestX"},
+		{"not selected", some, ""},
 		{"not lacking any more", less, "not skipped, though listed as lacking support: " + lack.Skipped[0]},
 	} {
 		t.Run(c.name, func(t *testing.T) {

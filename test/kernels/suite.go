@@ -28,6 +28,7 @@ type suite struct {
 	work     string // a directory for temporary files
 	programs string // directory of PACKAGE.test and nftproxy
 	packages []string
+	tests    string // a regular expression; empty: all
 }
 
 // buildSuite compiles the tests of those packages that make network namespaces
