@@ -6,6 +6,10 @@ BINARY := bin/nftproxy
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 
+# One way to compile, that of the static program: what a target has compiled
+# serves the others.
+export CGO_ENABLED := 0
+
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -14,7 +18,7 @@ help: ## print this list
 
 .PHONY: build
 build: ## build the static program bin/nftproxy
-	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X 'main.version=$(VERSION)'" -o $(BINARY) ./cmd/nftproxy
+	go build -trimpath -ldflags "-s -w -X 'main.version=$(VERSION)'" -o $(BINARY) ./cmd/nftproxy
 
 .PHONY: test
 test: ## run all tests; NO_SKIP=1 fails if any was skipped
@@ -24,7 +28,7 @@ test: ## run all tests; NO_SKIP=1 fails if any was skipped
 .PHONY: test-kernels
 test-kernels: ## run the tests that use the kernel in qemu, on Debian's kernels 6.1 and 6.12; KERNELS, PACKAGES and TESTS select some
 	scripts/install-packages qemu-system-x86_64:qemu-system-x86
-	CGO_ENABLED=0 go run ./test/kernels $(if $(PACKAGES),-packages '$(PACKAGES)') $(if $(TESTS),-tests '$(TESTS)') $(KERNELS)
+	go run ./test/kernels $(if $(PACKAGES),-packages '$(PACKAGES)') $(if $(TESTS),-tests '$(TESTS)') $(KERNELS)
 
 .PHONY: e2e
 e2e: ## run the tests against a real API server (builds it: 8 minutes the first time); NO_SKIP as for test
