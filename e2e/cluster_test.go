@@ -213,11 +213,7 @@ func (c *cluster) startProxy(user string) *process {
 // increments, whether it changes something or not.
 func (c *cluster) generation() uint32 {
 	c.t.Helper()
-	g, err := c.Node.Generation()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return g
+	return c.Node.TestGeneration(c.t)
 }
 
 // takeover returns the number of transactions by which a new process takes over

@@ -27,13 +27,7 @@ const (
 // eventually waits until f returns nil.
 func eventually(t testing.TB, f func() error) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for err := f(); err != nil; err = f() {
-		if time.Now().After(deadline) {
-			t.Fatalf("after %v: %v", patience, err)
-		}
-		time.Sleep(5 * time.Millisecond) // between two looks
-	}
+	netlab.Eventually(t, patience, f)
 }
 
 // forEachFlow runs f over the protocols and families.

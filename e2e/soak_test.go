@@ -247,15 +247,3 @@ func (s *soak) report() {
 func middle(all []time.Duration) time.Duration {
 	return median(all, func(d time.Duration) time.Duration { return d.Round(time.Millisecond) })
 }
-
-// within waits until f returns nil, for longer than eventually.
-func within(t testing.TB, patience time.Duration, f func() error) {
-	t.Helper()
-	begin := time.Now()
-	for err := f(); err != nil; err = f() {
-		if time.Since(begin) > patience {
-			t.Fatalf("after %v: %v", patience, err)
-		}
-		time.Sleep(5 * time.Millisecond) // between two looks
-	}
-}

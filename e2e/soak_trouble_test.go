@@ -182,7 +182,7 @@ func (s *soak) meddle() string {
 		s.t.Errorf("%s: %v, %s", e.name, err, out)
 	}
 	begin := time.Now()
-	within(s.t, 2*time.Minute, func() error {
+	netlab.Eventually(s.t, 2*time.Minute, func() error {
 		if strings.Count(s.proxy.log.String(), said) == before {
 			return fmt.Errorf("%s: not repaired", e.name)
 		}
@@ -203,7 +203,7 @@ func (s *soak) repaired(name, script string) {
 	begin := time.Now()
 	for _, j := range s.served {
 		for _, to := range s.dialled(j) {
-			within(s.t, 2*time.Minute, func() error { return s.answersOrRefuses(j, to) })
+			netlab.Eventually(s.t, 2*time.Minute, func() error { return s.answersOrRefuses(j, to) })
 		}
 	}
 	s.repairs[name] = append(s.repairs[name], time.Since(begin))

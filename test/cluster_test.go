@@ -243,11 +243,5 @@ func parallel(from []*netlab.Host, to []netip.AddrPort, f func(*netlab.Host, net
 // eventually waits until f returns nil.
 func eventually(t *testing.T, f func() error) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for err := f(); err != nil; err = f() {
-		if time.Now().After(deadline) {
-			t.Fatalf("after %v: %v", patience, err)
-		}
-		time.Sleep(5 * time.Millisecond) // between two looks
-	}
+	netlab.Eventually(t, patience, f)
 }

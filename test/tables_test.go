@@ -32,11 +32,7 @@ table inet firewalld { comment "nftproxy"; }
 // generation returns the number of the last nftables commit on the node.
 func (c *cluster) generation() uint32 {
 	c.t.Helper()
-	g, err := c.Node.Generation()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return g
+	return c.Node.TestGeneration(c.t)
 }
 
 // foreign lists the tables that are not those of the program.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
 
@@ -100,24 +98,6 @@ func eventually(t *testing.T, what string, done func() bool) {
 			t.Fatalf("waited in vain: %s", what)
 		}
 	}
-}
-
-// generation returns the generation of the ruleset in a namespace: it counts
-// every transaction.
-func generation(t *testing.T, ns *netlab.Namespace) (g uint32) {
-	t.Helper()
-	err := ns.Do(func() (err error) {
-		k, err := apply.Open()
-		if err != nil {
-			return err
-		}
-		_, g, err = k.Read()
-		return errors.Join(err, k.Close())
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return g
 }
 
 const service = `
@@ -245,19 +225,19 @@ func TestDiffExitCodes(t *testing.T) {
 	if r := in(t, ns, "diff", "-f", path); r.code != exitChanges || !strings.Contains(r.stdout, "+ map services       10.96.0.10 . tcp . 80 : goto rr-2-") {
 		t.Fatalf("first diff: code %d, %s%s", r.code, r.stdout, r.stderr)
 	}
-	if g := generation(t, ns); g != generation(t, ns) {
+	if g := ns.TestGeneration(t); g != ns.TestGeneration(t) {
 		t.Fatal("the generation moves by itself")
 	}
 	if r := in(t, ns, "apply", "-f", path); r.code != 0 || !strings.Contains(r.stdout, " to add, 0 to change, 0 to delete.") {
 		t.Fatalf("apply: code %d, %s%s", r.code, r.stdout, r.stderr)
 	}
-	before := generation(t, ns)
+	before := ns.TestGeneration(t)
 	for _, args := range [][]string{{"diff", "-f", path}, {"apply", "-f", path}} {
 		if r := in(t, ns, args...); r.code != 0 || r.stdout != "No changes.\n" {
 			t.Errorf("%s: code %d, %q", args[0], r.code, r.stdout)
 		}
 	}
-	if after := generation(t, ns); after != before {
+	if after := ns.TestGeneration(t); after != before {
 		t.Errorf("nothing changed, but the generation went from %d to %d", before, after)
 	}
 	changed := writeFile(t, strings.Replace(service, "10.128.1.2", "10.128.1.9", 1))
@@ -284,7 +264,7 @@ func TestBadInputs(t *testing.T) {
 	if r := in(t, ns, "apply", "-f", writeFile(t, service)); r.code != 0 {
 		t.Fatal(r.stderr)
 	}
-	before := generation(t, ns)
+	before := ns.TestGeneration(t)
 	inputs, err := filepath.Glob("../../internal/source/testdata/bad/*.[yj]*")
 	if err != nil || len(inputs) < 30 {
 		t.Fatalf("%d bad inputs, %v", len(inputs), err)
@@ -298,7 +278,7 @@ func TestBadInputs(t *testing.T) {
 			}
 		}
 	}
-	if after := generation(t, ns); after != before {
+	if after := ns.TestGeneration(t); after != before {
 		t.Errorf("bad input changed the kernel: generation %d after %d", after, before)
 	}
 }

@@ -108,7 +108,7 @@ const noLimit = "--conntrack-max-per-core=0"
 func TestInitOnly(t *testing.T) {
 	ns := netlab.TestNamespace(t)
 	api := startAPI(t, ns, nodeAndService)
-	before := generation(t, ns)
+	before := ns.TestGeneration(t)
 	p := start(t, ns, "nftproxy", "run", "--init-only", "--master", api.url, noLimit, "--hostname-override", " Node-1 ", "--conntrack-udp-timeout=61s")
 	p.ends(t, 0)
 	if !strings.Contains(p.log.String(), "addresses=[192.168.7.1]") {
@@ -119,7 +119,7 @@ func TestInitOnly(t *testing.T) {
 	if err := ns.Do(func() (err error) { got, err = os.ReadFile(timeout); return err }); err != nil || strings.TrimSpace(string(got)) != "61" {
 		t.Errorf("(9.19) %s is %q, %v", timeout, got, err)
 	}
-	if after := generation(t, ns); after != before {
+	if after := ns.TestGeneration(t); after != before {
 		t.Errorf("(12.60) generation %d after %d", after, before)
 	}
 }
@@ -211,13 +211,13 @@ func TestRunFollowsNode(t *testing.T) {
 	api.set(t, strings.Replace(node, "192.168.7.1", "192.168.7.2", 1))
 	uses("(12.53) new address", outside, "192.168.7.2:30080", ": forwarded")
 
-	before := generation(t, ns)
+	before := ns.TestGeneration(t)
 	api.set(t, strings.Replace(node, "192.168.7.1", "192.168.7.2", 1)+"# the same\n")
 	api.set(t, strings.Replace(strings.Replace(node, "192.168.7.1", "192.168.7.2", 1), "labels: {", "labels: {other: label, ", 1))
 	api.remove("Node", "node-1")
 	api.set(t, strings.ReplaceAll(hinted, "10.96.0.10", "10.96.0.11"))
 	uses("(12.54) a Service after the Node is gone", outside, "10.96.0.11:80", ": forwarded")
-	if p.ProcessState != nil || generation(t, ns) == before {
+	if p.ProcessState != nil || ns.TestGeneration(t) == before {
 		t.Errorf("(12.54) the process ended or does nothing")
 	}
 }

@@ -1,5 +1,10 @@
 package netlab
 
+import (
+	"fmt"
+	"time"
+)
+
 // Test is what a laboratory needs of a test or a benchmark.
 type Test interface {
 	Helper()
@@ -37,4 +42,27 @@ func endWith(t Test, end func() error) {
 			t.Error(err)
 		}
 	})
+}
+
+// Eventually waits until f returns nil, and ends the test when that takes longer
+// than patience.
+func Eventually(t Test, patience time.Duration, f func() error) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for err := f(); err != nil; err = f() {
+		if time.Now().After(deadline) {
+			t.Fatal(fmt.Sprintf("after %v: %v", patience, err))
+		}
+		time.Sleep(5 * time.Millisecond) // between two looks
+	}
+}
+
+// TestGeneration returns [Namespace.Generation].
+func (n *Namespace) TestGeneration(t Test) uint32 {
+	t.Helper()
+	g, err := n.Generation()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
 }

@@ -255,20 +255,10 @@ func (n *node) isStill() {
 
 func (n *node) generation() uint32 {
 	n.t.Helper()
-	g, err := n.Node.Generation()
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	return g
+	return n.Node.TestGeneration(n.t)
 }
 
 func (n *node) eventually(f func() error) {
 	n.t.Helper()
-	deadline := time.Now().Add(patience)
-	for err := f(); err != nil; err = f() {
-		if time.Now().After(deadline) {
-			n.t.Fatalf("after %v: %v", patience, err)
-		}
-		time.Sleep(10 * time.Millisecond) // between two looks
-	}
+	netlab.Eventually(n.t, patience, f)
 }

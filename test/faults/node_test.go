@@ -177,11 +177,5 @@ func onlyIdle(status int, said string) bool {
 // eventually waits until f returns nil.
 func (n *node) eventually(f func() error) {
 	n.t.Helper()
-	deadline := time.Now().Add(patience)
-	for err := f(); err != nil; err = f() {
-		if time.Now().After(deadline) {
-			n.t.Fatalf("after %v: %v", patience, err)
-		}
-		time.Sleep(5 * time.Millisecond) // between two looks
-	}
+	netlab.Eventually(n.t, patience, f)
 }
