@@ -110,8 +110,10 @@ func TestClockIsSet(t *testing.T) {
 			}
 			n.isStill()
 			serving = 1 - serving
+			applied := n.applied()
 			n.write(serving)
 			n.answersFrom(n.Pods[serving])
+			n.hasApplied(applied + 1)
 			n.isStill()
 			for _, ask := range []func() (netlab.Answer, error){flow.Ask, func() (netlab.Answer, error) { return n.Client.Ask("tcp", sticky, 0) }} {
 				if got, err := ask(); err != nil || got.Name != first.Name {
@@ -130,6 +132,7 @@ func TestStopped(t *testing.T) {
 	n := start(t)
 	for serving := range 2 {
 		n.signal(syscall.SIGSTOP)
+		applied := n.applied()
 		n.write(1 - serving)
 		if got, err := n.Client.Ask("tcp", web, 0); err != nil || got.Name != n.Pods[serving].Name {
 			t.Errorf("while it is stopped: got %v, %v", got, err)
@@ -138,6 +141,7 @@ func TestStopped(t *testing.T) {
 		n.signal(syscall.SIGCONT)
 		n.answersFrom(n.Pods[1-serving])
 		n.isHealthy()
+		n.hasApplied(applied + 1)
 		n.isStill()
 	}
 }
@@ -164,6 +168,7 @@ func start(t *testing.T) *node {
 		t.Fatal(err)
 	}
 	n.answersFrom(n.Pods[0])
+	n.hasApplied(1)
 	n.isHealthy()
 	return n
 }
@@ -206,6 +211,21 @@ func (n *node) answersFrom(p *netlab.Host) {
 	n.eventually(func() error {
 		if got, err := n.Client.Ask("tcp", web, time.Second); err != nil || got.Name != p.Name {
 			return fmt.Errorf("%v, %v instead of an answer of %s", got, err, p.Name)
+		}
+		return nil
+	})
+}
+
+// applied returns how many changes the daemon has told of.
+func (n *node) applied() int { return strings.Count(n.log.String(), "rules applied") }
+
+// hasApplied waits until the daemon has told of so many changes: it does so
+// after they are in effect, and may be interrupted in between.
+func (n *node) hasApplied(changes int) {
+	n.t.Helper()
+	n.eventually(func() error {
+		if told := n.applied(); told != changes {
+			return fmt.Errorf("the log tells of %d changes instead of %d", told, changes)
 		}
 		return nil
 	})
