@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
@@ -25,9 +27,10 @@ const (
 // service is a dual stack Service with the ports TCP and UDP 80. N is the
 // number that its addresses end with.
 type service struct {
-	name string
-	n    int
-	pods []*netlab.Host
+	name   string
+	n      int
+	pods   []*netlab.Host
+	sticky bool // clients keep their endpoints
 	// changes tells that endpoints go away while clients dial. A datagram on its
 	// way to one of them may be lost with the entry that connection tracking has.
 	changes bool
@@ -43,6 +46,10 @@ func (s service) clusterIP(f model.Family) netip.AddrPort {
 
 // manifest returns the objects of a service in YAML.
 func (s service) manifest() string {
+	affinity := corev1.ServiceAffinityNone
+	if s.sticky {
+		affinity = corev1.ServiceAffinityClientIP
+	}
 	var out strings.Builder
 	fmt.Fprintf(&out, `---
 apiVersion: v1
@@ -50,8 +57,9 @@ kind: Service
 metadata: {name: %s, namespace: default}
 spec:
   clusterIPs: ["%s", "%s"]
+  sessionAffinity: %s
   ports: [{name: tcp, protocol: TCP, port: 80}, {name: udp, protocol: UDP, port: 80}]
-`, s.name, s.clusterIP(model.IPv4).Addr(), s.clusterIP(model.IPv6).Addr())
+`, s.name, s.clusterIP(model.IPv4).Addr(), s.clusterIP(model.IPv6).Addr(), affinity)
 	for _, f := range model.Families {
 		fmt.Fprintf(&out, `---
 apiVersion: discovery.k8s.io/v1
@@ -73,7 +81,8 @@ type node struct {
 	*netlab.Lab
 	t       *testing.T
 	file    string
-	clients int // made so far
+	flags   []string // for all commands, beyond those that they need
+	clients int      // made so far
 }
 
 func newNode(t *testing.T, pods int) *node {
@@ -110,8 +119,8 @@ func (n *node) write(services ...service) {
 
 // arguments returns those of a command of the program on the input file.
 func (n *node) arguments(command string) []string {
-	return []string{command, "-f", n.file, "--hostname-override", "node",
-		"--cluster-cidr", netlab.ClusterCIDRv4.String() + "," + netlab.ClusterCIDRv6.String()}
+	return append([]string{command, "-f", n.file, "--hostname-override", "node",
+		"--cluster-cidr", netlab.ClusterCIDRv4.String() + "," + netlab.ClusterCIDRv6.String()}, n.flags...)
 }
 
 // run runs a command on the node and returns its exit status and what it says.
@@ -171,7 +180,7 @@ func (n *node) followed() {
 // more: a change that looks at nothing else leaves them.
 func onlyIdle(status int, said string) bool {
 	return status == 0 || strings.Contains(said, "\n0 to add, 0 to change, ") &&
-		strings.Count(said, "\n  - ") == strings.Count(said, "\n  - chain rr-")
+		strings.Count(said, "\n  - ") == strings.Count(said, "\n  - chain rr-")+strings.Count(said, "\n  - chain sticky-rr-")
 }
 
 // eventually waits until f returns nil.
