@@ -31,6 +31,7 @@ type result struct {
 	Nft     string // as nft says
 	Passed  int    // tests and subtests
 	Failed  []string
+	Said    string // by the tests that failed
 	Skipped []string
 	Partial bool   // only some tests were selected
 	Error   string // of the test program
@@ -86,18 +87,24 @@ func (j job) run(ctx context.Context, source, programs string, env []string, out
 func (r *result) scan(output io.Reader, out io.Writer) error {
 	lines := bufio.NewScanner(output)
 	lines.Buffer(nil, 16<<20)
-	for lines.Scan() {
+	said := make(map[string]string) // by test
+	for test := ""; lines.Scan(); {
 		line := lines.Text()
 		words := strings.Fields(line)
 		switch {
-		case strings.HasPrefix(line, "=== "), line == "PASS":
+		case len(words) > 2 && words[0] == "===":
+			test = words[2]
+			continue
+		case line == "PASS":
 			continue
 		case len(words) < 3 || words[0] != "---":
+			said[test] += line + "\n"
 		case words[1] == "PASS:":
 			r.Passed++
 			continue
 		case words[1] == "FAIL:":
 			r.Failed = append(r.Failed, words[2])
+			r.Said += said[words[2]]
 		case words[1] == "SKIP:":
 			r.Skipped = append(r.Skipped, words[2])
 		}
@@ -116,5 +123,11 @@ func printResults(out io.Writer, results []result) {
 	}
 	w.Flush()
 	printLacking(out, results)
+	// What is last is what is looked at first: the output of all tests is long.
+	for _, r := range results {
+		if r.Said != "" {
+			fmt.Fprintf(out, "%s on %s: what failed has said:\n%s", r.Package, r.Kernel, r.Said)
+		}
+	}
 	fmt.Fprintln(out)
 }

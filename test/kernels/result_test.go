@@ -11,6 +11,7 @@ import (
 func TestScan(t *testing.T) {
 	const printed = `=== RUN   TestGood
 === RUN   TestGood/part
+    good_test.go:7: noise
 --- PASS: TestGood (0.00s)
     --- PASS: TestGood/part (0.00s)
 === RUN   TestBad
@@ -27,7 +28,10 @@ FAIL
 	if r.Passed != 2 || len(r.Failed) != 1 || r.Failed[0] != "TestBad" || len(r.Skipped) != 1 || r.Skipped[0] != "TestLater" {
 		t.Errorf("got %+v", r)
 	}
-	if want := "    bad_test.go:7: why\n--- FAIL: TestBad (1.00s)\n--- SKIP: TestLater (0.00s)\nFAIL\n"; out.String() != want {
+	if r.Said != "    bad_test.go:7: why\n" {
+		t.Errorf("what failed has said %q", r.Said)
+	}
+	if want := "    good_test.go:7: noise\n    bad_test.go:7: why\n--- FAIL: TestBad (1.00s)\n--- SKIP: TestLater (0.00s)\nFAIL\n"; out.String() != want {
 		t.Errorf("printed:\n%s", out.String())
 	}
 }
