@@ -63,8 +63,16 @@ type process struct {
 // start starts the program in a namespace, under the name that argv begins with.
 func start(t *testing.T, ns *netlab.Namespace, argv ...string) *process {
 	t.Helper()
-	p := &process{Cmd: exec.Command(os.Args[0])}
-	p.Args, p.Env = argv, append(os.Environ(), beProgram+"=1", "KUBERNETES_SERVICE_HOST=")
+	cmd := exec.Command(os.Args[0])
+	cmd.Args = argv
+	return startCommand(t, ns, cmd)
+}
+
+// startCommand starts a command that starts this test program as nftproxy.
+func startCommand(t *testing.T, ns *netlab.Namespace, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{Cmd: cmd}
+	p.Env = append(os.Environ(), beProgram+"=1", "KUBERNETES_SERVICE_HOST=")
 	p.Stdout, p.Stderr = &p.output, &p.log
 	if err := ns.Start(p.Cmd); err != nil {
 		t.Fatal(err)
@@ -75,7 +83,7 @@ func start(t *testing.T, ns *netlab.Namespace, argv ...string) *process {
 			_ = p.Wait()
 		}
 		if t.Failed() {
-			t.Logf("%s:\n%s%s", strings.Join(argv, " "), &p.output, &p.log)
+			t.Logf("%s:\n%s%s", strings.Join(cmd.Args, " "), &p.output, &p.log)
 		}
 	})
 	return p

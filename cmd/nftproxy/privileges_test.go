@@ -17,23 +17,8 @@ import (
 // capabilities and no others ("-all,+net_admin"), and without a way to more.
 func startConfined(t *testing.T, ns *netlab.Namespace, capabilities string, args ...string) *process {
 	t.Helper()
-	p := &process{Cmd: exec.Command("setpriv", append([]string{
-		"--no-new-privs", "--inh-caps=-all", "--bounding-set=" + capabilities, "--", os.Args[0]}, args...)...)}
-	p.Env = append(os.Environ(), beProgram+"=1", "KUBERNETES_SERVICE_HOST=")
-	p.Stdout, p.Stderr = &p.output, &p.log
-	if err := ns.Start(p.Cmd); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if p.ProcessState == nil {
-			_ = p.Process.Kill()
-			_ = p.Wait()
-		}
-		if t.Failed() {
-			t.Logf("%s:\n%s%s", strings.Join(args, " "), &p.output, &p.log)
-		}
-	})
-	return p
+	return startCommand(t, ns, exec.Command("setpriv", append([]string{
+		"--no-new-privs", "--inh-caps=-all", "--bounding-set=" + capabilities, "--", os.Args[0]}, args...)...))
 }
 
 const netAdmin = "-all,+net_admin"

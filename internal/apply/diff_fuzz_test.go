@@ -18,7 +18,7 @@ import (
 // of a ruleset to itself. What others leave in a dynamic map stays if it is
 // valid.
 func FuzzDiff(f *testing.F) {
-	someBytes(f, 0, 60, 200, 400, 800)
+	steer.Seed(f, 0, 60, 200, 400, 800)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if len(data) > 1000 {
 			t.Skip("more takes long and shows nothing else")

@@ -453,24 +453,12 @@ func printed(t *testing.T, p *Plan) string {
 	return b.String()
 }
 
-// someBytes are seeds for targets whose bytes are decisions.
-func someBytes(f *testing.F, lengths ...int) {
-	r := rand.New(rand.NewPCG(1, 2))
-	for _, n := range lengths {
-		b := make([]byte, n)
-		for i := range b {
-			b[i] = byte(r.Uint32())
-		}
-		f.Add(b)
-	}
-}
-
 // FuzzSteps: 13.13, 13.14, 13.15. Any sequence of changes, faults and restarts
 // ends where a fresh render of the final state ends; no transaction adds what
 // exists, deletes what does not or leads to what is not there; and a packet that
 // is under way meanwhile finds lanes and slots.
 func FuzzSteps(f *testing.F) {
-	someBytes(f, 0, 60, 200, 600, 1200)
+	steer.Seed(f, 0, 60, 200, 600, 1200)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if len(data) > 1200 {
 			t.Skip("more takes long and shows nothing else")

@@ -13,21 +13,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/steer"
 )
 
-// someBytes are seeds for targets whose bytes are decisions.
-func someBytes(f *testing.F, lengths ...int) {
-	r := rand.New(rand.NewPCG(1, 2))
-	for _, n := range lengths {
-		b := make([]byte, n)
-		for i := range b {
-			b[i] = byte(r.Uint32())
-		}
-		f.Add(b)
-	}
-}
-
 // FuzzRouter walks through changes as TestRouter does, where the bytes lead.
 func FuzzRouter(f *testing.F) {
-	someBytes(f, 0, 20, 100, 400, 1000)
+	steer.Seed(f, 0, 20, 100, 400, 1000)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r, left := steer.New(data)
 		town := &town{Rand: r, states: make(map[ServiceName]ServiceState)}
@@ -39,7 +27,7 @@ func FuzzRouter(f *testing.F) {
 // FuzzChoose compares with an oracle that says what section 3 says, endpoint by
 // endpoint.
 func FuzzChoose(f *testing.F) {
-	someBytes(f, 0, 8, 30, 100)
+	steer.Seed(f, 0, 8, 30, 100)
 	f.Add(bytes.Repeat([]byte{0xff}, 40))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r, left := steer.New(data)
@@ -156,7 +144,7 @@ func checkDecision(t *testing.T, c Choice, p Policy, got Decision) {
 // endpoint of the service port asked for, and neither the order of slices nor
 // that of hosts matters (2.6, 2.17, 2.18).
 func FuzzEndpoints(f *testing.F) {
-	someBytes(f, 0, 20, 60, 200)
+	steer.Seed(f, 0, 20, 60, 200)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r, left := steer.New(data)
 		var all []*EndpointSlice

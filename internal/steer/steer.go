@@ -2,7 +2,10 @@
 // walk at random walk where the bytes of the fuzzer lead.
 package steer
 
-import "math/rand/v2"
+import (
+	"math/rand/v2"
+	"testing"
+)
 
 // Bytes is a source of numbers for [rand.New]. Each number is one byte: IntN of
 // a small n is spread evenly over the values of the byte, so that the fuzzer
@@ -28,4 +31,17 @@ func (b *Bytes) Uint64() uint64 {
 		next, b.rest = uint64(b.rest[0]), b.rest[1:]
 	}
 	return next<<56 | 1<<55 | next
+}
+
+// Seed adds bytes to a fuzz target, one entry of the corpus for each length: the
+// same ones in each run.
+func Seed(f *testing.F, lengths ...int) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, n := range lengths {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = byte(r.Uint32())
+		}
+		f.Add(b)
+	}
 }
