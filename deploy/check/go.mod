@@ -1,6 +1,6 @@
 module github.com/nftproxy/nftproxy/deploy/check
 
-go 1.26.0
+go 1.26.6
 
 require (
 	github.com/google/go-cmp v0.7.0

@@ -1,6 +1,6 @@
 module github.com/nftproxy/nftproxy/e2e/tools
 
-go 1.26.0
+go 1.26.6
 
 require (
 	cel.dev/expr v0.25.1 // indirect
