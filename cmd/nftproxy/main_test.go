@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -101,11 +102,12 @@ func (p *process) ends(t *testing.T, code int) {
 // eventually waits until done returns true.
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain: %s", what)
+	netlab.Eventually(t, 20*time.Second, func() error {
+		if !done() {
+			return errors.New("waited in vain: " + what)
 		}
-	}
+		return nil
+	})
 }
 
 const service = `

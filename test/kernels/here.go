@@ -30,7 +30,7 @@ func (s *suite) runHere(ctx context.Context, sys system, out io.Writer) (result,
 		return result{}, err
 	}
 	fmt.Fprintf(out, "golden tests with %s on %s\n", version, kernel)
-	j := job{"golden", []string{"-test.v", "-test.timeout=" + packageTimeout}}
+	j := job{Package: "golden", Args: []string{"-test.v", "-test.timeout=" + packageTimeout}}
 	r := j.run(ctx, source, s.programs, []string{"PATH=" + bin + ":" + os.Getenv("PATH")}, out)
 	r.Kernel, r.Nft = kernel, version
 	return r, nil

@@ -86,14 +86,14 @@ func readResults(path string) ([]result, error) {
 	}
 }
 
-// guestJobs returns what runs in the virtual machine. Tests take
-// turns, because many connections at once would keep each other waiting for
-// longer there than tests allow.
+// guestJobs returns what runs in the virtual machine. Tests take turns, because
+// many connections at once would keep each other waiting for longer there than
+// tests allow.
 func (s *suite) guestJobs() []job {
 	var jobs []job
 	for _, p := range s.packages {
 		jobs = append(jobs, job{strings.TrimPrefix(p, module),
-			[]string{"-test.v", "-test.parallel=1", "-test.timeout=" + packageTimeout, selectTests + s.tests}})
+			[]string{"-test.v", "-test.parallel=1", "-test.timeout=" + packageTimeout, "-test.run=" + s.tests}, s.tests != ""})
 	}
 	return jobs
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -19,10 +18,8 @@ import (
 type job struct {
 	Package string   // import path below the module
 	Args    []string // of the test program
+	Partial bool     // only some tests are selected
 }
-
-// selectTests is the argument of a test program that selects some tests.
-const selectTests = "-test.run="
 
 // result says how a job went.
 type result struct {
@@ -59,9 +56,7 @@ func (r *result) problem() string {
 // run runs a job in the source tree, and prints what is not about tests that
 // pass.
 func (j job) run(ctx context.Context, source, programs string, env []string, out io.Writer) result {
-	r := result{Package: j.Package, Partial: slices.ContainsFunc(j.Args, func(a string) bool {
-		return strings.HasPrefix(a, selectTests) && a != selectTests
-	})}
+	r := result{Package: j.Package, Partial: j.Partial}
 	began := time.Now()
 	cmd := exec.CommandContext(ctx, path.Join(programs, path.Base(j.Package)+".test"), j.Args...)
 	cmd.Dir = path.Join(source, j.Package)
