@@ -50,6 +50,7 @@ func newNode(ns *netlab.Namespace) (*node, error) {
 		Node:        config(),
 		Applier:     n.applier,
 		AffinityUse: n.conn.AffinityUse,
+		Bindings:    n.conn.Bindings,
 		Observers:   []func(*agent.Sync){n.observe},
 		Log:         log,
 	})

@@ -21,7 +21,7 @@ func TestEstablishedConnectionsMeetNoRule(t *testing.T) {
 	c := newCluster(t, 2)
 	c.echo(c.Node)
 	// With affinity, a connection meets more of our rules than any other does,
-	// and on its way to the node itself it comes through the chain "input".
+	// and on its way to the node itself it comes through the chain "bind-input".
 	web := service{Name: "web", N: 1, Pods: []*netlab.Host{c.Pods[1], c.Node}, Affinity: long}
 	c.apply(web)
 
@@ -33,7 +33,7 @@ func TestEstablishedConnectionsMeetNoRule(t *testing.T) {
 		}
 	})
 	for _, family := range []byte{unix.NFPROTO_IPV4, unix.NFPROTO_IPV6} {
-		for _, chain := range []string{"prerouting", "output", "dispatch", "input", "postrouting", "remember"} {
+		for _, chain := range []string{"prerouting", "output", "dispatch", "bind-input", "postrouting", "remember"} {
 			if ours := (place{family, "nftproxy", chain}); first[ours] == 0 {
 				t.Errorf("no first packet came to %v", ours)
 			}

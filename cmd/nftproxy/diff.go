@@ -142,5 +142,5 @@ func applyMost(w io.Writer, a *apply.Applier, routing *model.Routing, paint bool
 	if err != nil && !errors.As(err, &refused) {
 		return err
 	}
-	return errors.Join(plan.Print(w, paint), err)
+	return errors.Join(plan.Print(w, paint), a.Sweep(), err)
 }

@@ -175,7 +175,13 @@ func fromKernel(_ *cobra.Command, p explain.Packet) (_ *explain.Result, _ *expla
 	if !p.Source.IsValid() {
 		p.FromNode, p.Source = true, routedSource(p.Destination)
 	}
-	return explain.Explain(rs.Table(model.FamilyOf(p.Destination)), p, local), nil, nil
+	t := rs.Table(model.FamilyOf(p.Destination))
+	if t != nil && p.Source.IsValid() {
+		if err := kernel.AddBinding(t, p.Source, p.Frontend()); err != nil {
+			return nil, nil, err
+		}
+	}
+	return explain.Explain(t, p, local), nil, nil
 }
 
 // routedSource returns the address from which this machine dials another, or

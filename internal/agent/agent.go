@@ -33,8 +33,10 @@ type Config struct {
 	Addresses func() ([]netip.Addr, error)
 	// Applier commits.
 	Applier *apply.Applier
-	// AffinityUse tells how full the affinity maps are.
+	// AffinityUse returns how full the affinity maps are, and Bindings some of what
+	// a family's hold: see [apply.Conn]. They are called while Applier is at work.
 	AffinityUse func() ([]apply.AffinityUse, error)
+	Bindings    func(f model.Family, limit int) ([]*render.Set, error)
 	// MinSyncPeriod passes at least between the end of one sync and the next
 	// one that a change asks for; changes meanwhile travel together (13.5).
 	MinSyncPeriod time.Duration
@@ -115,12 +117,12 @@ type State struct {
 // Agent applies a source for as long as it runs.
 type Agent struct {
 	Config
-	changed chan struct{}
-	drift   drift
-	notices []model.Notice        // reported last
-	failed  bool                  // the last sync
-	owner   *apply.OwnedError     // of our tables, who made the last sync fail; nil: nobody
-	full    map[model.Family]bool // affinity maps that are reported as full
+	changed  chan struct{}
+	drift    drift
+	notices  []model.Notice    // reported last
+	failed   bool              // the last sync
+	owner    *apply.OwnedError // of our tables, who made the last sync fail; nil: nobody
+	affinity affinity
 
 	update *model.Update // not yet taken in; nil: none
 	base   base
@@ -150,12 +152,12 @@ func New(c Config) *Agent {
 	}
 	now := time.Now()
 	a := &Agent{
-		Config:  c,
-		changed: make(chan struct{}, 1),
-		drift:   drift{told: make(chan struct{}, 1)},
-		full:    make(map[model.Family]bool),
-		router:  model.NewRouter(),
-		state:   State{Started: now, LastRequest: now, Pending: now},
+		Config:   c,
+		changed:  make(chan struct{}, 1),
+		drift:    drift{told: make(chan struct{}, 1)},
+		affinity: newAffinity(),
+		router:   model.NewRouter(),
+		state:    State{Started: now, LastRequest: now, Pending: now},
 	}
 	a.moved.Store(true)
 	return a
@@ -195,8 +197,6 @@ func (a *Agent) State() State {
 }
 
 const (
-	// affinityCheck is the time between looks at the affinity maps.
-	affinityCheck = time.Minute
 	// syncCheck is the longest time without a sync (13.10).
 	syncCheck = time.Hour
 	// firstRetry passes after a failed sync before the next attempt; it doubles
@@ -221,6 +221,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	affinity := time.NewTicker(affinityCheck)
 	defer affinity.Stop()
+	defer a.affinity.wait()
 	check := time.NewTimer(syncCheck)
 	defer check.Stop()
 	var retry, due, repair <-chan time.Time
@@ -233,6 +234,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 		last = time.Now()
 		check.Reset(syncCheck)
+		a.sweep()
 	}
 	for sync(Start); ; {
 		select {
@@ -240,6 +242,11 @@ func (a *Agent) Run(ctx context.Context) error {
 			return nil
 		case <-affinity.C:
 			a.checkAffinity()
+		case <-a.affinity.rested:
+			a.affinity.rested = nil
+			a.sweep()
+		case s := <-a.affinity.read:
+			a.release(s)
 		case <-retry:
 			sync(Retry)
 		case <-check.C:
@@ -294,24 +301,6 @@ func (a *Agent) end(err error) {
 	defer a.mu.Unlock()
 	if err == nil {
 		a.served = time.Time{}
-	}
-}
-
-// checkAffinity warns once when an affinity map gets full, and again after it
-// had room.
-func (a *Agent) checkAffinity() {
-	maps, err := a.AffinityUse()
-	if err != nil {
-		a.Log.Error("use of the affinity maps is unknown", "error", err)
-		return
-	}
-	for _, m := range maps {
-		full := m.Used >= m.Size/10*9
-		if full && !a.full[m.Family] {
-			a.Log.Warn("affinity map is nearly full: further clients are served but not remembered; raise --affinity-size",
-				"family", m.Family, "clients", m.Used, "size", m.Size)
-		}
-		a.full[m.Family] = full
 	}
 }
 

@@ -44,7 +44,9 @@ func (k *kernel) Read() (*render.Ruleset, uint32, error) {
 	return k.rules, 1, nil
 }
 
-func (k *kernel) Bindings(model.Family) ([]render.Element, error) { return nil, nil }
+func (k *kernel) Bindings(model.Family, int) ([]*render.Set, error) { return nil, nil }
+
+func (k *kernel) Unbind(model.Family, *render.Set) error { return nil }
 
 func (k *kernel) Check(*apply.Plan, uint32) error { return nil }
 
@@ -104,6 +106,7 @@ func (f *fixture) run(ctx context.Context) error {
 		AffinityUse: func() ([]apply.AffinityUse, error) {
 			return []apply.AffinityUse{{Family: model.IPv4, Used: int(f.use.Load()), Size: 1000}}, nil
 		},
+		Bindings:      f.kernel.Bindings,
 		MinSyncPeriod: f.period,
 		SyncPeriod:    f.retry,
 		Observers:     f.observe,

@@ -1,143 +1,200 @@
 package apply
 
 import (
+	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
+	"github.com/mdlayher/netlink"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
+	"golang.org/x/sys/unix"
 )
 
-// staleBindings returns the deletion of those bindings of clients to endpoints
-// that must not be honoured any longer: the frontend has no affinity any more
-// (5.10), or the endpoint has left those that its clients may reach (5.6). A
-// binding does not tell where its client is, inside of the cluster or outside,
-// so leaving either of the two is enough (5.5).
-func staleBindings(cur, want *render.Table, bindings *render.Set) []Change {
-	v := bindingCheck{sticky: stickySets(want), before: newReach(cur), after: newReach(want)}
-	var out []Change
-	for i := range bindings.Elements {
-		if e := &bindings.Elements[i]; !v.valid(e) {
-			out = append(out, Change{Verb: Delete, Family: want.Family, Set: bindings, Old: e})
+// maxBindings is how many bindings of clients are read from one map at the most.
+// The kernel goes through a set from its start for each datagram of a listing:
+// 65,536 bindings take it a fifth of a second, a million more than a minute
+// (measured on 6.18).
+const maxBindings = 1 << 16
+
+// Bindings implements [Kernel]. The listing has a socket of its own, because one
+// that is broken off keeps its socket busy.
+func (c *Conn) Bindings(f model.Family, limit int) ([]*render.Set, error) {
+	return withSibling(c, func(c *Conn) (out []*render.Set, err error) {
+		for _, name := range render.AffinityMaps {
+			s, err := persist(func() (*render.Set, error) { return c.bindings(name, f, limit) })
+			switch {
+			case errors.Is(err, unix.ENOENT):
+			case err != nil:
+				return nil, fmt.Errorf("read map %s of %s: %w", name, f, err)
+			default:
+				out = append(out, s)
+			}
 		}
-	}
-	return out
+		return out, nil
+	})
 }
 
-// keptBindings returns the bindings of cur that are to be honoured in want, as
-// additions. How much of their time is left is not known: it starts anew.
-func keptBindings(cur, want *render.Table) []Change {
-	before, after := cur.Set(render.AffinityMap), want.Set(render.AffinityMap)
-	if before == nil || after == nil {
-		return nil
+// errEnough ends a listing.
+var errEnough = errors.New("enough")
+
+// bindings returns one affinity map with some of its elements, ENOENT without it.
+func (c *Conn) bindings(name string, f model.Family, limit int) (*render.Set, error) {
+	s, count, err := c.set(name, f)
+	if err != nil {
+		return nil, err
 	}
-	v := bindingCheck{sticky: stickySets(want), before: newReach(cur), after: newReach(want)}
-	timeouts := affinityTimeouts(want)
-	var out []Change
-	for i := range before.Elements {
-		e := &before.Elements[i]
-		if !v.valid(e) {
+	s.Elements = make([]render.Element, 0, min(room(count), limit))
+	err = c.eachElement(s, f, func(e *element) error {
+		if len(s.Elements) == limit {
+			return errEnough
+		}
+		s.Elements = append(s.Elements, e.Element)
+		return nil
+	})
+	if err != nil && err != errEnough {
+		return nil, err
+	}
+	s.Sort() // a map that is resized meanwhile gives elements twice
+	s.Elements = slices.CompactFunc(s.Elements, func(a, b render.Element) bool { return a.Key == b.Key })
+	return s, nil
+}
+
+// AddBinding adds to a table that was read what its affinity maps have about one
+// client of a frontend. There may be a million others, which are not read.
+func (c *Conn) AddBinding(t *render.Table, client netip.Addr, f model.Frontend) error {
+	k := render.Key{Address: f.Address, Protocol: f.Protocol, Port: f.Port, Source: client}
+	for _, s := range t.Sets {
+		if !s.Dynamic || s.Key == nil {
 			continue
 		}
-		s := v.sticky[slices.IndexFunc(v.sticky, func(s *render.Set) bool { return contains(s, e.Key.Frontend()) })]
-		out = append(out, Change{Verb: Add, Family: want.Family, Set: after, New: e, Timeout: timeouts[s.Name]})
+		found, err := persist(func() (*render.Set, error) { return c.lookUp(s.Name, t.Family, k) })
+		switch {
+		case errors.Is(err, unix.ENOENT):
+		case err != nil:
+			return fmt.Errorf("look up a client in map %s of %s: %w", s.Name, t.Family, err)
+		default:
+			s.Elements = found.Elements
+		}
 	}
-	return out
+	return nil
 }
 
-// affinityTimeouts returns for each set of frontends with affinity how long
-// these remember a client.
-func affinityTimeouts(t *render.Table) map[string]time.Duration {
-	out := make(map[string]time.Duration)
-	for _, r := range t.Chain(render.RememberChain).Rules {
-		var set string
-		for _, s := range r {
-			switch s := s.(type) {
-			case render.InSet:
-				set = s.Set
-			case render.Remember:
-				out[set] = s.Timeout
+// lookUp returns a set with one of its elements, ENOENT without it.
+func (c *Conn) lookUp(name string, f model.Family, k render.Key) (*render.Set, error) {
+	s, _, err := c.set(name, f)
+	if err != nil {
+		return nil, err
+	}
+	l := elementList{verb: unix.NFT_MSG_GETSETELEM}
+	l.append(s, f, &render.Element{Key: k})
+	m := l.message()
+	replies, err := c.request(m.Type, netlink.Request, m.Data)
+	if err != nil {
+		return nil, err
+	}
+	d := newElementDecoder(s, f)
+	for _, reply := range replies {
+		if err := d.message(reply, func(e *element) error {
+			s.Elements = append(s.Elements, e.Element)
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// Unbind implements [Kernel].
+func (c *Conn) Unbind(f model.Family, s *render.Set) error {
+	elements := s.Elements
+	for len(elements) > 0 {
+		err := c.unbind(f, s, elements)
+		var refused *CommitError
+		switch {
+		case err == nil:
+			return nil
+		case !c.lacksDestroy && (errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP)):
+			c.lacksDestroy = true
+		case !errors.Is(err, unix.ENOENT) || !errors.As(err, &refused):
+			return fmt.Errorf("release clients: %w", err)
+		default: // the time of this one was over before
+			elements = slices.DeleteFunc(slices.Clone(elements), func(e render.Element) bool {
+				return refused.Element == nil || e.Key == refused.Element.Key
+			})
+		}
+	}
+	return nil
+}
+
+// destroySetElement is NFT_MSG_DESTROYSETELEM, since kernel 6.3: unlike
+// NFT_MSG_DELSETELEM it takes an element that is not there for deleted.
+const destroySetElement = 30
+
+func (c *Conn) unbind(f model.Family, s *render.Set, elements []render.Element) error {
+	l := elementList{verb: destroySetElement}
+	if c.lacksDestroy {
+		l.verb = unix.NFT_MSG_DELSETELEM
+	}
+	for i := range elements {
+		l.append(s, f, &elements[i])
+	}
+	_, err := c.send(&Transaction{Messages: []Message{l.message()}}, anyGeneration)
+	return err
+}
+
+// AffinityUse reports how full an affinity map is. When it is full, new clients
+// are served but not remembered.
+type AffinityUse struct {
+	Family model.Family
+	Map    string
+	Used   int // clients, with those whose time is over but which are not yet removed
+	Size   int // most clients
+	// AtLeast means that there may be more than Used: before kernel 6.16 the
+	// kernel keeps no count, and they are counted up to a limit.
+	AtLeast bool
+}
+
+// AffinityUse returns the use of the affinity maps that exist. It may be called
+// while the connection is in use elsewhere.
+func (c *Conn) AffinityUse() ([]AffinityUse, error) {
+	return withSibling(c, func(c *Conn) (out []AffinityUse, err error) {
+		for _, f := range model.Families {
+			for _, name := range render.AffinityMaps {
+				use, err := persist(func() (AffinityUse, error) { return c.affinityUse(name, f) })
+				switch {
+				case errors.Is(err, unix.ENOENT):
+				case err != nil:
+					return nil, fmt.Errorf("read use of map %s of %s: %w", name, f, err)
+				default:
+					out = append(out, use)
+				}
 			}
 		}
-	}
-	return out
+		return out, nil
+	})
 }
 
-// stickySets returns the sets of frontends with affinity.
-func stickySets(t *render.Table) []*render.Set {
-	var out []*render.Set
-	for _, r := range t.Chain(render.RememberChain).Rules {
-		for _, s := range r {
-			if in, ok := s.(render.InSet); ok {
-				out = append(out, t.Set(in.Set))
-			}
+func (c *Conn) affinityUse(name string, f model.Family) (AffinityUse, error) {
+	s, count, err := c.set(name, f)
+	if err != nil {
+		return AffinityUse{}, err
+	}
+	use := AffinityUse{Family: f, Map: name, Used: count, Size: int(s.Size)}
+	if count != unknownCount {
+		return use, nil
+	}
+	use.Used = 0
+	err = c.eachElement(s, f, func(*element) error {
+		if use.Used == maxBindings {
+			return errEnough
 		}
+		use.Used++
+		return nil
+	})
+	if use.AtLeast = err == errEnough; use.AtLeast {
+		err = nil
 	}
-	return out
-}
-
-type bindingCheck struct {
-	sticky        []*render.Set
-	before, after *reach
-}
-
-func (v *bindingCheck) valid(e *render.Element) bool {
-	f, endpoint := e.Key.Frontend(), e.Value.Endpoint
-	if !slices.ContainsFunc(v.sticky, func(s *render.Set) bool { return contains(s, f) }) {
-		return false
-	}
-	inside, outside := v.after.of(f, endpoint)
-	wasInside, wasOutside := v.before.of(f, endpoint)
-	left := wasInside && !inside || wasOutside && !outside
-	return (inside || outside) && !left
-}
-
-// reach tells which endpoints the clients of a frontend can get.
-type reach struct {
-	lanes     *Lanes
-	endpoints *render.Set
-}
-
-func newReach(t *render.Table) *reach {
-	return &reach{NewLanes(t), t.Set(render.EndpointsMap)}
-}
-
-// of tells whether clients inside of the cluster, and those outside, can get an
-// endpoint. Where frontends make no difference, both can or none.
-func (r *reach) of(f model.Frontend, endpoint netip.AddrPort) (inside, outside bool) {
-	in, ok := r.lanes.Of(render.ServicesMap, f)
-	if !ok || r.endpoints == nil {
-		return false, false
-	}
-	out, differs := r.lanes.Of(render.LocalServicesMap, f)
-	if !differs {
-		out = in
-	}
-	for _, slot := range slotsOf(r.endpoints, f, endpoint) {
-		inside = inside || in.Has(slot)
-		outside = outside || out.Has(slot)
-	}
-	return inside, outside
-}
-
-func contains(s *render.Set, f model.Frontend) bool {
-	if s == nil {
-		return false
-	}
-	_, ok := s.Find(f)
-	return ok
-}
-
-// slotsOf returns the slots of a frontend that hold an endpoint.
-func slotsOf(s *render.Set, f model.Frontend, endpoint netip.AddrPort) []uint32 {
-	first := render.Key{Address: f.Address, Protocol: f.Protocol, Port: f.Port}
-	i, _ := slices.BinarySearchFunc(s.Elements, first, func(e render.Element, k render.Key) int { return e.Key.Compare(k) })
-	var out []uint32
-	for ; i < len(s.Elements) && s.Elements[i].Key.Frontend() == f; i++ {
-		if s.Elements[i].Value.Endpoint == endpoint {
-			out = append(out, s.Elements[i].Key.Slot)
-		}
-	}
-	return out
+	return use, err
 }

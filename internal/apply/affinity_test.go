@@ -63,36 +63,47 @@ func bind(rs *render.Ruleset, endpoints ...int) *render.Ruleset {
 	return rs
 }
 
-// TestStaleBindings binds clients to the endpoints 1, 2 and 3 and shows which
-// bindings a change deletes.
-func TestStaleBindings(t *testing.T) {
+// TestDeparted shows which of the endpoints 1, 2 and 3 depart from the frontend
+// with a change, so that a sweep releases their clients, and which bindings hold in
+// a table that is made anew.
+func TestDeparted(t *testing.T) {
 	const cluster, local = model.PolicyCluster, model.PolicyLocal
 	for _, c := range []struct {
-		name          string
-		before, after *render.Ruleset
-		want          []int
+		name           string
+		before, after  *render.Ruleset
+		departed, kept []int
 	}{
-		{"nothing changes", sticky(cluster, time.Hour, "1 2 3"), sticky(cluster, time.Hour, "1 2 3"), nil},
-		{"5.6 an endpoint goes", sticky(cluster, time.Hour, "1 2 3"), sticky(cluster, time.Hour, "1 3"), []int{2}},
-		{"5.8 an endpoint comes", sticky(cluster, time.Hour, "1 2 3"), sticky(cluster, time.Hour, "1 2 3 4"), nil},
-		{"5.6 all endpoints go", sticky(cluster, time.Hour, "1 2 3"), sticky(cluster, time.Hour, ""), []int{1, 2, 3}},
-		{"5.9 another time-out", sticky(cluster, time.Hour, "1 2 3"), sticky(cluster, time.Minute, "1 2 3"), nil},
-		{"5.10 affinity is turned off", sticky(cluster, time.Hour, "1 2 3"), sticky(cluster, 0, "1 2 3"), []int{1, 2, 3}},
-		{"5.5 the policy becomes Local", sticky(cluster, time.Hour, "1:L 2 3"), sticky(local, time.Hour, "1:L 2 3"), []int{2, 3}},
-		{"5.5 the policy becomes Cluster", sticky(local, time.Hour, "1:L 2 3"), sticky(cluster, time.Hour, "1:L 2 3"), nil},
-		{"5.5 hints keep a local endpoint from pods", sticky(local, time.Hour, "1:L 2 3"), sticky(local, time.Hour, "1:Lb 2:a 3:a"), []int{1}},
+		{"nothing changes", sticky(cluster, time.Hour, "1 2 3"), sticky(cluster, time.Hour, "1 2 3"), nil, []int{1, 2, 3}},
+		{"5.6 an endpoint goes", sticky(cluster, time.Hour, "1 2 3"), sticky(cluster, time.Hour, "1 3"), []int{2}, []int{1, 3}},
+		{"5.8 an endpoint comes", sticky(cluster, time.Hour, "1 2 3"), sticky(cluster, time.Hour, "1 2 3 4"), nil, []int{1, 2, 3}},
+		{"5.6 all endpoints go", sticky(cluster, time.Hour, "1 2 3"), sticky(cluster, time.Hour, ""), []int{1, 2, 3}, nil},
+		{"5.9 another timeout", sticky(cluster, time.Hour, "1 2 3"), sticky(cluster, time.Minute, "1 2 3"), nil, []int{1, 2, 3}},
+		{"5.10 affinity is turned off", sticky(cluster, time.Hour, "1 2 3"), sticky(cluster, 0, "1 2 3"), []int{1, 2, 3}, nil},
+		// Bindings from before are in a map that these frontends do not ask.
+		{"5.5 the policy becomes Local", sticky(cluster, time.Hour, "1:L 2 3"), sticky(local, time.Hour, "1:L 2 3"), nil, nil},
+		{"5.5 hints keep a local endpoint from pods", sticky(local, time.Hour, "1:L 2 3"), sticky(local, time.Hour, "1:Lb 2:a 3:a"), nil, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := bind(c.before, 1, 2, 3)
-			var got []int
-			for _, change := range Diff(before, Settle(before, c.after)).Changes {
-				if change.Old != nil && change.Set.Dynamic {
-					got = append(got, int(change.Old.Value.Endpoint.Addr().As4()[3]))
+			after := Settle(before, c.after)
+			d := make(departed)
+			d.note(Diff(before, after))
+			var gone, kept []int
+			if clients := before.Tables[0].Set(render.AffinityMap); clients != nil {
+				for i := range clients.Elements {
+					if e := &clients.Elements[i]; d.has(e) {
+						gone = append(gone, int(e.Value.Endpoint.Addr().As4()[3]))
+					}
+				}
+				for _, change := range keptBindings(after.Tables[0], clients) {
+					kept = append(kept, int(change.New.Value.Endpoint.Addr().As4()[3]))
 				}
 			}
-			slices.Sort(got)
-			if !slices.Equal(got, c.want) {
-				t.Errorf("deleted are the bindings to %v, want %v", got, c.want)
+			if !slices.Equal(gone, c.departed) {
+				t.Errorf("endpoints %v departed, want %v", gone, c.departed)
+			}
+			if !slices.Equal(kept, c.kept) {
+				t.Errorf("bindings to %v are kept, want %v", kept, c.kept)
 			}
 		})
 	}

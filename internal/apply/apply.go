@@ -26,6 +26,9 @@ type Applier struct {
 	kernel Kernel
 	log    *slog.Logger
 	known  placement // nil: not known
+
+	departed departed // since the last sweep
+	sweep    *Sweep   // the last one
 }
 
 // errUnknown means that it is not known what the kernel holds.
@@ -43,17 +46,18 @@ type Commit struct {
 
 // New returns an applier.
 func New(k Kernel, log *slog.Logger) *Applier {
-	return &Applier{kernel: k, log: log}
+	return &Applier{kernel: k, log: log, departed: make(departed)}
 }
 
 // Plan returns what Apply would do now, and the generation for which that
-// holds.
+// holds, but for lanes to which nothing leads: the daemon keeps those for the next
+// Service that needs them, and removes them once an hour.
 func (a *Applier) Plan(desired *render.Ruleset) (*Plan, uint32, error) {
 	current, generation, err := a.kernel.Read()
 	if err != nil {
 		return nil, 0, err
 	}
-	return Diff(current, Settle(current, desired)), generation, nil
+	return Diff(current, Settle(current, desired)).withoutIdleLanes(), generation, nil
 }
 
 // attempts is how often a commit is tried while others change the ruleset.
@@ -105,6 +109,9 @@ func (a *Applier) apply(s *sieve, desired *render.Ruleset) (*Plan, *render.Rules
 		}
 		settled = Settle(current, desired)
 		plan := diff(current, settled, outdated)
+		if err := a.keep(plan, settled); err != nil {
+			return nil, nil, err
+		}
 		if !open.Empty() && !plan.has(open.Changes[0]) {
 			done = merge(done, open) // it took place
 		}
@@ -201,20 +208,10 @@ func isOpen(err error) bool {
 	return errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.EINTR) || errors.Is(err, errNoAnswer)
 }
 
-// passes tells whether an error can be gone when the plan is made anew: another
-// process was faster, the kernel was not ready, a chain was busy, or a client's
-// binding ran out between the reading and its deletion.
+// passes reports whether an error can be gone when the plan is made again: another
+// process was faster, the kernel was not ready, or a chain was busy.
 func passes(err error, p *Plan) bool {
-	return errors.Is(err, unix.ERESTART) || errors.Is(err, unix.EAGAIN) ||
-		errors.Is(err, unix.EBUSY) && p.removes() ||
-		errors.Is(err, unix.ENOENT) && p.unbinds() && !blamesOthers(err)
-}
-
-// blamesOthers tells whether the kernel names what it refused, and that is no
-// binding of a client.
-func blamesOthers(err error) bool {
-	var commit *CommitError
-	return errors.As(err, &commit) && commit.Set != nil && !commit.Set.Dynamic
+	return errors.Is(err, unix.ERESTART) || errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EBUSY) && p.removes()
 }
 
 func (a *Applier) commit(p *Plan, generation uint32) error {
@@ -223,6 +220,12 @@ func (a *Applier) commit(p *Plan, generation uint32) error {
 	took := time.Since(start)
 	if a.Observe != nil {
 		a.Observe(Commit{Plan: p, Size: size, Duration: took, Err: err})
+	}
+	if err == nil || isOpen(err) {
+		a.departed.note(p)
+		if a.sweep != nil {
+			a.sweep.departed.comeBack(p)
+		}
 	}
 	if err != nil {
 		return err

@@ -115,6 +115,8 @@ func isOurs(t *render.Table, s render.Statement) bool {
 		return t.Set(s.Map) != nil
 	case render.Remember:
 		return t.Set(s.Map) != nil
+	case render.Forget:
+		return t.Set(s.Map) != nil
 	}
 	return true
 }

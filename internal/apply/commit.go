@@ -238,7 +238,7 @@ func (t *Transaction) blame(i, offset int) *CommitError {
 // message. Kernels that do not tell the offset leave the choice of all.
 func blameElement(m *Message, offset int) *CommitError {
 	verb := Add
-	if m.Type == unix.NFT_MSG_DELSETELEM {
+	if m.Type == unix.NFT_MSG_DELSETELEM || m.Type == destroySetElement {
 		verb = Delete
 	}
 	i := len(m.parts) - 1

@@ -101,10 +101,11 @@ func (c *Conn) countsOf(name string, f model.Family) ([]FrontendCount, error) {
 	}
 	seen := make(map[model.Frontend]bool, room(count))
 	out := make([]FrontendCount, 0, room(count))
-	err = c.eachElement(s, f, func(e *element) {
+	err = c.eachElement(s, f, func(e *element) error {
 		frontend := e.Key.Frontend()
 		seen[frontend] = true
 		out = append(out, FrontendCount{frontend, name == render.LocalServicesMap, e.packets})
+		return nil
 	})
 	if err != nil {
 		return nil, err

@@ -29,7 +29,7 @@ func nftType(d render.Datatype, f model.Family) uint32 {
 	switch d {
 	case render.InetProto:
 		return typeInetProto
-	case render.Port:
+	case render.Port, render.EndpointPort:
 		return typeInetService
 	case render.Slot:
 		return typeInteger
@@ -53,7 +53,8 @@ func nftTypes(types []render.Datatype, f model.Family) uint32 {
 
 // datatypes is the inverse of nftTypes. It returns nil for types that we do
 // not use. Of two addresses the one in front of the protocol is that of the
-// frontend or endpoint, and the other one the client's.
+// frontend or endpoint; the other one is that of an endpoint if its port follows,
+// and else the client's.
 func datatypes(id uint32, f model.Family) []render.Datatype {
 	if id == typeVerdict {
 		return []render.Datatype{render.Verdicts}
@@ -77,6 +78,9 @@ func datatypes(id uint32, f model.Family) []render.Datatype {
 	}
 	if i := slices.Index(out, render.InetProto); i > 0 {
 		out[i-1] = render.Address
+		if last := len(out) - 1; last > i+2 && out[last] == render.Port && out[last-1] == render.Source {
+			out[last-1], out[last] = render.EndpointAddress, render.EndpointPort
+		}
 	} else if i := slices.Index(out, render.Source); i >= 0 {
 		out[i] = render.Address
 	}
@@ -86,8 +90,11 @@ func datatypes(id uint32, f model.Family) []render.Datatype {
 // width returns the space of a field in a key, in bytes: fields of a
 // concatenation are padded to 32-bit registers.
 func width(d render.Datatype, f model.Family) int {
-	if f == model.IPv6 && (d == render.Address || d == render.Source) {
-		return 16
+	switch d {
+	case render.Address, render.Source, render.EndpointAddress:
+		if f == model.IPv6 {
+			return 16
+		}
 	}
 	return 4
 }
@@ -97,7 +104,7 @@ func size(d render.Datatype, f model.Family) uint32 {
 	switch d {
 	case render.InetProto:
 		return 1
-	case render.Port:
+	case render.Port, render.EndpointPort:
 		return 2
 	}
 	return uint32(width(d, f))
@@ -119,6 +126,8 @@ func appendKey(b []byte, s *render.Set, k render.Key) []byte {
 			b = append(b, byte(k.Protocol), 0, 0, 0)
 		case render.Port:
 			b = append(binary.BigEndian.AppendUint16(b, k.Port), 0, 0)
+		case render.EndpointPort:
+			b = append(binary.BigEndian.AppendUint16(b, uint16(k.Slot)), 0, 0)
 		case render.Slot:
 			b = binary.NativeEndian.AppendUint32(b, k.Slot) // numgen's result
 		default:
@@ -153,9 +162,11 @@ func parseKey(b []byte, types []render.Datatype, f model.Family) (render.Key, er
 			k.Protocol = model.Protocol(field[0])
 		case render.Port:
 			k.Port = binary.BigEndian.Uint16(field)
+		case render.EndpointPort:
+			k.Slot = uint32(binary.BigEndian.Uint16(field))
 		case render.Slot:
 			k.Slot = binary.NativeEndian.Uint32(field)
-		case render.Source:
+		case render.Source, render.EndpointAddress:
 			k.Source, _ = netip.AddrFromSlice(field) // 4 or 16 bytes by width
 		default:
 			k.Address, _ = netip.AddrFromSlice(field)

@@ -36,9 +36,9 @@ func newElementDecoder(s *render.Set, f model.Family) *elementDecoder {
 	return &elementDecoder{s, f, make(map[string]string)}
 }
 
-// message calls each for the elements in a message. The element is valid during
-// the call only.
-func (d *elementDecoder) message(m netlink.Message, each func(*element)) error {
+// message calls each for the elements in a message, until it returns an error. The
+// element is valid during the call only.
+func (d *elementDecoder) message(m netlink.Message, each func(*element) error) error {
 	if len(m.Data) < nfgenmsg {
 		return fmt.Errorf("decode message: %d bytes are too short", len(m.Data))
 	}
@@ -53,7 +53,9 @@ func (d *elementDecoder) message(m netlink.Message, each func(*element)) error {
 			if err := d.element(list.data, &e); err != nil {
 				return err
 			}
-			each(&e)
+			if err := each(&e); err != nil {
+				return err
+			}
 		}
 		if list.err != nil {
 			return list.err

@@ -192,9 +192,10 @@ func FuzzDump(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c := played(data)
 		_, _ = c.frontendCounts()
-		_, _ = c.AffinityUse()
 		for _, family := range model.Families {
-			_, _ = c.Bindings(family)
+			_, _ = c.affinityUse(render.AffinityMap, family)
+			_, _ = c.bindings(render.AffinityMap, family, 10)
+			_, _ = c.lookUp(render.AffinityMap, family, render.Key{})
 		}
 		current, err := c.dump()
 		if err != nil {
@@ -419,6 +420,9 @@ func ours(s *render.Set, e *render.Element) bool {
 }
 
 func elementsIn(m netlink.Message, s *render.Set, f model.Family) (all []element, err error) {
-	err = newElementDecoder(s, f).message(m, func(e *element) { all = append(all, *e) })
+	err = newElementDecoder(s, f).message(m, func(e *element) error {
+		all = append(all, *e)
+		return nil
+	})
 	return all, err
 }

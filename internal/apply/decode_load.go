@@ -44,8 +44,8 @@ func (s *symbolic) loadMeta(data []byte) error {
 	if err := s.unmarshal(data, e); err != nil {
 		return err
 	}
-	if e.Key == expr.MetaKeyIIFNAME && !e.SourceRegister {
-		s.registers[registerIndex(e.Register)] = inputInterface
+	if o, ok := matchedMeta[e.Key]; ok && !e.SourceRegister {
+		s.registers[registerIndex(e.Register)] = o
 		return nil
 	}
 	return s.set(e.Register, func(o render.Field) bool {
@@ -131,7 +131,15 @@ const (
 	connectionDirection matched = "ct direction"
 	sourceType          matched = "fib saddr type"
 	inputInterface      matched = "iifname"
+	inputIndex          matched = "iif"
+	outputInterface     matched = "oifname"
 )
+
+var matchedMeta = map[expr.MetaKey]matched{
+	expr.MetaKeyIIFNAME: inputInterface,
+	expr.MetaKeyIIF:     inputIndex,
+	expr.MetaKeyOIFNAME: outputInterface,
+}
 
 var matchedConnection = map[expr.CtKey]matched{
 	expr.CtKeySTATUS:    connectionStatus,

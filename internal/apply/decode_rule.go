@@ -164,16 +164,22 @@ func (s *symbolic) comparison(e *expr.Cmp) (render.Statement, error) {
 	case o == sourceType && equal && bytes.Equal(e.Data, binary.NativeEndian.AppendUint32(nil, unix.RTN_LOCAL)):
 		return render.SourceIsLocal{}, nil
 	case o == inputInterface && unequal && s.mask == nil:
-		name := bytes.TrimRight(e.Data, "\x00")
-		return render.NotFrom{Name: string(name), ByPrefix: len(e.Data) < unix.IFNAMSIZ}, nil
+		return interfaceOf(e.Data), nil
+	case o == outputInterface && unequal && s.mask == nil:
+		return render.NotTo(interfaceOf(e.Data)), nil
 	case o == connectionDirection && equal && s.mask == nil && bytes.Equal(e.Data, []byte{directionReply}):
 		return render.IsAnswer{}, nil
 	case o == connectionStatus && s.maskIs(statusDNAT) && bytes.Equal(e.Data, make([]byte, 4)) && equal:
 		return render.NotTranslated{}, nil
-	case o == connectionStatus && s.maskIs(statusDNAT) && bytes.Equal(e.Data, make([]byte, 4)) && unequal:
-		return render.Translated{}, nil
+	case o == inputIndex && unequal && s.mask == nil && bytes.Equal(e.Data, make([]byte, 4)):
+		return render.CameIn{}, nil
 	}
 	return nil, errForeign
+}
+
+// interfaceOf returns the name with which that of an interface was compared.
+func interfaceOf(data []byte) render.NotFrom {
+	return render.NotFrom{Name: string(bytes.TrimRight(data, "\x00")), ByPrefix: len(data) < unix.IFNAMSIZ}
 }
 
 func (s *symbolic) maskIs(bits uint32) bool {
@@ -217,7 +223,7 @@ func (s *symbolic) key(i, end int) render.Concat {
 // allRegisters is the number of 32-bit registers.
 const allRegisters = 16
 
-// dynset decodes [render.Remember].
+// dynset decodes [render.Remember] and [render.Forget].
 func (s *symbolic) dynset(data []byte) error {
 	e := &expr.Dynset{}
 	if err := s.unmarshal(data, e); err != nil {
@@ -225,11 +231,19 @@ func (s *symbolic) dynset(data []byte) error {
 	}
 	at := registerIndex(e.SrcRegData)
 	endpoint := s.key(at, allRegisters)
-	if registerIndex(e.SrcRegKey) != 0 || e.Operation != unix.NFT_DYNSET_OP_UPDATE || e.Invert || len(e.Exprs) > 0 ||
+	if registerIndex(e.SrcRegKey) != 0 || e.Invert || len(e.Exprs) > 0 ||
 		endpoint.Text(s.family) != render.RememberedEndpoint.Text(s.family) {
 		return errForeign
 	}
-	s.emit(render.Remember{Map: e.SetName, Key: s.key(0, at), Timeout: e.Timeout})
+	key := s.key(0, at)
+	switch {
+	case e.Operation == unix.NFT_DYNSET_OP_UPDATE:
+		s.emit(render.Remember{Map: e.SetName, Key: key, Timeout: e.Timeout})
+	case e.Operation == dynsetDelete && e.Timeout == 0:
+		s.emit(render.Forget{Map: e.SetName, Key: key})
+	default:
+		return errForeign
+	}
 	return nil
 }
 

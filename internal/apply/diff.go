@@ -22,7 +22,6 @@ import (
 //	element   other value        replace the element
 //	element   -                  delete it
 //	-         element            add it
-//	binding   endpoint is gone   delete it; other bindings stay
 //
 // Steps come in the order that the kernel needs: what is referred to is added
 // before what refers to it, and deleted after.
@@ -140,10 +139,9 @@ func (d *tableDiff) set(cur *render.Table, want *render.Set) {
 // diffSet adds what changes in a set that there is by then.
 func (p *Plan) diffSet(cur, want *render.Table, s *render.Set) {
 	switch old := cur.Set(s.Name); {
-	case old == nil || !s.Dynamic && !old.Same(s):
+	case s.Dynamic: // what it holds is state
+	case old == nil || !old.Same(s):
 		p.diffElements(want.Family, s, nil, s.Elements)
-	case s.Dynamic:
-		p.Changes = append(p.Changes, staleBindings(cur, want, old)...)
 	default:
 		p.diffElements(want.Family, s, old.Elements, s.Elements)
 	}

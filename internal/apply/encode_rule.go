@@ -3,6 +3,7 @@ package apply
 import (
 	"encoding/binary"
 	"fmt"
+	"time"
 
 	"github.com/google/nftables/expr"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -63,13 +64,6 @@ func expressions(s render.Statement, f model.Family) ([]expr.Any, error) {
 			bitwise(binary.NativeEndian.AppendUint32(nil, statusDNAT)),
 			&expr.Cmp{Op: expr.CmpOpEq, Register: register(0), Data: make([]byte, 4)},
 		}, nil
-	case render.Translated:
-		// [ cmp neq reg 1 0x00000000 ]
-		return []expr.Any{
-			&expr.Ct{Key: expr.CtKeySTATUS, Register: register(0)},
-			bitwise(binary.NativeEndian.AppendUint32(nil, statusDNAT)),
-			&expr.Cmp{Op: expr.CmpOpNeq, Register: register(0), Data: make([]byte, 4)},
-		}, nil
 	case render.IsAnswer:
 		// [ ct load direction => reg 1 ]
 		// [ cmp eq reg 1 0x01 ]
@@ -91,6 +85,20 @@ func expressions(s render.Statement, f model.Family) ([]expr.Any, error) {
 			&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: register(0)},
 			&expr.Cmp{Op: expr.CmpOpNeq, Register: register(0), Data: interfaceName(s)},
 		}, nil
+	case render.NotTo:
+		// [ meta load oifname => reg 1 ]
+		// [ cmp neq reg 1 0x696c6163 ]
+		return []expr.Any{
+			&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: register(0)},
+			&expr.Cmp{Op: expr.CmpOpNeq, Register: register(0), Data: interfaceName(render.NotFrom(s))},
+		}, nil
+	case render.CameIn:
+		// [ meta load iif => reg 1 ]
+		// [ cmp neq reg 1 0x00000000 ]
+		return []expr.Any{
+			&expr.Meta{Key: expr.MetaKeyIIF, Register: register(0)},
+			&expr.Cmp{Op: expr.CmpOpNeq, Register: register(0), Data: make([]byte, 4)},
+		}, nil
 	case render.SourceNotIn:
 		return sourceNotIn(s, f), nil
 	case render.InSet:
@@ -109,7 +117,9 @@ func expressions(s render.Statement, f model.Family) ([]expr.Any, error) {
 			&expr.Lookup{SourceRegister: register(0), SetName: s.Map, DestRegister: register(0), IsDestRegSet: true},
 			dnat(f)), nil
 	case render.Remember:
-		return remember(s, f), nil
+		return dynset(s.Map, s.Key, unix.NFT_DYNSET_OP_UPDATE, s.Timeout, f), nil
+	case render.Forget:
+		return dynset(s.Map, s.Key, dynsetDelete, 0, f), nil
 	case render.Masquerade:
 		return []expr.Any{&expr.Masq{FullyRandom: true}}, nil
 	case render.Refuse:
@@ -193,12 +203,14 @@ func load(o render.Field, f model.Family, i int) expr.Any {
 		return &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: r}
 	case render.DestinationPort:
 		return &expr.Payload{DestRegister: r, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}
+	case render.OriginalSource:
+		return &expr.Ct{Key: sourceKey(f), Register: r, Direction: expr.CtDirOriginal}
 	case render.OriginalDestination:
-		return &expr.Ct{Key: originalDestinationKey(f), Register: r, Direction: expr.CtDirOriginal}
+		return &expr.Ct{Key: destinationKey(f), Register: r, Direction: expr.CtDirOriginal}
 	case render.OriginalPort:
 		return &expr.Ct{Key: expr.CtKeyPROTODST, Register: r, Direction: expr.CtDirOriginal}
 	case render.ReplySource:
-		return &expr.Ct{Key: replySourceKey(f), Register: r, Direction: expr.CtDirReply}
+		return &expr.Ct{Key: sourceKey(f), Register: r, Direction: expr.CtDirReply}
 	default:
 		return &expr.Ct{Key: expr.CtKeyPROTOSRC, Register: r, Direction: expr.CtDirReply}
 	}
@@ -212,36 +224,37 @@ func sourceOffset(f model.Family) uint32 {
 	return 12
 }
 
-// originalDestinationKey needs kernel 4.17; the older NFT_CT_DST has no fixed
-// length.
-func originalDestinationKey(f model.Family) expr.CtKey {
+// destinationKey needs kernel 4.17; the older NFT_CT_DST has no fixed length.
+func destinationKey(f model.Family) expr.CtKey {
 	if f == model.IPv6 {
 		return expr.CtKeyDSTIP6
 	}
 	return expr.CtKeyDSTIP
 }
 
-func replySourceKey(f model.Family) expr.CtKey {
+func sourceKey(f model.Family) expr.CtKey {
 	if f == model.IPv6 {
 		return expr.CtKeySRCIP6
 	}
 	return expr.CtKeySRCIP
 }
 
-// remember loads the key and, right behind it, the endpoint: for IPv6 they fill
+// dynsetDelete is NFT_DYNSET_OP_DELETE, since kernel 5.3.
+const dynsetDelete = 2
+
+// dynset loads the key and, right behind it, the endpoint: for IPv6 they fill
 // 15 of the 16 registers.
 //
 //	[ dynset update reg_key 1 set affinity sreg_data 2 timeout 10800000ms ]
-func remember(s render.Remember, f model.Family) []expr.Any {
+func dynset(set string, key render.Concat, operation uint32, timeout time.Duration, f model.Family) []expr.Any {
 	data := 0
-	for _, o := range s.Key {
+	for _, o := range key {
 		data += width(o.Datatype(), f) / 4
 	}
-	out := loadKey(s.Key, f)
+	out := loadKey(key, f)
 	out = append(out, loadKeyAt(render.RememberedEndpoint, f, data)...)
 	return append(out, &expr.Dynset{
-		SrcRegKey: register(0), SrcRegData: register(data), SetName: s.Map,
-		Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: s.Timeout,
+		SrcRegKey: register(0), SrcRegData: register(data), SetName: set, Operation: operation, Timeout: timeout,
 	})
 }
 

@@ -118,11 +118,26 @@ func (k *fake) Commit(p *Plan, generation uint32) (Size, error) {
 	return Size{}, err
 }
 
-func (k *fake) Bindings(f model.Family) ([]render.Element, error) {
-	if t := k.ruleset.Table(f); t != nil && t.Set(render.AffinityMap) != nil {
-		return slices.Clone(t.Set(render.AffinityMap).Elements), nil
+func (k *fake) Bindings(f model.Family, limit int) ([]*render.Set, error) {
+	var out []*render.Set
+	if t := k.ruleset.Table(f); t != nil {
+		for _, s := range t.Sets {
+			if s.Dynamic {
+				o := *s
+				o.Elements = slices.Clone(s.Elements[:min(limit, len(s.Elements))])
+				out = append(out, &o)
+			}
+		}
 	}
-	return nil, nil
+	return out, nil
+}
+
+func (k *fake) Unbind(f model.Family, s *render.Set) error {
+	if t := k.ruleset.Table(f); t != nil && t.Set(s.Name) != nil {
+		there := t.Set(s.Name)
+		there.Elements = slices.DeleteFunc(there.Elements, func(e render.Element) bool { return slices.Contains(s.Elements, e) })
+	}
+	return nil
 }
 
 func clone(r *render.Ruleset) *render.Ruleset {

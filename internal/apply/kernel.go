@@ -3,7 +3,9 @@ package apply
 import (
 	"errors"
 	"fmt"
+	"os"
 	"reflect"
+	"runtime"
 	"slices"
 
 	"github.com/mdlayher/netlink"
@@ -24,9 +26,12 @@ type Kernel interface {
 	Commit(p *Plan, generation uint32) (Size, error)
 	// Check tells how Commit would end, but changes nothing.
 	Check(p *Plan, generation uint32) error
-	// Bindings returns the elements of the affinity map of a family; none where
-	// there is no such map.
-	Bindings(model.Family) ([]render.Element, error)
+	// Bindings returns the affinity maps of a family, with at most limit elements
+	// of each; none where there is no such map.
+	Bindings(f model.Family, limit int) ([]*render.Set, error)
+	// Unbind removes elements from an affinity map. Those that are gone already
+	// are no error.
+	Unbind(model.Family, *render.Set) error
 }
 
 // anyGeneration lets a transaction take place whatever the generation is.
@@ -41,10 +46,13 @@ type Size struct {
 // Conn is a lasting netlink socket to nf_tables in the network namespace of
 // the thread that opened it. It is not safe for concurrent use.
 type Conn struct {
-	nl       *netlink.Conn
-	sequence uint32 // of the next message in a batch
-	owns     bool   // the tables that it adds
-	dirty    bool   // something of an earlier answer may be left on the socket
+	nl        *netlink.Conn
+	sequence  uint32   // of the next message in a batch
+	owns      bool     // the tables that it adds
+	namespace *os.File // of the network
+	// lacksDestroy means that the kernel is older than 6.3.
+	lacksDestroy bool
+	dirty        bool // something of an earlier answer may be left on the socket
 	// watcher of what others do; nil: none.
 	watcher *Watcher
 }
@@ -58,21 +66,66 @@ const receiveBuffer = 128 << 10
 
 // Open connects to nf_tables. Reading needs CAP_NET_ADMIN, like writing.
 func Open() (*Conn, error) {
-	nl, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{MessageBufferSize: receiveBuffer})
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	namespace, err := os.Open(threadNamespace)
 	if err != nil {
-		return nil, fmt.Errorf("open netlink socket: %w", err)
+		return nil, fmt.Errorf("open network namespace: %w", err)
+	}
+	return open(namespace, 0)
+}
+
+// threadNamespace is the network namespace of the calling thread.
+const threadNamespace = "/proc/thread-self/ns/net"
+
+// open connects in the namespace of the calling thread, or in another one, and
+// takes the file of that namespace over.
+func open(namespace *os.File, other int) (*Conn, error) {
+	nl, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{MessageBufferSize: receiveBuffer, NetNS: other})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open netlink socket: %w", err), namespace.Close())
 	}
 	// Let the kernel explain errors in words. It sends the refused message back
 	// as well; the option against that (CapAcknowledge) would make the netlink
 	// library lose the explanation.
 	if err := nl.SetOption(netlink.ExtendedAcknowledge, true); err != nil {
-		return nil, errors.Join(fmt.Errorf("set netlink option: %w", err), nl.Close())
+		return nil, errors.Join(fmt.Errorf("set netlink option: %w", err), nl.Close(), namespace.Close())
 	}
-	return &Conn{nl: nl}, nil
+	return &Conn{nl: nl, namespace: namespace}, nil
+}
+
+// withSibling calls f with a connection to the same network namespace that is
+// closed afterwards. Another namespace than that of the calling thread, as tests
+// have it, needs CAP_SYS_ADMIN.
+func withSibling[T any](c *Conn, f func(*Conn) (T, error)) (v T, err error) {
+	sibling, err := c.sibling()
+	if err != nil {
+		return v, err
+	}
+	defer func() { err = errors.Join(err, sibling.Close()) }()
+	return f(sibling)
+}
+
+func (c *Conn) sibling() (*Conn, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	own, err := os.Open(threadNamespace)
+	if err != nil {
+		return nil, fmt.Errorf("open network namespace: %w", err)
+	}
+	here, hereErr := own.Stat()
+	there, thereErr := c.namespace.Stat()
+	if err := errors.Join(hereErr, thereErr); err != nil {
+		return nil, errors.Join(fmt.Errorf("compare network namespaces: %w", err), own.Close())
+	}
+	if os.SameFile(here, there) {
+		return open(own, 0)
+	}
+	return open(own, int(c.namespace.Fd()))
 }
 
 // Close closes the socket. The rules stay.
-func (c *Conn) Close() error { return c.nl.Close() }
+func (c *Conn) Close() error { return errors.Join(c.nl.Close(), c.namespace.Close()) }
 
 var (
 	// errChanged means that others changed the ruleset while it was read.
@@ -106,12 +159,12 @@ func (c *Conn) Read() (*render.Ruleset, uint32, error) {
 	return rs, generation, err
 }
 
-// equal tells whether two rulesets are, but for the bindings of clients.
+// equal reports whether two rulesets are equal.
 func equal(a, b *render.Ruleset) bool {
 	return slices.EqualFunc(a.Tables, b.Tables, func(a, b *render.Table) bool {
 		return a.Family == b.Family && reflect.DeepEqual(a.Chains, b.Chains) &&
 			slices.EqualFunc(a.Sets, b.Sets, func(a, b *render.Set) bool {
-				return a.Same(b) && (a.Dynamic || slices.Equal(a.Elements, b.Elements))
+				return a.Same(b) && slices.Equal(a.Elements, b.Elements)
 			})
 	})
 }
@@ -242,8 +295,8 @@ func (c *Conn) dumpSets(t *render.Table) error {
 			continue
 		}
 		t.Sets = append(t.Sets, s)
-		if s.Key == nil {
-			continue // not ours, and so not understood
+		if s.Key == nil || s.Dynamic {
+			continue // not ours, and so not understood, or state
 		}
 		if err := c.dumpElements(s, count, t.Family); err != nil {
 			return fmt.Errorf("dump elements of %s: %w", s.Name, err)
@@ -272,8 +325,9 @@ func (c *Conn) set(name string, f model.Family) (*render.Set, int, error) {
 
 // eachElement calls each for the elements of a set as the kernel gives them,
 // while they come: a dump can have tens of megabytes. The element is valid
-// during the call only.
-func (c *Conn) eachElement(s *render.Set, f model.Family, each func(*element)) error {
+// during the call only. An error of each ends the dump, and leaves the connection
+// busy.
+func (c *Conn) eachElement(s *render.Set, f model.Family, each func(*element) error) error {
 	a := begin(f)
 	a.string(unix.NFTA_SET_ELEM_LIST_TABLE, render.TableName)
 	a.string(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
@@ -308,9 +362,10 @@ func (c *Conn) dumpElements(s *render.Set, count int, f model.Family) error {
 	}
 	catchAll := false
 	s.Elements = make([]render.Element, 0, room(count))
-	if err := c.eachElement(s, f, func(e *element) {
+	if err := c.eachElement(s, f, func(e *element) error {
 		catchAll = catchAll || e.isCatchAll()
 		s.Elements = append(s.Elements, e.Element)
+		return nil
 	}); err != nil {
 		return err
 	}
@@ -318,14 +373,10 @@ func (c *Conn) dumpElements(s *render.Set, count int, f model.Family) error {
 		s.Key, s.Elements = nil, nil // somebody else's
 		return nil
 	}
-	if count != unknownCount && count != len(s.Elements) && !s.Dynamic {
+	if count != unknownCount && count != len(s.Elements) {
 		return errInconsistent
 	}
 	s.Sort()
-	if s.Dynamic { // changes while it is read
-		s.Elements = slices.CompactFunc(s.Elements, func(a, b render.Element) bool { return a.Key == b.Key })
-		return nil
-	}
 	for i := 1; i < len(s.Elements); i++ {
 		if s.Elements[i].Key == s.Elements[i-1].Key {
 			return errInconsistent
@@ -338,7 +389,7 @@ func (c *Conn) dumpElements(s *render.Set, count int, f model.Family) error {
 // that the elements need not be counted.
 func (c *Conn) dumpIntervals(s *render.Set, f model.Family) error {
 	var all []element
-	if err := c.eachElement(s, f, func(e *element) { all = append(all, *e) }); err != nil {
+	if err := c.eachElement(s, f, func(e *element) error { all = append(all, *e); return nil }); err != nil {
 		return err
 	}
 	understood := !slices.ContainsFunc(all, func(e element) bool { return e.isCatchAll() })

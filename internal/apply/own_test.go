@@ -191,8 +191,8 @@ func TestTableBecomesOwned(t *testing.T) {
 	if !plan.has(Change{Verb: Delete, Family: model.IPv4}) {
 		t.Error("the table stays")
 	}
-	bindings, err := s.Bindings(model.IPv4)
-	if err != nil || len(bindings) != 1 || bindings[0].Key.Source != netip.MustParseAddr("198.51.100.2") {
+	bindings, err := s.Bindings(model.IPv4, 10)
+	if err != nil || len(bindings) != 1 || len(bindings[0].Elements) != 1 || bindings[0].Elements[0].Key.Source != netip.MustParseAddr("198.51.100.2") {
 		t.Errorf("bindings %v, %v", bindings, err)
 	}
 	if listing := s.nft(t, "list", "map", "ip", "nftproxy", "affinity"); !strings.Contains(listing, "timeout 2h expires 1h59m") &&

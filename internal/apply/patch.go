@@ -2,7 +2,6 @@ package apply
 
 import (
 	"net/netip"
-	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
@@ -66,9 +65,6 @@ func (a *Applier) Patch(before, after *render.Ruleset) (*Plan, error) {
 	if a.known == nil || !a.known.place(before) {
 		return nil, errUnknown
 	}
-	if err := a.addBindings(before); err != nil {
-		return nil, err
-	}
 	settled := Settle(before, after)
 	plan := Diff(before, settled)
 	if _, _, err := a.try(plan, anyGeneration); err != nil {
@@ -78,26 +74,4 @@ func (a *Applier) Patch(before, after *render.Ruleset) (*Plan, error) {
 	a.known.forget(before)
 	a.known.remember(settled)
 	return plan, nil
-}
-
-// addBindings adds those of the clients of frontends that had affinity.
-func (a *Applier) addBindings(before *render.Ruleset) error {
-	for _, t := range before.Tables {
-		affinity := t.Set(render.AffinityMap)
-		if affinity == nil {
-			continue
-		}
-		sticky := stickySets(t)
-		if !slices.ContainsFunc(sticky, func(s *render.Set) bool { return len(s.Elements) > 0 }) {
-			continue
-		}
-		all, err := a.kernel.Bindings(t.Family)
-		if err != nil {
-			return err
-		}
-		affinity.Elements = slices.DeleteFunc(all, func(e render.Element) bool {
-			return !slices.ContainsFunc(sticky, func(s *render.Set) bool { return contains(s, e.Key.Frontend()) })
-		})
-	}
-	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
-	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -76,22 +75,41 @@ func (f *follower) patch(t *testing.T, changed ...int) {
 // how many are new.
 func (k *fake) bind(r *rand.Rand) (n int) {
 	for _, t := range k.ruleset.Tables {
-		affinity := t.Set(render.AffinityMap)
-		if affinity == nil {
-			continue
-		}
-		for _, e := range t.Set(render.EndpointsMap).Elements {
-			b := render.Element{Key: e.Key, Value: e.Value}
-			b.Key.Slot, b.Key.Source = 0, netip.AddrFrom4([4]byte{198, 51, 100, byte(r.IntN(4))})
-			isSticky := slices.ContainsFunc(stickySets(t), func(s *render.Set) bool { return contains(s, e.Key.Frontend()) })
-			if isSticky && !hasKey(affinity, b.Key) {
-				affinity.Elements = append(affinity.Elements, b)
-				affinity.Sort()
-				n++
+		for _, affinity := range t.Sets {
+			if !affinity.Dynamic {
+				continue
+			}
+			for _, e := range t.Set(render.EndpointsMap).Elements {
+				b := render.Element{Key: e.Key, Value: e.Value}
+				b.Key.Slot, b.Key.Source = 0, netip.AddrFrom4([4]byte{198, 51, 100, byte(r.IntN(4))})
+				if _, ok := t.AffinityTimeout(affinity.Name, e.Key.Frontend()); ok && !hasKey(affinity, b.Key) {
+					affinity.Elements = append(affinity.Elements, b)
+					affinity.Sort()
+					n++
+				}
 			}
 		}
 	}
 	return n
+}
+
+// checkBindings reports bindings to endpoints that the frontend does not have.
+func (k *fake) checkBindings(t *testing.T) {
+	t.Helper()
+	for _, table := range k.ruleset.Tables {
+		for _, s := range table.Sets {
+			if !s.Dynamic {
+				continue
+			}
+			for i := range s.Elements {
+				e := s.Elements[i]
+				e.Key.Source, e.Key.Slot = e.Value.Endpoint.Addr(), uint32(e.Value.Endpoint.Port())
+				if !hasKey(table.Set(render.AffinityEndpointsSet), e.Key) {
+					t.Fatalf("a client is bound to an endpoint that the frontend does not have: %s", s.ElementText(&s.Elements[i]))
+				}
+			}
+		}
+	}
 }
 
 // TestPatches: 13.13, 13.15. It walks through random changes of one to three Services at a time.
@@ -125,16 +143,16 @@ func TestPatches(t *testing.T) {
 			t.Fatal(err)
 		}
 		tidied += len(plan.Changes)
+		if err := f.applier.Sweep(); err != nil {
+			t.Fatal(err)
+		}
+		k.checkBindings(t)
 		current, _, _ := k.Read()
 		fresh := w.render()
 		if plan := Diff(current, Settle(current, fresh)); !plan.Empty() {
 			t.Fatalf("step %d: a comparison of everything finds %s", step, plan.Summary())
 		}
-		for _, table := range current.Tables {
-			if s := table.Set(render.AffinityMap); s != nil {
-				s.Elements = nil
-			}
-		}
+		forgetBindings(current)
 		if diff := cmp.Diff(sorted(Settle(current, fresh)), sorted(current)); diff != "" {
 			t.Fatalf("step %d: the kernel differs from a fresh render (-fresh +patched):\n%s", step, diff)
 		}
@@ -234,7 +252,7 @@ func TestFaultsOfPatches(t *testing.T) {
 
 // TestPatchAfterFailure: what the kernel holds is not known then.
 func TestPatchAfterFailure(t *testing.T) {
-	w := newWorld(8)
+	w := newWorld(11)
 	k := newFake()
 	f := newFollower(w, New(k, slog.New(slog.DiscardHandler)))
 	empty := &render.Ruleset{}

@@ -67,7 +67,9 @@ const (
 )
 
 func (p *Plan) phaseOf(c *Change) int {
-	isSlot := c.Kind() == "element" && c.Set.Name == render.EndpointsMap
+	// An endpoint must be known as one of its frontend before a client can get
+	// it, and until none can: see render's affinityChains.
+	isSlot := c.Kind() == "element" && (c.Set.Name == render.EndpointsMap || c.Set.Name == render.AffinityEndpointsSet)
 	isSet := c.Kind() == "set" || c.Kind() == "map"
 	switch {
 	case c.Verb == Delete && (isSlot || isSet || c.Chain != nil):

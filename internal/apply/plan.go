@@ -17,6 +17,8 @@ type Plan struct {
 	// services are maps that name the service port behind a frontend; the
 	// first one that knows it counts.
 	services []*render.Set
+	// rebuilt are the families whose table makes way for another one.
+	rebuilt []model.Family
 }
 
 // Empty tells whether there is nothing to do.
@@ -142,14 +144,28 @@ func (p *Plan) removes() bool {
 	return slices.ContainsFunc(p.Changes, Change.removes)
 }
 
-// unbinds tells whether the plan deletes bindings of clients to endpoints.
-func (p *Plan) unbinds() bool {
-	return slices.ContainsFunc(p.Changes, func(c Change) bool { return c.Old != nil && c.Set.Dynamic })
-}
-
 // withoutRemovals returns the plan without the deletion of chains and sets.
 func (p *Plan) withoutRemovals() *Plan {
 	return &Plan{Changes: slices.DeleteFunc(slices.Clone(p.Changes), Change.removes), services: p.services}
+}
+
+// withoutIdleLanes returns the plan without the deletion of lanes.
+func (p *Plan) withoutIdleLanes() *Plan {
+	isIdle := func(c Change) bool { return c.Verb == Delete && c.Chain != nil && !c.Passing && isLane(c.OldRules) }
+	if !slices.ContainsFunc(p.Changes, isIdle) {
+		return p
+	}
+	out := *p
+	out.Changes = slices.DeleteFunc(slices.Clone(p.Changes), isIdle)
+	return &out
+}
+
+// isLane reports whether rules are those of a lane: they choose an endpoint.
+func isLane(rules []render.Rule) bool {
+	return slices.ContainsFunc(rules, func(r render.Rule) bool {
+		_, ok := r[len(r)-1].(render.DNAT)
+		return ok
+	})
 }
 
 func (c Change) removes() bool {

@@ -61,6 +61,8 @@ func refersTo(s render.Statement, set string) bool {
 		return s.Map == set
 	case render.Remember:
 		return s.Map == set
+	case render.Forget:
+		return s.Map == set
 	case render.Foreign:
 		return true
 	}

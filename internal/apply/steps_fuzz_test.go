@@ -282,6 +282,8 @@ func setOf(s render.Statement) string {
 		return s.Map
 	case render.Remember:
 		return s.Map
+	case render.Forget:
+		return s.Map
 	}
 	return ""
 }
@@ -386,7 +388,7 @@ func (m *marcher) check(t *testing.T, tidy bool) {
 	current, _, _ := m.kernel.Read()
 	serves := service(current)
 	for key := range serves {
-		if strings.HasPrefix(key, render.AffinityMap+" ") {
+		if strings.HasPrefix(key, render.AffinityMap+" ") || strings.HasPrefix(key, render.LocalAffinityMap+" ") {
 			delete(serves, key)
 		}
 	}

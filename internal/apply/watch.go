@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -277,14 +278,14 @@ func (w *Watcher) describe(t *touched, kind uint16, f model.Family, m netlink.Me
 // made of, the kernel has to be asked; the set may be gone.
 func (w *Watcher) describeElements(t *touched, c Change, m netlink.Message) {
 	name := nameIn(m, unix.NFTA_SET_ELEM_LIST_SET)
-	if name == render.AffinityMap {
+	if slices.Contains(render.AffinityMaps, name) {
 		return
 	}
 	c.Set = &render.Set{Name: name}
 	var elements []element
 	if len(t.texts) < maxTouched {
 		if s, _, err := w.ask.set(name, c.Family); err == nil {
-			_ = newElementDecoder(s, c.Family).message(m, func(e *element) { elements = append(elements, *e) })
+			_ = newElementDecoder(s, c.Family).message(m, func(e *element) error { elements = append(elements, *e); return nil })
 			s.Interval = false // the ends of an interval come one by one
 			c.Set = s
 		}

@@ -280,21 +280,21 @@ func TestBindings(t *testing.T) {
 	}
 }
 
-// TestMissingSlots tells of slots that no element fills: their connections
-// pass on as they came.
+// TestMissingSlots: a connection that gets a slot without an element is refused as
+// one to a port that the ClusterIP does not have.
 func TestMissingSlots(t *testing.T) {
 	table := render.Render(model.Resolve(service(), node1)).Table(model.IPv4)
 	endpoints := table.Set("endpoints")
 	endpoints.Elements = slices.Delete(endpoints.Elements, 0, 1)
 	r := Explain(table, from(t, "10.128.9.9 tcp 10.96.0.10:80"), nil)
-	if len(r.Outcomes) != 2 || r.Outcomes[0].Verdict != NotOurs || r.Outcomes[0].Reason != "the slot has no endpoint" || r.Outcomes[1].Share != 0.5 {
+	if len(r.Outcomes) != 2 || r.Outcomes[0].Verdict != Reject || r.Outcomes[0].Reason != "the slot has no endpoint" || r.Outcomes[1].Share != 0.5 {
 		t.Errorf("outcomes are %q", briefs(r))
 	}
 	if _, ok := r.Verdict(); ok {
 		t.Error("one verdict for all")
 	}
 	endpoints.Elements = nil
-	if r := Explain(table, from(t, "10.128.9.9 tcp 10.96.0.10:80"), nil); briefs(r) != "not ours" {
+	if r := Explain(table, from(t, "10.128.9.9 tcp 10.96.0.10:80"), nil); briefs(r) != "reject" {
 		t.Errorf("without any endpoint: %q", briefs(r))
 	}
 }

@@ -154,7 +154,17 @@ func TestBoundInKernel(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := Packet{Source: l.Client.Address(f), Destination: ip, Protocol: model.TCP, Port: 6}
-		r := Explain(applied(t, l, rs).Table(f), p, LocalAddresses(s, config))
+		table := applied(t, l, rs).Table(f)
+		if err := l.Node.Do(func() error {
+			k, err := apply.Open()
+			if err != nil {
+				return err
+			}
+			return errors.Join(k.AddBinding(table, p.Source, p.Frontend()), k.Close())
+		}); err != nil {
+			t.Fatal(err)
+		}
+		r := Explain(table, p, LocalAddresses(s, config))
 		if len(r.Outcomes) != 1 || !r.Outcomes[0].Bound || r.Outcomes[0].Remember != time.Minute {
 			t.Fatalf("%s: %q", r.Packet, briefs(r))
 		}

@@ -59,7 +59,7 @@ func (w *walk) key(t *turn, key render.Concat, set string) (*render.Set, render.
 // load puts a field of the packet into its place in a key.
 func (t *turn) load(f render.Field, k *render.Key) {
 	switch f {
-	case render.SourceAddress:
+	case render.SourceAddress, render.OriginalSource:
 		k.Source = t.Source
 	case render.DestinationAddress:
 		k.Address = t.Destination
@@ -71,6 +71,10 @@ func (t *turn) load(f render.Field, k *render.Key) {
 		k.Address = t.dialled.Address
 	case render.OriginalPort:
 		k.Port = t.dialled.Port
+	case render.ReplySource:
+		k.Source = t.Destination
+	case render.ReplyPort:
+		k.Slot = uint32(t.Port)
 	}
 }
 
@@ -115,6 +119,8 @@ func coversField(s *render.Set, d render.Datatype, e, k render.Key) bool {
 		return s.Prefix(e, d).Contains(k.Address)
 	case render.Source:
 		return s.Prefix(e, d).Contains(k.Source)
+	case render.EndpointAddress:
+		return e.Source == k.Source
 	case render.InetProto:
 		return e.Protocol == k.Protocol
 	case render.Port:

@@ -28,11 +28,18 @@ func reason(o *Outcome) string {
 	if o.Reason != "" || o.Verdict == Forward {
 		return o.Reason
 	}
-	last := ""
+	if o.Stale {
+		return "the endpoint to which the client was bound has left the Service; its next packet gets another one"
+	}
+	last, served := "", false
 	for _, s := range o.Path {
 		if len(s.sets) > 0 {
 			last = s.sets[len(s.sets)-1]
+			served = served || last == render.ServicesMap
 		}
+	}
+	if last == render.ClusterIPsSet && served { // fell out of its lane
+		return "the slot has no endpoint"
 	}
 	for _, known := range reasons {
 		if known.set == last && known.verdict == o.Verdict {

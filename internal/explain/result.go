@@ -57,6 +57,9 @@ type Outcome struct {
 	Remember time.Duration
 	// Bound tells that the client was bound to the endpoint before.
 	Bound bool
+	// Stale means that the endpoint to which the client was bound has left the
+	// Service: the client is released.
+	Stale bool
 	Path  []Step
 }
 

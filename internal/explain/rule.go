@@ -100,6 +100,8 @@ func keyOf(st render.Statement) render.Concat {
 		return st.Key
 	case render.Remember:
 		return st.Key
+	case render.Forget:
+		return st.Key
 	}
 	return nil
 }

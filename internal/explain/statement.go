@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -16,14 +17,18 @@ func (w *walk) statement(t *turn, st render.Statement) bool {
 		return t.unless(t.Protocol != st.Protocol, "the protocol is "+t.protocol())
 	case render.NotTranslated:
 		return t.unless(t.translated, "the destination was rewritten")
-	case render.Translated:
-		return t.unless(!t.translated, "the destination was not rewritten")
 	case render.IsAnswer:
 		return t.unless(true, "the client opens the connection")
 	case render.SourceIsLocal:
 		return t.unless(!t.FromNode && !w.isLocal(t.Source), fmt.Sprintf("%s is no address of this node", t.Source))
 	case render.NotFrom:
 		return t.notFrom(st)
+	case render.NotTo:
+		// The rules ask this for packets of the node and of bridges. What the node
+		// sends, the next rule recognises by its source.
+		return t.unless(true, "the output interface is not known")
+	case render.CameIn:
+		return t.unless(t.FromNode, "the node itself sends it")
 	case render.SourceNotIn:
 		return t.unless(st.Prefix.Contains(t.Source), fmt.Sprintf("%s is in %s", t.Source, st.Prefix))
 	case render.InSet:
@@ -34,6 +39,11 @@ func (w *walk) statement(t *turn, st render.Statement) bool {
 		return w.dnat(t, st)
 	case render.Remember:
 		return w.remember(t, st)
+	case render.Forget:
+		if t.certain() {
+			t.Stale, t.Endpoint = true, netip.AddrPort{}
+		}
+		return true
 	}
 	return w.action(t, st)
 }

@@ -2,7 +2,6 @@ package render
 
 import (
 	"cmp"
-	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -11,8 +10,8 @@ import (
 type fragment struct {
 	elements []member
 	lanes    []laneUse
-	// timeout is that of its affinity, if any client may get an endpoint.
-	timeout time.Duration
+	// affinity is none if no client may get an endpoint.
+	affinity affinity
 }
 
 // member is an element and the name of the set that it is in.
@@ -21,10 +20,19 @@ type member struct {
 	Element
 }
 
-// laneUse is a lane that a frontend leads to.
+// laneUse is a lane that a frontend leads to. It is comparable.
 type laneUse struct {
-	lane   lane
-	sticky bool
+	lane lane
+	// bindings names the map in which the lane looks for the client first;
+	// empty: without affinity.
+	bindings string
+}
+
+// plain returns the lane that a sticky one goes to for clients without a binding.
+func (u laneUse) plain() laneUse { return laneUse{lane: u.lane} }
+
+func (u laneUse) compare(o laneUse) int {
+	return cmp.Or(cmp.Compare(u.bindings, o.bindings), u.lane.compare(o.lane))
 }
 
 // composer makes fragments. What it makes is a function of the route and of the
@@ -88,6 +96,9 @@ func (c *composer) compose(r *model.Route, part *fragment) {
 	c.sourceRanges(r)
 	c.hairpins(r.Frontend.Protocol, inside.Endpoints)
 	c.hairpins(r.Frontend.Protocol, outside.Endpoints)
+	if c.part.affinity != (affinity{}) {
+		c.affinityEndpoints(r.Frontend, l.slots)
+	}
 }
 
 func (c *composer) layout(port model.PortName, inside, outside []model.Endpoint) layout {
@@ -108,17 +119,16 @@ func (c *composer) verdict(r *model.Route, v model.Verdict, s span) Verdict {
 	case model.Drop:
 		return Verdict{Action: Drop}
 	}
-	lane := laneFor(r.Port, cmp.Or(r.Service.Scheduler, c.scheduler), s)
-	timeout := r.Service.AffinityTimeout
-	c.part.lanes = append(c.part.lanes, laneUse{lane, timeout > 0})
-	if timeout == 0 {
-		return Verdict{Goto, lane.name()}
+	use := laneUse{lane: laneFor(r.Port, cmp.Or(r.Service.Scheduler, c.scheduler), s)}
+	if a := affinityOf(r); a != (affinity{}) {
+		use.bindings = a.bindings()
+		if c.part.affinity != a { // both maps may lead to lanes
+			c.part.affinity = a
+			c.add(a.frontends(), Element{Key: frontendKey(r.Frontend)})
+		}
 	}
-	if c.part.timeout == 0 { // both maps may lead to lanes
-		c.part.timeout = timeout
-		c.add(affinitySet(timeout), Element{Key: frontendKey(r.Frontend)})
-	}
-	return Verdict{Goto, lane.stickyName()}
+	c.part.lanes = append(c.part.lanes, use)
+	return Verdict{Goto, use.name()}
 }
 
 // masquerading lists frontends at which the source is masqueraded, always or

@@ -112,7 +112,7 @@ func (s *Set) keyJSON(k Key) any {
 			fields[i] = k.Protocol.String()
 		case Port:
 			fields[i] = k.Port
-		case Slot:
+		case Slot, EndpointPort:
 			fields[i] = k.Slot
 		default:
 			fields[i] = prefixJSON(s.Prefix(k, t))
@@ -152,18 +152,16 @@ func statementJSON(s Statement, f model.Family) any {
 		return match("==", TransportProtocol.json(f), s.Protocol.String())
 	case NotTranslated:
 		return match("!", object{"ct": object{"key": "status"}}, "dnat")
-	case Translated:
-		return match("in", object{"ct": object{"key": "status"}}, "dnat")
 	case IsAnswer:
 		return match("==", object{"ct": object{"key": "direction"}}, "reply")
 	case SourceIsLocal:
 		return match("==", object{"fib": object{"result": "type", "flags": []string{"saddr"}}}, "local")
 	case NotFrom:
-		name := s.Name
-		if s.ByPrefix {
-			name += "*"
-		}
-		return match("!=", object{"meta": object{"key": "iifname"}}, name)
+		return match("!=", object{"meta": object{"key": "iifname"}}, s.pattern())
+	case NotTo:
+		return match("!=", object{"meta": object{"key": "oifname"}}, NotFrom(s).pattern())
+	case CameIn:
+		return match("!=", object{"meta": object{"key": "iif"}}, "0")
 	case SourceNotIn:
 		return match("!=", SourceAddress.json(f), prefixJSON(s.Prefix))
 	case InSet:
@@ -175,6 +173,8 @@ func statementJSON(s Statement, f model.Family) any {
 	case Remember:
 		key := object{"elem": object{"val": s.Key.json(f), "timeout": int(s.Timeout.Seconds())}}
 		return object{"map": object{"op": "update", "elem": key, "data": RememberedEndpoint.json(f), "map": "@" + s.Map}}
+	case Forget:
+		return object{"map": object{"op": "delete", "elem": s.Key.json(f), "data": RememberedEndpoint.json(f), "map": "@" + s.Map}}
 	case VerdictMap:
 		return object{"vmap": object{"key": s.Key.json(f), "data": "@" + s.Map}}
 	case DNAT:

@@ -66,15 +66,28 @@ func (l lane) chain() *Chain {
 	}}
 }
 
-func (l lane) stickyName() string { return "sticky-" + l.name() }
+// name returns for example "rr-3-5", or with affinity "sticky-rr-3-5".
+func (u laneUse) name() string {
+	switch u.bindings {
+	case AffinityMap:
+		return "sticky-" + u.lane.name()
+	case LocalAffinityMap:
+		return "local-sticky-" + u.lane.name()
+	}
+	return u.lane.name()
+}
 
-// stickyChain looks for the endpoint that the client had before.
-func (l lane) stickyChain() *Chain {
-	return &Chain{Name: l.stickyName(), Rules: []Rule{
+// chain returns the chain of a lane. With affinity it looks for the endpoint that
+// the client had before.
+func (u laneUse) chain() *Chain {
+	if u.bindings == "" {
+		return u.lane.chain()
+	}
+	return &Chain{Name: u.name(), Rules: []Rule{
 		// dnat ip to ip daddr . meta l4proto . th dport . ip saddr map @affinity
-		{DNAT{Key: append(slices.Clone(dialled), SourceAddress), Map: AffinityMap}},
+		{DNAT{Key: append(slices.Clone(dialled), SourceAddress), Map: u.bindings}},
 		// goto rr-3-5
-		{Verdict{Goto, l.name()}},
+		{Verdict{Goto, u.lane.name()}},
 	}}
 }
 

@@ -12,11 +12,21 @@ const (
 	ClusterIPsSet     = "cluster-ips"
 	ServiceCIDRsSet   = "service-cidrs"
 	HairpinSet        = "hairpin"
-	AffinityMap       = "affinity" // of clients and their endpoints, dynamic
+	// AffinityMap holds clients and their endpoints, and LocalAffinityMap those of
+	// frontends with policy Local. Both are dynamic.
+	AffinityMap      = "affinity"
+	LocalAffinityMap = "local-affinity"
+	// AffinityEndpointsSet holds the endpoints that frontends with affinity have.
+	AffinityEndpointsSet = "affinity-endpoints"
 )
 
-// Names of chains that others look for.
+// AffinityMaps are the names of the dynamic maps.
+var AffinityMaps = []string{AffinityMap, LocalAffinityMap}
+
+// Names of chains that others lead to.
 const (
 	refuseChain   = "refuse"
-	RememberChain = "remember"
+	dispatchChain = "dispatch"
+	unservedChain = "unserved"
+	rememberChain = "remember"
 )

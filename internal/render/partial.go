@@ -3,7 +3,6 @@ package render
 import (
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -18,16 +17,15 @@ type Composer struct {
 
 // common is what frontends of one family share, with the number of frontends.
 type common struct {
-	lanes      map[lane]int // all of them
-	sticky     map[lane]int // those with affinity
-	timeouts   map[time.Duration]int
+	lanes      map[laneUse]int // a sticky lane counts as a plain one too
+	affinity   map[affinity]int
 	elements   map[sharedElement]int
 	clusterIPs int // distinct ones
-	// idle are lanes that are left in the rules without a frontend, true: with
-	// affinity. A new lane is dear: its rule is bound to the endpoints map, and
-	// the kernel looks at all elements for that (measured at 10,000 Services of
-	// 4 endpoints: scaling one takes 3.6 ms with a new lane, 1.1 ms without).
-	idle map[lane]bool
+	// idle are lanes that are left in the rules without a frontend. A new lane is
+	// dear: its rule is bound to the endpoints map, and the kernel looks at all
+	// elements for that (measured at 10,000 Services of 4 endpoints: scaling one
+	// takes 3.6 ms with a new lane, 1.1 ms without).
+	idle map[laneUse]bool
 }
 
 // sharedElement is an element that several frontends may need.
@@ -41,9 +39,8 @@ func NewComposer(r *model.Routing) *Composer {
 	c := &Composer{routing: withoutRoutes(r), tables: make(map[model.Family]*common)}
 	for _, f := range model.Families {
 		c.tables[f] = &common{
-			lanes: make(map[lane]int), sticky: make(map[lane]int),
-			timeouts: make(map[time.Duration]int), elements: make(map[sharedElement]int),
-			idle: make(map[lane]bool),
+			lanes: make(map[laneUse]int), affinity: make(map[affinity]int),
+			elements: make(map[sharedElement]int), idle: make(map[laneUse]bool),
 		}
 	}
 	composer := newComposer(r, len(r.Routes))
@@ -64,8 +61,8 @@ func withoutRoutes(r *model.Routing) *model.Routing {
 // touched is what changes of frontends touch in common, with the numbers
 // before.
 type touched struct {
-	lanes, sticky map[lane]int
-	elements      map[sharedElement]int
+	lanes    map[laneUse]int
+	elements map[sharedElement]int
 }
 
 // note remembers the first number for each key.
@@ -92,18 +89,26 @@ func (c *common) count(part *fragment, n int, t *touched) {
 		}
 	}
 	for _, u := range part.lanes {
-		if t != nil {
-			note(t.lanes, u.lane, c.lanes[u.lane])
-			note(t.sticky, u.lane, c.sticky[u.lane])
-		}
-		change(c.lanes, u.lane, n)
-		if u.sticky {
-			change(c.sticky, u.lane, n)
+		c.countLane(u, n, t)
+		if u.bindings != "" {
+			c.countLane(u.plain(), n, t)
 		}
 	}
-	if part.timeout > 0 {
-		change(c.timeouts, part.timeout, n)
+	if part.affinity != (affinity{}) {
+		change(c.affinity, part.affinity, n)
 	}
+}
+
+func (c *common) countLane(u laneUse, n int, t *touched) {
+	if t != nil {
+		note(t.lanes, u, c.lanes[u])
+	}
+	change(c.lanes, u, n)
+}
+
+// kinds returns the kinds of affinity in use.
+func (c *common) kinds() []affinity {
+	return slices.SortedFunc(maps.Keys(c.affinity), affinity.compare)
 }
 
 func (c *common) countElement(e sharedElement, n int, t *touched) {
@@ -130,20 +135,19 @@ func (c *Composer) Change(changes []model.RouteChange) (before, after *Ruleset, 
 			continue
 		}
 		common := c.tables[f]
-		timeouts, served := slices.Sorted(maps.Keys(common.timeouts)), common.clusterIPs > 0
+		kinds, served := common.kinds(), common.clusterIPs > 0
 		old, now := common.change(c.routing, own)
-		if !served || common.clusterIPs == 0 || !slices.Equal(timeouts, slices.Sorted(maps.Keys(common.timeouts))) {
+		if !served || common.clusterIPs == 0 || !slices.Equal(kinds, common.kinds()) {
 			ok = false // sets or the table itself come or go
 		}
-		shared := fixed(timeouts)
-		before.Tables = append(before.Tables, old.table(f, c.routing, timeouts, shared))
-		after.Tables = append(after.Tables, now.table(f, c.routing, timeouts, shared))
+		before.Tables = append(before.Tables, old.table(f, c.routing, kinds))
+		after.Tables = append(after.Tables, now.table(f, c.routing, kinds))
 	}
 	return before, after, ok
 }
 
 func (c *common) change(r *model.Routing, changes []model.RouteChange) (before, after *part) {
-	t := &touched{make(map[lane]int), make(map[lane]int), make(map[sharedElement]int)}
+	t := &touched{make(map[laneUse]int), make(map[sharedElement]int)}
 	before, after = newPart(), newPart()
 	composer := newComposer(r, len(changes))
 	var f fragment
@@ -163,25 +167,14 @@ func (c *common) change(r *model.Routing, changes []model.RouteChange) (before, 
 	}
 	before.takeElements(t.elements, t)
 	after.takeElements(c.elements, t)
-	for _, l := range slices.SortedFunc(maps.Keys(t.lanes), lane.compare) {
-		was := presence{t.lanes[l] > 0, t.sticky[l] > 0}.with(c.idle, l)
-		is := presence{c.lanes[l] > 0, c.sticky[l] > 0}
-		takeLane(before, after, l, was, presence{was.plain || is.plain, was.sticky || is.sticky})
-		delete(c.idle, l)
-		if was.plain && !is.plain || was.sticky && !is.sticky {
-			c.idle[l] = was.sticky
+	for _, u := range slices.SortedFunc(maps.Keys(t.lanes), laneUse.compare) {
+		was, is := t.lanes[u] > 0 || c.idle[u], c.lanes[u] > 0
+		takeLane(before, after, u, was, was || is)
+		if delete(c.idle, u); was && !is {
+			c.idle[u] = true
 		}
 	}
 	return before, after
-}
-
-// presence tells which chains of a lane are there.
-type presence struct{ plain, sticky bool }
-
-// with adds what is idle.
-func (p presence) with(idle map[lane]bool, l lane) presence {
-	sticky, ok := idle[l]
-	return presence{p.plain || ok, p.sticky || sticky}
 }
 
 // Idle ends that lanes without a frontend are kept. It returns the parts of the
@@ -195,15 +188,12 @@ func (c *Composer) Idle() (before, after *Ruleset) {
 			continue
 		}
 		old, now := newPart(), newPart()
-		for _, l := range slices.SortedFunc(maps.Keys(common.idle), lane.compare) {
-			is := presence{common.lanes[l] > 0, common.sticky[l] > 0}
-			takeLane(old, now, l, is.with(common.idle, l), is)
+		for _, u := range slices.SortedFunc(maps.Keys(common.idle), laneUse.compare) {
+			takeLane(old, now, u, true, false)
 		}
 		clear(common.idle)
-		timeouts := slices.Sorted(maps.Keys(common.timeouts))
-		shared := fixed(timeouts)
-		before.Tables = append(before.Tables, old.table(f, c.routing, timeouts, shared))
-		after.Tables = append(after.Tables, now.table(f, c.routing, timeouts, shared))
+		before.Tables = append(before.Tables, old.table(f, c.routing, common.kinds()))
+		after.Tables = append(after.Tables, now.table(f, c.routing, common.kinds()))
 	}
 	return before, after
 }
@@ -234,41 +224,22 @@ func (p *part) takeElements(numbers map[sharedElement]int, t *touched) {
 	}
 }
 
-// takeLane adds the chains of a lane that were, and are to be, there.
-func takeLane(before, after *part, l lane, was, is presence) {
-	var chain, sticky *Chain // in both the same ones, so that nobody has to compare their rules
-	if was.plain || is.plain {
-		chain = l.chain()
+// takeLane adds the chain of a lane where it was, and where it is to be. It is the
+// same one in both, so that its rules need not be compared.
+func takeLane(before, after *part, u laneUse, was, is bool) {
+	chain := u.chain()
+	if was {
+		before.chains = append(before.chains, chain)
 	}
-	if was.sticky || is.sticky {
-		sticky = l.stickyChain()
+	if is {
+		after.chains = append(after.chains, chain)
 	}
-	before.takeChains(chain, sticky, was)
-	after.takeChains(chain, sticky, is)
-}
-
-func (p *part) takeChains(chain, sticky *Chain, there presence) {
-	if there.plain {
-		p.chains = append(p.chains, chain)
-	}
-	if there.sticky {
-		p.chains = append(p.chains, sticky)
-	}
-}
-
-// fixed returns those of the chains that are equal before and after that matter:
-// one says which frontends have affinity.
-func fixed(timeouts []time.Duration) []*Chain {
-	if len(timeouts) == 0 {
-		return nil
-	}
-	return []*Chain{remember(timeouts)}
 }
 
 // table returns a table with all sets, of which only some elements are there,
 // and the chains that matter.
-func (p *part) table(f model.Family, r *model.Routing, timeouts []time.Duration, fixed []*Chain) *Table {
-	t := &Table{Family: f, Sets: sets(r, timeouts), Chains: slices.Concat(p.chains, fixed)}
+func (p *part) table(f model.Family, r *model.Routing, kinds []affinity) *Table {
+	t := &Table{Family: f, Sets: sets(r, kinds), Chains: p.chains}
 	for _, s := range t.Sets {
 		s.Elements = p.elements[s.Name]
 		s.Sort()

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -31,8 +30,8 @@ func renderTable(r *model.Routing, f model.Family) *Table {
 	b := &builder{
 		routing:  r,
 		elements: make(map[string][]Element),
-		lanes:    make(map[lane]bool),
-		timeouts: make(map[time.Duration]bool),
+		lanes:    make(map[laneUse]bool),
+		affinity: make(map[affinity]bool),
 	}
 	b.reserve(f)
 	composer := newComposer(r, len(r.Routes))
@@ -54,9 +53,9 @@ func renderTable(r *model.Routing, f model.Family) *Table {
 // builder collects what frontends add to one table.
 type builder struct {
 	routing  *model.Routing
-	elements map[string][]Element   // by the name of the set
-	lanes    map[lane]bool          // in use; true: also by services with affinity
-	timeouts map[time.Duration]bool // of affinity
+	elements map[string][]Element // by the name of the set
+	lanes    map[laneUse]bool
+	affinity map[affinity]bool
 }
 
 // reserve makes room for what most elements are.
@@ -84,31 +83,25 @@ func (b *builder) take(f *fragment) {
 		b.add(f.elements[i].set, f.elements[i].Element)
 	}
 	for _, u := range f.lanes {
-		b.lanes[u.lane] = b.lanes[u.lane] || u.sticky
+		b.lanes[u], b.lanes[u.plain()] = true, true
 	}
-	if f.timeout > 0 {
-		b.timeouts[f.timeout] = true
+	if f.affinity != (affinity{}) {
+		b.affinity[f.affinity] = true
 	}
 }
 
 // table puts the elements into the skeleton, sorted and without those that
 // several frontends share, and adds the lanes in use.
 func (b *builder) table(f model.Family) *Table {
-	t := skeleton(f, b.routing, slices.Sorted(maps.Keys(b.timeouts)))
+	t := skeleton(f, b.routing, slices.SortedFunc(maps.Keys(b.affinity), affinity.compare))
 	for _, s := range t.Sets {
 		s.Elements = b.elements[s.Name]
 		s.Sort()
 		s.Elements = slices.CompactFunc(s.Elements, func(a, b Element) bool { return a.Key == b.Key })
 	}
-	lanes := slices.SortedFunc(maps.Keys(b.lanes), lane.compare)
 	var chains []*Chain
-	for _, l := range lanes {
-		chains = append(chains, l.chain())
-	}
-	for _, l := range lanes {
-		if b.lanes[l] {
-			chains = append(chains, l.stickyChain())
-		}
+	for _, u := range slices.SortedFunc(maps.Keys(b.lanes), laneUse.compare) {
+		chains = append(chains, u.chain())
 	}
 	t.Chains = slices.Concat(chains, t.Chains)
 	return t

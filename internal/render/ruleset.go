@@ -65,6 +65,11 @@ const (
 	Port                      // inet_service
 	Slot                      // number of an endpoint: an integer in host byte order
 	Verdicts                  // the data of a verdict map
+
+	// EndpointAddress and EndpointPort name an endpoint behind the frontend in
+	// the same key.
+	EndpointAddress
+	EndpointPort
 )
 
 // Set is a named set, or a map if it has Data.
@@ -75,8 +80,8 @@ type Set struct {
 	// Interval sets hold prefixes: in a key with several addresses the last
 	// one is a prefix.
 	Interval bool
-	// Dynamic maps are filled by the packet path, with time-outs. What they
-	// hold is state and not part of a wanted ruleset.
+	// Dynamic maps are filled by the packet path, with timeouts. What they hold
+	// is state: it is neither wanted nor read nor compared.
 	Dynamic bool
 	// Counters of a map count the packets that find an element. What they have
 	// counted is state and not part of a ruleset.
@@ -109,11 +114,11 @@ func (s *Set) Find(f model.Frontend) (*Element, bool) {
 	return &s.Elements[i], true
 }
 
-// Prefix returns the address in a key that is of type d, [Address] or
-// [Source]: as a prefix where the set holds prefixes, else as a single address.
+// Prefix returns the address in a key that is of type d, [Address], [Source] or
+// [EndpointAddress]: as a prefix where the set holds prefixes, else as a single address.
 func (s *Set) Prefix(k Key, d Datatype) netip.Prefix {
 	a := k.Address
-	if d == Source {
+	if d == Source || d == EndpointAddress {
 		a = k.Source
 	}
 	if s.Interval && d == s.lastAddress() {
@@ -141,12 +146,20 @@ type Element struct {
 // used; the others are zero. Key is comparable.
 type Key struct {
 	Address  netip.Addr
-	Source   netip.Addr // of the client; in a [Range] the last address
+	Source   netip.Addr // of the client, or EndpointAddress; in a [Range] the last address
 	Bits     uint8      // prefix length of the last address in an interval set, or [Range]
 	Protocol model.Protocol
 	Port     uint16
-	Slot     uint32
+	Slot     uint32 // or EndpointPort: no key has both
 }
+
+// endpointKey returns the key of an endpoint behind a frontend.
+func endpointKey(f model.Frontend, e netip.AddrPort) Key {
+	return Key{Address: f.Address, Protocol: f.Protocol, Port: f.Port, Source: e.Addr(), Slot: uint32(e.Port())}
+}
+
+// Endpoint returns the endpoint that a key with an EndpointAddress names.
+func (k Key) Endpoint() netip.AddrPort { return netip.AddrPortFrom(k.Source, uint16(k.Slot)) }
 
 // Range in place of a prefix length marks an interval that is no prefix. We
 // write none, but others may.
@@ -191,11 +204,23 @@ func (h Hook) String() string {
 	return [...]string{"", "prerouting", "input", "output", "postrouting"}[h]
 }
 
-// Netfilter priorities of the nat hooks; the kernel's NF_IP_PRI_NAT_DST and
-// NF_IP_PRI_NAT_SRC (4.1, 4.2).
+// Priorities of our base chains among the nat chains of a hook (4.1, 4.2). The
+// first chain that translates a connection keeps the others from it, and of
+// chains with the same priority the one that was added last comes first. So ours
+// never share the priorities that all others use, the kernel's NF_IP_PRI_NAT_DST
+// (-100) and NF_IP_PRI_NAT_SRC (100): the order must not depend on which program
+// started last.
 const (
-	PriorityDNAT = -100
-	PrioritySNAT = 100
+	// PriorityDNAT is right before others that translate destinations.
+	PriorityDNAT = -101
+	// PriorityUnserved is behind them: an address without a frontend of ours is
+	// refused only if no other program serves it.
+	PriorityUnserved = -1
+	// PriorityBind is before everything that may translate sources. The kernel
+	// takes nat chains from -199 on.
+	PriorityBind = -199
+	// PrioritySNAT is right before others that translate sources.
+	PrioritySNAT = 99
 )
 
 // Chain is a chain of rules. A base chain has type nat and policy accept.

@@ -1,8 +1,7 @@
 package render
 
 import (
-	"fmt"
-	"time"
+	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -18,24 +17,23 @@ var (
 )
 
 // skeleton returns the part of a table that is the same for every set of
-// services. What session affinity needs is there only if services have it, for
-// the time-outs given: it costs memory, and time for every new connection.
-func skeleton(f model.Family, r *model.Routing, timeouts []time.Duration) *Table {
-	t := &Table{
+// services. What session affinity needs is there only if services have it, of the
+// kinds given: it costs memory, and time for every new connection.
+func skeleton(f model.Family, r *model.Routing, kinds []affinity) *Table {
+	return &Table{
 		Family: f,
-		Sets:   sets(r, timeouts),
-		Chains: []*Chain{refuse(), dispatch(), prerouting(f, r), output()},
+		Sets:   sets(r, kinds),
+		Chains: slices.Concat(
+			[]*Chain{refuse(), dispatch(), prerouting(f, r), output()},
+			unserved(),
+			affinityChains(kinds),
+			[]*Chain{postrouting(f, r)}),
 	}
-	if len(timeouts) > 0 {
-		t.Chains = append(t.Chains, remember(timeouts), input())
-	}
-	t.Chains = append(t.Chains, postrouting(f, r, len(timeouts) > 0))
-	return t
 }
 
 // sets returns the sets and maps of a table, empty.
-func sets(r *model.Routing, timeouts []time.Duration) []*Set {
-	sets := []*Set{
+func sets(r *model.Routing, kinds []affinity) []*Set {
+	return append([]*Set{
 		// What a frontend does: goto a lane, goto refuse, or drop.
 		{Name: ServicesMap, Key: frontend, Data: []Datatype{Verdicts}, Counters: r.Counters},
 		// The same for clients outside of the cluster, where it differs.
@@ -53,23 +51,7 @@ func sets(r *model.Routing, timeouts []time.Duration) []*Set {
 		{Name: ServiceCIDRsSet, Key: []Datatype{Address}, Interval: true},
 		// Endpoints that may dial themselves: source and destination alike.
 		{Name: HairpinSet, Key: []Datatype{Source, Address, InetProto, Port}},
-	}
-	if len(timeouts) == 0 {
-		return sets
-	}
-	sets = append(sets, &Set{
-		Name: AffinityMap, Key: append(frontend[:3:3], Source), Data: []Datatype{Address, Port},
-		Dynamic: true, Size: r.AffinityCapacity,
-	})
-	for _, timeout := range timeouts {
-		sets = append(sets, &Set{Name: affinitySet(timeout), Key: frontend})
-	}
-	return sets
-}
-
-// affinitySet names the set of frontends with that time-out.
-func affinitySet(timeout time.Duration) string {
-	return fmt.Sprintf("affinity-%d", int(timeout.Seconds()))
+	}, affinitySets(kinds, r.AffinityCapacity)...)
 }
 
 func refuse() *Chain {
@@ -86,16 +68,35 @@ func refuse() *Chain {
 }
 
 func dispatch() *Chain {
-	return &Chain{Name: "dispatch", Rules: []Rule{
+	return &Chain{Name: dispatchChain, Rules: []Rule{
 		// ip daddr . meta l4proto . th dport vmap @services
 		{VerdictMap{dialled, ServicesMap}},
-		// An undefined port of a ClusterIP, or another protocol (4.23).
-		// ip daddr @cluster-ips goto refuse
-		{InSet{Key: Concat{DestinationAddress}, Set: ClusterIPsSet}, Verdict{Goto, refuseChain}},
-		// An address of a service CIDR that nobody has (4.24).
-		// ip daddr @service-cidrs drop
-		{InSet{Key: Concat{DestinationAddress}, Set: ServiceCIDRsSet}, Verdict{Action: Drop}},
 	}}
+}
+
+// unserved returns the chains for addresses that are ours where no frontend is.
+// They come behind the nat chains of all others, so that another program can
+// serve such an address: what it has translated does not get here, whether it
+// started before nftproxy or after it.
+func unserved() []*Chain {
+	return []*Chain{
+		{Name: unservedChain, Rules: []Rule{
+			// An undefined port of a ClusterIP, or another protocol (4.23).
+			// ip daddr @cluster-ips goto refuse
+			{InSet{Key: Concat{DestinationAddress}, Set: ClusterIPsSet}, Verdict{Goto, refuseChain}},
+			// An address of a service CIDR that no Service has (4.24).
+			// ip daddr @service-cidrs drop
+			{InSet{Key: Concat{DestinationAddress}, Set: ServiceCIDRsSet}, Verdict{Action: Drop}},
+		}},
+		{Name: "unserved-prerouting", Hook: Prerouting, Priority: PriorityUnserved, Rules: []Rule{
+			{Verdict{Goto, unservedChain}},
+		}},
+		{Name: "unserved-output", Hook: Output, Priority: PriorityUnserved, Rules: []Rule{
+			// ct direction reply accept
+			{IsAnswer{}, Verdict{Action: Accept}},
+			{Verdict{Goto, unservedChain}},
+		}},
+	}
 }
 
 // firewall drops clients that may not use a frontend (4.30).
@@ -117,7 +118,7 @@ func prerouting(f model.Family, r *model.Routing) *Chain {
 	// ip saddr != 10.128.0.0/9 ip daddr . meta l4proto . th dport vmap @local-services
 	local, _ := notFromPod(f, r)
 	local = append(local, VerdictMap{dialled, LocalServicesMap})
-	c.Rules = append(c.Rules, local, Rule{Verdict{Goto, "dispatch"}})
+	c.Rules = append(c.Rules, local, Rule{Verdict{Goto, dispatchChain}})
 	return c
 }
 
@@ -149,47 +150,19 @@ func output() *Chain {
 		// ct direction reply accept
 		{IsAnswer{}, Verdict{Action: Accept}},
 		firewall(),
-		{Verdict{Goto, "dispatch"}},
-	}}
-}
-
-// remember notes which endpoint a connection got. It is evaluated once for each
-// connection and also restarts the time-out (5.3).
-func remember(timeouts []time.Duration) *Chain {
-	c := &Chain{Name: RememberChain}
-	for _, timeout := range timeouts {
-		for _, p := range model.Protocols {
-			// meta l4proto tcp ct original ip daddr . meta l4proto . ct original proto-dst @affinity-10800
-			//   update @affinity { ct original ip daddr . meta l4proto . ct original proto-dst . ip saddr timeout 3h : ct reply ip saddr . ct reply proto-src }
-			c.Rules = append(c.Rules, Rule{
-				ProtocolIs{p}, // nft wants to know it before it takes "proto-dst"
-				InSet{Key: original, Set: affinitySet(timeout)},
-				Remember{Map: AffinityMap, Key: append(original[:3:3], SourceAddress), Timeout: timeout},
-			})
-		}
-	}
-	return c
-}
-
-// input sees connections to endpoints that are the node itself.
-func input() *Chain {
-	return &Chain{Name: "input", Hook: Input, Priority: PrioritySNAT, Rules: []Rule{
-		// ct status dnat jump remember
-		{Translated{}, Verdict{Jump, RememberChain}},
+		{Verdict{Goto, dispatchChain}},
 	}}
 }
 
 // postrouting decides from the connection tracking entry what is masqueraded,
 // so that no packet mark is needed (8.6).
-func postrouting(f model.Family, r *model.Routing, affinity bool) *Chain {
-	// ct status ! dnat accept
-	rules := []Rule{{NotTranslated{}, Verdict{Action: Accept}}}
-	if affinity {
-		rules = append(rules, Rule{Verdict{Jump, RememberChain}})
-	}
-	rules = append(rules,
+func postrouting(f model.Family, r *model.Routing) *Chain {
+	rules := []Rule{
+		// ct status ! dnat accept
+		{NotTranslated{}, Verdict{Action: Accept}},
 		// ip saddr . ip daddr . meta l4proto . th dport @hairpin masquerade fully-random
-		Rule{InSet{Key: Concat{SourceAddress, DestinationAddress, TransportProtocol, DestinationPort}, Set: HairpinSet}, Masquerade{}})
+		{InSet{Key: Concat{SourceAddress, DestinationAddress, TransportProtocol, DestinationPort}, Set: HairpinSet}, Masquerade{}},
+	}
 	rules = append(rules, masqueradeClusterIPs(f, r)...)
 	for _, p := range model.Protocols {
 		// meta l4proto tcp ct original ip daddr . meta l4proto . ct original proto-dst @masq-frontends masquerade fully-random
@@ -205,12 +178,29 @@ func postrouting(f model.Family, r *model.Routing, affinity bool) *Chain {
 // from pods, or all of it (4.26). Without a detector there is none (4.27).
 func masqueradeClusterIPs(f model.Family, r *model.Routing) []Rule {
 	match, detects := notFromPod(f, r)
-	switch {
-	case r.MasqueradeAll:
-		match = nil
-	case !detects:
+	if !detects && !r.MasqueradeAll {
 		return nil
 	}
-	// ip saddr != 10.128.0.0/9 ct original ip daddr @cluster-ips masquerade fully-random
-	return []Rule{append(match, InSet{Key: Concat{OriginalDestination}, Set: ClusterIPsSet}, Masquerade{})}
+	// ct original ip daddr @cluster-ips masquerade fully-random
+	masquerade := Rule{InSet{Key: Concat{OriginalDestination}, Set: ClusterIPsSet}, Masquerade{}}
+	if r.MasqueradeAll || len(match) == 0 {
+		return []Rule{masquerade}
+	}
+	from, byInterface := match[0].(NotFrom)
+	if !byInterface {
+		// ip saddr != 10.128.0.0/9 ct original ...
+		return []Rule{append(match, masquerade...)}
+	}
+	// A packet that a bridge forwards has no input interface here where the
+	// bridge calls iptables. It comes from a pod if the bridge, which is the
+	// output interface then, is that of the pods.
+	rule := func(s Statement) Rule { return append(Rule{from, s}, masquerade...) }
+	return []Rule{
+		// iifname != "cni0" iif != 0 ct original ...
+		rule(CameIn{}),
+		// iifname != "cni0" oifname != "cni0" ct original ...
+		rule(NotTo(from)),
+		// iifname != "cni0" fib saddr type local ct original ...
+		rule(SourceIsLocal{}),
+	}
 }

@@ -30,6 +30,7 @@ const (
 	DestinationAddress        // after DNAT: the endpoint's
 	TransportProtocol         // past any IPv6 extension headers
 	DestinationPort           // of TCP, UDP and SCTP alike
+	OriginalSource            // the client's address, whatever was rewritten since
 	OriginalDestination       // the address that the client dialled
 	OriginalPort              // the port that the client dialled
 	ReplySource               // who answers: after DNAT the endpoint
@@ -47,6 +48,8 @@ func (o Field) Text(f model.Family) string {
 		return "meta l4proto"
 	case DestinationPort:
 		return "th dport"
+	case OriginalSource:
+		return "ct original " + ip + " saddr"
 	case OriginalDestination:
 		return "ct original " + ip + " daddr"
 	case OriginalPort:
@@ -61,12 +64,16 @@ func (o Field) Text(f model.Family) string {
 
 func (o Field) Datatype() Datatype {
 	switch o {
-	case SourceAddress:
+	case SourceAddress, OriginalSource:
 		return Source
 	case TransportProtocol:
 		return InetProto
-	case DestinationPort, OriginalPort, ReplyPort:
+	case DestinationPort, OriginalPort:
 		return Port
+	case ReplySource:
+		return EndpointAddress
+	case ReplyPort:
+		return EndpointPort
 	}
 	return Address
 }
@@ -123,11 +130,6 @@ type NotTranslated struct{}
 
 func (NotTranslated) Text(model.Family) string { return "ct status ! dnat" }
 
-// Translated matches connections whose destination was rewritten.
-type Translated struct{}
-
-func (Translated) Text(model.Family) string { return "ct status dnat" }
-
 // IsAnswer matches packets from whom a connection was opened to: among the first
 // packets, those that refuse it.
 type IsAnswer struct{}
@@ -146,12 +148,28 @@ type NotFrom struct {
 	ByPrefix bool
 }
 
-func (s NotFrom) Text(model.Family) string {
+func (s NotFrom) Text(model.Family) string { return fmt.Sprintf("iifname != %q", s.pattern()) }
+
+// pattern returns the name as nft writes it.
+func (s NotFrom) pattern() string {
 	if s.ByPrefix {
-		return fmt.Sprintf("iifname != %q", s.Name+"*")
+		return s.Name + "*"
 	}
-	return fmt.Sprintf("iifname != %q", s.Name)
+	return s.Name
 }
+
+// NotTo matches packets that do not leave through an interface, or through any
+// whose name starts with Name.
+type NotTo NotFrom
+
+func (s NotTo) Text(model.Family) string { return fmt.Sprintf("oifname != %q", NotFrom(s).pattern()) }
+
+// CameIn matches packets that have an input interface: those that the node
+// routes. Its own have none, and in postrouting neither have those that a bridge
+// forwards while it calls iptables (net.bridge.bridge-nf-call-iptables).
+type CameIn struct{}
+
+func (CameIn) Text(model.Family) string { return "iif != 0" }
 
 // SourceNotIn matches packets from outside of a prefix.
 type SourceNotIn struct{ Prefix netip.Prefix }
@@ -195,7 +213,7 @@ func (s DNAT) Text(f model.Family) string {
 }
 
 // Remember puts the endpoint of a connection into a dynamic map under a key,
-// or restarts the time-out of what is there.
+// or restarts the timeout of what is there. It does not match if the map is full.
 type Remember struct {
 	Map     string
 	Key     Concat
@@ -204,6 +222,17 @@ type Remember struct {
 
 func (s Remember) Text(f model.Family) string {
 	return fmt.Sprintf("update @%s { %s timeout %s : %s }", s.Map, s.Key.Text(f), durationText(s.Timeout), RememberedEndpoint.Text(f))
+}
+
+// Forget removes what a dynamic map has under a key. nft wants data in this
+// statement; the kernel looks at the key alone.
+type Forget struct {
+	Map string
+	Key Concat
+}
+
+func (s Forget) Text(f model.Family) string {
+	return fmt.Sprintf("delete @%s { %s : %s }", s.Map, s.Key.Text(f), RememberedEndpoint.Text(f))
 }
 
 // RememberedEndpoint is the data that Remember stores. It is not taken from the

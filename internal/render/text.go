@@ -119,7 +119,7 @@ func (d Datatype) typeText(f model.Family) string {
 	switch d {
 	case InetProto:
 		return "inet_proto"
-	case Port:
+	case Port, EndpointPort:
 		return "inet_service"
 	case Slot:
 		return "integer"
@@ -170,7 +170,7 @@ func (s *Set) KeyText(k Key) string {
 			texts[i] = k.Protocol.String()
 		case Port:
 			texts[i] = fmt.Sprint(k.Port)
-		case Slot:
+		case Slot, EndpointPort:
 			texts[i] = fmt.Sprint(k.Slot)
 		default:
 			texts[i] = prefixText(s.Prefix(k, t))
