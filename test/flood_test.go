@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -45,15 +46,19 @@ var floodNetworks = map[model.Family]netip.Prefix{
 // met no rule leaves for nowhere and is lost.
 type flood struct {
 	opened, lost atomic.Int64
+	answers      sync.Map // by the name of who answered: *atomic.Int64
 	ended        atomic.Bool
-	running      sync.WaitGroup
-	sockets      []*floodSocket
+	// patience is how long a burst waits for its answers.
+	patience atomic.Int64
+	running  sync.WaitGroup
+	sockets  []*floodSocket
 }
 
 // startFlood floods a service from a pod until the test ends.
 func (c *cluster) startFlood(from *netlab.Host, s service) *flood {
 	c.t.Helper()
 	f := &flood{}
+	f.patience.Store(int64(patience))
 	for _, family := range model.Families {
 		if err := errors.Join(c.routeFlood(from, family), c.forgetFlows()); err != nil {
 			c.t.Fatal(err)
@@ -66,7 +71,7 @@ func (c *cluster) startFlood(from *netlab.Host, s service) *flood {
 			f.sockets = append(f.sockets, sock)
 			f.running.Go(func() {
 				for !f.ended.Load() {
-					answered, err := sock.burst(s.clusterIP(family))
+					answered, err := sock.burst(s.clusterIP(family), time.Duration(f.patience.Load()), f.answered)
 					if err != nil {
 						c.t.Errorf("flood over %s: %v", family, err)
 						return
@@ -79,6 +84,18 @@ func (c *cluster) startFlood(from *netlab.Host, s service) *flood {
 	}
 	c.t.Cleanup(func() { f.stop() })
 	return f
+}
+
+// answered counts an answer.
+func (f *flood) answered(name string) {
+	n, _ := f.answers.LoadOrStore(name, new(atomic.Int64))
+	n.(*atomic.Int64).Add(1)
+}
+
+// by returns how many answers came from a host.
+func (f *flood) by(h *netlab.Host) int64 {
+	n, _ := f.answers.LoadOrStore(h.Name, new(atomic.Int64))
+	return n.(*atomic.Int64).Load()
 }
 
 // stop returns how many flows there were, and how many had no answer.
@@ -172,8 +189,8 @@ func openFloodSocket(on *netlab.Host, f model.Family, port int) (*floodSocket, e
 }
 
 // burst opens flows from the next addresses and returns how many of them had an
-// answer.
-func (s *floodSocket) burst(to netip.AddrPort) (answered int, err error) {
+// answer, after naming who gave each.
+func (s *floodSocket) burst(to netip.AddrPort, patience time.Duration, told func(name string)) (answered int, err error) {
 	first := s.next
 	s.next = (s.next + floodBurst) % floodClients
 	for i := range floodBurst {
@@ -187,7 +204,7 @@ func (s *floodSocket) burst(to netip.AddrPort) (answered int, err error) {
 	var message, control [128]byte
 	var seen [floodBurst]bool
 	for answered < floodBurst {
-		_, n, _, _, err := s.ReadMsgUDPAddrPort(message[:], control[:])
+		size, n, _, _, err := s.ReadMsgUDPAddrPort(message[:], control[:])
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return answered, nil
 		}
@@ -201,6 +218,8 @@ func (s *floodSocket) burst(to netip.AddrPort) (answered int, err error) {
 		if i := client - first; i >= 0 && i < floodBurst && !seen[i] {
 			seen[i] = true
 			answered++
+			name, _, _ := strings.Cut(string(message[:size]), " ")
+			told(name)
 		}
 	}
 	return answered, nil

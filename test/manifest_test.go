@@ -71,10 +71,10 @@ metadata:
 {{- end}}
 addressType: {{.Family}}
 ports:
-- {name: tcp, protocol: TCP, port: 8080}
+- {name: tcp, protocol: TCP, port: {{or $service.Target 8080}}}
 {{- if not $service.OnlyTCP}}
-- {name: udp, protocol: UDP, port: 8080}
-- {name: sctp, protocol: SCTP, port: 8080}
+- {name: udp, protocol: UDP, port: {{or $service.Target 8080}}}
+- {name: sctp, protocol: SCTP, port: {{or $service.Target 8080}}}
 {{- end}}
 endpoints:
 {{- $family := .Family}}

@@ -36,6 +36,7 @@ type service struct {
 	LoadBalancerIPs    []string // instead of those of the number
 	Port               int      // instead of the usual one
 	OnlyTCP            bool     // endpoints serve no other protocol
+	Target             int      // port of the endpoints; 0: the usual one
 	HealthPort         int      // node port of health checks; 0: none
 
 	Labels       map[string]string

@@ -234,7 +234,6 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 		last = time.Now()
 		check.Reset(syncCheck)
-		a.sweep()
 	}
 	for sync(Start); ; {
 		select {
@@ -322,6 +321,7 @@ func (a *Agent) sync(cause Cause) bool {
 		a.state.LastSync = time.Now()
 		a.mu.Unlock()
 	}
+	a.sweep()
 	for _, observe := range a.Observers {
 		if err := contain(func() error { observe(s); return nil }); err != nil {
 			a.Log.Error("work after a sync was cut short", "error", err)

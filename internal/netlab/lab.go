@@ -35,6 +35,9 @@ type Lab struct {
 	Client *Host
 	Pods   []*Host
 	Remote []*Host // pods of other nodes
+	// Bridged are pods of the node on one bridge, as the plugin "bridge" makes
+	// them.
+	Bridged []*Host
 
 	echoes []*Echo
 }
@@ -47,8 +50,12 @@ var (
 	PodCIDRv6 = netip.MustParsePrefix("fd00:10:128::/64")
 
 	// Of the pods of other nodes, and of all pods.
-	RemoteCIDRv4  = netip.MustParsePrefix("10.128.1.0/24")
-	RemoteCIDRv6  = netip.MustParsePrefix("fd00:10:128:1::/64")
+	RemoteCIDRv4 = netip.MustParsePrefix("10.128.1.0/24")
+	RemoteCIDRv6 = netip.MustParsePrefix("fd00:10:128:1::/64")
+	// Of the pods on the bridge.
+	BridgeCIDRv4 = netip.MustParsePrefix("10.128.2.0/24")
+	BridgeCIDRv6 = netip.MustParsePrefix("fd00:10:128:2::/64")
+
 	ClusterCIDRv4 = netip.MustParsePrefix("10.128.0.0/16")
 	ClusterCIDRv6 = netip.MustParsePrefix("fd00:10:128::/48")
 
@@ -85,7 +92,7 @@ func (l *Lab) Close() error {
 	for _, e := range l.echoes {
 		errs = append(errs, e.Close())
 	}
-	for _, h := range slices.Concat([]*Host{l.Client, l.Node}, l.Pods, l.Remote) {
+	for _, h := range slices.Concat([]*Host{l.Client, l.Node}, l.Pods, l.Remote, l.Bridged) {
 		if h != nil {
 			errs = append(errs, h.Close())
 		}
@@ -97,7 +104,7 @@ func (l *Lab) Close() error {
 // that of the pods.
 func (l *Lab) IsNode(a netip.Addr) bool {
 	own := []netip.Addr{l.Node.IPv4, l.Node.IPv6, nth(PodCIDRv4, 1), nth(PodCIDRv6, 1),
-		nth(RemoteCIDRv4, 1), nth(RemoteCIDRv6, 1)}
+		nth(RemoteCIDRv4, 1), nth(RemoteCIDRv6, 1), nth(BridgeCIDRv4, 1), nth(BridgeCIDRv6, 1)}
 	return slices.Contains(own, a)
 }
 
@@ -124,6 +131,30 @@ func (l *Lab) AddRemotePods(n int) error {
 		}
 		pod.NodeName = "remote"
 		l.Remote = append(l.Remote, pod)
+	}
+	return nil
+}
+
+// Bridge is the name of the bridge that AddBridgedPods makes.
+const Bridge = "cni0"
+
+// AddBridgedPods adds a bridge to the node and pods to that, which are named
+// bridged-0, bridged-1 and so on. The bridge has the addresses of their gateway,
+// and its ports send packets back where they came from (hairpin mode).
+func (l *Lab) AddBridgedPods(n int) error {
+	if err := l.addBridge(); err != nil {
+		return fmt.Errorf("add bridge: %w", err)
+	}
+	for i := range n {
+		pod, err := newHost(fmt.Sprintf("bridged-%d", i), BridgeCIDRv4, BridgeCIDRv6, i+2)
+		if err != nil {
+			return fmt.Errorf("add pod to bridge: %w", err)
+		}
+		pod.NodeName = l.Node.Name
+		l.Bridged = append(l.Bridged, pod)
+		if err := l.connectBridged(pod); err != nil {
+			return fmt.Errorf("add pod to bridge: %w", err)
+		}
 	}
 	return nil
 }

@@ -64,6 +64,49 @@ func (l *Lab) connectPod(pod *Host) error {
 	})
 }
 
+func (l *Lab) addBridge() error {
+	return l.Node.Do(func() error {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = Bridge
+		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
+			return fmt.Errorf("add link %s: %w", Bridge, err)
+		}
+		if err := linkUp(Bridge); err != nil {
+			return err
+		}
+		return addAddresses(Bridge,
+			netip.PrefixFrom(nth(BridgeCIDRv4, 1), BridgeCIDRv4.Bits()), netip.PrefixFrom(nth(BridgeCIDRv6, 1), BridgeCIDRv6.Bits()))
+	})
+}
+
+// connectBridged links a pod to the bridge.
+func (l *Lab) connectBridged(pod *Host) error {
+	if err := l.veth(pod.Name, pod, "eth0"); err != nil {
+		return err
+	}
+	err := l.Node.Do(func() error {
+		bridge, err := netlink.LinkByName(Bridge)
+		if err != nil {
+			return fmt.Errorf("find link %s: %w", Bridge, err)
+		}
+		port, err := netlink.LinkByName(pod.Name)
+		if err != nil {
+			return fmt.Errorf("find link %s: %w", pod.Name, err)
+		}
+		return errors.Join(netlink.LinkSetMaster(port, bridge), netlink.LinkSetHairpin(port, true))
+	})
+	if err != nil {
+		return err
+	}
+	return pod.Do(func() error {
+		if err := addAddresses("eth0",
+			netip.PrefixFrom(pod.IPv4, BridgeCIDRv4.Bits()), netip.PrefixFrom(pod.IPv6, BridgeCIDRv6.Bits())); err != nil {
+			return err
+		}
+		return addDefaultRoutes("eth0", nth(BridgeCIDRv4, 1), nth(BridgeCIDRv6, 1))
+	})
+}
+
 // veth links the node to a peer and brings both ends up.
 func (l *Lab) veth(name string, peer *Host, peerName string) error {
 	err := l.Node.Do(func() error {
