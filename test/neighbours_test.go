@@ -17,7 +17,7 @@ import (
 func neighbour(served netip.Addr, priority int, to *netlab.Host) string {
 	return fmt.Sprintf(`table ip neighbour {
 		chain pre { type nat hook prerouting priority dstnat; ip daddr %[1]s tcp dport 80 dnat to %[2]s:8080; }
-		chain out { type nat hook output priority dstnat; ip daddr %[1]s tcp dport 80 dnat to %[2]s:8080; }
+		chain out { type nat hook output priority -100; ip daddr %[1]s tcp dport 80 dnat to %[2]s:8080; }
 		chain post { type nat hook postrouting priority %[3]d; ip saddr != 10.128.0.0/16 ip daddr 10.128.0.0/16 masquerade; }
 	}
 `, served, to.IPv4, priority)
