@@ -21,19 +21,18 @@ const maxBindings = 1 << 16
 // Bindings implements [Kernel]. The listing has a socket of its own, because one
 // that is broken off keeps its socket busy.
 func (c *Conn) Bindings(f model.Family, limit int) ([]*render.Set, error) {
-	return withSibling(c, func(c *Conn) (out []*render.Set, err error) {
-		for _, name := range render.AffinityMaps {
-			s, err := persist(func() (*render.Set, error) { return c.bindings(name, f, limit) })
-			switch {
-			case errors.Is(err, unix.ENOENT):
-			case err != nil:
-				return nil, fmt.Errorf("read map %s of %s: %w", name, f, err)
-			default:
-				out = append(out, s)
-			}
+	var out []*render.Set
+	for _, name := range render.AffinityMaps {
+		s, err := withSibling(c, func(c *Conn) (*render.Set, error) { return c.bindings(name, f, limit) })
+		switch {
+		case errors.Is(err, unix.ENOENT):
+		case err != nil:
+			return nil, fmt.Errorf("read map %s of %s: %w", name, f, err)
+		default:
+			out = append(out, s)
 		}
-		return out, nil
-	})
+	}
+	return out, nil
 }
 
 // errEnough ends a listing.
@@ -53,7 +52,7 @@ func (c *Conn) bindings(name string, f model.Family, limit int) (*render.Set, er
 		s.Elements = append(s.Elements, e.Element)
 		return nil
 	})
-	if err != nil && err != errEnough {
+	if err != nil && !errors.Is(err, errEnough) {
 		return nil, err
 	}
 	s.Sort() // a map that is resized meanwhile gives elements twice
@@ -159,21 +158,20 @@ type AffinityUse struct {
 // AffinityUse returns the use of the affinity maps that exist. It may be called
 // while the connection is in use elsewhere.
 func (c *Conn) AffinityUse() ([]AffinityUse, error) {
-	return withSibling(c, func(c *Conn) (out []AffinityUse, err error) {
-		for _, f := range model.Families {
-			for _, name := range render.AffinityMaps {
-				use, err := persist(func() (AffinityUse, error) { return c.affinityUse(name, f) })
-				switch {
-				case errors.Is(err, unix.ENOENT):
-				case err != nil:
-					return nil, fmt.Errorf("read use of map %s of %s: %w", name, f, err)
-				default:
-					out = append(out, use)
-				}
+	var out []AffinityUse
+	for _, f := range model.Families {
+		for _, name := range render.AffinityMaps {
+			use, err := withSibling(c, func(c *Conn) (AffinityUse, error) { return c.affinityUse(name, f) })
+			switch {
+			case errors.Is(err, unix.ENOENT):
+			case err != nil:
+				return nil, fmt.Errorf("read use of map %s of %s: %w", name, f, err)
+			default:
+				out = append(out, use)
 			}
 		}
-		return out, nil
-	})
+	}
+	return out, nil
 }
 
 func (c *Conn) affinityUse(name string, f model.Family) (AffinityUse, error) {
@@ -193,7 +191,7 @@ func (c *Conn) affinityUse(name string, f model.Family) (AffinityUse, error) {
 		use.Used++
 		return nil
 	})
-	if use.AtLeast = err == errEnough; use.AtLeast {
+	if use.AtLeast = errors.Is(err, errEnough); use.AtLeast {
 		err = nil
 	}
 	return use, err

@@ -94,16 +94,22 @@ func open(namespace *os.File, other int) (*Conn, error) {
 	return &Conn{nl: nl, namespace: namespace}, nil
 }
 
-// withSibling calls f with a connection to the same network namespace that is
-// closed afterwards. Another namespace than that of the calling thread, as tests
-// have it, needs CAP_SYS_ADMIN.
-func withSibling[T any](c *Conn, f func(*Conn) (T, error)) (v T, err error) {
-	sibling, err := c.sibling()
-	if err != nil {
-		return v, err
-	}
-	defer func() { err = errors.Join(err, sibling.Close()) }()
-	return f(sibling)
+// withSibling asks a question over a connection of its own to the same network
+// namespace, until there is an answer or an error that stays. Another namespace
+// than that of the calling thread, as tests have it, needs CAP_SYS_ADMIN.
+func withSibling[T any](c *Conn, ask func(*Conn) (T, error)) (T, error) {
+	return persist(func() (v T, err error) {
+		sibling, err := c.sibling()
+		if err != nil {
+			return v, err
+		}
+		defer func() {
+			if closeErr := sibling.Close(); !errors.Is(closeErr, os.ErrClosed) {
+				err = errors.Join(err, closeErr)
+			}
+		}()
+		return ask(sibling)
+	})
 }
 
 func (c *Conn) sibling() (*Conn, error) {
@@ -325,8 +331,8 @@ func (c *Conn) set(name string, f model.Family) (*render.Set, int, error) {
 
 // eachElement calls each for the elements of a set as the kernel gives them,
 // while they come: a dump can have tens of megabytes. The element is valid
-// during the call only. An error of each ends the dump, and leaves the connection
-// busy.
+// during the call only. [errEnough] ends the dump and closes the connection: there
+// is no other way to keep the kernel from giving the rest.
 func (c *Conn) eachElement(s *render.Set, f model.Family, each func(*element) error) error {
 	a := begin(f)
 	a.string(unix.NFTA_SET_ELEM_LIST_TABLE, render.TableName)
@@ -345,6 +351,9 @@ func (c *Conn) eachElement(s *render.Set, f model.Family, each func(*element) er
 		}
 		if err == nil {
 			err = d.message(m, each)
+		}
+		if errors.Is(err, errEnough) {
+			return errors.Join(err, c.nl.Close()) // first: the iterator takes the rest in
 		}
 		if err != nil {
 			c.note(err)

@@ -1,0 +1,90 @@
+package apply
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+// stickyServices returns Services of four endpoints with affinity.
+func stickyServices(n int) map[model.ServiceName]model.ServiceState {
+	all := services(n, 4)
+	for _, s := range all {
+		s.Service.AffinityTimeout = 3 * time.Hour
+	}
+	return all
+}
+
+// bindClients binds clients of a frontend to one of its endpoints.
+func bindClients(b *testing.B, c *Conn, f model.Frontend, endpoint netip.AddrPort, clients int) {
+	b.Helper()
+	s, _, err := c.set(render.AffinityMap, model.IPv4)
+	if err != nil {
+		b.Fatal(err)
+	}
+	const step = 20_000
+	for first := 0; first < clients; first += step {
+		p := &Plan{}
+		for i := first; i < min(first+step, clients); i++ {
+			var client [4]byte
+			binary.BigEndian.PutUint32(client[:], 100<<24+64<<16+uint32(i))
+			p.Changes = append(p.Changes, Change{Verb: Add, Family: model.IPv4, Set: s, Timeout: 3 * time.Hour, New: &render.Element{
+				Key:   render.Key{Address: f.Address, Protocol: f.Protocol, Port: f.Port, Source: netip.AddrFrom4(client)},
+				Value: render.Value{Endpoint: endpoint},
+			}})
+		}
+		if _, err := c.Commit(p, anyGeneration); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkStickyChange replaces an endpoint of a Service with affinity while
+// clients are bound to another one, and reports the sweep that follows apart.
+func BenchmarkStickyChange(b *testing.B) {
+	for _, clients := range []int{0, 10_000, 250_000, 1_000_000} {
+		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) {
+			all := stickyServices(1000)
+			s := newSandbox(b)
+			router := model.NewRouter()
+			router.Configure(model.Config{NodeName: "node-1"}, nil, nil)
+			router.SetServices(all)
+			routing := router.Routing()
+			if _, err := s.applier.Apply(render.Render(routing)); err != nil {
+				b.Fatal(err)
+			}
+			composer := render.NewComposer(routing)
+			bindClients(b, s.Conn, routing.Routes[0].Frontend, routing.Routes[0].Inside().Endpoints[0].Address, clients)
+			name := model.ServiceName{Namespace: "default", Name: "service-7"}
+			slice := *all[name].Slices[0]
+			slice.Hosts = append(slice.Hosts[:0:0], slice.Hosts...)
+			slice.Hosts[0].Address = netip.MustParseAddr("10.255.0.1")
+			both := [2]model.ServiceState{{Service: all[name].Service, Slices: []*model.EndpointSlice{&slice}}, all[name]}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				before, after, ok := composer.Change(router.SetServices(map[model.ServiceName]model.ServiceState{name: both[i%2]}))
+				if !ok {
+					b.Fatal("everything would have to be rendered")
+				}
+				if _, err := s.applier.Patch(before, after); err != nil {
+					b.Fatal(err)
+				}
+			}
+			start := time.Now()
+			if err := s.applier.Sweep(); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(float64(time.Since(start).Milliseconds()), "sweep-ms")
+			start = time.Now()
+			if _, _, err := s.Read(); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(float64(time.Since(start).Milliseconds()), "read-ms")
+		})
+	}
+}
