@@ -50,7 +50,6 @@ func newNode(ns *netlab.Namespace) (*node, error) {
 		Node:        config(),
 		Applier:     n.applier,
 		AffinityUse: n.conn.AffinityUse,
-		Bindings:    n.conn.Bindings,
 		Observers:   []func(*agent.Sync){n.observe},
 		Log:         log,
 	})

@@ -29,8 +29,8 @@ var alertCases = map[string]struct {
 		kubeproxy_network_programming_duration_seconds_bucket{job="nftproxy", le="1"} 0+9x180
 		kubeproxy_network_programming_duration_seconds_bucket{job="nftproxy", le="+Inf"} 0+9x180
 		nftproxy_drift_changes_total{job="nftproxy", instance="n1"} 0x180
-		nftproxy_affinity_clients{job="nftproxy", instance="n1", ip_family="IPv4"} 899999x180
-		nftproxy_affinity_capacity{job="nftproxy", instance="n1", ip_family="IPv4"} 1000000x180
+		nftproxy_affinity_clients{job="nftproxy", instance="n1", ip_family="IPv4", map="affinity"} 899999x180
+		nftproxy_affinity_capacity{job="nftproxy", instance="n1", ip_family="IPv4", map="affinity"} 1000000x180
 		nftproxy_notices{job="nftproxy", reason="Conflict"} 0x180
 		nftproxy_rejected_objects{job="nftproxy"} 0x180
 		rest_client_requests_total{job="nftproxy", instance="n1", code="200"} 0+9x180
@@ -68,8 +68,8 @@ var alertCases = map[string]struct {
 		nftproxy_drift_changes_total{job="nftproxy", instance="n1"} 0x60 7x120`,
 		map[string]int{"NftproxyRulesChangedByOthers": 61}},
 	"affinity full": {`load 1m
-		nftproxy_affinity_clients{job="nftproxy", instance="n1", ip_family="IPv6"} 90x5 91x175
-		nftproxy_affinity_capacity{job="nftproxy", instance="n1", ip_family="IPv6"} 100x180`,
+		nftproxy_affinity_clients{job="nftproxy", instance="n1", ip_family="IPv6", map="affinity"} 90x5 91x175
+		nftproxy_affinity_capacity{job="nftproxy", instance="n1", ip_family="IPv6", map="affinity"} 100x180`,
 		map[string]int{"NftproxyAffinityNearlyFull": 6 + 10}},
 	"a conflict": {`load 1m
 		nftproxy_notices{job="nftproxy", reason="Conflict"} 2x180`,

@@ -85,7 +85,7 @@ func (a *Agent) sweep() {
 	f.busy = true
 	f.running.Go(func() {
 		began := time.Now()
-		f.read <- &readSweep{s, began, s.Read(a.Bindings)}
+		f.read <- &readSweep{s, began, s.Read()}
 	})
 }
 

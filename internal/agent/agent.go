@@ -33,10 +33,9 @@ type Config struct {
 	Addresses func() ([]netip.Addr, error)
 	// Applier commits.
 	Applier *apply.Applier
-	// AffinityUse returns how full the affinity maps are, and Bindings some of what
-	// a family's hold: see [apply.Conn]. They are called while Applier is at work.
+	// AffinityUse returns how full the affinity maps are. It is called while
+	// Applier is at work.
 	AffinityUse func() ([]apply.AffinityUse, error)
-	Bindings    func(f model.Family, limit int) ([]*render.Set, error)
 	// MinSyncPeriod passes at least between the end of one sync and the next
 	// one that a change asks for; changes meanwhile travel together (13.5).
 	MinSyncPeriod time.Duration

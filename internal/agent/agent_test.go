@@ -106,7 +106,6 @@ func (f *fixture) run(ctx context.Context) error {
 		AffinityUse: func() ([]apply.AffinityUse, error) {
 			return []apply.AffinityUse{{Family: model.IPv4, Used: int(f.use.Load()), Size: 1000}}, nil
 		},
-		Bindings:      f.kernel.Bindings,
 		MinSyncPeriod: f.period,
 		SyncPeriod:    f.retry,
 		Observers:     f.observe,

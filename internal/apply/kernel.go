@@ -27,7 +27,8 @@ type Kernel interface {
 	// Check tells how Commit would end, but changes nothing.
 	Check(p *Plan, generation uint32) error
 	// Bindings returns the affinity maps of a family, with at most limit elements
-	// of each; none where there is no such map.
+	// of each; none where there is no such map. It may be called while another
+	// method runs.
 	Bindings(f model.Family, limit int) ([]*render.Set, error)
 	// Unbind removes elements from an affinity map. Those that are gone already
 	// are no error.

@@ -50,6 +50,7 @@ func (d departed) has(e *render.Element) bool {
 
 // Sweep releases the clients of endpoints that have departed.
 type Sweep struct {
+	kernel   Kernel
 	wanted   departed // when it began
 	departed departed // as it is now
 	found    []clients
@@ -66,13 +67,13 @@ func (a *Applier) Departed() bool { return len(a.departed) > 0 }
 
 // BeginSweep returns a sweep for the endpoints that departed since the last one.
 func (a *Applier) BeginSweep() *Sweep {
-	a.sweep = &Sweep{wanted: maps.Clone(a.departed), departed: a.departed}
+	a.sweep = &Sweep{kernel: a.kernel, wanted: maps.Clone(a.departed), departed: a.departed}
 	a.departed = make(departed)
 	return a.sweep
 }
 
 // Read finds the clients to release. It may run beside changes.
-func (s *Sweep) Read(bindings func(model.Family, int) ([]*render.Set, error)) error {
+func (s *Sweep) Read() error {
 	families := make(map[model.Family]bool)
 	for k := range s.wanted {
 		families[model.FamilyOf(k.Address)] = true
@@ -81,7 +82,7 @@ func (s *Sweep) Read(bindings func(model.Family, int) ([]*render.Set, error)) er
 		if !families[f] {
 			continue
 		}
-		sets, err := bindings(f, maxBindings)
+		sets, err := s.kernel.Bindings(f, maxBindings)
 		if err != nil {
 			return err
 		}
@@ -141,7 +142,7 @@ func (a *Applier) Sweep() error {
 		return nil
 	}
 	s := a.BeginSweep()
-	if err := s.Read(a.kernel.Bindings); err != nil {
+	if err := s.Read(); err != nil {
 		return err
 	}
 	for {

@@ -114,7 +114,6 @@ func (w *work) agentConfig(rules *apply.Conn) agent.Config {
 		Addresses:     agent.NodePortAddresses(w.node),
 		Applier:       w.applier,
 		AffinityUse:   w.metrics.Affinity(rules.AffinityUse),
-		Bindings:      rules.Bindings,
 		MinSyncPeriod: w.Config.MinSyncPeriod(),
 		SyncPeriod:    w.Config.SyncPeriod(),
 		Observers:     observers,

@@ -69,8 +69,8 @@ func TestAgent(t *testing.T) {
 		`kubeproxy_network_programming_duration_seconds_count{ip_family="IPv4"}`:   1,
 		`nftproxy_transaction_duration_seconds_count`:                              1,
 		`nftproxy_set_elements{ip_family="IPv4",set="affinity-*"}`:                 1,
-		`nftproxy_affinity_clients{ip_family="IPv4"}`:                              0,
-		`nftproxy_affinity_capacity{ip_family="IPv4"}`:                             1000,
+		`nftproxy_affinity_clients{ip_family="IPv4",map="affinity"}`:               0,
+		`nftproxy_affinity_capacity{ip_family="IPv4",map="affinity"}`:              1000,
 	})
 	low, high := float64(begin.Unix()), float64(time.Now().Unix())+1
 	for _, name := range []string{

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"errors"
+	"regexp"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -53,9 +54,9 @@ func newRuleMetrics(factory promauto.Factory, registry *prometheus.Registry) rul
 		notices: newWholeGauge(registry, "nftproxy_notices",
 			"Remarks about objects that cannot be served as they ask; the log has them in words.", "reason"),
 		clients: newWholeGauge(registry, "nftproxy_affinity_clients",
-			"Bindings of clients to endpoints, looked at once a minute.", familyLabel),
+			"Bindings of clients to endpoints, looked at once a minute.", familyLabel, "map"),
 		capacity: newWholeGauge(registry, "nftproxy_affinity_capacity",
-			"Most bindings of clients to endpoints.", familyLabel),
+			"Most bindings of clients to endpoints.", familyLabel, "map"),
 		counts: make(elementCounts),
 	}
 }
@@ -115,9 +116,12 @@ func countNotices(all []model.Notice) []sample {
 	return out
 }
 
-// affinityTimeouts stands for all sets of frontends with the same time-out:
-// users choose how many there are.
-const affinityTimeouts = render.AffinityMap + "-*"
+// affinityTimeouts stands for all sets of frontends with the same timeout: users
+// choose how many there are.
+const affinityTimeouts = "affinity-*"
+
+// affinitySet is the name of such a set.
+var affinitySet = regexp.MustCompile(`^(local-)?affinity-[0-9]+$`)
 
 // setName is a set in the table of a family.
 type setName struct {
@@ -144,7 +148,7 @@ func countElements(r *render.Ruleset) elementCounts {
 
 // labelOf returns the name of a set for people.
 func labelOf(s *render.Set) string {
-	if strings.HasPrefix(s.Name, render.AffinityMap+"-") {
+	if affinitySet.MatchString(s.Name) {
 		return affinityTimeouts
 	}
 	return s.Name
@@ -207,9 +211,9 @@ func (s *Set) Affinity(read func() ([]apply.AffinityUse, error)) func() ([]apply
 		}
 		var clients, capacity []sample
 		for _, m := range maps {
-			family := []string{m.Family.String()}
-			clients = append(clients, sample{family, float64(m.Used)})
-			capacity = append(capacity, sample{family, float64(m.Size)})
+			labels := []string{m.Family.String(), m.Map}
+			clients = append(clients, sample{labels, float64(m.Used)})
+			capacity = append(capacity, sample{labels, float64(m.Size)})
 		}
 		s.rules.clients.set(clients)
 		s.rules.capacity.set(capacity)

@@ -141,16 +141,16 @@ func TestTransactions(t *testing.T) {
 }
 
 func TestAffinity(t *testing.T) {
-	uses := []apply.AffinityUse{{Family: model.IPv4, Used: 7, Size: 1000}, {Family: model.IPv6, Used: 3, Size: 1000}}
+	uses := []apply.AffinityUse{{Family: model.IPv4, Map: "affinity", Used: 7, Size: 1000}, {Family: model.IPv6, Map: "affinity", Used: 3, Size: 1000}}
 	var problem error
 	s := newSet()
 	read := s.Affinity(func() ([]apply.AffinityUse, error) { return uses, problem })
 	if got, err := read(); err != nil || len(got) != 2 {
 		t.Fatalf("passed on %v, %v", got, err)
 	}
-	const clients, capacity = `nftproxy_affinity_clients{ip_family="IPv4"}`, `nftproxy_affinity_capacity{ip_family="IPv4"}`
+	const clients, capacity = `nftproxy_affinity_clients{ip_family="IPv4",map="affinity"}`, `nftproxy_affinity_capacity{ip_family="IPv4",map="affinity"}`
 	expect(t, scrape(t, s, "/metrics"), map[string]float64{
-		clients: 7, capacity: 1000, `nftproxy_affinity_clients{ip_family="IPv6"}`: 3,
+		clients: 7, capacity: 1000, `nftproxy_affinity_clients{ip_family="IPv6",map="affinity"}`: 3,
 	})
 	uses, problem = nil, errors.New("no permission")
 	if _, err := read(); !errors.Is(err, problem) {

@@ -52,7 +52,7 @@ func FromKernel(k *apply.Conn) (*Report, error) {
 func (r *Report) addAffinity(k KernelReader) error {
 	use, err := k.AffinityUse()
 	for _, u := range use {
-		r.Affinity = append(r.Affinity, Affinity{u.Family.String(), u.Used, u.Size})
+		r.Affinity = append(r.Affinity, Affinity{u.Family.String(), u.Map, u.Used, u.AtLeast, u.Size})
 	}
 	return err
 }

@@ -21,7 +21,7 @@ func (r *Report) Print(w io.Writer, now time.Time) error {
 	}
 	p.fact("serves", "%s, %s, %s", number(r.Services, "Service"), number(r.Frontends, "frontend"), number(r.Endpoints, "endpoint"))
 	for _, a := range r.Affinity {
-		p.fact("affinity", "%s: %d of %d clients remembered", a.Family, a.Clients, a.Size)
+		p.fact("affinity", "%s: %s of %d clients remembered", a.name(), a.count(), a.Size)
 	}
 	for _, h := range r.HealthChecks {
 		p.fact("health", "%s/%s on port %d: %s on this node", h.Namespace, h.Name, h.Port, localEndpoints(h.Endpoints))

@@ -9,9 +9,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/render"
 )
 
 // Report is the state of a node. The names of the JSON fields are stable;
@@ -72,11 +74,31 @@ type HealthCheck struct {
 	Endpoints map[string]int `json:"endpoints"`
 }
 
-// Affinity tells how many clients session affinity remembers.
+// Affinity is the use of one map of clients with session affinity.
 type Affinity struct {
 	Family  string `json:"family"`
+	Map     string `json:"map"`
 	Clients int    `json:"clients"`
-	Size    int    `json:"size"` // most clients
+	// AtLeast means that there may be more clients: kernels before 6.16 keep no
+	// count, and they are counted up to a limit.
+	AtLeast bool `json:"atLeast,omitempty"`
+	Size    int  `json:"size"` // most clients
+}
+
+// name returns the family, and the map if it is not the usual one.
+func (a *Affinity) name() string {
+	if a.Map == render.LocalAffinityMap {
+		return a.Family + ", policy Local"
+	}
+	return a.Family
+}
+
+// count returns the number of clients.
+func (a *Affinity) count() string {
+	if a.AtLeast {
+		return fmt.Sprintf("at least %d", a.Clients)
+	}
+	return strconv.Itoa(a.Clients)
 }
 
 // Problem is something that is not as the objects ask. Reason is one word.

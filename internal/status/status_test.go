@@ -91,8 +91,9 @@ func (n *node) sync(t *testing.T, s *model.Snapshot, c model.Config) *agent.Sync
 	router.SetServices(s.Update().Services)
 	n.routing = router.Routing()
 	rules := render.Render(n.routing)
-	plan, err := apply.New(n.kernel, slog.New(slog.DiscardHandler)).Apply(rules)
-	if err != nil {
+	applier := apply.New(n.kernel, slog.New(slog.DiscardHandler))
+	plan, err := applier.Apply(rules)
+	if err := errors.Join(err, applier.Sweep()); err != nil {
 		t.Fatal(err)
 	}
 	return &agent.Sync{Cause: agent.Change, Whole: true, Router: router, Rules: rules, Plan: plan, Started: time.Now(), Duration: time.Millisecond}
@@ -163,8 +164,10 @@ func TestDaemonAndKernelAgree(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = `serves     3 Services, 7 frontends, 6 endpoints
-affinity   IPv4: 3 of 1000000 clients remembered
+affinity   IPv4: 1 of 1000000 clients remembered
+           IPv4, policy Local: 2 of 1000000 clients remembered
            IPv6: 1 of 1000000 clients remembered
+           IPv6, policy Local: 0 of 1000000 clients remembered
 
 SERVICE PORT            FRONTEND                 KIND              ENDPOINTS     CONNECTIONS
 default/elsewhere:http  tcp 10.96.0.11:80        ClusterIP         drops         0
@@ -216,7 +219,9 @@ serves     0 Services, 0 frontends, 0 endpoints
 	server.Observe(s)
 	const serves = `serves     3 Services, 7 frontends, 4 endpoints
 affinity   IPv4: 0 of 1000000 clients remembered
+           IPv4, policy Local: 0 of 1000000 clients remembered
            IPv6: 0 of 1000000 clients remembered
+           IPv6, policy Local: 0 of 1000000 clients remembered
 health     default/web on port 31000: 1 over IPv4, 1 over IPv6 on this node
 problem    Service default/elsewhere: tcp 203.0.113.20:80 (external IP of port "http") is served by Service default/web
 
