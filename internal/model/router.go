@@ -79,7 +79,7 @@ func NewRouter() *Router {
 func (r *Router) Configure(c Config, nodes []*Node, cidrs []netip.Prefix) {
 	node, known := (&Snapshot{Nodes: nodes}).Node(c.NodeName)
 	r.config, r.node, r.locality = c, node, NewLocality(node, c)
-	r.serviceCIDRs, r.nodeNotice = mergePrefixes(cidrs), nil
+	r.serviceCIDRs, r.nodeNotice = MergePrefixes(cidrs), nil
 	if c.BesideAnother {
 		r.serviceCIDRs = nil
 	}
