@@ -143,16 +143,22 @@ func (l *clusterLab) putNode(n *corev1.Node) {
 		})
 	now, _ := source.ConvertNode(n)
 	if l.known != nil {
-		for _, f := range model.Families {
-			if !slices.ContainsFunc(now.Addresses, func(a netip.Addr) bool { return model.FamilyOf(a) == f }) {
-				now.Addresses = append(now.Addresses, slices.DeleteFunc(slices.Clone(l.known.Addresses), func(a netip.Addr) bool { return model.FamilyOf(a) != f })...)
-			}
-			if !slices.ContainsFunc(now.PodCIDRs, func(p netip.Prefix) bool { return model.FamilyOf(p.Addr()) == f }) {
-				now.PodCIDRs = append(now.PodCIDRs, slices.DeleteFunc(slices.Clone(l.known.PodCIDRs), func(p netip.Prefix) bool { return model.FamilyOf(p.Addr()) != f })...)
-			}
-		}
+		now.Addresses = keep(now.Addresses, l.known.Addresses, netip.Addr.Is4)
+		now.PodCIDRs = keep(now.PodCIDRs, l.known.PodCIDRs, func(p netip.Prefix) bool { return p.Addr().Is4() })
 	}
 	l.known = now
+}
+
+// keep adds to now the values of known of a family that now has none of.
+func keep[T any](now, known []T, is4 func(T) bool) []T {
+	v4 := slices.ContainsFunc(now, is4)
+	v6 := slices.ContainsFunc(now, func(v T) bool { return !is4(v) })
+	for _, k := range known {
+		if is4(k) && !v4 || !is4(k) && !v6 {
+			now = append(now, k)
+		}
+	}
+	return now
 }
 
 func apiService(i int, port int32) *corev1.Service {
