@@ -194,7 +194,7 @@ func (r *Router) route(name ServiceName, s *routed) (notices []Notice) {
 	svc := s.state.Service.only(r.config.Families)
 	s.routes = RouteService(svc, s.state.Slices, r.locality)
 	if svc.HealthCheckNodePort != 0 {
-		r.health[name], r.staleHealth = healthCheck(svc, s.state.Slices, r.node), true
+		r.health[name], r.staleHealth = healthCheck(svc, s.routes), true
 	}
 	return nodePortNotices(svc, r.locality)
 }
