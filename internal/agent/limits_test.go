@@ -5,10 +5,18 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"runtime"
+	"runtime/debug"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/source"
 )
 
 // largeState is a Service at the limits of an API server: that many ports, and
@@ -92,4 +100,67 @@ func BenchmarkLargeService(b *testing.B) {
 	for _, n := range []int{1, 10, 100} {
 		run(fmt.Sprintf("slices-%d", n), largeState(2, n, 1000))
 	}
+}
+
+// TestCostOfPorts: 13.15. What an event of a Service or an EndpointSlice costs
+// grows with its ports and not with their square: a port of 32,000 costs about as
+// much as one of 1,000. It counts the time of the processor, which other work on
+// the machine does not add to, and the best of a few runs.
+func TestCostOfPorts(t *testing.T) {
+	for name, prepare := range map[string]func(ports int) (event func()){
+		"Service": func(n int) func() {
+			s := apiService(0, 80)
+			s.Spec.Ports = nil
+			for i := range n {
+				s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: fmt.Sprintf("port-%d", i), Protocol: "TCP", Port: int32(i + 1), NodePort: int32(i + 1)})
+			}
+			return func() { source.ConvertService(s, "") }
+		},
+		"EndpointSlice": func(n int) func() {
+			s := apiSlice(0, 1, 1)
+			s.Ports = nil
+			for i := range n {
+				name, port := fmt.Sprintf("port-%d", i), int32(i+1)
+				s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: &name, Port: &port})
+			}
+			return func() { source.ConvertEndpointSlice(s) }
+		},
+		"sync": func(n int) func() {
+			first := largeState(n, 1, 1)
+			second := otherHost(first)
+			change := newLargeLab(t, first)
+			return func() { change(second); change(first) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			small, large := costOf(t, prepare(1000))/1000, costOf(t, prepare(32_000))/32_000
+			t.Logf("%v of 1,000, %v of 32,000", small, large)
+			if large > 4*small {
+				t.Errorf("one port costs %v of 32,000, and %v of 1,000", large, small)
+			}
+		})
+	}
+}
+
+// costOf returns the least time of the processor that f takes.
+func costOf(t *testing.T, f func()) time.Duration {
+	t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	used := func() time.Duration {
+		var now unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now); err != nil {
+			t.Fatal(err)
+		}
+		return time.Duration(now.Nano())
+	}
+	least := time.Hour
+	for range 5 {
+		runtime.GC()
+		before := used()
+		f()
+		least = min(least, used()-before)
+	}
+	return least
 }
