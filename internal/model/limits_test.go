@@ -67,3 +67,34 @@ func BenchmarkLargeService(b *testing.B) {
 		run(fmt.Sprintf("slices-%d", n), manySlices(n))
 	}
 }
+
+// BenchmarkContestedFrontend has a start, and one event, where all Services claim
+// the same address and port.
+func BenchmarkContestedFrontend(b *testing.B) {
+	for _, n := range []int{100, 1000, 4000} {
+		states := make(map[ServiceName]ServiceState)
+		one := make(map[ServiceName]ServiceState)
+		for i := range n {
+			s := &Service{
+				Name: ServiceName{"default", fmt.Sprintf("service-%d", i)}, ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)})},
+				ExternalIPs: []netip.Addr{netip.MustParseAddr("203.0.113.1")}, Ports: []ServicePort{{Port: 80, Protocol: TCP}},
+			}
+			states[s.Name] = ServiceState{Service: s}
+			if i == n/2 {
+				one[s.Name] = states[s.Name]
+			}
+		}
+		b.Run(fmt.Sprintf("start-%d", n), func(b *testing.B) {
+			for b.Loop() {
+				NewRouter().SetServices(states)
+			}
+		})
+		r := NewRouter()
+		r.SetServices(states)
+		b.Run(fmt.Sprintf("event-%d", n), func(b *testing.B) {
+			for b.Loop() {
+				r.SetServices(one)
+			}
+		})
+	}
+}
