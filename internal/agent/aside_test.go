@@ -96,6 +96,7 @@ func newWorkshop(t *testing.T, ns *netlab.Namespace, blames bool) *workshop {
 		Observers: []func(*Sync){func(s *Sync) { w.syncs = append(w.syncs, s) }},
 		Log:       log,
 		Node:      model.Config{NodeName: "node-1"},
+		Bindings:  func(model.Family, int) ([]*render.Set, error) { return nil, nil },
 	})
 	return w
 }
