@@ -31,7 +31,7 @@ type ServicesConfig struct {
 type Services struct {
 	ServicesConfig
 	limit *serve.Limit // of all together
-	// listen is [net.Listen], but for tests.
+	// listen is [net.Listen], except in tests.
 	listen func(network, address string) (net.Listener, error)
 	mu     sync.Mutex
 	open   map[checkName]*check

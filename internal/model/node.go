@@ -47,7 +47,7 @@ type Update struct {
 	Whole    bool
 	// Nodes are all that there are. ServiceCIDRs is their union as
 	// [MergePrefixes] returns it: when either differs from the last update, all
-	// routes are made anew.
+	// routes are computed again.
 	Nodes        []*Node
 	ServiceCIDRs []netip.Prefix
 	// Triggers are the moments of the changes that this update is the first to

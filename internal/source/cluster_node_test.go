@@ -9,9 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestClusterNodeSaysLess: 12.53, 12.54. What a Node no longer says of a family stays in use,
-// whether it was changed or created again, until it says something else. The log
-// tells of that once, and when it is over.
+// TestClusterNodeSaysLess: 12.53, 12.54. Addresses and pod ranges that a Node has
+// lost stay in use until it has others of the same family, whether it was changed
+// or created again. The log says so once, and when it is over.
 func TestClusterNodeSaysLess(t *testing.T) {
 	node := func(addresses, podCIDRs string) *corev1.Node {
 		var list []string
@@ -62,8 +62,8 @@ func TestClusterNodeSaysLess(t *testing.T) {
 	}
 }
 
-// TestClusterNodeSaysMore: what else a Node says counts as it says it, also when
-// it has lost its addresses.
+// TestClusterNodeSaysMore: everything else in a Node that has lost its addresses is
+// taken as it is.
 func TestClusterNodeSaysMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := syncedLab(t)
