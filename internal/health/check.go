@@ -1,7 +1,6 @@
 package health
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -22,6 +21,7 @@ type check struct {
 	endpoints atomic.Int64 // on this node
 	healthy   func() bool
 	limit     *serve.Limit
+	open      func(network, address string) (net.Listener, error)
 	log       *slog.Logger
 	ports     map[netip.AddrPort]port // that are open
 	failure   string                  // reported last
@@ -76,7 +76,9 @@ func (c *check) listen(at []netip.AddrPort) error {
 		if _, ok := c.ports[a]; ok {
 			continue
 		}
-		l, err := new(net.ListenConfig).Listen(context.Background(), network(c.name.family), a.String())
+		l, err := serve.Listen(func() (net.Listener, error) {
+			return c.open(network(c.name.family), a.String())
+		}, c.log.With("service", c.name.service, "address", a))
 		if err != nil {
 			for _, l := range opened {
 				l.Close()

@@ -2,6 +2,7 @@ package health
 
 import (
 	"log/slog"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -30,8 +31,10 @@ type ServicesConfig struct {
 type Services struct {
 	ServicesConfig
 	limit *serve.Limit // of all together
-	mu    sync.Mutex
-	open  map[checkName]*check
+	// listen is [net.Listen], except in tests.
+	listen func(network, address string) (net.Listener, error)
+	mu     sync.Mutex
+	open   map[checkName]*check
 }
 
 // checkName is the unit of listening: the families of a Service are
@@ -50,7 +53,7 @@ func NewServices(c ServicesConfig) *Services {
 	if c.Healthy == nil {
 		c.Healthy = func() bool { return true }
 	}
-	return &Services{ServicesConfig: c, limit: serve.NewLimit(connections), open: make(map[checkName]*check)}
+	return &Services{ServicesConfig: c, limit: serve.NewLimit(connections), listen: net.Listen, open: make(map[checkName]*check)}
 }
 
 // Update takes the health checks of a successful sync over: it opens and closes
@@ -83,7 +86,7 @@ func (s *Services) Update(checks []model.HealthCheck, node *model.Node) {
 func (s *Services) check(name checkName) *check {
 	c := s.open[name]
 	if c == nil {
-		c = &check{name: name, healthy: s.Healthy, limit: s.limit, log: s.Log, ports: make(map[netip.AddrPort]port)}
+		c = &check{name: name, healthy: s.Healthy, limit: s.limit, open: s.listen, log: s.Log, ports: make(map[netip.AddrPort]port)}
 		s.open[name] = c
 	}
 	return c

@@ -50,28 +50,67 @@ type Endpoint struct {
 // terminating (2.18), then ready and serving ones, then by content, so that
 // neither the order of slices nor that of hosts matters.
 func Endpoints(port PortName, f Family, ss []*EndpointSlice) []Endpoint {
-	var all []Endpoint
+	return newSlicePorts(ss).endpoints(port, f)
+}
+
+// slicePorts are the ports of all slices of a Service, sorted by family, name
+// and protocol: a Service and its slices may have tens of thousands of ports, so
+// a service port does not look at all of them.
+type slicePorts []slicePort
+
+type slicePort struct {
+	slice *EndpointSlice
+	port  *EndpointPort
+}
+
+func newSlicePorts(ss []*EndpointSlice) slicePorts {
+	n := 0
 	for _, s := range ss {
-		if s.Family != f {
-			continue
-		}
-		for _, p := range s.Ports {
-			if p.Name != port.Port || p.Protocol != port.Protocol {
-				continue
-			}
-			for i := range s.Hosts {
-				h := &s.Hosts[i]
-				all = append(all, Endpoint{netip.AddrPortFrom(h.Address, p.Port), h})
-			}
+		n += len(s.Ports)
+	}
+	all := make(slicePorts, 0, n)
+	for _, s := range ss {
+		for i := range s.Ports {
+			all = append(all, slicePort{s, &s.Ports[i]})
 		}
 	}
-	slices.SortFunc(all, compareEndpoints)
-	return slices.CompactFunc(all, func(a, b Endpoint) bool { return a.Address == b.Address })
+	slices.SortFunc(all, func(a, b slicePort) int { return a.compare(b.slice.Family, b.port.Name, b.port.Protocol) })
+	return all
+}
+
+func (p slicePort) compare(f Family, name string, protocol Protocol) int {
+	return cmp.Or(cmp.Compare(p.slice.Family, f), cmp.Compare(p.port.Name, name), cmp.Compare(p.port.Protocol, protocol))
+}
+
+// endpoints is [Endpoints] for one of many service ports.
+func (all slicePorts) endpoints(port PortName, f Family) []Endpoint {
+	is := func(p slicePort) int { return p.compare(f, port.Port, port.Protocol) }
+	first, _ := slices.BinarySearchFunc(all, struct{}{}, func(p slicePort, _ struct{}) int { return is(p) })
+	all = all[first:]
+	n := 0
+	for n < len(all) && is(all[n]) == 0 {
+		n++
+	}
+	total := 0
+	for _, p := range all[:n] {
+		total += len(p.slice.Hosts)
+	}
+	out := make([]Endpoint, 0, total)
+	for _, p := range all[:n] {
+		for i := range p.slice.Hosts {
+			h := &p.slice.Hosts[i]
+			out = append(out, Endpoint{netip.AddrPortFrom(h.Address, p.port.Port), h})
+		}
+	}
+	slices.SortFunc(out, compareEndpoints)
+	return slices.CompactFunc(out, func(a, b Endpoint) bool { return a.Address == b.Address })
 }
 
 func compareEndpoints(a, b Endpoint) int {
+	if c := a.Address.Compare(b.Address); c != 0 { // nearly always, and the rest costs more
+		return c
+	}
 	return cmp.Or(
-		a.Address.Compare(b.Address),
 		compareBool(a.Host.Terminating, b.Host.Terminating),
 		compareBool(b.Host.Ready, a.Host.Ready),
 		compareBool(b.Host.Serving, a.Host.Serving),

@@ -88,6 +88,7 @@ func (r *Route) Outside() Decision {
 // function of the arguments.
 func RouteService(s *Service, slices []*EndpointSlice, l *Locality) []Route {
 	var routes []Route
+	ports := newSlicePorts(slices)
 	for _, f := range Families {
 		clusterIP, ok := s.ClusterIP(f)
 		if !ok {
@@ -96,7 +97,7 @@ func RouteService(s *Service, slices []*EndpointSlice, l *Locality) []Route {
 		ranges := l.sourceRanges(s, f)
 		for _, p := range s.Ports {
 			name := PortName{s.Name, p.Name, p.Protocol}
-			choice := Choose(Endpoints(name, f, slices), l.Node)
+			choice := Choose(ports.endpoints(name, f), l.Node)
 			add := func(kind Kind, port uint16, ranges []netip.Prefix, addrs ...netip.Addr) {
 				for _, a := range addrs {
 					if FamilyOf(a) == f {

@@ -227,3 +227,38 @@ func describe(all []Endpoint) string {
 	}
 	return b.String()
 }
+
+// FuzzHealthCheck: 3.21, 10.20. What load balancers hear is the number of ready
+// endpoints that their clients reach here: none exactly when there is none.
+func FuzzHealthCheck(f *testing.F) {
+	steer.Seed(f, 0, 20, 60, 200, 400)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, left := steer.New(data)
+		var all []*EndpointSlice
+		for left.Left() > 0 && len(all) < 10 {
+			s := someSlice(r)
+			s.Name = fmt.Sprint(len(all))
+			all = append(all, s)
+		}
+		s := web()
+		s.Ports = append(s.Ports, ServicePort{Protocol: TCP, Port: 81})
+		s.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("2001:db8::1")}
+		routing := Resolve(&Snapshot{Services: []*Service{s}, Slices: all}, Config{NodeName: "n1"})
+		reached := map[Family]map[netip.Addr]bool{IPv4: {}, IPv6: {}}
+		for _, route := range routing.Routes {
+			if route.Kind != LoadBalancerIP {
+				continue
+			}
+			for _, e := range route.Outside().Endpoints {
+				if e.Host.Ready {
+					reached[FamilyOf(e.Address.Addr())][e.Address.Addr()] = true
+				}
+			}
+		}
+		for _, family := range Families {
+			if got, want := routing.HealthChecks[0].Endpoints[family], len(reached[family]); got != want {
+				t.Errorf("%s: %d endpoints, clients reach %d of\n%s", family, got, want, describe(Endpoints(PortName{s.Name, "http", TCP}, family, all)))
+			}
+		}
+	})
+}

@@ -1,37 +1,40 @@
 package model
 
-import (
-	"net/netip"
-	"slices"
-)
+import "net/netip"
 
 // HealthCheck is what a node tells load balancers about one Service on its
 // health check node port.
 type HealthCheck struct {
 	Service ServiceName
 	Port    uint16
-	// Endpoints is the number of addresses of ready endpoints on this node, for
-	// each family that the Service has (10.20).
+	// Endpoints is the number of addresses of ready endpoints on this node that
+	// take new connections, for each family that the Service has (10.20).
 	Endpoints map[Family]int
 }
 
-// healthCheck counts the local endpoints of a Service. Those that serve only
-// while they terminate do not count, though they still get traffic: load
-// balancers shall leave the node before they are gone.
-func healthCheck(s *Service, all []*EndpointSlice, node *Node) HealthCheck {
+// healthCheck counts the ready ones of the endpoints that outside clients reach
+// on this node, as the routes of a Service have them: drained ones are not among
+// them (3.21). Those that serve only while they terminate do not count, though
+// they still get traffic: load balancers shall leave the node before they are
+// gone.
+func healthCheck(s *Service, routes []Route) HealthCheck {
 	h := HealthCheck{s.Name, s.HealthCheckNodePort, make(map[Family]int)}
-	for _, ip := range s.ClusterIPs {
-		f := FamilyOf(ip)
-		var local []netip.Addr
-		for _, p := range s.Ports {
-			for _, e := range Endpoints(PortName{s.Name, p.Name, p.Protocol}, f, all) {
-				if e.Host.Ready && e.Host.Node != "" && e.Host.Node == node.Name {
-					local = append(local, e.Address.Addr())
-				}
+	local := make(map[netip.Addr]struct{})
+	for i := range routes {
+		if routes[i].Kind != ClusterIP { // has the choice of its service port, as all do
+			continue
+		}
+		for _, e := range routes[i].Choice.Local {
+			if e.Host.Ready {
+				local[e.Address.Addr()] = struct{}{}
 			}
 		}
-		slices.SortFunc(local, netip.Addr.Compare)
-		h.Endpoints[f] = len(slices.Compact(local))
+	}
+	for _, ip := range s.ClusterIPs {
+		h.Endpoints[FamilyOf(ip)] = 0
+	}
+	for a := range local {
+		h.Endpoints[FamilyOf(a)]++
 	}
 	return h
 }

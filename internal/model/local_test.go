@@ -49,7 +49,7 @@ func resolve(s *Service, slices ...*EndpointSlice) *Routing {
 	return Resolve(&Snapshot{Services: []*Service{s}, Slices: slices}, Config{NodeName: "node-1"})
 }
 
-// TestHealthChecks: 10.15, 10.20, P25 to P27.
+// TestHealthChecks: 3.21, 10.15, 10.20, P25 to P27.
 func TestHealthChecks(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -69,6 +69,16 @@ func TestHealthChecks(t *testing.T) {
 				t.Errorf("%s, want %s", got, want)
 			}
 		})
+	}
+	drained := slice("10.0.0.1=ready@node-1 10.0.0.2=ready@node-1", http)
+	drained.Hosts[0].Drain, drained.Hosts[1].Drain = true, true
+	r := resolve(web(), drained, slice("10.0.0.3=ready@node-2", http))
+	if n := r.HealthChecks[0].Endpoints[IPv4]; n != 0 {
+		t.Errorf("all drained: %d endpoints", n)
+	}
+	drained.Hosts[1].Drain = false
+	if n := resolve(web(), drained).HealthChecks[0].Endpoints[IPv4]; n != 1 {
+		t.Errorf("one of two drained: %d endpoints", n)
 	}
 	plain := web()
 	plain.HealthCheckNodePort = 0

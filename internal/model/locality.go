@@ -75,7 +75,7 @@ func (l *Locality) sourceRanges(s *Service, f Family) []netip.Prefix {
 			}
 		}
 	}
-	return mergePrefixes(ranges)
+	return MergePrefixes(ranges)
 }
 
 // prefixesOf returns the prefixes of one family.

@@ -45,7 +45,9 @@ type Update struct {
 	// they are now. If Whole is set, they are all that there are.
 	Services map[ServiceName]ServiceState
 	Whole    bool
-	// Nodes and ServiceCIDRs are all that there are, in no order.
+	// Nodes are all that there are. ServiceCIDRs is their union as
+	// [MergePrefixes] returns it: when either differs from the last update, all
+	// routes are computed again.
 	Nodes        []*Node
 	ServiceCIDRs []netip.Prefix
 	// Triggers are the moments of the changes that this update is the first to
@@ -71,7 +73,7 @@ func (u *Update) Then(next *Update) *Update {
 
 // Update returns a snapshot as a whole update.
 func (s *Snapshot) Update() *Update {
-	u := &Update{Services: make(map[ServiceName]ServiceState, len(s.Services)), Whole: true, Nodes: s.Nodes, ServiceCIDRs: s.ServiceCIDRs}
+	u := &Update{Services: make(map[ServiceName]ServiceState, len(s.Services)), Whole: true, Nodes: s.Nodes, ServiceCIDRs: MergePrefixes(s.ServiceCIDRs)}
 	bySlices := groupSlices(s.Slices)
 	for _, svc := range s.Services {
 		u.Services[svc.Name] = ServiceState{svc, bySlices[svc.Name]}

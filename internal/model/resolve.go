@@ -152,9 +152,9 @@ func groupSlices(all []*EndpointSlice) map[ServiceName][]*EndpointSlice {
 	return m
 }
 
-// mergePrefixes masks and sorts ranges and removes those that lie inside
+// MergePrefixes returns ranges masked, sorted and without those that lie inside
 // another: what overlaps would be refused by an interval set.
-func mergePrefixes(in []netip.Prefix) []netip.Prefix {
+func MergePrefixes(in []netip.Prefix) []netip.Prefix {
 	sorted := make([]netip.Prefix, len(in))
 	for i, p := range in {
 		sorted[i] = p.Masked()

@@ -58,7 +58,7 @@ func TestMergePrefixes(t *testing.T) {
 		for _, s := range strings.Fields(in) {
 			prefixes = append(prefixes, netip.MustParsePrefix(s))
 		}
-		if got := fmt.Sprint(mergePrefixes(prefixes)); got != want {
+		if got := fmt.Sprint(MergePrefixes(prefixes)); got != want {
 			t.Errorf("merge %q: %s, want %s", in, got, want)
 		}
 	}

@@ -79,7 +79,7 @@ func NewRouter() *Router {
 func (r *Router) Configure(c Config, nodes []*Node, cidrs []netip.Prefix) {
 	node, known := (&Snapshot{Nodes: nodes}).Node(c.NodeName)
 	r.config, r.node, r.locality = c, node, NewLocality(node, c)
-	r.serviceCIDRs, r.nodeNotice = mergePrefixes(cidrs), nil
+	r.serviceCIDRs, r.nodeNotice = MergePrefixes(cidrs), nil
 	if c.BesideAnother {
 		r.serviceCIDRs = nil
 	}
@@ -172,11 +172,7 @@ func (r *Router) claim(name ServiceName, state ServiceState, touched map[Fronten
 		route := &s.routes[i]
 		c := r.claims[route.Frontend]
 		touch(touched, route.Frontend, c.winner)
-		if c.winner == nil {
-			c.winner = route
-		} else {
-			r.contest(route.Frontend, append(c.losers, c.winner, route), &c)
-		}
+		r.join(route, &c)
 		r.claims[route.Frontend] = c
 	}
 }
@@ -194,7 +190,7 @@ func (r *Router) route(name ServiceName, s *routed) (notices []Notice) {
 	svc := s.state.Service.only(r.config.Families)
 	s.routes = RouteService(svc, s.state.Slices, r.locality)
 	if svc.HealthCheckNodePort != 0 {
-		r.health[name], r.staleHealth = healthCheck(svc, s.state.Slices, r.node), true
+		r.health[name], r.staleHealth = healthCheck(svc, s.routes), true
 	}
 	return nodePortNotices(svc, r.locality)
 }
@@ -238,18 +234,44 @@ func touch(touched map[Frontend]*Route, f Frontend, winner *Route) {
 	}
 }
 
+// join adds a claimant of its frontend. Any number of Services may claim one, so
+// it does not look at all of them.
+func (r *Router) join(route *Route, c *claims) {
+	switch {
+	case c.winner == nil:
+		c.winner = route
+		return
+	case compareClaims(route, c.winner) < 0:
+		c.losers = append(c.losers, c.winner)
+		c.winner = route
+		r.noteContest(route.Frontend, c)
+	default:
+		c.losers = append(c.losers, route)
+		if route.Port != c.winner.Port {
+			r.contested[route.Frontend] = struct{}{}
+		}
+	}
+	r.staleNotices = true
+}
+
 // contest gives a frontend to one of its claimants.
 func (r *Router) contest(f Frontend, all []*Route, c *claims) {
-	best := 0
+	best, last := 0, len(all)-1
 	for i, o := range all {
 		if compareClaims(o, all[best]) < 0 {
 			best = i
 		}
 	}
-	all[0], all[best] = all[best], all[0]
-	c.winner, c.losers = all[0], slices.Clip(all[1:])
+	c.winner = all[best]
+	all[best], all[last] = all[last], nil
+	c.losers = all[:last]
+	r.noteContest(f, c)
 	r.staleNotices = true
-	// Claims of one service port are harmless (4.41).
+}
+
+// noteContest notes whether several service ports claim a frontend: claims of one
+// are harmless (4.41).
+func (r *Router) noteContest(f Frontend, c *claims) {
 	if slices.ContainsFunc(c.losers, func(o *Route) bool { return o.Port != c.winner.Port }) {
 		r.contested[f] = struct{}{}
 	} else {

@@ -206,11 +206,22 @@ type part struct {
 
 func newPart() *part { return &part{elements: make(map[string][]Element)} }
 
+// take adds the elements of a frontend, those of one set together: there may be
+// as many as a Service has endpoints.
 func (p *part) take(f *fragment) {
-	for i := range f.elements {
-		if m := &f.elements[i]; !shared(m.set) {
-			p.elements[m.set] = append(p.elements[m.set], m.Element)
+	for rest := f.elements; len(rest) > 0; {
+		set, n := rest[0].set, 1
+		for n < len(rest) && rest[n].set == set {
+			n++
 		}
+		if !shared(set) {
+			all := slices.Grow(p.elements[set], n)
+			for i := range rest[:n] {
+				all = append(all, rest[i].Element)
+			}
+			p.elements[set] = all
+		}
+		rest = rest[n:]
 	}
 }
 

@@ -10,12 +10,8 @@ import (
 	"time"
 )
 
-const (
-	// retryPeriod passes between attempts to listen (10.13).
-	retryPeriod = 5 * time.Second
-	// farewell is how long answers that are under way may take at the end.
-	farewell = time.Second
-)
+// farewell is how long answers that are under way may take at the end.
+const farewell = time.Second
 
 // Server is an HTTP server at one address.
 type Server struct {
@@ -37,28 +33,20 @@ type Server struct {
 // Run serves until ctx ends, and returns nil then, when all connections are
 // closed. With HardFail it returns as soon as it cannot listen.
 func (s *Server) Run(ctx context.Context) error {
-	for reported := ""; ; {
-		l, err := new(net.ListenConfig).Listen(ctx, "tcp", s.Address)
-		if err == nil {
-			reported = ""
-			s.Log.Info("listening", "server", s.Name, "address", l.Addr())
-			err = s.serve(ctx, l)
-		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		if s.HardFail {
-			return fmt.Errorf("%s: %w: free that address or choose another", s.Name, err)
-		}
-		if text := err.Error(); text != reported {
-			s.Log.Error("server does not listen; free its address or choose another", "server", s.Name, "error", err, "retried", retryPeriod)
-			reported = text
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(retryPeriod):
-		}
+	l := newListener(func() (net.Listener, error) {
+		return new(net.ListenConfig).Listen(ctx, "tcp", s.Address)
+	}, s.Log.With("server", s.Name))
+	l.hardFail = s.HardFail
+	defer context.AfterFunc(ctx, func() { l.Close() })()
+	err := l.reopen(0)
+	if err == nil {
+		l.log.Info("listening", "address", l.Addr())
+		err = s.serve(ctx, l)
 	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w: free that address or choose another", s.Name, err)
 }
 
 // serve answers on l until ctx ends, or until l fails: that is the error.

@@ -51,7 +51,9 @@ type Cluster struct {
 	synced   bool
 	changed  func()
 	lastNode *model.Node // also after the Node is gone (10.11)
-	events   clusterEvents
+	// keptOfNode is what lastNode has and the Node no longer does; empty: nothing.
+	keptOfNode string
+	events     clusterEvents
 	// endpoints are the values of slices by their Service.
 	endpoints sliceIndex
 	// changes has the names of the next update; nil: it is whole.
@@ -76,11 +78,7 @@ func NewCluster(client kubernetes.Interface, config ClusterConfig) *Cluster {
 	c.services.seen = c.serviceSeen
 	c.slices.seen = c.sliceSeen
 	c.slices.stamp = triggerTime
-	c.nodes.seen = func(e event[model.Node]) {
-		if e.now != nil {
-			c.lastNode = e.now
-		}
-	}
+	c.nodes.seen = c.nodeSeen
 	return c
 }
 

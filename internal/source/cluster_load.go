@@ -66,12 +66,15 @@ func (c *Cluster) node() []*model.Node {
 	return []*model.Node{c.lastNode}
 }
 
+// ranges returns the union of the ServiceCIDRs (13.9). It depends neither on the
+// order of a map nor on which object has a range: the agent compares all rules
+// when it changes.
 func (c *Cluster) ranges() []netip.Prefix {
 	var out []netip.Prefix
 	for _, ranges := range c.cidrs.objects {
 		out = append(out, *ranges...)
 	}
-	return out
+	return model.MergePrefixes(out)
 }
 
 // serviceChanged makes a Service part of the next update.

@@ -44,6 +44,7 @@ func ConvertEndpointSlice(s *discoveryv1.EndpointSlice) (*model.EndpointSlice, [
 type sliceConverter struct {
 	findings
 	slice *discoveryv1.EndpointSlice
+	named map[string]int // the first port of each name
 }
 
 func (c *sliceConverter) family() (model.Family, bool) {
@@ -64,6 +65,7 @@ func (c *sliceConverter) family() (model.Family, bool) {
 // ports converts the ports that have a name and a number (2.7, 2.8).
 func (c *sliceConverter) ports() []model.EndpointPort {
 	out := make([]model.EndpointPort, 0, len(c.slice.Ports))
+	c.named = firstNamed(c.slice.Ports)
 	for i := range c.slice.Ports {
 		before := len(c.findings)
 		p := c.port(i)
@@ -103,18 +105,27 @@ func (c *sliceConverter) port(i int) model.EndpointPort {
 	return p
 }
 
+// checkPortName refuses a name that cannot be used, or that an earlier port has.
 func (c *sliceConverter) checkPortName(i int, name string) {
 	field := fmt.Sprintf("ports[%d].name", i)
 	if problem := portNameProblem(name); problem != "" {
 		c.add(field, name, problem)
-		return
+	} else if j := c.named[name]; j < i {
+		c.add(field, name, fmt.Sprintf("is also used by ports[%d]: use another one", j))
 	}
-	for j := range c.slice.Ports[:i] {
-		if earlier := c.slice.Ports[j].Name; earlier != nil && *earlier == name {
-			c.add(field, name, fmt.Sprintf("is also used by ports[%d]: use another one", j))
-			return
+}
+
+// firstNamed returns the first port of each name.
+func firstNamed(ports []discoveryv1.EndpointPort) map[string]int {
+	out := make(map[string]int, len(ports))
+	for i := range ports {
+		if name := ports[i].Name; name != nil {
+			if _, known := out[*name]; !known {
+				out[*name] = i
+			}
 		}
 	}
+	return out
 }
 
 func (c *sliceConverter) hosts(f model.Family) []model.Host {

@@ -1,0 +1,148 @@
+package serve
+
+import (
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+)
+
+const (
+	// retryPeriod passes between attempts to listen (10.13).
+	retryPeriod = 5 * time.Second
+	// firstRetry passes before an address is listened on once more if accepting
+	// goes on to fail; it doubles with each failure, up to retryPeriod.
+	firstRetry = 100 * time.Millisecond
+)
+
+// Listener is a listener that outlives failures of accept(2): it logs them, and
+// listens again. An [http.Server] by itself ends with the first one that it does
+// not know, such as ENOBUFS, ENOMEM or an error that the network reports. One
+// goroutine accepts; Close is safe for concurrent use.
+type Listener struct {
+	open func() (net.Listener, error)
+	log  *slog.Logger
+	// hardFail makes it an error that the address cannot be had.
+	hardFail bool
+	closed   chan struct{}
+
+	mu      sync.Mutex // guards what follows, and that nothing is opened after Close
+	current net.Listener
+}
+
+// Listen opens a listener with open, which is called again after failures.
+func Listen(open func() (net.Listener, error), log *slog.Logger) (*Listener, error) {
+	l := newListener(open, log)
+	if err := l.replace(); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+func newListener(open func() (net.Listener, error), log *slog.Logger) *Listener {
+	return &Listener{open: open, log: log, closed: make(chan struct{})}
+}
+
+// Accept returns the next connection. It returns an error when the Listener is
+// closed, and those after which an [http.Server] accepts again.
+func (l *Listener) Accept() (net.Conn, error) {
+	reported := ""
+	for wait := time.Duration(0); ; wait = min(max(2*wait, firstRetry), retryPeriod) {
+		c, err := l.listener().Accept()
+		switch {
+		case err == nil:
+			if reported != "" {
+				l.log.Info("connections are accepted again")
+			}
+			return c, nil
+		case l.isClosed():
+			return nil, net.ErrClosed
+		case isTemporary(err):
+			return nil, err
+		}
+		if text := err.Error(); text != reported {
+			l.log.Error("connections cannot be accepted; the address is opened again", "error", err)
+			reported = text
+		}
+		if err := l.reopen(wait); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// isTemporary reports whether an [http.Server] accepts again by itself, as it
+// does without file descriptors.
+func isTemporary(err error) bool {
+	e, ok := err.(net.Error)
+	//lint:ignore SA1019 http.Server decides by it
+	return ok && e.Temporary()
+}
+
+// reopen listens again after a while, and tries until it can. It returns an
+// error when the Listener is closed, and with hardFail after one attempt.
+func (l *Listener) reopen(wait time.Duration) error {
+	for reported := ""; ; wait = retryPeriod {
+		select {
+		case <-l.closed:
+			return net.ErrClosed
+		case <-time.After(wait):
+		}
+		err := l.replace()
+		if err == nil || l.hardFail || l.isClosed() {
+			return err
+		}
+		if text := err.Error(); text != reported {
+			l.log.Error("server does not listen; free its address or choose another", "error", err, "retried", retryPeriod)
+			reported = text
+		}
+	}
+}
+
+// replace closes the present listener and opens another one.
+func (l *Listener) replace() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.isClosed() {
+		return net.ErrClosed
+	}
+	if l.current != nil {
+		l.current.Close()
+	}
+	next, err := l.open()
+	if err == nil {
+		l.current = next
+	}
+	return err
+}
+
+func (l *Listener) listener() net.Listener {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.current
+}
+
+func (l *Listener) isClosed() bool {
+	select {
+	case <-l.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// Close implements [net.Listener]. The address is free when it returns.
+func (l *Listener) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.isClosed() {
+		return net.ErrClosed
+	}
+	close(l.closed)
+	if l.current == nil {
+		return nil
+	}
+	return l.current.Close()
+}
+
+// Addr implements [net.Listener].
+func (l *Listener) Addr() net.Addr { return l.listener().Addr() }
