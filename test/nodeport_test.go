@@ -187,12 +187,17 @@ func TestDaemonFollowsNodeAddresses(t *testing.T) {
 func (c *cluster) nodePortBecomes(s service, want error) {
 	c.t.Helper()
 	for _, family := range model.Families {
-		eventually(c.t, func() error {
-			_, err := c.Pods[0].Ask("tcp", netip.AddrPortFrom(secondAddress[family], s.NodePort()), silence)
-			if !errors.Is(err, want) {
-				return fmt.Errorf("%s: got %w, want %v", family, err, want)
-			}
-			return nil
-		})
+		c.becomes(c.Pods[0], netip.AddrPortFrom(secondAddress[family], s.NodePort()), want)
 	}
+}
+
+// becomes waits for what a client that dials gets; nil is an answer.
+func (c *cluster) becomes(from *netlab.Host, to netip.AddrPort, want error) {
+	c.t.Helper()
+	eventually(c.t, func() error {
+		if _, err := from.Ask("tcp", to, silence); !errors.Is(err, want) {
+			return fmt.Errorf("%s: got %w, want %v", to, err, want)
+		}
+		return nil
+	})
 }

@@ -1,13 +1,14 @@
 package agent
 
 import (
-	"context"
+	"errors"
 	"fmt"
-	"net"
 	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/vishvananda/netlink"
 )
 
 // NodePortAddresses returns where the addresses of this machine come from, if
@@ -16,40 +17,72 @@ func NodePortAddresses(node model.Config) func() ([]netip.Addr, error) {
 	if len(node.NodePortAddresses) == 0 {
 		return nil
 	}
-	return InterfaceAddresses
+	return ServingAddresses
 }
 
 // InterfaceAddresses returns the addresses of this machine's interfaces.
 func InterfaceAddresses() ([]netip.Addr, error) {
-	list, err := net.InterfaceAddrs()
+	list, err := listAddresses()
+	out := make([]netip.Addr, 0, len(list))
+	for _, a := range list {
+		out = append(out, addressOf(a))
+	}
+	return out, err
+}
+
+// ipvsInterfaces have the ClusterIPs of all Services, which are no addresses of
+// the node: that of kube-proxy's mode ipvs, and that of kube-router.
+var ipvsInterfaces = []string{"kube-ipvs0", "kube-dummy-if"}
+
+// ServingAddresses returns the addresses of this machine's interfaces on which
+// NodePorts or health checks of Services may be served: all but those of IPVS
+// interfaces and IPv6 link-local ones, each once and sorted.
+func ServingAddresses() ([]netip.Addr, error) {
+	foreign := make(map[int]bool)
+	for _, name := range ipvsInterfaces {
+		link, err := netlink.LinkByName(name)
+		var absent netlink.LinkNotFoundError
+		switch {
+		case err == nil:
+			foreign[link.Attrs().Index] = true
+		case !errors.As(err, &absent):
+			return nil, fmt.Errorf("look for interface %s: %w", name, err)
+		}
+	}
+	list, err := listAddresses()
+	if err != nil {
+		return nil, err
+	}
+	var out []netip.Addr
+	for _, l := range list {
+		if a := addressOf(l); !foreign[l.LinkIndex] && !isLinkLocal(a) {
+			out = append(out, a)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out), nil
+}
+
+// isLinkLocal reports whether an address means nothing without its link.
+func isLinkLocal(a netip.Addr) bool { return a.Is6() && a.IsLinkLocalUnicast() }
+
+// listAttempts is how often a listing is made that the kernel says is
+// inconsistent, because an address changed meanwhile.
+const listAttempts = 10
+
+func listAddresses() (list []netlink.Addr, err error) {
+	for range listAttempts {
+		if list, err = netlink.AddrList(nil, netlink.FAMILY_ALL); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list interface addresses: %w", err)
 	}
-	var out []netip.Addr
-	for _, a := range list {
-		if n, ok := a.(*net.IPNet); ok {
-			if addr, ok := netip.AddrFromSlice(n.IP); ok {
-				out = append(out, addr.Unmap())
-			}
-		}
-	}
-	return out, nil
+	return list, nil
 }
 
-// WatchAddresses calls changed when an interface gets or loses an address,
-// until ctx ends. The watch is in place when it returns.
-func WatchAddresses(ctx context.Context, changed func()) error {
-	updates := make(chan netlink.AddrUpdate)
-	if err := netlink.AddrSubscribeWithOptions(updates, ctx.Done(), netlink.AddrSubscribeOptions{
-		// Lost messages may have told of a change.
-		ErrorCallback: func(error) { changed() },
-	}); err != nil {
-		return fmt.Errorf("watch interface addresses: %w", err)
-	}
-	go func() {
-		for range updates {
-			changed()
-		}
-	}()
-	return nil
+func addressOf(a netlink.Addr) netip.Addr {
+	addr, _ := netip.AddrFromSlice(a.IP)
+	return addr.Unmap()
 }

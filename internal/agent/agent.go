@@ -3,10 +3,10 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"reflect"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -27,10 +27,9 @@ type Config struct {
 	Load func() (*model.Update, error)
 	// Node is the configuration of the node.
 	Node model.Config
-	// Addresses returns the addresses of the node's interfaces, where NodePorts
-	// depend on them; else nil. It is asked at the start, after a failure, and
-	// when AddressesChanged says so: a node has one interface for each pod.
-	Addresses func() ([]netip.Addr, error)
+	// Interfaces knows the addresses of the node's interfaces, on which NodePorts
+	// depend unless they are served on "primary". It asks the agent for syncs.
+	Interfaces *Interfaces
 	// Applier commits.
 	Applier *apply.Applier
 	// AffinityUse returns how full the affinity maps are. It is called while
@@ -63,8 +62,8 @@ const (
 	// Retry follows a failed sync, or a Check if the kernel refused Services
 	// before (13.25).
 	Retry
-	// Check follows an hour without a sync: what it finds to do was done by
-	// others (13.10).
+	// Check follows an hour without a full comparison: what it finds to do was
+	// done by others (13.10).
 	Check
 	// Drift follows what others did to our tables.
 	Drift
@@ -116,7 +115,9 @@ type State struct {
 // Agent applies a source for as long as it runs.
 type Agent struct {
 	Config
-	changed  chan struct{}
+	asked    chan struct{} // for a sync
+	changed  atomic.Bool   // Load returns something else
+	moved    atomic.Bool   // so does Interfaces
 	drift    drift
 	notices  []model.Notice    // reported last
 	failed   bool              // the last sync
@@ -124,10 +125,11 @@ type Agent struct {
 	affinity affinity
 
 	update *model.Update // not yet taken in; nil: none
-	base   base
-	moved  atomic.Bool // addresses are not known, or no longer
+	nodes  []*model.Node // of the last update
+	cidrs  []netip.Prefix
 	// composer is nil if the next sync has to compare everything.
 	composer *render.Composer
+	compared time.Time // when a comparison of everything succeeded last
 
 	routing sync.Mutex // guards the router
 	router  *model.Router
@@ -135,13 +137,6 @@ type Agent struct {
 	mu     sync.Mutex
 	state  State
 	served time.Time // oldest of the requests that the present sync serves
-}
-
-// base is what all routes depend on.
-type base struct {
-	node  model.Config
-	nodes []*model.Node
-	cidrs []netip.Prefix
 }
 
 // New returns an agent. The first sync counts as asked for.
@@ -152,19 +147,32 @@ func New(c Config) *Agent {
 	now := time.Now()
 	a := &Agent{
 		Config:   c,
-		changed:  make(chan struct{}, 1),
+		asked:    make(chan struct{}, 1),
 		drift:    drift{told: make(chan struct{}, 1)},
 		affinity: newAffinity(),
 		router:   model.NewRouter(),
 		state:    State{Started: now, LastRequest: now, Pending: now},
 	}
-	a.moved.Store(true)
+	if a.Interfaces != nil {
+		a.Interfaces.changed = a.addressesChanged
+	}
 	return a
 }
 
 // Changed tells the agent that Load returns something else now. It does not
 // block, and is safe for concurrent use.
 func (a *Agent) Changed() {
+	a.changed.Store(true)
+	a.ask()
+}
+
+// addressesChanged notifies the agent that Interfaces returns something else now.
+func (a *Agent) addressesChanged() {
+	a.moved.Store(true)
+	a.ask()
+}
+
+func (a *Agent) ask() {
 	a.mu.Lock()
 	a.state.LastRequest = time.Now()
 	if a.state.Pending.IsZero() {
@@ -172,16 +180,9 @@ func (a *Agent) Changed() {
 	}
 	a.mu.Unlock()
 	select {
-	case a.changed <- struct{}{}:
+	case a.asked <- struct{}{}:
 	default: // one is waiting already
 	}
-}
-
-// AddressesChanged tells the agent that Addresses returns something else now. It
-// is like Changed otherwise.
-func (a *Agent) AddressesChanged() {
-	a.moved.Store(true)
-	a.Changed()
 }
 
 // State returns how far the agent is. It is safe for concurrent use.
@@ -193,113 +194,6 @@ func (a *Agent) State() State {
 		s.Pending = a.served
 	}
 	return s
-}
-
-const (
-	// syncCheck is the longest time without a sync (13.10).
-	syncCheck = time.Hour
-	// firstRetry passes after a failed sync before the next attempt; it doubles
-	// with each, up to SyncPeriod.
-	firstRetry = 100 * time.Millisecond
-)
-
-// Run applies the source at once and again whenever it has changed, until ctx
-// ends. The rules stay in place then. A failed commit is tried again. A source
-// that cannot be used at the start is an error: nothing is there yet that could
-// go on working.
-func (a *Agent) Run(ctx context.Context) error {
-	if a.Await != nil {
-		if err := a.Await(ctx); err != nil {
-			return err
-		}
-	}
-	a.begin()
-	var err error
-	if a.update, err = a.Load(); err != nil {
-		return err
-	}
-	affinity := time.NewTicker(affinityCheck)
-	defer affinity.Stop()
-	defer a.affinity.wait()
-	check := time.NewTimer(syncCheck)
-	defer check.Stop()
-	var retry, due, repair <-chan time.Time
-	var last time.Time // end of the last sync
-	wait := min(firstRetry, a.SyncPeriod)
-	sync := func(cause Cause) {
-		if retry = nil; !a.sync(cause) {
-			retry = time.After(max(a.patience(wait), a.MinSyncPeriod))
-			wait = min(2*wait, a.SyncPeriod)
-		}
-		last = time.Now()
-		check.Reset(syncCheck)
-	}
-	for sync(Start); ; {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-affinity.C:
-			a.checkAffinity()
-		case <-a.affinity.rested:
-			a.affinity.rested = nil
-			a.sweep()
-		case s := <-a.affinity.read:
-			a.release(s)
-		case <-retry:
-			sync(Retry)
-		case <-check.C:
-			sync(Check)
-			if a.tryAgain() {
-				sync(Retry)
-			}
-		case <-a.drift.told:
-			if repair == nil {
-				repair = time.After(a.drift.wait(time.Now()))
-			}
-		case <-repair:
-			if repair = nil; a.drift.pending() { // else another sync has repaired it
-				sync(Drift)
-			}
-		case <-a.changed:
-			if due == nil {
-				due = time.After(a.MinSyncPeriod - time.Since(last))
-			}
-		case <-due:
-			due = nil
-			a.begin()
-			next, err := a.Load()
-			if err != nil {
-				a.Log.Error("source cannot be used; the rules stay as they are", "error", err)
-				a.end(nil) // it is the source that has to change now
-				continue
-			}
-			a.update, wait = a.update.Then(next), min(firstRetry, a.SyncPeriod)
-			sync(Change)
-		}
-	}
-}
-
-// begin takes the requests so far as those that the next sync serves.
-func (a *Agent) begin() {
-	select {
-	case <-a.changed:
-	default:
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.served.IsZero() {
-		a.served = a.state.Pending
-	}
-	a.state.Pending = time.Time{}
-}
-
-// end strikes out the requests that were served, unless that failed.
-func (a *Agent) end(err error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if err == nil {
-		a.served = time.Time{}
-	}
 }
 
 // sync takes the update in, if there is one, applies what follows from it, and
@@ -341,61 +235,80 @@ func contain(f func() error) (err error) {
 }
 
 func (a *Agent) attempt(s *Sync) error {
-	if a.update != nil {
-		s.Triggers = a.update.Triggers
-		a.take(s, a.update)
-		a.update = nil
+	a.take(s)
+	if a.composer == nil {
+		return a.compare(s)
 	}
-	if (s.Cause == Check || s.Cause == Drift) && a.composer != nil {
-		// What we have left over ourselves was not done by others.
-		if _, err := a.Applier.Patch(a.composer.Idle()); err != nil {
-			a.Log.Debug("lanes without frontends are left", "error", err)
+	switch s.Cause {
+	case Change:
+		if a.patch(s) == nil {
+			return nil
 		}
-	}
-	if s.Cause == Change && a.composer != nil {
-		if before, after, ok := a.composer.Change(s.Routes); ok {
-			plan, err := a.Applier.Patch(before, after)
-			if err == nil {
-				s.Plan = plan
-				return nil
-			}
-			a.Log.Info("a change failed; everything is compared", "error", err)
-		}
+	case Check, Drift:
+		a.settle(s)
 	}
 	return a.compare(s)
 }
 
-// take brings the router to what the source says.
-func (a *Agent) take(s *Sync, u *model.Update) {
-	b := base{node: a.Node, nodes: u.Nodes, cidrs: u.ServiceCIDRs}
-	b.node.InterfaceAddresses = a.interfaceAddresses()
-	a.routing.Lock()
-	defer a.routing.Unlock()
-	if !reflect.DeepEqual(a.base, b) {
-		a.router.Configure(b.node, b.nodes, b.cidrs)
-		a.base, a.composer = b, nil
+// settle does our own work before a comparison that looks for foreign changes:
+// it applies other addresses of the node, and removes idle lanes.
+func (a *Agent) settle(s *Sync) {
+	if len(s.Routes) > 0 {
+		if a.patch(s) != nil {
+			return
+		}
+		a.Log.Info("rules applied to other addresses of this node", "changes", len(s.Plan.Changes))
+		s.Plan = nil
 	}
-	if u.Whole {
-		s.Routes = a.router.Replace(u.Services)
-	} else {
-		s.Routes = a.router.SetServices(u.Services)
+	if _, err := a.Applier.Patch(a.composer.Idle()); err != nil {
+		a.Log.Debug("lanes without frontends are left", "error", err)
 	}
 }
 
-// interfaceAddresses returns the addresses of the node where they matter.
-func (a *Agent) interfaceAddresses() []netip.Addr {
-	if a.Addresses == nil || !a.moved.Swap(false) {
-		return a.base.node.InterfaceAddresses
+// errPatch means that a change needs more than the rules of some frontends.
+var errPatch = errors.New("tables or sets come or go")
+
+// patch carries out the changes of routes alone.
+func (a *Agent) patch(s *Sync) error {
+	before, after, ok := a.composer.Change(s.Routes)
+	if !ok {
+		return errPatch
 	}
-	known := false
-	defer func() { a.moved.CompareAndSwap(false, !known) }()
-	addresses, err := a.Addresses()
-	if err != nil { // 6.10
-		a.Log.Error("addresses of the node are unknown", "error", err)
-		return nil
+	plan, err := a.Applier.Patch(before, after)
+	if err != nil {
+		a.Log.Info("a change failed; everything is compared", "error", err)
+		return err
 	}
-	known = true
-	return addresses
+	s.Plan = plan
+	return nil
+}
+
+// take brings the router to what the source and the interfaces say.
+func (a *Agent) take(s *Sync) {
+	u := a.update
+	if u != nil {
+		s.Triggers = u.Triggers
+		a.nodes, a.cidrs = u.Nodes, u.ServiceCIDRs
+	}
+	c := a.Node
+	if a.Interfaces != nil && len(c.NodePortAddresses) > 0 {
+		c.InterfaceAddresses = a.Interfaces.Addresses()
+	}
+	a.routing.Lock()
+	defer a.routing.Unlock()
+	changes, all := a.router.Configure(c, a.nodes, a.cidrs)
+	if all {
+		a.composer = nil
+	}
+	s.Routes = changes
+	switch {
+	case u == nil:
+	case u.Whole:
+		s.Routes = model.JoinChanges(changes, a.router.Replace(u.Services))
+	default:
+		s.Routes = model.JoinChanges(changes, a.router.SetServices(u.Services))
+	}
+	a.update = nil
 }
 
 // Routing returns what is wanted of this node at this moment. It is safe for

@@ -71,7 +71,8 @@ type fixture struct {
 	retry   time.Duration // SyncPeriod
 	observe []func(*Sync)
 	// addresses are those of the node's interfaces; nil: they do not matter.
-	addresses func() ([]netip.Addr, error)
+	addresses  func() ([]netip.Addr, error)
+	interfaces *Interfaces // which knows them
 }
 
 func snapshot() *model.Snapshot {
@@ -90,8 +91,14 @@ func newFixture() *fixture {
 	}
 }
 
-func (f *fixture) run(ctx context.Context) error {
+// make makes the agent.
+func (f *fixture) make() {
 	log := slog.New(slog.NewTextHandler(f.log, nil))
+	node := model.Config{NodeName: "node-1"}
+	if f.addresses != nil {
+		f.interfaces = NewInterfaces(f.addresses, log)
+		node.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/64")}
+	}
 	f.agent = New(Config{
 		Load: func() (*model.Update, error) {
 			s, err := f.load()
@@ -100,9 +107,9 @@ func (f *fixture) run(ctx context.Context) error {
 			}
 			return s.Update(), nil
 		},
-		Addresses: f.addresses,
-		Node:      model.Config{NodeName: "node-1"},
-		Applier:   apply.New(f.kernel, log),
+		Interfaces: f.interfaces,
+		Node:       node,
+		Applier:    apply.New(f.kernel, log),
 		AffinityUse: func() ([]apply.AffinityUse, error) {
 			return []apply.AffinityUse{{Family: model.IPv4, Used: int(f.use.Load()), Size: 1000}}, nil
 		},
@@ -111,11 +118,23 @@ func (f *fixture) run(ctx context.Context) error {
 		Observers:     f.observe,
 		Log:           log,
 	})
+}
+
+func (f *fixture) run(ctx context.Context) error {
+	if f.agent == nil {
+		f.make()
+	}
 	return f.agent.Run(ctx)
 }
 
-// start runs the agent in the background until the test ends.
+// start runs the agent in the background until the test ends, in a bubble.
 func (f *fixture) start(t *testing.T) {
+	f.background(t)
+	synctest.Wait()
+}
+
+// background runs the agent until the test ends.
+func (f *fixture) background(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- f.run(ctx) }()
@@ -125,7 +144,6 @@ func (f *fixture) start(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	synctest.Wait()
 }
 
 func TestUnusableSourceAtStart(t *testing.T) {

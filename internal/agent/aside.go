@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -24,7 +25,7 @@ func (a *Agent) compare(s *Sync) error {
 		var refused *apply.RefusedError
 		switch {
 		case err == nil:
-			a.composer = render.NewComposer(routing)
+			a.composer, a.compared = render.NewComposer(routing), time.Now()
 			return nil
 		case !errors.As(err, &refused) || !a.setAside(refused):
 			s.Plan = nil

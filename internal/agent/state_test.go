@@ -126,7 +126,9 @@ func TestPanic(t *testing.T) {
 		f.start(t)
 		f.load = func() (*model.Snapshot, error) { return &model.Snapshot{}, nil }
 		broken = true
-		f.agent.AddressesChanged()
+		f.agent.Changed()
+		f.interfaces.Expire()
+		f.agent.addressesChanged()
 		synctest.Wait()
 		if len(syncs) != 2 || syncs[0] != nil || syncs[1] == nil || !strings.Contains(syncs[1].Error(), "state_test.go") {
 			t.Fatalf("syncs ended with %v", syncs)
@@ -143,38 +145,6 @@ func TestPanic(t *testing.T) {
 		if !strings.Contains(f.log.String(), "work after a sync was cut short") {
 			t.Errorf("the panic of the observer is not in the log: %s", f.log)
 		}
-	})
-}
-
-// TestAddresses: 6.10, the addresses of the node are asked for at the start, when
-// they change, and after a failure, but not at every sync.
-func TestAddresses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture()
-		asked, broken := 0, false
-		f.addresses = func() ([]netip.Addr, error) {
-			asked++
-			if broken {
-				return nil, errors.New("no addresses")
-			}
-			return []netip.Addr{netip.MustParseAddr("192.0.2.1")}, nil
-		}
-		f.start(t)
-		expect := func(want int, change func()) {
-			t.Helper()
-			change()
-			synctest.Wait()
-			if asked != want {
-				t.Errorf("asked %d times instead of %d", asked, want)
-			}
-		}
-		expect(1, f.agent.Changed)
-		broken = true
-		expect(2, f.agent.AddressesChanged)
-		expect(3, f.agent.Changed)
-		broken = false
-		expect(4, f.agent.Changed)
-		expect(4, f.agent.Changed)
 	})
 }
 

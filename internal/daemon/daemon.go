@@ -120,10 +120,8 @@ func (d *Daemon) run(ctx context.Context, cancel context.CancelCauseFunc, runnin
 	wait := w.serve(ctx, cancel, a)
 	defer wait()
 	defer cancel(nil)
-	if a.Addresses != nil {
-		if err := agent.WatchAddresses(ctx, a.AddressesChanged); err != nil {
-			return err
-		}
+	if err := w.interfaces.Watch(ctx, w.node); err != nil {
+		return err
 	}
 	w.events.Starting()
 	return a.Run(ctx)

@@ -52,5 +52,5 @@ func (w *work) watch(ctx context.Context, rules *apply.Conn, a *agent.Agent) {
 }
 
 func (w *work) unguarded(err error) {
-	w.Log.Error("what others do to the rules is not seen at once, but by the comparison after an hour without a change", "error", err)
+	w.Log.Error("what others do to the rules is not seen at once, but by the hourly comparison", "error", err)
 }

@@ -31,6 +31,9 @@ type work struct {
 	cleaner  *conntrack.Cleaner
 	health   *health.Proxy
 	services *health.Services
+	// interfaces knows the addresses on which NodePorts and health checks are
+	// served.
+	interfaces *agent.Interfaces
 	// successor is nil where kube-proxy's rules are none of our business.
 	successor *successor
 }
@@ -68,8 +71,9 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, rules, as
 		Node:     d.Source.Node,
 		Answered: w.metrics.Answered,
 	}
+	w.interfaces = agent.NewInterfaces(agent.ServingAddresses, d.Log)
 	w.services = health.NewServices(health.ServicesConfig{
-		Node: w.node, Interfaces: agent.InterfaceAddresses, Healthy: w.healthy(), Failed: w.events.HealthCheckFailed, Log: d.Log,
+		Node: w.node, Interfaces: w.interfaces.Addresses, Healthy: w.healthy(), Failed: w.events.HealthCheckFailed, Log: d.Log,
 	})
 	if d.takesOver() {
 		w.successor = newSuccessor(d.Log)
@@ -111,7 +115,7 @@ func (w *work) agentConfig(rules *apply.Conn) agent.Config {
 		Await:         w.Source.Await,
 		Load:          w.Source.Load,
 		Node:          w.node,
-		Addresses:     agent.NodePortAddresses(w.node),
+		Interfaces:    w.interfaces,
 		Applier:       w.applier,
 		AffinityUse:   w.metrics.Affinity(rules.AffinityUse),
 		MinSyncPeriod: w.Config.MinSyncPeriod(),

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -64,11 +65,12 @@ func TestAfterSync(t *testing.T) {
 	table := &witness{port: port}
 	node := model.Config{NodeName: "node-1", NodePortAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 	discard := slog.New(slog.DiscardHandler)
+	interfaces := agent.NewInterfaces(agent.ServingAddresses, discard)
 	w := &work{
 		node:    node,
 		cleaner: conntrack.New(table, conntrack.Config{Log: discard, Observe: func(model.Family, time.Duration, int) {}}),
 		services: health.NewServices(health.ServicesConfig{
-			Node: node, Log: discard, Interfaces: agent.InterfaceAddresses,
+			Node: node, Log: discard, Interfaces: interfaces.Addresses,
 			Failed: func(s model.ServiceName, err error) { t.Errorf("%s: %v", s, err) },
 		}),
 	}
@@ -100,6 +102,42 @@ func TestAfterSync(t *testing.T) {
 	sync(5, errors.New("refused by the kernel"))
 	if got := ask(port); got != "1" || len(table.heard) != 2 {
 		t.Errorf("(10.21) after a failed sync: load balancers hear %s, %d clean-ups, want 1 and 2", got, len(table.heard))
+	}
+}
+
+// TestHealthChecksWithoutAddresses: 6.10, 10.16. While the addresses of interfaces
+// cannot be listed, health checks of Services are answered where they were, and
+// nowhere else.
+func TestHealthChecksWithoutAddresses(t *testing.T) {
+	port := freePort(t)
+	var broken error
+	discard := slog.New(slog.DiscardHandler)
+	interfaces := agent.NewInterfaces(func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, broken }, discard)
+	node := model.Config{NodePortAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+	services := health.NewServices(health.ServicesConfig{Node: node, Log: discard, Interfaces: interfaces.Addresses,
+		Failed: func(s model.ServiceName, err error) { t.Errorf("%s: %v", s, err) }})
+	defer services.Close()
+	checks := []model.HealthCheck{{Port: port, Endpoints: map[model.Family]int{model.IPv4: 1}}}
+	services.Update(checks, &model.Node{})
+	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+
+	broken = errors.New("too many open files")
+	interfaces.Expire()
+	services.Update(checks, &model.Node{})
+	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: node-1\r\n\r\n")
+	if answer, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || answer.StatusCode != http.StatusOK {
+		t.Errorf("the connection from before: %v, %v", answer, err)
+	}
+	if got := ask(port); got != "1" {
+		t.Errorf("a new connection: %s", got)
+	}
+	if c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.2:%d", port)); err == nil {
+		c.Close()
+		t.Error("another address answers")
 	}
 }
 

@@ -59,14 +59,23 @@ func (c *check) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	answer(w, statusCode(n > 0 && healthy), body)
 }
 
-// leave closes all ports but these.
-func (c *check) leave(but []netip.AddrPort) {
+// leave closes all ports but those to keep.
+func (c *check) leave(keep func(netip.AddrPort) bool) {
 	for at, p := range c.ports {
-		if !slices.Contains(but, at) {
+		if !keep(at) {
 			p.close()
 			delete(c.ports, at)
 		}
 	}
+}
+
+// move opens these ports and closes all others, but only once these are open.
+func (c *check) move(to []netip.AddrPort) error {
+	if err := c.listen(to); err != nil {
+		return err
+	}
+	c.leave(func(at netip.AddrPort) bool { return slices.Contains(to, at) })
+	return nil
 }
 
 // listen opens these ports: all that are not open yet, or none of them (10.23).

@@ -15,8 +15,9 @@ import (
 type ServicesConfig struct {
 	// Node says on which addresses NodePorts are served, and so health checks.
 	Node model.Config
-	// Interfaces returns the addresses of this machine's interfaces.
-	Interfaces func() ([]netip.Addr, error)
+	// Interfaces returns the known addresses of this machine's interfaces. If
+	// there are none, those of the Node object are used (6.10).
+	Interfaces func() []netip.Addr
 	// Healthy is [Proxy.Healthy]; nil: the proxy counts as healthy (10.25).
 	Healthy func() bool
 	// Failed is told of a Service whose port cannot be listened on, once until
@@ -63,10 +64,10 @@ func (s *Services) Update(checks []model.HealthCheck, node *model.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	wanted := s.wanted(checks, node)
-	// Others may ask for the ports of those that go.
+	// Others may ask for the port numbers that are given up.
 	for name, c := range s.open {
 		at, ok := wanted[name]
-		c.leave(at)
+		c.leave(func(open netip.AddrPort) bool { return ok && open.Port() == at.port })
 		if !ok {
 			delete(s.open, name)
 		}
@@ -76,7 +77,7 @@ func (s *Services) Update(checks []model.HealthCheck, node *model.Node) {
 			if n, ok := h.Endpoints[f]; ok {
 				c := s.check(checkName{h.Service, f})
 				c.endpoints.Store(int64(n)) // before anybody can ask
-				s.report(c, c.listen(wanted[c.name]))
+				s.report(c, c.move(wanted[c.name].addresses()))
 			}
 		}
 	}
@@ -95,20 +96,30 @@ func (s *Services) check(name checkName) *check {
 // Close closes all ports.
 func (s *Services) Close() { s.Update(nil, nil) }
 
+// place is where a check listens.
+type place struct {
+	port uint16
+	on   []netip.Addr
+}
+
+func (p place) addresses() []netip.AddrPort {
+	out := make([]netip.AddrPort, len(p.on))
+	for i, a := range p.on {
+		out[i] = netip.AddrPortFrom(a, p.port)
+	}
+	return out
+}
+
 // wanted returns where each check listens.
-func (s *Services) wanted(checks []model.HealthCheck, node *model.Node) map[checkName][]netip.AddrPort {
-	wanted := make(map[checkName][]netip.AddrPort)
+func (s *Services) wanted(checks []model.HealthCheck, node *model.Node) map[checkName]place {
+	wanted := make(map[checkName]place)
 	if len(checks) == 0 {
 		return wanted
 	}
 	addresses := s.addresses(node)
 	for _, h := range checks {
 		for f := range h.Endpoints {
-			at := make([]netip.AddrPort, 0, len(addresses[f]))
-			for _, a := range addresses[f] {
-				at = append(at, netip.AddrPortFrom(a, h.Port))
-			}
-			wanted[checkName{h.Service, f}] = at
+			wanted[checkName{h.Service, f}] = place{h.Port, addresses[f]}
 		}
 	}
 	return wanted
@@ -129,16 +140,16 @@ func (s *Services) report(c *check, err error) {
 }
 
 // addresses returns where to listen in each family (10.16). Interfaces come and
-// go, so it is asked at each update.
+// go, so they are asked for at each update.
 func (s *Services) addresses(node *model.Node) map[model.Family][]netip.Addr {
 	out := make(map[model.Family][]netip.Addr)
-	interfaces, err := s.Interfaces()
-	if err != nil {
-		s.Log.Error("addresses of the node are unknown: health checks of Services answer on all of them", "error", err)
+	interfaces := s.Interfaces()
+	if len(interfaces) == 0 {
+		interfaces = model.NewLocality(node, s.Node).Node.Addresses
 	}
 	for _, f := range model.Families {
 		ranges, all := s.ranges(node, f)
-		if all || err != nil {
+		if all {
 			out[f] = []netip.Addr{unspecified(f)}
 			continue
 		}

@@ -61,8 +61,8 @@ func newFixture(t *testing.T, ranges ...string) *fixture {
 }
 
 // interfaces are the loopback addresses and those of the link to the client.
-func (f *fixture) interfaces() ([]netip.Addr, error) {
-	return []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1"), f.lab.Node.IPv4, f.lab.Node.IPv6}, nil
+func (f *fixture) interfaces() []netip.Addr {
+	return []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1"), f.lab.Node.IPv4, f.lab.Node.IPv6}
 }
 
 // update is what follows a successful sync.
@@ -235,9 +235,8 @@ func TestAddresses(t *testing.T) {
 		{"no range of IPv6", []string{"127.0.0.0/8"}, nil, "lo4 lo6 node6"},
 		{"nothing in the ranges", []string{"198.51.100.0/24", "2001:db8:1::/48"}, nil, ""},
 		{"several, overlapping", []string{"127.0.0.0/8", "127.0.0.1/32", "0.0.0.0/1", "128.0.0.0/1", "::1/128"}, nil, "lo4 node4 lo6"},
-		{"addresses unknown", []string{"127.0.0.0/8", "::1/128"}, func(f *fixture) {
-			f.Interfaces = func() ([]netip.Addr, error) { return nil, errors.New("no netlink") }
-		}, "lo4 node4 unlisted4 lo6 node6"},
+		{"6.10 interfaces unknown, primary", nil, unlisted, "node4 node6"},
+		{"6.10 interfaces unknown", []string{"127.0.0.0/8", "2001:db8::/32"}, unlisted, "node6"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -268,6 +267,9 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
+// unlisted is a node whose interfaces cannot be asked for their addresses.
+func unlisted(f *fixture) { f.Interfaces = func() []netip.Addr { return nil } }
+
 // TestAddressesChange: the addresses are those at the last update.
 func TestAddressesChange(t *testing.T) {
 	f := newFixture(t)
@@ -282,13 +284,35 @@ func TestAddressesChange(t *testing.T) {
 	f.expect(t, "an address gone", 31000, "refused", "200 weight 1")
 }
 
+// TestAddressTaken: a check that moves to an address which it cannot have goes on
+// where it was, until it can (10.23).
+func TestAddressTaken(t *testing.T) {
+	f := newFixture(t, "127.0.0.0/8", "::1/128")
+	first, second := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2")
+	f.update(at(31000, 1, -1))
+	other, err := f.lab.Node.Listen("tcp4", net.JoinHostPort(second.String(), "31000"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Interfaces = func() []netip.Addr { return []netip.Addr{second} }
+	f.update(at(31000, 2, -1))
+	if got := brief(t, f.lab.Node, first, 31000); got != "200 weight 2" {
+		t.Errorf("the address before: %s", got)
+	}
+	other.Close()
+	f.update(at(31000, 3, -1))
+	if got := brief(t, f.lab.Node, second, 31000); got != "200 weight 3" {
+		t.Errorf("the address wanted: %s", got)
+	}
+	if got := brief(t, f.lab.Node, first, 31000); got != "refused" {
+		t.Errorf("the address before, after the other is free: %s", got)
+	}
+}
+
 // TestLinkLocal: an address that only has a meaning with its link is left out.
 func TestLinkLocal(t *testing.T) {
 	f := newFixture(t, "::1/128", "fe80::/10")
-	f.Interfaces = func() ([]netip.Addr, error) {
-		all, err := f.interfaces()
-		return append(all, netip.MustParseAddr("fe80::1")), err
-	}
+	f.Interfaces = func() []netip.Addr { return append(f.interfaces(), netip.MustParseAddr("fe80::1")) }
 	f.update(at(31000, -1, 1))
 	if got := brief(t, f.lab.Node, netip.IPv6Loopback(), 31000); got != "200 weight 1" || len(f.failed) > 0 {
 		t.Errorf("answer %s, failed %v", got, f.failed)

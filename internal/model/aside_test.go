@@ -24,8 +24,12 @@ func TestSetAside(t *testing.T) {
 		switch town.IntN(12) {
 		case 0:
 			town.configure()
+			if _, all := r.Configure(town.config, town.nodes, town.cidrs); all {
+				clear(aside)
+			}
+		case 3:
+			town.move()
 			r.Configure(town.config, town.nodes, town.cidrs)
-			clear(aside)
 		case 1:
 			r.TryAgain()
 			clear(aside)

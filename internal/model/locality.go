@@ -24,42 +24,50 @@ func NewLocality(node *Node, c Config) *Locality {
 }
 
 // nodePortAddresses returns the addresses on which NodePorts are served
-// (section 6): the first one of each family, or those inside the configured
-// ranges. A family without a range is then served on all its addresses (6.4).
-// Loopback addresses never are (4.35).
+// (section 6): the first one of each family, or those that the configured ranges
+// choose. Loopback addresses never are (4.35).
 func nodePortAddresses(node *Node, c Config) []netip.Addr {
 	var out []netip.Addr
-	for _, f := range Families {
-		if len(c.NodePortAddresses) == 0 {
+	if len(c.NodePortAddresses) == 0 {
+		for _, f := range Families {
 			if a, ok := node.primaryAddress(f); ok && !a.IsLoopback() {
 				out = append(out, a)
 			}
-			continue
 		}
-		candidates := c.InterfaceAddresses
-		if len(candidates) == 0 {
-			candidates = node.Addresses
+	}
+	candidates := c.InterfaceAddresses
+	if len(candidates) == 0 {
+		candidates = node.Addresses
+	}
+	for _, a := range candidates {
+		if c.ServesNodePorts(a) {
+			out = append(out, a)
 		}
-		out = append(out, inRanges(candidates, c.NodePortAddresses, f)...)
 	}
 	slices.SortFunc(out, netip.Addr.Compare)
 	return slices.Compact(out)
 }
 
-// inRanges returns the addresses of family f in the ranges of that family, or
-// all if there is no such range.
-func inRanges(addrs []netip.Addr, ranges []netip.Prefix, f Family) []netip.Addr {
-	ranges = prefixesOf(ranges, f)
-	var out []netip.Addr
-	for _, a := range addrs {
-		if FamilyOf(a) != f || a.IsLoopback() {
-			continue
-		}
-		if len(ranges) == 0 || slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) }) {
-			out = append(out, a)
+// ServesNodePorts reports whether NodePorts are served on an address of an
+// interface: it lies in the ranges of its family, or there is no such range
+// (6.4). Without any range the addresses of interfaces do not matter.
+//
+// A client has no use for an IPv6 link-local address: the kernel does not
+// forward a packet with such a source, and each pod's interface has one.
+func (c *Config) ServesNodePorts(a netip.Addr) bool {
+	if len(c.NodePortAddresses) == 0 || a.IsLoopback() || a.Is6() && a.IsLinkLocalUnicast() {
+		return false
+	}
+	all := true
+	for _, p := range c.NodePortAddresses {
+		if FamilyOf(p.Addr()) == FamilyOf(a) {
+			if p.Contains(a) {
+				return true
+			}
+			all = false
 		}
 	}
-	return out
+	return all
 }
 
 // sourceRanges returns who may use the load balancer addresses of a Service in

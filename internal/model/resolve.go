@@ -129,7 +129,7 @@ func (c claims) notices() []Notice {
 
 // nodePortNotices reports NodePorts that no address of the node can serve.
 func nodePortNotices(s *Service, l *Locality) []Notice {
-	if !slices.ContainsFunc(s.Ports, func(p ServicePort) bool { return p.NodePort != 0 }) {
+	if !s.hasNodePorts() {
 		return nil
 	}
 	var out []Notice

@@ -9,14 +9,15 @@ import (
 )
 
 func TestNodePortAddresses(t *testing.T) {
-	addresses := []string{"192.168.7.1", "10.1.1.1", "127.0.0.1", "2001:db8::1", "2001:db8::2", "::1"}
+	addresses := []string{"192.168.7.1", "10.1.1.1", "127.0.0.1", "2001:db8::1", "2001:db8::2", "::1", "169.254.1.1", "fe80::1"}
 	for _, c := range []struct {
 		name, bind string
 		ranges     []string
 		want       string
 	}{
 		{"6.2 primary", "", nil, "192.168.7.1 2001:db8::1"},
-		{"6.5 all of a family", "", []string{"0.0.0.0/0"}, "10.1.1.1 192.168.7.1 2001:db8::1 2001:db8::2"},
+		{"6.5 all of a family", "", []string{"0.0.0.0/0"}, "10.1.1.1 169.254.1.1 192.168.7.1 2001:db8::1 2001:db8::2"},
+		{"6.6 link-local", "", []string{"169.254.0.0/16", "fe80::/10"}, "169.254.1.1"},
 		{"6.7 in a range", "", []string{"10.0.0.0/8", "2001:db8::2/128"}, "10.1.1.1 2001:db8::2"},
 		{"6.4 a family without range", "", []string{"10.0.0.0/8"}, "10.1.1.1 2001:db8::1 2001:db8::2"},
 		{"6.9 nothing matches", "", []string{"172.16.0.0/12", "fd00::/8"}, ""},

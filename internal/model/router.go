@@ -26,12 +26,7 @@ type RouteChange struct {
 // present state, whatever the way to it, but for Services that were set aside.
 // Its methods are not safe for concurrent use.
 type Router struct {
-	config       Config
-	node         *Node
-	locality     *Locality
-	serviceCIDRs []netip.Prefix
-	nodeNotice   []Notice
-
+	base     base
 	services map[ServiceName]*routed
 	claims   map[Frontend]claims
 	// contested are the frontends that several service ports claim.
@@ -70,41 +65,9 @@ func NewRouter() *Router {
 		aside:    make(map[ServiceName]aside),
 		before:   make(map[ServiceName]ServiceState),
 	}
-	r.Configure(Config{}, nil, nil)
+	r.base = newBase(Config{}, nil, nil)
+	r.rebuild()
 	return r
-}
-
-// Configure takes what concerns all Services: the configuration, the Nodes and
-// the ServiceCIDRs that the source knows. Every route is made anew.
-func (r *Router) Configure(c Config, nodes []*Node, cidrs []netip.Prefix) {
-	node, known := (&Snapshot{Nodes: nodes}).Node(c.NodeName)
-	r.config, r.node, r.locality = c, node, NewLocality(node, c)
-	r.serviceCIDRs, r.nodeNotice = MergePrefixes(cidrs), nil
-	if c.BesideAnother {
-		r.serviceCIDRs = nil
-	}
-	if !known && len(nodes) > 0 {
-		r.nodeNotice = []Notice{notice("Node "+c.NodeName, NodeUnknown,
-			"not among the %d nodes given: no endpoint counts as local; name this node with --hostname-override", len(nodes))}
-	}
-	services := r.services
-	for name, a := range r.aside { // the kernel may take other rules for them
-		r.remember(name)
-		services[name] = &routed{state: a.wanted}
-	}
-	clear(r.aside)
-	r.services = make(map[ServiceName]*routed, len(services))
-	r.noticed = make(map[ServiceName][]Notice)
-	r.health = make(map[ServiceName]HealthCheck)
-	r.staleNotices, r.staleHealth = true, true
-	r.claims = make(map[Frontend]claims, len(r.claims))
-	r.contested = make(map[Frontend]struct{})
-	r.clusterIPs = make(map[netip.Addr]int, len(r.clusterIPs))
-	r.withoutLocal = make(map[Family]WithoutLocal)
-	for name, s := range services {
-		r.claim(name, s.state, nil)
-	}
-	r.refresh()
 }
 
 // SetServices takes the present state of some Services. It returns the frontends
@@ -117,13 +80,18 @@ func (r *Router) SetServices(states map[ServiceName]ServiceState) []RouteChange 
 			r.set(name, s, touched)
 		}
 	}
+	r.refresh()
+	return r.changes(touched)
+}
+
+// changes returns what frontends had before with what they have now.
+func (r *Router) changes(touched map[Frontend]*Route) []RouteChange {
 	out := make([]RouteChange, 0, len(touched))
 	for f, old := range touched {
 		if now := r.claims[f].winner; old != nil || now != nil {
 			out = append(out, RouteChange{f, old, now})
 		}
 	}
-	r.refresh()
 	return out
 }
 
@@ -156,7 +124,7 @@ func (r *Router) Replace(all map[ServiceName]ServiceState) []RouteChange {
 }
 
 // Node returns this node as the source knows it, or with its name alone.
-func (r *Router) Node() *Node { return r.node }
+func (r *Router) Node() *Node { return r.base.node }
 
 // Len returns the numbers of Services and of frontends.
 func (r *Router) Len() (services, frontends int) { return len(r.services), len(r.claims) }
@@ -187,12 +155,12 @@ func (r *Router) route(name ServiceName, s *routed) (notices []Notice) {
 			notices = []Notice{notice("Service "+name.String(), InternalError, "not served: internal error, please report it with the objects of this Service: %v", p)}
 		}
 	}()
-	svc := s.state.Service.only(r.config.Families)
-	s.routes = RouteService(svc, s.state.Slices, r.locality)
+	svc := s.state.Service.only(r.base.config.Families)
+	s.routes = RouteService(svc, s.state.Slices, r.base.locality)
 	if svc.HealthCheckNodePort != 0 {
 		r.health[name], r.staleHealth = healthCheck(svc, s.routes), true
 	}
-	return nodePortNotices(svc, r.locality)
+	return nodePortNotices(svc, r.base.locality)
 }
 
 func (r *Router) withdraw(name ServiceName, touched map[Frontend]*Route) {
@@ -303,7 +271,7 @@ func (r *Router) count(s *routed, n int) {
 // refresh puts the lists together that have changed.
 func (r *Router) refresh() {
 	if r.staleNotices {
-		r.notices = slices.Clone(r.nodeNotice)
+		r.notices = slices.Clone(r.base.notices)
 		for _, n := range r.noticed {
 			r.notices = append(r.notices, n...)
 		}
@@ -345,15 +313,15 @@ func (r *Router) WithoutLocal() map[Family]WithoutLocal { return maps.Clone(r.wi
 // Routing returns the complete behaviour of the node.
 func (r *Router) Routing() *Routing {
 	return &Routing{
-		NodeName:         r.config.NodeName,
+		NodeName:         r.base.config.NodeName,
 		Routes:           r.Routes(),
 		ClusterIPs:       slices.SortedFunc(maps.Keys(r.clusterIPs), netip.Addr.Compare),
-		ServiceCIDRs:     r.serviceCIDRs,
-		Detectors:        detectors(r.node, r.config),
-		MasqueradeAll:    r.config.MasqueradeAll,
-		Scheduler:        cmp.Or(r.config.Scheduler, RoundRobin),
-		AffinityCapacity: cmp.Or(r.config.AffinityCapacity, DefaultAffinityCapacity),
-		Counters:         r.config.Counters,
+		ServiceCIDRs:     r.base.serviceCIDRs,
+		Detectors:        detectors(r.base.node, r.base.config),
+		MasqueradeAll:    r.base.config.MasqueradeAll,
+		Scheduler:        cmp.Or(r.base.config.Scheduler, RoundRobin),
+		AffinityCapacity: cmp.Or(r.base.config.AffinityCapacity, DefaultAffinityCapacity),
+		Counters:         r.base.config.Counters,
 		HealthChecks:     r.HealthChecks(),
 		WithoutLocal:     r.WithoutLocal(),
 		Notices:          r.Notices(),

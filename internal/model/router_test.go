@@ -38,6 +38,18 @@ func (t *town) configure() {
 		t.nodes[0].Addresses = []netip.Addr{netip.MustParseAddr("192.168.7.1"), netip.MustParseAddr("fd00:7::1")}[:1+t.IntN(2)]
 	}
 	t.cidrs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:96::/112")}[:t.IntN(3)]
+	if t.chance() {
+		t.config.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}
+		t.move()
+	}
+}
+
+// move gives the interfaces other addresses, among them ClusterIPs of Services.
+func (t *town) move() {
+	t.config.InterfaceAddresses = []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("fd00:7::1")}
+	for range t.IntN(4) {
+		t.config.InterfaceAddresses = append(t.config.InterfaceAddresses, netip.AddrFrom4([4]byte{10, byte(96 + t.IntN(2)), 0, byte(t.IntN(10))}))
+	}
 }
 
 // service changes one Service, or takes it away, and returns its name.
@@ -97,25 +109,40 @@ func byFrontend(routes []Route) map[Frontend]Route {
 
 // TestRouter walks through random changes. After each one the router says what
 // [Resolve] says of the present state, and the changes that it returned are
-// those between the two states.
+// those between the two states. Addresses of interfaces never make every route
+// again.
 func TestRouter(t *testing.T) {
+	moved := 0
 	for seed := range uint64(20) {
-		walk(t, newTown(seed), 200)
+		moved += walk(t, newTown(seed), 200)
+	}
+	if moved < 100 {
+		t.Errorf("only %d frontends changed with the addresses of the node", moved)
 	}
 }
 
-func walk(t *testing.T, town *town, steps int) {
+func walk(t *testing.T, town *town, steps int) (moved int) {
 	t.Helper()
 	r := NewRouter()
 	r.Configure(town.config, town.nodes, town.cidrs)
 	before := make(map[Frontend]Route)
 	for step := range steps {
 		var changes []RouteChange
-		if town.IntN(20) == 0 {
+		switch town.IntN(20) {
+		case 0:
 			town.configure()
-			r.Configure(town.config, town.nodes, town.cidrs)
-			before = byFrontend(r.Routes())
-		} else {
+			var all bool
+			if changes, all = r.Configure(town.config, town.nodes, town.cidrs); all {
+				before = byFrontend(r.Routes())
+			}
+		case 1, 2:
+			town.move()
+			var all bool
+			if changes, all = r.Configure(town.config, town.nodes, town.cidrs); all {
+				t.Fatalf("step %d: addresses of interfaces make every route again", step)
+			}
+			moved += len(changes)
+		default:
 			states := make(map[ServiceName]ServiceState)
 			for range 1 + town.IntN(3) {
 				name := town.service()
@@ -125,6 +152,11 @@ func walk(t *testing.T, town *town, steps int) {
 				changes = r.SetServices(states)
 			} else {
 				changes = r.Replace(town.states)
+			}
+			if town.IntN(10) == 0 { // after them: the order does not matter
+				town.move()
+				more, _ := r.Configure(town.config, town.nodes, town.cidrs)
+				changes = JoinChanges(changes, more)
 			}
 		}
 		want, got := town.resolve(), r.Routing()
@@ -149,6 +181,7 @@ func walk(t *testing.T, town *town, steps int) {
 		}
 		before = after
 	}
+	return moved
 }
 
 // TestBrokenObject: an object that nobody thought of is left out and reported,

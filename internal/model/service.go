@@ -134,6 +134,11 @@ func (s *Service) only(families []Family) *Service {
 	return &limited
 }
 
+// hasNodePorts reports whether a port of the Service has a NodePort.
+func (s *Service) hasNodePorts() bool {
+	return slices.ContainsFunc(s.Ports, func(p ServicePort) bool { return p.NodePort != 0 })
+}
+
 // PortName identifies a service port: the unit for which endpoints are chosen.
 type PortName struct {
 	Service  ServiceName

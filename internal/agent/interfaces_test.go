@@ -1,0 +1,330 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlab"
+)
+
+// machine is a node whose interfaces have some addresses, until they cannot be
+// listed.
+type machine struct {
+	*fixture
+	syncs     []Sync
+	listed    int
+	addresses []netip.Addr
+	broken    error
+}
+
+func newMachine(addresses ...string) *machine {
+	h := &machine{fixture: newFixture()}
+	h.have(addresses...)
+	h.fixture.addresses = func() ([]netip.Addr, error) {
+		h.listed++
+		return slices.Clone(h.addresses), h.broken
+	}
+	h.observe = append(h.observe, func(s *Sync) { h.syncs = append(h.syncs, *s) })
+	return h
+}
+
+func (m *machine) have(addresses ...string) {
+	m.addresses = []netip.Addr{netip.MustParseAddr("127.0.0.1")}
+	for _, a := range addresses {
+		m.addresses = append(m.addresses, netip.MustParseAddr(a))
+	}
+}
+
+// event is what the kernel tells of an address that came or went.
+func (m *machine) event(address string) {
+	m.interfaces.event(netip.MustParseAddr(address), m.agent.Node)
+	synctest.Wait()
+}
+
+// nodePorts returns the addresses that serve NodePorts.
+func (m *machine) nodePorts() string {
+	var out []string
+	for _, r := range m.agent.Routing().Routes {
+		if r.Kind == model.NodePort {
+			out = append(out, r.Frontend.Address.String())
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// TestAddressesAreRouteChanges: 6.8, 13.12. An address that comes or goes changes
+// the frontends on it, and no other; the source is not read again. One that
+// serves no NodePorts changes nothing.
+func TestAddressesAreRouteChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newMachine("192.0.2.1")
+		loads := 0
+		h.load = func() (*model.Snapshot, error) { loads++; return snapshot(), nil }
+		h.start(t)
+		for _, c := range []struct {
+			event  string
+			have   []string
+			listed int
+			routes []string // with a sync
+		}{
+			{"192.0.2.2", []string{"192.0.2.1", "192.0.2.2"}, 2, []string{"192.0.2.2"}},
+			{"169.254.1.1", []string{"192.0.2.1", "192.0.2.2", "169.254.1.1"}, 2, nil},
+			{"fe80::1", []string{"192.0.2.1", "192.0.2.2", "169.254.1.1", "fe80::1"}, 2, nil},
+			{"192.0.2.1", []string{"192.0.2.2", "169.254.1.1", "fe80::1"}, 3, []string{"192.0.2.1"}},
+			{"192.0.2.2", []string{"192.0.2.2", "169.254.1.1", "fe80::1"}, 4, []string{}}, // on another interface
+		} {
+			h.have(c.have...)
+			before := len(h.syncs)
+			h.event(c.event)
+			time.Sleep(addressPause)
+			synctest.Wait()
+			syncs := h.syncs[before:]
+			if c.routes == nil != (len(syncs) == 0) || len(syncs) > 1 {
+				t.Fatalf("%s: %d syncs", c.event, len(syncs))
+			}
+			if h.listed != c.listed {
+				t.Errorf("%s: addresses were listed %d times, want %d", c.event, h.listed, c.listed)
+			}
+			for _, s := range syncs {
+				var got []string
+				for _, r := range s.Routes {
+					got = append(got, r.Frontend.Address.String())
+				}
+				if s.Whole || !slices.Equal(got, c.routes) {
+					t.Errorf("%s: everything compared %t, changes %v, want %v", c.event, s.Whole, got, c.routes)
+				}
+			}
+		}
+		if got := h.nodePorts(); got != "192.0.2.2" {
+			t.Errorf("NodePorts are served on %s", got)
+		}
+		if loads != 1 {
+			t.Errorf("the source was read %d times", loads)
+		}
+	})
+}
+
+// TestListingFails: 6.10, where addresses cannot be listed those known last go on.
+// It is tried again in growing intervals, without another event.
+func TestListingFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newMachine("192.0.2.1", "192.0.2.2")
+		h.start(t)
+		h.broken = errors.New("too many open files")
+		h.have("192.0.2.2", "192.0.2.3")
+		h.event("192.0.2.3")
+		before := h.listed
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if got := h.nodePorts(); got != "192.0.2.1 192.0.2.2" {
+			t.Errorf("NodePorts are served on %s", got)
+		}
+		if n := h.listed - before; n < 20 || n > 35 {
+			t.Errorf("addresses were listed %d times in ten minutes", n)
+		}
+		if n := strings.Count(h.log.String(), "too many open files"); n != 1 {
+			t.Errorf("%d lines in the log: %s", n, h.log)
+		}
+		h.broken = nil
+		time.Sleep(DefaultSyncPeriod)
+		synctest.Wait()
+		if got := h.nodePorts(); got != "192.0.2.2 192.0.2.3" {
+			t.Errorf("NodePorts are served on %s after addresses can be listed again", got)
+		}
+		before = h.listed
+		time.Sleep(40 * time.Minute)
+		synctest.Wait()
+		if h.listed != before {
+			t.Errorf("addresses were listed %d times without a reason", h.listed-before)
+		}
+	})
+}
+
+// TestListingFailsAtStart: 6.10, the addresses of the Node object stand in until
+// those of the interfaces are known.
+func TestListingFailsAtStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newMachine("192.0.2.2")
+		h.load = func() (*model.Snapshot, error) {
+			s := snapshot()
+			s.Nodes = nodes
+			return s, nil
+		}
+		h.broken = errors.New("too many open files")
+		h.start(t)
+		if got := h.nodePorts(); got != "192.0.2.1" {
+			t.Errorf("NodePorts are served on %s", got)
+		}
+		h.broken = nil
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := h.nodePorts(); got != "192.0.2.2" {
+			t.Errorf("NodePorts are served on %s", got)
+		}
+	})
+}
+
+// TestServingAddresses: 6.7, addresses of IPVS interfaces are those of Services,
+// and a link-local one means nothing without its link.
+func TestServingAddresses(t *testing.T) {
+	ns := netlab.TestNamespace(t)
+	var all, serving []netip.Addr
+	err := ns.Do(func() (err error) {
+		for _, pair := range [][2]string{{"kube-ipvs0", "kube-dummy-if"}, {"eth0", "cni0"}} {
+			attrs := netlink.NewLinkAttrs()
+			attrs.Name = pair[0]
+			if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: pair[1]}); err != nil {
+				return err
+			}
+		}
+		for _, a := range [][2]string{
+			{"kube-ipvs0", "10.96.0.1/32"}, {"kube-ipvs0", "fd00:96::1/128"}, {"kube-dummy-if", "10.96.0.2/32"},
+			{"eth0", "192.0.2.1/24"}, {"eth0", "2001:db8::1/64"}, {"eth0", "fe80::1/64"}, {"cni0", "169.254.1.1/32"}, {"eth0", "169.254.1.1/32"},
+			{"lo", "127.0.0.1/8"},
+		} {
+			link, err := netlink.LinkByName(a[0])
+			if err != nil {
+				return err
+			}
+			addr, err := netlink.ParseAddr(a[1])
+			if err != nil {
+				return err
+			}
+			if err := netlink.AddrAdd(link, addr); err != nil {
+				return fmt.Errorf("%v: %w", a, err)
+			}
+		}
+		if all, err = InterfaceAddresses(); err != nil {
+			return err
+		}
+		serving, err = ServingAddresses()
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := fmt.Sprint(serving), "[127.0.0.1 169.254.1.1 192.0.2.1 2001:db8::1]"; got != want {
+		t.Errorf("addresses that may serve: %s, want %s", got, want)
+	}
+	for _, a := range []string{"10.96.0.1", "fd00:96::1", "fe80::1", "192.0.2.1"} {
+		if !slices.Contains(all, netip.MustParseAddr(a)) {
+			t.Errorf("no %s among the addresses of all interfaces: %v", a, all)
+		}
+	}
+}
+
+// storm is an agent that follows the addresses of a namespace by the real
+// kernel's notifications.
+type storm struct {
+	*fixture
+	ns     *netlab.Namespace
+	listed atomic.Int64
+
+	mu           sync.Mutex // guards these
+	syncs, whole int
+}
+
+func newStorm(t *testing.T) *storm {
+	t.Helper()
+	s := &storm{fixture: newFixture(), ns: netlab.TestNamespace(t)}
+	s.addresses = func() (out []netip.Addr, err error) {
+		s.listed.Add(1)
+		err = s.ns.Do(func() error { out, err = ServingAddresses(); return err })
+		return out, err
+	}
+	s.observe = append(s.observe, func(sync *Sync) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.syncs++; sync.Whole {
+			s.whole++
+		}
+	})
+	s.make()
+	if err := s.ns.Do(func() error { return s.interfaces.Watch(t.Context(), s.agent.Node) }); err != nil {
+		t.Fatal(err)
+	}
+	s.background(t)
+	s.until(t, func() bool { return !s.agent.State().LastSync.IsZero() })
+	return s
+}
+
+func (s *storm) until(t *testing.T, done func() bool) {
+	t.Helper()
+	netlab.Eventually(t, time.Minute, func() error {
+		if !done() {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+}
+
+func (s *storm) serves(a netip.Addr) bool {
+	return slices.ContainsFunc(s.agent.Routing().Routes, func(r model.Route) bool { return r.Frontend.Address == a })
+}
+
+// TestAddressStorm makes ten thousand changes of addresses: none of them is a
+// reason to compare everything, and addresses are listed in intervals, or not at
+// all where they serve no NodePorts. An address that comes afterwards is served.
+func TestAddressStorm(t *testing.T) {
+	for _, c := range []struct {
+		name, address string
+		serves        bool
+	}{
+		{"link-local", "fe80::77/64", false},
+		{"gateway of pods", "169.254.1.1/32", false},
+		{"NodePorts", "192.0.2.7/32", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := newStorm(t)
+			began := time.Now()
+			if err := s.ns.Do(func() error { return churn(c.address, 5000) }); err != nil {
+				t.Fatal(err)
+			}
+			s.until(t, func() bool { return s.serves(netip.MustParseAddr("192.0.2.9")) })
+			most := int64(2)
+			if c.serves {
+				most += int64(time.Since(began)/addressPause) + 1
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			t.Logf("%d listings and %d syncs in %v", s.listed.Load(), s.syncs, time.Since(began))
+			if s.whole != 1 || s.listed.Load() > most {
+				t.Errorf("%d full comparisons, want 1; %d listings, want %d at most", s.whole, s.listed.Load(), most)
+			}
+		})
+	}
+}
+
+// churn adds and removes an address n times, and then adds 192.0.2.9.
+func churn(address string, n int) error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	a, err := netlink.ParseAddr(address)
+	if err != nil {
+		return err
+	}
+	last, err := netlink.ParseAddr("192.0.2.9/32")
+	if err != nil {
+		return err
+	}
+	for range n {
+		if err := errors.Join(netlink.AddrAdd(lo, a), netlink.AddrDel(lo, a)); err != nil {
+			return err
+		}
+	}
+	return netlink.AddrAdd(lo, last)
+}

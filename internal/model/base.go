@@ -1,0 +1,128 @@
+package model
+
+import (
+	"net/netip"
+	"reflect"
+	"slices"
+)
+
+// base is what the routes of all Services depend on.
+type base struct {
+	config       Config
+	node         *Node // as the source knows it, or with its name alone
+	locality     *Locality
+	serviceCIDRs []netip.Prefix
+	notices      []Notice // about the node
+}
+
+func newBase(c Config, nodes []*Node, cidrs []netip.Prefix) base {
+	node, known := (&Snapshot{Nodes: nodes}).Node(c.NodeName)
+	b := base{config: c, node: node, locality: NewLocality(node, c), serviceCIDRs: MergePrefixes(cidrs)}
+	if c.BesideAnother {
+		b.serviceCIDRs = nil
+	}
+	if !known && len(nodes) > 0 {
+		b.notices = []Notice{notice("Node "+c.NodeName, NodeUnknown,
+			"not among the %d nodes given: no endpoint counts as local; name this node with --hostname-override", len(nodes))}
+	}
+	return b
+}
+
+// settled returns the base without what routes do not depend on, and without
+// the NodePort addresses, on which only the routes of NodePorts do.
+func (b base) settled() base {
+	node, own := *b.node, *b.locality.Node
+	node.Leaving, own.Leaving = false, false
+	b.config.InterfaceAddresses = nil
+	b.node, b.locality = &node, &Locality{Node: &own}
+	return b
+}
+
+// Configure takes what concerns all Services: the configuration, the Nodes and
+// the ServiceCIDRs that the source knows. What counts is what follows from them:
+// another order, other Nodes or addresses that serve no NodePorts change
+// nothing. Other NodePort addresses are changes of some frontends, each of which
+// is returned once and in no order. After any other difference every route is
+// made again, and all is true.
+func (r *Router) Configure(c Config, nodes []*Node, cidrs []netip.Prefix) (changes []RouteChange, all bool) {
+	before := r.base
+	r.base = newBase(c, nodes, cidrs)
+	switch {
+	case !reflect.DeepEqual(before.settled(), r.base.settled()):
+		r.rebuild()
+		return nil, true
+	case !slices.Equal(before.locality.NodePortAddresses, r.base.locality.NodePortAddresses):
+		return r.moveNodePorts(), false
+	}
+	return nil, false
+}
+
+// rebuild makes every route again.
+func (r *Router) rebuild() {
+	services := r.services
+	for name, a := range r.aside { // the kernel may take other rules for them
+		r.remember(name)
+		services[name] = &routed{state: a.wanted}
+	}
+	clear(r.aside)
+	r.services = make(map[ServiceName]*routed, len(services))
+	r.noticed = make(map[ServiceName][]Notice)
+	r.health = make(map[ServiceName]HealthCheck)
+	r.staleNotices, r.staleHealth = true, true
+	r.claims = make(map[Frontend]claims, len(r.claims))
+	r.contested = make(map[Frontend]struct{})
+	r.clusterIPs = make(map[netip.Addr]int, len(r.clusterIPs))
+	r.withoutLocal = make(map[Family]WithoutLocal)
+	for name, s := range services {
+		r.claim(name, s.state, nil)
+	}
+	r.refresh()
+}
+
+// moveNodePorts makes the routes of Services with NodePorts again, and returns
+// those that differ.
+func (r *Router) moveNodePorts() []RouteChange {
+	states := make(map[ServiceName]ServiceState)
+	for name, s := range r.services {
+		if s.state.Service.hasNodePorts() {
+			states[name] = s.state
+		}
+	}
+	touched := make(map[Frontend]*Route)
+	for name, s := range states {
+		r.set(name, s, touched)
+	}
+	r.refresh()
+	// The same claim means the same endpoints: no Service has changed.
+	return slices.DeleteFunc(r.changes(touched), func(c RouteChange) bool {
+		return c.Old != nil && c.New != nil && c.Old.Port == c.New.Port && c.Old.Kind == c.New.Kind
+	})
+}
+
+// JoinChanges returns one list for changes of routes and those that followed.
+func JoinChanges(first, second []RouteChange) []RouteChange {
+	if len(first) == 0 {
+		return second
+	}
+	later := make(map[Frontend]*Route, len(second))
+	for _, c := range second {
+		later[c.Frontend] = c.New
+	}
+	var out []RouteChange
+	joined := make(map[Frontend]bool, len(first))
+	for _, c := range first {
+		joined[c.Frontend] = true
+		if now, ok := later[c.Frontend]; ok {
+			c.New = now
+		}
+		if c.Old != nil || c.New != nil {
+			out = append(out, c)
+		}
+	}
+	for _, c := range second {
+		if !joined[c.Frontend] {
+			out = append(out, c)
+		}
+	}
+	return out
+}
