@@ -29,7 +29,7 @@ func TestMigration(t *testing.T) {
 			old.end(t)
 			l.hold(2) // its rules are there
 			proxy := way.move(c)
-			eventually(t, func() error { return c.tables("nftproxy", "kube-proxy") })
+			eventually(t, c.replaced)
 			c.reached(web, c.Pods...)
 			l.hold(2)
 
@@ -40,6 +40,9 @@ func TestMigration(t *testing.T) {
 			c.run(exec.Command(nftproxy.path, "cleanup"))
 			if err := c.tables("kube-proxy", "nftproxy"); err != nil {
 				t.Error(err)
+			}
+			if strings.Contains(c.rules(), marker) {
+				t.Errorf("chain %s is left", marker)
 			}
 			c.reached(web, c.Pods...)
 			l.check()
@@ -86,6 +89,21 @@ func (c *cluster) moveInDaemonSet() *process {
 func (c *cluster) patchKubeProxy(file string) {
 	c.t.Helper()
 	c.kubectl("patch", "-n", systemNamespace, "daemonset", kubeProxyName, "--patch-file", filepath.Join(deployDir, "kubeadm", file))
+}
+
+// marker is the chain that stays of kube-proxy's tables (12.62).
+const marker = "served-by-nftproxy"
+
+// replaced checks that nftproxy has its tables on the node, and that the marker
+// stands in the place of kube-proxy's.
+func (c *cluster) replaced() error {
+	rules := c.rules()
+	for _, family := range []string{"ip", "ip6"} {
+		if want := fmt.Sprintf("table %s kube-proxy {\n\tchain %s {\n\t}\n}\n", family, marker); !strings.Contains(rules, want) {
+			return fmt.Errorf("table %s kube-proxy is not the marker alone", family)
+		}
+	}
+	return c.tables("nftproxy", "")
 }
 
 // tables checks that a proxy has its tables on the node, and that another one

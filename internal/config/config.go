@@ -43,6 +43,7 @@ type Own struct {
 	ServiceMetrics      bool   // metrics of each Service
 	ConntrackTCPCleanup bool   // delete entries of TCP connections to endpoints that are gone
 	TakeOver            bool   // remove what kube-proxy left once own rules are active
+	AnnounceNFTables    bool   // let others see nftables mode where no table of kube-proxy was (12.62)
 	NoTableOwner        bool   // let others change our tables
 }
 

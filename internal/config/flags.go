@@ -103,6 +103,7 @@ func (f *Flags) AddDaemon() {
 	f.truth(&f.own.ServiceMetrics, "service-metrics", "export metrics of each Service")
 	f.truth(&f.own.ConntrackTCPCleanup, "conntrack-tcp-cleanup", "delete connection tracking entries also of TCP connections to endpoints that are gone")
 	f.truth(&f.own.TakeOver, "take-over", "remove the rules that kube-proxy left, once our own are active")
+	f.truth(&f.own.AnnounceNFTables, "announce-nftables", "keep tables \"kube-proxy\" with an empty chain, by which Calico's Felix recognises nftables mode, also where kube-proxy left none")
 	f.truth(&f.own.NoTableOwner, "no-table-owner", "let other programs change our tables; what they did is repaired")
 	f.addConntrack()
 	f.hidden(f.addIgnored)

@@ -17,6 +17,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/serve"
 	"github.com/nftproxy/nftproxy/internal/status"
+	"github.com/nftproxy/nftproxy/internal/takeover"
 )
 
 // work is what takes part in syncs, and what tells of them.
@@ -72,7 +73,7 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, rules, as
 		Node: w.node, Interfaces: agent.InterfaceAddresses, Healthy: w.healthy(), Failed: w.events.HealthCheckFailed, Log: d.Log,
 	})
 	if d.takesOver() {
-		w.successor = newSuccessor(d.Log)
+		w.successor = newSuccessor(d.marker(), d.Log)
 	}
 	return w
 }
@@ -81,6 +82,14 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, rules, as
 // is in its place, and not beside it (12.61).
 func (d *Daemon) takesOver() bool {
 	return d.Source.Events != nil && d.Config.Own.TakeOver && !d.Config.Node.BesideAnother
+}
+
+// marker returns what stays in place of kube-proxy's tables.
+func (d *Daemon) marker() takeover.Marker {
+	if d.Config.Own.AnnounceNFTables {
+		return takeover.MarkAlways
+	}
+	return takeover.MarkReplaced
 }
 
 // healthy is what health checks of Services depend on: without a health server

@@ -51,7 +51,7 @@ func (n node) run(stdin string, name string, args ...string) string {
 // remove removes what is kube-proxy's.
 func (n node) remove() (removed []string, err error) {
 	n.t.Helper()
-	n.do(func() error { removed, err = Remove(context.Background()); return nil })
+	n.do(func() error { removed, err = Remove(context.Background(), NoMarker); return nil })
 	return removed, err
 }
 
@@ -359,7 +359,7 @@ func TestVirtualServices(t *testing.T) {
 							return err
 						}
 					}
-					_, err = s.remove(context.Background())
+					_, err = s.remove(context.Background(), NoMarker)
 					return nil
 				})
 				// Without the interface they are not kube-proxy's.
