@@ -105,6 +105,13 @@ func (c *Config) Conntrack() host.Conntrack {
 	}
 }
 
+// Feature gates of kube-proxy that have an effect.
+const (
+	GateStatusz     = "ComponentStatusz"
+	GateFlagz       = "ComponentFlagz"
+	gateExternalIPs = "AllowServiceExternalIPs" // (1.17)
+)
+
 // Feature tells whether a feature gate of kube-proxy is on. byDefault is what
 // counts where it is not set.
 func (c *Config) Feature(name string, byDefault bool) bool {

@@ -48,7 +48,7 @@ func (c *Config) remarkIgnored(f *Flags) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Kube.FeatureGates)) {
-		if name != "ComponentStatusz" && name != "ComponentFlagz" {
+		if !slices.Contains([]string{GateStatusz, GateFlagz, gateExternalIPs}, name) {
 			c.remark("feature gate has no effect", c.named("featureGates."+name, "because", "nothing here depends on it")...)
 		}
 	}

@@ -16,6 +16,7 @@ func (c *Config) readNode() []error {
 	n := &c.Node
 	n.MasqueradeAll = c.Kube.NFTables.MasqueradeAll
 	n.AffinityCapacity = c.Own.AffinitySize
+	n.NoExternalIPs = !c.Feature(gateExternalIPs, true)
 	n.BesideAnother = c.Own.ServiceProxyName != ""
 	var errs [6]error
 	n.NodeName, errs[0] = c.nodeName()

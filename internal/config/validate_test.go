@@ -165,6 +165,27 @@ func TestIgnored(t *testing.T) {
 	}
 }
 
+// TestExternalIPGate: the gate of kube-proxy against external IPs holds, by flag
+// and in a file, and without a remark (1.17).
+func TestExternalIPGate(t *testing.T) {
+	for _, c := range []struct {
+		value string
+		off   bool
+	}{{"", false}, {"true", false}, {"false", true}} {
+		flag, body := "--feature-gates=", ""
+		if c.value != "" {
+			flag += "AllowServiceExternalIPs=" + c.value
+			body = "featureGates: {AllowServiceExternalIPs: " + c.value + "}"
+		}
+		for _, args := range [][]string{{flag}, {"--config", write(t, body)}} {
+			got := mustLoad(t, args...)
+			if got.Node.NoExternalIPs != c.off || len(got.Remarks) > 0 {
+				t.Errorf("%q: off %v, want %v; remarks: %s", c.value, got.Node.NoExternalIPs, c.off, remarks(got))
+			}
+		}
+	}
+}
+
 // TestOtherModes: what pods may depend on holds, and the change of NodePorts is
 // mentioned (12.10, P76).
 func TestOtherModes(t *testing.T) {

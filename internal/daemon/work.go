@@ -10,6 +10,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/events"
 	"github.com/nftproxy/nftproxy/internal/health"
@@ -213,12 +214,12 @@ func (w *work) serve(ctx context.Context, cancel context.CancelCauseFunc, a *age
 func (w *work) paths() metrics.Paths {
 	p := metrics.Paths{
 		Configz:      w.Config.Configz,
-		Statusz:      w.Config.Feature("ComponentStatusz", true),
+		Statusz:      w.Config.Feature(config.GateStatusz, true),
 		Status:       w.status,
 		Profiling:    w.Config.Kube.EnableProfiling,
 		SetVerbosity: w.SetVerbosity,
 	}
-	if w.Config.Feature("ComponentFlagz", true) {
+	if w.Config.Feature(config.GateFlagz, true) {
 		p.Flags = w.Flags
 	}
 	return p

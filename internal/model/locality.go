@@ -12,6 +12,8 @@ type Locality struct {
 	Node *Node
 	// NodePortAddresses are the addresses that serve NodePorts.
 	NodePortAddresses []netip.Addr
+	// NoExternalIPs is that of the [Config].
+	NoExternalIPs bool
 }
 
 // NewLocality applies the configuration to a node.
@@ -20,7 +22,7 @@ func NewLocality(node *Node, c Config) *Locality {
 	if c.BindAddress.IsValid() && !c.BindAddress.IsUnspecified() {
 		own.Addresses = append([]netip.Addr{c.BindAddress}, node.Addresses...)
 	}
-	return &Locality{Node: &own, NodePortAddresses: nodePortAddresses(&own, c)}
+	return &Locality{Node: &own, NodePortAddresses: nodePortAddresses(&own, c), NoExternalIPs: c.NoExternalIPs}
 }
 
 // nodePortAddresses returns the addresses on which NodePorts are served
