@@ -11,7 +11,7 @@ import (
 )
 
 // flags are the flags of a case: those of the command, --interface-addresses for
-// the addresses that the machine has, and --no-external-ips for a feature gate.
+// the addresses that the machine has, --nodeport-primary and --no-external-ips.
 type flags struct {
 	model.Config
 	proxyName string
@@ -43,6 +43,7 @@ func parseFlags(t *testing.T, text string) flags {
 	})
 	list(f, "cluster-cidr", netip.ParsePrefix, &c.ClusterCIDRs)
 	list(f, "nodeport-addresses", netip.ParsePrefix, &c.NodePortAddresses)
+	f.BoolVar(&c.NodePortPrimary, "nodeport-primary", false, "") // stands for "primary" beside ranges
 	list(f, "interface-addresses", netip.ParseAddr, &c.InterfaceAddresses)
 	if err := f.Parse(strings.Fields(text)); err != nil {
 		t.Fatal(err)

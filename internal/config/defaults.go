@@ -23,8 +23,6 @@ const (
 	kind                 = "KubeProxyConfiguration"
 	healthzPort          = 10256
 	metricsPort          = 10249
-	// primary stands for the node's first address of each family (6.1).
-	primary = "primary"
 )
 
 // defaults returns the configuration that nobody changed.

@@ -53,7 +53,7 @@ func (f *Flags) AddRules() {
 	f.text(&k.HostnameOverride, "hostname-override", "`name` of this node among the Nodes (default: the host name); goes before the one in --config")
 	f.text(&k.BindAddress, "bind-address", "`address` of this node, in place of the one in its Node object; nothing is bound to it")
 	f.text(&k.ClusterCIDR, "cluster-cidr", "`range` of pod addresses, or an IPv4 and an IPv6 range separated by a comma; traffic from elsewhere to a ClusterIP is masqueraded")
-	f.set.StringSliceVar(&k.NodePortAddresses, "nodeport-addresses", k.NodePortAddresses, "`ranges` of node addresses that serve NodePorts, or \"primary\" for the first address of each family")
+	f.set.StringSliceVar(&k.NodePortAddresses, "nodeport-addresses", k.NodePortAddresses, "`ranges` of node addresses that serve NodePorts; among them may be \"primary\" for the first address of each family, \"all\", and \"localhost\", which is not served yet")
 	f.set.Var(&word[v1alpha1.LocalMode]{&k.DetectLocalMode}, "detect-local-mode", "how packets of pods are recognised: `mode` ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix")
 	f.text(&k.DetectLocal.BridgeInterface, "pod-bridge-interface", "`name` of the bridge of the pods, for mode BridgeInterface")
 	f.text(&k.DetectLocal.InterfaceNamePrefix, "pod-interface-name-prefix", "`beginning` of the names of pod interfaces, for mode InterfaceNamePrefix")

@@ -26,17 +26,19 @@ func NewLocality(node *Node, c Config) *Locality {
 }
 
 // nodePortAddresses returns the addresses on which NodePorts are served
-// (section 6): the first one of each family, or those inside the configured
-// ranges. A family without a range is then served on all its addresses (6.4).
-// Loopback addresses never are (4.35).
+// (section 6): the first one of each family, those inside the configured
+// ranges, or both. Without the first one, a family without a range is served on
+// all its addresses (6.4). Loopback addresses never are (4.35).
 func nodePortAddresses(node *Node, c Config) []netip.Addr {
 	var out []netip.Addr
 	for _, f := range Families {
-		if len(c.NodePortAddresses) == 0 {
+		if c.NodePortPrimary || len(c.NodePortAddresses) == 0 {
 			if a, ok := node.primaryAddress(f); ok && !a.IsLoopback() {
 				out = append(out, a)
 			}
-			continue
+			if len(prefixesOf(c.NodePortAddresses, f)) == 0 {
+				continue
+			}
 		}
 		candidates := c.InterfaceAddresses
 		if len(candidates) == 0 {
