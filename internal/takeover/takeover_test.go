@@ -247,14 +247,15 @@ func TestKeepsWhatOthersNeed(t *testing.T) {
 			after := n.save(v)
 			for line := range strings.Lines(before) {
 				stays := !strings.Contains(line, "KUBE")
-				for _, name := range []string{"KUBE-SVC-WEB", "KUBE-SEP-WEB", "KUBE-MARK-MASQ"} {
+				for _, name := range []string{"KUBE-SVC-WEB", "KUBE-SEP-WEB", "KUBE-MARK-MASQ", "KUBE-POSTROUTING"} {
 					stays = stays || strings.HasPrefix(line, ":"+name) || strings.HasPrefix(line, "-A "+name)
 				}
+				stays = stays || strings.HasSuffix(line, "-j KUBE-POSTROUTING\n")
 				if stays && !strings.Contains(after, line) {
 					t.Errorf("gone: %s", line)
 				}
 			}
-			for _, name := range []string{"KUBE-SERVICES", "KUBE-EXT-WEB", "KUBE-POSTROUTING"} {
+			for _, name := range []string{"KUBE-SERVICES", "KUBE-EXT-WEB", "KUBE-NODEPORTS"} {
 				if strings.Contains(after, "-A "+name) || strings.Contains(after, "-j "+name+"\n") {
 					t.Errorf("%s is left:\n%s", name, after)
 				}
