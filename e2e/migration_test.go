@@ -74,7 +74,12 @@ func (c *cluster) tryOnOneService() {
 // moveNodeByNode has nftproxy in a DaemonSet of its own.
 func (c *cluster) moveNodeByNode() *process {
 	c.t.Helper()
-	c.patchKubeProxy("keep-off.yaml")
+	c.patchByTemplate("keep-off.tmpl")
+	c.patchByTemplate("keep-off-undo.tmpl")
+	if affinity := c.kubectl("get", "-n", systemNamespace, "daemonset", kubeProxyName, "-o", "jsonpath={.spec.template.spec.affinity}"); affinity != "" {
+		c.t.Errorf("after the way back the DaemonSet has the affinity %s", affinity)
+	}
+	c.patchByTemplate("keep-off.tmpl")
 	c.deploy("kustomize/overlays/node-by-node", "kustomize/base")
 	return c.startDaemonSet("nftproxy", nftproxy)
 }
@@ -104,6 +109,13 @@ func (c *cluster) replaced() error {
 		}
 	}
 	return c.tables("nftproxy", "")
+}
+
+// patchByTemplate applies the patch that kubectl makes of a template.
+func (c *cluster) patchByTemplate(file string) {
+	c.t.Helper()
+	patch := c.kubectl("get", "-n", systemNamespace, "daemonset", kubeProxyName, "-o", "go-template-file="+filepath.Join(deployDir, "kubeadm", file))
+	c.kubectl("patch", "-n", systemNamespace, "daemonset", kubeProxyName, "--type=json", "-p", patch)
 }
 
 // tables checks that a proxy has its tables on the node, and that another one
