@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -21,7 +22,7 @@ const runName = "run"
 // runOptions are the flags of run: those of kube-proxy, and ours.
 type runOptions struct {
 	options
-	version       bool
+	version       versionFlag
 	writeConfigTo string
 	cleanup       bool
 	initOnly      bool
@@ -59,7 +60,7 @@ Exit code: 0 told to end, or done with --cleanup, --init-only, --write-config-to
   nftproxy run --kubeconfig /etc/kubernetes/kubeconfig --hostname-override node-1 --cluster-cidr 10.128.0.0/9
   nftproxy run --config /var/lib/kube-proxy/config.conf --hostname-override node-1
   nftproxy run --cluster-cidr 10.128.0.0/9 --write-config-to config.conf`,
-		Args: noArguments,
+		Args: runArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
 	o.addFlags(c)
@@ -71,9 +72,15 @@ Exit code: 0 told to end, or done with --cleanup, --init-only, --write-config-to
 	return c
 }
 
+// runArguments passes over empty arguments, which templates of command lines for
+// kube-proxy leave behind.
+func runArguments(c *cobra.Command, args []string) error {
+	return noArguments(c, slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "" }))
+}
+
 func (o *runOptions) run(c *cobra.Command) error {
-	if o.version {
-		return writeVersion(c)
+	if o.version.asked() {
+		return o.version.write(c)
 	}
 	cfg, log, err := o.start(c)
 	switch {

@@ -77,12 +77,15 @@ func (c *Config) HealthAddress() string { return enabled(c.Kube.HealthzBindAddre
 // nowhere (12.9).
 func (c *Config) MetricsAddress() string { return enabled(c.Kube.MetricsBindAddress) }
 
-// enabled returns an address unless its port is 0, which no server listens on.
+// enabled returns an address as Go reads it, unless its port is 0, which no
+// server listens on.
 func enabled(address string) string {
-	if _, port, err := net.SplitHostPort(address); err != nil || port == "0" {
+	host, port, err := net.SplitHostPort(address)
+	a, ok := parseHost(host)
+	if err != nil || !ok || port == "0" {
 		return ""
 	}
-	return address
+	return net.JoinHostPort(a.String(), port)
 }
 
 // SyncPeriod is the longest wait before a failed sync is tried again (13.10).

@@ -85,7 +85,7 @@ func fillInServers(k *v1alpha1.KubeProxyConfiguration) {
 
 // withPort adds a port to an address without one.
 func withPort(address string, port int) string {
-	if _, err := netip.ParseAddr(address); err != nil {
+	if _, ok := parseHost(address); !ok {
 		return address
 	}
 	return net.JoinHostPort(address, strconv.Itoa(port))
