@@ -46,7 +46,7 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, rules, as
 	w.metrics = metrics.New(d.Version, families, d.Log)
 	w.applier.Observe, w.applier.Postponed = w.metrics.Committed, w.metrics.Postponed
 	if d.Source.Counts != nil {
-		w.metrics.FollowRequests()
+		w.metrics.ExportRequests(d.requests)
 		w.metrics.FollowCluster(d.Source.Counts)
 	}
 	state := func() agent.State { return w.agent.State() }
