@@ -36,7 +36,7 @@ func TestMigration(t *testing.T) {
 			c.installKubeProxy()
 			proxy.end(t)
 			c.startDaemonSet(kubeProxyName, kubeProxy)
-			eventually(t, func() error { return c.tables("kube-proxy", "") })
+			eventually(t, c.kubeProxyIsBack)
 			c.run(exec.Command(nftproxy.path, "cleanup"))
 			if err := c.tables("kube-proxy", "nftproxy"); err != nil {
 				t.Error(err)
@@ -116,6 +116,19 @@ func (c *cluster) patchByTemplate(file string) {
 	c.t.Helper()
 	patch := c.kubectl("get", "-n", systemNamespace, "daemonset", kubeProxyName, "-o", "go-template-file="+filepath.Join(deployDir, "kubeadm", file))
 	c.kubectl("patch", "-n", systemNamespace, "daemonset", kubeProxyName, "--type=json", "-p", patch)
+}
+
+// kubeProxyIsBack checks that kube-proxy has written its rules: its tables are there
+// before, with the marker.
+func (c *cluster) kubeProxyIsBack() error {
+	rules := c.rules()
+	for _, family := range []string{"ip", "ip6"} {
+		_, rest, _ := strings.Cut(rules, fmt.Sprintf("table %s kube-proxy {\n", family))
+		if table, _, _ := strings.Cut(rest, "\n}\n"); !strings.Contains(table, "chain nat-prerouting {") {
+			return fmt.Errorf("no rules in table %s kube-proxy", family)
+		}
+	}
+	return nil
 }
 
 // tables checks that a proxy has its tables on the node, and that another one
