@@ -117,6 +117,12 @@ func TestCalicoSeesNFTables(t *testing.T) {
 	}
 	p := n.proxy()
 	want("after the take-over", true, marker)
+	for _, args := range [][]string{{"cleanup"}, {"cleanup", "--kube-proxy"}, {"run", "--cleanup"}} {
+		if r := in(t, n.Namespace, args...); r.code == 0 || !strings.Contains(r.stderr, "belongs to process") {
+			t.Errorf("%s while the tables are owned: %+v", args, r)
+		}
+		want("after "+strings.Join(args, " ")+", refused", true, marker)
+	}
 	n.end(p)
 	want("after the end", true, marker)
 	p = n.proxy()

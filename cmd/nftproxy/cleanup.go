@@ -36,8 +36,7 @@ removed by iptables-legacy-save and -restore, which have to be there.`,
 				return err
 			}
 			if !kubeProxy {
-				removed, markers := takeover.RemoveMarkers()
-				return errors.Join(removeRules(c, log), printRemoved(c, removed), markers)
+				return removeOwn(c, log)
 			}
 			return cleanUp(c, log)
 		},
@@ -53,11 +52,24 @@ func removeRules(c *cobra.Command, log *slog.Logger) error {
 	return applyOnce(c, log, &model.Routing{})
 }
 
+// removeOwn removes our own rules, then the markers in place of kube-proxy's. While
+// a daemon keeps its rules the markers stay.
+func removeOwn(c *cobra.Command, log *slog.Logger) error {
+	if err := removeRules(c, log); err != nil {
+		return err
+	}
+	removed, err := takeover.RemoveMarkers()
+	return errors.Join(printRemoved(c, removed), err)
+}
+
 // cleanUp removes our own rules and what kube-proxy left (12.59). One failure
 // does not keep it from the rest.
 func cleanUp(c *cobra.Command, log *slog.Logger) error {
-	own := removeRules(c, log)
-	removed, foreign := takeover.Remove(c.Context(), takeover.NoMarker)
+	own, marker := removeRules(c, log), takeover.NoMarker
+	if own != nil {
+		marker = takeover.MarkReplaced // they are in force
+	}
+	removed, foreign := takeover.Remove(c.Context(), marker)
 	return errors.Join(own, printRemoved(c, removed), foreign)
 }
 

@@ -3,15 +3,16 @@ package takeover
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
 )
 
 // Marker is what stays in place of kube-proxy's tables of nftables mode: a table
-// of that name with one empty chain. Calico's Felix takes any chain in it for
-// nftables mode and else programs iptables; it looks every 15 seconds, and
-// restarts when the answer changes.
+// of that name with one empty chain. Calico's Felix programs nftables where that
+// table has any chain, else iptables; it looks every 15 seconds, and restarts when
+// the answer changes.
 //
 // The table has no owner and no hook: kube-proxy can use it again.
 type Marker int
@@ -25,7 +26,7 @@ const (
 	MarkAlways
 )
 
-// markerChain is the chain of the marker. It says whose work that is.
+// markerChain is the chain of the marker. Its name says where it comes from.
 const markerChain = "served-by-nftproxy"
 
 // content is what stands in a table of kube-proxy's name.
@@ -44,7 +45,7 @@ func contentOf(conn *nftables.Conn, table *nftables.Table) (content, error) {
 	if err != nil {
 		return noTable, fmt.Errorf("list tables: %w", err)
 	}
-	if !hasTable(tables, table.Name) {
+	if !slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == table.Name }) {
 		return noTable, nil
 	}
 	all, err := conn.ListChainsOfTableFamily(table.Family)
@@ -68,15 +69,6 @@ func contentOf(conn *nftables.Conn, table *nftables.Table) (content, error) {
 		return markerOnly, nil
 	}
 	return foreignOnly, nil
-}
-
-func hasTable(tables []*nftables.Table, name string) bool {
-	for _, t := range tables {
-		if t.Name == name {
-			return true
-		}
-	}
-	return false
 }
 
 // RemoveMarkers removes the markers that an earlier take-over left, and nothing
@@ -153,7 +145,7 @@ func (r *report) nftTable(conn *nftables.Conn, f family, m Marker) error {
 	case err != nil:
 		return err
 	case found != noTable && leave:
-		r.gone("everything from table %s %s but an empty chain, which tells others of nftables mode", f.name, kubeProxyTable)
+		r.gone("table %s %s except for an empty chain %s", f.name, kubeProxyTable, markerChain)
 	case found != noTable:
 		r.gone("table %s %s", f.name, kubeProxyTable)
 	}
