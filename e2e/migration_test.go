@@ -29,17 +29,20 @@ func TestMigration(t *testing.T) {
 			old.end(t)
 			l.hold(2) // its rules are there
 			proxy := way.move(c)
-			eventually(t, func() error { return c.tables("nftproxy", "kube-proxy") })
+			eventually(t, c.replaced)
 			c.reached(web, c.Pods...)
 			l.hold(2)
 
 			c.installKubeProxy()
 			proxy.end(t)
 			c.startDaemonSet(kubeProxyName, kubeProxy)
-			eventually(t, func() error { return c.tables("kube-proxy", "") })
+			eventually(t, c.kubeProxyIsBack)
 			c.run(exec.Command(nftproxy.path, "cleanup"))
 			if err := c.tables("kube-proxy", "nftproxy"); err != nil {
 				t.Error(err)
+			}
+			if strings.Contains(c.rules(), marker) {
+				t.Errorf("chain %s is left", marker)
 			}
 			c.reached(web, c.Pods...)
 			l.check()
@@ -71,7 +74,12 @@ func (c *cluster) tryOnOneService() {
 // moveNodeByNode has nftproxy in a DaemonSet of its own.
 func (c *cluster) moveNodeByNode() *process {
 	c.t.Helper()
-	c.patchKubeProxy("keep-off.yaml")
+	c.patchByTemplate("keep-off.tmpl")
+	c.patchByTemplate("keep-off-undo.tmpl")
+	if affinity := c.kubectl("get", "-n", systemNamespace, "daemonset", kubeProxyName, "-o", "jsonpath={.spec.template.spec.affinity}"); affinity != "" {
+		c.t.Errorf("after the way back the DaemonSet has the affinity %s", affinity)
+	}
+	c.patchByTemplate("keep-off.tmpl")
 	c.deploy("kustomize/overlays/node-by-node", "kustomize/base")
 	return c.startDaemonSet("nftproxy", nftproxy)
 }
@@ -86,6 +94,41 @@ func (c *cluster) moveInDaemonSet() *process {
 func (c *cluster) patchKubeProxy(file string) {
 	c.t.Helper()
 	c.kubectl("patch", "-n", systemNamespace, "daemonset", kubeProxyName, "--patch-file", filepath.Join(deployDir, "kubeadm", file))
+}
+
+// marker is the chain that stays of kube-proxy's tables (12.62).
+const marker = "served-by-nftproxy"
+
+// replaced checks that nftproxy has its tables on the node, and that the marker
+// stands in the place of kube-proxy's.
+func (c *cluster) replaced() error {
+	rules := c.rules()
+	for _, family := range []string{"ip", "ip6"} {
+		if want := fmt.Sprintf("table %s kube-proxy {\n\tchain %s {\n\t}\n}\n", family, marker); !strings.Contains(rules, want) {
+			return fmt.Errorf("table %s kube-proxy is not the marker alone", family)
+		}
+	}
+	return c.tables("nftproxy", "")
+}
+
+// patchByTemplate applies the patch that kubectl makes of a template.
+func (c *cluster) patchByTemplate(file string) {
+	c.t.Helper()
+	patch := c.kubectl("get", "-n", systemNamespace, "daemonset", kubeProxyName, "-o", "go-template-file="+filepath.Join(deployDir, "kubeadm", file))
+	c.kubectl("patch", "-n", systemNamespace, "daemonset", kubeProxyName, "--type=json", "-p", patch)
+}
+
+// kubeProxyIsBack checks that kube-proxy has written its rules: its tables are there
+// before, with the marker.
+func (c *cluster) kubeProxyIsBack() error {
+	rules := c.rules()
+	for _, family := range []string{"ip", "ip6"} {
+		_, rest, _ := strings.Cut(rules, fmt.Sprintf("table %s kube-proxy {\n", family))
+		if table, _, _ := strings.Cut(rest, "\n}\n"); !strings.Contains(table, "chain nat-prerouting {") {
+			return fmt.Errorf("no rules in table %s kube-proxy", family)
+		}
+	}
+	return nil
 }
 
 // tables checks that a proxy has its tables on the node, and that another one

@@ -18,8 +18,9 @@ func cleanupCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove our tables from the kernel",
-		Long: `Remove the tables "ip nftproxy" and "ip6 nftproxy" in one transaction. Other
-tables stay as they are. Established connections go on. While "nftproxy run"
+		Long: `Remove the tables "ip nftproxy" and "ip6 nftproxy" in one transaction, and the
+empty chain that "nftproxy run" left in tables "kube-proxy", with the table if
+that is all it has. Other tables stay as they are. Established connections go on. While "nftproxy run"
 owns the tables, this fails and changes nothing: stop it first.
 
 With --kube-proxy, remove also what kube-proxy left, in whichever mode it ran:
@@ -35,7 +36,7 @@ removed by iptables-legacy-save and -restore, which have to be there.`,
 				return err
 			}
 			if !kubeProxy {
-				return removeRules(c, log)
+				return removeOwn(c, log)
 			}
 			return cleanUp(c, log)
 		},
@@ -51,15 +52,32 @@ func removeRules(c *cobra.Command, log *slog.Logger) error {
 	return applyOnce(c, log, &model.Routing{})
 }
 
+// removeOwn removes our own rules, then the markers in place of kube-proxy's. While
+// a daemon keeps its rules the markers stay.
+func removeOwn(c *cobra.Command, log *slog.Logger) error {
+	if err := removeRules(c, log); err != nil {
+		return err
+	}
+	removed, err := takeover.RemoveMarkers()
+	return errors.Join(printRemoved(c, removed), err)
+}
+
 // cleanUp removes our own rules and what kube-proxy left (12.59). One failure
 // does not keep it from the rest.
 func cleanUp(c *cobra.Command, log *slog.Logger) error {
-	own := removeRules(c, log)
-	removed, foreign := takeover.Remove(c.Context())
+	own, marker := removeRules(c, log), takeover.NoMarker
+	if own != nil {
+		marker = takeover.MarkReplaced // they are in force
+	}
+	removed, foreign := takeover.Remove(c.Context(), marker)
+	return errors.Join(own, printRemoved(c, removed), foreign)
+}
+
+func printRemoved(c *cobra.Command, removed []string) error {
 	for _, what := range removed {
 		if _, err := fmt.Fprintln(c.OutOrStdout(), "removed", model.Printable(what)); err != nil {
 			return err
 		}
 	}
-	return errors.Join(own, foreign)
+	return nil
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/netlab"
 )
 
 const configHeader = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
@@ -29,6 +32,7 @@ func TestConfigWatch(t *testing.T) {
 		name   string
 		change func(t *testing.T, dir, path string)
 		ends   bool
+		says   string // in the log, if it goes on
 	}{
 		{"12.50 appended to", func(t *testing.T, _, path string) {
 			f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
@@ -36,20 +40,29 @@ func TestConfigWatch(t *testing.T) {
 			_, err = f.WriteString("# more\n")
 			check(t, err)
 			check(t, f.Close())
-		}, true},
+		}, true, ""},
 		{"12.50 replaced by renaming another file over it", func(t *testing.T, _, path string) {
 			check(t, os.WriteFile(path+".new", []byte(other), 0o600))
 			check(t, os.Rename(path+".new", path))
-		}, true},
+		}, true, ""},
 		{"12.50 link switched, as in a mounted ConfigMap", func(t *testing.T, dir, _ string) {
 			check(t, os.Mkdir(filepath.Join(dir, "two"), 0o700))
 			check(t, os.WriteFile(filepath.Join(dir, "two", "config.conf"), []byte(other), 0o600))
 			check(t, os.Symlink("two", filepath.Join(dir, "data.new")))
 			check(t, os.Rename(filepath.Join(dir, "data.new"), filepath.Join(dir, "data")))
-		}, true},
-		{"12.50 chmod", func(t *testing.T, _, path string) { check(t, os.Chmod(path, 0o644)) }, false},
-		{"12.50 written with the same content", func(t *testing.T, _, path string) { check(t, os.WriteFile(path, []byte(configHeader), 0o600)) }, false},
-		{"12.50 removed", func(t *testing.T, _, path string) { check(t, os.Remove(path)) }, false},
+		}, true, ""},
+		{"12.50 link switched to a file with a typing error, later to one without", func(t *testing.T, dir, _ string) {
+			check(t, os.Mkdir(filepath.Join(dir, "two"), 0o700))
+			check(t, os.WriteFile(filepath.Join(dir, "two", "config.conf"), []byte(configHeader+"clusterCIDR: [\n"), 0o600))
+			check(t, os.Symlink("two", filepath.Join(dir, "data.new")))
+			check(t, os.Rename(filepath.Join(dir, "data.new"), filepath.Join(dir, "data")))
+		}, false, "did not find expected node content"},
+		{"12.50 a value that is not valid", func(t *testing.T, _, path string) {
+			check(t, os.WriteFile(path, []byte(configHeader+"clusterCIDR: 10.0.0.0/33\n"), 0o600))
+		}, false, "10.0.0.0/33"},
+		{"12.50 chmod", func(t *testing.T, _, path string) { check(t, os.Chmod(path, 0o644)) }, false, ""},
+		{"12.50 written with the same content", func(t *testing.T, _, path string) { check(t, os.WriteFile(path, []byte(configHeader), 0o600)) }, false, ""},
+		{"12.50 removed", func(t *testing.T, _, path string) { check(t, os.Remove(path)) }, false, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -63,20 +76,63 @@ func TestConfigWatch(t *testing.T) {
 			check(t, set.Parse([]string{"--config", filepath.Join(dir, "data", "config.conf")}))
 			cfg, err := settings.Load()
 			check(t, err)
-			watch, err := watchConfig(cfg.File)
+			var log netlab.LogBuffer
+			load := func() error { _, err := settings.Load(); return err }
+			watch, err := watchConfig(cfg.File, load, slog.New(slog.NewTextHandler(&log, nil)))
 			check(t, err)
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
 			ended := make(chan error, 1)
 			go func() { ended <- watch(ctx) }()
 			c.change(t, dir, path)
-			if !c.ends {
+			switch {
+			case c.says != "":
+				eventually(t, "it says "+c.says, func() bool { return strings.Contains(log.String(), c.says) })
+				check(t, os.WriteFile(filepath.Join(dir, "data", "config.conf"), []byte(other), 0o600))
+			case !c.ends:
 				time.Sleep(500 * time.Millisecond) // longer than a burst of events is waited for
 				cancel()
 			}
-			if err := <-ended; c.ends != (err != nil && strings.Contains(err.Error(), "has changed: ending")) {
+			if lines := strings.Count(log.String(), "\n"); lines != min(len(c.says), 1) {
+				t.Errorf("%d lines in the log: %s", lines, log.String())
+			}
+			if err := <-ended; (c.ends || c.says != "") != (err != nil && strings.Contains(err.Error(), "has changed: ending")) {
 				t.Errorf("ends with %v, want an end: %v", err, c.ends)
 			}
 		})
+	}
+}
+
+// TestConfigRejected: a running process goes on where it could not start again,
+// and ends for a content that it can start with (12.50).
+func TestConfigRejected(t *testing.T) {
+	ns := netlab.TestNamespace(t)
+	web := webOn(netip.MustParseAddr("10.128.1.1"))
+	api := startAPI(t, ns, node+"\n---\n"+web)
+	path := filepath.Join(t.TempDir(), "config.conf")
+	write := func(body string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(configHeader+"conntrack: {maxPerCore: 0}\n"+body), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("")
+	p := start(t, ns, "nftproxy", "run", "--config", path, "--master", api.url, "--hostname-override", "node-1")
+	eventually(t, "it serves", func() bool { return rendered(t, ns, "10.96.0.10:80") })
+	for _, c := range []struct{ body, want string }{
+		{"clusterCIDR: [", "did not find expected node content"},
+		{"clientConnection: {kubeconfig: /nowhere/kubeconfig.conf}", "/nowhere/kubeconfig.conf"},
+	} {
+		write(c.body)
+		eventually(t, "it rejects "+c.body, func() bool {
+			return strings.Contains(p.log.String(), "cannot be used: going on") && strings.Contains(p.log.String(), c.want)
+		})
+	}
+	api.set(t, strings.ReplaceAll(web, "10.96.0.10", "10.96.0.20"))
+	eventually(t, "it follows a change", func() bool { return rendered(t, ns, "10.96.0.20:80") })
+	write("clusterCIDR: 10.128.0.0/9")
+	p.ends(t, exitRun)
+	if !strings.Contains(p.log.String(), "has changed: ending") {
+		t.Errorf("it ends for another reason: %s", &p.log)
 	}
 }

@@ -105,3 +105,46 @@ func TestExplainKernel(t *testing.T) {
 		t.Errorf("from a pod: %s%s", r.stdout, r.stderr)
 	}
 }
+
+// TestExplainUnknownSource: where the address that the node dials from is not
+// known, the answer says so and has no address in its place.
+func TestExplainUnknownSource(t *testing.T) {
+	path := writeFile(t, `
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec:
+  type: LoadBalancer
+  clusterIP: 10.96.0.10
+  sessionAffinity: ClientIP
+  sessionAffinityConfig: {clientIP: {timeoutSeconds: 600}}
+  externalTrafficPolicy: Local
+  loadBalancerSourceRanges: [203.0.113.0/24]
+  ports: [{name: http, port: 80, nodePort: 30080}]
+status: {loadBalancer: {ingress: [{ip: 198.51.100.7}]}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{name: http, port: 8080}]
+endpoints: [{addresses: [10.128.1.1]}, {addresses: [10.128.1.2]}]
+`)
+	ns := netlab.TestNamespace(t) // without a route
+	if r := in(t, ns, "apply", "-f", path, "--cluster-cidr", "10.128.0.0/9"); r.code != 0 {
+		t.Fatal(r.stderr)
+	}
+	for _, frontend := range []string{"10.96.0.10:80", "198.51.100.7:80"} {
+		for _, args := range [][]string{{"explain"}, {"explain", "-f", path}} {
+			for _, format := range []string{"text", "json"} {
+				r := in(t, ns, append(args, "-o", format, "tcp", frontend)...)
+				if r.code != 0 || strings.Contains(r.stdout, "invalid") {
+					t.Errorf("%s %s: code %d, %s%s", args, frontend, r.code, r.stdout, r.stderr)
+				}
+				if frontend == "10.96.0.10:80" && !strings.Contains(r.stdout, "remembers 10.96.0.10 . tcp . 80 . the client's address for 10m0s") {
+					t.Errorf("%s %s: what is remembered is missing in %s", args, frontend, r.stdout)
+				}
+			}
+		}
+	}
+}

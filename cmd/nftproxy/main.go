@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,9 +17,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/logwriter"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
-
-// version is set at build time.
-var version = "(devel)"
 
 // Exit codes.
 const (
@@ -84,7 +80,7 @@ func printableLines(message string) string {
 }
 
 func rootCommand() *cobra.Command {
-	var printVersion bool
+	var printVersion versionFlag
 	root := &cobra.Command{
 		Use:   "nftproxy",
 		Short: "Kubernetes service proxy for Linux nodes with nftables",
@@ -113,8 +109,8 @@ nftproxy" shows ours at any time, and "nftproxy cleanup" removes them.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if printVersion {
-				return writeVersion(c)
+			if printVersion.asked() {
+				return printVersion.write(c)
 			}
 			return c.Help()
 		},
@@ -137,25 +133,4 @@ func noArguments(c *cobra.Command, args []string) error {
 		return fmt.Errorf("unknown command %q\nrun \"nftproxy\" for the list", args[0])
 	}
 	return fmt.Errorf("unexpected argument %q: files are given with -f\nrun \"%s --help\" for the flags and examples", args[0], c.CommandPath())
-}
-
-func versionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:     "version",
-		Short:   "Print the version",
-		Args:    noArguments,
-		Example: "  nftproxy version",
-		RunE:    func(c *cobra.Command, _ []string) error { return writeVersion(c) },
-	}
-}
-
-// addVersionFlag adds --version. The one that cobra has prints through a
-// template, and a program with templates is half as large again.
-func addVersionFlag(c *cobra.Command, p *bool) {
-	c.Flags().BoolVar(p, "version", false, "print the version, and exit")
-}
-
-func writeVersion(c *cobra.Command) error {
-	_, err := fmt.Fprintf(c.OutOrStdout(), "nftproxy %s (%s, %s/%s)\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	return err
 }

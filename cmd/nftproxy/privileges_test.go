@@ -77,7 +77,7 @@ func TestOneCapability(t *testing.T) {
 		}
 	}
 	eventually(t, "it takes over", func() bool {
-		return ns.Run(exec.Command("nft", "list", "table", "ip", "kube-proxy")) != nil
+		return ns.Run(exec.Command("nft", "list", "chain", "ip", "kube-proxy", "services")) != nil
 	})
 
 	flow, err := lab.Client.Open("udp", netip.MustParseAddrPort("10.96.0.10:53"), 200*time.Millisecond)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -21,7 +22,7 @@ const runName = "run"
 // runOptions are the flags of run: those of kube-proxy, and ours.
 type runOptions struct {
 	options
-	version       bool
+	version       versionFlag
 	writeConfigTo string
 	cleanup       bool
 	initOnly      bool
@@ -41,8 +42,9 @@ EndpointSlices are known, and while the server is away the rules stay.
 
 The flags are those of kube-proxy, also those that mean nothing here; --config
 takes its configuration file, which then decides in place of the flags that it
-has fields for. When that file changes the process ends with exit code 1, for
-its supervisor to start it anew.
+has fields for. When that file gets another content, and one that can be used,
+the process ends with exit code 1, for its supervisor to start it again. Any
+other content is logged, and changes nothing.
 
 From kernel 6.9 on the process owns its tables: no other program can change or
 flush them while it runs. Before, and with --no-table-owner, what others do to
@@ -58,7 +60,7 @@ Exit code: 0 told to end, or done with --cleanup, --init-only, --write-config-to
   nftproxy run --kubeconfig /etc/kubernetes/kubeconfig --hostname-override node-1 --cluster-cidr 10.128.0.0/9
   nftproxy run --config /var/lib/kube-proxy/config.conf --hostname-override node-1
   nftproxy run --cluster-cidr 10.128.0.0/9 --write-config-to config.conf`,
-		Args: noArguments,
+		Args: runArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
 	o.addFlags(c)
@@ -70,9 +72,15 @@ Exit code: 0 told to end, or done with --cleanup, --init-only, --write-config-to
 	return c
 }
 
+// runArguments passes over empty arguments, which templates of command lines for
+// kube-proxy leave behind.
+func runArguments(c *cobra.Command, args []string) error {
+	return noArguments(c, slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "" }))
+}
+
 func (o *runOptions) run(c *cobra.Command) error {
-	if o.version {
-		return writeVersion(c)
+	if o.version.asked() {
+		return o.version.write(c)
 	}
 	cfg, log, err := o.start(c)
 	switch {
@@ -100,7 +108,7 @@ func (o *runOptions) run(c *cobra.Command) error {
 	if d.Source, err = o.daemonSource(c, cfg, log); err != nil {
 		return err
 	}
-	work := runWatched
+	work := o.runWatched
 	if o.initOnly {
 		work = (*daemon.Daemon).Init
 	}
@@ -111,12 +119,12 @@ func (o *runOptions) run(c *cobra.Command) error {
 }
 
 // runWatched runs the daemon until ctx ends, or until the file that it is
-// configured by has changed.
-func runWatched(d *daemon.Daemon, ctx context.Context) error {
+// configured by has another content to start with.
+func (o *runOptions) runWatched(d *daemon.Daemon, ctx context.Context) error {
 	if d.Config.File == nil {
 		return d.Run(ctx)
 	}
-	watch, err := watchConfig(d.Config.File)
+	watch, err := watchConfig(d.Config.File, o.usable, d.Log)
 	if err != nil {
 		return err
 	}
@@ -124,6 +132,23 @@ func runWatched(d *daemon.Daemon, ctx context.Context) error {
 	defer cancel(nil)
 	go func() { cancel(watch(ctx)) }()
 	return d.Run(ctx)
+}
+
+// usable returns an error if the process could not start with the configuration
+// as it is now.
+func (o *runOptions) usable() error {
+	cfg, err := o.settings.Load()
+	if err != nil {
+		return err
+	}
+	switch uses, err := o.usesCluster(cfg); {
+	case err != nil:
+		return err
+	case uses:
+		_, err := access(cfg)
+		return err
+	}
+	return nil
 }
 
 // daemonSource returns where the objects come from.

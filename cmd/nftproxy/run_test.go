@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,6 +38,31 @@ func TestVersionFlag(t *testing.T) {
 		if r := execute("", args...); r.code != 0 || !strings.HasPrefix(r.stdout, "nftproxy "+version+" (") {
 			t.Errorf("(12.6) %s: code %d, %q", args, r.code, r.stdout)
 		}
+	}
+}
+
+// TestVersionRaw: as in kube-proxy, all that is known of the version (12.6).
+func TestVersionRaw(t *testing.T) {
+	for _, args := range [][]string{{"--version=raw"}, {"run", "--version=raw"}} {
+		r := execute("", args...)
+		if r.code != 0 || !strings.HasPrefix(r.stdout, "version.Info{") || !strings.Contains(r.stdout, fmt.Sprintf("GitVersion:%q", version)) {
+			t.Errorf("%s: code %d, %s%s", args, r.code, r.stdout, r.stderr)
+		}
+	}
+	if r := execute("", "run", "--version=false", "--cleanup", "--version=perhaps"); r.code == 0 || !strings.Contains(r.stderr, "true, false or raw") {
+		t.Errorf("code %d, %s", r.code, r.stderr)
+	}
+}
+
+// TestEmptyArgument: a template may leave an empty argument on the command line,
+// which kube-proxy accepts (12.1).
+func TestEmptyArgument(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.conf")
+	if r := execute("", "run", "", "--write-config-to", path, ""); r.code != 0 {
+		t.Errorf("code %d, %s", r.code, r.stderr)
+	}
+	if r := execute("", "run", "", "x", "--write-config-to", path); r.code != exitRun || !strings.Contains(r.stderr, `unexpected argument "x"`) {
+		t.Errorf("code %d, %s", r.code, r.stderr)
 	}
 }
 

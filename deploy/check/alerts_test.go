@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/url"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,6 +53,10 @@ var alertCases = map[string]struct {
 	"never a sync": {`load 1m
 		kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{job="nftproxy"} 1x180`,
 		map[string]int{"NftproxyRulesStale": 3}},
+	"gone": {`load 1m
+		up{job="nftproxy", instance="n1"} 1x10`, map[string]int{"NftproxyDown": 10 + 5 + 5}},
+	"never there": {`load 1m
+		up{job="another", instance="n1"} 1x180`, map[string]int{"NftproxyDown": 5}},
 	"down": {`load 1m
 		up{job="nftproxy", instance="n1"} 1x10 0x170`, map[string]int{"NftproxyDown": 11 + 5}},
 	"one failure, then success": {`load 1m
@@ -87,6 +92,9 @@ var alertCases = map[string]struct {
 func TestAlerts(t *testing.T) {
 	for name, c := range alertCases {
 		t.Run(name, func(t *testing.T) {
+			if !strings.Contains(c.series, "up{") {
+				c.series += "\nup{job=\"nftproxy\", instance=\"n1\"} 1x180"
+			}
 			if diff := cmp.Diff(c.want, fires(t, c.series)); diff != "" {
 				t.Errorf("alerts, and the first minute (-want +got):\n%s", diff)
 			}

@@ -2,9 +2,11 @@ package check
 
 import (
 	"log/slog"
+	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/rulefmt"
 	"github.com/prometheus/prometheus/promql/parser"
@@ -22,6 +24,8 @@ func TestChartRefuses(t *testing.T) {
 		"another mode":                      {values{"apiServer": server, "config": values{"mode": "ipvs"}}, "mode"},
 		"an address without port":           {values{"apiServer": server, "config": values{"healthzBindAddress": "0.0.0.0"}}, "healthzBindAddress"},
 		"metrics that Prometheus cannot reach": {values{"apiServer": server, "podMonitor": values{"enabled": true}},
+			"set it to 0.0.0.0:10249"},
+		"no metrics for Prometheus": {values{"apiServer": server, "podMonitor": values{"enabled": true}, "config": values{"metricsBindAddress": "0.0.0.0:0"}},
 			"set it to 0.0.0.0:10249"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -62,6 +66,76 @@ func TestChartMonitoring(t *testing.T) {
 		if !strings.Contains(string(daemonSet), want) {
 			t.Errorf("no %q in the DaemonSet:\n%s", want, daemonSet)
 		}
+	}
+}
+
+// TestChartJob: the alerts are about the job that the PodMonitor makes, under any
+// name of the release.
+func TestChartJob(t *testing.T) {
+	for _, release := range []string{"nftproxy", "svc-proxy"} {
+		objects := decoded(t, helmManifests(t, release, values{
+			"apiServer":      server,
+			"config":         values{"metricsBindAddress": "0.0.0.0:10249"},
+			"podMonitor":     values{"enabled": true},
+			"prometheusRule": values{"enabled": true},
+		}))
+		spec := objects["PodMonitor "+release]["spec"].(values)
+		labels := objects["DaemonSet "+release]["spec"].(values)["template"].(values)["metadata"].(values)["labels"].(values)
+		job := labels[spec["jobLabel"].(string)]
+		rules, err := yaml.Marshal(objects["PrometheusRule "+release]["spec"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		named := regexp.MustCompile(`job="([^"]*)"`).FindAllStringSubmatch(string(rules), -1)
+		if len(named) == 0 {
+			t.Error("the alerts name no job")
+		}
+		for _, m := range named {
+			if m[1] != job {
+				t.Errorf("release %s: an alert is about job %q, and the PodMonitor makes %q", release, m[1], job)
+			}
+		}
+	}
+}
+
+// TestChartProbes: probes go where the health server listens (12.9, 14.10).
+func TestChartProbes(t *testing.T) {
+	for _, c := range []struct {
+		health, metrics string
+		host            any
+		ports           []any
+	}{
+		{"0.0.0.0:10256", "127.0.0.1:10249", nil, []any{10256.0, 10249.0}},
+		{"[::]:10256", "127.0.0.1:0", nil, []any{10256.0}},
+		{"127.0.0.1:10256", "0.0.0.0:0", "127.0.0.1", []any{10256.0}},
+		{"[fd00::1]:99", "[::1]:98", "fd00::1", []any{99.0, 98.0}},
+		{"0.0.0.0:0", "127.0.0.1:10249", "none", []any{10249.0}},
+		{"0.0.0.0:0", "0.0.0.0:0", "none", nil},
+	} {
+		t.Run(c.health+" "+c.metrics, func(t *testing.T) {
+			objects := decoded(t, helmManifests(t, "nftproxy", values{"apiServer": server,
+				"config": values{"healthzBindAddress": c.health, "metricsBindAddress": c.metrics}}))
+			pod := objects["DaemonSet nftproxy"]["spec"].(values)["template"].(values)["spec"].(values)
+			container := pod["containers"].([]any)[0].(values)
+			var ports []any
+			if listed, ok := container["ports"]; ok {
+				for _, p := range listed.([]any) {
+					ports = append(ports, p.(values)["containerPort"])
+				}
+			}
+			if diff := cmp.Diff(c.ports, ports); diff != "" {
+				t.Errorf("ports (-want +got):\n%s", diff)
+			}
+			for _, name := range []string{"startupProbe", "livenessProbe", "readinessProbe"} {
+				probe, ok := container[name].(values)
+				if ok != (c.host != "none") {
+					t.Errorf("%s: %v", name, probe)
+				}
+				if ok && probe["httpGet"].(values)["host"] != c.host {
+					t.Errorf("%s asks %v, want %v", name, probe["httpGet"], c.host)
+				}
+			}
+		})
 	}
 }
 

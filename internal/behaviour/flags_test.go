@@ -10,8 +10,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// flags are the flags of a case: those of the command, and
-// --interface-addresses for the addresses that the machine has.
+// flags are the flags of a case: those of the command, --interface-addresses for
+// the addresses that the machine has, --nodeport-primary and --no-external-ips.
 type flags struct {
 	model.Config
 	proxyName string
@@ -23,6 +23,7 @@ func parseFlags(t *testing.T, text string) flags {
 	f := flag.NewFlagSet("flags", flag.ContinueOnError)
 	f.StringVar(&c.NodeName, "hostname-override", c.NodeName, "")
 	f.TextVar(&c.BindAddress, "bind-address", netip.Addr{}, "")
+	f.BoolVar(&c.NoExternalIPs, "no-external-ips", false, "") // stands for --feature-gates=AllowServiceExternalIPs=false
 	f.BoolVar(&c.MasqueradeAll, "masquerade-all", false, "")
 	f.StringVar(&c.PodInterface, "pod-bridge-interface", "", "")
 	f.StringVar(&c.PodInterface, "pod-interface-name-prefix", "", "")
@@ -42,6 +43,7 @@ func parseFlags(t *testing.T, text string) flags {
 	})
 	list(f, "cluster-cidr", netip.ParsePrefix, &c.ClusterCIDRs)
 	list(f, "nodeport-addresses", netip.ParsePrefix, &c.NodePortAddresses)
+	f.BoolVar(&c.NodePortPrimary, "nodeport-primary", false, "") // stands for "primary" beside ranges
 	list(f, "interface-addresses", netip.ParseAddr, &c.InterfaceAddresses)
 	if err := f.Parse(strings.Fields(text)); err != nil {
 		t.Fatal(err)

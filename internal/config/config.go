@@ -43,6 +43,7 @@ type Own struct {
 	ServiceMetrics      bool   // metrics of each Service
 	ConntrackTCPCleanup bool   // delete entries of TCP connections to endpoints that are gone
 	TakeOver            bool   // remove what kube-proxy left once own rules are active
+	AnnounceNFTables    bool   // let others see nftables mode where no table of kube-proxy was (12.62)
 	NoTableOwner        bool   // let others change our tables
 }
 
@@ -76,12 +77,15 @@ func (c *Config) HealthAddress() string { return enabled(c.Kube.HealthzBindAddre
 // nowhere (12.9).
 func (c *Config) MetricsAddress() string { return enabled(c.Kube.MetricsBindAddress) }
 
-// enabled returns an address unless its port is 0, which no server listens on.
+// enabled returns an address as Go reads it, unless its port is 0, which no
+// server listens on.
 func enabled(address string) string {
-	if _, port, err := net.SplitHostPort(address); err != nil || port == "0" {
+	host, port, err := net.SplitHostPort(address)
+	a, ok := parseHost(host)
+	if err != nil || !ok || port == "0" {
 		return ""
 	}
-	return address
+	return net.JoinHostPort(a.String(), port)
 }
 
 // SyncPeriod is the longest wait before a failed sync is tried again (13.10).
@@ -103,6 +107,13 @@ func (c *Config) Conntrack() host.Conntrack {
 		TCPBeLiberal:          k.TCPBeLiberal,
 	}
 }
+
+// Feature gates of kube-proxy that have an effect.
+const (
+	GateStatusz     = "ComponentStatusz"
+	GateFlagz       = "ComponentFlagz"
+	gateExternalIPs = "AllowServiceExternalIPs" // (1.17)
+)
 
 // Feature tells whether a feature gate of kube-proxy is on. byDefault is what
 // counts where it is not set.

@@ -103,7 +103,7 @@ func TestDefaults(t *testing.T) {
 			{"bits", fmt.Sprint(*k.NFTables.MasqueradeBit, *k.IPTables.MasqueradeBit), "14 14"},
 			{"conntrack", fmt.Sprint(c.Conntrack()), "{32768 131072 24h0m0s 1h0m0s 0s 0s false}"},
 			{"logging", fmt.Sprint(k.Logging.Format, " ", k.Logging.Verbosity, " ", k.Logging.FlushFrequency.Duration.Duration), "text 0 5s"},
-			{"own", fmt.Sprint(c.Own), "{round-robin 1000000  false false true false}"},
+			{"own", fmt.Sprint(c.Own), "{round-robin 1000000  false false true false false}"},
 			{"remarks", remarks(c), ""},
 		} {
 			if v.got != v.want {
@@ -168,6 +168,8 @@ func TestServers(t *testing.T) {
 		{"port 0 in a file", file("healthzBindAddress: 0.0.0.0:0"), "", "127.0.0.1:10249"},
 		{"empty flags", []string{"--healthz-bind-address=", "--metrics-bind-address="}, "", ""},
 		{"port 0 by flag", []string{"--healthz-bind-address=0.0.0.0:0", "--metrics-port=0"}, "", ""},
+		{"leading zeros (1.33)", file("healthzBindAddress: 010.0.0.1:10256\nmetricsBindAddress: 127.000.000.001"), "10.0.0.1:10256", "127.0.0.1:10249"},
+		{"leading zeros by flag", []string{"--healthz-bind-address=010.0.0.1", "--metrics-bind-address=010.0.0.2:99"}, "10.0.0.1:10256", "10.0.0.2:99"},
 		{"12.9 healthz-port", []string{"--healthz-port=0"}, "", "127.0.0.1:10249"},
 		{"12.9 port for an address without", []string{"--healthz-bind-address=10.0.0.1", "--healthz-port=99", "--metrics-port=98"}, "10.0.0.1:99", "127.0.0.1:10249"},
 		{"12.9 the file decides", append(file(""), "--healthz-port=0"), "0.0.0.0:10256", "127.0.0.1:10249"},
@@ -178,6 +180,26 @@ func TestServers(t *testing.T) {
 				t.Errorf("health %q, metrics %q, want %q, %q", got.HealthAddress(), got.MetricsAddress(), c.health, c.metrics)
 			}
 		})
+	}
+}
+
+// TestMergeKeys: fields of an object, then those that are merged into it, the
+// first ones first (12.1).
+func TestMergeKeys(t *testing.T) {
+	c := mustLoad(t, "--config", write(t, `
+nftables: &a {syncPeriod: 45s, minSyncPeriod: 2s}
+iptables: &b {<<: *a, minSyncPeriod: 3s}
+ipvs: {<<: [*b, *a], strictARP: true}
+conntrack: {udpTimeout: 1s, <<: {udpTimeout: 2s, udpStreamTimeout: 3s}}
+`))
+	k := c.Kube
+	got := fmt.Sprint(k.IPTables.SyncPeriod.Duration, " ", k.IPTables.MinSyncPeriod.Duration, " ", k.IPVS.SyncPeriod.Duration, " ",
+		k.IPVS.MinSyncPeriod.Duration, " ", k.IPVS.StrictARP, " ", k.Conntrack.UDPTimeout.Duration, " ", k.Conntrack.UDPStreamTimeout.Duration)
+	if want := "45s 3s 45s 3s true 1s 3s"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if strings.Contains(remarks(c), "stands twice") {
+		t.Errorf("merged fields count as repeated: %s", remarks(c))
 	}
 }
 
@@ -291,7 +313,8 @@ func TestFileErrors(t *testing.T) {
 		{"list entry", header + "nodePortAddresses: [a, 5]", `line 3: nodePortAddresses[1]: text`},
 		{"object", header + "ipvs: rr", `line 3: ipvs: is not an object`},
 		{"gates", header + "featureGates: {A: 1}", `line 3: featureGates.A: true or false belongs here`},
-		{"merge", header + "ipvs: {<<: {strictARP: true}}", "merging is not supported"},
+		{"merge of a text", header + "ipvs: {<<: strictARP}", "is not an object to merge"},
+		{"merge of itself", header + "ipvs: &a {<<: *a, strictARP: 5}", "line 3: ipvs.strictARP: true or false"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := writeRaw(t, c.content)
@@ -371,7 +394,7 @@ func TestFields(t *testing.T) {
 	f.AddCluster()
 	f.AddLogging()
 	f.AddDaemon()
-	none := []string{"config", "master", "scheduler", "affinity-size", "service-proxy-name", "service-metrics", "conntrack-tcp-cleanup", "take-over", "no-table-owner", "boot-id-file", "machine-id-file"}
+	none := []string{"config", "master", "scheduler", "affinity-size", "service-proxy-name", "service-metrics", "conntrack-tcp-cleanup", "take-over", "announce-nftables", "no-table-owner", "boot-id-file", "machine-id-file"}
 	set.VisitAll(func(g *pflag.Flag) {
 		if _, has := fields[g.Name]; has == slices.Contains(none, g.Name) {
 			t.Errorf("--%s: in the table of fields: %v", g.Name, has)

@@ -85,21 +85,75 @@ func (d *decoder) pairs(n *yaml.Node, path string, f func(key, value *yaml.Node,
 		return
 	}
 	seen := make(map[string]bool)
+	var merges []*yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		key := n.Content[i]
-		at := key.Value
-		if path != "" {
-			at = path + "." + key.Value
-		}
+		key, value := n.Content[i], n.Content[i+1]
 		if key.ShortTag() == "!!merge" {
-			d.fail(key, at, "merging is not supported: write the fields out")
+			merges = append(merges, value)
 			continue
 		}
+		at := under(path, key.Value)
 		if seen[key.Value] {
 			d.remark("field stands twice in the configuration file: the last one counts", "file", d.file, "line", key.Line, "field", at)
 		}
 		seen[key.Value] = true
-		f(key, n.Content[i+1], at)
+		f(key, value, at)
+	}
+	m := merge{d, path, f, seen, map[*yaml.Node]bool{n: true}}
+	for _, value := range merges {
+		m.add(value)
+	}
+}
+
+// under returns the path of a field.
+func under(path, field string) string {
+	if path == "" {
+		return field
+	}
+	return path + "." + field
+}
+
+// merge adds fields of other objects to one: the merge key "<<" of YAML 1.1.
+// What the object has itself counts, then what was merged first.
+type merge struct {
+	*decoder
+	path string
+	f    func(key, value *yaml.Node, at string)
+	seen map[string]bool     // fields
+	done map[*yaml.Node]bool // objects: one may be merged into itself
+}
+
+// add merges an object, or each of a list.
+func (m *merge) add(n *yaml.Node) {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	switch {
+	case m.done[n]:
+		return
+	case n.Kind == yaml.SequenceNode:
+		m.done[n] = true
+		for _, c := range n.Content {
+			m.add(c)
+		}
+		return
+	case n.Kind != yaml.MappingNode:
+		m.fail(n, under(m.path, "<<"), "is not an object to merge, nor a list of such")
+		return
+	}
+	m.done[n] = true
+	var more []*yaml.Node
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		switch key, value := n.Content[i], n.Content[i+1]; {
+		case key.ShortTag() == "!!merge":
+			more = append(more, value)
+		case !m.seen[key.Value]:
+			m.seen[key.Value] = true
+			m.f(key, value, under(m.path, key.Value))
+		}
+	}
+	for _, value := range more {
+		m.add(value)
 	}
 }
 

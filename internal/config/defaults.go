@@ -23,8 +23,6 @@ const (
 	kind                 = "KubeProxyConfiguration"
 	healthzPort          = 10256
 	metricsPort          = 10249
-	// primary stands for the node's first address of each family (6.1).
-	primary = "primary"
 )
 
 // defaults returns the configuration that nobody changed.
@@ -87,7 +85,7 @@ func fillInServers(k *v1alpha1.KubeProxyConfiguration) {
 
 // withPort adds a port to an address without one.
 func withPort(address string, port int) string {
-	if _, err := netip.ParseAddr(address); err != nil {
+	if _, ok := parseHost(address); !ok {
 		return address
 	}
 	return net.JoinHostPort(address, strconv.Itoa(port))

@@ -48,15 +48,34 @@ func (c *Config) remarkIgnored(f *Flags) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Kube.FeatureGates)) {
-		if name != "ComponentStatusz" && name != "ComponentFlagz" {
+		if !slices.Contains([]string{GateStatusz, GateFlagz, gateExternalIPs}, name) {
 			c.remark("feature gate has no effect", c.named("featureGates."+name, "because", "nothing here depends on it")...)
 		}
 	}
+	c.remarkAnnounce()
 	for _, name := range []string{"boot-id-file", "machine-id-file"} {
 		if f.Given(name) {
 			c.remark("setting has no effect", "flag", "--"+name, "because", "no proxy uses it any more")
 		}
 	}
+}
+
+// remarkAnnounce mentions --announce-nftables where nothing of kube-proxy is
+// taken over (12.61).
+func (c *Config) remarkAnnounce() {
+	if !c.Own.AnnounceNFTables {
+		return
+	}
+	why := ""
+	switch {
+	case c.Own.ServiceProxyName != "":
+		why = "another proxy runs beside this one: --service-proxy-name"
+	case !c.Own.TakeOver:
+		why = "kube-proxy is not replaced: --take-over=false"
+	default:
+		return
+	}
+	c.remark("setting has no effect", "flag", "--announce-nftables", "because", why)
 }
 
 // named returns attributes of a remark about a field.

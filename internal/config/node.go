@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 
 	utilnet "k8s.io/utils/net"
@@ -16,12 +17,13 @@ func (c *Config) readNode() []error {
 	n := &c.Node
 	n.MasqueradeAll = c.Kube.NFTables.MasqueradeAll
 	n.AffinityCapacity = c.Own.AffinitySize
+	n.NoExternalIPs = !c.Feature(gateExternalIPs, true)
 	n.BesideAnother = c.Own.ServiceProxyName != ""
 	var errs [6]error
 	n.NodeName, errs[0] = c.nodeName()
 	n.BindAddress, errs[1] = c.bindAddress()
 	n.ClusterCIDRs, errs[2] = c.clusterCIDRs()
-	n.NodePortAddresses, errs[3] = c.nodePortAddresses()
+	errs[3] = c.readNodePorts()
 	errs[4] = c.detectLocal()
 	var err error
 	if n.Scheduler, err = model.ParseScheduler(c.Own.Scheduler); err != nil {
@@ -78,25 +80,45 @@ func (c *Config) clusterCIDRs() ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// nodePortAddresses returns nothing for "primary", which must stand alone
-// (6.1).
-func (c *Config) nodePortAddresses() ([]netip.Prefix, error) {
-	list := c.Kube.NodePortAddresses
-	if len(list) == 1 && list[0] == primary {
-		return nil, nil
-	}
-	var out []netip.Prefix
-	for _, text := range list {
-		if text == primary {
-			return nil, c.problem("nodePortAddresses", `"primary" cannot be combined with ranges`)
+// Words for node addresses (6.1).
+const (
+	primary   = "primary"   // the node's first address of each family
+	localhost = "localhost" // its loopback addresses
+	all       = "all"       // all of its addresses
+)
+
+// wordRanges are the words that stand for ranges.
+var wordRanges = map[string][]netip.Prefix{
+	localhost: {netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")},
+	all:       {netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")},
+}
+
+// readNodePorts reads which addresses serve NodePorts: ranges and words in any
+// combination, each word once (6.1).
+func (c *Config) readNodePorts() error {
+	const field = "nodePortAddresses"
+	seen := make(map[string]bool)
+	for _, text := range c.Kube.NodePortAddresses {
+		text = strings.TrimSpace(text)
+		ranges, isWord := wordRanges[text]
+		isWord = isWord || text == primary
+		switch p, isRange := parsePrefix(text); {
+		case isWord && seen[text]:
+			return c.problem(field, "%q stands there twice: leave one out", text)
+		case text == primary:
+			c.Node.NodePortPrimary = true
+		case isRange:
+			ranges = []netip.Prefix{p}
+		case !isWord:
+			return c.problem(field, "%q is not a range such as 192.168.0.0/16, nor primary, localhost or all", text)
 		}
-		p, ok := parsePrefix(strings.TrimSpace(text))
-		if !ok {
-			return nil, c.problem("nodePortAddresses", "%q is not a range such as 192.168.0.0/16", text)
-		}
-		out = append(out, p)
+		seen[text] = true
+		c.Node.NodePortAddresses = append(c.Node.NodePortAddresses, ranges...)
 	}
-	return out, nil
+	if slices.ContainsFunc(c.Node.NodePortAddresses, func(p netip.Prefix) bool { return p.Addr().IsLoopback() }) {
+		c.remark("NodePorts are not served on loopback addresses, which nodePortAddresses asks for", c.named(field)...)
+	}
+	return nil
 }
 
 // parsePrefix reads a range. Bits behind its length are cleared (1.34).

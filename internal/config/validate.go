@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"strconv"
 	"time"
+
+	utilnet "k8s.io/utils/net"
 )
 
 // validate checks everything, fills c.Node and returns all problems (12.5,
@@ -50,16 +52,24 @@ func (c *Config) check() []error {
 // checkServer accepts an address with a port. Port 0 stands for no server.
 func (c *Config) checkServer(field, address string) error {
 	host, port, err := net.SplitHostPort(address)
-	if err == nil {
-		_, err = netip.ParseAddr(host)
-	}
-	if err == nil {
+	_, ok := parseHost(host)
+	if err == nil && ok {
 		_, err = strconv.ParseUint(port, 10, 16)
 	}
-	if err != nil {
+	if err != nil || !ok {
 		return c.problem(field, "%q is not an IP address, or one with a port such as 0.0.0.0:10256 or [::]:10256", address)
 	}
 	return nil
+}
+
+// parseHost reads the address of a server. IPv4 numbers with leading zeros are
+// decimal (1.33).
+func parseHost(text string) (netip.Addr, bool) {
+	if a, err := netip.ParseAddr(text); err == nil {
+		return a, true // may have a zone
+	}
+	a, ok := netip.AddrFromSlice(utilnet.ParseIPSloppy(text))
+	return a.Unmap(), ok
 }
 
 func (c *Config) checkMinSyncPeriod() error {

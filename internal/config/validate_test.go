@@ -20,8 +20,8 @@ func TestValidation(t *testing.T) {
 		{"12.11 metrics", "--metrics-bind-address=10.0.0:10", "metricsBindAddress: 10.0.0:10", "is not an IP address"},
 		{"P83 three ranges", "--cluster-cidr=10.0.0.0/8,fd00::/8,11.0.0.0/8", "clusterCIDR: 10.0.0.0/8,fd00::/8,11.0.0.0/8", "are of one family"},
 		{"P83 one family", "--cluster-cidr=10.0.0.0/8,11.0.0.0/8", "clusterCIDR: 10.0.0.0/8,11.0.0.0/8", "are of one family"},
-		{"P82 primary first", "--nodeport-addresses=primary,10.0.0.0/8", "nodePortAddresses: [primary, 10.0.0.0/8]", "cannot be combined"},
-		{"P82 primary last", "--nodeport-addresses=10.0.0.0/8,primary", "nodePortAddresses: [10.0.0.0/8, primary]", "cannot be combined"},
+		{"6.1 word twice", "--nodeport-addresses=localhost,primary,localhost", "nodePortAddresses: [localhost, primary, localhost]", `"localhost" stands there twice`},
+		{"6.1 no word", "--nodeport-addresses=Localhost", "nodePortAddresses: [Localhost]", `"Localhost" is not a range such as 192.168.0.0/16, nor primary, localhost or all`},
 		{"12.11 no length", "--nodeport-addresses=10.20.30.40", `nodePortAddresses: ["10.20.30.40"]`, `"10.20.30.40" is not a range`},
 		{"mode", "--proxy-mode=magic", "mode: magic", `"magic" is not known`},
 		{"local mode", "--detect-local-mode=magic", "detectLocalMode: magic", `unknown mode "magic"`},
@@ -165,6 +165,59 @@ func TestIgnored(t *testing.T) {
 	}
 }
 
+// TestExternalIPGate: the gate of kube-proxy against external IPs holds, by flag
+// and in a file, and without a remark (1.17).
+func TestExternalIPGate(t *testing.T) {
+	for _, c := range []struct {
+		value string
+		off   bool
+	}{{"", false}, {"true", false}, {"false", true}} {
+		flag, body := "--feature-gates=", ""
+		if c.value != "" {
+			flag += "AllowServiceExternalIPs=" + c.value
+			body = "featureGates: {AllowServiceExternalIPs: " + c.value + "}"
+		}
+		for _, args := range [][]string{{flag}, {"--config", write(t, body)}} {
+			got := mustLoad(t, args...)
+			if got.Node.NoExternalIPs != c.off || len(got.Remarks) > 0 {
+				t.Errorf("%q: off %v, want %v; remarks: %s", c.value, got.Node.NoExternalIPs, c.off, remarks(got))
+			}
+		}
+	}
+}
+
+// TestNodePortAddresses: words and ranges in any combination (6.1).
+func TestNodePortAddresses(t *testing.T) {
+	const loopback = "loopback addresses"
+	for _, c := range []struct {
+		list    string
+		primary bool
+		ranges  []string
+		remark  string
+	}{
+		{"primary", true, nil, ""},
+		{"10.0.0.0/8", false, []string{"10.0.0.0/8"}, ""},
+		{"primary,10.0.0.0/8", true, []string{"10.0.0.0/8"}, ""},
+		{"10.0.0.0/8, primary", true, []string{"10.0.0.0/8"}, ""},
+		{"all", false, []string{"0.0.0.0/0", "::/0"}, ""},
+		{"localhost", false, []string{"127.0.0.0/8", "::1/128"}, loopback},
+		{"primary,localhost", true, []string{"127.0.0.0/8", "::1/128"}, loopback},
+		{"0.0.0.0/0,127.0.0.1/32", false, []string{"0.0.0.0/0", "127.0.0.1/32"}, loopback},
+		{"all,localhost,primary,fd00::/8", true, []string{"0.0.0.0/0", "::/0", "127.0.0.0/8", "::1/128", "fd00::/8"}, loopback},
+	} {
+		file := write(t, "nodePortAddresses: ['"+strings.ReplaceAll(c.list, ",", "','")+"']")
+		for _, args := range [][]string{{"--nodeport-addresses=" + c.list}, {"--config", file}} {
+			got := mustLoad(t, args...)
+			if n := got.Node; n.NodePortPrimary != c.primary || !slices.Equal(n.NodePortAddresses, prefixes(c.ranges...)) {
+				t.Errorf("%s: primary %v, ranges %v", c.list, n.NodePortPrimary, n.NodePortAddresses)
+			}
+			if r := remarks(got); (c.remark == "") != (r == "") || !strings.Contains(r, c.remark) {
+				t.Errorf("%s: remarks %q", c.list, r)
+			}
+		}
+	}
+}
+
 // TestOtherModes: what pods may depend on holds, and the change of NodePorts is
 // mentioned (12.10, P76).
 func TestOtherModes(t *testing.T) {
@@ -194,12 +247,6 @@ nftables: {masqueradeAll: true}
 		{"--bind-address=010.0.0.1", "--cluster-cidr=fd00:10::1/48,10.128.3.4/9", "--nodeport-addresses=192.168.1.2/16", "--masquerade-all"},
 	} {
 		n := mustLoad(t, append(args, "--service-proxy-name=x", "--scheduler=source-hash", "--affinity-size=5")...).Node
-		prefixes := func(list ...string) (out []netip.Prefix) {
-			for _, s := range list {
-				out = append(out, netip.MustParsePrefix(s))
-			}
-			return out
-		}
 		if n.BindAddress != netip.MustParseAddr("10.0.0.1") || !n.MasqueradeAll || !n.BesideAnother || n.Scheduler != model.SourceHash || n.AffinityCapacity != 5 ||
 			!slices.Equal(n.ClusterCIDRs, prefixes("fd00:10::/48", "10.128.0.0/9")) || !slices.Equal(n.NodePortAddresses, prefixes("192.168.0.0/16")) {
 			t.Errorf("%s: %+v", args, n)
@@ -260,4 +307,11 @@ func TestOtherName(t *testing.T) {
 			t.Errorf("(12.41) %s: local %v, %v", name, got, routing.Notices)
 		}
 	}
+}
+
+func prefixes(list ...string) (out []netip.Prefix) {
+	for _, s := range list {
+		out = append(out, netip.MustParsePrefix(s))
+	}
+	return out
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source"
 )
@@ -48,6 +49,8 @@ type Daemon struct {
 	// SetVerbosity changes the level of detail in the log.
 	SetVerbosity func(level uint32) error
 	Log          *slog.Logger
+
+	requests *metrics.Requests // to the API server; nil: there is none
 }
 
 // Init does what needs more privileges than serving does, and ends (12.60): it
@@ -77,6 +80,9 @@ func (d *Daemon) prepare(ctx context.Context) ([]model.Family, error) {
 func (d *Daemon) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	if d.Source.Counts != nil {
+		d.requests = metrics.CountRequests() // before the first of them
+	}
 	var a atomic.Pointer[agent.Agent]
 	changed := func() {
 		if a := a.Load(); a != nil { // before, there is nobody who could miss it

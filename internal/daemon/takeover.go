@@ -23,8 +23,9 @@ type successor struct {
 	once   sync.Once
 }
 
-func newSuccessor(log *slog.Logger) *successor {
-	return &successor{remove: takeover.Remove, log: log, active: make(chan struct{})}
+func newSuccessor(m takeover.Marker, log *slog.Logger) *successor {
+	remove := func(ctx context.Context) ([]string, error) { return takeover.Remove(ctx, m) }
+	return &successor{remove: remove, log: log, active: make(chan struct{})}
 }
 
 // observe is told of syncs.

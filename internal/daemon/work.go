@@ -10,6 +10,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/events"
 	"github.com/nftproxy/nftproxy/internal/health"
@@ -17,6 +18,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/serve"
 	"github.com/nftproxy/nftproxy/internal/status"
+	"github.com/nftproxy/nftproxy/internal/takeover"
 )
 
 // work is what takes part in syncs, and what tells of them.
@@ -47,7 +49,7 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, rules, as
 	w.metrics = metrics.New(d.Version, families, d.Log)
 	w.applier.Observe, w.applier.Postponed = w.metrics.Committed, w.metrics.Postponed
 	if d.Source.Counts != nil {
-		w.metrics.FollowRequests()
+		w.metrics.ExportRequests(d.requests)
 		w.metrics.FollowCluster(d.Source.Counts)
 	}
 	state := func() agent.State { return w.agent.State() }
@@ -76,7 +78,7 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, rules, as
 		Node: w.node, Interfaces: w.interfaces.Addresses, Healthy: w.healthy(), Failed: w.events.HealthCheckFailed, Log: d.Log,
 	})
 	if d.takesOver() {
-		w.successor = newSuccessor(d.Log)
+		w.successor = newSuccessor(d.marker(), d.Log)
 	}
 	return w
 }
@@ -85,6 +87,14 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, rules, as
 // is in its place, and not beside it (12.61).
 func (d *Daemon) takesOver() bool {
 	return d.Source.Events != nil && d.Config.Own.TakeOver && !d.Config.Node.BesideAnother
+}
+
+// marker returns what stays in place of kube-proxy's tables.
+func (d *Daemon) marker() takeover.Marker {
+	if d.Config.Own.AnnounceNFTables {
+		return takeover.MarkAlways
+	}
+	return takeover.MarkReplaced
 }
 
 // healthy is what health checks of Services depend on: without a health server
@@ -208,12 +218,12 @@ func (w *work) serve(ctx context.Context, cancel context.CancelCauseFunc, a *age
 func (w *work) paths() metrics.Paths {
 	p := metrics.Paths{
 		Configz:      w.Config.Configz,
-		Statusz:      w.Config.Feature("ComponentStatusz", true),
+		Statusz:      w.Config.Feature(config.GateStatusz, true),
 		Status:       w.status,
 		Profiling:    w.Config.Kube.EnableProfiling,
 		SetVerbosity: w.SetVerbosity,
 	}
-	if w.Config.Feature("ComponentFlagz", true) {
+	if w.Config.Feature(config.GateFlagz, true) {
 		p.Flags = w.Flags
 	}
 	return p

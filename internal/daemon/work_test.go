@@ -20,6 +20,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/health"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/takeover"
 )
 
 // witness is a connection tracking table that notes what a load balancer hears
@@ -148,7 +149,7 @@ func TestSuccessor(t *testing.T) {
 		var log netlab.LogBuffer
 		start := time.Now()
 		var at []time.Duration
-		s := newSuccessor(slog.New(slog.NewTextHandler(&log, nil)))
+		s := newSuccessor(takeover.NoMarker, slog.New(slog.NewTextHandler(&log, nil)))
 		s.remove = func(context.Context) ([]string, error) {
 			at = append(at, time.Since(start))
 			return []string{"table ip kube-proxy"}, errors.New("busy")
@@ -175,7 +176,7 @@ func TestSuccessor(t *testing.T) {
 // TestSuccessorEnds: it does nothing after the daemon was told to end.
 func TestSuccessorEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSuccessor(slog.New(slog.DiscardHandler))
+		s := newSuccessor(takeover.NoMarker, slog.New(slog.DiscardHandler))
 		s.remove = func(context.Context) ([]string, error) { t.Error("something was removed"); return nil, nil }
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()

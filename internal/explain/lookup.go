@@ -3,6 +3,7 @@ package explain
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/render"
 )
@@ -54,6 +55,21 @@ func (w *walk) key(t *turn, key render.Concat, set string) (*render.Set, render.
 		}
 	}
 	return s, k, ""
+}
+
+// keyText prints the key of a packet, whose source may not be known.
+func keyText(s *render.Set, k render.Key) string {
+	if k.Source.IsValid() {
+		return s.KeyText(k)
+	}
+	parts := make([]string, len(s.Key))
+	for i, d := range s.Key {
+		parts[i] = "the client's address"
+		if d != render.Source {
+			parts[i] = (&render.Set{Key: []render.Datatype{d}}).KeyText(k)
+		}
+	}
+	return strings.Join(parts, " . ")
 }
 
 // load puts a field of the packet into its place in a key.

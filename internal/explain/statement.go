@@ -132,6 +132,6 @@ func (w *walk) remember(t *turn, st render.Remember) bool {
 		return true
 	}
 	t.Remember = st.Timeout
-	t.step.Details = append(t.step.Details, fmt.Sprintf("@%s remembers %s for %s", s.Name, s.KeyText(k), st.Timeout))
+	t.step.Details = append(t.step.Details, fmt.Sprintf("@%s remembers %s for %s", s.Name, keyText(s, k), st.Timeout))
 	return true
 }

@@ -169,21 +169,28 @@ func (s *Services) addresses(node *model.Node) map[model.Family][]netip.Addr {
 // ranges returns the ranges of family f in which NodePorts are served, or that
 // they are served everywhere (6.3 to 6.5).
 func (s *Services) ranges(node *model.Node, f model.Family) (ranges []netip.Prefix, all bool) {
-	if len(s.Node.NodePortAddresses) == 0 {
-		for _, a := range model.NewLocality(node, s.Node).Node.Addresses {
-			if model.FamilyOf(a) == f {
-				return []netip.Prefix{netip.PrefixFrom(a, a.BitLen())}, false
-			}
-		}
-		return nil, false
+	withPrimary := s.Node.NodePortPrimary || len(s.Node.NodePortAddresses) == 0
+	if withPrimary {
+		ranges = primaryRange(model.NewLocality(node, s.Node).Node, f)
 	}
 	for _, p := range s.Node.NodePortAddresses {
 		if model.FamilyOf(p.Addr()) == f {
 			ranges = append(ranges, p)
 		}
 	}
-	all = len(ranges) == 0 || slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Bits() == 0 })
+	all = len(ranges) == 0 && !withPrimary || slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Bits() == 0 })
 	return ranges, all
+}
+
+// primaryRange returns the range of the first address of family f alone, if that
+// is known.
+func primaryRange(node *model.Node, f model.Family) []netip.Prefix {
+	for _, a := range node.Addresses {
+		if model.FamilyOf(a) == f {
+			return []netip.Prefix{netip.PrefixFrom(a, a.BitLen())}
+		}
+	}
+	return nil
 }
 
 func unspecified(f model.Family) netip.Addr {

@@ -38,7 +38,8 @@ type fixture struct {
 	log     netlab.LogBuffer
 }
 
-// newFixture serves NodePorts in these ranges; none: primary.
+// newFixture serves NodePorts in these ranges, among which may be "primary"; none:
+// that.
 func newFixture(t *testing.T, ranges ...string) *fixture {
 	t.Helper()
 	lab := netlab.TestLab(t, 0)
@@ -53,6 +54,10 @@ func newFixture(t *testing.T, ranges ...string) *fixture {
 		Log:        slog.New(slog.NewTextHandler(&f.log, nil)),
 	}
 	for _, r := range ranges {
+		if r == "primary" {
+			c.Node.NodePortPrimary = true
+			continue
+		}
 		c.Node.NodePortAddresses = append(c.Node.NodePortAddresses, netip.MustParsePrefix(r))
 	}
 	f.Services = NewServices(c)
@@ -232,6 +237,8 @@ func TestAddresses(t *testing.T) {
 		{"primary, an address of somebody else", nil, func(f *fixture) { f.node.Addresses = []netip.Addr{netip.MustParseAddr("203.0.113.1")} }, ""},
 		{"all", []string{"0.0.0.0/0", "::/0"}, nil, "lo4 node4 unlisted4 lo6 node6"},
 		{"all of IPv4 beside a range", []string{"198.51.100.0/24", "0.0.0.0/0", "::1/128"}, nil, "lo4 node4 unlisted4 lo6"},
+		{"primary and loopback", []string{"primary", "127.0.0.0/8", "::1/128"}, nil, "lo4 node4 lo6 node6"},
+		{"primary and a range of IPv4", []string{"primary", "127.0.0.0/8"}, nil, "lo4 node4 node6"},
 		{"no range of IPv6", []string{"127.0.0.0/8"}, nil, "lo4 lo6 node6"},
 		{"nothing in the ranges", []string{"198.51.100.0/24", "2001:db8:1::/48"}, nil, ""},
 		{"several, overlapping", []string{"127.0.0.0/8", "127.0.0.1/32", "0.0.0.0/1", "128.0.0.0/1", "::1/128"}, nil, "lo4 node4 lo6"},

@@ -37,7 +37,7 @@ var everything = sync.OnceValue(func() *metrics.Set {
 	s.FollowConnections(func() ([]metrics.ServiceCount, error) {
 		return []metrics.ServiceCount{{Family: model.IPv4, Connections: 1}}, nil
 	})
-	s.FollowRequests()
+	s.ExportRequests(metrics.CountRequests())
 	objects := snapshot(service("web", "10.96.0.1"))
 	objects.Nodes = []*model.Node{{Name: "node-2"}}
 	sync := syncOf(objects, agent.Start, time.Second)

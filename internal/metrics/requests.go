@@ -10,11 +10,15 @@ import (
 	"k8s.io/client-go/tools/metrics"
 )
 
-// FollowRequests exports the requests to the API server, by the names that
-// Kubernetes components use (11.9). client-go knows one receiver in a process:
-// only the first call of all has an effect.
-func (s *Set) FollowRequests() {
-	factory := promauto.With(s.registry)
+// Requests are the metrics of requests to the API server.
+type Requests struct{ registry *prometheus.Registry }
+
+// CountRequests begins to count the requests to the API server, by the names that
+// Kubernetes components use (11.9). Call it before the first request. client-go
+// knows one receiver in a process: only the first call of all has an effect.
+func CountRequests() *Requests {
+	registry := prometheus.NewRegistry()
+	factory := promauto.With(registry)
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return factory.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
@@ -37,7 +41,11 @@ func (s *Set) FollowRequests() {
 		ResponseSize: requestSize{byVerb("rest_client_response_size_bytes",
 			"Size of answers of the API server.", bytes...)},
 	})
+	return &Requests{registry}
 }
+
+// ExportRequests exports what is counted. It is called once, or not at all.
+func (s *Set) ExportRequests(r *Requests) { s.registry.MustRegister(r.registry) }
 
 type requestResult struct{ vec *prometheus.CounterVec }
 

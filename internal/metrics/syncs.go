@@ -24,9 +24,10 @@ type syncMetrics struct {
 func syncBuckets() []float64 { return prometheus.ExponentialBuckets(0.001, 2, 15) }
 
 // programmingBuckets are those of kube-proxy for the way from a change of the
-// cluster to the rules, in seconds.
+// cluster to the rules, in seconds. The first one is 0, because they are merged
+// into a list that begins with it.
 func programmingBuckets() []float64 {
-	out := []float64{0.25, 0.5}
+	out := []float64{0, 0.25, 0.5}
 	out = append(out, prometheus.LinearBuckets(1, 1, 59)...)
 	out = append(out, prometheus.LinearBuckets(60, 5, 12)...)
 	return append(out, prometheus.LinearBuckets(120, 30, 7)...)

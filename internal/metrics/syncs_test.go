@@ -94,7 +94,7 @@ func TestBuckets(t *testing.T) {
 		"kubeproxy_sync_proxy_rules_duration_seconds":          15,
 		"kubeproxy_sync_full_proxy_rules_duration_seconds":     15,
 		"kubeproxy_conntrack_reconciler_sync_duration_seconds": 15,
-		"kubeproxy_network_programming_duration_seconds":       2 + 59 + 12 + 7,
+		"kubeproxy_network_programming_duration_seconds":       3 + 59 + 12 + 7,
 	} {
 		if buckets[metric] != want {
 			t.Errorf("%s has %d buckets, want %d", metric, buckets[metric], want)
@@ -103,6 +103,7 @@ func TestBuckets(t *testing.T) {
 	expect(t, series, map[string]float64{
 		`kubeproxy_sync_proxy_rules_duration_seconds_bucket{ip_family="IPv4",le="0.001"}`:   1,
 		`kubeproxy_sync_proxy_rules_duration_seconds_bucket{ip_family="IPv4",le="16.384"}`:  1,
+		`kubeproxy_network_programming_duration_seconds_bucket{ip_family="IPv4",le="0"}`:    1,
 		`kubeproxy_network_programming_duration_seconds_bucket{ip_family="IPv4",le="0.25"}`: 1,
 		`kubeproxy_network_programming_duration_seconds_bucket{ip_family="IPv4",le="59"}`:   1,
 		`kubeproxy_network_programming_duration_seconds_bucket{ip_family="IPv4",le="115"}`:  1,

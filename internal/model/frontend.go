@@ -107,7 +107,9 @@ func RouteService(s *Service, slices []*EndpointSlice, l *Locality) []Route {
 			}
 			add(ClusterIP, p.Port, nil, clusterIP)
 			add(LoadBalancerIP, p.Port, ranges, s.LoadBalancerIPs...)
-			add(ExternalIP, p.Port, nil, s.ExternalIPs...)
+			if !l.NoExternalIPs {
+				add(ExternalIP, p.Port, nil, s.ExternalIPs...)
+			}
 			if p.NodePort != 0 {
 				add(NodePort, p.NodePort, nil, l.NodePortAddresses...)
 			}

@@ -12,6 +12,8 @@ type Locality struct {
 	Node *Node
 	// NodePortAddresses are the addresses that serve NodePorts.
 	NodePortAddresses []netip.Addr
+	// NoExternalIPs is that of the [Config].
+	NoExternalIPs bool
 }
 
 // NewLocality applies the configuration to a node.
@@ -20,15 +22,15 @@ func NewLocality(node *Node, c Config) *Locality {
 	if c.BindAddress.IsValid() && !c.BindAddress.IsUnspecified() {
 		own.Addresses = append([]netip.Addr{c.BindAddress}, node.Addresses...)
 	}
-	return &Locality{Node: &own, NodePortAddresses: nodePortAddresses(&own, c)}
+	return &Locality{Node: &own, NodePortAddresses: nodePortAddresses(&own, c), NoExternalIPs: c.NoExternalIPs}
 }
 
 // nodePortAddresses returns the addresses on which NodePorts are served
-// (section 6): the first one of each family, or those that the configured ranges
-// choose. Loopback addresses never are (4.35).
+// (section 6): the first one of each family, those that the configured ranges
+// choose, or both. Loopback addresses never are (4.35).
 func nodePortAddresses(node *Node, c Config) []netip.Addr {
 	var out []netip.Addr
-	if len(c.NodePortAddresses) == 0 {
+	if c.NodePortPrimary || len(c.NodePortAddresses) == 0 {
 		for _, f := range Families {
 			if a, ok := node.primaryAddress(f); ok && !a.IsLoopback() {
 				out = append(out, a)
@@ -50,7 +52,8 @@ func nodePortAddresses(node *Node, c Config) []netip.Addr {
 
 // ServesNodePorts reports whether NodePorts are served on an address of an
 // interface: it lies in the ranges of its family, or there is no such range
-// (6.4). Without any range the addresses of interfaces do not matter.
+// (6.4), unless the first address of each family serves them. Without any range
+// the addresses of interfaces do not matter.
 //
 // A client has no use for an IPv6 link-local address: the kernel does not
 // forward a packet with such a source, and each pod's interface has one.
@@ -58,7 +61,7 @@ func (c *Config) ServesNodePorts(a netip.Addr) bool {
 	if len(c.NodePortAddresses) == 0 || a.IsLoopback() || a.Is6() && a.IsLinkLocalUnicast() {
 		return false
 	}
-	all := true
+	all := !c.NodePortPrimary
 	for _, p := range c.NodePortAddresses {
 		if FamilyOf(p.Addr()) == FamilyOf(a) {
 			if p.Contains(a) {

@@ -17,6 +17,10 @@ type Config struct {
 	// NodePortAddresses are the ranges of node addresses that serve NodePorts;
 	// none means the first address of each family (6.2).
 	NodePortAddresses []netip.Prefix
+	// NodePortPrimary adds the first address of each family to the ranges.
+	NodePortPrimary bool
+	// NoExternalIPs leaves out the external IPs of Services (1.17).
+	NoExternalIPs bool
 	// InterfaceAddresses are the addresses of the node's interfaces, from which
 	// the ranges choose (6.7). Without any, the addresses of the Node object
 	// stand in.

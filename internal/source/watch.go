@@ -73,16 +73,26 @@ func (w *Watcher) Close() error { return w.notify.Close() }
 func (w *Watcher) Run(ctx context.Context, changed func()) error {
 	defer func() { _ = w.notify.Close() }()
 	for w.wait(ctx) {
-		// Paths may lead elsewhere now. New watches stand before the files
-		// are read: what changes in between is seen by them or by the reader.
-		old := w.notify
-		if err := w.setUp(); err != nil {
+		if err := w.renew(); err != nil {
 			return err
 		}
-		_ = old.Close()
 		changed()
 	}
 	return nil
+}
+
+// renew places new watches, because paths may lead elsewhere now. They stand
+// before the files are read: what changes in between is seen by them or by the
+// reader. Where the limits of the kernel leave no room for the new ones beside
+// the old ones, these go first; the reader sees what changes meanwhile.
+func (w *Watcher) renew() error {
+	old := w.notify
+	err := w.setUp()
+	_ = old.Close()
+	if err != nil {
+		err = w.setUp()
+	}
+	return err
 }
 
 // wait returns true after a burst of events, false when ctx has ended.

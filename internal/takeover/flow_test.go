@@ -3,6 +3,7 @@ package takeover
 import (
 	"log/slog"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -163,6 +164,50 @@ func TestTakeOverUnderTraffic(t *testing.T) {
 			s.answers(both, ours)
 			s.open(ours)
 			s.nothing()
+		})
+	}
+}
+
+// hostPort are rules of a container runtime for a host port, which use
+// kube-proxy's chain for masquerading.
+const hostPort = `*nat
+:KUBE-HP-WEB - [0:0]
+-A PREROUTING -p tcp -m tcp --dport 8443 -j KUBE-HP-WEB
+-A KUBE-HP-WEB -j KUBE-MARK-MASQ
+-A KUBE-HP-WEB -p tcp -m tcp -j DNAT --to-destination ENDPOINT
+COMMIT
+`
+
+// 12.59: what others mark for masquerading is masqueraded as before: the chain
+// that acts on the mark stays as long as the one that sets it.
+func TestKeepsMasquerading(t *testing.T) {
+	for i, v := range variants {
+		t.Run(v.String(), func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t)
+			s.load(v, "kube-proxy.rules")
+			s.run(addresses[v.command].Replace(hostPort), v.String()+"-restore", "--noflush")
+			f := model.Families[i%2]
+			masqueraded := func(when string) {
+				t.Helper()
+				got, err := s.lab.Client.Ask("tcp", netip.AddrPortFrom(s.lab.Node.Address(f), 8443), 0)
+				if err != nil || got.Name != s.lab.Pods[0].Name || got.Client == s.lab.Client.Address(f) {
+					t.Errorf("%s: %+v, %v, want an answer of %s to an address of the node", when, got, err, s.lab.Pods[0].Name)
+				}
+			}
+			masqueraded("before")
+			if _, err := s.remove(); err == nil || !strings.Contains(err.Error(), "KUBE-MARK-MASQ from KUBE-HP-WEB") {
+				t.Errorf("error %v", err)
+			}
+			masqueraded("after")
+
+			s.run("*nat\n-F KUBE-HP-WEB\nCOMMIT\n", v.String()+"-restore", "--noflush")
+			if _, err := s.remove(); err != nil {
+				t.Error(err)
+			}
+			if left := s.save(v); strings.Contains(left, "KUBE-POSTROUTING") || strings.Contains(left, "KUBE-MARK-MASQ") {
+				t.Errorf("left when no other rule needs it:\n%s", left)
+			}
 		})
 	}
 }

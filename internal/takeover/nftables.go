@@ -29,14 +29,14 @@ const attempts = 5
 // nftables removes the tables of nftables mode, and the chains of the other
 // modes where iptables keeps them in nf_tables. Each table goes in one
 // transaction.
-func (r *report) nftables() {
+func (r *report) nftables(m Marker) {
 	conn, err := nftables.New()
 	if err != nil {
 		r.left(err, "rules of kube-proxy: open netlink socket")
 		return
 	}
 	for _, f := range families {
-		err := retry(func() error { return r.nftTable(conn, f) })
+		err := retry(func() error { return r.nftTable(conn, f, m) })
 		r.left(err, "table %s %s", f.name, kubeProxyTable)
 		for _, t := range tables {
 			err := retry(func() error { return r.nftChains(conn, f, t) })
@@ -45,36 +45,27 @@ func (r *report) nftables() {
 	}
 }
 
-// retry calls f again if somebody else was faster.
+// raced reports whether an error may come from another program that changed the
+// rules meanwhile.
+func raced(err error) bool {
+	for _, e := range []error{unix.ENOENT, unix.EBUSY, unix.EINTR, unix.ERESTART} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// retry calls f again if another program was faster.
 func retry(f func() error) error {
 	var err error
 	for range attempts {
 		err = f()
-		if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.EINTR) {
+		if !raced(err) {
 			return err
 		}
 	}
 	return err
-}
-
-// nftTable removes the table of nftables mode, in which everything is
-// kube-proxy's.
-func (r *report) nftTable(conn *nftables.Conn, f family) error {
-	found, err := conn.ListTablesOfFamily(f.nft)
-	if err != nil {
-		return fmt.Errorf("list tables: %w", err)
-	}
-	for _, t := range found {
-		if t.Name != kubeProxyTable {
-			continue
-		}
-		conn.DelTable(t)
-		if err := conn.Flush(); err != nil {
-			return err
-		}
-		r.gone("table %s %s", f.name, kubeProxyTable)
-	}
-	return nil
 }
 
 // nftChains removes chains from a table of iptables-nft. Table and base chains

@@ -55,30 +55,56 @@ func plan(chains []chain) (removal, error) {
 	if len(own) == 0 {
 		return out, nil
 	}
-	for _, c := range chains {
-		if _, ok := own[c.name]; ok {
-			continue
-		}
-		rules, err := c.rules()
-		if err != nil {
-			return removal{}, err
-		}
-		for _, r := range rules {
-			switch _, ok := own[r.to]; {
-			case ok && c.base:
-				out.rules = append(out.rules, r)
-			case ok:
-				out.kept = append(out.kept, r)
-			}
-		}
+	if err := out.findJumps(chains, own); err != nil {
+		return removal{}, err
 	}
 	for _, r := range out.kept {
 		if err := keep(own, r.to); err != nil {
 			return removal{}, err
 		}
 	}
+	if _, removed := own[markChain]; !removed && len(out.kept) > 0 {
+		if err := out.keepMasquerading(own); err != nil {
+			return removal{}, err
+		}
+	}
 	out.chains = slices.Sorted(maps.Keys(own))
 	return out, nil
+}
+
+// findJumps finds the rules of other chains that go to those in own.
+func (r *removal) findJumps(chains []chain, own map[string]chain) error {
+	for _, c := range chains {
+		if _, ok := own[c.name]; ok {
+			continue
+		}
+		rules, err := c.rules()
+		if err != nil {
+			return err
+		}
+		for _, jump := range rules {
+			switch _, ok := own[jump.to]; {
+			case ok && c.base:
+				r.rules = append(r.rules, jump)
+			case ok:
+				r.kept = append(r.kept, jump)
+			}
+		}
+	}
+	return nil
+}
+
+// Packets get a mark in one chain, and are masqueraded by it in the other one.
+const (
+	markChain       = "KUBE-MARK-MASQ"
+	masqueradeChain = "KUBE-POSTROUTING"
+)
+
+// keepMasquerading keeps the chain that acts on the mark, and the jumps to it: the
+// chain that sets the mark stays. own are the chains to remove.
+func (r *removal) keepMasquerading(own map[string]chain) error {
+	r.rules = slices.DeleteFunc(r.rules, func(j rule) bool { return j.to == masqueradeChain })
+	return keep(own, masqueradeChain)
 }
 
 // keep takes a chain, and all that it goes on to, out of those to remove.

@@ -9,19 +9,20 @@ import (
 // Remove removes everything of kube-proxy from the network namespace of the
 // calling thread. It goes on after a failure. It returns in words what is gone
 // now, and an error that says of each thing that could not be removed why, and
-// what to do. Nothing to remove is no error (12.59).
+// what to do. Nothing to remove is no error (12.59). m says what stays in place of
+// the tables of nftables mode.
 //
 // Established connections go on, but for those that IPVS forwards.
-func Remove(ctx context.Context) (removed []string, err error) {
-	return system{root: "/"}.remove(ctx)
+func Remove(ctx context.Context, m Marker) (removed []string, err error) {
+	return system{root: "/"}.remove(ctx, m)
 }
 
 // system is where things are removed: files are read below root.
 type system struct{ root string }
 
-func (s system) remove(ctx context.Context) ([]string, error) {
+func (s system) remove(ctx context.Context, m Marker) ([]string, error) {
 	var r report
-	r.nftables()
+	r.nftables(m)
 	for _, f := range families {
 		r.legacy(ctx, s, f)
 	}

@@ -51,7 +51,7 @@ func (n node) run(stdin string, name string, args ...string) string {
 // remove removes what is kube-proxy's.
 func (n node) remove() (removed []string, err error) {
 	n.t.Helper()
-	n.do(func() error { removed, err = Remove(context.Background()); return nil })
+	n.do(func() error { removed, err = Remove(context.Background(), NoMarker); return nil })
 	return removed, err
 }
 
@@ -247,14 +247,15 @@ func TestKeepsWhatOthersNeed(t *testing.T) {
 			after := n.save(v)
 			for line := range strings.Lines(before) {
 				stays := !strings.Contains(line, "KUBE")
-				for _, name := range []string{"KUBE-SVC-WEB", "KUBE-SEP-WEB", "KUBE-MARK-MASQ"} {
+				for _, name := range []string{"KUBE-SVC-WEB", "KUBE-SEP-WEB", "KUBE-MARK-MASQ", "KUBE-POSTROUTING"} {
 					stays = stays || strings.HasPrefix(line, ":"+name) || strings.HasPrefix(line, "-A "+name)
 				}
+				stays = stays || strings.HasSuffix(line, "-j KUBE-POSTROUTING\n")
 				if stays && !strings.Contains(after, line) {
 					t.Errorf("gone: %s", line)
 				}
 			}
-			for _, name := range []string{"KUBE-SERVICES", "KUBE-EXT-WEB", "KUBE-POSTROUTING"} {
+			for _, name := range []string{"KUBE-SERVICES", "KUBE-EXT-WEB", "KUBE-NODEPORTS"} {
 				if strings.Contains(after, "-A "+name) || strings.Contains(after, "-j "+name+"\n") {
 					t.Errorf("%s is left:\n%s", name, after)
 				}
@@ -359,7 +360,7 @@ func TestVirtualServices(t *testing.T) {
 							return err
 						}
 					}
-					_, err = s.remove(context.Background())
+					_, err = s.remove(context.Background(), NoMarker)
 					return nil
 				})
 				// Without the interface they are not kube-proxy's.

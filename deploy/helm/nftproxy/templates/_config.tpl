@@ -54,7 +54,16 @@ kubeconfig.conf: |
 - --master=$(API_SERVER)
 {{- end }}
 
-{{/* The port of an address, for the ports and probes of the pods. */}}
+{{/* The port of an address, for the ports and probes of the pods; empty: 0, which
+stands for no server. */}}
 {{- define "nftproxy.port" -}}
-{{ splitList ":" . | last }}
+{{ splitList ":" . | last | trimPrefix "0" }}
+{{- end }}
+
+{{/* Where the kubelet asks a server that does not listen on all addresses. */}}
+{{- define "nftproxy.probeHost" -}}
+{{- $host := regexReplaceAll ":[0-9]+$" . "" | trimPrefix "[" | trimSuffix "]" -}}
+{{- if not (has $host (list "" "0.0.0.0" "::")) -}}
+host: {{ $host | quote }}
+{{- end -}}
 {{- end }}

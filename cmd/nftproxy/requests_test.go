@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/netlab"
+)
+
+// metricsIn returns what the metrics server of a proxy in a namespace says.
+func metricsIn(t *testing.T, ns *netlab.Namespace) string {
+	t.Helper()
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (c net.Conn, err error) {
+		err = ns.Do(func() error { c, err = (&net.Dialer{}).DialContext(ctx, network, address); return err })
+		return c, err
+	}}
+	answer, err := (&http.Client{Transport: transport}).Get("http://127.0.0.1:10249/metrics")
+	if err != nil {
+		return ""
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestRequestsOfTheStart: requests to the API server count from the first one on,
+// also those that fail while the Node is waited for (11.9, 12.45).
+func TestRequestsOfTheStart(t *testing.T) {
+	ns := netlab.TestNamespace(t)
+	api := startAPI(t, ns, nodeAndService)
+	api.withhold("Node")
+	p := start(t, ns, "nftproxy", "run", "--master", api.url, noLimit, "--hostname-override", "node-1")
+	eventually(t, "the Node is refused", func() bool { return strings.Contains(p.log.String(), "no such role") })
+	api.withhold("")
+	count := func(code string) (n int) {
+		m := regexp.MustCompile(`rest_client_requests_total\{code="` + code + `",[^}]*method="GET"\} (\d+)`).FindStringSubmatch(metricsIn(t, ns))
+		if m != nil {
+			n, _ = strconv.Atoi(m[1])
+		}
+		return n
+	}
+	eventually(t, "metrics are served", func() bool { return metricsIn(t, ns) != "" })
+	if count("403") == 0 || count("200") < 4 {
+		t.Errorf("%d requests are forbidden and %d answered, want 1 and 4 or more", count("403"), count("200"))
+	}
+}

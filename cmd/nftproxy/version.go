@@ -1,0 +1,76 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strconv"
+
+	"github.com/spf13/cobra"
+	k8sversion "k8s.io/apimachinery/pkg/version"
+)
+
+// version is set at build time.
+var version = "(devel)"
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "version",
+		Short:   "Print the version",
+		Args:    noArguments,
+		Example: "  nftproxy version",
+		RunE:    func(c *cobra.Command, _ []string) error { return versionPlain.write(c) },
+	}
+}
+
+// versionFlag is the value of --version: how to print the version. Cobra's own
+// flag prints through a template, and a program with templates is half as large
+// again.
+type versionFlag string
+
+const (
+	versionUnasked versionFlag = "false"
+	versionPlain   versionFlag = "true"
+	versionRaw     versionFlag = "raw" // as Kubernetes components do
+)
+
+// addVersionFlag adds --version.
+func addVersionFlag(c *cobra.Command, p *versionFlag) {
+	*p = versionUnasked
+	c.Flags().Var(p, "version", "print the version, and exit; \"raw\": with all details")
+	c.Flags().Lookup("version").NoOptDefVal = string(versionPlain)
+}
+
+func (v *versionFlag) String() string { return string(*v) }
+func (v *versionFlag) Type() string   { return "bool" } // for the help: it needs no value
+
+// IsBoolFlag lets the flag stand without a value.
+func (v *versionFlag) IsBoolFlag() bool { return true }
+
+func (v *versionFlag) Set(text string) error {
+	asked, err := strconv.ParseBool(text)
+	switch {
+	case text == string(versionRaw):
+		*v = versionRaw
+	case err != nil:
+		return errors.New("write true, false or raw")
+	case asked:
+		*v = versionPlain
+	default:
+		*v = versionUnasked
+	}
+	return nil
+}
+
+func (v versionFlag) asked() bool { return v == versionPlain || v == versionRaw }
+
+// write prints the version.
+func (v versionFlag) write(c *cobra.Command) error {
+	info := k8sversion.Info{GitVersion: version, GoVersion: runtime.Version(), Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	if v == versionRaw {
+		_, err := fmt.Fprintf(c.OutOrStdout(), "%#v\n", info)
+		return err
+	}
+	_, err := fmt.Fprintf(c.OutOrStdout(), "nftproxy %s (%s, %s)\n", version, info.GoVersion, info.Platform)
+	return err
+}

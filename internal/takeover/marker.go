@@ -1,0 +1,153 @@
+package takeover
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/nftables"
+	"golang.org/x/sys/unix"
+)
+
+// Marker is what stays in place of kube-proxy's tables of nftables mode: a table
+// of that name with one empty chain. Calico's Felix programs nftables where that
+// table has any chain, else iptables; it looks every 15 seconds, and restarts when
+// the answer changes.
+//
+// The table has no owner and no hook: kube-proxy can use it again.
+type Marker int
+
+const (
+	// NoMarker leaves nothing, and removes a marker that is there.
+	NoMarker Marker = iota
+	// MarkReplaced leaves a marker where a table was.
+	MarkReplaced
+	// MarkAlways leaves a marker in any case.
+	MarkAlways
+)
+
+// markerChain is the chain of the marker. Its name says where it comes from.
+const markerChain = "served-by-nftproxy"
+
+// content is what stands in a table of kube-proxy's name.
+type content int
+
+const (
+	noTable content = iota
+	markerOnly
+	markerAmongOthers // kube-proxy uses the table again
+	foreignOnly
+)
+
+// contentOf reads the table of nftables mode.
+func contentOf(conn *nftables.Conn, table *nftables.Table) (content, error) {
+	tables, err := conn.ListTablesOfFamily(table.Family)
+	if err != nil {
+		return noTable, fmt.Errorf("list tables: %w", err)
+	}
+	if !slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == table.Name }) {
+		return noTable, nil
+	}
+	all, err := conn.ListChainsOfTableFamily(table.Family)
+	if err != nil {
+		return noTable, fmt.Errorf("list chains: %w", err)
+	}
+	var marked, others bool
+	for _, c := range all {
+		switch {
+		case c.Table.Name != table.Name:
+		case c.Name == markerChain && c.Hooknum == nil:
+			marked = true
+		default:
+			others = true
+		}
+	}
+	switch {
+	case marked && others:
+		return markerAmongOthers, nil
+	case marked:
+		return markerOnly, nil
+	}
+	return foreignOnly, nil
+}
+
+// RemoveMarkers removes the markers that an earlier take-over left, and nothing
+// else: a kube-proxy that uses the tables again keeps them. It returns what is
+// gone. Nothing to remove is no error.
+func RemoveMarkers() (removed []string, err error) {
+	var r report
+	conn, err := nftables.New()
+	if err != nil {
+		return nil, fmt.Errorf("remove markers: open netlink socket: %w", err)
+	}
+	for _, f := range families {
+		err := retry(func() error { return r.marker(conn, f) })
+		r.left(err, "chain %s from table %s %s", markerChain, f.name, kubeProxyTable)
+	}
+	return r.removed, errors.Join(r.errs...)
+}
+
+// marker removes the marker of a family. The table goes with it if that is all
+// it has; the generation ensures that nothing was added after it was read.
+func (r *report) marker(conn *nftables.Conn, f family) error {
+	generation, err := conn.GetGen()
+	if err != nil {
+		return fmt.Errorf("read generation of the ruleset: %w", err)
+	}
+	table := &nftables.Table{Family: f.nft, Name: kubeProxyTable}
+	found, err := contentOf(conn, table)
+	if err != nil {
+		return err
+	}
+	switch found {
+	case markerOnly:
+		conn.DelTable(table)
+	case markerAmongOthers:
+		conn.DelChain(&nftables.Chain{Table: table, Name: markerChain})
+	default:
+		return nil
+	}
+	if err := conn.FlushWithGenID(generation.ID); err != nil {
+		return err
+	}
+	if found == markerOnly {
+		r.gone("table %s %s", f.name, kubeProxyTable)
+	} else {
+		r.gone("chain %s from table %s %s", markerChain, f.name, kubeProxyTable)
+	}
+	return nil
+}
+
+// nftTable removes the table of nftables mode, in which everything is
+// kube-proxy's, or replaces it by the marker, in one transaction: a program that
+// looks for chains finds some at every moment.
+func (r *report) nftTable(conn *nftables.Conn, f family, m Marker) error {
+	table := &nftables.Table{Family: f.nft, Name: kubeProxyTable}
+	found, err := contentOf(conn, table)
+	if err != nil {
+		return err
+	}
+	leave := m == MarkAlways || m == MarkReplaced && found != noTable
+	if found == noTable && !leave || found == markerOnly && leave {
+		return nil
+	}
+	if found != noTable {
+		conn.DelTable(table)
+	}
+	if leave {
+		conn.AddTable(table)
+		conn.AddChain(&nftables.Chain{Table: table, Name: markerChain})
+	}
+	err = conn.Flush()
+	switch {
+	case found == noTable && errors.Is(err, unix.EAFNOSUPPORT):
+		return nil // a kernel without IPv6
+	case err != nil:
+		return err
+	case found != noTable && leave:
+		r.gone("table %s %s except for an empty chain %s", f.name, kubeProxyTable, markerChain)
+	case found != noTable:
+		r.gone("table %s %s", f.name, kubeProxyTable)
+	}
+	return nil
+}
