@@ -1,8 +1,8 @@
 package test
 
 import (
+	"fmt"
 	"net/netip"
-	"slices"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -19,14 +19,25 @@ func names(t *testing.T, n int, from *netlab.Host, network string, to netip.Addr
 	return got
 }
 
-// roundRobin checks that any n consecutive answers came from n endpoints.
+// roundRobin checks that of any consecutive answers no endpoint of n has two
+// more than another. A Service that is alone has two counters, and on each its
+// endpoints take turns.
 func roundRobin(t *testing.T, got []string, n int) {
 	t.Helper()
-	for i := 0; i+n <= len(got); i++ {
-		window := slices.Clone(got[i : i+n])
-		slices.Sort(window)
-		if len(slices.Compact(window)) != n {
-			t.Fatalf("answers %v: some %d in a row are not from %[2]d endpoints", got, n)
+	for i := range got {
+		seen := make(map[string]int)
+		for j, name := range got[i:] {
+			seen[name]++
+			least, most := len(got), 0
+			for _, count := range seen {
+				least, most = min(least, count), max(most, count)
+			}
+			if len(seen) < n {
+				least = 0
+			}
+			if len(seen) > n || most-least > 2 {
+				t.Fatalf("answers %v: those from %d to %d are not from %d endpoints in turn", got, i, i+j, n)
+			}
 		}
 	}
 }
@@ -36,11 +47,19 @@ func TestRoundRobin(t *testing.T) {
 	web := service{Name: "web", N: 1, Pods: c.Pods}
 	c.apply(web)
 	forEachFlow(t, func(t *testing.T, network string, family model.Family) {
-		roundRobin(t, names(t, 12, c.Client, network, web.clusterIP(family)), 3)
+		const connections = 240
+		got := names(t, connections, c.Client, network, web.clusterIP(family))
+		roundRobin(t, got, 3)
+		// 7 % are expected, and 33 % if each were chosen at random.
+		if n := repeats(got); n > connections/5 {
+			t.Errorf("%d of %d answers are those of the connection before", n, connections)
+		}
 	})
 }
 
 // Two services with as many endpoints each must not take turns on one counter.
+// One connection in eight takes the counter that they have in common, and only
+// those can be uneven: to miss the bounds, 19 of 40 would have to.
 func TestAlternatingServicesBothBalance(t *testing.T) {
 	c := newCluster(t, 2)
 	web := service{Name: "web", N: 1, Pods: c.Pods}
@@ -48,11 +67,60 @@ func TestAlternatingServicesBothBalance(t *testing.T) {
 	c.apply(web, api)
 	forEachFlow(t, func(t *testing.T, network string, family model.Family) {
 		var fromWeb, fromAPI []string
-		for range 8 {
+		for range 40 {
 			fromWeb = append(fromWeb, ask(t, c.Client, network, web.clusterIP(family)).Name)
 			fromAPI = append(fromAPI, ask(t, c.Client, network, api.clusterIP(family)).Name)
 		}
-		roundRobin(t, fromWeb, 2)
-		roundRobin(t, fromAPI, 2)
+		if least, most := shares([][]string{fromWeb, fromAPI}, 2); least < 0.5 || most > 1.5 {
+			t.Errorf("an endpoint gets %.2f to %.2f of its share: %v, %v", least, most, fromWeb, fromAPI)
+		}
 	})
+}
+
+// Clients that call many Services in a fixed order, as a program does that fans
+// a request out, use each endpoint: that the others step on a counter must not
+// mean that a Service always meets the same slot.
+func TestFixedOrderUsesAllEndpoints(t *testing.T) {
+	const endpoints = 4
+	c := newCluster(t, endpoints)
+	for n := 2; n <= endpoints; n++ {
+		for _, services := range []struct{ count, rounds int }{{20, 150}, {200, 50}} {
+			t.Run(fmt.Sprintf("%d services of %d endpoints", services.count, n), func(t *testing.T) {
+				c := c.in(t)
+				var all []service
+				for i := range services.count {
+					all = append(all, service{Name: fmt.Sprintf("web-%d", i), N: i + 1, Pods: c.Pods[:n], OnlyTCP: true})
+				}
+				c.apply(all...)
+				answers := make([][]string, len(all))
+				for range services.rounds {
+					for i, s := range all {
+						answers[i] = append(answers[i], ask(t, c.Client, "tcp", s.clusterIP(model.IPv4)).Name)
+					}
+				}
+				least, most := shares(answers, n)
+				t.Logf("an endpoint gets %.2f to %.2f of its share", least, most)
+				if least < 0.1 || most > 2.5 {
+					t.Error("connections are not spread")
+				}
+			})
+		}
+	}
+}
+
+// shares returns the least and the most that an endpoint gets of the connections
+// to its Service: 1 is as many as all others get.
+func shares(answers [][]string, endpoints int) (least, most float64) {
+	least = float64(endpoints)
+	for _, names := range answers {
+		n := count(names)
+		if len(n) < endpoints {
+			least = 0
+		}
+		for _, got := range n {
+			share := float64(got*endpoints) / float64(len(names))
+			least, most = min(least, share), max(most, share)
+		}
+	}
+	return least, most
 }

@@ -31,7 +31,8 @@ func count(names []string) map[string]int {
 	return n
 }
 
-// Round robin by weight is exact over each whole turn.
+// Round robin by weight is exact over each whole turn of a counter. A Service
+// that is alone has two, and on each a part of a turn may be left over.
 func TestWeightedRoundRobin(t *testing.T) {
 	c := newCluster(t, 3)
 	for name, s := range map[string]service{
@@ -45,8 +46,8 @@ func TestWeightedRoundRobin(t *testing.T) {
 			c.apply(s)
 			forEachFlow(t, func(t *testing.T, network string, family model.Family) {
 				got := count(names(t, 400, c.Client, network, s.clusterIP(family)))
-				if diff := cmp.Diff(map[string]int{"pod-0": 300, "pod-1": 100}, got); diff != "" {
-					t.Errorf("answers (-want +got):\n%s", diff)
+				if n := got["pod-0"]; n < 298 || n > 302 || n+got["pod-1"] != 400 {
+					t.Errorf("answers %v, want 300 to 100, and no more than 2 off", got)
 				}
 			})
 		})

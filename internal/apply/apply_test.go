@@ -61,7 +61,7 @@ func TestFaults(t *testing.T) {
 			if k.commits != c.commits {
 				t.Errorf("%d commits, want %d", k.commits, c.commits)
 			}
-			if !c.fails && plan.Summary() != "2 to add, 1 to change, 1 to delete." {
+			if !c.fails && plan.Summary() != "3 to add, 1 to change, 2 to delete." {
 				t.Errorf("reported: %s", plan.Summary())
 			}
 			k.fails = func(*Plan) error { return nil }
@@ -111,8 +111,8 @@ func TestBusyChain(t *testing.T) {
 		busy   int
 		chains int // lanes that are left
 	}{
-		{"for a while", 4, 1},
-		{"for ever", 1000, 2},
+		{"for a while", 4, 2},
+		{"for ever", 1000, 4},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			k := newFake()

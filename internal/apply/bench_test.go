@@ -153,40 +153,63 @@ func endpointsOf(service string, first, n int) *model.EndpointSlice {
 func benchmarkChange(b *testing.B, states func(s model.ServiceState) [2]model.ServiceState) {
 	for _, size := range [][2]int{{1000, 4}, {10000, 4}, {5006, 50}, {44128, 1}, {100000, 4}} {
 		b.Run(fmt.Sprintf("%dx%d", size[0], size[1]), func(b *testing.B) {
-			all := services(size[0], size[1])
-			s := newSandbox(b)
-			router := model.NewRouter()
-			router.Configure(model.Config{NodeName: "node-1"}, nil, nil)
-			router.SetServices(all)
-			routing := router.Routing()
-			if _, err := s.applier.Apply(render.Render(routing)); err != nil {
-				b.Fatal(err)
-			}
-			composer := render.NewComposer(routing)
-			name := model.ServiceName{Namespace: "default", Name: "service-7"}
-			both := states(all[name])
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				before, after, ok := composer.Change(router.SetServices(map[model.ServiceName]model.ServiceState{name: both[i%2]}))
-				if !ok {
-					b.Fatal("everything would have to be rendered")
-				}
-				if _, err := s.applier.Patch(before, after); err != nil {
-					b.Fatal(err)
-				}
-			}
+			benchmarkChangeAmong(b, services(size[0], size[1]), 7, states)
 		})
 	}
 }
 
+// benchmarkChangeAmong does so with one of these Services.
+func benchmarkChangeAmong(b *testing.B, all map[model.ServiceName]model.ServiceState, service int, states func(s model.ServiceState) [2]model.ServiceState) {
+	b.Helper()
+	s := newSandbox(b)
+	router := model.NewRouter()
+	router.Configure(model.Config{NodeName: "node-1"}, nil, nil)
+	router.SetServices(all)
+	routing := router.Routing()
+	if _, err := s.applier.Apply(render.Render(routing)); err != nil {
+		b.Fatal(err)
+	}
+	composer := render.NewComposer(routing)
+	name := serviceName(service)
+	both := states(all[name])
+	b.ReportAllocs()
+	changes := 0
+	for i := 0; b.Loop(); i++ {
+		before, after, ok := composer.Change(router.SetServices(map[model.ServiceName]model.ServiceState{name: both[i%2]}))
+		if !ok {
+			b.Fatal("everything would have to be rendered")
+		}
+		plan, err := s.applier.Patch(before, after)
+		if err != nil {
+			b.Fatal(err)
+		}
+		changes = len(plan.Changes)
+	}
+	b.ReportMetric(float64(changes), "changes/op")
+}
+
 // BenchmarkChangeEndpoint replaces one endpoint.
-func BenchmarkChangeEndpoint(b *testing.B) {
-	benchmarkChange(b, func(s model.ServiceState) [2]model.ServiceState {
-		other := *s.Slices[0]
-		other.Hosts = append(other.Hosts[:0:0], other.Hosts...)
-		other.Hosts[0].Address = netip.MustParseAddr("10.255.0.1")
-		return [2]model.ServiceState{{Service: s.Service, Slices: []*model.EndpointSlice{&other}}, s}
-	})
+func BenchmarkChangeEndpoint(b *testing.B) { benchmarkChange(b, replaceEndpoint) }
+
+// BenchmarkChangeWeighted replaces one endpoint of 501 behind three frontends;
+// one has the weight 1, the others 100.
+func BenchmarkChangeWeighted(b *testing.B) {
+	all := services(1, 501)
+	s := all[serviceName(0)]
+	s.Service.LoadBalancerIPs, s.Service.ExternalIPs = []netip.Addr{addr("203.0.113.1")}, []netip.Addr{addr("203.0.113.2")}
+	for i := range s.Slices[0].Hosts {
+		s.Slices[0].Hosts[i].Weight = 100
+	}
+	s.Slices[0].Hosts[500].Weight = 1
+	benchmarkChangeAmong(b, all, 0, replaceEndpoint)
+}
+
+// replaceEndpoint returns a Service with another first endpoint, and as it was.
+func replaceEndpoint(s model.ServiceState) [2]model.ServiceState {
+	other := *s.Slices[0]
+	other.Hosts = append(other.Hosts[:0:0], other.Hosts...)
+	other.Hosts[0].Address = netip.MustParseAddr("10.255.0.1")
+	return [2]model.ServiceState{{Service: s.Service, Slices: []*model.EndpointSlice{&other}}, s}
 }
 
 // BenchmarkScale takes an endpoint away and brings it back.

@@ -155,7 +155,10 @@ func (s *symbolic) compare(data []byte) error {
 // register.
 func (s *symbolic) comparison(e *expr.Cmp) (render.Statement, error) {
 	equal, unequal := e.Op == expr.CmpOpEq, e.Op == expr.CmpOpNeq
+	zero := bytes.Equal(e.Data, make([]byte, 4))
 	switch o := s.registers[0]; {
+	case oneIn(o).Of > 0 && equal && zero && s.mask == nil:
+		return oneIn(o), nil
 	case o == render.TransportProtocol && equal && s.mask == nil && len(e.Data) == 1:
 		return render.ProtocolIs{Protocol: model.Protocol(e.Data[0])}, nil
 	case o == render.SourceAddress && unequal:
@@ -169,9 +172,9 @@ func (s *symbolic) comparison(e *expr.Cmp) (render.Statement, error) {
 		return render.NotTo(interfaceOf(e.Data)), nil
 	case o == connectionDirection && equal && s.mask == nil && bytes.Equal(e.Data, []byte{directionReply}):
 		return render.IsAnswer{}, nil
-	case o == connectionStatus && s.maskIs(statusDNAT) && bytes.Equal(e.Data, make([]byte, 4)) && equal:
+	case o == connectionStatus && s.maskIs(statusDNAT) && zero && equal:
 		return render.NotTranslated{}, nil
-	case o == inputIndex && unequal && s.mask == nil && bytes.Equal(e.Data, make([]byte, 4)):
+	case o == inputIndex && unequal && s.mask == nil && zero:
 		return render.CameIn{}, nil
 	}
 	return nil, errForeign
@@ -180,6 +183,15 @@ func (s *symbolic) comparison(e *expr.Cmp) (render.Statement, error) {
 // interfaceOf returns the name with which that of an interface was compared.
 func interfaceOf(data []byte) render.NotFrom {
 	return render.NotFrom{Name: string(bytes.TrimRight(data, "\x00")), ByPrefix: len(data) < unix.IFNAMSIZ}
+}
+
+// oneIn returns the statement that compares a number with zero, or nothing.
+func oneIn(o render.Operand) render.OneIn {
+	n, _ := o.(render.Slots)
+	if one := (render.OneIn{Of: n.Count}); n == one.Number() {
+		return one
+	}
+	return render.OneIn{}
 }
 
 func (s *symbolic) maskIs(bits uint32) bool {

@@ -24,7 +24,8 @@ import (
 //	-         element            add it
 //
 // Steps come in the order that the kernel needs: what is referred to is added
-// before what refers to it, and deleted after.
+// before what refers to it, and deleted after; intervals are deleted before
+// others are added that may overlap them.
 func Diff(current, desired *render.Ruleset) *Plan { return diff(current, desired, nil) }
 
 // diff declares the tables of the outdated families anew in any case.
@@ -149,6 +150,9 @@ func (p *Plan) diffSet(cur, want *render.Table, s *render.Set) {
 
 // diffElements merges two lists of elements that are sorted by key.
 func (p *Plan) diffElements(f model.Family, set *render.Set, cur, want []render.Element) {
+	if first := len(p.Changes); set.Interval {
+		defer func() { deletionsFirst(p.Changes[first:]) }()
+	}
 	for len(cur) > 0 || len(want) > 0 {
 		order := 0
 		switch {

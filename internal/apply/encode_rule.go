@@ -99,6 +99,10 @@ func expressions(s render.Statement, f model.Family) ([]expr.Any, error) {
 			&expr.Meta{Key: expr.MetaKeyIIF, Register: register(0)},
 			&expr.Cmp{Op: expr.CmpOpNeq, Register: register(0), Data: make([]byte, 4)},
 		}, nil
+	case render.OneIn:
+		// [ numgen reg 1 = random mod 8 ]
+		// [ cmp eq reg 1 0x00000000 ]
+		return append(slots(s.Number(), f, 0), &expr.Cmp{Op: expr.CmpOpEq, Register: register(0), Data: make([]byte, 4)}), nil
 	case render.SourceNotIn:
 		return sourceNotIn(s, f), nil
 	case render.InSet:

@@ -210,6 +210,9 @@ func carryOutElement(t *render.Table, c *Change) error {
 		if slices.ContainsFunc(s.Elements, func(e render.Element) bool { return e.Key == c.New.Key }) {
 			return fmt.Errorf("%s: key exists", c.Text())
 		}
+		if s.Interval && slices.ContainsFunc(s.Elements, func(e render.Element) bool { return overlap(s, e.Key, c.New.Key) }) {
+			return fmt.Errorf("%s: overlaps another element", c.Text())
+		}
 		if v := c.New.Value.Verdict; v.Action == render.Goto && t.Chain(v.Chain) == nil {
 			return fmt.Errorf("%s: no such chain", c.Text())
 		}
@@ -217,6 +220,15 @@ func carryOutElement(t *render.Table, c *Change) error {
 		s.Sort()
 	}
 	return nil
+}
+
+// overlap reports whether two elements of an interval set have an address in
+// common.
+func overlap(s *render.Set, a, b render.Key) bool {
+	if s.Concat() {
+		return a.Frontend() == b.Frontend() && s.Prefix(a, render.Source).Overlaps(s.Prefix(b, render.Source))
+	}
+	return s.Prefix(a, render.Address).Overlaps(s.Prefix(b, render.Address))
 }
 
 func carryOutChain(t *render.Table, c *Change) error {

@@ -88,7 +88,7 @@ func verdict(t *testing.T, table *render.Table, key render.Key, v render.Verdict
 		return "reject"
 	}
 	lane := table.Chain(strings.TrimPrefix(v.Chain, "sticky-"))
-	choice := lane.Rules[0][0].(render.DNAT).Key
+	choice := lane.Rules[len(lane.Rules)-1][0].(render.DNAT).Key // before it, perhaps, a way to another lane
 	slots := choice[len(choice)-1].(render.Slots)
 	var out []string
 	for i := range slots.Count {

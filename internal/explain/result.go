@@ -63,6 +63,22 @@ type Outcome struct {
 	Path  []Step
 }
 
+// likeness is what outcomes have in common that differ in nothing but slots,
+// share and path.
+type likeness struct {
+	verdict    Verdict
+	reason     string
+	endpoint   netip.AddrPort
+	of         int
+	masquerade string
+	remember   time.Duration
+	bound      bool
+}
+
+func (o *Outcome) likeness() likeness {
+	return likeness{o.Verdict, o.Reason, o.Endpoint, o.Of, o.Masquerade, o.Remember, o.Bound}
+}
+
 // Step is a rule that the packet met.
 type Step struct {
 	Chain   string `json:"chain"`

@@ -48,17 +48,17 @@ func (w *walk) rule(p *traveller, c *render.Chain, r render.Rule) []turn {
 
 // choose evaluates a rule for each slot and joins what comes out alike.
 func (w *walk) choose(p *traveller, step Step, r render.Rule, slots []uint32) []turn {
-	type likeness struct {
+	type turnKey struct {
 		endpoint model.Frontend
 		next     render.Verdict
 		verdict  Verdict
 		matched  bool
 	}
-	index := make(map[likeness]int)
+	index := make(map[turnKey]int)
 	var turns []turn
 	for _, slot := range slots {
 		t := w.evaluate(p, step, r, slot)
-		key := likeness{t.Frontend(), t.next, t.Verdict, t.step.Matched}
+		key := turnKey{t.Frontend(), t.next, t.Verdict, t.step.Matched}
 		i, ok := index[key]
 		if !ok {
 			i = len(turns)
@@ -74,11 +74,16 @@ func (w *walk) choose(p *traveller, step Step, r render.Rule, slots []uint32) []
 // maxSlots is far more than any of our rules has.
 const maxSlots = 1 << 20
 
-// chooses returns the operand of a rule that picks a slot, if there is one. A
-// rule with two of them, or with a range that makes no sense, is not ours.
+// chooses returns the operand of a rule that picks a slot, or a number that
+// decides whether it matches, if there is one. A rule with two of them, or with a range that makes no sense, is not ours.
 func chooses(r render.Rule) (choice *render.Slots, ok bool) {
 	ok = true
 	for _, st := range r {
+		if s, isChance := st.(render.OneIn); isChance {
+			n := s.Number()
+			ok = choice == nil && n.Count > 0 && n.Count <= maxSlots
+			choice = &n
+		}
 		for _, o := range keyOf(st) {
 			if s, isChoice := o.(render.Slots); isChoice {
 				ok = choice == nil && s.Count > 0 && s.Count <= maxSlots

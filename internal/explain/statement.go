@@ -29,6 +29,8 @@ func (w *walk) statement(t *turn, st render.Statement) bool {
 		return t.unless(true, "the output interface is not known")
 	case render.CameIn:
 		return t.unless(t.FromNode, "the node itself sends it")
+	case render.OneIn:
+		return t.unless(t.slot != 0, fmt.Sprintf("matches one connection in %d", st.Of))
 	case render.SourceNotIn:
 		return t.unless(st.Prefix.Contains(t.Source), fmt.Sprintf("%s is in %s", t.Source, st.Prefix))
 	case render.InSet:

@@ -38,10 +38,29 @@ func Explain(t *render.Table, p Packet, local []netip.Addr) *Result {
 			r.Outcomes = append(r.Outcomes, end.Outcome)
 		}
 	}
+	r.Outcomes = joined(r.Outcomes)
 	slices.SortStableFunc(r.Outcomes, func(a, b Outcome) int {
 		return cmp.Or(a.Endpoint.Compare(b.Endpoint), cmp.Compare(a.Verdict, b.Verdict))
 	})
 	return r
+}
+
+// joined adds up outcomes that differ in nothing but the way there, as where
+// chance decides on the counter that a slot is taken from. The likeliest way
+// counts.
+func joined(outcomes []Outcome) []Outcome {
+	slices.SortStableFunc(outcomes, func(a, b Outcome) int { return cmp.Compare(b.Share, a.Share) })
+	first := make(map[likeness]int)
+	var out []Outcome
+	for _, o := range outcomes {
+		if i, ok := first[o.likeness()]; ok && slices.Equal(out[i].Slots, o.Slots) {
+			out[i].Share += o.Share
+			continue
+		}
+		first[o.likeness()] = len(out)
+		out = append(out, o)
+	}
+	return out
 }
 
 // walk leads packets through the chains of a table.

@@ -51,3 +51,39 @@ func BenchmarkRender(b *testing.B) {
 		})
 	}
 }
+
+// weightedSnapshot returns a Service with a ClusterIP, a load balancer address
+// and an external IP, whose endpoints have weights.
+func weightedSnapshot(endpoints int, weight func(i int) uint16) *model.Snapshot {
+	s := snapshot(1, endpoints)
+	s.Services[0].LoadBalancerIPs = []netip.Addr{netip.MustParseAddr("203.0.113.1")}
+	s.Services[0].ExternalIPs = []netip.Addr{netip.MustParseAddr("203.0.113.2")}
+	for i := range s.Slices[0].Hosts {
+		s.Slices[0].Hosts[i].Weight = weight(i)
+	}
+	return s
+}
+
+// BenchmarkWeights renders a Service whose weights have no common divisor.
+func BenchmarkWeights(b *testing.B) {
+	canary := func(i int) uint16 {
+		if i == 0 {
+			return 1
+		}
+		return 100
+	}
+	for name, s := range map[string]*model.Snapshot{
+		"canary":      weightedSnapshot(501, canary),
+		"alternating": weightedSnapshot(5000, func(i int) uint16 { return uint16(99 + i%2) }),
+	} {
+		b.Run(fmt.Sprintf("%s %d", name, len(s.Slices[0].Hosts)), func(b *testing.B) {
+			b.ReportAllocs()
+			elements := 0
+			for b.Loop() {
+				rs := render.Render(model.Resolve(s, model.Config{NodeName: "node-1"}))
+				elements = len(rs.Tables[0].Set(render.EndpointsMap).Elements)
+			}
+			b.ReportMetric(float64(elements), "elements")
+		})
+	}
+}

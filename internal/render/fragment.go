@@ -128,6 +128,9 @@ func (c *composer) verdict(r *model.Route, v model.Verdict, s span) Verdict {
 		}
 	}
 	c.part.lanes = append(c.part.lanes, use)
+	if other, ok := use.lane.common(); ok {
+		c.part.lanes = append(c.part.lanes, laneUse{lane: other})
+	}
 	return Verdict{Goto, use.name()}
 }
 

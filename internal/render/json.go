@@ -162,6 +162,8 @@ func statementJSON(s Statement, f model.Family) any {
 		return match("!=", object{"meta": object{"key": "oifname"}}, NotFrom(s).pattern())
 	case CameIn:
 		return match("!=", object{"meta": object{"key": "iif"}}, "0")
+	case OneIn:
+		return match("==", s.Number().json(f), 0)
 	case SourceNotIn:
 		return match("!=", SourceAddress.json(f), prefixJSON(s.Prefix))
 	case InSet:

@@ -15,7 +15,17 @@ import (
 // they are spread over several; 16 keep two services apart in 15 of 16 cases
 // at a cost of 16 rules that refer to the endpoints map (binding costs grow
 // with that number).
-const counters = 16
+//
+// That leaves clients that call many services in a fixed order: if a counter
+// always makes the same number of steps from one connection of a service to the
+// next, some of its endpoints are never met. So one of evasion connections takes
+// a counter that all services with n endpoints have in common, and the next one
+// finds its own counter elsewhere. That keeps the balance of a service that is
+// alone: on each of the two counters its endpoints take turns.
+const (
+	counters = 16
+	evasion  = 8
+)
 
 // lane is a chain that picks one of some slots. Services share it.
 type lane struct {
@@ -59,11 +69,23 @@ func (l lane) compare(o lane) int {
 		cmp.Compare(l.slots.First, o.slots.First), cmp.Compare(l.counter, o.counter))
 }
 
+// common returns the lane with the counter that services have in common, if l
+// has one of the others.
+func (l lane) common() (lane, bool) {
+	own := l.slots.Scheduler == model.RoundRobin && l.slots.Count > 1 && l.counter != counters
+	l.counter = counters
+	return l, own
+}
+
 func (l lane) chain() *Chain {
-	return &Chain{Name: l.name(), Rules: []Rule{
-		// dnat ip to ip daddr . meta l4proto . th dport . numgen inc mod 3 map @endpoints
-		{DNAT{Key: append(slices.Clone(dialled), l.slots), Map: EndpointsMap}},
-	}}
+	c := &Chain{Name: l.name()}
+	if other, ok := l.common(); ok {
+		// numgen random mod 8 0 goto rr-3-16
+		c.Rules = append(c.Rules, Rule{OneIn{evasion}, Verdict{Goto, other.name()}})
+	}
+	// dnat ip to ip daddr . meta l4proto . th dport . numgen inc mod 3 map @endpoints
+	c.Rules = append(c.Rules, Rule{DNAT{Key: append(slices.Clone(dialled), l.slots), Map: EndpointsMap}})
+	return c
 }
 
 // name returns for example "rr-3-5", or with affinity "sticky-rr-3-5".

@@ -28,13 +28,15 @@ type layout struct {
 // empty where it makes no difference who connects.
 func newLayout(node string, port model.PortName, inside, outside []model.Endpoint) layout {
 	isIn := func(list []model.Endpoint) func(model.Endpoint) bool {
-		return func(e model.Endpoint) bool {
-			return slices.ContainsFunc(list, func(o model.Endpoint) bool { return o.Address == e.Address })
+		in := make(map[netip.AddrPort]bool, len(list))
+		for _, e := range list {
+			in[e.Address] = true
 		}
+		return func(e model.Endpoint) bool { return in[e.Address] }
 	}
-	unit := commonWeight(inside, outside)
+	scale := newScale(inside, outside)
 	spread := func(in []model.Endpoint, keep func(model.Endpoint) bool) []netip.AddrPort {
-		return weighted(shuffle(node, port, in, keep), unit)
+		return weighted(shuffle(node, port, in, keep), scale)
 	}
 	if len(outside) == 0 {
 		all := spread(inside, func(model.Endpoint) bool { return true })
@@ -89,9 +91,9 @@ func weightOf(e model.Endpoint) int { return int(cmp.Or(e.Host.Weight, 1)) }
 
 // commonWeight returns the greatest common divisor of all weights: equal
 // weights need one slot each, whatever they are.
-func commonWeight(lists ...[]model.Endpoint) int {
+func commonWeight(endpoints []model.Endpoint) int {
 	unit := 0
-	for _, e := range slices.Concat(lists...) {
+	for _, e := range endpoints {
 		a, b := unit, weightOf(e)
 		for b != 0 {
 			a, b = b, a%b
@@ -101,32 +103,72 @@ func commonWeight(lists ...[]model.Endpoint) int {
 	return max(unit, 1)
 }
 
-// weighted gives each endpoint as many slots as its weight has units, spread
-// evenly: of all endpoints the one takes the next slot that is furthest behind
-// its share.
-func weighted(endpoints []model.Endpoint, unit int) []netip.AddrPort {
-	total := 0
-	for _, e := range endpoints {
-		total += weightOf(e) / unit
+// scale says how many slots a weight takes.
+type scale struct{ unit, divisor int }
+
+// newScale returns the scale for two lists of endpoints, which may have some in
+// common. It is exact if that takes no more slots than there may be. Otherwise
+// weights are divided by a power of two: by the smallest one that will do, so
+// that the slots of an endpoint seldom depend on which others there are.
+func newScale(inside, outside []model.Endpoint) scale {
+	all := slices.Concat(inside, outside)
+	s := scale{commonWeight(all), 1}
+	for s.divisor < maxWeight && (s.total(inside) > maxSlots(len(inside)) || s.total(outside) > maxSlots(len(outside))) {
+		s.divisor *= 2
 	}
-	out := make([]netip.AddrPort, 0, total)
+	return s
+}
+
+// maxWeight is more than any weight is.
+const maxWeight = 1 << 16
+
+// maxSlots returns the most slots that a number of endpoints may take with
+// weights that are not equal. Each slot is an element for each frontend, and a
+// change of an endpoint changes all of its slots.
+func maxSlots(endpoints int) int {
+	return max(512, min(16*endpoints, 4096), 4*endpoints)
+}
+
+// slots returns how many slots an endpoint takes, at least one.
+func (s scale) slots(e model.Endpoint) int {
+	return max(1, (weightOf(e)/s.unit+s.divisor/2)/s.divisor)
+}
+
+func (s scale) total(endpoints []model.Endpoint) int {
+	n := 0
+	for _, e := range endpoints {
+		n += s.slots(e)
+	}
+	return n
+}
+
+// weighted gives each endpoint its number of slots, spread evenly: the k-th of n
+// slots of an endpoint comes after the (2k-1)/2n-th part of all.
+func weighted(endpoints []model.Endpoint, s scale) []netip.AddrPort {
+	type slot struct {
+		place, of int // place/of is the part
+		endpoint  int
+	}
+	total := s.total(endpoints)
+	out := make([]netip.AddrPort, total)
 	if total == len(endpoints) {
-		for _, e := range endpoints {
-			out = append(out, e.Address)
+		for i, e := range endpoints {
+			out[i] = e.Address
 		}
 		return out
 	}
-	behind := make([]int, len(endpoints))
-	for range total {
-		next := 0
-		for i, e := range endpoints {
-			behind[i] += weightOf(e) / unit
-			if behind[i] > behind[next] {
-				next = i
-			}
+	order := make([]slot, 0, total)
+	for i, e := range endpoints {
+		n := s.slots(e)
+		for k := range n {
+			order = append(order, slot{2*k + 1, 2 * n, i})
 		}
-		behind[next] -= total
-		out = append(out, endpoints[next].Address)
+	}
+	slices.SortFunc(order, func(a, b slot) int {
+		return cmp.Or(cmp.Compare(a.place*b.of, b.place*a.of), cmp.Compare(a.endpoint, b.endpoint))
+	})
+	for i, o := range order {
+		out[i] = endpoints[o.endpoint].Address
 	}
 	return out
 }

@@ -69,10 +69,73 @@ func TestLayout(t *testing.T) {
 // TestWeightsAreSpread wants no endpoint twice in a row where that can be
 // avoided.
 func TestWeightsAreSpread(t *testing.T) {
-	slots := weighted(list("a3 b2 c1"), 1)
+	slots := weighted(list("a3 b2 c1"), scale{1, 1})
 	for i := 1; i < len(slots); i++ {
 		if slots[i] == slots[i-1] {
 			t.Errorf("slots %d and %d are alike: %v", i-1, i, slots)
 		}
+	}
+}
+
+// TestSlotsAreBounded: 3.21. Weights are exact where that takes few slots.
+// Otherwise there are no more slots than there may be, each endpoint has one,
+// and the shares are near the weights.
+func TestSlotsAreBounded(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		endpoints int
+		weight    func(i int) uint16
+		slots     []int // of the first two endpoints
+	}{
+		{"exact, two endpoints", 2, func(i int) uint16 { return uint16(1 + 99*i) }, []int{1, 100}},
+		{"exact, equal", 5000, func(int) uint16 { return 97 }, []int{1, 1}},
+		{"exact, common divisor", 500, func(i int) uint16 { return uint16(100 - 50*(i%2)) }, []int{2, 1}},
+		{"exact, as many as there may be", 256, func(i int) uint16 { return uint16(15 + i%2*2) }, []int{15, 17}},
+		{"a canary among 500", 501, func(i int) uint16 { return []uint16{1, 100}[min(i, 1)] }, []int{1, 6}},
+		{"5,000 alternating", 5000, func(i int) uint16 { return uint16(99 + i%2) }, []int{3, 3}},
+		{"5,000 of 1 and 10", 5000, func(i int) uint16 { return uint16(1 + i%2*9) }, []int{1, 5}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var endpoints []model.Endpoint
+			for i := range c.endpoints {
+				a := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80)
+				endpoints = append(endpoints, model.Endpoint{Address: a, Host: &model.Host{Weight: c.weight(i)}})
+			}
+			l := newLayout("node-1", portName("web"), endpoints, endpoints[:1])
+			if len(l.slots) > maxSlots(c.endpoints) {
+				t.Errorf("%d slots, want no more than %d", len(l.slots), maxSlots(c.endpoints))
+			}
+			slots := make(map[netip.AddrPort]int)
+			for _, a := range l.slots {
+				slots[a]++
+			}
+			if len(slots) != c.endpoints {
+				t.Errorf("%d of %d endpoints have a slot", len(slots), c.endpoints)
+			}
+			if got := []int{slots[endpoints[0].Address], slots[endpoints[1].Address]}; !slices.Equal(got, c.slots) {
+				t.Errorf("the first two endpoints have %d slots, want %d", got, c.slots)
+			}
+		})
+	}
+}
+
+// TestSlotsStay: an endpoint that comes or goes leaves the number of slots of
+// the others alone, unless it makes the number of all pass a bound.
+func TestSlotsStay(t *testing.T) {
+	slots := func(n int) int {
+		var endpoints []model.Endpoint
+		for i := range n {
+			endpoints = append(endpoints, model.Endpoint{Host: &model.Host{Weight: []uint16{1, 100}[min(i, 1)]}})
+		}
+		return newScale(endpoints, nil).slots(endpoints[1])
+	}
+	changes := 0
+	for n := 2; n < 1000; n++ {
+		if slots(n) != slots(n+1) {
+			changes++
+		}
+	}
+	if changes > 6 { // 100, 50, 25, 13, 6, 3
+		t.Errorf("the slots of an endpoint change %d times while the others grow to 1,000", changes)
 	}
 }

@@ -171,6 +171,14 @@ type CameIn struct{}
 
 func (CameIn) Text(model.Family) string { return "iif != 0" }
 
+// OneIn matches one of so many packets, at random.
+type OneIn struct{ Of uint32 }
+
+func (s OneIn) Text(f model.Family) string { return s.Number().Text(f) + " 0" }
+
+// Number returns the number that is zero for the packets that match.
+func (s OneIn) Number() Slots { return Slots{Scheduler: model.Random, Count: s.Of} }
+
 // SourceNotIn matches packets from outside of a prefix.
 type SourceNotIn struct{ Prefix netip.Prefix }
 
