@@ -1,7 +1,9 @@
 package apply
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
@@ -106,5 +108,33 @@ func TestDeparted(t *testing.T) {
 				t.Errorf("bindings to %v are kept, want %v", kept, c.kept)
 			}
 		})
+	}
+}
+
+// TestTableMadeAnew: of the clients that are bound as many stay bound as the new map
+// has room for; and where they cannot be read, all are served.
+func TestTableMadeAnew(t *testing.T) {
+	resized := func(size uint32) *render.Ruleset {
+		rs := sticky(model.PolicyCluster, time.Hour, "1 2 3")
+		rs.Tables[0].Set(render.AffinityMap).Size = size
+		return rs
+	}
+	for _, c := range []struct {
+		size      uint32
+		forgetful error
+		want      int
+	}{{2, nil, 2}, {1000, nil, 3}, {1000, errors.New("no memory"), 0}} {
+		k := newFake()
+		a := New(k, slog.New(slog.DiscardHandler))
+		if _, err := a.Apply(resized(500)); err != nil {
+			t.Fatal(err)
+		}
+		k.ruleset, k.forgetful = *bind(&k.ruleset, 1, 2, 3), c.forgetful
+		if _, err := a.Apply(resized(c.size)); err != nil {
+			t.Errorf("room for %d, %v: %v", c.size, c.forgetful, err)
+		}
+		if got := len(k.ruleset.Tables[0].Set(render.AffinityMap).Elements); got != c.want {
+			t.Errorf("room for %d, %v: %d clients stay bound, want %d", c.size, c.forgetful, got, c.want)
+		}
 	}
 }

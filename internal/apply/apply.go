@@ -109,9 +109,7 @@ func (a *Applier) apply(s *sieve, desired *render.Ruleset) (*Plan, *render.Rules
 		}
 		settled = Settle(current, desired)
 		plan := diff(current, settled, outdated)
-		if err := a.keep(plan, settled); err != nil {
-			return nil, nil, err
-		}
+		a.keep(plan, settled)
 		if !open.Empty() && !plan.has(open.Changes[0]) {
 			done = merge(done, open) // it took place
 		}

@@ -29,6 +29,8 @@ type fake struct {
 	fails func(*Plan) error
 	// unreadable, if set, returns why the rules cannot be read, or nil.
 	unreadable func() error
+	// forgetful, if set, is why the bindings of clients cannot be read.
+	forgetful error
 	// refuses, if set, returns what is wrong with an element that is added, or
 	// nil. blames tells that the fake names it.
 	refuses func(*Change) error
@@ -119,6 +121,9 @@ func (k *fake) Commit(p *Plan, generation uint32) (Size, error) {
 }
 
 func (k *fake) Bindings(f model.Family, limit int) ([]*render.Set, error) {
+	if k.forgetful != nil {
+		return nil, k.forgetful
+	}
 	var out []*render.Set
 	if t := k.ruleset.Table(f); t != nil {
 		for _, s := range t.Sets {

@@ -154,19 +154,20 @@ func (a *Applier) Sweep() error {
 
 // keep adds to a plan the bindings of the tables that it makes anew, as far as
 // they hold and there is room for them. How much of their time is left is not
-// known: it starts again.
-func (a *Applier) keep(p *Plan, want *render.Ruleset) error {
+// known: it starts again. Where the bindings cannot be read, clients are bound
+// again, which is no reason not to serve them.
+func (a *Applier) keep(p *Plan, want *render.Ruleset) {
 	for _, f := range p.rebuilt {
 		before, err := a.kernel.Bindings(f, maxBindings)
 		if err != nil {
-			return err
+			a.log.Warn("session affinity starts again: what it remembers cannot be read", "family", f, "error", err)
+			continue
 		}
 		t := want.Table(f)
 		for _, s := range before {
 			p.Changes = append(p.Changes, keptBindings(t, s)...)
 		}
 	}
-	return nil
 }
 
 // keptBindings returns the bindings in a map that hold in a table, as additions.
