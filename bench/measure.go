@@ -145,9 +145,11 @@ func (m *measurer) changes(n int) error {
 		replace = append(replace, c.replaceEndpoint(i))
 		frontends = append(frontends, c.frontends(i))
 	}
+	// With affinity the new endpoint becomes one of the frontend before, and the
+	// old one is one until afterwards.
 	oneElementEach := func(i int, o outcome) error {
-		if o.changes != frontends[i] || o.transactions != 1 {
-			return fmt.Errorf("%d changes in %d transactions, want %d in 1", o.changes, o.transactions, frontends[i])
+		if o.changes != frontends[i] && o.changes != 3*frontends[i] || o.transactions*frontends[i] != o.changes {
+			return fmt.Errorf("%d changes in %d transactions, want %d in 1, or with affinity in each of 3", o.changes, o.transactions, frontends[i])
 		}
 		return nil
 	}

@@ -42,6 +42,22 @@ func roundRobin(t *testing.T, got []string, n int) {
 	}
 }
 
+// wantShares compares the numbers of answers by endpoint. All that are wanted are
+// equal; endpoints that take turns differ by two at the most.
+func wantShares(t *testing.T, what string, want map[string]int, names []string) {
+	t.Helper()
+	got := count(names)
+	equal := len(got) == len(want)
+	least, most := len(names), 0
+	for name, n := range got {
+		equal = equal && want[name] > 0
+		least, most = min(least, n), max(most, n)
+	}
+	if !equal || most-least > 2 {
+		t.Errorf("%s: %v, want about %v", what, got, want)
+	}
+}
+
 func TestRoundRobin(t *testing.T) {
 	c := newCluster(t, 3)
 	web := service{Name: "web", N: 1, Pods: c.Pods}

@@ -95,11 +95,11 @@ func (c *cluster) checkNodePort(network string, a netip.Addr, s service, served 
 	}
 }
 
-// 6.1: "primary" stands alone, and a range has a length.
+// 6.1: each word stands once, and a range has a length.
 func TestNodePortAddressesThatAreWrong(t *testing.T) {
 	c := newCluster(t, 0)
 	c.write()
-	for _, flag := range []string{"primary,10.0.0.0/8", "10.0.0.0/8,primary", "10.20.30.40", "nonsense"} {
+	for _, flag := range []string{"primary,primary", "10.0.0.0/8,all,all", "10.20.30.40", "nonsense"} {
 		c.flags = []string{"--nodeport-addresses", flag}
 		c.mustRun(2, c.command("apply"))
 	}

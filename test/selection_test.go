@@ -6,8 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
@@ -114,9 +112,7 @@ func TestTerminatingEndpoints(t *testing.T) {
 		t.Run(step.name, func(t *testing.T) {
 			c.in(t).apply(step.service)
 			forEachFlow(t, func(t *testing.T, network string, family model.Family) {
-				if diff := cmp.Diff(step.want, count(names(t, 8, c.Client, network, step.clusterIP(family)))); diff != "" {
-					t.Errorf("answers (-want +got):\n%s", diff)
-				}
+				wantShares(t, "answers", step.want, names(t, 8, c.Client, network, step.clusterIP(family)))
 			})
 			for _, f := range flows {
 				f.goesOn(t, step.name)
@@ -157,9 +153,7 @@ func TestTopologyHints(t *testing.T) {
 			forEachFlow(t, func(t *testing.T, network string, family model.Family) {
 				// 3.16: by every address.
 				for kind, frontend := range s.frontends(c.Node, family) {
-					if diff := cmp.Diff(test.want, count(names(t, 12, c.Client, network, frontend))); diff != "" {
-						t.Errorf("answers by %s (-want +got):\n%s", kind, diff)
-					}
+					wantShares(t, "answers by "+kind, test.want, names(t, 12, c.Client, network, frontend))
 				}
 			})
 		})
@@ -175,9 +169,7 @@ func TestTopologyHintsAndLocalPolicy(t *testing.T) {
 	forEachFlow(t, func(t *testing.T, network string, family model.Family) {
 		for client, want := range map[*netlab.Host]map[string]int{
 			c.Client: {"pod-0": 4, "pod-1": 4}, c.Pods[2]: {"pod-0": 4, "remote-0": 4}} {
-			if diff := cmp.Diff(want, count(names(t, 8, client, network, s.externalIP(family)))); diff != "" {
-				t.Errorf("answers to %s (-want +got):\n%s", client.Name, diff)
-			}
+			wantShares(t, "answers to "+client.Name, want, names(t, 8, client, network, s.externalIP(family)))
 		}
 	})
 }

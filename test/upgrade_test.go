@@ -40,16 +40,16 @@ func rule(text string) edit { return edit{`(?m)^.*` + text + `.*\n`, ""} }
 
 var layouts = []layout{
 	{name: "the first one, without affinity and policies", forgets: true, edits: []edit{
-		without("local-services|firewalled|source-ranges|local-frontends|affinity|affinity-3600|remember|input"),
-		rule("@firewalled"), rule("@local-services"), rule("@local-frontends"), rule("jump remember"), rule("map @affinity"),
-		without("sticky-rr-3-[0-9]+"), {`goto sticky-rr`, `goto rr`}}},
+		without("local-services|firewalled|source-ranges|local-frontends|(local-)?affinity(-[a-z0-9]+)?|remember|(local-)?bind-[a-z0-9]+"),
+		rule("@firewalled"), rule("@local-services"), rule("@local-frontends"), rule("map @affinity"),
+		without("(local-)?sticky-rr-3-[0-9]+"), {`goto (local-)?sticky-rr`, `goto rr`}}},
 	{name: "base chains with other priorities", edits: []edit{
-		{`prerouting priority [a-z0-9-]+`, `prerouting priority -110`}, {`output priority [a-z0-9-]+`, `output priority -90`},
-		{`postrouting priority [a-z0-9-]+`, `postrouting priority 90`}}},
-	{name: "base chains with other names", edits: []edit{{`chain (prerouting|output|postrouting|input) `, `chain nat-$1 `}}},
+		{`prerouting priority dstnat - 1`, `prerouting priority -110`}, {`output priority -101`, `output priority -90`},
+		{`postrouting priority srcnat - 1`, `postrouting priority 90`}}},
+	{name: "base chains with other names", edits: []edit{{`chain (prerouting|output|postrouting|bind-input) `, `chain nat-$1 `}}},
 	{name: "base chains that were lanes", edits: []edit{
-		{`chain (prerouting|output|postrouting|input) `, `chain nat-$1 `}, {`\brr-3-8\b`, `output`}}},
-	{name: "another policy", foreign: true, edits: []edit{{`(hook output priority [a-z0-9-]+; policy) accept`, `$1 drop`}}},
+		{`chain (prerouting|output|postrouting|bind-input) `, `chain nat-$1 `}, {`\brr-3-8\b`, `output`}}},
+	{name: "another policy", foreign: true, edits: []edit{{`(hook output priority [^;]+; policy) accept`, `$1 drop`}}},
 	{name: "other lanes", edits: []edit{{`\brr-3-`, `lane-3-`}, {`\bdispatch\b`, `services-of-all`}, {`\brefuse\b`, `no-endpoints`}}},
 	{name: "rules in another order", edits: []edit{
 		{`(?m)^(.*hairpin masq.*\n)(.*cluster-ips masq.*\n)`, "$2$1"}}},
