@@ -113,8 +113,12 @@ func (t *tables) lines() []string {
 }
 
 var (
-	laneName = regexp.MustCompile(`^(?:sticky-)?(?:rr|random|hash)-(\d+)(?:-\d+)?(?:-at-(\d+))?$`)
-	comment  = regexp.MustCompile(` comment "[^"]*"`)
+	laneName = regexp.MustCompile(`^(?:(?:local-)?sticky-)?(?:rr|random|hash)-(\d+)(?:-\d+)?(?:-at-(\d+))?$`)
+	sticky   = regexp.MustCompile(`^(?:local-)?sticky-`)
+	// counter is the number of a lane's own counter; one connection in some goes
+	// on with the one that all lanes of as many slots have in common.
+	counter = regexp.MustCompile(`^(rr-\d+)-\d+`)
+	comment = regexp.MustCompile(` comment "[^"]*"`)
 )
 
 // readTables reads what nft lists. Where a verdict leads to a lane, the endpoints
@@ -150,7 +154,7 @@ func readTables(text string) *tables {
 			continue
 		}
 		for e := range strings.SplitSeq(strings.TrimSuffix(rest, " }"), ",") {
-			if e = strings.TrimSpace(e); e == "" || strings.HasSuffix(object, "map affinity") {
+			if e = strings.TrimSpace(e); e == "" || strings.HasSuffix(object, "affinity") {
 				continue
 			}
 			key, value, _ := strings.Cut(e, " : ")
@@ -187,7 +191,9 @@ func (t *tables) behind(verdict [2]string, slots map[string]string, led map[stri
 	}
 	family, _, _ := strings.Cut(verdict[0], " ")
 	led[family+" "+lane] = true
-	led[family+" "+strings.TrimPrefix(lane, "sticky-")] = true
+	plain := sticky.ReplaceAllString(lane, "")
+	led[family+" "+plain] = true
+	led[family+" "+counter.ReplaceAllString(plain, "$1-16")] = true
 	frontend := comment.ReplaceAllString(strings.SplitN(verdict[0], " ", 4)[3], "")
 	count, _ := strconv.Atoi(m[1])
 	first, _ := strconv.Atoi(m[2])

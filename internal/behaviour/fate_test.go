@@ -87,7 +87,7 @@ func verdict(t *testing.T, table *render.Table, key render.Key, v render.Verdict
 	case v.Chain == "refuse":
 		return "reject"
 	}
-	lane := table.Chain(strings.TrimPrefix(v.Chain, "sticky-"))
+	lane := table.Chain(strings.TrimPrefix(strings.TrimPrefix(v.Chain, "local-"), "sticky-"))
 	choice := lane.Rules[len(lane.Rules)-1][0].(render.DNAT).Key // before it, perhaps, a way to another lane
 	slots := choice[len(choice)-1].(render.Slots)
 	var out []string
