@@ -44,6 +44,9 @@ type Config struct {
 	// Observers are told of every sync, in this order, before anything else
 	// happens.
 	Observers []func(*Sync)
+	// Syncing, if set, is held from before the rules change until the observers
+	// know.
+	Syncing sync.Locker
 	// Log receives what happens; the steady state is quiet.
 	Log *slog.Logger
 }
@@ -199,6 +202,10 @@ func (a *Agent) State() State {
 // sync takes the update in, if there is one, applies what follows from it, and
 // tells the observers. It returns false if that is worth another attempt.
 func (a *Agent) sync(cause Cause) bool {
+	if a.Syncing != nil {
+		a.Syncing.Lock()
+		defer a.Syncing.Unlock()
+	}
 	s := &Sync{Cause: cause, Router: a.router, Started: time.Now()}
 	s.Err = contain(func() error { return a.attempt(s) })
 	s.Duration = time.Since(s.Started)

@@ -1,10 +1,12 @@
 package conntrack
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -32,17 +34,22 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Cleaner deletes entries to endpoints that are gone. It is not safe for
-// concurrent use.
+// Cleaner deletes entries to endpoints that are gone. Reset and Change take the
+// routes in, and Run or Clean does the work: a listing of a million entries takes
+// seconds, which changes of rules do not wait for.
 type Cleaner struct {
 	Config
 	kernel Kernel
-	known  []*frontends // by scope
+	wake   chan struct{}
+	still  sync.Mutex // held by Clean while it deletes, and by others while rules change
+
+	mu    sync.Mutex   // guards known
+	known []*frontends // by scope
 }
 
 // New returns a cleaner that knows no frontends yet.
 func New(k Kernel, c Config) *Cleaner {
-	cleaner := &Cleaner{Config: c, kernel: k}
+	cleaner := &Cleaner{Config: c, kernel: k, wake: make(chan struct{}, 1)}
 	for _, f := range model.Families {
 		cleaner.known = append(cleaner.known, newFrontends(scope{f, model.UDP}))
 		if c.TCP {
@@ -52,9 +59,17 @@ func New(k Kernel, c Config) *Cleaner {
 	return cleaner
 }
 
+// Still is to be held while rules change, until Reset or Change has taken what
+// follows from that in: so no entry is deleted that only the new rules make right.
+// It is held by others for some milliseconds at the most.
+func (c *Cleaner) Still() sync.Locker { return &c.still }
+
 // Reset takes the routes of all frontends, as Change takes some. It comes first,
 // and wherever the changes since the last call are not known.
 func (c *Cleaner) Reset(routes []model.Route) {
+	defer c.call()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	shared := make(copies)
 	given := make(map[model.Frontend]struct{})
 	for i := range routes {
@@ -69,22 +84,38 @@ func (c *Cleaner) Reset(routes []model.Route) {
 			}
 		}
 	}
-	c.clean()
 }
 
-// Change takes the changes since the last call and deletes the entries that the
-// routes have made stale. The rules for these must be in force, and none other
-// may be before it returns (13.21). Nothing is listed where no frontend and no
-// serving endpoint has changed (9.1), and nothing of the changes is kept.
-//
-// What goes wrong is logged, and tried again with the next call, whatever that
-// brings (9.10).
+// Change takes the changes since the last call. The rules for these must be in
+// force (13.21). Nothing of the changes is kept.
 func (c *Cleaner) Change(changes []model.RouteChange) {
+	defer c.call()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	shared := make(copies)
 	for i := range changes {
 		c.take(changes[i].Frontend, changes[i].New, shared)
 	}
-	c.clean()
+}
+
+// call has Run clean up.
+func (c *Cleaner) call() {
+	select {
+	case c.wake <- struct{}{}:
+	default: // it will
+	}
+}
+
+// Run cleans up whenever routes were taken in, until ctx ends.
+func (c *Cleaner) Run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.wake:
+			c.Clean()
+		}
+	}
 }
 
 // take remembers the route of a frontend; nil: it has none any longer. It
@@ -103,16 +134,25 @@ func (c *Cleaner) take(f model.Frontend, route *model.Route, shared copies) bool
 	return true
 }
 
-// clean cleans up where something has changed, or where that failed before.
-func (c *Cleaner) clean() {
+// Clean deletes the entries that the routes have made stale. Nothing is listed
+// where no frontend and no serving endpoint has changed (9.1). What goes wrong is
+// logged, and tried again with the next routes, whatever these bring (9.10).
+func (c *Cleaner) Clean() {
 	for _, fs := range c.known {
-		if fs.changed {
-			c.cleanUp(fs)
+		if version, changed := c.version(fs); changed {
+			c.cleanUp(fs, version)
 		}
 	}
 }
 
-func (c *Cleaner) cleanUp(fs *frontends) {
+// version returns which routes there are to clean up after, if there are.
+func (c *Cleaner) version(fs *frontends) (version int, changed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return fs.version, fs.changed
+}
+
+func (c *Cleaner) cleanUp(fs *frontends, version int) {
 	start := time.Now()
 	deleted, err := c.sweep(fs)
 	took := time.Since(start)
@@ -128,11 +168,20 @@ func (c *Cleaner) cleanUp(fs *frontends) {
 			"family", fs.family, "protocol", fs.protocol, "error", err)
 		return
 	}
-	fs.settle()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if fs.version == version { // else there is more to do
+		fs.settle()
+	}
 }
 
-// attempts is how often a listing is taken that fails for the moment (9.10).
-const attempts = 5
+const (
+	// attempts is how often a listing is taken that fails for the moment (9.10).
+	attempts = 5
+	// step is how many entries are deleted while rules stand still: a change may
+	// have to wait for that.
+	step = 256
+)
 
 // sweep deletes the stale flows through frontends. An interrupted listing is used as
 // far as it goes before it is taken again.
@@ -140,15 +189,37 @@ func (c *Cleaner) sweep(fs *frontends) (deleted int, err error) {
 	for range attempts {
 		var stale []Flow
 		listErr := c.kernel.List(fs.family, fs.protocol, func(f Flow) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
 			if fs.stale(f) {
 				stale = append(stale, f)
 			}
 		})
-		n, deleteErr := c.kernel.Delete(stale)
+		n, deleteErr := c.delete(fs, stale)
 		deleted += n
 		if err = errors.Join(listErr, deleteErr); !netlinkio.Fades(err) {
 			break
 		}
 	}
 	return deleted, err
+}
+
+// delete deletes flows that are still stale.
+func (c *Cleaner) delete(fs *frontends, flows []Flow) (deleted int, err error) {
+	for some := range slices.Chunk(flows, step) {
+		n, err := c.deleteStill(fs, some)
+		if deleted += n; err != nil {
+			return deleted, err
+		}
+	}
+	return deleted, nil
+}
+
+func (c *Cleaner) deleteStill(fs *frontends, flows []Flow) (int, error) {
+	c.still.Lock()
+	defer c.still.Unlock()
+	c.mu.Lock()
+	flows = slices.DeleteFunc(flows, func(f Flow) bool { return !fs.stale(f) })
+	c.mu.Unlock()
+	return c.kernel.Delete(flows)
 }

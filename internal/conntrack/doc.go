@@ -13,8 +13,9 @@
 //
 // # Races
 //
-// A Cleaner runs while the rules stand still: after the commit that it follows
-// and before the next one. What packets do meanwhile:
+// A Cleaner lists entries beside everything else, but it deletes them while the
+// rules stand still, and only those that are stale by these. What packets do
+// meanwhile:
 //
 //   - A packet of an old flow follows the old entry until that is deleted. The
 //     next one makes an entry by the present rules, which is not stale. An

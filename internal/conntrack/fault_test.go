@@ -2,6 +2,7 @@ package conntrack
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
 	"net/netip"
@@ -19,6 +20,7 @@ type broken struct {
 	flows     []Flow // listed by every attempt
 	listErr   error
 	deleteErr error
+	listed    func() // called at the end of a listing
 	lists     int
 	deleted   []Flow
 }
@@ -32,6 +34,9 @@ func (k *broken) List(f model.Family, p model.Protocol, each func(Flow)) error {
 		if f.Protocol == p {
 			each(f)
 		}
+	}
+	if k.listed != nil && p == model.UDP {
+		k.listed()
 	}
 	return k.listErr
 }
@@ -82,6 +87,7 @@ func (f *follower) follow(r *model.Routing) {
 	} else {
 		f.Change(changes(f.last.Routes, r.Routes))
 	}
+	f.Clean()
 	f.last = r
 }
 
@@ -110,6 +116,7 @@ func TestInterrupted(t *testing.T) {
 		k := &broken{flows: []Flow{flow(model.UDP, "10.96.0.1:80", "10.0.0.1:80")}, listErr: errno}
 		c := newCleaner(k, &log, Config{})
 		c.Reset(routing("10.0.0.2:80", "10.96.0.1:80").Routes)
+		c.Clean()
 		if k.lists != 5 || len(k.deleted) != 5 {
 			t.Errorf("%v: %d listings, %d deletions, want 5 of each", errno, k.lists, len(k.deleted))
 		}
@@ -119,14 +126,61 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
+// 9.2: routes change while entries are listed. An entry that the new ones make right
+// stays, and what they make stale goes with the next cleanup.
+func TestChangesWhileListing(t *testing.T) {
+	back, leaves := flow(model.UDP, "10.96.0.1:80", "10.0.0.1:80"), flow(model.UDP, "10.96.0.1:80", "10.0.0.2:80")
+	k := &broken{flows: []Flow{back, leaves}}
+	c := newCleaner(k, &bytes.Buffer{}, Config{})
+	c.Reset(routing("10.0.0.2:80", "10.96.0.1:80").Routes)
+	k.listed = func() {
+		k.listed = nil
+		c.Still().Lock()
+		defer c.Still().Unlock()
+		c.Reset(routing("10.0.0.1:80", "10.96.0.1:80").Routes)
+	}
+	c.Clean()
+	if len(k.deleted) > 0 {
+		t.Errorf("deleted %v, which the present routes want", k.deleted)
+	}
+	c.Clean()
+	if len(k.deleted) != 1 || k.deleted[0] != leaves {
+		t.Errorf("deleted %v, want %v alone", k.deleted, leaves)
+	}
+}
+
+// A change does not wait for a listing.
+func TestChangeDoesNotWait(t *testing.T) {
+	begun, end := make(chan struct{}), make(chan struct{})
+	k := &broken{listed: func() { close(begun); <-end }}
+	c := newCleaner(k, &bytes.Buffer{}, Config{})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { c.Run(ctx); close(ended) }()
+	c.Reset(routing("10.0.0.1:80", "10.96.0.1:80").Routes)
+	<-begun
+	k.listed = nil
+	c.Still().Lock()
+	c.Change(changes(nil, routing("10.0.0.2:80", "10.96.0.1:80").Routes))
+	c.Still().Unlock()
+	close(end)
+	stop()
+	<-ended
+}
+
 // 9.10: another error is given up, logged, and tried again with the next sync,
 // though that changes nothing. What was gone by then is still known.
 func TestFailure(t *testing.T) {
-	for name, k := range map[string]*broken{
-		"list":   {listErr: unix.EPERM},
-		"delete": {deleteErr: unix.EBUSY},
+	for name, test := range map[string]struct {
+		*broken
+		failures int // of five syncs, of which the last three have something to delete
+	}{
+		"list":   {&broken{listErr: unix.EPERM}, 5},
+		"delete": {&broken{deleteErr: unix.EBUSY}, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
+			k := test.broken
+			lists := max(test.failures, 4) // the first sync looks in any case
 			var log bytes.Buffer
 			k.flows = []Flow{flow(model.UDP, "10.96.0.2:80", "10.0.0.2:80")}
 			c := &follower{Cleaner: newCleaner(k, &log, Config{})}
@@ -134,17 +188,17 @@ func TestFailure(t *testing.T) {
 			for _, r := range []*model.Routing{both, both, one, one, one} {
 				c.follow(r)
 			}
-			if k.lists != 5 || len(k.deleted) != 3 {
-				t.Errorf("%d listings, %d deletions, want one for each sync, and for each without the frontend", k.lists, len(k.deleted))
+			if k.lists != lists || len(k.deleted) != 3 {
+				t.Errorf("%d listings, %d deletions, want %d and one for each sync without the frontend", k.lists, len(k.deleted), lists)
 			}
-			if n := strings.Count(log.String(), "level=ERROR"); n < 5 {
-				t.Errorf("%d errors are logged, want one for each sync", n)
+			if n := strings.Count(log.String(), "level=ERROR"); n < test.failures {
+				t.Errorf("%d errors are logged, want one for each of %d syncs", n, test.failures)
 			}
 			k.listErr, k.deleteErr = nil, nil
 			for range 3 {
 				c.follow(one)
 			}
-			if k.lists != 6 {
+			if k.lists != lists+1 {
 				t.Errorf("%d listings, want one more when nothing fails", k.lists)
 			}
 		})

@@ -22,9 +22,10 @@ type frontends struct {
 	// gone are those of them that are frontends no longer, which nobody serves.
 	// They stay until a clean-up has looked after their flows.
 	gone map[netip.AddrPort]struct{}
-	// changed tells that something is different since the last clean-up that
-	// did all of its work.
+	// changed means that something is different since the last cleanup that did
+	// all of its work, and version counts what became different.
 	changed bool
+	version int
 }
 
 func newFrontends(s scope) *frontends {
@@ -34,7 +35,9 @@ func newFrontends(s scope) *frontends {
 // set takes a frontend with the endpoints that serve it.
 func (fs *frontends) set(f netip.AddrPort, serving []netip.AddrPort) {
 	before, known := fs.serving[f]
-	fs.changed = fs.changed || !known || !slices.Equal(before, serving)
+	if !known || !slices.Equal(before, serving) {
+		fs.change()
+	}
 	fs.serving[f] = serving
 	delete(fs.gone, f)
 }
@@ -44,8 +47,13 @@ func (fs *frontends) remove(f netip.AddrPort) {
 	if _, known := fs.serving[f]; known {
 		fs.serving[f] = nil
 		fs.gone[f] = struct{}{}
-		fs.changed = true
+		fs.change()
 	}
+}
+
+func (fs *frontends) change() {
+	fs.changed = true
+	fs.version++
 }
 
 // settle forgets what a clean-up has looked after.

@@ -131,6 +131,7 @@ func (w *work) agentConfig(rules *apply.Conn) agent.Config {
 		MinSyncPeriod: w.Config.MinSyncPeriod(),
 		SyncPeriod:    w.Config.SyncPeriod(),
 		Observers:     observers,
+		Syncing:       w.cleaner.Still(),
 		Log:           w.Log,
 	}
 }
@@ -152,8 +153,8 @@ func (w *work) tell(s *agent.Sync) {
 	}
 }
 
-// follow does what comes after a successful sync: health check ports first,
-// the clean-up of connections last (10.21, 13.21, 13.23).
+// follow does what comes after a successful sync: health check ports first, then
+// conntrack cleanup, which goes on in the background (10.21, 13.21, 13.23).
 func (w *work) follow(s *agent.Sync) {
 	if s.Err != nil {
 		return
@@ -189,6 +190,7 @@ func (w *work) serve(ctx context.Context, cancel context.CancelCauseFunc, a *age
 	w.agent = a
 	w.metrics.FollowAgent(a.State)
 	var all sync.WaitGroup
+	all.Go(func() { w.cleaner.Run(ctx) })
 	run := func(name, address string, handler http.Handler, timeout time.Duration, reason string) {
 		if address == "" {
 			return

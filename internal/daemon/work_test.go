@@ -94,6 +94,7 @@ func TestAfterSync(t *testing.T) {
 		router.Configure(node, nil, nil)
 		router.SetServices(s.Update().Services)
 		w.follow(&agent.Sync{Router: router, Whole: true, Err: err})
+		w.cleaner.Clean()
 	}
 	sync(2, nil)
 	sync(1, nil)
