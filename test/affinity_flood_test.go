@@ -55,8 +55,8 @@ func (f *flood) leaves(c *cluster, h *netlab.Host) {
 }
 
 // 5.6: endpoints leave while thousands of clients of both families are bound and
-// others are being bound. No new flow reaches an endpoint that has left, nobody
-// stays bound to it, and "diff" finds nothing to do.
+// others are being bound. No new flow reaches an endpoint that has left, no
+// client stays bound to it, and "diff" finds nothing to do.
 func TestAffinityUnderFlood(t *testing.T) {
 	c := newCluster(t, 5)
 	web := service{Name: "web", N: 1, Pods: c.Pods[:4], Affinity: long}

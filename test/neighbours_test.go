@@ -24,7 +24,7 @@ func neighbour(served netip.Addr, priority int, to *netlab.Host) string {
 }
 
 // Session affinity holds beside nat chains of other programs, whatever their
-// priority and whoever started first.
+// priority and the order of their start.
 func TestAffinityBesideOtherNAT(t *testing.T) {
 	for _, priority := range []int{-198, -100, 0, 99, 100, 101} {
 		for _, first := range []bool{true, false} {
@@ -50,7 +50,7 @@ func TestAffinityBesideOtherNAT(t *testing.T) {
 }
 
 // An address of a service CIDR that another program serves is served, and a port
-// of a ClusterIP as well, whoever started first; what no program serves is
+// of a ClusterIP as well, in either order of start; what no program serves is
 // dropped or refused (4.23, 4.24).
 func TestAddressesThatOthersServe(t *testing.T) {
 	for _, first := range []bool{true, false} {

@@ -50,31 +50,11 @@ func BenchmarkStickyChange(b *testing.B) {
 	for _, clients := range []int{0, 10_000, 250_000, 1_000_000} {
 		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) {
 			all := stickyServices(1000)
-			s := newSandbox(b)
-			router := model.NewRouter()
-			router.Configure(model.Config{NodeName: "node-1"}, nil, nil)
-			router.SetServices(all)
-			routing := router.Routing()
-			if _, err := s.applier.Apply(render.Render(routing)); err != nil {
-				b.Fatal(err)
-			}
-			composer := render.NewComposer(routing)
-			bindClients(b, s.Conn, routing.Routes[0].Frontend, routing.Routes[0].Inside().Endpoints[0].Address, clients)
-			name := model.ServiceName{Namespace: "default", Name: "service-7"}
-			slice := *all[name].Slices[0]
-			slice.Hosts = append(slice.Hosts[:0:0], slice.Hosts...)
-			slice.Hosts[0].Address = netip.MustParseAddr("10.255.0.1")
-			both := [2]model.ServiceState{{Service: all[name].Service, Slices: []*model.EndpointSlice{&slice}}, all[name]}
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				before, after, ok := composer.Change(router.SetServices(map[model.ServiceName]model.ServiceState{name: both[i%2]}))
-				if !ok {
-					b.Fatal("everything would have to be rendered")
-				}
-				if _, err := s.applier.Patch(before, after); err != nil {
-					b.Fatal(err)
-				}
-			}
+			s := newServed(b, all)
+			busy := &s.routing.Routes[0]
+			bindClients(b, s.Conn, busy.Frontend, busy.Inside().Endpoints[0].Address, clients)
+			idle := serviceName(7)
+			s.alternate(b, idle, replaceEndpoint(all[idle]))
 			start := time.Now()
 			if err := s.applier.Sweep(); err != nil {
 				b.Fatal(err)

@@ -161,25 +161,43 @@ func benchmarkChange(b *testing.B, states func(s model.ServiceState) [2]model.Se
 // benchmarkChangeAmong does so with one of these Services.
 func benchmarkChangeAmong(b *testing.B, all map[model.ServiceName]model.ServiceState, service int, states func(s model.ServiceState) [2]model.ServiceState) {
 	b.Helper()
-	s := newSandbox(b)
-	router := model.NewRouter()
-	router.Configure(model.Config{NodeName: "node-1"}, nil, nil)
-	router.SetServices(all)
-	routing := router.Routing()
-	if _, err := s.applier.Apply(render.Render(routing)); err != nil {
+	n := newServed(b, all)
+	n.alternate(b, serviceName(service), states(all[serviceName(service)]))
+}
+
+// served is a kernel with the rules of Services, and what patches them.
+type served struct {
+	*sandbox
+	router   *model.Router
+	routing  *model.Routing
+	composer *render.Composer
+}
+
+func newServed(b *testing.B, all map[model.ServiceName]model.ServiceState) *served {
+	b.Helper()
+	n := &served{sandbox: newSandbox(b), router: model.NewRouter()}
+	n.router.Configure(model.Config{NodeName: "node-1"}, nil, nil)
+	n.router.SetServices(all)
+	n.routing = n.router.Routing()
+	if _, err := n.applier.Apply(render.Render(n.routing)); err != nil {
 		b.Fatal(err)
 	}
-	composer := render.NewComposer(routing)
-	name := serviceName(service)
-	both := states(all[name])
+	n.composer = render.NewComposer(n.routing)
+	return n
+}
+
+// alternate takes a Service to two states in turn for as long as the benchmark
+// runs.
+func (n *served) alternate(b *testing.B, service model.ServiceName, both [2]model.ServiceState) {
+	b.Helper()
 	b.ReportAllocs()
 	changes := 0
 	for i := 0; b.Loop(); i++ {
-		before, after, ok := composer.Change(router.SetServices(map[model.ServiceName]model.ServiceState{name: both[i%2]}))
+		before, after, ok := n.composer.Change(n.router.SetServices(map[model.ServiceName]model.ServiceState{service: both[i%2]}))
 		if !ok {
 			b.Fatal("everything would have to be rendered")
 		}
-		plan, err := s.applier.Patch(before, after)
+		plan, err := n.applier.Patch(before, after)
 		if err != nil {
 			b.Fatal(err)
 		}
