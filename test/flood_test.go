@@ -60,11 +60,12 @@ func (c *cluster) startFlood(from *netlab.Host, s service) *flood {
 	f := &flood{}
 	f.patience.Store(int64(patience))
 	for _, family := range model.Families {
-		if err := errors.Join(c.routeFlood(from, family), c.forgetFlows()); err != nil {
+		network := floodNetworks[family]
+		if err := errors.Join(c.routeFlood(from, network), c.forgetFlows()); err != nil {
 			c.t.Fatal(err)
 		}
 		for i := range floodSockets {
-			sock, err := openFloodSocket(from, family, floodPort+i)
+			sock, err := openFloodSocket(from, network, floodPort+i)
 			if err != nil {
 				c.t.Fatal(err)
 			}
@@ -128,9 +129,8 @@ func (f *flood) wait(t *testing.T, flows int64) {
 	})
 }
 
-// routeFlood makes the addresses of the flood those of a host.
-func (c *cluster) routeFlood(from *netlab.Host, f model.Family) error {
-	n := floodNetworks[f]
+// routeFlood makes the addresses of a network those of a host.
+func (c *cluster) routeFlood(from *netlab.Host, n netip.Prefix) error {
 	network := &net.IPNet{IP: n.Addr().AsSlice(), Mask: net.CIDRMask(n.Bits(), n.Addr().BitLen())}
 	route := func(on *netlab.Host, link string, r netlink.Route) error {
 		return on.Do(func() error {
@@ -144,7 +144,7 @@ func (c *cluster) routeFlood(from *netlab.Host, f model.Family) error {
 	}
 	return errors.Join(
 		route(from, "lo", netlink.Route{Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Scope: netlink.SCOPE_HOST}),
-		route(c.Node, from.Name, netlink.Route{Gw: from.Address(f).AsSlice(), Flags: int(netlink.FLAG_ONLINK)}))
+		route(c.Node, from.Name, netlink.Route{Gw: from.Address(model.FamilyOf(n.Addr())).AsSlice(), Flags: int(netlink.FLAG_ONLINK)}))
 }
 
 // forgetFlows has connection tracking of the node forget UDP flows early.
@@ -159,24 +159,24 @@ func (c *cluster) forgetFlows() error {
 	})
 }
 
-// floodSocket sends from, and receives at, all addresses of the flood.
+// floodSocket sends from, and receives at, all addresses of a network.
 type floodSocket struct {
 	*net.UDPConn
-	family model.Family
-	next   int // client
+	clients netip.Prefix
+	next    int // client
 }
 
-func openFloodSocket(on *netlab.Host, f model.Family, port int) (*floodSocket, error) {
+func openFloodSocket(on *netlab.Host, clients netip.Prefix, port int) (*floodSocket, error) {
 	level, any, info, bind := unix.IPPROTO_IP, "0.0.0.0", unix.IP_PKTINFO, unix.IP_FREEBIND
 	network := "udp4"
-	if f == model.IPv6 {
+	if clients.Addr().Is6() {
 		network, level, any, info, bind = "udp6", unix.IPPROTO_IPV6, "::", unix.IPV6_RECVPKTINFO, unix.IPV6_FREEBIND
 	}
 	p, err := on.ListenPacket(network, netip.AddrPortFrom(netip.MustParseAddr(any), uint16(port)).String())
 	if err != nil {
 		return nil, err
 	}
-	s := &floodSocket{UDPConn: p.(*net.UDPConn), family: f}
+	s := &floodSocket{UDPConn: p.(*net.UDPConn), clients: clients}
 	raw, err := s.SyscallConn()
 	if err != nil {
 		return nil, err
@@ -227,17 +227,20 @@ func (s *floodSocket) burst(to netip.AddrPort, patience time.Duration, told func
 
 // from returns the control message that gives a datagram the address of a client.
 func (s *floodSocket) from(client int) []byte {
-	if s.family == model.IPv6 {
-		var info unix.Inet6Pktinfo
-		info.Addr = floodNetworks[s.family].Addr().As16()
+	if s.clients.Addr().Is6() {
+		info := unix.Inet6Pktinfo{Addr: s.clients.Addr().As16()}
 		bigendian.BigEndian.PutUint32(info.Addr[12:], uint32(client))
 		return unix.PktInfo6(&info)
 	}
-	var info unix.Inet4Pktinfo
-	info.Spec_dst = floodNetworks[s.family].Addr().As4()
-	info.Spec_dst[2] += byte(client >> 8)
-	info.Spec_dst[3] = byte(client)
+	info := unix.Inet4Pktinfo{Spec_dst: s.clients.Addr().As4()}
+	bigendian.BigEndian.PutUint32(info.Spec_dst[:], s.base()+uint32(client))
 	return unix.PktInfo4(&info)
+}
+
+// base is the IPv4 address of client 0.
+func (s *floodSocket) base() uint32 {
+	first := s.clients.Addr().As4()
+	return bigendian.BigEndian.Uint32(first[:])
 }
 
 // client is the inverse of from, for the address that a datagram came to.
@@ -249,7 +252,7 @@ func (s *floodSocket) client(control []byte) (int, error) {
 	for _, m := range messages {
 		switch {
 		case m.Header.Type == unix.IP_PKTINFO && m.Header.Level == unix.IPPROTO_IP:
-			return int(bigendian.BigEndian.Uint16(m.Data[10:])) & (floodClients - 1), nil
+			return int(bigendian.BigEndian.Uint32(m.Data[8:]) - s.base()), nil
 		case m.Header.Type == unix.IPV6_PKTINFO && m.Header.Level == unix.IPPROTO_IPV6:
 			return int(bigendian.BigEndian.Uint32(m.Data[12:])), nil
 		}

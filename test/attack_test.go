@@ -1,0 +1,209 @@
+package test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlab"
+)
+
+// forgedNetworks are addresses of pods, more than an affinity map has room for.
+var forgedNetworks = map[model.Family]netip.Prefix{
+	model.IPv4: netip.MustParsePrefix("10.192.0.0/10"),
+	model.IPv6: netip.MustParsePrefix("fd00:10:128:8000::/64"),
+}
+
+// forgedCIDR are the addresses of all pods, with those of the forged clients.
+var forgedCIDR = []string{"--cluster-cidr", "10.128.0.0/9," + netlab.ClusterCIDRv6.String()}
+
+// forger sends datagrams to a service from forged addresses, without waiting for
+// the answers, and records which endpoint answered which client.
+type forger struct {
+	t      *testing.T
+	socket *floodSocket
+	to     netip.AddrPort
+	sent   atomic.Int64
+	// answered has the number of the pod that answered each client first, plus 1.
+	answered  []atomic.Int32
+	endpoints []forgedEndpoint // by number
+	running   sync.WaitGroup
+	ended     atomic.Bool
+}
+
+// forgedEndpoint is what a forger knows of a pod.
+type forgedEndpoint struct {
+	answers atomic.Int64
+	last    atomic.Int64 // when the last answer came, in nanoseconds of Unix time
+}
+
+// newForger sends from a port of a pod to a service, on behalf of so many clients.
+func (c *cluster) newForger(from *netlab.Host, to netip.AddrPort, port, clients int) *forger {
+	c.t.Helper()
+	s, err := openFloodSocket(from, forgedNetworks[model.FamilyOf(to.Addr())], port)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	f := &forger{t: c.t, socket: s, to: to, answered: make([]atomic.Int32, clients), endpoints: make([]forgedEndpoint, len(c.Pods))}
+	if err := largeBuffer(s.UDPConn); err != nil {
+		c.t.Fatal(err)
+	}
+	var receiving sync.WaitGroup
+	receiving.Go(f.receive)
+	c.t.Cleanup(func() {
+		f.stop()
+		s.Close()
+		receiving.Wait()
+	})
+	return f
+}
+
+// largeBuffer makes room for the answers of a second.
+func largeBuffer(c *net.UDPConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var setErr error
+	err = raw.Control(func(fd uintptr) { setErr = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 32<<20) })
+	return errors.Join(err, setErr)
+}
+
+// receive records answers until the socket is closed.
+func (f *forger) receive() {
+	var message, control [128]byte
+	for {
+		size, n, _, _, err := f.socket.ReadMsgUDPAddrPort(message[:], control[:])
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			f.t.Errorf("receive: %v", err)
+			return
+		}
+		var pod int
+		client, err := f.socket.client(control[:n])
+		if _, scanErr := fmt.Sscanf(string(message[:size]), "pod-%d", &pod); err != nil || scanErr != nil {
+			f.t.Errorf("answer %q: %v", message[:size], errors.Join(err, scanErr))
+			return
+		}
+		f.answered[client].CompareAndSwap(0, int32(pod)+1)
+		f.endpoints[pod].last.Store(time.Now().UnixNano())
+		f.endpoints[pod].answers.Add(1)
+	}
+}
+
+// send has clients send a datagram each, so many in a second. A rate of 0 is as fast
+// as possible.
+func (f *forger) send(clients []int, rate int) {
+	begin := time.Now()
+	for i, client := range clients {
+		for rate > 0 && float64(i) > float64(rate)*time.Since(begin).Seconds() {
+			time.Sleep(time.Millisecond) // it is ahead of its pace
+		}
+		if f.ended.Load() {
+			return
+		}
+		_, _, err := f.socket.WriteMsgUDPAddrPort([]byte("?\n"), f.socket.from(client), f.to)
+		if err != nil && !errors.Is(err, unix.EPERM) {
+			f.t.Errorf("send: %v", err)
+			return
+		}
+		f.sent.Add(1)
+	}
+}
+
+// flood sends in the background until the forger is stopped, from one client after
+// the other.
+func (f *forger) flood(clients []int, rate int) {
+	f.running.Go(func() {
+		for !f.ended.Load() {
+			f.send(clients, rate)
+		}
+	})
+}
+
+// stop ends the sending.
+func (f *forger) stop() {
+	f.ended.Store(true)
+	f.running.Wait()
+}
+
+// visit has clients send a datagram each, and waits until all have an answer or no
+// more answers come.
+func (f *forger) visit(clients []int, rate int) {
+	f.t.Helper()
+	f.send(clients, rate)
+	for got, last := -1, time.Now(); got < len(clients) && time.Since(last) < silence; {
+		if n := f.count(clients); n > got {
+			got, last = n, time.Now()
+		}
+		time.Sleep(time.Millisecond) // between two looks
+	}
+}
+
+// count returns how many of some clients have an answer.
+func (f *forger) count(clients []int) (n int) {
+	for _, c := range clients {
+		if f.answered[c].Load() > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// of returns the clients, of some, that a pod answered.
+func (f *forger) of(clients []int, pod *netlab.Host) (all []int) {
+	for _, c := range clients {
+		if f.by(c) == pod.Name {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// by returns the name of the pod that answered a client; empty: none.
+func (f *forger) by(client int) string {
+	if n := f.answered[client].Load(); n > 0 {
+		return fmt.Sprintf("pod-%d", n-1)
+	}
+	return ""
+}
+
+// endpoint returns what is known of a pod.
+func (f *forger) endpoint(pod *netlab.Host) *forgedEndpoint {
+	var n int
+	if _, err := fmt.Sscanf(pod.Name, "pod-%d", &n); err != nil {
+		f.t.Fatal(err)
+	}
+	return &f.endpoints[n]
+}
+
+// more waits until so many more clients have sent.
+func (f *forger) more(clients int64) {
+	f.t.Helper()
+	goal := f.sent.Load() + clients
+	eventually(f.t, func() error {
+		if n := f.sent.Load(); n < goal {
+			return fmt.Errorf("%d clients have sent, want %d", n, goal)
+		}
+		return nil
+	})
+}
+
+// clientsFrom returns the numbers of clients from first on, in steps.
+func clientsFrom(first, n, step int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = first + i*step
+	}
+	return all
+}
