@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -176,12 +177,14 @@ func (n *node) followed() {
 	})
 }
 
-// onlyIdle tells whether diff finds nothing but lanes that no frontend uses any
+// onlyIdle reports whether diff finds nothing but lanes that no frontend uses any
 // more: a change that looks at nothing else leaves them.
 func onlyIdle(status int, said string) bool {
 	return status == 0 || strings.Contains(said, "\n0 to add, 0 to change, ") &&
-		strings.Count(said, "\n  - ") == strings.Count(said, "\n  - chain rr-")+strings.Count(said, "\n  - chain sticky-rr-")
+		strings.Count(said, "\n  - ") == len(laneRemoved.FindAllString(said, -1))
 }
+
+var laneRemoved = regexp.MustCompile(`\n  - chain (?:(?:local-)?sticky-)?(?:rr|random|hash)-`)
 
 // eventually waits until f returns nil.
 func (n *node) eventually(f func() error) {
