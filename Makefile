@@ -113,6 +113,17 @@ bench-period: ## what --min-sync-period costs and gains while changes do not sto
 	scripts/install-packages nft:nftables
 	cd e2e && go test -run '^$$' -bench '^BenchmarkSyncPeriod$$' -benchtime 1x -timeout 90m .
 
+.PHONY: bench-pods
+bench-pods: ## what pods that start and end cost where all addresses serve NodePorts, with kube-proxy's beside ours; RESULTS=FILE.json keeps
+	scripts/install-packages nft:nftables
+	cd e2e && RESULTS=$(abspath $(RESULTS)) go test -run '^$$' -bench '^BenchmarkPods$$' -benchtime 1x -timeout 90m .
+
+.PHONY: bench-affinity
+bench-affinity: ## session affinity under attack by forged clients; AFFINITY_CLIENTS=1000000, AFFINITY_RATE=20000 new ones a second
+	scripts/install-packages nft:nftables
+	AFFINITY_CLIENTS=$(or $(AFFINITY_CLIENTS),1000000) AFFINITY_RATE=$(AFFINITY_RATE) \
+		go test -count=1 -v -parallel 1 -timeout 0 -run '^TestAffinityUnderAttack$$' ./test
+
 .PHONY: bench-go
 bench-go: ## run the benchmarks of the packages; BENCH selects some by a regular expression
 	go test -run '^$$' -bench '$(or $(BENCH),.)' -benchmem ./...

@@ -117,7 +117,7 @@ hostnameOverride: `+nodeName+`
 clusterCIDR: "`+clusterCIDRs+`"
 conntrack: {maxPerCore: 0}
 nftables: {minSyncPeriod: `+c.period.String()+`}
-`
+`+c.contender.config
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		c.c.t.Fatal(err)
 	}

@@ -48,6 +48,7 @@ type contender struct {
 	name    results.Program
 	program program
 	period  time.Duration // the least between two syncs; 0: that of the program
+	config  string        // further lines
 }
 
 // comparison is that of the proxies at one size: the same API server, the same

@@ -199,11 +199,11 @@ func (f *forger) more(clients int64) {
 	})
 }
 
-// clientsFrom returns the numbers of clients from first on, in steps.
-func clientsFrom(first, n, step int) []int {
+// clientsFrom returns the numbers of n clients from first on.
+func clientsFrom(first, n int) []int {
 	all := make([]int, n)
 	for i := range all {
-		all[i] = first + i*step
+		all[i] = first + i
 	}
 	return all
 }
