@@ -25,6 +25,8 @@ const (
 	attackedPod = 4     // the first ones have session affinity
 	// attackProbes is how many of the bound clients are looked at in a round.
 	attackProbes = 1000
+	// probeRate is how many of them send in a second, all to one pod.
+	probeRate = 2000
 )
 
 // attackSize is how large an attack is.
@@ -73,6 +75,7 @@ func TestAffinityUnderAttack(t *testing.T) {
 			begin, sent := time.Now(), a.flood.sent.Load()
 			a.changeOther("during the attack")
 			a.removeEndpoints()
+			a.changeTimeout()
 			a.visible()
 			a.restart()
 			t.Logf("%.0f new clients/s during the changes", float64(a.flood.sent.Load()-sent)/time.Since(begin).Seconds())
@@ -158,7 +161,7 @@ func (a *attacked) fill() {
 	}
 	fresh := a.forger(clients + attackProbes)
 	probes := clientsFrom(clients, attackProbes)
-	fresh.visit(probes, a.rate)
+	fresh.visit(probes, probeRate)
 	wantServed(a.t, "the map is full", fresh, probes)
 }
 
@@ -287,8 +290,8 @@ func (a *attacked) leaves(gone *netlab.Host, round int) (late, asked, lost int) 
 	clients = clients[min(len(clients), round/2*attackProbes):]
 	clients = clients[:min(len(clients), attackProbes)]
 	first, second := a.forger(len(a.bound)), a.forger(len(a.bound))
-	first.visit(clients, a.rate)
-	second.visit(clients, a.rate)
+	first.visit(clients, probeRate)
+	second.visit(clients, probeRate)
 	wantServed(a.t, gone.Name+" has left, and its clients come again", second, clients)
 	a.moved(gone)
 	a.flood.more(int64(a.rate))
@@ -313,6 +316,20 @@ func (a *attacked) moved(gone *netlab.Host) {
 	all.Wait()
 	maps.DeleteFunc(a.honest, func(_ *netlab.Host, name string) bool { return name == gone.Name })
 	a.honest.hold(a.t, gone.Name+" has left", "tcp", a.web.clusterIP(a.family))
+}
+
+// changeTimeout gives the other Service affinity too, with a timeout that is new to the
+// rules, and takes it back: the most that a change has to do with the map.
+func (a *attacked) changeTimeout() {
+	a.t.Helper()
+	var syncs []time.Duration
+	for _, a.other.Affinity = range []int{long, 0} {
+		seen := len(a.d.log.String())
+		a.replace(a.web, a.other)
+		syncs = append(syncs, a.syncAfter(seen))
+	}
+	a.inSync()
+	a.t.Logf("another Service gets affinity with a timeout of its own: sync %v, and loses it: %v", syncs[0], syncs[1])
 }
 
 // visible checks that an operator sees the map to be full.
@@ -381,7 +398,7 @@ func (a *attacked) keeps() {
 	for _, pod := range a.web.Pods[2:] {
 		clients := a.filler.of(a.bound, pod)
 		clients = clients[:min(len(clients), attackProbes)]
-		again.visit(clients, a.rate)
+		again.visit(clients, probeRate)
 		wantServed(a.t, "the attack is over", again, clients)
 		asked += len(clients)
 		moved += again.count(clients) - len(again.of(clients, pod))
