@@ -40,8 +40,8 @@ func rule(text string) edit { return edit{`(?m)^.*` + text + `.*\n`, ""} }
 
 var layouts = []layout{
 	{name: "the first one, without affinity and policies", forgets: true, edits: []edit{
-		without("local-services|firewalled|source-ranges|local-frontends|(local-)?affinity(-[a-z0-9]+)?|remember|(local-)?bind-[a-z0-9]+"),
-		rule("@firewalled"), rule("@local-services"), rule("@local-frontends"), rule("map @affinity"),
+		without("local-services|firewalled|source-ranges|local-frontends|(local-)?affinity(-[a-z0-9]+)?|remember|(local-)?recall|(local-)?bind-[a-z0-9]+"),
+		rule("@firewalled"), rule("@local-services"), rule("@local-frontends"), rule("jump (local-)?recall"),
 		without("(local-)?sticky-rr-3-[0-9]+"), {`goto (local-)?sticky-rr`, `goto rr`}}},
 	{name: "base chains with other priorities", edits: []edit{
 		{`prerouting priority dstnat - 1`, `prerouting priority -110`}, {`output priority -101`, `output priority -90`},

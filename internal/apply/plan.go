@@ -151,21 +151,15 @@ func (p *Plan) withoutRemovals() *Plan {
 
 // withoutIdleLanes returns the plan without the deletion of lanes.
 func (p *Plan) withoutIdleLanes() *Plan {
-	isIdle := func(c Change) bool { return c.Verb == Delete && c.Chain != nil && !c.Passing && isLane(c.OldRules) }
+	isIdle := func(c Change) bool {
+		return c.Verb == Delete && c.Chain != nil && !c.Passing && render.IsLane(c.OldRules)
+	}
 	if !slices.ContainsFunc(p.Changes, isIdle) {
 		return p
 	}
 	out := *p
 	out.Changes = slices.DeleteFunc(slices.Clone(p.Changes), isIdle)
 	return &out
-}
-
-// isLane reports whether rules are those of a lane: they choose an endpoint.
-func isLane(rules []render.Rule) bool {
-	return slices.ContainsFunc(rules, func(r render.Rule) bool {
-		_, ok := r[len(r)-1].(render.DNAT)
-		return ok
-	})
 }
 
 func (c Change) removes() bool {

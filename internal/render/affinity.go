@@ -14,13 +14,13 @@ import (
 // bindings, and nothing on the path of a change reads them: a binding is valid
 // only while the endpoint is in affinity-endpoints, a set like every other one.
 //
-// A lane finds the binding of a client and translates the connection. Behind all
-// DNAT, and before anything else can translate the source, the chains below
-// compare what connection tracking says with affinity-endpoints. If the endpoint
-// is there, the binding is made, or lives on. If not, the binding was made before
-// the endpoint left: it is deleted and the packet dropped, so that the client's
-// next attempt is balanced. The applier deletes such bindings in the background
-// too, to spare clients that attempt.
+// A lane jumps to a chain that finds the binding of a client and translates the
+// connection. Behind all DNAT, and before anything else can translate the source, the
+// chains below compare what connection tracking says with affinity-endpoints. If the
+// endpoint is there, the binding is made, or lives on. If not, the binding was made
+// before the endpoint left: it is deleted and the packet dropped, so that the client's
+// next attempt is balanced. The applier deletes such bindings in the background too,
+// to spare clients that attempt.
 
 // affinity is the kind of session affinity that a frontend has. It is comparable;
 // the zero value is none.
@@ -112,9 +112,33 @@ func affinityChains(kinds []affinity) []*Chain {
 			})
 		}
 	}
+	out = append(out, recallChains(kinds)...)
 	for _, hook := range []Hook{Input, Postrouting} {
 		out = append(out, &Chain{Name: "bind-" + hook.String(), Hook: hook, Priority: PriorityBind, Rules: []Rule{
 			{Verdict{Jump, rememberChain}},
+		}})
+	}
+	return out
+}
+
+// recallChain names the chain that gives clients the endpoints that they are bound to
+// in a map.
+func recallChain(bindings string) string {
+	if bindings == LocalAffinityMap {
+		return "local-recall"
+	}
+	return "recall"
+}
+
+// recallChains returns one such chain for each map of the kinds, which are sorted.
+func recallChains(kinds []affinity) (out []*Chain) {
+	for i, k := range kinds {
+		if i > 0 && kinds[i-1].local == k.local {
+			continue
+		}
+		out = append(out, &Chain{Name: recallChain(k.bindings()), Rules: []Rule{
+			// dnat ip to ip daddr . meta l4proto . th dport . ip saddr map @affinity
+			{DNAT{Key: append(slices.Clone(dialled), SourceAddress), Map: k.bindings()}},
 		}})
 	}
 	return out

@@ -2,9 +2,11 @@ package render
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -36,6 +38,39 @@ func TestOneEndpointNeedsOneLane(t *testing.T) {
 		if got := laneFor(portName(fmt.Sprint(i)), model.SourceHash, span{0, 1}).name(); got != "rr-1-0" {
 			t.Fatalf("lane for one endpoint: %s", got)
 		}
+	}
+}
+
+// TestAffinityMapHasOneLookup: a new lane must not refer to the map of clients, because
+// the kernel then walks all of them.
+func TestAffinityMapHasOneLookup(t *testing.T) {
+	for _, bindings := range AffinityMaps {
+		for count := range 20 {
+			u := laneUse{laneFor(portName("web"), model.RoundRobin, span{0, count + 1}), bindings}
+			if !IsLane(u.chain().Rules) || !IsLane(u.plain().chain().Rules) {
+				t.Errorf("%s and %s are not recognised as lanes", u.name(), u.plain().name())
+			}
+			for _, r := range u.chain().Rules {
+				if d, ok := r[len(r)-1].(DNAT); ok {
+					t.Errorf("%s looks clients up in %s by itself", u.name(), d.Map)
+				}
+			}
+		}
+	}
+	chains := affinityChains([]affinity{{time.Minute, false}, {time.Hour, false}, {time.Minute, true}, {time.Hour, true}})
+	lookups := make(map[string]int)
+	for _, c := range chains {
+		if IsLane(c.Rules) {
+			t.Errorf("%s is taken for a lane", c.Name)
+		}
+		for _, r := range c.Rules {
+			if d, ok := r[len(r)-1].(DNAT); ok {
+				lookups[d.Map]++
+			}
+		}
+	}
+	if want := map[string]int{AffinityMap: 1, LocalAffinityMap: 1}; !maps.Equal(lookups, want) {
+		t.Errorf("rules that look up clients: %v, want %v", lookups, want)
 	}
 }
 
