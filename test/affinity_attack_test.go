@@ -60,10 +60,10 @@ func attackFromEnvironment(t *testing.T) attackSize {
 }
 
 // 5.6, 5.8, 5.12: an attacker binds clients with forged addresses until the map is
-// full, and goes on. Clients that were bound before keep their endpoint, others are
-// served, changes are in effect as soon as ever, an endpoint that leaves gets no new
-// connection, and a restart takes no longer. AFFINITY_CLIENTS=1000000 measures that
-// ("make bench-affinity").
+// full, and goes on. Clients that were bound before keep their endpoint, new ones are
+// served, an endpoint that leaves gets no new connection, and a restart keeps all of
+// that. AFFINITY_CLIENTS=1000000 measures what changes and restarts take ("make
+// bench-affinity").
 func TestAffinityUnderAttack(t *testing.T) {
 	size := attackFromEnvironment(t)
 	for _, family := range model.Families {
