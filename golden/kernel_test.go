@@ -162,7 +162,7 @@ func TestJSON(t *testing.T) {
 }
 
 // bindChain is the name of a chain that writes bindings of clients.
-var bindChain = regexp.MustCompile(`^(local-)?bind-[0-9]+$`)
+var bindChain = regexp.MustCompile(`^(node-)?(local-)?bind-[0-9]+$`)
 
 // normalize decodes nft's JSON and removes what a renderer cannot know: the
 // version of nft, handles, counters, and the order in which the kernel lists

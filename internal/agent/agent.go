@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -84,6 +85,9 @@ type Sync struct {
 	// sync was about the frontends in Routes only.
 	Whole  bool
 	Routes []model.RouteChange
+	// Moved says that NodePorts with the unspecified address are served on other
+	// addresses than before.
+	Moved bool
 	// NewNotices tells that the router may have other notices than at the sync
 	// before. There can be as many as Services: whoever looks at all of them at
 	// every sync pays for what did not change.
@@ -260,7 +264,7 @@ func (a *Agent) attempt(s *Sync) error {
 // settle does our own work before a comparison that looks for foreign changes:
 // it applies other addresses of the node, and removes idle lanes.
 func (a *Agent) settle(s *Sync) {
-	if len(s.Routes) > 0 {
+	if len(s.Routes) > 0 || s.Moved {
 		if a.patch(s) != nil {
 			return
 		}
@@ -277,7 +281,7 @@ var errPatch = errors.New("tables or sets come or go")
 
 // patch carries out the changes of routes alone.
 func (a *Agent) patch(s *Sync) error {
-	before, after, ok := a.composer.Change(s.Routes)
+	before, after, ok := a.composer.Change(s.Routes, a.router.NodePortAddresses())
 	if !ok {
 		return errPatch
 	}
@@ -303,7 +307,9 @@ func (a *Agent) take(s *Sync) {
 	}
 	a.routing.Lock()
 	defer a.routing.Unlock()
+	before := a.router.NodePortAddresses()
 	changes, all := a.router.Configure(c, a.nodes, a.cidrs)
+	s.Moved = !slices.Equal(before, a.router.NodePortAddresses())
 	if all {
 		a.composer = nil
 	}

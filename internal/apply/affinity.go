@@ -63,6 +63,7 @@ func (c *Conn) bindings(name string, f model.Family, limit int) (*render.Set, er
 // AddBinding adds to a table that was read what its affinity maps have about one
 // client of a frontend. There may be a million others, which are not read.
 func (c *Conn) AddBinding(t *render.Table, client netip.Addr, f model.Frontend) error {
+	f = t.Serving(f)
 	k := render.Key{Address: f.Address, Protocol: f.Protocol, Port: f.Port, Source: client}
 	for _, s := range t.Sets {
 		if !s.Dynamic || s.Key == nil {

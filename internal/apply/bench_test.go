@@ -193,7 +193,7 @@ func (n *served) alternate(b *testing.B, service model.ServiceName, both [2]mode
 	b.ReportAllocs()
 	changes := 0
 	for i := 0; b.Loop(); i++ {
-		before, after, ok := n.composer.Change(n.router.SetServices(map[model.ServiceName]model.ServiceState{service: both[i%2]}))
+		before, after, ok := n.composer.Change(n.router.SetServices(map[model.ServiceName]model.ServiceState{service: both[i%2]}), nil)
 		if !ok {
 			b.Fatal("everything would have to be rendered")
 		}

@@ -131,6 +131,12 @@ func (s *symbolic) bitwise(data []byte) error {
 	if registerIndex(e.SourceRegister) != 0 || registerIndex(e.DestRegister) != 0 || len(bytes.Trim(e.Xor, "\x00")) > 0 {
 		return errForeign
 	}
+	if o, ok := s.registers[0].(render.Field); ok && bytes.Equal(e.Mask, make([]byte, width(render.Address, s.family))) {
+		if any, ok := o.Any(); ok {
+			s.registers[0] = any
+			return nil
+		}
+	}
 	s.mask = e.Mask
 	return nil
 }

@@ -161,10 +161,15 @@ func loadKey(key render.Concat, f model.Family) []expr.Any {
 func loadKeyAt(key render.Concat, f model.Family, i int) []expr.Any {
 	var out []expr.Any
 	for _, o := range key {
-		if s, ok := o.(render.Slots); ok {
-			out = append(out, slots(s, f, i)...)
-		} else {
-			out = append(out, load(o.(render.Field), f, i))
+		switch o := o.(type) {
+		case render.Slots:
+			out = append(out, slots(o, f, i)...)
+		case render.Field:
+			out = append(out, load(o.Loaded(), f, i))
+			if o != o.Loaded() { // it comes first in every key
+				// [ bitwise reg 1 = ( reg 1 & 0x00000000 ) ^ 0x00000000 ]
+				out = append(out, bitwise(make([]byte, width(o.Datatype(), f))))
+			}
 		}
 		i += width(o.Datatype(), f) / 4
 	}

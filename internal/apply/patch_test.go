@@ -60,8 +60,10 @@ func (f *follower) apply(t *testing.T) {
 // be done without looking at all of them.
 func (f *follower) patch(t *testing.T, changed ...int) {
 	t.Helper()
-	before, after, ok := f.composer.Change(f.router.SetServices(f.states(changed...)))
-	if !ok {
+	changes, all := f.router.Configure(f.config, f.nodes(), f.cidrs)
+	changes = model.JoinChanges(changes, f.router.SetServices(f.states(changed...)))
+	before, after, ok := f.composer.Change(changes, f.router.NodePortAddresses())
+	if !ok || all {
 		f.apply(t)
 		return
 	}
@@ -117,7 +119,16 @@ func (k *fake) checkBindings(t *testing.T) {
 // to do, and no client is bound to an endpoint that it may not reach: any sequence of changes ends where a fresh render of the final state
 // ends.
 func TestPatches(t *testing.T) {
+	for name, ranges := range map[string][]netip.Prefix{
+		"primary": nil, "ranges": {netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("::/0")},
+	} {
+		t.Run(name, func(t *testing.T) { patches(t, ranges) })
+	}
+}
+
+func patches(t *testing.T, ranges []netip.Prefix) {
 	w := newWorld(7)
+	w.config.NodePortAddresses = ranges
 	k := newFake()
 	f := newFollower(w, New(k, slog.New(slog.DiscardHandler)))
 	f.apply(t)
@@ -133,6 +144,9 @@ func TestPatches(t *testing.T) {
 				w.replace(i)
 			}
 			changed = append(changed, i)
+		}
+		if w.r.IntN(10) == 0 && ranges != nil {
+			w.move()
 		}
 		f.patch(t, changed...)
 		if step%10 > 0 {
@@ -180,7 +194,7 @@ func TestFlakyPatches(t *testing.T) {
 		} else {
 			w.replace(i)
 		}
-		before, after, ok := f.composer.Change(f.router.SetServices(f.states(i)))
+		before, after, ok := f.composer.Change(f.router.SetServices(f.states(i)), f.router.NodePortAddresses())
 		if ok {
 			_, err := f.applier.Patch(before, after)
 			if ok = err == nil; !ok {
@@ -221,7 +235,7 @@ func TestFaultsOfPatches(t *testing.T) {
 			var before, after *render.Ruleset
 			for ok := false; !ok; {
 				w.replace(0)
-				if before, after, ok = f.composer.Change(f.router.SetServices(f.states(0))); !ok {
+				if before, after, ok = f.composer.Change(f.router.SetServices(f.states(0)), f.router.NodePortAddresses()); !ok {
 					f.apply(t)
 				}
 			}
@@ -265,7 +279,7 @@ func TestPatchAfterFailure(t *testing.T) {
 	f.apply(t)
 	k.fails = func(*Plan) error { return errAfter{unix.ENOBUFS} } // done, and nobody was told
 	w.remove(0)
-	before, after, _ := f.composer.Change(f.router.SetServices(f.states(0)))
+	before, after, _ := f.composer.Change(f.router.SetServices(f.states(0)), f.router.NodePortAddresses())
 	if _, err := f.applier.Patch(before, after); !errors.Is(err, unix.ENOBUFS) {
 		t.Errorf("a patch whose answer is lost: %v", err)
 	}

@@ -41,6 +41,8 @@ func (w *world) step() *render.Ruleset {
 		w.config.MasqueradeAll = w.r.IntN(2) == 0
 		w.config.Scheduler = model.Scheduler(w.r.IntN(4))
 		w.config.Counters = w.r.IntN(2) == 0
+		w.config.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("::/0")}[:2*w.r.IntN(2)]
+		w.move()
 	case 0:
 		w.remove(i)
 	case 1:
@@ -49,6 +51,14 @@ func (w *world) step() *render.Ruleset {
 		w.replace(i)
 	}
 	return w.render()
+}
+
+// move gives the interfaces of the node other addresses.
+func (w *world) move() {
+	w.config.InterfaceAddresses = []netip.Addr{netip.MustParseAddr("2001:db8::1")}
+	for range w.r.IntN(3) {
+		w.config.InterfaceAddresses = append(w.config.InterfaceAddresses, netip.AddrFrom4([4]byte{192, 0, 2, byte(w.r.IntN(4))}))
+	}
 }
 
 func (w *world) remove(i int) {

@@ -50,6 +50,19 @@ func (c *country) configure(r *rand.Rand) {
 	c.config.Counters = r.IntN(2) == 1
 	c.zone = []string{"", "za", "zb"}[r.IntN(3)]
 	c.cidrs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("10.100.0.0/16"), netip.MustParsePrefix("fd00:96::/112")}[:r.IntN(4)]
+	c.config.NodePortAddresses = [][]netip.Prefix{nil, {netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("2001:db8::/32")}}[r.IntN(2)]
+	c.move(r)
+}
+
+// move gives the interfaces of the node other addresses, among them ClusterIPs and
+// load balancer IPs.
+func (c *country) move(r *rand.Rand) {
+	c.config.InterfaceAddresses = nil
+	for _, a := range []string{"192.168.7.1", "198.51.100.1", "203.0.113.1", "10.96.0.2", "2001:db8::1", "2001:db8:1::1"} {
+		if r.IntN(2) == 1 {
+			c.config.InterfaceAddresses = append(c.config.InterfaceAddresses, addr(a))
+		}
+	}
 }
 
 func (c *country) nodes() []*model.Node {
@@ -315,7 +328,7 @@ func (m *marcher) whole(t *testing.T) {
 // patch takes changes, and all there is if that does not do.
 func (m *marcher) patch(t *testing.T, changes []model.RouteChange) {
 	t.Helper()
-	if before, after, ok := m.composer.Change(changes); ok {
+	if before, after, ok := m.composer.Change(changes, m.router.NodePortAddresses()); ok {
 		_, err := m.applier.Patch(before, after)
 		if err == nil {
 			return
@@ -357,10 +370,15 @@ func (m *marcher) step(t *testing.T, r *rand.Rand) (tidy bool) {
 		for range 1 + r.IntN(3) {
 			changed = append(changed, m.change(r))
 		}
+		var moved []model.RouteChange
+		if r.IntN(8) == 7 && len(m.config.NodePortAddresses) > 0 {
+			m.move(r)
+			moved, _ = m.router.Configure(m.config, m.nodes(), m.cidrs)
+		}
 		if r.IntN(4) == 3 {
-			m.patch(t, m.router.Replace(m.present()))
+			m.patch(t, model.JoinChanges(moved, m.router.Replace(m.present())))
 		} else {
-			m.patch(t, m.router.SetServices(m.states(changed...)))
+			m.patch(t, model.JoinChanges(moved, m.router.SetServices(m.states(changed...))))
 		}
 	}
 	return false

@@ -25,14 +25,32 @@ func fates(t *testing.T, rs *render.Ruleset, want string) string {
 		lines = append(lines, frontend+" "+fate(t, rs, fields[0], fields[1]))
 	}
 	for _, table := range rs.Tables {
-		for _, e := range setOf(table, "services").Elements {
-			if frontend := e.Key.Frontend().String(); !slices.Contains(probed, frontend) {
+		for _, f := range frontends(table) {
+			if frontend := f.String(); !slices.Contains(probed, frontend) {
 				protocol, address, _ := strings.Cut(frontend, " ")
 				lines = append(lines, frontend+" "+fate(t, rs, protocol, address))
 			}
 		}
 	}
 	return strings.Join(lines, "\n")
+}
+
+// frontends returns what clients may dial: a NodePort on each of the addresses
+// that serve it.
+func frontends(table *render.Table) []model.Frontend {
+	var out []model.Frontend
+	for _, e := range setOf(table, "services").Elements {
+		f := e.Key.Frontend()
+		if !f.Address.IsUnspecified() {
+			out = append(out, f)
+			continue
+		}
+		for _, e := range setOf(table, "node-addresses").Elements {
+			f.Address = e.Key.Address
+			out = append(out, f)
+		}
+	}
+	return out
 }
 
 // fate returns what becomes of a new connection, for example
@@ -61,6 +79,13 @@ func fate(t *testing.T, rs *render.Ruleset, protocol, address string) string {
 func tableFate(t *testing.T, table *render.Table, key render.Key) string {
 	t.Helper()
 	e, ok := find(table, "services", key)
+	if !ok && contains(table, "node-addresses", key.Address) && !contains(table, "cluster-ips", key.Address) {
+		node := key
+		node.Address = model.Wildcard(table.Family)
+		if e, ok = find(table, "services", node); ok {
+			key = node
+		}
+	}
 	if !ok {
 		switch {
 		case contains(table, "cluster-ips", key.Address):
@@ -118,8 +143,8 @@ func find(table *render.Table, set string, key render.Key) (render.Element, bool
 
 // contains tells whether an address is in a set of addresses or of ranges.
 func contains(table *render.Table, set string, a netip.Addr) bool {
-	s := setOf(table, set)
-	return slices.ContainsFunc(s.Elements, func(e render.Element) bool {
+	s := table.Set(set)
+	return s != nil && slices.ContainsFunc(s.Elements, func(e render.Element) bool {
 		return s.Prefix(e.Key, render.Address).Contains(a)
 	})
 }

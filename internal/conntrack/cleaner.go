@@ -66,7 +66,7 @@ func (c *Cleaner) Still() sync.Locker { return &c.still }
 
 // Reset takes the routes of all frontends, as Change takes some. It comes first,
 // and wherever the changes since the last call are not known.
-func (c *Cleaner) Reset(routes []model.Route) {
+func (c *Cleaner) Reset(routes []model.Route, nodePorts []netip.Addr) {
 	defer c.call()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,11 +84,13 @@ func (c *Cleaner) Reset(routes []model.Route) {
 			}
 		}
 	}
+	c.move(nodePorts)
 }
 
-// Change takes the changes since the last call. The rules for these must be in
-// force (13.21). Nothing of the changes is kept.
-func (c *Cleaner) Change(changes []model.RouteChange) {
+// Change takes the changes since the last call, and the addresses on which
+// NodePorts with the unspecified address are served. The rules for these must be
+// in force (13.21). Nothing of the changes is kept.
+func (c *Cleaner) Change(changes []model.RouteChange, nodePorts []netip.Addr) {
 	defer c.call()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,6 +98,7 @@ func (c *Cleaner) Change(changes []model.RouteChange) {
 	for i := range changes {
 		c.take(changes[i].Frontend, changes[i].New, shared)
 	}
+	c.move(nodePorts)
 }
 
 // call has Run clean up.
@@ -115,6 +118,12 @@ func (c *Cleaner) Run(ctx context.Context) {
 		case <-c.wake:
 			c.Clean()
 		}
+	}
+}
+
+func (c *Cleaner) move(nodePorts []netip.Addr) {
+	for _, fs := range c.known {
+		fs.move(nodePorts)
 	}
 }
 

@@ -101,6 +101,7 @@ type fixture struct {
 	applier *apply.Applier
 	cleaner *follower
 	config  Config
+	serving []netip.Addr // where NodePorts are served; none: on the first address of each family
 	log     bytes.Buffer
 	lists   int // taken by the last sync
 	deleted int // by the last sync
@@ -156,7 +157,11 @@ func (x *fixture) apply(services ...*service) *model.Routing {
 	for _, svc := range services {
 		svc.addTo(s)
 	}
-	r := model.Resolve(s, model.Config{NodeName: x.Node.Name, ClusterCIDRs: []netip.Prefix{netlab.ClusterCIDRv4, netlab.ClusterCIDRv6}})
+	c := model.Config{NodeName: x.Node.Name, ClusterCIDRs: []netip.Prefix{netlab.ClusterCIDRv4, netlab.ClusterCIDRv6}}
+	if c.InterfaceAddresses = x.serving; x.serving != nil {
+		c.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+	}
+	r := model.Resolve(s, c)
 	if _, err := x.applier.Apply(render.Render(r)); err != nil {
 		x.t.Fatal(err)
 	}

@@ -22,6 +22,10 @@ type frontends struct {
 	// gone are those of them that are frontends no longer, which nobody serves.
 	// They stay until a clean-up has looked after their flows.
 	gone map[netip.AddrPort]struct{}
+	// nodePorts are the addresses on which frontends with the unspecified address
+	// are served, and left those on which they no longer are. These stay as the
+	// ones in gone do.
+	nodePorts, left map[netip.Addr]struct{}
 	// changed means that something is different since the last cleanup that did
 	// all of its work, and version counts what became different.
 	changed bool
@@ -29,7 +33,10 @@ type frontends struct {
 }
 
 func newFrontends(s scope) *frontends {
-	return &frontends{scope: s, serving: make(map[netip.AddrPort][]netip.AddrPort), gone: make(map[netip.AddrPort]struct{})}
+	return &frontends{
+		scope: s, serving: make(map[netip.AddrPort][]netip.AddrPort), gone: make(map[netip.AddrPort]struct{}),
+		nodePorts: make(map[netip.Addr]struct{}), left: make(map[netip.Addr]struct{}),
+	}
 }
 
 // set takes a frontend with the endpoints that serve it.
@@ -51,6 +58,39 @@ func (fs *frontends) remove(f netip.AddrPort) {
 	}
 }
 
+// move takes the addresses on which frontends with the unspecified address are
+// served.
+func (fs *frontends) move(addresses []netip.Addr) {
+	before := fs.nodePorts
+	fs.nodePorts = make(map[netip.Addr]struct{}, len(before))
+	moved := false
+	for _, a := range addresses {
+		if model.FamilyOf(a) != fs.family {
+			continue
+		}
+		fs.nodePorts[a] = struct{}{}
+		delete(fs.left, a)
+		_, known := before[a]
+		moved = moved || !known
+	}
+	for a := range before {
+		if _, stays := fs.nodePorts[a]; !stays {
+			fs.left[a] = struct{}{}
+			moved = true
+		}
+	}
+	if !moved {
+		return
+	}
+	for f := range fs.serving {
+		if f.Addr().IsUnspecified() {
+			fs.change()
+			return
+		}
+	}
+	clear(fs.left) // nothing was served there
+}
+
 func (fs *frontends) change() {
 	fs.changed = true
 	fs.version++
@@ -62,7 +102,26 @@ func (fs *frontends) settle() {
 		delete(fs.serving, f)
 	}
 	fs.gone = make(map[netip.AddrPort]struct{}) // not cleared, which would keep its size
+	fs.left = make(map[netip.Addr]struct{})
 	fs.changed = false
+}
+
+// serve returns the endpoints that may keep the flows of what a client has
+// dialled. It reports whether that is or was a frontend.
+func (fs *frontends) serve(dialled netip.AddrPort) (serving []netip.AddrPort, ours bool) {
+	if serving, ours = fs.serving[dialled]; ours {
+		return serving, true
+	}
+	_, served := fs.nodePorts[dialled.Addr()]
+	_, left := fs.left[dialled.Addr()]
+	if !served && !left {
+		return nil, false
+	}
+	serving, ours = fs.serving[netip.AddrPortFrom(model.Wildcard(fs.family), dialled.Port())]
+	if left {
+		return nil, ours
+	}
+	return serving, ours
 }
 
 // stale tells whether a flow goes through a frontend to what does not serve it
@@ -72,7 +131,7 @@ func (fs *frontends) settle() {
 // it is UDP and somebody serves the frontend, that is where it belongs (9.5).
 // Otherwise it is not known to be ours, and to end it would help nobody.
 func (fs *frontends) stale(f Flow) bool {
-	serving, ours := fs.serving[f.Dialled]
+	serving, ours := fs.serve(f.Dialled)
 	if !ours {
 		return false
 	}

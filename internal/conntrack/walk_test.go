@@ -60,8 +60,9 @@ func (k *flaky) Delete(flows []Flow) (int, error) {
 // and change.
 type town struct {
 	*rand.Rand
-	serving map[model.Frontend][]netip.AddrPort
-	flows   uint32 // made so far
+	serving   map[model.Frontend][]netip.AddrPort
+	nodePorts []netip.Addr // that serve the frontends with the unspecified address
+	flows     uint32       // made so far
 }
 
 // address returns a random one of a few.
@@ -73,7 +74,22 @@ func (x *town) address(family model.Family, network byte) netip.Addr {
 }
 
 func (x *town) frontend(family model.Family) model.Frontend {
-	return model.Frontend{Address: x.address(family, 96), Protocol: model.Protocols[x.IntN(3)], Port: uint16(80 + x.IntN(2))}
+	f := model.Frontend{Address: x.address(family, 96), Protocol: model.Protocols[x.IntN(3)], Port: uint16(80 + x.IntN(2))}
+	if x.IntN(3) == 0 {
+		return f.OnNode()
+	}
+	return f
+}
+
+// move makes other addresses those that serve NodePorts, now and then.
+func (x *town) move() {
+	if x.IntN(10) > 0 {
+		return
+	}
+	x.nodePorts = nil
+	for range x.IntN(5) {
+		x.nodePorts = append(x.nodePorts, x.address(model.Families[x.IntN(2)], 96))
+	}
 }
 
 func (x *town) endpoint(family model.Family) netip.AddrPort {
@@ -105,6 +121,7 @@ func (x *town) change() []model.RouteChange {
 func (x *town) flow() Flow {
 	family := model.Families[x.IntN(2)]
 	f := x.frontend(family)
+	f.Address = x.address(family, 96)
 	x.flows++
 	out := Flow{Protocol: f.Protocol, Dialled: netip.AddrPortFrom(f.Address, f.Port), Answers: x.endpoint(family), ID: x.flows}
 	if x.IntN(4) == 0 {
@@ -173,13 +190,13 @@ func walk(t *testing.T, seed uint64, config Config) {
 			told.flows, looked.flows = append(told.flows, f), append(looked.flows, f)
 		}
 		changes := town.change()
-		if town.IntN(20) == 0 {
-			change.Reset(town.routes())
+		if town.move(); town.IntN(20) == 0 {
+			change.Reset(town.routes(), town.nodePorts)
 		} else {
-			change.Change(changes)
+			change.Change(changes, town.nodePorts)
 			spoil(changes)
 		}
-		reset.Reset(town.routes())
+		reset.Reset(town.routes(), town.nodePorts)
 		change.Clean()
 		reset.Clean()
 		if !reflect.DeepEqual(told, looked) {

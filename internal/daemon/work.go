@@ -161,10 +161,10 @@ func (w *work) follow(s *agent.Sync) {
 	}
 	w.services.Update(s.Router.HealthChecks(), s.Router.Node())
 	if !s.Whole {
-		w.cleaner.Change(s.Routes)
+		w.cleaner.Change(s.Routes, s.Router.NodePortAddresses())
 		return
 	}
-	w.cleaner.Reset(s.Router.Routes())
+	w.cleaner.Reset(s.Router.Routes(), s.Router.NodePortAddresses())
 	go thrift()
 }
 

@@ -27,11 +27,9 @@ type Claim struct {
 func Look(s *model.Snapshot, c model.Config, routing *model.Routing, r *Result) *Background {
 	b := &Background{}
 	f := r.Packet.Frontend()
-	i, ok := slices.BinarySearchFunc(routing.Routes, f, func(r model.Route, f model.Frontend) int { return r.Frontend.Compare(f) })
-	if !ok {
+	if b.Route = route(routing, f); b.Route == nil {
 		return b
 	}
-	b.Route = &routing.Routes[i]
 	node, _ := s.Node(c.NodeName)
 	l := model.NewLocality(node, c)
 	b.Policy = b.policy(r)
@@ -40,6 +38,21 @@ func Look(s *model.Snapshot, c model.Config, routing *model.Routing, r *Result) 
 	b.LeftOut = append(LeftOut(model.Endpoints(b.Route.Port, family, ss), l.Node, b.Policy), elsewhere(b.Route.Port, family, ss)...)
 	b.Losers = losers(s, l, b.Route)
 	return b
+}
+
+// route returns the route of a frontend, or nil.
+func route(routing *model.Routing, f model.Frontend) *model.Route {
+	find := func(f model.Frontend) *model.Route {
+		i, ok := slices.BinarySearchFunc(routing.Routes, f, func(r model.Route, f model.Frontend) int { return r.Frontend.Compare(f) })
+		if !ok {
+			return nil
+		}
+		return &routing.Routes[i]
+	}
+	if own := find(f); own != nil || !routing.ServesNodePorts(f.Address) {
+		return own
+	}
+	return find(f.OnNode())
 }
 
 func (b *Background) policy(r *Result) model.Policy {

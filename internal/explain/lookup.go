@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
@@ -91,6 +92,8 @@ func (t *turn) load(f render.Field, k *render.Key) {
 		k.Source = t.Destination
 	case render.ReplyPort:
 		k.Slot = uint32(t.Port)
+	case render.AnyDestination, render.AnyOriginalDestination:
+		k.Address = model.Wildcard(model.FamilyOf(t.Destination))
 	}
 }
 

@@ -121,11 +121,12 @@ func (r *Result) met(set string) bool {
 // name finds out whose frontend was dialled: the comment in a map of verdicts
 // tells.
 func (r *Result) name(t *render.Table) {
+	f := t.Serving(r.Packet.Frontend())
 	for _, s := range t.Sets {
 		if len(s.Data) != 1 || s.Data[0] != render.Verdicts {
 			continue
 		}
-		if e, ok := s.Find(r.Packet.Frontend()); ok && e.Comment != "" {
+		if e, ok := s.Find(f); ok && e.Comment != "" {
 			var named bool
 			if r.Service, r.Kind, named = strings.Cut(e.Comment, " "); !named {
 				r.Kind = model.ClusterIP.String()

@@ -41,9 +41,9 @@ func (b base) settled() base {
 // Configure takes what concerns all Services: the configuration, the Nodes and
 // the ServiceCIDRs that the source knows. What counts is what follows from them:
 // another order, other Nodes or addresses that serve no NodePorts change
-// nothing. Other NodePort addresses are changes of some frontends, each of which
-// is returned once and in no order. After any other difference every route is
-// made again, and all is true.
+// nothing. Other NodePort addresses may be changes of some frontends, each of which
+// is returned once and in no order; see also [Router.NodePortAddresses]. After any
+// other difference every route is made again, and all is true.
 func (r *Router) Configure(c Config, nodes []*Node, cidrs []netip.Prefix) (changes []RouteChange, all bool) {
 	before := r.base
 	r.base = newBase(c, nodes, cidrs)
@@ -51,7 +51,7 @@ func (r *Router) Configure(c Config, nodes []*Node, cidrs []netip.Prefix) (chang
 	case !reflect.DeepEqual(before.settled(), r.base.settled()):
 		r.rebuild()
 		return nil, true
-	case !slices.Equal(before.locality.NodePortAddresses, r.base.locality.NodePortAddresses):
+	case !slices.Equal(before.locality.nodePorts, r.base.locality.nodePorts):
 		return r.moveNodePorts(), false
 	}
 	return nil, false

@@ -1,9 +1,11 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -17,26 +19,31 @@ func TestConfigure(t *testing.T) {
 		change func(c *Config, node *Node, cidrs []netip.Prefix)
 		want   string // frontends that change
 		all    bool
+		serve  string // NodePorts afterwards, where that changes
 	}{
-		{"nothing", func(*Config, *Node, []netip.Prefix) {}, "", false},
-		{"ServiceCIDRs in another order", func(_ *Config, _ *Node, c []netip.Prefix) { c[0], c[1] = c[1], c[0] }, "", false},
-		{"another ServiceCIDR", func(_ *Config, _ *Node, c []netip.Prefix) { c[0] = netip.MustParsePrefix("10.97.0.0/16") }, "", true},
-		{"the Node is drained", func(_ *Config, n *Node, _ []netip.Prefix) { n.Leaving = true }, "", false},
-		{"another zone", func(_ *Config, n *Node, _ []netip.Prefix) { n.Zone = "b" }, "", true},
-		{"another address of the Node object", func(_ *Config, n *Node, _ []netip.Prefix) { n.Addresses[0] = netip.MustParseAddr("192.0.2.2") }, "", true},
+		{"nothing", func(*Config, *Node, []netip.Prefix) {}, "", false, ""},
+		{"ServiceCIDRs in another order", func(_ *Config, _ *Node, c []netip.Prefix) { c[0], c[1] = c[1], c[0] }, "", false, ""},
+		{"another ServiceCIDR", func(_ *Config, _ *Node, c []netip.Prefix) { c[0] = netip.MustParsePrefix("10.97.0.0/16") }, "", true, ""},
+		{"the Node is drained", func(_ *Config, n *Node, _ []netip.Prefix) { n.Leaving = true }, "", false, ""},
+		{"another zone", func(_ *Config, n *Node, _ []netip.Prefix) { n.Zone = "b" }, "", true, ""},
+		{"another address of the Node object", func(_ *Config, n *Node, _ []netip.Prefix) { n.Addresses[0] = netip.MustParseAddr("192.0.2.2") }, "", true, ""},
 		{"an address of a pod's interface", func(c *Config, _ *Node, _ []netip.Prefix) {
 			c.add("169.254.1.1", "fe80::1", "203.0.113.7")
-		}, "", false},
+		}, "", false, ""},
 		{"addresses in another order, one twice", func(c *Config, _ *Node, _ []netip.Prefix) {
 			slices.Reverse(c.InterfaceAddresses)
 			c.add("198.51.100.1")
-		}, "", false},
-		{"one more address", func(c *Config, _ *Node, _ []netip.Prefix) { c.add("198.51.100.2") }, "+tcp 198.51.100.2:30080", false},
+		}, "", false, ""},
+		{"one more address", func(c *Config, _ *Node, _ []netip.Prefix) { c.add("198.51.100.2") }, "", false, "198.51.100.1 198.51.100.2"},
 		{"another address", func(c *Config, _ *Node, _ []netip.Prefix) {
 			c.InterfaceAddresses = nil
 			c.add("198.51.100.2")
-		}, "+tcp 198.51.100.2:30080 -tcp 198.51.100.1:30080", false},
-		{"another mode", func(c *Config, _ *Node, _ []netip.Prefix) { c.MasqueradeAll = true }, "", true},
+		}, "", false, "198.51.100.2"},
+		{"the last address goes", func(c *Config, _ *Node, _ []netip.Prefix) {
+			c.InterfaceAddresses = nil
+			c.add("203.0.113.7")
+		}, "-tcp 0.0.0.0:30080", false, "none"},
+		{"another mode", func(c *Config, _ *Node, _ []netip.Prefix) { c.MasqueradeAll = true }, "", true, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			node := Node{Name: "node-1", Zone: "a", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}
@@ -52,6 +59,10 @@ func TestConfigure(t *testing.T) {
 			changes, all := r.Configure(config, []*Node{{Name: "node-2"}, &other}, ranges)
 			if got := frontendsOf(changes); got != c.want || all != c.all {
 				t.Errorf("changes %q, all %t; want %q, %t", got, all, c.want, c.all)
+			}
+			serve := strings.TrimPrefix(cmp.Or(c.serve, "198.51.100.1"), "none")
+			if got := strings.Trim(fmt.Sprint(r.NodePortAddresses()), "[]"); got != serve {
+				t.Errorf("NodePorts are served on %q, want %q", got, serve)
 			}
 			if r.Node().Leaving != other.Leaving {
 				t.Errorf("the router does not know the Node as it is")

@@ -14,6 +14,22 @@ type Frontend struct {
 	Port     uint16
 }
 
+// Wildcard returns the unspecified address of a family. A frontend with it is a
+// NodePort on all addresses of the node that serve NodePorts.
+func Wildcard(f Family) netip.Addr {
+	if f == IPv6 {
+		return netip.IPv6Unspecified()
+	}
+	return netip.IPv4Unspecified()
+}
+
+// OnNode returns the NodePort that serves a frontend where no other one does, if
+// its address is among those of the node that serve NodePorts.
+func (f Frontend) OnNode() Frontend {
+	f.Address = Wildcard(FamilyOf(f.Address))
+	return f
+}
+
 // String returns for example "tcp 10.96.0.1:443".
 func (f Frontend) String() string {
 	return fmt.Sprintf("%s %s", f.Protocol, netip.AddrPortFrom(f.Address, f.Port))
@@ -111,7 +127,7 @@ func RouteService(s *Service, slices []*EndpointSlice, l *Locality) []Route {
 				add(ExternalIP, p.Port, nil, s.ExternalIPs...)
 			}
 			if p.NodePort != 0 {
-				add(NodePort, p.NodePort, nil, l.NodePortAddresses...)
+				add(NodePort, p.NodePort, nil, l.nodePorts...)
 			}
 		}
 	}

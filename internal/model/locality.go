@@ -12,6 +12,12 @@ type Locality struct {
 	Node *Node
 	// NodePortAddresses are the addresses that serve NodePorts.
 	NodePortAddresses []netip.Addr
+	// Wildcards says that a NodePort is one frontend of each family, whose address
+	// is the unspecified one, however many NodePortAddresses there are: they may be
+	// many, and come and go.
+	Wildcards bool
+	// nodePorts are the addresses of the frontends of a NodePort.
+	nodePorts []netip.Addr
 	// NoExternalIPs is that of the [Config].
 	NoExternalIPs bool
 }
@@ -22,7 +28,29 @@ func NewLocality(node *Node, c Config) *Locality {
 	if c.BindAddress.IsValid() && !c.BindAddress.IsUnspecified() {
 		own.Addresses = append([]netip.Addr{c.BindAddress}, node.Addresses...)
 	}
-	return &Locality{Node: &own, NodePortAddresses: nodePortAddresses(&own, c), NoExternalIPs: c.NoExternalIPs}
+	l := &Locality{
+		Node:              &own,
+		NodePortAddresses: nodePortAddresses(&own, c),
+		Wildcards:         len(c.NodePortAddresses) > 0,
+		NoExternalIPs:     c.NoExternalIPs,
+	}
+	l.nodePorts = l.NodePortAddresses
+	if l.Wildcards {
+		l.nodePorts = wildcards(l.NodePortAddresses)
+	}
+	return l
+}
+
+// wildcards returns the unspecified address of each family that has one of the
+// addresses.
+func wildcards(addresses []netip.Addr) []netip.Addr {
+	var out []netip.Addr
+	for _, a := range addresses {
+		if w := Wildcard(FamilyOf(a)); !slices.Contains(out, w) {
+			out = append(out, w)
+		}
+	}
+	return out
 }
 
 // nodePortAddresses returns the addresses on which NodePorts are served

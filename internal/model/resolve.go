@@ -60,6 +60,11 @@ type Routing struct {
 	// ServiceCIDRs are the ranges whose unallocated addresses are dropped
 	// (4.24), masked, sorted and without overlaps.
 	ServiceCIDRs []netip.Prefix
+	// Wildcards says that the address of NodePorts is the unspecified one, and
+	// that they are served on NodePortAddresses, sorted, where no other frontend
+	// is. Otherwise their frontends have the addresses.
+	Wildcards         bool
+	NodePortAddresses []netip.Addr
 	// Detectors tell pods from others, at most one for each family.
 	Detectors map[Family]Detector
 	// MasqueradeAll, Scheduler, AffinityCapacity and Counters are those of the
@@ -75,6 +80,16 @@ type Routing struct {
 	WithoutLocal map[Family]WithoutLocal
 	// Notices tell people what cannot be served as the objects ask.
 	Notices []Notice
+}
+
+// ServesNodePorts reports whether NodePorts with the unspecified address are
+// served on an address. A ClusterIP has its own ports only.
+func (r *Routing) ServesNodePorts(a netip.Addr) bool {
+	has := func(in []netip.Addr) bool {
+		_, ok := slices.BinarySearchFunc(in, a, netip.Addr.Compare)
+		return ok
+	}
+	return has(r.NodePortAddresses) && !has(r.ClusterIPs)
 }
 
 // Notice is a remark about an object that does not stop the others.

@@ -126,6 +126,16 @@ func (r *Router) Replace(all map[ServiceName]ServiceState) []RouteChange {
 // Node returns this node as the source knows it, or with its name alone.
 func (r *Router) Node() *Node { return r.base.node }
 
+// NodePortAddresses returns the addresses on which NodePorts are served that are
+// frontends with the unspecified address, sorted; none if they are not. It must
+// not be changed.
+func (r *Router) NodePortAddresses() []netip.Addr {
+	if !r.base.locality.Wildcards {
+		return nil
+	}
+	return r.base.locality.NodePortAddresses
+}
+
 // Len returns the numbers of Services and of frontends.
 func (r *Router) Len() (services, frontends int) { return len(r.services), len(r.claims) }
 
@@ -313,17 +323,19 @@ func (r *Router) WithoutLocal() map[Family]WithoutLocal { return maps.Clone(r.wi
 // Routing returns the complete behaviour of the node.
 func (r *Router) Routing() *Routing {
 	return &Routing{
-		NodeName:         r.base.config.NodeName,
-		Routes:           r.Routes(),
-		ClusterIPs:       slices.SortedFunc(maps.Keys(r.clusterIPs), netip.Addr.Compare),
-		ServiceCIDRs:     r.base.serviceCIDRs,
-		Detectors:        detectors(r.base.node, r.base.config),
-		MasqueradeAll:    r.base.config.MasqueradeAll,
-		Scheduler:        cmp.Or(r.base.config.Scheduler, RoundRobin),
-		AffinityCapacity: cmp.Or(r.base.config.AffinityCapacity, DefaultAffinityCapacity),
-		Counters:         r.base.config.Counters,
-		HealthChecks:     r.HealthChecks(),
-		WithoutLocal:     r.WithoutLocal(),
-		Notices:          r.Notices(),
+		NodeName:          r.base.config.NodeName,
+		Routes:            r.Routes(),
+		ClusterIPs:        slices.SortedFunc(maps.Keys(r.clusterIPs), netip.Addr.Compare),
+		ServiceCIDRs:      r.base.serviceCIDRs,
+		Wildcards:         r.base.locality.Wildcards,
+		NodePortAddresses: r.NodePortAddresses(),
+		Detectors:         detectors(r.base.node, r.base.config),
+		MasqueradeAll:     r.base.config.MasqueradeAll,
+		Scheduler:         cmp.Or(r.base.config.Scheduler, RoundRobin),
+		AffinityCapacity:  cmp.Or(r.base.config.AffinityCapacity, DefaultAffinityCapacity),
+		Counters:          r.base.config.Counters,
+		HealthChecks:      r.HealthChecks(),
+		WithoutLocal:      r.WithoutLocal(),
+		Notices:           r.Notices(),
 	}
 }

@@ -41,13 +41,18 @@ func affinityOf(r *model.Route) affinity {
 }
 
 func (a affinity) compare(o affinity) int {
-	if a.local != o.local {
-		if o.local {
-			return -1
-		}
-		return 1
+	return cmp.Or(compareBool(a.local, o.local), cmp.Compare(a.timeout, o.timeout))
+}
+
+// compareBool orders false first.
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
 	}
-	return cmp.Compare(a.timeout, o.timeout)
+	return 1
 }
 
 // prefix distinguishes names that exist for frontends with policy Local as well.
@@ -95,24 +100,22 @@ func affinitySets(kinds []affinity, capacity uint32) []*Set {
 
 // affinityChains returns the chains that bind clients. They see the first packet
 // of each connection that leaves the node or ends at it.
-func affinityChains(kinds []affinity) []*Chain {
+func affinityChains(r *model.Routing, kinds []affinity) []*Chain {
 	if len(kinds) == 0 {
 		return nil
 	}
 	remember := &Chain{Name: rememberChain}
 	out := []*Chain{remember}
 	for _, k := range kinds {
-		out = append(out, k.bind())
-		for _, p := range model.Protocols {
-			// meta l4proto tcp ct original ip daddr . meta l4proto . ct original proto-dst @affinity-10800 goto bind-10800
-			remember.Rules = append(remember.Rules, Rule{
-				ProtocolIs{p}, // nft wants to know it before it takes "proto-dst"
-				InSet{Key: original, Set: k.frontends()},
-				Verdict{Goto, k.chain()},
-			})
-		}
+		// meta l4proto tcp ct original ip daddr . meta l4proto . ct original proto-dst @affinity-10800 goto bind-10800
+		out = append(out, k.bind(k.chain(), original))
+		remember.Rules = append(remember.Rules, k.find(original, k.chain())...)
 	}
-	out = append(out, recallChains(kinds)...)
+	if r.Wildcards {
+		remember.Rules = append(remember.Rules, toNode(OriginalDestination, nodeRememberChain))
+		out = append(out, nodeAffinityChains(kinds)...)
+	}
+	out = append(out, recallChains(kinds, false)...)
 	for _, hook := range []Hook{Input, Postrouting} {
 		out = append(out, &Chain{Name: "bind-" + hook.String(), Hook: hook, Priority: PriorityBind, Rules: []Rule{
 			{Verdict{Jump, rememberChain}},
@@ -123,33 +126,50 @@ func affinityChains(kinds []affinity) []*Chain {
 
 // recallChain names the chain that gives clients the endpoints that they are bound to
 // in a map.
-func recallChain(bindings string) string {
+func recallChain(bindings string, wildcard bool) string {
+	name := "recall"
 	if bindings == LocalAffinityMap {
-		return "local-recall"
+		name = "local-recall"
 	}
-	return "recall"
+	if wildcard {
+		return nodePrefix + name
+	}
+	return name
 }
 
 // recallChains returns one such chain for each map of the kinds, which are sorted.
-func recallChains(kinds []affinity) (out []*Chain) {
+func recallChains(kinds []affinity, wildcard bool) (out []*Chain) {
 	for i, k := range kinds {
 		if i > 0 && kinds[i-1].local == k.local {
 			continue
 		}
-		out = append(out, &Chain{Name: recallChain(k.bindings()), Rules: []Rule{
+		out = append(out, &Chain{Name: recallChain(k.bindings(), wildcard), Rules: []Rule{
 			// dnat ip to ip daddr . meta l4proto . th dport . ip saddr map @affinity
-			{DNAT{Key: append(slices.Clone(dialled), SourceAddress), Map: k.bindings()}},
+			{DNAT{Key: append(dialledKey(wildcard)[:3:3], SourceAddress), Map: k.bindings()}},
 		}})
+	}
+	return out
+}
+
+// find returns the rules that recognise the frontends with this affinity.
+func (a affinity) find(frontend Concat, chain string) []Rule {
+	var out []Rule
+	for _, p := range model.Protocols {
+		out = append(out, Rule{
+			ProtocolIs{p}, // nft wants to know it before it takes "proto-dst"
+			InSet{Key: frontend, Set: a.frontends()},
+			Verdict{Goto, chain},
+		})
 	}
 	return out
 }
 
 // bind returns the chain that binds a client to the endpoint that its connection
 // got (5.3), or releases it.
-func (a affinity) bind() *Chain {
-	pair := append(original[:3:3], ReplySource, ReplyPort)
-	client := append(original[:3:3], OriginalSource)
-	c := &Chain{Name: a.chain()}
+func (a affinity) bind(name string, frontend Concat) *Chain {
+	pair := append(frontend[:3:3], ReplySource, ReplyPort)
+	client := append(frontend[:3:3], OriginalSource)
+	c := &Chain{Name: name}
 	for _, p := range model.Protocols {
 		valid := Rule{ProtocolIs{p}, InSet{Key: pair, Set: AffinityEndpointsSet}}
 		c.Rules = append(c.Rules,

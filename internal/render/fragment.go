@@ -120,6 +120,7 @@ func (c *composer) verdict(r *model.Route, v model.Verdict, s span) Verdict {
 		return Verdict{Action: Drop}
 	}
 	use := laneUse{lane: laneFor(r.Port, cmp.Or(r.Service.Scheduler, c.scheduler), s)}
+	use.lane.wildcard = r.Frontend.Address.IsUnspecified()
 	if a := affinityOf(r); a != (affinity{}) {
 		use.bindings = a.bindings()
 		if c.part.affinity != a { // both maps may lead to lanes

@@ -242,6 +242,9 @@ func (o Slots) json(f model.Family) object {
 
 // json takes the words apart that the text of the field consists of.
 func (o Field) json(f model.Family) object {
+	if loaded := o.Loaded(); loaded != o {
+		return object{"&": []any{loaded.json(f), model.Wildcard(f).String()}}
+	}
 	words := strings.Fields(o.Text(f))
 	switch words[0] {
 	case "meta":

@@ -31,6 +31,8 @@ const (
 type lane struct {
 	slots   Slots
 	counter uint64 // of round robin
+	// wildcard lanes are those of NodePorts with the unspecified address.
+	wildcard bool
 }
 
 // laneFor returns the lane of a service port. It depends on nothing but its
@@ -47,7 +49,8 @@ func laneFor(port model.PortName, scheduler model.Scheduler, s span) lane {
 	return l
 }
 
-// name returns for example "rr-3-5", or "rr-3-5-at-2" for slots from 2 on.
+// name returns for example "rr-3-5", "rr-3-5-at-2" for slots from 2 on, or
+// "node-rr-3-5" for NodePorts with the unspecified address.
 func (l lane) name() string {
 	var name string
 	switch l.slots.Scheduler {
@@ -61,12 +64,15 @@ func (l lane) name() string {
 	if l.slots.First > 0 {
 		name += fmt.Sprintf("-at-%d", l.slots.First)
 	}
+	if l.wildcard {
+		return nodePrefix + name
+	}
 	return name
 }
 
 func (l lane) compare(o lane) int {
 	return cmp.Or(cmp.Compare(l.slots.Scheduler, o.slots.Scheduler), cmp.Compare(l.slots.Count, o.slots.Count),
-		cmp.Compare(l.slots.First, o.slots.First), cmp.Compare(l.counter, o.counter))
+		cmp.Compare(l.slots.First, o.slots.First), cmp.Compare(l.counter, o.counter), compareBool(l.wildcard, o.wildcard))
 }
 
 // common returns the lane with the counter that services have in common, if l
@@ -84,7 +90,7 @@ func (l lane) chain() *Chain {
 		c.Rules = append(c.Rules, Rule{OneIn{evasion}, Verdict{Goto, other.name()}})
 	}
 	// dnat ip to ip daddr . meta l4proto . th dport . numgen inc mod 3 map @endpoints
-	c.Rules = append(c.Rules, Rule{DNAT{Key: append(slices.Clone(dialled), l.slots), Map: EndpointsMap}})
+	c.Rules = append(c.Rules, Rule{DNAT{Key: append(dialledKey(l.wildcard)[:3:3], l.slots), Map: EndpointsMap}})
 	return c
 }
 
@@ -109,10 +115,16 @@ func (u laneUse) chain() *Chain {
 	}
 	return &Chain{Name: u.name(), Rules: []Rule{
 		// jump recall
-		{Verdict{Jump, recallChain(u.bindings)}},
+		{Verdict{Jump, recallChain(u.bindings, u.lane.wildcard)}},
 		// goto rr-3-5
 		{Verdict{Goto, u.lane.name()}},
 	}}
+}
+
+// allRecallChains are those that a lane may jump to.
+var allRecallChains = []string{
+	recallChain(AffinityMap, false), recallChain(LocalAffinityMap, false),
+	recallChain(AffinityMap, true), recallChain(LocalAffinityMap, true),
 }
 
 // IsLane reports whether rules are those of a lane: they choose an endpoint by a slot,
@@ -124,7 +136,7 @@ func IsLane(rules []Rule) bool {
 			_, ok := s.Key[len(s.Key)-1].(Slots)
 			return ok
 		case Verdict:
-			return s.Action == Jump && (s.Chain == recallChain(AffinityMap) || s.Chain == recallChain(LocalAffinityMap))
+			return s.Action == Jump && slices.Contains(allRecallChains, s.Chain)
 		}
 		return false
 	})

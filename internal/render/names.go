@@ -12,6 +12,7 @@ const (
 	ClusterIPsSet     = "cluster-ips"
 	ServiceCIDRsSet   = "service-cidrs"
 	HairpinSet        = "hairpin"
+	NodeAddressesSet  = "node-addresses"
 	// AffinityMap holds clients and their endpoints, and LocalAffinityMap those of
 	// frontends with policy Local. Both are dynamic.
 	AffinityMap      = "affinity"

@@ -2,6 +2,7 @@ package render
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -122,28 +123,49 @@ func (c *common) countElement(e sharedElement, n int, t *touched) {
 	}
 }
 
-// Change takes changes of routes in. It returns the parts of the tables that
-// they concern, before and after: the elements of these frontends and the
-// chains that come or go. Both have the same sets, and their difference is that
-// of the whole tables, where it can be told that way; else ok is false, and the
-// whole has to be rendered.
-func (c *Composer) Change(changes []model.RouteChange) (before, after *Ruleset, ok bool) {
+// Change takes changes of routes in, and the addresses on which NodePorts with
+// the unspecified address are served from now on. It returns the parts of the
+// tables that they concern, before and after: the elements of these frontends,
+// the addresses and the chains that come or go. Both have the same sets, and
+// their difference is that of the whole tables, where it can be told that way;
+// else ok is false, and the whole has to be rendered.
+func (c *Composer) Change(changes []model.RouteChange, nodePorts []netip.Addr) (before, after *Ruleset, ok bool) {
 	before, after, ok = &Ruleset{}, &Ruleset{}, true
+	gone, come := differences(c.routing.NodePortAddresses, nodePorts)
+	c.routing.NodePortAddresses = nodePorts
 	for _, f := range model.Families {
 		own := slices.DeleteFunc(slices.Clone(changes), func(r model.RouteChange) bool { return model.FamilyOf(r.Frontend.Address) != f })
-		if len(own) == 0 {
-			continue
-		}
 		common := c.tables[f]
 		kinds, served := common.kinds(), common.clusterIPs > 0
+		moved := len(gone[f])+len(come[f]) > 0 && (served || serves(c.routing, f))
+		if len(own) == 0 && !moved {
+			continue
+		}
 		old, now := common.change(c.routing, own)
-		if !served || common.clusterIPs == 0 || !slices.Equal(kinds, common.kinds()) {
+		old.elements[NodeAddressesSet], now.elements[NodeAddressesSet] = gone[f], come[f]
+		if len(own) > 0 && (!served || common.clusterIPs == 0 || !slices.Equal(kinds, common.kinds())) {
 			ok = false // sets or the table itself come or go
 		}
 		before.Tables = append(before.Tables, old.table(f, c.routing, kinds))
 		after.Tables = append(after.Tables, now.table(f, c.routing, kinds))
 	}
 	return before, after, ok
+}
+
+// differences returns the addresses that are in one of two sorted lists only, as
+// elements by family.
+func differences(old, now []netip.Addr) (gone, come map[model.Family][]Element) {
+	only := func(a, b []netip.Addr) map[model.Family][]Element {
+		out := make(map[model.Family][]Element)
+		for _, addr := range a {
+			if _, both := slices.BinarySearchFunc(b, addr, netip.Addr.Compare); !both {
+				f := model.FamilyOf(addr)
+				out[f] = append(out[f], Element{Key: Key{Address: addr}})
+			}
+		}
+		return out
+	}
+	return only(old, now), only(now, old)
 }
 
 func (c *common) change(r *model.Routing, changes []model.RouteChange) (before, after *part) {

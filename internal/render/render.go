@@ -47,6 +47,11 @@ func renderTable(r *model.Routing, f model.Family) *Table {
 			b.add(ServiceCIDRsSet, Element{Key: Key{Address: p.Addr(), Bits: uint8(p.Bits())}})
 		}
 	}
+	for _, a := range r.NodePortAddresses {
+		if model.FamilyOf(a) == f {
+			b.add(NodeAddressesSet, Element{Key: Key{Address: a}})
+		}
+	}
 	return b.table(f)
 }
 

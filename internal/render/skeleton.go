@@ -24,16 +24,18 @@ func skeleton(f model.Family, r *model.Routing, kinds []affinity) *Table {
 		Family: f,
 		Sets:   sets(r, kinds),
 		Chains: slices.Concat(
-			[]*Chain{refuse(), dispatch(), prerouting(f, r), output()},
+			[]*Chain{refuse(), dispatch()},
+			nodeChains(f, r),
+			[]*Chain{prerouting(f, r), output(r)},
 			unserved(),
-			affinityChains(kinds),
+			affinityChains(r, kinds),
 			[]*Chain{postrouting(f, r)}),
 	}
 }
 
 // sets returns the sets and maps of a table, empty.
 func sets(r *model.Routing, kinds []affinity) []*Set {
-	return append([]*Set{
+	out := []*Set{
 		// What a frontend does: goto a lane, goto refuse, or drop.
 		{Name: ServicesMap, Key: frontend, Data: []Datatype{Verdicts}, Counters: r.Counters},
 		// The same for clients outside of the cluster, where it differs.
@@ -51,7 +53,12 @@ func sets(r *model.Routing, kinds []affinity) []*Set {
 		{Name: ServiceCIDRsSet, Key: []Datatype{Address}, Interval: true},
 		// Endpoints that may dial themselves: source and destination alike.
 		{Name: HairpinSet, Key: []Datatype{Source, Address, InetProto, Port}},
-	}, affinitySets(kinds, r.AffinityCapacity)...)
+	}
+	if r.Wildcards {
+		// Where NodePorts with the unspecified address are served.
+		out = append(out, &Set{Name: NodeAddressesSet, Key: []Datatype{Address}})
+	}
+	return append(out, affinitySets(kinds, r.AffinityCapacity)...)
 }
 
 func refuse() *Chain {
@@ -118,7 +125,8 @@ func prerouting(f model.Family, r *model.Routing) *Chain {
 	// ip saddr != 10.128.0.0/9 ip daddr . meta l4proto . th dport vmap @local-services
 	local, _ := notFromPod(f, r)
 	local = append(local, VerdictMap{dialled, LocalServicesMap})
-	c.Rules = append(c.Rules, local, Rule{Verdict{Goto, dispatchChain}})
+	c.Rules = append(c.Rules, local)
+	c.Rules = append(c.Rules, toDispatch(r, nodePreroutingChain)...)
 	return c
 }
 
@@ -143,15 +151,14 @@ func notFromPod(f model.Family, r *model.Routing) (match Rule, detects bool) {
 	return Rule{NotFrom{d.Interface, d.ByPrefix && len(d.Interface) < maxInterfaceName}}, true
 }
 
-func output() *Chain {
-	return &Chain{Name: "output", Hook: Output, Priority: PriorityDNAT, Rules: []Rule{
+func output(r *model.Routing) *Chain {
+	return &Chain{Name: "output", Hook: Output, Priority: PriorityDNAT, Rules: append([]Rule{
 		// A reset that refuses a connection of the node itself passes here too.
 		// Its port can be that of a frontend, which would refuse the reset.
 		// ct direction reply accept
 		{IsAnswer{}, Verdict{Action: Accept}},
 		firewall(),
-		{Verdict{Goto, dispatchChain}},
-	}}
+	}, toDispatch(r, nodeDispatchChain)...)}
 }
 
 // postrouting decides from the connection tracking entry what is masqueraded,
@@ -164,14 +171,25 @@ func postrouting(f model.Family, r *model.Routing) *Chain {
 		{InSet{Key: Concat{SourceAddress, DestinationAddress, TransportProtocol, DestinationPort}, Set: HairpinSet}, Masquerade{}},
 	}
 	rules = append(rules, masqueradeClusterIPs(f, r)...)
-	for _, p := range model.Protocols {
-		// meta l4proto tcp ct original ip daddr . meta l4proto . ct original proto-dst @masq-frontends masquerade fully-random
-		rules = append(rules,
-			Rule{ProtocolIs{p}, InSet{Key: original, Set: MasqFrontendsSet}, Masquerade{}},
-			// meta l4proto tcp fib saddr type local ct original ... @local-frontends masquerade fully-random
-			Rule{ProtocolIs{p}, InSet{Key: original, Set: LocalFrontendsSet}, SourceIsLocal{}, Masquerade{}})
+	rules = append(rules, masqueradeExternal(original)...)
+	if r.Wildcards {
+		rules = append(rules, toNode(OriginalDestination, nodePostroutingChain))
 	}
 	return &Chain{Name: "postrouting", Hook: Postrouting, Priority: PrioritySNAT, Rules: rules}
+}
+
+// masqueradeExternal masquerades traffic to external addresses and NodePorts: all
+// of it, or where they have policy Local that of the node itself.
+func masqueradeExternal(frontend Concat) []Rule {
+	var rules []Rule
+	for _, p := range model.Protocols {
+		rules = append(rules,
+			// meta l4proto tcp ct original ip daddr . meta l4proto . ct original proto-dst @masq-frontends masquerade fully-random
+			Rule{ProtocolIs{p}, InSet{Key: frontend, Set: MasqFrontendsSet}, Masquerade{}},
+			// meta l4proto tcp ct original ... @local-frontends fib saddr type local masquerade fully-random
+			Rule{ProtocolIs{p}, InSet{Key: frontend, Set: LocalFrontendsSet}, SourceIsLocal{}, Masquerade{}})
+	}
+	return rules
 }
 
 // masqueradeClusterIPs masquerades traffic to ClusterIPs that does not come

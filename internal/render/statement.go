@@ -35,6 +35,12 @@ const (
 	OriginalPort              // the port that the client dialled
 	ReplySource               // who answers: after DNAT the endpoint
 	ReplyPort                 // the endpoint's port
+
+	// The unspecified address, in the place of one that was loaded: the key of a
+	// NodePort that is served on several addresses. nft has no other way to write a
+	// constant there.
+	AnyDestination
+	AnyOriginalDestination
 )
 
 func (o Field) Text(f model.Family) string {
@@ -58,8 +64,34 @@ func (o Field) Text(f model.Family) string {
 		return "ct reply " + ip + " saddr"
 	case ReplyPort:
 		return "ct reply proto-src"
+	case AnyDestination, AnyOriginalDestination:
+		return o.Loaded().Text(f) + " & " + model.Wildcard(f).String()
 	}
 	panic(fmt.Sprintf("field %d has no text", o))
+}
+
+// Loaded returns the field that is loaded for this one, and masked if it is
+// another.
+func (o Field) Loaded() Field {
+	switch o {
+	case AnyDestination:
+		return DestinationAddress
+	case AnyOriginalDestination:
+		return OriginalDestination
+	}
+	return o
+}
+
+// Any returns the field that holds the unspecified address in the place of this
+// one, which holds an address.
+func (o Field) Any() (Field, bool) {
+	switch o {
+	case DestinationAddress:
+		return AnyDestination, true
+	case OriginalDestination:
+		return AnyOriginalDestination, true
+	}
+	return o, false
 }
 
 func (o Field) Datatype() Datatype {

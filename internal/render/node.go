@@ -1,0 +1,126 @@
+package render
+
+import "github.com/nftproxy/nftproxy/internal/model"
+
+// NodePorts that are served on several addresses of the node are frontends with
+// the unspecified address: one of each, however many addresses there are. The
+// addresses are elements of one set, so that one that comes or goes is one
+// change.
+//
+// The elements of these frontends are in the same sets and maps as all others,
+// with the unspecified address in their keys. Only the rules differ that look
+// them up: they mask the address of the packet. They come behind those for
+// frontends with an address of their own, which win (4.37), and see packets to
+// the addresses in the set alone. A ClusterIP serves no NodePorts even if an
+// interface of the node has it, because its undefined ports are refused (4.23).
+
+var (
+	// dialledNode is the key of such a frontend where packets come in.
+	dialledNode = Concat{AnyDestination, TransportProtocol, DestinationPort}
+	// originalNode is the same behind DNAT.
+	originalNode = Concat{AnyOriginalDestination, TransportProtocol, OriginalPort}
+)
+
+// dialledKey returns the key of a frontend, or of one with the unspecified
+// address, where packets come in.
+func dialledKey(wildcard bool) Concat {
+	if wildcard {
+		return dialledNode
+	}
+	return dialled
+}
+
+// nodePrefix begins the names of chains for these frontends.
+const nodePrefix = "node-"
+
+const (
+	nodeDispatchChain    = nodePrefix + dispatchChain
+	nodePreroutingChain  = nodePrefix + "prerouting"
+	nodeRememberChain    = nodePrefix + rememberChain
+	nodePostroutingChain = nodePrefix + "postrouting"
+)
+
+// Serving returns the frontend in the sets and maps for what a client dials: that
+// or, if it is none, the NodePort with the unspecified address. The elements must
+// be sorted.
+func (t *Table) Serving(dialled model.Frontend) model.Frontend {
+	has := func(set string, f model.Frontend) bool {
+		s := t.Set(set)
+		if s == nil {
+			return false
+		}
+		_, ok := s.Find(f)
+		return ok
+	}
+	address := model.Frontend{Address: dialled.Address}
+	if has(ServicesMap, dialled) || !has(NodeAddressesSet, address) || has(ClusterIPsSet, address) {
+		return dialled
+	}
+	return dialled.OnNode()
+}
+
+// toDispatch ends a chain: what no frontend with the address of the packet serves
+// goes on in a chain for NodePorts, if there is one.
+func toDispatch(r *model.Routing, node string) []Rule {
+	if !r.Wildcards {
+		return []Rule{{Verdict{Goto, dispatchChain}}}
+	}
+	return []Rule{{Verdict{Jump, dispatchChain}}, toNode(DestinationAddress, node)}
+}
+
+// toNode goes on in a chain for NodePorts.
+//
+//	ip daddr @node-addresses ip daddr != @cluster-ips goto node-dispatch
+func toNode(address Field, chain string) Rule {
+	return Rule{
+		InSet{Key: Concat{address}, Set: NodeAddressesSet},
+		InSet{Key: Concat{address}, Set: ClusterIPsSet, Not: true},
+		Verdict{Goto, chain},
+	}
+}
+
+// nodeChains returns the counterparts of dispatch, prerouting and postrouting.
+func nodeChains(f model.Family, r *model.Routing) []*Chain {
+	if !r.Wildcards {
+		return nil
+	}
+	// ip saddr != 10.128.0.0/9 ip daddr & 0.0.0.0 . meta l4proto . th dport vmap @local-services
+	local, _ := notFromPod(f, r)
+	local = append(local, VerdictMap{dialledNode, LocalServicesMap})
+	return []*Chain{
+		{Name: nodeDispatchChain, Rules: []Rule{
+			// ip daddr & 0.0.0.0 . meta l4proto . th dport vmap @services
+			{VerdictMap{dialledNode, ServicesMap}},
+		}},
+		{Name: nodePreroutingChain, Rules: []Rule{local, {Verdict{Goto, nodeDispatchChain}}}},
+		// A frontend with the address and port of a NodePort that got here has
+		// policy Local: the others were masqueraded.
+		{Name: nodePostroutingChain, Rules: append(leave(LocalFrontendsSet), masqueradeExternal(originalNode)...)},
+	}
+}
+
+// leave ends the hook for frontends with an address of their own that are in a
+// set.
+func leave(set string) []Rule {
+	var out []Rule
+	for _, p := range model.Protocols {
+		// meta l4proto tcp ct original ip daddr . meta l4proto . ct original proto-dst @local-frontends accept
+		out = append(out, Rule{ProtocolIs{p}, InSet{Key: original, Set: set}, Verdict{Action: Accept}})
+	}
+	return out
+}
+
+// nodeAffinityChains returns the counterparts of the chains that bind clients.
+// They delete and drop what is not bound to an endpoint of the NodePort, so they
+// must not see connections to other frontends.
+func nodeAffinityChains(kinds []affinity) []*Chain {
+	remember := &Chain{Name: nodeRememberChain, Rules: append(leave(MasqFrontendsSet), leave(LocalFrontendsSet)...)}
+	out := []*Chain{remember}
+	for _, k := range kinds {
+		// meta l4proto tcp ct original ip daddr & 0.0.0.0 . meta l4proto . ct original proto-dst @affinity-10800 goto node-bind-10800
+		chain := nodePrefix + k.chain()
+		out = append(out, k.bind(chain, originalNode))
+		remember.Rules = append(remember.Rules, k.find(originalNode, chain)...)
+	}
+	return append(out, recallChains(kinds, true)...)
+}
