@@ -320,6 +320,10 @@ func (d dice) programFlags() randomFlags {
 	f.config.Scheduler = drawOne(d, model.RoundRobin, model.Random, model.SourceHash)
 	f.config.MasqueradeAll = d.chance(20)
 	f.args = append(slices.Clip(f.args), "--scheduler", f.config.Scheduler.String(), fmt.Sprintf("--masquerade-all=%t", f.config.MasqueradeAll))
+	if d.chance(40) { // the node's own addresses, as frontends of another kind
+		f.args = append(f.args, "--nodeport-addresses", "192.0.2.0/24,2001:db8::/64")
+		f.config.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/64")}
+	}
 	return f
 }
 
