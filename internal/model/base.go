@@ -53,6 +53,9 @@ func (r *Router) Configure(c Config, nodes []*Node, cidrs []netip.Prefix) (chang
 		return nil, true
 	case !slices.Equal(before.locality.nodePorts, r.base.locality.nodePorts):
 		return r.moveNodePorts(), false
+	case !slices.Equal(before.locality.NodePortAddresses, r.base.locality.NodePortAddresses):
+		r.staleNotices = r.staleNotices || len(r.overlaps) > 0
+		r.refresh()
 	}
 	return nil, false
 }
@@ -71,6 +74,7 @@ func (r *Router) rebuild() {
 	r.staleNotices, r.staleHealth = true, true
 	r.claims = make(map[Frontend]claims, len(r.claims))
 	r.contested = make(map[Frontend]struct{})
+	r.overlaps = make(overlaps)
 	r.clusterIPs = make(map[netip.Addr]int, len(r.clusterIPs))
 	r.withoutLocal = make(map[Family]WithoutLocal)
 	for name, s := range services {
@@ -88,6 +92,7 @@ func (r *Router) moveNodePorts() []RouteChange {
 			states[name] = s.state
 		}
 	}
+	r.staleNotices = r.staleNotices || len(r.overlaps) > 0
 	touched := make(map[Frontend]*Route)
 	for name, s := range states {
 		r.set(name, s, touched)

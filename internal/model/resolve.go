@@ -139,11 +139,17 @@ func (c claims) notices() []Notice {
 	var out []Notice
 	for _, loser := range c.losers {
 		if loser.Port != c.winner.Port { // 4.41
-			out = append(out, notice("Service "+loser.Port.Service.String(), Conflict, "%s (%s of port %q) is served by Service %s",
-				loser.Frontend, loser.Kind, loser.Port.Port, c.winner.Port.Service))
+			out = append(out, conflict(loser.Frontend, loser, c.winner))
 		}
 	}
 	return out
+}
+
+// conflict reports that the Service of one route does not get a frontend that
+// another one has.
+func conflict(f Frontend, loser, winner *Route) Notice {
+	return notice("Service "+loser.Port.Service.String(), Conflict, "%s (%s of port %q) is served by Service %s",
+		f, loser.Kind, loser.Port.Port, winner.Port.Service)
 }
 
 // nodePortNotices reports NodePorts that no address of the node can serve.

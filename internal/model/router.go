@@ -31,6 +31,7 @@ type Router struct {
 	claims   map[Frontend]claims
 	// contested are the frontends that several service ports claim.
 	contested    map[Frontend]struct{}
+	overlaps     overlaps
 	clusterIPs   map[netip.Addr]int // how many service ports have it (1.10)
 	withoutLocal map[Family]WithoutLocal
 	// noticed are the notices about Services by themselves.
@@ -152,6 +153,7 @@ func (r *Router) claim(name ServiceName, state ServiceState, touched map[Fronten
 		touch(touched, route.Frontend, c.winner)
 		r.join(route, &c)
 		r.claims[route.Frontend] = c
+		r.overlap(route)
 	}
 }
 
@@ -195,11 +197,13 @@ func (r *Router) withdraw(name ServiceName, touched map[Frontend]*Route) {
 		touch(touched, f, c.winner)
 		if len(c.losers) == 0 {
 			delete(r.claims, f)
+			r.overlap(route)
 			continue
 		}
 		rest := slices.DeleteFunc(append(c.losers, c.winner), func(o *Route) bool { return o == route })
 		r.contest(f, rest, &c)
 		r.claims[f] = c
+		r.overlap(route)
 	}
 }
 
@@ -291,6 +295,7 @@ func (r *Router) refresh() {
 		for f := range r.contested {
 			r.notices = append(r.notices, r.claims[f].notices()...)
 		}
+		r.notices = append(r.notices, r.overlapNotices()...)
 		slices.SortFunc(r.notices, Notice.compare)
 	}
 	if r.staleHealth {

@@ -66,7 +66,7 @@ func (t *town) service() ServiceName {
 		ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, byte(n)}), netip.MustParseAddr(fmt.Sprintf("fd00:96::%x", n+1))}[t.IntN(2):],
 		Ports: []ServicePort{
 			{Name: "http", Protocol: TCP, Port: 80, NodePort: uint16(30000 + t.IntN(2))},
-			{Name: "dns", Protocol: UDP, Port: 53},
+			{Name: "dns", Protocol: UDP, Port: 53, NodePort: []uint16{0, 53}[t.IntN(2)]},
 		}[:t.IntN(3)],
 	}
 	for range t.IntN(3) { // also the same one twice, and the ClusterIP of another
