@@ -145,3 +145,34 @@ func TestLook(t *testing.T) {
 		t.Errorf("background of nothing: %+v", b)
 	}
 }
+
+// TestLookAtNodePort: a NodePort on several addresses of the node is found on each
+// of them (6.6), and reported as a loser where an address of another Service hides
+// it (4.37).
+func TestLookAtNodePort(t *testing.T) {
+	s := service()
+	s.Services[0].Ports[0].NodePort = 30080
+	other := *s.Services[0]
+	other.Name.Name = "other"
+	other.ClusterIPs = []netip.Addr{addr("10.96.0.11")}
+	other.ExternalIPs = []netip.Addr{addr("10.1.1.2")}
+	other.Ports = []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 30080}}
+	s.Services = append(s.Services, &other)
+	config := node1
+	config.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}
+	config.InterfaceAddresses = []netip.Addr{addr("10.1.1.1"), addr("10.1.1.2"), addr("10.2.0.1")}
+	for _, c := range []struct{ address, service, losers string }{
+		{"10.1.1.1", "default/web:http NodePort", "[]"},
+		{"10.1.1.2", "default/other:http external IP", "[{default/web:http NodePort}]"},
+		{"10.2.0.1", " ", "[]"},
+	} {
+		r, b := ask(t, s, config, "203.0.113.7 tcp "+c.address+":30080")
+		route := " "
+		if b.Route != nil {
+			route = b.Route.Port.String() + " " + b.Route.Kind.String()
+		}
+		if got := r.Service + " " + r.Kind; got != c.service || route != c.service || fmt.Sprint(b.Losers) != c.losers {
+			t.Errorf("%s: the rules say %q, the objects %q with losers %v; want %q, losers %s", c.address, got, route, b.Losers, c.service, c.losers)
+		}
+	}
+}

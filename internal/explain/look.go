@@ -75,12 +75,17 @@ func slicesOf(s *model.Snapshot, name model.ServiceName) []*model.EndpointSlice 
 	return out
 }
 
-// losers returns who else asks for the frontend of a route.
+// losers returns who else asks for the frontend of a route, or for a NodePort on
+// all addresses that it hides.
 func losers(s *model.Snapshot, l *model.Locality, winner *model.Route) []Claim {
 	var out []Claim
+	hidden := winner.Frontend
+	if slices.Contains(l.NodePortAddresses, hidden.Address) {
+		hidden = hidden.OnNode()
+	}
 	for _, svc := range s.Services {
 		for _, r := range model.RouteService(svc, nil, l) {
-			if r.Frontend == winner.Frontend && r.Port != winner.Port {
+			if (r.Frontend == winner.Frontend || r.Frontend == hidden) && r.Port != winner.Port {
 				out = append(out, Claim{r.Port, r.Kind})
 			}
 		}
