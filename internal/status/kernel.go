@@ -35,6 +35,11 @@ func FromKernel(k *apply.Conn) (*Report, error) {
 		if services == nil {
 			continue // somebody else's table of our name
 		}
+		if s := t.Set(render.NodeAddressesSet); s != nil {
+			for i := range s.Elements {
+				r.NodePortAddresses = append(r.NodePortAddresses, s.Elements[i].Key.Address)
+			}
+		}
 		r.Counted = r.Counted || services.Counters
 		found := tableFrontends(t, services, endpoints)
 		for i := range found {

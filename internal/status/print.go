@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -20,6 +21,9 @@ func (r *Report) Print(w io.Writer, now time.Time) error {
 		p.daemon(r)
 	}
 	p.fact("serves", "%s, %s, %s", number(r.Services, "Service"), number(r.Frontends, "frontend"), number(r.Endpoints, "endpoint"))
+	if len(r.NodePortAddresses) > 0 {
+		p.fact("NodePorts", "on %s", addressList(r.NodePortAddresses))
+	}
 	for _, a := range r.Affinity {
 		p.fact("affinity", "%s: %s of %d clients remembered", a.name(), a.count(), a.Size)
 	}
@@ -135,6 +139,23 @@ func number(n int, what string) string {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// maxAddresses is how many addresses are listed.
+const maxAddresses = 8
+
+// addressList lists some addresses.
+func addressList(all []netip.Addr) string {
+	shown := all[:min(len(all), maxAddresses)]
+	texts := make([]string, len(shown))
+	for i, a := range shown {
+		texts[i] = a.String()
+	}
+	text := strings.Join(texts, ", ")
+	if rest := len(all) - len(shown); rest > 0 {
+		text += fmt.Sprintf(" and %d more", rest)
+	}
+	return text
 }
 
 // localEndpoints lists the numbers of a health check by family.

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/netip"
 	"strconv"
 	"time"
 
@@ -39,8 +40,10 @@ type Report struct {
 	Frontends    int           `json:"frontends"`
 	Endpoints    int           `json:"endpoints"` // each counts once
 	HealthChecks []HealthCheck `json:"healthChecks,omitempty"`
-	Affinity     []Affinity    `json:"affinity,omitempty"`
-	Problems     []Problem     `json:"problems,omitempty"`
+	// NodePortAddresses serve the frontends with the unspecified address.
+	NodePortAddresses []netip.Addr `json:"nodePortAddresses,omitempty"`
+	Affinity          []Affinity   `json:"affinity,omitempty"`
+	Problems          []Problem    `json:"problems,omitempty"`
 	// Counted tells that connections are counted (--service-metrics).
 	Counted bool `json:"counted"`
 	// ServicePorts are sorted by name. They come last and are written one by

@@ -148,6 +148,7 @@ func onClock(now, t time.Time) time.Time {
 // counted.
 func (r *Report) addRouting(routing *model.Routing, connections map[model.Frontend]uint64) {
 	r.Node = routing.NodeName
+	r.NodePortAddresses = routing.NodePortAddresses
 	for _, h := range routing.HealthChecks {
 		endpoints := make(map[string]int)
 		for f, n := range h.Endpoints {
