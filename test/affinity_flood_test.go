@@ -38,10 +38,12 @@ func (c *cluster) boundTo(h *netlab.Host) int {
 
 // leaves checks, while the flood goes on, that an endpoint gets no flow any more and
 // that no client stays bound to it. The change that removes it is in effect. Flows
-// that connection tracking knows go on until the daemon has made it forget them.
+// that connection tracking knows go on until the daemon has made it forget them. On
+// a busy machine the flood takes a while to come round, as it waits for first
+// datagrams that are dropped.
 func (f *flood) leaves(c *cluster, h *netlab.Host) {
 	c.t.Helper()
-	eventually(c.t, func() error {
+	netlab.Eventually(c.t, 4*patience, func() error {
 		before := f.by(h)
 		f.wait(c.t, 2*floodClients)
 		if n := f.by(h) - before; n > 0 {

@@ -11,7 +11,7 @@ const (
 	// affinityCheck is the time between looks at the affinity maps.
 	affinityCheck = time.Minute
 	// sweepRest is how long the sweeps of clients rest, in multiples of the time
-	// that the last one took: they must not take a tenth of a processor.
+	// that the last one worked: they must not take a tenth of a processor.
 	sweepRest = 10
 )
 
@@ -33,8 +33,8 @@ type affinity struct {
 // readSweep is a sweep that has read the affinity maps.
 type readSweep struct {
 	*apply.Sweep
-	began time.Time
-	err   error
+	worked time.Duration
+	err    error
 }
 
 func newAffinity() affinity {
@@ -85,14 +85,15 @@ func (a *Agent) sweep() {
 	f.busy = true
 	f.running.Go(func() {
 		began := time.Now()
-		f.read <- &readSweep{s, began, s.Read()}
+		err := s.Read()
+		f.read <- &readSweep{s, time.Since(began), err}
 	})
 }
 
 // release releases some of the clients that a sweep has found, and comes back
 // for the others after whatever else there is to do.
 func (a *Agent) release(s *readSweep) {
-	more := false
+	more, began := false, time.Now()
 	if s.err == nil {
 		more, s.err = a.Applier.Release(s.Sweep)
 	}
@@ -100,11 +101,12 @@ func (a *Agent) release(s *readSweep) {
 		// The rules release each of them with its next packet.
 		a.Log.Debug("clients of departed endpoints are not released in advance", "error", s.err)
 	}
+	s.worked += time.Since(began)
 	if more {
 		a.affinity.read <- s
 		return
 	}
 	a.affinity.busy = false
-	a.affinity.next = time.Now().Add(sweepRest * time.Since(s.began))
+	a.affinity.next = time.Now().Add(sweepRest * s.worked)
 	a.sweep()
 }
