@@ -41,18 +41,7 @@ func affinityOf(r *model.Route) affinity {
 }
 
 func (a affinity) compare(o affinity) int {
-	return cmp.Or(compareBool(a.local, o.local), cmp.Compare(a.timeout, o.timeout))
-}
-
-// compareBool orders false first.
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
+	return cmp.Or(cmp.Compare(a.prefix(), o.prefix()), cmp.Compare(a.timeout, o.timeout))
 }
 
 // prefix distinguishes names that exist for frontends with policy Local as well.

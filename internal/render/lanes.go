@@ -64,15 +64,21 @@ func (l lane) name() string {
 	if l.slots.First > 0 {
 		name += fmt.Sprintf("-at-%d", l.slots.First)
 	}
+	return l.prefix() + name
+}
+
+// prefix distinguishes names that exist for NodePorts with the unspecified address
+// as well.
+func (l lane) prefix() string {
 	if l.wildcard {
-		return nodePrefix + name
+		return nodePrefix
 	}
-	return name
+	return ""
 }
 
 func (l lane) compare(o lane) int {
 	return cmp.Or(cmp.Compare(l.slots.Scheduler, o.slots.Scheduler), cmp.Compare(l.slots.Count, o.slots.Count),
-		cmp.Compare(l.slots.First, o.slots.First), cmp.Compare(l.counter, o.counter), compareBool(l.wildcard, o.wildcard))
+		cmp.Compare(l.slots.First, o.slots.First), cmp.Compare(l.counter, o.counter), cmp.Compare(l.prefix(), o.prefix()))
 }
 
 // common returns the lane with the counter that services have in common, if l
