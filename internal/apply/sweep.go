@@ -34,6 +34,9 @@ func (d departed) note(p *Plan) {
 
 // comeBack removes the endpoints that a plan adds.
 func (d departed) comeBack(p *Plan) {
+	if len(d) == 0 { // as at the start, when a plan is long
+		return
+	}
 	for i := range p.Changes {
 		if c := &p.Changes[i]; c.New != nil && c.Set.Name == render.AffinityEndpointsSet {
 			delete(d, c.New.Key)
