@@ -36,6 +36,18 @@ func (c *cluster) boundTo(h *netlab.Host) int {
 	return n
 }
 
+// startFlooded starts the daemon for a Service and others, and floods the first one
+// from a pod. First datagrams may be lost.
+func (c *cluster) startFlooded(from *netlab.Host, s service, others ...service) (*daemon, *flood) {
+	c.t.Helper()
+	c.write(append([]service{s}, others...)...)
+	d := c.start()
+	c.inSync()
+	f := c.startFlood(from, s)
+	f.patience.Store(int64(silence))
+	return d, f
+}
+
 // leaves checks, while the flood goes on, that an endpoint gets no flow any more and
 // that no client stays bound to it. The change that removes it is in effect. Flows
 // that connection tracking knows go on until the daemon has made it forget them. On
@@ -62,12 +74,8 @@ func (f *flood) leaves(c *cluster, h *netlab.Host) {
 func TestAffinityUnderFlood(t *testing.T) {
 	c := newCluster(t, 5)
 	web := service{Name: "web", N: 1, Pods: c.Pods[:4], Affinity: long}
-	c.write(web)
-	d := c.start()
-	c.inSync()
-	f := c.startFlood(c.Pods[4], web)
-	f.patience.Store(int64(silence)) // some first datagrams are lost
-	f.wait(t, 2*2*floodClients)      // all are bound
+	d, f := c.startFlooded(c.Pods[4], web)
+	f.wait(t, 2*2*floodClients) // all are bound
 	for round := range 6 {
 		gone := c.Pods[round%4]
 		web.Pods = nil
@@ -99,11 +107,7 @@ func TestAffinityOfFormerService(t *testing.T) {
 	c := newCluster(t, 3)
 	former := service{Name: "former", N: 1, Pods: c.Pods[:1], Affinity: long}
 	latter := service{Name: "latter", N: 1, Pods: c.Pods[1:2], Affinity: long}
-	c.write(former)
-	d := c.start()
-	c.inSync()
-	f := c.startFlood(c.Pods[2], former)
-	f.patience.Store(int64(silence))
+	d, f := c.startFlooded(c.Pods[2], former)
 	f.wait(t, 2*2*floodClients)
 	for range 3 {
 		c.replace(latter)
@@ -122,11 +126,7 @@ func TestAffinityThatExpires(t *testing.T) {
 	c := newCluster(t, 5)
 	web := service{Name: "web", N: 1, Pods: c.Pods[:4], Affinity: 1}
 	other := service{Name: "other", N: 2, Pods: c.Pods[:1]}
-	c.write(web, other)
-	d := c.start()
-	c.inSync()
-	f := c.startFlood(c.Pods[4], web)
-	f.patience.Store(int64(silence))
+	d, f := c.startFlooded(c.Pods[4], web, other)
 	f.wait(t, floodClients)
 	for round := range 12 {
 		web.Pods, other.Pods = c.Pods[:2+round%3], c.Pods[round%4:round%4+1]
