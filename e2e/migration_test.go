@@ -100,7 +100,7 @@ func (c *cluster) patchKubeProxy(file string) {
 const marker = "served-by-nftproxy"
 
 // replaced checks that nftproxy has its tables on the node, and that the marker
-// stands in the place of kube-proxy's.
+// replaces that of kube-proxy.
 func (c *cluster) replaced() error {
 	rules := c.rules()
 	for _, family := range []string{"ip", "ip6"} {

@@ -144,8 +144,8 @@ func TestCalicoSeesNFTables(t *testing.T) {
 	want("after cleanup", false, "")
 }
 
-// TestCalicoAfterOtherModes: where kube-proxy had no tables, Felix is told of
-// nftables on demand (12.62).
+// TestCalicoAfterOtherModes: where kube-proxy had no tables, Felix sees
+// nftables mode on demand (12.62).
 func TestCalicoAfterOtherModes(t *testing.T) {
 	for _, c := range []struct {
 		name string

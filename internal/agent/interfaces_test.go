@@ -46,7 +46,7 @@ func (m *machine) have(addresses ...string) {
 	}
 }
 
-// event is what the kernel tells of an address that came or went.
+// event is a notification of the kernel about an address.
 func (m *machine) event(address string) {
 	m.interfaces.event(netip.MustParseAddr(address), m.agent.Node)
 	synctest.Wait()
