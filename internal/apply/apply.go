@@ -67,14 +67,8 @@ const attempts = 20
 // already, nothing is sent to the kernel. After an error that leaves it open
 // whether the transaction took place, the kernel is read again.
 func (a *Applier) Apply(desired *render.Ruleset) (*Plan, error) {
-	return a.applyBut(nil, desired)
-}
-
-// applyBut applies a ruleset but for what the kernel refuses. With nil, that is
-// an error.
-func (a *Applier) applyBut(s *sieve, desired *render.Ruleset) (*Plan, error) {
 	a.known = nil
-	plan, settled, err := a.apply(s, desired)
+	plan, settled, err := a.apply(desired)
 	if err == nil {
 		a.known = make(placement)
 		a.known.remember(settled)
@@ -83,7 +77,7 @@ func (a *Applier) applyBut(s *sieve, desired *render.Ruleset) (*Plan, error) {
 }
 
 // apply returns the ruleset that the kernel has now as well.
-func (a *Applier) apply(s *sieve, desired *render.Ruleset) (*Plan, *render.Ruleset, error) {
+func (a *Applier) apply(desired *render.Ruleset) (*Plan, *render.Ruleset, error) {
 	done, open := &Plan{}, &Plan{}
 	var wanted *Plan
 	var settled *render.Ruleset
@@ -113,30 +107,20 @@ func (a *Applier) apply(s *sieve, desired *render.Ruleset) (*Plan, *render.Rules
 		if !open.Empty() && !plan.has(open.Changes[0]) {
 			done = merge(done, open) // it took place
 		}
-		if plan = s.rest(plan); plan.Empty() {
-			return done, settled, s.err()
+		if plan.Empty() {
+			return done, settled, nil
 		}
 		wanted = plan
-		committed := &Plan{}
-		open = &Plan{}
-		if last = s.ask(a.kernel, plan, generation); last == nil {
-			committed, open, last = a.try(plan, generation)
-		}
+		var committed *Plan
+		committed, open, last = a.try(plan, generation)
 		if last == nil && done.Empty() {
-			return plan, settled, s.err() // in the order in which people know it
+			return plan, settled, nil // in the order in which people know it
 		}
 		done = merge(done, committed)
 		switch {
 		case last == nil:
-			return done, settled, s.err()
+			return done, settled, nil
 		case isOpen(last):
-		case s.sifts(last) && (!passes(last, plan) || attempt >= attempts/2):
-			if !committed.Empty() {
-				continue // the plan is another one now
-			}
-			if err := s.sift(a.kernel, plan, generation, last); err != nil && !isOpen(err) && !passes(err, plan) {
-				return nil, nil, err
-			}
 		case !passes(last, plan):
 			return nil, nil, last
 		}
@@ -147,7 +131,7 @@ func (a *Applier) apply(s *sieve, desired *render.Ruleset) (*Plan, *render.Rules
 		if a.Postponed != nil {
 			a.Postponed(wanted.removalFamilies())
 		}
-		return done, settled, s.err()
+		return done, settled, nil
 	}
 	return nil, nil, fmt.Errorf("apply %d times: %w", attempts, last)
 }

@@ -24,8 +24,6 @@ type Kernel interface {
 	// longer the one given: then the error is ERESTART. After most errors
 	// nothing is changed; ENOBUFS leaves that open.
 	Commit(p *Plan, generation uint32) (Size, error)
-	// Check tells how Commit would end, but changes nothing.
-	Check(p *Plan, generation uint32) error
 	// Bindings returns the affinity maps of a family, with at most limit elements
 	// of each; none where there is no such map. It may be called while another
 	// method runs.
