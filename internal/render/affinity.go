@@ -113,19 +113,6 @@ func affinityChains(r *model.Routing, kinds []affinity) []*Chain {
 	return out
 }
 
-// recallChain names the chain that gives clients the endpoints that they are bound to
-// in a map.
-func recallChain(bindings string, wildcard bool) string {
-	name := "recall"
-	if bindings == LocalAffinityMap {
-		name = "local-recall"
-	}
-	if wildcard {
-		return nodePrefix + name
-	}
-	return name
-}
-
 // recallChains returns one such chain for each map of the kinds, which are sorted.
 func recallChains(kinds []affinity, wildcard bool) (out []*Chain) {
 	for i, k := range kinds {
