@@ -243,22 +243,3 @@ type Rule []Statement
 func frontendKey(f model.Frontend) Key {
 	return Key{Address: f.Address, Protocol: f.Protocol, Port: f.Port}
 }
-
-// Serving returns the frontend in the sets and maps for what a client dials: that
-// or, if it is none, the NodePort with the unspecified address. The elements must
-// be sorted.
-func (t *Table) Serving(dialled model.Frontend) model.Frontend {
-	has := func(set string, f model.Frontend) bool {
-		s := t.Set(set)
-		if s == nil {
-			return false
-		}
-		_, ok := s.Find(f)
-		return ok
-	}
-	address := model.Frontend{Address: dialled.Address}
-	if has(ServicesMap, dialled) || !has(NodeAddressesSet, address) || has(ClusterIPsSet, address) {
-		return dialled
-	}
-	return dialled.OnNode()
-}
