@@ -12,8 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
-	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/source"
 )
@@ -114,11 +115,11 @@ func load(t *testing.T, yaml []byte) *model.Snapshot {
 	return in.Snapshot
 }
 
-func (g *golden) render(s *model.Snapshot) *render.Ruleset {
+func (g *golden) render(s *model.Snapshot) *nft.Ruleset {
 	return render.Render(model.Resolve(s, g.config))
 }
 
-func text(t *testing.T, rs *render.Ruleset) string {
+func text(t *testing.T, rs *nft.Ruleset) string {
 	t.Helper()
 	var b strings.Builder
 	if err := rs.Text(&b); err != nil {
@@ -155,12 +156,12 @@ func TestRender(t *testing.T) {
 		g.check(t, "notices", notices.String())
 		g.check(t, "rules.nft", text(t, rs))
 		if g.changed != nil {
-			var plan strings.Builder
+			var p strings.Builder
 			after := render.Render(model.Resolve(g.changed, g.flags))
-			if err := apply.Diff(rs, apply.Settle(rs, after)).Print(&plan, false); err != nil {
+			if err := plan.Diff(rs, plan.Settle(rs, after)).Print(&p, false); err != nil {
 				t.Fatal(err)
 			}
-			g.check(t, "plan", plan.String())
+			g.check(t, "plan", p.String())
 		}
 		g.save(t)
 	})

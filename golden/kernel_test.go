@@ -15,22 +15,25 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
 // sandbox is a network namespace with an applier in it.
 type sandbox struct {
 	ns      *netlab.Namespace
-	kernel  *apply.Conn
+	kernel  *kernel.Conn
 	applier *apply.Applier
 }
 
 func newSandbox(t *testing.T) *sandbox {
 	t.Helper()
 	s := &sandbox{ns: netlab.TestNamespace(t)}
-	if err := s.ns.Do(func() (err error) { s.kernel, err = apply.Open(); return err }); err != nil {
+	if err := s.ns.Do(func() (err error) { s.kernel, err = kernel.Open(); return err }); err != nil {
 		t.Fatal(err)
 	}
 	s.applier = apply.New(s.kernel, slog.New(slog.NewTextHandler(os.Stderr, nil)))
@@ -55,9 +58,9 @@ func (s *sandbox) nft(t *testing.T, stdin string, args ...string) string {
 }
 
 // apply commits a ruleset and proves that the kernel has it then.
-func (s *sandbox) apply(t *testing.T, rs *render.Ruleset) *apply.Plan {
+func (s *sandbox) apply(t *testing.T, rs *nft.Ruleset) *plan.Plan {
 	t.Helper()
-	plan, err := s.applier.Apply(rs)
+	p, err := s.applier.Apply(rs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,10 +79,10 @@ func (s *sandbox) apply(t *testing.T, rs *render.Ruleset) *apply.Plan {
 	if !again.Empty() || before != after {
 		t.Errorf("second apply: %d changes, generation %d after %d", len(again.Changes), after, before)
 	}
-	if got, want := text(t, current), text(t, apply.Settle(current, rs)); !sameLines(got, want) {
+	if got, want := text(t, current), text(t, plan.Settle(current, rs)); !sameLines(got, want) {
 		t.Errorf("kernel differs from what was applied (-want +got):\n%s", cmp.Diff(want, got))
 	}
-	return plan
+	return p
 }
 
 // sameLines compares texts but for the order of chains: the kernel appends new
@@ -120,12 +123,12 @@ func TestKernel(t *testing.T) {
 		}
 		byText.nft(t, text(t, rs), "-f", "-") // loading again replaces
 
-		plan, _, err := byText.applier.Plan(rs)
+		p, _, err := byText.applier.Plan(rs)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := range plan.Changes {
-			t.Errorf("plan after nft loaded the text: %s", plan.Changes[i].Text())
+		for i := range p.Changes {
+			t.Errorf("plan after nft loaded the text: %s", p.Changes[i].Text())
 		}
 		reloaded := newSandbox(t)
 		reloaded.nft(t, listing, "-f", "-")
@@ -138,10 +141,10 @@ func TestKernel(t *testing.T) {
 // loads tells whether this version of nft can load a ruleset. nft 1.0.6 aborts
 // on "update" with a key of more than 16 bytes, as for affinity over IPv6; it
 // lists it, and nft 1.1.3 loads it.
-func loads(t *testing.T, s *sandbox, rs *render.Ruleset) bool {
+func loads(t *testing.T, s *sandbox, rs *nft.Ruleset) bool {
 	t.Helper()
 	ip6 := rs.Table(model.IPv6)
-	return ip6 == nil || ip6.Set(render.AffinityEndpointsSet) == nil || !strings.Contains(s.nft(t, "", "--version"), "v1.0.6 ")
+	return ip6 == nil || ip6.Set(nft.AffinityEndpointsSet) == nil || !strings.Contains(s.nft(t, "", "--version"), "v1.0.6 ")
 }
 
 // TestJSON compares our JSON with that of nft.
@@ -247,16 +250,16 @@ func TestChange(t *testing.T) {
 		s := newSandbox(t)
 		first := g.render(g.input)
 		s.apply(t, first)
-		plan := s.apply(t, render.Render(model.Resolve(g.changed, g.flags)))
+		p := s.apply(t, render.Render(model.Resolve(g.changed, g.flags)))
 		var printed strings.Builder
-		if err := plan.Print(&printed, false); err != nil {
+		if err := p.Print(&printed, false); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(string(g.section("plan")), printed.String()); diff != "" {
 			t.Errorf("what was committed differs from the plan (-want +got):\n%s", diff)
 		}
 		s.apply(t, first)
-		s.apply(t, &render.Ruleset{})
+		s.apply(t, &nft.Ruleset{})
 		if rest := s.nft(t, "", "list", "ruleset"); rest != "" {
 			t.Errorf("an empty ruleset leaves:\n%s", rest)
 		}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/source"
 )
@@ -47,7 +48,7 @@ type testCase struct {
 	title   string // of the input
 	first   string // rules of the first input
 	routing *model.Routing
-	rules   *render.Ruleset
+	rules   *nft.Ruleset
 	notices []string
 	err     error // of the input, while no section has asked for it
 }

@@ -7,12 +7,12 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
 // fates prints what becomes of new connections: first to the frontends in the
 // order of want, then to all others of the ruleset.
-func fates(t *testing.T, rs *render.Ruleset, want string) string {
+func fates(t *testing.T, rs *nft.Ruleset, want string) string {
 	t.Helper()
 	var lines, probed []string
 	for line := range strings.Lines(want) {
@@ -37,7 +37,7 @@ func fates(t *testing.T, rs *render.Ruleset, want string) string {
 
 // frontends returns what clients may dial: a NodePort on each of the addresses
 // that serve it.
-func frontends(table *render.Table) []model.Frontend {
+func frontends(table *nft.Table) []model.Frontend {
 	var out []model.Frontend
 	for _, e := range setOf(table, "services").Elements {
 		f := e.Key.Frontend()
@@ -55,9 +55,9 @@ func frontends(table *render.Table) []model.Frontend {
 
 // fate returns what becomes of a new connection, for example
 // "10.128.0.1:8080 10.128.0.2:8080 outside drop".
-func fate(t *testing.T, rs *render.Ruleset, protocol, address string) string {
+func fate(t *testing.T, rs *nft.Ruleset, protocol, address string) string {
 	t.Helper()
-	var key render.Key
+	var key nft.Key
 	if protocol == "icmp" {
 		key.Address = netip.MustParseAddr(address)
 	} else {
@@ -66,7 +66,7 @@ func fate(t *testing.T, rs *render.Ruleset, protocol, address string) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		key = render.Key{Address: to.Addr(), Protocol: p, Port: to.Port()}
+		key = nft.Key{Address: to.Addr(), Protocol: p, Port: to.Port()}
 	}
 	for _, table := range rs.Tables {
 		if table.Family == model.FamilyOf(key.Address) {
@@ -76,7 +76,7 @@ func fate(t *testing.T, rs *render.Ruleset, protocol, address string) string {
 	return "pass"
 }
 
-func tableFate(t *testing.T, table *render.Table, key render.Key) string {
+func tableFate(t *testing.T, table *nft.Table, key nft.Key) string {
 	t.Helper()
 	e, ok := find(table, "services", key)
 	if !ok && contains(table, "node-addresses", key.Address) && !contains(table, "cluster-ips", key.Address) {
@@ -104,17 +104,17 @@ func tableFate(t *testing.T, table *render.Table, key render.Key) string {
 
 // verdict follows a verdict to the endpoints. One that has several slots is
 // named as often.
-func verdict(t *testing.T, table *render.Table, key render.Key, v render.Verdict) string {
+func verdict(t *testing.T, table *nft.Table, key nft.Key, v nft.Verdict) string {
 	t.Helper()
 	switch {
-	case v.Action == render.Drop:
+	case v.Action == nft.Drop:
 		return "drop"
 	case v.Chain == "refuse":
 		return "reject"
 	}
 	lane := table.Chain(strings.TrimPrefix(strings.TrimPrefix(v.Chain, "local-"), "sticky-"))
-	choice := lane.Rules[len(lane.Rules)-1][0].(render.DNAT).Key // before it, perhaps, a way to another lane
-	slots := choice[len(choice)-1].(render.Slots)
+	choice := lane.Rules[len(lane.Rules)-1][0].(nft.DNAT).Key // before it, perhaps, a way to another lane
+	slots := choice[len(choice)-1].(nft.Slots)
 	var out []string
 	for i := range slots.Count {
 		key.Slot = slots.First + i
@@ -128,23 +128,23 @@ func verdict(t *testing.T, table *render.Table, key render.Key, v render.Verdict
 	return strings.Join(out, " ")
 }
 
-func setOf(table *render.Table, name string) *render.Set {
-	return table.Sets[slices.IndexFunc(table.Sets, func(s *render.Set) bool { return s.Name == name })]
+func setOf(table *nft.Table, name string) *nft.Set {
+	return table.Sets[slices.IndexFunc(table.Sets, func(s *nft.Set) bool { return s.Name == name })]
 }
 
-func find(table *render.Table, set string, key render.Key) (render.Element, bool) {
+func find(table *nft.Table, set string, key nft.Key) (nft.Element, bool) {
 	for _, e := range setOf(table, set).Elements {
 		if e.Key == key {
 			return e, true
 		}
 	}
-	return render.Element{}, false
+	return nft.Element{}, false
 }
 
 // contains tells whether an address is in a set of addresses or of ranges.
-func contains(table *render.Table, set string, a netip.Addr) bool {
+func contains(table *nft.Table, set string, a netip.Addr) bool {
 	s := table.Set(set)
-	return s != nil && slices.ContainsFunc(s.Elements, func(e render.Element) bool {
-		return s.Prefix(e.Key, render.Address).Contains(a)
+	return s != nil && slices.ContainsFunc(s.Elements, func(e nft.Element) bool {
+		return s.Prefix(e.Key, nft.Address).Contains(a)
 	})
 }
