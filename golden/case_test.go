@@ -153,7 +153,7 @@ func TestRender(t *testing.T) {
 		}
 		rs := render.Render(routing)
 		g.check(t, "notices", notices.String())
-		g.check(t, "rules.nft", text(t, rs))
+		g.check(t, "rules.nft", g.shown(t, rs))
 		if g.changed != nil {
 			var plan strings.Builder
 			after := render.Render(model.Resolve(g.changed, g.flags))
