@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/nftproxy/nftproxy/internal/render"
 )
 
 // table is one table of a printed ruleset.
@@ -22,9 +20,14 @@ type object struct {
 	elements []string // of a set
 }
 
-func (t *table) object(head string) *object {
-	if i := slices.IndexFunc(t.objects, func(o object) bool { return o.head == head }); i >= 0 {
-		return &t.objects[i]
+// findObject returns an object of a table of this name.
+func findObject(tables []*table, name, head string) *object {
+	for _, t := range tables {
+		for i := range t.objects {
+			if t.head == name && t.objects[i].head == head {
+				return &t.objects[i]
+			}
+		}
 	}
 	return nil
 }
@@ -66,50 +69,79 @@ func join(tables []*table) string {
 			if i > 0 {
 				b.WriteString("\n")
 			}
-			o.print(&b)
+			fmt.Fprintf(&b, "\t%s {\n%s\t}\n", o.head, indent(o.lines()))
 		}
 		b.WriteString("}\n")
 	}
 	return b.String()
 }
 
-func (o *object) print(b *strings.Builder) {
-	lines := o.body
-	if len(o.elements) > 0 {
-		lines = slices.Concat(lines, []string{"elements = {"}, indent(o.elements), []string{"}"})
+// lines returns the object without its head.
+func (o *object) lines() []string {
+	if len(o.elements) == 0 {
+		return o.body
 	}
-	block(b, o.head, lines)
-}
-
-func block(b *strings.Builder, head string, lines []string) {
-	fmt.Fprintf(b, "\t%s {\n%s\t}\n", head, strings.Join(append(indent(indent(lines)), ""), "\n"))
-}
-
-func indent(lines []string) []string {
-	out := make([]string, len(lines))
-	for i, line := range lines {
-		out[i] = "\t" + line
+	lines := append(slices.Clone(o.body), "elements = {")
+	for _, e := range o.elements {
+		lines = append(lines, "\t"+e)
 	}
-	return out
+	return append(lines, "}")
 }
 
-// abridge prints what a ruleset has beyond the skeleton: all elements, the sets
-// and chains that the skeleton lacks or has in another form, and as comments
-// what it alone has. With the skeleton this is the whole ruleset.
-func abridge(tables, skeleton []*table) string {
+// indent returns the lines as those inside an object.
+func indent(lines []string) string {
+	var b strings.Builder
+	for _, line := range lines {
+		b.WriteString("\t\t" + line + "\n")
+	}
+	return b.String()
+}
+
+// The cases that the others refer to.
+const (
+	skeletonPath = "skeleton.txtar" // shown whole
+	optionalPath = "skeleton-optional.txtar"
+)
+
+// skeleton is what cases need not show: sets without elements and chains, those
+// of every ruleset and those of some.
+type skeleton struct{ constant, optional []*table }
+
+func readSkeleton(t *testing.T) *skeleton {
+	t.Helper()
+	whole := func(path string) []*table { return split(t, text(t, read(t, path).phases[0].rules)) }
+	return &skeleton{whole(skeletonPath), whole(optionalPath)}
+}
+
+// show returns what a case shows of its ruleset.
+func (s *skeleton) show(t *testing.T, c *testCase) string {
+	t.Helper()
+	whole := text(t, c.phases[0].rules)
+	switch c.path {
+	case skeletonPath:
+		return whole
+	case optionalPath:
+		s = &skeleton{constant: s.constant}
+	}
+	return s.abridge(split(t, whole))
+}
+
+// abridge prints a ruleset without what the skeleton says: all elements, and
+// sets and chains that the skeleton lacks or has in another form. Comments name
+// what there is of the optional part, and what there is not of the constant one.
+// Together with the skeleton this is the whole ruleset.
+func (s *skeleton) abridge(tables []*table) string {
 	var b strings.Builder
 	for _, t := range tables {
 		fmt.Fprintf(&b, "%s {\n", t.head)
-		base := &table{}
-		if i := slices.IndexFunc(skeleton, func(s *table) bool { return s.head == t.head }); i >= 0 {
-			base = skeleton[i]
+		for i := range t.objects {
+			s.abridgeObject(&b, t.head, &t.objects[i])
 		}
-		for _, o := range t.objects {
-			o.abridge(&b, base.object(o.head))
-		}
-		for _, o := range base.objects {
-			if t.object(o.head) == nil {
-				fmt.Fprintf(&b, "\t# no %s\n", o.head)
+		for _, c := range s.constant {
+			for _, o := range c.objects {
+				if c.head == t.head && findObject(tables, t.head, o.head) == nil {
+					fmt.Fprintf(&b, "\t# no %s\n", o.head)
+				}
 			}
 		}
 		b.WriteString("}\n")
@@ -117,68 +149,78 @@ func abridge(tables, skeleton []*table) string {
 	return b.String()
 }
 
-func (o *object) abridge(b *strings.Builder, base *object) {
-	switch {
-	case base == nil:
-		o.print(b)
-	case !slices.Equal(o.body, base.body) && strings.HasPrefix(o.head, "chain "):
-		block(b, o.head, abridgeRules(o.body, base.body))
-	case !slices.Equal(o.body, base.body):
-		o.print(b)
-	case len(o.elements) > 0:
-		block(b, o.head, o.elements)
+func (s *skeleton) abridgeObject(b *strings.Builder, tableHead string, o *object) {
+	base := findObject(s.constant, tableHead, o.head)
+	optional := base == nil
+	if optional {
+		base = findObject(s.optional, tableHead, o.head)
 	}
+	same := base != nil && slices.Equal(o.body, base.body)
+	lines := o.lines()
+	switch {
+	case same && len(o.elements) > 0:
+		lines = o.elements
+	case same && optional:
+		fmt.Fprintf(b, "\t%s # as in the skeleton\n", o.head)
+		return
+	case same:
+		return
+	case base != nil && strings.HasPrefix(o.head, "chain "):
+		lines = abridgeRules(o.body, base.body)
+	}
+	if len(lines) == 1 && lines[0] != "..." {
+		fmt.Fprintf(b, "\t%s { %s }\n", o.head, strings.TrimSuffix(lines[0], ","))
+		return
+	}
+	fmt.Fprintf(b, "\t%s {\n%s\t}\n", o.head, indent(lines))
 }
 
-// abridgeRules replaces several lines in sequence that the skeleton has in
-// sequence, too, by a comment.
+// abridgeRules replaces by "..." what stands in the skeleton, too, up to the line
+// before the next difference, if that makes it shorter.
 func abridgeRules(lines, base []string) []string {
 	var out []string
-	for len(lines) > 0 {
-		n, from := 0, slices.Index(base, lines[0])
-		for from >= 0 && n < len(lines) && from+n < len(base) && lines[n] == base[from+n] {
-			n++
-		}
-		if n < 2 {
-			out, lines = append(out, lines[0]), lines[1:]
+	rest := base
+	for i, line := range lines {
+		n := slices.Index(rest, line)
+		if n < 0 {
+			out = append(out, line)
 			continue
 		}
-		out = append(out, fmt.Sprintf("# lines %d-%d of %d of the skeleton", from+1, from+n, len(base)))
-		lines = lines[n:]
+		out = append(out, missing(rest[:n])...)
+		rest = rest[n+1:]
+		switch after := lines[i+1:]; {
+		case len(after) == 0 != (len(rest) == 0) || len(after) > 0 && after[0] != rest[0]:
+			out = append(out, line) // a difference follows
+		case len(out) == 0 || out[len(out)-1] != "...":
+			out = append(out, "...")
+		}
+	}
+	if out = append(out, missing(rest)...); len(out) < len(lines) {
+		return out
+	}
+	return lines
+}
+
+// missing says that lines of the skeleton are missing.
+func missing(lines []string) []string {
+	var out []string
+	for _, line := range lines {
+		out = append(out, "# no "+line)
 	}
 	return out
-}
-
-// skeletonPath is the case whose ruleset is shown whole.
-const skeletonPath = "skeleton.txtar"
-
-// shown returns what a case shows of a ruleset.
-func (g *golden) shown(t *testing.T, rs *render.Ruleset) string {
-	t.Helper()
-	whole := text(t, rs)
-	if g.path == skeletonPath {
-		return whole
-	}
-	return abridge(split(t, whole), skeleton(t))
-}
-
-func skeleton(t *testing.T) []*table {
-	t.Helper()
-	g := read(t, skeletonPath)
-	return split(t, text(t, g.render(g.input)))
 }
 
 // TestAbridge proves that a case and the skeleton pin every line: it removes
 // each line of each ruleset, and swaps it with the next one, and each time the
 // case shows something else.
 func TestAbridge(t *testing.T) {
-	base := skeleton(t)
-	forEach(t, func(t *testing.T, g *golden) {
-		whole := split(t, text(t, g.render(g.input)))
-		shown := abridge(whole, base)
+	skeleton := readSkeleton(t)
+	forEachGolden(t, func(t *testing.T, c *testCase) {
+		whole := split(t, text(t, c.phases[0].rules))
+		shown := skeleton.abridge(whole)
 		differs := func(where string) {
 			t.Helper()
-			if abridge(whole, base) == shown {
+			if skeleton.abridge(whole) == shown {
 				t.Errorf("a change does not show: %s", where)
 			}
 		}

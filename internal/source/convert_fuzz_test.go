@@ -92,7 +92,7 @@ func FuzzConvert(f *testing.F) {
 func seeds(f *testing.F) [][]byte {
 	f.Helper()
 	var out [][]byte
-	for _, pattern := range []string{"testdata/bad/*.yaml", "testdata/good/*.yaml", "testdata/good/*.json", "../../demo/*.yaml", "../../golden/*.txtar"} {
+	for _, pattern := range []string{"testdata/bad/*.yaml", "testdata/good/*.yaml", "testdata/good/*.json", "../../demo/*.yaml", "../../golden/*.txtar", "../../golden/behaviour/*.txtar"} {
 		names, err := filepath.Glob(pattern)
 		if err != nil || len(names) == 0 {
 			f.Fatalf("no seeds in %s: %v", pattern, err)
