@@ -20,7 +20,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/netlab"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
-	"github.com/nftproxy/nftproxy/internal/render"
 )
 
 // sandbox is a network namespace with an applier in it.
@@ -85,7 +84,7 @@ func (s *sandbox) apply(t *testing.T, rs *nft.Ruleset) *plan.Plan {
 	return p
 }
 
-// sameLines compares texts but for the order of chains: the kernel appends new
+// sameLines compares texts except for the order of chains: the kernel appends new
 // ones at the end.
 func sameLines(a, b string) bool {
 	count := make(map[string]int)
@@ -106,8 +105,8 @@ func sameLines(a, b string) bool {
 // TestKernel takes each case to the kernel by both ways: as text that nft
 // loads, and as our transaction. Both listings must be equal, and load again.
 func TestKernel(t *testing.T) {
-	forEach(t, func(t *testing.T, g *golden) {
-		rs := g.render(g.input)
+	forEachGolden(t, func(t *testing.T, c *testCase) {
+		rs := c.phases[0].rules
 		byNetlink := newSandbox(t)
 		byNetlink.apply(t, rs)
 		listing := byNetlink.nft(t, "", "list", "ruleset")
@@ -138,7 +137,7 @@ func TestKernel(t *testing.T) {
 	})
 }
 
-// loads tells whether this version of nft can load a ruleset. nft 1.0.6 aborts
+// loads reports whether this version of nft can load a ruleset. nft 1.0.6 aborts
 // on "update" with a key of more than 16 bytes, as for affinity over IPv6; it
 // lists it, and nft 1.1.3 loads it.
 func loads(t *testing.T, s *sandbox, rs *nft.Ruleset) bool {
@@ -149,8 +148,8 @@ func loads(t *testing.T, s *sandbox, rs *nft.Ruleset) bool {
 
 // TestJSON compares our JSON with that of nft.
 func TestJSON(t *testing.T) {
-	forEach(t, func(t *testing.T, g *golden) {
-		rs := g.render(g.input)
+	forEachGolden(t, func(t *testing.T, c *testCase) {
+		rs := c.phases[0].rules
 		s := newSandbox(t)
 		s.apply(t, rs)
 		var own bytes.Buffer
@@ -241,24 +240,22 @@ func withoutCounter(e any) any {
 	return pair
 }
 
-// TestChange carries out the change of each case in the kernel, and back.
+// TestChange takes each case with several phases from phase to phase in the
+// kernel, and back to the first one.
 func TestChange(t *testing.T) {
-	forEach(t, func(t *testing.T, g *golden) {
-		if g.changed == nil {
+	forEachGolden(t, func(t *testing.T, c *testCase) {
+		if len(c.phases) == 1 {
 			return
 		}
 		s := newSandbox(t)
-		first := g.render(g.input)
-		s.apply(t, first)
-		p := s.apply(t, render.Render(model.Resolve(g.changed, g.flags)))
-		var printed strings.Builder
-		if err := p.Print(&printed, false); err != nil {
-			t.Fatal(err)
+		s.apply(t, c.phases[0].rules)
+		for _, p := range c.phases[1:] {
+			want, _ := p.result("plan")
+			if diff := cmp.Diff(want, printed(t, s.apply(t, p.rules))); diff != "" && !*update {
+				t.Errorf("what was committed differs from the plan (-want +got):\n%s", diff)
+			}
 		}
-		if diff := cmp.Diff(string(g.section("plan")), printed.String()); diff != "" {
-			t.Errorf("what was committed differs from the plan (-want +got):\n%s", diff)
-		}
-		s.apply(t, first)
+		s.apply(t, c.phases[0].rules)
 		s.apply(t, &nft.Ruleset{})
 		if rest := s.nft(t, "", "list", "ruleset"); rest != "" {
 			t.Errorf("an empty ruleset leaves:\n%s", rest)

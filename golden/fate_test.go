@@ -1,4 +1,4 @@
-package behaviour
+package golden
 
 import (
 	"net/netip"
@@ -10,15 +10,15 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// fates prints what becomes of new connections: first to the frontends in the
-// order of want, then to all others of the ruleset.
+// fates prints where new connections go: first those to the frontends in the
+// order of want, then those to all others of the ruleset.
 func fates(t *testing.T, rs *nft.Ruleset, want string) string {
 	t.Helper()
 	var lines, probed []string
 	for line := range strings.Lines(want) {
 		fields := strings.Fields(line)
 		if len(fields) < 2 {
-			t.Fatalf("want: %q is not a frontend and its fate", line)
+			t.Fatalf("want: %q is not a frontend and where its connections go", line)
 		}
 		frontend := fields[0] + " " + fields[1]
 		probed = append(probed, frontend)
@@ -32,7 +32,7 @@ func fates(t *testing.T, rs *nft.Ruleset, want string) string {
 			}
 		}
 	}
-	return strings.Join(lines, "\n")
+	return strings.Join(append(lines, ""), "\n")
 }
 
 // frontends returns what clients may dial: a NodePort on each of the addresses
@@ -53,7 +53,7 @@ func frontends(table *nft.Table) []model.Frontend {
 	return out
 }
 
-// fate returns what becomes of a new connection, for example
+// fate returns where a new connection goes, for example
 // "10.128.0.1:8080 10.128.0.2:8080 outside drop".
 func fate(t *testing.T, rs *nft.Ruleset, protocol, address string) string {
 	t.Helper()
@@ -141,7 +141,7 @@ func find(table *nft.Table, set string, key nft.Key) (nft.Element, bool) {
 	return nft.Element{}, false
 }
 
-// contains tells whether an address is in a set of addresses or of ranges.
+// contains reports whether an address is in a set of addresses or of ranges.
 func contains(table *nft.Table, set string, a netip.Addr) bool {
 	s := table.Set(set)
 	return s != nil && slices.ContainsFunc(s.Elements, func(e nft.Element) bool {
