@@ -17,16 +17,17 @@ func cleanupCommand() *cobra.Command {
 	var kubeProxy bool
 	c := &cobra.Command{
 		Use:   "cleanup",
-		Short: "Remove our tables from the kernel",
+		Short: "Remove nftproxy's tables from the kernel",
 		Long: `Remove the tables "ip nftproxy" and "ip6 nftproxy" in one transaction, and the
 empty chain that "nftproxy run" left in tables "kube-proxy", with the table if
-that is all it has. Other tables stay as they are. Established connections go on. While "nftproxy run"
-owns the tables, this fails and changes nothing: stop it first.
+it contains nothing else. Other tables stay unchanged, and established
+connections continue. While "nftproxy run" owns the tables, this fails and
+changes nothing: stop it first.
 
-With --kube-proxy, remove also what kube-proxy left, in whichever mode it ran:
+With --kube-proxy, also remove what kube-proxy left, in whichever mode it ran:
 its nftables tables, iptables chains, ipsets and the interface of IPVS. Rules
-of the kubelet and of others stay. Rules of the old iptables in the kernel are
-removed by iptables-legacy-save and -restore, which have to be there.`,
+of the kubelet and of other programs stay. Rules of iptables-legacy are reported
+only: "kube-proxy --cleanup" from the image of kube-proxy removes them.`,
 		Example: `  nftproxy cleanup
   nftproxy cleanup --kube-proxy`,
 		Args: noArguments,

@@ -14,10 +14,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ipvsInterface is where IPVS mode puts the addresses of Services.
+// ipvsInterface has the addresses of Services in IPVS mode.
 const ipvsInterface = "kube-ipvs0"
 
-// ipvsInterface removes the interface and tells whether it was there.
+// ipsetNames are the ipsets of IPVS mode without their prefix, which is KUBE- or,
+// for IPv6, KUBE-6-. Other ipsets with that prefix are those of network plugins.
+var ipsetNames = []string{
+	"LOOP-BACK", "CLUSTER-IP", "EXTERNAL-IP", "EXTERNAL-IP-LOCAL", "IPVS-IPS", "HEALTH-CHECK-NODE-PORT",
+	"LOAD-BALANCER", "LOAD-BALANCER-LOCAL", "LOAD-BALANCER-FW", "LOAD-BALANCER-SOURCE-IP", "LOAD-BALANCER-SOURCE-CIDR",
+	"NODE-PORT-TCP", "NODE-PORT-LOCAL-TCP", "NODE-PORT-UDP", "NODE-PORT-LOCAL-UDP",
+	"NODE-PORT-SCTP-HASH", "NODE-PORT-LOCAL-SCTP-HASH",
+}
+
+// ipvsInterface removes the interface and reports whether it existed.
 func (r *report) ipvsInterface() bool {
 	link, err := netlink.LinkByName(ipvsInterface)
 	var absent netlink.LinkNotFoundError
@@ -36,7 +45,7 @@ func (r *report) ipvsInterface() bool {
 
 // ipsets removes the ipsets of IPVS mode.
 func (r *report) ipsets(ctx context.Context, s system) {
-	// A kernel that has no ipset must not load it to be asked.
+	// The question alone would load the module.
 	if _, err := os.Stat(filepath.Join(s.root, "sys/module/ip_set")); err != nil {
 		return
 	}
@@ -46,9 +55,11 @@ func (r *report) ipsets(ctx context.Context, s system) {
 		return
 	}
 	defer conn.Close()
-	for _, begin := range []string{"KUBE-", "KUBE-6-"} {
+	ctx, cancel := context.WithTimeout(ctx, release)
+	defer cancel()
+	for _, prefix := range []string{"KUBE-", "KUBE-6-"} {
 		for _, name := range ipsetNames {
-			name = begin + name
+			name = prefix + name
 			name = name[:min(len(name), maxIPSetName)]
 			switch err := destroyUnused(ctx, conn, name); {
 			case err == nil:
@@ -71,14 +82,12 @@ const (
 	ipsetBusy = unix.Errno(4100) // IPSET_ERR_BUSY
 )
 
-// release is how long the kernel may take to let go of the rules that are
-// removed. It does so after the transaction, in the background.
+// release is how long the kernel may take to release removed rules. It does so
+// after the transaction, in the background.
 const release = 2 * time.Second
 
 // destroyUnused destroys a set once no rule refers to it any more.
 func destroyUnused(ctx context.Context, conn *mdnetlink.Conn, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, release)
-	defer cancel()
 	for {
 		err := destroyIPSet(conn, name)
 		if !errors.Is(err, ipsetBusy) {
@@ -86,7 +95,7 @@ func destroyUnused(ctx context.Context, conn *mdnetlink.Conn, name string) error
 		}
 		select {
 		case <-ctx.Done():
-			return errors.New("rules of others refer to it: remove these, and restart nftproxy")
+			return errors.New("rules refer to it: remove these, and restart nftproxy")
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
@@ -115,8 +124,8 @@ func destroyIPSet(conn *mdnetlink.Conn, name string) error {
 // service matches a virtual service in the kernel's list.
 var service = regexp.MustCompile(`(?m)^(TCP|UDP|SCTP|FWM) `)
 
-// virtualServices reports what IPVS still forwards. The kernel does not say who
-// asked for it, and what is on the node's own addresses may be somebody else's.
+// virtualServices reports what IPVS still forwards. The kernel does not record
+// which program added it, and another one may use IPVS as well.
 func (r *report) virtualServices(s system) {
 	list, err := os.ReadFile(filepath.Join(s.root, "proc/thread-self/net/ip_vs"))
 	if errors.Is(err, os.ErrNotExist) {
