@@ -30,8 +30,8 @@ type awkward struct {
 	check    func(t *testing.T, c *cluster, rules *ruleset.Ruleset)
 }
 
-// TestAwkwardObjects: 13.25 begins here: what is known to be awkward the kernel
-// takes. Each of these objects is loaded, serves, and lists in a form that nft
+// TestAwkwardObjects: the kernel accepts the rules of every object that is known
+// to be awkward. Each of these objects is loaded, serves, and lists in a form that nft
 // loads again, while another Service serves beside it.
 func TestAwkwardObjects(t *testing.T) {
 	t.Parallel()

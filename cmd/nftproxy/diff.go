@@ -105,9 +105,7 @@ one transaction. When there is no difference nothing is sent to the kernel.
 Established connections are not touched. While "nftproxy run" owns the tables,
 they can be changed by nobody else: this fails then and changes nothing.
 
-Services whose rules the kernel refuses stay as they are; the others are applied.
-
-Exit code: 0 applied, 2 error, also if the kernel refused something.`,
+Exit code: 0 applied, 2 error.`,
 		Example: `  nftproxy apply -f services.yaml
   nftproxy apply -f cluster/ --hostname-override node-1 --cluster-cidr 10.128.0.0/9`,
 		Args: noArguments,
@@ -130,17 +128,10 @@ func applyOnce(c *cobra.Command, log *slog.Logger, routing *model.Routing) error
 		return err
 	}
 	return withKernel(log, func(_ *apply.Conn, a *apply.Applier) error {
-		return applyMost(c.OutOrStdout(), a, routing, paint)
+		plan, err := a.Apply(render.Render(routing))
+		if err != nil {
+			return err
+		}
+		return errors.Join(plan.Print(c.OutOrStdout(), paint), a.Sweep())
 	})
-}
-
-// applyMost returns an error if the kernel refuses something, but commits and
-// prints the rest.
-func applyMost(w io.Writer, a *apply.Applier, routing *model.Routing, paint bool) error {
-	plan, err := a.ApplyMost(render.Render(routing), routing.Routes)
-	var refused *apply.RefusedError
-	if err != nil && !errors.As(err, &refused) {
-		return err
-	}
-	return errors.Join(plan.Print(w, paint), a.Sweep(), err)
 }

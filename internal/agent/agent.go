@@ -63,8 +63,7 @@ const (
 	Start Cause = iota
 	// Change follows a change of the source or of the node's addresses.
 	Change
-	// Retry follows a failed sync, or a Check if the kernel refused Services
-	// before (13.25).
+	// Retry follows a failed sync.
 	Retry
 	// Check follows an hour without a full comparison: what it finds to do was
 	// done by others (13.10).
@@ -220,7 +219,6 @@ func (a *Agent) sync(cause Cause) bool {
 		a.composer = nil
 		a.drift.restore(s.Interventions)
 	} else {
-		a.accept()
 		a.mu.Lock()
 		a.state.LastSync = time.Now()
 		a.mu.Unlock()
@@ -278,6 +276,23 @@ func (a *Agent) settle(s *Sync) {
 
 // errPatch means that a change needs more than the rules of some frontends.
 var errPatch = errors.New("tables or sets come or go")
+
+// compare brings the kernel to all that the router says.
+func (a *Agent) compare(s *Sync) error {
+	a.composer = nil
+	s.Whole, s.Routes = true, nil
+	s.Interventions = a.drift.take()
+	routing := a.router.Routing()
+	s.Rules = render.Render(routing)
+	plan, err := a.Applier.Apply(s.Rules)
+	if err != nil {
+		s.Plan = nil
+		return err
+	}
+	s.Plan = s.Plan.Then(plan)
+	a.composer, a.compared = render.NewComposer(routing), time.Now()
+	return nil
+}
 
 // patch carries out the changes of routes alone.
 func (a *Agent) patch(s *Sync) error {

@@ -104,7 +104,7 @@ func (l *clusterLab) fresh() *model.Routing {
 func TestClusterWalk(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			w := newWorkshop(t, netlab.TestNamespace(t), true)
+			w := newWorkshop(t, netlab.TestNamespace(t))
 			synctest.Test(t, func(t *testing.T) {
 				l := newClusterLab(t, w, seed)
 				l.putService(apiService(0, 80)) // stays, for a family without Services is another matter

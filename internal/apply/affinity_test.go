@@ -6,50 +6,12 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
 )
-
-// sticky returns the ruleset of one NodePort with affinity. Endpoints are named
-// by their last byte and, behind a colon, by attributes: L on this node, and
-// the zone that the hints name.
-func sticky(policy model.Policy, timeout time.Duration, endpoints string) *render.Ruleset {
-	slice := &model.EndpointSlice{
-		Namespace: "default", Name: "web-1", Service: "web", Family: model.IPv4,
-		Ports: []model.EndpointPort{{Protocol: model.TCP, Port: 8080}},
-	}
-	for _, field := range strings.Fields(endpoints) {
-		name, attributes, _ := strings.Cut(field, ":")
-		h := model.Host{Address: netip.MustParseAddr("10.128.0." + name), Ready: true, Serving: true, Node: "node-2"}
-		if zone, local := strings.CutPrefix(attributes, "L"); local {
-			h.Node, attributes = "node-1", zone
-		}
-		if attributes != "" {
-			h.ForZones = []string{attributes}
-		}
-		slice.Hosts = append(slice.Hosts, h)
-	}
-	s := &model.Snapshot{
-		Nodes: []*model.Node{{Name: "node-1", Zone: "a", Addresses: []netip.Addr{addr("192.168.7.1")}}},
-		Services: []*model.Service{{
-			Name: model.ServiceName{Namespace: "default", Name: "web"}, ClusterIPs: []netip.Addr{addr("10.96.0.1")},
-			Ports:          []model.ServicePort{{Protocol: model.TCP, Port: 80, NodePort: 30080}},
-			ExternalPolicy: policy, AffinityTimeout: timeout,
-		}, { // keeps the affinity map in place
-			Name: model.ServiceName{Namespace: "default", Name: "other"}, ClusterIPs: []netip.Addr{addr("10.96.0.2")},
-			Ports: []model.ServicePort{{Protocol: model.TCP, Port: 80}}, AffinityTimeout: time.Hour,
-		}},
-		Slices: []*model.EndpointSlice{slice, {
-			Namespace: "default", Name: "other-1", Service: "other", Family: model.IPv4, Ports: slice.Ports,
-			Hosts: []model.Host{{Address: addr("10.128.0.99"), Ready: true}},
-		}},
-	}
-	return render.Render(model.Resolve(s, model.Config{NodeName: "node-1"}))
-}
 
 // bind adds a binding of a client at the NodePort for each endpoint.
 func bind(rs *render.Ruleset, endpoints ...int) *render.Ruleset {

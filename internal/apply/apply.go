@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -67,14 +66,8 @@ const attempts = 20
 // already, nothing is sent to the kernel. After an error that leaves it open
 // whether the transaction took place, the kernel is read again.
 func (a *Applier) Apply(desired *render.Ruleset) (*Plan, error) {
-	return a.applyBut(nil, desired)
-}
-
-// applyBut applies a ruleset but for what the kernel refuses. With nil, that is
-// an error.
-func (a *Applier) applyBut(s *sieve, desired *render.Ruleset) (*Plan, error) {
 	a.known = nil
-	plan, settled, err := a.apply(s, desired)
+	plan, settled, err := a.apply(desired)
 	if err == nil {
 		a.known = make(placement)
 		a.known.remember(settled)
@@ -83,7 +76,7 @@ func (a *Applier) applyBut(s *sieve, desired *render.Ruleset) (*Plan, error) {
 }
 
 // apply returns the ruleset that the kernel has now as well.
-func (a *Applier) apply(s *sieve, desired *render.Ruleset) (*Plan, *render.Ruleset, error) {
+func (a *Applier) apply(desired *render.Ruleset) (*Plan, *render.Ruleset, error) {
 	done, open := &Plan{}, &Plan{}
 	var wanted *Plan
 	var settled *render.Ruleset
@@ -113,30 +106,20 @@ func (a *Applier) apply(s *sieve, desired *render.Ruleset) (*Plan, *render.Rules
 		if !open.Empty() && !plan.has(open.Changes[0]) {
 			done = merge(done, open) // it took place
 		}
-		if plan = s.rest(plan); plan.Empty() {
-			return done, settled, s.err()
+		if plan.Empty() {
+			return done, settled, nil
 		}
 		wanted = plan
-		committed := &Plan{}
-		open = &Plan{}
-		if last = s.ask(a.kernel, plan, generation); last == nil {
-			committed, open, last = a.try(plan, generation)
-		}
+		var committed *Plan
+		committed, open, last = a.try(plan, generation)
 		if last == nil && done.Empty() {
-			return plan, settled, s.err() // in the order in which people know it
+			return plan, settled, nil // in the order in which people know it
 		}
 		done = merge(done, committed)
 		switch {
 		case last == nil:
-			return done, settled, s.err()
+			return done, settled, nil
 		case isOpen(last):
-		case s.sifts(last) && (!passes(last, plan) || attempt >= attempts/2):
-			if !committed.Empty() {
-				continue // the plan is another one now
-			}
-			if err := s.sift(a.kernel, plan, generation, last); err != nil && !isOpen(err) && !passes(err, plan) {
-				return nil, nil, err
-			}
 		case !passes(last, plan):
 			return nil, nil, last
 		}
@@ -147,7 +130,7 @@ func (a *Applier) apply(s *sieve, desired *render.Ruleset) (*Plan, *render.Rules
 		if a.Postponed != nil {
 			a.Postponed(wanted.removalFamilies())
 		}
-		return done, settled, s.err()
+		return done, settled, nil
 	}
 	return nil, nil, fmt.Errorf("apply %d times: %w", attempts, last)
 }
@@ -233,36 +216,20 @@ func (a *Applier) commit(p *Plan, generation uint32) error {
 	return nil
 }
 
-// removalFamilies returns the families in which the plan deletes chains or
-// sets.
-func (p *Plan) removalFamilies() []model.Family {
-	var out []model.Family
-	for _, f := range model.Families {
-		if slices.ContainsFunc(p.Changes, func(c Change) bool { return c.Family == f && c.removes() }) {
-			out = append(out, f)
-		}
-	}
-	return out
-}
-
-// Then returns the plan that is p and next, one after the other. Either may be
-// nil.
-func (p *Plan) Then(next *Plan) *Plan {
-	switch {
-	case p == nil:
-		return next
-	case next == nil:
-		return p
-	}
-	return merge(p, next)
-}
-
-func merge(a, b *Plan) *Plan {
-	switch {
-	case a.Empty():
-		return b
-	case b.Empty():
-		return a
-	}
-	return &Plan{Changes: slices.Concat(a.Changes, b.Changes), services: slices.Concat(a.services, b.services)}
+// Kernel is the part of nf_tables that an [Applier] needs.
+type Kernel interface {
+	// Read returns our tables and the generation of the ruleset at which they
+	// were read.
+	Read() (*render.Ruleset, uint32, error)
+	// Commit carries out a plan as one transaction, unless the generation is no
+	// longer the one given: then the error is ERESTART. After most errors
+	// nothing is changed; ENOBUFS leaves that open.
+	Commit(p *Plan, generation uint32) (Size, error)
+	// Bindings returns the affinity maps of a family, with at most limit elements
+	// of each; none where there is no such map. It may be called while another
+	// method runs.
+	Bindings(f model.Family, limit int) ([]*render.Set, error)
+	// Unbind removes elements from an affinity map. Those that are gone already
+	// are no error.
+	Unbind(model.Family, *render.Set) error
 }

@@ -11,10 +11,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
-// scaled is the ruleset of one service with that many endpoints; each number
-// has a lane of its own.
-func scaled(endpoints int) *render.Ruleset { return scenario(1, endpoints, 0) }
-
 // TestFaults gives the applier a kernel that fails in one way for a while, and
 // shows what becomes of a change that adds a lane and removes another.
 func TestFaults(t *testing.T) {

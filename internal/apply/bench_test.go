@@ -9,36 +9,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
-// scenario returns the ruleset of services with endpoints on other nodes. The
-// endpoints of service 0 start at a given number.
-func scenario(services, endpoints, first int) *render.Ruleset {
-	s := &model.Snapshot{}
-	for i := range services {
-		name := fmt.Sprintf("service-%d", i)
-		s.Services = append(s.Services, &model.Service{
-			Name:       model.ServiceName{Namespace: "default", Name: name},
-			ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96 + byte(i>>16), byte(i >> 8), byte(i)})},
-			Ports:      []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80}},
-		})
-		slice := &model.EndpointSlice{
-			Namespace: "default", Name: name, Service: name, Family: model.IPv4,
-			Ports: []model.EndpointPort{{Name: "http", Protocol: model.TCP, Port: 8080}},
-		}
-		for j := range endpoints {
-			n := i*endpoints + j
-			if i == 0 {
-				n = -1 - first - j
-			}
-			slice.Hosts = append(slice.Hosts, model.Host{
-				Address: netip.AddrFrom4([4]byte{10, 128 + byte(n>>16)&0x7f, byte(n >> 8), byte(n)}),
-				Ready:   true, Serving: true, Node: "node-2",
-			})
-		}
-		s.Slices = append(s.Slices, slice)
-	}
-	return render.Render(model.Resolve(s, model.Config{NodeName: "node-1"}))
-}
-
 func forSizes(b *testing.B, f func(b *testing.B, services, endpoints int)) {
 	for _, size := range [][2]int{{1000, 4}, {10000, 4}, {5006, 50}, {44128, 1}} {
 		b.Run(fmt.Sprintf("%dx%d", size[0], size[1]), func(b *testing.B) { f(b, size[0], size[1]) })
@@ -118,36 +88,6 @@ func BenchmarkReplaceEndpoint(b *testing.B) {
 	})
 }
 
-// services returns what scenario has, by name.
-func services(n, endpoints int) map[model.ServiceName]model.ServiceState {
-	out := make(map[model.ServiceName]model.ServiceState, n)
-	for i := range n {
-		name := fmt.Sprintf("service-%d", i)
-		s := &model.Service{
-			Name:       model.ServiceName{Namespace: "default", Name: name},
-			ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96 + byte(i>>16), byte(i >> 8), byte(i)})},
-			Ports:      []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80}},
-		}
-		out[s.Name] = model.ServiceState{Service: s, Slices: []*model.EndpointSlice{endpointsOf(name, i*endpoints, endpoints)}}
-	}
-	return out
-}
-
-// endpointsOf returns a slice with some endpoints on another node.
-func endpointsOf(service string, first, n int) *model.EndpointSlice {
-	s := &model.EndpointSlice{
-		Namespace: "default", Name: service, Service: service, Family: model.IPv4,
-		Ports: []model.EndpointPort{{Name: "http", Protocol: model.TCP, Port: 8080}},
-	}
-	for i := first; i < first+n; i++ {
-		s.Hosts = append(s.Hosts, model.Host{
-			Address: netip.AddrFrom4([4]byte{10, 128 + byte(i>>16)&0x7f, byte(i >> 8), byte(i)}),
-			Ready:   true, Serving: true, Node: "node-2",
-		})
-	}
-	return s
-}
-
 // benchmarkChange takes one Service through two states, from the state to the
 // kernel's answer.
 func benchmarkChange(b *testing.B, states func(s model.ServiceState) [2]model.ServiceState) {
@@ -220,14 +160,6 @@ func BenchmarkChangeWeighted(b *testing.B) {
 	}
 	s.Slices[0].Hosts[500].Weight = 1
 	benchmarkChangeAmong(b, all, 0, replaceEndpoint)
-}
-
-// replaceEndpoint returns a Service with another first endpoint, and as it was.
-func replaceEndpoint(s model.ServiceState) [2]model.ServiceState {
-	other := *s.Slices[0]
-	other.Hosts = append(other.Hosts[:0:0], other.Hosts...)
-	other.Hosts[0].Address = netip.MustParseAddr("10.255.0.1")
-	return [2]model.ServiceState{{Service: s.Service, Slices: []*model.EndpointSlice{&other}}, s}
 }
 
 // BenchmarkScale takes an endpoint away and brings it back.

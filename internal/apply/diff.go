@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -204,3 +205,24 @@ func (d *tableDiff) removeChain(c *render.Chain, passing bool) {
 func equalRules(a, b []render.Rule, f model.Family) bool {
 	return slices.EqualFunc(a, b, func(x, y render.Rule) bool { return x.Text(f) == y.Text(f) })
 }
+
+// rebuild adds the changes that replace a table by another one of its name.
+func rebuild(p *Plan, cur, want *render.Table) {
+	p.bridge(cur, want, func(cur *render.Table) {
+		p.Changes = append(p.Changes, Change{Verb: Delete, Family: want.Family}, Change{Verb: Add, Family: want.Family})
+		diffTable(p, &render.Table{Family: want.Family}, want)
+	})
+	p.rebuilt = append(p.rebuilt, want.Family)
+}
+
+// deletionsFirst sorts the changes of an interval set. A transaction may take
+// several messages for them, and an element must not be in an earlier one than
+// the deletion of one that it overlaps. The kernel refuses an element that
+// starts or ends in the old one. It accepts one that encloses the old one, but
+// then takes the deletion, which it looks up by the first address, for that of
+// the new one. (Seen on 6.18, with pipapo sets.)
+func deletionsFirst(changes []Change) {
+	slices.SortStableFunc(changes, func(a, b Change) int { return cmp.Compare(a.rank(), b.rank()) })
+}
+
+func (c *Change) rank() int { return [...]int{Delete: 0, Replace: 1, Add: 2}[c.Verb] }

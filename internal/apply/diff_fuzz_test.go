@@ -25,14 +25,14 @@ func FuzzDiff(f *testing.F) {
 		}
 		r, left := steer.New(data)
 		c := newCountry()
-		current := clone(c.someRuleset(r, left.Left()/4))
+		current := clone(someRuleset(c, r, left.Left()/4))
 		k := newStrict(t)
 		k.ruleset = *current
 		k.bind(r)
 		for range r.IntN(6) {
 			spoil(r, current)
 		}
-		desired := c.someRuleset(r, left.Left())
+		desired := someRuleset(c, r, left.Left())
 		settled := Settle(current, desired)
 		if again := Settle(settled, desired); sorted(again) != sorted(settled) {
 			t.Errorf("settling again moves endpoints:\n%s", cmp.Diff(sorted(settled), sorted(again)))
@@ -64,7 +64,7 @@ func FuzzDiff(f *testing.F) {
 
 // someRuleset changes the country while there are more than so many bytes left,
 // and renders it.
-func (c *country) someRuleset(r *rand.Rand, changes int) *render.Ruleset {
+func someRuleset(c *country, r *rand.Rand, changes int) *render.Ruleset {
 	for range changes/4 + 1 {
 		if r.IntN(8) == 7 {
 			c.configure(r)

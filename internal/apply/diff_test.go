@@ -68,19 +68,6 @@ func TestStepsWithFaults(t *testing.T) {
 	}
 }
 
-// sorted prints the tables with sets and chains sorted: the kernel appends new
-// ones.
-func sorted(r *render.Ruleset) string {
-	c := clone(r)
-	var b strings.Builder
-	for _, t := range c.Tables {
-		slices.SortFunc(t.Chains, func(a, b *render.Chain) int { return strings.Compare(a.Name, b.Name) })
-		slices.SortFunc(t.Sets, func(a, b *render.Set) int { return strings.Compare(a.Name, b.Name) })
-		b.WriteString(t.Text())
-	}
-	return b.String()
-}
-
 // service returns for each frontend the endpoints in no order, and for all
 // other sets the elements.
 func service(r *render.Ruleset) map[string][]string {

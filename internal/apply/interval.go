@@ -1,9 +1,7 @@
 package apply
 
 import (
-	"cmp"
 	"net/netip"
-	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/render"
 )
@@ -44,15 +42,3 @@ func lastOf(p netip.Prefix) netip.Addr {
 	a, _ := netip.AddrFromSlice(last) // 4 or 16 bytes, as they were
 	return a
 }
-
-// deletionsFirst sorts the changes of an interval set. A transaction may take
-// several messages for them, and an element must not be in an earlier one than
-// the deletion of one that it overlaps. The kernel refuses an element that
-// starts or ends in the old one. It accepts one that encloses the old one, but
-// then takes the deletion, which it looks up by the first address, for that of
-// the new one. (Seen on 6.18, with pipapo sets.)
-func deletionsFirst(changes []Change) {
-	slices.SortStableFunc(changes, func(a, b Change) int { return cmp.Compare(a.rank(), b.rank()) })
-}
-
-func (c *Change) rank() int { return [...]int{Delete: 0, Replace: 1, Add: 2}[c.Verb] }

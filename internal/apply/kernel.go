@@ -15,26 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kernel is the part of nf_tables that an [Applier] needs.
-type Kernel interface {
-	// Read returns our tables and the generation of the ruleset at which they
-	// were read.
-	Read() (*render.Ruleset, uint32, error)
-	// Commit carries out a plan as one transaction, unless the generation is no
-	// longer the one given: then the error is ERESTART. After most errors
-	// nothing is changed; ENOBUFS leaves that open.
-	Commit(p *Plan, generation uint32) (Size, error)
-	// Check tells how Commit would end, but changes nothing.
-	Check(p *Plan, generation uint32) error
-	// Bindings returns the affinity maps of a family, with at most limit elements
-	// of each; none where there is no such map. It may be called while another
-	// method runs.
-	Bindings(f model.Family, limit int) ([]*render.Set, error)
-	// Unbind removes elements from an affinity map. Those that are gone already
-	// are no error.
-	Unbind(model.Family, *render.Set) error
-}
-
 // anyGeneration lets a transaction take place whatever the generation is.
 const anyGeneration = 0
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
-	"net/netip"
 	"os/exec"
 	"strings"
 	"testing"
@@ -16,10 +15,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/netlab"
 	"github.com/nftproxy/nftproxy/internal/render"
 )
-
-func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
-
-func addrPort(a string, port uint16) netip.AddrPort { return netip.AddrPortFrom(addr(a), port) }
 
 // sandbox is a network namespace with a connection to its nf_tables.
 type sandbox struct {
@@ -76,16 +71,6 @@ func TestStepsInKernel(t *testing.T) {
 	for range steps {
 		s.apply(t, w.step())
 	}
-}
-
-// sample returns a ruleset of both families with something of everything.
-func sample() *render.Ruleset {
-	w := newWorld(7)
-	for range 40 {
-		w.step()
-	}
-	w.cidrs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:10:96::/112")}
-	return w.render()
 }
 
 // TestRepair changes our table behind our back in many ways; each is seen and

@@ -169,15 +169,6 @@ func (c *Conn) refused(err error) error {
 	return explain(err)
 }
 
-// rebuild adds the changes that replace a table by another one of its name.
-func rebuild(p *Plan, cur, want *render.Table) {
-	p.bridge(cur, want, func(cur *render.Table) {
-		p.Changes = append(p.Changes, Change{Verb: Delete, Family: want.Family}, Change{Verb: Add, Family: want.Family})
-		diffTable(p, &render.Table{Family: want.Family}, want)
-	})
-	p.rebuilt = append(p.rebuilt, want.Family)
-}
-
 // isOwner tells whether our tables, as far as they are there, belong to this
 // connection, so that nobody else can change them.
 func (c *Conn) isOwner() (bool, error) {

@@ -27,23 +27,6 @@ func newFollower(w *world, a *Applier) *follower {
 	return &follower{world: w, router: model.NewRouter(), applier: a}
 }
 
-// states returns Services with their slices.
-func (w *world) states(of ...int) map[model.ServiceName]model.ServiceState {
-	out := make(map[model.ServiceName]model.ServiceState)
-	for _, i := range of {
-		out[serviceName(i)] = model.ServiceState{Service: w.services[i], Slices: w.slices[i]}
-	}
-	return out
-}
-
-func (w *world) all() []int {
-	out := make([]int, worldSize)
-	for i := range out {
-		out[i] = i
-	}
-	return out
-}
-
 // apply brings the kernel to the world as a whole.
 func (f *follower) apply(t *testing.T) {
 	t.Helper()

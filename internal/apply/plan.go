@@ -165,3 +165,37 @@ func (p *Plan) withoutIdleLanes() *Plan {
 func (c Change) removes() bool {
 	return c.Verb == Delete && c.Kind() != "element" && c.Kind() != "table"
 }
+
+// removalFamilies returns the families in which the plan deletes chains or
+// sets.
+func (p *Plan) removalFamilies() []model.Family {
+	var out []model.Family
+	for _, f := range model.Families {
+		if slices.ContainsFunc(p.Changes, func(c Change) bool { return c.Family == f && c.removes() }) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// Then returns the plan that is p and next, one after the other. Either may be
+// nil.
+func (p *Plan) Then(next *Plan) *Plan {
+	switch {
+	case p == nil:
+		return next
+	case next == nil:
+		return p
+	}
+	return merge(p, next)
+}
+
+func merge(a, b *Plan) *Plan {
+	switch {
+	case a.Empty():
+		return b
+	case b.Empty():
+		return a
+	}
+	return &Plan{Changes: slices.Concat(a.Changes, b.Changes), services: slices.Concat(a.services, b.services)}
+}

@@ -78,8 +78,8 @@ func checkOnce(families []model.Family) ([]Problem, error) {
 	return problems, errors.Join(err, k.close())
 }
 
-// kernel is what answers.
-type kernel interface {
+// prober is what answers.
+type prober interface {
 	// try has messages carried out one by one and then all of them taken back.
 	// It returns the answer to each, nil for success. The error is that of the
 	// whole, which the kernel did not even look at.
@@ -88,7 +88,7 @@ type kernel interface {
 	request(netlink.Message) error
 }
 
-func check(k kernel, families []model.Family) ([]Problem, error) {
+func check(k prober, families []model.Family) ([]Problem, error) {
 	answers, err := k.try(messages(families))
 	switch {
 	case errors.Is(err, unix.EPERM):

@@ -113,19 +113,6 @@ func affinityChains(r *model.Routing, kinds []affinity) []*Chain {
 	return out
 }
 
-// recallChain names the chain that gives clients the endpoints that they are bound to
-// in a map.
-func recallChain(bindings string, wildcard bool) string {
-	name := "recall"
-	if bindings == LocalAffinityMap {
-		name = "local-recall"
-	}
-	if wildcard {
-		return nodePrefix + name
-	}
-	return name
-}
-
 // recallChains returns one such chain for each map of the kinds, which are sorted.
 func recallChains(kinds []affinity, wildcard bool) (out []*Chain) {
 	for i, k := range kinds {
@@ -172,45 +159,6 @@ func (a affinity) bind(name string, frontend Concat) *Chain {
 			Rule{ProtocolIs{p}, Forget{Map: a.bindings(), Key: client}, Verdict{Action: Drop}})
 	}
 	return c
-}
-
-// AffinityTimeout returns for how long a frontend remembers its clients in one of
-// the affinity maps, if it does.
-func (t *Table) AffinityTimeout(bindings string, f model.Frontend) (timeout time.Duration, ok bool) {
-	for _, c := range t.Chains {
-		for _, r := range c.Rules {
-			remember, in := t.remembers(r)
-			if in == nil || remember.Map != bindings {
-				continue
-			}
-			if _, ok := in.Find(f); ok {
-				return remember.Timeout, true
-			}
-		}
-	}
-	return 0, false
-}
-
-// remembers recognises a rule such as "... @affinity-10800 goto bind-10800", and
-// returns how that chain remembers the clients of the frontends in the set.
-func (t *Table) remembers(r Rule) (Remember, *Set) {
-	if len(r) != 3 {
-		return Remember{}, nil
-	}
-	in, _ := r[1].(InSet)
-	v, _ := r[2].(Verdict)
-	set, chain := t.Set(in.Set), t.Chain(v.Chain)
-	if set == nil || chain == nil {
-		return Remember{}, nil
-	}
-	for _, r := range chain.Rules {
-		for _, s := range r {
-			if s, ok := s.(Remember); ok {
-				return s, set
-			}
-		}
-	}
-	return Remember{}, nil
 }
 
 // affinityEndpoints adds the endpoints to which clients of a frontend may be

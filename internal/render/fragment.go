@@ -62,10 +62,6 @@ func first(endpoints []model.Endpoint) *model.Endpoint {
 	return &endpoints[0]
 }
 
-func frontendKey(f model.Frontend) Key {
-	return Key{Address: f.Address, Protocol: f.Protocol, Port: f.Port}
-}
-
 func (c *composer) add(set string, e Element) {
 	c.part.elements = append(c.part.elements, member{set, e})
 }

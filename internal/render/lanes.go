@@ -3,7 +3,6 @@ package render
 import (
 	"cmp"
 	"fmt"
-	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -125,27 +124,6 @@ func (u laneUse) chain() *Chain {
 		// goto rr-3-5
 		{Verdict{Goto, u.lane.name()}},
 	}}
-}
-
-// allRecallChains are those that a lane may jump to.
-var allRecallChains = []string{
-	recallChain(AffinityMap, false), recallChain(LocalAffinityMap, false),
-	recallChain(AffinityMap, true), recallChain(LocalAffinityMap, true),
-}
-
-// IsLane reports whether rules are those of a lane: they choose an endpoint by a slot,
-// or look for that of a client first.
-func IsLane(rules []Rule) bool {
-	return slices.ContainsFunc(rules, func(r Rule) bool {
-		switch s := r[len(r)-1].(type) {
-		case DNAT:
-			_, ok := s.Key[len(s.Key)-1].(Slots)
-			return ok
-		case Verdict:
-			return s.Action == Jump && slices.Contains(allRecallChains, s.Chain)
-		}
-		return false
-	})
 }
 
 // hasher takes the parts of a name. The hash differs between ("ab", "c") and

@@ -1,5 +1,7 @@
 package render
 
+import "slices"
+
 // Names of the sets and maps; docs/ruleset.md says what each one holds.
 const (
 	ServicesMap       = "services"
@@ -31,3 +33,40 @@ const (
 	unservedChain = "unserved"
 	rememberChain = "remember"
 )
+
+// allRecallChains are those that a lane may jump to.
+var allRecallChains = []string{
+	recallChain(AffinityMap, false), recallChain(LocalAffinityMap, false),
+	recallChain(AffinityMap, true), recallChain(LocalAffinityMap, true),
+}
+
+// IsLane reports whether rules are those of a lane: they choose an endpoint by a slot,
+// or look for that of a client first.
+func IsLane(rules []Rule) bool {
+	return slices.ContainsFunc(rules, func(r Rule) bool {
+		switch s := r[len(r)-1].(type) {
+		case DNAT:
+			_, ok := s.Key[len(s.Key)-1].(Slots)
+			return ok
+		case Verdict:
+			return s.Action == Jump && slices.Contains(allRecallChains, s.Chain)
+		}
+		return false
+	})
+}
+
+// recallChain names the chain that gives clients the endpoints that they are bound to
+// in a map.
+func recallChain(bindings string, wildcard bool) string {
+	name := "recall"
+	if bindings == LocalAffinityMap {
+		name = "local-recall"
+	}
+	if wildcard {
+		return nodePrefix + name
+	}
+	return name
+}
+
+// nodePrefix begins the names of chains for these frontends.
+const nodePrefix = "node-"

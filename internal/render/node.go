@@ -30,34 +30,12 @@ func dialledKey(wildcard bool) Concat {
 	return dialled
 }
 
-// nodePrefix begins the names of chains for these frontends.
-const nodePrefix = "node-"
-
 const (
 	nodeDispatchChain    = nodePrefix + dispatchChain
 	nodePreroutingChain  = nodePrefix + "prerouting"
 	nodeRememberChain    = nodePrefix + rememberChain
 	nodePostroutingChain = nodePrefix + "postrouting"
 )
-
-// Serving returns the frontend in the sets and maps for what a client dials: that
-// or, if it is none, the NodePort with the unspecified address. The elements must
-// be sorted.
-func (t *Table) Serving(dialled model.Frontend) model.Frontend {
-	has := func(set string, f model.Frontend) bool {
-		s := t.Set(set)
-		if s == nil {
-			return false
-		}
-		_, ok := s.Find(f)
-		return ok
-	}
-	address := model.Frontend{Address: dialled.Address}
-	if has(ServicesMap, dialled) || !has(NodeAddressesSet, address) || has(ClusterIPsSet, address) {
-		return dialled
-	}
-	return dialled.OnNode()
-}
 
 // toDispatch ends a chain: what no frontend with the address of the packet serves
 // goes on in a chain for NodePorts, if there is one.

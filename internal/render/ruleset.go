@@ -239,3 +239,7 @@ func (c *Chain) Same(o *Chain) bool {
 // Rule is a list of statements that are evaluated in order until one does not
 // match.
 type Rule []Statement
+
+func frontendKey(f model.Frontend) Key {
+	return Key{Address: f.Address, Protocol: f.Protocol, Port: f.Port}
+}

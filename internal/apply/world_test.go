@@ -133,3 +133,20 @@ func (w *world) slice(i int, f model.Family) *model.EndpointSlice {
 	}
 	return s
 }
+
+// states returns Services with their slices.
+func (w *world) states(of ...int) map[model.ServiceName]model.ServiceState {
+	out := make(map[model.ServiceName]model.ServiceState)
+	for _, i := range of {
+		out[serviceName(i)] = model.ServiceState{Service: w.services[i], Slices: w.slices[i]}
+	}
+	return out
+}
+
+func (w *world) all() []int {
+	out := make([]int, worldSize)
+	for i := range out {
+		out[i] = i
+	}
+	return out
+}

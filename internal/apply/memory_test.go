@@ -1,0 +1,211 @@
+package apply
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/render"
+	"golang.org/x/sys/unix"
+)
+
+// carryOut changes a ruleset as the kernel does, and is as strict.
+func carryOut(r *render.Ruleset, c *Change) error {
+	t := r.Table(c.Family)
+	refuse := func(why string) error { return fmt.Errorf("%s: %s", c.Text(), why) }
+	switch {
+	case c.Kind() == "table" && c.Verb == Add:
+		if t != nil {
+			return refuse("exists")
+		}
+		r.Tables = append(r.Tables, &render.Table{Family: c.Family})
+		slices.SortFunc(r.Tables, func(a, b *render.Table) int { return int(a.Family) - int(b.Family) })
+	case t == nil:
+		return refuse("no table")
+	case c.Kind() == "table":
+		r.Tables = slices.DeleteFunc(r.Tables, func(o *render.Table) bool { return o == t })
+	case c.Kind() == "element":
+		return carryOutElement(t, c)
+	case c.Chain != nil:
+		return carryOutChain(t, c)
+	case c.Verb == Add && t.Set(c.Set.Name) == nil:
+		s := *c.Set
+		s.Elements = nil
+		t.Sets = append(t.Sets, &s)
+	case c.Verb == Replace && t.Set(c.Set.Name) != nil:
+		for _, u := range c.Users {
+			t.Chain(u.Name).Rules = nil
+		}
+		declared := *c.Set
+		declared.Elements = nil
+		*t.Set(c.Set.Name) = declared
+	case c.Verb == Delete && t.Set(c.Set.Name) != nil:
+		t.Sets = slices.DeleteFunc(t.Sets, func(s *render.Set) bool { return s.Name == c.Set.Name })
+	default:
+		return refuse("set exists, or does not")
+	}
+	return nil
+}
+
+func carryOutElement(t *render.Table, c *Change) error {
+	s := t.Set(c.Set.Name)
+	find := func(e *render.Element) int { return slices.Index(s.Elements, *e) }
+	if c.Old != nil {
+		i := find(c.Old)
+		if i < 0 {
+			return fmt.Errorf("%s: no such element", c.Text())
+		}
+		s.Elements = slices.Delete(s.Elements, i, i+1)
+	}
+	if c.New != nil {
+		if slices.ContainsFunc(s.Elements, func(e render.Element) bool { return e.Key == c.New.Key }) {
+			return fmt.Errorf("%s: key exists", c.Text())
+		}
+		if s.Interval && slices.ContainsFunc(s.Elements, func(e render.Element) bool { return overlap(s, e.Key, c.New.Key) }) {
+			return fmt.Errorf("%s: overlaps another element", c.Text())
+		}
+		if v := c.New.Value.Verdict; v.Action == render.Goto && t.Chain(v.Chain) == nil {
+			return fmt.Errorf("%s: no such chain", c.Text())
+		}
+		s.Elements = append(s.Elements, *c.New)
+		s.Sort()
+	}
+	return nil
+}
+
+// overlap reports whether two elements of an interval set have an address in
+// common.
+func overlap(s *render.Set, a, b render.Key) bool {
+	if s.Concat() {
+		return a.Frontend() == b.Frontend() && s.Prefix(a, render.Source).Overlaps(s.Prefix(b, render.Source))
+	}
+	return s.Prefix(a, render.Address).Overlaps(s.Prefix(b, render.Address))
+}
+
+func carryOutChain(t *render.Table, c *Change) error {
+	chain := t.Chain(c.Chain.Name)
+	if (chain == nil) != (c.Verb == Add) {
+		return fmt.Errorf("%s: exists, or does not", c.Text())
+	}
+	switch c.Verb {
+	case Add:
+		added := *c.Chain
+		added.Rules = nil
+		t.Chains = append(t.Chains, &added)
+	case Replace:
+		chain.Rules = c.Chain.Rules
+	case Delete:
+		if usesChain(t, chain.Name) {
+			return fmt.Errorf("%s: %w", c.Text(), unix.EBUSY)
+		}
+		t.Chains = slices.DeleteFunc(t.Chains, func(o *render.Chain) bool { return o == chain })
+	}
+	return nil
+}
+
+func usesChain(t *render.Table, name string) bool {
+	return slices.ContainsFunc(t.Sets, func(s *render.Set) bool {
+		return slices.ContainsFunc(s.Elements, func(e render.Element) bool { return e.Value.Verdict.Chain == name })
+	})
+}
+
+// checkReferences fails the test for what the kernel would not have accepted.
+func checkReferences(t testing.TB, r *render.Ruleset) {
+	t.Helper()
+	for _, table := range r.Tables {
+		for _, s := range table.Sets {
+			for i := range s.Elements {
+				if i > 0 && s.Elements[i-1].Key.Compare(s.Elements[i].Key) >= 0 {
+					t.Errorf("elements of %s are not sorted, or come twice: %s", s.Name, s.KeyText(s.Elements[i].Key))
+				}
+				if v := s.Elements[i].Value.Verdict; v.Chain != "" && table.Chain(v.Chain) == nil {
+					t.Errorf("%s of %s leads nowhere", s.ElementText(&s.Elements[i]), s.Name)
+				}
+			}
+		}
+		for _, c := range table.Chains {
+			for _, s := range slices.Concat(c.Rules...) {
+				if v, ok := s.(render.Verdict); ok && v.Chain != "" && table.Chain(v.Chain) == nil {
+					t.Errorf("chain %s leads nowhere: %s", c.Name, v)
+				}
+				if name := setOf(s); name != "" && table.Set(name) == nil {
+					t.Errorf("chain %s looks into no set: %s", c.Name, s.Text(table.Family))
+				}
+			}
+		}
+	}
+}
+
+func setOf(s render.Statement) string {
+	switch s := s.(type) {
+	case render.InSet:
+		return s.Set
+	case render.VerdictMap:
+		return s.Map
+	case render.DNAT:
+		return s.Map
+	case render.Remember:
+		return s.Map
+	case render.Forget:
+		return s.Map
+	}
+	return ""
+}
+
+func forgetBindings(r *render.Ruleset) {
+	for _, t := range r.Tables {
+		for _, s := range t.Sets {
+			if s.Dynamic {
+				s.Elements = nil
+			}
+		}
+	}
+}
+
+// printed prints a plan in every form that it has.
+func printed(t *testing.T, p *Plan) string {
+	t.Helper()
+	var b strings.Builder
+	var j bytes.Buffer
+	if err := p.Print(&b, false); err != nil {
+		t.Error(err)
+	}
+	if err := p.JSON(&j); err != nil || !json.Valid(j.Bytes()) {
+		t.Errorf("JSON of a plan: %v\n%s", err, j.String())
+	}
+	return b.String()
+}
+
+func clone(r *render.Ruleset) *render.Ruleset {
+	out := &render.Ruleset{}
+	for _, t := range r.Tables {
+		c := &render.Table{Family: t.Family}
+		for _, s := range t.Sets {
+			set := *s
+			set.Elements = slices.Clone(s.Elements)
+			c.Sets = append(c.Sets, &set)
+		}
+		for _, ch := range t.Chains {
+			chain := *ch
+			c.Chains = append(c.Chains, &chain)
+		}
+		out.Tables = append(out.Tables, c)
+	}
+	return out
+}
+
+// sorted prints the tables with sets and chains sorted: the kernel appends new
+// ones.
+func sorted(r *render.Ruleset) string {
+	c := clone(r)
+	var b strings.Builder
+	for _, t := range c.Tables {
+		slices.SortFunc(t.Chains, func(a, b *render.Chain) int { return strings.Compare(a.Name, b.Name) })
+		slices.SortFunc(t.Sets, func(a, b *render.Set) int { return strings.Compare(a.Name, b.Name) })
+		b.WriteString(t.Text())
+	}
+	return b.String()
+}
