@@ -17,6 +17,7 @@ var (
 	explicit    = regexp.MustCompile(`<a id="([^"]+)"></a>`)
 	link        = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	linkText    = regexp.MustCompile(`\[([^]]*)\]\([^)]*\)`)
+	makeCommand = regexp.MustCompile("(?m)(?:^|`)make ([a-z-]+)(?:[ `]|$)")
 	punctuation = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 )
 
@@ -91,6 +92,25 @@ func TestLinks(t *testing.T) {
 	}
 	if links < 50 {
 		t.Errorf("the pages have only %d relative links", links)
+	}
+}
+
+// TestMakeTargets proves that every target of make that a page names exists.
+func TestMakeTargets(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path := range readPages(t) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range makeCommand.FindAllStringSubmatch(string(text), -1) {
+			if !strings.Contains(string(makefile), "\n"+m[1]+": ") {
+				t.Errorf("%s: make %s: there is no such target", path, m[1])
+			}
+		}
 	}
 }
 
