@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
@@ -15,7 +16,7 @@ import (
 // workshop is an agent on the real kernel that syncs when the test says so.
 type workshop struct {
 	*Agent
-	kernel *apply.Conn
+	kernel *kernel.Conn
 	log    *bytes.Buffer
 	syncs  []*Sync
 }
@@ -24,7 +25,7 @@ type workshop struct {
 func newWorkshop(t *testing.T, ns *netlab.Namespace) *workshop {
 	t.Helper()
 	w := &workshop{log: new(bytes.Buffer)}
-	if err := ns.Do(func() (err error) { w.kernel, err = apply.Open(); return err }); err != nil {
+	if err := ns.Do(func() (err error) { w.kernel, err = kernel.Open(); return err }); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { w.kernel.Close() })

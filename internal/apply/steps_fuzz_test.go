@@ -12,9 +12,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/steer"
+	"github.com/nftproxy/nftproxy/internal/workload"
 )
 
 // strict is a fake kernel that looks closely at what it is told, and at what
@@ -26,12 +30,12 @@ type strict struct {
 
 func newStrict(t *testing.T) strict {
 	k := strict{newFake(), t}
-	k.seen = func(_, after *render.Ruleset) { checkReferences(t, after) }
+	k.seen = func(_, after *nft.Ruleset) { workload.CheckReferences(t, after) }
 	return k
 }
 
-func (k strict) Commit(p *Plan, generation uint32) (Size, error) {
-	tx, err := Encode(p)
+func (k strict) Commit(p *plan.Plan, generation uint32) (kernel.Size, error) {
+	tx, err := kernel.Encode(p)
 	if err != nil {
 		k.t.Errorf("encode: %v", err)
 	}
@@ -53,7 +57,7 @@ func checkAttributes(data []byte) error {
 	if len(data) >= 1<<16 {
 		return fmt.Errorf("%d bytes do not fit in a message", len(data))
 	}
-	ad, err := decoder(data[nfgenmsg:])
+	ad, err := kernel.Decoder(data[kernel.Nfgenmsg:])
 	if err != nil {
 		return err
 	}
@@ -64,7 +68,7 @@ func checkAttributes(data []byte) error {
 
 // marcher keeps a kernel at a country, as the agent does.
 type marcher struct {
-	*country
+	*workload.Rivals
 	kernel   strict
 	router   *model.Router
 	composer *render.Composer
@@ -73,7 +77,7 @@ type marcher struct {
 
 func newMarcher(t *testing.T) *marcher {
 	k := newStrict(t)
-	return &marcher{country: newCountry(), kernel: k, router: model.NewRouter(), applier: New(k, slog.New(slog.DiscardHandler))}
+	return &marcher{Rivals: workload.NewRivals(), kernel: k, router: model.NewRouter(), applier: New(k, slog.New(slog.DiscardHandler))}
 }
 
 // whole compares everything.
@@ -106,9 +110,9 @@ func (m *marcher) patch(t *testing.T, changes []model.RouteChange) {
 func (m *marcher) step(t *testing.T, r *rand.Rand) (tidy bool) {
 	switch r.IntN(16) {
 	case 15:
-		m.configure(r)
-		m.router.Configure(m.config, m.nodes(), m.cidrs)
-		m.router.SetServices(m.states(m.all()...))
+		m.Configure(r)
+		m.router.Configure(m.Config, m.Nodes(), m.Cidrs)
+		m.router.SetServices(m.States(m.All()...))
 		m.whole(t)
 	case 14: // a restart
 		m.applier = New(m.kernel, slog.New(slog.DiscardHandler))
@@ -117,8 +121,8 @@ func (m *marcher) step(t *testing.T, r *rand.Rand) (tidy bool) {
 		m.kernel.bind(r)
 	case 12: // done, and nobody was told; or not done
 		fault := []error{errAfter{unix.ENOBUFS}, unix.EINTR}[r.IntN(2)]
-		m.kernel.fails = func(*Plan) error {
-			m.kernel.fails = func(*Plan) error { return nil }
+		m.kernel.fails = func(*plan.Plan) error {
+			m.kernel.fails = func(*plan.Plan) error { return nil }
 			return fault
 		}
 	case 11:
@@ -129,17 +133,17 @@ func (m *marcher) step(t *testing.T, r *rand.Rand) (tidy bool) {
 	default:
 		var changed []int
 		for range 1 + r.IntN(3) {
-			changed = append(changed, m.change(r))
+			changed = append(changed, m.Change(r))
 		}
 		var moved []model.RouteChange
-		if r.IntN(8) == 7 && len(m.config.NodePortAddresses) > 0 {
-			m.move(r)
-			moved, _ = m.router.Configure(m.config, m.nodes(), m.cidrs)
+		if r.IntN(8) == 7 && len(m.Config.NodePortAddresses) > 0 {
+			m.Move(r)
+			moved, _ = m.router.Configure(m.Config, m.Nodes(), m.Cidrs)
 		}
 		if r.IntN(4) == 3 {
 			m.patch(t, model.JoinChanges(moved, m.router.Replace(m.present())))
 		} else {
-			m.patch(t, model.JoinChanges(moved, m.router.SetServices(m.states(changed...))))
+			m.patch(t, model.JoinChanges(moved, m.router.SetServices(m.States(changed...))))
 		}
 	}
 	return false
@@ -147,7 +151,7 @@ func (m *marcher) step(t *testing.T, r *rand.Rand) (tidy bool) {
 
 // present returns the Services that there are.
 func (m *marcher) present() map[model.ServiceName]model.ServiceState {
-	out := m.states(m.all()...)
+	out := m.States(m.All()...)
 	for name, s := range out {
 		if s.Service == nil {
 			delete(out, name)
@@ -159,7 +163,7 @@ func (m *marcher) present() map[model.ServiceName]model.ServiceState {
 // check compares with what a start from nothing would give.
 func (m *marcher) check(t *testing.T, tidy bool) {
 	t.Helper()
-	want := m.resolve()
+	want := m.Resolve()
 	if got := m.router.Routing(); !reflect.DeepEqual(want, got) {
 		t.Fatalf("the router says otherwise than a fresh one (-fresh +router):\n%s", cmp.Diff(fmt.Sprintf("%+v", want), fmt.Sprintf("%+v", got)))
 	}
@@ -167,7 +171,7 @@ func (m *marcher) check(t *testing.T, tidy bool) {
 	current, _, _ := m.kernel.Read()
 	serves := service(current)
 	for key := range serves {
-		if strings.HasPrefix(key, render.AffinityMap+" ") || strings.HasPrefix(key, render.LocalAffinityMap+" ") {
+		if strings.HasPrefix(key, nft.AffinityMap+" ") || strings.HasPrefix(key, nft.LocalAffinityMap+" ") {
 			delete(serves, key)
 		}
 	}
@@ -180,23 +184,23 @@ func (m *marcher) check(t *testing.T, tidy bool) {
 	if !tidy {
 		return
 	}
-	if plan := Diff(current, Settle(current, fresh)); !plan.Empty() {
-		t.Fatalf("a comparison of everything finds %s", printed(t, plan))
+	if p := plan.Diff(current, plan.Settle(current, fresh)); !p.Empty() {
+		t.Fatalf("a comparison of everything finds %s", workload.Printed(t, p))
 	}
-	forgetBindings(current)
-	if diff := cmp.Diff(sorted(Settle(current, fresh)), sorted(current)); diff != "" {
+	workload.ForgetBindings(current)
+	if diff := cmp.Diff(workload.Sorted(plan.Settle(current, fresh)), workload.Sorted(current)); diff != "" {
 		t.Fatalf("the kernel differs from a fresh render (-fresh +kernel):\n%s", diff)
 	}
 }
 
 // reaches returns the endpoints, in no order, that clients of each frontend get,
 // and those outside of the cluster where it makes a difference.
-func reaches(r *render.Ruleset) map[string][]string {
+func reaches(r *nft.Ruleset) map[string][]string {
 	out := make(map[string][]string)
 	for _, t := range r.Tables {
-		lanes := NewLanes(t)
-		for _, e := range t.Set(render.EndpointsMap).Elements {
-			for _, name := range []string{render.ServicesMap, render.LocalServicesMap} {
+		lanes := plan.NewLanes(t)
+		for _, e := range t.Set(nft.EndpointsMap).Elements {
+			for _, name := range []string{nft.ServicesMap, nft.LocalServicesMap} {
 				if slots, ok := lanes.Of(name, e.Key.Frontend()); ok && slots.Has(e.Key.Slot) {
 					key := name + " " + e.Key.Frontend().String()
 					out[key] = append(out[key], e.Value.Endpoint.String())
@@ -223,7 +227,7 @@ func FuzzSteps(f *testing.F) {
 		r, left := steer.New(data)
 		m := newMarcher(t)
 		look := m.kernel.seen
-		m.kernel.seen = func(before, after *render.Ruleset) {
+		m.kernel.seen = func(before, after *nft.Ruleset) {
 			look(before, after)
 			for _, family := range model.Families {
 				if cur, next := before.Table(family), after.Table(family); cur != nil && next != nil {
@@ -231,12 +235,12 @@ func FuzzSteps(f *testing.F) {
 				}
 			}
 		}
-		m.router.Configure(m.config, m.nodes(), m.cidrs)
+		m.router.Configure(m.Config, m.Nodes(), m.Cidrs)
 		m.whole(t)
 		for left.Left() > 0 {
 			m.check(t, m.step(t, r))
 		}
-		m.kernel.fails = func(*Plan) error { return nil }
+		m.kernel.fails = func(*plan.Plan) error { return nil }
 		if _, err := m.applier.Patch(m.composer.Idle()); err != nil {
 			m.whole(t)
 		}

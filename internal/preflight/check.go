@@ -9,7 +9,8 @@ import (
 	"time"
 
 	"github.com/mdlayher/netlink"
-	"github.com/nftproxy/nftproxy/internal/apply"
+
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"golang.org/x/sys/unix"
@@ -32,7 +33,7 @@ type Remedy struct {
 // String says what is missing, and what to do about it.
 func (p Problem) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s: ", p.Feature, apply.KernelMessage(p.Answer))
+	fmt.Fprintf(&b, "%s: %s: ", p.Feature, kernel.KernelMessage(p.Answer))
 	switch {
 	case errors.Is(p.Answer, unix.EPERM):
 		return b.String() + "run as root, or with the capability CAP_NET_ADMIN"
