@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/explain"
+	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
@@ -168,7 +168,7 @@ func fromKernel(_ *cobra.Command, p explain.Packet) (_ *explain.Result, _ *expla
 	if err != nil {
 		return nil, nil, err
 	}
-	local, err := agent.InterfaceAddresses()
+	local, err := host.InterfaceAddresses()
 	if err != nil {
 		return nil, nil, err
 	}

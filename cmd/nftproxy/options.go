@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source"
 )
@@ -83,8 +83,8 @@ func (o *options) routing(c *cobra.Command, here bool) (*model.Routing, *slog.Lo
 	if err != nil {
 		return nil, nil, err
 	}
-	if addresses := agent.NodePortAddresses(cfg.Node); here && addresses != nil {
-		if cfg.Node.InterfaceAddresses, err = addresses(); err != nil {
+	if here && len(cfg.Node.NodePortAddresses) > 0 {
+		if cfg.Node.InterfaceAddresses, err = host.ServingAddresses(); err != nil {
 			return nil, nil, err
 		}
 	}

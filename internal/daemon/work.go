@@ -14,6 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/events"
 	"github.com/nftproxy/nftproxy/internal/health"
+	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -36,7 +37,7 @@ type work struct {
 	services *health.Services
 	// interfaces knows the addresses on which NodePorts and health checks are
 	// served.
-	interfaces *agent.Interfaces
+	interfaces *host.Interfaces
 	// successor is nil where kube-proxy's rules are none of our business.
 	successor *successor
 }
@@ -74,7 +75,7 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, rules, as
 		Node:     d.Source.Node,
 		Answered: w.metrics.Answered,
 	}
-	w.interfaces = agent.NewInterfaces(agent.ServingAddresses, d.Log)
+	w.interfaces = host.NewInterfaces(host.ServingAddresses, d.Log)
 	w.services = health.NewServices(health.ServicesConfig{
 		Node: w.node, Interfaces: w.interfaces.Addresses, Healthy: w.healthy(), Failed: w.events.HealthCheckFailed, Log: d.Log,
 	})

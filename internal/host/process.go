@@ -1,4 +1,4 @@
-package kernel
+package host
 
 import (
 	"bufio"
@@ -18,14 +18,14 @@ type Process struct {
 	Name string // the first 15 bytes
 }
 
-// String returns both for people. A name is quoted: any process chooses its own.
+// String returns both. The name is quoted: a process chooses its own.
 func (p Process) String() string { return fmt.Sprintf("%d (%q)", p.PID, p.Name) }
 
-// processOf returns the process that has the netlink socket of that port in the
+// ProcessOf returns the process that has the netlink socket of that port in the
 // network namespace of the caller's thread, as far as /proc shows it: a process
 // in a container does not see those in others. The zero Process means that it
 // was not found.
-func processOf(port uint32) Process {
+func ProcessOf(port uint32) Process {
 	socket := socketOf(port)
 	if socket == "" {
 		return Process{}
@@ -43,10 +43,10 @@ func processOf(port uint32) Process {
 	return Process{}
 }
 
-// ofThread returns the process that a thread belongs to: the kernel names the
+// OfThread returns the process that a thread belongs to: the kernel names the
 // thread that has sent something. It stays as it is where /proc does not show it
 // under this number and name: it may have ended, or be in another container.
-func (p Process) ofThread() Process {
+func (p Process) OfThread() Process {
 	if p.PID == 0 || commandOf(p.PID) != p.Name {
 		return p
 	}

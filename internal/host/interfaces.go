@@ -1,4 +1,4 @@
-package agent
+package host
 
 import (
 	"context"
@@ -14,12 +14,10 @@ import (
 
 // Interfaces knows the addresses of this machine's interfaces. It lists them
 // when they are asked for and may have changed since the last time: a node has
-// an interface for each pod. Its methods are safe for concurrent use.
+// an interface for each pod. Except OnChange, its methods are safe for concurrent use.
 type Interfaces struct {
-	list func() ([]netip.Addr, error)
-	log  *slog.Logger
-	// changed is called when Addresses may return something else that NodePorts
-	// depend on. It does not block.
+	list    func() ([]netip.Addr, error)
+	log     *slog.Logger
 	changed func()
 	stale   atomic.Bool // known may be out of date
 
@@ -37,6 +35,10 @@ func NewInterfaces(list func() ([]netip.Addr, error), log *slog.Logger) *Interfa
 	i.Expire()
 	return i
 }
+
+// OnChange sets what is called when Addresses may return other addresses for
+// NodePorts. It must not block. OnChange comes before the other methods.
+func (i *Interfaces) OnChange(changed func()) { i.changed = changed }
 
 // Expire makes the next call of Addresses list them again.
 func (i *Interfaces) Expire() { i.stale.Store(true) }
@@ -106,7 +108,7 @@ func (i *Interfaces) follow(ctx context.Context, s *subscription, node model.Con
 	for s != nil {
 		began := time.Now()
 		for a := range s.addresses() {
-			i.event(a, node)
+			i.Event(a, node)
 		}
 		if ctx.Err() != nil {
 			return
@@ -137,11 +139,11 @@ func (i *Interfaces) subscribeAgain(ctx context.Context, retry *backoff) *subscr
 	}
 }
 
-// event handles an address that an interface got or lost. Most are those of pods'
+// Event handles an address that an interface got or lost. Most are those of pods'
 // interfaces and are ignored: they are in no range. With "primary", health checks
 // depend on the addresses, but NodePorts do not; a loopback address can serve
 // health checks only.
-func (i *Interfaces) event(a netip.Addr, node model.Config) {
+func (i *Interfaces) Event(a netip.Addr, node model.Config) {
 	serves := node.ServesNodePorts(a)
 	if isLinkLocal(a) || !serves && !a.IsLoopback() && len(node.NodePortAddresses) > 0 {
 		return
@@ -151,11 +153,18 @@ func (i *Interfaces) event(a netip.Addr, node model.Config) {
 	}
 }
 
-// backoff is a pause that doubles with each use, from firstRetry up to
-// DefaultSyncPeriod. The zero value is ready.
+const (
+	// firstRetry is the pause after a failure; it doubles up to lastRetry, and is
+	// back to firstRetry after quiet.
+	firstRetry = 100 * time.Millisecond
+	lastRetry  = 30 * time.Second
+	quiet      = 5 * time.Minute
+)
+
+// backoff is a pause that doubles with each use. The zero value is ready.
 type backoff struct{ last time.Duration }
 
 func (b *backoff) next() time.Duration {
-	b.last = min(max(2*b.last, firstRetry), DefaultSyncPeriod)
+	b.last = min(max(2*b.last, firstRetry), lastRetry)
 	return b.last
 }

@@ -1,4 +1,4 @@
-package agent
+package host
 
 import (
 	"errors"
@@ -7,18 +7,7 @@ import (
 	"slices"
 
 	"github.com/vishvananda/netlink"
-
-	"github.com/nftproxy/nftproxy/internal/model"
 )
-
-// NodePortAddresses returns where the addresses of this machine come from, if
-// NodePorts depend on them; else nil: "primary" is an address of the Node object.
-func NodePortAddresses(node model.Config) func() ([]netip.Addr, error) {
-	if len(node.NodePortAddresses) == 0 {
-		return nil
-	}
-	return ServingAddresses
-}
 
 // InterfaceAddresses returns the addresses of this machine's interfaces.
 func InterfaceAddresses() ([]netip.Addr, error) {
@@ -30,8 +19,8 @@ func InterfaceAddresses() ([]netip.Addr, error) {
 	return out, err
 }
 
-// ipvsInterfaces have the ClusterIPs of all Services, which are no addresses of
-// the node: that of kube-proxy's mode ipvs, and that of kube-router.
+// ipvsInterfaces have the ClusterIPs of all Services, which are not addresses of
+// the node: the interface of kube-proxy's mode ipvs, and that of kube-router.
 var ipvsInterfaces = []string{"kube-ipvs0", "kube-dummy-if"}
 
 // ServingAddresses returns the addresses of this machine's interfaces on which
@@ -66,8 +55,8 @@ func ServingAddresses() ([]netip.Addr, error) {
 // isLinkLocal reports whether an address means nothing without its link.
 func isLinkLocal(a netip.Addr) bool { return a.Is6() && a.IsLinkLocalUnicast() }
 
-// listAttempts is how often a listing is made that the kernel says is
-// inconsistent, because an address changed meanwhile.
+// listAttempts is how often addresses are listed while the kernel reports that one
+// changed during the listing.
 const listAttempts = 10
 
 func listAddresses() (list []netlink.Addr, err error) {
