@@ -1,12 +1,8 @@
 package main
 
 import (
-	"context"
-	"log/slog"
 	"os/signal"
 	"slices"
-	"strings"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -14,7 +10,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/daemon"
-	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/source"
 )
 
 const runName = "run"
@@ -93,10 +89,11 @@ func (o *runOptions) run(c *cobra.Command) error {
 	}
 	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	// Who reads the log may end before us, which is no reason to follow.
+	// The process survives the exit of its log reader.
 	signal.Ignore(syscall.SIGPIPE)
 	d := &daemon.Daemon{
 		Config:  cfg,
+		Usable:  o.usable,
 		Version: version,
 		Flags:   func() map[string]string { return config.Values(c.Flags()) },
 		SetVerbosity: func(level uint32) error {
@@ -105,33 +102,17 @@ func (o *runOptions) run(c *cobra.Command) error {
 		},
 		Log: log,
 	}
-	if d.Source, err = o.daemonSource(c, cfg, log); err != nil {
+	if err := o.addSource(c, d); err != nil {
 		return err
 	}
-	work := o.runWatched
+	work := d.Run
 	if o.initOnly {
-		work = (*daemon.Daemon).Init
+		work = d.Init
 	}
-	if err := work(d, ctx); ctx.Err() == nil {
+	if err := work(ctx); ctx.Err() == nil {
 		return err
 	}
-	return nil // told to end
-}
-
-// runWatched runs the daemon until ctx ends, or until the file that it is
-// configured by has another content to start with.
-func (o *runOptions) runWatched(d *daemon.Daemon, ctx context.Context) error {
-	if d.Config.File == nil {
-		return d.Run(ctx)
-	}
-	watch, err := watchConfig(d.Config.File, o.usable, d.Log)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go func() { cancel(watch(ctx)) }()
-	return d.Run(ctx)
+	return nil // a signal
 }
 
 // usable returns an error if the process could not start with the configuration
@@ -145,47 +126,34 @@ func (o *runOptions) usable() error {
 	case err != nil:
 		return err
 	case uses:
-		_, err := access(cfg)
-		return err
+		return access(cfg).Check()
 	}
 	return nil
 }
 
-// daemonSource returns where the objects come from.
-func (o *runOptions) daemonSource(c *cobra.Command, cfg *config.Config, log *slog.Logger) (daemon.Source, error) {
-	switch uses, err := o.usesCluster(cfg); {
-	case err != nil:
-		return daemon.Source{}, err
-	case uses:
-		return followCluster(cfg, log)
-	}
-	o.settings.WithoutCluster(cfg)
-	return o.followFiles(c, cfg, log)
-}
-
-// followFiles returns the objects in the files.
-func (o *runOptions) followFiles(c *cobra.Command, cfg *config.Config, log *slog.Logger) (daemon.Source, error) {
-	files, err := o.source(c.InOrStdin(), cfg)
+// addSource sets where the objects come from.
+func (o *runOptions) addSource(c *cobra.Command, d *daemon.Daemon) error {
+	uses, err := o.usesCluster(d.Config)
 	if err != nil {
-		return daemon.Source{}, err
+		return err
 	}
-	watcher, err := files.NewWatcher() // before the files are read, so that no change is lost
+	if !uses {
+		o.settings.WithoutCluster(d.Config)
+		files, err := o.source(c.InOrStdin(), d.Config)
+		if err != nil {
+			return err
+		}
+		d.Source, err = source.Follow(files, d.Config.Node.NodeName, d.Log)
+		return err
+	}
+	if d.Source, err = openCluster(d.Config, d.Log); err != nil {
+		return err
+	}
+	// Events have a client of their own: the limit of requests applies to each.
+	client, err := access(d.Config).Client(d.Log)
 	if err != nil {
-		return daemon.Source{}, err
+		return err
 	}
-	var node atomic.Pointer[model.Node]
-	return daemon.Source{
-		Name:  "files " + strings.Join(o.files, " "),
-		Watch: watcher.Run,
-		Load: func() (*model.Update, error) {
-			s, err := load(files, log)
-			if err != nil {
-				return nil, err
-			}
-			n, _ := s.Node(cfg.Node.NodeName) // a machine needs no Node object
-			node.Store(n)
-			return s.Update(), nil
-		},
-		Node: node.Load,
-	}, nil
+	d.Events = client.EventsV1()
+	return nil
 }

@@ -94,7 +94,7 @@ func TestAfterSync(t *testing.T) {
 		router := model.NewRouter()
 		router.Configure(node, nil, nil)
 		router.SetServices(s.Update().Services)
-		w.follow(&agent.Sync{Router: router, Whole: true, Err: err})
+		w.synced(&agent.Sync{Router: router, Whole: true, Err: err})
 		w.cleaner.Clean()
 	}
 	sync(2, nil)

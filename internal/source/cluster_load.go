@@ -12,7 +12,7 @@ import (
 )
 
 // Load returns what has changed since the last call; the first update is
-// whole. It is an error, and takes nothing, before WaitSynced returns nil. An
+// whole. It is an error, and takes nothing, before Await returns nil. An
 // update takes the triggers since the last one with it.
 func (c *Cluster) Load() (*model.Update, error) {
 	c.mu.Lock()
@@ -36,7 +36,7 @@ func (c *Cluster) Load() (*model.Update, error) {
 
 // Snapshot returns all that the cluster says at this moment, and leaves to Load
 // what is for Load. Its objects are shared: they must not be changed. It is an
-// error before WaitSynced returns nil.
+// error before Await returns nil.
 func (c *Cluster) Snapshot() (*model.Snapshot, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,4 +1,4 @@
-package main
+package source
 
 import (
 	"context"
@@ -54,7 +54,8 @@ func TestAwaitNode(t *testing.T) {
 					return last
 				}
 				var log netlab.LogBuffer
-				err := awaitNode(t.Context(), state, model.Config{NodeName: "node-1", DetectLocal: c.mode}, slog.New(slog.NewTextHandler(&log, nil)))
+				cluster := &Cluster{ClusterConfig: ClusterConfig{NodeConfig: model.Config{NodeName: "node-1", DetectLocal: c.mode}, Log: slog.New(slog.NewTextHandler(&log, nil))}}
+				err := cluster.awaitNode(t.Context(), state)
 				if c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
 					t.Errorf("%v, want %q", err, c.err)
 				}
@@ -75,7 +76,8 @@ func TestAwaitNodeEnds(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
 		defer cancel()
 		var asked atomic.Int32
-		err := awaitNode(ctx, func() *model.Node { asked.Add(1); return nil }, model.Config{}, slog.New(slog.DiscardHandler))
+		cluster := &Cluster{ClusterConfig: ClusterConfig{Log: slog.New(slog.DiscardHandler)}}
+		err := cluster.awaitNode(ctx, func() *model.Node { asked.Add(1); return nil })
 		if err == nil || asked.Load() < 7 {
 			t.Errorf("%v after %d looks", err, asked.Load())
 		}
