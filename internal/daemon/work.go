@@ -228,24 +228,31 @@ func (w *work) serve(ctx context.Context, cancel context.CancelCauseFunc) (wait 
 	if w.successor != nil {
 		all.Go(func() { w.successor.run(ctx) })
 	}
-	run("metrics server", w.Config.MetricsAddress(), w.metrics.Handler(w.paths()), profileTime, events.MetricsServerFailed)
+	run("metrics server", w.Config.MetricsAddress(), w.pages(), profileTime, events.MetricsServerFailed)
 	return func() {
 		all.Wait()
 		w.services.Close()
 	}
 }
 
-// paths returns what the metrics server tells besides metrics (11.2, 11.4).
-func (w *work) paths() metrics.Paths {
-	p := metrics.Paths{
+// pages returns what the metrics server answers (11.2, 11.4).
+func (w *work) pages() http.Handler {
+	p := serve.Pages{
+		Pinged:       w.metrics.Pinged,
 		Configz:      w.Config.Configz,
-		Statusz:      w.Config.Feature(config.GateStatusz, true),
-		Status:       w.status,
 		Profiling:    w.Config.Kube.EnableProfiling,
 		SetVerbosity: w.SetVerbosity,
+		Log:          w.Log,
+	}
+	if w.Config.Feature(config.GateStatusz, true) {
+		p.Version = w.Version
 	}
 	if w.Config.Feature(config.GateFlagz, true) {
 		p.Flags = w.Flags
 	}
-	return p
+	mux := http.NewServeMux()
+	w.metrics.Handle(mux)
+	mux.Handle("/status", w.status)
+	p.Handle(mux)
+	return mux
 }

@@ -1,4 +1,5 @@
-// Package serve runs the HTTP servers of the daemon.
+// Package serve runs the HTTP servers of the daemon, and has the pages about the
+// process that they serve.
 package serve
 
 import (

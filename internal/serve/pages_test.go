@@ -1,18 +1,16 @@
-package metrics_test
+package serve_test
 
 import (
 	"errors"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/internal/metrics"
+	"github.com/nftproxy/nftproxy/internal/serve"
 )
 
 const (
@@ -39,17 +37,25 @@ func call(t *testing.T, server *httptest.Server, method, path, body string) (*ht
 	return answer, string(text)
 }
 
-// allPaths answers everything. The level that was asked for goes to level.
-func allPaths(level *uint32) metrics.Paths {
-	return metrics.Paths{
+// pageServer serves pages.
+func pageServer(t *testing.T, p serve.Pages) *httptest.Server {
+	mux := http.NewServeMux()
+	p.Log = slog.New(slog.DiscardHandler)
+	p.Handle(mux)
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	return server
+}
+
+// allPages answers everything. The requested level goes to level.
+func allPages(level *uint32) serve.Pages {
+	return serve.Pages{
+		Pinged: func() {},
 		Configz: func() ([]byte, error) {
 			return []byte(`{"kubeproxy.config.k8s.io":{"kind":"KubeProxyConfiguration"}}`), nil
 		},
-		Statusz: true,
-		Flags:   func() map[string]string { return map[string]string{"v": "2", "cluster-cidr": "10.128.0.0/9"} },
-		Status: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, "all is well")
-		}),
+		Version:   "v1.2.3",
+		Flags:     func() map[string]string { return map[string]string{"v": "2", "cluster-cidr": "10.128.0.0/9"} },
 		Profiling: true,
 		SetVerbosity: func(l uint32) error {
 			if l > 10 {
@@ -61,10 +67,9 @@ func allPaths(level *uint32) metrics.Paths {
 	}
 }
 
-func TestPaths(t *testing.T) {
+func TestPages(t *testing.T) {
 	var level uint32
-	server := httptest.NewServer(newSet().Handler(allPaths(&level)))
-	defer server.Close()
+	server := pageServer(t, allPages(&level))
 	for _, c := range []struct {
 		name, method, path, body string
 
@@ -88,7 +93,6 @@ func TestPaths(t *testing.T) {
 		{"11.2 other flags", "PUT", "/debug/flags/vmodule", "4", 404, plain, missing},
 		{"11.4 flagz", "GET", "/flagz", "", 200, plain,
 			"nftproxy flagz\nFor people: what follows here may change in any version.\n\ncluster-cidr=10.128.0.0/9\nv=2\n"},
-		{"status is somebody else's", "GET", "/status", "", 200, plain, "all is well"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			answer, text := call(t, server, c.method, c.path, c.body)
@@ -98,7 +102,7 @@ func TestPaths(t *testing.T) {
 			if got := answer.Header.Get("Content-Type"); got != c.contentType {
 				t.Errorf("content type %q, want %q", got, c.contentType)
 			}
-			if got := answer.Header.Get("X-Content-Type-Options"); got != "nosniff" && c.path != "/status" {
+			if got := answer.Header.Get("X-Content-Type-Options"); got != "nosniff" {
 				t.Errorf("X-Content-Type-Options: %q", got)
 			}
 		})
@@ -108,14 +112,12 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestTextPaths looks at what changes from call to call (11.2, 11.4).
-func TestTextPaths(t *testing.T) {
+// TestTextPages looks at what changes from call to call (11.2, 11.4).
+func TestTextPages(t *testing.T) {
 	var level uint32
-	server := httptest.NewServer(newSet().Handler(allPaths(&level)))
-	defer server.Close()
+	server := pageServer(t, allPages(&level))
 	for path, want := range map[string]string{
 		"/statusz":             `^nftproxy statusz\n[^\n]+\n\nStarted: \d{4}-\S+Z\nUp: \S+\nVersion: v1\.2\.3\nGo version: go\S+\nPlatform: linux/\S+\n$`,
-		"/metrics":             `(?m)^kubernetes_build_info\{`,
 		"/debug/pprof/":        `goroutine`,
 		"/debug/pprof/heap":    ``,
 		"/debug/pprof/symbol":  `num_symbols`,
@@ -131,22 +133,16 @@ func TestTextPaths(t *testing.T) {
 			t.Errorf("%s: %s %.200q", path, answer.Status, text)
 		}
 	}
-	answer, _ := call(t, server, "GET", "/metrics", "")
-	if got := answer.Header.Get("Content-Type"); !strings.HasPrefix(got, "text/plain; version=0.0.4; charset=utf-8") {
-		t.Errorf("content type of /metrics: %q", got)
-	}
 }
 
-// TestPathsThatAreOff answer 404 (11.2): without profiling, and with the gates
+// TestPagesThatAreOff answer 404 (11.2): without profiling, and with the gates
 // of 11.4 closed.
-func TestPathsThatAreOff(t *testing.T) {
-	bare := httptest.NewServer(newSet().Handler(metrics.Paths{}))
-	defer bare.Close()
+func TestPagesThatAreOff(t *testing.T) {
+	bare := pageServer(t, serve.Pages{})
 	var level uint32
-	paths := allPaths(&level)
+	paths := allPages(&level)
 	paths.Profiling = false
-	noProfiling := httptest.NewServer(newSet().Handler(paths))
-	defer noProfiling.Close()
+	noProfiling := pageServer(t, paths)
 	for _, path := range []string{"/debug/pprof/", "/debug/pprof", "/debug/pprof/heap", "/debug/flags/v"} {
 		for _, server := range []*httptest.Server{bare, noProfiling} {
 			if answer, text := call(t, server, "PUT", path, "4"); answer.StatusCode != 404 || text != missing {
@@ -154,7 +150,7 @@ func TestPathsThatAreOff(t *testing.T) {
 			}
 		}
 	}
-	for _, path := range []string{"/statusz", "/flagz", "/configz", "/status"} {
+	for _, path := range []string{"/statusz", "/flagz", "/configz", "/healthz"} {
 		if answer, text := call(t, bare, "GET", path, ""); answer.StatusCode != 404 || text != missing {
 			t.Errorf("%s: %s %q", path, answer.Status, text)
 		}
@@ -165,51 +161,8 @@ func TestPathsThatAreOff(t *testing.T) {
 }
 
 func TestConfigThatCannotBeShown(t *testing.T) {
-	server := httptest.NewServer(newSet().Handler(metrics.Paths{Configz: func() ([]byte, error) { return nil, errors.New("no such kind") }}))
-	defer server.Close()
+	server := pageServer(t, serve.Pages{Configz: func() ([]byte, error) { return nil, errors.New("no such kind") }})
 	if answer, text := call(t, server, "GET", "/configz", ""); answer.StatusCode != 500 || text != "no such kind\n" {
 		t.Errorf("%s %q", answer.Status, text)
-	}
-}
-
-// TestHealthChecks counts answers of the health server, and shows all health
-// checks at /metrics/slis (11.9).
-func TestHealthChecks(t *testing.T) {
-	s := newSet()
-	s.Answered("/healthz", 200)
-	s.Answered("/healthz", 503)
-	s.Answered("/healthz", 503)
-	s.Answered("/livez", 200)
-	expect(t, scrape(t, s, "/metrics"), map[string]float64{
-		`kubeproxy_proxy_healthz_total{code="200"}`: 1,
-		`kubeproxy_proxy_healthz_total{code="503"}`: 2,
-		`kubeproxy_proxy_livez_total{code="200"}`:   1,
-		`kubeproxy_proxy_livez_total{code="503"}`:   absent,
-	})
-	fetch(t, s, "/healthz")
-	expect(t, scrape(t, s, "/metrics/slis"), map[string]float64{
-		`kubernetes_healthcheck{name="ping",type="healthz"}`:                         1,
-		`kubernetes_healthcheck{name="proxy",type="healthz"}`:                        0,
-		`kubernetes_healthcheck{name="proxy",type="livez"}`:                          1,
-		`kubernetes_healthchecks_total{name="ping",status="success",type="healthz"}`: 1,
-		`kubernetes_healthchecks_total{name="proxy",status="error",type="healthz"}`:  2,
-		"nftproxy_drift_changes_total":                                               absent,
-	})
-}
-
-// gone is a client that has hung up.
-type gone struct{ *httptest.ResponseRecorder }
-
-func (gone) Write([]byte) (int, error) {
-	return 0, &net.OpError{Op: "write", Net: "tcp", Err: syscall.EPIPE}
-}
-
-// TestClientHangsUp: a scrape that nobody waits for leaves no trace in the log.
-func TestClientHangsUp(t *testing.T) {
-	var log strings.Builder
-	s := metrics.New("v1.2.3", nil, slog.New(slog.NewTextHandler(&log, nil)))
-	s.Handler(metrics.Paths{}).ServeHTTP(gone{ResponseRecorder: httptest.NewRecorder()}, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	if log.Len() > 0 {
-		t.Errorf("the log says\n%s", log.String())
 	}
 }
