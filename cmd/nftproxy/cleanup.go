@@ -42,19 +42,19 @@ only: "kube-proxy --cleanup" from the image of kube-proxy removes them.`,
 			return cleanUp(c, log)
 		},
 	}
-	c.Flags().BoolVar(&kubeProxy, "kube-proxy", false, "remove also what kube-proxy left")
+	c.Flags().BoolVar(&kubeProxy, "kube-proxy", false, "also remove what kube-proxy left")
 	o.settings = config.NewFlags(c.Flags())
 	o.settings.AddLogging()
 	return c
 }
 
-// removeRules removes our own rules.
+// removeRules removes nftproxy's rules.
 func removeRules(c *cobra.Command, log *slog.Logger) error {
 	return applyOnce(c, log, &model.Routing{})
 }
 
-// removeOwn removes our own rules, then the markers in place of kube-proxy's. While
-// a daemon keeps its rules the markers stay.
+// removeOwn removes nftproxy's rules, then the markers that replaced kube-proxy's
+// tables. The markers stay while a daemon keeps its rules.
 func removeOwn(c *cobra.Command, log *slog.Logger) error {
 	if err := removeRules(c, log); err != nil {
 		return err
@@ -63,8 +63,8 @@ func removeOwn(c *cobra.Command, log *slog.Logger) error {
 	return errors.Join(printRemoved(c, removed), err)
 }
 
-// cleanUp removes our own rules and what kube-proxy left (12.59). One failure
-// does not keep it from the rest.
+// cleanUp removes nftproxy's rules and what kube-proxy left (12.59). It continues
+// after a failure.
 func cleanUp(c *cobra.Command, log *slog.Logger) error {
 	own, marker := removeRules(c, log), takeover.NoMarker
 	if own != nil {

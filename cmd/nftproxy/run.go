@@ -15,7 +15,7 @@ import (
 
 const runName = "run"
 
-// runOptions are the flags of run: those of kube-proxy, and ours.
+// runOptions are the flags of run: those of kube-proxy, and more.
 type runOptions struct {
 	options
 	version       versionFlag
@@ -28,29 +28,29 @@ func runCommand() *cobra.Command {
 	var o runOptions
 	c := &cobra.Command{
 		Use:   runName + " -f FILE | --kubeconfig FILE | --config FILE",
-		Short: "Keep the kernel at what a file or a cluster says",
-		Long: `Apply the files, then watch them and apply every change at once. A file that
-cannot be used is reported and changes nothing: what worked before goes on.
+		Short: "Keep the kernel in sync with a file or a cluster",
+		Long: `Apply the files, then watch them and apply every change immediately. An invalid
+file is reported and changes nothing: the current rules stay in place.
 
 With --kubeconfig, --master, or in a pod without -f, follow the API server of a
 Kubernetes cluster instead. Nothing is applied before all Services and
-EndpointSlices are known, and while the server is away the rules stay.
+EndpointSlices are known, and the rules stay while the server is unavailable.
 
-The flags are those of kube-proxy, also those that mean nothing here; --config
-takes its configuration file, which then decides in place of the flags that it
-has fields for. When that file gets another content, and one that can be used,
-the process ends with exit code 1, for its supervisor to start it again. Any
-other content is logged, and changes nothing.
+The flags are those of kube-proxy, including those without an effect here.
+--config takes its configuration file, which then overrides the flags that it
+has fields for. When the content of that file changes and is valid, the process
+ends with exit code 1, so that its supervisor restarts it. Invalid content is
+logged and changes nothing.
 
-From kernel 6.9 on the process owns its tables: no other program can change or
-flush them while it runs. Before, and with --no-table-owner, what others do to
-them is repaired at once.
+On kernel 6.9 and later the process owns its tables: no other program can change
+or flush them while it runs. On older kernels, and with --no-table-owner,
+outside changes are repaired immediately.
 
 SIGTERM and SIGINT end the process and leave the rules in place, so that a
-restart disturbs no traffic; "nftproxy cleanup" removes them.
+restart does not disrupt traffic; "nftproxy cleanup" removes them.
 
-Exit code: 0 told to end, or done with --cleanup, --init-only, --write-config-to;
-1 error.`,
+Exit code: 0 ended by a signal, or done with --cleanup, --init-only or
+--write-config-to; 1 error.`,
 		Example: `  nftproxy run -f services.yaml
   nftproxy run -f /etc/nftproxy/ --cluster-cidr 10.128.0.0/9,fd00:10:128::/48
   nftproxy run --kubeconfig /etc/kubernetes/kubeconfig --hostname-override node-1 --cluster-cidr 10.128.0.0/9
@@ -62,14 +62,14 @@ Exit code: 0 told to end, or done with --cleanup, --init-only, --write-config-to
 	o.addFlags(c)
 	o.settings.AddDaemon()
 	addVersionFlag(c, &o.version)
-	c.Flags().StringVar(&o.writeConfigTo, "write-config-to", "", "write the configuration in effect to this `file`, and exit")
-	c.Flags().BoolVar(&o.cleanup, "cleanup", false, "remove the rules, and what kube-proxy left, and exit")
-	c.Flags().BoolVar(&o.initOnly, "init-only", false, "do what needs privileges before rules are made, make none, and exit")
+	c.Flags().StringVar(&o.writeConfigTo, "write-config-to", "", "write the effective configuration to this `file`, and exit")
+	c.Flags().BoolVar(&o.cleanup, "cleanup", false, "remove the rules and the leftovers of kube-proxy, and exit")
+	c.Flags().BoolVar(&o.initOnly, "init-only", false, "perform the privileged preparations, write no rules, and exit")
 	return c
 }
 
-// runArguments passes over empty arguments, which templates of command lines for
-// kube-proxy leave behind.
+// runArguments ignores empty arguments, which templates of command lines for
+// kube-proxy leave.
 func runArguments(c *cobra.Command, args []string) error {
 	return noArguments(c, slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "" }))
 }
