@@ -179,7 +179,7 @@ func TestUsageErrors(t *testing.T) {
 		{"render -f FILE --nonsense", "unknown flag: --nonsense"},
 		{"render -f FILE --cluster-cidr 10.0.0.0", `--cluster-cidr: "10.0.0.0" is not a range`},
 		{"render -f FILE --cluster-cidr 10.0.0.0/8,10.1.0.0/16", "are of one family"},
-		{"render -f FILE --nodeport-addresses primary,primary", `"primary" is given twice`},                                      // 6.1
+		{"render -f FILE --nodeport-addresses primary,primary", `"primary" is given twice`},                                          // 6.1
 		{"render -f FILE --detect-local-mode BridgeInterface", "--pod-bridge-interface: mode BridgeInterface needs it"},              // 7.7
 		{"render -f FILE --detect-local-mode InterfaceNamePrefix", "--pod-interface-name-prefix: mode InterfaceNamePrefix needs it"}, // 7.7
 		{"render -f FILE --detect-local-mode Magic", `--detect-local-mode: unknown mode "Magic"`},                                    // 7.8

@@ -12,7 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/status"
 )
 
-// errUnhealthy ends status with exit code 1. The output says what is wrong.
+// errUnhealthy ends status with exit code 1. The output shows the problem.
 var errUnhealthy = errors.New("the last sync failed")
 
 // statusOptions are the flags of status.

@@ -1,4 +1,4 @@
-// Package agent is the daemon: it keeps the kernel at what a source says.
+// Package agent is the loop that keeps the kernel in sync with a source.
 package agent
 
 import (

@@ -14,7 +14,7 @@ import (
 // down may have written its rules once more.
 const lookAgain = time.Minute
 
-// successor removes what kube-proxy left, once our own rules are active
+// successor removes what kube-proxy left, once nftproxy's rules are active
 // (12.61).
 type successor struct {
 	remove func(context.Context) ([]string, error)

@@ -195,7 +195,7 @@ func (w *work) synced(s *agent.Sync) {
 const settledGC = 50
 
 // freeMemory returns memory to the system: a sync of everything needs several
-// times as much as what is kept, and happens rarely.
+// times as much as it keeps, and happens rarely.
 func freeMemory() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(settledGC)

@@ -12,9 +12,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Interfaces knows the addresses of this machine's interfaces. It lists them
-// when they are asked for and may have changed since the last time: a node has
-// an interface for each pod. Except OnChange, its methods are safe for concurrent use.
+// Interfaces has the addresses of this machine's interfaces. It lists them on
+// demand, if they may have changed since the last time: a node has an interface
+// for each pod. Except OnChange, its methods are safe for concurrent use.
 type Interfaces struct {
 	list    func() ([]netip.Addr, error)
 	log     *slog.Logger
@@ -89,9 +89,9 @@ func (i *Interfaces) failed(err error) {
 	})
 }
 
-// Watch expires what is known when an interface gets or loses an address, until
-// ctx ends, and asks for a sync where that address serves NodePorts on a node of
-// that configuration. The watch is in place when it returns.
+// Watch expires the addresses when an interface gets or loses one, until ctx ends,
+// and reports a change if that address serves NodePorts on a node of that
+// configuration. The watch is in place when it returns.
 func (i *Interfaces) Watch(ctx context.Context, node model.Config) error {
 	s, err := subscribe(ctx)
 	if err != nil {

@@ -7,15 +7,15 @@ import (
 	"sync"
 )
 
-// Connections is how many connections a [Server] has at once. Those that
-// monitoring, load balancers and kubelets need are few.
+// Connections is how many connections a [Server] can have. Monitoring, load
+// balancers and kubelets need few.
 const Connections = 256
 
-// Limit bounds the connections of one or more listeners together, so that
-// nobody who reaches their ports can use up file descriptors and memory. A new
-// connection is always accepted. If it is one too many, the oldest one of the
-// client address with the most connections is closed: who floods a server is in
-// the way of nobody but himself. It is safe for concurrent use.
+// Limit bounds the connections of one or more listeners together, so that clients
+// cannot exhaust file descriptors and memory. A new connection is always accepted.
+// If it exceeds the limit, the oldest one of the client address with the most
+// connections is closed: a client that floods a server does not affect others. It
+// is safe for concurrent use.
 type Limit struct {
 	max int
 
@@ -78,7 +78,7 @@ func (m *Limit) add(c *limited) *limited {
 			return o
 		}
 	}
-	return nil // not reached: somebody has the most
+	return nil // not reached: some peer has the most
 }
 
 func (m *Limit) remove(c *limited) {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// farewell is how long answers that are under way may take at the end.
-const farewell = time.Second
+// shutdownTimeout is how long pending answers may take at the end.
+const shutdownTimeout = time.Second
 
 // Server is an HTTP server at one address.
 type Server struct {
@@ -25,8 +25,8 @@ type Server struct {
 	// WriteTimeout is the longest that an answer takes; zero means
 	// [DefaultWriteTimeout].
 	WriteTimeout time.Duration
-	// HardFail makes it an error that the address cannot be had (12.55).
-	// Otherwise the server tries again until it can.
+	// HardFail makes it an error that the address is not available (12.55).
+	// Otherwise the server retries until it is.
 	HardFail bool
 	Log      *slog.Logger
 }
@@ -58,7 +58,7 @@ func (s *Server) serve(ctx context.Context, l net.Listener) error {
 	ended := make(chan struct{})
 	cancel := context.AfterFunc(ctx, func() {
 		defer close(ended)
-		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()
 		if server.Shutdown(limited) != nil {
 			server.Close()
@@ -74,8 +74,7 @@ func (s *Server) serve(ctx context.Context, l net.Listener) error {
 }
 
 const (
-	// DefaultWriteTimeout is enough for every answer that need not be waited
-	// for.
+	// DefaultWriteTimeout is enough for every answer that is ready.
 	DefaultWriteTimeout = 10 * time.Second
 
 	readHeaderTimeout = 5 * time.Second
@@ -85,7 +84,7 @@ const (
 )
 
 // NewHTTP returns a server with limits for clients that are slow, silent or
-// verbose: its ports are open to everybody who can reach the node. A zero
+// verbose: its ports are open to everything that can reach the node. A zero
 // writeTimeout means [DefaultWriteTimeout].
 func NewHTTP(h http.Handler, writeTimeout time.Duration, log *slog.Logger) *http.Server {
 	if writeTimeout == 0 {

@@ -29,8 +29,8 @@ type ClusterConfig struct {
 	// ProxyName is the value of the label service.kubernetes.io/service-proxy-name
 	// of the Services that are read; empty: those without the label (1.1, 1.2).
 	ProxyName string
-	// Log receives what is wrong with objects and with the connection, each
-	// once; client-go's own messages appear at the level of debugging.
+	// Log receives problems of objects and of the connection, each once;
+	// client-go's own messages appear at the debug level.
 	Log *slog.Logger
 }
 
@@ -128,7 +128,7 @@ func (c *Cluster) Node() *model.Node {
 	return c.lastNode
 }
 
-// change runs edit, which tells whether it changed what is known, and passes
+// change runs edit, which reports whether it changed what Load returns, and passes
 // that on.
 func (c *Cluster) change(edit func() bool) {
 	c.mu.Lock()

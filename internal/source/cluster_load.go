@@ -58,7 +58,7 @@ func (c *Cluster) ready() error {
 	return nil
 }
 
-// node returns the Node; what it said last goes on to count (12.54).
+// node returns the Node; its last state stays in use (12.54).
 func (c *Cluster) node() []*model.Node {
 	if c.lastNode == nil {
 		return nil

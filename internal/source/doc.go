@@ -5,8 +5,9 @@
 // [FieldError] for each field that is wrong; a wrong field never costs the rest
 // of the object (1.36). [Files] reads objects from YAML and JSON files and
 // reports everything that is wrong with them at once, by file, document, line,
-// object and field; [Watcher] tells when they have changed. [Cluster] follows an
-// API server and keeps nothing of its objects but the model values.
+// object and field; [Watcher] reports when they have changed. [Cluster] follows an
+// API server and keeps only the model values of its objects. Both sources
+// implement [Source]: a Cluster, and files through [Follow].
 //
 // Annotations under nftproxy.dev/ say what Kubernetes has no field for: see
 // annotations.go.

@@ -50,7 +50,7 @@ func (t *impatient) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	b := &audible{ReadCloser: answer.Body, ctx: ctx, cancel: cancel, timer: timer, limit: t.limit, silent: io.ErrUnexpectedEOF}
 	if r.URL.Query().Has("sendInitialEvents") {
-		// It may be the end of the list that never comes: a watch that goes on
+		// The end of the list may be missing: a watch that goes on
 		// from here would not help.
 		b.silent = silent
 	}
