@@ -37,7 +37,7 @@ func newAuthority() (*authority, error) {
 }
 
 // server returns the certificate and the key of the API server, as PEM.
-func (a *authority) server(addresses ...net.IP) (certificate, key []byte, err error) {
+func (a *authority) Server(addresses ...net.IP) (certificate, key []byte, err error) {
 	return a.issue(x509.Certificate{
 		Subject:     pkix.Name{CommonName: "kube-apiserver"},
 		IPAddresses: addresses,
@@ -47,7 +47,7 @@ func (a *authority) server(addresses ...net.IP) (certificate, key []byte, err er
 
 // kubeconfig writes a file that makes whoever reads it a user, and a member of
 // groups.
-func (a *authority) kubeconfig(file, server, user string, groups ...string) error {
+func (a *authority) Kubeconfig(file, server, user string, groups ...string) error {
 	certificate, key, err := a.issue(x509.Certificate{
 		Subject:     pkix.Name{CommonName: user, Organization: groups},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
@@ -56,7 +56,7 @@ func (a *authority) kubeconfig(file, server, user string, groups ...string) erro
 		return err
 	}
 	return clientcmd.WriteToFile(api.Config{
-		Clusters:       map[string]*api.Cluster{"cluster": {Server: server, CertificateAuthorityData: a.pem()}},
+		Clusters:       map[string]*api.Cluster{"cluster": {Server: server, CertificateAuthorityData: a.Pem()}},
 		AuthInfos:      map[string]*api.AuthInfo{user: {ClientCertificateData: certificate, ClientKeyData: key}},
 		Contexts:       map[string]*api.Context{"cluster": {Cluster: "cluster", AuthInfo: user}},
 		CurrentContext: "cluster",
@@ -64,7 +64,7 @@ func (a *authority) kubeconfig(file, server, user string, groups ...string) erro
 }
 
 // pem returns the certificate of the authority.
-func (a *authority) pem() []byte {
+func (a *authority) Pem() []byte {
 	pem, err := cert.EncodeCertificates(a.cert)
 	if err != nil {
 		panic(err) // it writes to memory

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -37,15 +38,15 @@ const (
 // its etcd on its node.
 type cluster struct {
 	*netlab.Lab
-	t         testing.TB
-	dir       string
-	authority *authority
+	T         testing.TB
+	Dir       string
+	Authority *authority
 	echoes    map[*netlab.Host]*netlab.Echo // that answer on the pods
-	flags     []string                      // of the API server, more than those of every test
-	unready   []string                      // checks of the API server that are not waited for
-	config    *rest.Config
-	api       kubernetes.Interface
-	server    *process
+	Flags     []string                      // of the API server, more than those of every test
+	Unready   []string                      // checks of the API server that are not waited for
+	Config    *rest.Config
+	API       kubernetes.Interface
+	Server    *process
 }
 
 // newCluster makes the cluster of a test, which from then on runs in parallel
@@ -56,16 +57,16 @@ func newCluster(t testing.TB, pods int, flags ...string) *cluster {
 	if t, ok := t.(*testing.T); ok {
 		t.Parallel()
 	}
-	c := &cluster{Lab: newLab(t, pods), t: t, dir: t.TempDir(), echoes: map[*netlab.Host]*netlab.Echo{}, flags: flags}
+	c := &cluster{Lab: newLab(t, pods), T: t, Dir: t.TempDir(), echoes: map[*netlab.Host]*netlab.Echo{}, Flags: flags}
 	for _, p := range c.Pods {
-		c.startEcho(p)
+		c.StartEcho(p)
 	}
 	c.writeKeys()
 	c.connect()
-	start(t, c.Node, etcd, "--data-dir", filepath.Join(c.dir, "etcd"), "--log-level", "warn", "--unsafe-no-fsync",
+	start(t, c.Node, etcd, "--data-dir", filepath.Join(c.Dir, "etcd"), "--log-level", "warn", "--unsafe-no-fsync",
 		"--listen-client-urls", etcdURL, "--advertise-client-urls", etcdURL, "--listen-peer-urls", etcdPeer,
 		"--initial-advertise-peer-urls", etcdPeer, "--initial-cluster", "default="+etcdPeer)
-	c.startServer()
+	c.StartServer()
 	c.ownService()
 	c.createNode()
 	return c
@@ -79,78 +80,78 @@ func newLab(t testing.TB, pods int) *netlab.Lab {
 }
 
 // startEcho starts the echo server of a pod.
-func (c *cluster) startEcho(p *netlab.Host) {
-	c.t.Helper()
+func (c *cluster) StartEcho(p *netlab.Host) {
+	c.T.Helper()
 	echo, err := p.Echo(echoPort)
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	c.echoes[p] = echo
-	c.t.Cleanup(func() { echo.Close() })
+	c.T.Cleanup(func() { echo.Close() })
 }
 
 // stopEcho makes a pod refuse what is new. Open connections are served on, so
 // that a test sees whether somebody else cuts them.
-func (c *cluster) stopEcho(p *netlab.Host) {
-	c.t.Helper()
+func (c *cluster) StopEcho(p *netlab.Host) {
+	c.T.Helper()
 	if err := c.echoes[p].Close(); err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 }
 
 // writeKeys writes what the API server identifies itself and others by.
 func (c *cluster) writeKeys() {
-	c.t.Helper()
+	c.T.Helper()
 	var err error
-	if c.authority, err = newAuthority(); err != nil {
-		c.t.Fatal(err)
+	if c.Authority, err = newAuthority(); err != nil {
+		c.T.Fatal(err)
 	}
-	cert, key, err := c.authority.server(net.ParseIP("127.0.0.1"), net.ParseIP(firstServiceIP))
+	cert, key, err := c.Authority.Server(net.ParseIP("127.0.0.1"), net.ParseIP(firstServiceIP))
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
-	for name, content := range map[string][]byte{"ca.crt": c.authority.pem(), "server.crt": cert, "server.key": key} {
-		if err := os.WriteFile(filepath.Join(c.dir, name), content, 0o600); err != nil {
-			c.t.Fatal(err)
+	for name, content := range map[string][]byte{"ca.crt": c.Authority.Pem(), "server.crt": cert, "server.key": key} {
+		if err := os.WriteFile(filepath.Join(c.Dir, name), content, 0o600); err != nil {
+			c.T.Fatal(err)
 		}
 	}
 }
 
 // connect makes the client of the test, which dials on the node.
 func (c *cluster) connect() {
-	c.t.Helper()
+	c.T.Helper()
 	var err error
-	if c.config, err = clientcmd.BuildConfigFromFlags("", c.kubeconfig("admin", "system:masters")); err != nil {
-		c.t.Fatal(err)
+	if c.Config, err = clientcmd.BuildConfigFromFlags("", c.Kubeconfig("admin", "system:masters")); err != nil {
+		c.T.Fatal(err)
 	}
-	c.config.Dial, c.config.QPS = c.Node.DialContext, -1
-	c.api = c.client(c.config)
+	c.Config.Dial, c.Config.QPS = c.Node.DialContext, -1
+	c.API = c.ClientFor(c.Config)
 }
 
-func (c *cluster) client(config *rest.Config) kubernetes.Interface {
-	c.t.Helper()
+func (c *cluster) ClientFor(config *rest.Config) kubernetes.Interface {
+	c.T.Helper()
 	api, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	return api
 }
 
 // kubeconfig returns the file of a user.
-func (c *cluster) kubeconfig(user string, groups ...string) string {
-	c.t.Helper()
-	file := filepath.Join(c.dir, user+".kubeconfig")
-	if err := c.authority.kubeconfig(file, "https://"+apiAddress, user, groups...); err != nil {
-		c.t.Fatal(err)
+func (c *cluster) Kubeconfig(user string, groups ...string) string {
+	c.T.Helper()
+	file := filepath.Join(c.Dir, user+".kubeconfig")
+	if err := c.Authority.Kubeconfig(file, "https://"+apiAddress, user, groups...); err != nil {
+		c.T.Fatal(err)
 	}
 	return file
 }
 
 // startServer starts the API server and waits until it is ready.
-func (c *cluster) startServer() {
-	c.t.Helper()
-	file := func(name string) string { return filepath.Join(c.dir, name) }
-	c.server = start(c.t, c.Node, apiserver, append([]string{
+func (c *cluster) StartServer() {
+	c.T.Helper()
+	file := func(name string) string { return filepath.Join(c.Dir, name) }
+	c.Server = start(c.T, c.Node, apiserver, append([]string{
 		"--etcd-servers", etcdURL,
 		"--bind-address", "0.0.0.0", "--secure-port", "6443", "--advertise-address", c.Node.IPv4.String(),
 		"--tls-cert-file", file("server.crt"), "--tls-private-key-file", file("server.key"),
@@ -158,8 +159,8 @@ func (c *cluster) startServer() {
 		"--service-cluster-ip-range", serviceCIDRs,
 		"--service-account-issuer", "https://" + apiAddress,
 		"--service-account-key-file", file("server.key"), "--service-account-signing-key-file", file("server.key"),
-	}, c.flags...)...)
-	eventually(c.t, func() error { return ready(c.t, c.api, c.unready...) })
+	}, c.Flags...)...)
+	eventually(c.T, func() error { return ready(c.T, c.API, c.Unready...) })
 }
 
 // ready asks the API server whether it is, but for some checks.
@@ -174,53 +175,53 @@ func ready(t testing.TB, api kubernetes.Interface, but ...string) error {
 // ownService waits for the Service that the API server makes for itself once it
 // is ready.
 func (c *cluster) ownService() {
-	c.t.Helper()
-	eventually(c.t, func() error {
-		_, err := c.api.CoreV1().Services(namespace).Get(c.t.Context(), "kubernetes", metav1.GetOptions{})
+	c.T.Helper()
+	eventually(c.T, func() error {
+		_, err := c.API.CoreV1().Services(namespace).Get(c.T.Context(), "kubernetes", metav1.GetOptions{})
 		return err
 	})
 }
 
 // createNode does what a kubelet does that nftproxy needs.
 func (c *cluster) createNode() {
-	c.t.Helper()
-	nodes := c.api.CoreV1().Nodes()
-	node, err := nodes.Create(c.t.Context(), &corev1.Node{
+	c.T.Helper()
+	nodes := c.API.CoreV1().Nodes()
+	node, err := nodes.Create(c.T.Context(), &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: nodeName},
 		Spec:       corev1.NodeSpec{PodCIDRs: []string{netlab.PodCIDRv4.String(), netlab.PodCIDRv6.String()}},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	node.Status.Addresses = []corev1.NodeAddress{
 		{Type: corev1.NodeInternalIP, Address: c.Node.IPv4.String()},
 		{Type: corev1.NodeInternalIP, Address: c.Node.IPv6.String()},
 	}
-	if _, err := nodes.UpdateStatus(c.t.Context(), node, metav1.UpdateOptions{}); err != nil {
-		c.t.Fatal(err)
+	if _, err := nodes.UpdateStatus(c.T.Context(), node, metav1.UpdateOptions{}); err != nil {
+		c.T.Fatal(err)
 	}
 }
 
 // startProxy starts nftproxy as a user. The limit of connection tracking is
 // that of the machine: it cannot be set in a laboratory.
-func (c *cluster) startProxy(user string) *process {
-	c.t.Helper()
-	return start(c.t, c.Node, nftproxy, "run", "--kubeconfig", c.kubeconfig(user), "--hostname-override", nodeName,
+func (c *cluster) StartProxy(user string) *process {
+	c.T.Helper()
+	return start(c.T, c.Node, nftproxy, "run", "--kubeconfig", c.Kubeconfig(user), "--hostname-override", nodeName,
 		"--cluster-cidr", clusterCIDRs, "--conntrack-max-per-core", "0")
 }
 
 // generation returns a number that every transaction on the node's rules
 // increments, whether it changes something or not.
-func (c *cluster) generation() uint32 {
-	c.t.Helper()
-	return c.Node.TestGeneration(c.t)
+func (c *cluster) Generation() uint32 {
+	c.T.Helper()
+	return c.Node.TestGeneration(c.T)
 }
 
 // takeover returns the number of transactions by which a new process takes over
 // the tables of the one before: one, where the kernel has tables with an owner.
-func (c *cluster) takeover() uint32 {
-	c.t.Helper()
-	if strings.Contains(c.rules(), "flags owner") {
+func (c *cluster) Takeover() uint32 {
+	c.T.Helper()
+	if strings.Contains(c.Rules(), "flags owner") {
 		return 1
 	}
 	return 0
@@ -228,10 +229,10 @@ func (c *cluster) takeover() uint32 {
 
 // tookOver waits until a new process has taken over the tables, which is all
 // that it may have done since a generation.
-func (c *cluster) tookOver(since uint32, takeover uint32, when string) {
-	c.t.Helper()
-	eventually(c.t, func() error {
-		if got := c.generation() - since; got != takeover {
+func (c *cluster) TookOver(since uint32, takeover uint32, when string) {
+	c.T.Helper()
+	eventually(c.T, func() error {
+		if got := c.Generation() - since; got != takeover {
 			return fmt.Errorf("%s: %d transactions, want %d", when, got, takeover)
 		}
 		return nil
@@ -239,9 +240,44 @@ func (c *cluster) tookOver(since uint32, takeover uint32, when string) {
 }
 
 // commits checks how many transactions there were since a generation.
-func (c *cluster) commits(since uint32, want uint32, when string) {
-	c.t.Helper()
-	if got := c.generation() - since; got != want {
-		c.t.Fatalf("%s: %d transactions, want %d", when, got, want)
+func (c *cluster) Commits(since uint32, want uint32, when string) {
+	c.T.Helper()
+	if got := c.Generation() - since; got != want {
+		c.T.Fatalf("%s: %d transactions, want %d", when, got, want)
 	}
+}
+
+// withoutOwnEndpoint keeps the API server from writing itself into its service
+// and out of it, so that all changes are those of the test.
+const withoutOwnEndpoint = "--endpoint-reconciler-type=none"
+
+// rules returns all nftables rules of the node, as the nft command lists them
+// without counters.
+func (c *cluster) Rules() string {
+	c.T.Helper()
+	return c.Run(exec.Command("nft", "--stateless", "list", "ruleset"))
+}
+
+// startProxyOn starts nftproxy on a host that has the addresses of the node.
+func (c *cluster) StartProxyOn(host *netlab.Host, flags ...string) *process {
+	c.T.Helper()
+	return start(c.T, host, nftproxy, append([]string{"run", "--kubeconfig", c.Kubeconfig(proxyUser),
+		"--hostname-override", nodeName, "--cluster-cidr", clusterCIDRs, "--conntrack-max-per-core", "0", "--profiling"}, flags...)...)
+}
+
+// hasSynced waits until the nftproxy of a host has compared its rules with the
+// kernel.
+func (c *cluster) HasSynced(host *netlab.Host, p *process) {
+	c.T.Helper()
+	const metric = `kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family="IPv4"} `
+	eventually(c.T, func() error {
+		p.CPU(c.T) // it runs
+		return host.Do(func() error {
+			v, err := readMetric(metricsServer, metric)
+			if err == nil && v == 0 {
+				err = fmt.Errorf("no sync yet")
+			}
+			return err
+		})
+	})
 }

@@ -33,7 +33,7 @@ type times struct {
 // follow makes a change and returns when it was there: with the last
 // transaction that belongs to it.
 func (c *comparison) follow(x change) times {
-	t := c.c.t
+	t := c.C.T
 	t.Helper()
 	if n := c.kernel.pending(t); n > 0 {
 		t.Fatalf("%s: %d transactions before %s", c.name, n, x.operation)
@@ -80,7 +80,7 @@ func (c *comparison) measured(each func() []change) {
 // replaceEndpoint replaces one endpoint of the service in the middle by
 // another pod, and that by the first one again.
 func (c *comparison) replaceEndpoint() {
-	i := c.probes[1]
+	i := c.Probes[1]
 	c.measured(func() []change {
 		return []change{c.update(results.ReplaceEndpoint, i, c.pods(0, 1, 2, 4)), c.update(results.ReplaceEndpoint, i, c.pods(0, 1, 2, 3))}
 	})
@@ -89,7 +89,7 @@ func (c *comparison) replaceEndpoint() {
 // scale gives the service in the middle one endpoint more, and takes it away
 // again.
 func (c *comparison) scale() {
-	i := c.probes[1]
+	i := c.Probes[1]
 	c.measured(func() []change {
 		down := c.update(results.ScaleDown, i, c.pods(0, 1, 2, 3))
 		down.made = func(commit) bool { return true } // it need not name an address
@@ -102,7 +102,7 @@ func (c *comparison) update(operation results.Operation, i int, pods []*netlab.H
 	return change{
 		operation: operation,
 		service:   i,
-		write:     func() error { return c.updateSlice(i, addressesOf(pods)...) },
+		write:     func() error { return c.UpdateSlice(i, addressesOf(pods)...) },
 		events:    c.events.slices,
 		kind:      watch.Modified,
 		made:      func(k commit) bool { return k.added[pods[len(pods)-1].IPv4] },
@@ -113,17 +113,17 @@ func (c *comparison) update(operation results.Operation, i int, pods []*netlab.H
 // replaceService adds a service, whose endpoints are known already, and deletes
 // it again.
 func (c *comparison) replaceService() {
-	t := c.c.t
+	t := c.C.T
 	t.Helper()
-	i, pods := c.services, c.pods(0, 1, 2, 3)
-	if err := c.createSlice(i, addressesOf(pods)...); err != nil {
+	i, pods := c.Services, c.pods(0, 1, 2, 3)
+	if err := c.CreateSlice(i, addressesOf(pods)...); err != nil {
 		t.Fatal(err)
 	}
 	c.settle()
 	add := change{
 		operation: results.AddService,
 		service:   i,
-		write:     func() error { return c.createService(i) },
+		write:     func() error { return c.CreateService(i) },
 		events:    c.events.services,
 		kind:      watch.Added,
 		made:      func(k commit) bool { return k.added[clusterIP(i)] },
@@ -132,14 +132,14 @@ func (c *comparison) replaceService() {
 	remove := change{
 		operation: results.DeleteService,
 		service:   i,
-		write:     func() error { return c.deleteService(i) },
+		write:     func() error { return c.DeleteService(i) },
 		events:    c.events.services,
 		kind:      watch.Deleted,
 		made:      func(k commit) bool { return k.removed[clusterIP(i)] },
-		check:     func() error { return wantSilence(c.c.Client, "tcp", loadTarget(i)) },
+		check:     func() error { return wantSilence(c.C.Client, "tcp", loadTarget(i)) },
 	}
 	c.measured(func() []change { return []change{add, remove} })
-	if err := c.deleteSlice(i); err != nil {
+	if err := c.DeleteSlice(i); err != nil {
 		t.Fatal(err)
 	}
 	c.settle()
@@ -148,7 +148,7 @@ func (c *comparison) replaceService() {
 // pods returns some of the pods.
 func (c *comparison) pods(numbers ...int) (pods []*netlab.Host) {
 	for _, n := range numbers {
-		pods = append(pods, c.c.Pods[n])
+		pods = append(pods, c.C.Pods[n])
 	}
 	return pods
 }

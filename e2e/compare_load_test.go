@@ -7,11 +7,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 )
 
 const (
@@ -26,22 +28,22 @@ const (
 // and endpoints of which no other Service has one; but those of the probes are
 // the pods of the laboratory.
 type population struct {
-	c        *cluster
-	config   *rest.Config // with the encoding of a proxy
+	C        *cluster
+	Config   *rest.Config // with the encoding of a proxy
 	api      kubernetes.Interface
-	services int
-	probes   []int
+	Services int
+	Probes   []int
 }
 
 // populate creates Services with their EndpointSlices.
-func (c *cluster) populate(services int) *population {
-	c.t.Helper()
+func (c *cluster) Populate(services int) *population {
+	c.T.Helper()
 	if services < 3 || services > maxLoad {
-		c.t.Fatalf("%d services: use 3 to %d", services, maxLoad)
+		c.T.Fatalf("%d services: use 3 to %d", services, maxLoad)
 	}
-	config := rest.CopyConfig(c.config)
+	config := rest.CopyConfig(c.Config)
 	config.ContentType = runtime.ContentTypeProtobuf
-	p := &population{c: c, config: config, api: c.client(config), services: services, probes: []int{0, services / 2, services - 1}}
+	p := &population{C: c, Config: config, api: c.ClientFor(config), Services: services, Probes: []int{0, services / 2, services - 1}}
 	numbers, failures := make(chan int), make(chan error, writers)
 	var running sync.WaitGroup
 	for range writers {
@@ -59,7 +61,7 @@ func (c *cluster) populate(services int) *population {
 		for i := range services {
 			select {
 			case numbers <- i:
-			case <-c.t.Context().Done():
+			case <-c.T.Context().Done():
 				return
 			}
 		}
@@ -67,21 +69,21 @@ func (c *cluster) populate(services int) *population {
 	running.Wait()
 	select {
 	case err := <-failures:
-		c.t.Fatalf("create services: %v", err)
+		c.T.Fatalf("create services: %v", err)
 	default:
 	}
 	return p
 }
 
 func (p *population) create(i int) error {
-	if err := insistently(func() error { return p.createSlice(i, p.endpoints(i)...) }); err != nil {
+	if err := insistently(func() error { return p.CreateSlice(i, p.Endpoints(i)...) }); err != nil {
 		return err
 	}
-	return insistently(func() error { return p.createService(i) })
+	return insistently(func() error { return p.CreateService(i) })
 }
 
-func (p *population) createService(i int) error {
-	_, err := p.api.CoreV1().Services(namespace).Create(p.c.t.Context(), &corev1.Service{
+func (p *population) CreateService(i int) error {
+	_, err := p.api.CoreV1().Services(namespace).Create(p.C.T.Context(), &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: loadName(i)},
 		Spec: corev1.ServiceSpec{
 			ClusterIP: clusterIP(i).String(),
@@ -91,22 +93,22 @@ func (p *population) createService(i int) error {
 	return err
 }
 
-func (p *population) deleteService(i int) error {
-	return p.api.CoreV1().Services(namespace).Delete(p.c.t.Context(), loadName(i), metav1.DeleteOptions{})
+func (p *population) DeleteService(i int) error {
+	return p.api.CoreV1().Services(namespace).Delete(p.C.T.Context(), loadName(i), metav1.DeleteOptions{})
 }
 
-func (p *population) createSlice(i int, endpoints ...netip.Addr) error {
-	_, err := p.api.DiscoveryV1().EndpointSlices(namespace).Create(p.c.t.Context(), loadSlice(i, endpoints), metav1.CreateOptions{})
+func (p *population) CreateSlice(i int, endpoints ...netip.Addr) error {
+	_, err := p.api.DiscoveryV1().EndpointSlices(namespace).Create(p.C.T.Context(), loadSlice(i, endpoints), metav1.CreateOptions{})
 	return err
 }
 
-func (p *population) updateSlice(i int, endpoints ...netip.Addr) error {
-	_, err := p.api.DiscoveryV1().EndpointSlices(namespace).Update(p.c.t.Context(), loadSlice(i, endpoints), metav1.UpdateOptions{})
+func (p *population) UpdateSlice(i int, endpoints ...netip.Addr) error {
+	_, err := p.api.DiscoveryV1().EndpointSlices(namespace).Update(p.C.T.Context(), loadSlice(i, endpoints), metav1.UpdateOptions{})
 	return err
 }
 
-func (p *population) deleteSlice(i int) error {
-	return p.api.DiscoveryV1().EndpointSlices(namespace).Delete(p.c.t.Context(), loadName(i), metav1.DeleteOptions{})
+func (p *population) DeleteSlice(i int) error {
+	return p.api.DiscoveryV1().EndpointSlices(namespace).Delete(p.C.T.Context(), loadName(i), metav1.DeleteOptions{})
 }
 
 func loadSlice(i int, endpoints []netip.Addr) *discoveryv1.EndpointSlice {
@@ -126,13 +128,13 @@ func loadSlice(i int, endpoints []netip.Addr) *discoveryv1.EndpointSlice {
 }
 
 // endpoints returns those that service i is created with.
-func (p *population) endpoints(i int) []netip.Addr {
+func (p *population) Endpoints(i int) []netip.Addr {
 	addresses := make([]netip.Addr, loadEndpoints)
 	for j := range addresses {
 		addresses[j] = address(10, 200, loadEndpoints*i+j)
-		for _, probe := range p.probes {
+		for _, probe := range p.Probes {
 			if i == probe {
-				addresses[j] = p.c.Pods[j].IPv4
+				addresses[j] = p.C.Pods[j].IPv4
 			}
 		}
 	}
@@ -141,11 +143,11 @@ func (p *population) endpoints(i int) []netip.Addr {
 
 // addresses returns all that complete rules name: those of the services and
 // those of their endpoints.
-func (p *population) addresses() map[netip.Addr]bool {
+func (p *population) Addresses() map[netip.Addr]bool {
 	all := map[netip.Addr]bool{}
-	for i := range p.services {
+	for i := range p.Services {
 		all[clusterIP(i)] = true
-		for _, e := range p.endpoints(i) {
+		for _, e := range p.Endpoints(i) {
 			all[e] = true
 		}
 	}
@@ -162,4 +164,17 @@ func loadTarget(i int) netip.AddrPort { return netip.AddrPortFrom(clusterIP(i), 
 // address returns the n-th address of a network that starts with a.b.0.0.
 func address(a, b byte, n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{a, b + byte(n>>16), byte(n >> 8), byte(n)})
+}
+
+// insistently creates an object of a great number: an API server that has much to
+// do gives up after a while, and may have done it all the same.
+func insistently(create func() error) error {
+	busy := func(err error) bool {
+		return apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err)
+	}
+	err := retry.OnError(retry.DefaultBackoff, busy, create)
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
 }

@@ -68,11 +68,11 @@ type flood struct {
 // sustain replaces an endpoint of one service after the other, so many in a
 // second, each by an address that was never there.
 func (c *comparison) sustain(rate int) *flood {
-	t := c.c.t
+	t := c.C.T
 	t.Helper()
 	c.kernel.pending(t)
 	drain(c.events.slices)
-	used, begin := c.proxy.cpu(t), time.Now()
+	used, begin := c.proxy.CPU(t), time.Now()
 	f := &flood{written: c.write(rate)}
 	f.took = time.Since(begin)
 	told := map[string]time.Time{}
@@ -92,13 +92,13 @@ func (c *comparison) sustain(rate int) *flood {
 	if n := len(f.kernel); n < len(f.written)/2 || n == 0 {
 		t.Fatalf("%s: of %d changes, %d came to the kernel: use more services, so that fewer overwrite each other", c.name, len(f.written), n)
 	}
-	f.cpu = c.proxy.cpu(t) - used
+	f.cpu = c.proxy.CPU(t) - used
 	return f
 }
 
 // write makes the changes, and returns when each began.
 func (c *comparison) write(rate int) map[string]time.Time {
-	t := c.c.t
+	t := c.C.T
 	t.Helper()
 	var mu sync.Mutex
 	written, failed := map[string]time.Time{}, error(nil)
@@ -107,9 +107,9 @@ func (c *comparison) write(rate int) map[string]time.Time {
 	for range writers {
 		running.Go(func() {
 			for n := range numbers {
-				i, fresh := n%c.services, address(10, 64, n)
+				i, fresh := n%c.Services, address(10, 64, n)
 				at := time.Now()
-				err := c.updateSlice(i, append([]netip.Addr{fresh}, c.endpoints(i)[1:]...)...)
+				err := c.UpdateSlice(i, append([]netip.Addr{fresh}, c.Endpoints(i)[1:]...)...)
 				mu.Lock()
 				if written[fresh.String()] = at; err != nil {
 					failed = err

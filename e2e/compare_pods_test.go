@@ -45,7 +45,7 @@ func BenchmarkPods(b *testing.B) {
 		c.start()
 		c.awaitNodePorts()
 		idle := c.idleCPU()
-		for _, addresses := range podAddresses(c.c) {
+		for _, addresses := range podAddresses(c.C) {
 			c.measurePods(addresses).print(w, p.name, addresses.name, idle)
 		}
 		c.stop()
@@ -54,7 +54,7 @@ func BenchmarkPods(b *testing.B) {
 	if err := w.Flush(); err != nil {
 		b.Fatal(err)
 	}
-	r.write(b)
+	r.Write(b)
 }
 
 // podComparison is a comparison with NodePorts.
@@ -90,21 +90,21 @@ func newPodComparison(b *testing.B, r *comparisonReport) *podComparison {
 	}
 	b.Cleanup(func() { os.RemoveAll(home) })
 	p := &podComparison{pods: netlab.TestNamespace(b), comparison: &comparison{
-		population: &population{c: c, services: podServices}, home: home, kernel: watchKernel(b, c.Node), report: r}}
+		population: &population{C: c, Services: podServices}, home: home, kernel: watchKernel(b, c.Node), report: r}}
 	for i := range podServices {
 		s := withNodePorts(dualStack(loadName(i)))
 		s.Spec.Ports = s.Spec.Ports[:1]
-		p.last = c.createService(s)
-		c.setEndpoints(p.last, c.Pods...)
+		p.last = c.CreateService(s)
+		c.SetEndpoints(p.last, c.Pods...)
 	}
 	return p
 }
 
 // awaitNodePorts waits until the proxy serves and has nothing to do any more.
 func (c *podComparison) awaitNodePorts() {
-	c.c.t.Helper()
-	eventually(c.c.t, func() error {
-		_, err := c.c.Client.Ask("tcp", netip.AddrPortFrom(c.c.Node.IPv4, c.last.nodePorts["tcp"]), silence)
+	c.C.T.Helper()
+	eventually(c.C.T, func() error {
+		_, err := c.C.Client.Ask("tcp", netip.AddrPortFrom(c.C.Node.IPv4, c.last.NodePorts["tcp"]), silence)
 		return err
 	})
 	c.settle()
@@ -120,32 +120,32 @@ type podCost struct {
 
 // idleCPU returns the processor time that the proxy needs while no pods come and go.
 func (c *podComparison) idleCPU() time.Duration {
-	c.c.t.Helper()
-	used := c.proxy.cpu(c.c.t)
+	c.C.T.Helper()
+	used := c.proxy.CPU(c.C.T)
 	time.Sleep(podTime)
-	used = c.proxy.cpu(c.c.t) - used
+	used = c.proxy.CPU(c.C.T) - used
 	c.recordPods("no pods", used)
 	return used
 }
 
 func (c *podComparison) recordPods(scenario string, used time.Duration) {
-	c.report.file.Records = append(c.report.file.Records, results.Record{Program: c.name, Scenario: scenario, Services: podServices,
+	c.report.File.Records = append(c.report.File.Records, results.Record{Program: c.name, Scenario: scenario, Services: podServices,
 		Endpoints: podEndpoints, Operation: "pods, processor time", Seconds: results.Durations([]time.Duration{used})})
 }
 
 // measurePods has pods come and go.
 func (c *podComparison) measurePods(addresses hostAddresses) podCost {
-	t := c.c.t
+	t := c.C.T
 	t.Helper()
 	c.kernel.pending(t)
 	cost := podCost{before: c.countRules()}
 	syncs, full := c.syncs("kubeproxy_sync_proxy_rules"), c.syncs("kubeproxy_sync_full_proxy_rules")
-	used := c.proxy.cpu(t)
+	used := c.proxy.CPU(t)
 	var counting sync.WaitGroup
 	c.churn(addresses.all, func() { counting.Go(func() { cost.during = c.countRules() }) })
 	counting.Wait()
 	cost.transactions = len(c.settle())
-	cost.cpu = c.proxy.cpu(t) - used
+	cost.cpu = c.proxy.CPU(t) - used
 	cost.syncs, cost.full = c.syncs("kubeproxy_sync_proxy_rules")-syncs, c.syncs("kubeproxy_sync_full_proxy_rules")-full
 	cost.then = c.countRules()
 	c.recordPods(addresses.name, cost.cpu)
@@ -155,7 +155,7 @@ func (c *podComparison) measurePods(addresses hostAddresses) podCost {
 // churn makes and removes pods at a fixed pace. It calls halfway when half of them
 // have come.
 func (c *podComparison) churn(addresses []netip.Addr, halfway func()) {
-	t := c.c.t
+	t := c.C.T
 	t.Helper()
 	pace := time.NewTicker(podPace)
 	defer pace.Stop()
@@ -184,7 +184,7 @@ func (c *podComparison) addPod(name string, addresses []netip.Addr) error {
 	err := c.pods.Do(func() error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name = name
-		pair := &netlink.Veth{LinkAttrs: attrs, PeerName: name, PeerNamespace: netlink.NsPid(c.proxy.cmd.Process.Pid)}
+		pair := &netlink.Veth{LinkAttrs: attrs, PeerName: name, PeerNamespace: netlink.NsPid(c.proxy.Cmd.Process.Pid)}
 		if err := netlink.LinkAdd(pair); err != nil {
 			return fmt.Errorf("add link %s: %w", name, err)
 		}
@@ -193,7 +193,7 @@ func (c *podComparison) addPod(name string, addresses []netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	return c.c.Node.Do(func() error {
+	return c.C.Node.Do(func() error {
 		link, err := netlink.LinkByName(name)
 		if err != nil {
 			return err
@@ -212,7 +212,7 @@ func (c *podComparison) addPod(name string, addresses []netip.Addr) error {
 }
 
 func (c *podComparison) removePod(name string) error {
-	return c.c.Node.Do(func() error {
+	return c.C.Node.Do(func() error {
 		link, err := netlink.LinkByName(name)
 		if err != nil {
 			return err
@@ -230,13 +230,13 @@ func (c *podComparison) removePod(name string) error {
 
 // syncs returns how many syncs of a kind there were.
 func (c *podComparison) syncs(kind string) (n float64) {
-	c.c.t.Helper()
-	err := c.c.Node.Do(func() (err error) {
+	c.C.T.Helper()
+	err := c.C.Node.Do(func() (err error) {
 		n, err = readMetric(metricsServer, kind+`_duration_seconds_count{ip_family="IPv4"} `)
 		return err
 	})
 	if err != nil {
-		c.c.t.Fatal(err)
+		c.C.T.Fatal(err)
 	}
 	return n
 }
@@ -245,14 +245,14 @@ func (c *podComparison) syncs(kind string) (n float64) {
 type ruleCount struct{ rules, elements int }
 
 func (c *podComparison) countRules() (n ruleCount) {
-	c.c.t.Helper()
+	c.C.T.Helper()
 	var listing struct {
 		Objects []map[string]struct {
 			Elements []json.RawMessage `json:"elem"`
 		} `json:"nftables"`
 	}
-	if err := json.Unmarshal([]byte(c.c.run(exec.Command("nft", "-j", "list", "ruleset"))), &listing); err != nil {
-		c.c.t.Fatal(err)
+	if err := json.Unmarshal([]byte(c.C.Run(exec.Command("nft", "-j", "list", "ruleset"))), &listing); err != nil {
+		c.C.T.Fatal(err)
 	}
 	for _, o := range listing.Objects {
 		if _, ok := o["rule"]; ok {

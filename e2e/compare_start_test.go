@@ -1,14 +1,9 @@
 package e2e
 
 import (
-	"bufio"
 	"fmt"
 	"maps"
-	"net"
-	"net/http"
 	"net/netip"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/nftproxy/nftproxy/bench/results"
@@ -39,9 +34,9 @@ func (c *comparison) coldStart() {
 // processor time the proxy had used when it came to rest: that of a program that
 // it starts counts when it has ended.
 func (c *comparison) complete() (last commit, used time.Duration) {
-	t := c.c.t
+	t := c.C.T
 	t.Helper()
-	wanted := c.addresses()
+	wanted := c.Addresses()
 	missing := maps.Clone(wanted)
 	for len(missing) > 0 {
 		last, _ = c.await("all services and endpoints", func(k commit) bool { return overlap(k.added, wanted) })
@@ -54,7 +49,7 @@ func (c *comparison) complete() (last commit, used time.Duration) {
 			last = k
 		}
 	}
-	return last, c.proxy.cpu(t)
+	return last, c.proxy.CPU(t)
 }
 
 func overlap(a, b map[netip.Addr]bool) bool {
@@ -68,22 +63,22 @@ func overlap(a, b map[netip.Addr]bool) bool {
 
 // idle watches the proxy while it has nothing to do.
 func (c *comparison) idle() {
-	t := c.c.t
+	t := c.C.T
 	t.Helper()
 	c.settle()
-	before := c.proxy.switches(t)
+	before := c.proxy.Switches(t)
 	time.Sleep(idleTime)
-	perSecond := float64(c.proxy.switches(t)-before) / idleTime.Seconds()
+	perSecond := float64(c.proxy.Switches(t)-before) / idleTime.Seconds()
 	if n := c.kernel.pending(t); n > 0 {
 		t.Fatalf("%s: %d transactions while nothing changes", c.name, n)
 	}
 	c.record(idleSwitches, results.Record{PerSecond: results.Values([]float64{perSecond})})
-	c.record(memoryAtFirst, results.Record{Memory: c.proxy.memory(t)})
+	c.record(memoryAtFirst, results.Record{Memory: c.proxy.Memory(t)})
 }
 
 // restart stops the proxy and starts it again with all rules in place.
 func (c *comparison) restart() {
-	t := c.c.t
+	t := c.C.T
 	t.Helper()
 	var took []time.Duration
 	var transactions int
@@ -104,7 +99,7 @@ func (c *comparison) restart() {
 // the answer.
 func (c *comparison) synced() error {
 	const metric = `kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family="IPv4"} `
-	return c.c.Node.Do(func() error {
+	return c.C.Node.Do(func() error {
 		for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 			if v, err := readMetric("127.0.0.1:10249", metric); err == nil && v > 0 {
 				return nil
@@ -112,27 +107,4 @@ func (c *comparison) synced() error {
 		}
 		return fmt.Errorf("%s has not synced", c.name)
 	})
-}
-
-// readMetric reads a metric in the namespace of the calling thread.
-func readMetric(server, metric string) (float64, error) {
-	conn, err := net.Dial("tcp", server)
-	if err != nil {
-		return 0, err
-	}
-	defer conn.Close()
-	if _, err := fmt.Fprintf(conn, "GET /metrics HTTP/1.0\r\n\r\n"); err != nil {
-		return 0, err
-	}
-	r, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		return 0, err
-	}
-	defer r.Body.Close()
-	for lines := bufio.NewScanner(r.Body); lines.Scan(); {
-		if text, ok := strings.CutPrefix(lines.Text(), metric); ok {
-			return strconv.ParseFloat(text, 64)
-		}
-	}
-	return 0, fmt.Errorf("no metric %s", metric)
 }

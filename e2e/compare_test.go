@@ -14,13 +14,6 @@ import (
 )
 
 const (
-	// calm is how long nothing must happen for a proxy to be done: longer than
-	// the least time between two syncs of kube-proxy.
-	calm = 2 * time.Second
-	// idleCPU is the most processor time that a proxy uses meanwhile.
-	idleCPU = 4 * tick
-	// endless is longer than anything takes that is compared.
-	endless = 30 * time.Minute
 	// sameChange is how long the transactions of one change may be apart.
 	sameChange = 50 * time.Millisecond
 )
@@ -84,10 +77,10 @@ func BenchmarkCompare(b *testing.B) {
 				c.contender = p
 				c.measure()
 			}
-			fmt.Println(r.table(services)) // a benchmark's log is cut short
+			fmt.Println(r.Table(services)) // a benchmark's log is cut short
 		})
 	}
-	r.write(b)
+	r.Write(b)
 }
 
 // loadSizes returns what COMPARE_SERVICES says.
@@ -125,7 +118,7 @@ func newComparison(b *testing.B, r *comparisonReport, services int) *comparison 
 	b.Helper()
 	c := newCluster(b, loadEndpoints+1, withoutOwnEndpoint)
 	begin := time.Now()
-	p := c.populate(services)
+	p := c.Populate(services)
 	b.Logf("%d services created in %v", services, time.Since(begin).Round(time.Millisecond))
 	home, err := os.MkdirTemp("/run", "nftproxy-compare-")
 	if err != nil {
@@ -133,7 +126,7 @@ func newComparison(b *testing.B, r *comparisonReport, services int) *comparison 
 	}
 	b.Cleanup(func() { os.RemoveAll(home) })
 	return &comparison{
-		population: p, home: home, kernel: watchKernel(b, c.Node), events: p.watchAPI(), report: r,
+		population: p, home: home, kernel: watchKernel(b, c.Node), events: watchAPI(p), report: r,
 		starts: effort{1, 5, 20 * time.Second}, changes: effort{3, 20, changeTime(b)},
 	}
 }
@@ -146,7 +139,7 @@ func (c *comparison) measure() {
 	c.replaceEndpoint()
 	c.scale()
 	c.replaceService()
-	c.record(results.MemoryUse, results.Record{Memory: c.proxy.memory(c.c.t)})
+	c.record(results.MemoryUse, results.Record{Memory: c.proxy.Memory(c.C.T)})
 	c.stop()
 	c.flush()
 }
@@ -154,13 +147,13 @@ func (c *comparison) measure() {
 // await returns the first transaction that satisfies f, and its number among
 // those that it looked at.
 func (c *comparison) await(what string, f func(commit) bool) (commit, int) {
-	t := c.c.t
+	t := c.C.T
 	t.Helper()
 	count := 0
 	for begin := time.Now(); time.Since(begin) < endless; {
 		k, ok := c.kernel.next(t, calm)
 		if !ok {
-			c.proxy.cpu(t) // it runs
+			c.proxy.CPU(t) // it runs
 			continue
 		}
 		if count++; f(k) {
@@ -174,14 +167,14 @@ func (c *comparison) await(what string, f func(commit) bool) (commit, int) {
 // settle waits until the proxy has nothing to do any more, and returns what it
 // has committed.
 func (c *comparison) settle() (all []commit) {
-	t := c.c.t
+	t := c.C.T
 	t.Helper()
 	for begin := time.Now(); time.Since(begin) < endless; {
-		used := c.proxy.cpu(t)
+		used := c.proxy.CPU(t)
 		next, ok := c.kernel.next(t, calm)
 		if ok {
 			all = append(all, next)
-		} else if !c.proxy.busy(t, used) {
+		} else if !c.proxy.Busy(t, used) {
 			return all
 		}
 	}
@@ -191,10 +184,10 @@ func (c *comparison) settle() (all []commit) {
 
 // verify checks with connections that the probes are served by their endpoints.
 func (c *comparison) verify() {
-	c.c.t.Helper()
-	for _, i := range c.probes {
-		if err := c.reaches(i, c.c.Pods[:loadEndpoints]); err != nil {
-			c.c.t.Fatal(err)
+	c.C.T.Helper()
+	for _, i := range c.Probes {
+		if err := c.reaches(i, c.C.Pods[:loadEndpoints]); err != nil {
+			c.C.T.Fatal(err)
 		}
 	}
 }
@@ -208,7 +201,7 @@ func (c *comparison) reaches(i int, pods []*netlab.Host) error {
 	}
 	wanted := maps.Clone(missing)
 	for range 100 { // at random, each is among them
-		answer, err := c.c.Client.Ask("tcp", loadTarget(i), silence)
+		answer, err := c.C.Client.Ask("tcp", loadTarget(i), silence)
 		if err != nil || !wanted[answer.Name] {
 			return fmt.Errorf("%s: %s: got %v, %v, want an answer of %v", c.name, loadName(i), answer, err, wanted)
 		}

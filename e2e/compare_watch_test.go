@@ -29,11 +29,11 @@ type apiWatch struct {
 }
 
 // watchAPI watches until the end of the test, over a connection of its own.
-func (p *population) watchAPI() *apiWatch {
-	t := p.c.t
+func watchAPI(p *population) *apiWatch {
+	t := p.C.T
 	t.Helper()
 	w := &apiWatch{make(chan apiEvent, 1<<16), make(chan apiEvent, 1<<16)}
-	api := p.c.client(p.config)
+	api := p.C.ClientFor(p.Config)
 	services, slices := api.CoreV1().Services(namespace), api.DiscoveryV1().EndpointSlices(namespace)
 	list, err := services.List(t.Context(), metav1.ListOptions{Limit: 1}) // its resource version is that of everything
 	if err != nil {

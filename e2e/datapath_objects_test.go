@@ -10,11 +10,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/client-go/util/retry"
 )
 
 // objects are Services and the EndpointSlice of each.
@@ -89,27 +87,14 @@ func (o objects) create(b *testing.B, c *cluster) {
 
 func (o objects) createOne(b *testing.B, c *cluster, i int) error {
 	err := insistently(func() error {
-		_, err := c.api.CoreV1().Services(namespace).Create(b.Context(), o.services[i], metav1.CreateOptions{})
+		_, err := c.API.CoreV1().Services(namespace).Create(b.Context(), o.services[i], metav1.CreateOptions{})
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	return insistently(func() error {
-		_, err := c.api.DiscoveryV1().EndpointSlices(namespace).Create(b.Context(), o.slices[i], metav1.CreateOptions{})
+		_, err := c.API.DiscoveryV1().EndpointSlices(namespace).Create(b.Context(), o.slices[i], metav1.CreateOptions{})
 		return err
 	})
-}
-
-// insistently creates an object of a great number: an API server that has much to
-// do gives up after a while, and may have done it all the same.
-func insistently(create func() error) error {
-	busy := func(err error) bool {
-		return apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err)
-	}
-	err := retry.OnError(retry.DefaultBackoff, busy, create)
-	if apierrors.IsAlreadyExists(err) {
-		return nil
-	}
-	return err
 }

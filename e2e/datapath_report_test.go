@@ -48,10 +48,10 @@ func writeDataPaths(b *testing.B, paths []*dataPath) {
 	for _, p := range paths {
 		record := results.Record{Program: p.program, Services: p.services, Endpoints: min(p.services, 1)}
 		record.Operation, record.PerSecond = results.Connect, results.Values(p.connections)
-		r.file.Records = append(r.file.Records, record)
+		r.File.Records = append(r.File.Records, record)
 		record.Operation, record.PerSecond = results.RoundTrip, results.Values(p.trips)
 		record.Seconds = results.Durations(p.latencies)
-		r.file.Records = append(r.file.Records, record)
+		r.File.Records = append(r.File.Records, record)
 	}
-	r.write(b)
+	r.Write(b)
 }

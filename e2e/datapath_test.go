@@ -133,7 +133,7 @@ func withNftproxy(b *testing.B, services int) *dataPath {
 	p := newDataPath(b, results.Nftproxy, services, newLab(b, dataPathClients+1))
 	file := filepath.Join(b.TempDir(), "services.json")
 	withEndpoint(p.to.Addr(), services).write(b, file)
-	p.run(b, exec.Command(nftproxy.path, "apply", "-f", file, "--hostname-override", nodeName, "--cluster-cidr", clusterCIDRs))
+	p.run(b, exec.Command(nftproxy.Path, "apply", "-f", file, "--hostname-override", nodeName, "--cluster-cidr", clusterCIDRs))
 	p.to = loadTarget(services / 2)
 	p.awaitServed(b)
 	return p
@@ -145,26 +145,26 @@ func withKubeProxy(b *testing.B, services int) *dataPath {
 	b.Helper()
 	// All Services of a namespace wait in one queue for its quotas.
 	c := newCluster(b, dataPathClients+1, "--disable-admission-plugins", "ResourceQuota")
-	c.stopEcho(c.Pods[dataPathClients])
+	c.StopEcho(c.Pods[dataPathClients])
 	p := newDataPath(b, results.KubeProxy, services, c.Lab)
 	withEndpoint(p.to.Addr(), services).create(b, c)
-	proxy := start(b, c.Node, kubeProxy, "--proxy-mode", "nftables", "--kubeconfig", c.kubeconfig(proxyUser),
+	proxy := start(b, c.Node, kubeProxy, "--proxy-mode", "nftables", "--kubeconfig", c.Kubeconfig(proxyUser),
 		"--hostname-override", nodeName, "--cluster-cidr", clusterCIDRs, "--conntrack-max-per-core", "0")
 	p.to = loadTarget(services / 2)
 	p.awaitServed(b)
-	proxy.awaitRest(b)
-	proxy.kill()
-	c.server.kill()
+	awaitRest(b, proxy)
+	proxy.Kill()
+	c.Server.Kill()
 	return p
 }
 
 // awaitRest waits until a proxy has nothing to do any more: a sync may go on
 // when its rules are there, or be followed by another one.
-func (p *process) awaitRest(b *testing.B) {
+func awaitRest(b *testing.B, p *process) {
 	b.Helper()
-	for used, busy := p.cpu(b), true; busy; {
+	for used, busy := p.CPU(b), true; busy; {
 		time.Sleep(calm)
-		busy, used = p.busy(b, used), p.cpu(b)
+		busy, used = p.Busy(b, used), p.CPU(b)
 	}
 }
 

@@ -18,14 +18,14 @@ func TestManifests(t *testing.T) {
 		t.Fatalf("overlays: found %v, %v", overlays, err)
 	}
 	for _, dir := range append(overlays, filepath.Join(deployDir, "kustomize/base")) {
-		t.Log(c.kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-k", dir))
+		t.Log(c.Kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-k", dir))
 	}
 	patches, err := filepath.Glob(filepath.Join(deployDir, "kubeadm/*.yaml"))
 	if err != nil || len(patches) == 0 {
 		t.Fatalf("patches: found %v, %v", patches, err)
 	}
 	for _, file := range patches {
-		t.Log(c.kubectl("patch", "-n", systemNamespace, "daemonset", kubeProxyName, "--dry-run=server", "--patch-file", file))
+		t.Log(c.Kubectl("patch", "-n", systemNamespace, "daemonset", kubeProxyName, "--dry-run=server", "--patch-file", file))
 	}
 }
 
@@ -33,12 +33,12 @@ func TestManifests(t *testing.T) {
 // the API server, and lacks none (14.1, 14.2, 14.7).
 func TestDeployment(t *testing.T) {
 	c := newCluster(t, 2)
-	web := c.createService(withNodePorts(dualStack("web")))
-	c.setEndpoints(web, c.Pods...)
+	web := c.CreateService(withNodePorts(dualStack("web")))
+	c.SetEndpoints(web, c.Pods...)
 	c.deploy("kustomize/base", "kustomize/base")
 	proxy := c.startDaemonSet("nftproxy", nftproxy)
-	c.served(web, c.Pods...)
-	if log := proxy.log.String(); strings.Contains(log, "level=ERROR") || strings.Contains(log, "forbidden") {
+	c.Served(web, c.Pods...)
+	if log := proxy.Log.String(); strings.Contains(log, "level=ERROR") || strings.Contains(log, "forbidden") {
 		t.Errorf("the proxy complains:\n%s", log)
 	}
 }
@@ -47,15 +47,15 @@ func TestDeployment(t *testing.T) {
 // what this cluster has to say for itself: the address of the API server, and
 // settings in a copy of the configuration file in a directory there.
 func (c *cluster) deploy(kustomization, settings string) string {
-	c.t.Helper()
+	c.T.Helper()
 	config, err := os.ReadFile(filepath.Join(deployDir, settings, "config.conf"))
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	dir := c.writeFiles("overlay-"+filepath.Base(kustomization), map[string]string{"config.conf": ownConfig(string(config))})
 	base, err := relative(dir, filepath.Join(deployDir, kustomization))
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	c.writeFiles(filepath.Base(dir), map[string]string{"kustomization.yaml": `
 resources: [` + base + `]
@@ -66,7 +66,7 @@ configMapGenerator:
   literals: ["api-server=https://` + apiAddress + `"]
   files: [config.conf]
 `})
-	c.kubectl("apply", "--validate=strict", "-k", dir)
+	c.Kubectl("apply", "--validate=strict", "-k", dir)
 	return dir
 }
 

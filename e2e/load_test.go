@@ -56,62 +56,62 @@ type client struct {
 
 // count is the record of a kind of requests.
 type count struct {
-	requests int
-	failures []string
-	slowest  time.Duration
+	Requests int
+	Failures []string
+	Slowest  time.Duration
 }
 
-func (n *count) add(took time.Duration, failure error) {
-	n.requests++
-	n.slowest = max(n.slowest, took)
+func (n *count) Add(took time.Duration, failure error) {
+	n.Requests++
+	n.Slowest = max(n.Slowest, took)
 	if failure != nil {
-		n.failures = append(n.failures, time.Now().Format("15:04:05.000 ")+failure.Error())
+		n.Failures = append(n.Failures, time.Now().Format("15:04:05.000 ")+failure.Error())
 	}
 }
 
 func (n *count) String() string {
-	s := fmt.Sprintf("%6d, %d failed, slowest %v\n", n.requests, len(n.failures), n.slowest.Round(time.Microsecond))
-	for _, f := range n.failures[:min(5, len(n.failures))] {
+	s := fmt.Sprintf("%6d, %d failed, slowest %v\n", n.Requests, len(n.Failures), n.Slowest.Round(time.Microsecond))
+	for _, f := range n.Failures[:min(5, len(n.Failures))] {
 		s += "    " + f + "\n"
 	}
 	return s
 }
 
 // startLoad starts clients for all targets of a service, which must be served.
-func (c *cluster) startLoad(s service) *load {
-	c.t.Helper()
-	l := &load{t: c.t, want: answers, stop: make(chan struct{})}
-	for i, to := range c.targets(s) {
-		l.clients = append(l.clients, &client{Host: c.newClient(i + 1), to: to})
+func (c *cluster) StartLoad(s service) *load {
+	c.T.Helper()
+	l := &load{t: c.T, want: answers, stop: make(chan struct{})}
+	for i, to := range c.Targets(s) {
+		l.clients = append(l.clients, &client{Host: c.NewClient(i + 1), to: to})
 	}
 	// A port that is bound at no particular address is taken from all of them.
-	c.Client = c.newClient(0)
-	l.hold(4)
+	c.Client = c.NewClient(0)
+	l.Hold(4)
 	for _, cl := range l.clients {
 		l.running.Go(func() { l.run(cl) })
 	}
-	c.t.Cleanup(l.end)
+	c.T.Cleanup(l.end)
 	return l
 }
 
 // newClient returns the client with addresses, and so with ports, of its own.
-func (c *cluster) newClient(n int) *netlab.Host {
-	c.t.Helper()
+func (c *cluster) NewClient(n int) *netlab.Host {
+	c.T.Helper()
 	host, err := c.Client.Alias(netip.AddrFrom4([4]byte{198, 18, 0, byte(n)}),
 		netip.MustParseAddr(fmt.Sprintf("2001:db8:18::%x", n)))
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	return host
 }
 
 // hold opens some more connections for each target, which stay open.
-func (l *load) hold(n int) {
+func (l *load) Hold(n int) {
 	l.t.Helper()
 	l.gate.Lock()
 	defer l.gate.Unlock()
 	for _, cl := range l.clients {
-		if cl.to.network != "tcp" {
+		if cl.to.Network != "tcp" {
 			continue // a UDP socket may be moved to another endpoint (9.4)
 		}
 		for range n {
@@ -122,7 +122,7 @@ func (l *load) hold(n int) {
 
 // expect waits for the end of the requests under way, and says what the next
 // ones must get.
-func (l *load) expect(want outcome) {
+func (l *load) Expect(want outcome) {
 	l.gate.Lock()
 	defer l.gate.Unlock()
 	l.want = want
@@ -151,15 +151,15 @@ func (l *load) ask(cl *client) {
 	if l.want == anything {
 		wait = silence
 	}
-	answer, err := cl.Ask(cl.to.network, cl.to.to, wait)
+	answer, err := cl.Ask(cl.to.Network, cl.to.To, wait)
 	took := time.Since(start)
 	switch {
 	case l.want == answers:
-		cl.answered.add(took, err)
+		cl.answered.Add(took, err)
 	case l.want == refusals && errors.Is(err, syscall.ECONNREFUSED):
-		cl.refused.add(took, nil)
+		cl.refused.Add(took, nil)
 	case l.want == refusals:
-		cl.refused.add(took, fmt.Errorf("got %v, %v, want ECONNREFUSED", answer, err))
+		cl.refused.Add(took, fmt.Errorf("got %v, %v, want ECONNREFUSED", answer, err))
 	}
 }
 
@@ -167,13 +167,13 @@ func (l *load) ask(cl *client) {
 func (cl *client) askAgain(f flow) {
 	start := time.Now()
 	answer, err := f.Ask()
-	if err == nil && answer.Name != f.peer {
+	if err == nil && answer.Name != f.Peer {
 		err = fmt.Errorf("answer of %s", answer.Name)
 	}
 	if err != nil {
-		err = fmt.Errorf("connection with %s: %w", f.peer, err)
+		err = fmt.Errorf("connection with %s: %w", f.Peer, err)
 	}
-	cl.lasted.add(time.Since(start), err)
+	cl.lasted.Add(time.Since(start), err)
 }
 
 // end stops the clients. The load can be ended again.
@@ -188,7 +188,7 @@ func (l *load) end() {
 
 // check ends the load, puts its record in the log, and fails the test if a
 // request did not get what it must.
-func (l *load) check() {
+func (l *load) Check() {
 	l.t.Helper()
 	l.end()
 	var table strings.Builder
@@ -198,13 +198,13 @@ func (l *load) check() {
 			name string
 			*count
 		}{{"answered", &cl.answered}, {"refused", &cl.refused}, {"over open connections", &cl.lasted}} {
-			if kind.requests == 0 {
+			if kind.Requests == 0 {
 				continue
 			}
 			fmt.Fprintf(&table, "%-28s %-22s %v", cl.to, kind.name, kind.count)
-			requests, failures = requests+kind.requests, failures+len(kind.failures)
+			requests, failures = requests+kind.Requests, failures+len(kind.Failures)
 		}
-		if cl.answered.requests == 0 {
+		if cl.answered.Requests == 0 {
 			l.t.Errorf("%s: no request was made", cl.to)
 		}
 	}
@@ -212,4 +212,23 @@ func (l *load) check() {
 	if failures > 0 {
 		l.t.Errorf("%d of %d requests failed", failures, requests)
 	}
+}
+
+// totals returns the number of all requests so far, and of those that failed.
+func (l *load) Totals() (requests, failed int) {
+	l.gate.Lock()
+	defer l.gate.Unlock()
+	for _, cl := range l.clients {
+		for _, n := range []*count{&cl.answered, &cl.refused, &cl.lasted} {
+			requests, failed = requests+n.Requests, failed+len(n.Failures)
+		}
+	}
+	return requests, failed
+}
+
+// sum adds another record.
+func (n *count) Sum(o *count) {
+	n.Requests += o.Requests
+	n.Failures = append(n.Failures, o.Failures...)
+	n.Slowest = max(n.Slowest, o.Slowest)
 }

@@ -19,24 +19,27 @@ import (
 
 // program is one that the tests run.
 type program struct {
-	name string
+	Name string
 	tool string // package that it is built from
-	path string // of the executable
+	Path string // of the executable
 }
 
 var (
-	nftproxy          = program{name: "nftproxy"}
-	etcd              = program{name: "etcd", tool: "go.etcd.io/etcd/server/v3"}
-	apiserver         = program{name: "kube-apiserver", tool: "k8s.io/kubernetes/cmd/kube-apiserver"}
-	controllerManager = program{name: "kube-controller-manager", tool: "k8s.io/kubernetes/cmd/kube-controller-manager"}
-	kubeProxy         = program{name: "kube-proxy", tool: "k8s.io/kubernetes/cmd/kube-proxy"}
-	kubeadm           = program{name: "kubeadm", tool: "k8s.io/kubernetes/cmd/kubeadm"}
-	kubectl           = program{name: "kubectl", tool: "k8s.io/kubernetes/cmd/kubectl"}
+	nftproxy          = program{Name: "nftproxy"}
+	etcd              = program{Name: "etcd", tool: "go.etcd.io/etcd/server/v3"}
+	apiserver         = program{Name: "kube-apiserver", tool: "k8s.io/kubernetes/cmd/kube-apiserver"}
+	controllerManager = program{Name: "kube-controller-manager", tool: "k8s.io/kubernetes/cmd/kube-controller-manager"}
+	kubeProxy         = program{Name: "kube-proxy", tool: "k8s.io/kubernetes/cmd/kube-proxy"}
+	kubeadm           = program{Name: "kubeadm", tool: "k8s.io/kubernetes/cmd/kubeadm"}
+	kubectl           = program{Name: "kubectl", tool: "k8s.io/kubernetes/cmd/kubectl"}
 )
 
 func TestMain(m *testing.M) {
 	os.Exit(run(m))
 }
+
+// root is the directory of the module.
+var root string
 
 // run builds the programs and runs the tests.
 func run(m *testing.M) int {
@@ -57,16 +60,19 @@ func run(m *testing.M) int {
 // build builds the programs. NFTPROXY names a program to test instead, such as
 // a released one.
 func build(dir string) (err error) {
-	if nftproxy.path = os.Getenv("NFTPROXY"); nftproxy.path == "" {
-		nftproxy.path = filepath.Join(dir, nftproxy.name)
+	if root, err = goCommand("list", "-m", "-f", "{{.Dir}}"); err != nil {
+		return fmt.Errorf("find the module: %w", err)
+	}
+	if nftproxy.Path = os.Getenv("NFTPROXY"); nftproxy.Path == "" {
+		nftproxy.Path = filepath.Join(dir, nftproxy.Name)
 		// In its own module, with the dependencies that it is released with.
-		if _, err := goCommand("-C", "..", "build", "-o", nftproxy.path, "./cmd/nftproxy"); err != nil {
+		if _, err := goCommand("-C", filepath.Join(root, ".."), "build", "-o", nftproxy.Path, "./cmd/nftproxy"); err != nil {
 			return fmt.Errorf("build nftproxy: %w", err)
 		}
 	}
 	for _, p := range []*program{&etcd, &apiserver, &controllerManager, &kubeProxy, &kubeadm, &kubectl} {
-		if p.path, err = goCommand("-C", "tools", "tool", "-n", p.tool); err != nil {
-			return fmt.Errorf("build %s: %w", p.name, err)
+		if p.Path, err = goCommand("-C", filepath.Join(root, "tools"), "tool", "-n", p.tool); err != nil {
+			return fmt.Errorf("build %s: %w", p.Name, err)
 		}
 	}
 	return nil

@@ -41,20 +41,20 @@ func forEachFlow(f func(network string, family model.Family)) {
 
 // served waits until new connections to a service go to pods in turn, and to
 // no others.
-func (c *cluster) served(s service, pods ...*netlab.Host) {
-	c.t.Helper()
+func (c *cluster) Served(s service, pods ...*netlab.Host) {
+	c.T.Helper()
 	forEachFlow(func(network string, family model.Family) {
-		c.t.Helper()
-		eventually(c.t, func() error { return balanced(c.Client, network, s.frontend(family), pods) })
+		c.T.Helper()
+		eventually(c.T, func() error { return balanced(c.Client, network, s.Frontend(family), pods) })
 	})
 }
 
 // reached waits until new connections from outside go to these pods and to no
 // others, in whatever order: others may connect meanwhile.
-func (c *cluster) reached(s service, pods ...*netlab.Host) {
-	c.t.Helper()
-	for _, to := range c.targets(s) {
-		eventually(c.t, func() error { return onlyTo(c.Client, to, pods) })
+func (c *cluster) Reached(s service, pods ...*netlab.Host) {
+	c.T.Helper()
+	for _, to := range c.Targets(s) {
+		eventually(c.T, func() error { return onlyTo(c.Client, to, pods) })
 	}
 }
 
@@ -67,7 +67,7 @@ func onlyTo(from *netlab.Host, to target, pods []*netlab.Host) error {
 		want[p.Name] = true
 	}
 	for range 8 * len(pods) {
-		answer, err := from.Ask(to.network, to.to, silence)
+		answer, err := from.Ask(to.Network, to.To, silence)
 		if err != nil {
 			return fmt.Errorf("from %s to %s: %w", from.Name, to, err)
 		}
@@ -80,19 +80,19 @@ func onlyTo(from *netlab.Host, to target, pods []*netlab.Host) error {
 }
 
 // refused waits until new connections to a service are refused.
-func (c *cluster) refused(s service) {
-	c.t.Helper()
-	for _, to := range c.targets(s) {
-		eventually(c.t, func() error { return wantRefused(c.Client, to.network, to.to) })
+func (c *cluster) Refused(s service) {
+	c.T.Helper()
+	for _, to := range c.Targets(s) {
+		eventually(c.T, func() error { return wantRefused(c.Client, to.Network, to.To) })
 	}
 }
 
 // silent waits until a pod gets no answer of any kind.
-func (c *cluster) silent(s service) {
-	c.t.Helper()
+func (c *cluster) Silent(s service) {
+	c.T.Helper()
 	forEachFlow(func(network string, family model.Family) {
-		c.t.Helper()
-		eventually(c.t, func() error { return wantSilence(c.Pods[0], network, s.frontend(family)) })
+		c.T.Helper()
+		eventually(c.T, func() error { return wantSilence(c.Pods[0], network, s.Frontend(family)) })
 	})
 }
 
@@ -139,29 +139,29 @@ func wantSilence(from *netlab.Host, network string, to netip.AddrPort) error {
 // flow is an open connection, or a datagram socket in use.
 type flow struct {
 	*netlab.Flow
-	to   target
-	peer string // the endpoint that answered first
+	To   target
+	Peer string // the endpoint that answered first
 }
 
 // openFlows opens a flow to each target of a service.
-func (c *cluster) openFlows(s service) []flow {
-	c.t.Helper()
+func (c *cluster) OpenFlows(s service) []flow {
+	c.T.Helper()
 	var flows []flow
-	for _, to := range c.targets(s) {
-		flows = append(flows, open(c.t, c.Client, to))
+	for _, to := range c.Targets(s) {
+		flows = append(flows, open(c.T, c.Client, to))
 	}
 	return flows
 }
 
 // only returns the flows of a protocol.
 func only(network string, flows []flow) []flow {
-	return slices.DeleteFunc(slices.Clone(flows), func(f flow) bool { return f.to.network != network })
+	return slices.DeleteFunc(slices.Clone(flows), func(f flow) bool { return f.To.Network != network })
 }
 
 // open opens a flow, which is closed at the end of the test.
 func open(t testing.TB, from *netlab.Host, to target) flow {
 	t.Helper()
-	f, err := from.Open(to.network, to.to, 0)
+	f, err := from.Open(to.Network, to.To, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,8 +177,8 @@ func open(t testing.TB, from *netlab.Host, to target) flow {
 func goOn(t testing.TB, flows []flow, when string) {
 	t.Helper()
 	for _, f := range flows {
-		if got, err := f.Ask(); err != nil || got.Name != f.peer {
-			t.Errorf("%s, %s: got %v, %v, want an answer of %s", f.to, when, got, err, f.peer)
+		if got, err := f.Ask(); err != nil || got.Name != f.Peer {
+			t.Errorf("%s, %s: got %v, %v, want an answer of %s", f.To, when, got, err, f.Peer)
 		}
 	}
 }

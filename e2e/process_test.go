@@ -1,9 +1,14 @@
 package e2e
 
 import (
+	"bufio"
 	"bytes"
+	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,83 +19,83 @@ import (
 
 // process is a program that runs on a host.
 type process struct {
-	name string
-	cmd  *exec.Cmd
-	log  netlab.LogBuffer
+	Name string
+	Cmd  *exec.Cmd
+	Log  netlab.LogBuffer
 }
 
 // start starts a program.
 func start(t testing.TB, on *netlab.Host, what program, args ...string) *process {
 	t.Helper()
-	return startCommand(t, on, what.name, exec.Command(what.path, args...))
+	return startCommand(t, on, what.Name, exec.Command(what.Path, args...))
 }
 
 // startCommand starts a process, which is killed at the end of the test. The
 // end of its log is printed if the test fails.
 func startCommand(t testing.TB, on *netlab.Host, name string, cmd *exec.Cmd) *process {
 	t.Helper()
-	p := &process{name: name, cmd: cmd}
-	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
-	p.cmd.WaitDelay = time.Second // for what it has started itself
-	if err := on.Start(p.cmd); err != nil {
+	p := &process{Name: name, Cmd: cmd}
+	p.Cmd.Stdout, p.Cmd.Stderr = &p.Log, &p.Log
+	p.Cmd.WaitDelay = time.Second // for what it has started itself
+	if err := on.Start(p.Cmd); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		p.kill()
+		p.Kill()
 		if t.Failed() {
-			t.Logf("end of the log of %s:\n%s", p.name, tail(&p.log, 40))
+			t.Logf("end of the log of %s:\n%s", p.Name, tail(&p.Log, 40))
 		}
 	})
 	return p
 }
 
 // run runs a command on the node and returns what it prints.
-func (c *cluster) run(cmd *exec.Cmd) string {
-	c.t.Helper()
+func (c *cluster) Run(cmd *exec.Cmd) string {
+	c.T.Helper()
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := c.Node.Run(cmd); err != nil {
-		c.t.Fatalf("%s: %v\n%s%s", cmd, err, &stdout, &stderr)
+		c.T.Fatalf("%s: %v\n%s%s", cmd, err, &stdout, &stderr)
 	}
 	return stdout.String()
 }
 
 // end sends SIGTERM and waits for the end of the process, whatever it makes of
 // the signal.
-func (p *process) end(t testing.TB) {
+func (p *process) End(t testing.TB) {
 	t.Helper()
-	p.signal(t, syscall.SIGTERM)
-	_ = p.cmd.Wait()
+	p.Signal(t, syscall.SIGTERM)
+	_ = p.Cmd.Wait()
 }
 
 // kubectl runs kubectl as an administrator and returns what it prints.
-func (c *cluster) kubectl(args ...string) string {
-	c.t.Helper()
-	cmd := exec.Command(kubectl.path, append(args, "--kubeconfig", c.kubeconfig("admin", "system:masters"))...)
-	cmd.Env = append(os.Environ(), "HOME="+c.dir) // it keeps a cache there
-	return c.run(cmd)
+func (c *cluster) Kubectl(args ...string) string {
+	c.T.Helper()
+	cmd := exec.Command(kubectl.Path, append(args, "--kubeconfig", c.Kubeconfig("admin", "system:masters"))...)
+	cmd.Env = append(os.Environ(), "HOME="+c.Dir) // it keeps a cache there
+	return c.Run(cmd)
 }
 
 // kill ends the process without giving it a chance to clean up.
-func (p *process) kill() {
-	if p.cmd.ProcessState == nil {
-		_ = p.cmd.Process.Kill()
-		_ = p.cmd.Wait() // it says that the process was killed
+func (p *process) Kill() {
+	if p.Cmd.ProcessState == nil {
+		_ = p.Cmd.Process.Kill()
+		_ = p.Cmd.Wait() // it says that the process was killed
 	}
 }
 
 // stop sends SIGTERM and checks that the process ends well.
-func (p *process) stop(t testing.TB) {
+func (p *process) Stop(t testing.TB) {
 	t.Helper()
-	p.signal(t, syscall.SIGTERM)
-	if err := p.cmd.Wait(); err != nil {
-		t.Errorf("%s ended with %v, want exit status 0", p.name, err)
+	p.Signal(t, syscall.SIGTERM)
+	if err := p.Cmd.Wait(); err != nil {
+		t.Errorf("%s ended with %v, want exit status 0", p.Name, err)
 	}
 }
 
-func (p *process) signal(t testing.TB, s os.Signal) {
+func (p *process) Signal(t testing.TB, s os.Signal) {
 	t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
+	if err := p.Cmd.Process.Signal(s); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -99,4 +104,30 @@ func (p *process) signal(t testing.TB, s os.Signal) {
 func tail(b *netlab.LogBuffer, n int) string {
 	lines := strings.SplitAfter(b.String(), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "")
+}
+
+// metricsServer is the metrics server of a proxy.
+const metricsServer = "127.0.0.1:10249"
+
+// readMetric reads a metric in the namespace of the calling thread.
+func readMetric(server, metric string) (float64, error) {
+	conn, err := net.Dial("tcp", server)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	if _, err := fmt.Fprintf(conn, "GET /metrics HTTP/1.0\r\n\r\n"); err != nil {
+		return 0, err
+	}
+	r, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return 0, err
+	}
+	defer r.Body.Close()
+	for lines := bufio.NewScanner(r.Body); lines.Scan(); {
+		if text, ok := strings.CutPrefix(lines.Text(), metric); ok {
+			return strconv.ParseFloat(text, 64)
+		}
+	}
+	return 0, fmt.Errorf("no metric %s", metric)
 }

@@ -23,35 +23,35 @@ const moment = 200 * time.Millisecond
 func TestRollingLife(t *testing.T) {
 	c := newCluster(t, 6, "--disable-admission-plugins", "ServiceAccount")
 	for _, p := range c.Pods {
-		c.stopEcho(p) // it answers while the pod runs
+		c.StopEcho(p) // it answers while the pod runs
 	}
 	c.startControllers("endpointslice-controller")
-	c.startProxy(proxyUser)
-	web := c.createService(selecting("web"))
-	c.refused(web)
+	c.StartProxy(proxyUser)
+	web := c.CreateService(selecting("web"))
+	c.Refused(web)
 	blue, green := c.Pods[:3], c.Pods[3:]
 	c.runPod(blue[0])
-	c.reached(web, blue[0])
+	c.Reached(web, blue[0])
 
-	l := c.startLoad(web)
+	l := c.StartLoad(web)
 	for i, p := range blue[1:] {
 		c.runPod(p)
-		c.reached(web, blue[:i+2]...)
+		c.Reached(web, blue[:i+2]...)
 	}
-	l.hold(6)
+	l.Hold(6)
 	c.roll(web, blue, green)
-	l.hold(6)
+	l.Hold(6)
 	c.roll(web, green, blue)
 	c.setReady(blue[0], false)
-	c.reached(web, blue[1:]...)
+	c.Reached(web, blue[1:]...)
 	c.setReady(blue[0], true)
-	c.reached(web, blue...)
+	c.Reached(web, blue...)
 
 	c.scaleToZero(l, web, blue)
 	c.scaleUp(l, web, blue)
 	c.recreate(l, web, blue)
 	time.Sleep(moment) // of requests
-	l.check()
+	l.Check()
 }
 
 // selecting returns a Service of the pods, with NodePorts, like another one that
@@ -59,7 +59,7 @@ func TestRollingLife(t *testing.T) {
 func selecting(name string, like ...service) *corev1.Service {
 	var clusterIPs []string
 	for _, l := range like {
-		clusterIPs = l.clusterIPs
+		clusterIPs = l.ClusterIPs
 	}
 	s := withNodePorts(dualStack(name, clusterIPs...), like...)
 	s.Spec.Selector = podLabels
@@ -68,47 +68,47 @@ func selecting(name string, like ...service) *corev1.Service {
 
 // roll replaces pods by others, one after the other, as a Deployment does.
 func (c *cluster) roll(s service, from, to []*netlab.Host) {
-	c.t.Helper()
+	c.T.Helper()
 	for i := range from {
 		c.runPod(to[i])
-		c.reached(s, slices.Concat(from[i:], to[:i+1])...)
+		c.Reached(s, slices.Concat(from[i:], to[:i+1])...)
 		c.endPod(s, from[i], slices.Concat(from[i+1:], to[:i+1]))
 	}
 }
 
 // runPod starts a pod, which answers before it is ready.
 func (c *cluster) runPod(p *netlab.Host) {
-	c.t.Helper()
-	c.startEcho(p)
+	c.T.Helper()
+	c.StartEcho(p)
 	c.createPod(p)
 }
 
 // endPod deletes a pod. It goes on answering for a while, as if it had been
 // given time to drain.
 func (c *cluster) endPod(s service, p *netlab.Host, others []*netlab.Host) {
-	c.t.Helper()
+	c.T.Helper()
 	c.deletePod(p, 600)
-	c.reached(s, others...)
+	c.Reached(s, others...)
 	c.removePods(s, p)
 }
 
 // removePods ends pods that are terminating.
 func (c *cluster) removePods(s service, pods ...*netlab.Host) {
-	c.t.Helper()
+	c.T.Helper()
 	for _, p := range pods {
 		c.deletePod(p, 0)
 	}
-	eventually(c.t, func() error { return c.inNoSlice(s, pods) })
+	eventually(c.T, func() error { return c.inNoSlice(s, pods) })
 	time.Sleep(moment)
 	for _, p := range pods {
-		c.stopEcho(p)
+		c.StopEcho(p)
 	}
 }
 
 // inNoSlice checks that no EndpointSlice of a service names any of the pods.
 func (c *cluster) inNoSlice(s service, pods []*netlab.Host) error {
-	list, err := c.api.DiscoveryV1().EndpointSlices(namespace).List(c.t.Context(),
-		metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + s.name})
+	list, err := c.API.DiscoveryV1().EndpointSlices(namespace).List(c.T.Context(),
+		metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + s.Name})
 	if err != nil {
 		return err
 	}
@@ -126,36 +126,36 @@ func (c *cluster) inNoSlice(s service, pods []*netlab.Host) error {
 
 // scaleToZero ends all pods together. They are used until they are gone (3.5).
 func (c *cluster) scaleToZero(l *load, s service, pods []*netlab.Host) {
-	c.t.Helper()
+	c.T.Helper()
 	for _, p := range pods {
 		c.deletePod(p, 600)
 	}
-	c.reached(s, pods...)
-	l.expect(anything)
+	c.Reached(s, pods...)
+	l.Expect(anything)
 	c.removePods(s, pods...)
-	c.refused(s)
-	l.expect(refusals)
+	c.Refused(s)
+	l.Expect(refusals)
 	time.Sleep(moment) // of requests
 }
 
 func (c *cluster) scaleUp(l *load, s service, pods []*netlab.Host) {
-	c.t.Helper()
-	l.expect(anything)
+	c.T.Helper()
+	l.Expect(anything)
 	for _, p := range pods {
 		c.runPod(p)
 	}
-	c.reached(s, pods...)
-	l.expect(answers)
+	c.Reached(s, pods...)
+	l.Expect(answers)
 }
 
 // recreate deletes a service and creates it again with its addresses and
 // NodePorts.
 func (c *cluster) recreate(l *load, s service, pods []*netlab.Host) {
-	c.t.Helper()
-	l.expect(anything)
-	c.deleteService(s)
-	c.silent(s)
-	again := c.createService(selecting(s.name, s))
-	c.reached(again, pods...)
-	l.expect(answers)
+	c.T.Helper()
+	l.Expect(anything)
+	c.DeleteService(s)
+	c.Silent(s)
+	again := c.CreateService(selecting(s.Name, s))
+	c.Reached(again, pods...)
+	l.Expect(answers)
 }

@@ -19,27 +19,27 @@ const (
 
 // service is what the API server made of a Service.
 type service struct {
-	name       string
-	clusterIPs []string // IPv4, IPv6
-	nodePorts  map[string]uint16
+	Name       string
+	ClusterIPs []string // IPv4, IPv6
+	NodePorts  map[string]uint16
 }
 
 // target is where a service is dialled.
 type target struct {
-	network string // tcp or udp
-	family  model.Family
-	to      netip.AddrPort
+	Network string // tcp or udp
+	Family  model.Family
+	To      netip.AddrPort
 }
 
-func (t target) String() string { return t.network + " " + t.to.String() }
+func (t target) String() string { return t.Network + " " + t.To.String() }
 
 // targets returns where a service is dialled: its ClusterIPs and, if it has
 // NodePorts, the addresses of the node.
-func (c *cluster) targets(s service) []target {
+func (c *cluster) Targets(s service) []target {
 	var all []target
 	forEachFlow(func(network string, family model.Family) {
-		all = append(all, target{network, family, s.frontend(family)})
-		if port, ok := s.nodePorts[network]; ok {
+		all = append(all, target{network, family, s.Frontend(family)})
+		if port, ok := s.NodePorts[network]; ok {
 			all = append(all, target{network, family, netip.AddrPortFrom(c.Node.Address(family), port)})
 		}
 	})
@@ -47,8 +47,8 @@ func (c *cluster) targets(s service) []target {
 }
 
 // frontend returns what clients dial.
-func (s service) frontend(f model.Family) netip.AddrPort {
-	for _, ip := range s.clusterIPs {
+func (s service) Frontend(f model.Family) netip.AddrPort {
+	for _, ip := range s.ClusterIPs {
 		if a := netip.MustParseAddr(ip); model.FamilyOf(a) == f {
 			return netip.AddrPortFrom(a, servicePort)
 		}
@@ -82,17 +82,17 @@ func withNodePorts(s *corev1.Service, like ...service) *corev1.Service {
 	s.Spec.Type = corev1.ServiceTypeNodePort
 	for i, p := range s.Spec.Ports {
 		for _, l := range like {
-			s.Spec.Ports[i].NodePort = int32(l.nodePorts[p.Name])
+			s.Spec.Ports[i].NodePort = int32(l.NodePorts[p.Name])
 		}
 	}
 	return s
 }
 
-func (c *cluster) createService(s *corev1.Service) service {
-	c.t.Helper()
-	made, err := c.api.CoreV1().Services(namespace).Create(c.t.Context(), s, metav1.CreateOptions{})
+func (c *cluster) CreateService(s *corev1.Service) service {
+	c.T.Helper()
+	made, err := c.API.CoreV1().Services(namespace).Create(c.T.Context(), s, metav1.CreateOptions{})
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	nodePorts := map[string]uint16{}
 	for _, p := range made.Spec.Ports {
@@ -103,31 +103,31 @@ func (c *cluster) createService(s *corev1.Service) service {
 	return service{made.Name, made.Spec.ClusterIPs, nodePorts}
 }
 
-func (c *cluster) deleteService(s service) {
-	c.t.Helper()
-	if err := c.api.CoreV1().Services(namespace).Delete(c.t.Context(), s.name, metav1.DeleteOptions{}); err != nil {
-		c.t.Fatal(err)
+func (c *cluster) DeleteService(s service) {
+	c.T.Helper()
+	if err := c.API.CoreV1().Services(namespace).Delete(c.T.Context(), s.Name, metav1.DeleteOptions{}); err != nil {
+		c.T.Fatal(err)
 	}
 }
 
 // setEndpoints makes pods the endpoints of a service.
-func (c *cluster) setEndpoints(s service, pods ...*netlab.Host) {
-	c.t.Helper()
+func (c *cluster) SetEndpoints(s service, pods ...*netlab.Host) {
+	c.T.Helper()
 	for _, f := range model.Families {
-		c.setSlice(s, f, pods...)
+		c.SetSlice(s, f, pods...)
 	}
 }
 
 // setSlice writes the endpoints of one family, which are one object.
-func (c *cluster) setSlice(s service, f model.Family, pods ...*netlab.Host) {
-	c.t.Helper()
-	slices, slice := c.api.DiscoveryV1().EndpointSlices(namespace), endpointSlice(s, f, pods)
-	_, err := slices.Update(c.t.Context(), slice, metav1.UpdateOptions{})
+func (c *cluster) SetSlice(s service, f model.Family, pods ...*netlab.Host) {
+	c.T.Helper()
+	slices, slice := c.API.DiscoveryV1().EndpointSlices(namespace), endpointSlice(s, f, pods)
+	_, err := slices.Update(c.T.Context(), slice, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
-		_, err = slices.Create(c.t.Context(), slice, metav1.CreateOptions{})
+		_, err = slices.Create(c.T.Context(), slice, metav1.CreateOptions{})
 	}
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 }
 
@@ -135,9 +135,9 @@ func endpointSlice(s service, f model.Family, pods []*netlab.Host) *discoveryv1.
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:   sliceName(s, f),
-			Labels: map[string]string{discoveryv1.LabelServiceName: s.name},
+			Labels: map[string]string{discoveryv1.LabelServiceName: s.Name},
 		},
-		AddressType: addressType[f].name,
+		AddressType: addressType[f].Name,
 		Ports: []discoveryv1.EndpointPort{
 			{Name: new("tcp"), Protocol: new(corev1.ProtocolTCP), Port: new(int32(echoPort))},
 			{Name: new("udp"), Protocol: new(corev1.ProtocolUDP), Port: new(int32(echoPort))},
@@ -153,11 +153,11 @@ func endpointSlice(s service, f model.Family, pods []*netlab.Host) *discoveryv1.
 	return slice
 }
 
-func sliceName(s service, f model.Family) string { return s.name + "-" + addressType[f].suffix }
+func sliceName(s service, f model.Family) string { return s.Name + "-" + addressType[f].Suffix }
 
 var addressType = map[model.Family]struct {
-	name   discoveryv1.AddressType
-	suffix string
+	Name   discoveryv1.AddressType
+	Suffix string
 }{
 	model.IPv4: {discoveryv1.AddressTypeIPv4, "v4"},
 	model.IPv6: {discoveryv1.AddressTypeIPv6, "v6"},

@@ -34,22 +34,22 @@ type judgedService struct {
 
 // createJudged creates the services that must be served.
 func (s *soak) createJudged() {
-	s.t.Helper()
+	s.T.Helper()
 	for i, j := range []*judgedService{
-		{service: service{name: "fixed"}, pods: s.Pods[:alwaysIn]},
-		{service: service{name: "scaled"}, pods: s.Pods[:judgedPods], scaled: true},
-		{service: service{name: "at-random"}, pods: s.Pods[:judgedPods], scaled: true},
-		{service: service{name: "sticky"}, pods: s.Pods[:alwaysIn], sticky: true},
-		{service: service{name: "local"}, pods: s.Pods[:judgedPods], scaled: true, local: true},
-		{service: service{name: "empty"}},
+		{service: service{Name: "fixed"}, pods: s.Pods[:alwaysIn]},
+		{service: service{Name: "scaled"}, pods: s.Pods[:judgedPods], scaled: true},
+		{service: service{Name: "at-random"}, pods: s.Pods[:judgedPods], scaled: true},
+		{service: service{Name: "sticky"}, pods: s.Pods[:alwaysIn], sticky: true},
+		{service: service{Name: "local"}, pods: s.Pods[:judgedPods], scaled: true, local: true},
+		{service: service{Name: "empty"}},
 	} {
-		wanted := withNodePorts(dualStack(j.name))
+		wanted := withNodePorts(dualStack(j.Name))
 		for _, f := range model.Families {
 			a := netip.MustParseAddr(map[model.Family]string{model.IPv4: fmt.Sprintf("203.0.112.%d", i+1), model.IPv6: fmt.Sprintf("2001:db8:112::%x", i+1)}[f])
 			j.externalIPs = append(j.externalIPs, a)
 			wanted.Spec.ExternalIPs = append(wanted.Spec.ExternalIPs, a.String())
 		}
-		switch j.name {
+		switch j.Name {
 		case "sticky":
 			wanted.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 		case "local":
@@ -57,21 +57,21 @@ func (s *soak) createJudged() {
 		case "at-random":
 			wanted.Annotations = map[string]string{schedulerAnnotation: "random"}
 		}
-		j.service = s.createService(wanted)
+		j.service = s.CreateService(wanted)
 		j.now = j.pods
 		if j.scaled {
 			j.now = j.pods[:alwaysIn]
 		}
-		s.setEndpoints(j.service, j.now...)
+		s.SetEndpoints(j.service, j.now...)
 		s.served = append(s.served, j)
 	}
-	s.probe = s.createService(dualStack("probe"))
-	s.setEndpoints(s.probe, s.Pods[0])
+	s.probe = s.CreateService(dualStack("probe"))
+	s.SetEndpoints(s.probe, s.Pods[0])
 }
 
 // dialled returns where a service is dialled: its targets, and its external IPs.
 func (s *soak) dialled(j *judgedService) []target {
-	all := s.targets(j.service)
+	all := s.Targets(j.service)
 	for _, a := range j.externalIPs {
 		for _, network := range []string{"tcp", "udp"} {
 			all = append(all, target{network, model.FamilyOf(a), netip.AddrPortFrom(a, servicePort)})
@@ -82,10 +82,10 @@ func (s *soak) dialled(j *judgedService) []target {
 
 // becomesServed waits until the services are.
 func (s *soak) becomesServed() {
-	s.t.Helper()
+	s.T.Helper()
 	for _, j := range s.served {
 		for _, to := range s.dialled(j) {
-			eventually(s.t, func() error { return s.answersOrRefuses(j, to) })
+			eventually(s.T, func() error { return s.answersOrRefuses(j, to) })
 		}
 	}
 }
@@ -117,7 +117,7 @@ func (s *soak) scaleJudged(r random) {
 func (s *soak) writeSlice(to service, f model.Family, pods []*netlab.Host, terminate bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), strict)
 	defer cancel()
-	api := s.api.DiscoveryV1().EndpointSlices(namespace)
+	api := s.API.DiscoveryV1().EndpointSlices(namespace)
 	slice := endpointSlice(to, f, pods)
 	if terminate {
 		before, err := api.Get(ctx, slice.Name, metav1.GetOptions{})
@@ -151,13 +151,13 @@ func (s *soak) ended() bool {
 // changeServed changes an endpoint and waits until that is served. It returns
 // how long that took, from the first attempt to write it.
 func (s *soak) changeServed() time.Duration {
-	s.t.Helper()
+	s.T.Helper()
 	begin := time.Now()
 	s.probed++
 	pod := s.Pods[s.probed%2]
-	eventually(s.t, func() error { return s.writeSlice(s.probe, model.IPv4, []*netlab.Host{pod}, false) })
-	eventually(s.t, func() error {
-		answer, err := s.Client.Ask("tcp", s.probe.frontend(model.IPv4), silence)
+	eventually(s.T, func() error { return s.writeSlice(s.probe, model.IPv4, []*netlab.Host{pod}, false) })
+	eventually(s.T, func() error {
+		answer, err := s.Client.Ask("tcp", s.probe.Frontend(model.IPv4), silence)
 		if err != nil || answer.Name != pod.Name {
 			return fmt.Errorf("the probe: got %v, %v, want an answer of %s", answer, err, pod.Name)
 		}

@@ -64,16 +64,16 @@ type soakClient struct {
 // startLoad starts clients outside of the cluster, one with an address of its own
 // for each target, in pods that are no endpoints, and on the node itself.
 func (s *soak) startLoad() {
-	s.t.Helper()
-	s.load = &soakLoad{t: s.t, stop: make(chan struct{})}
+	s.T.Helper()
+	s.load = &soakLoad{t: s.T, stop: make(chan struct{})}
 	for _, j := range s.served {
 		for _, to := range s.dialled(j) {
-			atClusterIP := to.to == j.frontend(to.family)
+			atClusterIP := to.To == j.Frontend(to.Family)
 			outside := another
 			if j.local && !atClusterIP {
 				outside = itself
 			}
-			s.addClient(s.newClient(len(s.load.clients)+1), to, j, outside)
+			s.addClient(s.NewClient(len(s.load.clients)+1), to, j, outside)
 			if !atClusterIP {
 				continue
 			}
@@ -83,21 +83,21 @@ func (s *soak) startLoad() {
 			s.addClient(s.nodeClient(), to, j, whatever)
 		}
 	}
-	s.Client = s.newClient(0)
+	s.Client = s.NewClient(0)
 	for _, c := range s.load.clients {
 		s.load.running.Go(func() { s.load.run(c) })
 	}
-	s.t.Cleanup(s.load.end)
+	s.T.Cleanup(s.load.end)
 }
 
 // nodeClient returns the node with addresses, and so with ports, of its own:
 // health checks of Services need others.
 func (s *soak) nodeClient() *netlab.Host {
-	s.t.Helper()
+	s.T.Helper()
 	n := byte(len(s.load.clients))
 	host, err := s.Node.Alias(netip.AddrFrom4([4]byte{198, 19, 0, n}), netip.MustParseAddr(fmt.Sprintf("2001:db8:19::%x", n)))
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	return host
 }
@@ -144,7 +144,7 @@ func (c *soakClient) hangUp() {
 
 // wait returns how long each attempt may take.
 func (c *soakClient) wait() time.Duration {
-	if c.to.network == "udp" {
+	if c.to.Network == "udp" {
 		return resend
 	}
 	return answerWait
@@ -153,7 +153,7 @@ func (c *soakClient) wait() time.Duration {
 // dial opens a connection from a port that is free.
 func (c *soakClient) dial() (f *netlab.Flow, err error) {
 	for range 100 {
-		if f, err = c.Open(c.to.network, c.to.to, c.wait()); !errors.Is(err, syscall.EADDRINUSE) {
+		if f, err = c.Open(c.to.Network, c.to.To, c.wait()); !errors.Is(err, syscall.EADDRINUSE) {
 			break
 		}
 	}
@@ -167,7 +167,7 @@ func (c *soakClient) exchange(f *netlab.Flow) (answer netlab.Answer, err error) 
 		answer, err = f.Ask()
 		var netErr net.Error
 		silent := errors.As(err, &netErr) && netErr.Timeout()
-		if !silent || c.to.network == "tcp" || time.Since(begin) > answerWait {
+		if !silent || c.to.Network == "tcp" || time.Since(begin) > answerWait {
 			return answer, err
 		}
 	}
@@ -178,16 +178,16 @@ func (c *soakClient) ask() {
 	begin := time.Now()
 	f, err := c.dial()
 	if err != nil {
-		c.fresh.add(time.Since(begin), err)
+		c.fresh.Add(time.Since(begin), err)
 		return
 	}
 	answer, err := c.exchange(f)
 	if err == nil {
 		err = c.judge(answer)
 	}
-	c.fresh.add(time.Since(begin), err)
+	c.fresh.Add(time.Since(begin), err)
 	most := heldTCP
-	if c.to.network == "udp" {
+	if c.to.Network == "udp" {
 		most = heldUDP
 	}
 	if err == nil && len(c.held) < most {
@@ -202,7 +202,7 @@ func (c *soakClient) judge(a netlab.Answer) error {
 	if !slices.ContainsFunc(c.of.pods, func(p *netlab.Host) bool { return p.Name == a.Name }) {
 		return fmt.Errorf("answer of %s, which is no endpoint", a.Name)
 	}
-	if own := a.Client == c.Address(c.to.family); own && c.seen == another || !own && c.seen == itself {
+	if own := a.Client == c.Address(c.to.Family); own && c.seen == another || !own && c.seen == itself {
 		return fmt.Errorf("%s sees %s, want %s", a.Name, a.Client, c.seen)
 	}
 	if c.of.sticky && c.last != "" && c.last != a.Name {
@@ -221,13 +221,13 @@ func (c *soakClient) askHeld() {
 	i := c.IntN(len(c.held))
 	f, begin := c.held[i], time.Now()
 	answer, err := c.exchange(f.Flow)
-	if moves := c.to.network == "udp" && c.of.scaled; err == nil && answer.Name != f.peer && !moves {
+	if moves := c.to.Network == "udp" && c.of.scaled; err == nil && answer.Name != f.Peer && !moves {
 		err = fmt.Errorf("answer of %s", answer.Name)
 	}
 	if err != nil {
-		err = fmt.Errorf("connection with %s: %w", f.peer, err)
+		err = fmt.Errorf("connection with %s: %w", f.Peer, err)
 	}
-	if c.lasted.add(time.Since(begin), err); err != nil || c.oneIn(heldFor) {
+	if c.lasted.Add(time.Since(begin), err); err != nil || c.oneIn(heldFor) {
 		f.Close()
 		c.held = slices.Delete(c.held, i, i+1)
 	}
@@ -242,10 +242,10 @@ func (c *soakClient) wantRefusal() {
 		answer, err = c.exchange(f)
 	}
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		c.refused.add(time.Since(begin), nil)
+		c.refused.Add(time.Since(begin), nil)
 		return
 	}
-	c.refused.add(time.Since(begin), fmt.Errorf("got %v, %v, want ECONNREFUSED", answer, err))
+	c.refused.Add(time.Since(begin), fmt.Errorf("got %v, %v, want ECONNREFUSED", answer, err))
 }
 
 // check puts the record of the load in the log, and fails the test if a request
@@ -257,37 +257,30 @@ func (l *soakLoad) check() {
 	var failures strings.Builder
 	resent := 0
 	for _, c := range l.clients {
-		if c.fresh.requests+c.refused.requests == 0 {
+		if c.fresh.Requests+c.refused.Requests == 0 {
 			l.t.Errorf("from %s to %s: no request was made", c.Name, c.to)
 		}
 		resent += c.resent
 		for kind, n := range map[string]*count{"new connections": &c.fresh, "refused": &c.refused, "open connections": &c.lasted} {
-			for _, f := range n.failures[:min(3, len(n.failures))] {
-				fmt.Fprintf(&failures, "    %s, %s, from %s to %s: %s\n", c.of.name, kind, c.Name, c.to, f)
+			for _, f := range n.Failures[:min(3, len(n.Failures))] {
+				fmt.Fprintf(&failures, "    %s, %s, from %s to %s: %s\n", c.of.Name, kind, c.Name, c.to, f)
 			}
-			all.sum(n)
-			kind += ", " + c.to.network
+			all.Sum(n)
+			kind += ", " + c.to.Network
 			if kinds[kind] == nil {
 				kinds[kind] = &count{}
 			}
-			kinds[kind].sum(n)
+			kinds[kind].Sum(n)
 		}
 	}
 	var table strings.Builder
 	for _, kind := range []string{"new connections, tcp", "new connections, udp", "open connections, tcp", "open connections, udp", "refused, tcp", "refused, udp"} {
 		n := kinds[kind]
-		fmt.Fprintf(&table, "%-22s %8d requests, %d failed, slowest %v\n", kind, n.requests, len(n.failures), n.slowest.Round(time.Microsecond))
+		fmt.Fprintf(&table, "%-22s %8d requests, %d failed, slowest %v\n", kind, n.Requests, len(n.Failures), n.Slowest.Round(time.Microsecond))
 	}
 	l.t.Logf("load: %d clients, %d requests, %d failed; %d datagrams were sent again\n%s%s",
-		len(l.clients), all.requests, len(all.failures), resent, &table, &failures)
-	if len(all.failures) > 0 {
-		l.t.Errorf("%d of %d requests failed", len(all.failures), all.requests)
+		len(l.clients), all.Requests, len(all.Failures), resent, &table, &failures)
+	if len(all.Failures) > 0 {
+		l.t.Errorf("%d of %d requests failed", len(all.Failures), all.Requests)
 	}
-}
-
-// sum adds another record.
-func (n *count) sum(o *count) {
-	n.requests += o.requests
-	n.failures = append(n.failures, o.failures...)
-	n.slowest = max(n.slowest, o.slowest)
 }

@@ -17,7 +17,6 @@ import (
 )
 
 const (
-	metricsServer = "127.0.0.1:10249"
 	// restTime is how long nothing is changed before memory is looked at.
 	restTime = time.Second
 	// moreHeap and moreMemory are how much the last samples may have more than the
@@ -42,7 +41,7 @@ type sample struct {
 
 // sample looks at nftproxy when it has nothing to do.
 func (s *soak) sample() {
-	s.t.Helper()
+	s.T.Helper()
 	s.changes.gate.Lock()
 	defer s.changes.gate.Unlock()
 	time.Sleep(restTime)
@@ -50,13 +49,13 @@ func (s *soak) sample() {
 }
 
 func (s *soak) sampleOf(host *netlab.Host, p *process) (x sample) {
-	s.t.Helper()
-	m := p.memory(s.t)
-	x.pid, x.after, x.resident, x.peak = p.cmd.Process.Pid, time.Since(s.began), m.Resident, m.Peak
+	s.T.Helper()
+	m := p.Memory(s.T)
+	x.pid, x.after, x.resident, x.peak = p.Cmd.Process.Pid, time.Since(s.began), m.Resident, m.Peak
 	x.files, x.listeners = s.filesOf(p)
-	status, err := os.ReadFile(p.proc("status"))
+	status, err := os.ReadFile(p.ProcFile("status"))
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	for line := range strings.Lines(string(status)) {
 		if text, ok := strings.CutPrefix(line, "Threads:"); ok {
@@ -67,7 +66,7 @@ func (s *soak) sampleOf(host *netlab.Host, p *process) (x sample) {
 	for range 2 { // what is pooled goes with the second collection
 		r, err := client.Get("http://" + metricsServer + "/debug/pprof/heap?gc=1")
 		if err != nil {
-			s.t.Fatal(err)
+			s.T.Fatal(err)
 		}
 		_, _ = io.Copy(io.Discard, r.Body)
 		r.Body.Close()
@@ -82,7 +81,7 @@ func (s *soak) sampleOf(host *netlab.Host, p *process) (x sample) {
 		return err
 	})
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	return x
 }
@@ -91,12 +90,12 @@ func (s *soak) sampleOf(host *netlab.Host, p *process) (x sample) {
 // sockets, and how many of these: there is one for each Service with a health
 // check of its own.
 func (s *soak) filesOf(p *process) (others, listeners int) {
-	s.t.Helper()
+	s.T.Helper()
 	listening := map[string]bool{}
 	for _, protocol := range []string{"tcp", "tcp6"} {
-		table, err := os.ReadFile(p.proc("net/" + protocol))
+		table, err := os.ReadFile(p.ProcFile("net/" + protocol))
 		if err != nil {
-			s.t.Fatal(err)
+			s.T.Fatal(err)
 		}
 		for line := range strings.Lines(string(table)) {
 			// Number, local and remote address, state, ..., inode.
@@ -105,9 +104,9 @@ func (s *soak) filesOf(p *process) (others, listeners int) {
 			}
 		}
 	}
-	files, err := filepath.Glob(p.proc("fd/*"))
+	files, err := filepath.Glob(p.ProcFile("fd/*"))
 	if err != nil || len(files) == 0 {
-		s.t.Fatalf("%s: %d files, %v", p.name, len(files), err)
+		s.T.Fatalf("%s: %d files, %v", p.Name, len(files), err)
 	}
 	for _, f := range files {
 		if to, err := os.Readlink(f); err == nil && listening[to] {
@@ -122,7 +121,7 @@ func (s *soak) filesOf(p *process) (others, listeners int) {
 // checkMemory compares the first third of the samples of the last process with
 // the last third.
 func (s *soak) checkMemory() {
-	s.t.Helper()
+	s.T.Helper()
 	own := slices.DeleteFunc(slices.Clone(s.series), func(x sample) bool { return x.pid != s.longest })
 	own = own[len(own)/10:] // the first are before everything has happened once
 	n := len(own) / leastSamples
@@ -139,7 +138,7 @@ func (s *soak) checkMemory() {
 	} {
 		first, last := median(own[:n], m.of), median(own[len(own)-n:], m.of)
 		if last > first+first/10+m.more {
-			s.t.Errorf("%d %s at first became %d at last, want at most a tenth and %d more", first, m.name, last, m.more)
+			s.T.Errorf("%d %s at first became %d at last, want at most a tenth and %d more", first, m.name, last, m.more)
 		}
 	}
 }

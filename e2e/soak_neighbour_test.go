@@ -23,8 +23,8 @@ table inet firewall {
 // and go, somebody listens to all changes of rules, a firewall is loaded again
 // and again, and connections are listed.
 func (s *soak) startNeighbours() {
-	s.t.Helper()
-	s.t.Cleanup(func() {
+	s.T.Helper()
+	s.T.Cleanup(func() {
 		if !s.ended() {
 			close(s.stop)
 		}
@@ -34,9 +34,9 @@ func (s *soak) startNeighbours() {
 	s.running.Go(func() { s.scaleJudged(r) })
 	monitor := exec.Command("nft", "monitor")
 	if err := s.Node.Start(monitor); err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
-	s.t.Cleanup(func() {
+	s.T.Cleanup(func() {
 		_ = monitor.Process.Kill()
 		_ = monitor.Wait()
 	})
@@ -64,7 +64,7 @@ func (s *soak) every(pause time.Duration, f func() error) {
 				return
 			case <-time.After(pause):
 				if err := f(); err != nil {
-					s.t.Errorf("a neighbour: %v", err)
+					s.T.Errorf("a neighbour: %v", err)
 				}
 			}
 		}

@@ -157,7 +157,7 @@ type soakSlice struct {
 var soakSlices = []soakSlice{{model.IPv4, false}, {model.IPv6, false}, {model.IPv4, true}}
 
 func (which soakSlice) name(service string) string {
-	name := service + "-" + addressType[which.family].suffix
+	name := service + "-" + addressType[which.family].Suffix
 	if which.second {
 		name += "-more"
 	}
@@ -168,7 +168,7 @@ func (r random) newSlice(service string, which soakSlice) *discoveryv1.EndpointS
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{Name: which.name(service), Annotations: map[string]string{},
 			Labels: map[string]string{discoveryv1.LabelServiceName: service}},
-		AddressType: addressType[which.family].name,
+		AddressType: addressType[which.family].Name,
 	}
 	for i, protocol := range soakProtocols {
 		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: new(fmt.Sprint("p", i)), Protocol: new(protocol), Port: new(int32(echoPort))})

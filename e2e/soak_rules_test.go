@@ -18,35 +18,35 @@ import (
 // without any. What may differ is in which slots endpoints are, and lanes that
 // nothing leads to: these go with a restart, after which nothing differs.
 func (s *soak) checkRules() {
-	s.t.Helper()
-	empty := newLab(s.t, 0)
+	s.T.Helper()
+	empty := newLab(s.T, 0)
 	s.lendServer(empty.Node)
-	fresh := s.startProxyOn(empty.Node)
-	s.hasSynced(empty.Node, fresh)
+	fresh := s.StartProxyOn(empty.Node)
+	s.HasSynced(empty.Node, fresh)
 	want := readTables(s.listing(empty.Node))
 	s.sameRules("at rest", want, true)
-	s.t.Logf("a new nftproxy on another node:\n%+v", s.sampleOf(empty.Node, fresh))
+	s.T.Logf("a new nftproxy on another node:\n%+v", s.sampleOf(empty.Node, fresh))
 
 	s.restartProxy(false)
 	s.sameRules("after a restart", want, false)
-	s.run(exec.Command(nftproxy.path, "diff", "--kubeconfig", s.kubeconfig(proxyUser), "--hostname-override", nodeName, "--cluster-cidr", clusterCIDRs))
+	s.Run(exec.Command(nftproxy.Path, "diff", "--kubeconfig", s.Kubeconfig(proxyUser), "--hostname-override", nodeName, "--cluster-cidr", clusterCIDRs))
 }
 
 // lendServer makes the API server reachable from another node at its address.
 func (s *soak) lendServer(to *netlab.Host) {
-	s.t.Helper()
+	s.T.Helper()
 	l, err := to.Listen("tcp", apiAddress)
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
-	s.t.Cleanup(func() { l.Close() })
+	s.T.Cleanup(func() { l.Close() })
 	go func() {
 		for {
 			near, err := l.Accept()
 			if err != nil {
 				return
 			}
-			far, err := s.Node.DialContext(s.t.Context(), "tcp", apiAddress)
+			far, err := s.Node.DialContext(s.T.Context(), "tcp", apiAddress)
 			if err != nil {
 				near.Close()
 				continue
@@ -64,14 +64,14 @@ func relay(to, from net.Conn) {
 
 // listing returns the tables of nftproxy on a host.
 func (s *soak) listing(host *netlab.Host) string {
-	s.t.Helper()
+	s.T.Helper()
 	var all string
 	for _, family := range []string{"ip", "ip6"} {
 		var out netlab.LogBuffer
 		cmd := exec.Command("nft", "--stateless", "list", "table", family, "nftproxy")
 		cmd.Stdout, cmd.Stderr = &out, &out
 		if err := host.Run(cmd); err != nil {
-			s.t.Fatalf("%v: %s", err, out.String())
+			s.T.Fatalf("%v: %s", err, out.String())
 		}
 		all += out.String()
 	}
@@ -80,8 +80,8 @@ func (s *soak) listing(host *netlab.Host) string {
 
 // sameRules waits until the rules of the node do what is wanted.
 func (s *soak) sameRules(when string, want *tables, idle bool) {
-	s.t.Helper()
-	eventually(s.t, func() error {
+	s.T.Helper()
+	eventually(s.T, func() error {
 		got := readTables(s.listing(s.Node))
 		if !idle && got.idle != want.idle {
 			return fmt.Errorf("%s: %d lanes without Services, want %d", when, got.idle, want.idle)
@@ -89,7 +89,7 @@ func (s *soak) sameRules(when string, want *tables, idle bool) {
 		if diff := cmp.Diff(want.lines(), got.lines()); diff != "" {
 			return fmt.Errorf("%s: the rules differ from those of a new nftproxy (-new, +ours):\n%.5000s", when, diff)
 		}
-		s.t.Logf("%s: %d chains, sets and maps, and %d elements, as of a new nftproxy; and %d lanes without Services",
+		s.T.Logf("%s: %d chains, sets and maps, and %d elements, as of a new nftproxy; and %d lanes without Services",
 			when, len(got.objects), len(got.elements), got.idle)
 		return nil
 	})

@@ -14,7 +14,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/netlab"
 	"k8s.io/client-go/rest"
 )
 
@@ -58,7 +57,7 @@ func TestSoak(t *testing.T) {
 	s.populate()
 	// It compares all Services with their addresses, and again when one changes
 	// meanwhile, which may take more than a minute here.
-	s.unready = []string{"poststarthook/start-service-ip-repair-controllers"}
+	s.Unready = []string{"poststarthook/start-service-ip-repair-controllers"}
 	s.launch(false)
 	s.becomesServed()
 	s.began = time.Now()
@@ -68,7 +67,7 @@ func TestSoak(t *testing.T) {
 
 	s.trouble(s.length/2, ending)
 	s.restartProxy(false)
-	s.longest = s.proxy.cmd.Process.Pid
+	s.longest = s.proxy.Cmd.Process.Pid
 	s.trouble(s.length/2, harmless)
 	s.end()
 	s.report()
@@ -96,10 +95,10 @@ func newSoak(t *testing.T) *soak {
 	s.random = random{rand.New(rand.NewPCG(s.seed, 0))}
 	// All Services of a namespace wait in one queue for its quotas.
 	s.cluster = newCluster(t, judgedPods+clientPods, withoutOwnEndpoint, "--disable-admission-plugins", "ResourceQuota")
-	config := rest.CopyConfig(s.config)
+	config := rest.CopyConfig(s.Config)
 	config.WarningHandler = rest.NoWarnings{} // about what people better not use
 	config.Timeout = 10 * time.Second
-	s.api = s.client(config)
+	s.API = s.ClientFor(config)
 	return s
 }
 
@@ -119,7 +118,7 @@ func numberOf(t *testing.T, name string, otherwise int) int {
 
 // populate creates all Services.
 func (s *soak) populate() {
-	s.t.Helper()
+	s.T.Helper()
 	s.createJudged()
 	begin := time.Now()
 	made := newChanges(s)
@@ -137,57 +136,33 @@ func (s *soak) populate() {
 	}
 	close(numbers)
 	made.running.Wait()
-	s.t.Logf("%d services created in %v", s.services, time.Since(begin).Round(time.Millisecond))
+	s.T.Logf("%d services created in %v", s.services, time.Since(begin).Round(time.Millisecond))
 	if made.count["create a Service"].made < s.services*9/10 {
-		s.t.Fatalf("the API server refuses too many Services:\n%s", made)
+		s.T.Fatalf("the API server refuses too many Services:\n%s", made)
 	}
 }
 
 // launch starts nftproxy on the node.
 func (s *soak) launch(shared bool) {
-	s.t.Helper()
+	s.T.Helper()
 	var flags []string
 	if shared {
 		flags = append(flags, "--no-table-owner")
 	}
-	s.proxy, s.shared = s.startProxyOn(s.Node, flags...), shared
+	s.proxy, s.shared = s.StartProxyOn(s.Node, flags...), shared
 	s.proxies = append(s.proxies, s.proxy)
-}
-
-// startProxyOn starts nftproxy on a host that has the addresses of the node.
-func (c *cluster) startProxyOn(host *netlab.Host, flags ...string) *process {
-	c.t.Helper()
-	return start(c.t, host, nftproxy, append([]string{"run", "--kubeconfig", c.kubeconfig(proxyUser),
-		"--hostname-override", nodeName, "--cluster-cidr", clusterCIDRs, "--conntrack-max-per-core", "0", "--profiling"}, flags...)...)
-}
-
-// hasSynced waits until the nftproxy of a host has compared its rules with the
-// kernel.
-func (c *cluster) hasSynced(host *netlab.Host, p *process) {
-	c.t.Helper()
-	const metric = `kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family="IPv4"} `
-	eventually(c.t, func() error {
-		p.cpu(c.t) // it runs
-		return host.Do(func() error {
-			v, err := readMetric(metricsServer, metric)
-			if err == nil && v == 0 {
-				err = fmt.Errorf("no sync yet")
-			}
-			return err
-		})
-	})
 }
 
 // end ends what runs beside, and waits until everything has come to rest.
 func (s *soak) end() {
-	s.t.Helper()
+	s.T.Helper()
 	close(s.stop)
 	s.running.Wait()
 	s.changes.end()
 	s.changeServed()
 	for _, j := range s.served {
 		if len(j.now) > 0 && !j.sticky {
-			s.reached(j.service, j.now...)
+			s.Reached(j.service, j.now...)
 		}
 	}
 	s.load.end()
@@ -202,18 +177,18 @@ var logged = regexp.MustCompile(`level=([A-Z]+) msg=("[^"]*"|\S+)(.*)`)
 // checkLogs counts what the nftproxies have said. Nothing may be set aside, and
 // nothing may surprise them.
 func (s *soak) checkLogs() {
-	s.t.Helper()
+	s.T.Helper()
 	said := map[string]int{}
 	for _, p := range s.proxies {
-		text := p.log.String()
+		text := p.Log.String()
 		for _, m := range logged.FindAllStringSubmatch(text, -1) {
 			if said[m[1]+" "+m[2]]++; m[1] == "ERROR" && said[m[1]+" "+m[2]] == 1 {
-				s.t.Logf("%.500s", m[0])
+				s.T.Logf("%.500s", m[0])
 			}
 		}
 		for _, bad := range []string{"internal error", "panic", "goroutine ", "the kernel refuses"} {
 			if at := strings.Index(text, bad); at >= 0 {
-				s.t.Errorf("the log of nftproxy has %q: %.2000s", bad, text[at:])
+				s.T.Errorf("the log of nftproxy has %q: %.2000s", bad, text[at:])
 			}
 		}
 	}
@@ -221,12 +196,12 @@ func (s *soak) checkLogs() {
 	for _, line := range slices.Sorted(maps.Keys(said)) {
 		fmt.Fprintf(&b, "%6d %s\n", said[line], line)
 	}
-	s.t.Logf("%d nftproxies have said:\n%s", len(s.proxies), &b)
+	s.T.Logf("%d nftproxies have said:\n%s", len(s.proxies), &b)
 }
 
 // report puts in the log what has happened.
 func (s *soak) report() {
-	s.t.Helper()
+	s.T.Helper()
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "what happened\ttimes\tuntil a change was served: median\tmost\tuntil repaired: median\tmost\t")
@@ -241,7 +216,7 @@ func (s *soak) report() {
 		fmt.Fprintln(w)
 	}
 	_ = w.Flush()
-	s.t.Logf("SOAK_SEED=%d\n%s\n%s\n%s", s.seed, s.changes, &b, s.seriesTable())
+	s.T.Logf("SOAK_SEED=%d\n%s\n%s\n%s", s.seed, s.changes, &b, s.seriesTable())
 }
 
 func middle(all []time.Duration) time.Duration {

@@ -37,7 +37,7 @@ type troubles struct {
 // trouble has one thing happen after the other, each of them at least once if
 // there is time, and looks at the memory of nftproxy now and then.
 func (s *soak) trouble(length time.Duration, kinds []incident) {
-	s.t.Helper()
+	s.T.Helper()
 	if s.took == nil {
 		s.took, s.repairs = map[string][]time.Duration{}, map[string][]time.Duration{}
 	}
@@ -52,7 +52,7 @@ func (s *soak) trouble(length time.Duration, kinds []incident) {
 		what, ended := happens(s), time.Now()
 		s.changeServed()
 		s.record(what, time.Since(ended))
-		s.t.Logf("%v: %s; a change is served after %v", time.Since(s.began).Round(time.Second), what, time.Since(ended).Round(time.Millisecond))
+		s.T.Logf("%v: %s; a change is served after %v", time.Since(s.began).Round(time.Second), what, time.Since(ended).Round(time.Millisecond))
 		if time.Now().After(nextSample) {
 			s.sample()
 			nextSample = time.Now().Add(max(length/40, 3*time.Second))
@@ -76,10 +76,10 @@ func (s *soak) mode() string {
 
 // restartProxy ends nftproxy and starts it again.
 func (s *soak) restartProxy(shared bool) {
-	s.t.Helper()
-	s.proxy.stop(s.t)
+	s.T.Helper()
+	s.proxy.Stop(s.T)
 	s.launch(shared)
-	s.hasSynced(s.Node, s.proxy)
+	s.HasSynced(s.Node, s.proxy)
 }
 
 func (s *soak) endProxy() string {
@@ -88,34 +88,34 @@ func (s *soak) endProxy() string {
 }
 
 func (s *soak) killProxy() string {
-	s.proxy.kill()
+	s.proxy.Kill()
 	time.Sleep(time.Duration(s.IntN(2000)) * time.Millisecond)
 	s.launch(s.shared)
-	s.hasSynced(s.Node, s.proxy)
+	s.HasSynced(s.Node, s.proxy)
 	return "SIGKILL of nftproxy"
 }
 
 // startWithoutServer restarts nftproxy while the API server is away.
 func (s *soak) startWithoutServer() string {
-	s.server.kill()
-	s.proxy.kill()
+	s.Server.Kill()
+	s.proxy.Kill()
 	s.launch(s.shared)
 	time.Sleep(time.Duration(s.IntN(1000)) * time.Millisecond)
-	s.startServer()
-	s.hasSynced(s.Node, s.proxy)
+	s.StartServer()
+	s.HasSynced(s.Node, s.proxy)
 	return "SIGKILL of nftproxy and of the API server"
 }
 
 func (s *soak) replaceServer() string {
 	if s.oneIn(2) {
-		s.server.kill()
-		s.startServer()
+		s.Server.Kill()
+		s.StartServer()
 		return "SIGKILL of the API server"
 	}
-	s.server.signal(s.t, syscall.SIGTERM)
+	s.Server.Signal(s.T, syscall.SIGTERM)
 	time.Sleep(2 * time.Second) // it waits for open connections, for a minute
-	s.server.kill()
-	s.startServer()
+	s.Server.Kill()
+	s.StartServer()
 	return "SIGTERM of the API server"
 }
 
@@ -125,14 +125,14 @@ func (s *soak) pauseProxy() string {
 }
 
 func (s *soak) pauseServer() string {
-	s.pause(s.server)
+	s.pause(s.Server)
 	return "SIGSTOP of the API server"
 }
 
 func (s *soak) pause(p *process) {
-	p.signal(s.t, syscall.SIGSTOP)
+	p.Signal(s.T, syscall.SIGSTOP)
 	time.Sleep(time.Duration(200+s.IntN(2000)) * time.Millisecond)
-	p.signal(s.t, syscall.SIGCONT)
+	p.Signal(s.T, syscall.SIGCONT)
 }
 
 // owned are attempts of others on our tables, which have an owner.
@@ -166,7 +166,7 @@ func (s *soak) meddle() string {
 		o := pick(s.random, owned...)
 		out, err := s.nft(o.script)
 		if (err == nil) != (o.told == "") || !strings.Contains(out, o.told) {
-			s.t.Errorf("%s: %v, %s", o.name, err, out)
+			s.T.Errorf("%s: %v, %s", o.name, err, out)
 		}
 		return o.name + ", who may not"
 	}
@@ -177,13 +177,13 @@ func (s *soak) meddle() string {
 	}
 	// nft itself lists slowly while others change rules: the log tells.
 	const said = `msg="rules repaired"`
-	before := strings.Count(s.proxy.log.String(), said)
+	before := strings.Count(s.proxy.Log.String(), said)
 	if out, err := s.nft(e.script); err != nil {
-		s.t.Errorf("%s: %v, %s", e.name, err, out)
+		s.T.Errorf("%s: %v, %s", e.name, err, out)
 	}
 	begin := time.Now()
-	netlab.Eventually(s.t, 2*time.Minute, func() error {
-		if strings.Count(s.proxy.log.String(), said) == before {
+	netlab.Eventually(s.T, 2*time.Minute, func() error {
+		if strings.Count(s.proxy.Log.String(), said) == before {
 			return fmt.Errorf("%s: not repaired", e.name)
 		}
 		return nil
@@ -198,12 +198,12 @@ func (s *soak) repaired(name, script string) {
 	s.load.gate.Lock()
 	defer s.load.gate.Unlock()
 	if out, err := s.nft(script); err != nil {
-		s.t.Errorf("%s: %v, %s", name, err, out)
+		s.T.Errorf("%s: %v, %s", name, err, out)
 	}
 	begin := time.Now()
 	for _, j := range s.served {
 		for _, to := range s.dialled(j) {
-			netlab.Eventually(s.t, 2*time.Minute, func() error { return s.answersOrRefuses(j, to) })
+			netlab.Eventually(s.T, 2*time.Minute, func() error { return s.answersOrRefuses(j, to) })
 		}
 	}
 	s.repairs[name] = append(s.repairs[name], time.Since(begin))
@@ -214,9 +214,9 @@ func (s *soak) repaired(name, script string) {
 
 func (s *soak) answersOrRefuses(j *judgedService, to target) error {
 	if len(j.pods) == 0 {
-		return wantRefused(s.Client, to.network, to.to)
+		return wantRefused(s.Client, to.Network, to.To)
 	}
-	_, err := s.Client.Ask(to.network, to.to, 50*time.Millisecond)
+	_, err := s.Client.Ask(to.Network, to.To, 50*time.Millisecond)
 	return err
 }
 

@@ -55,7 +55,7 @@ func (c *changes) writer(number int) *writer {
 func (s *soak) startChanges() {
 	c := newChanges(s)
 	s.changes = c
-	s.t.Cleanup(c.end)
+	s.T.Cleanup(c.end)
 	ticks := make(chan struct{})
 	c.running.Go(func() {
 		pace := time.NewTicker(time.Second / time.Duration(s.rate))
@@ -170,21 +170,21 @@ func (w *writer) create(name string) {
 func (w *writer) createService(name string) {
 	ctx, cancel := w.context()
 	defer cancel()
-	_, err := w.api.CoreV1().Services(namespace).Create(ctx, w.newService(name), metav1.CreateOptions{})
+	_, err := w.API.CoreV1().Services(namespace).Create(ctx, w.newService(name), metav1.CreateOptions{})
 	w.note("create a Service", err)
 }
 
 func (w *writer) createSlice(service string, which soakSlice) {
 	ctx, cancel := w.context()
 	defer cancel()
-	_, err := w.api.DiscoveryV1().EndpointSlices(namespace).Create(ctx, w.newSlice(service, which), metav1.CreateOptions{})
+	_, err := w.API.DiscoveryV1().EndpointSlices(namespace).Create(ctx, w.newSlice(service, which), metav1.CreateOptions{})
 	w.note("create an EndpointSlice", err)
 }
 
 func (w *writer) changeService(name string) {
 	ctx, cancel := w.context()
 	defer cancel()
-	services := w.api.CoreV1().Services(namespace)
+	services := w.API.CoreV1().Services(namespace)
 	s, err := services.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		w.createService(name)
@@ -201,7 +201,7 @@ func (w *writer) changeService(name string) {
 func (w *writer) changeSlice(service string, which soakSlice) {
 	ctx, cancel := w.context()
 	defer cancel()
-	slices := w.api.DiscoveryV1().EndpointSlices(namespace)
+	slices := w.API.DiscoveryV1().EndpointSlices(namespace)
 	s, err := slices.Get(ctx, which.name(service), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		w.createSlice(service, which)
@@ -218,20 +218,20 @@ func (w *writer) changeSlice(service string, which soakSlice) {
 func (w *writer) deleteService(name string) {
 	ctx, cancel := w.context()
 	defer cancel()
-	w.note("delete a Service", w.api.CoreV1().Services(namespace).Delete(ctx, name, metav1.DeleteOptions{}))
+	w.note("delete a Service", w.API.CoreV1().Services(namespace).Delete(ctx, name, metav1.DeleteOptions{}))
 }
 
 func (w *writer) deleteSlice(name string) {
 	ctx, cancel := w.context()
 	defer cancel()
-	w.note("delete an EndpointSlice", w.api.DiscoveryV1().EndpointSlices(namespace).Delete(ctx, name, metav1.DeleteOptions{}))
+	w.note("delete an EndpointSlice", w.API.DiscoveryV1().EndpointSlices(namespace).Delete(ctx, name, metav1.DeleteOptions{}))
 }
 
 // setIngress does what the controller of a load balancer does.
 func (w *writer) setIngress(name string) {
 	ctx, cancel := w.context()
 	defer cancel()
-	services := w.api.CoreV1().Services(namespace)
+	services := w.API.CoreV1().Services(namespace)
 	s, err := services.Get(ctx, name, metav1.GetOptions{})
 	if err == nil && s.Spec.Type != corev1.ServiceTypeLoadBalancer {
 		return
@@ -247,13 +247,13 @@ func (w *writer) setIngress(name string) {
 func (w *writer) setZone() {
 	ctx, cancel := w.context()
 	defer cancel()
-	n, err := w.api.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{})
+	n, err := w.API.CoreV1().Nodes().Get(ctx, nodeName, metav1.GetOptions{})
 	if err == nil {
 		if n.Labels == nil {
 			n.Labels = map[string]string{}
 		}
 		n.Labels[corev1.LabelTopologyZone] = pick(w.random, soakZones...)
-		_, err = w.api.CoreV1().Nodes().Update(ctx, n, metav1.UpdateOptions{})
+		_, err = w.API.CoreV1().Nodes().Update(ctx, n, metav1.UpdateOptions{})
 	}
 	w.note("change the zone of the node", err)
 }
@@ -262,7 +262,7 @@ func (w *writer) setZone() {
 func (w *writer) otherNode() {
 	ctx, cancel := w.context()
 	defer cancel()
-	nodes, name := w.api.CoreV1().Nodes(), fmt.Sprint("other-", w.number)
+	nodes, name := w.API.CoreV1().Nodes(), fmt.Sprint("other-", w.number)
 	_, err := nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		err = nodes.Delete(ctx, name, metav1.DeleteOptions{})
@@ -274,7 +274,7 @@ func (w *writer) otherNode() {
 func (w *writer) serviceCIDR() {
 	ctx, cancel := w.context()
 	defer cancel()
-	cidrs, name := w.api.NetworkingV1().ServiceCIDRs(), fmt.Sprint("range-", w.number)
+	cidrs, name := w.API.NetworkingV1().ServiceCIDRs(), fmt.Sprint("range-", w.number)
 	_, err := cidrs.Create(ctx, &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{fmt.Sprintf("10.9%d.0.0/24", w.IntN(10)), "fd00:10:97::/120"}}}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {

@@ -41,21 +41,21 @@ type remembered struct {
 func newSuccession(t *testing.T, first program) (*succession, *process) {
 	t.Helper()
 	c := newCluster(t, 3, withoutOwnEndpoint)
-	web, sticky := c.createService(withNodePorts(dualStack("web"))), dualStack("sticky")
+	web, sticky := c.CreateService(withNodePorts(dualStack("web"))), dualStack("sticky")
 	sticky.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-	s := &succession{cluster: c, sticky: c.createService(sticky), canary: c.createService(dualStack("canary"))}
-	c.setEndpoints(web, c.Pods...)
-	c.setEndpoints(s.sticky, c.Pods...)
-	c.setEndpoints(s.canary, c.Pods[0])
+	s := &succession{cluster: c, sticky: c.CreateService(sticky), canary: c.CreateService(dualStack("canary"))}
+	c.SetEndpoints(web, c.Pods...)
+	c.SetEndpoints(s.sticky, c.Pods...)
+	c.SetEndpoints(s.canary, c.Pods[0])
 	p := s.start(first)
-	c.reached(web, c.Pods...)
-	c.reached(s.canary, c.Pods[0])
-	s.takeover = c.takeover()
-	s.load = c.startLoad(web)
+	c.Reached(web, c.Pods...)
+	c.Reached(s.canary, c.Pods[0])
+	s.takeover = c.Takeover()
+	s.load = c.StartLoad(web)
 	for i := range stickyClients {
-		host := c.newClient(100 + i)
-		for _, to := range c.targets(s.sticky) {
-			answer, err := host.Ask(to.network, to.to, strict)
+		host := c.NewClient(100 + i)
+		for _, to := range c.Targets(s.sticky) {
+			answer, err := host.Ask(to.Network, to.To, strict)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -67,22 +67,22 @@ func newSuccession(t *testing.T, first program) (*succession, *process) {
 
 // start starts a proxy and waits until it is healthy, as a kubelet does.
 func (s *succession) start(what program) *process {
-	s.t.Helper()
+	s.T.Helper()
 	p := s.launch(what)
 	s.healthy()
 	return p
 }
 
 func (s *succession) launch(what program) *process {
-	s.t.Helper()
-	return start(s.t, s.Node, what, "run", "--kubeconfig", s.kubeconfig(proxyUser), "--hostname-override", nodeName,
+	s.T.Helper()
+	return start(s.T, s.Node, what, "run", "--kubeconfig", s.Kubeconfig(proxyUser), "--hostname-override", nodeName,
 		"--cluster-cidr", clusterCIDRs, "--conntrack-max-per-core", "0")
 }
 
 func (s *succession) healthy() {
-	s.t.Helper()
+	s.T.Helper()
 	for _, url := range []string{"http://127.0.0.1:10256/healthz", "http://127.0.0.1:10249/metrics"} {
-		eventually(s.t, func() error {
+		eventually(s.T, func() error {
 			code, _, err := get(s.Node, url)
 			if err == nil && code != http.StatusOK {
 				err = fmt.Errorf("%s: %d", url, code)
@@ -94,33 +94,33 @@ func (s *succession) healthy() {
 
 // keeps checks that every client is still with its endpoint.
 func (s *succession) keeps(when string) {
-	s.t.Helper()
+	s.T.Helper()
 	for _, r := range s.remembered {
-		if answer, err := r.Ask(r.to.network, r.to.to, strict); err != nil || answer.Name != r.peer {
-			s.t.Errorf("%s: client %v of %s got %v, %v, want an answer of %s", when, r.Address(r.to.family), r.to, answer, err, r.peer)
+		if answer, err := r.Ask(r.to.Network, r.to.To, strict); err != nil || answer.Name != r.peer {
+			s.T.Errorf("%s: client %v of %s got %v, %v, want an answer of %s", when, r.Address(r.to.Family), r.to, answer, err, r.peer)
 		}
 	}
 }
 
 // measure runs what replaces a proxy, and writes a line about it.
 func (s *succession) measure(name string, replace func()) {
-	s.t.Helper()
-	requests, lost := s.load.totals()
-	before, start := s.generation(), time.Now()
+	s.T.Helper()
+	requests, lost := s.load.Totals()
+	before, start := s.Generation(), time.Now()
 	replace()
-	took, commits := time.Since(start), s.generation()-before
-	requestsNow, lostNow := s.load.totals()
-	s.t.Logf("%s | %d transactions in all | healthy after %v in all | %d requests | %d lost",
+	took, commits := time.Since(start), s.Generation()-before
+	requestsNow, lostNow := s.load.Totals()
+	s.T.Logf("%s | %d transactions in all | healthy after %v in all | %d requests | %d lost",
 		name, commits, took.Round(time.Millisecond), requestsNow-requests, lostNow-lost)
 }
 
 // unnoticed replaces a proxy while nothing changes: one transaction, which takes
 // over the tables, is all that happens.
 func (s *succession) unnoticed(name string, replace func()) {
-	s.t.Helper()
-	rules, before := s.rules(), s.generation()
+	s.T.Helper()
+	rules, before := s.Rules(), s.Generation()
 	replace()
-	s.commits(before, s.takeover, name)
+	s.Commits(before, s.takeover, name)
 	s.unchanged(rules, name)
 	s.keeps(name)
 }
@@ -130,7 +130,7 @@ func (s *succession) unnoticed(name string, replace func()) {
 // has ended or before.
 func TestRestartsUnderLoad(t *testing.T) {
 	s, p := newSuccession(t, nftproxy)
-	ends := map[string]func(){"SIGTERM": func() { p.stop(t) }, "SIGKILL": func() { p.kill() }}
+	ends := map[string]func(){"SIGTERM": func() { p.Stop(t) }, "SIGKILL": func() { p.Kill() }}
 	for name, end := range ends {
 		s.measure(fmt.Sprint(restarts, " times ", name), func() {
 			for range restarts {
@@ -149,7 +149,7 @@ func TestRestartsUnderLoad(t *testing.T) {
 			})
 		})
 	}
-	rules := s.rules()
+	rules := s.Rules()
 	for name, end := range ends {
 		s.measure(fmt.Sprint(restarts, " times ", name, ", while endpoints change"), func() {
 			stop := s.keepChanging()
@@ -160,21 +160,21 @@ func TestRestartsUnderLoad(t *testing.T) {
 			}
 			stop()
 		})
-		s.reached(s.canary, s.Pods[0])
+		s.Reached(s.canary, s.Pods[0])
 		s.unchanged(rules, name+" and changes")
 		s.keeps(name + " and changes")
 	}
-	s.load.check()
+	s.load.Check()
 }
 
 // waits waits until a proxy says that it cannot have the tables yet.
 func (s *succession) waits(p *process) {
-	s.t.Helper()
+	s.T.Helper()
 	if s.takeover == 0 {
 		return // tables of this kernel have no owner
 	}
-	eventually(s.t, func() error {
-		if log := p.log.String(); !strings.Contains(log, "rules cannot be applied; they stay as they are") {
+	eventually(s.T, func() error {
+		if log := p.Log.String(); !strings.Contains(log, "rules cannot be applied; they stay as they are") {
 			return fmt.Errorf("the second proxy does not wait for the first one")
 		}
 		return nil
@@ -189,7 +189,7 @@ func (s *succession) keepChanging() (stop func()) {
 		defer close(ended)
 		for i := 1; ; i++ {
 			for _, f := range model.Families {
-				s.setSlice(s.canary, f, s.Pods[i%len(s.Pods)])
+				s.SetSlice(s.canary, f, s.Pods[i%len(s.Pods)])
 			}
 			select {
 			case <-asked:
@@ -201,7 +201,7 @@ func (s *succession) keepChanging() (stop func()) {
 	return func() {
 		close(asked)
 		<-ended
-		s.setEndpoints(s.canary, s.Pods[0])
+		s.SetEndpoints(s.canary, s.Pods[0])
 	}
 }
 
@@ -209,28 +209,28 @@ func (s *succession) keepChanging() (stop func()) {
 // program of another version; otherwise it is this one by another name, so that
 // the rules are the same.
 func TestUpgradeUnderLoad(t *testing.T) {
-	previous := program{name: "nftproxy (previous)", path: os.Getenv("NFTPROXY_PREVIOUS")}
-	same := previous.path == ""
+	previous := program{Name: "nftproxy (previous)", Path: os.Getenv("NFTPROXY_PREVIOUS")}
+	same := previous.Path == ""
 	if same {
-		previous.path = filepath.Join(t.TempDir(), filepath.Base(nftproxy.path)) // the rules tell it
-		if _, err := goCommand("-C", "..", "build", "-ldflags", "-X main.version=v0.0.0-previous", "-o", previous.path, "./cmd/nftproxy"); err != nil {
+		previous.Path = filepath.Join(t.TempDir(), filepath.Base(nftproxy.Path)) // the rules tell it
+		if _, err := goCommand("-C", "..", "build", "-ldflags", "-X main.version=v0.0.0-previous", "-o", previous.Path, "./cmd/nftproxy"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s, p := newSuccession(t, previous)
 	for _, next := range []program{nftproxy, previous, nftproxy} {
 		replace := func() {
-			p.stop(t)
+			p.Stop(t)
 			p = s.start(next)
 		}
 		before := s.version()
 		s.measure("another version", func() {
 			if same {
-				s.unnoticed(next.name, replace)
+				s.unnoticed(next.Name, replace)
 				return
 			}
 			replace()
-			s.keeps(next.name)
+			s.keeps(next.Name)
 		})
 		after := s.version()
 		t.Logf("    from %s to %s", before, after)
@@ -238,23 +238,23 @@ func TestUpgradeUnderLoad(t *testing.T) {
 			t.Errorf("%s is still there", before)
 		}
 	}
-	s.setEndpoints(s.canary, s.Pods[1])
-	s.reached(s.canary, s.Pods[1])
-	s.load.check()
+	s.SetEndpoints(s.canary, s.Pods[1])
+	s.Reached(s.canary, s.Pods[1])
+	s.load.Check()
 }
 
 var versionLabel = regexp.MustCompile(`nftproxy_build_info{.*version="([^"]*)"}`)
 
 // version returns what the proxy says that it is.
 func (s *succession) version() string {
-	s.t.Helper()
+	s.T.Helper()
 	_, metrics, err := get(s.Node, "http://127.0.0.1:10249/metrics")
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	found := versionLabel.FindStringSubmatch(metrics)
 	if found == nil {
-		s.t.Fatal("the metrics do not tell the version")
+		s.T.Fatal("the metrics do not tell the version")
 	}
 	return found[1]
 }
