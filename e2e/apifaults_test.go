@@ -12,6 +12,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
 // kinds is how many kinds of objects a proxy reads.
@@ -36,15 +38,15 @@ type trouble struct {
 type faulty struct {
 	*cluster
 	*middleman
-	web, canary service
-	load        *load
+	web, canary testbed.Service
+	load        *testbed.Load
 }
 
 func newFaulty(t *testing.T) *faulty {
 	t.Helper()
-	c := newCluster(t, 3, withoutOwnEndpoint)
+	c := newCluster(t, 3, testbed.WithoutOwnEndpoint)
 	f := &faulty{cluster: c, middleman: c.startMiddleman()}
-	f.web, f.canary = c.CreateService(dualStack("web")), c.CreateService(dualStack("canary"))
+	f.web, f.canary = c.CreateService(testbed.DualStack("web")), c.CreateService(testbed.DualStack("canary"))
 	c.SetEndpoints(f.web, c.Pods[:2]...)
 	c.SetEndpoints(f.canary, c.Pods[2])
 	proxy := c.startProxyVia()
@@ -76,7 +78,7 @@ func (f *faulty) suffer(t *testing.T, x trouble) {
 	f.SetSlice(f.canary, model.IPv4, f.Pods[0])
 	changed := time.Now()
 	if x.strikes > 0 {
-		eventually(t, func() error { return f.struck(x.strikes) })
+		testbed.Eventually(t, func() error { return f.struck(x.strikes) })
 		time.Sleep(moment) // enough to do something wrong
 		f.Commits(before, 0, x.name)
 	} else {
@@ -105,9 +107,9 @@ func (f *faulty) suffer(t *testing.T, x trouble) {
 }
 
 // turnsTo waits until a pod answers for a service.
-func (c *cluster) turnsTo(s service, p *netlab.Host) {
+func (c *cluster) turnsTo(s testbed.Service, p *netlab.Host) {
 	c.T.Helper()
-	eventually(c.T, func() error { return balanced(c.Client, "tcp", s.Frontend(model.IPv4), []*netlab.Host{p}) })
+	testbed.Eventually(c.T, func() error { return testbed.Balanced(c.Client, "tcp", s.Frontend(model.IPv4), []*netlab.Host{p}) })
 }
 
 // An API server that is slow, silent, unwell or out of its mind for a while

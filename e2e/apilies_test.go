@@ -18,6 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
+
+	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
 // What is not the whole is never taken for it: a list that ends early, in any of
@@ -46,7 +48,7 @@ func TestIncompleteLists(t *testing.T) {
 // Services that it says nothing wrong of notice nothing.
 func TestLiesOfAPIServer(t *testing.T) {
 	f := newFaulty(t)
-	victim := f.CreateService(dualStack("victim"))
+	victim := f.CreateService(testbed.DualStack("victim"))
 	f.SetEndpoints(victim, f.Pods[1])
 	f.startProxyVia()
 	f.becomes(f.canary, f.Pods[1])
@@ -56,15 +58,15 @@ func TestLiesOfAPIServer(t *testing.T) {
 		func() { f.Silent(victim) })
 	f.heals("an event of that service", func() { f.touch(victim) }, func() { f.Served(victim, f.Pods[1]) })
 
-	old, err := f.API.DiscoveryV1().EndpointSlices(namespace).Get(t.Context(), sliceName(f.canary, model.IPv4), metav1.GetOptions{})
+	old, err := f.API.DiscoveryV1().EndpointSlices(testbed.Namespace).Get(t.Context(), testbed.SliceName(f.canary, model.IPv4), metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.lie("an old version again, after the new one", replay(old), func() {
 		f.SetSlice(f.canary, model.IPv4, f.Pods[0])
 		f.SetSlice(f.canary, model.IPv6, f.Pods[0]) // what comes later in the same stream has been seen
-		eventually(t, func() error {
-			return balanced(f.Client, "tcp", f.canary.Frontend(model.IPv6), []*netlab.Host{f.Pods[0]})
+		testbed.Eventually(t, func() error {
+			return testbed.Balanced(f.Client, "tcp", f.canary.Frontend(model.IPv6), []*netlab.Host{f.Pods[0]})
 		})
 		f.turnsTo(f.canary, f.Pods[1])
 	})
@@ -104,10 +106,10 @@ func (f *faulty) heals(by string, act, known func()) {
 }
 
 // touch makes an event of a service that changes nothing.
-func (c *cluster) touch(s service) {
+func (c *cluster) touch(s testbed.Service) {
 	c.T.Helper()
 	const patch = `{"metadata": {"labels": {"touched": "yes"}}}`
-	_, err := c.API.CoreV1().Services(namespace).Patch(c.T.Context(), s.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := c.API.CoreV1().Services(testbed.Namespace).Patch(c.T.Context(), s.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	if err != nil {
 		c.T.Fatal(err)
 	}

@@ -5,13 +5,15 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/netlab"
 	"k8s.io/client-go/rest"
+
+	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
 // New connections follow the objects of the API server.
 func TestBalance(t *testing.T) {
 	c := newCluster(t, 3)
-	c.StartProxy(proxyUser)
-	web, api := c.CreateService(dualStack("web")), c.CreateService(dualStack("api"))
+	c.StartProxy(testbed.ProxyUser)
+	web, api := c.CreateService(testbed.DualStack("web")), c.CreateService(testbed.DualStack("api"))
 	c.SetEndpoints(web, c.Pods...)
 	c.SetEndpoints(api, c.Pods[0])
 	for _, pods := range [][]*netlab.Host{c.Pods, c.Pods[:1], c.Pods[1:], nil, c.Pods[:2], c.Pods} {
@@ -29,19 +31,19 @@ func TestBalance(t *testing.T) {
 // EndpointSlices have stayed.
 func TestDeleteAndRecreate(t *testing.T) {
 	c := newCluster(t, 2)
-	c.StartProxy(proxyUser)
-	web := c.CreateService(dualStack("web"))
+	c.StartProxy(testbed.ProxyUser)
+	web := c.CreateService(testbed.DualStack("web"))
 	c.SetEndpoints(web, c.Pods...)
 	c.Served(web, c.Pods...)
 
 	c.DeleteService(web)
 	c.Silent(web)
-	again := c.CreateService(dualStack("web", web.ClusterIPs...))
+	again := c.CreateService(testbed.DualStack("web", web.ClusterIPs...))
 	c.Served(web, c.Pods...)
 
 	c.DeleteService(again)
 	c.Silent(web)
-	other := c.CreateService(dualStack("other", web.ClusterIPs...))
+	other := c.CreateService(testbed.DualStack("other", web.ClusterIPs...))
 	c.Refused(web)
 	c.SetEndpoints(other, c.Pods[1])
 	c.Served(web, c.Pods[1])
@@ -51,11 +53,11 @@ func TestDeleteAndRecreate(t *testing.T) {
 // own address on a node.
 func TestAPIServerThroughItsService(t *testing.T) {
 	c := newCluster(t, 1)
-	c.StartProxy(proxyUser)
+	c.StartProxy(testbed.ProxyUser)
 	for _, from := range []*netlab.Host{c.Pods[0], c.Client, c.Node} {
 		config := rest.CopyConfig(c.Config)
-		config.Host, config.Dial = "https://"+firstServiceIP, from.DialContext
+		config.Host, config.Dial = "https://"+testbed.FirstServiceIP, from.DialContext
 		api := c.ClientFor(config)
-		eventually(t, func() error { return ready(t, api) })
+		testbed.Eventually(t, func() error { return testbed.Ready(t, api) })
 	}
 }

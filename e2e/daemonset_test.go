@@ -11,6 +11,8 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
 const (
@@ -48,7 +50,7 @@ exec setpriv --no-new-privs --inh-caps=-all --bounding-set="$capabilities" "$@"`
 // startDaemonSet does what a kubelet does with a pod of a DaemonSet: it runs
 // the containers with their arguments, ConfigMaps, rights and service account.
 // What runs is a program of the tests in place of an image.
-func (c *cluster) startDaemonSet(name string, image program) *process {
+func (c *cluster) startDaemonSet(name string, image testbed.Program) *testbed.Process {
 	c.T.Helper()
 	set, err := c.API.AppsV1().DaemonSets(systemNamespace).Get(c.T.Context(), name, metav1.GetOptions{})
 	if err != nil {
@@ -64,14 +66,14 @@ func (c *cluster) startDaemonSet(name string, image program) *process {
 	return c.startContainer(pod, pod.Containers[0], image)
 }
 
-func (c *cluster) startContainer(pod corev1.PodSpec, container corev1.Container, image program) *process {
+func (c *cluster) startContainer(pod corev1.PodSpec, container corev1.Container, image testbed.Program) *testbed.Process {
 	c.T.Helper()
 	args := slices.Concat([]string{"-c", inContainer, "sh"}, c.mounts(pod, container), []string{"--"},
 		confinement(container.SecurityContext), c.command(container, image))
 	cmd := exec.Command("/bin/sh", args...)
 	// With this flag Go makes all mounts private as well.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
-	return startCommand(c.T, c.Node, container.Name, cmd)
+	return testbed.StartCommand(c.T, c.Node, container.Name, cmd)
 }
 
 // mounts returns what a container sees other than files of the node: pairs of
@@ -143,7 +145,7 @@ func confinement(s *corev1.SecurityContext) []string {
 
 // command returns the program and the arguments of a container. A command that
 // the container names is the program by another name.
-func (c *cluster) command(container corev1.Container, image program) []string {
+func (c *cluster) command(container corev1.Container, image testbed.Program) []string {
 	c.T.Helper()
 	command := append([]string{image.Path}, container.Args...)
 	if len(container.Command) > 0 {
@@ -171,7 +173,7 @@ func (c *cluster) value(e corev1.EnvVar) string {
 	case from.ConfigMapKeyRef != nil:
 		return c.configMap(from.ConfigMapKeyRef.Name)[from.ConfigMapKeyRef.Key]
 	case from.FieldRef != nil && from.FieldRef.FieldPath == "spec.nodeName":
-		return nodeName
+		return testbed.NodeName
 	}
 	c.T.Fatalf("variable %s: the tests do not know where its value comes from", e.Name)
 	return ""

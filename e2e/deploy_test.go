@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
 const deployDir = "../deploy"
@@ -33,10 +35,10 @@ func TestManifests(t *testing.T) {
 // the API server, and lacks none (14.1, 14.2, 14.7).
 func TestDeployment(t *testing.T) {
 	c := newCluster(t, 2)
-	web := c.CreateService(withNodePorts(dualStack("web")))
+	web := c.CreateService(testbed.WithNodePorts(testbed.DualStack("web")))
 	c.SetEndpoints(web, c.Pods...)
 	c.deploy("kustomize/base", "kustomize/base")
-	proxy := c.startDaemonSet("nftproxy", nftproxy)
+	proxy := c.startDaemonSet("nftproxy", testbed.NFTProxy)
 	c.Served(web, c.Pods...)
 	if log := proxy.Log.String(); strings.Contains(log, "level=ERROR") || strings.Contains(log, "forbidden") {
 		t.Errorf("the proxy complains:\n%s", log)
@@ -63,7 +65,7 @@ configMapGenerator:
 - name: nftproxy
   namespace: kube-system
   behavior: merge
-  literals: ["api-server=https://` + apiAddress + `"]
+  literals: ["api-server=https://` + testbed.APIAddress + `"]
   files: [config.conf]
 `})
 	c.Kubectl("apply", "--validate=strict", "-k", dir)
@@ -75,7 +77,7 @@ configMapGenerator:
 // with the OOM score that its processes have, as there is no kubelet that
 // gives them the one in the file.
 func ownConfig(config string) string {
-	config = strings.NewReplacer(`clusterCIDR: ""`, "clusterCIDR: "+clusterCIDRs,
+	config = strings.NewReplacer(`clusterCIDR: ""`, "clusterCIDR: "+testbed.ClusterCIDRs,
 		"oomScoreAdj: -997", "oomScoreAdj: 0").Replace(config)
 	if !strings.Contains(config, "maxPerCore: 0") {
 		config += "conntrack: {maxPerCore: 0}\n"

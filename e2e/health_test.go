@@ -12,14 +12,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
 // What the owner of a cluster sees of a proxy besides its rules: health checks
 // from outside, metrics on the node, an event (10.1, 10.10, 10.15, 11.2, 12.56,
 // P72).
 func TestSeenFromOutside(t *testing.T) {
-	eachProxy(t, func(t *testing.T, c *cluster, proxy program) {
-		balanced := dualStack("balanced")
+	eachProxy(t, func(t *testing.T, c *cluster, proxy testbed.Program) {
+		balanced := testbed.DualStack("balanced")
 		balanced.Spec.Type = corev1.ServiceTypeLoadBalancer
 		balanced.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 		s := c.CreateService(balanced)
@@ -43,12 +45,12 @@ func (c *cluster) nodeHealth() {
 		patch   string
 		healthz int
 	}{{`{}`, http.StatusOK}, {tainted, http.StatusServiceUnavailable}, {`{"spec": {"taints": null}}`, http.StatusOK}} {
-		_, err := c.API.CoreV1().Nodes().Patch(c.T.Context(), nodeName, types.MergePatchType, []byte(step.patch), metav1.PatchOptions{})
+		_, err := c.API.CoreV1().Nodes().Patch(c.T.Context(), testbed.NodeName, types.MergePatchType, []byte(step.patch), metav1.PatchOptions{})
 		if err != nil {
 			c.T.Fatal(err)
 		}
 		for _, host := range []string{c.Node.IPv4.String(), "[" + c.Node.IPv6.String() + "]"} {
-			eventually(c.T, func() error { return wantHealth(c.Client, "http://"+host+":10256", step.healthz) })
+			testbed.Eventually(c.T, func() error { return wantHealth(c.Client, "http://"+host+":10256", step.healthz) })
 		}
 	}
 }
@@ -75,16 +77,16 @@ func wantHealth(from *netlab.Host, url string, healthz int) error {
 }
 
 // serviceHealth checks what a load balancer asks a node (10.17, 10.19).
-func (c *cluster) serviceHealth(s service) {
+func (c *cluster) serviceHealth(s testbed.Service) {
 	c.T.Helper()
-	made, err := c.API.CoreV1().Services(namespace).Get(c.T.Context(), s.Name, metav1.GetOptions{})
+	made, err := c.API.CoreV1().Services(testbed.Namespace).Get(c.T.Context(), s.Name, metav1.GetOptions{})
 	if err != nil {
 		c.T.Fatal(err)
 	}
 	url := fmt.Sprintf("http://%s:%d/", c.Node.IPv4, made.Spec.HealthCheckNodePort)
 	for _, pods := range [][]*netlab.Host{c.Pods, nil, c.Pods[:1]} {
 		c.SetEndpoints(s, pods...)
-		eventually(c.T, func() error {
+		testbed.Eventually(c.T, func() error {
 			code, body, err := get(c.Client, url)
 			var state struct{ LocalEndpoints int }
 			if err == nil {
@@ -112,7 +114,7 @@ func (c *cluster) metrics() {
 		},
 		"/proxyMode": {"nftables"},
 		"/healthz":   {"ok"},
-		"/configz":   {`"clusterCIDR":"` + clusterCIDRs + `"`},
+		"/configz":   {`"clusterCIDR":"` + testbed.ClusterCIDRs + `"`},
 	} {
 		code, body, err := get(c.Node, url+path)
 		if err != nil || code != http.StatusOK {
@@ -129,13 +131,13 @@ func (c *cluster) metrics() {
 // startingEvent waits for the event that tells of the start.
 func (c *cluster) startingEvent() {
 	c.T.Helper()
-	eventually(c.T, func() error {
+	testbed.Eventually(c.T, func() error {
 		list, err := c.API.EventsV1().Events(metav1.NamespaceDefault).List(c.T.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
 		for _, e := range list.Items {
-			if e.Reason == "Starting" && e.Action == "StartKubeProxy" && e.Regarding.Kind == "Node" && e.Regarding.Name == nodeName {
+			if e.Reason == "Starting" && e.Action == "StartKubeProxy" && e.Regarding.Kind == "Node" && e.Regarding.Name == testbed.NodeName {
 				return nil
 			}
 		}
@@ -145,7 +147,7 @@ func (c *cluster) startingEvent() {
 
 // get asks for a page over a new connection.
 func get(from *netlab.Host, url string) (code int, body string, err error) {
-	client := http.Client{Timeout: strict, Transport: &http.Transport{DialContext: from.DialContext, DisableKeepAlives: true}}
+	client := http.Client{Timeout: testbed.Strict, Transport: &http.Transport{DialContext: from.DialContext, DisableKeepAlives: true}}
 	r, err := client.Get(url)
 	if err != nil {
 		return 0, "", err

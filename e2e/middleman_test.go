@@ -17,6 +17,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
 // middlemanAddress is where it listens on the node.
@@ -44,7 +46,7 @@ func none(w http.ResponseWriter, r *http.Request, pass http.Handler) { pass.Serv
 
 func (c *cluster) startMiddleman() *middleman {
 	c.T.Helper()
-	upstream, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig(proxyUser))
+	upstream, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig(testbed.ProxyUser))
 	if err != nil {
 		c.T.Fatal(err)
 	}
@@ -55,7 +57,7 @@ func (c *cluster) startMiddleman() *middleman {
 	}
 	quiet := log.New(io.Discard, "", 0) // it complains of the faults
 	m := &middleman{c: c, conns: make(map[*middleConn]struct{}), pass: &httputil.ReverseProxy{
-		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "https", Host: apiAddress}) },
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "https", Host: testbed.APIAddress}) },
 		Transport: transport, FlushInterval: -1, ErrorLog: quiet,
 	}}
 	m.set(none)
@@ -112,16 +114,16 @@ func (m *middleman) heal() {
 
 // startProxyVia starts a proxy that knows the API server as the middleman. It
 // gives up a connection that is silent after some seconds.
-func (c *cluster) startProxyVia(env ...string) *process {
+func (c *cluster) startProxyVia(env ...string) *testbed.Process {
 	c.T.Helper()
 	file := filepath.Join(c.Dir, "middleman.kubeconfig")
-	if err := c.Authority.Kubeconfig(file, "https://"+middlemanAddress, proxyUser); err != nil {
+	if err := c.Authority.Kubeconfig(file, "https://"+middlemanAddress, testbed.ProxyUser); err != nil {
 		c.T.Fatal(err)
 	}
-	cmd := exec.Command(nftproxy.Path, "run", "--kubeconfig", file, "--hostname-override", nodeName,
-		"--cluster-cidr", clusterCIDRs, "--conntrack-max-per-core", "0")
+	cmd := exec.Command(testbed.NFTProxy.Path, "run", "--kubeconfig", file, "--hostname-override", testbed.NodeName,
+		"--cluster-cidr", testbed.ClusterCIDRs, "--conntrack-max-per-core", "0")
 	cmd.Env = append(cmd.Environ(), env...)
-	return startCommand(c.T, c.Node, nftproxy.Name, cmd)
+	return testbed.StartCommand(c.T, c.Node, testbed.NFTProxy.Name, cmd)
 }
 
 // middleListener is how the middleman knows its connections.

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
 // A node goes from kube-proxy to nftproxy and back as docs/migration.md says,
@@ -14,13 +16,13 @@ import (
 func TestMigration(t *testing.T) {
 	for _, way := range []struct {
 		name string
-		move func(*cluster) *process
+		move func(*cluster) *testbed.Process
 	}{{"node by node", (*cluster).moveNodeByNode}, {"in the DaemonSet of kubeadm", (*cluster).moveInDaemonSet}} {
 		t.Run(way.name, func(t *testing.T) {
 			c := newKubeadmCluster(t, 2)
-			web := c.CreateService(withNodePorts(dualStack("web")))
+			web := c.CreateService(testbed.WithNodePorts(testbed.DualStack("web")))
 			c.SetEndpoints(web, c.Pods...)
-			old := c.startDaemonSet(kubeProxyName, kubeProxy)
+			old := c.startDaemonSet(kubeProxyName, testbed.KubeProxy)
 			c.Reached(web, c.Pods...)
 			l := c.StartLoad(web)
 			c.tryOnOneService()
@@ -29,15 +31,15 @@ func TestMigration(t *testing.T) {
 			old.End(t)
 			l.Hold(2) // its rules are there
 			proxy := way.move(c)
-			eventually(t, c.replaced)
+			testbed.Eventually(t, c.replaced)
 			c.Reached(web, c.Pods...)
 			l.Hold(2)
 
 			c.installKubeProxy()
 			proxy.End(t)
-			c.startDaemonSet(kubeProxyName, kubeProxy)
-			eventually(t, c.kubeProxyIsBack)
-			c.Run(exec.Command(nftproxy.Path, "cleanup"))
+			c.startDaemonSet(kubeProxyName, testbed.KubeProxy)
+			testbed.Eventually(t, c.kubeProxyIsBack)
+			c.Run(exec.Command(testbed.NFTProxy.Path, "cleanup"))
 			if err := c.tables("kube-proxy", "nftproxy"); err != nil {
 				t.Error(err)
 			}
@@ -55,11 +57,11 @@ func TestMigration(t *testing.T) {
 func (c *cluster) tryOnOneService() {
 	c.T.Helper()
 	const label = "service.kubernetes.io/service-proxy-name"
-	s := c.CreateService(withNodePorts(dualStack("labelled")))
+	s := c.CreateService(testbed.WithNodePorts(testbed.DualStack("labelled")))
 	c.SetEndpoints(s, c.Pods...)
 	c.Reached(s, c.Pods...)
 	overlay := c.deploy("kustomize/overlays/canary", "kustomize/overlays/canary")
-	second := c.startDaemonSet("nftproxy-canary", nftproxy)
+	second := c.startDaemonSet("nftproxy-canary", testbed.NFTProxy)
 	c.Kubectl("label", "service", s.Name, label+"=nftproxy")
 	c.Served(s, c.Pods...)
 	if err := c.tables("kube-proxy", ""); err != nil {
@@ -72,7 +74,7 @@ func (c *cluster) tryOnOneService() {
 }
 
 // moveNodeByNode has nftproxy in a DaemonSet of its own.
-func (c *cluster) moveNodeByNode() *process {
+func (c *cluster) moveNodeByNode() *testbed.Process {
 	c.T.Helper()
 	c.patchByTemplate("keep-off.tmpl")
 	c.patchByTemplate("keep-off-undo.tmpl")
@@ -81,14 +83,14 @@ func (c *cluster) moveNodeByNode() *process {
 	}
 	c.patchByTemplate("keep-off.tmpl")
 	c.deploy("kustomize/overlays/node-by-node", "kustomize/base")
-	return c.startDaemonSet("nftproxy", nftproxy)
+	return c.startDaemonSet("nftproxy", testbed.NFTProxy)
 }
 
 // moveInDaemonSet has nftproxy in the DaemonSet of kube-proxy.
-func (c *cluster) moveInDaemonSet() *process {
+func (c *cluster) moveInDaemonSet() *testbed.Process {
 	c.T.Helper()
 	c.patchKubeProxy("take-over.yaml")
-	return c.startDaemonSet(kubeProxyName, nftproxy)
+	return c.startDaemonSet(kubeProxyName, testbed.NFTProxy)
 }
 
 func (c *cluster) patchKubeProxy(file string) {

@@ -16,6 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nftproxy/nftproxy/internal/model"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
 // outage is how long the API server is away: E2E_LONG=1 makes it longer than
@@ -65,7 +67,7 @@ func TestWatchTooOld(t *testing.T) {
 			proxy.Signal(t, syscall.SIGCONT)
 
 			for _, resource := range []string{"services", "endpointslices"} {
-				eventually(t, func() error { return c.readAgain(resource) })
+				testbed.Eventually(t, func() error { return c.readAgain(resource) })
 			}
 			c.unchanged(rules, "everything was read again")
 			c.becomes(web, c.Pods[1:]...)
@@ -101,7 +103,7 @@ func (c *cluster) readAgain(resource string) error {
 			continue // it is being written
 		}
 		all := e.Verb == "list" || e.Verb == "watch" && strings.Contains(e.RequestURI, "sendInitialEvents=true")
-		if all && e.User.Username == proxyUser && e.ObjectRef.Resource == resource && e.ResponseStatus.Code == http.StatusOK {
+		if all && e.User.Username == testbed.ProxyUser && e.ObjectRef.Resource == resource && e.ResponseStatus.Code == http.StatusOK {
 			return nil
 		}
 	}
@@ -120,11 +122,11 @@ func (c *cluster) restartServer(flags ...string) {
 func (c *cluster) comeAndGo() {
 	c.T.Helper()
 	for i := range 3 {
-		s := c.CreateService(dualStack(fmt.Sprint("passing-", i)))
+		s := c.CreateService(testbed.DualStack(fmt.Sprint("passing-", i)))
 		c.SetEndpoints(s, c.Pods...)
 		c.DeleteService(s)
 		for _, f := range model.Families {
-			if err := c.API.DiscoveryV1().EndpointSlices(namespace).Delete(c.T.Context(), sliceName(s, f), metav1.DeleteOptions{}); err != nil {
+			if err := c.API.DiscoveryV1().EndpointSlices(testbed.Namespace).Delete(c.T.Context(), testbed.SliceName(s, f), metav1.DeleteOptions{}); err != nil {
 				c.T.Fatal(err)
 			}
 		}
@@ -134,13 +136,13 @@ func (c *cluster) comeAndGo() {
 // compact makes etcd forget everything but the current state.
 func (c *cluster) compact() {
 	c.T.Helper()
-	list, err := c.API.CoreV1().Services(namespace).List(c.T.Context(), metav1.ListOptions{})
+	list, err := c.API.CoreV1().Services(testbed.Namespace).List(c.T.Context(), metav1.ListOptions{})
 	if err != nil {
 		c.T.Fatal(err)
 	}
 	body, _ := json.Marshal(map[string]any{"revision": list.ResourceVersion, "physical": true})
 	client := http.Client{Transport: &http.Transport{DialContext: c.Node.DialContext, DisableKeepAlives: true}}
-	r, err := client.Post(etcdURL+"/v3/kv/compaction", "application/json", bytes.NewReader(body))
+	r, err := client.Post(testbed.EtcdURL+"/v3/kv/compaction", "application/json", bytes.NewReader(body))
 	if err != nil {
 		c.T.Fatal(err)
 	}

@@ -6,6 +6,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/netlab"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
 // Endpoints as the controller of Kubernetes writes them, for pods that become
@@ -13,8 +15,8 @@ import (
 func TestPods(t *testing.T) {
 	c := newCluster(t, 3, "--disable-admission-plugins", "ServiceAccount")
 	c.startControllers("endpointslice-controller")
-	c.StartProxy(proxyUser)
-	selecting := dualStack("web")
+	c.StartProxy(testbed.ProxyUser)
+	selecting := testbed.DualStack("web")
 	selecting.Spec.Selector = podLabels
 	web := c.CreateService(selecting)
 	c.Refused(web)
@@ -44,16 +46,16 @@ var podLabels = map[string]string{"app": "web"}
 // startControllers starts some controllers of the controller manager.
 func (c *cluster) startControllers(names string) {
 	c.T.Helper()
-	start(c.T, c.Node, controllerManager, "--kubeconfig", c.Kubeconfig("controllers", "system:masters"),
+	testbed.Start(c.T, c.Node, testbed.ControllerManager, "--kubeconfig", c.Kubeconfig("controllers", "system:masters"),
 		"--controllers", names, "--leader-elect=false")
 }
 
 // createPod does what a scheduler and a kubelet do.
 func (c *cluster) createPod(h *netlab.Host) {
 	c.T.Helper()
-	_, err := c.API.CoreV1().Pods(namespace).Create(c.T.Context(), &corev1.Pod{
+	_, err := c.API.CoreV1().Pods(testbed.Namespace).Create(c.T.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: h.Name, Labels: podLabels},
-		Spec:       corev1.PodSpec{NodeName: nodeName, Containers: []corev1.Container{{Name: "echo", Image: "echo"}}},
+		Spec:       corev1.PodSpec{NodeName: testbed.NodeName, Containers: []corev1.Container{{Name: "echo", Image: "echo"}}},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		c.T.Fatal(err)
@@ -64,7 +66,7 @@ func (c *cluster) createPod(h *netlab.Host) {
 // setReady does what a kubelet does after it has probed a pod.
 func (c *cluster) setReady(h *netlab.Host, ready bool) {
 	c.T.Helper()
-	pods := c.API.CoreV1().Pods(namespace)
+	pods := c.API.CoreV1().Pods(testbed.Namespace)
 	pod, err := pods.Get(c.T.Context(), h.Name, metav1.GetOptions{})
 	if err != nil {
 		c.T.Fatal(err)
@@ -89,7 +91,7 @@ func (c *cluster) setReady(h *netlab.Host, ready bool) {
 func (c *cluster) deletePod(h *netlab.Host, grace int64) {
 	c.T.Helper()
 	options := metav1.DeleteOptions{GracePeriodSeconds: &grace}
-	if err := c.API.CoreV1().Pods(namespace).Delete(c.T.Context(), h.Name, options); err != nil {
+	if err := c.API.CoreV1().Pods(testbed.Namespace).Delete(c.T.Context(), h.Name, options); err != nil {
 		c.T.Fatal(err)
 	}
 }

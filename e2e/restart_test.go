@@ -11,35 +11,37 @@ import (
 	"github.com/nftproxy/nftproxy/internal/netlab"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
 // newServing makes a cluster in which a proxy serves a service.
-func newServing(t *testing.T) (*cluster, service, *process) {
+func newServing(t *testing.T) (*cluster, testbed.Service, *testbed.Process) {
 	t.Helper()
-	c := newCluster(t, 3, withoutOwnEndpoint)
-	web := c.CreateService(dualStack("web"))
+	c := newCluster(t, 3, testbed.WithoutOwnEndpoint)
+	web := c.CreateService(testbed.DualStack("web"))
 	c.SetEndpoints(web, c.Pods[:2]...)
-	proxy := c.StartProxy(proxyUser)
+	proxy := c.StartProxy(testbed.ProxyUser)
 	c.Served(web, c.Pods[:2]...)
 	return c, web, proxy
 }
 
 // becomes makes one change in the API server and waits until it is seen.
-func (c *cluster) becomes(s service, pods ...*netlab.Host) {
+func (c *cluster) becomes(s testbed.Service, pods ...*netlab.Host) {
 	c.T.Helper()
 	c.SetSlice(s, model.IPv4, pods...)
-	eventually(c.T, func() error { return balanced(c.Client, "tcp", s.Frontend(model.IPv4), pods) })
+	testbed.Eventually(c.T, func() error { return testbed.Balanced(c.Client, "tcp", s.Frontend(model.IPv4), pods) })
 }
 
 // missed stands in for an API server that is away, until somebody dials it.
 func (c *cluster) missed() {
 	c.T.Helper()
-	l, err := c.Node.Listen("tcp", apiAddress)
+	l, err := c.Node.Listen("tcp", testbed.APIAddress)
 	if err != nil {
 		c.T.Fatal(err)
 	}
 	defer l.Close()
-	if err := l.(*net.TCPListener).SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := l.(*net.TCPListener).SetDeadline(time.Now().Add(testbed.Patience)); err != nil {
 		c.T.Fatal(err)
 	}
 	conn, err := l.Accept()
@@ -57,30 +59,30 @@ func TestRestartOfAPIServer(t *testing.T) {
 	c.missed()
 	c.Commits(before, 0, "the API server is away")
 	c.Served(web, c.Pods[:2]...)
-	goOn(t, flows, "the API server is away")
+	testbed.GoOn(t, flows, "the API server is away")
 
 	c.StartServer()
 	c.becomes(web, c.Pods[1:]...)
-	goOn(t, only("tcp", flows), "the API server is back")
+	testbed.GoOn(t, testbed.Only("tcp", flows), "the API server is back")
 	c.Commits(before, 1, "the API server is back, and one change")
 }
 
 func TestRestartOfProxy(t *testing.T) {
 	c, web, proxy := newServing(t)
-	connections, before := only("tcp", c.OpenFlows(web)), c.Generation()
+	connections, before := testbed.Only("tcp", c.OpenFlows(web)), c.Generation()
 	takeover := c.Takeover()
 	proxy.Stop(t)
-	proxy = c.StartProxy(proxyUser)
+	proxy = c.StartProxy(testbed.ProxyUser)
 	c.becomes(web, c.Pods[1:]...)
 	c.Commits(before, takeover+1, "the proxy is back, and one change")
 
 	proxy.Stop(t)
 	c.SetSlice(web, model.IPv4, c.Pods[:2]...)
 	c.Commits(before, takeover+1, "a change while there is no proxy")
-	proxy = c.StartProxy(proxyUser)
+	proxy = c.StartProxy(testbed.ProxyUser)
 	c.becomes(web, c.Pods[:2]...)
 	c.Commits(before, 2*takeover+2, "a change while there was no proxy")
-	goOn(t, connections, "the proxy is back")
+	testbed.GoOn(t, connections, "the proxy is back")
 	proxy.Stop(t)
 }
 
@@ -90,7 +92,7 @@ func TestStartWithoutAPIServer(t *testing.T) {
 	before, takeover := c.Generation(), c.Takeover()
 	proxy.Stop(t)
 	c.Server.Kill()
-	c.StartProxy(proxyUser)
+	c.StartProxy(testbed.ProxyUser)
 	c.missed()
 	c.TookOver(before, takeover, "the API server is away")
 	c.Served(web, c.Pods[:2]...)
@@ -111,7 +113,7 @@ func TestNothingBeforeSync(t *testing.T) {
 			const user = "newcomer"
 			c.grantAllBut(user, missing)
 			proxy = c.StartProxy(user)
-			eventually(t, func() error {
+			testbed.Eventually(t, func() error {
 				if log := proxy.Log.String(); !strings.Contains(log, missing) {
 					return fmt.Errorf("the proxy says nothing about %s that it may not read", missing)
 				}
@@ -131,7 +133,7 @@ func TestNothingBeforeSync(t *testing.T) {
 func TestWithoutServiceCIDRs(t *testing.T) {
 	const user = "newcomer"
 	c := newCluster(t, 2)
-	web := c.CreateService(dualStack("web"))
+	web := c.CreateService(testbed.DualStack("web"))
 	c.SetEndpoints(web, c.Pods...)
 	c.grantAllBut(user, "servicecidrs")
 	proxy := c.StartProxy(user)

@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
 // moment is how long a pod goes on answering after no EndpointSlice names it
@@ -26,7 +28,7 @@ func TestRollingLife(t *testing.T) {
 		c.StopEcho(p) // it answers while the pod runs
 	}
 	c.startControllers("endpointslice-controller")
-	c.StartProxy(proxyUser)
+	c.StartProxy(testbed.ProxyUser)
 	web := c.CreateService(selecting("web"))
 	c.Refused(web)
 	blue, green := c.Pods[:3], c.Pods[3:]
@@ -56,18 +58,18 @@ func TestRollingLife(t *testing.T) {
 
 // selecting returns a Service of the pods, with NodePorts, like another one that
 // was there before.
-func selecting(name string, like ...service) *corev1.Service {
+func selecting(name string, like ...testbed.Service) *corev1.Service {
 	var clusterIPs []string
 	for _, l := range like {
 		clusterIPs = l.ClusterIPs
 	}
-	s := withNodePorts(dualStack(name, clusterIPs...), like...)
+	s := testbed.WithNodePorts(testbed.DualStack(name, clusterIPs...), like...)
 	s.Spec.Selector = podLabels
 	return s
 }
 
 // roll replaces pods by others, one after the other, as a Deployment does.
-func (c *cluster) roll(s service, from, to []*netlab.Host) {
+func (c *cluster) roll(s testbed.Service, from, to []*netlab.Host) {
 	c.T.Helper()
 	for i := range from {
 		c.runPod(to[i])
@@ -85,7 +87,7 @@ func (c *cluster) runPod(p *netlab.Host) {
 
 // endPod deletes a pod. It goes on answering for a while, as if it had been
 // given time to drain.
-func (c *cluster) endPod(s service, p *netlab.Host, others []*netlab.Host) {
+func (c *cluster) endPod(s testbed.Service, p *netlab.Host, others []*netlab.Host) {
 	c.T.Helper()
 	c.deletePod(p, 600)
 	c.Reached(s, others...)
@@ -93,12 +95,12 @@ func (c *cluster) endPod(s service, p *netlab.Host, others []*netlab.Host) {
 }
 
 // removePods ends pods that are terminating.
-func (c *cluster) removePods(s service, pods ...*netlab.Host) {
+func (c *cluster) removePods(s testbed.Service, pods ...*netlab.Host) {
 	c.T.Helper()
 	for _, p := range pods {
 		c.deletePod(p, 0)
 	}
-	eventually(c.T, func() error { return c.inNoSlice(s, pods) })
+	testbed.Eventually(c.T, func() error { return c.inNoSlice(s, pods) })
 	time.Sleep(moment)
 	for _, p := range pods {
 		c.StopEcho(p)
@@ -106,8 +108,8 @@ func (c *cluster) removePods(s service, pods ...*netlab.Host) {
 }
 
 // inNoSlice checks that no EndpointSlice of a service names any of the pods.
-func (c *cluster) inNoSlice(s service, pods []*netlab.Host) error {
-	list, err := c.API.DiscoveryV1().EndpointSlices(namespace).List(c.T.Context(),
+func (c *cluster) inNoSlice(s testbed.Service, pods []*netlab.Host) error {
+	list, err := c.API.DiscoveryV1().EndpointSlices(testbed.Namespace).List(c.T.Context(),
 		metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + s.Name})
 	if err != nil {
 		return err
@@ -125,37 +127,37 @@ func (c *cluster) inNoSlice(s service, pods []*netlab.Host) error {
 }
 
 // scaleToZero ends all pods together. They are used until they are gone (3.5).
-func (c *cluster) scaleToZero(l *load, s service, pods []*netlab.Host) {
+func (c *cluster) scaleToZero(l *testbed.Load, s testbed.Service, pods []*netlab.Host) {
 	c.T.Helper()
 	for _, p := range pods {
 		c.deletePod(p, 600)
 	}
 	c.Reached(s, pods...)
-	l.Expect(anything)
+	l.Expect(testbed.Anything)
 	c.removePods(s, pods...)
 	c.Refused(s)
-	l.Expect(refusals)
+	l.Expect(testbed.Refusals)
 	time.Sleep(moment) // of requests
 }
 
-func (c *cluster) scaleUp(l *load, s service, pods []*netlab.Host) {
+func (c *cluster) scaleUp(l *testbed.Load, s testbed.Service, pods []*netlab.Host) {
 	c.T.Helper()
-	l.Expect(anything)
+	l.Expect(testbed.Anything)
 	for _, p := range pods {
 		c.runPod(p)
 	}
 	c.Reached(s, pods...)
-	l.Expect(answers)
+	l.Expect(testbed.Answers)
 }
 
 // recreate deletes a service and creates it again with its addresses and
 // NodePorts.
-func (c *cluster) recreate(l *load, s service, pods []*netlab.Host) {
+func (c *cluster) recreate(l *testbed.Load, s testbed.Service, pods []*netlab.Host) {
 	c.T.Helper()
-	l.Expect(anything)
+	l.Expect(testbed.Anything)
 	c.DeleteService(s)
 	c.Silent(s)
 	again := c.CreateService(selecting(s.Name, s))
 	c.Reached(again, pods...)
-	l.Expect(answers)
+	l.Expect(testbed.Answers)
 }

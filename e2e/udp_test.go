@@ -16,40 +16,42 @@ import (
 	"golang.org/x/sys/unix"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
 // Clients that go on sending from one UDP socket follow the endpoints, and
 // nobody else loses a connection tracking entry (9.1, 9.3, 9.4, 9.7, 9.8).
 func TestUDPSockets(t *testing.T) {
-	c := newCluster(t, 3, withoutOwnEndpoint)
-	web := c.CreateService(withNodePorts(dualStack("web")))
-	other := c.CreateService(dualStack("other"))
+	c := newCluster(t, 3, testbed.WithoutOwnEndpoint)
+	web := c.CreateService(testbed.WithNodePorts(testbed.DualStack("web")))
+	other := c.CreateService(testbed.DualStack("other"))
 	c.SetEndpoints(web, c.Pods[0])
 	c.SetEndpoints(other, c.Pods[0])
-	proxy := c.StartProxy(proxyUser)
+	proxy := c.StartProxy(testbed.ProxyUser)
 	c.Served(web, c.Pods[0])
 	c.Served(other, c.Pods[0])
-	sockets, bystanders := only("udp", c.OpenFlows(web)), c.OpenFlows(other)
+	sockets, bystanders := testbed.Only("udp", c.OpenFlows(web)), c.OpenFlows(other)
 	for _, p := range c.Pods {
 		c.forwarded(p, web.NodePorts["udp"])
 	}
 
 	c.terminating(web, c.Pods[0], c.Pods[1])
 	c.Reached(web, c.Pods[1])
-	goOn(t, sockets, "its endpoint is terminating")
+	testbed.GoOn(t, sockets, "its endpoint is terminating")
 
 	before := c.udpEntries()
 	c.moved(sockets, c.Pods[1], func() { c.SetEndpoints(web, c.Pods[1]) })
 	c.onlyStaleGone(before, web, c.Pods[1])
-	goOn(t, bystanders, "endpoints of another service have changed")
+	testbed.GoOn(t, bystanders, "endpoints of another service have changed")
 
 	// A clean-up follows the first sync after a start.
 	before = c.udpEntries()
 	proxy.Stop(t)
-	c.StartProxy(proxyUser)
-	c.moved(only("udp", bystanders), c.Pods[2], func() { c.SetEndpoints(other, c.Pods[2]) })
+	c.StartProxy(testbed.ProxyUser)
+	c.moved(testbed.Only("udp", bystanders), c.Pods[2], func() { c.SetEndpoints(other, c.Pods[2]) })
 	c.onlyStaleGone(before, other, c.Pods[2])
-	goOn(t, sockets, "the proxy was restarted")
+	testbed.GoOn(t, sockets, "the proxy was restarted")
 }
 
 // forwarded sends a datagram from outside to a pod, at the port number of a
@@ -58,7 +60,7 @@ func (c *cluster) forwarded(p *netlab.Host, port uint16) {
 	c.T.Helper()
 	for _, f := range model.Families {
 		to := netip.AddrPortFrom(p.Address(f), port)
-		if answer, err := c.Client.Ask("udp", to, strict); !errors.Is(err, syscall.ECONNREFUSED) {
+		if answer, err := c.Client.Ask("udp", to, testbed.Strict); !errors.Is(err, syscall.ECONNREFUSED) {
 			c.T.Fatalf("datagram to %s: got %v, %v, want ECONNREFUSED", to, answer, err)
 		}
 	}
@@ -66,25 +68,25 @@ func (c *cluster) forwarded(p *netlab.Host, port uint16) {
 
 // terminating makes one pod a terminating endpoint of a service and the other a
 // ready one.
-func (c *cluster) terminating(s service, ending, ready *netlab.Host) {
+func (c *cluster) terminating(s testbed.Service, ending, ready *netlab.Host) {
 	c.T.Helper()
 	for _, f := range model.Families {
-		slice := endpointSlice(s, f, []*netlab.Host{ending, ready})
+		slice := testbed.EndpointSlice(s, f, []*netlab.Host{ending, ready})
 		slice.Endpoints[0].Conditions = discoveryv1.EndpointConditions{
 			Ready: new(false), Serving: new(true), Terminating: new(true)}
-		if _, err := c.API.DiscoveryV1().EndpointSlices(namespace).Update(c.T.Context(), slice, metav1.UpdateOptions{}); err != nil {
+		if _, err := c.API.DiscoveryV1().EndpointSlices(testbed.Namespace).Update(c.T.Context(), slice, metav1.UpdateOptions{}); err != nil {
 			c.T.Fatal(err)
 		}
 	}
 }
 
 // moved makes a change and waits until all flows are with a pod.
-func (c *cluster) moved(flows []flow, pod *netlab.Host, change func()) {
+func (c *cluster) moved(flows []testbed.Flow, pod *netlab.Host, change func()) {
 	c.T.Helper()
 	start := time.Now()
 	change()
 	for i, f := range flows {
-		eventually(c.T, func() error {
+		testbed.Eventually(c.T, func() error {
 			if answer, err := f.Ask(); err != nil || answer.Name != pod.Name {
 				return fmt.Errorf("%s: got %v, %v, want an answer of %s", f.To, answer, err, pod.Name)
 			}
@@ -132,14 +134,14 @@ func addrPort(ip net.IP, port uint16) netip.AddrPort {
 
 // onlyStaleGone waits until of the entries of before, those of a service are
 // gone that are not with its endpoint, and checks that all others are there.
-func (c *cluster) onlyStaleGone(before []entry, s service, endpoint *netlab.Host) {
+func (c *cluster) onlyStaleGone(before []entry, s testbed.Service, endpoint *netlab.Host) {
 	c.T.Helper()
 	stale := func(e entry) bool {
 		return e.answers.Addr() != endpoint.IPv4 && e.answers.Addr() != endpoint.IPv6 &&
-			slices.ContainsFunc(c.Targets(s), func(t target) bool { return t.Network == "udp" && t.To == e.dialled })
+			slices.ContainsFunc(c.Targets(s), func(t testbed.Target) bool { return t.Network == "udp" && t.To == e.dialled })
 	}
 	var after []entry
-	eventually(c.T, func() error {
+	testbed.Eventually(c.T, func() error {
 		after = c.udpEntries()
 		if i := slices.IndexFunc(after, stale); i >= 0 {
 			return fmt.Errorf("entry %s is still there", after[i])

@@ -13,6 +13,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
 const (
@@ -24,8 +26,8 @@ const (
 // not change, one remembers its clients, one changes.
 type succession struct {
 	*cluster
-	sticky, canary service
-	load           *load
+	sticky, canary testbed.Service
+	load           *testbed.Load
 	remembered     []remembered
 	takeover       uint32
 }
@@ -33,17 +35,17 @@ type succession struct {
 // remembered is a client whom a service sends to one endpoint.
 type remembered struct {
 	*netlab.Host
-	to   target
+	to   testbed.Target
 	peer string
 }
 
 // newSuccession also starts the first proxy.
-func newSuccession(t *testing.T, first program) (*succession, *process) {
+func newSuccession(t *testing.T, first testbed.Program) (*succession, *testbed.Process) {
 	t.Helper()
-	c := newCluster(t, 3, withoutOwnEndpoint)
-	web, sticky := c.CreateService(withNodePorts(dualStack("web"))), dualStack("sticky")
+	c := newCluster(t, 3, testbed.WithoutOwnEndpoint)
+	web, sticky := c.CreateService(testbed.WithNodePorts(testbed.DualStack("web"))), testbed.DualStack("sticky")
 	sticky.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-	s := &succession{cluster: c, sticky: c.CreateService(sticky), canary: c.CreateService(dualStack("canary"))}
+	s := &succession{cluster: c, sticky: c.CreateService(sticky), canary: c.CreateService(testbed.DualStack("canary"))}
 	c.SetEndpoints(web, c.Pods...)
 	c.SetEndpoints(s.sticky, c.Pods...)
 	c.SetEndpoints(s.canary, c.Pods[0])
@@ -55,7 +57,7 @@ func newSuccession(t *testing.T, first program) (*succession, *process) {
 	for i := range stickyClients {
 		host := c.NewClient(100 + i)
 		for _, to := range c.Targets(s.sticky) {
-			answer, err := host.Ask(to.Network, to.To, strict)
+			answer, err := host.Ask(to.Network, to.To, testbed.Strict)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -66,23 +68,23 @@ func newSuccession(t *testing.T, first program) (*succession, *process) {
 }
 
 // start starts a proxy and waits until it is healthy, as a kubelet does.
-func (s *succession) start(what program) *process {
+func (s *succession) start(what testbed.Program) *testbed.Process {
 	s.T.Helper()
 	p := s.launch(what)
 	s.healthy()
 	return p
 }
 
-func (s *succession) launch(what program) *process {
+func (s *succession) launch(what testbed.Program) *testbed.Process {
 	s.T.Helper()
-	return start(s.T, s.Node, what, "run", "--kubeconfig", s.Kubeconfig(proxyUser), "--hostname-override", nodeName,
-		"--cluster-cidr", clusterCIDRs, "--conntrack-max-per-core", "0")
+	return testbed.Start(s.T, s.Node, what, "run", "--kubeconfig", s.Kubeconfig(testbed.ProxyUser), "--hostname-override", testbed.NodeName,
+		"--cluster-cidr", testbed.ClusterCIDRs, "--conntrack-max-per-core", "0")
 }
 
 func (s *succession) healthy() {
 	s.T.Helper()
 	for _, url := range []string{"http://127.0.0.1:10256/healthz", "http://127.0.0.1:10249/metrics"} {
-		eventually(s.T, func() error {
+		testbed.Eventually(s.T, func() error {
 			code, _, err := get(s.Node, url)
 			if err == nil && code != http.StatusOK {
 				err = fmt.Errorf("%s: %d", url, code)
@@ -96,7 +98,7 @@ func (s *succession) healthy() {
 func (s *succession) keeps(when string) {
 	s.T.Helper()
 	for _, r := range s.remembered {
-		if answer, err := r.Ask(r.to.Network, r.to.To, strict); err != nil || answer.Name != r.peer {
+		if answer, err := r.Ask(r.to.Network, r.to.To, testbed.Strict); err != nil || answer.Name != r.peer {
 			s.T.Errorf("%s: client %v of %s got %v, %v, want an answer of %s", when, r.Address(r.to.Family), r.to, answer, err, r.peer)
 		}
 	}
@@ -129,19 +131,19 @@ func (s *succession) unnoticed(name string, replace func()) {
 // leave the rules as they are, whether the next proxy starts after the last one
 // has ended or before.
 func TestRestartsUnderLoad(t *testing.T) {
-	s, p := newSuccession(t, nftproxy)
+	s, p := newSuccession(t, testbed.NFTProxy)
 	ends := map[string]func(){"SIGTERM": func() { p.Stop(t) }, "SIGKILL": func() { p.Kill() }}
 	for name, end := range ends {
 		s.measure(fmt.Sprint(restarts, " times ", name), func() {
 			for range restarts {
-				s.unnoticed(name, func() { end(); p = s.start(nftproxy) })
+				s.unnoticed(name, func() { end(); p = s.start(testbed.NFTProxy) })
 			}
 		})
 	}
 	for name, end := range ends {
 		s.measure("the next one starts before "+name, func() {
 			s.unnoticed(name, func() {
-				next := s.launch(nftproxy)
+				next := s.launch(testbed.NFTProxy)
 				s.waits(next)
 				end()
 				p = next
@@ -154,9 +156,9 @@ func TestRestartsUnderLoad(t *testing.T) {
 		s.measure(fmt.Sprint(restarts, " times ", name, ", while endpoints change"), func() {
 			stop := s.keepChanging()
 			for i := range restarts {
-				time.Sleep(time.Duration(i) * pause) // to end at various moments of a sync
+				time.Sleep(time.Duration(i) * testbed.Pause) // to end at various moments of a sync
 				end()
-				p = s.start(nftproxy)
+				p = s.start(testbed.NFTProxy)
 			}
 			stop()
 		})
@@ -168,12 +170,12 @@ func TestRestartsUnderLoad(t *testing.T) {
 }
 
 // waits waits until a proxy says that it cannot have the tables yet.
-func (s *succession) waits(p *process) {
+func (s *succession) waits(p *testbed.Process) {
 	s.T.Helper()
 	if s.takeover == 0 {
 		return // tables of this kernel have no owner
 	}
-	eventually(s.T, func() error {
+	testbed.Eventually(s.T, func() error {
 		if log := p.Log.String(); !strings.Contains(log, "rules cannot be applied; they stay as they are") {
 			return fmt.Errorf("the second proxy does not wait for the first one")
 		}
@@ -194,7 +196,7 @@ func (s *succession) keepChanging() (stop func()) {
 			select {
 			case <-asked:
 				return
-			case <-time.After(pause):
+			case <-time.After(testbed.Pause):
 			}
 		}
 	}()
@@ -209,16 +211,16 @@ func (s *succession) keepChanging() (stop func()) {
 // program of another version; otherwise it is this one by another name, so that
 // the rules are the same.
 func TestUpgradeUnderLoad(t *testing.T) {
-	previous := program{Name: "nftproxy (previous)", Path: os.Getenv("NFTPROXY_PREVIOUS")}
+	previous := testbed.Program{Name: "nftproxy (previous)", Path: os.Getenv("NFTPROXY_PREVIOUS")}
 	same := previous.Path == ""
 	if same {
-		previous.Path = filepath.Join(t.TempDir(), filepath.Base(nftproxy.Path)) // the rules tell it
-		if _, err := goCommand("-C", "..", "build", "-ldflags", "-X main.version=v0.0.0-previous", "-o", previous.Path, "./cmd/nftproxy"); err != nil {
+		previous.Path = filepath.Join(t.TempDir(), filepath.Base(testbed.NFTProxy.Path)) // the rules tell it
+		if _, err := testbed.GoCommand("-C", "..", "build", "-ldflags", "-X main.version=v0.0.0-previous", "-o", previous.Path, "./cmd/nftproxy"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s, p := newSuccession(t, previous)
-	for _, next := range []program{nftproxy, previous, nftproxy} {
+	for _, next := range []testbed.Program{testbed.NFTProxy, previous, testbed.NFTProxy} {
 		replace := func() {
 			p.Stop(t)
 			p = s.start(next)
