@@ -10,6 +10,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/spf13/cobra"
@@ -130,7 +131,7 @@ func applyOnce(c *cobra.Command, log *slog.Logger, routing *model.Routing) error
 		return err
 	}
 	return withKernel(log, func(_ *kernel.Conn, a *apply.Applier) error {
-		p, err := a.Apply(render.Render(routing))
+		p, err := a.Apply(nft.FromNothing(render.Render(routing)))
 		if err != nil {
 			return err
 		}

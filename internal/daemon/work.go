@@ -181,12 +181,10 @@ func (w *work) synced(s *agent.Sync) {
 		return
 	}
 	w.services.Update(s.Router.HealthChecks(), s.Router.Node())
-	if !s.Whole {
-		w.cleaner.Change(s.Routes, s.Router.NodePortAddresses())
-		return
+	w.cleaner.Change(s.Routes, s.Router.NodePortAddresses())
+	if s.Compared {
+		go freeMemory()
 	}
-	w.cleaner.Reset(s.Router.Routes(), s.Router.NodePortAddresses())
-	go freeMemory()
 }
 
 // settledGC is the percentage by which the heap may grow before garbage is

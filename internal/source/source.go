@@ -34,6 +34,7 @@ type followed struct {
 	watcher  *Watcher
 	nodeName string
 	node     atomic.Pointer[model.Node]
+	before   *model.Snapshot // loaded last
 	log      *slog.Logger
 }
 
@@ -44,7 +45,7 @@ func Follow(files *Files, nodeName string, log *slog.Logger) (Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &followed{files: files, watcher: watcher, nodeName: nodeName, log: log}, nil
+	return &followed{files: files, watcher: watcher, nodeName: nodeName, before: &model.Snapshot{}, log: log}, nil
 }
 
 func (f *followed) String() string { return "files " + strings.Join(f.files.Paths, " ") }
@@ -63,7 +64,9 @@ func (f *followed) Load() (*model.Update, error) {
 	}
 	n, _ := s.Node(f.nodeName)
 	f.node.Store(n)
-	return s.Update(), nil
+	u := s.Since(f.before)
+	f.before = s
+	return u, nil
 }
 
 func (f *followed) Node() *model.Node { return f.node.Load() }
