@@ -9,8 +9,8 @@ import (
 	"regexp"
 	"time"
 
-	mdnetlink "github.com/mdlayher/netlink"
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -49,19 +49,13 @@ func (r *report) ipsets(ctx context.Context, s system) {
 	if _, err := os.Stat(filepath.Join(s.root, "sys/module/ip_set")); err != nil {
 		return
 	}
-	conn, err := mdnetlink.Dial(unix.NETLINK_NETFILTER, nil)
-	if err != nil {
-		r.left(err, "ipsets of kube-proxy: open netlink socket")
-		return
-	}
-	defer conn.Close()
 	ctx, cancel := context.WithTimeout(ctx, release)
 	defer cancel()
 	for _, prefix := range []string{"KUBE-", "KUBE-6-"} {
 		for _, name := range ipsetNames {
 			name = prefix + name
 			name = name[:min(len(name), maxIPSetName)]
-			switch err := destroyUnused(ctx, conn, name); {
+			switch err := destroyUnused(ctx, name); {
 			case err == nil:
 				r.gone("ipset %s", name)
 			case !errors.Is(err, unix.ENOENT):
@@ -71,26 +65,18 @@ func (r *report) ipsets(ctx context.Context, s system) {
 	}
 }
 
-// Numbers of linux/netfilter/ipset/ip_set.h.
-const (
-	ipsetProtocol     = 6  // IPSET_PROTOCOL_MIN
-	ipsetDestroy      = 3  // IPSET_CMD_DESTROY
-	ipsetAttrProtocol = 1  // IPSET_ATTR_PROTOCOL
-	ipsetAttrName     = 2  // IPSET_ATTR_SETNAME
-	maxIPSetName      = 31 // IPSET_MAXNAMELEN less the final NUL; kube-proxy cuts names there
-
-	ipsetBusy = unix.Errno(4100) // IPSET_ERR_BUSY
-)
+// maxIPSetName is IPSET_MAXNAMELEN less the final NUL; kube-proxy cuts names there.
+const maxIPSetName = 31
 
 // release is how long the kernel may take to release removed rules. It does so
 // after the transaction, in the background.
 const release = 2 * time.Second
 
 // destroyUnused destroys a set once no rule refers to it any more.
-func destroyUnused(ctx context.Context, conn *mdnetlink.Conn, name string) error {
+func destroyUnused(ctx context.Context, name string) error {
 	for {
-		err := destroyIPSet(conn, name)
-		if !errors.Is(err, ipsetBusy) {
+		err := destroyIPSet(name)
+		if !errors.Is(err, unix.Errno(nl.IPSET_ERR_BUSY)) {
 			return err
 		}
 		select {
@@ -101,23 +87,14 @@ func destroyUnused(ctx context.Context, conn *mdnetlink.Conn, name string) error
 	}
 }
 
-// destroyIPSet removes a set that no rule refers to.
-func destroyIPSet(conn *mdnetlink.Conn, name string) error {
-	attributes, err := mdnetlink.MarshalAttributes([]mdnetlink.Attribute{
-		{Type: ipsetAttrProtocol, Data: []byte{ipsetProtocol}},
-		{Type: ipsetAttrName, Data: append([]byte(name), 0)},
-	})
-	if err != nil {
-		return err
-	}
-	_, err = conn.Execute(mdnetlink.Message{
-		Header: mdnetlink.Header{
-			Type: unix.NFNL_SUBSYS_IPSET<<8 | ipsetDestroy,
-			// Without Excl the absence of the set is called success.
-			Flags: mdnetlink.Request | mdnetlink.Acknowledge | mdnetlink.Excl,
-		},
-		Data: append([]byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, 0}, attributes...),
-	})
+// destroyIPSet removes a set that no rule refers to. Without the flag EXCL the
+// kernel reports success for a set that does not exist.
+func destroyIPSet(name string) error {
+	r := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_IPSET<<8|nl.IPSET_CMD_DESTROY, unix.NLM_F_ACK|unix.NLM_F_EXCL)
+	r.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_UNSPEC, Version: nl.NFNETLINK_V0})
+	r.AddData(nl.NewRtAttr(nl.IPSET_ATTR_PROTOCOL, nl.Uint8Attr(nl.IPSET_PROTOCOL)))
+	r.AddData(nl.NewRtAttr(nl.IPSET_ATTR_SETNAME, nl.ZeroTerminated(name)))
+	_, err := r.Execute(unix.NETLINK_NETFILTER, 0)
 	return err
 }
 
