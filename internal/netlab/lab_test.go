@@ -20,15 +20,7 @@ const echoPort = 8080
 
 func newLab(t *testing.T, pods int) *Lab {
 	t.Helper()
-	l, err := New(pods)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	l := TestLab(t, pods)
 	if err := l.AddRemotePods(2); err != nil {
 		t.Fatal(err)
 	}
@@ -171,9 +163,7 @@ table inet test {
 func TestProcessEndsWithNamespace(t *testing.T) {
 	t.Parallel()
 	n, err := NewNamespace()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	cmd := exec.Command("sleep", "60")
 	if err := n.Start(cmd); err != nil {
 		t.Fatal(err)
@@ -190,9 +180,7 @@ func TestProcessEndsWithNamespace(t *testing.T) {
 func TestDoReturnsWhenFunctionExits(t *testing.T) {
 	t.Parallel()
 	n, err := NewNamespace()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer n.Close()
 	// Runs in a goroutine of its own, whose end must not leave Do waiting.
 	exited := make(chan error)
