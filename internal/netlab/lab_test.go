@@ -82,6 +82,22 @@ func TestNeighboursAnswerAtOnce(t *testing.T) {
 	}
 }
 
+// A datagram to an address that was just added is answered. On a busy machine,
+// the kernel takes long enough to add the route that one of a few is lost.
+func TestAddedAddressIsUsable(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 0)
+	for i := range 200 {
+		a := netip.AddrFrom16([16]byte{0: 0x20, 1: 0x01, 2: 0x0d, 3: 0xb8, 5: 18, 15: byte(i)})
+		if err := l.Client.AddAddress(a); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Node.Ask("udp", netip.AddrPortFrom(a, 1), 500*time.Millisecond); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Fatalf("address %d: got %v, want ECONNREFUSED", i, err)
+		}
+	}
+}
+
 // A pod that dials itself through the node: what a bridge without hairpin
 // ports gets wrong.
 func TestHairpin(t *testing.T) {
