@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
-	"sigs.k8s.io/json"
 )
 
 // Object is the content of a document, or an item of a List.
@@ -36,7 +35,7 @@ func (d *Document) Parse() (*Object, *Error) {
 		at := d.Place
 		at.Line, err = explainYAML(d.text, d.Line, err)
 		return nil, &Error{Place: at, Err: err}
-	case root == nil || root.ShortTag() == "!!null":
+	case root == nil || isNull(root):
 		return nil, nil
 	}
 	return d.object(root, 0), nil
@@ -90,17 +89,37 @@ func (o *Object) Shown() string {
 
 // Type returns the kind and the API version of an object; empty: there is none.
 func (o *Object) Type() (kind, apiVersion string) {
+	return o.single("kind"), o.single("apiVersion")
+}
+
+// single returns the value of a field that has a single one.
+func (o *Object) single(name string) string {
 	if o.root != nil {
-		return text(o.root, "kind"), text(o.root, "apiVersion")
+		if i := index(o.root, name); i >= 0 && !isNull(resolve(o.root.Content[i+1])) {
+			return resolve(o.root.Content[i+1]).Value
+		}
+	} else if d := o.jsonField(name); d != nil {
+		var v any
+		_ = d.Decode(&v)
+		s, _ := v.(string)
+		return s
 	}
-	var t struct {
-		Kind       any `json:"kind"`
-		APIVersion any `json:"apiVersion"`
+	return ""
+}
+
+// jsonField returns a decoder of JSON at the value of a field; nil: there is none.
+func (o *Object) jsonField(name string) *stdjson.Decoder {
+	d := stdjson.NewDecoder(bytes.NewReader(o.text))
+	_, _ = d.Token()
+	for d.More() {
+		if t, _ := d.Token(); t == name {
+			return d
+		}
+		if d.Decode(new(stdjson.RawMessage)) != nil {
+			break
+		}
 	}
-	_ = json.UnmarshalCaseSensitivePreserveInts(o.text, &t)
-	kind, _ = t.Kind.(string)
-	apiVersion, _ = t.APIVersion.(string)
-	return kind, apiVersion
+	return nil
 }
 
 // Items returns the objects in the field "items" of a List, and the List with the
@@ -118,7 +137,7 @@ func (o *Object) Items() (items []*Object, list *Object, err *Error) {
 		return nil, o, nil
 	}
 	n := resolve(o.root.Content[i+1])
-	if n.Kind != yaml.SequenceNode && n.ShortTag() != "!!null" {
+	if n.Kind != yaml.SequenceNode && !isNull(n) {
 		return nil, nil, o.notAList()
 	}
 	for i, item := range n.Content {
@@ -136,25 +155,20 @@ func (o *Object) notAList() *Error {
 
 // jsonItems reads the field "items" of JSON.
 func (o *Object) jsonItems() (items []*Object, isList bool) {
-	d := stdjson.NewDecoder(bytes.NewReader(o.text))
-	_, _ = d.Token()
-	for d.More() {
-		if name, _ := d.Token(); name != "items" {
-			_ = d.Decode(new(stdjson.RawMessage))
-			continue
-		}
-		if t, _ := d.Token(); t != stdjson.Delim('[') {
-			return nil, t == nil
-		}
-		values, _ := chunk{o.text, o.Line}.values(d)
-		for i, v := range values {
-			item := &Object{Place: o.Place, doc: o.doc, text: v.text, base: v.line - 1}
-			item.Item, item.Line = i+1, v.line
-			items = append(items, item)
-		}
-		return items, true
+	d := o.jsonField("items")
+	if d == nil {
+		return nil, true
 	}
-	return nil, true
+	if t, _ := d.Token(); t != stdjson.Delim('[') {
+		return nil, t == nil
+	}
+	values, _ := chunk{o.text, o.Line}.values(d)
+	for i, v := range values {
+		item := &Object{Place: o.Place, doc: o.doc, text: v.text, base: v.line - 1}
+		item.Item, item.Line = i+1, v.line
+		items = append(items, item)
+	}
+	return items, true
 }
 
 // Error returns the error for a problem with a field. Its line is that of the
@@ -213,16 +227,6 @@ func index(n *yaml.Node, field string) int {
 	return -1
 }
 
-// text returns the value of a field; empty: there is none, or not a single one.
-func text(n *yaml.Node, field string) string {
-	if i := index(n, field); i >= 0 {
-		if value := resolve(n.Content[i+1]); value.ShortTag() != "!!null" {
-			return value.Value
-		}
-	}
-	return ""
-}
-
 // resolve follows an alias.
 func resolve(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
@@ -230,6 +234,8 @@ func resolve(n *yaml.Node) *yaml.Node {
 	}
 	return n
 }
+
+func isNull(n *yaml.Node) bool { return n.ShortTag() == "!!null" }
 
 // shown returns a single value as people write it, and nothing for lists and
 // objects.

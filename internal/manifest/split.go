@@ -98,8 +98,13 @@ func (c chunk) documents() (docs []*Document) {
 	if isEmpty(text.text) {
 		return nil
 	}
-	if first := bytes.TrimSpace(text.text)[0]; first != '{' && first != '[' {
+	first := bytes.TrimSpace(text.text)[0]
+	if first != '{' && first != '[' {
 		return []*Document{yaml}
+	}
+	if json.Valid(text.text) {
+		text.line += bytes.Count(text.text[:bytes.IndexByte(text.text, first)], []byte("\n"))
+		return []*Document{{Place: Place{Line: text.line}, text: bytes.TrimSpace(text.text), json: true}}
 	}
 	values, rest := text.values(json.NewDecoder(bytes.NewReader(text.text)))
 	for _, v := range values {
