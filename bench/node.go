@@ -9,6 +9,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
@@ -16,7 +17,7 @@ import (
 // node is what runs on a node between the source and the kernel, as the daemon
 // puts it together: the agent with its applier, in a network namespace.
 type node struct {
-	conn    *apply.Conn
+	conn    *kernel.Conn
 	applier *apply.Applier
 	agent   *agent.Agent
 	next    *model.Update // what Load gives
@@ -39,7 +40,7 @@ type outcome struct {
 // newNode returns a node that has not begun.
 func newNode(ns *netlab.Namespace) (*node, error) {
 	n := &node{syncs: make(chan outcome, 1), ended: make(chan error, 1)}
-	if err := ns.Do(func() (err error) { n.conn, err = apply.Open(); return err }); err != nil {
+	if err := ns.Do(func() (err error) { n.conn, err = kernel.Open(); return err }); err != nil {
 		return nil, err
 	}
 	log := slog.New(slog.DiscardHandler)

@@ -6,8 +6,11 @@ import (
 	"log/slog"
 
 	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
@@ -25,34 +28,34 @@ func (m *measurer) checkGeneration(first uint32) error {
 // would give it. Lanes that are kept for later are more than that; they are
 // removed, and then nothing must be left to do.
 func verify(ns *netlab.Namespace, w *world) (err error) {
-	var conn *apply.Conn
-	if err := ns.Do(func() (err error) { conn, err = apply.Open(); return err }); err != nil {
+	var conn *kernel.Conn
+	if err := ns.Do(func() (err error) { conn, err = kernel.Open(); return err }); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
 	applier := apply.New(conn, slog.New(slog.DiscardHandler))
 	wanted := fresh(w)
-	plan, _, err := applier.Plan(wanted)
+	p, _, err := applier.Plan(wanted)
 	if err != nil {
 		return err
 	}
-	for _, c := range plan.Changes {
-		if c.Verb != apply.Delete || c.Kind() != "chain" || c.Chain.Hook != render.NoHook {
-			return fmt.Errorf("the kernel is not at what is wanted: %d changes would be made, such as: %s", len(plan.Changes), c.Text())
+	for _, c := range p.Changes {
+		if c.Verb != plan.Delete || c.Kind() != "chain" || c.Chain.Hook != nft.NoHook {
+			return fmt.Errorf("the kernel is not at what is wanted: %d changes would be made, such as: %s", len(p.Changes), c.Text())
 		}
 	}
 	if _, err := applier.Apply(wanted); err != nil {
 		return err
 	}
-	plan, _, err = applier.Plan(wanted)
-	if err == nil && !plan.Empty() {
-		err = fmt.Errorf("the kernel is not at what was just applied: %d changes", len(plan.Changes))
+	p, _, err = applier.Plan(wanted)
+	if err == nil && !p.Empty() {
+		err = fmt.Errorf("the kernel is not at what was just applied: %d changes", len(p.Changes))
 	}
 	return err
 }
 
 // fresh renders the Services from nothing.
-func fresh(w *world) *render.Ruleset {
+func fresh(w *world) *nft.Ruleset {
 	u := w.snapshot()
 	router := model.NewRouter()
 	router.Configure(config(), u.Nodes, u.ServiceCIDRs)

@@ -3,178 +3,192 @@ package golden
 import (
 	"bytes"
 	"flag"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
-	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/source"
 )
 
 var update = flag.Bool("update", false, "rewrite the results in the golden files")
 
-// golden is one golden file, with its input decoded.
-type golden struct {
+// The files of the two kinds of cases.
+const (
+	goldens    = "*.txtar"
+	behaviours = "behaviour/*.txtar"
+)
+
+// testCase is one file.
+type testCase struct {
 	path    string
-	archive *txtar.Archive
-	config  model.Config
-	input   *model.Snapshot
-	changed *model.Snapshot // nil: no change
-	flags   model.Config    // of the change
+	comment []byte
+	phases  []*phase
 }
 
-// forEach runs f for every golden file.
-func forEach(t *testing.T, f func(*testing.T, *golden)) {
+// phase is an input and its results.
+type phase struct {
+	setup   []txtar.File // sections that hold the input
+	results []txtar.File
+	flags   flags
+	input   *source.Input
+	err     error // of the input
+	routing *model.Routing
+	rules   *nft.Ruleset
+}
+
+// forEach runs f for every case of a kind.
+func forEach(t *testing.T, kind string, f func(*testing.T, *testCase)) {
 	t.Helper()
-	paths, err := filepath.Glob("*.txtar")
+	paths, err := filepath.Glob(kind)
 	if err != nil || len(paths) == 0 {
-		t.Fatalf("find golden files: %d, %v", len(paths), err)
+		t.Fatalf("find cases: %d, %v", len(paths), err)
 	}
 	for _, p := range paths {
-		t.Run(strings.TrimSuffix(p, ".txtar"), func(t *testing.T) {
+		t.Run(strings.TrimSuffix(filepath.Base(p), ".txtar"), func(t *testing.T) {
 			t.Parallel()
-			f(t, read(t, p))
+			c := read(t, p)
+			f(t, c)
+			if *update {
+				c.save(t)
+			}
 		})
 	}
 }
 
-func read(t *testing.T, path string) *golden {
+// forEachGolden runs f for every golden case. Their inputs have no errors.
+func forEachGolden(t *testing.T, f func(*testing.T, *testCase)) {
+	t.Helper()
+	forEach(t, goldens, func(t *testing.T, c *testCase) {
+		for _, p := range c.phases {
+			if p.err != nil {
+				t.Fatal(p.err)
+			}
+		}
+		f(t, c)
+	})
+}
+
+// read reads a case. Flags and base.yaml hold for all phases that follow.
+func read(t *testing.T, path string) *testCase {
 	t.Helper()
 	a, err := txtar.ParseFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &golden{path: path, archive: a}
-	g.config = parseFlags(t, string(g.section("flags")))
-	g.input = load(t, g.section("input.yaml"))
-	if b := g.section("changed.yaml"); b != nil {
-		g.changed, g.flags = load(t, b), g.config
+	c := &testCase{path: path, comment: a.Comment}
+	p := &phase{}
+	setup := map[string][]byte{}
+	for _, f := range a.Files {
+		name := sectionName(f)
+		if name != "flags" && name != "base.yaml" && name != "input.yaml" {
+			p.results = append(p.results, f)
+			continue
+		}
+		again := slices.ContainsFunc(p.setup, func(f txtar.File) bool { return sectionName(f) == name })
+		if again || len(p.results) > 0 {
+			c.load(t, p, setup)
+			p = &phase{}
+		}
+		p.setup = append(p.setup, f)
+		setup[name] = f.Data
 	}
-	if b := g.section("changed.flags"); b != nil {
-		g.changed, g.flags = g.input, parseFlags(t, string(b))
-	}
-	return g
+	c.load(t, p, setup)
+	return c
 }
 
-func (g *golden) section(name string) []byte {
-	for _, f := range g.archive.Files {
-		if f.Name == name {
-			return f.Data
-		}
-	}
-	return nil
+// sectionName returns the name of a section without the title behind it.
+func sectionName(f txtar.File) string {
+	name, _, _ := strings.Cut(f.Name, ":")
+	return name
 }
+
+func (c *testCase) load(t *testing.T, p *phase, setup map[string][]byte) {
+	t.Helper()
+	c.phases = append(c.phases, p)
+	p.flags = parseFlags(t, string(setup["flags"]))
+	yaml := setup["input.yaml"]
+	if base := setup["base.yaml"]; base != nil {
+		yaml = slices.Concat(base, []byte("---\n"), yaml)
+	}
+	files := source.Files{Paths: []string{"-"}, Stdin: bytes.NewReader(yaml), ProxyName: p.flags.proxyName}
+	if p.input, p.err = files.Load(); p.err == nil {
+		p.routing = model.Resolve(p.input.Snapshot, p.flags.Config)
+		p.rules = render.Render(p.routing)
+	}
+}
+
+// notices returns what is reported about the objects.
+func (p *phase) notices() string {
+	lines := slices.Clone(p.input.Warnings)
+	for _, n := range p.routing.Notices {
+		lines = append(lines, n.String())
+	}
+	return strings.Join(append(lines, ""), "\n")
+}
+
+// result returns a section of the results, if it is there.
+func (p *phase) result(name string) (text string, ok bool) {
+	i := slices.IndexFunc(p.results, func(f txtar.File) bool { return f.Name == name })
+	if i < 0 {
+		return "", false
+	}
+	return string(p.results[i].Data), true
+}
+
+// order is the order of new sections.
+var order = []string{"notices", "rules.nft", "flows", "plan"}
 
 // check compares a section with what came out, or rewrites it.
-func (g *golden) check(t *testing.T, name, got string) {
+func (p *phase) check(t *testing.T, name, got string) {
 	t.Helper()
-	if want := string(g.section(name)); got != want && !*update {
+	want, ok := p.result(name)
+	if want == got {
+		return
+	}
+	if !*update {
 		t.Errorf("%s: %s differs; rewrite with \"make golden UPDATE=1\" if that is right (-want +got):\n%s",
-			g.path, name, cmp.Diff(want, got))
+			p.setup[len(p.setup)-1].Name, name, cmp.Diff(want, got))
 	}
-	for i := range g.archive.Files {
-		if g.archive.Files[i].Name == name {
-			g.archive.Files[i].Data = []byte(got)
-			return
-		}
+	if !ok {
+		p.results = append(p.results, txtar.File{Name: name})
+		slices.SortStableFunc(p.results, func(a, b txtar.File) int {
+			return slices.Index(order, a.Name) - slices.Index(order, b.Name)
+		})
 	}
-	if got != "" {
-		g.archive.Files = append(g.archive.Files, txtar.File{Name: name, Data: []byte(got)})
-	}
+	p.results[slices.IndexFunc(p.results, func(f txtar.File) bool { return f.Name == name })].Data = []byte(got)
 }
 
-// save writes the file back if it changed and -update asks for it.
-func (g *golden) save(t *testing.T) {
+// save writes the file back if it changed.
+func (c *testCase) save(t *testing.T) {
 	t.Helper()
-	old, err := os.ReadFile(g.path)
+	a := &txtar.Archive{Comment: c.comment}
+	for _, p := range c.phases {
+		a.Files = append(append(a.Files, p.setup...), p.results...)
+	}
+	old, err := os.ReadFile(c.path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b := txtar.Format(g.archive); *update && !bytes.Equal(b, old) {
-		if err := os.WriteFile(g.path, b, 0o644); err != nil {
+	if b := txtar.Format(a); !bytes.Equal(b, old) {
+		if err := os.WriteFile(c.path, b, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-func load(t *testing.T, yaml []byte) *model.Snapshot {
-	t.Helper()
-	f := source.Files{Paths: []string{"-"}, Stdin: bytes.NewReader(yaml)}
-	in, err := f.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return in.Snapshot
-}
-
-func (g *golden) render(s *model.Snapshot) *render.Ruleset {
-	return render.Render(model.Resolve(s, g.config))
-}
-
-func text(t *testing.T, rs *render.Ruleset) string {
+func text(t *testing.T, rs *nft.Ruleset) string {
 	t.Helper()
 	var b strings.Builder
 	if err := rs.Text(&b); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
-}
-
-// shuffle changes the order of everything in which order means nothing.
-func shuffle(s *model.Snapshot) *model.Snapshot {
-	mix := func(n int, swap func(i, j int)) { rand.Shuffle(n, swap) }
-	mix(len(s.Services), func(i, j int) { s.Services[i], s.Services[j] = s.Services[j], s.Services[i] })
-	mix(len(s.Slices), func(i, j int) { s.Slices[i], s.Slices[j] = s.Slices[j], s.Slices[i] })
-	mix(len(s.ServiceCIDRs), func(i, j int) { s.ServiceCIDRs[i], s.ServiceCIDRs[j] = s.ServiceCIDRs[j], s.ServiceCIDRs[i] })
-	for _, svc := range s.Services {
-		mix(len(svc.Ports), func(i, j int) { svc.Ports[i], svc.Ports[j] = svc.Ports[j], svc.Ports[i] })
-	}
-	for _, sl := range s.Slices {
-		mix(len(sl.Hosts), func(i, j int) { sl.Hosts[i], sl.Hosts[j] = sl.Hosts[j], sl.Hosts[i] })
-		mix(len(sl.Ports), func(i, j int) { sl.Ports[i], sl.Ports[j] = sl.Ports[j], sl.Ports[i] })
-	}
-	return s
-}
-
-// TestRender compares the rules, the notices and the plan of each case.
-func TestRender(t *testing.T) {
-	forEach(t, func(t *testing.T, g *golden) {
-		routing := model.Resolve(g.input, g.config)
-		var notices strings.Builder
-		for _, n := range routing.Notices {
-			notices.WriteString(n.String() + "\n")
-		}
-		rs := render.Render(routing)
-		g.check(t, "notices", notices.String())
-		g.check(t, "rules.nft", text(t, rs))
-		if g.changed != nil {
-			var plan strings.Builder
-			after := render.Render(model.Resolve(g.changed, g.flags))
-			if err := apply.Diff(rs, apply.Settle(rs, after)).Print(&plan, false); err != nil {
-				t.Fatal(err)
-			}
-			g.check(t, "plan", plan.String())
-		}
-		g.save(t)
-	})
-}
-
-// TestOrder proves that the order of objects and of what they list does not
-// show in the rules.
-func TestOrder(t *testing.T) {
-	forEach(t, func(t *testing.T, g *golden) {
-		want := text(t, g.render(g.input))
-		for range 5 {
-			if got := text(t, g.render(shuffle(g.input))); got != want {
-				t.Fatalf("shuffled input gives other rules (-want +got):\n%s", cmp.Diff(want, got))
-			}
-		}
-	})
 }

@@ -2,16 +2,46 @@
 // NAME.txtar, about one behaviour:
 //
 //	a description for people
-//	-- flags --        command line flags, if any
-//	-- input.yaml --   the objects
-//	-- notices --      what is reported about them, if anything
-//	-- rules.nft --    what "nftproxy render" prints
-//	-- flows --        what becomes of connections: questions and, behind "->", answers
-//	-- changed.yaml -- in cases about a change: the objects afterwards
-//	-- changed.flags -- the same for the flags
-//	-- plan --         what "nftproxy diff" then prints
+//	-- flags --       command line flags, if any
+//	-- base.yaml --   objects that all inputs below have in common, if any
+//	-- input.yaml --  further objects
+//	-- notices --     what is reported about them, if anything
+//	-- rules.nft --   what "nftproxy render" prints, abridged
+//	-- flows --       connections: questions and, behind "->", answers
+//	-- input.yaml --  in cases about a change: the objects afterwards
+//	-- plan --        what "nftproxy diff" then prints
 //
-// "make golden" checks, "make golden UPDATE=1" rewrites the results. Every case
-// is also taken through the kernel, as text by nft and as a transaction over
-// netlink, and must come back equal.
+// New flags, a new base or a new input begin the next phase of a case. Only the
+// first phase shows rules, every other one a plan, and flows where they matter.
+// A title may follow the name of an input after a colon.
+//
+// # Rules
+//
+// Most of a ruleset is the same in all cases, so only skeleton.txtar shows one
+// whole. The others show all elements, and the sets and chains that the skeleton
+// lacks or has in another form; "..." stands for the rules that the skeleton has
+// between those shown. What only some rulesets need is in skeleton-optional.txtar:
+// the others name it, "as in the skeleton". Nothing is lost: TestAbridge proves
+// that a change of any line shows.
+//
+// "make golden" checks, "make golden UPDATE=1" rewrites the results. The whole
+// ruleset of every case is also taken through the kernel, as text by nft and as a
+// transaction over netlink, and must come back equal.
+//
+// # Behaviour
+//
+// The cases in the directory behaviour have many inputs and show little of the
+// rules. They have other results:
+//
+//	-- want --     where connections go
+//	-- rules --    lines of the rendered rules, if they matter; "! " before
+//	               a text: it must not be there
+//	-- same --     the rules are exactly those of the first input
+//	-- error --    in place of want: parts of the message
+//
+// A line of want is a frontend, or "icmp" and an address, and where a new
+// connection goes: the endpoints that take turns, "reject", "drop", or "pass"
+// where nftproxy does nothing. "outside" introduces what holds for clients
+// outside of the cluster, where that differs. All frontends of the ruleset must
+// be there; other lines are probes.
 package golden

@@ -8,10 +8,9 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/explain"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/render"
 )
 
-// TestFlows answers the questions of each case: what becomes of a connection.
+// TestFlows answers the questions of each case: where a connection goes.
 // A line of the section "flows" is a question and, behind "->", the answer:
 //
 //	from 203.0.113.7 tcp 10.96.0.10:80 -> forward masquerade 10.128.1.1:8080
@@ -22,23 +21,30 @@ import (
 // client's address. Tests of this package run one after the other, so that no
 // two of them write a file at the same time.
 func TestFlows(t *testing.T) {
-	forEach(t, func(t *testing.T, g *golden) {
-		routing := model.Resolve(g.input, g.config)
-		rs, local := render.Render(routing), explain.LocalAddresses(g.input, g.config)
-		var out strings.Builder
-		for line := range strings.Lines(string(g.section("flows"))) {
-			question, _, _ := strings.Cut(strings.TrimSpace(line), "->")
-			question = strings.TrimSpace(question)
-			p := readQuestion(t, question, local)
-			result := explain.Explain(rs.Table(model.FamilyOf(p.Destination)), p, local)
-			fmt.Fprintf(&out, "%s -> %s\n", question, answer(result))
+	forEachGolden(t, func(t *testing.T, c *testCase) {
+		for i, p := range c.phases {
+			questions, _ := p.result("flows")
+			if questions == "" && i == 0 {
+				t.Error("no section flows: ask where a connection or two go")
+			}
+			p.check(t, "flows", p.flows(t, questions))
 		}
-		if out.Len() == 0 {
-			t.Error("no section flows: ask what becomes of a connection or two")
-		}
-		g.check(t, "flows", out.String())
-		g.save(t)
 	})
+}
+
+// flows answers questions.
+func (p *phase) flows(t *testing.T, questions string) string {
+	t.Helper()
+	local := explain.LocalAddresses(p.input.Snapshot, p.flags.Config)
+	var out strings.Builder
+	for line := range strings.Lines(questions) {
+		question, _, _ := strings.Cut(strings.TrimSpace(line), "->")
+		question = strings.TrimSpace(question)
+		packet := readQuestion(t, question, local)
+		result := explain.Explain(p.rules.Table(model.FamilyOf(packet.Destination)), packet, local)
+		fmt.Fprintf(&out, "%s -> %s\n", question, answer(result))
+	}
+	return out.String()
 }
 
 // readQuestion reads "from ADDRESS [on INTERFACE] PROTOCOL TARGET"; the word

@@ -15,22 +15,24 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
-	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
 )
 
 // sandbox is a network namespace with an applier in it.
 type sandbox struct {
 	ns      *netlab.Namespace
-	kernel  *apply.Conn
+	kernel  *kernel.Conn
 	applier *apply.Applier
 }
 
 func newSandbox(t *testing.T) *sandbox {
 	t.Helper()
 	s := &sandbox{ns: netlab.TestNamespace(t)}
-	if err := s.ns.Do(func() (err error) { s.kernel, err = apply.Open(); return err }); err != nil {
+	if err := s.ns.Do(func() (err error) { s.kernel, err = kernel.Open(); return err }); err != nil {
 		t.Fatal(err)
 	}
 	s.applier = apply.New(s.kernel, slog.New(slog.NewTextHandler(os.Stderr, nil)))
@@ -55,9 +57,9 @@ func (s *sandbox) nft(t *testing.T, stdin string, args ...string) string {
 }
 
 // apply commits a ruleset and proves that the kernel has it then.
-func (s *sandbox) apply(t *testing.T, rs *render.Ruleset) *apply.Plan {
+func (s *sandbox) apply(t *testing.T, rs *nft.Ruleset) *plan.Plan {
 	t.Helper()
-	plan, err := s.applier.Apply(rs)
+	p, err := s.applier.Apply(rs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,13 +78,13 @@ func (s *sandbox) apply(t *testing.T, rs *render.Ruleset) *apply.Plan {
 	if !again.Empty() || before != after {
 		t.Errorf("second apply: %d changes, generation %d after %d", len(again.Changes), after, before)
 	}
-	if got, want := text(t, current), text(t, apply.Settle(current, rs)); !sameLines(got, want) {
+	if got, want := text(t, current), text(t, plan.Settle(current, rs)); !sameLines(got, want) {
 		t.Errorf("kernel differs from what was applied (-want +got):\n%s", cmp.Diff(want, got))
 	}
-	return plan
+	return p
 }
 
-// sameLines compares texts but for the order of chains: the kernel appends new
+// sameLines compares texts except for the order of chains: the kernel appends new
 // ones at the end.
 func sameLines(a, b string) bool {
 	count := make(map[string]int)
@@ -103,8 +105,8 @@ func sameLines(a, b string) bool {
 // TestKernel takes each case to the kernel by both ways: as text that nft
 // loads, and as our transaction. Both listings must be equal, and load again.
 func TestKernel(t *testing.T) {
-	forEach(t, func(t *testing.T, g *golden) {
-		rs := g.render(g.input)
+	forEachGolden(t, func(t *testing.T, c *testCase) {
+		rs := c.phases[0].rules
 		byNetlink := newSandbox(t)
 		byNetlink.apply(t, rs)
 		listing := byNetlink.nft(t, "", "list", "ruleset")
@@ -120,12 +122,12 @@ func TestKernel(t *testing.T) {
 		}
 		byText.nft(t, text(t, rs), "-f", "-") // loading again replaces
 
-		plan, _, err := byText.applier.Plan(rs)
+		p, _, err := byText.applier.Plan(rs)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := range plan.Changes {
-			t.Errorf("plan after nft loaded the text: %s", plan.Changes[i].Text())
+		for i := range p.Changes {
+			t.Errorf("plan after nft loaded the text: %s", p.Changes[i].Text())
 		}
 		reloaded := newSandbox(t)
 		reloaded.nft(t, listing, "-f", "-")
@@ -135,19 +137,19 @@ func TestKernel(t *testing.T) {
 	})
 }
 
-// loads tells whether this version of nft can load a ruleset. nft 1.0.6 aborts
+// loads reports whether this version of nft can load a ruleset. nft 1.0.6 aborts
 // on "update" with a key of more than 16 bytes, as for affinity over IPv6; it
 // lists it, and nft 1.1.3 loads it.
-func loads(t *testing.T, s *sandbox, rs *render.Ruleset) bool {
+func loads(t *testing.T, s *sandbox, rs *nft.Ruleset) bool {
 	t.Helper()
 	ip6 := rs.Table(model.IPv6)
-	return ip6 == nil || ip6.Set(render.AffinityEndpointsSet) == nil || !strings.Contains(s.nft(t, "", "--version"), "v1.0.6 ")
+	return ip6 == nil || ip6.Set(nft.AffinityEndpointsSet) == nil || !strings.Contains(s.nft(t, "", "--version"), "v1.0.6 ")
 }
 
 // TestJSON compares our JSON with that of nft.
 func TestJSON(t *testing.T) {
-	forEach(t, func(t *testing.T, g *golden) {
-		rs := g.render(g.input)
+	forEachGolden(t, func(t *testing.T, c *testCase) {
+		rs := c.phases[0].rules
 		s := newSandbox(t)
 		s.apply(t, rs)
 		var own bytes.Buffer
@@ -238,25 +240,23 @@ func withoutCounter(e any) any {
 	return pair
 }
 
-// TestChange carries out the change of each case in the kernel, and back.
+// TestChange takes each case with several phases from phase to phase in the
+// kernel, and back to the first one.
 func TestChange(t *testing.T) {
-	forEach(t, func(t *testing.T, g *golden) {
-		if g.changed == nil {
+	forEachGolden(t, func(t *testing.T, c *testCase) {
+		if len(c.phases) == 1 {
 			return
 		}
 		s := newSandbox(t)
-		first := g.render(g.input)
-		s.apply(t, first)
-		plan := s.apply(t, render.Render(model.Resolve(g.changed, g.flags)))
-		var printed strings.Builder
-		if err := plan.Print(&printed, false); err != nil {
-			t.Fatal(err)
+		s.apply(t, c.phases[0].rules)
+		for _, p := range c.phases[1:] {
+			want, _ := p.result("plan")
+			if diff := cmp.Diff(want, printed(t, s.apply(t, p.rules))); diff != "" && !*update {
+				t.Errorf("what was committed differs from the plan (-want +got):\n%s", diff)
+			}
 		}
-		if diff := cmp.Diff(string(g.section("plan")), printed.String()); diff != "" {
-			t.Errorf("what was committed differs from the plan (-want +got):\n%s", diff)
-		}
-		s.apply(t, first)
-		s.apply(t, &render.Ruleset{})
+		s.apply(t, c.phases[0].rules)
+		s.apply(t, &nft.Ruleset{})
 		if rest := s.nft(t, "", "list", "ruleset"); rest != "" {
 			t.Errorf("an empty ruleset leaves:\n%s", rest)
 		}

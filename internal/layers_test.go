@@ -20,24 +20,28 @@ func TestLayers(t *testing.T) {
 		{"model", nil, []string{}},
 		{"manifest", []string{"model"}, []string{"go.yaml.in/yaml/v3", "sigs.k8s.io/json"}},
 		{"source", []string{"model", "manifest"}, nil},
-		{"render", []string{"model"}, []string{}},
-		{"explain", []string{"model", "render"}, []string{}},
+		{"nft", []string{"model"}, []string{}},
+		{"render", []string{"model", "nft"}, []string{}},
+		{"plan", []string{"model", "nft"}, []string{}},
+		{"explain", []string{"model", "nft"}, []string{}},
 		{"netlinkio", nil, []string{"github.com/mdlayher", "golang.org/x"}},
-		{"apply", []string{"model", "render", "netlinkio"}, []string{
+		{"kernel", []string{"model", "nft", "plan", "netlinkio"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "golang.org/x"}},
-		{"agent", []string{"model", "render", "netlinkio", "apply"}, []string{
+		{"apply", []string{"model", "nft", "plan", "netlinkio", "kernel"}, []string{
+			"github.com/google/nftables", "github.com/mdlayher", "golang.org/x"}},
+		{"agent", []string{"model", "nft", "render", "plan", "netlinkio", "kernel", "apply"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
 		{"config", []string{"model", "manifest", "host"}, nil},
 		{"events", []string{"model"}, nil},
 		{"serve", nil, []string{}},
 		{"logwriter", nil, []string{}},
 		{"health", []string{"model", "serve"}, []string{}},
-		{"metrics", []string{"model", "render", "netlinkio", "apply", "agent", "source", "manifest"}, nil},
-		{"status", []string{"model", "render", "netlinkio", "apply", "agent"}, []string{
+		{"metrics", []string{"model", "nft", "render", "plan", "netlinkio", "kernel", "apply", "agent", "source", "manifest"}, nil},
+		{"status", []string{"model", "nft", "render", "plan", "netlinkio", "kernel", "apply", "agent"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
 		{"conntrack", []string{"model", "netlinkio"}, []string{"github.com/mdlayher", "golang.org/x"}},
 		{"host", []string{"model"}, []string{}},
-		{"preflight", []string{"model", "render", "netlinkio", "apply"}, []string{
+		{"preflight", []string{"model", "nft", "plan", "netlinkio", "kernel"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "golang.org/x"}},
 		{"takeover", nil, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},

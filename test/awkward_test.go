@@ -16,9 +16,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
-	ruleset "github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/source"
 )
 
@@ -27,11 +29,11 @@ import (
 type awkward struct {
 	services []*corev1.Service
 	slices   []*discoveryv1.EndpointSlice
-	check    func(t *testing.T, c *cluster, rules *ruleset.Ruleset)
+	check    func(t *testing.T, c *cluster, rules *nft.Ruleset)
 }
 
-// TestAwkwardObjects: 13.25 begins here: what is known to be awkward the kernel
-// takes. Each of these objects is loaded, serves, and lists in a form that nft
+// TestAwkwardObjects: the kernel accepts the rules of every object that is known
+// to be awkward. Each of these objects is loaded, serves, and lists in a form that nft
 // loads again, while another Service serves beside it.
 func TestAwkwardObjects(t *testing.T) {
 	t.Parallel()
@@ -66,7 +68,7 @@ func TestAwkwardObjects(t *testing.T) {
 
 // load converts objects as those of an API server and applies them on the node.
 // It returns what the kernel has then.
-func (c *cluster) load(a awkward) *ruleset.Ruleset {
+func (c *cluster) load(a awkward) *nft.Ruleset {
 	c.t.Helper()
 	s := &model.Snapshot{Nodes: []*model.Node{{Name: nodeName, Addresses: []netip.Addr{c.Node.IPv4, c.Node.IPv6}}}}
 	for _, o := range a.services {
@@ -79,19 +81,19 @@ func (c *cluster) load(a awkward) *ruleset.Ruleset {
 			s.Slices = append(s.Slices, slice)
 		}
 	}
-	rules := ruleset.Render(model.Resolve(s, model.Config{NodeName: nodeName, ClusterCIDRs: []netip.Prefix{netlab.ClusterCIDRv4, netlab.ClusterCIDRv6}}))
-	var current *ruleset.Ruleset
+	rules := render.Render(model.Resolve(s, model.Config{NodeName: nodeName, ClusterCIDRs: []netip.Prefix{netlab.ClusterCIDRv4, netlab.ClusterCIDRv6}}))
+	var current *nft.Ruleset
 	if err := c.Node.Do(func() error {
-		kernel, err := apply.Open()
+		conn, err := kernel.Open()
 		if err != nil {
 			return err
 		}
-		defer kernel.Close()
-		applier := apply.New(kernel, slog.New(slog.DiscardHandler))
+		defer conn.Close()
+		applier := apply.New(conn, slog.New(slog.DiscardHandler))
 		if _, err := applier.Apply(rules); err != nil {
 			return err
 		}
-		if current, _, err = kernel.Read(); err != nil {
+		if current, _, err = conn.Read(); err != nil {
 			return err
 		}
 		plan, err := applier.Apply(rules)
@@ -188,9 +190,9 @@ func (c *cluster) answeredBy(t *testing.T, host *netlab.Host, addresses ...strin
 }
 
 // slotsOf counts the slots of an IPv4 frontend.
-func slotsOf(rules *ruleset.Ruleset, frontend string) (n int) {
+func slotsOf(rules *nft.Ruleset, frontend string) (n int) {
 	to := netip.MustParseAddrPort(frontend)
-	for _, e := range rules.Table(model.IPv4).Set(ruleset.EndpointsMap).Elements {
+	for _, e := range rules.Table(model.IPv4).Set(nft.EndpointsMap).Elements {
 		if e.Key.Address == to.Addr() && e.Key.Port == to.Port() {
 			n++
 		}
@@ -211,9 +213,9 @@ func longNames(c *cluster) awkward {
 		slice.Endpoints[0].NodeName = ptr(strings.Repeat("w", 63) + strings.Repeat("."+strings.Repeat("w", 62), 3))
 		slice.Endpoints[0].Zone = ptr(strings.Repeat("z", 63))
 	}
-	return awkward{[]*corev1.Service{s}, all, func(t *testing.T, c *cluster, rules *ruleset.Ruleset) {
+	return awkward{[]*corev1.Service{s}, all, func(t *testing.T, c *cluster, rules *nft.Ruleset) {
 		c.answeredBy(t, c.Pods[0], "10.96.0.1:80", "10.96.0.1:81", "198.51.100.1:80", "203.0.113.1:81", "192.0.2.1:30001", "192.0.2.1:30002")
-		for _, e := range rules.Table(model.IPv4).Set(ruleset.ServicesMap).Elements {
+		for _, e := range rules.Table(model.IPv4).Set(nft.ServicesMap).Elements {
 			if len(e.Comment) > 128 || e.Key.Address.String() != "10.96.0.99" && e.Key.Address.String() != "203.0.113.99" && len(e.Comment) != 128 {
 				t.Errorf("comment of %d bytes: %s", len(e.Comment), e.Comment)
 			}
@@ -227,7 +229,7 @@ func manyPorts(c *cluster) awkward {
 		ports = append(ports, kubePort(fmt.Sprintf("p-%d", i), 1000+i, 31000+i))
 	}
 	s := kubeService("ports", 1, ports...)
-	return awkward{[]*corev1.Service{s}, kubeSlices(s, c.Pods[0]), func(t *testing.T, c *cluster, _ *ruleset.Ruleset) {
+	return awkward{[]*corev1.Service{s}, kubeSlices(s, c.Pods[0]), func(t *testing.T, c *cluster, _ *nft.Ruleset) {
 		c.answeredBy(t, c.Pods[0], "10.96.0.1:1000", "10.96.0.1:1500", "10.96.0.1:1999", "203.0.113.1:1999", "192.0.2.1:31000", "192.0.2.1:31999")
 		refused(t, []*netlab.Host{c.Client}, "tcp", netip.MustParseAddrPort("10.96.0.1:2000"))
 	}}
@@ -250,7 +252,7 @@ func manyEndpoints(c *cluster) awkward {
 		all = append(all, slice)
 	}
 	all[99].Endpoints[99] = kubeEndpoint(c.Pods[0].IPv4)
-	return awkward{[]*corev1.Service{s}, all, func(t *testing.T, c *cluster, rules *ruleset.Ruleset) {
+	return awkward{[]*corev1.Service{s}, all, func(t *testing.T, c *cluster, rules *nft.Ruleset) {
 		// Clients from outside get the endpoints of this node.
 		c.answeredBy(t, c.Pods[0], "192.0.2.1:30001", "203.0.113.1:80")
 		for _, f := range []string{"10.96.0.1:80", "192.0.2.1:30001"} {
@@ -267,7 +269,7 @@ func overlappingRanges(c *cluster) awkward {
 	closed := kubeService("closed", 2, kubePort("http", 80, 0))
 	closed.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8", "10.1.0.0/16", "10.0.0.1/8", "255.255.255.255/32", "0.0.0.0/2"}
 	return awkward{[]*corev1.Service{open, closed}, slices.Concat(kubeSlices(open, c.Pods[0]), kubeSlices(closed, c.Pods[0])),
-		func(t *testing.T, c *cluster, _ *ruleset.Ruleset) {
+		func(t *testing.T, c *cluster, _ *nft.Ruleset) {
 			c.answeredBy(t, c.Pods[0], "203.0.113.1:80", "10.96.0.2:80")
 			ask(t, c.Client, "tcp", netip.MustParseAddrPort("[2001:db8:2::1]:80"))
 			silent(t, []*netlab.Host{c.Client}, "tcp", netip.MustParseAddrPort("203.0.113.2:80"))
@@ -277,7 +279,7 @@ func overlappingRanges(c *cluster) awkward {
 func openRanges(c *cluster) awkward {
 	s := kubeService("open", 1, kubePort("http", 80, 0))
 	s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8", "0.0.0.0/0", "::/0", "0.0.0.0/0", "fd00::/8"}
-	return awkward{[]*corev1.Service{s}, kubeSlices(s, c.Pods[0]), func(t *testing.T, c *cluster, _ *ruleset.Ruleset) {
+	return awkward{[]*corev1.Service{s}, kubeSlices(s, c.Pods[0]), func(t *testing.T, c *cluster, _ *nft.Ruleset) {
 		c.answeredBy(t, c.Pods[0], "203.0.113.1:80")
 		ask(t, c.Client, "tcp", netip.MustParseAddrPort("[2001:db8:2::1]:80"))
 	}}
@@ -290,7 +292,7 @@ func sameEndpoint(c *cluster) awkward {
 	for i, slice := range all {
 		slice.Name = fmt.Sprintf("twice-%d", i)
 	}
-	return awkward{[]*corev1.Service{s}, all, func(t *testing.T, c *cluster, rules *ruleset.Ruleset) {
+	return awkward{[]*corev1.Service{s}, all, func(t *testing.T, c *cluster, rules *nft.Ruleset) {
 		c.answeredBy(t, c.Pods[0], "10.96.0.1:80", "10.96.0.1:80", "203.0.113.1:80")
 		if n := slotsOf(rules, "10.96.0.1:80"); n != 1 {
 			t.Errorf("%d slots for one endpoint", n)
@@ -303,7 +305,7 @@ func sameNodePort(c *cluster) awkward {
 	older := kubeService("older", 1, kubePort("http", 80, 30001), kubePort("more", 81, 30001))
 	younger := kubeService("younger", 2, kubePort("http", 80, 30001))
 	return awkward{[]*corev1.Service{younger, older}, slices.Concat(kubeSlices(older, c.Pods[0]), kubeSlices(younger, c.Pods[1])),
-		func(t *testing.T, c *cluster, rules *ruleset.Ruleset) {
+		func(t *testing.T, c *cluster, rules *nft.Ruleset) {
 			c.answeredBy(t, c.Pods[0], "192.0.2.1:30001", "10.96.0.1:80", "10.96.0.1:81")
 			c.answeredBy(t, c.Pods[1], "10.96.0.2:80")
 			if n := slotsOf(rules, "192.0.2.1:30001"); n != 1 {
@@ -321,7 +323,7 @@ func sameAddress(c *cluster) awkward {
 	second := kubeService("second", 1, kubePort("http", 80, 0), kubePort("more", 81, 0))
 	second.CreationTimestamp = metav1.NewTime(time.Unix(2, 0))
 	return awkward{[]*corev1.Service{second, first}, slices.Concat(kubeSlices(first, c.Pods[0]), kubeSlices(second, c.Pods[1])),
-		func(t *testing.T, c *cluster, rules *ruleset.Ruleset) {
+		func(t *testing.T, c *cluster, rules *nft.Ruleset) {
 			c.answeredBy(t, c.Pods[0], "10.96.0.1:80", "198.51.100.1:80", "203.0.113.1:80")
 			c.answeredBy(t, c.Pods[1], "10.96.0.1:81", "203.0.113.1:81")
 			if n := slotsOf(rules, "198.51.100.1:80"); n != 1 {

@@ -112,7 +112,7 @@ func (c *cluster) everyone() []*netlab.Host {
 // write writes the input file in place.
 func (c *cluster) write(services ...service) {
 	c.t.Helper()
-	if err := os.WriteFile(c.file, []byte(render(c.t, c.Node, services)), 0o644); err != nil {
+	if err := os.WriteFile(c.file, []byte(renderInput(c.t, c.Node, services)), 0o644); err != nil {
 		c.t.Fatal(err)
 	}
 }

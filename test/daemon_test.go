@@ -56,7 +56,7 @@ func (d *daemon) stop(t *testing.T) {
 func (c *cluster) replace(services ...service) {
 	c.t.Helper()
 	next := c.file + ".new"
-	if err := os.WriteFile(next, []byte(render(c.t, c.Node, services)), 0o644); err != nil {
+	if err := os.WriteFile(next, []byte(renderInput(c.t, c.Node, services)), 0o644); err != nil {
 		c.t.Fatal(err)
 	}
 	if err := os.Rename(next, c.file); err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/explain"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
-	ruleset "github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/source"
 )
 
@@ -67,7 +68,7 @@ type oracle struct {
 	snapshot *model.Snapshot
 	config   model.Config
 	routing  *model.Routing
-	rules    *ruleset.Ruleset
+	rules    *nft.Ruleset
 	local    []netip.Addr
 }
 
@@ -78,7 +79,7 @@ func newOracle(t *testing.T, file string, config model.Config) *oracle {
 		t.Fatal(err)
 	}
 	routing := model.Resolve(input.Snapshot, config)
-	return &oracle{input.Snapshot, config, routing, ruleset.Render(routing), explain.LocalAddresses(input.Snapshot, config)}
+	return &oracle{input.Snapshot, config, routing, render.Render(routing), explain.LocalAddresses(input.Snapshot, config)}
 }
 
 // look does what explain -f does.
@@ -165,7 +166,7 @@ func newComparison(t *testing.T, seed uint64) *comparison {
 	flags := c.programFlags()
 	c.flags = flags.args
 	c.services = c.world().services(randomServices)
-	input := render(t, c.Node, nil)
+	input := renderInput(t, c.Node, nil)
 	for _, s := range c.services {
 		input += s.yaml(t)
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -46,7 +46,7 @@ func (c *cluster) owns() bool {
 	c.t.Helper()
 	var owns bool
 	if err := c.Node.Do(func() error {
-		k, err := apply.Open()
+		k, err := kernel.Open()
 		if err != nil {
 			return err
 		}

@@ -104,8 +104,8 @@ func (s service) weightList(f model.Family) string {
 	return strings.Join(list, ",")
 }
 
-// render returns the input of the program for some services.
-func render(t *testing.T, node *netlab.Host, services []service) string {
+// renderInput returns the input of the program for some services.
+func renderInput(t *testing.T, node *netlab.Host, services []service) string {
 	t.Helper()
 	var out strings.Builder
 	err := manifest.Execute(&out, map[string]any{"Node": node, "Zone": nodeZone, "Services": services,

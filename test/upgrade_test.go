@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -174,9 +175,9 @@ func TestOtherLayouts(t *testing.T) {
 }
 
 // open returns a connection to nf_tables of the node.
-func (c *cluster) open() (k *apply.Conn) {
+func (c *cluster) open() (k *kernel.Conn) {
 	c.t.Helper()
-	if err := c.Node.Do(func() (err error) { k, err = apply.Open(); return err }); err != nil {
+	if err := c.Node.Do(func() (err error) { k, err = kernel.Open(); return err }); err != nil {
 		c.t.Fatal(err)
 	}
 	c.t.Cleanup(func() { _ = k.Close() })

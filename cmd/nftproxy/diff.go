@@ -8,7 +8,9 @@ import (
 	"os"
 
 	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -16,13 +18,13 @@ import (
 
 // withKernel calls f with a connection to the kernel of this network namespace,
 // and an applier on it.
-func withKernel(log *slog.Logger, f func(*apply.Conn, *apply.Applier) error) (err error) {
-	kernel, err := apply.Open()
+func withKernel(log *slog.Logger, f func(*kernel.Conn, *apply.Applier) error) (err error) {
+	conn, err := kernel.Open()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, kernel.Close()) }()
-	return f(kernel, apply.New(kernel, log))
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	return f(conn, apply.New(conn, log))
 }
 
 func diffCommand() *cobra.Command {
@@ -52,12 +54,12 @@ Exit code: 0 no changes, 1 changes, 2 error.`,
 			if err != nil {
 				return err
 			}
-			return withKernel(log, func(_ *apply.Conn, a *apply.Applier) error {
-				plan, _, err := a.Plan(render.Render(routing))
+			return withKernel(log, func(_ *kernel.Conn, a *apply.Applier) error {
+				p, _, err := a.Plan(render.Render(routing))
 				if err != nil {
 					return err
 				}
-				return printPlan(c.OutOrStdout(), plan, output, paint)
+				return printPlan(c.OutOrStdout(), p, output, paint)
 			})
 		},
 	}
@@ -68,14 +70,14 @@ Exit code: 0 no changes, 1 changes, 2 error.`,
 }
 
 // printPlan returns errChanges if the plan is not empty.
-func printPlan(w io.Writer, plan *apply.Plan, output string, paint bool) error {
+func printPlan(w io.Writer, p *plan.Plan, output string, paint bool) error {
 	var err error
 	if output == "json" {
-		err = plan.JSON(w)
+		err = p.JSON(w)
 	} else {
-		err = plan.Print(w, paint)
+		err = p.Print(w, paint)
 	}
-	if err == nil && !plan.Empty() {
+	if err == nil && !p.Empty() {
 		return errChanges
 	}
 	return err
@@ -105,9 +107,7 @@ one transaction. When there is no difference nothing is sent to the kernel.
 Established connections are not touched. While "nftproxy run" owns the tables,
 they can be changed by nobody else: this fails then and changes nothing.
 
-Services whose rules the kernel refuses stay as they are; the others are applied.
-
-Exit code: 0 applied, 2 error, also if the kernel refused something.`,
+Exit code: 0 applied, 2 error.`,
 		Example: `  nftproxy apply -f services.yaml
   nftproxy apply -f cluster/ --hostname-override node-1 --cluster-cidr 10.128.0.0/9`,
 		Args: noArguments,
@@ -129,18 +129,11 @@ func applyOnce(c *cobra.Command, log *slog.Logger, routing *model.Routing) error
 	if err != nil {
 		return err
 	}
-	return withKernel(log, func(_ *apply.Conn, a *apply.Applier) error {
-		return applyMost(c.OutOrStdout(), a, routing, paint)
+	return withKernel(log, func(_ *kernel.Conn, a *apply.Applier) error {
+		p, err := a.Apply(render.Render(routing))
+		if err != nil {
+			return err
+		}
+		return errors.Join(p.Print(c.OutOrStdout(), paint), a.Sweep())
 	})
-}
-
-// applyMost returns an error if the kernel refuses something, but commits and
-// prints the rest.
-func applyMost(w io.Writer, a *apply.Applier, routing *model.Routing, paint bool) error {
-	plan, err := a.ApplyMost(render.Render(routing), routing.Routes)
-	var refused *apply.RefusedError
-	if err != nil && !errors.As(err, &refused) {
-		return err
-	}
-	return errors.Join(plan.Print(w, paint), a.Sweep(), err)
 }

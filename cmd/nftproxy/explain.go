@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
-	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/explain"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
 )
@@ -159,12 +159,12 @@ func (o *explainOptions) fromObjects(c *cobra.Command, p explain.Packet) (*expla
 // fromKernel answers for the rules in the kernel, of which the objects behind
 // them are not known.
 func fromKernel(_ *cobra.Command, p explain.Packet) (_ *explain.Result, _ *explain.Background, err error) {
-	kernel, err := apply.Open()
+	conn, err := kernel.Open()
 	if err != nil {
 		return nil, nil, err
 	}
-	defer func() { err = errors.Join(err, kernel.Close()) }()
-	rs, _, err := kernel.Read()
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	rs, _, err := conn.Read()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -177,7 +177,7 @@ func fromKernel(_ *cobra.Command, p explain.Packet) (_ *explain.Result, _ *expla
 	}
 	t := rs.Table(model.FamilyOf(p.Destination))
 	if t != nil && p.Source.IsValid() {
-		if err := kernel.AddBinding(t, p.Source, p.Frontend()); err != nil {
+		if err := conn.AddBinding(t, p.Source, p.Frontend()); err != nil {
 			return nil, nil, err
 		}
 	}

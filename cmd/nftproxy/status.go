@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/status"
 )
 
@@ -86,12 +86,12 @@ func (o *statusOptions) run(c *cobra.Command) error {
 
 // fromKernel stands in for a daemon that does not answer.
 func (o *statusOptions) fromKernel(c *cobra.Command, noDaemon error) (_ *status.Report, err error) {
-	kernel, err := apply.Open()
+	conn, err := kernel.Open()
 	if err != nil {
 		return nil, errors.Join(noDaemon, err)
 	}
-	defer func() { err = errors.Join(err, kernel.Close()) }()
-	report, err := status.FromKernel(kernel)
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	report, err := status.FromKernel(conn)
 	if err != nil {
 		return nil, errors.Join(noDaemon, err)
 	}

@@ -14,7 +14,10 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
@@ -35,7 +38,7 @@ type Config struct {
 	Applier *apply.Applier
 	// AffinityUse returns how full the affinity maps are. It is called while
 	// Applier is at work.
-	AffinityUse func() ([]apply.AffinityUse, error)
+	AffinityUse func() ([]kernel.AffinityUse, error)
 	// MinSyncPeriod passes at least between the end of one sync and the next
 	// one that a change asks for; changes meanwhile travel together (13.5).
 	MinSyncPeriod time.Duration
@@ -63,8 +66,7 @@ const (
 	Start Cause = iota
 	// Change follows a change of the source or of the node's addresses.
 	Change
-	// Retry follows a failed sync, or a Check if the kernel refused Services
-	// before (13.25).
+	// Retry follows a failed sync.
 	Retry
 	// Check follows an hour without a full comparison: what it finds to do was
 	// done by others (13.10).
@@ -93,13 +95,13 @@ type Sync struct {
 	// every sync pays for what did not change.
 	NewNotices bool
 	// Rules are those that are wanted after a whole sync, else nil.
-	Rules *render.Ruleset
+	Rules *nft.Ruleset
 	// Triggers are the moments of the changes that the sync is the first to
 	// contain.
 	Triggers []model.Trigger
 	// Interventions are those of others that this sync repairs, if it succeeds.
-	Interventions []apply.Intervention
-	Plan          *apply.Plan // what was committed; nil after an error
+	Interventions []kernel.Intervention
+	Plan          *plan.Plan // what was committed; nil after an error
 	Started       time.Time
 	Duration      time.Duration
 	// Err says why the kernel is not at the rules. It is nil after success.
@@ -126,9 +128,9 @@ type Agent struct {
 	changed  atomic.Bool   // Load returns something else
 	moved    atomic.Bool   // so does Interfaces
 	drift    drift
-	notices  []model.Notice    // reported last
-	failed   bool              // the last sync
-	owner    *apply.OwnedError // of our tables, who made the last sync fail; nil: nobody
+	notices  []model.Notice     // reported last
+	failed   bool               // the last sync
+	owner    *kernel.OwnedError // of our tables, who made the last sync fail; nil: nobody
 	affinity affinity
 
 	update *model.Update // not yet taken in; nil: none
@@ -220,7 +222,6 @@ func (a *Agent) sync(cause Cause) bool {
 		a.composer = nil
 		a.drift.restore(s.Interventions)
 	} else {
-		a.accept()
 		a.mu.Lock()
 		a.state.LastSync = time.Now()
 		a.mu.Unlock()
@@ -279,18 +280,35 @@ func (a *Agent) settle(s *Sync) {
 // errPatch means that a change needs more than the rules of some frontends.
 var errPatch = errors.New("tables or sets come or go")
 
+// compare brings the kernel to all that the router says.
+func (a *Agent) compare(s *Sync) error {
+	a.composer = nil
+	s.Whole, s.Routes = true, nil
+	s.Interventions = a.drift.take()
+	routing := a.router.Routing()
+	s.Rules = render.Render(routing)
+	p, err := a.Applier.Apply(s.Rules)
+	if err != nil {
+		s.Plan = nil
+		return err
+	}
+	s.Plan = s.Plan.Then(p)
+	a.composer, a.compared = render.NewComposer(routing), time.Now()
+	return nil
+}
+
 // patch carries out the changes of routes alone.
 func (a *Agent) patch(s *Sync) error {
 	before, after, ok := a.composer.Change(s.Routes, a.router.NodePortAddresses())
 	if !ok {
 		return errPatch
 	}
-	plan, err := a.Applier.Patch(before, after)
+	p, err := a.Applier.Patch(before, after)
 	if err != nil {
 		a.Log.Info("a change failed; everything is compared", "error", err)
 		return err
 	}
-	s.Plan = plan
+	s.Plan = p
 	return nil
 }
 
@@ -339,12 +357,12 @@ func (a *Agent) log(s *Sync) {
 	case len(s.Interventions) > 0:
 		a.logInterventions(s)
 	case s.Cause == Check && !s.Plan.Empty():
-		a.Log.Warn("rules were changed by others and are repaired", "added", s.Plan.Count(apply.Add),
-			"changed", s.Plan.Count(apply.Replace), "deleted", s.Plan.Count(apply.Delete))
+		a.Log.Warn("rules were changed by others and are repaired", "added", s.Plan.Count(plan.Add),
+			"changed", s.Plan.Count(plan.Replace), "deleted", s.Plan.Count(plan.Delete))
 	case !s.Plan.Empty() || a.failed:
 		services, frontends := s.Router.Len()
-		a.Log.Info("rules applied", "services", services, "frontends", frontends, "added", s.Plan.Count(apply.Add),
-			"changed", s.Plan.Count(apply.Replace), "deleted", s.Plan.Count(apply.Delete),
+		a.Log.Info("rules applied", "services", services, "frontends", frontends, "added", s.Plan.Count(plan.Add),
+			"changed", s.Plan.Count(plan.Replace), "deleted", s.Plan.Count(plan.Delete),
 			"duration", s.Duration.Round(time.Microsecond))
 	}
 	a.failed = s.Err != nil

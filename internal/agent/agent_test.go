@@ -15,54 +15,56 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
 )
 
-// kernel counts commits and fails while broken is set.
-type kernel struct {
+// fakeKernel counts commits and fails while broken is set.
+type fakeKernel struct {
 	mu      sync.Mutex
 	commits int
 	reads   int
 	broken  error
-	rules   *render.Ruleset
+	rules   *nft.Ruleset
 }
 
-func (k *kernel) breakWith(err error) {
+func (k *fakeKernel) breakWith(err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.broken = err
 }
 
-func (k *kernel) Read() (*render.Ruleset, uint32, error) {
+func (k *fakeKernel) Read() (*nft.Ruleset, uint32, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.reads++
 	if k.rules == nil {
-		return &render.Ruleset{}, 1, nil
+		return &nft.Ruleset{}, 1, nil
 	}
 	return k.rules, 1, nil
 }
 
-func (k *kernel) Bindings(model.Family, int) ([]*render.Set, error) { return nil, nil }
+func (k *fakeKernel) Bindings(model.Family, int) ([]*nft.Set, error) { return nil, nil }
 
-func (k *kernel) Unbind(model.Family, *render.Set) error { return nil }
+func (k *fakeKernel) Unbind(model.Family, *nft.Set) error { return nil }
 
-func (k *kernel) Check(*apply.Plan, uint32) error { return nil }
+func (k *fakeKernel) Check(*plan.Plan, uint32) error { return nil }
 
-func (k *kernel) Commit(*apply.Plan, uint32) (apply.Size, error) {
+func (k *fakeKernel) Commit(*plan.Plan, uint32) (kernel.Size, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.broken != nil {
-		return apply.Size{}, k.broken
+		return kernel.Size{}, k.broken
 	}
 	k.commits++
-	return apply.Size{}, nil
+	return kernel.Size{}, nil
 }
 
 // fixture runs an agent in a bubble of fake time.
 type fixture struct {
-	kernel  *kernel
+	kernel  *fakeKernel
 	log     *bytes.Buffer
 	load    func() (*model.Snapshot, error)
 	use     atomic.Int64 // clients in the affinity map
@@ -85,7 +87,7 @@ func snapshot() *model.Snapshot {
 
 func newFixture() *fixture {
 	return &fixture{
-		kernel: &kernel{},
+		kernel: &fakeKernel{},
 		log:    &bytes.Buffer{},
 		load:   func() (*model.Snapshot, error) { return snapshot(), nil },
 	}
@@ -110,8 +112,8 @@ func (f *fixture) make() {
 		Interfaces: f.interfaces,
 		Node:       node,
 		Applier:    apply.New(f.kernel, log),
-		AffinityUse: func() ([]apply.AffinityUse, error) {
-			return []apply.AffinityUse{{Family: model.IPv4, Used: int(f.use.Load()), Size: 1000}}, nil
+		AffinityUse: func() ([]kernel.AffinityUse, error) {
+			return []kernel.AffinityUse{{Family: model.IPv4, Used: int(f.use.Load()), Size: 1000}}, nil
 		},
 		MinSyncPeriod: f.period,
 		SyncPeriod:    f.retry,

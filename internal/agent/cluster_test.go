@@ -196,7 +196,7 @@ func apiNode(podCIDRs []string, addresses ...string) *corev1.Node {
 func TestSeveralServiceCIDRs(t *testing.T) {
 	for _, n := range []int{1, 2, 5} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			w := newWorkshop(t, netlab.TestNamespace(t), true)
+			w := newWorkshop(t, netlab.TestNamespace(t))
 			synctest.Test(t, func(t *testing.T) {
 				l := newClusterLab(t, w, 0)
 				for i := range n {

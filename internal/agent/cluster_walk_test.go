@@ -12,9 +12,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/source"
 )
@@ -104,7 +104,7 @@ func (l *clusterLab) fresh() *model.Routing {
 func TestClusterWalk(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			w := newWorkshop(t, netlab.TestNamespace(t), true)
+			w := newWorkshop(t, netlab.TestNamespace(t))
 			synctest.Test(t, func(t *testing.T) {
 				l := newClusterLab(t, w, seed)
 				l.putService(apiService(0, 80)) // stays, for a family without Services is another matter
@@ -151,8 +151,8 @@ func (l *clusterLab) sameRules(step int, want *model.Routing) {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	for _, c := range apply.Diff(current, apply.Settle(current, render.Render(want))).Changes {
-		if c.Verb != apply.Delete || c.Kind() != "chain" { // lanes are kept for use again
+	for _, c := range plan.Diff(current, plan.Settle(current, render.Render(want))).Changes {
+		if c.Verb != plan.Delete || c.Kind() != "chain" { // lanes are kept for use again
 			l.t.Fatalf("step %d: a fresh start does: %s", step, c.Text())
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 )
 
 const (
@@ -29,7 +29,7 @@ type drift struct {
 	told chan struct{}
 
 	mu      sync.Mutex
-	waiting []apply.Intervention
+	waiting []kernel.Intervention
 
 	last  time.Time // when the last repair was due
 	pause time.Duration
@@ -37,7 +37,7 @@ type drift struct {
 
 // Drifted tells the agent that somebody else has written to our tables. It does
 // not block, and is safe for concurrent use.
-func (a *Agent) Drifted(i apply.Intervention) {
+func (a *Agent) Drifted(i kernel.Intervention) {
 	d := &a.drift
 	d.mu.Lock()
 	if len(d.waiting) < maxInterventions {
@@ -51,7 +51,7 @@ func (a *Agent) Drifted(i apply.Intervention) {
 }
 
 // take returns what a comparison that begins now repairs.
-func (d *drift) take() []apply.Intervention {
+func (d *drift) take() []kernel.Intervention {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	out := d.waiting
@@ -60,7 +60,7 @@ func (d *drift) take() []apply.Intervention {
 }
 
 // restore puts back what could not be repaired.
-func (d *drift) restore(i []apply.Intervention) {
+func (d *drift) restore(i []kernel.Intervention) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	all := append(i, d.waiting...)

@@ -8,15 +8,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
 // flush is an intervention.
-func flush(process string) apply.Intervention {
-	return apply.Intervention{
-		By: apply.Process{PID: 4711, Name: process}, Touched: []string{"delete table ip nftproxy"}, Counts: map[string]int{"table": 1},
+func flush(process string) kernel.Intervention {
+	return kernel.Intervention{
+		By: kernel.Process{PID: 4711, Name: process}, Touched: []string{"delete table ip nftproxy"}, Counts: map[string]int{"table": 1},
 	}
 }
 
@@ -137,7 +137,7 @@ func TestOwnedByAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, syncs := drifted()
 		f.kernel.rules = nil
-		f.kernel.broken = &apply.OwnedError{Table: "ip nftproxy", Owner: apply.Process{PID: 7, Name: "nftproxy"}, Port: 7}
+		f.kernel.broken = &kernel.OwnedError{Table: "ip nftproxy", Owner: kernel.Process{PID: 7, Name: "nftproxy"}, Port: 7}
 		f.start(t)
 		time.Sleep(10 * time.Minute)
 		if n := strings.Count(f.log.String(), "belongs to process 7"); n != 1 {
@@ -149,6 +149,6 @@ func TestOwnedByAnother(t *testing.T) {
 		if last := (*syncs)[len(*syncs)-1]; last.Err != nil {
 			t.Errorf("a second after the owner has gone: %v", last.Err)
 		}
-		f.kernel.breakWith(&apply.OwnedError{Table: "ip nftproxy"})
+		f.kernel.breakWith(&kernel.OwnedError{Table: "ip nftproxy"})
 	})
 }

@@ -61,7 +61,7 @@ func newLargeLab(tb testing.TB, state model.ServiceState) func(model.ServiceStat
 	var last *Sync
 	log := slog.New(slog.NewTextHandler(new(bytes.Buffer), nil))
 	a := New(Config{
-		Applier: apply.New(&kernel{}, log), Log: log, Node: model.Config{NodeName: "node-1"},
+		Applier: apply.New(&fakeKernel{}, log), Log: log, Node: model.Config{NodeName: "node-1"},
 		Observers: []func(*Sync){func(s *Sync) { last = s }},
 	})
 	sync := func(cause Cause, s model.ServiceState) *Sync {

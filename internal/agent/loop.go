@@ -90,16 +90,12 @@ func (l *loop) run(cause Cause) {
 	l.check.Reset(syncCheck - time.Since(l.compared))
 }
 
-// checkAll compares everything, and tries again what the kernel refused (13.10,
-// 13.25).
+// checkAll compares everything (13.10).
 func (l *loop) checkAll() {
 	if l.Interfaces != nil {
 		l.Interfaces.Expire()
 	}
 	l.run(Check)
-	if l.tryAgain() {
-		l.run(Retry)
-	}
 }
 
 // plan schedules the sync that was asked for.

@@ -7,13 +7,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
+	"github.com/nftproxy/nftproxy/internal/workload"
 )
 
 // stickyServices returns Services of four endpoints with affinity.
 func stickyServices(n int) map[model.ServiceName]model.ServiceState {
-	all := services(n, 4)
+	all := workload.Services(n, 4)
 	for _, s := range all {
 		s.Service.AffinityTimeout = 3 * time.Hour
 	}
@@ -21,24 +24,24 @@ func stickyServices(n int) map[model.ServiceName]model.ServiceState {
 }
 
 // bindClients binds clients of a frontend to one of its endpoints.
-func bindClients(b *testing.B, c *Conn, f model.Frontend, endpoint netip.AddrPort, clients int) {
+func bindClients(b *testing.B, c *kernel.Conn, f model.Frontend, endpoint netip.AddrPort, clients int) {
 	b.Helper()
-	s, _, err := c.set(render.AffinityMap, model.IPv4)
+	s, _, err := c.Set(nft.AffinityMap, model.IPv4)
 	if err != nil {
 		b.Fatal(err)
 	}
 	const step = 20_000
 	for first := 0; first < clients; first += step {
-		p := &Plan{}
+		p := &plan.Plan{}
 		for i := first; i < min(first+step, clients); i++ {
 			var client [4]byte
 			binary.BigEndian.PutUint32(client[:], 100<<24+64<<16+uint32(i))
-			p.Changes = append(p.Changes, Change{Verb: Add, Family: model.IPv4, Set: s, Timeout: 3 * time.Hour, New: &render.Element{
-				Key:   render.Key{Address: f.Address, Protocol: f.Protocol, Port: f.Port, Source: netip.AddrFrom4(client)},
-				Value: render.Value{Endpoint: endpoint},
+			p.Changes = append(p.Changes, plan.Change{Verb: plan.Add, Family: model.IPv4, Set: s, Timeout: 3 * time.Hour, New: &nft.Element{
+				Key:   nft.Key{Address: f.Address, Protocol: f.Protocol, Port: f.Port, Source: netip.AddrFrom4(client)},
+				Value: nft.Value{Endpoint: endpoint},
 			}})
 		}
-		if _, err := c.Commit(p, anyGeneration); err != nil {
+		if _, err := c.Commit(p, kernel.AnyGeneration); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -53,8 +56,8 @@ func BenchmarkStickyChange(b *testing.B) {
 			s := newServed(b, all)
 			busy := &s.routing.Routes[0]
 			bindClients(b, s.Conn, busy.Frontend, busy.Inside().Endpoints[0].Address, clients)
-			idle := serviceName(7)
-			s.alternate(b, idle, replaceEndpoint(all[idle]))
+			idle := workload.ServiceName(7)
+			s.alternate(b, idle, workload.ReplaceEndpoint(all[idle]))
 			start := time.Now()
 			if err := s.applier.Sweep(); err != nil {
 				b.Fatal(err)

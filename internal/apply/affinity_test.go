@@ -6,59 +6,23 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
+	"github.com/nftproxy/nftproxy/internal/workload"
 )
 
-// sticky returns the ruleset of one NodePort with affinity. Endpoints are named
-// by their last byte and, behind a colon, by attributes: L on this node, and
-// the zone that the hints name.
-func sticky(policy model.Policy, timeout time.Duration, endpoints string) *render.Ruleset {
-	slice := &model.EndpointSlice{
-		Namespace: "default", Name: "web-1", Service: "web", Family: model.IPv4,
-		Ports: []model.EndpointPort{{Protocol: model.TCP, Port: 8080}},
-	}
-	for _, field := range strings.Fields(endpoints) {
-		name, attributes, _ := strings.Cut(field, ":")
-		h := model.Host{Address: netip.MustParseAddr("10.128.0." + name), Ready: true, Serving: true, Node: "node-2"}
-		if zone, local := strings.CutPrefix(attributes, "L"); local {
-			h.Node, attributes = "node-1", zone
-		}
-		if attributes != "" {
-			h.ForZones = []string{attributes}
-		}
-		slice.Hosts = append(slice.Hosts, h)
-	}
-	s := &model.Snapshot{
-		Nodes: []*model.Node{{Name: "node-1", Zone: "a", Addresses: []netip.Addr{addr("192.168.7.1")}}},
-		Services: []*model.Service{{
-			Name: model.ServiceName{Namespace: "default", Name: "web"}, ClusterIPs: []netip.Addr{addr("10.96.0.1")},
-			Ports:          []model.ServicePort{{Protocol: model.TCP, Port: 80, NodePort: 30080}},
-			ExternalPolicy: policy, AffinityTimeout: timeout,
-		}, { // keeps the affinity map in place
-			Name: model.ServiceName{Namespace: "default", Name: "other"}, ClusterIPs: []netip.Addr{addr("10.96.0.2")},
-			Ports: []model.ServicePort{{Protocol: model.TCP, Port: 80}}, AffinityTimeout: time.Hour,
-		}},
-		Slices: []*model.EndpointSlice{slice, {
-			Namespace: "default", Name: "other-1", Service: "other", Family: model.IPv4, Ports: slice.Ports,
-			Hosts: []model.Host{{Address: addr("10.128.0.99"), Ready: true}},
-		}},
-	}
-	return render.Render(model.Resolve(s, model.Config{NodeName: "node-1"}))
-}
-
 // bind adds a binding of a client at the NodePort for each endpoint.
-func bind(rs *render.Ruleset, endpoints ...int) *render.Ruleset {
-	rs = clone(rs)
-	s := rs.Tables[0].Set(render.AffinityMap)
+func bind(rs *nft.Ruleset, endpoints ...int) *nft.Ruleset {
+	rs = workload.Clone(rs)
+	s := rs.Tables[0].Set(nft.AffinityMap)
 	for i, e := range endpoints {
-		s.Elements = append(s.Elements, render.Element{
-			Key:   render.Key{Address: addr("192.168.7.1"), Protocol: model.TCP, Port: 30080, Source: netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})},
-			Value: render.Value{Endpoint: addrPort(fmt.Sprintf("10.128.0.%d", e), 8080)},
+		s.Elements = append(s.Elements, nft.Element{
+			Key:   nft.Key{Address: workload.Addr("192.168.7.1"), Protocol: model.TCP, Port: 30080, Source: netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})},
+			Value: nft.Value{Endpoint: workload.AddrPort(fmt.Sprintf("10.128.0.%d", e), 8080)},
 		})
 	}
 	s.Sort()
@@ -72,26 +36,26 @@ func TestDeparted(t *testing.T) {
 	const cluster, local = model.PolicyCluster, model.PolicyLocal
 	for _, c := range []struct {
 		name           string
-		before, after  *render.Ruleset
+		before, after  *nft.Ruleset
 		departed, kept []int
 	}{
-		{"nothing changes", sticky(cluster, time.Hour, "1 2 3"), sticky(cluster, time.Hour, "1 2 3"), nil, []int{1, 2, 3}},
-		{"5.6 an endpoint goes", sticky(cluster, time.Hour, "1 2 3"), sticky(cluster, time.Hour, "1 3"), []int{2}, []int{1, 3}},
-		{"5.8 an endpoint comes", sticky(cluster, time.Hour, "1 2 3"), sticky(cluster, time.Hour, "1 2 3 4"), nil, []int{1, 2, 3}},
-		{"5.6 all endpoints go", sticky(cluster, time.Hour, "1 2 3"), sticky(cluster, time.Hour, ""), []int{1, 2, 3}, nil},
-		{"5.9 another timeout", sticky(cluster, time.Hour, "1 2 3"), sticky(cluster, time.Minute, "1 2 3"), nil, []int{1, 2, 3}},
-		{"5.10 affinity is turned off", sticky(cluster, time.Hour, "1 2 3"), sticky(cluster, 0, "1 2 3"), []int{1, 2, 3}, nil},
+		{"nothing changes", workload.Sticky(cluster, time.Hour, "1 2 3"), workload.Sticky(cluster, time.Hour, "1 2 3"), nil, []int{1, 2, 3}},
+		{"5.6 an endpoint goes", workload.Sticky(cluster, time.Hour, "1 2 3"), workload.Sticky(cluster, time.Hour, "1 3"), []int{2}, []int{1, 3}},
+		{"5.8 an endpoint comes", workload.Sticky(cluster, time.Hour, "1 2 3"), workload.Sticky(cluster, time.Hour, "1 2 3 4"), nil, []int{1, 2, 3}},
+		{"5.6 all endpoints go", workload.Sticky(cluster, time.Hour, "1 2 3"), workload.Sticky(cluster, time.Hour, ""), []int{1, 2, 3}, nil},
+		{"5.9 another timeout", workload.Sticky(cluster, time.Hour, "1 2 3"), workload.Sticky(cluster, time.Minute, "1 2 3"), nil, []int{1, 2, 3}},
+		{"5.10 affinity is turned off", workload.Sticky(cluster, time.Hour, "1 2 3"), workload.Sticky(cluster, 0, "1 2 3"), []int{1, 2, 3}, nil},
 		// Bindings from before are in a map that these frontends do not ask.
-		{"5.5 the policy becomes Local", sticky(cluster, time.Hour, "1:L 2 3"), sticky(local, time.Hour, "1:L 2 3"), nil, nil},
-		{"5.5 hints keep a local endpoint from pods", sticky(local, time.Hour, "1:L 2 3"), sticky(local, time.Hour, "1:Lb 2:a 3:a"), nil, nil},
+		{"5.5 the policy becomes Local", workload.Sticky(cluster, time.Hour, "1:L 2 3"), workload.Sticky(local, time.Hour, "1:L 2 3"), nil, nil},
+		{"5.5 hints keep a local endpoint from pods", workload.Sticky(local, time.Hour, "1:L 2 3"), workload.Sticky(local, time.Hour, "1:Lb 2:a 3:a"), nil, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := bind(c.before, 1, 2, 3)
-			after := Settle(before, c.after)
+			after := plan.Settle(before, c.after)
 			d := make(departed)
-			d.note(Diff(before, after))
+			d.note(plan.Diff(before, after))
 			var gone, kept []int
-			if clients := before.Tables[0].Set(render.AffinityMap); clients != nil {
+			if clients := before.Tables[0].Set(nft.AffinityMap); clients != nil {
 				for i := range clients.Elements {
 					if e := &clients.Elements[i]; d.has(e) {
 						gone = append(gone, int(e.Value.Endpoint.Addr().As4()[3]))
@@ -114,9 +78,9 @@ func TestDeparted(t *testing.T) {
 // TestTableMadeAnew: of the clients that are bound as many stay bound as the new map
 // has room for; and where they cannot be read, all are served.
 func TestTableMadeAnew(t *testing.T) {
-	resized := func(size uint32) *render.Ruleset {
-		rs := sticky(model.PolicyCluster, time.Hour, "1 2 3")
-		rs.Tables[0].Set(render.AffinityMap).Size = size
+	resized := func(size uint32) *nft.Ruleset {
+		rs := workload.Sticky(model.PolicyCluster, time.Hour, "1 2 3")
+		rs.Tables[0].Set(nft.AffinityMap).Size = size
 		return rs
 	}
 	for _, c := range []struct {
@@ -133,7 +97,7 @@ func TestTableMadeAnew(t *testing.T) {
 		if _, err := a.Apply(resized(c.size)); err != nil {
 			t.Errorf("room for %d, %v: %v", c.size, c.forgetful, err)
 		}
-		if got := len(k.ruleset.Tables[0].Set(render.AffinityMap).Elements); got != c.want {
+		if got := len(k.ruleset.Tables[0].Set(nft.AffinityMap).Elements); got != c.want {
 			t.Errorf("room for %d, %v: %d clients stay bound, want %d", c.size, c.forgetful, got, c.want)
 		}
 	}

@@ -4,11 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
 	"golang.org/x/sys/unix"
 )
 
@@ -20,7 +21,7 @@ type Applier struct {
 	// left for a later change because the kernel still refers to them.
 	Postponed func([]model.Family)
 	// Claim, if set, makes the tables ours before they are compared: see
-	// [Conn.Claim].
+	// [kernel.Conn.Claim].
 	Claim func() (outdated []model.Family, err error)
 
 	kernel Kernel
@@ -36,8 +37,8 @@ var errUnknown = errors.New("what was applied before is not known")
 
 // Commit is one transaction as it was sent to the kernel.
 type Commit struct {
-	Plan     *Plan
-	Size     Size
+	Plan     *plan.Plan
+	Size     kernel.Size
 	Duration time.Duration // with encoding, up to the kernel's answer
 	// Err says what the kernel refused; it is nil after success. After some
 	// errors it is open whether the transaction took place: the answer was lost.
@@ -52,12 +53,12 @@ func New(k Kernel, log *slog.Logger) *Applier {
 // Plan returns what Apply would do now, and the generation for which that
 // holds, but for lanes to which nothing leads: the daemon keeps those for the next
 // Service that needs them, and removes them once an hour.
-func (a *Applier) Plan(desired *render.Ruleset) (*Plan, uint32, error) {
+func (a *Applier) Plan(desired *nft.Ruleset) (*plan.Plan, uint32, error) {
 	current, generation, err := a.kernel.Read()
 	if err != nil {
 		return nil, 0, err
 	}
-	return Diff(current, Settle(current, desired)).withoutIdleLanes(), generation, nil
+	return plan.Diff(current, plan.Settle(current, desired)).WithoutIdleLanes(), generation, nil
 }
 
 // attempts is how often a commit is tried while others change the ruleset.
@@ -66,27 +67,21 @@ const attempts = 20
 // Apply commits what is missing and returns it. When the ruleset is as desired
 // already, nothing is sent to the kernel. After an error that leaves it open
 // whether the transaction took place, the kernel is read again.
-func (a *Applier) Apply(desired *render.Ruleset) (*Plan, error) {
-	return a.applyBut(nil, desired)
-}
-
-// applyBut applies a ruleset but for what the kernel refuses. With nil, that is
-// an error.
-func (a *Applier) applyBut(s *sieve, desired *render.Ruleset) (*Plan, error) {
+func (a *Applier) Apply(desired *nft.Ruleset) (*plan.Plan, error) {
 	a.known = nil
-	plan, settled, err := a.apply(s, desired)
+	p, settled, err := a.apply(desired)
 	if err == nil {
 		a.known = make(placement)
 		a.known.remember(settled)
 	}
-	return plan, err
+	return p, err
 }
 
 // apply returns the ruleset that the kernel has now as well.
-func (a *Applier) apply(s *sieve, desired *render.Ruleset) (*Plan, *render.Ruleset, error) {
-	done, open := &Plan{}, &Plan{}
-	var wanted *Plan
-	var settled *render.Ruleset
+func (a *Applier) apply(desired *nft.Ruleset) (*plan.Plan, *nft.Ruleset, error) {
+	done, open := &plan.Plan{}, &plan.Plan{}
+	var wanted *plan.Plan
+	var settled *nft.Ruleset
 	var last error
 	for attempt := range attempts {
 		time.Sleep(time.Duration(attempt) * time.Millisecond)
@@ -105,49 +100,39 @@ func (a *Applier) apply(s *sieve, desired *render.Ruleset) (*Plan, *render.Rules
 		if attempt >= attempts/2 {
 			// Others are always faster. What a plan says about our tables the
 			// kernel checks in any case.
-			generation = anyGeneration
+			generation = kernel.AnyGeneration
 		}
-		settled = Settle(current, desired)
-		plan := diff(current, settled, outdated)
-		a.keep(plan, settled)
-		if !open.Empty() && !plan.has(open.Changes[0]) {
-			done = merge(done, open) // it took place
+		settled = plan.Settle(current, desired)
+		todo := plan.DiffOutdated(current, settled, outdated)
+		a.keep(todo, settled)
+		if !open.Empty() && !todo.Has(open.Changes[0]) {
+			done = plan.Merge(done, open) // it took place
 		}
-		if plan = s.rest(plan); plan.Empty() {
-			return done, settled, s.err()
+		if todo.Empty() {
+			return done, settled, nil
 		}
-		wanted = plan
-		committed := &Plan{}
-		open = &Plan{}
-		if last = s.ask(a.kernel, plan, generation); last == nil {
-			committed, open, last = a.try(plan, generation)
-		}
+		wanted = todo
+		var committed *plan.Plan
+		committed, open, last = a.try(todo, generation)
 		if last == nil && done.Empty() {
-			return plan, settled, s.err() // in the order in which people know it
+			return todo, settled, nil // in the order in which people know it
 		}
-		done = merge(done, committed)
+		done = plan.Merge(done, committed)
 		switch {
 		case last == nil:
-			return done, settled, s.err()
+			return done, settled, nil
 		case isOpen(last):
-		case s.sifts(last) && (!passes(last, plan) || attempt >= attempts/2):
-			if !committed.Empty() {
-				continue // the plan is another one now
-			}
-			if err := s.sift(a.kernel, plan, generation, last); err != nil && !isOpen(err) && !passes(err, plan) {
-				return nil, nil, err
-			}
-		case !passes(last, plan):
+		case !passes(last, todo):
 			return nil, nil, last
 		}
 		a.log.Debug("apply is tried again", "attempt", attempt+1, "error", last)
 	}
-	if errors.Is(last, unix.EBUSY) && wanted.withoutRemovals().Empty() {
+	if errors.Is(last, unix.EBUSY) && wanted.WithoutRemovals().Empty() {
 		a.log.Info("unused chains are left for the next change: the kernel still refers to them", "error", last)
 		if a.Postponed != nil {
-			a.Postponed(wanted.removalFamilies())
+			a.Postponed(wanted.RemovalFamilies())
 		}
-		return done, settled, s.err()
+		return done, settled, nil
 	}
 	return nil, nil, fmt.Errorf("apply %d times: %w", attempts, last)
 }
@@ -161,18 +146,18 @@ func (a *Applier) claim() ([]model.Family, error) {
 
 // try commits the phases of a plan. It returns what was committed and, if the
 // answer to the last transaction was lost, what may have been.
-func (a *Applier) try(p *Plan, generation uint32) (done, open *Plan, err error) {
-	done, open = &Plan{}, &Plan{}
-	for _, phase := range p.phases() {
+func (a *Applier) try(p *plan.Plan, generation uint32) (done, open *plan.Plan, err error) {
+	done, open = &plan.Plan{}, &plan.Plan{}
+	for _, phase := range p.Phases() {
 		committed, err := a.tryPhase(phase, generation)
-		done = merge(done, committed)
+		done = plan.Merge(done, committed)
 		if isOpen(err) {
 			open = phase
 		}
 		if err != nil {
 			return done, open, err
 		}
-		if generation != anyGeneration {
+		if generation != kernel.AnyGeneration {
 			generation++ // by this transaction
 		}
 	}
@@ -182,20 +167,20 @@ func (a *Applier) try(p *Plan, generation uint32) (done, open *Plan, err error) 
 // tryPhase commits a plan, or all of it but the removal of chains and sets that
 // the kernel says are busy: before kernel 6.2 a chain stays in use for a moment
 // after the last element that went to it. It returns what was committed.
-func (a *Applier) tryPhase(p *Plan, generation uint32) (*Plan, error) {
+func (a *Applier) tryPhase(p *plan.Plan, generation uint32) (*plan.Plan, error) {
 	err := a.commit(p, generation)
 	if err == nil {
 		return p, nil
 	}
-	rest := p.withoutRemovals()
-	if !errors.Is(err, unix.EBUSY) || !p.removes() {
-		return &Plan{}, err
+	rest := p.WithoutRemovals()
+	if !errors.Is(err, unix.EBUSY) || !p.Removes() {
+		return &plan.Plan{}, err
 	}
 	if rest.Empty() {
 		return rest, err
 	}
 	if err := a.commit(rest, generation); err != nil {
-		return &Plan{}, err
+		return &plan.Plan{}, err
 	}
 	return rest, err
 }
@@ -203,16 +188,16 @@ func (a *Applier) tryPhase(p *Plan, generation uint32) (*Plan, error) {
 // isOpen tells whether an error leaves it open if the transaction took place:
 // the answer was lost.
 func isOpen(err error) bool {
-	return errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.EINTR) || errors.Is(err, errNoAnswer)
+	return errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.EINTR) || errors.Is(err, kernel.ErrNoAnswer)
 }
 
 // passes reports whether an error can be gone when the plan is made again: another
 // process was faster, the kernel was not ready, or a chain was busy.
-func passes(err error, p *Plan) bool {
-	return errors.Is(err, unix.ERESTART) || errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EBUSY) && p.removes()
+func passes(err error, p *plan.Plan) bool {
+	return errors.Is(err, unix.ERESTART) || errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EBUSY) && p.Removes()
 }
 
-func (a *Applier) commit(p *Plan, generation uint32) error {
+func (a *Applier) commit(p *plan.Plan, generation uint32) error {
 	start := time.Now()
 	size, err := a.kernel.Commit(p, generation)
 	took := time.Since(start)
@@ -233,36 +218,20 @@ func (a *Applier) commit(p *Plan, generation uint32) error {
 	return nil
 }
 
-// removalFamilies returns the families in which the plan deletes chains or
-// sets.
-func (p *Plan) removalFamilies() []model.Family {
-	var out []model.Family
-	for _, f := range model.Families {
-		if slices.ContainsFunc(p.Changes, func(c Change) bool { return c.Family == f && c.removes() }) {
-			out = append(out, f)
-		}
-	}
-	return out
-}
-
-// Then returns the plan that is p and next, one after the other. Either may be
-// nil.
-func (p *Plan) Then(next *Plan) *Plan {
-	switch {
-	case p == nil:
-		return next
-	case next == nil:
-		return p
-	}
-	return merge(p, next)
-}
-
-func merge(a, b *Plan) *Plan {
-	switch {
-	case a.Empty():
-		return b
-	case b.Empty():
-		return a
-	}
-	return &Plan{Changes: slices.Concat(a.Changes, b.Changes), services: slices.Concat(a.services, b.services)}
+// Kernel is the part of nf_tables that an [Applier] needs.
+type Kernel interface {
+	// Read returns our tables and the generation of the ruleset at which they
+	// were read.
+	Read() (*nft.Ruleset, uint32, error)
+	// Commit carries out a plan as one transaction, unless the generation is no
+	// longer the one given: then the error is ERESTART. After most errors
+	// nothing is changed; ENOBUFS leaves that open.
+	Commit(p *plan.Plan, generation uint32) (kernel.Size, error)
+	// Bindings returns the affinity maps of a family, with at most limit elements
+	// of each; none where there is no such map. It may be called while another
+	// method runs.
+	Bindings(f model.Family, limit int) ([]*nft.Set, error)
+	// Unbind removes elements from an affinity map. Those that are gone already
+	// are no error.
+	Unbind(model.Family, *nft.Set) error
 }

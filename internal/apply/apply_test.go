@@ -7,13 +7,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
+	"github.com/nftproxy/nftproxy/internal/workload"
 )
-
-// scaled is the ruleset of one service with that many endpoints; each number
-// has a lane of its own.
-func scaled(endpoints int) *render.Ruleset { return scenario(1, endpoints, 0) }
 
 // TestFaults gives the applier a kernel that fails in one way for a while, and
 // shows what becomes of a change that adds a lane and removes another.
@@ -34,8 +33,8 @@ func TestFaults(t *testing.T) {
 		{name: "there is never room for the batch", fault: unix.ENOBUFS, times: 1000, fails: true},
 		{name: "interrupted before", fault: unix.EINTR, times: 5, commits: 3},
 		{name: "interrupted after", fault: errAfter{unix.EINTR}, times: 2, commits: 3},
-		{name: "no answer, and nothing was done", fault: errNoAnswer, times: 5, commits: 3},
-		{name: "no answer, and it was done", fault: errAfter{errNoAnswer}, times: 2, commits: 3},
+		{name: "no answer, and nothing was done", fault: kernel.ErrNoAnswer, times: 5, commits: 3},
+		{name: "no answer, and it was done", fault: errAfter{kernel.ErrNoAnswer}, times: 2, commits: 3},
 		{name: "the kernel is not ready", fault: unix.EAGAIN, times: 5, commits: 3},
 		{name: "busy", fault: unix.EBUSY, times: 1, commits: 3},
 		{name: "always busy", fault: unix.EBUSY, times: 1000, fails: true},
@@ -46,29 +45,29 @@ func TestFaults(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			k := newFake()
 			a := New(k, slog.New(slog.DiscardHandler))
-			mustApply(t, a, scaled(2))
+			mustApply(t, a, workload.Scaled(2))
 			k.commits = 0
-			k.fails = func(*Plan) error {
+			k.fails = func(*plan.Plan) error {
 				if c.times--; c.times < 0 {
 					return nil
 				}
 				return c.fault
 			}
-			plan, err := a.Apply(scaled(3))
+			p, err := a.Apply(workload.Scaled(3))
 			if (err != nil) != c.fails || c.fails && !errors.Is(err, c.fault) {
 				t.Fatalf("error %v", err)
 			}
 			if k.commits != c.commits {
 				t.Errorf("%d commits, want %d", k.commits, c.commits)
 			}
-			if !c.fails && plan.Summary() != "3 to add, 1 to change, 2 to delete." {
-				t.Errorf("reported: %s", plan.Summary())
+			if !c.fails && p.Summary() != "3 to add, 1 to change, 2 to delete." {
+				t.Errorf("reported: %s", p.Summary())
 			}
-			k.fails = func(*Plan) error { return nil }
-			if after, err := a.Apply(scaled(3)); err != nil || after.Empty() == c.fails {
+			k.fails = func(*plan.Plan) error { return nil }
+			if after, err := a.Apply(workload.Scaled(3)); err != nil || after.Empty() == c.fails {
 				t.Errorf("then %s, %v", after.Summary(), err)
 			}
-			if !Diff(&k.ruleset, Settle(&k.ruleset, scaled(3))).Empty() {
+			if !plan.Diff(&k.ruleset, plan.Settle(&k.ruleset, workload.Scaled(3))).Empty() {
 				t.Error("the kernel is not at what is wanted")
 			}
 		})
@@ -80,7 +79,7 @@ func TestFaults(t *testing.T) {
 func TestUnreadable(t *testing.T) {
 	k := newFake()
 	a := New(k, slog.New(slog.DiscardHandler))
-	mustApply(t, a, scaled(2))
+	mustApply(t, a, workload.Scaled(2))
 	k.commits = 0
 	times := 3
 	k.unreadable = func() error {
@@ -90,14 +89,14 @@ func TestUnreadable(t *testing.T) {
 		return unix.ENOBUFS
 	}
 	for range 3 {
-		if _, err := a.Apply(scaled(3)); !errors.Is(err, unix.ENOBUFS) || k.commits > 0 {
+		if _, err := a.Apply(workload.Scaled(3)); !errors.Is(err, unix.ENOBUFS) || k.commits > 0 {
 			t.Errorf("error %v, %d commits", err, k.commits)
 		}
-		if _, err := a.Patch(&render.Ruleset{}, &render.Ruleset{}); err != errUnknown {
+		if _, err := a.Patch(&nft.Ruleset{}, &nft.Ruleset{}); err != errUnknown {
 			t.Errorf("a patch then: %v", err)
 		}
 	}
-	mustApply(t, a, scaled(3))
+	mustApply(t, a, workload.Scaled(3))
 	if k.commits != 3 {
 		t.Errorf("%d commits, want 3", k.commits)
 	}
@@ -117,28 +116,28 @@ func TestBusyChain(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			k := newFake()
 			a := New(k, slog.New(slog.DiscardHandler))
-			mustApply(t, a, scaled(2))
-			k.fails = func(p *Plan) error {
-				if !p.removes() || c.busy == 0 {
+			mustApply(t, a, workload.Scaled(2))
+			k.fails = func(p *plan.Plan) error {
+				if !p.Removes() || c.busy == 0 {
 					return nil
 				}
 				c.busy--
 				return unix.EBUSY
 			}
-			mustApply(t, a, scaled(3))
+			mustApply(t, a, workload.Scaled(3))
 			current, _, _ := k.Read()
 			table := current.Table(model.IPv4)
 			if got := len(table.Set("endpoints").Elements); got != 3 {
 				t.Errorf("%d endpoints, want 3", got)
 			}
-			if got := len(NewLanes(table).slots); got != c.chains {
+			if got := len(plan.NewLanes(table).Slots); got != c.chains {
 				t.Errorf("%d lanes, want %d", got, c.chains)
 			}
 		})
 	}
 }
 
-func mustApply(t *testing.T, a *Applier, desired *render.Ruleset) {
+func mustApply(t *testing.T, a *Applier, desired *nft.Ruleset) {
 	t.Helper()
 	if _, err := a.Apply(desired); err != nil {
 		t.Fatal(err)

@@ -6,38 +6,11 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/workload"
 )
-
-// scenario returns the ruleset of services with endpoints on other nodes. The
-// endpoints of service 0 start at a given number.
-func scenario(services, endpoints, first int) *render.Ruleset {
-	s := &model.Snapshot{}
-	for i := range services {
-		name := fmt.Sprintf("service-%d", i)
-		s.Services = append(s.Services, &model.Service{
-			Name:       model.ServiceName{Namespace: "default", Name: name},
-			ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96 + byte(i>>16), byte(i >> 8), byte(i)})},
-			Ports:      []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80}},
-		})
-		slice := &model.EndpointSlice{
-			Namespace: "default", Name: name, Service: name, Family: model.IPv4,
-			Ports: []model.EndpointPort{{Name: "http", Protocol: model.TCP, Port: 8080}},
-		}
-		for j := range endpoints {
-			n := i*endpoints + j
-			if i == 0 {
-				n = -1 - first - j
-			}
-			slice.Hosts = append(slice.Hosts, model.Host{
-				Address: netip.AddrFrom4([4]byte{10, 128 + byte(n>>16)&0x7f, byte(n >> 8), byte(n)}),
-				Ready:   true, Serving: true, Node: "node-2",
-			})
-		}
-		s.Slices = append(s.Slices, slice)
-	}
-	return render.Render(model.Resolve(s, model.Config{NodeName: "node-1"}))
-}
 
 func forSizes(b *testing.B, f func(b *testing.B, services, endpoints int)) {
 	for _, size := range [][2]int{{1000, 4}, {10000, 4}, {5006, 50}, {44128, 1}} {
@@ -46,19 +19,19 @@ func forSizes(b *testing.B, f func(b *testing.B, services, endpoints int)) {
 }
 
 // commitFrom plans and commits, and reports the size of the transaction.
-func commitFrom(b *testing.B, s *sandbox, current, desired *render.Ruleset) {
+func commitFrom(b *testing.B, s *sandbox, current, desired *nft.Ruleset) {
 	b.Helper()
-	plan := Diff(current, Settle(current, desired))
-	generation, err := s.generation()
+	p := plan.Diff(current, plan.Settle(current, desired))
+	generation, err := s.Generation()
 	if err != nil {
 		b.Fatal(err)
 	}
-	size, err := s.Commit(plan, generation)
+	size, err := s.Commit(p, generation)
 	if err != nil {
 		b.Fatal(err)
 	}
 	if len(desired.Tables) > 0 {
-		b.ReportMetric(float64(len(plan.Changes)), "changes/op")
+		b.ReportMetric(float64(len(p.Changes)), "changes/op")
 		b.ReportMetric(float64(size.Bytes), "wire-B/op")
 	}
 }
@@ -66,13 +39,13 @@ func commitFrom(b *testing.B, s *sandbox, current, desired *render.Ruleset) {
 // BenchmarkLoad fills empty tables.
 func BenchmarkLoad(b *testing.B) {
 	forSizes(b, func(b *testing.B, services, endpoints int) {
-		desired := scenario(services, endpoints, 0)
+		desired := workload.Scenario(services, endpoints, 0)
 		s := newSandbox(b)
 		b.ReportAllocs()
 		for b.Loop() {
-			commitFrom(b, s, &render.Ruleset{}, desired)
+			commitFrom(b, s, &nft.Ruleset{}, desired)
 			b.StopTimer()
-			commitFrom(b, s, desired, &render.Ruleset{})
+			commitFrom(b, s, desired, &nft.Ruleset{})
 			b.StartTimer()
 		}
 	})
@@ -81,14 +54,14 @@ func BenchmarkLoad(b *testing.B) {
 // BenchmarkRestart reads back and finds nothing to do.
 func BenchmarkRestart(b *testing.B) {
 	forSizes(b, func(b *testing.B, services, endpoints int) {
-		desired := scenario(services, endpoints, 0)
+		desired := workload.Scenario(services, endpoints, 0)
 		s := newSandbox(b)
-		commitFrom(b, s, &render.Ruleset{}, desired)
+		commitFrom(b, s, &nft.Ruleset{}, desired)
 		b.ReportAllocs()
 		for b.Loop() {
-			plan, _, err := s.applier.Plan(desired)
-			if err != nil || !plan.Empty() {
-				b.Fatalf("%d changes, %v", len(plan.Changes), err)
+			p, _, err := s.applier.Plan(desired)
+			if err != nil || !p.Empty() {
+				b.Fatalf("%d changes, %v", len(p.Changes), err)
 			}
 		}
 	})
@@ -97,12 +70,12 @@ func BenchmarkRestart(b *testing.B) {
 // BenchmarkReplaceEndpoint commits one changed element; the plan is ready.
 func BenchmarkReplaceEndpoint(b *testing.B) {
 	forSizes(b, func(b *testing.B, services, endpoints int) {
-		rulesets := [2]*render.Ruleset{scenario(services, endpoints, 0), scenario(services, endpoints, 1)}
+		rulesets := [2]*nft.Ruleset{workload.Scenario(services, endpoints, 0), workload.Scenario(services, endpoints, 1)}
 		s := newSandbox(b)
-		commitFrom(b, s, &render.Ruleset{}, rulesets[0])
-		rulesets[1] = Settle(rulesets[0], rulesets[1])
-		plans := [2]*Plan{Diff(rulesets[0], rulesets[1]), Diff(rulesets[1], rulesets[0])}
-		generation, err := s.generation()
+		commitFrom(b, s, &nft.Ruleset{}, rulesets[0])
+		rulesets[1] = plan.Settle(rulesets[0], rulesets[1])
+		plans := [2]*plan.Plan{plan.Diff(rulesets[0], rulesets[1]), plan.Diff(rulesets[1], rulesets[0])}
+		generation, err := s.Generation()
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -118,42 +91,12 @@ func BenchmarkReplaceEndpoint(b *testing.B) {
 	})
 }
 
-// services returns what scenario has, by name.
-func services(n, endpoints int) map[model.ServiceName]model.ServiceState {
-	out := make(map[model.ServiceName]model.ServiceState, n)
-	for i := range n {
-		name := fmt.Sprintf("service-%d", i)
-		s := &model.Service{
-			Name:       model.ServiceName{Namespace: "default", Name: name},
-			ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96 + byte(i>>16), byte(i >> 8), byte(i)})},
-			Ports:      []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80}},
-		}
-		out[s.Name] = model.ServiceState{Service: s, Slices: []*model.EndpointSlice{endpointsOf(name, i*endpoints, endpoints)}}
-	}
-	return out
-}
-
-// endpointsOf returns a slice with some endpoints on another node.
-func endpointsOf(service string, first, n int) *model.EndpointSlice {
-	s := &model.EndpointSlice{
-		Namespace: "default", Name: service, Service: service, Family: model.IPv4,
-		Ports: []model.EndpointPort{{Name: "http", Protocol: model.TCP, Port: 8080}},
-	}
-	for i := first; i < first+n; i++ {
-		s.Hosts = append(s.Hosts, model.Host{
-			Address: netip.AddrFrom4([4]byte{10, 128 + byte(i>>16)&0x7f, byte(i >> 8), byte(i)}),
-			Ready:   true, Serving: true, Node: "node-2",
-		})
-	}
-	return s
-}
-
 // benchmarkChange takes one Service through two states, from the state to the
 // kernel's answer.
 func benchmarkChange(b *testing.B, states func(s model.ServiceState) [2]model.ServiceState) {
 	for _, size := range [][2]int{{1000, 4}, {10000, 4}, {5006, 50}, {44128, 1}, {100000, 4}} {
 		b.Run(fmt.Sprintf("%dx%d", size[0], size[1]), func(b *testing.B) {
-			benchmarkChangeAmong(b, services(size[0], size[1]), 7, states)
+			benchmarkChangeAmong(b, workload.Services(size[0], size[1]), 7, states)
 		})
 	}
 }
@@ -162,7 +105,7 @@ func benchmarkChange(b *testing.B, states func(s model.ServiceState) [2]model.Se
 func benchmarkChangeAmong(b *testing.B, all map[model.ServiceName]model.ServiceState, service int, states func(s model.ServiceState) [2]model.ServiceState) {
 	b.Helper()
 	n := newServed(b, all)
-	n.alternate(b, serviceName(service), states(all[serviceName(service)]))
+	n.alternate(b, workload.ServiceName(service), states(all[workload.ServiceName(service)]))
 }
 
 // served is a kernel with the rules of Services, and what patches them.
@@ -197,37 +140,29 @@ func (n *served) alternate(b *testing.B, service model.ServiceName, both [2]mode
 		if !ok {
 			b.Fatal("everything would have to be rendered")
 		}
-		plan, err := n.applier.Patch(before, after)
+		p, err := n.applier.Patch(before, after)
 		if err != nil {
 			b.Fatal(err)
 		}
-		changes = len(plan.Changes)
+		changes = len(p.Changes)
 	}
 	b.ReportMetric(float64(changes), "changes/op")
 }
 
 // BenchmarkChangeEndpoint replaces one endpoint.
-func BenchmarkChangeEndpoint(b *testing.B) { benchmarkChange(b, replaceEndpoint) }
+func BenchmarkChangeEndpoint(b *testing.B) { benchmarkChange(b, workload.ReplaceEndpoint) }
 
 // BenchmarkChangeWeighted replaces one endpoint of 501 behind three frontends;
 // one has the weight 1, the others 100.
 func BenchmarkChangeWeighted(b *testing.B) {
-	all := services(1, 501)
-	s := all[serviceName(0)]
-	s.Service.LoadBalancerIPs, s.Service.ExternalIPs = []netip.Addr{addr("203.0.113.1")}, []netip.Addr{addr("203.0.113.2")}
+	all := workload.Services(1, 501)
+	s := all[workload.ServiceName(0)]
+	s.Service.LoadBalancerIPs, s.Service.ExternalIPs = []netip.Addr{workload.Addr("203.0.113.1")}, []netip.Addr{workload.Addr("203.0.113.2")}
 	for i := range s.Slices[0].Hosts {
 		s.Slices[0].Hosts[i].Weight = 100
 	}
 	s.Slices[0].Hosts[500].Weight = 1
-	benchmarkChangeAmong(b, all, 0, replaceEndpoint)
-}
-
-// replaceEndpoint returns a Service with another first endpoint, and as it was.
-func replaceEndpoint(s model.ServiceState) [2]model.ServiceState {
-	other := *s.Slices[0]
-	other.Hosts = append(other.Hosts[:0:0], other.Hosts...)
-	other.Hosts[0].Address = netip.MustParseAddr("10.255.0.1")
-	return [2]model.ServiceState{{Service: s.Service, Slices: []*model.EndpointSlice{&other}}, s}
+	benchmarkChangeAmong(b, all, 0, workload.ReplaceEndpoint)
 }
 
 // BenchmarkScale takes an endpoint away and brings it back.

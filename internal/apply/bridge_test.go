@@ -7,7 +7,9 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
+	"github.com/nftproxy/nftproxy/internal/workload"
 )
 
 // TestBridge: while a table or a map makes way for another one of its name, no
@@ -23,14 +25,14 @@ func TestBridge(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := newFake()
-			k.ruleset = *clone(sample())
-			desired := clone(sample())
+			k.ruleset = *workload.Clone(workload.Sample())
+			desired := workload.Clone(workload.Sample())
 			for i, table := range desired.Tables {
-				k.ruleset.Tables[i].Set(render.ServicesMap).Counters = false
-				table.Set(render.ServicesMap).Counters = c.counters
+				k.ruleset.Tables[i].Set(nft.ServicesMap).Counters = false
+				table.Set(nft.ServicesMap).Counters = c.counters
 			}
-			var states []*render.Ruleset
-			k.seen = func(_, after *render.Ruleset) { states = append(states, clone(after)) }
+			var states []*nft.Ruleset
+			k.seen = func(_, after *nft.Ruleset) { states = append(states, workload.Clone(after)) }
 			a := New(k, slog.New(slog.DiscardHandler))
 			a.Claim = func() ([]model.Family, error) { return c.outdated, nil }
 			if _, err := a.Apply(desired); err != nil {
@@ -45,17 +47,17 @@ func TestBridge(t *testing.T) {
 					t.Errorf("before, dispatch has %d rules, want that for the services", len(rules))
 				}
 				for _, base := range want.Chains {
-					if base.Hook == render.NoHook {
+					if base.Hook == nft.NoHook {
 						continue
 					}
 					late := turned.Chain(base.Name + "-late")
 					if late == nil || late.Hook != base.Hook || late.Priority <= base.Priority ||
-						!equalRules(late.Rules, base.Rules, want.Family) {
+						!plan.EqualRules(late.Rules, base.Rules, want.Family) {
 						t.Errorf("%s has nothing like it behind it: %+v", base.Name, late)
 					}
 				}
-				if slices.ContainsFunc(after.Chains, func(c *render.Chain) bool { return strings.HasSuffix(c.Name, "-late") }) ||
-					!equalRules(after.Chain("dispatch").Rules, want.Chain("dispatch").Rules, want.Family) {
+				if slices.ContainsFunc(after.Chains, func(c *nft.Chain) bool { return strings.HasSuffix(c.Name, "-late") }) ||
+					!plan.EqualRules(after.Chain("dispatch").Rules, want.Chain("dispatch").Rules, want.Family) {
 					t.Errorf("at the end:\n%s", after.Text())
 				}
 			}
@@ -66,21 +68,21 @@ func TestBridge(t *testing.T) {
 // TestRefusalsThatStay: what is not understood, or is about other things than
 // our addresses, is none of the bridge's business.
 func TestRefusalsThatStay(t *testing.T) {
-	table := clone(sample()).Tables[0]
-	set := render.InSet{Key: render.Concat{render.DestinationAddress}, Set: render.ClusterIPsSet}
-	drop := render.Verdict{Action: render.Drop}
-	for name, rules := range map[string][]render.Rule{
-		"a set of the rule":        {{render.InSet{Key: set.Key, Set: "__set0"}, drop}},
-		"a foreign statement":      {{render.Foreign{Description: "log"}}, {set, drop}},
-		"addresses of others":      {{render.InSet{Key: set.Key, Set: set.Set, Not: true}, drop}},
-		"clients":                  {{render.InSet{Key: render.Concat{render.SourceAddress}, Set: set.Set}, drop}},
-		"a chain that serves":      {{set, render.Verdict{Action: render.Goto, Chain: "dispatch"}}},
-		"a chain that is gone":     {{set, render.Verdict{Action: render.Goto, Chain: "gone"}}},
-		"a jump":                   {{set, render.Verdict{Action: render.Jump, Chain: "refuse"}}},
+	table := workload.Clone(workload.Sample()).Tables[0]
+	set := nft.InSet{Key: nft.Concat{nft.DestinationAddress}, Set: nft.ClusterIPsSet}
+	drop := nft.Verdict{Action: nft.Drop}
+	for name, rules := range map[string][]nft.Rule{
+		"a set of the rule":        {{nft.InSet{Key: set.Key, Set: "__set0"}, drop}},
+		"a foreign statement":      {{nft.Foreign{Description: "log"}}, {set, drop}},
+		"addresses of others":      {{nft.InSet{Key: set.Key, Set: set.Set, Not: true}, drop}},
+		"clients":                  {{nft.InSet{Key: nft.Concat{nft.SourceAddress}, Set: set.Set}, drop}},
+		"a chain that serves":      {{set, nft.Verdict{Action: nft.Goto, Chain: "dispatch"}}},
+		"a chain that is gone":     {{set, nft.Verdict{Action: nft.Goto, Chain: "gone"}}},
+		"a jump":                   {{set, nft.Verdict{Action: nft.Jump, Chain: "refuse"}}},
 		"a rule that does no more": {{set}},
 		"nothing":                  {{}},
 	} {
-		if got := withoutRefusals(table, &render.Chain{Rules: rules}); len(got.Rules) != len(rules) {
+		if got := plan.WithoutRefusals(table, &nft.Chain{Rules: rules}); len(got.Rules) != len(rules) {
 			t.Errorf("%s: %d of %d rules are left", name, len(got.Rules), len(rules))
 		}
 	}

@@ -7,7 +7,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/workload"
 )
 
 // TestCheck: on the real kernel a trial ends as the commit would, and changes
@@ -28,32 +30,32 @@ func TestCheck(t *testing.T) {
 
 func testCheck(t *testing.T, s *sandbox) {
 	t.Helper()
-	first := scaled(2)
+	first := workload.Scaled(2)
 	s.apply(t, first)
 	listing := s.nft(t, "list", "ruleset")
 	for name, c := range map[string]struct {
-		spoil func(*render.Element)
+		spoil func(*nft.Element)
 		errno error
 	}{
-		"good":                {func(*render.Element) {}, nil},
-		"verdict to no chain": {func(e *render.Element) { e.Value.Verdict = render.Verdict{Action: render.Goto, Chain: "nowhere"} }, unix.ENOENT},
-		"comment too long":    {func(e *render.Element) { e.Comment = fmt.Sprintf("%300d", 1) }, unix.ERANGE},
+		"good":                {func(*nft.Element) {}, nil},
+		"verdict to no chain": {func(e *nft.Element) { e.Value.Verdict = nft.Verdict{Action: nft.Goto, Chain: "nowhere"} }, unix.ENOENT},
+		"comment too long":    {func(e *nft.Element) { e.Comment = fmt.Sprintf("%300d", 1) }, unix.ERANGE},
 	} {
 		t.Run(name, func(t *testing.T) {
-			desired := clone(scaled(3))
-			e := &desired.Tables[0].Set(render.ServicesMap).Elements[0]
+			desired := workload.Clone(workload.Scaled(3))
+			e := &desired.Tables[0].Set(nft.ServicesMap).Elements[0]
 			c.spoil(e)
 			plan, _, err := s.applier.Plan(desired)
 			if err != nil {
 				t.Fatal(err)
 			}
-			generation, err := s.generation()
+			generation, err := s.Generation()
 			if err != nil {
 				t.Fatal(err)
 			}
 			for range 2 {
 				err := s.Check(plan, generation)
-				var refused *CommitError
+				var refused *kernel.CommitError
 				if !errors.Is(err, c.errno) || c.errno != nil && (!errors.As(err, &refused) || refused.Element == nil || refused.Element.Key != e.Key) {
 					t.Errorf("error %v, want %v about %s", err, c.errno, e.Key.Frontend())
 				}
@@ -61,16 +63,16 @@ func testCheck(t *testing.T, s *sandbox) {
 			if now := s.nft(t, "list", "ruleset"); now != listing {
 				t.Errorf("a trial has changed the rules:\n%s", now)
 			}
-			if after, err := s.generation(); err != nil || after != generation {
+			if after, err := s.Generation(); err != nil || after != generation {
 				t.Errorf("generation %d after %d: %v", after, generation, err)
 			}
 		})
 	}
-	plan, _, err := s.applier.Plan(scaled(3))
+	plan, _, err := s.applier.Plan(workload.Scaled(3))
 	if err != nil {
 		t.Fatal(err)
 	}
-	generation, err := s.generation()
+	generation, err := s.Generation()
 	if err != nil {
 		t.Fatal(err)
 	}

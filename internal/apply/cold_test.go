@@ -6,13 +6,14 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/workload"
 )
 
 // BenchmarkColdStart takes a node from all Services to rules in an empty kernel.
 func BenchmarkColdStart(b *testing.B) {
 	for _, size := range [][2]int{{1000, 4}, {10000, 4}, {5006, 50}, {44128, 1}, {100000, 4}} {
 		b.Run(fmt.Sprintf("%dx%d", size[0], size[1]), func(b *testing.B) {
-			all := services(size[0], size[1])
+			all := workload.Services(size[0], size[1])
 			b.ReportAllocs()
 			for b.Loop() {
 				b.StopTimer()

@@ -13,9 +13,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/workload"
 )
 
 // counted is a node with services that are really dialled.
@@ -32,7 +36,7 @@ func newCounted(t *testing.T, pods int) *counted {
 		t.Fatal(err)
 	}
 	c := &counted{sandbox: &sandbox{ns: lab.Node.Namespace}, lab: lab, t: t}
-	if err := lab.Node.Do(func() (err error) { c.Conn, err = Open(); return err }); err != nil {
+	if err := lab.Node.Do(func() (err error) { c.Conn, err = kernel.Open(); return err }); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
@@ -43,10 +47,10 @@ func newCounted(t *testing.T, pods int) *counted {
 // Frontends of rules: a Service in both families, with a NodePort of policy
 // Local and with affinity, and one without endpoints.
 var (
-	web4  = model.Frontend{Address: addr("10.96.0.10"), Protocol: model.TCP, Port: 80}
-	web6  = model.Frontend{Address: addr("fd00:10:96::10"), Protocol: model.TCP, Port: 80}
-	dns   = model.Frontend{Address: addr("10.96.0.10"), Protocol: model.UDP, Port: 53}
-	empty = model.Frontend{Address: addr("10.96.0.11"), Protocol: model.TCP, Port: 80}
+	web4  = model.Frontend{Address: workload.Addr("10.96.0.10"), Protocol: model.TCP, Port: 80}
+	web6  = model.Frontend{Address: workload.Addr("fd00:10:96::10"), Protocol: model.TCP, Port: 80}
+	dns   = model.Frontend{Address: workload.Addr("10.96.0.10"), Protocol: model.UDP, Port: 53}
+	empty = model.Frontend{Address: workload.Addr("10.96.0.11"), Protocol: model.TCP, Port: 80}
 )
 
 func (c *counted) nodePort() model.Frontend {
@@ -54,7 +58,7 @@ func (c *counted) nodePort() model.Frontend {
 }
 
 // rules returns the rules for the first pods.
-func (c *counted) rules(counters bool, pods int) *render.Ruleset {
+func (c *counted) rules(counters bool, pods int) *nft.Ruleset {
 	web := model.ServiceName{Namespace: "default", Name: "web"}
 	s := &model.Snapshot{
 		Nodes: []*model.Node{{Name: "node", Addresses: []netip.Addr{c.lab.Node.IPv4}}},
@@ -139,8 +143,8 @@ func TestCounters(t *testing.T) {
 
 	// A restart changes nothing, and neither does what it reads count as drift.
 	_, before, _ := c.Read()
-	if plan, err := New(c.Conn, slog.New(slog.DiscardHandler)).Apply(c.rules(true, 2)); err != nil || !plan.Empty() {
-		t.Errorf("second apply: %v, %v", plan, err)
+	if p, err := New(c.Conn, slog.New(slog.DiscardHandler)).Apply(c.rules(true, 2)); err != nil || !p.Empty() {
+		t.Errorf("second apply: %v, %v", p, err)
 	}
 	if _, after, _ := c.Read(); after != before {
 		t.Errorf("generation %d after %d", after, before)
@@ -160,7 +164,7 @@ func TestNothingIsCounted(t *testing.T) {
 	if counts, err := s.FrontendCounts(); err != nil || counts != nil {
 		t.Errorf("without tables: %v, %v", counts, err)
 	}
-	s.apply(t, scenario(1, 1, 0))
+	s.apply(t, workload.Scenario(1, 1, 0))
 	if counts, err := s.FrontendCounts(); err != nil || counts != nil {
 		t.Errorf("without counters: %v, %v", counts, err)
 	}
@@ -192,11 +196,11 @@ func TestSwitchCounters(t *testing.T) {
 	}()
 	switches := int64(0)
 	for ; switches < 50 || served.Load() < 50; switches++ {
-		plan, err := c.applier.Apply(c.rules(switches%2 == 0, 2))
+		p, err := c.applier.Apply(c.rules(switches%2 == 0, 2))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if slices.ContainsFunc(plan.Changes, func(c Change) bool { return c.Kind() == "table" }) {
+		if slices.ContainsFunc(p.Changes, func(c plan.Change) bool { return c.Kind() == "table" }) {
 			t.Fatal("the table was replaced")
 		}
 	}
@@ -245,7 +249,7 @@ func TestSwitchBesideForeignRules(t *testing.T) {
 		{"add map ip nftproxy extra { type ipv4_addr . inet_proto . inet_service : verdict; counter; }"},
 	} {
 		s := newSandbox(t)
-		desired := sample()
+		desired := workload.Sample()
 		s.apply(t, desired)
 		for _, command := range commands {
 			s.nft(t, command)
@@ -255,10 +259,10 @@ func TestSwitchBesideForeignRules(t *testing.T) {
 }
 
 // withCounters returns a ruleset that counts, and is otherwise the same.
-func withCounters(rs *render.Ruleset) *render.Ruleset {
-	rs = clone(rs)
+func withCounters(rs *nft.Ruleset) *nft.Ruleset {
+	rs = workload.Clone(rs)
 	for _, t := range rs.Tables {
-		t.Set(render.ServicesMap).Counters, t.Set(render.LocalServicesMap).Counters = true, true
+		t.Set(nft.ServicesMap).Counters, t.Set(nft.LocalServicesMap).Counters = true, true
 	}
 	return rs
 }
@@ -266,12 +270,12 @@ func withCounters(rs *render.Ruleset) *render.Ruleset {
 // BenchmarkLoadCounters fills empty tables whose frontends count connections.
 func BenchmarkLoadCounters(b *testing.B) {
 	forSizes(b, func(b *testing.B, services, endpoints int) {
-		desired := withCounters(scenario(services, endpoints, 0))
+		desired := withCounters(workload.Scenario(services, endpoints, 0))
 		s := newSandbox(b)
 		for b.Loop() {
-			commitFrom(b, s, &render.Ruleset{}, desired)
+			commitFrom(b, s, &nft.Ruleset{}, desired)
 			b.StopTimer()
-			commitFrom(b, s, desired, &render.Ruleset{})
+			commitFrom(b, s, desired, &nft.Ruleset{})
 			b.StartTimer()
 		}
 	})
@@ -281,7 +285,7 @@ func BenchmarkLoadCounters(b *testing.B) {
 func BenchmarkFrontendCounts(b *testing.B) {
 	forSizes(b, func(b *testing.B, services, endpoints int) {
 		s := newSandbox(b)
-		commitFrom(b, s, &render.Ruleset{}, withCounters(scenario(services, endpoints, 0)))
+		commitFrom(b, s, &nft.Ruleset{}, withCounters(workload.Scenario(services, endpoints, 0)))
 		b.ReportAllocs()
 		for b.Loop() {
 			if counts, err := s.FrontendCounts(); err != nil || len(counts) != services {

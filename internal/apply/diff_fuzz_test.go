@@ -8,9 +8,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/steer"
+	"github.com/nftproxy/nftproxy/internal/workload"
 )
 
 // FuzzDiff: 13.11. Whatever the kernel holds in our tables, of us or of others,
@@ -24,39 +27,39 @@ func FuzzDiff(f *testing.F) {
 			t.Skip("more takes long and shows nothing else")
 		}
 		r, left := steer.New(data)
-		c := newCountry()
-		current := clone(c.someRuleset(r, left.Left()/4))
+		c := workload.NewRivals()
+		current := workload.Clone(someRuleset(c, r, left.Left()/4))
 		k := newStrict(t)
 		k.ruleset = *current
 		k.bind(r)
 		for range r.IntN(6) {
 			spoil(r, current)
 		}
-		desired := c.someRuleset(r, left.Left())
-		settled := Settle(current, desired)
-		if again := Settle(settled, desired); sorted(again) != sorted(settled) {
-			t.Errorf("settling again moves endpoints:\n%s", cmp.Diff(sorted(settled), sorted(again)))
+		desired := someRuleset(c, r, left.Left())
+		settled := plan.Settle(current, desired)
+		if again := plan.Settle(settled, desired); workload.Sorted(again) != workload.Sorted(settled) {
+			t.Errorf("settling again moves endpoints:\n%s", cmp.Diff(workload.Sorted(settled), workload.Sorted(again)))
 		}
-		for _, same := range []*render.Ruleset{desired, settled} {
-			if plan := Diff(same, same); !plan.Empty() {
-				t.Errorf("from a ruleset to itself: %s", printed(t, plan))
+		for _, same := range []*nft.Ruleset{desired, settled} {
+			if p := plan.Diff(same, same); !p.Empty() {
+				t.Errorf("from a ruleset to itself: %s", workload.Printed(t, p))
 			}
 		}
-		printed(t, Diff(current, settled))
+		workload.Printed(t, plan.Diff(current, settled))
 		k.ruleset = *current
 		a := New(k, slog.New(slog.DiscardHandler))
 		if _, err := a.Apply(desired); err != nil {
 			t.Fatal(err)
 		}
 		after, _, _ := k.Read()
-		if plan := Diff(after, Settle(after, desired)); !plan.Empty() {
-			t.Errorf("left to do: %s", printed(t, plan))
+		if p := plan.Diff(after, plan.Settle(after, desired)); !p.Empty() {
+			t.Errorf("left to do: %s", workload.Printed(t, p))
 		}
 		if diff := cmp.Diff(reaches(desired), reaches(after)); diff != "" {
 			t.Errorf("clients reach other endpoints (-want +got):\n%s", diff)
 		}
-		forgetBindings(after)
-		if diff := cmp.Diff(sorted(settled), sorted(after)); diff != "" {
+		workload.ForgetBindings(after)
+		if diff := cmp.Diff(workload.Sorted(settled), workload.Sorted(after)); diff != "" {
 			t.Errorf("the plan leads elsewhere (-want +got):\n%s", diff)
 		}
 	})
@@ -64,30 +67,30 @@ func FuzzDiff(f *testing.F) {
 
 // someRuleset changes the country while there are more than so many bytes left,
 // and renders it.
-func (c *country) someRuleset(r *rand.Rand, changes int) *render.Ruleset {
+func someRuleset(c *workload.Rivals, r *rand.Rand, changes int) *nft.Ruleset {
 	for range changes/4 + 1 {
 		if r.IntN(8) == 7 {
-			c.configure(r)
+			c.Configure(r)
 		}
-		c.change(r)
+		c.Change(r)
 	}
-	c.config.AffinityCapacity = []uint32{0, 1000}[r.IntN(2)]
-	return c.render()
+	c.Config.AffinityCapacity = []uint32{0, 1000}[r.IntN(2)]
+	return c.Render()
 }
 
 // spoil does something to a ruleset that others may do, or another version of
 // ours.
-func spoil(r *rand.Rand, rs *render.Ruleset) {
+func spoil(r *rand.Rand, rs *nft.Ruleset) {
 	if len(rs.Tables) == 0 {
-		rs.Tables = append(rs.Tables, &render.Table{Family: model.Families[r.IntN(2)]})
+		rs.Tables = append(rs.Tables, &nft.Table{Family: model.Families[r.IntN(2)]})
 		return
 	}
 	t := rs.Tables[r.IntN(len(rs.Tables))]
 	switch {
 	case r.IntN(8) == 7:
-		t.Chains = append(t.Chains, &render.Chain{Name: freeName(t, r), Hook: []render.Hook{render.NoHook, render.Input, foreignHook}[r.IntN(3)]})
+		t.Chains = append(t.Chains, &nft.Chain{Name: freeName(t, r), Hook: []nft.Hook{nft.NoHook, nft.Input, kernel.ForeignHook}[r.IntN(3)]})
 	case r.IntN(8) == 7:
-		t.Sets = append(t.Sets, &render.Set{Name: freeName(t, r), Key: []render.Datatype{render.Address}[:r.IntN(2)]})
+		t.Sets = append(t.Sets, &nft.Set{Name: freeName(t, r), Key: []nft.Datatype{nft.Address}[:r.IntN(2)]})
 	case len(t.Chains) > 0 && r.IntN(3) == 2:
 		spoilChain(r, t, t.Chains[r.IntN(len(t.Chains))])
 	case len(t.Sets) > 0:
@@ -97,7 +100,7 @@ func spoil(r *rand.Rand, rs *render.Ruleset) {
 
 // freeName returns a name that nothing in the table has, perhaps one that
 // another ruleset of ours uses.
-func freeName(t *render.Table, r *rand.Rand) string {
+func freeName(t *nft.Table, r *rand.Rand) string {
 	for _, name := range []string{"rr-1-0", "sticky-rr-2-3", "affinity-90", "affinity", "remember", "postrouting", "x"}[r.IntN(7):] {
 		if t.Set(name) == nil && t.Chain(name) == nil {
 			return name
@@ -106,22 +109,22 @@ func freeName(t *render.Table, r *rand.Rand) string {
 	return "xx"[:1] + string(rune('a'+len(t.Sets)+len(t.Chains)))
 }
 
-func spoilChain(r *rand.Rand, t *render.Table, c *render.Chain) {
-	foreign := render.Rule{render.Foreign{Description: "log"}}
+func spoilChain(r *rand.Rand, t *nft.Table, c *nft.Chain) {
+	foreign := nft.Rule{nft.Foreign{Description: "log"}}
 	switch r.IntN(8) {
 	case 0:
 		c.Rules = nil
 	case 1:
-		c.Rules = append([]render.Rule{foreign}, c.Rules...)
+		c.Rules = append([]nft.Rule{foreign}, c.Rules...)
 	case 2:
 		if name := regular(r, t); name != "" {
-			c.Rules = append(slices.Clone(c.Rules), render.Rule{render.Verdict{Action: render.Jump, Chain: name}})
+			c.Rules = append(slices.Clone(c.Rules), nft.Rule{nft.Verdict{Action: nft.Jump, Chain: name}})
 		}
 	case 3:
 		c.Rules = append(slices.Clone(c.Rules), c.Rules...)
 	case 4:
-		if c.Hook != render.NoHook {
-			c.Hook = foreignHook
+		if c.Hook != nft.NoHook {
+			c.Hook = kernel.ForeignHook
 		}
 	case 5:
 		c.Priority++
@@ -134,10 +137,10 @@ func spoilChain(r *rand.Rand, t *render.Table, c *render.Chain) {
 
 // regular returns the name of a chain that the kernel lets others lead to: one
 // without a hook. It is empty if there is none.
-func regular(r *rand.Rand, t *render.Table) string {
+func regular(r *rand.Rand, t *nft.Table) string {
 	var names []string
 	for _, c := range t.Chains {
-		if c.Hook == render.NoHook {
+		if c.Hook == nft.NoHook {
 			names = append(names, c.Name)
 		}
 	}
@@ -147,7 +150,7 @@ func regular(r *rand.Rand, t *render.Table) string {
 	return names[r.IntN(len(names))]
 }
 
-func spoilSet(r *rand.Rand, t *render.Table, s *render.Set) {
+func spoilSet(r *rand.Rand, t *nft.Table, s *nft.Set) {
 	switch r.IntN(10) {
 	case 0:
 		s.Elements = nil
@@ -166,7 +169,7 @@ func spoilSet(r *rand.Rand, t *render.Table, s *render.Set) {
 	}
 }
 
-func spoilElement(r *rand.Rand, t *render.Table, s *render.Set, i int) {
+func spoilElement(r *rand.Rand, t *nft.Table, s *nft.Set, i int) {
 	e := s.Elements[i]
 	switch r.IntN(5) {
 	case 0:
@@ -181,10 +184,10 @@ func spoilElement(r *rand.Rand, t *render.Table, s *render.Set, i int) {
 			s.Sort()
 		}
 	default:
-		if name := regular(r, t); e.Value.Verdict.Action != render.NoAction && name != "" {
-			s.Elements[i].Value.Verdict = render.Verdict{Action: render.Goto, Chain: name}
+		if name := regular(r, t); e.Value.Verdict.Action != nft.NoAction && name != "" {
+			s.Elements[i].Value.Verdict = nft.Verdict{Action: nft.Goto, Chain: name}
 		} else if e.Value.Endpoint.IsValid() {
-			s.Elements[i].Value.Endpoint = addrPort(e.Value.Endpoint.Addr().Next().String(), 1)
+			s.Elements[i].Value.Endpoint = workload.AddrPort(e.Value.Endpoint.Addr().Next().String(), 1)
 		}
 	}
 }
@@ -193,20 +196,20 @@ func spoilElement(r *rand.Rand, t *render.Table, s *render.Set, i int) {
 // rules that look into it. What the map is to hold must not be added before the
 // map is declared anew, which empties it (found by FuzzDiff).
 func TestRedeclareUnusedMap(t *testing.T) {
-	desired := sample()
+	desired := workload.Sample()
 	k := newStrict(t)
-	k.ruleset = *clone(desired)
+	k.ruleset = *workload.Clone(desired)
 	for _, table := range k.ruleset.Tables {
 		for _, c := range table.Chains {
 			c.Rules = nil
 		}
-		endpoints := table.Set(render.EndpointsMap)
+		endpoints := table.Set(nft.EndpointsMap)
 		endpoints.Counters, endpoints.Elements = true, nil
 	}
 	if _, err := New(k, slog.New(slog.DiscardHandler)).Apply(desired); err != nil {
 		t.Fatal(err)
 	}
-	if plan := Diff(&k.ruleset, Settle(&k.ruleset, desired)); !plan.Empty() {
-		t.Errorf("left to do: %s", plan.Summary())
+	if p := plan.Diff(&k.ruleset, plan.Settle(&k.ruleset, desired)); !p.Empty() {
+		t.Errorf("left to do: %s", p.Summary())
 	}
 }

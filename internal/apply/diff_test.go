@@ -9,8 +9,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
+	"github.com/nftproxy/nftproxy/internal/workload"
 )
 
 const steps = 400
@@ -19,11 +22,11 @@ const steps = 400
 // out, the plan gives what was wanted; a second plan is empty; and what the
 // steps led to serves the same as the final state rendered from nothing.
 func TestSteps(t *testing.T) {
-	w := newWorld(1)
+	w := workload.NewWorld(1)
 	k := newFake()
 	a := New(k, slog.New(slog.DiscardHandler))
 	for i := range steps {
-		desired := w.step()
+		desired := w.Step()
 		if _, err := a.Apply(desired); err != nil {
 			t.Fatalf("step %d: %v", i, err)
 		}
@@ -31,15 +34,15 @@ func TestSteps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(sorted(Settle(current, desired)), sorted(current)); diff != "" {
+		if diff := cmp.Diff(workload.Sorted(plan.Settle(current, desired)), workload.Sorted(current)); diff != "" {
 			t.Fatalf("step %d: the kernel differs from what is wanted (-want +got):\n%s", i, diff)
 		}
 		if diff := cmp.Diff(service(desired), service(current)); diff != "" {
 			t.Fatalf("step %d: the steps lead elsewhere than a fresh render (-fresh +steps):\n%s", i, diff)
 		}
 		before := k.commits
-		if plan, err := a.Apply(desired); err != nil || !plan.Empty() || k.commits != before {
-			t.Fatalf("step %d: applying again: %v, %v", i, plan, err)
+		if p, err := a.Apply(desired); err != nil || !p.Empty() || k.commits != before {
+			t.Fatalf("step %d: applying again: %v, %v", i, p, err)
 		}
 	}
 }
@@ -47,43 +50,30 @@ func TestSteps(t *testing.T) {
 // TestStepsWithFaults does the same while a tenth of the commits fail, some of
 // them after they took place.
 func TestStepsWithFaults(t *testing.T) {
-	w := newWorld(2)
+	w := workload.NewWorld(2)
 	k := newFake()
 	k.fails = flaky(rand.New(rand.NewPCG(3, 0)))
 	a := New(k, slog.New(slog.DiscardHandler))
 	for i := range steps {
-		desired := w.step()
+		desired := w.Step()
 		before, _, _ := k.Read()
-		plan, err := a.Apply(desired)
+		p, err := a.Apply(desired)
 		if err != nil {
 			t.Fatalf("step %d: %v", i, err)
 		}
 		current, _, _ := k.Read()
-		if diff := cmp.Diff(sorted(Settle(current, desired)), sorted(current)); diff != "" {
+		if diff := cmp.Diff(workload.Sorted(plan.Settle(current, desired)), workload.Sorted(current)); diff != "" {
 			t.Fatalf("step %d: the kernel differs from what is wanted (-want +got):\n%s", i, diff)
 		}
-		if want := Diff(before, Settle(before, desired)); want.Summary() != plan.Summary() {
-			t.Fatalf("step %d: reported %q, done %q", i, plan.Summary(), want.Summary())
+		if want := plan.Diff(before, plan.Settle(before, desired)); want.Summary() != p.Summary() {
+			t.Fatalf("step %d: reported %q, done %q", i, p.Summary(), want.Summary())
 		}
 	}
-}
-
-// sorted prints the tables with sets and chains sorted: the kernel appends new
-// ones.
-func sorted(r *render.Ruleset) string {
-	c := clone(r)
-	var b strings.Builder
-	for _, t := range c.Tables {
-		slices.SortFunc(t.Chains, func(a, b *render.Chain) int { return strings.Compare(a.Name, b.Name) })
-		slices.SortFunc(t.Sets, func(a, b *render.Set) int { return strings.Compare(a.Name, b.Name) })
-		b.WriteString(t.Text())
-	}
-	return b.String()
 }
 
 // service returns for each frontend the endpoints in no order, and for all
 // other sets the elements.
-func service(r *render.Ruleset) map[string][]string {
+func service(r *nft.Ruleset) map[string][]string {
 	out := make(map[string][]string)
 	for _, t := range r.Tables {
 		for _, s := range t.Sets {
@@ -91,7 +81,7 @@ func service(r *render.Ruleset) map[string][]string {
 				e := &s.Elements[i]
 				key := s.Name + " " + e.Key.Frontend().String()
 				value := s.ElementText(e)
-				if hasSlots(s) {
+				if plan.HasSlots(s) {
 					value = e.Value.Endpoint.String()
 				}
 				out[key] = append(out[key], value)
@@ -120,11 +110,11 @@ func TestSettle(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before, desired, want := slotted(c.before), slotted(c.desired), slotted(c.want)
-			got := Settle(before, desired)
+			got := plan.Settle(before, desired)
 			if diff := cmp.Diff(want.Tables[0].Text(), got.Tables[0].Text()); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
-			if again := Settle(got, desired); again.Tables[0].Text() != got.Tables[0].Text() {
+			if again := plan.Settle(got, desired); again.Tables[0].Text() != got.Tables[0].Text() {
 				t.Error("settling again moves endpoints")
 			}
 		})
@@ -133,40 +123,40 @@ func TestSettle(t *testing.T) {
 
 // slotted returns a ruleset with one frontend whose endpoints are named by
 // letters.
-func slotted(endpoints string) *render.Ruleset {
-	s := render.Set{
+func slotted(endpoints string) *nft.Ruleset {
+	s := nft.Set{
 		Name: "endpoints",
-		Key:  []render.Datatype{render.Address, render.InetProto, render.Port, render.Slot},
-		Data: []render.Datatype{render.Address, render.Port},
+		Key:  []nft.Datatype{nft.Address, nft.InetProto, nft.Port, nft.Slot},
+		Data: []nft.Datatype{nft.Address, nft.Port},
 	}
 	for i, name := range strings.Fields(endpoints) {
-		s.Elements = append(s.Elements, render.Element{
-			Key:   render.Key{Address: addr("10.96.0.1"), Protocol: model.TCP, Port: 80, Slot: uint32(i)},
-			Value: render.Value{Endpoint: addrPort("10.128.0.1", uint16(name[0]))},
+		s.Elements = append(s.Elements, nft.Element{
+			Key:   nft.Key{Address: workload.Addr("10.96.0.1"), Protocol: model.TCP, Port: 80, Slot: uint32(i)},
+			Value: nft.Value{Endpoint: workload.AddrPort("10.128.0.1", uint16(name[0]))},
 		})
 	}
-	return &render.Ruleset{Tables: []*render.Table{{Family: model.IPv4, Sets: []*render.Set{&s}}}}
+	return &nft.Ruleset{Tables: []*nft.Table{{Family: model.IPv4, Sets: []*nft.Set{&s}}}}
 }
 
 // TestDiffReplacesUnlikeTables covers what cannot be changed in place.
 func TestDiffReplacesUnlikeTables(t *testing.T) {
-	desired := newWorld(4).step()
+	desired := workload.NewWorld(4).Step()
 	for len(desired.Tables) == 0 {
-		desired = newWorld(5).step()
+		desired = workload.NewWorld(5).Step()
 	}
-	for name, spoil := range map[string]func(*render.Table){
-		"set of another type":       func(t *render.Table) { t.Sets[0].Key = t.Sets[0].Key[:1] },
-		"set that is not ours":      func(t *render.Table) { t.Sets[0].Key = nil },
-		"chain at another hook":     func(t *render.Table) { t.Chains[len(t.Chains)-1].Hook = render.Output },
-		"chain of another rank":     func(t *render.Table) { t.Chains[len(t.Chains)-1].Priority++ },
-		"chain of a foreign kind":   func(t *render.Table) { t.Chains[len(t.Chains)-1].Hook = foreignHook },
-		"regular chain with a hook": func(t *render.Table) { t.Chain("refuse").Hook = render.Prerouting },
+	for name, spoil := range map[string]func(*nft.Table){
+		"set of another type":       func(t *nft.Table) { t.Sets[0].Key = t.Sets[0].Key[:1] },
+		"set that is not ours":      func(t *nft.Table) { t.Sets[0].Key = nil },
+		"chain at another hook":     func(t *nft.Table) { t.Chains[len(t.Chains)-1].Hook = nft.Output },
+		"chain of another rank":     func(t *nft.Table) { t.Chains[len(t.Chains)-1].Priority++ },
+		"chain of a foreign kind":   func(t *nft.Table) { t.Chains[len(t.Chains)-1].Hook = kernel.ForeignHook },
+		"regular chain with a hook": func(t *nft.Table) { t.Chain("refuse").Hook = nft.Prerouting },
 	} {
 		t.Run(name, func(t *testing.T) {
-			spoilt := clone(desired)
+			spoilt := workload.Clone(desired)
 			spoil(spoilt.Tables[0])
-			plan := Diff(spoilt, desired)
-			if !plan.has(Change{Verb: Delete, Family: spoilt.Tables[0].Family}) {
+			p := plan.Diff(spoilt, desired)
+			if !p.Has(plan.Change{Verb: plan.Delete, Family: spoilt.Tables[0].Family}) {
 				t.Error("the table stays")
 			}
 			k := newFake()

@@ -1,11 +1,6 @@
-// Package apply brings the kernel's tables to a wanted ruleset: it reads them
-// back as the same typed [render.Ruleset], compares, and commits the
-// difference as one netlink transaction.
+// Package apply keeps the kernel's tables at a wanted ruleset. It commits what
+// package plan finds to differ, retries what can succeed later, and remembers
+// which endpoint has which slot.
 //
-//	Read ──► current ─┐
-//	                  ├─► Settle ─► Diff ──► Plan ──► Encode ──► Transaction ──► Commit
-//	Render ► desired ─┘
-//
-// A [Plan] can be printed; a dry run stops there. Only our own tables are ever
-// read or written.
+// Only our own tables are read or written.
 package apply

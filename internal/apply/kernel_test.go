@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
-	"net/netip"
 	"os/exec"
 	"strings"
 	"testing"
@@ -12,18 +11,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
-	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
+	"github.com/nftproxy/nftproxy/internal/workload"
 )
-
-func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
-
-func addrPort(a string, port uint16) netip.AddrPort { return netip.AddrPortFrom(addr(a), port) }
 
 // sandbox is a network namespace with a connection to its nf_tables.
 type sandbox struct {
-	*Conn
+	*kernel.Conn
 	ns      *netlab.Namespace
 	applier *Applier
 }
@@ -31,7 +29,7 @@ type sandbox struct {
 func newSandbox(t testing.TB) *sandbox {
 	t.Helper()
 	s := &sandbox{ns: netlab.TestNamespace(t)}
-	if err := s.ns.Do(func() (err error) { s.Conn, err = Open(); return err }); err != nil {
+	if err := s.ns.Do(func() (err error) { s.Conn, err = kernel.Open(); return err }); err != nil {
 		t.Fatal(err)
 	}
 	s.applier = New(s.Conn, slog.New(slog.DiscardHandler))
@@ -55,7 +53,7 @@ func (s *sandbox) nft(t testing.TB, args ...string) string {
 }
 
 // apply commits a ruleset and checks that the kernel then holds it.
-func (s *sandbox) apply(t testing.TB, desired *render.Ruleset) {
+func (s *sandbox) apply(t testing.TB, desired *nft.Ruleset) {
 	t.Helper()
 	if _, err := s.applier.Apply(desired); err != nil {
 		t.Fatal(err)
@@ -64,7 +62,7 @@ func (s *sandbox) apply(t testing.TB, desired *render.Ruleset) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(sorted(Settle(current, desired)), sorted(current)); diff != "" {
+	if diff := cmp.Diff(workload.Sorted(plan.Settle(current, desired)), workload.Sorted(current)); diff != "" {
 		t.Fatalf("the kernel differs from what is wanted (-want +got):\n%s", diff)
 	}
 }
@@ -72,26 +70,16 @@ func (s *sandbox) apply(t testing.TB, desired *render.Ruleset) {
 // TestStepsInKernel walks through random changes on the real kernel.
 func TestStepsInKernel(t *testing.T) {
 	s := newSandbox(t)
-	w := newWorld(6)
+	w := workload.NewWorld(6)
 	for range steps {
-		s.apply(t, w.step())
+		s.apply(t, w.Step())
 	}
-}
-
-// sample returns a ruleset of both families with something of everything.
-func sample() *render.Ruleset {
-	w := newWorld(7)
-	for range 40 {
-		w.step()
-	}
-	w.cidrs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:10:96::/112")}
-	return w.render()
 }
 
 // TestRepair changes our table behind our back in many ways; each is seen and
 // repaired (13.11, 13.17).
 func TestRepair(t *testing.T) {
-	desired := sample()
+	desired := workload.Sample()
 	first := desired.Tables[0].Set("endpoints").Elements[0]
 	key := desired.Tables[0].Set("endpoints").KeyText(first.Key)
 	for name, command := range map[string]string{
@@ -120,7 +108,7 @@ func TestRepair(t *testing.T) {
 			s.apply(t, desired)
 			listing := s.nft(t, "list", "ruleset")
 			s.nft(t, strings.Fields(command)...)
-			if plan, _, err := s.applier.Plan(desired); err != nil || plan.Empty() {
+			if p, _, err := s.applier.Plan(desired); err != nil || p.Empty() {
 				t.Errorf("the change is not seen: %v", err)
 			}
 			s.apply(t, desired)
@@ -141,9 +129,9 @@ func TestForeignTables(t *testing.T) {
 	s.nft(t, "add table inet nftproxy")
 	s.nft(t, "add set inet nftproxy services { type ipv4_addr; }")
 	before := s.nft(t, "list", "ruleset")
-	desired := sample()
+	desired := workload.Sample()
 	s.apply(t, desired)
-	s.apply(t, &render.Ruleset{})
+	s.apply(t, &nft.Ruleset{})
 	if after := s.nft(t, "list", "ruleset"); after != before {
 		t.Errorf("other tables changed:\n%s", cmp.Diff(before, after))
 	}
@@ -152,64 +140,64 @@ func TestForeignTables(t *testing.T) {
 // TestStaleGeneration proves that a plan for an older ruleset is refused.
 func TestStaleGeneration(t *testing.T) {
 	s := newSandbox(t)
-	plan, generation, err := s.applier.Plan(sample())
+	p, generation, err := s.applier.Plan(workload.Sample())
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.nft(t, "add table ip other")
-	if _, err := s.Commit(plan, generation); !errors.Is(err, unix.ERESTART) {
+	if _, err := s.Commit(p, generation); !errors.Is(err, unix.ERESTART) {
 		t.Errorf("commit on a stale generation: %v", err)
 	}
-	if _, _, err := s.applier.Plan(sample()); err != nil {
+	if _, _, err := s.applier.Plan(workload.Sample()); err != nil {
 		t.Error(err)
 	}
-	s.apply(t, sample())
+	s.apply(t, workload.Sample())
 }
 
 // TestCommitErrors checks that an error names what the kernel refused, and
 // that nothing of the transaction took place, in either family (13.14, 13.18,
 // 15.3).
 func TestCommitErrors(t *testing.T) {
-	missing := model.Frontend{Address: addr("10.96.0.1"), Protocol: model.TCP, Port: 80}
+	missing := model.Frontend{Address: workload.Addr("10.96.0.1"), Protocol: model.TCP, Port: 80}
 	for _, c := range []struct {
 		name  string
-		spoil func(*render.Table)
+		spoil func(*nft.Table)
 		want  []string
 		errno error
 	}{
 		{
 			"verdict to a chain that is not there",
-			func(t *render.Table) {
+			func(t *nft.Table) {
 				s := t.Set("services")
 				i := len(s.Elements) / 2
 				s.Elements[i].Key.Address, s.Elements[i].Key.Port = missing.Address, missing.Port
-				s.Elements[i].Value.Verdict = render.Verdict{Action: render.Goto, Chain: "nowhere"}
+				s.Elements[i].Value.Verdict = nft.Verdict{Action: nft.Goto, Chain: "nowhere"}
 			},
 			[]string{"add element { 10.96.0.1 . ", "goto nowhere } of map services", "no such file or directory"},
 			unix.ENOENT,
 		},
 		{
 			"rule that looks up a set that is not there",
-			func(t *render.Table) {
+			func(t *nft.Table) {
 				c := t.Chain("dispatch")
-				c.Rules = append(c.Rules, render.Rule{render.InSet{Key: render.Concat{render.DestinationAddress}, Set: "nothing"}})
+				c.Rules = append(c.Rules, nft.Rule{nft.InSet{Key: nft.Concat{nft.DestinationAddress}, Set: "nothing"}})
 			},
 			[]string{"add rule to chain dispatch: ip daddr @nothing", "no such file or directory"},
 			unix.ENOENT,
 		},
 		{
 			"name that is too long",
-			func(t *render.Table) { t.Chains[0].Name = strings.Repeat("n", 300) },
+			func(t *nft.Table) { t.Chains[0].Name = strings.Repeat("n", 300) },
 			[]string{"add chain ip nftproxy nnn"},
 			unix.ERANGE,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newSandbox(t)
-			desired := clone(sample())
+			desired := workload.Clone(workload.Sample())
 			c.spoil(desired.Tables[0])
 			_, err := s.applier.Apply(desired)
-			var refused *CommitError
+			var refused *kernel.CommitError
 			if !errors.As(err, &refused) || !errors.Is(err, c.errno) {
 				t.Fatalf("error is %T %v, want a CommitError with %v", err, err, c.errno)
 			}
@@ -229,16 +217,16 @@ func TestCommitErrors(t *testing.T) {
 // resizes the hash tables of sets in the background then, and a dump taken
 // meanwhile lacks elements and has others twice.
 func TestReadAfterLoad(t *testing.T) {
-	desired := scenario(5006, 50, 0)
+	desired := workload.Scenario(5006, 50, 0)
 	s := newSandbox(t)
 	if _, err := s.applier.Apply(desired); err != nil {
 		t.Fatal(err)
 	}
-	plan, _, err := s.applier.Plan(desired)
+	p, _, err := s.applier.Plan(desired)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !plan.Empty() {
-		t.Errorf("read back otherwise than written: %s", plan.Summary())
+	if !p.Empty() {
+		t.Errorf("read back otherwise than written: %s", p.Summary())
 	}
 }

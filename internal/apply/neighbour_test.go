@@ -8,7 +8,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/nftables"
 
-	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
+	"github.com/nftproxy/nftproxy/internal/workload"
 )
 
 // TestBusyNeighbour: somebody who writes to a table of his own, faster than ours
@@ -23,7 +26,11 @@ func TestBusyNeighbour(t *testing.T) {
 	})
 	t.Run("watcher", func(t *testing.T) {
 		s := newSandbox(t)
-		s.watch(t)
+		var w *kernel.Watcher
+		if err := s.ns.Do(func() (err error) { w, err = kernel.Watch(s.Conn); return err }); err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
 		testBusyNeighbour(t, s)
 	})
 	t.Run("neither", func(t *testing.T) { testBusyNeighbour(t, newSandbox(t)) })
@@ -31,25 +38,25 @@ func TestBusyNeighbour(t *testing.T) {
 
 func testBusyNeighbour(t *testing.T, s *sandbox) {
 	t.Helper()
-	desired := scenario(2000, 4, 0)
+	desired := workload.Scenario(2000, 4, 0)
 	s.apply(t, desired)
 	defer s.busy(t)()
 	// A read can fall between two of the neighbour's writes; one that does not is
 	// what this test is about.
 	const attempts = 200
-	var current *render.Ruleset
+	var current *nft.Ruleset
 	for attempt := 0; ; attempt++ {
 		if attempt == attempts {
 			t.Fatalf("the test proves nothing: nobody wrote during %d reads", attempts)
 		}
-		before, err := s.Conn.generation()
+		before, err := s.Conn.Generation()
 		if err != nil {
 			t.Fatal(err)
 		}
 		if current, _, err = s.Read(); err != nil {
 			t.Fatal(err)
 		}
-		after, err := s.Conn.generation()
+		after, err := s.Conn.Generation()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,10 +64,10 @@ func testBusyNeighbour(t *testing.T, s *sandbox) {
 			break
 		}
 	}
-	if diff := cmp.Diff(sorted(Settle(current, desired)), sorted(current)); diff != "" {
+	if diff := cmp.Diff(workload.Sorted(plan.Settle(current, desired)), workload.Sorted(current)); diff != "" {
 		t.Errorf("the kernel differs from what is wanted (-want +got):\n%s", diff)
 	}
-	for _, next := range []*render.Ruleset{scenario(2001, 5, 0), sample()} {
+	for _, next := range []*nft.Ruleset{workload.Scenario(2001, 5, 0), workload.Sample()} {
 		s.apply(t, next)
 	}
 }
@@ -104,7 +111,7 @@ func (s *sandbox) busy(t *testing.T) (end func()) {
 func TestTableComesAndGoes(t *testing.T) {
 	s := newSandbox(t)
 	other := s.another(t)
-	desired := scenario(100, 4, 0)
+	desired := workload.Scenario(100, 4, 0)
 	stop := make(chan struct{})
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -114,7 +121,7 @@ func TestTableComesAndGoes(t *testing.T) {
 				return
 			default:
 			}
-			for _, next := range []*render.Ruleset{desired, {}} {
+			for _, next := range []*nft.Ruleset{desired, {}} {
 				if _, err := other.applier.Apply(next); err != nil {
 					t.Errorf("another program cannot write: %v", err)
 					return
@@ -132,12 +139,12 @@ func TestTableComesAndGoes(t *testing.T) {
 		}
 		current, _, err := s.Read()
 		switch {
-		case errors.Is(err, errChanged):
+		case errors.Is(err, kernel.ErrChanged):
 		case err != nil:
 			t.Fatal(err)
 		case len(current.Tables) > 0:
 			whole++
-			if diff := cmp.Diff(sorted(Settle(current, desired)), sorted(current)); diff != "" {
+			if diff := cmp.Diff(workload.Sorted(plan.Settle(current, desired)), workload.Sorted(current)); diff != "" {
 				t.Fatalf("half of the rules are read (-want +got):\n%s", diff)
 			}
 		}

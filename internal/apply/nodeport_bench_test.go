@@ -6,6 +6,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/workload"
 )
 
 // nodePorts is a node with many addresses that serve NodePorts.
@@ -19,9 +20,9 @@ func nodePorts(addresses int) model.Config {
 
 // servicesWithNodePorts returns Services of one endpoint.
 func servicesWithNodePorts(n int) map[model.ServiceName]model.ServiceState {
-	all := services(n, 1)
+	all := workload.Services(n, 1)
 	for i := range n {
-		all[serviceName(i)].Service.Ports[0].NodePort = uint16(30000 + i)
+		all[workload.ServiceName(i)].Service.Ports[0].NodePort = uint16(30000 + i)
 	}
 	return all
 }

@@ -8,7 +8,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/plan"
+	"github.com/nftproxy/nftproxy/internal/workload"
 )
 
 // TestObserve tells of the transactions that the kernel took and of those that
@@ -17,12 +20,12 @@ func TestObserve(t *testing.T) {
 	s := newSandbox(t)
 	var seen []Commit
 	s.applier.Observe = func(c Commit) { seen = append(seen, c) }
-	s.apply(t, scaled(2))
-	s.apply(t, scaled(2))
+	s.apply(t, workload.Scaled(2))
+	s.apply(t, workload.Scaled(2))
 	if len(seen) != 1 {
 		t.Fatalf("%d transactions, want 1", len(seen))
 	}
-	encoded, err := Encode(seen[0].Plan)
+	encoded, err := kernel.Encode(seen[0].Plan)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,10 +34,10 @@ func TestObserve(t *testing.T) {
 	}
 
 	k := newFake()
-	k.fails = func(*Plan) error { return unix.ENOMEM }
+	k.fails = func(*plan.Plan) error { return unix.ENOMEM }
 	a := New(k, slog.New(slog.DiscardHandler))
 	a.Observe = s.applier.Observe
-	if _, err := a.Apply(scaled(2)); err == nil {
+	if _, err := a.Apply(workload.Scaled(2)); err == nil {
 		t.Fatal("no error")
 	}
 	if len(seen) != 2 || !errors.Is(seen[1].Err, unix.ENOMEM) || len(seen[1].Plan.Changes) == 0 {
@@ -48,14 +51,14 @@ func TestPostponed(t *testing.T) {
 	a := New(k, slog.New(slog.DiscardHandler))
 	var seen [][]model.Family
 	a.Postponed = func(f []model.Family) { seen = append(seen, f) }
-	mustApply(t, a, scaled(2))
-	k.fails = func(p *Plan) error {
-		if p.removes() {
+	mustApply(t, a, workload.Scaled(2))
+	k.fails = func(p *plan.Plan) error {
+		if p.Removes() {
 			return unix.EBUSY
 		}
 		return nil
 	}
-	mustApply(t, a, scaled(3))
+	mustApply(t, a, workload.Scaled(3))
 	if len(seen) != 1 || !slices.Equal(seen[0], []model.Family{model.IPv4}) {
 		t.Errorf("told of %v, want IPv4 once", seen)
 	}

@@ -12,15 +12,18 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
+	"github.com/nftproxy/nftproxy/internal/workload"
 )
 
 // another returns a second connection to the same nf_tables.
 func (s *sandbox) another(t testing.TB) *sandbox {
 	t.Helper()
 	o := &sandbox{ns: s.ns}
-	if err := s.ns.Do(func() (err error) { o.Conn, err = Open(); return err }); err != nil {
+	if err := s.ns.Do(func() (err error) { o.Conn, err = kernel.Open(); return err }); err != nil {
 		t.Fatal(err)
 	}
 	o.applier = New(o.Conn, slog.New(slog.DiscardHandler))
@@ -62,7 +65,7 @@ func (s *sandbox) fails(t *testing.T, args ...string) {
 func TestOwnedTableStays(t *testing.T) {
 	s := newSandbox(t)
 	first := s.another(t).owning(t)
-	desired := sample()
+	desired := workload.Sample()
 	first.apply(t, desired)
 	check := func(owner *sandbox) {
 		t.Helper()
@@ -74,44 +77,25 @@ func TestOwnedTableStays(t *testing.T) {
 		s.fails(t, "delete", "table", "ip", "nftproxy")
 		s.fails(t, "flush", "chain", "ip", "nftproxy", "dispatch")
 		s.fails(t, "add", "rule", "ip", "nftproxy", "dispatch", "accept")
-		if plan, _, err := owner.applier.Plan(desired); err != nil || !plan.Empty() {
-			t.Errorf("%d changes are left to do, %v", len(plan.Changes), err)
+		if p, _, err := owner.applier.Plan(desired); err != nil || !p.Empty() {
+			t.Errorf("%d changes are left to do, %v", len(p.Changes), err)
 		}
 	}
 	check(first)
 	first.release(t)
 
 	second := s.another(t).owning(t)
-	before, err := s.generation()
+	before, err := s.Generation()
 	if err != nil {
 		t.Fatal(err)
 	}
 	second.apply(t, desired)
 	second.apply(t, desired)
-	if after, err := s.generation(); err != nil || after != before+1 {
+	if after, err := s.Generation(); err != nil || after != before+1 {
 		t.Errorf("taking over made generation %d of %d, %v; want one transaction", after, before, err)
 	}
 	check(second)
 	second.release(t)
-}
-
-// TestOwnNeedsPersistence: a kernel that does not know the flags says so, and
-// the trial leaves nothing.
-func TestOwnNeedsPersistence(t *testing.T) {
-	s := newSandbox(t)
-	before, err := s.generation()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.tryTable(1 << 30); !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EINVAL) {
-		t.Errorf("a flag that no kernel has: %v", err)
-	}
-	if err := s.tryTable(0); err != nil {
-		t.Errorf("no flag: %v", err)
-	}
-	if after, err := s.generation(); err != nil || after != before || s.nft(t, "list", "tables") != "" {
-		t.Errorf("generation %d became %d, %v, tables %q", before, after, err, s.nft(t, "list", "tables"))
-	}
 }
 
 // TestOwnedByAnother: an error names the table and its owner, and says what to
@@ -120,75 +104,64 @@ func TestOwnedByAnother(t *testing.T) {
 	s := newSandbox(t)
 	owner := s.another(t).owning(t)
 	defer owner.release(t)
-	desired := sample()
+	desired := workload.Sample()
 	owner.apply(t, desired)
-	before, err := s.generation()
+	before, err := s.Generation()
 	if err != nil {
 		t.Fatal(err)
 	}
 	claiming := s.another(t).owning(t)
 	defer claiming.release(t)
 	for name, try := range map[string]func() error{
-		"apply":    func() error { _, err := s.applier.Apply(scaled(2)); return err },
-		"clean up": func() error { _, err := s.applier.Apply(&render.Ruleset{}); return err },
+		"apply":    func() error { _, err := s.applier.Apply(workload.Scaled(2)); return err },
+		"clean up": func() error { _, err := s.applier.Apply(&nft.Ruleset{}); return err },
 		"claim":    func() error { _, err := claiming.applier.Apply(desired); return err },
 	} {
-		var owned *OwnedError
+		var owned *kernel.OwnedError
 		// The owner is looked for in the namespace of the thread.
 		err := s.ns.Do(try)
 		if !errors.As(err, &owned) || !errors.Is(err, unix.EPERM) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if owned.Table != "ip nftproxy" || owned.Owner.PID != os.Getpid() || owned.Port != owner.nl.PID() {
+		if owned.Table != "ip nftproxy" || owned.Owner.PID != os.Getpid() || owned.Port != owner.Nl.PID() {
 			t.Errorf("%s: %+v", name, owned)
 		}
 		if !strings.Contains(err.Error(), "--no-table-owner") || strings.Contains(err.Error(), "CAP_NET_ADMIN") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if plan, _, err := s.applier.Plan(desired); err != nil || !plan.Empty() {
-		t.Errorf("%d changes are seen by others, %v", len(plan.Changes), err)
+	if p, _, err := s.applier.Plan(desired); err != nil || !p.Empty() {
+		t.Errorf("%d changes are seen by others, %v", len(p.Changes), err)
 	}
-	if after, err := s.generation(); err != nil || after != before {
+	if after, err := s.Generation(); err != nil || after != before {
 		t.Errorf("generation %d became %d, %v", before, after, err)
-	}
-}
-
-// TestUnseenOwner: the process may be in another container.
-func TestUnseenOwner(t *testing.T) {
-	s := newSandbox(t)
-	if p := processOf(s.nl.PID()); p != (Process{}) { // of another namespace than this thread's
-		t.Errorf("found %s", p)
-	}
-	if text := (&OwnedError{Table: "ip nftproxy", Port: 7}).Error(); !strings.Contains(text, "cannot be seen from here") {
-		t.Error(text)
 	}
 }
 
 // TestTableBecomesOwned: one that nobody ever owned is declared anew, with the bindings of clients that still hold.
 func TestTableBecomesOwned(t *testing.T) {
 	s := newSandbox(t)
-	s.apply(t, sticky(model.PolicyCluster, time.Hour, "1 2"))
+	s.apply(t, workload.Sticky(model.PolicyCluster, time.Hour, "1 2"))
 	for client, endpoint := range map[string]string{"198.51.100.1": "10.128.0.1", "198.51.100.2": "10.128.0.2"} {
 		s.nft(t, "add", "element", "ip", "nftproxy", "affinity",
 			"{ 192.168.7.1 . tcp . 30080 . "+client+" timeout 1h expires 10m : "+endpoint+" . 8080 }")
 	}
 	owner := s.another(t).owning(t)
 	defer owner.release(t)
-	before, err := s.generation()
+	before, err := s.Generation()
 	if err != nil {
 		t.Fatal(err)
 	}
-	desired := sticky(model.PolicyCluster, 2*time.Hour, "2 3")
-	plan, err := owner.applier.Apply(desired)
+	desired := workload.Sticky(model.PolicyCluster, 2*time.Hour, "2 3")
+	p, err := owner.applier.Apply(desired)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if after, err := s.generation(); err != nil || after != before+3 {
+	if after, err := s.Generation(); err != nil || after != before+3 {
 		t.Errorf("generation %d became %d, %v, want three transactions", before, after, err)
 	}
-	if !plan.has(Change{Verb: Delete, Family: model.IPv4}) {
+	if !p.Has(plan.Change{Verb: plan.Delete, Family: model.IPv4}) {
 		t.Error("the table stays")
 	}
 	bindings, err := s.Bindings(model.IPv4, 10)
@@ -200,8 +173,8 @@ func TestTableBecomesOwned(t *testing.T) {
 		t.Errorf("the binding has another time:\n%s", listing)
 	}
 	s.fails(t, "delete", "table", "ip", "nftproxy")
-	if plan, err := owner.applier.Apply(desired); err != nil || !plan.Empty() {
-		t.Errorf("%d changes are left to do, %v", len(plan.Changes), err)
+	if p, err := owner.applier.Apply(desired); err != nil || !p.Empty() {
+		t.Errorf("%d changes are left to do, %v", len(p.Changes), err)
 	}
 }
 
@@ -210,11 +183,11 @@ func TestTableBecomesOwned(t *testing.T) {
 func TestUnownedTable(t *testing.T) {
 	s := newSandbox(t)
 	owner := s.another(t).owning(t)
-	owner.apply(t, scaled(2))
+	owner.apply(t, workload.Scaled(2))
 	owner.release(t)
-	s.apply(t, scaled(3))
+	s.apply(t, workload.Scaled(3))
 	s.nft(t, "delete", "table", "ip", "nftproxy")
-	s.apply(t, scaled(3))
+	s.apply(t, workload.Scaled(3))
 	s.nft(t, "flush", "ruleset")
 	if got := s.nft(t, "list", "tables"); got != "" {
 		t.Errorf("tables %s", got)

@@ -3,8 +3,10 @@ package apply
 import (
 	"net/netip"
 
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
 )
 
 // placement is which endpoint the kernel has in which slot of a frontend.
@@ -13,12 +15,12 @@ import (
 type placement map[model.Frontend][]netip.AddrPort
 
 // remember takes the elements of the endpoints map of a ruleset, sorted, in.
-func (s placement) remember(r *render.Ruleset) {
+func (s placement) remember(r *nft.Ruleset) {
 	for _, t := range r.Tables {
-		m := t.Set(render.EndpointsMap)
+		m := t.Set(nft.EndpointsMap)
 		for rest := m.Elements; len(rest) > 0; {
-			var group []render.Element
-			group, rest = cutFrontend(rest)
+			var group []nft.Element
+			group, rest = plan.CutFrontend(rest)
 			endpoints := make([]netip.AddrPort, len(group))
 			for i := range group {
 				endpoints[i] = group[i].Value.Endpoint
@@ -29,22 +31,22 @@ func (s placement) remember(r *render.Ruleset) {
 }
 
 // forget removes the frontends in the services maps of a ruleset.
-func (s placement) forget(r *render.Ruleset) {
+func (s placement) forget(r *nft.Ruleset) {
 	for _, t := range r.Tables {
-		for i := range t.Set(render.ServicesMap).Elements {
-			delete(s, t.Set(render.ServicesMap).Elements[i].Key.Frontend())
+		for i := range t.Set(nft.ServicesMap).Elements {
+			delete(s, t.Set(nft.ServicesMap).Elements[i].Key.Frontend())
 		}
 	}
 }
 
 // place puts the endpoints of a ruleset into the slots that they have in the
 // kernel. It changes the ruleset. ok is false if these are not known.
-func (s placement) place(r *render.Ruleset) (ok bool) {
+func (s placement) place(r *nft.Ruleset) (ok bool) {
 	for _, t := range r.Tables {
-		m := t.Set(render.EndpointsMap)
+		m := t.Set(nft.EndpointsMap)
 		for rest := m.Elements; len(rest) > 0; {
-			var group []render.Element
-			group, rest = cutFrontend(rest)
+			var group []nft.Element
+			group, rest = plan.CutFrontend(rest)
 			known := s[group[0].Key.Frontend()]
 			if len(known) != len(group) {
 				return false
@@ -61,17 +63,17 @@ func (s placement) place(r *render.Ruleset) (ok bool) {
 // [render.Composer.Change] gives them, without reading the kernel: it must be at
 // what was applied last. After an error that is no longer certain; the next
 // change has to be an [Applier.Apply]. The rulesets must not be used afterwards.
-func (a *Applier) Patch(before, after *render.Ruleset) (*Plan, error) {
+func (a *Applier) Patch(before, after *nft.Ruleset) (*plan.Plan, error) {
 	if a.known == nil || !a.known.place(before) {
 		return nil, errUnknown
 	}
-	settled := Settle(before, after)
-	plan := Diff(before, settled)
-	if _, _, err := a.try(plan, anyGeneration); err != nil {
+	settled := plan.Settle(before, after)
+	todo := plan.Diff(before, settled)
+	if _, _, err := a.try(todo, kernel.AnyGeneration); err != nil {
 		a.known = nil
 		return nil, err
 	}
 	a.known.forget(before)
 	a.known.remember(settled)
-	return plan, nil
+	return todo, nil
 }

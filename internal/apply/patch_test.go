@@ -10,45 +10,32 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/workload"
 )
 
 // follower keeps a kernel at a world by patches.
 type follower struct {
-	*world
+	*workload.World
 	router   *model.Router
 	composer *render.Composer
 	applier  *Applier
 	patches  int
 }
 
-func newFollower(w *world, a *Applier) *follower {
-	return &follower{world: w, router: model.NewRouter(), applier: a}
-}
-
-// states returns Services with their slices.
-func (w *world) states(of ...int) map[model.ServiceName]model.ServiceState {
-	out := make(map[model.ServiceName]model.ServiceState)
-	for _, i := range of {
-		out[serviceName(i)] = model.ServiceState{Service: w.services[i], Slices: w.slices[i]}
-	}
-	return out
-}
-
-func (w *world) all() []int {
-	out := make([]int, worldSize)
-	for i := range out {
-		out[i] = i
-	}
-	return out
+func newFollower(w *workload.World, a *Applier) *follower {
+	return &follower{World: w, router: model.NewRouter(), applier: a}
 }
 
 // apply brings the kernel to the world as a whole.
 func (f *follower) apply(t *testing.T) {
 	t.Helper()
-	f.router.Configure(f.config, f.nodes(), f.cidrs)
-	f.router.SetServices(f.states(f.all()...))
+	f.router.Configure(f.Config, f.Nodes(), f.Cidrs)
+	f.router.SetServices(f.States(f.All()...))
 	routing := f.router.Routing()
 	if _, err := f.applier.Apply(render.Render(routing)); err != nil {
 		t.Fatal(err)
@@ -60,8 +47,8 @@ func (f *follower) apply(t *testing.T) {
 // be done without looking at all of them.
 func (f *follower) patch(t *testing.T, changed ...int) {
 	t.Helper()
-	changes, all := f.router.Configure(f.config, f.nodes(), f.cidrs)
-	changes = model.JoinChanges(changes, f.router.SetServices(f.states(changed...)))
+	changes, all := f.router.Configure(f.Config, f.Nodes(), f.Cidrs)
+	changes = model.JoinChanges(changes, f.router.SetServices(f.States(changed...)))
 	before, after, ok := f.composer.Change(changes, f.router.NodePortAddresses())
 	if !ok || all {
 		f.apply(t)
@@ -81,8 +68,8 @@ func (k *fake) bind(r *rand.Rand) (n int) {
 			if !affinity.Dynamic {
 				continue
 			}
-			for _, e := range t.Set(render.EndpointsMap).Elements {
-				b := render.Element{Key: e.Key, Value: e.Value}
+			for _, e := range t.Set(nft.EndpointsMap).Elements {
+				b := nft.Element{Key: e.Key, Value: e.Value}
 				b.Key.Slot, b.Key.Source = 0, netip.AddrFrom4([4]byte{198, 51, 100, byte(r.IntN(4))})
 				if _, ok := t.AffinityTimeout(affinity.Name, e.Key.Frontend()); ok && !hasKey(affinity, b.Key) {
 					affinity.Elements = append(affinity.Elements, b)
@@ -106,7 +93,7 @@ func (k *fake) checkBindings(t *testing.T) {
 			for i := range s.Elements {
 				e := s.Elements[i]
 				e.Key.Source, e.Key.Slot = e.Value.Endpoint.Addr(), uint32(e.Value.Endpoint.Port())
-				if !hasKey(table.Set(render.AffinityEndpointsSet), e.Key) {
+				if !hasKey(table.Set(nft.AffinityEndpointsSet), e.Key) {
 					t.Fatalf("a client is bound to an endpoint that the frontend does not have: %s", s.ElementText(&s.Elements[i]))
 				}
 			}
@@ -127,47 +114,47 @@ func TestPatches(t *testing.T) {
 }
 
 func patches(t *testing.T, ranges []netip.Prefix) {
-	w := newWorld(7)
-	w.config.NodePortAddresses = ranges
+	w := workload.NewWorld(7)
+	w.Config.NodePortAddresses = ranges
 	k := newFake()
 	f := newFollower(w, New(k, slog.New(slog.DiscardHandler)))
 	f.apply(t)
 	tidied, bound := 0, 0
 	for step := range steps {
-		bound += k.bind(w.r)
+		bound += k.bind(w.R)
 		var changed []int
-		for range 1 + w.r.IntN(3) {
-			i := w.r.IntN(worldSize)
-			if w.r.IntN(5) == 0 {
-				w.remove(i)
+		for range 1 + w.R.IntN(3) {
+			i := w.R.IntN(workload.WorldSize)
+			if w.R.IntN(5) == 0 {
+				w.Remove(i)
 			} else {
-				w.replace(i)
+				w.Replace(i)
 			}
 			changed = append(changed, i)
 		}
-		if w.r.IntN(10) == 0 && ranges != nil {
-			w.move()
+		if w.R.IntN(10) == 0 && ranges != nil {
+			w.Move()
 		}
 		f.patch(t, changed...)
 		if step%10 > 0 {
 			continue // lanes without frontends pile up
 		}
-		plan, err := f.applier.Patch(f.composer.Idle())
+		p, err := f.applier.Patch(f.composer.Idle())
 		if err != nil {
 			t.Fatal(err)
 		}
-		tidied += len(plan.Changes)
+		tidied += len(p.Changes)
 		if err := f.applier.Sweep(); err != nil {
 			t.Fatal(err)
 		}
 		k.checkBindings(t)
 		current, _, _ := k.Read()
-		fresh := w.render()
-		if plan := Diff(current, Settle(current, fresh)); !plan.Empty() {
-			t.Fatalf("step %d: a comparison of everything finds %s", step, plan.Summary())
+		fresh := w.Render()
+		if p := plan.Diff(current, plan.Settle(current, fresh)); !p.Empty() {
+			t.Fatalf("step %d: a comparison of everything finds %s", step, p.Summary())
 		}
-		forgetBindings(current)
-		if diff := cmp.Diff(sorted(Settle(current, fresh)), sorted(current)); diff != "" {
+		workload.ForgetBindings(current)
+		if diff := cmp.Diff(workload.Sorted(plan.Settle(current, fresh)), workload.Sorted(current)); diff != "" {
 			t.Fatalf("step %d: the kernel differs from a fresh render (-fresh +patched):\n%s", step, diff)
 		}
 	}
@@ -180,21 +167,21 @@ func patches(t *testing.T, ranges []netip.Prefix) {
 // of all calls, as it does and as the agent goes on then: everything is compared
 // after a patch that failed.
 func TestFlakyPatches(t *testing.T) {
-	w := newWorld(9)
+	w := workload.NewWorld(9)
 	k := newFake()
-	k.fails = flaky(w.r)
+	k.fails = flaky(w.R)
 	f := newFollower(w, New(k, slog.New(slog.DiscardHandler)))
 	f.apply(t)
 	failures := 0
 	for step := range steps {
-		k.bind(w.r)
-		i := w.r.IntN(worldSize)
-		if w.r.IntN(5) == 0 {
-			w.remove(i)
+		k.bind(w.R)
+		i := w.R.IntN(workload.WorldSize)
+		if w.R.IntN(5) == 0 {
+			w.Remove(i)
 		} else {
-			w.replace(i)
+			w.Replace(i)
 		}
-		before, after, ok := f.composer.Change(f.router.SetServices(f.states(i)), f.router.NodePortAddresses())
+		before, after, ok := f.composer.Change(f.router.SetServices(f.States(i)), f.router.NodePortAddresses())
 		if ok {
 			_, err := f.applier.Patch(before, after)
 			if ok = err == nil; !ok {
@@ -204,9 +191,9 @@ func TestFlakyPatches(t *testing.T) {
 		if !ok {
 			f.apply(t)
 		}
-		fresh := w.render()
-		rest := Diff(&k.ruleset, Settle(&k.ruleset, fresh)).withoutRemovals()
-		if !rest.Empty() && ok || !ok && !Diff(&k.ruleset, Settle(&k.ruleset, fresh)).Empty() {
+		fresh := w.Render()
+		rest := plan.Diff(&k.ruleset, plan.Settle(&k.ruleset, fresh)).WithoutRemovals()
+		if !rest.Empty() && ok || !ok && !plan.Diff(&k.ruleset, plan.Settle(&k.ruleset, fresh)).Empty() {
 			t.Fatalf("step %d, failed %t: a comparison of everything finds %s", step, !ok, rest.Summary())
 		}
 	}
@@ -220,27 +207,27 @@ func TestFlakyPatches(t *testing.T) {
 // then ends where a fresh render ends.
 func TestFaultsOfPatches(t *testing.T) {
 	for _, fault := range []error{
-		unix.EINTR, unix.EBUSY, unix.EMSGSIZE, unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM, unix.EPERM, errNoAnswer,
-		errAfter{unix.EINTR}, errAfter{unix.ENOBUFS}, errAfter{errNoAnswer},
+		unix.EINTR, unix.EBUSY, unix.EMSGSIZE, unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM, unix.EPERM, kernel.ErrNoAnswer,
+		errAfter{unix.EINTR}, errAfter{unix.ENOBUFS}, errAfter{kernel.ErrNoAnswer},
 	} {
 		failed := 0
 		for nth := range 3 {
-			w := newWorld(10)
+			w := workload.NewWorld(10)
 			k := newFake()
 			f := newFollower(w, New(k, slog.New(slog.DiscardHandler)))
-			for _, i := range w.all() {
-				w.replace(i)
+			for _, i := range w.All() {
+				w.Replace(i)
 			}
 			f.apply(t)
-			var before, after *render.Ruleset
+			var before, after *nft.Ruleset
 			for ok := false; !ok; {
-				w.replace(0)
-				if before, after, ok = f.composer.Change(f.router.SetServices(f.states(0)), f.router.NodePortAddresses()); !ok {
+				w.Replace(0)
+				if before, after, ok = f.composer.Change(f.router.SetServices(f.States(0)), f.router.NodePortAddresses()); !ok {
 					f.apply(t)
 				}
 			}
 			left := nth
-			k.fails = func(*Plan) error {
+			k.fails = func(*plan.Plan) error {
 				if left--; left == -1 {
 					return fault
 				}
@@ -250,12 +237,12 @@ func TestFaultsOfPatches(t *testing.T) {
 				continue // it has fewer transactions
 			}
 			failed++
-			if _, err := f.applier.Patch(&render.Ruleset{}, &render.Ruleset{}); err != errUnknown {
+			if _, err := f.applier.Patch(&nft.Ruleset{}, &nft.Ruleset{}); err != errUnknown {
 				t.Errorf("%v: a patch then: %v", fault, err)
 			}
 			f.apply(t)
-			if plan := Diff(&k.ruleset, Settle(&k.ruleset, w.render())); !plan.Empty() {
-				t.Errorf("%v in transaction %d: a comparison of everything finds %s", fault, nth, plan.Summary())
+			if p := plan.Diff(&k.ruleset, plan.Settle(&k.ruleset, w.Render())); !p.Empty() {
+				t.Errorf("%v in transaction %d: a comparison of everything finds %s", fault, nth, p.Summary())
 			}
 		}
 		if failed < 2 {
@@ -266,35 +253,35 @@ func TestFaultsOfPatches(t *testing.T) {
 
 // TestPatchAfterFailure: what the kernel holds is not known then.
 func TestPatchAfterFailure(t *testing.T) {
-	w := newWorld(11)
+	w := workload.NewWorld(11)
 	k := newFake()
 	f := newFollower(w, New(k, slog.New(slog.DiscardHandler)))
-	empty := &render.Ruleset{}
+	empty := &nft.Ruleset{}
 	if _, err := f.applier.Patch(empty, empty); err != errUnknown {
 		t.Errorf("a patch before anything was applied: %v", err)
 	}
-	for _, i := range w.all() {
-		w.replace(i)
+	for _, i := range w.All() {
+		w.Replace(i)
 	}
 	f.apply(t)
-	k.fails = func(*Plan) error { return errAfter{unix.ENOBUFS} } // done, and nobody was told
-	w.remove(0)
-	before, after, _ := f.composer.Change(f.router.SetServices(f.states(0)), f.router.NodePortAddresses())
+	k.fails = func(*plan.Plan) error { return errAfter{unix.ENOBUFS} } // done, and nobody was told
+	w.Remove(0)
+	before, after, _ := f.composer.Change(f.router.SetServices(f.States(0)), f.router.NodePortAddresses())
 	if _, err := f.applier.Patch(before, after); !errors.Is(err, unix.ENOBUFS) {
 		t.Errorf("a patch whose answer is lost: %v", err)
 	}
 	if _, err := f.applier.Patch(empty, empty); err != errUnknown {
 		t.Errorf("a patch after a failure: %v", err)
 	}
-	k.fails = func(*Plan) error { return nil }
+	k.fails = func(*plan.Plan) error { return nil }
 	f.apply(t)
-	w.remove(1)
+	w.Remove(1)
 	f.patch(t, 1)
 	if _, err := f.applier.Patch(f.composer.Idle()); err != nil {
 		t.Fatal(err)
 	}
 	current, _, _ := k.Read()
-	if plan := Diff(current, Settle(current, w.render())); !plan.Empty() || f.patches != 1 {
-		t.Errorf("%d patches, then a comparison of everything finds %s", f.patches, plan.Summary())
+	if p := plan.Diff(current, plan.Settle(current, w.Render())); !p.Empty() || f.patches != 1 {
+		t.Errorf("%d patches, then a comparison of everything finds %s", f.patches, p.Summary())
 	}
 }

@@ -5,7 +5,9 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
+	"github.com/nftproxy/nftproxy/internal/workload"
 )
 
 // TestPhases: 13.14. It looks at what a packet may meet that is under way while a
@@ -14,10 +16,10 @@ import (
 // of patches, each lane that a frontend leads to afterwards had its rules
 // before, and each slot that it led to before is there afterwards.
 func TestPhases(t *testing.T) {
-	w := newWorld(11)
+	w := workload.NewWorld(11)
 	k := newFake()
 	looked := 0
-	k.seen = func(before, after *render.Ruleset) {
+	k.seen = func(before, after *nft.Ruleset) {
 		for _, f := range model.Families {
 			if cur, next := before.Table(f), after.Table(f); cur != nil && next != nil {
 				looked += checkBetween(t, cur, next)
@@ -26,15 +28,15 @@ func TestPhases(t *testing.T) {
 	}
 	a := New(k, slog.New(slog.DiscardHandler))
 	for range steps / 2 {
-		if _, err := a.Apply(w.step()); err != nil {
+		if _, err := a.Apply(w.Step()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	f := newFollower(w, a)
 	f.apply(t)
 	for range steps / 2 {
-		i := w.r.IntN(worldSize)
-		w.replace(i)
+		i := w.R.IntN(workload.WorldSize)
+		w.Replace(i)
 		f.patch(t, i)
 	}
 	if looked < steps {
@@ -43,9 +45,9 @@ func TestPhases(t *testing.T) {
 }
 
 // checkBetween returns the number of frontends that it has looked at.
-func checkBetween(t *testing.T, before, after *render.Table) (looked int) {
+func checkBetween(t *testing.T, before, after *nft.Table) (looked int) {
 	t.Helper()
-	for _, name := range []string{render.ServicesMap, render.LocalServicesMap} {
+	for _, name := range []string{nft.ServicesMap, nft.LocalServicesMap} {
 		if before.Set(name).Counters != after.Set(name).Counters {
 			return 0 // declared anew: a packet may be refused at this moment
 		}
@@ -58,7 +60,7 @@ func checkBetween(t *testing.T, before, after *render.Table) (looked int) {
 				t.Errorf("%s leads to %s, which has no rules yet", e.Key.Frontend(), chain)
 			}
 		}
-		lanes, slots := NewLanes(before), after.Set(render.EndpointsMap)
+		lanes, slots := plan.NewLanes(before), after.Set(nft.EndpointsMap)
 		for _, e := range before.Set(name).Elements {
 			span, ok := lanes.Of(name, e.Key.Frontend())
 			if !ok {
@@ -77,7 +79,7 @@ func checkBetween(t *testing.T, before, after *render.Table) (looked int) {
 	return looked
 }
 
-func hasKey(s *render.Set, k render.Key) bool {
+func hasKey(s *nft.Set, k nft.Key) bool {
 	for i := range s.Elements {
 		if s.Elements[i].Key == k {
 			return true

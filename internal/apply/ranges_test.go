@@ -9,15 +9,18 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/workload"
 )
 
 // restricted returns the ruleset of load balancer Services, each with these
 // addresses and ports and with the source ranges that ranges returns for it.
-func restricted(services, addresses, ports int, ranges func(service int) []netip.Prefix) *render.Ruleset {
+func restricted(services, addresses, ports int, ranges func(service int) []netip.Prefix) *nft.Ruleset {
 	s := &model.Snapshot{}
 	for i := range services {
-		svc := &model.Service{Name: serviceName(i), SourceRanges: ranges(i)}
+		svc := &model.Service{Name: workload.ServiceName(i), SourceRanges: ranges(i)}
 		svc.ClusterIPs = []netip.Addr{netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)}), netip.MustParseAddr(fmt.Sprintf("fd00:10:96::%x", i))}
 		for j := range addresses {
 			n := i*addresses + j
@@ -26,7 +29,7 @@ func restricted(services, addresses, ports int, ranges func(service int) []netip
 		}
 		slice := &model.EndpointSlice{
 			Namespace: "default", Name: svc.Name.Name, Service: svc.Name.Name, Family: model.IPv4,
-			Hosts: []model.Host{{Address: addr("10.128.0.1"), Ready: true, Serving: true, Node: "node-2"}},
+			Hosts: []model.Host{{Address: workload.Addr("10.128.0.1"), Ready: true, Serving: true, Node: "node-2"}},
 		}
 		for j := range ports {
 			name := fmt.Sprintf("port-%d", j)
@@ -68,7 +71,7 @@ func TestRangesGiveWay(t *testing.T) {
 		{"one range of many Services, enclosed", 1400, 1, 1, []string{"10.1.0.0/16"}, []string{"10.0.0.0/8"}},
 		{"one range of many Services, IPv6", 1400, 1, 1, []string{"fd01::/16"}, []string{"fd00::/8"}},
 	} {
-		for _, way := range []string{"comparison", "patch", "sieve"} {
+		for _, way := range []string{"comparison", "patch"} {
 			t.Run(c.name+"/"+way, func(t *testing.T) {
 				s := newSandbox(t)
 				ranges := c.before
@@ -84,7 +87,7 @@ func TestRangesGiveWay(t *testing.T) {
 
 // applyRanges brings the kernel to a ruleset in one of several ways, and checks
 // that it holds the ranges then.
-func (s *sandbox) applyRanges(t *testing.T, way string, desired *render.Ruleset) {
+func (s *sandbox) applyRanges(t *testing.T, way string, desired *nft.Ruleset) {
 	t.Helper()
 	before, _, err := s.Read()
 	if err != nil {
@@ -93,9 +96,7 @@ func (s *sandbox) applyRanges(t *testing.T, way string, desired *render.Ruleset)
 	start := time.Now()
 	switch {
 	case way == "patch" && len(before.Tables) > 0:
-		_, err = s.applier.Patch(before, clone(desired))
-	case way == "sieve":
-		_, err = s.applier.ApplyMost(desired, nil)
+		_, err = s.applier.Patch(before, workload.Clone(desired))
 	default:
 		_, err = s.applier.Apply(desired)
 	}
@@ -108,14 +109,14 @@ func (s *sandbox) applyRanges(t *testing.T, way string, desired *render.Ruleset)
 		t.Fatal(err)
 	}
 	for _, table := range desired.Tables {
-		want, got := table.Set(render.SourceRangesSet), after.Table(table.Family).Set(render.SourceRangesSet)
+		want, got := table.Set(nft.SourceRangesSet), after.Table(table.Family).Set(nft.SourceRangesSet)
 		if !slices.Equal(want.Elements, got.Elements) {
 			t.Fatalf("the kernel has %d ranges that differ from the %d wanted, for example %s and %s",
 				len(got.Elements), len(want.Elements), got.KeyText(got.Elements[0].Key), want.KeyText(want.Elements[0].Key))
 		}
 	}
-	if plan := Diff(after, Settle(after, desired)); !plan.Empty() {
-		t.Fatalf("plan after it was carried out: %s", plan.Summary())
+	if p := plan.Diff(after, plan.Settle(after, desired)); !p.Empty() {
+		t.Fatalf("plan after it was carried out: %s", p.Summary())
 	}
 }
 
@@ -134,11 +135,11 @@ func TestRandomRanges(t *testing.T) {
 	for step := range 9 {
 		desired := restricted(services, 2, 1, func(i int) []netip.Prefix { return slices.Concat(lists[model.IPv4][i], lists[model.IPv6][i]) })
 		for _, table := range desired.Tables {
-			if n := len(table.Set(render.SourceRangesSet).Elements); n < 2000 {
+			if n := len(table.Set(nft.SourceRangesSet).Elements); n < 2000 {
 				t.Fatalf("%d ranges of %s, want 2,000", n, table.Family)
 			}
 		}
-		s.applyRanges(t, []string{"comparison", "patch", "sieve"}[step%3], desired)
+		s.applyRanges(t, []string{"comparison", "patch"}[step%2], desired)
 		changed, families := r.IntN(4), model.Families[:]
 		if step == 4 { // in several messages; IPv6 would take the kernel seconds
 			changed, families = services, model.Families[:1]

@@ -4,8 +4,10 @@ import (
 	"maps"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
 )
 
 // A binding of a client to an endpoint that its frontend no longer has does no
@@ -16,13 +18,13 @@ import (
 
 // departed are endpoints that frontends with affinity no longer have, by their
 // keys in affinity-endpoints.
-type departed map[render.Key]bool
+type departed map[nft.Key]bool
 
 // note follows a plan that was carried out.
-func (d departed) note(p *Plan) {
+func (d departed) note(p *plan.Plan) {
 	for i := range p.Changes {
 		c := &p.Changes[i]
-		if c.Set == nil || c.Set.Name != render.AffinityEndpointsSet {
+		if c.Set == nil || c.Set.Name != nft.AffinityEndpointsSet {
 			continue
 		}
 		if c.Old != nil {
@@ -33,19 +35,19 @@ func (d departed) note(p *Plan) {
 }
 
 // comeBack removes the endpoints that a plan adds.
-func (d departed) comeBack(p *Plan) {
+func (d departed) comeBack(p *plan.Plan) {
 	if len(d) == 0 { // as at the start, when a plan is long
 		return
 	}
 	for i := range p.Changes {
-		if c := &p.Changes[i]; c.New != nil && c.Set.Name == render.AffinityEndpointsSet {
+		if c := &p.Changes[i]; c.New != nil && c.Set.Name == nft.AffinityEndpointsSet {
 			delete(d, c.New.Key)
 		}
 	}
 }
 
 // has reports whether a binding leads to an endpoint that departed.
-func (d departed) has(e *render.Element) bool {
+func (d departed) has(e *nft.Element) bool {
 	k := e.Key
 	k.Source, k.Slot = e.Value.Endpoint.Addr(), uint32(e.Value.Endpoint.Port())
 	return d[k]
@@ -62,7 +64,7 @@ type Sweep struct {
 // clients are bindings in one map.
 type clients struct {
 	family model.Family
-	set    *render.Set
+	set    *nft.Set
 }
 
 // Departed reports whether endpoints have departed since the last sweep began.
@@ -85,7 +87,7 @@ func (s *Sweep) Read() error {
 		if !families[f] {
 			continue
 		}
-		sets, err := s.kernel.Bindings(f, maxBindings)
+		sets, err := s.kernel.Bindings(f, kernel.MaxBindings)
 		if err != nil {
 			return err
 		}
@@ -159,9 +161,9 @@ func (a *Applier) Sweep() error {
 // they hold and there is room for them. How much of their time is left is not
 // known: it starts again. Where the bindings cannot be read, clients are bound
 // again, which is no reason not to serve them.
-func (a *Applier) keep(p *Plan, want *render.Ruleset) {
-	for _, f := range p.rebuilt {
-		before, err := a.kernel.Bindings(f, maxBindings)
+func (a *Applier) keep(p *plan.Plan, want *nft.Ruleset) {
+	for _, f := range p.Rebuilt {
+		before, err := a.kernel.Bindings(f, kernel.MaxBindings)
 		if err != nil {
 			a.log.Warn("session affinity starts again: what it remembers cannot be read", "family", f, "error", err)
 			continue
@@ -174,21 +176,21 @@ func (a *Applier) keep(p *Plan, want *render.Ruleset) {
 }
 
 // keptBindings returns the bindings in a map that hold in a table, as additions.
-func keptBindings(t *render.Table, before *render.Set) []Change {
+func keptBindings(t *nft.Table, before *nft.Set) []plan.Change {
 	after := t.Set(before.Name)
 	if after == nil || !after.Dynamic {
 		return nil
 	}
 	valid := make(departed)
-	for _, e := range t.Set(render.AffinityEndpointsSet).Elements {
+	for _, e := range t.Set(nft.AffinityEndpointsSet).Elements {
 		valid[e.Key] = true
 	}
-	var out []Change
+	var out []plan.Change
 	for i := range before.Elements {
 		e := &before.Elements[i]
 		timeout, ok := t.AffinityTimeout(before.Name, e.Key.Frontend())
 		if ok && valid.has(e) && len(out) < int(after.Size) {
-			out = append(out, Change{Verb: Add, Family: t.Family, Set: after, New: e, Timeout: timeout})
+			out = append(out, plan.Change{Verb: plan.Add, Family: t.Family, Set: after, New: e, Timeout: timeout})
 		}
 	}
 	return out

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 	"github.com/nftproxy/nftproxy/internal/render"
@@ -113,16 +114,16 @@ func newFixture(t *testing.T, c Config) *fixture {
 	t.Parallel()
 	l := netlab.TestLab(t, 2)
 	x := &fixture{Lab: l, t: t, config: c}
-	var kernel *apply.Conn
-	if err := l.Node.Do(func() (err error) { kernel, err = apply.Open(); return err }); err != nil {
+	var conn *kernel.Conn
+	if err := l.Node.Do(func() (err error) { conn, err = kernel.Open(); return err }); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := kernel.Close(); err != nil {
+		if err := conn.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	x.applier = apply.New(kernel, slog.New(slog.DiscardHandler))
+	x.applier = apply.New(conn, slog.New(slog.DiscardHandler))
 	x.restart()
 	for _, p := range l.Pods {
 		x.echo(p, echoPort)

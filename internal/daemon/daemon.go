@@ -12,8 +12,8 @@ import (
 	eventsv1client "k8s.io/client-go/kubernetes/typed/events/v1"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
-	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source"
@@ -99,7 +99,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 
 func (d *Daemon) run(ctx context.Context, cancel context.CancelCauseFunc, running *atomic.Pointer[agent.Agent]) (err error) {
 	var owns bool
-	rules, openErr := apply.Open()
+	rules, openErr := kernel.Open()
 	if openErr == nil {
 		defer func() { err = errors.Join(err, rules.Close()) }()
 		owns, openErr = d.own(rules)
@@ -109,7 +109,7 @@ func (d *Daemon) run(ctx context.Context, cancel context.CancelCauseFunc, runnin
 		return err
 	}
 	// Scrapes come while the agent is at work: they have a socket of their own.
-	asking, err := apply.Open()
+	asking, err := kernel.Open()
 	if err != nil {
 		return err
 	}

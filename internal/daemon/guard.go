@@ -4,13 +4,13 @@ import (
 	"context"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
-	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 )
 
 // own keeps others from changing the rules, where the kernel has means for that
 // and the user does not want to edit them. Rules of an earlier run are taken
 // over at once: it may take long until the source is known.
-func (d *Daemon) own(rules *apply.Conn) (bool, error) {
+func (d *Daemon) own(rules *kernel.Conn) (bool, error) {
 	if d.Config.Own.NoTableOwner {
 		return false, nil
 	}
@@ -29,8 +29,8 @@ func (d *Daemon) own(rules *apply.Conn) (bool, error) {
 }
 
 // watch lets the agent hear of what others do to the rules until ctx ends.
-func (w *work) watch(ctx context.Context, rules *apply.Conn, a *agent.Agent) {
-	watcher, err := apply.Watch(rules)
+func (w *work) watch(ctx context.Context, rules *kernel.Conn, a *agent.Agent) {
+	watcher, err := kernel.Watch(rules)
 	if err != nil {
 		w.unguarded(err)
 		return

@@ -14,6 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/events"
 	"github.com/nftproxy/nftproxy/internal/health"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/serve"
@@ -40,7 +41,7 @@ type work struct {
 	successor *successor
 }
 
-func (d *Daemon) newWork(ctx context.Context, families []model.Family, rules, asking *apply.Conn) *work {
+func (d *Daemon) newWork(ctx context.Context, families []model.Family, rules, asking *kernel.Conn) *work {
 	w := &work{Daemon: d, node: d.Config.Node, applier: apply.New(rules, d.Log), events: new(events.Recorder)}
 	w.node.Families, w.node.Counters = families, d.Config.Own.ServiceMetrics
 	if d.Source.Events != nil {
@@ -116,7 +117,7 @@ func (w *work) connections() ([]metrics.ServiceCount, error) {
 	return out, err
 }
 
-func (w *work) agentConfig(rules *apply.Conn) agent.Config {
+func (w *work) agentConfig(rules *kernel.Conn) agent.Config {
 	observers := []func(*agent.Sync){w.metrics.Observe, w.status.Observe, w.tell, w.follow}
 	if w.successor != nil {
 		observers = append(observers, w.successor.observe)

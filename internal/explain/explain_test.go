@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
@@ -266,9 +267,9 @@ func TestBindings(t *testing.T) {
 	s.Services[0].AffinityTimeout = time.Hour
 	table := render.Render(model.Resolve(s, node1)).Table(model.IPv4)
 	bindings := table.Set("affinity")
-	bindings.Elements = []render.Element{{
-		Key:   render.Key{Source: addr("10.128.9.9"), Address: addr("10.96.0.10"), Protocol: model.TCP, Port: 80},
-		Value: render.Value{Endpoint: netip.MustParseAddrPort("10.128.2.1:8080")},
+	bindings.Elements = []nft.Element{{
+		Key:   nft.Key{Source: addr("10.128.9.9"), Address: addr("10.96.0.10"), Protocol: model.TCP, Port: 80},
+		Value: nft.Value{Endpoint: netip.MustParseAddrPort("10.128.2.1:8080")},
 	}}
 	for source, want := range map[string]string{
 		"10.128.9.9": "forward 10.128.2.1:8080 bound 1h0m0s",

@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
@@ -75,10 +77,10 @@ func hashed(l *netlab.Lab) *model.Snapshot {
 }
 
 // applied commits a ruleset on the node and returns what the kernel then has.
-func applied(t *testing.T, l *netlab.Lab, rs *render.Ruleset) (current *render.Ruleset) {
+func applied(t *testing.T, l *netlab.Lab, rs *nft.Ruleset) (current *nft.Ruleset) {
 	t.Helper()
 	err := l.Node.Do(func() error {
-		k, err := apply.Open()
+		k, err := kernel.Open()
 		if err != nil {
 			return err
 		}
@@ -156,7 +158,7 @@ func TestBoundInKernel(t *testing.T) {
 		p := Packet{Source: l.Client.Address(f), Destination: ip, Protocol: model.TCP, Port: 6}
 		table := applied(t, l, rs).Table(f)
 		if err := l.Node.Do(func() error {
-			k, err := apply.Open()
+			k, err := kernel.Open()
 			if err != nil {
 				return err
 			}

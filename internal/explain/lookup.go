@@ -6,19 +6,19 @@ import (
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
 // lookup finds the element for a packet and notes it, or that there is none. It
 // stops the packet and returns false if that cannot be told.
-func (w *walk) lookup(t *turn, key render.Concat, set string) (*render.Element, bool) {
+func (w *walk) lookup(t *turn, key nft.Concat, set string) (*nft.Element, bool) {
 	s, k, why := w.key(t, key, set)
 	if s == nil {
 		t.stop(Unknown, why)
 		return nil, false
 	}
 	e := find(s, k, key, t)
-	choice := slices.ContainsFunc(key, func(o render.Operand) bool { return o.Datatype() == render.Slot })
+	choice := slices.ContainsFunc(key, func(o nft.Operand) bool { return o.Datatype() == nft.Slot })
 	switch {
 	case e == nil && choice:
 		t.step.Details = append(t.step.Details, "the slot is not in @"+set)
@@ -35,21 +35,21 @@ func (w *walk) lookup(t *turn, key render.Concat, set string) (*render.Element, 
 }
 
 // key puts together what a packet is looked up by. Without a set it tells why.
-func (w *walk) key(t *turn, key render.Concat, set string) (*render.Set, render.Key, string) {
+func (w *walk) key(t *turn, key nft.Concat, set string) (*nft.Set, nft.Key, string) {
 	s := w.table.Set(set)
 	if s == nil || len(s.Key) == 0 {
-		return nil, render.Key{}, fmt.Sprintf("set @%s is not ours", set)
+		return nil, nft.Key{}, fmt.Sprintf("set @%s is not ours", set)
 	}
-	fits := func(o render.Operand, d render.Datatype) bool { return o.Datatype() == d }
+	fits := func(o nft.Operand, d nft.Datatype) bool { return o.Datatype() == d }
 	if !slices.EqualFunc(key, s.Key, fits) {
-		return nil, render.Key{}, fmt.Sprintf("the key %q does not fit @%s", key.Text(w.table.Family), set)
+		return nil, nft.Key{}, fmt.Sprintf("the key %q does not fit @%s", key.Text(w.table.Family), set)
 	}
-	var k render.Key
+	var k nft.Key
 	for _, o := range key {
 		switch o := o.(type) {
-		case render.Field:
+		case nft.Field:
 			t.load(o, &k)
-		case render.Slots:
+		case nft.Slots:
 			k.Slot = t.slot
 		default:
 			return nil, k, fmt.Sprintf("%q in a key is not known", o.Text(w.table.Family))
@@ -59,60 +59,60 @@ func (w *walk) key(t *turn, key render.Concat, set string) (*render.Set, render.
 }
 
 // keyText prints the key of a packet, whose source may not be known.
-func keyText(s *render.Set, k render.Key) string {
+func keyText(s *nft.Set, k nft.Key) string {
 	if k.Source.IsValid() {
 		return s.KeyText(k)
 	}
 	parts := make([]string, len(s.Key))
 	for i, d := range s.Key {
 		parts[i] = "the client's address"
-		if d != render.Source {
-			parts[i] = (&render.Set{Key: []render.Datatype{d}}).KeyText(k)
+		if d != nft.Source {
+			parts[i] = (&nft.Set{Key: []nft.Datatype{d}}).KeyText(k)
 		}
 	}
 	return strings.Join(parts, " . ")
 }
 
 // load puts a field of the packet into its place in a key.
-func (t *turn) load(f render.Field, k *render.Key) {
+func (t *turn) load(f nft.Field, k *nft.Key) {
 	switch f {
-	case render.SourceAddress, render.OriginalSource:
+	case nft.SourceAddress, nft.OriginalSource:
 		k.Source = t.Source
-	case render.DestinationAddress:
+	case nft.DestinationAddress:
 		k.Address = t.Destination
-	case render.TransportProtocol:
+	case nft.TransportProtocol:
 		k.Protocol = t.Protocol
-	case render.DestinationPort:
+	case nft.DestinationPort:
 		k.Port = t.Port
-	case render.OriginalDestination:
+	case nft.OriginalDestination:
 		k.Address = t.dialled.Address
-	case render.OriginalPort:
+	case nft.OriginalPort:
 		k.Port = t.dialled.Port
-	case render.ReplySource:
+	case nft.ReplySource:
 		k.Source = t.Destination
-	case render.ReplyPort:
+	case nft.ReplyPort:
 		k.Slot = uint32(t.Port)
-	case render.AnyDestination, render.AnyOriginalDestination:
+	case nft.AnyDestination, nft.AnyOriginalDestination:
 		k.Address = model.Wildcard(model.FamilyOf(t.Destination))
 	}
 }
 
 // find returns the element for a key, or nil. A packet without a port or
 // without a known source is in no set that asks for it.
-func find(s *render.Set, k render.Key, key render.Concat, t *turn) *render.Element {
+func find(s *nft.Set, k nft.Key, key nft.Concat, t *turn) *nft.Element {
 	for _, o := range key {
-		if o.Datatype() == render.Port && k.Port == 0 || o.Datatype() == render.Source && !t.Source.IsValid() {
+		if o.Datatype() == nft.Port && k.Port == 0 || o.Datatype() == nft.Source && !t.Source.IsValid() {
 			return nil
 		}
 	}
 	if s.Interval {
-		i := slices.IndexFunc(s.Elements, func(e render.Element) bool { return covers(s, e.Key, k) })
+		i := slices.IndexFunc(s.Elements, func(e nft.Element) bool { return covers(s, e.Key, k) })
 		if i < 0 {
 			return nil
 		}
 		return &s.Elements[i]
 	}
-	i, ok := slices.BinarySearchFunc(s.Elements, k, func(e render.Element, k render.Key) int { return e.Key.Compare(k) })
+	i, ok := slices.BinarySearchFunc(s.Elements, k, func(e nft.Element, k nft.Key) int { return e.Key.Compare(k) })
 	if !ok {
 		return nil
 	}
@@ -120,8 +120,8 @@ func find(s *render.Set, k render.Key, key render.Concat, t *turn) *render.Eleme
 }
 
 // covers tells whether the interval of an element holds a key.
-func covers(s *render.Set, e, k render.Key) bool {
-	if e.Bits == render.Range {
+func covers(s *nft.Set, e, k nft.Key) bool {
+	if e.Bits == nft.Range {
 		return e.Address.Compare(k.Address) <= 0 && k.Address.Compare(e.Source) <= 0
 	}
 	for _, d := range s.Key {
@@ -132,17 +132,17 @@ func covers(s *render.Set, e, k render.Key) bool {
 	return true
 }
 
-func coversField(s *render.Set, d render.Datatype, e, k render.Key) bool {
+func coversField(s *nft.Set, d nft.Datatype, e, k nft.Key) bool {
 	switch d {
-	case render.Address:
+	case nft.Address:
 		return s.Prefix(e, d).Contains(k.Address)
-	case render.Source:
+	case nft.Source:
 		return s.Prefix(e, d).Contains(k.Source)
-	case render.EndpointAddress:
+	case nft.EndpointAddress:
 		return e.Source == k.Source
-	case render.InetProto:
+	case nft.InetProto:
 		return e.Protocol == k.Protocol
-	case render.Port:
+	case nft.Port:
 		return e.Port == k.Port
 	}
 	return e.Slot == k.Slot

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
@@ -73,11 +74,11 @@ func TestPrintFacts(t *testing.T) {
 
 // TestPrintPath pins the path: common rules once, then those of each endpoint.
 func TestPrintPath(t *testing.T) {
-	masquerade := render.Rule{render.InSet{Key: render.Concat{render.DestinationAddress}, Set: "ips"}, render.Masquerade{}}
-	table := tableOf(render.Rule{drop}[:0], render.Rule{render.DNAT{Key: slots(4, 0), Map: "endpoints"}})
-	table.Chains = append(table.Chains, &render.Chain{Name: "post", Hook: render.Postrouting, Rules: []render.Rule{masquerade, {accept}}})
-	table.Chain("base").Rules[0] = render.Rule{goTo("lane")}
-	table.Chains = append(table.Chains, &render.Chain{Name: "lane", Rules: table.Chain("base").Rules[1:]})
+	masquerade := nft.Rule{nft.InSet{Key: nft.Concat{nft.DestinationAddress}, Set: "ips"}, nft.Masquerade{}}
+	table := tableOf(nft.Rule{drop}[:0], nft.Rule{nft.DNAT{Key: slots(4, 0), Map: "endpoints"}})
+	table.Chains = append(table.Chains, &nft.Chain{Name: "post", Hook: nft.Postrouting, Rules: []nft.Rule{masquerade, {accept}}})
+	table.Chain("base").Rules[0] = nft.Rule{goTo("lane")}
+	table.Chains = append(table.Chains, &nft.Chain{Name: "lane", Rules: table.Chain("base").Rules[1:]})
 	var out strings.Builder
 	if err := Print(&out, Explain(table, from(t, "203.0.113.7 tcp 10.96.0.10:80"), nil), nil); err != nil {
 		t.Fatal(err)
@@ -137,7 +138,7 @@ func TestPrintUnknown(t *testing.T) {
 
 // TestPrintMixed prints outcomes of several verdicts.
 func TestPrintMixed(t *testing.T) {
-	table := tableOf(render.Rule{render.DNAT{Key: slots(2, 3), Map: "endpoints"}}, render.Rule{drop})
+	table := tableOf(nft.Rule{nft.DNAT{Key: slots(2, 3), Map: "endpoints"}}, nft.Rule{drop})
 	want := `tcp 10.96.0.10:80 from 203.0.113.7: it depends
   endpoints  dropped: by the rule "drop"   50.0 %  1 of 2 slots: 4
              10.96.0.10:80                 50.0 %  1 of 2 slots: 3

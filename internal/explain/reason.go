@@ -3,7 +3,7 @@ package explain
 import (
 	"fmt"
 
-	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
 // reasons are the verdicts that follow from an element of a set.
@@ -12,14 +12,14 @@ var reasons = []struct {
 	verdict Verdict
 	reason  string
 }{
-	{render.ServicesMap, Reject, "no endpoint of the Service can take connections"},
-	{render.ServicesMap, Drop, "the Service wants endpoints of this node, which has none"},
-	{render.LocalServicesMap, Drop, "the Service wants endpoints of this node for clients outside of the cluster, and there is none"},
-	{render.ServicesMap, NotOurs, "the slot has no endpoint"},
-	{render.LocalServicesMap, NotOurs, "the slot has no endpoint"},
-	{render.ClusterIPsSet, Reject, "the ClusterIP has no such port"},
-	{render.ServiceCIDRsSet, Drop, "no Service has this address of a service CIDR"},
-	{render.FirewalledSet, Drop, "the source is in none of the ranges that the Service admits"},
+	{nft.ServicesMap, Reject, "no endpoint of the Service can take connections"},
+	{nft.ServicesMap, Drop, "the Service wants endpoints of this node, which has none"},
+	{nft.LocalServicesMap, Drop, "the Service wants endpoints of this node for clients outside of the cluster, and there is none"},
+	{nft.ServicesMap, NotOurs, "the slot has no endpoint"},
+	{nft.LocalServicesMap, NotOurs, "the slot has no endpoint"},
+	{nft.ClusterIPsSet, Reject, "the ClusterIP has no such port"},
+	{nft.ServiceCIDRsSet, Drop, "no Service has this address of a service CIDR"},
+	{nft.FirewalledSet, Drop, "the source is in none of the ranges that the Service admits"},
 }
 
 // reason tells why an outcome is not Forward: by the last set in which the
@@ -35,10 +35,10 @@ func reason(o *Outcome) string {
 	for _, s := range o.Path {
 		if len(s.sets) > 0 {
 			last = s.sets[len(s.sets)-1]
-			served = served || last == render.ServicesMap
+			served = served || last == nft.ServicesMap
 		}
 	}
-	if last == render.ClusterIPsSet && served { // fell out of its lane
+	if last == nft.ClusterIPsSet && served { // fell out of its lane
 		return "the slot has no endpoint"
 	}
 	for _, known := range reasons {
@@ -54,4 +54,4 @@ func reason(o *Outcome) string {
 
 // treatedAsOutside tells whether the packet counts as one of a client outside
 // of the cluster, where that makes a difference.
-func (r *Result) treatedAsOutside() bool { return r.met(render.LocalServicesMap) }
+func (r *Result) treatedAsOutside() bool { return r.met(nft.LocalServicesMap) }

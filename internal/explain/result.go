@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
 // Verdict is what becomes of a connection.
@@ -120,10 +120,10 @@ func (r *Result) met(set string) bool {
 
 // name finds out whose frontend was dialled: the comment in a map of verdicts
 // tells.
-func (r *Result) name(t *render.Table) {
+func (r *Result) name(t *nft.Table) {
 	f := t.Serving(r.Packet.Frontend())
 	for _, s := range t.Sets {
-		if len(s.Data) != 1 || s.Data[0] != render.Verdicts {
+		if len(s.Data) != 1 || s.Data[0] != nft.Verdicts {
 			continue
 		}
 		if e, ok := s.Find(f); ok && e.Comment != "" {

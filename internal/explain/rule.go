@@ -4,14 +4,14 @@ import (
 	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
 // turn is a packet after a rule, and where it goes from there.
 type turn struct {
 	traveller
 	step Step
-	next render.Verdict
+	next nft.Verdict
 	// doubt tells why a match is not certain. It matters only if everything
 	// else in the rule matches.
 	doubt string
@@ -20,11 +20,11 @@ type turn struct {
 
 // rule evaluates one rule. There are several turns if the rule chooses a slot:
 // one for each endpoint, and perhaps one for slots without.
-func (w *walk) rule(p *traveller, c *render.Chain, r render.Rule) []turn {
+func (w *walk) rule(p *traveller, c *nft.Chain, r nft.Rule) []turn {
 	step := Step{Chain: c.Name, Rule: r.Text(w.table.Family), Matched: true}
 	choice, ok := chooses(r)
 	if !ok {
-		r = render.Rule{render.Foreign{Description: step.Rule}}
+		r = nft.Rule{nft.Foreign{Description: step.Rule}}
 	}
 	if choice == nil || !ok {
 		t := w.evaluate(p, step, r, 0)
@@ -47,10 +47,10 @@ func (w *walk) rule(p *traveller, c *render.Chain, r render.Rule) []turn {
 }
 
 // choose evaluates a rule for each slot and joins what comes out alike.
-func (w *walk) choose(p *traveller, step Step, r render.Rule, slots []uint32) []turn {
+func (w *walk) choose(p *traveller, step Step, r nft.Rule, slots []uint32) []turn {
 	type turnKey struct {
 		endpoint model.Frontend
-		next     render.Verdict
+		next     nft.Verdict
 		verdict  Verdict
 		matched  bool
 	}
@@ -76,16 +76,16 @@ const maxSlots = 1 << 20
 
 // chooses returns the operand of a rule that picks a slot, or a number that
 // decides whether it matches, if there is one. A rule with two of them, or with a range that makes no sense, is not ours.
-func chooses(r render.Rule) (choice *render.Slots, ok bool) {
+func chooses(r nft.Rule) (choice *nft.Slots, ok bool) {
 	ok = true
 	for _, st := range r {
-		if s, isChance := st.(render.OneIn); isChance {
+		if s, isChance := st.(nft.OneIn); isChance {
 			n := s.Number()
 			ok = choice == nil && n.Count > 0 && n.Count <= maxSlots
 			choice = &n
 		}
 		for _, o := range keyOf(st) {
-			if s, isChoice := o.(render.Slots); isChoice {
+			if s, isChoice := o.(nft.Slots); isChoice {
 				ok = choice == nil && s.Count > 0 && s.Count <= maxSlots
 				choice = &s
 			}
@@ -95,26 +95,26 @@ func chooses(r render.Rule) (choice *render.Slots, ok bool) {
 }
 
 // keyOf returns the key that a statement looks up.
-func keyOf(st render.Statement) render.Concat {
+func keyOf(st nft.Statement) nft.Concat {
 	switch st := st.(type) {
-	case render.InSet:
+	case nft.InSet:
 		return st.Key
-	case render.VerdictMap:
+	case nft.VerdictMap:
 		return st.Key
-	case render.DNAT:
+	case nft.DNAT:
 		return st.Key
-	case render.Remember:
+	case nft.Remember:
 		return st.Key
-	case render.Forget:
+	case nft.Forget:
 		return st.Key
 	}
 	return nil
 }
 
 // slotsFor returns the slots that may be picked for a packet.
-func slotsFor(s *render.Slots, p *traveller) []uint32 {
+func slotsFor(s *nft.Slots, p *traveller) []uint32 {
 	if s.Scheduler == model.SourceHash && p.Source.IsValid() {
-		return []uint32{s.First + scale(jhash(p.Source.AsSlice(), render.HashSeed), s.Count)}
+		return []uint32{s.First + scale(jhash(p.Source.AsSlice(), nft.HashSeed), s.Count)}
 	}
 	out := make([]uint32, s.Count)
 	for i := range out {
@@ -125,7 +125,7 @@ func slotsFor(s *render.Slots, p *traveller) []uint32 {
 
 // evaluate goes through the statements of a rule until one does not match or
 // ends it.
-func (w *walk) evaluate(p *traveller, step Step, r render.Rule, slot uint32) turn {
+func (w *walk) evaluate(p *traveller, step Step, r nft.Rule, slot uint32) turn {
 	t := turn{traveller: *p, step: step, slot: slot}
 	for _, st := range r {
 		if t.step.Matched = w.statement(&t, st); !t.step.Matched || t.stopped {

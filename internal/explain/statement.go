@@ -6,42 +6,42 @@ import (
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
 // statement evaluates one statement and tells whether it matches. What the
 // packet does not tell matches in doubt.
-func (w *walk) statement(t *turn, st render.Statement) bool {
+func (w *walk) statement(t *turn, st nft.Statement) bool {
 	switch st := st.(type) {
-	case render.ProtocolIs:
+	case nft.ProtocolIs:
 		return t.unless(t.Protocol != st.Protocol, "the protocol is "+t.protocol())
-	case render.NotTranslated:
+	case nft.NotTranslated:
 		return t.unless(t.translated, "the destination was rewritten")
-	case render.IsAnswer:
+	case nft.IsAnswer:
 		return t.unless(true, "the client opens the connection")
-	case render.SourceIsLocal:
+	case nft.SourceIsLocal:
 		return t.unless(!t.FromNode && !w.isLocal(t.Source), fmt.Sprintf("%s is no address of this node", t.Source))
-	case render.NotFrom:
+	case nft.NotFrom:
 		return t.notFrom(st)
-	case render.NotTo:
+	case nft.NotTo:
 		// The rules ask this for packets of the node and of bridges. What the node
 		// sends, the next rule recognises by its source.
 		return t.unless(true, "the output interface is not known")
-	case render.CameIn:
+	case nft.CameIn:
 		return t.unless(t.FromNode, "the node itself sends it")
-	case render.OneIn:
+	case nft.OneIn:
 		return t.unless(t.slot != 0, fmt.Sprintf("matches one connection in %d", st.Of))
-	case render.SourceNotIn:
+	case nft.SourceNotIn:
 		return t.unless(st.Prefix.Contains(t.Source), fmt.Sprintf("%s is in %s", t.Source, st.Prefix))
-	case render.InSet:
+	case nft.InSet:
 		return w.inSet(t, st)
-	case render.VerdictMap:
+	case nft.VerdictMap:
 		return w.verdictMap(t, st)
-	case render.DNAT:
+	case nft.DNAT:
 		return w.dnat(t, st)
-	case render.Remember:
+	case nft.Remember:
 		return w.remember(t, st)
-	case render.Forget:
+	case nft.Forget:
 		if t.certain() {
 			t.Stale, t.Endpoint = true, netip.AddrPort{}
 		}
@@ -51,18 +51,18 @@ func (w *walk) statement(t *turn, st render.Statement) bool {
 }
 
 // action carries out a statement that always matches.
-func (w *walk) action(t *turn, st render.Statement) bool {
-	if _, foreign := st.(render.Foreign); !foreign && !t.certain() {
+func (w *walk) action(t *turn, st nft.Statement) bool {
+	if _, foreign := st.(nft.Foreign); !foreign && !t.certain() {
 		return true
 	}
 	switch st := st.(type) {
-	case render.Verdict:
+	case nft.Verdict:
 		t.act(st)
-	case render.Masquerade:
+	case nft.Masquerade:
 		t.Masquerade, t.settled = t.step.Rule, true
-	case render.Refuse:
+	case nft.Refuse:
 		t.stop(Reject, "")
-	case render.Reset:
+	case nft.Reset:
 		if t.Protocol != model.TCP { // the kernel sends none, and drops
 			t.stop(Drop, "")
 			break
@@ -74,18 +74,18 @@ func (w *walk) action(t *turn, st render.Statement) bool {
 	return true
 }
 
-func (t *turn) act(v render.Verdict) {
+func (t *turn) act(v nft.Verdict) {
 	switch v.Action {
-	case render.Accept, render.Goto, render.Jump:
+	case nft.Accept, nft.Goto, nft.Jump:
 		t.next = v
-	case render.Drop:
+	case nft.Drop:
 		t.stop(Drop, "")
 	default:
 		t.stop(Unknown, fmt.Sprintf("verdict %q is not known", v))
 	}
 }
 
-func (t *turn) notFrom(st render.NotFrom) bool {
+func (t *turn) notFrom(st nft.NotFrom) bool {
 	if t.Interface == "" && !t.FromNode {
 		t.doubt = "a rule asks for the interface that the packet comes in from, which is not given"
 		return true
@@ -94,7 +94,7 @@ func (t *turn) notFrom(st render.NotFrom) bool {
 	return t.unless(from, "it comes in from "+t.Interface)
 }
 
-func (w *walk) inSet(t *turn, st render.InSet) bool {
+func (w *walk) inSet(t *turn, st nft.InSet) bool {
 	e, ok := w.lookup(t, st.Key, st.Set)
 	if !ok {
 		return true
@@ -102,7 +102,7 @@ func (w *walk) inSet(t *turn, st render.InSet) bool {
 	return (e != nil) != st.Not
 }
 
-func (w *walk) verdictMap(t *turn, st render.VerdictMap) bool {
+func (w *walk) verdictMap(t *turn, st nft.VerdictMap) bool {
 	e, ok := w.lookup(t, st.Key, st.Map)
 	if ok && e != nil && t.certain() {
 		t.act(e.Value.Verdict)
@@ -110,7 +110,7 @@ func (w *walk) verdictMap(t *turn, st render.VerdictMap) bool {
 	return !ok || e != nil
 }
 
-func (w *walk) dnat(t *turn, st render.DNAT) bool {
+func (w *walk) dnat(t *turn, st nft.DNAT) bool {
 	e, ok := w.lookup(t, st.Key, st.Map)
 	if ok && e != nil && t.certain() {
 		to := e.Value.Endpoint
@@ -124,7 +124,7 @@ func (w *walk) dnat(t *turn, st render.DNAT) bool {
 	return !ok || e != nil
 }
 
-func (w *walk) remember(t *turn, st render.Remember) bool {
+func (w *walk) remember(t *turn, st nft.Remember) bool {
 	if !t.certain() {
 		return true
 	}

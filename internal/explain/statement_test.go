@@ -6,56 +6,56 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
 // tableOf returns a table with a base chain of these rules at prerouting, and
 // the same sets and chains for all tests.
-func tableOf(rules ...render.Rule) *render.Table {
-	key := render.Key{Address: addr("10.96.0.10"), Protocol: model.TCP, Port: 80}
-	slot := func(n uint32, to string) render.Element {
+func tableOf(rules ...nft.Rule) *nft.Table {
+	key := nft.Key{Address: addr("10.96.0.10"), Protocol: model.TCP, Port: 80}
+	slot := func(n uint32, to string) nft.Element {
 		k := key
 		k.Slot = n
-		return render.Element{Key: k, Value: render.Value{Endpoint: netip.MustParseAddrPort(to)}}
+		return nft.Element{Key: k, Value: nft.Value{Endpoint: netip.MustParseAddrPort(to)}}
 	}
-	accept := render.Element{Key: key, Value: render.Value{Verdict: render.Verdict{Action: render.Accept}}}
-	return &render.Table{
+	accept := nft.Element{Key: key, Value: nft.Value{Verdict: nft.Verdict{Action: nft.Accept}}}
+	return &nft.Table{
 		Family: model.IPv4,
-		Sets: []*render.Set{
-			{Name: "ips", Key: []render.Datatype{render.Address}, Elements: []render.Element{{Key: render.Key{Address: addr("10.96.0.10")}}}},
-			{Name: "ranges", Key: []render.Datatype{render.Address}, Interval: true, Elements: []render.Element{
-				{Key: render.Key{Address: addr("10.96.0.0"), Bits: 16}},
-				{Key: render.Key{Address: addr("10.98.0.3"), Source: addr("10.98.0.7"), Bits: render.Range}},
+		Sets: []*nft.Set{
+			{Name: "ips", Key: []nft.Datatype{nft.Address}, Elements: []nft.Element{{Key: nft.Key{Address: addr("10.96.0.10")}}}},
+			{Name: "ranges", Key: []nft.Datatype{nft.Address}, Interval: true, Elements: []nft.Element{
+				{Key: nft.Key{Address: addr("10.96.0.0"), Bits: 16}},
+				{Key: nft.Key{Address: addr("10.98.0.3"), Source: addr("10.98.0.7"), Bits: nft.Range}},
 			}},
-			{Name: "verdicts", Key: frontendKey, Data: []render.Datatype{render.Verdicts}, Elements: []render.Element{accept}},
-			{Name: "odd", Key: frontendKey, Data: []render.Datatype{render.Verdicts}, Elements: []render.Element{{Key: key}}},
-			{Name: "endpoints", Key: append(frontendKey[:3:3], render.Slot), Data: []render.Datatype{render.Address, render.Port},
-				Elements: []render.Element{slot(0, "10.0.0.1:1"), slot(1, "10.0.0.2:2"), slot(2, "10.0.0.1:1"), slot(3, "10.96.0.10:80")}},
+			{Name: "verdicts", Key: frontendKey, Data: []nft.Datatype{nft.Verdicts}, Elements: []nft.Element{accept}},
+			{Name: "odd", Key: frontendKey, Data: []nft.Datatype{nft.Verdicts}, Elements: []nft.Element{{Key: key}}},
+			{Name: "endpoints", Key: append(frontendKey[:3:3], nft.Slot), Data: []nft.Datatype{nft.Address, nft.Port},
+				Elements: []nft.Element{slot(0, "10.0.0.1:1"), slot(1, "10.0.0.2:2"), slot(2, "10.0.0.1:1"), slot(3, "10.96.0.10:80")}},
 			{Name: "foreign"},
 		},
-		Chains: []*render.Chain{
-			{Name: "drops", Rules: []render.Rule{{drop}}},
+		Chains: []*nft.Chain{
+			{Name: "drops", Rules: []nft.Rule{{drop}}},
 			{Name: "empty"},
-			{Name: "circle", Rules: []render.Rule{{render.Verdict{Action: render.Goto, Chain: "circle"}}}},
-			{Name: "recursion", Rules: []render.Rule{{render.Verdict{Action: render.Jump, Chain: "recursion"}}}},
-			{Name: "jumps", Rules: []render.Rule{{jump("empty")}, {goTo("empty")}, {drop}}},
-			{Name: "base", Hook: render.Prerouting, Priority: render.PriorityDNAT, Rules: rules},
+			{Name: "circle", Rules: []nft.Rule{{nft.Verdict{Action: nft.Goto, Chain: "circle"}}}},
+			{Name: "recursion", Rules: []nft.Rule{{nft.Verdict{Action: nft.Jump, Chain: "recursion"}}}},
+			{Name: "jumps", Rules: []nft.Rule{{jump("empty")}, {goTo("empty")}, {drop}}},
+			{Name: "base", Hook: nft.Prerouting, Priority: nft.PriorityDNAT, Rules: rules},
 		},
 	}
 }
 
 var (
-	frontendKey = []render.Datatype{render.Address, render.InetProto, render.Port}
-	dialled     = render.Concat{render.DestinationAddress, render.TransportProtocol, render.DestinationPort}
-	drop        = render.Verdict{Action: render.Drop}
-	accept      = render.Verdict{Action: render.Accept}
+	frontendKey = []nft.Datatype{nft.Address, nft.InetProto, nft.Port}
+	dialled     = nft.Concat{nft.DestinationAddress, nft.TransportProtocol, nft.DestinationPort}
+	drop        = nft.Verdict{Action: nft.Drop}
+	accept      = nft.Verdict{Action: nft.Accept}
 )
 
-func goTo(chain string) render.Verdict { return render.Verdict{Action: render.Goto, Chain: chain} }
-func jump(chain string) render.Verdict { return render.Verdict{Action: render.Jump, Chain: chain} }
+func goTo(chain string) nft.Verdict { return nft.Verdict{Action: nft.Goto, Chain: chain} }
+func jump(chain string) nft.Verdict { return nft.Verdict{Action: nft.Jump, Chain: chain} }
 
-func slots(n, first uint32) render.Concat {
-	return append(dialled[:3:3], render.Slots{Scheduler: model.Random, Count: n, First: first})
+func slots(n, first uint32) nft.Concat {
+	return append(dialled[:3:3], nft.Slots{Scheduler: model.Random, Count: n, First: first})
 }
 
 // unheardOf is a statement that nobody has taught us.
@@ -67,63 +67,63 @@ func (unheardOf) Text(model.Family) string { return "queue to 1" }
 // becomes of the packet of the question.
 func TestStatements(t *testing.T) {
 	const question = "203.0.113.7 tcp 10.96.0.10:80"
-	destination := render.Concat{render.DestinationAddress}
+	destination := nft.Concat{nft.DestinationAddress}
 	for _, c := range []struct {
 		name     string
-		rules    []render.Rule
+		rules    []nft.Rule
 		question string
 		want     string
 	}{
-		{"protocol", []render.Rule{{render.ProtocolIs{Protocol: model.TCP}, drop}}, question, "drop"},
-		{"other protocol", []render.Rule{{render.ProtocolIs{Protocol: model.UDP}, drop}}, question, "not ours"},
-		{"not translated", []render.Rule{{render.NotTranslated{}, drop}}, question, "drop"},
-		{"came in", []render.Rule{{render.CameIn{}, drop}}, question, "drop"},
-		{"output interface", []render.Rule{{render.NotTo{Name: "cni0"}, drop}}, question, "not ours"},
-		{"forget", []render.Rule{{render.Forget{Map: "affinity", Key: dialled}, drop}}, question, "drop"},
-		{"answer", []render.Rule{{render.IsAnswer{}, drop}}, question, "not ours"},
-		{"local source", []render.Rule{{render.SourceIsLocal{}, drop}}, question, "not ours"},
-		{"source not in", []render.Rule{{render.SourceNotIn{Prefix: netip.MustParsePrefix("10.0.0.0/8")}, drop}}, question, "drop"},
-		{"source in", []render.Rule{{render.SourceNotIn{Prefix: netip.MustParsePrefix("203.0.113.0/24")}, drop}}, question, "not ours"},
-		{"in set", []render.Rule{{render.InSet{Key: destination, Set: "ips"}, drop}}, question, "drop"},
-		{"not in set", []render.Rule{{render.InSet{Key: destination, Set: "ips", Not: true}, drop}}, question, "not ours"},
-		{"outside of set", []render.Rule{{render.InSet{Key: destination, Set: "ips", Not: true}, drop}}, "203.0.113.7 tcp 10.96.0.11:80", "drop"},
-		{"in prefix", []render.Rule{{render.InSet{Key: destination, Set: "ranges"}, drop}}, question, "drop"},
-		{"outside of prefix", []render.Rule{{render.InSet{Key: destination, Set: "ranges"}, drop}}, "203.0.113.7 tcp 10.97.0.10:80", "not ours"},
-		{"in range", []render.Rule{{render.InSet{Key: destination, Set: "ranges"}, drop}}, "203.0.113.7 tcp 10.98.0.7:80", "drop"},
-		{"outside of range", []render.Rule{{render.InSet{Key: destination, Set: "ranges"}, drop}}, "203.0.113.7 tcp 10.98.0.8:80", "not ours"},
-		{"verdict map", []render.Rule{{render.VerdictMap{Key: dialled, Map: "verdicts"}}, {drop}}, question, "not ours"},
-		{"no verdict", []render.Rule{{render.VerdictMap{Key: dialled, Map: "verdicts"}}, {drop}}, "203.0.113.7 tcp 10.96.0.10:81", "drop"},
-		{"no port", []render.Rule{{render.VerdictMap{Key: dialled, Map: "verdicts"}}, {drop}}, "203.0.113.7 icmp 10.96.0.10", "drop"},
-		{"strange verdict", []render.Rule{{render.VerdictMap{Key: dialled, Map: "odd"}}}, question, "unknown"},
-		{"dnat", []render.Rule{{render.DNAT{Key: slots(1, 0), Map: "endpoints"}}, {drop}}, question, "forward 10.0.0.1:1"},
-		{"offset", []render.Rule{{render.DNAT{Key: slots(1, 1), Map: "endpoints"}}, {drop}}, question, "forward 10.0.0.2:2"},
-		{"two slots of one", []render.Rule{{render.DNAT{Key: slots(3, 0), Map: "endpoints"}}}, question, "forward 10.0.0.1:1 0.67, forward 10.0.0.2:2 0.33"},
-		{"missing slot", []render.Rule{{render.DNAT{Key: slots(2, 3), Map: "endpoints"}}, {drop}}, question, "drop 0.50, forward 10.96.0.10:80 0.50"},
-		{"no slot", []render.Rule{{render.DNAT{Key: slots(2, 0), Map: "endpoints"}}, {drop}}, "203.0.113.7 tcp 10.96.0.10:81", "drop"},
-		{"reject", []render.Rule{{render.Refuse{}}}, question, "reject"},
-		{"reset", []render.Rule{{render.Reset{}}}, question, "reject"},
-		{"reset of what is not TCP", []render.Rule{{render.Reset{}}}, "203.0.113.7 udp 10.96.0.10:80", "drop"},
-		{"accept", []render.Rule{{accept}, {drop}}, question, "not ours"},
-		{"goto", []render.Rule{{goTo("drops")}}, question, "drop"},
-		{"goto does not return", []render.Rule{{goTo("empty")}, {drop}}, question, "not ours"},
-		{"jump returns", []render.Rule{{jump("empty")}, {drop}}, question, "drop"},
-		{"goto in a jump returns where that came from", []render.Rule{{jump("jumps")}, {accept}, {drop}}, question, "not ours"},
-		{"a rule without an action", []render.Rule{{render.NotTranslated{}}, {drop}}, question, "drop"},
+		{"protocol", []nft.Rule{{nft.ProtocolIs{Protocol: model.TCP}, drop}}, question, "drop"},
+		{"other protocol", []nft.Rule{{nft.ProtocolIs{Protocol: model.UDP}, drop}}, question, "not ours"},
+		{"not translated", []nft.Rule{{nft.NotTranslated{}, drop}}, question, "drop"},
+		{"came in", []nft.Rule{{nft.CameIn{}, drop}}, question, "drop"},
+		{"output interface", []nft.Rule{{nft.NotTo{Name: "cni0"}, drop}}, question, "not ours"},
+		{"forget", []nft.Rule{{nft.Forget{Map: "affinity", Key: dialled}, drop}}, question, "drop"},
+		{"answer", []nft.Rule{{nft.IsAnswer{}, drop}}, question, "not ours"},
+		{"local source", []nft.Rule{{nft.SourceIsLocal{}, drop}}, question, "not ours"},
+		{"source not in", []nft.Rule{{nft.SourceNotIn{Prefix: netip.MustParsePrefix("10.0.0.0/8")}, drop}}, question, "drop"},
+		{"source in", []nft.Rule{{nft.SourceNotIn{Prefix: netip.MustParsePrefix("203.0.113.0/24")}, drop}}, question, "not ours"},
+		{"in set", []nft.Rule{{nft.InSet{Key: destination, Set: "ips"}, drop}}, question, "drop"},
+		{"not in set", []nft.Rule{{nft.InSet{Key: destination, Set: "ips", Not: true}, drop}}, question, "not ours"},
+		{"outside of set", []nft.Rule{{nft.InSet{Key: destination, Set: "ips", Not: true}, drop}}, "203.0.113.7 tcp 10.96.0.11:80", "drop"},
+		{"in prefix", []nft.Rule{{nft.InSet{Key: destination, Set: "ranges"}, drop}}, question, "drop"},
+		{"outside of prefix", []nft.Rule{{nft.InSet{Key: destination, Set: "ranges"}, drop}}, "203.0.113.7 tcp 10.97.0.10:80", "not ours"},
+		{"in range", []nft.Rule{{nft.InSet{Key: destination, Set: "ranges"}, drop}}, "203.0.113.7 tcp 10.98.0.7:80", "drop"},
+		{"outside of range", []nft.Rule{{nft.InSet{Key: destination, Set: "ranges"}, drop}}, "203.0.113.7 tcp 10.98.0.8:80", "not ours"},
+		{"verdict map", []nft.Rule{{nft.VerdictMap{Key: dialled, Map: "verdicts"}}, {drop}}, question, "not ours"},
+		{"no verdict", []nft.Rule{{nft.VerdictMap{Key: dialled, Map: "verdicts"}}, {drop}}, "203.0.113.7 tcp 10.96.0.10:81", "drop"},
+		{"no port", []nft.Rule{{nft.VerdictMap{Key: dialled, Map: "verdicts"}}, {drop}}, "203.0.113.7 icmp 10.96.0.10", "drop"},
+		{"strange verdict", []nft.Rule{{nft.VerdictMap{Key: dialled, Map: "odd"}}}, question, "unknown"},
+		{"dnat", []nft.Rule{{nft.DNAT{Key: slots(1, 0), Map: "endpoints"}}, {drop}}, question, "forward 10.0.0.1:1"},
+		{"offset", []nft.Rule{{nft.DNAT{Key: slots(1, 1), Map: "endpoints"}}, {drop}}, question, "forward 10.0.0.2:2"},
+		{"two slots of one", []nft.Rule{{nft.DNAT{Key: slots(3, 0), Map: "endpoints"}}}, question, "forward 10.0.0.1:1 0.67, forward 10.0.0.2:2 0.33"},
+		{"missing slot", []nft.Rule{{nft.DNAT{Key: slots(2, 3), Map: "endpoints"}}, {drop}}, question, "drop 0.50, forward 10.96.0.10:80 0.50"},
+		{"no slot", []nft.Rule{{nft.DNAT{Key: slots(2, 0), Map: "endpoints"}}, {drop}}, "203.0.113.7 tcp 10.96.0.10:81", "drop"},
+		{"reject", []nft.Rule{{nft.Refuse{}}}, question, "reject"},
+		{"reset", []nft.Rule{{nft.Reset{}}}, question, "reject"},
+		{"reset of what is not TCP", []nft.Rule{{nft.Reset{}}}, "203.0.113.7 udp 10.96.0.10:80", "drop"},
+		{"accept", []nft.Rule{{accept}, {drop}}, question, "not ours"},
+		{"goto", []nft.Rule{{goTo("drops")}}, question, "drop"},
+		{"goto does not return", []nft.Rule{{goTo("empty")}, {drop}}, question, "not ours"},
+		{"jump returns", []nft.Rule{{jump("empty")}, {drop}}, question, "drop"},
+		{"goto in a jump returns where that came from", []nft.Rule{{jump("jumps")}, {accept}, {drop}}, question, "not ours"},
+		{"a rule without an action", []nft.Rule{{nft.NotTranslated{}}, {drop}}, question, "drop"},
 
-		{"foreign statement", []render.Rule{{render.Foreign{Description: "limit"}, drop}}, question, "unknown"},
-		{"foreign statement not reached", []render.Rule{{render.IsAnswer{}, render.Foreign{Description: "limit"}}, {drop}}, question, "drop"},
-		{"new statement", []render.Rule{{unheardOf{}}}, question, "unknown"},
-		{"foreign set", []render.Rule{{render.InSet{Key: destination, Set: "foreign"}, drop}}, question, "unknown"},
-		{"no set", []render.Rule{{render.VerdictMap{Key: dialled, Map: "nowhere"}}}, question, "unknown"},
-		{"no map", []render.Rule{{render.DNAT{Key: slots(2, 0), Map: "nowhere"}}}, question, "unknown"},
-		{"nothing to remember in", []render.Rule{{render.Remember{Map: "nowhere", Key: dialled, Timeout: time.Hour}}}, question, "unknown"},
-		{"key of another type", []render.Rule{{render.InSet{Key: dialled, Set: "ips"}, drop}}, question, "unknown"},
-		{"no chain", []render.Rule{{goTo("nowhere")}}, question, "unknown"},
-		{"circle", []render.Rule{{goTo("circle")}}, question, "unknown"},
-		{"recursion", []render.Rule{{goTo("recursion")}}, question, "unknown"},
-		{"no action", []render.Rule{{render.Verdict{}}}, question, "unknown"},
-		{"no slots", []render.Rule{{render.DNAT{Key: slots(0, 0), Map: "endpoints"}}}, question, "unknown"},
-		{"two choices", []render.Rule{{render.InSet{Key: slots(2, 0), Set: "endpoints"}, render.DNAT{Key: slots(2, 0), Map: "endpoints"}}}, question, "unknown"},
+		{"foreign statement", []nft.Rule{{nft.Foreign{Description: "limit"}, drop}}, question, "unknown"},
+		{"foreign statement not reached", []nft.Rule{{nft.IsAnswer{}, nft.Foreign{Description: "limit"}}, {drop}}, question, "drop"},
+		{"new statement", []nft.Rule{{unheardOf{}}}, question, "unknown"},
+		{"foreign set", []nft.Rule{{nft.InSet{Key: destination, Set: "foreign"}, drop}}, question, "unknown"},
+		{"no set", []nft.Rule{{nft.VerdictMap{Key: dialled, Map: "nowhere"}}}, question, "unknown"},
+		{"no map", []nft.Rule{{nft.DNAT{Key: slots(2, 0), Map: "nowhere"}}}, question, "unknown"},
+		{"nothing to remember in", []nft.Rule{{nft.Remember{Map: "nowhere", Key: dialled, Timeout: time.Hour}}}, question, "unknown"},
+		{"key of another type", []nft.Rule{{nft.InSet{Key: dialled, Set: "ips"}, drop}}, question, "unknown"},
+		{"no chain", []nft.Rule{{goTo("nowhere")}}, question, "unknown"},
+		{"circle", []nft.Rule{{goTo("circle")}}, question, "unknown"},
+		{"recursion", []nft.Rule{{goTo("recursion")}}, question, "unknown"},
+		{"no action", []nft.Rule{{nft.Verdict{}}}, question, "unknown"},
+		{"no slots", []nft.Rule{{nft.DNAT{Key: slots(0, 0), Map: "endpoints"}}}, question, "unknown"},
+		{"two choices", []nft.Rule{{nft.InSet{Key: slots(2, 0), Set: "endpoints"}, nft.DNAT{Key: slots(2, 0), Map: "endpoints"}}}, question, "unknown"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := briefs(Explain(tableOf(c.rules...), from(t, c.question), nil)); got != c.want {
@@ -136,7 +136,7 @@ func TestStatements(t *testing.T) {
 // TestSecondHook walks on to postrouting, where the rules see what was
 // translated, and what only was found.
 func TestSecondHook(t *testing.T) {
-	masquerade := []render.Rule{{render.NotTranslated{}, accept}, {render.SourceIsLocal{}, accept}, {render.Masquerade{}}, {drop}}
+	masquerade := []nft.Rule{{nft.NotTranslated{}, accept}, {nft.SourceIsLocal{}, accept}, {nft.Masquerade{}}, {drop}}
 	for _, c := range []struct {
 		name, question string
 		first          uint32
@@ -147,8 +147,8 @@ func TestSecondHook(t *testing.T) {
 		// The endpoint is what was dialled: connection tracking notes nothing.
 		{"nothing to translate", "203.0.113.7 tcp 10.96.0.10:80", 3, "forward 10.96.0.10:80"},
 	} {
-		table := tableOf(render.Rule{render.DNAT{Key: slots(1, c.first), Map: "endpoints"}})
-		table.Chains = append(table.Chains, &render.Chain{Name: "post", Hook: render.Postrouting, Priority: render.PrioritySNAT, Rules: masquerade})
+		table := tableOf(nft.Rule{nft.DNAT{Key: slots(1, c.first), Map: "endpoints"}})
+		table.Chains = append(table.Chains, &nft.Chain{Name: "post", Hook: nft.Postrouting, Priority: nft.PrioritySNAT, Rules: masquerade})
 		r := Explain(table, from(t, c.question), []netip.Addr{addr("192.168.7.1")})
 		if got := briefs(r); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
@@ -159,15 +159,15 @@ func TestSecondHook(t *testing.T) {
 // TestSeveralBaseChains goes through them by priority. The first one to
 // translate is the last one.
 func TestSeveralBaseChains(t *testing.T) {
-	table := tableOf(render.Rule{render.DNAT{Key: slots(1, 0), Map: "endpoints"}})
-	add := func(priority int32, rules ...render.Rule) {
-		table.Chains = append(table.Chains, &render.Chain{Name: "more", Hook: render.Prerouting, Priority: priority, Rules: rules})
+	table := tableOf(nft.Rule{nft.DNAT{Key: slots(1, 0), Map: "endpoints"}})
+	add := func(priority int32, rules ...nft.Rule) {
+		table.Chains = append(table.Chains, &nft.Chain{Name: "more", Hook: nft.Prerouting, Priority: priority, Rules: rules})
 	}
-	add(render.PriorityDNAT+10, render.Rule{drop})
+	add(nft.PriorityDNAT+10, nft.Rule{drop})
 	if got := briefs(Explain(table, from(t, "203.0.113.7 tcp 10.96.0.10:80"), nil)); got != "forward 10.0.0.1:1" {
 		t.Errorf("a chain behind the translation: %q", got)
 	}
-	add(render.PriorityDNAT-10, render.Rule{drop})
+	add(nft.PriorityDNAT-10, nft.Rule{drop})
 	if got := briefs(Explain(table, from(t, "203.0.113.7 tcp 10.96.0.10:80"), nil)); got != "drop" {
 		t.Errorf("a chain before the translation: %q", got)
 	}

@@ -7,14 +7,14 @@ import (
 	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
 // Explain walks the first packet of a connection through a table, which is nil
 // where there is none for the packet's family. local holds the addresses of
 // the node; a packet from one of them, or from nowhere, is one of the node's
 // own. The table's elements must be sorted.
-func Explain(t *render.Table, p Packet, local []netip.Addr) *Result {
+func Explain(t *nft.Table, p Packet, local []netip.Addr) *Result {
 	w := &walk{table: t, local: local}
 	p.FromNode = p.FromNode || !p.Source.IsValid() || w.isLocal(p.Source)
 	r := &Result{Packet: p}
@@ -27,9 +27,9 @@ func Explain(t *render.Table, p Packet, local []netip.Addr) *Result {
 		return r
 	}
 	r.name(t)
-	first := render.Prerouting
+	first := nft.Prerouting
 	if p.FromNode {
-		first = render.Output
+		first = nft.Output
 	}
 	start := traveller{Packet: p, dialled: p.Frontend(), Outcome: Outcome{Share: 1}}
 	for _, there := range w.hook(start, first) {
@@ -65,7 +65,7 @@ func joined(outcomes []Outcome) []Outcome {
 
 // walk leads packets through the chains of a table.
 type walk struct {
-	table *render.Table
+	table *nft.Table
 	local []netip.Addr
 }
 
@@ -90,22 +90,22 @@ func (w *walk) isLocal(a netip.Addr) bool {
 
 // second returns the hook in which the source is decided: input for what
 // others send to the node itself, else postrouting.
-func (w *walk) second(p *traveller) render.Hook {
+func (w *walk) second(p *traveller) nft.Hook {
 	if !p.FromNode && w.isLocal(p.Destination) {
-		return render.Input
+		return nft.Input
 	}
-	return render.Postrouting
+	return nft.Postrouting
 }
 
 // hook leads a packet through the base chains of a hook.
-func (w *walk) hook(p traveller, h render.Hook) []traveller {
-	var chains []*render.Chain
+func (w *walk) hook(p traveller, h nft.Hook) []traveller {
+	var chains []*nft.Chain
 	for _, c := range w.table.Chains {
 		if c.Hook == h {
 			chains = append(chains, c)
 		}
 	}
-	slices.SortStableFunc(chains, func(a, b *render.Chain) int { return cmp.Compare(a.Priority, b.Priority) })
+	slices.SortStableFunc(chains, func(a, b *nft.Chain) int { return cmp.Compare(a.Priority, b.Priority) })
 	p.settled = false
 	out := []traveller{p}
 	for _, c := range chains {
@@ -124,7 +124,7 @@ func (w *walk) hook(p traveller, h render.Hook) []traveller {
 
 // frame is a place in a chain: the number of the next rule.
 type frame struct {
-	chain *render.Chain
+	chain *nft.Chain
 	next  int
 }
 
@@ -164,14 +164,14 @@ func (w *walk) run(p traveller, stack []frame) []traveller {
 // follow returns where a packet goes on after a rule. It stops a packet whose
 // way is not to be found.
 func (w *walk) follow(t *turn, stack []frame) []frame {
-	if t.settled || t.next.Action == render.Accept {
+	if t.settled || t.next.Action == nft.Accept {
 		return nil
 	}
-	if t.next.Action != render.Goto && t.next.Action != render.Jump {
+	if t.next.Action != nft.Goto && t.next.Action != nft.Jump {
 		return stack
 	}
 	c := w.table.Chain(t.next.Chain)
-	if t.next.Action == render.Goto {
+	if t.next.Action == nft.Goto {
 		stack = stack[:len(stack)-1]
 	}
 	if c == nil || len(stack) == maxFrames || len(t.Path) > maxSteps {

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"bytes"
 	"cmp"
 	stdjson "encoding/json"
 	"fmt"
@@ -16,6 +17,9 @@ import (
 // UnknownField is the problem of fields that the type does not have.
 const UnknownField = "unknown field: check its spelling and indentation"
 
+// maxReported is how many fields of a wrong type an object reports.
+const maxReported = 100
+
 // Decode fills into, a pointer to a struct, as far as possible, and returns the
 // problems by line, each of them a [*FieldError].
 func (o *Object) Decode(into any) []*Error {
@@ -23,10 +27,16 @@ func (o *Object) Decode(into any) []*Error {
 	if len(o.problems) == 0 && len(strict) == 0 && err == nil {
 		return nil
 	}
+	if o.tooMany {
+		return o.problems
+	}
 	e := &explainer{Object: o, root: reflect.TypeOf(into).Elem(), errs: o.problems}
 	var values any
 	strict, _ = json.UnmarshalStrict(o.text, &values, json.DisallowDuplicateFields)
 	e.fields(strict, GivenTwice)
+	d := stdjson.NewDecoder(bytes.NewReader(o.text))
+	d.UseNumber() // 80.0 is not 80 here
+	_ = d.Decode(&values)
 	values, _ = e.fitting(values, e.root, "", func(v any) any { return v })
 	text, _ := stdjson.Marshal(values)
 	reflect.ValueOf(into).Elem().SetZero()
@@ -94,6 +104,9 @@ func (e *explainer) fitting(v any, t reflect.Type, path string, around func(any)
 		}
 		return v, true
 	}
+	if len(e.errs) > maxReported {
+		return nil, false
+	}
 	_, n := e.find(path)
 	if b := false; e.doc.Lenient && t != nil && t.Kind() == reflect.Bool && n.Decode(&b) == nil {
 		return b, true
@@ -139,8 +152,8 @@ func expected(v any, t reflect.Type) string {
 	if text, ok := forms[t.Name()]; ok {
 		return text
 	}
-	i, isInt := v.(int64)
-	text, isText := v.(string)
+	number, isNumber := v.(stdjson.Number)
+	isInt := isNumber && !strings.ContainsAny(string(number), ".eE")
 	kind, holds := t.Kind(), reflect.ValueOf(v).Kind()
 	switch single := holds != reflect.Map && holds != reflect.Slice; {
 	case kind == reflect.Struct || kind == reflect.Map:
@@ -157,12 +170,13 @@ func expected(v any, t reflect.Type) string {
 		return "is not a truth value: use true or false, without quotes"
 	case kind >= reflect.Float32:
 		return "is not a number"
-	case isInt && i < 0:
+	case isInt && number[0] == '-':
 		return "is less than 0, or too large"
 	case isInt:
 		return fmt.Sprintf("is too large: a number of %d bits belongs here", t.Bits())
 	}
-	if _, err := strconv.Atoi(text); isText && err == nil {
+	text, _ := v.(string)
+	if _, err := strconv.Atoi(text); err == nil {
 		return "is text, not a number: leave out the quotes"
 	}
 	return "is not a whole number"

@@ -19,6 +19,7 @@ type Object struct {
 	root     *yaml.Node // nil until it is asked for, if the document is JSON
 	text     []byte     // JSON; nil until it is asked for, if the document is YAML
 	problems []*Error   // with the conversion to JSON
+	tooMany  bool       // repeated values; some are left out
 }
 
 // Parse returns the content of a document; nil: it is null.
@@ -191,28 +192,25 @@ func (o *Object) find(path string) (key, value *yaml.Node) {
 	key = n
 	for path != "" {
 		path = strings.TrimLeft(path, ".[]")
-		found, rest := -1, path
-		for i, child := range n.Content {
-			name := child.Value
-			if n.Kind == yaml.SequenceNode {
-				name = strconv.Itoa(i)
-			} else if i%2 != 0 {
-				continue
-			}
+		number, after, _ := strings.Cut(path, "]")
+		if i, err := strconv.Atoi(number); n.Kind == yaml.SequenceNode && err == nil && i < len(n.Content) {
+			key, path = n.Content[i], after
+			n = resolve(key)
+			continue
+		}
+		i, rest := -1, path
+		for j := 0; n.Kind == yaml.MappingNode && j < len(n.Content); j += 2 {
 			// Names may hold dots, those of annotations for example: the longest counts.
-			after, ok := strings.CutPrefix(path, name)
+			after, ok := strings.CutPrefix(path, n.Content[j].Value)
 			if ok && (after == "" || strings.Contains(".[]", after[:1])) && len(after) <= len(rest) {
-				found, rest = i, after
+				i, rest = j, after
 			}
 		}
-		if found < 0 {
+		if i < 0 {
 			break
 		}
-		key, path = n.Content[found], rest
-		if n.Kind == yaml.MappingNode {
-			found++
-		}
-		n = resolve(n.Content[found])
+		key, path = n.Content[i], rest
+		n = resolve(n.Content[i+1])
 	}
 	return key, n
 }

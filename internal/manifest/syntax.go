@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"sort"
 	"strings"
@@ -12,10 +13,21 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// parseYAML returns nil for a document without content.
+// parseYAML returns nil for a document without content. Without a marker there
+// can be only one document.
 func parseYAML(text []byte) (*yaml.Node, error) {
+	d := yaml.NewDecoder(bytes.NewReader(text))
 	var n yaml.Node
-	if err := yaml.Unmarshal(text, &n); err != nil || len(n.Content) == 0 {
+	switch err := d.Decode(&n); {
+	case err == io.EOF:
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	switch err := d.Decode(&yaml.Node{}); {
+	case err == nil:
+		return nil, errors.New("yaml: a second document begins without a line ---")
+	case err != io.EOF:
 		return nil, err
 	}
 	return n.Content[0], nil

@@ -19,7 +19,7 @@ const GivenTwice = "the field is given twice: remove one of them"
 // count as a value; maxNested is how deep aliases may lie in each other.
 const (
 	maxRepeated  = 1_000_000
-	repeatedText = 100
+	repeatedText = 10
 	maxNested    = 100
 )
 
@@ -29,7 +29,6 @@ type converter struct {
 	*Object
 	path    []string // of the value
 	aliases int      // around the value
-	tooMany bool
 }
 
 // problem adds a problem with a field of the value.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
@@ -19,24 +20,24 @@ import (
 // later, such as those of health checks and of connection tracking, see what a
 // sync has told here (13.21).
 func TestAgent(t *testing.T) {
-	var kernel *apply.Conn
-	if err := netlab.TestNamespace(t).Do(func() (err error) { kernel, err = apply.Open(); return err }); err != nil {
+	var conn *kernel.Conn
+	if err := netlab.TestNamespace(t).Do(func() (err error) { conn, err = kernel.Open(); return err }); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := kernel.Close(); err != nil {
+		if err := conn.Close(); err != nil {
 			t.Error(err)
 		}
 	})
 
 	s := newSet()
-	applier := apply.New(kernel, slog.New(slog.DiscardHandler))
+	applier := apply.New(conn, slog.New(slog.DiscardHandler))
 	applier.Observe, applier.Postponed = s.Committed, s.Postponed
 	sticky := service("web", "10.96.0.1")
 	sticky.AffinityTimeout = time.Hour
 	begin := time.Now()
 	seen := make(chan map[string]float64, 1)
-	affinity := s.Affinity(kernel.AffinityUse)
+	affinity := s.Affinity(conn.AffinityUse)
 	a := agent.New(agent.Config{
 		Load: func() (*model.Update, error) {
 			all := snapshot(sticky).Update()

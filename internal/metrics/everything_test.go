@@ -21,6 +21,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source"
@@ -42,7 +43,7 @@ var everything = sync.OnceValue(func() *metrics.Set {
 	objects.Nodes = []*model.Node{{Name: "node-2"}}
 	sync := syncOf(objects, agent.Start, time.Second)
 	sync.Triggers = []model.Trigger{{Family: model.IPv4, Time: started}}
-	sync.Interventions = []apply.Intervention{{By: apply.Process{Name: "nft"}, Counts: map[string]int{"table": 1}}}
+	sync.Interventions = []kernel.Intervention{{By: kernel.Process{Name: "nft"}, Counts: map[string]int{"table": 1}}}
 	s.Observe(sync)
 	s.Observe(failed(syncOf(objects, agent.Change, time.Second), unix.ENOMEM))
 	s.Postponed([]model.Family{model.IPv4})
@@ -51,7 +52,7 @@ var everything = sync.OnceValue(func() *metrics.Set {
 	s.Answered("/healthz", 200)
 	s.Answered("/livez", 200)
 	s.Cleaned(model.IPv4, 30*time.Millisecond, 4)
-	_, _ = s.Affinity(func() ([]apply.AffinityUse, error) { return []apply.AffinityUse{{Family: model.IPv4, Size: 1}}, nil })()
+	_, _ = s.Affinity(func() ([]kernel.AffinityUse, error) { return []kernel.AffinityUse{{Family: model.IPv4, Size: 1}}, nil })()
 	return s
 })
 
@@ -165,7 +166,7 @@ func TestDocumented(t *testing.T) {
 	documented := make(map[string]metric)
 	row := regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| ([a-z]+) \\| ([^|]*) \\|")
 	for _, m := range row.FindAllStringSubmatch(string(page), -1) {
-		documented[m[1]] = metric{m[2], strings.ReplaceAll(m[3], "`", "")}
+		documented[m[1]] = metric{kind: m[2], labels: strings.ReplaceAll(m[3], "`", "")}
 	}
 	everything()
 	request(t)

@@ -13,9 +13,10 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
-	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
@@ -55,7 +56,7 @@ func syncOf(s *model.Snapshot, cause agent.Cause, took time.Duration) *agent.Syn
 	rules := render.Render(router.Routing())
 	return &agent.Sync{
 		Cause: cause, Whole: cause != agent.Change, Router: router, NewNotices: true, Rules: rules,
-		Plan: apply.Diff(&render.Ruleset{}, rules), Started: started, Duration: took,
+		Plan: plan.Diff(&nft.Ruleset{}, rules), Started: started, Duration: took,
 	}
 }
 

@@ -11,8 +11,10 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
 )
 
 // ruleMetrics tell of the rules and of how they get into the kernel.
@@ -86,7 +88,7 @@ func (m *ruleMetrics) observe(s *agent.Sync) {
 // process can call itself what it likes.
 const maxProcesses = 20
 
-func (m *ruleMetrics) intervention(i apply.Intervention) {
+func (m *ruleMetrics) intervention(i kernel.Intervention) {
 	name := strings.ToValidUTF8(i.By.Name, "?")
 	switch {
 	case i.Missed || name == "":
@@ -134,7 +136,7 @@ type elementCounts map[setName]int
 
 // countElements counts what the rules of each table hold. What the packet path
 // fills in is not part of them.
-func countElements(r *render.Ruleset) elementCounts {
+func countElements(r *nft.Ruleset) elementCounts {
 	out := make(elementCounts)
 	for _, t := range r.Tables {
 		for _, s := range t.Sets {
@@ -147,7 +149,7 @@ func countElements(r *render.Ruleset) elementCounts {
 }
 
 // labelOf returns the name of a set for people.
-func labelOf(s *render.Set) string {
+func labelOf(s *nft.Set) string {
 	if affinitySet.MatchString(s.Name) {
 		return affinityTimeouts
 	}
@@ -155,7 +157,7 @@ func labelOf(s *render.Set) string {
 }
 
 // add takes a plan in that has been carried out.
-func (e elementCounts) add(p *apply.Plan) {
+func (e elementCounts) add(p *plan.Plan) {
 	for i := range p.Changes {
 		c := &p.Changes[i]
 		if c.Set == nil || c.Set.Dynamic {
@@ -203,8 +205,8 @@ func errorName(err error) string {
 
 // Affinity returns a function that reads the use of the affinity maps and
 // passes on what it saw.
-func (s *Set) Affinity(read func() ([]apply.AffinityUse, error)) func() ([]apply.AffinityUse, error) {
-	return func() ([]apply.AffinityUse, error) {
+func (s *Set) Affinity(read func() ([]kernel.AffinityUse, error)) func() ([]kernel.AffinityUse, error) {
+	return func() ([]kernel.AffinityUse, error) {
 		maps, err := read()
 		if err != nil {
 			return nil, err

@@ -15,8 +15,10 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/plan"
 )
 
 // TestElements counts what the sets hold after the last successful sync. What
@@ -53,7 +55,7 @@ func TestElementsOfPatches(t *testing.T) {
 	s.Observe(syncOf(snapshot(service("one", "10.96.0.1"), service("two", "10.96.0.2")), agent.Start, time.Second))
 	before := syncOf(snapshot(service("one", "10.96.0.1")), agent.Start, 0).Rules
 	after := syncOf(snapshot(service("one", "10.96.0.3"), service("three", "10.96.0.4")), agent.Start, 0).Rules
-	s.Observe(&agent.Sync{Cause: agent.Change, Router: model.NewRouter(), Plan: apply.Diff(before, after)})
+	s.Observe(&agent.Sync{Cause: agent.Change, Router: model.NewRouter(), Plan: plan.Diff(before, after)})
 	expect(t, scrape(t, s, "/metrics"), map[string]float64{elements("services"): 3, elements("cluster-ips"): 3, elements("hairpin"): 0})
 }
 
@@ -75,9 +77,9 @@ func TestNotices(t *testing.T) {
 func TestInterventions(t *testing.T) {
 	s := newSet()
 	sync := syncOf(snapshot(service("web", "10.96.0.1")), agent.Drift, time.Second)
-	sync.Interventions = []apply.Intervention{
-		{By: apply.Process{PID: 1, Name: "nft"}, Counts: map[string]int{"rule": 2, "element": 7}},
-		{By: apply.Process{PID: 2, Name: "nft"}, Counts: map[string]int{"rule": 1}},
+	sync.Interventions = []kernel.Intervention{
+		{By: kernel.Process{PID: 1, Name: "nft"}, Counts: map[string]int{"rule": 2, "element": 7}},
+		{By: kernel.Process{PID: 2, Name: "nft"}, Counts: map[string]int{"rule": 1}},
 		{Missed: true},
 	}
 	s.Observe(sync)
@@ -89,8 +91,8 @@ func TestInterventions(t *testing.T) {
 	})
 	sync.Interventions = nil
 	for i := range 100 {
-		sync.Interventions = append(sync.Interventions, apply.Intervention{
-			By: apply.Process{Name: fmt.Sprintf("\xff%d", i)}, Counts: map[string]int{"chain": 1}})
+		sync.Interventions = append(sync.Interventions, kernel.Intervention{
+			By: kernel.Process{Name: fmt.Sprintf("\xff%d", i)}, Counts: map[string]int{"chain": 1}})
 	}
 	s.Observe(sync)
 	var series int
@@ -123,16 +125,16 @@ func TestDrift(t *testing.T) {
 
 func TestTransactions(t *testing.T) {
 	s := newSet()
-	plan := syncOf(snapshot(service("web", "10.96.0.1")), agent.Start, 0).Plan
-	s.Committed(apply.Commit{Plan: plan, Size: apply.Size{Messages: 12, Bytes: 3456}, Duration: 20 * time.Millisecond})
+	p := syncOf(snapshot(service("web", "10.96.0.1")), agent.Start, 0).Plan
+	s.Committed(apply.Commit{Plan: p, Size: kernel.Size{Messages: 12, Bytes: 3456}, Duration: 20 * time.Millisecond})
 	for _, err := range []error{fmt.Errorf("commit: %w", unix.EBUSY), unix.ERESTART, unix.EBUSY, errors.New("no answer")} {
-		s.Committed(apply.Commit{Plan: plan, Err: err})
+		s.Committed(apply.Commit{Plan: p, Err: err})
 	}
 	expect(t, scrape(t, s, "/metrics"), map[string]float64{
 		"nftproxy_transaction_duration_seconds_sum":             0.02,
 		"nftproxy_transaction_size_bytes_sum":                   3456,
 		"nftproxy_transaction_messages_sum":                     12,
-		"nftproxy_transaction_changes_sum":                      float64(len(plan.Changes)),
+		"nftproxy_transaction_changes_sum":                      float64(len(p.Changes)),
 		"nftproxy_transaction_changes_count":                    1,
 		`nftproxy_transaction_failures_total{error="EBUSY"}`:    2,
 		`nftproxy_transaction_failures_total{error="ERESTART"}`: 1,
@@ -141,10 +143,10 @@ func TestTransactions(t *testing.T) {
 }
 
 func TestAffinity(t *testing.T) {
-	uses := []apply.AffinityUse{{Family: model.IPv4, Map: "affinity", Used: 7, Size: 1000}, {Family: model.IPv6, Map: "affinity", Used: 3, Size: 1000}}
+	uses := []kernel.AffinityUse{{Family: model.IPv4, Map: "affinity", Used: 7, Size: 1000}, {Family: model.IPv6, Map: "affinity", Used: 3, Size: 1000}}
 	var problem error
 	s := newSet()
-	read := s.Affinity(func() ([]apply.AffinityUse, error) { return uses, problem })
+	read := s.Affinity(func() ([]kernel.AffinityUse, error) { return uses, problem })
 	if got, err := read(); err != nil || len(got) != 2 {
 		t.Fatalf("passed on %v, %v", got, err)
 	}

@@ -208,7 +208,7 @@ func (gone) Write([]byte) (int, error) {
 func TestClientHangsUp(t *testing.T) {
 	var log strings.Builder
 	s := metrics.New("v1.2.3", nil, slog.New(slog.NewTextHandler(&log, nil)))
-	s.Handler(metrics.Paths{}).ServeHTTP(gone{httptest.NewRecorder()}, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	s.Handler(metrics.Paths{}).ServeHTTP(gone{ResponseRecorder: httptest.NewRecorder()}, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if log.Len() > 0 {
 		t.Errorf("the log says\n%s", log.String())
 	}

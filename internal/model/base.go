@@ -63,11 +63,6 @@ func (r *Router) Configure(c Config, nodes []*Node, cidrs []netip.Prefix) (chang
 // rebuild makes every route again.
 func (r *Router) rebuild() {
 	services := r.services
-	for name, a := range r.aside { // the kernel may take other rules for them
-		r.remember(name)
-		services[name] = &routed{state: a.wanted}
-	}
-	clear(r.aside)
 	r.services = make(map[ServiceName]*routed, len(services))
 	r.noticed = make(map[ServiceName][]Notice)
 	r.health = make(map[ServiceName]HealthCheck)

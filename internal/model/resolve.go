@@ -112,8 +112,6 @@ const (
 	// InternalError: the Service cannot be served because of a mistake in this
 	// program.
 	InternalError Reason = "InternalError"
-	// RefusedByKernel: the kernel does not take the rules of the Service.
-	RefusedByKernel Reason = "RefusedByKernel"
 )
 
 func (n Notice) String() string { return n.Object + ": " + n.Message }

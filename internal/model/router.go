@@ -23,8 +23,7 @@ type RouteChange struct {
 
 // Router knows the route of every frontend and keeps up with changes, each at a
 // cost that depends on what it changes alone. What it says is a function of the
-// present state, whatever the way to it, but for Services that were set aside.
-// Its methods are not safe for concurrent use.
+// present state, whatever the way to it. Its methods are not safe for concurrent use.
 type Router struct {
 	base     base
 	services map[ServiceName]*routed
@@ -37,9 +36,6 @@ type Router struct {
 	// noticed are the notices about Services by themselves.
 	noticed map[ServiceName][]Notice
 	health  map[ServiceName]HealthCheck
-	aside   map[ServiceName]aside
-	// before has the last good state of the Services that have changed since.
-	before map[ServiceName]ServiceState
 	// What follows is put together anew when it has changed.
 	notices      []Notice
 	healthChecks []HealthCheck
@@ -61,11 +57,7 @@ type claims struct {
 
 // NewRouter returns a router for a node without Services.
 func NewRouter() *Router {
-	r := &Router{
-		services: make(map[ServiceName]*routed),
-		aside:    make(map[ServiceName]aside),
-		before:   make(map[ServiceName]ServiceState),
-	}
+	r := &Router{services: make(map[ServiceName]*routed)}
 	r.base = newBase(Config{}, nil, nil)
 	r.rebuild()
 	return r
@@ -76,10 +68,7 @@ func NewRouter() *Router {
 func (r *Router) SetServices(states map[ServiceName]ServiceState) []RouteChange {
 	touched := make(map[Frontend]*Route) // with what they had before
 	for name, s := range states {
-		if !r.stays(name, s) {
-			r.remember(name)
-			r.set(name, s, touched)
-		}
+		r.set(name, s, touched)
 	}
 	r.refresh()
 	return r.changes(touched)
@@ -117,9 +106,6 @@ func (r *Router) Replace(all map[ServiceName]ServiceState) []RouteChange {
 		if _, ok := all[name]; !ok {
 			differ[name] = ServiceState{}
 		}
-	}
-	for name := range r.aside {
-		differ[name] = all[name]
 	}
 	return r.SetServices(differ)
 }
@@ -288,9 +274,6 @@ func (r *Router) refresh() {
 		r.notices = slices.Clone(r.base.notices)
 		for _, n := range r.noticed {
 			r.notices = append(r.notices, n...)
-		}
-		for _, a := range r.aside {
-			r.notices = append(r.notices, a.notice)
 		}
 		for f := range r.contested {
 			r.notices = append(r.notices, r.claims[f].notices()...)

@@ -9,7 +9,8 @@ import (
 	"time"
 
 	"github.com/mdlayher/netlink"
-	"github.com/nftproxy/nftproxy/internal/apply"
+
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"golang.org/x/sys/unix"
@@ -32,7 +33,7 @@ type Remedy struct {
 // String says what is missing, and what to do about it.
 func (p Problem) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s: ", p.Feature, apply.KernelMessage(p.Answer))
+	fmt.Fprintf(&b, "%s: %s: ", p.Feature, kernel.KernelMessage(p.Answer))
 	switch {
 	case errors.Is(p.Answer, unix.EPERM):
 		return b.String() + "run as root, or with the capability CAP_NET_ADMIN"
@@ -78,8 +79,8 @@ func checkOnce(families []model.Family) ([]Problem, error) {
 	return problems, errors.Join(err, k.close())
 }
 
-// kernel is what answers.
-type kernel interface {
+// prober is what answers.
+type prober interface {
 	// try has messages carried out one by one and then all of them taken back.
 	// It returns the answer to each, nil for success. The error is that of the
 	// whole, which the kernel did not even look at.
@@ -88,7 +89,7 @@ type kernel interface {
 	request(netlink.Message) error
 }
 
-func check(k kernel, families []model.Family) ([]Problem, error) {
+func check(k prober, families []model.Family) ([]Problem, error) {
 	answers, err := k.try(messages(families))
 	switch {
 	case errors.Is(err, unix.EPERM):

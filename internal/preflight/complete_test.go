@@ -10,8 +10,11 @@ import (
 	"time"
 
 	"github.com/mdlayher/netlink"
-	"github.com/nftproxy/nftproxy/internal/apply"
+
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"golang.org/x/sys/unix"
 )
@@ -19,7 +22,7 @@ import (
 // TestComplete compares what is tried with what a ruleset of everything is
 // made of: no expression and no kind of set that we use goes without a trial.
 func TestComplete(t *testing.T) {
-	transaction, err := apply.Encode(apply.Diff(&render.Ruleset{}, everything()))
+	transaction, err := kernel.Encode(plan.Diff(&nft.Ruleset{}, everything()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +50,7 @@ func TestComplete(t *testing.T) {
 }
 
 // everything is a ruleset with all that Services can ask for.
-func everything() *render.Ruleset {
+func everything() *nft.Ruleset {
 	s := &model.Snapshot{
 		Nodes:        []*model.Node{{Name: "node", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}}},
 		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:10:96::/112")},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
 // Session affinity binds a client to an endpoint of a frontend. Packets write the
@@ -53,7 +54,7 @@ func (a affinity) prefix() string {
 }
 
 // bindings names the map of clients.
-func (a affinity) bindings() string { return a.prefix() + AffinityMap }
+func (a affinity) bindings() string { return a.prefix() + nft.AffinityMap }
 
 // frontends names the set of frontends with this affinity.
 func (a affinity) frontends() string {
@@ -67,87 +68,74 @@ func (a affinity) chain() string {
 
 // affinitySets returns the sets and maps for the kinds of affinity in use, which
 // are sorted, empty.
-func affinitySets(kinds []affinity, capacity uint32) []*Set {
+func affinitySets(kinds []affinity, capacity uint32) []*nft.Set {
 	if len(kinds) == 0 {
 		return nil
 	}
-	var out []*Set
+	var out []*nft.Set
 	for _, k := range kinds {
-		if !slices.ContainsFunc(out, func(s *Set) bool { return s.Name == k.bindings() }) {
-			out = append(out, &Set{
-				Name: k.bindings(), Key: append(frontend[:3:3], Source), Data: []Datatype{Address, Port},
+		if !slices.ContainsFunc(out, func(s *nft.Set) bool { return s.Name == k.bindings() }) {
+			out = append(out, &nft.Set{
+				Name: k.bindings(), Key: append(frontend[:3:3], nft.Source), Data: []nft.Datatype{nft.Address, nft.Port},
 				Dynamic: true, Size: capacity,
 			})
 		}
 	}
-	out = append(out, &Set{Name: AffinityEndpointsSet, Key: append(frontend[:3:3], EndpointAddress, EndpointPort)})
+	out = append(out, &nft.Set{Name: nft.AffinityEndpointsSet, Key: append(frontend[:3:3], nft.EndpointAddress, nft.EndpointPort)})
 	for _, k := range kinds {
-		out = append(out, &Set{Name: k.frontends(), Key: frontend})
+		out = append(out, &nft.Set{Name: k.frontends(), Key: frontend})
 	}
 	return out
 }
 
 // affinityChains returns the chains that bind clients. They see the first packet
 // of each connection that leaves the node or ends at it.
-func affinityChains(r *model.Routing, kinds []affinity) []*Chain {
+func affinityChains(r *model.Routing, kinds []affinity) []*nft.Chain {
 	if len(kinds) == 0 {
 		return nil
 	}
-	remember := &Chain{Name: rememberChain}
-	out := []*Chain{remember}
+	remember := &nft.Chain{Name: nft.RememberChain}
+	out := []*nft.Chain{remember}
 	for _, k := range kinds {
 		// meta l4proto tcp ct original ip daddr . meta l4proto . ct original proto-dst @affinity-10800 goto bind-10800
 		out = append(out, k.bind(k.chain(), original))
 		remember.Rules = append(remember.Rules, k.find(original, k.chain())...)
 	}
 	if r.Wildcards {
-		remember.Rules = append(remember.Rules, toNode(OriginalDestination, nodeRememberChain))
+		remember.Rules = append(remember.Rules, toNode(nft.OriginalDestination, nodeRememberChain))
 		out = append(out, nodeAffinityChains(kinds)...)
 	}
 	out = append(out, recallChains(kinds, false)...)
-	for _, hook := range []Hook{Input, Postrouting} {
-		out = append(out, &Chain{Name: "bind-" + hook.String(), Hook: hook, Priority: PriorityBind, Rules: []Rule{
-			{Verdict{Jump, rememberChain}},
+	for _, hook := range []nft.Hook{nft.Input, nft.Postrouting} {
+		out = append(out, &nft.Chain{Name: "bind-" + hook.String(), Hook: hook, Priority: nft.PriorityBind, Rules: []nft.Rule{
+			{nft.Verdict{Action: nft.Jump, Chain: nft.RememberChain}},
 		}})
 	}
 	return out
 }
 
-// recallChain names the chain that gives clients the endpoints that they are bound to
-// in a map.
-func recallChain(bindings string, wildcard bool) string {
-	name := "recall"
-	if bindings == LocalAffinityMap {
-		name = "local-recall"
-	}
-	if wildcard {
-		return nodePrefix + name
-	}
-	return name
-}
-
 // recallChains returns one such chain for each map of the kinds, which are sorted.
-func recallChains(kinds []affinity, wildcard bool) (out []*Chain) {
+func recallChains(kinds []affinity, wildcard bool) (out []*nft.Chain) {
 	for i, k := range kinds {
 		if i > 0 && kinds[i-1].local == k.local {
 			continue
 		}
-		out = append(out, &Chain{Name: recallChain(k.bindings(), wildcard), Rules: []Rule{
+		out = append(out, &nft.Chain{Name: nft.RecallChain(k.bindings(), wildcard), Rules: []nft.Rule{
 			// dnat ip to ip daddr . meta l4proto . th dport . ip saddr map @affinity
-			{DNAT{Key: append(dialledKey(wildcard)[:3:3], SourceAddress), Map: k.bindings()}},
+			{nft.DNAT{Key: append(dialledKey(wildcard)[:3:3], nft.SourceAddress), Map: k.bindings()}},
 		}})
 	}
 	return out
 }
 
 // find returns the rules that recognise the frontends with this affinity.
-func (a affinity) find(frontend Concat, chain string) []Rule {
-	var out []Rule
+func (a affinity) find(frontend nft.Concat, chain string) []nft.Rule {
+	var out []nft.Rule
 	for _, p := range model.Protocols {
-		out = append(out, Rule{
-			ProtocolIs{p}, // nft wants to know it before it takes "proto-dst"
-			InSet{Key: frontend, Set: a.frontends()},
-			Verdict{Goto, chain},
+		out = append(out, nft.Rule{
+			nft.ProtocolIs{Protocol: p}, // nft wants to know it before it takes "proto-dst"
+			nft.InSet{Key: frontend, Set: a.frontends()},
+			nft.Verdict{Action: nft.Goto, Chain: chain},
 		})
 	}
 	return out
@@ -155,62 +143,23 @@ func (a affinity) find(frontend Concat, chain string) []Rule {
 
 // bind returns the chain that binds a client to the endpoint that its connection
 // got (5.3), or releases it.
-func (a affinity) bind(name string, frontend Concat) *Chain {
-	pair := append(frontend[:3:3], ReplySource, ReplyPort)
-	client := append(frontend[:3:3], OriginalSource)
-	c := &Chain{Name: name}
+func (a affinity) bind(name string, frontend nft.Concat) *nft.Chain {
+	pair := append(frontend[:3:3], nft.ReplySource, nft.ReplyPort)
+	client := append(frontend[:3:3], nft.OriginalSource)
+	c := &nft.Chain{Name: name}
 	for _, p := range model.Protocols {
-		valid := Rule{ProtocolIs{p}, InSet{Key: pair, Set: AffinityEndpointsSet}}
+		valid := nft.Rule{nft.ProtocolIs{Protocol: p}, nft.InSet{Key: pair, Set: nft.AffinityEndpointsSet}}
 		c.Rules = append(c.Rules,
 			// meta l4proto tcp ct original ip daddr . meta l4proto . ct original proto-dst . ct reply ip saddr . ct reply proto-src @affinity-endpoints
 			//   update @affinity { ct original ip daddr . meta l4proto . ct original proto-dst . ct original ip saddr timeout 3h : ct reply ip saddr . ct reply proto-src } accept
-			append(valid[:2:2], Remember{Map: a.bindings(), Key: client, Timeout: a.timeout}, Verdict{Action: Accept}),
+			append(valid[:2:2], nft.Remember{Map: a.bindings(), Key: client, Timeout: a.timeout}, nft.Verdict{Action: nft.Accept}),
 			// The map is full: the client is served all the same.
 			// meta l4proto tcp ... @affinity-endpoints accept
-			append(valid[:2:2], Verdict{Action: Accept}),
+			append(valid[:2:2], nft.Verdict{Action: nft.Accept}),
 			// meta l4proto tcp delete @affinity { ... } drop
-			Rule{ProtocolIs{p}, Forget{Map: a.bindings(), Key: client}, Verdict{Action: Drop}})
+			nft.Rule{nft.ProtocolIs{Protocol: p}, nft.Forget{Map: a.bindings(), Key: client}, nft.Verdict{Action: nft.Drop}})
 	}
 	return c
-}
-
-// AffinityTimeout returns for how long a frontend remembers its clients in one of
-// the affinity maps, if it does.
-func (t *Table) AffinityTimeout(bindings string, f model.Frontend) (timeout time.Duration, ok bool) {
-	for _, c := range t.Chains {
-		for _, r := range c.Rules {
-			remember, in := t.remembers(r)
-			if in == nil || remember.Map != bindings {
-				continue
-			}
-			if _, ok := in.Find(f); ok {
-				return remember.Timeout, true
-			}
-		}
-	}
-	return 0, false
-}
-
-// remembers recognises a rule such as "... @affinity-10800 goto bind-10800", and
-// returns how that chain remembers the clients of the frontends in the set.
-func (t *Table) remembers(r Rule) (Remember, *Set) {
-	if len(r) != 3 {
-		return Remember{}, nil
-	}
-	in, _ := r[1].(InSet)
-	v, _ := r[2].(Verdict)
-	set, chain := t.Set(in.Set), t.Chain(v.Chain)
-	if set == nil || chain == nil {
-		return Remember{}, nil
-	}
-	for _, r := range chain.Rules {
-		for _, s := range r {
-			if s, ok := s.(Remember); ok {
-				return s, set
-			}
-		}
-	}
-	return Remember{}, nil
 }
 
 // affinityEndpoints adds the endpoints to which clients of a frontend may be
@@ -219,6 +168,6 @@ func (c *composer) affinityEndpoints(f model.Frontend, slots []netip.AddrPort) {
 	endpoints := slices.Clone(slots)
 	slices.SortFunc(endpoints, netip.AddrPort.Compare)
 	for _, e := range slices.Compact(endpoints) {
-		c.add(AffinityEndpointsSet, Element{Key: endpointKey(f, e)})
+		c.add(nft.AffinityEndpointsSet, nft.Element{Key: nft.EndpointKey(f, e)})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
@@ -81,7 +82,7 @@ func BenchmarkWeights(b *testing.B) {
 			elements := 0
 			for b.Loop() {
 				rs := render.Render(model.Resolve(s, model.Config{NodeName: "node-1"}))
-				elements = len(rs.Tables[0].Set(render.EndpointsMap).Elements)
+				elements = len(rs.Tables[0].Set(nft.EndpointsMap).Elements)
 			}
 			b.ReportMetric(float64(elements), "elements")
 		})

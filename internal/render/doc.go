@@ -1,6 +1,4 @@
-// Package render turns a [model.Routing] into a [Ruleset]: typed nftables
-// tables, sets, maps, chains and rules that can be printed, compared and sent
-// to the kernel.
+// Package render turns a [model.Routing] into an [nft.Ruleset].
 //
 // The ruleset is flat. The chains, sets, maps and rules are the same for every
 // node; what depends on services are elements only, because elements are what

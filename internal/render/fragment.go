@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
 // fragment is what one frontend adds to the table of its family.
@@ -17,7 +18,7 @@ type fragment struct {
 // member is an element and the name of the set that it is in.
 type member struct {
 	set string
-	Element
+	nft.Element
 }
 
 // laneUse is a lane that a frontend leads to. It is comparable.
@@ -62,11 +63,7 @@ func first(endpoints []model.Endpoint) *model.Endpoint {
 	return &endpoints[0]
 }
 
-func frontendKey(f model.Frontend) Key {
-	return Key{Address: f.Address, Protocol: f.Protocol, Port: f.Port}
-}
-
-func (c *composer) add(set string, e Element) {
+func (c *composer) add(set string, e nft.Element) {
 	c.part.elements = append(c.part.elements, member{set, e})
 }
 
@@ -74,23 +71,23 @@ func (c *composer) add(set string, e Element) {
 func (c *composer) compose(r *model.Route, part *fragment) {
 	*part = fragment{elements: part.elements[:0], lanes: part.lanes[:0]}
 	c.part = part
-	key := frontendKey(r.Frontend)
+	key := nft.FrontendKey(r.Frontend)
 	inside, outside := r.Inside(), model.Decision{}
 	if r.Local() {
 		outside = r.Outside()
 	}
 	l := c.layout(r.Port, inside.Endpoints, outside.Endpoints)
 	verdict := c.verdict(r, inside.Verdict, l.inside)
-	c.add(ServicesMap, Element{Key: key, Value: Value{Verdict: verdict}, Comment: Comment(r)})
+	c.add(nft.ServicesMap, nft.Element{Key: key, Value: nft.Value{Verdict: verdict}, Comment: nft.Comment(r)})
 	if r.Local() && inside.Verdict != model.Reject {
-		c.add(LocalServicesMap, Element{Key: key, Value: Value{Verdict: c.verdict(r, outside.Verdict, l.outside)}})
+		c.add(nft.LocalServicesMap, nft.Element{Key: key, Value: nft.Value{Verdict: c.verdict(r, outside.Verdict, l.outside)}})
 	}
 	for i, e := range l.slots {
 		key.Slot = uint32(i)
-		c.add(EndpointsMap, Element{Key: key, Value: Value{Endpoint: e}})
+		c.add(nft.EndpointsMap, nft.Element{Key: key, Value: nft.Value{Endpoint: e}})
 	}
 	if r.Kind == model.ClusterIP {
-		c.add(ClusterIPsSet, Element{Key: Key{Address: r.Frontend.Address}})
+		c.add(nft.ClusterIPsSet, nft.Element{Key: nft.Key{Address: r.Frontend.Address}})
 	}
 	c.masquerading(r)
 	c.sourceRanges(r)
@@ -112,12 +109,12 @@ func (c *composer) layout(port model.PortName, inside, outside []model.Endpoint)
 }
 
 // verdict returns what a services map says for a frontend.
-func (c *composer) verdict(r *model.Route, v model.Verdict, s span) Verdict {
+func (c *composer) verdict(r *model.Route, v model.Verdict, s span) nft.Verdict {
 	switch v {
 	case model.Reject:
-		return Verdict{Goto, refuseChain}
+		return nft.Verdict{Action: nft.Goto, Chain: nft.RefuseChain}
 	case model.Drop:
-		return Verdict{Action: Drop}
+		return nft.Verdict{Action: nft.Drop}
 	}
 	use := laneUse{lane: laneFor(r.Port, cmp.Or(r.Service.Scheduler, c.scheduler), s)}
 	use.lane.wildcard = r.Frontend.Address.IsUnspecified()
@@ -125,14 +122,14 @@ func (c *composer) verdict(r *model.Route, v model.Verdict, s span) Verdict {
 		use.bindings = a.bindings()
 		if c.part.affinity != a { // both maps may lead to lanes
 			c.part.affinity = a
-			c.add(a.frontends(), Element{Key: frontendKey(r.Frontend)})
+			c.add(a.frontends(), nft.Element{Key: nft.FrontendKey(r.Frontend)})
 		}
 	}
 	c.part.lanes = append(c.part.lanes, use)
 	if other, ok := use.lane.common(); ok {
 		c.part.lanes = append(c.part.lanes, laneUse{lane: other})
 	}
-	return Verdict{Goto, use.name()}
+	return nft.Verdict{Action: nft.Goto, Chain: use.name()}
 }
 
 // masquerading lists frontends at which the source is masqueraded, always or
@@ -141,20 +138,20 @@ func (c *composer) masquerading(r *model.Route) {
 	switch {
 	case r.Kind == model.ClusterIP:
 	case r.Local():
-		c.add(LocalFrontendsSet, Element{Key: frontendKey(r.Frontend)})
+		c.add(nft.LocalFrontendsSet, nft.Element{Key: nft.FrontendKey(r.Frontend)})
 	default:
-		c.add(MasqFrontendsSet, Element{Key: frontendKey(r.Frontend)})
+		c.add(nft.MasqFrontendsSet, nft.Element{Key: nft.FrontendKey(r.Frontend)})
 	}
 }
 
 func (c *composer) sourceRanges(r *model.Route) {
-	key := frontendKey(r.Frontend)
+	key := nft.FrontendKey(r.Frontend)
 	if len(r.SourceRanges) > 0 {
-		c.add(FirewalledSet, Element{Key: key})
+		c.add(nft.FirewalledSet, nft.Element{Key: key})
 	}
 	for _, p := range r.SourceRanges {
 		key.Source, key.Bits = p.Addr(), uint8(p.Bits())
-		c.add(SourceRangesSet, Element{Key: key})
+		c.add(nft.SourceRangesSet, nft.Element{Key: key})
 	}
 }
 
@@ -165,7 +162,7 @@ func (c *composer) hairpins(p model.Protocol, endpoints []model.Endpoint) {
 	for _, e := range endpoints {
 		if e.Host.Node == "" || e.Host.Node == c.node {
 			a := e.Address.Addr()
-			c.add(HairpinSet, Element{Key: Key{Source: a, Address: a, Protocol: p, Port: e.Address.Port()}})
+			c.add(nft.HairpinSet, nft.Element{Key: nft.Key{Source: a, Address: a, Protocol: p, Port: e.Address.Port()}})
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
 // hostileNames are names that no API server would accept, and long ones that it
@@ -28,7 +29,7 @@ var hostileNames = [][3]string{
 
 // named is the ruleset of a Service with these names, which is in every place
 // where a comment can be.
-func named(namespace, name, port string) *Ruleset {
+func named(namespace, name, port string) *nft.Ruleset {
 	node := &model.Node{Name: name, Addresses: []netip.Addr{netip.MustParseAddr("192.168.7.1"), netip.MustParseAddr("fd00::7")}}
 	s := &model.Service{
 		Name:            model.ServiceName{Namespace: namespace, Name: name},
@@ -46,7 +47,7 @@ func named(namespace, name, port string) *Ruleset {
 	return Render(model.Resolve(snapshot, model.Config{NodeName: name, Counters: true}))
 }
 
-func textOf(t testing.TB, rs *Ruleset) string {
+func textOf(t testing.TB, rs *nft.Ruleset) string {
 	t.Helper()
 	var b strings.Builder
 	if err := rs.Text(&b); err != nil {
@@ -76,7 +77,7 @@ func FuzzNames(f *testing.F) {
 		for _, table := range rs.Tables {
 			for _, s := range table.Sets {
 				for _, e := range s.Elements {
-					if len(e.Comment) > MaxComment {
+					if len(e.Comment) > nft.MaxComment {
 						t.Errorf("a comment of %d bytes: %q", len(e.Comment), e.Comment)
 					}
 				}
@@ -113,7 +114,7 @@ func shape(t testing.TB, text string) string {
 // TestHostileNames lets nft read the rules of Services with hostile names.
 func TestHostileNames(t *testing.T) {
 	ns := netlab.TestNamespace(t)
-	nft := func(stdin string, args ...string) string {
+	runNFT := func(stdin string, args ...string) string {
 		t.Helper()
 		cmd := exec.Command("nft", args...)
 		var out, problem strings.Builder
@@ -123,11 +124,11 @@ func TestHostileNames(t *testing.T) {
 		}
 		return out.String()
 	}
-	nft("", "add", "table", "ip", "filter")
+	runNFT("", "add", "table", "ip", "filter")
 	for _, n := range hostileNames {
 		rs := named(n[0], n[1], n[2])
-		nft(textOf(t, rs), "-f", "-")
-		listing := nft("", "list", "ruleset")
+		runNFT(textOf(t, rs), "-f", "-")
+		listing := runNFT("", "list", "ruleset")
 		want := 0
 		for _, table := range rs.Tables {
 			for _, s := range table.Sets {

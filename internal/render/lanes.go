@@ -3,9 +3,9 @@ package render
 import (
 	"cmp"
 	"fmt"
-	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
 // counters is the number of round robin lanes for each number of slots.
@@ -29,7 +29,7 @@ const (
 
 // lane is a chain that picks one of some slots. Services share it.
 type lane struct {
-	slots   Slots
+	slots   nft.Slots
 	counter uint64 // of round robin
 	// wildcard lanes are those of NodePorts with the unspecified address.
 	wildcard bool
@@ -38,7 +38,7 @@ type lane struct {
 // laneFor returns the lane of a service port. It depends on nothing but its
 // arguments, so that a dry run shows what a node does.
 func laneFor(port model.PortName, scheduler model.Scheduler, s span) lane {
-	l := lane{slots: Slots{Scheduler: scheduler, Count: uint32(s.count), First: uint32(s.first)}}
+	l := lane{slots: nft.Slots{Scheduler: scheduler, Count: uint32(s.count), First: uint32(s.first)}}
 	if s.count == 1 { // nothing to choose, nothing to count
 		l.slots.Scheduler = model.RoundRobin
 		return l
@@ -71,7 +71,7 @@ func (l lane) name() string {
 // as well.
 func (l lane) prefix() string {
 	if l.wildcard {
-		return nodePrefix
+		return nft.NodePrefix
 	}
 	return ""
 }
@@ -89,23 +89,23 @@ func (l lane) common() (lane, bool) {
 	return l, own
 }
 
-func (l lane) chain() *Chain {
-	c := &Chain{Name: l.name()}
+func (l lane) chain() *nft.Chain {
+	c := &nft.Chain{Name: l.name()}
 	if other, ok := l.common(); ok {
 		// numgen random mod 8 0 goto rr-3-16
-		c.Rules = append(c.Rules, Rule{OneIn{evasion}, Verdict{Goto, other.name()}})
+		c.Rules = append(c.Rules, nft.Rule{nft.OneIn{Of: evasion}, nft.Verdict{Action: nft.Goto, Chain: other.name()}})
 	}
 	// dnat ip to ip daddr . meta l4proto . th dport . numgen inc mod 3 map @endpoints
-	c.Rules = append(c.Rules, Rule{DNAT{Key: append(dialledKey(l.wildcard)[:3:3], l.slots), Map: EndpointsMap}})
+	c.Rules = append(c.Rules, nft.Rule{nft.DNAT{Key: append(dialledKey(l.wildcard)[:3:3], l.slots), Map: nft.EndpointsMap}})
 	return c
 }
 
 // name returns for example "rr-3-5", or with affinity "sticky-rr-3-5".
 func (u laneUse) name() string {
 	switch u.bindings {
-	case AffinityMap:
+	case nft.AffinityMap:
 		return "sticky-" + u.lane.name()
-	case LocalAffinityMap:
+	case nft.LocalAffinityMap:
 		return "local-sticky-" + u.lane.name()
 	}
 	return u.lane.name()
@@ -115,37 +115,16 @@ func (u laneUse) name() string {
 // it had before. The lookup of that is a chain of its own, because the kernel walks
 // all elements of a map for each rule that is added and refers to it (0.25 s with a
 // million bindings, measured on 6.18).
-func (u laneUse) chain() *Chain {
+func (u laneUse) chain() *nft.Chain {
 	if u.bindings == "" {
 		return u.lane.chain()
 	}
-	return &Chain{Name: u.name(), Rules: []Rule{
+	return &nft.Chain{Name: u.name(), Rules: []nft.Rule{
 		// jump recall
-		{Verdict{Jump, recallChain(u.bindings, u.lane.wildcard)}},
+		{nft.Verdict{Action: nft.Jump, Chain: nft.RecallChain(u.bindings, u.lane.wildcard)}},
 		// goto rr-3-5
-		{Verdict{Goto, u.lane.name()}},
+		{nft.Verdict{Action: nft.Goto, Chain: u.lane.name()}},
 	}}
-}
-
-// allRecallChains are those that a lane may jump to.
-var allRecallChains = []string{
-	recallChain(AffinityMap, false), recallChain(LocalAffinityMap, false),
-	recallChain(AffinityMap, true), recallChain(LocalAffinityMap, true),
-}
-
-// IsLane reports whether rules are those of a lane: they choose an endpoint by a slot,
-// or look for that of a client first.
-func IsLane(rules []Rule) bool {
-	return slices.ContainsFunc(rules, func(r Rule) bool {
-		switch s := r[len(r)-1].(type) {
-		case DNAT:
-			_, ok := s.Key[len(s.Key)-1].(Slots)
-			return ok
-		case Verdict:
-			return s.Action == Jump && slices.Contains(allRecallChains, s.Chain)
-		}
-		return false
-	})
 }
 
 // hasher takes the parts of a name. The hash differs between ("ab", "c") and

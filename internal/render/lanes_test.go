@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
 func portName(name string) model.PortName {
@@ -44,15 +45,15 @@ func TestOneEndpointNeedsOneLane(t *testing.T) {
 // TestAffinityMapHasOneLookup: a new lane must not refer to the map of clients, because
 // the kernel then walks all of them.
 func TestAffinityMapHasOneLookup(t *testing.T) {
-	for _, bindings := range AffinityMaps {
+	for _, bindings := range nft.AffinityMaps {
 		for count := range 20 {
 			u := laneUse{laneFor(portName("web"), model.RoundRobin, span{0, count + 1}), bindings}
 			u.lane.wildcard = count%2 == 0
-			if !IsLane(u.chain().Rules) || !IsLane(u.plain().chain().Rules) {
+			if !nft.IsLane(u.chain().Rules) || !nft.IsLane(u.plain().chain().Rules) {
 				t.Errorf("%s and %s are not recognised as lanes", u.name(), u.plain().name())
 			}
 			for _, r := range u.chain().Rules {
-				if d, ok := r[len(r)-1].(DNAT); ok {
+				if d, ok := r[len(r)-1].(nft.DNAT); ok {
 					t.Errorf("%s looks clients up in %s by itself", u.name(), d.Map)
 				}
 			}
@@ -61,17 +62,17 @@ func TestAffinityMapHasOneLookup(t *testing.T) {
 	chains := affinityChains(&model.Routing{Wildcards: true}, []affinity{{time.Minute, false}, {time.Hour, false}, {time.Minute, true}, {time.Hour, true}})
 	lookups := make(map[string]int)
 	for _, c := range chains {
-		if IsLane(c.Rules) {
+		if nft.IsLane(c.Rules) {
 			t.Errorf("%s is taken for a lane", c.Name)
 		}
 		for _, r := range c.Rules {
-			if d, ok := r[len(r)-1].(DNAT); ok {
+			if d, ok := r[len(r)-1].(nft.DNAT); ok {
 				lookups[d.Map]++
 			}
 		}
 	}
 	// One for frontends with an address of their own, one for NodePorts on several.
-	if want := map[string]int{AffinityMap: 2, LocalAffinityMap: 2}; !maps.Equal(lookups, want) {
+	if want := map[string]int{nft.AffinityMap: 2, nft.LocalAffinityMap: 2}; !maps.Equal(lookups, want) {
 		t.Errorf("rules that look up clients: %v, want %v", lookups, want)
 	}
 }

@@ -1,6 +1,9 @@
 package render
 
-import "github.com/nftproxy/nftproxy/internal/model"
+import (
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+)
 
 // NodePorts that are served on several addresses of the node are frontends with
 // the unspecified address: one of each, however many addresses there are. The
@@ -16,96 +19,74 @@ import "github.com/nftproxy/nftproxy/internal/model"
 
 var (
 	// dialledNode is the key of such a frontend where packets come in.
-	dialledNode = Concat{AnyDestination, TransportProtocol, DestinationPort}
+	dialledNode = nft.Concat{nft.AnyDestination, nft.TransportProtocol, nft.DestinationPort}
 	// originalNode is the same behind DNAT.
-	originalNode = Concat{AnyOriginalDestination, TransportProtocol, OriginalPort}
+	originalNode = nft.Concat{nft.AnyOriginalDestination, nft.TransportProtocol, nft.OriginalPort}
 )
 
 // dialledKey returns the key of a frontend, or of one with the unspecified
 // address, where packets come in.
-func dialledKey(wildcard bool) Concat {
+func dialledKey(wildcard bool) nft.Concat {
 	if wildcard {
 		return dialledNode
 	}
 	return dialled
 }
 
-// nodePrefix begins the names of chains for these frontends.
-const nodePrefix = "node-"
-
 const (
-	nodeDispatchChain    = nodePrefix + dispatchChain
-	nodePreroutingChain  = nodePrefix + "prerouting"
-	nodeRememberChain    = nodePrefix + rememberChain
-	nodePostroutingChain = nodePrefix + "postrouting"
+	nodeDispatchChain    = nft.NodePrefix + nft.DispatchChain
+	nodePreroutingChain  = nft.NodePrefix + "prerouting"
+	nodeRememberChain    = nft.NodePrefix + nft.RememberChain
+	nodePostroutingChain = nft.NodePrefix + "postrouting"
 )
-
-// Serving returns the frontend in the sets and maps for what a client dials: that
-// or, if it is none, the NodePort with the unspecified address. The elements must
-// be sorted.
-func (t *Table) Serving(dialled model.Frontend) model.Frontend {
-	has := func(set string, f model.Frontend) bool {
-		s := t.Set(set)
-		if s == nil {
-			return false
-		}
-		_, ok := s.Find(f)
-		return ok
-	}
-	address := model.Frontend{Address: dialled.Address}
-	if has(ServicesMap, dialled) || !has(NodeAddressesSet, address) || has(ClusterIPsSet, address) {
-		return dialled
-	}
-	return dialled.OnNode()
-}
 
 // toDispatch ends a chain: what no frontend with the address of the packet serves
 // goes on in a chain for NodePorts, if there is one.
-func toDispatch(r *model.Routing, node string) []Rule {
+func toDispatch(r *model.Routing, node string) []nft.Rule {
 	if !r.Wildcards {
-		return []Rule{{Verdict{Goto, dispatchChain}}}
+		return []nft.Rule{{nft.Verdict{Action: nft.Goto, Chain: nft.DispatchChain}}}
 	}
-	return []Rule{{Verdict{Jump, dispatchChain}}, toNode(DestinationAddress, node)}
+	return []nft.Rule{{nft.Verdict{Action: nft.Jump, Chain: nft.DispatchChain}}, toNode(nft.DestinationAddress, node)}
 }
 
 // toNode goes on in a chain for NodePorts.
 //
 //	ip daddr @node-addresses ip daddr != @cluster-ips goto node-dispatch
-func toNode(address Field, chain string) Rule {
-	return Rule{
-		InSet{Key: Concat{address}, Set: NodeAddressesSet},
-		InSet{Key: Concat{address}, Set: ClusterIPsSet, Not: true},
-		Verdict{Goto, chain},
+func toNode(address nft.Field, chain string) nft.Rule {
+	return nft.Rule{
+		nft.InSet{Key: nft.Concat{address}, Set: nft.NodeAddressesSet},
+		nft.InSet{Key: nft.Concat{address}, Set: nft.ClusterIPsSet, Not: true},
+		nft.Verdict{Action: nft.Goto, Chain: chain},
 	}
 }
 
 // nodeChains returns the counterparts of dispatch, prerouting and postrouting.
-func nodeChains(f model.Family, r *model.Routing) []*Chain {
+func nodeChains(f model.Family, r *model.Routing) []*nft.Chain {
 	if !r.Wildcards {
 		return nil
 	}
 	// ip saddr != 10.128.0.0/9 ip daddr & 0.0.0.0 . meta l4proto . th dport vmap @local-services
 	local, _ := notFromPod(f, r)
-	local = append(local, VerdictMap{dialledNode, LocalServicesMap})
-	return []*Chain{
-		{Name: nodeDispatchChain, Rules: []Rule{
+	local = append(local, nft.VerdictMap{Key: dialledNode, Map: nft.LocalServicesMap})
+	return []*nft.Chain{
+		{Name: nodeDispatchChain, Rules: []nft.Rule{
 			// ip daddr & 0.0.0.0 . meta l4proto . th dport vmap @services
-			{VerdictMap{dialledNode, ServicesMap}},
+			{nft.VerdictMap{Key: dialledNode, Map: nft.ServicesMap}},
 		}},
-		{Name: nodePreroutingChain, Rules: []Rule{local, {Verdict{Goto, nodeDispatchChain}}}},
+		{Name: nodePreroutingChain, Rules: []nft.Rule{local, {nft.Verdict{Action: nft.Goto, Chain: nodeDispatchChain}}}},
 		// A frontend with the address and port of a NodePort that got here has
 		// policy Local: the others were masqueraded.
-		{Name: nodePostroutingChain, Rules: append(leave(LocalFrontendsSet), masqueradeExternal(originalNode)...)},
+		{Name: nodePostroutingChain, Rules: append(leave(nft.LocalFrontendsSet), masqueradeExternal(originalNode)...)},
 	}
 }
 
 // leave ends the hook for frontends with an address of their own that are in a
 // set.
-func leave(set string) []Rule {
-	var out []Rule
+func leave(set string) []nft.Rule {
+	var out []nft.Rule
 	for _, p := range model.Protocols {
 		// meta l4proto tcp ct original ip daddr . meta l4proto . ct original proto-dst @local-frontends accept
-		out = append(out, Rule{ProtocolIs{p}, InSet{Key: original, Set: set}, Verdict{Action: Accept}})
+		out = append(out, nft.Rule{nft.ProtocolIs{Protocol: p}, nft.InSet{Key: original, Set: set}, nft.Verdict{Action: nft.Accept}})
 	}
 	return out
 }
@@ -113,12 +94,12 @@ func leave(set string) []Rule {
 // nodeAffinityChains returns the counterparts of the chains that bind clients.
 // They delete and drop what is not bound to an endpoint of the NodePort, so they
 // must not see connections to other frontends.
-func nodeAffinityChains(kinds []affinity) []*Chain {
-	remember := &Chain{Name: nodeRememberChain, Rules: append(leave(MasqFrontendsSet), leave(LocalFrontendsSet)...)}
-	out := []*Chain{remember}
+func nodeAffinityChains(kinds []affinity) []*nft.Chain {
+	remember := &nft.Chain{Name: nodeRememberChain, Rules: append(leave(nft.MasqFrontendsSet), leave(nft.LocalFrontendsSet)...)}
+	out := []*nft.Chain{remember}
 	for _, k := range kinds {
 		// meta l4proto tcp ct original ip daddr & 0.0.0.0 . meta l4proto . ct original proto-dst @affinity-10800 goto node-bind-10800
-		chain := nodePrefix + k.chain()
+		chain := nft.NodePrefix + k.chain()
 		out = append(out, k.bind(chain, originalNode))
 		remember.Rules = append(remember.Rules, k.find(originalNode, chain)...)
 	}

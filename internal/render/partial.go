@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
 // Composer knows what the frontends of a node have in common in the rules, and
@@ -32,7 +33,7 @@ type common struct {
 // sharedElement is an element that several frontends may need.
 type sharedElement struct {
 	set string
-	key Key
+	key nft.Key
 }
 
 // NewComposer returns a composer for what [Render] makes of the routing.
@@ -80,7 +81,7 @@ func change[K comparable](m map[K]int, k K, n int) {
 }
 
 // shared tells which sets hold elements that several frontends need.
-func shared(set string) bool { return set == HairpinSet || set == ClusterIPsSet }
+func shared(set string) bool { return set == nft.HairpinSet || set == nft.ClusterIPsSet }
 
 // count adds a fragment n times. What it touches is noted before.
 func (c *common) count(part *fragment, n int, t *touched) {
@@ -118,7 +119,7 @@ func (c *common) countElement(e sharedElement, n int, t *touched) {
 	}
 	had := c.elements[e] > 0
 	change(c.elements, e, n)
-	if has := c.elements[e] > 0; e.set == ClusterIPsSet && had != has {
+	if has := c.elements[e] > 0; e.set == nft.ClusterIPsSet && had != has {
 		c.clusterIPs += n
 	}
 }
@@ -129,8 +130,8 @@ func (c *common) countElement(e sharedElement, n int, t *touched) {
 // the addresses and the chains that come or go. Both have the same sets, and
 // their difference is that of the whole tables, where it can be told that way;
 // else ok is false, and the whole has to be rendered.
-func (c *Composer) Change(changes []model.RouteChange, nodePorts []netip.Addr) (before, after *Ruleset, ok bool) {
-	before, after, ok = &Ruleset{}, &Ruleset{}, true
+func (c *Composer) Change(changes []model.RouteChange, nodePorts []netip.Addr) (before, after *nft.Ruleset, ok bool) {
+	before, after, ok = &nft.Ruleset{}, &nft.Ruleset{}, true
 	gone, come := differences(c.routing.NodePortAddresses, nodePorts)
 	c.routing.NodePortAddresses = nodePorts
 	for _, f := range model.Families {
@@ -142,7 +143,7 @@ func (c *Composer) Change(changes []model.RouteChange, nodePorts []netip.Addr) (
 			continue
 		}
 		old, now := common.change(c.routing, own)
-		old.elements[NodeAddressesSet], now.elements[NodeAddressesSet] = gone[f], come[f]
+		old.elements[nft.NodeAddressesSet], now.elements[nft.NodeAddressesSet] = gone[f], come[f]
 		if len(own) > 0 && (!served || common.clusterIPs == 0 || !slices.Equal(kinds, common.kinds())) {
 			ok = false // sets or the table itself come or go
 		}
@@ -154,13 +155,13 @@ func (c *Composer) Change(changes []model.RouteChange, nodePorts []netip.Addr) (
 
 // differences returns the addresses that are in one of two sorted lists only, as
 // elements by family.
-func differences(old, now []netip.Addr) (gone, come map[model.Family][]Element) {
-	only := func(a, b []netip.Addr) map[model.Family][]Element {
-		out := make(map[model.Family][]Element)
+func differences(old, now []netip.Addr) (gone, come map[model.Family][]nft.Element) {
+	only := func(a, b []netip.Addr) map[model.Family][]nft.Element {
+		out := make(map[model.Family][]nft.Element)
 		for _, addr := range a {
 			if _, both := slices.BinarySearchFunc(b, addr, netip.Addr.Compare); !both {
 				f := model.FamilyOf(addr)
-				out[f] = append(out[f], Element{Key: Key{Address: addr}})
+				out[f] = append(out[f], nft.Element{Key: nft.Key{Address: addr}})
 			}
 		}
 		return out
@@ -202,8 +203,8 @@ func (c *common) change(r *model.Routing, changes []model.RouteChange) (before, 
 // Idle ends that lanes without a frontend are kept. It returns the parts of the
 // tables that have them and, without them, what is to be there; nothing if there
 // are none.
-func (c *Composer) Idle() (before, after *Ruleset) {
-	before, after = &Ruleset{}, &Ruleset{}
+func (c *Composer) Idle() (before, after *nft.Ruleset) {
+	before, after = &nft.Ruleset{}, &nft.Ruleset{}
 	for _, f := range model.Families {
 		common := c.tables[f]
 		if len(common.idle) == 0 {
@@ -222,11 +223,11 @@ func (c *Composer) Idle() (before, after *Ruleset) {
 
 // part is a part of a table under way.
 type part struct {
-	elements map[string][]Element
-	chains   []*Chain
+	elements map[string][]nft.Element
+	chains   []*nft.Chain
 }
 
-func newPart() *part { return &part{elements: make(map[string][]Element)} }
+func newPart() *part { return &part{elements: make(map[string][]nft.Element)} }
 
 // take adds the elements of a frontend, those of one set together: there may be
 // as many as a Service has endpoints.
@@ -252,7 +253,7 @@ func (p *part) take(f *fragment) {
 func (p *part) takeElements(numbers map[sharedElement]int, t *touched) {
 	for e := range t.elements {
 		if numbers[e] > 0 {
-			p.elements[e.set] = append(p.elements[e.set], Element{Key: e.key})
+			p.elements[e.set] = append(p.elements[e.set], nft.Element{Key: e.key})
 		}
 	}
 }
@@ -271,8 +272,8 @@ func takeLane(before, after *part, u laneUse, was, is bool) {
 
 // table returns a table with all sets, of which only some elements are there,
 // and the chains that matter.
-func (p *part) table(f model.Family, r *model.Routing, kinds []affinity) *Table {
-	t := &Table{Family: f, Sets: sets(r, kinds), Chains: p.chains}
+func (p *part) table(f model.Family, r *model.Routing, kinds []affinity) *nft.Table {
+	t := &nft.Table{Family: f, Sets: sets(r, kinds), Chains: p.chains}
 	for _, s := range t.Sets {
 		s.Elements = p.elements[s.Name]
 		s.Sort()

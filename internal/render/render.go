@@ -6,13 +6,14 @@ import (
 	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
 // Render returns the ruleset for a routing. A family in which nothing is
 // served has no table. The result is sorted and depends on nothing but the
 // argument.
-func Render(r *model.Routing) *Ruleset {
-	rs := &Ruleset{}
+func Render(r *model.Routing) *nft.Ruleset {
+	rs := &nft.Ruleset{}
 	for _, f := range model.Families {
 		if serves(r, f) {
 			rs.Tables = append(rs.Tables, renderTable(r, f))
@@ -26,10 +27,10 @@ func serves(r *model.Routing, f model.Family) bool {
 		slices.ContainsFunc(r.ServiceCIDRs, func(p netip.Prefix) bool { return model.FamilyOf(p.Addr()) == f })
 }
 
-func renderTable(r *model.Routing, f model.Family) *Table {
+func renderTable(r *model.Routing, f model.Family) *nft.Table {
 	b := &builder{
 		routing:  r,
-		elements: make(map[string][]Element),
+		elements: make(map[string][]nft.Element),
 		lanes:    make(map[laneUse]bool),
 		affinity: make(map[affinity]bool),
 	}
@@ -44,12 +45,12 @@ func renderTable(r *model.Routing, f model.Family) *Table {
 	}
 	for _, p := range r.ServiceCIDRs {
 		if model.FamilyOf(p.Addr()) == f {
-			b.add(ServiceCIDRsSet, Element{Key: Key{Address: p.Addr(), Bits: uint8(p.Bits())}})
+			b.add(nft.ServiceCIDRsSet, nft.Element{Key: nft.Key{Address: p.Addr(), Bits: uint8(p.Bits())}})
 		}
 	}
 	for _, a := range r.NodePortAddresses {
 		if model.FamilyOf(a) == f {
-			b.add(NodeAddressesSet, Element{Key: Key{Address: a}})
+			b.add(nft.NodeAddressesSet, nft.Element{Key: nft.Key{Address: a}})
 		}
 	}
 	return b.table(f)
@@ -58,7 +59,7 @@ func renderTable(r *model.Routing, f model.Family) *Table {
 // builder collects what frontends add to one table.
 type builder struct {
 	routing  *model.Routing
-	elements map[string][]Element // by the name of the set
+	elements map[string][]nft.Element // by the name of the set
 	lanes    map[laneUse]bool
 	affinity map[affinity]bool
 }
@@ -72,13 +73,13 @@ func (b *builder) reserve(f model.Family) {
 			endpoints += len(r.Inside().Endpoints)
 		}
 	}
-	for _, set := range []string{ServicesMap, ClusterIPsSet} {
-		b.elements[set] = make([]Element, 0, frontends)
+	for _, set := range []string{nft.ServicesMap, nft.ClusterIPsSet} {
+		b.elements[set] = make([]nft.Element, 0, frontends)
 	}
-	b.elements[EndpointsMap] = make([]Element, 0, endpoints)
+	b.elements[nft.EndpointsMap] = make([]nft.Element, 0, endpoints)
 }
 
-func (b *builder) add(set string, e Element) {
+func (b *builder) add(set string, e nft.Element) {
 	b.elements[set] = append(b.elements[set], e)
 }
 
@@ -97,14 +98,14 @@ func (b *builder) take(f *fragment) {
 
 // table puts the elements into the skeleton, sorted and without those that
 // several frontends share, and adds the lanes in use.
-func (b *builder) table(f model.Family) *Table {
+func (b *builder) table(f model.Family) *nft.Table {
 	t := skeleton(f, b.routing, slices.SortedFunc(maps.Keys(b.affinity), affinity.compare))
 	for _, s := range t.Sets {
 		s.Elements = b.elements[s.Name]
 		s.Sort()
-		s.Elements = slices.CompactFunc(s.Elements, func(a, b Element) bool { return a.Key == b.Key })
+		s.Elements = slices.CompactFunc(s.Elements, func(a, b nft.Element) bool { return a.Key == b.Key })
 	}
-	var chains []*Chain
+	var chains []*nft.Chain
 	for _, u := range slices.SortedFunc(maps.Keys(b.lanes), laneUse.compare) {
 		chains = append(chains, u.chain())
 	}

@@ -1,7 +1,6 @@
 package source
 
 import (
-	"bytes"
 	"encoding/json"
 	"net/netip"
 	"os"
@@ -12,6 +11,7 @@ import (
 	"time"
 	"unicode"
 
+	"golang.org/x/tools/txtar"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -87,12 +87,12 @@ func FuzzConvert(f *testing.F) {
 	})
 }
 
-// seeds returns inputs in YAML: the golden ones, the demo, and those of the tests
+// seeds returns inputs in YAML: those of the cases, the demo, and those of the tests
 // here, as far as they are small.
 func seeds(f *testing.F) [][]byte {
 	f.Helper()
 	var out [][]byte
-	for _, pattern := range []string{"testdata/bad/*.yaml", "testdata/good/*.yaml", "testdata/good/*.json", "../../demo/*.yaml", "../../golden/*.txtar"} {
+	for _, pattern := range []string{"testdata/bad/*.yaml", "testdata/good/*.yaml", "testdata/good/*.json", "../../demo/*.yaml", "../../golden/*.txtar", "../../golden/behaviour/*.txtar"} {
 		names, err := filepath.Glob(pattern)
 		if err != nil || len(names) == 0 {
 			f.Fatalf("no seeds in %s: %v", pattern, err)
@@ -102,10 +102,14 @@ func seeds(f *testing.F) [][]byte {
 			if err != nil {
 				f.Fatal(err)
 			}
-			if _, input, ok := bytes.Cut(text, []byte("-- input.yaml --\n")); ok {
-				text, _, _ = bytes.Cut(input, []byte("\n-- "))
+			if !strings.HasSuffix(name, ".txtar") {
+				out = append(out, text)
 			}
-			out = append(out, text)
+			for _, section := range txtar.Parse(text).Files {
+				if strings.Contains(section.Name, ".yaml") {
+					out = append(out, section.Data)
+				}
+			}
 		}
 	}
 	return out

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -38,7 +38,7 @@ func newCounts() counts {
 }
 
 // add takes up a reading. What no route has any more is forgotten.
-func (c *counts) add(reading []apply.FrontendCount, routes []model.Route) {
+func (c *counts) add(reading []kernel.FrontendCount, routes []model.Route) {
 	owners := make(map[model.Frontend]owner, len(routes))
 	frontends := make(map[model.Frontend]uint64, len(routes))
 	ports := make(map[owner]uint64)

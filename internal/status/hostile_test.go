@@ -15,7 +15,7 @@ import (
 	"unicode"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
-	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/status"
 )
@@ -84,8 +84,8 @@ func TestNoRedirect(t *testing.T) {
 // idleKernel remembers no client.
 type idleKernel struct{}
 
-func (idleKernel) AffinityUse() ([]apply.AffinityUse, error)      { return nil, nil }
-func (idleKernel) FrontendCounts() ([]apply.FrontendCount, error) { return nil, nil }
+func (idleKernel) AffinityUse() ([]kernel.AffinityUse, error)      { return nil, nil }
+func (idleKernel) FrontendCounts() ([]kernel.FrontendCount, error) { return nil, nil }
 
 // TestManyAsk: two answers are made at once, whoever asks; who asks meanwhile is
 // told so.

@@ -3,15 +3,16 @@ package status
 import (
 	"strings"
 
-	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
 )
 
 // FromKernel returns what our tables say, or nil if there are none. Services
 // are named by the comments of elements, which nft limits to 128 bytes: longer
 // names are cut.
-func FromKernel(k *apply.Conn) (*Report, error) {
+func FromKernel(k *kernel.Conn) (*Report, error) {
 	rs, _, err := k.Read()
 	if err != nil || len(rs.Tables) == 0 {
 		return nil, err
@@ -31,11 +32,11 @@ func FromKernel(k *apply.Conn) (*Report, error) {
 	var all []frontend
 	endpoints := make(map[answer]bool)
 	for _, t := range rs.Tables {
-		services := t.Set(render.ServicesMap)
+		services := t.Set(nft.ServicesMap)
 		if services == nil {
 			continue // somebody else's table of our name
 		}
-		if s := t.Set(render.NodeAddressesSet); s != nil {
+		if s := t.Set(nft.NodeAddressesSet); s != nil {
 			for i := range s.Elements {
 				r.NodePortAddresses = append(r.NodePortAddresses, s.Elements[i].Key.Address)
 			}
@@ -64,21 +65,21 @@ func (r *Report) addAffinity(k KernelReader) error {
 
 // tableFrontends returns the frontends of a table and adds its endpoints to
 // those that are known.
-func tableFrontends(t *render.Table, services *render.Set, endpoints map[answer]bool) []frontend {
-	byFrontend := make(map[model.Frontend][]render.Element)
-	if s := t.Set(render.EndpointsMap); s != nil {
+func tableFrontends(t *nft.Table, services *nft.Set, endpoints map[answer]bool) []frontend {
+	byFrontend := make(map[model.Frontend][]nft.Element)
+	if s := t.Set(nft.EndpointsMap); s != nil {
 		for _, e := range s.Elements {
 			f := e.Key.Frontend()
 			byFrontend[f] = append(byFrontend[f], e)
 			endpoints[answer{f.Protocol, e.Value.Endpoint}] = true
 		}
 	}
-	lanes := apply.NewLanes(t)
-	fate := func(set string, v render.Verdict, f model.Frontend) Fate {
+	lanes := plan.NewLanes(t)
+	fate := func(set string, v nft.Verdict, f model.Frontend) Fate {
 		slots, _ := lanes.Of(set, f)
 		n := distinct(byFrontend[f], slots)
 		switch {
-		case v.Action == render.Drop:
+		case v.Action == nft.Drop:
 			return Fate{Verdict: model.Drop.String()}
 		case n == 0:
 			return Fate{Verdict: model.Reject.String()}
@@ -86,15 +87,15 @@ func tableFrontends(t *render.Table, services *render.Set, endpoints map[answer]
 		return Fate{model.Forward.String(), n}
 	}
 	var out []frontend
-	local := t.Set(render.LocalServicesMap)
+	local := t.Set(nft.LocalServicesMap)
 	for i := range services.Elements {
 		e := &services.Elements[i]
-		f := frontend{Frontend: e.Key.Frontend(), inside: fate(render.ServicesMap, e.Value.Verdict, e.Key.Frontend())}
+		f := frontend{Frontend: e.Key.Frontend(), inside: fate(nft.ServicesMap, e.Value.Verdict, e.Key.Frontend())}
 		f.port, f.kind = parseComment(e.Comment)
 		f.port.Protocol = f.Protocol
 		if local != nil {
 			if o, ok := local.Find(f.Frontend); ok {
-				outside := fate(render.LocalServicesMap, o.Value.Verdict, f.Frontend)
+				outside := fate(nft.LocalServicesMap, o.Value.Verdict, f.Frontend)
 				f.outside = &outside
 			}
 		}
@@ -105,8 +106,8 @@ func tableFrontends(t *render.Table, services *render.Set, endpoints map[answer]
 
 // distinct counts the endpoints in some slots; by its weight an endpoint may
 // have several.
-func distinct(elements []render.Element, slots render.Slots) int {
-	seen := make(map[render.Value]bool, len(elements))
+func distinct(elements []nft.Element, slots nft.Slots) int {
+	seen := make(map[nft.Value]bool, len(elements))
 	for _, e := range elements {
 		if slots.Has(e.Key.Slot) {
 			seen[e.Value] = true

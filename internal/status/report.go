@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
 // Report is the state of a node. The names of the JSON fields are stable;
@@ -90,7 +90,7 @@ type Affinity struct {
 
 // name returns the family, and the map if it is not the usual one.
 func (a *Affinity) name() string {
-	if a.Map == render.LocalAffinityMap {
+	if a.Map == nft.LocalAffinityMap {
 		return a.Family + ", policy Local"
 	}
 	return a.Family

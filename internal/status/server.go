@@ -8,8 +8,9 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
-	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/plan"
 )
 
 // Config is what a [Server] tells about the daemon it is part of.
@@ -27,10 +28,10 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-// KernelReader is the part of [apply.Conn] that a server needs.
+// KernelReader is the part of [kernel.Conn] that a server needs.
 type KernelReader interface {
-	AffinityUse() ([]apply.AffinityUse, error)
-	FrontendCounts() ([]apply.FrontendCount, error)
+	AffinityUse() ([]kernel.AffinityUse, error)
+	FrontendCounts() ([]kernel.FrontendCount, error)
 }
 
 // Server answers "GET /status" in a running daemon. It is safe for concurrent
@@ -66,7 +67,7 @@ func New(c Config) *Server {
 func (s *Server) Observe(o *agent.Sync) {
 	last := &Sync{Cause: o.Cause.String(), Started: o.Started, Seconds: o.Duration.Seconds()}
 	if o.Plan != nil {
-		last.Added, last.Changed, last.Deleted = o.Plan.Count(apply.Add), o.Plan.Count(apply.Replace), o.Plan.Count(apply.Delete)
+		last.Added, last.Changed, last.Deleted = o.Plan.Count(plan.Add), o.Plan.Count(plan.Replace), o.Plan.Count(plan.Delete)
 	}
 	if o.Err != nil {
 		last.Error = o.Err.Error()

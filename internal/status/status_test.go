@@ -15,8 +15,10 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/status"
 )
@@ -26,7 +28,7 @@ func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 // node is a laboratory with a connection to the kernel of its node.
 type node struct {
 	*netlab.Lab
-	kernel  *apply.Conn
+	kernel  *kernel.Conn
 	routing *model.Routing // of the last sync
 }
 
@@ -34,7 +36,7 @@ func newNode(t *testing.T, pods int) *node {
 	t.Helper()
 	lab := netlab.TestLab(t, pods)
 	n := &node{Lab: lab}
-	if err := lab.Node.Do(func() (err error) { n.kernel, err = apply.Open(); return err }); err != nil {
+	if err := lab.Node.Do(func() (err error) { n.kernel, err = kernel.Open(); return err }); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -92,11 +94,11 @@ func (n *node) sync(t *testing.T, s *model.Snapshot, c model.Config) *agent.Sync
 	n.routing = router.Routing()
 	rules := render.Render(n.routing)
 	applier := apply.New(n.kernel, slog.New(slog.DiscardHandler))
-	plan, err := applier.Apply(rules)
+	p, err := applier.Apply(rules)
 	if err := errors.Join(err, applier.Sweep()); err != nil {
 		t.Fatal(err)
 	}
-	return &agent.Sync{Cause: agent.Change, Whole: true, Router: router, Rules: rules, Plan: plan, Started: time.Now(), Duration: time.Millisecond}
+	return &agent.Sync{Cause: agent.Change, Whole: true, Router: router, Rules: rules, Plan: p, Started: time.Now(), Duration: time.Millisecond}
 }
 
 // serve returns a server of a node and the address that it listens at.
@@ -145,22 +147,22 @@ func TestDaemonAndKernelAgree(t *testing.T) {
 	n.dial(t, n.Pods[0], "203.0.113.20:80", 1)
 
 	daemon := fetch(t, address)
-	kernel, err := status.FromKernel(n.kernel)
+	conn, err := status.FromKernel(n.kernel)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(daemon.ServicePorts, kernel.ServicePorts); diff != "" {
+	if diff := cmp.Diff(daemon.ServicePorts, conn.ServicePorts); diff != "" {
 		t.Errorf("service ports (-daemon +kernel):\n%s", diff)
 	}
 	numbers := func(r *status.Report) string {
 		return fmt.Sprint(r.Services, r.Frontends, r.Endpoints, r.Counted, r.Affinity, r.Healthy)
 	}
-	if got, want := numbers(kernel), numbers(daemon); got != want {
+	if got, want := numbers(conn), numbers(daemon); got != want {
 		t.Errorf("the kernel says %s, the daemon %s", got, want)
 	}
 	var text strings.Builder
-	kernel.Only("default")
-	if err := kernel.Print(&text, time.Now()); err != nil {
+	conn.Only("default")
+	if err := conn.Print(&text, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	const want = `serves     3 Services, 7 frontends, 6 endpoints
@@ -215,7 +217,7 @@ serves     0 Services, 0 frontends, 0 endpoints
 	}
 
 	s := n.sync(t, n.snapshot(), model.Config{})
-	s.Plan = &apply.Plan{Changes: s.Plan.Changes[:1]}
+	s.Plan = &plan.Plan{Changes: s.Plan.Changes[:1]}
 	server.Observe(s)
 	const serves = `serves     3 Services, 7 frontends, 4 endpoints
 affinity   IPv4: 0 of 1000000 clients remembered
@@ -294,17 +296,17 @@ func TestServiceCounts(t *testing.T) {
 	}
 	s := n.snapshot()
 	server.Observe(n.sync(t, s, config))
-	check(counted{0, 0, 0, 0, 5})
+	check(counted{clusterIP: 0, clusterIPv6: 0, loadBalancer: 0, nodePort: 0, kinds: 5})
 	n.dial(t, n.Client, "10.96.0.10:80", 3)
 	n.dial(t, n.Client, "[fd00:10:96::10]:80", 2)
 	n.dial(t, n.Client, "203.0.113.20:80", 1)
-	check(counted{3, 2, 1, 0, 5})
+	check(counted{clusterIP: 3, clusterIPv6: 2, loadBalancer: 1, nodePort: 0, kinds: 5})
 
 	// One endpoint less over IPv4: its counters are new ones, that of IPv6 not.
 	s.Slices[0].Hosts = s.Slices[0].Hosts[:1]
 	server.Observe(n.sync(t, s, config))
 	n.dial(t, n.Client, "10.96.0.10:80", 1)
-	check(counted{4, 2, 1, 0, 5})
+	check(counted{clusterIP: 4, clusterIPv6: 2, loadBalancer: 1, nodePort: 0, kinds: 5})
 	if p := fetch(t, address).ServicePorts[2]; p.Name != "web" || *p.Frontends[0].Connections != 4 || *p.Frontends[1].Connections != 2 {
 		t.Errorf("connections in the report: %v %d %d", p, *p.Frontends[0].Connections, *p.Frontends[1].Connections)
 	}
@@ -312,7 +314,7 @@ func TestServiceCounts(t *testing.T) {
 	// A family less takes nothing away from the other one.
 	s.Services[0].ClusterIPs = s.Services[0].ClusterIPs[:1]
 	server.Observe(n.sync(t, s, config))
-	check(counted{4, 0, 1, 0, 3})
+	check(counted{clusterIP: 4, clusterIPv6: 0, loadBalancer: 1, nodePort: 0, kinds: 3})
 	s.Services = s.Services[1:]
 	server.Observe(n.sync(t, s, config))
 	check(counted{})
@@ -362,7 +364,7 @@ func TestFetchEverywhere(t *testing.T) {
 // broken is a kernel that cannot be read.
 type broken struct{ status.KernelReader }
 
-func (broken) AffinityUse() ([]apply.AffinityUse, error) { return nil, errors.New("no memory") }
+func (broken) AffinityUse() ([]kernel.AffinityUse, error) { return nil, errors.New("no memory") }
 
 func TestServerWithoutKernel(t *testing.T) {
 	n := newNode(t, 1)

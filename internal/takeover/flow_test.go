@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 	"github.com/nftproxy/nftproxy/internal/render"
@@ -53,7 +54,7 @@ func (s site) apply() {
 	rules := render.Render(model.Resolve(snapshot, model.Config{NodeName: s.lab.Node.Name,
 		ClusterCIDRs: []netip.Prefix{netlab.ClusterCIDRv4, netlab.ClusterCIDRv6}}))
 	s.do(func() error {
-		conn, err := apply.Open()
+		conn, err := kernel.Open()
 		if err != nil {
 			return err
 		}

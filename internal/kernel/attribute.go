@@ -1,0 +1,99 @@
+package kernel
+
+import "encoding/binary"
+
+// Sizes of netlink headers in bytes (linux/netlink.h).
+const (
+	attrHeader   = 4
+	nested       = 1 << 15
+	attrTypeMask = 1<<14 - 1 // NLA_TYPE_MASK
+)
+
+// attributes is a buffer of netlink attributes in the byte order of nf_tables:
+// lengths and types in host order, numbers in network order.
+type attributes []byte
+
+// bytes appends an attribute, padded to four bytes.
+func (a *attributes) bytes(typ uint16, data []byte) {
+	a.header(typ, len(data))
+	*a = append(*a, data...)
+	a.pad()
+}
+
+func (a *attributes) uint32(typ uint16, v uint32) {
+	a.header(typ, 4)
+	*a = binary.BigEndian.AppendUint32(*a, v)
+}
+
+// string appends a text with the final NUL that the kernel expects.
+func (a *attributes) string(typ uint16, s string) {
+	a.header(typ, len(s)+1)
+	*a = append(*a, s...)
+	*a = append(*a, 0)
+	a.pad()
+}
+
+// nest starts a nested attribute and returns a function that ends it.
+func (a *attributes) nest(typ uint16) (end func()) {
+	start := a.start(typ | nested)
+	return func() { a.end(start) }
+}
+
+// start starts an attribute whose length is known at its end only, and returns
+// its offset.
+func (a *attributes) start(typ uint16) (offset int) {
+	offset = len(*a)
+	a.header(typ, 0)
+	return offset
+}
+
+// end ends the attribute that starts at an offset.
+func (a *attributes) end(offset int) {
+	binary.NativeEndian.PutUint16((*a)[offset:], uint16(len(*a)-offset))
+	a.pad()
+}
+
+func (a *attributes) header(typ uint16, length int) {
+	*a = binary.NativeEndian.AppendUint16(*a, uint16(attrHeader+length))
+	*a = binary.NativeEndian.AppendUint16(*a, typ)
+}
+
+func (a *attributes) pad() {
+	for len(*a)%4 != 0 {
+		*a = append(*a, 0)
+	}
+}
+
+// userdata is the type-length-value format in which nft keeps notes about sets
+// and elements; the kernel stores it unread.
+type userdata []byte
+
+func (u *userdata) bytes(typ uint8, data []byte) {
+	*u = append(*u, typ, uint8(len(data)))
+	*u = append(*u, data...)
+}
+
+func (u *userdata) uint32(typ uint8, v uint32) {
+	u.bytes(typ, binary.NativeEndian.AppendUint32(nil, v))
+}
+
+func (u *userdata) string(typ uint8, s string) {
+	*u = append(*u, typ, uint8(len(s)+1))
+	*u = append(*u, s...)
+	*u = append(*u, 0)
+}
+
+// lookup returns the value of the first entry of that type.
+func (u userdata) lookup(typ uint8) ([]byte, bool) {
+	for len(u) >= 2 {
+		n := int(u[1])
+		if len(u) < 2+n {
+			break
+		}
+		if u[0] == typ {
+			return u[2 : 2+n], true
+		}
+		u = u[2+n:]
+	}
+	return nil, false
+}

@@ -1,0 +1,191 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+)
+
+// nft's numbers for data types (its enum datatypes). In the type of a
+// concatenation every field takes six bits.
+const (
+	typeInteger     = 4
+	typeIPv4        = 7
+	typeIPv6        = 8
+	typeInetProto   = 12
+	typeInetService = 13
+	typeBits        = 6
+
+	// typeVerdict is the kernel's NFT_DATA_VERDICT.
+	typeVerdict = 0xffffff00
+)
+
+// nftType returns nft's number for one field.
+func nftType(d nft.Datatype, f model.Family) uint32 {
+	switch d {
+	case nft.InetProto:
+		return typeInetProto
+	case nft.Port, nft.EndpointPort:
+		return typeInetService
+	case nft.Slot:
+		return typeInteger
+	case nft.Verdicts:
+		return typeVerdict
+	}
+	if f == model.IPv6 {
+		return typeIPv6
+	}
+	return typeIPv4
+}
+
+// nftTypes returns nft's number for a key or for the data of a map.
+func nftTypes(types []nft.Datatype, f model.Family) uint32 {
+	id := uint32(0)
+	for _, d := range types {
+		id = id<<typeBits | nftType(d, f)
+	}
+	return id
+}
+
+// datatypes is the inverse of nftTypes. It returns nil for types that we do
+// not use. Of two addresses the one in front of the protocol is that of the
+// frontend or endpoint; the other one is that of an endpoint if its port follows,
+// and else the client's.
+func datatypes(id uint32, f model.Family) []nft.Datatype {
+	if id == typeVerdict {
+		return []nft.Datatype{nft.Verdicts}
+	}
+	var out []nft.Datatype
+	for shift := 24; shift >= 0; shift -= typeBits {
+		field := id >> shift & (1<<typeBits - 1)
+		switch {
+		case field == 0 && out == nil:
+		case field == nftType(nft.Address, f):
+			out = append(out, nft.Source)
+		case field == typeInetProto:
+			out = append(out, nft.InetProto)
+		case field == typeInetService:
+			out = append(out, nft.Port)
+		case field == typeInteger:
+			out = append(out, nft.Slot)
+		default:
+			return nil
+		}
+	}
+	if i := slices.Index(out, nft.InetProto); i > 0 {
+		out[i-1] = nft.Address
+		if last := len(out) - 1; last > i+2 && out[last] == nft.Port && out[last-1] == nft.Source {
+			out[last-1], out[last] = nft.EndpointAddress, nft.EndpointPort
+		}
+	} else if i := slices.Index(out, nft.Source); i >= 0 {
+		out[i] = nft.Address
+	}
+	return out
+}
+
+// width returns the space of a field in a key, in bytes: fields of a
+// concatenation are padded to 32-bit registers.
+func width(d nft.Datatype, f model.Family) int {
+	switch d {
+	case nft.Address, nft.Source, nft.EndpointAddress:
+		if f == model.IPv6 {
+			return 16
+		}
+	}
+	return 4
+}
+
+// size returns the bytes of a field that count, without the padding.
+func size(d nft.Datatype, f model.Family) uint32 {
+	switch d {
+	case nft.InetProto:
+		return 1
+	case nft.Port, nft.EndpointPort:
+		return 2
+	}
+	return uint32(width(d, f))
+}
+
+func widths(types []nft.Datatype, f model.Family) int {
+	n := 0
+	for _, d := range types {
+		n += width(d, f)
+	}
+	return n
+}
+
+// appendKey appends the key of an element as the kernel compares it.
+func appendKey(b []byte, s *nft.Set, k nft.Key) []byte {
+	for _, d := range s.Key {
+		switch d {
+		case nft.InetProto:
+			b = append(b, byte(k.Protocol), 0, 0, 0)
+		case nft.Port:
+			b = append(binary.BigEndian.AppendUint16(b, k.Port), 0, 0)
+		case nft.EndpointPort:
+			b = append(binary.BigEndian.AppendUint16(b, uint16(k.Slot)), 0, 0)
+		case nft.Slot:
+			b = binary.NativeEndian.AppendUint32(b, k.Slot) // numgen's result
+		default:
+			b = appendAddress(b, s.Prefix(k, d).Addr())
+		}
+	}
+	return b
+}
+
+// appendAddress appends the 4 or 16 bytes of an address.
+func appendAddress(b []byte, a netip.Addr) []byte {
+	if a.Is4() {
+		ip := a.As4()
+		return append(b, ip[:]...)
+	}
+	ip := a.As16()
+	return append(b, ip[:]...)
+}
+
+// parseKey is the inverse of appendKey, but for the prefix lengths of an
+// interval set.
+func parseKey(b []byte, types []nft.Datatype, f model.Family) (nft.Key, error) {
+	var k nft.Key
+	if len(b) != widths(types, f) {
+		return k, fmt.Errorf("parse key: %d bytes instead of %d", len(b), widths(types, f))
+	}
+	for _, d := range types {
+		field := b[:width(d, f)]
+		b = b[len(field):]
+		switch d {
+		case nft.InetProto:
+			k.Protocol = model.Protocol(field[0])
+		case nft.Port:
+			k.Port = binary.BigEndian.Uint16(field)
+		case nft.EndpointPort:
+			k.Slot = uint32(binary.BigEndian.Uint16(field))
+		case nft.Slot:
+			k.Slot = binary.NativeEndian.Uint32(field)
+		case nft.Source, nft.EndpointAddress:
+			k.Source, _ = netip.AddrFromSlice(field) // 4 or 16 bytes by width
+		default:
+			k.Address, _ = netip.AddrFromSlice(field)
+		}
+	}
+	return k, nil
+}
+
+// appendEndpoint appends the data of an endpoint.
+func appendEndpoint(b []byte, e netip.AddrPort) []byte {
+	b = appendAddress(b, e.Addr())
+	return append(binary.BigEndian.AppendUint16(b, e.Port()), 0, 0)
+}
+
+func parseEndpoint(b []byte, f model.Family) (netip.AddrPort, error) {
+	n := width(nft.Address, f)
+	if len(b) != n+4 {
+		return netip.AddrPort{}, fmt.Errorf("parse endpoint: %d bytes instead of %d", len(b), n+4)
+	}
+	a, _ := netip.AddrFromSlice(b[:n])
+	return netip.AddrPortFrom(a, binary.BigEndian.Uint16(b[n:])), nil
+}

@@ -1,0 +1,129 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
+	"github.com/nftproxy/nftproxy/internal/workload"
+)
+
+// leave asks the kernel something, takes some datagrams of the answer, and
+// leaves the rest, as an error while receiving does.
+func (s *sandbox) leave(t *testing.T, q netlink.Message, datagrams int) {
+	t.Helper()
+	if _, err := s.Nl.Send(q); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := s.Nl.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range datagrams {
+		var receiveErr error
+		if err := raw.Control(func(fd uintptr) {
+			_, _, receiveErr = unix.Recvfrom(int(fd), make([]byte, receiveBuffer), unix.MSG_DONTWAIT)
+		}); err != nil || receiveErr != nil {
+			t.Fatal(err, receiveErr)
+		}
+	}
+	s.note(unix.ENOBUFS)
+}
+
+// TestLeftAnswers: what an answer left on the socket is not taken for the next
+// one, and a dump that was broken off does not stand in the way of others.
+func TestLeftAnswers(t *testing.T) {
+	s := newSandbox(t)
+	desired := workload.Scenario(500, 4, 0) // several datagrams
+	s.apply(t, desired)
+	want, err := s.Generation()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := begin(model.IPv4)
+	a.string(unix.NFTA_SET_ELEM_LIST_TABLE, nft.TableName)
+	a.string(unix.NFTA_SET_ELEM_LIST_SET, nft.EndpointsMap)
+	dump := question(unix.NFT_MSG_GETSETELEM, netlink.Request|netlink.Dump, a)
+	short := question(unix.NFT_MSG_GETGEN, netlink.Request, anyFamily)
+	for name, left := range map[string]func(){
+		"answer":                func() { s.leave(t, short, 0) },
+		"several answers":       func() { s.leave(t, short, 0); s.leave(t, short, 0) },
+		"dump":                  func() { s.leave(t, dump, 0) },
+		"middle of a dump":      func() { s.leave(t, dump, 2) },
+		"answer after a dump":   func() { s.leave(t, dump, 1); s.leave(t, short, 0) },
+		"nothing of the answer": func() { s.leave(t, short, 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			left()
+			if got, err := s.Generation(); err != nil || got != want {
+				t.Errorf("generation %d, %v, want %d", got, err, want)
+			}
+			left()
+			if current, _, err := s.Read(); err != nil || !plan.Diff(current, plan.Settle(current, desired)).Empty() {
+				t.Errorf("read after it: %v", err)
+			}
+			left()
+			if err := s.tryTable(0); err != nil {
+				t.Errorf("batch after it: %v", err)
+			}
+		})
+	}
+}
+
+// TestDrainGivesUp on a socket that does not work, and tries again.
+func TestDrainGivesUp(t *testing.T) {
+	s := newSandbox(t)
+	broken := s.another(t)
+	broken.note(unix.ENOBUFS)
+	_ = broken.Close()
+	for range 2 {
+		if _, err := broken.Generation(); err == nil || !broken.dirty {
+			t.Errorf("error %v, dirty %t", err, broken.dirty)
+		}
+	}
+}
+
+// TestPersist: which errors of a question are asked about again, and for how
+// long.
+func TestPersist(t *testing.T) {
+	for _, c := range []struct {
+		err   error
+		times int // that it comes
+		asked int
+		fails bool
+	}{
+		{nil, 0, 1, false},
+		{unix.ENOBUFS, 3, 4, false},
+		{unix.EINTR, 3, 4, false},
+		{unix.EBUSY, 3, 4, false},
+		{unix.EAGAIN, 3, 4, false},
+		{unix.ENOMEM, 3, 4, false},
+		{ErrChanged, askAttempts - 1, askAttempts, false},
+		{errInconsistent, askAttempts, askAttempts, true},
+		{unix.ENOBUFS, askAttempts, askAttempts, true},
+		{os.ErrDeadlineExceeded, maxLost - 1, maxLost, false},
+		{os.ErrDeadlineExceeded, maxLost, maxLost, true},
+		{unix.EPERM, 1, 1, true},
+		{unix.ENOENT, 1, 1, true},
+	} {
+		t.Run(fmt.Sprint(c.err, " ", c.times, " times"), func(t *testing.T) {
+			asked := 0
+			got, err := persist(func() (int, error) {
+				if asked++; asked <= c.times {
+					return 0, fmt.Errorf("ask: %w", c.err)
+				}
+				return 7, nil
+			})
+			if asked != c.asked || (err != nil) != c.fails || c.fails && !errors.Is(err, c.err) || !c.fails && got != 7 {
+				t.Errorf("got %d, %v after asking %d times, want %d", got, err, asked, c.asked)
+			}
+		})
+	}
+}

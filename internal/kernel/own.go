@@ -1,0 +1,188 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+)
+
+// Flags and attributes of a table (linux/netfilter/nf_tables.h).
+const (
+	tableOwner   = 0x2 // NFT_TABLE_F_OWNER: nobody but the socket that made it can change it
+	tablePersist = 0x4 // NFT_TABLE_F_PERSIST, since kernel 6.9: it stays when that socket is closed
+	ownedTable   = tableOwner | tablePersist
+
+	tableOwnerPort = 7 // NFTA_TABLE_OWNER
+)
+
+// Own makes this connection the owner of the tables that it adds from now on,
+// and reports whether the kernel has tables that outlive their owner. If not,
+// everything stays as it is: a table that ends with the process is worse than
+// one that others can change.
+func (c *Conn) Own() (bool, error) {
+	_, err := persist(func() (struct{}, error) { return struct{}{}, c.tryTable(ownedTable) })
+	switch {
+	case errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL): // does not know the flags
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("ask the kernel whether tables can have an owner: %w", explain(err))
+	}
+	c.owns = true
+	return true, nil
+}
+
+// tryTable returns the kernel's answer to a table with these flags, which does
+// not come to be: a batch without an end is taken back.
+func (c *Conn) tryTable(flags uint32) error {
+	a := begin(model.IPv4)
+	a.string(unix.NFTA_TABLE_NAME, nft.TableName+"-trial")
+	a.uint32(unix.NFTA_TABLE_FLAGS, flags)
+	trial := Message{Type: unix.NFT_MSG_NEWTABLE, Flags: netlink.Create, Data: a}
+	first := c.sequence
+	c.sequence += 2
+	batch := (&Transaction{Messages: []Message{trial}}).batch(AnyGeneration, first)
+	if err := c.write(batch[:len(batch)-batchEnd]); err != nil {
+		return err
+	}
+	return c.receiveResult(first + 1)
+}
+
+// own makes the tables that the transaction adds those of its sender.
+func (t *Transaction) own() {
+	for i := range t.Messages {
+		if m := &t.Messages[i]; m.Type == unix.NFT_MSG_NEWTABLE {
+			a := attributes(m.Data)
+			a.uint32(unix.NFTA_TABLE_FLAGS, ownedTable)
+			m.Data = a
+		}
+	}
+}
+
+// Claim makes this connection the owner of our tables where the kernel lets it:
+// those that a former owner has left. It returns the families whose tables have
+// to be declared anew for that. A table that belongs to somebody else is an
+// [OwnedError]. When there is nothing to claim nothing is written.
+func (c *Conn) Claim() (outdated []model.Family, err error) {
+	t := &Transaction{}
+	for _, f := range model.Families {
+		switch table, err := persist(func() (tableState, error) { return c.table(f) }); {
+		case errors.Is(err, unix.ENOENT):
+		case err != nil:
+			return nil, fmt.Errorf("get table: %w", explain(err))
+		case table.isOthers(c):
+			return nil, ownedError(f, table)
+		case table.flags&ownedTable == tablePersist:
+			a := begin(f)
+			a.string(unix.NFTA_TABLE_NAME, nft.TableName)
+			t.Messages = append(t.Messages, Message{Type: unix.NFT_MSG_NEWTABLE, Data: a,
+				Object: "take over table " + nft.FamilyKeyword(f) + " " + nft.TableName})
+		case table.flags&ownedTable != ownedTable:
+			// A table gets an owner when it is made, or when it has lost one.
+			outdated = append(outdated, f)
+		}
+	}
+	if len(t.Messages) == 0 {
+		return outdated, nil
+	}
+	t.own()
+	_, err = c.send(t, AnyGeneration)
+	return outdated, err
+}
+
+// tableState is what the kernel says about a table itself.
+type tableState struct {
+	flags uint32
+	owner uint32 // port of the netlink socket
+}
+
+func (t tableState) isOthers(c *Conn) bool {
+	return t.flags&tableOwner != 0 && t.owner != c.Nl.PID()
+}
+
+// table returns the state of our table of a family; ENOENT if there is none.
+func (c *Conn) table(f model.Family) (tableState, error) {
+	a := begin(f)
+	a.string(unix.NFTA_TABLE_NAME, nft.TableName)
+	replies, err := c.request(unix.NFT_MSG_GETTABLE, netlink.Request, a)
+	if err != nil {
+		return tableState{}, err
+	}
+	var t tableState
+	for _, m := range replies {
+		ad, err := attributesOf(m)
+		if err != nil {
+			return t, err
+		}
+		for ad.Next() {
+			switch ad.Type() {
+			case unix.NFTA_TABLE_FLAGS:
+				t.flags = ad.Uint32()
+			case tableOwnerPort:
+				t.owner = ad.Uint32()
+			}
+		}
+		if err := ad.Err(); err != nil {
+			return t, err
+		}
+	}
+	return t, nil
+}
+
+// OwnedError says that a table belongs to another process. It unwraps to EPERM.
+type OwnedError struct {
+	Table string // with its family
+	Owner Process
+	// Port is that of the owner's netlink socket.
+	Port uint32
+}
+
+func (e *OwnedError) Error() string {
+	owner := "a process that cannot be seen from here, as in another container"
+	if e.Owner.PID != 0 {
+		owner = "process " + e.Owner.String()
+	}
+	return fmt.Sprintf("table %s belongs to %s (netlink port %d), and nobody else can change it: "+
+		"stop that process first, or start it with --no-table-owner", e.Table, owner, e.Port)
+}
+
+func (e *OwnedError) Unwrap() error { return unix.EPERM }
+
+func ownedError(f model.Family, t tableState) *OwnedError {
+	return &OwnedError{Table: nft.FamilyKeyword(f) + " " + nft.TableName, Owner: processOf(t.owner), Port: t.owner}
+}
+
+// refused explains why the kernel did not take a transaction: perhaps a table
+// belongs to somebody else.
+func (c *Conn) refused(err error) error {
+	if errors.Is(err, unix.EPERM) {
+		for _, f := range model.Families {
+			if t, lookErr := c.table(f); lookErr == nil && t.isOthers(c) {
+				return ownedError(f, t)
+			}
+		}
+	}
+	return explain(err)
+}
+
+// isOwner tells whether our tables, as far as they are there, belong to this
+// connection, so that nobody else can change them.
+func (c *Conn) isOwner() (bool, error) {
+	if !c.owns {
+		return false, nil
+	}
+	for _, f := range model.Families {
+		t, err := c.table(f)
+		if errors.Is(err, unix.ENOENT) {
+			continue // who makes it meanwhile makes one that cannot get an owner
+		}
+		if err != nil || t.flags&tableOwner == 0 || t.isOthers(c) {
+			return false, err
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,318 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
+)
+
+// Intervention is a transaction of somebody else that touched our tables.
+type Intervention struct {
+	// By is who sent it, with the number that the process has for the node, and
+	// not for its container. The zero Process means that nobody knows.
+	By Process
+	// Touched says in words what, the first few of all.
+	Touched []string
+	// Counts has the number of objects by their kind: table, chain, rule, set,
+	// map, element, object.
+	Counts map[string]int
+	// Missed tells that the kernel had more to say than there was room for:
+	// anything may have changed.
+	Missed bool
+}
+
+// maxTouched is how many objects an Intervention names.
+const maxTouched = 5
+
+// eventBuffer is the space for what the kernel tells while nobody listens, in
+// bytes: some thousand elements. When it is full everything is compared.
+const eventBuffer = 1 << 20
+
+// Watcher tells what others do to our tables. It is idle while nobody but the
+// connection that it was made for writes to nf_tables.
+type Watcher struct {
+	nl  *netlink.Conn
+	ask *Conn // about sets
+	// seen is what the transaction under way did.
+	seen map[model.Family]*touched
+	// missed tells that something may have happened while the watch was off.
+	missed atomic.Bool
+}
+
+// touched collects what happens to one table.
+type touched struct {
+	texts  []string
+	counts map[string]int
+}
+
+// Watch returns a watcher for everybody's transactions but those of own. What
+// happens after it returns is not missed.
+func Watch(own *Conn) (*Watcher, error) {
+	nl, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{MessageBufferSize: receiveBuffer})
+	if err != nil {
+		return nil, fmt.Errorf("watch rules: open netlink socket: %w", err)
+	}
+	if err := subscribe(nl, own.Nl.PID()); err != nil {
+		return nil, errors.Join(fmt.Errorf("watch rules: %w", err), nl.Close())
+	}
+	ask, err := Open()
+	if err != nil {
+		return nil, errors.Join(err, nl.Close())
+	}
+	own.watcher = &Watcher{nl: nl, ask: ask, seen: make(map[model.Family]*touched)}
+	return own.watcher, nil
+}
+
+// manyBytes is the size of a transaction from which on the watch is off while
+// it takes place. For each changed object the kernel makes a message for who
+// listens, with room for 4 KiB, and keeps all of them to the end, whether a
+// filter takes them or not.
+const manyBytes = 64 << 10
+
+// pause ends the watch until the function that it returns is called, which finds
+// out whether anybody else made a transaction meanwhile. A watch that cannot
+// begin again is closed.
+func (w *Watcher) pause(c *Conn) (resume func(committed bool)) {
+	before, err := c.Generation()
+	if err != nil || w.nl.LeaveGroup(unix.NFNLGRP_NFTABLES) != nil {
+		return func(bool) {}
+	}
+	return func(committed bool) {
+		if err := w.nl.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
+			w.nl.Close()
+			return
+		}
+		if committed {
+			before++
+		}
+		if after, err := c.Generation(); err != nil || after != before {
+			w.missed.Store(true)
+			_ = w.nl.SetReadDeadline(time.Now()) // wakes Next
+		}
+	}
+}
+
+func subscribe(nl *netlink.Conn, except uint32) error {
+	if err := nl.SetReadBuffer(eventBuffer); err != nil {
+		return fmt.Errorf("set socket buffer: %w", err)
+	}
+	// The kernel puts the port of who asked for a transaction into the header
+	// of each message about it. A datagram has messages of one transaction.
+	filter, err := bpf.Assemble([]bpf.Instruction{
+		bpf.LoadAbsolute{Off: 12, Size: 4}, // nlmsg_pid of linux/netlink.h
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: asLoaded(except), SkipFalse: 1},
+		bpf.RetConstant{Val: 0},
+		bpf.RetConstant{Val: 1<<32 - 1},
+	})
+	if err != nil {
+		return fmt.Errorf("assemble filter: %w", err)
+	}
+	if err := nl.SetBPF(filter); err != nil {
+		return fmt.Errorf("set filter: %w", err)
+	}
+	if err := nl.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
+		return fmt.Errorf("join group: %w", err)
+	}
+	return nil
+}
+
+// asLoaded returns a number as a filter sees it that the kernel wrote in the
+// order of the host: filters read the order of the network.
+func asLoaded(v uint32) uint32 {
+	return binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, v))
+}
+
+// Close ends the watch, and makes Next return.
+func (w *Watcher) Close() error { return errors.Join(w.nl.Close(), w.ask.Close()) }
+
+// Next waits for the next transaction of somebody else that touches our tables.
+// Bindings of clients are state that everybody may change.
+func (w *Watcher) Next() (Intervention, error) {
+	for {
+		messages, err := w.nl.Receive()
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			if err := w.nl.SetReadDeadline(time.Time{}); err != nil {
+				return Intervention{}, fmt.Errorf("watch rules: %w", err)
+			}
+			if w.missed.Swap(false) {
+				return Intervention{Missed: true}, nil
+			}
+			continue
+		case errors.Is(err, unix.ENOBUFS):
+			clear(w.seen)
+			return Intervention{Missed: true}, nil
+		case err != nil:
+			return Intervention{}, fmt.Errorf("watch rules: %w", err)
+		}
+		var out *Intervention
+		for _, m := range messages {
+			if i := w.take(m); i != nil {
+				out = i // the kernel sends the end of a transaction by itself
+			}
+		}
+		if out != nil {
+			return *out, nil
+		}
+	}
+}
+
+// take notes what a message tells. The last one of a transaction gives an
+// Intervention, unless none of our tables is concerned.
+func (w *Watcher) take(m netlink.Message) *Intervention {
+	kind := uint16(m.Header.Type) & 0xff
+	if uint16(m.Header.Type)>>8 != unix.NFNL_SUBSYS_NFTABLES || len(m.Data) < Nfgenmsg {
+		return nil
+	}
+	if kind == unix.NFT_MSG_NEWGEN {
+		return w.end(m)
+	}
+	for _, f := range model.Families {
+		if m.Data[0] != begin(f)[0] || tableOf(m) != nft.TableName {
+			continue
+		}
+		if kind == unix.NFT_MSG_DELTABLE {
+			delete(w.seen, f) // with all that it had
+		}
+		t := w.seen[f]
+		if t == nil {
+			t = &touched{counts: make(map[string]int)}
+			w.seen[f] = t
+		}
+		w.describe(t, kind, f, m)
+	}
+	return nil
+}
+
+// tableOf returns the table that a message is about: the first attribute of
+// all objects.
+func tableOf(m netlink.Message) string {
+	if ad, err := attributesOf(m); err == nil && ad.Next() && ad.Type() == unix.NFTA_TABLE_NAME {
+		return ad.String()
+	}
+	return ""
+}
+
+func (w *Watcher) end(m netlink.Message) *Intervention {
+	i := &Intervention{Counts: make(map[string]int)}
+	for _, f := range model.Families {
+		if t := w.seen[f]; t != nil {
+			i.Touched = append(i.Touched, t.texts...)
+			for kind, n := range t.counts {
+				i.Counts[kind] += n
+			}
+		}
+	}
+	clear(w.seen)
+	if len(i.Counts) == 0 {
+		return nil
+	}
+	i.Touched = i.Touched[:min(len(i.Touched), maxTouched)]
+	ad, err := attributesOf(m)
+	if err != nil {
+		return i
+	}
+	for ad.Next() {
+		switch ad.Type() {
+		case unix.NFTA_GEN_PROC_PID:
+			i.By.PID = int(ad.Uint32())
+		case unix.NFTA_GEN_PROC_NAME:
+			i.By.Name = ad.String()
+		}
+	}
+	i.By = i.By.ofThread()
+	return i
+}
+
+// add notes an object. The text is not asked for when there are enough.
+func (t *touched) add(kind string, text func() string) {
+	t.counts[kind]++
+	if len(t.texts) < maxTouched {
+		t.texts = append(t.texts, text())
+	}
+}
+
+// describe notes the objects in a message.
+func (w *Watcher) describe(t *touched, kind uint16, f model.Family, m netlink.Message) {
+	c := plan.Change{Verb: plan.Add, Family: f}
+	switch kind {
+	case unix.NFT_MSG_DELTABLE, unix.NFT_MSG_DELCHAIN, unix.NFT_MSG_DELRULE, unix.NFT_MSG_DELSET, unix.NFT_MSG_DELSETELEM, unix.NFT_MSG_DELOBJ:
+		c.Verb = plan.Delete
+	}
+	switch kind {
+	case unix.NFT_MSG_NEWTABLE, unix.NFT_MSG_DELTABLE:
+	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN:
+		if c.Chain, _, _ = decodeChain(m); c.Chain == nil {
+			c.Chain = &nft.Chain{}
+		}
+	case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
+		c.Chain = &nft.Chain{Name: nameIn(m, unix.NFTA_RULE_CHAIN)}
+		t.add("rule", func() string { return fmt.Sprintf("%s rule of chain %s", c.Verb, c.Path()) })
+		return
+	case unix.NFT_MSG_NEWSET, unix.NFT_MSG_DELSET:
+		if c.Set, _, _ = decodeSet(m, f); c.Set == nil {
+			return // part of a rule
+		}
+	case unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM:
+		w.describeElements(t, c, m)
+		return
+	default:
+		t.add("object", func() string { return fmt.Sprintf("%s object in table %s", c.Verb, c.Path()) })
+		return
+	}
+	t.add(c.Kind(), c.Text)
+}
+
+// describeElements notes the elements in a message. What the key of a set is
+// made of, the kernel has to be asked; the set may be gone.
+func (w *Watcher) describeElements(t *touched, c plan.Change, m netlink.Message) {
+	name := nameIn(m, unix.NFTA_SET_ELEM_LIST_SET)
+	if slices.Contains(nft.AffinityMaps, name) {
+		return
+	}
+	c.Set = &nft.Set{Name: name}
+	var elements []element
+	if len(t.texts) < maxTouched {
+		if s, _, err := w.ask.Set(name, c.Family); err == nil {
+			_ = newElementDecoder(s, c.Family).message(m, func(e *element) error { elements = append(elements, *e); return nil })
+			s.Interval = false // the ends of an interval come one by one
+			c.Set = s
+		}
+	}
+	if len(elements) == 0 {
+		t.add("element", func() string { return fmt.Sprintf("%s element of %s", c.Verb, c.Path()) })
+		return
+	}
+	for i := range elements {
+		if !elements[i].intervalEnd {
+			c.New = &elements[i].Element
+			t.add("element", c.Text)
+		}
+	}
+}
+
+// nameIn returns the text in an attribute of a message.
+func nameIn(m netlink.Message, attribute uint16) string {
+	ad, err := attributesOf(m)
+	if err != nil {
+		return ""
+	}
+	for ad.Next() {
+		if ad.Type() == attribute {
+			return ad.String()
+		}
+	}
+	return ""
+}

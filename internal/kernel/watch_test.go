@@ -1,0 +1,215 @@
+package kernel
+
+import (
+	"maps"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/workload"
+)
+
+// watch returns what is told about the transactions of others.
+func (s *sandbox) watch(t testing.TB) <-chan Intervention {
+	t.Helper()
+	var w *Watcher
+	if err := s.ns.Do(func() (err error) { w, err = Watch(s.Conn); return err }); err != nil {
+		t.Fatal(err)
+	}
+	told, ended := make(chan Intervention, 1000), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			i, err := w.Next()
+			if err != nil {
+				return
+			}
+			told <- i
+		}
+	}()
+	t.Cleanup(func() {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+		<-ended
+	})
+	return told
+}
+
+// next waits for an intervention.
+func next(t *testing.T, told <-chan Intervention) Intervention {
+	t.Helper()
+	select {
+	case i := <-told:
+		return i
+	case <-time.After(10 * time.Second):
+		t.Fatal("nothing is told")
+		return Intervention{}
+	}
+}
+
+// TestWatch: the watcher names the process, and what it has done to our tables;
+// it says nothing of other tables, of bindings and of our own transactions.
+func TestWatch(t *testing.T) {
+	desired := workload.Sample()
+	endpoints := desired.Tables[0].Set("endpoints")
+	key := endpoints.KeyText(endpoints.Elements[0].Key)
+	for _, c := range []struct {
+		name, command string
+		counts        map[string]int
+		touched       string // the first
+	}{
+		{"element added", "add element ip nftproxy services { 192.0.2.1 . tcp . 80 : drop }",
+			map[string]int{"element": 1}, "add element { 192.0.2.1 . tcp . 80 : drop } of map ip nftproxy services"},
+		{"element deleted", "delete element ip nftproxy endpoints { " + key + " }",
+			map[string]int{"element": 1}, "delete element { " + endpoints.ElementText(&endpoints.Elements[0]) + " } of map ip nftproxy endpoints"},
+		{"interval deleted", "delete element ip nftproxy service-cidrs { 10.96.0.0/12 }",
+			map[string]int{"element": 1}, "delete element { 10.96.0.0 } of set ip nftproxy service-cidrs"},
+		{"rule added", "add rule ip6 nftproxy dispatch counter accept",
+			map[string]int{"rule": 1}, "add rule of chain ip6 nftproxy dispatch"},
+		{"chain flushed", "flush chain ip nftproxy refuse",
+			map[string]int{"rule": 2}, "delete rule of chain ip nftproxy refuse"},
+		{"chain added", "add chain ip nftproxy extra { type filter hook input priority 0; }",
+			map[string]int{"chain": 1}, "add chain ip nftproxy extra"},
+		{"set added", "add set ip nftproxy extra { type ipv4_addr; flags timeout; }",
+			map[string]int{"set": 1}, "add set ip nftproxy extra"},
+		{"object added", "add counter ip nftproxy extra",
+			map[string]int{"object": 1}, "add object in table ip nftproxy"},
+		{"table deleted", "delete table ip6 nftproxy",
+			map[string]int{"table": 1}, "delete table ip6 nftproxy"},
+		{"ruleset flushed", "flush ruleset",
+			map[string]int{"table": 2}, "delete table ip nftproxy"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := newSandbox(t)
+			told := s.watch(t)
+			s.apply(t, desired)
+			s.nft(t, "add", "table", "ip", "other")
+			s.nft(t, "add", "chain", "ip", "other", "dispatch")
+			cmd := exec.Command("nft", strings.Fields(c.command)...)
+			if err := s.ns.Run(cmd); err != nil {
+				t.Fatal(err)
+			}
+			s.nft(t, "add", "table", "ip", "another")
+			// What comes after the last one.
+			s.nft(t, "add", "table", "ip", "nftproxy", "{ chain last { } ; }")
+			i := next(t, told)
+			if i.Missed || !maps.Equal(i.Counts, c.counts) || i.Touched[0] != c.touched {
+				t.Errorf("told of %+v", i)
+			}
+			if i.By.Name != "nft" || i.By.PID != cmd.Process.Pid {
+				t.Errorf("by %s, want nft, %d", i.By, cmd.Process.Pid)
+			}
+			if i := next(t, told); i.Counts["chain"] != 1 || !slices.Contains(i.Touched, "add chain ip nftproxy last") {
+				t.Errorf("told of %+v", i)
+			}
+		})
+	}
+}
+
+// TestWatchNamesProcess: what a thread of some program did, the program did.
+func TestWatchNamesProcess(t *testing.T) {
+	s := newSandbox(t)
+	told := s.watch(t)
+	name, err := os.ReadFile("/proc/self/comm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.apply(t, workload.Sample())
+	want := Process{PID: os.Getpid(), Name: strings.TrimSpace(string(name))}
+	onThread(func() {
+		s.another(t).apply(t, &nft.Ruleset{})
+		if i := next(t, told); i.By != want {
+			t.Errorf("by %s, want %s", i.By, want)
+		}
+	})
+}
+
+// onThread runs f on a thread that is not the main one.
+func onThread(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and never unlocked: the thread ends
+		if unix.Gettid() == unix.Getpid() {
+			onThread(f)
+			return
+		}
+		f()
+	}()
+	<-done
+}
+
+// TestWatchLeavesBindings: what session affinity remembers is state, whoever
+// changes it.
+func TestWatchLeavesBindings(t *testing.T) {
+	s := newSandbox(t)
+	told := s.watch(t)
+	s.apply(t, workload.Sticky(model.PolicyCluster, time.Hour, "1 2"))
+	s.nft(t, "add", "element", "ip", "nftproxy", "affinity", "{ 192.168.7.1 . tcp . 30080 . 198.51.100.1 timeout 1h : 10.128.0.1 . 8080 }")
+	s.nft(t, "flush", "map", "ip", "nftproxy", "affinity")
+	s.nft(t, "flush", "set", "ip", "nftproxy", "cluster-ips")
+	if i := next(t, told); !maps.Equal(i.Counts, map[string]int{"element": 2}) || !strings.Contains(i.Touched[0], nft.ClusterIPsSet) {
+		t.Errorf("told of %+v", i)
+	}
+}
+
+// TestWatchNamesAFew of many, and counts them all or says that it could not.
+func TestWatchNamesAFew(t *testing.T) {
+	s := newSandbox(t)
+	told := s.watch(t)
+	s.apply(t, workload.Scenario(1000, 2, 0))
+	s.nft(t, "flush", "map", "ip", "nftproxy", "endpoints")
+	if i := next(t, told); !i.Missed && (i.Counts["element"] != 2000 || len(i.Touched) != maxTouched) {
+		t.Errorf("told of %d elements, %d by name", i.Counts["element"], len(i.Touched))
+	}
+}
+
+// TestWatchPauses: it is off during big transactions of our own, and what others
+// do meanwhile is not missed.
+func TestWatchPauses(t *testing.T) {
+	s := newSandbox(t)
+	told := s.watch(t)
+	s.apply(t, workload.Scenario(3000, 2, 0))
+	s.apply(t, workload.Scenario(10, 2, 0))
+	resume := s.watcher.pause(s.Conn)
+	s.nft(t, "flush", "set", "ip", "nftproxy", "cluster-ips")
+	resume(false)
+	if i := next(t, told); !i.Missed {
+		t.Errorf("told of %+v", i)
+	}
+	s.nft(t, "flush", "chain", "ip", "nftproxy", "refuse")
+	if i := next(t, told); i.Counts["rule"] != 2 {
+		t.Errorf("told of %+v", i)
+	}
+}
+
+// TestWatchOverflow: when nobody listens for long, that is told.
+func TestWatchOverflow(t *testing.T) {
+	s := newSandbox(t)
+	var w *Watcher
+	if err := s.ns.Do(func() (err error) { w, err = Watch(s.Conn); return err }); err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	s.apply(t, workload.Scenario(10000, 4, 0))
+	s.nft(t, "flush", "map", "ip", "nftproxy", "endpoints")
+	for {
+		i, err := w.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i.Missed {
+			return
+		}
+	}
+}

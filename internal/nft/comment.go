@@ -1,0 +1,42 @@
+package nft
+
+import (
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// MaxComment is the longest comment, in bytes, that nft accepts for an element
+// (NFTNL_UDATA_COMMENT_MAXLEN). The kernel would take more, but then the
+// listing could not be loaded again.
+const MaxComment = 128
+
+// Comment names the service port behind a frontend, and the kind of the
+// frontend unless it is the ClusterIP.
+func Comment(r *model.Route) string {
+	text := clean(r.Port.String())
+	if r.Kind != model.ClusterIP {
+		suffix := " " + r.Kind.String()
+		return cut(text, MaxComment-len(suffix)) + suffix
+	}
+	return cut(text, MaxComment)
+}
+
+// clean replaces what a quoted nft string cannot hold. Names that an API server
+// accepts contain no such character; those of a file may.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' || r == '"' || r == '\\' {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+// cut shortens a text of single-byte characters to n bytes.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return s[:n-3] + "..."
+}

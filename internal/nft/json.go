@@ -1,0 +1,256 @@
+package nft
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// object is a JSON object of nft's schema (libnftables-json(5)).
+type object map[string]any
+
+// JSON writes the ruleset in nft's JSON schema, as `nft -j list table` does but
+// for handles and counters: one object a line.
+func (r *Ruleset) JSON(w io.Writer) error {
+	b := bufio.NewWriter(w)
+	fmt.Fprint(b, `{"nftables": [`)
+	separator := "\n"
+	for _, t := range r.Tables {
+		for _, o := range t.objects() {
+			line, err := json.Marshal(o)
+			if err != nil {
+				return fmt.Errorf("write json: %w", err)
+			}
+			fmt.Fprintf(b, "%s  %s", separator, line)
+			separator = ",\n"
+		}
+	}
+	fmt.Fprintln(b, "\n]}")
+	return b.Flush()
+}
+
+func (t *Table) objects() []object {
+	family := FamilyKeyword(t.Family)
+	out := []object{{"table": object{"family": family, "name": TableName}}}
+	for _, s := range t.Sets {
+		out = append(out, object{s.Keyword(): s.json(t.Family)})
+	}
+	for _, c := range t.Chains {
+		o := object{"family": family, "table": TableName, "name": c.Name}
+		if c.Hook != NoHook {
+			o["type"], o["hook"], o["prio"], o["policy"] = "nat", c.Hook.String(), c.Priority, "accept"
+		}
+		out = append(out, object{"chain": o})
+	}
+	for _, c := range t.Chains {
+		for _, r := range c.Rules {
+			out = append(out, object{"rule": object{"family": family, "table": TableName, "chain": c.Name, "expr": r.json(t.Family)}})
+		}
+	}
+	return out
+}
+
+func (s *Set) json(f model.Family) object {
+	o := object{"family": FamilyKeyword(f), "name": s.Name, "table": TableName, "type": typeJSON(s.Key, f)}
+	if len(s.Data) > 0 {
+		o["map"] = concatText(s.Data, f, Datatype.typeText)
+	}
+	if flags := s.flags(); len(flags) > 0 {
+		o["flags"] = flags
+	}
+	if s.Size > 0 {
+		o["size"] = s.Size
+	}
+	if s.Counters {
+		o["stmt"] = []object{{"counter": nil}}
+	}
+	elements := make([]any, len(s.Elements))
+	for i := range s.Elements {
+		elements[i] = s.elementJSON(&s.Elements[i])
+	}
+	if len(elements) > 0 {
+		o["elem"] = elements
+	}
+	return o
+}
+
+func typeJSON(types []Datatype, f model.Family) any {
+	names := make([]string, len(types))
+	for i, t := range types {
+		names[i] = t.typeText(f)
+	}
+	if len(names) == 1 {
+		return names[0]
+	}
+	return names
+}
+
+func (s *Set) elementJSON(e *Element) any {
+	key := s.keyJSON(e.Key)
+	if e.Comment != "" {
+		key = object{"elem": object{"val": key, "comment": e.Comment}}
+	}
+	switch {
+	case len(s.Data) == 0:
+		return key
+	case s.Data[0] == Verdicts:
+		return []any{key, e.Value.Verdict.json()}
+	}
+	return []any{key, object{"concat": []any{e.Value.Endpoint.Addr().String(), e.Value.Endpoint.Port()}}}
+}
+
+func (s *Set) keyJSON(k Key) any {
+	fields := make([]any, len(s.Key))
+	for i, t := range s.Key {
+		switch t {
+		case InetProto:
+			fields[i] = k.Protocol.String()
+		case Port:
+			fields[i] = k.Port
+		case Slot, EndpointPort:
+			fields[i] = k.Slot
+		default:
+			fields[i] = prefixJSON(s.Prefix(k, t))
+		}
+	}
+	if len(fields) == 1 {
+		return fields[0]
+	}
+	return object{"concat": fields}
+}
+
+func prefixJSON(p netip.Prefix) any {
+	if p.IsSingleIP() {
+		return p.Addr().String()
+	}
+	return object{"prefix": object{"addr": p.Addr().String(), "len": p.Bits()}}
+}
+
+// json leaves out, as nft does, the match of TCP that a reset implies.
+func (r Rule) json(f model.Family) []any {
+	var out []any
+	for i, s := range r {
+		if i+1 < len(r) && r[i+1] == (Reset{}) {
+			continue
+		}
+		out = append(out, statementJSON(s, f))
+	}
+	return out
+}
+
+func statementJSON(s Statement, f model.Family) any {
+	match := func(op string, left, right any) object {
+		return object{"match": object{"op": op, "left": left, "right": right}}
+	}
+	switch s := s.(type) {
+	case ProtocolIs:
+		return match("==", TransportProtocol.json(f), s.Protocol.String())
+	case NotTranslated:
+		return match("!", object{"ct": object{"key": "status"}}, "dnat")
+	case IsAnswer:
+		return match("==", object{"ct": object{"key": "direction"}}, "reply")
+	case SourceIsLocal:
+		return match("==", object{"fib": object{"result": "type", "flags": []string{"saddr"}}}, "local")
+	case NotFrom:
+		return match("!=", object{"meta": object{"key": "iifname"}}, s.pattern())
+	case NotTo:
+		return match("!=", object{"meta": object{"key": "oifname"}}, NotFrom(s).pattern())
+	case CameIn:
+		return match("!=", object{"meta": object{"key": "iif"}}, "0")
+	case OneIn:
+		return match("==", s.Number().json(f), 0)
+	case SourceNotIn:
+		return match("!=", SourceAddress.json(f), prefixJSON(s.Prefix))
+	case InSet:
+		op := "=="
+		if s.Not {
+			op = "!="
+		}
+		return match(op, s.Key.json(f), "@"+s.Set)
+	case Remember:
+		key := object{"elem": object{"val": s.Key.json(f), "timeout": int(s.Timeout.Seconds())}}
+		return object{"map": object{"op": "update", "elem": key, "data": RememberedEndpoint.json(f), "map": "@" + s.Map}}
+	case Forget:
+		return object{"map": object{"op": "delete", "elem": s.Key.json(f), "data": RememberedEndpoint.json(f), "map": "@" + s.Map}}
+	case VerdictMap:
+		return object{"vmap": object{"key": s.Key.json(f), "data": "@" + s.Map}}
+	case DNAT:
+		m := object{"map": object{"key": s.Key.json(f), "data": "@" + s.Map}}
+		return object{"dnat": object{"family": FamilyKeyword(f), "addr": m}}
+	case Masquerade:
+		return object{"masquerade": object{"flags": "fully-random"}}
+	case Refuse:
+		return object{"reject": object{"type": icmpName(f), "expr": "port-unreachable"}}
+	case Reset:
+		return object{"reject": object{"type": "tcp reset"}}
+	case Verdict:
+		return s.json()
+	}
+	return object{"comment": s.Text(f)}
+}
+
+func icmpName(f model.Family) string {
+	if f == model.IPv6 {
+		return "icmpv6"
+	}
+	return "icmp"
+}
+
+func (v Verdict) json() object {
+	if v.Chain == "" {
+		return object{v.Action.String(): nil}
+	}
+	return object{v.Action.String(): object{"target": v.Chain}}
+}
+
+func (c Concat) json(f model.Family) any {
+	if len(c) == 1 {
+		return operandJSON(c[0], f)
+	}
+	parts := make([]any, len(c))
+	for i, o := range c {
+		parts[i] = operandJSON(o, f)
+	}
+	return object{"concat": parts}
+}
+
+func operandJSON(o Operand, f model.Family) any {
+	if s, ok := o.(Slots); ok {
+		return s.json(f)
+	}
+	return o.(Field).json(f)
+}
+
+func (o Slots) json(f model.Family) object {
+	switch o.Scheduler {
+	case model.Random:
+		return object{"numgen": object{"mode": "random", "mod": o.Count, "offset": o.First}}
+	case model.SourceHash:
+		hash := object{"mod": o.Count, "seed": HashSeed, "expr": SourceAddress.json(f)}
+		if o.First > 0 {
+			hash["offset"] = o.First
+		}
+		return object{"jhash": hash}
+	}
+	return object{"numgen": object{"mode": "inc", "mod": o.Count, "offset": o.First}}
+}
+
+// json takes the words apart that the text of the field consists of.
+func (o Field) json(f model.Family) object {
+	if loaded := o.Loaded(); loaded != o {
+		return object{"&": []any{loaded.json(f), model.Wildcard(f).String()}}
+	}
+	words := strings.Fields(o.Text(f))
+	switch words[0] {
+	case "meta":
+		return object{"meta": object{"key": words[1]}}
+	case "ct":
+		return object{"ct": object{"key": strings.Join(words[2:], " "), "dir": words[1]}}
+	}
+	return object{"payload": object{"protocol": words[0], "field": words[1]}}
+}

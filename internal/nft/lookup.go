@@ -1,0 +1,65 @@
+package nft
+
+import (
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// AffinityTimeout returns for how long a frontend remembers its clients in one of
+// the affinity maps, if it does.
+func (t *Table) AffinityTimeout(bindings string, f model.Frontend) (timeout time.Duration, ok bool) {
+	for _, c := range t.Chains {
+		for _, r := range c.Rules {
+			remember, in := t.remembers(r)
+			if in == nil || remember.Map != bindings {
+				continue
+			}
+			if _, ok := in.Find(f); ok {
+				return remember.Timeout, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// remembers recognises a rule such as "... @affinity-10800 goto bind-10800", and
+// returns how that chain remembers the clients of the frontends in the set.
+func (t *Table) remembers(r Rule) (Remember, *Set) {
+	if len(r) != 3 {
+		return Remember{}, nil
+	}
+	in, _ := r[1].(InSet)
+	v, _ := r[2].(Verdict)
+	set, chain := t.Set(in.Set), t.Chain(v.Chain)
+	if set == nil || chain == nil {
+		return Remember{}, nil
+	}
+	for _, r := range chain.Rules {
+		for _, s := range r {
+			if s, ok := s.(Remember); ok {
+				return s, set
+			}
+		}
+	}
+	return Remember{}, nil
+}
+
+// Serving returns the frontend in the sets and maps for what a client dials: that
+// or, if it is none, the NodePort with the unspecified address. The elements must
+// be sorted.
+func (t *Table) Serving(dialled model.Frontend) model.Frontend {
+	has := func(set string, f model.Frontend) bool {
+		s := t.Set(set)
+		if s == nil {
+			return false
+		}
+		_, ok := s.Find(f)
+		return ok
+	}
+	address := model.Frontend{Address: dialled.Address}
+	if has(ServicesMap, dialled) || !has(NodeAddressesSet, address) || has(ClusterIPsSet, address) {
+		return dialled
+	}
+	return dialled.OnNode()
+}

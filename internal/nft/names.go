@@ -1,0 +1,72 @@
+package nft
+
+import "slices"
+
+// Names of the sets and maps; docs/ruleset.md says what each one holds.
+const (
+	ServicesMap       = "services"
+	LocalServicesMap  = "local-services"
+	EndpointsMap      = "endpoints"
+	FirewalledSet     = "firewalled"
+	SourceRangesSet   = "source-ranges"
+	MasqFrontendsSet  = "masq-frontends"
+	LocalFrontendsSet = "local-frontends"
+	ClusterIPsSet     = "cluster-ips"
+	ServiceCIDRsSet   = "service-cidrs"
+	HairpinSet        = "hairpin"
+	NodeAddressesSet  = "node-addresses"
+	// AffinityMap holds clients and their endpoints, and LocalAffinityMap those of
+	// frontends with policy Local. Both are dynamic.
+	AffinityMap      = "affinity"
+	LocalAffinityMap = "local-affinity"
+	// AffinityEndpointsSet holds the endpoints that frontends with affinity have.
+	AffinityEndpointsSet = "affinity-endpoints"
+)
+
+// AffinityMaps are the names of the dynamic maps.
+var AffinityMaps = []string{AffinityMap, LocalAffinityMap}
+
+// Names of chains that others lead to.
+const (
+	RefuseChain   = "refuse"
+	DispatchChain = "dispatch"
+	UnservedChain = "unserved"
+	RememberChain = "remember"
+)
+
+// allRecallChains are those that a lane may jump to.
+var allRecallChains = []string{
+	RecallChain(AffinityMap, false), RecallChain(LocalAffinityMap, false),
+	RecallChain(AffinityMap, true), RecallChain(LocalAffinityMap, true),
+}
+
+// IsLane reports whether rules are those of a lane: they choose an endpoint by a slot,
+// or look for that of a client first.
+func IsLane(rules []Rule) bool {
+	return slices.ContainsFunc(rules, func(r Rule) bool {
+		switch s := r[len(r)-1].(type) {
+		case DNAT:
+			_, ok := s.Key[len(s.Key)-1].(Slots)
+			return ok
+		case Verdict:
+			return s.Action == Jump && slices.Contains(allRecallChains, s.Chain)
+		}
+		return false
+	})
+}
+
+// recallChain names the chain that gives clients the endpoints that they are bound to
+// in a map.
+func RecallChain(bindings string, wildcard bool) string {
+	name := "recall"
+	if bindings == LocalAffinityMap {
+		name = "local-recall"
+	}
+	if wildcard {
+		return NodePrefix + name
+	}
+	return name
+}
+
+// nodePrefix begins the names of chains for these frontends.
+const NodePrefix = "node-"

@@ -1,0 +1,245 @@
+package nft
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// TableName is the name of our table in either family. Nothing outside of
+// these two tables is ever written.
+const TableName = "nftproxy"
+
+// Ruleset is the complete content of our tables.
+type Ruleset struct {
+	Tables []*Table // at most one for each family, IPv4 first
+}
+
+// Table returns the table of family f, or nil.
+func (r *Ruleset) Table(f model.Family) *Table {
+	for _, t := range r.Tables {
+		if t.Family == f {
+			return t
+		}
+	}
+	return nil
+}
+
+// Table is one nftables table of family ip or ip6.
+type Table struct {
+	Family model.Family
+	// Foreign tables have something else that we never write: they sleep, or have
+	// stateful objects or flow tables.
+	Foreign bool
+	Sets    []*Set
+	Chains  []*Chain
+}
+
+// Set returns the set or map of that name, or nil.
+func (t *Table) Set(name string) *Set {
+	i := slices.IndexFunc(t.Sets, func(s *Set) bool { return s.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return t.Sets[i]
+}
+
+// Chain returns the chain of that name, or nil.
+func (t *Table) Chain(name string) *Chain {
+	i := slices.IndexFunc(t.Chains, func(c *Chain) bool { return c.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return t.Chains[i]
+}
+
+// Datatype is the type of one field of a set's key or of a map's data.
+type Datatype uint8
+
+const (
+	Address   Datatype = iota // of a frontend or endpoint: ipv4_addr or ipv6_addr, by the table's family
+	Source                    // of a client: likewise
+	InetProto                 // transport protocol number
+	Port                      // inet_service
+	Slot                      // number of an endpoint: an integer in host byte order
+	Verdicts                  // the data of a verdict map
+
+	// EndpointAddress and EndpointPort name an endpoint behind the frontend in
+	// the same key.
+	EndpointAddress
+	EndpointPort
+)
+
+// Set is a named set, or a map if it has Data.
+type Set struct {
+	Name string
+	Key  []Datatype
+	Data []Datatype // empty: a set
+	// Interval sets hold prefixes: in a key with several addresses the last
+	// one is a prefix.
+	Interval bool
+	// Dynamic maps are filled by the packet path, with timeouts. What they hold
+	// is state: it is neither wanted nor read nor compared.
+	Dynamic bool
+	// Counters of a map count the packets that find an element. What they have
+	// counted is state and not part of a ruleset.
+	Counters bool
+	Size     uint32    // most elements; zero: no limit
+	Elements []Element // sorted by key
+}
+
+// Same tells whether two sets are declared alike, whatever they contain.
+func (s *Set) Same(o *Set) bool {
+	return s.Name == o.Name && slices.Equal(s.Key, o.Key) && slices.Equal(s.Data, o.Data) &&
+		s.Interval == o.Interval && s.Dynamic == o.Dynamic && s.Counters == o.Counters && s.Size == o.Size
+}
+
+// Concat tells whether the key has several fields.
+func (s *Set) Concat() bool { return len(s.Key) > 1 }
+
+// Sort brings the elements into the order of their keys.
+func (s *Set) Sort() {
+	slices.SortFunc(s.Elements, func(a, b Element) int { return a.Key.Compare(b.Key) })
+}
+
+// Find returns the element that stands for a frontend. The elements must be
+// sorted.
+func (s *Set) Find(f model.Frontend) (*Element, bool) {
+	i, ok := slices.BinarySearchFunc(s.Elements, FrontendKey(f), func(e Element, k Key) int { return e.Key.Compare(k) })
+	if !ok {
+		return nil, false
+	}
+	return &s.Elements[i], true
+}
+
+// Prefix returns the address in a key that is of type d, [Address], [Source] or
+// [EndpointAddress]: as a prefix where the set holds prefixes, else as a single address.
+func (s *Set) Prefix(k Key, d Datatype) netip.Prefix {
+	a := k.Address
+	if d == Source || d == EndpointAddress {
+		a = k.Source
+	}
+	if s.Interval && d == s.lastAddress() {
+		return netip.PrefixFrom(a, int(k.Bits))
+	}
+	return netip.PrefixFrom(a, a.BitLen())
+}
+
+// lastAddress returns the type of the last address in the key.
+func (s *Set) lastAddress() Datatype {
+	if slices.Index(s.Key, Source) > slices.Index(s.Key, Address) {
+		return Source
+	}
+	return Address
+}
+
+// Element is a member of a set, or an entry of a map.
+type Element struct {
+	Key     Key
+	Value   Value  // of a map
+	Comment string // at most [MaxComment] bytes of printable ASCII
+}
+
+// Key is the key of an element. Only the fields that the set's key names are
+// used; the others are zero. Key is comparable.
+type Key struct {
+	Address  netip.Addr
+	Source   netip.Addr // of the client, or EndpointAddress; in a [Range] the last address
+	Bits     uint8      // prefix length of the last address in an interval set, or [Range]
+	Protocol model.Protocol
+	Port     uint16
+	Slot     uint32 // or EndpointPort: no key has both
+}
+
+// endpointKey returns the key of an endpoint behind a frontend.
+func EndpointKey(f model.Frontend, e netip.AddrPort) Key {
+	return Key{Address: f.Address, Protocol: f.Protocol, Port: f.Port, Source: e.Addr(), Slot: uint32(e.Port())}
+}
+
+// Endpoint returns the endpoint that a key with an EndpointAddress names.
+func (k Key) Endpoint() netip.AddrPort { return netip.AddrPortFrom(k.Source, uint16(k.Slot)) }
+
+// Range in place of a prefix length marks an interval that is no prefix. We
+// write none, but others may.
+const Range = 255
+
+// Compare orders by source, address, protocol, port, slot, then prefix length.
+func (k Key) Compare(o Key) int {
+	if c := k.Source.Compare(o.Source); c != 0 {
+		return c
+	}
+	if c := k.Address.Compare(o.Address); c != 0 {
+		return c
+	}
+	return cmp.Or(cmp.Compare(k.Protocol, o.Protocol), cmp.Compare(k.Port, o.Port),
+		cmp.Compare(k.Slot, o.Slot), cmp.Compare(k.Bits, o.Bits))
+}
+
+// Frontend returns the frontend that a key of address, protocol and port names.
+func (k Key) Frontend() model.Frontend {
+	return model.Frontend{Address: k.Address, Protocol: k.Protocol, Port: k.Port}
+}
+
+// Value is what a map assigns to a key: an endpoint or a verdict, by the
+// map's Data.
+type Value struct {
+	Endpoint netip.AddrPort
+	Verdict  Verdict
+}
+
+// Hook is where a base chain is attached; zero: not a base chain.
+type Hook uint8
+
+const (
+	NoHook Hook = iota
+	Prerouting
+	Input
+	Output
+	Postrouting
+)
+
+func (h Hook) String() string {
+	return [...]string{"", "prerouting", "input", "output", "postrouting"}[h]
+}
+
+// Priorities of our base chains among the nat chains of a hook (4.1, 4.2). The
+// first chain that translates a connection keeps the others from it, and of
+// chains with the same priority the one that was added last comes first. So ours
+// never share the priorities that all others use, the kernel's NF_IP_PRI_NAT_DST
+// (-100) and NF_IP_PRI_NAT_SRC (100): the order must not depend on which program
+// started last.
+const (
+	// PriorityDNAT is right before others that translate destinations.
+	PriorityDNAT = -101
+	// PriorityUnserved is behind them: an address without a frontend of ours is
+	// refused only if no other program serves it.
+	PriorityUnserved = -1
+	// PriorityBind is before everything that may translate sources. The kernel
+	// takes nat chains from -199 on.
+	PriorityBind = -199
+	// PrioritySNAT is right before others that translate sources.
+	PrioritySNAT = 99
+)
+
+// Chain is a chain of rules. A base chain has type nat and policy accept.
+type Chain struct {
+	Name     string
+	Hook     Hook
+	Priority int32 // of a base chain
+	Rules    []Rule
+}
+
+// Same tells whether two chains are declared alike, whatever they contain.
+func (c *Chain) Same(o *Chain) bool {
+	return c.Name == o.Name && c.Hook == o.Hook && c.Priority == o.Priority
+}
+
+// Rule is a list of statements that are evaluated in order until one does not
+// match.
+type Rule []Statement
+
+func FrontendKey(f model.Frontend) Key {
+	return Key{Address: f.Address, Protocol: f.Protocol, Port: f.Port}
+}

@@ -1,0 +1,372 @@
+package nft
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Statement is one match or action of a rule. Its text is nft's own spelling,
+// the one that `nft list` prints; two statements are equal if their texts are.
+type Statement interface {
+	Text(f model.Family) string
+}
+
+// Operand is a part of a lookup key: something that is loaded from the packet,
+// from its connection or from a counter.
+type Operand interface {
+	Text(f model.Family) string
+	Datatype() Datatype
+}
+
+// Field is an operand that the packet or its connection tracking entry holds.
+type Field uint8
+
+const (
+	SourceAddress       Field = iota
+	DestinationAddress        // after DNAT: the endpoint's
+	TransportProtocol         // past any IPv6 extension headers
+	DestinationPort           // of TCP, UDP and SCTP alike
+	OriginalSource            // the client's address, whatever was rewritten since
+	OriginalDestination       // the address that the client dialled
+	OriginalPort              // the port that the client dialled
+	ReplySource               // who answers: after DNAT the endpoint
+	ReplyPort                 // the endpoint's port
+
+	// The unspecified address, in the place of one that was loaded: the key of a
+	// NodePort that is served on several addresses. nft has no other way to write a
+	// constant there.
+	AnyDestination
+	AnyOriginalDestination
+)
+
+func (o Field) Text(f model.Family) string {
+	ip := FamilyKeyword(f)
+	switch o {
+	case SourceAddress:
+		return ip + " saddr"
+	case DestinationAddress:
+		return ip + " daddr"
+	case TransportProtocol:
+		return "meta l4proto"
+	case DestinationPort:
+		return "th dport"
+	case OriginalSource:
+		return "ct original " + ip + " saddr"
+	case OriginalDestination:
+		return "ct original " + ip + " daddr"
+	case OriginalPort:
+		return "ct original proto-dst"
+	case ReplySource:
+		return "ct reply " + ip + " saddr"
+	case ReplyPort:
+		return "ct reply proto-src"
+	case AnyDestination, AnyOriginalDestination:
+		return o.Loaded().Text(f) + " & " + model.Wildcard(f).String()
+	}
+	panic(fmt.Sprintf("field %d has no text", o))
+}
+
+// Loaded returns the field that is loaded for this one, and masked if it is
+// another.
+func (o Field) Loaded() Field {
+	switch o {
+	case AnyDestination:
+		return DestinationAddress
+	case AnyOriginalDestination:
+		return OriginalDestination
+	}
+	return o
+}
+
+// Any returns the field that holds the unspecified address in the place of this
+// one, which holds an address.
+func (o Field) Any() (Field, bool) {
+	switch o {
+	case DestinationAddress:
+		return AnyDestination, true
+	case OriginalDestination:
+		return AnyOriginalDestination, true
+	}
+	return o, false
+}
+
+func (o Field) Datatype() Datatype {
+	switch o {
+	case SourceAddress, OriginalSource:
+		return Source
+	case TransportProtocol:
+		return InetProto
+	case DestinationPort, OriginalPort:
+		return Port
+	case ReplySource:
+		return EndpointAddress
+	case ReplyPort:
+		return EndpointPort
+	}
+	return Address
+}
+
+// Slots is an operand that picks one of Count slots, from First on.
+type Slots struct {
+	Scheduler    model.Scheduler // RoundRobin, Random or SourceHash
+	Count, First uint32
+}
+
+// HashSeed makes source-hash choose alike on every node and after a restart:
+// without a seed the kernel takes a random one.
+const HashSeed = 0x6e667478
+
+func (o Slots) Text(f model.Family) string {
+	var text string
+	switch o.Scheduler {
+	case model.Random:
+		text = fmt.Sprintf("numgen random mod %d", o.Count)
+	case model.SourceHash:
+		text = fmt.Sprintf("jhash %s mod %d seed 0x%x", SourceAddress.Text(f), o.Count, HashSeed)
+	default:
+		text = fmt.Sprintf("numgen inc mod %d", o.Count)
+	}
+	if o.First > 0 {
+		text += fmt.Sprintf(" offset %d", o.First)
+	}
+	return text
+}
+
+func (o Slots) Datatype() Datatype { return Slot }
+
+// Has tells whether the slot is one of those to choose from.
+func (o Slots) Has(slot uint32) bool { return slot >= o.First && slot-o.First < o.Count }
+
+// Concat is a lookup key of one or more operands.
+type Concat []Operand
+
+func (c Concat) Text(f model.Family) string {
+	texts := make([]string, len(c))
+	for i, o := range c {
+		texts[i] = o.Text(f)
+	}
+	return strings.Join(texts, " . ")
+}
+
+// ProtocolIs matches packets of one transport protocol.
+type ProtocolIs struct{ Protocol model.Protocol }
+
+func (s ProtocolIs) Text(model.Family) string { return "meta l4proto " + s.Protocol.String() }
+
+// NotTranslated matches connections whose destination nobody has rewritten.
+type NotTranslated struct{}
+
+func (NotTranslated) Text(model.Family) string { return "ct status ! dnat" }
+
+// IsAnswer matches packets from whom a connection was opened to: among the first
+// packets, those that refuse it.
+type IsAnswer struct{}
+
+func (IsAnswer) Text(model.Family) string { return "ct direction reply" }
+
+// SourceIsLocal matches packets from an address of this node.
+type SourceIsLocal struct{}
+
+func (SourceIsLocal) Text(model.Family) string { return "fib saddr type local" }
+
+// NotFrom matches packets that did not come in from an interface, or from any
+// whose name starts with Name. Packets of the node itself came in from none.
+type NotFrom struct {
+	Name     string
+	ByPrefix bool
+}
+
+func (s NotFrom) Text(model.Family) string { return fmt.Sprintf("iifname != %q", s.pattern()) }
+
+// pattern returns the name as nft writes it.
+func (s NotFrom) pattern() string {
+	if s.ByPrefix {
+		return s.Name + "*"
+	}
+	return s.Name
+}
+
+// NotTo matches packets that do not leave through an interface, or through any
+// whose name starts with Name.
+type NotTo NotFrom
+
+func (s NotTo) Text(model.Family) string { return fmt.Sprintf("oifname != %q", NotFrom(s).pattern()) }
+
+// CameIn matches packets that have an input interface: those that the node
+// routes. Its own have none, and in postrouting neither have those that a bridge
+// forwards while it calls iptables (net.bridge.bridge-nf-call-iptables).
+type CameIn struct{}
+
+func (CameIn) Text(model.Family) string { return "iif != 0" }
+
+// OneIn matches one of so many packets, at random.
+type OneIn struct{ Of uint32 }
+
+func (s OneIn) Text(f model.Family) string { return s.Number().Text(f) + " 0" }
+
+// Number returns the number that is zero for the packets that match.
+func (s OneIn) Number() Slots { return Slots{Scheduler: model.Random, Count: s.Of} }
+
+// SourceNotIn matches packets from outside of a prefix.
+type SourceNotIn struct{ Prefix netip.Prefix }
+
+func (s SourceNotIn) Text(f model.Family) string {
+	return fmt.Sprintf("%s saddr != %s", FamilyKeyword(f), prefixText(s.Prefix))
+}
+
+// InSet matches packets whose key is in a set, or is not.
+type InSet struct {
+	Key Concat
+	Set string
+	Not bool
+}
+
+func (s InSet) Text(f model.Family) string {
+	if s.Not {
+		return s.Key.Text(f) + " != @" + s.Set
+	}
+	return s.Key.Text(f) + " @" + s.Set
+}
+
+// VerdictMap looks up the key and acts on the verdict found; without one it
+// does not match.
+type VerdictMap struct {
+	Key Concat
+	Map string
+}
+
+func (s VerdictMap) Text(f model.Family) string { return s.Key.Text(f) + " vmap @" + s.Map }
+
+// DNAT looks up the key and sends the connection to the endpoint found;
+// without one it does not match.
+type DNAT struct {
+	Key Concat
+	Map string
+}
+
+func (s DNAT) Text(f model.Family) string {
+	return fmt.Sprintf("dnat %s to %s map @%s", FamilyKeyword(f), s.Key.Text(f), s.Map)
+}
+
+// Remember puts the endpoint of a connection into a dynamic map under a key,
+// or restarts the timeout of what is there. It does not match if the map is full.
+type Remember struct {
+	Map     string
+	Key     Concat
+	Timeout time.Duration
+}
+
+func (s Remember) Text(f model.Family) string {
+	return fmt.Sprintf("update @%s { %s timeout %s : %s }", s.Map, s.Key.Text(f), durationText(s.Timeout), RememberedEndpoint.Text(f))
+}
+
+// Forget removes what a dynamic map has under a key. nft wants data in this
+// statement; the kernel looks at the key alone.
+type Forget struct {
+	Map string
+	Key Concat
+}
+
+func (s Forget) Text(f model.Family) string {
+	return fmt.Sprintf("delete @%s { %s : %s }", s.Map, s.Key.Text(f), RememberedEndpoint.Text(f))
+}
+
+// RememberedEndpoint is the data that Remember stores. It is not taken from the
+// packet, which holds the same: with "th dport" in the rule nft would leave the
+// match of the protocol out of the listing, and not load that again.
+var RememberedEndpoint = Concat{ReplySource, ReplyPort}
+
+// Masquerade rewrites the source to an address of the outgoing interface, with
+// a random port (8.1).
+type Masquerade struct{}
+
+func (Masquerade) Text(model.Family) string { return "masquerade fully-random" }
+
+// Refuse answers with ICMP or ICMPv6 port unreachable (4.6).
+type Refuse struct{}
+
+func (Refuse) Text(model.Family) string { return "reject" }
+
+// Reset answers a TCP segment with a reset.
+type Reset struct{}
+
+func (Reset) Text(model.Family) string { return "reject with tcp reset" }
+
+// Action is the kind of a verdict.
+type Action uint8
+
+const (
+	NoAction Action = iota
+	Accept
+	Drop
+	Goto
+	Jump
+)
+
+func (a Action) String() string { return [...]string{"", "accept", "drop", "goto", "jump"}[a] }
+
+// Verdict ends the evaluation of a rule, or goes on in another chain.
+type Verdict struct {
+	Action Action
+	Chain  string // of Goto and Jump
+}
+
+func (v Verdict) String() string {
+	if v.Chain == "" {
+		return v.Action.String()
+	}
+	return v.Action.String() + " " + v.Chain
+}
+
+func (v Verdict) Text(model.Family) string { return v.String() }
+
+// Foreign stands for something in the kernel that we never write. It differs
+// from every statement of ours, so that a diff replaces it.
+type Foreign struct{ Description string }
+
+func (s Foreign) Text(model.Family) string { return "# not ours: " + s.Description }
+
+// Text returns the rule as nft prints it.
+func (r Rule) Text(f model.Family) string {
+	texts := make([]string, len(r))
+	for i, s := range r {
+		texts[i] = s.Text(f)
+	}
+	return strings.Join(texts, " ")
+}
+
+// durationText prints a duration of whole seconds as nft does, for example
+// "1d3h30s".
+func durationText(d time.Duration) string {
+	var b strings.Builder
+	for _, unit := range []struct {
+		size time.Duration
+		name string
+	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}} {
+		if n := d / unit.size; n > 0 {
+			fmt.Fprintf(&b, "%d%s", n, unit.name)
+			d -= n * unit.size
+		}
+	}
+	return b.String()
+}
+
+// FamilyKeyword returns nft's word for a family, "ip" or "ip6".
+func FamilyKeyword(f model.Family) string {
+	if f == model.IPv6 {
+		return "ip6"
+	}
+	return "ip"
+}
+
+// prefixText prints a prefix as nft does: without the length for one address.
+func prefixText(p netip.Prefix) string {
+	if p.IsSingleIP() {
+		return p.Addr().String()
+	}
+	return p.String()
+}

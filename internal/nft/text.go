@@ -1,0 +1,230 @@
+package nft
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Text writes the ruleset in nft's language. Loading it with `nft -f` replaces
+// our tables in one transaction, however often it is loaded: "table" creates
+// the table where it is missing, so that "delete" always finds one.
+func (r *Ruleset) Text(w io.Writer) error {
+	p := &printer{w: bufio.NewWriter(w)}
+	for _, t := range r.Tables {
+		name := FamilyKeyword(t.Family) + " " + TableName
+		p.line("table %s", name)
+		p.line("delete table %s", name)
+		t.print(p)
+	}
+	return p.w.Flush()
+}
+
+// Text returns the declaration of the table as `nft list table` prints it, but
+// for line breaks between elements.
+func (t *Table) Text() string {
+	var b strings.Builder
+	p := &printer{w: bufio.NewWriter(&b)}
+	t.print(p)
+	_ = p.w.Flush() // a strings.Builder does not fail
+	return b.String()
+}
+
+func (t *Table) print(p *printer) {
+	p.open("table %s %s", FamilyKeyword(t.Family), TableName)
+	for i, s := range t.Sets {
+		if i > 0 {
+			p.blank()
+		}
+		s.print(p, t.Family)
+	}
+	for _, c := range t.Chains {
+		p.blank()
+		c.print(p, t.Family)
+	}
+	p.close()
+}
+
+func (s *Set) print(p *printer, f model.Family) {
+	p.open("%s %s", s.Keyword(), s.Name)
+	p.line("%s", s.TypeText(f))
+	if s.Size > 0 {
+		p.line("size %d", s.Size)
+	}
+	if flags := s.flags(); len(flags) > 0 {
+		p.line("flags %s", strings.Join(flags, ","))
+	}
+	if s.Counters {
+		p.line("counter")
+	}
+	if len(s.Elements) > 0 {
+		p.open("elements =")
+		for i := range s.Elements {
+			p.line("%s,", s.ElementText(&s.Elements[i]))
+		}
+		p.close()
+	}
+	p.close()
+}
+
+// flags returns nft's words for what is special about the set.
+func (s *Set) flags() []string {
+	switch {
+	case s.Interval:
+		return []string{"interval"}
+	case s.Dynamic:
+		return []string{"dynamic", "timeout"}
+	}
+	return nil
+}
+
+// Keyword returns "set" or "map".
+func (s *Set) Keyword() string {
+	if len(s.Data) > 0 {
+		return "map"
+	}
+	return "set"
+}
+
+// TypeText returns the declaration of the set's key and data. A slot has no
+// type of its own in nft, so a map with slots is declared by the expressions
+// that fill the key ("typeof") instead of by types. The modulus written there
+// means nothing.
+func (s *Set) TypeText(f model.Family) string {
+	word, spell := "type ", Datatype.typeText
+	for _, t := range s.Key {
+		if t == Slot {
+			word, spell = "typeof ", Datatype.typeofText
+		}
+	}
+	text := word + concatText(s.Key, f, spell)
+	if len(s.Data) > 0 {
+		text += " : " + concatText(s.Data, f, spell)
+	}
+	return text
+}
+
+func concatText(types []Datatype, f model.Family, spell func(Datatype, model.Family) string) string {
+	texts := make([]string, len(types))
+	for i, t := range types {
+		texts[i] = spell(t, f)
+	}
+	return strings.Join(texts, " . ")
+}
+
+func (d Datatype) typeText(f model.Family) string {
+	switch d {
+	case InetProto:
+		return "inet_proto"
+	case Port, EndpointPort:
+		return "inet_service"
+	case Slot:
+		return "integer"
+	case Verdicts:
+		return "verdict"
+	}
+	if f == model.IPv6 {
+		return "ipv6_addr"
+	}
+	return "ipv4_addr"
+}
+
+func (d Datatype) typeofText(f model.Family) string {
+	switch d {
+	case InetProto:
+		return TransportProtocol.Text(f)
+	case Port:
+		return DestinationPort.Text(f)
+	case Slot:
+		return Slots{Count: 2}.Text(f)
+	case Source:
+		return SourceAddress.Text(f)
+	}
+	return DestinationAddress.Text(f)
+}
+
+// ElementText returns an element as nft prints it, without its counter.
+func (s *Set) ElementText(e *Element) string {
+	text := s.KeyText(e.Key)
+	if e.Comment != "" {
+		text += fmt.Sprintf(` comment "%s"`, e.Comment)
+	}
+	if len(s.Data) > 0 {
+		text += " : " + s.ValueText(e.Value)
+	}
+	return text
+}
+
+// KeyText returns the key of an element as nft prints it.
+func (s *Set) KeyText(k Key) string {
+	if k.Bits == Range {
+		return fmt.Sprintf("%s-%s", k.Address, k.Source)
+	}
+	texts := make([]string, len(s.Key))
+	for i, t := range s.Key {
+		switch t {
+		case InetProto:
+			texts[i] = k.Protocol.String()
+		case Port:
+			texts[i] = fmt.Sprint(k.Port)
+		case Slot, EndpointPort:
+			texts[i] = fmt.Sprint(k.Slot)
+		default:
+			texts[i] = prefixText(s.Prefix(k, t))
+		}
+	}
+	return strings.Join(texts, " . ")
+}
+
+// ValueText returns the value of a map element as nft prints it.
+func (s *Set) ValueText(v Value) string {
+	if s.Data[0] == Verdicts {
+		return v.Verdict.String()
+	}
+	return fmt.Sprintf("%s . %d", v.Endpoint.Addr(), v.Endpoint.Port())
+}
+
+func (c *Chain) print(p *printer, f model.Family) {
+	p.open("chain %s", c.Name)
+	if c.Hook != NoHook {
+		p.line("%s", c.HookText())
+	}
+	for _, r := range c.Rules {
+		p.line("%s", r.Text(f))
+	}
+	p.close()
+}
+
+// HookText returns the declaration of a base chain.
+func (c *Chain) HookText() string {
+	return fmt.Sprintf("type nat hook %s priority %d; policy accept;", c.Hook, c.Priority)
+}
+
+// printer writes indented lines. A bufio.Writer keeps the first error.
+type printer struct {
+	w     *bufio.Writer
+	depth int
+}
+
+func (p *printer) line(format string, args ...any) {
+	for range p.depth {
+		_ = p.w.WriteByte('\t')
+	}
+	fmt.Fprintf(p.w, format, args...)
+	p.blank()
+}
+
+func (p *printer) blank() { _ = p.w.WriteByte('\n') }
+
+func (p *printer) open(format string, args ...any) {
+	p.line(format+" {", args...)
+	p.depth++
+}
+
+func (p *printer) close() {
+	p.depth--
+	p.line("}")
+}

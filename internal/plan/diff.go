@@ -1,0 +1,228 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+)
+
+// Diff returns the plan that turns current into desired.
+//
+//	current   desired            plan
+//	-         table              add the table with all it holds
+//	table     -                  delete the table
+//	map       counts, or not     declare the map anew, with the rules that refer to it
+//	set       declared unlike    delete the table, add it anew
+//	chain     hooked unlike      delete the table, add it anew
+//	table     foreign            delete the table, add it anew
+//	-         set, chain         add it
+//	set,chain -                  delete it, its elements or rules first
+//	chain     other rules        replace all rules of the chain
+//	element   other value        replace the element
+//	element   -                  delete it
+//	-         element            add it
+//
+// Steps come in the order that the kernel needs: what is referred to is added
+// before what refers to it, and deleted after; intervals are deleted before
+// others are added that may overlap them.
+func Diff(current, desired *nft.Ruleset) *Plan { return DiffOutdated(current, desired, nil) }
+
+// diff declares the tables of the outdated families anew in any case.
+func DiffOutdated(current, desired *nft.Ruleset, outdated []model.Family) *Plan {
+	p := &Plan{}
+	for _, f := range model.Families {
+		cur, want := current.Table(f), desired.Table(f)
+		switch {
+		case cur == nil && want == nil:
+			continue
+		case want == nil:
+			p.Changes = append(p.Changes, Change{Verb: Delete, Family: f})
+			continue
+		case cur == nil:
+			cur = &nft.Table{Family: f}
+			p.Changes = append(p.Changes, Change{Verb: Add, Family: f})
+			diffTable(p, cur, want)
+		case slices.Contains(outdated, f) || !reconcilable(cur, want):
+			rebuild(p, cur, want)
+		case redeclares(cur, want):
+			p.bridge(cur, want, func(cur *nft.Table) { diffTable(p, cur, want) })
+		default:
+			diffTable(p, cur, want)
+		}
+		p.services = append(p.services, want.Set(nft.ServicesMap), cur.Set(nft.ServicesMap))
+	}
+	return p
+}
+
+// reconcilable tells whether cur can be changed into want piece by piece. The
+// declaration of a set and the hook of a chain cannot be changed in place; but
+// to start or stop counting must not cost clients their bindings.
+func reconcilable(cur, want *nft.Table) bool {
+	if cur.Foreign {
+		return false
+	}
+	for _, s := range want.Sets {
+		if o := cur.Set(s.Name); o != nil && !o.Same(s) && !canRedeclare(cur, want, s) {
+			return false
+		}
+	}
+	for _, c := range want.Chains {
+		if o := cur.Chain(c.Name); o != nil && !o.Same(c) {
+			return false
+		}
+	}
+	return true
+}
+
+// diffTable adds what turns one table into another to a plan.
+func diffTable(p *Plan, cur, want *nft.Table) {
+	d := tableDiff{family: want.Family}
+	for _, s := range want.Sets {
+		d.set(cur, s)
+	}
+	for _, s := range cur.Sets {
+		if want.Set(s.Name) == nil {
+			d.removeSet(s)
+		}
+	}
+	for _, c := range want.Chains {
+		d.chain(cur.Chain(c.Name), c)
+	}
+	for _, c := range cur.Chains {
+		if want.Chain(c.Name) == nil {
+			d.removeChain(c, isLate(c, want))
+		}
+	}
+	p.Changes = slices.Grow(p.Changes, len(d.declare)+len(d.rules)+growth(cur, want)+len(d.remove))
+	p.Changes = append(append(p.Changes, d.declare...), d.rules...)
+	for _, s := range want.Sets {
+		p.diffSet(cur, want, s)
+	}
+	p.Changes = append(p.Changes, d.remove...)
+}
+
+// growth returns by how many elements the sets grow, which is most of what there
+// is to do where much is to do.
+func growth(cur, want *nft.Table) int {
+	n := 0
+	for _, s := range want.Sets {
+		n += len(s.Elements)
+		if old := cur.Set(s.Name); old != nil && !s.Dynamic {
+			n -= min(len(old.Elements), len(s.Elements))
+		}
+	}
+	return n
+}
+
+// tableDiff collects the changes of one table by their place in the
+// transaction. Elements come between rules and removals.
+type tableDiff struct {
+	family  model.Family
+	declare []Change // new sets and chains
+	// rules refer to sets and chains. They come before the elements: binding a
+	// rule to a map makes the kernel look at all its elements (measured: loading
+	// 10,000 services of 4 endpoints takes 161 ms instead of 190 ms).
+	rules   []Change
+	remove  []Change // what nothing refers to any more
+	emptied []string // chains that are without rules when the rules come
+}
+
+func (d *tableDiff) set(cur *nft.Table, want *nft.Set) {
+	switch old := cur.Set(want.Name); {
+	case old == nil:
+		d.declare = append(d.declare, Change{Verb: Add, Family: d.family, Set: want})
+	case !want.Dynamic && !old.Same(want):
+		d.redeclare(cur, want)
+	}
+}
+
+// diffSet adds what changes in a set that there is by then.
+func (p *Plan) diffSet(cur, want *nft.Table, s *nft.Set) {
+	switch old := cur.Set(s.Name); {
+	case s.Dynamic: // what it holds is state
+	case old == nil || !old.Same(s):
+		p.diffElements(want.Family, s, nil, s.Elements)
+	default:
+		p.diffElements(want.Family, s, old.Elements, s.Elements)
+	}
+}
+
+// diffElements merges two lists of elements that are sorted by key.
+func (p *Plan) diffElements(f model.Family, set *nft.Set, cur, want []nft.Element) {
+	if first := len(p.Changes); set.Interval {
+		defer func() { deletionsFirst(p.Changes[first:]) }()
+	}
+	for len(cur) > 0 || len(want) > 0 {
+		order := 0
+		switch {
+		case len(cur) == 0:
+			order = 1
+		case len(want) == 0:
+			order = -1
+		default:
+			order = cur[0].Key.Compare(want[0].Key)
+		}
+		c := Change{Family: f, Set: set}
+		if order <= 0 {
+			c.Verb, c.Old, cur = Delete, &cur[0], cur[1:]
+		}
+		if order >= 0 {
+			c.Verb, c.New, want = Add, &want[0], want[1:]
+		}
+		if order == 0 {
+			c.Verb = Replace
+			if *c.Old == *c.New {
+				continue
+			}
+		}
+		p.Changes = append(p.Changes, c)
+	}
+}
+
+func (d *tableDiff) removeSet(s *nft.Set) {
+	d.remove = append(d.remove, Change{Verb: Delete, Family: d.family, Set: s})
+}
+
+func (d *tableDiff) chain(cur, want *nft.Chain) {
+	switch {
+	case cur == want && len(d.emptied) == 0:
+	case cur == nil:
+		d.declare = append(d.declare, Change{Verb: Add, Family: d.family, Chain: want})
+		if len(want.Rules) > 0 {
+			d.rules = append(d.rules, Change{Verb: Replace, Family: d.family, Chain: want})
+		}
+	case slices.Contains(d.emptied, want.Name) || !EqualRules(cur.Rules, want.Rules, d.family):
+		d.rules = append(d.rules, Change{Verb: Replace, Family: d.family, Chain: want, OldRules: cur.Rules})
+	}
+}
+
+func (d *tableDiff) removeChain(c *nft.Chain, passing bool) {
+	d.remove = append(d.remove, Change{Verb: Delete, Family: d.family, Chain: c, OldRules: c.Rules, Passing: passing})
+}
+
+func EqualRules(a, b []nft.Rule, f model.Family) bool {
+	return slices.EqualFunc(a, b, func(x, y nft.Rule) bool { return x.Text(f) == y.Text(f) })
+}
+
+// rebuild adds the changes that replace a table by another one of its name.
+func rebuild(p *Plan, cur, want *nft.Table) {
+	p.bridge(cur, want, func(cur *nft.Table) {
+		p.Changes = append(p.Changes, Change{Verb: Delete, Family: want.Family}, Change{Verb: Add, Family: want.Family})
+		diffTable(p, &nft.Table{Family: want.Family}, want)
+	})
+	p.Rebuilt = append(p.Rebuilt, want.Family)
+}
+
+// deletionsFirst sorts the changes of an interval set. A transaction may take
+// several messages for them, and an element must not be in an earlier one than
+// the deletion of one that it overlaps. The kernel refuses an element that
+// starts or ends in the old one. It accepts one that encloses the old one, but
+// then takes the deletion, which it looks up by the first address, for that of
+// the new one. (Seen on 6.18, with pipapo sets.)
+func deletionsFirst(changes []Change) {
+	slices.SortStableFunc(changes, func(a, b Change) int { return cmp.Compare(a.rank(), b.rank()) })
+}
+
+func (c *Change) rank() int { return [...]int{Delete: 0, Replace: 1, Add: 2}[c.Verb] }

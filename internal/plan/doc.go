@@ -1,0 +1,11 @@
+// Package plan compares two states of our tables and orders the changes that
+// lead from one to the other. It does not touch the kernel.
+//
+//	current ─┐
+//	         ├─► Settle ─► Diff ──► Plan ──► Phases ──► one transaction each
+//	desired ─┘
+//
+// Settle keeps endpoints in the slots that they have, Diff lists additions,
+// changes and deletions, and Phases splits them: what is prepared, the switch,
+// and what is removed afterwards. A [Plan] can be printed; a dry run stops there.
+package plan

@@ -1,0 +1,203 @@
+package plan
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+)
+
+// Signs and colours (ANSI) of the verbs in a printed plan.
+var (
+	signs   = [...]string{Add: "+", Delete: "-", Replace: "~"}
+	colours = [...]string{Add: "\x1b[32m", Delete: "\x1b[31m", Replace: "\x1b[33m"}
+)
+
+const colourOff = "\x1b[0m"
+
+// Print writes the plan for people: a line for each change under the name of
+// its table, and a summary. Signs are + for what is added, - for what is
+// deleted and ~ for what is changed.
+func (p *Plan) Print(w io.Writer, colour bool) error {
+	pp := planPrinter{plan: p, w: bufio.NewWriter(w), colour: colour}
+	for i := range p.Changes {
+		if c := &p.Changes[i]; !c.Passing {
+			pp.change(c)
+		}
+	}
+	if len(p.Changes) > 0 {
+		fmt.Fprintln(pp.w)
+	}
+	fmt.Fprintln(pp.w, p.Summary())
+	return pp.w.Flush()
+}
+
+// Summary counts the changes in one line.
+func (p *Plan) Summary() string {
+	if p.Empty() {
+		return "No changes."
+	}
+	return fmt.Sprintf("%d to add, %d to change, %d to delete.", p.Count(Add), p.Count(Replace), p.Count(Delete))
+}
+
+// planPrinter prints changes. A bufio.Writer keeps the first error.
+type planPrinter struct {
+	plan   *Plan
+	w      *bufio.Writer
+	colour bool
+	family model.Family // of the heading printed last
+}
+
+func (pp *planPrinter) change(c *Change) {
+	if c.Family != pp.family {
+		pp.family = c.Family
+		fmt.Fprintf(pp.w, "table %s %s\n", nft.FamilyKeyword(c.Family), nft.TableName)
+	}
+	switch c.Kind() {
+	case "element":
+		pp.line(c.Verb, 1, "%s", c.elementLine(pp.plan.service(c)))
+	case "chain":
+		pp.chain(c)
+	case "table":
+		pp.line(c.Verb, 1, "table")
+	default:
+		declaration := c.Set.TypeText(c.Family)
+		if c.Set.Counters {
+			declaration += "; counter"
+		}
+		pp.line(c.Verb, 1, "%s %s { %s }", c.Kind(), c.Set.Name, declaration)
+	}
+}
+
+// elementLine returns for example
+//
+//	map endpoints  10.96.0.1 . tcp . 80 . 2 : 10.0.0.3 . 8080 -> 10.0.0.9 . 8080  # default/web:http
+func (c *Change) elementLine(service string) string {
+	line := fmt.Sprintf("%s %-14s %s", c.Set.Keyword(), c.Set.Name, c.valueLine())
+	if service != "" {
+		line += "  # " + service
+	}
+	return line
+}
+
+func (c *Change) valueLine() string {
+	switch c.Verb {
+	case Add:
+		return bare(c.Set, c.New)
+	case Delete:
+		return bare(c.Set, c.Old)
+	}
+	if c.Old.Value == c.New.Value {
+		return fmt.Sprintf("%s (comment %q -> %q)", bare(c.Set, c.New), c.Old.Comment, c.New.Comment)
+	}
+	return fmt.Sprintf("%s -> %s", bare(c.Set, c.Old), c.Set.ValueText(c.New.Value))
+}
+
+// bare returns an element without its comment, which names the service.
+func bare(s *nft.Set, e *nft.Element) string {
+	return s.ElementText(&nft.Element{Key: e.Key, Value: e.Value})
+}
+
+// chain prints a chain with its rules. The chain that is added and then filled
+// appears once, with the rules.
+func (pp *planPrinter) chain(c *Change) {
+	verb := c.Verb
+	switch {
+	case verb == Add && len(c.Chain.Rules) > 0:
+		return
+	case c.fillsNewChain():
+		verb = Add
+	}
+	pp.line(verb, 1, "chain %s", c.Chain.Name)
+	if verb == Add && c.Chain.Hook != nft.NoHook {
+		pp.line(Add, 2, "%s", c.Chain.HookText())
+	}
+	for _, r := range c.OldRules {
+		pp.line(Delete, 2, "%s", r.Text(c.Family))
+	}
+	if verb == Delete {
+		return
+	}
+	for _, r := range c.Chain.Rules {
+		pp.line(Add, 2, "%s", r.Text(c.Family))
+	}
+}
+
+func (pp *planPrinter) line(v Verb, depth int, format string, args ...any) {
+	text := strings.Repeat("  ", depth) + signs[v] + " " + model.Printable(fmt.Sprintf(format, args...))
+	if pp.colour {
+		text = colours[v] + text + colourOff
+	}
+	fmt.Fprintln(pp.w, text)
+}
+
+// planJSON is the form of a plan for programs.
+type planJSON struct {
+	Changes []changeJSON `json:"changes"`
+	Summary struct {
+		Add    int `json:"add"`
+		Change int `json:"change"`
+		Delete int `json:"delete"`
+	} `json:"summary"`
+}
+
+type changeJSON struct {
+	Action   string   `json:"action"` // add, change or delete
+	Family   string   `json:"family"` // ip or ip6
+	Table    string   `json:"table"`
+	Kind     string   `json:"kind"`               // table, set, map, chain or element
+	Name     string   `json:"name,omitempty"`     // of the set, map or chain
+	Old      string   `json:"old,omitempty"`      // element before
+	New      string   `json:"new,omitempty"`      // element after
+	OldRules []string `json:"oldRules,omitempty"` // of a chain
+	NewRules []string `json:"newRules,omitempty"`
+	Service  string   `json:"service,omitempty"` // behind the element
+}
+
+// JSON writes the plan as one JSON object.
+func (p *Plan) JSON(w io.Writer) error {
+	out := planJSON{Changes: []changeJSON{}}
+	out.Summary.Add, out.Summary.Change, out.Summary.Delete = p.Count(Add), p.Count(Replace), p.Count(Delete)
+	for i := range p.Changes {
+		if c := &p.Changes[i]; !c.Passing {
+			out.Changes = append(out.Changes, c.json(p.service(c)))
+		}
+	}
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(out)
+}
+
+func (c *Change) json(service string) changeJSON {
+	j := changeJSON{Action: c.Verb.String(), Family: nft.FamilyKeyword(c.Family), Table: nft.TableName, Kind: c.Kind(), Service: service}
+	if c.Set != nil {
+		j.Name = c.Set.Name
+	}
+	if c.Old != nil {
+		j.Old = c.Set.ElementText(c.Old)
+	}
+	if c.New != nil {
+		j.New = c.Set.ElementText(c.New)
+	}
+	if c.Chain != nil {
+		j.Name = c.Chain.Name
+		j.OldRules = ruleTexts(c.OldRules, c.Family)
+		if c.Verb == Replace {
+			j.NewRules = ruleTexts(c.Chain.Rules, c.Family)
+		}
+	}
+	return j
+}
+
+func ruleTexts(rules []nft.Rule, f model.Family) []string {
+	var out []string
+	for _, r := range rules {
+		out = append(out, r.Text(f))
+	}
+	return out
+}

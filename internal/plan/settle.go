@@ -1,0 +1,187 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+)
+
+// Settle returns desired with the endpoints of each frontend placed in the
+// slots where current has them already. New endpoints take the slots of those
+// that went away. Which slot of a lane an endpoint has means nothing, so both
+// rulesets do the same; but a replaced endpoint then changes one element, where
+// the order that render starts with would move many.
+//
+// Settling twice is settling once, and settling on an empty ruleset changes
+// nothing. desired is not modified; the result shares its parts.
+func Settle(current, desired *nft.Ruleset) *nft.Ruleset {
+	out := &nft.Ruleset{}
+	for _, t := range desired.Tables {
+		settled := *t
+		settled.Sets = nil
+		for _, s := range t.Sets {
+			before := findSet(current, t.Family, s)
+			if HasSlots(s) && len(before.Elements) > 0 {
+				s = settleSet(before, s, NewLanes(t))
+			}
+			settled.Sets = append(settled.Sets, s)
+		}
+		out.Tables = append(out.Tables, &settled)
+	}
+	return out
+}
+
+// findSet returns the set of current that s will replace, or an empty one.
+func findSet(current *nft.Ruleset, f model.Family, s *nft.Set) *nft.Set {
+	if t := current.Table(f); t != nil {
+		if o := t.Set(s.Name); o != nil && o.Same(s) {
+			return o
+		}
+	}
+	return &nft.Set{}
+}
+
+func settleSet(current, desired *nft.Set, l *Lanes) *nft.Set {
+	out := *desired
+	out.Elements = make([]nft.Element, 0, len(desired.Elements))
+	cur, want := current.Elements, desired.Elements
+	for len(want) > 0 {
+		var group, before []nft.Element
+		group, want = CutFrontend(want)
+		frontend := group[0].Key.Frontend()
+		for len(cur) > 0 && cur[0].Key.Frontend().Compare(frontend) < 0 {
+			_, cur = CutFrontend(cur)
+		}
+		if len(cur) > 0 && cur[0].Key.Frontend() == frontend {
+			before, cur = CutFrontend(cur)
+		}
+		start := 0
+		for _, end := range append(l.borders(frontend), len(group)) {
+			if end <= start || end > len(group) {
+				continue
+			}
+			out.Elements = appendSettled(out.Elements, before, group[start:end])
+			start = end
+		}
+	}
+	return &out
+}
+
+// Lanes knows which slots the lanes of a table choose from.
+type Lanes struct {
+	table *nft.Table
+	Slots map[string]nft.Slots // by the name of the chain
+	goTo  map[string]string    // chains that go on in another one
+}
+
+// NewLanes returns the lanes of a table.
+func NewLanes(t *nft.Table) *Lanes {
+	l := &Lanes{t, make(map[string]nft.Slots), make(map[string]string)}
+	for _, c := range t.Chains {
+		for _, r := range c.Rules {
+			for _, s := range r {
+				l.add(c.Name, s)
+			}
+		}
+	}
+	return l
+}
+
+func (l *Lanes) add(chain string, s nft.Statement) {
+	switch s := s.(type) {
+	case nft.DNAT:
+		if o, ok := s.Key[len(s.Key)-1].(nft.Slots); ok {
+			l.Slots[chain] = o
+		}
+	case nft.Verdict:
+		if s.Action == nft.Goto {
+			l.goTo[chain] = s.Chain
+		}
+	}
+}
+
+// slotsOf returns the slots of a lane, or of the lane that a sticky one goes
+// to.
+func (l *Lanes) slotsOf(chain string) nft.Slots {
+	if o, ok := l.Slots[chain]; ok {
+		return o
+	}
+	return l.Slots[l.goTo[chain]]
+}
+
+// Of returns the slots that a map of verdicts leads to for a frontend, none if
+// it rejects or drops. It tells whether the map knows the frontend.
+func (l *Lanes) Of(set string, f model.Frontend) (nft.Slots, bool) {
+	s := l.table.Set(set)
+	if s == nil {
+		return nft.Slots{}, false
+	}
+	e, ok := s.Find(f)
+	if !ok {
+		return nft.Slots{}, false
+	}
+	return l.slotsOf(e.Value.Verdict.Chain), true
+}
+
+// borders returns the slots of a frontend at which a lane starts or ends, in
+// ascending order. An endpoint must not move across one.
+func (l *Lanes) borders(f model.Frontend) []int {
+	var out []int
+	for _, name := range []string{nft.ServicesMap, nft.LocalServicesMap} {
+		if slots, ok := l.Of(name, f); ok {
+			out = append(out, int(slots.First), int(slots.First+slots.Count))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func HasSlots(s *nft.Set) bool {
+	return len(s.Key) > 0 && s.Key[len(s.Key)-1] == nft.Slot
+}
+
+// cutFrontend splits off the elements of the first frontend.
+func CutFrontend(elements []nft.Element) (first, rest []nft.Element) {
+	f := elements[0].Key.Frontend()
+	n := 1
+	for n < len(elements) && elements[n].Key.Frontend() == f {
+		n++
+	}
+	return elements[:n], elements[n:]
+}
+
+// appendSettled appends the elements of some slots of a frontend: those keep
+// their endpoint that had one which is still wanted there.
+func appendSettled(out, before, group []nft.Element) []nft.Element {
+	first := int(group[0].Key.Slot)
+	wanted := make(map[netip.AddrPort]int, len(group)) // how many slots it takes
+	for _, e := range group {
+		wanted[e.Value.Endpoint]++
+	}
+	start := len(out)
+	out = append(out, group...)
+	settled := make([]bool, len(group))
+	for _, e := range before {
+		i := int(e.Key.Slot) - first
+		if i >= 0 && i < len(group) && wanted[e.Value.Endpoint] > 0 {
+			wanted[e.Value.Endpoint]--
+			settled[i] = true
+			out[start+i].Value = e.Value
+		}
+	}
+	next := 0
+	for _, e := range group {
+		if wanted[e.Value.Endpoint] == 0 {
+			continue
+		}
+		wanted[e.Value.Endpoint]--
+		for settled[next] {
+			next++
+		}
+		out[start+next].Value = e.Value
+		next++
+	}
+	return out
+}
