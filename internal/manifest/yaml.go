@@ -101,7 +101,7 @@ func (c *converter) mapping(n *yaml.Node) map[string]any {
 		fields[key.Value] = c.child(key.Value, value)
 	}
 	for i := 0; c.doc.Lenient && i+1 < len(n.Content); i += 2 {
-		if isMerge(n.Content[i]) {
+		if isMerge(n.Content[i]) && resolve(n.Content[i+1]) != n {
 			c.merge(fields, n.Content[i+1])
 		}
 	}
