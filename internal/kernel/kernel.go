@@ -3,6 +3,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"reflect"
 	"runtime"
@@ -29,9 +30,10 @@ type Size struct {
 // the thread that opened it. It is not safe for concurrent use.
 type Conn struct {
 	Nl        *netlink.Conn
-	sequence  uint32   // of the next message in a batch
-	owns      bool     // the tables that it adds
-	namespace *os.File // of the network
+	Log       *slog.Logger // of transactions that the kernel refuses; may be nil
+	sequence  uint32       // of the next message in a batch
+	owns      bool         // the tables that it adds
+	namespace *os.File     // of the network
 	// lacksDestroy means that the kernel is older than 6.3.
 	lacksDestroy bool
 	dirty        bool // something of an earlier answer may be left on the socket

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
 )
 
 // Flags and attributes of a table (linux/netfilter/nf_tables.h).
@@ -25,7 +26,7 @@ const (
 // everything stays as it is: a table that ends with the process is worse than
 // one that others can change.
 func (c *Conn) Own() (bool, error) {
-	_, err := persist(func() (struct{}, error) { return struct{}{}, c.tryTable(ownedTable) })
+	err := c.tryTable(ownedTable)
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL): // does not know the flags
 		return false, nil
@@ -36,20 +37,14 @@ func (c *Conn) Own() (bool, error) {
 	return true, nil
 }
 
-// tryTable returns the kernel's answer to a table with these flags, which does
-// not come to be: a batch without an end is taken back.
+// tryTable returns the kernel's answer to a table with these flags.
 func (c *Conn) tryTable(flags uint32) error {
-	a := begin(model.IPv4)
-	a.string(unix.NFTA_TABLE_NAME, nft.TableName+"-trial")
-	a.uint32(unix.NFTA_TABLE_FLAGS, flags)
-	trial := Message{Type: unix.NFT_MSG_NEWTABLE, Flags: netlink.Create, Data: a}
-	first := c.sequence
-	c.sequence += 2
-	batch := (&Transaction{Messages: []Message{trial}}).batch(AnyGeneration, first)
-	if err := c.write(batch[:len(batch)-batchEnd]); err != nil {
-		return err
+	t := &Transaction{Messages: []Message{table(&plan.Change{Verb: plan.Add, Family: model.IPv4})}}
+	refused, err := persist(func() ([]Refused, error) { return c.try(t, flags) })
+	if len(refused) > 0 {
+		return refused[0].Err
 	}
-	return c.receiveResult(first + 1)
+	return err
 }
 
 // own makes the tables that the transaction adds those of its sender.
