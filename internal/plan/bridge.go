@@ -130,16 +130,9 @@ func isOurs(t *nft.Table, s nft.Statement) bool {
 	switch s := s.(type) {
 	case nft.Foreign:
 		return false
-	case nft.InSet:
-		return t.Set(s.Set) != nil
-	case nft.VerdictMap:
-		return t.Set(s.Map) != nil
-	case nft.DNAT:
-		return t.Set(s.Map) != nil
-	case nft.Remember:
-		return t.Set(s.Map) != nil
-	case nft.Forget:
-		return t.Set(s.Map) != nil
+	case nft.Reference:
+		_, set := s.Refers()
+		return t.Set(set) != nil
 	}
 	return true
 }

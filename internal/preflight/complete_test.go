@@ -1,0 +1,83 @@
+package preflight
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
+	"github.com/nftproxy/nftproxy/internal/workload"
+)
+
+// ofTables are the expressions that every kernel with nf_tables has.
+var ofTables = []string{"bitwise", "cmp", "dynset", "immediate", "lookup", "meta", "payload"}
+
+// TestEveryStatement: the kernel is asked for statements of every type, and each
+// of their expressions has a remedy, or needs none.
+func TestEveryStatement(t *testing.T) {
+	for _, f := range model.Families {
+		asked := make(map[string]bool)
+		for _, rules := range probes(f) {
+			for _, c := range rules.Tables[0].Chains {
+				for _, s := range slices.Concat(c.Rules...) {
+					asked[reflect.TypeOf(s).Name()] = true
+				}
+			}
+		}
+		samples := workload.Statements(f)
+		for name := range samples {
+			if !asked[name] {
+				t.Errorf("%s: the kernel is not asked for %s", f, name)
+			}
+		}
+		names := expressions(t, &nft.Ruleset{Tables: []*nft.Table{workload.StatementTable(f, samples)}})
+		if len(names) < len(byExpression) {
+			t.Errorf("these are too few to be all: %s", names)
+		}
+		for _, name := range names {
+			if _, ok := byExpression[name]; !ok && !slices.Contains(ofTables, name) {
+				t.Errorf("%s has no remedy", name)
+			}
+		}
+	}
+}
+
+// expressions returns the names of all expressions in the rules.
+func expressions(t *testing.T, rules *nft.Ruleset) (names []string) {
+	t.Helper()
+	transaction, err := kernel.Encode(plan.Diff(&nft.Ruleset{}, rules))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range transaction.Messages {
+		if m.Type != unix.NFT_MSG_NEWRULE {
+			continue
+		}
+		ad, err := netlink.NewAttributeDecoder(m.Data[kernel.Nfgenmsg:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for ad.Next() {
+			if ad.Type() != unix.NFTA_RULE_EXPRESSIONS {
+				continue
+			}
+			ad.Nested(func(list *netlink.AttributeDecoder) error {
+				for list.Next() {
+					list.Nested(func(x *netlink.AttributeDecoder) error {
+						x.Next()
+						names = append(names, x.String())
+						return nil
+					})
+				}
+				return nil
+			})
+		}
+	}
+	return names
+}
