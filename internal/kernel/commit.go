@@ -132,8 +132,8 @@ func (t *Transaction) batch(generation, first uint32) []byte {
 }
 
 const (
-	nlmsgAlign = 4                            // NLMSG_ALIGNTO
-	batchEnd   = unix.NLMSG_HDRLEN + Nfgenmsg // length of the message that ends a batch
+	nlmsgAlign = 4                                          // NLMSG_ALIGNTO
+	batchEnd   = unix.NLMSG_HDRLEN + netlinkio.HeaderLength // length of the message that ends a batch
 )
 
 // appendMessage appends a netlink message, padded. A batch can have tens of

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
 )
@@ -109,23 +110,17 @@ func (c *Conn) table(f model.Family) (tableState, error) {
 	}
 	var t tableState
 	for _, m := range replies {
-		ad, err := attributesOf(m)
-		if err != nil {
-			return t, err
-		}
-		for ad.Next() {
-			switch ad.Type() {
+		a := netlinkio.ReadMessage(m.Data, &err)
+		for a.Next() {
+			switch a.Type {
 			case unix.NFTA_TABLE_FLAGS:
-				t.flags = ad.Uint32()
+				t.flags = a.Uint32()
 			case tableOwnerPort:
-				t.owner = ad.Uint32()
+				t.owner = a.Uint32()
 			}
 		}
-		if err := ad.Err(); err != nil {
-			return t, err
-		}
 	}
-	return t, nil
+	return t, err
 }
 
 // OwnedError says that a table belongs to another process. It unwraps to EPERM.

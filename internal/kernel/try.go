@@ -8,6 +8,8 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
 )
@@ -60,14 +62,14 @@ func (c *Conn) try(t *Transaction, flags uint32) ([]Refused, error) {
 // trial returns the transaction for the trial table, with these flags. The
 // name of its table is the first attribute of every message.
 func (t *Transaction) trial(flags uint32) *Transaction {
+	ours := begin(model.IPv4)
+	ours.string(unix.NFTA_TABLE_NAME, nft.TableName)
 	out := &Transaction{Messages: slices.Clone(t.Messages)}
 	for i := range out.Messages {
 		m := &out.Messages[i]
-		name := reader{rest: m.Data[Nfgenmsg:]}
-		name.next()
-		a := slices.Clone(attributes(m.Data[:Nfgenmsg]))
+		a := slices.Clone(attributes(m.Data[:netlinkio.HeaderLength]))
 		a.string(unix.NFTA_TABLE_NAME, trialTable)
-		a = append(a, name.rest...)
+		a = append(a, m.Data[len(ours):]...)
 		if m.Type == unix.NFT_MSG_NEWTABLE {
 			a.uint32(unix.NFTA_TABLE_FLAGS, flags)
 		}
@@ -79,16 +81,13 @@ func (t *Transaction) trial(flags uint32) *Transaction {
 // expressionAt returns the name of the expression that is at an offset of a rule.
 // Kernels tell the offset of what they refuse since 5.10.
 func (m *Message) expressionAt(offset int) string {
-	if m.Type != unix.NFT_MSG_NEWRULE || offset < Nfgenmsg || offset >= len(m.Data) {
+	if m.Type != unix.NFT_MSG_NEWRULE || offset < netlinkio.HeaderLength || offset >= len(m.Data) {
 		return ""
 	}
-	r := reader{rest: m.Data[offset:]}
-	if !r.next() || r.typ != unix.NFTA_LIST_ELEM {
+	var err error // means that there is none
+	a := netlinkio.Read(m.Data[offset:], &err)
+	if !a.Next() || a.Type != unix.NFTA_LIST_ELEM {
 		return ""
 	}
-	name := reader{rest: r.data}
-	if !name.next() || name.typ != unix.NFTA_EXPR_NAME {
-		return ""
-	}
-	return string(name.string())
+	return expressionName(a.Nested())
 }

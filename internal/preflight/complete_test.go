@@ -5,11 +5,11 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/workload"
@@ -59,25 +59,21 @@ func expressions(t *testing.T, rules *nft.Ruleset) (names []string) {
 		if m.Type != unix.NFT_MSG_NEWRULE {
 			continue
 		}
-		ad, err := netlink.NewAttributeDecoder(m.Data[kernel.Nfgenmsg:])
-		if err != nil {
-			t.Fatal(err)
-		}
-		for ad.Next() {
-			if ad.Type() != unix.NFTA_RULE_EXPRESSIONS {
+		a := netlinkio.ReadMessage(m.Data, &err)
+		for a.Next() {
+			if a.Type != unix.NFTA_RULE_EXPRESSIONS {
 				continue
 			}
-			ad.Nested(func(list *netlink.AttributeDecoder) error {
-				for list.Next() {
-					list.Nested(func(x *netlink.AttributeDecoder) error {
-						x.Next()
-						names = append(names, x.String())
-						return nil
-					})
-				}
-				return nil
-			})
+			list := a.Nested()
+			for list.Next() {
+				x := list.Nested()
+				x.Next() // its name comes first
+				names = append(names, string(x.Text()))
+			}
 		}
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 	return names
 }
