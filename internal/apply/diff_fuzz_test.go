@@ -48,7 +48,7 @@ func FuzzDiff(f *testing.F) {
 		workload.Printed(t, plan.Diff(current, settled))
 		k.ruleset = *current
 		a := New(k, slog.New(slog.DiscardHandler))
-		if _, err := a.Apply(desired); err != nil {
+		if _, err := a.Apply(nft.FromNothing(desired)); err != nil {
 			t.Fatal(err)
 		}
 		after, _, _ := k.Read()

@@ -41,7 +41,7 @@ func (c *Conn) Own() (bool, error) {
 // tryTable returns the kernel's answer to a table with these flags.
 func (c *Conn) tryTable(flags uint32) error {
 	t := &Transaction{Messages: []Message{table(&plan.Change{Verb: plan.Add, Family: model.IPv4})}}
-	refused, err := persist(func() ([]Refused, error) { return c.try(t, flags) })
+	refused, err := persist(func() ([]Refusal, error) { return c.try(t, flags) })
 	if len(refused) > 0 {
 		return refused[0].Err
 	}
@@ -97,7 +97,7 @@ type tableState struct {
 }
 
 func (t tableState) isOthers(c *Conn) bool {
-	return t.flags&tableOwner != 0 && t.owner != c.Nl.PID()
+	return t.flags&tableOwner != 0 && t.owner != c.nl.PID()
 }
 
 // table returns the state of our table of a family; ENOENT if there is none.

@@ -14,8 +14,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/plan"
 )
 
-// Refused is a message that the kernel refuses.
-type Refused struct {
+// Refusal is a message that the kernel refuses.
+type Refusal struct {
 	*Message
 	// Expression names the part of a rule that is refused; empty if it is
 	// something else.
@@ -30,7 +30,7 @@ const trialTable = nft.TableName + "-trial"
 // table of another name, and does not end it: the kernel carries out each message,
 // loads the modules that it needs, and then undoes everything. Packets do not
 // meet the rules, watchers do not see them, and the generation stays the same.
-func (c *Conn) Try(p *plan.Plan) ([]Refused, error) {
+func (c *Conn) Try(p *plan.Plan) ([]Refusal, error) {
 	t, err := Encode(p)
 	if err != nil {
 		return nil, err
@@ -38,23 +38,23 @@ func (c *Conn) Try(p *plan.Plan) ([]Refused, error) {
 	return c.try(t, unix.NFT_TABLE_F_DORMANT)
 }
 
-func (c *Conn) try(t *Transaction, flags uint32) ([]Refused, error) {
+func (c *Conn) try(t *Transaction, flags uint32) ([]Refusal, error) {
 	t = t.trial(flags)
 	first, err := c.sendBatch(t, t.Size(), AnyGeneration, true)
 	if err != nil {
 		return nil, fmt.Errorf("try: %w", err)
 	}
 	answers, err := c.receiveResult(first + uint32(len(t.Messages)))
-	var out []Refused
+	var out []Refusal
 	for _, answer := range answers {
 		var op *netlink.OpError
 		_ = errors.As(answer, &op) // it is an answer
 		i := int(op.Sequence-first) - 1
-		if i < 0 || i >= len(t.Messages) || fades(answer) {
+		if i < 0 || i >= len(t.Messages) || OutcomeOf(answer) != Refused {
 			return nil, answer // which says nothing about the message
 		}
 		m := &t.Messages[i]
-		out = append(out, Refused{m, m.expressionAt(op.Offset - unix.NLMSG_HDRLEN), answer})
+		out = append(out, Refusal{m, m.expressionAt(op.Offset - unix.NLMSG_HDRLEN), answer})
 	}
 	return out, err
 }

@@ -82,7 +82,7 @@ func checkOnce(families []model.Family) ([]Problem, error) {
 // prober is what answers.
 type prober interface {
 	// Try returns what is refused of a plan, and changes nothing.
-	Try(*plan.Plan) ([]kernel.Refused, error)
+	Try(*plan.Plan) ([]kernel.Refusal, error)
 	// connections asks for connections.
 	connections() error
 }
@@ -92,13 +92,18 @@ type conn struct{ *kernel.Conn }
 
 // connections asks for the kernel's statistics, which are short. Without
 // a module that knows what a connection is, the kernel calls it invalid.
-func (c conn) connections() error {
+func (conn) connections() error {
+	c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return err
+	}
+	netlinkio.Renew(c)
 	const getStatistics = 4 // IPCTNL_MSG_CT_GET_STATS_CPU of linux/netfilter/nfnetlink_conntrack.h
-	_, err := c.Nl.Execute(netlink.Message{
+	_, err = c.Execute(netlink.Message{
 		Header: netlink.Header{Type: unix.NFNL_SUBSYS_CTNETLINK<<8 | getStatistics, Flags: netlink.Request | netlink.Dump},
 		Data:   []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, 0},
 	})
-	return err
+	return errors.Join(err, c.Close())
 }
 
 func check(k prober, families []model.Family) ([]Problem, error) {

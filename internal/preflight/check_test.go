@@ -25,7 +25,7 @@ type fake struct {
 	other   error // the answer to the question for connections
 }
 
-func (k fake) Try(p *plan.Plan) (refused []kernel.Refused, err error) {
+func (k fake) Try(p *plan.Plan) (refused []kernel.Refusal, err error) {
 	if k.whole != nil {
 		return nil, k.whole
 	}
@@ -45,7 +45,7 @@ func (k fake) Try(p *plan.Plan) (refused []kernel.Refused, err error) {
 		if answer == nil {
 			continue
 		}
-		refused = append(refused, kernel.Refused{Message: m, Expression: expression, Err: answer})
+		refused = append(refused, kernel.Refusal{Message: m, Expression: expression, Err: answer})
 		switch m.Type {
 		case unix.NFT_MSG_NEWTABLE:
 			lost = append(lost, "table")

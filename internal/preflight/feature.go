@@ -51,7 +51,7 @@ type missing struct {
 
 // add names what a message is refused for. A part that every kernel with
 // nf_tables has is refused for what it refers to, which was refused before.
-func (m *missing) add(r kernel.Refused) {
+func (m *missing) add(r kernel.Refusal) {
 	f, ok := featureOf(r)
 	if !ok && len(m.problems) > 0 {
 		return
@@ -69,7 +69,7 @@ func (m *missing) add(r kernel.Refused) {
 
 // featureOf returns the feature that a message is refused for, and whether
 // a kernel with nf_tables can lack it.
-func featureOf(r kernel.Refused) (feature, bool) {
+func featureOf(r kernel.Refusal) (feature, bool) {
 	switch r.Type {
 	case unix.NFT_MSG_NEWTABLE:
 		return tables, true
