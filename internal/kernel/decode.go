@@ -37,7 +37,7 @@ func decodeChain(m netlink.Message) (c *nft.Chain, table string, err error) {
 	return c, table, err
 }
 
-// foreignHook is a hook, type or policy that our chains do not have.
+// ForeignHook is a hook, type or policy that our chains do not have.
 const ForeignHook = nft.Hook(255)
 
 func decodeHook(a netlinkio.Attributes, c *nft.Chain) {
