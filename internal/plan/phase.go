@@ -18,17 +18,17 @@ import (
 func (p *Plan) Phases() []*Plan {
 	// Where a table comes or goes, or a map is declared anew, there is nothing
 	// that could be prepared, but for what makes the change pass unnoticed.
-	whole := make(map[model.Family]bool)
+	atOnce := make(map[model.Family]bool)
 	for i := range p.Changes {
 		if c := &p.Changes[i]; c.Kind() == "table" || c.redeclares() {
-			whole[c.Family] = true
+			atOnce[c.Family] = true
 		}
 	}
 	phase := func(c *Change) Phase {
 		switch {
 		case c.Passing != 0:
 			return c.Passing
-		case whole[c.Family]:
+		case atOnce[c.Family]:
 			return turn
 		}
 		return phaseOf(c)
