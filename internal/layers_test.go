@@ -41,7 +41,7 @@ func TestLayers(t *testing.T) {
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
 		{"conntrack", []string{"model", "netlinkio"}, []string{"github.com/mdlayher", "golang.org/x"}},
 		{"host", []string{"model"}, []string{}},
-		{"preflight", []string{"model", "nft", "plan", "netlinkio", "kernel"}, []string{
+		{"preflight", []string{"model", "nft", "render", "plan", "netlinkio", "kernel"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "golang.org/x"}},
 		{"takeover", nil, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},

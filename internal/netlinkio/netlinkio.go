@@ -1,5 +1,5 @@
-// Package netlinkio holds what all who ask the kernel over netlink share: how long
-// to wait for an answer, and which errors are worth another attempt.
+// Package netlinkio holds what all users of netlink share: how long to wait for
+// an answer, which errors are worth another attempt, and how attributes are read.
 package netlinkio
 
 import (
