@@ -41,7 +41,7 @@ func TestLayers(t *testing.T) {
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
 		{"conntrack", []string{"model", "netlinkio"}, []string{"github.com/mdlayher", "golang.org/x"}},
 		{"host", []string{"model"}, []string{"github.com/vishvananda", "golang.org/x"}},
-		{"preflight", []string{"model", "nft", "plan", "netlinkio", "host", "kernel"}, []string{
+		{"preflight", []string{"model", "nft", "render", "plan", "netlinkio", "host", "kernel"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
 		{"takeover", []string{"netlinkio"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},

@@ -25,6 +25,7 @@ func withKernel(log *slog.Logger, f func(*kernel.Conn, *apply.Applier) error) (e
 		return err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
+	conn.Log = log
 	return f(conn, apply.New(conn, log))
 }
 

@@ -191,25 +191,3 @@ func spoilElement(r *rand.Rand, t *nft.Table, s *nft.Set, i int) {
 		}
 	}
 }
-
-// TestRedeclareUnusedMap: others gave the endpoints map counters, and took the
-// rules that look into it. What the map is to hold must not be added before the
-// map is declared anew, which empties it (found by FuzzDiff).
-func TestRedeclareUnusedMap(t *testing.T) {
-	desired := workload.Sample()
-	k := newStrict(t)
-	k.ruleset = *workload.Clone(desired)
-	for _, table := range k.ruleset.Tables {
-		for _, c := range table.Chains {
-			c.Rules = nil
-		}
-		endpoints := table.Set(nft.EndpointsMap)
-		endpoints.Counters, endpoints.Elements = true, nil
-	}
-	if _, err := New(k, slog.New(slog.DiscardHandler)).Apply(nft.FromNothing(desired)); err != nil {
-		t.Fatal(err)
-	}
-	if p := plan.Diff(&k.ruleset, plan.Settle(&k.ruleset, desired)); !p.Empty() {
-		t.Errorf("left to do: %s", p.Summary())
-	}
-}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
@@ -57,13 +58,11 @@ func checkAttributes(data []byte) error {
 	if len(data) >= 1<<16 {
 		return fmt.Errorf("%d bytes do not fit in a message", len(data))
 	}
-	ad, err := kernel.Decoder(data[kernel.Nfgenmsg:])
-	if err != nil {
-		return err
+	var err error
+	a := netlinkio.ReadMessage(data, &err)
+	for a.Next() {
 	}
-	for ad.Next() {
-	}
-	return ad.Err()
+	return err
 }
 
 // marcher keeps a kernel at rivals, as the agent does.

@@ -2,11 +2,11 @@ package conntrack
 
 import (
 	"encoding/binary"
-	"iter"
 	"net/netip"
 
 	"github.com/mdlayher/netlink"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"golang.org/x/sys/unix"
 )
 
@@ -109,25 +109,23 @@ func (f *Flow) encode() ([]byte, error) {
 // decode reads a message of a dump. It returns false for what is no flow with
 // ports in the default zone.
 func decode(message []byte) (Flow, bool) {
-	const headerLength = 4
-	if len(message) < headerLength {
-		return Flow{}, false
-	}
 	var f Flow
 	var original, reply tuple
-	for typ, value := range attributes(message[headerLength:]) {
-		switch typ {
+	var err error
+	a := netlinkio.ReadMessage(message, &err)
+	for a.Next() {
+		switch a.Type {
 		case ctaTupleOrig:
-			original = decodeTuple(value)
+			original = decodeTuple(a.Nested())
 		case ctaTupleReply:
-			reply = decodeTuple(value)
+			reply = decodeTuple(a.Nested())
 		case ctaID:
-			f.ID = number(value)
+			f.ID = number(a.Data)
 		case ctaZone:
 			return Flow{}, false
 		}
 	}
-	if !original.complete() || !reply.complete() || original.to.BitLen() != reply.from.BitLen() {
+	if err != nil || !original.complete() || !reply.complete() || original.to.BitLen() != reply.from.BitLen() {
 		return Flow{}, false
 	}
 	f.Protocol, f.Dialled = original.protocol, original.destination()
@@ -150,27 +148,28 @@ func (t *tuple) complete() bool {
 func (t *tuple) source() netip.AddrPort      { return netip.AddrPortFrom(t.from, t.fromPort) }
 func (t *tuple) destination() netip.AddrPort { return netip.AddrPortFrom(t.to, t.toPort) }
 
-func decodeTuple(b []byte) (t tuple) {
-	for typ, value := range attributes(b) {
-		switch typ {
+func decodeTuple(a netlinkio.Attributes) (t tuple) {
+	for a.Next() {
+		part := a.Nested()
+		switch a.Type {
 		case ctaTupleIP:
-			for typ, value := range attributes(value) {
-				switch typ {
+			for part.Next() {
+				switch part.Type {
 				case ctaIPv4Source, ctaIPv6Source:
-					t.from, _ = netip.AddrFromSlice(value)
+					t.from, _ = netip.AddrFromSlice(part.Data)
 				case ctaIPv4Destination, ctaIPv6Destination:
-					t.to, _ = netip.AddrFromSlice(value)
+					t.to, _ = netip.AddrFromSlice(part.Data)
 				}
 			}
 		case ctaTupleProto:
-			for typ, value := range attributes(value) {
-				switch typ {
+			for part.Next() {
+				switch part.Type {
 				case ctaProtoNumber:
-					t.protocol = model.Protocol(number(value))
+					t.protocol = model.Protocol(number(part.Data))
 				case ctaProtoSourcePort:
-					t.fromPort = uint16(number(value))
+					t.fromPort = uint16(number(part.Data))
 				case ctaProtoDestinationPort:
-					t.toPort = uint16(number(value))
+					t.toPort = uint16(number(part.Data))
 				}
 			}
 		case ctaTupleZone:
@@ -186,20 +185,4 @@ func number(b []byte) (n uint32) {
 		n = n<<8 | uint32(digit)
 	}
 	return n
-}
-
-// attributes goes through a list of attributes without copying it. It ends
-// where the list is broken.
-func attributes(b []byte) iter.Seq2[uint16, []byte] {
-	return func(yield func(uint16, []byte) bool) {
-		const headerLength, alignment = unix.SizeofNlAttr, unix.NLA_ALIGNTO
-		for len(b) >= headerLength {
-			length := int(binary.NativeEndian.Uint16(b))
-			typ := binary.NativeEndian.Uint16(b[2:]) &^ (unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
-			if length < headerLength || length > len(b) || !yield(typ, b[headerLength:length]) {
-				return
-			}
-			b = b[min(len(b), (length+alignment-1)&^(alignment-1)):]
-		}
-	}
 }

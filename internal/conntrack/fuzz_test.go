@@ -6,6 +6,7 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 )
 
 // message returns what a dump says of a flow.
@@ -79,9 +80,10 @@ func FuzzDecode(f *testing.F) {
 			t.Fatal(err)
 		}
 		var named tuple
-		for typ, value := range attributes(name) {
-			if typ == ctaTupleReply {
-				named = decodeTuple(value)
+		a := netlinkio.Read(name, &err)
+		for a.Next() {
+			if a.Type == ctaTupleReply {
+				named = decodeTuple(a.Nested())
 			}
 		}
 		if named.source() != flow.Answers || named.destination() != flow.Returns || named.protocol != flow.Protocol {

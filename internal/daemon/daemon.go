@@ -101,6 +101,7 @@ func (d *Daemon) run(ctx context.Context, cancel context.CancelCauseFunc, reques
 	rules, openErr := kernel.Open()
 	if openErr == nil {
 		defer func() { err = errors.Join(err, rules.Close()) }()
+		rules.Log = d.Log
 		owns, openErr = d.own(rules)
 	}
 	families, err := d.prepare(ctx) // whose error says more than openErr

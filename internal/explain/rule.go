@@ -84,7 +84,11 @@ func chooses(r nft.Rule) (choice *nft.Slots, ok bool) {
 			ok = choice == nil && n.Count > 0 && n.Count <= maxSlots
 			choice = &n
 		}
-		for _, o := range keyOf(st) {
+		var key nft.Concat
+		if r, ok := st.(nft.Reference); ok {
+			key, _ = r.Refers()
+		}
+		for _, o := range key {
 			if s, isChoice := o.(nft.Slots); isChoice {
 				ok = choice == nil && s.Count > 0 && s.Count <= maxSlots
 				choice = &s
@@ -92,23 +96,6 @@ func chooses(r nft.Rule) (choice *nft.Slots, ok bool) {
 		}
 	}
 	return choice, ok
-}
-
-// keyOf returns the key that a statement looks up.
-func keyOf(st nft.Statement) nft.Concat {
-	switch st := st.(type) {
-	case nft.InSet:
-		return st.Key
-	case nft.VerdictMap:
-		return st.Key
-	case nft.DNAT:
-		return st.Key
-	case nft.Remember:
-		return st.Key
-	case nft.Forget:
-		return st.Key
-	}
-	return nil
 }
 
 // slotsFor returns the slots that may be picked for a packet.

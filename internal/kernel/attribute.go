@@ -4,9 +4,8 @@ import "encoding/binary"
 
 // Sizes of netlink headers in bytes (linux/netlink.h).
 const (
-	attrHeader   = 4
-	nested       = 1 << 15
-	attrTypeMask = 1<<14 - 1 // NLA_TYPE_MASK
+	attrHeader = 4
+	nested     = 1 << 15
 )
 
 // attributes is a buffer of netlink attributes in the byte order of nf_tables:

@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -59,56 +58,53 @@ func (c *Conn) Commit(p *plan.Plan, generation uint32) (Size, error) {
 	return c.send(t, generation)
 }
 
-// Check reports how Commit would end, with a batch without an end: the kernel carries its
-// messages out and, as it is not told to commit them, undoes them. It tells
-// nobody who watches.
-func (c *Conn) Check(p *plan.Plan, generation uint32) error {
-	t, err := Encode(p)
-	if err != nil {
-		return err
-	}
-	if c.owns {
-		t.own()
-	}
-	_, err = c.sendBatch(t, t.Size(), generation, true)
-	return err
-}
-
 // send carries a transaction out.
 func (c *Conn) send(t *Transaction, generation uint32) (Size, error) {
 	size := t.Size()
 	if c.watcher == nil || size.Bytes < manyBytes {
-		return c.sendBatch(t, size, generation, false)
+		return size, c.exchange(t, size, generation)
 	}
 	resume := c.watcher.pause(c)
-	size, err := c.sendBatch(t, size, generation, false)
+	err := c.exchange(t, size, generation)
 	resume(err == nil)
 	return size, err
 }
 
-// sendBatch sends a transaction and takes the kernel's answer. A trial changes
-// nothing.
-func (c *Conn) sendBatch(t *Transaction, size Size, generation uint32, trial bool) (Size, error) {
-	if err := c.growBuffers(size); err != nil {
-		return size, fmt.Errorf("commit: set socket buffer: %w", err)
+// exchange sends a transaction and takes the kernel's answer.
+func (c *Conn) exchange(t *Transaction, size Size, generation uint32) error {
+	first, err := c.sendBatch(t, size, generation, false)
+	if err != nil {
+		return fmt.Errorf("commit: %w", err)
 	}
-	first := c.sequence
+	answers, err := c.receiveResult(first + uint32(len(t.Messages)))
+	var op *netlink.OpError
+	if len(answers) == 0 || !errors.As(answers[0], &op) {
+		return err
+	}
+	refused := t.blame(int(op.Sequence-first)-1, op.Offset)
+	refused.Err = c.refused(answers[0])
+	if c.Log != nil {
+		c.Log.Debug("the kernel refuses a transaction", "error", refused, "message", op.Sequence-first, "transaction", t)
+	}
+	return refused
+}
+
+// sendBatch sends a transaction, and returns the number of the message that
+// begins it. A trial has no end, so that it is undone.
+func (c *Conn) sendBatch(t *Transaction, size Size, generation uint32, trial bool) (first uint32, err error) {
+	if err := c.growBuffers(size); err != nil {
+		return 0, fmt.Errorf("set socket buffer: %w", err)
+	}
+	first = c.sequence
 	c.sequence += uint32(len(t.Messages)) + 2
 	batch := t.batch(generation, first)
 	if trial {
 		batch = batch[:len(batch)-batchEnd]
 	}
 	if err := c.write(batch); err != nil {
-		return size, fmt.Errorf("commit: send %d messages of %d bytes: %w", size.Messages, size.Bytes, explain(err))
+		return 0, fmt.Errorf("send %d messages of %d bytes: %w", size.Messages, size.Bytes, explain(err))
 	}
-	err := c.receiveResult(first + uint32(len(t.Messages)))
-	var op *netlink.OpError
-	if isAnswer(err) && errors.As(err, &op) {
-		refused := t.blame(int(op.Sequence-first)-1, op.Offset)
-		refused.Err = c.refused(err)
-		return size, refused
-	}
-	return size, err
+	return first, nil
 }
 
 // batch returns the messages as the kernel takes them, between those that begin
@@ -136,8 +132,8 @@ func (t *Transaction) batch(generation, first uint32) []byte {
 }
 
 const (
-	nlmsgAlign = 4                            // NLMSG_ALIGNTO
-	batchEnd   = unix.NLMSG_HDRLEN + Nfgenmsg // length of the message that ends a batch
+	nlmsgAlign = 4                                          // NLMSG_ALIGNTO
+	batchEnd   = unix.NLMSG_HDRLEN + netlinkio.HeaderLength // length of the message that ends a batch
 )
 
 // appendMessage appends a netlink message, padded. A batch can have tens of
@@ -194,30 +190,33 @@ func (c *Conn) growBuffers(s Size) error {
 // ErrNoAnswer means that nobody knows whether the kernel confirmed or refused.
 var ErrNoAnswer = errors.New("commit: the kernel's answer is lost")
 
-// receiveResult takes the acknowledgement of a batch, which has the number of its
-// last message, or its first error. The kernel works on a batch while it is
-// being sent, so all answers are there already.
-func (c *Conn) receiveResult(last uint32) error {
-	var first error
+// receiveResult returns the errors that answer a batch. It takes answers up to the
+// acknowledgement, which has the number of the last message. The kernel works on
+// a batch while it is being sent, so all answers are there already.
+func (c *Conn) receiveResult(last uint32) (answers []error, err error) {
 	for { // the answers come in the order of the messages
 		ready, err := c.readable()
-		if err != nil {
-			return fmt.Errorf("commit: poll socket: %w", err)
-		}
-		if !ready {
-			return cmp.Or(first, ErrNoAnswer)
+		switch {
+		case err != nil:
+			return answers, fmt.Errorf("commit: poll socket: %w", err)
+		case !ready && len(answers) == 0:
+			return nil, ErrNoAnswer
+		case !ready:
+			return answers, nil
 		}
 		netlinkio.Renew(c.nl) // a large batch takes long
 		replies, err := c.nl.Receive()
-		if err != nil && !isAnswer(err) {
+		switch {
+		case isAnswer(err):
+			answers = append(answers, err)
+		case err != nil:
 			c.dirty = true
-			return cmp.Or(first, fmt.Errorf("%w: %w", ErrNoAnswer, err))
+			return answers, fmt.Errorf("%w: %w", ErrNoAnswer, err)
 		}
-		first = cmp.Or(first, err)
 		if slices.ContainsFunc(replies, func(m netlink.Message) bool {
 			return m.Header.Type == netlink.Error && m.Header.Sequence == last
 		}) {
-			return first
+			return answers, nil
 		}
 	}
 }
@@ -239,21 +238,17 @@ func (t *Transaction) blame(i, offset int) *CommitError {
 // blameElement names the element whose attribute holds an offset in the
 // message. Kernels that do not tell the offset leave the choice of all.
 func blameElement(m *Message, offset int) *CommitError {
-	verb := plan.Add
-	if m.Type == unix.NFT_MSG_DELSETELEM || m.Type == destroySetElement {
-		verb = plan.Delete
-	}
 	i := len(m.parts) - 1
 	for i > 0 && m.parts[i].offset > offset {
 		i--
 	}
 	p := m.parts[i]
-	name := m.set.Keyword() + " " + m.set.Name
+	name := m.Set.Keyword() + " " + m.Set.Name
 	if offset < m.parts[0].offset && len(m.parts) > 1 {
-		return &CommitError{Object: fmt.Sprintf("%s one of %d elements of %s", verb, len(m.parts), name)}
+		return &CommitError{Object: fmt.Sprintf("%s one of %d elements of %s", m.verb(), len(m.parts), name)}
 	}
 	return &CommitError{
-		Object: fmt.Sprintf("%s element { %s } of %s", verb, m.set.ElementText(p.element), name),
-		Set:    m.set, Element: p.element,
+		Object: fmt.Sprintf("%s element { %s } of %s", m.verb(), m.Set.ElementText(p.element), name),
+		Set:    m.Set, Element: p.element,
 	}
 }

@@ -4,8 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 
-	"github.com/mdlayher/netlink"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/nft"
 
 	"golang.org/x/sys/unix"
@@ -28,33 +28,28 @@ func appendCounter(a *attributes) {
 	end()
 }
 
-func expressionName(ad *netlink.AttributeDecoder) (name string, err error) {
-	for ad.Next() {
-		if ad.Type() == unix.NFTA_EXPR_NAME {
-			name = ad.String()
+func expressionName(a netlinkio.Attributes) (name string) {
+	for a.Next() {
+		if a.Type == unix.NFTA_EXPR_NAME {
+			name = string(a.Text())
 		}
 	}
-	return name, ad.Err()
+	return name
 }
 
 // decodeCounter reads the counter of an element.
-func (e *element) decodeCounter(data []byte) error {
-	r := reader{rest: data}
-	for r.next() {
-		if r.typ != unix.NFTA_EXPR_DATA {
+func (e *element) decodeCounter(a netlinkio.Attributes) {
+	for a.Next() {
+		if a.Type != unix.NFTA_EXPR_DATA {
 			continue
 		}
-		counter := reader{rest: r.data}
-		for counter.next() {
-			if counter.typ == unix.NFTA_COUNTER_PACKETS && len(counter.data) == 8 {
-				e.packets = binary.BigEndian.Uint64(counter.data)
+		counter := a.Nested()
+		for counter.Next() {
+			if counter.Type == unix.NFTA_COUNTER_PACKETS && len(counter.Data) == 8 {
+				e.packets = binary.BigEndian.Uint64(counter.Data)
 			}
 		}
-		if counter.err != nil {
-			return counter.err
-		}
 	}
-	return r.err
 }
 
 // FrontendCount is what one element of a map of frontends has counted: new

@@ -1,88 +1,63 @@
 package kernel
 
 import (
-	"encoding/binary"
-	"fmt"
 	"net/netip"
 	"slices"
 
 	"github.com/mdlayher/netlink"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/nft"
 
 	"golang.org/x/sys/unix"
 )
 
-// Nfgenmsg is the length of the header of every nf_tables message.
-const Nfgenmsg = 4
-
-// attributesOf returns a decoder for the attributes of a message.
-func attributesOf(m netlink.Message) (*netlink.AttributeDecoder, error) {
-	if len(m.Data) < Nfgenmsg {
-		return nil, fmt.Errorf("decode message: %d bytes are too short", len(m.Data))
-	}
-	return Decoder(m.Data[Nfgenmsg:])
-}
-
-func Decoder(b []byte) (*netlink.AttributeDecoder, error) {
-	ad, err := netlink.NewAttributeDecoder(b)
-	if err != nil {
-		return nil, err
-	}
-	ad.ByteOrder = binary.BigEndian
-	return ad, nil
-}
-
 // decodeChain returns the chain in a message, and the table it is in.
 func decodeChain(m netlink.Message) (c *nft.Chain, table string, err error) {
-	ad, err := attributesOf(m)
-	if err != nil {
-		return nil, "", err
-	}
 	c = &nft.Chain{}
-	for ad.Next() {
-		switch ad.Type() {
+	a := netlinkio.ReadMessage(m.Data, &err)
+	for a.Next() {
+		switch a.Type {
 		case unix.NFTA_CHAIN_TABLE:
-			table = ad.String()
+			table = string(a.Text())
 		case unix.NFTA_CHAIN_NAME:
-			c.Name = ad.String()
+			c.Name = string(a.Text())
 		case unix.NFTA_CHAIN_HOOK:
-			ad.Nested(func(hook *netlink.AttributeDecoder) error { return decodeHook(hook, c) })
+			decodeHook(a.Nested(), c)
 		case unix.NFTA_CHAIN_TYPE:
-			if ad.String() != "nat" {
+			if string(a.Text()) != "nat" {
 				c.Hook = ForeignHook
 			}
 		case unix.NFTA_CHAIN_POLICY:
-			if ad.Uint32() != netfilterAccept {
+			if a.Uint32() != netfilterAccept {
 				c.Hook = ForeignHook
 			}
 		}
 	}
-	return c, table, ad.Err()
+	return c, table, err
 }
 
 // ForeignHook is a hook, type or policy that our chains do not have.
 const ForeignHook = nft.Hook(255)
 
-func decodeHook(ad *netlink.AttributeDecoder, c *nft.Chain) error {
+func decodeHook(a netlinkio.Attributes, c *nft.Chain) {
 	hook := ForeignHook
-	for ad.Next() {
-		switch ad.Type() {
+	for a.Next() {
+		switch a.Type {
 		case unix.NFTA_HOOK_HOOKNUM:
-			n := ad.Uint32()
+			n := a.Uint32()
 			for _, h := range []nft.Hook{nft.Prerouting, nft.Input, nft.Output, nft.Postrouting} {
 				if hookNumber(h) == n {
 					hook = h
 				}
 			}
 		case unix.NFTA_HOOK_PRIORITY:
-			c.Priority = int32(ad.Uint32())
+			c.Priority = int32(a.Uint32())
 		}
 	}
 	if c.Hook != ForeignHook {
 		c.Hook = hook
 	}
-	return ad.Err()
 }
 
 const (
@@ -98,37 +73,38 @@ func room(count int) int { return min(max(count, 0), 1<<19) }
 // set that we would not write has no key. An anonymous set is part of a rule
 // and gives nil.
 func decodeSet(m netlink.Message, f model.Family) (s *nft.Set, count int, err error) {
-	ad, err := attributesOf(m)
-	if err != nil {
-		return nil, 0, err
-	}
 	s, count = &nft.Set{}, unknownCount
 	var flags, keyLength, valueLength uint32
 	var expression string // that every element has
-	for ad.Next() {
-		switch ad.Type() {
+	a := netlinkio.ReadMessage(m.Data, &err)
+	for a.Next() {
+		switch a.Type {
 		case unix.NFTA_SET_NAME:
-			s.Name = ad.String()
+			s.Name = string(a.Text())
 		case unix.NFTA_SET_FLAGS:
-			flags = ad.Uint32()
+			flags = a.Uint32()
 		case unix.NFTA_SET_KEY_TYPE:
-			s.Key = datatypes(ad.Uint32(), f)
+			s.Key = datatypes(a.Uint32(), f)
 		case unix.NFTA_SET_KEY_LEN:
-			keyLength = ad.Uint32()
+			keyLength = a.Uint32()
 		case unix.NFTA_SET_DATA_TYPE:
-			s.Data = datatypes(ad.Uint32(), f)
+			s.Data = datatypes(a.Uint32(), f)
 		case unix.NFTA_SET_DATA_LEN:
-			valueLength = ad.Uint32()
+			valueLength = a.Uint32()
 		case unix.NFTA_SET_DESC:
-			ad.Nested(func(desc *netlink.AttributeDecoder) error { return decodeDescription(desc, s) })
+			for desc := a.Nested(); desc.Next(); {
+				if desc.Type == unix.NFTA_SET_DESC_SIZE {
+					s.Size = desc.Uint32()
+				}
+			}
 		case setExpression:
-			ad.Nested(func(e *netlink.AttributeDecoder) error { expression, err = expressionName(e); return err })
+			expression = expressionName(a.Nested())
 		case setCount:
-			count = int(ad.Uint32())
+			count = int(a.Uint32())
 		}
 	}
 	if flags&unix.NFT_SET_ANONYMOUS != 0 {
-		return nil, 0, ad.Err()
+		return nil, 0, err
 	}
 	s.Interval = flags&unix.NFT_SET_INTERVAL != 0
 	s.Dynamic = flags&unix.NFT_SET_EVAL != 0
@@ -136,7 +112,7 @@ func decodeSet(m netlink.Message, f model.Family) (s *nft.Set, count int, err er
 	if setFlags(s) != flags || expression != "" && !s.Counters || !isWritable(s, keyLength, valueLength, f) {
 		s.Key = nil
 	}
-	return s, count, ad.Err()
+	return s, count, err
 }
 
 // isWritable tells whether a set can be one that we write, by its key and the
@@ -155,15 +131,6 @@ func isWritable(s *nft.Set, key, value uint32, f model.Family) bool {
 	default:
 		return slices.Equal(s.Data, endpoint) && value == uint32(widths(endpoint, f))
 	}
-}
-
-func decodeDescription(ad *netlink.AttributeDecoder, s *nft.Set) error {
-	for ad.Next() {
-		if ad.Type() == unix.NFTA_SET_DESC_SIZE {
-			s.Size = ad.Uint32()
-		}
-	}
-	return ad.Err()
 }
 
 // actionOf returns NoAction for a verdict that we never use.

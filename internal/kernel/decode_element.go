@@ -1,12 +1,9 @@
 package kernel
 
 import (
-	"encoding/binary"
-	"errors"
-	"fmt"
-
 	"github.com/mdlayher/netlink"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/nft"
 
 	"golang.org/x/sys/unix"
@@ -39,93 +36,79 @@ func newElementDecoder(s *nft.Set, f model.Family) *elementDecoder {
 
 // message calls each for the elements in a message, until it returns an error. The
 // element is valid during the call only.
-func (d *elementDecoder) message(m netlink.Message, each func(*element) error) error {
-	if len(m.Data) < Nfgenmsg {
-		return fmt.Errorf("decode message: %d bytes are too short", len(m.Data))
-	}
-	r := reader{rest: m.Data[Nfgenmsg:]}
-	for r.next() {
-		if r.typ != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
+func (d *elementDecoder) message(m netlink.Message, each func(*element) error) (err error) {
+	a := netlinkio.ReadMessage(m.Data, &err)
+	for a.Next() {
+		if a.Type != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
 			continue
 		}
-		list := reader{rest: r.data}
-		for list.next() {
+		list := a.Nested()
+		for list.Next() {
 			var e element
-			if err := d.element(list.data, &e); err != nil {
-				return err
+			d.element(list.Nested(), &e)
+			if err == nil {
+				err = each(&e)
 			}
-			if err := each(&e); err != nil {
-				return err
-			}
-		}
-		if list.err != nil {
-			return list.err
 		}
 	}
-	return r.err
+	return err
 }
 
-func (d *elementDecoder) element(data []byte, e *element) (err error) {
-	r := reader{rest: data}
-	for err == nil && r.next() {
-		switch r.typ {
+func (d *elementDecoder) element(a netlinkio.Attributes, e *element) {
+	for a.Next() {
+		switch a.Type {
 		case unix.NFTA_SET_ELEM_KEY:
-			e.Key, err = d.key(r.data)
+			e.Key = d.key(a.Nested())
 		case elementKeyEnd:
-			e.last, err = d.key(r.data)
+			e.last = d.key(a.Nested())
 		case unix.NFTA_SET_ELEM_DATA:
-			err = d.value(r.data, &e.Value)
+			d.value(a.Nested(), &e.Value)
 		case unix.NFTA_SET_ELEM_FLAGS:
-			var flags uint32
-			flags, err = r.uint32()
-			e.intervalEnd = flags&unix.NFT_SET_ELEM_INTERVAL_END != 0
+			e.intervalEnd = a.Uint32()&unix.NFT_SET_ELEM_INTERVAL_END != 0
 		case unix.NFTA_SET_ELEM_EXPR:
 			if d.set.Counters {
-				err = e.decodeCounter(r.data)
+				e.decodeCounter(a.Nested())
 			}
 		case unix.NFTA_SET_ELEM_USERDATA:
-			if text, ok := userdata(r.data).lookup(udataElemComment); ok && len(text) > 0 {
+			if text, ok := userdata(a.Data).lookup(udataElemComment); ok && len(text) > 0 {
 				e.Comment = string(text[:len(text)-1]) // without the NUL
 			}
 		}
 	}
-	return errors.Join(err, r.err)
 }
 
-func (d *elementDecoder) key(data []byte) (k nft.Key, err error) {
-	r := reader{rest: data}
-	for err == nil && r.next() {
-		k, err = parseKey(r.data, d.set.Key, d.family)
+func (d *elementDecoder) key(a netlinkio.Attributes) (k nft.Key) {
+	for a.Next() {
+		var err error
+		k, err = parseKey(a.Data, d.set.Key, d.family)
+		a.Fail(err)
 	}
-	return k, errors.Join(err, r.err)
+	return k
 }
 
-func (d *elementDecoder) value(data []byte, v *nft.Value) (err error) {
-	r := reader{rest: data}
-	for err == nil && r.next() {
-		switch r.typ {
+func (d *elementDecoder) value(a netlinkio.Attributes, v *nft.Value) {
+	for a.Next() {
+		switch a.Type {
 		case unix.NFTA_DATA_VALUE:
-			v.Endpoint, err = parseEndpoint(r.data, d.family)
+			var err error
+			v.Endpoint, err = parseEndpoint(a.Data, d.family)
+			a.Fail(err)
 		case unix.NFTA_DATA_VERDICT:
-			v.Verdict, err = d.verdict(r.data)
+			v.Verdict = d.verdict(a.Nested())
 		}
 	}
-	return errors.Join(err, r.err)
 }
 
-func (d *elementDecoder) verdict(data []byte) (v nft.Verdict, err error) {
-	r := reader{rest: data}
-	for err == nil && r.next() {
-		switch r.typ {
+func (d *elementDecoder) verdict(a netlinkio.Attributes) (v nft.Verdict) {
+	for a.Next() {
+		switch a.Type {
 		case unix.NFTA_VERDICT_CODE:
-			var code uint32
-			code, err = r.uint32()
-			v.Action = actionOf(int32(code))
+			v.Action = actionOf(int32(a.Uint32()))
 		case unix.NFTA_VERDICT_CHAIN:
-			v.Chain = d.chain(r.string())
+			v.Chain = d.chain(a.Text())
 		}
 	}
-	return v, errors.Join(err, r.err)
+	return v
 }
 
 func (d *elementDecoder) chain(name []byte) string {
@@ -135,52 +118,4 @@ func (d *elementDecoder) chain(name []byte) string {
 		d.chains[known] = known
 	}
 	return known
-}
-
-// reader goes through netlink attributes without allocating. It is for the
-// elements of sets; what is rare is read by netlink.AttributeDecoder.
-type reader struct {
-	rest []byte
-	typ  uint16 // of the present attribute, without flags
-	data []byte // its payload
-	err  error
-}
-
-var errAttribute = errors.New("decode attribute: its length is wrong")
-
-// next goes to the next attribute, if there is one.
-func (r *reader) next() bool {
-	if len(r.rest) == 0 {
-		return false
-	}
-	if len(r.rest) < attrHeader {
-		r.err = errAttribute
-		return false
-	}
-	length := int(binary.NativeEndian.Uint16(r.rest))
-	if length < attrHeader || length > len(r.rest) {
-		r.err = errAttribute
-		return false
-	}
-	r.typ = binary.NativeEndian.Uint16(r.rest[2:]) & attrTypeMask
-	r.data = r.rest[attrHeader:length]
-	r.rest = r.rest[min((length+3)&^3, len(r.rest)):]
-	return true
-}
-
-func (r *reader) uint32() (uint32, error) {
-	if len(r.data) != 4 {
-		return 0, errAttribute
-	}
-	return binary.BigEndian.Uint32(r.data), nil
-}
-
-// string returns the text up to its NUL.
-func (r *reader) string() []byte {
-	for i, c := range r.data {
-		if c == 0 {
-			return r.data[:i]
-		}
-	}
-	return r.data
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/workload"
@@ -81,7 +82,7 @@ func played(fr frames) *Conn {
 		header := netlink.Header{Sequence: q.Header.Sequence, PID: q.Header.PID, Flags: netlink.Multi}
 		var out []netlink.Message
 		fr.each(func(typ uint16, answer []byte) {
-			if typ == asked && len(answer) >= Nfgenmsg && answer[0] == q.Data[0] && (setIn(q.Data) == nil || bytes.Equal(setIn(q.Data), setIn(answer))) {
+			if typ == asked && len(answer) >= netlinkio.HeaderLength && answer[0] == q.Data[0] && (setIn(q.Data) == nil || bytes.Equal(setIn(q.Data), setIn(answer))) {
 				out = append(out, netlink.Message{Header: header, Data: answer})
 			}
 		})
@@ -96,13 +97,11 @@ func played(fr frames) *Conn {
 // setIn returns the name of the set that a message about sets or elements is
 // about, nil if about all.
 func setIn(data []byte) (name []byte) {
-	ad, err := Decoder(data[Nfgenmsg:])
-	if err != nil {
-		return nil
-	}
-	for ad.Next() {
-		if ad.Type() == unix.NFTA_SET_NAME { // as NFTA_SET_ELEM_LIST_SET
-			name = ad.Bytes()
+	var err error // ends the list
+	a := netlinkio.ReadMessage(data, &err)
+	for a.Next() {
+		if a.Type == unix.NFTA_SET_NAME { // as NFTA_SET_ELEM_LIST_SET
+			name = a.Data
 		}
 	}
 	return name
@@ -292,7 +291,7 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Add(append([]byte{unix.NFT_MSG_GETRULE}, brokenVerdict()...))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if len(data) < 1+Nfgenmsg {
+		if len(data) < 1+netlinkio.HeaderLength {
 			return
 		}
 		m, family := netlink.Message{Data: data[1:]}, model.IPv4

@@ -3,6 +3,7 @@ package kernel
 import (
 	"github.com/google/nftables/expr"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/nft"
 
 	"golang.org/x/sys/unix"
@@ -104,24 +105,21 @@ func (s *symbolic) hash(data []byte) error {
 // byteOrder accepts what nft 1.0.6 puts at times behind the protocol in the key
 // of an interval set. It turns the bytes of a single byte around, and so does
 // nothing. (The library does not decode this expression.)
-func (s *symbolic) byteOrder(data []byte) error {
-	ad, err := Decoder(data)
-	if err != nil {
-		return err
-	}
+func (s *symbolic) byteOrder(data []byte) (err error) {
 	var from, to uint32
-	for ad.Next() {
-		switch ad.Type() {
+	a := netlinkio.Read(data, &err)
+	for a.Next() {
+		switch a.Type {
 		case unix.NFTA_BYTEORDER_SREG:
-			from = ad.Uint32()
+			from = a.Uint32()
 		case unix.NFTA_BYTEORDER_DREG:
-			to = ad.Uint32()
+			to = a.Uint32()
 		}
 	}
 	if from != to || s.registers[registerIndex(from)] != nft.TransportProtocol {
 		return errForeign
 	}
-	return ad.Err()
+	return err
 }
 
 // matched is an operand that is only ever compared, and is in no key.

@@ -11,6 +11,7 @@ import (
 	"github.com/google/nftables/expr"
 	"github.com/mdlayher/netlink"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/nft"
 
 	"golang.org/x/sys/unix"
@@ -19,43 +20,35 @@ import (
 // decodeRule returns the rule in a message, and the table and chain it is in.
 // What we never write becomes [render.Foreign].
 func decodeRule(m netlink.Message, f model.Family) (rule nft.Rule, table, chain string, err error) {
-	ad, err := attributesOf(m)
-	if err != nil {
-		return nil, "", "", err
-	}
-	for ad.Next() {
-		switch ad.Type() {
+	a := netlinkio.ReadMessage(m.Data, &err)
+	for a.Next() {
+		switch a.Type {
 		case unix.NFTA_RULE_TABLE:
-			table = ad.String()
+			table = string(a.Text())
 		case unix.NFTA_RULE_CHAIN:
-			chain = ad.String()
+			chain = string(a.Text())
 		case unix.NFTA_RULE_EXPRESSIONS:
-			ad.Nested(func(list *netlink.AttributeDecoder) error {
-				rule, err = decodeExpressions(list, f)
-				return err
-			})
+			rule = decodeExpressions(a.Nested(), f)
 		}
 	}
-	return rule, table, chain, ad.Err()
+	return rule, table, chain, err
 }
 
-func decodeExpressions(list *netlink.AttributeDecoder, f model.Family) (nft.Rule, error) {
+func decodeExpressions(list netlinkio.Attributes, f model.Family) nft.Rule {
 	s := symbolic{family: f, registers: make(map[int]nft.Operand)}
 	for list.Next() {
-		list.Nested(func(ad *netlink.AttributeDecoder) error {
-			var name string
-			for ad.Next() {
-				switch ad.Type() {
-				case unix.NFTA_EXPR_NAME:
-					name = ad.String()
-				case unix.NFTA_EXPR_DATA:
-					s.next(name, ad.Bytes())
-				}
+		var name string
+		a := list.Nested()
+		for a.Next() {
+			switch a.Type {
+			case unix.NFTA_EXPR_NAME:
+				name = string(a.Text())
+			case unix.NFTA_EXPR_DATA:
+				s.next(name, a.Data)
 			}
-			return ad.Err()
-		})
+		}
 	}
-	return s.finish(), list.Err()
+	return s.finish()
 }
 
 // symbolic executes the bytecode of a rule with operands in place of values,
@@ -336,24 +329,22 @@ func (s *symbolic) fixed(data []byte, e expr.Any, statements ...nft.Statement) e
 // broken one.
 func (s *symbolic) verdict(data []byte) (err error) {
 	var register uint32
-	var value []byte
-	r := reader{rest: data}
-	for err == nil && r.next() {
-		switch r.typ {
+	var value netlinkio.Attributes
+	a := netlinkio.Read(data, &err)
+	for a.Next() {
+		switch a.Type {
 		case unix.NFTA_IMMEDIATE_DREG:
-			register, err = r.uint32()
+			register = a.Uint32()
 		case unix.NFTA_IMMEDIATE_DATA:
-			value = r.data
+			value = a.Nested()
 		}
 	}
-	if err := errors.Join(err, r.err); err != nil {
-		return err
-	}
-	if register != unix.NFT_REG_VERDICT {
+	if err == nil && register != unix.NFT_REG_VERDICT {
 		return errForeign
 	}
 	var v nft.Value
-	if err := newElementDecoder(nil, s.family).value(value, &v); err != nil {
+	newElementDecoder(nil, s.family).value(value, &v)
+	if err != nil {
 		return err
 	}
 	if v.Verdict.Action == nft.NoAction {

@@ -2,6 +2,8 @@ package kernel
 
 import (
 	"fmt"
+	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/mdlayher/netlink"
@@ -54,8 +56,40 @@ type Message struct {
 	// Object says in words what the message is about, for errors. A list of
 	// elements has instead one part for each element.
 	Object string
-	set    *nft.Set
+	Set    *nft.Set   // that is added, deleted or changed, or nil
+	Chain  *nft.Chain // likewise
 	parts  []part
+}
+
+// String returns a line for each message.
+func (t *Transaction) String() string {
+	var b strings.Builder
+	for i := range t.Messages {
+		fmt.Fprintf(&b, "%d: %s (%d bytes)\n", i+1, &t.Messages[i], len(t.Messages[i].Data))
+	}
+	return b.String()
+}
+
+// LogValue implements [slog.LogValuer]: the text is made only where it is logged.
+func (t *Transaction) LogValue() slog.Value { return slog.StringValue(t.String()) }
+
+// String says what the message does.
+func (m *Message) String() string {
+	if m.Object != "" {
+		return m.Object
+	}
+	texts := make([]string, len(m.parts))
+	for i, p := range m.parts {
+		texts[i] = m.Set.ElementText(p.element)
+	}
+	return fmt.Sprintf("%s elements of %s %s: %s", m.verb(), m.Set.Keyword(), m.Set.Name, strings.Join(texts, ", "))
+}
+
+func (m *Message) verb() plan.Verb {
+	if m.Type == unix.NFT_MSG_DELSETELEM || m.Type == destroySetElement {
+		return plan.Delete
+	}
+	return plan.Add
 }
 
 // part is one element in a message. The kernel names the element that it
@@ -147,7 +181,7 @@ func named(typ uint16, c *plan.Change, tableAttr, nameAttr uint16, name string) 
 	a := begin(c.Family)
 	a.string(tableAttr, nft.TableName)
 	a.string(nameAttr, name)
-	return Message{Type: typ, Data: a, Object: c.Text()}
+	return Message{Type: typ, Data: a, Object: c.Text(), Set: c.Set, Chain: c.Chain}
 }
 
 func table(c *plan.Change) Message {
@@ -300,5 +334,5 @@ func newRule(c *plan.Change, r nft.Rule) (Message, error) {
 	}
 	end()
 	object := fmt.Sprintf("add rule to chain %s: %s", c.Chain.Name, r.Text(c.Family))
-	return Message{Type: unix.NFT_MSG_NEWRULE, Flags: netlink.Create | netlink.Append, Data: a, Object: object}, nil
+	return Message{Type: unix.NFT_MSG_NEWRULE, Flags: netlink.Create | netlink.Append, Data: a, Object: object, Chain: c.Chain}, nil
 }

@@ -44,7 +44,7 @@ func (e *encoder) flushLists() {
 // message ends the message.
 func (l *elementList) message() Message {
 	l.data.end(l.list)
-	m := Message{Type: l.verb, Data: slices.Clone(l.data), set: l.set, parts: slices.Clone(l.parts)}
+	m := Message{Type: l.verb, Data: slices.Clone(l.data), Set: l.set, parts: slices.Clone(l.parts)}
 	if l.verb == unix.NFT_MSG_NEWSETELEM {
 		m.Flags = netlink.Create
 	}

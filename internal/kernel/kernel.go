@@ -3,6 +3,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"reflect"
 	"runtime"
@@ -29,9 +30,10 @@ type Size struct {
 // the thread that opened it. It is not safe for concurrent use.
 type Conn struct {
 	nl        *netlink.Conn
-	sequence  uint32   // of the next message in a batch
-	owns      bool     // the tables that it adds
-	namespace *os.File // of the network
+	Log       *slog.Logger // of transactions that the kernel refuses; may be nil
+	sequence  uint32       // of the next message in a batch
+	owns      bool         // the tables that it adds
+	namespace *os.File     // of the network
 	// lacksDestroy means that the kernel is older than 6.3.
 	lacksDestroy bool
 	dirty        bool // something of an earlier answer may be left on the socket
@@ -190,13 +192,11 @@ func (c *Conn) Generation() (uint32, error) {
 		return 0, err
 	}
 	for _, m := range replies {
-		ad, err := attributesOf(m)
-		if err != nil {
-			return 0, err
-		}
-		for ad.Next() {
-			if ad.Type() == unix.NFTA_GEN_ID {
-				return ad.Uint32(), nil
+		a := netlinkio.ReadMessage(m.Data, &err)
+		for a.Next() {
+			if a.Type == unix.NFTA_GEN_ID {
+				generation := a.Uint32()
+				return generation, err
 			}
 		}
 	}
@@ -249,16 +249,13 @@ func (c *Conn) lookForObjects(t *nft.Table) error {
 			return fmt.Errorf("dump objects: %w", err)
 		}
 		for _, m := range replies {
-			ad, err := attributesOf(m)
-			if err != nil {
-				return fmt.Errorf("decode object: %w", err)
+			a := netlinkio.ReadMessage(m.Data, &err)
+			for a.Next() {
+				t.Foreign = t.Foreign || a.Type == objectTable && string(a.Text()) == nft.TableName
 			}
-			for ad.Next() {
-				t.Foreign = t.Foreign || ad.Type() == objectTable && ad.String() == nft.TableName
-			}
-			if err := ad.Err(); err != nil {
-				return fmt.Errorf("decode object: %w", err)
-			}
+		}
+		if err != nil {
+			return fmt.Errorf("decode object: %w", err)
 		}
 	}
 	return nil

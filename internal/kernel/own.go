@@ -9,7 +9,9 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
 )
 
 // Flags and attributes of a table (linux/netfilter/nf_tables.h).
@@ -26,7 +28,7 @@ const (
 // everything stays as it is: a table that ends with the process is worse than
 // one that others can change.
 func (c *Conn) Own() (bool, error) {
-	_, err := persist(func() (struct{}, error) { return struct{}{}, c.tryTable(ownedTable) })
+	err := c.tryTable(ownedTable)
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL): // does not know the flags
 		return false, nil
@@ -37,20 +39,14 @@ func (c *Conn) Own() (bool, error) {
 	return true, nil
 }
 
-// tryTable returns the kernel's answer to a table with these flags, which does
-// not come to be: a batch without an end is taken back.
+// tryTable returns the kernel's answer to a table with these flags.
 func (c *Conn) tryTable(flags uint32) error {
-	a := begin(model.IPv4)
-	a.string(unix.NFTA_TABLE_NAME, nft.TableName+"-trial")
-	a.uint32(unix.NFTA_TABLE_FLAGS, flags)
-	trial := Message{Type: unix.NFT_MSG_NEWTABLE, Flags: netlink.Create, Data: a}
-	first := c.sequence
-	c.sequence += 2
-	batch := (&Transaction{Messages: []Message{trial}}).batch(AnyGeneration, first)
-	if err := c.write(batch[:len(batch)-batchEnd]); err != nil {
-		return err
+	t := &Transaction{Messages: []Message{table(&plan.Change{Verb: plan.Add, Family: model.IPv4})}}
+	refused, err := persist(func() ([]Refusal, error) { return c.try(t, flags) })
+	if len(refused) > 0 {
+		return refused[0].Err
 	}
-	return c.receiveResult(first + 1)
+	return err
 }
 
 // own makes the tables that the transaction adds those of its sender.
@@ -115,23 +111,17 @@ func (c *Conn) table(f model.Family) (tableState, error) {
 	}
 	var t tableState
 	for _, m := range replies {
-		ad, err := attributesOf(m)
-		if err != nil {
-			return t, err
-		}
-		for ad.Next() {
-			switch ad.Type() {
+		a := netlinkio.ReadMessage(m.Data, &err)
+		for a.Next() {
+			switch a.Type {
 			case unix.NFTA_TABLE_FLAGS:
-				t.flags = ad.Uint32()
+				t.flags = a.Uint32()
 			case tableOwnerPort:
-				t.owner = ad.Uint32()
+				t.owner = a.Uint32()
 			}
 		}
-		if err := ad.Err(); err != nil {
-			return t, err
-		}
 	}
-	return t, nil
+	return t, err
 }
 
 // OwnedError says that a table belongs to another process. It unwraps to EPERM.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
 )
@@ -174,7 +175,7 @@ func (w *Watcher) Next() (Intervention, error) {
 // Intervention, unless none of our tables is concerned.
 func (w *Watcher) take(m netlink.Message) *Intervention {
 	kind := uint16(m.Header.Type) & 0xff
-	if uint16(m.Header.Type)>>8 != unix.NFNL_SUBSYS_NFTABLES || len(m.Data) < Nfgenmsg {
+	if uint16(m.Header.Type)>>8 != unix.NFNL_SUBSYS_NFTABLES || len(m.Data) < netlinkio.HeaderLength {
 		return nil
 	}
 	if kind == unix.NFT_MSG_NEWGEN {
@@ -200,10 +201,7 @@ func (w *Watcher) take(m netlink.Message) *Intervention {
 // tableOf returns the table that a message is about: the first attribute of
 // all objects.
 func tableOf(m netlink.Message) string {
-	if ad, err := attributesOf(m); err == nil && ad.Next() && ad.Type() == unix.NFTA_TABLE_NAME {
-		return ad.String()
-	}
-	return ""
+	return nameIn(m, unix.NFTA_TABLE_NAME)
 }
 
 func (w *Watcher) end(m netlink.Message) *Intervention {
@@ -221,16 +219,14 @@ func (w *Watcher) end(m netlink.Message) *Intervention {
 		return nil
 	}
 	i.Touched = i.Touched[:min(len(i.Touched), maxTouched)]
-	ad, err := attributesOf(m)
-	if err != nil {
-		return i
-	}
-	for ad.Next() {
-		switch ad.Type() {
+	var err error // means that it is not known
+	a := netlinkio.ReadMessage(m.Data, &err)
+	for a.Next() {
+		switch a.Type {
 		case unix.NFTA_GEN_PROC_PID:
-			i.By.PID = int(ad.Uint32())
+			i.By.PID = int(a.Uint32())
 		case unix.NFTA_GEN_PROC_NAME:
-			i.By.Name = ad.String()
+			i.By.Name = string(a.Text())
 		}
 	}
 	i.By = i.By.OfThread()
@@ -255,9 +251,7 @@ func (w *Watcher) describe(t *touched, kind uint16, f model.Family, m netlink.Me
 	switch kind {
 	case unix.NFT_MSG_NEWTABLE, unix.NFT_MSG_DELTABLE:
 	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN:
-		if c.Chain, _, _ = decodeChain(m); c.Chain == nil {
-			c.Chain = &nft.Chain{}
-		}
+		c.Chain, _, _ = decodeChain(m)
 	case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
 		c.Chain = &nft.Chain{Name: nameIn(m, unix.NFTA_RULE_CHAIN)}
 		t.add("rule", func() string { return fmt.Sprintf("%s rule of chain %s", c.Verb, c.Path()) })
@@ -306,13 +300,11 @@ func (w *Watcher) describeElements(t *touched, c plan.Change, m netlink.Message)
 
 // nameIn returns the text in an attribute of a message.
 func nameIn(m netlink.Message, attribute uint16) string {
-	ad, err := attributesOf(m)
-	if err != nil {
-		return ""
-	}
-	for ad.Next() {
-		if ad.Type() == attribute {
-			return ad.String()
+	var err error // ends the list
+	a := netlinkio.ReadMessage(m.Data, &err)
+	for a.Next() {
+		if a.Type == attribute {
+			return string(a.Text())
 		}
 	}
 	return ""

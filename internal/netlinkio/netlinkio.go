@@ -1,5 +1,6 @@
-// Package netlinkio has what all users of netlink sockets share: how long to wait
-// for an answer, which errors are worth another attempt, and how to make it.
+// Package netlinkio holds what all users of netlink share: how long to wait for
+// an answer, which errors are worth another attempt, how to make it, and how
+// attributes are read.
 package netlinkio
 
 import (

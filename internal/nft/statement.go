@@ -11,8 +11,26 @@ import (
 
 // Statement is one match or action of a rule. Its text is nft's own spelling,
 // the one that `nft list` prints; two statements are equal if their texts are.
+//
+// A new statement is a type here, with Text, and with Refers if it looks into
+// a set. It also needs a case in
+//
+//   - statementJSON in package nft,
+//   - expressions, and what decodes them (symbolic), in package kernel,
+//   - walk.statement in package explain,
+//   - byExpression in package preflight, if it brings an expression that can be
+//     a kernel module of its own,
+//   - Statements in package workload: the samples with which TestEveryStatement
+//     fails where one of these is forgotten.
 type Statement interface {
 	Text(f model.Family) string
+}
+
+// Reference is a statement that looks into a set or map.
+type Reference interface {
+	Statement
+	// Refers returns the key, and the name of the set or map.
+	Refers() (Concat, string)
 }
 
 // Operand is a part of a lookup key: something that is loaded from the packet,
@@ -232,6 +250,8 @@ func (s InSet) Text(f model.Family) string {
 	return s.Key.Text(f) + " @" + s.Set
 }
 
+func (s InSet) Refers() (Concat, string) { return s.Key, s.Set }
+
 // VerdictMap looks up the key and acts on the verdict found; without one it
 // does not match.
 type VerdictMap struct {
@@ -240,6 +260,8 @@ type VerdictMap struct {
 }
 
 func (s VerdictMap) Text(f model.Family) string { return s.Key.Text(f) + " vmap @" + s.Map }
+
+func (s VerdictMap) Refers() (Concat, string) { return s.Key, s.Map }
 
 // DNAT looks up the key and sends the connection to the endpoint found;
 // without one it does not match.
@@ -251,6 +273,8 @@ type DNAT struct {
 func (s DNAT) Text(f model.Family) string {
 	return fmt.Sprintf("dnat %s to %s map @%s", FamilyKeyword(f), s.Key.Text(f), s.Map)
 }
+
+func (s DNAT) Refers() (Concat, string) { return s.Key, s.Map }
 
 // Remember puts the endpoint of a connection into a dynamic map under a key,
 // or restarts the timeout of what is there. It does not match if the map is full.
@@ -264,6 +288,8 @@ func (s Remember) Text(f model.Family) string {
 	return fmt.Sprintf("update @%s { %s timeout %s : %s }", s.Map, s.Key.Text(f), durationText(s.Timeout), RememberedEndpoint.Text(f))
 }
 
+func (s Remember) Refers() (Concat, string) { return s.Key, s.Map }
+
 // Forget removes what a dynamic map has under a key. nft wants data in this
 // statement; the kernel looks at the key alone.
 type Forget struct {
@@ -274,6 +300,8 @@ type Forget struct {
 func (s Forget) Text(f model.Family) string {
 	return fmt.Sprintf("delete @%s { %s : %s }", s.Map, s.Key.Text(f), RememberedEndpoint.Text(f))
 }
+
+func (s Forget) Refers() (Concat, string) { return s.Key, s.Map }
 
 // RememberedEndpoint is the data that Remember stores. It is not taken from the
 // packet, which holds the same: with "th dport" in the rule nft would leave the

@@ -27,21 +27,44 @@ func (p *Plan) bridge(cur, want *nft.Table, change func(cur *nft.Table)) {
 		if lenient := WithoutRefusals(cur, c); len(lenient.Rules) < len(c.Rules) {
 			there.Chains[i] = lenient
 			p.Changes = append(p.Changes,
-				Change{Verb: Replace, Family: want.Family, Chain: lenient, OldRules: c.Rules, Passing: true})
+				Change{Verb: Replace, Family: want.Family, Chain: lenient, OldRules: c.Rules, Passing: prepare})
 		}
 	}
 	first := len(p.Changes)
 	change(&there)
 	for i := range p.Changes[first:] {
-		if c := &p.Changes[first+i]; c.Chain != nil && len(c.OldRules) > 0 {
-			c.OldRules = cur.Chain(c.Chain.Name).Rules // what people know
+		c := &p.Changes[first+i]
+		if c.Chain == nil || c.Verb == Add || c.Fills {
+			continue
+		}
+		if before := cur.Chain(c.Chain.Name); there.Chain(before.Name) != before {
+			c.since(before.Rules)
 		}
 	}
 	for _, c := range lateChains(want) {
 		p.Changes = append(p.Changes,
-			Change{Verb: Add, Family: want.Family, Chain: c, Passing: true},
-			Change{Verb: Replace, Family: want.Family, Chain: c, Passing: true},
-			Change{Verb: Delete, Family: want.Family, Chain: c, OldRules: c.Rules, Passing: true})
+			Change{Verb: Add, Family: want.Family, Chain: c, Passing: turn},
+			Change{Verb: Replace, Family: want.Family, Chain: c, Passing: turn},
+			Change{Verb: Delete, Family: want.Family, Chain: c, OldRules: c.Rules, Passing: tidy})
+	}
+}
+
+// since gives the change of a chain the rules that people know, those from before
+// a bridge. It passes if it brings them back.
+func (c *Change) since(before []nft.Rule) {
+	c.OldRules = before
+	if c.Verb == Replace && EqualRules(before, c.Chain.Rules, c.Family) {
+		c.Passing = turn
+	}
+}
+
+// resume corrects what a plan says, from a change on, about a chain that a bridge
+// changed before: it may have been broken off.
+func (p *Plan) resume(before *Change, from int) {
+	for i := range p.Changes[from:] {
+		if c := &p.Changes[from+i]; c.Chain != nil && c.Passing == 0 && c.Family == before.Family && c.Chain.Name == before.Chain.Name {
+			c.since(before.OldRules)
+		}
 	}
 }
 
@@ -107,16 +130,9 @@ func isOurs(t *nft.Table, s nft.Statement) bool {
 	switch s := s.(type) {
 	case nft.Foreign:
 		return false
-	case nft.InSet:
-		return t.Set(s.Set) != nil
-	case nft.VerdictMap:
-		return t.Set(s.Map) != nil
-	case nft.DNAT:
-		return t.Set(s.Map) != nil
-	case nft.Remember:
-		return t.Set(s.Map) != nil
-	case nft.Forget:
-		return t.Set(s.Map) != nil
+	case nft.Reference:
+		_, set := s.Refers()
+		return t.Set(set) != nil
 	}
 	return true
 }

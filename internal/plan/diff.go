@@ -92,7 +92,7 @@ func diffTable(p *Plan, cur, want *nft.Table) {
 	}
 	for _, c := range cur.Chains {
 		if want.Chain(c.Name) == nil {
-			d.removeChain(c, isLate(c, want))
+			d.removeChain(c, want)
 		}
 	}
 	p.Changes = slices.Grow(p.Changes, len(d.declare)+len(d.rules)+growth(cur, want)+len(d.remove))
@@ -191,15 +191,19 @@ func (d *tableDiff) chain(cur, want *nft.Chain) {
 	case cur == nil:
 		d.declare = append(d.declare, Change{Verb: Add, Family: d.family, Chain: want})
 		if len(want.Rules) > 0 {
-			d.rules = append(d.rules, Change{Verb: Replace, Family: d.family, Chain: want})
+			d.rules = append(d.rules, Change{Verb: Replace, Family: d.family, Chain: want, Fills: true})
 		}
 	case slices.Contains(d.emptied, want.Name) || !EqualRules(cur.Rules, want.Rules, d.family):
 		d.rules = append(d.rules, Change{Verb: Replace, Family: d.family, Chain: want, OldRules: cur.Rules})
 	}
 }
 
-func (d *tableDiff) removeChain(c *nft.Chain, passing bool) {
-	d.remove = append(d.remove, Change{Verb: Delete, Family: d.family, Chain: c, OldRules: c.Rules, Passing: passing})
+func (d *tableDiff) removeChain(c *nft.Chain, want *nft.Table) {
+	removal := Change{Verb: Delete, Family: d.family, Chain: c, OldRules: c.Rules}
+	if isLate(c, want) {
+		removal.Passing = tidy
+	}
+	d.remove = append(d.remove, removal)
 }
 
 func EqualRules(a, b []nft.Rule, f model.Family) bool {

@@ -1,8 +1,6 @@
 package plan
 
 import (
-	"slices"
-
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
@@ -26,18 +24,16 @@ func (p *Plan) Phases() []*Plan {
 			atOnce[c.Family] = true
 		}
 	}
-	phase := func(c *Change) int {
+	phase := func(c *Change) Phase {
 		switch {
-		case c.Passing && len(c.OldRules) > 0 && c.Verb == Replace:
-			return prepare
-		case c.Passing && c.Verb == Delete:
-			return tidy
+		case c.Passing != 0:
+			return c.Passing
 		case atOnce[c.Family]:
 			return turn
 		}
-		return p.phaseOf(c)
+		return phaseOf(c)
 	}
-	var sizes [3]int
+	var sizes [tidy + 1]int
 	for i := range p.Changes {
 		sizes[phase(&p.Changes[i])]++
 	}
@@ -51,7 +47,7 @@ func (p *Plan) Phases() []*Plan {
 		}
 		part := &Plan{Changes: make([]Change, 0, size), services: p.services}
 		for i := range p.Changes {
-			if c := &p.Changes[i]; phase(c) == n {
+			if c := &p.Changes[i]; phase(c) == Phase(n) {
 				part.Changes = append(part.Changes, *c)
 			}
 		}
@@ -60,13 +56,16 @@ func (p *Plan) Phases() []*Plan {
 	return out
 }
 
+// Phase is the place of a change among the transactions of a plan.
+type Phase uint8
+
 const (
-	prepare = iota
+	prepare Phase = iota + 1
 	turn
 	tidy
 )
 
-func (p *Plan) phaseOf(c *Change) int {
+func phaseOf(c *Change) Phase {
 	// An endpoint must be known as one of its frontend before a client can get
 	// it, and until none can: see render's affinityChains.
 	isSlot := c.Kind() == "element" && (c.Set.Name == nft.EndpointsMap || c.Set.Name == nft.AffinityEndpointsSet)
@@ -76,15 +75,8 @@ func (p *Plan) phaseOf(c *Change) int {
 		return tidy
 	case c.Chain != nil && c.Chain.Hook != nft.NoHook:
 		return turn
-	case c.Verb == Add && (isSlot || isSet || c.Chain != nil) || p.fills(c):
+	case c.Verb == Add && (isSlot || isSet || c.Chain != nil) || c.Fills:
 		return prepare
 	}
 	return turn
-}
-
-// fills tells whether the change gives a chain that is new its first rules.
-func (p *Plan) fills(c *Change) bool {
-	return c.fillsNewChain() && slices.ContainsFunc(p.Changes, func(o Change) bool {
-		return o.Verb == Add && o.Kind() == "chain" && o.Family == c.Family && o.Chain.Name == c.Chain.Name
-	})
 }

@@ -52,9 +52,13 @@ type Change struct {
 	// ones.
 	Users []*nft.Chain
 
-	// Passing is what lasts only while a table or a map makes way for another
-	// one of its name: see [Plan.bridge].
-	Passing bool
+	// Fills marks the first rules of a chain that the plan adds.
+	Fills bool
+
+	// Passing is the phase of a change that lasts only while a table or a map
+	// makes way for another one of its name, or that ends one; zero: neither. See
+	// [Plan.bridge].
+	Passing Phase
 
 	Set *nft.Set     // of the element, or the object itself
 	Old *nft.Element // Delete and Replace
@@ -120,22 +124,17 @@ func (c Change) Text() string {
 func (p *Plan) Count(v Verb) int {
 	n := 0
 	for i := range p.Changes {
-		if c := &p.Changes[i]; c.Verb == v && !c.Passing && !c.fillsNewChain() {
+		if c := &p.Changes[i]; c.Verb == v && c.Passing == 0 && !c.Fills {
 			n++
 		}
 	}
 	return n
 }
 
-// fillsNewChain tells whether the change gives a new chain its first rules.
-func (c Change) fillsNewChain() bool {
-	return c.Kind() == "chain" && c.Verb == Replace && len(c.OldRules) == 0
-}
-
-// Has tells whether the plan makes a change.
+// Has reports whether the plan makes a change.
 func (p *Plan) Has(c Change) bool {
 	return slices.ContainsFunc(p.Changes, func(o Change) bool {
-		return o.Verb == c.Verb && o.Family == c.Family && o.Text() == c.Text()
+		return o.Verb == c.Verb && o.Family == c.Family && o.Passing == c.Passing && o.Text() == c.Text()
 	})
 }
 
@@ -157,7 +156,7 @@ func (p *Plan) Removals() *Plan {
 // WithoutIdleLanes returns the plan without the deletion of lanes.
 func (p *Plan) WithoutIdleLanes() *Plan {
 	isIdle := func(c Change) bool {
-		return c.Verb == Delete && c.Chain != nil && !c.Passing && nft.IsLane(c.OldRules)
+		return c.Verb == Delete && c.Chain != nil && c.Passing == 0 && nft.IsLane(c.OldRules)
 	}
 	if !slices.ContainsFunc(p.Changes, isIdle) {
 		return p
@@ -202,5 +201,11 @@ func Merge(a, b *Plan) *Plan {
 	case b.Empty():
 		return a
 	}
-	return &Plan{Changes: slices.Concat(a.Changes, b.Changes), services: slices.Concat(a.services, b.services)}
+	out := &Plan{Changes: slices.Concat(a.Changes, b.Changes), services: slices.Concat(a.services, b.services)}
+	for i := range a.Changes {
+		if c := &a.Changes[i]; c.Passing == prepare {
+			out.resume(c, len(a.Changes))
+		}
+	}
+	return out
 }

@@ -25,7 +25,7 @@ const colourOff = "\x1b[0m"
 func (p *Plan) Print(w io.Writer, colour bool) error {
 	pp := planPrinter{plan: p, w: bufio.NewWriter(w), colour: colour}
 	for i := range p.Changes {
-		if c := &p.Changes[i]; !c.Passing {
+		if c := &p.Changes[i]; c.Passing == 0 {
 			pp.change(c)
 		}
 	}
@@ -109,7 +109,7 @@ func (pp *planPrinter) chain(c *Change) {
 	switch {
 	case verb == Add && len(c.Chain.Rules) > 0:
 		return
-	case c.fillsNewChain():
+	case c.Fills:
 		verb = Add
 	}
 	pp.line(verb, 1, "chain %s", c.Chain.Name)
@@ -163,7 +163,7 @@ func (p *Plan) JSON(w io.Writer) error {
 	out := planJSON{Changes: []changeJSON{}}
 	out.Summary.Add, out.Summary.Change, out.Summary.Delete = p.Count(Add), p.Count(Replace), p.Count(Delete)
 	for i := range p.Changes {
-		if c := &p.Changes[i]; !c.Passing {
+		if c := &p.Changes[i]; c.Passing == 0 {
 			out.Changes = append(out.Changes, c.json(p.service(c)))
 		}
 	}

@@ -53,18 +53,11 @@ func users(t *nft.Table, set string) []*nft.Chain {
 
 func refersTo(s nft.Statement, set string) bool {
 	switch s := s.(type) {
-	case nft.InSet:
-		return s.Set == set
-	case nft.VerdictMap:
-		return s.Map == set
-	case nft.DNAT:
-		return s.Map == set
-	case nft.Remember:
-		return s.Map == set
-	case nft.Forget:
-		return s.Map == set
 	case nft.Foreign:
 		return true
+	case nft.Reference:
+		_, name := s.Refers()
+		return name == set
 	}
 	return false
 }

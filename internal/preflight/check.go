@@ -1,10 +1,8 @@
 package preflight
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/mdlayher/netlink"
@@ -12,6 +10,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
 	"golang.org/x/sys/unix"
 )
 
@@ -54,8 +54,7 @@ func (p Problem) String() string {
 // because another one is missing is not listed. The error says why the kernel
 // could not be asked.
 func Check(families []model.Family) (problems []Problem, err error) {
-	short := func(err error) bool { return netlinkio.Fades(err) && !errors.Is(err, os.ErrDeadlineExceeded) }
-	err = netlinkio.Retry(short, func() (err error) {
+	err = netlinkio.Retry(netlinkio.Fades, func() (err error) {
 		problems, err = checkOnce(families)
 		return err
 	})
@@ -63,39 +62,68 @@ func Check(families []model.Family) (problems []Problem, err error) {
 }
 
 func checkOnce(families []model.Family) ([]Problem, error) {
-	k, err := open()
+	k, err := kernel.Open()
 	if errors.Is(err, unix.EPROTONOSUPPORT) {
 		return []Problem{{"netlink sockets of netfilter", err, Remedy{Module: "nfnetlink", Option: "NETFILTER_NETLINK"}}}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	problems, err := check(k, families)
-	return problems, errors.Join(err, k.close())
+	problems, err := check(conn{k}, families)
+	return problems, errors.Join(err, k.Close())
 }
 
 // prober is what answers.
 type prober interface {
-	// try has messages carried out one by one and then all of them taken back.
-	// It returns the answer to each, nil for success. The error is that of the
-	// whole, which the kernel did not even look at.
-	try([]netlink.Message) ([]error, error)
-	// request sends one request, which changes nothing.
-	request(netlink.Message) error
+	// Try returns what is refused of a plan, and changes nothing.
+	Try(*plan.Plan) ([]kernel.Refusal, error)
+	// connections asks for connections.
+	connections() error
+}
+
+// conn is the kernel.
+type conn struct{ *kernel.Conn }
+
+// connections asks for the kernel's statistics, which are short. Without
+// a module that knows what a connection is, the kernel calls it invalid.
+func (conn) connections() error {
+	c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return err
+	}
+	netlinkio.Renew(c)
+	const getStatistics = 4 // IPCTNL_MSG_CT_GET_STATS_CPU of linux/netfilter/nfnetlink_conntrack.h
+	_, err = c.Execute(netlink.Message{
+		Header: netlink.Header{Type: unix.NFNL_SUBSYS_CTNETLINK<<8 | getStatistics, Flags: netlink.Request | netlink.Dump},
+		Data:   []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, 0},
+	})
+	return errors.Join(err, c.Close())
 }
 
 func check(k prober, families []model.Family) ([]Problem, error) {
-	answers, err := k.try(messages(families))
-	switch {
-	case errors.Is(err, unix.EPERM):
-		return []Problem{{Feature: "permission to change rules", Answer: err}}, nil
-	case errors.Is(err, unix.EOPNOTSUPP):
-		return []Problem{{"nf_tables", err, Remedy{Module: "nf_tables", Option: "NF_TABLES"}}}, nil
-	case err != nil:
-		return nil, fmt.Errorf("ask the kernel for its features: %w", err)
+	var problems []Problem
+	for _, f := range families {
+		m := missing{family: f}
+		for _, rules := range probes(f) {
+			refused, err := k.Try(plan.Diff(&nft.Ruleset{}, rules))
+			switch {
+			case errors.Is(err, unix.EPERM):
+				return []Problem{{Feature: "permission to change rules", Answer: err}}, nil
+			case errors.Is(err, unix.EOPNOTSUPP):
+				return []Problem{{"nf_tables", err, Remedy{Module: "nf_tables", Option: "NF_TABLES"}}}, nil
+			case err != nil:
+				return nil, fmt.Errorf("ask the kernel for its features: %w", err)
+			}
+			for _, r := range refused {
+				m.add(r)
+				if r.Type == unix.NFT_MSG_NEWTABLE {
+					break // the others mean nothing
+				}
+			}
+		}
+		problems = append(problems, m.problems...)
 	}
-	problems := missing(families, answers)
-	switch err := k.request(conntrackRequest()); {
+	switch err := k.connections(); {
 	case errors.Is(err, unix.EINVAL):
 		problems = append(problems, Problem{"access to connection tracking", err,
 			Remedy{Module: "nf_conntrack_netlink", Option: "NF_CT_NETLINK"}})
@@ -103,34 +131,4 @@ func check(k prober, families []model.Family) ([]Problem, error) {
 		return problems, fmt.Errorf("ask the kernel for its connections: %w", err)
 	}
 	return problems, nil
-}
-
-// messages returns those of all features, in order.
-func messages(families []model.Family) []netlink.Message {
-	var out []netlink.Message
-	for _, family := range families {
-		for _, f := range (table{family}).features() {
-			out = append(out, f.messages...)
-		}
-	}
-	return out
-}
-
-// missing pairs features with the answers to their messages. Without the first
-// feature of a family the answers of the others mean nothing.
-func missing(families []model.Family, answers []error) []Problem {
-	var out []Problem
-	for _, family := range families {
-		t := table{family}
-		founded := true
-		for i, f := range t.features() {
-			refused := cmp.Or(answers[:len(f.messages)]...)
-			answers = answers[len(f.messages):]
-			if refused != nil && founded {
-				out = append(out, Problem{fmt.Sprintf("%s (%s)", f.name, t.byFamily("ip", "ip6")), refused, f.remedy})
-				founded = i > 0
-			}
-		}
-	}
-	return out
 }

@@ -3,68 +3,89 @@ package preflight
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/mdlayher/netlink"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
 	"golang.org/x/sys/unix"
 )
 
-// fake is a kernel that lacks something, and whatever depends on that.
+// fake is a kernel that lacks something, and refuses what refers to it.
 type fake struct {
-	refuses func(netlink.Message) error
+	// refuses returns the answer to a message and, if it is a rule, the expression
+	// that it is about.
+	refuses func(*kernel.Message) (expression string, answer error)
 	whole   error // the answer to any batch
-	other   error // the answer to any request
+	other   error // the answer to the question for connections
 }
 
-func (k fake) try(messages []netlink.Message) ([]error, error) {
+func (k fake) Try(p *plan.Plan) (refused []kernel.Refusal, err error) {
 	if k.whole != nil {
 		return nil, k.whole
 	}
-	answers := make([]error, len(messages))
-	tables := make(map[byte]bool)
-	for i, m := range messages {
-		family := m.Data[0]
-		answers[i] = k.refuses(m)
-		switch {
-		case typeOf(m) == unix.NFT_MSG_NEWTABLE:
-			tables[family] = answers[i] == nil
-		case !tables[family]:
-			answers[i] = unix.ENOENT
+	t, err := kernel.Encode(p)
+	if err != nil {
+		return nil, err
+	}
+	var lost []string // names of objects
+	for i := range t.Messages {
+		m := &t.Messages[i]
+		expression, answer := k.refuses(m)
+		for _, name := range lost {
+			if answer == nil && (name == "table" || has(m, name)) {
+				expression, answer = "lookup", unix.ENOENT
+			}
+		}
+		if answer == nil {
+			continue
+		}
+		refused = append(refused, kernel.Refusal{Message: m, Expression: expression, Err: answer})
+		switch m.Type {
+		case unix.NFT_MSG_NEWTABLE:
+			lost = append(lost, "table")
+		case unix.NFT_MSG_NEWCHAIN:
+			lost = append(lost, m.Chain.Name)
+		case unix.NFT_MSG_NEWSET:
+			lost = append(lost, m.Set.Name)
 		}
 	}
-	return answers, nil
+	return refused, nil
 }
 
-func (k fake) request(netlink.Message) error { return k.other }
+func (k fake) connections() error { return k.other }
 
-func typeOf(m netlink.Message) uint16 { return uint16(m.Header.Type) & 0xff }
-
-// has tells whether a message has an attribute that is this text. In front of
+// has reports whether a message has an attribute that is this text. In front of
 // it is the high byte of the attribute's type.
-func has(m netlink.Message, text string) bool {
+func has(m *kernel.Message, text string) bool {
 	return bytes.Contains(m.Data, []byte("\x00"+text+"\x00"))
 }
 
+// lacksNothing is a kernel that refuses nothing.
+var lacksNothing = fake{refuses: func(*kernel.Message) (string, error) { return "", nil }}
+
 // lacksExpression is a kernel without an expression.
 func lacksExpression(name string) fake {
-	return fake{refuses: func(m netlink.Message) error {
-		if typeOf(m) == unix.NFT_MSG_NEWRULE && has(m, name) || typeOf(m) == unix.NFT_MSG_NEWSET && has(m, name) {
-			return unix.ENOENT
+	return fake{refuses: func(m *kernel.Message) (string, error) {
+		if (m.Type == unix.NFT_MSG_NEWRULE || m.Type == unix.NFT_MSG_NEWSET) && has(m, name) {
+			return name, unix.ENOENT
 		}
-		return nil
+		return "", nil
 	}}
 }
 
 // lacksSet is a kernel without a kind of sets, which answers as old ones do.
-func lacksSet(name string) fake {
-	return fake{refuses: func(m netlink.Message) error {
-		if has(m, name) {
-			return unix.EINVAL
+func lacksSet(kind func(*nft.Set) bool) fake {
+	return fake{refuses: func(m *kernel.Message) (string, error) {
+		if m.Type == unix.NFT_MSG_NEWSET && kind(m.Set) {
+			return "", unix.EINVAL
 		}
-		return nil
+		return "", nil
 	}}
 }
 
@@ -75,25 +96,25 @@ func TestMissing(t *testing.T) {
 		kernel fake
 		want   []string
 	}{
-		{"nothing", lacksExpression("nothing"), nil},
+		{"nothing", lacksNothing, nil},
 		{"nf_tables", fake{whole: unix.EOPNOTSUPP}, []string{
 			"nf_tables: operation not supported: load the module nf_tables, or use a kernel with CONFIG_NF_TABLES"}},
 		{"permission", fake{whole: unix.EPERM}, []string{
 			"permission to change rules: operation not permitted: run as root, or with the capability CAP_NET_ADMIN"}},
-		{"nf_conntrack_netlink", fake{refuses: lacksExpression("nothing").refuses, other: unix.EINVAL}, []string{
+		{"nf_conntrack_netlink", fake{refuses: lacksNothing.refuses, other: unix.EINVAL}, []string{
 			"access to connection tracking: invalid argument: load the module nf_conntrack_netlink, or use a kernel with CONFIG_NF_CT_NETLINK"}},
-		{"tables of IPv6", fake{refuses: func(m netlink.Message) error {
-			if typeOf(m) == unix.NFT_MSG_NEWTABLE && m.Data[0] == unix.NFPROTO_IPV6 {
-				return unix.EAFNOSUPPORT
+		{"tables of IPv6", fake{refuses: func(m *kernel.Message) (string, error) {
+			if m.Type == unix.NFT_MSG_NEWTABLE && m.Data[0] == unix.NFPROTO_IPV6 {
+				return "", unix.EAFNOSUPPORT
 			}
-			return nil
+			return "", nil
 		}}, []string{
 			"tables and chains (ip6): address family not supported by protocol: load the module nf_tables, or use a kernel with CONFIG_NF_TABLES_IPV6"}},
-		{"NAT chains", fake{refuses: func(m netlink.Message) error {
-			if typeOf(m) == unix.NFT_MSG_NEWCHAIN && has(m, "nat") {
-				return unix.ENOENT
+		{"NAT chains", fake{refuses: func(m *kernel.Message) (string, error) {
+			if m.Type == unix.NFT_MSG_NEWCHAIN && has(m, "nat") {
+				return "", unix.ENOENT
 			}
-			return nil
+			return "", nil
 		}}, both("NAT chains", "no such file or directory", "nft_chain_nat", "NFT_NAT")},
 		{"nft_ct", lacksExpression("ct"), both("matches on connections", "no such file or directory", "nft_ct", "NFT_CT, and use kernel 4.17 or later")},
 		{"nft_nat", lacksExpression("nat"), both("destination NAT", "no such file or directory", "nft_nat", "NFT_NAT")},
@@ -107,10 +128,10 @@ func TestMissing(t *testing.T) {
 			"matches on addresses of the node (ip): no such file or directory: load the module nft_fib_ipv4, or use a kernel with CONFIG_NFT_FIB_IPV4",
 			"matches on addresses of the node (ip6): no such file or directory: load the module nft_fib_ipv6, or use a kernel with CONFIG_NFT_FIB_IPV6"}},
 		{"nft_counter", lacksExpression("counter"), both("counters of set elements", "no such file or directory", "nft_counter", "NFT_COUNTER, and use kernel 5.7 or later")},
-		{"verdict maps", lacksSet("verdicts"), both("verdict maps", "invalid argument", "nf_tables_set", "NF_TABLES_SET")},
-		{"ranges", lacksSet("ranges"), both("sets of ranges", "invalid argument", "nf_tables_set", "NF_TABLES_SET")},
-		{"dynamic maps", lacksSet("dynamic"), both("maps that packets fill", "invalid argument", "nf_tables_set", "NF_TABLES_SET")},
-		{"concatenated ranges", lacksSet("concatenated"), []string{
+		{"verdict maps", lacksSet(func(s *nft.Set) bool { return slices.Contains(s.Data, nft.Verdicts) && !s.Counters }), both("verdict maps", "invalid argument", "nf_tables_set", "NF_TABLES_SET")},
+		{"ranges", lacksSet(func(s *nft.Set) bool { return s.Interval && len(s.Key) == 1 }), both("sets of ranges", "invalid argument", "nf_tables_set", "NF_TABLES_SET")},
+		{"dynamic maps", lacksSet(func(s *nft.Set) bool { return s.Dynamic }), both("maps that packets fill", "invalid argument", "nf_tables_set", "NF_TABLES_SET")},
+		{"concatenated ranges", lacksSet(func(s *nft.Set) bool { return s.Interval && len(s.Key) > 1 }), []string{
 			"sets of concatenated ranges (ip): invalid argument: use kernel 5.6 or later",
 			"sets of concatenated ranges (ip6): invalid argument: use kernel 5.6 or later"}},
 	} {
@@ -149,7 +170,7 @@ func TestKernelText(t *testing.T) {
 
 // A failure of the asking is no missing feature.
 func TestAskingFails(t *testing.T) {
-	sound := lacksExpression("nothing").refuses
+	sound := lacksNothing.refuses
 	for name, k := range map[string]fake{
 		"batch":   {whole: unix.ENOBUFS},
 		"request": {refuses: sound, other: unix.EINTR},

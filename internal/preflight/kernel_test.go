@@ -1,16 +1,12 @@
 package preflight
 
 import (
-	"bytes"
-	"errors"
 	"os"
 	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
 
-	"github.com/google/nftables/expr"
-	"github.com/mdlayher/netlink"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 	"golang.org/x/sys/unix"
@@ -64,48 +60,6 @@ func output(ns *netlab.Namespace, cmd *exec.Cmd) (string, error) {
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := ns.Run(cmd)
 	return out.String(), err
-}
-
-// TestKernelRefuses asks for what no kernel has: the answer is to the message
-// that needs it, and to that alone.
-func TestKernelRefuses(t *testing.T) {
-	ns := netlab.TestNamespace(t)
-	ip := table{model.IPv4}
-	sound := messages([]model.Family{model.IPv4})
-	unknown := ip.rule(&expr.Numgen{Register: unix.NFT_REG_1, Modulus: 2})
-	unknown.Data = bytes.Replace(unknown.Data, []byte("numgen"), []byte("nogood"), 1)
-	for _, c := range []struct {
-		name string
-		bad  netlink.Message
-		want unix.Errno
-	}{
-		{"expression", unknown, unix.ENOENT},
-		{"type of chain", ip.baseChain("no hook", 99, 0), unix.EOPNOTSUPP},
-		{"set", ip.set(set{name: "bad", key: []uint32{4}, flags: 1 << 31}), unix.EOPNOTSUPP},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			var answers []error
-			err := ns.Do(func() error {
-				k, err := open()
-				if err != nil {
-					return err
-				}
-				answers, err = k.try(append(sound[:len(sound):len(sound)], c.bad))
-				return errors.Join(err, k.close())
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i, answer := range answers[:len(sound)] {
-				if answer != nil {
-					t.Errorf("message %d is sound: %v", i, answer)
-				}
-			}
-			if got := answers[len(sound)]; !errors.Is(got, c.want) {
-				t.Errorf("answer %v, want %v", got, c.want)
-			}
-		})
-	}
 }
 
 // Without CAP_NET_ADMIN the one problem is that (14.7).

@@ -140,20 +140,12 @@ func CheckReferences(t testing.TB, r *nft.Ruleset) {
 	}
 }
 
-func SetOf(s nft.Statement) string {
-	switch s := s.(type) {
-	case nft.InSet:
-		return s.Set
-	case nft.VerdictMap:
-		return s.Map
-	case nft.DNAT:
-		return s.Map
-	case nft.Remember:
-		return s.Map
-	case nft.Forget:
-		return s.Map
+// SetOf returns the name of the set that a statement refers to, if it does.
+func SetOf(s nft.Statement) (set string) {
+	if r, ok := s.(nft.Reference); ok {
+		_, set = r.Refers()
 	}
-	return ""
+	return set
 }
 
 func ForgetBindings(r *nft.Ruleset) {

@@ -1,7 +1,6 @@
-package apply
+package plan_test
 
 import (
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -24,20 +23,13 @@ func TestBridge(t *testing.T) {
 		"a map that starts to count": {nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k := newFake()
-			k.ruleset = *workload.Clone(workload.Sample())
+			current := workload.Clone(workload.Sample())
 			desired := workload.Clone(workload.Sample())
 			for i, table := range desired.Tables {
-				k.ruleset.Tables[i].Set(nft.ServicesMap).Counters = false
+				current.Tables[i].Set(nft.ServicesMap).Counters = false
 				table.Set(nft.ServicesMap).Counters = c.counters
 			}
-			var states []*nft.Ruleset
-			k.seen = func(_, after *nft.Ruleset) { states = append(states, workload.Clone(after)) }
-			a := New(k, slog.New(slog.DiscardHandler))
-			a.Claim = func() ([]model.Family, error) { return c.outdated, nil }
-			if _, err := a.Apply(nft.FromNothing(desired)); err != nil {
-				t.Fatal(err)
-			}
+			states := carryOut(t, current, plan.DiffOutdated(current, desired, c.outdated))
 			if len(states) != 3 {
 				t.Fatalf("%d transactions, want 3", len(states))
 			}

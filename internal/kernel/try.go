@@ -1,0 +1,93 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
+)
+
+// Refusal is a message that the kernel refuses.
+type Refusal struct {
+	*Message
+	// Expression names the part of a rule that is refused; empty if it is
+	// something else.
+	Expression string
+	Err        error // unwraps to the errno
+}
+
+// trialTable is the table that trials are about.
+const trialTable = nft.TableName + "-trial"
+
+// Try returns what the kernel refuses of a plan. It makes a batch for a dormant
+// table of another name, and does not end it: the kernel carries out each message,
+// loads the modules that it needs, and then undoes everything. Packets do not
+// meet the rules, watchers do not see them, and the generation stays the same.
+func (c *Conn) Try(p *plan.Plan) ([]Refusal, error) {
+	t, err := Encode(p)
+	if err != nil {
+		return nil, err
+	}
+	return c.try(t, unix.NFT_TABLE_F_DORMANT)
+}
+
+func (c *Conn) try(t *Transaction, flags uint32) ([]Refusal, error) {
+	t = t.trial(flags)
+	first, err := c.sendBatch(t, t.Size(), AnyGeneration, true)
+	if err != nil {
+		return nil, fmt.Errorf("try: %w", err)
+	}
+	answers, err := c.receiveResult(first + uint32(len(t.Messages)))
+	var out []Refusal
+	for _, answer := range answers {
+		var op *netlink.OpError
+		_ = errors.As(answer, &op) // it is an answer
+		i := int(op.Sequence-first) - 1
+		if i < 0 || i >= len(t.Messages) || OutcomeOf(answer) != Refused {
+			return nil, answer // which says nothing about the message
+		}
+		m := &t.Messages[i]
+		out = append(out, Refusal{m, m.expressionAt(op.Offset - unix.NLMSG_HDRLEN), answer})
+	}
+	return out, err
+}
+
+// trial returns the transaction for the trial table, with these flags. The
+// name of its table is the first attribute of every message.
+func (t *Transaction) trial(flags uint32) *Transaction {
+	ours := begin(model.IPv4)
+	ours.string(unix.NFTA_TABLE_NAME, nft.TableName)
+	out := &Transaction{Messages: slices.Clone(t.Messages)}
+	for i := range out.Messages {
+		m := &out.Messages[i]
+		a := slices.Clone(attributes(m.Data[:netlinkio.HeaderLength]))
+		a.string(unix.NFTA_TABLE_NAME, trialTable)
+		a = append(a, m.Data[len(ours):]...)
+		if m.Type == unix.NFT_MSG_NEWTABLE {
+			a.uint32(unix.NFTA_TABLE_FLAGS, flags)
+		}
+		m.Data = a
+	}
+	return out
+}
+
+// expressionAt returns the name of the expression that is at an offset of a rule.
+// Kernels tell the offset of what they refuse since 5.10.
+func (m *Message) expressionAt(offset int) string {
+	if m.Type != unix.NFT_MSG_NEWRULE || offset < netlinkio.HeaderLength || offset >= len(m.Data) {
+		return ""
+	}
+	var err error // means that there is none
+	a := netlinkio.Read(m.Data[offset:], &err)
+	if !a.Next() || a.Type != unix.NFTA_LIST_ELEM {
+		return ""
+	}
+	return expressionName(a.Nested())
+}

@@ -1,0 +1,76 @@
+package preflight
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+// probes returns rulesets of a family that together have everything that Services
+// and the configuration can ask for.
+func probes(f model.Family) []*nft.Ruleset {
+	all, some := netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("192.0.2.0/24")
+	if f == model.IPv6 {
+		all, some = netip.MustParsePrefix("::/0"), netip.MustParsePrefix("2001:db8::/120")
+	}
+	address := some.Addr().Next()
+	s := &model.Snapshot{
+		Nodes:        []*model.Node{{Name: "node", Addresses: []netip.Addr{address}}},
+		ServiceCIDRs: []netip.Prefix{some},
+	}
+	for i, scheduler := range []model.Scheduler{model.RoundRobin, model.Random, model.SourceHash} {
+		address = address.Next()
+		name := model.ServiceName{Namespace: "preflight", Name: scheduler.String()}
+		s.Services = append(s.Services, &model.Service{
+			Name: name, Scheduler: scheduler, ExternalPolicy: model.PolicyLocal, AffinityTimeout: time.Hour,
+			ClusterIPs: []netip.Addr{address}, SourceRanges: []netip.Prefix{some},
+			Ports: []model.ServicePort{{Protocol: model.TCP, Port: 80, NodePort: uint16(30080 + i)}},
+		})
+		s.Slices = append(s.Slices, &model.EndpointSlice{
+			Namespace: name.Namespace, Name: name.Name, Service: name.Name, Family: f,
+			Ports: []model.EndpointPort{{Protocol: model.TCP, Port: 8080}},
+			Hosts: []model.Host{host(some.Addr()), host(address)},
+		})
+	}
+	var out []*nft.Ruleset
+	for _, c := range []model.Config{
+		{ClusterCIDRs: []netip.Prefix{some}},
+		{DetectLocal: model.DetectInterfaceNamePrefix, PodInterface: "pod", NodePortAddresses: []netip.Prefix{all}},
+	} {
+		c.NodeName, c.Families, c.Counters = "node", []model.Family{f}, true
+		out = append(out, apart(render.Render(model.Resolve(s, c))))
+	}
+	return out
+}
+
+func host(a netip.Addr) model.Host {
+	return model.Host{Address: a, Ready: true, Serving: true, Node: "node"}
+}
+
+// apart returns a ruleset with each thing that a kernel can refuse by itself: hooks
+// in chains without rules, and counters in maps without rules that look into them.
+func apart(rules *nft.Ruleset) *nft.Ruleset {
+	out := &nft.Ruleset{}
+	for _, t := range rules.Tables {
+		parts := &nft.Table{Family: t.Family}
+		for _, s := range t.Sets {
+			plain := *s
+			plain.Counters = false
+			parts.Sets = append(parts.Sets, &plain)
+			if s.Counters {
+				parts.Sets = append(parts.Sets, &nft.Set{Name: s.Name + "-counters", Key: s.Key, Data: s.Data, Counters: true})
+			}
+		}
+		for _, c := range t.Chains {
+			parts.Chains = append(parts.Chains, &nft.Chain{Name: c.Name, Rules: c.Rules})
+			if c.Hook != nft.NoHook {
+				parts.Chains = append(parts.Chains, &nft.Chain{Name: c.Name + "-hook", Hook: c.Hook, Priority: c.Priority})
+			}
+		}
+		out.Tables = append(out.Tables, parts)
+	}
+	return out
+}

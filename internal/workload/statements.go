@@ -1,0 +1,63 @@
+package workload
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+)
+
+// Statements returns a rule with a statement of each type, by its name. Foreign is
+// not among them, because it is never written.
+func Statements(f model.Family) map[string]nft.Rule {
+	some := netip.MustParsePrefix("10.128.0.0/9")
+	if f == model.IPv6 {
+		some = netip.MustParsePrefix("fd00:10:128::/48")
+	}
+	dialled := nft.Concat{nft.DestinationAddress, nft.TransportProtocol, nft.DestinationPort}
+	accept, tcp := nft.Verdict{Action: nft.Accept}, nft.ProtocolIs{Protocol: model.TCP}
+	client := append(dialled[:3:3], nft.SourceAddress)
+	return map[string]nft.Rule{
+		"CameIn":        {nft.CameIn{}, accept},
+		"DNAT":          {nft.DNAT{Key: append(dialled[:3:3], nft.Slots{Count: 3}), Map: "endpoints"}},
+		"Forget":        {nft.Forget{Map: "clients", Key: client}},
+		"InSet":         {nft.InSet{Key: dialled, Set: "frontends", Not: true}, accept},
+		"IsAnswer":      {nft.IsAnswer{}, accept},
+		"Masquerade":    {nft.Masquerade{}},
+		"NotFrom":       {nft.NotFrom{Name: "pod", ByPrefix: true}, accept},
+		"NotTo":         {nft.NotTo{Name: "cni0"}, accept},
+		"NotTranslated": {nft.NotTranslated{}, accept},
+		"OneIn":         {nft.OneIn{Of: 8}, accept},
+		"ProtocolIs":    {tcp, accept},
+		"Refuse":        {nft.Refuse{}},
+		"Remember":      {nft.Remember{Map: "clients", Key: client, Timeout: time.Hour}},
+		"Reset":         {nft.Reset{}},
+		"SourceIsLocal": {nft.SourceIsLocal{}, accept},
+		"SourceNotIn":   {nft.SourceNotIn{Prefix: some}, accept},
+		"Verdict":       {nft.Verdict{Action: nft.Goto, Chain: "empty"}},
+		"VerdictMap":    {nft.VerdictMap{Key: dialled, Map: "verdicts"}},
+	}
+}
+
+// StatementTable returns a table with a chain for each of the rules, and the sets
+// that they look into.
+func StatementTable(f model.Family, rules map[string]nft.Rule) *nft.Table {
+	frontend, endpoint := []nft.Datatype{nft.Address, nft.InetProto, nft.Port}, []nft.Datatype{nft.Address, nft.Port}
+	t := &nft.Table{
+		Family: f,
+		Sets: []*nft.Set{
+			{Name: "frontends", Key: frontend},
+			{Name: "verdicts", Key: frontend, Data: []nft.Datatype{nft.Verdicts}},
+			{Name: "endpoints", Key: append(frontend[:3:3], nft.Slot), Data: endpoint},
+			{Name: "clients", Key: append(frontend[:3:3], nft.Source), Data: endpoint, Dynamic: true, Size: 10},
+		},
+		Chains: []*nft.Chain{{Name: "empty"}},
+	}
+	for _, name := range slices.Sorted(maps.Keys(rules)) {
+		t.Chains = append(t.Chains, &nft.Chain{Name: "with" + name, Rules: []nft.Rule{rules[name]}})
+	}
+	return t
+}
