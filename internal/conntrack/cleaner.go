@@ -138,7 +138,7 @@ func (c *Cleaner) take(f model.Frontend, route *model.Route, shared copies) bool
 	if at := netip.AddrPortFrom(f.Address, f.Port); route == nil {
 		c.known[i].remove(at)
 	} else {
-		c.known[i].set(at, shared.of(route.Choice.Serving))
+		c.known[i].set(at, shared.of(route.Choice))
 	}
 	return true
 }

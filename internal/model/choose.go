@@ -2,8 +2,9 @@ package model
 
 import "slices"
 
-// Choice holds the endpoints of one service port that may take new
-// connections, by traffic policy.
+// Choice holds the endpoints of one service port in one family that may take
+// new connections, by traffic policy. It is immutable, and the routes of the
+// service port share one: what follows from it can be kept by its address.
 type Choice struct {
 	// Cluster serves policy Cluster: ready endpoints as the topology hints
 	// allow, else serving and terminating ones (3.4, 3.5).
@@ -47,11 +48,11 @@ type Decision struct {
 
 // Choose picks the usable ones of the endpoints of a service port as seen from
 // node, for both policies (section 3).
-func Choose(endpoints []Endpoint, node *Node) Choice {
+func Choose(endpoints []Endpoint, node *Node) *Choice {
 	serving := filter(endpoints, func(h *Host) bool { return h.Serving })
 	endpoints = filter(endpoints, func(h *Host) bool { return !h.Drain })
 	local := filter(endpoints, func(h *Host) bool { return h.Node != "" && h.Node == node.Name })
-	c := Choice{
+	c := &Choice{
 		Cluster: filter(filter(endpoints, isReady), topology(endpoints, node)),
 		Local:   filter(local, isReady),
 		Serving: serving,
@@ -68,7 +69,7 @@ func Choose(endpoints []Endpoint, node *Node) Choice {
 // Decide applies a traffic policy to the choice. Whether anything exists
 // anywhere (the flag "any" of 3.8) is the same as the cluster set not being
 // empty: hints never leave a non-empty set of ready endpoints empty.
-func (c Choice) Decide(p Policy) Decision {
+func (c *Choice) Decide(p Policy) Decision {
 	switch {
 	case len(c.Cluster) == 0:
 		return Decision{Verdict: Reject}
@@ -113,7 +114,7 @@ func topology(endpoints []Endpoint, node *Node) func(*Host) bool {
 	return func(*Host) bool { return true }
 }
 
-// filter returns the endpoints to keep, in the same memory if that is all.
+// filter returns the endpoints to keep, without a copy if those are all.
 func filter(endpoints []Endpoint, keep func(*Host) bool) []Endpoint {
 	if !slices.ContainsFunc(endpoints, func(e Endpoint) bool { return !keep(e.Host) }) {
 		return endpoints

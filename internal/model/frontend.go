@@ -69,7 +69,7 @@ type Route struct {
 	Kind     Kind
 	Port     PortName
 	Service  *Service
-	Choice   Choice
+	Choice   *Choice
 	// SourceRanges limits who may connect; none: everybody (4.30).
 	SourceRanges []netip.Prefix
 }
@@ -83,11 +83,14 @@ func (r *Route) Local() bool {
 // Inside returns what becomes of a new connection from a pod or from the node
 // itself. With the external policy Local these reach every endpoint (table
 // 4-B).
-func (r *Route) Inside() Decision {
+func (r *Route) Inside() Decision { return r.Choice.Decide(r.InsidePolicy()) }
+
+// InsidePolicy returns the policy for connections from a pod or from the node.
+func (r *Route) InsidePolicy() Policy {
 	if r.Kind == ClusterIP {
-		return r.Choice.Decide(r.Service.InternalPolicy)
+		return r.Service.InternalPolicy
 	}
-	return r.Choice.Decide(PolicyCluster)
+	return PolicyCluster
 }
 
 // Outside returns what becomes of a new connection from a client outside of

@@ -39,6 +39,7 @@ type Router struct {
 	// What follows is put together anew when it has changed.
 	notices      []Notice
 	healthChecks []HealthCheck
+	version      uint64 // of notices
 	staleNotices bool
 	staleHealth  bool
 }
@@ -271,15 +272,18 @@ func (r *Router) count(s *routed, n int) {
 // refresh puts the lists together that have changed.
 func (r *Router) refresh() {
 	if r.staleNotices {
-		r.notices = slices.Clone(r.base.notices)
+		now := append(slices.Clone(r.base.notices), r.overlapNotices()...)
 		for _, n := range r.noticed {
-			r.notices = append(r.notices, n...)
+			now = append(now, n...)
 		}
 		for f := range r.contested {
-			r.notices = append(r.notices, r.claims[f].notices()...)
+			now = append(now, r.claims[f].notices()...)
 		}
-		r.notices = append(r.notices, r.overlapNotices()...)
-		slices.SortFunc(r.notices, Notice.compare)
+		slices.SortFunc(now, Notice.compare)
+		if !slices.Equal(r.notices, now) {
+			r.notices = now
+			r.version++
+		}
 	}
 	if r.staleHealth {
 		r.healthChecks = slices.SortedFunc(maps.Values(r.health), func(a, b HealthCheck) int { return a.Service.Compare(b.Service) })
@@ -290,6 +294,10 @@ func (r *Router) refresh() {
 // Notices returns what cannot be served as the objects ask, sorted. It must not
 // be changed.
 func (r *Router) Notices() []Notice { return r.notices }
+
+// NoticesVersion returns a number that changes whenever the notices do. It is 0
+// while there were none.
+func (r *Router) NoticesVersion() uint64 { return r.version }
 
 // HealthChecks returns the health checks of all Services, sorted by name. It
 // must not be changed.
