@@ -2,7 +2,6 @@ package explain
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -14,103 +13,34 @@ type Omission struct {
 	Reason   string
 }
 
-// LeftOut tells of each of the endpoints of a service port that [model.Choose]
-// does not take for a policy why it does not. endpoints are those that
-// [model.Endpoints] returns.
-func LeftOut(endpoints []model.Endpoint, node *model.Node, policy model.Policy) []Omission {
-	c := newCandidates(endpoints, node, policy)
+// leftOut returns the endpoints of a service port that take no new connections.
+func leftOut(endpoints []model.Endpoint, node *model.Node, policy model.Policy) []Omission {
+	selection := model.NewSelection(endpoints, node, policy)
 	var out []Omission
 	for _, e := range endpoints {
-		if why := c.reason(e.Host); why != "" {
-			out = append(out, Omission{e, why})
+		if why := selection.Excludes(e.Host); why != model.Chosen {
+			out = append(out, Omission{e, exclusionText(why, e.Host, node)})
 		}
 	}
 	return out
 }
 
-// candidates is what the reasons depend on beyond the endpoint in question.
-type candidates struct {
-	node     *model.Node
-	policy   model.Policy
-	anyReady bool
-	// byNode and byZone tell which hints are heeded.
-	byNode, byZone bool
-}
-
-func newCandidates(endpoints []model.Endpoint, node *model.Node, policy model.Policy) *candidates {
-	c := &candidates{node: node, policy: policy}
-	var ready []*model.Host
-	for _, e := range endpoints {
-		if h := e.Host; h.Ready && c.place(h) == "" {
-			ready = append(ready, h)
-		}
+func exclusionText(why model.Exclusion, h *model.Host, node *model.Node) string {
+	switch why {
+	case model.OtherNode:
+		return "policy Local, and it is on node " + h.Node
+	case model.ForOtherNode:
+		return fmt.Sprintf("its topology hints are for node %s, this is %s", strings.Join(h.ForNodes, ", "), node.Name)
+	case model.ForOtherZone:
+		return fmt.Sprintf("its topology hints are for zone %s, this is %s", strings.Join(h.ForZones, ", "), node.Zone)
 	}
-	c.anyReady = len(ready) > 0
-	if policy == model.PolicyCluster {
-		c.byNode = heeded(ready, node.Name, forNodes)
-		c.byZone = !c.byNode && heeded(ready, node.Zone, forZones)
-	}
-	return c
-}
-
-func forNodes(h *model.Host) []string { return h.ForNodes }
-func forZones(h *model.Host) []string { return h.ForZones }
-
-// heeded tells whether a kind of hint counts: every ready endpoint must carry
-// it, and one must name where we are (3.10 to 3.13).
-func heeded(ready []*model.Host, here string, hints func(*model.Host) []string) bool {
-	named := false
-	for _, h := range ready {
-		if len(hints(h)) == 0 {
-			return false
-		}
-		named = named || slices.Contains(hints(h), here)
-	}
-	return named && here != ""
-}
-
-// place tells why a host is out of the question whatever its condition is.
-func (c *candidates) place(h *model.Host) string {
-	switch {
-	case h.Drain:
-		return "its weight is 0"
-	case c.policy == model.PolicyCluster:
-		return ""
-	case h.Node == "":
-		return "policy Local, and its node is not known"
-	case h.Node != c.node.Name:
-		return fmt.Sprintf("policy Local, and it is on node %s", model.Printable(h.Node))
-	}
-	return ""
-}
-
-// reason returns why a host takes no new connections; nothing if it does.
-func (c *candidates) reason(h *model.Host) string {
-	if why := c.place(h); why != "" {
-		return why
-	}
-	switch {
-	case c.anyReady && h.Ready:
-		return c.hinted(h)
-	case h.Terminating && !h.Serving:
-		return "terminating, and no longer serving"
-	case h.Terminating && c.anyReady:
-		return "terminating, and others are ready"
-	case h.Terminating:
-		return ""
-	}
-	return "not ready"
-}
-
-// hinted tells why a ready host is left to others.
-func (c *candidates) hinted(h *model.Host) string {
-	switch {
-	case c.byNode && !slices.Contains(h.ForNodes, c.node.Name):
-		return fmt.Sprintf("its topology hints are for node %s, this is %s", model.Printable(strings.Join(h.ForNodes, ", ")), c.node.Name)
-	case c.byZone && !slices.Contains(h.ForZones, c.node.Zone):
-		return fmt.Sprintf("its topology hints are for zone %s, this is %s", model.Printable(strings.Join(h.ForZones, ", ")), model.Printable(c.node.Zone))
-	}
-	return ""
+	return map[model.Exclusion]string{
+		model.Drained:    "its weight is 0",
+		model.NoNode:     "policy Local, and its node is not known",
+		model.NotReady:   "not ready",
+		model.NotServing: "terminating, and no longer serving",
+		model.NotNeeded:  "terminating, and others are ready",
+	}[why]
 }
 
 // elsewhere tells of endpoints of a service port that [model.Endpoints] does
@@ -139,12 +69,11 @@ func records(port model.PortName, e model.Endpoint, ss []*model.EndpointSlice) i
 	n := 0
 	for _, s := range ss {
 		for _, p := range s.Ports {
-			if p.Name != port.Port || p.Protocol != port.Protocol || p.Port != e.Address.Port() {
-				continue
-			}
-			for i := range s.Hosts {
-				if s.Hosts[i].Address == e.Address.Addr() {
-					n++
+			if p == (model.EndpointPort{Name: port.Port, Protocol: port.Protocol, Port: e.Address.Port()}) {
+				for i := range s.Hosts {
+					if s.Hosts[i].Address == e.Address.Addr() {
+						n++
+					}
 				}
 			}
 		}

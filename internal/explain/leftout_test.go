@@ -49,7 +49,7 @@ func TestLeftOutAgreesWithChoose(t *testing.T) {
 		choice := model.Choose(endpoints, node)
 		for policy, chosen := range map[model.Policy][]model.Endpoint{model.PolicyCluster: choice.Cluster, model.PolicyLocal: choice.Local} {
 			rest := chosen
-			for _, o := range LeftOut(endpoints, node, policy) {
+			for _, o := range leftOut(endpoints, node, policy) {
 				if o.Reason == "" {
 					t.Fatal("an omission without a reason")
 				}
@@ -105,7 +105,7 @@ func TestLeftOutReasons(t *testing.T) {
 			endpoints = append(endpoints, model.Endpoint{Address: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 80), Host: &h})
 		}
 		got := ""
-		for _, o := range LeftOut(endpoints, &model.Node{Name: "n1", Zone: "za"}, c.policy) {
+		for _, o := range leftOut(endpoints, &model.Node{Name: "n1", Zone: "za"}, c.policy) {
 			if o.Endpoint == endpoints[0] {
 				got = o.Reason
 			}

@@ -35,7 +35,7 @@ func Look(s *model.Snapshot, c model.Config, routing *model.Routing, r *Result) 
 	b.Policy = b.policy(r)
 	ss := slicesOf(s, b.Route.Service.Name)
 	family := model.FamilyOf(f.Address)
-	b.LeftOut = append(LeftOut(model.Endpoints(b.Route.Port, family, ss), l.Node, b.Policy), elsewhere(b.Route.Port, family, ss)...)
+	b.LeftOut = append(leftOut(model.Endpoints(b.Route.Port, family, ss), l.Node, b.Policy), elsewhere(b.Route.Port, family, ss)...)
 	b.Losers = losers(s, l, b.Route)
 	return b
 }

@@ -49,21 +49,15 @@ type Decision struct {
 // Choose picks the usable ones of the endpoints of a service port as seen from
 // node, for both policies (section 3).
 func Choose(endpoints []Endpoint, node *Node) *Choice {
-	serving := filter(endpoints, func(h *Host) bool { return h.Serving })
-	endpoints = filter(endpoints, func(h *Host) bool { return !h.Drain })
-	local := filter(endpoints, func(h *Host) bool { return h.Node != "" && h.Node == node.Name })
-	c := &Choice{
-		Cluster: filter(filter(endpoints, isReady), topology(endpoints, node)),
-		Local:   filter(local, isReady),
-		Serving: serving,
+	chosen := func(p Policy) []Endpoint {
+		s := NewSelection(endpoints, node, p)
+		return filter(endpoints, func(h *Host) bool { return s.Excludes(h) == Chosen })
 	}
-	if len(c.Cluster) == 0 {
-		c.Cluster = filter(endpoints, isFallback)
+	return &Choice{
+		Cluster: chosen(PolicyCluster),
+		Local:   chosen(PolicyLocal),
+		Serving: filter(endpoints, func(h *Host) bool { return h.Serving }),
 	}
-	if len(c.Local) == 0 {
-		c.Local = filter(local, isFallback)
-	}
-	return c
 }
 
 // Decide applies a traffic policy to the choice. Whether anything exists
@@ -79,39 +73,6 @@ func (c *Choice) Decide(p Policy) Decision {
 		return Decision{Verdict: Drop}
 	}
 	return Decision{Verdict: Forward, Endpoints: c.Local}
-}
-
-func isReady(h *Host) bool { return h.Ready }
-
-// isFallback tells whether a host may serve when none is ready (3.5). A host
-// that is neither ready nor terminating is never used (3.6).
-func isFallback(h *Host) bool { return h.Serving && h.Terminating }
-
-// topology returns the filter that the hints ask for. A kind of hint counts
-// only when every ready endpoint carries it and at least one names this node
-// or its zone (3.10 to 3.13); node hints are looked at first.
-func topology(endpoints []Endpoint, node *Node) func(*Host) bool {
-	for _, hint := range []struct {
-		here string
-		of   func(*Host) []string
-	}{
-		{node.Name, func(h *Host) []string { return h.ForNodes }},
-		{node.Zone, func(h *Host) []string { return h.ForZones }},
-	} {
-		here := func(h *Host) bool { return hint.here != "" && slices.Contains(hint.of(h), hint.here) }
-		complete, named := true, false
-		for _, e := range endpoints {
-			if !e.Host.Ready {
-				continue
-			}
-			complete = complete && len(hint.of(e.Host)) > 0
-			named = named || here(e.Host)
-		}
-		if complete && named {
-			return here
-		}
-	}
-	return func(*Host) bool { return true }
 }
 
 // filter returns the endpoints to keep, without a copy if those are all.
