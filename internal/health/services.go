@@ -4,7 +4,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -116,7 +115,9 @@ func (s *Services) wanted(checks []model.HealthCheck, node *model.Node) map[chec
 	if len(checks) == 0 {
 		return wanted
 	}
-	addresses := s.addresses(node)
+	config := s.Node
+	config.InterfaceAddresses = s.Interfaces() // they come and go
+	addresses := model.HealthCheckAddresses(node, config)
 	for _, h := range checks {
 		for f := range h.Endpoints {
 			wanted[checkName{h.Service, f}] = place{h.Port, addresses[f]}
@@ -137,65 +138,4 @@ func (s *Services) report(c *check, err error) {
 			"service", c.name.service, "family", c.name.family, "error", err)
 		s.Failed(c.name.service, err)
 	}
-}
-
-// addresses returns where to listen in each family (10.16). Interfaces come and
-// go, so they are asked for at each update.
-func (s *Services) addresses(node *model.Node) map[model.Family][]netip.Addr {
-	out := make(map[model.Family][]netip.Addr)
-	interfaces := s.Interfaces()
-	if len(interfaces) == 0 {
-		interfaces = model.NewLocality(node, s.Node).Node.Addresses
-	}
-	for _, f := range model.Families {
-		ranges, all := s.ranges(node, f)
-		if all {
-			out[f] = []netip.Addr{unspecified(f)}
-			continue
-		}
-		for _, a := range interfaces {
-			// A link-local address means nothing without its link.
-			linkLocal := f == model.IPv6 && a.IsLinkLocalUnicast()
-			if !linkLocal && slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) }) {
-				out[f] = append(out[f], a)
-			}
-		}
-		slices.SortFunc(out[f], netip.Addr.Compare)
-		out[f] = slices.Compact(out[f])
-	}
-	return out
-}
-
-// ranges returns the ranges of family f in which NodePorts are served, or that
-// they are served everywhere (6.3 to 6.5).
-func (s *Services) ranges(node *model.Node, f model.Family) (ranges []netip.Prefix, all bool) {
-	withPrimary := s.Node.NodePortPrimary || len(s.Node.NodePortAddresses) == 0
-	if withPrimary {
-		ranges = primaryRange(model.NewLocality(node, s.Node).Node, f)
-	}
-	for _, p := range s.Node.NodePortAddresses {
-		if model.FamilyOf(p.Addr()) == f {
-			ranges = append(ranges, p)
-		}
-	}
-	all = len(ranges) == 0 && !withPrimary || slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Bits() == 0 })
-	return ranges, all
-}
-
-// primaryRange returns the range of the first address of family f alone, if that
-// is known.
-func primaryRange(node *model.Node, f model.Family) []netip.Prefix {
-	for _, a := range node.Addresses {
-		if model.FamilyOf(a) == f {
-			return []netip.Prefix{netip.PrefixFrom(a, a.BitLen())}
-		}
-	}
-	return nil
-}
-
-func unspecified(f model.Family) netip.Addr {
-	if f == model.IPv6 {
-		return netip.IPv6Unspecified()
-	}
-	return netip.IPv4Unspecified()
 }
