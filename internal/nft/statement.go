@@ -275,6 +275,24 @@ func (s Forget) Text(f model.Family) string {
 	return fmt.Sprintf("delete @%s { %s : %s }", s.Map, s.Key.Text(f), RememberedEndpoint.Text(f))
 }
 
+// SetOf returns the name of the set or map that a statement looks into or
+// changes, and the key; an empty name: there is none.
+func SetOf(s Statement) (name string, key Concat) {
+	switch s := s.(type) {
+	case InSet:
+		return s.Set, s.Key
+	case VerdictMap:
+		return s.Map, s.Key
+	case DNAT:
+		return s.Map, s.Key
+	case Remember:
+		return s.Map, s.Key
+	case Forget:
+		return s.Map, s.Key
+	}
+	return "", nil
+}
+
 // RememberedEndpoint is the data that Remember stores. It is not taken from the
 // packet, which holds the same: with "th dport" in the rule nft would leave the
 // match of the protocol out of the listing, and not load that again.

@@ -101,22 +101,10 @@ func refuses(c *nft.Chain) bool {
 	})
 }
 
-// isOurs tells whether a statement can be written as it was read: sets without a
-// name belong to one rule.
+// isOurs reports whether a statement can be written as it was read: sets without
+// a name belong to one rule.
 func isOurs(t *nft.Table, s nft.Statement) bool {
-	switch s := s.(type) {
-	case nft.Foreign:
-		return false
-	case nft.InSet:
-		return t.Set(s.Set) != nil
-	case nft.VerdictMap:
-		return t.Set(s.Map) != nil
-	case nft.DNAT:
-		return t.Set(s.Map) != nil
-	case nft.Remember:
-		return t.Set(s.Map) != nil
-	case nft.Forget:
-		return t.Set(s.Map) != nil
-	}
-	return true
+	name, _ := nft.SetOf(s)
+	_, foreign := s.(nft.Foreign)
+	return !foreign && (name == "" || t.Set(name) != nil)
 }

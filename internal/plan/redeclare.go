@@ -52,19 +52,7 @@ func users(t *nft.Table, set string) []*nft.Chain {
 }
 
 func refersTo(s nft.Statement, set string) bool {
-	switch s := s.(type) {
-	case nft.InSet:
-		return s.Set == set
-	case nft.VerdictMap:
-		return s.Map == set
-	case nft.DNAT:
-		return s.Map == set
-	case nft.Remember:
-		return s.Map == set
-	case nft.Forget:
-		return s.Map == set
-	case nft.Foreign:
-		return true
-	}
-	return false
+	name, _ := nft.SetOf(s)
+	_, foreign := s.(nft.Foreign)
+	return name == set || foreign
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 // maxNamed is how many objects a warning names.
@@ -167,7 +168,7 @@ func (c *collector) skippedKinds() []string {
 	total, parts := 0, make([]string, 0, len(names))
 	for _, n := range names {
 		total += c.skipped[n]
-		parts = append(parts, fmt.Sprintf("%s %d", model.Printable(n), c.skipped[n]))
+		parts = append(parts, fmt.Sprintf("%s %d", terminal.Printable(n), c.skipped[n]))
 	}
 	return []string{fmt.Sprintf("skipped %s of other kinds: %s", count(total, "object"), strings.Join(parts, ", "))}
 }
@@ -186,7 +187,7 @@ func (c *collector) orphans() []string {
 	names := slices.SortedFunc(maps.Keys(missing), model.ServiceName.Compare)
 	list := make([]string, 0, maxNamed+1)
 	for _, n := range names[:min(len(names), maxNamed)] {
-		list = append(list, model.Printable(n.String()))
+		list = append(list, terminal.Printable(n.String()))
 	}
 	if more := len(names) - maxNamed; more > 0 {
 		list = append(list, fmt.Sprintf("and %d more", more))

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 // FieldError tells what is wrong with one field of an object.
@@ -35,7 +35,7 @@ func (e *FieldError) Error() string {
 	if e.Field == "" {
 		return text
 	}
-	return model.Printable(e.Field) + ": " + text
+	return terminal.Printable(e.Field) + ": " + text
 }
 
 // findings collects the field errors of one object.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 // maxShown is how many problems a message lists: a file of the wrong sort can
@@ -52,7 +52,7 @@ func (e *Error) Error() string {
 	if e.Object != "" {
 		at += ": " + e.Object
 	}
-	return model.Printable(at + ": " + e.Err.Error())
+	return terminal.Printable(at + ": " + e.Err.Error())
 }
 
 func (e *Error) Unwrap() error { return e.Err }

@@ -1,8 +1,6 @@
 package status
 
 import (
-	"strings"
-
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -91,7 +89,7 @@ func tableFrontends(t *nft.Table, services *nft.Set, endpoints map[answer]bool) 
 	for i := range services.Elements {
 		e := &services.Elements[i]
 		f := frontend{Frontend: e.Key.Frontend(), inside: fate(nft.ServicesMap, e.Value.Verdict, e.Key.Frontend())}
-		f.port, f.kind = parseComment(e.Comment)
+		f.port, f.kind = nft.ParseComment(e.Comment)
 		f.port.Protocol = f.Protocol
 		if local != nil {
 			if o, ok := local.Find(f.Frontend); ok {
@@ -114,17 +112,4 @@ func distinct(elements []nft.Element, slots nft.Slots) int {
 		}
 	}
 	return len(seen)
-}
-
-// parseComment is the inverse of [render.Comment].
-func parseComment(text string) (model.PortName, model.Kind) {
-	kind := model.ClusterIP
-	for _, k := range []model.Kind{model.LoadBalancerIP, model.ExternalIP, model.NodePort} {
-		if name, ok := strings.CutSuffix(text, " "+k.String()); ok {
-			text, kind = name, k
-		}
-	}
-	namespace, name, _ := strings.Cut(text, "/")
-	name, port, _ := strings.Cut(name, ":")
-	return model.PortName{Service: model.ServiceName{Namespace: namespace, Name: name}, Port: port}, kind
 }

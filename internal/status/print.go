@@ -11,7 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 // Print writes the report for people; now is the present time.
@@ -51,7 +51,7 @@ func (p *printer) fact(name, format string, args ...any) {
 		shown = ""
 	}
 	p.last = name
-	fmt.Fprintf(p.w, "%-9s  %s\n", shown, model.Printable(fmt.Sprintf(format, args...)))
+	fmt.Fprintf(p.w, "%-9s  %s\n", shown, terminal.Printable(fmt.Sprintf(format, args...)))
 }
 
 func (p *printer) daemon(r *Report) {
@@ -94,10 +94,10 @@ func (p *printer) table(r *Report) {
 	fmt.Fprintln(t, heading)
 	for i := range r.ServicePorts {
 		s := &r.ServicePorts[i]
-		name, protocol := model.Printable(s.label()), model.Printable(s.Protocol)
+		name, protocol := terminal.Printable(s.label()), terminal.Printable(s.Protocol)
 		for j := range s.Frontends {
 			f := &s.Frontends[j]
-			row := fmt.Sprintf("%s\t%s %s\t%s\t%s", name, protocol, model.Printable(f.Address), model.Printable(f.Kind), f.fates())
+			row := fmt.Sprintf("%s\t%s %s\t%s\t%s", name, protocol, terminal.Printable(f.Address), terminal.Printable(f.Kind), f.fates())
 			if f.Connections != nil {
 				row += fmt.Sprintf("\t%d", *f.Connections)
 			}

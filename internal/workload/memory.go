@@ -132,28 +132,12 @@ func CheckReferences(t testing.TB, r *nft.Ruleset) {
 				if v, ok := s.(nft.Verdict); ok && v.Chain != "" && table.Chain(v.Chain) == nil {
 					t.Errorf("chain %s leads nowhere: %s", c.Name, v)
 				}
-				if name := SetOf(s); name != "" && table.Set(name) == nil {
+				if name, _ := nft.SetOf(s); name != "" && table.Set(name) == nil {
 					t.Errorf("chain %s looks into no set: %s", c.Name, s.Text(table.Family))
 				}
 			}
 		}
 	}
-}
-
-func SetOf(s nft.Statement) string {
-	switch s := s.(type) {
-	case nft.InSet:
-		return s.Set
-	case nft.VerdictMap:
-		return s.Map
-	case nft.DNAT:
-		return s.Map
-	case nft.Remember:
-		return s.Map
-	case nft.Forget:
-		return s.Map
-	}
-	return ""
 }
 
 func ForgetBindings(r *nft.Ruleset) {

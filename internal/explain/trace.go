@@ -15,15 +15,15 @@ import (
 // the node; a packet from one of them, or from nowhere, is one of the node's
 // own. The table's elements must be sorted.
 func Explain(t *nft.Table, p Packet, local []netip.Addr) *Result {
-	w := &walk{table: t, local: local}
-	p.FromNode = p.FromNode || !p.Source.IsValid() || w.isLocal(p.Source)
+	tr := &tracer{table: t, local: local}
+	p.FromNode = p.FromNode || !p.Source.IsValid() || tr.isLocal(p.Source)
 	r := &Result{Packet: p}
 	if !p.Source.IsValid() {
 		r.Notes = append(r.Notes, "the address that the node would use is not known: it is taken for none of the pods'")
 	}
 	if t == nil {
 		reason := fmt.Sprintf("there is no table for %s", model.FamilyOf(p.Destination))
-		r.Outcomes = []Outcome{{Verdict: NotOurs, Reason: reason, Share: 1}}
+		r.Outcomes = []Outcome{{Ending: Ending{Verdict: NotOurs, Reason: reason}, Share: 1}}
 		return r
 	}
 	r.name(t)
@@ -31,9 +31,9 @@ func Explain(t *nft.Table, p Packet, local []netip.Addr) *Result {
 	if p.FromNode {
 		first = nft.Output
 	}
-	start := traveller{Packet: p, dialled: p.Frontend(), Outcome: Outcome{Share: 1}}
-	for _, there := range w.hook(start, first) {
-		for _, end := range w.hook(there, w.second(&there)) {
+	start := state{Packet: p, dialled: p.Frontend(), Outcome: Outcome{Share: 1}}
+	for _, there := range tr.hook(start, first) {
+		for _, end := range tr.hook(there, tr.second(&there)) {
 			end.Reason = reason(&end.Outcome)
 			r.Outcomes = append(r.Outcomes, end.Outcome)
 		}
@@ -45,33 +45,32 @@ func Explain(t *nft.Table, p Packet, local []netip.Addr) *Result {
 	return r
 }
 
-// joined adds up outcomes that differ in nothing but the way there, as where
-// chance decides on the counter that a slot is taken from. The likeliest way
-// counts.
+// joined adds up outcomes that differ in nothing but the path, as where chance
+// decides on the counter that a slot is taken from. The likeliest path counts.
 func joined(outcomes []Outcome) []Outcome {
 	slices.SortStableFunc(outcomes, func(a, b Outcome) int { return cmp.Compare(b.Share, a.Share) })
-	first := make(map[likeness]int)
+	first := make(map[Ending]int)
 	var out []Outcome
 	for _, o := range outcomes {
-		if i, ok := first[o.likeness()]; ok && slices.Equal(out[i].Slots, o.Slots) {
+		if i, ok := first[o.Ending]; ok && slices.Equal(out[i].Slots, o.Slots) {
 			out[i].Share += o.Share
 			continue
 		}
-		first[o.likeness()] = len(out)
+		first[o.Ending] = len(out)
 		out = append(out, o)
 	}
 	return out
 }
 
-// walk leads packets through the chains of a table.
-type walk struct {
+// tracer evaluates the chains of a table for packets.
+type tracer struct {
 	table *nft.Table
 	local []netip.Addr
 }
 
-// traveller is a packet on its way: the destination and port are those to
-// which it was sent on.
-type traveller struct {
+// state is a packet between two rules: its destination and port are those after
+// translation.
+type state struct {
 	Packet
 	Outcome
 	dialled    model.Frontend
@@ -80,42 +79,42 @@ type traveller struct {
 	stopped    bool // nor any chain at all
 }
 
-func (p *traveller) stop(v Verdict, reason string) {
+func (p *state) stop(v Disposition, reason string) {
 	p.Verdict, p.Reason, p.stopped = v, reason, true
 }
 
-func (w *walk) isLocal(a netip.Addr) bool {
-	return a.IsLoopback() || slices.Contains(w.local, a)
+func (tr *tracer) isLocal(a netip.Addr) bool {
+	return a.IsLoopback() || slices.Contains(tr.local, a)
 }
 
 // second returns the hook in which the source is decided: input for what
 // others send to the node itself, else postrouting.
-func (w *walk) second(p *traveller) nft.Hook {
-	if !p.FromNode && w.isLocal(p.Destination) {
+func (tr *tracer) second(p *state) nft.Hook {
+	if !p.FromNode && tr.isLocal(p.Destination) {
 		return nft.Input
 	}
 	return nft.Postrouting
 }
 
-// hook leads a packet through the base chains of a hook.
-func (w *walk) hook(p traveller, h nft.Hook) []traveller {
+// hook evaluates the base chains of a hook.
+func (tr *tracer) hook(p state, h nft.Hook) []state {
 	var chains []*nft.Chain
-	for _, c := range w.table.Chains {
+	for _, c := range tr.table.Chains {
 		if c.Hook == h {
 			chains = append(chains, c)
 		}
 	}
 	slices.SortStableFunc(chains, func(a, b *nft.Chain) int { return cmp.Compare(a.Priority, b.Priority) })
 	p.settled = false
-	out := []traveller{p}
+	out := []state{p}
 	for _, c := range chains {
-		var next []traveller
+		var next []state
 		for _, p := range out {
 			if p.settled || p.stopped {
 				next = append(next, p)
 				continue
 			}
-			next = append(next, w.run(p, []frame{{chain: c}})...)
+			next = append(next, tr.run(p, []frame{{chain: c}})...)
 		}
 		out = next
 	}
@@ -128,17 +127,16 @@ type frame struct {
 	next  int
 }
 
-// Limits of a walk. The kernel has the first one too
-// (NFT_JUMP_STACK_SIZE); the second one ends a walk in a circle, which the
-// kernel would not load.
+// Limits of a trace. The kernel has the first one too (NFT_JUMP_STACK_SIZE); the
+// second one ends a loop of chains, which the kernel would not load.
 const (
 	maxFrames = 16
 	maxSteps  = 10_000
 )
 
-// run leads a packet through a base chain and those that it goes to from
-// there. Where slots are chosen the ways part, and several packets return.
-func (w *walk) run(p traveller, stack []frame) []traveller {
+// run evaluates a base chain and those that it leads to. It returns several
+// states where slots are chosen.
+func (tr *tracer) run(p state, stack []frame) []state {
 	for len(stack) > 0 && !p.stopped {
 		top := &stack[len(stack)-1]
 		if top.next == len(top.chain.Rules) {
@@ -147,30 +145,30 @@ func (w *walk) run(p traveller, stack []frame) []traveller {
 		}
 		rule := top.chain.Rules[top.next]
 		top.next++
-		turns := w.rule(&p, top.chain, rule)
-		if len(turns) == 1 {
-			p, stack = turns[0].traveller, w.follow(&turns[0], stack)
+		branches := tr.rule(&p, top.chain, rule)
+		if len(branches) == 1 {
+			p, stack = branches[0].state, tr.follow(&branches[0], stack)
 			continue
 		}
-		var out []traveller
-		for i := range turns {
-			out = append(out, w.run(turns[i].traveller, w.follow(&turns[i], slices.Clone(stack)))...)
+		var out []state
+		for i := range branches {
+			out = append(out, tr.run(branches[i].state, tr.follow(&branches[i], slices.Clone(stack)))...)
 		}
 		return out
 	}
-	return []traveller{p}
+	return []state{p}
 }
 
-// follow returns where a packet goes on after a rule. It stops a packet whose
-// way is not to be found.
-func (w *walk) follow(t *turn, stack []frame) []frame {
+// follow returns where the evaluation goes on after a rule. It stops a packet
+// that is sent to no chain.
+func (tr *tracer) follow(t *branch, stack []frame) []frame {
 	if t.settled || t.next.Action == nft.Accept {
 		return nil
 	}
 	if t.next.Action != nft.Goto && t.next.Action != nft.Jump {
 		return stack
 	}
-	c := w.table.Chain(t.next.Chain)
+	c := tr.table.Chain(t.next.Chain)
 	if t.next.Action == nft.Goto {
 		stack = stack[:len(stack)-1]
 	}
