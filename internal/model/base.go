@@ -22,7 +22,7 @@ func newBase(c Config, nodes []*Node, cidrs []netip.Prefix) base {
 		b.serviceCIDRs = nil
 	}
 	if !known && len(nodes) > 0 {
-		b.notices = []Notice{notice("Node "+c.NodeName, NodeUnknown,
+		b.notices = []Notice{notice(Object{Kind: "Node", Name: c.NodeName}, NodeUnknown,
 			"not among the %d nodes given: no endpoint counts as local; name this node with --hostname-override", len(nodes))}
 	}
 	return b

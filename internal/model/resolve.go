@@ -94,9 +94,22 @@ func (r *Routing) ServesNodePorts(a netip.Addr) bool {
 
 // Notice is a remark about an object that does not stop the others.
 type Notice struct {
-	Object  string // for example "Service default/web"
+	Object  Object
 	Reason  Reason
 	Message string
+}
+
+// Object names an object of Kubernetes.
+type Object struct {
+	Kind, Namespace, Name string // Namespace is empty for a Node
+}
+
+// String returns for example "Service default/web" or "Node node-1".
+func (o Object) String() string {
+	if o.Namespace == "" {
+		return o.Kind + " " + o.Name
+	}
+	return o.Kind + " " + o.Namespace + "/" + o.Name
 }
 
 // Reason is the sort of a notice: one word for metrics and events.
@@ -114,7 +127,7 @@ const (
 	InternalError Reason = "InternalError"
 )
 
-func (n Notice) String() string { return n.Object + ": " + n.Message }
+func (n Notice) String() string { return n.Object.String() + ": " + n.Message }
 
 // Resolve decides every frontend of the snapshot.
 func Resolve(s *Snapshot, c Config) *Routing {
@@ -125,10 +138,11 @@ func Resolve(s *Snapshot, c Config) *Routing {
 }
 
 func (n Notice) compare(o Notice) int {
-	return cmp.Or(cmp.Compare(n.Object, o.Object), cmp.Compare(n.Message, o.Message))
+	return cmp.Or(cmp.Compare(n.Object.Kind, o.Object.Kind), cmp.Compare(n.Object.Namespace, o.Object.Namespace),
+		cmp.Compare(n.Object.Name, o.Object.Name), cmp.Compare(n.Message, o.Message))
 }
 
-func notice(object string, reason Reason, format string, args ...any) Notice {
+func notice(object Object, reason Reason, format string, args ...any) Notice {
 	return Notice{object, reason, fmt.Sprintf(format, args...)}
 }
 
@@ -146,7 +160,7 @@ func (c claims) notices() []Notice {
 // conflict reports that the Service of one route does not get a frontend that
 // another one has.
 func conflict(f Frontend, loser, winner *Route) Notice {
-	return notice("Service "+loser.Port.Service.String(), Conflict, "%s (%s of port %q) is served by Service %s",
+	return notice(loser.Port.Service.Object(), Conflict, "%s (%s of port %q) is served by Service %s",
 		f, loser.Kind, loser.Port.Port, winner.Port.Service)
 }
 
@@ -159,7 +173,7 @@ func nodePortNotices(s *Service, l *Locality) []Notice {
 	for _, ip := range s.ClusterIPs {
 		f := FamilyOf(ip)
 		if _, ok := l.Node.primaryAddress(f); !ok && !slices.ContainsFunc(l.NodePortAddresses, func(a netip.Addr) bool { return FamilyOf(a) == f }) {
-			out = append(out, notice("Service "+s.Name.String(), NoNodePortAddress,
+			out = append(out, notice(s.Name.Object(), NoNodePortAddress,
 				"NodePorts are not served over %s: no such address of the node is known; give its Node object or --bind-address", f))
 		}
 	}

@@ -92,7 +92,7 @@ func TestConflicts(t *testing.T) {
 				if got.winner.Port != c.winner.Port {
 					t.Errorf("winner is %v, want %s", got.winner, c.winner.Port)
 				}
-				if n := got.notices(); len(n) != 1 || !strings.Contains(n[0].Object, c.loser.Port.Service.String()) {
+				if n := got.notices(); len(n) != 1 || n[0].Object != c.loser.Port.Service.Object() {
 					t.Errorf("notices: %v", n)
 				}
 			}

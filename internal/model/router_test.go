@@ -194,7 +194,7 @@ func TestBrokenObject(t *testing.T) {
 		broken:     {Service: &Service{Name: broken, ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.9")}, Ports: []ServicePort{{Port: 80}}}, Slices: []*EndpointSlice{nil}},
 	})
 	services, frontends := r.Len()
-	if n := r.Notices(); services != 2 || frontends != 4 || len(n) != 1 || n[0].Reason != InternalError || n[0].Object != "Service default/broken" {
+	if n := r.Notices(); services != 2 || frontends != 4 || len(n) != 1 || n[0].Reason != InternalError || n[0].Object.String() != "Service default/broken" {
 		t.Errorf("%d services, %d frontends, notices %v", services, frontends, n)
 	}
 	r.SetServices(map[ServiceName]ServiceState{broken: {}})

@@ -16,6 +16,9 @@ type ServiceName struct {
 // String returns "namespace/name".
 func (n ServiceName) String() string { return n.Namespace + "/" + n.Name }
 
+// Object returns the name as that of an object.
+func (n ServiceName) Object() Object { return Object{"Service", n.Namespace, n.Name} }
+
 // Compare orders by namespace, then name.
 func (n ServiceName) Compare(o ServiceName) int {
 	return cmp.Or(cmp.Compare(n.Namespace, o.Namespace), cmp.Compare(n.Name, o.Name))

@@ -158,7 +158,7 @@ func (r *Report) addRouting(routing *model.Routing, connections map[model.Fronte
 		r.HealthChecks = append(r.HealthChecks, HealthCheck{h.Service.Namespace, h.Service.Name, h.Port, endpoints})
 	}
 	for _, n := range routing.Notices {
-		r.Problems = append(r.Problems, Problem{n.Object, string(n.Reason), n.Message})
+		r.Problems = append(r.Problems, Problem{n.Object.String(), string(n.Reason), n.Message})
 	}
 	all := make([]frontend, len(routing.Routes))
 	endpoints := make(map[answer]bool)
