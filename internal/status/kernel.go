@@ -32,7 +32,7 @@ func FromKernel(k *kernel.Conn) (*Report, error) {
 	for _, t := range rs.Tables {
 		services := t.Set(nft.ServicesMap)
 		if services == nil {
-			continue // somebody else's table of our name
+			continue // a foreign table of our name
 		}
 		if s := t.Set(nft.NodeAddressesSet); s != nil {
 			for i := range s.Elements {
@@ -73,27 +73,27 @@ func tableFrontends(t *nft.Table, services *nft.Set, endpoints map[answer]bool) 
 		}
 	}
 	lanes := plan.NewLanes(t)
-	fate := func(set string, v nft.Verdict, f model.Frontend) Fate {
+	decision := func(set string, v nft.Verdict, f model.Frontend) Decision {
 		slots, _ := lanes.Of(set, f)
 		n := distinct(byFrontend[f], slots)
 		switch {
 		case v.Action == nft.Drop:
-			return Fate{Verdict: model.Drop.String()}
+			return Decision{Verdict: model.Drop.String()}
 		case n == 0:
-			return Fate{Verdict: model.Reject.String()}
+			return Decision{Verdict: model.Reject.String()}
 		}
-		return Fate{model.Forward.String(), n}
+		return Decision{model.Forward.String(), n}
 	}
 	var out []frontend
 	local := t.Set(nft.LocalServicesMap)
 	for i := range services.Elements {
 		e := &services.Elements[i]
-		f := frontend{Frontend: e.Key.Frontend(), inside: fate(nft.ServicesMap, e.Value.Verdict, e.Key.Frontend())}
+		f := frontend{Frontend: e.Key.Frontend(), inside: decision(nft.ServicesMap, e.Value.Verdict, e.Key.Frontend())}
 		f.port, f.kind = nft.ParseComment(e.Comment)
 		f.port.Protocol = f.Protocol
 		if local != nil {
 			if o, ok := local.Find(f.Frontend); ok {
-				outside := fate(nft.LocalServicesMap, o.Value.Verdict, f.Frontend)
+				outside := decision(nft.LocalServicesMap, o.Value.Verdict, f.Frontend)
 				f.outside = &outside
 			}
 		}
