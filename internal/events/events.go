@@ -1,5 +1,5 @@
-// Package events tells the users of a cluster what this node does and cannot
-// do, as Event objects of the API group events.k8s.io.
+// Package events reports what this node does and cannot do as Event objects of the
+// API group events.k8s.io.
 package events
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// controller is what the events name as their origin (12.56).
+// controller is the reporting controller of the events (12.56).
 const controller = "nftproxy"
 
 // Actions and reasons: what was done, and how it went.
@@ -44,7 +44,7 @@ const (
 	// maxInstance is the longest name of a reporting instance, in bytes.
 	maxInstance = 128
 	// maxNotices is how many events one set of notices makes: every node of a
-	// cluster may have the same to tell. The log has them all.
+	// cluster may report the same. The log has them all.
 	maxNotices = 20
 )
 
@@ -61,7 +61,7 @@ type Recorder struct {
 // The client should not be the one that objects are read with: its limit of
 // requests would let many events delay them.
 func New(ctx context.Context, client eventsv1client.EventsV1Interface, node string, log *slog.Logger) *Recorder {
-	// What the library has to say about failures, the sink says as well.
+	// The sink logs the failures that the library would log.
 	ctx = klog.NewContext(ctx, logr.Discard())
 	broadcaster := events.NewBroadcaster(&sink{
 		EventSinkImpl: events.EventSinkImpl{Interface: client},
@@ -75,7 +75,7 @@ func New(ctx context.Context, client eventsv1client.EventsV1Interface, node stri
 	return &Recorder{recorder: broadcaster.NewRecorder(scheme.Scheme, controller), node: node}
 }
 
-// Starting tells that this node begins to be served (12.56).
+// Starting reports that this node starts to be served (12.56).
 func (r *Recorder) Starting() {
 	r.record(r.nodeObject(), corev1.EventTypeNormal, reasonStarting, actionStart, "")
 }

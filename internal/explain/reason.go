@@ -6,7 +6,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// reasons are the verdicts that follow from an element of a set.
+// reasons are the dispositions that follow from an element of a set.
 var reasons = []struct {
 	set     string
 	verdict Disposition

@@ -10,8 +10,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// Explain walks the first packet of a connection through a table, which is nil
-// where there is none for the packet's family. local holds the addresses of
+// Explain traces the first packet of a connection through a table, which is nil if
+// there is none for the packet's family. local holds the addresses of
 // the node; a packet from one of them, or from nowhere, is one of the node's
 // own. The table's elements must be sorted.
 func Explain(t *nft.Table, p Packet, local []netip.Addr) *Result {

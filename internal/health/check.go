@@ -33,7 +33,7 @@ type port struct {
 	server   *http.Server
 }
 
-// close ends everything at once. A server that has just been started may not
+// close closes the listener and all connections. A server that has just been started may not
 // know its listener yet.
 func (p port) close() {
 	p.listener.Close()

@@ -12,14 +12,14 @@ import (
 
 // ServicesConfig is what [Services] depend on.
 type ServicesConfig struct {
-	// Node says on which addresses NodePorts are served, and so health checks.
+	// Node configures the addresses on which NodePorts and health checks are served.
 	Node model.Config
 	// Interfaces returns the known addresses of this machine's interfaces. If
 	// there are none, those of the Node object are used (6.10).
 	Interfaces func() []netip.Addr
 	// Healthy is [Proxy.Healthy]; nil: the proxy counts as healthy (10.25).
 	Healthy func() bool
-	// Failed is told of a Service whose port cannot be listened on, once until
+	// Failed is called for a Service whose port cannot be listened on, once until
 	// that changes.
 	Failed func(model.ServiceName, error)
 	Log    *slog.Logger
@@ -44,8 +44,8 @@ type checkName struct {
 	family  model.Family
 }
 
-// connections is how many there are at once to all Services: load balancers ask
-// each of them, and may keep a connection.
+// connections is the limit of open connections to all Services together: load
+// balancers ask each of them, and may keep a connection.
 const connections = 1024
 
 // NewServices listens on nothing yet.
@@ -56,9 +56,9 @@ func NewServices(c ServicesConfig) *Services {
 	return &Services{ServicesConfig: c, limit: serve.NewLimit(connections), listen: net.Listen, open: make(map[checkName]*check)}
 }
 
-// Update takes the health checks of a successful sync over: it opens and closes
-// ports as they ask for, and tries again what failed before. Clients cannot
-// delay it. node is this node as the sync saw it.
+// Update applies the health checks of a successful sync: it opens and closes ports,
+// and retries those that failed. Clients cannot delay it. node is this node as the
+// sync saw it.
 func (s *Services) Update(checks []model.HealthCheck, node *model.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,7 +126,7 @@ func (s *Services) wanted(checks []model.HealthCheck, node *model.Node) map[chec
 	return wanted
 }
 
-// report tells of a failure, unless it is the one of the last attempt.
+// report logs a failure, unless it is the one of the last attempt.
 func (s *Services) report(c *check, err error) {
 	switch {
 	case err == nil && c.failure != "":

@@ -12,18 +12,18 @@ type Choice struct {
 	// Local serves policy Local: the same of this node alone, hints ignored
 	// (3.7).
 	Local []Endpoint
-	// Serving are those that may keep the connections they have, wherever they
-	// are: to leave them is no reason to leave these alone (9.4, 9.8).
+	// Serving may keep the connections that they have, on any node: a client is
+	// not moved off them because the choice changes (9.4, 9.8).
 	Serving []Endpoint
 }
 
-// Verdict is what becomes of a new connection.
+// Verdict is the decision on a new connection.
 type Verdict uint8
 
 const (
-	// Reject answers with port unreachable: nobody serves this anywhere.
+	// Reject answers with port unreachable: no endpoint is usable anywhere.
 	Reject Verdict = iota
-	// Drop stays silent: endpoints exist, but not where the policy looks.
+	// Drop does not answer: endpoints exist, but none that the policy allows.
 	Drop
 	// Forward sends the connection to an endpoint.
 	Forward
@@ -61,8 +61,8 @@ func Choose(endpoints []Endpoint, node *Node) *Choice {
 }
 
 // Decide applies a traffic policy to the choice. Whether anything exists
-// anywhere (the flag "any" of 3.8) is the same as the cluster set not being
-// empty: hints never leave a non-empty set of ready endpoints empty.
+// anywhere (the flag "any" of 3.8) follows from the cluster set, which hints never
+// leave empty.
 func (c *Choice) Decide(p Policy) Decision {
 	switch {
 	case len(c.Cluster) == 0:

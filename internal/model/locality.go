@@ -135,10 +135,9 @@ func HealthCheckAddresses(node *Node, c Config) map[Family][]netip.Addr {
 	return out
 }
 
-// sourceRanges returns who may use the load balancer addresses of a Service in
-// one family. Where the node itself may, so may these addresses: a packet of
-// the node to an address that it holds carries that address as its source
-// (4.33).
+// sourceRanges returns the clients of the load balancer addresses of a Service in
+// one family. Where the node itself is among them, so are these addresses: a packet
+// of the node to an address that it holds has that address as its source (4.33).
 func (l *Locality) sourceRanges(s *Service, f Family) []netip.Prefix {
 	ranges := prefixesOf(s.SourceRanges, f)
 	if own, ok := l.Node.primaryAddress(f); ok && slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(own) }) {

@@ -34,9 +34,8 @@ type Config struct {
 	MasqueradeAll bool
 	// Scheduler is the one for Services that name none.
 	Scheduler Scheduler
-	// BesideAnother tells that another proxy serves the Services that this one
-	// does not: their addresses are not unallocated, so nothing is dropped for
-	// being in a service CIDR.
+	// BesideAnother reports that another proxy serves the Services that this one
+	// does not: nothing is dropped for being in a service CIDR.
 	BesideAnother bool
 	// Families are those that are served; none: all. A node may lack IPv6 (12.48).
 	Families []Family
@@ -65,7 +64,7 @@ type Routing struct {
 	// is. Otherwise their frontends have the addresses.
 	Wildcards         bool
 	NodePortAddresses []netip.Addr
-	// Detectors tell pods from others, at most one for each family.
+	// Detectors recognise pods, at most one for each family.
 	Detectors map[Family]Detector
 	// MasqueradeAll, Scheduler, AffinityCapacity and Counters are those of the
 	// configuration, with defaults filled in.
@@ -73,12 +72,12 @@ type Routing struct {
 	Scheduler        Scheduler
 	AffinityCapacity uint32
 	Counters         bool
-	// HealthChecks are the Services whose local endpoints this node tells load
-	// balancers about, sorted by name (10.15).
+	// HealthChecks are those of Services that load balancers ask this node for,
+	// sorted by name (10.15).
 	HealthChecks []HealthCheck
 	// WithoutLocal counts service ports by family (11.8).
 	WithoutLocal map[Family]WithoutLocal
-	// Notices tell people what cannot be served as the objects ask.
+	// Notices report what cannot be served as the objects ask.
 	Notices []Notice
 }
 
@@ -112,7 +111,7 @@ func (o Object) String() string {
 	return o.Kind + " " + o.Namespace + "/" + o.Name
 }
 
-// Reason is the sort of a notice: one word for metrics and events.
+// Reason is the class of a notice: one word for metrics and events.
 type Reason string
 
 const (
@@ -122,8 +121,7 @@ const (
 	Conflict Reason = "Conflict"
 	// NoNodePortAddress: no address of the node serves NodePorts.
 	NoNodePortAddress Reason = "NoNodePortAddress"
-	// InternalError: the Service cannot be served because of a mistake in this
-	// program.
+	// InternalError: the Service is not served because of a bug.
 	InternalError Reason = "InternalError"
 )
 

@@ -15,15 +15,15 @@ type ServiceState struct {
 	Slices  []*EndpointSlice
 }
 
-// RouteChange is a frontend that may do something else than before.
+// RouteChange is a frontend whose route may have changed.
 type RouteChange struct {
 	Frontend Frontend
-	Old, New *Route // nil: it was not served, or is not any longer
+	Old, New *Route // nil: not served before, or now
 }
 
-// Router knows the route of every frontend and keeps up with changes, each at a
-// cost that depends on what it changes alone. What it says is a function of the
-// present state, whatever the way to it. Its methods are not safe for concurrent use.
+// Router knows the route of every frontend and follows changes, each at a cost that
+// depends only on what it changes. Its answers depend on the present state, and not
+// on the changes that led to it. Its methods are not safe for concurrent use.
 type Router struct {
 	base     base
 	services map[ServiceName]*routed
@@ -36,7 +36,7 @@ type Router struct {
 	// noticed are the notices about Services by themselves.
 	noticed map[ServiceName][]Notice
 	health  map[ServiceName]HealthCheck
-	// What follows is put together anew when it has changed.
+	// The lists that follow are built again when they are stale.
 	notices      []Notice
 	healthChecks []HealthCheck
 	version      uint64 // of notices
@@ -144,9 +144,8 @@ func (r *Router) claim(name ServiceName, state ServiceState, touched map[Fronten
 	}
 }
 
-// route decides what one Service asks for, and returns what people should know
-// about it. An object that nobody thought of must not take the others down: a
-// panic leaves its Service out (13.20).
+// route decides the routes of one Service, and returns its notices. A malformed
+// object must not affect others: a panic leaves its Service out (13.20).
 func (r *Router) route(name ServiceName, s *routed) (notices []Notice) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -269,7 +268,7 @@ func (r *Router) count(s *routed, n int) {
 	}
 }
 
-// refresh puts the lists together that have changed.
+// refresh builds the lists that are stale.
 func (r *Router) refresh() {
 	if r.staleNotices {
 		now := append(slices.Clone(r.base.notices), r.overlapNotices()...)
