@@ -98,22 +98,13 @@ func (tr *tracer) second(p *state) nft.Hook {
 
 // hook evaluates the base chains of a hook.
 func (tr *tracer) hook(p state, h nft.Hook) []state {
-	var chains []*nft.Chain
-	for _, c := range tr.table.Chains {
-		if c.Hook == h {
-			chains = append(chains, c)
-		}
-	}
+	chains := slices.DeleteFunc(slices.Clone(tr.table.Chains), func(c *nft.Chain) bool { return c.Hook != h })
 	slices.SortStableFunc(chains, func(a, b *nft.Chain) int { return cmp.Compare(a.Priority, b.Priority) })
 	p.settled = false
 	out := []state{p}
 	for _, c := range chains {
 		var next []state
 		for _, p := range out {
-			if p.settled || p.stopped {
-				next = append(next, p)
-				continue
-			}
 			next = append(next, tr.run(p, []frame{{chain: c}})...)
 		}
 		out = next
@@ -137,7 +128,7 @@ const (
 // run evaluates a base chain and those that it leads to. It returns several
 // states where slots are chosen.
 func (tr *tracer) run(p state, stack []frame) []state {
-	for len(stack) > 0 && !p.stopped {
+	for len(stack) > 0 && !p.stopped && !p.settled {
 		top := &stack[len(stack)-1]
 		if top.next == len(top.chain.Rules) {
 			stack = stack[:len(stack)-1]
@@ -162,16 +153,16 @@ func (tr *tracer) run(p state, stack []frame) []state {
 // follow returns where the evaluation goes on after a rule. It stops a packet
 // that is sent to no chain.
 func (tr *tracer) follow(t *branch, stack []frame) []frame {
-	if t.settled || t.next.Action == nft.Accept {
+	switch t.next.Action {
+	case nft.Accept:
 		return nil
-	}
-	if t.next.Action != nft.Goto && t.next.Action != nft.Jump {
+	case nft.Jump:
+	case nft.Goto:
+		stack = stack[:len(stack)-1]
+	default:
 		return stack
 	}
 	c := tr.table.Chain(t.next.Chain)
-	if t.next.Action == nft.Goto {
-		stack = stack[:len(stack)-1]
-	}
 	if c == nil || len(stack) == maxFrames || len(t.Path) > maxSteps {
 		t.stop(Unknown, fmt.Sprintf("%q leads nowhere", t.next))
 		return nil

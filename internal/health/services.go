@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -63,11 +64,12 @@ func (s *Services) Update(checks []model.HealthCheck, node *model.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	wanted := s.wanted(checks, node)
-	// Others may ask for the port numbers that are given up.
+	// Close port numbers first: another Service may take them over.
 	for name, c := range s.open {
-		at, ok := wanted[name]
-		c.leave(func(open netip.AddrPort) bool { return ok && open.Port() == at.port })
-		if !ok {
+		c.leave(func(open netip.AddrPort) bool {
+			return slices.ContainsFunc(wanted[name], func(a netip.AddrPort) bool { return a.Port() == open.Port() })
+		})
+		if _, ok := wanted[name]; !ok {
 			delete(s.open, name)
 		}
 	}
@@ -75,8 +77,8 @@ func (s *Services) Update(checks []model.HealthCheck, node *model.Node) {
 		for _, f := range model.Families {
 			if n, ok := h.Endpoints[f]; ok {
 				c := s.check(checkName{h.Service, f})
-				c.endpoints.Store(int64(n)) // before anybody can ask
-				s.report(c, c.move(wanted[c.name].addresses()))
+				c.endpoints.Store(int64(n)) // before it listens
+				s.report(c, c.move(wanted[c.name]))
 			}
 		}
 	}
@@ -86,7 +88,7 @@ func (s *Services) Update(checks []model.HealthCheck, node *model.Node) {
 func (s *Services) check(name checkName) *check {
 	c := s.open[name]
 	if c == nil {
-		c = &check{name: name, healthy: s.Healthy, limit: s.limit, open: s.listen, log: s.Log, ports: make(map[netip.AddrPort]port)}
+		c = &check{services: s, name: name, ports: make(map[netip.AddrPort]port)}
 		s.open[name] = c
 	}
 	return c
@@ -95,23 +97,9 @@ func (s *Services) check(name checkName) *check {
 // Close closes all ports.
 func (s *Services) Close() { s.Update(nil, nil) }
 
-// place is where a check listens.
-type place struct {
-	port uint16
-	on   []netip.Addr
-}
-
-func (p place) addresses() []netip.AddrPort {
-	out := make([]netip.AddrPort, len(p.on))
-	for i, a := range p.on {
-		out[i] = netip.AddrPortFrom(a, p.port)
-	}
-	return out
-}
-
 // wanted returns where each check listens.
-func (s *Services) wanted(checks []model.HealthCheck, node *model.Node) map[checkName]place {
-	wanted := make(map[checkName]place)
+func (s *Services) wanted(checks []model.HealthCheck, node *model.Node) map[checkName][]netip.AddrPort {
+	wanted := make(map[checkName][]netip.AddrPort)
 	if len(checks) == 0 {
 		return wanted
 	}
@@ -120,7 +108,11 @@ func (s *Services) wanted(checks []model.HealthCheck, node *model.Node) map[chec
 	addresses := model.HealthCheckAddresses(node, config)
 	for _, h := range checks {
 		for f := range h.Endpoints {
-			wanted[checkName{h.Service, f}] = place{h.Port, addresses[f]}
+			at := make([]netip.AddrPort, len(addresses[f]))
+			for i, a := range addresses[f] {
+				at[i] = netip.AddrPortFrom(a, h.Port)
+			}
+			wanted[checkName{h.Service, f}] = at
 		}
 	}
 	return wanted
