@@ -3,6 +3,7 @@ package explain
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -102,36 +103,25 @@ func exclusionText(why model.Exclusion, h *model.Host, node *model.Node) string 
 // not return for a family: those of the other one, and further records of one
 // address.
 func elsewhere(port model.PortName, f model.Family, ss []*model.EndpointSlice) []Omission {
-	var out []Omission
-	for _, other := range model.Families {
-		if other == f {
-			continue
-		}
-		for _, e := range model.Endpoints(port, other, ss) {
-			out = append(out, Omission{e.Address, fmt.Sprintf("%s, and the frontend is %s", other, f)})
-		}
-	}
-	for _, e := range model.Endpoints(port, f, ss) {
-		if n := records(port, e, ss); n > 1 {
-			out = append(out, Omission{e.Address, fmt.Sprintf("%d of %d records of it: the best one counts", n-1, n)})
-		}
-	}
-	return out
-}
-
-// records counts how often the slices name an endpoint.
-func records(port model.PortName, e model.Endpoint, ss []*model.EndpointSlice) int {
-	n := 0
+	records := make(map[netip.AddrPort]int)
 	for _, s := range ss {
 		for _, p := range s.Ports {
-			if p == (model.EndpointPort{Name: port.Port, Protocol: port.Protocol, Port: e.Address.Port()}) {
-				for i := range s.Hosts {
-					if s.Hosts[i].Address == e.Address.Addr() {
-						n++
-					}
+			for i := range s.Hosts {
+				if p.Name == port.Port && p.Protocol == port.Protocol {
+					records[netip.AddrPortFrom(s.Hosts[i].Address, p.Port)]++
 				}
 			}
 		}
 	}
-	return n
+	var other, more []Omission
+	for _, of := range model.Families {
+		for _, e := range model.Endpoints(port, of, ss) {
+			if n := records[e.Address]; of != f {
+				other = append(other, Omission{e.Address, fmt.Sprintf("%s, and the frontend is %s", of, f)})
+			} else if n > 1 {
+				more = append(more, Omission{e.Address, fmt.Sprintf("%d of %d records of it: the best one counts", n-1, n)})
+			}
+		}
+	}
+	return append(other, more...)
 }
