@@ -1,13 +1,13 @@
 # Every target works on a fresh clone with Go and make. "test", "test-kernels",
-# "e2e", "soak", "golden" and "demo" need root: they make network namespaces and load nftables rules.
+# "e2e", "soak", "golden" and "demo" need root: they create network namespaces and load nftables rules.
 
 VERSION := $(or $(shell git describe --tags --always --dirty 2>/dev/null),(devel))
 BINARY := bin/nftproxy
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 
-# One way to compile, that of the static program: what a target has compiled
-# serves the others.
+# Everything is compiled like the static program, so that targets share the
+# build cache.
 export CGO_ENABLED := 0
 
 .DEFAULT_GOAL := help
@@ -38,7 +38,7 @@ e2e: ## run the tests against a real API server (builds it: 8 minutes the first 
 	cd e2e && TIMEOUT=30m NO_SKIP=$(NO_SKIP) ../scripts/test
 
 .PHONY: soak
-soak: ## change thousands of Services at random under load, with restarts and meddling; SOAK=1h, SOAK_SERVICES=2000, SOAK_SEED
+soak: ## change thousands of Services at random under load, with restarts and outside changes; SOAK=1h, SOAK_SERVICES=2000, SOAK_SEED
 	scripts/install-packages nft:nftables
 	cd e2e && SOAK=$(or $(SOAK),10m) SOAK_SERVICES=$(or $(SOAK_SERVICES),2000) SOAK_SEED=$(SOAK_SEED) \
 		go test -count=1 -v -timeout 0 -run '^TestSoak$$' .
@@ -57,7 +57,7 @@ release: ## build the programs for amd64 and arm64, with bills of materials (SBO
 	scripts/release '$(VERSION)' dist
 
 .PHONY: reproducible
-reproducible: ## build what is committed twice, from scratch, and compare byte for byte (minutes); ARCHITECTURES=amd64
+reproducible: ## build the committed source twice, from scratch, and compare byte for byte (minutes); ARCHITECTURES=amd64
 	ARCHITECTURES='$(ARCHITECTURES)' scripts/reproducible
 
 .PHONY: vulncheck
@@ -81,7 +81,7 @@ lint: ## check formatting, vet, staticcheck and go.mod
 	go mod tidy -diff
 
 .PHONY: bench
-bench: ## measure nftproxy on the real kernel; SCENARIO=A,B selects, RUNS=3 repeats, RESULTS=FILE.json keeps
+bench: ## measure nftproxy on the real kernel; SCENARIO=A,B selects, RUNS=3 repeats, RESULTS=FILE.json saves
 	go run ./bench -version '$(VERSION)' -runs $(or $(RUNS),1) $(if $(SCENARIO),-scenario $(SCENARIO)) $(if $(RESULTS),-o $(RESULTS))
 
 .PHONY: bench-sweep
@@ -89,37 +89,37 @@ bench-sweep: ## the same with 100 to SWEEP=100000 Services of 4 endpoints
 	go run ./bench -version '$(VERSION)' -runs $(or $(RUNS),1) -sweep $(or $(SWEEP),100000) $(if $(RESULTS),-o $(RESULTS))
 
 .PHONY: bench-results
-bench-results: ## measure anew what docs/performance shows of nftproxy alone
+bench-results: ## repeat the measurements of nftproxy alone in docs/performance
 	$(MAKE) bench RUNS=$(or $(RUNS),5) RESULTS=docs/performance/nftproxy.json
 	$(MAKE) bench-sweep RUNS=$(or $(RUNS),5) RESULTS=docs/performance/sweep.json
 
 .PHONY: bench-report
-bench-report: ## make plots and tables of docs/performance/*.json
+bench-report: ## generate plots and tables from docs/performance/*.json
 	go run ./bench plot docs/performance docs/performance/*.json
 	go run ./bench table -w docs/performance.md -w README.md docs/performance/*.json
 
 .PHONY: bench-datapath
-bench-datapath: ## what rules cost the packets, with kube-proxy's beside ours; DATAPATH_SERVICES=30000, RESULTS=FILE.json keeps
+bench-datapath: ## measure what rules cost packets, for nftproxy and kube-proxy; DATAPATH_SERVICES=30000, RESULTS=FILE.json saves
 	scripts/install-packages nft:nftables
 	cd e2e && RESULTS=$(abspath $(RESULTS)) go test -run '^$$' -bench DataPath -benchtime 1x -timeout 90m .
 
 .PHONY: bench-compare
-bench-compare: ## nftproxy and kube-proxy beside one API server; COMPARE_SERVICES=100,1000,10000, RESULTS=FILE.json keeps
+bench-compare: ## compare nftproxy and kube-proxy on one API server; COMPARE_SERVICES=100,1000,10000, RESULTS=FILE.json saves
 	scripts/install-packages nft:nftables
 	cd e2e && RESULTS=$(abspath $(RESULTS)) go test -run '^$$' -bench '^BenchmarkCompare$$' -benchtime 1x -timeout 90m .
 
 .PHONY: bench-period
-bench-period: ## what --min-sync-period costs and gains while changes do not stop; COMPARE_SERVICES=1000
+bench-period: ## measure costs and benefits of --min-sync-period under continuous changes; COMPARE_SERVICES=1000
 	scripts/install-packages nft:nftables
 	cd e2e && go test -run '^$$' -bench '^BenchmarkSyncPeriod$$' -benchtime 1x -timeout 90m .
 
 .PHONY: bench-pods
-bench-pods: ## what pods that start and end cost where all addresses serve NodePorts, with kube-proxy's beside ours; RESULTS=FILE.json keeps
+bench-pods: ## measure pod churn if all addresses serve NodePorts, for nftproxy and kube-proxy; RESULTS=FILE.json saves
 	scripts/install-packages nft:nftables
 	cd e2e && RESULTS=$(abspath $(RESULTS)) go test -run '^$$' -bench '^BenchmarkPods$$' -benchtime 1x -timeout 90m .
 
 .PHONY: bench-affinity
-bench-affinity: ## session affinity under attack by forged clients; AFFINITY_CLIENTS=1000000, AFFINITY_RATE=20000 new ones a second
+bench-affinity: ## measure session affinity under attack by forged clients; AFFINITY_CLIENTS=1000000, AFFINITY_RATE=20000 new ones a second
 	scripts/install-packages nft:nftables
 	AFFINITY_CLIENTS=$(or $(AFFINITY_CLIENTS),1000000) AFFINITY_RATE=$(AFFINITY_RATE) \
 		go test -count=1 -v -parallel 1 -timeout 0 -run '^TestAffinityUnderAttack$$' ./test
@@ -139,5 +139,5 @@ cover: ## run the tests and print the coverage by function
 	go tool cover -func=coverage.out
 
 .PHONY: clean
-clean: ## remove what the other targets have made
+clean: ## remove the output of the other targets
 	rm -rf bin dist coverage.out

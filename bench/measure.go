@@ -124,9 +124,9 @@ func (m *measurer) start(op results.Operation, check func(i int, o outcome) erro
 	if m.node, err = newNode(m.ns); err != nil {
 		return err
 	}
-	whole := m.world.snapshot()
-	err = m.record(op, 1, func(int) (outcome, time.Duration, error) { return m.node.start(whole) }, func(i int, o outcome) error {
-		if !o.whole {
+	all := m.world.snapshot()
+	err = m.record(op, 1, func(int) (outcome, time.Duration, error) { return m.node.start(all) }, func(i int, o outcome) error {
+		if !o.compared {
 			return fmt.Errorf("not everything was compared")
 		}
 		return check(i, o)
@@ -205,7 +205,7 @@ func anything(int, outcome) error { return nil }
 // apply brings updates to the node, one after the other.
 func (m *measurer) apply(op results.Operation, updates []*model.Update, check func(i int, o outcome) error) error {
 	return m.record(op, len(updates), func(i int) (outcome, time.Duration, error) { return m.node.change(updates[i]) }, func(i int, o outcome) error {
-		if o.whole {
+		if o.compared {
 			return fmt.Errorf("everything was compared for one change")
 		}
 		return check(i, o)

@@ -30,7 +30,7 @@ type node struct {
 // outcome is what became of one update.
 type outcome struct {
 	end          time.Time
-	whole        bool // everything was compared
+	compared     bool // everything was compared
 	changes      int
 	transactions int
 	bytes        int // on the wire, without message headers
@@ -57,12 +57,12 @@ func newNode(ns *netlab.Namespace) (*node, error) {
 	return n, nil
 }
 
-// start begins with a whole update. It returns what became of it, and how long
+// start begins with an update from nothing. It returns what became of it, and how long
 // that took.
-func (n *node) start(whole *model.Update) (outcome, time.Duration, error) {
+func (n *node) start(all *model.Update) (outcome, time.Duration, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	n.cancel = cancel
-	n.next = whole
+	n.next = all
 	begin := time.Now()
 	go func() { n.ended <- n.agent.Run(ctx) }()
 	return n.wait(begin)
@@ -87,7 +87,7 @@ func (n *node) wait(begin time.Time) (outcome, time.Duration, error) {
 }
 
 func (n *node) observe(s *agent.Sync) {
-	o := outcome{end: time.Now(), whole: s.Whole, transactions: len(n.commits), err: s.Err}
+	o := outcome{end: time.Now(), compared: s.Compared, transactions: len(n.commits), err: s.Err}
 	for _, c := range n.commits {
 		o.changes += len(c.Plan.Changes)
 		o.bytes += c.Size.Bytes

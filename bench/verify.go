@@ -44,7 +44,7 @@ func verify(ns *netlab.Namespace, w *world) (err error) {
 			return fmt.Errorf("the kernel is not at what is wanted: %d changes would be made, such as: %s", len(p.Changes), c.Text())
 		}
 	}
-	if _, err := applier.Apply(wanted); err != nil {
+	if _, err := applier.Apply(nft.FromNothing(wanted)); err != nil {
 		return err
 	}
 	p, _, err = applier.Plan(wanted)

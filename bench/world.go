@@ -91,9 +91,9 @@ func address(a, b byte, n int) netip.Addr {
 }
 
 // update returns an update with what is known now of some services.
-func (w *world) update(services map[model.ServiceName]model.ServiceState, whole bool) *model.Update {
+func (w *world) update(services map[model.ServiceName]model.ServiceState) *model.Update {
 	return &model.Update{
-		Services: services, Whole: whole,
+		Services: services,
 		Nodes: []*model.Node{{
 			Name: nodeName, Addresses: []netip.Addr{netip.MustParseAddr("192.168.7.1")},
 			PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.128.1.0/24")},
@@ -108,7 +108,7 @@ func (w *world) snapshot() *model.Update {
 	for name, s := range w.services {
 		all[name] = s
 	}
-	return w.update(all, true)
+	return w.update(all)
 }
 
 // set gives a service another state, none if it has no Service, and returns
@@ -118,7 +118,7 @@ func (w *world) set(i int, s model.ServiceState) *model.Update {
 	if w.services[name] = s; s.Service == nil {
 		delete(w.services, name)
 	}
-	return w.update(map[model.ServiceName]model.ServiceState{name: s}, false)
+	return w.update(map[model.ServiceName]model.ServiceState{name: s})
 }
 
 // withHosts returns the state with other endpoints; its objects are not

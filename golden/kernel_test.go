@@ -59,7 +59,7 @@ func (s *sandbox) nft(t *testing.T, stdin string, args ...string) string {
 // apply commits a ruleset and proves that the kernel has it then.
 func (s *sandbox) apply(t *testing.T, rs *nft.Ruleset) *plan.Plan {
 	t.Helper()
-	p, err := s.applier.Apply(rs)
+	p, err := s.applier.Apply(nft.FromNothing(rs))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func (s *sandbox) apply(t *testing.T, rs *nft.Ruleset) *plan.Plan {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := s.applier.Apply(rs)
+	again, err := s.applier.Apply(nft.FromNothing(rs))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -90,13 +90,13 @@ func (c *cluster) load(a awkward) *nft.Ruleset {
 		}
 		defer conn.Close()
 		applier := apply.New(conn, slog.New(slog.DiscardHandler))
-		if _, err := applier.Apply(rules); err != nil {
+		if _, err := applier.Apply(nft.FromNothing(rules)); err != nil {
 			return err
 		}
 		if current, _, err = conn.Read(); err != nil {
 			return err
 		}
-		plan, err := applier.Apply(rules)
+		plan, err := applier.Apply(nft.FromNothing(rules))
 		if err == nil && !plan.Empty() {
 			err = fmt.Errorf("the second time there is something to do: %s", plan.Summary())
 		}

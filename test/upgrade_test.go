@@ -13,6 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
 // edit replaces what matches a regular expression, which must be there.
@@ -144,7 +145,7 @@ func TestOtherLayouts(t *testing.T) {
 				if own && c.owns() {
 					a.Claim = k.Claim
 				}
-				if _, err := a.Apply(theirs); err != nil {
+				if _, err := a.Apply(nft.FromNothing(theirs)); err != nil {
 					t.Fatalf("%s: %v", step, err)
 				}
 				if plan, _, err := a.Plan(theirs); err != nil || !plan.Empty() {

@@ -174,6 +174,7 @@ func (o *runOptions) followFiles(c *cobra.Command, cfg *config.Config, log *slog
 		return daemon.Source{}, err
 	}
 	var node atomic.Pointer[model.Node]
+	before := &model.Snapshot{}
 	return daemon.Source{
 		Name:  "files " + strings.Join(o.files, " "),
 		Watch: watcher.Run,
@@ -184,7 +185,9 @@ func (o *runOptions) followFiles(c *cobra.Command, cfg *config.Config, log *slog
 			}
 			n, _ := s.Node(cfg.Node.NodeName) // a machine needs no Node object
 			node.Store(n)
-			return s.Update(), nil
+			u := s.Since(before)
+			before = s
+			return u, nil
 		},
 		Node: node.Load,
 	}, nil

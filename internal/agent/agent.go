@@ -16,7 +16,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
 )
@@ -83,10 +82,10 @@ type Sync struct {
 	Cause Cause
 	// Router knows what is wanted. It may be asked while observers are told.
 	Router *model.Router
-	// Whole tells that everything was compared with the kernel. Otherwise the
-	// sync was about the frontends in Routes only.
-	Whole  bool
+	// Routes are the changes since the last sync that succeeded.
 	Routes []model.RouteChange
+	// Compared means that what the kernel holds was read and compared.
+	Compared bool
 	// Moved says that NodePorts with the unspecified address are served on other
 	// addresses than before.
 	Moved bool
@@ -94,8 +93,8 @@ type Sync struct {
 	// before. There can be as many as Services: whoever looks at all of them at
 	// every sync pays for what did not change.
 	NewNotices bool
-	// Rules are those that are wanted after a whole sync, else nil.
-	Rules *nft.Ruleset
+	// Sizes are the numbers of elements of the sets and maps, after success.
+	Sizes []render.SetSize
 	// Triggers are the moments of the changes that the sync is the first to
 	// contain.
 	Triggers []model.Trigger
@@ -134,12 +133,14 @@ type Agent struct {
 	owner    *kernel.OwnedError // of our tables, who made the last sync fail; nil: nobody
 	affinity affinity
 
-	update *model.Update // not yet taken in; nil: none
-	nodes  []*model.Node // of the last update
-	cidrs  []netip.Prefix
-	// composer is nil if the next sync has to compare everything.
-	composer *render.Composer
-	compared time.Time // when a comparison of everything succeeded last
+	update  *model.Update // not yet taken in; nil: none
+	nodes   []*model.Node // of the last update
+	cidrs   []netip.Prefix
+	pending []model.RouteChange // since the last sync that succeeded
+	// rules is the state of what was applied last. It counts for nothing while
+	// Applier does not know what the kernel holds.
+	rules    *render.State
+	compared time.Time // when a comparison with the kernel succeeded last
 
 	routing sync.Mutex // guards the router
 	router  *model.Router
@@ -214,15 +215,18 @@ func (a *Agent) sync(cause Cause) bool {
 		defer a.Syncing.Unlock()
 	}
 	s := &Sync{Cause: cause, Router: a.router, Started: time.Now()}
-	s.Err = contain(func() error { return a.attempt(s) })
+	if s.Err = contain(func() error { return a.attempt(s) }); errors.As(s.Err, new(*panicError)) {
+		a.Applier.Forget() // a.rules may be at any state
+	}
 	s.Duration = time.Since(s.Started)
 	s.NewNotices = a.report()
 	a.log(s)
 	a.end(s.Err)
 	if s.Err != nil {
-		a.composer = nil
 		a.drift.restore(s.Interventions)
 	} else {
+		a.pending = nil
+		s.Sizes = a.rules.Sizes()
 		a.mu.Lock()
 		a.state.LastSync = time.Now()
 		a.mu.Unlock()
@@ -236,85 +240,82 @@ func (a *Agent) sync(cause Cause) bool {
 	return s.Err == nil
 }
 
-// contain runs f and turns a panic into an error: one object that nobody
-// thought of must not take the others down (13.20).
+// panicError is a panic in a sync.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string {
+	return fmt.Sprintf("internal error, please report it: %v\n%s", e.value, e.stack)
+}
+
+// contain runs f and turns a panic into an error: one unexpected object must not
+// take the others down (13.20).
 func contain(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("internal error, please report it: %v\n%s", p, debug.Stack())
+			err = &panicError{p, debug.Stack()}
 		}
 	}()
 	return f()
 }
 
+// attempt applies the changes since the last success. A comparison follows where
+// it is due, and where what the kernel holds is not known.
 func (a *Agent) attempt(s *Sync) error {
-	a.take(s)
-	if a.composer == nil {
-		return a.compare(s)
-	}
-	switch s.Cause {
-	case Change:
-		if a.patch(s) == nil {
+	base := a.take(s)
+	due := s.Cause == Check || s.Cause == Drift
+	if a.Applier.Known() && !base {
+		err := a.apply(s)
+		if err == nil && !due {
 			return nil
 		}
-	case Check, Drift:
-		a.settle(s)
+		if err != nil && a.Applier.Known() { // the kernel is where it was
+			return err
+		}
+		if err != nil {
+			a.Log.Info("a change failed; everything is compared", "error", err)
+		}
 	}
 	return a.compare(s)
 }
 
-// settle does our own work before a comparison that looks for foreign changes:
-// it applies other addresses of the node, and removes idle lanes.
-func (a *Agent) settle(s *Sync) {
-	if len(s.Routes) > 0 || s.Moved {
-		if a.patch(s) != nil {
-			return
-		}
+// apply changes the rules from what was applied last. Before a comparison, what it
+// would find is to be the work of others alone: idle lanes go as well.
+func (a *Agent) apply(s *Sync) (err error) {
+	due := s.Cause == Check || s.Cause == Drift
+	if s.Plan, err = a.Applier.Apply(a.rules.Change(s.Routes, a.router.NodePortAddresses())); err != nil {
+		a.rules.Undo()
+		return err
+	}
+	if !due {
+		return nil
+	}
+	if !s.Plan.Empty() {
 		a.Log.Info("rules applied to other addresses of this node", "changes", len(s.Plan.Changes))
-		s.Plan = nil
 	}
-	if _, err := a.Applier.Patch(a.composer.Idle()); err != nil {
-		a.Log.Debug("lanes without frontends are left", "error", err)
+	if _, err = a.Applier.Apply(a.rules.DropIdle()); err != nil {
+		a.rules.Undo()
 	}
+	return err
 }
 
-// errPatch means that a change needs more than the rules of some frontends.
-var errPatch = errors.New("tables or sets come or go")
-
-// compare brings the kernel to all that the router says.
-func (a *Agent) compare(s *Sync) error {
-	a.composer = nil
-	s.Whole, s.Routes = true, nil
+// compare brings the kernel to all that the router says, from what it holds.
+func (a *Agent) compare(s *Sync) (err error) {
+	s.Compared = true
 	s.Interventions = a.drift.take()
-	routing := a.router.Routing()
-	s.Rules = render.Render(routing)
-	p, err := a.Applier.Apply(s.Rules)
-	if err != nil {
-		s.Plan = nil
+	rules, delta := render.Start(a.router.Routing())
+	if s.Plan, err = a.Applier.Apply(delta); err != nil {
 		return err
 	}
-	s.Plan = s.Plan.Then(p)
-	a.composer, a.compared = render.NewComposer(routing), time.Now()
+	a.rules, a.compared = rules, time.Now()
 	return nil
 }
 
-// patch carries out the changes of routes alone.
-func (a *Agent) patch(s *Sync) error {
-	before, after, ok := a.composer.Change(s.Routes, a.router.NodePortAddresses())
-	if !ok {
-		return errPatch
-	}
-	p, err := a.Applier.Patch(before, after)
-	if err != nil {
-		a.Log.Info("a change failed; everything is compared", "error", err)
-		return err
-	}
-	s.Plan = p
-	return nil
-}
-
-// take brings the router to what the source and the interfaces say.
-func (a *Agent) take(s *Sync) {
+// take brings the router to what the source and the interfaces say. It reports
+// whether more than the rules of routes changes.
+func (a *Agent) take(s *Sync) (base bool) {
 	u := a.update
 	if u != nil {
 		s.Triggers = u.Triggers
@@ -327,20 +328,15 @@ func (a *Agent) take(s *Sync) {
 	a.routing.Lock()
 	defer a.routing.Unlock()
 	before := a.router.NodePortAddresses()
-	changes, all := a.router.Configure(c, a.nodes, a.cidrs)
+	changes, base := a.router.Configure(c, a.nodes, a.cidrs)
 	s.Moved = !slices.Equal(before, a.router.NodePortAddresses())
-	if all {
-		a.composer = nil
+	if u != nil {
+		changes = model.JoinChanges(changes, a.router.SetServices(u.Services))
+		a.update = nil
 	}
-	s.Routes = changes
-	switch {
-	case u == nil:
-	case u.Whole:
-		s.Routes = model.JoinChanges(changes, a.router.Replace(u.Services))
-	default:
-		s.Routes = model.JoinChanges(changes, a.router.SetServices(u.Services))
-	}
-	a.update = nil
+	a.pending = model.JoinChanges(a.pending, changes)
+	s.Routes = a.pending
+	return base
 }
 
 // Routing returns what is wanted of this node at this moment. It is safe for

@@ -101,13 +101,16 @@ func (f *fixture) make() {
 		f.interfaces = NewInterfaces(f.addresses, log)
 		node.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/64")}
 	}
+	before := &model.Snapshot{}
 	f.agent = New(Config{
 		Load: func() (*model.Update, error) {
 			s, err := f.load()
 			if err != nil {
 				return nil, err
 			}
-			return s.Update(), nil
+			u := s.Since(before)
+			before = s
+			return u, nil
 		},
 		Interfaces: f.interfaces,
 		Node:       node,
@@ -282,8 +285,8 @@ func TestChangeReadsNothing(t *testing.T) {
 		reads := f.kernel.reads
 		f.agent.Changed()
 		synctest.Wait()
-		if last := syncs[len(syncs)-1]; last.Whole || len(last.Routes) != 2 || last.Plan.Empty() || f.kernel.reads != reads {
-			t.Errorf("a change: whole %t, %d routes, %d reads of the kernel", last.Whole, len(last.Routes), f.kernel.reads-reads)
+		if last := syncs[len(syncs)-1]; last.Compared || len(last.Routes) != 2 || last.Plan.Empty() || f.kernel.reads != reads {
+			t.Errorf("a change: compared %t, %d routes, %d reads of the kernel", last.Compared, len(last.Routes), f.kernel.reads-reads)
 		}
 		f.kernel.breakWith(errors.New("no memory"))
 		f.agent.Changed()
@@ -291,8 +294,8 @@ func TestChangeReadsNothing(t *testing.T) {
 		f.kernel.breakWith(nil)
 		f.agent.Changed()
 		synctest.Wait()
-		if last := syncs[len(syncs)-1]; !last.Whole || f.kernel.reads == reads {
-			t.Errorf("after a failure: whole %t, %d reads of the kernel", last.Whole, f.kernel.reads-reads)
+		if last := syncs[len(syncs)-1]; !last.Compared || f.kernel.reads == reads {
+			t.Errorf("after a failure: compared %t, %d reads of the kernel", last.Compared, f.kernel.reads-reads)
 		}
 	})
 }

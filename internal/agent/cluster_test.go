@@ -208,7 +208,7 @@ func TestSeveralServiceCIDRs(t *testing.T) {
 				for i := range 20 {
 					l.putSlice(apiSlice(0, i+1, 1))
 					s := l.next(Change)
-					if s.Whole {
+					if s.Compared {
 						full++
 					}
 					if s.Plan.Empty() {

@@ -121,10 +121,10 @@ func TestClusterWalk(t *testing.T) {
 					now := withoutLeaving(l.known)
 					due := !reflect.DeepEqual(node, now) || !slices.Equal(ranges, want.ServiceCIDRs)
 					node, ranges = now, want.ServiceCIDRs
-					if s.Whole != due {
-						t.Fatalf("step %d: full sync: %t, want %t", step, s.Whole, due)
+					if s.Compared != due {
+						t.Fatalf("step %d: compared: %t, want %t", step, s.Compared, due)
 					}
-					if s.Whole {
+					if s.Compared {
 						full++
 					}
 					l.sameRules(step, want)

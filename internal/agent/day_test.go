@@ -104,14 +104,14 @@ func TestDay(t *testing.T) {
 		failed, checks := false, 0
 		last := d.syncs[0].Started
 		for i, s := range d.syncs {
-			if s.Whole != (i == 0 || failed || s.Err != nil || s.Cause == Check) {
-				t.Errorf("sync %d, %v at %v: everything compared %t", i, s.Cause, s.Started, s.Whole)
+			if s.Compared != (i == 0 || failed || s.Err != nil || s.Cause == Check) {
+				t.Errorf("sync %d, %v at %v: everything compared %t", i, s.Cause, s.Started, s.Compared)
 			}
 			if s.Cause == Check {
 				checks++
 			}
 			failed = s.Err != nil
-			if s.Whole && !failed {
+			if s.Compared && !failed {
 				if since := s.Started.Sub(last); since > syncCheck {
 					t.Errorf("%v without a comparison of everything", since)
 				}

@@ -42,7 +42,7 @@ func TestDriftIsRepairedAtOnce(t *testing.T) {
 			t.Fatalf("%d syncs, %d commits", len(*syncs), f.kernel.commits)
 		}
 		last := (*syncs)[1]
-		if last.Cause != Drift || !last.Whole || len(last.Interventions) != 1 || last.Interventions[0].By.Name != "firewalld" {
+		if last.Cause != Drift || !last.Compared || len(last.Interventions) != 1 || last.Interventions[0].By.Name != "firewalld" {
 			t.Errorf("%+v", last)
 		}
 		for _, want := range []string{"our rules were changed by another process", "process=firewalld pid=4711", "map[table:1]", "delete table ip nftproxy", "rules repaired"} {
@@ -112,7 +112,7 @@ func TestChangesDoNotWaitForRepairs(t *testing.T) {
 		}
 		f.agent.Changed()
 		synctest.Wait()
-		if len(*syncs) != n+1 || (*syncs)[n].Cause != Change || (*syncs)[n].Whole {
+		if len(*syncs) != n+1 || (*syncs)[n].Cause != Change || (*syncs)[n].Compared {
 			t.Fatalf("a change made %d syncs", len(*syncs)-n)
 		}
 		f.kernel.breakWith(errors.New("no memory"))

@@ -102,9 +102,9 @@ func TestAddressIsOneChange(t *testing.T) {
 				for i := range s.Plan.Changes {
 					got = s.Plan.Changes[i].Text()
 				}
-				if s.Whole || len(s.Routes) > 0 || len(s.Plan.Changes) > 1 || got != c.want {
+				if s.Compared || len(s.Routes) > 0 || len(s.Plan.Changes) > 1 || got != c.want {
 					t.Errorf("%s: everything compared %t, %d routes and %d elements change, the last %q, want %q",
-						c.event, s.Whole, len(s.Routes), len(s.Plan.Changes), got, c.want)
+						c.event, s.Compared, len(s.Routes), len(s.Plan.Changes), got, c.want)
 				}
 			}
 		}
@@ -248,7 +248,7 @@ func newStorm(t *testing.T) *storm {
 	s.observe = append(s.observe, func(sync *Sync) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.syncs++; sync.Whole {
+		if s.syncs++; sync.Compared {
 			s.whole++
 		}
 	})

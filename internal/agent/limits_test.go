@@ -86,7 +86,7 @@ func BenchmarkLargeService(b *testing.B) {
 			changes := 0
 			for i := 0; b.Loop(); i++ {
 				s := change([]model.ServiceState{second, first}[i%2])
-				if s.Whole {
+				if s.Compared {
 					b.Fatal("everything was compared")
 				}
 				changes = len(s.Plan.Changes)

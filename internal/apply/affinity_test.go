@@ -90,11 +90,11 @@ func TestTableMadeAnew(t *testing.T) {
 	}{{2, nil, 2}, {1000, nil, 3}, {1000, errors.New("no memory"), 0}} {
 		k := newFake()
 		a := New(k, slog.New(slog.DiscardHandler))
-		if _, err := a.Apply(resized(500)); err != nil {
+		if _, err := a.Apply(nft.FromNothing(resized(500))); err != nil {
 			t.Fatal(err)
 		}
 		k.ruleset, k.forgetful = *bind(&k.ruleset, 1, 2, 3), c.forgetful
-		if _, err := a.Apply(resized(c.size)); err != nil {
+		if _, err := a.Apply(nft.FromNothing(resized(c.size))); err != nil {
 			t.Errorf("room for %d, %v: %v", c.size, c.forgetful, err)
 		}
 		if got := len(k.ruleset.Tables[0].Set(nft.AffinityMap).Elements); got != c.want {

@@ -4,16 +4,31 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
-	"golang.org/x/sys/unix"
 )
 
-// Applier brings the kernel to a wanted ruleset.
+// Kernel is what an [Applier] needs of [kernel.Conn].
+type Kernel interface {
+	// Read returns our tables, and the generation of the ruleset that they are of.
+	Read() (*nft.Ruleset, uint32, error)
+	// Commit carries a plan out in one transaction, or nothing of it. With another
+	// generation than [kernel.AnyGeneration] it fails if that is no longer the
+	// present one. [kernel.OutcomeOf] says what an error means.
+	Commit(p *plan.Plan, generation uint32) (kernel.Size, error)
+	// Bindings returns the affinity maps of a family, each with some bindings of
+	// clients, up to a limit.
+	Bindings(f model.Family, limit int) ([]*nft.Set, error)
+	// Unbind deletes bindings from a map. Those that are gone are no error.
+	Unbind(f model.Family, s *nft.Set) error
+}
+
+// Applier carries out changes of rules. It is not safe for concurrent use.
 type Applier struct {
 	// Observe, if set, is told of every transaction.
 	Observe func(Commit)
@@ -26,14 +41,12 @@ type Applier struct {
 
 	kernel Kernel
 	log    *slog.Logger
-	known  placement // nil: not known
+	slots  slots
+	known  bool // the kernel holds what was applied, and slots says where
 
 	departed departed // since the last sweep
 	sweep    *Sweep   // the last one
 }
-
-// errUnknown means that it is not known what the kernel holds.
-var errUnknown = errors.New("what was applied before is not known")
 
 // Commit is one transaction as it was sent to the kernel.
 type Commit struct {
@@ -50,9 +63,9 @@ func New(k Kernel, log *slog.Logger) *Applier {
 	return &Applier{kernel: k, log: log, departed: make(departed)}
 }
 
-// Plan returns what Apply would do now, and the generation for which that
-// holds, but for lanes to which nothing leads: the daemon keeps those for the next
-// Service that needs them, and removes them once an hour.
+// Plan returns what a complete change would do now, but for lanes to which
+// nothing leads: the daemon keeps those for the next Service that needs them, and
+// removes them once an hour. It returns the generation for which that holds, too.
 func (a *Applier) Plan(desired *nft.Ruleset) (*plan.Plan, uint32, error) {
 	current, generation, err := a.kernel.Read()
 	if err != nil {
@@ -61,177 +74,212 @@ func (a *Applier) Plan(desired *nft.Ruleset) (*plan.Plan, uint32, error) {
 	return plan.Diff(current, plan.Settle(current, desired)).WithoutIdleLanes(), generation, nil
 }
 
+// Known reports whether the kernel holds what was applied last, as far as its
+// answers tell. If not, the next change has to be a complete one.
+func (a *Applier) Known() bool { return a.known }
+
+// Forget has the next change start from what the kernel holds: it has to be a
+// complete one.
+func (a *Applier) Forget() { a.known = false }
+
+var errUnknown = errors.New("what the kernel holds is not known")
+
 // attempts is how often a commit is tried while others change the ruleset.
 const attempts = 20
 
-// Apply commits what is missing and returns it. When the ruleset is as desired
-// already, nothing is sent to the kernel. After an error that leaves it open
-// whether the transaction took place, the kernel is read again.
-func (a *Applier) Apply(desired *nft.Ruleset) (*plan.Plan, error) {
-	a.known = nil
-	p, settled, err := a.apply(desired)
-	if err == nil {
-		a.known = make(placement)
-		a.known.remember(settled)
+// Apply carries out a change, and returns what it committed. If nothing differs,
+// nothing is sent to the kernel. A complete change is compared with what the
+// kernel holds; any other one starts from what was applied before. It takes the
+// rulesets of the change over.
+//
+// What an outcome of a transaction leads to is the same for all changes:
+//
+//	done     the next transaction
+//	refused  an error; what the kernel holds is no longer known
+//	busy     chains and sets are deleted later, or are left in the end
+//	later    another attempt
+//	short    an error
+//	lost     another attempt: what took place already is refused, or does nothing
+func (a *Applier) Apply(d nft.Delta) (*plan.Plan, error) {
+	if !d.Complete && !a.known {
+		return nil, errUnknown
 	}
-	return p, err
-}
-
-// apply returns the ruleset that the kernel has now as well.
-func (a *Applier) apply(desired *nft.Ruleset) (*plan.Plan, *nft.Ruleset, error) {
-	done, open := &plan.Plan{}, &plan.Plan{}
-	var wanted *plan.Plan
-	var settled *nft.Ruleset
-	var last error
+	a.known = false
+	u := &update{Applier: a, delta: d, generation: kernel.AnyGeneration, done: &plan.Plan{}}
+	var err error
 	for attempt := range attempts {
 		time.Sleep(time.Duration(attempt) * time.Millisecond)
-		outdated, err := a.claim()
-		if isOpen(err) {
-			last = err
-			continue
+		var final bool
+		if final, err = u.attempt(attempt); err == nil {
+			u.end()
+			if attempt == 0 {
+				return u.planned, nil // in the order of a dry run
+			}
+			return u.done, nil
 		}
-		if err != nil {
-			return nil, nil, err
+		outcome := kernel.OutcomeOf(err)
+		if outcome == kernel.Short {
+			a.known = u.isUntouched()
 		}
-		current, generation, err := a.kernel.Read()
-		if err != nil {
-			return nil, nil, err
+		if final || outcome == kernel.Refused || outcome == kernel.Short {
+			return nil, err
 		}
-		if attempt >= attempts/2 {
-			// Others are always faster. What a plan says about our tables the
-			// kernel checks in any case.
-			generation = kernel.AnyGeneration
-		}
-		settled = plan.Settle(current, desired)
-		todo := plan.DiffOutdated(current, settled, outdated)
-		a.keep(todo, settled)
-		if !open.Empty() && !todo.Has(open.Changes[0]) {
-			done = plan.Merge(done, open) // it took place
-		}
-		if todo.Empty() {
-			return done, settled, nil
-		}
-		wanted = todo
-		var committed *plan.Plan
-		committed, open, last = a.try(todo, generation)
-		if last == nil && done.Empty() {
-			return todo, settled, nil // in the order in which people know it
-		}
-		done = plan.Merge(done, committed)
-		switch {
-		case last == nil:
-			return done, settled, nil
-		case isOpen(last):
-		case !passes(last, todo):
-			return nil, nil, last
-		}
-		a.log.Debug("apply is tried again", "attempt", attempt+1, "error", last)
+		a.log.Debug("apply is tried again", "attempt", attempt+1, "error", err)
 	}
-	if errors.Is(last, unix.EBUSY) && wanted.WithoutRemovals().Empty() {
-		a.log.Info("unused chains are left for the next change: the kernel still refers to them", "error", last)
-		if a.Postponed != nil {
-			a.Postponed(wanted.RemovalFamilies())
-		}
-		return done, settled, nil
+	switch outcome := kernel.OutcomeOf(err); {
+	case outcome == kernel.Busy && u.removesOnly():
+		u.postpone(err)
+		u.end()
+		return u.done, nil
+	case outcome == kernel.Later:
+		a.known = u.isUntouched()
 	}
-	return nil, nil, fmt.Errorf("apply %d times: %w", attempts, last)
+	return nil, fmt.Errorf("apply %d times: %w", attempts, err)
 }
 
-func (a *Applier) claim() ([]model.Family, error) {
-	if a.Claim == nil {
+// update is a change under way.
+type update struct {
+	*Applier
+	delta         nft.Delta
+	before, after *nft.Ruleset
+	generation    uint32
+	planned       *plan.Plan
+	todo          []*plan.Plan // transactions of it
+	done          *plan.Plan
+	lost          *plan.Plan // may have been committed; nil: none
+}
+
+// attempt plans what is left to do, and does it. An error is final if there is no
+// point in another attempt, whatever its outcome.
+func (u *update) attempt(n int) (final bool, err error) {
+	if u.delta.Complete {
+		outdated, err := u.claim()
+		if err != nil {
+			return kernel.OutcomeOf(err) != kernel.Lost, err
+		}
+		if err := u.compare(outdated, n); err != nil {
+			return true, err
+		}
+	} else if n == 0 {
+		if !u.slots.place(u.delta.Before) {
+			return true, errUnknown
+		}
+		u.before, u.after = u.delta.Before, plan.Settle(u.delta.Before, u.delta.After)
+		u.planned = plan.Diff(u.before, u.after)
+		u.todo = u.planned.Phases()
+	}
+	for len(u.todo) > 0 {
+		if err := u.commitNext(); err != nil {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+func (u *update) claim() ([]model.Family, error) {
+	if u.Claim == nil {
 		return nil, nil
 	}
-	return a.Claim()
+	return u.Claim()
 }
 
-// try commits the phases of a plan. It returns what was committed and, if the
-// answer to the last transaction was lost, what may have been.
-func (a *Applier) try(p *plan.Plan, generation uint32) (done, open *plan.Plan, err error) {
-	done, open = &plan.Plan{}, &plan.Plan{}
-	for _, phase := range p.Phases() {
-		committed, err := a.tryPhase(phase, generation)
-		done = plan.Merge(done, committed)
-		if isOpen(err) {
-			open = phase
-		}
-		if err != nil {
-			return done, open, err
-		}
-		if generation != kernel.AnyGeneration {
-			generation++ // by this transaction
-		}
+// compare plans what is missing in the kernel.
+func (u *update) compare(outdated []model.Family, attempt int) (err error) {
+	if u.before, u.generation, err = u.kernel.Read(); err != nil {
+		return err
 	}
-	return done, open, nil
+	if attempt >= attempts/2 {
+		// Others are always faster. What a plan says about our tables the
+		// kernel checks in any case.
+		u.generation = kernel.AnyGeneration
+	}
+	u.after = plan.Settle(u.before, u.delta.After)
+	u.planned = plan.DiffOutdated(u.before, u.after, outdated)
+	u.keep(u.planned, u.after)
+	if u.lost != nil && !u.planned.Has(u.lost.Changes[0]) {
+		u.done = plan.Merge(u.done, u.lost) // it took place
+	}
+	u.lost, u.todo = nil, u.planned.Phases()
+	return nil
 }
 
-// tryPhase commits a plan, or all of it but the removal of chains and sets that
-// the kernel says are busy: before kernel 6.2 a chain stays in use for a moment
-// after the last element that went to it. It returns what was committed.
-func (a *Applier) tryPhase(p *plan.Plan, generation uint32) (*plan.Plan, error) {
-	err := a.commit(p, generation)
+// commitNext commits the next transaction, or all of it but the removal of chains
+// and sets that the kernel says are busy: before kernel 6.2 a chain stays in use
+// for a moment after the last element that went to it.
+func (u *update) commitNext() error {
+	p := u.todo[0]
+	err := u.commit(p)
+	if rest := p.WithoutRemovals(); kernel.OutcomeOf(err) == kernel.Busy && p.Removes() && !rest.Empty() {
+		if err := u.commit(rest); err != nil {
+			return err
+		}
+		u.todo[0] = p.Removals()
+		return err
+	}
 	if err == nil {
-		return p, nil
+		u.todo = u.todo[1:]
 	}
-	rest := p.WithoutRemovals()
-	if !errors.Is(err, unix.EBUSY) || !p.Removes() {
-		return &plan.Plan{}, err
-	}
-	if rest.Empty() {
-		return rest, err
-	}
-	if err := a.commit(rest, generation); err != nil {
-		return &plan.Plan{}, err
-	}
-	return rest, err
+	return err
 }
 
-// isOpen tells whether an error leaves it open if the transaction took place:
-// the answer was lost.
-func isOpen(err error) bool {
-	return errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.EINTR) || errors.Is(err, kernel.ErrNoAnswer)
-}
-
-// passes reports whether an error can be gone when the plan is made again: another
-// process was faster, the kernel was not ready, or a chain was busy.
-func passes(err error, p *plan.Plan) bool {
-	return errors.Is(err, unix.ERESTART) || errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EBUSY) && p.Removes()
-}
-
-func (a *Applier) commit(p *plan.Plan, generation uint32) error {
+func (u *update) commit(p *plan.Plan) error {
 	start := time.Now()
-	size, err := a.kernel.Commit(p, generation)
+	size, err := u.kernel.Commit(p, u.generation)
 	took := time.Since(start)
-	if a.Observe != nil {
-		a.Observe(Commit{Plan: p, Size: size, Duration: took, Err: err})
+	if u.Observe != nil {
+		u.Observe(Commit{Plan: p, Size: size, Duration: took, Err: err})
 	}
-	if err == nil || isOpen(err) {
-		a.departed.note(p)
-		if a.sweep != nil {
-			a.sweep.departed.comeBack(p)
+	outcome := kernel.OutcomeOf(err)
+	if outcome == kernel.Done || outcome == kernel.Lost {
+		u.departed.note(p)
+		if u.sweep != nil {
+			u.sweep.departed.comeBack(p)
 		}
+	}
+	if outcome == kernel.Lost {
+		u.lost = p
 	}
 	if err != nil {
 		return err
 	}
-	a.log.Debug("transaction committed", "changes", len(p.Changes), "messages", size.Messages,
+	u.done = plan.Merge(u.done, p)
+	if u.generation != kernel.AnyGeneration {
+		u.generation++ // by this transaction
+	}
+	u.log.Debug("transaction committed", "changes", len(p.Changes), "messages", size.Messages,
 		"bytes", size.Bytes, "duration", took)
 	return nil
 }
 
-// Kernel is the part of nf_tables that an [Applier] needs.
-type Kernel interface {
-	// Read returns our tables and the generation of the ruleset at which they
-	// were read.
-	Read() (*nft.Ruleset, uint32, error)
-	// Commit carries out a plan as one transaction, unless the generation is no
-	// longer the one given: then the error is ERESTART. After most errors
-	// nothing is changed; ENOBUFS leaves that open.
-	Commit(p *plan.Plan, generation uint32) (kernel.Size, error)
-	// Bindings returns the affinity maps of a family, with at most limit elements
-	// of each; none where there is no such map. It may be called while another
-	// method runs.
-	Bindings(f model.Family, limit int) ([]*nft.Set, error)
-	// Unbind removes elements from an affinity map. Those that are gone already
-	// are no error.
-	Unbind(model.Family, *nft.Set) error
+// isUntouched reports whether the kernel is where it was before the change.
+func (u *update) isUntouched() bool {
+	return !u.delta.Complete && u.done.Empty() && u.lost == nil
+}
+
+// removesOnly reports whether nothing is left to do but to remove chains and sets.
+func (u *update) removesOnly() bool {
+	return !slices.ContainsFunc(u.todo, func(p *plan.Plan) bool { return !p.WithoutRemovals().Empty() })
+}
+
+// postpone leaves what cannot be removed for a later comparison.
+func (u *update) postpone(err error) {
+	u.log.Info("unused chains are left for the next change: the kernel still refers to them", "error", err)
+	if u.Postponed == nil {
+		return
+	}
+	var families []model.Family
+	for _, p := range u.todo {
+		families = append(families, p.RemovalFamilies()...)
+	}
+	slices.Sort(families)
+	u.Postponed(slices.Compact(families))
+}
+
+// end records what the kernel holds now.
+func (u *update) end() {
+	if u.delta.Complete {
+		u.slots, u.before = make(slots), &nft.Ruleset{}
+	}
+	u.slots.follow(u.before, u.after)
+	u.known = true
 }

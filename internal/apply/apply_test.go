@@ -53,7 +53,7 @@ func TestFaults(t *testing.T) {
 				}
 				return c.fault
 			}
-			p, err := a.Apply(workload.Scaled(3))
+			p, err := a.Apply(nft.FromNothing(workload.Scaled(3)))
 			if (err != nil) != c.fails || c.fails && !errors.Is(err, c.fault) {
 				t.Fatalf("error %v", err)
 			}
@@ -64,7 +64,7 @@ func TestFaults(t *testing.T) {
 				t.Errorf("reported: %s", p.Summary())
 			}
 			k.fails = func(*plan.Plan) error { return nil }
-			if after, err := a.Apply(workload.Scaled(3)); err != nil || after.Empty() == c.fails {
+			if after, err := a.Apply(nft.FromNothing(workload.Scaled(3))); err != nil || after.Empty() == c.fails {
 				t.Errorf("then %s, %v", after.Summary(), err)
 			}
 			if !plan.Diff(&k.ruleset, plan.Settle(&k.ruleset, workload.Scaled(3))).Empty() {
@@ -89,10 +89,10 @@ func TestUnreadable(t *testing.T) {
 		return unix.ENOBUFS
 	}
 	for range 3 {
-		if _, err := a.Apply(workload.Scaled(3)); !errors.Is(err, unix.ENOBUFS) || k.commits > 0 {
+		if _, err := a.Apply(nft.FromNothing(workload.Scaled(3))); !errors.Is(err, unix.ENOBUFS) || k.commits > 0 {
 			t.Errorf("error %v, %d commits", err, k.commits)
 		}
-		if _, err := a.Patch(&nft.Ruleset{}, &nft.Ruleset{}); err != errUnknown {
+		if _, err := a.Apply(nft.Delta{Before: &nft.Ruleset{}, After: &nft.Ruleset{}}); err != errUnknown {
 			t.Errorf("a patch then: %v", err)
 		}
 	}
@@ -139,7 +139,7 @@ func TestBusyChain(t *testing.T) {
 
 func mustApply(t *testing.T, a *Applier, desired *nft.Ruleset) {
 	t.Helper()
-	if _, err := a.Apply(desired); err != nil {
+	if _, err := a.Apply(nft.FromNothing(desired)); err != nil {
 		t.Fatal(err)
 	}
 }

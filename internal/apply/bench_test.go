@@ -111,9 +111,9 @@ func benchmarkChangeAmong(b *testing.B, all map[model.ServiceName]model.ServiceS
 // served is a kernel with the rules of Services, and what patches them.
 type served struct {
 	*sandbox
-	router   *model.Router
-	routing  *model.Routing
-	composer *render.Composer
+	router  *model.Router
+	routing *model.Routing
+	rules   *render.State
 }
 
 func newServed(b *testing.B, all map[model.ServiceName]model.ServiceState) *served {
@@ -122,10 +122,11 @@ func newServed(b *testing.B, all map[model.ServiceName]model.ServiceState) *serv
 	n.router.Configure(model.Config{NodeName: "node-1"}, nil, nil)
 	n.router.SetServices(all)
 	n.routing = n.router.Routing()
-	if _, err := n.applier.Apply(render.Render(n.routing)); err != nil {
+	rules, delta := render.Start(n.routing)
+	if _, err := n.applier.Apply(delta); err != nil {
 		b.Fatal(err)
 	}
-	n.composer = render.NewComposer(n.routing)
+	n.rules = rules
 	return n
 }
 
@@ -136,11 +137,7 @@ func (n *served) alternate(b *testing.B, service model.ServiceName, both [2]mode
 	b.ReportAllocs()
 	changes := 0
 	for i := 0; b.Loop(); i++ {
-		before, after, ok := n.composer.Change(n.router.SetServices(map[model.ServiceName]model.ServiceState{service: both[i%2]}), nil)
-		if !ok {
-			b.Fatal("everything would have to be rendered")
-		}
-		p, err := n.applier.Patch(before, after)
+		p, err := n.applier.Apply(n.rules.Change(n.router.SetServices(map[model.ServiceName]model.ServiceState{service: both[i%2]}), nil))
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -35,7 +35,7 @@ func TestBridge(t *testing.T) {
 			k.seen = func(_, after *nft.Ruleset) { states = append(states, workload.Clone(after)) }
 			a := New(k, slog.New(slog.DiscardHandler))
 			a.Claim = func() ([]model.Family, error) { return c.outdated, nil }
-			if _, err := a.Apply(desired); err != nil {
+			if _, err := a.Apply(nft.FromNothing(desired)); err != nil {
 				t.Fatal(err)
 			}
 			if len(states) != 3 {

@@ -22,11 +22,10 @@ func BenchmarkColdStart(b *testing.B) {
 				router := model.NewRouter()
 				router.Configure(model.Config{NodeName: "node-1"}, nil, nil)
 				router.SetServices(all)
-				routing := router.Routing()
-				if _, err := s.applier.Apply(render.Render(routing)); err != nil {
+				_, delta := render.Start(router.Routing())
+				if _, err := s.applier.Apply(delta); err != nil {
 					b.Fatal(err)
 				}
-				render.NewComposer(routing)
 			}
 		})
 	}

@@ -143,7 +143,7 @@ func TestCounters(t *testing.T) {
 
 	// A restart changes nothing, and neither does what it reads count as drift.
 	_, before, _ := c.Read()
-	if p, err := New(c.Conn, slog.New(slog.DiscardHandler)).Apply(c.rules(true, 2)); err != nil || !p.Empty() {
+	if p, err := New(c.Conn, slog.New(slog.DiscardHandler)).Apply(nft.FromNothing(c.rules(true, 2))); err != nil || !p.Empty() {
 		t.Errorf("second apply: %v, %v", p, err)
 	}
 	if _, after, _ := c.Read(); after != before {
@@ -196,7 +196,7 @@ func TestSwitchCounters(t *testing.T) {
 	}()
 	switches := int64(0)
 	for ; switches < 50 || served.Load() < 50; switches++ {
-		p, err := c.applier.Apply(c.rules(switches%2 == 0, 2))
+		p, err := c.applier.Apply(nft.FromNothing(c.rules(switches%2 == 0, 2)))
 		if err != nil {
 			t.Fatal(err)
 		}

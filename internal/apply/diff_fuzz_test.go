@@ -48,7 +48,7 @@ func FuzzDiff(f *testing.F) {
 		workload.Printed(t, plan.Diff(current, settled))
 		k.ruleset = *current
 		a := New(k, slog.New(slog.DiscardHandler))
-		if _, err := a.Apply(desired); err != nil {
+		if _, err := a.Apply(nft.FromNothing(desired)); err != nil {
 			t.Fatal(err)
 		}
 		after, _, _ := k.Read()
@@ -206,7 +206,7 @@ func TestRedeclareUnusedMap(t *testing.T) {
 		endpoints := table.Set(nft.EndpointsMap)
 		endpoints.Counters, endpoints.Elements = true, nil
 	}
-	if _, err := New(k, slog.New(slog.DiscardHandler)).Apply(desired); err != nil {
+	if _, err := New(k, slog.New(slog.DiscardHandler)).Apply(nft.FromNothing(desired)); err != nil {
 		t.Fatal(err)
 	}
 	if p := plan.Diff(&k.ruleset, plan.Settle(&k.ruleset, desired)); !p.Empty() {

@@ -27,7 +27,7 @@ func TestSteps(t *testing.T) {
 	a := New(k, slog.New(slog.DiscardHandler))
 	for i := range steps {
 		desired := w.Step()
-		if _, err := a.Apply(desired); err != nil {
+		if _, err := a.Apply(nft.FromNothing(desired)); err != nil {
 			t.Fatalf("step %d: %v", i, err)
 		}
 		current, _, err := k.Read()
@@ -41,7 +41,7 @@ func TestSteps(t *testing.T) {
 			t.Fatalf("step %d: the steps lead elsewhere than a fresh render (-fresh +steps):\n%s", i, diff)
 		}
 		before := k.commits
-		if p, err := a.Apply(desired); err != nil || !p.Empty() || k.commits != before {
+		if p, err := a.Apply(nft.FromNothing(desired)); err != nil || !p.Empty() || k.commits != before {
 			t.Fatalf("step %d: applying again: %v, %v", i, p, err)
 		}
 	}
@@ -57,7 +57,7 @@ func TestStepsWithFaults(t *testing.T) {
 	for i := range steps {
 		desired := w.Step()
 		before, _, _ := k.Read()
-		p, err := a.Apply(desired)
+		p, err := a.Apply(nft.FromNothing(desired))
 		if err != nil {
 			t.Fatalf("step %d: %v", i, err)
 		}
@@ -161,7 +161,7 @@ func TestDiffReplacesUnlikeTables(t *testing.T) {
 			}
 			k := newFake()
 			k.ruleset = *spoilt
-			if _, err := New(k, slog.New(slog.DiscardHandler)).Apply(desired); err != nil {
+			if _, err := New(k, slog.New(slog.DiscardHandler)).Apply(nft.FromNothing(desired)); err != nil {
 				t.Error(err)
 			}
 		})

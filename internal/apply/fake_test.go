@@ -7,12 +7,12 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"golang.org/x/sys/unix"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/workload"
-	"golang.org/x/sys/unix"
 )
 
 // errAfter is an error of a commit that takes place all the same: what is lost is
@@ -45,12 +45,12 @@ type fake struct {
 
 func newFake() *fake { return &fake{generation: 1, fails: func(*plan.Plan) error { return nil }} }
 
-// flaky fails in a tenth of all calls.
-func flaky(r *rand.Rand) func(*plan.Plan) error {
-	faults := []error{
+// flaky fails in a tenth of all calls, with these faults and others that pass.
+func flaky(r *rand.Rand, faults ...error) func(*plan.Plan) error {
+	faults = append(faults,
 		unix.ERESTART, unix.EAGAIN, unix.ENOBUFS, unix.EINTR, kernel.ErrNoAnswer,
 		errAfter{unix.ENOBUFS}, errAfter{unix.EINTR}, errAfter{kernel.ErrNoAnswer},
-	}
+	)
 	return func(*plan.Plan) error {
 		if r.IntN(10) > 0 {
 			return nil

@@ -55,7 +55,7 @@ func (s *sandbox) nft(t testing.TB, args ...string) string {
 // apply commits a ruleset and checks that the kernel then holds it.
 func (s *sandbox) apply(t testing.TB, desired *nft.Ruleset) {
 	t.Helper()
-	if _, err := s.applier.Apply(desired); err != nil {
+	if _, err := s.applier.Apply(nft.FromNothing(desired)); err != nil {
 		t.Fatal(err)
 	}
 	current, _, err := s.Read()
@@ -196,7 +196,7 @@ func TestCommitErrors(t *testing.T) {
 			s := newSandbox(t)
 			desired := workload.Clone(workload.Sample())
 			c.spoil(desired.Tables[0])
-			_, err := s.applier.Apply(desired)
+			_, err := s.applier.Apply(nft.FromNothing(desired))
 			var refused *kernel.CommitError
 			if !errors.As(err, &refused) || !errors.Is(err, c.errno) {
 				t.Fatalf("error is %T %v, want a CommitError with %v", err, err, c.errno)
@@ -219,7 +219,7 @@ func TestCommitErrors(t *testing.T) {
 func TestReadAfterLoad(t *testing.T) {
 	desired := workload.Scenario(5006, 50, 0)
 	s := newSandbox(t)
-	if _, err := s.applier.Apply(desired); err != nil {
+	if _, err := s.applier.Apply(nft.FromNothing(desired)); err != nil {
 		t.Fatal(err)
 	}
 	p, _, err := s.applier.Plan(desired)

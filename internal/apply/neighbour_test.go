@@ -122,7 +122,7 @@ func TestTableComesAndGoes(t *testing.T) {
 			default:
 			}
 			for _, next := range []*nft.Ruleset{desired, {}} {
-				if _, err := other.applier.Apply(next); err != nil {
+				if _, err := other.applier.Apply(nft.FromNothing(next)); err != nil {
 					t.Errorf("another program cannot write: %v", err)
 					return
 				}

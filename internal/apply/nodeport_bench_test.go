@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/workload"
 )
@@ -40,7 +41,7 @@ func BenchmarkNodePortAddresses(b *testing.B) {
 		router.Configure(c, nil, nil)
 		router.SetServices(all)
 		rules := render.Render(router.Routing())
-		plan, err := s.applier.Apply(rules)
+		plan, err := s.applier.Apply(nft.FromNothing(rules))
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -56,19 +57,17 @@ func BenchmarkNodePortAddress(b *testing.B) {
 	both := [2]model.Config{nodePorts(1001), nodePorts(1000)}
 	router.Configure(both[1], nil, nil)
 	router.SetServices(servicesWithNodePorts(300))
-	routing := router.Routing()
-	if _, err := s.applier.Apply(render.Render(routing)); err != nil {
+	rules, delta := render.Start(router.Routing())
+	if _, err := s.applier.Apply(delta); err != nil {
 		b.Fatal(err)
 	}
-	composer := render.NewComposer(routing)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		changes, all := router.Configure(both[i%2], nil, nil)
-		before, after, ok := composer.Change(changes, router.NodePortAddresses())
-		if all || !ok {
+		changes, base := router.Configure(both[i%2], nil, nil)
+		if base {
 			b.Fatal("everything would have to be rendered")
 		}
-		plan, err := s.applier.Patch(before, after)
+		plan, err := s.applier.Apply(rules.Change(changes, router.NodePortAddresses()))
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/workload"
 )
@@ -37,7 +38,7 @@ func TestObserve(t *testing.T) {
 	k.fails = func(*plan.Plan) error { return unix.ENOMEM }
 	a := New(k, slog.New(slog.DiscardHandler))
 	a.Observe = s.applier.Observe
-	if _, err := a.Apply(workload.Scaled(2)); err == nil {
+	if _, err := a.Apply(nft.FromNothing(workload.Scaled(2))); err == nil {
 		t.Fatal("no error")
 	}
 	if len(seen) != 2 || !errors.Is(seen[1].Err, unix.ENOMEM) || len(seen[1].Plan.Changes) == 0 {

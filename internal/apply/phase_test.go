@@ -28,16 +28,16 @@ func TestPhases(t *testing.T) {
 	}
 	a := New(k, slog.New(slog.DiscardHandler))
 	for range steps / 2 {
-		if _, err := a.Apply(w.Step()); err != nil {
+		if _, err := a.Apply(nft.FromNothing(w.Step())); err != nil {
 			t.Fatal(err)
 		}
 	}
-	f := newFollower(w, a)
-	f.apply(t)
+	f := &walker{w, newFollower(k)}
+	f.step(t, w.All()...)
 	for range steps / 2 {
 		i := w.R.IntN(workload.WorldSize)
 		w.Replace(i)
-		f.patch(t, i)
+		f.step(t, i)
 	}
 	if looked < steps {
 		t.Errorf("only %d frontends were looked at", looked)

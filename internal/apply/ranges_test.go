@@ -71,7 +71,7 @@ func TestRangesGiveWay(t *testing.T) {
 		{"one range of many Services, enclosed", 1400, 1, 1, []string{"10.1.0.0/16"}, []string{"10.0.0.0/8"}},
 		{"one range of many Services, IPv6", 1400, 1, 1, []string{"fd01::/16"}, []string{"fd00::/8"}},
 	} {
-		for _, way := range []string{"comparison", "patch"} {
+		for _, way := range []string{"comparison", "change"} {
 			t.Run(c.name+"/"+way, func(t *testing.T) {
 				s := newSandbox(t)
 				ranges := c.before
@@ -95,10 +95,10 @@ func (s *sandbox) applyRanges(t *testing.T, way string, desired *nft.Ruleset) {
 	}
 	start := time.Now()
 	switch {
-	case way == "patch" && len(before.Tables) > 0:
-		_, err = s.applier.Patch(before, workload.Clone(desired))
+	case way == "change" && len(before.Tables) > 0:
+		_, err = s.applier.Apply(nft.Delta{Before: before, After: workload.Clone(desired)})
 	default:
-		_, err = s.applier.Apply(desired)
+		_, err = s.applier.Apply(nft.FromNothing(desired))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +139,7 @@ func TestRandomRanges(t *testing.T) {
 				t.Fatalf("%d ranges of %s, want 2,000", n, table.Family)
 			}
 		}
-		s.applyRanges(t, []string{"comparison", "patch"}[step%2], desired)
+		s.applyRanges(t, []string{"comparison", "change"}[step%2], desired)
 		changed, families := r.IntN(4), model.Families[:]
 		if step == 4 { // in several messages; IPv6 would take the kernel seconds
 			changed, families = services, model.Families[:1]

@@ -66,43 +66,16 @@ func checkAttributes(data []byte) error {
 	return ad.Err()
 }
 
-// marcher keeps a kernel at a country, as the agent does.
+// marcher keeps a kernel at rivals, as the agent does.
 type marcher struct {
 	*workload.Rivals
-	kernel   strict
-	router   *model.Router
-	composer *render.Composer
-	applier  *Applier
+	*follower
+	kernel strict
 }
 
 func newMarcher(t *testing.T) *marcher {
 	k := newStrict(t)
-	return &marcher{Rivals: workload.NewRivals(), kernel: k, router: model.NewRouter(), applier: New(k, slog.New(slog.DiscardHandler))}
-}
-
-// whole compares everything.
-func (m *marcher) whole(t *testing.T) {
-	t.Helper()
-	routing := m.router.Routing()
-	if _, err := m.applier.Apply(render.Render(routing)); err != nil {
-		t.Fatal(err)
-	}
-	m.composer = render.NewComposer(routing)
-}
-
-// patch takes changes, and all there is if that does not do.
-func (m *marcher) patch(t *testing.T, changes []model.RouteChange) {
-	t.Helper()
-	if before, after, ok := m.composer.Change(changes, m.router.NodePortAddresses()); ok {
-		_, err := m.applier.Patch(before, after)
-		if err == nil {
-			return
-		}
-		if err != errUnknown && !isOpen(err) {
-			t.Fatal(err)
-		}
-	}
-	m.whole(t)
+	return &marcher{workload.NewRivals(), newFollower(k), k}
 }
 
 // step does what the bytes say next. It returns true if nothing should be left
@@ -113,22 +86,20 @@ func (m *marcher) step(t *testing.T, r *rand.Rand) (tidy bool) {
 		m.Configure(r)
 		m.router.Configure(m.Config, m.Nodes(), m.Cidrs)
 		m.router.SetServices(m.States(m.All()...))
-		m.whole(t)
+		m.compare(t)
 	case 14: // a restart
 		m.applier = New(m.kernel, slog.New(slog.DiscardHandler))
-		m.whole(t)
+		m.compare(t)
 	case 13:
 		m.kernel.bind(r)
 	case 12: // done, and nobody was told; or not done
-		fault := []error{errAfter{unix.ENOBUFS}, unix.EINTR}[r.IntN(2)]
+		fault := []error{errAfter{unix.ENOBUFS}, unix.EINTR, unix.ENOMEM}[r.IntN(3)]
 		m.kernel.fails = func(*plan.Plan) error {
 			m.kernel.fails = func(*plan.Plan) error { return nil }
 			return fault
 		}
 	case 11:
-		if _, err := m.applier.Patch(m.composer.Idle()); err != nil {
-			m.whole(t)
-		}
+		m.tidy(t)
 		return true
 	default:
 		var changed []int
@@ -141,23 +112,11 @@ func (m *marcher) step(t *testing.T, r *rand.Rand) (tidy bool) {
 			moved, _ = m.router.Configure(m.Config, m.Nodes(), m.Cidrs)
 		}
 		if r.IntN(4) == 3 {
-			m.patch(t, model.JoinChanges(moved, m.router.Replace(m.present())))
-		} else {
-			m.patch(t, model.JoinChanges(moved, m.router.SetServices(m.States(changed...))))
+			changed = m.All()
 		}
+		m.follow(t, model.JoinChanges(moved, m.router.SetServices(m.States(changed...))), false)
 	}
 	return false
-}
-
-// present returns the Services that there are.
-func (m *marcher) present() map[model.ServiceName]model.ServiceState {
-	out := m.States(m.All()...)
-	for name, s := range out {
-		if s.Service == nil {
-			delete(out, name)
-		}
-	}
-	return out
 }
 
 // check compares with what a start from nothing would give.
@@ -236,14 +195,12 @@ func FuzzSteps(f *testing.F) {
 			}
 		}
 		m.router.Configure(m.Config, m.Nodes(), m.Cidrs)
-		m.whole(t)
+		m.compare(t)
 		for left.Left() > 0 {
 			m.check(t, m.step(t, r))
 		}
 		m.kernel.fails = func(*plan.Plan) error { return nil }
-		if _, err := m.applier.Patch(m.composer.Idle()); err != nil {
-			m.whole(t)
-		}
+		m.tidy(t)
 		m.check(t, true)
 	})
 }

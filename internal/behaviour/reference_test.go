@@ -19,7 +19,8 @@ const (
 // statement is one numbered statement of the reference, or a table.
 type statement struct {
 	number  string
-	differs bool // from kube-proxy
+	anchor  string // in front of the number, for links
+	differs bool   // from kube-proxy
 }
 
 // reference is docs/behaviour.md.
@@ -31,7 +32,7 @@ type reference struct {
 }
 
 var (
-	statementLine = regexp.MustCompile(`^(?:- )?\*\*(?:Table )?(` + sections + `[.-](?:[0-9]+|[A-Z]))\*\*`)
+	statementLine = regexp.MustCompile(`^(?:- )?(?:<a id="([^"]*)"></a>)?\*\*(?:Table )?(` + sections + `[.-](?:[0-9]+|[A-Z]))\*\*`)
 	summaryLine   = regexp.MustCompile(`^\| (` + sections + `\.[0-9]+(?:, ` + sections + `\.[0-9]+)*) \|`)
 	untestedLine  = regexp.MustCompile(`^- (` + sections + `[.-](?:[0-9]+|[A-Z])): (.+)$`)
 )
@@ -62,11 +63,11 @@ func readReference(t *testing.T) *reference {
 			r.summary = append(r.summary, strings.Split(m[1], ", ")...)
 		}
 		if m := statementLine.FindStringSubmatch(line); m != nil {
-			number = m[1]
+			number = m[2]
 			if _, ok := r.statements[number]; ok {
 				r.repeated = append(r.repeated, number)
 			}
-			r.statements[number] = statement{number: number}
+			r.statements[number] = statement{number: number, anchor: m[1]}
 		}
 		if s, ok := r.statements[number]; ok && strings.Contains(line, "**Differs:**") {
 			s.differs = true
@@ -104,6 +105,16 @@ func TestReferenceIsComplete(t *testing.T) {
 	for n := range r.statements {
 		if strings.Contains(n, ".") && !known[n] {
 			t.Errorf("statement %s is unknown", n)
+		}
+	}
+}
+
+// TestAnchors proves that a link such as behaviour.md#s4.23 leads to its
+// statement.
+func TestAnchors(t *testing.T) {
+	for n, s := range readReference(t).statements {
+		if s.anchor != "s"+n {
+			t.Errorf(`statement %s has the anchor %q: write <a id="s%s"></a> in front of it`, n, s.anchor, n)
 		}
 	}
 }

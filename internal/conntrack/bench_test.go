@@ -56,7 +56,7 @@ func clean(b *testing.B, x *table, stale int) {
 		c := newCleaner(Netlink{}, &bytes.Buffer{}, Config{})
 		c.Observe = func(_ model.Family, _ time.Duration, n int) { deleted += n }
 		b.StartTimer()
-		x.do(func() error { c.Reset(r.Routes, nil); c.Clean(); return nil })
+		x.do(func() error { everything(c, r.Routes, nil); c.Clean(); return nil })
 		if deleted != stale {
 			b.Fatalf("%d deleted, want %d", deleted, stale)
 		}
@@ -90,11 +90,11 @@ func BenchmarkReset(b *testing.B) {
 				return model.TCP
 			})
 			c := newCleaner(&broken{}, &bytes.Buffer{}, Config{})
-			c.Reset(routes, nil)
+			everything(c, routes, nil)
 			c.Clean()
 			b.ReportAllocs()
 			for b.Loop() {
-				c.Reset(routes, nil)
+				everything(c, routes, nil)
 				c.Clean()
 			}
 		})
@@ -111,7 +111,7 @@ func BenchmarkChange(b *testing.B) {
 				routes := region(services, func(int) model.Protocol { return p })
 				c := newCleaner(Netlink{}, &bytes.Buffer{}, Config{})
 				newTable(b).do(func() error {
-					c.Reset(routes, nil)
+					everything(c, routes, nil)
 					c.Clean()
 					there, back := replaced(routes[:4])
 					b.ReportAllocs()

@@ -34,7 +34,7 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Cleaner deletes entries to endpoints that are gone. Reset and Change take the
+// Cleaner deletes entries to endpoints that are gone. Change takes the
 // routes in, and Run or Clean does the work: a listing of a million entries takes
 // seconds, which changes of rules do not wait for.
 type Cleaner struct {
@@ -59,33 +59,10 @@ func New(k Kernel, c Config) *Cleaner {
 	return cleaner
 }
 
-// Still is to be held while rules change, until Reset or Change has taken what
+// Still is to be held while rules change, until Change has taken what
 // follows from that in: so no entry is deleted that only the new rules make right.
 // It is held by others for some milliseconds at the most.
 func (c *Cleaner) Still() sync.Locker { return &c.still }
-
-// Reset takes the routes of all frontends, as Change takes some. It comes first,
-// and wherever the changes since the last call are not known.
-func (c *Cleaner) Reset(routes []model.Route, nodePorts []netip.Addr) {
-	defer c.call()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	shared := make(copies)
-	given := make(map[model.Frontend]struct{})
-	for i := range routes {
-		if f := routes[i].Frontend; c.take(f, &routes[i], shared) {
-			given[f] = struct{}{}
-		}
-	}
-	for _, fs := range c.known {
-		for f := range fs.serving {
-			if _, ok := given[model.Frontend{Address: f.Addr(), Protocol: fs.protocol, Port: f.Port()}]; !ok {
-				fs.remove(f)
-			}
-		}
-	}
-	c.move(nodePorts)
-}
 
 // Change takes the changes since the last call, and the addresses on which
 // NodePorts with the unspecified address are served. The rules for these must be
@@ -127,20 +104,18 @@ func (c *Cleaner) move(nodePorts []netip.Addr) {
 	}
 }
 
-// take remembers the route of a frontend; nil: it has none any longer. It
-// returns false for a frontend whose flows are let be.
-func (c *Cleaner) take(f model.Frontend, route *model.Route, shared copies) bool {
+// take remembers the route of a frontend; nil: it has none any longer.
+func (c *Cleaner) take(f model.Frontend, route *model.Route, shared copies) {
 	s := scope{model.FamilyOf(f.Address), f.Protocol}
 	i := slices.IndexFunc(c.known, func(fs *frontends) bool { return fs.scope == s })
 	if i < 0 {
-		return false
+		return // its flows are left alone
 	}
 	if at := netip.AddrPortFrom(f.Address, f.Port); route == nil {
 		c.known[i].remove(at)
 	} else {
 		c.known[i].set(at, shared.of(route.Choice))
 	}
-	return true
 }
 
 // Clean deletes the entries that the routes have made stale. Nothing is listed

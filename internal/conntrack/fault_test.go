@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/internal/model"
 	"golang.org/x/sys/unix"
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // broken is a kernel that lists and deletes as it is told.
@@ -83,7 +83,7 @@ type follower struct {
 
 func (f *follower) follow(r *model.Routing) {
 	if f.last == nil {
-		f.Reset(r.Routes, r.NodePortAddresses)
+		everything(f.Cleaner, r.Routes, r.NodePortAddresses)
 	} else {
 		f.Change(changes(f.last.Routes, r.Routes), r.NodePortAddresses)
 	}
@@ -115,7 +115,7 @@ func TestInterrupted(t *testing.T) {
 		var log bytes.Buffer
 		k := &broken{flows: []Flow{flow(model.UDP, "10.96.0.1:80", "10.0.0.1:80")}, listErr: errno}
 		c := newCleaner(k, &log, Config{})
-		c.Reset(routing("10.0.0.2:80", "10.96.0.1:80").Routes, nil)
+		everything(c, routing("10.0.0.2:80", "10.96.0.1:80").Routes, nil)
 		c.Clean()
 		if k.lists != 5 || len(k.deleted) != 5 {
 			t.Errorf("%v: %d listings, %d deletions, want 5 of each", errno, k.lists, len(k.deleted))
@@ -132,12 +132,12 @@ func TestChangesWhileListing(t *testing.T) {
 	back, leaves := flow(model.UDP, "10.96.0.1:80", "10.0.0.1:80"), flow(model.UDP, "10.96.0.1:80", "10.0.0.2:80")
 	k := &broken{flows: []Flow{back, leaves}}
 	c := newCleaner(k, &bytes.Buffer{}, Config{})
-	c.Reset(routing("10.0.0.2:80", "10.96.0.1:80").Routes, nil)
+	everything(c, routing("10.0.0.2:80", "10.96.0.1:80").Routes, nil)
 	k.listed = func() {
 		k.listed = nil
 		c.Still().Lock()
 		defer c.Still().Unlock()
-		c.Reset(routing("10.0.0.1:80", "10.96.0.1:80").Routes, nil)
+		everything(c, routing("10.0.0.1:80", "10.96.0.1:80").Routes, nil)
 	}
 	c.Clean()
 	if len(k.deleted) > 0 {
@@ -157,7 +157,7 @@ func TestChangeDoesNotWait(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { c.Run(ctx); close(ended) }()
-	c.Reset(routing("10.0.0.1:80", "10.96.0.1:80").Routes, nil)
+	everything(c, routing("10.0.0.1:80", "10.96.0.1:80").Routes, nil)
 	<-begun
 	k.listed = nil
 	c.Still().Lock()
@@ -262,8 +262,8 @@ func TestFrontendsShareEndpoints(t *testing.T) {
 	r := routing("10.0.0.1:80", "10.96.0.1:80", "10.96.0.2:80")
 	want := []netip.AddrPort{addrPort("10.0.0.1:80")}
 	for name, take := range map[string]func(*Cleaner){
-		"Reset":  func(c *Cleaner) { c.Reset(r.Routes, nil) },
-		"Change": func(c *Cleaner) { c.Change(changes(nil, r.Routes), nil) },
+		"everything": func(c *Cleaner) { everything(c, r.Routes, nil) },
+		"Change":     func(c *Cleaner) { c.Change(changes(nil, r.Routes), nil) },
 	} {
 		c := newCleaner(&broken{}, &bytes.Buffer{}, Config{})
 		take(c)

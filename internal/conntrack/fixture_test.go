@@ -12,6 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
@@ -163,7 +164,7 @@ func (x *fixture) apply(services ...*service) *model.Routing {
 		c.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	}
 	r := model.Resolve(s, c)
-	if _, err := x.applier.Apply(render.Render(r)); err != nil {
+	if _, err := x.applier.Apply(nft.FromNothing(render.Render(r))); err != nil {
 		x.t.Fatal(err)
 	}
 	return r

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/internal/model"
 	"golang.org/x/sys/unix"
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // flaky is a kernel that at times fails, after part of the work. Two of the same
@@ -192,12 +192,12 @@ func walk(t *testing.T, seed uint64, config Config) {
 		}
 		changes := town.change()
 		if town.move(); town.IntN(20) == 0 {
-			change.Reset(town.routes(), town.nodePorts)
+			everything(change, town.routes(), town.nodePorts)
 		} else {
 			change.Change(changes, town.nodePorts)
 			spoil(changes)
 		}
-		reset.Reset(town.routes(), town.nodePorts)
+		everything(reset, town.routes(), town.nodePorts)
 		change.Clean()
 		reset.Clean()
 		if !reflect.DeepEqual(told, looked) {
@@ -220,4 +220,18 @@ func walk(t *testing.T, seed uint64, config Config) {
 	if len(told.deleted) < 30 || told.failures < 30 {
 		t.Errorf("%d deletions, %d failures: too little happens", len(told.deleted), told.failures)
 	}
+}
+
+// everything tells a cleaner of all routes, changed or not.
+func everything(c *Cleaner, routes []model.Route, nodePorts []netip.Addr) {
+	all := changes(nil, routes)
+	for _, fs := range c.known {
+		for at := range fs.serving {
+			f := model.Frontend{Address: at.Addr(), Protocol: fs.protocol, Port: at.Port()}
+			if !slices.ContainsFunc(routes, func(r model.Route) bool { return r.Frontend == f }) {
+				all = append(all, model.RouteChange{Frontend: f})
+			}
+		}
+	}
+	c.Change(all, nodePorts)
 }

@@ -161,12 +161,10 @@ func (w *work) follow(s *agent.Sync) {
 		return
 	}
 	w.services.Update(s.Router.HealthChecks(), s.Router.Node())
-	if !s.Whole {
-		w.cleaner.Change(s.Routes, s.Router.NodePortAddresses())
-		return
+	w.cleaner.Change(s.Routes, s.Router.NodePortAddresses())
+	if s.Compared {
+		go thrift()
 	}
-	w.cleaner.Reset(s.Router.Routes(), s.Router.NodePortAddresses())
-	go thrift()
 }
 
 // settledGC is the percentage by which the heap may grow before garbage is

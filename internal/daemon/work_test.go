@@ -76,6 +76,8 @@ func TestAfterSync(t *testing.T) {
 		}),
 	}
 	defer w.services.Close()
+	router := model.NewRouter()
+	router.Configure(node, nil, nil)
 	sync := func(endpoints int, err error) {
 		name := model.ServiceName{Namespace: "default", Name: "dns"}
 		s := &model.Snapshot{
@@ -90,10 +92,8 @@ func TestAfterSync(t *testing.T) {
 			s.Slices[0].Hosts = append(s.Slices[0].Hosts, model.Host{
 				Address: netip.AddrFrom4([4]byte{10, 128, 0, byte(i)}), Ready: true, Serving: true, Node: "node-1"})
 		}
-		router := model.NewRouter()
-		router.Configure(node, nil, nil)
-		router.SetServices(s.Update().Services)
-		w.follow(&agent.Sync{Router: router, Whole: true, Err: err})
+		changes := router.SetServices(s.Update().Services)
+		w.follow(&agent.Sync{Router: router, Routes: changes, Compared: true, Err: err})
 		w.cleaner.Clean()
 	}
 	sync(2, nil)

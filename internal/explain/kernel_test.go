@@ -84,7 +84,7 @@ func applied(t *testing.T, l *netlab.Lab, rs *nft.Ruleset) (current *nft.Ruleset
 		if err != nil {
 			return err
 		}
-		if _, err := apply.New(k, slog.New(slog.DiscardHandler)).Apply(rs); err != nil {
+		if _, err := apply.New(k, slog.New(slog.DiscardHandler)).Apply(nft.FromNothing(rs)); err != nil {
 			return errors.Join(err, k.Close())
 		}
 		current, _, err = k.Read()

@@ -160,7 +160,7 @@ func (c *Conn) write(batch []byte) error {
 	if err := c.prepare(); err != nil {
 		return err
 	}
-	raw, err := c.Nl.SyscallConn()
+	raw, err := c.nl.SyscallConn()
 	if err != nil {
 		return err
 	}
@@ -181,14 +181,14 @@ func (c *Conn) write(batch []byte) error {
 func (c *Conn) growBuffers(s Size) error {
 	const perMessage = 1 << 10
 	room := s.Bytes + (s.Messages+2)*perMessage
-	have, err := c.Nl.WriteBuffer()
+	have, err := c.nl.WriteBuffer()
 	if err != nil {
 		return err
 	}
 	if have >= room {
 		return nil
 	}
-	return errors.Join(c.Nl.SetWriteBuffer(room), c.Nl.SetReadBuffer(room))
+	return errors.Join(c.nl.SetWriteBuffer(room), c.nl.SetReadBuffer(room))
 }
 
 // errNoAnswer means that nobody knows whether the kernel confirmed or refused.
@@ -207,8 +207,8 @@ func (c *Conn) receiveResult(last uint32) error {
 		if !ready {
 			return cmp.Or(first, ErrNoAnswer)
 		}
-		netlinkio.Renew(c.Nl) // a large batch takes long
-		replies, err := c.Nl.Receive()
+		netlinkio.Renew(c.nl) // a large batch takes long
+		replies, err := c.nl.Receive()
 		if err != nil && !isAnswer(err) {
 			c.dirty = true
 			return cmp.Or(first, fmt.Errorf("%w: %w", ErrNoAnswer, err))

@@ -72,7 +72,7 @@ func record(t testing.TB, c *Conn, rs *nft.Ruleset) (out frames) {
 
 // played is a connection to a kernel that answers with frames.
 func played(fr frames) *Conn {
-	return &Conn{Nl: nltest.Dial(func(requests []netlink.Message) ([]netlink.Message, error) {
+	return &Conn{nl: nltest.Dial(func(requests []netlink.Message) ([]netlink.Message, error) {
 		if len(requests) == 0 {
 			return nil, nil
 		}

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/mdlayher/netlink"
-	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"golang.org/x/sys/unix"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 )
 
 // request asks a question and returns the whole answer.
@@ -17,7 +17,7 @@ func (c *Conn) request(typ uint16, flags netlink.HeaderFlags, data []byte) ([]ne
 	if err := c.prepare(); err != nil {
 		return nil, err
 	}
-	replies, err := c.Nl.Execute(question(typ, flags, data))
+	replies, err := c.nl.Execute(question(typ, flags, data))
 	c.note(err)
 	return replies, err
 }
@@ -50,7 +50,7 @@ func messageType(typ uint16) netlink.HeaderType {
 
 // prepare makes the socket ready for a question or a batch.
 func (c *Conn) prepare() error {
-	netlinkio.Renew(c.Nl)
+	netlinkio.Renew(c.nl)
 	if !c.dirty {
 		return nil
 	}
@@ -82,7 +82,7 @@ const maxFailures = 3
 // under way, and until its end the kernel refuses the next one (EBUSY): it goes
 // on with it when something is received, so that one more question is asked.
 func (c *Conn) drain() error {
-	if _, err := c.Nl.Send(question(unix.NFT_MSG_GETGEN, netlink.Request, anyFamily)); err != nil {
+	if _, err := c.nl.Send(question(unix.NFT_MSG_GETGEN, netlink.Request, anyFamily)); err != nil {
 		return err
 	}
 	for failures := 0; ; {
@@ -94,7 +94,7 @@ func (c *Conn) drain() error {
 			c.dirty = false
 			return nil
 		}
-		netlinkio.Renew(c.Nl)
+		netlinkio.Renew(c.nl)
 		if err := c.discard(); err != nil && !isAnswer(err) {
 			if failures++; failures == maxFailures {
 				return err
@@ -105,18 +105,18 @@ func (c *Conn) drain() error {
 
 // discard receives an answer and forgets it.
 func (c *Conn) discard() error {
-	for _, err := range c.Nl.ReceiveIter() {
+	for _, err := range c.nl.ReceiveIter() {
 		if err != nil {
 			return err
 		}
-		netlinkio.Renew(c.Nl)
+		netlinkio.Renew(c.nl)
 	}
 	return nil
 }
 
 // readable tells whether an answer waits on the socket.
 func (c *Conn) readable() (bool, error) {
-	raw, err := c.Nl.SyscallConn()
+	raw, err := c.nl.SyscallConn()
 	if err != nil {
 		return false, err
 	}
@@ -149,20 +149,9 @@ func persist[T any](ask func() (T, error)) (T, error) {
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			lost++
 		}
-		if !fades(err) || lost == maxLost || attempt == askAttempts {
+		if o := OutcomeOf(err); o == Done || o == Refused || lost == maxLost || attempt == askAttempts {
 			return v, err
 		}
 		time.Sleep(time.Duration(attempt) * time.Millisecond)
 	}
-}
-
-// fades tells whether the error of a question can be gone when it is asked
-// again.
-func fades(err error) bool {
-	for _, passing := range []error{ErrChanged, errInconsistent, ErrNoAnswer, unix.EBUSY} {
-		if errors.Is(err, passing) {
-			return true
-		}
-	}
-	return netlinkio.Fades(err)
 }

@@ -19,10 +19,10 @@ import (
 // leaves the rest, as an error while receiving does.
 func (s *sandbox) leave(t *testing.T, q netlink.Message, datagrams int) {
 	t.Helper()
-	if _, err := s.Nl.Send(q); err != nil {
+	if _, err := s.nl.Send(q); err != nil {
 		t.Fatal(err)
 	}
-	raw, err := s.Nl.SyscallConn()
+	raw, err := s.nl.SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}

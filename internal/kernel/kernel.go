@@ -28,7 +28,7 @@ type Size struct {
 // Conn is a lasting netlink socket to nf_tables in the network namespace of
 // the thread that opened it. It is not safe for concurrent use.
 type Conn struct {
-	Nl        *netlink.Conn
+	nl        *netlink.Conn
 	sequence  uint32   // of the next message in a batch
 	owns      bool     // the tables that it adds
 	namespace *os.File // of the network
@@ -73,7 +73,7 @@ func open(namespace *os.File, other int) (*Conn, error) {
 	if err := nl.SetOption(netlink.ExtendedAcknowledge, true); err != nil {
 		return nil, errors.Join(fmt.Errorf("set netlink option: %w", err), nl.Close(), namespace.Close())
 	}
-	return &Conn{Nl: nl, namespace: namespace}, nil
+	return &Conn{nl: nl, namespace: namespace}, nil
 }
 
 // withSibling asks a question over a connection of its own to the same network
@@ -113,7 +113,7 @@ func (c *Conn) sibling() (*Conn, error) {
 }
 
 // Close closes the socket. The rules stay.
-func (c *Conn) Close() error { return errors.Join(c.Nl.Close(), c.namespace.Close()) }
+func (c *Conn) Close() error { return errors.Join(c.nl.Close(), c.namespace.Close()) }
 
 var (
 	// errChanged means that others changed the ruleset while it was read.
@@ -322,12 +322,12 @@ func (c *Conn) eachElement(s *nft.Set, f model.Family, each func(*element) error
 	if err := c.prepare(); err != nil {
 		return err
 	}
-	request, err := c.Nl.Send(question(unix.NFT_MSG_GETSETELEM, netlink.Request|netlink.Dump, a))
+	request, err := c.nl.Send(question(unix.NFT_MSG_GETSETELEM, netlink.Request|netlink.Dump, a))
 	if err != nil {
 		return err
 	}
 	d := newElementDecoder(s, f)
-	for m, err := range c.Nl.ReceiveIter() {
+	for m, err := range c.nl.ReceiveIter() {
 		if err == nil {
 			err = netlink.Validate(request, []netlink.Message{m})
 		}
@@ -335,13 +335,13 @@ func (c *Conn) eachElement(s *nft.Set, f model.Family, each func(*element) error
 			err = d.message(m, each)
 		}
 		if errors.Is(err, errEnough) {
-			return errors.Join(err, c.Nl.Close()) // first: the iterator takes the rest in
+			return errors.Join(err, c.nl.Close()) // first: the iterator takes the rest in
 		}
 		if err != nil {
 			c.note(err)
 			return err
 		}
-		netlinkio.Renew(c.Nl)
+		netlinkio.Renew(c.nl)
 	}
 	return nil
 }

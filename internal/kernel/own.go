@@ -101,7 +101,7 @@ type tableState struct {
 }
 
 func (t tableState) isOthers(c *Conn) bool {
-	return t.flags&tableOwner != 0 && t.owner != c.Nl.PID()
+	return t.flags&tableOwner != 0 && t.owner != c.nl.PID()
 }
 
 // table returns the state of our table of a family; ENOENT if there is none.

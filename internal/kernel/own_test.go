@@ -30,7 +30,7 @@ func TestOwnNeedsPersistence(t *testing.T) {
 // TestUnseenOwner: the process may be in another container.
 func TestUnseenOwner(t *testing.T) {
 	s := newSandbox(t)
-	if p := processOf(s.Nl.PID()); p != (Process{}) { // of another namespace than this thread's
+	if p := processOf(s.nl.PID()); p != (Process{}) { // of another namespace than this thread's
 		t.Errorf("found %s", p)
 	}
 	if text := (&OwnedError{Table: "ip nftproxy", Port: 7}).Error(); !strings.Contains(text, "cannot be seen from here") {

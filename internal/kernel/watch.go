@@ -64,7 +64,7 @@ func Watch(own *Conn) (*Watcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch rules: open netlink socket: %w", err)
 	}
-	if err := subscribe(nl, own.Nl.PID()); err != nil {
+	if err := subscribe(nl, own.nl.PID()); err != nil {
 		return nil, errors.Join(fmt.Errorf("watch rules: %w", err), nl.Close())
 	}
 	ask, err := Open()

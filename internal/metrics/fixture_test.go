@@ -15,7 +15,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
 )
@@ -53,10 +52,10 @@ func syncOf(s *model.Snapshot, cause agent.Cause, took time.Duration) *agent.Syn
 	router := model.NewRouter()
 	router.Configure(model.Config{NodeName: "node-1"}, s.Nodes, s.ServiceCIDRs)
 	router.SetServices(s.Update().Services)
-	rules := render.Render(router.Routing())
+	state, delta := render.Start(router.Routing())
 	return &agent.Sync{
-		Cause: cause, Whole: cause != agent.Change, Router: router, NewNotices: true, Rules: rules,
-		Plan: plan.Diff(&nft.Ruleset{}, rules), Started: started, Duration: took,
+		Cause: cause, Compared: cause != agent.Change, Router: router, NewNotices: true, Sizes: state.Sizes(),
+		Plan: plan.Diff(delta.Before, delta.After), Started: started, Duration: took,
 	}
 }
 

@@ -13,8 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/nft"
-	"github.com/nftproxy/nftproxy/internal/plan"
+	"github.com/nftproxy/nftproxy/internal/render"
 )
 
 // ruleMetrics tell of the rules and of how they get into the kernel.
@@ -25,7 +24,6 @@ type ruleMetrics struct {
 	touched                            *prometheus.CounterVec
 	processes                          map[string]bool // that touched has
 	elements                           *wholeGauge
-	counts                             elementCounts
 	notices                            *wholeGauge
 	clients, capacity                  *wholeGauge
 }
@@ -59,7 +57,6 @@ func newRuleMetrics(factory promauto.Factory, registry *prometheus.Registry) rul
 			"Bindings of clients to endpoints, looked at once a minute.", familyLabel, "map"),
 		capacity: newWholeGauge(registry, "nftproxy_affinity_capacity",
 			"Most bindings of clients to endpoints.", familyLabel, "map"),
-		counts: make(elementCounts),
 	}
 }
 
@@ -70,12 +67,7 @@ func (m *ruleMetrics) observe(s *agent.Sync) {
 	if s.Err != nil {
 		return
 	}
-	if s.Whole {
-		m.counts = countElements(s.Rules)
-	} else {
-		m.counts.add(s.Plan)
-	}
-	m.elements.set(m.counts.samples())
+	m.elements.set(countElements(s.Sizes))
 	if s.Cause == agent.Check || s.Cause == agent.Drift {
 		m.drift.Add(float64(len(s.Plan.Changes)))
 	}
@@ -125,58 +117,23 @@ const affinityTimeouts = "affinity-*"
 // affinitySet is the name of such a set.
 var affinitySet = regexp.MustCompile(`^(local-)?affinity-[0-9]+$`)
 
-// setName is a set in the table of a family.
-type setName struct {
-	family model.Family
-	set    string
-}
-
-// elementCounts are the numbers of elements.
-type elementCounts map[setName]int
-
-// countElements counts what the rules of each table hold. What the packet path
-// fills in is not part of them.
-func countElements(r *nft.Ruleset) elementCounts {
-	out := make(elementCounts)
-	for _, t := range r.Tables {
-		for _, s := range t.Sets {
-			if !s.Dynamic {
-				out[setName{t.Family, labelOf(s)}] += len(s.Elements)
-			}
-		}
+// countElements adds the sizes of sets that have one name for people.
+func countElements(sizes []render.SetSize) []sample {
+	type set struct {
+		family model.Family
+		name   string
 	}
-	return out
-}
-
-// labelOf returns the name of a set for people.
-func labelOf(s *nft.Set) string {
-	if affinitySet.MatchString(s.Name) {
-		return affinityTimeouts
+	sums := make(map[set]int)
+	for _, s := range sizes {
+		name := s.Set
+		if affinitySet.MatchString(name) {
+			name = affinityTimeouts
+		}
+		sums[set{s.Family, name}] += s.Elements
 	}
-	return s.Name
-}
-
-// add takes a plan in that has been carried out.
-func (e elementCounts) add(p *plan.Plan) {
-	for i := range p.Changes {
-		c := &p.Changes[i]
-		if c.Set == nil || c.Set.Dynamic {
-			continue
-		}
-		name := setName{c.Family, labelOf(c.Set)}
-		if c.New != nil {
-			e[name]++
-		}
-		if c.Old != nil {
-			e[name]--
-		}
-	}
-}
-
-func (e elementCounts) samples() []sample {
-	out := make([]sample, 0, len(e))
-	for name, n := range e {
-		out = append(out, sample{[]string{name.family.String(), name.set}, float64(n)})
+	out := make([]sample, 0, len(sums))
+	for s, n := range sums {
+		out = append(out, sample{[]string{s.family.String(), s.name}, float64(n)})
 	}
 	return out
 }

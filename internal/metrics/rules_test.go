@@ -18,7 +18,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/plan"
 )
 
 // TestElements counts what the sets hold after the last successful sync. What
@@ -46,17 +45,6 @@ func TestElements(t *testing.T) {
 			t.Errorf("%s is there without any rules", name)
 		}
 	}
-}
-
-// TestElementsOfPatches: a sync of some frontends adds to what is there.
-func TestElementsOfPatches(t *testing.T) {
-	s := newSet()
-	elements := func(set string) string { return `nftproxy_set_elements{ip_family="IPv4",set="` + set + `"}` }
-	s.Observe(syncOf(snapshot(service("one", "10.96.0.1"), service("two", "10.96.0.2")), agent.Start, time.Second))
-	before := syncOf(snapshot(service("one", "10.96.0.1")), agent.Start, 0).Rules
-	after := syncOf(snapshot(service("one", "10.96.0.3"), service("three", "10.96.0.4")), agent.Start, 0).Rules
-	s.Observe(&agent.Sync{Cause: agent.Change, Router: model.NewRouter(), Plan: plan.Diff(before, after)})
-	expect(t, scrape(t, s, "/metrics"), map[string]float64{elements("services"): 3, elements("cluster-ips"): 3, elements("hairpin"): 0})
 }
 
 func TestNotices(t *testing.T) {

@@ -75,7 +75,7 @@ func (s *Set) Observe(sync *agent.Sync) {
 
 func (m *syncMetrics) observe(s *agent.Sync, family string) {
 	kind := m.partial
-	if s.Whole {
+	if s.Compared {
 		kind = m.full
 	}
 	for _, h := range []*prometheus.HistogramVec{m.all, kind} {

@@ -43,14 +43,14 @@ func (b base) settled() base {
 // another order, other Nodes or addresses that serve no NodePorts change
 // nothing. Other NodePort addresses may be changes of some frontends, each of which
 // is returned once and in no order; see also [Router.NodePortAddresses]. After any
-// other difference every route is made again, and all is true.
-func (r *Router) Configure(c Config, nodes []*Node, cidrs []netip.Prefix) (changes []RouteChange, all bool) {
+// other difference every route is made again and returned, and base is true: the
+// rules that all frontends share change, too.
+func (r *Router) Configure(c Config, nodes []*Node, cidrs []netip.Prefix) (changes []RouteChange, base bool) {
 	before := r.base
 	r.base = newBase(c, nodes, cidrs)
 	switch {
 	case !reflect.DeepEqual(before.settled(), r.base.settled()):
-		r.rebuild()
-		return nil, true
+		return r.rebuild(), true
 	case !slices.Equal(before.locality.nodePorts, r.base.locality.nodePorts):
 		return r.moveNodePorts(), false
 	case !slices.Equal(before.locality.NodePortAddresses, r.base.locality.NodePortAddresses):
@@ -61,8 +61,11 @@ func (r *Router) Configure(c Config, nodes []*Node, cidrs []netip.Prefix) (chang
 }
 
 // rebuild makes every route again.
-func (r *Router) rebuild() {
-	services := r.services
+func (r *Router) rebuild() []RouteChange {
+	services, touched := r.services, make(map[Frontend]*Route, len(r.claims))
+	for f, c := range r.claims {
+		touched[f] = c.winner
+	}
 	r.services = make(map[ServiceName]*routed, len(services))
 	r.noticed = make(map[ServiceName][]Notice)
 	r.health = make(map[ServiceName]HealthCheck)
@@ -73,9 +76,10 @@ func (r *Router) rebuild() {
 	r.clusterIPs = make(map[netip.Addr]int, len(r.clusterIPs))
 	r.withoutLocal = make(map[Family]WithoutLocal)
 	for name, s := range services {
-		r.claim(name, s.state, nil)
+		r.claim(name, s.state, touched)
 	}
 	r.refresh()
+	return r.changes(touched)
 }
 
 // moveNodePorts makes the routes of Services with NodePorts again, and returns

@@ -3,6 +3,7 @@ package model
 import (
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"time"
 )
@@ -41,9 +42,8 @@ type Snapshot struct {
 // shared: they must not be changed.
 type Update struct {
 	// Services are those that have changed, or whose slices have, with what
-	// they are now. If Whole is set, they are all that there are.
+	// they are now: the zero state if they are gone.
 	Services map[ServiceName]ServiceState
-	Whole    bool
 	// Nodes are all that there are. ServiceCIDRs is their union as
 	// [MergePrefixes] returns it: when either differs from the last update, all
 	// routes are computed again.
@@ -56,28 +56,40 @@ type Update struct {
 
 // Then returns one update that says what u and next say. A nil u says nothing.
 func (u *Update) Then(next *Update) *Update {
-	if u == nil || next.Whole {
+	if u == nil {
 		return next
 	}
 	both := *next
-	both.Whole = u.Whole
 	both.Services = maps.Clone(u.Services)
 	maps.Copy(both.Services, next.Services)
-	if both.Whole { // what is gone is not among all that there are
-		maps.DeleteFunc(both.Services, func(_ ServiceName, s ServiceState) bool { return s.Service == nil })
-	}
 	both.Triggers = slices.Concat(u.Triggers, next.Triggers)
 	return &both
 }
 
-// Update returns a snapshot as a whole update.
-func (s *Snapshot) Update() *Update {
-	u := &Update{Services: make(map[ServiceName]ServiceState, len(s.Services)), Whole: true, Nodes: s.Nodes, ServiceCIDRs: MergePrefixes(s.ServiceCIDRs)}
-	bySlices := groupSlices(s.Slices)
-	for _, svc := range s.Services {
-		u.Services[svc.Name] = ServiceState{svc, bySlices[svc.Name]}
+// Update returns what a snapshot says, as an update from nothing.
+func (s *Snapshot) Update() *Update { return s.Since(&Snapshot{}) }
+
+// Since returns what a snapshot says other than one before. It looks at all
+// Services.
+func (s *Snapshot) Since(before *Snapshot) *Update {
+	u := &Update{Services: s.states(), Nodes: s.Nodes, ServiceCIDRs: MergePrefixes(s.ServiceCIDRs)}
+	for name, was := range before.states() {
+		if now, ok := u.Services[name]; !ok {
+			u.Services[name] = ServiceState{}
+		} else if reflect.DeepEqual(was, now) {
+			delete(u.Services, name)
+		}
 	}
 	return u
+}
+
+func (s *Snapshot) states() map[ServiceName]ServiceState {
+	out := make(map[ServiceName]ServiceState, len(s.Services))
+	bySlices := groupSlices(s.Slices)
+	for _, svc := range s.Services {
+		out[svc.Name] = ServiceState{svc, bySlices[svc.Name]}
+	}
+	return out
 }
 
 // Trigger is when something happened that changed the endpoints of a Service.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"net/netip"
-	"reflect"
 	"slices"
 )
 
@@ -94,23 +93,6 @@ func (r *Router) set(name ServiceName, s ServiceState, touched map[Frontend]*Rou
 	}
 }
 
-// Replace takes the present state of all Services: what is not there is gone.
-// It looks at all of them. What it returns is as for SetServices.
-func (r *Router) Replace(all map[ServiceName]ServiceState) []RouteChange {
-	differ := make(map[ServiceName]ServiceState)
-	for name, s := range all {
-		if known, ok := r.services[name]; !ok || !reflect.DeepEqual(known.state, s) {
-			differ[name] = s
-		}
-	}
-	for name := range r.services {
-		if _, ok := all[name]; !ok {
-			differ[name] = ServiceState{}
-		}
-	}
-	return r.SetServices(differ)
-}
-
 // Node returns this node as the source knows it, or with its name alone.
 func (r *Router) Node() *Node { return r.base.node }
 
@@ -194,9 +176,6 @@ func (r *Router) withdraw(name ServiceName, touched map[Frontend]*Route) {
 }
 
 func touch(touched map[Frontend]*Route, f Frontend, winner *Route) {
-	if touched == nil {
-		return
-	}
 	if _, ok := touched[f]; !ok {
 		touched[f] = winner
 	}

@@ -149,7 +149,12 @@ func (p *Plan) WithoutRemovals() *Plan {
 	return &Plan{Changes: slices.DeleteFunc(slices.Clone(p.Changes), Change.removes), services: p.services}
 }
 
-// withoutIdleLanes returns the plan without the deletion of lanes.
+// Removals returns the deletion of chains and sets alone.
+func (p *Plan) Removals() *Plan {
+	return &Plan{Changes: slices.DeleteFunc(slices.Clone(p.Changes), func(c Change) bool { return !c.removes() }), services: p.services}
+}
+
+// WithoutIdleLanes returns the plan without the deletion of lanes.
 func (p *Plan) WithoutIdleLanes() *Plan {
 	isIdle := func(c Change) bool {
 		return c.Verb == Delete && c.Chain != nil && !c.Passing && nft.IsLane(c.OldRules)

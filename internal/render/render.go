@@ -1,7 +1,6 @@
 package render
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -9,106 +8,102 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// Render returns the ruleset for a routing. A family in which nothing is
-// served has no table. The result is sorted and depends on nothing but the
-// argument.
+// Render returns the ruleset for a routing: the change from nothing to its
+// routes. A family in which nothing is served has no table. The result is sorted
+// and depends on nothing but the argument.
 func Render(r *model.Routing) *nft.Ruleset {
-	rs := &nft.Ruleset{}
-	for _, f := range model.Families {
-		if serves(r, f) {
-			rs.Tables = append(rs.Tables, renderTable(r, f))
-		}
-	}
-	return rs
+	_, delta := Start(r)
+	return delta.After
 }
 
-func serves(r *model.Routing, f model.Family) bool {
-	return slices.ContainsFunc(r.ClusterIPs, func(a netip.Addr) bool { return model.FamilyOf(a) == f }) ||
-		slices.ContainsFunc(r.ServiceCIDRs, func(p netip.Prefix) bool { return model.FamilyOf(p.Addr()) == f })
-}
-
-func renderTable(r *model.Routing, f model.Family) *nft.Table {
-	b := &builder{
-		routing:  r,
-		elements: make(map[string][]nft.Element),
-		lanes:    make(map[laneUse]bool),
-		affinity: make(map[affinity]bool),
-	}
-	b.reserve(f)
-	composer := newComposer(r, len(r.Routes))
-	var part fragment
+// Start returns the state for a routing, and the change from nothing that leads
+// to it.
+func Start(r *model.Routing) (*State, nft.Delta) {
+	s := newState(r)
+	changes := make([]model.RouteChange, len(r.Routes))
 	for i := range r.Routes {
-		if route := &r.Routes[i]; model.FamilyOf(route.Frontend.Address) == f {
-			composer.compose(route, &part)
-			b.take(&part)
-		}
+		changes[i] = model.RouteChange{Frontend: r.Routes[i].Frontend, New: &r.Routes[i]}
 	}
-	for _, p := range r.ServiceCIDRs {
-		if model.FamilyOf(p.Addr()) == f {
-			b.add(nft.ServiceCIDRsSet, nft.Element{Key: nft.Key{Address: p.Addr(), Bits: uint8(p.Bits())}})
-		}
-	}
-	for _, a := range r.NodePortAddresses {
-		if model.FamilyOf(a) == f {
-			b.add(nft.NodeAddressesSet, nft.Element{Key: nft.Key{Address: a}})
-		}
-	}
-	return b.table(f)
+	delta := s.Change(changes, r.NodePortAddresses)
+	s.undo = func() {} // there is nothing to go back to
+	return s, nft.FromNothing(delta.After)
 }
 
-// builder collects what frontends add to one table.
-type builder struct {
-	routing  *model.Routing
+// part is what a change concerns of one table, before or after it.
+type part struct {
 	elements map[string][]nft.Element // by the name of the set
-	lanes    map[laneUse]bool
-	affinity map[affinity]bool
+	lanes    []*nft.Chain
 }
 
-// reserve makes room for what most elements are.
-func (b *builder) reserve(f model.Family) {
-	frontends, endpoints := 0, 0
-	for i := range b.routing.Routes {
-		if r := &b.routing.Routes[i]; model.FamilyOf(r.Frontend.Address) == f {
-			frontends++
+func newPart() *part { return &part{elements: make(map[string][]nft.Element)} }
+
+// reserve makes room for what most elements of routes are.
+func (p *part) reserve(changes []model.RouteChange) {
+	endpoints := 0
+	for i := range changes {
+		if r := changes[i].New; r != nil {
 			endpoints += len(r.Inside().Endpoints)
 		}
 	}
-	for _, set := range []string{nft.ServicesMap, nft.ClusterIPsSet} {
-		b.elements[set] = make([]nft.Element, 0, frontends)
-	}
-	b.elements[nft.EndpointsMap] = make([]nft.Element, 0, endpoints)
+	p.elements[nft.ServicesMap] = make([]nft.Element, 0, len(changes))
+	p.elements[nft.EndpointsMap] = make([]nft.Element, 0, endpoints)
 }
 
-func (b *builder) add(set string, e nft.Element) {
-	b.elements[set] = append(b.elements[set], e)
+// take adds the elements of a frontend, those of one set together: there may be
+// as many as a Service has endpoints. Those that frontends share are added by
+// [part.share].
+func (p *part) take(f *fragment) {
+	for rest := f.elements; len(rest) > 0; {
+		set, n := rest[0].set, 1
+		for n < len(rest) && rest[n].set == set {
+			n++
+		}
+		if !shared(set) {
+			all := slices.Grow(p.elements[set], n)
+			for i := range rest[:n] {
+				all = append(all, rest[i].Element)
+			}
+			p.elements[set] = all
+		}
+		rest = rest[n:]
+	}
 }
 
-// take adds what one frontend adds.
-func (b *builder) take(f *fragment) {
-	for i := range f.elements {
-		b.add(f.elements[i].set, f.elements[i].Element)
+// table returns the parts as a table with all sets, of which only some elements
+// are there. Chains that every table has are among the chains if they may differ
+// before and after.
+func (p *part) table(f model.Family, r *model.Routing, kinds []affinity, skeletonDiffers bool) *nft.Table {
+	t := &nft.Table{Family: f, Sets: sets(r, kinds), Chains: p.lanes}
+	if skeletonDiffers {
+		t.Chains = slices.Concat(p.lanes, chains(f, r, kinds))
 	}
-	for _, u := range f.lanes {
-		b.lanes[u], b.lanes[u.plain()] = true, true
-	}
-	if f.affinity != (affinity{}) {
-		b.affinity[f.affinity] = true
-	}
-}
-
-// table puts the elements into the skeleton, sorted and without those that
-// several frontends share, and adds the lanes in use.
-func (b *builder) table(f model.Family) *nft.Table {
-	t := skeleton(f, b.routing, slices.SortedFunc(maps.Keys(b.affinity), affinity.compare))
 	for _, s := range t.Sets {
-		s.Elements = b.elements[s.Name]
+		s.Elements = p.elements[s.Name]
 		s.Sort()
 		s.Elements = slices.CompactFunc(s.Elements, func(a, b nft.Element) bool { return a.Key == b.Key })
 	}
-	var chains []*nft.Chain
-	for _, u := range slices.SortedFunc(maps.Keys(b.lanes), laneUse.compare) {
-		chains = append(chains, u.chain())
-	}
-	t.Chains = slices.Concat(chains, t.Chains)
 	return t
+}
+
+// ranges returns the elements for the ServiceCIDRs of a family.
+func ranges(r *model.Routing, f model.Family) []nft.Element {
+	var out []nft.Element
+	for _, p := range r.ServiceCIDRs {
+		if model.FamilyOf(p.Addr()) == f {
+			out = append(out, nft.Element{Key: nft.Key{Address: p.Addr(), Bits: uint8(p.Bits())}})
+		}
+	}
+	return out
+}
+
+// addresses returns the elements for the addresses of a family that are in one
+// of two sorted lists only.
+func addresses(in, notIn []netip.Addr, f model.Family) []nft.Element {
+	var out []nft.Element
+	for _, a := range in {
+		if _, both := slices.BinarySearchFunc(notIn, a, netip.Addr.Compare); !both && model.FamilyOf(a) == f {
+			out = append(out, nft.Element{Key: nft.Key{Address: a}})
+		}
+	}
+	return out
 }

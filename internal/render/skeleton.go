@@ -17,21 +17,17 @@ var (
 	frontend = []nft.Datatype{nft.Address, nft.InetProto, nft.Port}
 )
 
-// skeleton returns the part of a table that is the same for every set of
-// services. What session affinity needs is there only if services have it, of the
+// chains returns the chains that are the same for every set of services: all but
+// the lanes. What session affinity needs is there only if services have it, of the
 // kinds given: it costs memory, and time for every new connection.
-func skeleton(f model.Family, r *model.Routing, kinds []affinity) *nft.Table {
-	return &nft.Table{
-		Family: f,
-		Sets:   sets(r, kinds),
-		Chains: slices.Concat(
-			[]*nft.Chain{refuse(), dispatch()},
-			nodeChains(f, r),
-			[]*nft.Chain{prerouting(f, r), output(r)},
-			unserved(),
-			affinityChains(r, kinds),
-			[]*nft.Chain{postrouting(f, r)}),
-	}
+func chains(f model.Family, r *model.Routing, kinds []affinity) []*nft.Chain {
+	return slices.Concat(
+		[]*nft.Chain{refuse(), dispatch()},
+		nodeChains(f, r),
+		[]*nft.Chain{prerouting(f, r), output(r)},
+		unserved(),
+		affinityChains(r, kinds),
+		[]*nft.Chain{postrouting(f, r)})
 }
 
 // sets returns the sets and maps of a table, empty.

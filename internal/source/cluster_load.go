@@ -11,8 +11,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Load returns what has changed since the last call; the first update is
-// whole. It is an error, and takes nothing, before WaitSynced returns nil. An
+// Load returns what has changed since the last call, the first time all that
+// there is. It is an error, and takes nothing, before WaitSynced returns nil. An
 // update takes the triggers since the last one with it.
 func (c *Cluster) Load() (*model.Update, error) {
 	c.mu.Lock()
@@ -22,7 +22,7 @@ func (c *Cluster) Load() (*model.Update, error) {
 	}
 	u := &model.Update{Services: c.changes, Nodes: c.node(), ServiceCIDRs: c.ranges(), Triggers: c.events.load()}
 	if u.Services == nil {
-		u.Services, u.Whole = make(map[model.ServiceName]model.ServiceState, len(c.services.objects)), true
+		u.Services = make(map[model.ServiceName]model.ServiceState, len(c.services.objects))
 		for name := range c.services.objects {
 			u.Services[model.ServiceName(name)] = model.ServiceState{}
 		}

@@ -24,9 +24,6 @@ type states map[model.ServiceName]model.ServiceState
 
 // take applies an update as its readers do.
 func (s states) take(u *model.Update) {
-	if u.Whole {
-		clear(s)
-	}
 	for name, state := range u.Services {
 		s[name] = state
 		if state.Service == nil && len(state.Slices) == 0 {
@@ -212,9 +209,6 @@ func TestClusterUpdates(t *testing.T) {
 				}
 				u, err := w.Load()
 				check(t, err)
-				if u.Whole != (i == 0) {
-					t.Errorf("step %d: Whole is %t", i, u.Whole)
-				}
 				known.take(u)
 				now := statesOf(t, w.Cluster)
 				w.sameAs(now)

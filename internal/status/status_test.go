@@ -18,6 +18,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/status"
@@ -94,11 +95,11 @@ func (n *node) sync(t *testing.T, s *model.Snapshot, c model.Config) *agent.Sync
 	n.routing = router.Routing()
 	rules := render.Render(n.routing)
 	applier := apply.New(n.kernel, slog.New(slog.DiscardHandler))
-	p, err := applier.Apply(rules)
+	p, err := applier.Apply(nft.FromNothing(rules))
 	if err := errors.Join(err, applier.Sweep()); err != nil {
 		t.Fatal(err)
 	}
-	return &agent.Sync{Cause: agent.Change, Whole: true, Router: router, Rules: rules, Plan: p, Started: time.Now(), Duration: time.Millisecond}
+	return &agent.Sync{Cause: agent.Change, Compared: true, Router: router, Plan: p, Started: time.Now(), Duration: time.Millisecond}
 }
 
 // serve returns a server of a node and the address that it listens at.

@@ -12,6 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
@@ -59,7 +60,7 @@ func (s site) apply() {
 			return err
 		}
 		defer conn.Close()
-		_, err = apply.New(conn, slog.New(slog.DiscardHandler)).Apply(rules)
+		_, err = apply.New(conn, slog.New(slog.DiscardHandler)).Apply(nft.FromNothing(rules))
 		return err
 	})
 }

@@ -1,5 +1,5 @@
 {{/* The ConfigMap's data. Its hash is part of its name, so that a change reaches
-the nodes by a rolling update, which stops at the first nodes where it is wrong. */}}
+the nodes in a rolling update, which stops at the first nodes that fail. */}}
 {{- define "nftproxy.data" -}}
 api-server: {{ required "apiServer is not set: give the URL of the API server, by an address that works without any Service, for example --set apiServer=https://192.0.2.1:6443 (kubectl cluster-info prints it)" .Values.apiServer }}
 config.conf: |
@@ -9,7 +9,7 @@ config.conf: |
   {{- $paths := dict "clientConnection" (dict "kubeconfig" "/var/lib/kube-proxy/kubeconfig.conf") }}
   {{- merge $paths .Values.config | toYaml | nindent 2 }}
 kubeconfig.conf: |
-  # The address of the API server comes with --master.
+  # --master sets the address of the API server.
   apiVersion: v1
   kind: Config
   clusters:
@@ -33,13 +33,13 @@ kubeconfig.conf: |
 {{ .Release.Name }}-{{ include "nftproxy.data" . | sha256sum | trunc 10 }}
 {{- end }}
 
-{{/* What both containers have alike. */}}
+{{/* Shared by both containers. */}}
 {{- define "nftproxy.env" -}}
 - name: NODE_NAME
   valueFrom:
     fieldRef:
       fieldPath: spec.nodeName
-# Not the Service "kubernetes": that is reached through our own rules.
+# Not the Service "kubernetes", which needs nftproxy's own rules.
 - name: API_SERVER
   valueFrom:
     configMapKeyRef:
@@ -54,13 +54,13 @@ kubeconfig.conf: |
 - --master=$(API_SERVER)
 {{- end }}
 
-{{/* The port of an address, for the ports and probes of the pods; empty: 0, which
-stands for no server. */}}
+{{/* The port of an address, for the ports and probes of the pods; empty for port
+0, which disables the server. */}}
 {{- define "nftproxy.port" -}}
 {{ splitList ":" . | last | trimPrefix "0" }}
 {{- end }}
 
-{{/* Where the kubelet asks a server that does not listen on all addresses. */}}
+{{/* The probe host of a server that does not listen on all addresses. */}}
 {{- define "nftproxy.probeHost" -}}
 {{- $host := regexReplaceAll ":[0-9]+$" . "" | trimPrefix "[" | trimSuffix "]" -}}
 {{- if not (has $host (list "" "0.0.0.0" "::")) -}}

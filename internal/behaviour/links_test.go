@@ -1,0 +1,142 @@
+package behaviour
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	codeBlock   = regexp.MustCompile("(?ms)^```.*?^```")
+	heading     = regexp.MustCompile(`(?m)^#{1,6} (.+)$`)
+	section     = regexp.MustCompile(`(?m)^## (.+)$`)
+	explicit    = regexp.MustCompile(`<a id="([^"]+)"></a>`)
+	link        = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	linkText    = regexp.MustCompile(`\[([^]]*)\]\([^)]*\)`)
+	makeCommand = regexp.MustCompile("(?m)(?:^|`)make ([a-z-]+)(?:[ `]|$)")
+	punctuation = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+)
+
+// slug returns the anchor that GitHub gives a heading.
+func slug(title string) string {
+	title = linkText.ReplaceAllString(strings.ToLower(title), "$1")
+	return strings.ReplaceAll(punctuation.ReplaceAllString(title, ""), " ", "-")
+}
+
+// readPages returns the Markdown pages of the repository by path, without
+// their code blocks.
+func readPages(t *testing.T) map[string]string {
+	t.Helper()
+	pages := make(map[string]string)
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && d.Name() != ".." && strings.HasPrefix(d.Name(), "."):
+			return filepath.SkipDir
+		case d.IsDir() || filepath.Ext(path) != ".md":
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		pages[path] = codeBlock.ReplaceAllString(string(text), "")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pages
+}
+
+// anchors returns where links into a page can lead.
+func anchors(page string) map[string]bool {
+	out := make(map[string]bool)
+	for _, m := range explicit.FindAllStringSubmatch(page, -1) {
+		out[m[1]] = true
+	}
+	for _, m := range heading.FindAllStringSubmatch(page, -1) {
+		name := slug(m[1])
+		for i := 1; out[name]; i++ {
+			name = fmt.Sprintf("%s-%d", slug(m[1]), i)
+		}
+		out[name] = true
+	}
+	return out
+}
+
+// TestLinks proves that every relative link between pages leads to a file, and
+// to an anchor if it names one.
+func TestLinks(t *testing.T) {
+	pages := readPages(t)
+	links := 0
+	for path, page := range pages {
+		for _, m := range link.FindAllStringSubmatch(page, -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			links++
+			file, anchor, hasAnchor := strings.Cut(m[1], "#")
+			target := path
+			if file != "" {
+				target = filepath.Join(filepath.Dir(path), file)
+			}
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s: link to %s: %v", path, m[1], err)
+			} else if hasAnchor && !anchors(pages[target])[anchor] {
+				t.Errorf("%s: link to %s: %s has no such anchor", path, m[1], target)
+			}
+		}
+	}
+	if links < 50 {
+		t.Errorf("the pages have only %d relative links", links)
+	}
+}
+
+// TestMakeTargets proves that every target of make that a page names exists.
+func TestMakeTargets(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path := range readPages(t) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range makeCommand.FindAllStringSubmatch(string(text), -1) {
+			if !strings.Contains(string(makefile), "\n"+m[1]+": ") {
+				t.Errorf("%s: make %s: there is no such target", path, m[1])
+			}
+		}
+	}
+}
+
+// TestContents proves that the contents of a long page list all its sections.
+func TestContents(t *testing.T) {
+	for path, page := range readPages(t) {
+		sections := section.FindAllStringSubmatch(page, -1)
+		if len(sections) < 5 || filepath.Dir(path) != filepath.Join(root, "docs") {
+			continue
+		}
+		for _, m := range sections {
+			if !strings.Contains(page, "](#"+slug(m[1])+")") {
+				t.Errorf("%s: the contents lack a link to %q", path, m[1])
+			}
+		}
+	}
+}
+
+func TestSlug(t *testing.T) {
+	for title, want := range map[string]string{
+		"13. Syncs":                            "13-syncs",
+		"Sets, maps and `nft`'s [notes](x.md)": "sets-maps-and-nfts-notes",
+		"If the API server, or the log, fails": "if-the-api-server-or-the-log-fails",
+	} {
+		if got := slug(title); got != want {
+			t.Errorf("slug of %q: %q, want %q", title, got, want)
+		}
+	}
+}
