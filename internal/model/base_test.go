@@ -14,6 +14,7 @@ func TestConfigure(t *testing.T) {
 	start := Config{NodeName: "node-1", NodePortAddresses: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")},
 		InterfaceAddresses: []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("198.51.100.1")}}
 	cidrs := []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("10.112.0.0/16")}
+	const everything = "~tcp 0.0.0.0:30080 ~tcp 10.96.0.1:80"
 	for _, c := range []struct {
 		name   string
 		change func(c *Config, node *Node, cidrs []netip.Prefix)
@@ -23,10 +24,10 @@ func TestConfigure(t *testing.T) {
 	}{
 		{"nothing", func(*Config, *Node, []netip.Prefix) {}, "", false, ""},
 		{"ServiceCIDRs in another order", func(_ *Config, _ *Node, c []netip.Prefix) { c[0], c[1] = c[1], c[0] }, "", false, ""},
-		{"another ServiceCIDR", func(_ *Config, _ *Node, c []netip.Prefix) { c[0] = netip.MustParsePrefix("10.97.0.0/16") }, "", true, ""},
+		{"another ServiceCIDR", func(_ *Config, _ *Node, c []netip.Prefix) { c[0] = netip.MustParsePrefix("10.97.0.0/16") }, everything, true, ""},
 		{"the Node is drained", func(_ *Config, n *Node, _ []netip.Prefix) { n.Leaving = true }, "", false, ""},
-		{"another zone", func(_ *Config, n *Node, _ []netip.Prefix) { n.Zone = "b" }, "", true, ""},
-		{"another address of the Node object", func(_ *Config, n *Node, _ []netip.Prefix) { n.Addresses[0] = netip.MustParseAddr("192.0.2.2") }, "", true, ""},
+		{"another zone", func(_ *Config, n *Node, _ []netip.Prefix) { n.Zone = "b" }, everything, true, ""},
+		{"another address of the Node object", func(_ *Config, n *Node, _ []netip.Prefix) { n.Addresses[0] = netip.MustParseAddr("192.0.2.2") }, everything, true, ""},
 		{"an address of a pod's interface", func(c *Config, _ *Node, _ []netip.Prefix) {
 			c.add("169.254.1.1", "fe80::1", "203.0.113.7")
 		}, "", false, ""},
@@ -43,7 +44,7 @@ func TestConfigure(t *testing.T) {
 			c.InterfaceAddresses = nil
 			c.add("203.0.113.7")
 		}, "-tcp 0.0.0.0:30080", false, "none"},
-		{"another mode", func(c *Config, _ *Node, _ []netip.Prefix) { c.MasqueradeAll = true }, "", true, ""},
+		{"another mode", func(c *Config, _ *Node, _ []netip.Prefix) { c.MasqueradeAll = true }, everything, true, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			node := Node{Name: "node-1", Zone: "a", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}
@@ -103,6 +104,7 @@ func TestJoinChanges(t *testing.T) {
 	got := JoinChanges(
 		[]RouteChange{{f(1), nil, &routes[0]}, {f(2), &routes[1], &routes[2]}, {f(3), nil, &routes[3]}},
 		[]RouteChange{{f(2), &routes[2], nil}, {f(3), &routes[3], nil}, {f(4), nil, &routes[4]}, {f(1), &routes[0], &routes[5]}})
+	slices.SortFunc(got, func(a, b RouteChange) int { return a.Frontend.Compare(b.Frontend) })
 	want := []RouteChange{{f(1), nil, &routes[5]}, {f(2), &routes[1], nil}, {f(4), nil, &routes[4]}}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)

@@ -198,3 +198,44 @@ func TestBrokenObject(t *testing.T) {
 		t.Errorf("notices of a Service that is gone: %v", n)
 	}
 }
+
+// TestIdentity: the routes of a service port share their choice, and the version of
+// the notices changes with them alone.
+func TestIdentity(t *testing.T) {
+	r := NewRouter()
+	s := web()
+	s.ExternalIPs = []netip.Addr{netip.MustParseAddr("192.0.2.9")}
+	set := func(s *Service) uint64 {
+		r.SetServices(map[ServiceName]ServiceState{s.Name: {Service: s}})
+		return r.NoticesVersion()
+	}
+	if v := set(s); v != 0 {
+		t.Errorf("version %d without a notice", v)
+	}
+	choices := make(map[PortName]map[*Choice]bool)
+	for _, route := range r.Routes() {
+		if choices[route.Port] == nil {
+			choices[route.Port] = make(map[*Choice]bool)
+		}
+		choices[route.Port][route.Choice] = true
+	}
+	for port, of := range choices {
+		if len(of) != len(Families) {
+			t.Errorf("%s has %d choices in %d families", port, len(of), len(Families))
+		}
+	}
+	rival := *s
+	rival.Name.Name = "rival"
+	rival.ClusterIPs = []netip.Addr{netip.MustParseAddr("10.96.0.77")}
+	first := set(&rival)
+	if first == 0 || len(r.Notices()) == 0 {
+		t.Fatalf("version %d of notices %v", first, r.Notices())
+	}
+	if again := set(&rival); again != first {
+		t.Errorf("version %d after the same, before it %d", again, first)
+	}
+	r.SetServices(map[ServiceName]ServiceState{rival.Name: {}})
+	if v := r.NoticesVersion(); v == first || len(r.Notices()) > 0 {
+		t.Errorf("version %d of notices %v, before it %d", v, r.Notices(), first)
+	}
+}
