@@ -1,9 +1,12 @@
-# Every target works on a fresh clone with Go and make. "test", "test-kernels",
-# "e2e", "soak", "golden" and "demo" need root: they create network namespaces and load nftables rules.
+# Every target works on a fresh clone with Go and make. "demo", "test-kernels", "e2e",
+# "soak" and most of "bench-*" need root: they create network namespaces and load
+# nftables rules. "check", "test" and "golden" also run without root, in a user namespace.
 
 VERSION := $(or $(shell git describe --tags --always --dirty 2>/dev/null),(devel))
 BINARY := bin/nftproxy
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+MISSPELL := github.com/golangci/misspell/cmd/misspell@v0.8.0
+ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 
 # Everything is compiled like the static program, so that targets share the
@@ -14,16 +17,51 @@ export CGO_ENABLED := 0
 
 .PHONY: help
 help: ## print this list
-	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+	@sed -n -e 's/^##@ \(.*\)/\n\1:/p' -e 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+
+##@ Daily
 
 .PHONY: build
 build: ## build the static program bin/nftproxy
 	go build -trimpath -ldflags "-s -w -X 'main.version=$(VERSION)'" -o $(BINARY) ./cmd/nftproxy
 
+.PHONY: check
+check: lint ## lint, and run all tests but those in test/ (about a minute)
+	scripts/install-packages nft:nftables iptables-nft:iptables
+	PATH="$$PATH:/usr/sbin:/sbin" go test -vet=off $$(go list ./... | grep -v /test)
+
 .PHONY: test
 test: ## run all tests; NO_SKIP=1 fails if any was skipped
 	scripts/install-packages nft:nftables iptables-nft:iptables strace:strace
 	NO_SKIP=$(NO_SKIP) scripts/test
+
+.PHONY: lint
+lint: ## check formatting, vet, staticcheck, spelling, the workflow and go.mod
+	@test -z "$$(gofmt -l .)" || { echo "not formatted with gofmt:"; gofmt -l .; exit 1; }
+	go vet ./...
+	go run $(STATICCHECK) ./...
+	git grep -lz . -- '*.go' '*.md' Makefile scripts | xargs -0 go run $(MISSPELL) -error
+	go run $(ACTIONLINT)
+	go mod tidy -diff
+
+.PHONY: golden
+golden: ## check the golden files; UPDATE=1 rewrites them
+	scripts/install-packages nft:nftables iptables-nft:iptables
+	go test -count=1 ./golden/... $(if $(UPDATE),-update)
+
+.PHONY: demo
+demo: build ## show balancing, scaling and refusing with real packets
+	go run ./demo $(BINARY) demo/services.yaml
+
+.PHONY: clean
+clean: ## remove the output of the other targets
+	rm -rf bin dist coverage.out
+
+##@ More tests
+
+.PHONY: fuzz
+fuzz: ## run each fuzz target for FUZZTIME (default 1m); FUZZ selects some by a regular expression
+	FUZZTIME=$(FUZZTIME) FUZZ='$(FUZZ)' scripts/fuzz
 
 .PHONY: test-kernels
 test-kernels: ## run the tests that use the kernel in qemu, on Debian's kernels 6.1 and 6.12; KERNELS, PACKAGES and TESTS select some
@@ -37,6 +75,10 @@ e2e: ## run the tests against a real API server (builds it: 8 minutes the first 
 	cd e2e/tools && go mod tidy -diff
 	cd e2e && TIMEOUT=30m NO_SKIP=$(NO_SKIP) ../scripts/test
 
+.PHONY: e2e-tools
+e2e-tools: ## compile etcd and the Kubernetes programs that e2e runs (minutes the first time)
+	cd e2e/tools && for tool in $$(go list tool); do go tool -n "$$tool" || exit; done
+
 .PHONY: soak
 soak: ## change thousands of Services at random under load, with restarts and outside changes; SOAK=1h, SOAK_SERVICES=2000, SOAK_SEED
 	scripts/install-packages nft:nftables
@@ -47,6 +89,18 @@ soak: ## change thousands of Services at random under load, with restarts and ou
 manifests: ## check manifests, chart and alerts with kustomize, Helm and Prometheus (builds them: 3 minutes the first time)
 	cd deploy/check && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
 	cd deploy/check && NO_SKIP=$(NO_SKIP) ../../scripts/test
+
+.PHONY: cover
+cover: ## run the tests and print the coverage by function
+	scripts/install-packages nft:nftables iptables-nft:iptables strace:strace
+	go test -count=1 -coverpkg=./internal/...,./cmd/... -coverprofile=coverage.out ./...
+	go tool cover -func=coverage.out
+
+.PHONY: vulncheck
+vulncheck: ## look for known vulnerabilities; needs the Internet, or VULNDB=URL of a copy of the database
+	VULNDB='$(VULNDB)' scripts/vulncheck $(GOVULNCHECK)
+
+##@ Releases
 
 .PHONY: image
 image: ## build the container image (needs Docker)
@@ -60,25 +114,7 @@ release: ## build the programs for amd64 and arm64, with bills of materials (SBO
 reproducible: ## build the committed source twice, from scratch, and compare byte for byte (minutes); ARCHITECTURES=amd64
 	ARCHITECTURES='$(ARCHITECTURES)' scripts/reproducible
 
-.PHONY: vulncheck
-vulncheck: ## look for known vulnerabilities; needs the Internet, or VULNDB=URL of a copy of the database
-	VULNDB='$(VULNDB)' scripts/vulncheck $(GOVULNCHECK)
-
-.PHONY: golden
-golden: ## check the golden files; UPDATE=1 rewrites them
-	scripts/install-packages nft:nftables iptables-nft:iptables
-	go test -count=1 ./golden/... $(if $(UPDATE),-update)
-
-.PHONY: demo
-demo: build ## show balancing, scaling and refusing with real packets
-	go run ./demo $(BINARY) demo/services.yaml
-
-.PHONY: lint
-lint: ## check formatting, vet, staticcheck and go.mod
-	@test -z "$$(gofmt -l .)" || { echo "not formatted with gofmt:"; gofmt -l .; exit 1; }
-	go vet ./...
-	go run $(STATICCHECK) ./...
-	go mod tidy -diff
+##@ Measurements
 
 .PHONY: bench
 bench: ## measure nftproxy on the real kernel; SCENARIO=A,B selects, RUNS=3 repeats, RESULTS=FILE.json saves
@@ -127,17 +163,3 @@ bench-affinity: ## measure session affinity under attack by forged clients; AFFI
 .PHONY: bench-go
 bench-go: ## run the benchmarks of the packages; BENCH selects some by a regular expression
 	go test -run '^$$' -bench '$(or $(BENCH),.)' -benchmem ./...
-
-.PHONY: fuzz
-fuzz: ## run each fuzz target for FUZZTIME (default 1m); FUZZ selects some by a regular expression
-	FUZZTIME=$(FUZZTIME) FUZZ='$(FUZZ)' scripts/fuzz
-
-.PHONY: cover
-cover: ## run the tests and print the coverage by function
-	scripts/install-packages nft:nftables iptables-nft:iptables strace:strace
-	go test -count=1 -coverpkg=./internal/...,./cmd/... -coverprofile=coverage.out ./...
-	go tool cover -func=coverage.out
-
-.PHONY: clean
-clean: ## remove the output of the other targets
-	rm -rf bin dist coverage.out

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	os.Exit(m.Run())
+	os.Exit(netlab.Run(m.Run))
 }
 
 // TestEverything takes small scenarios from the measurement to the page.

@@ -18,7 +18,8 @@ func TestLayers(t *testing.T) {
 		foreign []string // path prefixes of other modules, nil: any
 	}{
 		{"model", nil, []string{}},
-		{"source", []string{"model", "terminal"}, nil},
+		{"manifest", []string{"terminal"}, []string{"go.yaml.in/yaml/v3", "sigs.k8s.io/json"}},
+		{"source", []string{"model", "terminal", "manifest"}, nil},
 		{"nft", []string{"model"}, []string{}},
 		{"render", []string{"model", "nft"}, []string{}},
 		{"plan", []string{"model", "nft", "terminal"}, []string{}},
@@ -31,12 +32,12 @@ func TestLayers(t *testing.T) {
 			"github.com/google/nftables", "github.com/mdlayher", "golang.org/x"}},
 		{"agent", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "kernel", "apply"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
-		{"config", []string{"model", "host"}, nil},
+		{"config", []string{"model", "terminal", "manifest", "host"}, nil},
 		{"events", []string{"model"}, nil},
 		{"serve", nil, []string{}},
 		{"logwriter", nil, []string{}},
 		{"health", []string{"model", "serve"}, []string{}},
-		{"metrics", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "kernel", "apply", "agent", "source"}, nil},
+		{"metrics", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "kernel", "apply", "agent", "source", "manifest"}, nil},
 		{"status", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "kernel", "apply", "agent"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
 		{"conntrack", []string{"model", "netlinkio"}, []string{"github.com/mdlayher", "golang.org/x"}},

@@ -70,6 +70,7 @@ func attackFromEnvironment(t *testing.T) attackSize {
 // that. AFFINITY_CLIENTS=1000000 measures what changes and restarts take ("make
 // bench-affinity").
 func TestAffinityUnderAttack(t *testing.T) {
+	netlab.SkipInUserNamespace(t, "a socket buffer of 32 MB")
 	size := attackFromEnvironment(t)
 	for _, family := range model.Families {
 		t.Run(family.String(), func(t *testing.T) {

@@ -13,5 +13,5 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
-	os.Exit(program.Main(&binary, "../cmd/nftproxy", m.Run))
+	os.Exit(program.Run(&binary, "../cmd/nftproxy", m.Run))
 }

@@ -7,14 +7,14 @@ import (
 	"log/slog"
 	"os"
 
-	"github.com/spf13/cobra"
-	"golang.org/x/term"
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
 )
 
 // withKernel calls f with a connection to the kernel of this network namespace,

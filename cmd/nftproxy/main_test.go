@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(beProgram) != "" {
 		main()
 	}
-	os.Exit(m.Run())
+	os.Exit(netlab.Run(m.Run))
 }
 
 // process is the program in a process of its own.

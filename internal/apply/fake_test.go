@@ -7,12 +7,12 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"golang.org/x/sys/unix"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/workload"
+	"golang.org/x/sys/unix"
 )
 
 // errAfter is an error of a commit that takes place all the same: what is lost is

@@ -217,6 +217,7 @@ func TestCommitErrors(t *testing.T) {
 // resizes the hash tables of sets in the background then, and a dump taken
 // meanwhile lacks elements and has others twice.
 func TestReadAfterLoad(t *testing.T) {
+	netlab.SkipInUserNamespace(t, "a netlink message of megabytes")
 	desired := workload.Scenario(5006, 50, 0)
 	s := newSandbox(t)
 	if _, err := s.applier.Apply(nft.FromNothing(desired)); err != nil {

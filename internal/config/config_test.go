@@ -294,27 +294,27 @@ func TestFileErrors(t *testing.T) {
 	for _, c := range []struct{ name, content, want string }{
 		{"empty", "", "the file is empty"},
 		{"comments only", "# nothing\n", "the file is empty"},
-		{"document without content", "---\n", `kind: "" is not known`},
-		{"null", "null", `kind: "" is not known`},
-		{"12.3 syntax", header + "bindAddress: [\n", "line 3: did not find"},
+		{"document without content", "---\n", "the file is empty"},
+		{"null", "null", "the file is empty"},
+		{"12.3 syntax", header + "bindAddress: [\n", "line 3: broken YAML: did not find"},
 		{"12.3 no kind", "apiVersion: kubeproxy.config.k8s.io/v1alpha1", `kind: "" is not known: write KubeProxyConfiguration`},
 		{"12.3 other kind", "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: Service", `kind: "Service" is not known`},
 		{"12.3 other version", "apiVersion: v1\nkind: KubeProxyConfiguration", `apiVersion: "v1" is not known`},
-		{"12.3 number as text", header + "conntrack:\n  min: many", `line 4: conntrack.min: a whole number belongs here, not "many"`},
-		{"number in quotes", header + `oomScoreAdj: "5"`, `line 3: oomScoreAdj: a whole number belongs here, not "5"`},
-		{"negative level", header + "logging: {verbosity: -1}", `line 3: logging.verbosity: a whole number of 0 or more belongs here, not "-1"`},
-		{"fraction", header + "clientConnection: {burst: 1.5}", "clientConnection.burst: a whole number"},
-		{"time", header + "nftables: {syncPeriod: 30}", `line 3: nftables.syncPeriod: a time such as 30s or 5m belongs here, not "30"`},
-		{"truth", header + "bindAddressHardFail: maybe", `line 3: bindAddressHardFail: true or false belongs here, not "maybe"`},
-		{"text", header + "portRange: 5", `line 3: portRange: text, in quotes if it looks like a number, belongs here, not "5"`},
-		{"text as list", header + "mode: [nftables]", `mode: text, in quotes if it looks like a number, belongs here, not a list`},
-		{"quantity", header + "logging: {options: {json: {infoBufferSize: big}}}", "logging.options.json.infoBufferSize: a quantity"},
-		{"list", header + "nodePortAddresses: primary", `line 3: nodePortAddresses: is not a list`},
-		{"list entry", header + "nodePortAddresses: [a, 5]", `line 3: nodePortAddresses[1]: text`},
-		{"object", header + "ipvs: rr", `line 3: ipvs: is not an object`},
-		{"gates", header + "featureGates: {A: 1}", `line 3: featureGates.A: true or false belongs here`},
+		{"12.3 number as text", header + "conntrack:\n  min: many", `line 4: conntrack.min: "many" is not a whole number`},
+		{"number in quotes", header + `oomScoreAdj: "5"`, `line 3: oomScoreAdj: "5" is text, not a number`},
+		{"negative level", header + "logging: {verbosity: -1}", `line 3: logging.verbosity: -1 is less than 0`},
+		{"fraction", header + "clientConnection: {burst: 1.5}", "clientConnection.burst: 1.5 is not a whole number"},
+		{"time", header + "nftables: {syncPeriod: 30}", `line 3: nftables.syncPeriod: 30 is not a duration: write it like 30s or 5m`},
+		{"truth", header + "bindAddressHardFail: maybe", `line 3: bindAddressHardFail: "maybe" is not a truth value: use true or false`},
+		{"text", header + "portRange: 5", `line 3: portRange: 5 is not text: put it in quotes`},
+		{"text as list", header + "mode: [nftables]", `mode: is a list or an object: text belongs here`},
+		{"quantity", header + "logging: {options: {json: {infoBufferSize: big}}}", `logging.options.json.infoBufferSize: "big" is not a quantity`},
+		{"list", header + "nodePortAddresses: primary", `line 3: nodePortAddresses: "primary" is not a list`},
+		{"list entry", header + "nodePortAddresses: [a, 5]", `line 3: nodePortAddresses[1]: 5 is not text`},
+		{"object", header + "ipvs: rr", `line 3: ipvs: "rr" is not an object`},
+		{"gates", header + "featureGates: {A: 1}", `line 3: featureGates[A]: 1 is not a truth value`},
 		{"merge of a text", header + "ipvs: {<<: strictARP}", "is not an object to merge"},
-		{"merge of itself", header + "ipvs: &a {<<: *a, strictARP: 5}", "line 3: ipvs.strictARP: true or false"},
+		{"merge of itself", header + "ipvs: &a {<<: *a, strictARP: 5}", "line 3: ipvs.strictARP: 5 is not a truth value"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := writeRaw(t, c.content)
@@ -425,8 +425,10 @@ func paths(t reflect.Type, path string) []string {
 		return []string{path}
 	}
 	var out []string
-	for name, index := range fieldsOf(t) {
-		out = append(out, paths(t.FieldByIndex(index).Type, strings.TrimPrefix(path+"."+name, "."))...)
+	for _, f := range reflect.VisibleFields(t) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
+			out = append(out, paths(f.Type, strings.TrimPrefix(path+"."+name, "."))...)
+		}
 	}
 	return out
 }

@@ -2,16 +2,13 @@ package config
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"reflect"
-	"strings"
 
-	"go.yaml.in/yaml/v3"
 	"k8s.io/kube-proxy/config/v1alpha1"
+
+	"github.com/nftproxy/nftproxy/internal/manifest"
 )
 
 // File is a configuration file as it was read.
@@ -36,49 +33,62 @@ func readFile(path string) (*v1alpha1.KubeProxyConfiguration, *File, []Remark, e
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("--config: %w", err)
 	}
-	root, more, err := parse(content)
+	object, more, err := parse(path, content)
 	if err != nil {
-		return nil, nil, nil, fmt.Errorf("%s: %s", path, strings.TrimPrefix(err.Error(), "yaml: "))
-	}
-	k := &v1alpha1.KubeProxyConfiguration{}
-	d := decoder{file: path}
-	if more {
-		d.remark("only the first document of the configuration file counts", "file", path)
-	}
-	d.value(root, reflect.ValueOf(k).Elem(), "")
-	d.checkKind(k)
-	if err := errors.Join(d.problems...); err != nil {
 		return nil, nil, nil, err
 	}
-	return k, &File{path, content}, d.remarks, nil
+	var remarks []Remark
+	if more {
+		remarks = append(remarks, Remark{"only the first document of the configuration file counts", []any{"file", path}})
+	}
+	k := &v1alpha1.KubeProxyConfiguration{}
+	var problems []error
+	for _, p := range object.Decode(k) {
+		f := p.Err.(*manifest.FieldError)
+		at := []any{"file", path, "line", p.Line, "field", f.Field}
+		switch f.Problem {
+		case manifest.UnknownField:
+			remarks = append(remarks, Remark{"unknown field in the configuration file has no effect: check its spelling", at})
+		case manifest.GivenTwice:
+			remarks = append(remarks, Remark{"field stands twice in the configuration file: the last one counts", at})
+		default:
+			problems = append(problems, p)
+		}
+	}
+	if err := errors.Join(append(problems, checkKind(object)...)...); err != nil {
+		return nil, nil, nil, err
+	}
+	return k, &File{path, content}, remarks, nil
 }
 
-// parse returns the first document as a tree, and whether there is another one.
-func parse(content []byte) (root *yaml.Node, more bool, err error) {
-	if json.Valid(content) {
-		// YAML has no tabs between words; strings of JSON have none either.
-		content = bytes.ReplaceAll(content, []byte("\t"), []byte(" "))
+// parse returns the first document, and whether there is another one.
+func parse(path string, content []byte) (o *manifest.Object, more bool, err error) {
+	docs, err := manifest.Split(path, content)
+	if err != nil {
+		return nil, false, fmt.Errorf("%s: %w", path, err)
 	}
-	decoder := yaml.NewDecoder(bytes.NewReader(content))
-	var first, second yaml.Node
-	switch err := decoder.Decode(&first); {
-	case errors.Is(err, io.EOF):
-		return nil, false, errors.New("the file is empty: it must hold a " + kind)
-	case err != nil:
-		return nil, false, err
+	if len(docs) > 0 {
+		docs[0].Lenient, docs[0].Document = true, 0
+		switch o, problem := docs[0].Parse(); {
+		case problem != nil:
+			return nil, false, problem
+		case o != nil:
+			return o, len(docs) > 1, nil
+		}
 	}
-	err = decoder.Decode(&second)
-	return first.Content[0], !errors.Is(err, io.EOF), nil
+	return nil, false, fmt.Errorf("%s: the file is empty: it must hold a %s", path, kind)
 }
 
 // checkKind refuses files for other programs and other versions.
-func (d *decoder) checkKind(k *v1alpha1.KubeProxyConfiguration) {
+func checkKind(o *manifest.Object) (problems []error) {
+	name, version := o.Type()
 	for _, c := range []struct{ field, got, want string }{
-		{"apiVersion", k.APIVersion, v1alpha1.SchemeGroupVersion.String()},
-		{"kind", k.Kind, kind},
+		{"apiVersion", version, v1alpha1.SchemeGroupVersion.String()},
+		{"kind", name, kind},
 	} {
 		if c.got != c.want {
-			d.problems = append(d.problems, fmt.Errorf("%s: %s: %q is not known: write %s", d.file, c.field, c.got, c.want))
+			problems = append(problems, o.Error(&manifest.FieldError{Field: c.field, Value: manifest.Quote(c.got), Problem: "is not known: write " + c.want}))
 		}
 	}
+	return problems
 }

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"golang.org/x/sys/unix"
 )
 
 // broken is a kernel that lists and deletes as it is told.

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"testing"
 
-	"golang.org/x/sys/unix"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"golang.org/x/sys/unix"
 )
 
 // flaky is a kernel that at times fails, after part of the work. Two of the same

@@ -195,25 +195,32 @@ func TestSetConntrackFails(t *testing.T) {
 	})
 }
 
-// TestKernelSettings writes settings of a network namespace. The number of
-// connections belongs to the machine: a namespace cannot write it, and that is
-// an error unless it is right already (9.18).
-func TestKernelSettings(t *testing.T) {
-	ns := netlab.TestNamespace(t)
-	in := func(set Conntrack) (string, error) {
-		log, logged := logger()
-		err := ns.Do(func() error { return System("").SetConntrack(set, log) })
-		return logged.String(), err
+// settings are those of a network namespace.
+type settings struct {
+	*netlab.Namespace
+	*testing.T
+}
+
+func (s settings) set(c Conntrack) (logged string, err error) {
+	log, text := logger()
+	err = s.Do(func() error { return System("").SetConntrack(c, log) })
+	return text.String(), err
+}
+
+func (s settings) read(name string) (text string) {
+	s.Helper()
+	if err := s.Do(func() (err error) { text, err = System("").read(sysctls + name); return err }); err != nil {
+		s.Fatal(err)
 	}
-	read := func(name string) (text string) {
-		if err := ns.Do(func() (err error) { text, err = System("").read(sysctls + name); return err }); err != nil {
-			t.Fatal(err)
-		}
-		return text
-	}
+	return text
+}
+
+// TestKernelTimeouts writes settings of a network namespace, once (9.18).
+func TestKernelTimeouts(t *testing.T) {
+	ns := settings{netlab.TestNamespace(t), t}
 	timeouts := everything
 	timeouts.MaxPerCore = 0
-	if _, err := in(timeouts); err != nil {
+	if _, err := ns.set(timeouts); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
@@ -223,27 +230,33 @@ func TestKernelSettings(t *testing.T) {
 		"nf_conntrack_udp_timeout":             "61",
 		"nf_conntrack_udp_timeout_stream":      "90",
 	} {
-		if got := read(name); got != want {
+		if got := ns.read(name); got != want {
 			t.Errorf("%s is %s, want %s", name, got, want)
 		}
 	}
-	if log, err := in(timeouts); err != nil || log != "" {
+	if log, err := ns.set(timeouts); err != nil || log != "" {
 		t.Errorf("once more: %q, %v, want no write", log, err)
 	}
+}
 
-	most, err := strconv.Atoi(read("nf_conntrack_max"))
+// TestKernelLimit: the number of connections belongs to the machine. A namespace
+// cannot write it, and that is an error unless it is right already (9.18).
+func TestKernelLimit(t *testing.T) {
+	netlab.SkipInUserNamespace(t, "reading the size of the connection tracking table")
+	ns := settings{netlab.TestNamespace(t), t}
+	most, err := strconv.Atoi(ns.read("nf_conntrack_max"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if cpus := System("").cpus(); most/cpus*cpus != most || most > maxEntries {
 		t.Logf("limit of %d connections cannot be asked for with %d CPUs", most, cpus)
-	} else if log, err := in(Conntrack{MaxPerCore: most / cpus}); err != nil {
+	} else if log, err := ns.set(Conntrack{MaxPerCore: most / cpus}); err != nil {
 		t.Errorf("limit that holds already: %q, %v", log, err)
 	}
-	if _, err := in(Conntrack{MaxPerCore: 1, Min: most - 1}); err == nil || !strings.Contains(err.Error(), "--init-only") {
+	if _, err := ns.set(Conntrack{MaxPerCore: 1, Min: most - 1}); err == nil || !strings.Contains(err.Error(), "--init-only") {
 		t.Errorf("limit that cannot be written: %v", err)
 	}
-	if got := read("nf_conntrack_max"); got != fmt.Sprint(most) {
+	if got := ns.read("nf_conntrack_max"); got != fmt.Sprint(most) {
 		t.Errorf("limit became %s", got)
 	}
 }

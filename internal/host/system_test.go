@@ -61,7 +61,7 @@ const helper = "NFTPROXY_TEST_OOM_SCORE"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(helper) == "" {
-		os.Exit(m.Run())
+		os.Exit(netlab.Run(m.Run))
 	}
 	log, logged := logger()
 	for _, score := range []int{999, 999, -998} {
@@ -77,8 +77,8 @@ func TestMain(m *testing.M) {
 func TestOOMScore(t *testing.T) {
 	child := exec.Command("/proc/self/exe")
 	child.Env = append(os.Environ(), helper+"=1")
-	nobody := &syscall.Credential{Uid: 65534, Gid: 65534}
-	child.SysProcAttr = &syscall.SysProcAttr{Credential: nobody, Pdeathsig: unix.SIGKILL}
+	// No user namespace but the first has the capability.
+	child.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, Pdeathsig: unix.SIGKILL}
 	out, err := child.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxBindings is how many bindings of clients are read from one map at the most.
+// MaxBindings is how many bindings of clients are read from one map at the most.
 // The kernel goes through a set from its start for each datagram of a listing:
 // 65,536 bindings take it a fifth of a second, a million more than a minute
 // (measured on 6.18).

@@ -191,7 +191,7 @@ func (c *Conn) growBuffers(s Size) error {
 	return errors.Join(c.nl.SetWriteBuffer(room), c.nl.SetReadBuffer(room))
 }
 
-// errNoAnswer means that nobody knows whether the kernel confirmed or refused.
+// ErrNoAnswer means that nobody knows whether the kernel confirmed or refused.
 var ErrNoAnswer = errors.New("commit: the kernel's answer is lost")
 
 // receiveResult takes the acknowledgement of a batch, which has the number of its

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nfgenmsg is the length of the header of every nf_tables message.
+// Nfgenmsg is the length of the header of every nf_tables message.
 const Nfgenmsg = 4
 
 // attributesOf returns a decoder for the attributes of a message.
@@ -61,7 +61,7 @@ func decodeChain(m netlink.Message) (c *nft.Chain, table string, err error) {
 	return c, table, ad.Err()
 }
 
-// foreignHook is a hook, type or policy that our chains do not have.
+// ForeignHook is a hook, type or policy that our chains do not have.
 const ForeignHook = nft.Hook(255)
 
 func decodeHook(ad *netlink.AttributeDecoder, c *nft.Chain) error {

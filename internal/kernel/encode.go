@@ -160,9 +160,11 @@ func table(c *plan.Change) Message {
 	return m
 }
 
+// newChain adds a chain. One that exists is refused, because the rules that follow
+// would be added to those that it has.
 func newChain(c *plan.Change) Message {
 	m := named(unix.NFT_MSG_NEWCHAIN, c, unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_NAME, c.Chain.Name)
-	m.Flags = netlink.Create
+	m.Flags = netlink.Create | netlink.Excl
 	if c.Chain.Hook == nft.NoHook {
 		return m
 	}

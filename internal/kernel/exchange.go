@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/mdlayher/netlink"
-	"golang.org/x/sys/unix"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
+	"golang.org/x/sys/unix"
 )
 
 // request asks a question and returns the whole answer.

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// anyGeneration lets a transaction take place whatever the generation is.
+// AnyGeneration lets a transaction take place whatever the generation is.
 const AnyGeneration = 0
 
 // Size is the size of a transaction on the wire.
@@ -293,7 +293,7 @@ func (c *Conn) dumpSets(t *nft.Table) error {
 	return nil
 }
 
-// set returns the declaration of one set and the number of its elements, as far
+// Set returns the declaration of one set and the number of its elements, as far
 // as the kernel tells; ENOENT if there is none.
 func (c *Conn) Set(name string, f model.Family) (*nft.Set, int, error) {
 	a := begin(f)

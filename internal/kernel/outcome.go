@@ -29,7 +29,9 @@ const (
 	Lost
 )
 
-func (o Outcome) String() string { return [...]string{"done", "refused", "busy", "later", "short", "lost"}[o] }
+func (o Outcome) String() string {
+	return [...]string{"done", "refused", "busy", "later", "short", "lost"}[o]
+}
 
 // outcomes of errors that are not final. The kernel answers EAGAIN and ERESTART
 // to a batch for a stale generation or a missing module, EBUSY when it deletes

@@ -16,5 +16,5 @@
 // Namespaces are anonymous. The kernel removes them, and every process started
 // in them, when the process that made them ends, however it ends.
 //
-// All of it needs root and Linux.
+// All of it needs Linux, and root or a user namespace; tests get one by [Run].
 package netlab

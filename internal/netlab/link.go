@@ -175,7 +175,7 @@ func addAddresses(name string, addrs ...netip.Prefix) error {
 		}
 	}
 	if name == "lo" {
-		return nil
+		return waitForDelivery(addrs)
 	}
 	return waitForNeighbours(name, addrs)
 }

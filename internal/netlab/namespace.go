@@ -24,7 +24,7 @@ func NewNamespace() (*Namespace, error) {
 	onOwnThread(func() {
 		var err error
 		if n.handle, err = netns.New(); err != nil {
-			made <- fmt.Errorf("create network namespace (needs root): %w", err)
+			made <- fmt.Errorf("create network namespace: %w", err)
 			return
 		}
 		made <- nil

@@ -1,12 +1,16 @@
 package netlab
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // waitForNeighbours waits until a link hears who asks for its IPv6 addresses.
@@ -14,22 +18,51 @@ import (
 // address, even without duplicate address detection, and whoever asked before
 // asks again after a second (TestNeighboursAnswerAtOnce).
 func waitForNeighbours(link string, addrs []netip.Prefix) error {
-	for deadline := time.Now().Add(timeout); ; {
+	err := await(addrs, func(a netip.Addr) (bool, error) {
 		groups, err := joinedGroups(link)
-		if err != nil {
-			return err
-		}
-		missing := slices.DeleteFunc(slices.Clone(addrs), func(p netip.Prefix) bool {
-			return p.Addr().Is4() || slices.Contains(groups, solicitedNode(p.Addr()))
-		})
-		if len(missing) == 0 {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("wait for link %s to join the groups of %s: %w", link, missing, os.ErrDeadlineExceeded)
-		}
-		time.Sleep(100 * time.Microsecond) // between two looks
+		return slices.Contains(groups, solicitedNode(a)), err
+	})
+	if err != nil {
+		return fmt.Errorf("wait for link %s to join the multicast groups of its addresses: %w", link, err)
 	}
+	return nil
+}
+
+// waitForDelivery waits until packets to IPv6 addresses of the loopback interface
+// are delivered. The kernel adds the local route in the background as well
+// (TestAddedAddressIsUsable).
+func waitForDelivery(addrs []netip.Prefix) error {
+	err := await(addrs, func(a netip.Addr) (bool, error) {
+		routes, err := netlink.RouteGet(a.AsSlice())
+		if errors.Is(err, unix.ENETUNREACH) {
+			return false, nil
+		}
+		return len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL, err
+	})
+	if err != nil {
+		return fmt.Errorf("wait for local routes: %w", err)
+	}
+	return nil
+}
+
+// await waits until all IPv6 addresses are ready.
+func await(addrs []netip.Prefix, ready func(netip.Addr) (bool, error)) error {
+	deadline := time.Now().Add(timeout)
+	for _, p := range addrs {
+		for ok := p.Addr().Is4(); !ok; {
+			var err error
+			if ok, err = ready(p.Addr()); err != nil {
+				return err
+			}
+			if !ok && time.Now().After(deadline) {
+				return fmt.Errorf("%s: %w", p.Addr(), os.ErrDeadlineExceeded)
+			}
+			if !ok {
+				time.Sleep(100 * time.Microsecond) // between two looks
+			}
+		}
+	}
+	return nil
 }
 
 // joinedGroups returns the IPv6 multicast groups of a link.

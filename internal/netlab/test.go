@@ -1,38 +1,52 @@
 package netlab
 
 import (
+	"errors"
 	"fmt"
+	"syscall"
 	"time"
 )
 
 // Test is what a laboratory needs of a test or a benchmark.
 type Test interface {
 	Helper()
+	Skip(args ...any)
 	Fatal(args ...any)
 	Error(args ...any)
 	Cleanup(f func())
 }
 
-// TestLab makes a laboratory that ends with the test.
+// TestLab makes a laboratory that ends with the test. It skips the test where
+// that is not permitted.
 func TestLab(t Test, pods int) *Lab {
 	t.Helper()
 	l, err := New(pods)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	endWith(t, l.Close)
 	return l
 }
 
-// TestNamespace makes a namespace that ends with the test.
+// TestNamespace makes a namespace that ends with the test. It skips the test
+// where that is not permitted.
 func TestNamespace(t Test) *Namespace {
 	t.Helper()
 	ns, err := NewNamespace()
+	check(t, err)
+	endWith(t, ns.Close)
+	return ns
+}
+
+// check skips the test where the kernel denies network namespaces to this
+// process, and ends it on any other error.
+func check(t Test, err error) {
+	t.Helper()
+	if errors.Is(err, syscall.EPERM) {
+		t.Skip(fmt.Sprintf("%v; run the tests as root, or allow user namespaces (user.max_user_namespaces, "+
+			"kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns)", err))
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	endWith(t, ns.Close)
-	return ns
 }
 
 func endWith(t Test, end func() error) {

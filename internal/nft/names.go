@@ -55,7 +55,7 @@ func IsLane(rules []Rule) bool {
 	})
 }
 
-// recallChain names the chain that gives clients the endpoints that they are bound to
+// RecallChain names the chain that gives clients the endpoints that they are bound to
 // in a map.
 func RecallChain(bindings string, wildcard bool) string {
 	name := "recall"
@@ -68,5 +68,5 @@ func RecallChain(bindings string, wildcard bool) string {
 	return name
 }
 
-// nodePrefix begins the names of chains for these frontends.
+// NodePrefix begins the names of chains for these frontends.
 const NodePrefix = "node-"

@@ -153,7 +153,7 @@ type Key struct {
 	Slot     uint32 // or EndpointPort: no key has both
 }
 
-// endpointKey returns the key of an endpoint behind a frontend.
+// EndpointKey returns the key of an endpoint behind a frontend.
 func EndpointKey(f model.Frontend, e netip.AddrPort) Key {
 	return Key{Address: f.Address, Protocol: f.Protocol, Port: f.Port, Source: e.Addr(), Slot: uint32(e.Port())}
 }

@@ -65,7 +65,7 @@ func isLate(c *nft.Chain, want *nft.Table) bool {
 	return slices.ContainsFunc(lateChains(want), func(o *nft.Chain) bool { return o.Same(c) })
 }
 
-// withoutRefusals returns a chain of a table without what it does about our
+// WithoutRefusals returns a chain of a table without what it does about our
 // addresses where no frontend is. A chain of which something is not understood
 // stays as it is.
 func WithoutRefusals(t *nft.Table, c *nft.Chain) *nft.Chain {

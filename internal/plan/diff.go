@@ -29,7 +29,7 @@ import (
 // others are added that may overlap them.
 func Diff(current, desired *nft.Ruleset) *Plan { return DiffOutdated(current, desired, nil) }
 
-// diff declares the tables of the outdated families anew in any case.
+// DiffOutdated redeclares the tables of the outdated families in any case.
 func DiffOutdated(current, desired *nft.Ruleset, outdated []model.Family) *Plan {
 	p := &Plan{}
 	for _, f := range model.Families {

@@ -7,7 +7,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// phases splits a plan into transactions that follow each other. What packets
+// Phases splits a plan into transactions that follow each other. What packets
 // meet changes in one of them. New lanes and slots, to which nothing leads yet,
 // come before it, and those to which nothing leads any more go after it.
 //

@@ -132,19 +132,19 @@ func (c Change) fillsNewChain() bool {
 	return c.Kind() == "chain" && c.Verb == Replace && len(c.OldRules) == 0
 }
 
-// has tells whether the plan makes a change.
+// Has tells whether the plan makes a change.
 func (p *Plan) Has(c Change) bool {
 	return slices.ContainsFunc(p.Changes, func(o Change) bool {
 		return o.Verb == c.Verb && o.Family == c.Family && o.Text() == c.Text()
 	})
 }
 
-// removes tells whether the plan deletes chains or sets.
+// Removes tells whether the plan deletes chains or sets.
 func (p *Plan) Removes() bool {
 	return slices.ContainsFunc(p.Changes, Change.removes)
 }
 
-// withoutRemovals returns the plan without the deletion of chains and sets.
+// WithoutRemovals returns the plan without the deletion of chains and sets.
 func (p *Plan) WithoutRemovals() *Plan {
 	return &Plan{Changes: slices.DeleteFunc(slices.Clone(p.Changes), Change.removes), services: p.services}
 }
@@ -171,7 +171,7 @@ func (c Change) removes() bool {
 	return c.Verb == Delete && c.Kind() != "element" && c.Kind() != "table"
 }
 
-// removalFamilies returns the families in which the plan deletes chains or
+// RemovalFamilies returns the families in which the plan deletes chains or
 // sets.
 func (p *Plan) RemovalFamilies() []model.Family {
 	var out []model.Family

@@ -142,7 +142,7 @@ func HasSlots(s *nft.Set) bool {
 	return len(s.Key) > 0 && s.Key[len(s.Key)-1] == nft.Slot
 }
 
-// cutFrontend splits off the elements of the first frontend.
+// CutFrontend splits off the elements of the first frontend.
 func CutFrontend(elements []nft.Element) (first, rest []nft.Element) {
 	f := elements[0].Key.Frontend()
 	n := 1

@@ -22,7 +22,7 @@ const helper = "NFTPROXY_TEST_PREFLIGHT"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(helper) == "" {
-		os.Exit(m.Run())
+		os.Exit(netlab.Run(m.Run))
 	}
 	problems, err := Check(model.Families[:])
 	if err != nil {
@@ -112,8 +112,8 @@ func TestKernelRefuses(t *testing.T) {
 func TestWithoutCapability(t *testing.T) {
 	child := exec.Command("/proc/self/exe")
 	child.Env = append(os.Environ(), helper+"=1")
-	nobody := &syscall.Credential{Uid: 65534, Gid: 65534}
-	child.SysProcAttr = &syscall.SysProcAttr{Credential: nobody, Pdeathsig: unix.SIGKILL}
+	// A user namespace of its own has no capability over the network namespace.
+	child.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER, Pdeathsig: unix.SIGKILL}
 	out, err := output(netlab.TestNamespace(t), child)
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nftproxy/nftproxy/internal/manifest"
 )
 
 // TestProblemsWithoutEnd: whoever may write one object can neither fill the log
@@ -54,7 +56,7 @@ func TestProblemsWithoutEnd(t *testing.T) {
 			if log.Len() == 0 || log.Len() > 10000 {
 				t.Errorf("%s: version %d makes %d bytes of log", name, n, log.Len())
 			}
-			if lines := strings.Count(log.String(), "\n"); lines > maxShown+1 {
+			if lines := strings.Count(log.String(), "\n"); lines > manifest.MaxShown+1 {
 				t.Errorf("%s: version %d makes %d lines", name, n, lines)
 			}
 		}

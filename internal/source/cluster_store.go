@@ -10,6 +10,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/nftproxy/nftproxy/internal/manifest"
 )
 
 // clusterStore receives the API objects of one kind from a reflector and keeps
@@ -82,11 +84,11 @@ func (s *clusterStore[O, V]) read(o any) (converted[V], error) {
 // firstOf returns the first problems of an object, and how many more there are:
 // one annotation can hold tens of thousands, at each of its changes.
 func firstOf(found []*FieldError) []*FieldError {
-	more := len(found) - maxShown
+	more := len(found) - manifest.MaxShown
 	if more <= 0 {
 		return found
 	}
-	return append(slices.Clone(found[:maxShown]), &FieldError{Problem: "and " + count(more, "more problem")})
+	return append(slices.Clone(found[:manifest.MaxShown]), &FieldError{Problem: "and " + manifest.Count(more, "more problem")})
 }
 
 // Add takes a new object, or one that is known already.

@@ -8,17 +8,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 // maxNamed is how many objects a warning names.
 const maxNamed = 5
-
-// identity is what makes an object one and the same.
-type identity struct {
-	kind, namespace, name string
-}
 
 // collector puts the objects of all files together.
 type collector struct {
@@ -42,7 +38,7 @@ func newCollector(problems, warnings Errors) *collector {
 }
 
 // add takes the objects of one path.
-func (c *collector) add(arg argument, files []readFile) {
+func (c *collector) add(arg argument, files []content) {
 	known, total, empty := false, 0, false
 	before := len(c.problems)
 	for _, f := range files {
@@ -53,24 +49,24 @@ func (c *collector) add(arg argument, files []readFile) {
 		total += len(f.objects)
 		if len(f.objects) == 0 && f.err == nil {
 			empty = true
-			c.problems = append(c.problems, &Error{File: f.name, Err: f.emptiness()})
+			c.problems = append(c.problems, problem(f.name, f.emptiness()))
 		}
 		if f.err != nil {
-			c.problems = append(c.problems, &Error{File: f.name, Err: f.err})
+			c.problems = append(c.problems, problem(f.name, f.err))
 		}
 	}
 	if len(files) > 0 && !known && !empty && len(c.problems) == before {
-		c.problems = append(c.problems, &Error{File: arg.name, Err: fmt.Errorf(
-			"no %s in it, only %s: %s", knownKinds, count(total, "object")+" of other kinds", howToFill)})
+		c.problems = append(c.problems, problem(arg.name, fmt.Errorf(
+			"no %s in it, only %s of other kinds: %s", knownKinds, manifest.Count(total, "object"), howToFill)))
 	}
 }
 
-func (f *readFile) emptiness() error {
+func (f *content) emptiness() error {
 	what := "it has comments or empty documents only"
 	switch {
-	case f.size == 0:
+	case len(f.data) == 0:
 		what = "the file is empty"
-	case f.lists > 0:
+	case f.documents > 0:
 		what = "its list has no items"
 	}
 	return fmt.Errorf("no objects: %s: %s", what, howToFill)
@@ -83,23 +79,19 @@ func (c *collector) object(o *object) {
 		c.skipped[o.other]++
 		return
 	}
-	if o.kind == "" || o.meta.Name == "" {
+	if o.id.name == "" {
 		return
 	}
-	id := o.identity()
-	if first, dup := c.seen[id]; dup {
-		c.problems = append(c.problems, o.definedTwice(first))
+	if first, dup := c.seen[o.id]; dup {
+		c.problems = append(c.problems, &manifest.Error{Place: o.Place, Object: o.id.String(),
+			Err: errors.New("is defined twice, first in " + first.String() + ": remove one of them")})
 		return
 	}
-	c.seen[id] = o
-	c.keep(o, id)
-}
-
-func (c *collector) keep(o *object, id identity) {
+	c.seen[o.id] = o
 	s := &c.snapshot
-	switch o.kind {
+	switch o.id.kind {
 	case "Service":
-		c.services[model.ServiceName{Namespace: id.namespace, Name: id.name}] = true
+		c.services[model.ServiceName{Namespace: o.id.namespace, Name: o.id.name}] = true
 	case "Endpoints":
 		c.legacy = append(c.legacy, o.slices...)
 		return
@@ -114,13 +106,6 @@ func (c *collector) keep(o *object, id identity) {
 	s.ServiceCIDRs = append(s.ServiceCIDRs, o.cidrs...)
 }
 
-func (o *object) identity() identity {
-	if o.clusterScoped() {
-		return identity{kind: o.kind, name: o.meta.Name}
-	}
-	return identity{o.kind, namespace(&o.meta), o.meta.Name}
-}
-
 // finish returns the input, or everything that is wrong.
 func (c *collector) finish() (*Input, error) {
 	if len(c.problems) > 0 {
@@ -128,11 +113,11 @@ func (c *collector) finish() (*Input, error) {
 	}
 	c.mergeLegacy()
 	in := &Input{Snapshot: &c.snapshot}
-	for _, w := range c.warnings[:min(len(c.warnings), maxShown)] {
+	for _, w := range c.warnings[:min(len(c.warnings), manifest.MaxShown)] {
 		in.Warnings = append(in.Warnings, w.Error())
 	}
-	if more := len(c.warnings) - maxShown; more > 0 {
-		in.Warnings = append(in.Warnings, "and "+count(more, "more warning"))
+	if more := len(c.warnings) - manifest.MaxShown; more > 0 {
+		in.Warnings = append(in.Warnings, "and "+manifest.Count(more, "more warning"))
 	}
 	in.Warnings = append(in.Warnings, c.skippedKinds()...)
 	in.Warnings = append(in.Warnings, c.orphans()...)
@@ -170,7 +155,7 @@ func (c *collector) skippedKinds() []string {
 		total += c.skipped[n]
 		parts = append(parts, fmt.Sprintf("%s %d", terminal.Printable(n), c.skipped[n]))
 	}
-	return []string{fmt.Sprintf("skipped %s of other kinds: %s", count(total, "object"), strings.Join(parts, ", "))}
+	return []string{fmt.Sprintf("skipped %s of other kinds: %s", manifest.Count(total, "object"), strings.Join(parts, ", "))}
 }
 
 // orphans reports endpoints whose Service is not in the input.
@@ -193,10 +178,5 @@ func (c *collector) orphans() []string {
 		list = append(list, fmt.Sprintf("and %d more", more))
 	}
 	return []string{fmt.Sprintf("endpoints of %s that the input does not have are not used: %s",
-		count(len(names), "Service"), strings.Join(list, ", "))}
-}
-
-// definedTwice is the error for an object that is there already.
-func (o *object) definedTwice(first *object) *Error {
-	return o.problem(o.title(), errors.New("is defined twice, first in "+first.String()+": remove one of them"))
+		manifest.Count(len(names), "Service"), strings.Join(list, ", "))}
 }

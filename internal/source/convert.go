@@ -7,36 +7,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/nftproxy/nftproxy/internal/terminal"
+	"github.com/nftproxy/nftproxy/internal/manifest"
 )
 
-// FieldError tells what is wrong with one field of an object.
-type FieldError struct {
-	// Field is the path of the field, for example spec.ports[1].nodePort;
-	// empty: the object itself.
-	Field string
-	// Value is the value as people write it, strings in quotes; empty where
-	// there is none to show.
-	Value string
-	// Problem completes the sentence and says what would be right.
-	Problem string
-	// Warning is set where the API server accepts the field, but the object
-	// does not do what its author may expect.
-	Warning bool
-}
-
-// Error returns for example
-// "spec.ports[0].port: 70000 is not a port number: use 1 to 65535".
-func (e *FieldError) Error() string {
-	text := e.Problem
-	if e.Value != "" {
-		text = e.Value + " " + text
-	}
-	if e.Field == "" {
-		return text
-	}
-	return terminal.Printable(e.Field) + ": " + text
-}
+// FieldError is a problem with one field of an object.
+type FieldError = manifest.FieldError
 
 // findings collects the field errors of one object.
 type findings []*FieldError
@@ -51,19 +26,12 @@ func (f *findings) warn(field string, value any, problem string) {
 	*f = append(*f, &FieldError{Field: field, Value: printValue(value), Problem: problem, Warning: true})
 }
 
-// maxValue is how much of a text is shown, in bytes. Annotations may be as long
-// as 256 KiB, and the log has a line for each problem.
-const maxValue = 128
-
 func printValue(value any) string {
-	if value == nil {
+	switch v := value.(type) {
+	case nil:
 		return ""
-	}
-	if s, ok := value.(string); ok {
-		if len(s) > maxValue {
-			return fmt.Sprintf("%q...", strings.ToValidUTF8(s[:maxValue], ""))
-		}
-		return fmt.Sprintf("%q", s)
+	case string:
+		return manifest.Quote(v)
 	}
 	return fmt.Sprint(value)
 }

@@ -3,10 +3,10 @@
 // It has three parts. The Convert functions take objects of the Kubernetes API
 // types, wherever they come from, and return model values together with a
 // [FieldError] for each field that is wrong; a wrong field never costs the rest
-// of the object (1.36). [Files] reads objects from YAML and JSON files and
-// reports everything that is wrong with them at once, by file, document, line,
-// object and field; [Watcher] tells when they have changed. [Cluster] follows an
-// API server and keeps nothing of its objects but the model values.
+// of the object (1.36). [Files] reads objects from YAML and JSON files through the
+// package manifest and reports all of their problems together; [Watcher] reports
+// changes of the files. [Cluster] follows an API server and keeps nothing of its
+// objects but the model values.
 //
 // Annotations under nftproxy.dev/ say what Kubernetes has no field for: see
 // annotations.go.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -46,6 +47,14 @@ type Input struct {
 	Warnings []string
 }
 
+// Errors is everything that is wrong with the input, in its order.
+type Errors = manifest.Errors
+
+// problem is one with a file as a whole.
+func problem(file string, err error) *manifest.Error {
+	return &manifest.Error{Place: manifest.Place{File: file}, Err: err}
+}
+
 // argument is one of the paths of Files with the files that it stands for.
 type argument struct {
 	name  string
@@ -68,14 +77,10 @@ type file struct {
 func (f *Files) Load() (*Input, error) {
 	args, problems, warnings := f.read()
 	c := newCollector(problems, warnings)
-	var all []file
 	for _, a := range args {
-		all = append(all, a.files...)
-	}
-	results := readFiles(all, f.ProxyName)
-	for _, a := range args {
-		c.add(a, results[:len(a.files)])
-		results = results[len(a.files):]
+		parsed := make([]content, len(a.files))
+		parallel(len(a.files), func(i int) { parsed[i] = f.parse(a.files[i]) })
+		c.add(a, parsed)
 	}
 	return c.finish()
 }
@@ -83,24 +88,24 @@ func (f *Files) Load() (*Input, error) {
 // read fetches the content of all paths.
 func (f *Files) read() (args []argument, problems, warnings Errors) {
 	if len(f.Paths) == 0 {
-		return nil, Errors{{File: "input", Err: errors.New("no file is given: name a file, a directory, or - for standard input")}}, nil
+		return nil, Errors{problem("input", errors.New("no file is given: name a file, a directory, or - for standard input"))}, nil
 	}
 	var seen []os.FileInfo
 	for i, p := range f.Paths {
 		if slices.Contains(f.Paths[:i], p) {
-			problems = append(problems, &Error{File: displayName(p), Err: errors.New("is given twice: give each file once")})
+			problems = append(problems, problem(displayName(p), errors.New("is given twice: give each file once")))
 			continue
 		}
 		names, dir, err := expand(p, &warnings)
 		if err != nil {
-			problems = append(problems, &Error{File: displayName(p), Err: err})
+			problems = append(problems, problem(displayName(p), err))
 			continue
 		}
 		arg := argument{name: displayName(p)}
 		for _, name := range names {
 			data, err := f.content(name, dir, &seen)
 			if err != nil {
-				problems = append(problems, &Error{File: displayName(name), Err: err})
+				problems = append(problems, problem(displayName(name), err))
 				continue
 			}
 			arg.files = append(arg.files, file{displayName(name), data})
@@ -136,7 +141,7 @@ func expand(path string, warnings *Errors) (names []string, dir bool, err error)
 	for _, e := range entries {
 		name := filepath.Join(path, e.Name())
 		if info, err := os.Stat(name); err == nil && info.IsDir() && !hidden(name) {
-			*warnings = append(*warnings, &Error{File: name, Err: errors.New("is a directory inside a directory and is not read: name it, too, if it should be")})
+			*warnings = append(*warnings, problem(name, errors.New("is a directory inside a directory and is not read: name it, too, if it should be")))
 		} else if isManifest(name) {
 			names = append(names, name)
 		}

@@ -5,12 +5,12 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -19,16 +19,50 @@ type kind struct {
 	name     string
 	versions []string // the accepted ones; the first is the one to advise
 	cluster  bool     // of no namespace
-	read     func(*objectReader, *decoder, *yaml.Node, *object)
+	read     func(*Files, *manifest.Object, *object) (metav1.Object, []*FieldError)
 }
 
 var kinds = []kind{
-	{name: "Service", versions: []string{"v1"}, read: (*objectReader).readService},
-	{name: "EndpointSlice", versions: []string{"discovery.k8s.io/v1"}, read: (*objectReader).readSlice},
-	{name: "Endpoints", versions: []string{"v1"}, read: (*objectReader).readEndpoints},
-	{name: "Node", versions: []string{"v1"}, cluster: true, read: (*objectReader).readNode},
+	{name: "Service", versions: []string{"v1"}, read: decode(func(f *Files, s *corev1.Service, o *object) (found []*FieldError) {
+		completeService(&s.Spec)
+		o.service, found = ConvertService(s, f.ProxyName)
+		return found
+	})},
+	{name: "EndpointSlice", versions: []string{"discovery.k8s.io/v1"}, read: decode(func(_ *Files, s *discoveryv1.EndpointSlice, o *object) []*FieldError {
+		completeSlice(s)
+		slice, found := ConvertEndpointSlice(s)
+		if slice != nil {
+			o.slices = []*model.EndpointSlice{slice}
+		}
+		return found
+	})},
+	//lint:ignore SA1019 files may still hold Endpoints
+	{name: "Endpoints", versions: []string{"v1"}, read: decode(func(_ *Files, e *corev1.Endpoints, o *object) (found []*FieldError) {
+		o.slices, found = ConvertEndpoints(e)
+		return found
+	})},
+	{name: "Node", versions: []string{"v1"}, cluster: true, read: decode(func(_ *Files, n *corev1.Node, o *object) (found []*FieldError) {
+		o.node, found = ConvertNode(n)
+		return found
+	})},
 	// v1beta1 has the same fields.
-	{name: "ServiceCIDR", versions: []string{"networking.k8s.io/v1", "networking.k8s.io/v1beta1"}, cluster: true, read: (*objectReader).readServiceCIDR},
+	{name: "ServiceCIDR", versions: []string{"networking.k8s.io/v1", "networking.k8s.io/v1beta1"}, cluster: true,
+		read: decode(func(_ *Files, s *networkingv1.ServiceCIDR, o *object) (found []*FieldError) {
+			o.cidrs, found = ConvertServiceCIDR(s)
+			return found
+		})},
+}
+
+// decode returns a function that decodes a T and converts it into an object.
+func decode[T any, P interface {
+	*T
+	metav1.Object
+}](convert func(*Files, P, *object) []*FieldError) func(*Files, *manifest.Object, *object) (metav1.Object, []*FieldError) {
+	return func(f *Files, m *manifest.Object, o *object) (metav1.Object, []*FieldError) {
+		v := P(new(T))
+		o.problems = m.Decode(v)
+		return v, convert(f, v, o)
+	}
 }
 
 // knownKinds names the kinds for people.
@@ -43,68 +77,11 @@ func findKind(name string) (*kind, bool) {
 	return &kinds[i], true
 }
 
-// foreign tells whether an API group may have kinds of its own by the names of
+// foreign reports whether an API group may have kinds of its own by the names of
 // ours, as serving.knative.dev has its Service.
 func foreign(apiVersion string) bool {
 	group, _, grouped := strings.Cut(apiVersion, "/")
 	return grouped && strings.Contains(group, ".") && !strings.HasSuffix(group, ".k8s.io")
-}
-
-// object is one object of a file, converted.
-type object struct {
-	place
-	kind       string // empty: none could be read
-	other      string // the kind of an object that is skipped
-	meta       metav1.ObjectMeta
-	service    *model.Service
-	slices     []*model.EndpointSlice
-	node       *model.Node
-	cidrs      []netip.Prefix
-	problems   []*Error
-	warnings   []*Error
-	conversion []*FieldError
-	mistakes   []mistake
-}
-
-func (r *objectReader) readService(d *decoder, n *yaml.Node, o *object) {
-	var s corev1.Service
-	o.mistakes = d.decode(n, &s)
-	o.meta = s.ObjectMeta
-	completeService(&s.Spec)
-	o.service, o.conversion = ConvertService(&s, r.proxyName)
-}
-
-func (*objectReader) readSlice(d *decoder, n *yaml.Node, o *object) {
-	var s discoveryv1.EndpointSlice
-	o.mistakes = d.decode(n, &s)
-	o.meta = s.ObjectMeta
-	completeSlice(&s)
-	var slice *model.EndpointSlice
-	if slice, o.conversion = ConvertEndpointSlice(&s); slice != nil {
-		o.slices = []*model.EndpointSlice{slice}
-	}
-}
-
-func (*objectReader) readEndpoints(d *decoder, n *yaml.Node, o *object) {
-	//lint:ignore SA1019 files may still hold Endpoints
-	var e corev1.Endpoints
-	o.mistakes = d.decode(n, &e)
-	o.meta = e.ObjectMeta
-	o.slices, o.conversion = ConvertEndpoints(&e)
-}
-
-func (*objectReader) readNode(d *decoder, n *yaml.Node, o *object) {
-	var node corev1.Node
-	o.mistakes = d.decode(n, &node)
-	o.meta = node.ObjectMeta
-	o.node, o.conversion = ConvertNode(&node)
-}
-
-func (*objectReader) readServiceCIDR(d *decoder, n *yaml.Node, o *object) {
-	var s networkingv1.ServiceCIDR
-	o.mistakes = d.decode(n, &s)
-	o.meta = s.ObjectMeta
-	o.cidrs, o.conversion = ConvertServiceCIDR(&s)
 }
 
 // completeService fills in what the API server would, so that a file may give

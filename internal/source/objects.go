@@ -2,267 +2,236 @@ package source
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
-	"reflect"
+	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 
-	"go.yaml.in/yaml/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nftproxy/nftproxy/internal/manifest"
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// objectReader turns documents into objects. It is not shared by goroutines.
-type objectReader struct {
-	file      string
-	proxyName string // see Files
-	types     map[reflect.Type]*structType
-	lists     int // that were read
+// object is one object of a file, converted.
+type object struct {
+	manifest.Place
+	id       identity
+	other    string // the kind of an object that is skipped
+	service  *model.Service
+	slices   []*model.EndpointSlice
+	node     *model.Node
+	cidrs    []netip.Prefix
+	problems Errors
+	warnings Errors
 }
 
-// chunk reads what stands between two document markers. Documents count from 1
-// within the chunk.
-func (r *objectReader) chunk(c chunk) (objects []*object, documents int) {
-	docs, broken := parse(c)
-	for i, doc := range docs {
-		d := &decoder{base: doc.base, types: r.types}
-		at := place{file: r.file, document: i + 1, line: doc.base + doc.root.Line}
-		objects = append(objects, r.document(d, doc.root, at)...)
+// identity distinguishes objects. Without a name, only the kind is known.
+type identity struct{ kind, namespace, name string }
+
+// String returns for example "Service default/web".
+func (i identity) String() string {
+	switch {
+	case i.name == "":
+		return i.kind
+	case i.namespace == "":
+		return i.kind + " " + i.name
 	}
-	documents = len(docs)
-	if broken != nil {
-		documents++
-		o := &object{place: place{file: r.file, document: documents, line: broken.line}}
-		o.problems = []*Error{o.problem("", broken)}
-		objects = append(objects, o)
-	}
-	return objects, documents
+	return i.kind + " " + i.namespace + "/" + i.name
 }
 
-func (r *objectReader) document(d *decoder, n *yaml.Node, at place) []*object {
-	head, problem := header(n, metav1.TypeMeta{})
-	if problem != nil {
-		return []*object{wrong(at, d, n, problem)}
-	}
-	if itemKind, isList := listed(head); isList {
-		return r.list(d, n, at, head, itemKind)
-	}
-	return []*object{r.object(d, n, at, head)}
+// content is what a file holds.
+type content struct {
+	file
+	documents int // that are not empty
+	objects   []*object
+	err       error
 }
 
-// wrong is an object that has nothing but a problem.
-func wrong(at place, d *decoder, n *yaml.Node, f *FieldError) *object {
-	o := &object{place: at}
-	at.line = d.base + lineOf(n, f.Field)
-	o.problems = []*Error{at.problem("", f)}
-	return o
+// parse reads the objects of a file on all processors: nearly all of the time of
+// Load goes here.
+func (f *Files) parse(in file) content {
+	docs, err := manifest.Split(in.name, in.data)
+	objects := make([][]*object, len(docs))
+	parallel(len(docs), func(i int) { objects[i] = f.document(docs[i]) })
+	return content{in, len(docs), slices.Concat(objects...), err}
 }
 
-// header reads the type of an object. Items of a typed list may lack it and
-// have that of the list.
-func header(n *yaml.Node, defaults metav1.TypeMeta) (metav1.TypeMeta, *FieldError) {
-	head := defaults
-	if n.Kind != yaml.MappingNode {
-		value := scalarText(n)
-		if n.Kind == yaml.SequenceNode {
-			value = "a list"
-		}
-		return head, &FieldError{Value: value,
-			Problem: `is not a Kubernetes object: write fields such as "apiVersion: v1" and "kind: Service"`}
+// parallel calls f for each number below n.
+func parallel(n int, f func(i int)) {
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), n) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				f(i)
+			}
+		})
 	}
-	for _, f := range []struct {
-		name string
-		into *string
-	}{{"kind", &head.Kind}, {"apiVersion", &head.APIVersion}} {
-		_, value := lookup(n, f.name)
-		if value == nil || isNull(unalias(value)) {
-			continue
-		}
-		if value = unalias(value); value.Kind != yaml.ScalarNode {
-			return head, &FieldError{Field: f.name, Problem: "is a list or an object: text belongs here"}
-		}
-		*f.into = value.Value
-	}
-	if head.Kind == "" {
-		return head, &FieldError{Field: "kind", Problem: "missing: name the kind of the object, such as " + knownKinds}
-	}
-	return head, nil
+	wg.Wait()
 }
 
-// listed returns the kind of the items of a list: empty for v1 List.
-func listed(head metav1.TypeMeta) (string, bool) {
-	if head.Kind == "List" {
-		return "", !foreign(head.APIVersion)
+// document reads an object, or the items of a List or of a typed one such as
+// ServiceList.
+func (f *Files) document(d *manifest.Document) []*object {
+	m, err := d.Parse()
+	if err != nil {
+		return []*object{failed(err)}
 	}
-	item, ok := strings.CutSuffix(head.Kind, "List")
-	_, known := findKind(item)
-	return item, ok && known && !foreign(head.APIVersion)
-}
-
-// list reads the items of a List or of a typed one such as ServiceList.
-func (r *objectReader) list(d *decoder, n *yaml.Node, at place, head metav1.TypeMeta, itemKind string) []*object {
-	r.lists++
-	var items []*yaml.Node
-	if key, value := lookup(n, "items"); key != nil {
-		if value = unalias(value); value.Kind != yaml.SequenceNode && !isNull(value) {
-			return []*object{wrong(at, d, n, &FieldError{Field: "items", Value: scalarText(value),
-				Problem: `is not a list: put "- " in front of each object`})}
-		}
-		items = value.Content
+	if m == nil {
+		return nil
 	}
-	out := r.listItself(d, n, at, head)
-	defaults := itemDefaults(head, itemKind)
-	for i, item := range items {
-		item = unalias(item)
-		here := at
-		here.item, here.line = i+1, d.base+item.Line
-		out = append(out, r.item(d, item, here, defaults))
+	t, err := typeOf(m, metav1.TypeMeta{})
+	if err != nil {
+		return []*object{failed(err)}
+	}
+	itemKind, isList := listed(t)
+	if !isList {
+		return []*object{f.object(m, t)}
+	}
+	items, list, err := m.Items()
+	if err != nil {
+		return []*object{failed(err)}
+	}
+	out := make([]*object, len(items))
+	parallel(len(items), func(i int) { out[i] = f.item(items[i], itemKind, t) })
+	if problems := checkList(list, t); len(problems) > 0 {
+		out = slices.Insert(out, 0, &object{Place: m.Place, problems: problems})
 	}
 	return out
 }
 
-// itemDefaults returns the type that items of a list have unless they say
-// otherwise.
-func itemDefaults(head metav1.TypeMeta, itemKind string) metav1.TypeMeta {
-	if itemKind == "" {
-		return metav1.TypeMeta{}
-	}
-	return metav1.TypeMeta{Kind: itemKind, APIVersion: head.APIVersion}
+// failed is an object of which nothing but a problem is known.
+func failed(problem *manifest.Error) *object {
+	return &object{Place: problem.Place, problems: Errors{problem}}
 }
 
-// listItself reports what is wrong with the list around the items.
-func (r *objectReader) listItself(d *decoder, n *yaml.Node, at place, head metav1.TypeMeta) []*object {
-	k := kind{name: head.Kind, versions: []string{"v1"}}
-	if of, ok := findKind(strings.TrimSuffix(head.Kind, "List")); ok {
+// typeOf reads the type of an object, by default that of the typed list around it.
+func typeOf(m *manifest.Object, list metav1.TypeMeta) (metav1.TypeMeta, *manifest.Error) {
+	if value := m.Shown(); value != "" {
+		return list, m.Error(&FieldError{Value: value,
+			Problem: `is not a Kubernetes object: write fields such as "apiVersion: v1" and "kind: Service"`})
+	}
+	kind, version := m.Type()
+	t := metav1.TypeMeta{Kind: cmp.Or(kind, list.Kind), APIVersion: cmp.Or(version, list.APIVersion)}
+	if t.Kind == "" {
+		return t, m.Error(&FieldError{Field: "kind", Problem: "missing: name the kind of the object, such as " + knownKinds})
+	}
+	return t, nil
+}
+
+// listed returns the kind of the items of a list: empty for v1 List.
+func listed(t metav1.TypeMeta) (string, bool) {
+	item, ok := strings.CutSuffix(t.Kind, "List")
+	_, known := findKind(item)
+	return item, ok && (known || item == "") && !foreign(t.APIVersion)
+}
+
+// checkList returns the problems of a list without its items.
+func checkList(m *manifest.Object, t metav1.TypeMeta) Errors {
+	k := kind{name: t.Kind, versions: []string{"v1"}}
+	if of, ok := findKind(strings.TrimSuffix(t.Kind, "List")); ok {
 		k.versions = of.versions
 	}
-	if problem := k.wrongVersion(head.APIVersion); problem != nil {
-		return []*object{wrong(at, d, n, problem)}
+	if problem := k.wrongVersion(t.APIVersion); problem != nil {
+		return Errors{m.Error(problem)}
 	}
 	var list struct {
 		metav1.TypeMeta `json:",inline"`
 		Metadata        metav1.ListMeta `json:"metadata"`
-		Items           ignored         `json:"items"`
+		Items           json.RawMessage `json:"items"`
 	}
-	o := &object{place: at}
-	o.report(d.decode(n, &list), head.Kind)
-	if len(o.problems) == 0 {
-		return nil
+	problems := m.Decode(&list)
+	for _, e := range problems {
+		e.Object = t.Kind
 	}
-	return []*object{o}
+	return problems
 }
 
-// ignored is a value that is read elsewhere.
-type ignored struct{}
-
-func (r *objectReader) item(d *decoder, n *yaml.Node, at place, defaults metav1.TypeMeta) *object {
-	head, problem := header(n, defaults)
-	if problem == nil && defaults.Kind != "" && head.Kind != defaults.Kind {
-		problem = &FieldError{Field: "kind", Value: printValue(head.Kind),
-			Problem: fmt.Sprintf("cannot stand in a %sList: use kind List for objects of several kinds", defaults.Kind)}
+// item reads an item of a list; kind is empty if the list is not typed.
+func (f *Files) item(m *manifest.Object, kind string, list metav1.TypeMeta) *object {
+	defaults := metav1.TypeMeta{}
+	if kind != "" {
+		defaults = metav1.TypeMeta{Kind: kind, APIVersion: list.APIVersion}
 	}
-	if problem != nil {
-		return wrong(at, d, n, problem)
+	t, err := typeOf(m, defaults)
+	if err != nil {
+		return failed(err)
 	}
-	if _, isList := listed(head); isList {
-		return wrong(at, d, n, &FieldError{Field: "kind", Value: printValue(head.Kind),
-			Problem: "cannot stand inside a list: put its items into the outer one"})
+	problem := &FieldError{Field: "kind", Value: manifest.Quote(t.Kind)}
+	if _, isList := listed(t); kind != "" && t.Kind != kind {
+		problem.Problem = "cannot stand in a " + list.Kind + ": use kind List for objects of several kinds"
+	} else if isList {
+		problem.Problem = "cannot stand inside a list: put its items into the outer one"
+	} else {
+		return f.object(m, t)
 	}
-	return r.object(d, n, at, head)
+	return failed(m.Error(problem))
 }
 
-func (r *objectReader) object(d *decoder, n *yaml.Node, at place, head metav1.TypeMeta) *object {
-	k, known := findKind(head.Kind)
-	if !known || foreign(head.APIVersion) {
-		return &object{place: at, other: otherKind(head, known)}
+func (f *Files) object(m *manifest.Object, t metav1.TypeMeta) *object {
+	k, known := findKind(t.Kind)
+	if !known || foreign(t.APIVersion) {
+		o := &object{Place: m.Place, other: t.Kind}
+		if known { // the name alone would puzzle
+			o.other += " of " + t.APIVersion
+		}
+		return o
 	}
-	if problem := k.wrongVersion(head.APIVersion); problem != nil {
-		return wrong(at, d, n, problem)
+	if problem := k.wrongVersion(t.APIVersion); problem != nil {
+		return failed(m.Error(problem))
 	}
-	o := &object{place: at, kind: k.name}
-	k.read(r, d, n, o)
-	title := o.title()
-	o.report(o.mistakes, title)
-	o.reportConversion(d, n, title)
-	slices.SortStableFunc(o.problems, func(a, b *Error) int { return cmp.Compare(a.Line, b.Line) })
+	o := &object{Place: m.Place, id: identity{kind: k.name}}
+	meta, found := k.read(f, m, o)
+	o.id.name = meta.GetName()
+	if !k.cluster {
+		o.id.namespace = cmp.Or(meta.GetNamespace(), metav1.NamespaceDefault)
+	}
+	o.report(m, found)
 	return o
 }
 
-// otherKind names a kind that is skipped, with its group where the name alone
-// would puzzle.
-func otherKind(head metav1.TypeMeta, known bool) string {
-	if known {
-		return head.Kind + " of " + head.APIVersion
+// report adds what the conversion found to the problems of decoding, but not what
+// only follows from these: a field that could not be read is not missing.
+func (o *object) report(m *manifest.Object, found []*FieldError) {
+	unread := o.problems
+	for _, f := range found {
+		switch {
+		case slices.ContainsFunc(unread, func(e *manifest.Error) bool { return follows(f.Field, e.Err.(*FieldError).Field) }):
+		case f.Warning:
+			o.warnings = append(o.warnings, m.Error(f))
+		default:
+			o.problems = append(o.problems, m.Error(f))
+		}
 	}
-	return head.Kind
+	for _, e := range slices.Concat(o.problems, o.warnings) {
+		e.Object = o.id.String()
+	}
+	slices.SortStableFunc(o.problems, func(a, b *manifest.Error) int { return cmp.Compare(a.Line, b.Line) })
+}
+
+// follows reports whether a problem with a field can come from another field that
+// could not be read: the field itself, or one around it or in it.
+func follows(field, unread string) bool {
+	return unread == "" || within(field, unread) || within(unread, field)
+}
+
+func within(inner, outer string) bool {
+	rest, ok := strings.CutPrefix(inner, outer)
+	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
 func (k *kind) wrongVersion(version string) *FieldError {
-	for _, v := range k.versions {
-		if v == version {
-			return nil
-		}
-	}
-	f := &FieldError{Field: "apiVersion", Value: printValue(version),
-		Problem: fmt.Sprintf("is not supported for kind %s: use %q", k.name, k.versions[0])}
-	if version == "" {
-		f.Value, f.Problem = "", fmt.Sprintf("missing: kind %s needs %q", k.name, k.versions[0])
-	}
-	return f
-}
-
-// title names the object for people, for example "Service default/web".
-func (o *object) title() string {
 	switch {
-	case o.meta.Name == "":
-		return o.kind
-	case o.clusterScoped():
-		return o.kind + " " + o.meta.Name
+	case slices.Contains(k.versions, version):
+		return nil
+	case version == "":
+		return &FieldError{Field: "apiVersion", Problem: fmt.Sprintf("missing: kind %s needs %q", k.name, k.versions[0])}
 	}
-	return o.kind + " " + namespace(&o.meta) + "/" + o.meta.Name
-}
-
-func (o *object) clusterScoped() bool {
-	k, ok := findKind(o.kind)
-	return ok && k.cluster
-}
-
-func (o *object) report(mistakes []mistake, title string) {
-	for i := range mistakes {
-		at := o.place
-		at.line = mistakes[i].line
-		o.problems = append(o.problems, at.problem(title, &mistakes[i].FieldError))
-	}
-}
-
-// reportConversion adds what the conversion found, but not what only follows
-// from a mistake: a field that could not be read is not missing.
-func (o *object) reportConversion(d *decoder, n *yaml.Node, title string) {
-	for _, f := range o.conversion {
-		if o.follows(f) {
-			continue
-		}
-		at := o.place
-		at.line = d.base + lineOf(n, f.Field)
-		if f.Warning {
-			o.warnings = append(o.warnings, at.problem(title, f))
-		} else {
-			o.problems = append(o.problems, at.problem(title, f))
-		}
-	}
-}
-
-func (o *object) follows(f *FieldError) bool {
-	for i := range o.mistakes {
-		wrong := o.mistakes[i].Field
-		if wrong == "" {
-			return true // the object is incomplete
-		}
-		if rest, ok := strings.CutPrefix(f.Field, wrong); ok && (rest == "" || rest[0] == '.' || rest[0] == '[') {
-			return true
-		}
-		if rest, ok := strings.CutPrefix(wrong, f.Field); ok && rest != "" && (rest[0] == '.' || rest[0] == '[') {
-			return true
-		}
-	}
-	return false
+	return &FieldError{Field: "apiVersion", Value: manifest.Quote(version),
+		Problem: fmt.Sprintf("is not supported for kind %s: use %q", k.name, k.versions[0])}
 }

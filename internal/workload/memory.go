@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// carryOut changes a ruleset as the kernel does, and is as strict.
+// CarryOut changes a ruleset as the kernel does, and is as strict.
 func CarryOut(r *nft.Ruleset, c *plan.Change) error {
 	t := r.Table(c.Family)
 	refuse := func(why string) error { return fmt.Errorf("%s: %s", c.Text(), why) }
@@ -113,7 +113,7 @@ func usesChain(t *nft.Table, name string) bool {
 	})
 }
 
-// checkReferences fails the test for what the kernel would not have accepted.
+// CheckReferences fails the test for what the kernel would not have accepted.
 func CheckReferences(t testing.TB, r *nft.Ruleset) {
 	t.Helper()
 	for _, table := range r.Tables {
@@ -150,7 +150,7 @@ func ForgetBindings(r *nft.Ruleset) {
 	}
 }
 
-// printed prints a plan in every form that it has.
+// Printed prints a plan in every form that it has.
 func Printed(t *testing.T, p *plan.Plan) string {
 	t.Helper()
 	var b strings.Builder
@@ -182,7 +182,7 @@ func Clone(r *nft.Ruleset) *nft.Ruleset {
 	return out
 }
 
-// sorted prints the tables with sets and chains sorted: the kernel appends new
+// Sorted prints the tables with sets and chains sorted: the kernel appends new
 // ones.
 func Sorted(r *nft.Ruleset) string {
 	c := Clone(r)

@@ -17,7 +17,7 @@ const (
 	farHost = 2  // the hosts of a second slice start at this one of the first
 )
 
-// country is some Services that get into each other's way: they share
+// Rivals is some Services that get into each other's way: they share
 // addresses, node ports and endpoints. Each is a pure function of its number and
 // its traits, so that changing a byte changes one thing about one Service.
 type Rivals struct {
@@ -31,7 +31,7 @@ func NewRivals() *Rivals {
 	return &Rivals{Config: model.Config{NodeName: "node-1", ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/9")}}}
 }
 
-// configure changes what all Services have in common.
+// Configure changes what all Services have in common.
 func (c *Rivals) Configure(r *rand.Rand) {
 	c.Config.DetectLocal = model.DetectMode(r.IntN(4))
 	c.Config.PodInterface = []string{"", "cali", "cbr0-with-a-very-long-name"}[r.IntN(3)]
@@ -44,7 +44,7 @@ func (c *Rivals) Configure(r *rand.Rand) {
 	c.Move(r)
 }
 
-// move gives the interfaces of the node other addresses, among them ClusterIPs and
+// Move gives the interfaces of the node other addresses, among them ClusterIPs and
 // load balancer IPs.
 func (c *Rivals) Move(r *rand.Rand) {
 	c.Config.InterfaceAddresses = nil
@@ -155,7 +155,7 @@ func farmSlice(i, n int, b [5]byte, hints byte) *model.EndpointSlice {
 	return s
 }
 
-// change changes a trait or two of a Service, or all of them, and returns its
+// Change changes a trait or two of a Service, or all of them, and returns its
 // number.
 func (c *Rivals) Change(r *rand.Rand) int {
 	i := r.IntN(Rivalry)
@@ -190,7 +190,7 @@ func (c *Rivals) All() []int {
 	return out
 }
 
-// resolve starts from nothing.
+// Resolve starts from nothing.
 func (c *Rivals) Resolve() *model.Routing {
 	s := &model.Snapshot{Nodes: c.Nodes(), ServiceCIDRs: c.Cidrs}
 	for i := range Rivalry {

@@ -15,7 +15,7 @@ func Addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
 func AddrPort(a string, port uint16) netip.AddrPort { return netip.AddrPortFrom(Addr(a), port) }
 
-// sample returns a ruleset of both families with something of everything.
+// Sample returns a ruleset of both families with something of everything.
 func Sample() *nft.Ruleset {
 	w := NewWorld(7)
 	for range 40 {
@@ -25,7 +25,7 @@ func Sample() *nft.Ruleset {
 	return w.Render()
 }
 
-// scenario returns the ruleset of services with endpoints on other nodes. The
+// Scenario returns the ruleset of services with endpoints on other nodes. The
 // endpoints of service 0 start at a given number.
 func Scenario(services, endpoints, first int) *nft.Ruleset {
 	s := &model.Snapshot{}
@@ -55,7 +55,7 @@ func Scenario(services, endpoints, first int) *nft.Ruleset {
 	return render.Render(model.Resolve(s, model.Config{NodeName: "node-1"}))
 }
 
-// services returns what scenario has, by name.
+// Services returns what scenario has, by name.
 func Services(n, endpoints int) map[model.ServiceName]model.ServiceState {
 	out := make(map[model.ServiceName]model.ServiceState, n)
 	for i := range n {
@@ -85,7 +85,7 @@ func endpointsOf(service string, first, n int) *model.EndpointSlice {
 	return s
 }
 
-// replaceEndpoint returns a Service with another first endpoint, and as it was.
+// ReplaceEndpoint returns a Service with another first endpoint, and as it was.
 func ReplaceEndpoint(s model.ServiceState) [2]model.ServiceState {
 	other := *s.Slices[0]
 	other.Hosts = append(other.Hosts[:0:0], other.Hosts...)
@@ -93,7 +93,7 @@ func ReplaceEndpoint(s model.ServiceState) [2]model.ServiceState {
 	return [2]model.ServiceState{{Service: s.Service, Slices: []*model.EndpointSlice{&other}}, s}
 }
 
-// sticky returns the ruleset of one NodePort with affinity. Endpoints are named
+// Sticky returns the ruleset of one NodePort with affinity. Endpoints are named
 // by their last byte and, behind a colon, by attributes: L on this node, and
 // the zone that the hints name.
 func Sticky(policy model.Policy, timeout time.Duration, endpoints string) *nft.Ruleset {
@@ -130,6 +130,6 @@ func Sticky(policy model.Policy, timeout time.Duration, endpoints string) *nft.R
 	return render.Render(model.Resolve(s, model.Config{NodeName: "node-1"}))
 }
 
-// scaled is the ruleset of one service with that many endpoints; each number
+// Scaled is the ruleset of one service with that many endpoints; each number
 // has a lane of its own.
 func Scaled(endpoints int) *nft.Ruleset { return Scenario(1, endpoints, 0) }

@@ -11,10 +11,10 @@ import (
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
-// worldSize is the number of services that there may be.
+// WorldSize is the number of services that there may be.
 const WorldSize = 12
 
-// world makes random snapshots: a few services that come, go and change.
+// World makes random snapshots: a few services that come, go and change.
 type World struct {
 	R        *rand.Rand
 	services map[int]*model.Service
@@ -32,7 +32,7 @@ func NewWorld(seed uint64) *World {
 	}
 }
 
-// step changes something and returns the ruleset for the result.
+// Step changes something and returns the ruleset for the result.
 func (w *World) Step() *nft.Ruleset {
 	i := w.R.IntN(WorldSize)
 	switch w.R.IntN(7) {
@@ -54,7 +54,7 @@ func (w *World) Step() *nft.Ruleset {
 	return w.Render()
 }
 
-// move gives the interfaces of the node other addresses.
+// Move gives the interfaces of the node other addresses.
 func (w *World) Move() {
 	w.Config.InterfaceAddresses = []netip.Addr{netip.MustParseAddr("2001:db8::1")}
 	for range w.R.IntN(3) {
@@ -135,7 +135,7 @@ func (w *World) slice(i int, f model.Family) *model.EndpointSlice {
 	return s
 }
 
-// states returns Services with their slices.
+// States returns Services with their slices.
 func (w *World) States(of ...int) map[model.ServiceName]model.ServiceState {
 	out := make(map[model.ServiceName]model.ServiceState)
 	for _, i := range of {

@@ -20,5 +20,5 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "these tests need strace:", err)
 		os.Exit(1)
 	}
-	os.Exit(program.Main(&binary, "../../cmd/nftproxy", m.Run))
+	os.Exit(program.Run(&binary, "../../cmd/nftproxy", m.Run))
 }

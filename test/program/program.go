@@ -2,41 +2,39 @@
 package program
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+
+	"github.com/nftproxy/nftproxy/internal/netlab"
 )
 
-// Main is what TestMain of such a package does: it puts the path of the program
-// into binary, runs the tests, and returns their exit code. source is the path to
-// the program's package. NFTPROXY names a program to test instead, such as a
-// released one.
-func Main(binary *string, source string, tests func() int) int {
-	code, err := run(binary, source, tests)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return code
-}
+// variable in the environment names a program to test instead of the one built
+// here, such as a released one.
+const variable = "NFTPROXY"
 
-func run(binary *string, source string, tests func() int) (int, error) {
-	if os.Geteuid() != 0 {
-		return 0, errors.New("these tests make network namespaces and load nftables rules: run them as root")
-	}
-	if *binary = os.Getenv("NFTPROXY"); *binary != "" {
-		return tests(), nil
-	}
+// Run is what TestMain of such a package does: it puts the path of the program
+// into binary, runs the tests by [netlab.Run], and returns their exit code.
+// source is the path to the program's package.
+func Run(binary *string, source string, tests func() int) int {
 	dir, err := os.MkdirTemp("", "nftproxy-test-")
 	if err != nil {
-		return 0, fmt.Errorf("make directory for the program: %w", err)
+		fmt.Fprintln(os.Stderr, "make directory for the program:", err)
+		return 1
 	}
 	defer os.RemoveAll(dir)
-	*binary = filepath.Join(dir, "nftproxy")
-	if out, err := exec.Command("go", "build", "-o", *binary, source).CombinedOutput(); err != nil {
-		return 0, fmt.Errorf("build nftproxy: %w\n%s", err, out)
+	if *binary = os.Getenv(variable); *binary == "" {
+		*binary = filepath.Join(dir, "nftproxy")
+		if out, err := exec.Command("go", "build", "-o", *binary, source).CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "build nftproxy: %v\n%s", err, out)
+			return 1
+		}
+		// The process that netlab.Run may start does not build it once more.
+		if err := os.Setenv(variable, *binary); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
 	}
-	return tests(), nil
+	return netlab.Run(tests)
 }

@@ -1,0 +1,183 @@
+package manifest
+
+import (
+	"bytes"
+	"cmp"
+	stdjson "encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sigs.k8s.io/json"
+)
+
+// UnknownField is the problem of fields that the type does not have.
+const UnknownField = "unknown field: check its spelling and indentation"
+
+// maxReported is how many fields of a wrong type an object reports.
+const maxReported = 100
+
+// Decode fills into, a pointer to a struct, as far as possible, and returns the
+// problems by line, each of them a [*FieldError].
+func (o *Object) Decode(into any) []*Error {
+	strict, err := json.UnmarshalStrict(o.json(), into)
+	if len(o.problems) == 0 && len(strict) == 0 && err == nil {
+		return nil
+	}
+	if o.tooMany {
+		return o.problems
+	}
+	e := &explainer{Object: o, root: reflect.TypeOf(into).Elem(), errs: o.problems}
+	var values any
+	strict, _ = json.UnmarshalStrict(o.text, &values, json.DisallowDuplicateFields)
+	e.fields(strict, GivenTwice)
+	d := stdjson.NewDecoder(bytes.NewReader(o.text))
+	d.UseNumber() // 80.0 is not 80 here
+	_ = d.Decode(&values)
+	values, _ = e.fitting(values, e.root, "", func(v any) any { return v })
+	text, _ := stdjson.Marshal(values)
+	reflect.ValueOf(into).Elem().SetZero()
+	strict, err = json.UnmarshalStrict(text, into, json.DisallowUnknownFields)
+	e.fields(strict, UnknownField)
+	if err != nil {
+		e.errs = append(e.errs, o.Error(&FieldError{Problem: "cannot be read"}))
+	}
+	slices.SortStableFunc(e.errs, func(a, b *Error) int { return cmp.Compare(a.Line, b.Line) })
+	return e.errs
+}
+
+// explainer finds out why an object does not fit a type. The decoder stops at the
+// first reason, and does not always say where that is.
+type explainer struct {
+	*Object
+	root reflect.Type
+	errs []*Error
+}
+
+func (e *explainer) fields(strict []error, problem string) {
+	for _, err := range strict {
+		if f, ok := err.(json.FieldError); ok {
+			e.errs = append(e.errs, e.Error(&FieldError{Field: f.FieldPath(), Problem: problem}))
+		}
+	}
+}
+
+func (e *explainer) fits(v any) bool {
+	text, err := stdjson.Marshal(v)
+	return err == nil && json.UnmarshalCaseSensitivePreserveInts(text, reflect.New(e.root).Interface()) == nil
+}
+
+// fitting returns a value without the parts that do not fit a type, and reports
+// these. around returns an object with nothing in it but the given value in the
+// place of v. ok is false where nothing of the value fits.
+func (e *explainer) fitting(v any, t reflect.Type, path string, around func(any) any) (fitting any, ok bool) {
+	if e.fits(around(v)) {
+		return v, true
+	}
+	for t != nil && t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch v := v.(type) {
+	case nil: // leaves the field as it is
+		return nil, false
+	case map[string]any:
+		if !e.fits(around(map[string]any{})) {
+			break
+		}
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			at, ft := field(t, path, name)
+			v[name], ok = e.fitting(v[name], ft, at, func(c any) any { return around(map[string]any{name: c}) })
+			if !ok {
+				delete(v, name)
+			}
+		}
+		return v, true
+	case []any:
+		if t == nil || t.Kind() != reflect.Slice || !e.fits(around([]any{})) {
+			break
+		}
+		for i := range v {
+			v[i], _ = e.fitting(v[i], t.Elem(), fmt.Sprintf("%s[%d]", path, i), func(c any) any { return around([]any{c}) })
+		}
+		return v, true
+	}
+	if len(e.errs) > maxReported {
+		return nil, false
+	}
+	_, n := e.find(path)
+	if b := false; e.doc.Lenient && t != nil && t.Kind() == reflect.Bool && n.Decode(&b) == nil {
+		return b, true
+	}
+	e.errs = append(e.errs, e.errorAt(n, &FieldError{Field: path, Value: shown(n), Problem: expected(v, t)}))
+	return nil, false
+}
+
+// field returns the path and the type of a field; nil: the type does not have it.
+func field(t reflect.Type, path, name string) (string, reflect.Type) {
+	switch {
+	case t != nil && t.Kind() == reflect.Map:
+		return path + "[" + name + "]", t.Elem()
+	case path != "":
+		path += "."
+	}
+	if t != nil && t.Kind() == reflect.Struct {
+		for _, f := range reflect.VisibleFields(t) {
+			if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag == name {
+				return path + name, f.Type
+			}
+		}
+	}
+	return path + name, nil
+}
+
+// forms are the types that read their own text, by name.
+var forms = map[string]string{
+	"Time":               "is not a time: write it like 2026-01-31T12:00:00Z",
+	"MicroTime":          "is not a time: write it like 2026-01-31T12:00:00Z",
+	"Quantity":           "is not a quantity: write it like 4, 500m or 16Gi",
+	"QuantityValue":      "is not a quantity: write it like 4, 500m or 16Gi",
+	"Duration":           "is not a duration: write it like 30s or 5m",
+	"TimeOrMetaDuration": "is not a duration: write it like 30s or 5m",
+	"IntOrString":        "is not a number or a name",
+}
+
+// expected returns the problem with a value in a field of type t.
+func expected(v any, t reflect.Type) string {
+	if t == nil {
+		return "cannot be read"
+	}
+	if text, ok := forms[t.Name()]; ok {
+		return text
+	}
+	number, isNumber := v.(stdjson.Number)
+	isInt := isNumber && !strings.ContainsAny(string(number), ".eE")
+	kind, holds := t.Kind(), reflect.ValueOf(v).Kind()
+	switch single := holds != reflect.Map && holds != reflect.Slice; {
+	case kind == reflect.Struct || kind == reflect.Map:
+		return `is not an object: write its fields as "name: value"`
+	case kind == reflect.Slice:
+		return `is not a list: put "- " in front of each entry`
+	case kind == reflect.String && single:
+		return "is not text: put it in quotes"
+	case kind == reflect.String:
+		return "is a list or an object: text belongs here"
+	case !single:
+		return "is a list or an object: a single value belongs here"
+	case kind == reflect.Bool:
+		return "is not a truth value: use true or false, without quotes"
+	case kind >= reflect.Float32:
+		return "is not a number"
+	case isInt && number[0] == '-':
+		return "is less than 0, or too large"
+	case isInt:
+		return fmt.Sprintf("is too large: a number of %d bits belongs here", t.Bits())
+	}
+	text, _ := v.(string)
+	if _, err := strconv.Atoi(text); err == nil {
+		return "is text, not a number: leave out the quotes"
+	}
+	return "is not a whole number"
+}

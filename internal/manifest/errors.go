@@ -1,0 +1,123 @@
+package manifest
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/terminal"
+)
+
+// MaxShown is how many problems a message lists: a file of the wrong sort can
+// have one on every line.
+const MaxShown = 20
+
+// Place is a position in the input.
+type Place struct {
+	File     string // as the user gave it, or "standard input"
+	Document int    // in the file, counted from 1; zero: not to be shown
+	Item     int    // in a List, counted from 1; zero: no List
+	Line     int    // in the file, counted from 1; zero: unknown
+}
+
+// String returns for example "services.yaml: document 3, item 2 (line 41)".
+func (p Place) String() string {
+	switch {
+	case p.Document > 0 && p.Item > 0:
+		return fmt.Sprintf("%s: document %d, item %d (line %d)", p.File, p.Document, p.Item, p.Line)
+	case p.Document > 0:
+		return fmt.Sprintf("%s: document %d (line %d)", p.File, p.Document, p.Line)
+	case p.Line > 0:
+		return fmt.Sprintf("%s: line %d", p.File, p.Line)
+	}
+	return p.File
+}
+
+// Error is one problem of the input.
+type Error struct {
+	Place
+	Object string // for example "Service default/web"; empty: unknown
+	Err    error  // often a *FieldError
+}
+
+// Error returns for example "services.yaml: document 3 (line 41): Service
+// default/web: spec.ports[0].port: 70000 is not a port number: use 1 to 65535".
+func (e *Error) Error() string {
+	at := e.Place.String()
+	if e.Object != "" {
+		at += ": " + e.Object
+	}
+	return terminal.Printable(at + ": " + e.Err.Error())
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Errors are all problems of the input, in its order.
+type Errors []*Error
+
+// Error lists the problems, one a line, the first ones if there are many.
+func (e Errors) Error() string {
+	lines := make([]string, 0, MaxShown+1)
+	for _, one := range e[:min(len(e), MaxShown)] {
+		lines = append(lines, one.Error())
+	}
+	if more := len(e) - MaxShown; more > 0 {
+		lines = append(lines, "and "+Count(more, "more problem"))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (e Errors) Unwrap() []error {
+	out := make([]error, len(e))
+	for i, one := range e {
+		out[i] = one
+	}
+	return out
+}
+
+// Count returns for example "1 problem" or "3 problems".
+func Count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// FieldError is a problem with one field of an object.
+type FieldError struct {
+	// Field is the path of the field, for example spec.ports[1].nodePort;
+	// empty: the object itself.
+	Field string
+	// Value is the value as the user wrote it, strings in quotes; empty where
+	// there is none to show.
+	Value string
+	// Problem completes the sentence and says what would be right.
+	Problem string
+	// Warning is set where the API server accepts the field, but the object
+	// does not do what its author may expect.
+	Warning bool
+}
+
+// Error returns for example
+// "spec.ports[0].port: 70000 is not a port number: use 1 to 65535".
+func (e *FieldError) Error() string {
+	text := e.Problem
+	if e.Value != "" {
+		text = e.Value + " " + text
+	}
+	if e.Field == "" {
+		return text
+	}
+	return terminal.Printable(e.Field) + ": " + text
+}
+
+// maxQuoted is how much of a text is shown, in bytes. Annotations may be as long
+// as 256 KiB, and the log has a line for each problem.
+const maxQuoted = 128
+
+// Quote returns a text in quotes, its beginning if it is long.
+func Quote(s string) string {
+	if len(s) > maxQuoted {
+		return fmt.Sprintf("%q...", strings.ToValidUTF8(s[:maxQuoted], ""))
+	}
+	return fmt.Sprintf("%q", s)
+}

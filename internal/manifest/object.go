@@ -1,0 +1,245 @@
+package manifest
+
+import (
+	"bytes"
+	stdjson "encoding/json"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Object is the content of a document, or an item of a List.
+type Object struct {
+	Place
+	doc      *Document
+	base     int        // is added to the lines of root
+	root     *yaml.Node // nil until it is asked for, if the document is JSON
+	text     []byte     // JSON; nil until it is asked for, if the document is YAML
+	problems []*Error   // with the conversion to JSON
+	tooMany  bool       // repeated values; some are left out
+}
+
+// Parse returns the content of a document; nil: it is null.
+func (d *Document) Parse() (*Object, *Error) {
+	switch {
+	case d.broken != nil:
+		return nil, &Error{Place: d.Place, Err: d.broken}
+	case d.json:
+		return &Object{Place: d.Place, doc: d, text: d.text, base: d.Line - 1}, nil
+	}
+	root, err := parseYAML(d.text)
+	switch {
+	case err != nil:
+		at := d.Place
+		at.Line, err = explainYAML(d.text, d.Line, err)
+		return nil, &Error{Place: at, Err: err}
+	case root == nil || isNull(root):
+		return nil, nil
+	}
+	return d.object(root, 0), nil
+}
+
+func (d *Document) object(root *yaml.Node, item int) *Object {
+	root = resolve(root)
+	o := &Object{Place: d.Place, doc: d, root: root, base: d.Line - 1}
+	o.Item, o.Line = item, o.base+root.Line
+	return o
+}
+
+// json returns the object as JSON.
+func (o *Object) json() []byte {
+	if o.text == nil {
+		c := &converter{Object: o}
+		text, err := stdjson.Marshal(c.value(o.root))
+		if err != nil {
+			c.problem(o.root, "", "", "cannot be read as JSON")
+		}
+		o.text = append(text, ' ') // not nil
+	}
+	return o.text
+}
+
+// surrogates are notations of characters that only JSON has.
+var surrogates = regexp.MustCompile(`\\u[dD][89a-fA-F][0-9a-fA-F]{2}`)
+
+// tree returns the object as YAML, for the lines of its fields.
+func (o *Object) tree() *yaml.Node {
+	if o.root == nil {
+		text := surrogates.ReplaceAll(bytes.ReplaceAll(o.text, []byte("\t"), []byte(" ")), []byte("?"))
+		if o.root, _ = parseYAML(text); o.root == nil {
+			o.root = &yaml.Node{Kind: yaml.ScalarNode, Line: 1}
+		}
+	}
+	return o.root
+}
+
+// Shown returns an object that has no fields as it is shown in messages, such as
+// "a list", and nothing for one that has fields.
+func (o *Object) Shown() string {
+	if bytes.HasPrefix(o.text, []byte("{")) {
+		return ""
+	}
+	if n := o.tree(); n.Kind != yaml.SequenceNode {
+		return shown(n)
+	}
+	return "a list"
+}
+
+// Type returns the kind and the API version of an object; empty: there is none.
+func (o *Object) Type() (kind, apiVersion string) {
+	return o.single("kind"), o.single("apiVersion")
+}
+
+// single returns the value of a field that has a single one.
+func (o *Object) single(name string) string {
+	if o.root != nil {
+		if i := index(o.root, name); i >= 0 && !isNull(resolve(o.root.Content[i+1])) {
+			return resolve(o.root.Content[i+1]).Value
+		}
+	} else if d := o.jsonField(name); d != nil {
+		var v any
+		_ = d.Decode(&v)
+		s, _ := v.(string)
+		return s
+	}
+	return ""
+}
+
+// jsonField returns a decoder of JSON at the value of a field; nil: there is none.
+func (o *Object) jsonField(name string) *stdjson.Decoder {
+	d := stdjson.NewDecoder(bytes.NewReader(o.text))
+	_, _ = d.Token()
+	for d.More() {
+		if t, _ := d.Token(); t == name {
+			return d
+		}
+		if d.Decode(new(stdjson.RawMessage)) != nil {
+			break
+		}
+	}
+	return nil
+}
+
+// Items returns the objects in the field "items" of a List, and the List with the
+// field left out where that is cheap.
+func (o *Object) Items() (items []*Object, list *Object, err *Error) {
+	if o.root == nil {
+		items, isList := o.jsonItems()
+		if !isList {
+			return nil, nil, o.notAList()
+		}
+		return items, o, nil
+	}
+	i := index(o.root, "items")
+	if i < 0 {
+		return nil, o, nil
+	}
+	n := resolve(o.root.Content[i+1])
+	if n.Kind != yaml.SequenceNode && !isNull(n) {
+		return nil, nil, o.notAList()
+	}
+	for i, item := range n.Content {
+		items = append(items, o.doc.object(item, i+1))
+	}
+	without := *o.root
+	without.Content = slices.Delete(slices.Clone(without.Content), i, i+2)
+	return items, &Object{Place: o.Place, doc: o.doc, root: &without, base: o.base}, nil
+}
+
+func (o *Object) notAList() *Error {
+	_, n := o.find("items")
+	return o.Error(&FieldError{Field: "items", Value: shown(n), Problem: `is not a list: put "- " in front of each object`})
+}
+
+// jsonItems reads the field "items" of JSON.
+func (o *Object) jsonItems() (items []*Object, isList bool) {
+	d := o.jsonField("items")
+	if d == nil {
+		return nil, true
+	}
+	if t, _ := d.Token(); t != stdjson.Delim('[') {
+		return nil, t == nil
+	}
+	values, _ := chunk{o.text, o.Line}.values(d)
+	for i, v := range values {
+		item := &Object{Place: o.Place, doc: o.doc, text: v.text, base: v.line - 1}
+		item.Item, item.Line = i+1, v.line
+		items = append(items, item)
+	}
+	return items, true
+}
+
+// Error returns the error for a problem with a field. Its line is that of the
+// field, or of the closest one around it that exists.
+func (o *Object) Error(f *FieldError) *Error {
+	key, _ := o.find(f.Field)
+	return o.errorAt(key, f)
+}
+
+func (o *Object) errorAt(n *yaml.Node, f *FieldError) *Error {
+	at := o.Place
+	at.Line = o.base + n.Line
+	return &Error{Place: at, Err: f}
+}
+
+// find returns the key and the value of a field, or of the closest one around it
+// that exists. Of fields that are given twice it is the last one.
+func (o *Object) find(path string) (key, value *yaml.Node) {
+	n := o.tree()
+	key = n
+	for path != "" {
+		path = strings.TrimLeft(path, ".[]")
+		number, after, _ := strings.Cut(path, "]")
+		if i, err := strconv.Atoi(number); n.Kind == yaml.SequenceNode && err == nil && i < len(n.Content) {
+			key, path = n.Content[i], after
+			n = resolve(key)
+			continue
+		}
+		i, rest := -1, path
+		for j := 0; n.Kind == yaml.MappingNode && j < len(n.Content); j += 2 {
+			// Names may hold dots, those of annotations for example: the longest counts.
+			after, ok := strings.CutPrefix(path, n.Content[j].Value)
+			if ok && (after == "" || strings.Contains(".[]", after[:1])) && len(after) <= len(rest) {
+				i, rest = j, after
+			}
+		}
+		if i < 0 {
+			break
+		}
+		key, path = n.Content[i], rest
+		n = resolve(n.Content[i+1])
+	}
+	return key, n
+}
+
+// index returns the place of a field in the content of an object; -1: none.
+func index(n *yaml.Node, field string) int {
+	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == field {
+			return i
+		}
+	}
+	return -1
+}
+
+// resolve follows an alias.
+func resolve(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+func isNull(n *yaml.Node) bool { return n.ShortTag() == "!!null" }
+
+// shown returns a single value as people write it, and nothing for lists and
+// objects.
+func shown(n *yaml.Node) string {
+	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" {
+		return Quote(n.Value)
+	}
+	return n.Value
+}

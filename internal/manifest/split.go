@@ -1,0 +1,139 @@
+// Package manifest reads YAML and JSON files into typed objects. It is strict,
+// reports all problems of an object together, and names the file, line, object
+// and field of each.
+//
+// [Split] cuts a file into documents, so that a broken one does not hide the
+// problems of the next. [Document.Parse] checks the syntax of one and returns its
+// [Object], and [Object.Decode] fills a Go value from it.
+package manifest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"sync/atomic"
+)
+
+// Document is a document of a file.
+type Document struct {
+	Place
+	// Lenient accepts what kube-proxy accepts in its configuration file: merge
+	// keys, and the truth values of YAML 1.1 such as yes and off.
+	Lenient bool
+
+	text     []byte
+	json     bool  // text is one JSON value
+	broken   error // of JSON
+	repeated atomic.Int64
+}
+
+// Split returns the documents of a file that are not empty. JSON values may
+// follow each other without a marker.
+func Split(file string, data []byte) ([]*Document, error) {
+	if bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
+		return nil, errors.New("the text is UTF-16: save it as UTF-8")
+	}
+	var docs []*Document
+	for _, c := range chunks(bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))) {
+		docs = append(docs, c.documents()...)
+	}
+	for i, d := range docs {
+		d.File, d.Document = file, i+1
+	}
+	return docs, nil
+}
+
+// chunk is a part of a file that begins at a line, counted from 1.
+type chunk struct {
+	text []byte
+	line int
+}
+
+// chunks cuts a file at the lines "---" and "...". YAML allows no other use of
+// these lines, and JSON none at all.
+func chunks(data []byte) []chunk {
+	var out []chunk
+	start, pos, line, startLine := 0, 0, 0, 1
+	directives := false // nothing but directives so far: "---" still belongs to them
+	for text := range bytes.Lines(data) {
+		line++
+		first, end := pos == start, pos+len(text)
+		switch {
+		case isMarker(text, "---") && !directives:
+			out = append(out, chunk{data[start:pos], startLine})
+			start, startLine = pos, line
+		case isMarker(text, "..."):
+			out = append(out, chunk{data[start:pos], startLine})
+			start, startLine = end, line+1
+		}
+		directives = (directives || first) && text[0] == '%' || directives && isEmpty(text)
+		pos = end
+	}
+	return append(out, chunk{data[start:], startLine})
+}
+
+func isMarker(line []byte, marker string) bool {
+	rest, ok := bytes.CutPrefix(line, []byte(marker))
+	return ok && (len(rest) == 0 || bytes.IndexByte([]byte(" \t\r\n"), rest[0]) >= 0)
+}
+
+// isEmpty reports whether lines hold nothing but comments.
+func isEmpty(text []byte) bool {
+	for line := range bytes.Lines(text) {
+		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' {
+			return false
+		}
+	}
+	return true
+}
+
+// documents returns one YAML document, or any number of JSON values; none if the
+// chunk is empty.
+func (c chunk) documents() (docs []*Document) {
+	yaml := &Document{Place: Place{Line: c.line}, text: c.text}
+	text := c
+	if isMarker(c.text, "---") {
+		text.text = c.text[len("---"):]
+	}
+	if isEmpty(text.text) {
+		return nil
+	}
+	first := bytes.TrimSpace(text.text)[0]
+	if first != '{' && first != '[' {
+		return []*Document{yaml}
+	}
+	if json.Valid(text.text) {
+		text.line += bytes.Count(text.text[:bytes.IndexByte(text.text, first)], []byte("\n"))
+		return []*Document{{Place: Place{Line: text.line}, text: bytes.TrimSpace(text.text), json: true}}
+	}
+	values, rest := text.values(json.NewDecoder(bytes.NewReader(text.text)))
+	for _, v := range values {
+		docs = append(docs, &Document{Place: Place{Line: v.line}, text: v.text, json: true})
+	}
+	if len(bytes.TrimSpace(rest.text)) == 0 {
+		return docs
+	}
+	if _, err := parseYAML(c.text); err == nil {
+		return []*Document{yaml} // in flow style
+	}
+	line, err := rest.explainJSON()
+	return append(docs, &Document{Place: Place{Line: line}, broken: err})
+}
+
+// values returns the JSON values of a text from the position of a decoder on, up
+// to the end of the list around them or to a mistake, and the rest.
+func (c chunk) values(d *json.Decoder) (values []chunk, rest chunk) {
+	pos := 0
+	advance := func(to int) {
+		c.line += bytes.Count(c.text[pos:to], []byte("\n"))
+		pos = to
+	}
+	var value json.RawMessage
+	for d.More() && d.Decode(&value) == nil {
+		end := int(d.InputOffset())
+		advance(end - len(value))
+		values = append(values, chunk{c.text[pos:end], c.line})
+		advance(end)
+	}
+	return values, chunk{c.text[pos:], c.line}
+}

@@ -1,0 +1,110 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"sort"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// parseYAML returns nil for a document without content. Without a marker there
+// can be only one document.
+func parseYAML(text []byte) (*yaml.Node, error) {
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	var n yaml.Node
+	switch err := d.Decode(&n); {
+	case err == io.EOF:
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	switch err := d.Decode(&yaml.Node{}); {
+	case err == nil:
+		return nil, errors.New("yaml: a second document begins without a line ---")
+	case err != io.EOF:
+		return nil, err
+	}
+	return n.Content[0], nil
+}
+
+var yamlLine = regexp.MustCompile(`^yaml: (?:line \d+: )?`)
+
+// maxExplained limits the search for the line of a mistake, which parses the
+// text about 20 times.
+const maxExplained = 1 << 20
+
+// explainYAML returns the line of a mistake in a text that begins at line first,
+// and an error for people. The parser's own line is that of the block around the
+// mistake, or the one before; the first line without which the mistake is not
+// there is what people look for.
+func explainYAML(text []byte, first int, err error) (int, error) {
+	problem := yamlLine.ReplaceAllString(err.Error(), "")
+	lines := bytes.SplitAfter(text, []byte("\n"))
+	n := 0
+	if _, err := fmt.Sscanf(err.Error(), "yaml: line %d:", &n); err == nil {
+		n--
+	}
+	if len(text) <= maxExplained {
+		n = sort.Search(len(lines), func(i int) bool {
+			_, err := parseYAML(bytes.Join(lines[:i+1], nil))
+			return err != nil && yamlLine.ReplaceAllString(err.Error(), "") == problem
+		})
+	}
+	n = max(0, min(n, len(lines)-1))
+	return first + n, errors.New("broken YAML: " + yamlHint(problem, lines[max(0, n-1)], lines[n]))
+}
+
+// noSpace finds a field such as "name:web".
+var noSpace = regexp.MustCompile(`^[- ]*\w+:[\w"']`)
+
+// yamlHint adds to the parser's words what most often causes them.
+func yamlHint(problem string, before, line []byte) string {
+	indent := line[:len(line)-len(bytes.TrimLeft(line, " \t"))]
+	has := func(s string) bool { return strings.Contains(problem, s) }
+	switch {
+	case bytes.IndexByte(indent, '\t') >= 0:
+		return "a tab in the indentation: use spaces"
+	case (has("mapping values are not allowed") || has("could not find expected ':'")) && noSpace.Match(before):
+		return "the line before has no space after its ':': put one there"
+	case has("mapping values are not allowed"):
+		return problem + `: check the indentation, and put a value that holds ": " in quotes`
+	case has("did not find expected ',' or"):
+		return "a bracket that opens here is never closed, or a ',' is missing"
+	case has("did not find expected"), has("could not find expected ':'"):
+		return problem + ": check the indentation of this line and of the one before"
+	case has("unexpected end of stream"):
+		return "a quote or bracket that opens here is never closed"
+	case has("cannot start any token"):
+		return problem + ": put the value in quotes"
+	case has("incompatible YAML document"):
+		return "the %YAML line asks for an unknown version: leave it out"
+	case has("unknown anchor"):
+		return problem + ": define it with '&' earlier in the same document"
+	}
+	return problem
+}
+
+// explainJSON returns the line of the first mistake in a text, and an error for
+// people.
+func (c chunk) explainJSON() (int, error) {
+	var syntax *json.SyntaxError
+	if !errors.As(json.Unmarshal(c.text, new(json.RawMessage)), &syntax) {
+		return c.line, errors.New("broken JSON")
+	}
+	problem, text := syntax.Error(), c.text
+	switch {
+	case strings.Contains(problem, "unexpected end"):
+		problem = "the text ends inside an object or list: a bracket or quote is missing"
+		text = bytes.TrimRight(text, " \t\r\n")
+	case strings.Contains(problem, "after object key:value pair"), strings.Contains(problem, "after array element"):
+		problem += ": a ',' or a closing bracket is missing in front of it"
+	}
+	at := min(int(syntax.Offset), len(text))
+	return c.line + bytes.Count(text[:at], []byte("\n")), errors.New("broken JSON: " + problem)
+}

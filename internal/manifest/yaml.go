@@ -1,0 +1,164 @@
+package manifest
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// GivenTwice is the problem of repeated fields, of which the last counts.
+const GivenTwice = "the field is given twice: remove one of them"
+
+// A few lines of nested aliases can stand for billions of values. maxRepeated is
+// how many those of a document may repeat, where repeatedText bytes of a text
+// count as a value; maxNested is how deep aliases may lie in each other.
+const (
+	maxRepeated  = 1_000_000
+	repeatedText = 10
+	maxNested    = 100
+)
+
+// converter turns the YAML of an object into the values that it has in JSON. What
+// JSON does not have becomes a problem.
+type converter struct {
+	*Object
+	path    []string // of the value
+	aliases int      // around the value
+}
+
+// problem adds a problem with a field of the value.
+func (c *converter) problem(n *yaml.Node, field, value, text string) {
+	path := strings.Join(append(slices.Clip(c.path), field), ".")
+	path = strings.TrimSuffix(strings.ReplaceAll(path, ".[", "["), ".")
+	c.problems = append(c.problems, c.errorAt(n, &FieldError{Field: path, Value: value, Problem: text}))
+}
+
+// child converts a field of the value, or an item.
+func (c *converter) child(name string, n *yaml.Node) any {
+	c.path = append(c.path, name)
+	v := c.value(n)
+	c.path = c.path[:len(c.path)-1]
+	return v
+}
+
+func (c *converter) value(n *yaml.Node) any {
+	if n.Kind == yaml.AliasNode {
+		c.aliases++
+		defer func() { c.aliases-- }()
+		n = n.Alias
+	}
+	switch {
+	case c.aliases > 0 && c.exceeds(n):
+		return nil
+	case n.Kind == yaml.MappingNode:
+		return c.mapping(n)
+	case n.Kind == yaml.ScalarNode:
+		return c.scalar(n)
+	}
+	list := make([]any, len(n.Content))
+	for i, item := range n.Content {
+		list[i] = c.child("["+strconv.Itoa(i)+"]", item)
+	}
+	return list
+}
+
+// exceeds counts a value that an alias repeats, and reports whether these are
+// too many.
+func (c *converter) exceeds(n *yaml.Node) bool {
+	if c.doc.repeated.Add(int64(1+len(n.Value)/repeatedText)) <= maxRepeated && c.aliases <= maxNested {
+		return false
+	}
+	if !c.tooMany {
+		c.problems = append(c.problems, c.errorAt(n, &FieldError{
+			Problem: fmt.Sprintf("the aliases of the document repeat more than %d values: write them out", maxRepeated)}))
+	}
+	c.tooMany = true
+	return true
+}
+
+func (c *converter) mapping(n *yaml.Node) map[string]any {
+	fields := make(map[string]any, len(n.Content)/2)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		_, twice := fields[key.Value]
+		switch {
+		case key.Kind != yaml.ScalarNode:
+			c.problem(key, "", "", "has a field name that is not plain text")
+			continue
+		case isMerge(key) && c.doc.Lenient:
+			continue
+		case isMerge(key):
+			c.problem(key, key.Value, "", "merging is not supported: write the fields out")
+			continue
+		case twice:
+			c.problem(key, key.Value, "", GivenTwice)
+		}
+		fields[key.Value] = c.child(key.Value, value)
+	}
+	for i := 0; c.doc.Lenient && i+1 < len(n.Content); i += 2 {
+		if isMerge(n.Content[i]) && resolve(n.Content[i+1]) != n {
+			c.merge(fields, n.Content[i+1])
+		}
+	}
+	return fields
+}
+
+func isMerge(key *yaml.Node) bool { return key.Kind == yaml.ScalarNode && key.ShortTag() == "!!merge" }
+
+// merge adds the fields of an object, or of each in a list, that are not there.
+func (c *converter) merge(fields map[string]any, n *yaml.Node) {
+	v := c.value(n)
+	list, ok := v.([]any)
+	if !ok {
+		list = []any{v}
+	}
+	for _, from := range list {
+		m, ok := from.(map[string]any)
+		if !ok && from != nil {
+			c.problem(n, "<<", "", "is not an object to merge, nor a list of such")
+		}
+		for name, value := range m {
+			if _, has := fields[name]; !has {
+				fields[name] = value
+			}
+		}
+	}
+}
+
+func (c *converter) scalar(n *yaml.Node) any {
+	switch tag := n.ShortTag(); tag {
+	case "!!null":
+		return nil
+	case "!!bool":
+		return strings.EqualFold(n.Value, "true")
+	case "!!int", "!!float":
+		return c.number(n)
+	case "!!str", "!!timestamp", "!!merge":
+		return n.Value
+	}
+	c.problem(n, "", n.Value, "has the tag "+n.Tag+": text belongs here")
+	return nil
+}
+
+// number converts a number. Where a whole number belongs, 80.0 and 080 do not
+// stand for 80, unless the document is lenient.
+func (c *converter) number(n *yaml.Node) any {
+	if !c.doc.Lenient && json.Valid([]byte(n.Value)) {
+		return json.Number(n.Value)
+	}
+	var v any
+	err := n.Decode(&v)
+	f, isFloat := v.(float64)
+	switch {
+	case err != nil || math.IsInf(f, 0) || math.IsNaN(f):
+		return n.Value
+	case isFloat && !c.doc.Lenient:
+		return json.Number(strconv.FormatFloat(f, 'e', -1, 64))
+	}
+	return v
+}
