@@ -30,7 +30,9 @@ func newHandler(w io.Writer, format string, level *slog.LevelVar) slog.Handler {
 
 // asText replaces a value by its text, which only the text format takes by itself.
 func asText(_ []string, a slog.Attr) slog.Attr {
-	if v, ok := a.Value.Any().(fmt.Stringer); ok && a.Value.Kind() == slog.KindAny {
+	value := a.Value.Any()
+	_, isError := value.(error) // both formats take the text of errors
+	if v, ok := value.(fmt.Stringer); ok && !isError && a.Value.Kind() == slog.KindAny {
 		a.Value = slog.StringValue(v.String())
 	}
 	return a
