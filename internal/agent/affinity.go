@@ -19,9 +19,9 @@ const (
 // on the path of a change.
 type affinity struct {
 	running sync.WaitGroup
-	// looking is held while the use of the maps is read, and guards full.
+	// looking is held while the use of the maps is read, and guards crowded.
 	looking sync.Mutex
-	full    map[string]bool // maps that are reported as full, by family and name
+	crowded map[string]bool // maps that are reported as nearly full, by family and name
 	// read delivers sweeps that know whom to release.
 	read chan *readSweep
 	busy bool // a sweep is under way
@@ -38,7 +38,7 @@ type readSweep struct {
 }
 
 func newAffinity() affinity {
-	return affinity{full: make(map[string]bool), read: make(chan *readSweep, 1)}
+	return affinity{crowded: make(map[string]bool), read: make(chan *readSweep, 1)}
 }
 
 // wait returns when nothing runs in the background any more.
@@ -60,12 +60,12 @@ func (a *Agent) checkAffinity() {
 		}
 		for _, m := range maps {
 			name := m.Family.String() + " " + m.Map
-			full := m.Used >= m.Size/10*9
-			if full && !f.full[name] {
+			crowded := m.Used >= m.Size/10*9
+			if crowded && !f.crowded[name] {
 				a.Log.Warn("affinity map is nearly full: further clients are served but not remembered; raise --affinity-size",
 					"family", m.Family, "map", m.Map, "clients", m.Used, "size", m.Size)
 			}
-			f.full[name] = full
+			f.crowded[name] = crowded
 		}
 	})
 }

@@ -6,9 +6,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// wholeGauge is a gauge whose series are replaced together: a scrape sees those
+// seriesGauge is a gauge whose series are replaced together: a scrape sees those
 // of one moment, and none of something that is gone.
-type wholeGauge struct {
+type seriesGauge struct {
 	desc *prometheus.Desc
 
 	mu     sync.Mutex
@@ -21,24 +21,24 @@ type sample struct {
 	value  float64
 }
 
-func newWholeGauge(registry *prometheus.Registry, name, help string, labels ...string) *wholeGauge {
-	g := &wholeGauge{desc: prometheus.NewDesc(name, help, labels, nil)}
+func newSeriesGauge(registry *prometheus.Registry, name, help string, labels ...string) *seriesGauge {
+	g := &seriesGauge{desc: prometheus.NewDesc(name, help, labels, nil)}
 	registry.MustRegister(g)
 	return g
 }
 
 // set replaces all series. No two may have the same labels.
-func (g *wholeGauge) set(series []sample) {
+func (g *seriesGauge) set(series []sample) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.series = series
 }
 
 // Describe implements [prometheus.Collector].
-func (g *wholeGauge) Describe(out chan<- *prometheus.Desc) { out <- g.desc }
+func (g *seriesGauge) Describe(out chan<- *prometheus.Desc) { out <- g.desc }
 
 // Collect implements [prometheus.Collector].
-func (g *wholeGauge) Collect(out chan<- prometheus.Metric) {
+func (g *seriesGauge) Collect(out chan<- prometheus.Metric) {
 	g.mu.Lock()
 	series := g.series
 	g.mu.Unlock()

@@ -23,9 +23,9 @@ type ruleMetrics struct {
 	drift                              prometheus.Counter
 	touched                            *prometheus.CounterVec
 	processes                          map[string]bool // that touched has
-	elements                           *wholeGauge
-	notices                            *wholeGauge
-	clients, capacity                  *wholeGauge
+	elements                           *seriesGauge
+	notices                            *seriesGauge
+	clients, capacity                  *seriesGauge
 }
 
 func newRuleMetrics(factory promauto.Factory, registry *prometheus.Registry) ruleMetrics {
@@ -49,13 +49,13 @@ func newRuleMetrics(factory promauto.Factory, registry *prometheus.Registry) rul
 		touched: factory.NewCounterVec(prometheus.CounterOpts{Name: "nftproxy_drift_objects_total",
 			Help: "Objects of our tables that others have changed, by their kind and the name of the process."}, []string{"kind", "process"}),
 		processes: make(map[string]bool),
-		elements: newWholeGauge(registry, "nftproxy_set_elements",
+		elements: newSeriesGauge(registry, "nftproxy_set_elements",
 			"Elements of the sets and maps since the last successful sync.", familyLabel, "set"),
-		notices: newWholeGauge(registry, "nftproxy_notices",
+		notices: newSeriesGauge(registry, "nftproxy_notices",
 			"Remarks about objects that cannot be served as they ask; the log has them in words.", "reason"),
-		clients: newWholeGauge(registry, "nftproxy_affinity_clients",
+		clients: newSeriesGauge(registry, "nftproxy_affinity_clients",
 			"Bindings of clients to endpoints, looked at once a minute.", familyLabel, "map"),
-		capacity: newWholeGauge(registry, "nftproxy_affinity_capacity",
+		capacity: newSeriesGauge(registry, "nftproxy_affinity_capacity",
 			"Most bindings of clients to endpoints.", familyLabel, "map"),
 	}
 }

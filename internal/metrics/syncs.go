@@ -15,7 +15,7 @@ type syncMetrics struct {
 	all, full, partial *prometheus.HistogramVec
 	last               *prometheus.GaugeVec
 	programming        *prometheus.HistogramVec
-	withoutLocal       *wholeGauge
+	withoutLocal       *seriesGauge
 	failures           *prometheus.CounterVec
 	postponed          *prometheus.CounterVec
 }
@@ -51,7 +51,7 @@ func newSyncMetrics(factory promauto.Factory, registry *prometheus.Registry) syn
 			Help: "Unix time at which the last successful sync ended."}, []string{familyLabel}),
 		programming: duration("kubeproxy_network_programming_duration_seconds",
 			"Time from a change of endpoints to the rules that follow it.", programmingBuckets()),
-		withoutLocal: newWholeGauge(registry, "kubeproxy_sync_proxy_rules_no_local_endpoints_total",
+		withoutLocal: newSeriesGauge(registry, "kubeproxy_sync_proxy_rules_no_local_endpoints_total",
 			"Service ports with a Local traffic policy whose endpoints are all on other nodes.", "traffic_policy", familyLabel),
 		failures: counter("kubeproxy_sync_proxy_rules_nftables_sync_failures_total",
 			"Failed syncs."),

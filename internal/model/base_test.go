@@ -14,20 +14,20 @@ func TestConfigure(t *testing.T) {
 	start := Config{NodeName: "node-1", NodePortAddresses: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")},
 		InterfaceAddresses: []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("198.51.100.1")}}
 	cidrs := []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("10.112.0.0/16")}
-	const everything = "~tcp 0.0.0.0:30080 ~tcp 10.96.0.1:80"
+	const every = "~tcp 0.0.0.0:30080 ~tcp 10.96.0.1:80"
 	for _, c := range []struct {
 		name   string
 		change func(c *Config, node *Node, cidrs []netip.Prefix)
 		want   string // frontends that change
-		all    bool
+		base   bool
 		serve  string // NodePorts afterwards, where that changes
 	}{
 		{"nothing", func(*Config, *Node, []netip.Prefix) {}, "", false, ""},
 		{"ServiceCIDRs in another order", func(_ *Config, _ *Node, c []netip.Prefix) { c[0], c[1] = c[1], c[0] }, "", false, ""},
-		{"another ServiceCIDR", func(_ *Config, _ *Node, c []netip.Prefix) { c[0] = netip.MustParsePrefix("10.97.0.0/16") }, everything, true, ""},
+		{"another ServiceCIDR", func(_ *Config, _ *Node, c []netip.Prefix) { c[0] = netip.MustParsePrefix("10.97.0.0/16") }, every, true, ""},
 		{"the Node is drained", func(_ *Config, n *Node, _ []netip.Prefix) { n.Leaving = true }, "", false, ""},
-		{"another zone", func(_ *Config, n *Node, _ []netip.Prefix) { n.Zone = "b" }, everything, true, ""},
-		{"another address of the Node object", func(_ *Config, n *Node, _ []netip.Prefix) { n.Addresses[0] = netip.MustParseAddr("192.0.2.2") }, everything, true, ""},
+		{"another zone", func(_ *Config, n *Node, _ []netip.Prefix) { n.Zone = "b" }, every, true, ""},
+		{"another address of the Node object", func(_ *Config, n *Node, _ []netip.Prefix) { n.Addresses[0] = netip.MustParseAddr("192.0.2.2") }, every, true, ""},
 		{"an address of a pod's interface", func(c *Config, _ *Node, _ []netip.Prefix) {
 			c.add("169.254.1.1", "fe80::1", "203.0.113.7")
 		}, "", false, ""},
@@ -44,7 +44,7 @@ func TestConfigure(t *testing.T) {
 			c.InterfaceAddresses = nil
 			c.add("203.0.113.7")
 		}, "-tcp 0.0.0.0:30080", false, "none"},
-		{"another mode", func(c *Config, _ *Node, _ []netip.Prefix) { c.MasqueradeAll = true }, everything, true, ""},
+		{"another mode", func(c *Config, _ *Node, _ []netip.Prefix) { c.MasqueradeAll = true }, every, true, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			node := Node{Name: "node-1", Zone: "a", Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}
@@ -57,9 +57,9 @@ func TestConfigure(t *testing.T) {
 			config, other, ranges := start, node, slices.Clone(cidrs)
 			config.InterfaceAddresses, other.Addresses = slices.Clone(start.InterfaceAddresses), slices.Clone(node.Addresses)
 			c.change(&config, &other, ranges)
-			changes, all := r.Configure(config, []*Node{{Name: "node-2"}, &other}, ranges)
-			if got := frontendsOf(changes); got != c.want || all != c.all {
-				t.Errorf("changes %q, all %t; want %q, %t", got, all, c.want, c.all)
+			changes, base := r.Configure(config, []*Node{{Name: "node-2"}, &other}, ranges)
+			if got := frontendsOf(changes); got != c.want || base != c.base {
+				t.Errorf("changes %q, base %t; want %q, %t", got, base, c.want, c.base)
 			}
 			serve := strings.TrimPrefix(cmp.Or(c.serve, "198.51.100.1"), "none")
 			if got := strings.Trim(fmt.Sprint(r.NodePortAddresses()), "[]"); got != serve {

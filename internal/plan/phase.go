@@ -20,10 +20,10 @@ import (
 func (p *Plan) Phases() []*Plan {
 	// Where a table comes or goes, or a map is declared anew, there is nothing
 	// that could be prepared, but for what makes the change pass unnoticed.
-	whole := make(map[model.Family]bool)
+	atOnce := make(map[model.Family]bool)
 	for i := range p.Changes {
 		if c := &p.Changes[i]; c.Kind() == "table" || c.redeclares() {
-			whole[c.Family] = true
+			atOnce[c.Family] = true
 		}
 	}
 	phase := func(c *Change) int {
@@ -32,7 +32,7 @@ func (p *Plan) Phases() []*Plan {
 			return prepare
 		case c.Passing && c.Verb == Delete:
 			return tidy
-		case whole[c.Family]:
+		case atOnce[c.Family]:
 			return turn
 		}
 		return p.phaseOf(c)

@@ -56,7 +56,7 @@ type Cluster struct {
 	events     clusterEvents
 	// endpoints are the values of slices by their Service.
 	endpoints sliceIndex
-	// changes has the names of the next update; nil: it is whole.
+	// changes has the names of the next update; nil: of all Services.
 	changes map[model.ServiceName]model.ServiceState
 }
 

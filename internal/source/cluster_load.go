@@ -79,7 +79,7 @@ func (c *Cluster) ranges() []netip.Prefix {
 
 // serviceChanged makes a Service part of the next update.
 func (c *Cluster) serviceChanged(name model.ServiceName) {
-	if c.changes != nil { // else that one is whole
+	if c.changes != nil {
 		c.changes[name] = model.ServiceState{}
 	}
 }
