@@ -86,11 +86,11 @@ func (o *explainOptions) run(c *cobra.Command, protocol, target string) error {
 	} else if err := onlyForObjects(c); err != nil {
 		return err
 	}
-	result, background, err := answer(c, packet)
+	result, err := answer(c, packet)
 	if err != nil {
 		return err
 	}
-	return write(c.OutOrStdout(), result, background)
+	return write(c.OutOrStdout(), result)
 }
 
 // namesObjects tells whether the question is about files or a cluster. The
@@ -137,14 +137,14 @@ func (o *explainOptions) packet(protocol, target string) (explain.Packet, error)
 }
 
 // fromObjects answers for the rules that files or a cluster ask for.
-func (o *explainOptions) fromObjects(c *cobra.Command, p explain.Packet) (*explain.Result, *explain.Background, error) {
+func (o *explainOptions) fromObjects(c *cobra.Command, p explain.Packet) (*explain.Result, error) {
 	cfg, log, err := o.start(c)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	snapshot, err := o.objects(c, cfg, log)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	config := cfg.Node
 	local := explain.LocalAddresses(snapshot, config)
@@ -153,24 +153,25 @@ func (o *explainOptions) fromObjects(c *cobra.Command, p explain.Packet) (*expla
 	}
 	routing := model.Resolve(snapshot, config)
 	result := explain.Explain(render.Render(routing).Table(model.FamilyOf(p.Destination)), p, local)
-	return result, explain.Look(snapshot, config, routing, result), nil
+	result.AddObjects(snapshot, config, routing)
+	return result, nil
 }
 
 // fromKernel answers for the rules in the kernel, of which the objects behind
 // them are not known.
-func fromKernel(_ *cobra.Command, p explain.Packet) (_ *explain.Result, _ *explain.Background, err error) {
+func fromKernel(_ *cobra.Command, p explain.Packet) (_ *explain.Result, err error) {
 	conn, err := kernel.Open()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
 	rs, _, err := conn.Read()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	local, err := agent.InterfaceAddresses()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if !p.Source.IsValid() {
 		p.FromNode, p.Source = true, routedSource(p.Destination)
@@ -178,10 +179,10 @@ func fromKernel(_ *cobra.Command, p explain.Packet) (_ *explain.Result, _ *expla
 	t := rs.Table(model.FamilyOf(p.Destination))
 	if t != nil && p.Source.IsValid() {
 		if err := conn.AddBinding(t, p.Source, p.Frontend()); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
-	return explain.Explain(t, p, local), nil, nil
+	return explain.Explain(t, p, local), nil
 }
 
 // routedSource returns the address from which this machine dials another, or
