@@ -18,30 +18,31 @@ func TestLayers(t *testing.T) {
 		foreign []string // path prefixes of other modules, nil: any
 	}{
 		{"model", nil, []string{}},
-		{"manifest", []string{"model"}, []string{"go.yaml.in/yaml/v3", "sigs.k8s.io/json"}},
-		{"source", []string{"model", "manifest"}, nil},
+		{"manifest", []string{"terminal"}, []string{"go.yaml.in/yaml/v3", "sigs.k8s.io/json"}},
+		{"source", []string{"model", "terminal", "manifest"}, nil},
 		{"nft", []string{"model"}, []string{}},
 		{"render", []string{"model", "nft"}, []string{}},
-		{"plan", []string{"model", "nft"}, []string{}},
-		{"explain", []string{"model", "nft"}, []string{}},
+		{"plan", []string{"model", "nft", "terminal"}, []string{}},
+		{"explain", []string{"model", "nft", "terminal"}, []string{}},
+		{"terminal", nil, []string{}},
 		{"netlinkio", nil, []string{"github.com/mdlayher", "golang.org/x"}},
-		{"kernel", []string{"model", "nft", "plan", "netlinkio", "host"}, []string{
+		{"kernel", []string{"model", "nft", "plan", "terminal", "netlinkio", "host"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
-		{"apply", []string{"model", "nft", "plan", "netlinkio", "host", "kernel"}, []string{
+		{"apply", []string{"model", "nft", "plan", "terminal", "netlinkio", "host", "kernel"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
-		{"agent", []string{"model", "nft", "render", "plan", "netlinkio", "host", "kernel", "apply"}, []string{
+		{"agent", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
-		{"config", []string{"model", "manifest", "host"}, nil},
+		{"config", []string{"model", "terminal", "manifest", "host"}, nil},
 		{"events", []string{"model"}, nil},
 		{"serve", nil, []string{}},
 		{"logwriter", nil, []string{}},
 		{"health", []string{"model", "serve"}, []string{}},
-		{"metrics", []string{"model", "nft", "render", "plan", "netlinkio", "host", "kernel", "apply", "agent", "source", "manifest"}, nil},
-		{"status", []string{"model", "nft", "render", "plan", "netlinkio", "host", "kernel", "apply", "agent"}, []string{
+		{"metrics", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "source", "manifest"}, nil},
+		{"status", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
 		{"conntrack", []string{"model", "netlinkio"}, []string{"github.com/mdlayher", "golang.org/x"}},
 		{"host", []string{"model"}, []string{"github.com/vishvananda", "golang.org/x"}},
-		{"preflight", []string{"model", "nft", "render", "plan", "netlinkio", "host", "kernel"}, []string{
+		{"preflight", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
 		{"takeover", []string{"netlinkio"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},

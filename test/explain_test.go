@@ -83,10 +83,10 @@ func newOracle(t *testing.T, file string, config model.Config) *oracle {
 }
 
 // look does what explain -f does.
-func (o *oracle) look(q question) (*explain.Result, *explain.Background, error) {
+func (o *oracle) look(q question) (*explain.Result, error) {
 	p, err := explain.Parse(q.network, q.to.String())
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if q.device == "" {
 		p = p.SentBy(o.local)
@@ -94,18 +94,19 @@ func (o *oracle) look(q question) (*explain.Result, *explain.Background, error) 
 		p.Source, p.Interface = q.source(), q.device
 	}
 	r := explain.Explain(o.rules.Table(model.FamilyOf(p.Destination)), p, o.local)
-	return r, explain.Look(o.snapshot, o.config, o.routing, r), nil
+	r.AddObjects(o.snapshot, o.config, o.routing)
+	return r, nil
 }
 
 // json returns the answer as the program prints it.
 func (o *oracle) json(t *testing.T, q question) string {
 	t.Helper()
-	r, b, err := o.look(q)
+	r, err := o.look(q)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	if err := explain.JSON(&out, r, b); err != nil {
+	if err := explain.JSON(&out, r); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()
@@ -118,12 +119,12 @@ func (o *oracle) prophecy(t *testing.T, q question) prophecy {
 
 // text returns the answer for people.
 func (o *oracle) text(q question) string {
-	r, b, err := o.look(q)
+	r, err := o.look(q)
 	if err != nil {
 		return err.Error()
 	}
 	var out strings.Builder
-	if err := explain.Print(&out, r, b); err != nil {
+	if err := explain.Print(&out, r); err != nil {
 		return err.Error()
 	}
 	return out.String()

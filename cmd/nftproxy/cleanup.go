@@ -10,6 +10,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/takeover"
+	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 func cleanupCommand() *cobra.Command {
@@ -76,7 +77,7 @@ func cleanUp(c *cobra.Command, log *slog.Logger) error {
 
 func printRemoved(c *cobra.Command, removed []string) error {
 	for _, what := range removed {
-		if _, err := fmt.Fprintln(c.OutOrStdout(), "removed", model.Printable(what)); err != nil {
+		if _, err := fmt.Fprintln(c.OutOrStdout(), "removed", terminal.Printable(what)); err != nil {
 			return err
 		}
 	}

@@ -80,14 +80,14 @@ func (o *explainOptions) run(c *cobra.Command, protocol, target string) error {
 	} else if err := onlyForObjects(c); err != nil {
 		return err
 	}
-	result, background, err := answer(c, packet)
+	result, err := answer(c, packet)
 	if err != nil {
 		return err
 	}
 	if o.output == "json" {
-		return explain.JSON(c.OutOrStdout(), result, background)
+		return explain.JSON(c.OutOrStdout(), result)
 	}
-	return explain.Print(c.OutOrStdout(), result, background)
+	return explain.Print(c.OutOrStdout(), result)
 }
 
 // namesObjects reports whether the question is about files or a cluster. The
@@ -134,14 +134,14 @@ func (o *explainOptions) packet(protocol, target string) (explain.Packet, error)
 }
 
 // fromObjects traces through the rules for files or a cluster.
-func (o *explainOptions) fromObjects(c *cobra.Command, p explain.Packet) (*explain.Result, *explain.Background, error) {
+func (o *explainOptions) fromObjects(c *cobra.Command, p explain.Packet) (*explain.Result, error) {
 	cfg, log, err := o.start(c)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	snapshot, err := o.objects(c, cfg, log)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	config := cfg.Node
 	local := explain.LocalAddresses(snapshot, config)
@@ -150,24 +150,25 @@ func (o *explainOptions) fromObjects(c *cobra.Command, p explain.Packet) (*expla
 	}
 	routing := model.Resolve(snapshot, config)
 	result := explain.Explain(render.Render(routing).Table(model.FamilyOf(p.Destination)), p, local)
-	return result, explain.Look(snapshot, config, routing, result), nil
+	result.AddObjects(snapshot, config, routing)
+	return result, nil
 }
 
 // fromKernel traces through the rules in the kernel. The objects behind them are
 // unknown.
-func fromKernel(_ *cobra.Command, p explain.Packet) (_ *explain.Result, _ *explain.Background, err error) {
+func fromKernel(_ *cobra.Command, p explain.Packet) (_ *explain.Result, err error) {
 	conn, err := kernel.Open()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
 	rs, _, err := conn.Read()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	local, err := host.InterfaceAddresses()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if !p.Source.IsValid() {
 		p.FromNode, p.Source = true, routedSource(p.Destination)
@@ -175,10 +176,10 @@ func fromKernel(_ *cobra.Command, p explain.Packet) (_ *explain.Result, _ *expla
 	t := rs.Table(model.FamilyOf(p.Destination))
 	if t != nil && p.Source.IsValid() {
 		if err := conn.AddBinding(t, p.Source, p.Frontend()); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
-	return explain.Explain(t, p, local), nil, nil
+	return explain.Explain(t, p, local), nil
 }
 
 // routedSource returns the source address of this machine for a destination, or

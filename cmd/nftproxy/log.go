@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
 
@@ -20,11 +21,21 @@ func newLogger(w io.Writer, format string, level *slog.LevelVar) *slog.Logger {
 }
 
 func newHandler(w io.Writer, format string, level *slog.LevelVar) slog.Handler {
-	o := &slog.HandlerOptions{Level: level}
+	o := &slog.HandlerOptions{Level: level, ReplaceAttr: asText}
 	if format == logsapi.JSONLogFormat {
 		return slog.NewJSONHandler(w, o)
 	}
 	return slog.NewTextHandler(w, o)
+}
+
+// asText replaces a value by its text, which only the text format takes by itself.
+func asText(_ []string, a slog.Attr) slog.Attr {
+	value := a.Value.Any()
+	_, isError := value.(error) // both formats take the text of errors
+	if v, ok := value.(fmt.Stringer); ok && !isError && a.Value.Kind() == slog.KindAny {
+		a.Value = slog.StringValue(v.String())
+	}
+	return a
 }
 
 // levelOf returns the level of detail that -v asks for.

@@ -15,7 +15,7 @@ import (
 	"k8s.io/component-base/cli/flag"
 
 	"github.com/nftproxy/nftproxy/internal/logwriter"
-	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 // Exit codes.
@@ -74,7 +74,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 func printableLines(message string) string {
 	lines := strings.Split(message, "\n")
 	for i, line := range lines {
-		lines[i] = model.Printable(line)
+		lines[i] = terminal.Printable(line)
 	}
 	return strings.Join(lines, "\n")
 }

@@ -129,6 +129,7 @@ type Agent struct {
 	moved    atomic.Bool   // so does Interfaces
 	drift    drift
 	notices  []model.Notice     // reported last
+	version  uint64             // of notices
 	failed   bool               // the last sync
 	owner    *kernel.OwnedError // of our tables, who made the last sync fail; nil: nobody
 	affinity affinity
@@ -219,7 +220,7 @@ func (a *Agent) sync(cause Cause) bool {
 		a.Applier.Forget() // a.rules may be at any state
 	}
 	s.Duration = time.Since(s.Started)
-	s.NewNotices = a.report(a.router.Notices())
+	s.NewNotices = a.report()
 	a.log(s)
 	a.end(s.Err)
 	if s.Err != nil {
@@ -370,9 +371,10 @@ func (a *Agent) log(s *Sync) {
 
 // report logs the notices that were not there the last time. It returns false
 // if they are the same ones.
-func (a *Agent) report(notices []model.Notice) bool {
-	if len(notices) == len(a.notices) && (len(notices) == 0 || &notices[0] == &a.notices[0]) {
-		return false // the router makes a new list when something is new
+func (a *Agent) report() bool {
+	notices, version := a.router.Notices(), a.router.NoticesVersion()
+	if version == a.version {
+		return false
 	}
 	known := make(map[model.Notice]bool, len(a.notices))
 	for _, n := range a.notices {
@@ -383,6 +385,6 @@ func (a *Agent) report(notices []model.Notice) bool {
 			a.Log.Warn(n.Message, "object", n.Object)
 		}
 	}
-	a.notices = notices
+	a.notices, a.version = notices, version
 	return true
 }

@@ -133,8 +133,9 @@ func replaced(before []model.Route) (there, back []model.RouteChange) {
 	now := slices.Clone(before)
 	serving := slices.Clone(before[0].Choice.Serving)
 	serving[len(serving)-1].Address = addrPort("10.0.0.5:80")
+	choice := &model.Choice{Serving: serving}
 	for i := range now {
-		now[i].Choice.Serving = serving
+		now[i].Choice = choice
 	}
 	return changes(before, now), changes(now, before)
 }

@@ -114,7 +114,7 @@ func (c *Cleaner) take(f model.Frontend, route *model.Route, shared copies) {
 	if at := netip.AddrPortFrom(f.Address, f.Port); route == nil {
 		c.known[i].remove(at)
 	} else {
-		c.known[i].set(at, shared.of(route.Choice.Serving))
+		c.known[i].set(at, shared.of(route.Choice))
 	}
 }
 

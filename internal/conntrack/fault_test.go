@@ -52,13 +52,13 @@ func routing(endpoints string, frontends ...string) *model.Routing {
 	for e := range strings.FieldsSeq(endpoints) {
 		serving = append(serving, model.Endpoint{Address: addrPort(e), Host: &model.Host{}})
 	}
-	r := &model.Routing{}
+	r, choice := &model.Routing{}, &model.Choice{Serving: serving}
 	for _, f := range frontends {
 		for _, p := range model.Protocols {
 			to := addrPort(f)
 			r.Routes = append(r.Routes, model.Route{
 				Frontend: model.Frontend{Address: to.Addr(), Protocol: p, Port: to.Port()},
-				Choice:   model.Choice{Serving: serving},
+				Choice:   choice,
 			})
 		}
 	}

@@ -141,21 +141,18 @@ func (fs *frontends) stale(f Flow) bool {
 	return f.Answers != f.Dialled || f.Protocol == model.UDP && len(serving) > 0
 }
 
-// copies are the addresses of endpoints by the first of these: the frontends of
-// a service port share their endpoints, and so they share the copy.
-type copies map[*model.Endpoint][]netip.AddrPort
+// copies are the addresses of serving endpoints: the frontends of a service port
+// share their choice, and so the copy.
+type copies map[*model.Choice][]netip.AddrPort
 
-func (c copies) of(endpoints []model.Endpoint) []netip.AddrPort {
-	if len(endpoints) == 0 {
-		return nil
-	}
-	out, ok := c[&endpoints[0]]
-	if !ok {
-		out = make([]netip.AddrPort, len(endpoints))
-		for i, e := range endpoints {
+func (c copies) of(choice *model.Choice) []netip.AddrPort {
+	out, ok := c[choice]
+	if !ok && len(choice.Serving) > 0 {
+		out = make([]netip.AddrPort, len(choice.Serving))
+		for i, e := range choice.Serving {
 			out[i] = e.Address
 		}
-		c[&endpoints[0]] = out
+		c[choice] = out
 	}
 	return out
 }

@@ -132,16 +132,17 @@ func (x *town) flow() Flow {
 
 // routes returns all routes, made for the caller.
 func (x *town) routes() (all []model.Route) {
-	made := make(map[*netip.AddrPort][]model.Endpoint)
+	made := make(map[*netip.AddrPort]*model.Choice)
 	for f, serving := range x.serving {
-		route := model.Route{Frontend: f}
+		route := model.Route{Frontend: f, Choice: &model.Choice{}}
 		if len(serving) > 0 {
 			if made[&serving[0]] == nil {
+				made[&serving[0]] = &model.Choice{}
 				for _, a := range serving {
-					made[&serving[0]] = append(made[&serving[0]], model.Endpoint{Address: a})
+					made[&serving[0]].Serving = append(made[&serving[0]].Serving, model.Endpoint{Address: a})
 				}
 			}
-			route.Choice.Serving = made[&serving[0]]
+			route.Choice = made[&serving[0]]
 		}
 		all = append(all, route)
 	}

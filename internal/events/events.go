@@ -1,5 +1,5 @@
-// Package events tells the users of a cluster what this node does and cannot
-// do, as Event objects of the API group events.k8s.io.
+// Package events reports what this node does and cannot do as Event objects of the
+// API group events.k8s.io.
 package events
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// controller is what the events name as their origin (12.56).
+// controller is the reporting controller of the events (12.56).
 const controller = "nftproxy"
 
 // Actions and reasons: what was done, and how it went.
@@ -44,7 +44,7 @@ const (
 	// maxInstance is the longest name of a reporting instance, in bytes.
 	maxInstance = 128
 	// maxNotices is how many events one set of notices makes: every node of a
-	// cluster may have the same to tell. The log has them all.
+	// cluster may report the same. The log has them all.
 	maxNotices = 20
 )
 
@@ -61,7 +61,7 @@ type Recorder struct {
 // The client should not be the one that objects are read with: its limit of
 // requests would let many events delay them.
 func New(ctx context.Context, client eventsv1client.EventsV1Interface, node string, log *slog.Logger) *Recorder {
-	// What the library has to say about failures, the sink says as well.
+	// The sink logs the failures that the library would log.
 	ctx = klog.NewContext(ctx, logr.Discard())
 	broadcaster := events.NewBroadcaster(&sink{
 		EventSinkImpl: events.EventSinkImpl{Interface: client},
@@ -75,29 +75,28 @@ func New(ctx context.Context, client eventsv1client.EventsV1Interface, node stri
 	return &Recorder{recorder: broadcaster.NewRecorder(scheme.Scheme, controller), node: node}
 }
 
-// Starting tells that this node begins to be served (12.56).
+// Starting reports that this node starts to be served (12.56).
 func (r *Recorder) Starting() {
-	r.record(r.nodeRef(), corev1.EventTypeNormal, reasonStarting, actionStart, "")
+	r.record(r.nodeObject(), corev1.EventTypeNormal, reasonStarting, actionStart, "")
 }
 
 // ServerFailed warns that a server of this process cannot listen (12.55); the
 // reason is HealthServerFailed or MetricsServerFailed. If the process ends
 // right after that, the event may be lost.
 func (r *Recorder) ServerFailed(reason string, err error) {
-	r.record(r.nodeRef(), corev1.EventTypeWarning, reason, actionStart, err.Error())
+	r.record(r.nodeObject(), corev1.EventTypeWarning, reason, actionStart, err.Error())
 }
 
 // HealthCheckFailed warns that this node cannot listen on the health check node
 // port of a Service (10.23).
 func (r *Recorder) HealthCheckFailed(service model.ServiceName, err error) {
-	ref := &corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: service.Namespace, Name: service.Name}
-	r.record(ref, corev1.EventTypeWarning, reasonHealthCheckFailed, actionListen, "node "+r.node+": "+err.Error())
+	r.record(service.Object(), corev1.EventTypeWarning, reasonHealthCheckFailed, actionListen, "node "+r.node+": "+err.Error())
 }
 
 // RulesRepaired warns that another process had changed the rules of this node;
 // first are the first objects that it changed, in words.
 func (r *Recorder) RulesRepaired(process string, first []string) {
-	r.record(r.nodeRef(), corev1.EventTypeWarning, reasonRulesRepaired, actionRepair,
+	r.record(r.nodeObject(), corev1.EventTypeWarning, reasonRulesRepaired, actionRepair,
 		"process "+process+" has changed rules of nftproxy, which are repaired: "+strings.Join(first, "; "))
 }
 
@@ -110,29 +109,18 @@ func (r *Recorder) Notices(notices []model.Notice) {
 		now[n] = true
 		if !r.noticed[n] && told < maxNotices {
 			told++
-			r.record(reference(n.Object), corev1.EventTypeWarning, string(n.Reason), actionServe, n.Message)
+			r.record(n.Object, corev1.EventTypeWarning, string(n.Reason), actionServe, n.Message)
 		}
 	}
 	r.noticed = now
 }
 
-func (r *Recorder) nodeRef() *corev1.ObjectReference {
-	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: r.node}
-}
+func (r *Recorder) nodeObject() model.Object { return model.Object{Kind: "Node", Name: r.node} }
 
-// reference reads the object of a notice: "Service default/web", "Node node-1".
-func reference(object string) *corev1.ObjectReference {
-	kind, name, _ := strings.Cut(object, " ")
-	namespace, name, ok := strings.Cut(name, "/")
-	if !ok {
-		namespace, name = "", namespace
-	}
-	return &corev1.ObjectReference{APIVersion: "v1", Kind: kind, Namespace: namespace, Name: name}
-}
-
-func (r *Recorder) record(about *corev1.ObjectReference, kind, reason, action, note string) {
+func (r *Recorder) record(about model.Object, kind, reason, action, note string) {
 	if r.recorder != nil {
-		r.recorder.Eventf(about, nil, kind, reason, action, "%s", cut(note, maxNote))
+		ref := &corev1.ObjectReference{APIVersion: "v1", Kind: about.Kind, Namespace: about.Namespace, Name: about.Name}
+		r.recorder.Eventf(ref, nil, kind, reason, action, "%s", cut(note, maxNote))
 	}
 }
 

@@ -100,11 +100,11 @@ func TestEvents(t *testing.T) {
 			eventsv1.Event{Type: "Warning", Reason: "RulesRepaired", Action: "Repair", Regarding: node,
 				Note: `process 7 ("nft") has changed rules of nftproxy, which are repaired: delete table ip nftproxy; delete table ip6 nftproxy`}},
 		{"notice about a Service", "shop", func(r *Recorder) {
-			r.Notices([]model.Notice{{Object: "Service shop/web", Reason: model.Conflict, Message: "somebody else has it"}})
+			r.Notices([]model.Notice{{Object: model.Object{Kind: "Service", Namespace: "shop", Name: "web"}, Reason: model.Conflict, Message: "somebody else has it"}})
 		},
 			eventsv1.Event{Type: "Warning", Reason: "Conflict", Action: "Serve", Regarding: service, Note: "somebody else has it"}},
 		{"notice about the Node", "default", func(r *Recorder) {
-			r.Notices([]model.Notice{{Object: "Node node-1", Reason: model.NodeUnknown, Message: "not there"}})
+			r.Notices([]model.Notice{{Object: model.Object{Kind: "Node", Name: "node-1"}, Reason: model.NodeUnknown, Message: "not there"}})
 		},
 			eventsv1.Event{Type: "Warning", Reason: "NodeUnknown", Action: "Serve", Regarding: node, Note: "not there"}},
 	} {
@@ -150,7 +150,7 @@ func TestNoticesOnce(t *testing.T) {
 	s := newServer(t)
 	r := s.recorder(t, "node-1")
 	notice := func(name string) model.Notice {
-		return model.Notice{Object: "Service default/" + name, Reason: model.Conflict, Message: "taken"}
+		return model.Notice{Object: model.ServiceName{Namespace: "default", Name: name}.Object(), Reason: model.Conflict, Message: "taken"}
 	}
 	// tell returns the objects of the n events that a set of notices makes;
 	// the event at the end shows that there are no more.
@@ -195,7 +195,7 @@ func TestNoServer(t *testing.T) {
 	r.Starting()
 	r.ServerFailed(HealthServerFailed, errors.New("taken"))
 	r.HealthCheckFailed(model.ServiceName{Namespace: "default", Name: "web"}, errors.New("taken"))
-	r.Notices([]model.Notice{{Object: "Service default/web"}})
+	r.Notices([]model.Notice{{Object: model.ServiceName{Namespace: "default", Name: "web"}.Object()}})
 }
 
 // TestLimits: the API server refuses what is longer.

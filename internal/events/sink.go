@@ -9,8 +9,8 @@ import (
 	"k8s.io/client-go/tools/events"
 )
 
-// sink writes events to the API server, and tells once when that begins to
-// fail and when it works again. The library calls it concurrently.
+// sink writes events to the API server, and logs when that begins to fail and when
+// it works again. The library calls it concurrently.
 type sink struct {
 	events.EventSinkImpl
 	// instance is the reporting instance: the name of the node, where the
@@ -24,11 +24,11 @@ type sink struct {
 func (s *sink) Create(ctx context.Context, e *eventsv1.Event) (*eventsv1.Event, error) {
 	e.ReportingInstance = s.instance
 	written, err := s.EventSinkImpl.Create(ctx, e)
-	s.tell(ctx, err)
+	s.report(ctx, err)
 	return written, err
 }
 
-func (s *sink) tell(ctx context.Context, err error) {
+func (s *sink) report(ctx context.Context, err error) {
 	switch {
 	case err == nil && s.failing.Swap(false):
 		s.log.Info("events are written again")

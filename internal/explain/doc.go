@@ -1,8 +1,8 @@
-// Package explain tells what becomes of the first packet of a connection, and
-// why. [Explain] walks through the typed rules of a table as the kernel does
-// and knows nothing else; [Look] adds what the objects behind the rules tell:
-// which endpoints were left out, and who lost a conflict.
+// Package explain traces the first packet of a connection. [Explain] evaluates the
+// typed rules of a table as the kernel does and knows nothing else;
+// [Result.AddObjects] adds what the objects behind the rules tell: the endpoints
+// that were left out, and lost conflicts.
 //
-// Whatever the walk cannot decide, such as a rule that is not ours, makes the
-// outcome [Unknown]; nothing is guessed.
+// Where the outcome cannot be decided, as with a rule that is not ours, it is
+// [Unknown]; nothing is guessed.
 package explain

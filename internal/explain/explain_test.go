@@ -59,16 +59,22 @@ func service() *model.Snapshot {
 var node1 = model.Config{NodeName: "node-1", ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/9")}}
 
 // ask answers a question about a snapshot.
-func ask(t *testing.T, s *model.Snapshot, c model.Config, question string) (*Result, *Background) {
+func ask(t *testing.T, s *model.Snapshot, c model.Config, question string) *Result {
+	t.Helper()
+	r := askRules(t, s, c, question)
+	r.AddObjects(s, c, model.Resolve(s, c))
+	return r
+}
+
+// askRules answers a question from the rules for a snapshot alone.
+func askRules(t *testing.T, s *model.Snapshot, c model.Config, question string) *Result {
 	t.Helper()
 	p := from(t, question)
 	local := LocalAddresses(s, c)
 	if p.FromNode {
 		p = p.SentBy(local)
 	}
-	routing := model.Resolve(s, c)
-	r := Explain(render.Render(routing).Table(model.FamilyOf(p.Destination)), p, local)
-	return r, Look(s, c, routing, r)
+	return Explain(render.Render(model.Resolve(s, c)).Table(model.FamilyOf(p.Destination)), p, local)
 }
 
 // brief writes an outcome in a few words.
@@ -148,7 +154,7 @@ func TestRendered(t *testing.T) {
 		{"the node as endpoint", itself, "203.0.113.7 tcp 10.96.0.10:80", "forward 10.128.2.1:8080 0.50 masquerade 1h0m0s, forward 192.168.7.1:8080 0.50 1h0m0s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r, _ := ask(t, c.snapshot, node1, c.question)
+			r := ask(t, c.snapshot, node1, c.question)
 			if got := briefs(r); got != c.want {
 				t.Errorf("%s: %q, want %q", c.question, got, c.want)
 			}
@@ -196,7 +202,7 @@ func TestReasons(t *testing.T) {
 		{service(), "10.128.9.9 tcp 192.0.2.1:81", "no rule concerns it"},
 		{&model.Snapshot{}, "10.128.9.9 tcp 192.0.2.1:81", "there is no table for IPv4"},
 	} {
-		r, _ := ask(t, c.snapshot, node1, c.question)
+		r := ask(t, c.snapshot, node1, c.question)
 		if got := r.Outcomes[0].Reason; got != c.want || len(r.Outcomes) != 1 {
 			t.Errorf("%s: %q, want %q", c.question, got, c.want)
 		}
@@ -208,7 +214,7 @@ func TestReasons(t *testing.T) {
 func TestUnknownNodeAddress(t *testing.T) {
 	s := service()
 	s.Nodes = nil
-	r, _ := ask(t, s, node1, "node tcp 10.96.0.10:80")
+	r := ask(t, s, node1, "node tcp 10.96.0.10:80")
 	if want := "forward 10.128.1.1:8080 0.50 masquerade, forward 10.128.2.1:8080 0.50 masquerade"; briefs(r) != want || len(r.Notes) != 1 {
 		t.Errorf("%q with notes %q, want %q", briefs(r), r.Notes, want)
 	}

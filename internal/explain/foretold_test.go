@@ -90,7 +90,7 @@ func TestForetold(t *testing.T) {
 			routing := model.Resolve(s, config)
 			rs := applied(t, l, render.Render(routing))
 			local := LocalAddresses(s, config)
-			seen := make(map[Verdict]int)
+			seen := make(map[Disposition]int)
 			for _, f := range model.Families {
 				for _, p := range everyPacket(l, s, routing, f) {
 					r := Explain(rs.Table(f), p.Packet, local)
@@ -98,7 +98,7 @@ func TestForetold(t *testing.T) {
 					seen[r.Outcomes[0].Verdict]++
 				}
 			}
-			for _, v := range []Verdict{Forward, Reject, Drop} {
+			for _, v := range []Disposition{Forward, Reject, Drop} {
 				if seen[v] < 10 {
 					t.Errorf("only %d packets of verdict %s", seen[v], v)
 				}

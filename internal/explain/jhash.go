@@ -30,29 +30,17 @@ func jhash(key []byte, seed uint32) uint32 {
 }
 
 func jhashMix(a, b, c uint32) (uint32, uint32, uint32) {
-	a = (a - c) ^ bits.RotateLeft32(c, 4)
-	c += b
-	b = (b - a) ^ bits.RotateLeft32(a, 6)
-	a += c
-	c = (c - b) ^ bits.RotateLeft32(b, 8)
-	b += a
-	a = (a - c) ^ bits.RotateLeft32(c, 16)
-	c += b
-	b = (b - a) ^ bits.RotateLeft32(a, 19)
-	a += c
-	c = (c - b) ^ bits.RotateLeft32(b, 4)
-	b += a
+	for _, n := range [...]int{4, 6, 8, 16, 19, 4} {
+		a, b, c = b, c+b, (a-c)^bits.RotateLeft32(c, n)
+	}
 	return a, b, c
 }
 
 func jhashFinal(a, b, c uint32) uint32 {
-	c = (c ^ b) - bits.RotateLeft32(b, 14)
-	a = (a ^ c) - bits.RotateLeft32(c, 11)
-	b = (b ^ a) - bits.RotateLeft32(a, 25)
-	c = (c ^ b) - bits.RotateLeft32(b, 16)
-	a = (a ^ c) - bits.RotateLeft32(c, 4)
-	b = (b ^ a) - bits.RotateLeft32(a, 14)
-	return (c ^ b) - bits.RotateLeft32(b, 24)
+	for _, n := range [...]int{14, 11, 25, 16, 4, 14, 24} {
+		a, b, c = b, (c^b)-bits.RotateLeft32(b, n), a
+	}
+	return b
 }
 
 // scale maps a hash to one of n numbers (reciprocal_scale() of linux/kernel.h).

@@ -3,8 +3,8 @@ package explain
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -75,7 +75,11 @@ func (p Packet) parseTarget(target string) (netip.Addr, uint16, error) {
 		}
 		return ap.Addr().Unmap(), ap.Port(), nil
 	}
-	a, err := netip.ParseAddr(unbracketed(target))
+	bare := target
+	if n := len(bare); n > 1 && bare[0] == '[' && bare[n-1] == ']' {
+		bare = bare[1 : n-1]
+	}
+	a, err := netip.ParseAddr(bare)
 	switch {
 	case err != nil && p.needsPort():
 		return netip.Addr{}, 0, fmt.Errorf("%q is no address with a port: write for example 10.96.0.10:80 or [fd00::10]:80; names are not looked up", target)
@@ -87,23 +91,8 @@ func (p Packet) parseTarget(target string) (netip.Addr, uint16, error) {
 	return a.Unmap(), 0, nil
 }
 
-// unbracketed returns an IPv6 address without brackets around it.
-func unbracketed(s string) string {
-	if strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") {
-		return s[1 : len(s)-1]
-	}
-	return s
-}
-
-// needsPort tells whether a packet of this protocol always has a port.
-func (p Packet) needsPort() bool {
-	for _, known := range model.Protocols {
-		if p.Protocol == known {
-			return true
-		}
-	}
-	return false
-}
+// needsPort reports whether a packet of this protocol always has a port.
+func (p Packet) needsPort() bool { return slices.Contains(model.Protocols[:], p.Protocol) }
 
 // Frontend returns what the packet dials.
 func (p Packet) Frontend() model.Frontend {
@@ -144,4 +133,25 @@ func (p Packet) from() string {
 		text += " on " + p.Interface
 	}
 	return text
+}
+
+// LocalAddresses returns the addresses of the node as far as the objects and
+// the configuration tell, the one that it uses itself first in each family.
+func LocalAddresses(s *model.Snapshot, c model.Config) []netip.Addr {
+	node, _ := s.Node(c.NodeName)
+	return slices.Concat(model.NewLocality(node, c).Node.Addresses, c.InterfaceAddresses)
+}
+
+// SentBy returns the packet as the node itself sends it: from the address
+// that is dialled if that is its own, else from its first one of the family.
+func (p Packet) SentBy(local []netip.Addr) Packet {
+	p.FromNode = true
+	family := model.FamilyOf(p.Destination)
+	switch i := slices.IndexFunc(local, func(a netip.Addr) bool { return model.FamilyOf(a) == family }); {
+	case p.Destination.IsLoopback() || slices.Contains(local, p.Destination):
+		p.Source = p.Destination
+	case i >= 0:
+		p.Source = local[i]
+	}
+	return p
 }

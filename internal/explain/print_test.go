@@ -17,10 +17,10 @@ import (
 )
 
 // facts returns what is printed above the path.
-func facts(t *testing.T, r *Result, b *Background) string {
+func facts(t *testing.T, r *Result) string {
 	t.Helper()
 	var out strings.Builder
-	if err := Print(&out, r, b); err != nil {
+	if err := Print(&out, r); err != nil {
 		t.Fatal(err)
 	}
 	text, _, _ := strings.Cut(out.String(), "\npath\n")
@@ -65,8 +65,8 @@ func TestPrintFacts(t *testing.T) {
 `},
 		{service(), "203.0.113.7 icmp 10.96.0.10", "icmp 10.96.0.10 from 203.0.113.7: rejected: the ClusterIP has no such port\n"},
 	} {
-		r, b := ask(t, c.snapshot, node1, c.question)
-		if diff := cmp.Diff(c.want, facts(t, r, b)); diff != "" {
+		r := ask(t, c.snapshot, node1, c.question)
+		if diff := cmp.Diff(c.want, facts(t, r)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.question, diff)
 		}
 	}
@@ -80,7 +80,7 @@ func TestPrintPath(t *testing.T) {
 	table.Chain("base").Rules[0] = nft.Rule{goTo("lane")}
 	table.Chains = append(table.Chains, &nft.Chain{Name: "lane", Rules: table.Chain("base").Rules[1:]})
 	var out strings.Builder
-	if err := Print(&out, Explain(table, from(t, "203.0.113.7 tcp 10.96.0.10:80"), nil), nil); err != nil {
+	if err := Print(&out, Explain(table, from(t, "203.0.113.7 tcp 10.96.0.10:80"), nil)); err != nil {
 		t.Fatal(err)
 	}
 	want := `tcp 10.96.0.10:80 from 203.0.113.7: forwarded
@@ -118,8 +118,8 @@ func TestPrintMany(t *testing.T) {
 	for i := range 9 {
 		s.Slices[0].Hosts = append(s.Slices[0].Hosts, model.Host{Address: netip.AddrFrom4([4]byte{10, 128, 9, byte(i)})})
 	}
-	r, b := ask(t, s, node1, "10.128.77.1 tcp 10.96.0.10:80")
-	got := facts(t, r, b)
+	r := ask(t, s, node1, "10.128.77.1 tcp 10.96.0.10:80")
+	got := facts(t, r)
 	for _, want := range []string{"10.128.2.1:8080   87.5 %  7 of 8 slots\n", "10.128.9.5:8080  not ready\n", "and 3 more       not ready\n"} {
 		if !strings.Contains(got, want) || strings.Contains(got, "10.128.9.6") {
 			t.Errorf("no %q in\n%s", want, got)
@@ -129,8 +129,8 @@ func TestPrintMany(t *testing.T) {
 
 // TestPrintUnknown names the endpoints even where the rest is not known.
 func TestPrintUnknown(t *testing.T) {
-	r, b := ask(t, service(), model.Config{DetectLocal: model.DetectBridgeInterface, PodInterface: "cni0"}, "10.128.9.9 tcp 10.96.0.10:80")
-	got := facts(t, r, b)
+	r := ask(t, service(), model.Config{DetectLocal: model.DetectBridgeInterface, PodInterface: "cni0"}, "10.128.9.9 tcp 10.96.0.10:80")
+	got := facts(t, r)
 	if want := "unknown: a rule asks for the interface that the packet comes in from, which is not given\n"; !strings.Contains(got, want) || !strings.Contains(got, "10.128.1.1:8080   50.0 %") {
 		t.Errorf("no %q in\n%s", want, got)
 	}
@@ -144,7 +144,7 @@ func TestPrintMixed(t *testing.T) {
              10.96.0.10:80                 50.0 %  1 of 2 slots: 3
   source     kept
 `
-	if diff := cmp.Diff(want, facts(t, Explain(table, from(t, "203.0.113.7 tcp 10.96.0.10:80"), nil), nil)); diff != "" {
+	if diff := cmp.Diff(want, facts(t, Explain(table, from(t, "203.0.113.7 tcp 10.96.0.10:80"), nil))); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
@@ -153,9 +153,9 @@ func TestPrintMixed(t *testing.T) {
 func TestJSONShape(t *testing.T) {
 	s := service()
 	s.Services[0].AffinityTimeout = time.Hour
-	r, b := ask(t, s, node1, "203.0.113.7 tcp 10.96.0.10:80")
+	r := ask(t, s, node1, "203.0.113.7 tcp 10.96.0.10:80")
 	var out bytes.Buffer
-	if err := JSON(&out, r, b); err != nil {
+	if err := JSON(&out, r); err != nil {
 		t.Fatal(err)
 	}
 	var got struct {
@@ -207,7 +207,8 @@ func BenchmarkExplain(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		r := Explain(table, p, nil)
-		if len(r.Outcomes) != 2 || len(Look(s, node1, routing, r).LeftOut) != 0 {
+		r.AddObjects(s, node1, routing)
+		if len(r.Outcomes) != 2 || len(r.LeftOut) != 0 {
 			b.Fatal(briefs(r))
 		}
 	}

@@ -6,10 +6,10 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// reasons are the verdicts that follow from an element of a set.
+// reasons are the dispositions that follow from an element of a set.
 var reasons = []struct {
 	set     string
-	verdict Verdict
+	verdict Disposition
 	reason  string
 }{
 	{nft.ServicesMap, Reject, "no endpoint of the Service can take connections"},
@@ -22,7 +22,7 @@ var reasons = []struct {
 	{nft.FirewalledSet, Drop, "the source is in none of the ranges that the Service admits"},
 }
 
-// reason tells why an outcome is not Forward: by the last set in which the
+// reason returns why an outcome is not Forward: by the last set in which the
 // packet was found, if that one is ours.
 func reason(o *Outcome) string {
 	if o.Reason != "" || o.Verdict == Forward {
@@ -52,6 +52,6 @@ func reason(o *Outcome) string {
 	return fmt.Sprintf("by the rule %q", o.Path[len(o.Path)-1].Rule)
 }
 
-// treatedAsOutside tells whether the packet counts as one of a client outside
+// treatedAsOutside reports whether the packet counts as one of a client outside
 // of the cluster, where that makes a difference.
 func (r *Result) treatedAsOutside() bool { return r.met(nft.LocalServicesMap) }

@@ -1,20 +1,21 @@
 package explain
 
 import (
+	"encoding/json"
+	"io"
 	"net/netip"
-	"strings"
+	"slices"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// Verdict is what becomes of a connection.
-type Verdict uint8
+// Disposition is how a connection is treated.
+type Disposition uint8
 
 const (
 	// NotOurs passes on as it came.
-	NotOurs Verdict = iota
+	NotOurs Disposition = iota
 	// Forward goes to an endpoint.
 	Forward
 	// Reject is answered with a TCP reset or port unreachable.
@@ -25,58 +26,53 @@ const (
 	Unknown
 )
 
-func (v Verdict) String() string {
-	return [...]string{"not ours", "forward", "reject", "drop", "unknown"}[v]
+func (d Disposition) String() string {
+	return [...]string{"not ours", "forward", "reject", "drop", "unknown"}[d]
 }
 
-// Result is all that may become of a packet.
+// MarshalText implements [encoding.TextMarshaler].
+func (d Disposition) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// Result is the answer for a packet.
 type Result struct {
 	Packet  Packet // with its source and FromNode filled in
-	Service string // of the frontend, as the rules name it; empty: none
+	Service string // service port of the frontend; empty: none
 	Kind    string // of the frontend: ClusterIP, NodePort...
 	// Outcomes holds at least one. Several of them differ in the endpoint or
-	// in the verdict, and their shares add up to 1.
+	// in the disposition, and their shares add up to 1.
 	Outcomes []Outcome
 	Notes    []string // what was assumed
+	// LeftOut and Conflicts are known from objects only: see [Result.AddObjects].
+	LeftOut   []Omission
+	Conflicts []Claim
 }
 
-// Outcome is one thing that may become of a packet.
+// Outcome is one possible end of a packet's way.
 type Outcome struct {
-	Verdict  Verdict
-	Reason   string         // of everything but Forward
-	Endpoint netip.AddrPort // of Forward
-	Share    float64        // of all connections with such a packet
-	// Slots are those of the endpoint, out of Of. There are none where nothing
-	// was to be chosen.
-	Slots []uint32
-	Of    int
+	Ending
+	Share float64 `json:"share"` // of all connections with such a packet
+	// Slots are those of the endpoint. There are none where nothing was to be
+	// chosen.
+	Slots []uint32 `json:"slots,omitempty"`
+	Path  []Step   `json:"path"`
+}
+
+// Ending is how an outcome ends. It is comparable.
+type Ending struct {
+	Verdict  Disposition    `json:"verdict"`
+	Reason   string         `json:"reason,omitempty"`  // of everything but Forward
+	Endpoint netip.AddrPort `json:"endpoint,omitzero"` // of Forward
+	Of       int            `json:"ofSlots,omitempty"` // slots that were to be chosen from
 	// Masquerade is the rule that rewrites the source; empty: none does.
-	Masquerade string
-	// Remember is for how long a client is bound to the endpoint from now on;
+	Masquerade string `json:"masquerade,omitempty"`
+	// Remember is for how long the client is bound to the endpoint from now on;
 	// zero: it is not.
-	Remember time.Duration
-	// Bound tells that the client was bound to the endpoint before.
-	Bound bool
+	Remember time.Duration `json:"-"`
+	// Bound reports that the client was bound to the endpoint before.
+	Bound bool `json:"bound,omitempty"`
 	// Stale means that the endpoint to which the client was bound has left the
 	// Service: the client is released.
-	Stale bool
-	Path  []Step
-}
-
-// likeness is what outcomes have in common that differ in nothing but slots,
-// share and path.
-type likeness struct {
-	verdict    Verdict
-	reason     string
-	endpoint   netip.AddrPort
-	of         int
-	masquerade string
-	remember   time.Duration
-	bound      bool
-}
-
-func (o *Outcome) likeness() likeness {
-	return likeness{o.Verdict, o.Reason, o.Endpoint, o.Of, o.Masquerade, o.Remember, o.Bound}
+	Stale bool `json:"-"`
 }
 
 // Step is a rule that the packet met.
@@ -90,48 +86,101 @@ type Step struct {
 }
 
 func (s Step) same(o Step) bool {
-	return s.Chain == o.Chain && s.Rule == o.Rule && s.Matched == o.Matched &&
-		strings.Join(s.Details, "\n") == strings.Join(o.Details, "\n")
+	return s.Chain == o.Chain && s.Rule == o.Rule && s.Matched == o.Matched && slices.Equal(s.Details, o.Details)
 }
 
-// Verdict returns the verdict of all outcomes, if there is one.
-func (r *Result) Verdict() (v Verdict, ok bool) {
-	for _, o := range r.Outcomes {
-		if o.Verdict != r.Outcomes[0].Verdict {
-			return Unknown, false
-		}
+// Verdict returns the disposition of all outcomes, if there is one.
+func (r *Result) Verdict() (d Disposition, ok bool) {
+	first := r.Outcomes[0].Verdict
+	if slices.ContainsFunc(r.Outcomes, func(o Outcome) bool { return o.Verdict != first }) {
+		return Unknown, false
 	}
-	return r.Outcomes[0].Verdict, true
+	return first, true
 }
 
-// met tells whether the packet found an element in a set.
+// met reports whether the packet found an element in a set.
 func (r *Result) met(set string) bool {
-	for _, o := range r.Outcomes {
-		for _, s := range o.Path {
-			for _, name := range s.sets {
-				if name == set {
-					return true
-				}
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.Outcomes, func(o Outcome) bool {
+		return slices.ContainsFunc(o.Path, func(s Step) bool { return slices.Contains(s.sets, set) })
+	})
 }
 
-// name finds out whose frontend was dialled: the comment in a map of verdicts
-// tells.
+// name fills in the service port that was dialled: the comment in a map of
+// verdicts names it.
 func (r *Result) name(t *nft.Table) {
 	f := t.Serving(r.Packet.Frontend())
 	for _, s := range t.Sets {
-		if len(s.Data) != 1 || s.Data[0] != nft.Verdicts {
-			continue
-		}
-		if e, ok := s.Find(f); ok && e.Comment != "" {
-			var named bool
-			if r.Service, r.Kind, named = strings.Cut(e.Comment, " "); !named {
-				r.Kind = model.ClusterIP.String()
-			}
+		if e, ok := s.Find(f); ok && e.Comment != "" && slices.Equal(s.Data, []nft.Datatype{nft.Verdicts}) {
+			port, kind := nft.ParseComment(e.Comment)
+			r.Service, r.Kind = port.String(), kind.String()
 			return
 		}
 	}
+}
+
+// commonSteps returns how many steps all outcomes begin with.
+func (r *Result) commonSteps() int {
+	first := r.Outcomes[0].Path
+	n := len(first)
+	for _, o := range r.Outcomes[1:] {
+		n = min(n, len(o.Path))
+		for i := range n {
+			if !o.Path[i].same(first[i]) {
+				n = i
+				break
+			}
+		}
+	}
+	return n
+}
+
+// JSON writes a result as one JSON object.
+func JSON(w io.Writer, r *Result) error {
+	type outcome struct {
+		Outcome                 // with the path after the one of all
+		AffinitySeconds float64 `json:"affinitySeconds,omitempty"` // from now on
+	}
+	n := r.commonSteps()
+	out := struct {
+		From      netip.Addr `json:"from,omitzero"` // absent: an unknown address of the node
+		FromNode  bool       `json:"fromNode"`
+		Interface string     `json:"interface,omitempty"`
+		Protocol  string     `json:"protocol"`
+		To        string     `json:"to"`
+		Verdict   string     `json:"verdict"` // that of the outcomes, or mixed
+		Service   string     `json:"service,omitempty"`
+		Kind      string     `json:"kind,omitempty"` // of the frontend
+		Path      []Step     `json:"path"`           // of all outcomes
+		Outcomes  []outcome  `json:"outcomes"`
+		LeftOut   []Omission `json:"leftOut,omitempty"`
+		Conflicts []Claim    `json:"conflicts,omitempty"`
+		Notes     []string   `json:"notes,omitempty"`
+	}{
+		From: r.Packet.Source, FromNode: r.Packet.FromNode, Interface: r.Packet.Interface,
+		Protocol: r.Packet.protocol(), To: r.Packet.target(), Verdict: "mixed", Service: r.Service, Kind: r.Kind,
+		Path: append([]Step{}, r.Outcomes[0].Path[:n]...), LeftOut: r.LeftOut, Conflicts: r.Conflicts, Notes: r.Notes,
+	}
+	if v, ok := r.Verdict(); ok {
+		out.Verdict = v.String()
+	}
+	for _, o := range r.Outcomes {
+		o.Path = append([]Step{}, o.Path[n:]...)
+		out.Outcomes = append(out.Outcomes, outcome{o, o.Remember.Seconds()})
+	}
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(out)
+}
+
+// Omission is an endpoint that takes no new connections.
+type Omission struct {
+	Endpoint netip.AddrPort `json:"endpoint"`
+	Reason   string         `json:"reason"`
+}
+
+// Claim is a service port that asks for the frontend and does not get it.
+type Claim struct {
+	Service string `json:"service"`
+	Kind    string `json:"kind"`
 }

@@ -7,75 +7,76 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// turn is a packet after a rule, and where it goes from there.
-type turn struct {
-	traveller
+// branch is a packet after a rule, and where it goes from there.
+type branch struct {
+	state
 	step Step
 	next nft.Verdict
-	// doubt tells why a match is not certain. It matters only if everything
+	// doubt is why a match is not certain. It matters only if everything
 	// else in the rule matches.
 	doubt string
 	slot  uint32
 }
 
-// rule evaluates one rule. There are several turns if the rule chooses a slot:
+// rule evaluates one rule. There are several branches if the rule chooses a slot:
 // one for each endpoint, and perhaps one for slots without.
-func (w *walk) rule(p *traveller, c *nft.Chain, r nft.Rule) []turn {
-	step := Step{Chain: c.Name, Rule: r.Text(w.table.Family), Matched: true}
+func (tr *tracer) rule(p *state, c *nft.Chain, r nft.Rule) []branch {
+	step := Step{Chain: c.Name, Rule: r.Text(tr.table.Family), Matched: true}
 	choice, ok := chooses(r)
 	if !ok {
 		r = nft.Rule{nft.Foreign{Description: step.Rule}}
 	}
 	if choice == nil || !ok {
-		t := w.evaluate(p, step, r, 0)
-		t.Path = append(t.Path, t.step)
-		return []turn{t}
+		b := tr.evaluate(p, step, r, 0)
+		b.Path = append(b.Path, b.step)
+		return []branch{b}
 	}
 	possible := slotsFor(choice, p)
-	turns := w.choose(p, step, r, possible)
-	for i := range turns {
-		t := &turns[i]
-		t.Path = append(slices.Clip(t.Path), t.step)
-		if len(turns) == 1 && !t.step.Matched { // does not depend on the slot
-			t.Slots = nil
+	branches := tr.choose(p, step, r, possible)
+	for i := range branches {
+		b := &branches[i]
+		b.Path = append(slices.Clip(b.Path), b.step)
+		if len(branches) == 1 && !b.step.Matched { // does not depend on the slot
+			b.Slots = nil
 			continue
 		}
-		t.Of = len(possible)
-		t.Share *= float64(len(t.Slots)) / float64(t.Of)
+		b.Of = len(possible)
+		b.Share *= float64(len(b.Slots)) / float64(b.Of)
 	}
-	return turns
+	return branches
 }
 
 // choose evaluates a rule for each slot and joins what comes out alike.
-func (w *walk) choose(p *traveller, step Step, r nft.Rule, slots []uint32) []turn {
-	type turnKey struct {
+func (tr *tracer) choose(p *state, step Step, r nft.Rule, slots []uint32) []branch {
+	type alike struct {
 		endpoint model.Frontend
 		next     nft.Verdict
-		verdict  Verdict
+		verdict  Disposition
 		matched  bool
 	}
-	index := make(map[turnKey]int)
-	var turns []turn
+	index := make(map[alike]int)
+	var branches []branch
 	for _, slot := range slots {
-		t := w.evaluate(p, step, r, slot)
-		key := turnKey{t.Frontend(), t.next, t.Verdict, t.step.Matched}
+		b := tr.evaluate(p, step, r, slot)
+		key := alike{b.Frontend(), b.next, b.Verdict, b.step.Matched}
 		i, ok := index[key]
 		if !ok {
-			i = len(turns)
+			i = len(branches)
 			index[key] = i
-			t.Slots = nil
-			turns = append(turns, t)
+			b.Slots = nil
+			branches = append(branches, b)
 		}
-		turns[i].Slots = append(turns[i].Slots, slot)
+		branches[i].Slots = append(branches[i].Slots, slot)
 	}
-	return turns
+	return branches
 }
 
 // maxSlots is far more than any of our rules has.
 const maxSlots = 1 << 20
 
 // chooses returns the operand of a rule that picks a slot, or a number that
-// decides whether it matches, if there is one. A rule with two of them, or with a range that makes no sense, is not ours.
+// decides whether it matches, if there is one. A rule with two of them, or with an
+// impossible range, is not ours.
 func chooses(r nft.Rule) (choice *nft.Slots, ok bool) {
 	ok = true
 	for _, st := range r {
@@ -84,10 +85,7 @@ func chooses(r nft.Rule) (choice *nft.Slots, ok bool) {
 			ok = choice == nil && n.Count > 0 && n.Count <= maxSlots
 			choice = &n
 		}
-		var key nft.Concat
-		if r, ok := st.(nft.Reference); ok {
-			key, _ = r.Refers()
-		}
+		_, key := nft.SetOf(st)
 		for _, o := range key {
 			if s, isChoice := o.(nft.Slots); isChoice {
 				ok = choice == nil && s.Count > 0 && s.Count <= maxSlots
@@ -99,7 +97,7 @@ func chooses(r nft.Rule) (choice *nft.Slots, ok bool) {
 }
 
 // slotsFor returns the slots that may be picked for a packet.
-func slotsFor(s *nft.Slots, p *traveller) []uint32 {
+func slotsFor(s *nft.Slots, p *state) []uint32 {
 	if s.Scheduler == model.SourceHash && p.Source.IsValid() {
 		return []uint32{s.First + scale(jhash(p.Source.AsSlice(), nft.HashSeed), s.Count)}
 	}
@@ -112,28 +110,28 @@ func slotsFor(s *nft.Slots, p *traveller) []uint32 {
 
 // evaluate goes through the statements of a rule until one does not match or
 // ends it.
-func (w *walk) evaluate(p *traveller, step Step, r nft.Rule, slot uint32) turn {
-	t := turn{traveller: *p, step: step, slot: slot}
+func (tr *tracer) evaluate(p *state, step Step, r nft.Rule, slot uint32) branch {
+	b := branch{state: *p, step: step, slot: slot}
 	for _, st := range r {
-		if t.step.Matched = w.statement(&t, st); !t.step.Matched || t.stopped {
+		if b.step.Matched = tr.statement(&b, st); !b.step.Matched || b.stopped {
 			break
 		}
 	}
-	return t
+	return b
 }
 
 // certain stops a packet that would be acted on if what is in doubt were so.
-func (t *turn) certain() bool {
-	if t.doubt != "" {
-		t.stop(Unknown, t.doubt)
+func (b *branch) certain() bool {
+	if b.doubt != "" {
+		b.stop(Unknown, b.doubt)
 	}
-	return t.doubt == ""
+	return b.doubt == ""
 }
 
-// unless returns whether a statement matches, and notes why not.
-func (t *turn) unless(mismatch bool, why string) bool {
+// unless reports whether a statement matches, and notes why not.
+func (b *branch) unless(mismatch bool, why string) bool {
 	if mismatch {
-		t.step.Details = append(t.step.Details, why)
+		b.step.Details = append(b.step.Details, why)
 	}
 	return !mismatch
 }

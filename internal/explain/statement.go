@@ -9,131 +9,121 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// statement evaluates one statement and tells whether it matches. What the
-// packet does not tell matches in doubt.
-func (w *walk) statement(t *turn, st nft.Statement) bool {
+// statement evaluates one statement and reports whether it matches. A condition
+// on what is not known of the packet matches in doubt.
+func (tr *tracer) statement(b *branch, st nft.Statement) bool {
 	switch st := st.(type) {
 	case nft.ProtocolIs:
-		return t.unless(t.Protocol != st.Protocol, "the protocol is "+t.protocol())
+		return b.unless(b.Protocol != st.Protocol, "the protocol is "+b.protocol())
 	case nft.NotTranslated:
-		return t.unless(t.translated, "the destination was rewritten")
+		return b.unless(b.translated, "the destination was rewritten")
 	case nft.IsAnswer:
-		return t.unless(true, "the client opens the connection")
+		return b.unless(true, "the client opens the connection")
 	case nft.SourceIsLocal:
-		return t.unless(!t.FromNode && !w.isLocal(t.Source), fmt.Sprintf("%s is no address of this node", t.Source))
+		return b.unless(!b.FromNode && !tr.isLocal(b.Source), fmt.Sprintf("%s is no address of this node", b.Source))
 	case nft.NotFrom:
-		return t.notFrom(st)
+		return b.notFrom(st)
 	case nft.NotTo:
 		// The rules ask this for packets of the node and of bridges. What the node
 		// sends, the next rule recognises by its source.
-		return t.unless(true, "the output interface is not known")
+		return b.unless(true, "the output interface is not known")
 	case nft.CameIn:
-		return t.unless(t.FromNode, "the node itself sends it")
+		return b.unless(b.FromNode, "the node itself sends it")
 	case nft.OneIn:
-		return t.unless(t.slot != 0, fmt.Sprintf("matches one connection in %d", st.Of))
+		return b.unless(b.slot != 0, fmt.Sprintf("matches one connection in %d", st.Of))
 	case nft.SourceNotIn:
-		return t.unless(st.Prefix.Contains(t.Source), fmt.Sprintf("%s is in %s", t.Source, st.Prefix))
+		return b.unless(st.Prefix.Contains(b.Source), fmt.Sprintf("%s is in %s", b.Source, st.Prefix))
 	case nft.InSet:
-		return w.inSet(t, st)
+		e, ok := tr.lookup(b, st.Key, st.Set)
+		return !ok || (e != nil) != st.Not
 	case nft.VerdictMap:
-		return w.verdictMap(t, st)
+		return tr.mapped(b, st, func(v nft.Value) { b.act(v.Verdict) })
 	case nft.DNAT:
-		return w.dnat(t, st)
+		return tr.mapped(b, st, func(v nft.Value) { b.dnat(v.Endpoint, tr.table.Set(st.Map).Dynamic) })
 	case nft.Remember:
-		return w.remember(t, st)
+		return tr.remember(b, st)
 	case nft.Forget:
-		if t.certain() {
-			t.Stale, t.Endpoint = true, netip.AddrPort{}
+		if b.certain() {
+			b.Stale, b.Endpoint = true, netip.AddrPort{}
 		}
 		return true
 	}
-	return w.action(t, st)
+	return tr.action(b, st)
 }
 
 // action carries out a statement that always matches.
-func (w *walk) action(t *turn, st nft.Statement) bool {
-	if _, foreign := st.(nft.Foreign); !foreign && !t.certain() {
+func (tr *tracer) action(b *branch, st nft.Statement) bool {
+	if _, foreign := st.(nft.Foreign); !foreign && !b.certain() {
 		return true
 	}
 	switch st := st.(type) {
 	case nft.Verdict:
-		t.act(st)
+		b.act(st)
 	case nft.Masquerade:
-		t.Masquerade, t.settled = t.step.Rule, true
+		b.Masquerade, b.settled = b.step.Rule, true
 	case nft.Refuse:
-		t.stop(Reject, "")
+		b.stop(Reject, "")
 	case nft.Reset:
-		if t.Protocol != model.TCP { // the kernel sends none, and drops
-			t.stop(Drop, "")
+		if b.Protocol != model.TCP { // the kernel sends none, and drops
+			b.stop(Drop, "")
 			break
 		}
-		t.stop(Reject, "")
+		b.stop(Reject, "")
 	default:
-		t.stop(Unknown, "a rule is not ours: "+strings.TrimPrefix(st.Text(w.table.Family), "# not ours: "))
+		b.stop(Unknown, "a rule is not ours: "+strings.TrimPrefix(st.Text(tr.table.Family), "# not ours: "))
 	}
 	return true
 }
 
-func (t *turn) act(v nft.Verdict) {
+func (b *branch) act(v nft.Verdict) {
 	switch v.Action {
 	case nft.Accept, nft.Goto, nft.Jump:
-		t.next = v
+		b.next = v
 	case nft.Drop:
-		t.stop(Drop, "")
+		b.stop(Drop, "")
 	default:
-		t.stop(Unknown, fmt.Sprintf("verdict %q is not known", v))
+		b.stop(Unknown, fmt.Sprintf("verdict %q is not known", v))
 	}
 }
 
-func (t *turn) notFrom(st nft.NotFrom) bool {
-	if t.Interface == "" && !t.FromNode {
-		t.doubt = "a rule asks for the interface that the packet comes in from, which is not given"
+func (b *branch) notFrom(st nft.NotFrom) bool {
+	if b.Interface == "" && !b.FromNode {
+		b.doubt = "a rule asks for the interface that the packet comes in from, which is not given"
 		return true
 	}
-	from := t.Interface == st.Name || st.ByPrefix && strings.HasPrefix(t.Interface, st.Name)
-	return t.unless(from, "it comes in from "+t.Interface)
+	from := b.Interface == st.Name || st.ByPrefix && strings.HasPrefix(b.Interface, st.Name)
+	return b.unless(from, "it comes in from "+b.Interface)
 }
 
-func (w *walk) inSet(t *turn, st nft.InSet) bool {
-	e, ok := w.lookup(t, st.Key, st.Set)
-	if !ok {
-		return true
-	}
-	return (e != nil) != st.Not
-}
-
-func (w *walk) verdictMap(t *turn, st nft.VerdictMap) bool {
-	e, ok := w.lookup(t, st.Key, st.Map)
-	if ok && e != nil && t.certain() {
-		t.act(e.Value.Verdict)
+// mapped looks up the value of a map for a packet, and has act carry it out.
+// Without one the statement does not match.
+func (tr *tracer) mapped(b *branch, st nft.Statement, act func(nft.Value)) bool {
+	name, key := nft.SetOf(st)
+	e, ok := tr.lookup(b, key, name)
+	if ok && e != nil && b.certain() {
+		act(e.Value)
 	}
 	return !ok || e != nil
 }
 
-func (w *walk) dnat(t *turn, st nft.DNAT) bool {
-	e, ok := w.lookup(t, st.Key, st.Map)
-	if ok && e != nil && t.certain() {
-		to := e.Value.Endpoint
-		t.Destination, t.Port = to.Addr(), to.Port()
-		t.Verdict, t.Endpoint = Forward, to
-		t.Bound = w.table.Set(st.Map).Dynamic
-		// Connection tracking notes a translation only where it changes something.
-		t.translated = t.Frontend() != t.dialled
-		t.settled = true
-	}
-	return !ok || e != nil
+func (b *branch) dnat(to netip.AddrPort, bound bool) {
+	b.Destination, b.Port = to.Addr(), to.Port()
+	b.Verdict, b.Endpoint, b.Bound = Forward, to, bound
+	// Connection tracking notes a translation only where it changes something.
+	b.translated = b.Frontend() != b.dialled
+	b.settled = true
 }
 
-func (w *walk) remember(t *turn, st nft.Remember) bool {
-	if !t.certain() {
+func (tr *tracer) remember(b *branch, st nft.Remember) bool {
+	if !b.certain() {
 		return true
 	}
-	s, k, why := w.key(t, st.Key, st.Map)
+	s, k, why := tr.key(b, st.Key, st.Map)
 	if s == nil {
-		t.stop(Unknown, why)
+		b.stop(Unknown, why)
 		return true
 	}
-	t.Remember = st.Timeout
-	t.step.Details = append(t.step.Details, fmt.Sprintf("@%s remembers %s for %s", s.Name, keyText(s, k), st.Timeout))
+	b.Remember = st.Timeout
+	b.step.Details = append(b.step.Details, fmt.Sprintf("@%s remembers %s for %s", s.Name, keyText(s, k), st.Timeout))
 	return true
 }

@@ -3,7 +3,6 @@ package health
 import (
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -11,18 +10,14 @@ import (
 	"strconv"
 	"sync/atomic"
 
-	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/serve"
 )
 
 // check answers for one Service in one family, on any path and method (10.17).
 type check struct {
+	services  *Services
 	name      checkName
-	endpoints atomic.Int64 // on this node
-	healthy   func() bool
-	limit     *serve.Limit
-	open      func(network, address string) (net.Listener, error)
-	log       *slog.Logger
+	endpoints atomic.Int64            // on this node
 	ports     map[netip.AddrPort]port // that are open
 	failure   string                  // reported last
 }
@@ -33,7 +28,7 @@ type port struct {
 	server   *http.Server
 }
 
-// close ends everything at once. A server that has just been started may not
+// close closes the listener and all connections. A server that has just been started may not
 // know its listener yet.
 func (p port) close() {
 	p.listener.Close()
@@ -53,7 +48,7 @@ type serviceAnswer struct {
 }
 
 func (c *check) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
-	n, healthy := c.endpoints.Load(), c.healthy()
+	n, healthy := c.endpoints.Load(), c.services.Healthy()
 	body, _ := json.MarshalIndent(checkAnswer{serviceAnswer(c.name.service), n, healthy}, "", "\t") // these types cannot fail
 	w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.FormatInt(n, 10))
 	answer(w, statusCode(n > 0 && healthy), body)
@@ -86,28 +81,20 @@ func (c *check) listen(at []netip.AddrPort) error {
 			continue
 		}
 		l, err := serve.Listen(func() (net.Listener, error) {
-			return c.open(network(c.name.family), a.String())
-		}, c.log.With("service", c.name.service, "address", a))
+			return c.services.listen(fmt.Sprintf("tcp%d", c.name.family), a.String()) // an unspecified address is one family's (10.15)
+		}, c.services.Log.With("service", c.name.service, "address", a))
 		if err != nil {
 			for _, l := range opened {
 				l.Close()
 			}
 			return fmt.Errorf("%w: free that address, or give the Service another healthCheckNodePort", err)
 		}
-		opened[a] = c.limit.Listener(l)
+		opened[a] = c.services.limit.Listener(l)
 	}
 	for a, l := range opened {
-		p := port{l, serve.NewHTTP(c, 0, c.log)}
+		p := port{l, serve.NewHTTP(c, 0, c.services.Log)}
 		c.ports[a] = p
 		go p.server.Serve(l) // until it is closed
 	}
 	return nil
-}
-
-// network keeps an unspecified address to its family (10.15).
-func network(f model.Family) string {
-	if f == model.IPv6 {
-		return "tcp6"
-	}
-	return "tcp4"
 }

@@ -1,4 +1,4 @@
-// Package health tells others over HTTP whether this node shall get traffic:
-// [Proxy] answers for the node as a whole, [Services] for each Service that
-// wants traffic on nodes with endpoints of its own only.
+// Package health answers over HTTP whether this node should get traffic: [Proxy]
+// for the node as a whole, [Services] for each Service that is served only by nodes
+// with endpoints of its own.
 package health

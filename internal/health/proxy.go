@@ -39,7 +39,7 @@ type Proxy struct {
 	// Node returns the Node object as it was seen last, also if it is gone
 	// since; nil: it was never seen (10.10, 10.11).
 	Node func() *model.Node
-	// Answered is told the path and the status code of each answer.
+	// Answered is called with the path and the status code of each answer.
 	Answered func(path string, code int)
 }
 
@@ -58,14 +58,14 @@ type familyHealthy struct {
 	Healthy     bool      `json:"healthy"`
 }
 
-// Healthy tells whether no request for a sync waits for too long.
+// Healthy reports whether no request for a sync waits too long.
 func (p *Proxy) Healthy() bool { return p.healthyAt(time.Now(), p.Progress()) }
 
 func (p *Proxy) healthyAt(now time.Time, at Progress) bool {
 	return at.Pending.IsZero() || now.Sub(at.Pending) < 2*p.SyncPeriod
 }
 
-// eligible tells whether load balancers may use the node at all.
+// eligible reports whether load balancers may use the node at all.
 func (p *Proxy) eligible() bool {
 	node := p.Node()
 	return node != nil && !node.Leaving

@@ -268,7 +268,8 @@ func possible(r *nft.Ruleset) bool {
 				return false
 			}
 			for _, s := range slices.Concat(c.Rules...) {
-				if v, ok := s.(nft.Verdict); ok && !leads(v) || workload.SetOf(s) != "" && t.Set(workload.SetOf(s)) == nil {
+				name, _ := nft.SetOf(s)
+				if v, ok := s.(nft.Verdict); ok && !leads(v) || name != "" && t.Set(name) == nil {
 					return false
 				}
 			}

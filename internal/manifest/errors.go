@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 // MaxShown is how many problems a message lists: a file of the wrong sort can
@@ -46,7 +46,7 @@ func (e *Error) Error() string {
 	if e.Object != "" {
 		at += ": " + e.Object
 	}
-	return model.Printable(at + ": " + e.Err.Error())
+	return terminal.Printable(at + ": " + e.Err.Error())
 }
 
 func (e *Error) Unwrap() error { return e.Err }
@@ -107,7 +107,7 @@ func (e *FieldError) Error() string {
 	if e.Field == "" {
 		return text
 	}
-	return model.Printable(e.Field) + ": " + text
+	return terminal.Printable(e.Field) + ": " + text
 }
 
 // maxQuoted is how much of a text is shown, in bytes. Annotations may be as long

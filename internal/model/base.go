@@ -1,6 +1,7 @@
 package model
 
 import (
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -22,7 +23,7 @@ func newBase(c Config, nodes []*Node, cidrs []netip.Prefix) base {
 		b.serviceCIDRs = nil
 	}
 	if !known && len(nodes) > 0 {
-		b.notices = []Notice{notice("Node "+c.NodeName, NodeUnknown,
+		b.notices = []Notice{notice(Object{Kind: "Node", Name: c.NodeName}, NodeUnknown,
 			"not among the %d nodes given: no endpoint counts as local; name this node with --hostname-override", len(nodes))}
 	}
 	return b
@@ -103,30 +104,19 @@ func (r *Router) moveNodePorts() []RouteChange {
 	})
 }
 
-// JoinChanges returns one list for changes of routes and those that followed.
+// JoinChanges returns one list for changes of routes and those that followed, in no
+// order.
 func JoinChanges(first, second []RouteChange) []RouteChange {
 	if len(first) == 0 {
 		return second
 	}
-	later := make(map[Frontend]*Route, len(second))
-	for _, c := range second {
-		later[c.Frontend] = c.New
-	}
-	var out []RouteChange
-	joined := make(map[Frontend]bool, len(first))
-	for _, c := range first {
-		joined[c.Frontend] = true
-		if now, ok := later[c.Frontend]; ok {
-			c.New = now
+	joined := make(map[Frontend]RouteChange, len(first))
+	for _, c := range slices.Concat(first, second) {
+		if before, ok := joined[c.Frontend]; ok {
+			c.Old = before.Old
 		}
-		if c.Old != nil || c.New != nil {
-			out = append(out, c)
-		}
+		joined[c.Frontend] = c
 	}
-	for _, c := range second {
-		if !joined[c.Frontend] {
-			out = append(out, c)
-		}
-	}
-	return out
+	maps.DeleteFunc(joined, func(_ Frontend, c RouteChange) bool { return c.Old == nil && c.New == nil })
+	return slices.Collect(maps.Values(joined))
 }

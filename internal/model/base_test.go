@@ -104,6 +104,7 @@ func TestJoinChanges(t *testing.T) {
 	got := JoinChanges(
 		[]RouteChange{{f(1), nil, &routes[0]}, {f(2), &routes[1], &routes[2]}, {f(3), nil, &routes[3]}},
 		[]RouteChange{{f(2), &routes[2], nil}, {f(3), &routes[3], nil}, {f(4), nil, &routes[4]}, {f(1), &routes[0], &routes[5]}})
+	slices.SortFunc(got, func(a, b RouteChange) int { return a.Frontend.Compare(b.Frontend) })
 	want := []RouteChange{{f(1), nil, &routes[5]}, {f(2), &routes[1], nil}, {f(4), nil, &routes[4]}}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)

@@ -5,8 +5,7 @@ import (
 	"net/netip"
 )
 
-// DetectMode is the way in which packets of local pods are recognised
-// (section 7).
+// DetectMode is how packets of local pods are recognised (section 7).
 type DetectMode uint8
 
 const (
@@ -16,8 +15,7 @@ const (
 	DetectNodeCIDR
 	// DetectBridgeInterface takes packets that come in from one interface.
 	DetectBridgeInterface
-	// DetectInterfaceNamePrefix takes packets from interfaces whose names
-	// start alike.
+	// DetectInterfaceNamePrefix takes packets from interfaces with a name prefix.
 	DetectInterfaceNamePrefix
 )
 
@@ -38,16 +36,16 @@ func ParseDetectMode(name string) (DetectMode, error) {
 	return m, nil
 }
 
-// Detector recognises packets of pods in one family: by their source, or by
-// the interface that they come in from.
+// Detector recognises packets of pods in one family by their source or by the
+// input interface.
 type Detector struct {
 	Prefix    netip.Prefix // valid: by source
-	Interface string       // name, or the beginning of it
-	ByPrefix  bool         // Interface is a beginning
+	Interface string       // name, or prefix of a name
+	ByPrefix  bool         // Interface is a prefix
 }
 
-// detectors returns the detectors that the mode gives. A family without one
-// treats nobody as a pod (7.2).
+// detectors returns the detectors of the mode. In a family without one no client
+// is treated as a pod (7.2).
 func detectors(node *Node, c Config) map[Family]Detector {
 	out := make(map[Family]Detector)
 	for _, f := range Families {

@@ -40,8 +40,7 @@ func (f Frontend) Compare(o Frontend) int {
 	return cmp.Or(f.Address.Compare(o.Address), cmp.Compare(f.Protocol, o.Protocol), cmp.Compare(f.Port, o.Port))
 }
 
-// Kind tells where a frontend's address comes from. Smaller kinds win
-// conflicts.
+// Kind is the origin of a frontend's address.
 type Kind uint8
 
 const (
@@ -63,35 +62,36 @@ func (k Kind) String() string {
 	return "NodePort"
 }
 
-// Route says what a frontend does with new connections.
+// Route is the decision for one frontend.
 type Route struct {
 	Frontend Frontend
 	Kind     Kind
 	Port     PortName
 	Service  *Service
-	Choice   Choice
-	// SourceRanges limits who may connect; none: everybody (4.30).
+	Choice   *Choice
+	// SourceRanges are the allowed clients; none: all (4.30).
 	SourceRanges []netip.Prefix
 }
 
-// Local tells whether clients outside of the cluster get endpoints of this
-// node only, and keep their address.
+// Local reports whether clients outside of the cluster get endpoints of this node
+// only, and keep their address.
 func (r *Route) Local() bool {
 	return r.Kind != ClusterIP && r.Service.ExternalPolicy == PolicyLocal
 }
 
-// Inside returns what becomes of a new connection from a pod or from the node
-// itself. With the external policy Local these reach every endpoint (table
-// 4-B).
-func (r *Route) Inside() Decision {
+// Inside returns the decision for connections from a pod or from the node itself.
+// With the external policy Local these reach every endpoint (table 4-B).
+func (r *Route) Inside() Decision { return r.Choice.Decide(r.InsidePolicy()) }
+
+// InsidePolicy returns the policy for connections from a pod or from the node.
+func (r *Route) InsidePolicy() Policy {
 	if r.Kind == ClusterIP {
-		return r.Choice.Decide(r.Service.InternalPolicy)
+		return r.Service.InternalPolicy
 	}
-	return r.Choice.Decide(PolicyCluster)
+	return PolicyCluster
 }
 
-// Outside returns what becomes of a new connection from a client outside of
-// the cluster.
+// Outside returns the decision for clients outside of the cluster.
 func (r *Route) Outside() Decision {
 	if r.Local() {
 		return r.Choice.Decide(PolicyLocal)
@@ -100,8 +100,7 @@ func (r *Route) Outside() Decision {
 }
 
 // RouteService returns the routes of one Service on a node: every address it
-// has, times every port. slices are those of the Service. The result is a pure
-// function of the arguments.
+// has, times every port. slices are those of the Service.
 func RouteService(s *Service, slices []*EndpointSlice, l *Locality) []Route {
 	var routes []Route
 	ports := newSlicePorts(slices)
@@ -135,8 +134,8 @@ func RouteService(s *Service, slices []*EndpointSlice, l *Locality) []Route {
 }
 
 // compareClaims orders the routes that claim one frontend; the first one gets
-// it. A ClusterIP cannot be taken away by an address that somebody writes into
-// another Service. Otherwise a claimant with endpoints wins (4.40), then an
+// it. Another Service cannot take a ClusterIP by naming it as an address of its
+// own. Otherwise a claimant with endpoints wins (4.40), then an
 // address of the Service's own over a NodePort (4.37), then the oldest
 // Service, then the first by name (4.39).
 func compareClaims(a, b *Route) int {

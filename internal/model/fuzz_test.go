@@ -81,7 +81,8 @@ func names(all []Endpoint) []string {
 
 // choose is section 3, written for each endpoint by itself. Drained endpoints
 // are as if they were not listed, but serve the connections they have (3.21).
-func choose(all []Endpoint, node *Node) (c Choice) {
+func choose(all []Endpoint, node *Node) *Choice {
+	c := &Choice{}
 	listed := slices.DeleteFunc(slices.Clone(all), func(e Endpoint) bool { return e.Host.Drain })
 	ready := slices.DeleteFunc(slices.Clone(listed), func(e Endpoint) bool { return !e.Host.Ready })
 	nodeHints, zoneHints := len(ready) > 0, len(ready) > 0 // every ready one has such a hint
@@ -122,7 +123,7 @@ func choose(all []Endpoint, node *Node) (c Choice) {
 func isHere(e Endpoint, node *Node) bool { return e.Host.Node != "" && e.Host.Node == node.Name }
 
 // checkDecision: 3.8.
-func checkDecision(t *testing.T, c Choice, p Policy, got Decision) {
+func checkDecision(t *testing.T, c *Choice, p Policy, got Decision) {
 	t.Helper()
 	set := c.Cluster
 	if p == PolicyLocal {

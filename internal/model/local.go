@@ -2,8 +2,8 @@ package model
 
 import "net/netip"
 
-// HealthCheck is what a node tells load balancers about one Service on its
-// health check node port.
+// HealthCheck is the answer to load balancers on the health check node port of a
+// Service.
 type HealthCheck struct {
 	Service ServiceName
 	Port    uint16
@@ -14,9 +14,8 @@ type HealthCheck struct {
 
 // healthCheck counts the ready ones of the endpoints that outside clients reach
 // on this node, as the routes of a Service have them: drained ones are not among
-// them (3.21). Those that serve only while they terminate do not count, though
-// they still get traffic: load balancers shall leave the node before they are
-// gone.
+// them (3.21). Terminating ones get traffic, but do not count: load balancers shall
+// leave the node before they are gone.
 func healthCheck(s *Service, routes []Route) HealthCheck {
 	h := HealthCheck{s.Name, s.HealthCheckNodePort, make(map[Family]int)}
 	local := make(map[netip.Addr]struct{})

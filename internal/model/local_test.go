@@ -131,7 +131,11 @@ func TestNoPrimaryFamily(t *testing.T) {
 	s.Ports[0].NodePort = 30080
 	routes := func() string {
 		r := Resolve(&Snapshot{Nodes: []*Node{node}, Services: []*Service{s}}, Config{NodeName: "node-1"})
-		return fmt.Sprint(r.Routes, r.Notices)
+		text := fmt.Sprintln(r.Notices)
+		for _, route := range r.Routes {
+			text += fmt.Sprintln(route.Frontend, route.Kind, route.Port, route.Inside(), route.Outside())
+		}
+		return text
 	}
 	before := routes()
 	slices.Reverse(node.Addresses)

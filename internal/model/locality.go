@@ -24,13 +24,10 @@ type Locality struct {
 
 // NewLocality applies the configuration to a node.
 func NewLocality(node *Node, c Config) *Locality {
-	own := *node
-	if c.BindAddress.IsValid() && !c.BindAddress.IsUnspecified() {
-		own.Addresses = append([]netip.Addr{c.BindAddress}, node.Addresses...)
-	}
+	node = c.own(node)
 	l := &Locality{
-		Node:              &own,
-		NodePortAddresses: nodePortAddresses(&own, c),
+		Node:              node,
+		NodePortAddresses: nodePortAddresses(node, c),
 		Wildcards:         len(c.NodePortAddresses) > 0,
 		NoExternalIPs:     c.NoExternalIPs,
 	}
@@ -39,6 +36,15 @@ func NewLocality(node *Node, c Config) *Locality {
 		l.nodePorts = wildcards(l.NodePortAddresses)
 	}
 	return l
+}
+
+// own returns the node with the bind address first.
+func (c *Config) own(node *Node) *Node {
+	own := *node
+	if c.BindAddress.IsValid() && !c.BindAddress.IsUnspecified() {
+		own.Addresses = append([]netip.Addr{c.BindAddress}, node.Addresses...)
+	}
+	return &own
 }
 
 // wildcards returns the unspecified address of each family that has one of the
@@ -53,58 +59,85 @@ func wildcards(addresses []netip.Addr) []netip.Addr {
 	return out
 }
 
-// nodePortAddresses returns the addresses on which NodePorts are served
-// (section 6): the first one of each family, those that the configured ranges
-// choose, or both. Loopback addresses never are (4.35).
+// nodePortRanges returns the ranges in which NodePorts of one family are served
+// (6.2 to 6.5): those of the configuration, the first address of the node, or all
+// addresses.
+func (c *Config) nodePortRanges(node *Node, f Family) []netip.Prefix {
+	ranges := prefixesOf(c.NodePortAddresses, f)
+	switch {
+	case c.servesPrimary():
+		if a, ok := node.primaryAddress(f); ok {
+			ranges = append(ranges, netip.PrefixFrom(a, a.BitLen()))
+		}
+	case len(ranges) == 0:
+		ranges = append(ranges, netip.PrefixFrom(Wildcard(f), 0))
+	}
+	return ranges
+}
+
+// servesPrimary reports whether the first address of each family serves NodePorts.
+func (c *Config) servesPrimary() bool { return c.NodePortPrimary || len(c.NodePortAddresses) == 0 }
+
+// servesIn reports whether an address lies in any of the ranges. An IPv6 link-local
+// one never serves: the kernel does not forward a packet with such a source, and
+// each pod's interface has one (6.13).
+func servesIn(ranges []netip.Prefix, a netip.Addr) bool {
+	return !(a.Is6() && a.IsLinkLocalUnicast()) && slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// addressesIn returns the addresses of the node's interfaces that serve in the
+// ranges.
+func (c *Config) addressesIn(ranges []netip.Prefix, node *Node) []netip.Addr {
+	all := c.InterfaceAddresses
+	if len(all) == 0 {
+		all = node.Addresses
+	}
+	return sorted(slices.DeleteFunc(slices.Clone(all), func(a netip.Addr) bool { return !servesIn(ranges, a) }))
+}
+
+func sorted(addresses []netip.Addr) []netip.Addr {
+	slices.SortFunc(addresses, netip.Addr.Compare)
+	return slices.Compact(addresses)
+}
+
+// nodePortAddresses returns the addresses on which NodePorts are served, sorted:
+// never loopback addresses (4.35). The first address of a family serves whether an
+// interface has it or not.
 func nodePortAddresses(node *Node, c Config) []netip.Addr {
 	var out []netip.Addr
-	if c.NodePortPrimary || len(c.NodePortAddresses) == 0 {
-		for _, f := range Families {
-			if a, ok := node.primaryAddress(f); ok && !a.IsLoopback() {
-				out = append(out, a)
-			}
-		}
-	}
-	candidates := c.InterfaceAddresses
-	if len(candidates) == 0 {
-		candidates = node.Addresses
-	}
-	for _, a := range candidates {
-		if c.ServesNodePorts(a) {
+	for _, f := range Families {
+		if a, ok := node.primaryAddress(f); ok && c.servesPrimary() {
 			out = append(out, a)
 		}
+		out = append(out, c.addressesIn(c.nodePortRanges(node, f), node)...)
 	}
-	slices.SortFunc(out, netip.Addr.Compare)
-	return slices.Compact(out)
+	return sorted(slices.DeleteFunc(out, netip.Addr.IsLoopback))
 }
 
-// ServesNodePorts reports whether NodePorts are served on an address of an
-// interface: it lies in the ranges of its family, or there is no such range
-// (6.4), unless the first address of each family serves them. Without any range
-// the addresses of interfaces do not matter.
-//
-// A client has no use for an IPv6 link-local address: the kernel does not
-// forward a packet with such a source, and each pod's interface has one.
+// ServesNodePorts reports whether an address serves NodePorts because an interface
+// has it.
 func (c *Config) ServesNodePorts(a netip.Addr) bool {
-	if len(c.NodePortAddresses) == 0 || a.IsLoopback() || a.Is6() && a.IsLinkLocalUnicast() {
-		return false
-	}
-	all := !c.NodePortPrimary
-	for _, p := range c.NodePortAddresses {
-		if FamilyOf(p.Addr()) == FamilyOf(a) {
-			if p.Contains(a) {
-				return true
-			}
-			all = false
+	return !a.IsLoopback() && servesIn(c.nodePortRanges(&Node{}, FamilyOf(a)), a)
+}
+
+// HealthCheckAddresses returns where the health checks of Services listen, by
+// family: where NodePorts are served, on loopback as well, as far as an interface
+// has the address. The unspecified address stands for all of a family (10.16).
+func HealthCheckAddresses(node *Node, c Config) map[Family][]netip.Addr {
+	node = c.own(node)
+	out := make(map[Family][]netip.Addr)
+	for _, f := range Families {
+		ranges := c.nodePortRanges(node, f)
+		if out[f] = c.addressesIn(ranges, node); slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Bits() == 0 }) {
+			out[f] = []netip.Addr{Wildcard(f)}
 		}
 	}
-	return all
+	return out
 }
 
-// sourceRanges returns who may use the load balancer addresses of a Service in
-// one family. Where the node itself may, so may these addresses: a packet of
-// the node to an address that it holds carries that address as its source
-// (4.33).
+// sourceRanges returns the clients of the load balancer addresses of a Service in
+// one family. Where the node itself is among them, so are these addresses: a packet
+// of the node to an address that it holds has that address as its source (4.33).
 func (l *Locality) sourceRanges(s *Service, f Family) []netip.Prefix {
 	ranges := prefixesOf(s.SourceRanges, f)
 	if own, ok := l.Node.primaryAddress(f); ok && slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(own) }) {

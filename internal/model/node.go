@@ -15,8 +15,8 @@ type Node struct {
 	// Addresses holds the InternalIPs in order, then the ExternalIPs (12.42).
 	Addresses []netip.Addr
 	PodCIDRs  []netip.Prefix
-	// Leaving tells that the node is about to be taken away: load balancers
-	// shall stop using it (10.10).
+	// Leaving reports that the node is about to be removed: load balancers shall
+	// stop using it (10.10).
 	Leaving bool
 }
 
@@ -30,8 +30,7 @@ func (n *Node) primaryAddress(f Family) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// Snapshot is everything a source knows at one moment. Order carries no
-// meaning.
+// Snapshot is everything a source knows at one moment. Order does not matter.
 type Snapshot struct {
 	Nodes        []*Node
 	Services     []*Service

@@ -15,8 +15,8 @@ type overlaps map[Frontend]map[Frontend]struct{} // with addresses of Services, 
 // a node may have.
 func (r *Route) external() bool { return r.Kind == ExternalIP || r.Kind == LoadBalancerIP }
 
-// note takes a frontend in that at least one Service claims with an external
-// address, or out if none does.
+// note adds a frontend that at least one Service claims with an external address,
+// or removes it.
 func (o overlaps) note(f Frontend, claimed bool) {
 	w := f.OnNode()
 	if claimed {

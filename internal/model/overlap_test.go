@@ -49,7 +49,7 @@ func TestNodePortHiddenByAddress(t *testing.T) {
 		step.do(r)
 		var hidden bool
 		for _, n := range r.Notices() {
-			hidden = hidden || n == Notice{"Service default/web", Conflict,
+			hidden = hidden || n == Notice{Object{"Service", "default", "web"}, Conflict,
 				`tcp 198.51.100.1:30080 (NodePort of port "http") is served by Service default/other`}
 		}
 		if hidden != step.hidden {

@@ -34,9 +34,8 @@ type Config struct {
 	MasqueradeAll bool
 	// Scheduler is the one for Services that name none.
 	Scheduler Scheduler
-	// BesideAnother tells that another proxy serves the Services that this one
-	// does not: their addresses are not unallocated, so nothing is dropped for
-	// being in a service CIDR.
+	// BesideAnother reports that another proxy serves the Services that this one
+	// does not: nothing is dropped for being in a service CIDR.
 	BesideAnother bool
 	// Families are those that are served; none: all. A node may lack IPv6 (12.48).
 	Families []Family
@@ -65,7 +64,7 @@ type Routing struct {
 	// is. Otherwise their frontends have the addresses.
 	Wildcards         bool
 	NodePortAddresses []netip.Addr
-	// Detectors tell pods from others, at most one for each family.
+	// Detectors recognise pods, at most one for each family.
 	Detectors map[Family]Detector
 	// MasqueradeAll, Scheduler, AffinityCapacity and Counters are those of the
 	// configuration, with defaults filled in.
@@ -73,12 +72,12 @@ type Routing struct {
 	Scheduler        Scheduler
 	AffinityCapacity uint32
 	Counters         bool
-	// HealthChecks are the Services whose local endpoints this node tells load
-	// balancers about, sorted by name (10.15).
+	// HealthChecks are those of Services that load balancers ask this node for,
+	// sorted by name (10.15).
 	HealthChecks []HealthCheck
 	// WithoutLocal counts service ports by family (11.8).
 	WithoutLocal map[Family]WithoutLocal
-	// Notices tell people what cannot be served as the objects ask.
+	// Notices report what cannot be served as the objects ask.
 	Notices []Notice
 }
 
@@ -94,12 +93,25 @@ func (r *Routing) ServesNodePorts(a netip.Addr) bool {
 
 // Notice is a remark about an object that does not stop the others.
 type Notice struct {
-	Object  string // for example "Service default/web"
+	Object  Object
 	Reason  Reason
 	Message string
 }
 
-// Reason is the sort of a notice: one word for metrics and events.
+// Object names an object of Kubernetes.
+type Object struct {
+	Kind, Namespace, Name string // Namespace is empty for a Node
+}
+
+// String returns for example "Service default/web" or "Node node-1".
+func (o Object) String() string {
+	if o.Namespace == "" {
+		return o.Kind + " " + o.Name
+	}
+	return o.Kind + " " + o.Namespace + "/" + o.Name
+}
+
+// Reason is the class of a notice: one word for metrics and events.
 type Reason string
 
 const (
@@ -109,12 +121,11 @@ const (
 	Conflict Reason = "Conflict"
 	// NoNodePortAddress: no address of the node serves NodePorts.
 	NoNodePortAddress Reason = "NoNodePortAddress"
-	// InternalError: the Service cannot be served because of a mistake in this
-	// program.
+	// InternalError: the Service is not served because of a bug.
 	InternalError Reason = "InternalError"
 )
 
-func (n Notice) String() string { return n.Object + ": " + n.Message }
+func (n Notice) String() string { return n.Object.String() + ": " + n.Message }
 
 // Resolve decides every frontend of the snapshot.
 func Resolve(s *Snapshot, c Config) *Routing {
@@ -125,10 +136,11 @@ func Resolve(s *Snapshot, c Config) *Routing {
 }
 
 func (n Notice) compare(o Notice) int {
-	return cmp.Or(cmp.Compare(n.Object, o.Object), cmp.Compare(n.Message, o.Message))
+	return cmp.Or(cmp.Compare(n.Object.Kind, o.Object.Kind), cmp.Compare(n.Object.Namespace, o.Object.Namespace),
+		cmp.Compare(n.Object.Name, o.Object.Name), cmp.Compare(n.Message, o.Message))
 }
 
-func notice(object string, reason Reason, format string, args ...any) Notice {
+func notice(object Object, reason Reason, format string, args ...any) Notice {
 	return Notice{object, reason, fmt.Sprintf(format, args...)}
 }
 
@@ -146,7 +158,7 @@ func (c claims) notices() []Notice {
 // conflict reports that the Service of one route does not get a frontend that
 // another one has.
 func conflict(f Frontend, loser, winner *Route) Notice {
-	return notice("Service "+loser.Port.Service.String(), Conflict, "%s (%s of port %q) is served by Service %s",
+	return notice(loser.Port.Service.Object(), Conflict, "%s (%s of port %q) is served by Service %s",
 		f, loser.Kind, loser.Port.Port, winner.Port.Service)
 }
 
@@ -159,7 +171,7 @@ func nodePortNotices(s *Service, l *Locality) []Notice {
 	for _, ip := range s.ClusterIPs {
 		f := FamilyOf(ip)
 		if _, ok := l.Node.primaryAddress(f); !ok && !slices.ContainsFunc(l.NodePortAddresses, func(a netip.Addr) bool { return FamilyOf(a) == f }) {
-			out = append(out, notice("Service "+s.Name.String(), NoNodePortAddress,
+			out = append(out, notice(s.Name.Object(), NoNodePortAddress,
 				"NodePorts are not served over %s: no such address of the node is known; give its Node object or --bind-address", f))
 		}
 	}

@@ -68,8 +68,8 @@ func TestMergePrefixes(t *testing.T) {
 // TestConflicts orders claims pairwise: the first one named gets the frontend.
 func TestConflicts(t *testing.T) {
 	old, young := time.Unix(1, 0), time.Unix(2, 0)
-	usable := Choice{Cluster: []Endpoint{{Host: &Host{Ready: true}}}}
-	claim := func(name string, kind Kind, created time.Time, c Choice) Route {
+	usable := &Choice{Cluster: []Endpoint{{Host: &Host{Ready: true}}}}
+	claim := func(name string, kind Kind, created time.Time, c *Choice) Route {
 		n := ServiceName{"default", name}
 		return Route{Kind: kind, Port: PortName{Service: n}, Service: &Service{Name: n, Created: created}, Choice: c}
 	}
@@ -80,10 +80,10 @@ func TestConflicts(t *testing.T) {
 		{"4.39 the older", claim("z", ExternalIP, old, usable), claim("a", ExternalIP, young, usable)},
 		{"4.39 a known age", claim("z", ExternalIP, young, usable), claim("a", ExternalIP, time.Time{}, usable)},
 		{"4.39 the first by name", claim("a", ExternalIP, old, usable), claim("b", ExternalIP, old, usable)},
-		{"4.40 with endpoints", claim("z", ExternalIP, young, usable), claim("a", ExternalIP, old, Choice{})},
+		{"4.40 with endpoints", claim("z", ExternalIP, young, usable), claim("a", ExternalIP, old, &Choice{})},
 		{"4.37 address before NodePort", claim("z", LoadBalancerIP, young, usable), claim("a", NodePort, old, usable)},
-		{"4.40 before 4.37", claim("z", NodePort, young, usable), claim("a", LoadBalancerIP, old, Choice{})},
-		{"a ClusterIP is safe", claim("z", ClusterIP, young, Choice{}), claim("a", ExternalIP, old, usable)},
+		{"4.40 before 4.37", claim("z", NodePort, young, usable), claim("a", LoadBalancerIP, old, &Choice{})},
+		{"a ClusterIP is safe", claim("z", ClusterIP, young, &Choice{}), claim("a", ExternalIP, old, usable)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, all := range [][]Route{{c.winner, c.loser}, {c.loser, c.winner}} {
@@ -92,7 +92,7 @@ func TestConflicts(t *testing.T) {
 				if got.winner.Port != c.winner.Port {
 					t.Errorf("winner is %v, want %s", got.winner, c.winner.Port)
 				}
-				if n := got.notices(); len(n) != 1 || !strings.Contains(n[0].Object, c.loser.Port.Service.String()) {
+				if n := got.notices(); len(n) != 1 || n[0].Object != c.loser.Port.Service.Object() {
 					t.Errorf("notices: %v", n)
 				}
 			}

@@ -14,15 +14,15 @@ type ServiceState struct {
 	Slices  []*EndpointSlice
 }
 
-// RouteChange is a frontend that may do something else than before.
+// RouteChange is a frontend whose route may have changed.
 type RouteChange struct {
 	Frontend Frontend
-	Old, New *Route // nil: it was not served, or is not any longer
+	Old, New *Route // nil: not served before, or now
 }
 
-// Router knows the route of every frontend and keeps up with changes, each at a
-// cost that depends on what it changes alone. What it says is a function of the
-// present state, whatever the way to it. Its methods are not safe for concurrent use.
+// Router knows the route of every frontend and follows changes, each at a cost that
+// depends only on what it changes. Its answers depend on the present state, and not
+// on the changes that led to it. Its methods are not safe for concurrent use.
 type Router struct {
 	base     base
 	services map[ServiceName]*routed
@@ -35,9 +35,10 @@ type Router struct {
 	// noticed are the notices about Services by themselves.
 	noticed map[ServiceName][]Notice
 	health  map[ServiceName]HealthCheck
-	// What follows is put together anew when it has changed.
+	// The lists that follow are built again when they are stale.
 	notices      []Notice
 	healthChecks []HealthCheck
+	version      uint64 // of notices
 	staleNotices bool
 	staleHealth  bool
 }
@@ -125,14 +126,13 @@ func (r *Router) claim(name ServiceName, state ServiceState, touched map[Fronten
 	}
 }
 
-// route decides what one Service asks for, and returns what people should know
-// about it. An object that nobody thought of must not take the others down: a
-// panic leaves its Service out (13.20).
+// route decides the routes of one Service, and returns its notices. A malformed
+// object must not affect others: a panic leaves its Service out (13.20).
 func (r *Router) route(name ServiceName, s *routed) (notices []Notice) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.routes = nil
-			notices = []Notice{notice("Service "+name.String(), InternalError, "not served: internal error, please report it with the objects of this Service: %v", p)}
+			notices = []Notice{notice(name.Object(), InternalError, "not served: internal error, please report it with the objects of this Service: %v", p)}
 		}
 	}()
 	svc := s.state.Service.only(r.base.config.Families)
@@ -247,18 +247,21 @@ func (r *Router) count(s *routed, n int) {
 	}
 }
 
-// refresh puts the lists together that have changed.
+// refresh builds the lists that are stale.
 func (r *Router) refresh() {
 	if r.staleNotices {
-		r.notices = slices.Clone(r.base.notices)
+		now := append(slices.Clone(r.base.notices), r.overlapNotices()...)
 		for _, n := range r.noticed {
-			r.notices = append(r.notices, n...)
+			now = append(now, n...)
 		}
 		for f := range r.contested {
-			r.notices = append(r.notices, r.claims[f].notices()...)
+			now = append(now, r.claims[f].notices()...)
 		}
-		r.notices = append(r.notices, r.overlapNotices()...)
-		slices.SortFunc(r.notices, Notice.compare)
+		slices.SortFunc(now, Notice.compare)
+		if !slices.Equal(r.notices, now) {
+			r.notices = now
+			r.version++
+		}
 	}
 	if r.staleHealth {
 		r.healthChecks = slices.SortedFunc(maps.Values(r.health), func(a, b HealthCheck) int { return a.Service.Compare(b.Service) })
@@ -269,6 +272,10 @@ func (r *Router) refresh() {
 // Notices returns what cannot be served as the objects ask, sorted. It must not
 // be changed.
 func (r *Router) Notices() []Notice { return r.notices }
+
+// NoticesVersion returns a number that changes whenever the notices do. It is 0
+// while there were none.
+func (r *Router) NoticesVersion() uint64 { return r.version }
 
 // HealthChecks returns the health checks of all Services, sorted by name. It
 // must not be changed.

@@ -190,11 +190,52 @@ func TestBrokenObject(t *testing.T) {
 		broken:     {Service: &Service{Name: broken, ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.9")}, Ports: []ServicePort{{Port: 80}}}, Slices: []*EndpointSlice{nil}},
 	})
 	services, frontends := r.Len()
-	if n := r.Notices(); services != 2 || frontends != 4 || len(n) != 1 || n[0].Reason != InternalError || n[0].Object != "Service default/broken" {
+	if n := r.Notices(); services != 2 || frontends != 4 || len(n) != 1 || n[0].Reason != InternalError || n[0].Object.String() != "Service default/broken" {
 		t.Errorf("%d services, %d frontends, notices %v", services, frontends, n)
 	}
 	r.SetServices(map[ServiceName]ServiceState{broken: {}})
 	if n := r.Notices(); len(n) > 0 {
 		t.Errorf("notices of a Service that is gone: %v", n)
+	}
+}
+
+// TestIdentity: the routes of a service port share their choice, and the version of
+// the notices changes with them alone.
+func TestIdentity(t *testing.T) {
+	r := NewRouter()
+	s := web()
+	s.ExternalIPs = []netip.Addr{netip.MustParseAddr("192.0.2.9")}
+	set := func(s *Service) uint64 {
+		r.SetServices(map[ServiceName]ServiceState{s.Name: {Service: s}})
+		return r.NoticesVersion()
+	}
+	if v := set(s); v != 0 {
+		t.Errorf("version %d without a notice", v)
+	}
+	choices := make(map[PortName]map[*Choice]bool)
+	for _, route := range r.Routes() {
+		if choices[route.Port] == nil {
+			choices[route.Port] = make(map[*Choice]bool)
+		}
+		choices[route.Port][route.Choice] = true
+	}
+	for port, of := range choices {
+		if len(of) != len(Families) {
+			t.Errorf("%s has %d choices in %d families", port, len(of), len(Families))
+		}
+	}
+	rival := *s
+	rival.Name.Name = "rival"
+	rival.ClusterIPs = []netip.Addr{netip.MustParseAddr("10.96.0.77")}
+	first := set(&rival)
+	if first == 0 || len(r.Notices()) == 0 {
+		t.Fatalf("version %d of notices %v", first, r.Notices())
+	}
+	if again := set(&rival); again != first {
+		t.Errorf("version %d after the same, before it %d", again, first)
+	}
+	r.SetServices(map[ServiceName]ServiceState{rival.Name: {}})
+	if v := r.NoticesVersion(); v == first || len(r.Notices()) > 0 {
+		t.Errorf("version %d of notices %v, before it %d", v, r.Notices(), first)
 	}
 }

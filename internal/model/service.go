@@ -16,6 +16,9 @@ type ServiceName struct {
 // String returns "namespace/name".
 func (n ServiceName) String() string { return n.Namespace + "/" + n.Name }
 
+// Object returns the name as that of an object.
+func (n ServiceName) Object() Object { return Object{"Service", n.Namespace, n.Name} }
+
 // Compare orders by namespace, then name.
 func (n ServiceName) Compare(o ServiceName) int {
 	return cmp.Or(cmp.Compare(n.Namespace, o.Namespace), cmp.Compare(n.Name, o.Name))
@@ -38,7 +41,7 @@ func (p Policy) String() string {
 	return "Cluster"
 }
 
-// Scheduler is the way in which new connections are spread over endpoints.
+// Scheduler is how new connections are spread over endpoints.
 type Scheduler uint8
 
 const (
@@ -87,8 +90,8 @@ type Service struct {
 	// order of the object.
 	ExternalIPs     []netip.Addr
 	LoadBalancerIPs []netip.Addr
-	// SourceRanges limits who may use the load balancer addresses; none of a
-	// family means everybody of that family (1.25).
+	// SourceRanges are the clients of the load balancer addresses; none of a family
+	// means all of that family (1.25).
 	SourceRanges []netip.Prefix
 	Ports        []ServicePort
 	// InternalPolicy rules the ClusterIP, ExternalPolicy everything else

@@ -22,6 +22,20 @@ func Comment(r *model.Route) string {
 	return cut(text, MaxComment)
 }
 
+// ParseComment reads the comment of an element. The protocol is not in it, and a
+// name may be cut.
+func ParseComment(text string) (model.PortName, model.Kind) {
+	kind := model.ClusterIP
+	for _, k := range []model.Kind{model.LoadBalancerIP, model.ExternalIP, model.NodePort} {
+		if name, ok := strings.CutSuffix(text, " "+k.String()); ok {
+			text, kind = name, k
+		}
+	}
+	namespace, name, _ := strings.Cut(text, "/")
+	name, port, _ := strings.Cut(name, ":")
+	return model.PortName{Service: model.ServiceName{Namespace: namespace, Name: name}, Port: port}, kind
+}
+
 // clean replaces what a quoted nft string cannot hold. Names that an API server
 // accepts contain no such character; those of a file may.
 func clean(s string) string {

@@ -303,6 +303,15 @@ func (s Forget) Text(f model.Family) string {
 
 func (s Forget) Refers() (Concat, string) { return s.Key, s.Map }
 
+// SetOf returns the name of the set or map that a statement looks into or
+// changes, and the key; an empty name: there is none.
+func SetOf(s Statement) (name string, key Concat) {
+	if r, ok := s.(Reference); ok {
+		key, name = r.Refers()
+	}
+	return name, key
+}
+
 // RememberedEndpoint is the data that Remember stores. It is not taken from the
 // packet, which holds the same: with "th dport" in the rule nft would leave the
 // match of the protocol out of the listing, and not load that again.

@@ -124,15 +124,10 @@ func refuses(c *nft.Chain) bool {
 	})
 }
 
-// isOurs tells whether a statement can be written as it was read: sets without a
-// name belong to one rule.
+// isOurs reports whether a statement can be written as it was read: sets without
+// a name belong to one rule.
 func isOurs(t *nft.Table, s nft.Statement) bool {
-	switch s := s.(type) {
-	case nft.Foreign:
-		return false
-	case nft.Reference:
-		_, set := s.Refers()
-		return t.Set(set) != nil
-	}
-	return true
+	name, _ := nft.SetOf(s)
+	_, foreign := s.(nft.Foreign)
+	return !foreign && (name == "" || t.Set(name) != nil)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 // Signs and colours (ANSI) of the verbs in a printed plan.
@@ -128,7 +129,7 @@ func (pp *planPrinter) chain(c *Change) {
 }
 
 func (pp *planPrinter) line(v Verb, depth int, format string, args ...any) {
-	text := strings.Repeat("  ", depth) + signs[v] + " " + model.Printable(fmt.Sprintf(format, args...))
+	text := strings.Repeat("  ", depth) + signs[v] + " " + terminal.Printable(fmt.Sprintf(format, args...))
 	if pp.colour {
 		text = colours[v] + text + colourOff
 	}

@@ -52,12 +52,7 @@ func users(t *nft.Table, set string) []*nft.Chain {
 }
 
 func refersTo(s nft.Statement, set string) bool {
-	switch s := s.(type) {
-	case nft.Foreign:
-		return true
-	case nft.Reference:
-		_, name := s.Refers()
-		return name == set
-	}
-	return false
+	name, _ := nft.SetOf(s)
+	_, foreign := s.(nft.Foreign)
+	return name == set || foreign
 }

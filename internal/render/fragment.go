@@ -52,15 +52,12 @@ func newComposer(r *model.Routing, routes int) *composer {
 	return &composer{node: r.NodeName, scheduler: r.Scheduler, layouts: make(map[layoutKey]layout, routes)}
 }
 
-// layoutKey identifies the lists of endpoints of a layout by their first
-// elements: the frontends of a service port share the lists, and so the layout.
-type layoutKey struct{ inside, outside *model.Endpoint }
-
-func first(endpoints []model.Endpoint) *model.Endpoint {
-	if len(endpoints) == 0 {
-		return nil
-	}
-	return &endpoints[0]
+// layoutKey is what a layout depends on: the frontends of a service port share
+// their choice, and so the layout.
+type layoutKey struct {
+	choice *model.Choice
+	inside model.Policy
+	local  bool // outside has a list of its own
 }
 
 func (c *composer) add(set string, e nft.Element) {
@@ -76,7 +73,7 @@ func (c *composer) compose(r *model.Route, part *fragment) {
 	if r.Local() {
 		outside = r.Outside()
 	}
-	l := c.layout(r.Port, inside.Endpoints, outside.Endpoints)
+	l := c.layout(r, inside.Endpoints, outside.Endpoints)
 	verdict := c.verdict(r, inside.Verdict, l.inside)
 	c.add(nft.ServicesMap, nft.Element{Key: key, Value: nft.Value{Verdict: verdict}, Comment: nft.Comment(r)})
 	if r.Local() && inside.Verdict != model.Reject {
@@ -98,11 +95,11 @@ func (c *composer) compose(r *model.Route, part *fragment) {
 	}
 }
 
-func (c *composer) layout(port model.PortName, inside, outside []model.Endpoint) layout {
-	key := layoutKey{first(inside), first(outside)}
+func (c *composer) layout(r *model.Route, inside, outside []model.Endpoint) layout {
+	key := layoutKey{r.Choice, r.InsidePolicy(), r.Local()}
 	l, ok := c.layouts[key]
 	if !ok {
-		l = newLayout(c.node, port, inside, outside)
+		l = newLayout(c.node, r.Port, inside, outside)
 		c.layouts[key] = l
 	}
 	return l

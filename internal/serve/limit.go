@@ -7,15 +7,15 @@ import (
 	"sync"
 )
 
-// Connections is how many connections a [Server] can have. Monitoring, load
+// Connections is the limit of open connections of a [Server]. Monitoring, load
 // balancers and kubelets need few.
 const Connections = 256
 
 // Limit bounds the connections of one or more listeners together, so that clients
 // cannot exhaust file descriptors and memory. A new connection is always accepted.
-// If it exceeds the limit, the oldest one of the client address with the most
-// connections is closed: a client that floods a server does not affect others. It
-// is safe for concurrent use.
+// Above the limit, the oldest one of the client address with the most connections
+// is closed: a flood affects only the address that it comes from. It is safe for
+// concurrent use.
 type Limit struct {
 	max int
 
@@ -48,8 +48,8 @@ func (l limitedListener) Accept() (net.Conn, error) {
 	return n, nil
 }
 
-// peerOf returns the address of a client. Those of one IPv6 network of the
-// usual size are as good as one: a client there can have them all.
+// peerOf returns the address of a client. Those of one IPv6 /64 count as one: a
+// client there can use them all.
 func peerOf(c net.Conn) netip.Prefix {
 	at, _ := netip.ParseAddrPort(c.RemoteAddr().String()) // others are one
 	a := at.Addr().Unmap().WithZone("")
@@ -58,7 +58,7 @@ func peerOf(c net.Conn) netip.Prefix {
 	return p
 }
 
-// add counts a connection, and returns one that has to go, or nil.
+// add counts a connection, and returns one that must be closed, or nil.
 func (m *Limit) add(c *limited) *limited {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -78,7 +78,7 @@ func (m *Limit) add(c *limited) *limited {
 			return o
 		}
 	}
-	return nil // not reached: some peer has the most
+	return nil // not reached
 }
 
 func (m *Limit) remove(c *limited) {

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// shutdownTimeout is how long pending answers may take at the end.
+// shutdownTimeout is how long open requests may take at the end.
 const shutdownTimeout = time.Second
 
 // Server is an HTTP server at one address.
 type Server struct {
-	// Name says in the log which one it is, such as "health server".
+	// Name is its name in the log, such as "health server".
 	Name string
 	// Address is HOST:PORT. The host 0.0.0.0 stands for all addresses, those of
 	// IPv6 included where the machine has it (10.1).
@@ -74,7 +74,7 @@ func (s *Server) serve(ctx context.Context, l net.Listener) error {
 }
 
 const (
-	// DefaultWriteTimeout is enough for every answer that is ready.
+	// DefaultWriteTimeout is enough for every answer that is not computed for long.
 	DefaultWriteTimeout = 10 * time.Second
 
 	readHeaderTimeout = 5 * time.Second
@@ -83,8 +83,8 @@ const (
 	maxHeaderBytes    = 16 << 10
 )
 
-// NewHTTP returns a server with limits for clients that are slow, silent or
-// verbose: its ports are open to everything that can reach the node. A zero
+// NewHTTP returns a server with limits for slow, silent or verbose clients: its
+// ports are open to all hosts that can reach the node. A zero
 // writeTimeout means [DefaultWriteTimeout].
 func NewHTTP(h http.Handler, writeTimeout time.Duration, log *slog.Logger) *http.Server {
 	if writeTimeout == 0 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 // maxNamed is how many objects a warning names.
@@ -152,7 +153,7 @@ func (c *collector) skippedKinds() []string {
 	total, parts := 0, make([]string, 0, len(names))
 	for _, n := range names {
 		total += c.skipped[n]
-		parts = append(parts, fmt.Sprintf("%s %d", model.Printable(n), c.skipped[n]))
+		parts = append(parts, fmt.Sprintf("%s %d", terminal.Printable(n), c.skipped[n]))
 	}
 	return []string{fmt.Sprintf("skipped %s of other kinds: %s", manifest.Count(total, "object"), strings.Join(parts, ", "))}
 }
@@ -171,7 +172,7 @@ func (c *collector) orphans() []string {
 	names := slices.SortedFunc(maps.Keys(missing), model.ServiceName.Compare)
 	list := make([]string, 0, maxNamed+1)
 	for _, n := range names[:min(len(names), maxNamed)] {
-		list = append(list, model.Printable(n.String()))
+		list = append(list, terminal.Printable(n.String()))
 	}
 	if more := len(names) - maxNamed; more > 0 {
 		list = append(list, fmt.Sprintf("and %d more", more))

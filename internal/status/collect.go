@@ -13,8 +13,8 @@ type frontend struct {
 	model.Frontend
 	port    model.PortName
 	kind    model.Kind
-	inside  Fate
-	outside *Fate
+	inside  Decision
+	outside *Decision
 	// connections is nil where nothing is counted.
 	connections *uint64
 }
@@ -44,7 +44,7 @@ func (r *Report) fill(all []frontend, endpoints map[answer]bool) {
 		p := &r.ServicePorts[len(r.ServicePorts)-1]
 		p.Frontends = append(p.Frontends, Frontend{
 			Kind: f.kind.String(), Address: netip.AddrPortFrom(f.Address, f.Port).String(),
-			Fate: f.inside, Outside: f.outside, Connections: f.connections,
+			Decision: f.inside, Outside: f.outside, Connections: f.connections,
 		})
 	}
 }

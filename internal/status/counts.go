@@ -11,7 +11,7 @@ import (
 // counts adds up what the kernel has counted. A counter of the kernel starts at
 // 0 again when the verdict of its frontend changes, for example with the number
 // of endpoints. The sum over the frontends of a service port would then fall by
-// a part, which looks as if all had been counted anew; so it is the growth that
+// a part, which looks like a counter that was reset; so it is the growth that
 // is added. What was counted between the last reading and such a change is
 // lost.
 type counts struct {
@@ -82,7 +82,7 @@ func (s *Server) count(routing *model.Routing) error {
 
 // ServiceCounts returns how many connections there were to the service ports
 // that the node serves, sorted; none where nothing is counted. A number falls
-// only when the daemon is started anew, or its service port is deleted and
+// only when the daemon starts again, or its service port is deleted and
 // comes back.
 func (s *Server) ServiceCounts() ([]ServiceCount, error) {
 	_, routing := s.observed()

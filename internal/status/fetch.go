@@ -29,11 +29,11 @@ const (
 )
 
 // Fetch asks the daemon at an address. The error is [ErrNoDaemon] if nothing
-// or somebody else answers there.
+// or another server answers there.
 func Fetch(ctx context.Context, address netip.AddrPort) (*Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	target := "http://" + dialable(address).String() + Path
+	target := "http://" + address.String() + Path // the unspecified address is this machine
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
 		return nil, fmt.Errorf("ask %s: %w", target, err)
@@ -55,26 +55,15 @@ func Fetch(ctx context.Context, address netip.AddrPort) (*Report, error) {
 	switch response.StatusCode {
 	case http.StatusOK:
 	case http.StatusInternalServerError:
-		return nil, fmt.Errorf("ask %s: the daemon cannot tell: see its log", target)
+		return nil, fmt.Errorf("ask %s: the daemon failed to answer: see its log", target)
 	case http.StatusTooManyRequests:
-		return nil, fmt.Errorf("ask %s: the daemon is telling others: try again", target)
+		return nil, fmt.Errorf("ask %s: too many requests: try again", target)
 	default:
-		return nil, fmt.Errorf("%w at %s (somebody else answers %q to %s)", ErrNoDaemon, address, response.Status, Path)
+		return nil, fmt.Errorf("%w at %s (another server answers %q to %s)", ErrNoDaemon, address, response.Status, Path)
 	}
 	r := &Report{}
 	if err := json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(r); err != nil {
 		return nil, fmt.Errorf("ask %s: read answer: %w", target, err)
 	}
 	return r, nil
-}
-
-// dialable returns the loopback address for one that listens everywhere.
-func dialable(a netip.AddrPort) netip.AddrPort {
-	switch a.Addr() {
-	case netip.IPv4Unspecified():
-		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), a.Port())
-	case netip.IPv6Unspecified():
-		return netip.AddrPortFrom(netip.IPv6Loopback(), a.Port())
-	}
-	return a
 }

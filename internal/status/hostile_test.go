@@ -30,12 +30,12 @@ func reportOf(text string) *status.Report {
 	now := time.Unix(1000, 0)
 	return &status.Report{
 		From: status.Daemon, Node: text, Version: text, Source: text, Started: now,
-		LastSync: &status.Sync{Cause: text, Started: now, Error: text}, LastSuccess: now, PendingSince: now, Counted: true,
+		LastSync: &status.SyncReport{Cause: text, Started: now, Error: text}, LastSuccess: now, PendingSince: now, Counted: true,
 		HealthChecks: []status.HealthCheck{{Namespace: text, Name: text, Port: 1, Endpoints: map[string]int{text: 1}}},
 		Affinity:     []status.Affinity{{Family: text}},
 		Problems:     []status.Problem{{Object: text, Reason: text, Message: text}},
 		ServicePorts: []status.ServicePort{{Namespace: text, Name: text, Port: text, Protocol: text, Frontends: []status.Frontend{{
-			Kind: text, Address: text, Fate: status.Fate{Verdict: text}, Outside: &status.Fate{Verdict: text, Endpoints: 1}, Connections: &n}}}},
+			Kind: text, Address: text, Decision: status.Decision{Verdict: text}, Outside: &status.Decision{Verdict: text, Endpoints: 1}, Connections: &n}}}},
 	}
 }
 

@@ -1,8 +1,6 @@
 package status
 
 import (
-	"strings"
-
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -34,7 +32,7 @@ func FromKernel(k *kernel.Conn) (*Report, error) {
 	for _, t := range rs.Tables {
 		services := t.Set(nft.ServicesMap)
 		if services == nil {
-			continue // somebody else's table of our name
+			continue // a foreign table of our name
 		}
 		if s := t.Set(nft.NodeAddressesSet); s != nil {
 			for i := range s.Elements {
@@ -75,27 +73,27 @@ func tableFrontends(t *nft.Table, services *nft.Set, endpoints map[answer]bool) 
 		}
 	}
 	lanes := plan.NewLanes(t)
-	fate := func(set string, v nft.Verdict, f model.Frontend) Fate {
+	decision := func(set string, v nft.Verdict, f model.Frontend) Decision {
 		slots, _ := lanes.Of(set, f)
 		n := distinct(byFrontend[f], slots)
 		switch {
 		case v.Action == nft.Drop:
-			return Fate{Verdict: model.Drop.String()}
+			return Decision{Verdict: model.Drop.String()}
 		case n == 0:
-			return Fate{Verdict: model.Reject.String()}
+			return Decision{Verdict: model.Reject.String()}
 		}
-		return Fate{model.Forward.String(), n}
+		return Decision{model.Forward.String(), n}
 	}
 	var out []frontend
 	local := t.Set(nft.LocalServicesMap)
 	for i := range services.Elements {
 		e := &services.Elements[i]
-		f := frontend{Frontend: e.Key.Frontend(), inside: fate(nft.ServicesMap, e.Value.Verdict, e.Key.Frontend())}
-		f.port, f.kind = parseComment(e.Comment)
+		f := frontend{Frontend: e.Key.Frontend(), inside: decision(nft.ServicesMap, e.Value.Verdict, e.Key.Frontend())}
+		f.port, f.kind = nft.ParseComment(e.Comment)
 		f.port.Protocol = f.Protocol
 		if local != nil {
 			if o, ok := local.Find(f.Frontend); ok {
-				outside := fate(nft.LocalServicesMap, o.Value.Verdict, f.Frontend)
+				outside := decision(nft.LocalServicesMap, o.Value.Verdict, f.Frontend)
 				f.outside = &outside
 			}
 		}
@@ -114,17 +112,4 @@ func distinct(elements []nft.Element, slots nft.Slots) int {
 		}
 	}
 	return len(seen)
-}
-
-// parseComment is the inverse of [render.Comment].
-func parseComment(text string) (model.PortName, model.Kind) {
-	kind := model.ClusterIP
-	for _, k := range []model.Kind{model.LoadBalancerIP, model.ExternalIP, model.NodePort} {
-		if name, ok := strings.CutSuffix(text, " "+k.String()); ok {
-			text, kind = name, k
-		}
-	}
-	namespace, name, _ := strings.Cut(text, "/")
-	name, port, _ := strings.Cut(name, ":")
-	return model.PortName{Service: model.ServiceName{Namespace: namespace, Name: name}, Port: port}, kind
 }

@@ -1,130 +1,115 @@
 package status
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 // Print writes the report for people; now is the present time.
 func (r *Report) Print(w io.Writer, now time.Time) error {
-	p := &printer{w: bufio.NewWriter(w), now: now}
+	p := terminal.NewPrinter(w, "")
 	if r.From == Daemon {
-		p.daemon(r)
+		r.printDaemon(p, now)
 	}
-	p.fact("serves", "%s, %s, %s", number(r.Services, "Service"), number(r.Frontends, "frontend"), number(r.Endpoints, "endpoint"))
+	p.Fact("serves", "%s, %s, %s", number(r.Services, "Service"), number(r.Frontends, "frontend"), number(r.Endpoints, "endpoint"))
 	if len(r.NodePortAddresses) > 0 {
-		p.fact("NodePorts", "on %s", addressList(r.NodePortAddresses))
+		p.Fact("NodePorts", "on %s", addressList(r.NodePortAddresses))
 	}
 	for _, a := range r.Affinity {
-		p.fact("affinity", "%s: %s of %d clients remembered", a.name(), a.count(), a.Size)
+		p.Fact("affinity", "%s: %s of %d clients remembered", a.name(), a.count(), a.Size)
 	}
 	for _, h := range r.HealthChecks {
-		p.fact("health", "%s/%s on port %d: %s on this node", h.Namespace, h.Name, h.Port, localEndpoints(h.Endpoints))
+		p.Fact("health", "%s/%s on port %d: %s on this node", h.Namespace, h.Name, h.Port, localEndpoints(h.Endpoints))
 	}
 	for _, n := range r.Problems {
-		p.fact("problem", "%s: %s", n.Object, n.Message)
+		p.Fact("problem", "%s: %s", n.Object, n.Message)
 	}
-	p.table(r)
-	return p.w.Flush()
+	r.printTable(p)
+	return p.Flush()
 }
 
-// printer writes lines. A bufio.Writer keeps the first error.
-type printer struct {
-	w    *bufio.Writer
-	now  time.Time
-	last string // name of the fact printed last
-}
-
-// fact writes a line under a name, which is not repeated.
-func (p *printer) fact(name, format string, args ...any) {
-	shown := name
-	if name == p.last {
-		shown = ""
-	}
-	p.last = name
-	fmt.Fprintf(p.w, "%-9s  %s\n", shown, model.Printable(fmt.Sprintf(format, args...)))
-}
-
-func (p *printer) daemon(r *Report) {
-	p.fact("daemon", "nftproxy %s, started %s ago (%s)", r.Version, p.since(r.Started), r.Started.Local().Format(time.DateTime))
+func (r *Report) printDaemon(p *terminal.Printer, now time.Time) {
+	since := func(t time.Time) time.Duration { return now.Sub(t).Round(time.Second) }
+	p.Fact("daemon", "nftproxy %s, started %s ago (%s)", r.Version, since(r.Started), r.Started.Local().Format(time.DateTime))
 	if r.Node != "" {
-		p.fact("node", "%s", r.Node)
+		p.Fact("node", "%s", r.Node)
 	}
-	p.fact("source", "%s", r.Source)
+	p.Fact("source", "%s", r.Source)
 	switch s := r.LastSync; {
 	case s == nil:
-		p.fact("last sync", "none yet: the source is not known")
+		p.Fact("last sync", "none yet: the source is not known")
 	case s.Error != "":
 		reason, _, _ := strings.Cut(s.Error, "\n") // a panic has more, which is in the log
-		p.fact("last sync", "FAILED %s ago: %s", p.since(s.Started), reason)
+		p.Fact("last sync", "FAILED %s ago: %s", since(s.Started), reason)
 		if !r.LastSuccess.IsZero() {
-			p.fact("last good", "%s ago; what follows is of then", p.since(r.LastSuccess))
+			p.Fact("last good", "%s ago; what follows is of then", since(r.LastSuccess))
 		}
 	default:
 		took := time.Duration(s.Seconds * float64(time.Second)).Round(100 * time.Microsecond)
-		p.fact("last sync", "%s ago in %s: %d added, %d changed, %d deleted", p.since(s.Started), took, s.Added, s.Changed, s.Deleted)
+		p.Fact("last sync", "%s ago in %s: %d added, %d changed, %d deleted", since(s.Started), took, s.Added, s.Changed, s.Deleted)
 	}
 	if !r.PendingSince.IsZero() {
-		p.fact("pending", "for %s", p.since(r.PendingSince))
+		p.Fact("pending", "for %s", since(r.PendingSince))
 	}
 }
 
-func (p *printer) since(t time.Time) time.Duration { return p.now.Sub(t).Round(time.Second) }
-
-// table lists the frontends of each service port.
-func (p *printer) table(r *Report) {
+// printTable lists the frontends of each service port.
+func (r *Report) printTable(p *terminal.Printer) {
 	if len(r.ServicePorts) == 0 {
 		return
 	}
-	fmt.Fprintln(p.w)
-	t := tabwriter.NewWriter(p.w, 0, 0, 2, ' ', 0)
-	heading := "SERVICE PORT\tFRONTEND\tKIND\tENDPOINTS"
-	if r.Counted {
-		heading += "\tCONNECTIONS"
+	t := tabwriter.NewWriter(p, 0, 0, 2, ' ', 0)
+	row := func(cells ...string) {
+		for i, c := range cells {
+			cells[i] = terminal.Printable(c)
+		}
+		fmt.Fprintln(t, strings.Join(cells, "\t"))
 	}
-	fmt.Fprintln(t, heading)
+	heading := []string{"SERVICE PORT", "FRONTEND", "KIND", "ENDPOINTS"}
+	if r.Counted {
+		heading = append(heading, "CONNECTIONS")
+	}
+	fmt.Fprintln(p)
+	row(heading...)
 	for i := range r.ServicePorts {
 		s := &r.ServicePorts[i]
-		name, protocol := model.Printable(s.label()), model.Printable(s.Protocol)
+		name := s.label()
 		for j := range s.Frontends {
 			f := &s.Frontends[j]
-			row := fmt.Sprintf("%s\t%s %s\t%s\t%s", name, protocol, model.Printable(f.Address), model.Printable(f.Kind), f.fates())
+			cells := []string{name, s.Protocol + " " + f.Address, f.Kind, f.decisions()}
 			if f.Connections != nil {
-				row += fmt.Sprintf("\t%d", *f.Connections)
+				cells = append(cells, strconv.FormatUint(*f.Connections, 10))
 			}
-			fmt.Fprintln(t, row)
+			row(cells...)
 			name = ""
 		}
 	}
-	_ = t.Flush() // p.w keeps the error
+	_ = t.Flush() // p keeps the error
 }
 
 // label returns "namespace/name:port", without the colon for an unnamed port.
 func (s *ServicePort) label() string {
-	name := s.Namespace + "/" + s.Name
-	if s.Port != "" {
-		name += ":" + s.Port
-	}
-	return name
+	return model.PortName{Service: model.ServiceName{Namespace: s.Namespace, Name: s.Name}, Port: s.Port}.String()
 }
 
-func (f *Frontend) fates() string {
-	if f.Outside == nil || *f.Outside == f.Fate {
+func (f *Frontend) decisions() string {
+	if f.Outside == nil || *f.Outside == f.Decision {
 		return f.text()
 	}
 	return f.text() + ", outside " + f.Outside.text()
 }
 
-func (f Fate) text() string {
+func (f Decision) text() string {
 	switch f.Verdict {
 	case "reject":
 		return "rejects"
@@ -147,11 +132,7 @@ const maxAddresses = 8
 // addressList lists some addresses.
 func addressList(all []netip.Addr) string {
 	shown := all[:min(len(all), maxAddresses)]
-	texts := make([]string, len(shown))
-	for i, a := range shown {
-		texts[i] = a.String()
-	}
-	text := strings.Join(texts, ", ")
+	text := strings.ReplaceAll(strings.Trim(fmt.Sprint(shown), "[]"), " ", ", ")
 	if rest := len(all) - len(shown); rest > 0 {
 		text += fmt.Sprintf(" and %d more", rest)
 	}

@@ -1,6 +1,6 @@
-// Package status tells what a node serves and how it fares: a running daemon
-// answers over HTTP, and where none runs, the kernel's tables tell what they
-// hold.
+// Package status reports what a node serves and whether its rules are up to date:
+// a running daemon answers over HTTP; where none runs, the report is read from the
+// kernel's tables.
 package status
 
 import (
@@ -18,12 +18,12 @@ import (
 )
 
 // Report is the state of a node. The names of the JSON fields are stable;
-// fields of which nothing is known are left out.
+// unknown fields are left out.
 type Report struct {
 	// From is what the report is read from: [Daemon] or [Kernel].
 	From string `json:"from"`
-	// Healthy tells that the kernel is known to hold what the source said last.
-	// Nobody knows if there is no daemon: then it is true.
+	// Healthy reports that the kernel holds what the source said last. Without a
+	// daemon that is not known, and it is true.
 	Healthy bool   `json:"healthy"`
 	Node    string `json:"node,omitempty"`
 	Version string `json:"version,omitempty"`
@@ -31,8 +31,8 @@ type Report struct {
 	Source  string    `json:"source,omitempty"`
 	Started time.Time `json:"started,omitzero"` // of the daemon
 	// LastSync is the last attempt, LastSuccess the end of the last good one.
-	LastSync    *Sync     `json:"lastSync,omitempty"`
-	LastSuccess time.Time `json:"lastSuccess,omitzero"`
+	LastSync    *SyncReport `json:"lastSync,omitempty"`
+	LastSuccess time.Time   `json:"lastSuccess,omitzero"`
 	// PendingSince is the oldest change that no good sync has served.
 	PendingSince time.Time `json:"pendingSince,omitzero"`
 
@@ -44,7 +44,7 @@ type Report struct {
 	NodePortAddresses []netip.Addr `json:"nodePortAddresses,omitempty"`
 	Affinity          []Affinity   `json:"affinity,omitempty"`
 	Problems          []Problem    `json:"problems,omitempty"`
-	// Counted tells that connections are counted (--service-metrics).
+	// Counted reports that connections are counted (--service-metrics).
 	Counted bool `json:"counted"`
 	// ServicePorts are sorted by name. They come last and are written one by
 	// one, because there may be many.
@@ -57,8 +57,8 @@ const (
 	Kernel = "kernel"
 )
 
-// Sync is one attempt to bring the kernel to what the source says.
-type Sync struct {
+// SyncReport is one attempt to bring the kernel to what the source says.
+type SyncReport struct {
 	Cause   string    `json:"cause"` // start, change, retry, check or drift
 	Started time.Time `json:"started"`
 	Seconds float64   `json:"seconds"`
@@ -68,7 +68,7 @@ type Sync struct {
 	Error   string    `json:"error,omitempty"`
 }
 
-// HealthCheck is what the node tells load balancers about a Service.
+// HealthCheck is the answer of the node to load balancers about a Service.
 type HealthCheck struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -124,16 +124,16 @@ type ServicePort struct {
 type Frontend struct {
 	Kind    string `json:"kind"`    // ClusterIP, NodePort, external IP or load balancer IP
 	Address string `json:"address"` // with the port
-	Fate
-	// Outside is the fate of clients outside of the cluster, if it is another.
-	Outside *Fate `json:"outside,omitempty"`
+	Decision
+	// Outside is the decision for clients outside of the cluster, if it differs.
+	Outside *Decision `json:"outside,omitempty"`
 	// Connections is the number of new connections, with those that were
 	// refused or dropped; absent where nothing is counted.
 	Connections *uint64 `json:"connections,omitempty"`
 }
 
-// Fate is what becomes of a new connection.
-type Fate struct {
+// Decision is the verdict on a new connection.
+type Decision struct {
 	Verdict   string `json:"verdict"`             // forward, reject or drop
 	Endpoints int    `json:"endpoints,omitempty"` // that may get it
 }

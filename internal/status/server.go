@@ -13,17 +13,17 @@ import (
 	"github.com/nftproxy/nftproxy/internal/plan"
 )
 
-// Config is what a [Server] tells about the daemon it is part of.
+// Config is what a [Server] depends on.
 type Config struct {
 	Version string
 	// Source says where the objects come from, for people.
 	Source string
-	// State returns how far the agent is, and Routing what it wants.
+	// State returns how far the agent is, and Routing the routes that it applies.
 	State   func() agent.State
 	Routing func() *model.Routing
-	// Counted tells that the rules count connections.
+	// Counted reports that the rules count connections.
 	Counted bool
-	// Kernel is a connection that nobody else uses.
+	// Kernel is a connection for this server alone.
 	Kernel KernelReader
 	Log    *slog.Logger
 }
@@ -39,11 +39,11 @@ type KernelReader interface {
 type Server struct {
 	config Config
 
-	// telling has room for the answers that may be under way.
-	telling chan struct{}
+	// answering has room for the answers that may be under way.
+	answering chan struct{}
 
 	mu   sync.Mutex
-	last *Sync
+	last *SyncReport
 	good bool // some sync was good
 
 	reading sync.Mutex // guards the kernel connection and what comes from it
@@ -60,12 +60,12 @@ const (
 
 // New returns a server that has seen no sync yet.
 func New(c Config) *Server {
-	return &Server{config: c, telling: make(chan struct{}, maxAnswers), counts: newCounts()}
+	return &Server{config: c, answering: make(chan struct{}, maxAnswers), counts: newCounts()}
 }
 
-// Observe is told of every sync of the agent.
+// Observe records a sync of the agent.
 func (s *Server) Observe(o *agent.Sync) {
-	last := &Sync{Cause: o.Cause.String(), Started: o.Started, Seconds: o.Duration.Seconds()}
+	last := &SyncReport{Cause: o.Cause.String(), Started: o.Started, Seconds: o.Duration.Seconds()}
 	if o.Plan != nil {
 		last.Added, last.Changed, last.Deleted = o.Plan.Count(plan.Add), o.Plan.Count(plan.Replace), o.Plan.Count(plan.Delete)
 	}
@@ -80,7 +80,7 @@ func (s *Server) Observe(o *agent.Sync) {
 
 // observed returns the last sync and, after the first good one, what the agent
 // wants.
-func (s *Server) observed() (*Sync, *model.Routing) {
+func (s *Server) observed() (*SyncReport, *model.Routing) {
 	s.mu.Lock()
 	last, good := s.last, s.good
 	s.mu.Unlock()
@@ -93,10 +93,10 @@ func (s *Server) observed() (*Sync, *model.Routing) {
 // ServeHTTP answers with a [Report] in JSON.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	select {
-	case s.telling <- struct{}{}:
-		defer func() { <-s.telling }()
+	case s.answering <- struct{}{}:
+		defer func() { <-s.answering }()
 	default:
-		http.Error(w, "others are being told: try again", http.StatusTooManyRequests)
+		http.Error(w, "too many requests: try again", http.StatusTooManyRequests)
 		return
 	}
 	// Not every kind of writer has deadlines; those of connections have.
@@ -137,7 +137,7 @@ func (s *Server) report() (*Report, error) {
 }
 
 // onClock returns what the clock, as it is set now, would have shown at a time:
-// who reads the report compares it with that clock. The zero time stays.
+// readers compare it with that clock. The zero time stays.
 func onClock(now, t time.Time) time.Time {
 	if t.IsZero() {
 		return t
@@ -158,16 +158,16 @@ func (r *Report) addRouting(routing *model.Routing, connections map[model.Fronte
 		r.HealthChecks = append(r.HealthChecks, HealthCheck{h.Service.Namespace, h.Service.Name, h.Port, endpoints})
 	}
 	for _, n := range routing.Notices {
-		r.Problems = append(r.Problems, Problem{n.Object, string(n.Reason), n.Message})
+		r.Problems = append(r.Problems, Problem{n.Object.String(), string(n.Reason), n.Message})
 	}
 	all := make([]frontend, len(routing.Routes))
 	endpoints := make(map[answer]bool)
 	for i := range routing.Routes {
 		route := &routing.Routes[i]
 		f := &all[i]
-		*f = frontend{Frontend: route.Frontend, port: route.Port, kind: route.Kind, inside: fateOf(route.Frontend, route.Inside(), endpoints)}
+		*f = frontend{Frontend: route.Frontend, port: route.Port, kind: route.Kind, inside: decisionOf(route.Frontend, route.Inside(), endpoints)}
 		if route.Local() && f.inside.Verdict != model.Reject.String() {
-			outside := fateOf(route.Frontend, route.Outside(), endpoints)
+			outside := decisionOf(route.Frontend, route.Outside(), endpoints)
 			f.outside = &outside
 		}
 		if r.Counted {
@@ -178,11 +178,11 @@ func (r *Report) addRouting(routing *model.Routing, connections map[model.Fronte
 	r.fill(all, endpoints)
 }
 
-// fateOf returns a decision for a report, and adds its endpoints to those that
+// decisionOf returns a decision for a report, and adds its endpoints to those that
 // are known.
-func fateOf(f model.Frontend, d model.Decision, endpoints map[answer]bool) Fate {
+func decisionOf(f model.Frontend, d model.Decision, endpoints map[answer]bool) Decision {
 	for _, e := range d.Endpoints {
 		endpoints[answer{f.Protocol, e.Address}] = true
 	}
-	return Fate{d.Verdict.String(), len(d.Endpoints)}
+	return Decision{d.Verdict.String(), len(d.Endpoints)}
 }

@@ -336,7 +336,7 @@ func TestFetchNoDaemon(t *testing.T) {
 		noDaemon bool
 		want     string
 	}{
-		{"another program", http.NotFound, true, `somebody else answers "404 Not Found" to /status`},
+		{"another program", http.NotFound, true, `another server answers "404 Not Found" to /status`},
 		{"a daemon in trouble", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no memory", 500) }, false, "see its log"},
 		{"not JSON", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }, false, "read answer: invalid character"},
 		{"cut off", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"from": "daemon", `) }, false, "read answer: unexpected EOF"},

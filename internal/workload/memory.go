@@ -132,20 +132,12 @@ func CheckReferences(t testing.TB, r *nft.Ruleset) {
 				if v, ok := s.(nft.Verdict); ok && v.Chain != "" && table.Chain(v.Chain) == nil {
 					t.Errorf("chain %s leads nowhere: %s", c.Name, v)
 				}
-				if name := SetOf(s); name != "" && table.Set(name) == nil {
+				if name, _ := nft.SetOf(s); name != "" && table.Set(name) == nil {
 					t.Errorf("chain %s looks into no set: %s", c.Name, s.Text(table.Family))
 				}
 			}
 		}
 	}
-}
-
-// SetOf returns the name of the set that a statement refers to, if it does.
-func SetOf(s nft.Statement) (set string) {
-	if r, ok := s.(nft.Reference); ok {
-		_, set = r.Refers()
-	}
-	return set
 }
 
 func ForgetBindings(r *nft.Ruleset) {

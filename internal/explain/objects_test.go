@@ -48,17 +48,20 @@ func TestLeftOutAgreesWithChoose(t *testing.T) {
 		node := &model.Node{Name: "n1", Zone: []string{"", "za"}[r.IntN(2)]}
 		choice := model.Choose(endpoints, node)
 		for policy, chosen := range map[model.Policy][]model.Endpoint{model.PolicyCluster: choice.Cluster, model.PolicyLocal: choice.Local} {
-			rest := chosen
-			for _, o := range LeftOut(endpoints, node, policy) {
+			var rest []netip.AddrPort
+			for _, e := range chosen {
+				rest = append(rest, e.Address)
+			}
+			for _, o := range leftOut(endpoints, node, policy) {
 				if o.Reason == "" {
 					t.Fatal("an omission without a reason")
 				}
 				reasons[o.Reason] = true
-				rest = append(rest[:len(rest):len(rest)], o.Endpoint)
+				rest = append(rest, o.Endpoint)
 			}
-			slices.SortFunc(rest, func(a, b model.Endpoint) int { return a.Address.Compare(b.Address) })
-			if !slices.Equal(rest, endpoints) {
-				t.Fatalf("%s: chosen and left out are %s of %s", policy, describe(rest), describe(endpoints))
+			slices.SortFunc(rest, netip.AddrPort.Compare)
+			if !slices.EqualFunc(rest, endpoints, func(a netip.AddrPort, e model.Endpoint) bool { return a == e.Address }) {
+				t.Fatalf("%s: chosen and left out are %s of %s", policy, rest, describe(endpoints))
 			}
 		}
 	}
@@ -105,8 +108,8 @@ func TestLeftOutReasons(t *testing.T) {
 			endpoints = append(endpoints, model.Endpoint{Address: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 80), Host: &h})
 		}
 		got := ""
-		for _, o := range LeftOut(endpoints, &model.Node{Name: "n1", Zone: "za"}, c.policy) {
-			if o.Endpoint == endpoints[0] {
+		for _, o := range leftOut(endpoints, &model.Node{Name: "n1", Zone: "za"}, c.policy) {
+			if o.Endpoint == endpoints[0].Address {
 				got = o.Reason
 			}
 		}
@@ -116,8 +119,8 @@ func TestLeftOutReasons(t *testing.T) {
 	}
 }
 
-// TestLook tells of endpoints that are not even candidates, and of conflicts.
-func TestLook(t *testing.T) {
+// TestAddObjects finds endpoints that are not even candidates, and conflicts.
+func TestAddObjects(t *testing.T) {
 	s := service()
 	s.Slices = append(s.Slices, &model.EndpointSlice{
 		Namespace: "default", Service: "web", Family: model.IPv4,
@@ -129,27 +132,27 @@ func TestLook(t *testing.T) {
 	other.ClusterIPs = []netip.Addr{addr("10.96.0.11")}
 	other.ExternalIPs = []netip.Addr{addr("10.96.0.10")}
 	s.Services = append(s.Services, &other)
-	_, b := ask(t, s, node1, "203.0.113.7 tcp 10.96.0.10:80")
+	r := ask(t, s, node1, "203.0.113.7 tcp 10.96.0.10:80")
 	var got []string
-	for _, o := range b.LeftOut {
-		got = append(got, o.Endpoint.Address.String()+" "+o.Reason)
+	for _, o := range r.LeftOut {
+		got = append(got, o.Endpoint.String()+" "+o.Reason)
 	}
 	want := []string{"[fd01::1]:8080 IPv6, and the frontend is IPv4", "10.128.1.1:8080 1 of 2 records of it: the best one counts"}
 	if !slices.Equal(got, want) {
 		t.Errorf("left out are %q, want %q", got, want)
 	}
-	if want := (Claim{model.PortName{Service: other.Name, Port: "http", Protocol: model.TCP}, model.ExternalIP}); !slices.Equal(b.Losers, []Claim{want}) {
-		t.Errorf("losers are %v, want %v", b.Losers, want)
+	if want := (Claim{"default/other:http", "external IP"}); !slices.Equal(r.Conflicts, []Claim{want}) {
+		t.Errorf("conflicts are %v, want %v", r.Conflicts, want)
 	}
-	if _, b := ask(t, s, node1, "203.0.113.7 tcp 10.96.0.99:80"); b.Route != nil || b.LeftOut != nil {
-		t.Errorf("background of nothing: %+v", b)
+	if r := ask(t, s, node1, "203.0.113.7 tcp 10.96.0.99:80"); r.Service != "" || r.LeftOut != nil || r.Conflicts != nil {
+		t.Errorf("objects behind nothing: %+v", r)
 	}
 }
 
-// TestLookAtNodePort: a NodePort on several addresses of the node is found on each
+// TestNodePortObjects: a NodePort on several addresses of the node is found on each
 // of them (6.6), and reported as a loser where an address of another Service hides
 // it (4.37).
-func TestLookAtNodePort(t *testing.T) {
+func TestNodePortObjects(t *testing.T) {
 	s := service()
 	s.Services[0].Ports[0].NodePort = 30080
 	other := *s.Services[0]
@@ -166,13 +169,11 @@ func TestLookAtNodePort(t *testing.T) {
 		{"10.1.1.2", "default/other:http external IP", "[{default/web:http NodePort}]"},
 		{"10.2.0.1", " ", "[]"},
 	} {
-		r, b := ask(t, s, config, "203.0.113.7 tcp "+c.address+":30080")
-		route := " "
-		if b.Route != nil {
-			route = b.Route.Port.String() + " " + b.Route.Kind.String()
-		}
-		if got := r.Service + " " + r.Kind; got != c.service || route != c.service || fmt.Sprint(b.Losers) != c.losers {
-			t.Errorf("%s: the rules say %q, the objects %q with losers %v; want %q, losers %s", c.address, got, route, b.Losers, c.service, c.losers)
+		question := "203.0.113.7 tcp " + c.address + ":30080"
+		rules, r := askRules(t, s, config, question), ask(t, s, config, question)
+		byRules, byObjects := rules.Service+" "+rules.Kind, r.Service+" "+r.Kind
+		if byRules != c.service || byObjects != c.service || fmt.Sprint(r.Conflicts) != c.losers {
+			t.Errorf("%s: the rules say %q, the objects %q with conflicts %v; want %q, %s", c.address, byRules, byObjects, r.Conflicts, c.service, c.losers)
 		}
 	}
 }

@@ -1,9 +1,9 @@
-package model_test
+package terminal_test
 
 import (
 	"testing"
 
-	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 func TestPrintable(t *testing.T) {
@@ -17,7 +17,7 @@ func TestPrintable(t *testing.T) {
 		"\u2028":                      `\u2028`,
 		"a\x9b1m":                     "a\ufffd1m",
 	} {
-		if got := model.Printable(in); got != want {
+		if got := terminal.Printable(in); got != want {
 			t.Errorf("Printable(%q) = %q, want %q", in, got, want)
 		}
 	}

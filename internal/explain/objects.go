@@ -1,0 +1,127 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/terminal"
+)
+
+// AddObjects adds what the objects behind the rules tell: the service port, the
+// endpoints that take no new connections, and the Services that ask for the
+// frontend in vain. routing is what [model.Resolve] makes of the snapshot.
+func (r *Result) AddObjects(s *model.Snapshot, c model.Config, routing *model.Routing) {
+	route := findRoute(routing, r.Packet.Frontend())
+	if route == nil {
+		return
+	}
+	r.Service, r.Kind = route.Port.String(), route.Kind.String()
+	node, _ := s.Node(c.NodeName)
+	l := model.NewLocality(node, c)
+	policy := route.InsidePolicy()
+	if route.Local() && r.treatedAsOutside() {
+		policy = model.PolicyLocal
+	}
+	name := route.Service.Name
+	ss := slices.DeleteFunc(slices.Clone(s.Slices), func(e *model.EndpointSlice) bool {
+		return e.Namespace != name.Namespace || e.Service != name.Name
+	})
+	family := model.FamilyOf(route.Frontend.Address)
+	r.LeftOut = append(leftOut(model.Endpoints(route.Port, family, ss), l.Node, policy), elsewhere(route.Port, family, ss)...)
+	r.Conflicts = losers(s, l, route)
+}
+
+// findRoute returns the route that serves a frontend, or nil.
+func findRoute(routing *model.Routing, f model.Frontend) *model.Route {
+	find := func(f model.Frontend) *model.Route {
+		i, ok := slices.BinarySearchFunc(routing.Routes, f, func(r model.Route, f model.Frontend) int { return r.Frontend.Compare(f) })
+		if !ok {
+			return nil
+		}
+		return &routing.Routes[i]
+	}
+	if own := find(f); own != nil || !routing.ServesNodePorts(f.Address) {
+		return own
+	}
+	return find(f.OnNode())
+}
+
+// losers returns the other claims of the frontend of a route, or of a NodePort on
+// all addresses that it hides.
+func losers(s *model.Snapshot, l *model.Locality, winner *model.Route) []Claim {
+	var out []Claim
+	hidden := winner.Frontend
+	if slices.Contains(l.NodePortAddresses, hidden.Address) {
+		hidden = hidden.OnNode()
+	}
+	for _, svc := range s.Services {
+		for _, r := range model.RouteService(svc, nil, l) {
+			if (r.Frontend == winner.Frontend || r.Frontend == hidden) && r.Port != winner.Port {
+				out = append(out, Claim{r.Port.String(), r.Kind.String()})
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b Claim) int { return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Kind, b.Kind)) })
+	return slices.Compact(out)
+}
+
+// leftOut returns the endpoints of a service port that take no new connections.
+func leftOut(endpoints []model.Endpoint, node *model.Node, policy model.Policy) []Omission {
+	selection := model.NewSelection(endpoints, node, policy)
+	var out []Omission
+	for _, e := range endpoints {
+		if why := selection.Excludes(e.Host); why != model.Chosen {
+			out = append(out, Omission{e.Address, terminal.Printable(exclusionText(why, e.Host, node))})
+		}
+	}
+	return out
+}
+
+func exclusionText(why model.Exclusion, h *model.Host, node *model.Node) string {
+	switch why {
+	case model.OtherNode:
+		return "policy Local, and it is on node " + h.Node
+	case model.ForOtherNode:
+		return fmt.Sprintf("its topology hints are for node %s, this is %s", strings.Join(h.ForNodes, ", "), node.Name)
+	case model.ForOtherZone:
+		return fmt.Sprintf("its topology hints are for zone %s, this is %s", strings.Join(h.ForZones, ", "), node.Zone)
+	}
+	return map[model.Exclusion]string{
+		model.Drained:    "its weight is 0",
+		model.NoNode:     "policy Local, and its node is not known",
+		model.NotReady:   "not ready",
+		model.NotServing: "terminating, and no longer serving",
+		model.NotNeeded:  "terminating, and others are ready",
+	}[why]
+}
+
+// elsewhere returns the endpoints of a service port that [model.Endpoints] does
+// not return for a family: those of the other one, and further records of one
+// address.
+func elsewhere(port model.PortName, f model.Family, ss []*model.EndpointSlice) []Omission {
+	records := make(map[netip.AddrPort]int)
+	for _, s := range ss {
+		for _, p := range s.Ports {
+			for i := range s.Hosts {
+				if p.Name == port.Port && p.Protocol == port.Protocol {
+					records[netip.AddrPortFrom(s.Hosts[i].Address, p.Port)]++
+				}
+			}
+		}
+	}
+	var other, more []Omission
+	for _, of := range model.Families {
+		for _, e := range model.Endpoints(port, of, ss) {
+			if n := records[e.Address]; of != f {
+				other = append(other, Omission{e.Address, fmt.Sprintf("%s, and the frontend is %s", of, f)})
+			} else if n > 1 {
+				more = append(more, Omission{e.Address, fmt.Sprintf("%d of %d records of it: the best one counts", n-1, n)})
+			}
+		}
+	}
+	return append(other, more...)
+}

@@ -1,0 +1,171 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+)
+
+// Explain traces the first packet of a connection through a table, which is nil if
+// there is none for the packet's family. local holds the addresses of
+// the node; a packet from one of them, or from nowhere, is one of the node's
+// own. The table's elements must be sorted.
+func Explain(t *nft.Table, p Packet, local []netip.Addr) *Result {
+	tr := &tracer{table: t, local: local}
+	p.FromNode = p.FromNode || !p.Source.IsValid() || tr.isLocal(p.Source)
+	r := &Result{Packet: p}
+	if !p.Source.IsValid() {
+		r.Notes = append(r.Notes, "the node's source address is unknown; assuming it is not a pod address")
+	}
+	if t == nil {
+		reason := fmt.Sprintf("there is no table for %s", model.FamilyOf(p.Destination))
+		r.Outcomes = []Outcome{{Ending: Ending{Verdict: NotOurs, Reason: reason}, Share: 1}}
+		return r
+	}
+	r.name(t)
+	first := nft.Prerouting
+	if p.FromNode {
+		first = nft.Output
+	}
+	start := state{Packet: p, dialled: p.Frontend(), Outcome: Outcome{Share: 1}}
+	for _, there := range tr.hook(start, first) {
+		for _, end := range tr.hook(there, tr.second(&there)) {
+			end.Reason = reason(&end.Outcome)
+			r.Outcomes = append(r.Outcomes, end.Outcome)
+		}
+	}
+	r.Outcomes = joined(r.Outcomes)
+	slices.SortStableFunc(r.Outcomes, func(a, b Outcome) int {
+		return cmp.Or(a.Endpoint.Compare(b.Endpoint), cmp.Compare(a.Verdict, b.Verdict))
+	})
+	return r
+}
+
+// joined adds up outcomes that differ in nothing but the path, as where chance
+// decides on the counter that a slot is taken from. The likeliest path counts.
+func joined(outcomes []Outcome) []Outcome {
+	slices.SortStableFunc(outcomes, func(a, b Outcome) int { return cmp.Compare(b.Share, a.Share) })
+	first := make(map[Ending]int)
+	var out []Outcome
+	for _, o := range outcomes {
+		if i, ok := first[o.Ending]; ok && slices.Equal(out[i].Slots, o.Slots) {
+			out[i].Share += o.Share
+			continue
+		}
+		first[o.Ending] = len(out)
+		out = append(out, o)
+	}
+	return out
+}
+
+// tracer evaluates the chains of a table for packets.
+type tracer struct {
+	table *nft.Table
+	local []netip.Addr
+}
+
+// state is a packet between two rules: its destination and port are those after
+// translation.
+type state struct {
+	Packet
+	Outcome
+	dialled    model.Frontend
+	translated bool // as connection tracking notes it
+	settled    bool // no nat chain of this hook is to see it any more
+	stopped    bool // nor any chain at all
+}
+
+func (p *state) stop(v Disposition, reason string) {
+	p.Verdict, p.Reason, p.stopped = v, reason, true
+}
+
+func (tr *tracer) isLocal(a netip.Addr) bool {
+	return a.IsLoopback() || slices.Contains(tr.local, a)
+}
+
+// second returns the hook in which the source is decided: input for what
+// others send to the node itself, else postrouting.
+func (tr *tracer) second(p *state) nft.Hook {
+	if !p.FromNode && tr.isLocal(p.Destination) {
+		return nft.Input
+	}
+	return nft.Postrouting
+}
+
+// hook evaluates the base chains of a hook.
+func (tr *tracer) hook(p state, h nft.Hook) []state {
+	chains := slices.DeleteFunc(slices.Clone(tr.table.Chains), func(c *nft.Chain) bool { return c.Hook != h })
+	slices.SortStableFunc(chains, func(a, b *nft.Chain) int { return cmp.Compare(a.Priority, b.Priority) })
+	p.settled = false
+	out := []state{p}
+	for _, c := range chains {
+		var next []state
+		for _, p := range out {
+			next = append(next, tr.run(p, []frame{{chain: c}})...)
+		}
+		out = next
+	}
+	return out
+}
+
+// frame is a place in a chain: the number of the next rule.
+type frame struct {
+	chain *nft.Chain
+	next  int
+}
+
+// Limits of a trace. The kernel has the first one too (NFT_JUMP_STACK_SIZE); the
+// second one ends a loop of chains, which the kernel would not load.
+const (
+	maxFrames = 16
+	maxSteps  = 10_000
+)
+
+// run evaluates a base chain and those that it leads to. It returns several
+// states where slots are chosen.
+func (tr *tracer) run(p state, stack []frame) []state {
+	for len(stack) > 0 && !p.stopped && !p.settled {
+		top := &stack[len(stack)-1]
+		if top.next == len(top.chain.Rules) {
+			stack = stack[:len(stack)-1]
+			continue
+		}
+		rule := top.chain.Rules[top.next]
+		top.next++
+		branches := tr.rule(&p, top.chain, rule)
+		if len(branches) == 1 {
+			p, stack = branches[0].state, tr.follow(&branches[0], stack)
+			continue
+		}
+		var out []state
+		for i := range branches {
+			out = append(out, tr.run(branches[i].state, tr.follow(&branches[i], slices.Clone(stack)))...)
+		}
+		return out
+	}
+	return []state{p}
+}
+
+// follow returns where the evaluation goes on after a rule. It stops a packet
+// that is sent to no chain.
+func (tr *tracer) follow(t *branch, stack []frame) []frame {
+	switch t.next.Action {
+	case nft.Accept:
+		return nil
+	case nft.Jump:
+	case nft.Goto:
+		stack = stack[:len(stack)-1]
+	default:
+		return stack
+	}
+	c := tr.table.Chain(t.next.Chain)
+	if c == nil || len(stack) == maxFrames || len(t.Path) > maxSteps {
+		t.stop(Unknown, fmt.Sprintf("%q leads nowhere", t.next))
+		return nil
+	}
+	return append(stack, frame{chain: c})
+}

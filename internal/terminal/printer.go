@@ -1,0 +1,36 @@
+// Package terminal writes text for people: what it prints has no effect on a
+// terminal, whatever names it contains.
+package terminal
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+)
+
+// Printer writes lines. Its bufio.Writer keeps the first error.
+type Printer struct {
+	*bufio.Writer
+	indent string
+	last   string // name of the fact printed last
+}
+
+// NewPrinter returns a printer that indents facts.
+func NewPrinter(w io.Writer, indent string) *Printer {
+	return &Printer{Writer: bufio.NewWriter(w), indent: indent}
+}
+
+// Fact writes a line under a name, which is not repeated.
+func (p *Printer) Fact(name, format string, args ...any) {
+	shown := name
+	if name == p.last {
+		shown = ""
+	}
+	p.last = name
+	p.Line("%s%-9s  %s", p.indent, shown, fmt.Sprintf(format, args...))
+}
+
+// Line writes a line.
+func (p *Printer) Line(format string, args ...any) {
+	fmt.Fprintln(p, Printable(fmt.Sprintf(format, args...)))
+}
