@@ -169,7 +169,7 @@ func TestUnusableSourceLater(t *testing.T) {
 		f.load = func() (*model.Snapshot, error) { return nil, errors.New("broken file") }
 		f.agent.Changed()
 		synctest.Wait()
-		if f.kernel.commits != before || !strings.Contains(f.log.String(), "the rules stay as they are") {
+		if f.kernel.commits != before || !strings.Contains(f.log.String(), "the rules stay unchanged") {
 			t.Errorf("%d commits after %d, log %s", f.kernel.commits, before, f.log)
 		}
 	})

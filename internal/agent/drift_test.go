@@ -145,7 +145,7 @@ func TestOwnedByAnother(t *testing.T) {
 			t.Errorf("said %d times: %s", n, f.log)
 		}
 		f.kernel.breakWith(nil)
-		time.Sleep(ownerPatience)
+		time.Sleep(ownedRetry)
 		synctest.Wait()
 		if last := (*syncs)[len(*syncs)-1]; last.Err != nil {
 			t.Errorf("a second after the owner has gone: %v", last.Err)

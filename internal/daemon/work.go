@@ -118,9 +118,9 @@ func (w *work) follow() {
 		w.metrics.FollowConnections(w.connections)
 	}
 	w.metrics.FollowAgent(w.agent.State)
-	w.agent.Observe(w.metrics.Observe, w.status.Observe, w.report, w.synced)
+	w.agent.Observers = append(w.agent.Observers, w.metrics.Observe, w.status.Observe, w.report, w.synced)
 	if w.successor != nil {
-		w.agent.Observe(w.successor.observe)
+		w.agent.Observers = append(w.agent.Observers, w.successor.observe)
 	}
 }
 

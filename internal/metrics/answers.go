@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -20,23 +19,18 @@ type answerMetrics struct {
 	last   *prometheus.GaugeVec
 }
 
-func newAnswerMetrics(factory promauto.Factory) answerMetrics {
-	slis := prometheus.NewRegistry()
+func newAnswerMetrics(m maker) answerMetrics {
+	slis := newMaker()
 	return answerMetrics{
-		healthz: factory.NewCounterVec(prometheus.CounterOpts{Name: "kubeproxy_proxy_healthz_total",
-			Help: "Answers of the health server at /healthz, by HTTP status."}, []string{"code"}),
-		livez: factory.NewCounterVec(prometheus.CounterOpts{Name: "kubeproxy_proxy_livez_total",
-			Help: "Answers of the health server at /livez, by HTTP status."}, []string{"code"}),
-		slis: slis,
-		checks: promauto.With(slis).NewCounterVec(prometheus.CounterOpts{Name: "kubernetes_healthchecks_total",
-			Help: "Requested health checks, by result."}, []string{"name", "type", "status"}),
-		last: promauto.With(slis).NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetes_healthcheck",
-			Help: "Last result of a health check: 1 is healthy."}, []string{"name", "type"}),
+		healthz: m.counter("kubeproxy_proxy_healthz_total", "Answers of the health server at /healthz, by HTTP status.", "code"),
+		livez:   m.counter("kubeproxy_proxy_livez_total", "Answers of the health server at /livez, by HTTP status.", "code"),
+		slis:    slis.registry,
+		checks:  slis.counter("kubernetes_healthchecks_total", "Requested health checks, by result.", "name", "type", "status"),
+		last:    slis.gauge("kubernetes_healthcheck", "Last result of a health check: 1 is healthy.", "name", "type"),
 	}
 }
 
-// Answered counts an answer of the health server, by its path, /healthz or
-// /livez, and HTTP status.
+// Answered counts an answer of the health server. path is /healthz or /livez.
 func (s *Set) Answered(path string, status int) {
 	counter := s.answers.healthz
 	if path == "/livez" {
@@ -49,7 +43,7 @@ func (s *Set) Answered(path string, status int) {
 // Pinged counts a request of /healthz of the metrics server.
 func (s *Set) Pinged() { s.answers.check("ping", "healthz", true) }
 
-// check notes the result of a health check for /metrics/slis.
+// check records the result of a health check for /metrics/slis.
 func (m *answerMetrics) check(name, kind string, healthy bool) {
 	status, value := "error", 0.0
 	if healthy {
@@ -65,16 +59,16 @@ type cleanMetrics struct {
 	deleted  *prometheus.CounterVec
 }
 
-func newCleanMetrics(factory promauto.Factory) cleanMetrics {
+func newCleanMetrics(m maker) cleanMetrics {
 	return cleanMetrics{
-		duration: factory.NewHistogramVec(prometheus.HistogramOpts{Name: "kubeproxy_conntrack_reconciler_sync_duration_seconds",
-			Help: "Duration of cleanups of UDP conntrack entries.", Buckets: syncBuckets()}, []string{familyLabel}),
-		deleted: factory.NewCounterVec(prometheus.CounterOpts{Name: "kubeproxy_conntrack_reconciler_deleted_entries_total",
-			Help: "UDP conntrack entries that were deleted because their endpoint is gone."}, []string{familyLabel}),
+		duration: m.histogram("kubeproxy_conntrack_reconciler_sync_duration_seconds",
+			"Duration of cleanups of UDP conntrack entries.", syncBuckets(), familyLabel),
+		deleted: m.counter("kubeproxy_conntrack_reconciler_deleted_entries_total",
+			"UDP conntrack entries that were deleted because their endpoint is gone.", familyLabel),
 	}
 }
 
-// Cleaned counts one cleanup of UDP connections of a family.
+// Cleaned counts one conntrack cleanup of a family.
 func (s *Set) Cleaned(f model.Family, took time.Duration, deleted int) {
 	s.clean.duration.WithLabelValues(f.String()).Observe(took.Seconds())
 	s.clean.deleted.WithLabelValues(f.String()).Add(float64(deleted))

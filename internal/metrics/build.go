@@ -4,9 +4,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 // build describes how the program was built. Unknown fields are empty.
@@ -40,18 +37,12 @@ func buildOf(version string, info *debug.BuildInfo) build {
 
 // export exports the build with the labels that Kubernetes components use (11.9),
 // and with a few others.
-func (b build) export(factory promauto.Factory) {
-	factory.NewGauge(prometheus.GaugeOpts{
-		Name: "kubernetes_build_info", Help: "Always 1; the labels are the version of nftproxy, not of Kubernetes.",
-		ConstLabels: prometheus.Labels{
-			"major": b.major, "minor": b.minor, "git_version": b.version, "git_commit": b.commit, "git_tree_state": b.tree,
-			"build_date": b.date, "go_version": runtime.Version(), "compiler": runtime.Compiler, "platform": platform,
-		},
-	}).Set(1)
-	factory.NewGauge(prometheus.GaugeOpts{
-		Name: "nftproxy_build_info", Help: "Always 1; the labels are the version.",
-		ConstLabels: prometheus.Labels{"version": b.version, "revision": b.commit, "go_version": runtime.Version()},
-	}).Set(1)
+func (b build) export(m maker) {
+	m.gauge("kubernetes_build_info", "Always 1; the labels are the version of nftproxy, not of Kubernetes.",
+		"major", "minor", "git_version", "git_commit", "git_tree_state", "build_date", "go_version", "compiler", "platform",
+	).WithLabelValues(b.major, b.minor, b.version, b.commit, b.tree, b.date, runtime.Version(), runtime.Compiler, platform).Set(1)
+	m.gauge("nftproxy_build_info", "Always 1; the labels are the version.", "version", "revision", "go_version").
+		WithLabelValues(b.version, b.commit, runtime.Version()).Set(1)
 }
 
 const platform = runtime.GOOS + "/" + runtime.GOARCH

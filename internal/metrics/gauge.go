@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// seriesGauge is a gauge whose series are replaced together: a scrape sees those
-// of one moment, and none of something that is gone.
+// seriesGauge is a gauge whose series are replaced together: a scrape sees a
+// consistent set, without stale series.
 type seriesGauge struct {
 	desc *prometheus.Desc
 
@@ -15,16 +15,10 @@ type seriesGauge struct {
 	series []sample
 }
 
-// sample is one series: the values of the labels, in order, and its own.
+// sample is one series: the values of its labels, in order, and its value.
 type sample struct {
 	labels []string
 	value  float64
-}
-
-func newSeriesGauge(registry *prometheus.Registry, name, help string, labels ...string) *seriesGauge {
-	g := &seriesGauge{desc: prometheus.NewDesc(name, help, labels, nil)}
-	registry.MustRegister(g)
-	return g
 }
 
 // set replaces all series. No two may have the same labels.

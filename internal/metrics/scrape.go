@@ -14,11 +14,10 @@ import (
 )
 
 const (
-	// maxScrapes is how many scrapes are answered at the same time; further ones
-	// get 503.
+	// maxScrapes is how many scrapes run concurrently; further ones get 503.
 	maxScrapes = 4
-	// scrapeTimeout is how long a client may take to read an answer. The server
-	// has a longer one, for profiles.
+	// scrapeTimeout limits the time that a client takes to read an answer. The
+	// server has a longer one, for profiles.
 	scrapeTimeout = 30 * time.Second
 )
 
@@ -28,8 +27,8 @@ func (s *Set) Handle(mux *http.ServeMux) {
 	mux.Handle("/metrics/slis", s.expose(s.answers.slis))
 }
 
-// expose serves the metrics of a registry. One that cannot be read is logged
-// and left out.
+// expose serves the metrics of a registry. A metric that fails is logged and left
+// out.
 func (s *Set) expose(registry *prometheus.Registry) http.Handler {
 	scrape := promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		ErrorHandling:       promhttp.ContinueOnError,
@@ -37,7 +36,7 @@ func (s *Set) expose(registry *prometheus.Registry) http.Handler {
 		MaxRequestsInFlight: maxScrapes,
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Not every kind of writer has deadlines; those of connections have.
+		// Only writers in tests lack deadlines.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(scrapeTimeout))
 		scrape.ServeHTTP(w, r)
 	})
@@ -46,8 +45,8 @@ func (s *Set) expose(registry *prometheus.Registry) http.Handler {
 // scrapeLog receives errors during scrapes.
 type scrapeLog struct{ log *slog.Logger }
 
-// Println is called for each metric. A client that has disconnected misses none,
-// and must not fill the log.
+// Println logs an error about a metric. Clients that disconnect must not fill the
+// log.
 func (l scrapeLog) Println(problem ...any) {
 	for _, p := range problem {
 		if err, ok := p.(error); ok && errors.As(err, new(net.Error)) {
