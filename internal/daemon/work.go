@@ -115,7 +115,7 @@ func (w *work) follow() {
 		w.metrics.FollowCluster(c.Counts)
 	}
 	if w.node.Counters {
-		w.metrics.FollowConnections(w.connections)
+		w.metrics.FollowConnections(w.status.ServiceCounts)
 	}
 	w.metrics.FollowAgent(w.agent.State)
 	w.agent.Observers = append(w.agent.Observers, w.metrics.Observe, w.status.Observe, w.report, w.synced)
@@ -145,16 +145,6 @@ func (w *work) healthy() func() bool {
 		return nil
 	}
 	return w.health.Healthy
-}
-
-// connections returns the counters of connections for metrics.
-func (w *work) connections() ([]metrics.ServiceCount, error) {
-	counts, err := w.status.ServiceCounts()
-	out := make([]metrics.ServiceCount, len(counts))
-	for i, c := range counts {
-		out[i] = metrics.ServiceCount(c)
-	}
-	return out, err
 }
 
 // report writes events about what cannot be served, and about changes of the rules

@@ -11,9 +11,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-// AddObjects adds what the objects behind the rules tell: the service port, the
-// endpoints that take no new connections, and the Services that ask for the
-// frontend in vain. routing is what [model.Resolve] makes of the snapshot.
+// AddObjects adds what follows from the objects behind the rules: the service port,
+// the endpoints that take no new connections, and the Services that claim the
+// frontend in vain. routing is the result of [model.Resolve] for the snapshot.
 func (r *Result) AddObjects(s *model.Snapshot, c model.Config, routing *model.Routing) {
 	route := findRoute(routing, r.Packet.Frontend())
 	if route == nil {
@@ -50,8 +50,8 @@ func findRoute(routing *model.Routing, f model.Frontend) *model.Route {
 	return find(f.OnNode())
 }
 
-// losers returns the other claims of the frontend of a route, or of a NodePort on
-// all addresses that it hides.
+// losers returns the other claims of the frontend of a route, or of the NodePort
+// with the unspecified address that it hides.
 func losers(s *model.Snapshot, l *model.Locality, winner *model.Route) []Claim {
 	var out []Claim
 	hidden := winner.Frontend
@@ -99,9 +99,8 @@ func exclusionText(why model.Exclusion, h *model.Host, node *model.Node) string 
 	}[why]
 }
 
-// elsewhere returns the endpoints of a service port that [model.Endpoints] does
-// not return for a family: those of the other one, and further records of one
-// address.
+// elsewhere returns the endpoints that [model.Endpoints] does not return for a
+// family: those of the other family, and further records of an address.
 func elsewhere(port model.PortName, f model.Family, ss []*model.EndpointSlice) []Omission {
 	records := make(map[netip.AddrPort]int)
 	for _, s := range ss {

@@ -6,7 +6,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// reasons are the dispositions that follow from an element of a set.
+// reasons explain a disposition by the set that led to it.
 var reasons = []struct {
 	set     string
 	verdict Disposition
@@ -22,8 +22,8 @@ var reasons = []struct {
 	{nft.FirewalledSet, Drop, "the source is in none of the ranges that the Service admits"},
 }
 
-// reason returns why an outcome is not Forward: by the last set in which the
-// packet was found, if that one is ours.
+// reason returns why an outcome is not Forward. It depends on the last set in which
+// the packet was found.
 func reason(o *Outcome) string {
 	if o.Reason != "" || o.Verdict == Forward {
 		return o.Reason
@@ -52,6 +52,5 @@ func reason(o *Outcome) string {
 	return fmt.Sprintf("by the rule %q", o.Path[len(o.Path)-1].Rule)
 }
 
-// treatedAsOutside reports whether the packet counts as one of a client outside
-// of the cluster, where that makes a difference.
+// treatedAsOutside reports whether rules for clients outside of the cluster applied.
 func (r *Result) treatedAsOutside() bool { return r.met(nft.LocalServicesMap) }

@@ -9,8 +9,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// statement evaluates one statement and reports whether it matches. A condition
-// on what is not known of the packet matches in doubt.
+// statement evaluates one statement and reports whether it matches. A condition on
+// an unknown property of the packet matches, but sets doubt.
 func (tr *tracer) statement(b *branch, st nft.Statement) bool {
 	switch st := st.(type) {
 	case nft.ProtocolIs:
@@ -20,13 +20,13 @@ func (tr *tracer) statement(b *branch, st nft.Statement) bool {
 	case nft.IsAnswer:
 		return b.unless(true, "the client opens the connection")
 	case nft.SourceIsLocal:
-		return b.unless(!b.FromNode && !tr.isLocal(b.Source), fmt.Sprintf("%s is no address of this node", b.Source))
+		return b.unless(!b.FromNode && !tr.isLocal(b.Source), fmt.Sprintf("%s is not an address of this node", b.Source))
 	case nft.NotFrom:
 		return b.notFrom(st)
 	case nft.NotTo:
-		// The rules ask this for packets of the node and of bridges. What the node
-		// sends, the next rule recognises by its source.
-		return b.unless(true, "the output interface is not known")
+		// The rules use this for packets of the node and of bridges. The next rule
+		// recognises packets of the node by their source.
+		return b.unless(true, "the output interface is unknown")
 	case nft.CameIn:
 		return b.unless(b.FromNode, "the node itself sends it")
 	case nft.OneIn:
@@ -64,13 +64,13 @@ func (tr *tracer) action(b *branch, st nft.Statement) bool {
 	case nft.Refuse:
 		b.stop(Reject, "")
 	case nft.Reset:
-		if b.Protocol != model.TCP { // the kernel sends none, and drops
+		if b.Protocol != model.TCP { // the kernel drops the packet
 			b.stop(Drop, "")
 			break
 		}
 		b.stop(Reject, "")
 	default:
-		b.stop(Unknown, "a rule is not ours: "+strings.TrimPrefix(st.Text(tr.table.Family), "# not ours: "))
+		b.stop(Unknown, "foreign rule: "+strings.TrimPrefix(st.Text(tr.table.Family), "# not ours: "))
 	}
 	return true
 }
@@ -82,21 +82,21 @@ func (b *branch) act(v nft.Verdict) {
 	case nft.Drop:
 		b.stop(Drop, "")
 	default:
-		b.stop(Unknown, fmt.Sprintf("verdict %q is not known", v))
+		b.stop(Unknown, fmt.Sprintf("unknown verdict %q", v))
 	}
 }
 
 func (b *branch) notFrom(st nft.NotFrom) bool {
 	if b.Interface == "" && !b.FromNode {
-		b.doubt = "a rule asks for the interface that the packet comes in from, which is not given"
+		b.doubt = "a rule depends on the input interface, which is not given"
 		return true
 	}
 	from := b.Interface == st.Name || st.ByPrefix && strings.HasPrefix(b.Interface, st.Name)
-	return b.unless(from, "it comes in from "+b.Interface)
+	return b.unless(from, "the input interface is "+b.Interface)
 }
 
-// mapped looks up the value of a map for a packet, and has act carry it out.
-// Without one the statement does not match.
+// mapped calls act with the value of a map for a packet. Without a value the
+// statement does not match.
 func (tr *tracer) mapped(b *branch, st nft.Statement, act func(nft.Value)) bool {
 	name, key := nft.SetOf(st)
 	e, ok := tr.lookup(b, key, name)
@@ -109,7 +109,7 @@ func (tr *tracer) mapped(b *branch, st nft.Statement, act func(nft.Value)) bool 
 func (b *branch) dnat(to netip.AddrPort, bound bool) {
 	b.Destination, b.Port = to.Addr(), to.Port()
 	b.Verdict, b.Endpoint, b.Bound = Forward, to, bound
-	// Connection tracking notes a translation only where it changes something.
+	// Connection tracking records a translation only if it changes something.
 	b.translated = b.Frontend() != b.dialled
 	b.settled = true
 }

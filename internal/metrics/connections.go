@@ -35,6 +35,7 @@ func (c *connections) Collect(out chan<- prometheus.Metric) {
 	counts, err := c.read()
 	if err != nil {
 		out <- prometheus.NewInvalidMetric(c.desc, fmt.Errorf("read connections of services: %w", err))
+		return
 	}
 	for _, n := range counts {
 		out <- prometheus.MustNewConstMetric(c.desc, prometheus.CounterValue, float64(n.Connections),

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/metrics"
+	"github.com/nftproxy/nftproxy/internal/status"
 )
 
 // TestManyScrapes: four scrapes are answered at once, whoever asks; the next one
@@ -19,7 +19,7 @@ func TestManyScrapes(t *testing.T) {
 	set := newSet()
 	server := httptest.NewServer(handler(set))
 	defer server.Close()
-	set.FollowConnections(func() ([]metrics.ServiceCount, error) {
+	set.FollowConnections(func() ([]status.ServiceCount, error) {
 		arrived <- struct{}{}
 		<-proceed
 		return nil, nil
