@@ -12,9 +12,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Interfaces has the addresses of this machine's interfaces. It lists them on
-// demand, if they may have changed since the last time: a node has an interface
-// for each pod. Except OnChange, its methods are safe for concurrent use.
+// Interfaces holds the addresses of this machine's interfaces. It lists them on
+// demand, and only if they may have changed: a node has an interface for each pod.
+// Except OnChange, its methods are safe for concurrent use.
 type Interfaces struct {
 	list    func() ([]netip.Addr, error)
 	log     *slog.Logger
@@ -23,12 +23,12 @@ type Interfaces struct {
 
 	mu      sync.Mutex
 	known   []netip.Addr
-	failure string // reported last
+	failure string // last reported
 	retry   backoff
 	waiting bool // a retry is scheduled
 }
 
-// NewInterfaces lists nothing yet. list returns the addresses, for example
+// NewInterfaces returns an Interfaces that lists addresses with list, for example
 // [ServingAddresses].
 func NewInterfaces(list func() ([]netip.Addr, error), log *slog.Logger) *Interfaces {
 	i := &Interfaces{list: list, log: log, changed: func() {}}
@@ -36,8 +36,8 @@ func NewInterfaces(list func() ([]netip.Addr, error), log *slog.Logger) *Interfa
 	return i
 }
 
-// OnChange sets what is called when Addresses may return other addresses for
-// NodePorts. It must not block. OnChange comes before the other methods.
+// OnChange sets a function to call when the addresses for NodePorts may have changed.
+// It must not block. OnChange must be called before the other methods.
 func (i *Interfaces) OnChange(changed func()) { i.changed = changed }
 
 // Expire makes the next call of Addresses list them again.

@@ -40,17 +40,11 @@ func (c *connections) Collect(out chan<- prometheus.Metric) {
 	for _, n := range counts {
 		out <- prometheus.MustNewConstMetric(c.desc, prometheus.CounterValue, float64(n.Connections),
 			n.Port.Service.Namespace, n.Port.Service.Name, n.Port.Port,
-			strings.ToUpper(n.Port.Protocol.String()), frontendLabel(n.Kind), n.Family.String())
+			strings.ToUpper(n.Port.Protocol.String()), frontendLabels[n.Kind], n.Family.String())
 	}
 }
 
-// frontendLabel returns a kind in one word.
-func frontendLabel(k model.Kind) string {
-	switch k {
-	case model.ExternalIP:
-		return "ExternalIP"
-	case model.LoadBalancerIP:
-		return "LoadBalancerIP"
-	}
-	return k.String()
+// frontendLabels are the kinds in one word.
+var frontendLabels = [...]string{
+	model.ClusterIP: "ClusterIP", model.LoadBalancerIP: "LoadBalancerIP", model.ExternalIP: "ExternalIP", model.NodePort: "NodePort",
 }

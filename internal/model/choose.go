@@ -2,18 +2,17 @@ package model
 
 import "slices"
 
-// Choice holds the endpoints of one service port in one family that may take
-// new connections, by traffic policy. It is immutable, and the routes of the
-// service port share one: what follows from it can be kept by its address.
+// Choice holds the endpoints of one service port in one family that may take new
+// connections, by traffic policy. It is immutable and shared by the routes of the
+// service port, so its address identifies it.
 type Choice struct {
-	// Cluster serves policy Cluster: ready endpoints as the topology hints
-	// allow, else serving and terminating ones (3.4, 3.5).
+	// Cluster is for policy Cluster: ready endpoints according to the topology
+	// hints, else serving and terminating ones (3.4, 3.5).
 	Cluster []Endpoint
-	// Local serves policy Local: the same of this node alone, hints ignored
-	// (3.7).
+	// Local is for policy Local: the same on this node, without hints (3.7).
 	Local []Endpoint
-	// Serving may keep the connections that they have, on any node: a client is
-	// not moved off them because the choice changes (9.4, 9.8).
+	// Serving are the endpoints, on any node, that keep their connections when the
+	// choice changes (9.4, 9.8).
 	Serving []Endpoint
 }
 
@@ -21,33 +20,21 @@ type Choice struct {
 type Verdict uint8
 
 const (
-	// Reject answers with port unreachable: no endpoint is usable anywhere.
-	Reject Verdict = iota
-	// Drop does not answer: endpoints exist, but none that the policy allows.
-	Drop
-	// Forward sends the connection to an endpoint.
-	Forward
+	Reject  Verdict = iota // answered with port unreachable: no endpoint is usable anywhere
+	Drop                   // not answered: endpoints exist, but the policy allows none
+	Forward                // to an endpoint
 )
 
-func (v Verdict) String() string {
-	switch v {
-	case Reject:
-		return "reject"
-	case Drop:
-		return "drop"
-	}
-	return "forward"
-}
+func (v Verdict) String() string { return [...]string{"reject", "drop", "forward"}[v] }
 
-// Decision is a verdict and, for Forward, the endpoints, of which there is at
-// least one.
+// Decision is a verdict and, for Forward, at least one endpoint.
 type Decision struct {
 	Verdict   Verdict
 	Endpoints []Endpoint
 }
 
-// Choose picks the usable ones of the endpoints of a service port as seen from
-// node, for both policies (section 3).
+// Choose selects the usable endpoints of a service port for both policies, as seen
+// from node (section 3).
 func Choose(endpoints []Endpoint, node *Node) *Choice {
 	chosen := func(p Policy) []Endpoint {
 		s := NewSelection(endpoints, node, p)
@@ -60,9 +47,8 @@ func Choose(endpoints []Endpoint, node *Node) *Choice {
 	}
 }
 
-// Decide applies a traffic policy to the choice. Whether anything exists
-// anywhere (the flag "any" of 3.8) follows from the cluster set, which hints never
-// leave empty.
+// Decide applies a traffic policy to the choice. The flag "any" of 3.8 follows from
+// Cluster, which hints never leave empty.
 func (c *Choice) Decide(p Policy) Decision {
 	switch {
 	case len(c.Cluster) == 0:
@@ -75,7 +61,7 @@ func (c *Choice) Decide(p Policy) Decision {
 	return Decision{Verdict: Forward, Endpoints: c.Local}
 }
 
-// filter returns the endpoints to keep, without a copy if those are all.
+// filter returns the endpoints to keep; it does not copy if those are all.
 func filter(endpoints []Endpoint, keep func(*Host) bool) []Endpoint {
 	if !slices.ContainsFunc(endpoints, func(e Endpoint) bool { return !keep(e.Host) }) {
 		return endpoints

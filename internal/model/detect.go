@@ -9,14 +9,10 @@ import (
 type DetectMode uint8
 
 const (
-	// DetectClusterCIDR takes sources in the cluster CIDR of their family.
-	DetectClusterCIDR DetectMode = iota
-	// DetectNodeCIDR takes sources in the pod CIDR of the Node.
-	DetectNodeCIDR
-	// DetectBridgeInterface takes packets that come in from one interface.
-	DetectBridgeInterface
-	// DetectInterfaceNamePrefix takes packets from interfaces with a name prefix.
-	DetectInterfaceNamePrefix
+	DetectClusterCIDR         DetectMode = iota // by a source in the cluster CIDR of its family
+	DetectNodeCIDR                              // by a source in the pod CIDR of the Node
+	DetectBridgeInterface                       // by one input interface
+	DetectInterfaceNamePrefix                   // by the name prefix of the input interface
 )
 
 // detectModes are the names of the flag.
@@ -27,7 +23,7 @@ var detectModes = map[string]DetectMode{
 	"InterfaceNamePrefix": DetectInterfaceNamePrefix,
 }
 
-// ParseDetectMode reads the name of a mode (7.8).
+// ParseDetectMode parses the name of a mode (7.8).
 func ParseDetectMode(name string) (DetectMode, error) {
 	m, ok := detectModes[name]
 	if !ok {
@@ -44,8 +40,8 @@ type Detector struct {
 	ByPrefix  bool         // Interface is a prefix
 }
 
-// detectors returns the detectors of the mode. In a family without one no client
-// is treated as a pod (7.2).
+// detectors returns the detectors of the mode. In a family without one, no client
+// counts as a pod (7.2).
 func detectors(node *Node, c Config) map[Family]Detector {
 	out := make(map[Family]Detector)
 	for _, f := range Families {

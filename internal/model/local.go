@@ -7,20 +7,19 @@ import "net/netip"
 type HealthCheck struct {
 	Service ServiceName
 	Port    uint16
-	// Endpoints is the number of addresses of ready endpoints on this node that
-	// take new connections, for each family that the Service has (10.20).
+	// Endpoints is the number of addresses of ready endpoints on this node that take
+	// new connections, for each family of the Service (10.20).
 	Endpoints map[Family]int
 }
 
-// healthCheck counts the ready ones of the endpoints that outside clients reach
-// on this node, as the routes of a Service have them: drained ones are not among
-// them (3.21). Terminating ones get traffic, but do not count: load balancers shall
-// leave the node before they are gone.
+// healthCheck counts the ready endpoints on this node from the routes of a Service,
+// which exclude drained ones (3.21). Terminating ones get traffic, but do not count:
+// load balancers should leave the node before they are gone.
 func healthCheck(s *Service, routes []Route) HealthCheck {
 	h := HealthCheck{s.Name, s.HealthCheckNodePort, make(map[Family]int)}
 	local := make(map[netip.Addr]struct{})
 	for i := range routes {
-		if routes[i].Kind != ClusterIP { // has the choice of its service port, as all do
+		if routes[i].Kind != ClusterIP { // shares the choice of its service port
 			continue
 		}
 		for _, e := range routes[i].Choice.Local {
@@ -38,15 +37,15 @@ func healthCheck(s *Service, routes []Route) HealthCheck {
 	return h
 }
 
-// WithoutLocal counts the service ports whose endpoints are all on other nodes
-// although a traffic policy wants those of this node.
+// WithoutLocal counts the service ports with a Local traffic policy whose endpoints
+// are all on other nodes.
 type WithoutLocal struct {
 	Internal int // by internalTrafficPolicy
 	External int // by externalTrafficPolicy
 }
 
-// withoutLocal looks at the routes of one Service. A service port has one
-// route for its ClusterIP in each family.
+// withoutLocal counts over the routes of one Service. A service port has one route
+// for its ClusterIP in each family.
 func withoutLocal(routes []Route) map[Family]WithoutLocal {
 	out := make(map[Family]WithoutLocal)
 	for i := range routes {

@@ -5,18 +5,16 @@ import (
 	"slices"
 )
 
-// overlaps finds NodePorts with the unspecified address that are not served on
-// some address of the node, because a Service has that address and the number of
-// the NodePort as its port (4.37). They are different frontends, so claims do not
-// show it.
+// overlaps finds NodePorts with the unspecified address that an address of the node
+// does not serve, because a Service has that address and the same port (4.37). They
+// are different frontends, so claims do not show it.
 type overlaps map[Frontend]map[Frontend]struct{} // with addresses of Services, by OnNode
 
-// external reports whether the address of a route is one that a Service names and
-// a node may have.
+// external reports whether a Service names the address of a route, and a node may
+// have it.
 func (r *Route) external() bool { return r.Kind == ExternalIP || r.Kind == LoadBalancerIP }
 
-// note adds a frontend that at least one Service claims with an external address,
-// or removes it.
+// note adds or removes a frontend that is claimed with an external address.
 func (o overlaps) note(f Frontend, claimed bool) {
 	w := f.OnNode()
 	if claimed {
@@ -31,7 +29,7 @@ func (o overlaps) note(f Frontend, claimed bool) {
 	}
 }
 
-// overlap notes a route that was claimed or withdrawn.
+// overlap records a route that was claimed or withdrawn.
 func (r *Router) overlap(route *Route) {
 	f := route.Frontend
 	switch {
@@ -48,15 +46,10 @@ func (r *Router) overlap(route *Route) {
 	}
 }
 
-// onNode reports whether NodePorts with the unspecified address are served on an
-// address.
-func (r *Router) onNode(a netip.Addr) bool {
-	_, ok := slices.BinarySearchFunc(r.NodePortAddresses(), a, netip.Addr.Compare)
-	return ok
-}
+// onNode reports whether an address serves NodePorts with the unspecified address.
+func (r *Router) onNode(a netip.Addr) bool { return contains(r.NodePortAddresses(), a) }
 
-// overlapNotices reports the NodePorts that are not served on an address of the
-// node.
+// overlapNotices reports the NodePorts that an address of the node does not serve.
 func (r *Router) overlapNotices() []Notice {
 	var out []Notice
 	for w, frontends := range r.overlaps {

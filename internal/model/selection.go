@@ -17,19 +17,18 @@ const (
 	NotNeeded                     // terminating, and others are ready
 )
 
-// Selection decides which endpoints of a service port take new connections with
-// one policy on one node.
+// Selection decides which endpoints of a service port take new connections with one
+// policy on one node.
 type Selection struct {
-	node     *Node
-	policy   Policy
-	anyReady bool // of those that the policy allows
-	// byNode and byZone report which kind of topology hint counts.
-	byNode, byZone bool
+	node           *Node
+	policy         Policy
+	anyReady       bool // among the endpoints that the policy allows
+	byNode, byZone bool // which kind of topology hint counts
 }
 
-// NewSelection returns the selection from these endpoints. A kind of hint counts
-// with policy Cluster only, where every ready endpoint carries it and at least
-// one names this node or its zone (3.10 to 3.13); node hints come first.
+// NewSelection returns the selection from these endpoints. A kind of hint counts with
+// policy Cluster only, if every ready endpoint has it and at least one names this
+// node or its zone (3.10 to 3.13); node hints come first.
 func NewSelection(endpoints []Endpoint, node *Node, p Policy) *Selection {
 	s := &Selection{node: node, policy: p}
 	byNode, byZone := hints{here: node.Name}, hints{here: node.Zone}
@@ -58,8 +57,8 @@ func (h *hints) add(names []string) {
 
 func (h *hints) count() bool { return h.named && !h.missing }
 
-// Excludes returns the reason why a host takes no new connections, or [Chosen].
-// Terminating hosts that still serve do if no host is ready (3.5); one that is
+// Excludes returns the reason why a host takes no new connections, or [Chosen]. If no
+// host is ready, terminating ones that still serve take them (3.5). A host that is
 // neither ready nor terminating never does (3.6).
 func (s *Selection) Excludes(h *Host) Exclusion {
 	if why := s.excludesPlace(h); why != Chosen {
@@ -82,7 +81,7 @@ func (s *Selection) Excludes(h *Host) Exclusion {
 	return Chosen
 }
 
-// excludesPlace returns why a host is excluded whatever its condition is.
+// excludesPlace returns the reason to exclude a host regardless of its conditions.
 func (s *Selection) excludesPlace(h *Host) Exclusion {
 	switch {
 	case h.Drain:

@@ -8,15 +8,14 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// frontend is a frontend with what it belongs to.
+// frontend is a frontend with its service port and decisions.
 type frontend struct {
 	model.Frontend
-	port    model.PortName
-	kind    model.Kind
-	inside  Decision
-	outside *Decision
-	// connections is nil where nothing is counted.
-	connections *uint64
+	port        model.PortName
+	kind        model.Kind
+	inside      Decision
+	outside     *Decision
+	connections *uint64 // nil without counters
 }
 
 // answer identifies an endpoint.
@@ -25,7 +24,7 @@ type answer struct {
 	address  netip.AddrPort
 }
 
-// fill puts frontends into a report, sorted by the service port.
+// fill adds frontends to a report, sorted by service port.
 func (r *Report) fill(all []frontend, endpoints map[answer]bool) {
 	slices.SortFunc(all, func(a, b frontend) int {
 		return cmp.Or(a.port.Compare(b.port), cmp.Compare(a.kind, b.kind), a.Frontend.Compare(b.Frontend))

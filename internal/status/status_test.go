@@ -210,7 +210,7 @@ func TestPrintDaemon(t *testing.T) {
 	}
 	check(`daemon     nftproxy v1, started 33m20s ago (THEN)
 source     files: services.yaml
-last sync  none yet: the source is not known
+last sync  none yet: waiting for the source
 serves     0 Services, 0 frontends, 0 endpoints
 `)
 	if fetch(t, address).Healthy {
@@ -248,7 +248,7 @@ source     files: services.yaml
 
 	// A failed sync leaves what was served before.
 	server.Observe(&agent.Sync{Cause: agent.Retry, Err: errors.New("no memory\nstack"), Started: time.Now()})
-	check(daemon + "last sync  FAILED 5s ago: no memory\nlast good  16m40s ago; what follows is of then\n" + serves)
+	check(daemon + "last sync  FAILED 5s ago: no memory\nlast good  16m40s ago; the following is from that sync\n" + serves)
 	if fetch(t, address).Healthy {
 		t.Error("healthy after a failed sync")
 	}
