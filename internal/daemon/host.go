@@ -18,7 +18,7 @@ func (d *Daemon) prepareHost() ([]model.Family, error) {
 		return nil, err
 	}
 	if len(families) < len(model.Families) {
-		d.Log.Info("this node has no IPv6: IPv4 alone is served")
+		d.Log.Info("this node has no IPv6: serving IPv4 only")
 	}
 	if err := checkKernel(families); err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ func (d *Daemon) prepareHost() ([]model.Family, error) {
 	return families, nil
 }
 
-// checkKernel returns one error about everything that is missing.
+// checkKernel returns one error for all missing features.
 func checkKernel(families []model.Family) error {
 	problems, err := preflight.Check(families)
 	if err != nil {

@@ -20,7 +20,6 @@ import (
 // controller is the reporting controller of the events (12.56).
 const controller = "nftproxy"
 
-// Actions and reasons: what was done, and how it went.
 const (
 	actionStart  = "StartKubeProxy"
 	actionListen = "Listen"
@@ -39,27 +38,25 @@ const (
 )
 
 const (
-	// maxNote is the longest note that the API server takes, in bytes.
-	maxNote = 1024
-	// maxInstance is the longest name of a reporting instance, in bytes.
-	maxInstance = 128
-	// maxNotices is how many events one set of notices makes: every node of a
-	// cluster may report the same. The log has them all.
+	maxNote     = 1024 // bytes that the API server accepts
+	maxInstance = 128  // bytes in the name of a reporting instance
+	// maxNotices limits the events for one set of notices: all nodes of a cluster may
+	// report the same. The log has all notices.
 	maxNotices = 20
 )
 
-// Recorder writes events. The zero Recorder does nothing: it is for sources
-// that have no API server. Its methods do not block, whether the server answers
-// or not; what cannot be written within minutes is lost.
+// Recorder writes events. The zero Recorder does nothing: it is for sources without
+// an API server. Its methods do not block; events that cannot be written within
+// minutes are lost.
 type Recorder struct {
 	recorder events.EventRecorder
 	node     string
-	noticed  map[model.Notice]bool // by the last set
+	noticed  map[model.Notice]bool // the last set
 }
 
-// New returns a recorder for the node of that name that works until ctx ends.
-// The client should not be the one that objects are read with: its limit of
-// requests would let many events delay them.
+// New returns a recorder for the node of that name that works until ctx ends. The
+// client should be a separate one: many events would delay other requests, because
+// each client has a rate limit.
 func New(ctx context.Context, client eventsv1client.EventsV1Interface, node string, log *slog.Logger) *Recorder {
 	// The sink logs the failures that the library would log.
 	ctx = klog.NewContext(ctx, logr.Discard())
@@ -75,14 +72,14 @@ func New(ctx context.Context, client eventsv1client.EventsV1Interface, node stri
 	return &Recorder{recorder: broadcaster.NewRecorder(scheme.Scheme, controller), node: node}
 }
 
-// Starting reports that this node starts to be served (12.56).
+// Starting reports that the daemon starts to serve this node (12.56).
 func (r *Recorder) Starting() {
 	r.record(r.nodeObject(), corev1.EventTypeNormal, reasonStarting, actionStart, "")
 }
 
-// ServerFailed warns that a server of this process cannot listen (12.55); the
-// reason is HealthServerFailed or MetricsServerFailed. If the process ends
-// right after that, the event may be lost.
+// ServerFailed warns that a server of this process cannot listen (12.55); the reason
+// is HealthServerFailed or MetricsServerFailed. If the process then ends, the event
+// may be lost.
 func (r *Recorder) ServerFailed(reason string, err error) {
 	r.record(r.nodeObject(), corev1.EventTypeWarning, reason, actionStart, err.Error())
 }
@@ -93,22 +90,21 @@ func (r *Recorder) HealthCheckFailed(service model.ServiceName, err error) {
 	r.record(service.Object(), corev1.EventTypeWarning, reasonHealthCheckFailed, actionListen, "node "+r.node+": "+err.Error())
 }
 
-// RulesRepaired warns that another process had changed the rules of this node;
-// first are the first objects that it changed, in words.
+// RulesRepaired warns that another process had changed the rules of this node; first
+// describes the first changed objects.
 func (r *Recorder) RulesRepaired(process string, first []string) {
 	r.record(r.nodeObject(), corev1.EventTypeWarning, reasonRulesRepaired, actionRepair,
 		"process "+process+" has changed rules of nftproxy, which are repaired: "+strings.Join(first, "; "))
 }
 
-// Notices warns about the objects of notices that were not among the last ones.
-// Calls must not overlap.
+// Notices warns about the objects of new notices. Calls must not overlap.
 func (r *Recorder) Notices(notices []model.Notice) {
 	now := make(map[model.Notice]bool, len(notices))
-	told := 0
+	written := 0
 	for _, n := range notices {
 		now[n] = true
-		if !r.noticed[n] && told < maxNotices {
-			told++
+		if !r.noticed[n] && written < maxNotices {
+			written++
 			r.record(n.Object, corev1.EventTypeWarning, string(n.Reason), actionServe, n.Message)
 		}
 	}

@@ -9,13 +9,11 @@ import (
 	"k8s.io/client-go/tools/events"
 )
 
-// sink writes events to the API server, and logs when that begins to fail and when
-// it works again. The library calls it concurrently.
+// sink writes events to the API server, and logs the first failure and the recovery.
+// The library calls it concurrently.
 type sink struct {
 	events.EventSinkImpl
-	// instance is the reporting instance: the name of the node, where the
-	// library has the host name.
-	instance string
+	instance string // reporting instance: the node's name instead of the library's host name
 	log      *slog.Logger
 	failing  atomic.Bool
 }
@@ -33,6 +31,6 @@ func (s *sink) report(ctx context.Context, err error) {
 	case err == nil && s.failing.Swap(false):
 		s.log.Info("events are written again")
 	case err != nil && ctx.Err() == nil && !s.failing.Swap(true):
-		s.log.Warn("events cannot be written; check that the API server is there and lets this node create events in group events.k8s.io", "error", err)
+		s.log.Warn("cannot write events; check that the API server is reachable and allows this node to create events in group events.k8s.io", "error", err)
 	}
 }

@@ -115,18 +115,16 @@ type removal struct {
 
 // plan finds what to remove.
 func (t iptables) plan() (removal, error) {
-	all, err := t.conn.ListChainsOfTableFamily(t.table.Family)
+	all, err := chainsOf(t.conn, t.table)
 	if err != nil {
-		return removal{}, fmt.Errorf("list chains: %w", err)
+		return removal{}, err
 	}
 	own := make(map[string]bool)
 	var others []*nftables.Chain
 	for _, c := range all {
-		switch {
-		case c.Table.Name != t.table.Name:
-		case c.Hooknum == nil && isKubeProxys(c.Name):
+		if c.Hooknum == nil && isKubeProxys(c.Name) {
 			own[c.Name] = true
-		default:
+		} else {
 			others = append(others, c)
 		}
 	}
@@ -151,7 +149,7 @@ func (t iptables) plan() (removal, error) {
 	return out, err
 }
 
-// keepNeeded takes the chains that other programs need out of own. With the chain
+// keepNeeded removes the chains that other programs need from own. With the chain
 // that marks packets it keeps the one that masquerades them, and the jumps to it.
 func (t iptables) keepNeeded(out *removal, own map[string]bool) error {
 	for _, j := range out.kept {
@@ -166,7 +164,7 @@ func (t iptables) keepNeeded(out *removal, own map[string]bool) error {
 	return t.keep(own, masqueradeChain)
 }
 
-// keep takes a chain, and all that it jumps to, out of own.
+// keep removes a chain, and all chains that it jumps to, from own.
 func (t iptables) keep(own map[string]bool, name string) error {
 	if !own[name] {
 		return nil
