@@ -135,7 +135,7 @@ func capabilities(t *testing.T, pid int) string {
 	return string(text)
 }
 
-// TestNoCapability: that one is necessary, and whoever has not got it is told so.
+// TestNoCapability: that one is necessary, and the error names it.
 // What only computes needs none.
 func TestNoCapability(t *testing.T) {
 	ns := netlab.TestNamespace(t)

@@ -196,7 +196,7 @@ func TestRunEnds(t *testing.T) {
 	}
 }
 
-// rendered tells whether the rules in a namespace serve an address.
+// rendered reports whether the rules in a namespace serve an address.
 func rendered(t *testing.T, ns *netlab.Namespace, address string) bool {
 	t.Helper()
 	r := in(t, ns, "explain", "--from", "203.0.113.7", "tcp", address)

@@ -57,17 +57,11 @@ const DefaultSyncPeriod = 30 * time.Second
 type Cause uint8
 
 const (
-	// Start is the first sync.
-	Start Cause = iota
-	// Change follows a change of the source or of the node's addresses.
-	Change
-	// Retry follows a failed sync.
-	Retry
-	// Check follows an hour without a comparison. It repairs changes by other
-	// programs (13.10).
-	Check
-	// Drift follows a change of our tables by another program.
-	Drift
+	Start  Cause = iota // the first sync
+	Change              // of the source or of the node's addresses
+	Retry               // after a failed sync
+	Check               // after an hour without a comparison (13.10)
+	Drift               // after a change of our tables by another program
 )
 
 func (c Cause) String() string { return [...]string{"start", "change", "retry", "check", "drift"}[c] }

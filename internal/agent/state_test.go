@@ -170,7 +170,7 @@ func TestHourlyCheck(t *testing.T) {
 
 // TestRetryPeriod: P90 and P91. A failed sync is tried again within
 // SyncPeriod, but not before MinSyncPeriod, and a change in between is served
-// at once.
+// immediately.
 func TestRetryPeriod(t *testing.T) {
 	for _, c := range []struct {
 		name          string

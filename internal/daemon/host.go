@@ -40,9 +40,9 @@ func checkKernel(families []model.Family) error {
 	if err != nil {
 		return fmt.Errorf("ask the kernel for its features: %w", err)
 	}
-	errs := make([]error, len(problems))
-	for i, p := range problems {
-		errs[i] = errors.New(p.String())
+	var errs []error
+	for _, p := range problems {
+		errs = append(errs, errors.New(p.String()))
 	}
 	return errors.Join(errs...)
 }

@@ -25,7 +25,7 @@ import (
 )
 
 // witness is a connection tracking table that notes what a load balancer hears
-// at the moment of the clean-up.
+// at the time of the cleanup.
 type witness struct {
 	port  uint16
 	heard []string
@@ -61,7 +61,7 @@ func freePort(t *testing.T) uint16 {
 }
 
 // TestAfterSync: after a success the health check ports come first and the
-// clean-up of connections last (13.21, 13.23), after a failure neither (10.21).
+// conntrack cleanup last (13.21, 13.23), after a failure neither (10.21).
 func TestAfterSync(t *testing.T) {
 	port := freePort(t)
 	table := &witness{port: port}
@@ -104,7 +104,7 @@ func TestAfterSync(t *testing.T) {
 	}
 	sync(5, errors.New("refused by the kernel"))
 	if got := ask(port); got != "1" || len(table.heard) != 2 {
-		t.Errorf("(10.21) after a failed sync: load balancers hear %s, %d clean-ups, want 1 and 2", got, len(table.heard))
+		t.Errorf("(10.21) after a failed sync: load balancers hear %s, %d cleanups, want 1 and 2", got, len(table.heard))
 	}
 }
 
@@ -175,7 +175,7 @@ func TestKubeProxyCleanup(t *testing.T) {
 	})
 }
 
-// TestKubeProxyCleanupEnds: it does nothing after the daemon was told to end.
+// TestKubeProxyCleanupEnds: it does nothing after the daemon has ended.
 func TestKubeProxyCleanupEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newKubeProxyCleanup(takeover.NoMarker, slog.New(slog.DiscardHandler))

@@ -21,20 +21,11 @@ import (
 const controller = "nftproxy"
 
 const (
-	actionStart  = "StartKubeProxy"
-	actionListen = "Listen"
-	actionServe  = "Serve"
-	actionRepair = "Repair"
-
-	reasonStarting = "Starting"
+	actionStart = "StartKubeProxy"
 	// HealthServerFailed and MetricsServerFailed are reasons of
 	// [Recorder.ServerFailed].
 	HealthServerFailed  = "FailedToStartProxierHealthcheck"
 	MetricsServerFailed = "FailedToStartMetricServer"
-
-	reasonRulesRepaired = "RulesRepaired"
-
-	reasonHealthCheckFailed = "FailedToStartServiceHealthcheck"
 )
 
 const (
@@ -74,7 +65,7 @@ func New(ctx context.Context, client eventsv1client.EventsV1Interface, node stri
 
 // Starting reports that the daemon starts to serve this node (12.56).
 func (r *Recorder) Starting() {
-	r.record(r.nodeObject(), corev1.EventTypeNormal, reasonStarting, actionStart, "")
+	r.record(r.nodeObject(), corev1.EventTypeNormal, "Starting", actionStart, "")
 }
 
 // ServerFailed warns that a server of this process cannot listen (12.55); the reason
@@ -87,13 +78,13 @@ func (r *Recorder) ServerFailed(reason string, err error) {
 // HealthCheckFailed warns that this node cannot listen on the health check node
 // port of a Service (10.23).
 func (r *Recorder) HealthCheckFailed(service model.ServiceName, err error) {
-	r.record(service.Object(), corev1.EventTypeWarning, reasonHealthCheckFailed, actionListen, "node "+r.node+": "+err.Error())
+	r.record(service.Object(), corev1.EventTypeWarning, "FailedToStartServiceHealthcheck", "Listen", "node "+r.node+": "+err.Error())
 }
 
 // RulesRepaired warns that another process had changed the rules of this node; first
 // describes the first changed objects.
 func (r *Recorder) RulesRepaired(process string, first []string) {
-	r.record(r.nodeObject(), corev1.EventTypeWarning, reasonRulesRepaired, actionRepair,
+	r.record(r.nodeObject(), corev1.EventTypeWarning, "RulesRepaired", "Repair",
 		"process "+process+" has changed rules of nftproxy, which are repaired: "+strings.Join(first, "; "))
 }
 
@@ -105,7 +96,7 @@ func (r *Recorder) Notices(notices []model.Notice) {
 		now[n] = true
 		if !r.noticed[n] && written < maxNotices {
 			written++
-			r.record(n.Object, corev1.EventTypeWarning, string(n.Reason), actionServe, n.Message)
+			r.record(n.Object, corev1.EventTypeWarning, string(n.Reason), "Serve", n.Message)
 		}
 	}
 	r.noticed = now

@@ -52,15 +52,14 @@ func parseProtocol(name string) (model.Protocol, error) {
 	if p, err := model.ParseProtocol(name); err == nil {
 		return p, nil
 	}
-	switch name {
-	case "icmp":
-		return icmp, nil
-	case "icmpv6":
-		return icmpv6, nil
-	}
 	n, err := strconv.ParseUint(name, 10, 8)
-	if err != nil {
-		return 0, fmt.Errorf("%q is no protocol: use tcp, udp, sctp, icmp, icmpv6 or a number up to 255", name)
+	switch {
+	case name == "icmp":
+		return icmp, nil
+	case name == "icmpv6":
+		return icmpv6, nil
+	case err != nil:
+		return 0, fmt.Errorf("%q is not a protocol: use tcp, udp, sctp, icmp, icmpv6 or a number up to 255", name)
 	}
 	return model.Protocol(n), nil
 }

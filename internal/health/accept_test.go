@@ -47,7 +47,7 @@ func TestSocketBreaks(t *testing.T) {
 		opened <- again
 	}
 	if n := strings.Count(f.log.String(), "cannot accept connections"); n != 2 || len(f.failed) > 0 {
-		t.Errorf("%d lines of the log, told of %v:\n%s", n, f.failed, f.log.String())
+		t.Errorf("%d lines of the log, failures %v:\n%s", n, f.failed, f.log.String())
 	}
 	f.update()
 	f.expect(t, "closed", 31000, "refused", "refused")

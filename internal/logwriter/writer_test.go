@@ -112,7 +112,7 @@ func TestBlocked(t *testing.T) {
 	})
 }
 
-// What there is no room for is dropped, and told of where it is missing.
+// Lines without room in the queue are dropped, and counted in their place.
 func TestDropped(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *Writer, p *place) {
 		w.size = len(lines(1, 5))

@@ -19,7 +19,7 @@ import (
 
 // TestAgent follows an agent that works on a real kernel. Observers that come
 // later, such as those of health checks and of connection tracking, see what a
-// sync has told here (13.21).
+// sync is counted (13.21).
 func TestAgent(t *testing.T) {
 	var conn *kernel.Conn
 	if err := netlab.TestNamespace(t).Do(func() (err error) { conn, err = kernel.Open(); return err }); err != nil {

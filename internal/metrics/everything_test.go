@@ -159,7 +159,7 @@ func TestLint(t *testing.T) {
 type metric struct{ kind, labels string }
 
 // TestDocumented compares docs/metrics.md with what is served: 11.10 and 11.11.
-// What is renamed is missed by somebody's dashboard.
+// A renamed series breaks dashboards.
 func TestDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/metrics.md")
 	if err != nil {

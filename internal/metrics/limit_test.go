@@ -12,7 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/status"
 )
 
-// TestManyScrapes: four scrapes are answered at once, whoever asks; the next one
+// TestManyScrapes: four scrapes are answered concurrently, from any client; the next one
 // is refused, and when there is room, answered.
 func TestManyScrapes(t *testing.T) {
 	arrived, proceed := make(chan struct{}), make(chan struct{})

@@ -21,7 +21,7 @@ import (
 )
 
 // TestElements counts what the sets hold after the last successful sync. What
-// is gone has no series; sets for affinity time-outs share one.
+// is gone has no series; sets for affinity timeouts share one.
 func TestElements(t *testing.T) {
 	elements := func(set string) string { return `nftproxy_set_elements{ip_family="IPv4",set="` + set + `"}` }
 	short, long := service("short", "10.96.0.1"), service("long", "10.96.0.2")

@@ -56,13 +56,12 @@ func (k Kind) String() string {
 
 // Route is the decision for one frontend.
 type Route struct {
-	Frontend Frontend
-	Kind     Kind
-	Port     PortName
-	Service  *Service
-	Choice   *Choice
-	// SourceRanges are the allowed clients; none: all (4.30).
-	SourceRanges []netip.Prefix
+	Frontend     Frontend
+	Kind         Kind
+	Port         PortName
+	Service      *Service
+	Choice       *Choice
+	SourceRanges []netip.Prefix // allowed clients; none: all (4.30)
 }
 
 // Local reports whether clients outside of the cluster get endpoints on this node

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// faulty is an address of which opening and accepting fail as often as told.
+// faulty is an address of which opening and accepting fail as often as configured.
 type faulty struct {
 	start        time.Time
 	open, accept []error

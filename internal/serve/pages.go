@@ -30,12 +30,10 @@ type Pages struct {
 
 // Handle serves the pages (11.2).
 func (p Pages) Handle(mux *http.ServeMux) {
-	if p.Pinged != nil {
-		mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
-			p.Pinged()
-			writeText(w, "ok")
-		})
-	}
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
+		p.Pinged()
+		writeText(w, "ok")
+	})
 	mux.HandleFunc("/proxyMode", func(w http.ResponseWriter, _ *http.Request) { writeText(w, "nftables") })
 	if p.Configz != nil {
 		mux.HandleFunc("/configz", p.writeConfig)
@@ -48,18 +46,12 @@ func (p Pages) Handle(mux *http.ServeMux) {
 		mux.HandleFunc("/flagz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, flagsText(p.Flags())) })
 	}
 	if p.Profiling {
-		serveProfiles(mux)
-		if p.SetVerbosity != nil {
-			mux.HandleFunc("/debug/flags/v", func(w http.ResponseWriter, r *http.Request) { setVerbosity(w, r, p.SetVerbosity) })
-		}
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+		mux.HandleFunc("/debug/flags/v", func(w http.ResponseWriter, r *http.Request) { setVerbosity(w, r, p.SetVerbosity) })
 	}
-}
-
-func serveProfiles(mux *http.ServeMux) {
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 }
 
 func (p Pages) writeConfig(w http.ResponseWriter, _ *http.Request) {
