@@ -16,12 +16,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
-// explainOptions are the flags of explain.
 type explainOptions struct {
 	options
-	from   string
-	device string
-	output string
+	from, device, output string
 }
 
 func explainCommand() *cobra.Command {
@@ -108,7 +105,6 @@ func onlyForObjects(c *cobra.Command) (err error) {
 	return err
 }
 
-// packet parses the arguments.
 func (o *explainOptions) packet(protocol, target string) (explain.Packet, error) {
 	p, err := explain.Parse(protocol, target)
 	if err != nil {

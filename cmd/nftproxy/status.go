@@ -15,12 +15,7 @@ import (
 // errUnhealthy ends status with exit code 1. The output shows the problem.
 var errUnhealthy = errors.New("the last sync failed")
 
-// statusOptions are the flags of status.
-type statusOptions struct {
-	address   string
-	namespace string
-	output    string
-}
+type statusOptions struct{ address, namespace, output string }
 
 func statusCommand() *cobra.Command {
 	var o statusOptions

@@ -69,27 +69,18 @@ func (c Cause) String() string { return [...]string{"start", "change", "retry", 
 // Sync is one attempt to bring the kernel in sync with the source. Its values are
 // shared: observers must neither change nor keep them.
 type Sync struct {
-	Cause Cause
-	// Router may be read until the observers have returned.
-	Router *model.Router
-	// Routes are the changes since the last successful sync.
-	Routes []model.RouteChange
-	// Compared reports that the kernel's tables were read and compared.
-	Compared bool
-	// Moved reports that the addresses of NodePorts with the unspecified address
-	// have changed.
-	Moved bool
+	Cause    Cause
+	Router   *model.Router       // may be read until the observers have returned
+	Routes   []model.RouteChange // since the last successful sync
+	Compared bool                // the kernel's tables were read and compared
+	Moved    bool                // the addresses of NodePorts with the unspecified address have changed
 	// NewNotices reports that the router's notices may have changed. There can be
 	// as many as Services, so observers read them only then.
-	NewNotices bool
-	// Sizes are the numbers of elements of the sets and maps, after success.
-	Sizes []render.SetSize
-	// Triggers are the times of the changes that are new in this sync.
-	Triggers []model.Trigger
-	// Interventions are the changes by other programs that this sync repairs, if
-	// it succeeds.
-	Interventions []kernel.Intervention
-	Plan          *plan.Plan // what was committed; nil after an error
+	NewNotices    bool
+	Sizes         []render.SetSize      // of the sets and maps, after success
+	Triggers      []model.Trigger       // the times of the changes that are new in this sync
+	Interventions []kernel.Intervention // by other programs; success repairs them
+	Plan          *plan.Plan            // what was committed; nil after an error
 	Started       time.Time
 	Duration      time.Duration
 	Err           error
@@ -225,7 +216,6 @@ func (a *Agent) sync(cause Cause) bool {
 	return s.Err == nil
 }
 
-// panicError is a panic in a sync.
 type panicError struct {
 	value any
 	stack []byte

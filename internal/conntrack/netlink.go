@@ -33,7 +33,6 @@ const (
 // CAP_NET_ADMIN. Each call opens a socket, so answers cannot be mixed up.
 type Netlink struct{}
 
-// dial opens a socket.
 func dial() (*netlink.Conn, error) {
 	c, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{MessageBufferSize: receiveBuffer})
 	if err != nil {

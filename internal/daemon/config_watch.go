@@ -20,7 +20,7 @@ type configWatch struct {
 }
 
 // watchConfig returns a watch of the file. usable returns an error if the process
-// could not start with the file as it is now.
+// could not start with the current content.
 func watchConfig(file *config.File, usable func() error, log *slog.Logger) (*configWatch, error) {
 	watcher, err := (&source.Files{Paths: []string{file.Path}}).NewWatcher()
 	return &configWatch{file: file, usable: usable, log: log, watcher: watcher}, err

@@ -22,7 +22,6 @@ type check struct {
 	failure   string                  // reported last
 }
 
-// port is an open port and the connections to it.
 type port struct {
 	listener net.Listener
 	server   *http.Server

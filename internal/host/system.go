@@ -24,7 +24,6 @@ func (s System) read(name string) (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// write changes a file that exists.
 func (s System) write(name, value string) error {
 	f, err := os.OpenFile(s.path(name), os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {

@@ -37,7 +37,6 @@ type Writer struct {
 	idle    chan struct{} // closed when the queue is empty; nil: it is
 }
 
-// line is a queued line.
 type line struct {
 	text    []byte
 	missing int           // lines that were dropped before it

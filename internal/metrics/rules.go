@@ -17,14 +17,11 @@ import (
 
 // ruleMetrics describe the rules and the transactions that change them.
 type ruleMetrics struct {
-	duration, bytes, messages, changes prometheus.Observer
-	failures                           *prometheus.CounterVec
-	drift                              prometheus.Counter
-	touched                            *prometheus.CounterVec
-	processes                          map[string]bool // with series of touched
-	elements                           *seriesGauge
-	notices                            *seriesGauge
-	clients, capacity                  *seriesGauge
+	duration, bytes, messages, changes   prometheus.Observer
+	failures, touched                    *prometheus.CounterVec
+	drift                                prometheus.Counter
+	processes                            map[string]bool // with series of touched
+	elements, notices, clients, capacity *seriesGauge
 }
 
 func newRuleMetrics(m maker) ruleMetrics {

@@ -11,12 +11,10 @@ import (
 
 // syncMetrics are kube-proxy's metrics of syncs.
 type syncMetrics struct {
-	all, full, partial *prometheus.HistogramVec
-	last               *prometheus.GaugeVec
-	programming        *prometheus.HistogramVec
-	withoutLocal       *seriesGauge
-	failures           *prometheus.CounterVec
-	postponed          *prometheus.CounterVec
+	all, full, partial, programming *prometheus.HistogramVec
+	last                            *prometheus.GaugeVec
+	withoutLocal                    *seriesGauge
+	failures, postponed             *prometheus.CounterVec
 }
 
 // syncBuckets are kube-proxy's buckets for durations of syncs, in seconds.

@@ -10,7 +10,7 @@ import (
 // base is what the routes of all Services depend on.
 type base struct {
 	config       Config
-	node         *Node // as the source knows it, or with its name alone
+	node         *Node // of the source, or with its name only
 	locality     *Locality
 	serviceCIDRs []netip.Prefix
 	notices      []Notice // about the node

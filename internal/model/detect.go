@@ -15,7 +15,6 @@ const (
 	DetectInterfaceNamePrefix                   // by the name prefix of the input interface
 )
 
-// detectModes are the names of the flag.
 var detectModes = map[string]DetectMode{
 	"ClusterCIDR":         DetectClusterCIDR,
 	"NodeCIDR":            DetectNodeCIDR,
@@ -44,20 +43,13 @@ type Detector struct {
 // counts as a pod (7.2).
 func detectors(node *Node, c Config) map[Family]Detector {
 	out := make(map[Family]Detector)
+	ranges := map[DetectMode][]netip.Prefix{DetectClusterCIDR: c.ClusterCIDRs, DetectNodeCIDR: node.PodCIDRs}[c.DetectLocal]
+	byInterface := c.DetectLocal == DetectBridgeInterface || c.DetectLocal == DetectInterfaceNamePrefix
 	for _, f := range Families {
-		switch c.DetectLocal {
-		case DetectBridgeInterface, DetectInterfaceNamePrefix:
-			if c.PodInterface != "" {
-				out[f] = Detector{Interface: c.PodInterface, ByPrefix: c.DetectLocal == DetectInterfaceNamePrefix}
-			}
-			continue
-		}
-		ranges := c.ClusterCIDRs
-		if c.DetectLocal == DetectNodeCIDR {
-			ranges = node.PodCIDRs
-		}
 		if own := prefixesOf(ranges, f); len(own) > 0 {
 			out[f] = Detector{Prefix: own[0].Masked()}
+		} else if byInterface && c.PodInterface != "" {
+			out[f] = Detector{Interface: c.PodInterface, ByPrefix: c.DetectLocal == DetectInterfaceNamePrefix}
 		}
 	}
 	return out

@@ -44,7 +44,6 @@ const (
 	SourceHash                        // an endpoint by a hash of the client's address
 )
 
-// schedulerNames are the names of flags and annotations.
 var schedulerNames = map[string]Scheduler{"round-robin": RoundRobin, "random": Random, "source-hash": SourceHash}
 
 func (s Scheduler) String() string {

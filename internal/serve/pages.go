@@ -30,10 +30,12 @@ type Pages struct {
 
 // Handle serves the pages (11.2).
 func (p Pages) Handle(mux *http.ServeMux) {
-	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
-		p.Pinged()
-		writeText(w, "ok")
-	})
+	if p.Pinged != nil {
+		mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
+			p.Pinged()
+			writeText(w, "ok")
+		})
+	}
 	mux.HandleFunc("/proxyMode", func(w http.ResponseWriter, _ *http.Request) { writeText(w, "nftables") })
 	if p.Configz != nil {
 		mux.HandleFunc("/configz", p.writeConfig)
@@ -50,7 +52,9 @@ func (p Pages) Handle(mux *http.ServeMux) {
 		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-		mux.HandleFunc("/debug/flags/v", func(w http.ResponseWriter, r *http.Request) { setVerbosity(w, r, p.SetVerbosity) })
+		if p.SetVerbosity != nil {
+			mux.HandleFunc("/debug/flags/v", func(w http.ResponseWriter, r *http.Request) { setVerbosity(w, r, p.SetVerbosity) })
+		}
 	}
 }
 

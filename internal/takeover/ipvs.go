@@ -98,7 +98,6 @@ func destroyIPSet(name string) error {
 	return err
 }
 
-// service matches a virtual service in the kernel's list.
 var service = regexp.MustCompile(`(?m)^(TCP|UDP|SCTP|FWM) `)
 
 // virtualServices reports the remaining virtual services of IPVS. The kernel does not
