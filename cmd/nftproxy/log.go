@@ -10,7 +10,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/logwriter"
 )
 
-// newLogger returns a log to w in a valid format.
 func newLogger(w io.Writer, format string, level *slog.LevelVar) *slog.Logger {
 	if lw, ok := w.(*logwriter.Writer); ok {
 		lw.Dropped = func(to io.Writer, lines int) {
@@ -38,7 +37,6 @@ func asText(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// levelOf returns the log level for a value of -v.
 func levelOf(verbosity logsapi.VerbosityLevel) slog.Level {
 	if verbosity >= 2 {
 		return slog.LevelDebug

@@ -66,7 +66,6 @@ func (o *options) usesCluster(cfg *config.Config) (bool, error) {
 	return false, nil
 }
 
-// source returns the files to read.
 func (o *options) source(stdin io.Reader, cfg *config.Config) (*source.Files, error) {
 	if len(o.files) == 0 {
 		return nil, errors.New("no input: name a file with -f, or - for standard input, for example\n" +
@@ -99,12 +98,10 @@ func (o *options) routing(c *cobra.Command, here bool) (*model.Routing, *slog.Lo
 	return routing, log, nil
 }
 
-// access returns how to reach the API server.
 func access(cfg *config.Config) source.Access {
 	return source.Access{ClientConnectionConfiguration: cfg.Kube.ClientConnection, Master: cfg.Master, UserAgent: "nftproxy/" + version}
 }
 
-// openCluster returns the objects of an API server.
 func openCluster(cfg *config.Config, log *slog.Logger) (*source.Cluster, error) {
 	client, err := access(cfg).Client(log)
 	if err != nil {
@@ -115,7 +112,6 @@ func openCluster(cfg *config.Config, log *slog.Logger) (*source.Cluster, error) 
 	return source.NewCluster(client, source.ClusterConfig{NodeConfig: cfg.Node, ProxyName: cfg.Own.ServiceProxyName, Log: log}), nil
 }
 
-// objects reads the source once.
 func (o *options) objects(c *cobra.Command, cfg *config.Config, log *slog.Logger) (*model.Snapshot, error) {
 	switch uses, err := o.usesCluster(cfg); {
 	case err != nil:

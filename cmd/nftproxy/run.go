@@ -15,7 +15,6 @@ import (
 
 const runName = "run"
 
-// runOptions are the flags of run.
 type runOptions struct {
 	options
 	version       versionFlag
@@ -131,7 +130,6 @@ func (o *runOptions) usable() error {
 	return nil
 }
 
-// addSource sets where the objects come from.
 func (o *runOptions) addSource(c *cobra.Command, d *daemon.Daemon) error {
 	uses, err := o.usesCluster(d.Config)
 	if err != nil {

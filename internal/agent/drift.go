@@ -59,7 +59,6 @@ func (d *drift) take() []kernel.Intervention {
 	return out
 }
 
-// restore puts interventions back after a failure.
 func (d *drift) restore(i []kernel.Intervention) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

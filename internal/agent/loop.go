@@ -102,7 +102,6 @@ func (l *loop) checkAll() {
 	l.run(Check)
 }
 
-// plan schedules the requested sync.
 func (l *loop) plan() {
 	pause := l.MinSyncPeriod
 	if !l.changed.Load() {
@@ -113,7 +112,6 @@ func (l *loop) plan() {
 	}
 }
 
-// serve runs the requested sync.
 func (l *loop) serve() {
 	l.due = nil
 	l.begin()

@@ -37,7 +37,6 @@ func newFrontends(s scope) *frontends {
 	}
 }
 
-// set records a frontend and its endpoints.
 func (fs *frontends) set(f netip.AddrPort, serving []netip.AddrPort) {
 	before, known := fs.serving[f]
 	if !known || !slices.Equal(before, serving) {
@@ -47,7 +46,6 @@ func (fs *frontends) set(f netip.AddrPort, serving []netip.AddrPort) {
 	delete(fs.gone, f)
 }
 
-// remove records that a frontend is gone.
 func (fs *frontends) remove(f netip.AddrPort) {
 	if _, known := fs.serving[f]; known {
 		fs.serving[f] = nil

@@ -143,7 +143,6 @@ func deletions(flows []Flow) []netlink.Message {
 	return messages
 }
 
-// explain adds a remedy to an error.
 func explain(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM):

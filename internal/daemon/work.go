@@ -90,7 +90,6 @@ func (w *work) newAgent(s sockets) *agent.Agent {
 	})
 }
 
-// addServers adds the servers for status and health checks.
 func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 	w.status = status.New(status.Config{
 		Version: w.Version, Source: w.Source.String(), State: w.agent.State, Routing: w.agent.Routing,

@@ -37,7 +37,6 @@ func Print(w io.Writer, r *Result) error {
 	return p.Flush()
 }
 
-// heading returns the answer in a few words.
 func (r *Result) heading() string {
 	switch v, ok := r.Verdict(); {
 	case !ok:

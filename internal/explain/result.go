@@ -87,7 +87,6 @@ func (r *Result) Verdict() (d Disposition, ok bool) {
 	return first, true
 }
 
-// met reports whether the packet found an element in a set.
 func (r *Result) met(set string) bool {
 	return slices.ContainsFunc(r.Outcomes, func(o Outcome) bool {
 		return slices.ContainsFunc(o.Path, func(s Step) bool { return slices.Contains(s.sets, set) })

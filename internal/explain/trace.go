@@ -61,7 +61,6 @@ func joined(outcomes []Outcome) []Outcome {
 	return out
 }
 
-// tracer evaluates the chains of a table for packets.
 type tracer struct {
 	table *nft.Table
 	local []netip.Addr
@@ -94,7 +93,6 @@ func (tr *tracer) second(p *state) nft.Hook {
 	return nft.Postrouting
 }
 
-// hook evaluates the base chains of a hook.
 func (tr *tracer) hook(p state, h nft.Hook) []state {
 	chains := slices.DeleteFunc(slices.Clone(tr.table.Chains), func(c *nft.Chain) bool { return c.Hook != h })
 	slices.SortStableFunc(chains, func(a, b *nft.Chain) int { return cmp.Compare(a.Priority, b.Priority) })

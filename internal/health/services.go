@@ -93,7 +93,6 @@ func (s *Services) check(name checkName) *check {
 // Close closes all ports.
 func (s *Services) Close() { s.Update(nil, nil) }
 
-// wanted returns where each check listens.
 func (s *Services) wanted(checks []model.HealthCheck, node *model.Node) map[checkName][]netip.AddrPort {
 	wanted := make(map[checkName][]netip.AddrPort)
 	if len(checks) == 0 {

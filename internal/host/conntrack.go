@@ -130,7 +130,6 @@ func seconds(d time.Duration) int {
 	return max(1, int(d/time.Second))
 }
 
-// advise adds a remedy to an error.
 func advise(err error, leave string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: load the module nf_conntrack, or leave the setting unchanged with %s", err, leave)

@@ -22,7 +22,6 @@ type subscription struct {
 	err     error // set when updates is closed
 }
 
-// subscribe begins a subscription that ends with ctx.
 func subscribe(ctx context.Context) (*subscription, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &subscription{updates: make(chan netlink.AddrUpdate), cancel: cancel}

@@ -10,7 +10,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// answerMetrics count the answers of health checks.
 type answerMetrics struct {
 	healthz, livez *prometheus.CounterVec
 	// checks and last are served at /metrics/slis.

@@ -42,7 +42,6 @@ func (s *Set) expose(registry *prometheus.Registry) http.Handler {
 	})
 }
 
-// scrapeLog receives errors during scrapes.
 type scrapeLog struct{ log *slog.Logger }
 
 // Println logs an error about a metric. Clients that disconnect must not fill the

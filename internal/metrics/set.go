@@ -120,5 +120,4 @@ func (s *Set) FollowCluster(counts func() source.Counts) {
 		func(c source.Counts) int { return c.Rejected })
 }
 
-// unixSeconds returns a time in the format of Prometheus.
 func unixSeconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }

@@ -9,7 +9,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// syncMetrics are kube-proxy's metrics of syncs.
 type syncMetrics struct {
 	all, full, partial, programming *prometheus.HistogramVec
 	last                            *prometheus.GaugeVec

@@ -60,7 +60,6 @@ func (r *Router) Configure(c Config, nodes []*Node, cidrs []netip.Prefix) (chang
 	return nil, false
 }
 
-// rebuild computes all routes again.
 func (r *Router) rebuild() []RouteChange {
 	services, touched := r.services, make(map[Frontend]*Route, len(r.claims))
 	for f, c := range r.claims {

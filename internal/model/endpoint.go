@@ -117,7 +117,6 @@ func compareEndpoints(a, b Endpoint) int {
 	)
 }
 
-// compareBool orders false before true.
 func compareBool(a, b bool) int {
 	switch {
 	case a == b:

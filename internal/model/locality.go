@@ -142,7 +142,6 @@ func (l *Locality) sourceRanges(s *Service, f Family) []netip.Prefix {
 	return MergePrefixes(ranges)
 }
 
-// prefixesOf returns the prefixes of one family.
 func prefixesOf(in []netip.Prefix, f Family) []netip.Prefix {
 	var out []netip.Prefix
 	for _, p := range in {

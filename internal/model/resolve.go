@@ -127,7 +127,6 @@ func notice(object Object, reason Reason, format string, args ...any) Notice {
 	return Notice{object, reason, fmt.Sprintf(format, args...)}
 }
 
-// notices reports the Services that do not get the frontend.
 func (c claims) notices() []Notice {
 	var out []Notice
 	for _, loser := range c.losers {
@@ -138,7 +137,6 @@ func (c claims) notices() []Notice {
 	return out
 }
 
-// conflict reports that another Service has a frontend.
 func conflict(f Frontend, loser, winner *Route) Notice {
 	return notice(loser.Port.Service.Object(), Conflict, "%s (%s of port %q) is served by Service %s",
 		f, loser.Kind, loser.Port.Port, winner.Port.Service)

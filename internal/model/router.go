@@ -43,7 +43,6 @@ type Router struct {
 	staleHealth  bool
 }
 
-// routed is a Service with its routes.
 type routed struct {
 	state  ServiceState
 	routes []Route
@@ -201,7 +200,6 @@ func (r *Router) join(route *Route, c *claims) {
 	r.staleNotices = true
 }
 
-// contest gives a frontend to one of its claimants.
 func (r *Router) contest(f Frontend, all []*Route, c *claims) {
 	best, last := 0, len(all)-1
 	for i, o := range all {
@@ -247,7 +245,6 @@ func (r *Router) count(s *routed, n int) {
 	}
 }
 
-// refresh builds the lists that are stale.
 func (r *Router) refresh() {
 	if r.staleNotices {
 		now := append(slices.Clone(r.base.notices), r.overlapNotices()...)

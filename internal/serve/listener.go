@@ -96,7 +96,6 @@ func (l *Listener) reopen(wait time.Duration) error {
 	}
 }
 
-// replace closes the current listener and opens another one.
 func (l *Listener) replace() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -18,7 +18,6 @@ type frontend struct {
 	connections *uint64 // nil without counters
 }
 
-// answer identifies an endpoint.
 type answer struct {
 	protocol model.Protocol
 	address  netip.AddrPort

@@ -18,7 +18,6 @@ type counts struct {
 	ports     map[owner]uint64
 }
 
-// counter is one counter of the kernel.
 type counter struct {
 	frontend model.Frontend
 	outside  bool

@@ -63,7 +63,6 @@ func (r *Report) printDaemon(p *terminal.Printer, now time.Time) {
 	}
 }
 
-// printTable lists the frontends of each service port.
 func (r *Report) printTable(p *terminal.Printer) {
 	if len(r.ServicePorts) == 0 {
 		return
@@ -123,7 +122,6 @@ func number(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// addressList lists the first addresses.
 func addressList(all []netip.Addr) string {
 	shown := all[:min(len(all), 8)]
 	text := strings.ReplaceAll(strings.Trim(fmt.Sprint(shown), "[]"), " ", ", ")

@@ -136,7 +136,6 @@ func onClock(now, t time.Time) time.Time {
 	return now.Add(-now.Sub(t))
 }
 
-// addRouting adds the frontends and their decisions.
 func (r *Report) addRouting(routing *model.Routing, connections map[model.Frontend]uint64) {
 	r.Node = routing.NodeName
 	r.NodePortAddresses = routing.NodePortAddresses

@@ -53,7 +53,6 @@ type jump struct {
 	handle   uint64
 }
 
-// jumps returns the jumps of a chain.
 func (t iptables) jumps(chain string) ([]jump, error) {
 	rules, err := t.conn.GetRules(t.table, t.chain(chain))
 	if err != nil {
@@ -104,7 +103,6 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// removal is what to remove from a table.
 type removal struct {
 	jumps  []jump   // from base chains to chains of kube-proxy
 	chains []string // with all of their rules
@@ -113,7 +111,6 @@ type removal struct {
 	kept []jump
 }
 
-// plan finds what to remove.
 func (t iptables) plan() (removal, error) {
 	all, err := chainsOf(t.conn, t.table)
 	if err != nil {

@@ -43,7 +43,6 @@ func (r *report) ipvsInterface() bool {
 	return true
 }
 
-// ipsets removes the ipsets of IPVS mode.
 func (r *report) ipsets(ctx context.Context, s system) {
 	// The request alone would load the module.
 	if _, err := os.Stat(filepath.Join(s.root, "sys/module/ip_set")); err != nil {

@@ -31,7 +31,6 @@ const (
 // markerChain is the chain of the marker.
 const markerChain = "served-by-nftproxy"
 
-// content describes a table of kube-proxy's name.
 type content int
 
 const (
@@ -41,7 +40,6 @@ const (
 	foreignOnly
 )
 
-// chainsOf returns the chains of a table.
 func chainsOf(conn *nftables.Conn, table *nftables.Table) ([]*nftables.Chain, error) {
 	all, err := conn.ListChainsOfTableFamily(table.Family)
 	if err != nil {
@@ -50,7 +48,6 @@ func chainsOf(conn *nftables.Conn, table *nftables.Table) ([]*nftables.Chain, er
 	return slices.DeleteFunc(all, func(c *nftables.Chain) bool { return c.Table.Name != table.Name }), nil
 }
 
-// contentOf reads a table.
 func contentOf(conn *nftables.Conn, table *nftables.Table) (content, error) {
 	tables, err := conn.ListTablesOfFamily(table.Family)
 	if err != nil {

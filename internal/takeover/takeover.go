@@ -45,7 +45,6 @@ func (s system) remove(ctx context.Context, m Marker) ([]string, error) {
 	return r.removed, errors.Join(r.errs...)
 }
 
-// report collects results.
 type report struct {
 	removed []string
 	errs    []error
