@@ -30,11 +30,12 @@ func TestDecodeEqualsLibrary(t *testing.T) {
 	if problem != nil {
 		t.Fatal(problem)
 	}
-	items, _, problem := o.Items()
-	if problem != nil || len(items) != len(list.Items) || len(items) == 0 {
-		t.Fatalf("%d items, want %d; %v", len(items), len(list.Items), problem)
+	n, problem := o.Items()
+	if problem != nil || n != len(list.Items) || n == 0 {
+		t.Fatalf("%d items, want %d; %v", n, len(list.Items), problem)
 	}
-	for i, item := range items {
+	for i := range n {
+		item := o.ItemAt(i)
 		switch kind, _ := item.Type(); kind {
 		case "Service":
 			decodeBoth[corev1.Service](t, item, list.Items[i])

@@ -23,6 +23,7 @@ type Document struct {
 
 	text     []byte
 	json     bool  // text is one JSON value
+	whole    bool  // the items of a List are not cut out
 	broken   error // of JSON
 	repeated atomic.Int64
 }

@@ -90,16 +90,26 @@ func (f *Files) document(d *manifest.Document) []*object {
 		return []*object{failed(err)}
 	}
 	itemKind, isList := listed(t)
-	if !isList {
+	switch {
+	case !isList && m.IsCut(): // its items have to be correct YAML, too
+		return f.document(d.Whole())
+	case !isList:
 		return []*object{f.object(m, t)}
 	}
-	items, list, err := m.Items()
+	n, err := m.Items()
 	if err != nil {
 		return []*object{failed(err)}
 	}
-	out := make([]*object, len(items))
-	parallel(len(items), func(i int) { out[i] = f.item(items[i], itemKind, t) })
-	if problems := checkList(list, t); len(problems) > 0 {
+	out := make([]*object, n)
+	parallel(n, func(i int) {
+		if item := m.ItemAt(i); item != nil {
+			out[i] = f.item(item, itemKind, t)
+		}
+	})
+	if slices.Contains(out, nil) {
+		return f.document(d.Whole())
+	}
+	if problems := checkList(m, t); len(problems) > 0 {
 		out = slices.Insert(out, 0, &object{Place: m.Place, problems: problems})
 	}
 	return out
