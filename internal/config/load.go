@@ -29,21 +29,16 @@ func (f *Flags) Load() (*Config, error) {
 	return c, nil
 }
 
-// useFlags takes the settings from the flags. Unlike in a file, zero means zero
-// there (12.4).
+// useFlags reads the settings from the flags. Unlike in a file, zero means zero
+// (12.4).
 func (f *Flags) useFlags(c *Config) []error {
 	c.Kube = *f.kube.DeepCopy()
 	k := &c.Kube
-	k.Mode = cmp.Or(k.Mode, modeNFTables)
-	k.BindAddress = cmp.Or(k.BindAddress, "0.0.0.0")
-	k.DetectLocalMode = cmp.Or(k.DetectLocalMode, "ClusterCIDR")
-	if len(k.NodePortAddresses) == 0 {
-		k.NodePortAddresses = []string{primary}
-	}
+	fillInTexts(k)
 	k.HealthzBindAddress = serverAddress(k.HealthzBindAddress, f.healthzPort)
 	k.MetricsBindAddress = serverAddress(k.MetricsBindAddress, f.metricsPort)
 	if f.Given("cluster-cidr") && k.ClusterCIDR == "" && k.DetectLocalMode == "ClusterCIDR" {
-		return []error{c.problem("clusterCIDR", "an empty text is no range: leave out the flag if the range is unknown")}
+		return []error{c.problem("clusterCIDR", "an empty text is not a range: omit the flag if the range is unknown")}
 	}
 	return nil
 }
@@ -57,7 +52,7 @@ func serverAddress(address string, port int32) string {
 	return withPort(address, int(port))
 }
 
-// useFile takes the settings from the file.
+// useFile reads the settings from the file.
 func (f *Flags) useFile(c *Config) error {
 	k, file, remarks, err := readFile(f.ConfigFile)
 	if err != nil {
@@ -68,12 +63,12 @@ func (f *Flags) useFile(c *Config) error {
 	c.Kube.HostnameOverride = cmp.Or(f.kube.HostnameOverride, c.Kube.HostnameOverride)
 	f.overrideLogging(c)
 	if ignored := f.inFile(); len(ignored) > 0 {
-		c.remark("flags without effect, because --config is given: write the fields into the file", "flags", strings.Join(ignored, " "), "file", f.ConfigFile)
+		c.remark("flags without effect, because --config is given: set the fields in the file", "flags", strings.Join(ignored, " "), "file", f.ConfigFile)
 	}
 	return nil
 }
 
-// overrideLogging lets flags that are given go before the file.
+// overrideLogging gives flags precedence over the file.
 func (f *Flags) overrideLogging(c *Config) {
 	from, to := &f.kube.Logging, &c.Kube.Logging
 	for name, take := range map[string]func(){
@@ -92,7 +87,7 @@ func (f *Flags) overrideLogging(c *Config) {
 	}
 }
 
-// inFile returns the given flags in whose place the file decides (12.2).
+// inFile returns the given flags that the file overrides (12.2).
 func (f *Flags) inFile() []string {
 	var out []string
 	f.set.Visit(func(g *pflag.Flag) {

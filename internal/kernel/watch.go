@@ -13,6 +13,7 @@ import (
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -23,7 +24,7 @@ import (
 type Intervention struct {
 	// By is who sent it, with the number that the process has for the node, and
 	// not for its container. The zero Process means that nobody knows.
-	By Process
+	By host.Process
 	// Touched says in words what, the first few of all.
 	Touched []string
 	// Counts has the number of objects by their kind: table, chain, rule, set,
@@ -228,7 +229,7 @@ func (w *Watcher) end(m netlink.Message) *Intervention {
 			i.By.Name = string(a.Text())
 		}
 	}
-	i.By = i.By.ofThread()
+	i.By = i.By.OfThread()
 	return i
 }
 

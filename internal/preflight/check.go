@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/mdlayher/netlink"
 
@@ -51,21 +50,16 @@ func (p Problem) String() string {
 	return b.String()
 }
 
-// Check returns what is missing to serve the families. What a missing feature
-// takes along is not named beside it. The error is one of the asking, and says
-// nothing about the kernel's features.
+// Check returns what is missing to serve the families. A feature that is missing
+// because another one is missing is not listed. The error says why the kernel
+// could not be asked.
 func Check(families []model.Family) (problems []Problem, err error) {
-	for attempt := range attempts {
-		time.Sleep(time.Duration(attempt) * 10 * time.Millisecond)
-		if problems, err = checkOnce(families); !netlinkio.Fades(err) {
-			break
-		}
-	}
+	err = netlinkio.Retry(netlinkio.Fades, func() (err error) {
+		problems, err = checkOnce(families)
+		return err
+	})
 	return problems, err
 }
-
-// attempts is how often the kernel is asked while it lacks memory.
-const attempts = 10
 
 func checkOnce(families []model.Family) ([]Problem, error) {
 	k, err := kernel.Open()

@@ -18,8 +18,8 @@ type reader[L runtime.Object] interface {
 	Watch(context.Context, metav1.ListOptions) (apiwatch.Interface, error)
 }
 
-// newReflector returns what keeps s at the objects that the selectors of choice
-// let through.
+// newReflector returns a reflector that keeps s in sync with the objects that the
+// selectors of choice match.
 func newReflector[O metav1.Object, V any, L runtime.Object](s *clusterStore[O, V], r reader[L], choice metav1.ListOptions) *cache.Reflector {
 	listing := access{log: s.cluster.Log, verb: "list", kind: s.kind}
 	watching := access{log: s.cluster.Log, verb: "watch", kind: s.kind}
@@ -47,9 +47,9 @@ func choose(o, choice metav1.ListOptions) metav1.ListOptions {
 	return o
 }
 
-// listFollows tells whether a watch failed in a way that the reflector answers
-// with a list at once: the version is too old, or the server cannot stream
-// lists. What is really wrong shows there.
+// listFollows reports whether the reflector follows a failed watch with a list
+// immediately: the version is too old, or the server cannot stream lists. A real
+// problem shows there.
 func listFollows(o metav1.ListOptions, err error) bool {
 	if err == nil || utilnet.IsConnectionRefused(err) || apierrors.IsTooManyRequests(err) {
 		return false
@@ -73,16 +73,15 @@ func (a *access) note(ctx context.Context, err error) {
 	}
 	a.failing, a.reason = failing, reason
 	if failing {
-		a.log.Warn("objects cannot be read from the API server; what is known of them stays in use",
+		a.log.Warn("objects cannot be read from the API server; the known ones stay in use",
 			"kind", a.kind, "verb", a.verb, "error", err)
 		return
 	}
 	a.log.Info("objects can be read from the API server again", "kind", a.kind, "verb", a.verb)
 }
 
-// demoted is a log for messages of reflectors. What they call errors and
-// warnings is part of their work, and [access] has told what people need to
-// know of it.
+// demoted is a log for messages of reflectors. Their errors and warnings are part
+// of normal operation; [access] logs what matters.
 type demoted struct{ slog.Handler }
 
 func (d demoted) Enabled(ctx context.Context, l slog.Level) bool {

@@ -60,7 +60,7 @@ func TestClusterForbidden(t *testing.T) {
 					l.api.PrependWatchReactor("servicecidrs", f.reactWatch)
 				}
 				l.start()
-				check(t, l.WaitSynced(t.Context()))
+				check(t, l.waitSynced(t.Context()))
 				l.told(1)
 				time.Sleep(aWhile)
 				l.logged(1, "cannot be read", "kind=ServiceCIDR", "verb="+verb, "no such role")

@@ -10,7 +10,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Counts tells how much a [Cluster] has to do.
+// Counts is how much work a [Cluster] has.
 type Counts struct {
 	// Services and Slices are the events of objects so far, those that changed
 	// nothing included (11.6).
@@ -38,8 +38,8 @@ func newClusterEvents() clusterEvents {
 	}
 }
 
-// load ends what is pending and returns the triggers. The maps are made anew:
-// an emptied one goes on to cost as much as when it was largest.
+// load resets what is pending and returns the triggers. It makes new maps: an
+// emptied one keeps its largest size.
 func (e *clusterEvents) load() []model.Trigger {
 	var out []model.Trigger
 	for _, t := range e.triggers {
@@ -51,7 +51,7 @@ func (e *clusterEvents) load() []model.Trigger {
 	return out
 }
 
-// Counts returns what there is to do.
+// Counts returns the amount of work.
 func (c *Cluster) Counts() Counts {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Load returns what has changed since the last call, the first time all that
-// there is. It is an error, and takes nothing, before WaitSynced returns nil. An
+// Load returns what has changed since the last call, the first time everything.
+// It is an error, and takes nothing, before Await returns nil. An
 // update takes the triggers since the last one with it.
 func (c *Cluster) Load() (*model.Update, error) {
 	c.mu.Lock()
@@ -36,7 +36,7 @@ func (c *Cluster) Load() (*model.Update, error) {
 
 // Snapshot returns all that the cluster says at this moment, and leaves to Load
 // what is for Load. Its objects are shared: they must not be changed. It is an
-// error before WaitSynced returns nil.
+// error before Await returns nil.
 func (c *Cluster) Snapshot() (*model.Snapshot, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -58,7 +58,7 @@ func (c *Cluster) ready() error {
 	return nil
 }
 
-// node returns the Node; what it said last goes on to count (12.54).
+// node returns the Node; its last state stays in use (12.54).
 func (c *Cluster) node() []*model.Node {
 	if c.lastNode == nil {
 		return nil

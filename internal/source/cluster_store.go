@@ -105,7 +105,7 @@ func (s *clusterStore[O, V]) Add(o any) error {
 	return nil
 }
 
-// put takes an object and tells whether that changes anything. If not, the old
+// put takes an object and reports whether that changes anything. If not, the old
 // value stays: others have it already, and there shall be one. The caller holds
 // the lock.
 func (s *clusterStore[O, V]) put(c converted[V]) bool {
@@ -123,7 +123,7 @@ func (s *clusterStore[O, V]) put(c converted[V]) bool {
 	return e.differs
 }
 
-// drop forgets an object and tells whether it was known. The caller holds the
+// drop forgets an object and reports whether it was known. The caller holds the
 // lock.
 func (s *clusterStore[O, V]) drop(name cache.ObjectName) bool {
 	old, known := s.objects[name]
@@ -183,7 +183,7 @@ func (s *clusterStore[O, V]) Replace(list []any, _ string) error {
 	return nil
 }
 
-// Resync does nothing: there is nobody to deliver to again.
+// Resync does nothing: there are no handlers.
 func (s *clusterStore[O, V]) Resync() error { return nil }
 
 // report logs what is wrong with an object, but not what was wrong with its

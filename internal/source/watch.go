@@ -25,7 +25,7 @@ const (
 // maxLinks is how many symbolic links the kernel follows in one path.
 const maxLinks = 40
 
-// Watcher tells when the content of files may have changed: written in place,
+// Watcher reports when the content of files may have changed: written in place,
 // replaced by another file, by a symbolic link that points elsewhere, as in a
 // mounted ConfigMap, or by a directory on the way that was moved; files added
 // to a directory or removed from it; paths that come and go. Standard input is
@@ -84,7 +84,7 @@ func (w *Watcher) Run(ctx context.Context, changed func()) error {
 // renew places new watches, because paths may lead elsewhere now. They stand
 // before the files are read: what changes in between is seen by them or by the
 // reader. Where the limits of the kernel leave no room for the new ones beside
-// the old ones, these go first; the reader sees what changes meanwhile.
+// the old ones, these go first; the reader sees changes in between.
 func (w *Watcher) renew() error {
 	old := w.notify
 	err := w.setUp()
