@@ -2,6 +2,7 @@ package source
 
 import (
 	"net/netip"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -56,32 +57,17 @@ func parsePrefix(s string) (netip.Prefix, string) {
 	return netip.PrefixFrom(a, int(bits)).Masked(), ""
 }
 
+// leadingZeros finds numbers of several digits that begin with zeros.
+var leadingZeros = regexp.MustCompile(`(^|[.:])0+([0-9])`)
+
 // decimal removes the leading zeros of the dotted numbers of an address, which
 // netip refuses because some programs read them as octal.
 func decimal(s string) string {
-	if !strings.Contains(s, ".") || !zeroLed(s) {
-		return s
+	if strings.Contains(s, ".") && (strings.HasPrefix(s, "0") || strings.Contains(s, ".0") || strings.Contains(s, ":0")) {
+		colon := strings.LastIndexByte(s, ':') + 1
+		return s[:colon] + leadingZeros.ReplaceAllString(s[colon:], "$1$2")
 	}
-	colon := strings.LastIndexByte(s, ':') + 1
-	octets := strings.Split(s[colon:], ".")
-	for i, o := range octets {
-		if trimmed := strings.TrimLeft(o, "0"); trimmed != "" {
-			octets[i] = trimmed
-		} else if o != "" {
-			octets[i] = "0"
-		}
-	}
-	return s[:colon] + strings.Join(octets, ".")
-}
-
-// zeroLed tells whether a number of more than one digit may begin with zero.
-func zeroLed(s string) bool {
-	for i := 0; i+1 < len(s); i++ {
-		if s[i] == '0' && (i == 0 || s[i-1] == '.' || s[i-1] == ':') && s[i+1] != '.' {
-			return true
-		}
-	}
-	return false
+	return s
 }
 
 // parseFrontend reads an address that clients dial.
@@ -93,14 +79,12 @@ func parseFrontend(s string) (netip.Addr, string) {
 	return a, problem
 }
 
-// parseEndpoint reads the address of an endpoint of family f. The API server
-// refuses link-local ones: they would lead to the node's own metadata service.
-func parseEndpoint(s string, f model.Family) (netip.Addr, string) {
+// parseEndpoint reads the address of an endpoint. The API server refuses
+// link-local ones: they would lead to the node's own metadata service.
+func parseEndpoint(s string) (netip.Addr, string) {
 	a, problem := parseAddress(s)
 	switch {
 	case problem != "":
-	case model.FamilyOf(a) != f:
-		problem = "is not an " + f.String() + " address, as the slice's addressType says"
 	case a.IsLinkLocalUnicast():
 		problem = "is a link-local address: use one that other nodes can reach"
 	default:
@@ -123,27 +107,7 @@ func specialProblem(a netip.Addr) string {
 	return ""
 }
 
-// parseProtocol reads a protocol as the API server does: in capitals, and TCP
-// where there is none (2.9).
-func parseProtocol(p corev1.Protocol) (model.Protocol, string) {
-	switch p {
-	case corev1.ProtocolTCP, "":
-		return model.TCP, ""
-	case corev1.ProtocolUDP:
-		return model.UDP, ""
-	case corev1.ProtocolSCTP:
-		return model.SCTP, ""
-	}
-	return 0, "is not a protocol: " + oneOf("TCP", "UDP", "SCTP")
-}
+// families are the IP families by their names in the API.
+var families = map[corev1.IPFamily]model.Family{corev1.IPv4Protocol: model.IPv4, corev1.IPv6Protocol: model.IPv6}
 
-// parseFamily reads an IP family.
-func parseFamily(f string) (model.Family, bool) {
-	switch f {
-	case string(corev1.IPv4Protocol):
-		return model.IPv4, true
-	case string(corev1.IPv6Protocol):
-		return model.IPv6, true
-	}
-	return 0, false
-}
+func isFamily(f corev1.IPFamily) bool { return f == corev1.IPv4Protocol || f == corev1.IPv6Protocol }
