@@ -4,9 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -396,15 +396,15 @@ func TestFields(t *testing.T) {
 	f.AddDaemon()
 	none := []string{"config", "master", "scheduler", "affinity-size", "service-proxy-name", "service-metrics", "conntrack-tcp-cleanup", "take-over", "announce-nftables", "no-table-owner", "boot-id-file", "machine-id-file"}
 	set.VisitAll(func(g *pflag.Flag) {
-		if _, has := fields[g.Name]; has == slices.Contains(none, g.Name) {
+		if _, has := fields()[g.Name]; has == slices.Contains(none, g.Name) {
 			t.Errorf("--%s: in the table of fields: %v", g.Name, has)
 		}
 		if !g.Hidden && g.Usage == "" {
 			t.Errorf("--%s does not say what it is for", g.Name)
 		}
 	})
-	known := paths(reflect.TypeFor[v1alpha1.KubeProxyConfiguration](), "")
-	for name, field := range fields {
+	known := slices.Collect(maps.Keys(leaves(&v1alpha1.KubeProxyConfiguration{})))
+	for name, field := range fields() {
 		if set.Lookup(name) == nil {
 			t.Errorf("%s: no such flag", name)
 		}
@@ -417,20 +417,6 @@ func TestFields(t *testing.T) {
 			t.Errorf("no field begins with %s", i.prefix)
 		}
 	}
-}
-
-// paths returns the names of all fields.
-func paths(t reflect.Type, path string) []string {
-	if !inside(t) {
-		return []string{path}
-	}
-	var out []string
-	for _, f := range reflect.VisibleFields(t) {
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
-			out = append(out, paths(f.Type, strings.TrimPrefix(path+"."+name, "."))...)
-		}
-	}
-	return out
 }
 
 // TestValues lists flags as they are in effect (12.7).

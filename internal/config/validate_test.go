@@ -46,7 +46,7 @@ func TestValidation(t *testing.T) {
 			path := write(t, c.body)
 			for _, args := range [][]string{{c.flag}, {"--config", path}} {
 				_, err := load(t, args...)
-				field := fields[strings.TrimPrefix(name, "--")]
+				field := fields()[strings.TrimPrefix(name, "--")]
 				if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), field) {
 					t.Errorf("%s: %v, want %q with %s and %s", args, err, c.want, name, field)
 				}
