@@ -183,14 +183,14 @@ func TestServers(t *testing.T) {
 	}
 }
 
-// TestMergeKeys: fields of an object, then those that are merged into it, the
-// first ones first (12.1).
+// TestMergeKeys reads merge keys as kube-proxy's YAML library does: of merged
+// objects the first one counts, and a field counts that follows the merge (12.1).
 func TestMergeKeys(t *testing.T) {
 	c := mustLoad(t, "--config", write(t, `
 nftables: &a {syncPeriod: 45s, minSyncPeriod: 2s}
 iptables: &b {<<: *a, minSyncPeriod: 3s}
 ipvs: {<<: [*b, *a], strictARP: true}
-conntrack: {udpTimeout: 1s, <<: {udpTimeout: 2s, udpStreamTimeout: 3s}}
+conntrack: {<<: {udpTimeout: 2s, udpStreamTimeout: 3s}, udpTimeout: 1s}
 `))
 	k := c.Kube
 	got := fmt.Sprint(k.IPTables.SyncPeriod.Duration, " ", k.IPTables.MinSyncPeriod.Duration, " ", k.IPVS.SyncPeriod.Duration, " ",
@@ -313,8 +313,8 @@ func TestFileErrors(t *testing.T) {
 		{"list entry", header + "nodePortAddresses: [a, 5]", `line 3: nodePortAddresses[1]: 5 is not text`},
 		{"object", header + "ipvs: rr", `line 3: ipvs: "rr" is not an object`},
 		{"gates", header + "featureGates: {A: 1}", `line 3: featureGates[A]: 1 is not a truth value`},
-		{"merge of a text", header + "ipvs: {<<: strictARP}", "is not an object to merge"},
-		{"merge of itself", header + "ipvs: &a {<<: *a, strictARP: 5}", "line 3: ipvs.strictARP: 5 is not a truth value"},
+		{"merge of a text", header + "ipvs: {<<: strictARP}", "line 1: cannot be read: map merge requires map"},
+		{"merge of itself", header + "ipvs: &a {<<: *a, strictARP: 5}", "line 1: cannot be read: anchor 'a' value contains itself"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := writeRaw(t, c.content)

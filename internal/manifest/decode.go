@@ -108,9 +108,6 @@ func (e *explainer) fitting(v any, t reflect.Type, path string, around func(any)
 		return nil, false
 	}
 	_, n := e.find(path)
-	if b := false; e.doc.Lenient && t != nil && t.Kind() == reflect.Bool && n.Decode(&b) == nil {
-		return b, true
-	}
 	e.errs = append(e.errs, e.errorAt(n, &FieldError{Field: path, Value: shown(n), Problem: expected(v, t)}))
 	return nil, false
 }
@@ -133,15 +130,15 @@ func field(t reflect.Type, path, name string) (string, reflect.Type) {
 	return path + name, nil
 }
 
-// forms are the types that read their own text, by name.
+// forms are how types look that read their own text, by name.
 var forms = map[string]string{
-	"Time":               "is not a time: write it like 2026-01-31T12:00:00Z",
-	"MicroTime":          "is not a time: write it like 2026-01-31T12:00:00Z",
-	"Quantity":           "is not a quantity: write it like 4, 500m or 16Gi",
-	"QuantityValue":      "is not a quantity: write it like 4, 500m or 16Gi",
-	"Duration":           "is not a duration: write it like 30s or 5m",
-	"TimeOrMetaDuration": "is not a duration: write it like 30s or 5m",
-	"IntOrString":        "is not a number or a name",
+	"Time":               "time: write it like 2026-01-31T12:00:00Z",
+	"MicroTime":          "time: write it like 2026-01-31T12:00:00Z",
+	"Quantity":           "quantity: write it like 4, 500m or 16Gi",
+	"QuantityValue":      "quantity: write it like 4, 500m or 16Gi",
+	"Duration":           "duration: write it like 30s or 5m",
+	"TimeOrMetaDuration": "duration: write it like 30s or 5m",
+	"IntOrString":        "number or a name",
 }
 
 // expected returns the problem with a value in a field of type t.
@@ -150,7 +147,7 @@ func expected(v any, t reflect.Type) string {
 		return "cannot be read"
 	}
 	if text, ok := forms[t.Name()]; ok {
-		return text
+		return "is not a " + text
 	}
 	number, isNumber := v.(stdjson.Number)
 	isInt := isNumber && !strings.ContainsAny(string(number), ".eE")

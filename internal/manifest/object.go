@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+	sigsyaml "sigs.k8s.io/yaml"
 )
 
 // Object is the content of a document, or an item of a List.
@@ -62,8 +63,11 @@ func (o *Object) json() []byte {
 	if o.text == nil {
 		c := &converter{Object: o}
 		text, err := stdjson.Marshal(c.value(o.root))
+		if o.doc.Lenient && !o.tooMany {
+			text, err = sigsyaml.YAMLToJSON(o.doc.text)
+		}
 		if err != nil {
-			c.problem(o.root, "", "", "cannot be read as JSON")
+			c.problem(o.root, "", "", "cannot be read: "+yamlLine.ReplaceAllString(err.Error(), ""))
 		}
 		o.text = append(text, ' ') // not nil
 	}

@@ -90,9 +90,10 @@ func (c *converter) mapping(n *yaml.Node) map[string]any {
 		case key.Kind != yaml.ScalarNode:
 			c.problem(key, "", "", "has a field name that is not plain text")
 			continue
-		case isMerge(key) && c.doc.Lenient:
-			continue
-		case isMerge(key):
+		case key.ShortTag() == "!!merge":
+			if c.doc.Lenient {
+				continue
+			}
 			c.problem(key, key.Value, "", "merging is not supported: write the fields out")
 			continue
 		case twice:
@@ -100,34 +101,7 @@ func (c *converter) mapping(n *yaml.Node) map[string]any {
 		}
 		fields[key.Value] = c.child(key.Value, value)
 	}
-	for i := 0; c.doc.Lenient && i+1 < len(n.Content); i += 2 {
-		if isMerge(n.Content[i]) && resolve(n.Content[i+1]) != n {
-			c.merge(fields, n.Content[i+1])
-		}
-	}
 	return fields
-}
-
-func isMerge(key *yaml.Node) bool { return key.Kind == yaml.ScalarNode && key.ShortTag() == "!!merge" }
-
-// merge adds the fields of an object, or of each in a list, that are not there.
-func (c *converter) merge(fields map[string]any, n *yaml.Node) {
-	v := c.value(n)
-	list, ok := v.([]any)
-	if !ok {
-		list = []any{v}
-	}
-	for _, from := range list {
-		m, ok := from.(map[string]any)
-		if !ok && from != nil {
-			c.problem(n, "<<", "", "is not an object to merge, nor a list of such")
-		}
-		for name, value := range m {
-			if _, has := fields[name]; !has {
-				fields[name] = value
-			}
-		}
-	}
 }
 
 func (c *converter) scalar(n *yaml.Node) any {
@@ -146,9 +120,9 @@ func (c *converter) scalar(n *yaml.Node) any {
 }
 
 // number converts a number. Where a whole number belongs, 80.0 and 080 do not
-// stand for 80, unless the document is lenient.
+// stand for 80.
 func (c *converter) number(n *yaml.Node) any {
-	if !c.doc.Lenient && json.Valid([]byte(n.Value)) {
+	if json.Valid([]byte(n.Value)) {
 		return json.Number(n.Value)
 	}
 	var v any
@@ -157,7 +131,7 @@ func (c *converter) number(n *yaml.Node) any {
 	switch {
 	case err != nil || math.IsInf(f, 0) || math.IsNaN(f):
 		return n.Value
-	case isFloat && !c.doc.Lenient:
+	case isFloat:
 		return json.Number(strconv.FormatFloat(f, 'e', -1, 64))
 	}
 	return v
