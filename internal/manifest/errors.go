@@ -56,14 +56,19 @@ type Errors []*Error
 
 // Error lists the problems, one a line, the first ones if there are many.
 func (e Errors) Error() string {
-	lines := make([]string, 0, MaxShown+1)
-	for _, one := range e[:min(len(e), MaxShown)] {
-		lines = append(lines, one.Error())
+	lines := make([]string, len(e))
+	for i, one := range e {
+		lines[i] = one.Error()
 	}
-	if more := len(e) - MaxShown; more > 0 {
-		lines = append(lines, "and "+Count(more, "more problem"))
+	return strings.Join(Shorten(lines, MaxShown), "\n")
+}
+
+// Shorten replaces the texts after the first ones with the number of them.
+func Shorten(texts []string, most int) []string {
+	if len(texts) <= most {
+		return texts
 	}
-	return strings.Join(lines, "\n")
+	return append(texts[:most:most], fmt.Sprintf("and %d more", len(texts)-most))
 }
 
 func (e Errors) Unwrap() []error {

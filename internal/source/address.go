@@ -2,11 +2,11 @@ package source
 
 import (
 	"net/netip"
-	"regexp"
 	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	utilnet "k8s.io/utils/net"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -16,58 +16,46 @@ const (
 	notARange    = "is not an IP range: write it like 10.0.0.0/8 or fd00::/64"
 )
 
-// parseAddress reads an address as the API server's own lenient parser does:
-// IPv4 digits are decimal even with leading zeros (1.33), and IPv4-mapped IPv6
-// is IPv4 (1.35). A problem is returned where it cannot.
+// parseAddress reads an address as the API server does: IPv4 digits are decimal
+// even with leading zeros (1.33), and IPv4-mapped IPv6 is IPv4 (1.35). Otherwise
+// it returns the problem.
 func parseAddress(s string) (netip.Addr, string) {
-	a, err := netip.ParseAddr(decimal(s))
-	switch {
-	case err != nil && strings.Contains(s, "/"):
-		return netip.Addr{}, "is a range, not an IP address: leave out the part from '/' on"
-	case err != nil:
-		return netip.Addr{}, notAnAddress
-	case a.Zone() != "":
-		return netip.Addr{}, "has a zone: leave out the part from '%' on"
+	a, err := netip.ParseAddr(s)
+	if err != nil {
+		var ok bool
+		if a, ok = netip.AddrFromSlice(utilnet.ParseIPSloppy(s)); !ok && strings.Contains(s, "/") {
+			return a, "is a range, not an IP address: leave out the part from '/' on"
+		} else if !ok {
+			return a, notAnAddress
+		}
+	}
+	if a.Zone() != "" {
+		return a, "has a zone: leave out the part from '%' on"
 	}
 	return a.Unmap(), ""
 }
 
-// parsePrefix reads a CIDR by the same rules and masks off the host bits
-// (1.34).
+// parsePrefix reads a CIDR by the same rules and clears the host bits (1.34).
 func parsePrefix(s string) (netip.Prefix, string) {
-	text, length, found := strings.Cut(s, "/")
-	a, err := netip.ParseAddr(decimal(text))
-	if err != nil || a.Zone() != "" {
-		return netip.Prefix{}, notARange
-	}
-	if !found {
-		return netip.Prefix{}, "has no prefix length: write " + strconv.Quote(netip.PrefixFrom(a, a.BitLen()).String()) + " for one address"
-	}
-	bits, err := strconv.ParseUint(length, 10, 16)
-	if err != nil || int(bits) > a.BitLen() {
-		return netip.Prefix{}, "has a wrong prefix length: use 0 to " + strconv.Itoa(a.BitLen()) + " after the '/'"
-	}
-	if a.Is4In6() {
-		const mapped = 96
-		if bits < mapped {
-			return netip.Prefix{}, "is wider than the IPv4-mapped addresses: use 96 to 128 after the '/'"
+	ip, n, err := utilnet.ParseCIDRSloppy(s)
+	if err != nil {
+		text, _, found := strings.Cut(s, "/")
+		switch a, problem := parseAddress(text); {
+		case problem != "":
+			return netip.Prefix{}, notARange
+		case !found:
+			return netip.Prefix{}, "has no prefix length: write " + strconv.Quote(netip.PrefixFrom(a, a.BitLen()).String()) + " for one address"
+		default:
+			return netip.Prefix{}, "has a wrong prefix length: use 0 to " + strconv.Itoa(a.BitLen()) + " after the '/'"
 		}
-		a, bits = a.Unmap(), bits-mapped
 	}
-	return netip.PrefixFrom(a, int(bits)).Masked(), ""
-}
-
-// leadingZeros finds numbers of several digits that begin with zeros.
-var leadingZeros = regexp.MustCompile(`(^|[.:])0+([0-9])`)
-
-// decimal removes the leading zeros of the dotted numbers of an address, which
-// netip refuses because some programs read them as octal.
-func decimal(s string) string {
-	if strings.Contains(s, ".") && (strings.HasPrefix(s, "0") || strings.Contains(s, ".0") || strings.Contains(s, ":0")) {
-		colon := strings.LastIndexByte(s, ':') + 1
-		return s[:colon] + leadingZeros.ReplaceAllString(s[colon:], "$1$2")
+	a, _ := netip.AddrFromSlice(ip)
+	a = a.Unmap()
+	length, bits := n.Mask.Size()
+	if length -= bits - a.BitLen(); length < 0 {
+		return netip.Prefix{}, "is wider than the IPv4-mapped addresses: use 96 to 128 after the '/'"
 	}
-	return s
+	return netip.PrefixFrom(a, length).Masked(), ""
 }
 
 // parseFrontend reads an address that clients dial.

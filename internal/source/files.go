@@ -76,7 +76,7 @@ type file struct {
 // Kubernetes mirrors the ones into the others (2.5).
 func (f *Files) Load() (*Input, error) {
 	args, problems, warnings := f.read()
-	c := newCollector(problems, warnings)
+	c := &collector{problems: problems, warnings: warnings, skipped: make(map[string]int), seen: make(map[model.Object]*object)}
 	for _, a := range args {
 		parsed := make([]content, len(a.files))
 		parallel(len(a.files), func(i int) { parsed[i] = f.parse(a.files[i]) })
@@ -85,27 +85,25 @@ func (f *Files) Load() (*Input, error) {
 	return c.finish()
 }
 
-// read fetches the content of all paths.
+// read reads the files of all paths.
 func (f *Files) read() (args []argument, problems, warnings Errors) {
 	if len(f.Paths) == 0 {
 		return nil, Errors{problem("input", errors.New("no file is given: name a file, a directory, or - for standard input"))}, nil
 	}
 	var seen []os.FileInfo
-	for i, p := range f.Paths {
-		if slices.Contains(f.Paths[:i], p) {
-			problems = append(problems, problem(displayName(p), errors.New("is given twice: give each file once")))
-			continue
+	for i, path := range f.Paths {
+		arg := argument{name: displayName(path)}
+		names, inDir, err := expand(path, &warnings)
+		if slices.Contains(f.Paths[:i], path) {
+			names, err = nil, errors.New("is given twice: give each file once")
 		}
-		names, dir, err := expand(p, &warnings)
 		if err != nil {
-			problems = append(problems, problem(displayName(p), err))
-			continue
+			problems = append(problems, problem(arg.name, err))
 		}
-		arg := argument{name: displayName(p)}
 		for _, name := range names {
-			data, err := f.content(name, dir, &seen)
+			data, err := f.content(name, inDir, &seen)
 			if err != nil {
-				problems = append(problems, problem(displayName(name), err))
+				problems = append(problems, problem(displayName(name), explainPath(err)))
 				continue
 			}
 			arg.files = append(arg.files, file{displayName(name), data})
@@ -124,14 +122,13 @@ func displayName(path string) string {
 
 // expand returns the files that a path stands for.
 func expand(path string, warnings *Errors) (names []string, dir bool, err error) {
-	if path == standardInput {
-		return []string{path}, false, nil
-	}
 	info, err := os.Stat(path)
-	if err != nil {
+	switch {
+	case path == standardInput:
+		return []string{path}, false, nil
+	case err != nil:
 		return nil, false, explainPath(err)
-	}
-	if !info.IsDir() {
+	case !info.IsDir():
 		return []string{path}, false, nil
 	}
 	entries, err := os.ReadDir(path)
@@ -152,7 +149,7 @@ func expand(path string, warnings *Errors) (names []string, dir bool, err error)
 	return names, true, nil
 }
 
-// isManifest tells whether a file of a directory is read.
+// isManifest reports whether a file of a directory is read.
 func isManifest(path string) bool {
 	return !hidden(path) && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path))
 }
@@ -166,21 +163,16 @@ func (f *Files) content(name string, inDir bool, seen *[]os.FileInfo) ([]byte, e
 		return f.readStdin()
 	}
 	info, err := os.Stat(name)
-	if err != nil {
-		return nil, explainPath(err)
-	}
-	if inDir && !info.Mode().IsRegular() {
+	switch {
+	case err != nil:
+		return nil, err
+	case inDir && !info.Mode().IsRegular():
 		return nil, errors.New("is not a regular file: move it out of the directory")
-	}
-	if slices.ContainsFunc(*seen, func(other os.FileInfo) bool { return os.SameFile(info, other) }) {
+	case slices.ContainsFunc(*seen, func(other os.FileInfo) bool { return os.SameFile(info, other) }):
 		return nil, errors.New("is read already under another name: give each file once")
 	}
 	*seen = append(*seen, info)
-	data, err := os.ReadFile(name)
-	if err != nil {
-		return nil, explainPath(err)
-	}
-	return data, nil
+	return os.ReadFile(name)
 }
 
 func (f *Files) readStdin() ([]byte, error) {
@@ -198,16 +190,15 @@ func (f *Files) readStdin() ([]byte, error) {
 	return f.stdin, nil
 }
 
-// explainPath removes the path from an error of the system, because the
-// message begins with it.
+// explainPath adds advice to an error of the system, and removes the path from it,
+// because the message begins with that.
 func explainPath(err error) error {
 	var pathError *fs.PathError
-	if errors.As(err, &pathError) {
-		err = pathError.Err
+	switch {
+	case !errors.As(err, &pathError):
+		return err
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("read file: %w: check the path", pathError.Err)
 	}
-	advice := "check the path and its permissions"
-	if errors.Is(err, fs.ErrNotExist) {
-		advice = "check the path"
-	}
-	return fmt.Errorf("read file: %w: %s", err, advice)
+	return fmt.Errorf("read file: %w: check the path and its permissions", pathError.Err)
 }

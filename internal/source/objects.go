@@ -20,28 +20,14 @@ import (
 // object is one object of a file, converted.
 type object struct {
 	manifest.Place
-	id       identity
-	other    string // the kind of an object that is skipped
+	id       model.Object // without a name, only the kind is known
+	other    string       // the kind of an object that is skipped
 	service  *model.Service
 	slices   []*model.EndpointSlice
 	node     *model.Node
 	cidrs    []netip.Prefix
 	problems Errors
 	warnings Errors
-}
-
-// identity distinguishes objects. Without a name, only the kind is known.
-type identity struct{ kind, namespace, name string }
-
-// String returns for example "Service default/web".
-func (i identity) String() string {
-	switch {
-	case i.name == "":
-		return i.kind
-	case i.namespace == "":
-		return i.kind + " " + i.name
-	}
-	return i.kind + " " + i.namespace + "/" + i.name
 }
 
 // content is what a file holds.
@@ -195,11 +181,11 @@ func (f *Files) object(m *manifest.Object, t metav1.TypeMeta) *object {
 	if problem := k.wrongVersion(t.APIVersion); problem != nil {
 		return failed(m.Error(problem))
 	}
-	o := &object{Place: m.Place, id: identity{kind: k.name}}
+	o := &object{Place: m.Place, id: model.Object{Kind: k.name}}
 	meta, found := k.read(f, m, o)
-	o.id.name = meta.GetName()
-	if !k.cluster {
-		o.id.namespace = cmp.Or(meta.GetNamespace(), metav1.NamespaceDefault)
+	o.id.Name = meta.GetName()
+	if !k.cluster && o.id.Name != "" {
+		o.id.Namespace = cmp.Or(meta.GetNamespace(), metav1.NamespaceDefault)
 	}
 	o.report(m, found)
 	return o
@@ -219,7 +205,7 @@ func (o *object) report(m *manifest.Object, found []*FieldError) {
 		}
 	}
 	for _, e := range slices.Concat(o.problems, o.warnings) {
-		e.Object = o.id.String()
+		e.Object = strings.TrimSpace(o.id.String())
 	}
 	slices.SortStableFunc(o.problems, func(a, b *manifest.Error) int { return cmp.Compare(a.Line, b.Line) })
 }
