@@ -139,7 +139,7 @@ showHiddenMetricsForVersion: ""
 winkernel: {enableDSR: false, forwardHealthCheckVip: false, networkName: "", rootHnsEndpointName: "", sourceVip: ""}
 `
 
-// TestFileOfKubeadm starts with the file that clusters have, without a remark
+// TestFileOfKubeadm accepts the file that clusters have, without a remark
 // (12.1, 12.4).
 func TestFileOfKubeadm(t *testing.T) {
 	c := mustLoad(t, "--config", write(t, kubeadm))
@@ -198,7 +198,7 @@ conntrack: {<<: {udpTimeout: 2s, udpStreamTimeout: 3s}, udpTimeout: 1s}
 	if want := "45s 3s 45s 3s true 1s 3s"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if strings.Contains(remarks(c), "stands twice") {
+	if strings.Contains(remarks(c), "given twice") {
 		t.Errorf("merged fields count as repeated: %s", remarks(c))
 	}
 }
@@ -229,7 +229,7 @@ func TestPeriods(t *testing.T) {
 	}
 }
 
-// TestFileAgainstFlags: the file decides, but for a few flags (12.2, P80).
+// TestFileAgainstFlags: the file takes precedence over most flags (12.2, P80).
 func TestFileAgainstFlags(t *testing.T) {
 	path := write(t, "hostnameOverride: File\nlogging: {verbosity: 1, vmodule: [{filePattern: foo, verbosity: 3}]}\n")
 	c := mustLoad(t, "--config", path, "--masquerade-all", "--cluster-cidr=10.0.0.0/8", "--hostname-override=Flag", "-v=7", "--vmodule=goo=8",
@@ -337,7 +337,7 @@ func TestFileErrors(t *testing.T) {
 	})
 }
 
-// TestFileTolerance lists what is odd and works (12.3, P79).
+// TestFileTolerance lists unusual files that are accepted (12.3, P79).
 func TestFileTolerance(t *testing.T) {
 	t.Run("unknown and repeated fields", func(t *testing.T) {
 		path := write(t, "bindAddress: 10.0.0.1\nbindAdress: 10.0.0.3\nconntrack: {min: 5, least: 6}\nbindAddress: 10.0.0.2\n")
@@ -376,7 +376,7 @@ func TestChanged(t *testing.T) {
 	path := write(t, "")
 	c := mustLoad(t, "--config", path)
 	if c.File.Changed() {
-		t.Error("changed at once")
+		t.Error("changed immediately")
 	}
 	if err := os.Remove(path); err != nil || c.File.Changed() {
 		t.Errorf("%v, a removed file counts as changed", err)

@@ -83,7 +83,7 @@ func (c *Config) named(field string, more ...any) []any {
 }
 
 // remarkMode accepts the other modes, so that the configuration of a cluster
-// works unchanged, and says what that changes. Their masqueradeAll applies: pods
+// works unchanged, and warns of the differences. Their masqueradeAll applies: pods
 // may depend on it.
 func (c *Config) remarkMode() {
 	k := &c.Kube

@@ -11,8 +11,7 @@ import (
 )
 
 // Load returns the configuration that the command line asks for, from the file
-// that it names or from the flags themselves. Everything that is wrong is one
-// error.
+// that it names or from the flags themselves. The error lists all problems.
 func (f *Flags) Load() (*Config, error) {
 	c := &Config{Own: f.own, Master: f.master}
 	var problems []error

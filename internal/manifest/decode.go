@@ -49,8 +49,8 @@ func (o *Object) Decode(into any) []*Error {
 	return e.errs
 }
 
-// explainer finds out why an object does not fit a type. The decoder stops at the
-// first reason, and does not always say where that is.
+// explainer finds all reasons why an object does not fit a type. The decoder stops
+// at the first one, and does not always locate it.
 type explainer struct {
 	*Object
 	root reflect.Type
@@ -71,8 +71,8 @@ func (e *explainer) fits(v any) bool {
 }
 
 // fitting returns a value without the parts that do not fit a type, and reports
-// these. around returns an object with nothing in it but the given value in the
-// place of v. ok is false where nothing of the value fits.
+// these parts. around returns an object that contains only the given value in the
+// place of v. ok is false if no part of the value fits.
 func (e *explainer) fitting(v any, t reflect.Type, path string, around func(any) any) (fitting any, ok bool) {
 	if e.fits(around(v)) {
 		return v, true
@@ -130,7 +130,7 @@ func field(t reflect.Type, path, name string) (string, reflect.Type) {
 	return path + name, nil
 }
 
-// forms are how types look that read their own text, by name.
+// forms describe the types that parse their own text, by name.
 var forms = map[string]string{
 	"Time":               "time: write it like 2026-01-31T12:00:00Z",
 	"MicroTime":          "time: write it like 2026-01-31T12:00:00Z",

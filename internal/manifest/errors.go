@@ -7,8 +7,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-// MaxShown is how many problems a message lists: a file of the wrong sort can
-// have one on every line.
+// MaxShown limits the problems in a message: a file of another format can have
+// one on every line.
 const MaxShown = 20
 
 // Place is a position in the input.
@@ -95,7 +95,7 @@ type FieldError struct {
 	// Value is the value as the user wrote it, strings in quotes; empty where
 	// there is none to show.
 	Value string
-	// Problem completes the sentence and says what would be right.
+	// Problem completes the sentence and says what is correct.
 	Problem string
 	// Warning is set where the API server accepts the field, but the object
 	// does not do what its author may expect.

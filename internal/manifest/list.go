@@ -8,8 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Whole returns the document without the ability to parse the items of a List one
-// by one.
+// Whole returns a copy of the document whose Lists are parsed as a whole.
 func (d *Document) Whole() *Document {
 	return &Document{Place: d.Place, Lenient: d.Lenient, text: d.text, json: d.json, whole: true}
 }

@@ -50,7 +50,7 @@ func compareCut(t *testing.T, text string) (cut, ok bool) {
 	return cut, ok
 }
 
-// TestCut holds that the items of a List are the same if each is parsed by itself.
+// TestCut checks that the items of a List are the same if each is parsed by itself.
 func TestCut(t *testing.T) {
 	const whole, cut, failing = "parsed as a whole", "parsed by item", "not to be parsed by item"
 	for _, c := range []struct{ text, want string }{
@@ -86,7 +86,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// FuzzCut holds the same for any text.
+// FuzzCut checks the same for any text.
 func FuzzCut(f *testing.F) {
 	for _, text := range []string{"items:\n- a: 1\n- b: [2]\nkind: List\n", "a: \"\nitems:\n- b\"\n", "items:\n- |\n a\n- >\n\n b\n", `{"a": 1, "items": [{}, 2], "kind": "List"}`} {
 		f.Add(text)

@@ -74,7 +74,7 @@ func (o *Object) json() []byte {
 	return o.text
 }
 
-// surrogates are notations of characters that only JSON has.
+// surrogates are escapes that JSON has and YAML does not.
 var surrogates = regexp.MustCompile(`\\u[dD][89a-fA-F][0-9a-fA-F]{2}`)
 
 // tree returns the object as YAML, for the lines of its fields.
@@ -88,8 +88,8 @@ func (o *Object) tree() *yaml.Node {
 	return o.root
 }
 
-// Shown returns an object that has no fields as it is shown in messages, such as
-// "a list", and nothing for one that has fields.
+// Shown describes a value that is not an object in messages, for example "a list";
+// it is empty for objects.
 func (o *Object) Shown() string {
 	if bytes.HasPrefix(o.text, []byte("{")) {
 		return ""
@@ -239,7 +239,7 @@ func resolve(n *yaml.Node) *yaml.Node {
 
 func isNull(n *yaml.Node) bool { return n.ShortTag() == "!!null" }
 
-// shown returns a single value as people write it, and nothing for lists and
+// shown returns a single value as it is written in YAML, and nothing for lists and
 // objects.
 func shown(n *yaml.Node) string {
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" {

@@ -60,7 +60,8 @@ func explainYAML(text []byte, first int, err error) (int, error) {
 	return first + n, errors.New("broken YAML: " + yamlHint(problem, lines[n]))
 }
 
-// hints are what most often causes the parser's words, in the order to try.
+// hints are the most common causes of the parser's messages; the first match
+// counts.
 var hints = []struct{ words, hint string }{
 	{"did not find expected ',' or", "a bracket that opens here is never closed, or a ',' is missing"},
 	{"unexpected end of stream", "a quote or bracket that opens here is never closed"},

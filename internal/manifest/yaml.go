@@ -11,20 +11,20 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// GivenTwice is the problem of repeated fields, of which the last counts.
+// GivenTwice is the problem of repeated fields; the last one counts.
 const GivenTwice = "the field is given twice: remove one of them"
 
-// A few lines of nested aliases can stand for billions of values. maxRepeated is
-// how many those of a document may repeat, where repeatedText bytes of a text
-// count as a value; maxNested is how deep aliases may lie in each other.
+// A few lines of nested aliases can expand to billions of values. maxRepeated
+// limits the values that the aliases of a document repeat, where repeatedText
+// bytes of a text count as a value; maxNested limits their nesting.
 const (
 	maxRepeated  = 1_000_000
 	repeatedText = 10
 	maxNested    = 100
 )
 
-// converter turns the YAML of an object into the values that it has in JSON. What
-// JSON does not have becomes a problem.
+// converter converts the YAML of an object to JSON values. Values that JSON does
+// not have are problems.
 type converter struct {
 	*Object
 	path    []string // of the value
@@ -67,8 +67,8 @@ func (c *converter) value(n *yaml.Node) any {
 	return list
 }
 
-// exceeds counts a value that an alias repeats, and reports whether these are
-// too many.
+// exceeds counts a value that an alias repeats, and reports whether there are too
+// many.
 func (c *converter) exceeds(n *yaml.Node) bool {
 	if c.doc.repeated.Add(int64(1+len(n.Value)/repeatedText)) <= maxRepeated && c.aliases <= maxNested {
 		return false

@@ -15,14 +15,14 @@ import (
 )
 
 // clusterStore receives the API objects of one kind from a reflector and keeps
-// the model values V that they become. Its reflector is the only writer.
+// them as model values V. Its reflector is the only writer.
 type clusterStore[O metav1.Object, V any] struct {
 	cluster *Cluster
 	kind    string
 	convert func(O) (*V, []*FieldError)
-	// seen is told of every event of an object, with the lock held.
+	// seen is called for every event of an object, with the lock held.
 	seen func(event[V])
-	// stamp returns when what led to this version of an object happened.
+	// stamp returns the time of the change that led to this version of an object.
 	stamp func(O) time.Time
 
 	objects  map[cache.ObjectName]*V
@@ -91,7 +91,7 @@ func firstOf(found []*FieldError) []*FieldError {
 	return append(slices.Clone(found[:manifest.MaxShown]), &FieldError{Problem: "and " + manifest.Count(more, "more problem")})
 }
 
-// Add takes a new object, or one that is known already.
+// Add stores a new object, or a new version of one.
 func (s *clusterStore[O, V]) Add(o any) error {
 	c, err := s.read(o)
 	if err != nil {
@@ -105,9 +105,8 @@ func (s *clusterStore[O, V]) Add(o any) error {
 	return nil
 }
 
-// put takes an object and reports whether that changes anything. If not, the old
-// value stays: others have it already, and there shall be one. The caller holds
-// the lock.
+// put stores an object and reports whether that changes anything. If not, the old
+// value stays, because readers already share it. The caller holds the lock.
 func (s *clusterStore[O, V]) put(c converted[V]) bool {
 	e := event[V]{name: c.name, old: s.objects[c.name], now: c.value, stamp: c.stamp}
 	e.differs = !reflect.DeepEqual(e.old, e.now)
@@ -123,7 +122,7 @@ func (s *clusterStore[O, V]) put(c converted[V]) bool {
 	return e.differs
 }
 
-// drop forgets an object and reports whether it was known. The caller holds the
+// drop removes an object and reports whether it was known. The caller holds the
 // lock.
 func (s *clusterStore[O, V]) drop(name cache.ObjectName) bool {
 	old, known := s.objects[name]
@@ -132,10 +131,10 @@ func (s *clusterStore[O, V]) drop(name cache.ObjectName) bool {
 	return known
 }
 
-// Update takes a new version of an object.
+// Update stores a new version of an object.
 func (s *clusterStore[O, V]) Update(o any) error { return s.Add(o) }
 
-// Delete takes an object that is gone, or the tombstone of one (2.26).
+// Delete removes an object, given itself or its tombstone (2.26).
 func (s *clusterStore[O, V]) Delete(o any) error {
 	name, err := cache.DeletionHandlingObjectToName(o)
 	if err != nil {
@@ -148,7 +147,7 @@ func (s *clusterStore[O, V]) Delete(o any) error {
 	return nil
 }
 
-// Replace takes all objects that there are.
+// Replace stores a complete list of objects and removes all others.
 func (s *clusterStore[O, V]) Replace(list []any, _ string) error {
 	listed := make(map[cache.ObjectName]struct{}, len(list))
 	found := make(map[cache.ObjectName][]*FieldError)
@@ -186,8 +185,8 @@ func (s *clusterStore[O, V]) Replace(list []any, _ string) error {
 // Resync does nothing: there are no handlers.
 func (s *clusterStore[O, V]) Resync() error { return nil }
 
-// report logs what is wrong with an object, but not what was wrong with its
-// last version, too (1.36).
+// report logs the problems of an object that its last version did not have
+// (1.36).
 func (s *clusterStore[O, V]) report(c converted[V]) {
 	for _, f := range c.found {
 		if slices.ContainsFunc(s.found[c.name], func(old *FieldError) bool { return *old == *f }) {

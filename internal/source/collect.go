@@ -16,7 +16,7 @@ import (
 // maxNamed is how many objects a warning names.
 const maxNamed = 5
 
-// collector puts the objects of all files together.
+// collector collects the objects of all files.
 type collector struct {
 	problems Errors
 	warnings Errors
@@ -26,7 +26,7 @@ type collector struct {
 	legacy   []*model.EndpointSlice // from Endpoints objects
 }
 
-// add takes the objects of one path.
+// add adds the objects of one path.
 func (c *collector) add(arg argument, files []content) {
 	usable, total, before := len(files) == 0, 0, len(c.problems)
 	for _, f := range files {
@@ -90,7 +90,7 @@ func (c *collector) object(o *object) {
 	s.ServiceCIDRs = append(s.ServiceCIDRs, o.cidrs...)
 }
 
-// finish returns the input, or everything that is wrong.
+// finish returns the input, or all problems.
 func (c *collector) finish() (*Input, error) {
 	if len(c.problems) > 0 {
 		return nil, c.problems

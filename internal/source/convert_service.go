@@ -12,7 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// labelProxyName hands a Service to the proxy of that name (1.2).
+// labelProxyName assigns a Service to the proxy of that name (1.2).
 const labelProxyName = "service.kubernetes.io/service-proxy-name"
 
 // maxAffinitySeconds is what the API server accepts: one day.
@@ -26,10 +26,9 @@ const maxAffinitySeconds = 86400
 // service.kubernetes.io/service-proxy-name has exactly that value; those of a
 // proxy without one, which is the empty proxyName, do not carry the label.
 //
-// ClusterIPs follow the API server's data: where ipFamilies is empty clusterIP
-// alone counts (1.12), else clusterIPs by the index of the family (1.13). An
-// object that has never met an API server can be completed first; see
-// [Files].
+// Without ipFamilies only clusterIP is used (1.12), otherwise clusterIPs by the
+// index of the family (1.13). [Files] completes objects that no API server has
+// processed.
 func ConvertService(s *corev1.Service, proxyName string) (*model.Service, []*FieldError) {
 	c := serviceConverter{spec: &s.Spec, ingress: s.Status.LoadBalancer.Ingress}
 	named := c.objectName(&s.ObjectMeta)
@@ -274,7 +273,7 @@ func (c *serviceConverter) unused(field func(string) string, u portUse, taken ma
 	return !used
 }
 
-// healthCheckNodePort applies 1.29.
+// healthCheckNodePort returns the port that load balancers ask (1.29).
 func (c *serviceConverter) healthCheckNodePort() uint16 {
 	if c.spec.Type != corev1.ServiceTypeLoadBalancer || c.spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
 		return 0

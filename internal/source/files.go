@@ -25,12 +25,12 @@ const howToFill = `write Services and EndpointSlices into it, as "kubectl get se
 // not safe for concurrent use.
 type Files struct {
 	// Paths are files, directories, or "-" for standard input. Of a directory
-	// every file *.yaml, *.yml and *.json is read, in the order of their names;
-	// hidden files are not, and neither are directories inside it, so that a
-	// mounted ConfigMap gives each of its files once.
+	// the files *.yaml, *.yml and *.json are read, in the order of their names.
+	// Hidden files and subdirectories are not, so that each file of a mounted
+	// ConfigMap is read once.
 	Paths []string
 	// Stdin is what "-" reads. It is read once: further calls of Load use what
-	// the first one got.
+	// the first one read.
 	Stdin io.Reader
 	// ProxyName is the value of the label service.kubernetes.io/service-proxy-name
 	// of the Services that Load gives; empty: those without the label (1.1, 1.2).
@@ -40,17 +40,17 @@ type Files struct {
 	stdinRead bool
 }
 
-// Input is what the files said.
+// Input is the content of the files.
 type Input struct {
 	Snapshot *model.Snapshot
-	// Warnings are remarks for people: the input is usable as it is.
+	// Warnings do not prevent the use of the input.
 	Warnings []string
 }
 
-// Errors is everything that is wrong with the input, in its order.
+// Errors are all problems of the input, in its order.
 type Errors = manifest.Errors
 
-// problem is one with a file as a whole.
+// problem returns a problem with a whole file.
 func problem(file string, err error) *manifest.Error {
 	return &manifest.Error{Place: manifest.Place{File: file}, Err: err}
 }
@@ -66,14 +66,13 @@ type file struct {
 	data []byte
 }
 
-// Load reads all files. The error is of type [Errors] and holds everything
-// that is wrong; there is no input then. Objects may stand in any order. An
-// object that is defined twice is an error, as is a path that is given twice
-// or that gives no object of a known kind: what looks like an empty input is
-// more likely a file that is being written.
+// Load reads all files. The error is of type [Errors] and lists all problems; the
+// input is nil then. Objects may be in any order. An object that is defined twice
+// is an error, as is a path that is given twice or that contains no object of a
+// known kind: an empty file is most likely being written.
 //
-// Endpoints objects count only for Services without any EndpointSlice, because
-// Kubernetes mirrors the ones into the others (2.5).
+// Endpoints objects are used only for Services without EndpointSlices, because
+// Kubernetes mirrors Endpoints into slices (2.5).
 func (f *Files) Load() (*Input, error) {
 	args, problems, warnings := f.read()
 	c := &collector{problems: problems, warnings: warnings, skipped: make(map[string]int), seen: make(map[model.Object]*object)}

@@ -30,7 +30,7 @@ type object struct {
 	warnings Errors
 }
 
-// content is what a file holds.
+// content is the content of a file.
 type content struct {
 	file
 	documents int // that are not empty
@@ -101,7 +101,7 @@ func (f *Files) document(d *manifest.Document) []*object {
 	return out
 }
 
-// failed is an object of which nothing but a problem is known.
+// failed returns an object of which only a problem is known.
 func failed(problem *manifest.Error) *object {
 	return &object{Place: problem.Place, problems: Errors{problem}}
 }
@@ -160,9 +160,9 @@ func (f *Files) item(m *manifest.Object, kind string, list metav1.TypeMeta) *obj
 	}
 	problem := &FieldError{Field: "kind", Value: manifest.Quote(t.Kind)}
 	if _, isList := listed(t); kind != "" && t.Kind != kind {
-		problem.Problem = "cannot stand in a " + list.Kind + ": use kind List for objects of several kinds"
+		problem.Problem = "cannot be in a " + list.Kind + ": use kind List for objects of several kinds"
 	} else if isList {
-		problem.Problem = "cannot stand inside a list: put its items into the outer one"
+		problem.Problem = "cannot be inside a list: put its items into the outer one"
 	} else {
 		return f.object(m, t)
 	}
@@ -173,7 +173,7 @@ func (f *Files) object(m *manifest.Object, t metav1.TypeMeta) *object {
 	k, known := findKind(t.Kind)
 	if !known || foreign(t.APIVersion) {
 		o := &object{Place: m.Place, other: t.Kind}
-		if known { // the name alone would puzzle
+		if known { // without the version the message would be confusing
 			o.other += " of " + t.APIVersion
 		}
 		return o
