@@ -126,7 +126,7 @@ func must[T any](v T, err error) T {
 }
 
 // send sends an event about an object, or lists all of them after several edits.
-func tell[O any](w *world, store cache.ReflectorStore, objects map[cache.ObjectName]*O, version func() *O) {
+func send[O any](w *world, store cache.ReflectorStore, objects map[cache.ObjectName]*O, version func() *O) {
 	if w.IntN(4) > 0 {
 		o, exists := edit(w, objects, version())
 		if exists {
@@ -148,9 +148,9 @@ func tell[O any](w *world, store cache.ReflectorStore, objects map[cache.ObjectN
 
 func (w *world) step() {
 	if w.IntN(2) == 0 {
-		tell(w, w.Cluster.services, w.services, w.service)
+		send(w, w.Cluster.services, w.services, w.service)
 	} else {
-		tell(w, w.Cluster.slices, w.slices, w.slice)
+		send(w, w.Cluster.slices, w.slices, w.slice)
 	}
 }
 

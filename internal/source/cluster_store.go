@@ -84,11 +84,10 @@ func (s *clusterStore[O, V]) read(o any) (converted[V], error) {
 // firstOf returns the first problems of an object, and how many more there are:
 // one annotation can hold tens of thousands, at each of its changes.
 func firstOf(found []*FieldError) []*FieldError {
-	more := len(found) - manifest.MaxShown
-	if more <= 0 {
-		return found
+	if more := len(found) - manifest.MaxShown; more > 0 {
+		return append(slices.Clone(found[:manifest.MaxShown]), &FieldError{Problem: fmt.Sprintf("and %d more problems", more)})
 	}
-	return append(slices.Clone(found[:manifest.MaxShown]), &FieldError{Problem: "and " + manifest.Count(more, "more problem")})
+	return found
 }
 
 // Add stores a new object, or a new version of one.
@@ -98,10 +97,7 @@ func (s *clusterStore[O, V]) Add(o any) error {
 		return err
 	}
 	s.report(c)
-	s.cluster.change(func() bool {
-		s.note(s.found, c)
-		return s.put(c)
-	})
+	s.cluster.change(func() bool { return s.put(c) })
 	return nil
 }
 
@@ -118,6 +114,10 @@ func (s *clusterStore[O, V]) put(c converted[V]) bool {
 	default:
 		s.objects[c.name] = e.now
 	}
+	delete(s.found, c.name)
+	if len(c.found) > 0 {
+		s.found[c.name] = c.found
+	}
 	s.seen(e)
 	return e.differs
 }
@@ -127,6 +127,7 @@ func (s *clusterStore[O, V]) put(c converted[V]) bool {
 func (s *clusterStore[O, V]) drop(name cache.ObjectName) bool {
 	old, known := s.objects[name]
 	delete(s.objects, name)
+	delete(s.found, name)
 	s.seen(event[V]{name: name, old: old, differs: known, gone: true})
 	return known
 }
@@ -140,39 +141,32 @@ func (s *clusterStore[O, V]) Delete(o any) error {
 	if err != nil {
 		return fmt.Errorf("delete %s: %w", s.kind, err)
 	}
-	s.cluster.change(func() bool {
-		delete(s.found, name)
-		return s.drop(name)
-	})
+	s.cluster.change(func() bool { return s.drop(name) })
 	return nil
 }
 
 // Replace stores a complete list of objects and removes all others.
 func (s *clusterStore[O, V]) Replace(list []any, _ string) error {
-	listed := make(map[cache.ObjectName]struct{}, len(list))
-	found := make(map[cache.ObjectName][]*FieldError)
-	all := make([]converted[V], 0, len(list))
+	all := make(map[cache.ObjectName]converted[V], len(list))
 	for _, o := range list {
 		c, err := s.read(o)
 		if err != nil {
 			return err
 		}
 		s.report(c)
-		s.note(found, c)
-		listed[c.name] = struct{}{}
-		all = append(all, c)
+		all[c.name] = c
 	}
 	s.cluster.change(func() bool {
-		s.found = found
 		differs := false
 		for _, c := range all {
 			differs = s.put(c) || differs
 		}
 		for name := range s.objects {
-			if _, ok := listed[name]; !ok {
+			if _, ok := all[name]; !ok {
 				differs = s.drop(name) || differs
 			}
 		}
+		maps.DeleteFunc(s.found, func(name cache.ObjectName, _ []*FieldError) bool { _, ok := all[name]; return !ok })
 		if !s.complete {
 			s.complete = true
 			close(s.listed)
@@ -196,14 +190,6 @@ func (s *clusterStore[O, V]) report(c converted[V]) {
 		s.cluster.Log.Warn("problem in an object",
 			"object", s.kind+" "+c.name.String(), "field", f.Field, "problem", problem.Error())
 	}
-}
-
-func (*clusterStore[O, V]) note(found map[cache.ObjectName][]*FieldError, c converted[V]) {
-	if len(c.found) == 0 {
-		delete(found, c.name)
-		return
-	}
-	found[c.name] = c.found
 }
 
 // values returns the model values in no order. The caller holds the lock.
