@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"k8s.io/kube-proxy/config/v1alpha1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 )
@@ -68,7 +69,7 @@ func parse(path string, content []byte) (o *manifest.Object, more bool, err erro
 		return nil, false, fmt.Errorf("%s: %w", path, err)
 	}
 	if len(docs) > 0 {
-		docs[0].Lenient, docs[0].Document = true, 0
+		docs[0].Convert, docs[0].Document = yaml.YAMLToJSON, 0 // as kube-proxy does
 		switch o, problem := docs[0].Parse(); {
 		case problem != nil:
 			return nil, false, problem

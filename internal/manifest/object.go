@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
-	sigsyaml "sigs.k8s.io/yaml"
 )
 
 // Object is the content of a document, or an item of a List.
@@ -63,8 +62,8 @@ func (o *Object) json() []byte {
 	if o.text == nil {
 		c := &converter{Object: o}
 		text, err := stdjson.Marshal(c.value(o.root))
-		if o.doc.Lenient && !o.tooMany {
-			text, err = sigsyaml.YAMLToJSON(o.doc.text)
+		if o.doc.Convert != nil && !o.tooMany {
+			text, err = o.doc.Convert(o.doc.text)
 		}
 		if err != nil {
 			c.problem(o.root, "", "", "cannot be read: "+yamlLine.ReplaceAllString(err.Error(), ""))

@@ -91,7 +91,7 @@ func (c *converter) mapping(n *yaml.Node) map[string]any {
 			c.problem(key, "", "", "has a field name that is not plain text")
 			continue
 		case key.ShortTag() == "!!merge":
-			if c.doc.Lenient {
+			if c.doc.Convert != nil {
 				continue
 			}
 			c.problem(key, key.Value, "", "merging is not supported: write the fields out")
