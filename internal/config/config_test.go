@@ -307,7 +307,7 @@ func TestFileErrors(t *testing.T) {
 		{"time", header + "nftables: {syncPeriod: 30}", `line 3: nftables.syncPeriod: 30 is not a duration: write it like 30s or 5m`},
 		{"truth", header + "bindAddressHardFail: maybe", `line 3: bindAddressHardFail: "maybe" is not a truth value: use true or false`},
 		{"text", header + "portRange: 5", `line 3: portRange: 5 is not text: put it in quotes`},
-		{"text as list", header + "mode: [nftables]", `mode: is a list or an object: text belongs here`},
+		{"text as list", header + "mode: [nftables]", `mode: is a list or an object: a single value belongs here`},
 		{"quantity", header + "logging: {options: {json: {infoBufferSize: big}}}", `logging.options.json.infoBufferSize: "big" is not a quantity`},
 		{"list", header + "nodePortAddresses: primary", `line 3: nodePortAddresses: "primary" is not a list`},
 		{"list entry", header + "nodePortAddresses: [a, 5]", `line 3: nodePortAddresses[1]: 5 is not text`},

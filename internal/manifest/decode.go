@@ -8,7 +8,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 
 	"sigs.k8s.io/json"
@@ -150,30 +149,26 @@ func expected(v any, t reflect.Type) string {
 		return "is not a " + text
 	}
 	number, isNumber := v.(stdjson.Number)
-	isInt := isNumber && !strings.ContainsAny(string(number), ".eE")
 	kind, holds := t.Kind(), reflect.ValueOf(v).Kind()
-	switch single := holds != reflect.Map && holds != reflect.Slice; {
+	switch {
 	case kind == reflect.Struct || kind == reflect.Map:
 		return `is not an object: write its fields as "name: value"`
 	case kind == reflect.Slice:
 		return `is not a list: put "- " in front of each entry`
-	case kind == reflect.String && single:
-		return "is not text: put it in quotes"
-	case kind == reflect.String:
-		return "is a list or an object: text belongs here"
-	case !single:
+	case holds == reflect.Map || holds == reflect.Slice:
 		return "is a list or an object: a single value belongs here"
+	case kind == reflect.String:
+		return "is not text: put it in quotes"
 	case kind == reflect.Bool:
 		return "is not a truth value: use true or false, without quotes"
 	case kind >= reflect.Float32:
 		return "is not a number"
-	case isInt && number[0] == '-':
-		return "is less than 0, or too large"
-	case isInt:
-		return fmt.Sprintf("is too large: a number of %d bits belongs here", t.Bits())
+	case isNumber && !strings.ContainsAny(string(number), ".eE") && kind >= reflect.Uint:
+		return fmt.Sprintf("is out of range: use 0 to %d", uint64(1)<<t.Bits()-1)
+	case isNumber && !strings.ContainsAny(string(number), ".eE"):
+		return fmt.Sprintf("is out of range: use %d to %d", -1<<(t.Bits()-1), uint64(1)<<(t.Bits()-1)-1)
 	}
-	text, _ := v.(string)
-	if _, err := strconv.Atoi(text); err == nil {
+	if text, _ := v.(string); len(text) > 0 && strings.Trim(text, "0123456789") == "" {
 		return "is text, not a number: leave out the quotes"
 	}
 	return "is not a whole number"

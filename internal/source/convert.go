@@ -90,6 +90,18 @@ func (f *findings) port(field func(string) string, name string, protocol corev1.
 	return model.EndpointPort{Name: name, Protocol: p, Port: uint16(number)}
 }
 
+// usablePorts converts ports with a function, and leaves out those with findings.
+func usablePorts[T any](f *findings, n int, convert func(i int) T) []T {
+	out := make([]T, 0, n)
+	for i := range n {
+		before := len(*f)
+		if p := convert(i); len(*f) == before {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
 // protocols are in capitals, as for the API server; the default is TCP (2.9).
 var protocols = map[corev1.Protocol]model.Protocol{
 	"": model.TCP, corev1.ProtocolTCP: model.TCP, corev1.ProtocolUDP: model.UDP, corev1.ProtocolSCTP: model.SCTP,

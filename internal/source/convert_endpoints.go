@@ -49,16 +49,10 @@ func ConvertEndpoints(e *corev1.Endpoints) ([]*model.EndpointSlice, []*FieldErro
 type endpointsConverter struct{ findings }
 
 func (c *endpointsConverter) ports(subset int, in []corev1.EndpointPort) []model.EndpointPort {
-	out := make([]model.EndpointPort, 0, len(in))
-	for i, p := range in {
-		before := len(c.findings)
+	return usablePorts(&c.findings, len(in), func(i int) model.EndpointPort {
 		field := func(name string) string { return fmt.Sprintf("subsets[%d].ports[%d].%s", subset, i, name) }
-		port := c.port(field, p.Name, p.Protocol, p.Port, len(in) > 1)
-		if len(c.findings) == before {
-			out = append(out, port)
-		}
-	}
-	return out
+		return c.port(field, in[i].Name, in[i].Protocol, in[i].Port, len(in) > 1)
+	})
 }
 
 func (c *endpointsConverter) hosts(field string, in []corev1.EndpointAddress, ready bool) []model.Host {

@@ -63,35 +63,25 @@ func (c *sliceConverter) family() (model.Family, bool) {
 
 // ports converts the ports that have a name and a number (2.7, 2.8).
 func (c *sliceConverter) ports() []model.EndpointPort {
-	out := make([]model.EndpointPort, 0, len(c.slice.Ports))
 	first := make(map[string]int, len(c.slice.Ports)) // port of each name
-	for i := range c.slice.Ports {
-		before := len(c.findings)
-		p := c.portAt(i, first)
-		if len(c.findings) == before {
-			out = append(out, p)
+	return usablePorts(&c.findings, len(c.slice.Ports), func(i int) model.EndpointPort {
+		in := &c.slice.Ports[i]
+		field := func(name string) string { return fmt.Sprintf("ports[%d].%s", i, name) }
+		p := c.port(field, valueOr(in.Name, ""), valueOr(in.Protocol, ""), valueOr(in.Port, 1), false)
+		j, taken := first[p.Name]
+		switch {
+		case in.Name == nil:
+			c.warn(field("name"), nil, `missing: the port is not used; name it as in the Service, or ""`)
+		case !taken:
+			first[p.Name] = i
+		default:
+			c.add(field("name"), p.Name, fmt.Sprintf("is also used by ports[%d]: use another one", j))
 		}
-	}
-	return out
-}
-
-func (c *sliceConverter) portAt(i int, first map[string]int) model.EndpointPort {
-	in := &c.slice.Ports[i]
-	field := func(name string) string { return fmt.Sprintf("ports[%d].%s", i, name) }
-	p := c.port(field, valueOr(in.Name, ""), valueOr(in.Protocol, ""), valueOr(in.Port, 1), false)
-	j, taken := first[p.Name]
-	switch {
-	case in.Name == nil:
-		c.warn(field("name"), nil, `missing: the port is not used; name it as in the Service, or ""`)
-	case !taken:
-		first[p.Name] = i
-	default:
-		c.add(field("name"), p.Name, fmt.Sprintf("is also used by ports[%d]: use another one", j))
-	}
-	if in.Port == nil {
-		c.warn(field("port"), nil, "missing: the port is not used; give it a number")
-	}
-	return p
+		if in.Port == nil {
+			c.warn(field("port"), nil, "missing: the port is not used; give it a number")
+		}
+		return p
+	})
 }
 
 func (c *sliceConverter) hosts(f model.Family) []model.Host {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -172,15 +173,11 @@ func (w *watched) follow(path string) string {
 		name := filepath.Join(at, rest[0])
 		rest = rest[1:]
 		w.names[name] = true
-		info, err := os.Lstat(name)
-		if err != nil {
-			return name
-		}
-		if info.Mode()&fs.ModeSymlink == 0 {
+		target, err := os.Readlink(name)
+		if errors.Is(err, syscall.EINVAL) { // not a link
 			at = name
 			continue
 		}
-		target, err := os.Readlink(name)
 		if links++; err != nil || links > maxLinks {
 			return name
 		}
