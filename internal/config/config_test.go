@@ -302,7 +302,7 @@ func TestFileErrors(t *testing.T) {
 		{"12.3 other version", "apiVersion: v1\nkind: KubeProxyConfiguration", `apiVersion: "v1" is not known`},
 		{"12.3 number as text", header + "conntrack:\n  min: many", `line 4: conntrack.min: "many" is not a whole number`},
 		{"number in quotes", header + `oomScoreAdj: "5"`, `line 3: oomScoreAdj: "5" is text, not a number`},
-		{"negative level", header + "logging: {verbosity: -1}", `line 3: logging.verbosity: -1 is less than 0`},
+		{"negative level", header + "logging: {verbosity: -1}", `line 3: logging.verbosity: -1 is out of range: use 0 to 4294967295`},
 		{"fraction", header + "clientConnection: {burst: 1.5}", "clientConnection.burst: 1.5 is not a whole number"},
 		{"time", header + "nftables: {syncPeriod: 30}", `line 3: nftables.syncPeriod: 30 is not a duration: write it like 30s or 5m`},
 		{"truth", header + "bindAddressHardFail: maybe", `line 3: bindAddressHardFail: "maybe" is not a truth value: use true or false`},
