@@ -30,6 +30,9 @@ func TestDecodeEqualsLibrary(t *testing.T) {
 	if problem != nil {
 		t.Fatal(problem)
 	}
+	if !o.IsCut() {
+		t.Error("the list is parsed as a whole, which takes six times the memory")
+	}
 	n, problem := o.Items()
 	if problem != nil || n != len(list.Items) || n == 0 {
 		t.Fatalf("%d items, want %d; %v", n, len(list.Items), problem)
