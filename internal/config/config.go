@@ -1,5 +1,5 @@
-// Package config is the configuration of the proxy: the one of kube-proxy, from
-// its file or its flags, and a few settings that kube-proxy does not have.
+// Package config loads the configuration: that of kube-proxy, from its file or its
+// flags, and a few settings that kube-proxy does not have.
 package config
 
 import (
@@ -88,10 +88,10 @@ func enabled(address string) string {
 	return net.JoinHostPort(a.String(), port)
 }
 
-// SyncPeriod is the longest wait before a failed sync is tried again (13.10).
+// SyncPeriod is the longest wait before a failed sync is retried (13.10).
 func (c *Config) SyncPeriod() time.Duration { return c.Kube.NFTables.SyncPeriod.Duration }
 
-// MinSyncPeriod passes at least between two syncs (13.5).
+// MinSyncPeriod is the minimum time between two syncs (13.5).
 func (c *Config) MinSyncPeriod() time.Duration { return c.Kube.NFTables.MinSyncPeriod.Duration }
 
 // Conntrack returns the settings of connection tracking.

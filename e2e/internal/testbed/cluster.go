@@ -247,7 +247,7 @@ func (c *Cluster) Commits(since uint32, want uint32, when string) {
 	}
 }
 
-// withoutOwnEndpoint keeps the API server from writing itself into its service
+// WithoutOwnEndpoint keeps the API server from writing itself into its service
 // and out of it, so that all changes are those of the test.
 const WithoutOwnEndpoint = "--endpoint-reconciler-type=none"
 
