@@ -47,7 +47,6 @@ const (
 // original tuple (CTA_FILTER_F_CTA_PROTO_NUM of the kernel's nf_internals.h).
 const filterProtocol = 1 << 3
 
-// header returns the fixed part of a message about a family.
 func header(f model.Family) []byte {
 	family := byte(unix.AF_INET)
 	if f == model.IPv6 {
@@ -119,7 +118,6 @@ func decode(message []byte) (Flow, bool) {
 	return f, true
 }
 
-// tuple is one direction of an entry.
 type tuple struct {
 	from, to         netip.Addr
 	protocol         model.Protocol

@@ -34,7 +34,6 @@ func (d *Daemon) prepareHost() ([]model.Family, error) {
 	return families, nil
 }
 
-// checkKernel returns one error for all missing features.
 func checkKernel(families []model.Family) error {
 	problems, err := preflight.Check(families)
 	if err != nil {

@@ -73,7 +73,6 @@ func (r *Router) SetServices(states map[ServiceName]ServiceState) []RouteChange 
 	return r.changes(touched)
 }
 
-// changes returns the routes of frontends before and now.
 func (r *Router) changes(touched map[Frontend]*Route) []RouteChange {
 	out := make([]RouteChange, 0, len(touched))
 	for f, old := range touched {

@@ -84,7 +84,6 @@ func legacyChains(f family, table string) (chains []string, err error) {
 	return chains, err
 }
 
-// legacyEntries returns the table as the kernel has it.
 func legacyEntries(fd, level int, table string) ([]byte, error) {
 	info := make([]byte, infoLength)
 	copy(info[:nameLength-1], table)
