@@ -88,7 +88,7 @@ func spoil(r *rand.Rand, rs *nft.Ruleset) {
 	t := rs.Tables[r.IntN(len(rs.Tables))]
 	switch {
 	case r.IntN(8) == 7:
-		t.Chains = append(t.Chains, &nft.Chain{Name: freeName(t, r), Hook: []nft.Hook{nft.NoHook, nft.Input, kernel.ForeignHook}[r.IntN(3)]})
+		t.Chains = append(t.Chains, &nft.Chain{Name: freeName(t, r), Hook: []nft.Hook{nft.NoHook, nft.Input, nft.ForeignHook}[r.IntN(3)]})
 	case r.IntN(8) == 7:
 		t.Sets = append(t.Sets, &nft.Set{Name: freeName(t, r), Key: []nft.Datatype{nft.Address}[:r.IntN(2)]})
 	case len(t.Chains) > 0 && r.IntN(3) == 2:
@@ -124,7 +124,7 @@ func spoilChain(r *rand.Rand, t *nft.Table, c *nft.Chain) {
 		c.Rules = append(slices.Clone(c.Rules), c.Rules...)
 	case 4:
 		if c.Hook != nft.NoHook {
-			c.Hook = kernel.ForeignHook
+			c.Hook = nft.ForeignHook
 		}
 	case 5:
 		c.Priority++

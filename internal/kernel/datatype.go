@@ -11,7 +11,7 @@ import (
 )
 
 // nft's numbers for data types (its enum datatypes). In the type of a
-// concatenation every field takes six bits.
+// concatenation each field takes six bits.
 const (
 	typeInteger     = 4
 	typeIPv4        = 7
@@ -20,8 +20,7 @@ const (
 	typeInetService = 13
 	typeBits        = 6
 
-	// typeVerdict is the kernel's NFT_DATA_VERDICT.
-	typeVerdict = 0xffffff00
+	typeVerdict = 0xffffff00 // the kernel's NFT_DATA_VERDICT
 )
 
 // nftType returns nft's number for one field.
@@ -36,10 +35,7 @@ func nftType(d nft.Datatype, f model.Family) uint32 {
 	case nft.Verdicts:
 		return typeVerdict
 	}
-	if f == model.IPv6 {
-		return typeIPv6
-	}
-	return typeIPv4
+	return byFamily[uint32](f, typeIPv4, typeIPv6)
 }
 
 // nftTypes returns nft's number for a key or for the data of a map.
@@ -51,10 +47,9 @@ func nftTypes(types []nft.Datatype, f model.Family) uint32 {
 	return id
 }
 
-// datatypes is the inverse of nftTypes. It returns nil for types that we do
-// not use. Of two addresses the one in front of the protocol is that of the
-// frontend or endpoint; the other one is that of an endpoint if its port follows,
-// and else the client's.
+// datatypes is the inverse of nftTypes, nil for types that we do not use. Of two
+// addresses the one before the protocol is that of the frontend or endpoint. The
+// other one is that of an endpoint if a port follows it, and else the client's.
 func datatypes(id uint32, f model.Family) []nft.Datatype {
 	if id == typeVerdict {
 		return []nft.Datatype{nft.Verdicts}
@@ -87,19 +82,17 @@ func datatypes(id uint32, f model.Family) []nft.Datatype {
 	return out
 }
 
-// width returns the space of a field in a key, in bytes: fields of a
-// concatenation are padded to 32-bit registers.
+// width returns the bytes of a field in a key: fields of a concatenation are padded
+// to 32-bit registers.
 func width(d nft.Datatype, f model.Family) int {
 	switch d {
 	case nft.Address, nft.Source, nft.EndpointAddress:
-		if f == model.IPv6 {
-			return 16
-		}
+		return byFamily(f, 4, 16)
 	}
 	return 4
 }
 
-// size returns the bytes of a field that count, without the padding.
+// size returns the bytes of a field without the padding.
 func size(d nft.Datatype, f model.Family) uint32 {
 	switch d {
 	case nft.InetProto:
@@ -147,7 +140,7 @@ func appendAddress(b []byte, a netip.Addr) []byte {
 	return append(b, ip[:]...)
 }
 
-// parseKey is the inverse of appendKey, but for the prefix lengths of an
+// parseKey is the inverse of appendKey, except for the prefix lengths of an
 // interval set.
 func parseKey(b []byte, types []nft.Datatype, f model.Family) (nft.Key, error) {
 	var k nft.Key

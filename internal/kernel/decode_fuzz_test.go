@@ -352,7 +352,7 @@ func again(t *testing.T, c plan.Change) []netlink.Message {
 
 func chainAgain(t *testing.T, m netlink.Message, f model.Family) {
 	c, _, err := decodeChain(m)
-	if err != nil || c.Hook == ForeignHook {
+	if err != nil || c.Hook == nft.ForeignHook {
 		return
 	}
 	got, table, err := decodeChain(again(t, plan.Change{Verb: plan.Add, Family: f, Chain: c})[0])

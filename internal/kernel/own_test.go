@@ -33,7 +33,7 @@ func TestUnseenOwner(t *testing.T) {
 	if p := processOf(s.nl.PID()); p != (Process{}) { // of another namespace than this thread's
 		t.Errorf("found %s", p)
 	}
-	if text := (&OwnedError{Table: "ip nftproxy", Port: 7}).Error(); !strings.Contains(text, "cannot be seen from here") {
+	if text := (&OwnedError{Table: "ip nftproxy", Port: 7}).Error(); !strings.Contains(text, "not visible here") {
 		t.Error(text)
 	}
 }

@@ -18,13 +18,12 @@ type Process struct {
 	Name string // the first 15 bytes
 }
 
-// String returns both for people. A name is quoted: any process chooses its own.
+// String quotes the name, which any process can choose.
 func (p Process) String() string { return fmt.Sprintf("%d (%q)", p.PID, p.Name) }
 
-// processOf returns the process that has the netlink socket of that port in the
-// network namespace of the caller's thread, as far as /proc shows it: a process
-// in a container does not see those in others. The zero Process means that it
-// was not found.
+// processOf returns the process with the netlink socket of a port in the network
+// namespace of the calling thread. The zero Process means that /proc does not show
+// it, as with a process in another container.
 func processOf(port uint32) Process {
 	socket := socketOf(port)
 	if socket == "" {
@@ -44,8 +43,8 @@ func processOf(port uint32) Process {
 }
 
 // ofThread returns the process that a thread belongs to: the kernel names the
-// thread that has sent something. It stays as it is where /proc does not show it
-// under this number and name: it may have ended, or be in another container.
+// thread that sent something. A thread that /proc does not show under this number
+// and name is returned unchanged: it may have ended, or be in another container.
 func (p Process) ofThread() Process {
 	if p.PID == 0 || commandOf(p.PID) != p.Name {
 		return p
@@ -60,20 +59,20 @@ func (p Process) ofThread() Process {
 			continue
 		}
 		if pid, err := strconv.Atoi(strings.TrimSpace(group)); err == nil && pid != p.PID {
-			p = Process{PID: pid, Name: cmp.Or(commandOf(pid), p.Name)} // it may end while it is looked at
+			p = Process{PID: pid, Name: cmp.Or(commandOf(pid), p.Name)} // it may end now
 		}
 	}
 	return p
 }
 
-// commandOf returns the name of a process or thread, if it is still there.
+// commandOf returns the name of a process or thread, empty if it has ended.
 func commandOf(pid int) string {
 	name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 	return strings.TrimSuffix(string(name), "\n")
 }
 
-// socketOf returns what a file descriptor of the netfilter socket with that
-// port links to in /proc.
+// socketOf returns the link target in /proc of file descriptors of the netfilter
+// socket with a port.
 func socketOf(port uint32) string {
 	f, err := os.Open("/proc/thread-self/net/netlink")
 	if err != nil {

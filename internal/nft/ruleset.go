@@ -200,6 +200,9 @@ const (
 	Postrouting
 )
 
+// ForeignHook stands for a hook, type or policy that our chains do not have.
+const ForeignHook Hook = 255
+
 func (h Hook) String() string {
 	return [...]string{"", "prerouting", "input", "output", "postrouting"}[h]
 }
