@@ -1,6 +1,8 @@
 package kernel
 
 import (
+	"reflect"
+
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
@@ -93,69 +95,53 @@ func load(o nft.Operand, f model.Family, i int) expr.Any {
 	}
 }
 
-// operands is the inverse of load for the first register.
-var operands = map[model.Family]map[any]nft.Operand{model.IPv4: operandsOf(model.IPv4), model.IPv6: operandsOf(model.IPv6)}
+// loaded is an operand in a 32-bit register.
+type loaded struct {
+	operand  nft.Operand
+	register int
+}
 
-func operandsOf(f model.Family) map[any]nft.Operand {
+// loads is the inverse of load.
+var loads = map[model.Family]map[any]loaded{model.IPv4: loadsOf(model.IPv4), model.IPv6: loadsOf(model.IPv6)}
+
+func loadsOf(f model.Family) map[any]loaded {
 	all := []nft.Operand{connectionStatus, connectionDirection, sourceType, inputInterface, inputIndex, outputInterface}
 	for o := nft.SourceAddress; o <= nft.ReplyPort; o++ {
 		all = append(all, o)
 	}
-	out := make(map[any]nft.Operand)
+	out := make(map[any]loaded)
 	for _, o := range all {
-		switch e := load(o, f, 0).(type) {
-		case *expr.Payload:
-			out[*e] = o
-		case *expr.Meta:
-			out[*e] = o
-		case *expr.Ct:
-			out[*e] = o
-		case *expr.Fib:
-			out[*e] = o
+		for i := range allRegisters {
+			out[reflect.ValueOf(load(o, f, i)).Elem().Interface()] = loaded{o, i}
 		}
 	}
 	return out
 }
 
-// loaded puts the operand that an expression loads into a register. The
-// expression is that of the first register.
-func (s *symbolic) loaded(r uint32, e any) error {
-	o, ok := operands[s.family][e]
+// load executes an expression that loads an operand.
+func (s *symbolic) load(e any) error {
+	l, ok := loads[s.family][e]
 	if !ok {
 		return errForeign
 	}
-	s.registers[registerIndex(r)] = o
+	s.registers[l.register] = l.operand
 	return nil
 }
 
-// payload decodes the load of a field. nft may load only the first bytes of
+// payload executes the load of a field. nft may load only the first bytes of
 // a source address, for a prefix that ends on a byte boundary.
 func (s *symbolic) payload(e *expr.Payload) error {
-	r := e.DestRegister
-	e.DestRegister = register(0)
 	if e.Base == expr.PayloadBaseNetworkHeader && e.Offset == sourceOffset(s.family) {
 		e.Len = max(e.Len, uint32(width(nft.Source, s.family)))
 	}
-	return s.loaded(r, *e)
+	return s.load(*e)
 }
 
-func (s *symbolic) meta(e *expr.Meta) error {
-	r := e.Register
-	e.Register = register(0)
-	return s.loaded(r, *e)
-}
+func (s *symbolic) meta(e *expr.Meta) error { return s.load(*e) }
 
-func (s *symbolic) connection(e *expr.Ct) error {
-	r := e.Register
-	e.Register = register(0)
-	return s.loaded(r, *e)
-}
+func (s *symbolic) connection(e *expr.Ct) error { return s.load(*e) }
 
-func (s *symbolic) fib(e *expr.Fib) error {
-	r := e.Register
-	e.Register = register(0)
-	return s.loaded(r, *e)
-}
+func (s *symbolic) fib(e *expr.Fib) error { return s.load(*e) }
 
 // hashed is the register for the input of a hash, behind every key that ends
 // with a slot.
