@@ -9,24 +9,24 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// State counts what the frontends of a node have in common in the rules: lanes,
-// kinds of affinity, and elements that several frontends need. It is the one
-// owner of these numbers. With them it says what the change of some frontends
-// changes in the rules without looking at the others. It is not safe for
-// concurrent use.
+// State counts what the frontends of a node share in the rules: lanes, kinds of
+// affinity, and elements that several frontends need. It is the only owner of these
+// counts. With them it computes how a change of some frontends changes the rules
+// without visiting the other frontends. It is not safe for concurrent use.
 type State struct {
 	base   *model.Routing // without routes
 	tables map[model.Family]*table
-	undo   func() // takes the last change back
+	undo   func() // the last change
 }
 
-// table counts what the frontends of one family share. A zero count is not there.
+// table counts what the frontends of one family share. It holds no zero counts,
+// except of lanes.
 type table struct {
-	// lanes in the rules. A sticky lane counts as a plain one too. With zero
-	// frontends a lane is idle: it stays, because a new one is dear. Its rule is
-	// bound to the endpoints map, and the kernel looks at all elements for that
-	// (measured at 10,000 Services of 4 endpoints: scaling one takes 3.6 ms with a
-	// new lane, 1.1 ms without).
+	// lanes in the rules. A sticky lane also counts as a plain one. A lane with zero
+	// frontends is idle. It stays, because a new one is expensive: the kernel binds its
+	// rule to the endpoints map, and visits all elements for that (measured at 10,000
+	// Services of 4 endpoints: scaling one takes 3.6 ms with a new lane, 1.1 ms
+	// without).
 	lanes    map[laneUse]int
 	affinity map[affinity]int
 	elements map[sharedElement]int
@@ -64,12 +64,12 @@ func newTable() *table {
 	}
 }
 
-// Change follows changes of routes, and takes the addresses on which NodePorts
-// with the unspecified address are served from now on. It returns the parts of
-// the tables that these concern. Their difference is that of the complete tables.
+// Change follows changes of routes and of the addresses on which NodePorts with the
+// unspecified address are served. It returns the parts of the tables that these affect.
+// Their difference is that of the complete tables.
 func (s *State) Change(changes []model.RouteChange, nodePorts []netip.Addr) nft.Delta {
 	moved := !slices.Equal(nodePorts, s.base.NodePortAddresses)
-	return s.change(func(f model.Family, t *table, before, after *part) *touched {
+	return s.change(func(f model.Family, t *table, before, after *part) *table {
 		own := ofFamily(changes, f)
 		if len(own) == 0 && !moved && (t.exists || len(s.base.ServiceCIDRs) == 0) {
 			return nil
@@ -80,13 +80,13 @@ func (s *State) Change(changes []model.RouteChange, nodePorts []netip.Addr) nft.
 
 // DropIdle removes the lanes that no frontend uses.
 func (s *State) DropIdle() nft.Delta {
-	return s.change(func(_ model.Family, t *table, before, _ *part) *touched {
-		touched := t.touch()
+	return s.change(func(_ model.Family, t *table, before, _ *part) *table {
+		was := t.touch()
 		for _, u := range t.idle() {
 			before.lanes = append(before.lanes, u.chain())
 		}
-		t.dropIdle(touched)
-		return touched
+		t.dropIdle(was)
+		return was
 	}, s.base.NodePortAddresses)
 }
 
@@ -102,7 +102,7 @@ func (t *table) idle() []laneUse {
 	return out
 }
 
-func (t *table) dropIdle(was *touched) {
+func (t *table) dropIdle(was *table) {
 	for _, u := range t.idle() {
 		if _, known := was.lanes[u]; !known {
 			was.lanes[u] = 0
@@ -111,15 +111,15 @@ func (t *table) dropIdle(was *touched) {
 	}
 }
 
-// Undo takes the last change back: the kernel did not carry it out.
+// Undo reverts the last change, which the kernel did not carry out.
 func (s *State) Undo() {
 	s.undo()
 	s.undo = func() {}
 }
 
-// change takes each table from before to after. A function that returns nil has
-// nothing to change.
-func (s *State) change(each func(f model.Family, t *table, before, after *part) *touched, nodePorts []netip.Addr) nft.Delta {
+// change changes each table. The function returns the touched counts as they were
+// before, or nil if it has nothing to change.
+func (s *State) change(each func(f model.Family, t *table, before, after *part) *table, nodePorts []netip.Addr) nft.Delta {
 	delta := nft.Delta{Before: &nft.Ruleset{}, After: &nft.Ruleset{}}
 	addressesBefore := s.base.NodePortAddresses
 	var undo []func()
@@ -127,15 +127,15 @@ func (s *State) change(each func(f model.Family, t *table, before, after *part) 
 		t := s.tables[f]
 		kinds, existed := t.kinds(), t.exists
 		before, after := newPart(), newPart()
-		touched := each(f, t, before, after)
-		if touched == nil {
+		was := each(f, t, before, after)
+		if was == nil {
 			continue
 		}
-		undo = append(undo, func() { t.restore(touched) })
+		undo = append(undo, func() { t.restore(was) })
 
 		ranges := ranges(s.base, f)
 		if t.exists = t.sizes[nft.ServicesMap] > 0 || len(ranges) > 0; !t.exists {
-			t.dropIdle(touched)
+			t.dropIdle(was)
 		}
 		had := addressesBefore
 		if !existed {
@@ -175,25 +175,17 @@ func ofFamily(changes []model.RouteChange, f model.Family) []model.RouteChange {
 	return slices.DeleteFunc(slices.Clone(changes), isOther)
 }
 
-// touched is what a change touches of the counts, as it was before.
-type touched struct {
-	lanes    map[laneUse]int
-	affinity map[affinity]int
-	elements map[sharedElement]int
-	sizes    map[string]int // all
-	exists   bool
-}
-
-// touch begins a change. Without a table before all counts were zero.
-func (t *table) touch() *touched {
-	was := &touched{sizes: maps.Clone(t.sizes), exists: t.exists}
+// touch begins a change. It returns a table for the counts that the change touches, as
+// they were before. Without a table before all counts were zero.
+func (t *table) touch() *table {
+	was := &table{sizes: maps.Clone(t.sizes), exists: t.exists}
 	if t.exists {
 		was.lanes, was.affinity, was.elements = make(map[laneUse]int), make(map[affinity]int), make(map[sharedElement]int)
 	}
 	return was
 }
 
-func (t *table) restore(was *touched) {
+func (t *table) restore(was *table) {
 	if !was.exists {
 		*t = *newTable()
 		return
@@ -216,8 +208,8 @@ func restore[K comparable](counts, was map[K]int) {
 	}
 }
 
-// count adds n to a number, and keeps in was, if that is not nil, what it was
-// before the change.
+// count adds n to a count. It records the count before the change in was, unless that
+// is nil.
 func count[K comparable](counts, was map[K]int, k K, n int) (now int) {
 	before := counts[k]
 	if _, known := was[k]; !known && was != nil {
@@ -232,7 +224,7 @@ func count[K comparable](counts, was map[K]int, k K, n int) (now int) {
 }
 
 // count adds a fragment n times: once or, to remove it, -1 times.
-func (t *table) count(f *fragment, n int, was *touched) {
+func (t *table) count(f *fragment, n int, was *table) {
 	for i := range f.elements {
 		m := &f.elements[i]
 		if !shared(m.set) {
@@ -240,7 +232,7 @@ func (t *table) count(f *fragment, n int, was *touched) {
 			continue
 		}
 		if now := count(t.elements, was.elements, sharedElement{m.set, m.Key}, n); now == max(n, 0) {
-			t.sizes[m.set] += n // the first user came, or the last one left
+			t.sizes[m.set] += n // this is the first or last user
 		}
 	}
 	for _, u := range f.lanes {
@@ -254,7 +246,7 @@ func (t *table) count(f *fragment, n int, was *touched) {
 	}
 }
 
-func (t *table) countLane(u laneUse, n int, was *touched) {
+func (t *table) countLane(u laneUse, n int, was *table) {
 	before, there := t.lanes[u]
 	if _, known := was.lanes[u]; !known && was.lanes != nil {
 		was.lanes[u] = absent
@@ -270,8 +262,8 @@ func (t *table) kinds() []affinity {
 	return slices.SortedFunc(maps.Keys(t.affinity), affinity.compare)
 }
 
-// change counts what changes of routes change, and collects it.
-func (t *table) change(r *model.Routing, changes []model.RouteChange, before, after *part) *touched {
+// change follows changes of routes.
+func (t *table) change(r *model.Routing, changes []model.RouteChange, before, after *part) *table {
 	was := t.touch()
 	composer := newComposer(r, len(changes))
 	after.reserve(changes)
@@ -310,7 +302,7 @@ func (t *table) change(r *model.Routing, changes []model.RouteChange, before, af
 	return was
 }
 
-// recalls reports whether there is the chain in which a lane looks for clients.
+// recalls reports whether the chain exists in which a lane looks up clients.
 func (t *table) recalls(u laneUse) bool {
 	for a := range t.affinity {
 		if a.bindings() == u.bindings {
@@ -320,28 +312,27 @@ func (t *table) recalls(u laneUse) bool {
 	return u.bindings == ""
 }
 
-// changeLane adds the chain of a lane where it was, and where it is to be. A lane
-// that nothing uses any more stays, idle, while what it leads to does.
-func (t *table) changeLane(u laneUse, was *touched, before, after *part) {
+// changeLane adds the chain of a lane to before and after if it exists then. An unused
+// lane stays, idle, as long as its targets exist.
+func (t *table) changeLane(u laneUse, was *table, before, after *part) {
 	n, known := was.lanes[u]
-	there, used := known && n != absent, t.lanes[u] > 0
-	idle := there && !used && t.recalls(u)
+	existed := known && n != absent
 	chain := u.chain()
-	if there {
+	if existed {
 		before.lanes = append(before.lanes, chain)
 	}
-	if used || idle {
+	if t.lanes[u] > 0 || existed && t.recalls(u) {
 		after.lanes = append(after.lanes, chain)
 	} else {
 		delete(t.lanes, u)
 	}
 }
 
-// share adds the shared elements that a change touches and that have users, by
-// the numbers given.
-func (p *part) share(touched, numbers map[sharedElement]int) {
+// share adds the shared elements that a change touches and that have users, according
+// to counts.
+func (p *part) share(touched, counts map[sharedElement]int) {
 	for e := range touched {
-		if numbers[e] > 0 {
+		if counts[e] > 0 {
 			p.elements[e.set] = append(p.elements[e.set], nft.Element{Key: e.key})
 		}
 	}
@@ -363,8 +354,7 @@ type SetSize struct {
 	Elements int
 }
 
-// Sizes returns the numbers of elements of all sets and maps that the rules fill,
-// in no order.
+// Sizes returns the sizes of all sets and maps that are not dynamic, in no order.
 func (s *State) Sizes() []SetSize {
 	var out []SetSize
 	for f, t := range s.tables {
