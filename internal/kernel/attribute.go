@@ -46,7 +46,6 @@ func (a *attributes) start(typ uint16) (offset int) {
 	return offset
 }
 
-// end ends the attribute that starts at an offset.
 func (a *attributes) end(offset int) {
 	binary.NativeEndian.PutUint16((*a)[offset:], uint16(len(*a)-offset))
 	a.pad()
@@ -82,7 +81,6 @@ func (u *userdata) string(typ uint8, s string) {
 	*u = append(*u, 0)
 }
 
-// lookup returns the value of the first entry of that type.
 func (u userdata) lookup(typ uint8) ([]byte, bool) {
 	for len(u) >= 2 {
 		n := int(u[1])

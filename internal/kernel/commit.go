@@ -18,22 +18,19 @@ import (
 // AnyGeneration commits a transaction regardless of the generation.
 const AnyGeneration = 0
 
-// CommitError describes what the kernel refused. Nothing of the transaction was
+// commitError describes what the kernel refused. Nothing of the transaction was
 // carried out.
-type CommitError struct {
-	Object string // the refused part in words
-	// Set and Element are nil if something else was refused, or if the kernel does
-	// not report which element.
-	Set     *nft.Set
-	Element *nft.Element
-	Err     error // unwraps to the errno
+type commitError struct {
+	object  string       // the refused part in words
+	element *nft.Element // nil if something else was refused, or an unknown element
+	err     error        // unwraps to the errno
 }
 
-func (e *CommitError) Error() string {
-	return fmt.Sprintf("commit: %s: %s", e.Object, KernelMessage(e.Err))
+func (e *commitError) Error() string {
+	return fmt.Sprintf("commit: %s: %s", e.object, KernelMessage(e.err))
 }
 
-func (e *CommitError) Unwrap() error { return e.Err }
+func (e *commitError) Unwrap() error { return e.err }
 
 // KernelMessage returns the errno in words and the kernel's explanation, if any.
 func KernelMessage(err error) string {
@@ -72,7 +69,6 @@ func (c *Conn) send(t *Transaction, generation uint32) (Size, error) {
 	return size, err
 }
 
-// exchange sends a transaction and receives the kernel's answer.
 func (c *Conn) exchange(t *Transaction, size Size, generation uint32) error {
 	first, err := c.sendBatch(t, size, generation, false)
 	if err != nil {
@@ -84,7 +80,7 @@ func (c *Conn) exchange(t *Transaction, size Size, generation uint32) error {
 		return err
 	}
 	refused := t.blame(int(op.Sequence-first)-1, op.Offset)
-	refused.Err = c.refused(answers[0])
+	refused.err = c.refused(answers[0])
 	if c.Log != nil {
 		c.Log.Debug("the kernel refused a transaction", "error", refused, "message", op.Sequence-first, "transaction", t)
 	}
@@ -212,34 +208,25 @@ func (c *Conn) receiveResult(last uint32) (answers []error, err error) {
 	}
 }
 
-// blame names the object that was refused, by the index of the message and, within
-// a list of elements, by the offset of the attribute from the start of the netlink
-// header.
-func (t *Transaction) blame(i, offset int) *CommitError {
+// blame names the refused object, by the index of the message and, within a list of
+// elements, by the offset of the attribute from the start of the netlink header.
+// Without an offset it can be any element.
+func (t *Transaction) blame(i, offset int) *commitError {
 	if i < 0 || i >= len(t.Messages) {
-		return &CommitError{Object: "whole transaction"}
+		return &commitError{object: "whole transaction"}
 	}
 	m := &t.Messages[i]
 	if m.Object != "" {
-		return &CommitError{Object: m.Object}
+		return &commitError{object: m.Object}
 	}
-	return blameElement(m, offset-unix.NLMSG_HDRLEN)
-}
-
-// blameElement names the element whose attribute holds an offset in the message.
-// Without an offset it can be any element.
-func blameElement(m *Message, offset int) *CommitError {
-	i := len(m.parts) - 1
-	for i > 0 && m.parts[i].offset > offset {
-		i--
-	}
-	p := m.parts[i]
-	name := m.Set.Keyword() + " " + m.Set.Name
+	name, offset := m.Set.Keyword()+" "+m.Set.Name, offset-unix.NLMSG_HDRLEN
 	if offset < m.parts[0].offset && len(m.parts) > 1 {
-		return &CommitError{Object: fmt.Sprintf("%s one of %d elements of %s", m.verb(), len(m.parts), name)}
+		return &commitError{object: fmt.Sprintf("%s one of %d elements of %s", m.verb(), len(m.parts), name)}
 	}
-	return &CommitError{
-		Object: fmt.Sprintf("%s element { %s } of %s", m.verb(), m.Set.ElementText(p.element), name),
-		Set:    m.Set, Element: p.element,
+	n := len(m.parts) - 1
+	for n > 0 && m.parts[n].offset > offset {
+		n--
 	}
+	e := m.parts[n].element
+	return &commitError{object: fmt.Sprintf("%s element { %s } of %s", m.verb(), m.Set.ElementText(e), name), element: e}
 }

@@ -48,7 +48,6 @@ func Open() (*Conn, error) {
 	return open(namespace, 0)
 }
 
-// openNamespace opens the network namespace of the calling thread.
 func openNamespace() (*os.File, error) {
 	f, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
@@ -112,7 +111,6 @@ func (c *Conn) sibling() (*Conn, error) {
 // Close closes the socket. The rules stay.
 func (c *Conn) Close() error { return errors.Join(c.nl.Close(), c.namespace.Close()) }
 
-// request asks a question and returns the whole answer.
 func (c *Conn) request(typ uint16, flags netlink.HeaderFlags, data []byte) ([]netlink.Message, error) {
 	if err := c.prepare(); err != nil {
 		return nil, err
@@ -148,7 +146,6 @@ func messageType(typ uint16) netlink.HeaderType {
 	return netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | typ)
 }
 
-// prepare makes the socket ready for a question or a batch.
 func (c *Conn) prepare() error {
 	netlinkio.Renew(c.nl)
 	if !c.dirty {
@@ -202,7 +199,6 @@ func (c *Conn) drain() error {
 	}
 }
 
-// discard receives an answer and drops it.
 func (c *Conn) discard() error {
 	for _, err := range c.nl.ReceiveIter() {
 		if err != nil {
@@ -213,7 +209,6 @@ func (c *Conn) discard() error {
 	return nil
 }
 
-// readable reports whether there is an answer on the socket.
 func (c *Conn) readable() (ready bool, err error) {
 	err = c.control(func(fd int) error {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)

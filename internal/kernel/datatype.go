@@ -23,26 +23,29 @@ const (
 	typeVerdict = 0xffffff00 // the kernel's NFT_DATA_VERDICT
 )
 
-// nftType returns nft's number for one field.
-func nftType(d nft.Datatype, f model.Family) uint32 {
+// fieldType returns nft's number for the type of a field, and its size in bytes.
+func fieldType(d nft.Datatype, f model.Family) (number uint32, size int) {
 	switch d {
 	case nft.InetProto:
-		return typeInetProto
+		return typeInetProto, 1
 	case nft.Port, nft.EndpointPort:
-		return typeInetService
+		return typeInetService, 2
 	case nft.Slot:
-		return typeInteger
+		return typeInteger, 4
 	case nft.Verdicts:
-		return typeVerdict
+		return typeVerdict, 4
 	}
-	return byFamily[uint32](f, typeIPv4, typeIPv6)
+	if f == model.IPv6 {
+		return typeIPv6, 16
+	}
+	return typeIPv4, 4
 }
 
-// nftTypes returns nft's number for a key or for the data of a map.
 func nftTypes(types []nft.Datatype, f model.Family) uint32 {
 	id := uint32(0)
 	for _, d := range types {
-		id = id<<typeBits | nftType(d, f)
+		number, _ := fieldType(d, f)
+		id = id<<typeBits | number
 	}
 	return id
 }
@@ -59,7 +62,7 @@ func datatypes(id uint32, f model.Family) []nft.Datatype {
 		field := id >> shift & (1<<typeBits - 1)
 		switch {
 		case field == 0 && out == nil:
-		case field == nftType(nft.Address, f):
+		case field == byFamily[uint32](f, typeIPv4, typeIPv6):
 			out = append(out, nft.Source)
 		case field == typeInetProto:
 			out = append(out, nft.InetProto)
@@ -85,22 +88,8 @@ func datatypes(id uint32, f model.Family) []nft.Datatype {
 // width returns the bytes of a field in a key: fields of a concatenation are padded
 // to 32-bit registers.
 func width(d nft.Datatype, f model.Family) int {
-	switch d {
-	case nft.Address, nft.Source, nft.EndpointAddress:
-		return byFamily(f, 4, 16)
-	}
-	return 4
-}
-
-// size returns the bytes of a field without the padding.
-func size(d nft.Datatype, f model.Family) uint32 {
-	switch d {
-	case nft.InetProto:
-		return 1
-	case nft.Port, nft.EndpointPort:
-		return 2
-	}
-	return uint32(width(d, f))
+	_, size := fieldType(d, f)
+	return max(size, 4)
 }
 
 func widths(types []nft.Datatype, f model.Family) int {
@@ -130,7 +119,6 @@ func appendKey(b []byte, s *nft.Set, k nft.Key) []byte {
 	return b
 }
 
-// appendAddress appends the 4 or 16 bytes of an address.
 func appendAddress(b []byte, a netip.Addr) []byte {
 	if a.Is4() {
 		ip := a.As4()
@@ -168,7 +156,6 @@ func parseKey(b []byte, types []nft.Datatype, f model.Family) (nft.Key, error) {
 	return k, nil
 }
 
-// appendEndpoint appends the data of an endpoint.
 func appendEndpoint(b []byte, e netip.AddrPort) []byte {
 	b = appendAddress(b, e.Addr())
 	return append(binary.BigEndian.AppendUint16(b, e.Port()), 0, 0)

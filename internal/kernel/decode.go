@@ -141,7 +141,6 @@ func isWritable(s *nft.Set, key, value uint32, f model.Family) bool {
 	}
 }
 
-// actionOf returns NoAction for a verdict that we never use.
 func actionOf(code int32) nft.Action {
 	if i := slices.Index(verdictCodes[nft.Accept:], expr.VerdictKind(code)); i >= 0 {
 		return nft.Accept + nft.Action(i)

@@ -122,7 +122,6 @@ func (d *elementDecoder) chain(name []byte) string {
 	return known
 }
 
-// decodeCounter reads the counter of an element.
 func (e *element) decodeCounter(a netlinkio.Attributes) {
 	for a.Next() {
 		if a.Type != unix.NFTA_EXPR_DATA {

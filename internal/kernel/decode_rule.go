@@ -62,7 +62,6 @@ type symbolic struct {
 
 var errForeign = errors.New("not an expression of ours")
 
-// next executes one expression.
 func (s *symbolic) next(name string, data []byte) {
 	if err := s.execute(name, data); err != nil {
 		s.emit(nft.Foreign{Description: fmt.Sprintf("%s (%v)", name, err)})
@@ -235,7 +234,6 @@ func (s *symbolic) key(i, end int) nft.Concat {
 	return key
 }
 
-// allRegisters is the number of 32-bit registers.
 const allRegisters = 16
 
 // dynset decodes [nft.Remember] and [nft.Forget].

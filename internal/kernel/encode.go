@@ -151,7 +151,6 @@ func begin(f model.Family) attributes {
 	return attributes{familyNumber(f), unix.NFNETLINK_V0, 0, 0}
 }
 
-// familyNumber returns the kernel's number of a family.
 func familyNumber(f model.Family) byte {
 	return byFamily[byte](f, unix.NFPROTO_IPV4, unix.NFPROTO_IPV6)
 }
@@ -164,14 +163,12 @@ func inTable(f model.Family) attributes {
 	return a
 }
 
-// inSet starts a message about a set or its elements.
 func inSet(name string, f model.Family) attributes {
 	a := inTable(f)
 	a.string(unix.NFTA_SET_NAME, name) // as NFTA_SET_ELEM_LIST_SET
 	return a
 }
 
-// named returns a message that names an object of our table.
 func named(typ uint16, c *plan.Change, nameAttr uint16, name string) Message {
 	a := inTable(c.Family)
 	a.string(nameAttr, name)
@@ -209,7 +206,6 @@ func newChain(c *plan.Change) Message {
 	return m
 }
 
-// hookNumbers are the kernel's numbers of hooks.
 var hookNumbers = [...]uint32{
 	nft.Prerouting: unix.NF_INET_PRE_ROUTING, nft.Input: unix.NF_INET_LOCAL_IN,
 	nft.Output: unix.NF_INET_LOCAL_OUT, nft.Postrouting: unix.NF_INET_POST_ROUTING,
@@ -277,7 +273,8 @@ func appendDescription(a *attributes, s *nft.Set, f model.Family) {
 	defer endConcat()
 	for _, d := range s.Key {
 		endField := a.nest(unix.NFTA_LIST_ELEM)
-		a.uint32(setFieldLength, size(d, f))
+		_, size := fieldType(d, f)
+		a.uint32(setFieldLength, uint32(size))
 		endField()
 	}
 }

@@ -52,7 +52,6 @@ func (e *encoder) element(c *plan.Change) {
 	}
 }
 
-// flushLists ends the open lists.
 func (e *encoder) flushLists() {
 	for _, l := range []*elementList{&e.deletions, &e.additions} {
 		if len(l.parts) > 0 {
@@ -61,7 +60,6 @@ func (e *encoder) flushLists() {
 	}
 }
 
-// message ends the message.
 func (l *elementList) message() Message {
 	l.data.end(l.list)
 	m := Message{Type: l.verb, Data: slices.Clone(l.data), Set: l.set, parts: slices.Clone(l.parts)}
@@ -132,7 +130,6 @@ func appendElementKey(a *attributes, typ uint16, s *nft.Set, k nft.Key) {
 	a.end(outer)
 }
 
-// appendData appends the value of a map element and the comment.
 func appendData(a *attributes, s *nft.Set, el *nft.Element) {
 	if len(s.Data) > 0 {
 		data := a.start(unix.NFTA_SET_ELEM_DATA | nested)

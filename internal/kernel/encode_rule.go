@@ -25,7 +25,6 @@ const (
 	icmp6PortUnreachable  = 4
 )
 
-// appendStatement appends the expressions of a statement.
 func appendStatement(a *attributes, s nft.Statement, f model.Family) error {
 	exprs := expressions(s, f)
 	if exprs == nil {
@@ -94,12 +93,10 @@ func expressions(s nft.Statement, f model.Family) []expr.Any {
 	return nil
 }
 
-// compare compares the first register.
 func compare(op expr.CmpOp, data []byte) expr.Any {
 	return &expr.Cmp{Op: op, Register: register(0), Data: data}
 }
 
-// bitwise masks the first register.
 func bitwise(mask []byte) expr.Any {
 	return &expr.Bitwise{
 		SourceRegister: register(0), DestRegister: register(0),
@@ -107,7 +104,6 @@ func bitwise(mask []byte) expr.Any {
 	}
 }
 
-// hostOrder returns a number in the byte order of this machine.
 func hostOrder(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }
 
 // loadKey loads the operands of a key side by side, from the i-th register on.
@@ -129,7 +125,6 @@ func loadKey(key nft.Concat, f model.Family, i int) []expr.Any {
 	return out
 }
 
-// registers returns how many 32-bit registers an operand fills.
 func registers(o nft.Operand, f model.Family) int { return width(o.Datatype(), f) / 4 }
 
 // dynset loads the key and, right behind it, the endpoint: for IPv6 they fill

@@ -35,7 +35,6 @@ func register(i int) uint32 {
 	return uint32(unix.NFT_REG32_00 + i)
 }
 
-// registerIndex is the inverse of register.
 func registerIndex(r uint32) int {
 	if r >= unix.NFT_REG32_00 {
 		return int(r) - unix.NFT_REG32_00
@@ -51,7 +50,6 @@ func byFamily[T any](f model.Family, ipv4, ipv6 T) T {
 	return ipv4
 }
 
-// sourceOffset returns the offset of the source address in the IP header.
 func sourceOffset(f model.Family) uint32 { return byFamily[uint32](f, 12, 8) }
 
 // load returns the expression that loads an operand into the i-th register.
@@ -95,7 +93,6 @@ func load(o nft.Operand, f model.Family, i int) expr.Any {
 	}
 }
 
-// loaded is an operand in a 32-bit register.
 type loaded struct {
 	operand  nft.Operand
 	register int
@@ -118,7 +115,6 @@ func loadsOf(f model.Family) map[any]loaded {
 	return out
 }
 
-// load executes an expression that loads an operand.
 func (s *symbolic) load(e any) error {
 	l, ok := loads[s.family][e]
 	if !ok {

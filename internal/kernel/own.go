@@ -88,13 +88,11 @@ func (c *Conn) Claim() (outdated []model.Family, err error) {
 	return outdated, err
 }
 
-// tableState is the state of a table itself.
 type tableState struct {
 	flags uint32
 	owner uint32 // port of the netlink socket
 }
 
-// isOwnedByOther reports whether a table belongs to another connection.
 func (t tableState) isOwnedByOther(c *Conn) bool {
 	return t.flags&tableOwner != 0 && t.owner != c.nl.PID()
 }

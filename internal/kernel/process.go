@@ -53,14 +53,10 @@ func (p Process) ofThread() Process {
 	if err != nil {
 		return p
 	}
-	for line := range strings.Lines(string(status)) {
-		group, ok := strings.CutPrefix(line, "Tgid:")
-		if !ok {
-			continue
-		}
-		if pid, err := strconv.Atoi(strings.TrimSpace(group)); err == nil && pid != p.PID {
-			p = Process{PID: pid, Name: cmp.Or(commandOf(pid), p.Name)} // it may end now
-		}
+	_, group, _ := strings.Cut(string(status), "\nTgid:\t")
+	group, _, _ = strings.Cut(group, "\n")
+	if pid, err := strconv.Atoi(group); err == nil && pid != p.PID {
+		p = Process{PID: pid, Name: cmp.Or(commandOf(pid), p.Name)} // it may end now
 	}
 	return p
 }

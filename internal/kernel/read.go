@@ -46,7 +46,6 @@ func (c *Conn) Read() (*nft.Ruleset, uint32, error) {
 	return rs, generation, err
 }
 
-// equal reports whether two rulesets are equal.
 func equal(a, b *nft.Ruleset) bool {
 	return slices.EqualFunc(a.Tables, b.Tables, func(a, b *nft.Table) bool {
 		return a.Family == b.Family && reflect.DeepEqual(a.Chains, b.Chains) &&
@@ -243,7 +242,6 @@ func (c *Conn) eachElement(s *nft.Set, f model.Family, each func(*element) error
 	return nil
 }
 
-// errEnough ends a dump.
 var errEnough = errors.New("enough")
 
 // eachOfFirst calls each for at most limit elements, and reports whether there are

@@ -21,7 +21,6 @@ type Refusal struct {
 	Err        error  // unwraps to the errno
 }
 
-// trialTable is the table of trials.
 const trialTable = nft.TableName + "-trial"
 
 // Try returns what the kernel refuses of a plan. It sends a batch for a dormant

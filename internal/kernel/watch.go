@@ -153,14 +153,10 @@ func (w *Watcher) Next() (Intervention, error) {
 		case err != nil:
 			return Intervention{}, fmt.Errorf("watch rules: %w", err)
 		}
-		var out *Intervention
 		for _, m := range messages {
-			if i := w.take(m); i != nil {
-				out = i // the kernel sends the end of a transaction in its own datagram
+			if i := w.take(m); i != nil { // the end of a transaction has its own datagram
+				return *i, nil
 			}
-		}
-		if out != nil {
-			return *out, nil
 		}
 	}
 }
@@ -192,7 +188,6 @@ func (w *Watcher) take(m netlink.Message) *Intervention {
 	return nil
 }
 
-// tableOf returns the table that a message is about.
 func tableOf(m netlink.Message) string { return nameIn(m, unix.NFTA_TABLE_NAME) }
 
 func (w *Watcher) end(m netlink.Message) *Intervention {
@@ -232,7 +227,6 @@ func (t *touched) add(kind string, text func() string) {
 	}
 }
 
-// describe records the objects in a message.
 func (w *Watcher) describe(t *touched, kind uint16, f model.Family, m netlink.Message) {
 	c := plan.Change{Verb: plan.Add, Family: f}
 	switch kind {
@@ -289,7 +283,6 @@ func (w *Watcher) describeElements(t *touched, c plan.Change, m netlink.Message)
 	}
 }
 
-// nameIn returns the text in an attribute of a message.
 func nameIn(m netlink.Message, attribute uint16) string {
 	var err error // ends the list
 	a := netlinkio.ReadMessage(m.Data, &err)

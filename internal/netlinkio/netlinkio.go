@@ -1,34 +1,30 @@
-// Package netlinkio holds what all users of netlink share: how long to wait for
-// an answer, which errors are worth another attempt, and how attributes are read.
+// Package netlinkio holds the timeout and retry policy of all netlink users, and reads
+// netlink attributes.
 package netlinkio
 
 import (
 	"errors"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
-// Patience is how long one datagram may take. The kernel answers while it is
-// asked, so that this is for what gets lost.
+// Patience is the timeout for one datagram. The kernel answers while it is asked, so
+// only lost answers take longer.
 const Patience = time.Second
 
-// Renew lets the next datagram take its time. A socket without deadlines is none
-// of the kernel's.
+// Renew restarts the timeout for the next datagram. The error is ignored: only fake
+// sockets in tests lack deadlines.
 func Renew(c *netlink.Conn) { _ = c.SetDeadline(time.Now().Add(Patience)) }
 
-// passing are errors that come and go: a signal or another writer came between,
-// the kernel lacked memory or room, or the answer got lost.
-var passing = []error{unix.EINTR, unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM, os.ErrDeadlineExceeded}
+// transient errors: a signal or another writer interfered, the kernel lacked memory or
+// buffer space, or the answer was lost.
+var transient = []error{unix.EINTR, unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM, os.ErrDeadlineExceeded}
 
-// Fades tells whether an error can be gone with the next attempt.
+// Fades reports whether another attempt can succeed after an error.
 func Fades(err error) bool {
-	for _, p := range passing {
-		if errors.Is(err, p) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(transient, func(t error) bool { return errors.Is(err, t) })
 }

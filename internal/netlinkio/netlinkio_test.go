@@ -28,7 +28,7 @@ func TestFades(t *testing.T) {
 	}
 }
 
-// TestRenew: nobody waits for ever for an answer that never comes.
+// TestRenew: waiting for a lost answer ends.
 func TestRenew(t *testing.T) {
 	c, err := netlink.Dial(unix.NETLINK_GENERIC, nil)
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// object is a JSON object of nft's schema (libnftables-json(5)).
 type object map[string]any
 
 // JSON writes the ruleset in nft's JSON schema, one object per line, as `nft -j list

@@ -138,7 +138,6 @@ func (s *Set) Prefix(k Key, d Datatype) netip.Prefix {
 	return netip.PrefixFrom(a, a.BitLen())
 }
 
-// lastAddress returns the type of the last address in the key.
 func (s *Set) lastAddress() Datatype {
 	if slices.Index(s.Key, Source) > slices.Index(s.Key, Address) {
 		return Source

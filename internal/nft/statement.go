@@ -12,7 +12,7 @@ import (
 // Statement is one match or action of a rule. Its text is nft's own spelling,
 // the one that `nft list` prints; two statements are equal if their texts are.
 //
-// A new statement is a type here, with Text, and with Refers if it looks into
+// A new statement is a type here, with Text, and with a case in SetOf if it refers to
 // a set. It also needs a case in
 //
 //   - statementJSON in package nft,
@@ -24,13 +24,6 @@ import (
 //     fails where one of these is forgotten.
 type Statement interface {
 	Text(f model.Family) string
-}
-
-// Reference is a statement that looks into a set or map.
-type Reference interface {
-	Statement
-	// Refers returns the key, and the name of the set or map.
-	Refers() (Concat, string)
 }
 
 // Operand is a part of a lookup key, loaded from the packet, its connection or
@@ -197,7 +190,6 @@ type NotFrom struct {
 
 func (s NotFrom) Text(model.Family) string { return fmt.Sprintf("iifname != %q", s.pattern()) }
 
-// pattern returns the name in nft's syntax.
 func (s NotFrom) pattern() string {
 	if s.ByPrefix {
 		return s.Name + "*"
@@ -247,8 +239,6 @@ func (s InSet) Text(f model.Family) string {
 	return s.Key.Text(f) + " @" + s.Set
 }
 
-func (s InSet) Refers() (Concat, string) { return s.Key, s.Set }
-
 // VerdictMap looks up the key and acts on the verdict found; without one it
 // does not match.
 type VerdictMap struct {
@@ -257,8 +247,6 @@ type VerdictMap struct {
 }
 
 func (s VerdictMap) Text(f model.Family) string { return s.Key.Text(f) + " vmap @" + s.Map }
-
-func (s VerdictMap) Refers() (Concat, string) { return s.Key, s.Map }
 
 // DNAT looks up the key and sends the connection to the endpoint found;
 // without one it does not match.
@@ -270,8 +258,6 @@ type DNAT struct {
 func (s DNAT) Text(f model.Family) string {
 	return fmt.Sprintf("dnat %s to %s map @%s", FamilyKeyword(f), s.Key.Text(f), s.Map)
 }
-
-func (s DNAT) Refers() (Concat, string) { return s.Key, s.Map }
 
 // Remember puts the endpoint of a connection into a dynamic map under a key, or
 // restarts the timeout of the element. It does not match if the map is full.
@@ -285,8 +271,6 @@ func (s Remember) Text(f model.Family) string {
 	return fmt.Sprintf("update @%s { %s timeout %s : %s }", s.Map, s.Key.Text(f), durationText(s.Timeout), RememberedEndpoint.Text(f))
 }
 
-func (s Remember) Refers() (Concat, string) { return s.Key, s.Map }
-
 // Forget deletes the element of a dynamic map with a key. nft requires data in this
 // statement; the kernel ignores it.
 type Forget struct {
@@ -298,15 +282,22 @@ func (s Forget) Text(f model.Family) string {
 	return fmt.Sprintf("delete @%s { %s : %s }", s.Map, s.Key.Text(f), RememberedEndpoint.Text(f))
 }
 
-func (s Forget) Refers() (Concat, string) { return s.Key, s.Map }
-
 // SetOf returns the name of the set or map that a statement refers to, empty if
 // there is none, and the key.
 func SetOf(s Statement) (name string, key Concat) {
-	if r, ok := s.(Reference); ok {
-		key, name = r.Refers()
+	switch s := s.(type) {
+	case InSet:
+		return s.Set, s.Key
+	case VerdictMap:
+		return s.Map, s.Key
+	case DNAT:
+		return s.Map, s.Key
+	case Remember:
+		return s.Map, s.Key
+	case Forget:
+		return s.Map, s.Key
 	}
-	return name, key
+	return "", nil
 }
 
 // RememberedEndpoint is the data that Remember stores. It could be loaded from the

@@ -70,7 +70,6 @@ func (s *Set) print(p *printer, f model.Family) {
 	p.close()
 }
 
-// flags returns nft's flags of the set.
 func (s *Set) flags() []string {
 	switch {
 	case s.Interval:

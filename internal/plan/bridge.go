@@ -112,7 +112,6 @@ func refusesAddress(t *nft.Table, r nft.Rule) bool {
 	return v.Action == nft.Drop || v.Action == nft.Goto && refuses(t.Chain(v.Chain))
 }
 
-// refuses reports whether a chain only refuses.
 func refuses(c *nft.Chain) bool {
 	return c != nil && len(c.Rules) > 0 && !slices.ContainsFunc(c.Rules, func(r nft.Rule) bool {
 		switch r[len(r)-1].(type) {
@@ -139,7 +138,6 @@ func canRedeclare(cur, want *nft.Table, s *nft.Set) bool {
 	return !s.Dynamic && like.Same(s) && !slices.ContainsFunc(users(cur, s.Name), func(c *nft.Chain) bool { return want.Chain(c.Name) == nil })
 }
 
-// redeclares reports whether a map must be redeclared.
 func redeclares(cur, want *nft.Table) bool {
 	return slices.ContainsFunc(want.Sets, func(s *nft.Set) bool {
 		o := cur.Set(s.Name)

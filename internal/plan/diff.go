@@ -76,7 +76,6 @@ func reconcilable(cur, want *nft.Table) bool {
 	return true
 }
 
-// diffTable adds the changes that turn one table into another.
 func diffTable(p *Plan, cur, want *nft.Table) {
 	d := tableDiff{family: want.Family}
 	for _, s := range want.Sets {
@@ -137,7 +136,6 @@ func (d *tableDiff) set(cur *nft.Table, want *nft.Set) {
 	}
 }
 
-// diffSet adds the changes of elements of a set.
 func (p *Plan) diffSet(cur, want *nft.Table, s *nft.Set) {
 	switch old := cur.Set(s.Name); {
 	case s.Dynamic: // its elements are state
@@ -205,7 +203,6 @@ func equalRules(a, b []nft.Rule, f model.Family) bool {
 	return slices.EqualFunc(a, b, func(x, y nft.Rule) bool { return x.Text(f) == y.Text(f) })
 }
 
-// rebuild replaces a table.
 func rebuild(p *Plan, cur, want *nft.Table) {
 	p.bridge(cur, want, func(cur *nft.Table) {
 		p.Changes = append(p.Changes, Change{Verb: Delete, Family: want.Family}, Change{Verb: Add, Family: want.Family})

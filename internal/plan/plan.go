@@ -156,17 +156,6 @@ func (c Change) removes() bool {
 	return c.Verb == Delete && c.Kind() != "element" && c.Kind() != "table"
 }
 
-// RemovalFamilies returns the families in which the plan deletes chains or sets.
-func (p *Plan) RemovalFamilies() []model.Family {
-	var out []model.Family
-	for _, f := range model.Families {
-		if slices.ContainsFunc(p.Changes, func(c Change) bool { return c.Family == f && c.removes() }) {
-			out = append(out, f)
-		}
-	}
-	return out
-}
-
 // Merge returns the plan that does what a does, and then what b does.
 func Merge(a, b *Plan) *Plan {
 	switch {

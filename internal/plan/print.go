@@ -135,7 +135,6 @@ func (pp *planPrinter) line(v Verb, depth int, format string, args ...any) {
 	fmt.Fprintln(pp.w, text)
 }
 
-// planJSON is a plan in JSON.
 type planJSON struct {
 	Changes []changeJSON `json:"changes"`
 	Summary struct {

@@ -52,15 +52,12 @@ func (a affinity) prefix() string {
 	return ""
 }
 
-// bindings names the map of clients.
 func (a affinity) bindings() string { return a.prefix() + nft.AffinityMap }
 
-// frontends names the set of frontends with this affinity.
 func (a affinity) frontends() string {
 	return fmt.Sprintf("%saffinity-%d", a.prefix(), int(a.timeout.Seconds()))
 }
 
-// chain names the chain that binds the clients of these frontends.
 func (a affinity) chain() string {
 	return fmt.Sprintf("%sbind-%d", a.prefix(), int(a.timeout.Seconds()))
 }
@@ -161,7 +158,6 @@ func (a affinity) bind(name string, frontend nft.Concat) *nft.Chain {
 	return c
 }
 
-// affinityEndpoints adds the endpoints to which clients of a frontend may be bound.
 func (c *composer) affinityEndpoints(f model.Frontend, slots []netip.AddrPort) {
 	endpoints := slices.Clone(slots)
 	slices.SortFunc(endpoints, netip.AddrPort.Compare)

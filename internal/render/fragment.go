@@ -42,7 +42,6 @@ type composer struct {
 	part      *fragment            // under construction
 }
 
-// newComposer returns a composer for a number of routes.
 func newComposer(r *model.Routing, routes int) *composer {
 	return &composer{node: r.NodeName, scheduler: r.Scheduler, layouts: make(map[layoutKey]layout, routes)}
 }
@@ -59,7 +58,6 @@ func (c *composer) add(set string, e nft.Element) {
 	c.part.elements = append(c.part.elements, member{set, e})
 }
 
-// compose sets part to the fragment of a route.
 func (c *composer) compose(r *model.Route, part *fragment) {
 	*part = fragment{elements: part.elements[:0], lanes: part.lanes[:0]}
 	c.part = part
@@ -100,7 +98,6 @@ func (c *composer) layout(r *model.Route, inside, outside []model.Endpoint) layo
 	return l
 }
 
-// verdict returns the value of a frontend in a services map.
 func (c *composer) verdict(r *model.Route, v model.Verdict, s span) nft.Verdict {
 	switch v {
 	case model.Reject:

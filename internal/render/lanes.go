@@ -142,7 +142,6 @@ func hash(parts ...string) hasher {
 	return h
 }
 
-// add returns the hash of one more part.
 func add[T string | []byte](h hasher, part T) hasher {
 	for shift := 24; shift >= 0; shift -= 8 {
 		h = (h ^ hasher(byte(len(part)>>shift))) * fnvPrime

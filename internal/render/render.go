@@ -83,7 +83,6 @@ func (p *part) table(f model.Family, r *model.Routing, kinds []affinity, skeleto
 	return t
 }
 
-// ranges returns the elements for the ServiceCIDRs of a family.
 func ranges(r *model.Routing, f model.Family) []nft.Element {
 	var out []nft.Element
 	for _, p := range r.ServiceCIDRs {

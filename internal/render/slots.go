@@ -8,7 +8,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// span is a run of slots.
 type span struct{ first, count int }
 
 // layout places the endpoints of a frontend in slots, so that those for clients inside

@@ -37,7 +37,6 @@ type table struct {
 // absent is the count of a lane that is not in the rules.
 const absent = -1
 
-// sharedElement is an element that several frontends may need.
 type sharedElement struct {
 	set string
 	key nft.Key
@@ -46,7 +45,6 @@ type sharedElement struct {
 // shared reports whether a set holds elements that several frontends need.
 func shared(set string) bool { return set == nft.HairpinSet || set == nft.ClusterIPsSet }
 
-// newState returns the state without any table.
 func newState(r *model.Routing) *State {
 	base := *r
 	base.Routes, base.ClusterIPs, base.HealthChecks, base.Notices, base.NodePortAddresses = nil, nil, nil, nil, nil
@@ -262,7 +260,6 @@ func (t *table) kinds() []affinity {
 	return slices.SortedFunc(maps.Keys(t.affinity), affinity.compare)
 }
 
-// change follows changes of routes.
 func (t *table) change(r *model.Routing, changes []model.RouteChange, before, after *part) *table {
 	was := t.touch()
 	composer := newComposer(r, len(changes))
