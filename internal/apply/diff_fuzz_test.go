@@ -15,10 +15,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/workload"
 )
 
-// FuzzDiff: 13.11. Whatever the kernel holds in our tables, of us or of others,
-// the plan turns it into what is wanted; a second plan is empty, and so is that
-// of a ruleset to itself. What others leave in a dynamic map stays if it is
-// valid.
+// FuzzDiff: 13.11. The plan turns any content of our tables, also that of other
+// programs, into the wanted one. A second plan is empty, and so is that from a ruleset
+// to itself. Foreign elements of a valid dynamic map stay.
 func FuzzDiff(f *testing.F) {
 	steer.Seed(f, 0, 60, 200, 400, 800)
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -77,7 +76,7 @@ func someRuleset(c *workload.Rivals, r *rand.Rand, changes int) *nft.Ruleset {
 	return c.Render()
 }
 
-// spoil does something to a ruleset that others may do, or another version of
+// spoil changes a ruleset as another program may, or another version of
 // ours.
 func spoil(r *rand.Rand, rs *nft.Ruleset) {
 	if len(rs.Tables) == 0 {
@@ -134,7 +133,7 @@ func spoilChain(r *rand.Rand, t *nft.Table, c *nft.Chain) {
 	}
 }
 
-// regular returns the name of a chain that the kernel lets others lead to: one
+// regular returns the name of a chain that rules may jump to: one
 // without a hook. It is empty if there is none.
 func regular(r *rand.Rand, t *nft.Table) string {
 	var names []string

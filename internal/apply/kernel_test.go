@@ -212,9 +212,9 @@ func TestCommitErrors(t *testing.T) {
 	}
 }
 
-// TestReadAfterLoad reads back at once what was just loaded. Kernel 6.18
+// TestReadAfterLoad reads what was loaded immediately before. Kernel 6.18
 // resizes the hash tables of sets in the background then, and a dump taken
-// meanwhile lacks elements and has others twice.
+// in the meantime lacks elements and repeats some.
 func TestReadAfterLoad(t *testing.T) {
 	netlab.SkipInUserNamespace(t, "a netlink message of megabytes")
 	desired := workload.Scenario(5006, 50, 0)

@@ -1,12 +1,12 @@
 package kernel
 
-import "encoding/binary"
+import (
+	"encoding/binary"
 
-// Sizes of netlink headers in bytes (linux/netlink.h).
-const (
-	attrHeader = 4
-	nested     = 1 << 15
+	"golang.org/x/sys/unix"
 )
+
+const nested = unix.NLA_F_NESTED
 
 // attributes is a buffer of netlink attributes in the byte order of nf_tables:
 // lengths and types in host order, numbers in network order.
@@ -52,7 +52,7 @@ func (a *attributes) end(offset int) {
 }
 
 func (a *attributes) header(typ uint16, length int) {
-	*a = binary.NativeEndian.AppendUint16(*a, uint16(attrHeader+length))
+	*a = binary.NativeEndian.AppendUint16(*a, uint16(unix.SizeofNlAttr+length))
 	*a = binary.NativeEndian.AppendUint16(*a, typ)
 }
 

@@ -115,7 +115,7 @@ func (t *Transaction) batch(generation, first uint32) []byte {
 	begin.uint32(unix.NFNL_BATCH_GENID, generation)
 
 	size := t.Size()
-	b := make([]byte, 0, size.Bytes+(size.Messages+2)*(unix.NLMSG_HDRLEN+nlmsgAlign)+len(begin)+len(header))
+	b := make([]byte, 0, size.Bytes+(size.Messages+2)*(unix.NLMSG_HDRLEN+unix.NLMSG_ALIGNTO)+len(begin)+len(header))
 	b = appendMessage(b, unix.NFNL_MSG_BATCH_BEGIN, netlink.Request, first, begin)
 	for i := range t.Messages {
 		m := &t.Messages[i]
@@ -129,10 +129,8 @@ func (t *Transaction) batch(generation, first uint32) []byte {
 	return appendMessage(b, unix.NFNL_MSG_BATCH_END, netlink.Request, first+1, header)
 }
 
-const (
-	nlmsgAlign = 4                                          // NLMSG_ALIGNTO
-	batchEnd   = unix.NLMSG_HDRLEN + netlinkio.HeaderLength // length of the message that ends a batch
-)
+// batchEnd is the length of the message that ends a batch.
+const batchEnd = unix.NLMSG_HDRLEN + netlinkio.HeaderLength
 
 // appendMessage appends a padded netlink message. A batch can have tens of
 // megabytes: it is copied only here.
@@ -143,7 +141,7 @@ func appendMessage(b []byte, typ netlink.HeaderType, flags netlink.HeaderFlags, 
 	b = binary.NativeEndian.AppendUint32(b, sequence)
 	b = binary.NativeEndian.AppendUint32(b, 0) // our port: the kernel knows it
 	b = append(b, data...)
-	for len(b)%nlmsgAlign != 0 {
+	for len(b)%unix.NLMSG_ALIGNTO != 0 {
 		b = append(b, 0)
 	}
 	return b

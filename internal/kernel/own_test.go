@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestOwnNeedsPersistence: a kernel that does not know the flags says so, and
-// the trial leaves nothing.
+// TestOwnNeedsPersistence: a kernel that does not know the flags refuses them, and the
+// trial leaves nothing behind.
 func TestOwnNeedsPersistence(t *testing.T) {
 	s := newSandbox(t)
 	before, err := s.Generation()

@@ -93,11 +93,10 @@ func (o Field) Loaded() Field {
 
 // Any returns the field with the unspecified address in place of this address.
 func (o Field) Any() (Field, bool) {
-	switch o {
-	case DestinationAddress:
-		return AnyDestination, true
-	case OriginalDestination:
-		return AnyOriginalDestination, true
+	for _, a := range []Field{AnyDestination, AnyOriginalDestination} {
+		if a.Loaded() == o {
+			return a, true
+		}
 	}
 	return o, false
 }
