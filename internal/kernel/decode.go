@@ -133,12 +133,10 @@ func isWritable(s *nft.Set, key, value uint32, f model.Family) bool {
 	if key != uint32(widths(s.Key, f)) {
 		return false
 	}
-	switch endpoint := []nft.Datatype{nft.Address, nft.Port}; {
-	case len(s.Data) == 0, slices.Equal(s.Data, []nft.Datatype{nft.Verdicts}):
+	if len(s.Data) == 0 || s.Data[0] == nft.Verdicts {
 		return true
-	default:
-		return slices.Equal(s.Data, endpoint) && value == uint32(widths(endpoint, f))
 	}
+	return slices.Equal(s.Data, []nft.Datatype{nft.Address, nft.Port}) && value == uint32(widths(s.Data, f))
 }
 
 func actionOf(code int32) nft.Action {

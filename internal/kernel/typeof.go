@@ -16,8 +16,7 @@ const (
 	udataSetDataTypeof    = 4
 
 	udataElemComment = 0
-
-	byteOrderBig = 2
+	byteOrderBig     = 2
 )
 
 // Numbers in nft's notes on a set declared by "typeof": of expressions (its enum

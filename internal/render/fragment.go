@@ -42,10 +42,6 @@ type composer struct {
 	part      *fragment            // under construction
 }
 
-func newComposer(r *model.Routing, routes int) *composer {
-	return &composer{node: r.NodeName, scheduler: r.Scheduler, layouts: make(map[layoutKey]layout, routes)}
-}
-
 // layoutKey is what a layout depends on: the frontends of a service port share their
 // choice, and so the layout.
 type layoutKey struct {

@@ -262,7 +262,7 @@ func (t *table) kinds() []affinity {
 
 func (t *table) change(r *model.Routing, changes []model.RouteChange, before, after *part) *table {
 	was := t.touch()
-	composer := newComposer(r, len(changes))
+	composer := &composer{node: r.NodeName, scheduler: r.Scheduler, layouts: make(map[layoutKey]layout, len(changes))}
 	after.reserve(changes)
 	var f fragment
 	for i := range changes {
