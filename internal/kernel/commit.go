@@ -152,9 +152,19 @@ func (c *Conn) write(batch []byte) error {
 	if err := c.prepare(); err != nil {
 		return err
 	}
-	return c.control(func(fd int) error {
-		return os.NewSyscallError("sendto", unix.Sendto(fd, batch, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}))
-	})
+	raw, err := c.nl.SyscallConn()
+	if err != nil {
+		return err
+	}
+	sendErr := error(unix.EINTR)
+	if err := raw.Control(func(fd uintptr) {
+		for errors.Is(sendErr, unix.EINTR) {
+			sendErr = unix.Sendto(int(fd), batch, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+		}
+	}); err != nil {
+		return err
+	}
+	return os.NewSyscallError("sendto", sendErr)
 }
 
 // growBuffers makes room for a batch, which must be sent in one piece, and for an

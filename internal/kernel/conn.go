@@ -209,28 +209,22 @@ func (c *Conn) discard() error {
 	return nil
 }
 
-func (c *Conn) readable() (ready bool, err error) {
-	err = c.control(func(fd int) error {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-		ready = n > 0
-		return err
-	})
-	return ready, err
-}
-
-// control makes a system call on the socket, until no signal interrupts it.
-func (c *Conn) control(call func(fd int) error) error {
+func (c *Conn) readable() (bool, error) {
 	raw, err := c.nl.SyscallConn()
 	if err != nil {
-		return err
+		return false, err
 	}
-	var callErr error
-	err = raw.Control(func(fd uintptr) {
-		for callErr = call(int(fd)); errors.Is(callErr, unix.EINTR); {
-			callErr = call(int(fd))
+	var n int
+	pollErr := error(unix.EINTR)
+	controlErr := raw.Control(func(fd uintptr) {
+		for fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}; errors.Is(pollErr, unix.EINTR); {
+			n, pollErr = unix.Poll(fds, 0)
 		}
 	})
-	return errors.Join(err, callErr)
+	if controlErr != nil {
+		return false, controlErr
+	}
+	return n > 0, pollErr
 }
 
 // askAttempts is how often a question is asked while other programs change the

@@ -133,11 +133,9 @@ func (s *symbolic) payload(e *expr.Payload) error {
 	return s.load(*e)
 }
 
-func (s *symbolic) meta(e *expr.Meta) error { return s.load(*e) }
-
+func (s *symbolic) meta(e *expr.Meta) error     { return s.load(*e) }
 func (s *symbolic) connection(e *expr.Ct) error { return s.load(*e) }
-
-func (s *symbolic) fib(e *expr.Fib) error { return s.load(*e) }
+func (s *symbolic) fib(e *expr.Fib) error       { return s.load(*e) }
 
 // hashed is the register for the input of a hash, behind every key that ends
 // with a slot.

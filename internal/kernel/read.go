@@ -152,7 +152,7 @@ func (c *Conn) dumpTable(f model.Family) (*nft.Table, error) {
 // addObject marks a table that has a stateful object or a flow table, which we
 // never write.
 func addObject(t *nft.Table, m netlink.Message) error {
-	t.Foreign = t.Foreign || tableOf(m) == nft.TableName
+	t.Foreign = t.Foreign || nameIn(m, unix.NFTA_TABLE_NAME) == nft.TableName
 	return nil
 }
 

@@ -172,7 +172,7 @@ func (w *Watcher) take(m netlink.Message) *Intervention {
 		return w.end(m)
 	}
 	for _, f := range model.Families {
-		if m.Data[0] != familyNumber(f) || tableOf(m) != nft.TableName {
+		if m.Data[0] != familyNumber(f) || nameIn(m, unix.NFTA_TABLE_NAME) != nft.TableName {
 			continue
 		}
 		if kind == unix.NFT_MSG_DELTABLE {
@@ -187,8 +187,6 @@ func (w *Watcher) take(m netlink.Message) *Intervention {
 	}
 	return nil
 }
-
-func tableOf(m netlink.Message) string { return nameIn(m, unix.NFTA_TABLE_NAME) }
 
 func (w *Watcher) end(m netlink.Message) *Intervention {
 	i := &Intervention{Counts: make(map[string]int)}
