@@ -83,7 +83,7 @@ e2e-tools: ## compile etcd and the Kubernetes programs that e2e runs (minutes th
 soak: ## change thousands of Services at random under load, with restarts and outside changes; SOAK=1h, SOAK_SERVICES=2000, SOAK_SEED
 	scripts/install-packages nft:nftables
 	cd e2e && SOAK=$(or $(SOAK),10m) SOAK_SERVICES=$(or $(SOAK_SERVICES),2000) SOAK_SEED=$(SOAK_SEED) \
-		go test -count=1 -v -timeout 0 -run '^TestSoak$$' .
+		go test -count=1 -v -timeout 0 -run '^TestSoak$$' ./soak
 
 .PHONY: manifests
 manifests: ## check manifests, chart and alerts with kustomize, Helm and Prometheus (builds them: 3 minutes the first time)
@@ -137,22 +137,22 @@ bench-report: ## generate plots and tables from docs/performance/*.json
 .PHONY: bench-datapath
 bench-datapath: ## measure what rules cost packets, for nftproxy and kube-proxy; DATAPATH_SERVICES=30000, RESULTS=FILE.json saves
 	scripts/install-packages nft:nftables
-	cd e2e && RESULTS=$(abspath $(RESULTS)) go test -run '^$$' -bench DataPath -benchtime 1x -timeout 90m .
+	cd e2e && RESULTS=$(abspath $(RESULTS)) go test -run '^$$' -bench DataPath -benchtime 1x -timeout 90m ./datapath
 
 .PHONY: bench-compare
 bench-compare: ## compare nftproxy and kube-proxy on one API server; COMPARE_SERVICES=100,1000,10000, RESULTS=FILE.json saves
 	scripts/install-packages nft:nftables
-	cd e2e && RESULTS=$(abspath $(RESULTS)) go test -run '^$$' -bench '^BenchmarkCompare$$' -benchtime 1x -timeout 90m .
+	cd e2e && RESULTS=$(abspath $(RESULTS)) go test -run '^$$' -bench '^BenchmarkCompare$$' -benchtime 1x -timeout 90m ./compare
 
 .PHONY: bench-period
 bench-period: ## measure costs and benefits of --min-sync-period under continuous changes; COMPARE_SERVICES=1000
 	scripts/install-packages nft:nftables
-	cd e2e && go test -run '^$$' -bench '^BenchmarkSyncPeriod$$' -benchtime 1x -timeout 90m .
+	cd e2e && go test -run '^$$' -bench '^BenchmarkSyncPeriod$$' -benchtime 1x -timeout 90m ./compare
 
 .PHONY: bench-pods
 bench-pods: ## measure pod churn if all addresses serve NodePorts, for nftproxy and kube-proxy; RESULTS=FILE.json saves
 	scripts/install-packages nft:nftables
-	cd e2e && RESULTS=$(abspath $(RESULTS)) go test -run '^$$' -bench '^BenchmarkPods$$' -benchtime 1x -timeout 90m .
+	cd e2e && RESULTS=$(abspath $(RESULTS)) go test -run '^$$' -bench '^BenchmarkPods$$' -benchtime 1x -timeout 90m ./compare
 
 .PHONY: bench-affinity
 bench-affinity: ## measure session affinity under attack by forged clients; AFFINITY_CLIENTS=1000000, AFFINITY_RATE=20000 new ones a second

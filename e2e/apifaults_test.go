@@ -12,6 +12,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
 // kinds is how many kinds of objects a proxy reads.
@@ -36,22 +38,22 @@ type trouble struct {
 type faulty struct {
 	*cluster
 	*middleman
-	web, canary service
-	load        *load
+	web, canary testbed.Service
+	load        *testbed.Load
 }
 
 func newFaulty(t *testing.T) *faulty {
 	t.Helper()
-	c := newCluster(t, 3, withoutOwnEndpoint)
+	c := newCluster(t, 3, testbed.WithoutOwnEndpoint)
 	f := &faulty{cluster: c, middleman: c.startMiddleman()}
-	f.web, f.canary = c.createService(dualStack("web")), c.createService(dualStack("canary"))
-	c.setEndpoints(f.web, c.Pods[:2]...)
-	c.setEndpoints(f.canary, c.Pods[2])
+	f.web, f.canary = c.CreateService(testbed.DualStack("web")), c.CreateService(testbed.DualStack("canary"))
+	c.SetEndpoints(f.web, c.Pods[:2]...)
+	c.SetEndpoints(f.canary, c.Pods[2])
 	proxy := c.startProxyVia()
-	c.served(f.web, c.Pods[:2]...)
-	c.served(f.canary, c.Pods[2])
-	proxy.stop(t)
-	f.load = c.startLoad(f.web)
+	c.Served(f.web, c.Pods[:2]...)
+	c.Served(f.canary, c.Pods[2])
+	proxy.Stop(t)
+	f.load = c.StartLoad(f.web)
 	return f
 }
 
@@ -64,8 +66,8 @@ func (f *faulty) suffer(t *testing.T, x trouble) {
 	proxy := f.startProxyVia(x.env...)
 	f.becomes(f.canary, f.Pods[1])
 	f.becomes(f.canary, f.Pods[2])
-	rules, before := f.rules(), f.generation()
-	requests, lost := f.load.totals()
+	rules, before := f.Rules(), f.Generation()
+	requests, lost := f.load.Totals()
 
 	f.strikes.Store(0)
 	f.set(x.does)
@@ -73,12 +75,12 @@ func (f *faulty) suffer(t *testing.T, x trouble) {
 		x.begin = (*faulty).cut
 	}
 	x.begin(f)
-	f.setSlice(f.canary, model.IPv4, f.Pods[0])
+	f.SetSlice(f.canary, model.IPv4, f.Pods[0])
 	changed := time.Now()
 	if x.strikes > 0 {
-		eventually(t, func() error { return f.struck(x.strikes) })
+		testbed.Eventually(t, func() error { return f.struck(x.strikes) })
 		time.Sleep(moment) // enough to do something wrong
-		f.commits(before, 0, x.name)
+		f.Commits(before, 0, x.name)
 	} else {
 		f.turnsTo(f.canary, f.Pods[0])
 	}
@@ -90,7 +92,7 @@ func (f *faulty) suffer(t *testing.T, x trouble) {
 	ended := time.Now()
 	f.turnsTo(f.canary, f.Pods[0])
 	recovered := time.Since(ended)
-	f.commits(before, 1, x.name+", and one change")
+	f.Commits(before, 1, x.name+", and one change")
 	f.becomes(f.canary, f.Pods[2])
 	f.unchanged(rules, x.name)
 
@@ -98,28 +100,16 @@ func (f *faulty) suffer(t *testing.T, x trouble) {
 	if x.strikes == 0 {
 		what = fmt.Sprintf("the change came after %v", seen.Round(time.Millisecond))
 	}
-	requestsNow, lostNow := f.load.totals()
+	requestsNow, lostNow := f.load.Totals()
 	t.Logf("%s | %s | recovered after %v | %d requests | %d lost",
 		x.name, what, recovered.Round(time.Millisecond), requestsNow-requests, lostNow-lost)
-	proxy.stop(t)
+	proxy.Stop(t)
 }
 
 // turnsTo waits until a pod answers for a service.
-func (c *cluster) turnsTo(s service, p *netlab.Host) {
-	c.t.Helper()
-	eventually(c.t, func() error { return balanced(c.Client, "tcp", s.frontend(model.IPv4), []*netlab.Host{p}) })
-}
-
-// totals returns the number of all requests so far, and of those that failed.
-func (l *load) totals() (requests, failed int) {
-	l.gate.Lock()
-	defer l.gate.Unlock()
-	for _, cl := range l.clients {
-		for _, n := range []*count{&cl.answered, &cl.refused, &cl.lasted} {
-			requests, failed = requests+n.requests, failed+len(n.failures)
-		}
-	}
-	return requests, failed
+func (c *cluster) turnsTo(s testbed.Service, p *netlab.Host) {
+	c.T.Helper()
+	testbed.Eventually(c.T, func() error { return testbed.Balanced(c.Client, "tcp", s.Frontend(model.IPv4), []*netlab.Host{p}) })
 }
 
 // An API server that is slow, silent, unwell or out of its mind for a while
@@ -142,7 +132,7 @@ func TestFaultsOfAPIServer(t *testing.T) {
 	} {
 		f.suffer(t, x)
 	}
-	f.load.check()
+	f.load.Check()
 }
 
 // striking counts what a fault does.

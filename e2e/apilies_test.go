@@ -18,6 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
+
+	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
 // What is not the whole is never taken for it: a list that ends early, in any of
@@ -35,7 +37,7 @@ func TestIncompleteLists(t *testing.T) {
 	} {
 		f.suffer(t, x)
 	}
-	f.load.check()
+	f.load.Check()
 	if expired.Load() == 0 {
 		t.Error("the second part of a list was never asked for")
 	}
@@ -46,70 +48,70 @@ func TestIncompleteLists(t *testing.T) {
 // Services that it says nothing wrong of notice nothing.
 func TestLiesOfAPIServer(t *testing.T) {
 	f := newFaulty(t)
-	victim := f.createService(dualStack("victim"))
-	f.setEndpoints(victim, f.Pods[1])
+	victim := f.CreateService(testbed.DualStack("victim"))
+	f.SetEndpoints(victim, f.Pods[1])
 	f.startProxyVia()
 	f.becomes(f.canary, f.Pods[1])
-	f.served(victim, f.Pods[1])
+	f.Served(victim, f.Pods[1])
 
-	f.lie("a list without a service", relist(refuseStream, without(victim.name)),
-		func() { f.silent(victim) })
-	f.heals("an event of that service", func() { f.touch(victim) }, func() { f.served(victim, f.Pods[1]) })
+	f.lie("a list without a service", relist(refuseStream, without(victim.Name)),
+		func() { f.Silent(victim) })
+	f.heals("an event of that service", func() { f.touch(victim) }, func() { f.Served(victim, f.Pods[1]) })
 
-	old, err := f.api.DiscoveryV1().EndpointSlices(namespace).Get(t.Context(), sliceName(f.canary, model.IPv4), metav1.GetOptions{})
+	old, err := f.API.DiscoveryV1().EndpointSlices(testbed.Namespace).Get(t.Context(), testbed.SliceName(f.canary, model.IPv4), metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.lie("an old version again, after the new one", replay(old), func() {
-		f.setSlice(f.canary, model.IPv4, f.Pods[0])
-		f.setSlice(f.canary, model.IPv6, f.Pods[0]) // what comes later in the same stream has been seen
-		eventually(t, func() error {
-			return balanced(f.Client, "tcp", f.canary.frontend(model.IPv6), []*netlab.Host{f.Pods[0]})
+		f.SetSlice(f.canary, model.IPv4, f.Pods[0])
+		f.SetSlice(f.canary, model.IPv6, f.Pods[0]) // what comes later in the same stream has been seen
+		testbed.Eventually(t, func() error {
+			return testbed.Balanced(f.Client, "tcp", f.canary.Frontend(model.IPv6), []*netlab.Host{f.Pods[0]})
 		})
 		f.turnsTo(f.canary, f.Pods[1])
 	})
-	f.heals("the next version", func() { f.setSlice(f.canary, model.IPv4, f.Pods[2]) }, func() { f.turnsTo(f.canary, f.Pods[2]) })
+	f.heals("the next version", func() { f.SetSlice(f.canary, model.IPv4, f.Pods[2]) }, func() { f.turnsTo(f.canary, f.Pods[2]) })
 
 	f.lie("no word of a deletion", concealDeletions, func() {
-		f.deleteService(victim)
+		f.DeleteService(victim)
 		f.becomes(f.canary, f.Pods[0])
-		f.served(victim, f.Pods[1])
+		f.Served(victim, f.Pods[1])
 	})
-	f.heals("a list", func() { f.set(relist(none, none)); f.cut() }, func() { f.silent(victim) })
-	f.load.check()
+	f.heals("a list", func() { f.set(relist(none, none)); f.cut() }, func() { f.Silent(victim) })
+	f.load.Check()
 }
 
 // lie makes the API server lie until that is believed.
 func (f *faulty) lie(name string, does fault, believed func()) {
-	f.t.Helper()
-	requests, lost := f.load.totals()
+	f.T.Helper()
+	requests, lost := f.load.Totals()
 	f.set(does)
 	f.cut()
 	start := time.Now()
 	believed()
-	requestsNow, lostNow := f.load.totals()
-	f.t.Logf("%s | believed after %v | %d requests to another service | %d lost",
+	requestsNow, lostNow := f.load.Totals()
+	f.T.Logf("%s | believed after %v | %d requests to another service | %d lost",
 		name, time.Since(start).Round(time.Millisecond), requestsNow-requests, lostNow-lost)
 	f.heal()
 }
 
 // heals measures what it takes to know better.
 func (f *faulty) heals(by string, act, known func()) {
-	f.t.Helper()
+	f.T.Helper()
 	start := time.Now()
 	act()
 	known()
 	f.heal()
-	f.t.Logf("    %s heals it after %v", by, time.Since(start).Round(time.Millisecond))
+	f.T.Logf("    %s heals it after %v", by, time.Since(start).Round(time.Millisecond))
 }
 
 // touch makes an event of a service that changes nothing.
-func (c *cluster) touch(s service) {
-	c.t.Helper()
+func (c *cluster) touch(s testbed.Service) {
+	c.T.Helper()
 	const patch = `{"metadata": {"labels": {"touched": "yes"}}}`
-	_, err := c.api.CoreV1().Services(namespace).Patch(c.t.Context(), s.name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := c.API.CoreV1().Services(testbed.Namespace).Patch(c.T.Context(), s.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 }
 

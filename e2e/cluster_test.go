@@ -1,247 +1,26 @@
+// Package e2e holds end-to-end tests: the real program, the kernel of this
+// machine and real packets, as in package test, and what tells the program
+// about services is a real kube-apiserver with its etcd.
+//
+// It is a module of its own, and so are the programs of Kubernetes (directory
+// tools): they are built with the dependencies that they are released with,
+// whatever nftproxy depends on.
 package e2e
 
 import (
-	"fmt"
-	"net"
 	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/internal/netlab"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
+	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
-const (
-	serviceCIDRs = "10.96.0.0/16,fd00:10:96::/112"
-	// clusterCIDRs are the ranges of all pods (netlab.ClusterCIDRv4).
-	clusterCIDRs = "10.128.0.0/16,fd00:10:128::/48"
-	// firstServiceIP is that of the service of the API server.
-	firstServiceIP = "10.96.0.1"
-	// apiAddress is where the API server is reached on its node. It listens on
-	// the other addresses as well, and advertises one that pods can reach.
-	apiAddress = "127.0.0.1:6443"
-	etcdURL    = "http://127.0.0.1:2379"
-	etcdPeer   = "http://127.0.0.1:2380"
+func TestMain(m *testing.M) { os.Exit(testbed.Run(m)) }
 
-	proxyUser = "system:kube-proxy" // has the rights of a service proxy in every cluster
-	nodeName  = "node"              // of the node that everything runs on
-	echoPort  = 8080
-)
+// cluster is a cluster with what these tests do to it.
+type cluster struct{ *testbed.Cluster }
 
-// cluster is a laboratory with echo servers on its pods, and an API server and
-// its etcd on its node.
-type cluster struct {
-	*netlab.Lab
-	t         testing.TB
-	dir       string
-	authority *authority
-	echoes    map[*netlab.Host]*netlab.Echo // that answer on the pods
-	flags     []string                      // of the API server, more than those of every test
-	unready   []string                      // checks of the API server that are not waited for
-	config    *rest.Config
-	api       kubernetes.Interface
-	server    *process
-}
-
-// newCluster makes the cluster of a test, which from then on runs in parallel
-// to others: they share nothing. A benchmark has the machine to itself. The
-// flags are those of the API server.
+// newCluster makes the cluster of a test.
 func newCluster(t testing.TB, pods int, flags ...string) *cluster {
 	t.Helper()
-	if t, ok := t.(*testing.T); ok {
-		t.Parallel()
-	}
-	c := &cluster{Lab: newLab(t, pods), t: t, dir: t.TempDir(), echoes: map[*netlab.Host]*netlab.Echo{}, flags: flags}
-	for _, p := range c.Pods {
-		c.startEcho(p)
-	}
-	c.writeKeys()
-	c.connect()
-	start(t, c.Node, etcd, "--data-dir", filepath.Join(c.dir, "etcd"), "--log-level", "warn", "--unsafe-no-fsync",
-		"--listen-client-urls", etcdURL, "--advertise-client-urls", etcdURL, "--listen-peer-urls", etcdPeer,
-		"--initial-advertise-peer-urls", etcdPeer, "--initial-cluster", "default="+etcdPeer)
-	c.startServer()
-	c.ownService()
-	c.createNode()
-	return c
-}
-
-// newLab makes a laboratory.
-func newLab(t testing.TB, pods int) *netlab.Lab {
-	t.Helper()
-	lab := netlab.TestLab(t, pods)
-	return lab
-}
-
-// startEcho starts the echo server of a pod.
-func (c *cluster) startEcho(p *netlab.Host) {
-	c.t.Helper()
-	echo, err := p.Echo(echoPort)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	c.echoes[p] = echo
-	c.t.Cleanup(func() { echo.Close() })
-}
-
-// stopEcho makes a pod refuse what is new. Open connections are served on, so
-// that a test sees whether somebody else cuts them.
-func (c *cluster) stopEcho(p *netlab.Host) {
-	c.t.Helper()
-	if err := c.echoes[p].Close(); err != nil {
-		c.t.Fatal(err)
-	}
-}
-
-// writeKeys writes what the API server identifies itself and others by.
-func (c *cluster) writeKeys() {
-	c.t.Helper()
-	var err error
-	if c.authority, err = newAuthority(); err != nil {
-		c.t.Fatal(err)
-	}
-	cert, key, err := c.authority.server(net.ParseIP("127.0.0.1"), net.ParseIP(firstServiceIP))
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	for name, content := range map[string][]byte{"ca.crt": c.authority.pem(), "server.crt": cert, "server.key": key} {
-		if err := os.WriteFile(filepath.Join(c.dir, name), content, 0o600); err != nil {
-			c.t.Fatal(err)
-		}
-	}
-}
-
-// connect makes the client of the test, which dials on the node.
-func (c *cluster) connect() {
-	c.t.Helper()
-	var err error
-	if c.config, err = clientcmd.BuildConfigFromFlags("", c.kubeconfig("admin", "system:masters")); err != nil {
-		c.t.Fatal(err)
-	}
-	c.config.Dial, c.config.QPS = c.Node.DialContext, -1
-	c.api = c.client(c.config)
-}
-
-func (c *cluster) client(config *rest.Config) kubernetes.Interface {
-	c.t.Helper()
-	api, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return api
-}
-
-// kubeconfig returns the file of a user.
-func (c *cluster) kubeconfig(user string, groups ...string) string {
-	c.t.Helper()
-	file := filepath.Join(c.dir, user+".kubeconfig")
-	if err := c.authority.kubeconfig(file, "https://"+apiAddress, user, groups...); err != nil {
-		c.t.Fatal(err)
-	}
-	return file
-}
-
-// startServer starts the API server and waits until it is ready.
-func (c *cluster) startServer() {
-	c.t.Helper()
-	file := func(name string) string { return filepath.Join(c.dir, name) }
-	c.server = start(c.t, c.Node, apiserver, append([]string{
-		"--etcd-servers", etcdURL,
-		"--bind-address", "0.0.0.0", "--secure-port", "6443", "--advertise-address", c.Node.IPv4.String(),
-		"--tls-cert-file", file("server.crt"), "--tls-private-key-file", file("server.key"),
-		"--client-ca-file", file("ca.crt"), "--anonymous-auth=false", "--authorization-mode", "RBAC", "--allow-privileged",
-		"--service-cluster-ip-range", serviceCIDRs,
-		"--service-account-issuer", "https://" + apiAddress,
-		"--service-account-key-file", file("server.key"), "--service-account-signing-key-file", file("server.key"),
-	}, c.flags...)...)
-	eventually(c.t, func() error { return ready(c.t, c.api, c.unready...) })
-}
-
-// ready asks the API server whether it is, but for some checks.
-func ready(t testing.TB, api kubernetes.Interface, but ...string) error {
-	readyz := api.Discovery().RESTClient().Get().AbsPath("/readyz")
-	for _, check := range but {
-		readyz.Param("exclude", check)
-	}
-	return readyz.Do(t.Context()).Error()
-}
-
-// ownService waits for the Service that the API server makes for itself once it
-// is ready.
-func (c *cluster) ownService() {
-	c.t.Helper()
-	eventually(c.t, func() error {
-		_, err := c.api.CoreV1().Services(namespace).Get(c.t.Context(), "kubernetes", metav1.GetOptions{})
-		return err
-	})
-}
-
-// createNode does what a kubelet does that nftproxy needs.
-func (c *cluster) createNode() {
-	c.t.Helper()
-	nodes := c.api.CoreV1().Nodes()
-	node, err := nodes.Create(c.t.Context(), &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: nodeName},
-		Spec:       corev1.NodeSpec{PodCIDRs: []string{netlab.PodCIDRv4.String(), netlab.PodCIDRv6.String()}},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	node.Status.Addresses = []corev1.NodeAddress{
-		{Type: corev1.NodeInternalIP, Address: c.Node.IPv4.String()},
-		{Type: corev1.NodeInternalIP, Address: c.Node.IPv6.String()},
-	}
-	if _, err := nodes.UpdateStatus(c.t.Context(), node, metav1.UpdateOptions{}); err != nil {
-		c.t.Fatal(err)
-	}
-}
-
-// startProxy starts nftproxy as a user. The limit of connection tracking is
-// that of the machine: it cannot be set in a laboratory.
-func (c *cluster) startProxy(user string) *process {
-	c.t.Helper()
-	return start(c.t, c.Node, nftproxy, "run", "--kubeconfig", c.kubeconfig(user), "--hostname-override", nodeName,
-		"--cluster-cidr", clusterCIDRs, "--conntrack-max-per-core", "0")
-}
-
-// generation returns a number that every transaction on the node's rules
-// increments, whether it changes something or not.
-func (c *cluster) generation() uint32 {
-	c.t.Helper()
-	return c.Node.TestGeneration(c.t)
-}
-
-// takeover returns the number of transactions by which a new process takes over
-// the tables of the one before: one, where the kernel has tables with an owner.
-func (c *cluster) takeover() uint32 {
-	c.t.Helper()
-	if strings.Contains(c.rules(), "flags owner") {
-		return 1
-	}
-	return 0
-}
-
-// tookOver waits until a new process has taken over the tables, which is all
-// that it may have done since a generation.
-func (c *cluster) tookOver(since uint32, takeover uint32, when string) {
-	c.t.Helper()
-	eventually(c.t, func() error {
-		if got := c.generation() - since; got != takeover {
-			return fmt.Errorf("%s: %d transactions, want %d", when, got, takeover)
-		}
-		return nil
-	})
-}
-
-// commits checks how many transactions there were since a generation.
-func (c *cluster) commits(since uint32, want uint32, when string) {
-	c.t.Helper()
-	if got := c.generation() - since; got != want {
-		c.t.Fatalf("%s: %d transactions, want %d", when, got, want)
-	}
+	return &cluster{testbed.NewCluster(t, pods, flags...)}
 }

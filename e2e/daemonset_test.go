@@ -11,6 +11,8 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
 const (
@@ -48,36 +50,36 @@ exec setpriv --no-new-privs --inh-caps=-all --bounding-set="$capabilities" "$@"`
 // startDaemonSet does what a kubelet does with a pod of a DaemonSet: it runs
 // the containers with their arguments, ConfigMaps, rights and service account.
 // What runs is a program of the tests in place of an image.
-func (c *cluster) startDaemonSet(name string, image program) *process {
-	c.t.Helper()
-	set, err := c.api.AppsV1().DaemonSets(systemNamespace).Get(c.t.Context(), name, metav1.GetOptions{})
+func (c *cluster) startDaemonSet(name string, image testbed.Program) *testbed.Process {
+	c.T.Helper()
+	set, err := c.API.AppsV1().DaemonSets(systemNamespace).Get(c.T.Context(), name, metav1.GetOptions{})
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	pod := set.Spec.Template.Spec
 	for _, init := range pod.InitContainers {
 		p := c.startContainer(pod, init, image)
-		if err := p.cmd.Wait(); err != nil {
-			c.t.Fatalf("container %s: %v", init.Name, err)
+		if err := p.Cmd.Wait(); err != nil {
+			c.T.Fatalf("container %s: %v", init.Name, err)
 		}
 	}
 	return c.startContainer(pod, pod.Containers[0], image)
 }
 
-func (c *cluster) startContainer(pod corev1.PodSpec, container corev1.Container, image program) *process {
-	c.t.Helper()
+func (c *cluster) startContainer(pod corev1.PodSpec, container corev1.Container, image testbed.Program) *testbed.Process {
+	c.T.Helper()
 	args := slices.Concat([]string{"-c", inContainer, "sh"}, c.mounts(pod, container), []string{"--"},
 		confinement(container.SecurityContext), c.command(container, image))
 	cmd := exec.Command("/bin/sh", args...)
 	// With this flag Go makes all mounts private as well.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
-	return startCommand(c.t, c.Node, container.Name, cmd)
+	return testbed.StartCommand(c.T, c.Node, container.Name, cmd)
 }
 
 // mounts returns what a container sees other than files of the node: pairs of
 // a directory and where it is mounted.
 func (c *cluster) mounts(pod corev1.PodSpec, container corev1.Container) []string {
-	c.t.Helper()
+	c.T.Helper()
 	pairs := []string{c.writeAccount(pod.ServiceAccountName), accountDir}
 	for _, m := range container.VolumeMounts {
 		for _, v := range pod.Volumes {
@@ -91,36 +93,36 @@ func (c *cluster) mounts(pod corev1.PodSpec, container corev1.Container) []strin
 
 // writeAccount writes the credentials of a service account as a directory.
 func (c *cluster) writeAccount(name string) string {
-	c.t.Helper()
-	request, err := c.api.CoreV1().ServiceAccounts(systemNamespace).CreateToken(c.t.Context(), name,
+	c.T.Helper()
+	request, err := c.API.CoreV1().ServiceAccounts(systemNamespace).CreateToken(c.T.Context(), name,
 		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	return c.writeFiles("account-"+name, map[string]string{
-		"token": request.Status.Token, "ca.crt": string(c.authority.pem()), "namespace": systemNamespace,
+		"token": request.Status.Token, "ca.crt": string(c.Authority.Pem()), "namespace": systemNamespace,
 	})
 }
 
 func (c *cluster) configMap(name string) map[string]string {
-	c.t.Helper()
-	m, err := c.api.CoreV1().ConfigMaps(systemNamespace).Get(c.t.Context(), name, metav1.GetOptions{})
+	c.T.Helper()
+	m, err := c.API.CoreV1().ConfigMaps(systemNamespace).Get(c.T.Context(), name, metav1.GetOptions{})
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	return m.Data
 }
 
 // writeFiles writes a directory, and returns where it is.
 func (c *cluster) writeFiles(dir string, files map[string]string) string {
-	c.t.Helper()
-	dir = filepath.Join(c.dir, dir)
+	c.T.Helper()
+	dir = filepath.Join(c.Dir, dir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	for name, content := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			c.t.Fatal(err)
+			c.T.Fatal(err)
 		}
 	}
 	return dir
@@ -143,14 +145,14 @@ func confinement(s *corev1.SecurityContext) []string {
 
 // command returns the program and the arguments of a container. A command that
 // the container names is the program by another name.
-func (c *cluster) command(container corev1.Container, image program) []string {
-	c.t.Helper()
-	command := append([]string{image.path}, container.Args...)
+func (c *cluster) command(container corev1.Container, image testbed.Program) []string {
+	c.T.Helper()
+	command := append([]string{image.Path}, container.Args...)
 	if len(container.Command) > 0 {
 		link := filepath.Join(c.writeFiles("image", nil), filepath.Base(container.Command[0]))
 		_ = os.Remove(link) // the one of a container before
-		if err := os.Symlink(image.path, link); err != nil {
-			c.t.Fatal(err)
+		if err := os.Symlink(image.Path, link); err != nil {
+			c.T.Fatal(err)
 		}
 		command = slices.Concat([]string{link}, container.Command[1:], container.Args)
 	}
@@ -164,15 +166,15 @@ func (c *cluster) command(container corev1.Container, image program) []string {
 
 // value returns that of a variable: as it stands, or from where it says.
 func (c *cluster) value(e corev1.EnvVar) string {
-	c.t.Helper()
+	c.T.Helper()
 	switch from := e.ValueFrom; {
 	case from == nil:
 		return e.Value
 	case from.ConfigMapKeyRef != nil:
 		return c.configMap(from.ConfigMapKeyRef.Name)[from.ConfigMapKeyRef.Key]
 	case from.FieldRef != nil && from.FieldRef.FieldPath == "spec.nodeName":
-		return nodeName
+		return testbed.NodeName
 	}
-	c.t.Fatalf("variable %s: the tests do not know where its value comes from", e.Name)
+	c.T.Fatalf("variable %s: the tests do not know where its value comes from", e.Name)
 	return ""
 }

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
 const deployDir = "../deploy"
@@ -18,14 +20,14 @@ func TestManifests(t *testing.T) {
 		t.Fatalf("overlays: found %v, %v", overlays, err)
 	}
 	for _, dir := range append(overlays, filepath.Join(deployDir, "kustomize/base")) {
-		t.Log(c.kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-k", dir))
+		t.Log(c.Kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-k", dir))
 	}
 	patches, err := filepath.Glob(filepath.Join(deployDir, "kubeadm/*.yaml"))
 	if err != nil || len(patches) == 0 {
 		t.Fatalf("patches: found %v, %v", patches, err)
 	}
 	for _, file := range patches {
-		t.Log(c.kubectl("patch", "-n", systemNamespace, "daemonset", kubeProxyName, "--dry-run=server", "--patch-file", file))
+		t.Log(c.Kubectl("patch", "-n", systemNamespace, "daemonset", kubeProxyName, "--dry-run=server", "--patch-file", file))
 	}
 }
 
@@ -33,12 +35,12 @@ func TestManifests(t *testing.T) {
 // the API server, and lacks none (14.1, 14.2, 14.7).
 func TestDeployment(t *testing.T) {
 	c := newCluster(t, 2)
-	web := c.createService(withNodePorts(dualStack("web")))
-	c.setEndpoints(web, c.Pods...)
+	web := c.CreateService(testbed.WithNodePorts(testbed.DualStack("web")))
+	c.SetEndpoints(web, c.Pods...)
 	c.deploy("kustomize/base", "kustomize/base")
-	proxy := c.startDaemonSet("nftproxy", nftproxy)
-	c.served(web, c.Pods...)
-	if log := proxy.log.String(); strings.Contains(log, "level=ERROR") || strings.Contains(log, "forbidden") {
+	proxy := c.startDaemonSet("nftproxy", testbed.NFTProxy)
+	c.Served(web, c.Pods...)
+	if log := proxy.Log.String(); strings.Contains(log, "level=ERROR") || strings.Contains(log, "forbidden") {
 		t.Errorf("the proxy complains:\n%s", log)
 	}
 }
@@ -47,15 +49,15 @@ func TestDeployment(t *testing.T) {
 // what this cluster has to say for itself: the address of the API server, and
 // settings in a copy of the configuration file in a directory there.
 func (c *cluster) deploy(kustomization, settings string) string {
-	c.t.Helper()
+	c.T.Helper()
 	config, err := os.ReadFile(filepath.Join(deployDir, settings, "config.conf"))
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	dir := c.writeFiles("overlay-"+filepath.Base(kustomization), map[string]string{"config.conf": ownConfig(string(config))})
 	base, err := relative(dir, filepath.Join(deployDir, kustomization))
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	c.writeFiles(filepath.Base(dir), map[string]string{"kustomization.yaml": `
 resources: [` + base + `]
@@ -63,10 +65,10 @@ configMapGenerator:
 - name: nftproxy
   namespace: kube-system
   behavior: merge
-  literals: ["api-server=https://` + apiAddress + `"]
+  literals: ["api-server=https://` + testbed.APIAddress + `"]
   files: [config.conf]
 `})
-	c.kubectl("apply", "--validate=strict", "-k", dir)
+	c.Kubectl("apply", "--validate=strict", "-k", dir)
 	return dir
 }
 
@@ -75,7 +77,7 @@ configMapGenerator:
 // with the OOM score that its processes have, as there is no kubelet that
 // gives them the one in the file.
 func ownConfig(config string) string {
-	config = strings.NewReplacer(`clusterCIDR: ""`, "clusterCIDR: "+clusterCIDRs,
+	config = strings.NewReplacer(`clusterCIDR: ""`, "clusterCIDR: "+testbed.ClusterCIDRs,
 		"oomScoreAdj: -997", "oomScoreAdj: 0").Replace(config)
 	if !strings.Contains(config, "maxPerCore: 0") {
 		config += "conntrack: {maxPerCore: 0}\n"

@@ -12,20 +12,22 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
 // What the owner of a cluster sees of a proxy besides its rules: health checks
 // from outside, metrics on the node, an event (10.1, 10.10, 10.15, 11.2, 12.56,
 // P72).
 func TestSeenFromOutside(t *testing.T) {
-	eachProxy(t, func(t *testing.T, c *cluster, proxy program) {
-		balanced := dualStack("balanced")
+	eachProxy(t, func(t *testing.T, c *cluster, proxy testbed.Program) {
+		balanced := testbed.DualStack("balanced")
 		balanced.Spec.Type = corev1.ServiceTypeLoadBalancer
 		balanced.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
-		s := c.createService(balanced)
-		c.setEndpoints(s, c.Pods...)
+		s := c.CreateService(balanced)
+		c.SetEndpoints(s, c.Pods...)
 		c.startDaemonSet(kubeProxyName, proxy)
-		c.reached(s, c.Pods...)
+		c.Reached(s, c.Pods...)
 
 		c.nodeHealth()
 		c.serviceHealth(s)
@@ -37,18 +39,18 @@ func TestSeenFromOutside(t *testing.T) {
 // nodeHealth taints the node as the cluster autoscaler does before it removes
 // it, and takes that back.
 func (c *cluster) nodeHealth() {
-	c.t.Helper()
+	c.T.Helper()
 	const tainted = `{"spec": {"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]}}`
 	for _, step := range []struct {
 		patch   string
 		healthz int
 	}{{`{}`, http.StatusOK}, {tainted, http.StatusServiceUnavailable}, {`{"spec": {"taints": null}}`, http.StatusOK}} {
-		_, err := c.api.CoreV1().Nodes().Patch(c.t.Context(), nodeName, types.MergePatchType, []byte(step.patch), metav1.PatchOptions{})
+		_, err := c.API.CoreV1().Nodes().Patch(c.T.Context(), testbed.NodeName, types.MergePatchType, []byte(step.patch), metav1.PatchOptions{})
 		if err != nil {
-			c.t.Fatal(err)
+			c.T.Fatal(err)
 		}
 		for _, host := range []string{c.Node.IPv4.String(), "[" + c.Node.IPv6.String() + "]"} {
-			eventually(c.t, func() error { return wantHealth(c.Client, "http://"+host+":10256", step.healthz) })
+			testbed.Eventually(c.T, func() error { return wantHealth(c.Client, "http://"+host+":10256", step.healthz) })
 		}
 	}
 }
@@ -75,16 +77,16 @@ func wantHealth(from *netlab.Host, url string, healthz int) error {
 }
 
 // serviceHealth checks what a load balancer asks a node (10.17, 10.19).
-func (c *cluster) serviceHealth(s service) {
-	c.t.Helper()
-	made, err := c.api.CoreV1().Services(namespace).Get(c.t.Context(), s.name, metav1.GetOptions{})
+func (c *cluster) serviceHealth(s testbed.Service) {
+	c.T.Helper()
+	made, err := c.API.CoreV1().Services(testbed.Namespace).Get(c.T.Context(), s.Name, metav1.GetOptions{})
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	url := fmt.Sprintf("http://%s:%d/", c.Node.IPv4, made.Spec.HealthCheckNodePort)
 	for _, pods := range [][]*netlab.Host{c.Pods, nil, c.Pods[:1]} {
-		c.setEndpoints(s, pods...)
-		eventually(c.t, func() error {
+		c.SetEndpoints(s, pods...)
+		testbed.Eventually(c.T, func() error {
 			code, body, err := get(c.Client, url)
 			var state struct{ LocalEndpoints int }
 			if err == nil {
@@ -100,7 +102,7 @@ func (c *cluster) serviceHealth(s service) {
 
 // metrics checks what a monitoring system reads.
 func (c *cluster) metrics() {
-	c.t.Helper()
+	c.T.Helper()
 	const url = "http://127.0.0.1:10249"
 	for path, want := range map[string][]string{
 		"/metrics": {
@@ -112,15 +114,15 @@ func (c *cluster) metrics() {
 		},
 		"/proxyMode": {"nftables"},
 		"/healthz":   {"ok"},
-		"/configz":   {`"clusterCIDR":"` + clusterCIDRs + `"`},
+		"/configz":   {`"clusterCIDR":"` + testbed.ClusterCIDRs + `"`},
 	} {
 		code, body, err := get(c.Node, url+path)
 		if err != nil || code != http.StatusOK {
-			c.t.Errorf("%s%s: got %d, %v, want 200", url, path, code, err)
+			c.T.Errorf("%s%s: got %d, %v, want 200", url, path, code, err)
 		}
 		for _, w := range want {
 			if !strings.Contains(body, w) {
-				c.t.Errorf("%s%s does not contain %s", url, path, w)
+				c.T.Errorf("%s%s does not contain %s", url, path, w)
 			}
 		}
 	}
@@ -128,14 +130,14 @@ func (c *cluster) metrics() {
 
 // startingEvent waits for the event that tells of the start.
 func (c *cluster) startingEvent() {
-	c.t.Helper()
-	eventually(c.t, func() error {
-		list, err := c.api.EventsV1().Events(metav1.NamespaceDefault).List(c.t.Context(), metav1.ListOptions{})
+	c.T.Helper()
+	testbed.Eventually(c.T, func() error {
+		list, err := c.API.EventsV1().Events(metav1.NamespaceDefault).List(c.T.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
 		for _, e := range list.Items {
-			if e.Reason == "Starting" && e.Action == "StartKubeProxy" && e.Regarding.Kind == "Node" && e.Regarding.Name == nodeName {
+			if e.Reason == "Starting" && e.Action == "StartKubeProxy" && e.Regarding.Kind == "Node" && e.Regarding.Name == testbed.NodeName {
 				return nil
 			}
 		}
@@ -145,7 +147,7 @@ func (c *cluster) startingEvent() {
 
 // get asks for a page over a new connection.
 func get(from *netlab.Host, url string) (code int, body string, err error) {
-	client := http.Client{Timeout: strict, Transport: &http.Transport{DialContext: from.DialContext, DisableKeepAlives: true}}
+	client := http.Client{Timeout: testbed.Strict, Transport: &http.Transport{DialContext: from.DialContext, DisableKeepAlives: true}}
 	r, err := client.Get(url)
 	if err != nil {
 		return 0, "", err

@@ -4,6 +4,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
 // kubeadmInput is what the owner of a cluster tells kubeadm; maxPerCore as in
@@ -11,8 +13,8 @@ import (
 const kubeadmInput = `apiVersion: kubeadm.k8s.io/v1beta4
 kind: ClusterConfiguration
 kubernetesVersion: v1.36.3
-controlPlaneEndpoint: ` + apiAddress + `
-networking: {podSubnet: "` + clusterCIDRs + `", serviceSubnet: "` + serviceCIDRs + `"}
+controlPlaneEndpoint: ` + testbed.APIAddress + `
+networking: {podSubnet: "` + testbed.ClusterCIDRs + `", serviceSubnet: "` + testbed.ServiceCIDRs + `"}
 ---
 apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
@@ -34,17 +36,17 @@ func newKubeadmCluster(t *testing.T, pods int) *cluster {
 // installKubeProxy lets kubeadm write what kube-proxy needs: a service account
 // and its rights, a ConfigMap and a DaemonSet.
 func (c *cluster) installKubeProxy() {
-	c.t.Helper()
+	c.T.Helper()
 	dir := c.writeFiles("kubeadm", map[string]string{"input.yaml": kubeadmInput})
-	c.run(exec.Command(kubeadm.path, "init", "phase", "addon", "kube-proxy",
-		"--config", filepath.Join(dir, "input.yaml"), "--kubeconfig", c.kubeconfig("admin", "system:masters")))
+	c.Run(exec.Command(testbed.Kubeadm.Path, "init", "phase", "addon", "kube-proxy",
+		"--config", filepath.Join(dir, "input.yaml"), "--kubeconfig", c.Kubeconfig("admin", "system:masters")))
 }
 
 // eachProxy runs a test for both service proxies in kubeadm's DaemonSet. That
 // kube-proxy passes as well shows that the test asks for the right thing.
-func eachProxy(t *testing.T, test func(t *testing.T, c *cluster, proxy program)) {
-	for _, p := range []program{kubeProxy, nftproxy} {
-		t.Run(p.name, func(t *testing.T) { test(t, newKubeadmCluster(t, 2), p) })
+func eachProxy(t *testing.T, test func(t *testing.T, c *cluster, proxy testbed.Program)) {
+	for _, p := range []testbed.Program{testbed.KubeProxy, testbed.NFTProxy} {
+		t.Run(p.Name, func(t *testing.T) { test(t, newKubeadmCluster(t, 2), p) })
 	}
 }
 
@@ -52,12 +54,12 @@ func eachProxy(t *testing.T, test func(t *testing.T, c *cluster, proxy program))
 // kubeadm has made for kube-proxy are those that nftproxy runs with, as they
 // are (12.2, 14.1, 14.2, 14.4, 14.5, 14.9).
 func TestDaemonSetOfKubeadm(t *testing.T) {
-	eachProxy(t, func(t *testing.T, c *cluster, proxy program) {
-		web := c.createService(withNodePorts(dualStack("web")))
-		c.setEndpoints(web, c.Pods...)
+	eachProxy(t, func(t *testing.T, c *cluster, proxy testbed.Program) {
+		web := c.CreateService(testbed.WithNodePorts(testbed.DualStack("web")))
+		c.SetEndpoints(web, c.Pods...)
 		c.startDaemonSet(kubeProxyName, proxy)
-		c.reached(web, c.Pods...)
-		c.setEndpoints(web, c.Pods[1])
-		c.reached(web, c.Pods[1])
+		c.Reached(web, c.Pods...)
+		c.SetEndpoints(web, c.Pods[1])
+		c.Reached(web, c.Pods[1])
 	})
 }

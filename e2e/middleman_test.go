@@ -17,6 +17,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
 // middlemanAddress is where it listens on the node.
@@ -43,38 +45,38 @@ type fault func(w http.ResponseWriter, r *http.Request, pass http.Handler)
 func none(w http.ResponseWriter, r *http.Request, pass http.Handler) { pass.ServeHTTP(w, r) }
 
 func (c *cluster) startMiddleman() *middleman {
-	c.t.Helper()
-	upstream, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig(proxyUser))
+	c.T.Helper()
+	upstream, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig(testbed.ProxyUser))
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	upstream.Dial = c.Node.DialContext
 	transport, err := rest.TransportFor(upstream)
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	quiet := log.New(io.Discard, "", 0) // it complains of the faults
 	m := &middleman{c: c, conns: make(map[*middleConn]struct{}), pass: &httputil.ReverseProxy{
-		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "https", Host: apiAddress}) },
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "https", Host: testbed.APIAddress}) },
 		Transport: transport, FlushInterval: -1, ErrorLog: quiet,
 	}}
 	m.set(none)
 	l, err := c.Node.Listen("tcp", middlemanAddress)
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
-	cert, key, err := c.authority.server(net.ParseIP("127.0.0.1"))
+	cert, key, err := c.Authority.Server(net.ParseIP("127.0.0.1"))
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	server := &http.Server{ErrorLog: quiet, TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}},
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*m.fault.Load())(w, r, m.pass) })}
 	go func() { _ = server.ServeTLS(middleListener{l, m}, "", "") }()
-	c.t.Cleanup(func() { server.Close() })
+	c.T.Cleanup(func() { server.Close() })
 	return m
 }
 
@@ -112,16 +114,16 @@ func (m *middleman) heal() {
 
 // startProxyVia starts a proxy that knows the API server as the middleman. It
 // gives up a connection that is silent after some seconds.
-func (c *cluster) startProxyVia(env ...string) *process {
-	c.t.Helper()
-	file := filepath.Join(c.dir, "middleman.kubeconfig")
-	if err := c.authority.kubeconfig(file, "https://"+middlemanAddress, proxyUser); err != nil {
-		c.t.Fatal(err)
+func (c *cluster) startProxyVia(env ...string) *testbed.Process {
+	c.T.Helper()
+	file := filepath.Join(c.Dir, "middleman.kubeconfig")
+	if err := c.Authority.Kubeconfig(file, "https://"+middlemanAddress, testbed.ProxyUser); err != nil {
+		c.T.Fatal(err)
 	}
-	cmd := exec.Command(nftproxy.path, "run", "--kubeconfig", file, "--hostname-override", nodeName,
-		"--cluster-cidr", clusterCIDRs, "--conntrack-max-per-core", "0")
+	cmd := exec.Command(testbed.NFTProxy.Path, "run", "--kubeconfig", file, "--hostname-override", testbed.NodeName,
+		"--cluster-cidr", testbed.ClusterCIDRs, "--conntrack-max-per-core", "0")
 	cmd.Env = append(cmd.Environ(), env...)
-	return startCommand(c.t, c.Node, nftproxy.name, cmd)
+	return testbed.StartCommand(c.T, c.Node, testbed.NFTProxy.Name, cmd)
 }
 
 // middleListener is how the middleman knows its connections.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,6 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nftproxy/nftproxy/internal/model"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
 // outage is how long the API server is away: E2E_LONG=1 makes it longer than
@@ -32,20 +33,20 @@ func outage() time.Duration {
 // what changes is taken up.
 func TestLongOutage(t *testing.T) {
 	c, web, _ := newServing(t)
-	before, rules := c.generation(), c.rules()
-	l := c.startLoad(web)
-	c.server.kill()
+	before, rules := c.Generation(), c.Rules()
+	l := c.StartLoad(web)
+	c.Server.Kill()
 	time.Sleep(outage())
-	c.commits(before, 0, "the API server is away")
+	c.Commits(before, 0, "the API server is away")
 
-	c.startServer()
-	c.commits(before, 0, "the API server is back")
+	c.StartServer()
+	c.Commits(before, 0, "the API server is back")
 	c.unchanged(rules, "the API server is back")
 	back := time.Now()
-	c.setEndpoints(web, c.Pods...)
-	c.reached(web, c.Pods...)
+	c.SetEndpoints(web, c.Pods...)
+	c.Reached(web, c.Pods...)
 	t.Logf("outage of %v; a change is served %v after the API server was ready", outage(), time.Since(back).Round(time.Millisecond))
-	l.check()
+	l.Check()
 }
 
 // A proxy that has missed changes that nobody can tell it any more (410 Gone)
@@ -57,27 +58,27 @@ func TestWatchTooOld(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, web, proxy := newServing(t)
-			before, rules := c.generation(), c.rules()
-			proxy.signal(t, syscall.SIGSTOP)
+			before, rules := c.Generation(), c.Rules()
+			proxy.Signal(t, syscall.SIGSTOP)
 			c.restartServer()
 			c.comeAndGo()
 			c.compact()
 			c.restartServer(slices.Concat(c.auditFlags(), flags)...)
-			proxy.signal(t, syscall.SIGCONT)
+			proxy.Signal(t, syscall.SIGCONT)
 
 			for _, resource := range []string{"services", "endpointslices"} {
-				eventually(t, func() error { return c.readAgain(resource) })
+				testbed.Eventually(t, func() error { return c.readAgain(resource) })
 			}
 			c.unchanged(rules, "everything was read again")
 			c.becomes(web, c.Pods[1:]...)
-			c.commits(before, 1, "one change")
+			c.Commits(before, 1, "one change")
 		})
 	}
 }
 
 // auditFlags make the API server write down who asks it for what.
 func (c *cluster) auditFlags() []string {
-	c.t.Helper()
+	c.T.Helper()
 	dir := c.writeFiles("audit", map[string]string{
 		"policy.yaml": `{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}`})
 	return []string{"--audit-policy-file", filepath.Join(dir, "policy.yaml"), "--audit-log-path", filepath.Join(dir, "log")}
@@ -87,7 +88,7 @@ func (c *cluster) auditFlags() []string {
 // list, or a watch that begins with all of them. An answer of 200 to a watch
 // may still be the event that it is too old.
 func (c *cluster) readAgain(resource string) error {
-	log, err := os.ReadFile(filepath.Join(c.dir, "audit", "log"))
+	log, err := os.ReadFile(filepath.Join(c.Dir, "audit", "log"))
 	if err != nil {
 		return err
 	}
@@ -102,7 +103,7 @@ func (c *cluster) readAgain(resource string) error {
 			continue // it is being written
 		}
 		all := e.Verb == "list" || e.Verb == "watch" && strings.Contains(e.RequestURI, "sendInitialEvents=true")
-		if all && e.User.Username == proxyUser && e.ObjectRef.Resource == resource && e.ResponseStatus.Code == http.StatusOK {
+		if all && e.User.Username == testbed.ProxyUser && e.ObjectRef.Resource == resource && e.ResponseStatus.Code == http.StatusOK {
 			return nil
 		}
 	}
@@ -111,22 +112,22 @@ func (c *cluster) readAgain(resource string) error {
 
 // restartServer kills the API server and starts it with some more flags.
 func (c *cluster) restartServer(flags ...string) {
-	c.t.Helper()
-	c.server.kill()
-	c.flags = append(c.flags, flags...)
-	c.startServer()
+	c.T.Helper()
+	c.Server.Kill()
+	c.Flags = append(c.Flags, flags...)
+	c.StartServer()
 }
 
 // comeAndGo makes changes that leave everything as it was.
 func (c *cluster) comeAndGo() {
-	c.t.Helper()
+	c.T.Helper()
 	for i := range 3 {
-		s := c.createService(dualStack(fmt.Sprint("passing-", i)))
-		c.setEndpoints(s, c.Pods...)
-		c.deleteService(s)
+		s := c.CreateService(testbed.DualStack(fmt.Sprint("passing-", i)))
+		c.SetEndpoints(s, c.Pods...)
+		c.DeleteService(s)
 		for _, f := range model.Families {
-			if err := c.api.DiscoveryV1().EndpointSlices(namespace).Delete(c.t.Context(), sliceName(s, f), metav1.DeleteOptions{}); err != nil {
-				c.t.Fatal(err)
+			if err := c.API.DiscoveryV1().EndpointSlices(testbed.Namespace).Delete(c.T.Context(), testbed.SliceName(s, f), metav1.DeleteOptions{}); err != nil {
+				c.T.Fatal(err)
 			}
 		}
 	}
@@ -134,34 +135,27 @@ func (c *cluster) comeAndGo() {
 
 // compact makes etcd forget everything but the current state.
 func (c *cluster) compact() {
-	c.t.Helper()
-	list, err := c.api.CoreV1().Services(namespace).List(c.t.Context(), metav1.ListOptions{})
+	c.T.Helper()
+	list, err := c.API.CoreV1().Services(testbed.Namespace).List(c.T.Context(), metav1.ListOptions{})
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	body, _ := json.Marshal(map[string]any{"revision": list.ResourceVersion, "physical": true})
 	client := http.Client{Transport: &http.Transport{DialContext: c.Node.DialContext, DisableKeepAlives: true}}
-	r, err := client.Post(etcdURL+"/v3/kv/compaction", "application/json", bytes.NewReader(body))
+	r, err := client.Post(testbed.EtcdURL+"/v3/kv/compaction", "application/json", bytes.NewReader(body))
 	if err != nil {
-		c.t.Fatal(err)
+		c.T.Fatal(err)
 	}
 	defer r.Body.Close()
 	if r.StatusCode != http.StatusOK {
-		c.t.Fatalf("etcd: compaction: %s", r.Status)
+		c.T.Fatalf("etcd: compaction: %s", r.Status)
 	}
 }
 
 // unchanged checks that the rules of the node are those of before.
 func (c *cluster) unchanged(before, when string) {
-	c.t.Helper()
-	if diff := cmp.Diff(before, c.rules()); diff != "" {
-		c.t.Errorf("%s: the rules are others (-before, +after):\n%s", when, diff)
+	c.T.Helper()
+	if diff := cmp.Diff(before, c.Rules()); diff != "" {
+		c.T.Errorf("%s: the rules are others (-before, +after):\n%s", when, diff)
 	}
-}
-
-// rules returns all nftables rules of the node, as the nft command lists them
-// without counters.
-func (c *cluster) rules() string {
-	c.t.Helper()
-	return c.run(exec.Command("nft", "--stateless", "list", "ruleset"))
 }

@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
 // moment is how long a pod goes on answering after no EndpointSlice names it
@@ -23,92 +25,92 @@ const moment = 200 * time.Millisecond
 func TestRollingLife(t *testing.T) {
 	c := newCluster(t, 6, "--disable-admission-plugins", "ServiceAccount")
 	for _, p := range c.Pods {
-		c.stopEcho(p) // it answers while the pod runs
+		c.StopEcho(p) // it answers while the pod runs
 	}
 	c.startControllers("endpointslice-controller")
-	c.startProxy(proxyUser)
-	web := c.createService(selecting("web"))
-	c.refused(web)
+	c.StartProxy(testbed.ProxyUser)
+	web := c.CreateService(selecting("web"))
+	c.Refused(web)
 	blue, green := c.Pods[:3], c.Pods[3:]
 	c.runPod(blue[0])
-	c.reached(web, blue[0])
+	c.Reached(web, blue[0])
 
-	l := c.startLoad(web)
+	l := c.StartLoad(web)
 	for i, p := range blue[1:] {
 		c.runPod(p)
-		c.reached(web, blue[:i+2]...)
+		c.Reached(web, blue[:i+2]...)
 	}
-	l.hold(6)
+	l.Hold(6)
 	c.roll(web, blue, green)
-	l.hold(6)
+	l.Hold(6)
 	c.roll(web, green, blue)
 	c.setReady(blue[0], false)
-	c.reached(web, blue[1:]...)
+	c.Reached(web, blue[1:]...)
 	c.setReady(blue[0], true)
-	c.reached(web, blue...)
+	c.Reached(web, blue...)
 
 	c.scaleToZero(l, web, blue)
 	c.scaleUp(l, web, blue)
 	c.recreate(l, web, blue)
 	time.Sleep(moment) // of requests
-	l.check()
+	l.Check()
 }
 
 // selecting returns a Service of the pods, with NodePorts, like another one that
 // was there before.
-func selecting(name string, like ...service) *corev1.Service {
+func selecting(name string, like ...testbed.Service) *corev1.Service {
 	var clusterIPs []string
 	for _, l := range like {
-		clusterIPs = l.clusterIPs
+		clusterIPs = l.ClusterIPs
 	}
-	s := withNodePorts(dualStack(name, clusterIPs...), like...)
+	s := testbed.WithNodePorts(testbed.DualStack(name, clusterIPs...), like...)
 	s.Spec.Selector = podLabels
 	return s
 }
 
 // roll replaces pods by others, one after the other, as a Deployment does.
-func (c *cluster) roll(s service, from, to []*netlab.Host) {
-	c.t.Helper()
+func (c *cluster) roll(s testbed.Service, from, to []*netlab.Host) {
+	c.T.Helper()
 	for i := range from {
 		c.runPod(to[i])
-		c.reached(s, slices.Concat(from[i:], to[:i+1])...)
+		c.Reached(s, slices.Concat(from[i:], to[:i+1])...)
 		c.endPod(s, from[i], slices.Concat(from[i+1:], to[:i+1]))
 	}
 }
 
 // runPod starts a pod, which answers before it is ready.
 func (c *cluster) runPod(p *netlab.Host) {
-	c.t.Helper()
-	c.startEcho(p)
+	c.T.Helper()
+	c.StartEcho(p)
 	c.createPod(p)
 }
 
 // endPod deletes a pod. It goes on answering for a while, as if it had been
 // given time to drain.
-func (c *cluster) endPod(s service, p *netlab.Host, others []*netlab.Host) {
-	c.t.Helper()
+func (c *cluster) endPod(s testbed.Service, p *netlab.Host, others []*netlab.Host) {
+	c.T.Helper()
 	c.deletePod(p, 600)
-	c.reached(s, others...)
+	c.Reached(s, others...)
 	c.removePods(s, p)
 }
 
 // removePods ends pods that are terminating.
-func (c *cluster) removePods(s service, pods ...*netlab.Host) {
-	c.t.Helper()
+func (c *cluster) removePods(s testbed.Service, pods ...*netlab.Host) {
+	c.T.Helper()
 	for _, p := range pods {
 		c.deletePod(p, 0)
 	}
-	eventually(c.t, func() error { return c.inNoSlice(s, pods) })
+	testbed.Eventually(c.T, func() error { return c.inNoSlice(s, pods) })
 	time.Sleep(moment)
 	for _, p := range pods {
-		c.stopEcho(p)
+		c.StopEcho(p)
 	}
 }
 
 // inNoSlice checks that no EndpointSlice of a service names any of the pods.
-func (c *cluster) inNoSlice(s service, pods []*netlab.Host) error {
-	list, err := c.api.DiscoveryV1().EndpointSlices(namespace).List(c.t.Context(),
-		metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + s.name})
+func (c *cluster) inNoSlice(s testbed.Service, pods []*netlab.Host) error {
+	list, err := c.API.DiscoveryV1().EndpointSlices(testbed.Namespace).List(c.T.Context(),
+		metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + s.Name})
 	if err != nil {
 		return err
 	}
@@ -125,37 +127,37 @@ func (c *cluster) inNoSlice(s service, pods []*netlab.Host) error {
 }
 
 // scaleToZero ends all pods together. They are used until they are gone (3.5).
-func (c *cluster) scaleToZero(l *load, s service, pods []*netlab.Host) {
-	c.t.Helper()
+func (c *cluster) scaleToZero(l *testbed.Load, s testbed.Service, pods []*netlab.Host) {
+	c.T.Helper()
 	for _, p := range pods {
 		c.deletePod(p, 600)
 	}
-	c.reached(s, pods...)
-	l.expect(anything)
+	c.Reached(s, pods...)
+	l.Expect(testbed.Anything)
 	c.removePods(s, pods...)
-	c.refused(s)
-	l.expect(refusals)
+	c.Refused(s)
+	l.Expect(testbed.Refusals)
 	time.Sleep(moment) // of requests
 }
 
-func (c *cluster) scaleUp(l *load, s service, pods []*netlab.Host) {
-	c.t.Helper()
-	l.expect(anything)
+func (c *cluster) scaleUp(l *testbed.Load, s testbed.Service, pods []*netlab.Host) {
+	c.T.Helper()
+	l.Expect(testbed.Anything)
 	for _, p := range pods {
 		c.runPod(p)
 	}
-	c.reached(s, pods...)
-	l.expect(answers)
+	c.Reached(s, pods...)
+	l.Expect(testbed.Answers)
 }
 
 // recreate deletes a service and creates it again with its addresses and
 // NodePorts.
-func (c *cluster) recreate(l *load, s service, pods []*netlab.Host) {
-	c.t.Helper()
-	l.expect(anything)
-	c.deleteService(s)
-	c.silent(s)
-	again := c.createService(selecting(s.name, s))
-	c.reached(again, pods...)
-	l.expect(answers)
+func (c *cluster) recreate(l *testbed.Load, s testbed.Service, pods []*netlab.Host) {
+	c.T.Helper()
+	l.Expect(testbed.Anything)
+	c.DeleteService(s)
+	c.Silent(s)
+	again := c.CreateService(selecting(s.Name, s))
+	c.Reached(again, pods...)
+	l.Expect(testbed.Answers)
 }

@@ -16,88 +16,90 @@ import (
 	"golang.org/x/sys/unix"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
 // Clients that go on sending from one UDP socket follow the endpoints, and
 // nobody else loses a connection tracking entry (9.1, 9.3, 9.4, 9.7, 9.8).
 func TestUDPSockets(t *testing.T) {
-	c := newCluster(t, 3, withoutOwnEndpoint)
-	web := c.createService(withNodePorts(dualStack("web")))
-	other := c.createService(dualStack("other"))
-	c.setEndpoints(web, c.Pods[0])
-	c.setEndpoints(other, c.Pods[0])
-	proxy := c.startProxy(proxyUser)
-	c.served(web, c.Pods[0])
-	c.served(other, c.Pods[0])
-	sockets, bystanders := only("udp", c.openFlows(web)), c.openFlows(other)
+	c := newCluster(t, 3, testbed.WithoutOwnEndpoint)
+	web := c.CreateService(testbed.WithNodePorts(testbed.DualStack("web")))
+	other := c.CreateService(testbed.DualStack("other"))
+	c.SetEndpoints(web, c.Pods[0])
+	c.SetEndpoints(other, c.Pods[0])
+	proxy := c.StartProxy(testbed.ProxyUser)
+	c.Served(web, c.Pods[0])
+	c.Served(other, c.Pods[0])
+	sockets, bystanders := testbed.Only("udp", c.OpenFlows(web)), c.OpenFlows(other)
 	for _, p := range c.Pods {
-		c.forwarded(p, web.nodePorts["udp"])
+		c.forwarded(p, web.NodePorts["udp"])
 	}
 
 	c.terminating(web, c.Pods[0], c.Pods[1])
-	c.reached(web, c.Pods[1])
-	goOn(t, sockets, "its endpoint is terminating")
+	c.Reached(web, c.Pods[1])
+	testbed.GoOn(t, sockets, "its endpoint is terminating")
 
 	before := c.udpEntries()
-	c.moved(sockets, c.Pods[1], func() { c.setEndpoints(web, c.Pods[1]) })
+	c.moved(sockets, c.Pods[1], func() { c.SetEndpoints(web, c.Pods[1]) })
 	c.onlyStaleGone(before, web, c.Pods[1])
-	goOn(t, bystanders, "endpoints of another service have changed")
+	testbed.GoOn(t, bystanders, "endpoints of another service have changed")
 
 	// A clean-up follows the first sync after a start.
 	before = c.udpEntries()
-	proxy.stop(t)
-	c.startProxy(proxyUser)
-	c.moved(only("udp", bystanders), c.Pods[2], func() { c.setEndpoints(other, c.Pods[2]) })
+	proxy.Stop(t)
+	c.StartProxy(testbed.ProxyUser)
+	c.moved(testbed.Only("udp", bystanders), c.Pods[2], func() { c.SetEndpoints(other, c.Pods[2]) })
 	c.onlyStaleGone(before, other, c.Pods[2])
-	goOn(t, sockets, "the proxy was restarted")
+	testbed.GoOn(t, sockets, "the proxy was restarted")
 }
 
 // forwarded sends a datagram from outside to a pod, at the port number of a
 // NodePort. It passes the node, and is no concern of a service.
 func (c *cluster) forwarded(p *netlab.Host, port uint16) {
-	c.t.Helper()
+	c.T.Helper()
 	for _, f := range model.Families {
 		to := netip.AddrPortFrom(p.Address(f), port)
-		if answer, err := c.Client.Ask("udp", to, strict); !errors.Is(err, syscall.ECONNREFUSED) {
-			c.t.Fatalf("datagram to %s: got %v, %v, want ECONNREFUSED", to, answer, err)
+		if answer, err := c.Client.Ask("udp", to, testbed.Strict); !errors.Is(err, syscall.ECONNREFUSED) {
+			c.T.Fatalf("datagram to %s: got %v, %v, want ECONNREFUSED", to, answer, err)
 		}
 	}
 }
 
 // terminating makes one pod a terminating endpoint of a service and the other a
 // ready one.
-func (c *cluster) terminating(s service, ending, ready *netlab.Host) {
-	c.t.Helper()
+func (c *cluster) terminating(s testbed.Service, ending, ready *netlab.Host) {
+	c.T.Helper()
 	for _, f := range model.Families {
-		slice := endpointSlice(s, f, []*netlab.Host{ending, ready})
+		slice := testbed.EndpointSlice(s, f, []*netlab.Host{ending, ready})
 		slice.Endpoints[0].Conditions = discoveryv1.EndpointConditions{
 			Ready: new(false), Serving: new(true), Terminating: new(true)}
-		if _, err := c.api.DiscoveryV1().EndpointSlices(namespace).Update(c.t.Context(), slice, metav1.UpdateOptions{}); err != nil {
-			c.t.Fatal(err)
+		if _, err := c.API.DiscoveryV1().EndpointSlices(testbed.Namespace).Update(c.T.Context(), slice, metav1.UpdateOptions{}); err != nil {
+			c.T.Fatal(err)
 		}
 	}
 }
 
 // moved makes a change and waits until all flows are with a pod.
-func (c *cluster) moved(flows []flow, pod *netlab.Host, change func()) {
-	c.t.Helper()
+func (c *cluster) moved(flows []testbed.Flow, pod *netlab.Host, change func()) {
+	c.T.Helper()
 	start := time.Now()
 	change()
 	for i, f := range flows {
-		eventually(c.t, func() error {
+		testbed.Eventually(c.T, func() error {
 			if answer, err := f.Ask(); err != nil || answer.Name != pod.Name {
-				return fmt.Errorf("%s: got %v, %v, want an answer of %s", f.to, answer, err, pod.Name)
+				return fmt.Errorf("%s: got %v, %v, want an answer of %s", f.To, answer, err, pod.Name)
 			}
 			return nil
 		})
-		flows[i].peer = pod.Name
-		c.t.Logf("the socket that sends to %s is with %s after %v", f.to, pod.Name, time.Since(start).Round(time.Millisecond))
+		flows[i].Peer = pod.Name
+		c.T.Logf("the socket that sends to %s is with %s after %v", f.To, pod.Name, time.Since(start).Round(time.Millisecond))
 	}
 }
 
 // udpEntries returns the connection tracking entries of the client's UDP flows.
 func (c *cluster) udpEntries() []entry {
-	c.t.Helper()
+	c.T.Helper()
 	var entries []entry
 	err := c.Node.Do(func() error {
 		for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
@@ -115,7 +117,7 @@ func (c *cluster) udpEntries() []entry {
 		return nil
 	})
 	if err != nil {
-		c.t.Fatalf("list connection tracking entries: %v", err)
+		c.T.Fatalf("list connection tracking entries: %v", err)
 	}
 	return entries
 }
@@ -132,14 +134,14 @@ func addrPort(ip net.IP, port uint16) netip.AddrPort {
 
 // onlyStaleGone waits until of the entries of before, those of a service are
 // gone that are not with its endpoint, and checks that all others are there.
-func (c *cluster) onlyStaleGone(before []entry, s service, endpoint *netlab.Host) {
-	c.t.Helper()
+func (c *cluster) onlyStaleGone(before []entry, s testbed.Service, endpoint *netlab.Host) {
+	c.T.Helper()
 	stale := func(e entry) bool {
 		return e.answers.Addr() != endpoint.IPv4 && e.answers.Addr() != endpoint.IPv6 &&
-			slices.ContainsFunc(c.targets(s), func(t target) bool { return t.network == "udp" && t.to == e.dialled })
+			slices.ContainsFunc(c.Targets(s), func(t testbed.Target) bool { return t.Network == "udp" && t.To == e.dialled })
 	}
 	var after []entry
-	eventually(c.t, func() error {
+	testbed.Eventually(c.T, func() error {
 		after = c.udpEntries()
 		if i := slices.IndexFunc(after, stale); i >= 0 {
 			return fmt.Errorf("entry %s is still there", after[i])
@@ -149,11 +151,11 @@ func (c *cluster) onlyStaleGone(before []entry, s service, endpoint *netlab.Host
 	kept := slices.DeleteFunc(slices.Clone(before), stale)
 	for _, e := range kept {
 		if !slices.Contains(after, e) {
-			c.t.Errorf("entry %s is gone", e)
+			c.T.Errorf("entry %s is gone", e)
 		}
 	}
-	c.t.Logf("%d of %d UDP entries were deleted", len(before)-len(kept), len(before))
+	c.T.Logf("%d of %d UDP entries were deleted", len(before)-len(kept), len(before))
 	if len(kept) == 0 || len(kept) == len(before) {
-		c.t.Errorf("the test proves nothing: there were %d entries, of which %d are to stay", len(before), len(kept))
+		c.T.Errorf("the test proves nothing: there were %d entries, of which %d are to stay", len(before), len(kept))
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
 const (
@@ -24,8 +26,8 @@ const (
 // not change, one remembers its clients, one changes.
 type succession struct {
 	*cluster
-	sticky, canary service
-	load           *load
+	sticky, canary testbed.Service
+	load           *testbed.Load
 	remembered     []remembered
 	takeover       uint32
 }
@@ -33,29 +35,29 @@ type succession struct {
 // remembered is a client whom a service sends to one endpoint.
 type remembered struct {
 	*netlab.Host
-	to   target
+	to   testbed.Target
 	peer string
 }
 
 // newSuccession also starts the first proxy.
-func newSuccession(t *testing.T, first program) (*succession, *process) {
+func newSuccession(t *testing.T, first testbed.Program) (*succession, *testbed.Process) {
 	t.Helper()
-	c := newCluster(t, 3, withoutOwnEndpoint)
-	web, sticky := c.createService(withNodePorts(dualStack("web"))), dualStack("sticky")
+	c := newCluster(t, 3, testbed.WithoutOwnEndpoint)
+	web, sticky := c.CreateService(testbed.WithNodePorts(testbed.DualStack("web"))), testbed.DualStack("sticky")
 	sticky.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-	s := &succession{cluster: c, sticky: c.createService(sticky), canary: c.createService(dualStack("canary"))}
-	c.setEndpoints(web, c.Pods...)
-	c.setEndpoints(s.sticky, c.Pods...)
-	c.setEndpoints(s.canary, c.Pods[0])
+	s := &succession{cluster: c, sticky: c.CreateService(sticky), canary: c.CreateService(testbed.DualStack("canary"))}
+	c.SetEndpoints(web, c.Pods...)
+	c.SetEndpoints(s.sticky, c.Pods...)
+	c.SetEndpoints(s.canary, c.Pods[0])
 	p := s.start(first)
-	c.reached(web, c.Pods...)
-	c.reached(s.canary, c.Pods[0])
-	s.takeover = c.takeover()
-	s.load = c.startLoad(web)
+	c.Reached(web, c.Pods...)
+	c.Reached(s.canary, c.Pods[0])
+	s.takeover = c.Takeover()
+	s.load = c.StartLoad(web)
 	for i := range stickyClients {
-		host := c.newClient(100 + i)
-		for _, to := range c.targets(s.sticky) {
-			answer, err := host.Ask(to.network, to.to, strict)
+		host := c.NewClient(100 + i)
+		for _, to := range c.Targets(s.sticky) {
+			answer, err := host.Ask(to.Network, to.To, testbed.Strict)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -66,23 +68,23 @@ func newSuccession(t *testing.T, first program) (*succession, *process) {
 }
 
 // start starts a proxy and waits until it is healthy, as a kubelet does.
-func (s *succession) start(what program) *process {
-	s.t.Helper()
+func (s *succession) start(what testbed.Program) *testbed.Process {
+	s.T.Helper()
 	p := s.launch(what)
 	s.healthy()
 	return p
 }
 
-func (s *succession) launch(what program) *process {
-	s.t.Helper()
-	return start(s.t, s.Node, what, "run", "--kubeconfig", s.kubeconfig(proxyUser), "--hostname-override", nodeName,
-		"--cluster-cidr", clusterCIDRs, "--conntrack-max-per-core", "0")
+func (s *succession) launch(what testbed.Program) *testbed.Process {
+	s.T.Helper()
+	return testbed.Start(s.T, s.Node, what, "run", "--kubeconfig", s.Kubeconfig(testbed.ProxyUser), "--hostname-override", testbed.NodeName,
+		"--cluster-cidr", testbed.ClusterCIDRs, "--conntrack-max-per-core", "0")
 }
 
 func (s *succession) healthy() {
-	s.t.Helper()
+	s.T.Helper()
 	for _, url := range []string{"http://127.0.0.1:10256/healthz", "http://127.0.0.1:10249/metrics"} {
-		eventually(s.t, func() error {
+		testbed.Eventually(s.T, func() error {
 			code, _, err := get(s.Node, url)
 			if err == nil && code != http.StatusOK {
 				err = fmt.Errorf("%s: %d", url, code)
@@ -94,33 +96,33 @@ func (s *succession) healthy() {
 
 // keeps checks that every client is still with its endpoint.
 func (s *succession) keeps(when string) {
-	s.t.Helper()
+	s.T.Helper()
 	for _, r := range s.remembered {
-		if answer, err := r.Ask(r.to.network, r.to.to, strict); err != nil || answer.Name != r.peer {
-			s.t.Errorf("%s: client %v of %s got %v, %v, want an answer of %s", when, r.Address(r.to.family), r.to, answer, err, r.peer)
+		if answer, err := r.Ask(r.to.Network, r.to.To, testbed.Strict); err != nil || answer.Name != r.peer {
+			s.T.Errorf("%s: client %v of %s got %v, %v, want an answer of %s", when, r.Address(r.to.Family), r.to, answer, err, r.peer)
 		}
 	}
 }
 
 // measure runs what replaces a proxy, and writes a line about it.
 func (s *succession) measure(name string, replace func()) {
-	s.t.Helper()
-	requests, lost := s.load.totals()
-	before, start := s.generation(), time.Now()
+	s.T.Helper()
+	requests, lost := s.load.Totals()
+	before, start := s.Generation(), time.Now()
 	replace()
-	took, commits := time.Since(start), s.generation()-before
-	requestsNow, lostNow := s.load.totals()
-	s.t.Logf("%s | %d transactions in all | healthy after %v in all | %d requests | %d lost",
+	took, commits := time.Since(start), s.Generation()-before
+	requestsNow, lostNow := s.load.Totals()
+	s.T.Logf("%s | %d transactions in all | healthy after %v in all | %d requests | %d lost",
 		name, commits, took.Round(time.Millisecond), requestsNow-requests, lostNow-lost)
 }
 
 // unnoticed replaces a proxy while nothing changes: one transaction, which takes
 // over the tables, is all that happens.
 func (s *succession) unnoticed(name string, replace func()) {
-	s.t.Helper()
-	rules, before := s.rules(), s.generation()
+	s.T.Helper()
+	rules, before := s.Rules(), s.Generation()
 	replace()
-	s.commits(before, s.takeover, name)
+	s.Commits(before, s.takeover, name)
 	s.unchanged(rules, name)
 	s.keeps(name)
 }
@@ -129,19 +131,19 @@ func (s *succession) unnoticed(name string, replace func()) {
 // leave the rules as they are, whether the next proxy starts after the last one
 // has ended or before.
 func TestRestartsUnderLoad(t *testing.T) {
-	s, p := newSuccession(t, nftproxy)
-	ends := map[string]func(){"SIGTERM": func() { p.stop(t) }, "SIGKILL": func() { p.kill() }}
+	s, p := newSuccession(t, testbed.NFTProxy)
+	ends := map[string]func(){"SIGTERM": func() { p.Stop(t) }, "SIGKILL": func() { p.Kill() }}
 	for name, end := range ends {
 		s.measure(fmt.Sprint(restarts, " times ", name), func() {
 			for range restarts {
-				s.unnoticed(name, func() { end(); p = s.start(nftproxy) })
+				s.unnoticed(name, func() { end(); p = s.start(testbed.NFTProxy) })
 			}
 		})
 	}
 	for name, end := range ends {
 		s.measure("the next one starts before "+name, func() {
 			s.unnoticed(name, func() {
-				next := s.launch(nftproxy)
+				next := s.launch(testbed.NFTProxy)
 				s.waits(next)
 				end()
 				p = next
@@ -149,32 +151,32 @@ func TestRestartsUnderLoad(t *testing.T) {
 			})
 		})
 	}
-	rules := s.rules()
+	rules := s.Rules()
 	for name, end := range ends {
 		s.measure(fmt.Sprint(restarts, " times ", name, ", while endpoints change"), func() {
 			stop := s.keepChanging()
 			for i := range restarts {
-				time.Sleep(time.Duration(i) * pause) // to end at various moments of a sync
+				time.Sleep(time.Duration(i) * testbed.Pause) // to end at various moments of a sync
 				end()
-				p = s.start(nftproxy)
+				p = s.start(testbed.NFTProxy)
 			}
 			stop()
 		})
-		s.reached(s.canary, s.Pods[0])
+		s.Reached(s.canary, s.Pods[0])
 		s.unchanged(rules, name+" and changes")
 		s.keeps(name + " and changes")
 	}
-	s.load.check()
+	s.load.Check()
 }
 
 // waits waits until a proxy says that it cannot have the tables yet.
-func (s *succession) waits(p *process) {
-	s.t.Helper()
+func (s *succession) waits(p *testbed.Process) {
+	s.T.Helper()
 	if s.takeover == 0 {
 		return // tables of this kernel have no owner
 	}
-	eventually(s.t, func() error {
-		if log := p.log.String(); !strings.Contains(log, "rules cannot be applied; they stay as they are") {
+	testbed.Eventually(s.T, func() error {
+		if log := p.Log.String(); !strings.Contains(log, "rules cannot be applied; they stay as they are") {
 			return fmt.Errorf("the second proxy does not wait for the first one")
 		}
 		return nil
@@ -189,19 +191,19 @@ func (s *succession) keepChanging() (stop func()) {
 		defer close(ended)
 		for i := 1; ; i++ {
 			for _, f := range model.Families {
-				s.setSlice(s.canary, f, s.Pods[i%len(s.Pods)])
+				s.SetSlice(s.canary, f, s.Pods[i%len(s.Pods)])
 			}
 			select {
 			case <-asked:
 				return
-			case <-time.After(pause):
+			case <-time.After(testbed.Pause):
 			}
 		}
 	}()
 	return func() {
 		close(asked)
 		<-ended
-		s.setEndpoints(s.canary, s.Pods[0])
+		s.SetEndpoints(s.canary, s.Pods[0])
 	}
 }
 
@@ -209,28 +211,28 @@ func (s *succession) keepChanging() (stop func()) {
 // program of another version; otherwise it is this one by another name, so that
 // the rules are the same.
 func TestUpgradeUnderLoad(t *testing.T) {
-	previous := program{name: "nftproxy (previous)", path: os.Getenv("NFTPROXY_PREVIOUS")}
-	same := previous.path == ""
+	previous := testbed.Program{Name: "nftproxy (previous)", Path: os.Getenv("NFTPROXY_PREVIOUS")}
+	same := previous.Path == ""
 	if same {
-		previous.path = filepath.Join(t.TempDir(), filepath.Base(nftproxy.path)) // the rules tell it
-		if _, err := goCommand("-C", "..", "build", "-ldflags", "-X main.version=v0.0.0-previous", "-o", previous.path, "./cmd/nftproxy"); err != nil {
+		previous.Path = filepath.Join(t.TempDir(), filepath.Base(testbed.NFTProxy.Path)) // the rules tell it
+		if _, err := testbed.GoCommand("-C", "..", "build", "-ldflags", "-X main.version=v0.0.0-previous", "-o", previous.Path, "./cmd/nftproxy"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s, p := newSuccession(t, previous)
-	for _, next := range []program{nftproxy, previous, nftproxy} {
+	for _, next := range []testbed.Program{testbed.NFTProxy, previous, testbed.NFTProxy} {
 		replace := func() {
-			p.stop(t)
+			p.Stop(t)
 			p = s.start(next)
 		}
 		before := s.version()
 		s.measure("another version", func() {
 			if same {
-				s.unnoticed(next.name, replace)
+				s.unnoticed(next.Name, replace)
 				return
 			}
 			replace()
-			s.keeps(next.name)
+			s.keeps(next.Name)
 		})
 		after := s.version()
 		t.Logf("    from %s to %s", before, after)
@@ -238,23 +240,23 @@ func TestUpgradeUnderLoad(t *testing.T) {
 			t.Errorf("%s is still there", before)
 		}
 	}
-	s.setEndpoints(s.canary, s.Pods[1])
-	s.reached(s.canary, s.Pods[1])
-	s.load.check()
+	s.SetEndpoints(s.canary, s.Pods[1])
+	s.Reached(s.canary, s.Pods[1])
+	s.load.Check()
 }
 
 var versionLabel = regexp.MustCompile(`nftproxy_build_info{.*version="([^"]*)"}`)
 
 // version returns what the proxy says that it is.
 func (s *succession) version() string {
-	s.t.Helper()
+	s.T.Helper()
 	_, metrics, err := get(s.Node, "http://127.0.0.1:10249/metrics")
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	found := versionLabel.FindStringSubmatch(metrics)
 	if found == nil {
-		s.t.Fatal("the metrics do not tell the version")
+		s.T.Fatal("the metrics do not tell the version")
 	}
 	return found[1]
 }

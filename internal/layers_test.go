@@ -26,25 +26,25 @@ func TestLayers(t *testing.T) {
 		{"explain", []string{"model", "nft", "terminal"}, []string{}},
 		{"terminal", nil, []string{}},
 		{"netlinkio", nil, []string{"github.com/mdlayher", "golang.org/x"}},
-		{"kernel", []string{"model", "nft", "plan", "terminal", "netlinkio"}, []string{
-			"github.com/google/nftables", "github.com/mdlayher", "golang.org/x"}},
-		{"apply", []string{"model", "nft", "plan", "terminal", "netlinkio", "kernel"}, []string{
-			"github.com/google/nftables", "github.com/mdlayher", "golang.org/x"}},
-		{"agent", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "kernel", "apply"}, []string{
+		{"kernel", []string{"model", "nft", "plan", "terminal", "netlinkio", "host"}, []string{
+			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
+		{"apply", []string{"model", "nft", "plan", "terminal", "netlinkio", "host", "kernel"}, []string{
+			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
+		{"agent", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
 		{"config", []string{"model", "terminal", "manifest", "host"}, nil},
 		{"events", []string{"model"}, nil},
 		{"serve", nil, []string{}},
 		{"logwriter", nil, []string{}},
 		{"health", []string{"model", "serve"}, []string{}},
-		{"metrics", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "kernel", "apply", "agent", "source", "manifest"}, nil},
-		{"status", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "kernel", "apply", "agent"}, []string{
+		{"metrics", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "source", "manifest"}, nil},
+		{"status", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
 		{"conntrack", []string{"model", "netlinkio"}, []string{"github.com/mdlayher", "golang.org/x"}},
-		{"host", []string{"model"}, []string{}},
-		{"preflight", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "kernel"}, []string{
-			"github.com/google/nftables", "github.com/mdlayher", "golang.org/x"}},
-		{"takeover", nil, []string{
+		{"host", []string{"model"}, []string{"github.com/vishvananda", "golang.org/x"}},
+		{"preflight", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel"}, []string{
+			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
+		{"takeover", []string{"netlinkio"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
 	} {
 		t.Run(c.pkg, func(t *testing.T) {

@@ -18,16 +18,17 @@ func cleanupCommand() *cobra.Command {
 	var kubeProxy bool
 	c := &cobra.Command{
 		Use:   "cleanup",
-		Short: "Remove our tables from the kernel",
+		Short: "Remove nftproxy's tables from the kernel",
 		Long: `Remove the tables "ip nftproxy" and "ip6 nftproxy" in one transaction, and the
 empty chain that "nftproxy run" left in tables "kube-proxy", with the table if
-that is all it has. Other tables stay as they are. Established connections go on. While "nftproxy run"
-owns the tables, this fails and changes nothing: stop it first.
+it contains nothing else. Other tables stay unchanged, and established
+connections continue. While "nftproxy run" owns the tables, this fails and
+changes nothing: stop it first.
 
-With --kube-proxy, remove also what kube-proxy left, in whichever mode it ran:
+With --kube-proxy, also remove what kube-proxy left, in whichever mode it ran:
 its nftables tables, iptables chains, ipsets and the interface of IPVS. Rules
-of the kubelet and of others stay. Rules of the old iptables in the kernel are
-removed by iptables-legacy-save and -restore, which have to be there.`,
+of the kubelet and of other programs stay. Rules of iptables-legacy are reported
+only: "kube-proxy --cleanup" from the image of kube-proxy removes them.`,
 		Example: `  nftproxy cleanup
   nftproxy cleanup --kube-proxy`,
 		Args: noArguments,
@@ -42,19 +43,19 @@ removed by iptables-legacy-save and -restore, which have to be there.`,
 			return cleanUp(c, log)
 		},
 	}
-	c.Flags().BoolVar(&kubeProxy, "kube-proxy", false, "remove also what kube-proxy left")
+	c.Flags().BoolVar(&kubeProxy, "kube-proxy", false, "also remove what kube-proxy left")
 	o.settings = config.NewFlags(c.Flags())
 	o.settings.AddLogging()
 	return c
 }
 
-// removeRules removes our own rules.
+// removeRules removes nftproxy's rules.
 func removeRules(c *cobra.Command, log *slog.Logger) error {
 	return applyOnce(c, log, &model.Routing{})
 }
 
-// removeOwn removes our own rules, then the markers in place of kube-proxy's. While
-// a daemon keeps its rules the markers stay.
+// removeOwn removes nftproxy's rules, then the markers that replaced kube-proxy's
+// tables. The markers stay while a daemon keeps its rules.
 func removeOwn(c *cobra.Command, log *slog.Logger) error {
 	if err := removeRules(c, log); err != nil {
 		return err
@@ -63,8 +64,8 @@ func removeOwn(c *cobra.Command, log *slog.Logger) error {
 	return errors.Join(printRemoved(c, removed), err)
 }
 
-// cleanUp removes our own rules and what kube-proxy left (12.59). One failure
-// does not keep it from the rest.
+// cleanUp removes nftproxy's rules and what kube-proxy left (12.59). It continues
+// after a failure.
 func cleanUp(c *cobra.Command, log *slog.Logger) error {
 	own, marker := removeRules(c, log), takeover.NoMarker
 	if own != nil {

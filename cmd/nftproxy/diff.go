@@ -35,8 +35,8 @@ func diffCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "diff -f FILE | --kubeconfig FILE | --config FILE",
 		Short: "Show what would change in the kernel",
-		Long: `Compare the kernel's rules with what the files, or the API server, ask for and
-print the plan that "apply" would carry out. Nothing is changed.
+		Long: `Compare the kernel's rules with those for the files, or for the objects of the
+API server, and print the plan that "apply" would carry out. Nothing is changed.
 
 Exit code: 0 no changes, 1 changes, 2 error.`,
 		Example: `  nftproxy diff -f services.yaml
@@ -49,8 +49,8 @@ Exit code: 0 no changes, 1 changes, 2 error.`,
 			if err != nil {
 				return err
 			}
-			if output != "text" && output != "json" {
-				return fmt.Errorf("--output: %q is not known: use text or json", output)
+			if err := checkOutput(output, "text"); err != nil {
+				return err
 			}
 			routing, log, err := o.routing(c, true)
 			if err != nil {
@@ -67,7 +67,7 @@ Exit code: 0 no changes, 1 changes, 2 error.`,
 	}
 	o.addFlags(c)
 	c.Flags().StringVarP(&output, "output", "o", "text", "`format`: text or json")
-	c.Flags().StringVar(&colour, "color", "auto", "`when` to colour the text: auto, always or never; auto heeds NO_COLOR")
+	c.Flags().StringVar(&colour, "color", "auto", "`when` to colour the text: auto, always or never; auto respects NO_COLOR")
 	return c
 }
 
@@ -95,19 +95,19 @@ func useColour(when string, w io.Writer) (bool, error) {
 		f, ok := w.(*os.File)
 		return ok && os.Getenv("NO_COLOR") == "" && term.IsTerminal(int(f.Fd())), nil
 	}
-	return false, fmt.Errorf("--color: %q is not known: use auto, always or never", when)
+	return false, fmt.Errorf("--color: unknown value %q: use auto, always or never", when)
 }
 
 func applyCommand() *cobra.Command {
 	var o options
 	c := &cobra.Command{
 		Use:   "apply -f FILE | --kubeconfig FILE | --config FILE",
-		Short: "Bring the kernel to what a file or a cluster says, once",
-		Long: `Commit the difference between the kernel's rules and the files, or what an API
-server says at this moment, print it, and exit. What packets meet changes in
-one transaction. When there is no difference nothing is sent to the kernel.
-Established connections are not touched. While "nftproxy run" owns the tables,
-they can be changed by nobody else: this fails then and changes nothing.
+		Short: "Bring the kernel in sync with a file or a cluster, once",
+		Long: `Commit the difference between the kernel's rules and those for the files, or for
+the present objects of an API server, print it, and exit. Traffic switches in
+one transaction. Without a difference nothing is sent to the kernel. Established
+connections are not affected. While "nftproxy run" owns the tables, no other
+process can change them: this fails then and changes nothing.
 
 Exit code: 0 applied, 2 error.`,
 		Example: `  nftproxy apply -f services.yaml

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/explain"
+	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
@@ -28,23 +28,23 @@ func explainCommand() *cobra.Command {
 	var o explainOptions
 	c := &cobra.Command{
 		Use:   "explain PROTO ADDR:PORT",
-		Short: "Tell what becomes of a connection, and why",
-		Long: `Follow the first packet of a connection through the rules: which Service it is
-for, which endpoints may get it and with which share, whether its source is
+		Short: "Trace a connection and explain where it goes",
+		Long: `Trace the first packet of a connection through the rules: which Service it is
+for, which endpoints may receive it and with which share, whether its source is
 masqueraded and by which rule, or why it is rejected or dropped; then every
 rule and element that it meets.
 
 With -f, --kubeconfig or --config the rules are those that "render" prints, and
-endpoints that are left out are listed with the reason. Otherwise they are the
-kernel's own, with the clients that session affinity remembers.
+endpoints that are left out are listed with the reason. Otherwise the rules are
+read from the kernel, with the clients that session affinity remembers.
 
 PROTO is tcp, udp, sctp, icmp, icmpv6 or a protocol number. ICMP has no ports:
-give the address alone. Names are not looked up. Without --from the node itself
-is the client.
+give only the address. Names are not resolved. Without --from the node itself is
+the client.
 
-Exit code: 0 the question is answered, whatever the answer; 2 error.`,
-		Example: `  nftproxy explain tcp 10.96.0.10:80                      # as in the kernel
-  nftproxy explain -f services.yaml tcp 10.96.0.10:80     # as the file asks
+Exit code: 0 the connection was traced, whatever the result; 2 error.`,
+		Example: `  nftproxy explain tcp 10.96.0.10:80                      # rules in the kernel
+  nftproxy explain -f services.yaml tcp 10.96.0.10:80     # rules for the file
   nftproxy explain -f services.yaml --from 203.0.113.7 tcp 192.168.7.1:30080
   nftproxy explain -f services.yaml udp '[fd00:10:96::10]:53'
   nftproxy explain --from 10.128.0.5 --interface cni0 icmp 10.96.0.10
@@ -54,27 +54,21 @@ Exit code: 0 the question is answered, whatever the answer; 2 error.`,
 	}
 	o.addFlags(c)
 	c.Flags().StringVar(&o.from, "from", "", "`address` of the client (default: the node itself)")
-	c.Flags().StringVar(&o.device, "interface", "", "`name` of the interface that the packet comes in from; needed where pods are recognised by it")
+	c.Flags().StringVar(&o.device, "interface", "", "`name` of the interface that the packet arrives on; needed if pods are detected by it")
 	c.Flags().StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
 	return c
 }
 
 func explainArguments(c *cobra.Command, args []string) error {
 	if len(args) != 2 {
-		return fmt.Errorf("%d arguments in place of 2: give a protocol and what is dialled, for example\n"+
-			"  %s tcp 10.96.0.10:80", len(args), c.CommandPath())
+		return fmt.Errorf("expected a protocol and a destination, for example\n  %s tcp 10.96.0.10:80", c.CommandPath())
 	}
 	return nil
 }
 
 func (o *explainOptions) run(c *cobra.Command, protocol, target string) error {
-	write := explain.Print
-	switch o.output {
-	case "text":
-	case "json":
-		write = explain.JSON
-	default:
-		return fmt.Errorf("--output: %q is not known: use text or json", o.output)
+	if err := checkOutput(o.output, "text"); err != nil {
+		return err
 	}
 	packet, err := o.packet(protocol, target)
 	if err != nil {
@@ -90,17 +84,20 @@ func (o *explainOptions) run(c *cobra.Command, protocol, target string) error {
 	if err != nil {
 		return err
 	}
-	return write(c.OutOrStdout(), result)
+	if o.output == "json" {
+		return explain.JSON(c.OutOrStdout(), result)
+	}
+	return explain.Print(c.OutOrStdout(), result)
 }
 
-// namesObjects tells whether the question is about files or a cluster. The
-// service account of a pod alone is no hint at that.
+// namesObjects reports whether the question is about files or a cluster. The
+// service account of a pod alone does not mean a cluster.
 func (o *explainOptions) namesObjects() bool {
 	return len(o.files) > 0 || o.settings.ConfigFile != "" || o.settings.Given("kubeconfig") || o.settings.Given("master")
 }
 
-// onlyForObjects refuses flags that shape the rules for objects where none are
-// named: the kernel's rules are what they are.
+// onlyForObjects refuses flags that shape the rules for objects if none are named:
+// they cannot shape those in the kernel.
 func onlyForObjects(c *cobra.Command) (err error) {
 	c.Flags().Visit(func(f *pflag.Flag) {
 		switch f.Name {
@@ -112,7 +109,7 @@ func onlyForObjects(c *cobra.Command) (err error) {
 	return err
 }
 
-// packet reads the question.
+// packet parses the arguments.
 func (o *explainOptions) packet(protocol, target string) (explain.Packet, error) {
 	p, err := explain.Parse(protocol, target)
 	if err != nil {
@@ -121,7 +118,7 @@ func (o *explainOptions) packet(protocol, target string) (explain.Packet, error)
 	p.Interface = o.device
 	if o.from == "" {
 		if o.device != "" {
-			return p, errors.New("--interface: packets of the node itself come in from none: give the client with --from")
+			return p, errors.New("--interface: packets of the node itself arrive on none: name the client with --from")
 		}
 		return p, nil
 	}
@@ -131,12 +128,12 @@ func (o *explainOptions) packet(protocol, target string) (explain.Packet, error)
 	case err != nil || p.Source.Zone() != "":
 		return p, fmt.Errorf("--from: %q is not an IP address (no port, no brackets, no zone)", o.from)
 	case model.FamilyOf(p.Source) != model.FamilyOf(p.Destination):
-		return p, fmt.Errorf("--from: %s is an %s address, and %s is dialled: give two of one family", p.Source, model.FamilyOf(p.Source), p.Destination)
+		return p, fmt.Errorf("--from: %s is an %s address, and the destination is %s: give two of one family", p.Source, model.FamilyOf(p.Source), p.Destination)
 	}
 	return p, nil
 }
 
-// fromObjects answers for the rules that files or a cluster ask for.
+// fromObjects traces through the rules for files or a cluster.
 func (o *explainOptions) fromObjects(c *cobra.Command, p explain.Packet) (*explain.Result, error) {
 	cfg, log, err := o.start(c)
 	if err != nil {
@@ -157,8 +154,8 @@ func (o *explainOptions) fromObjects(c *cobra.Command, p explain.Packet) (*expla
 	return result, nil
 }
 
-// fromKernel answers for the rules in the kernel, of which the objects behind
-// them are not known.
+// fromKernel traces through the rules in the kernel. The objects behind them are
+// unknown.
 func fromKernel(_ *cobra.Command, p explain.Packet) (_ *explain.Result, err error) {
 	conn, err := kernel.Open()
 	if err != nil {
@@ -169,7 +166,7 @@ func fromKernel(_ *cobra.Command, p explain.Packet) (_ *explain.Result, err erro
 	if err != nil {
 		return nil, err
 	}
-	local, err := agent.InterfaceAddresses()
+	local, err := host.InterfaceAddresses()
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +182,7 @@ func fromKernel(_ *cobra.Command, p explain.Packet) (_ *explain.Result, err erro
 	return explain.Explain(t, p, local), nil
 }
 
-// routedSource returns the address from which this machine dials another, or
+// routedSource returns the source address of this machine for a destination, or
 // the zero Addr if it has no route there. Connecting a datagram socket looks up
 // the route and sends nothing.
 func routedSource(to netip.Addr) netip.Addr {

@@ -19,7 +19,7 @@ func TestExplainFile(t *testing.T) {
 			"tcp 10.96.0.10:80 from 203.0.113.7: forwarded\n", "default/web:http (ClusterIP)", "10.128.1.2:8080   50.0 %", "masqueraded by: ip saddr != 10.128.0.0/9"}},
 		{"--from 10.128.9.9 tcp 10.96.0.10:80 --cluster-cidr 10.128.0.0/9", []string{"source     kept\n"}},
 		{"tcp 10.96.0.10:80 --bind-address 192.168.7.1", []string{"from the node (192.168.7.1): forwarded", "\n  output\n"}},
-		{"tcp 10.96.0.10:80", []string{"from the node: forwarded", "the address that the node would use is not known"}},
+		{"tcp 10.96.0.10:80", []string{"from the node: forwarded", "the node's source address is unknown"}},
 		{"--from 203.0.113.7 tcp 10.96.0.10:443", []string{"rejected: the ClusterIP has no such port\n"}},
 		{"--from 203.0.113.7 icmp 10.96.0.10", []string{"rejected: "}},
 		{"--from 2001:db8::7 tcp [fd00::10]:80", []string{"not ours: there is no table for IPv6\n"}},
@@ -58,8 +58,8 @@ func TestExplainJSON(t *testing.T) {
 func TestExplainUsageErrors(t *testing.T) {
 	path := writeFile(t, service)
 	for _, c := range []struct{ args, want string }{
-		{"", "give a protocol and what is dialled"},
-		{"tcp", "1 arguments in place of 2"},
+		{"", "expected a protocol and a destination"},
+		{"tcp", "expected a protocol and a destination"},
 		{"tcp 10.96.0.10 80", "nftproxy explain tcp 10.96.0.10:80"},
 		{"htp 10.96.0.10:80", "use tcp, udp, sctp"},
 		{"tcp 10.96.0.10", "has no port: write for example 10.96.0.10:80"},
@@ -67,9 +67,9 @@ func TestExplainUsageErrors(t *testing.T) {
 		{"icmp 10.96.0.10:80", "write 10.96.0.10"},
 		{"tcp 10.96.0.10:80 --from 203.0.113.7:5000", `--from: "203.0.113.7:5000" is not an IP address`},
 		{"tcp 10.96.0.10:80 --from fd00::7", "give two of one family"},
-		{"tcp 10.96.0.10:80 --interface eth0", "give the client with --from"},
+		{"tcp 10.96.0.10:80 --interface eth0", "name the client with --from"},
 		{"tcp 10.96.0.10:80 --masquerade-all", "--masquerade-all: has no effect on the rules in the kernel"},
-		{"tcp 10.96.0.10:80 -o yaml", `--output: "yaml" is not known: use text or json`},
+		{"tcp 10.96.0.10:80 -o yaml", `--output: unknown format "yaml": use text or json`},
 		{"tcp 10.96.0.10:80 -f FILE --cluster-cidr 10.0.0.0", "--cluster-cidr"},
 		{"tcp 10.96.0.10:80 -f FILE --logging-format xml", "--logging-format"},
 		{"tcp 10.96.0.10:80 -f missing.yaml", "missing.yaml"},

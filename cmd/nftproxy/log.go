@@ -14,7 +14,7 @@ import (
 func newLogger(w io.Writer, format string, level *slog.LevelVar) *slog.Logger {
 	if lw, ok := w.(*logwriter.Writer); ok {
 		lw.Dropped = func(to io.Writer, lines int) {
-			slog.New(newHandler(to, format, level)).Error("lines are missing here: the log could not be written", "lines", lines)
+			slog.New(newHandler(to, format, level)).Error("log lines were dropped here, because the log could not be written", "lines", lines)
 		}
 	}
 	return slog.New(newHandler(w, format, level))

@@ -40,11 +40,11 @@ func arguments(argv []string) []string {
 	return argv[1:]
 }
 
-// errChanges ends diff with exit code 1. It is no message to anybody.
+// errChanges ends diff with exit code 1. It is never printed.
 var errChanges = errors.New("changes")
 
-// run executes one command line and returns the exit code. What cannot be
-// written to stderr holds up nothing.
+// run executes one command line and returns the exit code. A blocked stderr does
+// not block the command.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	log := logwriter.New(stderr)
 	defer log.Close()
@@ -69,8 +69,8 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return exitError
 }
 
-// printableLines returns a message that may have several lines with nothing in
-// it that does something to a terminal.
+// printableLines returns a message of one or more lines without control characters
+// of terminals.
 func printableLines(message string) string {
 	lines := strings.Split(message, "\n")
 	for i, line := range lines {
@@ -86,7 +86,7 @@ func rootCommand() *cobra.Command {
 		Short: "Kubernetes service proxy for Linux nodes with nftables",
 		Long: `nftproxy turns Services and EndpointSlices into nftables rules.
 
-It takes objects as "kubectl get services,endpointslices,nodes -A -o yaml"
+It reads objects as "kubectl get services,endpointslices,nodes -A -o yaml"
 prints them, from files or from standard input. Three steps lead from a file
 to balanced traffic:
 
@@ -94,17 +94,17 @@ to balanced traffic:
   nftproxy diff   -f services.yaml    show what would change in the kernel
   nftproxy run    -f services.yaml    apply, and follow the file as it changes
 
-and two more answer questions:
+Two more commands answer questions:
 
   nftproxy explain tcp 10.96.0.10:80  which rules a connection meets, and where it goes
-  nftproxy status                     what this node serves, and how it fares
+  nftproxy status                     what this node serves, and whether it is healthy
 
 With --kubeconfig, or in a pod, the objects come from an API server instead.
 "nftproxy run" takes the flags and the configuration file of kube-proxy.
 
-Everything is in the tables "ip nftproxy" and "ip6 nftproxy"; no other table is
-touched, but for those of a kube-proxy that is replaced. "nft list table ip
-nftproxy" shows ours at any time, and "nftproxy cleanup" removes them.`,
+All rules are in the tables "ip nftproxy" and "ip6 nftproxy". nftproxy touches
+no other tables, except to remove kube-proxy's leftovers when it takes over.
+"nft list table ip nftproxy" shows the rules, "nftproxy cleanup" removes them.`,
 		Args:          noArguments,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -120,7 +120,7 @@ nftproxy" shows ours at any time, and "nftproxy cleanup" removes them.`,
 		return fmt.Errorf("%w\nrun \"%s --help\" for the flags and examples", err, c.CommandPath())
 	})
 	root.AddCommand(renderCommand(), diffCommand(), explainCommand(), applyCommand(), runCommand(), statusCommand(), cleanupCommand(), versionCommand())
-	root.SetGlobalNormalizationFunc(flag.WordSepNormalizeFunc) // "_" is as good as "-" (12.1)
+	root.SetGlobalNormalizationFunc(flag.WordSepNormalizeFunc) // "_" means "-" (12.1)
 	return root
 }
 
@@ -133,4 +133,13 @@ func noArguments(c *cobra.Command, args []string) error {
 		return fmt.Errorf("unknown command %q\nrun \"nftproxy\" for the list", args[0])
 	}
 	return fmt.Errorf("unexpected argument %q: files are given with -f\nrun \"%s --help\" for the flags and examples", args[0], c.CommandPath())
+}
+
+// checkOutput refuses formats other than text, which may have another name, and
+// json.
+func checkOutput(format, text string) error {
+	if format != text && format != "json" {
+		return fmt.Errorf("--output: unknown format %q: use %s or json", format, text)
+	}
+	return nil
 }

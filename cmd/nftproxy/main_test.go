@@ -173,23 +173,23 @@ func TestUsageErrors(t *testing.T) {
 		{"render", "name a file with -f"},
 		{"render FILE", "files are given with -f"},
 		{"render --filename", "flag needs an argument"},
-		{"render -f FILE -o yaml", `--output: "yaml" is not known: use nft or json`},
-		{"diff -f FILE -o nft", `--output: "nft" is not known: use text or json`},
-		{"diff -f FILE --color blue", `--color: "blue" is not known`},
+		{"render -f FILE -o yaml", `--output: unknown format "yaml": use nft or json`},
+		{"diff -f FILE -o nft", `--output: unknown format "nft": use text or json`},
+		{"diff -f FILE --color blue", `--color: unknown value "blue"`},
 		{"render -f FILE --nonsense", "unknown flag: --nonsense"},
 		{"render -f FILE --cluster-cidr 10.0.0.0", `--cluster-cidr: "10.0.0.0" is not a range`},
 		{"render -f FILE --cluster-cidr 10.0.0.0/8,10.1.0.0/16", "are of one family"},
-		{"render -f FILE --nodeport-addresses primary,primary", `"primary" stands there twice`},                                      // 6.1
+		{"render -f FILE --nodeport-addresses primary,primary", `"primary" is given twice`},                                          // 6.1
 		{"render -f FILE --detect-local-mode BridgeInterface", "--pod-bridge-interface: mode BridgeInterface needs it"},              // 7.7
 		{"render -f FILE --detect-local-mode InterfaceNamePrefix", "--pod-interface-name-prefix: mode InterfaceNamePrefix needs it"}, // 7.7
 		{"render -f FILE --detect-local-mode Magic", `--detect-local-mode: unknown mode "Magic"`},                                    // 7.8
-		{"render -f FILE --detect-local-mode BridgeInterface --pod-bridge-interface a*b", "is no name of an interface"},
+		{"render -f FILE --detect-local-mode BridgeInterface --pod-bridge-interface a*b", "is not the name of an interface"},
 		{"render -f FILE --scheduler fair", `--scheduler: unknown scheduler "fair"`},
 		{"render -f FILE --affinity-size 0", "--affinity-size: 0 clients cannot be remembered"},
 		{"render -f FILE --nodeport-addresses 10.20.30.40", `--nodeport-addresses: "10.20.30.40" is not a range`},
 		{"render -f FILE --bind-address [::]", `--bind-address: "[::]" is not an IP address`},
 		{"render -f FILE --bind-address 10.0.0.1:80", `--bind-address: "10.0.0.1:80" is not an IP address`},
-		{"render -f FILE --logging-format xml", `--logging-format: "xml" is not known`},
+		{"render -f FILE --logging-format xml", `--logging-format: unknown format "xml"`},
 		{"render -f FILE -v much", "invalid argument"},
 		{"render -f missing.yaml", "missing.yaml"},
 		{"run -f missing.yaml", "missing.yaml"},

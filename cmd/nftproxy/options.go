@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source"
 )
@@ -34,8 +34,8 @@ func (o *options) addFlags(c *cobra.Command) {
 	_ = c.MarkFlagFilename("kubeconfig")
 }
 
-// start returns the configuration, and the log that it asks for, which has what
-// people should know about it.
+// start returns the configuration, and the log that it asks for, to which it
+// writes remarks about the configuration.
 func (o *options) start(c *cobra.Command) (*config.Config, *slog.Logger, error) {
 	cfg, err := o.settings.Load()
 	if err != nil {
@@ -53,7 +53,7 @@ func (o *options) start(c *cobra.Command) (*config.Config, *slog.Logger, error) 
 	return cfg, log, nil
 }
 
-// usesCluster tells whether the objects come from an API server: there are no
+// usesCluster reports whether the objects come from an API server: there are no
 // files, and one is named or this is a pod.
 func (o *options) usesCluster(cfg *config.Config) (bool, error) {
 	if len(o.files) == 0 {
@@ -75,16 +75,15 @@ func (o *options) source(stdin io.Reader, cfg *config.Config) (*source.Files, er
 	return &source.Files{Paths: o.files, Stdin: stdin, ProxyName: cfg.Own.ServiceProxyName}, nil
 }
 
-// routing reads the objects and returns what they ask for. What they say in vain
-// goes to the log. here tells that this is about this machine, whose addresses
-// then count.
+// routing reads the objects and returns what they ask for. Notices about them go
+// to the log. here means this machine, whose interface addresses then count.
 func (o *options) routing(c *cobra.Command, here bool) (*model.Routing, *slog.Logger, error) {
 	cfg, log, err := o.start(c)
 	if err != nil {
 		return nil, nil, err
 	}
-	if addresses := agent.NodePortAddresses(cfg.Node); here && addresses != nil {
-		if cfg.Node.InterfaceAddresses, err = addresses(); err != nil {
+	if here && len(cfg.Node.NodePortAddresses) > 0 {
+		if cfg.Node.InterfaceAddresses, err = host.ServingAddresses(); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -105,23 +104,15 @@ func (o *options) objects(c *cobra.Command, cfg *config.Config, log *slog.Logger
 	case err != nil:
 		return nil, err
 	case uses:
-		return readCluster(c.Context(), cfg, log)
+		cluster, err := openCluster(cfg, log)
+		if err != nil {
+			return nil, err
+		}
+		return cluster.Read(c.Context())
 	}
 	files, err := o.source(c.InOrStdin(), cfg)
 	if err != nil {
 		return nil, err
 	}
-	return load(files, log)
-}
-
-// load reads the files and logs their warnings.
-func load(files *source.Files, log *slog.Logger) (*model.Snapshot, error) {
-	input, err := files.Load()
-	if err != nil {
-		return nil, err
-	}
-	for _, w := range input.Warnings {
-		log.Warn(w)
-	}
-	return input.Snapshot, nil
+	return files.Snapshot(log)
 }

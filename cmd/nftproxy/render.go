@@ -1,10 +1,9 @@
 package main
 
 import (
-	"fmt"
+	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/render"
-	"github.com/spf13/cobra"
 )
 
 func renderCommand() *cobra.Command {
@@ -14,12 +13,12 @@ func renderCommand() *cobra.Command {
 		Use:   "render -f FILE | --kubeconfig FILE | --config FILE",
 		Short: "Print the rules for a file or a cluster (dry run)",
 		Long: `Print the complete rules for the objects in the files, or for those of an API
-server. Nothing is read from or written to the kernel, so no privilege is needed. With ranges for
---nodeport-addresses the addresses of the Node object stand in for those of the
-machine's interfaces, which the other commands use.
+server. This neither reads nor writes the kernel and needs no privileges. With
+ranges for --nodeport-addresses it uses the addresses of the Node object, and
+the other commands those of the machine's interfaces.
 
-The output can be loaded with "nft -f", any number of times: it replaces our
-tables in one transaction.`,
+The output can be loaded with "nft -f" any number of times: it replaces the
+tables of nftproxy in one transaction.`,
 		Example: `  nftproxy render -f services.yaml
   nftproxy render -f services.yaml | nft -c -f -          # check with nft
   nftproxy render -f cluster/ --hostname-override node-1  # as node-1 would
@@ -28,8 +27,8 @@ tables in one transaction.`,
   nftproxy render -f services.yaml -o json | jq '.nftables[] | .map // empty | .name'`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if output != "nft" && output != "json" {
-				return fmt.Errorf("--output: %q is not known: use nft or json", output)
+			if err := checkOutput(output, "nft"); err != nil {
+				return err
 			}
 			routing, _, err := o.routing(c, false)
 			if err != nil {

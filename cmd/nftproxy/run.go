@@ -1,12 +1,8 @@
 package main
 
 import (
-	"context"
-	"log/slog"
 	"os/signal"
 	"slices"
-	"strings"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -14,12 +10,12 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/daemon"
-	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/source"
 )
 
 const runName = "run"
 
-// runOptions are the flags of run: those of kube-proxy, and ours.
+// runOptions are the flags of run: those of kube-proxy, and more.
 type runOptions struct {
 	options
 	version       versionFlag
@@ -32,29 +28,29 @@ func runCommand() *cobra.Command {
 	var o runOptions
 	c := &cobra.Command{
 		Use:   runName + " -f FILE | --kubeconfig FILE | --config FILE",
-		Short: "Keep the kernel at what a file or a cluster says",
-		Long: `Apply the files, then watch them and apply every change at once. A file that
-cannot be used is reported and changes nothing: what worked before goes on.
+		Short: "Keep the kernel in sync with a file or a cluster",
+		Long: `Apply the files, then watch them and apply every change immediately. An invalid
+file is reported and changes nothing: the current rules stay in place.
 
 With --kubeconfig, --master, or in a pod without -f, follow the API server of a
 Kubernetes cluster instead. Nothing is applied before all Services and
-EndpointSlices are known, and while the server is away the rules stay.
+EndpointSlices are known, and the rules stay while the server is unavailable.
 
-The flags are those of kube-proxy, also those that mean nothing here; --config
-takes its configuration file, which then decides in place of the flags that it
-has fields for. When that file gets another content, and one that can be used,
-the process ends with exit code 1, for its supervisor to start it again. Any
-other content is logged, and changes nothing.
+The flags are those of kube-proxy, including those without an effect here.
+--config takes its configuration file, which then overrides the flags that it
+has fields for. When the content of that file changes and is valid, the process
+ends with exit code 1, so that its supervisor restarts it. Invalid content is
+logged and changes nothing.
 
-From kernel 6.9 on the process owns its tables: no other program can change or
-flush them while it runs. Before, and with --no-table-owner, what others do to
-them is repaired at once.
+On kernel 6.9 and later the process owns its tables: no other program can change
+or flush them while it runs. On older kernels, and with --no-table-owner,
+outside changes are repaired immediately.
 
 SIGTERM and SIGINT end the process and leave the rules in place, so that a
-restart disturbs no traffic; "nftproxy cleanup" removes them.
+restart does not disrupt traffic; "nftproxy cleanup" removes them.
 
-Exit code: 0 told to end, or done with --cleanup, --init-only, --write-config-to;
-1 error.`,
+Exit code: 0 ended by a signal, or done with --cleanup, --init-only or
+--write-config-to; 1 error.`,
 		Example: `  nftproxy run -f services.yaml
   nftproxy run -f /etc/nftproxy/ --cluster-cidr 10.128.0.0/9,fd00:10:128::/48
   nftproxy run --kubeconfig /etc/kubernetes/kubeconfig --hostname-override node-1 --cluster-cidr 10.128.0.0/9
@@ -66,14 +62,14 @@ Exit code: 0 told to end, or done with --cleanup, --init-only, --write-config-to
 	o.addFlags(c)
 	o.settings.AddDaemon()
 	addVersionFlag(c, &o.version)
-	c.Flags().StringVar(&o.writeConfigTo, "write-config-to", "", "write the configuration in effect to this `file`, and exit")
-	c.Flags().BoolVar(&o.cleanup, "cleanup", false, "remove the rules, and what kube-proxy left, and exit")
-	c.Flags().BoolVar(&o.initOnly, "init-only", false, "do what needs privileges before rules are made, make none, and exit")
+	c.Flags().StringVar(&o.writeConfigTo, "write-config-to", "", "write the effective configuration to this `file`, and exit")
+	c.Flags().BoolVar(&o.cleanup, "cleanup", false, "remove the rules and the leftovers of kube-proxy, and exit")
+	c.Flags().BoolVar(&o.initOnly, "init-only", false, "perform the privileged preparations, write no rules, and exit")
 	return c
 }
 
-// runArguments passes over empty arguments, which templates of command lines for
-// kube-proxy leave behind.
+// runArguments ignores empty arguments, which templates of command lines for
+// kube-proxy leave.
 func runArguments(c *cobra.Command, args []string) error {
 	return noArguments(c, slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "" }))
 }
@@ -93,10 +89,11 @@ func (o *runOptions) run(c *cobra.Command) error {
 	}
 	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	// Who reads the log may end before us, which is no reason to follow.
+	// The process survives the exit of its log reader.
 	signal.Ignore(syscall.SIGPIPE)
 	d := &daemon.Daemon{
 		Config:  cfg,
+		Usable:  o.usable,
 		Version: version,
 		Flags:   func() map[string]string { return config.Values(c.Flags()) },
 		SetVerbosity: func(level uint32) error {
@@ -105,33 +102,17 @@ func (o *runOptions) run(c *cobra.Command) error {
 		},
 		Log: log,
 	}
-	if d.Source, err = o.daemonSource(c, cfg, log); err != nil {
+	if err := o.addSource(c, d); err != nil {
 		return err
 	}
-	work := o.runWatched
+	work := d.Run
 	if o.initOnly {
-		work = (*daemon.Daemon).Init
+		work = d.Init
 	}
-	if err := work(d, ctx); ctx.Err() == nil {
+	if err := work(ctx); ctx.Err() == nil {
 		return err
 	}
-	return nil // told to end
-}
-
-// runWatched runs the daemon until ctx ends, or until the file that it is
-// configured by has another content to start with.
-func (o *runOptions) runWatched(d *daemon.Daemon, ctx context.Context) error {
-	if d.Config.File == nil {
-		return d.Run(ctx)
-	}
-	watch, err := watchConfig(d.Config.File, o.usable, d.Log)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go func() { cancel(watch(ctx)) }()
-	return d.Run(ctx)
+	return nil // a signal
 }
 
 // usable returns an error if the process could not start with the configuration
@@ -145,50 +126,34 @@ func (o *runOptions) usable() error {
 	case err != nil:
 		return err
 	case uses:
-		_, err := access(cfg)
-		return err
+		return access(cfg).Check()
 	}
 	return nil
 }
 
-// daemonSource returns where the objects come from.
-func (o *runOptions) daemonSource(c *cobra.Command, cfg *config.Config, log *slog.Logger) (daemon.Source, error) {
-	switch uses, err := o.usesCluster(cfg); {
-	case err != nil:
-		return daemon.Source{}, err
-	case uses:
-		return followCluster(cfg, log)
-	}
-	o.settings.WithoutCluster(cfg)
-	return o.followFiles(c, cfg, log)
-}
-
-// followFiles returns the objects in the files.
-func (o *runOptions) followFiles(c *cobra.Command, cfg *config.Config, log *slog.Logger) (daemon.Source, error) {
-	files, err := o.source(c.InOrStdin(), cfg)
+// addSource sets where the objects come from.
+func (o *runOptions) addSource(c *cobra.Command, d *daemon.Daemon) error {
+	uses, err := o.usesCluster(d.Config)
 	if err != nil {
-		return daemon.Source{}, err
+		return err
 	}
-	watcher, err := files.NewWatcher() // before the files are read, so that no change is lost
+	if !uses {
+		o.settings.WithoutCluster(d.Config)
+		files, err := o.source(c.InOrStdin(), d.Config)
+		if err != nil {
+			return err
+		}
+		d.Source, err = source.Follow(files, d.Config.Node.NodeName, d.Log)
+		return err
+	}
+	if d.Source, err = openCluster(d.Config, d.Log); err != nil {
+		return err
+	}
+	// Events have a client of their own: the limit of requests applies to each.
+	client, err := access(d.Config).Client(d.Log)
 	if err != nil {
-		return daemon.Source{}, err
+		return err
 	}
-	var node atomic.Pointer[model.Node]
-	before := &model.Snapshot{}
-	return daemon.Source{
-		Name:  "files " + strings.Join(o.files, " "),
-		Watch: watcher.Run,
-		Load: func() (*model.Update, error) {
-			s, err := load(files, log)
-			if err != nil {
-				return nil, err
-			}
-			n, _ := s.Node(cfg.Node.NodeName) // a machine needs no Node object
-			node.Store(n)
-			u := s.Since(before)
-			before = s
-			return u, nil
-		},
-		Node: node.Load,
-	}, nil
+	d.Events = client.EventsV1()
+	return nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/status"
 )
 
-// errUnhealthy ends status with exit code 1. What is wrong is in the output.
+// errUnhealthy ends status with exit code 1. The output shows the problem.
 var errUnhealthy = errors.New("the last sync failed")
 
 // statusOptions are the flags of status.
@@ -26,23 +26,24 @@ func statusCommand() *cobra.Command {
 	var o statusOptions
 	c := &cobra.Command{
 		Use:   "status",
-		Short: "Show what this node serves, and how it fares",
-		Long: `Ask the running nftproxy how it fares and what it serves: its last sync, changes
-that wait, problems, health checks, remembered clients, and each frontend with
-the number of its endpoints and, with --service-metrics, of its connections.
+		Short: "Show what this node serves and whether it is healthy",
+		Long: `Ask the running nftproxy for its state and what it serves: its last sync,
+pending changes, problems, health checks, remembered clients, and each frontend
+with the number of its endpoints and, with --service-metrics, of its connections.
 
-Where no nftproxy answers, as after "nftproxy apply", the tables in the kernel
-tell what is served; that needs root. Nobody knows then whether it is up to date.
+If no nftproxy answers, for example after "nftproxy apply", the result is read
+from the tables in the kernel, which needs root. nftproxy cannot tell then
+whether the rules are up to date.
 
-A frontend without endpoints rejects; one whose traffic policy is Local, without
-endpoints on this node, drops. "outside" says what clients outside of the
+A frontend without endpoints rejects; one with traffic policy Local and without
+endpoints on this node drops. "outside" shows what clients outside of the
 cluster get, where that differs.
 
-Exit code: 0 fine, 1 the last sync failed or there was none yet, 2 neither a
+Exit code: 0 healthy, 1 the last sync failed or there was none yet, 2 neither a
 daemon nor tables, or another error.`,
 		Example: `  nftproxy status
   nftproxy status -n default
-  nftproxy status >/dev/null || echo not healthy
+  nftproxy status >/dev/null || echo unhealthy
   nftproxy status -o json | jq '.lastSync, .problems'
   nftproxy status -o json | jq -r '.servicePorts[].frontends[] | "\(.connections) \(.address)"'`,
 		Args: noArguments,
@@ -50,14 +51,14 @@ daemon nor tables, or another error.`,
 	}
 	f := c.Flags()
 	f.StringVar(&o.address, "metrics-bind-address", "127.0.0.1:10249", "`address` with port where the running nftproxy serves metrics")
-	f.StringVarP(&o.namespace, "namespace", "n", "", "list the Services of this `namespace` only")
+	f.StringVarP(&o.namespace, "namespace", "n", "", "list only the Services of this `namespace`")
 	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
 	return c
 }
 
 func (o *statusOptions) run(c *cobra.Command) error {
-	if o.output != "text" && o.output != "json" {
-		return fmt.Errorf("--output: %q is not known: use text or json", o.output)
+	if err := checkOutput(o.output, "text"); err != nil {
+		return err
 	}
 	address, err := netip.ParseAddrPort(o.address)
 	if err != nil {
@@ -84,7 +85,7 @@ func (o *statusOptions) run(c *cobra.Command) error {
 	return err
 }
 
-// fromKernel stands in for a daemon that does not answer.
+// fromKernel returns a report when no daemon answers.
 func (o *statusOptions) fromKernel(c *cobra.Command, noDaemon error) (_ *status.Report, err error) {
 	conn, err := kernel.Open()
 	if err != nil {

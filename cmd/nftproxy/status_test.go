@@ -92,7 +92,7 @@ func TestStatusUsage(t *testing.T) {
 	}
 	ns := netlab.TestNamespace(t)
 	for args, want := range map[string]string{
-		"-o yaml":                          `--output: "yaml" is not known: use text or json`,
+		"-o yaml":                          `--output: unknown format "yaml": use text or json`,
 		"--metrics-bind-address localhost": `"localhost" is not an address with port`,
 		"web":                              "unexpected argument",
 	} {

@@ -24,8 +24,7 @@ func versionCommand() *cobra.Command {
 }
 
 // versionFlag is the value of --version: how to print the version. Cobra's own
-// flag prints through a template, and a program with templates is half as large
-// again.
+// flag prints through a template, which makes the program half as large again.
 type versionFlag string
 
 const (

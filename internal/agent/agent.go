@@ -1,4 +1,4 @@
-// Package agent is the daemon: it keeps the kernel at what a source says.
+// Package agent is the loop that keeps the kernel in sync with a source.
 package agent
 
 import (
@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/plan"
@@ -32,7 +33,7 @@ type Config struct {
 	Node model.Config
 	// Interfaces knows the addresses of the node's interfaces, on which NodePorts
 	// depend unless they are served on "primary". It asks the agent for syncs.
-	Interfaces *Interfaces
+	Interfaces *host.Interfaces
 	// Applier commits.
 	Applier *apply.Applier
 	// AffinityUse returns how full the affinity maps are. It is called while
@@ -165,7 +166,7 @@ func New(c Config) *Agent {
 		state:    State{Started: now, LastRequest: now, Pending: now},
 	}
 	if a.Interfaces != nil {
-		a.Interfaces.changed = a.addressesChanged
+		a.Interfaces.OnChange(a.addressesChanged)
 	}
 	return a
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -74,7 +75,7 @@ type fixture struct {
 	observe []func(*Sync)
 	// addresses are those of the node's interfaces; nil: they do not matter.
 	addresses  func() ([]netip.Addr, error)
-	interfaces *Interfaces // which knows them
+	interfaces *host.Interfaces // which knows them
 }
 
 func snapshot() *model.Snapshot {
@@ -98,7 +99,7 @@ func (f *fixture) make() {
 	log := slog.New(slog.NewTextHandler(f.log, nil))
 	node := model.Config{NodeName: "node-1"}
 	if f.addresses != nil {
-		f.interfaces = NewInterfaces(f.addresses, log)
+		f.interfaces = host.NewInterfaces(f.addresses, log)
 		node.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/64")}
 	}
 	before := &model.Snapshot{}

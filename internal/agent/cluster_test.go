@@ -47,7 +47,7 @@ func newClusterLab(t *testing.T, w *workshop, seed uint64, objects ...runtime.Ob
 		workshop: w, t: t, Rand: rand.New(rand.NewPCG(seed, 0)), api: fake.NewSimpleClientset(objects...),
 		services: make(map[string]*corev1.Service), slices: make(map[string]*discoveryv1.EndpointSlice), cidrs: make(map[string]*networkingv1.ServiceCIDR),
 	}
-	l.cluster = source.NewCluster(l.api, source.ClusterConfig{NodeName: "node-1", Log: slog.New(slog.NewTextHandler(w.log, nil))})
+	l.cluster = source.NewCluster(l.api, source.ClusterConfig{NodeConfig: model.Config{NodeName: "node-1"}, Log: slog.New(slog.NewTextHandler(w.log, nil))})
 	l.Node.DetectLocal = model.DetectNodeCIDR
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
@@ -16,7 +17,7 @@ import (
 // flush is an intervention.
 func flush(process string) kernel.Intervention {
 	return kernel.Intervention{
-		By: kernel.Process{PID: 4711, Name: process}, Touched: []string{"delete table ip nftproxy"}, Counts: map[string]int{"table": 1},
+		By: host.Process{PID: 4711, Name: process}, Touched: []string{"delete table ip nftproxy"}, Counts: map[string]int{"table": 1},
 	}
 }
 
@@ -137,7 +138,7 @@ func TestOwnedByAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, syncs := drifted()
 		f.kernel.rules = nil
-		f.kernel.broken = &kernel.OwnedError{Table: "ip nftproxy", Owner: kernel.Process{PID: 7, Name: "nftproxy"}, Port: 7}
+		f.kernel.broken = &kernel.OwnedError{Table: "ip nftproxy", Owner: host.Process{PID: 7, Name: "nftproxy"}, Port: 7}
 		f.start(t)
 		time.Sleep(10 * time.Minute)
 		if n := strings.Count(f.log.String(), "belongs to process 7"); n != 1 {

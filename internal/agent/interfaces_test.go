@@ -2,7 +2,6 @@ package agent
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
@@ -48,7 +48,7 @@ func (m *machine) have(addresses ...string) {
 
 // event is a notification of the kernel about an address.
 func (m *machine) event(address string) {
-	m.interfaces.event(netip.MustParseAddr(address), m.agent.Node)
+	m.interfaces.Event(netip.MustParseAddr(address), m.agent.Node)
 	synctest.Wait()
 }
 
@@ -177,55 +177,6 @@ func TestListingFailsAtStart(t *testing.T) {
 	})
 }
 
-// TestServingAddresses: 6.7, addresses of IPVS interfaces are those of Services,
-// and a link-local one means nothing without its link.
-func TestServingAddresses(t *testing.T) {
-	ns := netlab.TestNamespace(t)
-	var all, serving []netip.Addr
-	err := ns.Do(func() (err error) {
-		for _, pair := range [][2]string{{"kube-ipvs0", "kube-dummy-if"}, {"eth0", "cni0"}} {
-			attrs := netlink.NewLinkAttrs()
-			attrs.Name = pair[0]
-			if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: pair[1]}); err != nil {
-				return err
-			}
-		}
-		for _, a := range [][2]string{
-			{"kube-ipvs0", "10.96.0.1/32"}, {"kube-ipvs0", "fd00:96::1/128"}, {"kube-dummy-if", "10.96.0.2/32"},
-			{"eth0", "192.0.2.1/24"}, {"eth0", "2001:db8::1/64"}, {"eth0", "fe80::1/64"}, {"cni0", "169.254.1.1/32"}, {"eth0", "169.254.1.1/32"},
-			{"lo", "127.0.0.1/8"},
-		} {
-			link, err := netlink.LinkByName(a[0])
-			if err != nil {
-				return err
-			}
-			addr, err := netlink.ParseAddr(a[1])
-			if err != nil {
-				return err
-			}
-			if err := netlink.AddrAdd(link, addr); err != nil {
-				return fmt.Errorf("%v: %w", a, err)
-			}
-		}
-		if all, err = InterfaceAddresses(); err != nil {
-			return err
-		}
-		serving, err = ServingAddresses()
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := fmt.Sprint(serving), "[127.0.0.1 169.254.1.1 192.0.2.1 2001:db8::1]"; got != want {
-		t.Errorf("addresses that may serve: %s, want %s", got, want)
-	}
-	for _, a := range []string{"10.96.0.1", "fd00:96::1", "fe80::1", "192.0.2.1"} {
-		if !slices.Contains(all, netip.MustParseAddr(a)) {
-			t.Errorf("no %s among the addresses of all interfaces: %v", a, all)
-		}
-	}
-}
-
 // storm is an agent that follows the addresses of a namespace by the real
 // kernel's notifications.
 type storm struct {
@@ -242,7 +193,7 @@ func newStorm(t *testing.T) *storm {
 	s := &storm{fixture: newFixture(), ns: netlab.TestNamespace(t)}
 	s.addresses = func() (out []netip.Addr, err error) {
 		s.listed.Add(1)
-		err = s.ns.Do(func() error { out, err = ServingAddresses(); return err })
+		err = s.ns.Do(func() error { out, err = host.ServingAddresses(); return err })
 		return out, err
 	}
 	s.observe = append(s.observe, func(sync *Sync) {

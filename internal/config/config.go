@@ -1,5 +1,5 @@
-// Package config is the configuration of the proxy: the one of kube-proxy, from
-// its file or its flags, and a few settings that kube-proxy does not have.
+// Package config loads the configuration: that of kube-proxy, from its file or its
+// flags, and a few settings that kube-proxy does not have.
 package config
 
 import (
@@ -19,19 +19,19 @@ import (
 
 // Config is a valid configuration with all defaults filled in.
 type Config struct {
-	// Kube is what kube-proxy has, too. Its pointers are not nil, but for
+	// Kube has the settings of kube-proxy. Its pointers are not nil, except
 	// OOMScoreAdj after [Flags.WithoutCluster].
 	Kube v1alpha1.KubeProxyConfiguration
-	// Own is what only nftproxy has.
+	// Own has the settings that only nftproxy has.
 	Own Own
 	// Master is the URL of the API server, in place of the one in the
 	// kubeconfig; empty: that one.
 	Master string
-	// Node is what Kube and Own say about the rules.
+	// Node has the settings that the rules depend on.
 	Node model.Config
 	// File is where Kube was read; nil: it comes from flags.
 	File *File
-	// Remarks are what people should know about what they configured.
+	// Remarks are warnings about the configuration.
 	Remarks []Remark
 }
 
@@ -41,10 +41,10 @@ type Own struct {
 	AffinitySize        uint32 // clients that each family remembers
 	ServiceProxyName    string // label value of the Services to serve (1.2)
 	ServiceMetrics      bool   // metrics of each Service
-	ConntrackTCPCleanup bool   // delete entries of TCP connections to endpoints that are gone
-	TakeOver            bool   // remove what kube-proxy left once own rules are active
-	AnnounceNFTables    bool   // let others see nftables mode where no table of kube-proxy was (12.62)
-	NoTableOwner        bool   // let others change our tables
+	ConntrackTCPCleanup bool   // also delete entries of TCP connections to endpoints that are gone
+	TakeOver            bool   // remove what kube-proxy left once the rules are active
+	AnnounceNFTables    bool   // announce nftables mode also where no table of kube-proxy was (12.62)
+	NoTableOwner        bool   // let other programs change the tables
 }
 
 // Remark is a warning about a setting that does not do what it seems to.
@@ -64,7 +64,7 @@ func (c *Config) remark(message string, args ...any) {
 	c.Remarks = append(c.Remarks, Remark{message, args})
 }
 
-// NamesCluster tells whether it says where an API server is.
+// NamesCluster reports whether an API server is configured.
 func (c *Config) NamesCluster() bool {
 	return c.Kube.ClientConnection.Kubeconfig != "" || c.Master != ""
 }
@@ -77,8 +77,8 @@ func (c *Config) HealthAddress() string { return enabled(c.Kube.HealthzBindAddre
 // nowhere (12.9).
 func (c *Config) MetricsAddress() string { return enabled(c.Kube.MetricsBindAddress) }
 
-// enabled returns an address as Go reads it, unless its port is 0, which no
-// server listens on.
+// enabled returns an address in the form that Go reads, unless its port is 0,
+// which means no server.
 func enabled(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	a, ok := parseHost(host)
@@ -88,10 +88,10 @@ func enabled(address string) string {
 	return net.JoinHostPort(a.String(), port)
 }
 
-// SyncPeriod is the longest wait before a failed sync is tried again (13.10).
+// SyncPeriod is the longest wait before a failed sync is retried (13.10).
 func (c *Config) SyncPeriod() time.Duration { return c.Kube.NFTables.SyncPeriod.Duration }
 
-// MinSyncPeriod passes at least between two syncs (13.5).
+// MinSyncPeriod is the minimum time between two syncs (13.5).
 func (c *Config) MinSyncPeriod() time.Duration { return c.Kube.NFTables.MinSyncPeriod.Duration }
 
 // Conntrack returns the settings of connection tracking.
@@ -115,8 +115,8 @@ const (
 	gateExternalIPs = "AllowServiceExternalIPs" // (1.17)
 )
 
-// Feature tells whether a feature gate of kube-proxy is on. byDefault is what
-// counts where it is not set.
+// Feature reports whether a feature gate of kube-proxy is on; byDefault is its
+// default.
 func (c *Config) Feature(name string, byDefault bool) bool {
 	if on, given := c.Kube.FeatureGates[name]; given {
 		return on
@@ -129,7 +129,7 @@ func (c *Config) Configz() ([]byte, error) {
 	return json.Marshal(map[string]any{v1alpha1.GroupName: &c.Kube})
 }
 
-// WriteFile writes the part that kube-proxy has as a configuration file (12.58).
+// WriteFile writes the settings of kube-proxy as a configuration file (12.58).
 func (c *Config) WriteFile(path string) error {
 	text, err := yaml.Marshal(&c.Kube)
 	if err != nil {

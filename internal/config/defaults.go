@@ -14,18 +14,17 @@ import (
 )
 
 const (
-	// defaultMinSyncPeriod leaves room for those who read the tables: nft starts
-	// anew whenever the ruleset has changed, and with 20 changes a second and 50 ms
-	// between syncs it did not come to an end (make bench-period and nft list
-	// ruleset with 3,000 Services, see docs/performance.md). A single change never
-	// waits.
+	// defaultMinSyncPeriod leaves time for readers of the tables: nft starts again
+	// whenever the ruleset has changed, and with 20 changes a second and 50 ms
+	// between syncs it did not finish (make bench-period and nft list ruleset with
+	// 3,000 Services, see docs/performance.md). A single change never waits.
 	defaultMinSyncPeriod = 100 * time.Millisecond
 	kind                 = "KubeProxyConfiguration"
 	healthzPort          = 10256
 	metricsPort          = 10249
 )
 
-// defaults returns the configuration that nobody changed.
+// defaults returns the default configuration.
 func defaults() *v1alpha1.KubeProxyConfiguration {
 	k := &v1alpha1.KubeProxyConfiguration{}
 	fillIn(k)
@@ -33,16 +32,11 @@ func defaults() *v1alpha1.KubeProxyConfiguration {
 }
 
 // fillIn gives unset fields their defaults. Zero and empty mean unset in a file
-// (12.4). The values are kube-proxy's, but for minSyncPeriod.
+// (12.4). The values are kube-proxy's, except minSyncPeriod.
 func fillIn(k *v1alpha1.KubeProxyConfiguration) {
 	k.Kind, k.APIVersion = kind, v1alpha1.SchemeGroupVersion.String()
-	k.Mode = cmp.Or(k.Mode, modeNFTables)
-	k.BindAddress = cmp.Or(k.BindAddress, "0.0.0.0")
+	fillInTexts(k)
 	fillInServers(k)
-	k.DetectLocalMode = cmp.Or(k.DetectLocalMode, "ClusterCIDR")
-	if len(k.NodePortAddresses) == 0 {
-		k.NodePortAddresses = []string{primary}
-	}
 
 	c := &k.ClientConnection
 	c.ContentType = cmp.Or(c.ContentType, runtime.ContentTypeProtobuf)
@@ -64,6 +58,16 @@ func fillIn(k *v1alpha1.KubeProxyConfiguration) {
 	setUnset(&t.TCPEstablishedTimeout, metav1.Duration{Duration: 24 * time.Hour})
 	setUnset(&t.TCPCloseWaitTimeout, metav1.Duration{Duration: time.Hour})
 	logsapi.SetRecommendedLoggingConfiguration(&k.Logging)
+}
+
+// fillInTexts gives empty texts their defaults, also those of flags.
+func fillInTexts(k *v1alpha1.KubeProxyConfiguration) {
+	k.Mode = cmp.Or(k.Mode, modeNFTables)
+	k.BindAddress = cmp.Or(k.BindAddress, "0.0.0.0")
+	k.DetectLocalMode = cmp.Or(k.DetectLocalMode, "ClusterCIDR")
+	if len(k.NodePortAddresses) == 0 {
+		k.NodePortAddresses = []string{primary}
+	}
 }
 
 func setUnset[T any](p **T, value T) {

@@ -11,11 +11,10 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Flags are the settings of one command line. They have the names and defaults
-// of kube-proxy's.
+// Flags are the settings of one command line, with the names and defaults of
+// kube-proxy.
 type Flags struct {
-	// ConfigFile is the file that decides in place of the flags (12.2); empty:
-	// none.
+	// ConfigFile is the file that overrides the flags (12.2); empty: none.
 	ConfigFile string
 
 	set         *pflag.FlagSet
@@ -27,7 +26,7 @@ type Flags struct {
 	idFiles     [2]string
 }
 
-// NewFlags returns flags that are to become part of set.
+// NewFlags returns flags to be added to set.
 func NewFlags(set *pflag.FlagSet) *Flags {
 	return &Flags{
 		set:         set,
@@ -38,44 +37,39 @@ func NewFlags(set *pflag.FlagSet) *Flags {
 	}
 }
 
-// Given tells whether a flag stands on the command line.
+// Given reports whether a flag is on the command line.
 func (f *Flags) Given(name string) bool { return f.set.Changed(name) }
 
-// NamesCluster tells whether flags say where an API server is.
-func (f *Flags) NamesCluster() bool {
-	return f.kube.ClientConnection.Kubeconfig != "" || f.master != ""
-}
-
-// AddRules adds what the rules depend on, and where all that can come from.
+// AddRules adds the settings that the rules depend on, and the configuration file.
 func (f *Flags) AddRules() {
 	k := f.kube
-	f.text(&f.ConfigFile, "config", "`file` with a KubeProxyConfiguration; it decides in place of the flags that it has fields for")
-	f.text(&k.HostnameOverride, "hostname-override", "`name` of this node among the Nodes (default: the host name); goes before the one in --config")
+	f.text(&f.ConfigFile, "config", "`file` with a KubeProxyConfiguration; it overrides the flags that it has fields for")
+	f.text(&k.HostnameOverride, "hostname-override", "`name` of this node among the Nodes (default: the host name); takes precedence over --config")
 	f.text(&k.BindAddress, "bind-address", "`address` of this node, in place of the one in its Node object; nothing is bound to it")
-	f.text(&k.ClusterCIDR, "cluster-cidr", "`range` of pod addresses, or an IPv4 and an IPv6 range separated by a comma; traffic from elsewhere to a ClusterIP is masqueraded")
+	f.text(&k.ClusterCIDR, "cluster-cidr", "`range` of pod addresses, or an IPv4 and an IPv6 range separated by a comma; other traffic to a ClusterIP is masqueraded")
 	f.set.StringSliceVar(&k.NodePortAddresses, "nodeport-addresses", k.NodePortAddresses, "`ranges` of node addresses that serve NodePorts; among them may be \"primary\" for the first address of each family, \"all\", and \"localhost\", which is not served yet")
-	f.set.Var(&word[v1alpha1.LocalMode]{&k.DetectLocalMode}, "detect-local-mode", "how packets of pods are recognised: `mode` ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix")
+	f.set.Var(&word[v1alpha1.LocalMode]{&k.DetectLocalMode}, "detect-local-mode", "how packets of pods are detected: `mode` ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix")
 	f.text(&k.DetectLocal.BridgeInterface, "pod-bridge-interface", "`name` of the bridge of the pods, for mode BridgeInterface")
-	f.text(&k.DetectLocal.InterfaceNamePrefix, "pod-interface-name-prefix", "`beginning` of the names of pod interfaces, for mode InterfaceNamePrefix")
-	f.set.Var(flag.NewMapStringBool(&k.FeatureGates), "feature-gates", "`name=true|false,...` switches of kube-proxy; AllowServiceExternalIPs=false leaves out external IPs of Services, and ComponentStatusz and ComponentFlagz count for run")
+	f.text(&k.DetectLocal.InterfaceNamePrefix, "pod-interface-name-prefix", "`prefix` of the names of pod interfaces, for mode InterfaceNamePrefix")
+	f.set.Var(flag.NewMapStringBool(&k.FeatureGates), "feature-gates", "`name=true|false,...` switches of kube-proxy; AllowServiceExternalIPs=false ignores external IPs of Services, and ComponentStatusz and ComponentFlagz affect run")
 	f.truth(&k.NFTables.MasqueradeAll, "masquerade-all", "masquerade all traffic to ClusterIPs")
 	f.text(&f.own.Scheduler, "scheduler", "`name` of the scheduler for Services without the annotation nftproxy.dev/scheduler: round-robin, random or source-hash")
 	f.set.Uint32Var(&f.own.AffinitySize, "affinity-size", f.own.AffinitySize, "`number` of clients that session affinity can remember in each family")
 	f.text(&f.own.ServiceProxyName, "service-proxy-name", "serve only Services with this `value` of the label service.kubernetes.io/service-proxy-name (default: Services without the label)")
 }
 
-// AddCluster adds where the API server is and how to talk to it.
+// AddCluster adds the connection to the API server.
 func (f *Flags) AddCluster() {
 	c := &f.kube.ClientConnection
-	f.text(&c.Kubeconfig, "kubeconfig", "`file` that says where the API server is and how to authenticate (default: the service account of the pod)")
+	f.text(&c.Kubeconfig, "kubeconfig", "`file` with the address and credentials of the API server (default: the service account of the pod)")
 	f.text(&f.master, "master", "`URL` of the API server, in place of the one in the kubeconfig")
-	f.set.Float32Var(&c.QPS, "kube-api-qps", c.QPS, "`number` of requests a second to the API server")
-	f.number(&c.Burst, "kube-api-burst", "`number` of requests to the API server that may come at once")
+	f.set.Float32Var(&c.QPS, "kube-api-qps", c.QPS, "`number` of requests per second to the API server")
+	f.number(&c.Burst, "kube-api-burst", "`number` of requests to the API server in a burst")
 	f.text(&c.ContentType, "kube-api-content-type", "content `type` of requests to the API server")
 }
 
-// AddLogging adds the flags about the log; what the log does not do is accepted
-// and hidden.
+// AddLogging adds the flags of the log; those without effect are accepted and
+// hidden.
 func (f *Flags) AddLogging() {
 	l := &f.kube.Logging
 	f.set.VarP(logsapi.VerbosityLevelPflag(&l.Verbosity), "v", "v", "`level` of detail in the log: 0 problems and changes, 1 flags as well, 2 every transaction")
@@ -90,38 +84,38 @@ func (f *Flags) AddLogging() {
 	})
 }
 
-// AddDaemon adds what a process that stays needs more.
+// AddDaemon adds the flags that only a daemon needs.
 func (f *Flags) AddDaemon() {
 	k := f.kube
-	f.period(&k.NFTables.MinSyncPeriod.Duration, "min-sync-period", "least `time` between changes of the rules; changes meanwhile travel together")
-	f.period(&k.NFTables.SyncPeriod.Duration, "sync-period", "longest `time` before a failed change of the rules is tried again")
+	f.period(&k.NFTables.MinSyncPeriod.Duration, "min-sync-period", "minimum `time` between changes of the rules; changes in between are combined")
+	f.period(&k.NFTables.SyncPeriod.Duration, "sync-period", "maximum `time` before a failed change of the rules is retried")
 	f.text(&k.HealthzBindAddress, "healthz-bind-address", "`address` of the health check server, with or without a port; empty or port 0: none")
 	f.text(&k.MetricsBindAddress, "metrics-bind-address", "`address` of the metrics server, with or without a port; empty or port 0: none")
-	f.truth(&k.BindAddressHardFail, "bind-address-hard-fail", "end when a server cannot listen on its address")
+	f.truth(&k.BindAddressHardFail, "bind-address-hard-fail", "exit if a server cannot listen on its address")
 	f.truth(&k.EnableProfiling, "profiling", "serve profiles of the process under /debug/pprof of the metrics server")
-	f.number(k.OOMScoreAdj, "oom-score-adj", "how likely the kernel ends the process when memory is short: `score` from -1000 to 1000")
+	f.number(k.OOMScoreAdj, "oom-score-adj", "how likely the kernel kills the process when memory is short: `score` from -1000 to 1000")
 	f.truth(&f.own.ServiceMetrics, "service-metrics", "export metrics of each Service")
-	f.truth(&f.own.ConntrackTCPCleanup, "conntrack-tcp-cleanup", "delete connection tracking entries also of TCP connections to endpoints that are gone")
-	f.truth(&f.own.TakeOver, "take-over", "remove the rules that kube-proxy left, once our own are active")
-	f.truth(&f.own.AnnounceNFTables, "announce-nftables", "keep tables \"kube-proxy\" with an empty chain, by which Calico's Felix recognises nftables mode, also where kube-proxy left none")
-	f.truth(&f.own.NoTableOwner, "no-table-owner", "let other programs change our tables; what they did is repaired")
+	f.truth(&f.own.ConntrackTCPCleanup, "conntrack-tcp-cleanup", "also delete conntrack entries of TCP connections to endpoints that are gone")
+	f.truth(&f.own.TakeOver, "take-over", "remove the rules that kube-proxy left, once nftproxy's are active")
+	f.truth(&f.own.AnnounceNFTables, "announce-nftables", "keep tables \"kube-proxy\" with an empty chain, which Calico's Felix takes for nftables mode, even if kube-proxy left none")
+	f.truth(&f.own.NoTableOwner, "no-table-owner", "let other programs change nftproxy's tables; such changes are repaired")
 	f.addConntrack()
 	f.hidden(f.addIgnored)
 }
 
 func (f *Flags) addConntrack() {
 	t := &f.kube.Conntrack
-	f.number(t.MaxPerCore, "conntrack-max-per-core", "`number` of connections to track for each CPU; 0 leaves the limit as it is")
-	f.number(t.Min, "conntrack-min", "least `number` of connections to track, whatever the number of CPUs")
-	f.period(&t.TCPEstablishedTimeout.Duration, "conntrack-tcp-timeout-established", "`time` after which an idle TCP connection is forgotten; 0 leaves it as it is")
-	f.period(&t.TCPCloseWaitTimeout.Duration, "conntrack-tcp-timeout-close-wait", "`time` after which a half-closed TCP connection is forgotten; 0 leaves it as it is")
-	f.truth(&t.TCPBeLiberal, "conntrack-tcp-be-liberal", "do not call TCP packets outside of the window invalid")
-	f.period(&t.UDPTimeout.Duration, "conntrack-udp-timeout", "`time` after which a UDP flow without answer is forgotten; 0 leaves it as it is")
-	f.period(&t.UDPStreamTimeout.Duration, "conntrack-udp-timeout-stream", "`time` after which a UDP flow with answers is forgotten; 0 leaves it as it is")
+	f.number(t.MaxPerCore, "conntrack-max-per-core", "`number` of connections to track per CPU; 0 keeps the present limit")
+	f.number(t.Min, "conntrack-min", "minimum `number` of connections to track, regardless of the number of CPUs")
+	f.period(&t.TCPEstablishedTimeout.Duration, "conntrack-tcp-timeout-established", "`timeout` of an idle TCP connection; 0 keeps the present one")
+	f.period(&t.TCPCloseWaitTimeout.Duration, "conntrack-tcp-timeout-close-wait", "`timeout` of a half-closed TCP connection; 0 keeps the present one")
+	f.truth(&t.TCPBeLiberal, "conntrack-tcp-be-liberal", "do not classify TCP packets outside of the window as invalid")
+	f.period(&t.UDPTimeout.Duration, "conntrack-udp-timeout", "`timeout` of a UDP flow without replies; 0 keeps the present one")
+	f.period(&t.UDPStreamTimeout.Duration, "conntrack-udp-timeout-stream", "`timeout` of a UDP flow with replies; 0 keeps the present one")
 }
 
-// addIgnored adds other names of flags, and flags that mean nothing here: a
-// command line for kube-proxy must work as it is (12.8).
+// addIgnored adds aliases of flags, and flags without effect: a command line for
+// kube-proxy must work unchanged (12.8).
 func (f *Flags) addIgnored() {
 	k := f.kube
 	f.set.Var(&word[v1alpha1.ProxyMode]{&k.Mode}, "proxy-mode", "")
@@ -166,7 +160,7 @@ func (f *Flags) period(p *time.Duration, name, usage string) {
 	f.set.DurationVar(p, name, *p, usage)
 }
 
-// word is the value of a flag for a text of a type of its own.
+// word is the value of a flag for a string type.
 type word[T ~string] struct{ p *T }
 
 func (w *word[T]) String() string {
@@ -178,7 +172,7 @@ func (w *word[T]) String() string {
 func (w *word[T]) Set(s string) error { *w.p = T(s); return nil }
 func (w *word[T]) Type() string       { return "string" }
 
-// Values returns the values in effect of all flags of a command, by name (12.7,
+// Values returns the effective values of all flags of a command, by name (12.7,
 // 11.4).
 func Values(set *pflag.FlagSet) map[string]string {
 	out := make(map[string]string)

@@ -2,7 +2,6 @@ package config
 
 import (
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -11,18 +10,14 @@ import (
 )
 
 // Modes of kube-proxy.
-const (
-	modeNFTables    v1alpha1.ProxyMode = "nftables"
-	modeIPTables    v1alpha1.ProxyMode = "iptables"
-	modeIPVS        v1alpha1.ProxyMode = "ipvs"
-	modeKernelspace v1alpha1.ProxyMode = "kernelspace"
-)
+const modeNFTables v1alpha1.ProxyMode = "nftables"
 
-// ignored are the fields that have no effect, by the beginning of their names,
-// and why (12.8).
+var otherModes = []v1alpha1.ProxyMode{"iptables", "ipvs", "kernelspace"}
+
+// ignored are the fields that have no effect, by name or prefix, and why (12.8).
 var ignored = []struct{ prefix, why string }{
 	{"nftables.masqueradeBit", "masquerading uses no packet marks"},
-	{"configSyncPeriod", "what the API server told is never read again without a change"},
+	{"configSyncPeriod", "objects are not read again without a change"},
 	{"iptables.localhostNodePorts", "NodePorts are never served on loopback addresses"},
 	{"iptables.", "it is for the mode iptables"},
 	{"ipvs.", "it is for the mode ipvs"},
@@ -35,11 +30,14 @@ var ignored = []struct{ prefix, why string }{
 	{"logging.options.", "the log is one stream and not buffered"},
 }
 
-// remarkIgnored mentions everything that was set and has no effect, each setting
-// in one line.
+// remarkIgnored warns of every setting without effect.
 func (c *Config) remarkIgnored(f *Flags) {
 	c.remarkMode()
-	for _, field := range differences(reflect.ValueOf(c.Kube), reflect.ValueOf(*defaults()), "") {
+	given, byDefault := leaves(&c.Kube), leaves(defaults())
+	for _, field := range slices.Sorted(maps.Keys(given)) {
+		if equality.Semantic.DeepEqual(given[field].Interface(), byDefault[field].Interface()) {
+			continue
+		}
 		for _, i := range ignored {
 			if field == i.prefix || strings.HasPrefix(field, i.prefix) && strings.HasSuffix(i.prefix, ".") {
 				c.remark("setting has no effect", c.named(field, "because", i.why)...)
@@ -49,7 +47,7 @@ func (c *Config) remarkIgnored(f *Flags) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Kube.FeatureGates)) {
 		if !slices.Contains([]string{GateStatusz, GateFlagz, gateExternalIPs}, name) {
-			c.remark("feature gate has no effect", c.named("featureGates."+name, "because", "nothing here depends on it")...)
+			c.remark("feature gate has no effect", c.named("featureGates."+name, "because", "nothing depends on it")...)
 		}
 	}
 	c.remarkAnnounce()
@@ -60,20 +58,15 @@ func (c *Config) remarkIgnored(f *Flags) {
 	}
 }
 
-// remarkAnnounce mentions --announce-nftables where nothing of kube-proxy is
-// taken over (12.61).
+// remarkAnnounce warns of --announce-nftables if kube-proxy is not replaced
+// (12.61).
 func (c *Config) remarkAnnounce() {
-	if !c.Own.AnnounceNFTables {
+	if !c.Own.AnnounceNFTables || c.Own.ServiceProxyName == "" && c.Own.TakeOver {
 		return
 	}
-	why := ""
-	switch {
-	case c.Own.ServiceProxyName != "":
-		why = "another proxy runs beside this one: --service-proxy-name"
-	case !c.Own.TakeOver:
+	why := "another proxy runs beside this one: --service-proxy-name"
+	if c.Own.ServiceProxyName == "" {
 		why = "kube-proxy is not replaced: --take-over=false"
-	default:
-		return
 	}
 	c.remark("setting has no effect", "flag", "--announce-nftables", "because", why)
 }
@@ -90,45 +83,21 @@ func (c *Config) named(field string, more ...any) []any {
 }
 
 // remarkMode accepts the other modes, so that the configuration of a cluster
-// works as it is, and says what that changes. What their section says about
-// masquerading holds: pods may depend on it.
+// works unchanged, and warns of the differences. Their masqueradeAll applies: pods
+// may depend on it.
 func (c *Config) remarkMode() {
 	k := &c.Kube
-	switch k.Mode {
-	case modeIPTables, modeIPVS, modeKernelspace:
-		args := c.named("mode", "mode", k.Mode)
-		if slices.Equal(k.NodePortAddresses, []string{primary}) {
-			args = append(args, "node-ports", "on the node's first address of each family only, where nodePortAddresses is not set")
-		}
-		c.remark("this proxy always uses nftables", args...)
-		k.Mode = modeNFTables
-		if k.IPTables.MasqueradeAll && !k.NFTables.MasqueradeAll {
-			c.remark("masqueradeAll is taken over from the other mode", c.named("iptables.masqueradeAll")...)
-			k.NFTables.MasqueradeAll, k.IPTables.MasqueradeAll = true, false
-		}
+	if !slices.Contains(otherModes, k.Mode) {
+		return
 	}
-}
-
-// differences returns the names of all fields that differ between two values
-// of one type, in their order.
-func differences(a, b reflect.Value, path string) []string {
-	if !inside(a.Type()) {
-		if equality.Semantic.DeepEqual(a.Interface(), b.Interface()) {
-			return nil
-		}
-		return []string{path}
+	args := c.named("mode", "mode", k.Mode)
+	if slices.Equal(k.NodePortAddresses, []string{primary}) {
+		args = append(args, "node-ports", "only on the node's first address of each family, because nodePortAddresses is not set")
 	}
-	var out []string
-	for _, f := range reflect.VisibleFields(a.Type()) {
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
-			at := strings.TrimPrefix(path+"."+name, ".")
-			out = append(out, differences(a.FieldByIndex(f.Index), b.FieldByIndex(f.Index), at)...)
-		}
+	c.remark("this proxy always uses nftables", args...)
+	k.Mode = modeNFTables
+	if k.IPTables.MasqueradeAll && !k.NFTables.MasqueradeAll {
+		c.remark("masqueradeAll of the other mode applies", c.named("iptables.masqueradeAll")...)
+		k.NFTables.MasqueradeAll, k.IPTables.MasqueradeAll = true, false
 	}
-	return out
-}
-
-// inside tells whether a type has fields of its own in the file.
-func inside(t reflect.Type) bool {
-	return t.Kind() == reflect.Struct && (strings.HasSuffix(t.Name(), "Configuration") || strings.HasSuffix(t.Name(), "Options"))
 }

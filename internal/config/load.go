@@ -11,8 +11,7 @@ import (
 )
 
 // Load returns the configuration that the command line asks for, from the file
-// that it names or from the flags themselves. Everything that is wrong is one
-// error.
+// that it names or from the flags themselves. The error lists all problems.
 func (f *Flags) Load() (*Config, error) {
 	c := &Config{Own: f.own, Master: f.master}
 	var problems []error
@@ -29,21 +28,16 @@ func (f *Flags) Load() (*Config, error) {
 	return c, nil
 }
 
-// useFlags takes the settings from the flags. Unlike in a file, zero means zero
-// there (12.4).
+// useFlags reads the settings from the flags. Unlike in a file, zero means zero
+// (12.4).
 func (f *Flags) useFlags(c *Config) []error {
 	c.Kube = *f.kube.DeepCopy()
 	k := &c.Kube
-	k.Mode = cmp.Or(k.Mode, modeNFTables)
-	k.BindAddress = cmp.Or(k.BindAddress, "0.0.0.0")
-	k.DetectLocalMode = cmp.Or(k.DetectLocalMode, "ClusterCIDR")
-	if len(k.NodePortAddresses) == 0 {
-		k.NodePortAddresses = []string{primary}
-	}
+	fillInTexts(k)
 	k.HealthzBindAddress = serverAddress(k.HealthzBindAddress, f.healthzPort)
 	k.MetricsBindAddress = serverAddress(k.MetricsBindAddress, f.metricsPort)
 	if f.Given("cluster-cidr") && k.ClusterCIDR == "" && k.DetectLocalMode == "ClusterCIDR" {
-		return []error{c.problem("clusterCIDR", "an empty text is no range: leave out the flag if the range is unknown")}
+		return []error{c.problem("clusterCIDR", "an empty text is not a range: omit the flag if the range is unknown")}
 	}
 	return nil
 }
@@ -57,7 +51,7 @@ func serverAddress(address string, port int32) string {
 	return withPort(address, int(port))
 }
 
-// useFile takes the settings from the file.
+// useFile reads the settings from the file.
 func (f *Flags) useFile(c *Config) error {
 	k, file, remarks, err := readFile(f.ConfigFile)
 	if err != nil {
@@ -68,35 +62,30 @@ func (f *Flags) useFile(c *Config) error {
 	c.Kube.HostnameOverride = cmp.Or(f.kube.HostnameOverride, c.Kube.HostnameOverride)
 	f.overrideLogging(c)
 	if ignored := f.inFile(); len(ignored) > 0 {
-		c.remark("flags without effect, because --config is given: write the fields into the file", "flags", strings.Join(ignored, " "), "file", f.ConfigFile)
+		c.remark("flags without effect, because --config is given: set the fields in the file", "flags", strings.Join(ignored, " "), "file", f.ConfigFile)
 	}
 	return nil
 }
 
-// overrideLogging lets flags that are given go before the file.
+// overrideLogging gives flags precedence over the file.
 func (f *Flags) overrideLogging(c *Config) {
-	from, to := &f.kube.Logging, &c.Kube.Logging
-	for name, take := range map[string]func(){
-		"v":                         func() { to.Verbosity = from.Verbosity },
-		"vmodule":                   func() { to.VModule = slices.Concat(from.VModule, to.VModule) },
-		"logging-format":            func() { to.Format = from.Format },
-		"log-flush-frequency":       func() { to.FlushFrequency = from.FlushFrequency },
-		"log-text-split-stream":     func() { to.Options.Text.SplitStream = from.Options.Text.SplitStream },
-		"log-text-info-buffer-size": func() { to.Options.Text.InfoBufferSize = from.Options.Text.InfoBufferSize },
-		"log-json-split-stream":     func() { to.Options.JSON.SplitStream = from.Options.JSON.SplitStream },
-		"log-json-info-buffer-size": func() { to.Options.JSON.InfoBufferSize = from.Options.JSON.InfoBufferSize },
-	} {
-		if f.Given(name) {
-			take()
+	modules := c.Kube.Logging.VModule
+	from, to := leaves(f.kube), leaves(&c.Kube)
+	for name, field := range fields() {
+		if strings.HasPrefix(field, "logging.") && f.Given(name) {
+			to[field].Set(from[field])
 		}
+	}
+	if f.Given("vmodule") {
+		c.Kube.Logging.VModule = slices.Concat(c.Kube.Logging.VModule, modules)
 	}
 }
 
-// inFile returns the given flags in whose place the file decides (12.2).
+// inFile returns the given flags that the file overrides (12.2).
 func (f *Flags) inFile() []string {
 	var out []string
 	f.set.Visit(func(g *pflag.Flag) {
-		field, has := fields[g.Name]
+		field, has := fields()[g.Name]
 		if has && field != "hostnameOverride" && !strings.HasPrefix(field, "logging.") {
 			out = append(out, "--"+g.Name)
 		}

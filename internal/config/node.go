@@ -12,7 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// readNode fills c.Node with what the rules depend on.
+// readNode fills c.Node.
 func (c *Config) readNode() []error {
 	n := &c.Node
 	n.MasqueradeAll = c.Kube.NFTables.MasqueradeAll
@@ -38,13 +38,13 @@ func (c *Config) nodeName() (string, error) {
 	if name == "" {
 		host, err := os.Hostname()
 		if err != nil {
-			return "", c.problem("hostnameOverride", "the host name is not known (%v): give the node a name", err)
+			return "", c.problem("hostnameOverride", "the host name is unknown (%v): name the node", err)
 		}
 		name = host
 	}
 	name = strings.ToLower(strings.TrimSpace(name))
 	if name == "" {
-		return "", c.problem("hostnameOverride", "a name of blanks only: leave it out, or write the name of the Node")
+		return "", c.problem("hostnameOverride", "the name is blank: omit it, or write the name of the Node")
 	}
 	return name, nil
 }
@@ -104,7 +104,7 @@ func (c *Config) readNodePorts() error {
 		isWord = isWord || text == primary
 		switch p, isRange := parsePrefix(text); {
 		case isWord && seen[text]:
-			return c.problem(field, "%q stands there twice: leave one out", text)
+			return c.problem(field, "%q is given twice: remove one", text)
 		case text == primary:
 			c.Node.NodePortPrimary = true
 		case isRange:
@@ -116,7 +116,7 @@ func (c *Config) readNodePorts() error {
 		c.Node.NodePortAddresses = append(c.Node.NodePortAddresses, ranges...)
 	}
 	if slices.ContainsFunc(c.Node.NodePortAddresses, func(p netip.Prefix) bool { return p.Addr().IsLoopback() }) {
-		c.remark("NodePorts are not served on loopback addresses, which nodePortAddresses asks for", c.named(field)...)
+		c.remark("NodePorts are not served on loopback addresses, which nodePortAddresses includes", c.named(field)...)
 	}
 	return nil
 }
@@ -132,8 +132,7 @@ func parsePrefix(text string) (netip.Prefix, bool) {
 	return netip.PrefixFrom(a, ones), ok
 }
 
-// detectLocal sets the mode and the interface, which the modes for interfaces
-// need (7.7).
+// detectLocal sets the mode and the interface that some modes need (7.7).
 func (c *Config) detectLocal() error {
 	mode, err := model.ParseDetectMode(string(c.Kube.DetectLocalMode))
 	if err != nil {
@@ -153,7 +152,7 @@ func (c *Config) detectLocal() error {
 		return c.problem(field, "mode %s needs it", c.Kube.DetectLocalMode)
 	}
 	if strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(`"*/\`, r) }) {
-		return c.problem(field, "%q is no name of an interface", name)
+		return c.problem(field, "%q is not the name of an interface", name)
 	}
 	c.Node.PodInterface = name
 	return nil

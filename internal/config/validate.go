@@ -17,7 +17,7 @@ func (c *Config) validate() []error {
 	return append(c.readNode(), c.check()...)
 }
 
-// check returns the problems of what the rules do not depend on.
+// check returns the problems of settings that the rules do not depend on.
 func (c *Config) check() []error {
 	k := &c.Kube
 	problems := []error{
@@ -26,22 +26,22 @@ func (c *Config) check() []error {
 		c.within("oomScoreAdj", *k.OOMScoreAdj, -1000, 1000),
 		c.within("nftables.masqueradeBit", *k.NFTables.MasqueradeBit, 0, 31),
 		c.within("iptables.masqueradeBit", *k.IPTables.MasqueradeBit, 0, 31),
-		c.notNegative("clientConnection.burst", k.ClientConnection.Burst),
-		c.notNegative("conntrack.maxPerCore", *k.Conntrack.MaxPerCore),
-		c.notNegative("conntrack.min", *k.Conntrack.Min),
-		c.notNegativeTime("conntrack.tcpEstablishedTimeout", k.Conntrack.TCPEstablishedTimeout.Duration),
-		c.notNegativeTime("conntrack.tcpCloseWaitTimeout", k.Conntrack.TCPCloseWaitTimeout.Duration),
-		c.notNegativeTime("conntrack.udpTimeout", k.Conntrack.UDPTimeout.Duration),
-		c.notNegativeTime("conntrack.udpStreamTimeout", k.Conntrack.UDPStreamTimeout.Duration),
+		notNegative(c, "clientConnection.burst", k.ClientConnection.Burst),
+		notNegative(c, "conntrack.maxPerCore", *k.Conntrack.MaxPerCore),
+		notNegative(c, "conntrack.min", *k.Conntrack.Min),
+		notNegative(c, "conntrack.tcpEstablishedTimeout", k.Conntrack.TCPEstablishedTimeout.Duration),
+		notNegative(c, "conntrack.tcpCloseWaitTimeout", k.Conntrack.TCPCloseWaitTimeout.Duration),
+		notNegative(c, "conntrack.udpTimeout", k.Conntrack.UDPTimeout.Duration),
+		notNegative(c, "conntrack.udpStreamTimeout", k.Conntrack.UDPStreamTimeout.Duration),
 		c.positive("configSyncPeriod", k.ConfigSyncPeriod.Duration),
 		c.positive("nftables.syncPeriod", c.SyncPeriod()),
 		c.checkMinSyncPeriod(),
 	}
 	if f := k.Logging.Format; f != "text" && f != "json" {
-		problems = append(problems, c.problem("logging.format", "%q is not known: use text or json", f))
+		problems = append(problems, c.problem("logging.format", "unknown format %q: use text or json", f))
 	}
 	if k.Mode != modeNFTables { // the others have been replaced
-		problems = append(problems, c.problem("mode", "%q is not known: use nftables, or nothing", k.Mode))
+		problems = append(problems, c.problem("mode", "unknown mode %q: use nftables, or nothing", k.Mode))
 	}
 	if c.Own.AffinitySize == 0 {
 		problems = append(problems, errors.New("--affinity-size: 0 clients cannot be remembered: use 1 or more"))
@@ -75,7 +75,7 @@ func parseHost(text string) (netip.Addr, bool) {
 func (c *Config) checkMinSyncPeriod() error {
 	const field = "nftables.minSyncPeriod"
 	least, most := c.MinSyncPeriod(), c.SyncPeriod()
-	if err := c.notNegativeTime(field, least); err != nil || least <= most {
+	if err := notNegative(c, field, least); err != nil || least <= most {
 		return err
 	}
 	return c.problem(field, "%v is more than the %v of nftables.syncPeriod: use at most that", least, most)
@@ -88,14 +88,7 @@ func (c *Config) within(field string, value, least, most int32) error {
 	return nil
 }
 
-func (c *Config) notNegative(field string, value int32) error {
-	if value < 0 {
-		return c.problem(field, "%d is negative: use 0 or more", value)
-	}
-	return nil
-}
-
-func (c *Config) notNegativeTime(field string, value time.Duration) error {
+func notNegative[T int32 | time.Duration](c *Config, field string, value T) error {
 	if value < 0 {
 		return c.problem(field, "%v is negative: use 0 or more", value)
 	}
@@ -104,7 +97,7 @@ func (c *Config) notNegativeTime(field string, value time.Duration) error {
 
 func (c *Config) positive(field string, value time.Duration) error {
 	if value <= 0 {
-		return c.problem(field, "%v is no period: use more than 0", value)
+		return c.problem(field, "%v is not a period: use more than 0", value)
 	}
 	return nil
 }

@@ -20,12 +20,12 @@ func TestValidation(t *testing.T) {
 		{"12.11 metrics", "--metrics-bind-address=10.0.0:10", "metricsBindAddress: 10.0.0:10", "is not an IP address"},
 		{"P83 three ranges", "--cluster-cidr=10.0.0.0/8,fd00::/8,11.0.0.0/8", "clusterCIDR: 10.0.0.0/8,fd00::/8,11.0.0.0/8", "are of one family"},
 		{"P83 one family", "--cluster-cidr=10.0.0.0/8,11.0.0.0/8", "clusterCIDR: 10.0.0.0/8,11.0.0.0/8", "are of one family"},
-		{"6.1 word twice", "--nodeport-addresses=localhost,primary,localhost", "nodePortAddresses: [localhost, primary, localhost]", `"localhost" stands there twice`},
+		{"6.1 word twice", "--nodeport-addresses=localhost,primary,localhost", "nodePortAddresses: [localhost, primary, localhost]", `"localhost" is given twice`},
 		{"6.1 no word", "--nodeport-addresses=Localhost", "nodePortAddresses: [Localhost]", `"Localhost" is not a range such as 192.168.0.0/16, nor primary, localhost or all`},
 		{"12.11 no length", "--nodeport-addresses=10.20.30.40", `nodePortAddresses: ["10.20.30.40"]`, `"10.20.30.40" is not a range`},
-		{"mode", "--proxy-mode=magic", "mode: magic", `"magic" is not known`},
+		{"mode", "--proxy-mode=magic", "mode: magic", `unknown mode "magic"`},
 		{"local mode", "--detect-local-mode=magic", "detectLocalMode: magic", `unknown mode "magic"`},
-		{"P77 blanks", "--hostname-override=   ", "hostnameOverride: '   '", "a name of blanks only"},
+		{"P77 blanks", "--hostname-override=   ", "hostnameOverride: '   '", "the name is blank"},
 		{"score", "--oom-score-adj=1001", "oomScoreAdj: 1001", "use -1000 to 1000"},
 		{"12.8 bit", "--iptables-masquerade-bit=32", "iptables: {masqueradeBit: 32}", "use 0 to 31"},
 		{"burst", "--kube-api-burst=-1", "clientConnection: {burst: -1}", "-1 is negative"},
@@ -39,14 +39,14 @@ func TestValidation(t *testing.T) {
 		{"12.11 sync", "--sync-period=-1s", "nftables: {syncPeriod: -1s}", "use more than 0"},
 		{"12.11 min sync", "--min-sync-period=-1s", "nftables: {minSyncPeriod: -1s}", "-1s is negative"},
 		{"12.11 min above sync", "--min-sync-period=31s", "nftables: {minSyncPeriod: 31s}", "31s is more than the 30s"},
-		{"format", "--logging-format=xml", "logging: {format: xml}", `"xml" is not known`},
+		{"format", "--logging-format=xml", "logging: {format: xml}", `unknown format "xml"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			name, _, _ := strings.Cut(c.flag, "=")
 			path := write(t, c.body)
 			for _, args := range [][]string{{c.flag}, {"--config", path}} {
 				_, err := load(t, args...)
-				field := fields[strings.TrimPrefix(name, "--")]
+				field := fields()[strings.TrimPrefix(name, "--")]
 				if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), field) {
 					t.Errorf("%s: %v, want %q with %s and %s", args, err, c.want, name, field)
 				}
@@ -57,7 +57,7 @@ func TestValidation(t *testing.T) {
 		{"8.2 bit of our mode", "nftables: {masqueradeBit: -1}", "nftables.masqueradeBit: -1 is out of range"},
 		{"7.7 bridge", "detectLocalMode: BridgeInterface", "detectLocal.bridgeInterface: mode BridgeInterface needs it"},
 		{"7.7 prefix", "detectLocalMode: InterfaceNamePrefix", "detectLocal.interfaceNamePrefix: mode InterfaceNamePrefix needs it"},
-		{"7.6 bridge", "detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: 'a*b'}", "is no name of an interface"},
+		{"7.6 bridge", "detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: 'a*b'}", "is not the name of an interface"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if _, err := load(t, "--config", write(t, c.body)); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -89,7 +89,7 @@ func TestProblemsTogether(t *testing.T) {
 	}
 }
 
-// TestAccepted lists what is fine, among it what other modes would refuse.
+// TestAccepted lists accepted settings, some of which other modes would refuse.
 func TestAccepted(t *testing.T) {
 	for _, c := range []struct{ name, body string }{
 		{"12.14 ipvs", "ipvs: {syncPeriod: -1s, minSyncPeriod: 5s, scheduler: magic}"},
@@ -105,7 +105,7 @@ func TestAccepted(t *testing.T) {
 
 // TestEmptyClusterCIDR: an empty flag is an error, an empty field is none (12b).
 func TestEmptyClusterCIDR(t *testing.T) {
-	if _, err := load(t, "--cluster-cidr="); err == nil || !strings.Contains(err.Error(), "--cluster-cidr: an empty text is no range") {
+	if _, err := load(t, "--cluster-cidr="); err == nil || !strings.Contains(err.Error(), "--cluster-cidr: an empty text is not a range") {
 		t.Error(err)
 	}
 	mustLoad(t, "--config", write(t, "clusterCIDR: ''"))
@@ -218,13 +218,13 @@ func TestNodePortAddresses(t *testing.T) {
 	}
 }
 
-// TestOtherModes: what pods may depend on holds, and the change of NodePorts is
-// mentioned (12.10, P76).
+// TestOtherModes: settings that pods may depend on apply, and the change of
+// NodePorts is mentioned (12.10, P76).
 func TestOtherModes(t *testing.T) {
 	for _, mode := range []string{"iptables", "ipvs"} {
 		c := mustLoad(t, "--config", write(t, "mode: "+mode+"\niptables: {masqueradeAll: true}\n"))
 		r := remarks(c)
-		if !c.Node.MasqueradeAll || c.Kube.Mode != "nftables" || !strings.Contains(r, "first address of each family only") || len(c.Remarks) != 2 {
+		if !c.Node.MasqueradeAll || c.Kube.Mode != "nftables" || !strings.Contains(r, "only on the node's first address of each family") || len(c.Remarks) != 2 {
 			t.Errorf("(12.10) %v %s:\n%s", c.Node.MasqueradeAll, c.Kube.Mode, r)
 		}
 	}

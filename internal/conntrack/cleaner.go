@@ -159,18 +159,14 @@ func (c *Cleaner) cleanUp(fs *frontends, version int) {
 	}
 }
 
-const (
-	// attempts is how often a listing is taken that fails for the moment (9.10).
-	attempts = 5
-	// step is how many entries are deleted while rules stand still: a change may
-	// have to wait for that.
-	step = 256
-)
+// step is how many entries are deleted while rules stand still: a change may
+// have to wait for that.
+const step = 256
 
 // sweep deletes the stale flows through frontends. An interrupted listing is used as
-// far as it goes before it is taken again.
+// far as it goes before it is repeated (9.10).
 func (c *Cleaner) sweep(fs *frontends) (deleted int, err error) {
-	for range attempts {
+	err = netlinkio.Retry(netlinkio.Fades, func() error {
 		var stale []Flow
 		listErr := c.kernel.List(fs.family, fs.protocol, func(f Flow) {
 			c.mu.Lock()
@@ -181,10 +177,8 @@ func (c *Cleaner) sweep(fs *frontends) (deleted int, err error) {
 		})
 		n, deleteErr := c.delete(fs, stale)
 		deleted += n
-		if err = errors.Join(listErr, deleteErr); !netlinkio.Fades(err) {
-			break
-		}
-	}
+		return errors.Join(listErr, deleteErr)
+	})
 	return deleted, err
 }
 

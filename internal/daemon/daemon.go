@@ -1,5 +1,6 @@
-// Package daemon is the process on a node: it prepares the machine, keeps the
-// rules up to date, and answers whoever asks how that goes.
+// Package daemon is the process on a node. It prepares the machine, and wires
+// the agent, which keeps the kernel in sync with a source, to what depends on its
+// syncs: health checks, conntrack cleanup, metrics, events and status.
 package daemon
 
 import (
@@ -7,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync/atomic"
 
 	eventsv1client "k8s.io/client-go/kubernetes/typed/events/v1"
 
@@ -19,47 +19,36 @@ import (
 	"github.com/nftproxy/nftproxy/internal/source"
 )
 
-// Source is where the objects come from.
-type Source struct {
-	// Name says it to people.
-	Name string
-	// AwaitNode returns when the Node is known as far as the start depends on
-	// it (12.45 to 12.47); nil: at once.
-	AwaitNode func(context.Context) error
-	// Await returns when Load may be called; nil: at once.
-	Await func(context.Context) error
-	Load  func() (*model.Update, error)
-	// Watch follows the objects until ctx ends and calls changed when Load
-	// returns something else.
-	Watch func(ctx context.Context, changed func()) error
-	// Node returns the Node as it was seen last, or nil.
-	Node func() *model.Node
-	// Counts and Events are nil where there is no API server.
-	Counts func() source.Counts
-	Events eventsv1client.EventsV1Interface
-}
-
-// Daemon is what a process on a node is made of.
+// Daemon is the process on a node.
 type Daemon struct {
-	Config  *config.Config
-	Source  Source
+	Config *config.Config
+	// Usable returns an error if the process could not start with the
+	// configuration file as it is now. It matters where there is one.
+	Usable func() error
+	Source source.Source
+	// Events is the API for events; nil: there is no API server.
+	Events  eventsv1client.EventsV1Interface
 	Version string
 	// Flags returns the flags in effect, for /flagz.
 	Flags func() map[string]string
 	// SetVerbosity changes the level of detail in the log.
 	SetVerbosity func(level uint32) error
 	Log          *slog.Logger
-
-	requests *metrics.Requests // to the API server; nil: there is none
 }
 
-// Init does what needs more privileges than serving does, and ends (12.60): it
-// waits for the Node, checks the kernel, and sets what connection tracking
-// needs.
+// cluster returns the source if that is an API server, else nil.
+func (d *Daemon) cluster() *source.Cluster {
+	c, _ := d.Source.(*source.Cluster)
+	return c
+}
+
+// Init performs the preparations that need more privileges than serving, and
+// returns (12.60): it waits for the Node, checks the kernel, and sets what
+// connection tracking needs.
 func (d *Daemon) Init(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() { _ = d.Source.Watch(ctx, func() {}) }()
+	go func() { _ = d.Source.Run(ctx, func() {}) }()
 	_, err := d.prepare(ctx)
 	return err
 }
@@ -67,37 +56,47 @@ func (d *Daemon) Init(ctx context.Context) error {
 // prepare brings the machine to where serving can begin. It returns the
 // families to serve.
 func (d *Daemon) prepare(ctx context.Context) ([]model.Family, error) {
-	if d.Source.AwaitNode != nil {
-		if err := d.Source.AwaitNode(ctx); err != nil {
-			return nil, err
-		}
+	if err := d.Source.AwaitNode(ctx); err != nil {
+		return nil, err
 	}
 	return d.prepareHost()
 }
 
-// Run serves until ctx ends. The rules stay in place then. It returns an error
-// if the process cannot start, or cannot go on.
+// Run serves until ctx ends, or until the configuration file has new content
+// that the process could start with. The rules stay in place then. It returns an
+// error if the process cannot start, or cannot continue.
 func (d *Daemon) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if d.Source.Counts != nil {
-		d.requests = metrics.CountRequests() // before the first of them
-	}
-	var a atomic.Pointer[agent.Agent]
-	changed := func() {
-		if a := a.Load(); a != nil { // before, there is nobody who could miss it
-			a.Changed()
+	if d.Config.File != nil {
+		watch, err := watchConfig(d.Config.File, d.Usable, d.Log)
+		if err != nil {
+			return err
 		}
+		go func() { cancel(watch.run(ctx)) }()
 	}
-	go func() { cancel(d.Source.Watch(ctx, changed)) }()
-	err := d.run(ctx, cancel, &a)
+	changes := make(chan struct{}, 1)
+	var requests *metrics.Requests
+	if d.cluster() != nil {
+		requests = metrics.CountRequests() // before the first of them
+	}
+	go func() { cancel(d.Source.Run(ctx, func() { signal(changes) })) }()
+	err := d.run(ctx, cancel, requests, changes)
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
-		return cause // which made the rest end, too
+		return cause // the others ended because of it
 	}
 	return err
 }
 
-func (d *Daemon) run(ctx context.Context, cancel context.CancelCauseFunc, running *atomic.Pointer[agent.Agent]) (err error) {
+// signal leaves a value in a channel with room for one.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default: // there is one
+	}
+}
+
+func (d *Daemon) run(ctx context.Context, cancel context.CancelCauseFunc, requests *metrics.Requests, changes <-chan struct{}) (err error) {
 	var owns bool
 	rules, openErr := kernel.Open()
 	if openErr == nil {
@@ -105,31 +104,50 @@ func (d *Daemon) run(ctx context.Context, cancel context.CancelCauseFunc, runnin
 		rules.Log = d.Log
 		owns, openErr = d.own(rules)
 	}
-	families, err := d.prepare(ctx) // knows better what an error means
+	families, err := d.prepare(ctx) // whose error says more than openErr
 	if err = cmp.Or(err, openErr); err != nil {
 		return err
 	}
 	// Scrapes come while the agent is at work: they have a socket of their own.
-	asking, err := kernel.Open()
+	scrapes, err := kernel.Open()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, asking.Close()) }()
+	defer func() { err = errors.Join(err, scrapes.Close()) }()
 
-	w := d.newWork(ctx, families, rules, asking)
-	a := agent.New(w.agentConfig(rules))
-	if owns {
-		w.applier.Claim = rules.Claim
-	} else {
-		w.watch(ctx, rules, a)
+	w := d.newWork(ctx, families, sockets{rules: rules, owns: owns, scrapes: scrapes})
+	if requests != nil {
+		w.metrics.ExportRequests(requests)
 	}
-	running.Store(a)
-	wait := w.serve(ctx, cancel, a)
+	wait := w.serve(ctx, cancel)
 	defer wait()
 	defer cancel(nil)
 	if err := w.interfaces.Watch(ctx, w.node); err != nil {
 		return err
 	}
+	if !owns {
+		w.watch(ctx, rules)
+	}
+	forward(ctx, changes, w.agent)
 	w.events.Starting()
-	return a.Run(ctx)
+	return w.agent.Run(ctx)
+}
+
+// forward passes changes of the source on to the agent until ctx ends. The agent
+// runs afterwards and reads the source then, so earlier changes do not matter.
+func forward(ctx context.Context, changes <-chan struct{}, a *agent.Agent) {
+	select {
+	case <-changes:
+	default:
+	}
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-changes:
+				a.Changed()
+			}
+		}
+	}()
 }

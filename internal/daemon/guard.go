@@ -3,13 +3,12 @@ package daemon
 import (
 	"context"
 
-	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 )
 
-// own keeps others from changing the rules, where the kernel has means for that
-// and the user does not want to edit them. Rules of an earlier run are taken
-// over at once: it may take long until the source is known.
+// own keeps other programs from changing the rules, if the kernel supports that
+// and the user does not want to edit them. It claims the rules of an earlier run
+// immediately: it may take long until the source is known.
 func (d *Daemon) own(rules *kernel.Conn) (bool, error) {
 	if d.Config.Own.NoTableOwner {
 		return false, nil
@@ -23,13 +22,13 @@ func (d *Daemon) own(rules *kernel.Conn) (bool, error) {
 		return false, nil
 	}
 	if _, err := rules.Claim(); err != nil {
-		d.Log.Debug("tables are not taken over yet; the first sync tries again, and tells", "error", err)
+		d.Log.Debug("tables are not claimed yet; the first sync tries again", "error", err)
 	}
 	return true, nil
 }
 
-// watch lets the agent hear of what others do to the rules until ctx ends.
-func (w *work) watch(ctx context.Context, rules *kernel.Conn, a *agent.Agent) {
+// watch reports to the agent what other programs do to the rules, until ctx ends.
+func (w *work) watch(ctx context.Context, rules *kernel.Conn) {
 	watcher, err := kernel.Watch(rules)
 	if err != nil {
 		w.unguarded(err)
@@ -46,11 +45,11 @@ func (w *work) watch(ctx context.Context, rules *kernel.Conn, a *agent.Agent) {
 				w.unguarded(err)
 				return
 			}
-			a.Drifted(i)
+			w.agent.Drifted(i)
 		}
 	}()
 }
 
 func (w *work) unguarded(err error) {
-	w.Log.Error("what others do to the rules is not seen at once, but by the hourly comparison", "error", err)
+	w.Log.Error("changes of the rules by other programs are found by the hourly comparison only", "error", err)
 }

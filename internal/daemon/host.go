@@ -34,7 +34,7 @@ func (d *Daemon) prepareHost() ([]model.Family, error) {
 	return families, nil
 }
 
-// checkKernel names everything that is missing together.
+// checkKernel returns one error about everything that is missing.
 func checkKernel(families []model.Family) error {
 	problems, err := preflight.Check(families)
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 	"github.com/nftproxy/nftproxy/internal/takeover"
 )
 
-// lookAgain is when what kube-proxy left is looked for a second time: one that
-// was still ending may have written its rules once more.
+// lookAgain is the time until the second removal: a kube-proxy that was shutting
+// down may have written its rules once more.
 const lookAgain = time.Minute
 
-// successor removes what kube-proxy left, once our own rules are active
+// successor removes what kube-proxy left, once nftproxy's rules are active
 // (12.61).
 type successor struct {
 	remove func(context.Context) ([]string, error)
@@ -28,7 +28,7 @@ func newSuccessor(m takeover.Marker, log *slog.Logger) *successor {
 	return &successor{remove: remove, log: log, active: make(chan struct{})}
 }
 
-// observe is told of syncs.
+// observe observes syncs.
 func (s *successor) observe(sync *agent.Sync) {
 	if sync.Err == nil {
 		s.once.Do(func() { close(s.active) })

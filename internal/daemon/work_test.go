@@ -18,6 +18,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/health"
+	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 	"github.com/nftproxy/nftproxy/internal/takeover"
@@ -66,7 +67,7 @@ func TestAfterSync(t *testing.T) {
 	table := &witness{port: port}
 	node := model.Config{NodeName: "node-1", NodePortAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 	discard := slog.New(slog.DiscardHandler)
-	interfaces := agent.NewInterfaces(agent.ServingAddresses, discard)
+	interfaces := host.NewInterfaces(host.ServingAddresses, discard)
 	w := &work{
 		node:    node,
 		cleaner: conntrack.New(table, conntrack.Config{Log: discard, Observe: func(model.Family, time.Duration, int) {}}),
@@ -93,7 +94,7 @@ func TestAfterSync(t *testing.T) {
 				Address: netip.AddrFrom4([4]byte{10, 128, 0, byte(i)}), Ready: true, Serving: true, Node: "node-1"})
 		}
 		changes := router.SetServices(s.Update().Services)
-		w.follow(&agent.Sync{Router: router, Routes: changes, Compared: true, Err: err})
+		w.synced(&agent.Sync{Router: router, Routes: changes, Compared: true, Err: err})
 		w.cleaner.Clean()
 	}
 	sync(2, nil)
@@ -114,7 +115,7 @@ func TestHealthChecksWithoutAddresses(t *testing.T) {
 	port := freePort(t)
 	var broken error
 	discard := slog.New(slog.DiscardHandler)
-	interfaces := agent.NewInterfaces(func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, broken }, discard)
+	interfaces := host.NewInterfaces(func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, broken }, discard)
 	node := model.Config{NodePortAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 	services := health.NewServices(health.ServicesConfig{Node: node, Log: discard, Interfaces: interfaces.Addresses,
 		Failed: func(s model.ServiceName, err error) { t.Errorf("%s: %v", s, err) }})

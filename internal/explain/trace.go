@@ -19,7 +19,7 @@ func Explain(t *nft.Table, p Packet, local []netip.Addr) *Result {
 	p.FromNode = p.FromNode || !p.Source.IsValid() || tr.isLocal(p.Source)
 	r := &Result{Packet: p}
 	if !p.Source.IsValid() {
-		r.Notes = append(r.Notes, "the address that the node would use is not known: it is taken for none of the pods'")
+		r.Notes = append(r.Notes, "the node's source address is unknown; assuming it is not a pod address")
 	}
 	if t == nil {
 		reason := fmt.Sprintf("there is no table for %s", model.FamilyOf(p.Destination))

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Conntrack is what to set of the kernel's connection tracking. What is zero
+// Conntrack has settings of the kernel's connection tracking. What is zero
 // or negative stays as it is (9.13).
 type Conntrack struct {
 	// MaxPerCore is how many connections are tracked for each CPU, and Min how
@@ -131,7 +131,7 @@ func countCPUs(list string) int {
 }
 
 // seconds cuts a duration to whole seconds. A positive one is not cut to zero:
-// the kernel would forget every connection at once.
+// the kernel would forget every connection immediately.
 func seconds(d time.Duration) int {
 	if d <= 0 {
 		return 0

@@ -13,8 +13,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// System is the directory below which proc and sys are; the zero value is the
-// machine itself. What is per network namespace is that of the calling thread.
+// System is the directory with proc and sys; the zero value is the machine itself.
+// Settings of a network namespace are those of the calling thread's.
 type System string
 
 func (s System) path(name string) string { return filepath.Join("/", string(s), name) }
@@ -62,9 +62,9 @@ func (s System) Families() ([]model.Family, error) {
 	return []model.Family{model.IPv4, model.IPv6}, nil
 }
 
-// SetOOMScore sets how soon the kernel ends this process when memory runs out:
+// SetOOMScore sets how soon the kernel kills this process when memory runs out:
 // from -1000, never, to 1000. Lowering it needs CAP_SYS_RESOURCE. A proxy works
-// without, so the caller goes on after an error (12.49).
+// without it, so the caller continues after an error (12.49).
 func (s System) SetOOMScore(score int, log *slog.Logger) error {
 	if err := s.ensure("proc/self/oom_score_adj", score, log); err != nil {
 		return fmt.Errorf("%w: lowering it needs the capability CAP_SYS_RESOURCE", err)

@@ -7,6 +7,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -121,7 +122,7 @@ func (c *Conn) table(f model.Family) (tableState, error) {
 // OwnedError means that a table belongs to another process. It unwraps to EPERM.
 type OwnedError struct {
 	Table string // with its family
-	Owner Process
+	Owner host.Process
 	Port  uint32 // of the owner's netlink socket
 }
 
@@ -137,7 +138,7 @@ func (e *OwnedError) Error() string {
 func (e *OwnedError) Unwrap() error { return unix.EPERM }
 
 func ownedError(f model.Family, t tableState) *OwnedError {
-	return &OwnedError{Table: nft.FamilyKeyword(f) + " " + nft.TableName, Owner: processOf(t.owner), Port: t.owner}
+	return &OwnedError{Table: nft.FamilyKeyword(f) + " " + nft.TableName, Owner: host.ProcessOf(t.owner), Port: t.owner}
 }
 
 // refused explains why the kernel refused a transaction: a table may belong to

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/host"
 )
 
 // TestOwnNeedsPersistence: a kernel that does not know the flags refuses them, and the
@@ -30,7 +32,7 @@ func TestOwnNeedsPersistence(t *testing.T) {
 // TestUnseenOwner: the process may be in another container.
 func TestUnseenOwner(t *testing.T) {
 	s := newSandbox(t)
-	if p := processOf(s.nl.PID()); p != (Process{}) { // of another namespace than this thread's
+	if p := host.ProcessOf(s.nl.PID()); p != (host.Process{}) { // of another namespace than this thread's
 		t.Errorf("found %s", p)
 	}
 	if text := (&OwnedError{Table: "ip nftproxy", Port: 7}).Error(); !strings.Contains(text, "not visible here") {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -23,7 +24,7 @@ import (
 type Intervention struct {
 	// By is the sender, with its process ID on the node, not in its container. The
 	// zero Process means that it is unknown.
-	By      Process
+	By      host.Process
 	Touched []string // the first few changed objects, in words
 	// Counts has the number of objects by their kind: table, chain, rule, set,
 	// map, element, object.
@@ -213,7 +214,7 @@ func (w *Watcher) end(m netlink.Message) *Intervention {
 			i.By.Name = string(a.Text())
 		}
 	}
-	i.By = i.By.ofThread()
+	i.By = i.By.OfThread()
 	return i
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/workload"
@@ -125,7 +126,7 @@ func TestWatchNamesProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.apply(t, workload.Sample())
-	want := Process{PID: os.Getpid(), Name: strings.TrimSpace(string(name))}
+	want := host.Process{PID: os.Getpid(), Name: strings.TrimSpace(string(name))}
 	onThread(func() {
 		s.another(t).apply(t, &nft.Ruleset{})
 		if i := next(t, seen); i.By != want {

@@ -1,5 +1,5 @@
-// Package logwriter writes a log to where it may not get on: a pipe that nobody
-// reads, a disk that is full. Whoever logs goes on.
+// Package logwriter writes a log to a destination that may block or fail: a pipe
+// without a reader, a full disk. The program that logs continues.
 package logwriter
 
 import (
@@ -10,71 +10,56 @@ import (
 )
 
 const (
-	// DefaultSize is how many bytes wait to be written at most.
-	DefaultSize = 1 << 20
-	// DefaultPatience is the longest that a line holds up who writes it.
-	DefaultPatience = 50 * time.Millisecond
-	// DefaultRetry passes between attempts at a destination that fails.
-	DefaultRetry = time.Second
-	// DefaultFarewell is the longest that Close takes.
-	DefaultFarewell = time.Second
+	maxSize      = 1 << 20               // bytes in the queue
+	patience     = 50 * time.Millisecond // of the first line that cannot be written
+	retryPause   = time.Second           // between attempts at a destination that fails
+	closeTimeout = time.Second
 )
 
-// Writer passes lines on in their order. As long as the destination takes them,
-// Write is as good as a write to it: a line that it has returned from outlives
-// the process. When the destination stops taking them, one line waits for
-// Patience, and the following ones not at all; they are kept and written later.
-// When there is no room for more, the newest are dropped, and their number is
-// told in their place.
-//
-// The fields are set before the first Write. Writer is safe for concurrent use.
+// Writer passes lines on in their order. While the destination accepts them,
+// Write is equivalent to writing to it: a line that Write has returned for
+// survives the process. When the destination blocks, one line waits for a moment
+// and the following ones do not; they are queued and written later. When the
+// queue is full, the newest lines are dropped, and a line in their place gives
+// their number. Writer is safe for concurrent use.
 type Writer struct {
-	// Dropped writes a line that says how many were dropped.
+	// Dropped writes a line about lines that were dropped. It is set before the
+	// first Write.
 	Dropped func(to io.Writer, lines int)
 
-	Size                      int
-	Patience, Retry, Farewell time.Duration
-
 	to      io.Writer
+	size    int
 	closing chan struct{} // closed by Close
 
 	mu      sync.Mutex
 	queue   []line        // the first one is being written
 	bytes   int           // in the queue
 	dropped int           // lines after those in the queue
-	behind  bool          // lines are not waited for
+	behind  bool          // Write does not wait
 	idle    chan struct{} // closed when the queue is empty; nil: it is
 }
 
-// line is one that waits.
+// line is a queued line.
 type line struct {
 	text    []byte
 	missing int           // lines that were dropped before it
 	done    chan struct{} // closed when it is written
 }
 
-// New returns a writer to a destination, whose Write may block for ever, or
-// fail.
+// New returns a writer to a destination whose Write may fail or block forever.
 func New(to io.Writer) *Writer {
-	return &Writer{
-		Dropped: func(io.Writer, int) {},
-		Size:    DefaultSize, Patience: DefaultPatience, Retry: DefaultRetry, Farewell: DefaultFarewell,
-		to: to, closing: make(chan struct{}),
-	}
+	return &Writer{Dropped: func(io.Writer, int) {}, to: to, size: maxSize, closing: make(chan struct{})}
 }
 
-// Write takes a line. It never fails: nobody who logs could do anything about
-// it.
+// Write implements [io.Writer] for a line. It never fails.
 func (w *Writer) Write(p []byte) (int, error) {
 	done := w.enqueue(p)
 	if done == nil {
 		return len(p), nil
 	}
-	patience := time.NewTimer(w.Patience)
-	defer patience.Stop()
 	select {
 	case <-done:
-	case <-patience.C:
+	case <-time.After(patience):
 		w.mu.Lock()
 		w.behind = w.idle != nil
 		w.mu.Unlock()
@@ -82,12 +67,12 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// enqueue returns what tells that a line is written, or nil if that is not to
-// be waited for.
+// enqueue returns a channel that is closed when the line is written, or nil if
+// Write does not wait for that.
 func (w *Writer) enqueue(p []byte) <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.closed() || w.bytes > 0 && w.bytes+len(p) > w.Size {
+	if w.closed() || w.bytes > 0 && w.bytes+len(p) > w.size {
 		w.dropped++
 		return nil
 	}
@@ -126,19 +111,21 @@ func (w *Writer) drain() {
 		if len(l.text) == 0 {
 			continue
 		}
-		if _, err := (persistent{w}).Write(l.text); err != nil {
-			w.rest()
+		_, err := persistent{w}.Write(l.text)
+		w.mu.Lock()
+		if err != nil {
+			w.stop()
+			w.mu.Unlock()
 			return
 		}
 		close(l.done)
-		w.mu.Lock()
 		w.queue, w.bytes = w.queue[1:], w.bytes-len(l.text)
 		w.mu.Unlock()
 	}
 }
 
-// next returns the oldest line. The last one may have no text, but tell of
-// others.
+// next returns the oldest line. The last one may have no text, but missing
+// lines.
 func (w *Writer) next() (line, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -154,21 +141,14 @@ func (w *Writer) next() (line, bool) {
 	return line{}, false
 }
 
-// rest gives up what is left.
-func (w *Writer) rest() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.stop()
-}
-
-// stop ends the writing. The caller holds the lock.
+// stop ends the writing and discards the queue. The caller holds the lock.
 func (w *Writer) stop() {
 	close(w.idle)
 	w.queue, w.bytes, w.behind, w.idle = nil, 0, false, nil
 }
 
-// Close waits until all lines are written, as long as the destination takes
-// them, and not longer than Farewell. Lines that come later are dropped.
+// Close waits until all lines are written, while the destination accepts them, and
+// not longer than closeTimeout. Later lines are dropped.
 func (w *Writer) Close() error {
 	w.mu.Lock()
 	if !w.closed() {
@@ -181,13 +161,13 @@ func (w *Writer) Close() error {
 	}
 	select {
 	case <-idle:
-	case <-time.After(w.Farewell):
+	case <-time.After(closeTimeout):
 	}
 	return nil
 }
 
-// persistent goes on after errors with what is not written yet, so that no line
-// is torn. It fails after Close only.
+// persistent retries the rest of a line after errors, so that no line is torn. It
+// fails only after Close.
 type persistent struct{ *Writer }
 
 func (p persistent) Write(text []byte) (int, error) {
@@ -199,7 +179,7 @@ func (p persistent) Write(text []byte) (int, error) {
 		select {
 		case <-p.closing:
 			return len(text) - len(rest), err
-		case <-time.After(p.Retry):
+		case <-time.After(retryPause):
 		}
 	}
 }

@@ -101,8 +101,8 @@ func TestBlocked(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *Writer, p *place) {
 		write(w, 1, 1)
 		p.stop()
-		if took := write(w, 2, 500); took != w.Patience {
-			t.Errorf("499 lines took %v, want %v", took, w.Patience)
+		if took := write(w, 2, 500); took != patience {
+			t.Errorf("499 lines took %v, want %v", took, patience)
 		}
 		p.goOn()
 		synctest.Wait()
@@ -115,7 +115,7 @@ func TestBlocked(t *testing.T) {
 // What there is no room for is dropped, and told of where it is missing.
 func TestDropped(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *Writer, p *place) {
-		w.Size = len(lines(1, 5))
+		w.size = len(lines(1, 5))
 		p.stop()
 		write(w, 1, 8)
 		p.goOn()
@@ -129,7 +129,7 @@ func TestDropped(t *testing.T) {
 // A line that is longer than all room is written all the same.
 func TestLongLine(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *Writer, p *place) {
-		w.Size = 1
+		w.size = 1
 		write(w, 1000, 1001)
 		want(t, p, lines(1000, 1001))
 	})
@@ -139,14 +139,14 @@ func TestLongLine(t *testing.T) {
 func TestFull(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *Writer, p *place) {
 		p.room = 5
-		if took := write(w, 10, 19); took != w.Patience {
-			t.Errorf("10 lines took %v, want %v", took, w.Patience)
+		if took := write(w, 10, 19); took != patience {
+			t.Errorf("10 lines took %v, want %v", took, patience)
 		}
 		want(t, p, "10\n11")
 		p.stop()
 		p.room = -1
 		p.goOn()
-		time.Sleep(w.Retry)
+		time.Sleep(retryPause)
 		synctest.Wait()
 		want(t, p, lines(10, 19))
 	})
@@ -157,7 +157,7 @@ func TestClose(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *Writer, p *place) {
 		p.stop()
 		write(w, 1, 3)
-		time.AfterFunc(w.Farewell/2, p.goOn)
+		time.AfterFunc(closeTimeout/2, p.goOn)
 		w.Close()
 		want(t, p, lines(1, 3))
 	})
@@ -175,8 +175,8 @@ func TestClose(t *testing.T) {
 		write(w, 1, 3)
 		start := time.Now()
 		w.Close()
-		if took := time.Since(start); took != w.Farewell {
-			t.Errorf("took %v to close what blocks, want %v", took, w.Farewell)
+		if took := time.Since(start); took != closeTimeout {
+			t.Errorf("took %v to close what blocks, want %v", took, closeTimeout)
 		}
 		p.goOn()
 	})

@@ -11,7 +11,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// answerMetrics count what health checks are told.
+// answerMetrics count the answers of health checks.
 type answerMetrics struct {
 	healthz, livez *prometheus.CounterVec
 	// checks and last are served at /metrics/slis.
@@ -29,9 +29,9 @@ func newAnswerMetrics(factory promauto.Factory) answerMetrics {
 			Help: "Answers of the health server at /livez, by HTTP status."}, []string{"code"}),
 		slis: slis,
 		checks: promauto.With(slis).NewCounterVec(prometheus.CounterOpts{Name: "kubernetes_healthchecks_total",
-			Help: "Health checks that were asked for, by result."}, []string{"name", "type", "status"}),
+			Help: "Requested health checks, by result."}, []string{"name", "type", "status"}),
 		last: promauto.With(slis).NewGaugeVec(prometheus.GaugeOpts{Name: "kubernetes_healthcheck",
-			Help: "Result of a health check when it was asked for last: 1 is healthy."}, []string{"name", "type"}),
+			Help: "Last result of a health check: 1 is healthy."}, []string{"name", "type"}),
 	}
 }
 
@@ -46,6 +46,9 @@ func (s *Set) Answered(path string, status int) {
 	s.answers.check("proxy", path[1:], status == http.StatusOK)
 }
 
+// Pinged counts a request of /healthz of the metrics server.
+func (s *Set) Pinged() { s.answers.check("ping", "healthz", true) }
+
 // check notes the result of a health check for /metrics/slis.
 func (m *answerMetrics) check(name, kind string, healthy bool) {
 	status, value := "error", 0.0
@@ -56,7 +59,7 @@ func (m *answerMetrics) check(name, kind string, healthy bool) {
 	m.last.WithLabelValues(name, kind).Set(value)
 }
 
-// cleanMetrics tell of the clean-up of connection tracking (9.12).
+// cleanMetrics measure the conntrack cleanup (9.12).
 type cleanMetrics struct {
 	duration *prometheus.HistogramVec
 	deleted  *prometheus.CounterVec
@@ -65,13 +68,13 @@ type cleanMetrics struct {
 func newCleanMetrics(factory promauto.Factory) cleanMetrics {
 	return cleanMetrics{
 		duration: factory.NewHistogramVec(prometheus.HistogramOpts{Name: "kubeproxy_conntrack_reconciler_sync_duration_seconds",
-			Help: "Duration of clean-ups of UDP connections.", Buckets: syncBuckets()}, []string{familyLabel}),
+			Help: "Duration of cleanups of UDP conntrack entries.", Buckets: syncBuckets()}, []string{familyLabel}),
 		deleted: factory.NewCounterVec(prometheus.CounterOpts{Name: "kubeproxy_conntrack_reconciler_deleted_entries_total",
-			Help: "UDP connections that were forgotten because their endpoint is gone."}, []string{familyLabel}),
+			Help: "UDP conntrack entries that were deleted because their endpoint is gone."}, []string{familyLabel}),
 	}
 }
 
-// Cleaned takes a clean-up of UDP connections of one family in.
+// Cleaned counts one cleanup of UDP connections of a family.
 func (s *Set) Cleaned(f model.Family, took time.Duration, deleted int) {
 	s.clean.duration.WithLabelValues(f.String()).Observe(took.Seconds())
 	s.clean.deleted.WithLabelValues(f.String()).Add(float64(deleted))

@@ -10,7 +10,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// ServiceCount is how many connections the frontends of one kind took for a
+// ServiceCount is how many connections the frontends of one kind accepted for a
 // service port.
 type ServiceCount struct {
 	Port        model.PortName
@@ -20,8 +20,8 @@ type ServiceCount struct {
 }
 
 // FollowConnections exports the connections of each service port. read is
-// called at every scrape; calls do not overlap. It is called once, or not at
-// all where nothing is counted.
+// called at every scrape; calls do not overlap. It is called at
+// most once.
 func (s *Set) FollowConnections(read func() ([]ServiceCount, error)) {
 	s.registry.MustRegister(&connections{
 		desc: prometheus.NewDesc("nftproxy_service_connections_total", "New connections to the frontends of a service port.",

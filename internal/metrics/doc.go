@@ -1,4 +1,4 @@
-// Package metrics tells monitoring what the process does. It keeps the series
+// Package metrics exports what the process does to monitoring. It keeps the series
 // that dashboards and alerts for kube-proxy ask for, by the same names, adds
 // its own, which begin with nftproxy_, and answers the paths of the metrics
 // server. docs/metrics.md lists all of them.

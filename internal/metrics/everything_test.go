@@ -21,6 +21,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -43,7 +44,7 @@ var everything = sync.OnceValue(func() *metrics.Set {
 	objects.Nodes = []*model.Node{{Name: "node-2"}}
 	sync := syncOf(objects, agent.Start, time.Second)
 	sync.Triggers = []model.Trigger{{Family: model.IPv4, Time: started}}
-	sync.Interventions = []kernel.Intervention{{By: kernel.Process{Name: "nft"}, Counts: map[string]int{"table": 1}}}
+	sync.Interventions = []kernel.Intervention{{By: host.Process{Name: "nft"}, Counts: map[string]int{"table": 1}}}
 	s.Observe(sync)
 	s.Observe(failed(syncOf(objects, agent.Change, time.Second), unix.ENOMEM))
 	s.Postponed([]model.Family{model.IPv4})

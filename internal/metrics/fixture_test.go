@@ -90,7 +90,7 @@ func scrape(t testing.TB, s *metrics.Set, path string) map[string]float64 {
 // fetch returns what the set's own server answers at a path.
 func fetch(t testing.TB, s *metrics.Set, path string) string {
 	t.Helper()
-	server := httptest.NewServer(s.Handler(metrics.Paths{}))
+	server := httptest.NewServer(handler(s))
 	defer server.Close()
 	answer, err := server.Client().Get(server.URL + path)
 	if err != nil {
@@ -124,3 +124,10 @@ func expect(t testing.TB, got, want map[string]float64) {
 
 // absent stands for a series that must not be there.
 const absent = -1
+
+// handler serves a set.
+func handler(s *metrics.Set) http.Handler {
+	mux := http.NewServeMux()
+	s.Handle(mux)
+	return mux
+}

@@ -17,7 +17,7 @@ import (
 func TestManyScrapes(t *testing.T) {
 	arrived, proceed := make(chan struct{}), make(chan struct{})
 	set := newSet()
-	server := httptest.NewServer(set.Handler(metrics.Paths{}))
+	server := httptest.NewServer(handler(set))
 	defer server.Close()
 	set.FollowConnections(func() ([]metrics.ServiceCount, error) {
 		arrived <- struct{}{}
@@ -73,7 +73,7 @@ func TestAnswerNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		closed := make(chan time.Duration, 1)
 		start := time.Now()
-		server := &http.Server{Handler: newSet().Handler(metrics.Paths{}), WriteTimeout: 10 * time.Minute, ConnState: func(_ net.Conn, s http.ConnState) {
+		server := &http.Server{Handler: handler(newSet()), WriteTimeout: 10 * time.Minute, ConnState: func(_ net.Conn, s http.ConnState) {
 			if s == http.StateClosed {
 				closed <- time.Since(start)
 			}

@@ -31,11 +31,11 @@ func CountRequests() *Requests {
 		RequestResult: requestResult{counter("rest_client_requests_total",
 			"Requests to the API server, by HTTP status.", "code", "method", "host")},
 		RequestRetry: requestResult{counter("rest_client_request_retries_total",
-			"Requests to the API server that were sent again, by HTTP status.", "code", "verb", "host")},
+			"Retried requests to the API server, by HTTP status.", "code", "verb", "host")},
 		RequestLatency: requestLatency{byVerb("rest_client_request_duration_seconds",
 			"Duration of requests to the API server.", seconds...)},
 		RateLimiterLatency: requestLatency{byVerb("rest_client_rate_limiter_duration_seconds",
-			"Time that requests to the API server were held back here.", seconds...)},
+			"Time that the client delayed requests to the API server.", seconds...)},
 		RequestSize: requestSize{byVerb("rest_client_request_size_bytes",
 			"Size of requests to the API server.", bytes...)},
 		ResponseSize: requestSize{byVerb("rest_client_response_size_bytes",
@@ -44,7 +44,7 @@ func CountRequests() *Requests {
 	return &Requests{registry}
 }
 
-// ExportRequests exports what is counted. It is called once, or not at all.
+// ExportRequests exports the counts. It is called at most once.
 func (s *Set) ExportRequests(r *Requests) { s.registry.MustRegister(r.registry) }
 
 type requestResult struct{ vec *prometheus.CounterVec }

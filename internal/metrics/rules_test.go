@@ -15,6 +15,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -66,8 +67,8 @@ func TestInterventions(t *testing.T) {
 	s := newSet()
 	sync := syncOf(snapshot(service("web", "10.96.0.1")), agent.Drift, time.Second)
 	sync.Interventions = []kernel.Intervention{
-		{By: kernel.Process{PID: 1, Name: "nft"}, Counts: map[string]int{"rule": 2, "element": 7}},
-		{By: kernel.Process{PID: 2, Name: "nft"}, Counts: map[string]int{"rule": 1}},
+		{By: host.Process{PID: 1, Name: "nft"}, Counts: map[string]int{"rule": 2, "element": 7}},
+		{By: host.Process{PID: 2, Name: "nft"}, Counts: map[string]int{"rule": 1}},
 		{Missed: true},
 	}
 	s.Observe(sync)
@@ -80,7 +81,7 @@ func TestInterventions(t *testing.T) {
 	sync.Interventions = nil
 	for i := range 100 {
 		sync.Interventions = append(sync.Interventions, kernel.Intervention{
-			By: kernel.Process{Name: fmt.Sprintf("\xff%d", i)}, Counts: map[string]int{"chain": 1}})
+			By: host.Process{Name: fmt.Sprintf("\xff%d", i)}, Counts: map[string]int{"chain": 1}})
 	}
 	s.Observe(sync)
 	var series int

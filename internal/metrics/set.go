@@ -18,13 +18,11 @@ import (
 // familyLabel is the label for the IP family, with the values IPv4 and IPv6.
 const familyLabel = "ip_family"
 
-// Set holds the metrics of a process, in registries of its own. It hears of
-// what happens through its methods, which are safe for concurrent use, and asks
-// for the rest when it is scraped.
+// Set holds the metrics of a process, in registries of its own. Its methods report
+// events to it and are safe for concurrent use; it reads the rest when it is
+// scraped.
 type Set struct {
 	families []model.Family
-	version  string
-	started  time.Time
 	log      *slog.Logger
 
 	registry *prometheus.Registry
@@ -34,7 +32,7 @@ type Set struct {
 	clean    cleanMetrics
 }
 
-// New returns the metrics of a program of that version which serves these
+// New returns the metrics of a program of that version that serves these
 // families; none means both.
 func New(version string, families []model.Family, log *slog.Logger) *Set {
 	if len(families) == 0 {
@@ -51,8 +49,6 @@ func New(version string, families []model.Family, log *slog.Logger) *Set {
 	buildOf(version, info).export(factory)
 	return &Set{
 		families: slices.Clone(families),
-		version:  version,
-		started:  time.Now(),
 		log:      log,
 		registry: registry,
 		syncs:    newSyncMetrics(factory, registry),
@@ -62,20 +58,20 @@ func New(version string, families []model.Family, log *slog.Logger) *Set {
 	}
 }
 
-// FollowAgent exports when a sync was asked for last. It is called once.
+// FollowAgent exports when a sync was last requested. It is called once.
 func (s *Set) FollowAgent(state func() agent.State) {
 	for _, f := range s.families {
 		promauto.With(s.registry).NewGaugeFunc(prometheus.GaugeOpts{
 			Name:        "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds",
-			Help:        "Unix time at which a sync was asked for last.",
+			Help:        "Unix time of the last request for a sync.",
 			ConstLabels: prometheus.Labels{familyLabel: f.String()},
 		}, func() float64 { return unixSeconds(state().LastRequest) })
 	}
 }
 
-// FollowCluster exports how much the API server tells, and how much of that
-// waits for a sync. It is called once, or not at all where the objects come
-// from files.
+// FollowCluster exports how many events the API server sends, and how many objects
+// wait for a sync. It is called once, or not at all if the objects come from
+// files.
 func (s *Set) FollowCluster(counts func() source.Counts) {
 	gauge := func(name, help string, value func(source.Counts) int) {
 		promauto.With(s.registry).NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},
@@ -94,7 +90,7 @@ func (s *Set) FollowCluster(counts func() source.Counts) {
 		func(c source.Counts) uint64 { return c.Services * uint64(len(s.families)) })
 	counter("kubeproxy_sync_proxy_rules_endpoint_changes_total", "Events of EndpointSlices.",
 		func(c source.Counts) uint64 { return c.Slices })
-	gauge("nftproxy_rejected_objects", "Objects of the API server in which something cannot be used; the log says what.",
+	gauge("nftproxy_rejected_objects", "Objects of the API server with an unusable part; the log says which.",
 		func(c source.Counts) int { return c.Rejected })
 }
 

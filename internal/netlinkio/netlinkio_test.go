@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/mdlayher/netlink"
@@ -28,7 +30,7 @@ func TestFades(t *testing.T) {
 	}
 }
 
-// TestRenew: waiting for a lost answer ends.
+// TestRenew: the wait for an answer that never comes ends.
 func TestRenew(t *testing.T) {
 	c, err := netlink.Dial(unix.NETLINK_GENERIC, nil)
 	if err != nil {
@@ -45,5 +47,28 @@ func TestRenew(t *testing.T) {
 	}
 	if waited := time.Since(start); waited < netlinkio.Patience {
 		t.Errorf("waited %s, want %s", waited, netlinkio.Patience)
+	}
+}
+
+// TestRetry: an attempt is repeated while its error is worth it, five times at most,
+// with growing pauses.
+func TestRetry(t *testing.T) {
+	for _, c := range []struct {
+		answers []error
+		calls   int
+		pauses  time.Duration
+	}{
+		{[]error{nil}, 1, 0},
+		{[]error{unix.EINTR, unix.EINTR, unix.ENOBUFS, nil}, 4, 140 * time.Millisecond},
+		{[]error{unix.EPERM, nil}, 1, 0},
+		{slices.Repeat([]error{unix.ENOMEM}, 9), 5, 300 * time.Millisecond},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			calls, start := 0, time.Now()
+			err := netlinkio.Retry(netlinkio.Fades, func() error { calls++; return c.answers[calls-1] })
+			if calls != c.calls || err != c.answers[calls-1] || time.Since(start) != c.pauses {
+				t.Errorf("%v: %d calls in %v, %v", c.answers, calls, time.Since(start), err)
+			}
+		})
 	}
 }

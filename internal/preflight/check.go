@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -54,17 +53,12 @@ func (p Problem) String() string {
 // Check returns what is missing to serve the families, without what depends on another
 // missing feature. After an error the kernel's features are unknown.
 func Check(families []model.Family) (problems []Problem, err error) {
-	for attempt := range attempts {
-		time.Sleep(time.Duration(attempt) * 10 * time.Millisecond)
-		if problems, err = checkOnce(families); !netlinkio.Fades(err) {
-			break
-		}
-	}
+	err = netlinkio.Retry(netlinkio.Fades, func() (err error) {
+		problems, err = checkOnce(families)
+		return err
+	})
 	return problems, err
 }
-
-// attempts is how often the kernel is asked while it lacks memory.
-const attempts = 10
 
 func checkOnce(families []model.Family) ([]Problem, error) {
 	k, err := kernel.Open()

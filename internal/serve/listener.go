@@ -8,21 +8,21 @@ import (
 )
 
 const (
-	// retryPeriod passes between attempts to listen (10.13).
+	// retryPeriod is the pause between attempts to listen (10.13).
 	retryPeriod = 5 * time.Second
-	// firstRetry passes before an address is listened on once more if accepting
-	// goes on to fail; it doubles with each failure, up to retryPeriod.
+	// firstRetry is the pause before the address is opened again if accepting keeps
+	// failing; it doubles with each failure, up to retryPeriod.
 	firstRetry = 100 * time.Millisecond
 )
 
-// Listener is a listener that outlives failures of accept(2): it logs them, and
-// listens again. An [http.Server] by itself ends with the first one that it does
-// not know, such as ENOBUFS, ENOMEM or an error that the network reports. One
-// goroutine accepts; Close is safe for concurrent use.
+// Listener is a listener that survives failures of accept(2): it logs them, and
+// listens again. An [http.Server] alone ends with the first one that it does not
+// know, such as ENOBUFS, ENOMEM or a network error. One goroutine accepts; Close
+// is safe for concurrent use.
 type Listener struct {
 	open func() (net.Listener, error)
 	log  *slog.Logger
-	// hardFail makes it an error that the address cannot be had.
+	// hardFail makes it an error that the address is not available.
 	hardFail bool
 	closed   chan struct{}
 

@@ -1,4 +1,5 @@
-// Package serve runs the HTTP servers of the daemon.
+// Package serve runs the HTTP servers of the daemon, and has the pages about the
+// process that they serve.
 package serve
 
 import (
@@ -24,8 +25,8 @@ type Server struct {
 	// WriteTimeout is the longest that an answer takes; zero means
 	// [DefaultWriteTimeout].
 	WriteTimeout time.Duration
-	// HardFail makes it an error that the address cannot be had (12.55).
-	// Otherwise the server tries again until it can.
+	// HardFail makes it an error that the address is not available (12.55).
+	// Otherwise the server retries until it is.
 	HardFail bool
 	Log      *slog.Logger
 }

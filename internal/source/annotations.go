@@ -11,19 +11,19 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// annotationDomain begins the annotations that are read here. Nothing else may
-// begin with it: a name that is misspelt would be silent otherwise.
+// annotationDomain is the prefix of our annotations. Unknown names under it are
+// reported, because they are most likely misspelt.
 const annotationDomain = "nftproxy.dev/"
 
 const (
-	// annotationScheduler on a Service says how its new connections are spread
-	// over the endpoints: round-robin, random or source-hash. Without it, the
-	// scheduler is that of the node.
+	// annotationScheduler on a Service selects how new connections are spread over
+	// the endpoints: round-robin, random or source-hash. The default is the
+	// scheduler of the node.
 	annotationScheduler = annotationDomain + "scheduler"
 
-	// annotationWeight on an EndpointSlice or Endpoints object gives shares of
-	// new connections relative to the other endpoints, from 0 to 100. A weight
-	// of 0 keeps new connections away; without a weight it is 1.
+	// annotationWeight on an EndpointSlice or Endpoints object sets the shares of
+	// new connections relative to the other endpoints, from 0 to 100. An endpoint
+	// of weight 0 gets no new connections; the default is 1.
 	//
 	//	3                      every endpoint
 	//	10.0.0.1=3,10.0.0.2=0  the endpoints with these addresses

@@ -23,19 +23,20 @@ import (
 
 // ClusterConfig says which objects of a cluster count.
 type ClusterConfig struct {
-	// NodeName is the name of the one Node that is read.
-	NodeName string
+	// NodeConfig is the configuration of this node, which names the one Node that is
+	// read.
+	NodeConfig model.Config
 	// ProxyName is the value of the label service.kubernetes.io/service-proxy-name
 	// of the Services that are read; empty: those without the label (1.1, 1.2).
 	ProxyName string
-	// Log receives what is wrong with objects and with the connection, each
-	// once; client-go's own messages appear at the level of debugging.
+	// Log receives problems of objects and of the connection, each once;
+	// client-go's own messages appear at the debug level.
 	Log *slog.Logger
 }
 
-// Cluster is a source that follows a Kubernetes API server. Objects become
-// model values as they arrive and are not kept. What is known stays in use
-// while the server cannot be reached. Its methods are safe for concurrent use.
+// Cluster is a [Source] that follows a Kubernetes API server. Objects become
+// model values as they arrive and are not kept. Known objects stay in use while
+// the server cannot be reached. Its methods are safe for concurrent use.
 type Cluster struct {
 	ClusterConfig
 	client kubernetes.Interface
@@ -51,7 +52,7 @@ type Cluster struct {
 	synced   bool
 	changed  func()
 	lastNode *model.Node // also after the Node is gone (10.11)
-	// keptOfNode is what lastNode has and the Node no longer does; empty: nothing.
+	// keptOfNode lists what lastNode has and the Node no longer has; empty: nothing.
 	keptOfNode string
 	events     clusterEvents
 	// endpoints are the values of slices by their Service.
@@ -82,13 +83,16 @@ func NewCluster(client kubernetes.Interface, config ClusterConfig) *Cluster {
 	return c
 }
 
+// String implements [Source].
+func (c *Cluster) String() string { return "API server" }
+
 // Run follows the API server until ctx ends. It calls changed once as soon as
 // the Services and the EndpointSlices have been listed completely (13.1, 13.2),
-// and from then on after every event that Load has something to tell of
-// (2.21, 13.6); the Node and the ServiceCIDRs may come before or after. Calls
-// may overlap and delay further events: changed must be safe for concurrent use
-// and quick. A Cluster is run once.
-func (c *Cluster) Run(ctx context.Context, changed func()) {
+// and then after every event that changes what Load returns (2.21, 13.6); the
+// Node and the ServiceCIDRs may come before or after. Calls may overlap and
+// delay further events: changed must be safe for concurrent use and quick. The
+// error is always nil.
+func (c *Cluster) Run(ctx context.Context, changed func()) error {
 	c.mu.Lock()
 	c.changed = changed
 	c.mu.Unlock()
@@ -98,6 +102,7 @@ func (c *Cluster) Run(ctx context.Context, changed func()) {
 		all.Go(func() { r.RunWithContext(ctx) })
 	}
 	all.Wait()
+	return nil
 }
 
 func (c *Cluster) reflectors() []*cache.Reflector {
@@ -106,7 +111,7 @@ func (c *Cluster) reflectors() []*cache.Reflector {
 		services.LabelSelector = labels.Set{labelProxyName: c.ProxyName}.String()
 	}
 	slices := metav1.ListOptions{LabelSelector: "!" + corev1.IsHeadlessService} // 2.1
-	node := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, c.NodeName).String()}
+	node := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, c.NodeConfig.NodeName).String()}
 	return []*cache.Reflector{
 		newReflector(c.services, c.client.CoreV1().Services(metav1.NamespaceAll), services),
 		newReflector(c.slices, c.client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll), slices),
@@ -114,23 +119,6 @@ func (c *Cluster) reflectors() []*cache.Reflector {
 		newReflector(c.cidrs, c.client.NetworkingV1().ServiceCIDRs(), metav1.ListOptions{}),
 	}
 }
-
-// WaitSynced returns when Services and EndpointSlices have been listed
-// completely (13.1); the error says which have not when ctx ends.
-func (c *Cluster) WaitSynced(ctx context.Context) error {
-	if err := c.services.wait(ctx); err != nil {
-		return err
-	}
-	return c.slices.wait(ctx)
-}
-
-// WaitNode returns when the API server has told of the Node, or that there is
-// none of that name (12.45).
-func (c *Cluster) WaitNode(ctx context.Context) error { return c.nodes.wait(ctx) }
-
-// WaitServiceCIDRs returns when the ServiceCIDRs have been listed. Where they
-// may not be read, that is never (14.3).
-func (c *Cluster) WaitServiceCIDRs(ctx context.Context) error { return c.cidrs.wait(ctx) }
 
 // Node returns the Node as it was seen last, also if it is gone since (10.11),
 // or nil.
@@ -140,17 +128,17 @@ func (c *Cluster) Node() *model.Node {
 	return c.lastNode
 }
 
-// change runs edit, which tells whether it changed what is known, and passes
-// that on.
+// change runs edit, which reports whether it changed the result of Load, and calls
+// changed if it did.
 func (c *Cluster) change(edit func() bool) {
 	c.mu.Lock()
-	tell := edit() && c.synced
+	notify := edit() && c.synced
 	if !c.synced && c.services.complete && c.slices.complete {
-		c.synced, tell = true, true
+		c.synced, notify = true, true
 	}
 	changed := c.changed
 	c.mu.Unlock()
-	if tell {
+	if notify {
 		changed()
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Load returns what has changed since the last call, the first time all that
-// there is. It is an error, and takes nothing, before WaitSynced returns nil. An
-// update takes the triggers since the last one with it.
+// Load returns what has changed since the last call, the first time everything.
+// It is an error before Await returns nil. An update includes the triggers since
+// the last one.
 func (c *Cluster) Load() (*model.Update, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -34,9 +34,9 @@ func (c *Cluster) Load() (*model.Update, error) {
 	return u, nil
 }
 
-// Snapshot returns all that the cluster says at this moment, and leaves to Load
-// what is for Load. Its objects are shared: they must not be changed. It is an
-// error before WaitSynced returns nil.
+// Snapshot returns the current state of the cluster, without an effect on Load.
+// Its objects are shared: they must not be changed. It is an error before Await
+// returns nil.
 func (c *Cluster) Snapshot() (*model.Snapshot, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -58,7 +58,7 @@ func (c *Cluster) ready() error {
 	return nil
 }
 
-// node returns the Node; what it said last goes on to count (12.54).
+// node returns the Node; its last state stays in use (12.54).
 func (c *Cluster) node() []*model.Node {
 	if c.lastNode == nil {
 		return nil
@@ -97,8 +97,8 @@ func (c *Cluster) sliceChanged(old, now *model.EndpointSlice) {
 	}
 }
 
-// sliceIndex has the EndpointSlices of each Service, by name. Updates have its
-// lists: a list is never changed, but replaced by another one.
+// sliceIndex has the EndpointSlices of each Service, sorted by name. Updates share
+// its lists, so a list is replaced and never changed.
 type sliceIndex map[model.ServiceName][]*model.EndpointSlice
 
 func (x sliceIndex) add(s *model.EndpointSlice) {

@@ -8,11 +8,10 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// nodeSeen takes a version of the Node. A Node that is created again has no
+// nodeSeen stores a version of the Node. A Node that is created again has no
 // addresses until the cloud controller manager gives it some, and no podCIDRs
-// until the controller manager does. The machine is the same meanwhile, so what
-// the Node said last of a family stays in use until it says something else
-// (12.54).
+// until the controller manager does. The machine has not changed, so the last
+// known ones of a family stay in use until the Node has others (12.54).
 func (c *Cluster) nodeSeen(e event[model.Node]) {
 	if e.now == nil {
 		return
@@ -38,8 +37,8 @@ func missing[T any](known, now []T, family func(T) model.Family) []T {
 	})
 }
 
-// reportKept logs what stays in use although the Node no longer says it, once
-// until that changes.
+// reportKept logs addresses and ranges that stay in use although the Node no
+// longer has them, once per change.
 func (c *Cluster) reportKept(addresses []netip.Addr, podCIDRs []netip.Prefix) {
 	kept := ""
 	if len(addresses) > 0 || len(podCIDRs) > 0 {

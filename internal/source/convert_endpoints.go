@@ -2,6 +2,7 @@ package source
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -33,7 +34,7 @@ func ConvertEndpoints(e *corev1.Endpoints) ([]*model.EndpointSlice, []*FieldErro
 				Service: e.Name,
 				Family:  f,
 				Ports:   ports,
-				Hosts:   hostsOf(hosts, f),
+				Hosts:   slices.DeleteFunc(slices.Clone(hosts), func(h model.Host) bool { return model.FamilyOf(h.Address) != f }),
 			}
 			if len(s.Hosts) > 0 {
 				out = append(out, s)
@@ -48,52 +49,19 @@ func ConvertEndpoints(e *corev1.Endpoints) ([]*model.EndpointSlice, []*FieldErro
 type endpointsConverter struct{ findings }
 
 func (c *endpointsConverter) ports(subset int, in []corev1.EndpointPort) []model.EndpointPort {
-	out := make([]model.EndpointPort, 0, len(in))
-	for i, p := range in {
-		before := len(c.findings)
+	return usablePorts(&c.findings, len(in), func(i int) model.EndpointPort {
 		field := func(name string) string { return fmt.Sprintf("subsets[%d].ports[%d].%s", subset, i, name) }
-		protocol, problem := parseProtocol(p.Protocol)
-		if problem != "" {
-			c.add(field("protocol"), string(p.Protocol), problem)
-		}
-		if problem := portProblem(p.Port); problem != "" {
-			c.add(field("port"), p.Port, problem)
-		}
-		if problem := portNameProblem(p.Name); problem != "" {
-			c.add(field("name"), p.Name, problem)
-		}
-		if p.Name == "" && len(in) > 1 {
-			c.add(field("name"), nil, "missing: each port needs a name where there are several")
-		}
-		if len(c.findings) == before {
-			out = append(out, model.EndpointPort{Name: p.Name, Protocol: protocol, Port: uint16(p.Port)})
-		}
-	}
-	return out
+		return c.port(field, in[i].Name, in[i].Protocol, in[i].Port, len(in) > 1)
+	})
 }
 
 func (c *endpointsConverter) hosts(field string, in []corev1.EndpointAddress, ready bool) []model.Host {
 	out := make([]model.Host, 0, len(in))
 	for i, e := range in {
-		a, problem := parseAddress(e.IP)
-		if problem == "" {
-			a, problem = parseEndpoint(e.IP, model.FamilyOf(a))
-		}
-		if problem != "" {
-			c.add(fmt.Sprintf("%s[%d].ip", field, i), e.IP, problem)
-			continue
-		}
-		out = append(out, model.Host{Address: a, Ready: ready, Serving: ready, Node: valueOr(e.NodeName, "")})
-	}
-	return out
-}
-
-func hostsOf(hosts []model.Host, f model.Family) []model.Host {
-	var out []model.Host
-	for _, h := range hosts {
-		if model.FamilyOf(h.Address) == f {
-			out = append(out, h)
-		}
+		out = appendParsed(&c.findings, out, fmt.Sprintf("%s[%d].ip", field, i), e.IP, func(ip string) (model.Host, string) {
+			a, problem := parseEndpoint(ip)
+			return model.Host{Address: a, Ready: ready, Serving: ready, Node: valueOr(e.NodeName, "")}, problem
+		})
 	}
 	return out
 }

@@ -44,12 +44,11 @@ func ConvertEndpointSlice(s *discoveryv1.EndpointSlice) (*model.EndpointSlice, [
 type sliceConverter struct {
 	findings
 	slice *discoveryv1.EndpointSlice
-	named map[string]int // the first port of each name
 }
 
 func (c *sliceConverter) family() (model.Family, bool) {
 	text := string(c.slice.AddressType)
-	f, ok := parseFamily(text)
+	f, ok := families[corev1.IPFamily(text)]
 	switch {
 	case ok:
 	case text == string(discoveryv1.AddressTypeFQDN):
@@ -57,75 +56,32 @@ func (c *sliceConverter) family() (model.Family, bool) {
 	case text == "":
 		c.add("addressType", nil, "missing: "+oneOf("IPv4", "IPv6"))
 	default:
-		c.add("addressType", text, "is unknown: "+oneOf("IPv4", "IPv6"))
+		c.word("addressType", text, "IPv4", "IPv6")
 	}
 	return f, ok
 }
 
 // ports converts the ports that have a name and a number (2.7, 2.8).
 func (c *sliceConverter) ports() []model.EndpointPort {
-	out := make([]model.EndpointPort, 0, len(c.slice.Ports))
-	c.named = firstNamed(c.slice.Ports)
-	for i := range c.slice.Ports {
-		before := len(c.findings)
-		p := c.port(i)
-		if len(c.findings) == before {
-			out = append(out, p)
+	first := make(map[string]int, len(c.slice.Ports)) // port of each name
+	return usablePorts(&c.findings, len(c.slice.Ports), func(i int) model.EndpointPort {
+		in := &c.slice.Ports[i]
+		field := func(name string) string { return fmt.Sprintf("ports[%d].%s", i, name) }
+		p := c.port(field, valueOr(in.Name, ""), valueOr(in.Protocol, ""), valueOr(in.Port, 1), false)
+		j, taken := first[p.Name]
+		switch {
+		case in.Name == nil:
+			c.warn(field("name"), nil, `missing: the port is not used; name it as in the Service, or ""`)
+		case !taken:
+			first[p.Name] = i
+		default:
+			c.add(field("name"), p.Name, fmt.Sprintf("is also used by ports[%d]: use another one", j))
 		}
-	}
-	return out
-}
-
-func (c *sliceConverter) port(i int) model.EndpointPort {
-	in := &c.slice.Ports[i]
-	field := func(name string) string { return fmt.Sprintf("ports[%d].%s", i, name) }
-	var p model.EndpointPort
-	if in.Name == nil {
-		c.warn(field("name"), nil, `missing: the port is not used; name it as in the Service, or ""`)
-	} else {
-		p.Name = *in.Name
-		c.checkPortName(i, p.Name)
-	}
-	switch {
-	case in.Port == nil:
-		c.warn(field("port"), nil, "missing: the port is not used; give it a number")
-	case portProblem(*in.Port) != "":
-		c.add(field("port"), *in.Port, portProblem(*in.Port))
-	default:
-		p.Port = uint16(*in.Port)
-	}
-	protocol := corev1.ProtocolTCP
-	if in.Protocol != nil {
-		protocol = *in.Protocol
-	}
-	var problem string
-	if p.Protocol, problem = parseProtocol(protocol); problem != "" {
-		c.add(field("protocol"), string(protocol), problem)
-	}
-	return p
-}
-
-// checkPortName refuses a name that cannot be used, or that an earlier port has.
-func (c *sliceConverter) checkPortName(i int, name string) {
-	field := fmt.Sprintf("ports[%d].name", i)
-	if problem := portNameProblem(name); problem != "" {
-		c.add(field, name, problem)
-	} else if j := c.named[name]; j < i {
-		c.add(field, name, fmt.Sprintf("is also used by ports[%d]: use another one", j))
-	}
-}
-
-// firstNamed returns the first port of each name.
-func firstNamed(ports []discoveryv1.EndpointPort) map[string]int {
-	out := make(map[string]int, len(ports))
-	for i := range ports {
-		if name := ports[i].Name; name != nil {
-			if _, known := out[*name]; !known {
-				out[*name] = i
-			}
+		if in.Port == nil {
+			c.warn(field("port"), nil, "missing: the port is not used; give it a number")
 		}
-	}
-	return out
+		return p
+	})
 }
 
 func (c *sliceConverter) hosts(f model.Family) []model.Host {
@@ -145,7 +101,10 @@ func (c *sliceConverter) host(i int, f model.Family) (model.Host, bool) {
 		c.add(fmt.Sprintf("endpoints[%d].addresses", i), nil, "missing: an endpoint needs an address")
 		return model.Host{}, false
 	}
-	a, problem := parseEndpoint(in.Addresses[0], f)
+	a, problem := parseEndpoint(in.Addresses[0])
+	if problem == "" && model.FamilyOf(a) != f {
+		problem = "is not an " + f.String() + " address, as the slice's addressType says"
+	}
 	if problem != "" {
 		c.add(fmt.Sprintf("endpoints[%d].addresses[0]", i), in.Addresses[0], problem)
 		return model.Host{}, false
@@ -170,11 +129,4 @@ func (c *sliceConverter) host(i int, f model.Family) (model.Host, bool) {
 		}
 	}
 	return h, true
-}
-
-func valueOr[T any](p *T, otherwise T) T {
-	if p == nil {
-		return otherwise
-	}
-	return *p
 }

@@ -13,11 +13,11 @@ import (
 
 const maxWeight = 100
 
-// others stands for the addresses that a list of weights does not name.
+// others is the key for all addresses that a list of weights does not name.
 var others netip.Addr
 
-// weigh gives the hosts of an object, which are in its slices, their weights.
-// An entry that is wrong is left out: its endpoint is one of the others.
+// weigh sets the weights of the hosts in the slices of an object. Wrong entries
+// are ignored.
 func (f *findings) weigh(m *metav1.ObjectMeta, all ...*model.EndpointSlice) {
 	text, given := m.Annotations[annotationWeight]
 	if !given {

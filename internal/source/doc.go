@@ -5,8 +5,9 @@
 // [FieldError] for each field that is wrong; a wrong field never costs the rest
 // of the object (1.36). [Files] reads objects from YAML and JSON files through the
 // package manifest and reports all of their problems together; [Watcher] reports
-// changes of the files. [Cluster] follows an API server and keeps nothing of its
-// objects but the model values.
+// changes of the files. [Cluster] follows an API server and keeps only the model
+// values of its objects. Both sources implement [Source]: a Cluster, and files
+// through [Follow].
 //
 // Annotations under nftproxy.dev/ say what Kubernetes has no field for: see
 // annotations.go.

@@ -11,16 +11,15 @@ import (
 	"time"
 )
 
-// DefaultSilence is more than an API server leaves between two words: it sends a
+// maxSilence is more than an API server leaves between two messages: it sends a
 // bookmark over every watch each minute, and ends other requests after one.
-const DefaultSilence = 3 * time.Minute
+const maxSilence = 3 * time.Minute
 
-// EndSilence returns a wrapper of transports that ends requests when nothing is
-// heard of an answer, or of its rest, for that long. A connection that leads
-// nowhere is noticed by the client library; but somebody in between, such as a
-// load balancer, can keep a connection alive over which nothing comes any more,
-// and a watch would wait for ever.
-func EndSilence(limit time.Duration, log *slog.Logger) func(http.RoundTripper) http.RoundTripper {
+// endSilence returns a wrapper of transports that ends requests when no part of an
+// answer arrives for that long. The client library notices a dead connection; but
+// a load balancer in between can keep a connection alive over which nothing
+// arrives, and a watch would wait forever.
+func endSilence(limit time.Duration, log *slog.Logger) func(http.RoundTripper) http.RoundTripper {
 	return func(next http.RoundTripper) http.RoundTripper { return &impatient{next, limit, log} }
 }
 
@@ -35,9 +34,9 @@ func (t *impatient) WrappedRoundTripper() http.RoundTripper { return t.RoundTrip
 
 func (t *impatient) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(r.Context())
-	silent := fmt.Errorf("nothing was heard of the API server for %v: %w", t.limit, os.ErrDeadlineExceeded)
+	silent := fmt.Errorf("the API server sent nothing for %v: %w", t.limit, os.ErrDeadlineExceeded)
 	timer := time.AfterFunc(t.limit, func() {
-		t.log.Warn("the API server is silent; it is asked again", "path", r.URL.Path, "for", t.limit)
+		t.log.Warn("the API server is silent; the request is repeated", "path", r.URL.Path, "for", t.limit)
 		cancel(silent)
 	})
 	answer, err := t.RoundTripper.RoundTrip(r.WithContext(ctx))
@@ -51,7 +50,7 @@ func (t *impatient) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	b := &audible{ReadCloser: answer.Body, ctx: ctx, cancel: cancel, timer: timer, limit: t.limit, silent: io.ErrUnexpectedEOF}
 	if r.URL.Query().Has("sendInitialEvents") {
-		// It may be the end of the list that never comes: a watch that goes on
+		// The end of the list may be missing: a watch that goes on
 		// from here would not help.
 		b.silent = silent
 	}
@@ -59,14 +58,14 @@ func (t *impatient) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// audible is the body of an answer.
+// audible is the body of an answer; it ends after silence.
 type audible struct {
 	io.ReadCloser
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	timer  *time.Timer
 	limit  time.Duration
-	silent error // what ends it in place of more words
+	silent error // the error after silence
 }
 
 func (b *audible) Read(p []byte) (int, error) {

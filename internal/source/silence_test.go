@@ -13,6 +13,8 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // quietServer is an API server that falls silent. It has the Service web, and
@@ -66,8 +68,8 @@ func (s *quietServer) count(n map[string]int, r *http.Request) int {
 	return n[r.URL.Path]
 }
 
-// An API server that says nothing, over a connection that lives, is asked again:
-// for a list that does not come or does not end, and for events.
+// Requests to an API server that is silent over a live connection are repeated:
+// a list that does not start or does not end, and a watch.
 func TestSilence(t *testing.T) {
 	const (
 		short = 100 * time.Millisecond
@@ -90,9 +92,9 @@ func TestSilence(t *testing.T) {
 			defer web.Close()
 			defer web.CloseClientConnections()
 			discard := slog.New(slog.DiscardHandler)
-			client, err := kubernetes.NewForConfig(&rest.Config{Host: web.URL, WrapTransport: EndSilence(c.limit, discard)})
+			client, err := kubernetes.NewForConfig(&rest.Config{Host: web.URL, WrapTransport: endSilence(c.limit, discard)})
 			check(t, err)
-			cluster := NewCluster(client, ClusterConfig{NodeName: "n1", Log: discard})
+			cluster := NewCluster(client, ClusterConfig{NodeConfig: model.Config{NodeName: "n1"}, Log: discard})
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			changed := make(chan struct{}, 100)
 			ended := make(chan struct{})
@@ -101,7 +103,7 @@ func TestSilence(t *testing.T) {
 				cluster.Run(ctx, func() { changed <- struct{}{} })
 			}()
 			defer func() { cancel(); <-ended }()
-			check(t, cluster.WaitSynced(ctx))
+			check(t, cluster.waitSynced(ctx))
 			for n := 0; n != c.want; {
 				select {
 				case <-changed:

@@ -2,50 +2,37 @@ package takeover
 
 import (
 	"bytes"
-	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 )
 
-// legacy removes chains from the tables of old iptables, which have nothing to
-// do with nf_tables. The kernel takes only whole tables, in a form that the
-// iptables commands know, so these are needed.
-func (r *report) legacy(ctx context.Context, s system, f family) {
-	const what = "chains of kube-proxy from %s of %stables-legacy"
+// legacy reports chains of kube-proxy in the tables of iptables-legacy, which
+// are separate from nf_tables. The kernel accepts these tables only as a whole,
+// in a form that the iptables commands write, and an image with nothing but
+// nftproxy has no commands.
+func (r *report) legacy(s system, f family) {
 	tables, err := s.legacyTables(f)
-	r.left(err, what, "the tables", f.name)
-	if len(tables) == 0 {
-		return
-	}
-	save, err := legacyCommand(f, "save")
-	if err != nil {
-		r.left(err, what, strings.Join(tables, ", "), f.name)
-		return
-	}
-	restore, err := legacyCommand(f, "restore")
-	if err != nil {
-		r.left(err, what, strings.Join(tables, ", "), f.name)
-		return
-	}
-	for _, t := range tables {
-		removed, err := removeLegacy(ctx, save, restore, t)
-		if !removed.empty() {
-			r.gone("%s in table %s of %stables-legacy", removed, t, f.name)
-		}
-		r.left(err, what, t, f.name)
+	r.left(err, "chains of kube-proxy from %stables-legacy", f.name)
+	if len(tables) > 0 {
+		r.left(errors.New("nftproxy cannot change these tables: run \"kube-proxy --cleanup\" from the image of kube-proxy, or restart the node"),
+			"chains of kube-proxy from %s of %stables-legacy", strings.Join(tables, ", "), f.name)
 	}
 }
 
 // legacyTables returns the tables that have chains of kube-proxy.
-func (s system) legacyTables(f family) ([]string, error) {
-	// Tables that nobody has used are not there, and asking for one makes it.
+func (s system) legacyTables(f family) (found []string, err error) {
+	// To ask for a table that is not in use would create it.
 	names, err := os.ReadFile(filepath.Join(s.root, "proc/thread-self/net", f.name+"_tables_names"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -54,97 +41,91 @@ func (s system) legacyTables(f family) ([]string, error) {
 		return nil, err
 	}
 	present := strings.Fields(string(names))
-	var out []string
-	var errs []error
-	for _, t := range tables {
+	for _, t := range iptablesTables {
 		if !slices.Contains(present, t) {
 			continue
 		}
-		chains, err := legacyChains(f, t)
+		chains, readErr := legacyChains(f, t)
 		if slices.ContainsFunc(chains, isKubeProxys) {
-			out = append(out, t)
+			found = append(found, t)
 		}
-		errs = append(errs, err)
+		err = errors.Join(err, readErr)
 	}
-	return out, errors.Join(errs...)
+	return found, err
 }
 
-// removeLegacy removes chains from one table, all of them or none.
-func removeLegacy(ctx context.Context, save, restore, table string) (removal, error) {
-	saved, err := run(exec.CommandContext(ctx, save, "-t", table))
+// Numbers and structures of linux/netfilter_ipv4/ip_tables.h, which equal those
+// of ip6_tables.h.
+const (
+	getInfo    = 64 // IPT_SO_GET_INFO
+	getEntries = 65 // IPT_SO_GET_ENTRIES
+
+	nameLength = 32 // XT_TABLE_MAXNAMELEN
+	infoLength = 84 // struct ipt_getinfo
+	sizeOffset = 80 // of its member size
+	headLength = 40 // struct ipt_get_entries before its entries, which are aligned to 8 bytes
+)
+
+// legacyChains returns the names of the user-defined chains in a table.
+func legacyChains(f family, table string) (chains []string, err error) {
+	domain, level := unix.AF_INET, unix.SOL_IP
+	if f.name == "ip6" {
+		domain, level = unix.AF_INET6, unix.SOL_IPV6
+	}
+	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return removal{}, err
+		return nil, fmt.Errorf("open socket: %w", err)
 	}
-	remove, err := plan(parseSaved(saved))
-	if err != nil || remove.empty() {
-		return remove, errors.Join(err, remove.keptError())
-	}
-	cmd := exec.CommandContext(ctx, restore, "--noflush", "--wait", "5")
-	cmd.Stdin = strings.NewReader(remove.script(table))
-	if _, err := run(cmd); err != nil {
-		return removal{}, err
-	}
-	return remove, remove.keptError()
+	defer unix.Close(fd)
+	err = netlinkio.Retry(netlinkio.Fades, func() error { // it may grow between size and entries
+		entries, err := legacyEntries(fd, level, table)
+		chains = chainNamesIn(entries)
+		return err
+	})
+	return chains, err
 }
 
-// legacyCommand finds one of the commands of old iptables.
-func legacyCommand(f family, verb string) (string, error) {
-	name := f.name + "tables-legacy-" + verb
-	path, err := exec.LookPath(name)
-	if err != nil {
-		return "", fmt.Errorf("the command %s is not in PATH: run \"kube-proxy --cleanup\" from the image of kube-proxy", name)
+// legacyEntries returns the table as the kernel has it.
+func legacyEntries(fd, level int, table string) ([]byte, error) {
+	info := make([]byte, infoLength)
+	copy(info[:nameLength-1], table)
+	if err := getsockopt(fd, level, getInfo, info); err != nil {
+		return nil, fmt.Errorf("read size of table: %w", err)
 	}
-	return path, nil
+	size := binary.NativeEndian.Uint32(info[sizeOffset:])
+	entries := make([]byte, headLength+size)
+	copy(entries[:nameLength-1], table)
+	binary.NativeEndian.PutUint32(entries[nameLength:], size)
+	if err := getsockopt(fd, level, getEntries, entries); err != nil {
+		return nil, fmt.Errorf("read table: %w", err)
+	}
+	return entries[headLength:], nil
 }
 
-// run runs a command and returns its output; what it complains of is in the
-// error.
-func run(cmd *exec.Cmd) (string, error) {
-	var out, complaint bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &complaint
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s: %w: %s", filepath.Base(cmd.Path), err, strings.TrimSpace(complaint.String()))
-	}
-	return out.String(), nil
-}
-
-// jump matches a rule that iptables-save prints: it goes to another chain if
-// that is the last thing in it. A comment would end with a quote.
-var jump = regexp.MustCompile(`^-A (\S+) .*-[jg] (\S+)$`)
-
-// parseSaved reads what iptables-save prints of one table.
-func parseSaved(saved string) []chain {
-	var out []chain
-	rules := make(map[string][]rule)
-	for line := range strings.Lines(saved) {
-		line = strings.TrimSpace(line)
-		if declared, ok := strings.CutPrefix(line, ":"); ok {
-			name, rest, _ := strings.Cut(declared, " ")
-			out = append(out, chain{
-				name: name, base: !strings.HasPrefix(rest, "-"), // it has a policy
-				rules: func() ([]rule, error) { return rules[name], nil },
-			})
+// chainNamesIn returns the names of chains in a table: each begins with an ERROR
+// target that carries its name. The result may contain other texts.
+func chainNamesIn(entries []byte) (names []string) {
+	// struct xt_error_target: size, name in 29 bytes, revision, and the text
+	// in 30 bytes.
+	const target, text = 30, 30
+	name := append([]byte("ERROR"), make([]byte, target-len("ERROR"))...)
+	for {
+		i := bytes.Index(entries, name)
+		if i < 0 || len(entries) < i+target+text {
+			return names
 		}
-		if m := jump.FindStringSubmatch(line); m != nil {
-			rules[m[1]] = append(rules[m[1]], rule{chain: m[1], to: m[2], spec: line})
-		}
+		entries = entries[i+target:]
+		names = append(names, unix.ByteSliceToString(entries[:text]))
 	}
-	return out
 }
 
-// script returns what iptables-restore needs to hear.
-func (r removal) script(table string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "*%s\n", table)
-	for _, rule := range r.rules {
-		fmt.Fprintf(&b, "-D%s\n", strings.TrimPrefix(rule.spec, "-A"))
+// getsockopt reads an option that takes an argument as well.
+func getsockopt(fd, level, option int, value []byte) error {
+	length := uint32(len(value))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(option),
+		uintptr(unsafe.Pointer(&value[0])), uintptr(unsafe.Pointer(&length)), 0)
+	if errno != 0 {
+		return errno
 	}
-	for _, c := range r.chains {
-		fmt.Fprintf(&b, "-F %s\n", c)
-	}
-	for _, c := range r.chains {
-		fmt.Fprintf(&b, "-X %s\n", c)
-	}
-	b.WriteString("COMMIT\n")
-	return b.String()
+	return nil
 }

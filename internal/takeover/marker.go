@@ -7,18 +7,23 @@ import (
 
 	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 )
 
-// Marker is what stays in place of kube-proxy's tables of nftables mode: a table
-// of that name with one empty chain. Calico's Felix programs nftables where that
-// table has any chain, else iptables; it looks every 15 seconds, and restarts when
-// the answer changes.
+// kubeProxyTable is the table of nftables mode.
+const kubeProxyTable = "kube-proxy"
+
+// Marker is what replaces kube-proxy's tables of nftables mode: a table of that
+// name with one empty chain. Calico's Felix programs nftables where that table
+// has any chain, else iptables; it looks every 15 seconds, and restarts when the
+// answer changes.
 //
 // The table has no owner and no hook: kube-proxy can use it again.
 type Marker int
 
 const (
-	// NoMarker leaves nothing, and removes a marker that is there.
+	// NoMarker leaves nothing, and removes an existing marker.
 	NoMarker Marker = iota
 	// MarkReplaced leaves a marker where a table was.
 	MarkReplaced
@@ -29,7 +34,7 @@ const (
 // markerChain is the chain of the marker. Its name says where it comes from.
 const markerChain = "served-by-nftproxy"
 
-// content is what stands in a table of kube-proxy's name.
+// content says what a table of kube-proxy's name contains.
 type content int
 
 const (
@@ -39,7 +44,7 @@ const (
 	foreignOnly
 )
 
-// contentOf reads the table of nftables mode.
+// contentOf reads a table.
 func contentOf(conn *nftables.Conn, table *nftables.Table) (content, error) {
 	tables, err := conn.ListTablesOfFamily(table.Family)
 	if err != nil {
@@ -52,18 +57,10 @@ func contentOf(conn *nftables.Conn, table *nftables.Table) (content, error) {
 	if err != nil {
 		return noTable, fmt.Errorf("list chains: %w", err)
 	}
-	var marked, others bool
-	for _, c := range all {
-		switch {
-		case c.Table.Name != table.Name:
-		case c.Name == markerChain && c.Hooknum == nil:
-			marked = true
-		default:
-			others = true
-		}
-	}
+	all = slices.DeleteFunc(all, func(c *nftables.Chain) bool { return c.Table.Name != table.Name })
+	marked := slices.ContainsFunc(all, func(c *nftables.Chain) bool { return c.Name == markerChain && c.Hooknum == nil })
 	switch {
-	case marked && others:
+	case marked && len(all) > 1:
 		return markerAmongOthers, nil
 	case marked:
 		return markerOnly, nil
@@ -71,9 +68,9 @@ func contentOf(conn *nftables.Conn, table *nftables.Table) (content, error) {
 	return foreignOnly, nil
 }
 
-// RemoveMarkers removes the markers that an earlier take-over left, and nothing
-// else: a kube-proxy that uses the tables again keeps them. It returns what is
-// gone. Nothing to remove is no error.
+// RemoveMarkers removes the markers of an earlier takeover, and nothing else: a
+// kube-proxy that uses the tables again keeps them. It returns descriptions of
+// what it removed. Nothing to remove is no error.
 func RemoveMarkers() (removed []string, err error) {
 	var r report
 	conn, err := nftables.New()
@@ -81,14 +78,14 @@ func RemoveMarkers() (removed []string, err error) {
 		return nil, fmt.Errorf("remove markers: open netlink socket: %w", err)
 	}
 	for _, f := range families {
-		err := retry(func() error { return r.marker(conn, f) })
+		err := netlinkio.Retry(raced, func() error { return r.marker(conn, f) })
 		r.left(err, "chain %s from table %s %s", markerChain, f.name, kubeProxyTable)
 	}
 	return r.removed, errors.Join(r.errs...)
 }
 
-// marker removes the marker of a family. The table goes with it if that is all
-// it has; the generation ensures that nothing was added after it was read.
+// marker removes the marker of a family, with the table if that is all it has;
+// the generation ensures that nothing was added after the table was read.
 func (r *report) marker(conn *nftables.Conn, f family) error {
 	generation, err := conn.GetGen()
 	if err != nil {
@@ -99,10 +96,12 @@ func (r *report) marker(conn *nftables.Conn, f family) error {
 	if err != nil {
 		return err
 	}
+	what := fmt.Sprintf("table %s %s", f.name, kubeProxyTable)
 	switch found {
 	case markerOnly:
 		conn.DelTable(table)
 	case markerAmongOthers:
+		what = fmt.Sprintf("chain %s from %s", markerChain, what)
 		conn.DelChain(&nftables.Chain{Table: table, Name: markerChain})
 	default:
 		return nil
@@ -110,17 +109,13 @@ func (r *report) marker(conn *nftables.Conn, f family) error {
 	if err := conn.FlushWithGenID(generation.ID); err != nil {
 		return err
 	}
-	if found == markerOnly {
-		r.gone("table %s %s", f.name, kubeProxyTable)
-	} else {
-		r.gone("chain %s from table %s %s", markerChain, f.name, kubeProxyTable)
-	}
+	r.gone("%s", what)
 	return nil
 }
 
-// nftTable removes the table of nftables mode, in which everything is
-// kube-proxy's, or replaces it by the marker, in one transaction: a program that
-// looks for chains finds some at every moment.
+// nftTable removes the table of nftables mode, all of which is kube-proxy's, or
+// replaces it with the marker, in one transaction: a program that looks for
+// chains finds some at every moment.
 func (r *report) nftTable(conn *nftables.Conn, f family, m Marker) error {
 	table := &nftables.Table{Family: f.nft, Name: kubeProxyTable}
 	found, err := contentOf(conn, table)
@@ -131,23 +126,21 @@ func (r *report) nftTable(conn *nftables.Conn, f family, m Marker) error {
 	if found == noTable && !leave || found == markerOnly && leave {
 		return nil
 	}
+	except := ""
 	if found != noTable {
 		conn.DelTable(table)
 	}
 	if leave {
+		except = " except for an empty chain " + markerChain
 		conn.AddTable(table)
 		conn.AddChain(&nftables.Chain{Table: table, Name: markerChain})
 	}
 	err = conn.Flush()
-	switch {
-	case found == noTable && errors.Is(err, unix.EAFNOSUPPORT):
-		return nil // a kernel without IPv6
-	case err != nil:
-		return err
-	case found != noTable && leave:
-		r.gone("table %s %s except for an empty chain %s", f.name, kubeProxyTable, markerChain)
-	case found != noTable:
-		r.gone("table %s %s", f.name, kubeProxyTable)
+	if found != noTable && err == nil {
+		r.gone("table %s %s%s", f.name, kubeProxyTable, except)
 	}
-	return nil
+	if found == noTable && errors.Is(err, unix.EAFNOSUPPORT) {
+		return nil // a kernel without IPv6
+	}
+	return err
 }

@@ -1,33 +1,47 @@
+// Package takeover removes what kube-proxy left on a node, in whichever mode
+// it ran: nftables tables, iptables chains in nf_tables, and the interface and
+// ipsets of IPVS. Rules of iptables-legacy and virtual services of IPVS are
+// reported only. What belongs to the kubelet or to another program stays.
+//
+// It is for a node whose own rules are active. A connection is translated by
+// the first NAT rule that matches, and later rules do not see it, so the rules
+// of both proxies can coexist for a while; at equal priority, the chain that
+// was registered last comes first.
 package takeover
 
 import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/google/nftables"
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
 )
 
 // Remove removes everything of kube-proxy from the network namespace of the
-// calling thread. It goes on after a failure. It returns in words what is gone
-// now, and an error that says of each thing that could not be removed why, and
-// what to do. Nothing to remove is no error (12.59). m says what stays in place of
-// the tables of nftables mode.
+// calling thread, and continues after a failure. It returns descriptions of what
+// it removed, and an error that lists what is left, why, and what to do. Nothing
+// to remove is no error (12.59). m says what replaces the tables of nftables
+// mode.
 //
-// Established connections go on, but for those that IPVS forwards.
+// Established connections continue, except those that IPVS forwards.
 func Remove(ctx context.Context, m Marker) (removed []string, err error) {
 	return system{root: "/"}.remove(ctx, m)
 }
 
-// system is where things are removed: files are read below root.
+// system is the machine; files are read below root.
 type system struct{ root string }
 
 func (s system) remove(ctx context.Context, m Marker) ([]string, error) {
 	var r report
 	r.nftables(m)
 	for _, f := range families {
-		r.legacy(ctx, s, f)
+		r.legacy(s, f)
 	}
 	wasIPVS := r.ipvsInterface()
-	r.ipsets(ctx, s) // which the rules referred to
+	r.ipsets(ctx, s) // the rules referred to them
 	if wasIPVS {
 		r.virtualServices(s)
 	}
@@ -49,4 +63,39 @@ func (r *report) left(err error, format string, args ...any) {
 	if err != nil {
 		r.errs = append(r.errs, fmt.Errorf("remove "+format+": %w", append(args, err)...))
 	}
+}
+
+// family is an IP family.
+type family struct {
+	nft  nftables.TableFamily
+	name string // in nft, and the prefix of the iptables commands
+}
+
+var families = []family{
+	{nftables.TableFamilyIPv4, "ip"},
+	{nftables.TableFamilyIPv6, "ip6"},
+}
+
+// nftables removes the tables of nftables mode, and the chains of the other
+// modes where iptables keeps them in nf_tables. Each table is one transaction.
+func (r *report) nftables(m Marker) {
+	conn, err := nftables.New()
+	if err != nil {
+		r.left(err, "rules of kube-proxy: open netlink socket")
+		return
+	}
+	for _, f := range families {
+		err := netlinkio.Retry(raced, func() error { return r.nftTable(conn, f, m) })
+		r.left(err, "table %s %s", f.name, kubeProxyTable)
+		for _, name := range iptablesTables {
+			t := iptables{conn, &nftables.Table{Family: f.nft, Name: name}}
+			err := netlinkio.Retry(raced, func() error { return r.chains(t, f) })
+			r.left(err, "chains of kube-proxy from table %s %s", f.name, name)
+		}
+	}
+}
+
+// raced reports whether another program may have changed the rules in between.
+func raced(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EINTR) || errors.Is(err, unix.ERESTART)
 }

@@ -1,0 +1,112 @@
+package compare
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"time"
+
+	"github.com/nftproxy/nftproxy/bench/results"
+
+	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
+)
+
+// idleTime is how long a proxy is watched that has nothing to do.
+const idleTime = 30 * time.Second
+
+// coldStart starts the proxy where there are no rules.
+func (c *comparison) coldStart() {
+	var took, used []time.Duration
+	c.starts.repeat(func(i int) {
+		if i > 0 {
+			c.stop()
+			c.flush()
+		}
+		begin := c.start()
+		last, cpu := c.complete()
+		took, used = append(took, last.seen.Sub(begin)), append(used, cpu)
+		c.verify()
+	})
+	c.record(results.ColdStart, results.Record{From: results.FromProcess, Seconds: results.Durations(took)})
+	c.record(testbed.ColdStartCPU, results.Record{From: results.FromProcess, Seconds: results.Durations(used)})
+}
+
+// complete waits until the rules are: with the last transaction that adds
+// something of what complete rules consist of. It returns that one, and what
+// processor time the proxy had used when it came to rest: that of a program that
+// it starts counts when it has ended.
+func (c *comparison) complete() (last commit, used time.Duration) {
+	t := c.C.T
+	t.Helper()
+	wanted := c.Addresses()
+	missing := maps.Clone(wanted)
+	for len(missing) > 0 {
+		last, _ = c.await("all services and endpoints", func(k commit) bool { return overlap(k.added, wanted) })
+		for a := range last.added {
+			delete(missing, a)
+		}
+	}
+	for _, k := range c.settle() {
+		if overlap(k.added, wanted) {
+			last = k
+		}
+	}
+	return last, c.proxy.CPU(t)
+}
+
+func overlap(a, b map[netip.Addr]bool) bool {
+	for k := range a {
+		if b[k] {
+			return true
+		}
+	}
+	return false
+}
+
+// idle watches the proxy while it has nothing to do.
+func (c *comparison) idle() {
+	t := c.C.T
+	t.Helper()
+	c.settle()
+	before := c.proxy.Switches(t)
+	time.Sleep(idleTime)
+	perSecond := float64(c.proxy.Switches(t)-before) / idleTime.Seconds()
+	if n := c.kernel.pending(t); n > 0 {
+		t.Fatalf("%s: %d transactions while nothing changes", c.name, n)
+	}
+	c.record(testbed.IdleSwitches, results.Record{PerSecond: results.Values([]float64{perSecond})})
+	c.record(testbed.MemoryAtFirst, results.Record{Memory: c.proxy.Memory(t)})
+}
+
+// restart stops the proxy and starts it again with all rules in place.
+func (c *comparison) restart() {
+	t := c.C.T
+	t.Helper()
+	var took []time.Duration
+	var transactions int
+	c.starts.repeat(func(int) {
+		c.stop()
+		begin := c.start()
+		testbed.Eventually(t, c.synced)
+		took = append(took, time.Since(begin))
+		transactions += len(c.settle())
+		c.verify()
+	})
+	c.record(results.Restart, results.Record{From: results.FromProcess, Seconds: results.Durations(took),
+		Work: &results.Work{Transactions: float64(transactions) / float64(len(took))}})
+}
+
+// synced asks the metrics server whether there was a sync. All is done on one
+// thread in the namespace: to enter it for each question would take longer than
+// the answer.
+func (c *comparison) synced() error {
+	const metric = `kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family="IPv4"} `
+	return c.C.Node.Do(func() error {
+		for end := time.Now().Add(testbed.Patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			if v, err := testbed.ReadMetric("127.0.0.1:10249", metric); err == nil && v > 0 {
+				return nil
+			}
+		}
+		return fmt.Errorf("%s has not synced", c.name)
+	})
+}

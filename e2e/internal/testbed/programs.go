@@ -1,0 +1,89 @@
+// Package testbed is what the end-to-end tests share: the programs that they run,
+// a cluster of one node with an API server and its etcd, Services, packets, and a
+// load of clients.
+package testbed
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Program is one that the tests run.
+type Program struct {
+	Name string
+	tool string // package that it is built from
+	Path string // of the executable
+}
+
+var (
+	NFTProxy          = Program{Name: "nftproxy"}
+	etcd              = Program{Name: "etcd", tool: "go.etcd.io/etcd/server/v3"}
+	apiserver         = Program{Name: "kube-apiserver", tool: "k8s.io/kubernetes/cmd/kube-apiserver"}
+	ControllerManager = Program{Name: "kube-controller-manager", tool: "k8s.io/kubernetes/cmd/kube-controller-manager"}
+	KubeProxy         = Program{Name: "kube-proxy", tool: "k8s.io/kubernetes/cmd/kube-proxy"}
+	Kubeadm           = Program{Name: "kubeadm", tool: "k8s.io/kubernetes/cmd/kubeadm"}
+	kubectl           = Program{Name: "kubectl", tool: "k8s.io/kubernetes/cmd/kubectl"}
+)
+
+// root is the directory of the module.
+var root string
+
+// Run builds the programs and runs the tests.
+func Run(m *testing.M) int {
+	if os.Geteuid() != 0 {
+		return fail("these tests make network namespaces and load nftables rules: run them as root")
+	}
+	dir, err := os.MkdirTemp("", "nftproxy-e2e-")
+	if err != nil {
+		return fail("make directory for the program: %v", err)
+	}
+	defer os.RemoveAll(dir)
+	if err := build(dir); err != nil {
+		return fail("%v", err)
+	}
+	return m.Run()
+}
+
+// build builds the programs. NFTPROXY names a program to test instead, such as
+// a released one.
+func build(dir string) (err error) {
+	if root, err = GoCommand("list", "-m", "-f", "{{.Dir}}"); err != nil {
+		return fmt.Errorf("find the module: %w", err)
+	}
+	if NFTProxy.Path = os.Getenv("NFTPROXY"); NFTProxy.Path == "" {
+		NFTProxy.Path = filepath.Join(dir, NFTProxy.Name)
+		// In its own module, with the dependencies that it is released with.
+		if _, err := GoCommand("-C", filepath.Join(root, ".."), "build", "-o", NFTProxy.Path, "./cmd/nftproxy"); err != nil {
+			return fmt.Errorf("build nftproxy: %w", err)
+		}
+	}
+	for _, p := range []*Program{&etcd, &apiserver, &ControllerManager, &KubeProxy, &Kubeadm, &kubectl} {
+		if p.Path, err = GoCommand("-C", filepath.Join(root, "tools"), "tool", "-n", p.tool); err != nil {
+			return fmt.Errorf("build %s: %w", p.Name, err)
+		}
+	}
+	return nil
+}
+
+// GoCommand runs the go command and returns what it prints. "go tool -n" builds
+// a tool, keeps it in the build cache and prints where.
+func GoCommand(args ...string) (string, error) {
+	cmd := exec.Command("go", args...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, &stderr)
+	}
+	return strings.TrimSpace(stdout.String()), nil
+}
+
+func fail(format string, args ...any) int {
+	fmt.Fprintf(os.Stderr, format+"\n", args...)
+	return 1
+}

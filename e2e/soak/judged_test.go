@@ -1,0 +1,169 @@
+package soak
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlab"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
+)
+
+const (
+	judgedPods = 6 // that may be endpoints; they answer all the time
+	alwaysIn   = 3 // of them, where endpoints come and go
+	clientPods = 2 // that only ask
+)
+
+// judgedService is one that must be served all the time.
+type judgedService struct {
+	testbed.Service
+	externalIPs []netip.Addr
+	pods        []*netlab.Host // that may answer; none: connections are refused
+	now         []*netlab.Host // that are endpoints
+	scaled      bool           // pods come and go, but for the first ones
+	sticky      bool           // clients stay with their pod
+	local       bool           // clients outside are seen as they are, but not at ClusterIPs
+}
+
+// createJudged creates the services that must be served.
+func (s *soak) createJudged() {
+	s.T.Helper()
+	for i, j := range []*judgedService{
+		{Service: testbed.Service{Name: "fixed"}, pods: s.Pods[:alwaysIn]},
+		{Service: testbed.Service{Name: "scaled"}, pods: s.Pods[:judgedPods], scaled: true},
+		{Service: testbed.Service{Name: "at-random"}, pods: s.Pods[:judgedPods], scaled: true},
+		{Service: testbed.Service{Name: "sticky"}, pods: s.Pods[:alwaysIn], sticky: true},
+		{Service: testbed.Service{Name: "local"}, pods: s.Pods[:judgedPods], scaled: true, local: true},
+		{Service: testbed.Service{Name: "empty"}},
+	} {
+		wanted := testbed.WithNodePorts(testbed.DualStack(j.Name))
+		for _, f := range model.Families {
+			a := netip.MustParseAddr(map[model.Family]string{model.IPv4: fmt.Sprintf("203.0.112.%d", i+1), model.IPv6: fmt.Sprintf("2001:db8:112::%x", i+1)}[f])
+			j.externalIPs = append(j.externalIPs, a)
+			wanted.Spec.ExternalIPs = append(wanted.Spec.ExternalIPs, a.String())
+		}
+		switch j.Name {
+		case "sticky":
+			wanted.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+		case "local":
+			wanted.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+		case "at-random":
+			wanted.Annotations = map[string]string{schedulerAnnotation: "random"}
+		}
+		j.Service = s.CreateService(wanted)
+		j.now = j.pods
+		if j.scaled {
+			j.now = j.pods[:alwaysIn]
+		}
+		s.SetEndpoints(j.Service, j.now...)
+		s.served = append(s.served, j)
+	}
+	s.probe = s.CreateService(testbed.DualStack("probe"))
+	s.SetEndpoints(s.probe, s.Pods[0])
+}
+
+// dialled returns where a service is dialled: its targets, and its external IPs.
+func (s *soak) dialled(j *judgedService) []testbed.Target {
+	all := s.Targets(j.Service)
+	for _, a := range j.externalIPs {
+		for _, network := range []string{"tcp", "udp"} {
+			all = append(all, testbed.Target{Network: network, Family: model.FamilyOf(a), To: netip.AddrPortFrom(a, testbed.ServicePort)})
+		}
+	}
+	return all
+}
+
+// becomesServed waits until the services are.
+func (s *soak) becomesServed() {
+	s.T.Helper()
+	for _, j := range s.served {
+		for _, to := range s.dialled(j) {
+			testbed.Eventually(s.T, func() error { return s.answersOrRefuses(j, to) })
+		}
+	}
+}
+
+// scaleJudged adds and removes pods that go on answering: open connections may
+// stay with them.
+func (s *soak) scaleJudged(r random) {
+	all := slices.DeleteFunc(slices.Clone(s.served), func(j *judgedService) bool { return !j.scaled })
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-time.After(time.Duration(200+r.IntN(600)) * time.Millisecond):
+		}
+		j := pick(r, all...)
+		next := slices.Concat(j.pods[:alwaysIn], some(r, j.pods[alwaysIn:]...))
+		for _, f := range model.Families {
+			err := s.writeSlice(j.Service, f, next, r.oneIn(2))
+			for err != nil && !s.ended() { // the API server is away
+				time.Sleep(100 * time.Millisecond)
+				err = s.writeSlice(j.Service, f, next, false)
+			}
+		}
+		j.now = next
+	}
+}
+
+// writeSlice writes the endpoints of a family, or has those that go terminate.
+func (s *soak) writeSlice(to testbed.Service, f model.Family, pods []*netlab.Host, terminate bool) error {
+	ctx, cancel := context.WithTimeout(context.Background(), testbed.Strict)
+	defer cancel()
+	api := s.API.DiscoveryV1().EndpointSlices(testbed.Namespace)
+	slice := testbed.EndpointSlice(to, f, pods)
+	if terminate {
+		before, err := api.Get(ctx, slice.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, e := range before.Endpoints {
+			stays := slices.ContainsFunc(slice.Endpoints, func(o discoveryv1.Endpoint) bool { return o.Addresses[0] == e.Addresses[0] })
+			if !stays {
+				e.Conditions = discoveryv1.EndpointConditions{Ready: new(false), Serving: new(true), Terminating: new(true)}
+				slice.Endpoints = append(slice.Endpoints, e)
+			}
+		}
+	}
+	_, err := api.Update(ctx, slice, metav1.UpdateOptions{})
+	if apierrors.IsInvalid(err) {
+		panic(err)
+	}
+	return err
+}
+
+func (s *soak) ended() bool {
+	select {
+	case <-s.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// changeServed changes an endpoint and waits until that is served. It returns
+// how long that took, from the first attempt to write it.
+func (s *soak) changeServed() time.Duration {
+	s.T.Helper()
+	begin := time.Now()
+	s.probed++
+	pod := s.Pods[s.probed%2]
+	testbed.Eventually(s.T, func() error { return s.writeSlice(s.probe, model.IPv4, []*netlab.Host{pod}, false) })
+	testbed.Eventually(s.T, func() error {
+		answer, err := s.Client.Ask("tcp", s.probe.Frontend(model.IPv4), testbed.Silence)
+		if err != nil || answer.Name != pod.Name {
+			return fmt.Errorf("the probe: got %v, %v, want an answer of %s", answer, err, pod.Name)
+		}
+		return nil
+	})
+	return time.Since(begin)
+}

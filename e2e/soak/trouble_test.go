@@ -1,0 +1,232 @@
+package soak
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/netlab"
+
+	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
+)
+
+// incident is something that happens to the node, to nftproxy or to the API
+// server. It returns what it did, in words that are the same for what is
+// counted together. Nobody notices it but, where it says so, the clients.
+type incident func(*soak) (what string)
+
+// ending are incidents that may end nftproxy, harmless those that do not.
+var (
+	harmless = []incident{
+		(*soak).meddle, (*soak).meddle, (*soak).meddle,
+		(*soak).pauseProxy, (*soak).pauseServer, (*soak).replaceServer,
+	}
+	ending = append([]incident{
+		(*soak).endProxy, (*soak).killProxy, (*soak).startWithoutServer,
+		func(s *soak) string { s.restartProxy(!s.shared); return s.mode() + " from now on" },
+	}, harmless...)
+)
+
+// troubles is the record of what happened.
+type troubles struct {
+	happened []string                   // in the order of the first
+	took     map[string][]time.Duration // until a change was served again
+	repairs  map[string][]time.Duration
+}
+
+// trouble has one thing happen after the other, each of them at least once if
+// there is time, and looks at the memory of nftproxy now and then.
+func (s *soak) trouble(length time.Duration, kinds []incident) {
+	s.T.Helper()
+	if s.took == nil {
+		s.took, s.repairs = map[string][]time.Duration{}, map[string][]time.Duration{}
+	}
+	begin, between := time.Now(), min(length/20, 5*time.Second)
+	nextSample := begin.Add(between)
+	for n, order := 0, s.Perm(len(kinds)); time.Since(begin) < length; n++ {
+		time.Sleep(between/2 + time.Duration(s.Int64N(int64(between))))
+		happens := pick(s.random, kinds...)
+		if n < len(order) {
+			happens = kinds[order[n]]
+		}
+		what, ended := happens(s), time.Now()
+		s.changeServed()
+		s.record(what, time.Since(ended))
+		s.T.Logf("%v: %s; a change is served after %v", time.Since(s.began).Round(time.Second), what, time.Since(ended).Round(time.Millisecond))
+		if time.Now().After(nextSample) {
+			s.sample()
+			nextSample = time.Now().Add(max(length/40, 3*time.Second))
+		}
+	}
+}
+
+func (s *soak) record(what string, took time.Duration) {
+	if s.took[what] == nil {
+		s.happened = append(s.happened, what)
+	}
+	s.took[what] = append(s.took[what], took)
+}
+
+func (s *soak) mode() string {
+	if s.shared {
+		return "nftproxy lets others change its tables"
+	}
+	return "nftproxy owns its tables"
+}
+
+// restartProxy ends nftproxy and starts it again.
+func (s *soak) restartProxy(shared bool) {
+	s.T.Helper()
+	s.proxy.Stop(s.T)
+	s.launch(shared)
+	s.HasSynced(s.Node, s.proxy)
+}
+
+func (s *soak) endProxy() string {
+	s.restartProxy(s.shared)
+	return "SIGTERM of nftproxy"
+}
+
+func (s *soak) killProxy() string {
+	s.proxy.Kill()
+	time.Sleep(time.Duration(s.IntN(2000)) * time.Millisecond)
+	s.launch(s.shared)
+	s.HasSynced(s.Node, s.proxy)
+	return "SIGKILL of nftproxy"
+}
+
+// startWithoutServer restarts nftproxy while the API server is away.
+func (s *soak) startWithoutServer() string {
+	s.Server.Kill()
+	s.proxy.Kill()
+	s.launch(s.shared)
+	time.Sleep(time.Duration(s.IntN(1000)) * time.Millisecond)
+	s.StartServer()
+	s.HasSynced(s.Node, s.proxy)
+	return "SIGKILL of nftproxy and of the API server"
+}
+
+func (s *soak) replaceServer() string {
+	if s.oneIn(2) {
+		s.Server.Kill()
+		s.StartServer()
+		return "SIGKILL of the API server"
+	}
+	s.Server.Signal(s.T, syscall.SIGTERM)
+	time.Sleep(2 * time.Second) // it waits for open connections, for a minute
+	s.Server.Kill()
+	s.StartServer()
+	return "SIGTERM of the API server"
+}
+
+func (s *soak) pauseProxy() string {
+	s.pause(s.proxy)
+	return "SIGSTOP of nftproxy"
+}
+
+func (s *soak) pauseServer() string {
+	s.pause(s.Server)
+	return "SIGSTOP of the API server"
+}
+
+func (s *soak) pause(p *testbed.Process) {
+	p.Signal(s.T, syscall.SIGSTOP)
+	time.Sleep(time.Duration(200+s.IntN(2000)) * time.Millisecond)
+	p.Signal(s.T, syscall.SIGCONT)
+}
+
+// owned are attempts of others on our tables, which have an owner.
+var owned = []struct{ name, script, told string }{
+	{"others flush the ruleset", "flush ruleset", ""},
+	{"others delete a table", "delete table ip nftproxy", "Operation not permitted"},
+	{"others delete the other table", "delete table ip6 nftproxy", "Operation not permitted"},
+	{"others add a rule", "insert rule ip nftproxy prerouting drop", "Operation not permitted"},
+	{"others flush a map", "flush map ip nftproxy services", "Operation not permitted"},
+}
+
+// edits are what others do to our tables where they may. Some take away what
+// serves.
+var edits = []struct {
+	name, script string
+	hurts        bool
+}{
+	{"others add a chain", "add chain ip nftproxy foreign { counter; }", false},
+	{"others add a set", "add set ip6 nftproxy foreign { type ipv6_addr; }", false},
+	{"others add an element", "add element ip nftproxy services { 10.96.255.255 . tcp . 1 : goto refuse }", false},
+	{"others add a rule", "insert rule ip nftproxy dispatch counter", false},
+	{"others empty sets", "add chain ip nftproxy foreign; flush set ip nftproxy source-ranges; flush set ip6 nftproxy hairpin", false},
+	{"others delete a table", "delete table ip nftproxy", true},
+	{"others flush the ruleset", "flush ruleset", true},
+	{"others flush maps", "flush map ip nftproxy services; flush map ip6 nftproxy endpoints", true},
+}
+
+// meddle has others write to our tables, or try to.
+func (s *soak) meddle() string {
+	if !s.shared {
+		o := pick(s.random, owned...)
+		out, err := s.nft(o.script)
+		if (err == nil) != (o.told == "") || !strings.Contains(out, o.told) {
+			s.T.Errorf("%s: %v, %s", o.name, err, out)
+		}
+		return o.name + ", who may not"
+	}
+	e := pick(s.random, edits...)
+	if e.hurts {
+		s.repaired(e.name, e.script)
+		return e.name
+	}
+	// nft itself lists slowly while others change rules: the log tells.
+	const said = `msg="rules repaired"`
+	before := strings.Count(s.proxy.Log.String(), said)
+	if out, err := s.nft(e.script); err != nil {
+		s.T.Errorf("%s: %v, %s", e.name, err, out)
+	}
+	begin := time.Now()
+	netlab.Eventually(s.T, 2*time.Minute, func() error {
+		if strings.Count(s.proxy.Log.String(), said) == before {
+			return fmt.Errorf("%s: not repaired", e.name)
+		}
+		return nil
+	})
+	s.repairs[e.name] = append(s.repairs[e.name], time.Since(begin))
+	return e.name
+}
+
+// repaired has others take away what serves, and waits until all is served
+// again. Clients wait meanwhile; open connections are none the worse for it.
+func (s *soak) repaired(name, script string) {
+	s.load.gate.Lock()
+	defer s.load.gate.Unlock()
+	if out, err := s.nft(script); err != nil {
+		s.T.Errorf("%s: %v, %s", name, err, out)
+	}
+	begin := time.Now()
+	for _, j := range s.served {
+		for _, to := range s.dialled(j) {
+			netlab.Eventually(s.T, 2*time.Minute, func() error { return s.answersOrRefuses(j, to) })
+		}
+	}
+	s.repairs[name] = append(s.repairs[name], time.Since(begin))
+	for _, c := range s.load.clients {
+		c.last = "" // what was remembered of clients is gone
+	}
+}
+
+func (s *soak) answersOrRefuses(j *judgedService, to testbed.Target) error {
+	if len(j.pods) == 0 {
+		return testbed.WantRefused(s.Client, to.Network, to.To)
+	}
+	_, err := s.Client.Ask(to.Network, to.To, 50*time.Millisecond)
+	return err
+}
+
+// nft runs the nft command on the node and returns what it says.
+func (s *soak) nft(command string, args ...string) (string, error) {
+	var out netlab.LogBuffer
+	cmd := exec.Command("nft", append([]string{command}, args...)...)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := s.Node.Run(cmd)
+	return out.String(), err
+}

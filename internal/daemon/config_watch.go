@@ -1,0 +1,79 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/source"
+)
+
+// configWatch waits for new, usable content of a configuration file.
+type configWatch struct {
+	file     *config.File
+	usable   func() error
+	log      *slog.Logger
+	watcher  *source.Watcher
+	rejected string // the last error that was logged
+}
+
+// watchConfig returns a watch of the file. usable returns an error if the process
+// could not start with the file as it is now.
+func watchConfig(file *config.File, usable func() error, log *slog.Logger) (*configWatch, error) {
+	watcher, err := (&source.Files{Paths: []string{file.Path}}).NewWatcher()
+	return &configWatch{file: file, usable: usable, log: log, watcher: watcher}, err
+}
+
+// run runs until ctx ends, or until the file has new content, which is an error:
+// the process ends, and its supervisor restarts it. Content that the process
+// could not start with is logged and changes nothing (12.50).
+func (w *configWatch) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	replaced := w.replaced() // before the watcher was there
+	if replaced {
+		cancel()
+	}
+	err := w.watcher.Run(ctx, func() {
+		if replaced = replaced || w.replaced(); replaced {
+			cancel()
+		}
+	})
+	if replaced {
+		return fmt.Errorf("%s has changed: ending, so that the next start reads it", w.file.Path)
+	}
+	return err
+}
+
+// replaced reports whether the file has new content that the process could start
+// with.
+func (w *configWatch) replaced() bool {
+	if !differs(w.file) {
+		w.rejected = ""
+		return false
+	}
+	err := w.usable()
+	if err == nil {
+		return true
+	}
+	if message := err.Error(); message != w.rejected && w.file.Changed() { // and still exists
+		w.rejected = message
+		w.log.Error("the configuration file has changed and cannot be used; the previous configuration stays in use", "error", err)
+	}
+	return false
+}
+
+// writeTime is how long a program may take to write the file, which it truncates
+// first.
+const writeTime = 100 * time.Millisecond
+
+// differs reports whether a file has had other content for a moment.
+func differs(file *config.File) bool {
+	if !file.Changed() {
+		return false
+	}
+	time.Sleep(writeTime)
+	return file.Changed()
+}

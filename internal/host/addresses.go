@@ -1,0 +1,77 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+)
+
+// InterfaceAddresses returns the addresses of this machine's interfaces.
+func InterfaceAddresses() ([]netip.Addr, error) {
+	list, err := listAddresses()
+	out := make([]netip.Addr, 0, len(list))
+	for _, a := range list {
+		out = append(out, addressOf(a))
+	}
+	return out, err
+}
+
+// ipvsInterfaces have the ClusterIPs of all Services, which are not addresses of
+// the node: the interface of kube-proxy's mode ipvs, and that of kube-router.
+var ipvsInterfaces = []string{"kube-ipvs0", "kube-dummy-if"}
+
+// ServingAddresses returns the addresses of this machine's interfaces on which
+// NodePorts or health checks of Services may be served: all but those of IPVS
+// interfaces and IPv6 link-local ones, each once and sorted.
+func ServingAddresses() ([]netip.Addr, error) {
+	foreign := make(map[int]bool)
+	for _, name := range ipvsInterfaces {
+		link, err := netlink.LinkByName(name)
+		var absent netlink.LinkNotFoundError
+		switch {
+		case err == nil:
+			foreign[link.Attrs().Index] = true
+		case !errors.As(err, &absent):
+			return nil, fmt.Errorf("look for interface %s: %w", name, err)
+		}
+	}
+	list, err := listAddresses()
+	if err != nil {
+		return nil, err
+	}
+	var out []netip.Addr
+	for _, l := range list {
+		if a := addressOf(l); !foreign[l.LinkIndex] && !isLinkLocal(a) {
+			out = append(out, a)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out), nil
+}
+
+// isLinkLocal reports whether an address means nothing without its link.
+func isLinkLocal(a netip.Addr) bool { return a.Is6() && a.IsLinkLocalUnicast() }
+
+// listAttempts is how often addresses are listed while the kernel reports that one
+// changed during the listing.
+const listAttempts = 10
+
+func listAddresses() (list []netlink.Addr, err error) {
+	for range listAttempts {
+		if list, err = netlink.AddrList(nil, netlink.FAMILY_ALL); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list interface addresses: %w", err)
+	}
+	return list, nil
+}
+
+func addressOf(a netlink.Addr) netip.Addr {
+	addr, _ := netip.AddrFromSlice(a.IP)
+	return addr.Unmap()
+}

@@ -1,0 +1,170 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Interfaces has the addresses of this machine's interfaces. It lists them on
+// demand, if they may have changed since the last time: a node has an interface
+// for each pod. Except OnChange, its methods are safe for concurrent use.
+type Interfaces struct {
+	list    func() ([]netip.Addr, error)
+	log     *slog.Logger
+	changed func()
+	stale   atomic.Bool // known may be out of date
+
+	mu      sync.Mutex
+	known   []netip.Addr
+	failure string // reported last
+	retry   backoff
+	waiting bool // a retry is scheduled
+}
+
+// NewInterfaces lists nothing yet. list returns the addresses, for example
+// [ServingAddresses].
+func NewInterfaces(list func() ([]netip.Addr, error), log *slog.Logger) *Interfaces {
+	i := &Interfaces{list: list, log: log, changed: func() {}}
+	i.Expire()
+	return i
+}
+
+// OnChange sets what is called when Addresses may return other addresses for
+// NodePorts. It must not block. OnChange comes before the other methods.
+func (i *Interfaces) OnChange(changed func()) { i.changed = changed }
+
+// Expire makes the next call of Addresses list them again.
+func (i *Interfaces) Expire() { i.stale.Store(true) }
+
+// Addresses returns the addresses; the result must not be changed. If they cannot
+// be listed it returns the last known ones, none if there are none, and schedules
+// a retry (6.10).
+func (i *Interfaces) Addresses() []netip.Addr {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if !i.stale.Swap(false) {
+		return i.known
+	}
+	listed := false
+	defer func() {
+		if !listed {
+			i.Expire()
+		}
+	}()
+	addresses, err := i.list()
+	if err != nil {
+		i.failed(err)
+		return i.known
+	}
+	if listed = true; i.failure != "" {
+		i.log.Info("addresses of this node can be listed again")
+	}
+	i.known, i.failure, i.retry = addresses, "", backoff{}
+	return i.known
+}
+
+// failed logs an error, unless the last attempt had the same one, and schedules a
+// retry.
+func (i *Interfaces) failed(err error) {
+	if i.failure != err.Error() {
+		i.failure = err.Error()
+		i.log.Error("cannot list the addresses of this node; the last known ones stay in use", "error", err)
+	}
+	if i.waiting {
+		return
+	}
+	i.waiting = true
+	time.AfterFunc(i.retry.next(), func() {
+		i.mu.Lock()
+		i.waiting = false
+		i.mu.Unlock()
+		i.changed()
+	})
+}
+
+// Watch expires the addresses when an interface gets or loses one, until ctx ends,
+// and reports a change if that address serves NodePorts on a node of that
+// configuration. The watch is in place when it returns.
+func (i *Interfaces) Watch(ctx context.Context, node model.Config) error {
+	s, err := subscribe(ctx)
+	if err != nil {
+		return fmt.Errorf("watch interface addresses: %w", err)
+	}
+	go i.follow(ctx, s, node)
+	return nil
+}
+
+// follow handles changes. A subscription ends when the kernel has dropped some of
+// them; it is then renewed, and the addresses are listed again.
+func (i *Interfaces) follow(ctx context.Context, s *subscription, node model.Config) {
+	var retry backoff
+	for s != nil {
+		began := time.Now()
+		for a := range s.addresses() {
+			i.Event(a, node)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		i.log.Warn("changes of interface addresses were lost; all are listed again", "error", s.err)
+		if time.Since(began) > quiet {
+			retry = backoff{}
+		}
+		s = i.subscribeAgain(ctx, &retry)
+		i.Expire()
+		i.changed()
+	}
+}
+
+// subscribeAgain tries until it succeeds. It returns nil if ctx ends first.
+func (i *Interfaces) subscribeAgain(ctx context.Context, retry *backoff) *subscription {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(retry.next()):
+		}
+		s, err := subscribe(ctx)
+		if err == nil {
+			return s
+		}
+		i.log.Error("cannot watch the addresses of this node; trying again", "error", err)
+	}
+}
+
+// Event handles an address that an interface got or lost. Most are those of pods'
+// interfaces and are ignored: they are in no range. With "primary", health checks
+// depend on the addresses, but NodePorts do not; a loopback address can serve
+// health checks only.
+func (i *Interfaces) Event(a netip.Addr, node model.Config) {
+	serves := node.ServesNodePorts(a)
+	if isLinkLocal(a) || !serves && !a.IsLoopback() && len(node.NodePortAddresses) > 0 {
+		return
+	}
+	if i.Expire(); serves {
+		i.changed()
+	}
+}
+
+const (
+	// firstRetry is the pause after a failure; it doubles up to lastRetry, and is
+	// back to firstRetry after quiet.
+	firstRetry = 100 * time.Millisecond
+	lastRetry  = 30 * time.Second
+	quiet      = 5 * time.Minute
+)
+
+// backoff is a pause that doubles with each use. The zero value is ready.
+type backoff struct{ last time.Duration }
+
+func (b *backoff) next() time.Duration {
+	b.last = min(max(2*b.last, firstRetry), lastRetry)
+	return b.last
+}

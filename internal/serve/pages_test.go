@@ -1,0 +1,168 @@
+package serve_test
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/serve"
+)
+
+const (
+	plain   = "text/plain; charset=utf-8"
+	missing = "404 page not found\n"
+)
+
+// call sends a request over plain HTTP (11.1).
+func call(t *testing.T, server *httptest.Server, method, path, body string) (*http.Response, string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := server.Client().Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer, string(text)
+}
+
+// pageServer serves pages.
+func pageServer(t *testing.T, p serve.Pages) *httptest.Server {
+	mux := http.NewServeMux()
+	p.Log = slog.New(slog.DiscardHandler)
+	p.Handle(mux)
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	return server
+}
+
+// allPages answers everything. The requested level goes to level.
+func allPages(level *uint32) serve.Pages {
+	return serve.Pages{
+		Pinged: func() {},
+		Configz: func() ([]byte, error) {
+			return []byte(`{"kubeproxy.config.k8s.io":{"kind":"KubeProxyConfiguration"}}`), nil
+		},
+		Version:   "v1.2.3",
+		Flags:     func() map[string]string { return map[string]string{"v": "2", "cluster-cidr": "10.128.0.0/9"} },
+		Profiling: true,
+		SetVerbosity: func(l uint32) error {
+			if l > 10 {
+				return errors.New("too much")
+			}
+			*level = l
+			return nil
+		},
+	}
+}
+
+func TestPages(t *testing.T) {
+	var level uint32
+	server := pageServer(t, allPages(&level))
+	for _, c := range []struct {
+		name, method, path, body string
+
+		status            int
+		contentType, text string
+	}{
+		{"11.2 healthz", "GET", "/healthz", "", 200, plain, "ok"},
+		{"11.2 healthz, whatever the method", "POST", "/healthz", "", 200, plain, "ok"},
+		{"11.2 proxyMode", "GET", "/proxyMode", "", 200, plain, "nftables"},
+		{"11.3 configz", "GET", "/configz", "", 200, "application/json", `{"kubeproxy.config.k8s.io":{"kind":"KubeProxyConfiguration"}}`},
+		{"11.2 no livez", "GET", "/livez", "", 404, plain, missing},
+		{"11.2 no readyz", "GET", "/readyz", "", 404, plain, missing},
+		{"11.2 nothing at the root", "GET", "/", "", 404, plain, missing},
+		{"11.2 nothing below healthz", "GET", "/healthz/etcd", "", 404, plain, missing},
+		{"11.2 verbosity", "PUT", "/debug/flags/v", "4", 200, plain, "successfully set klog.logging.verbosity to 4\n"},
+		{"11.2 verbosity with the newline of a shell", "PUT", "/debug/flags/v", "4\n", 200, plain, "successfully set klog.logging.verbosity to 4\n"},
+		{"11.2 no verbosity", "PUT", "/debug/flags/v", "many", 400, plain, "\"many\" is no level: send a whole number, 0 or more\n"},
+		{"11.2 a verbosity below 0", "PUT", "/debug/flags/v", "-1", 400, plain, "\"-1\" is no level: send a whole number, 0 or more\n"},
+		{"11.2 a verbosity that cannot be set", "PUT", "/debug/flags/v", "11", 400, plain, "too much\n"},
+		{"11.2 verbosity without PUT", "GET", "/debug/flags/v", "", 406, plain, "unsupported http method: use PUT\n"},
+		{"11.2 other flags", "PUT", "/debug/flags/vmodule", "4", 404, plain, missing},
+		{"11.4 flagz", "GET", "/flagz", "", 200, plain,
+			"nftproxy flagz\nFor people: what follows here may change in any version.\n\ncluster-cidr=10.128.0.0/9\nv=2\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			answer, text := call(t, server, c.method, c.path, c.body)
+			if answer.StatusCode != c.status || text != c.text {
+				t.Errorf("%s %q, want %d %q", answer.Status, text, c.status, c.text)
+			}
+			if got := answer.Header.Get("Content-Type"); got != c.contentType {
+				t.Errorf("content type %q, want %q", got, c.contentType)
+			}
+			if got := answer.Header.Get("X-Content-Type-Options"); got != "nosniff" {
+				t.Errorf("X-Content-Type-Options: %q", got)
+			}
+		})
+	}
+	if level != 4 {
+		t.Errorf("level %d, want 4", level)
+	}
+}
+
+// TestTextPages looks at what changes from call to call (11.2, 11.4).
+func TestTextPages(t *testing.T) {
+	var level uint32
+	server := pageServer(t, allPages(&level))
+	for path, want := range map[string]string{
+		"/statusz":             `^nftproxy statusz\n[^\n]+\n\nStarted: \d{4}-\S+Z\nUp: \S+\nVersion: v1\.2\.3\nGo version: go\S+\nPlatform: linux/\S+\n$`,
+		"/debug/pprof/":        `goroutine`,
+		"/debug/pprof/heap":    ``,
+		"/debug/pprof/symbol":  `num_symbols`,
+		"/debug/pprof/trace":   `^go`,
+		"/debug/pprof":         `goroutine`, // redirected
+		"/debug/pprof/profile": ``,
+	} {
+		if path == "/debug/pprof/profile" || path == "/debug/pprof/trace" {
+			path += "?seconds=1"
+		}
+		answer, text := call(t, server, "GET", path, "")
+		if answer.StatusCode != http.StatusOK || !regexp.MustCompile(want).MatchString(text) {
+			t.Errorf("%s: %s %.200q", path, answer.Status, text)
+		}
+	}
+}
+
+// TestPagesThatAreOff answer 404 (11.2): without profiling, and with the gates
+// of 11.4 closed.
+func TestPagesThatAreOff(t *testing.T) {
+	bare := pageServer(t, serve.Pages{})
+	var level uint32
+	paths := allPages(&level)
+	paths.Profiling = false
+	noProfiling := pageServer(t, paths)
+	for _, path := range []string{"/debug/pprof/", "/debug/pprof", "/debug/pprof/heap", "/debug/flags/v"} {
+		for _, server := range []*httptest.Server{bare, noProfiling} {
+			if answer, text := call(t, server, "PUT", path, "4"); answer.StatusCode != 404 || text != missing {
+				t.Errorf("%s: %s %q", path, answer.Status, text)
+			}
+		}
+	}
+	for _, path := range []string{"/statusz", "/flagz", "/configz", "/healthz"} {
+		if answer, text := call(t, bare, "GET", path, ""); answer.StatusCode != 404 || text != missing {
+			t.Errorf("%s: %s %q", path, answer.Status, text)
+		}
+	}
+	if level != 0 {
+		t.Error("the level was set")
+	}
+}
+
+func TestConfigThatCannotBeShown(t *testing.T) {
+	server := pageServer(t, serve.Pages{Configz: func() ([]byte, error) { return nil, errors.New("no such kind") }})
+	if answer, text := call(t, server, "GET", "/configz", ""); answer.StatusCode != 500 || text != "no such kind\n" {
+		t.Errorf("%s %q", answer.Status, text)
+	}
+}

@@ -1,0 +1,84 @@
+package source
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Source is where the objects come from: a [Cluster], or files that are followed
+// ([Follow]).
+type Source interface {
+	// String names the source in status.
+	String() string
+	// Run follows the source until ctx ends, and calls changed whenever Load has
+	// something new. It is called once, before the Await methods.
+	Run(ctx context.Context, changed func()) error
+	// AwaitNode returns when the Node is known as far as the start depends on it
+	// (12.45 to 12.47).
+	AwaitNode(ctx context.Context) error
+	// Await returns when Load may be called.
+	Await(ctx context.Context) error
+	// Load returns what has changed since the last call.
+	Load() (*model.Update, error)
+	// Node returns the Node as it was seen last, or nil.
+	Node() *model.Node
+}
+
+// followed is a Source of files.
+type followed struct {
+	files    *Files
+	watcher  *Watcher
+	nodeName string
+	node     atomic.Pointer[model.Node]
+	before   *model.Snapshot // loaded last
+	log      *slog.Logger
+}
+
+// Follow returns a Source that reads files again whenever they change, on the
+// node of that name. Warnings about the objects go to log.
+func Follow(files *Files, nodeName string, log *slog.Logger) (Source, error) {
+	watcher, err := files.NewWatcher() // before the files are read, so that no change is lost
+	if err != nil {
+		return nil, err
+	}
+	return &followed{files: files, watcher: watcher, nodeName: nodeName, before: &model.Snapshot{}, log: log}, nil
+}
+
+func (f *followed) String() string { return "files " + strings.Join(f.files.Paths, " ") }
+
+func (f *followed) Run(ctx context.Context, changed func()) error { return f.watcher.Run(ctx, changed) }
+
+// AwaitNode returns immediately: a machine needs no Node object.
+func (f *followed) AwaitNode(context.Context) error { return nil }
+
+func (f *followed) Await(context.Context) error { return nil }
+
+func (f *followed) Load() (*model.Update, error) {
+	s, err := f.files.Snapshot(f.log)
+	if err != nil {
+		return nil, err
+	}
+	n, _ := s.Node(f.nodeName)
+	f.node.Store(n)
+	u := s.Since(f.before)
+	f.before = s
+	return u, nil
+}
+
+func (f *followed) Node() *model.Node { return f.node.Load() }
+
+// Snapshot reads the files as Load does, and logs the warnings.
+func (f *Files) Snapshot(log *slog.Logger) (*model.Snapshot, error) {
+	input, err := f.Load()
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range input.Warnings {
+		log.Warn(w)
+	}
+	return input.Snapshot, nil
+}

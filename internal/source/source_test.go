@@ -1,0 +1,81 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+var _ Source = (*Cluster)(nil)
+
+// followedObjects are two Services and a Node.
+const followedObjects = `
+{apiVersion: v1, kind: Service, metadata: {namespace: a, name: web}, spec: {clusterIP: 10.96.0.1, ports: [{port: %d}]}}
+---
+{apiVersion: v1, kind: Service, metadata: {namespace: a, name: dns}, spec: {clusterIP: 10.96.0.2, ports: [{port: 53}]}}
+---
+{apiVersion: v1, kind: Node, metadata: {name: n1}, status: {addresses: [{type: InternalIP, address: 10.0.0.1}]}}
+`
+
+// TestFollow: a source of files needs no wait and loads everything first;
+// a change of a file is reported, and loads what it changed. A broken file is an
+// error and loses nothing.
+func TestFollow(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write := func(text string) {
+		t.Helper()
+		check(t, os.WriteFile("new", []byte(text), 0o600))
+		check(t, os.Rename("new", "a.yaml"))
+	}
+	write(fmt.Sprintf(followedObjects, 80))
+	s, err := Follow(&Files{Paths: []string{"a.yaml"}}, "n1", slog.New(slog.DiscardHandler))
+	check(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	changes, ended := make(chan struct{}, 100), make(chan error, 1)
+	go func() { ended <- s.Run(ctx, func() { changes <- struct{}{} }) }()
+	check(t, s.AwaitNode(ctx))
+	check(t, s.Await(ctx))
+	loads := func(want ...string) {
+		t.Helper()
+		u, err := s.Load()
+		check(t, err)
+		names := slices.SortedFunc(maps.Keys(u.Services), func(a, b model.ServiceName) int { return strings.Compare(a.String(), b.String()) })
+		if got := fmt.Sprint(names); got != fmt.Sprint(want) {
+			t.Errorf("loaded %s, want %s", got, want)
+		}
+	}
+	loads("a/dns", "a/web")
+	if n := s.Node(); n == nil || n.Name != "n1" || s.String() != "files a.yaml" {
+		t.Errorf("%s with node %v", s, n)
+	}
+	for _, c := range []struct {
+		text string
+		want []string // nil: an error
+	}{
+		{"kind: [", nil},
+		{fmt.Sprintf(followedObjects, 81), []string{"a/web"}},
+	} {
+		write(c.text)
+		select {
+		case <-changes:
+		case <-ctx.Done():
+			t.Fatal("the change was not reported")
+		}
+		if c.want != nil {
+			loads(c.want...)
+		} else if _, err := s.Load(); err == nil {
+			t.Error("a broken file was loaded")
+		}
+	}
+	cancel()
+	check(t, <-ended)
+}

@@ -1,0 +1,199 @@
+package takeover
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+)
+
+// iptablesTables are the tables of iptables that kube-proxy has chains in.
+var iptablesTables = []string{"nat", "filter", "mangle"}
+
+// Chains of kube-proxy in iptables and IPVS mode (12.59). KUBE-MARK-DROP,
+// KUBE-FIREWALL, KUBE-KUBELET-CANARY and KUBE-IPTABLES-HINT are the kubelet's;
+// network plugins have more names with the prefix KUBE.
+var (
+	chainNames = []string{
+		"KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES", "KUBE-NODEPORTS", masqueradeChain, markChain,
+		"KUBE-FORWARD", "KUBE-PROXY-FIREWALL", "KUBE-PROXY-CANARY",
+		"KUBE-NODE-PORT", "KUBE-LOAD-BALANCER", "KUBE-SOURCE-RANGES-FIREWALL", "KUBE-IPVS-FILTER", "KUBE-IPVS-OUT-FILTER",
+	}
+	chainPrefixes = []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-"}
+)
+
+// markChain marks packets, and masqueradeChain masquerades those marked.
+const (
+	markChain       = "KUBE-MARK-MASQ"
+	masqueradeChain = "KUBE-POSTROUTING"
+)
+
+// isKubeProxys reports whether a chain of an iptables table is kube-proxy's.
+func isKubeProxys(chain string) bool {
+	return slices.Contains(chainNames, chain) ||
+		slices.ContainsFunc(chainPrefixes, func(p string) bool { return strings.HasPrefix(chain, p) })
+}
+
+// iptables is a table of iptables-nft.
+type iptables struct {
+	conn  *nftables.Conn
+	table *nftables.Table
+}
+
+func (t iptables) chain(name string) *nftables.Chain {
+	return &nftables.Chain{Table: t.table, Name: name}
+}
+
+// jump is a rule that continues in another chain.
+type jump struct {
+	from, to string
+	handle   uint64
+}
+
+// jumps returns the jumps of a chain.
+func (t iptables) jumps(chain string) ([]jump, error) {
+	rules, err := t.conn.GetRules(t.table, t.chain(chain))
+	if err != nil {
+		return nil, fmt.Errorf("list rules of chain %s: %w", chain, err)
+	}
+	var out []jump
+	for _, r := range rules {
+		for _, x := range r.Exprs {
+			if v, ok := x.(*expr.Verdict); ok && v.Chain != "" {
+				out = append(out, jump{chain, v.Chain, r.Handle})
+			}
+		}
+	}
+	return out, nil
+}
+
+// chains removes kube-proxy's chains from a table. The table and its base chains
+// stay, as after "iptables -F".
+func (r *report) chains(t iptables, f family) error {
+	remove, err := t.plan()
+	if err != nil {
+		return err
+	}
+	for _, j := range remove.jumps {
+		if err := t.conn.DelRule(&nftables.Rule{Table: t.table, Chain: t.chain(j.from), Handle: j.handle}); err != nil {
+			return err
+		}
+	}
+	for _, c := range remove.chains {
+		t.conn.FlushChain(t.chain(c))
+	}
+	for _, c := range remove.chains {
+		t.conn.DelChain(t.chain(c))
+	}
+	if err := t.conn.Flush(); err != nil {
+		return err
+	}
+	if len(remove.jumps)+len(remove.chains) > 0 {
+		r.gone("%s and %s in table %s %s", count(len(remove.chains), "chain"), count(len(remove.jumps), "jump"), f.name, t.table.Name)
+	}
+	return remove.keptError()
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// removal is what to remove from a table.
+type removal struct {
+	jumps  []jump   // from base chains to chains of kube-proxy
+	chains []string // with all of their rules
+	// kept are rules of other programs that jump to chains of kube-proxy. These
+	// chains stay, and so do those that they jump to.
+	kept []jump
+}
+
+// plan finds what to remove.
+func (t iptables) plan() (removal, error) {
+	all, err := t.conn.ListChainsOfTableFamily(t.table.Family)
+	if err != nil {
+		return removal{}, fmt.Errorf("list chains: %w", err)
+	}
+	own := make(map[string]bool)
+	var others []*nftables.Chain
+	for _, c := range all {
+		switch {
+		case c.Table.Name != t.table.Name:
+		case c.Hooknum == nil && isKubeProxys(c.Name):
+			own[c.Name] = true
+		default:
+			others = append(others, c)
+		}
+	}
+	if len(own) == 0 {
+		return removal{}, nil
+	}
+	var out removal
+	for _, c := range others {
+		jumps, err := t.jumps(c.Name)
+		if err != nil {
+			return removal{}, err
+		}
+		jumps = slices.DeleteFunc(jumps, func(j jump) bool { return !own[j.to] })
+		if c.Hooknum != nil { // a base chain
+			out.jumps = append(out.jumps, jumps...)
+		} else {
+			out.kept = append(out.kept, jumps...)
+		}
+	}
+	err = t.keepNeeded(&out, own)
+	out.chains = slices.Sorted(maps.Keys(own))
+	return out, err
+}
+
+// keepNeeded takes the chains that other programs need out of own. With the chain
+// that marks packets it keeps the one that masquerades them, and the jumps to it.
+func (t iptables) keepNeeded(out *removal, own map[string]bool) error {
+	for _, j := range out.kept {
+		if err := t.keep(own, j.to); err != nil {
+			return err
+		}
+	}
+	if len(out.kept) == 0 || own[markChain] {
+		return nil
+	}
+	out.jumps = slices.DeleteFunc(out.jumps, func(j jump) bool { return j.to == masqueradeChain })
+	return t.keep(own, masqueradeChain)
+}
+
+// keep takes a chain, and all that it jumps to, out of own.
+func (t iptables) keep(own map[string]bool, name string) error {
+	if !own[name] {
+		return nil
+	}
+	delete(own, name)
+	jumps, err := t.jumps(name)
+	if err != nil {
+		return err
+	}
+	for _, j := range jumps {
+		if err := t.keep(own, j.to); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keptError says which chains stay because other programs need them.
+func (r removal) keptError() error {
+	if len(r.kept) == 0 {
+		return nil
+	}
+	var texts []string
+	for _, k := range r.kept {
+		texts = append(texts, fmt.Sprintf("%s from %s", k.to, k.from))
+	}
+	slices.Sort(texts)
+	return fmt.Errorf("rules of other programs jump to chains of kube-proxy: %s: remove these rules, and restart nftproxy",
+		strings.Join(slices.Compact(texts), ", "))
+}
