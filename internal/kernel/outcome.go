@@ -8,34 +8,21 @@ import (
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 )
 
-// Outcome is what an error of a question or a transaction means for the one who
-// asked.
+// Outcome is what an error of a question or a transaction means to the caller.
 type Outcome uint8
 
 const (
-	// Done: there is no error.
-	Done Outcome = iota
-	// Refused: the kernel's answer is no, and stays no. Nothing has changed.
-	Refused
-	// Busy: a chain or set to delete is still in use, or a dump is under way.
-	// Nothing has changed.
-	Busy
-	// Later: another program was faster, or the kernel was not ready. Nothing has
-	// changed.
-	Later
-	// Short: the kernel lacks memory. Nothing has changed.
-	Short
-	// Lost: the answer is lost. The transaction may have taken place.
-	Lost
+	Done    Outcome = iota // there is no error
+	Refused                // permanently; nothing has changed
+	Busy                   // a chain or set to delete is in use, or a dump is under way; nothing has changed
+	Later                  // another program was faster, or the kernel not ready; nothing has changed
+	Short                  // the kernel lacks memory; nothing has changed
+	Lost                   // the answer is lost; the transaction may have been committed
 )
 
-func (o Outcome) String() string {
-	return [...]string{"done", "refused", "busy", "later", "short", "lost"}[o]
-}
-
 // outcomes of errors that are not final. The kernel answers EAGAIN and ERESTART
-// to a batch for a stale generation or a missing module, EBUSY when it deletes
-// what is referred to, and loses answers with ENOBUFS.
+// to a batch for a stale generation or a missing module, EBUSY to the deletion of
+// what is in use, and loses answers with ENOBUFS.
 var outcomes = map[Outcome][]error{
 	Lost:  {ErrNoAnswer, unix.ENOBUFS, unix.EINTR},
 	Busy:  {unix.EBUSY},

@@ -6,9 +6,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// MaxComment is the longest comment, in bytes, that nft accepts for an element
-// (NFTNL_UDATA_COMMENT_MAXLEN). The kernel would take more, but then the
-// listing could not be loaded again.
+// MaxComment is the longest comment in bytes that nft accepts for an element
+// (NFTNL_UDATA_COMMENT_MAXLEN). The kernel accepts longer ones, but nft could not
+// load such a listing.
 const MaxComment = 128
 
 // Comment names the service port behind a frontend, and the kind of the
@@ -22,8 +22,8 @@ func Comment(r *model.Route) string {
 	return cut(text, MaxComment)
 }
 
-// ParseComment reads the comment of an element. The protocol is not in it, and a
-// name may be cut.
+// ParseComment reads the comment of an element. It has no protocol, and the name may
+// be cut.
 func ParseComment(text string) (model.PortName, model.Kind) {
 	kind := model.ClusterIP
 	for _, k := range []model.Kind{model.LoadBalancerIP, model.ExternalIP, model.NodePort} {

@@ -6,8 +6,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// AffinityTimeout returns for how long a frontend remembers its clients in one of
-// the affinity maps, if it does.
+// AffinityTimeout returns how long a frontend remembers its clients in one of the
+// affinity maps, if it does.
 func (t *Table) AffinityTimeout(bindings string, f model.Frontend) (timeout time.Duration, ok bool) {
 	for _, c := range t.Chains {
 		for _, r := range c.Rules {
@@ -23,8 +23,8 @@ func (t *Table) AffinityTimeout(bindings string, f model.Frontend) (timeout time
 	return 0, false
 }
 
-// remembers recognises a rule such as "... @affinity-10800 goto bind-10800", and
-// returns how that chain remembers the clients of the frontends in the set.
+// remembers returns, for a rule such as "... @affinity-10800 goto bind-10800", how
+// that chain remembers the clients of the frontends in the set.
 func (t *Table) remembers(r Rule) (Remember, *Set) {
 	if len(r) != 3 {
 		return Remember{}, nil
@@ -45,9 +45,9 @@ func (t *Table) remembers(r Rule) (Remember, *Set) {
 	return Remember{}, nil
 }
 
-// Serving returns the frontend in the sets and maps for what a client dials: that
-// or, if it is none, the NodePort with the unspecified address. The elements must
-// be sorted.
+// Serving returns the frontend that serves what a client dials: the one with that
+// address, or else the NodePort with the unspecified address. The elements must be
+// sorted.
 func (t *Table) Serving(dialled model.Frontend) model.Frontend {
 	has := func(set string, f model.Frontend) bool {
 		s := t.Set(set)
