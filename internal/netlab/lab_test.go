@@ -76,7 +76,7 @@ func TestNeighboursAnswerAtOnce(t *testing.T) {
 	for range 100 {
 		l := newLab(t, 1)
 		to := netip.AddrPortFrom(l.Pods[0].IPv6, echoPort)
-		if _, err := l.Client.Ask("udp", to, 500*time.Millisecond); err != nil {
+		if _, err := l.Client.Ask("udp", to, 900*time.Millisecond); err != nil {
 			t.Fatal(err)
 		}
 	}
