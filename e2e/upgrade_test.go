@@ -176,7 +176,7 @@ func (s *succession) waits(p *testbed.Process) {
 		return // tables of this kernel have no owner
 	}
 	testbed.Eventually(s.T, func() error {
-		if log := p.Log.String(); !strings.Contains(log, "rules cannot be applied; they stay as they are") {
+		if log := p.Log.String(); !strings.Contains(log, "rules cannot be applied and stay unchanged") {
 			return fmt.Errorf("the second proxy does not wait for the first one")
 		}
 		return nil

@@ -49,25 +49,20 @@ only: "kube-proxy --cleanup" from the image of kube-proxy removes them.`,
 	return c
 }
 
-// removeRules removes nftproxy's rules.
-func removeRules(c *cobra.Command, log *slog.Logger) error {
-	return applyOnce(c, log, &model.Routing{})
-}
-
 // removeOwn removes nftproxy's rules, then the markers that replaced kube-proxy's
 // tables. The markers stay while a daemon keeps its rules.
 func removeOwn(c *cobra.Command, log *slog.Logger) error {
-	if err := removeRules(c, log); err != nil {
+	if err := applyOnce(c, log, &model.Routing{}); err != nil {
 		return err
 	}
 	removed, err := takeover.RemoveMarkers()
 	return errors.Join(printRemoved(c, removed), err)
 }
 
-// cleanUp removes nftproxy's rules and what kube-proxy left (12.59). It continues
+// cleanUp removes nftproxy's rules and kube-proxy's leftovers (12.59). It continues
 // after a failure.
 func cleanUp(c *cobra.Command, log *slog.Logger) error {
-	own, marker := removeRules(c, log), takeover.NoMarker
+	own, marker := applyOnce(c, log, &model.Routing{}), takeover.NoMarker
 	if own != nil {
 		marker = takeover.MarkReplaced // they are in force
 	}

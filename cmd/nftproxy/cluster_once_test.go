@@ -39,7 +39,7 @@ func TestOnceAgainstCluster(t *testing.T) {
 	if got := once(0, "render"); got.output.String() != want.stdout {
 		t.Errorf("render: got\n%s\nwant\n%s", &got.output, want.stdout)
 	}
-	if got := once(exitChanges, "diff"); !strings.Contains(got.output.String(), "10.96.0.10 . tcp . 80") {
+	if got := once(exitFailed, "diff"); !strings.Contains(got.output.String(), "10.96.0.10 . tcp . 80") {
 		t.Errorf("diff: %s", &got.output)
 	}
 	if got := once(0, "apply"); !strings.Contains(got.output.String(), "to add, 0 to change, 0 to delete.") {

@@ -17,16 +17,22 @@ import (
 	"golang.org/x/term"
 )
 
-// withKernel calls f with a connection to the kernel of this network namespace,
-// and an applier on it.
-func withKernel(log *slog.Logger, f func(*kernel.Conn, *apply.Applier) error) (err error) {
+// withKernel calls f with a connection to the kernel of this network namespace.
+func withKernel(f func(*kernel.Conn) error) (err error) {
 	conn, err := kernel.Open()
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	conn.Log = log
-	return f(conn, apply.New(conn, log))
+	return f(conn)
+}
+
+// withApplier calls f with an applier for the kernel of this network namespace.
+func withApplier(log *slog.Logger, f func(*apply.Applier) error) error {
+	return withKernel(func(conn *kernel.Conn) error {
+		conn.Log = log
+		return f(apply.New(conn, log))
+	})
 }
 
 func diffCommand() *cobra.Command {
@@ -56,7 +62,7 @@ Exit code: 0 no changes, 1 changes, 2 error.`,
 			if err != nil {
 				return err
 			}
-			return withKernel(log, func(_ *kernel.Conn, a *apply.Applier) error {
+			return withApplier(log, func(a *apply.Applier) error {
 				p, _, err := a.Plan(render.Render(routing))
 				if err != nil {
 					return err
@@ -131,7 +137,7 @@ func applyOnce(c *cobra.Command, log *slog.Logger, routing *model.Routing) error
 	if err != nil {
 		return err
 	}
-	return withKernel(log, func(_ *kernel.Conn, a *apply.Applier) error {
+	return withApplier(log, func(a *apply.Applier) error {
 		p, err := a.Apply(nft.FromNothing(render.Render(routing)))
 		if err != nil {
 			return err

@@ -16,12 +16,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
-// explainOptions are the flags of explain.
 type explainOptions struct {
 	options
-	from   string
-	device string
-	output string
+	from, device, output string
 }
 
 func explainCommand() *cobra.Command {
@@ -90,14 +87,13 @@ func (o *explainOptions) run(c *cobra.Command, protocol, target string) error {
 	return explain.Print(c.OutOrStdout(), result)
 }
 
-// namesObjects reports whether the question is about files or a cluster. The
-// service account of a pod alone does not mean a cluster.
+// namesObjects reports whether the flags name files or a cluster. The service account
+// of a pod is not sufficient.
 func (o *explainOptions) namesObjects() bool {
 	return len(o.files) > 0 || o.settings.ConfigFile != "" || o.settings.Given("kubeconfig") || o.settings.Given("master")
 }
 
-// onlyForObjects refuses flags that shape the rules for objects if none are named:
-// they cannot shape those in the kernel.
+// onlyForObjects refuses flags without an effect on the rules in the kernel.
 func onlyForObjects(c *cobra.Command) (err error) {
 	c.Flags().Visit(func(f *pflag.Flag) {
 		switch f.Name {
@@ -109,7 +105,6 @@ func onlyForObjects(c *cobra.Command) (err error) {
 	return err
 }
 
-// packet parses the arguments.
 func (o *explainOptions) packet(protocol, target string) (explain.Packet, error) {
 	p, err := explain.Parse(protocol, target)
 	if err != nil {
@@ -156,44 +151,37 @@ func (o *explainOptions) fromObjects(c *cobra.Command, p explain.Packet) (*expla
 
 // fromKernel traces through the rules in the kernel. The objects behind them are
 // unknown.
-func fromKernel(_ *cobra.Command, p explain.Packet) (_ *explain.Result, err error) {
-	conn, err := kernel.Open()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, conn.Close()) }()
-	rs, _, err := conn.Read()
-	if err != nil {
-		return nil, err
-	}
-	local, err := host.InterfaceAddresses()
-	if err != nil {
-		return nil, err
-	}
-	if !p.Source.IsValid() {
-		p.FromNode, p.Source = true, routedSource(p.Destination)
-	}
-	t := rs.Table(model.FamilyOf(p.Destination))
-	if t != nil && p.Source.IsValid() {
-		if err := conn.AddBinding(t, p.Source, p.Frontend()); err != nil {
-			return nil, err
+func fromKernel(_ *cobra.Command, p explain.Packet) (result *explain.Result, err error) {
+	return result, withKernel(func(conn *kernel.Conn) error {
+		rs, _, err := conn.Read()
+		if err != nil {
+			return err
 		}
-	}
-	return explain.Explain(t, p, local), nil
+		local, err := host.InterfaceAddresses()
+		if err != nil {
+			return err
+		}
+		if !p.Source.IsValid() {
+			p.FromNode, p.Source = true, routedSource(p.Destination)
+		}
+		t := rs.Table(model.FamilyOf(p.Destination))
+		if t != nil && p.Source.IsValid() {
+			err = conn.AddBinding(t, p.Source, p.Frontend())
+		}
+		result = explain.Explain(t, p, local)
+		return err
+	})
 }
 
 // routedSource returns the source address of this machine for a destination, or
 // the zero Addr if it has no route there. Connecting a datagram socket looks up
 // the route and sends nothing.
 func routedSource(to netip.Addr) netip.Addr {
-	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, 9)))
+	c, err := net.Dial("udp", netip.AddrPortFrom(to, 9).String())
 	if err != nil {
 		return netip.Addr{}
 	}
 	defer c.Close()
-	own, ok := c.LocalAddr().(*net.UDPAddr)
-	if !ok {
-		return netip.Addr{}
-	}
-	return own.AddrPort().Addr().Unmap().WithZone("")
+	own, _ := netip.ParseAddrPort(c.LocalAddr().String())
+	return own.Addr().Unmap().WithZone("")
 }

@@ -25,7 +25,7 @@ func TestExplainFile(t *testing.T) {
 		{"--from 2001:db8::7 tcp [fd00::10]:80", []string{"not ours: there is no table for IPv6\n"}},
 		{"--from 10.128.9.9 --interface cni0 --detect-local-mode BridgeInterface --pod-bridge-interface cni0 tcp 10.96.0.10:80", []string{
 			"from 10.128.9.9 on cni0: forwarded", "source     kept"}},
-		{"--from 10.128.9.9 --detect-local-mode BridgeInterface --pod-bridge-interface cni0 tcp 10.96.0.10:80", []string{"unknown: a rule asks for the interface"}},
+		{"--from 10.128.9.9 --detect-local-mode BridgeInterface --pod-bridge-interface cni0 tcp 10.96.0.10:80", []string{"unknown: a rule depends on the input interface"}},
 	} {
 		r := execute("", append([]string{"explain", "-f", path}, strings.Fields(c.args)...)...)
 		if r.code != 0 {
@@ -63,7 +63,7 @@ func TestExplainUsageErrors(t *testing.T) {
 		{"tcp 10.96.0.10 80", "nftproxy explain tcp 10.96.0.10:80"},
 		{"htp 10.96.0.10:80", "use tcp, udp, sctp"},
 		{"tcp 10.96.0.10", "has no port: write for example 10.96.0.10:80"},
-		{"tcp web.default:80", "names are not looked up"},
+		{"tcp web.default:80", "names are not resolved"},
 		{"icmp 10.96.0.10:80", "write 10.96.0.10"},
 		{"tcp 10.96.0.10:80 --from 203.0.113.7:5000", `--from: "203.0.113.7:5000" is not an IP address`},
 		{"tcp 10.96.0.10:80 --from fd00::7", "give two of one family"},

@@ -26,7 +26,7 @@ func checkPlain(t *testing.T, what, output string) {
 	}
 	for line := range strings.Lines(output) {
 		if strings.HasPrefix(line, "forged") {
-			t.Errorf("%s: a line of somebody else's: %q", what, line)
+			t.Errorf("%s: a foreign line: %q", what, line)
 		}
 	}
 }
@@ -186,7 +186,7 @@ func TestHostileKernel(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	address := nobody()
+	address := unusedAddress()
 	for _, command := range []string{"diff -f FILE", "diff -o json -f FILE", "explain tcp 10.96.0.99:81", "explain -o json tcp 10.96.0.99:81",
 		"status --metrics-bind-address " + address, "status -o json --metrics-bind-address " + address, "apply -f FILE"} {
 		r := in(t, ns, strings.Fields(strings.ReplaceAll(command, "FILE", path))...)

@@ -10,11 +10,10 @@ import (
 	"github.com/nftproxy/nftproxy/internal/logwriter"
 )
 
-// newLogger returns the log, which w receives. The format has been checked.
 func newLogger(w io.Writer, format string, level *slog.LevelVar) *slog.Logger {
 	if lw, ok := w.(*logwriter.Writer); ok {
 		lw.Dropped = func(to io.Writer, lines int) {
-			slog.New(newHandler(to, format, level)).Error("log lines were dropped here, because the log could not be written", "lines", lines)
+			slog.New(newHandler(to, format, level)).Error("log lines were dropped here because they could not be written", "lines", lines)
 		}
 	}
 	return slog.New(newHandler(w, format, level))
@@ -28,7 +27,7 @@ func newHandler(w io.Writer, format string, level *slog.LevelVar) slog.Handler {
 	return slog.NewTextHandler(w, o)
 }
 
-// asText replaces a value by its text, which only the text format takes by itself.
+// asText replaces a value by its text, as the text format does by itself.
 func asText(_ []string, a slog.Attr) slog.Attr {
 	value := a.Value.Any()
 	_, isError := value.(error) // both formats take the text of errors
@@ -38,7 +37,6 @@ func asText(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// levelOf returns the level of detail that -v asks for.
 func levelOf(verbosity logsapi.VerbosityLevel) slog.Level {
 	if verbosity >= 2 {
 		return slog.LevelDebug

@@ -20,10 +20,8 @@ import (
 
 // Exit codes.
 const (
-	exitChanges   = 1 // diff: the kernel differs from the files
-	exitUnhealthy = 1 // status
-	exitRun       = 1 // run: any error, as for kube-proxy
-	exitError     = 2 // the others: any error
+	exitFailed = 1 // diff with changes, status of an unhealthy node, any error of run as for kube-proxy
+	exitError  = 2 // any error of the others
 )
 
 func main() {
@@ -57,14 +55,12 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	switch {
 	case err == nil:
 		return 0
-	case errors.Is(err, errChanges):
-		return exitChanges
-	case errors.Is(err, errUnhealthy):
-		return exitUnhealthy
+	case errors.Is(err, errChanges), errors.Is(err, errUnhealthy):
+		return exitFailed
 	}
 	fmt.Fprintln(log, "nftproxy:", printableLines(err.Error()))
 	if command.Name() == runName {
-		return exitRun
+		return exitFailed
 	}
 	return exitError
 }
@@ -124,7 +120,7 @@ no other tables, except to remove kube-proxy's leftovers when it takes over.
 	return root
 }
 
-// noArguments refuses positional arguments and says where files go.
+// noArguments refuses positional arguments and points to -f.
 func noArguments(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
 
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/host"
@@ -34,8 +35,8 @@ func (o *options) addFlags(c *cobra.Command) {
 	_ = c.MarkFlagFilename("kubeconfig")
 }
 
-// start returns the configuration, and the log that it asks for, to which it
-// writes remarks about the configuration.
+// start returns the configuration and the log, to which it writes remarks about the
+// configuration.
 func (o *options) start(c *cobra.Command) (*config.Config, *slog.Logger, error) {
 	cfg, err := o.settings.Load()
 	if err != nil {
@@ -65,7 +66,6 @@ func (o *options) usesCluster(cfg *config.Config) (bool, error) {
 	return false, nil
 }
 
-// source returns the files to read.
 func (o *options) source(stdin io.Reader, cfg *config.Config) (*source.Files, error) {
 	if len(o.files) == 0 {
 		return nil, errors.New("no input: name a file with -f, or - for standard input, for example\n" +
@@ -75,8 +75,8 @@ func (o *options) source(stdin io.Reader, cfg *config.Config) (*source.Files, er
 	return &source.Files{Paths: o.files, Stdin: stdin, ProxyName: cfg.Own.ServiceProxyName}, nil
 }
 
-// routing reads the objects and returns what they ask for. Notices about them go
-// to the log. here means this machine, whose interface addresses then count.
+// routing reads the objects and returns their routing. It logs the notices. here
+// selects the interface addresses of this machine.
 func (o *options) routing(c *cobra.Command, here bool) (*model.Routing, *slog.Logger, error) {
 	cfg, log, err := o.start(c)
 	if err != nil {
@@ -98,7 +98,20 @@ func (o *options) routing(c *cobra.Command, here bool) (*model.Routing, *slog.Lo
 	return routing, log, nil
 }
 
-// objects reads the source once.
+func access(cfg *config.Config) source.Access {
+	return source.Access{ClientConnectionConfiguration: cfg.Kube.ClientConnection, Master: cfg.Master, UserAgent: "nftproxy/" + version}
+}
+
+func openCluster(cfg *config.Config, log *slog.Logger) (*source.Cluster, error) {
+	client, err := access(cfg).Client(log)
+	if err != nil {
+		return nil, err
+	}
+	// Messages of client-go with verbosity n have level -n.
+	klog.SetSlogLogger(log.With("library", "client-go"))
+	return source.NewCluster(client, source.ClusterConfig{NodeConfig: cfg.Node, ProxyName: cfg.Own.ServiceProxyName, Log: log}), nil
+}
+
 func (o *options) objects(c *cobra.Command, cfg *config.Config, log *slog.Logger) (*model.Snapshot, error) {
 	switch uses, err := o.usesCluster(cfg); {
 	case err != nil:

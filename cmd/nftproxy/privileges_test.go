@@ -103,7 +103,7 @@ func TestOneCapability(t *testing.T) {
 	p.ends(t, 0)
 	for line := range strings.Lines(p.log.String()) {
 		// Events have no place in this API server.
-		if strings.Contains(line, "level=INFO") || strings.Contains(line, "events cannot be written") {
+		if strings.Contains(line, "level=INFO") || strings.Contains(line, "cannot write events") {
 			continue
 		}
 		t.Errorf("it says: %s", line)
@@ -135,7 +135,7 @@ func capabilities(t *testing.T, pid int) string {
 	return string(text)
 }
 
-// TestNoCapability: that one is necessary, and whoever has not got it is told so.
+// TestNoCapability: that one is necessary, and the error names it.
 // What only computes needs none.
 func TestNoCapability(t *testing.T) {
 	ns := netlab.TestNamespace(t)

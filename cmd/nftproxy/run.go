@@ -15,7 +15,6 @@ import (
 
 const runName = "run"
 
-// runOptions are the flags of run: those of kube-proxy, and more.
 type runOptions struct {
 	options
 	version       versionFlag
@@ -68,8 +67,8 @@ Exit code: 0 ended by a signal, or done with --cleanup, --init-only or
 	return c
 }
 
-// runArguments ignores empty arguments, which templates of command lines for
-// kube-proxy leave.
+// runArguments ignores empty arguments: templates of kube-proxy's command line may
+// contain them.
 func runArguments(c *cobra.Command, args []string) error {
 	return noArguments(c, slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "" }))
 }
@@ -115,8 +114,8 @@ func (o *runOptions) run(c *cobra.Command) error {
 	return nil // a signal
 }
 
-// usable returns an error if the process could not start with the configuration
-// as it is now.
+// usable returns an error if the process could not start with the current
+// configuration.
 func (o *runOptions) usable() error {
 	cfg, err := o.settings.Load()
 	if err != nil {
@@ -131,7 +130,6 @@ func (o *runOptions) usable() error {
 	return nil
 }
 
-// addSource sets where the objects come from.
 func (o *runOptions) addSource(c *cobra.Command, d *daemon.Daemon) error {
 	uses, err := o.usesCluster(d.Config)
 	if err != nil {
@@ -149,7 +147,7 @@ func (o *runOptions) addSource(c *cobra.Command, d *daemon.Daemon) error {
 	if d.Source, err = openCluster(d.Config, d.Log); err != nil {
 		return err
 	}
-	// Events have a client of their own: the limit of requests applies to each.
+	// Events have a client of their own because each client has a rate limit.
 	client, err := access(d.Config).Client(d.Log)
 	if err != nil {
 		return err

@@ -29,7 +29,7 @@ func TestNameKubeProxy(t *testing.T) {
 	if _, err := os.Stat(written); err != nil {
 		t.Error(err)
 	}
-	start(t, ns, "kube-proxy", "--no-such-flag").ends(t, exitRun)
+	start(t, ns, "kube-proxy", "--no-such-flag").ends(t, exitFailed)
 }
 
 // TestVersionFlag prints and does nothing else (12.6).
@@ -61,7 +61,7 @@ func TestEmptyArgument(t *testing.T) {
 	if r := execute("", "run", "", "--write-config-to", path, ""); r.code != 0 {
 		t.Errorf("code %d, %s", r.code, r.stderr)
 	}
-	if r := execute("", "run", "", "x", "--write-config-to", path); r.code != exitRun || !strings.Contains(r.stderr, `unexpected argument "x"`) {
+	if r := execute("", "run", "", "x", "--write-config-to", path); r.code != exitFailed || !strings.Contains(r.stderr, `unexpected argument "x"`) {
 		t.Errorf("code %d, %s", r.code, r.stderr)
 	}
 }
@@ -90,7 +90,7 @@ func TestWriteConfig(t *testing.T) {
 		t.Errorf("(12.58) %v, read and written again:\n%s", err, copied)
 	}
 	bad := path + ".3"
-	if r := execute("", "run", "--write-config-to", bad, "--cluster-cidr=x", "--oom-score-adj=9999"); r.code != exitRun || !strings.Contains(r.stderr, "--cluster-cidr") || !strings.Contains(r.stderr, "--oom-score-adj") {
+	if r := execute("", "run", "--write-config-to", bad, "--cluster-cidr=x", "--oom-score-adj=9999"); r.code != exitFailed || !strings.Contains(r.stderr, "--cluster-cidr") || !strings.Contains(r.stderr, "--oom-score-adj") {
 		t.Errorf("(12.5) code %d, %s", r.code, r.stderr)
 	}
 	if _, err := os.Stat(bad); !os.IsNotExist(err) {
@@ -177,7 +177,7 @@ func TestRunEnds(t *testing.T) {
 		code int
 		says string
 	}{
-		{"12.50 changed", func(*process) error { return os.WriteFile(conf, []byte(configHeader+noLimit+"# more\n"), 0o600) }, exitRun, "has changed: ending"},
+		{"12.50 changed", func(*process) error { return os.WriteFile(conf, []byte(configHeader+noLimit+"# more\n"), 0o600) }, exitFailed, "has changed: ending"},
 		{"12.57 SIGTERM", func(p *process) error { return p.Process.Signal(syscall.SIGTERM) }, 0, ""},
 		{"12.57 SIGINT", func(p *process) error { return p.Process.Signal(syscall.SIGINT) }, 0, ""},
 	} {
@@ -196,7 +196,7 @@ func TestRunEnds(t *testing.T) {
 	}
 }
 
-// rendered tells whether the rules in a namespace serve an address.
+// rendered reports whether the rules in a namespace serve an address.
 func rendered(t *testing.T, ns *netlab.Namespace, address string) bool {
 	t.Helper()
 	r := in(t, ns, "explain", "--from", "203.0.113.7", "tcp", address)

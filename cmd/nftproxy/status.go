@@ -15,12 +15,7 @@ import (
 // errUnhealthy ends status with exit code 1. The output shows the problem.
 var errUnhealthy = errors.New("the last sync failed")
 
-// statusOptions are the flags of status.
-type statusOptions struct {
-	address   string
-	namespace string
-	output    string
-}
+type statusOptions struct{ address, namespace, output string }
 
 func statusCommand() *cobra.Command {
 	var o statusOptions
@@ -86,17 +81,15 @@ func (o *statusOptions) run(c *cobra.Command) error {
 }
 
 // fromKernel returns a report when no daemon answers.
-func (o *statusOptions) fromKernel(c *cobra.Command, noDaemon error) (_ *status.Report, err error) {
-	conn, err := kernel.Open()
-	if err != nil {
+func (o *statusOptions) fromKernel(c *cobra.Command, noDaemon error) (report *status.Report, err error) {
+	err = withKernel(func(conn *kernel.Conn) (err error) {
+		report, err = status.FromKernel(conn)
+		return err
+	})
+	switch {
+	case err != nil:
 		return nil, errors.Join(noDaemon, err)
-	}
-	defer func() { err = errors.Join(err, conn.Close()) }()
-	report, err := status.FromKernel(conn)
-	if err != nil {
-		return nil, errors.Join(noDaemon, err)
-	}
-	if report == nil {
+	case report == nil:
 		return nil, fmt.Errorf("%w, and the kernel has no tables of nftproxy: start \"nftproxy run\", or name the address of a running one with --metrics-bind-address", noDaemon)
 	}
 	if o.output == "text" {

@@ -26,8 +26,8 @@ func runStatus(t *testing.T, ns *netlab.Namespace, address string, args ...strin
 	return out.String(), err
 }
 
-// nobody returns an address at which nobody listens.
-func nobody() string {
+// unusedAddress returns an address without a listener.
+func unusedAddress() string {
 	s := httptest.NewServer(nil)
 	defer s.Close()
 	return s.Listener.Addr().String()
@@ -35,7 +35,7 @@ func nobody() string {
 
 // TestStatusOfKernel reads the tables where no daemon answers.
 func TestStatusOfKernel(t *testing.T) {
-	ns, address := netlab.TestNamespace(t), nobody()
+	ns, address := netlab.TestNamespace(t), unusedAddress()
 	_, err := runStatus(t, ns, address)
 	for _, want := range []string{"no daemon answers at " + address, "the kernel has no tables of nftproxy", "--metrics-bind-address"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -96,7 +96,7 @@ func TestStatusUsage(t *testing.T) {
 		"--metrics-bind-address localhost": `"localhost" is not an address with port`,
 		"web":                              "unexpected argument",
 	} {
-		if _, err := runStatus(t, ns, nobody(), strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := runStatus(t, ns, unusedAddress(), strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", args, err, want)
 		}
 	}

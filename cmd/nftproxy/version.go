@@ -23,8 +23,8 @@ func versionCommand() *cobra.Command {
 	}
 }
 
-// versionFlag is the value of --version: how to print the version. Cobra's own
-// flag prints through a template, which makes the program half as large again.
+// versionFlag is the value of --version. Cobra's own flag uses a template, which makes
+// the program 50 % larger.
 type versionFlag string
 
 const (
@@ -33,7 +33,6 @@ const (
 	versionRaw     versionFlag = "raw" // as Kubernetes components do
 )
 
-// addVersionFlag adds --version.
 func addVersionFlag(c *cobra.Command, p *versionFlag) {
 	*p = versionUnasked
 	c.Flags().Var(p, "version", "print the version, and exit; \"raw\": with all details")
@@ -43,7 +42,7 @@ func addVersionFlag(c *cobra.Command, p *versionFlag) {
 func (v *versionFlag) String() string { return string(*v) }
 func (v *versionFlag) Type() string   { return "bool" } // for the help: it needs no value
 
-// IsBoolFlag lets the flag stand without a value.
+// IsBoolFlag makes the value optional.
 func (v *versionFlag) IsBoolFlag() bool { return true }
 
 func (v *versionFlag) Set(text string) error {
@@ -63,7 +62,6 @@ func (v *versionFlag) Set(text string) error {
 
 func (v versionFlag) asked() bool { return v == versionPlain || v == versionRaw }
 
-// write prints the version.
 func (v versionFlag) write(c *cobra.Command) error {
 	info := k8sversion.Info{GitVersion: version, GoVersion: runtime.Version(), Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if v == versionRaw {

@@ -8,29 +8,27 @@ import (
 )
 
 const (
-	// affinityCheck is the time between looks at the affinity maps.
+	// affinityCheck is the time between reads of the affinity maps' use.
 	affinityCheck = time.Minute
-	// sweepRest is how long the sweeps of clients rest, in multiples of the time
-	// that the last one worked: they must not take a tenth of a processor.
+	// sweepRest is the pause after a sweep, in multiples of its duration: sweeps
+	// use less than a tenth of a CPU.
 	sweepRest = 10
 )
 
-// affinity is the work that clients with session affinity make. Nothing of it is
-// on the path of a change.
+// affinity is the state of the background work for session affinity.
 type affinity struct {
 	running sync.WaitGroup
 	// looking is held while the use of the maps is read, and guards crowded.
 	looking sync.Mutex
-	crowded map[string]bool // maps that are reported as nearly full, by family and name
-	// read delivers sweeps that know whom to release.
-	read chan *readSweep
-	busy bool // a sweep is under way
-	// rested fires when the next sweep may begin; nil: nothing waits for it.
+	crowded map[string]bool // maps reported as nearly full, by family and name
+	read    chan *readSweep // sweeps ready for release
+	busy    bool            // a sweep is in progress
+	// rested fires when the next sweep may begin; nil: no sweep waits.
 	rested <-chan time.Time
 	next   time.Time // when the next sweep may begin
 }
 
-// readSweep is a sweep that has read the affinity maps.
+// readSweep is a sweep after it has read the affinity maps.
 type readSweep struct {
 	*apply.Sweep
 	worked time.Duration
@@ -41,11 +39,8 @@ func newAffinity() affinity {
 	return affinity{crowded: make(map[string]bool), read: make(chan *readSweep, 1)}
 }
 
-// wait returns when nothing runs in the background any more.
-func (f *affinity) wait() { f.running.Wait() }
-
-// checkAffinity warns once when an affinity map gets full, and again after it
-// had room. Counting may take long, and does not keep changes waiting.
+// checkAffinity warns once when an affinity map is nearly full, and again if that
+// recurs. It counts in the background, because that may take long.
 func (a *Agent) checkAffinity() {
 	f := &a.affinity
 	f.running.Go(func() {
@@ -55,7 +50,7 @@ func (a *Agent) checkAffinity() {
 		defer f.looking.Unlock()
 		maps, err := a.AffinityUse()
 		if err != nil {
-			a.Log.Error("use of the affinity maps is unknown", "error", err)
+			a.Log.Error("cannot read the use of the affinity maps", "error", err)
 			return
 		}
 		for _, m := range maps {
@@ -70,8 +65,8 @@ func (a *Agent) checkAffinity() {
 	})
 }
 
-// sweep begins to look for clients whose endpoints have departed, unless that is
-// under way or was a short while ago.
+// sweep starts a search for clients whose endpoints have departed, unless one is
+// in progress or ended recently.
 func (a *Agent) sweep() {
 	f := &a.affinity
 	if f.busy || f.rested != nil || !a.Applier.Departed() {
@@ -90,16 +85,16 @@ func (a *Agent) sweep() {
 	})
 }
 
-// release releases some of the clients that a sweep has found, and comes back
-// for the others after whatever else there is to do.
+// release releases some of the clients that a sweep has found. It queues the rest,
+// so that changes can be served in between.
 func (a *Agent) release(s *readSweep) {
 	more, began := false, time.Now()
 	if s.err == nil {
 		more, s.err = a.Applier.Release(s.Sweep)
 	}
 	if s.err != nil {
-		// The rules release each of them with its next packet.
-		a.Log.Debug("clients of departed endpoints are not released in advance", "error", s.err)
+		// The rules release each client on its next packet.
+		a.Log.Debug("cannot release clients of departed endpoints in advance", "error", s.err)
 	}
 	s.worked += time.Since(began)
 	if more {

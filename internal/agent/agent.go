@@ -23,135 +23,110 @@ import (
 
 // Config is what an agent needs.
 type Config struct {
-	// Await returns when Load may be called for the first time, or an error
-	// when that will never be. Nil: at once.
+	// Await blocks until Load may be called. Nil means immediately.
 	Await func(context.Context) error
-	// Load returns what is new in the source since the last call. After an
-	// error the rules stay as they are until the next change of the source.
+	// Load returns the changes of the source since the last call. After an error
+	// the rules stay unchanged until the source changes again.
 	Load func() (*model.Update, error)
-	// Node is the configuration of the node.
 	Node model.Config
-	// Interfaces knows the addresses of the node's interfaces, on which NodePorts
-	// depend unless they are served on "primary". It asks the agent for syncs.
+	// Interfaces has the addresses of the node's interfaces, on which NodePorts
+	// depend unless they are served on "primary". It requests syncs.
 	Interfaces *host.Interfaces
-	// Applier commits.
-	Applier *apply.Applier
-	// AffinityUse returns how full the affinity maps are. It is called while
-	// Applier is at work.
+	Applier    *apply.Applier
+	// AffinityUse returns how full the affinity maps are. Calls run concurrently
+	// with Applier.
 	AffinityUse func() ([]kernel.AffinityUse, error)
-	// MinSyncPeriod passes at least between the end of one sync and the next
-	// one that a change asks for; changes meanwhile travel together (13.5).
+	// MinSyncPeriod is the minimum time from the end of a sync to the next one for
+	// a change; changes in that time are applied together (13.5).
 	MinSyncPeriod time.Duration
-	// SyncPeriod is the longest wait before a failed sync is tried again
-	// (13.10); zero means [DefaultSyncPeriod].
+	// SyncPeriod is the longest pause before a failed sync is retried (13.10);
+	// zero means [DefaultSyncPeriod].
 	SyncPeriod time.Duration
-	// Observers are told of every sync, in this order, before anything else
-	// happens.
+	// Observers are called in order after every sync. They are set before Run.
 	Observers []func(*Sync)
 	// Syncing, if set, is held from before the rules change until the observers
-	// know.
+	// have returned.
 	Syncing sync.Locker
-	// Log receives what happens; the steady state is quiet.
-	Log *slog.Logger
+	Log     *slog.Logger
 }
 
 // DefaultSyncPeriod is the SyncPeriod of kube-proxy.
 const DefaultSyncPeriod = 30 * time.Second
 
-// Cause is why a sync takes place.
+// Cause is the reason for a sync.
 type Cause uint8
 
 const (
-	// Start is the first sync.
-	Start Cause = iota
-	// Change follows a change of the source or of the node's addresses.
-	Change
-	// Retry follows a failed sync.
-	Retry
-	// Check follows an hour without a full comparison: what it finds to do was
-	// done by others (13.10).
-	Check
-	// Drift follows what others did to our tables.
-	Drift
+	Start  Cause = iota // the first sync
+	Change              // of the source or of the node's addresses
+	Retry               // after a failed sync
+	Check               // after an hour without a comparison (13.10)
+	Drift               // after a change of our tables by another program
 )
 
 func (c Cause) String() string { return [...]string{"start", "change", "retry", "check", "drift"}[c] }
 
-// Sync is one attempt to bring the kernel to what the source says. Its values
-// are shared: they must not be changed, and not be kept but for what says so.
+// Sync is one attempt to bring the kernel in sync with the source. Its values are
+// shared: observers must neither change nor keep them.
 type Sync struct {
-	Cause Cause
-	// Router knows what is wanted. It may be asked while observers are told.
-	Router *model.Router
-	// Routes are the changes since the last sync that succeeded.
-	Routes []model.RouteChange
-	// Compared means that what the kernel holds was read and compared.
-	Compared bool
-	// Moved says that NodePorts with the unspecified address are served on other
-	// addresses than before.
-	Moved bool
-	// NewNotices tells that the router may have other notices than at the sync
-	// before. There can be as many as Services: whoever looks at all of them at
-	// every sync pays for what did not change.
-	NewNotices bool
-	// Sizes are the numbers of elements of the sets and maps, after success.
-	Sizes []render.SetSize
-	// Triggers are the moments of the changes that the sync is the first to
-	// contain.
-	Triggers []model.Trigger
-	// Interventions are those of others that this sync repairs, if it succeeds.
-	Interventions []kernel.Intervention
-	Plan          *plan.Plan // what was committed; nil after an error
+	Cause    Cause
+	Router   *model.Router       // may be read until the observers have returned
+	Routes   []model.RouteChange // since the last successful sync
+	Compared bool                // the kernel's tables were read and compared
+	Moved    bool                // the addresses of NodePorts with the unspecified address have changed
+	// NewNotices reports that the router's notices may have changed. There can be
+	// as many as Services, so observers read them only then.
+	NewNotices    bool
+	Sizes         []render.SetSize      // of the sets and maps, after success
+	Triggers      []model.Trigger       // the times of the changes that are new in this sync
+	Interventions []kernel.Intervention // by other programs; success repairs them
+	Plan          *plan.Plan            // what was committed; nil after an error
 	Started       time.Time
 	Duration      time.Duration
-	// Err says why the kernel is not at the rules. It is nil after success.
-	Err error
+	Err           error
 }
 
-// State is how far an agent is.
+// State is the progress of an agent.
 type State struct {
-	// Started is when the agent was made.
-	Started time.Time
-	// LastSync is the end of the last successful sync.
-	LastSync time.Time
-	// LastRequest is when a sync was asked for last.
-	LastRequest time.Time
+	Started     time.Time // when New was called
+	LastSync    time.Time // end of the last successful sync
+	LastRequest time.Time // for a sync
 	// Pending is the oldest request that no successful sync has served (10.6);
-	// the zero time means that there is none.
+	// zero: there is none.
 	Pending time.Time
 }
 
-// Agent applies a source for as long as it runs.
+// Agent keeps the kernel in sync with a source.
 type Agent struct {
 	Config
-	asked    chan struct{} // for a sync
-	changed  atomic.Bool   // Load returns something else
-	moved    atomic.Bool   // so does Interfaces
+	asked    chan struct{} // a sync is requested
+	changed  atomic.Bool   // Load has changes
+	moved    atomic.Bool   // Interfaces has changes
 	drift    drift
-	notices  []model.Notice     // reported last
+	notices  []model.Notice     // last reported
 	version  uint64             // of notices
 	failed   bool               // the last sync
-	owner    *kernel.OwnedError // of our tables, who made the last sync fail; nil: nobody
+	owner    *kernel.OwnedError // why the last sync failed, if another process owns our tables
 	affinity affinity
 
-	update  *model.Update // not yet taken in; nil: none
+	update  *model.Update // not yet given to the router; nil: none
 	nodes   []*model.Node // of the last update
 	cidrs   []netip.Prefix
-	pending []model.RouteChange // since the last sync that succeeded
-	// rules is the state of what was applied last. It counts for nothing while
-	// Applier does not know what the kernel holds.
+	pending []model.RouteChange // since the last successful sync
+	// rules is the state of what was applied last. It is meaningless while Applier
+	// does not know what the kernel holds.
 	rules    *render.State
-	compared time.Time // when a comparison with the kernel succeeded last
+	compared time.Time // last successful comparison with the kernel
 
 	routing sync.Mutex // guards the router
 	router  *model.Router
 
 	mu     sync.Mutex
 	state  State
-	served time.Time // oldest of the requests that the present sync serves
+	served time.Time // oldest request that the current sync serves
 }
 
-// New returns an agent. The first sync counts as asked for.
+// New returns an agent, for which the first sync is already requested.
 func New(c Config) *Agent {
 	if c.SyncPeriod == 0 {
 		c.SyncPeriod = DefaultSyncPeriod
@@ -160,7 +135,7 @@ func New(c Config) *Agent {
 	a := &Agent{
 		Config:   c,
 		asked:    make(chan struct{}, 1),
-		drift:    drift{told: make(chan struct{}, 1)},
+		drift:    drift{noticed: make(chan struct{}, 1)},
 		affinity: newAffinity(),
 		router:   model.NewRouter(),
 		state:    State{Started: now, LastRequest: now, Pending: now},
@@ -171,14 +146,14 @@ func New(c Config) *Agent {
 	return a
 }
 
-// Changed tells the agent that Load returns something else now. It does not
-// block, and is safe for concurrent use.
+// Changed notifies the agent that Load has changes. It does not block and is safe
+// for concurrent use.
 func (a *Agent) Changed() {
 	a.changed.Store(true)
 	a.ask()
 }
 
-// addressesChanged notifies the agent that Interfaces returns something else now.
+// addressesChanged notifies the agent that Interfaces has changes.
 func (a *Agent) addressesChanged() {
 	a.moved.Store(true)
 	a.ask()
@@ -197,7 +172,7 @@ func (a *Agent) ask() {
 	}
 }
 
-// State returns how far the agent is. It is safe for concurrent use.
+// State returns the agent's progress. It is safe for concurrent use.
 func (a *Agent) State() State {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -208,8 +183,8 @@ func (a *Agent) State() State {
 	return s
 }
 
-// sync takes the update in, if there is one, applies what follows from it, and
-// tells the observers. It returns false if that is worth another attempt.
+// sync applies the pending update, if any, and calls the observers. It returns
+// false if it must be retried.
 func (a *Agent) sync(cause Cause) bool {
 	if a.Syncing != nil {
 		a.Syncing.Lock()
@@ -235,13 +210,12 @@ func (a *Agent) sync(cause Cause) bool {
 	a.sweep()
 	for _, observe := range a.Observers {
 		if err := contain(func() error { observe(s); return nil }); err != nil {
-			a.Log.Error("work after a sync was cut short", "error", err)
+			a.Log.Error("an observer of syncs failed", "error", err)
 		}
 	}
 	return s.Err == nil
 }
 
-// panicError is a panic in a sync.
 type panicError struct {
 	value any
 	stack []byte
@@ -252,7 +226,7 @@ func (e *panicError) Error() string {
 }
 
 // contain runs f and turns a panic into an error: one unexpected object must not
-// take the others down (13.20).
+// affect the others (13.20).
 func contain(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -262,8 +236,8 @@ func contain(f func() error) (err error) {
 	return f()
 }
 
-// attempt applies the changes since the last success. A comparison follows where
-// it is due, and where what the kernel holds is not known.
+// attempt applies the changes since the last success. A comparison follows if it
+// is due, or if the kernel's content is unknown.
 func (a *Agent) attempt(s *Sync) error {
 	base := a.take(s)
 	due := s.Cause == Check || s.Cause == Drift
@@ -272,18 +246,18 @@ func (a *Agent) attempt(s *Sync) error {
 		if err == nil && !due {
 			return nil
 		}
-		if err != nil && a.Applier.Known() { // the kernel is where it was
+		if err != nil && a.Applier.Known() { // nothing has changed in the kernel
 			return err
 		}
 		if err != nil {
-			a.Log.Info("a change failed; everything is compared", "error", err)
+			a.Log.Info("a change failed; comparing all rules with the kernel", "error", err)
 		}
 	}
 	return a.compare(s)
 }
 
-// apply changes the rules from what was applied last. Before a comparison, what it
-// would find is to be the work of others alone: idle lanes go as well.
+// apply applies the changes to what was applied last. Before a comparison it also
+// removes idle lanes, so that the comparison finds only changes by other programs.
 func (a *Agent) apply(s *Sync) (err error) {
 	due := s.Cause == Check || s.Cause == Drift
 	if s.Plan, err = a.Applier.Apply(a.rules.Change(s.Routes, a.router.NodePortAddresses())); err != nil {
@@ -294,7 +268,7 @@ func (a *Agent) apply(s *Sync) (err error) {
 		return nil
 	}
 	if !s.Plan.Empty() {
-		a.Log.Info("rules applied to other addresses of this node", "changes", len(s.Plan.Changes))
+		a.Log.Info("rules applied before the comparison", "changes", len(s.Plan.Changes))
 	}
 	if _, err = a.Applier.Apply(a.rules.DropIdle()); err != nil {
 		a.rules.Undo()
@@ -302,7 +276,7 @@ func (a *Agent) apply(s *Sync) (err error) {
 	return err
 }
 
-// compare brings the kernel to all that the router says, from what it holds.
+// compare applies all of the router's routes to what the kernel holds.
 func (a *Agent) compare(s *Sync) (err error) {
 	s.Compared = true
 	s.Interventions = a.drift.take()
@@ -314,8 +288,8 @@ func (a *Agent) compare(s *Sync) (err error) {
 	return nil
 }
 
-// take brings the router to what the source and the interfaces say. It reports
-// whether more than the rules of routes changes.
+// take updates the router from the source and the interfaces. It reports whether
+// rules that all routes share change.
 func (a *Agent) take(s *Sync) (base bool) {
 	u := a.update
 	if u != nil {
@@ -340,8 +314,8 @@ func (a *Agent) take(s *Sync) (base bool) {
 	return base
 }
 
-// Routing returns what is wanted of this node at this moment. It is safe for
-// concurrent use, and looks at everything.
+// Routing returns the current routing of this node. It is safe for concurrent use;
+// its cost grows with the number of routes.
 func (a *Agent) Routing() *model.Routing {
 	a.routing.Lock()
 	defer a.routing.Unlock()
@@ -355,7 +329,7 @@ func (a *Agent) log(s *Sync) {
 	case len(s.Interventions) > 0:
 		a.logInterventions(s)
 	case s.Cause == Check && !s.Plan.Empty():
-		a.Log.Warn("rules were changed by others and are repaired", "added", s.Plan.Count(plan.Add),
+		a.Log.Warn("rules were changed by other programs and are repaired", "added", s.Plan.Count(plan.Add),
 			"changed", s.Plan.Count(plan.Replace), "deleted", s.Plan.Count(plan.Delete))
 	case !s.Plan.Empty() || a.failed:
 		services, frontends := s.Router.Len()
@@ -369,8 +343,7 @@ func (a *Agent) log(s *Sync) {
 	}
 }
 
-// report logs the notices that were not there the last time. It returns false
-// if they are the same ones.
+// report logs new notices, and reports whether the notices have changed.
 func (a *Agent) report() bool {
 	notices, version := a.router.Notices(), a.router.NoticesVersion()
 	if version == a.version {

@@ -169,7 +169,7 @@ func TestUnusableSourceLater(t *testing.T) {
 		f.load = func() (*model.Snapshot, error) { return nil, errors.New("broken file") }
 		f.agent.Changed()
 		synctest.Wait()
-		if f.kernel.commits != before || !strings.Contains(f.log.String(), "the rules stay as they are") {
+		if f.kernel.commits != before || !strings.Contains(f.log.String(), "the rules stay unchanged") {
 			t.Errorf("%d commits after %d, log %s", f.kernel.commits, before, f.log)
 		}
 	})
@@ -200,7 +200,7 @@ func TestRetry(t *testing.T) {
 
 // TestMinSyncPeriod: 13.5. It asks for syncs at 0, 0.5 and 0.999 s, one second being the
 // least distance: there are two, the second one a second after the first, and
-// another request after a quiet time is served at once.
+// another request after a quiet time is served immediately.
 func TestMinSyncPeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture()
@@ -224,14 +224,14 @@ func TestMinSyncPeriod(t *testing.T) {
 }
 
 // TestNoticesAreReportedOnce repeats a change that changes nothing (13.24):
-// neither the log nor the observers are told of them again.
+// neither the log nor the observers get them again.
 func TestNoticesAreReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture()
-		told := 0
+		reported := 0
 		f.observe = append(f.observe, func(s *Sync) {
 			if s.NewNotices {
-				told += len(s.Router.Notices())
+				reported += len(s.Router.Notices())
 			}
 		})
 		f.start(t)
@@ -242,8 +242,8 @@ func TestNoticesAreReportedOnce(t *testing.T) {
 		if n := strings.Count(f.log.String(), "NodePorts are not served"); n != 1 {
 			t.Errorf("reported %d times: %s", n, f.log)
 		}
-		if told != 1 {
-			t.Errorf("observers were told of %d notices", told)
+		if reported != 1 {
+			t.Errorf("observers got %d notices", reported)
 		}
 	})
 }

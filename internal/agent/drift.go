@@ -12,21 +12,21 @@ import (
 )
 
 const (
-	// firstPause passes at least between a repair and the second one; it
-	// doubles with each that follows, up to maxPause: whoever writes to our
-	// tables all the time costs a comparison of everything once in maxPause.
+	// firstPause is the minimum pause before the second repair. It doubles with
+	// each further one, up to maxPause: a program that writes to our tables all the
+	// time causes one comparison in maxPause.
 	firstPause = time.Second
 	maxPause   = time.Minute
-	// quiet is the time without an intervention after which the next one is
-	// repaired at once again.
+	// quiet is the time without an intervention after which the next repair is
+	// immediate again.
 	quiet = 5 * time.Minute
-	// maxInterventions is how many interventions one sync names.
+	// maxInterventions is how many interventions one sync reports.
 	maxInterventions = 10
 )
 
-// drift is what others have done to our tables and is not repaired yet.
+// drift holds the changes of our tables by other programs that await repair.
 type drift struct {
-	told chan struct{}
+	noticed chan struct{}
 
 	mu      sync.Mutex
 	waiting []kernel.Intervention
@@ -35,8 +35,8 @@ type drift struct {
 	pause time.Duration
 }
 
-// Drifted tells the agent that somebody else has written to our tables. It does
-// not block, and is safe for concurrent use.
+// Drifted notifies the agent that another program has written to our tables. It
+// does not block and is safe for concurrent use.
 func (a *Agent) Drifted(i kernel.Intervention) {
 	d := &a.drift
 	d.mu.Lock()
@@ -45,12 +45,12 @@ func (a *Agent) Drifted(i kernel.Intervention) {
 	}
 	d.mu.Unlock()
 	select {
-	case d.told <- struct{}{}:
+	case d.noticed <- struct{}{}:
 	default: // one is waiting already
 	}
 }
 
-// take returns what a comparison that begins now repairs.
+// take removes and returns the interventions that a comparison repairs.
 func (d *drift) take() []kernel.Intervention {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -59,7 +59,6 @@ func (d *drift) take() []kernel.Intervention {
 	return out
 }
 
-// restore puts back what could not be repaired.
 func (d *drift) restore(i []kernel.Intervention) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -67,14 +66,14 @@ func (d *drift) restore(i []kernel.Intervention) {
 	d.waiting = all[:min(len(all), maxInterventions)]
 }
 
-// pending tells whether something is to be repaired.
+// pending reports whether an intervention awaits repair.
 func (d *drift) pending() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.waiting) > 0
 }
 
-// wait returns how long the next repair has to wait, and counts it.
+// wait returns the pause before the next repair, and counts that repair.
 func (d *drift) wait(now time.Time) time.Duration {
 	switch {
 	case d.last.IsZero() || now.Sub(d.last) > quiet:
@@ -92,8 +91,8 @@ func (d *drift) wait(now time.Time) time.Duration {
 	return due.Sub(now)
 }
 
-// logInterventions says who did what, and what it took to repair it. That may
-// be nothing: it made no difference, or a change of the source came before.
+// logInterventions logs which process did what, and the size of the repair. The
+// repair is empty if an intervention made no difference or another sync was first.
 func (a *Agent) logInterventions(s *Sync) {
 	level := slog.LevelWarn
 	if s.Plan.Empty() {
@@ -101,7 +100,7 @@ func (a *Agent) logInterventions(s *Sync) {
 	}
 	for _, i := range s.Interventions {
 		if i.Missed {
-			a.Log.Log(context.Background(), level, "not everything that others did to rules could be followed; all were compared")
+			a.Log.Log(context.Background(), level, "some changes of rules by other programs were missed; all rules were compared")
 			continue
 		}
 		a.Log.Log(context.Background(), level, "our rules were changed by another process",
@@ -110,20 +109,7 @@ func (a *Agent) logInterventions(s *Sync) {
 	a.Log.Log(context.Background(), level, "rules repaired", "changes", len(s.Plan.Changes))
 }
 
-// ownerPatience passes at most before a sync is tried again that failed because
-// another process owns our tables: it is asked for often when that process
-// ends.
-const ownerPatience = time.Second
-
-// patience returns how long to wait after a failed sync, where wait is usual.
-func (a *Agent) patience(wait time.Duration) time.Duration {
-	if a.owner != nil {
-		return min(wait, ownerPatience)
-	}
-	return wait
-}
-
-// logError reports a failed sync; once, while another process owns our tables.
+// logError logs a failed sync; while one process owns our tables, only once.
 func (a *Agent) logError(err error) {
 	before := a.owner
 	a.owner = nil
@@ -131,5 +117,5 @@ func (a *Agent) logError(err error) {
 		a.Log.Debug("rules cannot be applied", "error", err)
 		return
 	}
-	a.Log.Error("rules cannot be applied; they stay as they are", "error", err)
+	a.Log.Error("rules cannot be applied and stay unchanged", "error", err)
 }

@@ -58,9 +58,9 @@ func TestDriftIsRepairedAtOnce(t *testing.T) {
 	})
 }
 
-// TestFightingControllers: somebody writes ten times a second for an hour. The
+// TestFightingControllers: another program writes ten times a second for an hour. The
 // distance of repairs grows to a minute, and after some quiet the next one comes
-// at once again.
+// immediate again.
 func TestFightingControllers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, syncs := drifted()
@@ -88,12 +88,12 @@ func TestFightingControllers(t *testing.T) {
 		f.agent.Drifted(flush("fighter"))
 		synctest.Wait()
 		if len(*syncs) != n+1 {
-			t.Error("after some quiet an intervention is not repaired at once")
+			t.Error("after a quiet time an intervention is not repaired immediately")
 		}
 	})
 }
 
-// TestChangesDoNotWaitForRepairs: a change of the source is served at once,
+// TestChangesDoNotWaitForRepairs: a change of the source is served immediately,
 // whatever others do, and a failed repair is tried again with the same news.
 func TestChangesDoNotWaitForRepairs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -145,7 +145,7 @@ func TestOwnedByAnother(t *testing.T) {
 			t.Errorf("said %d times: %s", n, f.log)
 		}
 		f.kernel.breakWith(nil)
-		time.Sleep(ownerPatience)
+		time.Sleep(ownedRetry)
 		synctest.Wait()
 		if last := (*syncs)[len(*syncs)-1]; last.Err != nil {
 			t.Errorf("a second after the owner has gone: %v", last.Err)

@@ -6,20 +6,20 @@ import (
 )
 
 const (
-	// syncCheck is the longest time without a comparison of everything (13.10).
+	// syncCheck is the longest time without a comparison (13.10).
 	syncCheck = time.Hour
-	// firstRetry passes after a failed sync before the next attempt; it doubles
-	// with each, up to SyncPeriod.
+	// firstRetry is the pause after a failed sync. It doubles with each failure, up
+	// to SyncPeriod, or to ownedRetry while another process owns our tables.
 	firstRetry = 100 * time.Millisecond
-	// addressPause passes at least between the end of a sync and one that
-	// changes of addresses ask for: many pods may start together.
+	ownedRetry = time.Second
+	// addressPause is the minimum pause before a sync for changed addresses: many
+	// pods may start together.
 	addressPause = 100 * time.Millisecond
 )
 
-// Run applies the source at once and again whenever it has changed, until ctx
-// ends. The rules stay in place then. A failed commit is tried again. A source
-// that cannot be used at the start is an error: nothing is there yet that could
-// go on working.
+// Run applies the source, and every change of it, until ctx ends. The rules stay
+// in place then. Failed syncs are retried. If the source is unusable at the start,
+// Run returns an error: there are no rules yet to keep.
 func (a *Agent) Run(ctx context.Context) error {
 	if a.Await != nil {
 		if err := a.Await(ctx); err != nil {
@@ -34,7 +34,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	affinity := time.NewTicker(affinityCheck)
 	defer affinity.Stop()
-	defer a.affinity.wait()
+	defer a.affinity.running.Wait()
 	l := &loop{Agent: a, check: time.NewTimer(syncCheck), wait: min(firstRetry, a.SyncPeriod)}
 	defer l.check.Stop()
 	for l.run(Start); ; {
@@ -52,12 +52,12 @@ func (a *Agent) Run(ctx context.Context) error {
 			l.run(Retry)
 		case <-l.check.C:
 			l.checkAll()
-		case <-a.drift.told:
+		case <-a.drift.noticed:
 			if l.repair == nil {
 				l.repair = time.After(a.drift.wait(time.Now()))
 			}
 		case <-l.repair:
-			if l.repair = nil; a.drift.pending() { // else another sync has repaired it
+			if l.repair = nil; a.drift.pending() { // else another sync has made the repair
 				l.run(Drift)
 			}
 		case <-a.asked:
@@ -73,24 +73,28 @@ type loop struct {
 	*Agent
 	retry, due, repair <-chan time.Time
 	check              *time.Timer
-	wait               time.Duration // before the next attempt after a failure
+	wait               time.Duration // before the next retry
 	last               time.Time     // end of the last sync
 	dueAt              time.Time
 }
 
-// run syncs. It schedules the next attempt after a failure, else the next check.
+// run syncs, then schedules a retry after a failure, else the next check.
 func (l *loop) run(cause Cause) {
 	ok := l.sync(cause)
 	l.last, l.retry = time.Now(), nil
 	if !ok {
-		l.retry = time.After(max(l.patience(l.wait), l.MinSyncPeriod))
+		wait := l.wait
+		if l.owner != nil {
+			wait = min(wait, ownedRetry)
+		}
+		l.retry = time.After(max(wait, l.MinSyncPeriod))
 		l.wait = min(2*l.wait, l.SyncPeriod)
 		return
 	}
 	l.check.Reset(syncCheck - time.Since(l.compared))
 }
 
-// checkAll compares everything (13.10).
+// checkAll compares all rules and addresses (13.10).
 func (l *loop) checkAll() {
 	if l.Interfaces != nil {
 		l.Interfaces.Expire()
@@ -98,7 +102,6 @@ func (l *loop) checkAll() {
 	l.run(Check)
 }
 
-// plan schedules the sync that was asked for.
 func (l *loop) plan() {
 	pause := l.MinSyncPeriod
 	if !l.changed.Load() {
@@ -109,7 +112,6 @@ func (l *loop) plan() {
 	}
 }
 
-// serve runs the sync that was asked for.
 func (l *loop) serve() {
 	l.due = nil
 	l.begin()
@@ -120,9 +122,9 @@ func (l *loop) serve() {
 		case err == nil:
 			l.update = l.update.Then(next)
 		default:
-			l.Log.Error("source cannot be used; the rules stay as they are", "error", err)
+			l.Log.Error("source cannot be used; the rules stay unchanged", "error", err)
 			if !moved {
-				l.end(nil) // it is the source that has to change now
+				l.end(nil) // a retry would not help
 				return
 			}
 		}
@@ -131,7 +133,7 @@ func (l *loop) serve() {
 	l.run(Change)
 }
 
-// begin takes the requests so far as those that the next sync serves.
+// begin marks the requests so far as those that the next sync serves.
 func (a *Agent) begin() {
 	select {
 	case <-a.asked:
@@ -145,7 +147,7 @@ func (a *Agent) begin() {
 	a.state.Pending = time.Time{}
 }
 
-// end strikes out the requests that were served, unless that failed.
+// end discards the served requests, unless the sync failed.
 func (a *Agent) end(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

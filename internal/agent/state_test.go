@@ -142,7 +142,7 @@ func TestPanic(t *testing.T) {
 		if n := len(f.agent.Routing().Routes); n != 0 {
 			t.Errorf("%d routes, although all Services are gone", n)
 		}
-		if !strings.Contains(f.log.String(), "work after a sync was cut short") {
+		if !strings.Contains(f.log.String(), "an observer of syncs failed") {
 			t.Errorf("the panic of the observer is not in the log: %s", f.log)
 		}
 	})
@@ -170,7 +170,7 @@ func TestHourlyCheck(t *testing.T) {
 
 // TestRetryPeriod: P90 and P91. A failed sync is tried again within
 // SyncPeriod, but not before MinSyncPeriod, and a change in between is served
-// at once.
+// immediately.
 func TestRetryPeriod(t *testing.T) {
 	for _, c := range []struct {
 		name          string

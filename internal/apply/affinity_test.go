@@ -31,7 +31,7 @@ func bind(rs *nft.Ruleset, endpoints ...int) *nft.Ruleset {
 
 // TestDeparted shows which of the endpoints 1, 2 and 3 depart from the frontend
 // with a change, so that a sweep releases their clients, and which bindings hold in
-// a table that is made anew.
+// a table that is replaced.
 func TestDeparted(t *testing.T) {
 	const cluster, local = model.PolicyCluster, model.PolicyLocal
 	for _, c := range []struct {

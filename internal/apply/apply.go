@@ -15,34 +15,33 @@ import (
 
 // Kernel is what an [Applier] needs of [kernel.Conn].
 type Kernel interface {
-	// Read returns our tables, and the generation of the ruleset that they are of.
+	// Read returns our tables and their generation.
 	Read() (*nft.Ruleset, uint32, error)
-	// Commit carries a plan out in one transaction, or nothing of it. With another
-	// generation than [kernel.AnyGeneration] it fails if that is no longer the
-	// present one. [kernel.OutcomeOf] says what an error means.
+	// Commit carries out a plan in one transaction, or nothing of it. Unless the
+	// generation is [kernel.AnyGeneration] it fails if that is no longer current.
+	// [kernel.OutcomeOf] classifies the error.
 	Commit(p *plan.Plan, generation uint32) (kernel.Size, error)
-	// Bindings returns the affinity maps of a family, each with some bindings of
-	// clients, up to a limit.
+	// Bindings returns the affinity maps of a family, each with at most limit bindings
+	// of clients.
 	Bindings(f model.Family, limit int) ([]*nft.Set, error)
-	// Unbind deletes bindings from a map. Those that are gone are no error.
+	// Unbind deletes bindings from a map. Missing ones are no error.
 	Unbind(f model.Family, s *nft.Set) error
 }
 
 // Applier carries out changes of rules. It is not safe for concurrent use.
 type Applier struct {
-	// Observe, if set, is told of every transaction.
+	// Observe, if set, is called after every transaction.
 	Observe func(Commit)
-	// Postponed, if set, is told of the families in which chains or sets are
-	// left for a later change because the kernel still refers to them.
+	// Postponed, if set, is called with the families in which chains or sets remain
+	// for a later change because the kernel still refers to them.
 	Postponed func([]model.Family)
-	// Claim, if set, makes the tables ours before they are compared: see
-	// [kernel.Conn.Claim].
+	// Claim, if set, takes over the tables before a comparison: see [kernel.Conn.Claim].
 	Claim func() (outdated []model.Family, err error)
 
 	kernel Kernel
 	log    *slog.Logger
 	slots  slots
-	known  bool // the kernel holds what was applied, and slots says where
+	known  bool // the kernel holds what was applied, with endpoints in these slots
 
 	departed departed // since the last sweep
 	sweep    *Sweep   // the last one
@@ -52,10 +51,8 @@ type Applier struct {
 type Commit struct {
 	Plan     *plan.Plan
 	Size     kernel.Size
-	Duration time.Duration // with encoding, up to the kernel's answer
-	// Err says what the kernel refused; it is nil after success. After some
-	// errors it is open whether the transaction took place: the answer was lost.
-	Err error
+	Duration time.Duration // of encoding, and up to the kernel's answer
+	Err      error         // a lost answer leaves open whether the transaction was committed
 }
 
 // New returns an applier.
@@ -63,9 +60,9 @@ func New(k Kernel, log *slog.Logger) *Applier {
 	return &Applier{kernel: k, log: log, departed: make(departed)}
 }
 
-// Plan returns what a complete change would do now, but for lanes to which
-// nothing leads: the daemon keeps those for the next Service that needs them, and
-// removes them once an hour. It returns the generation for which that holds, too.
+// Plan returns what a complete change would do now, and the generation of the
+// comparison. It leaves out unused lanes: the daemon keeps them for the next Service,
+// and removes them once an hour.
 func (a *Applier) Plan(desired *nft.Ruleset) (*plan.Plan, uint32, error) {
 	current, generation, err := a.kernel.Read()
 	if err != nil {
@@ -74,32 +71,32 @@ func (a *Applier) Plan(desired *nft.Ruleset) (*plan.Plan, uint32, error) {
 	return plan.Diff(current, plan.Settle(current, desired)).WithoutIdleLanes(), generation, nil
 }
 
-// Known reports whether the kernel holds what was applied last, as far as its
-// answers tell. If not, the next change has to be a complete one.
+// Known reports whether the kernel holds what was applied last, according to its
+// answers. If not, the next change must be complete.
 func (a *Applier) Known() bool { return a.known }
 
-// Forget has the next change start from what the kernel holds: it has to be a
-// complete one.
+// Forget makes the next change start from the contents of the kernel: it must be
+// complete.
 func (a *Applier) Forget() { a.known = false }
 
-var errUnknown = errors.New("what the kernel holds is not known")
+var errUnknown = errors.New("the contents of the kernel are unknown")
 
-// attempts is how often a commit is tried while others change the ruleset.
+// attempts is how often a commit is tried while other programs change the ruleset.
 const attempts = 20
 
-// Apply carries out a change, and returns what it committed. If nothing differs,
-// nothing is sent to the kernel. A complete change is compared with what the
-// kernel holds; any other one starts from what was applied before. It takes the
-// rulesets of the change over.
+// Apply carries out a change and returns what it committed. If nothing differs, it
+// sends nothing to the kernel. A complete change is compared with the contents of the
+// kernel; any other one starts from what was applied before. Apply takes ownership of
+// the rulesets of the change.
 //
-// What an outcome of a transaction leads to is the same for all changes:
+// The outcome of a transaction has the same effect for all changes:
 //
 //	done     the next transaction
-//	refused  an error; what the kernel holds is no longer known
-//	busy     chains and sets are deleted later, or are left in the end
+//	refused  an error; the contents of the kernel are no longer known
+//	busy     chains and sets are deleted later, or in the end remain
 //	later    another attempt
 //	short    an error
-//	lost     another attempt: what took place already is refused, or does nothing
+//	lost     another attempt: what was committed is refused now, or changes nothing
 func (a *Applier) Apply(d nft.Delta) (*plan.Plan, error) {
 	if !d.Complete && !a.known {
 		return nil, errUnknown
@@ -124,7 +121,7 @@ func (a *Applier) Apply(d nft.Delta) (*plan.Plan, error) {
 		if final || outcome == kernel.Refused || outcome == kernel.Short {
 			return nil, err
 		}
-		a.log.Debug("apply is tried again", "attempt", attempt+1, "error", err)
+		a.log.Debug("retrying apply", "attempt", attempt+1, "error", err)
 	}
 	switch outcome := kernel.OutcomeOf(err); {
 	case outcome == kernel.Busy && u.removesOnly():
@@ -137,25 +134,26 @@ func (a *Applier) Apply(d nft.Delta) (*plan.Plan, error) {
 	return nil, fmt.Errorf("apply %d times: %w", attempts, err)
 }
 
-// update is a change under way.
 type update struct {
 	*Applier
 	delta         nft.Delta
 	before, after *nft.Ruleset
 	generation    uint32
 	planned       *plan.Plan
-	todo          []*plan.Plan // transactions of it
+	todo          []*plan.Plan // transactions
 	done          *plan.Plan
 	lost          *plan.Plan // may have been committed; nil: none
 }
 
-// attempt plans what is left to do, and does it. An error is final if there is no
-// point in another attempt, whatever its outcome.
+// attempt plans what is left to do, and does it. After a final error there is no other
+// attempt, whatever the outcome.
 func (u *update) attempt(n int) (final bool, err error) {
 	if u.delta.Complete {
-		outdated, err := u.claim()
-		if err != nil {
-			return kernel.OutcomeOf(err) != kernel.Lost, err
+		var outdated []model.Family
+		if u.Claim != nil {
+			if outdated, err = u.Claim(); err != nil {
+				return kernel.OutcomeOf(err) != kernel.Lost, err
+			}
 		}
 		if err := u.compare(outdated, n); err != nil {
 			return true, err
@@ -176,36 +174,29 @@ func (u *update) attempt(n int) (final bool, err error) {
 	return false, nil
 }
 
-func (u *update) claim() ([]model.Family, error) {
-	if u.Claim == nil {
-		return nil, nil
-	}
-	return u.Claim()
-}
-
-// compare plans what is missing in the kernel.
+// compare plans what differs in the kernel.
 func (u *update) compare(outdated []model.Family, attempt int) (err error) {
 	if u.before, u.generation, err = u.kernel.Read(); err != nil {
 		return err
 	}
 	if attempt >= attempts/2 {
-		// Others are always faster. What a plan says about our tables the
-		// kernel checks in any case.
+		// Other programs are always faster. The kernel checks what the plan does to
+		// our tables in any case.
 		u.generation = kernel.AnyGeneration
 	}
 	u.after = plan.Settle(u.before, u.delta.After)
 	u.planned = plan.DiffOutdated(u.before, u.after, outdated)
 	u.keep(u.planned, u.after)
 	if u.lost != nil && !u.planned.Has(u.lost.Changes[0]) {
-		u.done = plan.Merge(u.done, u.lost) // it took place
+		u.done = plan.Merge(u.done, u.lost) // it was committed
 	}
 	u.lost, u.todo = nil, u.planned.Phases()
 	return nil
 }
 
-// commitNext commits the next transaction, or all of it but the removal of chains
-// and sets that the kernel says are busy: before kernel 6.2 a chain stays in use
-// for a moment after the last element that went to it.
+// commitNext commits the next transaction. If the kernel reports chains or sets as
+// busy, it commits everything except their removal: before kernel 6.2 a chain stays in
+// use for a moment after its last element.
 func (u *update) commitNext() error {
 	p := u.todo[0]
 	err := u.commit(p)
@@ -251,25 +242,25 @@ func (u *update) commit(p *plan.Plan) error {
 	return nil
 }
 
-// isUntouched reports whether the kernel is where it was before the change.
 func (u *update) isUntouched() bool {
 	return !u.delta.Complete && u.done.Empty() && u.lost == nil
 }
 
-// removesOnly reports whether nothing is left to do but to remove chains and sets.
 func (u *update) removesOnly() bool {
 	return !slices.ContainsFunc(u.todo, func(p *plan.Plan) bool { return !p.WithoutRemovals().Empty() })
 }
 
-// postpone leaves what cannot be removed for a later comparison.
+// postpone leaves chains and sets for a later comparison.
 func (u *update) postpone(err error) {
-	u.log.Info("unused chains are left for the next change: the kernel still refers to them", "error", err)
+	u.log.Info("unused chains remain until the next change: the kernel still refers to them", "error", err)
 	if u.Postponed == nil {
 		return
 	}
 	var families []model.Family
 	for _, p := range u.todo {
-		families = append(families, p.RemovalFamilies()...)
+		for _, c := range p.Removals().Changes {
+			families = append(families, c.Family)
+		}
 	}
 	slices.Sort(families)
 	u.Postponed(slices.Compact(families))

@@ -15,7 +15,7 @@ import (
 )
 
 // TestFaults gives the applier a kernel that fails in one way for a while, and
-// shows what becomes of a change that adds a lane and removes another.
+// shows the effect of faults on a change that adds a lane and removes another.
 func TestFaults(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -103,7 +103,7 @@ func TestUnreadable(t *testing.T) {
 }
 
 // TestBusyChain is a kernel before 6.2 (13.16): a chain stays busy for a while. What
-// matters is committed at once, and the chain goes later or stays.
+// matters is committed immediately, and the chain is deleted later or remains.
 func TestBusyChain(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -158,7 +158,7 @@ func TestCounters(t *testing.T) {
 	c.expect(map[count]uint64{{web4, false}: 1, {empty, false}: 6})
 }
 
-// TestNothingIsCounted wants no counters where nobody asked for them.
+// TestNothingIsCounted wants no counters unless they are configured.
 func TestNothingIsCounted(t *testing.T) {
 	s := newSandbox(t)
 	if counts, err := s.FrontendCounts(); err != nil || counts != nil {
@@ -238,7 +238,7 @@ func (c *counted) dialUntil(stop <-chan struct{}, endpoint string, served, refus
 	}
 }
 
-// TestSwitchBesideForeignRules switches counters on although others have put
+// TestSwitchBesideForeignRules switches counters on although another program has put
 // rules into our table, which keep a map in use.
 func TestSwitchBesideForeignRules(t *testing.T) {
 	for _, commands := range [][]string{

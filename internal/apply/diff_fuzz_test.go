@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
@@ -16,10 +15,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/workload"
 )
 
-// FuzzDiff: 13.11. Whatever the kernel holds in our tables, of us or of others,
-// the plan turns it into what is wanted; a second plan is empty, and so is that
-// of a ruleset to itself. What others leave in a dynamic map stays if it is
-// valid.
+// FuzzDiff: 13.11. The plan turns any content of our tables, also that of other
+// programs, into the wanted one. A second plan is empty, and so is that from a ruleset
+// to itself. Foreign elements of a valid dynamic map stay.
 func FuzzDiff(f *testing.F) {
 	steer.Seed(f, 0, 60, 200, 400, 800)
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -78,7 +76,7 @@ func someRuleset(c *workload.Rivals, r *rand.Rand, changes int) *nft.Ruleset {
 	return c.Render()
 }
 
-// spoil does something to a ruleset that others may do, or another version of
+// spoil changes a ruleset as another program may, or another version of
 // ours.
 func spoil(r *rand.Rand, rs *nft.Ruleset) {
 	if len(rs.Tables) == 0 {
@@ -88,7 +86,7 @@ func spoil(r *rand.Rand, rs *nft.Ruleset) {
 	t := rs.Tables[r.IntN(len(rs.Tables))]
 	switch {
 	case r.IntN(8) == 7:
-		t.Chains = append(t.Chains, &nft.Chain{Name: freeName(t, r), Hook: []nft.Hook{nft.NoHook, nft.Input, kernel.ForeignHook}[r.IntN(3)]})
+		t.Chains = append(t.Chains, &nft.Chain{Name: freeName(t, r), Hook: []nft.Hook{nft.NoHook, nft.Input, nft.ForeignHook}[r.IntN(3)]})
 	case r.IntN(8) == 7:
 		t.Sets = append(t.Sets, &nft.Set{Name: freeName(t, r), Key: []nft.Datatype{nft.Address}[:r.IntN(2)]})
 	case len(t.Chains) > 0 && r.IntN(3) == 2:
@@ -124,7 +122,7 @@ func spoilChain(r *rand.Rand, t *nft.Table, c *nft.Chain) {
 		c.Rules = append(slices.Clone(c.Rules), c.Rules...)
 	case 4:
 		if c.Hook != nft.NoHook {
-			c.Hook = kernel.ForeignHook
+			c.Hook = nft.ForeignHook
 		}
 	case 5:
 		c.Priority++
@@ -135,7 +133,7 @@ func spoilChain(r *rand.Rand, t *nft.Table, c *nft.Chain) {
 	}
 }
 
-// regular returns the name of a chain that the kernel lets others lead to: one
+// regular returns the name of a chain that rules may jump to: one
 // without a hook. It is empty if there is none.
 func regular(r *rand.Rand, t *nft.Table) string {
 	var names []string

@@ -1,6 +1,4 @@
-// Package apply keeps the kernel's tables at a wanted ruleset. It commits what
-// package plan finds to differ, retries what can succeed later, and remembers
-// which endpoint has which slot.
-//
-// Only our own tables are read or written.
+// Package apply keeps the kernel's tables at a wanted ruleset. It commits the
+// differences that package plan finds, retries what can succeed later, and remembers
+// the slots of endpoints. It reads and writes only our own tables.
 package apply

@@ -1,18 +1,18 @@
 package apply
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/workload"
-	"golang.org/x/sys/unix"
 )
 
 // errAfter is an error of a commit that takes place all the same: what is lost is
@@ -21,31 +21,25 @@ type errAfter struct{ error }
 
 func (e errAfter) Unwrap() error { return e.error }
 
-// fake is nf_tables in memory: it carries out plans, strictly, and fails every
-// so often in the ways in which the kernel does.
+// fake is a strict nf_tables in memory. It fails at times in the ways of the kernel.
 type fake struct {
 	ruleset    nft.Ruleset
 	generation uint32
 	commits    int
-	// fails returns the fault of a commit, or nil. With an errAfter the commit
-	// takes place.
+	// fails returns the fault of a commit, or nil. After an errAfter the commit is
+	// carried out.
 	fails func(*plan.Plan) error
 	// unreadable, if set, returns why the rules cannot be read, or nil.
 	unreadable func() error
 	// forgetful, if set, is why the bindings of clients cannot be read.
 	forgetful error
-	// refuses, if set, returns what is wrong with an element that is added, or
-	// nil. blames tells that the fake names it.
-	refuses func(*plan.Change) error
-	blames  bool
-	trials  int
-	// seen, if set, is told of each transaction.
+	// seen, if set, is called for each transaction.
 	seen func(before, after *nft.Ruleset)
 }
 
 func newFake() *fake { return &fake{generation: 1, fails: func(*plan.Plan) error { return nil }} }
 
-// flaky fails in a tenth of all calls, with these faults and others that pass.
+// flaky fails in a tenth of all calls, with these faults and transient ones.
 func flaky(r *rand.Rand, faults ...error) func(*plan.Plan) error {
 	faults = append(faults,
 		unix.ERESTART, unix.EAGAIN, unix.ENOBUFS, unix.EINTR, kernel.ErrNoAnswer,
@@ -68,39 +62,8 @@ func (k *fake) Read() (*nft.Ruleset, uint32, error) {
 	return workload.Clone(&k.ruleset), k.generation, nil
 }
 
-// refusal returns an error as of [Conn] about the first element that the fake
-// does not take.
-func (k *fake) refusal(p *plan.Plan) error {
-	if k.refuses == nil {
-		return nil
-	}
-	for i := range p.Changes {
-		c := &p.Changes[i]
-		if c.New == nil {
-			continue
-		}
-		if err := k.refuses(c); err != nil {
-			refused := &kernel.CommitError{Object: "one of many elements", Err: err}
-			if k.blames {
-				refused.Object, refused.Set, refused.Element = c.Text(), c.Set, c.New
-			}
-			return refused
-		}
-	}
-	return nil
-}
-
-// Check carries a plan out on a copy.
-func (k *fake) Check(p *plan.Plan, generation uint32) error {
-	k.trials++
-	trial := *k
-	trial.ruleset, trial.seen = *workload.Clone(&k.ruleset), nil
-	_, err := trial.Commit(p, generation)
-	return err
-}
-
 func (k *fake) Commit(p *plan.Plan, generation uint32) (kernel.Size, error) {
-	err := cmp.Or(k.fails(p), k.refusal(p))
+	err := k.fails(p)
 	if generation != kernel.AnyGeneration && generation != k.generation {
 		err = unix.ERESTART
 	}

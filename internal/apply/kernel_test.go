@@ -197,13 +197,12 @@ func TestCommitErrors(t *testing.T) {
 			desired := workload.Clone(workload.Sample())
 			c.spoil(desired.Tables[0])
 			_, err := s.applier.Apply(nft.FromNothing(desired))
-			var refused *kernel.CommitError
-			if !errors.As(err, &refused) || !errors.Is(err, c.errno) {
-				t.Fatalf("error is %T %v, want a CommitError with %v", err, err, c.errno)
+			if !errors.Is(err, c.errno) {
+				t.Fatalf("error is %v, want %v", err, c.errno)
 			}
 			for _, want := range c.want {
 				if !strings.Contains(err.Error(), want) {
-					t.Errorf("error %q does not say %q", err, want)
+					t.Errorf("error %q lacks %q", err, want)
 				}
 			}
 			if rest := s.nft(t, "list", "ruleset"); rest != "" {
@@ -213,9 +212,9 @@ func TestCommitErrors(t *testing.T) {
 	}
 }
 
-// TestReadAfterLoad reads back at once what was just loaded. Kernel 6.18
+// TestReadAfterLoad reads what was loaded immediately before. Kernel 6.18
 // resizes the hash tables of sets in the background then, and a dump taken
-// meanwhile lacks elements and has others twice.
+// in the meantime lacks elements and repeats some.
 func TestReadAfterLoad(t *testing.T) {
 	netlab.SkipInUserNamespace(t, "a netlink message of megabytes")
 	desired := workload.Scenario(5006, 50, 0)

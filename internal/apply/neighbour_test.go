@@ -14,9 +14,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/workload"
 )
 
-// TestBusyNeighbour: somebody who writes to a table of his own, faster than ours
-// can be read, keeps us neither from reading nor from writing, whether we own our
-// tables, watch what others do to them, or neither.
+// TestBusyNeighbour: a program that writes to its own table faster than ours can be
+// read prevents neither reads nor writes, whether we own our tables, watch other
+// programs, or neither.
 func TestBusyNeighbour(t *testing.T) {
 	t.Run("owner", func(t *testing.T) {
 		s := newSandbox(t)
@@ -47,7 +47,7 @@ func testBusyNeighbour(t *testing.T, s *sandbox) {
 	var current *nft.Ruleset
 	for attempt := 0; ; attempt++ {
 		if attempt == attempts {
-			t.Fatalf("the test proves nothing: nobody wrote during %d reads", attempts)
+			t.Fatalf("the test proves nothing: there were no writes during %d reads", attempts)
 		}
 		before, err := s.Conn.Generation()
 		if err != nil {
@@ -106,8 +106,8 @@ func (s *sandbox) busy(t *testing.T) (end func()) {
 	}
 }
 
-// TestTableComesAndGoes: somebody who makes and deletes our tables while they are
-// read keeps us from reading at most as any change does.
+// TestTableComesAndGoes: a program that adds and deletes our tables while they are
+// read causes at most the errors of any other change.
 func TestTableComesAndGoes(t *testing.T) {
 	s := newSandbox(t)
 	other := s.another(t)

@@ -31,7 +31,7 @@ func TestObserve(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c := seen[0]; c.Err != nil || c.Size != encoded.Size() || c.Size.Bytes == 0 || c.Duration <= 0 {
-		t.Errorf("told of %+v, want size %+v", c, encoded.Size())
+		t.Errorf("observed %+v, want size %+v", c, encoded.Size())
 	}
 
 	k := newFake()
@@ -42,7 +42,7 @@ func TestObserve(t *testing.T) {
 		t.Fatal("no error")
 	}
 	if len(seen) != 2 || !errors.Is(seen[1].Err, unix.ENOMEM) || len(seen[1].Plan.Changes) == 0 {
-		t.Errorf("told of %+v", seen[1:])
+		t.Errorf("observed %+v", seen[1:])
 	}
 }
 
@@ -61,6 +61,6 @@ func TestPostponed(t *testing.T) {
 	}
 	mustApply(t, a, workload.Scaled(3))
 	if len(seen) != 1 || !slices.Equal(seen[0], []model.Family{model.IPv4}) {
-		t.Errorf("told of %v, want IPv4 once", seen)
+		t.Errorf("observed %v, want IPv4 once", seen)
 	}
 }

@@ -98,8 +98,8 @@ func TestOwnedTableStays(t *testing.T) {
 	second.release(t)
 }
 
-// TestOwnedByAnother: an error names the table and its owner, and says what to
-// do, in all that somebody can try; reading works.
+// TestOwnedByAnother: the error of every write names the table, its owner and the
+// remedy; reading works.
 func TestOwnedByAnother(t *testing.T) {
 	s := newSandbox(t)
 	owner := s.another(t).owning(t)
@@ -132,14 +132,15 @@ func TestOwnedByAnother(t *testing.T) {
 		}
 	}
 	if p, _, err := s.applier.Plan(desired); err != nil || !p.Empty() {
-		t.Errorf("%d changes are seen by others, %v", len(p.Changes), err)
+		t.Errorf("another connection sees %d changes, %v", len(p.Changes), err)
 	}
 	if after, err := s.Generation(); err != nil || after != before {
 		t.Errorf("generation %d became %d, %v", before, after, err)
 	}
 }
 
-// TestTableBecomesOwned: one that nobody ever owned is declared anew, with the bindings of clients that still hold.
+// TestTableBecomesOwned: a table that never had an owner is replaced, and keeps the
+// valid bindings of clients.
 func TestTableBecomesOwned(t *testing.T) {
 	s := newSandbox(t)
 	s.apply(t, workload.Sticky(model.PolicyCluster, time.Hour, "1 2"))
@@ -179,7 +180,7 @@ func TestTableBecomesOwned(t *testing.T) {
 }
 
 // TestUnownedTable: without a claim, a table that an owner has left stays as it
-// is, and everybody can change it.
+// is, and every program can change it.
 func TestUnownedTable(t *testing.T) {
 	s := newSandbox(t)
 	owner := s.another(t).owning(t)

@@ -49,7 +49,7 @@ func checkBetween(t *testing.T, before, after *nft.Table) (looked int) {
 	t.Helper()
 	for _, name := range []string{nft.ServicesMap, nft.LocalServicesMap} {
 		if before.Set(name).Counters != after.Set(name).Counters {
-			return 0 // declared anew: a packet may be refused at this moment
+			return 0 // redeclared: a packet may be refused at this moment
 		}
 		for _, e := range after.Set(name).Elements {
 			chain := e.Value.Verdict.Chain

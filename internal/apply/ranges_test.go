@@ -50,7 +50,7 @@ func everyService(ranges ...string) func(int) []netip.Prefix {
 	return func(int) []netip.Prefix { return out }
 }
 
-// TestRangesGiveWay: 4.30. Ranges are replaced by others that overlap them, in
+// TestRangesGiveWay: 4.30. Ranges are replaced by overlapping ones, in
 // more elements than fit in one message. The kernel refuses an element that
 // starts or ends in an older one, and takes the deletion of the older one for
 // that of a newer one around it.
@@ -121,7 +121,7 @@ func (s *sandbox) applyRanges(t *testing.T, way string, desired *nft.Ruleset) {
 }
 
 // TestRandomRanges: 4.30. It changes more than 2,000 ranges step by step:
-// prefixes that enclose others, overlap them or are next to them.
+// prefixes that enclose each other, overlap or are adjacent.
 func TestRandomRanges(t *testing.T) {
 	const services = 110
 	r := rand.New(rand.NewPCG(19, 0))

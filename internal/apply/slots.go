@@ -8,10 +8,10 @@ import (
 	"github.com/nftproxy/nftproxy/internal/plan"
 )
 
-// slots holds which endpoint the kernel has in which slot of a frontend. It is
-// the one record of that: render only proposes an order, and plan.Settle keeps
-// endpoints where they are. If another program writes there, the kernel refuses
-// the next change, or a comparison finds it.
+// slots is the only record of the endpoints that the kernel has in the slots of
+// a frontend: render only proposes an order, and plan.Settle keeps endpoints where they
+// are. If another program changes them, the kernel refuses the next change, or
+// a comparison finds it.
 type slots map[model.Frontend][]netip.AddrPort
 
 // follow records a change from one state of some frontends to another.
@@ -31,8 +31,8 @@ func (s slots) follow(before, after *nft.Ruleset) {
 	})
 }
 
-// place puts the endpoints of a ruleset into the slots that they have in the
-// kernel. It changes the ruleset, and reports whether all of them are known.
+// place changes a ruleset so that the endpoints have the slots that they have in the
+// kernel, and reports whether all of them are known.
 func (s slots) place(r *nft.Ruleset) (ok bool) {
 	ok = true
 	eachFrontend(r, func(f model.Frontend, group []nft.Element) {

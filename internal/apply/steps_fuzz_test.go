@@ -22,8 +22,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/workload"
 )
 
-// strict is a fake kernel that looks closely at what it is told, and at what
-// becomes of it.
+// strict is a fake kernel that checks the plans that it gets, and their results.
 type strict struct {
 	*fake
 	t *testing.T
@@ -52,7 +51,7 @@ func (k strict) Commit(p *plan.Plan, generation uint32) (kernel.Size, error) {
 	}
 }
 
-// checkAttributes tells whether the lengths of attributes fit: the outer ones
+// checkAttributes reports whether the lengths of attributes fit: the outer ones
 // have 16 bits and fill the message.
 func checkAttributes(data []byte) error {
 	if len(data) >= 1<<16 {
@@ -91,7 +90,7 @@ func (m *marcher) step(t *testing.T, r *rand.Rand) (tidy bool) {
 		m.compare(t)
 	case 13:
 		m.kernel.bind(r)
-	case 12: // done, and nobody was told; or not done
+	case 12: // done, but the answer is lost; or not done
 		fault := []error{errAfter{unix.ENOBUFS}, unix.EINTR, unix.ENOMEM}[r.IntN(3)]
 		m.kernel.fails = func(*plan.Plan) error {
 			m.kernel.fails = func(*plan.Plan) error { return nil }
@@ -175,7 +174,7 @@ func reaches(r *nft.Ruleset) map[string][]string {
 // FuzzSteps: 13.13, 13.14, 13.15. Any sequence of changes, faults and restarts
 // ends where a fresh render of the final state ends; no transaction adds what
 // exists, deletes what does not or leads to what is not there; and a packet that
-// is under way meanwhile finds lanes and slots.
+// is in flight finds lanes and slots.
 func FuzzSteps(f *testing.F) {
 	steer.Seed(f, 0, 60, 200, 600, 1200)
 	f.Fuzz(func(t *testing.T, data []byte) {

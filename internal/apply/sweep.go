@@ -10,33 +10,27 @@ import (
 	"github.com/nftproxy/nftproxy/internal/plan"
 )
 
-// A binding of a client to an endpoint that its frontend no longer has does no
-// harm: the rules drop the first packet that comes with it and release the client
-// (see render's affinityChains). A sweep releases such clients before they send
-// one. It is work in the background: it reads at most [maxBindings] bindings of a
-// map, and deletes them in small transactions of their own.
+// A binding to an endpoint that the frontend no longer has is harmless: the rules drop
+// the client's next first packet and delete the binding (see render's affinityChains).
+// A sweep spares clients that. It works in the background: it reads at most
+// [kernel.MaxBindings] bindings of a map, and deletes them in small transactions.
 
-// departed are endpoints that frontends with affinity no longer have, by their
-// keys in affinity-endpoints.
+// departed are endpoints that frontends with affinity no longer have, by their keys in
+// affinity-endpoints.
 type departed map[nft.Key]bool
 
 // note follows a plan that was carried out.
 func (d departed) note(p *plan.Plan) {
 	for i := range p.Changes {
-		c := &p.Changes[i]
-		if c.Set == nil || c.Set.Name != nft.AffinityEndpointsSet {
-			continue
-		}
-		if c.Old != nil {
+		if c := &p.Changes[i]; c.Old != nil && c.Set.Name == nft.AffinityEndpointsSet {
 			d[c.Old.Key] = true
 		}
 	}
 	d.comeBack(p)
 }
 
-// comeBack removes the endpoints that a plan adds.
 func (d departed) comeBack(p *plan.Plan) {
-	if len(d) == 0 { // as at the start, when a plan is long
+	if len(d) == 0 { // also for the long first plan
 		return
 	}
 	for i := range p.Changes {
@@ -61,7 +55,6 @@ type Sweep struct {
 	found    []clients
 }
 
-// clients are bindings in one map.
 type clients struct {
 	family model.Family
 	set    *nft.Set
@@ -77,7 +70,7 @@ func (a *Applier) BeginSweep() *Sweep {
 	return a.sweep
 }
 
-// Read finds the clients to release. It may run beside changes.
+// Read finds the clients to release. It may run concurrently with changes.
 func (s *Sweep) Read() error {
 	families := make(map[model.Family]bool)
 	for k := range s.wanted {
@@ -92,40 +85,39 @@ func (s *Sweep) Read() error {
 			return err
 		}
 		for _, set := range sets {
-			stale := *set
-			stale.Elements = nil
-			for i := range set.Elements {
-				if e := &set.Elements[i]; s.wanted.has(e) {
-					stale.Elements = append(stale.Elements, *e)
-				}
-			}
-			if len(stale.Elements) > 0 {
-				s.found = append(s.found, clients{f, &stale})
+			if stale := s.wanted.of(set, set.Elements); len(stale.Elements) > 0 {
+				s.found = append(s.found, clients{f, stale})
 			}
 		}
 	}
 	return nil
 }
 
-// sweepStep is how many clients one transaction releases: it takes less than a
-// millisecond, which is what a change may have to wait.
+// of returns a map with those elements that lead to an endpoint that departed.
+func (d departed) of(m *nft.Set, elements []nft.Element) *nft.Set {
+	out := *m
+	out.Elements = nil
+	for i := range elements {
+		if d.has(&elements[i]) {
+			out.Elements = append(out.Elements, elements[i])
+		}
+	}
+	return &out
+}
+
+// sweepStep is how many clients one transaction releases. It takes less than
+// a millisecond, for which a change may have to wait.
 const sweepStep = 256
 
-// Release deletes the bindings of some of the clients that were found, of those
-// whose endpoint has not come back since. It returns false when none are left.
+// Release deletes the bindings of some of the clients that were found, unless their
+// endpoint came back. It reports whether there are more.
 func (a *Applier) Release(s *Sweep) (more bool, err error) {
 	if len(s.found) == 0 {
 		return false, nil
 	}
 	c := &s.found[0]
 	n := min(sweepStep, len(c.set.Elements))
-	step := *c.set
-	step.Elements = nil
-	for i := range c.set.Elements[:n] {
-		if e := &c.set.Elements[i]; s.departed.has(e) {
-			step.Elements = append(step.Elements, *e)
-		}
-	}
+	family, step := c.family, s.departed.of(c.set, c.set.Elements[:n])
 	if c.set.Elements = c.set.Elements[n:]; len(c.set.Elements) == 0 {
 		s.found = s.found[1:]
 	}
@@ -133,15 +125,14 @@ func (a *Applier) Release(s *Sweep) (more bool, err error) {
 		return len(s.found) > 0, nil
 	}
 	start := time.Now()
-	if err := a.kernel.Unbind(c.family, &step); err != nil {
+	if err := a.kernel.Unbind(family, step); err != nil {
 		return false, err
 	}
 	a.log.Debug("clients released", "clients", len(step.Elements), "duration", time.Since(start))
 	return len(s.found) > 0, nil
 }
 
-// Sweep releases the clients of endpoints that departed with what was applied. An
-// error does no harm.
+// Sweep releases the clients of endpoints that departed. An error is harmless.
 func (a *Applier) Sweep() error {
 	if !a.Departed() {
 		return nil
@@ -157,15 +148,14 @@ func (a *Applier) Sweep() error {
 	}
 }
 
-// keep adds to a plan the bindings of the tables that it makes anew, as far as
-// they hold and there is room for them. How much of their time is left is not
-// known: it starts again. Where the bindings cannot be read, clients are bound
-// again, which is no reason not to serve them.
+// keep adds to a plan the valid bindings of the tables that it replaces, as far as
+// there is room for them. The rest of their timeout is unknown, so it starts again. If
+// the bindings cannot be read, clients lose them.
 func (a *Applier) keep(p *plan.Plan, want *nft.Ruleset) {
 	for _, f := range p.Rebuilt {
 		before, err := a.kernel.Bindings(f, kernel.MaxBindings)
 		if err != nil {
-			a.log.Warn("session affinity starts again: what it remembers cannot be read", "family", f, "error", err)
+			a.log.Warn("session affinity starts again: its bindings cannot be read", "family", f, "error", err)
 			continue
 		}
 		t := want.Table(f)
@@ -175,7 +165,7 @@ func (a *Applier) keep(p *plan.Plan, want *nft.Ruleset) {
 	}
 }
 
-// keptBindings returns the bindings in a map that hold in a table, as additions.
+// keptBindings returns additions of the bindings in a map that are valid in a table.
 func keptBindings(t *nft.Table, before *nft.Set) []plan.Change {
 	after := t.Set(before.Name)
 	if after == nil || !after.Dynamic {

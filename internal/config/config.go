@@ -1,5 +1,5 @@
-// Package config is the configuration of the proxy: the one of kube-proxy, from
-// its file or its flags, and a few settings that kube-proxy does not have.
+// Package config loads the configuration: that of kube-proxy, from its file or its
+// flags, and a few settings that kube-proxy does not have.
 package config
 
 import (
@@ -10,7 +10,9 @@ import (
 	"os"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kube-proxy/config/v1alpha1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	"github.com/nftproxy/nftproxy/internal/host"
@@ -88,10 +90,10 @@ func enabled(address string) string {
 	return net.JoinHostPort(a.String(), port)
 }
 
-// SyncPeriod is the longest wait before a failed sync is tried again (13.10).
+// SyncPeriod is the longest wait before a failed sync is retried (13.10).
 func (c *Config) SyncPeriod() time.Duration { return c.Kube.NFTables.SyncPeriod.Duration }
 
-// MinSyncPeriod passes at least between two syncs (13.5).
+// MinSyncPeriod is the minimum time between two syncs (13.5).
 func (c *Config) MinSyncPeriod() time.Duration { return c.Kube.NFTables.MinSyncPeriod.Duration }
 
 // Conntrack returns the settings of connection tracking.
@@ -139,4 +141,31 @@ func (c *Config) WriteFile(path string) error {
 		return fmt.Errorf("write configuration: %w", err)
 	}
 	return nil
+}
+
+// WithoutCluster adapts the defaults to a process that reads files, on a machine
+// that is not a node of a cluster. Without a file or flag about them, the
+// settings of connection tracking and the OOM score stay as they are, and health
+// checks are not answered.
+func (f *Flags) WithoutCluster(c *Config) {
+	if c.File != nil {
+		return
+	}
+	if !f.Given("healthz-bind-address") && !f.Given("healthz-port") {
+		c.Kube.HealthzBindAddress = ""
+	}
+	if !f.Given("oom-score-adj") {
+		c.Kube.OOMScoreAdj = nil
+	}
+	k := &c.Kube.Conntrack
+	if !f.Given("conntrack-max-per-core") && !f.Given("conntrack-min") {
+		k.MaxPerCore, k.Min = ptr.To[int32](0), ptr.To[int32](0)
+	}
+	// The others are zero by default.
+	if !f.Given("conntrack-tcp-timeout-established") {
+		k.TCPEstablishedTimeout = &metav1.Duration{}
+	}
+	if !f.Given("conntrack-tcp-timeout-close-wait") {
+		k.TCPCloseWaitTimeout = &metav1.Duration{}
+	}
 }

@@ -4,9 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -139,7 +139,7 @@ showHiddenMetricsForVersion: ""
 winkernel: {enableDSR: false, forwardHealthCheckVip: false, networkName: "", rootHnsEndpointName: "", sourceVip: ""}
 `
 
-// TestFileOfKubeadm starts with the file that clusters have, without a remark
+// TestFileOfKubeadm accepts the file that clusters have, without a remark
 // (12.1, 12.4).
 func TestFileOfKubeadm(t *testing.T) {
 	c := mustLoad(t, "--config", write(t, kubeadm))
@@ -183,14 +183,14 @@ func TestServers(t *testing.T) {
 	}
 }
 
-// TestMergeKeys: fields of an object, then those that are merged into it, the
-// first ones first (12.1).
+// TestMergeKeys reads merge keys as kube-proxy's YAML library does: of merged
+// objects the first one counts, and a field counts that follows the merge (12.1).
 func TestMergeKeys(t *testing.T) {
 	c := mustLoad(t, "--config", write(t, `
 nftables: &a {syncPeriod: 45s, minSyncPeriod: 2s}
 iptables: &b {<<: *a, minSyncPeriod: 3s}
 ipvs: {<<: [*b, *a], strictARP: true}
-conntrack: {udpTimeout: 1s, <<: {udpTimeout: 2s, udpStreamTimeout: 3s}}
+conntrack: {<<: {udpTimeout: 2s, udpStreamTimeout: 3s}, udpTimeout: 1s}
 `))
 	k := c.Kube
 	got := fmt.Sprint(k.IPTables.SyncPeriod.Duration, " ", k.IPTables.MinSyncPeriod.Duration, " ", k.IPVS.SyncPeriod.Duration, " ",
@@ -198,7 +198,7 @@ conntrack: {udpTimeout: 1s, <<: {udpTimeout: 2s, udpStreamTimeout: 3s}}
 	if want := "45s 3s 45s 3s true 1s 3s"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if strings.Contains(remarks(c), "stands twice") {
+	if strings.Contains(remarks(c), "given twice") {
 		t.Errorf("merged fields count as repeated: %s", remarks(c))
 	}
 }
@@ -229,7 +229,7 @@ func TestPeriods(t *testing.T) {
 	}
 }
 
-// TestFileAgainstFlags: the file decides, but for a few flags (12.2, P80).
+// TestFileAgainstFlags: the file takes precedence over most flags (12.2, P80).
 func TestFileAgainstFlags(t *testing.T) {
 	path := write(t, "hostnameOverride: File\nlogging: {verbosity: 1, vmodule: [{filePattern: foo, verbosity: 3}]}\n")
 	c := mustLoad(t, "--config", path, "--masquerade-all", "--cluster-cidr=10.0.0.0/8", "--hostname-override=Flag", "-v=7", "--vmodule=goo=8",
@@ -302,19 +302,19 @@ func TestFileErrors(t *testing.T) {
 		{"12.3 other version", "apiVersion: v1\nkind: KubeProxyConfiguration", `apiVersion: "v1" is not known`},
 		{"12.3 number as text", header + "conntrack:\n  min: many", `line 4: conntrack.min: "many" is not a whole number`},
 		{"number in quotes", header + `oomScoreAdj: "5"`, `line 3: oomScoreAdj: "5" is text, not a number`},
-		{"negative level", header + "logging: {verbosity: -1}", `line 3: logging.verbosity: -1 is less than 0`},
+		{"negative level", header + "logging: {verbosity: -1}", `line 3: logging.verbosity: -1 is out of range: use 0 to 4294967295`},
 		{"fraction", header + "clientConnection: {burst: 1.5}", "clientConnection.burst: 1.5 is not a whole number"},
 		{"time", header + "nftables: {syncPeriod: 30}", `line 3: nftables.syncPeriod: 30 is not a duration: write it like 30s or 5m`},
 		{"truth", header + "bindAddressHardFail: maybe", `line 3: bindAddressHardFail: "maybe" is not a truth value: use true or false`},
 		{"text", header + "portRange: 5", `line 3: portRange: 5 is not text: put it in quotes`},
-		{"text as list", header + "mode: [nftables]", `mode: is a list or an object: text belongs here`},
+		{"text as list", header + "mode: [nftables]", `mode: is a list or an object: a single value belongs here`},
 		{"quantity", header + "logging: {options: {json: {infoBufferSize: big}}}", `logging.options.json.infoBufferSize: "big" is not a quantity`},
 		{"list", header + "nodePortAddresses: primary", `line 3: nodePortAddresses: "primary" is not a list`},
 		{"list entry", header + "nodePortAddresses: [a, 5]", `line 3: nodePortAddresses[1]: 5 is not text`},
 		{"object", header + "ipvs: rr", `line 3: ipvs: "rr" is not an object`},
 		{"gates", header + "featureGates: {A: 1}", `line 3: featureGates[A]: 1 is not a truth value`},
-		{"merge of a text", header + "ipvs: {<<: strictARP}", "is not an object to merge"},
-		{"merge of itself", header + "ipvs: &a {<<: *a, strictARP: 5}", "line 3: ipvs.strictARP: 5 is not a truth value"},
+		{"merge of a text", header + "ipvs: {<<: strictARP}", "line 1: cannot be read: map merge requires map"},
+		{"merge of itself", header + "ipvs: &a {<<: *a, strictARP: 5}", "line 1: cannot be read: anchor 'a' value contains itself"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := writeRaw(t, c.content)
@@ -337,7 +337,7 @@ func TestFileErrors(t *testing.T) {
 	})
 }
 
-// TestFileTolerance lists what is odd and works (12.3, P79).
+// TestFileTolerance lists unusual files that are accepted (12.3, P79).
 func TestFileTolerance(t *testing.T) {
 	t.Run("unknown and repeated fields", func(t *testing.T) {
 		path := write(t, "bindAddress: 10.0.0.1\nbindAdress: 10.0.0.3\nconntrack: {min: 5, least: 6}\nbindAddress: 10.0.0.2\n")
@@ -376,7 +376,7 @@ func TestChanged(t *testing.T) {
 	path := write(t, "")
 	c := mustLoad(t, "--config", path)
 	if c.File.Changed() {
-		t.Error("changed at once")
+		t.Error("changed immediately")
 	}
 	if err := os.Remove(path); err != nil || c.File.Changed() {
 		t.Errorf("%v, a removed file counts as changed", err)
@@ -396,15 +396,15 @@ func TestFields(t *testing.T) {
 	f.AddDaemon()
 	none := []string{"config", "master", "scheduler", "affinity-size", "service-proxy-name", "service-metrics", "conntrack-tcp-cleanup", "take-over", "announce-nftables", "no-table-owner", "boot-id-file", "machine-id-file"}
 	set.VisitAll(func(g *pflag.Flag) {
-		if _, has := fields[g.Name]; has == slices.Contains(none, g.Name) {
+		if _, has := fields()[g.Name]; has == slices.Contains(none, g.Name) {
 			t.Errorf("--%s: in the table of fields: %v", g.Name, has)
 		}
 		if !g.Hidden && g.Usage == "" {
 			t.Errorf("--%s does not say what it is for", g.Name)
 		}
 	})
-	known := paths(reflect.TypeFor[v1alpha1.KubeProxyConfiguration](), "")
-	for name, field := range fields {
+	known := slices.Collect(maps.Keys(leaves(&v1alpha1.KubeProxyConfiguration{})))
+	for name, field := range fields() {
 		if set.Lookup(name) == nil {
 			t.Errorf("%s: no such flag", name)
 		}
@@ -417,20 +417,6 @@ func TestFields(t *testing.T) {
 			t.Errorf("no field begins with %s", i.prefix)
 		}
 	}
-}
-
-// paths returns the names of all fields.
-func paths(t reflect.Type, path string) []string {
-	if !inside(t) {
-		return []string{path}
-	}
-	var out []string
-	for _, f := range reflect.VisibleFields(t) {
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
-			out = append(out, paths(f.Type, strings.TrimPrefix(path+"."+name, "."))...)
-		}
-	}
-	return out
 }
 
 // TestValues lists flags as they are in effect (12.7).

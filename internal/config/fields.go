@@ -3,63 +3,67 @@ package config
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
+	"strings"
+	"sync"
+
+	"github.com/spf13/pflag"
+	"k8s.io/kube-proxy/config/v1alpha1"
 )
 
-// fields maps flags to the fields of the file that mean the same.
-var fields = map[string]string{
-	"bind-address":                      "bindAddress",
-	"bind-address-hard-fail":            "bindAddressHardFail",
-	"cluster-cidr":                      "clusterCIDR",
-	"config-sync-period":                "configSyncPeriod",
-	"conntrack-max-per-core":            "conntrack.maxPerCore",
-	"conntrack-min":                     "conntrack.min",
-	"conntrack-tcp-be-liberal":          "conntrack.tcpBeLiberal",
-	"conntrack-tcp-timeout-close-wait":  "conntrack.tcpCloseWaitTimeout",
-	"conntrack-tcp-timeout-established": "conntrack.tcpEstablishedTimeout",
-	"conntrack-udp-timeout":             "conntrack.udpTimeout",
-	"conntrack-udp-timeout-stream":      "conntrack.udpStreamTimeout",
-	"detect-local-mode":                 "detectLocalMode",
-	"feature-gates":                     "featureGates",
-	"healthz-bind-address":              "healthzBindAddress",
-	"healthz-port":                      "healthzBindAddress",
-	"hostname-override":                 "hostnameOverride",
-	"iptables-localhost-nodeports":      "iptables.localhostNodePorts",
-	"iptables-masquerade-bit":           "iptables.masqueradeBit",
-	"iptables-min-sync-period":          "nftables.minSyncPeriod",
-	"iptables-sync-period":              "nftables.syncPeriod",
-	"ipvs-exclude-cidrs":                "ipvs.excludeCIDRs",
-	"ipvs-min-sync-period":              "ipvs.minSyncPeriod",
-	"ipvs-scheduler":                    "ipvs.scheduler",
-	"ipvs-strict-arp":                   "ipvs.strictARP",
-	"ipvs-sync-period":                  "ipvs.syncPeriod",
-	"ipvs-tcp-timeout":                  "ipvs.tcpTimeout",
-	"ipvs-tcpfin-timeout":               "ipvs.tcpFinTimeout",
-	"ipvs-udp-timeout":                  "ipvs.udpTimeout",
-	"kube-api-burst":                    "clientConnection.burst",
-	"kube-api-content-type":             "clientConnection.contentType",
-	"kube-api-qps":                      "clientConnection.qps",
-	"kubeconfig":                        "clientConnection.kubeconfig",
-	"log-flush-frequency":               "logging.flushFrequency",
-	"log-json-info-buffer-size":         "logging.options.json.infoBufferSize",
-	"log-json-split-stream":             "logging.options.json.splitStream",
-	"log-text-info-buffer-size":         "logging.options.text.infoBufferSize",
-	"log-text-split-stream":             "logging.options.text.splitStream",
-	"logging-format":                    "logging.format",
-	"masquerade-all":                    "nftables.masqueradeAll",
-	"metrics-bind-address":              "metricsBindAddress",
-	"metrics-port":                      "metricsBindAddress",
-	"min-sync-period":                   "nftables.minSyncPeriod",
-	"nodeport-addresses":                "nodePortAddresses",
-	"oom-score-adj":                     "oomScoreAdj",
-	"pod-bridge-interface":              "detectLocal.bridgeInterface",
-	"pod-interface-name-prefix":         "detectLocal.interfaceNamePrefix",
-	"profiling":                         "enableProfiling",
-	"proxy-mode":                        "mode",
-	"show-hidden-metrics-for-version":   "showHiddenMetricsForVersion",
-	"sync-period":                       "nftables.syncPeriod",
-	"v":                                 "logging.verbosity",
-	"vmodule":                           "logging.vmodule",
+// fields returns the field of the file that means the same, by flag.
+var fields = sync.OnceValue(func() map[string]string {
+	f := NewFlags(pflag.NewFlagSet("", pflag.ContinueOnError))
+	f.AddRules()
+	f.AddCluster()
+	f.AddLogging()
+	f.AddDaemon()
+	paths := make(map[uintptr]string)
+	for path, v := range leaves(f.kube) {
+		paths[v.Addr().Pointer()] = path
+		if v.Kind() == reflect.Pointer {
+			paths[v.Pointer()] = path
+		}
+	}
+	out := map[string]string{"healthz-port": "healthzBindAddress", "metrics-port": "metricsBindAddress"}
+	f.set.VisitAll(func(g *pflag.Flag) {
+		if path, has := paths[variable(g.Value)]; has {
+			out[g.Name] = path
+		}
+	})
+	return out
+})
+
+// variable returns the address of the variable that a flag sets: the flag's value
+// is a pointer to it, or a struct that begins with such a pointer.
+func variable(value pflag.Value) uintptr {
+	v := reflect.ValueOf(value)
+	if s := reflect.Indirect(v); s.Kind() == reflect.Struct && s.Field(0).Kind() == reflect.Pointer {
+		return s.Field(0).Pointer()
+	}
+	return v.Pointer()
+}
+
+// leaves returns the fields of a configuration without those that have fields of
+// their own, by name.
+func leaves(k *v1alpha1.KubeProxyConfiguration) map[string]reflect.Value {
+	out := make(map[string]reflect.Value)
+	var walk func(v reflect.Value, path string)
+	walk = func(v reflect.Value, path string) {
+		t := v.Type()
+		if t.Kind() != reflect.Struct || !strings.HasSuffix(t.Name(), "Configuration") && !strings.HasSuffix(t.Name(), "Options") {
+			out[path] = v
+			return
+		}
+		for _, f := range reflect.VisibleFields(t) {
+			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
+				walk(v.FieldByIndex(f.Index), strings.TrimPrefix(path+"."+name, "."))
+			}
+		}
+	}
+	walk(reflect.ValueOf(k).Elem(), "")
+	return out
 }
 
 // otherNames are the flags that mean the same as one above.
@@ -67,8 +71,8 @@ var otherNames = []string{"healthz-port", "metrics-port", "iptables-sync-period"
 
 // flagOf returns the flag for a field; empty: there is none.
 func flagOf(field string) string {
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		if fields[name] == field && !slices.Contains(otherNames, name) {
+	for _, name := range slices.Sorted(maps.Keys(fields())) {
+		if fields()[name] == field && !slices.Contains(otherNames, name) {
 			return "--" + name
 		}
 	}
@@ -76,7 +80,7 @@ func flagOf(field string) string {
 }
 
 // problem returns an error about a field that names both the field and its
-// flag, first the one that people used.
+// flag, first the one in use.
 func (c *Config) problem(field, format string, args ...any) error {
 	problem := fmt.Sprintf(format, args...)
 	switch name := flagOf(field); {

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"k8s.io/kube-proxy/config/v1alpha1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 )
@@ -17,8 +18,8 @@ type File struct {
 	content []byte
 }
 
-// Changed tells whether the file has another content now. A file that cannot be
-// read has not changed: it may be on its way.
+// Changed reports whether the content of the file differs now. A file that cannot
+// be read has not changed: it may be about to be replaced.
 func (f *File) Changed() bool {
 	now, err := os.ReadFile(f.Path)
 	return err == nil && !bytes.Equal(now, f.content)
@@ -50,7 +51,7 @@ func readFile(path string) (*v1alpha1.KubeProxyConfiguration, *File, []Remark, e
 		case manifest.UnknownField:
 			remarks = append(remarks, Remark{"unknown field in the configuration file has no effect: check its spelling", at})
 		case manifest.GivenTwice:
-			remarks = append(remarks, Remark{"field stands twice in the configuration file: the last one counts", at})
+			remarks = append(remarks, Remark{"field is given twice in the configuration file: the last one counts", at})
 		default:
 			problems = append(problems, p)
 		}
@@ -68,7 +69,7 @@ func parse(path string, content []byte) (o *manifest.Object, more bool, err erro
 		return nil, false, fmt.Errorf("%s: %w", path, err)
 	}
 	if len(docs) > 0 {
-		docs[0].Lenient, docs[0].Document = true, 0
+		docs[0].Convert, docs[0].Document = yaml.YAMLToJSON, 0 // as kube-proxy does
 		switch o, problem := docs[0].Parse(); {
 		case problem != nil:
 			return nil, false, problem

@@ -13,15 +13,15 @@ import (
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
-// isPlain tells whether a text can be printed without doing anything to a
-// terminal or to a log but adding lines.
+// isPlain reports whether a text only adds lines to a terminal or a log when it is
+// printed.
 func isPlain(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return r != '\n' && r != '\t' && !unicode.IsPrint(r) })
 }
 
-// FuzzFile: whatever a configuration file holds gives a configuration or an
-// error that names the file, and the same again the next time. What it gives can
-// be rendered, and does not break out of the rules as text.
+// FuzzFile: any configuration file gives a configuration or an error that names
+// the file, and the same result the next time. The configuration can be rendered
+// and does not break out of the text of the rules.
 func FuzzFile(f *testing.F) {
 	paths, err := filepath.Glob("../../deploy/kustomize/*/config.conf")
 	if err != nil || len(paths) == 0 {

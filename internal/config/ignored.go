@@ -2,7 +2,6 @@ package config
 
 import (
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -34,7 +33,11 @@ var ignored = []struct{ prefix, why string }{
 // remarkIgnored warns of every setting without effect.
 func (c *Config) remarkIgnored(f *Flags) {
 	c.remarkMode()
-	for _, field := range differences(reflect.ValueOf(c.Kube), reflect.ValueOf(*defaults()), "") {
+	given, byDefault := leaves(&c.Kube), leaves(defaults())
+	for _, field := range slices.Sorted(maps.Keys(given)) {
+		if equality.Semantic.DeepEqual(given[field].Interface(), byDefault[field].Interface()) {
+			continue
+		}
 		for _, i := range ignored {
 			if field == i.prefix || strings.HasPrefix(field, i.prefix) && strings.HasSuffix(i.prefix, ".") {
 				c.remark("setting has no effect", c.named(field, "because", i.why)...)
@@ -80,7 +83,7 @@ func (c *Config) named(field string, more ...any) []any {
 }
 
 // remarkMode accepts the other modes, so that the configuration of a cluster
-// works unchanged, and says what that changes. Their masqueradeAll applies: pods
+// works unchanged, and warns of the differences. Their masqueradeAll applies: pods
 // may depend on it.
 func (c *Config) remarkMode() {
 	k := &c.Kube
@@ -97,28 +100,4 @@ func (c *Config) remarkMode() {
 		c.remark("masqueradeAll of the other mode applies", c.named("iptables.masqueradeAll")...)
 		k.NFTables.MasqueradeAll, k.IPTables.MasqueradeAll = true, false
 	}
-}
-
-// differences returns the names of all fields that differ between two values
-// of one type, in their order.
-func differences(a, b reflect.Value, path string) []string {
-	if !inside(a.Type()) {
-		if equality.Semantic.DeepEqual(a.Interface(), b.Interface()) {
-			return nil
-		}
-		return []string{path}
-	}
-	var out []string
-	for _, f := range reflect.VisibleFields(a.Type()) {
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
-			at := strings.TrimPrefix(path+"."+name, ".")
-			out = append(out, differences(a.FieldByIndex(f.Index), b.FieldByIndex(f.Index), at)...)
-		}
-	}
-	return out
-}
-
-// inside reports whether a type has fields of its own in the file.
-func inside(t reflect.Type) bool {
-	return t.Kind() == reflect.Struct && (strings.HasSuffix(t.Name(), "Configuration") || strings.HasSuffix(t.Name(), "Options"))
 }

@@ -11,8 +11,7 @@ import (
 )
 
 // Load returns the configuration that the command line asks for, from the file
-// that it names or from the flags themselves. Everything that is wrong is one
-// error.
+// that it names or from the flags themselves. The error lists all problems.
 func (f *Flags) Load() (*Config, error) {
 	c := &Config{Own: f.own, Master: f.master}
 	var problems []error
@@ -70,20 +69,15 @@ func (f *Flags) useFile(c *Config) error {
 
 // overrideLogging gives flags precedence over the file.
 func (f *Flags) overrideLogging(c *Config) {
-	from, to := &f.kube.Logging, &c.Kube.Logging
-	for name, take := range map[string]func(){
-		"v":                         func() { to.Verbosity = from.Verbosity },
-		"vmodule":                   func() { to.VModule = slices.Concat(from.VModule, to.VModule) },
-		"logging-format":            func() { to.Format = from.Format },
-		"log-flush-frequency":       func() { to.FlushFrequency = from.FlushFrequency },
-		"log-text-split-stream":     func() { to.Options.Text.SplitStream = from.Options.Text.SplitStream },
-		"log-text-info-buffer-size": func() { to.Options.Text.InfoBufferSize = from.Options.Text.InfoBufferSize },
-		"log-json-split-stream":     func() { to.Options.JSON.SplitStream = from.Options.JSON.SplitStream },
-		"log-json-info-buffer-size": func() { to.Options.JSON.InfoBufferSize = from.Options.JSON.InfoBufferSize },
-	} {
-		if f.Given(name) {
-			take()
+	modules := c.Kube.Logging.VModule
+	from, to := leaves(f.kube), leaves(&c.Kube)
+	for name, field := range fields() {
+		if strings.HasPrefix(field, "logging.") && f.Given(name) {
+			to[field].Set(from[field])
 		}
+	}
+	if f.Given("vmodule") {
+		c.Kube.Logging.VModule = slices.Concat(c.Kube.Logging.VModule, modules)
 	}
 }
 
@@ -91,7 +85,7 @@ func (f *Flags) overrideLogging(c *Config) {
 func (f *Flags) inFile() []string {
 	var out []string
 	f.set.Visit(func(g *pflag.Flag) {
-		field, has := fields[g.Name]
+		field, has := fields()[g.Name]
 		if has && field != "hostnameOverride" && !strings.HasPrefix(field, "logging.") {
 			out = append(out, "--"+g.Name)
 		}

@@ -46,7 +46,7 @@ func TestValidation(t *testing.T) {
 			path := write(t, c.body)
 			for _, args := range [][]string{{c.flag}, {"--config", path}} {
 				_, err := load(t, args...)
-				field := fields[strings.TrimPrefix(name, "--")]
+				field := fields()[strings.TrimPrefix(name, "--")]
 				if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), field) {
 					t.Errorf("%s: %v, want %q with %s and %s", args, err, c.want, name, field)
 				}
@@ -89,7 +89,7 @@ func TestProblemsTogether(t *testing.T) {
 	}
 }
 
-// TestAccepted lists what is fine, among it what other modes would refuse.
+// TestAccepted lists accepted settings, some of which other modes would refuse.
 func TestAccepted(t *testing.T) {
 	for _, c := range []struct{ name, body string }{
 		{"12.14 ipvs", "ipvs: {syncPeriod: -1s, minSyncPeriod: 5s, scheduler: magic}"},
@@ -218,8 +218,8 @@ func TestNodePortAddresses(t *testing.T) {
 	}
 }
 
-// TestOtherModes: what pods may depend on holds, and the change of NodePorts is
-// mentioned (12.10, P76).
+// TestOtherModes: settings that pods may depend on apply, and the change of
+// NodePorts is mentioned (12.10, P76).
 func TestOtherModes(t *testing.T) {
 	for _, mode := range []string{"iptables", "ipvs"} {
 		c := mustLoad(t, "--config", write(t, "mode: "+mode+"\niptables: {masqueradeAll: true}\n"))

@@ -24,7 +24,7 @@ func (x *fixture) frontends(s *service) (all []netip.AddrPort) {
 }
 
 // 9.2, 9.3, 9.4: a client with one long-lived socket moves off an endpoint that
-// is gone, through every kind of frontend, and what that took is told (9.12).
+// is gone, through every kind of frontend, and reports the duration (9.12).
 // TCP connections stay (P58).
 func TestClientMovesOffGoneEndpoint(t *testing.T) {
 	x := newFixture(t, Config{})
@@ -158,7 +158,7 @@ func TestServiceMadeAnew(t *testing.T) {
 	}
 	web.pods = x.Pods[1:]
 	x.sync(web, api)
-	x.answersFrom(f, x.Pods[1], "made anew")
+	x.answersFrom(f, x.Pods[1], "created again")
 	x.answersFrom(other, x.Pods[0], "another Service")
 	if after, _ := x.flowTo(model.UDP, api.clusterIP(model.IPv4)); after != entry {
 		t.Errorf("entry of another Service is %+v, was %+v", after, entry)
@@ -181,7 +181,7 @@ func TestAddressTakenAway(t *testing.T) {
 	}
 }
 
-// 9.1: a restart ends nothing, and finds what has ended meanwhile.
+// 9.1: a restart ends no connection, and finds endpoints that left in between.
 func TestRestart(t *testing.T) {
 	x := newFixture(t, Config{})
 	web := &service{number: 1, pods: x.Pods[:1], balancers: balancers(1)}
@@ -331,7 +331,7 @@ func TestTCPNotTakenUp(t *testing.T) {
 }
 
 // 9.2: clients that never stop sending leave no entry to an endpoint that was
-// gone before the clean-up, whatever they do while it runs.
+// gone before the cleanup, whatever packets do while it runs.
 func TestBusyClients(t *testing.T) {
 	x := newFixture(t, Config{})
 	web := &service{number: 1, pods: x.Pods[:1]}
@@ -346,7 +346,7 @@ func TestBusyClients(t *testing.T) {
 				case <-stop:
 					return
 				default:
-					// Who answers is of no concern here, nor that somebody does.
+					// Whether an answer comes, and from where, does not matter here.
 					_, _ = f.Ask()
 				}
 			}
@@ -355,7 +355,7 @@ func TestBusyClients(t *testing.T) {
 	defer clients.Wait()
 	defer close(stop)
 	for i := range 30 {
-		to := i%3 - 1 // -1: nobody
+		to := i%3 - 1 // -1: no endpoint
 		web.pods = nil
 		if to >= 0 {
 			web.pods = x.Pods[to : to+1]
@@ -363,13 +363,13 @@ func TestBusyClients(t *testing.T) {
 		x.sync(web)
 		for _, family := range model.Families {
 			for _, f := range x.flows(family, model.UDP) {
-				// While nobody serves, a packet that meets the change of the rules may leave a trace.
+				// Without endpoints, a packet during the change of the rules may leave an entry.
 				serves := f.Answers == f.Dialled
 				if to >= 0 {
 					serves = f.Answers.Addr() == x.Pods[to].Address(family)
 				}
 				if f.Dialled == web.clusterIP(family) && !serves {
-					t.Errorf("step %d: %+v after the clean-up", i, f)
+					t.Errorf("step %d: %+v after the cleanup", i, f)
 				}
 			}
 		}

@@ -16,32 +16,30 @@ import (
 // Kernel is the part of connection tracking that a [Cleaner] needs.
 type Kernel interface {
 	// List calls f for every flow of a family and protocol. The error is EINTR
-	// if some may have been left out or listed twice.
+	// if flows may have been left out or listed twice.
 	List(model.Family, model.Protocol, func(Flow)) error
-	// Delete deletes flows, all of one family and protocol, and returns how
-	// many. Those that do not exist any more are no error.
+	// Delete deletes flows, all of one family and protocol, and returns their
+	// number. Flows that no longer exist are no error.
 	Delete([]Flow) (int, error)
 }
 
-// Config is what a [Cleaner] does besides.
+// Config holds the options of a [Cleaner].
 type Config struct {
-	// TCP deletes TCP entries to endpoints that are gone as well.
+	// TCP also deletes TCP entries to endpoints that are gone.
 	TCP bool
-	// Observe is told of every listing: how long it and the deletions took, and
-	// how many entries were deleted (9.12). Nil: nobody.
+	// Observe, if set, is called after every cleanup (9.12).
 	Observe func(f model.Family, took time.Duration, deleted int)
-	// Log receives what was deleted and what went wrong.
-	Log *slog.Logger
+	Log     *slog.Logger
 }
 
-// Cleaner deletes entries to endpoints that are gone. Change takes the
-// routes in, and Run or Clean does the work: a listing of a million entries takes
-// seconds, which changes of rules do not wait for.
+// Cleaner deletes entries to endpoints that are gone. Change records routes; Run
+// or Clean does the work. Listing a million entries takes seconds, and changes of
+// rules do not wait for that.
 type Cleaner struct {
 	Config
 	kernel Kernel
 	wake   chan struct{}
-	still  sync.Mutex // held by Clean while it deletes, and by others while rules change
+	still  sync.Mutex // held by Clean while it deletes, and by the caller while rules change
 
 	mu    sync.Mutex   // guards known
 	known []*frontends // by scope
@@ -59,34 +57,31 @@ func New(k Kernel, c Config) *Cleaner {
 	return cleaner
 }
 
-// Still is to be held while rules change, until Change has taken what
-// follows from that in: so no entry is deleted that only the new rules make right.
-// It is held by others for some milliseconds at the most.
+// Still returns a lock to hold while rules change, until Change has returned. It
+// prevents the deletion of entries that the new rules have made valid. The Cleaner
+// holds it for a few milliseconds at most.
 func (c *Cleaner) Still() sync.Locker { return &c.still }
 
-// Change takes the changes since the last call, and the addresses on which
-// NodePorts with the unspecified address are served. The rules for these must be
-// in force (13.21). Nothing of the changes is kept.
+// Change records the changes since the last call, and the addresses of NodePorts
+// with the unspecified address. The rules for these must be in force (13.21). The
+// changes are not retained.
 func (c *Cleaner) Change(changes []model.RouteChange, nodePorts []netip.Addr) {
-	defer c.call()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	shared := make(copies)
 	for i := range changes {
 		c.take(changes[i].Frontend, changes[i].New, shared)
 	}
-	c.move(nodePorts)
-}
-
-// call has Run clean up.
-func (c *Cleaner) call() {
+	for _, fs := range c.known {
+		fs.move(nodePorts)
+	}
 	select {
 	case c.wake <- struct{}{}:
-	default: // it will
+	default: // Run is already woken
 	}
 }
 
-// Run cleans up whenever routes were taken in, until ctx ends.
+// Run cleans up after every Change, until ctx ends.
 func (c *Cleaner) Run(ctx context.Context) {
 	for {
 		select {
@@ -98,18 +93,12 @@ func (c *Cleaner) Run(ctx context.Context) {
 	}
 }
 
-func (c *Cleaner) move(nodePorts []netip.Addr) {
-	for _, fs := range c.known {
-		fs.move(nodePorts)
-	}
-}
-
-// take remembers the route of a frontend; nil: it has none any longer.
+// take records the route of a frontend; nil: it no longer has one.
 func (c *Cleaner) take(f model.Frontend, route *model.Route, shared copies) {
 	s := scope{model.FamilyOf(f.Address), f.Protocol}
 	i := slices.IndexFunc(c.known, func(fs *frontends) bool { return fs.scope == s })
 	if i < 0 {
-		return // its flows are left alone
+		return // its flows are never deleted
 	}
 	if at := netip.AddrPortFrom(f.Address, f.Port); route == nil {
 		c.known[i].remove(at)
@@ -118,9 +107,9 @@ func (c *Cleaner) take(f model.Frontend, route *model.Route, shared copies) {
 	}
 }
 
-// Clean deletes the entries that the routes have made stale. Nothing is listed
-// where no frontend and no serving endpoint has changed (9.1). What goes wrong is
-// logged, and tried again with the next routes, whatever these bring (9.10).
+// Clean deletes the entries that the routes have made stale. It lists nothing
+// where no frontend and no serving endpoint has changed (9.1). Failures are logged,
+// and the next Change triggers a retry (9.10).
 func (c *Cleaner) Clean() {
 	for _, fs := range c.known {
 		if version, changed := c.version(fs); changed {
@@ -129,7 +118,7 @@ func (c *Cleaner) Clean() {
 	}
 }
 
-// version returns which routes there are to clean up after, if there are.
+// version returns the version of the routes, and whether they need a cleanup.
 func (c *Cleaner) version(fs *frontends) (version int, changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,27 +133,27 @@ func (c *Cleaner) cleanUp(fs *frontends, version int) {
 		c.Observe(fs.family, took, deleted)
 	}
 	if deleted > 0 {
-		c.Log.Info("connections to endpoints that are gone were forgotten", "family", fs.family,
+		c.Log.Info("deleted conntrack entries to endpoints that are gone", "family", fs.family,
 			"protocol", fs.protocol, "connections", deleted, "duration", took.Round(time.Microsecond))
 	}
 	if err != nil {
-		c.Log.Error("connections to endpoints that are gone may go on; the next sync tries again",
+		c.Log.Error("conntrack cleanup failed: connections to endpoints that are gone may continue; the next sync retries",
 			"family", fs.family, "protocol", fs.protocol, "error", err)
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if fs.version == version { // else there is more to do
+	if fs.version == version { // else another cleanup follows
 		fs.settle()
 	}
 }
 
-// step is how many entries are deleted while rules stand still: a change may
-// have to wait for that.
+// step is how many entries are deleted while Still is held: a change of rules may
+// have to wait for them.
 const step = 256
 
-// sweep deletes the stale flows through frontends. An interrupted listing is used as
-// far as it goes before it is repeated (9.10).
+// sweep deletes the stale flows through frontends. The result of an interrupted
+// listing is used before it is repeated (9.10).
 func (c *Cleaner) sweep(fs *frontends) (deleted int, err error) {
 	err = netlinkio.Retry(netlinkio.Fades, func() error {
 		var stale []Flow
@@ -175,25 +164,19 @@ func (c *Cleaner) sweep(fs *frontends) (deleted int, err error) {
 				stale = append(stale, f)
 			}
 		})
-		n, deleteErr := c.delete(fs, stale)
-		deleted += n
-		return errors.Join(listErr, deleteErr)
+		for some := range slices.Chunk(stale, step) {
+			n, err := c.delete(fs, some)
+			if deleted += n; err != nil {
+				return errors.Join(listErr, err)
+			}
+		}
+		return listErr
 	})
 	return deleted, err
 }
 
 // delete deletes flows that are still stale.
-func (c *Cleaner) delete(fs *frontends, flows []Flow) (deleted int, err error) {
-	for some := range slices.Chunk(flows, step) {
-		n, err := c.deleteStill(fs, some)
-		if deleted += n; err != nil {
-			return deleted, err
-		}
-	}
-	return deleted, nil
-}
-
-func (c *Cleaner) deleteStill(fs *frontends, flows []Flow) (int, error) {
+func (c *Cleaner) delete(fs *frontends, flows []Flow) (int, error) {
 	c.still.Lock()
 	defer c.still.Unlock()
 	c.mu.Lock()

@@ -1,46 +1,45 @@
 // Package conntrack moves the flows of clients off endpoints that are gone.
 //
-// Rules decide about new connections alone, and connection tracking remembers
-// the decision. A UDP client that goes on sending from one socket keeps its
-// entry alive, and so stays with an endpoint long after that has ceased to
-// exist. After a sync a [Cleaner] deletes such entries; the next packet of the
-// client is a new connection, which the present rules decide about.
+// Rules decide about new connections only, and connection tracking keeps the
+// decision. A UDP client that keeps sending from one socket keeps its entry alive,
+// and so stays with an endpoint long after that is gone. After a sync a [Cleaner]
+// deletes such entries; the client's next packet is a new connection, for which the
+// current rules decide.
 //
-// An entry is judged by its two addresses on the side of the service: the one
-// that the client dialled, and the one that answers, which differ if the
-// connection was translated. Only what was dialled at a frontend of ours is
-// ever touched.
+// Whether an entry is stale depends on its two addresses on the side of the
+// service: the one that the client dialled, and the one that answers. They differ
+// if the connection was translated. Only connections to our frontends are deleted.
 //
 // # Races
 //
-// A Cleaner lists entries beside everything else, but it deletes them while the
-// rules stand still, and only those that are stale by these. What packets do
-// meanwhile:
+// A Cleaner lists entries concurrently with everything else. It deletes them while
+// the rules cannot change, and only if they are stale under these rules. Meanwhile
+// packets may do the following:
 //
-//   - A packet of an old flow follows the old entry until that is deleted. The
-//     next one makes an entry by the present rules, which is not stale. An
-//     answer that is under way to the client at that moment is lost.
-//   - An entry goes away after it was listed, and the client makes it anew. A
-//     deletion names the reply tuple, which holds the endpoint, besides the ID:
-//     an entry to an endpoint that serves has another one. The ID alone would
-//     not do, since the kernel derives it from the original tuple and from an
-//     address in memory that it likes to use again (TestEntryMadeAnew).
+//   - A packet of an old flow follows the old entry until that is deleted. The next
+//     packet creates an entry under the current rules, which is not stale. An answer
+//     in flight to the client is lost.
+//   - An entry expires after it was listed, and the client creates another one. A
+//     deletion names the ID and the reply tuple, which contains the endpoint: an
+//     entry to a serving endpoint has a different one. The ID alone is not enough:
+//     the kernel derives it from the original tuple and from an address in memory
+//     that it often reuses (TestEntryMadeAgain).
 //   - The frontend rejects or drops: the packet ends in the rules and leaves no
-//     entry behind.
-//   - An endpoint that is gone from the service but still alive answers after
-//     its entry was deleted. That is a new connection, from the endpoint to the
-//     client; it was not dialled at a frontend and does not matter here. It is
-//     why a deletion names the ID (TestEntryOfEndpoint).
-//   - A packet meets the commit itself, with one foot in the old rules, finds
-//     nothing, and leaves an entry that is not translated (seen on 6.18 by
-//     TestBusyClients, once in some hundred commits from nobody to somebody).
-//     The clean-up deletes that, unless nobody serves.
-//   - A packet that has passed the old rules, but not yet left the node, when
-//     the entries are listed makes a stale entry afterwards. That takes
-//     microseconds, unless a queue to user space holds it up; such an entry
-//     stays until the frontends or endpoints change again.
+//     entry.
+//   - An endpoint that has left the service but is still alive answers after its
+//     entry was deleted. That is a new connection from the endpoint to the client,
+//     which did not dial a frontend and does not matter here. It is the reason why
+//     a deletion names the ID (TestEntryOfEndpoint).
+//   - A packet arrives during the commit, matches no rule, and leaves an entry
+//     without translation (seen on 6.18 by TestBusyClients, about once in some
+//     hundred commits that give a frontend its first endpoint). The cleanup deletes
+//     it if the frontend has endpoints.
+//   - A packet that has passed the old rules but has not left the node when the
+//     entries are listed creates a stale entry afterwards. The window is
+//     microseconds, unless a queue to user space delays the packet. The entry stays
+//     until the frontends or endpoints change again.
 //
-// Entries in other conntrack zones than the default one are left alone: who
-// makes zones, such as a virtual switch, tracks a connection once in each, and
-// in most of them before it is translated.
+// Entries in other conntrack zones than the default are never deleted: programs
+// with zones, such as virtual switches, track a connection once in each zone, mostly
+// before it is translated.
 package conntrack

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// broken is a kernel that lists and deletes as it is told.
+// broken is a kernel whose listings and deletions fail as configured.
 type broken struct {
 	flows     []Flow // listed by every attempt
 	listErr   error
@@ -223,8 +223,8 @@ func TestStale(t *testing.T) {
 		{"9.4 endpoint is gone", "10.96.0.1:80", "10.0.0.3:80", gone},
 		{"9.5 another port of an endpoint", "10.96.0.1:80", "10.0.0.1:81", gone},
 		{"9.5 never translated", "10.96.0.1:80", "10.96.0.1:80", udp},
-		{"9.6 nobody serves", "10.96.0.2:80", "10.0.0.1:80", gone},
-		{"9.6 nobody serves, never translated", "10.96.0.2:80", "10.96.0.2:80", keep},
+		{"9.6 no endpoint", "10.96.0.2:80", "10.0.0.1:80", gone},
+		{"9.6 no endpoint, never translated", "10.96.0.2:80", "10.96.0.2:80", keep},
 		{"9.7 another port of the address", "10.96.0.1:81", "10.0.0.3:80", keep},
 		{"9.7 another address", "10.97.0.1:80", "10.0.0.3:80", keep},
 		{"9.4 NodePort number elsewhere", "10.0.0.1:30080", "10.0.0.1:30080", keep},

@@ -203,7 +203,7 @@ func (x *fixture) flowTo(p model.Protocol, dialled netip.AddrPort) (Flow, bool) 
 	return Flow{}, false
 }
 
-// open opens a flow from the client, and checks that somebody answers.
+// open opens a flow from the client, and checks that it gets an answer.
 func (x *fixture) open(network string, to netip.AddrPort) *netlab.Flow {
 	x.t.Helper()
 	f := x.dial(network, to, 0)
@@ -213,12 +213,12 @@ func (x *fixture) open(network string, to netip.AddrPort) *netlab.Flow {
 	return f
 }
 
-// unanswered opens a UDP flow to where nobody answers.
+// unanswered opens a UDP flow to an address without a server.
 func (x *fixture) unanswered(to netip.AddrPort) *netlab.Flow {
 	x.t.Helper()
 	f := x.dial("udp", to, 100*time.Millisecond)
 	if got, err := f.Ask(); err == nil {
-		x.t.Fatalf("%s: %s answers, want nobody", to, got.Name)
+		x.t.Fatalf("%s: %s answers, want no answer", to, got.Name)
 	}
 	return f
 }

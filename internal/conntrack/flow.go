@@ -3,8 +3,8 @@ package conntrack
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 
-	"github.com/mdlayher/netlink"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"golang.org/x/sys/unix"
@@ -13,15 +13,10 @@ import (
 // Flow is a connection tracking entry.
 type Flow struct {
 	Protocol model.Protocol
-	// Dialled is what the client sends to: the original destination.
-	Dialled netip.AddrPort
-	// Answers is what the answers come from: the reply source.
-	Answers netip.AddrPort
-	// Returns is what the answers are sent to: the reply destination. It is the
-	// client, unless that is masqueraded.
-	Returns netip.AddrPort
-	// ID is the kernel's name for the entry.
-	ID uint32
+	Dialled  netip.AddrPort // original destination
+	Answers  netip.AddrPort // reply source
+	Returns  netip.AddrPort // reply destination: the client, unless it is masqueraded
+	ID       uint32
 }
 
 // Attributes of <linux/netfilter/nfnetlink_conntrack.h>.
@@ -52,7 +47,6 @@ const (
 // original tuple (CTA_FILTER_F_CTA_PROTO_NUM of the kernel's nf_internals.h).
 const filterProtocol = 1 << 3
 
-// header returns the fixed part of a message about a family.
 func header(f model.Family) []byte {
 	family := byte(unix.AF_INET)
 	if f == model.IPv6 {
@@ -61,52 +55,43 @@ func header(f model.Family) []byte {
 	return []byte{family, unix.NFNETLINK_V0, 0, 0}
 }
 
-// filter encodes the request for the entries of a protocol. Kernels have it
-// since 5.8; without it the protocol of each entry is looked at all the same.
-func filter(p model.Protocol) ([]byte, error) {
-	e := netlink.NewAttributeEncoder()
-	e.Nested(ctaTupleOrig, func(e *netlink.AttributeEncoder) error {
-		e.Nested(ctaTupleProto, func(e *netlink.AttributeEncoder) error {
-			e.Uint8(ctaProtoNumber, uint8(p))
-			return nil
-		})
-		return nil
-	})
-	e.Nested(ctaFilter, func(e *netlink.AttributeEncoder) error {
-		e.Uint32(ctaFilterOrigFlags, filterProtocol)
-		return nil
-	})
-	return e.Encode()
+// attribute encodes an attribute with a payload of one or more parts.
+func attribute(kind uint16, parts ...[]byte) []byte {
+	data := slices.Concat(parts...)
+	b := binary.NativeEndian.AppendUint16(nil, uint16(unix.SizeofNlAttr+len(data)))
+	b = append(binary.NativeEndian.AppendUint16(b, kind), data...)
+	return append(b, make([]byte, -len(b)&(unix.NLA_ALIGNTO-1))...)
 }
 
-// encode names the entry of a flow for its deletion. Without the tuple, the
+func nested(kind uint16, attributes ...[]byte) []byte {
+	return attribute(kind|unix.NLA_F_NESTED, attributes...)
+}
+
+func number16(n uint16) []byte { return binary.BigEndian.AppendUint16(nil, n) }
+
+// filter encodes the request for the entries of a protocol. Kernels before 5.8
+// ignore it and send all entries.
+func filter(p model.Protocol) []byte {
+	return append(
+		nested(ctaTupleOrig, nested(ctaTupleProto, attribute(ctaProtoNumber, []byte{byte(p)}))),
+		nested(ctaFilter, attribute(ctaFilterOrigFlags, binary.NativeEndian.AppendUint32(nil, filterProtocol)))...)
+}
+
+// encode encodes the identity of a flow for its deletion. Without the tuple, the
 // kernel would delete all entries.
-func (f *Flow) encode() ([]byte, error) {
-	e := netlink.NewAttributeEncoder()
-	e.ByteOrder = binary.BigEndian
-	e.Nested(ctaTupleReply, func(e *netlink.AttributeEncoder) error {
-		e.Nested(ctaTupleIP, func(e *netlink.AttributeEncoder) error {
-			source, destination := uint16(ctaIPv4Source), uint16(ctaIPv4Destination)
-			if f.Answers.Addr().Is6() {
-				source, destination = ctaIPv6Source, ctaIPv6Destination
-			}
-			e.Bytes(source, f.Answers.Addr().AsSlice())
-			e.Bytes(destination, f.Returns.Addr().AsSlice())
-			return nil
-		})
-		e.Nested(ctaTupleProto, func(e *netlink.AttributeEncoder) error {
-			e.Uint8(ctaProtoNumber, uint8(f.Protocol))
-			e.Uint16(ctaProtoSourcePort, f.Answers.Port())
-			e.Uint16(ctaProtoDestinationPort, f.Returns.Port())
-			return nil
-		})
-		return nil
-	})
-	e.Uint32(ctaID, f.ID)
-	return e.Encode()
+func (f *Flow) encode() []byte {
+	source, destination := uint16(ctaIPv4Source), uint16(ctaIPv4Destination)
+	if f.Answers.Addr().Is6() {
+		source, destination = ctaIPv6Source, ctaIPv6Destination
+	}
+	return append(nested(ctaTupleReply,
+		nested(ctaTupleIP, attribute(source, f.Answers.Addr().AsSlice()), attribute(destination, f.Returns.Addr().AsSlice())),
+		nested(ctaTupleProto, attribute(ctaProtoNumber, []byte{byte(f.Protocol)}),
+			attribute(ctaProtoSourcePort, number16(f.Answers.Port())), attribute(ctaProtoDestinationPort, number16(f.Returns.Port())))),
+		attribute(ctaID, binary.BigEndian.AppendUint32(nil, f.ID))...)
 }
 
-// decode reads a message of a dump. It returns false for what is no flow with
+// decode decodes a message of a dump. It returns false unless that is a flow with
 // ports in the default zone.
 func decode(message []byte) (Flow, bool) {
 	var f Flow
@@ -133,12 +118,11 @@ func decode(message []byte) (Flow, bool) {
 	return f, true
 }
 
-// tuple is one direction of an entry.
 type tuple struct {
 	from, to         netip.Addr
 	protocol         model.Protocol
 	fromPort, toPort uint16
-	zone             bool // in another one than the default
+	zone             bool // not the default one
 }
 
 func (t *tuple) complete() bool {

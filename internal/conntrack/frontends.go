@@ -7,27 +7,25 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// scope is what one listing covers.
+// scope is what a listing covers.
 type scope struct {
 	family   model.Family
 	protocol model.Protocol
 }
 
-// frontends are those of one scope. They share nothing with the routes, which
-// are much larger.
+// frontends are the frontends of one scope. They share no memory with the routes,
+// which are much larger.
 type frontends struct {
 	scope
-	// serving has the endpoints of each that may keep their flows, sorted.
+	// serving has the endpoints that may keep their flows, sorted, by frontend.
 	serving map[netip.AddrPort][]netip.AddrPort
-	// gone are those of them that are frontends no longer, which nobody serves.
-	// They stay until a clean-up has looked after their flows.
+	// gone are the former frontends, without endpoints, until a cleanup has deleted
+	// their flows.
 	gone map[netip.AddrPort]struct{}
-	// nodePorts are the addresses on which frontends with the unspecified address
-	// are served, and left those on which they no longer are. These stay as the
-	// ones in gone do.
+	// nodePorts are the addresses that serve frontends with the unspecified address;
+	// left are those that no longer do, until a cleanup.
 	nodePorts, left map[netip.Addr]struct{}
-	// changed means that something is different since the last cleanup that did
-	// all of its work, and version counts what became different.
+	// changed reports changes since the last successful cleanup; version counts them.
 	changed bool
 	version int
 }
@@ -39,7 +37,6 @@ func newFrontends(s scope) *frontends {
 	}
 }
 
-// set takes a frontend with the endpoints that serve it.
 func (fs *frontends) set(f netip.AddrPort, serving []netip.AddrPort) {
 	before, known := fs.serving[f]
 	if !known || !slices.Equal(before, serving) {
@@ -49,7 +46,6 @@ func (fs *frontends) set(f netip.AddrPort, serving []netip.AddrPort) {
 	delete(fs.gone, f)
 }
 
-// remove takes note that a frontend is gone, if it was one.
 func (fs *frontends) remove(f netip.AddrPort) {
 	if _, known := fs.serving[f]; known {
 		fs.serving[f] = nil
@@ -58,8 +54,7 @@ func (fs *frontends) remove(f netip.AddrPort) {
 	}
 }
 
-// move takes the addresses on which frontends with the unspecified address are
-// served.
+// move records the addresses that serve frontends with the unspecified address.
 func (fs *frontends) move(addresses []netip.Addr) {
 	before := fs.nodePorts
 	fs.nodePorts = make(map[netip.Addr]struct{}, len(before))
@@ -96,18 +91,18 @@ func (fs *frontends) change() {
 	fs.version++
 }
 
-// settle forgets what a clean-up has looked after.
+// settle forgets former frontends and addresses after a cleanup.
 func (fs *frontends) settle() {
 	for f := range fs.gone {
 		delete(fs.serving, f)
 	}
-	fs.gone = make(map[netip.AddrPort]struct{}) // not cleared, which would keep its size
+	fs.gone = make(map[netip.AddrPort]struct{}) // clear would keep its size
 	fs.left = make(map[netip.Addr]struct{})
 	fs.changed = false
 }
 
-// serve returns the endpoints that may keep the flows of what a client has
-// dialled. It reports whether that is or was a frontend.
+// serve returns the endpoints that may keep flows to an address, and whether that
+// is or was a frontend.
 func (fs *frontends) serve(dialled netip.AddrPort) (serving []netip.AddrPort, ours bool) {
 	if serving, ours = fs.serving[dialled]; ours {
 		return serving, true
@@ -124,12 +119,12 @@ func (fs *frontends) serve(dialled netip.AddrPort) (serving []netip.AddrPort, ou
 	return serving, ours
 }
 
-// stale tells whether a flow goes through a frontend to what does not serve it
-// (9.4).
+// stale reports whether a flow goes through a frontend to an address that does not
+// serve it (9.4).
 //
-// A flow that was never translated is as old as the time before the rules. If
-// it is UDP and somebody serves the frontend, that is where it belongs (9.5).
-// Otherwise it is not known to be ours, and to end it would help nobody.
+// A flow without translation is older than the rules. A UDP flow is stale if the
+// frontend has endpoints now (9.5). Otherwise it may not be ours, and deleting it
+// would not help.
 func (fs *frontends) stale(f Flow) bool {
 	serving, ours := fs.serve(f.Dialled)
 	if !ours {
@@ -141,8 +136,8 @@ func (fs *frontends) stale(f Flow) bool {
 	return f.Answers != f.Dialled || f.Protocol == model.UDP && len(serving) > 0
 }
 
-// copies are the addresses of serving endpoints: the frontends of a service port
-// share their choice, and so the copy.
+// copies are the addresses of serving endpoints by choice: the frontends of a
+// service port share both.
 type copies map[*model.Choice][]netip.AddrPort
 
 func (c copies) of(choice *model.Choice) []netip.AddrPort {

@@ -18,23 +18,21 @@ const (
 )
 
 const (
-	// receiveBuffer is the space for one datagram, in bytes. The kernel fills
-	// those of a dump up to 32 KiB.
+	// receiveBuffer is the size of a datagram's buffer in bytes. The kernel fills
+	// datagrams of a dump up to 32 KiB.
 	receiveBuffer = 32 << 10
-	// renewal is how many messages come before the next datagram gets its time:
-	// fewer than fit into one.
+	// renewal is how many messages are read before the timeout is renewed: fewer
+	// than fit into a datagram.
 	renewal = 64
-	// batch is how many entries one system call deletes: the refusals of all of
-	// them, about 1 KiB each, fit into the receive buffer that a socket has.
+	// batch is how many entries one system call deletes: errors for all of them,
+	// about 1 KiB each, fit into the default receive buffer of a socket.
 	batch = 128
 )
 
-// Netlink is the [Kernel] of the network namespace of the calling thread. It
-// needs CAP_NET_ADMIN. Each call has a socket of its own, so that no answer can
-// be taken for that of another.
+// Netlink is the [Kernel] of the calling thread's network namespace. It needs
+// CAP_NET_ADMIN. Each call opens a socket, so answers cannot be mixed up.
 type Netlink struct{}
 
-// dial opens a socket.
 func dial() (*netlink.Conn, error) {
 	c, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{MessageBufferSize: receiveBuffer})
 	if err != nil {
@@ -44,8 +42,7 @@ func dial() (*netlink.Conn, error) {
 	return c, nil
 }
 
-// List implements [Kernel] with one dump, of which no more than a datagram is
-// kept.
+// List implements [Kernel] with one dump, of which only one datagram is in memory.
 func (Netlink) List(family model.Family, p model.Protocol, f func(Flow)) error {
 	c, err := dial()
 	if err != nil {
@@ -58,19 +55,15 @@ func (Netlink) List(family model.Family, p model.Protocol, f func(Flow)) error {
 }
 
 func list(c *netlink.Conn, family model.Family, p model.Protocol, f func(Flow)) error {
-	attributes, err := filter(p)
-	if err != nil {
-		return err
-	}
 	request := netlink.Message{
 		Header: netlink.Header{Type: getEntry, Flags: netlink.Request | netlink.Dump},
-		Data:   append(header(family), attributes...),
+		Data:   append(header(family), filter(p)...),
 	}
 	if _, err := c.Send(request); err != nil {
 		return err
 	}
 	interrupted := false
-	netlinkio.Renew(c) // the kernel may have looked at millions of entries
+	netlinkio.Renew(c) // the kernel may have searched millions of entries
 	messages := 0
 	for m, err := range c.ReceiveIter() {
 		if err != nil {
@@ -111,14 +104,10 @@ func (Netlink) Delete(flows []Flow) (deleted int, err error) {
 	return deleted, errors.Join(err, c.Close())
 }
 
-// deleteFlows deletes a batch of flows. The kernel answers what it refuses, and
-// the last message in any case.
+// deleteFlows deletes a batch of flows. The kernel answers every refused message,
+// and always the last one.
 func deleteFlows(c *netlink.Conn, flows []Flow) (deleted int, err error) {
-	messages, err := deletions(flows)
-	if err != nil {
-		return 0, err
-	}
-	sent, err := c.SendMessages(messages)
+	sent, err := c.SendMessages(deletions(flows))
 	if err != nil {
 		return 0, err
 	}
@@ -142,23 +131,18 @@ func deleteFlows(c *netlink.Conn, flows []Flow) (deleted int, err error) {
 	}
 }
 
-func deletions(flows []Flow) ([]netlink.Message, error) {
+func deletions(flows []Flow) []netlink.Message {
 	messages := make([]netlink.Message, len(flows))
 	for i := range flows {
-		attributes, err := flows[i].encode()
-		if err != nil {
-			return nil, err
-		}
 		messages[i] = netlink.Message{
 			Header: netlink.Header{Type: deleteEntry, Flags: netlink.Request},
-			Data:   append(header(model.FamilyOf(flows[i].Dialled.Addr())), attributes...),
+			Data:   append(header(model.FamilyOf(flows[i].Dialled.Addr())), flows[i].encode()...),
 		}
 	}
 	messages[len(messages)-1].Header.Flags |= netlink.Acknowledge
-	return messages, nil
+	return messages
 }
 
-// explain adds to an error what a person can do about it.
 func explain(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM):

@@ -213,13 +213,9 @@ func TestKernelFilters(t *testing.T) {
 			return err
 		}
 		defer c.Close()
-		attributes, err := filter(model.UDP)
-		if err != nil {
-			return err
-		}
 		got, err := c.Execute(netlink.Message{
 			Header: netlink.Header{Type: getEntry, Flags: netlink.Request | netlink.Dump},
-			Data:   append(header(model.IPv4), attributes...),
+			Data:   append(header(model.IPv4), filter(model.UDP)...),
 		})
 		if len(got) != 3 {
 			t.Errorf("%d entries are sent, want the 3 of UDP", len(got))
@@ -253,9 +249,9 @@ func TestDelete(t *testing.T) {
 	}
 }
 
-// An entry that the client made anew after it was listed is another one, also
-// where the kernel gives it the same ID.
-func TestEntryMadeAnew(t *testing.T) {
+// An entry that the client has created again since the listing is a different one,
+// even if the kernel gives it the same ID.
+func TestEntryMadeAgain(t *testing.T) {
 	t.Parallel()
 	x := newTable(t)
 	sameID := 0
@@ -264,22 +260,22 @@ func TestEntryMadeAnew(t *testing.T) {
 		listed := x.list(model.IPv4, model.UDP)
 		x.delete(listed)
 		x.add(zone{}, clients(1, model.UDP, "10.96.0.1:80", "10.0.0.2:8080")...)
-		anew := x.list(model.IPv4, model.UDP)
-		if anew[0].ID == listed[0].ID {
+		again := x.list(model.IPv4, model.UDP)
+		if again[0].ID == listed[0].ID {
 			sameID++
 		}
 		if got := x.delete(listed); got != 0 {
-			t.Fatal("the entry that was made anew is deleted")
+			t.Fatal("the entry that was created again is deleted")
 		}
-		if got := x.delete(anew); got != 1 {
+		if got := x.delete(again); got != 1 {
 			t.Fatalf("%d deleted, want 1", got)
 		}
 	}
 	t.Logf("%d of 50 had the same ID", sameID)
 }
 
-// An endpoint that lost its client's entry and speaks makes one that is the
-// reply of the old one. It is another one, too.
+// An endpoint that sends after the deletion of its client's entry creates one that
+// is the reverse of the old one. It is a different entry, too.
 func TestEntryOfEndpoint(t *testing.T) {
 	t.Parallel()
 	x := newTable(t)
@@ -293,15 +289,11 @@ func TestEntryOfEndpoint(t *testing.T) {
 	}
 }
 
-// What is broken is passed over.
+// Malformed messages are skipped.
 func TestDecodeBrokenMessages(t *testing.T) {
 	whole := header(model.IPv4)
 	f := flow(model.UDP, "10.96.0.1:80", "10.0.0.1:8080")
-	name, err := f.encode()
-	if err != nil {
-		t.Fatal(err)
-	}
-	whole = append(whole, name...) // has no original tuple
+	whole = append(whole, f.encode()...) // has no original tuple
 	for n := range len(whole) + 1 {
 		if got, ok := decode(whole[:n]); ok {
 			t.Errorf("%d bytes give %+v", n, got)
@@ -336,8 +328,8 @@ func TestInterruptedDump(t *testing.T) {
 	}
 }
 
-// 9.10: the kernel may refuse to delete an entry, as it did before 6.4 with
-// those in a flow table. The others go, and the reason is told.
+// 9.10: the kernel may refuse to delete an entry, as it did before 6.4 for entries
+// in a flow table. The others are deleted, and the error is returned.
 func TestRefusedDeletion(t *testing.T) {
 	refuse := func(m netlink.Message, errno unix.Errno) netlink.Message {
 		return reply(m, netlink.Error, 0, binary.NativeEndian.AppendUint32(nil, uint32(-int32(errno))))

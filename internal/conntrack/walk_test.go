@@ -171,7 +171,7 @@ func spoil(changes []model.RouteChange) {
 }
 
 // TestWalk walks through random changes, beside random flows and failures of the
-// kernel. One cleaner is told the changes, another one all routes: both know the
+// kernel. One cleaner gets the changes, another one all routes: both know the
 // same, and that is what there is, and ask the same of the kernel.
 func TestWalk(t *testing.T) {
 	for _, tcp := range []bool{false, true} {
@@ -183,12 +183,12 @@ func TestWalk(t *testing.T) {
 
 func walk(t *testing.T, seed uint64, config Config) {
 	town := &town{Rand: rand.New(rand.NewPCG(seed, 0)), serving: make(map[model.Frontend][]netip.AddrPort)}
-	told, looked := newFlaky(seed), newFlaky(seed)
-	change, reset := newCleaner(told, &bytes.Buffer{}, config), newCleaner(looked, &bytes.Buffer{}, config)
+	small, whole := newFlaky(seed), newFlaky(seed)
+	change, reset := newCleaner(small, &bytes.Buffer{}, config), newCleaner(whole, &bytes.Buffer{}, config)
 	for step := range 400 {
 		for range town.IntN(3) {
 			f := town.flow()
-			told.flows, looked.flows = append(told.flows, f), append(looked.flows, f)
+			small.flows, whole.flows = append(small.flows, f), append(whole.flows, f)
 		}
 		changes := town.change()
 		if town.move(); town.IntN(20) == 0 {
@@ -200,14 +200,14 @@ func walk(t *testing.T, seed uint64, config Config) {
 		everything(reset, town.routes(), town.nodePorts)
 		change.Clean()
 		reset.Clean()
-		if !reflect.DeepEqual(told, looked) {
-			t.Fatalf("step %d: told of changes, the kernel is left with %+v, looking at everything, with %+v", step, told, looked)
+		if !reflect.DeepEqual(small, whole) {
+			t.Fatalf("step %d: after changes the kernel has %+v, after all routes %+v", step, small, whole)
 		}
 		for i := range change.known { // one has looked more often
 			change.known[i].version, reset.known[i].version = 0, 0
 		}
 		if !reflect.DeepEqual(change.known, reset.known) {
-			t.Fatalf("step %d: told of changes and looking at everything, cleaners know different frontends", step)
+			t.Fatalf("step %d: with changes and with all routes, cleaners know different frontends", step)
 		}
 		for _, fs := range change.known {
 			present := maps.Clone(fs.serving)
@@ -217,12 +217,12 @@ func walk(t *testing.T, seed uint64, config Config) {
 			}
 		}
 	}
-	if len(told.deleted) < 30 || told.failures < 30 {
-		t.Errorf("%d deletions, %d failures: too little happens", len(told.deleted), told.failures)
+	if len(small.deleted) < 30 || small.failures < 30 {
+		t.Errorf("%d deletions, %d failures: too little happens", len(small.deleted), small.failures)
 	}
 }
 
-// everything tells a cleaner of all routes, changed or not.
+// everything passes all routes to a cleaner, changed or not.
 func everything(c *Cleaner, routes []model.Route, nodePorts []netip.Addr) {
 	all := changes(nil, routes)
 	for _, fs := range c.known {

@@ -20,19 +20,19 @@ type configWatch struct {
 }
 
 // watchConfig returns a watch of the file. usable returns an error if the process
-// could not start with the file as it is now.
+// could not start with the current content.
 func watchConfig(file *config.File, usable func() error, log *slog.Logger) (*configWatch, error) {
 	watcher, err := (&source.Files{Paths: []string{file.Path}}).NewWatcher()
 	return &configWatch{file: file, usable: usable, log: log, watcher: watcher}, err
 }
 
-// run runs until ctx ends, or until the file has new content, which is an error:
-// the process ends, and its supervisor restarts it. Content that the process
-// could not start with is logged and changes nothing (12.50).
+// run watches until ctx ends, or until the file has new content, which is an error:
+// the process ends, and its supervisor restarts it. Unusable content is logged and
+// has no effect (12.50).
 func (w *configWatch) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	replaced := w.replaced() // before the watcher was there
+	replaced := w.replaced() // before the watch began
 	if replaced {
 		cancel()
 	}
@@ -47,8 +47,7 @@ func (w *configWatch) run(ctx context.Context) error {
 	return err
 }
 
-// replaced reports whether the file has new content that the process could start
-// with.
+// replaced reports whether the file has new, usable content.
 func (w *configWatch) replaced() bool {
 	if !differs(w.file) {
 		w.rejected = ""
@@ -65,11 +64,10 @@ func (w *configWatch) replaced() bool {
 	return false
 }
 
-// writeTime is how long a program may take to write the file, which it truncates
-// first.
+// writeTime is how long a program may take to write the file after truncating it.
 const writeTime = 100 * time.Millisecond
 
-// differs reports whether a file has had other content for a moment.
+// differs reports whether a file has had other content for writeTime.
 func differs(file *config.File) bool {
 	if !file.Changed() {
 		return false

@@ -22,17 +22,14 @@ import (
 // Daemon is the process on a node.
 type Daemon struct {
 	Config *config.Config
-	// Usable returns an error if the process could not start with the
-	// configuration file as it is now. It matters where there is one.
-	Usable func() error
-	Source source.Source
-	// Events is the API for events; nil: there is no API server.
-	Events  eventsv1client.EventsV1Interface
-	Version string
-	// Flags returns the flags in effect, for /flagz.
-	Flags func() map[string]string
-	// SetVerbosity changes the level of detail in the log.
-	SetVerbosity func(level uint32) error
+	// Usable returns an error if the process could not start with the current content
+	// of the configuration file.
+	Usable       func() error
+	Source       source.Source
+	Events       eventsv1client.EventsV1Interface // nil: there is no API server
+	Version      string
+	Flags        func() map[string]string // in effect, for /flagz
+	SetVerbosity func(level uint32) error // of the log
 	Log          *slog.Logger
 }
 
@@ -42,9 +39,7 @@ func (d *Daemon) cluster() *source.Cluster {
 	return c
 }
 
-// Init performs the preparations that need more privileges than serving, and
-// returns (12.60): it waits for the Node, checks the kernel, and sets what
-// connection tracking needs.
+// Init performs the preparations that need more privileges than serving (12.60).
 func (d *Daemon) Init(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -53,8 +48,8 @@ func (d *Daemon) Init(ctx context.Context) error {
 	return err
 }
 
-// prepare brings the machine to where serving can begin. It returns the
-// families to serve.
+// prepare waits for the Node, checks the kernel, and sets what connection tracking
+// needs. It returns the families to serve.
 func (d *Daemon) prepare(ctx context.Context) ([]model.Family, error) {
 	if err := d.Source.AwaitNode(ctx); err != nil {
 		return nil, err
@@ -62,9 +57,9 @@ func (d *Daemon) prepare(ctx context.Context) ([]model.Family, error) {
 	return d.prepareHost()
 }
 
-// Run serves until ctx ends, or until the configuration file has new content
-// that the process could start with. The rules stay in place then. It returns an
-// error if the process cannot start, or cannot continue.
+// Run serves until ctx ends, or until the configuration file has new, usable content.
+// The rules stay in place then. It returns an error if the process cannot start or
+// continue.
 func (d *Daemon) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -104,11 +99,11 @@ func (d *Daemon) run(ctx context.Context, cancel context.CancelCauseFunc, reques
 		rules.Log = d.Log
 		owns, openErr = d.own(rules)
 	}
-	families, err := d.prepare(ctx) // whose error says more than openErr
+	families, err := d.prepare(ctx) // its error is more helpful than openErr
 	if err = cmp.Or(err, openErr); err != nil {
 		return err
 	}
-	// Scrapes come while the agent is at work: they have a socket of their own.
+	// Scrapes have a socket of their own, because they run concurrently with the agent.
 	scrapes, err := kernel.Open()
 	if err != nil {
 		return err
@@ -133,8 +128,8 @@ func (d *Daemon) run(ctx context.Context, cancel context.CancelCauseFunc, reques
 	return w.agent.Run(ctx)
 }
 
-// forward passes changes of the source on to the agent until ctx ends. The agent
-// runs afterwards and reads the source then, so earlier changes do not matter.
+// forward notifies the agent of changes of the source until ctx ends. Earlier changes
+// do not matter: the agent has not read the source yet.
 func forward(ctx context.Context, changes <-chan struct{}, a *agent.Agent) {
 	select {
 	case <-changes:

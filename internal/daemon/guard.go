@@ -6,9 +6,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/kernel"
 )
 
-// own keeps other programs from changing the rules, if the kernel supports that
-// and the user does not want to edit them. It claims the rules of an earlier run
-// immediately: it may take long until the source is known.
+// own prevents other programs from changing the rules, if the kernel supports that and
+// the configuration allows it. It claims the rules of an earlier run immediately: the
+// first sync may take long.
 func (d *Daemon) own(rules *kernel.Conn) (bool, error) {
 	if d.Config.Own.NoTableOwner {
 		return false, nil
@@ -18,7 +18,7 @@ func (d *Daemon) own(rules *kernel.Conn) (bool, error) {
 		return false, err
 	}
 	if !owns {
-		d.Log.Info("tables of this kernel do not outlive their owner (since 6.9 they can): other programs can change the rules, which are then repaired")
+		d.Log.Info("this kernel does not support persistent tables with an owner (6.9 does): changes of the rules by other programs are repaired")
 		return false, nil
 	}
 	if _, err := rules.Claim(); err != nil {

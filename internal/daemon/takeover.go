@@ -10,33 +10,31 @@ import (
 	"github.com/nftproxy/nftproxy/internal/takeover"
 )
 
-// lookAgain is the time until the second removal: a kube-proxy that was shutting
+// secondRemoval is the time until the second removal: a kube-proxy that was shutting
 // down may have written its rules once more.
-const lookAgain = time.Minute
+const secondRemoval = time.Minute
 
-// successor removes what kube-proxy left, once nftproxy's rules are active
-// (12.61).
-type successor struct {
+// kubeProxyCleanup removes kube-proxy's leftovers after the first successful sync (12.61).
+type kubeProxyCleanup struct {
 	remove func(context.Context) ([]string, error)
 	log    *slog.Logger
 	active chan struct{} // closed after the first successful sync
 	once   sync.Once
 }
 
-func newSuccessor(m takeover.Marker, log *slog.Logger) *successor {
+func newKubeProxyCleanup(m takeover.Marker, log *slog.Logger) *kubeProxyCleanup {
 	remove := func(ctx context.Context) ([]string, error) { return takeover.Remove(ctx, m) }
-	return &successor{remove: remove, log: log, active: make(chan struct{})}
+	return &kubeProxyCleanup{remove: remove, log: log, active: make(chan struct{})}
 }
 
-// observe observes syncs.
-func (s *successor) observe(sync *agent.Sync) {
+func (s *kubeProxyCleanup) observe(sync *agent.Sync) {
 	if sync.Err == nil {
 		s.once.Do(func() { close(s.active) })
 	}
 }
 
-// run removes twice, unless ctx ends before.
-func (s *successor) run(ctx context.Context) {
+// run removes them twice, unless ctx ends before.
+func (s *kubeProxyCleanup) run(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 		return
@@ -46,17 +44,17 @@ func (s *successor) run(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 		return
-	case <-time.After(lookAgain):
+	case <-time.After(secondRemoval):
 	}
 	s.takeOver(ctx, slog.LevelWarn, "kube-proxy has written its rules again; stop it on this node")
 }
 
-func (s *successor) takeOver(ctx context.Context, level slog.Level, message string) {
+func (s *kubeProxyCleanup) takeOver(ctx context.Context, level slog.Level, message string) {
 	removed, err := s.remove(ctx)
 	if len(removed) > 0 {
 		s.log.Log(ctx, level, message, "removed", removed)
 	}
 	if err != nil && ctx.Err() == nil {
-		s.log.Error("something of kube-proxy is left", "error", err)
+		s.log.Error("cannot remove all leftovers of kube-proxy", "error", err)
 	}
 }

@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"runtime/debug"
@@ -18,6 +20,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/preflight"
 	"github.com/nftproxy/nftproxy/internal/serve"
 	"github.com/nftproxy/nftproxy/internal/status"
 	"github.com/nftproxy/nftproxy/internal/takeover"
@@ -34,14 +37,12 @@ type work struct {
 	cleaner  *conntrack.Cleaner
 	health   *health.Proxy
 	services *health.Services
-	// interfaces knows the addresses on which NodePorts and health checks are
-	// served.
+	// interfaces has the addresses that serve NodePorts and health checks.
 	interfaces *host.Interfaces
-	// successor is nil unless kube-proxy is replaced.
-	successor *successor
+	takeover   *kubeProxyCleanup // nil unless this process replaces kube-proxy
 }
 
-// sockets are those to the kernel's rules.
+// sockets are the connections to nf_tables.
 type sockets struct {
 	rules   *kernel.Conn // of the agent
 	owns    bool         // rules can claim the tables
@@ -61,8 +62,12 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets
 	w.interfaces = host.NewInterfaces(host.ServingAddresses, d.Log)
 	w.agent = w.newAgent(s)
 	w.addServers(families, s.scrapes)
-	if d.takesOver() {
-		w.successor = newSuccessor(d.marker(), d.Log)
+	if d.cluster() != nil && d.Config.Own.TakeOver && !d.Config.Node.BesideAnother { // (12.61)
+		m := takeover.MarkReplaced
+		if d.Config.Own.AnnounceNFTables {
+			m = takeover.MarkAlways
+		}
+		w.takeover = newKubeProxyCleanup(m, d.Log)
 	}
 	w.follow()
 	return w
@@ -88,7 +93,6 @@ func (w *work) newAgent(s sockets) *agent.Agent {
 	})
 }
 
-// addServers adds what answers questions.
 func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 	w.status = status.New(status.Config{
 		Version: w.Version, Source: w.Source.String(), State: w.agent.State, Routing: w.agent.Routing,
@@ -109,37 +113,23 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 	})
 }
 
-// follow has the metrics follow everything, and the others the syncs.
+// follow connects the metrics with their sources, and the observers with the agent.
 func (w *work) follow() {
 	if c := w.cluster(); c != nil {
 		w.metrics.FollowCluster(c.Counts)
 	}
 	if w.node.Counters {
-		w.metrics.FollowConnections(w.connections)
+		w.metrics.FollowConnections(w.status.ServiceCounts)
 	}
 	w.metrics.FollowAgent(w.agent.State)
-	w.agent.Observe(w.metrics.Observe, w.status.Observe, w.report, w.synced)
-	if w.successor != nil {
-		w.agent.Observe(w.successor.observe)
+	w.agent.Observers = append(w.agent.Observers, w.metrics.Observe, w.status.Observe, w.report, w.synced)
+	if w.takeover != nil {
+		w.agent.Observers = append(w.agent.Observers, w.takeover.observe)
 	}
 }
 
-// takesOver reports whether what kube-proxy left is to be removed: this process
-// replaces it, and does not run beside it (12.61).
-func (d *Daemon) takesOver() bool {
-	return d.cluster() != nil && d.Config.Own.TakeOver && !d.Config.Node.BesideAnother
-}
-
-// marker returns what replaces kube-proxy's tables.
-func (d *Daemon) marker() takeover.Marker {
-	if d.Config.Own.AnnounceNFTables {
-		return takeover.MarkAlways
-	}
-	return takeover.MarkReplaced
-}
-
-// healthy returns what health checks of Services depend on: without a health
-// server the proxy counts as healthy (10.25).
+// healthy returns the state of the proxy for health checks of Services; nil without a
+// health server: then the proxy counts as healthy (10.25).
 func (w *work) healthy() func() bool {
 	if w.Config.HealthAddress() == "" {
 		return nil
@@ -147,18 +137,7 @@ func (w *work) healthy() func() bool {
 	return w.health.Healthy
 }
 
-// connections returns the counters of connections for metrics.
-func (w *work) connections() ([]metrics.ServiceCount, error) {
-	counts, err := w.status.ServiceCounts()
-	out := make([]metrics.ServiceCount, len(counts))
-	for i, c := range counts {
-		out[i] = metrics.ServiceCount(c)
-	}
-	return out, err
-}
-
-// report writes events about what cannot be served, and about changes of the rules
-// by other programs.
+// report writes events about notices and about changes of the rules by other programs.
 func (w *work) report(s *agent.Sync) {
 	if s.NewNotices {
 		w.events.Notices(s.Router.Notices())
@@ -169,13 +148,13 @@ func (w *work) report(s *agent.Sync) {
 	for _, i := range s.Interventions {
 		if !i.Missed {
 			w.events.RulesRepaired(i.By.String(), i.Touched)
-			return // one of them: the log has all
+			return // the log has the others
 		}
 	}
 }
 
-// synced does what follows a successful sync: health check ports first, then
-// conntrack cleanup, which runs in the background (10.21, 13.21, 13.23).
+// synced updates health check ports after a successful sync, then starts conntrack
+// cleanup in the background (10.21, 13.21, 13.23).
 func (w *work) synced(s *agent.Sync) {
 	if s.Err != nil {
 		return
@@ -187,13 +166,12 @@ func (w *work) synced(s *agent.Sync) {
 	}
 }
 
-// settledGC is the percentage by which the heap may grow before garbage is
-// collected, once the rules are complete. Changes make little garbage, and all
-// nodes pay for the memory.
+// settledGC is the value of GOGC after the first sync: changes create little garbage,
+// so memory matters more than the collector's CPU time.
 const settledGC = 50
 
-// freeMemory returns memory to the system: a sync of everything needs several
-// times as much as it keeps, and happens rarely.
+// freeMemory returns memory to the OS: a comparison needs several times the
+// steady-state heap and is rare.
 func freeMemory() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(settledGC)
@@ -201,10 +179,11 @@ func freeMemory() {
 	debug.FreeOSMemory()
 }
 
-// profileTime is the longest that a requested profile may take.
+// profileTime limits the duration of a requested profile.
 const profileTime = 10 * time.Minute
 
-// serve starts the servers. They end with ctx; wait returns when they have.
+// serve starts the servers and background work, which end with ctx. wait waits for
+// their end.
 func (w *work) serve(ctx context.Context, cancel context.CancelCauseFunc) (wait func()) {
 	var all sync.WaitGroup
 	all.Go(func() { w.cleaner.Run(ctx) })
@@ -223,8 +202,8 @@ func (w *work) serve(ctx context.Context, cancel context.CancelCauseFunc) (wait 
 		})
 	}
 	run("health server", w.Config.HealthAddress(), w.health, 0, events.HealthServerFailed)
-	if w.successor != nil {
-		all.Go(func() { w.successor.run(ctx) })
+	if w.takeover != nil {
+		all.Go(func() { w.takeover.run(ctx) })
 	}
 	run("metrics server", w.Config.MetricsAddress(), w.pages(), profileTime, events.MetricsServerFailed)
 	return func() {
@@ -233,7 +212,7 @@ func (w *work) serve(ctx context.Context, cancel context.CancelCauseFunc) (wait 
 	}
 }
 
-// pages returns what the metrics server answers (11.2, 11.4).
+// pages returns the handler of the metrics server (11.2, 11.4).
 func (w *work) pages() http.Handler {
 	p := serve.Pages{
 		Pinged:       w.metrics.Pinged,
@@ -253,4 +232,41 @@ func (w *work) pages() http.Handler {
 	mux.Handle("/status", w.status)
 	p.Handle(mux)
 	return mux
+}
+
+// prepareHost checks the kernel and sets what connection tracking needs
+// (12.48, 12.49).
+func (d *Daemon) prepareHost() ([]model.Family, error) {
+	var machine host.System
+	families, err := machine.Families()
+	if err != nil {
+		return nil, err
+	}
+	if len(families) < len(model.Families) {
+		d.Log.Info("this node has no IPv6: serving IPv4 only")
+	}
+	if err := checkKernel(families); err != nil {
+		return nil, err
+	}
+	if err := machine.SetConntrack(d.Config.Conntrack(), d.Log); err != nil {
+		return nil, err
+	}
+	if score := d.Config.Kube.OOMScoreAdj; score != nil {
+		if err := machine.SetOOMScore(int(*score), d.Log); err != nil {
+			d.Log.Warn("the kernel may end this process early when memory is short", "error", err)
+		}
+	}
+	return families, nil
+}
+
+func checkKernel(families []model.Family) error {
+	problems, err := preflight.Check(families)
+	if err != nil {
+		return fmt.Errorf("ask the kernel for its features: %w", err)
+	}
+	var errs []error
+	for _, p := range problems {
+		errs = append(errs, errors.New(p.String()))
+	}
+	return errors.Join(errs...)
 }

@@ -25,7 +25,7 @@ import (
 )
 
 // witness is a connection tracking table that notes what a load balancer hears
-// at the moment of the clean-up.
+// at the time of the cleanup.
 type witness struct {
 	port  uint16
 	heard []string
@@ -61,7 +61,7 @@ func freePort(t *testing.T) uint16 {
 }
 
 // TestAfterSync: after a success the health check ports come first and the
-// clean-up of connections last (13.21, 13.23), after a failure neither (10.21).
+// conntrack cleanup last (13.21, 13.23), after a failure neither (10.21).
 func TestAfterSync(t *testing.T) {
 	port := freePort(t)
 	table := &witness{port: port}
@@ -104,7 +104,7 @@ func TestAfterSync(t *testing.T) {
 	}
 	sync(5, errors.New("refused by the kernel"))
 	if got := ask(port); got != "1" || len(table.heard) != 2 {
-		t.Errorf("(10.21) after a failed sync: load balancers hear %s, %d clean-ups, want 1 and 2", got, len(table.heard))
+		t.Errorf("(10.21) after a failed sync: load balancers hear %s, %d cleanups, want 1 and 2", got, len(table.heard))
 	}
 }
 
@@ -144,14 +144,14 @@ func TestHealthChecksWithoutAddresses(t *testing.T) {
 	}
 }
 
-// TestSuccessor: 12.61, nothing is removed before our own rules are active; then
+// TestKubeProxyCleanup: 12.61, nothing is removed before our own rules are active; then
 // once, and once more after a minute.
-func TestSuccessor(t *testing.T) {
+func TestKubeProxyCleanup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log netlab.LogBuffer
 		start := time.Now()
 		var at []time.Duration
-		s := newSuccessor(takeover.NoMarker, slog.New(slog.NewTextHandler(&log, nil)))
+		s := newKubeProxyCleanup(takeover.NoMarker, slog.New(slog.NewTextHandler(&log, nil)))
 		s.remove = func(context.Context) ([]string, error) {
 			at = append(at, time.Since(start))
 			return []string{"table ip kube-proxy"}, errors.New("busy")
@@ -164,10 +164,10 @@ func TestSuccessor(t *testing.T) {
 		s.observe(&agent.Sync{})
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if want := []time.Duration{2 * time.Hour, 2*time.Hour + lookAgain}; !slices.Equal(at, want) {
+		if want := []time.Duration{2 * time.Hour, 2*time.Hour + secondRemoval}; !slices.Equal(at, want) {
 			t.Errorf("removed at %v, want %v", at, want)
 		}
-		for _, want := range []string{"took over from kube-proxy", "kube-proxy has written its rules again", "something of kube-proxy is left"} {
+		for _, want := range []string{"took over from kube-proxy", "kube-proxy has written its rules again", "cannot remove all leftovers of kube-proxy"} {
 			if !strings.Contains(log.String(), want) {
 				t.Errorf("the log does not say %q: %s", want, log.String())
 			}
@@ -175,10 +175,10 @@ func TestSuccessor(t *testing.T) {
 	})
 }
 
-// TestSuccessorEnds: it does nothing after the daemon was told to end.
-func TestSuccessorEnds(t *testing.T) {
+// TestKubeProxyCleanupEnds: it does nothing after the daemon has ended.
+func TestKubeProxyCleanupEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSuccessor(takeover.NoMarker, slog.New(slog.DiscardHandler))
+		s := newKubeProxyCleanup(takeover.NoMarker, slog.New(slog.DiscardHandler))
 		s.remove = func(context.Context) ([]string, error) { t.Error("something was removed"); return nil, nil }
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()

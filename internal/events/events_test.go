@@ -100,9 +100,9 @@ func TestEvents(t *testing.T) {
 			eventsv1.Event{Type: "Warning", Reason: "RulesRepaired", Action: "Repair", Regarding: node,
 				Note: `process 7 ("nft") has changed rules of nftproxy, which are repaired: delete table ip nftproxy; delete table ip6 nftproxy`}},
 		{"notice about a Service", "shop", func(r *Recorder) {
-			r.Notices([]model.Notice{{Object: model.Object{Kind: "Service", Namespace: "shop", Name: "web"}, Reason: model.Conflict, Message: "somebody else has it"}})
+			r.Notices([]model.Notice{{Object: model.Object{Kind: "Service", Namespace: "shop", Name: "web"}, Reason: model.Conflict, Message: "another Service has it"}})
 		},
-			eventsv1.Event{Type: "Warning", Reason: "Conflict", Action: "Serve", Regarding: service, Note: "somebody else has it"}},
+			eventsv1.Event{Type: "Warning", Reason: "Conflict", Action: "Serve", Regarding: service, Note: "another Service has it"}},
 		{"notice about the Node", "default", func(r *Recorder) {
 			r.Notices([]model.Notice{{Object: model.Object{Kind: "Node", Name: "node-1"}, Reason: model.NodeUnknown, Message: "not there"}})
 		},
@@ -215,7 +215,7 @@ func TestLimits(t *testing.T) {
 // outage is a connection to an API server that fails for a while.
 type outage struct {
 	until    time.Time
-	hang     bool // instead of failing at once
+	hang     bool // instead of failing immediately
 	attempts atomic.Int32
 	events   chan string
 }
@@ -237,7 +237,7 @@ func (o *outage) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusCreated, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)), Request: r}, nil
 }
 
-// TestOutage: events wait for an API server that is away, and the log tells of
+// TestOutage: events wait for an API server that is away, and the log reports
 // it once.
 func TestOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

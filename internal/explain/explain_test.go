@@ -235,7 +235,7 @@ func TestSentBy(t *testing.T) {
 	}
 }
 
-// TestInterface tells pods by the interface.
+// TestInterface recognises pods by the interface.
 func TestInterface(t *testing.T) {
 	s := service()
 	s.Services[0].ExternalIPs = []netip.Addr{addr("198.51.100.1")}

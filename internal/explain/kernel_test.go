@@ -96,7 +96,7 @@ func applied(t *testing.T, l *netlab.Lab, rs *nft.Ruleset) (current *nft.Ruleset
 	return current
 }
 
-// TestSourceHash foretells the endpoint of each client, and whether it sees the
+// TestSourceHash predicts the endpoint of each client, and whether it sees the
 // client's address, and then connects. It needs root.
 func TestSourceHash(t *testing.T) {
 	l := newLab(t)
@@ -134,14 +134,14 @@ func compare(t *testing.T, l *netlab.Lab, from *netlab.Host, r *Result) {
 	pods := slices.Concat(l.Pods, l.Remote)
 	i := slices.IndexFunc(pods, func(p *netlab.Host) bool { return p.Name == got.Name })
 	if i < 0 || pods[i].Address(model.FamilyOf(o.Endpoint.Addr())) != o.Endpoint.Addr() {
-		t.Errorf("%s: %s answers, foretold was %s", r.Packet, got.Name, o.Endpoint)
+		t.Errorf("%s: %s answers, predicted was %s", r.Packet, got.Name, o.Endpoint)
 	}
 	if masqueraded := l.IsNode(got.Client); masqueraded != (o.Masquerade != "") {
-		t.Errorf("%s: the endpoint sees %s, foretold was %q", r.Packet, got.Client, o.Masquerade)
+		t.Errorf("%s: the endpoint sees %s, predicted was %q", r.Packet, got.Client, o.Masquerade)
 	}
 }
 
-// TestBoundInKernel reads the binding of a client back and foretells its next
+// TestBoundInKernel reads the binding of a client back and predicts its next
 // connections. It needs root.
 func TestBoundInKernel(t *testing.T) {
 	l := newLab(t)

@@ -9,8 +9,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// lookup finds the element for a packet and notes it, or that there is none. It
-// stops the packet and returns false if that cannot be decided.
+// lookup returns the element for a packet, or nil, and records the result. If that
+// cannot be decided it stops the packet and returns false.
 func (tr *tracer) lookup(b *branch, key nft.Concat, set string) (*nft.Element, bool) {
 	s, k, why := tr.key(b, key, set)
 	if s == nil {
@@ -24,7 +24,7 @@ func (tr *tracer) lookup(b *branch, key nft.Concat, set string) (*nft.Element, b
 		b.step.Details = append(b.step.Details, "the slot is not in @"+set)
 	case e == nil:
 		b.step.Details = append(b.step.Details, "not in @"+set)
-	case choice: // the elements differ by endpoint, and the step is to be the same
+	case choice: // the elements differ by endpoint, but the steps must be equal
 		b.step.sets = append(b.step.sets, set)
 		b.step.Details = append(b.step.Details, fmt.Sprintf("@%s: an endpoint for each slot", set))
 	default:
@@ -38,7 +38,7 @@ func (tr *tracer) lookup(b *branch, key nft.Concat, set string) (*nft.Element, b
 func (tr *tracer) key(b *branch, key nft.Concat, set string) (*nft.Set, nft.Key, string) {
 	s := tr.table.Set(set)
 	if s == nil || len(s.Key) == 0 {
-		return nil, nft.Key{}, fmt.Sprintf("set @%s is not ours", set)
+		return nil, nft.Key{}, fmt.Sprintf("set @%s is foreign", set)
 	}
 	fits := func(o nft.Operand, d nft.Datatype) bool { return o.Datatype() == d }
 	if !slices.EqualFunc(key, s.Key, fits) {
@@ -52,13 +52,13 @@ func (tr *tracer) key(b *branch, key nft.Concat, set string) (*nft.Set, nft.Key,
 		case nft.Slots:
 			k.Slot = b.slot
 		default:
-			return nil, k, fmt.Sprintf("%q in a key is not known", o.Text(tr.table.Family))
+			return nil, k, fmt.Sprintf("unknown operand %q in a key", o.Text(tr.table.Family))
 		}
 	}
 	return s, k, ""
 }
 
-// keyText prints the key of a packet, whose source may not be known.
+// keyText prints the key of a packet, whose source may be unknown.
 func keyText(s *nft.Set, k nft.Key) string {
 	if k.Source.IsValid() {
 		return s.KeyText(k)
@@ -97,8 +97,8 @@ func (b *branch) load(f nft.Field, k *nft.Key) {
 	}
 }
 
-// find returns the element for a key, or nil. A packet without a port or
-// without a known source is in no set that asks for it.
+// find returns the element for a key, or nil. A packet without a port or a known
+// source matches no set with such a key.
 func find(s *nft.Set, k nft.Key, b *branch) *nft.Element {
 	if slices.Contains(s.Key, nft.Port) && k.Port == 0 || slices.Contains(s.Key, nft.Source) && !b.Source.IsValid() {
 		return nil

@@ -8,12 +8,13 @@ import (
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-// AddObjects adds what the objects behind the rules tell: the service port, the
-// endpoints that take no new connections, and the Services that ask for the
-// frontend in vain. routing is what [model.Resolve] makes of the snapshot.
+// AddObjects adds what follows from the objects behind the rules: the service port,
+// the endpoints that take no new connections, and the Services that claim the
+// frontend in vain. routing is the result of [model.Resolve] for the snapshot.
 func (r *Result) AddObjects(s *model.Snapshot, c model.Config, routing *model.Routing) {
 	route := findRoute(routing, r.Packet.Frontend())
 	if route == nil {
@@ -50,8 +51,8 @@ func findRoute(routing *model.Routing, f model.Frontend) *model.Route {
 	return find(f.OnNode())
 }
 
-// losers returns the other claims of the frontend of a route, or of a NodePort on
-// all addresses that it hides.
+// losers returns the other claims of the frontend of a route, or of the NodePort
+// with the unspecified address that it hides.
 func losers(s *model.Snapshot, l *model.Locality, winner *model.Route) []Claim {
 	var out []Claim
 	hidden := winner.Frontend
@@ -99,9 +100,8 @@ func exclusionText(why model.Exclusion, h *model.Host, node *model.Node) string 
 	}[why]
 }
 
-// elsewhere returns the endpoints of a service port that [model.Endpoints] does
-// not return for a family: those of the other one, and further records of one
-// address.
+// elsewhere returns the endpoints that [model.Endpoints] does not return for a
+// family: those of the other family, and further records of an address.
 func elsewhere(port model.PortName, f model.Family, ss []*model.EndpointSlice) []Omission {
 	records := make(map[netip.AddrPort]int)
 	for _, s := range ss {
@@ -125,3 +125,52 @@ func elsewhere(port model.PortName, f model.Family, ss []*model.EndpointSlice) [
 	}
 	return append(other, more...)
 }
+
+// reasons explain a disposition by the set that led to it.
+var reasons = []struct {
+	set     string
+	verdict Disposition
+	reason  string
+}{
+	{nft.ServicesMap, Reject, "no endpoint of the Service can take connections"},
+	{nft.ServicesMap, Drop, "the Service wants endpoints of this node, which has none"},
+	{nft.LocalServicesMap, Drop, "the Service wants endpoints of this node for clients outside of the cluster, and there is none"},
+	{nft.ServicesMap, NotOurs, "the slot has no endpoint"},
+	{nft.LocalServicesMap, NotOurs, "the slot has no endpoint"},
+	{nft.ClusterIPsSet, Reject, "the ClusterIP has no such port"},
+	{nft.ServiceCIDRsSet, Drop, "no Service has this address of a service CIDR"},
+	{nft.FirewalledSet, Drop, "the source is in none of the ranges that the Service admits"},
+}
+
+// reason returns why an outcome is not Forward. It depends on the last set in which
+// the packet was found.
+func reason(o *Outcome) string {
+	if o.Reason != "" || o.Verdict == Forward {
+		return o.Reason
+	}
+	if o.Stale {
+		return "the endpoint to which the client was bound has left the Service; its next packet gets another one"
+	}
+	last, served := "", false
+	for _, s := range o.Path {
+		if len(s.sets) > 0 {
+			last = s.sets[len(s.sets)-1]
+			served = served || last == nft.ServicesMap
+		}
+	}
+	if last == nft.ClusterIPsSet && served { // fell out of its lane
+		return "the slot has no endpoint"
+	}
+	for _, known := range reasons {
+		if known.set == last && known.verdict == o.Verdict {
+			return known.reason
+		}
+	}
+	if o.Verdict == NotOurs {
+		return "no rule concerns it"
+	}
+	return fmt.Sprintf("by the rule %q", o.Path[len(o.Path)-1].Rule)
+}
+
+// treatedAsOutside reports whether rules for clients outside of the cluster applied.
+func (r *Result) treatedAsOutside() bool { return r.met(nft.LocalServicesMap) }

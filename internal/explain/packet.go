@@ -9,7 +9,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Protocol numbers (IANA) that have no ports.
+// Protocols without ports (IANA).
 const (
 	icmp   model.Protocol = 1
 	icmpv6 model.Protocol = 58
@@ -20,13 +20,13 @@ type Packet struct {
 	Source      netip.Addr // the zero Addr: an unknown address of the node
 	Destination netip.Addr
 	Protocol    model.Protocol
-	Port        uint16 // zero: the protocol has none, or it is not known
-	Interface   string // that it comes in from; empty: not known, or made here
-	FromNode    bool   // made by the node itself
+	Port        uint16 // zero: the protocol has none, or it is unknown
+	Interface   string // input interface; empty: unknown, or sent by the node
+	FromNode    bool   // sent by the node itself
 }
 
-// Parse reads a protocol and what is dialled, such as "tcp" and
-// "10.96.0.10:80", or "icmp" and "10.96.0.10". The errors say what is right.
+// Parse parses a protocol and a destination, such as "tcp" and "10.96.0.10:80", or
+// "icmp" and "10.96.0.10". Errors show a valid form.
 func Parse(protocol, target string) (Packet, error) {
 	p := Packet{}
 	var err error
@@ -52,15 +52,14 @@ func parseProtocol(name string) (model.Protocol, error) {
 	if p, err := model.ParseProtocol(name); err == nil {
 		return p, nil
 	}
-	switch name {
-	case "icmp":
-		return icmp, nil
-	case "icmpv6":
-		return icmpv6, nil
-	}
 	n, err := strconv.ParseUint(name, 10, 8)
-	if err != nil {
-		return 0, fmt.Errorf("%q is no protocol: use tcp, udp, sctp, icmp, icmpv6 or a number up to 255", name)
+	switch {
+	case name == "icmp":
+		return icmp, nil
+	case name == "icmpv6":
+		return icmpv6, nil
+	case err != nil:
+		return 0, fmt.Errorf("%q is not a protocol: use tcp, udp, sctp, icmp, icmpv6 or a number up to 255", name)
 	}
 	return model.Protocol(n), nil
 }
@@ -69,7 +68,7 @@ func (p Packet) parseTarget(target string) (netip.Addr, uint16, error) {
 	if ap, err := netip.ParseAddrPort(target); err == nil {
 		switch {
 		case p.Protocol == icmp || p.Protocol == icmpv6:
-			return netip.Addr{}, 0, fmt.Errorf("%q has a port, which ICMP does not know: write %s", target, ap.Addr())
+			return netip.Addr{}, 0, fmt.Errorf("%q has a port, and ICMP has none: write %s", target, ap.Addr())
 		case ap.Port() == 0:
 			return netip.Addr{}, 0, fmt.Errorf("%q: port 0 cannot be dialled: use 1 to 65535", target)
 		}
@@ -82,9 +81,9 @@ func (p Packet) parseTarget(target string) (netip.Addr, uint16, error) {
 	a, err := netip.ParseAddr(bare)
 	switch {
 	case err != nil && p.needsPort():
-		return netip.Addr{}, 0, fmt.Errorf("%q is no address with a port: write for example 10.96.0.10:80 or [fd00::10]:80; names are not looked up", target)
+		return netip.Addr{}, 0, fmt.Errorf("%q is not an address with a port: write for example 10.96.0.10:80 or [fd00::10]:80; names are not resolved", target)
 	case err != nil:
-		return netip.Addr{}, 0, fmt.Errorf("%q is no address: write for example 10.96.0.10 or fd00::10; names are not looked up", target)
+		return netip.Addr{}, 0, fmt.Errorf("%q is not an address: write for example 10.96.0.10 or fd00::10; names are not resolved", target)
 	case p.needsPort():
 		return netip.Addr{}, 0, fmt.Errorf("%q has no port: write for example %s", target, netip.AddrPortFrom(a, 80))
 	}
@@ -135,15 +134,15 @@ func (p Packet) from() string {
 	return text
 }
 
-// LocalAddresses returns the addresses of the node as far as the objects and
-// the configuration tell, the one that it uses itself first in each family.
+// LocalAddresses returns the addresses of the node according to the objects and the
+// configuration. The primary address of each family comes first.
 func LocalAddresses(s *model.Snapshot, c model.Config) []netip.Addr {
 	node, _ := s.Node(c.NodeName)
 	return slices.Concat(model.NewLocality(node, c).Node.Addresses, c.InterfaceAddresses)
 }
 
-// SentBy returns the packet as the node itself sends it: from the address
-// that is dialled if that is its own, else from its first one of the family.
+// SentBy returns the packet as the node itself sends it: from the destination if
+// that is local, else from the node's first address of the family.
 func (p Packet) SentBy(local []netip.Addr) Packet {
 	p.FromNode = true
 	family := model.FamilyOf(p.Destination)

@@ -36,16 +36,16 @@ func TestParseErrors(t *testing.T) {
 		{"-1", "10.96.0.10:80", "or a number up to 255"},
 		{"tcp", "10.96.0.10", `has no port: write for example 10.96.0.10:80`},
 		{"tcp", "fd00::10", `has no port: write for example [fd00::10]:80`},
-		{"tcp", "web.default:80", "10.96.0.10:80 or [fd00::10]:80; names are not looked up"},
-		{"tcp", "10.96.0.10:http", "is no address with a port"},
-		{"tcp", "10.96.0.10:70000", "is no address with a port"},
+		{"tcp", "web.default:80", "10.96.0.10:80 or [fd00::10]:80; names are not resolved"},
+		{"tcp", "10.96.0.10:http", "is not an address with a port"},
+		{"tcp", "10.96.0.10:70000", "is not an address with a port"},
 		{"tcp", "10.96.0.10:0", "use 1 to 65535"},
 		{"tcp", "[fe80::1%eth0]:80", "has a zone"},
 		{"icmp", "10.96.0.10:80", "write 10.96.0.10"},
 		{"icmp", "web", "10.96.0.10 or fd00::10"},
 		{"icmp", "fd00::10", "use icmpv6"},
 		{"icmpv6", "10.96.0.10", "use icmp"},
-		{"47", "web", "is no address"},
+		{"47", "web", "is not an address"},
 	} {
 		if _, err := Parse(c.protocol, c.target); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s %s: %v, want %q", c.protocol, c.target, err, c.want)

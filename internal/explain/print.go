@@ -10,11 +10,11 @@ import (
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-// maxListed is how many slots of an endpoint, and how many endpoints that are
-// left out for one reason, are listed and not only counted.
+// maxListed is how many slots of an endpoint, and how many excluded endpoints for
+// one reason, are listed; further ones are counted.
 const maxListed = 6
 
-// Print writes a result for people: the answer, a block of facts, and the path.
+// Print writes a result as text: the answer, a block of facts, and the path.
 func Print(w io.Writer, r *Result) error {
 	p := &printer{terminal.NewPrinter(w, "  ")}
 	p.Line("%s: %s", r.Packet, r.heading())
@@ -28,7 +28,7 @@ func Print(w io.Writer, r *Result) error {
 	}
 	p.leftOut(r.LeftOut)
 	for _, c := range r.Conflicts {
-		p.Fact("conflict", "%s (%s) asks for this frontend too, and does not get it", c.Service, c.Kind)
+		p.Fact("conflict", "%s (%s) also claims this frontend, in vain", c.Service, c.Kind)
 	}
 	for _, n := range r.Notes {
 		p.Fact("note", "%s", n)
@@ -37,7 +37,6 @@ func Print(w io.Writer, r *Result) error {
 	return p.Flush()
 }
 
-// heading is the answer in a few words.
 func (r *Result) heading() string {
 	switch v, ok := r.Verdict(); {
 	case !ok:
@@ -48,7 +47,7 @@ func (r *Result) heading() string {
 	return r.Outcomes[0].verdictText()
 }
 
-// end returns where a packet goes; if it goes nowhere, why.
+// end returns the endpoint; without one, the verdict and its reason.
 func (o *Outcome) end() string {
 	if o.Endpoint.IsValid() {
 		return o.Endpoint.String()
@@ -62,7 +61,6 @@ func (o *Outcome) verdictText() string {
 
 type printer struct{ *terminal.Printer }
 
-// outcomes lists the endpoints with their shares.
 func (p *printer) outcomes(r *Result) {
 	if _, ok := r.Verdict(); ok && !r.Outcomes[0].Endpoint.IsValid() {
 		return
@@ -90,8 +88,8 @@ func (o *Outcome) slots() string {
 	return text
 }
 
-// source lists the rules that masquerade the source, and towards which endpoints
-// if that makes a difference.
+// source lists the rules that masquerade the source, with the endpoints if the
+// rules differ between them.
 func (p *printer) source(r *Result) {
 	var rules []string
 	towards := make(map[string][]string)
@@ -135,40 +133,40 @@ func (p *printer) leftOut(all []Omission) {
 	}
 }
 
-// paths writes the rules that all outcomes met, then those that each met alone;
-// outcomes that met the same ones share an entry.
+// paths writes the common steps of all outcomes, then the others. Outcomes with
+// equal steps share an entry.
 func (p *printer) paths(r *Result) {
 	if len(r.Outcomes[0].Path) == 0 {
 		return
 	}
 	n := r.commonSteps()
-	var ways [][]Step
-	var targets []string // of each
+	var paths [][]Step
+	var targets []string // of each path
 	for _, o := range r.Outcomes {
 		target := o.Verdict.String()
 		if o.Endpoint.IsValid() {
 			target = o.Endpoint.String()
 		}
-		way := o.Path[n:]
-		if i := slices.IndexFunc(ways, func(w []Step) bool { return slices.EqualFunc(w, way, Step.same) }); i >= 0 {
+		path := o.Path[n:]
+		if i := slices.IndexFunc(paths, func(p []Step) bool { return slices.EqualFunc(p, path, Step.same) }); i >= 0 {
 			targets[i] += ", " + target
 			continue
 		}
-		ways, targets = append(ways, way), append(targets, target)
+		paths, targets = append(paths, path), append(targets, target)
 	}
 	p.WriteString("\npath\n")
 	chain := p.steps("", r.Outcomes[0].Path[:n])
-	for i, way := range ways {
-		if len(ways) > 1 {
+	for i, path := range paths {
+		if len(paths) > 1 {
 			p.Line("  to %s", targets[i])
 			chain = ""
 		}
-		p.steps(chain, way)
+		p.steps(chain, path)
 	}
 }
 
-// steps writes rules under the names of their chains, of which chain is the
-// one written last.
+// steps writes rules under the names of their chains; chain is the last one that
+// was written.
 func (p *printer) steps(chain string, steps []Step) string {
 	for _, s := range steps {
 		if s.Chain != chain {

@@ -50,7 +50,7 @@ func TestPrintFacts(t *testing.T) {
   affinity   the client stays with its endpoint for 1h0m0s after its last new connection
   left out   10.128.3.1:8080  not ready
              [fd01::1]:8080   IPv6, and the frontend is IPv4
-  conflict   default/other:http (external IP) asks for this frontend too, and does not get it
+  conflict   default/other:http (external IP) also claims this frontend, in vain
 `},
 		{full, "10.128.1.1 tcp 10.96.0.10:80", `tcp 10.96.0.10:80 from 10.128.1.1: forwarded
   service    default/web:http (ClusterIP)
@@ -61,7 +61,7 @@ func TestPrintFacts(t *testing.T) {
   affinity   the client stays with its endpoint for 1h0m0s after its last new connection
   left out   10.128.3.1:8080  not ready
              [fd01::1]:8080   IPv6, and the frontend is IPv4
-  conflict   default/other:http (external IP) asks for this frontend too, and does not get it
+  conflict   default/other:http (external IP) also claims this frontend, in vain
 `},
 		{service(), "203.0.113.7 icmp 10.96.0.10", "icmp 10.96.0.10 from 203.0.113.7: rejected: the ClusterIP has no such port\n"},
 	} {
@@ -131,7 +131,7 @@ func TestPrintMany(t *testing.T) {
 func TestPrintUnknown(t *testing.T) {
 	r := ask(t, service(), model.Config{DetectLocal: model.DetectBridgeInterface, PodInterface: "cni0"}, "10.128.9.9 tcp 10.96.0.10:80")
 	got := facts(t, r)
-	if want := "unknown: a rule asks for the interface that the packet comes in from, which is not given\n"; !strings.Contains(got, want) || !strings.Contains(got, "10.128.1.1:8080   50.0 %") {
+	if want := "unknown: a rule depends on the input interface, which is not given\n"; !strings.Contains(got, want) || !strings.Contains(got, "10.128.1.1:8080   50.0 %") {
 		t.Errorf("no %q in\n%s", want, got)
 	}
 }

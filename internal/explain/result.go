@@ -14,16 +14,11 @@ import (
 type Disposition uint8
 
 const (
-	// NotOurs passes on as it came.
-	NotOurs Disposition = iota
-	// Forward goes to an endpoint.
-	Forward
-	// Reject is answered with a TCP reset or port unreachable.
-	Reject
-	// Drop is not answered.
-	Drop
-	// Unknown cannot be told from the rules and the packet.
-	Unknown
+	NotOurs Disposition = iota // not changed by the rules
+	Forward                    // to an endpoint
+	Reject                     // answered with a TCP reset or port unreachable
+	Drop                       // not answered
+	Unknown                    // undecidable from the rules and the packet
 )
 
 func (d Disposition) String() string {
@@ -38,22 +33,20 @@ type Result struct {
 	Packet  Packet // with its source and FromNode filled in
 	Service string // service port of the frontend; empty: none
 	Kind    string // of the frontend: ClusterIP, NodePort...
-	// Outcomes holds at least one. Several of them differ in the endpoint or
-	// in the disposition, and their shares add up to 1.
+	// Outcomes holds at least one. They differ in the endpoint or the disposition,
+	// and their shares add up to 1.
 	Outcomes []Outcome
-	Notes    []string // what was assumed
-	// LeftOut and Conflicts are known from objects only: see [Result.AddObjects].
+	Notes    []string // assumptions
+	// LeftOut and Conflicts come from [Result.AddObjects].
 	LeftOut   []Omission
 	Conflicts []Claim
 }
 
-// Outcome is one possible end of a packet's way.
+// Outcome is one possible result for a packet.
 type Outcome struct {
 	Ending
-	Share float64 `json:"share"` // of all connections with such a packet
-	// Slots are those of the endpoint. There are none where nothing was to be
-	// chosen.
-	Slots []uint32 `json:"slots,omitempty"`
+	Share float64  `json:"share"`           // of all connections with such a packet
+	Slots []uint32 `json:"slots,omitempty"` // of the endpoint; none: there was no choice
 	Path  []Step   `json:"path"`
 }
 
@@ -62,26 +55,22 @@ type Ending struct {
 	Verdict  Disposition    `json:"verdict"`
 	Reason   string         `json:"reason,omitempty"`  // of everything but Forward
 	Endpoint netip.AddrPort `json:"endpoint,omitzero"` // of Forward
-	Of       int            `json:"ofSlots,omitempty"` // slots that were to be chosen from
+	Of       int            `json:"ofSlots,omitempty"` // slots to choose from
 	// Masquerade is the rule that rewrites the source; empty: none does.
-	Masquerade string `json:"masquerade,omitempty"`
-	// Remember is for how long the client is bound to the endpoint from now on;
-	// zero: it is not.
-	Remember time.Duration `json:"-"`
-	// Bound reports that the client was bound to the endpoint before.
-	Bound bool `json:"bound,omitempty"`
-	// Stale means that the endpoint to which the client was bound has left the
-	// Service: the client is released.
+	Masquerade string        `json:"masquerade,omitempty"`
+	Remember   time.Duration `json:"-"`               // how long the client stays bound; zero: no affinity
+	Bound      bool          `json:"bound,omitempty"` // the client was bound to the endpoint before
+	// Stale reports that the endpoint of the client's binding has left the Service:
+	// the client is released.
 	Stale bool `json:"-"`
 }
 
-// Step is a rule that the packet met.
+// Step is an evaluated rule.
 type Step struct {
-	Chain   string `json:"chain"`
-	Rule    string `json:"rule"`
-	Matched bool   `json:"matched"`
-	// Details are the elements found, or what did not match.
-	Details []string `json:"details,omitempty"`
+	Chain   string   `json:"chain"`
+	Rule    string   `json:"rule"`
+	Matched bool     `json:"matched"`
+	Details []string `json:"details,omitempty"` // the elements found, or what did not match
 	sets    []string // in which an element was found
 }
 
@@ -98,15 +87,13 @@ func (r *Result) Verdict() (d Disposition, ok bool) {
 	return first, true
 }
 
-// met reports whether the packet found an element in a set.
 func (r *Result) met(set string) bool {
 	return slices.ContainsFunc(r.Outcomes, func(o Outcome) bool {
 		return slices.ContainsFunc(o.Path, func(s Step) bool { return slices.Contains(s.sets, set) })
 	})
 }
 
-// name fills in the service port that was dialled: the comment in a map of
-// verdicts names it.
+// name sets the service port of the destination, from the comment in a verdict map.
 func (r *Result) name(t *nft.Table) {
 	f := t.Serving(r.Packet.Frontend())
 	for _, s := range t.Sets {
@@ -118,18 +105,16 @@ func (r *Result) name(t *nft.Table) {
 	}
 }
 
-// commonSteps returns how many steps all outcomes begin with.
+// commonSteps returns the length of the common prefix of all paths.
 func (r *Result) commonSteps() int {
 	first := r.Outcomes[0].Path
 	n := len(first)
 	for _, o := range r.Outcomes[1:] {
-		n = min(n, len(o.Path))
-		for i := range n {
-			if !o.Path[i].same(first[i]) {
-				n = i
-				break
-			}
+		i := 0
+		for i < min(n, len(o.Path)) && o.Path[i].same(first[i]) {
+			i++
 		}
+		n = i
 	}
 	return n
 }
@@ -137,8 +122,8 @@ func (r *Result) commonSteps() int {
 // JSON writes a result as one JSON object.
 func JSON(w io.Writer, r *Result) error {
 	type outcome struct {
-		Outcome                 // with the path after the one of all
-		AffinitySeconds float64 `json:"affinitySeconds,omitempty"` // from now on
+		Outcome                 // with the path after the common steps
+		AffinitySeconds float64 `json:"affinitySeconds,omitempty"`
 	}
 	n := r.commonSteps()
 	out := struct {
@@ -179,7 +164,7 @@ type Omission struct {
 	Reason   string         `json:"reason"`
 }
 
-// Claim is a service port that asks for the frontend and does not get it.
+// Claim is a service port that claims the frontend in vain.
 type Claim struct {
 	Service string `json:"service"`
 	Kind    string `json:"kind"`

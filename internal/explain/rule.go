@@ -7,19 +7,17 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// branch is a packet after a rule, and where it goes from there.
+// branch is a packet after a rule, with the verdict.
 type branch struct {
 	state
-	step Step
-	next nft.Verdict
-	// doubt is why a match is not certain. It matters only if everything
-	// else in the rule matches.
-	doubt string
+	step  Step
+	next  nft.Verdict
+	doubt string // why a match is uncertain; it matters if the rest of the rule matches
 	slot  uint32
 }
 
-// rule evaluates one rule. There are several branches if the rule chooses a slot:
-// one for each endpoint, and perhaps one for slots without.
+// rule evaluates one rule. If the rule chooses a slot there is a branch for each
+// endpoint, and one for slots without an endpoint, if any.
 func (tr *tracer) rule(p *state, c *nft.Chain, r nft.Rule) []branch {
 	step := Step{Chain: c.Name, Rule: r.Text(tr.table.Family), Matched: true}
 	choice, ok := chooses(r)
@@ -46,7 +44,7 @@ func (tr *tracer) rule(p *state, c *nft.Chain, r nft.Rule) []branch {
 	return branches
 }
 
-// choose evaluates a rule for each slot and joins what comes out alike.
+// choose evaluates a rule for each slot and merges equal results.
 func (tr *tracer) choose(p *state, step Step, r nft.Rule, slots []uint32) []branch {
 	type alike struct {
 		endpoint model.Frontend
@@ -71,12 +69,12 @@ func (tr *tracer) choose(p *state, step Step, r nft.Rule, slots []uint32) []bran
 	return branches
 }
 
-// maxSlots is far more than any of our rules has.
+// maxSlots is far more than our rules have.
 const maxSlots = 1 << 20
 
-// chooses returns the operand of a rule that picks a slot, or a number that
-// decides whether it matches, if there is one. A rule with two of them, or with an
-// impossible range, is not ours.
+// chooses returns the operand of a rule that picks a slot, or a number on which the
+// match depends; nil if there is none. A rule with two of them, or with an
+// impossible range, is foreign: then ok is false.
 func chooses(r nft.Rule) (choice *nft.Slots, ok bool) {
 	ok = true
 	for _, st := range r {
@@ -108,8 +106,8 @@ func slotsFor(s *nft.Slots, p *state) []uint32 {
 	return out
 }
 
-// evaluate goes through the statements of a rule until one does not match or
-// ends it.
+// evaluate evaluates the statements of a rule until one does not match or stops
+// the packet.
 func (tr *tracer) evaluate(p *state, step Step, r nft.Rule, slot uint32) branch {
 	b := branch{state: *p, step: step, slot: slot}
 	for _, st := range r {
@@ -120,7 +118,8 @@ func (tr *tracer) evaluate(p *state, step Step, r nft.Rule, slot uint32) branch 
 	return b
 }
 
-// certain stops a packet that would be acted on if what is in doubt were so.
+// certain reports whether the match is certain. Otherwise it stops the packet: the
+// outcome is unknown.
 func (b *branch) certain() bool {
 	if b.doubt != "" {
 		b.stop(Unknown, b.doubt)
@@ -128,7 +127,7 @@ func (b *branch) certain() bool {
 	return b.doubt == ""
 }
 
-// unless reports whether a statement matches, and notes why not.
+// unless records a mismatch, and reports whether the statement matches.
 func (b *branch) unless(mismatch bool, why string) bool {
 	if mismatch {
 		b.step.Details = append(b.step.Details, why)

@@ -1,7 +1,9 @@
 package explain
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"net/netip"
 	"strings"
 
@@ -9,8 +11,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// statement evaluates one statement and reports whether it matches. A condition
-// on what is not known of the packet matches in doubt.
+// statement evaluates one statement and reports whether it matches. A condition on
+// an unknown property of the packet matches, but sets doubt.
 func (tr *tracer) statement(b *branch, st nft.Statement) bool {
 	switch st := st.(type) {
 	case nft.ProtocolIs:
@@ -20,13 +22,13 @@ func (tr *tracer) statement(b *branch, st nft.Statement) bool {
 	case nft.IsAnswer:
 		return b.unless(true, "the client opens the connection")
 	case nft.SourceIsLocal:
-		return b.unless(!b.FromNode && !tr.isLocal(b.Source), fmt.Sprintf("%s is no address of this node", b.Source))
+		return b.unless(!b.FromNode && !tr.isLocal(b.Source), fmt.Sprintf("%s is not an address of this node", b.Source))
 	case nft.NotFrom:
 		return b.notFrom(st)
 	case nft.NotTo:
-		// The rules ask this for packets of the node and of bridges. What the node
-		// sends, the next rule recognises by its source.
-		return b.unless(true, "the output interface is not known")
+		// The rules use this for packets of the node and of bridges. The next rule
+		// recognises packets of the node by their source.
+		return b.unless(true, "the output interface is unknown")
 	case nft.CameIn:
 		return b.unless(b.FromNode, "the node itself sends it")
 	case nft.OneIn:
@@ -64,13 +66,13 @@ func (tr *tracer) action(b *branch, st nft.Statement) bool {
 	case nft.Refuse:
 		b.stop(Reject, "")
 	case nft.Reset:
-		if b.Protocol != model.TCP { // the kernel sends none, and drops
+		if b.Protocol != model.TCP { // the kernel drops the packet
 			b.stop(Drop, "")
 			break
 		}
 		b.stop(Reject, "")
 	default:
-		b.stop(Unknown, "a rule is not ours: "+strings.TrimPrefix(st.Text(tr.table.Family), "# not ours: "))
+		b.stop(Unknown, "foreign rule: "+strings.TrimPrefix(st.Text(tr.table.Family), "# not ours: "))
 	}
 	return true
 }
@@ -82,21 +84,21 @@ func (b *branch) act(v nft.Verdict) {
 	case nft.Drop:
 		b.stop(Drop, "")
 	default:
-		b.stop(Unknown, fmt.Sprintf("verdict %q is not known", v))
+		b.stop(Unknown, fmt.Sprintf("unknown verdict %q", v))
 	}
 }
 
 func (b *branch) notFrom(st nft.NotFrom) bool {
 	if b.Interface == "" && !b.FromNode {
-		b.doubt = "a rule asks for the interface that the packet comes in from, which is not given"
+		b.doubt = "a rule depends on the input interface, which is not given"
 		return true
 	}
 	from := b.Interface == st.Name || st.ByPrefix && strings.HasPrefix(b.Interface, st.Name)
-	return b.unless(from, "it comes in from "+b.Interface)
+	return b.unless(from, "the input interface is "+b.Interface)
 }
 
-// mapped looks up the value of a map for a packet, and has act carry it out.
-// Without one the statement does not match.
+// mapped calls act with the value of a map for a packet. Without a value the
+// statement does not match.
 func (tr *tracer) mapped(b *branch, st nft.Statement, act func(nft.Value)) bool {
 	name, key := nft.SetOf(st)
 	e, ok := tr.lookup(b, key, name)
@@ -109,7 +111,7 @@ func (tr *tracer) mapped(b *branch, st nft.Statement, act func(nft.Value)) bool 
 func (b *branch) dnat(to netip.AddrPort, bound bool) {
 	b.Destination, b.Port = to.Addr(), to.Port()
 	b.Verdict, b.Endpoint, b.Bound = Forward, to, bound
-	// Connection tracking notes a translation only where it changes something.
+	// Connection tracking records a translation only if it changes something.
 	b.translated = b.Frontend() != b.dialled
 	b.settled = true
 }
@@ -126,4 +128,47 @@ func (tr *tracer) remember(b *branch, st nft.Remember) bool {
 	b.Remember = st.Timeout
 	b.step.Details = append(b.step.Details, fmt.Sprintf("@%s remembers %s for %s", s.Name, keyText(s, k), st.Timeout))
 	return true
+}
+
+// jhash is Bob Jenkins's lookup3 as the kernel computes it (jhash() of
+// linux/jhash.h) on little-endian machines. TestSourceHash compares it with
+// the kernel's choice.
+func jhash(key []byte, seed uint32) uint32 {
+	a := 0xdeadbeef + uint32(len(key)) + seed
+	b, c := a, a
+	for len(key) > 12 {
+		a += binary.LittleEndian.Uint32(key)
+		b += binary.LittleEndian.Uint32(key[4:])
+		c += binary.LittleEndian.Uint32(key[8:])
+		a, b, c = jhashMix(a, b, c)
+		key = key[12:]
+	}
+	if len(key) == 0 {
+		return c
+	}
+	var rest [12]byte
+	copy(rest[:], key)
+	a += binary.LittleEndian.Uint32(rest[:])
+	b += binary.LittleEndian.Uint32(rest[4:])
+	c += binary.LittleEndian.Uint32(rest[8:])
+	return jhashFinal(a, b, c)
+}
+
+func jhashMix(a, b, c uint32) (uint32, uint32, uint32) {
+	for _, n := range [...]int{4, 6, 8, 16, 19, 4} {
+		a, b, c = b, c+b, (a-c)^bits.RotateLeft32(c, n)
+	}
+	return a, b, c
+}
+
+func jhashFinal(a, b, c uint32) uint32 {
+	for _, n := range [...]int{14, 11, 25, 16, 4, 14, 24} {
+		a, b, c = b, (c^b)-bits.RotateLeft32(b, n), a
+	}
+	return b
+}
+
+// scale maps a hash to one of n numbers (reciprocal_scale() of linux/kernel.h).
+func scale(hash, n uint32) uint32 {
+	return uint32(uint64(hash) * uint64(n) >> 32)
 }

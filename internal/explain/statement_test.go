@@ -58,7 +58,7 @@ func slots(n, first uint32) nft.Concat {
 	return append(dialled[:3:3], nft.Slots{Scheduler: model.Random, Count: n, First: first})
 }
 
-// unheardOf is a statement that nobody has taught us.
+// unheardOf is an unknown statement.
 type unheardOf struct{}
 
 func (unheardOf) Text(model.Family) string { return "queue to 1" }

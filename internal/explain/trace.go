@@ -10,10 +10,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// Explain traces the first packet of a connection through a table, which is nil if
-// there is none for the packet's family. local holds the addresses of
-// the node; a packet from one of them, or from nowhere, is one of the node's
-// own. The table's elements must be sorted.
+// Explain traces the first packet of a connection through the table of its family,
+// or nil. local holds the addresses of the node: a packet from one of them, or
+// without a source, is sent by the node. The table's elements must be sorted.
 func Explain(t *nft.Table, p Packet, local []netip.Addr) *Result {
 	tr := &tracer{table: t, local: local}
 	p.FromNode = p.FromNode || !p.Source.IsValid() || tr.isLocal(p.Source)
@@ -45,8 +44,8 @@ func Explain(t *nft.Table, p Packet, local []netip.Addr) *Result {
 	return r
 }
 
-// joined adds up outcomes that differ in nothing but the path, as where chance
-// decides on the counter that a slot is taken from. The likeliest path counts.
+// joined merges outcomes that differ in the path only, for example because the
+// counter for the slot is chosen at random. It keeps the likeliest path.
 func joined(outcomes []Outcome) []Outcome {
 	slices.SortStableFunc(outcomes, func(a, b Outcome) int { return cmp.Compare(b.Share, a.Share) })
 	first := make(map[Ending]int)
@@ -62,21 +61,19 @@ func joined(outcomes []Outcome) []Outcome {
 	return out
 }
 
-// tracer evaluates the chains of a table for packets.
 type tracer struct {
 	table *nft.Table
 	local []netip.Addr
 }
 
-// state is a packet between two rules: its destination and port are those after
-// translation.
+// state is a packet between two rules, with the translated destination and port.
 type state struct {
 	Packet
 	Outcome
 	dialled    model.Frontend
-	translated bool // as connection tracking notes it
-	settled    bool // no nat chain of this hook is to see it any more
-	stopped    bool // nor any chain at all
+	translated bool // according to connection tracking
+	settled    bool // for the NAT chains of this hook
+	stopped    bool // for all chains
 }
 
 func (p *state) stop(v Disposition, reason string) {
@@ -87,8 +84,8 @@ func (tr *tracer) isLocal(a netip.Addr) bool {
 	return a.IsLoopback() || slices.Contains(tr.local, a)
 }
 
-// second returns the hook in which the source is decided: input for what
-// others send to the node itself, else postrouting.
+// second returns the hook for source NAT: input for packets from other hosts to
+// the node itself, else postrouting.
 func (tr *tracer) second(p *state) nft.Hook {
 	if !p.FromNode && tr.isLocal(p.Destination) {
 		return nft.Input
@@ -96,7 +93,6 @@ func (tr *tracer) second(p *state) nft.Hook {
 	return nft.Postrouting
 }
 
-// hook evaluates the base chains of a hook.
 func (tr *tracer) hook(p state, h nft.Hook) []state {
 	chains := slices.DeleteFunc(slices.Clone(tr.table.Chains), func(c *nft.Chain) bool { return c.Hook != h })
 	slices.SortStableFunc(chains, func(a, b *nft.Chain) int { return cmp.Compare(a.Priority, b.Priority) })
@@ -118,15 +114,13 @@ type frame struct {
 	next  int
 }
 
-// Limits of a trace. The kernel has the first one too (NFT_JUMP_STACK_SIZE); the
-// second one ends a loop of chains, which the kernel would not load.
 const (
-	maxFrames = 16
-	maxSteps  = 10_000
+	maxFrames = 16     // also the kernel's limit (NFT_JUMP_STACK_SIZE)
+	maxSteps  = 10_000 // ends loops of chains, which the kernel would not load
 )
 
-// run evaluates a base chain and those that it leads to. It returns several
-// states where slots are chosen.
+// run evaluates a base chain and the chains that it leads to. It returns several
+// states if slots are chosen.
 func (tr *tracer) run(p state, stack []frame) []state {
 	for len(stack) > 0 && !p.stopped && !p.settled {
 		top := &stack[len(stack)-1]
@@ -150,8 +144,8 @@ func (tr *tracer) run(p state, stack []frame) []state {
 	return []state{p}
 }
 
-// follow returns where the evaluation goes on after a rule. It stops a packet
-// that is sent to no chain.
+// follow returns the stack after a rule. It stops a packet whose next chain does
+// not exist.
 func (tr *tracer) follow(t *branch, stack []frame) []frame {
 	switch t.next.Action {
 	case nft.Accept:

@@ -46,8 +46,8 @@ func TestSocketBreaks(t *testing.T) {
 		f.expect(t, "again", 31000, fmt.Sprintf("200 weight %d", n), "refused")
 		opened <- again
 	}
-	if n := strings.Count(f.log.String(), "connections cannot be accepted"); n != 2 || len(f.failed) > 0 {
-		t.Errorf("%d lines of the log, told of %v:\n%s", n, f.failed, f.log.String())
+	if n := strings.Count(f.log.String(), "cannot accept connections"); n != 2 || len(f.failed) > 0 {
+		t.Errorf("%d lines of the log, failures %v:\n%s", n, f.failed, f.log.String())
 	}
 	f.update()
 	f.expect(t, "closed", 31000, "refused", "refused")

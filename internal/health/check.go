@@ -22,14 +22,13 @@ type check struct {
 	failure   string                  // reported last
 }
 
-// port is an open port and the connections to it.
 type port struct {
 	listener net.Listener
 	server   *http.Server
 }
 
-// close closes the listener and all connections. A server that has just been started may not
-// know its listener yet.
+// close closes the listener and all connections. A server that has just been started
+// may not have its listener yet.
 func (p port) close() {
 	p.listener.Close()
 	p.server.Close()
@@ -54,7 +53,7 @@ func (c *check) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	answer(w, statusCode(n > 0 && healthy), body)
 }
 
-// leave closes all ports but those to keep.
+// leave closes all ports except those to keep.
 func (c *check) leave(keep func(netip.AddrPort) bool) {
 	for at, p := range c.ports {
 		if !keep(at) {
@@ -64,7 +63,7 @@ func (c *check) leave(keep func(netip.AddrPort) bool) {
 	}
 }
 
-// move opens these ports and closes all others, but only once these are open.
+// move opens these ports, then closes all others.
 func (c *check) move(to []netip.AddrPort) error {
 	if err := c.listen(to); err != nil {
 		return err
@@ -73,7 +72,7 @@ func (c *check) move(to []netip.AddrPort) error {
 	return nil
 }
 
-// listen opens these ports: all that are not open yet, or none of them (10.23).
+// listen opens those of the ports that are not open: all or none (10.23).
 func (c *check) listen(at []netip.AddrPort) error {
 	opened := make(map[netip.AddrPort]net.Listener)
 	for _, a := range at {

@@ -8,16 +8,11 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Progress is how far the rules of this node follow their source. Both
-// families are synced together and share it.
+// Progress is the progress of syncs, which cover both families.
 type Progress struct {
-	// Started is when syncs began to be asked for.
-	Started time.Time
-	// LastSync is the end of the last successful sync; zero: there was none.
-	LastSync time.Time
-	// Pending is the oldest request that no successful sync has served; zero:
-	// there is none (10.6).
-	Pending time.Time
+	Started  time.Time // of the first request for a sync
+	LastSync time.Time // end of the last successful sync; zero: none
+	Pending  time.Time // oldest request that no successful sync has served; zero: none (10.6)
 }
 
 // updated is the last success, or the start (10.9).
@@ -31,20 +26,17 @@ func (p Progress) updated() time.Time {
 // Proxy answers whether this node keeps its rules up to date, at /healthz and
 // /livez. It is an HTTP handler, safe for concurrent use.
 type Proxy struct {
-	// Families are those that are served.
-	Families []model.Family
-	// SyncPeriod is half the time that a request may wait (10.5).
-	SyncPeriod time.Duration
+	Families   []model.Family // to serve
+	SyncPeriod time.Duration  // half the time that a request may wait (10.5)
 	Progress   func() Progress
-	// Node returns the Node object as it was seen last, also if it is gone
-	// since; nil: it was never seen (10.10, 10.11).
+	// Node returns the last known Node object, even if it is deleted; nil: it was
+	// never seen (10.10, 10.11).
 	Node func() *model.Node
 	// Answered is called with the path and the status code of each answer.
 	Answered func(path string, code int)
 }
 
-// proxyAnswer is the body of an answer: members and their order are those of
-// kube-proxy (10.3).
+// proxyAnswer is the body of an answer, in kube-proxy's format (10.3).
 type proxyAnswer struct {
 	LastUpdated  time.Time                `json:"lastUpdated"`
 	CurrentTime  time.Time                `json:"currentTime"`
@@ -78,7 +70,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	now := time.Now() // compared as it is: in UTC it would only know what the clock was set to
+	now := time.Now() // with the monotonic clock, which UTC would remove
 	at := p.Progress()
 	a := proxyAnswer{
 		LastUpdated: at.updated().UTC(), CurrentTime: now.UTC(), Healthy: p.healthyAt(now, at),
@@ -114,5 +106,5 @@ func answer(w http.ResponseWriter, code int, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	_, _ = w.Write(body) // a client that has gone does not matter
+	_, _ = w.Write(body) // fails if the client has disconnected
 }

@@ -169,7 +169,7 @@ func TestPathsAndMethods(t *testing.T) {
 		}
 	}
 	if n := len(s.answered); n != 7*3 {
-		t.Errorf("told of %d answers: %v", n, s.answered)
+		t.Errorf("%d answers counted: %v", n, s.answered)
 	}
 }
 
@@ -180,7 +180,7 @@ func TestAnswered(t *testing.T) {
 	s.get("/healthz")
 	s.get("/livez")
 	if got := strings.Join(s.answered, ", "); got != "/healthz Service Unavailable, /livez OK" {
-		t.Errorf("told of %s", got)
+		t.Errorf("counted %s", got)
 	}
 }
 

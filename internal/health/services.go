@@ -11,24 +11,20 @@ import (
 	"github.com/nftproxy/nftproxy/internal/serve"
 )
 
-// ServicesConfig is what [Services] depend on.
+// ServicesConfig holds the dependencies of [Services].
 type ServicesConfig struct {
-	// Node configures the addresses on which NodePorts and health checks are served.
-	Node model.Config
-	// Interfaces returns the known addresses of this machine's interfaces. If
-	// there are none, those of the Node object are used (6.10).
+	Node model.Config // for the addresses
+	// Interfaces returns the known addresses of this machine's interfaces. If there
+	// are none, those of the Node object are used (6.10).
 	Interfaces func() []netip.Addr
-	// Healthy is [Proxy.Healthy]; nil: the proxy counts as healthy (10.25).
-	Healthy func() bool
-	// Failed is called for a Service whose port cannot be listened on, once until
-	// that changes.
+	Healthy    func() bool // [Proxy.Healthy]; nil: the proxy counts as healthy (10.25)
+	// Failed is called once if a Service's port cannot be opened.
 	Failed func(model.ServiceName, error)
 	Log    *slog.Logger
 }
 
-// Services answer load balancers on the health check node ports of Services:
-// whether this node has endpoints of them. Its methods are safe for concurrent
-// use.
+// Services answer load balancers on the health check node ports of Services: whether
+// this node has endpoints of them. They are safe for concurrent use.
 type Services struct {
 	ServicesConfig
 	limit *serve.Limit // of all together
@@ -45,11 +41,11 @@ type checkName struct {
 	family  model.Family
 }
 
-// connections is the limit of open connections to all Services together: load
-// balancers ask each of them, and may keep a connection.
+// connections limits the open connections to all Services together: load balancers
+// check each of them, and may keep a connection.
 const connections = 1024
 
-// NewServices listens on nothing yet.
+// NewServices returns Services that do not listen yet.
 func NewServices(c ServicesConfig) *Services {
 	if c.Healthy == nil {
 		c.Healthy = func() bool { return true }
@@ -84,7 +80,7 @@ func (s *Services) Update(checks []model.HealthCheck, node *model.Node) {
 	}
 }
 
-// check returns the check of that name, a new one if need be.
+// check returns the check of that name, and creates it if it does not exist.
 func (s *Services) check(name checkName) *check {
 	c := s.open[name]
 	if c == nil {
@@ -97,7 +93,6 @@ func (s *Services) check(name checkName) *check {
 // Close closes all ports.
 func (s *Services) Close() { s.Update(nil, nil) }
 
-// wanted returns where each check listens.
 func (s *Services) wanted(checks []model.HealthCheck, node *model.Node) map[checkName][]netip.AddrPort {
 	wanted := make(map[checkName][]netip.AddrPort)
 	if len(checks) == 0 {
@@ -118,7 +113,7 @@ func (s *Services) wanted(checks []model.HealthCheck, node *model.Node) map[chec
 	return wanted
 }
 
-// report logs a failure, unless it is the one of the last attempt.
+// report logs a failure, unless it equals the last one.
 func (s *Services) report(c *check, err error) {
 	switch {
 	case err == nil && c.failure != "":
@@ -126,7 +121,7 @@ func (s *Services) report(c *check, err error) {
 		s.Log.Info("health check of a Service answers again", "service", c.name.service, "family", c.name.family)
 	case err != nil && c.failure != err.Error():
 		c.failure = err.Error()
-		s.Log.Error("health check of a Service does not answer; it is tried again after the next change",
+		s.Log.Error("cannot serve the health check of a Service; the next change retries",
 			"service", c.name.service, "family", c.name.family, "error", err)
 		s.Failed(c.name.service, err)
 	}

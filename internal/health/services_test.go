@@ -234,7 +234,7 @@ func TestAddresses(t *testing.T) {
 		{"primary, no IPv6 address known", nil, func(f *fixture) { f.node.Addresses = f.node.Addresses[:1] }, "node4"},
 		{"primary, nothing known", nil, func(f *fixture) { f.node.Addresses = nil }, ""},
 		{"primary, bind address", nil, func(f *fixture) { f.Node.BindAddress = netip.MustParseAddr("127.0.0.1") }, "lo4 node6"},
-		{"primary, an address of somebody else", nil, func(f *fixture) { f.node.Addresses = []netip.Addr{netip.MustParseAddr("203.0.113.1")} }, ""},
+		{"primary, an address of another host", nil, func(f *fixture) { f.node.Addresses = []netip.Addr{netip.MustParseAddr("203.0.113.1")} }, ""},
 		{"all", []string{"0.0.0.0/0", "::/0"}, nil, "lo4 node4 unlisted4 lo6 node6"},
 		{"all of IPv4 beside a range", []string{"198.51.100.0/24", "0.0.0.0/0", "::1/128"}, nil, "lo4 node4 unlisted4 lo6"},
 		{"primary and loopback", []string{"primary", "127.0.0.0/8", "::1/128"}, nil, "lo4 node4 lo6 node6"},
@@ -384,7 +384,7 @@ func TestPortChangesHands(t *testing.T) {
 	f := newFixture(t)
 	a, b := at(31000, 1, -1), at(31001, 2, -1)
 	a.Service.Name, b.Service.Name = "a", "b"
-	for range 301 { // at once: before the servers are really there
+	for range 301 { // immediately, before the servers have started
 		a.Port, b.Port = b.Port, a.Port
 		f.update(a, b)
 	}
@@ -416,7 +416,7 @@ func TestListenFailure(t *testing.T) {
 		f.expect(t, "other Service", 31001, "200 weight 3", "refused")
 	}
 	if len(f.failed) != 1 || !strings.HasPrefix(f.failed[0], "default/web ") || !strings.Contains(f.failed[0], "address already in use") {
-		t.Errorf("told of %q", f.failed)
+		t.Errorf("failures %q", f.failed)
 	}
 	if n := strings.Count(f.log.String(), "level=ERROR"); n != 1 {
 		t.Errorf("%d errors in the log:\n%s", n, f.log.String())
@@ -445,7 +445,7 @@ func TestSameHealthPort(t *testing.T) {
 	f.update(first, second)
 	f.expect(t, "both", 31000, "200 weight 1", "refused")
 	if len(f.failed) != 1 || !strings.HasPrefix(f.failed[0], "default/xylo ") {
-		t.Errorf("told of %q", f.failed)
+		t.Errorf("failures %q", f.failed)
 	}
 	f.update(second)
 	f.expect(t, "one", 31000, "200 weight 2", "refused")
@@ -551,7 +551,7 @@ func TestFromObjects(t *testing.T) {
 }
 
 // TestTerminating: P27, local endpoints that only terminate still get traffic,
-// but load balancers are told to leave.
+// but load balancers should stop using the node.
 func TestTerminating(t *testing.T) {
 	f := newFixture(t)
 	svc, _ := source.ConvertService(kube(func(*corev1.ServiceSpec) {}), "")

@@ -23,9 +23,9 @@ func InterfaceAddresses() ([]netip.Addr, error) {
 // the node: the interface of kube-proxy's mode ipvs, and that of kube-router.
 var ipvsInterfaces = []string{"kube-ipvs0", "kube-dummy-if"}
 
-// ServingAddresses returns the addresses of this machine's interfaces on which
-// NodePorts or health checks of Services may be served: all but those of IPVS
-// interfaces and IPv6 link-local ones, each once and sorted.
+// ServingAddresses returns the addresses of this machine's interfaces that may serve
+// NodePorts or health checks of Services: all except those of IPVS interfaces and
+// IPv6 link-local ones, each once and sorted.
 func ServingAddresses() ([]netip.Addr, error) {
 	foreign := make(map[int]bool)
 	for _, name := range ipvsInterfaces {
@@ -52,7 +52,6 @@ func ServingAddresses() ([]netip.Addr, error) {
 	return slices.Compact(out), nil
 }
 
-// isLinkLocal reports whether an address means nothing without its link.
 func isLinkLocal(a netip.Addr) bool { return a.Is6() && a.IsLinkLocalUnicast() }
 
 // listAttempts is how often addresses are listed while the kernel reports that one

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,18 +12,17 @@ import (
 	"time"
 )
 
-// Conntrack has settings of the kernel's connection tracking. What is zero
-// or negative stays as it is (9.13).
+// Conntrack holds settings of the kernel's connection tracking. A value of zero or
+// less leaves a setting unchanged (9.13).
 type Conntrack struct {
-	// MaxPerCore is how many connections are tracked for each CPU, and Min how
-	// many at least; without MaxPerCore, Min does nothing (9.15).
+	// MaxPerCore limits tracked connections for each CPU, and Min is the smallest
+	// limit in total; without MaxPerCore, Min has no effect (9.15).
 	MaxPerCore, Min int
-	// How long idle connections are remembered. The kernel counts in seconds;
-	// fractions are cut off, down to one second.
+	// Timeouts of idle connections are cut to whole seconds, but not below one.
 	TCPEstablishedTimeout, TCPCloseWaitTimeout time.Duration
 	UDPTimeout, UDPStreamTimeout               time.Duration
-	// TCPBeLiberal accepts segments outside of the window, which would
-	// otherwise be INVALID and never be translated (9.14).
+	// TCPBeLiberal accepts segments outside of the window, which would otherwise be
+	// INVALID and never translated (9.14).
 	TCPBeLiberal bool
 }
 
@@ -30,15 +30,12 @@ const (
 	sysctls  = "proc/sys/net/netfilter/"
 	hashsize = "sys/module/nf_conntrack/parameters/hashsize"
 
-	// maxEntries is the most that MaxPerCore amounts to (9.15).
-	maxEntries = 1 << 20
-	// entriesPerBucket is how many entries share a bucket of the hash table at
-	// most when all are in use (9.17).
-	entriesPerBucket = 4
+	maxEntries       = 1 << 20 // upper limit for MaxPerCore (9.15)
+	entriesPerBucket = 4       // of a full hash table (9.17)
 )
 
-// SetConntrack makes the settings. One that cannot be made is an error that
-// says what to do about it; those behind it are not tried then.
+// SetConntrack applies the settings, up to the first failure. The error contains a
+// remedy.
 func (s System) SetConntrack(c Conntrack, log *slog.Logger) error {
 	if err := s.setMax(c, log); err != nil {
 		return advise(err, "--conntrack-max-per-core=0")
@@ -48,7 +45,7 @@ func (s System) SetConntrack(c Conntrack, log *slog.Logger) error {
 		liberal = 1
 	}
 	for _, setting := range []struct {
-		name, leave string // the flag that leaves it as it is
+		name, leave string // the flag that leaves it unchanged
 		value       int
 	}{
 		{"nf_conntrack_tcp_timeout_established", "--conntrack-tcp-timeout-established=0s", seconds(c.TCPEstablishedTimeout)},
@@ -67,8 +64,7 @@ func (s System) SetConntrack(c Conntrack, log *slog.Logger) error {
 	return nil
 }
 
-// setMax limits the number of connections, and makes the hash table large
-// enough for them.
+// setMax limits the number of connections, and enlarges the hash table for them.
 func (s System) setMax(c Conntrack, log *slog.Logger) error {
 	if c.MaxPerCore <= 0 {
 		return nil
@@ -78,14 +74,14 @@ func (s System) setMax(c Conntrack, log *slog.Logger) error {
 		return err
 	}
 	text, err := s.read(hashsize)
-	if err != nil {
-		return fmt.Errorf("read size of the connection tracking table: %w", err)
+	size := 0
+	if err == nil {
+		size, err = strconv.Atoi(text)
 	}
-	size, err := strconv.Atoi(text)
-	if err != nil {
+	switch {
+	case err != nil:
 		return fmt.Errorf("read size of the connection tracking table: %w", err)
-	}
-	if size >= most/entriesPerBucket {
+	case size >= most/entriesPerBucket:
 		return nil
 	}
 	return s.ensure(hashsize, most/entriesPerBucket, log)
@@ -95,24 +91,19 @@ func (s System) setMax(c Conntrack, log *slog.Logger) error {
 func (c Conntrack) maxEntries(cpus int) int {
 	n := c.MaxPerCore * cpus
 	if n > maxEntries {
-		return maxEntries // whatever Min says
+		return maxEntries // regardless of Min
 	}
 	return max(n, c.Min)
 }
 
-// cpus returns the number of logical CPUs that are in use. The Go runtime, the
-// fall-back, counts those that this process may run on.
+// cpus returns the number of online logical CPUs. The fallback, the Go runtime, counts
+// only those that this process may use.
 func (s System) cpus() int {
-	online, err := s.read("sys/devices/system/cpu/online")
-	if err == nil {
-		if n := countCPUs(online); n > 0 {
-			return n
-		}
-	}
-	return runtime.NumCPU()
+	online, _ := s.read("sys/devices/system/cpu/online")
+	return cmp.Or(countCPUs(online), runtime.NumCPU())
 }
 
-// countCPUs counts a list such as "0-3,8,10-11"; 0 means that it is none.
+// countCPUs counts a list such as "0-3,8,10-11"; 0 means that it is malformed.
 func countCPUs(list string) int {
 	n := 0
 	for part := range strings.SplitSeq(list, ",") {
@@ -130,8 +121,8 @@ func countCPUs(list string) int {
 	return n
 }
 
-// seconds cuts a duration to whole seconds. A positive one is not cut to zero:
-// the kernel would forget every connection immediately.
+// seconds cuts a duration to whole seconds, but a positive one not to zero: the
+// kernel would expire all connections immediately.
 func seconds(d time.Duration) int {
 	if d <= 0 {
 		return 0
@@ -139,10 +130,9 @@ func seconds(d time.Duration) int {
 	return max(1, int(d/time.Second))
 }
 
-// advise adds to an error what a person can do about it.
 func advise(err error, leave string) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: load the module nf_conntrack, or leave the setting as it is with %s", err, leave)
+		return fmt.Errorf("%w: load the module nf_conntrack, or leave the setting unchanged with %s", err, leave)
 	}
-	return fmt.Errorf("%w: run an init container with --init-only that may write it, or leave it as it is with %s", err, leave)
+	return fmt.Errorf("%w: run a privileged init container with --init-only, or leave the setting unchanged with %s", err, leave)
 }

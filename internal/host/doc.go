@@ -1,5 +1,4 @@
-// Package host is the machine that a proxy runs on: its IP families, the
-// addresses of its interfaces and their changes, its processes, and the settings
-// that a proxy needs: the limits of connection tracking, and the priority among
-// processes when memory runs out. It writes only to files below /proc and /sys.
+// Package host represents the machine: its IP families, interface addresses and
+// processes, and the settings that a proxy needs, which are the limits of connection
+// tracking and the OOM score. It writes only to files below /proc and /sys.
 package host

@@ -9,7 +9,7 @@ import (
 )
 
 // tree makes a directory that looks like a machine: files below it, by name.
-// A file without content is a directory, which nobody can read or write.
+// A file without content is a directory, which cannot be read or written.
 func tree(t *testing.T, files map[string]string) System {
 	t.Helper()
 	s := System(t.TempDir())

@@ -2,19 +2,24 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Interfaces has the addresses of this machine's interfaces. It lists them on
-// demand, if they may have changed since the last time: a node has an interface
-// for each pod. Except OnChange, its methods are safe for concurrent use.
+// Interfaces holds the addresses of this machine's interfaces. It lists them on
+// demand, and only if they may have changed: a node has an interface for each pod.
+// Except OnChange, its methods are safe for concurrent use.
 type Interfaces struct {
 	list    func() ([]netip.Addr, error)
 	log     *slog.Logger
@@ -23,12 +28,12 @@ type Interfaces struct {
 
 	mu      sync.Mutex
 	known   []netip.Addr
-	failure string // reported last
+	failure string // last reported
 	retry   backoff
 	waiting bool // a retry is scheduled
 }
 
-// NewInterfaces lists nothing yet. list returns the addresses, for example
+// NewInterfaces returns an Interfaces that lists addresses with list, for example
 // [ServingAddresses].
 func NewInterfaces(list func() ([]netip.Addr, error), log *slog.Logger) *Interfaces {
 	i := &Interfaces{list: list, log: log, changed: func() {}}
@@ -36,8 +41,8 @@ func NewInterfaces(list func() ([]netip.Addr, error), log *slog.Logger) *Interfa
 	return i
 }
 
-// OnChange sets what is called when Addresses may return other addresses for
-// NodePorts. It must not block. OnChange comes before the other methods.
+// OnChange sets a function to call when the addresses for NodePorts may have changed.
+// It must not block. OnChange must be called before the other methods.
 func (i *Interfaces) OnChange(changed func()) { i.changed = changed }
 
 // Expire makes the next call of Addresses list them again.
@@ -167,4 +172,48 @@ type backoff struct{ last time.Duration }
 func (b *backoff) next() time.Duration {
 	b.last = min(max(2*b.last, firstRetry), lastRetry)
 	return b.last
+}
+
+// addressBuffer is the size of the receive buffer in bytes. The kernel doubles it
+// and holds ten thousand changes in it (measured with 6.18): pods may start
+// together by the thousand. The default of 208 KiB is full after less than 500.
+const addressBuffer = 4 << 20
+
+// subscription is a stream of the addresses that come and go.
+type subscription struct {
+	updates chan netlink.AddrUpdate
+	cancel  context.CancelFunc
+	err     error // set when updates is closed
+}
+
+func subscribe(ctx context.Context) (*subscription, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	s := &subscription{updates: make(chan netlink.AddrUpdate), cancel: cancel}
+	options := netlink.AddrSubscribeOptions{
+		ErrorCallback:          func(err error) { s.err = err },
+		ReceiveBufferSize:      addressBuffer,
+		ReceiveBufferForceSize: true,
+	}
+	err := netlink.AddrSubscribeWithOptions(s.updates, ctx.Done(), options)
+	if errors.Is(err, unix.EPERM) { // root of a user namespace, before kernel 5.18
+		options.ReceiveBufferForceSize = false
+		err = netlink.AddrSubscribeWithOptions(s.updates, ctx.Done(), options)
+	}
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	return s, nil
+}
+
+// addresses yields addresses that come or go, until the subscription ends.
+func (s *subscription) addresses() iter.Seq[netip.Addr] {
+	return func(yield func(netip.Addr) bool) {
+		defer s.cancel()
+		for u := range s.updates {
+			if a, ok := netip.AddrFromSlice(u.LinkAddress.IP); ok && !yield(a.Unmap()) {
+				return
+			}
+		}
+	}
 }

@@ -21,10 +21,9 @@ type Process struct {
 // String returns both. The name is quoted: a process chooses its own.
 func (p Process) String() string { return fmt.Sprintf("%d (%q)", p.PID, p.Name) }
 
-// ProcessOf returns the process that has the netlink socket of that port in the
-// network namespace of the caller's thread, as far as /proc shows it: a process
-// in a container does not see those in others. The zero Process means that it
-// was not found.
+// ProcessOf returns the process with the netlink socket of that port in the network
+// namespace of the calling thread. It returns the zero Process if /proc does not show
+// it, for example because it runs in another container.
 func ProcessOf(port uint32) Process {
 	socket := socketOf(port)
 	if socket == "" {
@@ -43,9 +42,9 @@ func ProcessOf(port uint32) Process {
 	return Process{}
 }
 
-// OfThread returns the process that a thread belongs to: the kernel names the
-// thread that has sent something. It stays as it is where /proc does not show it
-// under this number and name: it may have ended, or be in another container.
+// OfThread returns the process of a thread: the kernel reports the thread that has
+// sent a message. It returns p if /proc does not show the thread with this number and
+// name: it may have ended, or run in another container.
 func (p Process) OfThread() Process {
 	if p.PID == 0 || commandOf(p.PID) != p.Name {
 		return p
@@ -60,20 +59,19 @@ func (p Process) OfThread() Process {
 			continue
 		}
 		if pid, err := strconv.Atoi(strings.TrimSpace(group)); err == nil && pid != p.PID {
-			p = Process{PID: pid, Name: cmp.Or(commandOf(pid), p.Name)} // it may end while it is looked at
+			p = Process{PID: pid, Name: cmp.Or(commandOf(pid), p.Name)} // it may have ended since
 		}
 	}
 	return p
 }
 
-// commandOf returns the name of a process or thread, if it is still there.
+// commandOf returns the name of a process or thread, if it exists.
 func commandOf(pid int) string {
 	name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 	return strings.TrimSuffix(string(name), "\n")
 }
 
-// socketOf returns what a file descriptor of the netfilter socket with that
-// port links to in /proc.
+// socketOf returns the link target in /proc for the netfilter socket with that port.
 func socketOf(port uint32) string {
 	f, err := os.Open("/proc/thread-self/net/netlink")
 	if err != nil {

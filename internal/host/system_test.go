@@ -15,7 +15,7 @@ import (
 
 const disableIPv6 = "proc/sys/net/ipv6/conf/all/disable_ipv6"
 
-// 12.48, 15.7: IPv4 always, IPv6 if the kernel has it and nobody turned it off.
+// 12.48, 15.7: IPv4 always, IPv6 if the kernel has it and it is not disabled.
 func TestFamilies(t *testing.T) {
 	both := []model.Family{model.IPv4, model.IPv6}
 	for _, c := range []struct {

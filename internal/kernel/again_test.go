@@ -10,8 +10,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/workload"
 )
 
-// TestCommitAgain: a transaction whose answer was lost is sent again. If it took
-// place, it is refused the second time, or changes nothing.
+// TestCommitAgain: a transaction whose answer was lost is sent again. If it was
+// committed, it is refused the second time, or changes nothing.
 func TestCommitAgain(t *testing.T) {
 	s, w := newSandbox(t), workload.NewWorld(5)
 	s.apply(t, w.Step())

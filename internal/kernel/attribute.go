@@ -1,12 +1,12 @@
 package kernel
 
-import "encoding/binary"
+import (
+	"encoding/binary"
 
-// Sizes of netlink headers in bytes (linux/netlink.h).
-const (
-	attrHeader = 4
-	nested     = 1 << 15
+	"golang.org/x/sys/unix"
 )
+
+const nested = unix.NLA_F_NESTED
 
 // attributes is a buffer of netlink attributes in the byte order of nf_tables:
 // lengths and types in host order, numbers in network order.
@@ -46,14 +46,13 @@ func (a *attributes) start(typ uint16) (offset int) {
 	return offset
 }
 
-// end ends the attribute that starts at an offset.
 func (a *attributes) end(offset int) {
 	binary.NativeEndian.PutUint16((*a)[offset:], uint16(len(*a)-offset))
 	a.pad()
 }
 
 func (a *attributes) header(typ uint16, length int) {
-	*a = binary.NativeEndian.AppendUint16(*a, uint16(attrHeader+length))
+	*a = binary.NativeEndian.AppendUint16(*a, uint16(unix.SizeofNlAttr+length))
 	*a = binary.NativeEndian.AppendUint16(*a, typ)
 }
 
@@ -82,7 +81,6 @@ func (u *userdata) string(typ uint8, s string) {
 	*u = append(*u, 0)
 }
 
-// lookup returns the value of the first entry of that type.
 func (u userdata) lookup(typ uint8) ([]byte, bool) {
 	for len(u) >= 2 {
 		n := int(u[1])

@@ -8,32 +8,31 @@ import (
 	"slices"
 
 	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
-
-	"golang.org/x/sys/unix"
 )
 
-// CommitError says what the kernel refused. Nothing of the transaction was
+// AnyGeneration commits a transaction regardless of the generation.
+const AnyGeneration = 0
+
+// commitError describes what the kernel refused. Nothing of the transaction was
 // carried out.
-type CommitError struct {
-	Object string // the refused part in words
-	// Set and Element are those that were refused; nil if it was something
-	// else, or if the kernel does not tell.
-	Set     *nft.Set
-	Element *nft.Element
-	Err     error // unwraps to the errno
+type commitError struct {
+	object  string       // the refused part in words
+	element *nft.Element // nil if something else was refused, or an unknown element
+	err     error        // unwraps to the errno
 }
 
-func (e *CommitError) Error() string {
-	return fmt.Sprintf("commit: %s: %s", e.Object, KernelMessage(e.Err))
+func (e *commitError) Error() string {
+	return fmt.Sprintf("commit: %s: %s", e.object, KernelMessage(e.err))
 }
 
-func (e *CommitError) Unwrap() error { return e.Err }
+func (e *commitError) Unwrap() error { return e.err }
 
-// KernelMessage returns the errno in words and, where the kernel gave one, its
-// explanation.
+// KernelMessage returns the errno in words and the kernel's explanation, if any.
 func KernelMessage(err error) string {
 	var op *netlink.OpError
 	if !errors.As(err, &op) {
@@ -58,7 +57,7 @@ func (c *Conn) Commit(p *plan.Plan, generation uint32) (Size, error) {
 	return c.send(t, generation)
 }
 
-// send carries a transaction out.
+// send carries out a transaction. The watch is off during a large one.
 func (c *Conn) send(t *Transaction, generation uint32) (Size, error) {
 	size := t.Size()
 	if c.watcher == nil || size.Bytes < manyBytes {
@@ -70,7 +69,6 @@ func (c *Conn) send(t *Transaction, generation uint32) (Size, error) {
 	return size, err
 }
 
-// exchange sends a transaction and takes the kernel's answer.
 func (c *Conn) exchange(t *Transaction, size Size, generation uint32) error {
 	first, err := c.sendBatch(t, size, generation, false)
 	if err != nil {
@@ -82,15 +80,15 @@ func (c *Conn) exchange(t *Transaction, size Size, generation uint32) error {
 		return err
 	}
 	refused := t.blame(int(op.Sequence-first)-1, op.Offset)
-	refused.Err = c.refused(answers[0])
+	refused.err = c.refused(answers[0])
 	if c.Log != nil {
-		c.Log.Debug("the kernel refuses a transaction", "error", refused, "message", op.Sequence-first, "transaction", t)
+		c.Log.Debug("the kernel refused a transaction", "error", refused, "message", op.Sequence-first, "transaction", t)
 	}
 	return refused
 }
 
-// sendBatch sends a transaction, and returns the number of the message that
-// begins it. A trial has no end, so that it is undone.
+// sendBatch sends a transaction and returns the number of its first message.
+// A trial lacks the message that ends a batch, so the kernel undoes it.
 func (c *Conn) sendBatch(t *Transaction, size Size, generation uint32, trial bool) (first uint32, err error) {
 	if err := c.growBuffers(size); err != nil {
 		return 0, fmt.Errorf("set socket buffer: %w", err)
@@ -107,9 +105,9 @@ func (c *Conn) sendBatch(t *Transaction, size Size, generation uint32, trial boo
 	return first, nil
 }
 
-// batch returns the messages as the kernel takes them, between those that begin
-// and end a batch. They are numbered from first on. Only the last one of ours
-// asks for an acknowledgement: it comes when everything was done.
+// batch returns the messages between those that begin and end a batch, numbered
+// from first on. Only the last one of ours asks for an acknowledgement, which
+// arrives after everything is done.
 func (t *Transaction) batch(generation, first uint32) []byte {
 	header := attributes{unix.AF_UNSPEC, unix.NFNETLINK_V0}
 	header = binary.BigEndian.AppendUint16(header, unix.NFNL_SUBSYS_NFTABLES)
@@ -117,7 +115,7 @@ func (t *Transaction) batch(generation, first uint32) []byte {
 	begin.uint32(unix.NFNL_BATCH_GENID, generation)
 
 	size := t.Size()
-	b := make([]byte, 0, size.Bytes+(size.Messages+2)*(unix.NLMSG_HDRLEN+nlmsgAlign)+len(begin)+len(header))
+	b := make([]byte, 0, size.Bytes+(size.Messages+2)*(unix.NLMSG_HDRLEN+unix.NLMSG_ALIGNTO)+len(begin)+len(header))
 	b = appendMessage(b, unix.NFNL_MSG_BATCH_BEGIN, netlink.Request, first, begin)
 	for i := range t.Messages {
 		m := &t.Messages[i]
@@ -131,13 +129,11 @@ func (t *Transaction) batch(generation, first uint32) []byte {
 	return appendMessage(b, unix.NFNL_MSG_BATCH_END, netlink.Request, first+1, header)
 }
 
-const (
-	nlmsgAlign = 4                                          // NLMSG_ALIGNTO
-	batchEnd   = unix.NLMSG_HDRLEN + netlinkio.HeaderLength // length of the message that ends a batch
-)
+// batchEnd is the length of the message that ends a batch.
+const batchEnd = unix.NLMSG_HDRLEN + netlinkio.HeaderLength
 
-// appendMessage appends a netlink message, padded. A batch can have tens of
-// megabytes: it is copied once, here.
+// appendMessage appends a padded netlink message. A batch can have tens of
+// megabytes: it is copied only here.
 func appendMessage(b []byte, typ netlink.HeaderType, flags netlink.HeaderFlags, sequence uint32, data []byte) []byte {
 	b = binary.NativeEndian.AppendUint32(b, uint32(unix.NLMSG_HDRLEN+len(data)))
 	b = binary.NativeEndian.AppendUint16(b, uint16(typ))
@@ -145,7 +141,7 @@ func appendMessage(b []byte, typ netlink.HeaderType, flags netlink.HeaderFlags, 
 	b = binary.NativeEndian.AppendUint32(b, sequence)
 	b = binary.NativeEndian.AppendUint32(b, 0) // our port: the kernel knows it
 	b = append(b, data...)
-	for len(b)%nlmsgAlign != 0 {
+	for len(b)%unix.NLMSG_ALIGNTO != 0 {
 		b = append(b, 0)
 	}
 	return b
@@ -160,20 +156,19 @@ func (c *Conn) write(batch []byte) error {
 	if err != nil {
 		return err
 	}
-	var sendErr error
-	err = raw.Control(func(fd uintptr) {
-		for {
+	sendErr := error(unix.EINTR)
+	if err := raw.Control(func(fd uintptr) {
+		for errors.Is(sendErr, unix.EINTR) {
 			sendErr = unix.Sendto(int(fd), batch, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
-			if !errors.Is(sendErr, unix.EINTR) {
-				return
-			}
 		}
-	})
-	return errors.Join(err, os.NewSyscallError("sendto", sendErr))
+	}); err != nil {
+		return err
+	}
+	return os.NewSyscallError("sendto", sendErr)
 }
 
-// growBuffers makes room for a batch, which must go out in one piece, and for
-// an error to each message of it.
+// growBuffers makes room for a batch, which must be sent in one piece, and for an
+// error to each of its messages.
 func (c *Conn) growBuffers(s Size) error {
 	const perMessage = 1 << 10
 	room := s.Bytes + (s.Messages+2)*perMessage
@@ -187,12 +182,12 @@ func (c *Conn) growBuffers(s Size) error {
 	return errors.Join(c.nl.SetWriteBuffer(room), c.nl.SetReadBuffer(room))
 }
 
-// ErrNoAnswer means that nobody knows whether the kernel confirmed or refused.
+// ErrNoAnswer means that it is unknown whether the kernel committed a transaction.
 var ErrNoAnswer = errors.New("commit: the kernel's answer is lost")
 
-// receiveResult returns the errors that answer a batch. It takes answers up to the
-// acknowledgement, which has the number of the last message. The kernel works on
-// a batch while it is being sent, so all answers are there already.
+// receiveResult returns the errors that answer a batch, up to the acknowledgement,
+// which has the number of the last message. The kernel processes a batch while it
+// is being sent, so all answers are on the socket already.
 func (c *Conn) receiveResult(last uint32) (answers []error, err error) {
 	for { // the answers come in the order of the messages
 		ready, err := c.readable()
@@ -221,34 +216,25 @@ func (c *Conn) receiveResult(last uint32) (answers []error, err error) {
 	}
 }
 
-// blame names the object that an error speaks of, by the index of the message
-// and, within a list of elements, by the offset of the attribute from the start
-// of the netlink header.
-func (t *Transaction) blame(i, offset int) *CommitError {
+// blame names the refused object, by the index of the message and, within a list of
+// elements, by the offset of the attribute from the start of the netlink header.
+// Without an offset it can be any element.
+func (t *Transaction) blame(i, offset int) *commitError {
 	if i < 0 || i >= len(t.Messages) {
-		return &CommitError{Object: "whole transaction"}
+		return &commitError{object: "whole transaction"}
 	}
 	m := &t.Messages[i]
 	if m.Object != "" {
-		return &CommitError{Object: m.Object}
+		return &commitError{object: m.Object}
 	}
-	return blameElement(m, offset-unix.NLMSG_HDRLEN)
-}
-
-// blameElement names the element whose attribute holds an offset in the
-// message. Kernels that do not tell the offset leave the choice of all.
-func blameElement(m *Message, offset int) *CommitError {
-	i := len(m.parts) - 1
-	for i > 0 && m.parts[i].offset > offset {
-		i--
-	}
-	p := m.parts[i]
-	name := m.Set.Keyword() + " " + m.Set.Name
+	name, offset := m.Set.Keyword()+" "+m.Set.Name, offset-unix.NLMSG_HDRLEN
 	if offset < m.parts[0].offset && len(m.parts) > 1 {
-		return &CommitError{Object: fmt.Sprintf("%s one of %d elements of %s", m.verb(), len(m.parts), name)}
+		return &commitError{object: fmt.Sprintf("%s one of %d elements of %s", m.verb(), len(m.parts), name)}
 	}
-	return &CommitError{
-		Object: fmt.Sprintf("%s element { %s } of %s", m.verb(), m.Set.ElementText(p.element), name),
-		Set:    m.Set, Element: p.element,
+	n := len(m.parts) - 1
+	for n > 0 && m.parts[n].offset > offset {
+		n--
 	}
+	e := m.parts[n].element
+	return &commitError{object: fmt.Sprintf("%s element { %s } of %s", m.verb(), m.Set.ElementText(e), name), element: e}
 }

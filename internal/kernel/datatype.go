@@ -11,7 +11,7 @@ import (
 )
 
 // nft's numbers for data types (its enum datatypes). In the type of a
-// concatenation every field takes six bits.
+// concatenation each field takes six bits.
 const (
 	typeInteger     = 4
 	typeIPv4        = 7
@@ -20,41 +20,39 @@ const (
 	typeInetService = 13
 	typeBits        = 6
 
-	// typeVerdict is the kernel's NFT_DATA_VERDICT.
-	typeVerdict = 0xffffff00
+	typeVerdict = 0xffffff00 // the kernel's NFT_DATA_VERDICT
 )
 
-// nftType returns nft's number for one field.
-func nftType(d nft.Datatype, f model.Family) uint32 {
+// fieldType returns nft's number for the type of a field, and its size in bytes.
+func fieldType(d nft.Datatype, f model.Family) (number uint32, size int) {
 	switch d {
 	case nft.InetProto:
-		return typeInetProto
+		return typeInetProto, 1
 	case nft.Port, nft.EndpointPort:
-		return typeInetService
+		return typeInetService, 2
 	case nft.Slot:
-		return typeInteger
+		return typeInteger, 4
 	case nft.Verdicts:
-		return typeVerdict
+		return typeVerdict, 4
 	}
 	if f == model.IPv6 {
-		return typeIPv6
+		return typeIPv6, 16
 	}
-	return typeIPv4
+	return typeIPv4, 4
 }
 
-// nftTypes returns nft's number for a key or for the data of a map.
 func nftTypes(types []nft.Datatype, f model.Family) uint32 {
 	id := uint32(0)
 	for _, d := range types {
-		id = id<<typeBits | nftType(d, f)
+		number, _ := fieldType(d, f)
+		id = id<<typeBits | number
 	}
 	return id
 }
 
-// datatypes is the inverse of nftTypes. It returns nil for types that we do
-// not use. Of two addresses the one in front of the protocol is that of the
-// frontend or endpoint; the other one is that of an endpoint if its port follows,
-// and else the client's.
+// datatypes is the inverse of nftTypes, nil for types that we do not use. Of two
+// addresses the one before the protocol is that of the frontend or endpoint. The
+// other one is that of an endpoint if a port follows it, and else the client's.
 func datatypes(id uint32, f model.Family) []nft.Datatype {
 	if id == typeVerdict {
 		return []nft.Datatype{nft.Verdicts}
@@ -64,7 +62,7 @@ func datatypes(id uint32, f model.Family) []nft.Datatype {
 		field := id >> shift & (1<<typeBits - 1)
 		switch {
 		case field == 0 && out == nil:
-		case field == nftType(nft.Address, f):
+		case field == byFamily[uint32](f, typeIPv4, typeIPv6):
 			out = append(out, nft.Source)
 		case field == typeInetProto:
 			out = append(out, nft.InetProto)
@@ -87,27 +85,11 @@ func datatypes(id uint32, f model.Family) []nft.Datatype {
 	return out
 }
 
-// width returns the space of a field in a key, in bytes: fields of a
-// concatenation are padded to 32-bit registers.
+// width returns the bytes of a field in a key: fields of a concatenation are padded
+// to 32-bit registers.
 func width(d nft.Datatype, f model.Family) int {
-	switch d {
-	case nft.Address, nft.Source, nft.EndpointAddress:
-		if f == model.IPv6 {
-			return 16
-		}
-	}
-	return 4
-}
-
-// size returns the bytes of a field that count, without the padding.
-func size(d nft.Datatype, f model.Family) uint32 {
-	switch d {
-	case nft.InetProto:
-		return 1
-	case nft.Port, nft.EndpointPort:
-		return 2
-	}
-	return uint32(width(d, f))
+	_, size := fieldType(d, f)
+	return max(size, 4)
 }
 
 func widths(types []nft.Datatype, f model.Family) int {
@@ -137,7 +119,6 @@ func appendKey(b []byte, s *nft.Set, k nft.Key) []byte {
 	return b
 }
 
-// appendAddress appends the 4 or 16 bytes of an address.
 func appendAddress(b []byte, a netip.Addr) []byte {
 	if a.Is4() {
 		ip := a.As4()
@@ -147,7 +128,7 @@ func appendAddress(b []byte, a netip.Addr) []byte {
 	return append(b, ip[:]...)
 }
 
-// parseKey is the inverse of appendKey, but for the prefix lengths of an
+// parseKey is the inverse of appendKey, except for the prefix lengths of an
 // interval set.
 func parseKey(b []byte, types []nft.Datatype, f model.Family) (nft.Key, error) {
 	var k nft.Key
@@ -175,7 +156,6 @@ func parseKey(b []byte, types []nft.Datatype, f model.Family) (nft.Key, error) {
 	return k, nil
 }
 
-// appendEndpoint appends the data of an endpoint.
 func appendEndpoint(b []byte, e netip.AddrPort) []byte {
 	b = appendAddress(b, e.Addr())
 	return append(binary.BigEndian.AppendUint16(b, e.Port()), 0, 0)

@@ -1,18 +1,18 @@
 package kernel
 
 import (
-	"net/netip"
 	"slices"
 
+	"github.com/google/nftables/expr"
 	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/nft"
-
-	"golang.org/x/sys/unix"
 )
 
-// decodeChain returns the chain in a message, and the table it is in.
+// decodeChain returns the chain in a message, and its table.
 func decodeChain(m netlink.Message) (c *nft.Chain, table string, err error) {
 	c = &nft.Chain{}
 	a := netlinkio.ReadMessage(m.Data, &err)
@@ -26,36 +26,30 @@ func decodeChain(m netlink.Message) (c *nft.Chain, table string, err error) {
 			decodeHook(a.Nested(), c)
 		case unix.NFTA_CHAIN_TYPE:
 			if string(a.Text()) != "nat" {
-				c.Hook = ForeignHook
+				c.Hook = nft.ForeignHook
 			}
 		case unix.NFTA_CHAIN_POLICY:
 			if a.Uint32() != netfilterAccept {
-				c.Hook = ForeignHook
+				c.Hook = nft.ForeignHook
 			}
 		}
 	}
 	return c, table, err
 }
 
-// ForeignHook is a hook, type or policy that our chains do not have.
-const ForeignHook = nft.Hook(255)
-
 func decodeHook(a netlinkio.Attributes, c *nft.Chain) {
-	hook := ForeignHook
+	hook := nft.ForeignHook
 	for a.Next() {
 		switch a.Type {
 		case unix.NFTA_HOOK_HOOKNUM:
-			n := a.Uint32()
-			for _, h := range []nft.Hook{nft.Prerouting, nft.Input, nft.Output, nft.Postrouting} {
-				if hookNumber(h) == n {
-					hook = h
-				}
+			if i := slices.Index(hookNumbers[nft.Prerouting:], a.Uint32()); i >= 0 {
+				hook = nft.Prerouting + nft.Hook(i)
 			}
 		case unix.NFTA_HOOK_PRIORITY:
 			c.Priority = int32(a.Uint32())
 		}
 	}
-	if c.Hook != ForeignHook {
+	if c.Hook != nft.ForeignHook {
 		c.Hook = hook
 	}
 }
@@ -63,19 +57,24 @@ func decodeHook(a netlinkio.Attributes, c *nft.Chain) {
 const (
 	setCount     = 20 // NFTA_SET_COUNT, since kernel 6.16
 	unknownCount = -1
+
+	// setExpression is NFTA_SET_EXPR: every element of the set gets a copy of the
+	// expression, which is evaluated when a packet finds the element.
+	setExpression     = 17
+	counterExpression = "counter"
 )
 
-// room returns for how many elements to make room before they come. The count is
-// believed only as far as a mistake in it does no harm.
+// room returns how many elements to allocate in advance. A wrong count must not
+// exhaust the memory.
 func room(count int) int { return min(max(count, 0), 1<<19) }
 
-// decodeSet returns the declaration of a set and the number of its elements. A
-// set that we would not write has no key. An anonymous set is part of a rule
-// and gives nil.
+// decodeSet returns the declaration of a set and the number of its elements. A set
+// that we would not write has no key. An anonymous set, which is part of a rule,
+// is nil.
 func decodeSet(m netlink.Message, f model.Family) (s *nft.Set, count int, err error) {
 	s, count = &nft.Set{}, unknownCount
 	var flags, keyLength, valueLength uint32
-	var expression string // that every element has
+	var expression string // of every element
 	a := netlinkio.ReadMessage(m.Data, &err)
 	for a.Next() {
 		switch a.Type {
@@ -115,9 +114,18 @@ func decodeSet(m netlink.Message, f model.Family) (s *nft.Set, count int, err er
 	return s, count, err
 }
 
-// isWritable tells whether a set can be one that we write, by its key and the
-// lengths that the kernel has for key and data. Others have keys of a single
-// port, for example, which is not padded, or intervals of ports.
+func expressionName(a netlinkio.Attributes) (name string) {
+	for a.Next() {
+		if a.Type == unix.NFTA_EXPR_NAME {
+			name = string(a.Text())
+		}
+	}
+	return name
+}
+
+// isWritable reports whether we could have written a set, by its key and the
+// kernel's lengths of key and data. Foreign sets have keys of a single port, for
+// example, which is not padded, or intervals of ports.
 func isWritable(s *nft.Set, key, value uint32, f model.Family) bool {
 	if !slices.Contains(s.Key, nft.Address) || s.Interval && s.Concat() && !slices.Contains(s.Key, nft.Source) {
 		return false
@@ -125,66 +133,15 @@ func isWritable(s *nft.Set, key, value uint32, f model.Family) bool {
 	if key != uint32(widths(s.Key, f)) {
 		return false
 	}
-	switch endpoint := []nft.Datatype{nft.Address, nft.Port}; {
-	case len(s.Data) == 0, slices.Equal(s.Data, []nft.Datatype{nft.Verdicts}):
+	if len(s.Data) == 0 || s.Data[0] == nft.Verdicts {
 		return true
-	default:
-		return slices.Equal(s.Data, endpoint) && value == uint32(widths(endpoint, f))
 	}
+	return slices.Equal(s.Data, []nft.Datatype{nft.Address, nft.Port}) && value == uint32(widths(s.Data, f))
 }
 
-// actionOf returns NoAction for a verdict that we never use.
 func actionOf(code int32) nft.Action {
-	for _, a := range []nft.Action{nft.Accept, nft.Drop, nft.Goto, nft.Jump} {
-		if int32(verdictCode(a)) == code {
-			return a
-		}
+	if i := slices.Index(verdictCodes[nft.Accept:], expr.VerdictKind(code)); i >= 0 {
+		return nft.Accept + nft.Action(i)
 	}
 	return nft.NoAction
-}
-
-// joinIntervals turns the starts and ends of an interval set into intervals.
-// nft puts an end without a start in front of the first one; it means nothing.
-func joinIntervals(in []element) []nft.Element {
-	slices.SortFunc(in, func(a, b element) int {
-		if c := a.Key.Compare(b.Key); c != 0 || a.intervalEnd == b.intervalEnd {
-			return c
-		}
-		if a.intervalEnd {
-			return -1
-		}
-		return 1
-	})
-	var out []nft.Element
-	for i, e := range in {
-		if e.intervalEnd {
-			continue
-		}
-		var end netip.Addr
-		if i+1 < len(in) {
-			end = in[i+1].Key.Address
-		}
-		setInterval(&e.Key, end)
-		out = append(out, e.Element)
-	}
-	return out
-}
-
-// concatIntervals gives the elements of an interval set of concatenations
-// their prefix lengths. It returns false if one is not what we write: a prefix
-// of the source address, and single values in front of it.
-func concatIntervals(in []element) ([]nft.Element, bool) {
-	out := make([]nft.Element, len(in))
-	for i, e := range in {
-		source := nft.Key{Address: e.Key.Source}
-		setInterval(&source, e.last.Source.Next())
-		same := e.last
-		same.Source = e.Key.Source
-		if source.Bits == nft.Range || same != e.Key {
-			return nil, false
-		}
-		e.Key.Bits = source.Bits
-		out[i] = e.Element
-	}
-	return out, true
 }

@@ -1,29 +1,31 @@
 package kernel
 
 import (
+	"encoding/binary"
+
 	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/nft"
-
-	"golang.org/x/sys/unix"
 )
 
-// element is an element as the kernel has it. Those of an interval set come as
+// element is an element as the kernel has it. An interval set has elements for
 // starts and ends, see joinIntervals.
 type element struct {
 	nft.Element
 	last        nft.Key // of an interval of concatenations
 	intervalEnd bool
-	packets     uint64 // that found it, if it has a counter
+	packets     uint64 // of its counter
 }
 
-// isCatchAll tells whether an element has no key: it stands for all that are not
-// there (since kernel 5.13). We write none.
+// isCatchAll reports whether an element has no key: it matches what no other one
+// does (since kernel 5.13). We write none.
 func (e *element) isCatchAll() bool { return !e.Key.Address.IsValid() }
 
-// elementDecoder reads the elements of one set. There can be hundreds of
-// thousands of them: what it allocates is what the elements need.
+// elementDecoder reads the elements of one set. There can be hundreds of thousands
+// of them, so it allocates only what the elements need.
 type elementDecoder struct {
 	set    *nft.Set
 	family model.Family
@@ -34,7 +36,7 @@ func newElementDecoder(s *nft.Set, f model.Family) *elementDecoder {
 	return &elementDecoder{s, f, make(map[string]string)}
 }
 
-// message calls each for the elements in a message, until it returns an error. The
+// message calls each for the elements in a message until it returns an error. The
 // element is valid during the call only.
 func (d *elementDecoder) message(m netlink.Message, each func(*element) error) (err error) {
 	a := netlinkio.ReadMessage(m.Data, &err)
@@ -118,4 +120,18 @@ func (d *elementDecoder) chain(name []byte) string {
 		d.chains[known] = known
 	}
 	return known
+}
+
+func (e *element) decodeCounter(a netlinkio.Attributes) {
+	for a.Next() {
+		if a.Type != unix.NFTA_EXPR_DATA {
+			continue
+		}
+		counter := a.Nested()
+		for counter.Next() {
+			if counter.Type == unix.NFTA_COUNTER_PACKETS && len(counter.Data) == 8 {
+				e.packets = binary.BigEndian.Uint64(counter.Data)
+			}
+		}
+	}
 }

@@ -107,7 +107,7 @@ func setIn(data []byte) (name []byte) {
 	return name
 }
 
-// foreignCommands do to our tables what we never do.
+// foreignCommands put things into our tables that we never write.
 var foreignCommands = []string{
 	`table ip nftproxy { chain a { tcp dport { 22, 80 } log prefix "x" limit rate 1/second accept; }; }`,
 	"table ip nftproxy { chain b { type filter hook input priority 5; policy drop; meta mark set 0x4000; ct state new counter; }; }",
@@ -122,8 +122,8 @@ var foreignCommands = []string{
 	"add element ip nftproxy source-ranges { * }",
 }
 
-// TestForeign: whatever others do to our tables is understood as far as is needed
-// to put it right (13.11, 13.17; several found by FuzzDump).
+// TestForeign: changes of our tables by other programs are read well enough to be
+// reverted (13.11, 13.17; several found by FuzzDump).
 func TestForeign(t *testing.T) {
 	for _, command := range foreignCommands {
 		t.Run(command, func(t *testing.T) {
@@ -131,15 +131,15 @@ func TestForeign(t *testing.T) {
 			s.apply(t, farmland(2))
 			s.nft(t, command)
 			if s.plan(t, farmland(2)).Empty() {
-				t.Error("the change is not seen")
+				t.Error("the change is not found")
 			}
 			s.apply(t, farmland(2))
 		})
 	}
 }
 
-// recordings are what the kernel answers about rules of ours, and about what
-// others may put into our tables.
+// recordings are the kernel's answers about rules of ours, and about foreign changes
+// of our tables.
 func recordings(f *testing.F) (out []frames) {
 	f.Helper()
 	for _, rs := range []*nft.Ruleset{workload.Sample(), farmland(1), farmland(2)} {
@@ -171,7 +171,7 @@ func recordings(f *testing.F) (out []frames) {
 // farmland is a ruleset of one service with a little of everything.
 func farmland(seed byte) *nft.Ruleset {
 	c := workload.NewRivals()
-	// created, addresses, ports, node ports, policies, affinity, scheduler, others
+	// created, addresses, ports, node ports, policies, affinity, scheduler, and so on
 	c.Specs[0] = [workload.Traits]byte{1, 2, 4, 1, 2, 3 - seed, 1 + seed, 1, 1, 1 + seed, 0}
 	copy(c.Specs[0][11:], []byte{0, 1, 11 + 64, 19, 0, 2, 1, 3})
 	c.Config.Counters = seed == 1
@@ -180,9 +180,9 @@ func farmland(seed byte) *nft.Ruleset {
 	return c.Render()
 }
 
-// FuzzDump: a kernel may say what it likes. Reading ends with an error or with a
-// ruleset, which can be compared and printed; and if it is one that can be, the
-// plan turns it into what is wanted.
+// FuzzDump: any answer of the kernel leads to an error or to a ruleset, which can be
+// compared and printed. If the ruleset is possible, the plan turns it into the wanted
+// one.
 func FuzzDump(f *testing.F) {
 	for _, fr := range recordings(f) {
 		f.Add([]byte(fr))
@@ -234,7 +234,7 @@ func FuzzDump(f *testing.F) {
 // withCounts returns frames in which sets have four billion elements, as far as
 // this kernel counts them (found by FuzzDump: room was made for all).
 func withCounts(fr frames) []byte {
-	header := binary.NativeEndian.AppendUint16(binary.NativeEndian.AppendUint16(nil, attrHeader+4), setCount)
+	header := binary.NativeEndian.AppendUint16(binary.NativeEndian.AppendUint16(nil, unix.SizeofNlAttr+4), setCount)
 	out := bytes.Clone(fr)
 	for rest := out; ; {
 		i := bytes.Index(rest, header)
@@ -246,8 +246,8 @@ func withCounts(fr frames) []byte {
 	}
 }
 
-// possible tells whether the kernel would have accepted the ruleset: names and
-// keys are there once, and what is referred to is there.
+// possible reports whether the kernel would have accepted the ruleset: names and
+// keys are unique, and everything referred to exists.
 func possible(r *nft.Ruleset) bool {
 	for _, t := range r.Tables {
 		leads := func(v nft.Verdict) bool {
@@ -278,8 +278,8 @@ func possible(r *nft.Ruleset) bool {
 	return true
 }
 
-// FuzzDecode: one message of the kernel is an error or something that, if we
-// could have written it, is the same when it is written and read again.
+// FuzzDecode: a message of the kernel is an error or something that, if we could have
+// written it, is the same after it is written and read again.
 func FuzzDecode(f *testing.F) {
 	seen := make(map[string]bool)
 	for _, fr := range recordings(f) {
@@ -352,7 +352,7 @@ func again(t *testing.T, c plan.Change) []netlink.Message {
 
 func chainAgain(t *testing.T, m netlink.Message, f model.Family) {
 	c, _, err := decodeChain(m)
-	if err != nil || c.Hook == ForeignHook {
+	if err != nil || c.Hook == nft.ForeignHook {
 		return
 	}
 	got, table, err := decodeChain(again(t, plan.Change{Verb: plan.Add, Family: f, Chain: c})[0])
@@ -410,7 +410,7 @@ func elementsAgain(t *testing.T, m netlink.Message, s *nft.Set, f model.Family) 
 	}
 }
 
-// ours tells whether an element has a key, and the data that the set holds.
+// ours reports whether an element has a key, and data of the type of the set.
 func ours(s *nft.Set, e *nft.Element) bool {
 	hasEndpoint, verdict := e.Value.Endpoint.IsValid(), e.Value.Verdict
 	switch {

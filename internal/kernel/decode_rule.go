@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -10,15 +9,15 @@ import (
 
 	"github.com/google/nftables/expr"
 	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/nft"
-
-	"golang.org/x/sys/unix"
 )
 
 // decodeRule returns the rule in a message, and the table and chain it is in.
-// What we never write becomes [render.Foreign].
+// What we never write becomes [nft.Foreign].
 func decodeRule(m netlink.Message, f model.Family) (rule nft.Rule, table, chain string, err error) {
 	a := netlinkio.ReadMessage(m.Data, &err)
 	for a.Next() {
@@ -51,19 +50,18 @@ func decodeExpressions(list netlinkio.Attributes, f model.Family) nft.Rule {
 	return s.finish()
 }
 
-// symbolic executes the bytecode of a rule with operands in place of values,
-// and collects the statements that come out.
+// symbolic executes the bytecode of a rule with operands in place of values, and
+// collects the statements that this yields.
 type symbolic struct {
 	family    model.Family
 	registers map[int]nft.Operand // by 32-bit register
 	mask      []byte              // of a bitwise expression under way
-	lookup    *nft.DNAT           // a lookup whose data nobody used yet
+	lookup    *nft.DNAT           // a lookup whose data no expression has used yet
 	rule      nft.Rule
 }
 
 var errForeign = errors.New("not an expression of ours")
 
-// next executes one expression.
 func (s *symbolic) next(name string, data []byte) {
 	if err := s.execute(name, data); err != nil {
 		s.emit(nft.Foreign{Description: fmt.Sprintf("%s (%v)", name, err)})
@@ -77,7 +75,7 @@ func (s *symbolic) finish() nft.Rule {
 	return s.rule
 }
 
-// emit appends a statement, which used what the registers held.
+// emit appends a statement, which used up the registers.
 func (s *symbolic) emit(st nft.Statement) {
 	s.rule = append(s.rule, st)
 	clear(s.registers)
@@ -86,42 +84,53 @@ func (s *symbolic) emit(st nft.Statement) {
 
 func (s *symbolic) execute(name string, data []byte) error {
 	switch name {
-	case "payload", "meta", "ct", "fib":
-		return s.load(name, data)
-	case "numgen", "hash":
-		return s.slots(name, data)
+	case "payload":
+		return execute(s, data, (*symbolic).payload)
+	case "meta":
+		return execute(s, data, (*symbolic).meta)
+	case "ct":
+		return execute(s, data, (*symbolic).connection)
+	case "fib":
+		return execute(s, data, (*symbolic).fib)
+	case "numgen":
+		return execute(s, data, (*symbolic).numgen)
+	case "hash":
+		return execute(s, data, (*symbolic).hash)
 	case "byteorder":
 		return s.byteOrder(data)
 	case "bitwise":
-		return s.bitwise(data)
+		return execute(s, data, (*symbolic).bitwise)
 	case "cmp":
-		return s.compare(data)
+		return execute(s, data, (*symbolic).compare)
 	case "lookup":
-		return s.lookUp(data)
+		return execute(s, data, (*symbolic).lookUp)
 	case "dynset":
-		return s.dynset(data)
+		return execute(s, data, (*symbolic).dynset)
 	case "nat":
-		return s.nat(data)
+		return execute(s, data, (*symbolic).nat)
 	case "masq":
-		return s.fixed(data, &expr.Masq{}, nft.Masquerade{})
+		return execute(s, data, (*symbolic).masquerade)
 	case "reject":
-		return s.fixed(data, &expr.Reject{}, nft.Refuse{}, nft.Reset{})
+		return execute(s, data, (*symbolic).reject)
 	case "immediate":
 		return s.verdict(data)
 	}
 	return errForeign
 }
 
-// unmarshal decodes an expression of the google/nftables library.
-func (s *symbolic) unmarshal(data []byte, e expr.Any) error {
-	return expr.Unmarshal(familyNumber(s.family), data, e)
-}
-
-func (s *symbolic) bitwise(data []byte) error {
-	e := &expr.Bitwise{}
-	if err := s.unmarshal(data, e); err != nil {
+// execute decodes an expression with the library and executes it.
+func execute[E any, P interface {
+	*E
+	expr.Any
+}](s *symbolic, data []byte, do func(*symbolic, P) error) error {
+	e := P(new(E))
+	if err := expr.Unmarshal(familyNumber(s.family), data, e); err != nil {
 		return err
 	}
+	return do(s, e)
+}
+
+func (s *symbolic) bitwise(e *expr.Bitwise) error {
 	if registerIndex(e.SourceRegister) != 0 || registerIndex(e.DestRegister) != 0 || len(bytes.Trim(e.Xor, "\x00")) > 0 {
 		return errForeign
 	}
@@ -135,11 +144,7 @@ func (s *symbolic) bitwise(data []byte) error {
 	return nil
 }
 
-func (s *symbolic) compare(data []byte) error {
-	e := &expr.Cmp{}
-	if err := s.unmarshal(data, e); err != nil {
-		return err
-	}
+func (s *symbolic) compare(e *expr.Cmp) error {
 	if registerIndex(e.Register) != 0 {
 		return errForeign
 	}
@@ -155,32 +160,33 @@ func (s *symbolic) compare(data []byte) error {
 // register.
 func (s *symbolic) comparison(e *expr.Cmp) (nft.Statement, error) {
 	equal, unequal := e.Op == expr.CmpOpEq, e.Op == expr.CmpOpNeq
-	zero := bytes.Equal(e.Data, make([]byte, 4))
+	zero, masked := bytes.Equal(e.Data, hostOrder(0)), s.mask != nil
 	switch o := s.registers[0]; {
-	case oneIn(o).Of > 0 && equal && zero && s.mask == nil:
-		return oneIn(o), nil
-	case o == nft.TransportProtocol && equal && s.mask == nil && len(e.Data) == 1:
-		return nft.ProtocolIs{Protocol: model.Protocol(e.Data[0])}, nil
 	case o == nft.SourceAddress && unequal:
 		p, err := prefixOf(e.Data, s.mask, s.family)
 		return nft.SourceNotIn{Prefix: p}, err
-	case o == sourceType && equal && bytes.Equal(e.Data, binary.NativeEndian.AppendUint32(nil, unix.RTN_LOCAL)):
-		return nft.SourceIsLocal{}, nil
-	case o == inputInterface && unequal && s.mask == nil:
-		return interfaceOf(e.Data), nil
-	case o == outputInterface && unequal && s.mask == nil:
-		return nft.NotTo(interfaceOf(e.Data)), nil
-	case o == connectionDirection && equal && s.mask == nil && bytes.Equal(e.Data, []byte{directionReply}):
-		return nft.IsAnswer{}, nil
-	case o == connectionStatus && s.maskIs(statusDNAT) && zero && equal:
+	case o == connectionStatus && bytes.Equal(s.mask, hostOrder(statusDNAT)) && zero && equal:
 		return nft.NotTranslated{}, nil
-	case o == inputIndex && unequal && s.mask == nil && zero:
+	case masked:
+	case oneIn(o).Of > 0 && equal && zero:
+		return oneIn(o), nil
+	case o == nft.TransportProtocol && equal && len(e.Data) == 1:
+		return nft.ProtocolIs{Protocol: model.Protocol(e.Data[0])}, nil
+	case o == sourceType && equal && bytes.Equal(e.Data, hostOrder(unix.RTN_LOCAL)):
+		return nft.SourceIsLocal{}, nil
+	case o == inputInterface && unequal:
+		return interfaceOf(e.Data), nil
+	case o == outputInterface && unequal:
+		return nft.NotTo(interfaceOf(e.Data)), nil
+	case o == connectionDirection && equal && bytes.Equal(e.Data, []byte{directionReply}):
+		return nft.IsAnswer{}, nil
+	case o == inputIndex && unequal && zero:
 		return nft.CameIn{}, nil
 	}
 	return nil, errForeign
 }
 
-// interfaceOf returns the name with which that of an interface was compared.
+// interfaceOf is the inverse of interfaceName.
 func interfaceOf(data []byte) nft.NotFrom {
 	return nft.NotFrom{Name: string(bytes.TrimRight(data, "\x00")), ByPrefix: len(data) < unix.IFNAMSIZ}
 }
@@ -194,12 +200,8 @@ func oneIn(o nft.Operand) nft.OneIn {
 	return nft.OneIn{}
 }
 
-func (s *symbolic) maskIs(bits uint32) bool {
-	return bytes.Equal(s.mask, binary.NativeEndian.AppendUint32(nil, bits))
-}
-
 // prefixOf returns the prefix with which an address was compared: under a
-// mask, or by its first bytes alone.
+// mask, or by its first bytes.
 func prefixOf(data, mask []byte, f model.Family) (netip.Prefix, error) {
 	address := make([]byte, width(nft.Address, f))
 	bits := copy(address, data) * 8
@@ -220,27 +222,22 @@ func prefixOf(data, mask []byte, f model.Family) (netip.Prefix, error) {
 	return p, nil
 }
 
-// key collects the operands that were loaded side by side, from one register
-// up to another.
+// key returns the operands that were loaded side by side, from one register up to
+// another.
 func (s *symbolic) key(i, end int) nft.Concat {
 	var key nft.Concat
 	for i < end && s.registers[i] != nil {
 		o := s.registers[i]
 		key = append(key, o)
-		i += width(o.Datatype(), s.family) / 4
+		i += registers(o, s.family)
 	}
 	return key
 }
 
-// allRegisters is the number of 32-bit registers.
 const allRegisters = 16
 
-// dynset decodes [render.Remember] and [render.Forget].
-func (s *symbolic) dynset(data []byte) error {
-	e := &expr.Dynset{}
-	if err := s.unmarshal(data, e); err != nil {
-		return err
-	}
+// dynset decodes [nft.Remember] and [nft.Forget].
+func (s *symbolic) dynset(e *expr.Dynset) error {
 	at := registerIndex(e.SrcRegData)
 	endpoint := s.key(at, allRegisters)
 	if registerIndex(e.SrcRegKey) != 0 || e.Invert || len(e.Exprs) > 0 ||
@@ -259,11 +256,7 @@ func (s *symbolic) dynset(data []byte) error {
 	return nil
 }
 
-func (s *symbolic) lookUp(data []byte) error {
-	e := &expr.Lookup{}
-	if err := s.unmarshal(data, e); err != nil {
-		return err
-	}
+func (s *symbolic) lookUp(e *expr.Lookup) error {
 	key := s.key(0, allRegisters)
 	if registerIndex(e.SourceRegister) != 0 || len(key) == 0 || e.Invert && e.IsDestRegSet || s.mask != nil {
 		return errForeign
@@ -281,43 +274,31 @@ func (s *symbolic) lookUp(data []byte) error {
 	return nil
 }
 
-func (s *symbolic) nat(data []byte) error {
-	e := &expr.NAT{}
-	if err := s.unmarshal(data, e); err != nil {
-		return err
-	}
+func (s *symbolic) nat(e *expr.NAT) error {
 	own := dnat(s.family)
-	own.Specified = e.Specified // the kernel adds this flag wherever a port is given
-	if s.lookup == nil || *e != *withoutRanges(own, e) {
-		return errForeign
-	}
-	s.emit(*s.lookup)
-	return nil
-}
-
-// withoutRanges returns own with the upper bounds of e where they say nothing
-// new: the kernel repeats the lower ones in listings.
-func withoutRanges(own, e *expr.NAT) *expr.NAT {
+	own.Specified = e.Specified // the kernel sets this flag wherever a port is given
+	// Listings repeat the lower bounds of ranges as the upper ones.
 	if e.RegAddrMax == e.RegAddrMin {
 		own.RegAddrMax = e.RegAddrMax
 	}
 	if e.RegProtoMax == e.RegProtoMin {
 		own.RegProtoMax = e.RegProtoMax
 	}
-	return own
+	if s.lookup == nil || *e != *own {
+		return errForeign
+	}
+	s.emit(*s.lookup)
+	return nil
 }
 
-// fixed decodes an expression that is one of a few statements as a whole.
-func (s *symbolic) fixed(data []byte, e expr.Any, statements ...nft.Statement) error {
-	if err := s.unmarshal(data, e); err != nil {
-		return err
-	}
+func (s *symbolic) masquerade(e *expr.Masq) error { return s.oneOf(e, nft.Masquerade{}) }
+
+func (s *symbolic) reject(e *expr.Reject) error { return s.oneOf(e, nft.Refuse{}, nft.Reset{}) }
+
+// oneOf decodes an expression that is a whole statement, one of a few.
+func (s *symbolic) oneOf(e expr.Any, statements ...nft.Statement) error {
 	for _, st := range statements {
-		own, err := expressions(st, s.family)
-		if err != nil {
-			return err
-		}
-		if reflect.DeepEqual(own[0], e) {
+		if reflect.DeepEqual(expressions(st, s.family)[0], e) {
 			s.emit(st)
 			return nil
 		}
@@ -325,8 +306,7 @@ func (s *symbolic) fixed(data []byte, e expr.Any, statements ...nft.Statement) e
 	return errForeign
 }
 
-// verdict decodes a verdict that stands in the rule. The library would panic on a
-// broken one.
+// verdict decodes a verdict in the rule. The library would panic on a broken one.
 func (s *symbolic) verdict(data []byte) (err error) {
 	var register uint32
 	var value netlinkio.Attributes
@@ -339,15 +319,12 @@ func (s *symbolic) verdict(data []byte) (err error) {
 			value = a.Nested()
 		}
 	}
-	if err == nil && register != unix.NFT_REG_VERDICT {
-		return errForeign
-	}
 	var v nft.Value
 	newElementDecoder(nil, s.family).value(value, &v)
 	if err != nil {
 		return err
 	}
-	if v.Verdict.Action == nft.NoAction {
+	if register != unix.NFT_REG_VERDICT || v.Verdict.Action == nft.NoAction {
 		return errForeign
 	}
 	s.emit(v.Verdict)

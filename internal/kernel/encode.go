@@ -4,39 +4,34 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"time"
 
 	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
-
-	"golang.org/x/sys/unix"
 )
 
-// Numbers of libnftnl's udata.h: the entries of nft's notes on sets and
-// elements.
+// Numbers of the kernel, from linux/netfilter/nf_tables.h where nothing else is
+// said.
 const (
-	udataSetKeyByteOrder  = 0
-	udataSetDataByteOrder = 1
-	udataSetKeyTypeof     = 3
-	udataSetDataTypeof    = 4
-
-	udataElemComment = 0
-
-	byteOrderBig = 2
-
-	netfilterAccept = 1 // NF_ACCEPT of linux/netfilter.h
+	netfilterAccept = 1    // NF_ACCEPT of linux/netfilter.h
+	nftSetConcat    = 0x80 // NFT_SET_CONCAT: intervals of concatenations, since kernel 5.6
+	setDescConcat   = 2    // NFTA_SET_DESC_CONCAT
+	setFieldLength  = 1    // NFTA_SET_FIELD_LEN
 )
 
-// maxList is the most bytes of elements that go into one message. The length
-// of a netlink attribute has 16 bits; the rest of the message is small.
-const maxList = 60 << 10
-
-// Transaction is a plan in the form that the kernel takes: all of it, or
+// Transaction is a plan as netlink messages. The kernel carries out all of it or
 // nothing.
 type Transaction struct {
 	Messages []Message
+}
+
+// Size is the size of a transaction on the wire.
+type Size struct {
+	Messages int
+	Bytes    int // without the message headers
 }
 
 // Size returns the size of the transaction.
@@ -50,12 +45,10 @@ func (t *Transaction) Size() Size {
 
 // Message is one nf_tables request.
 type Message struct {
-	Type  uint16 // NFT_MSG_*
-	Flags netlink.HeaderFlags
-	Data  []byte // nfgenmsg header and attributes
-	// Object says in words what the message is about, for errors. A list of
-	// elements has instead one part for each element.
-	Object string
+	Type   uint16 // NFT_MSG_*
+	Flags  netlink.HeaderFlags
+	Data   []byte     // nfgenmsg header and attributes
+	Object string     // in words, for errors; empty for a list of elements, which has parts
 	Set    *nft.Set   // that is added, deleted or changed, or nil
 	Chain  *nft.Chain // likewise
 	parts  []part
@@ -70,10 +63,11 @@ func (t *Transaction) String() string {
 	return b.String()
 }
 
-// LogValue implements [slog.LogValuer]: the text is made only where it is logged.
+// LogValue implements [slog.LogValuer], so that the text is made only if it is
+// logged.
 func (t *Transaction) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
-// String says what the message does.
+// String describes what the message does.
 func (m *Message) String() string {
 	if m.Object != "" {
 		return m.Object
@@ -92,8 +86,8 @@ func (m *Message) verb() plan.Verb {
 	return plan.Add
 }
 
-// part is one element in a message. The kernel names the element that it
-// refuses by the offset of its attribute.
+// part is one element in a message. The kernel reports a refused element by the
+// offset of its attribute.
 type part struct {
 	offset  int // in Data
 	element *nft.Element
@@ -111,9 +105,9 @@ func Encode(p *plan.Plan) (*Transaction, error) {
 	return &Transaction{Messages: append(append(e.messages, e.unlink...), e.remove...)}, nil
 }
 
-// encoder turns changes into messages. Consecutive elements of one set travel
-// together; what is deleted leaves last: first the rules of all chains that go
-// (unlink), then the sets and chains themselves.
+// encoder turns changes into messages. Consecutive elements of one set share
+// messages. Deletions come last: first the rules of all chains to delete (unlink),
+// then the sets and chains themselves.
 type encoder struct {
 	messages, unlink, remove []Message
 
@@ -121,17 +115,6 @@ type encoder struct {
 	family               model.Family
 	deletions, additions elementList
 	nextID               uint32 // of a new set, for NFTA_SET_ID
-}
-
-// elementList is a message of elements that is being filled. It is used again
-// for the next one.
-type elementList struct {
-	verb    uint16
-	set     *nft.Set
-	data    attributes // with the header; empty before the first element
-	list    int        // offset of the attribute that holds the elements
-	parts   []part
-	timeout time.Duration // of the elements that are appended next
 }
 
 func (e *encoder) change(c *plan.Change) error {
@@ -145,16 +128,16 @@ func (e *encoder) change(c *plan.Change) error {
 		e.messages = append(e.messages, e.newSet(c))
 	case c.Set != nil && c.Verb == plan.Replace:
 		for _, u := range c.Users {
-			e.messages = append(e.messages, named(unix.NFT_MSG_DELRULE, c, unix.NFTA_RULE_TABLE, unix.NFTA_RULE_CHAIN, u.Name))
+			e.messages = append(e.messages, deleteRules(c, u))
 		}
-		e.messages = append(e.messages, named(unix.NFT_MSG_DELSET, c, unix.NFTA_SET_TABLE, unix.NFTA_SET_NAME, c.Set.Name), e.newSet(c))
+		e.messages = append(e.messages, named(unix.NFT_MSG_DELSET, c, unix.NFTA_SET_NAME, c.Set.Name), e.newSet(c))
 	case c.Set != nil:
-		e.remove = append(e.remove, named(unix.NFT_MSG_DELSET, c, unix.NFTA_SET_TABLE, unix.NFTA_SET_NAME, c.Set.Name))
+		e.remove = append(e.remove, named(unix.NFT_MSG_DELSET, c, unix.NFTA_SET_NAME, c.Set.Name))
 	case c.Chain != nil && c.Verb == plan.Add:
 		e.messages = append(e.messages, newChain(c))
 	case c.Chain != nil && c.Verb == plan.Delete:
-		e.unlink = append(e.unlink, named(unix.NFT_MSG_DELRULE, c, unix.NFTA_RULE_TABLE, unix.NFTA_RULE_CHAIN, c.Chain.Name))
-		e.remove = append(e.remove, named(unix.NFT_MSG_DELCHAIN, c, unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_NAME, c.Chain.Name))
+		e.unlink = append(e.unlink, deleteRules(c, c.Chain))
+		e.remove = append(e.remove, named(unix.NFT_MSG_DELCHAIN, c, unix.NFTA_CHAIN_NAME, c.Chain.Name))
 	case c.Chain != nil:
 		return e.replaceRules(c)
 	default:
@@ -168,43 +151,53 @@ func begin(f model.Family) attributes {
 	return attributes{familyNumber(f), unix.NFNETLINK_V0, 0, 0}
 }
 
-// familyNumber returns the kernel's number of a family.
 func familyNumber(f model.Family) byte {
-	if f == model.IPv6 {
-		return unix.NFPROTO_IPV6
-	}
-	return unix.NFPROTO_IPV4
+	return byFamily[byte](f, unix.NFPROTO_IPV4, unix.NFPROTO_IPV6)
 }
 
-// named returns a message that names an object of our table.
-func named(typ uint16, c *plan.Change, tableAttr, nameAttr uint16, name string) Message {
-	a := begin(c.Family)
-	a.string(tableAttr, nft.TableName)
+// inTable starts a message about something in our table. Its name is the first
+// attribute in messages about all kinds of objects.
+func inTable(f model.Family) attributes {
+	a := begin(f)
+	a.string(unix.NFTA_TABLE_NAME, nft.TableName)
+	return a
+}
+
+func inSet(name string, f model.Family) attributes {
+	a := inTable(f)
+	a.string(unix.NFTA_SET_NAME, name) // as NFTA_SET_ELEM_LIST_SET
+	return a
+}
+
+func named(typ uint16, c *plan.Change, nameAttr uint16, name string) Message {
+	a := inTable(c.Family)
 	a.string(nameAttr, name)
 	return Message{Type: typ, Data: a, Object: c.Text(), Set: c.Set, Chain: c.Chain}
 }
 
+func deleteRules(c *plan.Change, of *nft.Chain) Message {
+	return named(unix.NFT_MSG_DELRULE, c, unix.NFTA_RULE_CHAIN, of.Name)
+}
+
 func table(c *plan.Change) Message {
-	a := begin(c.Family)
-	a.string(unix.NFTA_TABLE_NAME, nft.TableName)
-	m := Message{Type: unix.NFT_MSG_DELTABLE, Data: a, Object: c.Text()}
+	m := Message{Type: unix.NFT_MSG_DELTABLE, Data: inTable(c.Family), Object: c.Text()}
 	if c.Verb == plan.Add {
 		m.Type, m.Flags = unix.NFT_MSG_NEWTABLE, netlink.Create
 	}
 	return m
 }
 
-// newChain adds a chain. One that exists is refused, because the rules that follow
-// would be added to those that it has.
+// newChain adds a chain. The kernel refuses one that exists: otherwise the rules
+// that follow would be appended to its own.
 func newChain(c *plan.Change) Message {
-	m := named(unix.NFT_MSG_NEWCHAIN, c, unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_NAME, c.Chain.Name)
+	m := named(unix.NFT_MSG_NEWCHAIN, c, unix.NFTA_CHAIN_NAME, c.Chain.Name)
 	m.Flags = netlink.Create | netlink.Excl
 	if c.Chain.Hook == nft.NoHook {
 		return m
 	}
 	a := attributes(m.Data)
 	end := a.nest(unix.NFTA_CHAIN_HOOK)
-	a.uint32(unix.NFTA_HOOK_HOOKNUM, hookNumber(c.Chain.Hook))
+	a.uint32(unix.NFTA_HOOK_HOOKNUM, hookNumbers[c.Chain.Hook])
 	a.uint32(unix.NFTA_HOOK_PRIORITY, uint32(c.Chain.Priority))
 	end()
 	a.uint32(unix.NFTA_CHAIN_POLICY, netfilterAccept)
@@ -213,22 +206,15 @@ func newChain(c *plan.Change) Message {
 	return m
 }
 
-func hookNumber(h nft.Hook) uint32 {
-	switch h {
-	case nft.Prerouting:
-		return unix.NF_INET_PRE_ROUTING
-	case nft.Input:
-		return unix.NF_INET_LOCAL_IN
-	case nft.Output:
-		return unix.NF_INET_LOCAL_OUT
-	}
-	return unix.NF_INET_POST_ROUTING
+var hookNumbers = [...]uint32{
+	nft.Prerouting: unix.NF_INET_PRE_ROUTING, nft.Input: unix.NF_INET_LOCAL_IN,
+	nft.Output: unix.NF_INET_LOCAL_OUT, nft.Postrouting: unix.NF_INET_POST_ROUTING,
 }
 
 func (e *encoder) newSet(c *plan.Change) Message {
 	e.nextID++
 	s := c.Set
-	m := named(unix.NFT_MSG_NEWSET, c, unix.NFTA_SET_TABLE, unix.NFTA_SET_NAME, s.Name)
+	m := named(unix.NFT_MSG_NEWSET, c, unix.NFTA_SET_NAME, s.Name)
 	m.Flags = netlink.Create
 	a := attributes(m.Data)
 	a.uint32(unix.NFTA_SET_FLAGS, setFlags(s))
@@ -239,8 +225,11 @@ func (e *encoder) newSet(c *plan.Change) Message {
 		a.uint32(unix.NFTA_SET_DATA_LEN, dataLength(s, c.Family))
 	}
 	a.uint32(unix.NFTA_SET_ID, e.nextID)
-	if s.Counters {
-		appendCounter(&a)
+	if s.Counters { // the kernel copies it to the elements
+		end := a.nest(setExpression)
+		a.string(unix.NFTA_EXPR_NAME, counterExpression)
+		a.nest(unix.NFTA_EXPR_DATA)()
+		end()
 	}
 	appendDescription(&a, s, c.Family)
 	a.bytes(unix.NFTA_SET_USERDATA, setUserdata(s, c.Family))
@@ -265,14 +254,11 @@ func setFlags(s *nft.Set) uint32 {
 	return flags
 }
 
-// nftSetConcat is NFT_SET_CONCAT: intervals of concatenations, since kernel
-// 5.6. Other concatenations go without.
-const nftSetConcat = 0x80
-
-// appendDescription tells the kernel how many elements there may be, and the
-// sizes of the fields in an interval set of concatenations.
+// appendDescription appends the maximum number of elements, and the sizes of the
+// fields in an interval set of concatenations.
 func appendDescription(a *attributes, s *nft.Set, f model.Family) {
-	if s.Size == 0 && setFlags(s)&nftSetConcat == 0 {
+	concat := setFlags(s)&nftSetConcat != 0
+	if s.Size == 0 && !concat {
 		return
 	}
 	end := a.nest(unix.NFTA_SET_DESC)
@@ -280,25 +266,20 @@ func appendDescription(a *attributes, s *nft.Set, f model.Family) {
 	if s.Size > 0 {
 		a.uint32(unix.NFTA_SET_DESC_SIZE, s.Size)
 	}
-	if setFlags(s)&nftSetConcat == 0 {
+	if !concat {
 		return
 	}
 	endConcat := a.nest(setDescConcat)
 	defer endConcat()
 	for _, d := range s.Key {
 		endField := a.nest(unix.NFTA_LIST_ELEM)
-		a.uint32(setFieldLength, size(d, f))
+		_, size := fieldType(d, f)
+		a.uint32(setFieldLength, uint32(size))
 		endField()
 	}
 }
 
-const (
-	setDescConcat  = 2 // NFTA_SET_DESC_CONCAT
-	setFieldLength = 1 // NFTA_SET_FIELD_LEN
-)
-
-// dataLength returns the size of a map's data; the kernel knows that of a
-// verdict.
+// dataLength returns the size of a map's data; the kernel knows that of a verdict.
 func dataLength(s *nft.Set, f model.Family) uint32 {
 	if s.Data[0] == nft.Verdicts {
 		return 0
@@ -306,11 +287,10 @@ func dataLength(s *nft.Set, f model.Family) uint32 {
 	return uint32(widths(s.Data, f))
 }
 
-// replaceRules empties a chain and gives it new rules. Rule handles are thus
-// never needed.
+// replaceRules empties a chain and fills it again, so rule handles are not needed.
 func (e *encoder) replaceRules(c *plan.Change) error {
 	if len(c.OldRules) > 0 {
-		e.messages = append(e.messages, named(unix.NFT_MSG_DELRULE, c, unix.NFTA_RULE_TABLE, unix.NFTA_RULE_CHAIN, c.Chain.Name))
+		e.messages = append(e.messages, deleteRules(c, c.Chain))
 	}
 	for _, r := range c.Chain.Rules {
 		m, err := newRule(c, r)
@@ -323,8 +303,7 @@ func (e *encoder) replaceRules(c *plan.Change) error {
 }
 
 func newRule(c *plan.Change, r nft.Rule) (Message, error) {
-	a := begin(c.Family)
-	a.string(unix.NFTA_RULE_TABLE, nft.TableName)
+	a := inTable(c.Family)
 	a.string(unix.NFTA_RULE_CHAIN, c.Chain.Name)
 	end := a.nest(unix.NFTA_RULE_EXPRESSIONS)
 	for _, s := range r {

@@ -2,19 +2,39 @@ package kernel
 
 import (
 	"encoding/binary"
+	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
-
-	"golang.org/x/sys/unix"
 )
 
-// element appends a change of one element to the lists under way. All
-// deletions of a list go before its additions, so that a replaced element is
-// gone when the new one comes.
+// maxList is the most bytes of elements in one message. The length of a netlink
+// attribute has 16 bits; the rest of the message is small.
+const maxList = 60 << 10
+
+// elementKeyEnd is NFTA_SET_ELEM_KEY_END.
+const elementKeyEnd = 10
+
+// elementList is a message of elements under construction. Its memory is reused
+// for the next message.
+type elementList struct {
+	verb    uint16
+	set     *nft.Set
+	data    attributes // with the header; empty before the first element
+	list    int        // offset of the attribute that holds the elements
+	parts   []part
+	timeout time.Duration // of the elements that are appended next
+}
+
+// element appends a change of one element to the open lists. The deletions of
+// a list go before its additions, so a replaced element is gone before the new
+// one is added.
 func (e *encoder) element(c *plan.Change) {
 	if e.set != c.Set || e.family != c.Family {
 		e.flushLists()
@@ -32,7 +52,6 @@ func (e *encoder) element(c *plan.Change) {
 	}
 }
 
-// flushLists ends the lists of elements under way.
 func (e *encoder) flushLists() {
 	for _, l := range []*elementList{&e.deletions, &e.additions} {
 		if len(l.parts) > 0 {
@@ -41,7 +60,6 @@ func (e *encoder) flushLists() {
 	}
 }
 
-// message ends the message.
 func (l *elementList) message() Message {
 	l.data.end(l.list)
 	m := Message{Type: l.verb, Data: slices.Clone(l.data), Set: l.set, parts: slices.Clone(l.parts)}
@@ -60,28 +78,27 @@ func (l *elementList) append(s *nft.Set, f model.Family, el *nft.Element) {
 		l.data.string(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
 		l.list = l.data.start(unix.NFTA_SET_ELEM_LIST_ELEMENTS | nested)
 	}
-	switch {
-	case !s.Interval:
-		l.keyed(el, el.Key, nil)
-	case s.Concat():
+	if s.Interval && s.Concat() {
 		last := el.Key
 		last.Source = lastOf(s.Prefix(el.Key, nft.Source))
-		l.keyed(el, el.Key, &last)
-	default:
-		l.keyed(el, el.Key, nil)
+		l.keyed(el, &last)
+		return
+	}
+	l.keyed(el, nil)
+	if s.Interval {
 		if end := intervalEnd(el.Key); end.IsValid() {
-			l.intervalEnd(el, nft.Key{Address: end})
+			l.intervalEnd(el, end)
 		}
 	}
 }
 
 // keyed appends an element. An interval of concatenations is one element with a
 // last key.
-func (l *elementList) keyed(el *nft.Element, key nft.Key, last *nft.Key) {
+func (l *elementList) keyed(el *nft.Element, last *nft.Key) {
 	a := &l.data
 	l.parts = append(l.parts, part{offset: len(*a), element: el})
 	element := a.start(unix.NFTA_LIST_ELEM | nested)
-	appendElementKey(a, unix.NFTA_SET_ELEM_KEY, l.set, key)
+	appendElementKey(a, unix.NFTA_SET_ELEM_KEY, l.set, el.Key)
 	if last != nil {
 		appendElementKey(a, elementKeyEnd, l.set, *last)
 	}
@@ -94,14 +111,14 @@ func (l *elementList) keyed(el *nft.Element, key nft.Key, last *nft.Key) {
 	a.end(element)
 }
 
-// intervalEnd appends the second element of an interval of addresses: it is
-// marked as the end, and its key is the first address behind the interval.
-func (l *elementList) intervalEnd(el *nft.Element, key nft.Key) {
+// intervalEnd appends the second element of an interval of addresses: its key is
+// the first address behind the interval.
+func (l *elementList) intervalEnd(el *nft.Element, end netip.Addr) {
 	a := &l.data
 	l.parts = append(l.parts, part{offset: len(*a), element: el})
 	element := a.start(unix.NFTA_LIST_ELEM | nested)
 	a.uint32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
-	appendElementKey(a, unix.NFTA_SET_ELEM_KEY, l.set, key)
+	appendElementKey(a, unix.NFTA_SET_ELEM_KEY, l.set, nft.Key{Address: end})
 	a.end(element)
 }
 
@@ -113,10 +130,6 @@ func appendElementKey(a *attributes, typ uint16, s *nft.Set, k nft.Key) {
 	a.end(outer)
 }
 
-// elementKeyEnd is NFTA_SET_ELEM_KEY_END.
-const elementKeyEnd = 10
-
-// appendData appends the value of a map element and the comment.
 func appendData(a *attributes, s *nft.Set, el *nft.Element) {
 	if len(s.Data) > 0 {
 		data := a.start(unix.NFTA_SET_ELEM_DATA | nested)
@@ -136,88 +149,94 @@ func appendData(a *attributes, s *nft.Set, el *nft.Element) {
 	}
 }
 
-// appendVerdict appends a verdict as data of an element.
 func appendVerdict(a *attributes, v nft.Verdict) {
 	end := a.nest(unix.NFTA_DATA_VERDICT)
-	a.uint32(unix.NFTA_VERDICT_CODE, uint32(verdictCode(v.Action)))
+	a.uint32(unix.NFTA_VERDICT_CODE, uint32(verdictCodes[v.Action]))
 	if v.Chain != "" {
 		a.string(unix.NFTA_VERDICT_CHAIN, v.Chain)
 	}
 	end()
 }
 
-// Expression and protocol numbers that nft uses in its notes on a set declared
-// by "typeof": its enum expr_types, the ids of its protocol descriptions and
-// the fields in them.
-const (
-	nftExprPayload = 7
-	nftExprMeta    = 9
-	nftExprConcat  = 13
-	nftExprNumgen  = 23
-
-	nftDescTransport = 11
-	nftDescIPv4      = 12
-	nftDescIPv6      = 13
-
-	nftTransportDport = 2
-	nftIPv4Daddr      = 12
-	nftIPv6Daddr      = 9
-)
-
-// setUserdata returns nft's notes on a set, without which its listing would
-// not be what was loaded. A set with slots is declared by the expressions
-// behind its key, because a slot has no type name.
-func setUserdata(s *nft.Set, f model.Family) userdata {
-	var u userdata
-	u.uint32(udataSetKeyByteOrder, byteOrder(s.Key))
-	if len(s.Data) > 0 {
-		u.uint32(udataSetDataByteOrder, 0)
+// setInterval gives a key the interval from its address up to, but not including,
+// end. The zero end is the end of the address space.
+func setInterval(k *nft.Key, end netip.Addr) {
+	for bits := range k.Address.BitLen() + 1 {
+		p := netip.PrefixFrom(k.Address, bits)
+		if p.Masked() == p && lastOf(p).Next() == end {
+			k.Bits = uint8(bits)
+			return
+		}
 	}
-	if plan.HasSlots(s) {
-		u.bytes(udataSetKeyTypeof, typeof(s.Key, f))
-		u.bytes(udataSetDataTypeof, typeof(s.Data, f))
+	k.Bits = nft.Range
+	if end.IsValid() {
+		k.Source = end.Prev()
+	} else {
+		k.Source = lastOf(netip.PrefixFrom(k.Address, 0))
 	}
-	return u
 }
 
-// byteOrder returns the byte order of a key; a concatenation has none.
-func byteOrder(types []nft.Datatype) uint32 {
-	if len(types) == 1 {
-		return byteOrderBig
+// intervalEnd returns the first address behind the interval of a key, or the
+// zero Addr at the end of the address space.
+func intervalEnd(k nft.Key) netip.Addr {
+	if k.Bits == nft.Range {
+		return k.Source.Next()
 	}
-	return 0
+	return lastOf(netip.PrefixFrom(k.Address, int(k.Bits))).Next()
 }
 
-// typeof describes a concatenation of expressions: entry 0 names the kind of
-// expression, entry 1 holds its parts.
-func typeof(types []nft.Datatype, f model.Family) userdata {
-	var parts userdata
-	for i, d := range types {
-		parts.bytes(uint8(i), typeofField(d, f))
+// lastOf returns the last address of a prefix.
+func lastOf(p netip.Prefix) netip.Addr {
+	last := p.Masked().Addr().AsSlice()
+	for i := p.Bits(); i < len(last)*8; i++ {
+		last[i/8] |= 1 << (7 - i%8)
 	}
-	var u userdata
-	u.uint32(0, nftExprConcat)
-	u.bytes(1, parts)
-	return u
+	a, _ := netip.AddrFromSlice(last) // 4 or 16 bytes
+	return a
 }
 
-func typeofField(d nft.Datatype, f model.Family) userdata {
-	kind, values := uint32(nftExprPayload), []uint32{nftDescIPv4, nftIPv4Daddr}
-	switch {
-	case d == nft.InetProto:
-		kind, values = nftExprMeta, []uint32{unix.NFT_META_L4PROTO}
-	case d == nft.Port:
-		values = []uint32{nftDescTransport, nftTransportDport}
-	case d == nft.Slot:
-		kind, values = nftExprNumgen, []uint32{unix.NFT_NG_INCREMENTAL, 2, 0} // mode, modulus, offset
-	case f == model.IPv6:
-		values = []uint32{nftDescIPv6, nftIPv6Daddr}
+// joinIntervals turns the starts and ends of an interval set into intervals. nft
+// puts an end without a start before the first one; it has no meaning.
+func joinIntervals(in []element) []nft.Element {
+	slices.SortFunc(in, func(a, b element) int {
+		if c := a.Key.Compare(b.Key); c != 0 || a.intervalEnd == b.intervalEnd {
+			return c
+		}
+		if a.intervalEnd {
+			return -1
+		}
+		return 1
+	})
+	var out []nft.Element
+	for i, e := range in {
+		if e.intervalEnd {
+			continue
+		}
+		var end netip.Addr
+		if i+1 < len(in) {
+			end = in[i+1].Key.Address
+		}
+		setInterval(&e.Key, end)
+		out = append(out, e.Element)
 	}
-	var fields, u userdata
-	for i, v := range values {
-		fields.uint32(uint8(i), v)
+	return out
+}
+
+// concatIntervals gives the elements of an interval set of concatenations their
+// prefix lengths. It reports whether we could have written all of them: single
+// values, and then a prefix of the source address.
+func concatIntervals(in []element) ([]nft.Element, bool) {
+	out := make([]nft.Element, len(in))
+	for i, e := range in {
+		source := nft.Key{Address: e.Key.Source}
+		setInterval(&source, e.last.Source.Next())
+		same := e.last
+		same.Source = e.Key.Source
+		if source.Bits == nft.Range || same != e.Key {
+			return nil, false
+		}
+		e.Key.Bits = source.Bits
+		out[i] = e.Element
 	}
-	u.uint32(0, kind)
-	u.bytes(1, fields)
-	return u
+	return out, true
 }

@@ -6,19 +6,18 @@ import (
 	"time"
 
 	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
-
-	"golang.org/x/sys/unix"
 )
 
-// NFT_META_L4PROTO and the other numbers below are those of
-// linux/netfilter/nf_tables.h. statusDNAT is IPS_DST_NAT of
-// linux/netfilter/nf_conntrack_common.h, directionReply IP_CT_DIR_REPLY of
-// linux/netfilter/nf_conntrack_tuple_common.h.
+// Numbers of the kernel, from linux/netfilter/nf_tables.h where nothing else is
+// said.
 const (
-	statusDNAT     = 1 << 5
-	directionReply = 1
+	statusDNAT     = 1 << 5 // IPS_DST_NAT of linux/netfilter/nf_conntrack_common.h
+	directionReply = 1      // IP_CT_DIR_REPLY of linux/netfilter/nf_conntrack_tuple_common.h
+	dynsetDelete   = 2      // NFT_DYNSET_OP_DELETE, since kernel 5.3
 
 	rejectICMPUnreachable = 0 // NFT_REJECT_ICMP_UNREACH
 	rejectTCPReset        = 1 // NFT_REJECT_TCP_RST
@@ -26,11 +25,10 @@ const (
 	icmp6PortUnreachable  = 4
 )
 
-// appendStatement appends the expressions of a statement.
 func appendStatement(a *attributes, s nft.Statement, f model.Family) error {
-	exprs, err := expressions(s, f)
-	if err != nil {
-		return err
+	exprs := expressions(s, f)
+	if exprs == nil {
+		return fmt.Errorf("no bytecode for %q", s.Text(f))
 	}
 	for _, x := range exprs {
 		data, err := expr.Marshal(familyNumber(f), x)
@@ -44,122 +42,72 @@ func appendStatement(a *attributes, s nft.Statement, f model.Family) error {
 	return nil
 }
 
-// expressions returns the kernel's bytecode for a statement, in the form in
-// which nft writes it. What is loaded goes to the first 32-bit register and
-// onwards.
-func expressions(s nft.Statement, f model.Family) ([]expr.Any, error) {
+// expressions returns the kernel's bytecode for a statement, as nft writes it
+// (nft --debug=netlink), or nil if there is none. Operands are loaded into the
+// 32-bit registers from the first one on.
+func expressions(s nft.Statement, f model.Family) []expr.Any {
 	switch s := s.(type) {
 	case nft.ProtocolIs:
-		// [ meta load l4proto => reg 1 ]
-		// [ cmp eq reg 1 0x00000006 ]
-		return []expr.Any{
-			load(nft.TransportProtocol, f, 0),
-			&expr.Cmp{Op: expr.CmpOpEq, Register: register(0), Data: []byte{byte(s.Protocol)}},
-		}, nil
+		return []expr.Any{load(nft.TransportProtocol, f, 0), compare(expr.CmpOpEq, []byte{byte(s.Protocol)})}
 	case nft.NotTranslated:
-		// [ ct load status => reg 1 ]
-		// [ bitwise reg 1 = ( reg 1 & 0x00000020 ) ^ 0x00000000 ]
-		// [ cmp eq reg 1 0x00000000 ]
-		return []expr.Any{
-			&expr.Ct{Key: expr.CtKeySTATUS, Register: register(0)},
-			bitwise(binary.NativeEndian.AppendUint32(nil, statusDNAT)),
-			&expr.Cmp{Op: expr.CmpOpEq, Register: register(0), Data: make([]byte, 4)},
-		}, nil
+		return []expr.Any{load(connectionStatus, f, 0), bitwise(hostOrder(statusDNAT)), compare(expr.CmpOpEq, hostOrder(0))}
 	case nft.IsAnswer:
-		// [ ct load direction => reg 1 ]
-		// [ cmp eq reg 1 0x01 ]
-		return []expr.Any{
-			&expr.Ct{Key: expr.CtKeyDIRECTION, Register: register(0)},
-			&expr.Cmp{Op: expr.CmpOpEq, Register: register(0), Data: []byte{directionReply}},
-		}, nil
+		return []expr.Any{load(connectionDirection, f, 0), compare(expr.CmpOpEq, []byte{directionReply})}
 	case nft.SourceIsLocal:
-		// [ fib saddr type => reg 1 ]
-		// [ cmp eq reg 1 0x00000002 ]
-		return []expr.Any{
-			&expr.Fib{Register: register(0), ResultADDRTYPE: true, FlagSADDR: true},
-			&expr.Cmp{Op: expr.CmpOpEq, Register: register(0), Data: binary.NativeEndian.AppendUint32(nil, unix.RTN_LOCAL)},
-		}, nil
+		return []expr.Any{load(sourceType, f, 0), compare(expr.CmpOpEq, hostOrder(unix.RTN_LOCAL))}
 	case nft.NotFrom:
-		// [ meta load iifname => reg 1 ]
-		// [ cmp neq reg 1 0x696c6163 ]
-		return []expr.Any{
-			&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: register(0)},
-			&expr.Cmp{Op: expr.CmpOpNeq, Register: register(0), Data: interfaceName(s)},
-		}, nil
+		return []expr.Any{load(inputInterface, f, 0), compare(expr.CmpOpNeq, interfaceName(s))}
 	case nft.NotTo:
-		// [ meta load oifname => reg 1 ]
-		// [ cmp neq reg 1 0x696c6163 ]
-		return []expr.Any{
-			&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: register(0)},
-			&expr.Cmp{Op: expr.CmpOpNeq, Register: register(0), Data: interfaceName(nft.NotFrom(s))},
-		}, nil
+		return []expr.Any{load(outputInterface, f, 0), compare(expr.CmpOpNeq, interfaceName(nft.NotFrom(s)))}
 	case nft.CameIn:
-		// [ meta load iif => reg 1 ]
-		// [ cmp neq reg 1 0x00000000 ]
-		return []expr.Any{
-			&expr.Meta{Key: expr.MetaKeyIIF, Register: register(0)},
-			&expr.Cmp{Op: expr.CmpOpNeq, Register: register(0), Data: make([]byte, 4)},
-		}, nil
+		return []expr.Any{load(inputIndex, f, 0), compare(expr.CmpOpNeq, hostOrder(0))}
 	case nft.OneIn:
-		// [ numgen reg 1 = random mod 8 ]
-		// [ cmp eq reg 1 0x00000000 ]
-		return append(slots(s.Number(), f, 0), &expr.Cmp{Op: expr.CmpOpEq, Register: register(0), Data: make([]byte, 4)}), nil
+		return append(slots(s.Number(), f, 0), compare(expr.CmpOpEq, hostOrder(0)))
 	case nft.SourceNotIn:
-		return sourceNotIn(s, f), nil
+		return sourceNotIn(s, f)
 	case nft.InSet:
-		// [ payload load 4b @ network header + 16 => reg 1 ]
-		// [ lookup reg 1 set cluster-ips ]
-		return append(loadKey(s.Key, f), &expr.Lookup{SourceRegister: register(0), SetName: s.Set, Invert: s.Not}), nil
+		return append(loadKey(s.Key, f, 0), &expr.Lookup{SourceRegister: register(0), SetName: s.Set, Invert: s.Not})
 	case nft.VerdictMap:
-		// [ lookup reg 1 set services dreg 0 ]
-		return append(loadKey(s.Key, f), &expr.Lookup{
+		return append(loadKey(s.Key, f, 0), &expr.Lookup{
 			SourceRegister: register(0), SetName: s.Map, DestRegister: unix.NFT_REG_VERDICT, IsDestRegSet: true,
-		}), nil
+		})
 	case nft.DNAT:
 		// [ lookup reg 1 set endpoints dreg 1 ]
 		// [ nat dnat ip addr_min reg 1 proto_min reg 9 ]
-		return append(loadKey(s.Key, f),
+		return append(loadKey(s.Key, f, 0),
 			&expr.Lookup{SourceRegister: register(0), SetName: s.Map, DestRegister: register(0), IsDestRegSet: true},
-			dnat(f)), nil
+			dnat(f))
 	case nft.Remember:
-		return dynset(s.Map, s.Key, unix.NFT_DYNSET_OP_UPDATE, s.Timeout, f), nil
+		return dynset(s.Map, s.Key, unix.NFT_DYNSET_OP_UPDATE, s.Timeout, f)
 	case nft.Forget:
-		return dynset(s.Map, s.Key, dynsetDelete, 0, f), nil
+		return dynset(s.Map, s.Key, dynsetDelete, 0, f)
 	case nft.Masquerade:
-		return []expr.Any{&expr.Masq{FullyRandom: true}}, nil
+		return []expr.Any{&expr.Masq{FullyRandom: true}}
 	case nft.Refuse:
-		return []expr.Any{reject(f)}, nil
+		return []expr.Any{&expr.Reject{Type: rejectICMPUnreachable, Code: byFamily[uint8](f, icmpPortUnreachable, icmp6PortUnreachable)}}
 	case nft.Reset:
-		return []expr.Any{&expr.Reject{Type: rejectTCPReset}}, nil
+		return []expr.Any{&expr.Reject{Type: rejectTCPReset}}
 	case nft.Verdict:
-		return []expr.Any{&expr.Verdict{Kind: verdictCode(s.Action), Chain: s.Chain}}, nil
+		return []expr.Any{&expr.Verdict{Kind: verdictCodes[s.Action], Chain: s.Chain}}
 	}
-	return nil, fmt.Errorf("no bytecode for %q", s.Text(f))
+	return nil
 }
 
-// register returns the number of the i-th 32-bit register. Where a 128-bit
-// register starts there, its number is used, as the kernel does in listings.
-func register(i int) uint32 {
-	if i%4 == 0 {
-		return uint32(unix.NFT_REG_1 + i/4)
+func compare(op expr.CmpOp, data []byte) expr.Any {
+	return &expr.Cmp{Op: op, Register: register(0), Data: data}
+}
+
+func bitwise(mask []byte) expr.Any {
+	return &expr.Bitwise{
+		SourceRegister: register(0), DestRegister: register(0),
+		Len: uint32(len(mask)), Mask: mask, Xor: make([]byte, len(mask)),
 	}
-	return uint32(unix.NFT_REG32_00 + i)
 }
 
-// registerIndex is the inverse of register.
-func registerIndex(r uint32) int {
-	if r >= unix.NFT_REG32_00 {
-		return int(r) - unix.NFT_REG32_00
-	}
-	return (int(r) - unix.NFT_REG_1) * 4
-}
+func hostOrder(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }
 
-// loadKey loads the operands of a key side by side.
-func loadKey(key nft.Concat, f model.Family) []expr.Any {
-	return loadKeyAt(key, f, 0)
-}
-
-func loadKeyAt(key nft.Concat, f model.Family, i int) []expr.Any {
+// loadKey loads the operands of a key side by side, from the i-th register on.
+func loadKey(key nft.Concat, f model.Family, i int) []expr.Any {
 	var out []expr.Any
 	for _, o := range key {
 		switch o := o.(type) {
@@ -172,85 +120,12 @@ func loadKeyAt(key nft.Concat, f model.Family, i int) []expr.Any {
 				out = append(out, bitwise(make([]byte, width(o.Datatype(), f))))
 			}
 		}
-		i += width(o.Datatype(), f) / 4
+		i += registers(o, f)
 	}
 	return out
 }
 
-// hashed is the register for what a hash is taken of, behind every key that
-// ends with a slot.
-const hashed = 8
-
-// slots computes the number of a slot into the i-th register.
-func slots(s nft.Slots, f model.Family, i int) []expr.Any {
-	switch s.Scheduler {
-	case model.Random:
-		return []expr.Any{&expr.Numgen{Register: register(i), Modulus: s.Count, Type: unix.NFT_NG_RANDOM, Offset: s.First}}
-	case model.SourceHash:
-		// [ payload load 4b @ network header + 12 => reg 3 ]
-		// [ hash reg 11 = jhash(reg 3, 4, 0x6e667478) % mod 3 ]
-		return []expr.Any{
-			load(nft.SourceAddress, f, hashed),
-			&expr.Hash{
-				SourceRegister: register(hashed), DestRegister: register(i), Length: uint32(width(nft.Source, f)),
-				Modulus: s.Count, Seed: nft.HashSeed, Offset: s.First, Type: expr.HashTypeJenkins,
-			},
-		}
-	}
-	return []expr.Any{&expr.Numgen{Register: register(i), Modulus: s.Count, Type: unix.NFT_NG_INCREMENTAL, Offset: s.First}}
-}
-
-// load loads a field into the i-th register.
-func load(o nft.Field, f model.Family, i int) expr.Any {
-	r := register(i)
-	length := uint32(width(nft.Address, f))
-	switch o {
-	case nft.SourceAddress:
-		return &expr.Payload{DestRegister: r, Base: expr.PayloadBaseNetworkHeader, Offset: sourceOffset(f), Len: length}
-	case nft.DestinationAddress:
-		return &expr.Payload{DestRegister: r, Base: expr.PayloadBaseNetworkHeader, Offset: sourceOffset(f) + length, Len: length}
-	case nft.TransportProtocol:
-		return &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: r}
-	case nft.DestinationPort:
-		return &expr.Payload{DestRegister: r, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}
-	case nft.OriginalSource:
-		return &expr.Ct{Key: sourceKey(f), Register: r, Direction: expr.CtDirOriginal}
-	case nft.OriginalDestination:
-		return &expr.Ct{Key: destinationKey(f), Register: r, Direction: expr.CtDirOriginal}
-	case nft.OriginalPort:
-		return &expr.Ct{Key: expr.CtKeyPROTODST, Register: r, Direction: expr.CtDirOriginal}
-	case nft.ReplySource:
-		return &expr.Ct{Key: sourceKey(f), Register: r, Direction: expr.CtDirReply}
-	default:
-		return &expr.Ct{Key: expr.CtKeyPROTOSRC, Register: r, Direction: expr.CtDirReply}
-	}
-}
-
-// sourceOffset returns where the source address stands in the IP header.
-func sourceOffset(f model.Family) uint32 {
-	if f == model.IPv6 {
-		return 8
-	}
-	return 12
-}
-
-// destinationKey needs kernel 4.17; the older NFT_CT_DST has no fixed length.
-func destinationKey(f model.Family) expr.CtKey {
-	if f == model.IPv6 {
-		return expr.CtKeyDSTIP6
-	}
-	return expr.CtKeyDSTIP
-}
-
-func sourceKey(f model.Family) expr.CtKey {
-	if f == model.IPv6 {
-		return expr.CtKeySRCIP6
-	}
-	return expr.CtKeySRCIP
-}
-
-// dynsetDelete is NFT_DYNSET_OP_DELETE, since kernel 5.3.
-const dynsetDelete = 2
+func registers(o nft.Operand, f model.Family) int { return width(o.Datatype(), f) / 4 }
 
 // dynset loads the key and, right behind it, the endpoint: for IPv6 they fill
 // 15 of the 16 registers.
@@ -259,17 +134,16 @@ const dynsetDelete = 2
 func dynset(set string, key nft.Concat, operation uint32, timeout time.Duration, f model.Family) []expr.Any {
 	data := 0
 	for _, o := range key {
-		data += width(o.Datatype(), f) / 4
+		data += registers(o, f)
 	}
-	out := loadKey(key, f)
-	out = append(out, loadKeyAt(nft.RememberedEndpoint, f, data)...)
+	out := append(loadKey(key, f, 0), loadKey(nft.RememberedEndpoint, f, data)...)
 	return append(out, &expr.Dynset{
 		SrcRegKey: register(0), SrcRegData: register(data), SetName: set, Operation: operation, Timeout: timeout,
 	})
 }
 
-// interfaceName returns what the name of an interface is compared with: all
-// its bytes, or those of the beginning (IFNAMSIZ is 16).
+// interfaceName returns the bytes with which the name of an interface is
+// compared: all of them, or those of the prefix.
 func interfaceName(s nft.NotFrom) []byte {
 	name := []byte(s.Name)
 	if !s.ByPrefix {
@@ -284,18 +158,16 @@ func interfaceName(s nft.NotFrom) []byte {
 //	[ bitwise reg 1 = ( reg 1 & 0x000080ff ) ^ 0x00000000 ]
 //	[ cmp neq reg 1 0x0000800a ]
 //
-// Like nft we load no more than the bytes of a prefix that ends on a byte
-// boundary, and need no mask then.
+// For a prefix that ends on a byte boundary only its bytes are loaded, as nft
+// does: then no mask is needed.
 func sourceNotIn(s nft.SourceNotIn, f model.Family) []expr.Any {
 	address := s.Prefix.Masked().Addr().AsSlice()
 	source := load(nft.SourceAddress, f, 0).(*expr.Payload)
-	cmp := &expr.Cmp{Op: expr.CmpOpNeq, Register: register(0), Data: address}
 	if bits := s.Prefix.Bits(); bits%8 == 0 && bits > 0 {
 		source.Len = uint32(bits / 8)
-		cmp.Data = address[:bits/8]
-		return []expr.Any{source, cmp}
+		return []expr.Any{source, compare(expr.CmpOpNeq, address[:bits/8])}
 	}
-	return []expr.Any{source, bitwise(maskOf(s.Prefix.Bits(), len(address))), cmp}
+	return []expr.Any{source, bitwise(maskOf(s.Prefix.Bits(), len(address))), compare(expr.CmpOpNeq, address)}
 }
 
 func maskOf(bits, length int) []byte {
@@ -306,13 +178,6 @@ func maskOf(bits, length int) []byte {
 	return m
 }
 
-func bitwise(mask []byte) expr.Any {
-	return &expr.Bitwise{
-		SourceRegister: register(0), DestRegister: register(0),
-		Len: uint32(len(mask)), Mask: mask, Xor: make([]byte, len(mask)),
-	}
-}
-
 // dnat takes address and port from the data that a lookup left in the first
 // registers.
 func dnat(f model.Family) *expr.NAT {
@@ -320,21 +185,7 @@ func dnat(f model.Family) *expr.NAT {
 	return &expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(familyNumber(f)), RegAddrMin: register(0), RegProtoMin: port}
 }
 
-func reject(f model.Family) *expr.Reject {
-	if f == model.IPv6 {
-		return &expr.Reject{Type: rejectICMPUnreachable, Code: icmp6PortUnreachable}
-	}
-	return &expr.Reject{Type: rejectICMPUnreachable, Code: icmpPortUnreachable}
-}
-
-func verdictCode(a nft.Action) expr.VerdictKind {
-	switch a {
-	case nft.Accept:
-		return expr.VerdictAccept
-	case nft.Goto:
-		return expr.VerdictGoto
-	case nft.Jump:
-		return expr.VerdictJump
-	}
-	return expr.VerdictDrop
+// verdictCodes are the kernel's numbers of actions.
+var verdictCodes = [...]expr.VerdictKind{
+	nft.Accept: expr.VerdictAccept, nft.Drop: expr.VerdictDrop, nft.Goto: expr.VerdictGoto, nft.Jump: expr.VerdictJump,
 }

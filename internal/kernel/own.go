@@ -16,17 +16,17 @@ import (
 
 // Flags and attributes of a table (linux/netfilter/nf_tables.h).
 const (
-	tableOwner   = 0x2 // NFT_TABLE_F_OWNER: nobody but the socket that made it can change it
-	tablePersist = 0x4 // NFT_TABLE_F_PERSIST, since kernel 6.9: it stays when that socket is closed
+	tableOwner   = 0x2 // NFT_TABLE_F_OWNER: only the socket that added the table can change it
+	tablePersist = 0x4 // NFT_TABLE_F_PERSIST, since kernel 6.9: the table outlives that socket
 	ownedTable   = tableOwner | tablePersist
 
 	tableOwnerPort = 7 // NFTA_TABLE_OWNER
 )
 
-// Own makes this connection the owner of the tables that it adds from now on,
-// and reports whether the kernel has tables that outlive their owner. If not,
-// everything stays as it is: a table that ends with the process is worse than
-// one that others can change.
+// Own makes this connection the owner of the tables that it adds from now on, and
+// reports whether the kernel has tables that outlive their owner. If it has not,
+// nothing changes: a table that ends with the process is worse than one that other
+// programs can change.
 func (c *Conn) Own() (bool, error) {
 	err := c.tryTable(ownedTable)
 	switch {
@@ -49,7 +49,7 @@ func (c *Conn) tryTable(flags uint32) error {
 	return err
 }
 
-// own makes the tables that the transaction adds those of its sender.
+// own makes the sender the owner of the tables that the transaction adds.
 func (t *Transaction) own() {
 	for i := range t.Messages {
 		if m := &t.Messages[i]; m.Type == unix.NFT_MSG_NEWTABLE {
@@ -60,10 +60,10 @@ func (t *Transaction) own() {
 	}
 }
 
-// Claim makes this connection the owner of our tables where the kernel lets it:
-// those that a former owner has left. It returns the families whose tables have
-// to be declared anew for that. A table that belongs to somebody else is an
-// [OwnedError]. When there is nothing to claim nothing is written.
+// Claim makes this connection the owner of our tables where the kernel allows it:
+// where a former owner has ended. It returns the families whose tables must be
+// redeclared for that. A table of another process is an [OwnedError]. If there is
+// nothing to claim, nothing is written.
 func (c *Conn) Claim() (outdated []model.Family, err error) {
 	t := &Transaction{}
 	for _, f := range model.Families {
@@ -71,15 +71,13 @@ func (c *Conn) Claim() (outdated []model.Family, err error) {
 		case errors.Is(err, unix.ENOENT):
 		case err != nil:
 			return nil, fmt.Errorf("get table: %w", explain(err))
-		case table.isOthers(c):
+		case table.isOwnedByOther(c):
 			return nil, ownedError(f, table)
 		case table.flags&ownedTable == tablePersist:
-			a := begin(f)
-			a.string(unix.NFTA_TABLE_NAME, nft.TableName)
-			t.Messages = append(t.Messages, Message{Type: unix.NFT_MSG_NEWTABLE, Data: a,
+			t.Messages = append(t.Messages, Message{Type: unix.NFT_MSG_NEWTABLE, Data: inTable(f),
 				Object: "take over table " + nft.FamilyKeyword(f) + " " + nft.TableName})
 		case table.flags&ownedTable != ownedTable:
-			// A table gets an owner when it is made, or when it has lost one.
+			// A table gets an owner when it is added, or when it has lost one.
 			outdated = append(outdated, f)
 		}
 	}
@@ -91,21 +89,18 @@ func (c *Conn) Claim() (outdated []model.Family, err error) {
 	return outdated, err
 }
 
-// tableState is what the kernel says about a table itself.
 type tableState struct {
 	flags uint32
 	owner uint32 // port of the netlink socket
 }
 
-func (t tableState) isOthers(c *Conn) bool {
+func (t tableState) isOwnedByOther(c *Conn) bool {
 	return t.flags&tableOwner != 0 && t.owner != c.nl.PID()
 }
 
 // table returns the state of our table of a family; ENOENT if there is none.
 func (c *Conn) table(f model.Family) (tableState, error) {
-	a := begin(f)
-	a.string(unix.NFTA_TABLE_NAME, nft.TableName)
-	replies, err := c.request(unix.NFT_MSG_GETTABLE, netlink.Request, a)
+	replies, err := c.request(unix.NFT_MSG_GETTABLE, netlink.Request, inTable(f))
 	if err != nil {
 		return tableState{}, err
 	}
@@ -124,20 +119,19 @@ func (c *Conn) table(f model.Family) (tableState, error) {
 	return t, err
 }
 
-// OwnedError says that a table belongs to another process. It unwraps to EPERM.
+// OwnedError means that a table belongs to another process. It unwraps to EPERM.
 type OwnedError struct {
 	Table string // with its family
 	Owner host.Process
-	// Port is that of the owner's netlink socket.
-	Port uint32
+	Port  uint32 // of the owner's netlink socket
 }
 
 func (e *OwnedError) Error() string {
-	owner := "a process that cannot be seen from here, as in another container"
+	owner := "a process that is not visible here, for example in another container"
 	if e.Owner.PID != 0 {
 		owner = "process " + e.Owner.String()
 	}
-	return fmt.Sprintf("table %s belongs to %s (netlink port %d), and nobody else can change it: "+
+	return fmt.Sprintf("table %s belongs to %s (netlink port %d), and no other process can change it: "+
 		"stop that process first, or start it with --no-table-owner", e.Table, owner, e.Port)
 }
 
@@ -147,12 +141,12 @@ func ownedError(f model.Family, t tableState) *OwnedError {
 	return &OwnedError{Table: nft.FamilyKeyword(f) + " " + nft.TableName, Owner: host.ProcessOf(t.owner), Port: t.owner}
 }
 
-// refused explains why the kernel did not take a transaction: perhaps a table
-// belongs to somebody else.
+// refused explains why the kernel refused a transaction: a table may belong to
+// another process.
 func (c *Conn) refused(err error) error {
 	if errors.Is(err, unix.EPERM) {
 		for _, f := range model.Families {
-			if t, lookErr := c.table(f); lookErr == nil && t.isOthers(c) {
+			if t, lookErr := c.table(f); lookErr == nil && t.isOwnedByOther(c) {
 				return ownedError(f, t)
 			}
 		}
@@ -160,8 +154,8 @@ func (c *Conn) refused(err error) error {
 	return explain(err)
 }
 
-// isOwner tells whether our tables, as far as they are there, belong to this
-// connection, so that nobody else can change them.
+// isOwner reports whether those of our tables that exist belong to this
+// connection, so that nothing else can change them.
 func (c *Conn) isOwner() (bool, error) {
 	if !c.owns {
 		return false, nil
@@ -169,9 +163,9 @@ func (c *Conn) isOwner() (bool, error) {
 	for _, f := range model.Families {
 		t, err := c.table(f)
 		if errors.Is(err, unix.ENOENT) {
-			continue // who makes it meanwhile makes one that cannot get an owner
+			continue // a table that another program adds now cannot get an owner
 		}
-		if err != nil || t.flags&tableOwner == 0 || t.isOthers(c) {
+		if err != nil || t.flags&tableOwner == 0 || t.isOwnedByOther(c) {
 			return false, err
 		}
 	}

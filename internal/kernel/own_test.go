@@ -10,8 +10,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/host"
 )
 
-// TestOwnNeedsPersistence: a kernel that does not know the flags says so, and
-// the trial leaves nothing.
+// TestOwnNeedsPersistence: a kernel that does not know the flags refuses them, and the
+// trial leaves nothing behind.
 func TestOwnNeedsPersistence(t *testing.T) {
 	s := newSandbox(t)
 	before, err := s.Generation()
@@ -35,7 +35,7 @@ func TestUnseenOwner(t *testing.T) {
 	if p := host.ProcessOf(s.nl.PID()); p != (host.Process{}) { // of another namespace than this thread's
 		t.Errorf("found %s", p)
 	}
-	if text := (&OwnedError{Table: "ip nftproxy", Port: 7}).Error(); !strings.Contains(text, "cannot be seen from here") {
+	if text := (&OwnedError{Table: "ip nftproxy", Port: 7}).Error(); !strings.Contains(text, "not visible here") {
 		t.Error(text)
 	}
 }

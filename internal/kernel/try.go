@@ -17,19 +17,16 @@ import (
 // Refusal is a message that the kernel refuses.
 type Refusal struct {
 	*Message
-	// Expression names the part of a rule that is refused; empty if it is
-	// something else.
-	Expression string
-	Err        error // unwraps to the errno
+	Expression string // the refused part of a rule; empty for something else
+	Err        error  // unwraps to the errno
 }
 
-// trialTable is the table that trials are about.
 const trialTable = nft.TableName + "-trial"
 
-// Try returns what the kernel refuses of a plan. It makes a batch for a dormant
-// table of another name, and does not end it: the kernel carries out each message,
-// loads the modules that it needs, and then undoes everything. Packets do not
-// meet the rules, watchers do not see them, and the generation stays the same.
+// Try returns what the kernel refuses of a plan. It sends a batch for a dormant
+// table of another name and does not end it: the kernel carries out each message,
+// loads the modules that it needs, and then undoes everything. The rules see no
+// packets, watchers do not see the rules, and the generation does not change.
 func (c *Conn) Try(p *plan.Plan) ([]Refusal, error) {
 	t, err := Encode(p)
 	if err != nil {
@@ -51,7 +48,7 @@ func (c *Conn) try(t *Transaction, flags uint32) ([]Refusal, error) {
 		_ = errors.As(answer, &op) // it is an answer
 		i := int(op.Sequence-first) - 1
 		if i < 0 || i >= len(t.Messages) || OutcomeOf(answer) != Refused {
-			return nil, answer // which says nothing about the message
+			return nil, answer // it is not about the message
 		}
 		m := &t.Messages[i]
 		out = append(out, Refusal{m, m.expressionAt(op.Offset - unix.NLMSG_HDRLEN), answer})
@@ -59,17 +56,15 @@ func (c *Conn) try(t *Transaction, flags uint32) ([]Refusal, error) {
 	return out, err
 }
 
-// trial returns the transaction for the trial table, with these flags. The
-// name of its table is the first attribute of every message.
+// trial returns the transaction for the trial table, with these flags.
 func (t *Transaction) trial(flags uint32) *Transaction {
-	ours := begin(model.IPv4)
-	ours.string(unix.NFTA_TABLE_NAME, nft.TableName)
+	header := len(inTable(model.IPv4))
 	out := &Transaction{Messages: slices.Clone(t.Messages)}
 	for i := range out.Messages {
 		m := &out.Messages[i]
 		a := slices.Clone(attributes(m.Data[:netlinkio.HeaderLength]))
 		a.string(unix.NFTA_TABLE_NAME, trialTable)
-		a = append(a, m.Data[len(ours):]...)
+		a = append(a, m.Data[header:]...)
 		if m.Type == unix.NFT_MSG_NEWTABLE {
 			a.uint32(unix.NFTA_TABLE_FLAGS, flags)
 		}
@@ -78,8 +73,8 @@ func (t *Transaction) trial(flags uint32) *Transaction {
 	return out
 }
 
-// expressionAt returns the name of the expression that is at an offset of a rule.
-// Kernels tell the offset of what they refuse since 5.10.
+// expressionAt returns the name of the expression at an offset of a rule. Kernels
+// report the offset since 5.10.
 func (m *Message) expressionAt(offset int) string {
 	if m.Type != unix.NFT_MSG_NEWRULE || offset < netlinkio.HeaderLength || offset >= len(m.Data) {
 		return ""

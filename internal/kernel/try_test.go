@@ -15,9 +15,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/workload"
 )
 
-// TestTry: a trial of rules that are there already, and belong to another
-// connection, finds nothing to refuse, and changes nothing: not even the
-// generation, which processes that watch would see.
+// TestTry: a trial of rules that exist already and belong to another connection is not
+// refused. It changes nothing, not even the generation, which watchers would see.
 func TestTry(t *testing.T) {
 	s := newSandbox(t)
 	if _, err := s.Own(); err != nil {
@@ -47,8 +46,8 @@ func TestTry(t *testing.T) {
 	}
 }
 
-// TestTryRefused asks for what no kernel has. The answers are about the messages
-// that need it, or that refer to what is refused, and about those alone.
+// TestTryRefused tries features that no kernel has. Exactly the messages that need
+// them, or that refer to something refused, are refused.
 func TestTryRefused(t *testing.T) {
 	s := newSandbox(t)
 	for name, c := range map[string]struct {

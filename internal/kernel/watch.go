@@ -20,37 +20,33 @@ import (
 	"github.com/nftproxy/nftproxy/internal/plan"
 )
 
-// Intervention is a transaction of somebody else that touched our tables.
+// Intervention is a transaction of another program that changed our tables.
 type Intervention struct {
-	// By is who sent it, with the number that the process has for the node, and
-	// not for its container. The zero Process means that nobody knows.
-	By host.Process
-	// Touched says in words what, the first few of all.
-	Touched []string
+	// By is the sender, with its process ID on the node, not in its container. The
+	// zero Process means that it is unknown.
+	By      host.Process
+	Touched []string // the first few changed objects, in words
 	// Counts has the number of objects by their kind: table, chain, rule, set,
 	// map, element, object.
 	Counts map[string]int
-	// Missed tells that the kernel had more to say than there was room for:
-	// anything may have changed.
+	// Missed means that messages of the kernel were lost: anything may have changed.
 	Missed bool
 }
 
 // maxTouched is how many objects an Intervention names.
 const maxTouched = 5
 
-// eventBuffer is the space for what the kernel tells while nobody listens, in
-// bytes: some thousand elements. When it is full everything is compared.
+// eventBuffer is the space for messages that are not yet received, in bytes: some
+// thousand elements. When it overflows everything is compared.
 const eventBuffer = 1 << 20
 
-// Watcher tells what others do to our tables. It is idle while nobody but the
-// connection that it was made for writes to nf_tables.
+// Watcher reports what other programs do to our tables. The transactions of one
+// connection do not wake it.
 type Watcher struct {
-	nl  *netlink.Conn
-	ask *Conn // about sets
-	// seen is what the transaction under way did.
-	seen map[model.Family]*touched
-	// missed tells that something may have happened while the watch was off.
-	missed atomic.Bool
+	nl     *netlink.Conn
+	ask    *Conn                     // about sets
+	seen   map[model.Family]*touched // by the current transaction
+	missed atomic.Bool               // something may have happened while the watch was off
 }
 
 // touched collects what happens to one table.
@@ -59,8 +55,8 @@ type touched struct {
 	counts map[string]int
 }
 
-// Watch returns a watcher for everybody's transactions but those of own. What
-// happens after it returns is not missed.
+// Watch returns a watcher for all transactions except those of own. It sees
+// everything that happens after Watch returns.
 func Watch(own *Conn) (*Watcher, error) {
 	nl, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{MessageBufferSize: receiveBuffer})
 	if err != nil {
@@ -77,15 +73,14 @@ func Watch(own *Conn) (*Watcher, error) {
 	return own.watcher, nil
 }
 
-// manyBytes is the size of a transaction from which on the watch is off while
-// it takes place. For each changed object the kernel makes a message for who
-// listens, with room for 4 KiB, and keeps all of them to the end, whether a
-// filter takes them or not.
+// manyBytes is the size of the transactions during which the watch is off. While
+// there are listeners the kernel allocates a message of 4 KiB for each changed
+// object and keeps all of them to the end, whether a filter accepts them or not.
 const manyBytes = 64 << 10
 
 // pause ends the watch until the function that it returns is called, which finds
-// out whether anybody else made a transaction meanwhile. A watch that cannot
-// begin again is closed.
+// out whether another program made a transaction in the meantime. A watch that
+// cannot resume is closed.
 func (w *Watcher) pause(c *Conn) (resume func(committed bool)) {
 	before, err := c.Generation()
 	if err != nil || w.nl.LeaveGroup(unix.NFNLGRP_NFTABLES) != nil {
@@ -110,8 +105,8 @@ func subscribe(nl *netlink.Conn, except uint32) error {
 	if err := nl.SetReadBuffer(eventBuffer); err != nil {
 		return fmt.Errorf("set socket buffer: %w", err)
 	}
-	// The kernel puts the port of who asked for a transaction into the header
-	// of each message about it. A datagram has messages of one transaction.
+	// The kernel puts the port of the sender of a transaction into the header of
+	// each message about it. A datagram has messages of one transaction.
 	filter, err := bpf.Assemble([]bpf.Instruction{
 		bpf.LoadAbsolute{Off: 12, Size: 4}, // nlmsg_pid of linux/netlink.h
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: asLoaded(except), SkipFalse: 1},
@@ -130,8 +125,8 @@ func subscribe(nl *netlink.Conn, except uint32) error {
 	return nil
 }
 
-// asLoaded returns a number as a filter sees it that the kernel wrote in the
-// order of the host: filters read the order of the network.
+// asLoaded returns the value that a filter loads for a number in host byte order:
+// filters load in network byte order.
 func asLoaded(v uint32) uint32 {
 	return binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, v))
 }
@@ -139,8 +134,8 @@ func asLoaded(v uint32) uint32 {
 // Close ends the watch, and makes Next return.
 func (w *Watcher) Close() error { return errors.Join(w.nl.Close(), w.ask.Close()) }
 
-// Next waits for the next transaction of somebody else that touches our tables.
-// Bindings of clients are state that everybody may change.
+// Next waits for the next transaction of another program that changes our tables.
+// Bindings of clients are state, which is not reported.
 func (w *Watcher) Next() (Intervention, error) {
 	for {
 		messages, err := w.nl.Receive()
@@ -159,20 +154,16 @@ func (w *Watcher) Next() (Intervention, error) {
 		case err != nil:
 			return Intervention{}, fmt.Errorf("watch rules: %w", err)
 		}
-		var out *Intervention
 		for _, m := range messages {
-			if i := w.take(m); i != nil {
-				out = i // the kernel sends the end of a transaction by itself
+			if i := w.take(m); i != nil { // the end of a transaction has its own datagram
+				return *i, nil
 			}
-		}
-		if out != nil {
-			return *out, nil
 		}
 	}
 }
 
-// take notes what a message tells. The last one of a transaction gives an
-// Intervention, unless none of our tables is concerned.
+// take records the contents of a message. The last one of a transaction yields an
+// Intervention if one of our tables changed.
 func (w *Watcher) take(m netlink.Message) *Intervention {
 	kind := uint16(m.Header.Type) & 0xff
 	if uint16(m.Header.Type)>>8 != unix.NFNL_SUBSYS_NFTABLES || len(m.Data) < netlinkio.HeaderLength {
@@ -182,11 +173,11 @@ func (w *Watcher) take(m netlink.Message) *Intervention {
 		return w.end(m)
 	}
 	for _, f := range model.Families {
-		if m.Data[0] != begin(f)[0] || tableOf(m) != nft.TableName {
+		if m.Data[0] != familyNumber(f) || nameIn(m, unix.NFTA_TABLE_NAME) != nft.TableName {
 			continue
 		}
 		if kind == unix.NFT_MSG_DELTABLE {
-			delete(w.seen, f) // with all that it had
+			delete(w.seen, f) // with all its objects
 		}
 		t := w.seen[f]
 		if t == nil {
@@ -196,12 +187,6 @@ func (w *Watcher) take(m netlink.Message) *Intervention {
 		w.describe(t, kind, f, m)
 	}
 	return nil
-}
-
-// tableOf returns the table that a message is about: the first attribute of
-// all objects.
-func tableOf(m netlink.Message) string {
-	return nameIn(m, unix.NFTA_TABLE_NAME)
 }
 
 func (w *Watcher) end(m netlink.Message) *Intervention {
@@ -219,7 +204,7 @@ func (w *Watcher) end(m netlink.Message) *Intervention {
 		return nil
 	}
 	i.Touched = i.Touched[:min(len(i.Touched), maxTouched)]
-	var err error // means that it is not known
+	var err error // means that the sender is unknown
 	a := netlinkio.ReadMessage(m.Data, &err)
 	for a.Next() {
 		switch a.Type {
@@ -233,7 +218,7 @@ func (w *Watcher) end(m netlink.Message) *Intervention {
 	return i
 }
 
-// add notes an object. The text is not asked for when there are enough.
+// add records an object. It only calls text while there are not enough texts.
 func (t *touched) add(kind string, text func() string) {
 	t.counts[kind]++
 	if len(t.texts) < maxTouched {
@@ -241,7 +226,6 @@ func (t *touched) add(kind string, text func() string) {
 	}
 }
 
-// describe notes the objects in a message.
 func (w *Watcher) describe(t *touched, kind uint16, f model.Family, m netlink.Message) {
 	c := plan.Change{Verb: plan.Add, Family: f}
 	switch kind {
@@ -270,8 +254,8 @@ func (w *Watcher) describe(t *touched, kind uint16, f model.Family, m netlink.Me
 	t.add(c.Kind(), c.Text)
 }
 
-// describeElements notes the elements in a message. What the key of a set is
-// made of, the kernel has to be asked; the set may be gone.
+// describeElements records the elements in a message. It asks the kernel for the
+// key type of the set, which may no longer exist.
 func (w *Watcher) describeElements(t *touched, c plan.Change, m netlink.Message) {
 	name := nameIn(m, unix.NFTA_SET_ELEM_LIST_SET)
 	if slices.Contains(nft.AffinityMaps, name) {
@@ -282,7 +266,7 @@ func (w *Watcher) describeElements(t *touched, c plan.Change, m netlink.Message)
 	if len(t.texts) < maxTouched {
 		if s, _, err := w.ask.Set(name, c.Family); err == nil {
 			_ = newElementDecoder(s, c.Family).message(m, func(e *element) error { elements = append(elements, *e); return nil })
-			s.Interval = false // the ends of an interval come one by one
+			s.Interval = false // the message has starts and ends of intervals
 			c.Set = s
 		}
 	}
@@ -298,7 +282,6 @@ func (w *Watcher) describeElements(t *touched, c plan.Change, m netlink.Message)
 	}
 }
 
-// nameIn returns the text in an attribute of a message.
 func nameIn(m netlink.Message, attribute uint16) string {
 	var err error // ends the list
 	a := netlinkio.ReadMessage(m.Data, &err)

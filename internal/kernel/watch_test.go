@@ -18,14 +18,14 @@ import (
 	"github.com/nftproxy/nftproxy/internal/workload"
 )
 
-// watch returns what is told about the transactions of others.
+// watch returns the interventions of other programs.
 func (s *sandbox) watch(t testing.TB) <-chan Intervention {
 	t.Helper()
 	var w *Watcher
 	if err := s.ns.Do(func() (err error) { w, err = Watch(s.Conn); return err }); err != nil {
 		t.Fatal(err)
 	}
-	told, ended := make(chan Intervention, 1000), make(chan struct{})
+	seen, ended := make(chan Intervention, 1000), make(chan struct{})
 	go func() {
 		defer close(ended)
 		for {
@@ -33,7 +33,7 @@ func (s *sandbox) watch(t testing.TB) <-chan Intervention {
 			if err != nil {
 				return
 			}
-			told <- i
+			seen <- i
 		}
 	}()
 	t.Cleanup(func() {
@@ -42,23 +42,23 @@ func (s *sandbox) watch(t testing.TB) <-chan Intervention {
 		}
 		<-ended
 	})
-	return told
+	return seen
 }
 
 // next waits for an intervention.
-func next(t *testing.T, told <-chan Intervention) Intervention {
+func next(t *testing.T, seen <-chan Intervention) Intervention {
 	t.Helper()
 	select {
-	case i := <-told:
+	case i := <-seen:
 		return i
 	case <-time.After(10 * time.Second):
-		t.Fatal("nothing is told")
+		t.Fatal("no intervention")
 		return Intervention{}
 	}
 }
 
 // TestWatch: the watcher names the process, and what it has done to our tables;
-// it says nothing of other tables, of bindings and of our own transactions.
+// it ignores other tables, bindings and our own transactions.
 func TestWatch(t *testing.T) {
 	desired := workload.Sample()
 	endpoints := desired.Tables[0].Set("endpoints")
@@ -92,7 +92,7 @@ func TestWatch(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := newSandbox(t)
-			told := s.watch(t)
+			seen := s.watch(t)
 			s.apply(t, desired)
 			s.nft(t, "add", "table", "ip", "other")
 			s.nft(t, "add", "chain", "ip", "other", "dispatch")
@@ -101,26 +101,26 @@ func TestWatch(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.nft(t, "add", "table", "ip", "another")
-			// What comes after the last one.
+			// The end of the intervention.
 			s.nft(t, "add", "table", "ip", "nftproxy", "{ chain last { } ; }")
-			i := next(t, told)
+			i := next(t, seen)
 			if i.Missed || !maps.Equal(i.Counts, c.counts) || i.Touched[0] != c.touched {
-				t.Errorf("told of %+v", i)
+				t.Errorf("got %+v", i)
 			}
 			if i.By.Name != "nft" || i.By.PID != cmd.Process.Pid {
 				t.Errorf("by %s, want nft, %d", i.By, cmd.Process.Pid)
 			}
-			if i := next(t, told); i.Counts["chain"] != 1 || !slices.Contains(i.Touched, "add chain ip nftproxy last") {
-				t.Errorf("told of %+v", i)
+			if i := next(t, seen); i.Counts["chain"] != 1 || !slices.Contains(i.Touched, "add chain ip nftproxy last") {
+				t.Errorf("got %+v", i)
 			}
 		})
 	}
 }
 
-// TestWatchNamesProcess: what a thread of some program did, the program did.
+// TestWatchNamesProcess: a thread is reported as its process.
 func TestWatchNamesProcess(t *testing.T) {
 	s := newSandbox(t)
-	told := s.watch(t)
+	seen := s.watch(t)
 	name, err := os.ReadFile("/proc/self/comm")
 	if err != nil {
 		t.Fatal(err)
@@ -129,7 +129,7 @@ func TestWatchNamesProcess(t *testing.T) {
 	want := host.Process{PID: os.Getpid(), Name: strings.TrimSpace(string(name))}
 	onThread(func() {
 		s.another(t).apply(t, &nft.Ruleset{})
-		if i := next(t, told); i.By != want {
+		if i := next(t, seen); i.By != want {
 			t.Errorf("by %s, want %s", i.By, want)
 		}
 	})
@@ -150,51 +150,51 @@ func onThread(f func()) {
 	<-done
 }
 
-// TestWatchLeavesBindings: what session affinity remembers is state, whoever
-// changes it.
+// TestWatchLeavesBindings: changed bindings of session affinity are not reported.
 func TestWatchLeavesBindings(t *testing.T) {
 	s := newSandbox(t)
-	told := s.watch(t)
+	seen := s.watch(t)
 	s.apply(t, workload.Sticky(model.PolicyCluster, time.Hour, "1 2"))
 	s.nft(t, "add", "element", "ip", "nftproxy", "affinity", "{ 192.168.7.1 . tcp . 30080 . 198.51.100.1 timeout 1h : 10.128.0.1 . 8080 }")
 	s.nft(t, "flush", "map", "ip", "nftproxy", "affinity")
 	s.nft(t, "flush", "set", "ip", "nftproxy", "cluster-ips")
-	if i := next(t, told); !maps.Equal(i.Counts, map[string]int{"element": 2}) || !strings.Contains(i.Touched[0], nft.ClusterIPsSet) {
-		t.Errorf("told of %+v", i)
+	if i := next(t, seen); !maps.Equal(i.Counts, map[string]int{"element": 2}) || !strings.Contains(i.Touched[0], nft.ClusterIPsSet) {
+		t.Errorf("got %+v", i)
 	}
 }
 
-// TestWatchNamesAFew of many, and counts them all or says that it could not.
+// TestWatchNamesAFew: of many objects a few are named, and all are counted or
+// reported as missed.
 func TestWatchNamesAFew(t *testing.T) {
 	s := newSandbox(t)
-	told := s.watch(t)
+	seen := s.watch(t)
 	s.apply(t, workload.Scenario(1000, 2, 0))
 	s.nft(t, "flush", "map", "ip", "nftproxy", "endpoints")
-	if i := next(t, told); !i.Missed && (i.Counts["element"] != 2000 || len(i.Touched) != maxTouched) {
-		t.Errorf("told of %d elements, %d by name", i.Counts["element"], len(i.Touched))
+	if i := next(t, seen); !i.Missed && (i.Counts["element"] != 2000 || len(i.Touched) != maxTouched) {
+		t.Errorf("got %d elements, %d by name", i.Counts["element"], len(i.Touched))
 	}
 }
 
-// TestWatchPauses: it is off during big transactions of our own, and what others
-// do meanwhile is not missed.
+// TestWatchPauses: the watch is off during large transactions of our own, and
+// reports that other programs may have changed something in the meantime.
 func TestWatchPauses(t *testing.T) {
 	s := newSandbox(t)
-	told := s.watch(t)
+	seen := s.watch(t)
 	s.apply(t, workload.Scenario(3000, 2, 0))
 	s.apply(t, workload.Scenario(10, 2, 0))
 	resume := s.watcher.pause(s.Conn)
 	s.nft(t, "flush", "set", "ip", "nftproxy", "cluster-ips")
 	resume(false)
-	if i := next(t, told); !i.Missed {
-		t.Errorf("told of %+v", i)
+	if i := next(t, seen); !i.Missed {
+		t.Errorf("got %+v", i)
 	}
 	s.nft(t, "flush", "chain", "ip", "nftproxy", "refuse")
-	if i := next(t, told); i.Counts["rule"] != 2 {
-		t.Errorf("told of %+v", i)
+	if i := next(t, seen); i.Counts["rule"] != 2 {
+		t.Errorf("got %+v", i)
 	}
 }
 
-// TestWatchOverflow: when nobody listens for long, that is told.
+// TestWatchOverflow: a watcher that does not keep up reports it.
 func TestWatchOverflow(t *testing.T) {
 	s := newSandbox(t)
 	var w *Watcher

@@ -11,20 +11,18 @@ import (
 
 const (
 	maxSize      = 1 << 20               // bytes in the queue
-	patience     = 50 * time.Millisecond // of the first line that cannot be written
+	writeTimeout = 50 * time.Millisecond // for the first line that cannot be written
 	retryPause   = time.Second           // between attempts at a destination that fails
 	closeTimeout = time.Second
 )
 
-// Writer passes lines on in their order. While the destination accepts them,
-// Write is equivalent to writing to it: a line that Write has returned for
-// survives the process. When the destination blocks, one line waits for a moment
-// and the following ones do not; they are queued and written later. When the
-// queue is full, the newest lines are dropped, and a line in their place gives
-// their number. Writer is safe for concurrent use.
+// Writer writes lines in order. While the destination accepts them, Write returns
+// after its line is written. When the destination blocks, one line waits for
+// writeTimeout, and the following ones are queued and written later. When the queue
+// is full, new lines are dropped, and a line in their place gives their number.
+// Writer is safe for concurrent use.
 type Writer struct {
-	// Dropped writes a line about lines that were dropped. It is set before the
-	// first Write.
+	// Dropped writes a line about dropped lines. It is set before the first Write.
 	Dropped func(to io.Writer, lines int)
 
 	to      io.Writer
@@ -39,7 +37,6 @@ type Writer struct {
 	idle    chan struct{} // closed when the queue is empty; nil: it is
 }
 
-// line is a queued line.
 type line struct {
 	text    []byte
 	missing int           // lines that were dropped before it
@@ -59,7 +56,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 	}
 	select {
 	case <-done:
-	case <-time.After(patience):
+	case <-time.After(writeTimeout):
 		w.mu.Lock()
 		w.behind = w.idle != nil
 		w.mu.Unlock()
@@ -147,8 +144,8 @@ func (w *Writer) stop() {
 	w.queue, w.bytes, w.behind, w.idle = nil, 0, false, nil
 }
 
-// Close waits until all lines are written, while the destination accepts them, and
-// not longer than closeTimeout. Later lines are dropped.
+// Close waits until all lines are written, but not longer than closeTimeout. Later
+// lines are dropped.
 func (w *Writer) Close() error {
 	w.mu.Lock()
 	if !w.closed() {

@@ -101,8 +101,8 @@ func TestBlocked(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *Writer, p *place) {
 		write(w, 1, 1)
 		p.stop()
-		if took := write(w, 2, 500); took != patience {
-			t.Errorf("499 lines took %v, want %v", took, patience)
+		if took := write(w, 2, 500); took != writeTimeout {
+			t.Errorf("499 lines took %v, want %v", took, writeTimeout)
 		}
 		p.goOn()
 		synctest.Wait()
@@ -112,7 +112,7 @@ func TestBlocked(t *testing.T) {
 	})
 }
 
-// What there is no room for is dropped, and told of where it is missing.
+// Lines without room in the queue are dropped, and counted in their place.
 func TestDropped(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *Writer, p *place) {
 		w.size = len(lines(1, 5))
@@ -139,8 +139,8 @@ func TestLongLine(t *testing.T) {
 func TestFull(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *Writer, p *place) {
 		p.room = 5
-		if took := write(w, 10, 19); took != patience {
-			t.Errorf("10 lines took %v, want %v", took, patience)
+		if took := write(w, 10, 19); took != writeTimeout {
+			t.Errorf("10 lines took %v, want %v", took, writeTimeout)
 		}
 		want(t, p, "10\n11")
 		p.stop()

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 
 	"sigs.k8s.io/json"
@@ -49,8 +48,8 @@ func (o *Object) Decode(into any) []*Error {
 	return e.errs
 }
 
-// explainer finds out why an object does not fit a type. The decoder stops at the
-// first reason, and does not always say where that is.
+// explainer finds all reasons why an object does not fit a type. The decoder stops
+// at the first one, and does not always locate it.
 type explainer struct {
 	*Object
 	root reflect.Type
@@ -71,8 +70,8 @@ func (e *explainer) fits(v any) bool {
 }
 
 // fitting returns a value without the parts that do not fit a type, and reports
-// these. around returns an object with nothing in it but the given value in the
-// place of v. ok is false where nothing of the value fits.
+// these parts. around returns an object that contains only the given value in the
+// place of v. ok is false if no part of the value fits.
 func (e *explainer) fitting(v any, t reflect.Type, path string, around func(any) any) (fitting any, ok bool) {
 	if e.fits(around(v)) {
 		return v, true
@@ -108,9 +107,6 @@ func (e *explainer) fitting(v any, t reflect.Type, path string, around func(any)
 		return nil, false
 	}
 	_, n := e.find(path)
-	if b := false; e.doc.Lenient && t != nil && t.Kind() == reflect.Bool && n.Decode(&b) == nil {
-		return b, true
-	}
 	e.errs = append(e.errs, e.errorAt(n, &FieldError{Field: path, Value: shown(n), Problem: expected(v, t)}))
 	return nil, false
 }
@@ -133,15 +129,15 @@ func field(t reflect.Type, path, name string) (string, reflect.Type) {
 	return path + name, nil
 }
 
-// forms are the types that read their own text, by name.
+// forms describe the types that parse their own text, by name.
 var forms = map[string]string{
-	"Time":               "is not a time: write it like 2026-01-31T12:00:00Z",
-	"MicroTime":          "is not a time: write it like 2026-01-31T12:00:00Z",
-	"Quantity":           "is not a quantity: write it like 4, 500m or 16Gi",
-	"QuantityValue":      "is not a quantity: write it like 4, 500m or 16Gi",
-	"Duration":           "is not a duration: write it like 30s or 5m",
-	"TimeOrMetaDuration": "is not a duration: write it like 30s or 5m",
-	"IntOrString":        "is not a number or a name",
+	"Time":               "time: write it like 2026-01-31T12:00:00Z",
+	"MicroTime":          "time: write it like 2026-01-31T12:00:00Z",
+	"Quantity":           "quantity: write it like 4, 500m or 16Gi",
+	"QuantityValue":      "quantity: write it like 4, 500m or 16Gi",
+	"Duration":           "duration: write it like 30s or 5m",
+	"TimeOrMetaDuration": "duration: write it like 30s or 5m",
+	"IntOrString":        "number or a name",
 }
 
 // expected returns the problem with a value in a field of type t.
@@ -150,33 +146,29 @@ func expected(v any, t reflect.Type) string {
 		return "cannot be read"
 	}
 	if text, ok := forms[t.Name()]; ok {
-		return text
+		return "is not a " + text
 	}
 	number, isNumber := v.(stdjson.Number)
-	isInt := isNumber && !strings.ContainsAny(string(number), ".eE")
 	kind, holds := t.Kind(), reflect.ValueOf(v).Kind()
-	switch single := holds != reflect.Map && holds != reflect.Slice; {
+	switch {
 	case kind == reflect.Struct || kind == reflect.Map:
 		return `is not an object: write its fields as "name: value"`
 	case kind == reflect.Slice:
 		return `is not a list: put "- " in front of each entry`
-	case kind == reflect.String && single:
-		return "is not text: put it in quotes"
-	case kind == reflect.String:
-		return "is a list or an object: text belongs here"
-	case !single:
+	case holds == reflect.Map || holds == reflect.Slice:
 		return "is a list or an object: a single value belongs here"
+	case kind == reflect.String:
+		return "is not text: put it in quotes"
 	case kind == reflect.Bool:
 		return "is not a truth value: use true or false, without quotes"
 	case kind >= reflect.Float32:
 		return "is not a number"
-	case isInt && number[0] == '-':
-		return "is less than 0, or too large"
-	case isInt:
-		return fmt.Sprintf("is too large: a number of %d bits belongs here", t.Bits())
+	case isNumber && !strings.ContainsAny(string(number), ".eE") && kind >= reflect.Uint:
+		return fmt.Sprintf("is out of range: use 0 to %d", uint64(1)<<t.Bits()-1)
+	case isNumber && !strings.ContainsAny(string(number), ".eE"):
+		return fmt.Sprintf("is out of range: use %d to %d", -1<<(t.Bits()-1), uint64(1)<<(t.Bits()-1)-1)
 	}
-	text, _ := v.(string)
-	if _, err := strconv.Atoi(text); err == nil {
+	if text, _ := v.(string); len(text) > 0 && strings.Trim(text, "0123456789") == "" {
 		return "is text, not a number: leave out the quotes"
 	}
 	return "is not a whole number"

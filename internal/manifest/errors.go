@@ -7,8 +7,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-// MaxShown is how many problems a message lists: a file of the wrong sort can
-// have one on every line.
+// MaxShown limits the problems in a message: a file of another format can have
+// one on every line.
 const MaxShown = 20
 
 // Place is a position in the input.
@@ -56,14 +56,19 @@ type Errors []*Error
 
 // Error lists the problems, one a line, the first ones if there are many.
 func (e Errors) Error() string {
-	lines := make([]string, 0, MaxShown+1)
-	for _, one := range e[:min(len(e), MaxShown)] {
-		lines = append(lines, one.Error())
+	lines := make([]string, len(e))
+	for i, one := range e {
+		lines[i] = one.Error()
 	}
-	if more := len(e) - MaxShown; more > 0 {
-		lines = append(lines, "and "+Count(more, "more problem"))
+	return strings.Join(Shorten(lines, MaxShown), "\n")
+}
+
+// Shorten replaces the texts after the first ones with the number of them.
+func Shorten(texts []string, most int) []string {
+	if len(texts) <= most {
+		return texts
 	}
-	return strings.Join(lines, "\n")
+	return append(texts[:most:most], fmt.Sprintf("and %d more", len(texts)-most))
 }
 
 func (e Errors) Unwrap() []error {
@@ -90,7 +95,7 @@ type FieldError struct {
 	// Value is the value as the user wrote it, strings in quotes; empty where
 	// there is none to show.
 	Value string
-	// Problem completes the sentence and says what would be right.
+	// Problem completes the sentence and says what is correct.
 	Problem string
 	// Warning is set where the API server accepts the field, but the object
 	// does not do what its author may expect.

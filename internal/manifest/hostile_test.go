@@ -28,8 +28,8 @@ func decode(t *testing.T, text string) (out Errors) {
 	return out
 }
 
-// TestHostile reads what would take for ever, or fill the memory, if it were
-// written out or searched again and again.
+// TestHostile reads inputs that would take very long or fill the memory without
+// limits.
 func TestHostile(t *testing.T) {
 	var ten, chain, wrong strings.Builder
 	ten.WriteString("  l0: &l0 x\n")
@@ -70,8 +70,8 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// FuzzDecode holds that any input gives an object or errors that name the file, a
-// line of it and never the decoder's own words.
+// FuzzDecode checks that any input gives an object or errors that name the file
+// and a line of it, without the decoder's own words.
 func FuzzDecode(f *testing.F) {
 	for _, text := range []string{
 		header + "  ports: [{port: 80, targetPort: x, appProtocol: null}]\n", header + "  <<: {type: x}\n  a: &a [*a]\n",

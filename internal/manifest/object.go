@@ -15,20 +15,28 @@ import (
 type Object struct {
 	Place
 	doc      *Document
-	base     int        // is added to the lines of root
-	root     *yaml.Node // nil until it is asked for, if the document is JSON
-	text     []byte     // JSON; nil until it is asked for, if the document is YAML
-	problems []*Error   // with the conversion to JSON
-	tooMany  bool       // repeated values; some are left out
+	base     int          // is added to the lines of root
+	root     *yaml.Node   // nil until it is asked for, if the document is JSON
+	text     []byte       // JSON; nil until it is asked for, if the document is YAML
+	nodes    []*yaml.Node // items of a List that was parsed as a whole
+	chunks   []chunk      // items that were cut out of a List
+	problems []*Error     // with the conversion to JSON
+	tooMany  bool         // repeated values; some are left out
 }
 
-// Parse returns the content of a document; nil: it is null.
+// Parse returns the content of a document; nil: it is null. The items of a List
+// are parsed by [Object.ItemAt], which needs a fraction of the memory.
 func (d *Document) Parse() (*Object, *Error) {
 	switch {
 	case d.broken != nil:
 		return nil, &Error{Place: d.Place, Err: d.broken}
 	case d.json:
-		return &Object{Place: d.Place, doc: d, text: d.text, base: d.Line - 1}, nil
+		o := &Object{Place: d.Place, doc: d, text: d.text, base: d.Line - 1}
+		o.cutJSON()
+		return o, nil
+	}
+	if o := d.cutYAML(); o != nil {
+		return o, nil
 	}
 	root, err := parseYAML(d.text)
 	switch {
@@ -39,13 +47,13 @@ func (d *Document) Parse() (*Object, *Error) {
 	case root == nil || isNull(root):
 		return nil, nil
 	}
-	return d.object(root, 0), nil
+	return d.object(root, d.Line-1, 0), nil
 }
 
-func (d *Document) object(root *yaml.Node, item int) *Object {
+func (d *Document) object(root *yaml.Node, base, item int) *Object {
 	root = resolve(root)
-	o := &Object{Place: d.Place, doc: d, root: root, base: d.Line - 1}
-	o.Item, o.Line = item, o.base+root.Line
+	o := &Object{Place: d.Place, doc: d, root: root, base: base}
+	o.Item, o.Line = item, base+root.Line
 	return o
 }
 
@@ -54,15 +62,18 @@ func (o *Object) json() []byte {
 	if o.text == nil {
 		c := &converter{Object: o}
 		text, err := stdjson.Marshal(c.value(o.root))
+		if o.doc.Convert != nil && !o.tooMany {
+			text, err = o.doc.Convert(o.doc.text)
+		}
 		if err != nil {
-			c.problem(o.root, "", "", "cannot be read as JSON")
+			c.problem(o.root, "", "", "cannot be read: "+yamlLine.ReplaceAllString(err.Error(), ""))
 		}
 		o.text = append(text, ' ') // not nil
 	}
 	return o.text
 }
 
-// surrogates are notations of characters that only JSON has.
+// surrogates are escapes that JSON has and YAML does not.
 var surrogates = regexp.MustCompile(`\\u[dD][89a-fA-F][0-9a-fA-F]{2}`)
 
 // tree returns the object as YAML, for the lines of its fields.
@@ -76,8 +87,8 @@ func (o *Object) tree() *yaml.Node {
 	return o.root
 }
 
-// Shown returns an object that has no fields as it is shown in messages, such as
-// "a list", and nothing for one that has fields.
+// Shown describes a value that is not an object in messages, for example "a list";
+// it is empty for objects.
 func (o *Object) Shown() string {
 	if bytes.HasPrefix(o.text, []byte("{")) {
 		return ""
@@ -123,53 +134,45 @@ func (o *Object) jsonField(name string) *stdjson.Decoder {
 	return nil
 }
 
-// Items returns the objects in the field "items" of a List, and the List with the
-// field left out where that is cheap.
-func (o *Object) Items() (items []*Object, list *Object, err *Error) {
-	if o.root == nil {
-		items, isList := o.jsonItems()
-		if !isList {
-			return nil, nil, o.notAList()
-		}
-		return items, o, nil
+// Items returns the number of objects in the field "items" of a List, and takes
+// them out of the object.
+func (o *Object) Items() (int, *Error) {
+	if o.chunks != nil {
+		return len(o.chunks), nil
 	}
-	i := index(o.root, "items")
+	i := index(o.tree(), "items")
 	if i < 0 {
-		return nil, o, nil
+		return 0, nil
 	}
 	n := resolve(o.root.Content[i+1])
 	if n.Kind != yaml.SequenceNode && !isNull(n) {
-		return nil, nil, o.notAList()
+		return 0, o.Error(&FieldError{Field: "items", Value: shown(n), Problem: `is not a list: put "- " in front of each object`})
 	}
-	for i, item := range n.Content {
-		items = append(items, o.doc.object(item, i+1))
-	}
-	without := *o.root
-	without.Content = slices.Delete(slices.Clone(without.Content), i, i+2)
-	return items, &Object{Place: o.Place, doc: o.doc, root: &without, base: o.base}, nil
+	o.nodes = n.Content
+	root := *o.root
+	root.Content = slices.Clone(root.Content)
+	root.Content[i+1] = &yaml.Node{Kind: yaml.SequenceNode}
+	o.root = &root
+	return len(o.nodes), nil
 }
 
-func (o *Object) notAList() *Error {
-	_, n := o.find("items")
-	return o.Error(&FieldError{Field: "items", Value: shown(n), Problem: `is not a list: put "- " in front of each object`})
-}
-
-// jsonItems reads the field "items" of JSON.
-func (o *Object) jsonItems() (items []*Object, isList bool) {
-	d := o.jsonField("items")
-	if d == nil {
-		return nil, true
+// ItemAt returns an item of a List, counted from 0; nil: it cannot be parsed without
+// the others, see [Document.Whole].
+func (o *Object) ItemAt(i int) *Object {
+	if o.chunks == nil {
+		return o.doc.object(o.nodes[i], o.base, i+1)
 	}
-	if t, _ := d.Token(); t != stdjson.Delim('[') {
-		return nil, t == nil
+	c := o.chunks[i]
+	if o.doc.json {
+		item := &Object{Place: o.Place, doc: o.doc, text: c.text, base: c.line - 1}
+		item.Item, item.Line = i+1, c.line
+		return item
 	}
-	values, _ := chunk{o.text, o.Line}.values(d)
-	for i, v := range values {
-		item := &Object{Place: o.Place, doc: o.doc, text: v.text, base: v.line - 1}
-		item.Item, item.Line = i+1, v.line
-		items = append(items, item)
+	root, err := parseYAML(c.text)
+	if err != nil || root == nil || root.Kind != yaml.SequenceNode || len(root.Content) != 1 {
+		return nil
 	}
-	return items, true
+	return o.doc.object(root.Content[0], c.line-1, i+1)
 }
 
 // Error returns the error for a problem with a field. Its line is that of the
@@ -235,7 +238,7 @@ func resolve(n *yaml.Node) *yaml.Node {
 
 func isNull(n *yaml.Node) bool { return n.ShortTag() == "!!null" }
 
-// shown returns a single value as people write it, and nothing for lists and
+// shown returns a single value as it is written in YAML, and nothing for lists and
 // objects.
 func shown(n *yaml.Node) string {
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" {

@@ -17,12 +17,13 @@ import (
 // Document is a document of a file.
 type Document struct {
 	Place
-	// Lenient accepts what kube-proxy accepts in its configuration file: merge
-	// keys, and the truth values of YAML 1.1 such as yes and off.
-	Lenient bool
+	// Convert converts YAML to JSON, in place of the strict conversion: it accepts
+	// merge keys, for example. Repeated fields are reported all the same.
+	Convert func([]byte) ([]byte, error)
 
 	text     []byte
 	json     bool  // text is one JSON value
+	whole    bool  // the items of a List are not cut out
 	broken   error // of JSON
 	repeated atomic.Int64
 }

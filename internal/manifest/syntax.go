@@ -40,9 +40,9 @@ var yamlLine = regexp.MustCompile(`^yaml: (?:line \d+: )?`)
 const maxExplained = 1 << 20
 
 // explainYAML returns the line of a mistake in a text that begins at line first,
-// and an error for people. The parser's own line is that of the block around the
+// and a clear error. The parser's own line is that of the block around the
 // mistake, or the one before; the first line without which the mistake is not
-// there is what people look for.
+// there is the one to look at.
 func explainYAML(text []byte, first int, err error) (int, error) {
 	problem := yamlLine.ReplaceAllString(err.Error(), "")
 	lines := bytes.SplitAfter(text, []byte("\n"))
@@ -57,41 +57,36 @@ func explainYAML(text []byte, first int, err error) (int, error) {
 		})
 	}
 	n = max(0, min(n, len(lines)-1))
-	return first + n, errors.New("broken YAML: " + yamlHint(problem, lines[max(0, n-1)], lines[n]))
+	return first + n, errors.New("broken YAML: " + yamlHint(problem, lines[n]))
 }
 
-// noSpace finds a field such as "name:web".
-var noSpace = regexp.MustCompile(`^[- ]*\w+:[\w"']`)
+// hints are the most common causes of the parser's messages; the first match
+// counts.
+var hints = []struct{ words, hint string }{
+	{"did not find expected ',' or", "a bracket that opens here is never closed, or a ',' is missing"},
+	{"unexpected end of stream", "a quote or bracket that opens here is never closed"},
+	{"mapping values are not allowed", `%s: check the indentation, write a space after each ':', and put a value that holds ": " in quotes`},
+	{"expected", "%s: check the indentation of this line and of the one before"},
+	{"cannot start any token", "%s: put the value in quotes"},
+}
 
-// yamlHint adds to the parser's words what most often causes them.
-func yamlHint(problem string, before, line []byte) string {
+func yamlHint(problem string, line []byte) string {
 	indent := line[:len(line)-len(bytes.TrimLeft(line, " \t"))]
-	has := func(s string) bool { return strings.Contains(problem, s) }
 	switch {
 	case bytes.IndexByte(indent, '\t') >= 0:
 		return "a tab in the indentation: use spaces"
-	case (has("mapping values are not allowed") || has("could not find expected ':'")) && noSpace.Match(before):
-		return "the line before has no space after its ':': put one there"
-	case has("mapping values are not allowed"):
-		return problem + `: check the indentation, and put a value that holds ": " in quotes`
-	case has("did not find expected ',' or"):
-		return "a bracket that opens here is never closed, or a ',' is missing"
-	case has("did not find expected"), has("could not find expected ':'"):
-		return problem + ": check the indentation of this line and of the one before"
-	case has("unexpected end of stream"):
-		return "a quote or bracket that opens here is never closed"
-	case has("cannot start any token"):
-		return problem + ": put the value in quotes"
-	case has("incompatible YAML document"):
-		return "the %YAML line asks for an unknown version: leave it out"
-	case has("unknown anchor"):
-		return problem + ": define it with '&' earlier in the same document"
+	case bytes.HasPrefix(line, []byte("<<<<<<<")), bytes.HasPrefix(line, []byte("=======")), bytes.HasPrefix(line, []byte(">>>>>>>")):
+		return "a merge conflict: resolve it, and remove its marks"
+	}
+	for _, h := range hints {
+		if strings.Contains(problem, h.words) {
+			return strings.Replace(h.hint, "%s", problem, 1)
+		}
 	}
 	return problem
 }
 
-// explainJSON returns the line of the first mistake in a text, and an error for
-// people.
+// explainJSON returns the line of the first mistake in a text, and a clear error.
 func (c chunk) explainJSON() (int, error) {
 	var syntax *json.SyntaxError
 	if !errors.As(json.Unmarshal(c.text, new(json.RawMessage)), &syntax) {

@@ -11,20 +11,20 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// GivenTwice is the problem of repeated fields, of which the last counts.
+// GivenTwice is the problem of repeated fields; the last one counts.
 const GivenTwice = "the field is given twice: remove one of them"
 
-// A few lines of nested aliases can stand for billions of values. maxRepeated is
-// how many those of a document may repeat, where repeatedText bytes of a text
-// count as a value; maxNested is how deep aliases may lie in each other.
+// A few lines of nested aliases can expand to billions of values. maxRepeated
+// limits the values that the aliases of a document repeat, where repeatedText
+// bytes of a text count as a value; maxNested limits their nesting.
 const (
 	maxRepeated  = 1_000_000
 	repeatedText = 10
 	maxNested    = 100
 )
 
-// converter turns the YAML of an object into the values that it has in JSON. What
-// JSON does not have becomes a problem.
+// converter converts the YAML of an object to JSON values. Values that JSON does
+// not have are problems.
 type converter struct {
 	*Object
 	path    []string // of the value
@@ -67,8 +67,8 @@ func (c *converter) value(n *yaml.Node) any {
 	return list
 }
 
-// exceeds counts a value that an alias repeats, and reports whether these are
-// too many.
+// exceeds counts a value that an alias repeats, and reports whether there are too
+// many.
 func (c *converter) exceeds(n *yaml.Node) bool {
 	if c.doc.repeated.Add(int64(1+len(n.Value)/repeatedText)) <= maxRepeated && c.aliases <= maxNested {
 		return false
@@ -90,9 +90,10 @@ func (c *converter) mapping(n *yaml.Node) map[string]any {
 		case key.Kind != yaml.ScalarNode:
 			c.problem(key, "", "", "has a field name that is not plain text")
 			continue
-		case isMerge(key) && c.doc.Lenient:
-			continue
-		case isMerge(key):
+		case key.ShortTag() == "!!merge":
+			if c.doc.Convert != nil {
+				continue
+			}
 			c.problem(key, key.Value, "", "merging is not supported: write the fields out")
 			continue
 		case twice:
@@ -100,34 +101,7 @@ func (c *converter) mapping(n *yaml.Node) map[string]any {
 		}
 		fields[key.Value] = c.child(key.Value, value)
 	}
-	for i := 0; c.doc.Lenient && i+1 < len(n.Content); i += 2 {
-		if isMerge(n.Content[i]) && resolve(n.Content[i+1]) != n {
-			c.merge(fields, n.Content[i+1])
-		}
-	}
 	return fields
-}
-
-func isMerge(key *yaml.Node) bool { return key.Kind == yaml.ScalarNode && key.ShortTag() == "!!merge" }
-
-// merge adds the fields of an object, or of each in a list, that are not there.
-func (c *converter) merge(fields map[string]any, n *yaml.Node) {
-	v := c.value(n)
-	list, ok := v.([]any)
-	if !ok {
-		list = []any{v}
-	}
-	for _, from := range list {
-		m, ok := from.(map[string]any)
-		if !ok && from != nil {
-			c.problem(n, "<<", "", "is not an object to merge, nor a list of such")
-		}
-		for name, value := range m {
-			if _, has := fields[name]; !has {
-				fields[name] = value
-			}
-		}
-	}
 }
 
 func (c *converter) scalar(n *yaml.Node) any {
@@ -146,9 +120,9 @@ func (c *converter) scalar(n *yaml.Node) any {
 }
 
 // number converts a number. Where a whole number belongs, 80.0 and 080 do not
-// stand for 80, unless the document is lenient.
+// stand for 80.
 func (c *converter) number(n *yaml.Node) any {
-	if !c.doc.Lenient && json.Valid([]byte(n.Value)) {
+	if json.Valid([]byte(n.Value)) {
 		return json.Number(n.Value)
 	}
 	var v any
@@ -157,7 +131,7 @@ func (c *converter) number(n *yaml.Node) any {
 	switch {
 	case err != nil || math.IsInf(f, 0) || math.IsNaN(f):
 		return n.Value
-	case isFloat && !c.doc.Lenient:
+	case isFloat:
 		return json.Number(strconv.FormatFloat(f, 'e', -1, 64))
 	}
 	return v

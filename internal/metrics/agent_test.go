@@ -14,11 +14,12 @@ import (
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/status"
 )
 
 // TestAgent follows an agent that works on a real kernel. Observers that come
 // later, such as those of health checks and of connection tracking, see what a
-// sync has told here (13.21).
+// sync is counted (13.21).
 func TestAgent(t *testing.T) {
 	var conn *kernel.Conn
 	if err := netlab.TestNamespace(t).Do(func() (err error) { conn, err = kernel.Open(); return err }); err != nil {
@@ -112,12 +113,12 @@ func BenchmarkScrape(b *testing.B) {
 		b.Run(fmt.Sprintf("%d-service-ports", n), func(b *testing.B) {
 			s := newSet()
 			s.Observe(syncOf(snapshot(service("web", "10.96.0.1")), agent.Start, time.Second))
-			var counts []metrics.ServiceCount
+			var counts []status.ServiceCount
 			for i := range n {
 				port := model.PortName{Service: model.ServiceName{Namespace: "default", Name: fmt.Sprintf("service-%d", i)}, Protocol: model.TCP}
-				counts = append(counts, metrics.ServiceCount{Port: port, Family: model.IPv4, Connections: uint64(i)})
+				counts = append(counts, status.ServiceCount{Port: port, Family: model.IPv4, Connections: uint64(i)})
 			}
-			s.FollowConnections(func() ([]metrics.ServiceCount, error) { return counts, nil })
+			s.FollowConnections(func() ([]status.ServiceCount, error) { return counts, nil })
 			b.ReportAllocs()
 			for b.Loop() {
 				fetch(b, s, "/metrics")

@@ -26,6 +26,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/status"
 )
 
 // everything has seen something of each sort. There is one in the process: the
@@ -36,8 +37,8 @@ var everything = sync.OnceValue(func() *metrics.Set {
 	s.FollowCluster(func() source.Counts {
 		return source.Counts{Services: 7, Slices: 9, PendingServices: 2, PendingSlices: 3, Rejected: 1}
 	})
-	s.FollowConnections(func() ([]metrics.ServiceCount, error) {
-		return []metrics.ServiceCount{{Family: model.IPv4, Connections: 1}}, nil
+	s.FollowConnections(func() ([]status.ServiceCount, error) {
+		return []status.ServiceCount{{Family: model.IPv4, Connections: 1}}, nil
 	})
 	s.ExportRequests(metrics.CountRequests())
 	objects := snapshot(service("web", "10.96.0.1"))
@@ -158,7 +159,7 @@ func TestLint(t *testing.T) {
 type metric struct{ kind, labels string }
 
 // TestDocumented compares docs/metrics.md with what is served: 11.10 and 11.11.
-// What is renamed is missed by somebody's dashboard.
+// A renamed series breaks dashboards.
 func TestDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/metrics.md")
 	if err != nil {

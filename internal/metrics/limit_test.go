@@ -9,17 +9,17 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/metrics"
+	"github.com/nftproxy/nftproxy/internal/status"
 )
 
-// TestManyScrapes: four scrapes are answered at once, whoever asks; the next one
+// TestManyScrapes: four scrapes are answered concurrently, from any client; the next one
 // is refused, and when there is room, answered.
 func TestManyScrapes(t *testing.T) {
 	arrived, proceed := make(chan struct{}), make(chan struct{})
 	set := newSet()
 	server := httptest.NewServer(handler(set))
 	defer server.Close()
-	set.FollowConnections(func() ([]metrics.ServiceCount, error) {
+	set.FollowConnections(func() ([]status.ServiceCount, error) {
 		arrived <- struct{}{}
 		<-proceed
 		return nil, nil

@@ -2,35 +2,34 @@ package metrics
 
 import (
 	"context"
+	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 	"k8s.io/client-go/tools/metrics"
+
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // Requests are the metrics of requests to the API server.
 type Requests struct{ registry *prometheus.Registry }
 
-// CountRequests begins to count the requests to the API server, by the names that
-// Kubernetes components use (11.9). Call it before the first request. client-go
-// knows one receiver in a process: only the first call of all has an effect.
+// CountRequests begins to count the requests to the API server, under the names
+// that Kubernetes components use (11.9). Call it before the first request.
+// client-go has one receiver in a process: only the first call has an effect.
 func CountRequests() *Requests {
-	registry := prometheus.NewRegistry()
-	factory := promauto.With(registry)
-	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return factory.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-	}
+	m := newMaker()
 	byVerb := func(name, help string, buckets ...float64) *prometheus.HistogramVec {
-		return factory.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, []string{"verb", "host"})
+		return m.histogram(name, help, buckets, "verb", "host")
 	}
 	seconds := []float64{0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60}
 	bytes := []float64{64, 256, 512, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20}
 	metrics.Register(metrics.RegisterOpts{
-		RequestResult: requestResult{counter("rest_client_requests_total",
+		RequestResult: requestResult{m.counter("rest_client_requests_total",
 			"Requests to the API server, by HTTP status.", "code", "method", "host")},
-		RequestRetry: requestResult{counter("rest_client_request_retries_total",
+		RequestRetry: requestResult{m.counter("rest_client_request_retries_total",
 			"Retried requests to the API server, by HTTP status.", "code", "verb", "host")},
 		RequestLatency: requestLatency{byVerb("rest_client_request_duration_seconds",
 			"Duration of requests to the API server.", seconds...)},
@@ -41,7 +40,7 @@ func CountRequests() *Requests {
 		ResponseSize: requestSize{byVerb("rest_client_response_size_bytes",
 			"Size of answers of the API server.", bytes...)},
 	})
-	return &Requests{registry}
+	return &Requests{m.registry}
 }
 
 // ExportRequests exports the counts. It is called at most once.
@@ -67,4 +66,67 @@ type requestSize struct{ vec *prometheus.HistogramVec }
 
 func (s requestSize) Observe(_ context.Context, verb, host string, bytes float64) {
 	s.vec.WithLabelValues(verb, host).Observe(bytes)
+}
+
+type answerMetrics struct {
+	healthz, livez *prometheus.CounterVec
+	// checks and last are served at /metrics/slis.
+	slis   *prometheus.Registry
+	checks *prometheus.CounterVec
+	last   *prometheus.GaugeVec
+}
+
+func newAnswerMetrics(m maker) answerMetrics {
+	slis := newMaker()
+	return answerMetrics{
+		healthz: m.counter("kubeproxy_proxy_healthz_total", "Answers of the health server at /healthz, by HTTP status.", "code"),
+		livez:   m.counter("kubeproxy_proxy_livez_total", "Answers of the health server at /livez, by HTTP status.", "code"),
+		slis:    slis.registry,
+		checks:  slis.counter("kubernetes_healthchecks_total", "Requested health checks, by result.", "name", "type", "status"),
+		last:    slis.gauge("kubernetes_healthcheck", "Last result of a health check: 1 is healthy.", "name", "type"),
+	}
+}
+
+// Answered counts an answer of the health server. path is /healthz or /livez.
+func (s *Set) Answered(path string, status int) {
+	counter := s.answers.healthz
+	if path == "/livez" {
+		counter = s.answers.livez
+	}
+	counter.WithLabelValues(strconv.Itoa(status)).Inc()
+	s.answers.check("proxy", path[1:], status == http.StatusOK)
+}
+
+// Pinged counts a request of /healthz of the metrics server.
+func (s *Set) Pinged() { s.answers.check("ping", "healthz", true) }
+
+// check records the result of a health check for /metrics/slis.
+func (m *answerMetrics) check(name, kind string, healthy bool) {
+	status, value := "error", 0.0
+	if healthy {
+		status, value = "success", 1
+	}
+	m.checks.WithLabelValues(name, kind, status).Inc()
+	m.last.WithLabelValues(name, kind).Set(value)
+}
+
+// cleanMetrics measure the conntrack cleanup (9.12).
+type cleanMetrics struct {
+	duration *prometheus.HistogramVec
+	deleted  *prometheus.CounterVec
+}
+
+func newCleanMetrics(m maker) cleanMetrics {
+	return cleanMetrics{
+		duration: m.histogram("kubeproxy_conntrack_reconciler_sync_duration_seconds",
+			"Duration of cleanups of UDP conntrack entries.", syncBuckets(), familyLabel),
+		deleted: m.counter("kubeproxy_conntrack_reconciler_deleted_entries_total",
+			"UDP conntrack entries that were deleted because their endpoint is gone.", familyLabel),
+	}
+}
+
+// Cleaned counts one conntrack cleanup of a family.
+func (s *Set) Cleaned(f model.Family, took time.Duration, deleted int) {
+	s.clean.duration.WithLabelValues(f.String()).Observe(took.Seconds())
+	s.clean.deleted.WithLabelValues(f.String()).Add(float64(deleted))
 }

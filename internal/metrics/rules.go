@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
@@ -16,21 +15,18 @@ import (
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
-// ruleMetrics tell of the rules and of how they get into the kernel.
+// ruleMetrics describe the rules and the transactions that change them.
 type ruleMetrics struct {
-	duration, bytes, messages, changes prometheus.Histogram
-	failures                           *prometheus.CounterVec
-	drift                              prometheus.Counter
-	touched                            *prometheus.CounterVec
-	processes                          map[string]bool // that touched has
-	elements                           *seriesGauge
-	notices                            *seriesGauge
-	clients, capacity                  *seriesGauge
+	duration, bytes, messages, changes   prometheus.Observer
+	failures, touched                    *prometheus.CounterVec
+	drift                                prometheus.Counter
+	processes                            map[string]bool // with series of touched
+	elements, notices, clients, capacity *seriesGauge
 }
 
-func newRuleMetrics(factory promauto.Factory, registry *prometheus.Registry) ruleMetrics {
-	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
-		return factory.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
+func newRuleMetrics(m maker) ruleMetrics {
+	histogram := func(name, help string, buckets []float64) prometheus.Observer {
+		return m.histogram(name, help, buckets).WithLabelValues()
 	}
 	return ruleMetrics{
 		duration: histogram("nftproxy_transaction_duration_seconds",
@@ -42,21 +38,19 @@ func newRuleMetrics(factory promauto.Factory, registry *prometheus.Registry) rul
 			"Netlink messages in nftables transactions.", prometheus.ExponentialBuckets(1, 10, 6)),
 		changes: histogram("nftproxy_transaction_changes",
 			"Changed tables, chains, sets and elements in nftables transactions.", prometheus.ExponentialBuckets(1, 10, 7)),
-		failures: factory.NewCounterVec(prometheus.CounterOpts{Name: "nftproxy_transaction_failures_total",
-			Help: "Transactions that the kernel refused or whose answer was lost. Many of them are tried again within the sync."}, []string{"error"}),
-		drift: factory.NewCounter(prometheus.CounterOpts{Name: "nftproxy_drift_changes_total",
-			Help: "Changes that repaired what others had done to the rules."}),
-		touched: factory.NewCounterVec(prometheus.CounterOpts{Name: "nftproxy_drift_objects_total",
-			Help: "Objects of our tables that others have changed, by their kind and the name of the process."}, []string{"kind", "process"}),
+		failures: m.counter("nftproxy_transaction_failures_total",
+			"Transactions that the kernel refused or whose answer was lost. Many of them are retried within the sync.", "error"),
+		drift: m.counter("nftproxy_drift_changes_total", "Changes that repaired rules after changes by other programs.").WithLabelValues(),
+		touched: m.counter("nftproxy_drift_objects_total",
+			"Objects of our tables that other programs have changed, by their kind and the name of the process.", "kind", "process"),
 		processes: make(map[string]bool),
-		elements: newSeriesGauge(registry, "nftproxy_set_elements",
+		elements: m.series("nftproxy_set_elements",
 			"Elements of the sets and maps since the last successful sync.", familyLabel, "set"),
-		notices: newSeriesGauge(registry, "nftproxy_notices",
+		notices: m.series("nftproxy_notices",
 			"Remarks about objects that cannot be served as they ask; the log has them in words.", "reason"),
-		clients: newSeriesGauge(registry, "nftproxy_affinity_clients",
-			"Bindings of clients to endpoints, looked at once a minute.", familyLabel, "map"),
-		capacity: newSeriesGauge(registry, "nftproxy_affinity_capacity",
-			"Most bindings of clients to endpoints.", familyLabel, "map"),
+		clients: m.series("nftproxy_affinity_clients",
+			"Bindings of clients to endpoints, read once a minute.", familyLabel, "map"),
+		capacity: m.series("nftproxy_affinity_capacity", "Maximum of bindings of clients to endpoints.", familyLabel, "map"),
 	}
 }
 
@@ -76,8 +70,8 @@ func (m *ruleMetrics) observe(s *agent.Sync) {
 	}
 }
 
-// maxProcesses is how many names of processes make series of their own: a
-// process can call itself what it likes.
+// maxProcesses is how many names of processes get series of their own: a process
+// chooses its name.
 const maxProcesses = 20
 
 func (m *ruleMetrics) intervention(i kernel.Intervention) {
@@ -110,14 +104,11 @@ func countNotices(all []model.Notice) []sample {
 	return out
 }
 
-// affinityTimeouts stands for all sets of frontends with the same timeout: users
-// choose how many there are.
-const affinityTimeouts = "affinity-*"
-
-// affinitySet is the name of such a set.
+// affinitySet matches the sets of frontends with one affinity timeout. Users
+// choose their number, so they share one series.
 var affinitySet = regexp.MustCompile(`^(local-)?affinity-[0-9]+$`)
 
-// countElements adds the sizes of sets that have one name for people.
+// countElements returns the sizes of sets by the names of their series.
 func countElements(sizes []render.SetSize) []sample {
 	type set struct {
 		family model.Family
@@ -125,10 +116,7 @@ func countElements(sizes []render.SetSize) []sample {
 	}
 	sums := make(map[set]int)
 	for _, s := range sizes {
-		name := s.Set
-		if affinitySet.MatchString(name) {
-			name = affinityTimeouts
-		}
+		name := affinitySet.ReplaceAllString(s.Set, "affinity-*")
 		sums[set{s.Family, name}] += s.Elements
 	}
 	out := make([]sample, 0, len(sums))
@@ -138,7 +126,7 @@ func countElements(sizes []render.SetSize) []sample {
 	return out
 }
 
-// Committed takes a transaction in: see [apply.Applier.Observe].
+// Committed counts a transaction: see [apply.Applier.Observe].
 func (s *Set) Committed(c apply.Commit) {
 	if c.Err != nil {
 		s.rules.failures.WithLabelValues(errorName(c.Err)).Inc()
@@ -160,8 +148,7 @@ func errorName(err error) string {
 	return "other"
 }
 
-// Affinity returns a function that reads the use of the affinity maps and
-// passes on what it saw.
+// Affinity returns a function that calls read and exports its result.
 func (s *Set) Affinity(read func() ([]kernel.AffinityUse, error)) func() ([]kernel.AffinityUse, error) {
 	return func() ([]kernel.AffinityUse, error) {
 		maps, err := read()

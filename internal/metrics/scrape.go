@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -14,11 +16,10 @@ import (
 )
 
 const (
-	// maxScrapes is how many scrapes are answered at the same time; further ones
-	// get 503.
+	// maxScrapes is how many scrapes run concurrently; further ones get 503.
 	maxScrapes = 4
-	// scrapeTimeout is how long a client may take to read an answer. The server
-	// has a longer one, for profiles.
+	// scrapeTimeout limits the time that a client takes to read an answer. The
+	// server has a longer one, for profiles.
 	scrapeTimeout = 30 * time.Second
 )
 
@@ -28,8 +29,8 @@ func (s *Set) Handle(mux *http.ServeMux) {
 	mux.Handle("/metrics/slis", s.expose(s.answers.slis))
 }
 
-// expose serves the metrics of a registry. One that cannot be read is logged
-// and left out.
+// expose serves the metrics of a registry. A metric that fails is logged and left
+// out.
 func (s *Set) expose(registry *prometheus.Registry) http.Handler {
 	scrape := promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		ErrorHandling:       promhttp.ContinueOnError,
@@ -37,17 +38,16 @@ func (s *Set) expose(registry *prometheus.Registry) http.Handler {
 		MaxRequestsInFlight: maxScrapes,
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Not every kind of writer has deadlines; those of connections have.
+		// Only writers in tests lack deadlines.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(scrapeTimeout))
 		scrape.ServeHTTP(w, r)
 	})
 }
 
-// scrapeLog receives errors during scrapes.
 type scrapeLog struct{ log *slog.Logger }
 
-// Println is called for each metric. A client that has disconnected misses none,
-// and must not fill the log.
+// Println logs an error about a metric. Clients that disconnect must not fill the
+// log.
 func (l scrapeLog) Println(problem ...any) {
 	for _, p := range problem {
 		if err, ok := p.(error); ok && errors.As(err, new(net.Error)) {
@@ -57,3 +57,44 @@ func (l scrapeLog) Println(problem ...any) {
 	}
 	l.log.Warn("metrics are incomplete", "error", strings.TrimSpace(fmt.Sprintln(problem...)))
 }
+
+// build describes how the program was built. Unknown fields are empty.
+type build struct {
+	version, major, minor string
+	commit, tree, date    string
+}
+
+// buildOf combines the version, for example v1.2.3, and the build information of
+// the toolchain, which may be nil.
+func buildOf(version string, info *debug.BuildInfo) build {
+	b := build{version: version}
+	if parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3); len(parts) == 3 {
+		b.major, b.minor = parts[0], parts[1]
+	}
+	if info == nil {
+		return b
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.commit = s.Value
+		case "vcs.time":
+			b.date = s.Value
+		case "vcs.modified":
+			b.tree = map[string]string{"true": "dirty", "false": "clean"}[s.Value]
+		}
+	}
+	return b
+}
+
+// export exports the build with the labels that Kubernetes components use (11.9),
+// and with a few others.
+func (b build) export(m maker) {
+	m.gauge("kubernetes_build_info", "Always 1; the labels are the version of nftproxy, not of Kubernetes.",
+		"major", "minor", "git_version", "git_commit", "git_tree_state", "build_date", "go_version", "compiler", "platform",
+	).WithLabelValues(b.major, b.minor, b.version, b.commit, b.tree, b.date, runtime.Version(), runtime.Compiler, platform).Set(1)
+	m.gauge("nftproxy_build_info", "Always 1; the labels are the version.", "version", "revision", "go_version").
+		WithLabelValues(b.version, b.commit, runtime.Version()).Set(1)
+}
+
+const platform = runtime.GOOS + "/" + runtime.GOARCH

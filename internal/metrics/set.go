@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,9 +19,8 @@ import (
 // familyLabel is the label for the IP family, with the values IPv4 and IPv6.
 const familyLabel = "ip_family"
 
-// Set holds the metrics of a process, in registries of its own. Its methods report
-// events to it and are safe for concurrent use; it reads the rest when it is
-// scraped.
+// Set holds the metrics of a process, in registries of its own. It is safe for
+// concurrent use. Its methods record events; scrapes read the rest.
 type Set struct {
 	families []model.Family
 	log      *slog.Logger
@@ -38,24 +38,52 @@ func New(version string, families []model.Family, log *slog.Logger) *Set {
 	if len(families) == 0 {
 		families = model.Families[:]
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(
+	m := newMaker()
+	m.registry.MustRegister(
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		// All that Kubernetes components export of the runtime (11.9).
+		// Kubernetes components export all metrics of the runtime (11.9).
 		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsAll)),
 	)
-	factory := promauto.With(registry)
 	info, _ := debug.ReadBuildInfo()
-	buildOf(version, info).export(factory)
+	buildOf(version, info).export(m)
 	return &Set{
 		families: slices.Clone(families),
 		log:      log,
-		registry: registry,
-		syncs:    newSyncMetrics(factory, registry),
-		rules:    newRuleMetrics(factory, registry),
-		answers:  newAnswerMetrics(factory),
-		clean:    newCleanMetrics(factory),
+		registry: m.registry,
+		syncs:    newSyncMetrics(m),
+		rules:    newRuleMetrics(m),
+		answers:  newAnswerMetrics(m),
+		clean:    newCleanMetrics(m),
 	}
+}
+
+// maker makes metrics and registers them.
+type maker struct {
+	registry *prometheus.Registry
+	promauto.Factory
+}
+
+func newMaker() maker {
+	registry := prometheus.NewRegistry()
+	return maker{registry, promauto.With(registry)}
+}
+
+func (m maker) counter(name, help string, labels ...string) *prometheus.CounterVec {
+	return m.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+}
+
+func (m maker) gauge(name, help string, labels ...string) *prometheus.GaugeVec {
+	return m.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+}
+
+func (m maker) histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	return m.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+}
+
+func (m maker) series(name, help string, labels ...string) *seriesGauge {
+	g := &seriesGauge{desc: prometheus.NewDesc(name, help, labels, nil)}
+	m.registry.MustRegister(g)
+	return g
 }
 
 // FollowAgent exports when a sync was last requested. It is called once.
@@ -70,8 +98,7 @@ func (s *Set) FollowAgent(state func() agent.State) {
 }
 
 // FollowCluster exports how many events the API server sends, and how many objects
-// wait for a sync. It is called once, or not at all if the objects come from
-// files.
+// wait for a sync. It is called at most once.
 func (s *Set) FollowCluster(counts func() source.Counts) {
 	gauge := func(name, help string, value func(source.Counts) int) {
 		promauto.With(s.registry).NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},
@@ -94,5 +121,39 @@ func (s *Set) FollowCluster(counts func() source.Counts) {
 		func(c source.Counts) int { return c.Rejected })
 }
 
-// unixSeconds returns a moment as Prometheus writes it.
 func unixSeconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }
+
+// seriesGauge is a gauge whose series are replaced together: a scrape sees a
+// consistent set, without stale series.
+type seriesGauge struct {
+	desc *prometheus.Desc
+
+	mu     sync.Mutex
+	series []sample
+}
+
+// sample is one series: the values of its labels, in order, and its value.
+type sample struct {
+	labels []string
+	value  float64
+}
+
+// set replaces all series. No two may have the same labels.
+func (g *seriesGauge) set(series []sample) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.series = series
+}
+
+// Describe implements [prometheus.Collector].
+func (g *seriesGauge) Describe(out chan<- *prometheus.Desc) { out <- g.desc }
+
+// Collect implements [prometheus.Collector].
+func (g *seriesGauge) Collect(out chan<- prometheus.Metric) {
+	g.mu.Lock()
+	series := g.series
+	g.mu.Unlock()
+	for _, s := range series {
+		out <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, s.value, s.labels...)
+	}
+}

@@ -1,31 +1,29 @@
 package metrics
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/status"
 )
 
-// syncMetrics are what kube-proxy tells of its syncs.
 type syncMetrics struct {
-	all, full, partial *prometheus.HistogramVec
-	last               *prometheus.GaugeVec
-	programming        *prometheus.HistogramVec
-	withoutLocal       *seriesGauge
-	failures           *prometheus.CounterVec
-	postponed          *prometheus.CounterVec
+	all, full, partial, programming *prometheus.HistogramVec
+	last                            *prometheus.GaugeVec
+	withoutLocal                    *seriesGauge
+	failures, postponed             *prometheus.CounterVec
 }
 
-// syncBuckets are those of kube-proxy for work of its own, in seconds.
+// syncBuckets are kube-proxy's buckets for durations of syncs, in seconds.
 func syncBuckets() []float64 { return prometheus.ExponentialBuckets(0.001, 2, 15) }
 
-// programmingBuckets are those of kube-proxy for the way from a change of the
-// cluster to the rules, in seconds. The first one is 0, because they are merged
-// into a list that begins with it.
+// programmingBuckets are kube-proxy's buckets for the network programming
+// duration, in seconds. Its list begins with 0 as well.
 func programmingBuckets() []float64 {
 	out := []float64{0, 0.25, 0.5}
 	out = append(out, prometheus.LinearBuckets(1, 1, 59)...)
@@ -33,35 +31,28 @@ func programmingBuckets() []float64 {
 	return append(out, prometheus.LinearBuckets(120, 30, 7)...)
 }
 
-func newSyncMetrics(factory promauto.Factory, registry *prometheus.Registry) syncMetrics {
-	duration := func(name, help string, buckets []float64) *prometheus.HistogramVec {
-		return factory.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, []string{familyLabel})
-	}
-	counter := func(name, help string) *prometheus.CounterVec {
-		return factory.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{familyLabel})
-	}
+func newSyncMetrics(m maker) syncMetrics {
 	return syncMetrics{
-		all: duration("kubeproxy_sync_proxy_rules_duration_seconds",
-			"Duration of syncs, failed ones too.", syncBuckets()),
-		full: duration("kubeproxy_sync_full_proxy_rules_duration_seconds",
-			"Duration of syncs that compared all rules with the kernel: the first one, after a failure, after an hour, when the Node changes.", syncBuckets()),
-		partial: duration("kubeproxy_sync_partial_proxy_rules_duration_seconds",
-			"Duration of syncs that looked at changed Services only.", syncBuckets()),
-		last: factory.NewGaugeVec(prometheus.GaugeOpts{Name: "kubeproxy_sync_proxy_rules_last_timestamp_seconds",
-			Help: "Unix time at which the last successful sync ended."}, []string{familyLabel}),
-		programming: duration("kubeproxy_network_programming_duration_seconds",
-			"Time from a change of endpoints to the rules that follow it.", programmingBuckets()),
-		withoutLocal: newSeriesGauge(registry, "kubeproxy_sync_proxy_rules_no_local_endpoints_total",
+		all: m.histogram("kubeproxy_sync_proxy_rules_duration_seconds",
+			"Duration of syncs, failed ones too.", syncBuckets(), familyLabel),
+		full: m.histogram("kubeproxy_sync_full_proxy_rules_duration_seconds",
+			"Duration of syncs that compared all rules with the kernel: the first one, after a failure, after an hour, when the Node changes.", syncBuckets(), familyLabel),
+		partial: m.histogram("kubeproxy_sync_partial_proxy_rules_duration_seconds",
+			"Duration of syncs for changed Services only.", syncBuckets(), familyLabel),
+		last: m.gauge("kubeproxy_sync_proxy_rules_last_timestamp_seconds",
+			"Unix time at which the last successful sync ended.", familyLabel),
+		programming: m.histogram("kubeproxy_network_programming_duration_seconds",
+			"Time from a change of endpoints to the rules that follow it.", programmingBuckets(), familyLabel),
+		withoutLocal: m.series("kubeproxy_sync_proxy_rules_no_local_endpoints_total",
 			"Service ports with a Local traffic policy whose endpoints are all on other nodes.", "traffic_policy", familyLabel),
-		failures: counter("kubeproxy_sync_proxy_rules_nftables_sync_failures_total",
-			"Failed syncs."),
-		postponed: counter("kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total",
-			"Syncs after which unused chains were left because the kernel still referred to them."),
+		failures: m.counter("kubeproxy_sync_proxy_rules_nftables_sync_failures_total", "Failed syncs.", familyLabel),
+		postponed: m.counter("kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total",
+			"Syncs after which unused chains were left because the kernel still referred to them.", familyLabel),
 	}
 }
 
-// Observe takes a sync in: an observer of [agent.Agent]. One transaction covers
-// all families, so that each of them had the sync.
+// Observe records a sync: it is an observer of [agent.Agent]. A sync covers all
+// families, so it counts for each of them.
 func (s *Set) Observe(sync *agent.Sync) {
 	for _, f := range s.families {
 		s.syncs.observe(sync, f.String())
@@ -88,10 +79,10 @@ func (m *syncMetrics) observe(s *agent.Sync, family string) {
 	m.last.WithLabelValues(family).Set(unixSeconds(end(s)))
 }
 
-// observeChanges tells how long changes of endpoints took to get here. An
-// update brings them once: when the sync for it failed they are lost (11.7). The
-// clock that says when they happened is another machine's and may be ahead of
-// ours; a sum that falls would be taken for a restart.
+// observeChanges records how long changes of endpoints took. An update has them
+// once: if its sync fails they are lost (11.7). The time of a change comes from
+// another machine, whose clock may be ahead; a falling sum would look like a
+// restart.
 func (m *syncMetrics) observeChanges(s *agent.Sync) {
 	for _, t := range s.Triggers {
 		took := max(0, end(s).Sub(t.Time))
@@ -112,10 +103,49 @@ func withoutLocal(by map[model.Family]model.WithoutLocal, families []model.Famil
 	return out
 }
 
-// Postponed counts a clean-up that did not work at once: see
+// Postponed counts a removal of chains that must be retried: see
 // [apply.Applier.Postponed].
 func (s *Set) Postponed(families []model.Family) {
 	for _, f := range families {
 		s.syncs.postponed.WithLabelValues(f.String()).Inc()
 	}
+}
+
+// FollowConnections exports the connections of each service port. Each scrape
+// calls read, for example [status.Server.ServiceCounts], which must be safe for
+// concurrent use. FollowConnections is called at most once.
+func (s *Set) FollowConnections(read func() ([]status.ServiceCount, error)) {
+	s.registry.MustRegister(&connections{
+		desc: prometheus.NewDesc("nftproxy_service_connections_total", "New connections to the frontends of a service port.",
+			[]string{"namespace", "service", "port", "protocol", "frontend", familyLabel}, nil),
+		read: read,
+	})
+}
+
+// connections is a collector that reads the counts at every scrape.
+type connections struct {
+	desc *prometheus.Desc
+	read func() ([]status.ServiceCount, error)
+}
+
+// Describe implements [prometheus.Collector].
+func (c *connections) Describe(out chan<- *prometheus.Desc) { out <- c.desc }
+
+// Collect implements [prometheus.Collector].
+func (c *connections) Collect(out chan<- prometheus.Metric) {
+	counts, err := c.read()
+	if err != nil {
+		out <- prometheus.NewInvalidMetric(c.desc, fmt.Errorf("read connections of services: %w", err))
+		return
+	}
+	for _, n := range counts {
+		out <- prometheus.MustNewConstMetric(c.desc, prometheus.CounterValue, float64(n.Connections),
+			n.Port.Service.Namespace, n.Port.Service.Name, n.Port.Port,
+			strings.ToUpper(n.Port.Protocol.String()), frontendLabels[n.Kind], n.Family.String())
+	}
+}
+
+// frontendLabels are the kinds in one word.
+var frontendLabels = [...]string{
+	model.ClusterIP: "ClusterIP", model.LoadBalancerIP: "LoadBalancerIP", model.ExternalIP: "ExternalIP", model.NodePort: "NodePort",
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// TestSyncs looks at what kube-proxy tells of syncs (11.5): series appear with
+// TestSyncs checks kube-proxy's metrics of syncs (11.5): series appear with
 // their first observation, for each family that is served.
 func TestSyncs(t *testing.T) {
 	const names = "kubeproxy_sync_"
@@ -137,7 +137,7 @@ func TestProgrammingLatency(t *testing.T) {
 	s.Observe(of(agent.Check))
 	expect(t, scrape(t, s, "/metrics"), want)
 
-	// The clock of whoever changed the slice is an hour ahead.
+	// The clock of the machine that changed the slice is an hour ahead.
 	s.Observe(of(agent.Change, ago(model.IPv6, -time.Hour)))
 	want[count+v6]++
 	expect(t, scrape(t, s, "/metrics"), want)

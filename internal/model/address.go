@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Family is an IP address family. The two families of a service never mix:
-// an IPv6 frontend forwards to IPv6 endpoints only (15.5).
+// Family is an IP address family. A frontend forwards to endpoints of its own family
+// only (15.5).
 type Family uint8
 
 const (
@@ -15,7 +15,7 @@ const (
 	IPv6 Family = 6
 )
 
-// Families lists both families in the order in which they are printed.
+// Families lists both families in printing order.
 var Families = [...]Family{IPv4, IPv6}
 
 func (f Family) String() string {
@@ -46,8 +46,7 @@ const (
 	SCTP Protocol = 132
 )
 
-// Protocols lists the protocols that a Service can have (4.42), in the order
-// in which they are printed.
+// Protocols lists the protocols of Services (4.42) in printing order.
 var Protocols = [...]Protocol{TCP, UDP, SCTP}
 
 // String returns the name that nftables and /etc/protocols use.
@@ -63,7 +62,7 @@ func (p Protocol) String() string {
 	return fmt.Sprintf("%d", uint8(p))
 }
 
-// ParseProtocol reads a protocol name in either case.
+// ParseProtocol parses a protocol name in upper or lower case.
 func ParseProtocol(s string) (Protocol, error) {
 	for _, p := range Protocols {
 		if strings.EqualFold(s, p.String()) {

@@ -10,7 +10,7 @@ import (
 // base is what the routes of all Services depend on.
 type base struct {
 	config       Config
-	node         *Node // as the source knows it, or with its name alone
+	node         *Node // of the source, or with its name only
 	locality     *Locality
 	serviceCIDRs []netip.Prefix
 	notices      []Notice // about the node
@@ -29,8 +29,8 @@ func newBase(c Config, nodes []*Node, cidrs []netip.Prefix) base {
 	return b
 }
 
-// settled returns the base without what routes do not depend on, and without
-// the NodePort addresses, on which only the routes of NodePorts do.
+// settled returns the part of the base on which all routes depend. That excludes
+// the NodePort addresses, on which only NodePorts depend.
 func (b base) settled() base {
 	node, own := *b.node, *b.locality.Node
 	node.Leaving, own.Leaving = false, false
@@ -39,13 +39,12 @@ func (b base) settled() base {
 	return b
 }
 
-// Configure takes what concerns all Services: the configuration, the Nodes and
-// the ServiceCIDRs that the source knows. What counts is what follows from them:
-// another order, other Nodes or addresses that serve no NodePorts change
-// nothing. Other NodePort addresses may be changes of some frontends, each of which
-// is returned once and in no order; see also [Router.NodePortAddresses]. After any
-// other difference every route is made again and returned, and base is true: the
-// rules that all frontends share change, too.
+// Configure sets the configuration, the Nodes and the ServiceCIDRs. Differences
+// without effect, such as the order, other Nodes or addresses without NodePorts,
+// change nothing. Different NodePort addresses may change some frontends, each of
+// which is returned once and in no order; see also [Router.NodePortAddresses]. After
+// any other difference all routes are computed again and returned, and base is true:
+// the rules that all frontends share change, too.
 func (r *Router) Configure(c Config, nodes []*Node, cidrs []netip.Prefix) (changes []RouteChange, base bool) {
 	before := r.base
 	r.base = newBase(c, nodes, cidrs)
@@ -61,7 +60,6 @@ func (r *Router) Configure(c Config, nodes []*Node, cidrs []netip.Prefix) (chang
 	return nil, false
 }
 
-// rebuild makes every route again.
 func (r *Router) rebuild() []RouteChange {
 	services, touched := r.services, make(map[Frontend]*Route, len(r.claims))
 	for f, c := range r.claims {
@@ -83,8 +81,8 @@ func (r *Router) rebuild() []RouteChange {
 	return r.changes(touched)
 }
 
-// moveNodePorts makes the routes of Services with NodePorts again, and returns
-// those that differ.
+// moveNodePorts computes the routes of Services with NodePorts again, and returns
+// the differences.
 func (r *Router) moveNodePorts() []RouteChange {
 	states := make(map[ServiceName]ServiceState)
 	for name, s := range r.services {
@@ -104,8 +102,7 @@ func (r *Router) moveNodePorts() []RouteChange {
 	})
 }
 
-// JoinChanges returns one list for changes of routes and those that followed, in no
-// order.
+// JoinChanges merges two consecutive lists of changes. The result is unordered.
 func JoinChanges(first, second []RouteChange) []RouteChange {
 	if len(first) == 0 {
 		return second

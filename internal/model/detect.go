@@ -9,17 +9,12 @@ import (
 type DetectMode uint8
 
 const (
-	// DetectClusterCIDR takes sources in the cluster CIDR of their family.
-	DetectClusterCIDR DetectMode = iota
-	// DetectNodeCIDR takes sources in the pod CIDR of the Node.
-	DetectNodeCIDR
-	// DetectBridgeInterface takes packets that come in from one interface.
-	DetectBridgeInterface
-	// DetectInterfaceNamePrefix takes packets from interfaces with a name prefix.
-	DetectInterfaceNamePrefix
+	DetectClusterCIDR         DetectMode = iota // by a source in the cluster CIDR of its family
+	DetectNodeCIDR                              // by a source in the pod CIDR of the Node
+	DetectBridgeInterface                       // by one input interface
+	DetectInterfaceNamePrefix                   // by the name prefix of the input interface
 )
 
-// detectModes are the names of the flag.
 var detectModes = map[string]DetectMode{
 	"ClusterCIDR":         DetectClusterCIDR,
 	"NodeCIDR":            DetectNodeCIDR,
@@ -27,7 +22,7 @@ var detectModes = map[string]DetectMode{
 	"InterfaceNamePrefix": DetectInterfaceNamePrefix,
 }
 
-// ParseDetectMode reads the name of a mode (7.8).
+// ParseDetectMode parses the name of a mode (7.8).
 func ParseDetectMode(name string) (DetectMode, error) {
 	m, ok := detectModes[name]
 	if !ok {
@@ -44,24 +39,17 @@ type Detector struct {
 	ByPrefix  bool         // Interface is a prefix
 }
 
-// detectors returns the detectors of the mode. In a family without one no client
-// is treated as a pod (7.2).
+// detectors returns the detectors of the mode. In a family without one, no client
+// counts as a pod (7.2).
 func detectors(node *Node, c Config) map[Family]Detector {
 	out := make(map[Family]Detector)
+	ranges := map[DetectMode][]netip.Prefix{DetectClusterCIDR: c.ClusterCIDRs, DetectNodeCIDR: node.PodCIDRs}[c.DetectLocal]
+	byInterface := c.DetectLocal == DetectBridgeInterface || c.DetectLocal == DetectInterfaceNamePrefix
 	for _, f := range Families {
-		switch c.DetectLocal {
-		case DetectBridgeInterface, DetectInterfaceNamePrefix:
-			if c.PodInterface != "" {
-				out[f] = Detector{Interface: c.PodInterface, ByPrefix: c.DetectLocal == DetectInterfaceNamePrefix}
-			}
-			continue
-		}
-		ranges := c.ClusterCIDRs
-		if c.DetectLocal == DetectNodeCIDR {
-			ranges = node.PodCIDRs
-		}
 		if own := prefixesOf(ranges, f); len(own) > 0 {
 			out[f] = Detector{Prefix: own[0].Masked()}
+		} else if byInterface && c.PodInterface != "" {
+			out[f] = Detector{Interface: c.PodInterface, ByPrefix: c.DetectLocal == DetectInterfaceNamePrefix}
 		}
 	}
 	return out

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// EndpointSlice is a part of the endpoints of a Service, all of one family.
+// EndpointSlice holds some of the endpoints of a Service, all of one family.
 type EndpointSlice struct {
 	Namespace, Name string
 	Service         string // of the same namespace (2.2)
@@ -31,31 +31,26 @@ type Host struct {
 	Node        string   // node name; empty: unknown (2.15)
 	ForZones    []string // zone hints (2.16)
 	ForNodes    []string // node hints (2.16)
-	// Weight is the share of new connections relative to the other endpoints;
-	// zero means that none is given, which is 1.
-	Weight uint16
-	// Drain keeps new connections away: the weight is given as 0.
-	Drain bool
+	Weight      uint16   // share of new connections relative to other endpoints; zero: the default, 1
+	Drain       bool     // no new connections: the weight is given as 0
 }
 
-// Endpoint is what answers for a service port: a host and its port there.
+// Endpoint is the address and port of a host that serves a service port.
 type Endpoint struct {
 	Address netip.AddrPort
 	Host    *Host
 }
 
-// Endpoints returns the endpoints of one service port in one family: the union
-// over the slices of its Service, keyed by address and port (2.17), sorted.
-// Of several records for one key the best is used: not terminating before
-// terminating (2.18), then ready and serving ones, then by content, so that
-// neither the order of slices nor that of hosts matters.
+// Endpoints returns the endpoints of one service port in one family: the union over
+// the slices of its Service, sorted, with one record for each address and port
+// (2.17). A record that is not terminating is preferred (2.18), then a ready one,
+// then a serving one, then by content: the order of slices and hosts does not matter.
 func Endpoints(port PortName, f Family, ss []*EndpointSlice) []Endpoint {
 	return newSlicePorts(ss).endpoints(port, f)
 }
 
-// slicePorts are the ports of all slices of a Service, sorted by family, name
-// and protocol: a Service and its slices may have tens of thousands of ports, so
-// a service port does not look at all of them.
+// slicePorts are the ports of all slices of a Service, sorted by family, name and
+// protocol, for a binary search: there may be tens of thousands.
 type slicePorts []slicePort
 
 type slicePort struct {
@@ -107,7 +102,7 @@ func (all slicePorts) endpoints(port PortName, f Family) []Endpoint {
 }
 
 func compareEndpoints(a, b Endpoint) int {
-	if c := a.Address.Compare(b.Address); c != 0 { // nearly always, and the rest costs more
+	if c := a.Address.Compare(b.Address); c != 0 { // the common case, and the rest is expensive
 		return c
 	}
 	return cmp.Or(
@@ -122,7 +117,6 @@ func compareEndpoints(a, b Endpoint) int {
 	)
 }
 
-// compareBool orders false before true.
 func compareBool(a, b bool) int {
 	switch {
 	case a == b:

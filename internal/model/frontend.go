@@ -4,18 +4,19 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 )
 
-// Frontend is what clients dial. It is comparable.
+// Frontend is an address that clients dial. It is comparable.
 type Frontend struct {
 	Address  netip.Addr
 	Protocol Protocol
 	Port     uint16
 }
 
-// Wildcard returns the unspecified address of a family. A frontend with it is a
-// NodePort on all addresses of the node that serve NodePorts.
+// Wildcard returns the unspecified address of a family. It is the address of a
+// NodePort frontend on all addresses that serve NodePorts.
 func Wildcard(f Family) netip.Addr {
 	if f == IPv6 {
 		return netip.IPv6Unspecified()
@@ -23,8 +24,8 @@ func Wildcard(f Family) netip.Addr {
 	return netip.IPv4Unspecified()
 }
 
-// OnNode returns the NodePort that serves a frontend where no other one does, if
-// its address is among those of the node that serve NodePorts.
+// OnNode returns the NodePort frontend with the unspecified address that applies if
+// the frontend's address serves NodePorts and has no frontend of its own.
 func (f Frontend) OnNode() Frontend {
 	f.Address = Wildcard(FamilyOf(f.Address))
 	return f
@@ -51,39 +52,30 @@ const (
 )
 
 func (k Kind) String() string {
-	switch k {
-	case ClusterIP:
-		return "ClusterIP"
-	case ExternalIP:
-		return "external IP"
-	case LoadBalancerIP:
-		return "load balancer IP"
-	}
-	return "NodePort"
+	return [...]string{"ClusterIP", "load balancer IP", "external IP", "NodePort"}[k]
 }
 
 // Route is the decision for one frontend.
 type Route struct {
-	Frontend Frontend
-	Kind     Kind
-	Port     PortName
-	Service  *Service
-	Choice   *Choice
-	// SourceRanges are the allowed clients; none: all (4.30).
-	SourceRanges []netip.Prefix
+	Frontend     Frontend
+	Kind         Kind
+	Port         PortName
+	Service      *Service
+	Choice       *Choice
+	SourceRanges []netip.Prefix // allowed clients; none: all (4.30)
 }
 
-// Local reports whether clients outside of the cluster get endpoints of this node
+// Local reports whether clients outside of the cluster get endpoints on this node
 // only, and keep their address.
 func (r *Route) Local() bool {
 	return r.Kind != ClusterIP && r.Service.ExternalPolicy == PolicyLocal
 }
 
 // Inside returns the decision for connections from a pod or from the node itself.
-// With the external policy Local these reach every endpoint (table 4-B).
 func (r *Route) Inside() Decision { return r.Choice.Decide(r.InsidePolicy()) }
 
-// InsidePolicy returns the policy for connections from a pod or from the node.
+// InsidePolicy returns the policy for connections from a pod or from the node. The
+// external policy does not apply to them (table 4-B).
 func (r *Route) InsidePolicy() Policy {
 	if r.Kind == ClusterIP {
 		return r.Service.InternalPolicy
@@ -99,8 +91,8 @@ func (r *Route) Outside() Decision {
 	return r.Inside()
 }
 
-// RouteService returns the routes of one Service on a node: every address it
-// has, times every port. slices are those of the Service.
+// RouteService returns the routes of one Service on a node: one for each address
+// and port. slices are those of the Service.
 func RouteService(s *Service, slices []*EndpointSlice, l *Locality) []Route {
 	var routes []Route
 	ports := newSlicePorts(slices)
@@ -133,11 +125,10 @@ func RouteService(s *Service, slices []*EndpointSlice, l *Locality) []Route {
 	return routes
 }
 
-// compareClaims orders the routes that claim one frontend; the first one gets
-// it. Another Service cannot take a ClusterIP by naming it as an address of its
-// own. Otherwise a claimant with endpoints wins (4.40), then an
-// address of the Service's own over a NodePort (4.37), then the oldest
-// Service, then the first by name (4.39).
+// compareClaims orders the routes that claim one frontend; the first one wins. A
+// ClusterIP comes first, so that no Service can take another one's by naming it as
+// an external address. Next are claims with endpoints (4.40), addresses of a Service
+// before NodePorts (4.37), the oldest Service, and the first by name (4.39).
 func compareClaims(a, b *Route) int {
 	return cmp.Or(
 		compareBool(a.Kind != ClusterIP, b.Kind != ClusterIP),
@@ -152,4 +143,65 @@ func compareClaims(a, b *Route) int {
 // compareAge orders the older first and an unknown age last.
 func compareAge(a, b time.Time) int {
 	return cmp.Or(compareBool(a.IsZero(), b.IsZero()), a.Compare(b))
+}
+
+// overlaps finds NodePorts with the unspecified address that an address of the node
+// does not serve, because a Service has that address and the same port (4.37). They
+// are different frontends, so claims do not show it.
+type overlaps map[Frontend]map[Frontend]struct{} // with addresses of Services, by OnNode
+
+// external reports whether a Service names the address of a route, and a node may
+// have it.
+func (r *Route) external() bool { return r.Kind == ExternalIP || r.Kind == LoadBalancerIP }
+
+// note adds or removes a frontend that is claimed with an external address.
+func (o overlaps) note(f Frontend, claimed bool) {
+	w := f.OnNode()
+	if claimed {
+		if o[w] == nil {
+			o[w] = make(map[Frontend]struct{})
+		}
+		o[w][f] = struct{}{}
+		return
+	}
+	if delete(o[w], f); len(o[w]) == 0 {
+		delete(o, w)
+	}
+}
+
+// overlap records a route that was claimed or withdrawn.
+func (r *Router) overlap(route *Route) {
+	f := route.Frontend
+	switch {
+	case !r.base.locality.Wildcards:
+	case route.Kind == NodePort:
+		r.staleNotices = r.staleNotices || len(r.overlaps[f]) > 0
+	case route.external():
+		c := r.claims[f]
+		claimed := c.winner != nil && (c.winner.external() || slices.ContainsFunc(c.losers, (*Route).external))
+		r.overlaps.note(f, claimed)
+		if _, ok := r.claims[f.OnNode()]; ok && r.onNode(f.Address) {
+			r.staleNotices = true
+		}
+	}
+}
+
+// onNode reports whether an address serves NodePorts with the unspecified address.
+func (r *Router) onNode(a netip.Addr) bool { return contains(r.NodePortAddresses(), a) }
+
+// overlapNotices reports the NodePorts that an address of the node does not serve.
+func (r *Router) overlapNotices() []Notice {
+	var out []Notice
+	for w, frontends := range r.overlaps {
+		loser := r.claims[w].winner
+		if loser == nil {
+			continue
+		}
+		for f := range frontends {
+			if winner := r.claims[f].winner; winner.Port != loser.Port && r.onNode(f.Address) {
+				out = append(out, conflict(f, loser, winner))
+			}
+		}
+	}
+	return out
 }

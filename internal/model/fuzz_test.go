@@ -118,7 +118,7 @@ func choose(all []Endpoint, node *Node) *Choice {
 	return c
 }
 
-// isHere tells whether an endpoint is on the node; one without a node is
+// isHere reports whether an endpoint is on the node; one without a node is
 // nowhere (2.15).
 func isHere(e Endpoint, node *Node) bool { return e.Host.Node != "" && e.Host.Node == node.Name }
 

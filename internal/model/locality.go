@@ -5,20 +5,16 @@ import (
 	"slices"
 )
 
-// Locality is what a node knows about itself, as far as routes depend on it.
+// Locality holds the properties of a node on which routes depend.
 type Locality struct {
-	// Node has its own addresses first: those of the Node object, with the
-	// bind address in the place of the one of its family (12.43).
-	Node *Node
-	// NodePortAddresses are the addresses that serve NodePorts.
-	NodePortAddresses []netip.Addr
-	// Wildcards says that a NodePort is one frontend of each family, whose address
-	// is the unspecified one, however many NodePortAddresses there are: they may be
-	// many, and come and go.
-	Wildcards bool
-	// nodePorts are the addresses of the frontends of a NodePort.
-	nodePorts []netip.Addr
-	// NoExternalIPs is that of the [Config].
+	// Node has the bind address, if any, before the addresses of the Node object
+	// (12.43).
+	Node              *Node
+	NodePortAddresses []netip.Addr // that serve NodePorts
+	// Wildcards reports that a NodePort has one frontend in each family, with the
+	// unspecified address: NodePortAddresses may be many, and come and go.
+	Wildcards     bool
+	nodePorts     []netip.Addr // of the frontends of a NodePort
 	NoExternalIPs bool
 }
 
@@ -47,8 +43,7 @@ func (c *Config) own(node *Node) *Node {
 	return &own
 }
 
-// wildcards returns the unspecified address of each family that has one of the
-// addresses.
+// wildcards returns the unspecified address of each family among the addresses.
 func wildcards(addresses []netip.Addr) []netip.Addr {
 	var out []netip.Addr
 	for _, a := range addresses {
@@ -59,9 +54,8 @@ func wildcards(addresses []netip.Addr) []netip.Addr {
 	return out
 }
 
-// nodePortRanges returns the ranges in which NodePorts of one family are served
-// (6.2 to 6.5): those of the configuration, the first address of the node, or all
-// addresses.
+// nodePortRanges returns the ranges that serve NodePorts of one family (6.2 to 6.5):
+// those of the configuration, the first address of the node, or all addresses.
 func (c *Config) nodePortRanges(node *Node, f Family) []netip.Prefix {
 	ranges := prefixesOf(c.NodePortAddresses, f)
 	switch {
@@ -78,15 +72,14 @@ func (c *Config) nodePortRanges(node *Node, f Family) []netip.Prefix {
 // servesPrimary reports whether the first address of each family serves NodePorts.
 func (c *Config) servesPrimary() bool { return c.NodePortPrimary || len(c.NodePortAddresses) == 0 }
 
-// servesIn reports whether an address lies in any of the ranges. An IPv6 link-local
-// one never serves: the kernel does not forward a packet with such a source, and
+// servesIn reports whether an address is in any of the ranges. IPv6 link-local
+// addresses never serve: the kernel does not forward packets with such a source, and
 // each pod's interface has one (6.13).
 func servesIn(ranges []netip.Prefix, a netip.Addr) bool {
 	return !(a.Is6() && a.IsLinkLocalUnicast()) && slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// addressesIn returns the addresses of the node's interfaces that serve in the
-// ranges.
+// addressesIn returns the addresses of the node's interfaces in the ranges.
 func (c *Config) addressesIn(ranges []netip.Prefix, node *Node) []netip.Addr {
 	all := c.InterfaceAddresses
 	if len(all) == 0 {
@@ -100,9 +93,9 @@ func sorted(addresses []netip.Addr) []netip.Addr {
 	return slices.Compact(addresses)
 }
 
-// nodePortAddresses returns the addresses on which NodePorts are served, sorted:
-// never loopback addresses (4.35). The first address of a family serves whether an
-// interface has it or not.
+// nodePortAddresses returns the addresses that serve NodePorts, sorted and without
+// loopback addresses (4.35). The first address of a family serves even if no
+// interface has it.
 func nodePortAddresses(node *Node, c Config) []netip.Addr {
 	var out []netip.Addr
 	for _, f := range Families {
@@ -114,15 +107,14 @@ func nodePortAddresses(node *Node, c Config) []netip.Addr {
 	return sorted(slices.DeleteFunc(out, netip.Addr.IsLoopback))
 }
 
-// ServesNodePorts reports whether an address serves NodePorts because an interface
-// has it.
+// ServesNodePorts reports whether an address of an interface serves NodePorts.
 func (c *Config) ServesNodePorts(a netip.Addr) bool {
 	return !a.IsLoopback() && servesIn(c.nodePortRanges(&Node{}, FamilyOf(a)), a)
 }
 
-// HealthCheckAddresses returns where the health checks of Services listen, by
-// family: where NodePorts are served, on loopback as well, as far as an interface
-// has the address. The unspecified address stands for all of a family (10.16).
+// HealthCheckAddresses returns where the health checks of Services listen, by family:
+// the addresses of interfaces that serve NodePorts, including loopback. The
+// unspecified address means all of a family (10.16).
 func HealthCheckAddresses(node *Node, c Config) map[Family][]netip.Addr {
 	node = c.own(node)
 	out := make(map[Family][]netip.Addr)
@@ -135,9 +127,9 @@ func HealthCheckAddresses(node *Node, c Config) map[Family][]netip.Addr {
 	return out
 }
 
-// sourceRanges returns the clients of the load balancer addresses of a Service in
-// one family. Where the node itself is among them, so are these addresses: a packet
-// of the node to an address that it holds has that address as its source (4.33).
+// sourceRanges returns the allowed clients of the load balancer addresses of a
+// Service in one family. If the node is among them, these addresses are, too: a
+// packet of the node to its own address has that address as its source (4.33).
 func (l *Locality) sourceRanges(s *Service, f Family) []netip.Prefix {
 	ranges := prefixesOf(s.SourceRanges, f)
 	if own, ok := l.Node.primaryAddress(f); ok && slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(own) }) {
@@ -150,13 +142,76 @@ func (l *Locality) sourceRanges(s *Service, f Family) []netip.Prefix {
 	return MergePrefixes(ranges)
 }
 
-// prefixesOf returns the prefixes of one family.
 func prefixesOf(in []netip.Prefix, f Family) []netip.Prefix {
 	var out []netip.Prefix
 	for _, p := range in {
 		if FamilyOf(p.Addr()) == f {
 			out = append(out, p)
 		}
+	}
+	return out
+}
+
+// HealthCheck is the answer to load balancers on the health check node port of a
+// Service.
+type HealthCheck struct {
+	Service ServiceName
+	Port    uint16
+	// Endpoints is the number of addresses of ready endpoints on this node that take
+	// new connections, for each family of the Service (10.20).
+	Endpoints map[Family]int
+}
+
+// healthCheck counts the ready endpoints on this node from the routes of a Service,
+// which exclude drained ones (3.21). Terminating ones get traffic, but do not count:
+// load balancers should leave the node before they are gone.
+func healthCheck(s *Service, routes []Route) HealthCheck {
+	h := HealthCheck{s.Name, s.HealthCheckNodePort, make(map[Family]int)}
+	local := make(map[netip.Addr]struct{})
+	for i := range routes {
+		if routes[i].Kind != ClusterIP { // shares the choice of its service port
+			continue
+		}
+		for _, e := range routes[i].Choice.Local {
+			if e.Host.Ready {
+				local[e.Address.Addr()] = struct{}{}
+			}
+		}
+	}
+	for _, ip := range s.ClusterIPs {
+		h.Endpoints[FamilyOf(ip)] = 0
+	}
+	for a := range local {
+		h.Endpoints[FamilyOf(a)]++
+	}
+	return h
+}
+
+// WithoutLocal counts the service ports with a Local traffic policy whose endpoints
+// are all on other nodes.
+type WithoutLocal struct {
+	Internal int // by internalTrafficPolicy
+	External int // by externalTrafficPolicy
+}
+
+// withoutLocal counts over the routes of one Service. A service port has one route
+// for its ClusterIP in each family.
+func withoutLocal(routes []Route) map[Family]WithoutLocal {
+	out := make(map[Family]WithoutLocal)
+	for i := range routes {
+		p := &routes[i]
+		if p.Kind != ClusterIP || p.Choice.Decide(PolicyLocal).Verdict != Drop {
+			continue
+		}
+		f := FamilyOf(p.Frontend.Address)
+		n := out[f]
+		if p.Service.InternalPolicy == PolicyLocal {
+			n.Internal++
+		}
+		if p.Service.ExternalPolicy == PolicyLocal {
+			n.External++
+		}
+		out[f] = n
 	}
 	return out
 }

@@ -8,16 +8,13 @@ import (
 	"time"
 )
 
-// Node is a Kubernetes Node, or the machine itself where there is none.
+// Node is a Kubernetes Node, or the machine itself if there is none.
 type Node struct {
-	Name string
-	Zone string // label topology.kubernetes.io/zone; empty: unknown (3.14)
-	// Addresses holds the InternalIPs in order, then the ExternalIPs (12.42).
-	Addresses []netip.Addr
+	Name      string
+	Zone      string       // label topology.kubernetes.io/zone; empty: unknown (3.14)
+	Addresses []netip.Addr // the InternalIPs in order, then the ExternalIPs (12.42)
 	PodCIDRs  []netip.Prefix
-	// Leaving reports that the node is about to be removed: load balancers shall
-	// stop using it (10.10).
-	Leaving bool
+	Leaving   bool // about to be removed: load balancers should stop using it (10.10)
 }
 
 // primaryAddress returns the node's first address of family f.
@@ -30,7 +27,7 @@ func (n *Node) primaryAddress(f Family) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// Snapshot is everything a source knows at one moment. Order does not matter.
+// Snapshot is the state of a source at one moment. Order does not matter.
 type Snapshot struct {
 	Nodes        []*Node
 	Services     []*Service
@@ -38,23 +35,21 @@ type Snapshot struct {
 	ServiceCIDRs []netip.Prefix
 }
 
-// Update is what a source has to tell since its last update. Its values are
-// shared: they must not be changed.
+// Update holds the changes of a source since its last update. Its values are shared
+// and must not be changed.
 type Update struct {
-	// Services are those that have changed, or whose slices have, with what
-	// they are now: the zero state if they are gone.
+	// Services are the Services that have changed, or whose slices have, with their
+	// new state: the zero state if they are gone.
 	Services map[ServiceName]ServiceState
-	// Nodes are all that there are. ServiceCIDRs is their union as
-	// [MergePrefixes] returns it: when either differs from the last update, all
-	// routes are computed again.
+	// Nodes are all Nodes, and ServiceCIDRs the union of all ServiceCIDRs as
+	// [MergePrefixes] returns it.
 	Nodes        []*Node
 	ServiceCIDRs []netip.Prefix
-	// Triggers are the moments of the changes that this update is the first to
-	// contain, as far as the objects tell (11.7).
+	// Triggers are the known times of the changes that are new in this update (11.7).
 	Triggers []Trigger
 }
 
-// Then returns one update that says what u and next say. A nil u says nothing.
+// Then returns the update that combines u and next. u may be nil.
 func (u *Update) Then(next *Update) *Update {
 	if u == nil {
 		return next
@@ -66,11 +61,10 @@ func (u *Update) Then(next *Update) *Update {
 	return &both
 }
 
-// Update returns what a snapshot says, as an update from nothing.
+// Update returns the snapshot as an update from nothing.
 func (s *Snapshot) Update() *Update { return s.Since(&Snapshot{}) }
 
-// Since returns what a snapshot says other than one before. It looks at all
-// Services.
+// Since returns the changes since an earlier snapshot. It compares all Services.
 func (s *Snapshot) Since(before *Snapshot) *Update {
 	u := &Update{Services: s.states(), Nodes: s.Nodes, ServiceCIDRs: MergePrefixes(s.ServiceCIDRs)}
 	for name, was := range before.states() {
@@ -92,7 +86,7 @@ func (s *Snapshot) states() map[ServiceName]ServiceState {
 	return out
 }
 
-// Trigger is when something happened that changed the endpoints of a Service.
+// Trigger is the time of a change of a Service's endpoints.
 type Trigger struct {
 	Family Family
 	Time   time.Time

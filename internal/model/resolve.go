@@ -7,43 +7,33 @@ import (
 	"slices"
 )
 
-// Config is what the administrator of the node decides.
+// Config is the configuration of the node.
 type Config struct {
-	// NodeName is the name of this node, in lower case (12.40).
-	NodeName string
-	// BindAddress replaces the node's address of its family; the zero value
-	// and the unspecified addresses replace nothing (12.43).
+	NodeName string // in lower case (12.40)
+	// BindAddress replaces the node's address of its family; the zero value and the
+	// unspecified addresses replace nothing (12.43).
 	BindAddress netip.Addr
-	// NodePortAddresses are the ranges of node addresses that serve NodePorts;
-	// none means the first address of each family (6.2).
+	// NodePortAddresses are the ranges of node addresses that serve NodePorts; none
+	// means the first address of each family (6.2), which NodePortPrimary adds.
 	NodePortAddresses []netip.Prefix
-	// NodePortPrimary adds the first address of each family to the ranges.
-	NodePortPrimary bool
-	// NoExternalIPs leaves out the external IPs of Services (1.17).
-	NoExternalIPs bool
-	// InterfaceAddresses are the addresses of the node's interfaces, from which
-	// the ranges choose (6.7). Without any, the addresses of the Node object
-	// stand in.
+	NodePortPrimary   bool
+	NoExternalIPs     bool // ignore the external IPs of Services (1.17)
+	// InterfaceAddresses are the addresses of the node's interfaces, from which the
+	// ranges select (6.7). If there are none, the Node object's addresses are used.
 	InterfaceAddresses []netip.Addr
-	// DetectLocal recognises packets of pods by ClusterCIDRs, by the pod CIDRs
-	// of the Node, or by PodInterface (section 7).
-	DetectLocal  DetectMode
-	ClusterCIDRs []netip.Prefix
-	PodInterface string
-	// MasqueradeAll masquerades all traffic to ClusterIPs (4.26).
-	MasqueradeAll bool
-	// Scheduler is the one for Services that name none.
-	Scheduler Scheduler
-	// BesideAnother reports that another proxy serves the Services that this one
-	// does not: nothing is dropped for being in a service CIDR.
-	BesideAnother bool
-	// Families are those that are served; none: all. A node may lack IPv6 (12.48).
-	Families []Family
-	// AffinityCapacity is how many clients each family can remember; zero
-	// means [DefaultAffinityCapacity].
-	AffinityCapacity uint32
-	// Counters counts the connections to each frontend.
-	Counters bool
+	// DetectLocal recognises packets of pods by ClusterCIDRs, by the pod CIDRs of the
+	// Node, or by PodInterface (section 7).
+	DetectLocal   DetectMode
+	ClusterCIDRs  []netip.Prefix
+	PodInterface  string
+	MasqueradeAll bool      // masquerade all traffic to ClusterIPs (4.26)
+	Scheduler     Scheduler // of Services that name none
+	// BesideAnother reports that another proxy serves the other Services: packets to
+	// unknown addresses of a service CIDR are not dropped.
+	BesideAnother    bool
+	Families         []Family // to serve; none: all. A node may lack IPv6 (12.48).
+	AffinityCapacity uint32   // remembered clients for each family; zero: [DefaultAffinityCapacity]
+	Counters         bool     // count the connections to each frontend
 }
 
 // DefaultAffinityCapacity is a million clients for each family.
@@ -59,36 +49,33 @@ type Routing struct {
 	// ServiceCIDRs are the ranges whose unallocated addresses are dropped
 	// (4.24), masked, sorted and without overlaps.
 	ServiceCIDRs []netip.Prefix
-	// Wildcards says that the address of NodePorts is the unspecified one, and
-	// that they are served on NodePortAddresses, sorted, where no other frontend
-	// is. Otherwise their frontends have the addresses.
+	// Wildcards reports that NodePorts have the unspecified address, and that
+	// NodePortAddresses, sorted, serve them unless they have a frontend of their own.
+	// Otherwise the frontends of NodePorts have these addresses.
 	Wildcards         bool
 	NodePortAddresses []netip.Addr
-	// Detectors recognise pods, at most one for each family.
-	Detectors map[Family]Detector
+	Detectors         map[Family]Detector // of pods
 	// MasqueradeAll, Scheduler, AffinityCapacity and Counters are those of the
-	// configuration, with defaults filled in.
+	// configuration, with defaults.
 	MasqueradeAll    bool
 	Scheduler        Scheduler
 	AffinityCapacity uint32
 	Counters         bool
-	// HealthChecks are those of Services that load balancers ask this node for,
-	// sorted by name (10.15).
-	HealthChecks []HealthCheck
-	// WithoutLocal counts service ports by family (11.8).
-	WithoutLocal map[Family]WithoutLocal
-	// Notices report what cannot be served as the objects ask.
-	Notices []Notice
+	HealthChecks     []HealthCheck           // sorted by name (10.15)
+	WithoutLocal     map[Family]WithoutLocal // numbers of service ports (11.8)
+	Notices          []Notice                // about objects that cannot be served as they ask
 }
 
-// ServesNodePorts reports whether NodePorts with the unspecified address are
-// served on an address. A ClusterIP has its own ports only.
+// ServesNodePorts reports whether an address serves NodePorts with the unspecified
+// address. A ClusterIP has its own ports only.
 func (r *Routing) ServesNodePorts(a netip.Addr) bool {
-	has := func(in []netip.Addr) bool {
-		_, ok := slices.BinarySearchFunc(in, a, netip.Addr.Compare)
-		return ok
-	}
-	return has(r.NodePortAddresses) && !has(r.ClusterIPs)
+	return contains(r.NodePortAddresses, a) && !contains(r.ClusterIPs, a)
+}
+
+// contains reports whether a sorted list has an address.
+func contains(sorted []netip.Addr, a netip.Addr) bool {
+	_, ok := slices.BinarySearchFunc(sorted, a, netip.Addr.Compare)
+	return ok
 }
 
 // Notice is a remark about an object that does not stop the others.
@@ -115,14 +102,10 @@ func (o Object) String() string {
 type Reason string
 
 const (
-	// NodeUnknown: this node is not among those of the source.
-	NodeUnknown Reason = "NodeUnknown"
-	// Conflict: another Service has the frontend.
-	Conflict Reason = "Conflict"
-	// NoNodePortAddress: no address of the node serves NodePorts.
-	NoNodePortAddress Reason = "NoNodePortAddress"
-	// InternalError: the Service is not served because of a bug.
-	InternalError Reason = "InternalError"
+	NodeUnknown       Reason = "NodeUnknown"       // the source does not have this node
+	Conflict          Reason = "Conflict"          // another Service has the frontend
+	NoNodePortAddress Reason = "NoNodePortAddress" // no address of the node serves NodePorts
+	InternalError     Reason = "InternalError"     // the Service is not served because of a bug
 )
 
 func (n Notice) String() string { return n.Object.String() + ": " + n.Message }
@@ -144,7 +127,6 @@ func notice(object Object, reason Reason, format string, args ...any) Notice {
 	return Notice{object, reason, fmt.Sprintf(format, args...)}
 }
 
-// notices reports the Services that do not get the frontend.
 func (c claims) notices() []Notice {
 	var out []Notice
 	for _, loser := range c.losers {
@@ -155,8 +137,6 @@ func (c claims) notices() []Notice {
 	return out
 }
 
-// conflict reports that the Service of one route does not get a frontend that
-// another one has.
 func conflict(f Frontend, loser, winner *Route) Notice {
 	return notice(loser.Port.Service.Object(), Conflict, "%s (%s of port %q) is served by Service %s",
 		f, loser.Kind, loser.Port.Port, winner.Port.Service)
@@ -187,8 +167,8 @@ func groupSlices(all []*EndpointSlice) map[ServiceName][]*EndpointSlice {
 	return m
 }
 
-// MergePrefixes returns ranges masked, sorted and without those that lie inside
-// another: what overlaps would be refused by an interval set.
+// MergePrefixes returns ranges masked, sorted and without those inside another one:
+// an interval set would refuse overlaps.
 func MergePrefixes(in []netip.Prefix) []netip.Prefix {
 	sorted := make([]netip.Prefix, len(in))
 	for i, p := range in {

@@ -20,9 +20,9 @@ type RouteChange struct {
 	Old, New *Route // nil: not served before, or now
 }
 
-// Router knows the route of every frontend and follows changes, each at a cost that
-// depends only on what it changes. Its answers depend on the present state, and not
-// on the changes that led to it. Its methods are not safe for concurrent use.
+// Router holds the route of every frontend and follows changes, at a cost that
+// depends on the change only. Its results depend on the current state, not on the
+// order of changes. It is not safe for concurrent use.
 type Router struct {
 	base     base
 	services map[ServiceName]*routed
@@ -35,7 +35,7 @@ type Router struct {
 	// noticed are the notices about Services by themselves.
 	noticed map[ServiceName][]Notice
 	health  map[ServiceName]HealthCheck
-	// The lists that follow are built again when they are stale.
+	// The following lists are built again when they are stale.
 	notices      []Notice
 	healthChecks []HealthCheck
 	version      uint64 // of notices
@@ -43,7 +43,6 @@ type Router struct {
 	staleHealth  bool
 }
 
-// routed is a Service with what it asks for.
 type routed struct {
 	state  ServiceState
 	routes []Route
@@ -63,8 +62,8 @@ func NewRouter() *Router {
 	return r
 }
 
-// SetServices takes the present state of some Services. It returns the frontends
-// that this may change, each once and in no order.
+// SetServices sets the state of some Services. It returns the frontends that may
+// have changed, each once and in no order.
 func (r *Router) SetServices(states map[ServiceName]ServiceState) []RouteChange {
 	touched := make(map[Frontend]*Route) // with what they had before
 	for name, s := range states {
@@ -74,7 +73,6 @@ func (r *Router) SetServices(states map[ServiceName]ServiceState) []RouteChange 
 	return r.changes(touched)
 }
 
-// changes returns what frontends had before with what they have now.
 func (r *Router) changes(touched map[Frontend]*Route) []RouteChange {
 	out := make([]RouteChange, 0, len(touched))
 	for f, old := range touched {
@@ -85,7 +83,7 @@ func (r *Router) changes(touched map[Frontend]*Route) []RouteChange {
 	return out
 }
 
-// set gives a Service another state. It notes what the frontends had before.
+// set sets the state of a Service. It adds the previous routes to touched.
 func (r *Router) set(name ServiceName, s ServiceState, touched map[Frontend]*Route) {
 	r.withdraw(name, touched)
 	if s.Service != nil {
@@ -96,9 +94,9 @@ func (r *Router) set(name ServiceName, s ServiceState, touched map[Frontend]*Rou
 // Node returns this node as the source knows it, or with its name alone.
 func (r *Router) Node() *Node { return r.base.node }
 
-// NodePortAddresses returns the addresses on which NodePorts are served that are
-// frontends with the unspecified address, sorted; none if they are not. It must
-// not be changed.
+// NodePortAddresses returns the addresses that serve NodePorts with the unspecified
+// address, sorted; none if NodePorts have other addresses. The result must not be
+// changed.
 func (r *Router) NodePortAddresses() []netip.Addr {
 	if !r.base.locality.Wildcards {
 		return nil
@@ -181,8 +179,8 @@ func touch(touched map[Frontend]*Route, f Frontend, winner *Route) {
 	}
 }
 
-// join adds a claimant of its frontend. Any number of Services may claim one, so
-// it does not look at all of them.
+// join adds a claimant of its frontend. It does not compare it with all of them,
+// because there may be many.
 func (r *Router) join(route *Route, c *claims) {
 	switch {
 	case c.winner == nil:
@@ -201,7 +199,6 @@ func (r *Router) join(route *Route, c *claims) {
 	r.staleNotices = true
 }
 
-// contest gives a frontend to one of its claimants.
 func (r *Router) contest(f Frontend, all []*Route, c *claims) {
 	best, last := 0, len(all)-1
 	for i, o := range all {
@@ -216,8 +213,8 @@ func (r *Router) contest(f Frontend, all []*Route, c *claims) {
 	r.staleNotices = true
 }
 
-// noteContest notes whether several service ports claim a frontend: claims of one
-// are harmless (4.41).
+// noteContest records whether several service ports claim a frontend: claims of one
+// service port are harmless (4.41).
 func (r *Router) noteContest(f Frontend, c *claims) {
 	if slices.ContainsFunc(c.losers, func(o *Route) bool { return o.Port != c.winner.Port }) {
 		r.contested[f] = struct{}{}
@@ -226,7 +223,7 @@ func (r *Router) noteContest(f Frontend, c *claims) {
 	}
 }
 
-// count adds what a Service adds to the sums, or takes it away.
+// count adds a Service to the sums n times; n is 1 or -1.
 func (r *Router) count(s *routed, n int) {
 	for i := range s.routes {
 		if s.routes[i].Kind != ClusterIP {
@@ -247,7 +244,6 @@ func (r *Router) count(s *routed, n int) {
 	}
 }
 
-// refresh builds the lists that are stale.
 func (r *Router) refresh() {
 	if r.staleNotices {
 		now := append(slices.Clone(r.base.notices), r.overlapNotices()...)
@@ -269,15 +265,13 @@ func (r *Router) refresh() {
 	r.staleNotices, r.staleHealth = false, false
 }
 
-// Notices returns what cannot be served as the objects ask, sorted. It must not
-// be changed.
+// Notices returns the notices, sorted. The result must not be changed.
 func (r *Router) Notices() []Notice { return r.notices }
 
-// NoticesVersion returns a number that changes whenever the notices do. It is 0
-// while there were none.
+// NoticesVersion returns a number that changes with the notices, initially 0.
 func (r *Router) NoticesVersion() uint64 { return r.version }
 
-// HealthChecks returns the health checks of all Services, sorted by name. It
+// HealthChecks returns the health checks of all Services, sorted by name. The result
 // must not be changed.
 func (r *Router) HealthChecks() []HealthCheck { return r.healthChecks }
 

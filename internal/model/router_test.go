@@ -145,7 +145,7 @@ func walk(t *testing.T, town *town, steps int) (moved int) {
 				name := town.service()
 				states[name] = town.states[name]
 			}
-			if town.chance() { // tell of more than what changed
+			if town.chance() { // report more than what changed
 				maps.Copy(states, town.states)
 			}
 			changes = r.SetServices(states)
@@ -180,7 +180,7 @@ func walk(t *testing.T, town *town, steps int) (moved int) {
 	return moved
 }
 
-// TestBrokenObject: an object that nobody thought of is left out and reported,
+// TestBrokenObject: an unexpected object is left out and reported,
 // and the others are served (13.20).
 func TestBrokenObject(t *testing.T) {
 	r := NewRouter()

@@ -16,7 +16,7 @@ type ServiceName struct {
 // String returns "namespace/name".
 func (n ServiceName) String() string { return n.Namespace + "/" + n.Name }
 
-// Object returns the name as that of an object.
+// Object returns the reference to the Service.
 func (n ServiceName) Object() Object { return Object{"Service", n.Namespace, n.Name} }
 
 // Compare orders by namespace, then name.
@@ -28,34 +28,22 @@ func (n ServiceName) Compare(o ServiceName) int {
 type Policy uint8
 
 const (
-	// PolicyCluster uses endpoints on every node.
-	PolicyCluster Policy = iota
-	// PolicyLocal uses endpoints on this node only.
-	PolicyLocal
+	PolicyCluster Policy = iota // endpoints on every node
+	PolicyLocal                 // endpoints on this node only
 )
 
-func (p Policy) String() string {
-	if p == PolicyLocal {
-		return "Local"
-	}
-	return "Cluster"
-}
+func (p Policy) String() string { return [...]string{"Cluster", "Local"}[p] }
 
 // Scheduler is how new connections are spread over endpoints.
 type Scheduler uint8
 
 const (
-	// DefaultScheduler is the one that the node is configured with.
-	DefaultScheduler Scheduler = iota
-	// RoundRobin takes the endpoints in turn.
-	RoundRobin
-	// Random takes one at random for each connection.
-	Random
-	// SourceHash takes one by a hash of the client's address.
-	SourceHash
+	DefaultScheduler Scheduler = iota // the scheduler of the node's configuration
+	RoundRobin                        // endpoints in turn
+	Random                            // an endpoint at random for each connection
+	SourceHash                        // an endpoint by a hash of the client's address
 )
 
-// schedulerNames are the names of flags and annotations.
 var schedulerNames = map[string]Scheduler{"round-robin": RoundRobin, "random": Random, "source-hash": SourceHash}
 
 func (s Scheduler) String() string {
@@ -67,7 +55,7 @@ func (s Scheduler) String() string {
 	return "default"
 }
 
-// ParseScheduler reads the name of a scheduler.
+// ParseScheduler parses the name of a scheduler.
 func ParseScheduler(name string) (Scheduler, error) {
 	s, ok := schedulerNames[name]
 	if !ok {
@@ -83,28 +71,23 @@ type Service struct {
 	// Created decides conflicts: the oldest Service wins (4.39). The zero time
 	// means unknown and counts as youngest.
 	Created time.Time
-	// ClusterIPs holds at most one address of each family. Without a ClusterIP
-	// of a family nothing of that family is served (1.15).
+	// ClusterIPs holds at most one address of each family. A family without a
+	// ClusterIP is not served (1.15).
 	ClusterIPs []netip.Addr
-	// ExternalIPs and LoadBalancerIPs are addresses of either family, in the
-	// order of the object.
+	// ExternalIPs and LoadBalancerIPs may mix families and keep the object's order.
 	ExternalIPs     []netip.Addr
 	LoadBalancerIPs []netip.Addr
-	// SourceRanges are the clients of the load balancer addresses; none of a family
-	// means all of that family (1.25).
-	SourceRanges []netip.Prefix
-	Ports        []ServicePort
-	// InternalPolicy rules the ClusterIP, ExternalPolicy everything else
-	// (4.11). ExternalPolicy is the effective one (1.27).
-	InternalPolicy Policy
-	ExternalPolicy Policy
-	// AffinityTimeout keeps a client on its endpoint for that long after its
-	// last new connection (5.3); zero means no affinity.
-	AffinityTimeout time.Duration
-	// Scheduler spreads connections over the endpoints of this Service.
-	Scheduler Scheduler
-	// HealthCheckNodePort is zero unless 1.29 applies.
-	HealthCheckNodePort uint16
+	// SourceRanges are the allowed clients of the load balancer addresses; none of a
+	// family means all of that family (1.25).
+	SourceRanges   []netip.Prefix
+	Ports          []ServicePort
+	InternalPolicy Policy // for the ClusterIP (4.11)
+	ExternalPolicy Policy // for other addresses: the effective one (1.27)
+	// AffinityTimeout is how long a client stays on its endpoint after its last new
+	// connection (5.3); zero means no affinity.
+	AffinityTimeout     time.Duration
+	Scheduler           Scheduler
+	HealthCheckNodePort uint16 // zero unless 1.29 applies
 }
 
 // ServicePort is one entry of a Service's ports.
@@ -125,8 +108,8 @@ func (s *Service) ClusterIP(f Family) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// only returns the Service as far as it is of these families; none: all. A
-// family without a ClusterIP has nothing else either (1.15).
+// only returns the Service restricted to these families; none: all. Removing the
+// ClusterIP of a family is sufficient (1.15).
 func (s *Service) only(families []Family) *Service {
 	foreign := func(a netip.Addr) bool { return !slices.Contains(families, FamilyOf(a)) }
 	if len(families) == 0 || !slices.ContainsFunc(s.ClusterIPs, foreign) {

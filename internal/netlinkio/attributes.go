@@ -13,17 +13,16 @@ import (
 // (struct nfgenmsg of linux/netfilter/nfnetlink.h).
 const HeaderLength = 4
 
-// Attributes goes through a list of netlink attributes without copying or
-// allocating anything, because dumps have millions of them. The first error ends
-// the list, and those that it is nested in.
+// Attributes iterates over netlink attributes without copying or allocating, because
+// dumps have millions of them. The first error ends the list, and those around it.
 type Attributes struct {
-	Type uint16 // of the present attribute, without flags
+	Type uint16 // of the current attribute, without flags
 	Data []byte // its payload
 	rest []byte
 	err  *error
 }
 
-// Read returns the attributes in b. What is wrong with them goes to err.
+// Read returns the attributes in b. It sets err if they are malformed.
 func Read(b []byte, err *error) Attributes { return Attributes{rest: b, err: err} }
 
 // ReadMessage returns the attributes of a netfilter message.
@@ -37,7 +36,7 @@ func ReadMessage(message []byte, err *error) Attributes {
 
 var errLength = errors.New("decode attribute: its length is wrong")
 
-// Next goes to the next attribute, if there is one.
+// Next advances to the next attribute, if there is one.
 func (a *Attributes) Next() bool {
 	if len(a.rest) == 0 || *a.err != nil {
 		return false
@@ -56,7 +55,7 @@ func (a *Attributes) Next() bool {
 	return true
 }
 
-// Nested returns the attributes in the present one.
+// Nested returns the attributes in the current one.
 func (a *Attributes) Nested() Attributes { return Attributes{rest: a.Data, err: a.err} }
 
 // Fail ends the list with an error, unless it is nil.
@@ -66,7 +65,7 @@ func (a *Attributes) Fail(err error) {
 	}
 }
 
-// Uint32 returns the present attribute as a number in network byte order.
+// Uint32 returns the current attribute as a number in network byte order.
 func (a *Attributes) Uint32() uint32 {
 	if len(a.Data) != 4 {
 		a.Fail(errLength)
@@ -75,7 +74,7 @@ func (a *Attributes) Uint32() uint32 {
 	return binary.BigEndian.Uint32(a.Data)
 }
 
-// Text returns the present attribute up to its NUL.
+// Text returns the current attribute up to its NUL.
 func (a *Attributes) Text() []byte {
 	text, _, _ := bytes.Cut(a.Data, []byte{0})
 	return text

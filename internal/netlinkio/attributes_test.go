@@ -15,7 +15,7 @@ func attribute(length int, typ uint16, data ...byte) []byte {
 	return append(binary.NativeEndian.AppendUint16(b, typ), data...)
 }
 
-// TestAttributes reads lists up to what is wrong with them.
+// TestAttributes reads lists up to the first malformed attribute.
 func TestAttributes(t *testing.T) {
 	const nested = 1 << 15
 	number := attribute(8, 3, 0, 0, 1, 2)
@@ -47,7 +47,7 @@ func TestAttributes(t *testing.T) {
 	}
 	var err error
 	if a := netlinkio.ReadMessage([]byte{1, 2, 3}, &err); a.Next() || err == nil {
-		t.Error("a message without a header is none")
+		t.Error("a message without a header is accepted")
 	}
 }
 

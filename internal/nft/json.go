@@ -11,11 +11,10 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// object is a JSON object of nft's schema (libnftables-json(5)).
 type object map[string]any
 
-// JSON writes the ruleset in nft's JSON schema, as `nft -j list table` does but
-// for handles and counters: one object a line.
+// JSON writes the ruleset in nft's JSON schema, one object per line, as `nft -j list
+// table` does, except for handles and counters.
 func (r *Ruleset) JSON(w io.Writer) error {
 	b := bufio.NewWriter(w)
 	fmt.Fprint(b, `{"nftables": [`)
@@ -56,7 +55,10 @@ func (t *Table) objects() []object {
 }
 
 func (s *Set) json(f model.Family) object {
-	o := object{"family": FamilyKeyword(f), "name": s.Name, "table": TableName, "type": typeJSON(s.Key, f)}
+	o := object{"family": FamilyKeyword(f), "name": s.Name, "table": TableName, "type": concatText(s.Key, f, Datatype.typeText)}
+	if s.Concat() {
+		o["type"] = strings.Split(concatText(s.Key, f, Datatype.typeText), " . ")
+	}
 	if len(s.Data) > 0 {
 		o["map"] = concatText(s.Data, f, Datatype.typeText)
 	}
@@ -77,17 +79,6 @@ func (s *Set) json(f model.Family) object {
 		o["elem"] = elements
 	}
 	return o
-}
-
-func typeJSON(types []Datatype, f model.Family) any {
-	names := make([]string, len(types))
-	for i, t := range types {
-		names[i] = t.typeText(f)
-	}
-	if len(names) == 1 {
-		return names[0]
-	}
-	return names
 }
 
 func (s *Set) elementJSON(e *Element) any {
@@ -118,10 +109,14 @@ func (s *Set) keyJSON(k Key) any {
 			fields[i] = prefixJSON(s.Prefix(k, t))
 		}
 	}
-	if len(fields) == 1 {
-		return fields[0]
+	return concatJSON(fields)
+}
+
+func concatJSON(parts []any) any {
+	if len(parts) == 1 {
+		return parts[0]
 	}
-	return object{"concat": fields}
+	return object{"concat": parts}
 }
 
 func prefixJSON(p netip.Prefix) any {
@@ -131,7 +126,7 @@ func prefixJSON(p netip.Prefix) any {
 	return object{"prefix": object{"addr": p.Addr().String(), "len": p.Bits()}}
 }
 
-// json leaves out, as nft does, the match of TCP that a reset implies.
+// json omits, as nft does, the match of TCP that a reset implies.
 func (r Rule) json(f model.Family) []any {
 	var out []any
 	for i, s := range r {
@@ -185,20 +180,14 @@ func statementJSON(s Statement, f model.Family) any {
 	case Masquerade:
 		return object{"masquerade": object{"flags": "fully-random"}}
 	case Refuse:
-		return object{"reject": object{"type": icmpName(f), "expr": "port-unreachable"}}
+		icmp := map[model.Family]string{model.IPv4: "icmp", model.IPv6: "icmpv6"}
+		return object{"reject": object{"type": icmp[f], "expr": "port-unreachable"}}
 	case Reset:
 		return object{"reject": object{"type": "tcp reset"}}
 	case Verdict:
 		return s.json()
 	}
 	return object{"comment": s.Text(f)}
-}
-
-func icmpName(f model.Family) string {
-	if f == model.IPv6 {
-		return "icmpv6"
-	}
-	return "icmp"
 }
 
 func (v Verdict) json() object {
@@ -209,27 +198,23 @@ func (v Verdict) json() object {
 }
 
 func (c Concat) json(f model.Family) any {
-	if len(c) == 1 {
-		return operandJSON(c[0], f)
-	}
 	parts := make([]any, len(c))
 	for i, o := range c {
-		parts[i] = operandJSON(o, f)
+		switch o := o.(type) {
+		case Slots:
+			parts[i] = o.json(f)
+		case Field:
+			parts[i] = o.json(f)
+		}
 	}
-	return object{"concat": parts}
-}
-
-func operandJSON(o Operand, f model.Family) any {
-	if s, ok := o.(Slots); ok {
-		return s.json(f)
-	}
-	return o.(Field).json(f)
+	return concatJSON(parts)
 }
 
 func (o Slots) json(f model.Family) object {
+	mode := "inc"
 	switch o.Scheduler {
 	case model.Random:
-		return object{"numgen": object{"mode": "random", "mod": o.Count, "offset": o.First}}
+		mode = "random"
 	case model.SourceHash:
 		hash := object{"mod": o.Count, "seed": HashSeed, "expr": SourceAddress.json(f)}
 		if o.First > 0 {
@@ -237,10 +222,10 @@ func (o Slots) json(f model.Family) object {
 		}
 		return object{"jhash": hash}
 	}
-	return object{"numgen": object{"mode": "inc", "mod": o.Count, "offset": o.First}}
+	return object{"numgen": object{"mode": mode, "mod": o.Count, "offset": o.First}}
 }
 
-// json takes the words apart that the text of the field consists of.
+// json splits the text of the field into words.
 func (o Field) json(f model.Family) object {
 	if loaded := o.Loaded(); loaded != o {
 		return object{"&": []any{loaded.json(f), model.Wildcard(f).String()}}

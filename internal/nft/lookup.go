@@ -1,13 +1,14 @@
 package nft
 
 import (
+	"strings"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// AffinityTimeout returns for how long a frontend remembers its clients in one of
-// the affinity maps, if it does.
+// AffinityTimeout returns how long a frontend remembers its clients in one of the
+// affinity maps, if it does.
 func (t *Table) AffinityTimeout(bindings string, f model.Frontend) (timeout time.Duration, ok bool) {
 	for _, c := range t.Chains {
 		for _, r := range c.Rules {
@@ -23,8 +24,8 @@ func (t *Table) AffinityTimeout(bindings string, f model.Frontend) (timeout time
 	return 0, false
 }
 
-// remembers recognises a rule such as "... @affinity-10800 goto bind-10800", and
-// returns how that chain remembers the clients of the frontends in the set.
+// remembers returns, for a rule such as "... @affinity-10800 goto bind-10800", how
+// that chain remembers the clients of the frontends in the set.
 func (t *Table) remembers(r Rule) (Remember, *Set) {
 	if len(r) != 3 {
 		return Remember{}, nil
@@ -45,9 +46,9 @@ func (t *Table) remembers(r Rule) (Remember, *Set) {
 	return Remember{}, nil
 }
 
-// Serving returns the frontend in the sets and maps for what a client dials: that
-// or, if it is none, the NodePort with the unspecified address. The elements must
-// be sorted.
+// Serving returns the frontend that serves what a client dials: the one with that
+// address, or else the NodePort with the unspecified address. The elements must be
+// sorted.
 func (t *Table) Serving(dialled model.Frontend) model.Frontend {
 	has := func(set string, f model.Frontend) bool {
 		s := t.Set(set)
@@ -62,4 +63,53 @@ func (t *Table) Serving(dialled model.Frontend) model.Frontend {
 		return dialled
 	}
 	return dialled.OnNode()
+}
+
+// MaxComment is the longest comment in bytes that nft accepts for an element
+// (NFTNL_UDATA_COMMENT_MAXLEN). The kernel accepts longer ones, but nft could not
+// load such a listing.
+const MaxComment = 128
+
+// Comment names the service port behind a frontend, and the kind of the
+// frontend unless it is the ClusterIP.
+func Comment(r *model.Route) string {
+	text := clean(r.Port.String())
+	if r.Kind != model.ClusterIP {
+		suffix := " " + r.Kind.String()
+		return cut(text, MaxComment-len(suffix)) + suffix
+	}
+	return cut(text, MaxComment)
+}
+
+// ParseComment reads the comment of an element. It has no protocol, and the name may
+// be cut.
+func ParseComment(text string) (model.PortName, model.Kind) {
+	kind := model.ClusterIP
+	for _, k := range []model.Kind{model.LoadBalancerIP, model.ExternalIP, model.NodePort} {
+		if name, ok := strings.CutSuffix(text, " "+k.String()); ok {
+			text, kind = name, k
+		}
+	}
+	namespace, name, _ := strings.Cut(text, "/")
+	name, port, _ := strings.Cut(name, ":")
+	return model.PortName{Service: model.ServiceName{Namespace: namespace, Name: name}, Port: port}, kind
+}
+
+// clean replaces what a quoted nft string cannot hold. Names that an API server
+// accepts contain no such character; those of a file may.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' || r == '"' || r == '\\' {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+// cut shortens a text of single-byte characters to n bytes.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return s[:n-3] + "..."
 }

@@ -2,7 +2,7 @@ package nft
 
 import "slices"
 
-// Names of the sets and maps; docs/ruleset.md says what each one holds.
+// Names of the sets and maps, which docs/ruleset.md describes.
 const (
 	ServicesMap       = "services"
 	LocalServicesMap  = "local-services"
@@ -34,14 +34,14 @@ const (
 	RememberChain = "remember"
 )
 
-// allRecallChains are those that a lane may jump to.
+// allRecallChains are the chains that a lane may jump to.
 var allRecallChains = []string{
 	RecallChain(AffinityMap, false), RecallChain(LocalAffinityMap, false),
 	RecallChain(AffinityMap, true), RecallChain(LocalAffinityMap, true),
 }
 
-// IsLane reports whether rules are those of a lane: they choose an endpoint by a slot,
-// or look for that of a client first.
+// IsLane reports whether rules are those of a lane: they choose an endpoint by slot,
+// or look up the client's endpoint first.
 func IsLane(rules []Rule) bool {
 	return slices.ContainsFunc(rules, func(r Rule) bool {
 		switch s := r[len(r)-1].(type) {
@@ -55,8 +55,8 @@ func IsLane(rules []Rule) bool {
 	})
 }
 
-// RecallChain names the chain that gives clients the endpoints that they are bound to
-// in a map.
+// RecallChain names the chain that translates to the endpoint to which a map binds
+// the client.
 func RecallChain(bindings string, wildcard bool) string {
 	name := "recall"
 	if bindings == LocalAffinityMap {
@@ -68,5 +68,5 @@ func RecallChain(bindings string, wildcard bool) string {
 	return name
 }
 
-// NodePrefix begins the names of chains for these frontends.
+// NodePrefix is the name prefix of chains for NodePorts with the unspecified address.
 const NodePrefix = "node-"

@@ -12,6 +12,18 @@ import (
 // these two tables is ever written.
 const TableName = "nftproxy"
 
+// Delta is a change of rules: parts of our tables before and after it. Both have
+// the elements, sets and chains that differ, and what is needed to compare them.
+type Delta struct {
+	Before, After *Ruleset
+	// Complete means that After is all that is wanted. Then Before is empty, and the
+	// contents of the kernel take its place.
+	Complete bool
+}
+
+// FromNothing returns the change to all that is wanted.
+func FromNothing(r *Ruleset) Delta { return Delta{&Ruleset{}, r, true} }
+
 // Ruleset is the complete content of our tables.
 type Ruleset struct {
 	Tables []*Table // at most one for each family, IPv4 first
@@ -29,30 +41,30 @@ func (r *Ruleset) Table(f model.Family) *Table {
 
 // Table is one nftables table of family ip or ip6.
 type Table struct {
-	Family model.Family
-	// Foreign tables have something else that we never write: they sleep, or have
-	// stateful objects or flow tables.
-	Foreign bool
+	Family  model.Family
+	Foreign bool // it is dormant, or has stateful objects or flow tables: we never write that
 	Sets    []*Set
 	Chains  []*Chain
 }
 
 // Set returns the set or map of that name, or nil.
 func (t *Table) Set(name string) *Set {
-	i := slices.IndexFunc(t.Sets, func(s *Set) bool { return s.Name == name })
-	if i < 0 {
-		return nil
+	for _, s := range t.Sets {
+		if s.Name == name {
+			return s
+		}
 	}
-	return t.Sets[i]
+	return nil
 }
 
 // Chain returns the chain of that name, or nil.
 func (t *Table) Chain(name string) *Chain {
-	i := slices.IndexFunc(t.Chains, func(c *Chain) bool { return c.Name == name })
-	if i < 0 {
-		return nil
+	for _, c := range t.Chains {
+		if c.Name == name {
+			return c
+		}
 	}
-	return t.Chains[i]
+	return nil
 }
 
 // Datatype is the type of one field of a set's key or of a map's data.
@@ -80,32 +92,31 @@ type Set struct {
 	// Interval sets hold prefixes: in a key with several addresses the last
 	// one is a prefix.
 	Interval bool
-	// Dynamic maps are filled by the packet path, with timeouts. What they hold
-	// is state: it is neither wanted nor read nor compared.
+	// Dynamic maps are filled by the packet path, with timeouts. Their elements are
+	// state and not part of a ruleset.
 	Dynamic bool
-	// Counters of a map count the packets that find an element. What they have
-	// counted is state and not part of a ruleset.
+	// Counters of a map count the packets that find an element. The numbers are
+	// state and not part of a ruleset.
 	Counters bool
 	Size     uint32    // most elements; zero: no limit
 	Elements []Element // sorted by key
 }
 
-// Same tells whether two sets are declared alike, whatever they contain.
+// Same reports whether two sets have equal declarations.
 func (s *Set) Same(o *Set) bool {
 	return s.Name == o.Name && slices.Equal(s.Key, o.Key) && slices.Equal(s.Data, o.Data) &&
 		s.Interval == o.Interval && s.Dynamic == o.Dynamic && s.Counters == o.Counters && s.Size == o.Size
 }
 
-// Concat tells whether the key has several fields.
+// Concat reports whether the key has several fields.
 func (s *Set) Concat() bool { return len(s.Key) > 1 }
 
-// Sort brings the elements into the order of their keys.
+// Sort sorts the elements by their keys.
 func (s *Set) Sort() {
 	slices.SortFunc(s.Elements, func(a, b Element) int { return a.Key.Compare(b.Key) })
 }
 
-// Find returns the element that stands for a frontend. The elements must be
-// sorted.
+// Find returns the element of a frontend. The elements must be sorted.
 func (s *Set) Find(f model.Frontend) (*Element, bool) {
 	i, ok := slices.BinarySearchFunc(s.Elements, FrontendKey(f), func(e Element, k Key) int { return e.Key.Compare(k) })
 	if !ok {
@@ -127,7 +138,6 @@ func (s *Set) Prefix(k Key, d Datatype) netip.Prefix {
 	return netip.PrefixFrom(a, a.BitLen())
 }
 
-// lastAddress returns the type of the last address in the key.
 func (s *Set) lastAddress() Datatype {
 	if slices.Index(s.Key, Source) > slices.Index(s.Key, Address) {
 		return Source
@@ -153,16 +163,18 @@ type Key struct {
 	Slot     uint32 // or EndpointPort: no key has both
 }
 
+// FrontendKey returns the key of a frontend.
+func FrontendKey(f model.Frontend) Key {
+	return Key{Address: f.Address, Protocol: f.Protocol, Port: f.Port}
+}
+
 // EndpointKey returns the key of an endpoint behind a frontend.
 func EndpointKey(f model.Frontend, e netip.AddrPort) Key {
 	return Key{Address: f.Address, Protocol: f.Protocol, Port: f.Port, Source: e.Addr(), Slot: uint32(e.Port())}
 }
 
-// Endpoint returns the endpoint that a key with an EndpointAddress names.
-func (k Key) Endpoint() netip.AddrPort { return netip.AddrPortFrom(k.Source, uint16(k.Slot)) }
-
-// Range in place of a prefix length marks an interval that is no prefix. We
-// write none, but others may.
+// Range in place of a prefix length marks an interval that is no prefix. We write
+// none.
 const Range = 255
 
 // Compare orders by source, address, protocol, port, slot, then prefix length.
@@ -200,27 +212,27 @@ const (
 	Postrouting
 )
 
+// ForeignHook stands for a hook, type or policy that our chains do not have.
+const ForeignHook Hook = 255
+
 func (h Hook) String() string {
 	return [...]string{"", "prerouting", "input", "output", "postrouting"}[h]
 }
 
-// Priorities of our base chains among the nat chains of a hook (4.1, 4.2). The
-// first chain that translates a connection keeps the others from it, and of
-// chains with the same priority the one that was added last comes first. So ours
-// never share the priorities that all others use, the kernel's NF_IP_PRI_NAT_DST
-// (-100) and NF_IP_PRI_NAT_SRC (100): the order must not depend on which program
-// started last.
+// Priorities of our base chains among the nat chains of a hook (4.1, 4.2). Only the
+// first chain that translates a connection counts, and of chains with the same
+// priority the newest comes first. So ours never have the usual priorities, the
+// kernel's NF_IP_PRI_NAT_DST (-100) and NF_IP_PRI_NAT_SRC (100): the order must not
+// depend on which program started last.
 const (
-	// PriorityDNAT is right before others that translate destinations.
-	PriorityDNAT = -101
+	PriorityDNAT = -101 // right before foreign chains that translate destinations
 	// PriorityUnserved is behind them: an address without a frontend of ours is
 	// refused only if no other program serves it.
 	PriorityUnserved = -1
 	// PriorityBind is before everything that may translate sources. The kernel
-	// takes nat chains from -199 on.
+	// accepts nat chains from -199 on.
 	PriorityBind = -199
-	// PrioritySNAT is right before others that translate sources.
-	PrioritySNAT = 99
+	PrioritySNAT = 99 // right before foreign chains that translate sources
 )
 
 // Chain is a chain of rules. A base chain has type nat and policy accept.
@@ -231,7 +243,7 @@ type Chain struct {
 	Rules    []Rule
 }
 
-// Same tells whether two chains are declared alike, whatever they contain.
+// Same reports whether two chains have equal declarations.
 func (c *Chain) Same(o *Chain) bool {
 	return c.Name == o.Name && c.Hook == o.Hook && c.Priority == o.Priority
 }
@@ -239,7 +251,3 @@ func (c *Chain) Same(o *Chain) bool {
 // Rule is a list of statements that are evaluated in order until one does not
 // match.
 type Rule []Statement
-
-func FrontendKey(f model.Frontend) Key {
-	return Key{Address: f.Address, Protocol: f.Protocol, Port: f.Port}
-}

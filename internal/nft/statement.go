@@ -12,29 +12,22 @@ import (
 // Statement is one match or action of a rule. Its text is nft's own spelling,
 // the one that `nft list` prints; two statements are equal if their texts are.
 //
-// A new statement is a type here, with Text, and with Refers if it looks into
+// A new statement is a type here, with Text, and with a case in SetOf if it refers to
 // a set. It also needs a case in
 //
 //   - statementJSON in package nft,
-//   - expressions, and what decodes them (symbolic), in package kernel,
+//   - expressions and its inverse, the methods of symbolic, in package kernel,
 //   - walk.statement in package explain,
-//   - byExpression in package preflight, if it brings an expression that can be
-//     a kernel module of its own,
+//   - byExpression in package preflight, if it needs an expression that can be
+//     a separate kernel module,
 //   - Statements in package workload: the samples with which TestEveryStatement
 //     fails where one of these is forgotten.
 type Statement interface {
 	Text(f model.Family) string
 }
 
-// Reference is a statement that looks into a set or map.
-type Reference interface {
-	Statement
-	// Refers returns the key, and the name of the set or map.
-	Refers() (Concat, string)
-}
-
-// Operand is a part of a lookup key: something that is loaded from the packet,
-// from its connection or from a counter.
+// Operand is a part of a lookup key, loaded from the packet, its connection or
+// a counter.
 type Operand interface {
 	Text(f model.Family) string
 	Datatype() Datatype
@@ -51,12 +44,11 @@ const (
 	OriginalSource            // the client's address, whatever was rewritten since
 	OriginalDestination       // the address that the client dialled
 	OriginalPort              // the port that the client dialled
-	ReplySource               // who answers: after DNAT the endpoint
+	ReplySource               // the sender of answers: after DNAT the endpoint
 	ReplyPort                 // the endpoint's port
 
-	// The unspecified address, in the place of one that was loaded: the key of a
-	// NodePort that is served on several addresses. nft has no other way to write a
-	// constant there.
+	// The unspecified address in place of a loaded one: the key of a NodePort that is
+	// served on several addresses. nft has no other way to write a constant there.
 	AnyDestination
 	AnyOriginalDestination
 )
@@ -88,8 +80,7 @@ func (o Field) Text(f model.Family) string {
 	panic(fmt.Sprintf("field %d has no text", o))
 }
 
-// Loaded returns the field that is loaded for this one, and masked if it is
-// another.
+// Loaded returns the field that is loaded for this one, and masked if it differs.
 func (o Field) Loaded() Field {
 	switch o {
 	case AnyDestination:
@@ -100,14 +91,12 @@ func (o Field) Loaded() Field {
 	return o
 }
 
-// Any returns the field that holds the unspecified address in the place of this
-// one, which holds an address.
+// Any returns the field with the unspecified address in place of this address.
 func (o Field) Any() (Field, bool) {
-	switch o {
-	case DestinationAddress:
-		return AnyDestination, true
-	case OriginalDestination:
-		return AnyOriginalDestination, true
+	for _, a := range []Field{AnyDestination, AnyOriginalDestination} {
+		if a.Loaded() == o {
+			return a, true
+		}
 	}
 	return o, false
 }
@@ -134,8 +123,8 @@ type Slots struct {
 	Count, First uint32
 }
 
-// HashSeed makes source-hash choose alike on every node and after a restart:
-// without a seed the kernel takes a random one.
+// HashSeed makes source-hash choose the same endpoint on every node and after
+// a restart: without a seed the kernel uses a random one.
 const HashSeed = 0x6e667478
 
 func (o Slots) Text(f model.Family) string {
@@ -156,7 +145,7 @@ func (o Slots) Text(f model.Family) string {
 
 func (o Slots) Datatype() Datatype { return Slot }
 
-// Has tells whether the slot is one of those to choose from.
+// Has reports whether the slot is one of those to choose from.
 func (o Slots) Has(slot uint32) bool { return slot >= o.First && slot-o.First < o.Count }
 
 // Concat is a lookup key of one or more operands.
@@ -175,13 +164,13 @@ type ProtocolIs struct{ Protocol model.Protocol }
 
 func (s ProtocolIs) Text(model.Family) string { return "meta l4proto " + s.Protocol.String() }
 
-// NotTranslated matches connections whose destination nobody has rewritten.
+// NotTranslated matches connections whose destination was not rewritten.
 type NotTranslated struct{}
 
 func (NotTranslated) Text(model.Family) string { return "ct status ! dnat" }
 
-// IsAnswer matches packets from whom a connection was opened to: among the first
-// packets, those that refuse it.
+// IsAnswer matches packets from the server of a connection: of first packets, those
+// that refuse the connection.
 type IsAnswer struct{}
 
 func (IsAnswer) Text(model.Family) string { return "ct direction reply" }
@@ -191,8 +180,8 @@ type SourceIsLocal struct{}
 
 func (SourceIsLocal) Text(model.Family) string { return "fib saddr type local" }
 
-// NotFrom matches packets that did not come in from an interface, or from any
-// whose name starts with Name. Packets of the node itself came in from none.
+// NotFrom matches packets that did not arrive on an interface, or on any whose name
+// starts with Name. Packets of the node itself arrive on none.
 type NotFrom struct {
 	Name     string
 	ByPrefix bool
@@ -200,7 +189,6 @@ type NotFrom struct {
 
 func (s NotFrom) Text(model.Family) string { return fmt.Sprintf("iifname != %q", s.pattern()) }
 
-// pattern returns the name as nft writes it.
 func (s NotFrom) pattern() string {
 	if s.ByPrefix {
 		return s.Name + "*"
@@ -214,9 +202,9 @@ type NotTo NotFrom
 
 func (s NotTo) Text(model.Family) string { return fmt.Sprintf("oifname != %q", NotFrom(s).pattern()) }
 
-// CameIn matches packets that have an input interface: those that the node
-// routes. Its own have none, and in postrouting neither have those that a bridge
-// forwards while it calls iptables (net.bridge.bridge-nf-call-iptables).
+// CameIn matches packets with an input interface: those that the node routes. Its
+// own have none. In postrouting those that a bridge forwards have none either, if
+// the bridge calls iptables (net.bridge.bridge-nf-call-iptables).
 type CameIn struct{}
 
 func (CameIn) Text(model.Family) string { return "iif != 0" }
@@ -250,8 +238,6 @@ func (s InSet) Text(f model.Family) string {
 	return s.Key.Text(f) + " @" + s.Set
 }
 
-func (s InSet) Refers() (Concat, string) { return s.Key, s.Set }
-
 // VerdictMap looks up the key and acts on the verdict found; without one it
 // does not match.
 type VerdictMap struct {
@@ -260,8 +246,6 @@ type VerdictMap struct {
 }
 
 func (s VerdictMap) Text(f model.Family) string { return s.Key.Text(f) + " vmap @" + s.Map }
-
-func (s VerdictMap) Refers() (Concat, string) { return s.Key, s.Map }
 
 // DNAT looks up the key and sends the connection to the endpoint found;
 // without one it does not match.
@@ -274,10 +258,8 @@ func (s DNAT) Text(f model.Family) string {
 	return fmt.Sprintf("dnat %s to %s map @%s", FamilyKeyword(f), s.Key.Text(f), s.Map)
 }
 
-func (s DNAT) Refers() (Concat, string) { return s.Key, s.Map }
-
-// Remember puts the endpoint of a connection into a dynamic map under a key,
-// or restarts the timeout of what is there. It does not match if the map is full.
+// Remember puts the endpoint of a connection into a dynamic map under a key, or
+// restarts the timeout of the element. It does not match if the map is full.
 type Remember struct {
 	Map     string
 	Key     Concat
@@ -288,10 +270,8 @@ func (s Remember) Text(f model.Family) string {
 	return fmt.Sprintf("update @%s { %s timeout %s : %s }", s.Map, s.Key.Text(f), durationText(s.Timeout), RememberedEndpoint.Text(f))
 }
 
-func (s Remember) Refers() (Concat, string) { return s.Key, s.Map }
-
-// Forget removes what a dynamic map has under a key. nft wants data in this
-// statement; the kernel looks at the key alone.
+// Forget deletes the element of a dynamic map with a key. nft requires data in this
+// statement; the kernel ignores it.
 type Forget struct {
 	Map string
 	Key Concat
@@ -301,20 +281,27 @@ func (s Forget) Text(f model.Family) string {
 	return fmt.Sprintf("delete @%s { %s : %s }", s.Map, s.Key.Text(f), RememberedEndpoint.Text(f))
 }
 
-func (s Forget) Refers() (Concat, string) { return s.Key, s.Map }
-
-// SetOf returns the name of the set or map that a statement looks into or
-// changes, and the key; an empty name: there is none.
+// SetOf returns the name of the set or map that a statement refers to, empty if
+// there is none, and the key.
 func SetOf(s Statement) (name string, key Concat) {
-	if r, ok := s.(Reference); ok {
-		key, name = r.Refers()
+	switch s := s.(type) {
+	case InSet:
+		return s.Set, s.Key
+	case VerdictMap:
+		return s.Map, s.Key
+	case DNAT:
+		return s.Map, s.Key
+	case Remember:
+		return s.Map, s.Key
+	case Forget:
+		return s.Map, s.Key
 	}
-	return name, key
+	return "", nil
 }
 
-// RememberedEndpoint is the data that Remember stores. It is not taken from the
-// packet, which holds the same: with "th dport" in the rule nft would leave the
-// match of the protocol out of the listing, and not load that again.
+// RememberedEndpoint is the data that Remember stores. It could be loaded from the
+// packet, too, but with "th dport" in the rule nft would omit the match of the
+// protocol from its listing, and then refuse to load it.
 var RememberedEndpoint = Concat{ReplySource, ReplyPort}
 
 // Masquerade rewrites the source to an address of the outgoing interface, with
@@ -346,7 +333,7 @@ const (
 
 func (a Action) String() string { return [...]string{"", "accept", "drop", "goto", "jump"}[a] }
 
-// Verdict ends the evaluation of a rule, or goes on in another chain.
+// Verdict ends the evaluation of a rule, or continues in another chain.
 type Verdict struct {
 	Action Action
 	Chain  string // of Goto and Jump
@@ -361,8 +348,8 @@ func (v Verdict) String() string {
 
 func (v Verdict) Text(model.Family) string { return v.String() }
 
-// Foreign stands for something in the kernel that we never write. It differs
-// from every statement of ours, so that a diff replaces it.
+// Foreign stands for a statement in the kernel that we never write. It differs from
+// all of ours, so a diff replaces it.
 type Foreign struct{ Description string }
 
 func (s Foreign) Text(model.Family) string { return "# not ours: " + s.Description }

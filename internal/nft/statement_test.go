@@ -26,9 +26,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/workload"
 )
 
-// TestEveryStatement has each type of statement go everywhere where types are
-// told apart, so that a new one cannot be forgotten in one of them. (TestEveryStatement of
-// package preflight goes on with what is asked of the kernel.)
+// TestEveryStatement sends each type of statement through all code that
+// distinguishes the types, so that it fails where a new one is missing. (The test of
+// that name in package preflight covers the questions to the kernel.)
 func TestEveryStatement(t *testing.T) {
 	for _, f := range model.Families {
 		t.Run(f.String(), func(t *testing.T) {
@@ -151,7 +151,7 @@ func statementTypes(t *testing.T) []string {
 		t.Fatal(err)
 	}
 	statements := make(map[string]bool)
-	var others []string
+	var notStatements []string
 	for _, f := range files {
 		text, err := source.ReadFile(f.Name())
 		if err != nil {
@@ -164,19 +164,19 @@ func statementTypes(t *testing.T) []string {
 		for _, d := range file.Decls {
 			switch d := d.(type) {
 			case *ast.GenDecl:
-				others = append(others, lists(d)...)
+				notStatements = append(notStatements, lists(d)...)
 			case *ast.FuncDecl:
 				receiver, method := methodOf(d)
 				switch {
 				case method == "Text" && takesFamily(d):
 					statements[receiver] = true
 				case method == "Datatype":
-					others = append(others, receiver)
+					notStatements = append(notStatements, receiver)
 				}
 			}
 		}
 	}
-	for _, name := range others {
+	for _, name := range notStatements {
 		delete(statements, name)
 	}
 	return slices.Sorted(maps.Keys(statements))

@@ -9,9 +9,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Text writes the ruleset in nft's language. Loading it with `nft -f` replaces
-// our tables in one transaction, however often it is loaded: "table" creates
-// the table where it is missing, so that "delete" always finds one.
+// Text writes the ruleset in nft's syntax. Loading it with `nft -f` replaces our
+// tables in one transaction. It can be loaded repeatedly: "table" adds a missing
+// table, so "delete" never fails.
 func (r *Ruleset) Text(w io.Writer) error {
 	p := &printer{w: bufio.NewWriter(w)}
 	for _, t := range r.Tables {
@@ -23,7 +23,7 @@ func (r *Ruleset) Text(w io.Writer) error {
 	return p.w.Flush()
 }
 
-// Text returns the declaration of the table as `nft list table` prints it, but
+// Text returns the declaration of the table as `nft list table` prints it, except
 // for line breaks between elements.
 func (t *Table) Text() string {
 	var b strings.Builder
@@ -70,7 +70,6 @@ func (s *Set) print(p *printer, f model.Family) {
 	p.close()
 }
 
-// flags returns nft's words for what is special about the set.
 func (s *Set) flags() []string {
 	switch {
 	case s.Interval:
@@ -89,10 +88,9 @@ func (s *Set) Keyword() string {
 	return "set"
 }
 
-// TypeText returns the declaration of the set's key and data. A slot has no
-// type of its own in nft, so a map with slots is declared by the expressions
-// that fill the key ("typeof") instead of by types. The modulus written there
-// means nothing.
+// TypeText returns the declaration of the set's key and data. nft has no type for
+// slots, so a map with slots is declared by the expressions that fill the key
+// ("typeof"). The modulus in them has no meaning.
 func (s *Set) TypeText(f model.Family) string {
 	word, spell := "type ", Datatype.typeText
 	for _, t := range s.Key {

@@ -11,9 +11,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/workload"
 )
 
-// TestBridge: while a table or a map makes way for another one of its name, no
-// packet is refused for want of an element, and each comes to rules that are
-// there before and after. Then nothing of that is left.
+// TestBridge: while a table or map is replaced, no packet is refused for lack of an
+// element, and each one reaches rules that exist before and after. In the end
+// nothing of the bridge is left.
 func TestBridge(t *testing.T) {
 	for name, c := range map[string]struct {
 		outdated []model.Family
@@ -45,7 +45,7 @@ func TestBridge(t *testing.T) {
 					late := turned.Chain(base.Name + "-late")
 					if late == nil || late.Hook != base.Hook || late.Priority <= base.Priority ||
 						!plan.EqualRules(late.Rules, base.Rules, want.Family) {
-						t.Errorf("%s has nothing like it behind it: %+v", base.Name, late)
+						t.Errorf("%s has no copy behind it: %+v", base.Name, late)
 					}
 				}
 				if slices.ContainsFunc(after.Chains, func(c *nft.Chain) bool { return strings.HasSuffix(c.Name, "-late") }) ||
@@ -57,8 +57,8 @@ func TestBridge(t *testing.T) {
 	}
 }
 
-// TestRefusalsThatStay: what is not understood, or is about other things than
-// our addresses, is none of the bridge's business.
+// TestRefusalsThatStay: the bridge keeps foreign rules, and rules that are not about
+// our addresses.
 func TestRefusalsThatStay(t *testing.T) {
 	table := workload.Clone(workload.Sample()).Tables[0]
 	set := nft.InSet{Key: nft.Concat{nft.DestinationAddress}, Set: nft.ClusterIPsSet}
@@ -66,7 +66,7 @@ func TestRefusalsThatStay(t *testing.T) {
 	for name, rules := range map[string][]nft.Rule{
 		"a set of the rule":        {{nft.InSet{Key: set.Key, Set: "__set0"}, drop}},
 		"a foreign statement":      {{nft.Foreign{Description: "log"}}, {set, drop}},
-		"addresses of others":      {{nft.InSet{Key: set.Key, Set: set.Set, Not: true}, drop}},
+		"addresses not of ours":    {{nft.InSet{Key: set.Key, Set: set.Set, Not: true}, drop}},
 		"clients":                  {{nft.InSet{Key: nft.Concat{nft.SourceAddress}, Set: set.Set}, drop}},
 		"a chain that serves":      {{set, nft.Verdict{Action: nft.Goto, Chain: "dispatch"}}},
 		"a chain that is gone":     {{set, nft.Verdict{Action: nft.Goto, Chain: "gone"}}},

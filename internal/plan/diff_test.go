@@ -52,9 +52,9 @@ func TestDiffReplacesUnlikeTables(t *testing.T) {
 	}
 }
 
-// TestRedeclareUnusedMap: others gave the endpoints map counters, and took the
-// rules that look into it. What the map is to hold must not be added before the
-// map is declared anew, which empties it (found by FuzzDiff).
+// TestRedeclareUnusedMap: another program gave the endpoints map counters, and
+// deleted the rules that refer to it. Elements must not be added before the map is
+// redeclared, which empties it (found by FuzzDiff).
 func TestRedeclareUnusedMap(t *testing.T) {
 	desired := workload.Sample()
 	current := workload.Clone(desired)

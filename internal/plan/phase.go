@@ -5,37 +5,37 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// Phases splits a plan into transactions that follow each other. What packets
-// meet changes in one of them. New lanes and slots, to which nothing leads yet,
-// come before it, and those to which nothing leads any more go after it.
+// Phases splits a plan into successive transactions. One of them changes what
+// packets see. New lanes and slots, to which nothing leads yet, are added before it,
+// and unused ones deleted after it.
 //
-// The kernel takes all rules that a packet meets in one chain from one
-// generation, but looks elements up as of now: in the middle of a commit a
-// packet may find the new verdict of its frontend, go on in the new lane, which
-// has no rules in its generation, and leave untranslated, with an entry that
-// keeps its connection so (seen on 6.18: a few in 400 commits at 25,000 new
-// flows a second).
+// The kernel evaluates a chain in the generation in which the packet entered it, but
+// looks elements up in the current one. During a commit a packet may find the new
+// verdict of its frontend and continue in the new lane, which has no rules in the
+// packet's generation. It leaves untranslated, and its conntrack entry keeps the
+// connection that way (seen on 6.18: a few in 400 commits at 25,000 new flows
+// a second).
 func (p *Plan) Phases() []*Plan {
-	// Where a table comes or goes, or a map is declared anew, there is nothing
-	// that could be prepared, but for what makes the change pass unnoticed.
-	atOnce := make(map[model.Family]bool)
+	// Where a table is added, deleted or replaced, or a map redeclared, only the
+	// bridge has several phases.
+	inOne := make(map[model.Family]bool)
 	for i := range p.Changes {
 		if c := &p.Changes[i]; c.Kind() == "table" || c.redeclares() {
-			atOnce[c.Family] = true
+			inOne[c.Family] = true
 		}
 	}
-	phase := func(c *Change) Phase {
+	of := func(c *Change) phase {
 		switch {
-		case c.Passing != 0:
-			return c.Passing
-		case atOnce[c.Family]:
+		case c.passing != 0:
+			return c.passing
+		case inOne[c.Family]:
 			return turn
 		}
 		return phaseOf(c)
 	}
 	var sizes [tidy + 1]int
 	for i := range p.Changes {
-		sizes[phase(&p.Changes[i])]++
+		sizes[of(&p.Changes[i])]++
 	}
 	var out []*Plan
 	for n, size := range sizes {
@@ -47,7 +47,7 @@ func (p *Plan) Phases() []*Plan {
 		}
 		part := &Plan{Changes: make([]Change, 0, size), services: p.services}
 		for i := range p.Changes {
-			if c := &p.Changes[i]; phase(c) == Phase(n) {
+			if c := &p.Changes[i]; of(c) == phase(n) {
 				part.Changes = append(part.Changes, *c)
 			}
 		}
@@ -56,18 +56,18 @@ func (p *Plan) Phases() []*Plan {
 	return out
 }
 
-// Phase is the place of a change among the transactions of a plan.
-type Phase uint8
+// phase is the place of a change among the transactions of a plan.
+type phase uint8
 
 const (
-	prepare Phase = iota + 1
+	prepare phase = iota + 1
 	turn
 	tidy
 )
 
-func phaseOf(c *Change) Phase {
-	// An endpoint must be known as one of its frontend before a client can get
-	// it, and until none can: see render's affinityChains.
+func phaseOf(c *Change) phase {
+	// An endpoint must be in affinity-endpoints as long as a client can get it: see
+	// render's affinityChains.
 	isSlot := c.Kind() == "element" && (c.Set.Name == nft.EndpointsMap || c.Set.Name == nft.AffinityEndpointsSet)
 	isSet := c.Kind() == "set" || c.Kind() == "map"
 	switch {
@@ -75,7 +75,7 @@ func phaseOf(c *Change) Phase {
 		return tidy
 	case c.Chain != nil && c.Chain.Hook != nft.NoHook:
 		return turn
-	case c.Verb == Add && (isSlot || isSet || c.Chain != nil) || c.Fills:
+	case c.Verb == Add && (isSlot || isSet || c.Chain != nil) || c.fills:
 		return prepare
 	}
 	return turn

@@ -14,14 +14,13 @@ import (
 // transaction carries it out. An empty plan means that they are equal.
 type Plan struct {
 	Changes []Change
-	// services are maps that name the service port behind a frontend; the
-	// first one that knows it counts.
+	// services are maps that name the service port of a frontend; the first one
+	// with the frontend counts.
 	services []*nft.Set
-	// rebuilt are the families whose table makes way for another one.
-	Rebuilt []model.Family
+	Rebuilt  []model.Family // families whose table is replaced
 }
 
-// Empty tells whether there is nothing to do.
+// Empty reports whether there is nothing to do.
 func (p *Plan) Empty() bool { return len(p.Changes) == 0 }
 
 // Verb is what a change does.
@@ -37,9 +36,8 @@ const (
 
 func (v Verb) String() string { return [...]string{"add", "delete", "change"}[v] }
 
-// Change is one step of a plan. It speaks of an element if Old or New is set,
-// else of a chain or of a set, else of a whole table, which Delete empties and
-// removes.
+// Change is one step of a plan. It is about an element if Old or New is set, else
+// about a chain or set, else about a whole table, which Delete empties and removes.
 type Change struct {
 	Verb   Verb
 	Family model.Family
@@ -47,28 +45,22 @@ type Change struct {
 	Chain    *nft.Chain // Replace: with the new rules
 	OldRules []nft.Rule // Replace: the rules before; Delete: those of the chain
 
-	// Users are the chains whose rules refer to the map that is declared anew.
-	// They lose their rules, and the map its elements: later changes bring new
-	// ones.
+	// Users are the chains whose rules refer to a redeclared map. They lose their
+	// rules, and the map its elements: later changes add new ones.
 	Users []*nft.Chain
 
-	// Fills marks the first rules of a chain that the plan adds.
-	Fills bool
+	fills bool // the first rules of a chain that the plan adds
+	// passing is the phase of a temporary change, made while a table or map is
+	// replaced, or of the change that ends it; zero: neither. See [Plan.bridge].
+	passing phase
 
-	// Passing is the phase of a change that lasts only while a table or a map
-	// makes way for another one of its name, or that ends one; zero: neither. See
-	// [Plan.bridge].
-	Passing Phase
-
-	Set *nft.Set     // of the element, or the object itself
-	Old *nft.Element // Delete and Replace
-	New *nft.Element // Add and Replace
-	// Timeout of a binding of a client to an endpoint that is added.
-	Timeout time.Duration
+	Set     *nft.Set      // of the element, or the object itself
+	Old     *nft.Element  // Delete and Replace
+	New     *nft.Element  // Add and Replace
+	Timeout time.Duration // of the binding of a client that is added
 }
 
-// service names the service port behind the frontend of an element, or returns
-// nothing.
+// service names the service port of the frontend of an element, empty if unknown.
 func (p *Plan) service(c *Change) string {
 	if c.Kind() != "element" {
 		return ""
@@ -110,7 +102,7 @@ func (c Change) Path() string {
 	return path
 }
 
-// Text says in one line what the change does.
+// Text describes the change in one line.
 func (c Change) Text() string {
 	if c.Kind() != "element" {
 		return fmt.Sprintf("%s %s %s", c.Verb, c.Kind(), c.Path())
@@ -119,12 +111,12 @@ func (c Change) Text() string {
 	return fmt.Sprintf("%s element { %s } of %s %s", c.Verb, c.Set.ElementText(e), c.Set.Keyword(), c.Path())
 }
 
-// Count returns the number of changes of a verb, without those that pass. A
-// chain that is added and then filled counts once.
+// Count returns the number of changes of a verb, without temporary ones. A chain
+// that is added and then filled counts once.
 func (p *Plan) Count(v Verb) int {
 	n := 0
 	for i := range p.Changes {
-		if c := &p.Changes[i]; c.Verb == v && c.Passing == 0 && !c.Fills {
+		if c := &p.Changes[i]; c.Verb == v && c.passing == 0 && !c.fills {
 			n++
 		}
 	}
@@ -134,35 +126,29 @@ func (p *Plan) Count(v Verb) int {
 // Has reports whether the plan makes a change.
 func (p *Plan) Has(c Change) bool {
 	return slices.ContainsFunc(p.Changes, func(o Change) bool {
-		return o.Verb == c.Verb && o.Family == c.Family && o.Passing == c.Passing && o.Text() == c.Text()
+		return o.Verb == c.Verb && o.Family == c.Family && o.passing == c.passing && o.Text() == c.Text()
 	})
 }
 
-// Removes tells whether the plan deletes chains or sets.
-func (p *Plan) Removes() bool {
-	return slices.ContainsFunc(p.Changes, Change.removes)
-}
+// Removes reports whether the plan deletes chains or sets.
+func (p *Plan) Removes() bool { return slices.ContainsFunc(p.Changes, Change.removes) }
 
 // WithoutRemovals returns the plan without the deletion of chains and sets.
-func (p *Plan) WithoutRemovals() *Plan {
-	return &Plan{Changes: slices.DeleteFunc(slices.Clone(p.Changes), Change.removes), services: p.services}
-}
+func (p *Plan) WithoutRemovals() *Plan { return p.without(Change.removes) }
 
-// Removals returns the deletion of chains and sets alone.
-func (p *Plan) Removals() *Plan {
-	return &Plan{Changes: slices.DeleteFunc(slices.Clone(p.Changes), func(c Change) bool { return !c.removes() }), services: p.services}
-}
+// Removals returns only the deletion of chains and sets.
+func (p *Plan) Removals() *Plan { return p.without(func(c Change) bool { return !c.removes() }) }
 
 // WithoutIdleLanes returns the plan without the deletion of lanes.
 func (p *Plan) WithoutIdleLanes() *Plan {
-	isIdle := func(c Change) bool {
-		return c.Verb == Delete && c.Chain != nil && c.Passing == 0 && nft.IsLane(c.OldRules)
-	}
-	if !slices.ContainsFunc(p.Changes, isIdle) {
-		return p
-	}
+	return p.without(func(c Change) bool {
+		return c.Verb == Delete && c.Chain != nil && c.passing == 0 && nft.IsLane(c.OldRules)
+	})
+}
+
+func (p *Plan) without(is func(Change) bool) *Plan {
 	out := *p
-	out.Changes = slices.DeleteFunc(slices.Clone(p.Changes), isIdle)
+	out.Changes = slices.DeleteFunc(slices.Clone(p.Changes), is)
 	return &out
 }
 
@@ -170,30 +156,7 @@ func (c Change) removes() bool {
 	return c.Verb == Delete && c.Kind() != "element" && c.Kind() != "table"
 }
 
-// RemovalFamilies returns the families in which the plan deletes chains or
-// sets.
-func (p *Plan) RemovalFamilies() []model.Family {
-	var out []model.Family
-	for _, f := range model.Families {
-		if slices.ContainsFunc(p.Changes, func(c Change) bool { return c.Family == f && c.removes() }) {
-			out = append(out, f)
-		}
-	}
-	return out
-}
-
-// Then returns the plan that is p and next, one after the other. Either may be
-// nil.
-func (p *Plan) Then(next *Plan) *Plan {
-	switch {
-	case p == nil:
-		return next
-	case next == nil:
-		return p
-	}
-	return Merge(p, next)
-}
-
+// Merge returns the plan that does what a does, and then what b does.
 func Merge(a, b *Plan) *Plan {
 	switch {
 	case a.Empty():
@@ -203,7 +166,7 @@ func Merge(a, b *Plan) *Plan {
 	}
 	out := &Plan{Changes: slices.Concat(a.Changes, b.Changes), services: slices.Concat(a.services, b.services)}
 	for i := range a.Changes {
-		if c := &a.Changes[i]; c.Passing == prepare {
+		if c := &a.Changes[i]; c.passing == prepare {
 			out.resume(c, len(a.Changes))
 		}
 	}

@@ -20,13 +20,12 @@ var (
 
 const colourOff = "\x1b[0m"
 
-// Print writes the plan for people: a line for each change under the name of
-// its table, and a summary. Signs are + for what is added, - for what is
-// deleted and ~ for what is changed.
+// Print writes the plan as text: a line for each change under the name of its
+// table, and a summary. The signs are + for added, - for deleted and ~ for changed.
 func (p *Plan) Print(w io.Writer, colour bool) error {
 	pp := planPrinter{plan: p, w: bufio.NewWriter(w), colour: colour}
 	for i := range p.Changes {
-		if c := &p.Changes[i]; c.Passing == 0 {
+		if c := &p.Changes[i]; c.passing == 0 {
 			pp.change(c)
 		}
 	}
@@ -103,14 +102,14 @@ func bare(s *nft.Set, e *nft.Element) string {
 	return s.ElementText(&nft.Element{Key: e.Key, Value: e.Value})
 }
 
-// chain prints a chain with its rules. The chain that is added and then filled
-// appears once, with the rules.
+// chain prints a chain with its rules. A chain that is added and then filled
+// appears once.
 func (pp *planPrinter) chain(c *Change) {
 	verb := c.Verb
 	switch {
 	case verb == Add && len(c.Chain.Rules) > 0:
 		return
-	case c.Fills:
+	case c.fills:
 		verb = Add
 	}
 	pp.line(verb, 1, "chain %s", c.Chain.Name)
@@ -136,7 +135,6 @@ func (pp *planPrinter) line(v Verb, depth int, format string, args ...any) {
 	fmt.Fprintln(pp.w, text)
 }
 
-// planJSON is the form of a plan for programs.
 type planJSON struct {
 	Changes []changeJSON `json:"changes"`
 	Summary struct {
@@ -164,7 +162,7 @@ func (p *Plan) JSON(w io.Writer) error {
 	out := planJSON{Changes: []changeJSON{}}
 	out.Summary.Add, out.Summary.Change, out.Summary.Delete = p.Count(Add), p.Count(Replace), p.Count(Delete)
 	for i := range p.Changes {
-		if c := &p.Changes[i]; c.Passing == 0 {
+		if c := &p.Changes[i]; c.passing == 0 {
 			out.Changes = append(out.Changes, c.json(p.service(c)))
 		}
 	}

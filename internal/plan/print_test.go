@@ -56,9 +56,8 @@ func TestSummary(t *testing.T) {
 	}
 }
 
-// TestPrintRedeclaration: what lasts only while a map is declared anew is not
-// printed, neither its beginning nor its end. What changes beside it is printed
-// with the rules of before.
+// TestPrintRedeclaration: temporary changes while a map is redeclared are not printed.
+// Other changes are printed with the rules from before.
 func TestPrintRedeclaration(t *testing.T) {
 	before, after := workload.Clone(workload.Sample()), workload.Clone(workload.Sample())
 	for _, table := range after.Tables {

@@ -8,14 +8,14 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// Settle returns desired with the endpoints of each frontend placed in the
-// slots where current has them already. New endpoints take the slots of those
-// that went away. Which slot of a lane an endpoint has means nothing, so both
-// rulesets do the same; but a replaced endpoint then changes one element, where
-// the order that render starts with would move many.
+// Settle returns desired with the endpoints of each frontend in the slots that they
+// have in current. New endpoints take the slots of removed ones. The slot of an
+// endpoint within a lane has no meaning, so both rulesets do the same. But
+// replacing an endpoint then changes one element, where render's order would move
+// many.
 //
-// Settling twice is settling once, and settling on an empty ruleset changes
-// nothing. desired is not modified; the result shares its parts.
+// Settle is idempotent, and changes nothing for an empty current ruleset. It does
+// not modify desired; the result shares its parts.
 func Settle(current, desired *nft.Ruleset) *nft.Ruleset {
 	out := &nft.Ruleset{}
 	for _, t := range desired.Tables {
@@ -33,7 +33,7 @@ func Settle(current, desired *nft.Ruleset) *nft.Ruleset {
 	return out
 }
 
-// findSet returns the set of current that s will replace, or an empty one.
+// findSet returns the set of current that s replaces, or an empty one.
 func findSet(current *nft.Ruleset, f model.Family, s *nft.Set) *nft.Set {
 	if t := current.Table(f); t != nil {
 		if o := t.Set(s.Name); o != nil && o.Same(s) {
@@ -69,11 +69,11 @@ func settleSet(current, desired *nft.Set, l *Lanes) *nft.Set {
 	return &out
 }
 
-// Lanes knows which slots the lanes of a table choose from.
+// Lanes holds the slots that the lanes of a table choose from.
 type Lanes struct {
 	table *nft.Table
 	Slots map[string]nft.Slots // by the name of the chain
-	goTo  map[string]string    // chains that go on in another one
+	goTo  map[string]string    // chains that continue in another one
 }
 
 // NewLanes returns the lanes of a table.
@@ -102,17 +102,8 @@ func (l *Lanes) add(chain string, s nft.Statement) {
 	}
 }
 
-// slotsOf returns the slots of a lane, or of the lane that a sticky one goes
-// to.
-func (l *Lanes) slotsOf(chain string) nft.Slots {
-	if o, ok := l.Slots[chain]; ok {
-		return o
-	}
-	return l.Slots[l.goTo[chain]]
-}
-
-// Of returns the slots that a map of verdicts leads to for a frontend, none if
-// it rejects or drops. It tells whether the map knows the frontend.
+// Of returns the slots that a map of verdicts leads to for a frontend, none if it
+// rejects or drops. It reports whether the map has the frontend.
 func (l *Lanes) Of(set string, f model.Frontend) (nft.Slots, bool) {
 	s := l.table.Set(set)
 	if s == nil {
@@ -122,7 +113,11 @@ func (l *Lanes) Of(set string, f model.Frontend) (nft.Slots, bool) {
 	if !ok {
 		return nft.Slots{}, false
 	}
-	return l.slotsOf(e.Value.Verdict.Chain), true
+	lane := e.Value.Verdict.Chain
+	if slots, ok := l.Slots[lane]; ok {
+		return slots, true
+	}
+	return l.Slots[l.goTo[lane]], true // it is a sticky one
 }
 
 // borders returns the slots of a frontend at which a lane starts or ends, in
@@ -138,6 +133,7 @@ func (l *Lanes) borders(f model.Frontend) []int {
 	return out
 }
 
+// HasSlots reports whether the key of a set ends with a slot.
 func HasSlots(s *nft.Set) bool {
 	return len(s.Key) > 0 && s.Key[len(s.Key)-1] == nft.Slot
 }
@@ -152,8 +148,8 @@ func CutFrontend(elements []nft.Element) (first, rest []nft.Element) {
 	return elements[:n], elements[n:]
 }
 
-// appendSettled appends the elements of some slots of a frontend: those keep
-// their endpoint that had one which is still wanted there.
+// appendSettled appends the elements of some slots of a frontend. A slot keeps its
+// endpoint if that is still wanted there.
 func appendSettled(out, before, group []nft.Element) []nft.Element {
 	first := int(group[0].Key.Slot)
 	wanted := make(map[netip.AddrPort]int, len(group)) // how many slots it takes

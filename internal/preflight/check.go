@@ -6,30 +6,30 @@ import (
 	"strings"
 
 	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
-	"golang.org/x/sys/unix"
 )
 
-// Problem is something that this kernel lacks, or does not let us use.
+// Problem is a feature that this kernel lacks or does not permit.
 type Problem struct {
 	Feature string // in words
 	Answer  error  // of the kernel; unwraps to the errno
 	Remedy
 }
 
-// Remedy is what brings a feature; what does not apply is empty.
+// Remedy provides a feature; fields that do not apply are empty.
 type Remedy struct {
 	Module string // kernel module
 	Option string // of the kernel's configuration, without CONFIG_
 	Since  string // first kernel version that has it
 }
 
-// String says what is missing, and what to do about it.
+// String names the missing feature and the remedy.
 func (p Problem) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s: ", p.Feature, kernel.KernelMessage(p.Answer))
@@ -50,9 +50,8 @@ func (p Problem) String() string {
 	return b.String()
 }
 
-// Check returns what is missing to serve the families. A feature that is missing
-// because another one is missing is not listed. The error says why the kernel
-// could not be asked.
+// Check returns what is missing to serve the families, without what depends on another
+// missing feature. After an error the kernel's features are unknown.
 func Check(families []model.Family) (problems []Problem, err error) {
 	err = netlinkio.Retry(netlinkio.Fades, func() (err error) {
 		problems, err = checkOnce(families)
@@ -73,19 +72,18 @@ func checkOnce(families []model.Family) ([]Problem, error) {
 	return problems, errors.Join(err, k.Close())
 }
 
-// prober is what answers.
+// prober answers questions: the kernel, or a fake.
 type prober interface {
 	// Try returns what is refused of a plan, and changes nothing.
 	Try(*plan.Plan) ([]kernel.Refusal, error)
-	// connections asks for connections.
+	// connections returns an error without access to connection tracking.
 	connections() error
 }
 
-// conn is the kernel.
 type conn struct{ *kernel.Conn }
 
-// connections asks for the kernel's statistics, which are short. Without
-// a module that knows what a connection is, the kernel calls it invalid.
+// connections asks for the statistics of connection tracking, which are short. Without
+// its module the kernel calls the question invalid.
 func (conn) connections() error {
 	c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
@@ -117,7 +115,7 @@ func check(k prober, families []model.Family) ([]Problem, error) {
 			for _, r := range refused {
 				m.add(r)
 				if r.Type == unix.NFT_MSG_NEWTABLE {
-					break // the others mean nothing
+					break // the rest follows from that
 				}
 			}
 		}

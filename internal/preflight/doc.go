@@ -1,8 +1,6 @@
-// Package preflight asks the kernel for everything that the rules are made of,
-// before the first of them is applied, so that what is missing has a name: the
-// module or the option that brings it.
+// Package preflight asks the kernel for all features of the rules before the first rule
+// is applied, and names the module or option that provides a missing one.
 //
-// It renders rules that use every feature, and has [kernel.Conn.Try] carry them
-// out on trial. Nothing becomes visible, and the generation of the ruleset stays
-// the same.
+// It renders rules that use every feature, and tries them with [kernel.Conn.Try].
+// Nothing becomes visible, and the generation of the ruleset does not change.
 package preflight

@@ -12,8 +12,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// feature is something that rules are made of and that a kernel can lack. Where
-// the families have one of their own, the remedy is that of IPv4.
+// feature is something that rules need and that a kernel can lack. If the families
+// have separate remedies, it has that of IPv4.
 type feature struct {
 	name   string
 	remedy Remedy
@@ -31,8 +31,8 @@ var (
 	counters           = feature{"counters of set elements", Remedy{Module: "nft_counter", Option: "NFT_COUNTER", Since: "5.7"}}
 )
 
-// byExpression has the expressions that are modules of their own. The others come
-// with nf_tables.
+// byExpression has the expressions that are separate modules. The others are part of
+// nf_tables.
 var byExpression = map[string]feature{
 	"ct":     {"matches on connections", Remedy{Module: "nft_ct", Option: "NFT_CT", Since: "4.17"}},
 	"nat":    {"destination NAT", Remedy{Module: "nft_nat", Option: "NFT_NAT"}},
@@ -43,14 +43,13 @@ var byExpression = map[string]feature{
 	"fib":    {"matches on addresses of the node", Remedy{Module: "nft_fib_ipv4", Option: "NFT_FIB_IPV4"}},
 }
 
-// missing collects what a family lacks.
 type missing struct {
 	family   model.Family
 	problems []Problem
 }
 
-// add names what a message is refused for. A part that every kernel with
-// nf_tables has is refused for what it refers to, which was refused before.
+// add adds the problem behind a refused message. If every kernel with nf_tables has
+// the feature, the cause is something that the message refers to, refused before.
 func (m *missing) add(r kernel.Refusal) {
 	f, ok := featureOf(r)
 	if !ok && len(m.problems) > 0 {
@@ -67,8 +66,8 @@ func (m *missing) add(r kernel.Refusal) {
 	}
 }
 
-// featureOf returns the feature that a message is refused for, and whether
-// a kernel with nf_tables can lack it.
+// featureOf returns the feature that a refused message needs, and whether a kernel with
+// nf_tables can lack it.
 func featureOf(r kernel.Refusal) (feature, bool) {
 	switch r.Type {
 	case unix.NFT_MSG_NEWTABLE:

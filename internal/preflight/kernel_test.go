@@ -7,9 +7,10 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
-	"golang.org/x/sys/unix"
 )
 
 // helper makes the test binary a process that checks the kernel and says what

@@ -9,8 +9,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
-// probes returns rulesets of a family that together have everything that Services
-// and the configuration can ask for.
+// probes returns rulesets of a family that together have every feature that Services
+// and the configuration can need.
 func probes(f model.Family) []*nft.Ruleset {
 	all, some := netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("192.0.2.0/24")
 	if f == model.IPv6 {
@@ -32,7 +32,10 @@ func probes(f model.Family) []*nft.Ruleset {
 		s.Slices = append(s.Slices, &model.EndpointSlice{
 			Namespace: name.Namespace, Name: name.Name, Service: name.Name, Family: f,
 			Ports: []model.EndpointPort{{Protocol: model.TCP, Port: 8080}},
-			Hosts: []model.Host{host(some.Addr()), host(address)},
+			Hosts: []model.Host{
+				{Address: some.Addr(), Ready: true, Serving: true, Node: "node"},
+				{Address: address, Ready: true, Serving: true, Node: "node"},
+			},
 		})
 	}
 	var out []*nft.Ruleset
@@ -46,12 +49,8 @@ func probes(f model.Family) []*nft.Ruleset {
 	return out
 }
 
-func host(a netip.Addr) model.Host {
-	return model.Host{Address: a, Ready: true, Serving: true, Node: "node"}
-}
-
-// apart returns a ruleset with each thing that a kernel can refuse by itself: hooks
-// in chains without rules, and counters in maps without rules that look into them.
+// apart returns a ruleset that separates what a kernel can refuse: hooks are in chains
+// without rules, and counters in maps that no rule refers to.
 func apart(rules *nft.Ruleset) *nft.Ruleset {
 	out := &nft.Ruleset{}
 	for _, t := range rules.Tables {

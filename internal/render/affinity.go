@@ -12,28 +12,27 @@ import (
 )
 
 // Session affinity binds a client to an endpoint of a frontend. Packets write the
-// bindings, and nothing on the path of a change reads them: a binding is valid
-// only while the endpoint is in affinity-endpoints, a set like every other one.
+// bindings, and changes do not read them: a binding is valid only while the endpoint
+// is in affinity-endpoints, an ordinary set.
 //
-// A lane jumps to a chain that finds the binding of a client and translates the
-// connection. Behind all DNAT, and before anything else can translate the source, the
-// chains below compare what connection tracking says with affinity-endpoints. If the
-// endpoint is there, the binding is made, or lives on. If not, the binding was made
-// before the endpoint left: it is deleted and the packet dropped, so that the client's
-// next attempt is balanced. The applier deletes such bindings in the background too,
-// to spare clients that attempt.
+// A lane jumps to a chain that looks up the binding of a client and translates the
+// connection. Behind all DNAT, and before anything can translate the source, the
+// chains below compare the conntrack entry with affinity-endpoints. If the endpoint
+// is there, the binding is added or renewed. If not, the binding is older than the
+// removal of the endpoint: it is deleted and the packet dropped, so the client's next
+// attempt is balanced. To spare clients that, the applier also deletes such bindings
+// in the background.
 
-// affinity is the kind of session affinity that a frontend has. It is comparable;
-// the zero value is none.
+// affinity is the kind of session affinity of a frontend. It is comparable; the zero
+// value is none.
 type affinity struct {
 	timeout time.Duration
-	// local frontends have policy Local. Their clients outside of the cluster
-	// may reach endpoints of this node only, so bindings from a time with
-	// another policy must not count for them.
+	// local frontends have policy Local. Their clients outside of the cluster may
+	// reach only endpoints of this node, so bindings from before a change of policy
+	// must not count for them.
 	local bool
 }
 
-// affinityOf returns the affinity of the frontend of a route.
 func affinityOf(r *model.Route) affinity {
 	if r.Service.AffinityTimeout == 0 {
 		return affinity{}
@@ -45,7 +44,7 @@ func (a affinity) compare(o affinity) int {
 	return cmp.Or(cmp.Compare(a.prefix(), o.prefix()), cmp.Compare(a.timeout, o.timeout))
 }
 
-// prefix distinguishes names that exist for frontends with policy Local as well.
+// prefix distinguishes the names for frontends with policy Local.
 func (a affinity) prefix() string {
 	if a.local {
 		return "local-"
@@ -53,21 +52,17 @@ func (a affinity) prefix() string {
 	return ""
 }
 
-// bindings names the map of clients.
 func (a affinity) bindings() string { return a.prefix() + nft.AffinityMap }
 
-// frontends names the set of frontends with this affinity.
 func (a affinity) frontends() string {
 	return fmt.Sprintf("%saffinity-%d", a.prefix(), int(a.timeout.Seconds()))
 }
 
-// chain names the chain that binds the clients of these frontends.
 func (a affinity) chain() string {
 	return fmt.Sprintf("%sbind-%d", a.prefix(), int(a.timeout.Seconds()))
 }
 
-// affinitySets returns the sets and maps for the kinds of affinity in use, which
-// are sorted, empty.
+// affinitySets returns the empty sets and maps for sorted kinds of affinity.
 func affinitySets(kinds []affinity, capacity uint32) []*nft.Set {
 	if len(kinds) == 0 {
 		return nil
@@ -88,8 +83,8 @@ func affinitySets(kinds []affinity, capacity uint32) []*nft.Set {
 	return out
 }
 
-// affinityChains returns the chains that bind clients. They see the first packet
-// of each connection that leaves the node or ends at it.
+// affinityChains returns the chains that bind clients. They see the first packet of
+// each connection that leaves the node or ends at it.
 func affinityChains(r *model.Routing, kinds []affinity) []*nft.Chain {
 	if len(kinds) == 0 {
 		return nil
@@ -97,7 +92,6 @@ func affinityChains(r *model.Routing, kinds []affinity) []*nft.Chain {
 	remember := &nft.Chain{Name: nft.RememberChain}
 	out := []*nft.Chain{remember}
 	for _, k := range kinds {
-		// meta l4proto tcp ct original ip daddr . meta l4proto . ct original proto-dst @affinity-10800 goto bind-10800
 		out = append(out, k.bind(k.chain(), original))
 		remember.Rules = append(remember.Rules, k.find(original, k.chain())...)
 	}
@@ -114,26 +108,27 @@ func affinityChains(r *model.Routing, kinds []affinity) []*nft.Chain {
 	return out
 }
 
-// recallChains returns one such chain for each map of the kinds, which are sorted.
+// recallChains returns one such chain for each map of sorted kinds.
 func recallChains(kinds []affinity, wildcard bool) (out []*nft.Chain) {
 	for i, k := range kinds {
 		if i > 0 && kinds[i-1].local == k.local {
 			continue
 		}
 		out = append(out, &nft.Chain{Name: nft.RecallChain(k.bindings(), wildcard), Rules: []nft.Rule{
-			// dnat ip to ip daddr . meta l4proto . th dport . ip saddr map @affinity
 			{nft.DNAT{Key: append(dialledKey(wildcard)[:3:3], nft.SourceAddress), Map: k.bindings()}},
 		}})
 	}
 	return out
 }
 
-// find returns the rules that recognise the frontends with this affinity.
+// find returns the rules that match the frontends with this affinity.
+//
+//	meta l4proto tcp ct original ip daddr . meta l4proto . ct original proto-dst @affinity-10800 goto bind-10800
 func (a affinity) find(frontend nft.Concat, chain string) []nft.Rule {
 	var out []nft.Rule
 	for _, p := range model.Protocols {
 		out = append(out, nft.Rule{
-			nft.ProtocolIs{Protocol: p}, // nft wants to know it before it takes "proto-dst"
+			nft.ProtocolIs{Protocol: p}, // nft requires it before "proto-dst"
 			nft.InSet{Key: frontend, Set: a.frontends()},
 			nft.Verdict{Action: nft.Goto, Chain: chain},
 		})
@@ -141,8 +136,13 @@ func (a affinity) find(frontend nft.Concat, chain string) []nft.Rule {
 	return out
 }
 
-// bind returns the chain that binds a client to the endpoint that its connection
-// got (5.3), or releases it.
+// bind returns the chain that binds a client to the endpoint of its connection
+// (5.3), or releases it.
+//
+//	meta l4proto tcp ct original ... . ct reply ip saddr . ct reply proto-src @affinity-endpoints
+//	  update @affinity { ct original ... . ct original ip saddr timeout 3h : ct reply ip saddr . ct reply proto-src } accept
+//	meta l4proto tcp ct original ... @affinity-endpoints accept
+//	meta l4proto tcp delete @affinity { ... } drop
 func (a affinity) bind(name string, frontend nft.Concat) *nft.Chain {
 	pair := append(frontend[:3:3], nft.ReplySource, nft.ReplyPort)
 	client := append(frontend[:3:3], nft.OriginalSource)
@@ -150,20 +150,14 @@ func (a affinity) bind(name string, frontend nft.Concat) *nft.Chain {
 	for _, p := range model.Protocols {
 		valid := nft.Rule{nft.ProtocolIs{Protocol: p}, nft.InSet{Key: pair, Set: nft.AffinityEndpointsSet}}
 		c.Rules = append(c.Rules,
-			// meta l4proto tcp ct original ip daddr . meta l4proto . ct original proto-dst . ct reply ip saddr . ct reply proto-src @affinity-endpoints
-			//   update @affinity { ct original ip daddr . meta l4proto . ct original proto-dst . ct original ip saddr timeout 3h : ct reply ip saddr . ct reply proto-src } accept
 			append(valid[:2:2], nft.Remember{Map: a.bindings(), Key: client, Timeout: a.timeout}, nft.Verdict{Action: nft.Accept}),
-			// The map is full: the client is served all the same.
-			// meta l4proto tcp ... @affinity-endpoints accept
+			// The map is full: the client is still served.
 			append(valid[:2:2], nft.Verdict{Action: nft.Accept}),
-			// meta l4proto tcp delete @affinity { ... } drop
 			nft.Rule{nft.ProtocolIs{Protocol: p}, nft.Forget{Map: a.bindings(), Key: client}, nft.Verdict{Action: nft.Drop}})
 	}
 	return c
 }
 
-// affinityEndpoints adds the endpoints to which clients of a frontend may be
-// bound.
 func (c *composer) affinityEndpoints(f model.Frontend, slots []netip.AddrPort) {
 	endpoints := slices.Clone(slots)
 	slices.SortFunc(endpoints, netip.AddrPort.Compare)

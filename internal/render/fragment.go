@@ -7,12 +7,11 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// fragment is what one frontend adds to the table of its family.
+// fragment is the part of a table that one frontend needs.
 type fragment struct {
 	elements []member
 	lanes    []laneUse
-	// affinity is none if no client may get an endpoint.
-	affinity affinity
+	affinity affinity // none if no client may get an endpoint
 }
 
 // member is an element and the name of the set that it is in.
@@ -21,12 +20,10 @@ type member struct {
 	nft.Element
 }
 
-// laneUse is a lane that a frontend leads to. It is comparable.
+// laneUse is a lane of a frontend. It is comparable.
 type laneUse struct {
-	lane lane
-	// bindings names the map in which the lane looks for the client first;
-	// empty: without affinity.
-	bindings string
+	lane     lane
+	bindings string // the map in which the lane looks up the client first; empty: without affinity
 }
 
 // plain returns the lane that a sticky one goes to for clients without a binding.
@@ -36,24 +33,17 @@ func (u laneUse) compare(o laneUse) int {
 	return cmp.Or(cmp.Compare(u.bindings, o.bindings), u.lane.compare(o.lane))
 }
 
-// composer makes fragments. What it makes is a function of the route and of the
-// configuration of the node alone.
+// composer makes fragments. They depend only on the route and on the configuration
+// of the node.
 type composer struct {
 	node      string // name
 	scheduler model.Scheduler
-	// layouts are those of the service ports so far: their frontends share
-	// them.
-	layouts map[layoutKey]layout
-	part    *fragment // under way
+	layouts   map[layoutKey]layout // of service ports: their frontends share them
+	part      *fragment            // under construction
 }
 
-// newComposer returns a composer for a number of routes.
-func newComposer(r *model.Routing, routes int) *composer {
-	return &composer{node: r.NodeName, scheduler: r.Scheduler, layouts: make(map[layoutKey]layout, routes)}
-}
-
-// layoutKey is what a layout depends on: the frontends of a service port share
-// their choice, and so the layout.
+// layoutKey is what a layout depends on: the frontends of a service port share their
+// choice, and so the layout.
 type layoutKey struct {
 	choice *model.Choice
 	inside model.Policy
@@ -64,7 +54,6 @@ func (c *composer) add(set string, e nft.Element) {
 	c.part.elements = append(c.part.elements, member{set, e})
 }
 
-// compose replaces part by the fragment of a route.
 func (c *composer) compose(r *model.Route, part *fragment) {
 	*part = fragment{elements: part.elements[:0], lanes: part.lanes[:0]}
 	c.part = part
@@ -105,7 +94,6 @@ func (c *composer) layout(r *model.Route, inside, outside []model.Endpoint) layo
 	return l
 }
 
-// verdict returns what a services map says for a frontend.
 func (c *composer) verdict(r *model.Route, v model.Verdict, s span) nft.Verdict {
 	switch v {
 	case model.Reject:
@@ -129,16 +117,17 @@ func (c *composer) verdict(r *model.Route, v model.Verdict, s span) nft.Verdict 
 	return nft.Verdict{Action: nft.Goto, Chain: use.name()}
 }
 
-// masquerading lists frontends at which the source is masqueraded, always or
-// for connections of the node itself (table 4-A).
+// masquerading lists frontends behind which the source is masqueraded, always or for
+// connections of the node itself (table 4-A).
 func (c *composer) masquerading(r *model.Route) {
-	switch {
-	case r.Kind == model.ClusterIP:
-	case r.Local():
-		c.add(nft.LocalFrontendsSet, nft.Element{Key: nft.FrontendKey(r.Frontend)})
-	default:
-		c.add(nft.MasqFrontendsSet, nft.Element{Key: nft.FrontendKey(r.Frontend)})
+	if r.Kind == model.ClusterIP {
+		return
 	}
+	set := nft.MasqFrontendsSet
+	if r.Local() {
+		set = nft.LocalFrontendsSet
+	}
+	c.add(set, nft.Element{Key: nft.FrontendKey(r.Frontend)})
 }
 
 func (c *composer) sourceRanges(r *model.Route) {
@@ -152,9 +141,9 @@ func (c *composer) sourceRanges(r *model.Route) {
 	}
 }
 
-// hairpins lists the endpoints that may meet themselves behind a frontend:
-// those of this node (4.19) and those of which no node is known, because on a
-// machine without Kubernetes that is every one.
+// hairpins lists the endpoints that may connect to themselves through a frontend:
+// those of this node (4.19) and those without a node, which on a machine without
+// Kubernetes are all.
 func (c *composer) hairpins(p model.Protocol, endpoints []model.Endpoint) {
 	for _, e := range endpoints {
 		if e.Host.Node == "" || e.Host.Node == c.node {

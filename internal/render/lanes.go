@@ -10,18 +10,17 @@ import (
 
 // counters is the number of round robin lanes for each number of slots.
 //
-// A counter belongs to a rule. If all services with n endpoints shared one, a
-// client that calls A, B, A, B... would see A on the same endpoint for ever. So
-// they are spread over several; 16 keep two services apart in 15 of 16 cases
-// at a cost of 16 rules that refer to the endpoints map (binding costs grow
-// with that number).
+// A counter belongs to a rule. If all services with n endpoints shared one, a client
+// that calls A, B, A, B... would always reach the same endpoint of A. So they are
+// spread over several counters: 16 separate two services in 15 of 16 cases, at a cost
+// of 16 rules that refer to the endpoints map (binding costs grow with that number).
 //
-// That leaves clients that call many services in a fixed order: if a counter
-// always makes the same number of steps from one connection of a service to the
-// next, some of its endpoints are never met. So one of evasion connections takes
-// a counter that all services with n endpoints have in common, and the next one
-// finds its own counter elsewhere. That keeps the balance of a service that is
-// alone: on each of the two counters its endpoints take turns.
+// That leaves clients that call many services in a fixed order: if a counter always
+// advances by the same number between two connections of a service, some of its
+// endpoints are never used. So one of evasion connections uses a counter common to
+// all services with n endpoints, which shifts the next one on its own counter.
+// A service that is called alone stays balanced: its endpoints take turns on both
+// counters.
 const (
 	counters = 16
 	evasion  = 8
@@ -29,17 +28,16 @@ const (
 
 // lane is a chain that picks one of some slots. Services share it.
 type lane struct {
-	slots   nft.Slots
-	counter uint64 // of round robin
-	// wildcard lanes are those of NodePorts with the unspecified address.
-	wildcard bool
+	slots    nft.Slots
+	counter  uint64 // of round robin
+	wildcard bool   // for NodePorts with the unspecified address
 }
 
-// laneFor returns the lane of a service port. It depends on nothing but its
-// arguments, so that a dry run shows what a node does.
+// laneFor returns the lane of a service port. It depends only on its arguments, so
+// a dry run shows what a node does.
 func laneFor(port model.PortName, scheduler model.Scheduler, s span) lane {
 	l := lane{slots: nft.Slots{Scheduler: scheduler, Count: uint32(s.count), First: uint32(s.first)}}
-	if s.count == 1 { // nothing to choose, nothing to count
+	if s.count == 1 { // there is no choice
 		l.slots.Scheduler = model.RoundRobin
 		return l
 	}
@@ -52,14 +50,12 @@ func laneFor(port model.PortName, scheduler model.Scheduler, s span) lane {
 // name returns for example "rr-3-5", "rr-3-5-at-2" for slots from 2 on, or
 // "node-rr-3-5" for NodePorts with the unspecified address.
 func (l lane) name() string {
-	var name string
+	name := fmt.Sprintf("rr-%d-%d", l.slots.Count, l.counter)
 	switch l.slots.Scheduler {
 	case model.Random:
 		name = fmt.Sprintf("random-%d", l.slots.Count)
 	case model.SourceHash:
 		name = fmt.Sprintf("hash-%d", l.slots.Count)
-	default:
-		name = fmt.Sprintf("rr-%d-%d", l.slots.Count, l.counter)
 	}
 	if l.slots.First > 0 {
 		name += fmt.Sprintf("-at-%d", l.slots.First)
@@ -67,8 +63,7 @@ func (l lane) name() string {
 	return l.prefix() + name
 }
 
-// prefix distinguishes names that exist for NodePorts with the unspecified address
-// as well.
+// prefix distinguishes the names for NodePorts with the unspecified address.
 func (l lane) prefix() string {
 	if l.wildcard {
 		return nft.NodePrefix
@@ -81,21 +76,23 @@ func (l lane) compare(o lane) int {
 		cmp.Compare(l.slots.First, o.slots.First), cmp.Compare(l.counter, o.counter), cmp.Compare(l.prefix(), o.prefix()))
 }
 
-// common returns the lane with the counter that services have in common, if l
-// has one of the others.
+// common returns the lane with the common counter, and whether l is another lane
+// that sometimes leads there.
 func (l lane) common() (lane, bool) {
 	own := l.slots.Scheduler == model.RoundRobin && l.slots.Count > 1 && l.counter != counters
 	l.counter = counters
 	return l, own
 }
 
+// chain returns the chain of a lane, for example
+//
+//	numgen random mod 8 0 goto rr-3-16
+//	dnat ip to ip daddr . meta l4proto . th dport . numgen inc mod 3 map @endpoints
 func (l lane) chain() *nft.Chain {
 	c := &nft.Chain{Name: l.name()}
 	if other, ok := l.common(); ok {
-		// numgen random mod 8 0 goto rr-3-16
 		c.Rules = append(c.Rules, nft.Rule{nft.OneIn{Of: evasion}, nft.Verdict{Action: nft.Goto, Chain: other.name()}})
 	}
-	// dnat ip to ip daddr . meta l4proto . th dport . numgen inc mod 3 map @endpoints
 	c.Rules = append(c.Rules, nft.Rule{nft.DNAT{Key: append(dialledKey(l.wildcard)[:3:3], l.slots), Map: nft.EndpointsMap}})
 	return c
 }
@@ -111,25 +108,23 @@ func (u laneUse) name() string {
 	return u.lane.name()
 }
 
-// chain returns the chain of a lane. With affinity the client gets the endpoint that
-// it had before. The lookup of that is a chain of its own, because the kernel walks
-// all elements of a map for each rule that is added and refers to it (0.25 s with a
-// million bindings, measured on 6.18).
+// chain returns the chain of a lane. With affinity the client gets its previous
+// endpoint. That lookup is in a separate chain, because the kernel walks all elements
+// of a map for each added rule that refers to it (0.25 s with a million bindings,
+// measured on 6.18).
 func (u laneUse) chain() *nft.Chain {
 	if u.bindings == "" {
 		return u.lane.chain()
 	}
 	return &nft.Chain{Name: u.name(), Rules: []nft.Rule{
-		// jump recall
 		{nft.Verdict{Action: nft.Jump, Chain: nft.RecallChain(u.bindings, u.lane.wildcard)}},
-		// goto rr-3-5
 		{nft.Verdict{Action: nft.Goto, Chain: u.lane.name()}},
 	}}
 }
 
-// hasher takes the parts of a name. The hash differs between ("ab", "c") and
-// ("a", "bc"), and is the same on every machine and in every release: lanes and
-// slots must not move when nftproxy is upgraded.
+// hasher hashes the parts of a name. The hash differs between ("ab", "c") and
+// ("a", "bc"), and is the same on every machine and in every release: lanes and slots
+// must not move during an upgrade.
 type hasher uint64
 
 // FNV-1a with 64 bits.
@@ -147,7 +142,6 @@ func hash(parts ...string) hasher {
 	return h
 }
 
-// add returns the hash of one more part.
 func add[T string | []byte](h hasher, part T) hasher {
 	for shift := 24; shift >= 0; shift -= 8 {
 		h = (h ^ hasher(byte(len(part)>>shift))) * fnvPrime
@@ -158,8 +152,8 @@ func add[T string | []byte](h hasher, part T) hasher {
 	return h
 }
 
-// sum ends it. The low bits of FNV depend on the low bits of the text alone, so
-// that similar names would meet in one lane: mix the high bits in.
+// sum returns the hash. The low bits of FNV depend only on the low bits of the text,
+// so similar names would share a lane: mix in the high bits.
 func (h hasher) sum() uint64 {
 	sum := uint64(h)
 	sum ^= sum >> 33

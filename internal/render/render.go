@@ -8,16 +8,15 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// Render returns the ruleset for a routing: the change from nothing to its
-// routes. A family in which nothing is served has no table. The result is sorted
-// and depends on nothing but the argument.
+// Render returns the ruleset for a routing: the change from nothing to its routes.
+// A family in which nothing is served has no table. The result is sorted and depends
+// only on the argument.
 func Render(r *model.Routing) *nft.Ruleset {
 	_, delta := Start(r)
 	return delta.After
 }
 
-// Start returns the state for a routing, and the change from nothing that leads
-// to it.
+// Start returns the state for a routing, and the change from nothing to it.
 func Start(r *model.Routing) (*State, nft.Delta) {
 	s := newState(r)
 	changes := make([]model.RouteChange, len(r.Routes))
@@ -25,11 +24,11 @@ func Start(r *model.Routing) (*State, nft.Delta) {
 		changes[i] = model.RouteChange{Frontend: r.Routes[i].Frontend, New: &r.Routes[i]}
 	}
 	delta := s.Change(changes, r.NodePortAddresses)
-	s.undo = func() {} // there is nothing to go back to
+	s.last = &change{} // there is nothing to go back to
 	return s, nft.FromNothing(delta.After)
 }
 
-// part is what a change concerns of one table, before or after it.
+// part is the part of a table that a change affects, before or after it.
 type part struct {
 	elements map[string][]nft.Element // by the name of the set
 	lanes    []*nft.Chain
@@ -37,7 +36,7 @@ type part struct {
 
 func newPart() *part { return &part{elements: make(map[string][]nft.Element)} }
 
-// reserve makes room for what most elements of routes are.
+// reserve makes room for most elements of the new routes.
 func (p *part) reserve(changes []model.RouteChange) {
 	endpoints := 0
 	for i := range changes {
@@ -49,9 +48,9 @@ func (p *part) reserve(changes []model.RouteChange) {
 	p.elements[nft.EndpointsMap] = make([]nft.Element, 0, endpoints)
 }
 
-// take adds the elements of a frontend, those of one set together: there may be
-// as many as a Service has endpoints. Those that frontends share are added by
-// [part.share].
+// take adds the elements of a frontend, except those that frontends share: see
+// [part.share]. It adds the elements of one set together, because a Service can have
+// many endpoints.
 func (p *part) take(f *fragment) {
 	for rest := f.elements; len(rest) > 0; {
 		set, n := rest[0].set, 1
@@ -69,9 +68,8 @@ func (p *part) take(f *fragment) {
 	}
 }
 
-// table returns the parts as a table with all sets, of which only some elements
-// are there. Chains that every table has are among the chains if they may differ
-// before and after.
+// table returns a table with all sets, but only the elements of the part. It has the
+// chains of every table only if they may differ before and after.
 func (p *part) table(f model.Family, r *model.Routing, kinds []affinity, skeletonDiffers bool) *nft.Table {
 	t := &nft.Table{Family: f, Sets: sets(r, kinds), Chains: p.lanes}
 	if skeletonDiffers {
@@ -85,7 +83,6 @@ func (p *part) table(f model.Family, r *model.Routing, kinds []affinity, skeleto
 	return t
 }
 
-// ranges returns the elements for the ServiceCIDRs of a family.
 func ranges(r *model.Routing, f model.Family) []nft.Element {
 	var out []nft.Element
 	for _, p := range r.ServiceCIDRs {
@@ -96,8 +93,8 @@ func ranges(r *model.Routing, f model.Family) []nft.Element {
 	return out
 }
 
-// addresses returns the elements for the addresses of a family that are in one
-// of two sorted lists only.
+// addresses returns the elements for the addresses of a family that are in the first
+// of two sorted lists and not in the second.
 func addresses(in, notIn []netip.Addr, f model.Family) []nft.Element {
 	var out []nft.Element
 	for _, a := range in {

@@ -8,24 +8,23 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// span is a run of slots.
 type span struct{ first, count int }
 
-// layout places the endpoints of a frontend in slots, so that those for
-// clients inside of the cluster and those for clients outside are each a span.
+// layout places the endpoints of a frontend in slots, so that those for clients inside
+// of the cluster and those for clients outside are each a span.
 //
 //	inside:   [ inside only | both ]
 //	outside:                [ both | outside only ]
 //
-// Where outside has nothing of its own, both come first: then all spans start
-// at slot 0, and more services share a lane.
+// Without any for outside only, both come first: then all spans start at slot 0, and
+// more services share a lane.
 type layout struct {
 	slots           []netip.AddrPort
 	inside, outside span
 }
 
-// newLayout lays out the endpoints of a service port on a node. outside is
-// empty where it makes no difference who connects.
+// newLayout lays out the endpoints of a service port on a node. outside is empty if
+// all clients have the same endpoints.
 func newLayout(node string, port model.PortName, inside, outside []model.Endpoint) layout {
 	isIn := func(list []model.Endpoint) func(model.Endpoint) bool {
 		in := make(map[netip.AddrPort]bool, len(list))
@@ -62,8 +61,8 @@ func newLayout(node string, port model.PortName, inside, outside []model.Endpoin
 	}
 }
 
-// shuffle orders endpoints by a hash of node, service port and endpoint:
-// otherwise a thousand nodes would all start with the same endpoint.
+// shuffle orders endpoints by a hash of node, service port and endpoint: otherwise
+// a thousand nodes would start with the same endpoint.
 func shuffle(node string, port model.PortName, endpoints []model.Endpoint, keep func(model.Endpoint) bool) []model.Endpoint {
 	type ranked struct {
 		rank     uint64
@@ -89,8 +88,8 @@ func shuffle(node string, port model.PortName, endpoints []model.Endpoint, keep 
 
 func weightOf(e model.Endpoint) int { return int(cmp.Or(e.Host.Weight, 1)) }
 
-// commonWeight returns the greatest common divisor of all weights: equal
-// weights need one slot each, whatever they are.
+// commonWeight returns the greatest common divisor of all weights, so that equal
+// weights need one slot each.
 func commonWeight(endpoints []model.Endpoint) int {
 	unit := 0
 	for _, e := range endpoints {
@@ -103,13 +102,13 @@ func commonWeight(endpoints []model.Endpoint) int {
 	return max(unit, 1)
 }
 
-// scale says how many slots a weight takes.
+// scale converts weights to numbers of slots.
 type scale struct{ unit, divisor int }
 
-// newScale returns the scale for two lists of endpoints, which may have some in
-// common. It is exact if that takes no more slots than there may be. Otherwise
-// weights are divided by a power of two: by the smallest one that will do, so
-// that the slots of an endpoint seldom depend on which others there are.
+// newScale returns the scale for two lists of endpoints, which may overlap. It is exact
+// if that does not take too many slots. Otherwise weights are divided by the smallest
+// sufficient power of two, so that the slots of an endpoint seldom depend on the other
+// endpoints.
 func newScale(inside, outside []model.Endpoint) scale {
 	all := slices.Concat(inside, outside)
 	s := scale{commonWeight(all), 1}
@@ -119,12 +118,12 @@ func newScale(inside, outside []model.Endpoint) scale {
 	return s
 }
 
-// maxWeight is more than any weight is.
+// maxWeight is more than any weight.
 const maxWeight = 1 << 16
 
-// maxSlots returns the most slots that a number of endpoints may take with
-// weights that are not equal. Each slot is an element for each frontend, and a
-// change of an endpoint changes all of its slots.
+// maxSlots returns the most slots for a number of endpoints with unequal weights. Each
+// slot is an element for each frontend, and a change of an endpoint changes all of its
+// slots.
 func maxSlots(endpoints int) int {
 	return max(512, min(16*endpoints, 4096), 4*endpoints)
 }
@@ -142,8 +141,8 @@ func (s scale) total(endpoints []model.Endpoint) int {
 	return n
 }
 
-// weighted gives each endpoint its number of slots, spread evenly: the k-th of n
-// slots of an endpoint comes after the (2k-1)/2n-th part of all.
+// weighted gives each endpoint its number of slots, spread evenly: the k-th of n slots
+// of an endpoint comes after the (2k-1)/2n-th part of all.
 func weighted(endpoints []model.Endpoint, s scale) []netip.AddrPort {
 	type slot struct {
 		place, of int // place/of is the part

@@ -119,8 +119,8 @@ func TestSlotsAreBounded(t *testing.T) {
 	}
 }
 
-// TestSlotsStay: an endpoint that comes or goes leaves the number of slots of
-// the others alone, unless it makes the number of all pass a bound.
+// TestSlotsStay: adding or removing an endpoint does not change the number of slots of
+// the others, unless the total exceeds a bound.
 func TestSlotsStay(t *testing.T) {
 	slots := func(n int) int {
 		var endpoints []model.Endpoint
@@ -136,6 +136,6 @@ func TestSlotsStay(t *testing.T) {
 		}
 	}
 	if changes > 6 { // 100, 50, 25, 13, 6, 3
-		t.Errorf("the slots of an endpoint change %d times while the others grow to 1,000", changes)
+		t.Errorf("the slots of an endpoint change %d times while the other weights grow to 1,000", changes)
 	}
 }

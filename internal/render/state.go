@@ -9,28 +9,28 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// State counts what the frontends of a node have in common in the rules: lanes,
-// kinds of affinity, and elements that several frontends need. It is the one
-// owner of these numbers. With them it says what the change of some frontends
-// changes in the rules without looking at the others. It is not safe for
-// concurrent use.
+// State counts what the frontends of a node share in the rules: lanes, kinds of
+// affinity, and elements that several frontends need. It is the only owner of these
+// counts. With them it computes how a change of some frontends changes the rules
+// without visiting the other frontends. It is not safe for concurrent use.
 type State struct {
 	base   *model.Routing // without routes
 	tables map[model.Family]*table
-	undo   func() // takes the last change back
+	last   *change
 }
 
-// table counts what the frontends of one family share. A zero count is not there.
+// table counts what the frontends of one family share. It holds no zero counts,
+// except of lanes.
 type table struct {
-	// lanes in the rules. A sticky lane counts as a plain one too. With zero
-	// frontends a lane is idle: it stays, because a new one is dear. Its rule is
-	// bound to the endpoints map, and the kernel looks at all elements for that
-	// (measured at 10,000 Services of 4 endpoints: scaling one takes 3.6 ms with a
-	// new lane, 1.1 ms without).
+	// lanes in the rules. A sticky lane also counts as a plain one. A lane with zero
+	// frontends is idle. It stays, because a new one is expensive: the kernel binds its
+	// rule to the endpoints map, and visits all elements for that (measured at 10,000
+	// Services of 4 endpoints: scaling one takes 3.6 ms with a new lane, 1.1 ms
+	// without).
 	lanes    map[laneUse]int
 	affinity map[affinity]int
 	elements map[sharedElement]int
-	sizes    map[string]int // elements of each set
+	sizes    map[string]int // elements of each set that routes fill
 	exists   bool           // in the rules
 }
 
@@ -50,7 +50,7 @@ func shared(set string) bool { return set == nft.HairpinSet || set == nft.Cluste
 func newState(r *model.Routing) *State {
 	base := *r
 	base.Routes, base.ClusterIPs, base.HealthChecks, base.Notices, base.NodePortAddresses = nil, nil, nil, nil, nil
-	s := &State{base: &base, tables: make(map[model.Family]*table), undo: func() {}}
+	s := &State{base: &base, tables: make(map[model.Family]*table), last: &change{}}
 	for _, f := range model.Families {
 		s.tables[f] = newTable()
 	}
@@ -64,30 +64,38 @@ func newTable() *table {
 	}
 }
 
-// Change follows changes of routes, and takes the addresses on which NodePorts
-// with the unspecified address are served from now on. It returns the parts of
-// the tables that these concern. Their difference is that of the complete tables.
+// Change follows changes of routes and of the addresses on which NodePorts with the
+// unspecified address are served. It returns the parts of the tables that these affect.
+// Their difference is that of the complete tables.
 func (s *State) Change(changes []model.RouteChange, nodePorts []netip.Addr) nft.Delta {
 	moved := !slices.Equal(nodePorts, s.base.NodePortAddresses)
-	return s.change(func(f model.Family, t *table, before, after *part) *touched {
-		own := ofFamily(changes, f)
+	c := s.begin(nodePorts)
+	for _, f := range model.Families {
+		t, own := s.tables[f], ofFamily(changes, f)
 		if len(own) == 0 && !moved && (t.exists || len(s.base.ServiceCIDRs) == 0) {
-			return nil
+			continue
 		}
-		return t.change(s.base, own, before, after)
-	}, nodePorts)
+		u := t.begin()
+		t.change(s.base, own, u)
+		c.take(f, u)
+	}
+	return c.end()
 }
 
 // DropIdle removes the lanes that no frontend uses.
 func (s *State) DropIdle() nft.Delta {
-	return s.change(func(_ model.Family, t *table, before, _ *part) *touched {
-		touched := t.touch()
-		for _, u := range t.idle() {
-			before.lanes = append(before.lanes, u.chain())
+	c := s.begin(s.base.NodePortAddresses)
+	for _, f := range model.Families {
+		if t := s.tables[f]; t.exists {
+			u := t.begin()
+			for _, l := range t.idle() {
+				u.before.lanes = append(u.before.lanes, l.chain())
+			}
+			t.dropIdle(u)
+			c.take(f, u)
 		}
-		t.dropIdle(touched)
-		return touched
-	}, s.base.NodePortAddresses)
+	}
+	return c.end()
 }
 
 // idle returns the lanes without a frontend, sorted.
@@ -102,69 +110,71 @@ func (t *table) idle() []laneUse {
 	return out
 }
 
-func (t *table) dropIdle(was *touched) {
-	for _, u := range t.idle() {
-		if _, known := was.lanes[u]; !known {
-			was.lanes[u] = 0
+func (t *table) dropIdle(u *update) {
+	for _, l := range t.idle() {
+		if _, known := u.lanes[l]; !known {
+			u.lanes[l] = 0
 		}
-		delete(t.lanes, u)
+		delete(t.lanes, l)
 	}
 }
 
-// Undo takes the last change back: the kernel did not carry it out.
+// Undo reverts the last change, which the kernel did not carry out.
 func (s *State) Undo() {
-	s.undo()
-	s.undo = func() {}
+	s.base.NodePortAddresses = s.last.addresses
+	for _, u := range s.last.updates {
+		u.table.restore(u)
+	}
+	s.last.updates = nil
 }
 
-// change takes each table from before to after. A function that returns nil has
-// nothing to change.
-func (s *State) change(each func(f model.Family, t *table, before, after *part) *touched, nodePorts []netip.Addr) nft.Delta {
-	delta := nft.Delta{Before: &nft.Ruleset{}, After: &nft.Ruleset{}}
-	addressesBefore := s.base.NodePortAddresses
-	var undo []func()
-	for _, f := range model.Families {
-		t := s.tables[f]
-		kinds, existed := t.kinds(), t.exists
-		before, after := newPart(), newPart()
-		touched := each(f, t, before, after)
-		if touched == nil {
-			continue
-		}
-		undo = append(undo, func() { t.restore(touched) })
+// change is one that is under way, or the last one.
+type change struct {
+	state     *State
+	addresses []netip.Addr // of NodePorts before
+	updates   []*update
+	delta     nft.Delta
+}
 
-		ranges := ranges(s.base, f)
-		if t.exists = t.sizes[nft.ServicesMap] > 0 || len(ranges) > 0; !t.exists {
-			t.dropIdle(touched)
-		}
-		had := addressesBefore
-		if !existed {
-			had = nil
-			after.elements[nft.ServiceCIDRsSet] = ranges
-		}
-		before.elements[nft.NodeAddressesSet] = addresses(had, nodePorts, f)
-		after.elements[nft.NodeAddressesSet] = addresses(nodePorts, had, f)
-		t.sizes[nft.ServiceCIDRsSet], t.sizes[nft.NodeAddressesSet] = len(ranges), len(addresses(nodePorts, nil, f))
-		if t.exists == existed && before.isEmpty() && after.isEmpty() {
-			continue
-		}
-		now := t.kinds()
-		differs := t.exists != existed || !slices.Equal(kinds, now)
-		if existed {
-			delta.Before.Tables = append(delta.Before.Tables, before.table(f, s.base, kinds, differs))
-		}
-		if t.exists {
-			delta.After.Tables = append(delta.After.Tables, after.table(f, s.base, now, differs))
-		}
-	}
+func (s *State) begin(nodePorts []netip.Addr) *change {
+	c := &change{s, s.base.NodePortAddresses, nil, nft.Delta{Before: &nft.Ruleset{}, After: &nft.Ruleset{}}}
 	s.base.NodePortAddresses = nodePorts
-	s.undo = func() {
-		s.base.NodePortAddresses = addressesBefore
-		for _, f := range undo {
-			f()
-		}
+	return c
+}
+
+// take adds what changes of one table.
+func (c *change) take(f model.Family, u *update) {
+	t, base := u.table, c.state.base
+	t.resize(u.before, u.after)
+	ranges := ranges(base, f)
+	t.exists = t.sizes[nft.ServicesMap] > 0 || len(ranges) > 0
+	had := c.addresses
+	if !u.exists {
+		had = nil
+		u.after.elements[nft.ServiceCIDRsSet] = ranges
 	}
-	return delta
+	if !t.exists {
+		t.dropIdle(u)
+	}
+	u.before.elements[nft.NodeAddressesSet] = addresses(had, base.NodePortAddresses, f)
+	u.after.elements[nft.NodeAddressesSet] = addresses(base.NodePortAddresses, had, f)
+	c.updates = append(c.updates, u)
+	if t.exists == u.exists && u.before.isEmpty() && u.after.isEmpty() {
+		return
+	}
+	kinds := t.kinds()
+	differs := t.exists != u.exists || !slices.Equal(kinds, u.kinds)
+	if u.exists {
+		c.delta.Before.Tables = append(c.delta.Before.Tables, u.before.table(f, base, u.kinds, differs))
+	}
+	if t.exists {
+		c.delta.After.Tables = append(c.delta.After.Tables, u.after.table(f, base, kinds, differs))
+	}
+}
+
+func (c *change) end() nft.Delta {
+	c.state.last = c
+	return c.delta
 }
 
 func ofFamily(changes []model.RouteChange, f model.Family) []model.RouteChange {
@@ -175,37 +185,52 @@ func ofFamily(changes []model.RouteChange, f model.Family) []model.RouteChange {
 	return slices.DeleteFunc(slices.Clone(changes), isOther)
 }
 
-// touched is what a change touches of the counts, as it was before.
-type touched struct {
+// update is what a change does to one table, with what it touches of the counts,
+// as that was before.
+type update struct {
+	table         *table
+	before, after *part
+
 	lanes    map[laneUse]int
 	affinity map[affinity]int
 	elements map[sharedElement]int
-	sizes    map[string]int // all
+	kinds    []affinity // all
 	exists   bool
 }
 
-// touch begins a change. Without a table before all counts were zero.
-func (t *table) touch() *touched {
-	was := &touched{sizes: maps.Clone(t.sizes), exists: t.exists}
+// begin begins an update. Without a table before all counts were zero.
+func (t *table) begin() *update {
+	u := &update{table: t, before: newPart(), after: newPart(), kinds: t.kinds(), exists: t.exists}
 	if t.exists {
-		was.lanes, was.affinity, was.elements = make(map[laneUse]int), make(map[affinity]int), make(map[sharedElement]int)
+		u.lanes, u.affinity, u.elements = make(map[laneUse]int), make(map[affinity]int), make(map[sharedElement]int)
 	}
-	return was
+	return u
 }
 
-func (t *table) restore(was *touched) {
-	if !was.exists {
+func (t *table) restore(u *update) {
+	if !u.exists {
 		*t = *newTable()
 		return
 	}
-	for u, n := range was.lanes {
-		if t.lanes[u] = n; n == absent {
-			delete(t.lanes, u)
+	for l, n := range u.lanes {
+		if t.lanes[l] = n; n == absent {
+			delete(t.lanes, l)
 		}
 	}
-	restore(t.affinity, was.affinity)
-	restore(t.elements, was.elements)
-	t.sizes, t.exists = was.sizes, was.exists
+	restore(t.affinity, u.affinity)
+	restore(t.elements, u.elements)
+	t.resize(u.after, u.before)
+	t.exists = true
+}
+
+// resize follows the sizes of the sets that routes fill.
+func (t *table) resize(before, after *part) {
+	for set, e := range before.elements {
+		t.sizes[set] -= len(e)
+	}
+	for set, e := range after.elements {
+		t.sizes[set] += len(e)
+	}
 }
 
 func restore[K comparable](counts, was map[K]int) {
@@ -232,37 +257,32 @@ func count[K comparable](counts, was map[K]int, k K, n int) (now int) {
 }
 
 // count adds a fragment n times: once or, to remove it, -1 times.
-func (t *table) count(f *fragment, n int, was *touched) {
+func (t *table) count(f *fragment, n int, u *update) {
 	for i := range f.elements {
-		m := &f.elements[i]
-		if !shared(m.set) {
-			t.sizes[m.set] += n
-			continue
-		}
-		if now := count(t.elements, was.elements, sharedElement{m.set, m.Key}, n); now == max(n, 0) {
-			t.sizes[m.set] += n // the first user came, or the last one left
+		if m := &f.elements[i]; shared(m.set) {
+			count(t.elements, u.elements, sharedElement{m.set, m.Key}, n)
 		}
 	}
-	for _, u := range f.lanes {
-		t.countLane(u, n, was)
-		if u.bindings != "" {
-			t.countLane(u.plain(), n, was)
+	for _, l := range f.lanes {
+		t.countLane(l, n, u)
+		if l.bindings != "" {
+			t.countLane(l.plain(), n, u)
 		}
 	}
 	if f.affinity != (affinity{}) {
-		count(t.affinity, was.affinity, f.affinity, n)
+		count(t.affinity, u.affinity, f.affinity, n)
 	}
 }
 
-func (t *table) countLane(u laneUse, n int, was *touched) {
-	before, there := t.lanes[u]
-	if _, known := was.lanes[u]; !known && was.lanes != nil {
-		was.lanes[u] = absent
+func (t *table) countLane(l laneUse, n int, u *update) {
+	before, there := t.lanes[l]
+	if _, known := u.lanes[l]; !known && u.lanes != nil {
+		u.lanes[l] = absent
 		if there {
-			was.lanes[u] = before
+			u.lanes[l] = before
 		}
 	}
-	t.lanes[u] = before + n
+	t.lanes[l] = before + n
 }
 
 // kinds returns the kinds of affinity in use, sorted.
@@ -271,69 +291,68 @@ func (t *table) kinds() []affinity {
 }
 
 // change counts what changes of routes change, and collects it.
-func (t *table) change(r *model.Routing, changes []model.RouteChange, before, after *part) *touched {
-	was := t.touch()
-	composer := newComposer(r, len(changes))
-	after.reserve(changes)
+func (t *table) change(r *model.Routing, changes []model.RouteChange, u *update) {
+	composer := &composer{node: r.NodeName, scheduler: r.Scheduler, layouts: make(map[layoutKey]layout, len(changes))}
+	u.after.reserve(changes)
 	var f fragment
 	for i := range changes {
 		if old := changes[i].Old; old != nil {
 			composer.compose(old, &f)
-			t.count(&f, -1, was)
-			before.take(&f)
+			t.count(&f, -1, u)
+			u.before.take(&f)
 		}
 	}
 	for i := range changes {
 		if now := changes[i].New; now != nil {
 			composer.compose(now, &f)
-			t.count(&f, 1, was)
-			after.take(&f)
+			t.count(&f, 1, u)
+			u.after.take(&f)
 		}
 	}
-	elements, lanes := was.elements, was.lanes
+	elements, lanes := u.elements, u.lanes
 	if !t.exists {
 		elements, lanes = t.elements, t.lanes
 	}
-	before.share(elements, was.elements)
-	after.share(elements, t.elements)
-	for _, u := range slices.SortedFunc(maps.Keys(lanes), laneUse.compare) {
-		t.changeLane(u, was, before, after)
+	u.before.share(elements, u.elements)
+	u.after.share(elements, t.elements)
+	for _, l := range slices.SortedFunc(maps.Keys(lanes), laneUse.compare) {
+		t.changeLane(l, u)
 	}
-	if len(was.affinity) > 0 {
-		for _, u := range t.idle() {
-			if _, done := was.lanes[u]; !done && !t.recalls(u) {
-				was.lanes[u] = 0
-				t.changeLane(u, was, before, after)
-			}
+	if len(u.affinity) == 0 {
+		return
+	}
+	for _, l := range t.idle() {
+		if _, done := u.lanes[l]; !done && !t.recalls(l) {
+			u.lanes[l] = 0
+			t.changeLane(l, u)
 		}
 	}
-	return was
 }
 
-// recalls reports whether there is the chain in which a lane looks for clients.
-func (t *table) recalls(u laneUse) bool {
+// recalls reports whether the chain exists in which a lane looks up clients.
+func (t *table) recalls(l laneUse) bool {
 	for a := range t.affinity {
-		if a.bindings() == u.bindings {
+		if a.bindings() == l.bindings {
 			return true
 		}
 	}
-	return u.bindings == ""
+	return l.bindings == ""
 }
 
 // changeLane adds the chain of a lane where it was, and where it is to be. A lane
 // that nothing uses any more stays, idle, while what it leads to does.
-func (t *table) changeLane(u laneUse, was *touched, before, after *part) {
-	n, known := was.lanes[u]
-	there, used := known && n != absent, t.lanes[u] > 0
-	idle := there && !used && t.recalls(u)
-	chain := u.chain()
+func (t *table) changeLane(l laneUse, u *update) {
+	n, known := u.lanes[l]
+	there, used := known && n != absent, t.lanes[l] > 0
+	idle := there && !used && t.recalls(l)
+	chain := l.chain()
 	if there {
-		before.lanes = append(before.lanes, chain)
+		u.before.lanes = append(u.before.lanes, chain)
 	}
 	if used || idle {
-		after.lanes = append(after.lanes, chain)
+		u.after.lanes = append(u.after.lanes, chain)
 	} else {
-		delete(t.lanes, u)
+		delete(t.lanes, l)
 	}
 }
 
@@ -363,8 +382,7 @@ type SetSize struct {
 	Elements int
 }
 
-// Sizes returns the numbers of elements of all sets and maps that the rules fill,
-// in no order.
+// Sizes returns the sizes of all sets and maps that are not dynamic, in no order.
 func (s *State) Sizes() []SetSize {
 	var out []SetSize
 	for f, t := range s.tables {
@@ -372,8 +390,14 @@ func (s *State) Sizes() []SetSize {
 			continue
 		}
 		for _, set := range sets(s.base, t.kinds()) {
-			if !set.Dynamic {
-				out = append(out, SetSize{f, set.Name, t.sizes[set.Name]})
+			switch n := t.sizes[set.Name]; {
+			case set.Dynamic:
+			case set.Name == nft.ServiceCIDRsSet:
+				out = append(out, SetSize{f, set.Name, len(ranges(s.base, f))})
+			case set.Name == nft.NodeAddressesSet:
+				out = append(out, SetSize{f, set.Name, len(addresses(s.base.NodePortAddresses, nil, f))})
+			default:
+				out = append(out, SetSize{f, set.Name, n})
 			}
 		}
 	}

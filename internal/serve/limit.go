@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// Connections is the limit of open connections of a [Server]. Monitoring, load
-// balancers and kubelets need few.
+// Connections limits the open connections of a [Server]. Monitoring, load balancers
+// and kubelets need few.
 const Connections = 256
 
 // Limit bounds the connections of one or more listeners together, so that clients
@@ -26,8 +26,7 @@ type Limit struct {
 // NewLimit returns a limit of that many connections.
 func NewLimit(connections int) *Limit { return &Limit{max: connections} }
 
-// Listener returns l with its connections counted. Those that are open when it
-// is closed stay so, as with any listener.
+// Listener returns l with its connections limited.
 func (m *Limit) Listener(l net.Listener) net.Listener { return limitedListener{l, m} }
 
 type limitedListener struct {
@@ -51,14 +50,13 @@ func (l limitedListener) Accept() (net.Conn, error) {
 // peerOf returns the address of a client. Those of one IPv6 /64 count as one: a
 // client there can use them all.
 func peerOf(c net.Conn) netip.Prefix {
-	at, _ := netip.ParseAddrPort(c.RemoteAddr().String()) // others are one
+	at, _ := netip.ParseAddrPort(c.RemoteAddr().String()) // all other clients count as one
 	a := at.Addr().Unmap().WithZone("")
-	const network = 64
-	p, _ := a.Prefix(min(network, a.BitLen()))
+	p, _ := a.Prefix(min(64, a.BitLen()))
 	return p
 }
 
-// add counts a connection, and returns one that must be closed, or nil.
+// add adds a connection. It returns one to close, or nil.
 func (m *Limit) add(c *limited) *limited {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -106,8 +106,8 @@ func dialFrom(t *testing.T, client, server string) net.Conn {
 	return c
 }
 
-// TestFlood: somebody who opens connections without end, and leaves some of
-// them in the middle of a request, keeps nobody else from an answer, nor from
+// TestFlood: a client that opens connections without end, and leaves some of
+// them in the middle of a request, keeps no other client from an answer, nor from
 // the connection that he has; and he cannot use up file descriptors.
 func TestFlood(t *testing.T) {
 	const flooder, other = "127.0.0.9", "127.0.0.1"

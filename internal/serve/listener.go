@@ -10,27 +10,25 @@ import (
 const (
 	// retryPeriod is the pause between attempts to listen (10.13).
 	retryPeriod = 5 * time.Second
-	// firstRetry is the pause before the address is opened again if accepting keeps
-	// failing; it doubles with each failure, up to retryPeriod.
+	// firstRetry is the pause before the second reopening after failures of accept;
+	// it doubles with each failure, up to retryPeriod.
 	firstRetry = 100 * time.Millisecond
 )
 
 // Listener is a listener that survives failures of accept(2): it logs them, and
-// listens again. An [http.Server] alone ends with the first one that it does not
-// know, such as ENOBUFS, ENOMEM or a network error. One goroutine accepts; Close
-// is safe for concurrent use.
+// listens again. An [http.Server] alone would end, for example after ENOBUFS or
+// ENOMEM. Only one goroutine may accept; Close is safe for concurrent use.
 type Listener struct {
-	open func() (net.Listener, error)
-	log  *slog.Logger
-	// hardFail makes it an error that the address is not available.
-	hardFail bool
+	open     func() (net.Listener, error)
+	log      *slog.Logger
+	hardFail bool // do not retry an unavailable address
 	closed   chan struct{}
 
-	mu      sync.Mutex // guards what follows, and that nothing is opened after Close
+	mu      sync.Mutex // guards current, and opening against Close
 	current net.Listener
 }
 
-// Listen opens a listener with open, which is called again after failures.
+// Listen opens a listener with open, and calls it again after failures.
 func Listen(open func() (net.Listener, error), log *slog.Logger) (*Listener, error) {
 	l := newListener(open, log)
 	if err := l.replace(); err != nil {
@@ -43,8 +41,8 @@ func newListener(open func() (net.Listener, error), log *slog.Logger) *Listener 
 	return &Listener{open: open, log: log, closed: make(chan struct{})}
 }
 
-// Accept returns the next connection. It returns an error when the Listener is
-// closed, and those after which an [http.Server] accepts again.
+// Accept returns the next connection. It returns an error after Close, and errors
+// that an [http.Server] retries.
 func (l *Listener) Accept() (net.Conn, error) {
 	reported := ""
 	for wait := time.Duration(0); ; wait = min(max(2*wait, firstRetry), retryPeriod) {
@@ -61,7 +59,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		if text := err.Error(); text != reported {
-			l.log.Error("connections cannot be accepted; the address is opened again", "error", err)
+			l.log.Error("cannot accept connections; reopening the address", "error", err)
 			reported = text
 		}
 		if err := l.reopen(wait); err != nil {
@@ -70,16 +68,16 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// isTemporary reports whether an [http.Server] accepts again by itself, as it
-// does without file descriptors.
+// isTemporary reports whether an [http.Server] retries accept, for example after
+// EMFILE.
 func isTemporary(err error) bool {
 	e, ok := err.(net.Error)
 	//lint:ignore SA1019 http.Server decides by it
 	return ok && e.Temporary()
 }
 
-// reopen listens again after a while, and tries until it can. It returns an
-// error when the Listener is closed, and with hardFail after one attempt.
+// reopen waits, then retries until it can listen. It returns an error after Close,
+// and with hardFail after one attempt.
 func (l *Listener) reopen(wait time.Duration) error {
 	for reported := ""; ; wait = retryPeriod {
 		select {
@@ -98,7 +96,6 @@ func (l *Listener) reopen(wait time.Duration) error {
 	}
 }
 
-// replace closes the present listener and opens another one.
 func (l *Listener) replace() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

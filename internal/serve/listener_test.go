@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// faulty is an address of which opening and accepting fail as often as told.
+// faulty is an address of which opening and accepting fail as often as configured.
 type faulty struct {
 	start        time.Time
 	open, accept []error
@@ -215,7 +215,7 @@ func TestBrokenSocket(t *testing.T) {
 	defer old.Close()
 	get(t, nil, l.Addr().String()) // now the connection before has been accepted
 	breakSocket(t, sockets[0])
-	if line := <-log; !strings.Contains(line, "connections cannot be accepted") {
+	if line := <-log; !strings.Contains(line, "cannot accept connections") {
 		t.Errorf("log says %s", line)
 	}
 	// The line comes before the socket is there again.

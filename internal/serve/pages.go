@@ -14,19 +14,15 @@ import (
 	"time"
 )
 
-// Pages are the pages about a process that Kubernetes components have. Those of
-// an unset field answer 404.
+// Pages are the debugging pages of Kubernetes components. The page of an unset field
+// answers 404.
 type Pages struct {
-	// Pinged is called for every request of /healthz.
-	Pinged func()
-	// Configz returns the whole body of /configz, a JSON object (11.3).
-	Configz func() ([]byte, error)
-	// Version is that of the program, for /statusz; empty: there is no such page.
-	Version string
-	// Flags returns the flags and their values for /flagz.
-	Flags func() map[string]string
+	Pinged  func()                   // called for every request of /healthz
+	Configz func() ([]byte, error)   // body of /configz, a JSON object (11.3)
+	Version string                   // of the program, for /statusz
+	Flags   func() map[string]string // for /flagz
 	// Profiling serves /debug/pprof/, and /debug/flags/v with SetVerbosity, which
-	// sets the level of detail in the log.
+	// sets the verbosity of the log.
 	Profiling    bool
 	SetVerbosity func(level uint32) error
 	Log          *slog.Logger
@@ -52,47 +48,36 @@ func (p Pages) Handle(mux *http.ServeMux) {
 		mux.HandleFunc("/flagz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, flagsText(p.Flags())) })
 	}
 	if p.Profiling {
-		serveProfiles(mux)
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 		if p.SetVerbosity != nil {
 			mux.HandleFunc("/debug/flags/v", func(w http.ResponseWriter, r *http.Request) { setVerbosity(w, r, p.SetVerbosity) })
 		}
 	}
 }
 
-func serveProfiles(mux *http.ServeMux) {
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-}
-
 func (p Pages) writeConfig(w http.ResponseWriter, _ *http.Request) {
 	body, err := p.Configz()
 	if err != nil {
-		p.Log.Error("configuration cannot be shown", "error", err)
+		p.Log.Error("cannot encode the configuration", "error", err)
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	write(w, "application/json", body)
 }
 
-// debugging precedes texts that may change at any time.
-const debugging = "For people: what follows here may change in any version.\n\n"
+const unstable = "This format may change in any version. Do not parse it.\n\n"
 
 func statusText(version string, started time.Time) string {
-	var b strings.Builder
-	b.WriteString("nftproxy statusz\n" + debugging)
-	fmt.Fprintf(&b, "Started: %s\n", started.UTC().Format(time.RFC3339))
-	fmt.Fprintf(&b, "Up: %s\n", time.Since(started).Round(time.Second))
-	fmt.Fprintf(&b, "Version: %s\n", version)
-	fmt.Fprintf(&b, "Go version: %s\n", runtime.Version())
-	fmt.Fprintf(&b, "Platform: %s/%s\n", runtime.GOOS, runtime.GOARCH)
-	return b.String()
+	return fmt.Sprintf("nftproxy statusz\n%sStarted: %s\nUp: %s\nVersion: %s\nGo version: %s\nPlatform: %s/%s\n", unstable,
+		started.UTC().Format(time.RFC3339), time.Since(started).Round(time.Second), version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 func flagsText(flags map[string]string) string {
 	var b strings.Builder
-	b.WriteString("nftproxy flagz\n" + debugging)
+	b.WriteString("nftproxy flagz\n" + unstable)
 	for _, name := range slices.Sorted(maps.Keys(flags)) {
 		fmt.Fprintf(&b, "%s=%s\n", name, flags[name])
 	}
@@ -113,7 +98,7 @@ func setVerbosity(w http.ResponseWriter, r *http.Request, set func(uint32) error
 	text := strings.TrimSpace(string(body))
 	level, err := strconv.ParseUint(text, 10, 32)
 	if err != nil {
-		http.Error(w, fmt.Sprintf("%q is no level: send a whole number, 0 or more", text), http.StatusBadRequest)
+		http.Error(w, fmt.Sprintf("%q is not a level: send a whole number, 0 or more", text), http.StatusBadRequest)
 		return
 	}
 	if err := set(uint32(level)); err != nil {

@@ -86,13 +86,13 @@ func TestPages(t *testing.T) {
 		{"11.2 nothing below healthz", "GET", "/healthz/etcd", "", 404, plain, missing},
 		{"11.2 verbosity", "PUT", "/debug/flags/v", "4", 200, plain, "successfully set klog.logging.verbosity to 4\n"},
 		{"11.2 verbosity with the newline of a shell", "PUT", "/debug/flags/v", "4\n", 200, plain, "successfully set klog.logging.verbosity to 4\n"},
-		{"11.2 no verbosity", "PUT", "/debug/flags/v", "many", 400, plain, "\"many\" is no level: send a whole number, 0 or more\n"},
-		{"11.2 a verbosity below 0", "PUT", "/debug/flags/v", "-1", 400, plain, "\"-1\" is no level: send a whole number, 0 or more\n"},
+		{"11.2 no verbosity", "PUT", "/debug/flags/v", "many", 400, plain, "\"many\" is not a level: send a whole number, 0 or more\n"},
+		{"11.2 a verbosity below 0", "PUT", "/debug/flags/v", "-1", 400, plain, "\"-1\" is not a level: send a whole number, 0 or more\n"},
 		{"11.2 a verbosity that cannot be set", "PUT", "/debug/flags/v", "11", 400, plain, "too much\n"},
 		{"11.2 verbosity without PUT", "GET", "/debug/flags/v", "", 406, plain, "unsupported http method: use PUT\n"},
 		{"11.2 other flags", "PUT", "/debug/flags/vmodule", "4", 404, plain, missing},
 		{"11.4 flagz", "GET", "/flagz", "", 200, plain,
-			"nftproxy flagz\nFor people: what follows here may change in any version.\n\ncluster-cidr=10.128.0.0/9\nv=2\n"},
+			"nftproxy flagz\nThis format may change in any version. Do not parse it.\n\ncluster-cidr=10.128.0.0/9\nv=2\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			answer, text := call(t, server, c.method, c.path, c.body)

@@ -1,5 +1,4 @@
-// Package serve runs the HTTP servers of the daemon, and has the pages about the
-// process that they serve.
+// Package serve runs the HTTP servers of the daemon and serves its debugging pages.
 package serve
 
 import (
@@ -11,28 +10,23 @@ import (
 	"time"
 )
 
-// shutdownTimeout is how long open requests may take at the end.
+// shutdownTimeout limits the time of open requests at the end.
 const shutdownTimeout = time.Second
 
 // Server is an HTTP server at one address.
 type Server struct {
-	// Name is its name in the log, such as "health server".
-	Name string
-	// Address is HOST:PORT. The host 0.0.0.0 stands for all addresses, those of
-	// IPv6 included where the machine has it (10.1).
-	Address string
-	Handler http.Handler
-	// WriteTimeout is the longest that an answer takes; zero means
-	// [DefaultWriteTimeout].
-	WriteTimeout time.Duration
-	// HardFail makes it an error that the address is not available (12.55).
-	// Otherwise the server retries until it is.
-	HardFail bool
-	Log      *slog.Logger
+	Name string // for the log, such as "health server"
+	// Address is HOST:PORT. The host 0.0.0.0 means all addresses, including those of
+	// IPv6 if the machine has it (10.1).
+	Address      string
+	Handler      http.Handler
+	WriteTimeout time.Duration // of an answer; zero means [DefaultWriteTimeout]
+	HardFail     bool          // do not retry an unavailable address (12.55)
+	Log          *slog.Logger
 }
 
-// Run serves until ctx ends, and returns nil then, when all connections are
-// closed. With HardFail it returns as soon as it cannot listen.
+// Run serves until ctx ends. It then closes all connections and returns nil. With
+// HardFail it returns as soon as it cannot listen.
 func (s *Server) Run(ctx context.Context) error {
 	l := newListener(func() (net.Listener, error) {
 		return new(net.ListenConfig).Listen(ctx, "tcp", s.Address)
@@ -74,7 +68,7 @@ func (s *Server) serve(ctx context.Context, l net.Listener) error {
 }
 
 const (
-	// DefaultWriteTimeout is enough for every answer that is not computed for long.
+	// DefaultWriteTimeout suffices for all answers except profiles.
 	DefaultWriteTimeout = 10 * time.Second
 
 	readHeaderTimeout = 5 * time.Second
@@ -83,9 +77,9 @@ const (
 	maxHeaderBytes    = 16 << 10
 )
 
-// NewHTTP returns a server with limits for slow, silent or verbose clients: its
-// ports are open to all hosts that can reach the node. A zero
-// writeTimeout means [DefaultWriteTimeout].
+// NewHTTP returns a server with limits for slow, silent or verbose clients: all hosts
+// that can reach the node can connect. A zero writeTimeout means
+// [DefaultWriteTimeout].
 func NewHTTP(h http.Handler, writeTimeout time.Duration, log *slog.Logger) *http.Server {
 	if writeTimeout == 0 {
 		writeTimeout = DefaultWriteTimeout

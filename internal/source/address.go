@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	utilnet "k8s.io/utils/net"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -15,73 +16,46 @@ const (
 	notARange    = "is not an IP range: write it like 10.0.0.0/8 or fd00::/64"
 )
 
-// parseAddress reads an address as the API server's own lenient parser does:
-// IPv4 digits are decimal even with leading zeros (1.33), and IPv4-mapped IPv6
-// is IPv4 (1.35). A problem is returned where it cannot.
+// parseAddress reads an address as the API server does: IPv4 digits are decimal
+// even with leading zeros (1.33), and IPv4-mapped IPv6 is IPv4 (1.35). Otherwise
+// it returns the problem.
 func parseAddress(s string) (netip.Addr, string) {
-	a, err := netip.ParseAddr(decimal(s))
-	switch {
-	case err != nil && strings.Contains(s, "/"):
-		return netip.Addr{}, "is a range, not an IP address: leave out the part from '/' on"
-	case err != nil:
-		return netip.Addr{}, notAnAddress
-	case a.Zone() != "":
-		return netip.Addr{}, "has a zone: leave out the part from '%' on"
+	a, err := netip.ParseAddr(s)
+	if err != nil {
+		var ok bool
+		if a, ok = netip.AddrFromSlice(utilnet.ParseIPSloppy(s)); !ok && strings.Contains(s, "/") {
+			return a, "is a range, not an IP address: leave out the part from '/' on"
+		} else if !ok {
+			return a, notAnAddress
+		}
+	}
+	if a.Zone() != "" {
+		return a, "has a zone: leave out the part from '%' on"
 	}
 	return a.Unmap(), ""
 }
 
-// parsePrefix reads a CIDR by the same rules and masks off the host bits
-// (1.34).
+// parsePrefix reads a CIDR by the same rules and clears the host bits (1.34).
 func parsePrefix(s string) (netip.Prefix, string) {
-	text, length, found := strings.Cut(s, "/")
-	a, err := netip.ParseAddr(decimal(text))
-	if err != nil || a.Zone() != "" {
-		return netip.Prefix{}, notARange
-	}
-	if !found {
-		return netip.Prefix{}, "has no prefix length: write " + strconv.Quote(netip.PrefixFrom(a, a.BitLen()).String()) + " for one address"
-	}
-	bits, err := strconv.ParseUint(length, 10, 16)
-	if err != nil || int(bits) > a.BitLen() {
-		return netip.Prefix{}, "has a wrong prefix length: use 0 to " + strconv.Itoa(a.BitLen()) + " after the '/'"
-	}
-	if a.Is4In6() {
-		const mapped = 96
-		if bits < mapped {
-			return netip.Prefix{}, "is wider than the IPv4-mapped addresses: use 96 to 128 after the '/'"
-		}
-		a, bits = a.Unmap(), bits-mapped
-	}
-	return netip.PrefixFrom(a, int(bits)).Masked(), ""
-}
-
-// decimal removes the leading zeros of the dotted numbers of an address, which
-// netip refuses because some programs read them as octal.
-func decimal(s string) string {
-	if !strings.Contains(s, ".") || !zeroLed(s) {
-		return s
-	}
-	colon := strings.LastIndexByte(s, ':') + 1
-	octets := strings.Split(s[colon:], ".")
-	for i, o := range octets {
-		if trimmed := strings.TrimLeft(o, "0"); trimmed != "" {
-			octets[i] = trimmed
-		} else if o != "" {
-			octets[i] = "0"
+	ip, n, err := utilnet.ParseCIDRSloppy(s)
+	if err != nil {
+		text, _, found := strings.Cut(s, "/")
+		switch a, problem := parseAddress(text); {
+		case problem != "":
+			return netip.Prefix{}, notARange
+		case !found:
+			return netip.Prefix{}, "has no prefix length: write " + strconv.Quote(netip.PrefixFrom(a, a.BitLen()).String()) + " for one address"
+		default:
+			return netip.Prefix{}, "has a wrong prefix length: use 0 to " + strconv.Itoa(a.BitLen()) + " after the '/'"
 		}
 	}
-	return s[:colon] + strings.Join(octets, ".")
-}
-
-// zeroLed tells whether a number of more than one digit may begin with zero.
-func zeroLed(s string) bool {
-	for i := 0; i+1 < len(s); i++ {
-		if s[i] == '0' && (i == 0 || s[i-1] == '.' || s[i-1] == ':') && s[i+1] != '.' {
-			return true
-		}
+	a, _ := netip.AddrFromSlice(ip)
+	a = a.Unmap()
+	length, bits := n.Mask.Size()
+	if length -= bits - a.BitLen(); length < 0 {
+		return netip.Prefix{}, "is wider than the IPv4-mapped addresses: use 96 to 128 after the '/'"
 	}
-	return false
+	return netip.PrefixFrom(a, length).Masked(), ""
 }
 
 // parseFrontend reads an address that clients dial.
@@ -93,14 +67,12 @@ func parseFrontend(s string) (netip.Addr, string) {
 	return a, problem
 }
 
-// parseEndpoint reads the address of an endpoint of family f. The API server
-// refuses link-local ones: they would lead to the node's own metadata service.
-func parseEndpoint(s string, f model.Family) (netip.Addr, string) {
+// parseEndpoint reads the address of an endpoint. The API server refuses
+// link-local ones: they would lead to the node's own metadata service.
+func parseEndpoint(s string) (netip.Addr, string) {
 	a, problem := parseAddress(s)
 	switch {
 	case problem != "":
-	case model.FamilyOf(a) != f:
-		problem = "is not an " + f.String() + " address, as the slice's addressType says"
 	case a.IsLinkLocalUnicast():
 		problem = "is a link-local address: use one that other nodes can reach"
 	default:
@@ -123,27 +95,7 @@ func specialProblem(a netip.Addr) string {
 	return ""
 }
 
-// parseProtocol reads a protocol as the API server does: in capitals, and TCP
-// where there is none (2.9).
-func parseProtocol(p corev1.Protocol) (model.Protocol, string) {
-	switch p {
-	case corev1.ProtocolTCP, "":
-		return model.TCP, ""
-	case corev1.ProtocolUDP:
-		return model.UDP, ""
-	case corev1.ProtocolSCTP:
-		return model.SCTP, ""
-	}
-	return 0, "is not a protocol: " + oneOf("TCP", "UDP", "SCTP")
-}
+// families are the IP families by their names in the API.
+var families = map[corev1.IPFamily]model.Family{corev1.IPv4Protocol: model.IPv4, corev1.IPv6Protocol: model.IPv6}
 
-// parseFamily reads an IP family.
-func parseFamily(f string) (model.Family, bool) {
-	switch f {
-	case string(corev1.IPv4Protocol):
-		return model.IPv4, true
-	case string(corev1.IPv6Protocol):
-		return model.IPv6, true
-	}
-	return 0, false
-}
+func isFamily(f corev1.IPFamily) bool { return f == corev1.IPv4Protocol || f == corev1.IPv6Protocol }

@@ -178,8 +178,8 @@ func TestProxyName(t *testing.T) {
 	}
 }
 
-// FuzzWeights holds that any text gives each host a weight in range, drains
-// only those of weight 0, and warns where nobody gets one.
+// FuzzWeights checks that any text gives each host a weight in range, drains
+// only those of weight 0, and warns if it sets no weight.
 func FuzzWeights(f *testing.F) {
 	for _, text := range []string{"", "3", "2,10.0.0.1=0", "10.0.0.1 = 100, fd00::1=1", "10.0.0.01=1,::ffff:10.0.0.1=2", "=,=,1"} {
 		f.Add(text)

@@ -52,7 +52,7 @@ type Cluster struct {
 	synced   bool
 	changed  func()
 	lastNode *model.Node // also after the Node is gone (10.11)
-	// keptOfNode is what lastNode has and the Node no longer does; empty: nothing.
+	// keptOfNode lists what lastNode has and the Node no longer has; empty: nothing.
 	keptOfNode string
 	events     clusterEvents
 	// endpoints are the values of slices by their Service.
@@ -128,17 +128,17 @@ func (c *Cluster) Node() *model.Node {
 	return c.lastNode
 }
 
-// change runs edit, which reports whether it changed what Load returns, and passes
-// that on.
+// change runs edit, which reports whether it changed the result of Load, and calls
+// changed if it did.
 func (c *Cluster) change(edit func() bool) {
 	c.mu.Lock()
-	tell := edit() && c.synced
+	notify := edit() && c.synced
 	if !c.synced && c.services.complete && c.slices.complete {
-		c.synced, tell = true, true
+		c.synced, notify = true, true
 	}
 	changed := c.changed
 	c.mu.Unlock()
-	if tell {
+	if notify {
 		changed()
 	}
 }

@@ -21,18 +21,18 @@ type reader[L runtime.Object] interface {
 // newReflector returns a reflector that keeps s in sync with the objects that the
 // selectors of choice match.
 func newReflector[O metav1.Object, V any, L runtime.Object](s *clusterStore[O, V], r reader[L], choice metav1.ListOptions) *cache.Reflector {
-	listing := access{log: s.cluster.Log, verb: "list", kind: s.kind}
-	watching := access{log: s.cluster.Log, verb: "watch", kind: s.kind}
+	listing := access{to: s.cluster.Log, verb: "list", kind: s.kind}
+	watching := access{to: s.cluster.Log, verb: "watch", kind: s.kind}
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			all, err := r.List(ctx, choose(o, choice))
-			listing.note(ctx, err)
+			listing.log(ctx, err)
 			return all, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
 			w, err := r.Watch(ctx, choose(o, choice))
 			if !listFollows(o, err) {
-				watching.note(ctx, err)
+				watching.log(ctx, err)
 			}
 			return w, err
 		},
@@ -60,24 +60,24 @@ func listFollows(o metav1.ListOptions, err error) bool {
 // access logs when requests of one sort begin to fail, fail for another reason,
 // or work again. A reflector makes one of them at a time.
 type access struct {
-	log        *slog.Logger
+	to         *slog.Logger
 	verb, kind string
 	failing    bool
 	reason     metav1.StatusReason
 }
 
-func (a *access) note(ctx context.Context, err error) {
+func (a *access) log(ctx context.Context, err error) {
 	failing, reason := err != nil, apierrors.ReasonForError(err)
 	if ctx.Err() != nil || failing == a.failing && reason == a.reason {
 		return
 	}
 	a.failing, a.reason = failing, reason
 	if failing {
-		a.log.Warn("objects cannot be read from the API server; the known ones stay in use",
+		a.to.Warn("objects cannot be read from the API server; the known ones stay in use",
 			"kind", a.kind, "verb", a.verb, "error", err)
 		return
 	}
-	a.log.Info("objects can be read from the API server again", "kind", a.kind, "verb", a.verb)
+	a.to.Info("objects can be read from the API server again", "kind", a.kind, "verb", a.verb)
 }
 
 // demoted is a log for messages of reflectors. Their errors and warnings are part

@@ -61,11 +61,11 @@ func TestClusterForbidden(t *testing.T) {
 				}
 				l.start()
 				check(t, l.waitSynced(t.Context()))
-				l.told(1)
+				l.notified(1)
 				time.Sleep(aWhile)
 				l.logged(1, "cannot be read", "kind=ServiceCIDR", "verb="+verb, "no such role")
 				l.logged(1, "")
-				l.told(0)
+				l.notified(0)
 				l.loaded("Service a/web [10.96.0.1] 80")
 
 				f.clear()
@@ -78,7 +78,7 @@ func TestClusterForbidden(t *testing.T) {
 }
 
 // TestClusterOutage has lists that fail before and after the barrier: nothing
-// is told before, and what is known stays in use after.
+// is reported before it, and known objects stay in use after it.
 func TestClusterOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t, ClusterConfig{}, read[corev1.Service](t, webYAML))
@@ -88,20 +88,20 @@ func TestClusterOutage(t *testing.T) {
 		watches := interceptWatches(l, "services")
 		l.start()
 		time.Sleep(aWhile)
-		l.told(0)
+		l.notified(0)
 		l.logged(1, "kind=Service", "verb=list", "unexpected EOF")
 		list.set(forbidden("services"))
 		time.Sleep(aWhile)
 		l.logged(1, "kind=Service", "verb=list", "no such role")
 		list.clear()
 		time.Sleep(aWhile)
-		l.told(1)
+		l.notified(1)
 		l.logged(1, "again", "kind=Service", "verb=list")
 
 		list.set(io.ErrUnexpectedEOF)
 		(<-watches).Stop()
 		time.Sleep(aWhile)
-		l.told(0)
+		l.notified(0)
 		l.loaded("Service a/web [10.96.0.1] 80")
 	})
 }
@@ -134,19 +134,19 @@ func TestClusterRelist(t *testing.T) {
 				l := newLab(t, ClusterConfig{}, read[corev1.Service](t, webYAML))
 				watches := interceptWatches(l, "services")
 				l.start()
-				l.told(1)
+				l.notified(1)
 				end(<-watches)
 				time.Sleep(aWhile)
-				l.told(0)
+				l.notified(0)
 				l.loaded("Service a/web [10.96.0.1] 80")
 
 				_, err := l.api.CoreV1().Services("a").Update(t.Context(), read[corev1.Service](t, webSecondYAML), metav1.UpdateOptions{})
 				check(t, err)
-				l.told(0) // the watches of the test tell nothing
+				l.notified(0) // the watches of the test send nothing
 				w := <-watches
 				w.Error(&apierrors.NewResourceExpired("too old").ErrStatus)
 				time.Sleep(aWhile)
-				l.told(1)
+				l.notified(1)
 				l.loaded("Service a/web [10.96.0.1] 81")
 				l.logged(0, "")
 			})
@@ -176,12 +176,12 @@ func TestClusterStream(t *testing.T) {
 		w := <-watches
 		w.Add(read[corev1.Service](t, webYAML))
 		w.Modify(read[corev1.Service](t, webSecondYAML))
-		l.told(0)
+		l.notified(0)
 		if got := conversions.Load(); got != 2 {
 			t.Errorf("%d conversions before the stream ends, want 2", got)
 		}
 		w.Action(apiwatch.Bookmark, &corev1.Service{ObjectMeta: end})
-		l.told(1)
+		l.notified(1)
 		l.loaded("Service a/web [10.96.0.1] 81")
 		if got := asked(l.api.Actions(), "list")["services"]; got != "" {
 			t.Error("the Services were listed, too")
@@ -189,7 +189,7 @@ func TestClusterStream(t *testing.T) {
 	})
 }
 
-// TestListFollows has the failures of watches that say nothing to people.
+// TestListFollows has failures of watches that are not worth a log message.
 func TestListFollows(t *testing.T) {
 	stream := true
 	for _, c := range []struct {

@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	// addressPatience is how long AwaitNode waits for the addresses of the Node,
-	// and podRangePatience how long for its pod ranges; it looks every nodePoll
-	// (12.46).
-	addressPatience  = 30 * time.Second
-	podRangePatience = 5 * time.Minute
-	nodePoll         = time.Second
-	// rangePatience is how long Await waits for the ServiceCIDRs: they may be
+	// addressTimeout is how long AwaitNode waits for the addresses of the Node,
+	// and podRangeTimeout how long for its pod ranges; it polls every
+	// nodePoll (12.46).
+	addressTimeout  = 30 * time.Second
+	podRangeTimeout = 5 * time.Minute
+	nodePoll        = time.Second
+	// serviceRangeTimeout is how long Await waits for the ServiceCIDRs: they may be
 	// forbidden (14.3).
-	rangePatience = 2 * time.Second
-	// answerPatience is how long Read waits.
-	answerPatience = 30 * time.Second
+	serviceRangeTimeout = 2 * time.Second
+	// readTimeout is how long Read waits.
+	readTimeout = 30 * time.Second
 )
 
 // AwaitNode implements [Source]. Without addresses it continues after a while; in
-// mode NodeCIDR there must be pod ranges. Every look is at the latest state
-// (12.47).
+// mode NodeCIDR there must be pod ranges. Every check uses the
+// latest state (12.47).
 func (c *Cluster) AwaitNode(ctx context.Context) error {
 	if err := c.nodes.wait(ctx); err != nil {
 		return err
@@ -36,7 +36,7 @@ func (c *Cluster) AwaitNode(ctx context.Context) error {
 func (c *Cluster) awaitNode(ctx context.Context, node func() *model.Node) error {
 	name := c.NodeConfig.NodeName
 	addressed := func() bool { n := node(); return n != nil && len(n.Addresses) > 0 }
-	if poll(ctx, addressPatience, addressed) {
+	if poll(ctx, addressTimeout, addressed) {
 		c.Log.Info("node", "name", name, "addresses", model.NewLocality(node(), c.NodeConfig).Node.Addresses)
 	} else if ctx.Err() == nil {
 		c.Log.Error("the Node has no addresses: it serves NodePorts only on those that --bind-address and --nodeport-addresses name",
@@ -45,7 +45,7 @@ func (c *Cluster) awaitNode(ctx context.Context, node func() *model.Node) error 
 	if c.NodeConfig.DetectLocal != model.DetectNodeCIDR || ctx.Err() != nil {
 		return ctx.Err()
 	}
-	switch found := poll(ctx, podRangePatience, func() bool { n := node(); return n != nil && len(n.PodCIDRs) > 0 }); {
+	switch found := poll(ctx, podRangeTimeout, func() bool { n := node(); return n != nil && len(n.PodCIDRs) > 0 }); {
 	case found, ctx.Err() != nil:
 		return ctx.Err()
 	case node() == nil:
@@ -54,9 +54,10 @@ func (c *Cluster) awaitNode(ctx context.Context, node func() *model.Node) error 
 	return fmt.Errorf("mode NodeCIDR: Node %s has no podCIDRs: let the controller manager allocate them, or use another --detect-local-mode", name)
 }
 
-// poll returns true as soon as done does, and false when patience or ctx ends.
-func poll(ctx context.Context, patience time.Duration, done func() bool) bool {
-	deadline := time.Now().Add(patience)
+// poll returns true as soon as done does, and false after the timeout or when ctx
+// ends.
+func poll(ctx context.Context, timeout time.Duration, done func() bool) bool {
+	deadline := time.Now().Add(timeout)
 	for !done() {
 		if !time.Now().Before(deadline) {
 			return false
@@ -78,7 +79,7 @@ func (c *Cluster) Await(ctx context.Context) error {
 	if err := c.waitSynced(ctx); err != nil {
 		return err
 	}
-	limited, cancel := context.WithTimeout(ctx, rangePatience)
+	limited, cancel := context.WithTimeout(ctx, serviceRangeTimeout)
 	defer cancel()
 	if err := c.cidrs.wait(limited); err != nil && ctx.Err() == nil {
 		c.Log.Error("starting without an answer of the API server", "about", "ServiceCIDRs", "error", err)
@@ -87,7 +88,7 @@ func (c *Cluster) Await(ctx context.Context) error {
 }
 
 // waitSynced returns when Services and EndpointSlices have been listed
-// completely (13.1); the error says which have not when ctx ends.
+// completely (13.1); if ctx ends first, the error names those that have not.
 func (c *Cluster) waitSynced(ctx context.Context) error {
 	if err := c.services.wait(ctx); err != nil {
 		return err
@@ -97,14 +98,14 @@ func (c *Cluster) waitSynced(ctx context.Context) error {
 
 // Read runs the Cluster until the objects are known, and returns them.
 func (c *Cluster) Read(ctx context.Context) (*model.Snapshot, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerPatience)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
 	running.Go(func() { _ = c.Run(ctx, func() {}) })
 	for _, wait := range []func(context.Context) error{c.nodes.wait, c.Await} {
 		if err := wait(ctx); err != nil {
-			return nil, fmt.Errorf("read cluster: %w: incomplete after %v, the log says why", err, answerPatience)
+			return nil, fmt.Errorf("read cluster: %w: incomplete after %v, the log says why", err, readTimeout)
 		}
 	}
 	return c.Snapshot()

@@ -70,7 +70,7 @@ func TestAwaitNode(t *testing.T) {
 	}
 }
 
-// TestAwaitNodeEnds when the process is told to.
+// TestAwaitNodeEnds: AwaitNode returns when its context ends.
 func TestAwaitNodeEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)

@@ -10,7 +10,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Counts is how much work a [Cluster] has.
+// Counts describes the work of a [Cluster].
 type Counts struct {
 	// Services and Slices are the events of objects so far, those that changed
 	// nothing included (11.6).
@@ -22,7 +22,7 @@ type Counts struct {
 	Rejected int
 }
 
-// clusterEvents is what happened since the last Load, and some since the start.
+// clusterEvents are the events since the last Load, and some totals since the start.
 type clusterEvents struct {
 	services, slices uint64
 	pendingServices  map[cache.ObjectName]struct{}
@@ -97,7 +97,7 @@ func (c *Cluster) sliceSeen(e event[model.EndpointSlice]) {
 }
 
 // triggerTime returns when the last change happened that the endpoints of a
-// slice reflect, or the zero time where nothing says it.
+// slice reflect, or the zero time if that is unknown.
 func triggerTime(s *discoveryv1.EndpointSlice) time.Time {
 	t, err := time.Parse(time.RFC3339Nano, s.Annotations[corev1.EndpointsLastChangeTriggerTime])
 	if err != nil {

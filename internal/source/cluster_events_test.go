@@ -56,7 +56,7 @@ func TestTriggers(t *testing.T) {
 			t.Errorf("triggers %q, want %q", got, want)
 		}
 		if got := l.triggers(start); got != "" {
-			t.Errorf("triggers are told twice: %q", got)
+			t.Errorf("triggers are reported twice: %q", got)
 		}
 
 		check(t, l.slices.Add(stamped(t, "a-2", "a", "10.128.0.7", at(6))))

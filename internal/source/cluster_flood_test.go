@@ -15,9 +15,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/manifest"
 )
 
-// TestProblemsWithoutEnd: whoever may write one object can neither fill the log
-// nor keep the proxy busy with it: of the problems of an object the first ones
-// are told, and of a long text its beginning. Annotations may have 256 KiB.
+// TestProblemsWithoutEnd: a single object can neither fill the log nor keep the
+// proxy busy: only the first problems of an object are logged, and only the
+// beginning of a long text. Annotations may have 256 KiB.
 func TestProblemsWithoutEnd(t *testing.T) {
 	meta := func(annotations map[string]string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: "default", Name: "web", Annotations: annotations,

@@ -2,6 +2,7 @@ package source
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -12,8 +13,8 @@ import (
 )
 
 // Load returns what has changed since the last call, the first time everything.
-// It is an error, and takes nothing, before Await returns nil. An
-// update takes the triggers since the last one with it.
+// It is an error before Await returns nil. An update includes the triggers since
+// the last one.
 func (c *Cluster) Load() (*model.Update, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -34,9 +35,9 @@ func (c *Cluster) Load() (*model.Update, error) {
 	return u, nil
 }
 
-// Snapshot returns all that the cluster says at this moment, and leaves to Load
-// what is for Load. Its objects are shared: they must not be changed. It is an
-// error before Await returns nil.
+// Snapshot returns the current state of the cluster, without an effect on Load.
+// Its objects are shared: they must not be changed. It is an error before Await
+// returns nil.
 func (c *Cluster) Snapshot() (*model.Snapshot, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,8 +98,8 @@ func (c *Cluster) sliceChanged(old, now *model.EndpointSlice) {
 	}
 }
 
-// sliceIndex has the EndpointSlices of each Service, by name. Updates have its
-// lists: a list is never changed, but replaced by another one.
+// sliceIndex has the EndpointSlices of each Service, sorted by name. Updates share
+// its lists, so a list is replaced and never changed.
 type sliceIndex map[model.ServiceName][]*model.EndpointSlice
 
 func (x sliceIndex) add(s *model.EndpointSlice) {
@@ -115,4 +116,51 @@ func (x sliceIndex) remove(s *model.EndpointSlice) {
 	}
 	i := slices.Index(all, s)
 	x[serviceOf(s)] = slices.Concat(all[:i], all[i+1:])
+}
+
+// nodeSeen stores a version of the Node. A Node that is created again has no
+// addresses until the cloud controller manager gives it some, and no podCIDRs
+// until the controller manager does. The machine has not changed, so the last
+// known ones of a family stay in use until the Node has others (12.54).
+func (c *Cluster) nodeSeen(e event[model.Node]) {
+	if e.now == nil {
+		return
+	}
+	node := *e.now
+	var addresses []netip.Addr
+	var podCIDRs []netip.Prefix
+	if c.lastNode != nil {
+		addresses = missing(c.lastNode.Addresses, node.Addresses, model.FamilyOf)
+		podCIDRs = missing(c.lastNode.PodCIDRs, node.PodCIDRs, func(p netip.Prefix) model.Family { return model.FamilyOf(p.Addr()) })
+	}
+	node.Addresses = slices.Concat(node.Addresses, addresses)
+	node.PodCIDRs = slices.Concat(node.PodCIDRs, podCIDRs)
+	c.lastNode = &node
+	c.reportKept(addresses, podCIDRs)
+}
+
+// missing returns the values of known of which now has no value of the same
+// family.
+func missing[T any](known, now []T, family func(T) model.Family) []T {
+	return slices.DeleteFunc(slices.Clone(known), func(k T) bool {
+		return slices.ContainsFunc(now, func(n T) bool { return family(n) == family(k) })
+	})
+}
+
+// reportKept logs addresses and ranges that stay in use although the Node no
+// longer has them, once per change.
+func (c *Cluster) reportKept(addresses []netip.Addr, podCIDRs []netip.Prefix) {
+	kept := ""
+	if len(addresses) > 0 || len(podCIDRs) > 0 {
+		kept = fmt.Sprint(addresses, podCIDRs)
+	}
+	switch {
+	case kept == c.keptOfNode:
+	case kept == "":
+		c.Log.Info("the Node is complete again", "node", c.lastNode.Name)
+	default:
+		c.Log.Warn("the Node has lost addresses or podCIDRs; the last known ones stay in use until it has some again",
+			"node", c.lastNode.Name, "addresses", addresses, "podCIDRs", podCIDRs)
+	}
+	c.keptOfNode = kept
 }

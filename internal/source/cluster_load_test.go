@@ -106,7 +106,7 @@ func (w *world) slice() *discoveryv1.EndpointSlice {
 	return read[discoveryv1.EndpointSlice](w.t, text)
 }
 
-// edit changes one object without telling, and returns it and whether it exists
+// edit changes one object without an event, and returns it and whether it exists
 // now.
 func edit[O any](w *world, objects map[cache.ObjectName]*O, o *O) (*O, bool) {
 	name := must(cache.ObjectToName(o))
@@ -125,8 +125,8 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// tell sends an event about an object, or lists all of them after several edits.
-func tell[O any](w *world, store cache.ReflectorStore, objects map[cache.ObjectName]*O, version func() *O) {
+// send sends an event about an object, or lists all of them after several edits.
+func send[O any](w *world, store cache.ReflectorStore, objects map[cache.ObjectName]*O, version func() *O) {
 	if w.IntN(4) > 0 {
 		o, exists := edit(w, objects, version())
 		if exists {
@@ -148,9 +148,9 @@ func tell[O any](w *world, store cache.ReflectorStore, objects map[cache.ObjectN
 
 func (w *world) step() {
 	if w.IntN(2) == 0 {
-		tell(w, w.Cluster.services, w.services, w.service)
+		send(w, w.Cluster.services, w.services, w.service)
 	} else {
-		tell(w, w.Cluster.slices, w.slices, w.slice)
+		send(w, w.Cluster.slices, w.slices, w.slice)
 	}
 }
 
@@ -205,7 +205,7 @@ func TestClusterUpdates(t *testing.T) {
 					w.step()
 				}
 				if diff := copied.diff(known); diff != nil {
-					t.Errorf("step %d changes what was told before: %q", i, diff)
+					t.Errorf("step %d changes an earlier update: %q", i, diff)
 				}
 				u, err := w.Load()
 				check(t, err)
@@ -222,13 +222,13 @@ func TestClusterUpdates(t *testing.T) {
 				if diff := known.diff(now); diff != nil {
 					t.Errorf("step %d: what the updates lead to differs from the snapshot: %q", i, diff)
 				}
-				told := make([]string, 0, len(u.Services))
+				names := make([]string, 0, len(u.Services))
 				for name := range u.Services {
-					told = append(told, name.String())
+					names = append(names, name.String())
 				}
-				slices.Sort(told)
-				if changed := before.diff(now); events == 1 && !slices.Equal(told, changed) {
-					t.Errorf("step %d: the update has %q, want %q", i, told, changed)
+				slices.Sort(names)
+				if changed := before.diff(now); events == 1 && !slices.Equal(names, changed) {
+					t.Errorf("step %d: the update has %q, want %q", i, names, changed)
 				}
 			}
 		})
@@ -301,12 +301,12 @@ func TestClusterUpdate(t *testing.T) {
 func TestClusterUpdateStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := syncedLab(t)
-		var told, copies [][]*model.EndpointSlice
+		var given, copies [][]*model.EndpointSlice
 		load := func() {
 			u, err := l.Load()
 			check(t, err)
 			all := u.Services[model.ServiceName{Namespace: "a", Name: "web"}].Slices
-			told, copies = append(told, all), append(copies, slices.Clone(all))
+			given, copies = append(given, all), append(copies, slices.Clone(all))
 		}
 		check(t, l.services.Add(read[corev1.Service](t, webYAML)))
 		load()
@@ -321,8 +321,8 @@ func TestClusterUpdateStays(t *testing.T) {
 			check(t, l.slices.Delete(stamped(t, fmt.Sprintf("web-%d", i), "web", "10.128.0.2", "")))
 			load()
 		}
-		for i := range told {
-			if !slices.Equal(told[i], copies[i]) {
+		for i := range given {
+			if !slices.Equal(given[i], copies[i]) {
 				t.Errorf("update %d has changed", i)
 			}
 		}
@@ -375,7 +375,7 @@ func TestClusterSnapshotTakesNothing(t *testing.T) {
 }
 
 // TestClusterLoadConcurrently loads beside the events of two reflectors, and
-// reads what it got meanwhile. It is for the race detector.
+// reads the result at the same time. It is for the race detector.
 func TestClusterLoadConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := syncedLab(t)

@@ -15,14 +15,14 @@ import (
 )
 
 // clusterStore receives the API objects of one kind from a reflector and keeps
-// the model values V that they become. Its reflector is the only writer.
+// them as model values V. Its reflector is the only writer.
 type clusterStore[O metav1.Object, V any] struct {
 	cluster *Cluster
 	kind    string
 	convert func(O) (*V, []*FieldError)
-	// seen is told of every event of an object, with the lock held.
+	// seen is called for every event of an object, with the lock held.
 	seen func(event[V])
-	// stamp returns when what led to this version of an object happened.
+	// stamp returns the time of the change that led to this version of an object.
 	stamp func(O) time.Time
 
 	objects  map[cache.ObjectName]*V
@@ -84,30 +84,25 @@ func (s *clusterStore[O, V]) read(o any) (converted[V], error) {
 // firstOf returns the first problems of an object, and how many more there are:
 // one annotation can hold tens of thousands, at each of its changes.
 func firstOf(found []*FieldError) []*FieldError {
-	more := len(found) - manifest.MaxShown
-	if more <= 0 {
-		return found
+	if more := len(found) - manifest.MaxShown; more > 0 {
+		return append(slices.Clone(found[:manifest.MaxShown]), &FieldError{Problem: fmt.Sprintf("and %d more problems", more)})
 	}
-	return append(slices.Clone(found[:manifest.MaxShown]), &FieldError{Problem: "and " + manifest.Count(more, "more problem")})
+	return found
 }
 
-// Add takes a new object, or one that is known already.
+// Add stores a new object, or a new version of one.
 func (s *clusterStore[O, V]) Add(o any) error {
 	c, err := s.read(o)
 	if err != nil {
 		return err
 	}
 	s.report(c)
-	s.cluster.change(func() bool {
-		s.note(s.found, c)
-		return s.put(c)
-	})
+	s.cluster.change(func() bool { return s.put(c) })
 	return nil
 }
 
-// put takes an object and reports whether that changes anything. If not, the old
-// value stays: others have it already, and there shall be one. The caller holds
-// the lock.
+// put stores an object and reports whether that changes anything. If not, the old
+// value stays, because readers already share it. The caller holds the lock.
 func (s *clusterStore[O, V]) put(c converted[V]) bool {
 	e := event[V]{name: c.name, old: s.objects[c.name], now: c.value, stamp: c.stamp}
 	e.differs = !reflect.DeepEqual(e.old, e.now)
@@ -119,61 +114,59 @@ func (s *clusterStore[O, V]) put(c converted[V]) bool {
 	default:
 		s.objects[c.name] = e.now
 	}
+	delete(s.found, c.name)
+	if len(c.found) > 0 {
+		s.found[c.name] = c.found
+	}
 	s.seen(e)
 	return e.differs
 }
 
-// drop forgets an object and reports whether it was known. The caller holds the
+// drop removes an object and reports whether it was known. The caller holds the
 // lock.
 func (s *clusterStore[O, V]) drop(name cache.ObjectName) bool {
 	old, known := s.objects[name]
 	delete(s.objects, name)
+	delete(s.found, name)
 	s.seen(event[V]{name: name, old: old, differs: known, gone: true})
 	return known
 }
 
-// Update takes a new version of an object.
+// Update stores a new version of an object.
 func (s *clusterStore[O, V]) Update(o any) error { return s.Add(o) }
 
-// Delete takes an object that is gone, or the tombstone of one (2.26).
+// Delete removes an object, given itself or its tombstone (2.26).
 func (s *clusterStore[O, V]) Delete(o any) error {
 	name, err := cache.DeletionHandlingObjectToName(o)
 	if err != nil {
 		return fmt.Errorf("delete %s: %w", s.kind, err)
 	}
-	s.cluster.change(func() bool {
-		delete(s.found, name)
-		return s.drop(name)
-	})
+	s.cluster.change(func() bool { return s.drop(name) })
 	return nil
 }
 
-// Replace takes all objects that there are.
+// Replace stores a complete list of objects and removes all others.
 func (s *clusterStore[O, V]) Replace(list []any, _ string) error {
-	listed := make(map[cache.ObjectName]struct{}, len(list))
-	found := make(map[cache.ObjectName][]*FieldError)
-	all := make([]converted[V], 0, len(list))
+	all := make(map[cache.ObjectName]converted[V], len(list))
 	for _, o := range list {
 		c, err := s.read(o)
 		if err != nil {
 			return err
 		}
 		s.report(c)
-		s.note(found, c)
-		listed[c.name] = struct{}{}
-		all = append(all, c)
+		all[c.name] = c
 	}
 	s.cluster.change(func() bool {
-		s.found = found
 		differs := false
 		for _, c := range all {
 			differs = s.put(c) || differs
 		}
 		for name := range s.objects {
-			if _, ok := listed[name]; !ok {
+			if _, ok := all[name]; !ok {
 				differs = s.drop(name) || differs
 			}
 		}
+		maps.DeleteFunc(s.found, func(name cache.ObjectName, _ []*FieldError) bool { _, ok := all[name]; return !ok })
 		if !s.complete {
 			s.complete = true
 			close(s.listed)
@@ -186,8 +179,8 @@ func (s *clusterStore[O, V]) Replace(list []any, _ string) error {
 // Resync does nothing: there are no handlers.
 func (s *clusterStore[O, V]) Resync() error { return nil }
 
-// report logs what is wrong with an object, but not what was wrong with its
-// last version, too (1.36).
+// report logs the problems of an object that its last version did not have
+// (1.36).
 func (s *clusterStore[O, V]) report(c converted[V]) {
 	for _, f := range c.found {
 		if slices.ContainsFunc(s.found[c.name], func(old *FieldError) bool { return *old == *f }) {
@@ -197,14 +190,6 @@ func (s *clusterStore[O, V]) report(c converted[V]) {
 		s.cluster.Log.Warn("problem in an object",
 			"object", s.kind+" "+c.name.String(), "field", f.Field, "problem", problem.Error())
 	}
-}
-
-func (*clusterStore[O, V]) note(found map[cache.ObjectName][]*FieldError, c converted[V]) {
-	if len(c.found) == 0 {
-		delete(found, c.name)
-		return
-	}
-	found[c.name] = c.found
 }
 
 // values returns the model values in no order. The caller holds the lock.

@@ -47,7 +47,7 @@ func TestClusterBarrier(t *testing.T) {
 						}
 					}
 				}
-				l.told(c.calls)
+				l.notified(c.calls)
 				if _, err := l.Load(); (err == nil) != (c.calls > 0) {
 					t.Errorf("Load: %v", err)
 				}
@@ -78,7 +78,7 @@ func syncedLab(t *testing.T) *lab {
 	l.changed = func() { l.calls.Add(1) }
 	check(t, l.services.Replace(nil, "1"))
 	check(t, l.slices.Replace(nil, "1"))
-	l.told(1)
+	l.notified(1)
 	return l
 }
 
@@ -114,7 +114,7 @@ func TestClusterStore(t *testing.T) {
 				} {
 					t.Log(step.name)
 					check(t, step.do())
-					l.told(step.calls)
+					l.notified(step.calls)
 					want := step.objects
 					if kind == "Node" && i > 0 {
 						want = 1 // it counts as it was seen last (12.54)
@@ -156,19 +156,19 @@ func TestClusterSkipped(t *testing.T) {
 		} {
 			check(t, l.slices.Add(read[discoveryv1.EndpointSlice](t, text)))
 		}
-		l.told(0)
+		l.notified(0)
 		l.loaded()
 
 		web := read[corev1.Service](t, webYAML)
 		check(t, l.services.Add(web))
-		l.told(1)
+		l.notified(1)
 		labelled := web.DeepCopy()
 		labelled.Labels = map[string]string{labelProxyName: "other"}
 		check(t, l.services.Update(labelled))
-		l.told(1)
+		l.notified(1)
 		l.loaded()
 		check(t, l.services.Update(web))
-		l.told(1)
+		l.notified(1)
 		l.loaded("Service a/web [10.96.0.1] 80")
 	})
 }

@@ -79,8 +79,8 @@ func (l *lab) start() {
 	})
 }
 
-// told checks how often changed was called since the last time.
-func (l *lab) told(want int32) {
+// notified checks how often changed was called since the last time.
+func (l *lab) notified(want int32) {
 	l.t.Helper()
 	synctest.Wait()
 	if got := l.calls.Swap(0); got != want {
@@ -135,7 +135,7 @@ func summary(t *testing.T, c *Cluster) []string {
 }
 
 // TestClusterEvents follows objects of each kind through their lives; a
-// ServiceCIDR counts at once (13.8).
+// ServiceCIDR counts immediately (13.8).
 func TestClusterEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t, ClusterConfig{NodeConfig: model.Config{NodeName: "n1"}}, read[corev1.Service](t, webYAML), read[discoveryv1.EndpointSlice](t, sliceYAML))
@@ -143,7 +143,7 @@ func TestClusterEvents(t *testing.T) {
 		check(t, l.waitSynced(t.Context()))
 		check(t, l.nodes.wait(t.Context()))
 		check(t, l.cidrs.wait(t.Context()))
-		l.told(1) // 13.2
+		l.notified(1) // 13.2
 		l.loaded("EndpointSlice a/web-1 of web at 10.128.0.1", "Service a/web [10.96.0.1] 80")
 
 		services, endpoints := l.api.CoreV1().Services("a"), l.api.DiscoveryV1().EndpointSlices("a")
@@ -151,7 +151,7 @@ func TestClusterEvents(t *testing.T) {
 		do := func(_ any, err error) {
 			t.Helper()
 			check(t, err)
-			l.told(1)
+			l.notified(1)
 		}
 		do(nodes.Create(t.Context(), read[corev1.Node](t, nodeYAML), metav1.CreateOptions{}))
 		do(cidrs.Create(t.Context(), read[networkingv1.ServiceCIDR](t, cidrYAML), metav1.CreateOptions{}))

@@ -16,54 +16,41 @@ import (
 // maxNamed is how many objects a warning names.
 const maxNamed = 5
 
-// collector puts the objects of all files together.
+// collector collects the objects of all files.
 type collector struct {
 	problems Errors
 	warnings Errors
 	skipped  map[string]int // objects of other kinds, by kind
-	seen     map[identity]*object
-	services map[model.ServiceName]bool // the proxied ones and the others
+	seen     map[model.Object]*object
 	snapshot model.Snapshot
 	legacy   []*model.EndpointSlice // from Endpoints objects
 }
 
-func newCollector(problems, warnings Errors) *collector {
-	return &collector{
-		problems: problems,
-		warnings: warnings,
-		skipped:  make(map[string]int),
-		seen:     make(map[identity]*object),
-		services: make(map[model.ServiceName]bool),
-	}
-}
-
-// add takes the objects of one path.
+// add adds the objects of one path.
 func (c *collector) add(arg argument, files []content) {
-	known, total, empty := false, 0, false
-	before := len(c.problems)
+	usable, total, before := len(files) == 0, 0, len(c.problems)
 	for _, f := range files {
 		for _, o := range f.objects {
-			known = known || o.other == ""
+			usable = usable || o.other == ""
 			c.object(o)
 		}
 		total += len(f.objects)
-		if len(f.objects) == 0 && f.err == nil {
-			empty = true
-			c.problems = append(c.problems, problem(f.name, f.emptiness()))
-		}
-		if f.err != nil {
-			c.problems = append(c.problems, problem(f.name, f.err))
+		if err := cmp.Or(f.err, f.emptiness()); err != nil {
+			c.problems = append(c.problems, problem(f.name, err))
 		}
 	}
-	if len(files) > 0 && !known && !empty && len(c.problems) == before {
+	if !usable && len(c.problems) == before {
 		c.problems = append(c.problems, problem(arg.name, fmt.Errorf(
 			"no %s in it, only %s of other kinds: %s", knownKinds, manifest.Count(total, "object"), howToFill)))
 	}
 }
 
+// emptiness returns an error if a file has no objects.
 func (f *content) emptiness() error {
 	what := "it has comments or empty documents only"
 	switch {
+	case len(f.objects) > 0:
+		return nil
 	case len(f.data) == 0:
 		what = "the file is empty"
 	case f.documents > 0:
@@ -79,7 +66,7 @@ func (c *collector) object(o *object) {
 		c.skipped[o.other]++
 		return
 	}
-	if o.id.name == "" {
+	if o.id.Name == "" {
 		return
 	}
 	if first, dup := c.seen[o.id]; dup {
@@ -89,10 +76,7 @@ func (c *collector) object(o *object) {
 	}
 	c.seen[o.id] = o
 	s := &c.snapshot
-	switch o.id.kind {
-	case "Service":
-		c.services[model.ServiceName{Namespace: o.id.namespace, Name: o.id.name}] = true
-	case "Endpoints":
+	if o.id.Kind == "Endpoints" {
 		c.legacy = append(c.legacy, o.slices...)
 		return
 	}
@@ -106,22 +90,18 @@ func (c *collector) object(o *object) {
 	s.ServiceCIDRs = append(s.ServiceCIDRs, o.cidrs...)
 }
 
-// finish returns the input, or everything that is wrong.
+// finish returns the input, or all problems.
 func (c *collector) finish() (*Input, error) {
 	if len(c.problems) > 0 {
 		return nil, c.problems
 	}
 	c.mergeLegacy()
-	in := &Input{Snapshot: &c.snapshot}
-	for _, w := range c.warnings[:min(len(c.warnings), manifest.MaxShown)] {
-		in.Warnings = append(in.Warnings, w.Error())
+	var warnings []string
+	for _, w := range c.warnings {
+		warnings = append(warnings, w.Error())
 	}
-	if more := len(c.warnings) - manifest.MaxShown; more > 0 {
-		in.Warnings = append(in.Warnings, "and "+manifest.Count(more, "more warning"))
-	}
-	in.Warnings = append(in.Warnings, c.skippedKinds()...)
-	in.Warnings = append(in.Warnings, c.orphans()...)
-	return in, nil
+	warnings = append(manifest.Shorten(warnings, manifest.MaxShown), c.skippedKinds()...)
+	return &Input{Snapshot: &c.snapshot, Warnings: append(warnings, c.orphans()...)}, nil
 }
 
 // mergeLegacy adds the Endpoints objects of Services that have no slices.
@@ -160,23 +140,18 @@ func (c *collector) skippedKinds() []string {
 
 // orphans reports endpoints whose Service is not in the input.
 func (c *collector) orphans() []string {
-	missing := make(map[model.ServiceName]bool)
+	var missing []string
 	for _, s := range c.snapshot.Slices {
-		if n := serviceOf(s); !c.services[n] {
-			missing[n] = true
+		n := serviceOf(s)
+		if _, has := c.seen[model.Object{Kind: "Service", Namespace: n.Namespace, Name: n.Name}]; !has {
+			missing = append(missing, terminal.Printable(n.String()))
 		}
 	}
 	if len(missing) == 0 {
 		return nil
 	}
-	names := slices.SortedFunc(maps.Keys(missing), model.ServiceName.Compare)
-	list := make([]string, 0, maxNamed+1)
-	for _, n := range names[:min(len(names), maxNamed)] {
-		list = append(list, terminal.Printable(n.String()))
-	}
-	if more := len(names) - maxNamed; more > 0 {
-		list = append(list, fmt.Sprintf("and %d more", more))
-	}
+	slices.Sort(missing)
+	missing = slices.Compact(missing)
 	return []string{fmt.Sprintf("endpoints of %s that the input does not have are not used: %s",
-		manifest.Count(len(names), "Service"), strings.Join(list, ", "))}
+		manifest.Count(len(missing), "Service"), strings.Join(manifest.Shorten(missing, maxNamed), ", "))}
 }

@@ -2,12 +2,15 @@ package source
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // FieldError is a problem with one field of an object.
@@ -60,16 +63,7 @@ func namespace(m *metav1.ObjectMeta) string {
 	return m.Namespace
 }
 
-// portNameProblem says what is wrong with the name of a port; an empty name is
-// legal (1.10).
-func portNameProblem(name string) string {
-	if name != "" && len(validation.IsDNS1123Label(name)) > 0 {
-		return "is not a port name: use at most 63 lower case letters, digits and '-'"
-	}
-	return ""
-}
-
-// portProblem says what is wrong with a port number.
+// portProblem returns the problem with a port number.
 func portProblem(port int32) string {
 	if port < 1 || port > 65535 {
 		return "is not a port number: use 1 to 65535"
@@ -77,12 +71,71 @@ func portProblem(port int32) string {
 	return ""
 }
 
+// port converts a port of a Service, a slice or Endpoints. field returns the path
+// of one of its fields. Empty names are legal (1.10) unless there are other ports.
+func (f *findings) port(field func(string) string, name string, protocol corev1.Protocol, number int32, others bool) model.EndpointPort {
+	p, known := protocols[protocol]
+	if !known {
+		f.add(field("protocol"), string(protocol), "is not a protocol: "+oneOf("TCP", "UDP", "SCTP"))
+	}
+	if problem := portProblem(number); problem != "" {
+		f.add(field("port"), number, problem)
+	}
+	switch {
+	case name == "" && others:
+		f.add(field("name"), nil, "missing: each port needs a name where there are several")
+	case name != "" && len(validation.IsDNS1123Label(name)) > 0:
+		f.add(field("name"), name, "is not a port name: use at most 63 lower case letters, digits and '-'")
+	}
+	return model.EndpointPort{Name: name, Protocol: p, Port: uint16(number)}
+}
+
+// usablePorts converts ports with a function, and leaves out those with findings.
+func usablePorts[T any](f *findings, n int, convert func(i int) T) []T {
+	out := make([]T, 0, n)
+	for i := range n {
+		before := len(*f)
+		if p := convert(i); len(*f) == before {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// protocols are in capitals, as for the API server; the default is TCP (2.9).
+var protocols = map[corev1.Protocol]model.Protocol{
+	"": model.TCP, corev1.ProtocolTCP: model.TCP, corev1.ProtocolUDP: model.UDP, corev1.ProtocolSCTP: model.SCTP,
+}
+
+// word returns the value of a field that may have one of a few or none, and
+// nothing for another value.
+func (f *findings) word(field, text string, known ...string) string {
+	if text == "" || slices.Contains(known, text) {
+		return text
+	}
+	f.add(field, text, "is unknown: "+oneOf(known...))
+	return ""
+}
+
 // oneOf returns for example `use "IPv4", "IPv6" or "FQDN"`.
 func oneOf(values ...string) string {
-	quoted := make([]string, len(values))
-	for i, v := range values {
-		quoted[i] = fmt.Sprintf("%q", v)
+	last := len(values) - 1
+	return fmt.Sprintf(`use "%s" or %q`, strings.Join(values[:last], `", "`), values[last])
+}
+
+// appendParsed appends the value of a field, or reports why there is none.
+func appendParsed[T any](f *findings, to []T, field, text string, parse func(string) (T, string)) []T {
+	v, problem := parse(text)
+	if problem != "" {
+		f.add(field, text, problem)
+		return to
 	}
-	last := len(quoted) - 1
-	return "use " + strings.Join(quoted[:last], ", ") + " or " + quoted[last]
+	return append(to, v)
+}
+
+func valueOr[T any](p *T, otherwise T) T {
+	if p == nil {
+		return otherwise
+	}
+	return *p
 }

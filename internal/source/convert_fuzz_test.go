@@ -23,8 +23,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
-// isPlain tells whether a text can be printed without doing anything to a
-// terminal or to a log but adding lines.
+// isPlain reports whether a text only adds lines to a terminal or a log when it is
+// printed.
 func isPlain(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) })
 }
@@ -77,7 +77,7 @@ func FuzzConvert(f *testing.F) {
 		}
 		for _, s := range all.Slices {
 			checkSlice(t, s)
-			// So that somebody needs it.
+			// So that it is used.
 			all.Services = append(all.Services, &model.Service{
 				Name: serviceOf(s), ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("fd00:96::1")},
 				Ports: []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80, NodePort: 30080}, {Protocol: model.UDP, Port: 53}},

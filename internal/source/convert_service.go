@@ -12,7 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// labelProxyName hands a Service to the proxy of that name (1.2).
+// labelProxyName assigns a Service to the proxy of that name (1.2).
 const labelProxyName = "service.kubernetes.io/service-proxy-name"
 
 // maxAffinitySeconds is what the API server accepts: one day.
@@ -26,10 +26,9 @@ const maxAffinitySeconds = 86400
 // service.kubernetes.io/service-proxy-name has exactly that value; those of a
 // proxy without one, which is the empty proxyName, do not carry the label.
 //
-// ClusterIPs follow the API server's data: where ipFamilies is empty clusterIP
-// alone counts (1.12), else clusterIPs by the index of the family (1.13). An
-// object that has never met an API server can be completed first; see
-// [Files].
+// Without ipFamilies only clusterIP is used (1.12), otherwise clusterIPs by the
+// index of the family (1.13). [Files] completes objects that no API server has
+// processed.
 func ConvertService(s *corev1.Service, proxyName string) (*model.Service, []*FieldError) {
 	c := serviceConverter{spec: &s.Spec, ingress: s.Status.LoadBalancer.Ingress}
 	named := c.objectName(&s.ObjectMeta)
@@ -59,8 +58,7 @@ type serviceConverter struct {
 	ingress []corev1.LoadBalancerIngress
 }
 
-// servedBy tells whether a Service with these labels is for the proxy called
-// proxyName.
+// servedBy reports whether a Service with these labels belongs to a proxy.
 func servedBy(proxyName string, labels map[string]string) bool {
 	name, labelled := labels[labelProxyName]
 	if proxyName == "" {
@@ -83,50 +81,42 @@ func (c *serviceConverter) proxied() bool {
 	return true
 }
 
-func (c *serviceConverter) clusterIPs() []netip.Addr {
+func (c *serviceConverter) clusterIPs() (out []netip.Addr) {
 	if len(c.spec.IPFamilies) == 0 {
-		a, problem := parseFrontend(c.spec.ClusterIP)
-		if problem != "" {
-			c.add("spec.clusterIP", c.spec.ClusterIP, problem)
-			return nil
-		}
-		return []netip.Addr{a}
+		return appendParsed(&c.findings, out, "spec.clusterIP", c.spec.ClusterIP, parseFrontend)
 	}
-	var out []netip.Addr
 	for i, text := range c.spec.ClusterIPs {
-		field := fmt.Sprintf("spec.clusterIPs[%d]", i)
-		a, problem := parseFrontend(text)
-		switch {
-		case problem != "":
-			c.add(field, text, problem)
-		case i >= len(c.spec.IPFamilies):
-			c.add(field, text, "has no entry in spec.ipFamilies: name its family there")
-		case c.familyOf(i, a, out):
-			out = append(out, a)
+		if i < len(c.spec.IPFamilies) {
+			if f := c.spec.IPFamilies[i]; !isFamily(f) {
+				c.add(fmt.Sprintf("spec.ipFamilies[%d]", i), string(f), "is not an IP family: "+oneOf("IPv4", "IPv6"))
+				continue
+			}
 		}
+		out = appendParsed(&c.findings, out, fmt.Sprintf("spec.clusterIPs[%d]", i), text, func(text string) (netip.Addr, string) {
+			a, problem := parseFrontend(text)
+			if problem == "" {
+				problem = c.familyProblem(i, a, out)
+			}
+			return a, problem
+		})
 	}
 	c.sameClusterIP()
 	return out
 }
 
-// familyOf checks a, the ClusterIP at index i, against the family at the same
+// familyProblem checks a, the ClusterIP at index i, against the family at the same
 // index and the ClusterIPs before it.
-func (c *serviceConverter) familyOf(i int, a netip.Addr, before []netip.Addr) bool {
-	text := string(c.spec.IPFamilies[i])
-	f, known := parseFamily(text)
-	switch {
-	case !known:
-		c.add(fmt.Sprintf("spec.ipFamilies[%d]", i), text, "is not an IP family: "+oneOf("IPv4", "IPv6"))
-	case f != model.FamilyOf(a):
-		c.add(fmt.Sprintf("spec.clusterIPs[%d]", i), c.spec.ClusterIPs[i],
-			fmt.Sprintf("is not an %s address, as spec.ipFamilies[%d] says", f, i))
-	case slices.ContainsFunc(before, func(b netip.Addr) bool { return model.FamilyOf(b) == f }):
-		c.add(fmt.Sprintf("spec.clusterIPs[%d]", i), c.spec.ClusterIPs[i],
-			fmt.Sprintf("is a second %s address: a Service has one ClusterIP of each family", f))
-	default:
-		return true
+func (c *serviceConverter) familyProblem(i int, a netip.Addr, before []netip.Addr) string {
+	if i >= len(c.spec.IPFamilies) {
+		return "has no entry in spec.ipFamilies: name its family there"
 	}
-	return false
+	switch f := families[c.spec.IPFamilies[i]]; {
+	case f != model.FamilyOf(a):
+		return fmt.Sprintf("is not an %s address, as spec.ipFamilies[%d] says", f, i)
+	case slices.ContainsFunc(before, func(b netip.Addr) bool { return model.FamilyOf(b) == f }):
+		return fmt.Sprintf("is a second %s address: a Service has one ClusterIP of each family", f)
+	}
+	return ""
 }
 
 // sameClusterIP checks that clusterIP repeats the first of clusterIPs.
@@ -141,62 +131,38 @@ func (c *serviceConverter) sameClusterIP() {
 	}
 }
 
-func (c *serviceConverter) externalIPs() []netip.Addr {
-	var out []netip.Addr
+func (c *serviceConverter) externalIPs() (out []netip.Addr) {
 	for i, text := range c.spec.ExternalIPs {
-		if strings.TrimSpace(text) == "" {
-			continue // (1.16)
+		if strings.TrimSpace(text) != "" { // (1.16)
+			out = appendParsed(&c.findings, out, fmt.Sprintf("spec.externalIPs[%d]", i), text, parseFrontend)
 		}
-		a, problem := parseFrontend(text)
-		if problem != "" {
-			c.add(fmt.Sprintf("spec.externalIPs[%d]", i), text, problem)
-			continue
-		}
-		out = append(out, a)
 	}
 	return out
 }
 
 // loadBalancerIPs keeps the ingress addresses that the node must answer for
-// (1.18). Entries with only a host name are somebody else's (1.19).
-func (c *serviceConverter) loadBalancerIPs() []netip.Addr {
-	var out []netip.Addr
+// (1.18). Entries with only a host name are left to DNS (1.19).
+func (c *serviceConverter) loadBalancerIPs() (out []netip.Addr) {
 	for i, in := range c.ingress {
 		if in.IP == "" {
 			continue
 		}
 		field := fmt.Sprintf("status.loadBalancer.ingress[%d]", i)
-		if in.IPMode != nil && *in.IPMode != corev1.LoadBalancerIPModeVIP {
-			if *in.IPMode != corev1.LoadBalancerIPModeProxy {
-				c.add(field+".ipMode", string(*in.IPMode), "is unknown: "+oneOf("VIP", "Proxy"))
-			}
-			continue
+		mode := string(valueOr(in.IPMode, corev1.LoadBalancerIPModeVIP))
+		if c.word(field+".ipMode", mode, "VIP", "Proxy") == "VIP" {
+			out = appendParsed(&c.findings, out, field+".ip", in.IP, parseFrontend)
 		}
-		a, problem := parseFrontend(in.IP)
-		if problem != "" {
-			c.add(field+".ip", in.IP, problem)
-			continue
-		}
-		out = append(out, a)
 	}
 	return out
 }
 
 // sourceRanges returns the ranges that limit the load balancer addresses. A
-// range of length 0 opens its family to everybody (1.24).
-func (c *serviceConverter) sourceRanges() []netip.Prefix {
-	var out []netip.Prefix
+// range of length 0 opens its family to all clients (1.24).
+func (c *serviceConverter) sourceRanges() (out []netip.Prefix) {
 	for i, text := range c.spec.LoadBalancerSourceRanges {
-		text = strings.TrimSpace(text)
-		if text == "" {
-			continue
+		if text = strings.TrimSpace(text); text != "" {
+			out = appendParsed(&c.findings, out, fmt.Sprintf("spec.loadBalancerSourceRanges[%d]", i), text, parsePrefix)
 		}
-		p, problem := parsePrefix(text)
-		if problem != "" {
-			c.add(fmt.Sprintf("spec.loadBalancerSourceRanges[%d]", i), text, problem)
-			continue
-		}
-		out = append(out, p)
 	}
 	limited := len(out) > 0
 	for _, f := range model.Families {
@@ -211,66 +177,42 @@ func (c *serviceConverter) sourceRanges() []netip.Prefix {
 	return out
 }
 
-// warnOpen tells that the ranges of the other family leave load balancer
-// addresses of family f open to everybody (1.25).
+// warnOpen warns that the ranges of the other family leave load balancer
+// addresses of family f open to all clients (1.25).
 func (c *serviceConverter) warnOpen(f model.Family) {
+	all := map[model.Family]string{model.IPv4: "0.0.0.0/0", model.IPv6: "::/0"}[f]
 	for _, in := range c.ingress {
 		if a, problem := parseFrontend(in.IP); problem == "" && model.FamilyOf(a) == f {
 			c.warn("spec.loadBalancerSourceRanges", nil, fmt.Sprintf(
-				"has no %s range: the load balancer address %s is open to everybody; add a range, or %s to say so", f, a, everybody(f)))
+				"has no %s range: the load balancer address %s is open to all clients; add a range, or %s to say so", f, a, all))
 			return
 		}
 	}
 }
 
-func everybody(f model.Family) string {
-	if f == model.IPv6 {
-		return "::/0"
-	}
-	return "0.0.0.0/0"
-}
-
 func (c *serviceConverter) internalPolicy() model.Policy {
-	if c.spec.InternalTrafficPolicy == nil {
-		return model.PolicyCluster // (1.28)
-	}
-	return c.policy("spec.internalTrafficPolicy", string(*c.spec.InternalTrafficPolicy))
+	return c.policy("spec.internalTrafficPolicy", string(valueOr(c.spec.InternalTrafficPolicy, ""))) // (1.28)
 }
 
 // externalPolicy returns the effective policy (1.27).
 func (c *serviceConverter) externalPolicy() model.Policy {
 	p := c.policy("spec.externalTrafficPolicy", string(c.spec.ExternalTrafficPolicy))
-	switch c.spec.Type {
-	case corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort:
+	switch t := c.word("spec.type", string(c.spec.Type), "ClusterIP", "NodePort", "LoadBalancer", "ExternalName"); {
+	case t == "LoadBalancer", t == "NodePort", len(c.spec.ExternalIPs) > 0:
 		return p
-	case corev1.ServiceTypeClusterIP, "":
-	default:
-		c.add("spec.type", string(c.spec.Type), "is unknown: "+oneOf("ClusterIP", "NodePort", "LoadBalancer", "ExternalName"))
 	}
-	if len(c.spec.ExternalIPs) == 0 {
-		return model.PolicyCluster
-	}
-	return p
+	return model.PolicyCluster
 }
 
 func (c *serviceConverter) policy(field, text string) model.Policy {
-	switch text {
-	case "Local":
+	if c.word(field, text, "Cluster", "Local") == "Local" {
 		return model.PolicyLocal
-	case "Cluster", "":
-	default:
-		c.add(field, text, "is unknown: "+oneOf("Cluster", "Local"))
 	}
 	return model.PolicyCluster
 }
 
 func (c *serviceConverter) affinityTimeout() time.Duration {
-	switch c.spec.SessionAffinity {
-	case corev1.ServiceAffinityClientIP:
-	case corev1.ServiceAffinityNone, "":
-		return 0
-	default:
-		c.add("spec.sessionAffinity", string(c.spec.SessionAffinity), "is unknown: "+oneOf("None", "ClientIP"))
+	if c.word("spec.sessionAffinity", string(c.spec.SessionAffinity), "None", "ClientIP") != "ClientIP" {
 		return 0
 	}
 	seconds := corev1.DefaultClientIPServiceAffinitySeconds
@@ -286,7 +228,52 @@ func (c *serviceConverter) affinityTimeout() time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// healthCheckNodePort applies 1.29.
+// ports converts the ports. A port that cannot be served is left out; the others
+// stay.
+func (c *serviceConverter) ports() []model.ServicePort {
+	out := make([]model.ServicePort, 0, len(c.spec.Ports))
+	taken := make(map[portUse]string, 2*len(c.spec.Ports))
+	for i := range c.spec.Ports {
+		in, before := &c.spec.Ports[i], len(c.findings)
+		field := func(name string) string { return fmt.Sprintf("spec.ports[%d].%s", i, name) }
+		p := c.port(field, in.Name, in.Protocol, in.Port, len(c.spec.Ports) > 1)
+		name, port, nodePort := portUse{name: p.Name}, portUse{"port", p.Protocol, in.Port}, portUse{"nodePort", p.Protocol, in.NodePort}
+		if _, twice := taken[name]; twice && len(c.findings) == before {
+			c.add(field("name"), p.Name, "is also the name of an earlier port: use another one")
+		}
+		if len(c.findings) > before || !c.unused(field, port, taken) {
+			continue
+		}
+		s := model.ServicePort{Name: p.Name, Protocol: p.Protocol, Port: p.Port}
+		taken[name], taken[port] = p.Name, p.Name
+		switch { // 0 is no node port (1.21)
+		case in.NodePort != 0 && portProblem(in.NodePort) != "":
+			c.add(field("nodePort"), in.NodePort, portProblem(in.NodePort)+", or 0 for none")
+		case in.NodePort != 0 && c.unused(field, nodePort, taken):
+			s.NodePort, taken[nodePort] = uint16(in.NodePort), p.Name
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// portUse is a name or a number that only one port of a Service may have.
+type portUse struct {
+	name     string // of the field that has the number, or of the port
+	protocol model.Protocol
+	number   int32 // zero: a name
+}
+
+// unused reports a number that an earlier port has, by the names of the ports.
+func (c *serviceConverter) unused(field func(string) string, u portUse, taken map[portUse]string) bool {
+	other, used := taken[u]
+	if used {
+		c.add(field(u.name), u.number, fmt.Sprintf("is also used by port %q with the same protocol, %s: use another one", other, strings.ToUpper(u.protocol.String())))
+	}
+	return !used
+}
+
+// healthCheckNodePort returns the port that load balancers ask (1.29).
 func (c *serviceConverter) healthCheckNodePort() uint16 {
 	if c.spec.Type != corev1.ServiceTypeLoadBalancer || c.spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
 		return 0

@@ -2,6 +2,7 @@ package source
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -44,12 +45,11 @@ func ConvertEndpointSlice(s *discoveryv1.EndpointSlice) (*model.EndpointSlice, [
 type sliceConverter struct {
 	findings
 	slice *discoveryv1.EndpointSlice
-	named map[string]int // the first port of each name
 }
 
 func (c *sliceConverter) family() (model.Family, bool) {
 	text := string(c.slice.AddressType)
-	f, ok := parseFamily(text)
+	f, ok := families[corev1.IPFamily(text)]
 	switch {
 	case ok:
 	case text == string(discoveryv1.AddressTypeFQDN):
@@ -57,75 +57,32 @@ func (c *sliceConverter) family() (model.Family, bool) {
 	case text == "":
 		c.add("addressType", nil, "missing: "+oneOf("IPv4", "IPv6"))
 	default:
-		c.add("addressType", text, "is unknown: "+oneOf("IPv4", "IPv6"))
+		c.word("addressType", text, "IPv4", "IPv6")
 	}
 	return f, ok
 }
 
 // ports converts the ports that have a name and a number (2.7, 2.8).
 func (c *sliceConverter) ports() []model.EndpointPort {
-	out := make([]model.EndpointPort, 0, len(c.slice.Ports))
-	c.named = firstNamed(c.slice.Ports)
-	for i := range c.slice.Ports {
-		before := len(c.findings)
-		p := c.port(i)
-		if len(c.findings) == before {
-			out = append(out, p)
+	first := make(map[string]int, len(c.slice.Ports)) // port of each name
+	return usablePorts(&c.findings, len(c.slice.Ports), func(i int) model.EndpointPort {
+		in := &c.slice.Ports[i]
+		field := func(name string) string { return fmt.Sprintf("ports[%d].%s", i, name) }
+		p := c.port(field, valueOr(in.Name, ""), valueOr(in.Protocol, ""), valueOr(in.Port, 1), false)
+		j, taken := first[p.Name]
+		switch {
+		case in.Name == nil:
+			c.warn(field("name"), nil, `missing: the port is not used; name it as in the Service, or ""`)
+		case !taken:
+			first[p.Name] = i
+		default:
+			c.add(field("name"), p.Name, fmt.Sprintf("is also used by ports[%d]: use another one", j))
 		}
-	}
-	return out
-}
-
-func (c *sliceConverter) port(i int) model.EndpointPort {
-	in := &c.slice.Ports[i]
-	field := func(name string) string { return fmt.Sprintf("ports[%d].%s", i, name) }
-	var p model.EndpointPort
-	if in.Name == nil {
-		c.warn(field("name"), nil, `missing: the port is not used; name it as in the Service, or ""`)
-	} else {
-		p.Name = *in.Name
-		c.checkPortName(i, p.Name)
-	}
-	switch {
-	case in.Port == nil:
-		c.warn(field("port"), nil, "missing: the port is not used; give it a number")
-	case portProblem(*in.Port) != "":
-		c.add(field("port"), *in.Port, portProblem(*in.Port))
-	default:
-		p.Port = uint16(*in.Port)
-	}
-	protocol := corev1.ProtocolTCP
-	if in.Protocol != nil {
-		protocol = *in.Protocol
-	}
-	var problem string
-	if p.Protocol, problem = parseProtocol(protocol); problem != "" {
-		c.add(field("protocol"), string(protocol), problem)
-	}
-	return p
-}
-
-// checkPortName refuses a name that cannot be used, or that an earlier port has.
-func (c *sliceConverter) checkPortName(i int, name string) {
-	field := fmt.Sprintf("ports[%d].name", i)
-	if problem := portNameProblem(name); problem != "" {
-		c.add(field, name, problem)
-	} else if j := c.named[name]; j < i {
-		c.add(field, name, fmt.Sprintf("is also used by ports[%d]: use another one", j))
-	}
-}
-
-// firstNamed returns the first port of each name.
-func firstNamed(ports []discoveryv1.EndpointPort) map[string]int {
-	out := make(map[string]int, len(ports))
-	for i := range ports {
-		if name := ports[i].Name; name != nil {
-			if _, known := out[*name]; !known {
-				out[*name] = i
-			}
+		if in.Port == nil {
+			c.warn(field("port"), nil, "missing: the port is not used; give it a number")
 		}
-	}
-	return out
+		return p
+	})
 }
 
 func (c *sliceConverter) hosts(f model.Family) []model.Host {
@@ -145,7 +102,10 @@ func (c *sliceConverter) host(i int, f model.Family) (model.Host, bool) {
 		c.add(fmt.Sprintf("endpoints[%d].addresses", i), nil, "missing: an endpoint needs an address")
 		return model.Host{}, false
 	}
-	a, problem := parseEndpoint(in.Addresses[0], f)
+	a, problem := parseEndpoint(in.Addresses[0])
+	if problem == "" && model.FamilyOf(a) != f {
+		problem = "is not an " + f.String() + " address, as the slice's addressType says"
+	}
 	if problem != "" {
 		c.add(fmt.Sprintf("endpoints[%d].addresses[0]", i), in.Addresses[0], problem)
 		return model.Host{}, false
@@ -172,9 +132,59 @@ func (c *sliceConverter) host(i int, f model.Family) (model.Host, bool) {
 	return h, true
 }
 
-func valueOr[T any](p *T, otherwise T) T {
-	if p == nil {
-		return otherwise
+// ConvertEndpoints converts an Endpoints object, for files: the API server
+// offers the same as slices, and a source that reads those must not read both
+// (2.5). Each subset becomes one slice for each family that it has addresses
+// of.
+//
+//lint:ignore SA1019 files may still hold Endpoints
+func ConvertEndpoints(e *corev1.Endpoints) ([]*model.EndpointSlice, []*FieldError) {
+	var c endpointsConverter
+	if !c.objectName(&e.ObjectMeta) {
+		return nil, c.findings
 	}
-	return *p
+	var out []*model.EndpointSlice
+	for i := range e.Subsets {
+		ports := c.ports(i, e.Subsets[i].Ports)
+		hosts := append(
+			c.hosts(fmt.Sprintf("subsets[%d].addresses", i), e.Subsets[i].Addresses, true),
+			c.hosts(fmt.Sprintf("subsets[%d].notReadyAddresses", i), e.Subsets[i].NotReadyAddresses, false)...)
+		for _, f := range model.Families {
+			s := &model.EndpointSlice{
+				Namespace: namespace(&e.ObjectMeta),
+				// No EndpointSlice can have this name.
+				Name:    fmt.Sprintf("%s/%d/%s", e.Name, i, f),
+				Service: e.Name,
+				Family:  f,
+				Ports:   ports,
+				Hosts:   slices.DeleteFunc(slices.Clone(hosts), func(h model.Host) bool { return model.FamilyOf(h.Address) != f }),
+			}
+			if len(s.Hosts) > 0 {
+				out = append(out, s)
+			}
+		}
+	}
+	c.unknownAnnotations(&e.ObjectMeta, annotationWeight)
+	c.weigh(&e.ObjectMeta, out...)
+	return out, c.findings
+}
+
+type endpointsConverter struct{ findings }
+
+func (c *endpointsConverter) ports(subset int, in []corev1.EndpointPort) []model.EndpointPort {
+	return usablePorts(&c.findings, len(in), func(i int) model.EndpointPort {
+		field := func(name string) string { return fmt.Sprintf("subsets[%d].ports[%d].%s", subset, i, name) }
+		return c.port(field, in[i].Name, in[i].Protocol, in[i].Port, len(in) > 1)
+	})
+}
+
+func (c *endpointsConverter) hosts(field string, in []corev1.EndpointAddress, ready bool) []model.Host {
+	out := make([]model.Host, 0, len(in))
+	for i, e := range in {
+		out = appendParsed(&c.findings, out, fmt.Sprintf("%s[%d].ip", field, i), e.IP, func(ip string) (model.Host, string) {
+			a, problem := parseEndpoint(ip)
+			return model.Host{Address: a, Ready: ready, Serving: ready, Node: valueOr(e.NodeName, "")}, problem
+		})
+	}
+	return out
 }

@@ -192,7 +192,7 @@ addressType: IPv4`, []conversion{
 		{"2.1 of a headless Service", `metadata: {labels: {service.kubernetes.io/headless: ""}}`, "", nil},
 		{"2.2 of no Service", `metadata: {labels: {kubernetes.io/service-name: ""}}`, "",
 			[]string{`warning: metadata.labels[kubernetes.io/service-name]: missing: the slice belongs to no Service and is not used; label it with the name of its Service`}},
-		{"2.2 whoever manages it", `metadata: {labels: {endpointslice.kubernetes.io/managed-by: me}}`, head, nil},
+		{"2.2 with any manager", `metadata: {labels: {endpointslice.kubernetes.io/managed-by: me}}`, head, nil},
 		{"2.3 IPv6", `{addressType: IPv6, endpoints: [{addresses: ["fd00::1"]}]}`,
 			"Namespace default\nName web-1\nService web\nFamily IPv6\nHosts [{Address:fd00::1 Ready:true Serving:true Terminating:false Node: ForZones:[] ForNodes:[]}]", nil},
 		{"2.3 FQDN", `{addressType: FQDN, endpoints: [{addresses: [example.com]}]}`, "",

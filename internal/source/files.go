@@ -25,12 +25,12 @@ const howToFill = `write Services and EndpointSlices into it, as "kubectl get se
 // not safe for concurrent use.
 type Files struct {
 	// Paths are files, directories, or "-" for standard input. Of a directory
-	// every file *.yaml, *.yml and *.json is read, in the order of their names;
-	// hidden files are not, and neither are directories inside it, so that a
-	// mounted ConfigMap gives each of its files once.
+	// the files *.yaml, *.yml and *.json are read, in the order of their names.
+	// Hidden files and subdirectories are not, so that each file of a mounted
+	// ConfigMap is read once.
 	Paths []string
 	// Stdin is what "-" reads. It is read once: further calls of Load use what
-	// the first one got.
+	// the first one read.
 	Stdin io.Reader
 	// ProxyName is the value of the label service.kubernetes.io/service-proxy-name
 	// of the Services that Load gives; empty: those without the label (1.1, 1.2).
@@ -40,17 +40,17 @@ type Files struct {
 	stdinRead bool
 }
 
-// Input is what the files said.
+// Input is the content of the files.
 type Input struct {
 	Snapshot *model.Snapshot
-	// Warnings are remarks for people: the input is usable as it is.
+	// Warnings do not prevent the use of the input.
 	Warnings []string
 }
 
-// Errors is everything that is wrong with the input, in its order.
+// Errors are all problems of the input, in its order.
 type Errors = manifest.Errors
 
-// problem is one with a file as a whole.
+// problem returns a problem with a whole file.
 func problem(file string, err error) *manifest.Error {
 	return &manifest.Error{Place: manifest.Place{File: file}, Err: err}
 }
@@ -66,17 +66,16 @@ type file struct {
 	data []byte
 }
 
-// Load reads all files. The error is of type [Errors] and holds everything
-// that is wrong; there is no input then. Objects may stand in any order. An
-// object that is defined twice is an error, as is a path that is given twice
-// or that gives no object of a known kind: what looks like an empty input is
-// more likely a file that is being written.
+// Load reads all files. The error is of type [Errors] and lists all problems; the
+// input is nil then. Objects may be in any order. An object that is defined twice
+// is an error, as is a path that is given twice or that contains no object of a
+// known kind: an empty file is most likely being written.
 //
-// Endpoints objects count only for Services without any EndpointSlice, because
-// Kubernetes mirrors the ones into the others (2.5).
+// Endpoints objects are used only for Services without EndpointSlices, because
+// Kubernetes mirrors Endpoints into slices (2.5).
 func (f *Files) Load() (*Input, error) {
 	args, problems, warnings := f.read()
-	c := newCollector(problems, warnings)
+	c := &collector{problems: problems, warnings: warnings, skipped: make(map[string]int), seen: make(map[model.Object]*object)}
 	for _, a := range args {
 		parsed := make([]content, len(a.files))
 		parallel(len(a.files), func(i int) { parsed[i] = f.parse(a.files[i]) })
@@ -85,27 +84,25 @@ func (f *Files) Load() (*Input, error) {
 	return c.finish()
 }
 
-// read fetches the content of all paths.
+// read reads the files of all paths.
 func (f *Files) read() (args []argument, problems, warnings Errors) {
 	if len(f.Paths) == 0 {
 		return nil, Errors{problem("input", errors.New("no file is given: name a file, a directory, or - for standard input"))}, nil
 	}
 	var seen []os.FileInfo
-	for i, p := range f.Paths {
-		if slices.Contains(f.Paths[:i], p) {
-			problems = append(problems, problem(displayName(p), errors.New("is given twice: give each file once")))
-			continue
+	for i, path := range f.Paths {
+		arg := argument{name: displayName(path)}
+		names, inDir, err := expand(path, &warnings)
+		if slices.Contains(f.Paths[:i], path) {
+			names, err = nil, errors.New("is given twice: give each file once")
 		}
-		names, dir, err := expand(p, &warnings)
 		if err != nil {
-			problems = append(problems, problem(displayName(p), err))
-			continue
+			problems = append(problems, problem(arg.name, err))
 		}
-		arg := argument{name: displayName(p)}
 		for _, name := range names {
-			data, err := f.content(name, dir, &seen)
+			data, err := f.content(name, inDir, &seen)
 			if err != nil {
-				problems = append(problems, problem(displayName(name), err))
+				problems = append(problems, problem(displayName(name), explainPath(err)))
 				continue
 			}
 			arg.files = append(arg.files, file{displayName(name), data})
@@ -124,14 +121,13 @@ func displayName(path string) string {
 
 // expand returns the files that a path stands for.
 func expand(path string, warnings *Errors) (names []string, dir bool, err error) {
-	if path == standardInput {
-		return []string{path}, false, nil
-	}
 	info, err := os.Stat(path)
-	if err != nil {
+	switch {
+	case path == standardInput:
+		return []string{path}, false, nil
+	case err != nil:
 		return nil, false, explainPath(err)
-	}
-	if !info.IsDir() {
+	case !info.IsDir():
 		return []string{path}, false, nil
 	}
 	entries, err := os.ReadDir(path)
@@ -152,7 +148,7 @@ func expand(path string, warnings *Errors) (names []string, dir bool, err error)
 	return names, true, nil
 }
 
-// isManifest tells whether a file of a directory is read.
+// isManifest reports whether a file of a directory is read.
 func isManifest(path string) bool {
 	return !hidden(path) && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path))
 }
@@ -166,21 +162,16 @@ func (f *Files) content(name string, inDir bool, seen *[]os.FileInfo) ([]byte, e
 		return f.readStdin()
 	}
 	info, err := os.Stat(name)
-	if err != nil {
-		return nil, explainPath(err)
-	}
-	if inDir && !info.Mode().IsRegular() {
+	switch {
+	case err != nil:
+		return nil, err
+	case inDir && !info.Mode().IsRegular():
 		return nil, errors.New("is not a regular file: move it out of the directory")
-	}
-	if slices.ContainsFunc(*seen, func(other os.FileInfo) bool { return os.SameFile(info, other) }) {
+	case slices.ContainsFunc(*seen, func(other os.FileInfo) bool { return os.SameFile(info, other) }):
 		return nil, errors.New("is read already under another name: give each file once")
 	}
 	*seen = append(*seen, info)
-	data, err := os.ReadFile(name)
-	if err != nil {
-		return nil, explainPath(err)
-	}
-	return data, nil
+	return os.ReadFile(name)
 }
 
 func (f *Files) readStdin() ([]byte, error) {
@@ -198,16 +189,15 @@ func (f *Files) readStdin() ([]byte, error) {
 	return f.stdin, nil
 }
 
-// explainPath removes the path from an error of the system, because the
-// message begins with it.
+// explainPath adds advice to an error of the system, and removes the path from it,
+// because the message begins with that.
 func explainPath(err error) error {
 	var pathError *fs.PathError
-	if errors.As(err, &pathError) {
-		err = pathError.Err
+	switch {
+	case !errors.As(err, &pathError):
+		return err
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("read file: %w: check the path", pathError.Err)
 	}
-	advice := "check the path and its permissions"
-	if errors.Is(err, fs.ErrNotExist) {
-		advice = "check the path"
-	}
-	return fmt.Errorf("read file: %w: %s", err, advice)
+	return fmt.Errorf("read file: %w: check the path and its permissions", pathError.Err)
 }

@@ -219,9 +219,9 @@ func TestEndpointsBesideSlices(t *testing.T) {
 // (1.2).
 func TestLoadProxyName(t *testing.T) {
 	const item = "- {apiVersion: v1, kind: Service, metadata: {name: %s, labels: {service.kubernetes.io/service-proxy-name: %s}}, spec: {clusterIP: 10.96.0.1}}\n"
-	text := service("everybodys", "10.96.0.9") + "---\napiVersion: v1\nkind: List\nitems:\n" +
-		fmt.Sprintf(item, "ours", "mine") + fmt.Sprintf(item, "others", "other") + fmt.Sprintf(item, "nobodys", `""`)
-	for proxy, want := range map[string]string{"": "everybodys", "mine": "ours", "other": "others", "third": ""} {
+	text := service("unlabelled", "10.96.0.9") + "---\napiVersion: v1\nkind: List\nitems:\n" +
+		fmt.Sprintf(item, "ours", "mine") + fmt.Sprintf(item, "foreign", "other") + fmt.Sprintf(item, "empty-label", `""`)
+	for proxy, want := range map[string]string{"": "unlabelled", "mine": "ours", "other": "foreign", "third": ""} {
 		in, err := (&Files{Paths: []string{"-"}, Stdin: strings.NewReader(text), ProxyName: proxy}).Load()
 		if err != nil || names(in) != want {
 			t.Errorf("proxy %q: Load() = %+v, %v; want %q", proxy, in, err, want)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// hostile are inputs that would write to the terminal of who reads about them.
+// hostile are inputs with terminal escapes that messages must not contain.
 var hostile = []string{
 	`{apiVersion: v1, kind: "Pod\e[31m", metadata: {name: a}}`,
 	`{apiVersion: "\e[2J/v1", kind: Service, metadata: {name: a}}`,
@@ -21,7 +21,7 @@ var hostile = []string{
 	"\"a\\e[31m\": *\x1b\n", "- &\u0085a *\u0085\n", "kind: !<\u2028> x\n", "{\"kind\": \"\x1b\"}", "{\"ki\u001bnd\": 1, \"ki\u001bnd\": 1}",
 }
 
-// FuzzLoad holds that any input gives a snapshot or errors that name the file and
+// FuzzLoad checks that any input gives a snapshot or errors that name the file and
 // can be printed, never both and never a panic; and that it gives the same again.
 // What is loaded can be rendered.
 func FuzzLoad(f *testing.F) {

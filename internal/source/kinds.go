@@ -65,7 +65,7 @@ func decode[T any, P interface {
 	}
 }
 
-// knownKinds names the kinds for people.
+// knownKinds are the kinds, as messages list them.
 const knownKinds = "Service, EndpointSlice, Endpoints, Node or ServiceCIDR"
 
 // findKind returns the kind of that name.
@@ -85,7 +85,7 @@ func foreign(apiVersion string) bool {
 }
 
 // completeService fills in what the API server would, so that a file may give
-// clusterIP alone, clusterIPs alone, or leave out ipFamilies. What is there is
+// clusterIP alone, clusterIPs alone, or leave out ipFamilies. Given fields are
 // never changed.
 func completeService(s *corev1.ServiceSpec) {
 	if s.ClusterIP == "" && len(s.ClusterIPs) > 0 {
@@ -100,7 +100,7 @@ func completeService(s *corev1.ServiceSpec) {
 	for _, text := range s.ClusterIPs {
 		a, problem := parseAddress(text)
 		if problem != "" {
-			// The conversion reports the address whatever the family says.
+			// The conversion reports the address.
 			a = netip.IPv4Unspecified()
 		}
 		s.IPFamilies = append(s.IPFamilies, corev1.IPFamily(model.FamilyOf(a).String()))

@@ -20,8 +20,8 @@ import (
 // object is one object of a file, converted.
 type object struct {
 	manifest.Place
-	id       identity
-	other    string // the kind of an object that is skipped
+	id       model.Object // without a name, only the kind is known
+	other    string       // the kind of an object that is skipped
 	service  *model.Service
 	slices   []*model.EndpointSlice
 	node     *model.Node
@@ -30,21 +30,7 @@ type object struct {
 	warnings Errors
 }
 
-// identity distinguishes objects. Without a name, only the kind is known.
-type identity struct{ kind, namespace, name string }
-
-// String returns for example "Service default/web".
-func (i identity) String() string {
-	switch {
-	case i.name == "":
-		return i.kind
-	case i.namespace == "":
-		return i.kind + " " + i.name
-	}
-	return i.kind + " " + i.namespace + "/" + i.name
-}
-
-// content is what a file holds.
+// content is the content of a file.
 type content struct {
 	file
 	documents int // that are not empty
@@ -90,22 +76,32 @@ func (f *Files) document(d *manifest.Document) []*object {
 		return []*object{failed(err)}
 	}
 	itemKind, isList := listed(t)
-	if !isList {
+	switch {
+	case !isList && m.IsCut(): // its items have to be correct YAML, too
+		return f.document(d.Whole())
+	case !isList:
 		return []*object{f.object(m, t)}
 	}
-	items, list, err := m.Items()
+	n, err := m.Items()
 	if err != nil {
 		return []*object{failed(err)}
 	}
-	out := make([]*object, len(items))
-	parallel(len(items), func(i int) { out[i] = f.item(items[i], itemKind, t) })
-	if problems := checkList(list, t); len(problems) > 0 {
+	out := make([]*object, n)
+	parallel(n, func(i int) {
+		if item := m.ItemAt(i); item != nil {
+			out[i] = f.item(item, itemKind, t)
+		}
+	})
+	if slices.Contains(out, nil) {
+		return f.document(d.Whole())
+	}
+	if problems := checkList(m, t); len(problems) > 0 {
 		out = slices.Insert(out, 0, &object{Place: m.Place, problems: problems})
 	}
 	return out
 }
 
-// failed is an object of which nothing but a problem is known.
+// failed returns an object of which only a problem is known.
 func failed(problem *manifest.Error) *object {
 	return &object{Place: problem.Place, problems: Errors{problem}}
 }
@@ -164,9 +160,9 @@ func (f *Files) item(m *manifest.Object, kind string, list metav1.TypeMeta) *obj
 	}
 	problem := &FieldError{Field: "kind", Value: manifest.Quote(t.Kind)}
 	if _, isList := listed(t); kind != "" && t.Kind != kind {
-		problem.Problem = "cannot stand in a " + list.Kind + ": use kind List for objects of several kinds"
+		problem.Problem = "cannot be in a " + list.Kind + ": use kind List for objects of several kinds"
 	} else if isList {
-		problem.Problem = "cannot stand inside a list: put its items into the outer one"
+		problem.Problem = "cannot be inside a list: put its items into the outer one"
 	} else {
 		return f.object(m, t)
 	}
@@ -177,7 +173,7 @@ func (f *Files) object(m *manifest.Object, t metav1.TypeMeta) *object {
 	k, known := findKind(t.Kind)
 	if !known || foreign(t.APIVersion) {
 		o := &object{Place: m.Place, other: t.Kind}
-		if known { // the name alone would puzzle
+		if known { // without the version the message would be confusing
 			o.other += " of " + t.APIVersion
 		}
 		return o
@@ -185,11 +181,11 @@ func (f *Files) object(m *manifest.Object, t metav1.TypeMeta) *object {
 	if problem := k.wrongVersion(t.APIVersion); problem != nil {
 		return failed(m.Error(problem))
 	}
-	o := &object{Place: m.Place, id: identity{kind: k.name}}
+	o := &object{Place: m.Place, id: model.Object{Kind: k.name}}
 	meta, found := k.read(f, m, o)
-	o.id.name = meta.GetName()
-	if !k.cluster {
-		o.id.namespace = cmp.Or(meta.GetNamespace(), metav1.NamespaceDefault)
+	o.id.Name = meta.GetName()
+	if !k.cluster && o.id.Name != "" {
+		o.id.Namespace = cmp.Or(meta.GetNamespace(), metav1.NamespaceDefault)
 	}
 	o.report(m, found)
 	return o
@@ -209,7 +205,7 @@ func (o *object) report(m *manifest.Object, found []*FieldError) {
 		}
 	}
 	for _, e := range slices.Concat(o.problems, o.warnings) {
-		e.Object = o.id.String()
+		e.Object = strings.TrimSpace(o.id.String())
 	}
 	slices.SortStableFunc(o.problems, func(a, b *manifest.Error) int { return cmp.Compare(a.Line, b.Line) })
 }

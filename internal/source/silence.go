@@ -18,7 +18,7 @@ const maxSilence = 3 * time.Minute
 // endSilence returns a wrapper of transports that ends requests when no part of an
 // answer arrives for that long. The client library notices a dead connection; but
 // a load balancer in between can keep a connection alive over which nothing
-// arrives any more, and a watch would wait forever.
+// arrives, and a watch would wait forever.
 func endSilence(limit time.Duration, log *slog.Logger) func(http.RoundTripper) http.RoundTripper {
 	return func(next http.RoundTripper) http.RoundTripper { return &impatient{next, limit, log} }
 }
@@ -34,9 +34,9 @@ func (t *impatient) WrappedRoundTripper() http.RoundTripper { return t.RoundTrip
 
 func (t *impatient) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(r.Context())
-	silent := fmt.Errorf("nothing was heard of the API server for %v: %w", t.limit, os.ErrDeadlineExceeded)
+	silent := fmt.Errorf("the API server sent nothing for %v: %w", t.limit, os.ErrDeadlineExceeded)
 	timer := time.AfterFunc(t.limit, func() {
-		t.log.Warn("the API server is silent; it is asked again", "path", r.URL.Path, "for", t.limit)
+		t.log.Warn("the API server is silent; the request is repeated", "path", r.URL.Path, "for", t.limit)
 		cancel(silent)
 	})
 	answer, err := t.RoundTripper.RoundTrip(r.WithContext(ctx))

@@ -68,8 +68,8 @@ func (s *quietServer) count(n map[string]int, r *http.Request) int {
 	return n[r.URL.Path]
 }
 
-// An API server that says nothing, over a connection that lives, is asked again:
-// for a list that does not come or does not end, and for events.
+// Requests to an API server that is silent over a live connection are repeated:
+// a list that does not start or does not end, and a watch.
 func TestSilence(t *testing.T) {
 	const (
 		short = 100 * time.Millisecond

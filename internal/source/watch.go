@@ -10,41 +10,41 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
 )
 
 const (
-	// settleTime without an event ends a burst of changes...
+	// settleTime without an event ends a burst of changes.
 	settleTime = 20 * time.Millisecond
-	// ...but none is waited for longer than this.
+	// maxSettleTime limits the wait for the end of a burst.
 	maxSettleTime = 200 * time.Millisecond
 )
 
 // maxLinks is how many symbolic links the kernel follows in one path.
 const maxLinks = 40
 
-// Watcher reports when the content of files may have changed: written in place,
-// replaced by another file, by a symbolic link that points elsewhere, as in a
-// mounted ConfigMap, or by a directory on the way that was moved; files added
-// to a directory or removed from it; paths that come and go. Standard input is
-// not watched, and neither are changes on other machines that the kernel is
-// not told of (NFS).
+// Watcher reports possible changes of files: a file is written in place or
+// replaced, a symbolic link on its path is switched, as in a mounted ConfigMap, a
+// directory on its path is moved, files of a directory are added or removed, a
+// path appears or disappears. Standard input is not watched, nor are changes by
+// other machines that the kernel does not see (NFS).
 type Watcher struct {
 	paths  []string
 	notify *fsnotify.Watcher
 	watched
 }
 
-// watched is what decides which events matter.
+// watched selects the relevant events.
 type watched struct {
 	names   map[string]bool // files, links and directories
 	folders map[string]bool // directories that are read whole
 }
 
-// NewWatcher returns a watcher for the paths of f. Its watches are in place:
-// call it before Load, and Run afterwards, then no change is lost.
+// NewWatcher returns a watcher for the paths of f. Its watches are active: with
+// NewWatcher before Load and Run after it, no change is lost.
 func (f *Files) NewWatcher() (*Watcher, error) {
 	w := &Watcher{}
 	for _, p := range f.Paths {
@@ -67,9 +67,9 @@ func (f *Files) NewWatcher() (*Watcher, error) {
 func (w *Watcher) Close() error { return w.notify.Close() }
 
 // Run calls changed once after each burst of changes, until ctx ends, and then
-// returns nil. Changes since NewWatcher count. A change during a call leads to
-// another call. It may be called where nothing has changed. Run ends with an
-// error where the kernel refuses to watch.
+// returns nil. Changes since NewWatcher are included, and a change during a call
+// leads to another call. There may be calls without a change. Run fails if the
+// kernel refuses a watch.
 func (w *Watcher) Run(ctx context.Context, changed func()) error {
 	defer func() { _ = w.notify.Close() }()
 	for w.wait(ctx) {
@@ -81,10 +81,10 @@ func (w *Watcher) Run(ctx context.Context, changed func()) error {
 	return nil
 }
 
-// renew places new watches, because paths may lead elsewhere now. They stand
-// before the files are read: what changes in between is seen by them or by the
-// reader. Where the limits of the kernel leave no room for the new ones beside
-// the old ones, these go first; the reader sees changes in between.
+// renew replaces the watches, because paths may lead elsewhere now. It runs before
+// the files are read, so that no change is missed. If the limits of the kernel
+// do not allow new watches beside the old ones, the old ones are removed first;
+// the reader sees changes in between.
 func (w *Watcher) renew() error {
 	old := w.notify
 	err := w.setUp()
@@ -146,7 +146,7 @@ func (w *Watcher) setUp() error {
 	}
 }
 
-// survey finds everything whose change can change what the paths give.
+// survey finds all names that the content of the paths depends on.
 func survey(paths []string) watched {
 	w := watched{map[string]bool{}, map[string]bool{}}
 	for _, p := range paths {
@@ -173,15 +173,11 @@ func (w *watched) follow(path string) string {
 		name := filepath.Join(at, rest[0])
 		rest = rest[1:]
 		w.names[name] = true
-		info, err := os.Lstat(name)
-		if err != nil {
-			return name
-		}
-		if info.Mode()&fs.ModeSymlink == 0 {
+		target, err := os.Readlink(name)
+		if errors.Is(err, syscall.EINVAL) { // not a link
 			at = name
 			continue
 		}
-		target, err := os.Readlink(name)
 		if links++; err != nil || links > maxLinks {
 			return name
 		}
@@ -197,8 +193,8 @@ func split(path string) []string {
 	return slices.DeleteFunc(strings.Split(path, "/"), func(s string) bool { return s == "" })
 }
 
-// watch watches the directories of all names. A directory further up that may
-// not be read is left out: the names below it are watched all the same.
+// watch watches the directories of all names. Directories further up that cannot
+// be read are left out; the names below them are still watched.
 func (w *watched) watch(notify *fsnotify.Watcher) error {
 	dirs := maps.Clone(w.folders)
 	for name := range w.names {

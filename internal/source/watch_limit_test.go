@@ -12,7 +12,7 @@ import (
 const oneInstance = "NFTPROXY_TEST_ONE_INSTANCE"
 
 // TestWatchOneInstance: where the kernel grants no second inotify instance, the
-// watcher goes on with one, and no change is lost (12.50).
+// watcher continues with one, and no change is lost (12.50).
 func TestWatchOneInstance(t *testing.T) {
 	if os.Getenv(oneInstance) == "" {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestWatchOneInstance$", "-test.v")

@@ -98,7 +98,7 @@ func TestWatchBurst(t *testing.T) {
 				return
 			}
 			if n > 10 {
-				t.Fatalf("100 writes at once made %d calls", n)
+				t.Fatalf("100 writes in a burst made %d calls", n)
 			}
 		case <-timeout:
 			t.Fatal("the change during the callback was lost")
@@ -106,8 +106,8 @@ func TestWatchBurst(t *testing.T) {
 	}
 }
 
-// TestWatchOthers does not wake for files that are not read.
-func TestWatchOthers(t *testing.T) {
+// TestWatchOtherFiles does not wake for files that are not read.
+func TestWatchOtherFiles(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writes("conf/a.yaml")(t)
 	w, err := (&Files{Paths: []string{"conf", "b.yaml", "-"}}).NewWatcher()

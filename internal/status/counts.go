@@ -8,25 +8,22 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// counts adds up what the kernel has counted. A counter of the kernel starts at
-// 0 again when the verdict of its frontend changes, for example with the number
-// of endpoints. The sum over the frontends of a service port would then fall by
-// a part, which looks like a counter that was reset; so it is the growth that
-// is added. What was counted between the last reading and such a change is
-// lost.
+// counts sums up the kernel's counters. These are reset when the verdict of their
+// frontend changes, for example with the number of endpoints. A sum over a service
+// port would then fall, which looks like a restart; therefore their growth is
+// summed. Connections between the last reading and a reset are lost.
 type counts struct {
 	seen      map[counter]uint64 // in the kernel, at the last reading
 	frontends map[model.Frontend]uint64
 	ports     map[owner]uint64
 }
 
-// counter is one counter of the kernel.
 type counter struct {
 	frontend model.Frontend
 	outside  bool
 }
 
-// owner is what counters are added up for.
+// owner is the unit over which counters are summed.
 type owner struct {
 	port   model.PortName
 	family model.Family
@@ -37,7 +34,7 @@ func newCounts() counts {
 	return counts{frontends: make(map[model.Frontend]uint64), ports: make(map[owner]uint64)}
 }
 
-// add takes up a reading. What no route has any more is forgotten.
+// add adds a reading, and removes frontends without a route.
 func (c *counts) add(reading []kernel.FrontendCount, routes []model.Route) {
 	owners := make(map[model.Frontend]owner, len(routes))
 	frontends := make(map[model.Frontend]uint64, len(routes))
@@ -53,7 +50,7 @@ func (c *counts) add(reading []kernel.FrontendCount, routes []model.Route) {
 	for _, n := range reading {
 		o, ok := owners[n.Frontend]
 		if !ok {
-			continue // the rules change at this moment
+			continue // the rules are changing
 		}
 		key := counter{n.Frontend, n.Outside}
 		growth := n.Connections
@@ -67,7 +64,7 @@ func (c *counts) add(reading []kernel.FrontendCount, routes []model.Route) {
 	c.seen, c.frontends, c.ports = seen, frontends, ports
 }
 
-// count brings the counts up to date. The caller holds the lock on them.
+// count updates the counts. The caller holds s.reading.
 func (s *Server) count(routing *model.Routing) error {
 	if !s.config.Counted || routing == nil {
 		return nil
@@ -80,10 +77,9 @@ func (s *Server) count(routing *model.Routing) error {
 	return nil
 }
 
-// ServiceCounts returns how many connections there were to the service ports
-// that the node serves, sorted; none where nothing is counted. A number falls
-// only when the daemon starts again, or its service port is deleted and
-// comes back.
+// ServiceCounts returns the connections to the service ports of the node, sorted;
+// none without counters. A number falls only when the daemon restarts, or the service
+// port is deleted and created again.
 func (s *Server) ServiceCounts() ([]ServiceCount, error) {
 	_, routing := s.observed()
 	s.reading.Lock()

@@ -20,16 +20,15 @@ const Path = "/status"
 var ErrNoDaemon = errors.New("no daemon answers")
 
 const (
-	// dialTimeout is generous for an address of this machine.
-	dialTimeout = 2 * time.Second
-	// answerTimeout and maxAnswer, in bytes, are generous for a node with
-	// 100,000 Services. Where no daemon runs, any user may have its port.
+	dialTimeout = 2 * time.Second // to an address of this machine
+	// answerTimeout and maxAnswer, in bytes, suffice for 100,000 Services. They are
+	// needed because without a daemon any user may listen on its port.
 	answerTimeout = 30 * time.Second
 	maxAnswer     = 256 << 20
 )
 
-// Fetch asks the daemon at an address. The error is [ErrNoDaemon] if nothing
-// or another server answers there.
+// Fetch requests the report of the daemon at an address. The error is [ErrNoDaemon]
+// if nothing or another server answers there.
 func Fetch(ctx context.Context, address netip.AddrPort) (*Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -38,7 +37,7 @@ func Fetch(ctx context.Context, address netip.AddrPort) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ask %s: %w", target, err)
 	}
-	// No proxy of the environment: the daemon is on this machine.
+	// Without a proxy from the environment: the daemon is on this machine.
 	client := http.Client{
 		Transport: &http.Transport{
 			DialContext:       (&net.Dialer{Timeout: dialTimeout}).DialContext,

@@ -70,7 +70,7 @@ func TestHostileDaemon(t *testing.T) {
 	}
 }
 
-// TestNoRedirect: nobody sends "nftproxy status" elsewhere.
+// TestNoRedirect: "nftproxy status" does not follow redirects.
 func TestNoRedirect(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("asked elsewhere") }))
 	defer elsewhere.Close()
@@ -87,8 +87,7 @@ type idleKernel struct{}
 func (idleKernel) AffinityUse() ([]kernel.AffinityUse, error)      { return nil, nil }
 func (idleKernel) FrontendCounts() ([]kernel.FrontendCount, error) { return nil, nil }
 
-// TestManyAsk: two answers are made at once, whoever asks; who asks meanwhile is
-// told so.
+// TestManyAsk: two requests are answered concurrently; further ones get an error.
 func TestManyAsk(t *testing.T) {
 	arrived, proceed := make(chan struct{}), make(chan struct{})
 	s := status.New(status.Config{
@@ -114,7 +113,7 @@ func TestManyAsk(t *testing.T) {
 	<-arrived
 	go ask()
 	if err := <-answers; err == nil || !strings.Contains(err.Error(), "try again") {
-		t.Errorf("a third one is told %v", err)
+		t.Errorf("a third one gets %v", err)
 	}
 	proceed <- struct{}{}
 	proceed <- struct{}{}

@@ -7,9 +7,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/plan"
 )
 
-// FromKernel returns what our tables say, or nil if there are none. Services
-// are named by the comments of elements, which nft limits to 128 bytes: longer
-// names are cut.
+// FromKernel returns the report for our tables, or nil if there are none. The names
+// of Services come from comments of elements, which nft limits to 128 bytes: longer
+// ones are cut.
 func FromKernel(k *kernel.Conn) (*Report, error) {
 	rs, _, err := k.Read()
 	if err != nil || len(rs.Tables) == 0 {
@@ -61,8 +61,8 @@ func (r *Report) addAffinity(k KernelReader) error {
 	return err
 }
 
-// tableFrontends returns the frontends of a table and adds its endpoints to
-// those that are known.
+// tableFrontends returns the frontends of a table, and adds its endpoints to
+// endpoints.
 func tableFrontends(t *nft.Table, services *nft.Set, endpoints map[answer]bool) []frontend {
 	byFrontend := make(map[model.Frontend][]nft.Element)
 	if s := t.Set(nft.EndpointsMap); s != nil {
@@ -102,8 +102,7 @@ func tableFrontends(t *nft.Table, services *nft.Set, endpoints map[answer]bool) 
 	return out
 }
 
-// distinct counts the endpoints in some slots; by its weight an endpoint may
-// have several.
+// distinct counts the endpoints in some slots. A weighted endpoint has several slots.
 func distinct(elements []nft.Element, slots nft.Slots) int {
 	seen := make(map[nft.Value]bool, len(elements))
 	for _, e := range elements {

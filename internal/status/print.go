@@ -15,7 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-// Print writes the report for people; now is the present time.
+// Print writes the report as text; now is the current time.
 func (r *Report) Print(w io.Writer, now time.Time) error {
 	p := terminal.NewPrinter(w, "")
 	if r.From == Daemon {
@@ -47,12 +47,12 @@ func (r *Report) printDaemon(p *terminal.Printer, now time.Time) {
 	p.Fact("source", "%s", r.Source)
 	switch s := r.LastSync; {
 	case s == nil:
-		p.Fact("last sync", "none yet: the source is not known")
+		p.Fact("last sync", "none yet: waiting for the source")
 	case s.Error != "":
-		reason, _, _ := strings.Cut(s.Error, "\n") // a panic has more, which is in the log
+		reason, _, _ := strings.Cut(s.Error, "\n") // the log has the stack of a panic
 		p.Fact("last sync", "FAILED %s ago: %s", since(s.Started), reason)
 		if !r.LastSuccess.IsZero() {
-			p.Fact("last good", "%s ago; what follows is of then", since(r.LastSuccess))
+			p.Fact("last good", "%s ago; the following is from that sync", since(r.LastSuccess))
 		}
 	default:
 		took := time.Duration(s.Seconds * float64(time.Second)).Round(100 * time.Microsecond)
@@ -63,7 +63,6 @@ func (r *Report) printDaemon(p *terminal.Printer, now time.Time) {
 	}
 }
 
-// printTable lists the frontends of each service port.
 func (r *Report) printTable(p *terminal.Printer) {
 	if len(r.ServicePorts) == 0 {
 		return
@@ -110,13 +109,10 @@ func (f *Frontend) decisions() string {
 }
 
 func (f Decision) text() string {
-	switch f.Verdict {
-	case "reject":
-		return "rejects"
-	case "drop":
-		return "drops"
+	if f.Verdict == model.Forward.String() {
+		return fmt.Sprint(f.Endpoints)
 	}
-	return fmt.Sprint(f.Endpoints)
+	return f.Verdict + "s"
 }
 
 func number(n int, what string) string {
@@ -126,12 +122,8 @@ func number(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// maxAddresses is how many addresses are listed.
-const maxAddresses = 8
-
-// addressList lists some addresses.
 func addressList(all []netip.Addr) string {
-	shown := all[:min(len(all), maxAddresses)]
+	shown := all[:min(len(all), 8)]
 	text := strings.ReplaceAll(strings.Trim(fmt.Sprint(shown), "[]"), " ", ", ")
 	if rest := len(all) - len(shown); rest > 0 {
 		text += fmt.Sprintf(" and %d more", rest)
@@ -148,8 +140,7 @@ func localEndpoints(byFamily map[string]int) string {
 	return strings.Join(out, ", ")
 }
 
-// Only reduces the report to the Services of one namespace. The numbers of all
-// that is served stay.
+// Only reduces the report to the Services of one namespace. Totals stay unchanged.
 func (r *Report) Only(namespace string) {
 	r.ServicePorts = slices.DeleteFunc(r.ServicePorts, func(s ServicePort) bool { return s.Namespace != namespace })
 	r.HealthChecks = slices.DeleteFunc(r.HealthChecks, func(h HealthCheck) bool { return h.Namespace != namespace })

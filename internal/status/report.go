@@ -6,10 +6,12 @@ package status
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strconv"
 	"time"
 
@@ -20,34 +22,28 @@ import (
 // Report is the state of a node. The names of the JSON fields are stable;
 // unknown fields are left out.
 type Report struct {
-	// From is what the report is read from: [Daemon] or [Kernel].
-	From string `json:"from"`
-	// Healthy reports that the kernel holds what the source said last. Without a
-	// daemon that is not known, and it is true.
-	Healthy bool   `json:"healthy"`
-	Node    string `json:"node,omitempty"`
-	Version string `json:"version,omitempty"`
-	// Source says where the objects come from.
-	Source  string    `json:"source,omitempty"`
-	Started time.Time `json:"started,omitzero"` // of the daemon
-	// LastSync is the last attempt, LastSuccess the end of the last good one.
-	LastSync    *SyncReport `json:"lastSync,omitempty"`
-	LastSuccess time.Time   `json:"lastSuccess,omitzero"`
-	// PendingSince is the oldest change that no good sync has served.
-	PendingSince time.Time `json:"pendingSince,omitzero"`
+	From string `json:"from"` // [Daemon] or [Kernel]
+	// Healthy reports whether the last sync succeeded. Without a daemon it is true.
+	Healthy      bool        `json:"healthy"`
+	Node         string      `json:"node,omitempty"`
+	Version      string      `json:"version,omitempty"`
+	Source       string      `json:"source,omitempty"` // of the objects
+	Started      time.Time   `json:"started,omitzero"` // of the daemon
+	LastSync     *SyncReport `json:"lastSync,omitempty"`
+	LastSuccess  time.Time   `json:"lastSuccess,omitzero"`  // end of the last successful sync
+	PendingSince time.Time   `json:"pendingSince,omitzero"` // time of the oldest unserved change
 
 	Services     int           `json:"services"`
 	Frontends    int           `json:"frontends"`
-	Endpoints    int           `json:"endpoints"` // each counts once
+	Endpoints    int           `json:"endpoints"` // distinct ones
 	HealthChecks []HealthCheck `json:"healthChecks,omitempty"`
 	// NodePortAddresses serve the frontends with the unspecified address.
 	NodePortAddresses []netip.Addr `json:"nodePortAddresses,omitempty"`
 	Affinity          []Affinity   `json:"affinity,omitempty"`
 	Problems          []Problem    `json:"problems,omitempty"`
-	// Counted reports that connections are counted (--service-metrics).
-	Counted bool `json:"counted"`
-	// ServicePorts are sorted by name. They come last and are written one by
-	// one, because there may be many.
+	Counted           bool         `json:"counted"` // connections are counted (--service-metrics)
+	// ServicePorts are sorted by name. WriteJSON writes them last and one by one,
+	// because there may be many.
 	ServicePorts []ServicePort `json:"servicePorts,omitempty"`
 }
 
@@ -57,7 +53,7 @@ const (
 	Kernel = "kernel"
 )
 
-// SyncReport is one attempt to bring the kernel to what the source says.
+// SyncReport is one attempt to bring the kernel in sync with the source.
 type SyncReport struct {
 	Cause   string    `json:"cause"` // start, change, retry, check or drift
 	Started time.Time `json:"started"`
@@ -82,13 +78,13 @@ type Affinity struct {
 	Family  string `json:"family"`
 	Map     string `json:"map"`
 	Clients int    `json:"clients"`
-	// AtLeast means that there may be more clients: kernels before 6.16 keep no
-	// count, and they are counted up to a limit.
+	// AtLeast reports that there may be more clients: kernels before 6.16 keep no
+	// count, and nftproxy counts up to a limit.
 	AtLeast bool `json:"atLeast,omitempty"`
 	Size    int  `json:"size"` // most clients
 }
 
-// name returns the family, and the map if it is not the usual one.
+// name returns the family, with the policy if that is Local.
 func (a *Affinity) name() string {
 	if a.Map == nft.LocalAffinityMap {
 		return a.Family + ", policy Local"
@@ -96,7 +92,6 @@ func (a *Affinity) name() string {
 	return a.Family
 }
 
-// count returns the number of clients.
 func (a *Affinity) count() string {
 	if a.AtLeast {
 		return fmt.Sprintf("at least %d", a.Clients)
@@ -104,7 +99,7 @@ func (a *Affinity) count() string {
 	return strconv.Itoa(a.Clients)
 }
 
-// Problem is something that is not as the objects ask. Reason is one word.
+// Problem is an object that cannot be served as it asks. Reason is one word.
 type Problem struct {
 	Object  string `json:"object"`
 	Reason  string `json:"reason"`
@@ -120,22 +115,21 @@ type ServicePort struct {
 	Frontends []Frontend `json:"frontends"`
 }
 
-// Frontend is what clients dial.
+// Frontend is an address that clients dial.
 type Frontend struct {
 	Kind    string `json:"kind"`    // ClusterIP, NodePort, external IP or load balancer IP
 	Address string `json:"address"` // with the port
 	Decision
-	// Outside is the decision for clients outside of the cluster, if it differs.
-	Outside *Decision `json:"outside,omitempty"`
-	// Connections is the number of new connections, with those that were
-	// refused or dropped; absent where nothing is counted.
+	Outside *Decision `json:"outside,omitempty"` // for clients outside of the cluster, if it differs
+	// Connections is the number of new connections, including rejected and dropped
+	// ones; absent without counters.
 	Connections *uint64 `json:"connections,omitempty"`
 }
 
 // Decision is the verdict on a new connection.
 type Decision struct {
 	Verdict   string `json:"verdict"`             // forward, reject or drop
-	Endpoints int    `json:"endpoints,omitempty"` // that may get it
+	Endpoints int    `json:"endpoints,omitempty"` // number of candidates
 }
 
 // ServiceCount is the number of new connections to the frontends of one kind
@@ -147,8 +141,7 @@ type ServiceCount struct {
 	Connections uint64
 }
 
-// WriteJSON writes the report as one JSON object, with a line for each service
-// port.
+// WriteJSON writes the report as one JSON object, with a line for each service port.
 func (r *Report) WriteJSON(w io.Writer) error {
 	head := *r
 	head.ServicePorts = nil
@@ -170,4 +163,43 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	}
 	out.WriteString("\n  ]\n}\n")
 	return out.Flush()
+}
+
+// frontend is a frontend with its service port and decisions.
+type frontend struct {
+	model.Frontend
+	port        model.PortName
+	kind        model.Kind
+	inside      Decision
+	outside     *Decision
+	connections *uint64 // nil without counters
+}
+
+type answer struct {
+	protocol model.Protocol
+	address  netip.AddrPort
+}
+
+// fill adds frontends to a report, sorted by service port.
+func (r *Report) fill(all []frontend, endpoints map[answer]bool) {
+	slices.SortFunc(all, func(a, b frontend) int {
+		return cmp.Or(a.port.Compare(b.port), cmp.Compare(a.kind, b.kind), a.Frontend.Compare(b.Frontend))
+	})
+	r.Frontends, r.Endpoints = len(all), len(endpoints)
+	for i := range all {
+		f := &all[i]
+		if i == 0 || f.port.Service != all[i-1].port.Service {
+			r.Services++
+		}
+		if i == 0 || f.port != all[i-1].port {
+			r.ServicePorts = append(r.ServicePorts, ServicePort{
+				Namespace: f.port.Service.Namespace, Name: f.port.Service.Name, Port: f.port.Port, Protocol: f.port.Protocol.String(),
+			})
+		}
+		p := &r.ServicePorts[len(r.ServicePorts)-1]
+		p.Frontends = append(p.Frontends, Frontend{
+			Kind: f.kind.String(), Address: netip.AddrPortFrom(f.Address, f.Port).String(),
+			Decision: f.inside, Outside: f.outside, Connections: f.connections,
+		})
+	}
 }

@@ -13,19 +13,15 @@ import (
 	"github.com/nftproxy/nftproxy/internal/plan"
 )
 
-// Config is what a [Server] depends on.
+// Config holds the dependencies of a [Server].
 type Config struct {
 	Version string
-	// Source says where the objects come from, for people.
-	Source string
-	// State returns how far the agent is, and Routing the routes that it applies.
+	Source  string // description of the source
 	State   func() agent.State
-	Routing func() *model.Routing
-	// Counted reports that the rules count connections.
-	Counted bool
-	// Kernel is a connection for this server alone.
-	Kernel KernelReader
-	Log    *slog.Logger
+	Routing func() *model.Routing // the agent's routing
+	Counted bool                  // the rules count connections
+	Kernel  KernelReader          // used by this server only
+	Log     *slog.Logger
 }
 
 // KernelReader is the part of [kernel.Conn] that a server needs.
@@ -37,25 +33,20 @@ type KernelReader interface {
 // Server answers "GET /status" in a running daemon. It is safe for concurrent
 // use.
 type Server struct {
-	config Config
-
-	// answering has room for the answers that may be under way.
-	answering chan struct{}
+	config    Config
+	answering chan struct{} // limits concurrent answers
 
 	mu   sync.Mutex
 	last *SyncReport
-	good bool // some sync was good
+	good bool // a sync has succeeded
 
-	reading sync.Mutex // guards the kernel connection and what comes from it
+	reading sync.Mutex // guards the kernel connection and counts
 	counts  counts
 }
 
 const (
-	// maxAnswers is how many answers are made at once: each has all that is
-	// served in memory.
-	maxAnswers = 2
-	// writeTimeout is how long a client may take to read one.
-	writeTimeout = 30 * time.Second
+	maxAnswers   = 2                // concurrent ones: each holds the whole report in memory
+	writeTimeout = 30 * time.Second // for a client that reads slowly
 )
 
 // New returns a server that has seen no sync yet.
@@ -78,8 +69,8 @@ func (s *Server) Observe(o *agent.Sync) {
 	s.good = s.good || o.Err == nil
 }
 
-// observed returns the last sync and, after the first good one, what the agent
-// wants.
+// observed returns the last sync and, after the first successful one, the agent's
+// routing.
 func (s *Server) observed() (*SyncReport, *model.Routing) {
 	s.mu.Lock()
 	last, good := s.last, s.good
@@ -99,7 +90,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "too many requests: try again", http.StatusTooManyRequests)
 		return
 	}
-	// Not every kind of writer has deadlines; those of connections have.
+	// Only writers in tests lack deadlines.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
 	report, err := s.report()
 	if err != nil {
@@ -136,8 +127,8 @@ func (s *Server) report() (*Report, error) {
 	return r, nil
 }
 
-// onClock returns what the clock, as it is set now, would have shown at a time:
-// readers compare it with that clock. The zero time stays.
+// onClock returns a time as the clock, as it is set now, would have shown it: readers
+// compare it with that clock. The zero time stays.
 func onClock(now, t time.Time) time.Time {
 	if t.IsZero() {
 		return t
@@ -145,8 +136,6 @@ func onClock(now, t time.Time) time.Time {
 	return now.Add(-now.Sub(t))
 }
 
-// addRouting adds what was decided. Connections are nil where nothing is
-// counted.
 func (r *Report) addRouting(routing *model.Routing, connections map[model.Frontend]uint64) {
 	r.Node = routing.NodeName
 	r.NodePortAddresses = routing.NodePortAddresses
@@ -178,8 +167,7 @@ func (r *Report) addRouting(routing *model.Routing, connections map[model.Fronte
 	r.fill(all, endpoints)
 }
 
-// decisionOf returns a decision for a report, and adds its endpoints to those that
-// are known.
+// decisionOf returns a decision for a report, and adds its endpoints to endpoints.
 func decisionOf(f model.Frontend, d model.Decision, endpoints map[answer]bool) Decision {
 	for _, e := range d.Endpoints {
 		endpoints[answer{f.Protocol, e.Address}] = true

@@ -186,7 +186,7 @@ default/web:http        tcp 10.96.0.10:80        ClusterIP         3            
 	}
 }
 
-// TestPrintDaemon shows what a daemon has to tell besides.
+// TestPrintDaemon prints the report of a daemon.
 func TestPrintDaemon(t *testing.T) {
 	n := newNode(t, 2)
 	server, address := n.serve(t, false)
@@ -210,7 +210,7 @@ func TestPrintDaemon(t *testing.T) {
 	}
 	check(`daemon     nftproxy v1, started 33m20s ago (THEN)
 source     files: services.yaml
-last sync  none yet: the source is not known
+last sync  none yet: waiting for the source
 serves     0 Services, 0 frontends, 0 endpoints
 `)
 	if fetch(t, address).Healthy {
@@ -248,14 +248,14 @@ source     files: services.yaml
 
 	// A failed sync leaves what was served before.
 	server.Observe(&agent.Sync{Cause: agent.Retry, Err: errors.New("no memory\nstack"), Started: time.Now()})
-	check(daemon + "last sync  FAILED 5s ago: no memory\nlast good  16m40s ago; what follows is of then\n" + serves)
+	check(daemon + "last sync  FAILED 5s ago: no memory\nlast good  16m40s ago; the following is from that sync\n" + serves)
 	if fetch(t, address).Healthy {
 		t.Error("healthy after a failed sync")
 	}
 }
 
 // TestServiceCounts counts real connections while verdicts change, which starts
-// the kernel's counters anew.
+// the kernel's counters again.
 func TestServiceCounts(t *testing.T) {
 	n := newNode(t, 2)
 	server, address := n.serve(t, true)
@@ -321,14 +321,14 @@ func TestServiceCounts(t *testing.T) {
 	check(counted{})
 }
 
-// TestFetchNoDaemon tells apart why there is no answer.
+// TestFetchNoDaemon distinguishes the reasons for no answer.
 func TestFetchNoDaemon(t *testing.T) {
 	closed := httptest.NewServer(nil)
 	address := netip.MustParseAddrPort(closed.Listener.Addr().String())
 	closed.Close()
 	_, err := status.Fetch(t.Context(), address)
 	if want := "no daemon answers at " + address.String() + " (dial tcp " + address.String() + ": connect: connection refused)"; !errors.Is(err, status.ErrNoDaemon) || err.Error() != want {
-		t.Errorf("nobody listens: %v, want %s", err, want)
+		t.Errorf("no listener: %v, want %s", err, want)
 	}
 	for _, c := range []struct {
 		name     string
@@ -337,7 +337,7 @@ func TestFetchNoDaemon(t *testing.T) {
 		want     string
 	}{
 		{"another program", http.NotFound, true, `another server answers "404 Not Found" to /status`},
-		{"a daemon in trouble", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no memory", 500) }, false, "see its log"},
+		{"a daemon with an error", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no memory", 500) }, false, "see its log"},
 		{"not JSON", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }, false, "read answer: invalid character"},
 		{"cut off", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"from": "daemon", `) }, false, "read answer: unexpected EOF"},
 	} {

@@ -17,7 +17,7 @@ import (
 )
 
 // vip is the Service that both proxies serve: kube-proxy sends its connections
-// to the first pod, and we send them to the second one, to tell them apart.
+// to the first pod, and we send them to the second one, to distinguish them.
 var vip = map[model.Family]netip.AddrPort{
 	model.IPv4: netip.MustParseAddrPort("10.96.0.10:80"),
 	model.IPv6: netip.MustParseAddrPort("[fd00:10:96::10]:80"),
@@ -129,7 +129,7 @@ func (s site) keepDialling(f model.Family) (stop func() int64) {
 
 // 12.61: while the rules of kube-proxy are there with ours, a connection is
 // translated once, by us. Connections that kube-proxy translated go on when its
-// rules are gone, and no new one fails meanwhile.
+// rules are gone, and no new one fails in the meantime.
 func TestTakeOverUnderTraffic(t *testing.T) {
 	for _, c := range []struct {
 		mode string

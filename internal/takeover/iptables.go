@@ -53,7 +53,6 @@ type jump struct {
 	handle   uint64
 }
 
-// jumps returns the jumps of a chain.
 func (t iptables) jumps(chain string) ([]jump, error) {
 	rules, err := t.conn.GetRules(t.table, t.chain(chain))
 	if err != nil {
@@ -104,7 +103,6 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// removal is what to remove from a table.
 type removal struct {
 	jumps  []jump   // from base chains to chains of kube-proxy
 	chains []string // with all of their rules
@@ -113,20 +111,17 @@ type removal struct {
 	kept []jump
 }
 
-// plan finds what to remove.
 func (t iptables) plan() (removal, error) {
-	all, err := t.conn.ListChainsOfTableFamily(t.table.Family)
+	all, err := chainsOf(t.conn, t.table)
 	if err != nil {
-		return removal{}, fmt.Errorf("list chains: %w", err)
+		return removal{}, err
 	}
 	own := make(map[string]bool)
 	var others []*nftables.Chain
 	for _, c := range all {
-		switch {
-		case c.Table.Name != t.table.Name:
-		case c.Hooknum == nil && isKubeProxys(c.Name):
+		if c.Hooknum == nil && isKubeProxys(c.Name) {
 			own[c.Name] = true
-		default:
+		} else {
 			others = append(others, c)
 		}
 	}
@@ -151,7 +146,7 @@ func (t iptables) plan() (removal, error) {
 	return out, err
 }
 
-// keepNeeded takes the chains that other programs need out of own. With the chain
+// keepNeeded removes the chains that other programs need from own. With the chain
 // that marks packets it keeps the one that masquerades them, and the jumps to it.
 func (t iptables) keepNeeded(out *removal, own map[string]bool) error {
 	for _, j := range out.kept {
@@ -166,7 +161,7 @@ func (t iptables) keepNeeded(out *removal, own map[string]bool) error {
 	return t.keep(own, masqueradeChain)
 }
 
-// keep takes a chain, and all that it jumps to, out of own.
+// keep removes a chain, and all chains that it jumps to, from own.
 func (t iptables) keep(own map[string]bool, name string) error {
 	if !own[name] {
 		return nil

@@ -43,9 +43,8 @@ func (r *report) ipvsInterface() bool {
 	return true
 }
 
-// ipsets removes the ipsets of IPVS mode.
 func (r *report) ipsets(ctx context.Context, s system) {
-	// The question alone would load the module.
+	// The request alone would load the module.
 	if _, err := os.Stat(filepath.Join(s.root, "sys/module/ip_set")); err != nil {
 		return
 	}
@@ -98,11 +97,10 @@ func destroyIPSet(name string) error {
 	return err
 }
 
-// service matches a virtual service in the kernel's list.
 var service = regexp.MustCompile(`(?m)^(TCP|UDP|SCTP|FWM) `)
 
-// virtualServices reports what IPVS still forwards. The kernel does not record
-// which program added it, and another one may use IPVS as well.
+// virtualServices reports the remaining virtual services of IPVS. The kernel does not
+// record which program added them.
 func (r *report) virtualServices(s system) {
 	list, err := os.ReadFile(filepath.Join(s.root, "proc/thread-self/net/ip_vs"))
 	if errors.Is(err, os.ErrNotExist) {

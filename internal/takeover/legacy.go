@@ -17,10 +17,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 )
 
-// legacy reports chains of kube-proxy in the tables of iptables-legacy, which
-// are separate from nf_tables. The kernel accepts these tables only as a whole,
-// in a form that the iptables commands write, and an image with nothing but
-// nftproxy has no commands.
+// legacy reports chains of kube-proxy in the tables of iptables-legacy, which are
+// separate from nf_tables. The kernel accepts such a table only as a whole, in a
+// format of the iptables commands, which the image does not contain.
 func (r *report) legacy(s system, f family) {
 	tables, err := s.legacyTables(f)
 	r.left(err, "chains of kube-proxy from %stables-legacy", f.name)
@@ -32,7 +31,7 @@ func (r *report) legacy(s system, f family) {
 
 // legacyTables returns the tables that have chains of kube-proxy.
 func (s system) legacyTables(f family) (found []string, err error) {
-	// To ask for a table that is not in use would create it.
+	// Reading a table that is not in use would create it.
 	names, err := os.ReadFile(filepath.Join(s.root, "proc/thread-self/net", f.name+"_tables_names"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -85,7 +84,6 @@ func legacyChains(f family, table string) (chains []string, err error) {
 	return chains, err
 }
 
-// legacyEntries returns the table as the kernel has it.
 func legacyEntries(fd, level int, table string) ([]byte, error) {
 	info := make([]byte, infoLength)
 	copy(info[:nameLength-1], table)

@@ -23,18 +23,14 @@ const kubeProxyTable = "kube-proxy"
 type Marker int
 
 const (
-	// NoMarker leaves nothing, and removes an existing marker.
-	NoMarker Marker = iota
-	// MarkReplaced leaves a marker where a table was.
-	MarkReplaced
-	// MarkAlways leaves a marker in any case.
-	MarkAlways
+	NoMarker     Marker = iota // leave no marker, and remove an existing one
+	MarkReplaced               // leave a marker in place of an existing table
+	MarkAlways                 // leave a marker in any case
 )
 
-// markerChain is the chain of the marker. Its name says where it comes from.
+// markerChain is the chain of the marker.
 const markerChain = "served-by-nftproxy"
 
-// content says what a table of kube-proxy's name contains.
 type content int
 
 const (
@@ -44,7 +40,14 @@ const (
 	foreignOnly
 )
 
-// contentOf reads a table.
+func chainsOf(conn *nftables.Conn, table *nftables.Table) ([]*nftables.Chain, error) {
+	all, err := conn.ListChainsOfTableFamily(table.Family)
+	if err != nil {
+		return nil, fmt.Errorf("list chains: %w", err)
+	}
+	return slices.DeleteFunc(all, func(c *nftables.Chain) bool { return c.Table.Name != table.Name }), nil
+}
+
 func contentOf(conn *nftables.Conn, table *nftables.Table) (content, error) {
 	tables, err := conn.ListTablesOfFamily(table.Family)
 	if err != nil {
@@ -53,11 +56,10 @@ func contentOf(conn *nftables.Conn, table *nftables.Table) (content, error) {
 	if !slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == table.Name }) {
 		return noTable, nil
 	}
-	all, err := conn.ListChainsOfTableFamily(table.Family)
+	all, err := chainsOf(conn, table)
 	if err != nil {
-		return noTable, fmt.Errorf("list chains: %w", err)
+		return noTable, err
 	}
-	all = slices.DeleteFunc(all, func(c *nftables.Chain) bool { return c.Table.Name != table.Name })
 	marked := slices.ContainsFunc(all, func(c *nftables.Chain) bool { return c.Name == markerChain && c.Hooknum == nil })
 	switch {
 	case marked && len(all) > 1:
@@ -69,8 +71,8 @@ func contentOf(conn *nftables.Conn, table *nftables.Table) (content, error) {
 }
 
 // RemoveMarkers removes the markers of an earlier takeover, and nothing else: a
-// kube-proxy that uses the tables again keeps them. It returns descriptions of
-// what it removed. Nothing to remove is no error.
+// kube-proxy that uses the tables again keeps them. It returns descriptions of what
+// it removed.
 func RemoveMarkers() (removed []string, err error) {
 	var r report
 	conn, err := nftables.New()
@@ -84,7 +86,7 @@ func RemoveMarkers() (removed []string, err error) {
 	return r.removed, errors.Join(r.errs...)
 }
 
-// marker removes the marker of a family, with the table if that is all it has;
+// marker removes the marker of a family, with the table if that is its only content;
 // the generation ensures that nothing was added after the table was read.
 func (r *report) marker(conn *nftables.Conn, f family) error {
 	generation, err := conn.GetGen()

@@ -1,12 +1,12 @@
-// Package takeover removes what kube-proxy left on a node, in whichever mode
-// it ran: nftables tables, iptables chains in nf_tables, and the interface and
-// ipsets of IPVS. Rules of iptables-legacy and virtual services of IPVS are
-// reported only. What belongs to the kubelet or to another program stays.
+// Package takeover removes kube-proxy's leftovers of any mode from a node: nftables
+// tables, iptables chains in nf_tables, and the interface and ipsets of IPVS. It
+// only reports rules of iptables-legacy and virtual services of IPVS. Rules of the
+// kubelet and of other programs stay.
 //
-// It is for a node whose own rules are active. A connection is translated by
-// the first NAT rule that matches, and later rules do not see it, so the rules
-// of both proxies can coexist for a while; at equal priority, the chain that
-// was registered last comes first.
+// It is for a node whose own rules are active. The first matching NAT rule translates
+// a connection, and later rules do not see it, so the rules of both proxies can
+// coexist for a while; at equal priority, the chain that was registered last comes
+// first.
 package takeover
 
 import (
@@ -20,13 +20,10 @@ import (
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 )
 
-// Remove removes everything of kube-proxy from the network namespace of the
-// calling thread, and continues after a failure. It returns descriptions of what
-// it removed, and an error that lists what is left, why, and what to do. Nothing
-// to remove is no error (12.59). m says what replaces the tables of nftables
-// mode.
-//
-// Established connections continue, except those that IPVS forwards.
+// Remove removes kube-proxy's leftovers from the network namespace of the calling
+// thread, and continues after a failure (12.59). It returns descriptions of what it
+// removed, and an error that lists what is left, why, and what to do. m replaces the
+// tables of nftables mode. Established connections continue, except those of IPVS.
 func Remove(ctx context.Context, m Marker) (removed []string, err error) {
 	return system{root: "/"}.remove(ctx, m)
 }
@@ -48,7 +45,6 @@ func (s system) remove(ctx context.Context, m Marker) ([]string, error) {
 	return r.removed, errors.Join(r.errs...)
 }
 
-// report collects what was done.
 type report struct {
 	removed []string
 	errs    []error
@@ -65,7 +61,6 @@ func (r *report) left(err error, format string, args ...any) {
 	}
 }
 
-// family is an IP family.
 type family struct {
 	nft  nftables.TableFamily
 	name string // in nft, and the prefix of the iptables commands

@@ -36,7 +36,7 @@ func TestLastingFaults(t *testing.T) {
 			n.write(states[(i+1)%2]...)
 			n.eventually(func() error {
 				for line := range strings.Lines(p.log.String()[before:]) {
-					if strings.Contains(line, "rules cannot be applied; they stay as they are") && strings.Contains(line, f.told) {
+					if strings.Contains(line, "rules cannot be applied and stay unchanged") && strings.Contains(line, f.told) {
 						return nil
 					}
 				}

@@ -247,7 +247,7 @@ func (c *Cluster) Commits(since uint32, want uint32, when string) {
 	}
 }
 
-// withoutOwnEndpoint keeps the API server from adding itself to its service and
+// WithoutOwnEndpoint keeps the API server from adding itself to its service and
 // removing itself, so that all changes are those of the test.
 const WithoutOwnEndpoint = "--endpoint-reconciler-type=none"
 

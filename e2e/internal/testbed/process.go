@@ -106,7 +106,7 @@ func tail(b *netlab.LogBuffer, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "")
 }
 
-// metricsServer is the metrics server of a proxy.
+// MetricsServer is the metrics server of a proxy.
 const MetricsServer = "127.0.0.1:10249"
 
 // ReadMetric reads a metric in the namespace of the calling thread.

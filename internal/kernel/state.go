@@ -7,37 +7,39 @@ import (
 	"slices"
 
 	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
-
-	"golang.org/x/sys/unix"
 )
 
-// MaxBindings is how many bindings of clients are read from one map at the most.
-// The kernel goes through a set from its start for each datagram of a listing:
-// 65,536 bindings take it a fifth of a second, a million more than a minute
-// (measured on 6.18).
+// MaxBindings is the most bindings of clients that are read from one map. The
+// kernel walks a set from its start for each datagram of a listing: 65,536
+// bindings take it a fifth of a second, a million more than a minute (measured
+// on 6.18).
 const MaxBindings = 1 << 16
 
-// Bindings implements apply.Kernel. The listing has a socket of its own, because one
-// that is broken off keeps its socket busy.
-func (c *Conn) Bindings(f model.Family, limit int) ([]*nft.Set, error) {
-	var out []*nft.Set
+// affinityMaps calls read for the affinity maps of a family that exist. Each call
+// has its own connection, because a connection stays busy after an aborted listing.
+func affinityMaps[T any](c *Conn, f model.Family, read func(c *Conn, name string) (T, error)) ([]T, error) {
+	var out []T
 	for _, name := range nft.AffinityMaps {
-		s, err := withSibling(c, func(c *Conn) (*nft.Set, error) { return c.bindings(name, f, limit) })
+		v, err := withSibling(c, func(c *Conn) (T, error) { return read(c, name) })
 		switch {
 		case errors.Is(err, unix.ENOENT):
 		case err != nil:
 			return nil, fmt.Errorf("read map %s of %s: %w", name, f, err)
 		default:
-			out = append(out, s)
+			out = append(out, v)
 		}
 	}
 	return out, nil
 }
 
-// errEnough ends a listing.
-var errEnough = errors.New("enough")
+// Bindings implements apply.Kernel.
+func (c *Conn) Bindings(f model.Family, limit int) ([]*nft.Set, error) {
+	return affinityMaps(c, f, func(c *Conn, name string) (*nft.Set, error) { return c.bindings(name, f, limit) })
+}
 
 // bindings returns one affinity map with some of its elements, ENOENT without it.
 func (c *Conn) bindings(name string, f model.Family, limit int) (*nft.Set, error) {
@@ -46,23 +48,16 @@ func (c *Conn) bindings(name string, f model.Family, limit int) (*nft.Set, error
 		return nil, err
 	}
 	s.Elements = make([]nft.Element, 0, min(room(count), limit))
-	err = c.eachElement(s, f, func(e *element) error {
-		if len(s.Elements) == limit {
-			return errEnough
-		}
-		s.Elements = append(s.Elements, e.Element)
-		return nil
-	})
-	if err != nil && !errors.Is(err, errEnough) {
+	if _, err := c.eachOfFirst(limit, s, f, func(e *element) { s.Elements = append(s.Elements, e.Element) }); err != nil {
 		return nil, err
 	}
-	s.Sort() // a map that is resized meanwhile gives elements twice
+	s.Sort() // a map that is resized during the listing repeats elements
 	s.Elements = slices.CompactFunc(s.Elements, func(a, b nft.Element) bool { return a.Key == b.Key })
 	return s, nil
 }
 
-// AddBinding adds to a table that was read what its affinity maps have about one
-// client of a frontend. There may be a million others, which are not read.
+// AddBinding adds the bindings of one client of a frontend to the affinity maps of
+// a table. It does not read those of other clients: there may be a million.
 func (c *Conn) AddBinding(t *nft.Table, client netip.Addr, f model.Frontend) error {
 	f = t.Serving(f)
 	k := nft.Key{Address: f.Address, Protocol: f.Protocol, Port: f.Port, Source: client}
@@ -112,7 +107,7 @@ func (c *Conn) Unbind(f model.Family, s *nft.Set) error {
 	elements := s.Elements
 	for len(elements) > 0 {
 		err := c.unbind(f, s, elements)
-		var refused *CommitError
+		var refused *commitError
 		switch {
 		case err == nil:
 			return nil
@@ -120,9 +115,9 @@ func (c *Conn) Unbind(f model.Family, s *nft.Set) error {
 			c.lacksDestroy = true
 		case !errors.Is(err, unix.ENOENT) || !errors.As(err, &refused):
 			return fmt.Errorf("release clients: %w", err)
-		default: // the time of this one was over before
+		default: // this one has expired
 			elements = slices.DeleteFunc(slices.Clone(elements), func(e nft.Element) bool {
-				return refused.Element == nil || e.Key == refused.Element.Key
+				return refused.element == nil || e.Key == refused.element.Key
 			})
 		}
 	}
@@ -130,7 +125,7 @@ func (c *Conn) Unbind(f model.Family, s *nft.Set) error {
 }
 
 // destroySetElement is NFT_MSG_DESTROYSETELEM, since kernel 6.3: unlike
-// NFT_MSG_DELSETELEM it takes an element that is not there for deleted.
+// NFT_MSG_DELSETELEM it ignores elements that do not exist.
 const destroySetElement = 30
 
 func (c *Conn) unbind(f model.Family, s *nft.Set, elements []nft.Element) error {
@@ -150,10 +145,10 @@ func (c *Conn) unbind(f model.Family, s *nft.Set, elements []nft.Element) error 
 type AffinityUse struct {
 	Family model.Family
 	Map    string
-	Used   int // clients, with those whose time is over but which are not yet removed
+	Used   int // clients, also expired ones that are not yet removed
 	Size   int // most clients
 	// AtLeast means that there may be more than Used: before kernel 6.16 the
-	// kernel keeps no count, and they are counted up to a limit.
+	// kernel keeps no count, and clients are counted up to a limit.
 	AtLeast bool
 }
 
@@ -162,16 +157,11 @@ type AffinityUse struct {
 func (c *Conn) AffinityUse() ([]AffinityUse, error) {
 	var out []AffinityUse
 	for _, f := range model.Families {
-		for _, name := range nft.AffinityMaps {
-			use, err := withSibling(c, func(c *Conn) (AffinityUse, error) { return c.affinityUse(name, f) })
-			switch {
-			case errors.Is(err, unix.ENOENT):
-			case err != nil:
-				return nil, fmt.Errorf("read use of map %s of %s: %w", name, f, err)
-			default:
-				out = append(out, use)
-			}
+		uses, err := affinityMaps(c, f, func(c *Conn, name string) (AffinityUse, error) { return c.affinityUse(name, f) })
+		if err != nil {
+			return nil, err
 		}
+		out = append(out, uses...)
 	}
 	return out, nil
 }
@@ -182,19 +172,68 @@ func (c *Conn) affinityUse(name string, f model.Family) (AffinityUse, error) {
 		return AffinityUse{}, err
 	}
 	use := AffinityUse{Family: f, Map: name, Used: count, Size: int(s.Size)}
-	if count != unknownCount {
-		return use, nil
-	}
-	use.Used = 0
-	err = c.eachElement(s, f, func(*element) error {
-		if use.Used == MaxBindings {
-			return errEnough
-		}
-		use.Used++
-		return nil
-	})
-	if use.AtLeast = errors.Is(err, errEnough); use.AtLeast {
-		err = nil
+	if count == unknownCount {
+		use.Used = 0
+		use.AtLeast, err = c.eachOfFirst(MaxBindings, s, f, func(*element) { use.Used++ })
 	}
 	return use, err
+}
+
+// FrontendCount is the counter of one element in a map of frontends: its new
+// connections, including refused and dropped ones. A client without an answer
+// tries again and is counted again.
+type FrontendCount struct {
+	Frontend model.Frontend
+	// Outside means that only clients outside of the cluster are counted, because
+	// another verdict applies to them.
+	Outside bool
+	// Connections starts at 0 when the element is added or its verdict replaced.
+	Connections uint64
+}
+
+// FrontendCounts returns the counters of all frontends, in no order; none where
+// nothing is counted.
+func (c *Conn) FrontendCounts() ([]FrontendCount, error) {
+	counts, _, err := consistent(c, "counters", c.frontendCounts, func([]FrontendCount) bool { return false })
+	return counts, err
+}
+
+func (c *Conn) frontendCounts() ([]FrontendCount, error) {
+	var out []FrontendCount
+	for _, f := range model.Families {
+		for _, name := range []string{nft.ServicesMap, nft.LocalServicesMap} {
+			counts, err := c.countsOf(name, f)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, counts...)
+		}
+	}
+	return out, nil
+}
+
+// countsOf returns the counters of one map, none if it does not exist.
+func (c *Conn) countsOf(name string, f model.Family) ([]FrontendCount, error) {
+	s, count, err := c.Set(name, f)
+	if errors.Is(err, unix.ENOENT) || err == nil && !s.Counters {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	seen := make(map[model.Frontend]bool, room(count))
+	out := make([]FrontendCount, 0, room(count))
+	err = c.eachElement(s, f, func(e *element) error {
+		frontend := e.Key.Frontend()
+		seen[frontend] = true
+		out = append(out, FrontendCount{frontend, name == nft.LocalServicesMap, e.packets})
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(seen) != len(out) || count != unknownCount && count != len(out) {
+		return nil, errInconsistent
+	}
+	return out, nil
 }

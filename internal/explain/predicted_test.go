@@ -72,9 +72,9 @@ func oneOf(name string, n byte, change func(*model.Service)) *model.Service {
 	return svc
 }
 
-// TestForetold foretells every connection that can be made to the frontends of
+// TestPredicted predicts every connection that can be made to the frontends of
 // a mixture of Services, and makes it. It needs root.
-func TestForetold(t *testing.T) {
+func TestPredicted(t *testing.T) {
 	for name, config := range map[string]model.Config{
 		"by source":    {ClusterCIDRs: []netip.Prefix{netlab.ClusterCIDRv4, netlab.ClusterCIDRv6}},
 		"by interface": {DetectLocal: model.DetectInterfaceNamePrefix, PodInterface: "pod-"},
@@ -94,7 +94,7 @@ func TestForetold(t *testing.T) {
 			for _, f := range model.Families {
 				for _, p := range everyPacket(l, s, routing, f) {
 					r := Explain(rs.Table(f), p.Packet, local)
-					foretell(t, l, r, p.from)
+					predict(t, l, r, p.from)
 					seen[r.Outcomes[0].Verdict]++
 				}
 			}
@@ -141,8 +141,8 @@ func everyPacket(l *netlab.Lab, s *model.Snapshot, routing *model.Routing, f mod
 	return out
 }
 
-// foretell connects and compares.
-func foretell(t *testing.T, l *netlab.Lab, r *Result, from *netlab.Host) {
+// predict connects and compares.
+func predict(t *testing.T, l *netlab.Lab, r *Result, from *netlab.Host) {
 	t.Helper()
 	verdict, ok := r.Verdict()
 	wait := 2 * time.Second
@@ -162,15 +162,15 @@ func foretell(t *testing.T, l *netlab.Lab, r *Result, from *netlab.Host) {
 		t.Fatalf("%s: %v", r.Packet, err)
 	}
 	if !ok || happened != verdict {
-		t.Errorf("%s: %s, foretold was %s", r.Packet, happened, briefs(r))
+		t.Errorf("%s: %s, predicted was %s", r.Packet, happened, briefs(r))
 		return
 	}
 	if verdict == Forward && !slices.ContainsFunc(r.Outcomes, func(o Outcome) bool { return isOutcome(l, from, got, o) }) {
-		t.Errorf("%s: %s sees %s, foretold was %s", r.Packet, got.Name, got.Client, briefs(r))
+		t.Errorf("%s: %s sees %s, predicted was %s", r.Packet, got.Name, got.Client, briefs(r))
 	}
 }
 
-// isOutcome tells whether an answer comes from the endpoint of an outcome, and
+// isOutcome reports whether an answer comes from the endpoint of an outcome, and
 // whether that sees the client as it should.
 func isOutcome(l *netlab.Lab, from *netlab.Host, got netlab.Answer, o Outcome) bool {
 	for _, h := range append(slices.Concat(l.Pods, l.Remote), l.Node) {

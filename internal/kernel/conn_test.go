@@ -15,8 +15,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/workload"
 )
 
-// leave asks the kernel something, takes some datagrams of the answer, and
-// leaves the rest, as an error while receiving does.
+// leave asks the kernel a question, receives some datagrams of the answer, and leaves
+// the rest, as an error during reception does.
 func (s *sandbox) leave(t *testing.T, q netlink.Message, datagrams int) {
 	t.Helper()
 	if _, err := s.nl.Send(q); err != nil {
@@ -37,8 +37,8 @@ func (s *sandbox) leave(t *testing.T, q netlink.Message, datagrams int) {
 	s.note(unix.ENOBUFS)
 }
 
-// TestLeftAnswers: what an answer left on the socket is not taken for the next
-// one, and a dump that was broken off does not stand in the way of others.
+// TestLeftAnswers: the rest of an answer on the socket is not taken for the next one,
+// and an aborted dump does not block the next.
 func TestLeftAnswers(t *testing.T) {
 	s := newSandbox(t)
 	desired := workload.Scenario(500, 4, 0) // several datagrams
@@ -77,7 +77,7 @@ func TestLeftAnswers(t *testing.T) {
 	}
 }
 
-// TestDrainGivesUp on a socket that does not work, and tries again.
+// TestDrainGivesUp on a broken socket, and tries again with the next question.
 func TestDrainGivesUp(t *testing.T) {
 	s := newSandbox(t)
 	broken := s.another(t)
@@ -90,8 +90,7 @@ func TestDrainGivesUp(t *testing.T) {
 	}
 }
 
-// TestPersist: which errors of a question are asked about again, and for how
-// long.
+// TestPersist: which errors of a question are retried, and how often.
 func TestPersist(t *testing.T) {
 	for _, c := range []struct {
 		err   error

@@ -1,0 +1,201 @@
+package kernel
+
+import (
+	"reflect"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
+	"github.com/nftproxy/nftproxy/internal/nft"
+)
+
+// matched is an operand that rules only compare: it is in no key.
+type matched string
+
+const (
+	connectionStatus    matched = "ct status"
+	connectionDirection matched = "ct direction"
+	sourceType          matched = "fib saddr type"
+	inputInterface      matched = "iifname"
+	inputIndex          matched = "iif"
+	outputInterface     matched = "oifname"
+)
+
+func (m matched) Text(model.Family) string { return string(m) }
+func (m matched) Datatype() nft.Datatype   { return nft.Slot }
+
+// register returns the number of the i-th 32-bit register. Where a 128-bit
+// register starts there, its number is used, as in the kernel's listings.
+func register(i int) uint32 {
+	if i%4 == 0 {
+		return uint32(unix.NFT_REG_1 + i/4)
+	}
+	return uint32(unix.NFT_REG32_00 + i)
+}
+
+func registerIndex(r uint32) int {
+	if r >= unix.NFT_REG32_00 {
+		return int(r) - unix.NFT_REG32_00
+	}
+	return (int(r) - unix.NFT_REG_1) * 4
+}
+
+// byFamily returns the IPv4 or the IPv6 variant of something.
+func byFamily[T any](f model.Family, ipv4, ipv6 T) T {
+	if f == model.IPv6 {
+		return ipv6
+	}
+	return ipv4
+}
+
+func sourceOffset(f model.Family) uint32 { return byFamily[uint32](f, 12, 8) }
+
+// load returns the expression that loads an operand into the i-th register.
+// NFT_CT_SRC_IP and its like need kernel 4.17; the older NFT_CT_SRC has no fixed
+// length.
+func load(o nft.Operand, f model.Family, i int) expr.Any {
+	r := register(i)
+	length := uint32(width(nft.Address, f))
+	source, destination := byFamily(f, expr.CtKeySRCIP, expr.CtKeySRCIP6), byFamily(f, expr.CtKeyDSTIP, expr.CtKeyDSTIP6)
+	switch o {
+	case nft.SourceAddress:
+		return &expr.Payload{DestRegister: r, Base: expr.PayloadBaseNetworkHeader, Offset: sourceOffset(f), Len: length}
+	case nft.DestinationAddress:
+		return &expr.Payload{DestRegister: r, Base: expr.PayloadBaseNetworkHeader, Offset: sourceOffset(f) + length, Len: length}
+	case nft.TransportProtocol:
+		return &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: r}
+	case nft.DestinationPort:
+		return &expr.Payload{DestRegister: r, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}
+	case nft.OriginalSource:
+		return &expr.Ct{Key: source, Register: r, Direction: expr.CtDirOriginal}
+	case nft.OriginalDestination:
+		return &expr.Ct{Key: destination, Register: r, Direction: expr.CtDirOriginal}
+	case nft.OriginalPort:
+		return &expr.Ct{Key: expr.CtKeyPROTODST, Register: r, Direction: expr.CtDirOriginal}
+	case nft.ReplySource:
+		return &expr.Ct{Key: source, Register: r, Direction: expr.CtDirReply}
+	case nft.ReplyPort:
+		return &expr.Ct{Key: expr.CtKeyPROTOSRC, Register: r, Direction: expr.CtDirReply}
+	case connectionStatus:
+		return &expr.Ct{Key: expr.CtKeySTATUS, Register: r}
+	case connectionDirection:
+		return &expr.Ct{Key: expr.CtKeyDIRECTION, Register: r}
+	case sourceType:
+		return &expr.Fib{Register: r, ResultADDRTYPE: true, FlagSADDR: true}
+	case inputInterface:
+		return &expr.Meta{Key: expr.MetaKeyIIFNAME, Register: r}
+	case inputIndex:
+		return &expr.Meta{Key: expr.MetaKeyIIF, Register: r}
+	default:
+		return &expr.Meta{Key: expr.MetaKeyOIFNAME, Register: r}
+	}
+}
+
+type loaded struct {
+	operand  nft.Operand
+	register int
+}
+
+// loads is the inverse of load.
+var loads = map[model.Family]map[any]loaded{model.IPv4: loadsOf(model.IPv4), model.IPv6: loadsOf(model.IPv6)}
+
+func loadsOf(f model.Family) map[any]loaded {
+	all := []nft.Operand{connectionStatus, connectionDirection, sourceType, inputInterface, inputIndex, outputInterface}
+	for o := nft.SourceAddress; o <= nft.ReplyPort; o++ {
+		all = append(all, o)
+	}
+	out := make(map[any]loaded)
+	for _, o := range all {
+		for i := range allRegisters {
+			out[reflect.ValueOf(load(o, f, i)).Elem().Interface()] = loaded{o, i}
+		}
+	}
+	return out
+}
+
+func (s *symbolic) load(e any) error {
+	l, ok := loads[s.family][e]
+	if !ok {
+		return errForeign
+	}
+	s.registers[l.register] = l.operand
+	return nil
+}
+
+// payload executes the load of a field. nft may load only the first bytes of
+// a source address, for a prefix that ends on a byte boundary.
+func (s *symbolic) payload(e *expr.Payload) error {
+	if e.Base == expr.PayloadBaseNetworkHeader && e.Offset == sourceOffset(s.family) {
+		e.Len = max(e.Len, uint32(width(nft.Source, s.family)))
+	}
+	return s.load(*e)
+}
+
+func (s *symbolic) meta(e *expr.Meta) error     { return s.load(*e) }
+func (s *symbolic) connection(e *expr.Ct) error { return s.load(*e) }
+func (s *symbolic) fib(e *expr.Fib) error       { return s.load(*e) }
+
+// hashed is the register for the input of a hash, behind every key that ends
+// with a slot.
+const hashed = 8
+
+// slots returns the expressions that compute the number of a slot into the i-th
+// register.
+func slots(s nft.Slots, f model.Family, i int) []expr.Any {
+	switch s.Scheduler {
+	case model.Random:
+		return []expr.Any{&expr.Numgen{Register: register(i), Modulus: s.Count, Type: unix.NFT_NG_RANDOM, Offset: s.First}}
+	case model.SourceHash:
+		// [ payload load 4b @ network header + 12 => reg 3 ]
+		// [ hash reg 11 = jhash(reg 3, 4, 0x6e667478) % mod 3 ]
+		return []expr.Any{
+			load(nft.SourceAddress, f, hashed),
+			&expr.Hash{
+				SourceRegister: register(hashed), DestRegister: register(i), Length: uint32(width(nft.Source, f)),
+				Modulus: s.Count, Seed: nft.HashSeed, Offset: s.First, Type: expr.HashTypeJenkins,
+			},
+		}
+	}
+	return []expr.Any{&expr.Numgen{Register: register(i), Modulus: s.Count, Type: unix.NFT_NG_INCREMENTAL, Offset: s.First}}
+}
+
+func (s *symbolic) numgen(e *expr.Numgen) error {
+	scheduler := model.RoundRobin
+	if e.Type == unix.NFT_NG_RANDOM {
+		scheduler = model.Random
+	}
+	s.registers[registerIndex(e.Register)] = nft.Slots{Scheduler: scheduler, Count: e.Modulus, First: e.Offset}
+	return nil
+}
+
+func (s *symbolic) hash(e *expr.Hash) error {
+	from := registerIndex(e.SourceRegister)
+	if e.Type != expr.HashTypeJenkins || e.Seed != nft.HashSeed || s.registers[from] != nft.SourceAddress {
+		return errForeign
+	}
+	delete(s.registers, from)
+	s.registers[registerIndex(e.DestRegister)] = nft.Slots{Scheduler: model.SourceHash, Count: e.Modulus, First: e.Offset}
+	return nil
+}
+
+// byteOrder accepts what nft 1.0.6 sometimes puts behind the protocol in the key
+// of an interval set: it swaps the bytes of a single byte, which does nothing.
+// (The library does not decode this expression.)
+func (s *symbolic) byteOrder(data []byte) (err error) {
+	var from, to uint32
+	a := netlinkio.Read(data, &err)
+	for a.Next() {
+		switch a.Type {
+		case unix.NFTA_BYTEORDER_SREG:
+			from = a.Uint32()
+		case unix.NFTA_BYTEORDER_DREG:
+			to = a.Uint32()
+		}
+	}
+	if from != to || s.registers[registerIndex(from)] != nft.TransportProtocol {
+		return errForeign
+	}
+	return err
+}

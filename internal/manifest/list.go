@@ -1,0 +1,102 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Whole returns a copy of the document whose Lists are parsed as a whole.
+func (d *Document) Whole() *Document {
+	return &Document{Place: d.Place, Convert: d.Convert, text: d.text, json: d.json, whole: true}
+}
+
+// IsCut reports whether the items of a YAML List have not been parsed yet.
+func (o *Object) IsCut() bool { return o.chunks != nil && !o.doc.json }
+
+// cutJSON takes the items out of a List. Line ends stay in their place.
+func (o *Object) cutJSON() {
+	d := o.jsonField("items")
+	if d == nil {
+		return
+	}
+	if t, _ := d.Token(); t != json.Delim('[') {
+		return
+	}
+	start := int(d.InputOffset())
+	items, rest := chunk{o.text, o.Line}.values(d)
+	if len(items) > 0 {
+		o.text, o.chunks = without(o.text, start, len(o.text)-len(rest.text), ""), items
+	}
+}
+
+// cutYAML returns a List in block style, as kubectl prints it, without its items;
+// nil: the document must be parsed as a whole.
+//
+// The cut goes by indentation alone. It is right unless a quoted text, a bracket
+// or an alias reaches from one item into another; then one of the parts cannot be
+// parsed.
+func (d *Document) cutYAML() *Object {
+	const field = "items:"
+	before, start, line := 0, 0, 1
+	for text := range bytes.Lines(d.text) {
+		before, start = start+len(field), start+len(text)
+		if string(bytes.TrimRight(text, " \r\n")) == field {
+			break
+		}
+		line++
+	}
+	items, end := chunk{d.text[start:], d.Line + line}.entries()
+	if d.whole || len(items) == 0 {
+		return nil
+	}
+	root, err := parseYAML(without(d.text, before, start+end, " []"))
+	if err != nil || root == nil || root.Style&yaml.FlowStyle != 0 {
+		return nil
+	}
+	i := index(root, "items")
+	if i < 0 || root.Content[i].Line != line { // that line is inside a quoted text
+		return nil
+	}
+	o := d.object(root, d.Line-1, 0)
+	o.chunks = items
+	return o
+}
+
+// without replaces a part of a text, except for its line ends.
+func without(text []byte, start, end int, replacement string) []byte {
+	lines := bytes.Count(text[start:end], []byte("\n"))
+	return slices.Concat(text[:start], []byte(replacement), bytes.Repeat([]byte("\n"), lines), text[end:])
+}
+
+// entries returns the entries of a block sequence and where it ends.
+func (c chunk) entries() (items []chunk, end int) {
+	indent, start, pos := -1, 0, 0
+	for text := range bytes.Lines(c.text) {
+		content := bytes.TrimLeft(text, " ")
+		spaces := len(text) - len(content)
+		if content = bytes.TrimSpace(content); len(content) > 0 && content[0] != '#' {
+			if indent < 0 {
+				indent = spaces
+			}
+			isEntry := spaces == indent && content[0] == '-' && (len(content) == 1 || content[1] == ' ')
+			if !isEntry && (spaces <= indent || len(items) == 0) {
+				break
+			}
+			if isEntry {
+				if len(items) > 0 {
+					items[len(items)-1].text = c.text[start:pos]
+				}
+				items, start = append(items, chunk{line: c.line}), pos
+			}
+		}
+		pos += len(text)
+		c.line++
+	}
+	if len(items) > 0 {
+		items[len(items)-1].text = c.text[start:pos]
+	}
+	return items, pos
+}

@@ -1,0 +1,7 @@
+package plan
+
+// Exported for tests.
+var (
+	EqualRules      = equalRules
+	WithoutRefusals = withoutRefusals
+)
