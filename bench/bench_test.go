@@ -94,7 +94,7 @@ func checkRecords(t *testing.T, file *results.File) {
 	}
 }
 
-// TestVerify proves that a kernel that is not at what is wanted is noticed.
+// TestVerify proves that verify notices a kernel with other rules than wanted.
 func TestVerify(t *testing.T) {
 	for name, spoil := range map[string]func(*changer){
 		"":                 func(*changer) {},
@@ -127,9 +127,9 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestChanges proves that the changes are the same in every run, and that a
-// change is noticed by a comparison with what was there before: objects that
-// others have are not changed.
+// TestChanges proves that every run makes the same changes, and that a change
+// never modifies an object in place: comparing with the previous state must
+// find it.
 func TestChanges(t *testing.T) {
 	s := scenario{Services: minServices, Endpoints: 3, Exposed: true}
 	first, second := newWorld(s), newWorld(s)

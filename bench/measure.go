@@ -79,7 +79,7 @@ func (m *measurer) stop() error {
 
 // coldStart fills the empty kernel.
 func (m *measurer) coldStart() error {
-	debug.FreeOSMemory() // what the making of the world has left
+	debug.FreeOSMemory() // garbage of building the world
 	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil {
 		return fmt.Errorf("reset the peak of memory: %w", err)
 	}
@@ -117,8 +117,8 @@ func (m *measurer) restart() error {
 	return err
 }
 
-// start starts a node with all Services, and does afterwards what the daemon
-// does after it has compared everything.
+// start starts a node with all Services, and returns memory to the OS like the
+// daemon does after a full comparison.
 func (m *measurer) start(op results.Operation, check func(i int, o outcome) error) error {
 	var err error
 	if m.node, err = newNode(m.ns); err != nil {

@@ -27,7 +27,7 @@ type node struct {
 	ended   chan error
 }
 
-// outcome is what became of one update.
+// outcome is the result of one update.
 type outcome struct {
 	end          time.Time
 	compared     bool // everything was compared
@@ -57,8 +57,8 @@ func newNode(ns *netlab.Namespace) (*node, error) {
 	return n, nil
 }
 
-// start begins with an update from nothing. It returns what became of it, and how long
-// that took.
+// start begins with an update from nothing. It returns the outcome and how long
+// the update took.
 func (n *node) start(all *model.Update) (outcome, time.Duration, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	n.cancel = cancel

@@ -16,7 +16,7 @@ type scenario struct {
 	Exposed bool
 }
 
-// scenarios are those that have a name. The first one is what the others are
+// scenarios are the named ones. The first one is the base that the others are
 // compared with.
 var scenarios = []scenario{
 	{Name: "base", Services: 1_000, Endpoints: 4},

@@ -14,8 +14,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
-// checkGeneration proves that the kernel has seen the transactions that were
-// measured, and no others.
+// checkGeneration checks that the kernel has seen the measured transactions,
+// and no others.
 func (m *measurer) checkGeneration(first uint32) error {
 	now, err := m.ns.Generation()
 	if err == nil && int(now-first) != m.transactions {
@@ -41,7 +41,7 @@ func verify(ns *netlab.Namespace, w *world) (err error) {
 	}
 	for _, c := range p.Changes {
 		if c.Verb != plan.Delete || c.Kind() != "chain" || c.Chain.Hook != nft.NoHook {
-			return fmt.Errorf("the kernel is not at what is wanted: %d changes would be made, such as: %s", len(p.Changes), c.Text())
+			return fmt.Errorf("the kernel does not hold the wanted rules: %d changes would be made, such as: %s", len(p.Changes), c.Text())
 		}
 	}
 	if _, err := applier.Apply(nft.FromNothing(wanted)); err != nil {
@@ -49,7 +49,7 @@ func verify(ns *netlab.Namespace, w *world) (err error) {
 	}
 	p, _, err = applier.Plan(wanted)
 	if err == nil && !p.Empty() {
-		err = fmt.Errorf("the kernel is not at what was just applied: %d changes", len(p.Changes))
+		err = fmt.Errorf("the kernel does not hold the rules just applied: %d changes", len(p.Changes))
 	}
 	return err
 }

@@ -80,7 +80,7 @@ func (d *demo) show(sample string) error {
 	if err := d.serveAndScale(sample); err != nil {
 		return err
 	}
-	fmt.Println("\nAll was as it should be.")
+	fmt.Println("\nAll checks passed.")
 	return nil
 }
 
@@ -144,7 +144,7 @@ func (d *demo) scale(p *proxy, sample string, n int) error {
 	return d.balanced(n)
 }
 
-// head prints a heading, after a pause for those who read along.
+// head prints a heading, after a pause for readers.
 func (d *demo) head(text string) {
 	if d.terminal && d.steps > 0 {
 		time.Sleep(1500 * time.Millisecond)

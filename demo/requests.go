@@ -99,7 +99,8 @@ func inTurn(names []string, endpoints int) error {
 	return nil
 }
 
-// refused checks that a service without endpoints says so at once.
+// refused checks that a service without endpoints refuses connections
+// immediately.
 func (d *demo) refused() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The image has the program as kube-proxy's has it, too, and builds it as "make
-// build" does, with the Go of go.mod (14.9).
+// Like kube-proxy's image, ours has the program under the name kube-proxy, too.
+// It is built like "make build" does, with the Go version of go.mod (14.9).
 func TestDockerfile(t *testing.T) {
 	text := string(read(t, "Dockerfile"))
 	_, final, ok := strings.Cut(text, "\nFROM scratch\n")

@@ -148,10 +148,10 @@ func TestKeepOff(t *testing.T) {
 				t.Errorf("after the patch, twice (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(before, applied(t, "kubeadm/keep-off-undo.tmpl", got)); diff != "" {
-				t.Errorf("after the way back (-want +got):\n%s", diff)
+				t.Errorf("after the undo (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(before, applied(t, "kubeadm/keep-off-undo.tmpl", before)); diff != "" {
-				t.Errorf("after the way back, twice (-want +got):\n%s", diff)
+				t.Errorf("after the undo, twice (-want +got):\n%s", diff)
 			}
 		})
 	}

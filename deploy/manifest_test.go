@@ -1,4 +1,4 @@
-// Package deploy_test checks what stands in this directory without a cluster
+// Package deploy_test checks the files in this directory without a cluster
 // and without the tools that read it; the module check has those.
 package deploy_test
 

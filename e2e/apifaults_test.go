@@ -19,25 +19,25 @@ import (
 // kinds is how many kinds of objects a proxy reads.
 const kinds = 4
 
-// trouble is something that befalls the connection with the API server.
-type trouble struct {
+// apiFault is a fault of the connection with the API server.
+type apiFault struct {
 	name string
 	does fault
-	// begin is how it comes over connections that there are; nil: they are cut.
+	// begin starts the fault on open connections; nil: they are cut.
 	begin func(f *faulty)
-	// end is how it leaves them; nil: as they are.
+	// end ends the fault on open connections; nil: they stay as they are.
 	end func(f *faulty)
-	// strikes is how many requests it has to strike before it ends, during which
-	// no change gets through; zero: it ends when a change gets through.
+	// strikes is how many requests the fault must hit before it ends, during
+	// which no change gets through; zero: it ends when a change gets through.
 	strikes int32
 	env     []string // of the proxy; E2E_LONG=1: none, which is what users have
 }
 
-// faulty is a cluster with a middleman, and two services under load: one that
+// faulty is a cluster with a fault proxy, and two services under load: one that
 // does not change, and one that does.
 type faulty struct {
 	*cluster
-	*middleman
+	*faultProxy
 	web, canary testbed.Service
 	load        *testbed.Load
 }
@@ -45,7 +45,7 @@ type faulty struct {
 func newFaulty(t *testing.T) *faulty {
 	t.Helper()
 	c := newCluster(t, 3, testbed.WithoutOwnEndpoint)
-	f := &faulty{cluster: c, middleman: c.startMiddleman()}
+	f := &faulty{cluster: c, faultProxy: c.startFaultProxy()}
 	f.web, f.canary = c.CreateService(testbed.DualStack("web")), c.CreateService(testbed.DualStack("canary"))
 	c.SetEndpoints(f.web, c.Pods[:2]...)
 	c.SetEndpoints(f.canary, c.Pods[2])
@@ -57,9 +57,9 @@ func newFaulty(t *testing.T) *faulty {
 	return f
 }
 
-// suffer lets a new proxy go through trouble. A change during it is all that
+// check runs a new proxy through a fault. Only the change made during it
 // changes the rules, and no request to the other service fails.
-func (f *faulty) suffer(t *testing.T, x trouble) {
+func (f *faulty) check(t *testing.T, x apiFault) {
 	if os.Getenv("E2E_LONG") != "" {
 		x.env = nil
 	}
@@ -106,17 +106,17 @@ func (f *faulty) suffer(t *testing.T, x trouble) {
 	proxy.Stop(t)
 }
 
-// turnsTo waits until a pod answers for a service.
+// turnsTo waits until a service is answered by a pod.
 func (c *cluster) turnsTo(s testbed.Service, p *netlab.Host) {
 	c.T.Helper()
 	testbed.Eventually(c.T, func() error { return testbed.Balanced(c.Client, "tcp", s.Frontend(model.IPv4), []*netlab.Host{p}) })
 }
 
-// An API server that is slow, silent, unwell or out of its mind for a while
-// costs no request, and nothing is committed but what changes.
+// A slow, silent, failing or garbling API server costs no request, and only
+// real changes are committed.
 func TestFaultsOfAPIServer(t *testing.T) {
 	f := newFaulty(t)
-	for _, x := range []trouble{
+	for _, x := range []apiFault{
 		{name: "slow answers", does: slow},
 		{name: "requests without an answer", does: f.striking(hang), strikes: kinds},
 		{name: "half-open connections", does: none, begin: (*faulty).bury, strikes: 1,
@@ -130,23 +130,23 @@ func TestFaultsOfAPIServer(t *testing.T) {
 		{name: "events cut in the middle", does: f.striking(cutEvents), strikes: kinds},
 		{name: "garbage", does: f.striking(garbage), strikes: kinds},
 	} {
-		f.suffer(t, x)
+		f.check(t, x)
 	}
 	f.load.Check()
 }
 
 // striking counts what a fault does.
-func (m *middleman) striking(does fault) fault {
+func (m *faultProxy) striking(does fault) fault {
 	return func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 		m.strikes.Add(1)
 		does(w, r, pass)
 	}
 }
 
-// struck tells whether a fault has struck often enough.
-func (m *middleman) struck(enough int32) error {
+// struck returns an error until a fault has hit enough requests.
+func (m *faultProxy) struck(enough int32) error {
 	if n := m.strikes.Load(); n < enough {
-		return fmt.Errorf("%d requests were struck, want %d", n, enough)
+		return fmt.Errorf("%d requests were hit, want %d", n, enough)
 	}
 	return nil
 }
@@ -204,8 +204,8 @@ func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason) {
 	})
 }
 
-// cutEvents ends watches in the middle of their first piece, and lists, which
-// would tell the same, at once.
+// cutEvents ends watches in the middle of their first piece. Lists, which would
+// return the same objects, end immediately.
 func cutEvents(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 	if isList(r) {
 		breakOff(w, r, pass)

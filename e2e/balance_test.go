@@ -27,8 +27,8 @@ func TestBalance(t *testing.T) {
 	c.Served(api, c.Pods[0])
 }
 
-// A Service that is deleted and created again has its endpoints at once if its
-// EndpointSlices have stayed.
+// A Service that is deleted and created again has its endpoints immediately if
+// its EndpointSlices have stayed.
 func TestDeleteAndRecreate(t *testing.T) {
 	c := newCluster(t, 2)
 	c.StartProxy(testbed.ProxyUser)

@@ -1,6 +1,6 @@
 // Package e2e holds end-to-end tests: the real program, the kernel of this
-// machine and real packets, as in package test, and what tells the program
-// about services is a real kube-apiserver with its etcd.
+// machine and real packets, as in package test; the program learns about
+// services from a real kube-apiserver with its etcd.
 //
 // It is a module of its own, and so are the programs of Kubernetes (directory
 // tools): they are built with the dependencies that they are released with,

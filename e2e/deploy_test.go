@@ -11,8 +11,8 @@ import (
 
 const deployDir = "../deploy"
 
-// The API server takes every manifest, without a field that it does not know
-// (14.2, 14.5).
+// The API server accepts every manifest, and knows all of its fields (14.2,
+// 14.5).
 func TestManifests(t *testing.T) {
 	c := newKubeadmCluster(t, 0)
 	overlays, err := filepath.Glob(filepath.Join(deployDir, "kustomize/overlays/*"))
@@ -31,7 +31,7 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// What is deployed runs, with the rights that it has there on the node and in
+// The deployed proxy runs with the rights that it has there on the node and in
 // the API server, and lacks none (14.1, 14.2, 14.7).
 func TestDeployment(t *testing.T) {
 	c := newCluster(t, 2)
@@ -41,13 +41,13 @@ func TestDeployment(t *testing.T) {
 	proxy := c.startDaemonSet("nftproxy", testbed.NFTProxy)
 	c.Served(web, c.Pods...)
 	if log := proxy.Log.String(); strings.Contains(log, "level=ERROR") || strings.Contains(log, "forbidden") {
-		t.Errorf("the proxy complains:\n%s", log)
+		t.Errorf("the proxy logs errors:\n%s", log)
 	}
 }
 
-// deploy applies a kustomization below deployDir, and returns where it is, with
-// what this cluster has to say for itself: the address of the API server, and
-// settings in a copy of the configuration file in a directory there.
+// deploy applies a kustomization below deployDir and returns its directory. It
+// sets what differs in this cluster: the address of the API server, and
+// settings in a copy of the configuration file.
 func (c *cluster) deploy(kustomization, settings string) string {
 	c.T.Helper()
 	config, err := os.ReadFile(filepath.Join(deployDir, settings, "config.conf"))

@@ -16,8 +16,8 @@ import (
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
-// What the owner of a cluster sees of a proxy besides its rules: health checks
-// from outside, metrics on the node, an event (10.1, 10.10, 10.15, 11.2, 12.56,
+// What an operator sees of a proxy apart from its rules: health checks from
+// outside, metrics on the node, an event (10.1, 10.10, 10.15, 11.2, 12.56,
 // P72).
 func TestSeenFromOutside(t *testing.T) {
 	eachProxy(t, func(t *testing.T, c *cluster, proxy testbed.Program) {
@@ -37,7 +37,7 @@ func TestSeenFromOutside(t *testing.T) {
 }
 
 // nodeHealth taints the node as the cluster autoscaler does before it removes
-// it, and takes that back.
+// it, and removes the taint again.
 func (c *cluster) nodeHealth() {
 	c.T.Helper()
 	const tainted = `{"spec": {"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]}}`
@@ -128,7 +128,7 @@ func (c *cluster) metrics() {
 	}
 }
 
-// startingEvent waits for the event that tells of the start.
+// startingEvent waits for the event that reports the start.
 func (c *cluster) startingEvent() {
 	c.T.Helper()
 	testbed.Eventually(c.T, func() error {

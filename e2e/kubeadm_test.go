@@ -42,17 +42,18 @@ func (c *cluster) installKubeProxy() {
 		"--config", filepath.Join(dir, "input.yaml"), "--kubeconfig", c.Kubeconfig("admin", "system:masters")))
 }
 
-// eachProxy runs a test for both service proxies in kubeadm's DaemonSet. That
-// kube-proxy passes as well shows that the test asks for the right thing.
+// eachProxy runs a test for both service proxies in kubeadm's DaemonSet.
+// kube-proxy passes as well, which proves that the test asks for the right
+// thing.
 func eachProxy(t *testing.T, test func(t *testing.T, c *cluster, proxy testbed.Program)) {
 	for _, p := range []testbed.Program{testbed.KubeProxy, testbed.NFTProxy} {
 		t.Run(p.Name, func(t *testing.T) { test(t, newKubeadmCluster(t, 2), p) })
 	}
 }
 
-// The DaemonSet, the configuration file, the credentials and the rights that
-// kubeadm has made for kube-proxy are those that nftproxy runs with, as they
-// are (12.2, 14.1, 14.2, 14.4, 14.5, 14.9).
+// nftproxy runs unchanged with the DaemonSet, the configuration file, the
+// credentials and the rights that kubeadm has made for kube-proxy (12.2, 14.1,
+// 14.2, 14.4, 14.5, 14.9).
 func TestDaemonSetOfKubeadm(t *testing.T) {
 	eachProxy(t, func(t *testing.T, c *cluster, proxy testbed.Program) {
 		web := c.CreateService(testbed.WithNodePorts(testbed.DualStack("web")))

@@ -52,8 +52,8 @@ func TestMigration(t *testing.T) {
 	}
 }
 
-// tryOnOneService has a second proxy beside kube-proxy serve a Service that is
-// labelled for it.
+// tryOnOneService runs a second proxy beside kube-proxy for one labelled
+// Service.
 func (c *cluster) tryOnOneService() {
 	c.T.Helper()
 	const label = "service.kubernetes.io/service-proxy-name"
@@ -79,7 +79,7 @@ func (c *cluster) moveNodeByNode() *testbed.Process {
 	c.patchByTemplate("keep-off.tmpl")
 	c.patchByTemplate("keep-off-undo.tmpl")
 	if affinity := c.Kubectl("get", "-n", systemNamespace, "daemonset", kubeProxyName, "-o", "jsonpath={.spec.template.spec.affinity}"); affinity != "" {
-		c.T.Errorf("after the way back the DaemonSet has the affinity %s", affinity)
+		c.T.Errorf("after the rollback the DaemonSet has the affinity %s", affinity)
 	}
 	c.patchByTemplate("keep-off.tmpl")
 	c.deploy("kustomize/overlays/node-by-node", "kustomize/base")
@@ -98,7 +98,7 @@ func (c *cluster) patchKubeProxy(file string) {
 	c.Kubectl("patch", "-n", systemNamespace, "daemonset", kubeProxyName, "--patch-file", filepath.Join(deployDir, "kubeadm", file))
 }
 
-// marker is the chain that stays of kube-proxy's tables (12.62).
+// marker is the chain of kube-proxy's tables that stays (12.62).
 const marker = "served-by-nftproxy"
 
 // replaced checks that nftproxy has its tables on the node, and that the marker
@@ -120,7 +120,7 @@ func (c *cluster) patchByTemplate(file string) {
 	c.Kubectl("patch", "-n", systemNamespace, "daemonset", kubeProxyName, "--type=json", "-p", patch)
 }
 
-// kubeProxyIsBack checks that kube-proxy has written its rules: its tables are there
+// kubeProxyIsBack checks that kube-proxy has written its rules: its tables exist
 // before, with the marker.
 func (c *cluster) kubeProxyIsBack() error {
 	rules := c.Rules()

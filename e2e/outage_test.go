@@ -29,8 +29,8 @@ func outage() time.Duration {
 	return 10 * time.Second
 }
 
-// While the API server is away for long, everything goes on; when it is back,
-// what changes is taken up.
+// During a long outage of the API server everything keeps working; afterwards
+// changes are applied again.
 func TestLongOutage(t *testing.T) {
 	c, web, _ := newServing(t)
 	before, rules := c.Generation(), c.Rules()
@@ -49,8 +49,8 @@ func TestLongOutage(t *testing.T) {
 	l.Check()
 }
 
-// A proxy that has missed changes that nobody can tell it any more (410 Gone)
-// reads everything again, and commits only what has changed.
+// A proxy whose missed changes are no longer available (410 Gone) lists
+// everything again, and commits only what has changed.
 func TestWatchTooOld(t *testing.T) {
 	for name, flags := range map[string][]string{
 		"API server with a new cache":       nil,
@@ -76,7 +76,7 @@ func TestWatchTooOld(t *testing.T) {
 	}
 }
 
-// auditFlags make the API server write down who asks it for what.
+// auditFlags make the API server log its requests.
 func (c *cluster) auditFlags() []string {
 	c.T.Helper()
 	dir := c.writeFiles("audit", map[string]string{
@@ -152,10 +152,10 @@ func (c *cluster) compact() {
 	}
 }
 
-// unchanged checks that the rules of the node are those of before.
+// unchanged checks that the rules of the node are the same as before.
 func (c *cluster) unchanged(before, when string) {
 	c.T.Helper()
 	if diff := cmp.Diff(before, c.Rules()); diff != "" {
-		c.T.Errorf("%s: the rules are others (-before, +after):\n%s", when, diff)
+		c.T.Errorf("%s: the rules have changed (-before, +after):\n%s", when, diff)
 	}
 }

@@ -28,7 +28,8 @@ func TestPods(t *testing.T) {
 	c.setReady(c.Pods[0], false)
 	c.Served(web, c.Pods[1:]...)
 
-	// A pod that is ending gets connections only if all others are too.
+	// A terminating pod gets connections only if all others are terminating
+	// too.
 	c.deletePod(c.Pods[1], 600)
 	c.Served(web, c.Pods[2])
 	c.deletePod(c.Pods[2], 600)
@@ -86,8 +87,8 @@ func (c *cluster) setReady(h *netlab.Host, ready bool) {
 	}
 }
 
-// deletePod gives a pod some seconds to end, of which no kubelet is told. With
-// 0 it is gone.
+// deletePod gives a pod some seconds to end, without a kubelet. With 0 it is
+// gone.
 func (c *cluster) deletePod(h *netlab.Host, grace int64) {
 	c.T.Helper()
 	options := metav1.DeleteOptions{GracePeriodSeconds: &grace}

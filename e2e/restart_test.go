@@ -33,7 +33,7 @@ func (c *cluster) becomes(s testbed.Service, pods ...*netlab.Host) {
 	testbed.Eventually(c.T, func() error { return testbed.Balanced(c.Client, "tcp", s.Frontend(model.IPv4), pods) })
 }
 
-// missed stands in for an API server that is away, until somebody dials it.
+// missed listens in place of a stopped API server until a client dials it.
 func (c *cluster) missed() {
 	c.T.Helper()
 	l, err := c.Node.Listen("tcp", testbed.APIAddress)
@@ -102,8 +102,8 @@ func TestStartWithoutAPIServer(t *testing.T) {
 	c.Commits(before, takeover+1, "the API server is back, and one change")
 }
 
-// A kind of objects that cannot be read yet may say anything: nothing is
-// committed before all are there.
+// Nothing is committed before all kinds of objects are read: the objects of a
+// missing kind are unknown.
 func TestNothingBeforeSync(t *testing.T) {
 	for _, missing := range []string{"services", "endpointslices"} {
 		t.Run(missing, func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestNothingBeforeSync(t *testing.T) {
 			proxy = c.StartProxy(user)
 			testbed.Eventually(t, func() error {
 				if log := proxy.Log.String(); !strings.Contains(log, missing) {
-					return fmt.Errorf("the proxy says nothing about %s that it may not read", missing)
+					return fmt.Errorf("the proxy does not log that it may not read %s", missing)
 				}
 				return nil
 			})
@@ -129,7 +129,7 @@ func TestNothingBeforeSync(t *testing.T) {
 	}
 }
 
-// Nobody has to let a proxy read ServiceCIDRs (14.3).
+// The right to read ServiceCIDRs is optional (14.3).
 func TestWithoutServiceCIDRs(t *testing.T) {
 	const user = "newcomer"
 	c := newCluster(t, 2)
@@ -139,7 +139,7 @@ func TestWithoutServiceCIDRs(t *testing.T) {
 	proxy := c.StartProxy(user)
 	c.Served(web, c.Pods...)
 	if log := proxy.Log.String(); !strings.Contains(log, "ServiceCIDR") {
-		t.Errorf("the proxy says nothing about ServiceCIDRs:\n%s", log)
+		t.Errorf("the proxy does not log anything about ServiceCIDRs:\n%s", log)
 	}
 	c.SetEndpoints(web, c.Pods[1])
 	c.Served(web, c.Pods[1])

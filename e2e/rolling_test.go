@@ -14,8 +14,8 @@ import (
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
-// moment is how long a pod goes on answering after no EndpointSlice names it
-// any more: far less than what people give their pods to end.
+// moment is how long a pod goes on answering after the last EndpointSlice
+// dropped it: far less than usual termination grace periods.
 const moment = 200 * time.Millisecond
 
 // A workload is scaled up, rolled over to new pods and back, scaled to nothing

@@ -20,8 +20,8 @@ import (
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
-// Clients that go on sending from one UDP socket follow the endpoints, and
-// nobody else loses a connection tracking entry (9.1, 9.3, 9.4, 9.7, 9.8).
+// Clients that keep sending from one UDP socket follow the endpoints, and no
+// other connection tracking entry is deleted (9.1, 9.3, 9.4, 9.7, 9.8).
 func TestUDPSockets(t *testing.T) {
 	c := newCluster(t, 3, testbed.WithoutOwnEndpoint)
 	web := c.CreateService(testbed.WithNodePorts(testbed.DualStack("web")))
@@ -45,7 +45,7 @@ func TestUDPSockets(t *testing.T) {
 	c.onlyStaleGone(before, web, c.Pods[1])
 	testbed.GoOn(t, bystanders, "endpoints of another service have changed")
 
-	// A clean-up follows the first sync after a start.
+	// A conntrack cleanup follows the first sync after a start.
 	before = c.udpEntries()
 	proxy.Stop(t)
 	c.StartProxy(testbed.ProxyUser)
@@ -55,7 +55,7 @@ func TestUDPSockets(t *testing.T) {
 }
 
 // forwarded sends a datagram from outside to a pod, at the port number of a
-// NodePort. It passes the node, and is no concern of a service.
+// NodePort. The node forwards it, and no service is involved.
 func (c *cluster) forwarded(p *netlab.Host, port uint16) {
 	c.T.Helper()
 	for _, f := range model.Families {
@@ -132,8 +132,8 @@ func addrPort(ip net.IP, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(a.Unmap(), port)
 }
 
-// onlyStaleGone waits until of the entries of before, those of a service are
-// gone that are not with its endpoint, and checks that all others are there.
+// onlyStaleGone waits until the entries of a service that do not lead to its
+// endpoint are deleted, and checks that all other earlier entries remain.
 func (c *cluster) onlyStaleGone(before []entry, s testbed.Service, endpoint *netlab.Host) {
 	c.T.Helper()
 	stale := func(e entry) bool {

@@ -22,8 +22,8 @@ const (
 	stickyClients = 6
 )
 
-// succession is a cluster whose proxies come and go under load. One service does
-// not change, one remembers its clients, one changes.
+// succession is a cluster whose proxies are replaced under load. One service
+// does not change, one has session affinity, one changes.
 type succession struct {
 	*cluster
 	sticky, canary testbed.Service
@@ -32,7 +32,7 @@ type succession struct {
 	takeover       uint32
 }
 
-// remembered is a client whom a service sends to one endpoint.
+// remembered is a client that a service binds to one endpoint.
 type remembered struct {
 	*netlab.Host
 	to   testbed.Target
@@ -127,9 +127,9 @@ func (s *succession) unnoticed(name string, replace func()) {
 	s.keeps(name)
 }
 
-// Restarts, asked for or not, cost no request and no client its endpoint, and
-// leave the rules as they are, whether the next proxy starts after the last one
-// has ended or before.
+// Restarts, planned or not, lose no request and no client's binding, and leave
+// the rules unchanged, whether the next proxy starts before or after the
+// previous one has ended.
 func TestRestartsUnderLoad(t *testing.T) {
 	s, p := newSuccession(t, testbed.NFTProxy)
 	ends := map[string]func(){"SIGTERM": func() { p.Stop(t) }, "SIGKILL": func() { p.Kill() }}
@@ -214,7 +214,7 @@ func TestUpgradeUnderLoad(t *testing.T) {
 	previous := testbed.Program{Name: "nftproxy (previous)", Path: os.Getenv("NFTPROXY_PREVIOUS")}
 	same := previous.Path == ""
 	if same {
-		previous.Path = filepath.Join(t.TempDir(), filepath.Base(testbed.NFTProxy.Path)) // the rules tell it
+		previous.Path = filepath.Join(t.TempDir(), filepath.Base(testbed.NFTProxy.Path)) // the rules contain it
 		if _, err := testbed.GoCommand("-C", "..", "build", "-ldflags", "-X main.version=v0.0.0-previous", "-o", previous.Path, "./cmd/nftproxy"); err != nil {
 			t.Fatal(err)
 		}
@@ -256,7 +256,7 @@ func (s *succession) version() string {
 	}
 	found := versionLabel.FindStringSubmatch(metrics)
 	if found == nil {
-		s.T.Fatal("the metrics do not tell the version")
+		s.T.Fatal("the metrics do not have the version")
 	}
 	return found[1]
 }

@@ -55,7 +55,7 @@ func split(t *testing.T, text string) []*table {
 		}
 	}
 	if again := join(tables); again != text {
-		t.Fatalf("the text of a ruleset is printed in another way than it was read:\n%s\nread:\n%s", text, again)
+		t.Fatalf("the ruleset is not printed as it was read:\n%s\nread:\n%s", text, again)
 	}
 	return tables
 }
@@ -103,8 +103,8 @@ const (
 	optionalPath = "skeleton-optional.txtar"
 )
 
-// skeleton is what cases need not show: sets without elements and chains, those
-// of every ruleset and those of some.
+// skeleton is what cases need not show: empty sets, and chains, of every
+// ruleset and of some.
 type skeleton struct{ constant, optional []*table }
 
 func readSkeleton(t *testing.T) *skeleton {
@@ -210,9 +210,9 @@ func missing(lines []string) []string {
 	return out
 }
 
-// TestAbridge proves that a case and the skeleton pin every line: it removes
-// each line of each ruleset, and swaps it with the next one, and each time the
-// case shows something else.
+// TestAbridge proves that a case and the skeleton together pin every line: it
+// removes each line of each ruleset, and swaps it with the next one, and checks
+// that the case shows a difference.
 func TestAbridge(t *testing.T) {
 	skeleton := readSkeleton(t)
 	forEachGolden(t, func(t *testing.T, c *testCase) {

@@ -28,7 +28,7 @@ func (p *phase) checkBehaviour(t *testing.T, c *testCase, name, want string) {
 	t.Helper()
 	switch name {
 	case "want":
-		p.check(t, name, fates(t, p.rules, want))
+		p.check(t, name, destinations(t, p.rules, want))
 	case "notices":
 		p.check(t, name, p.notices())
 	case "rules":

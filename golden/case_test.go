@@ -146,7 +146,7 @@ func (p *phase) result(name string) (text string, ok bool) {
 // order is the order of new sections.
 var order = []string{"notices", "rules.nft", "flows", "plan"}
 
-// check compares a section with what came out, or rewrites it.
+// check compares a section with the result, or rewrites it.
 func (p *phase) check(t *testing.T, name, got string) {
 	t.Helper()
 	want, ok := p.result(name)

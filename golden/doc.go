@@ -1,7 +1,7 @@
 // Package golden pins what nftproxy programs. Every case is one file,
 // NAME.txtar, about one behaviour:
 //
-//	a description for people
+//	a description
 //	-- flags --       command line flags, if any
 //	-- base.yaml --   objects that all inputs below have in common, if any
 //	-- input.yaml --  further objects

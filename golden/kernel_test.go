@@ -132,7 +132,7 @@ func TestKernel(t *testing.T) {
 		reloaded := newSandbox(t)
 		reloaded.nft(t, listing, "-f", "-")
 		if got := reloaded.nft(t, "", "list", "ruleset"); got != listing {
-			t.Errorf("the listing, loaded again, lists otherwise:\n%s", cmp.Diff(listing, got))
+			t.Errorf("the listing, loaded again, lists differently:\n%s", cmp.Diff(listing, got))
 		}
 	})
 }

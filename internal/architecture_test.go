@@ -51,7 +51,7 @@ func packages(t *testing.T) []listed {
 var forTests = []string{"internal/behaviour", "internal/netlab", "internal/steer", "internal/workload"}
 
 // floors puts packages in order: each one above all that it imports. It fails if
-// imports go round in a circle.
+// imports form a cycle.
 func floors(t *testing.T, all []listed) map[string]int {
 	t.Helper()
 	floor := make(map[string]int)
@@ -68,7 +68,7 @@ func floors(t *testing.T, all []listed) map[string]int {
 			return floor
 		}
 	}
-	t.Fatal("imports go round in a circle")
+	t.Fatal("imports form a cycle")
 	return nil
 }
 
@@ -119,8 +119,8 @@ func table(all []listed, floor map[string]int) string {
 	return b.String()
 }
 
-// TestArchitecture keeps the drawings in docs/architecture.md at what the code
-// is. With -update it draws them again.
+// TestArchitecture keeps the drawings in docs/architecture.md in step with the
+// code. With -update it draws them again.
 func TestArchitecture(t *testing.T) {
 	all := packages(t)
 	floor := floors(t, all)

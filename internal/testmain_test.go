@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestEveryPackageRunsWithoutRoot: tests that make network namespaces get along
-// without root where TestMain calls netlab.Run.
+// TestEveryPackageRunsWithoutRoot: tests that make network namespaces run
+// without root if their TestMain calls netlab.Run.
 func TestEveryPackageRunsWithoutRoot(t *testing.T) {
 	tests := make(map[string]string) // by directory
 	for _, depth := range []string{"../*", "../*/*"} {

@@ -57,10 +57,10 @@ func (c *cluster) ip(script ...string) {
 	c.mustRun(0, cmd)
 }
 
-// 6.13, 13.12: pods come and go, each with an interface that has link-local addresses
-// and the one that plugins give the node's end. None of them serves NodePorts.
-// The daemon compares nothing because of them, nor because of an address that
-// does serve NodePorts.
+// 6.13, 13.12: pods come and go, each with an interface that has link-local
+// addresses and the one that plugins give the node's end. None of them serves
+// NodePorts. They cause no full comparison, nor does an address that does serve
+// NodePorts.
 func TestPodInterfacesCostNoComparison(t *testing.T) {
 	c := newCluster(t, 1)
 	web := service{Name: "web", N: 1, Pods: c.Pods}
@@ -81,7 +81,7 @@ func TestPodInterfacesCostNoComparison(t *testing.T) {
 	}
 }
 
-// 13.12: changes of endpoints are no reason to compare everything.
+// 13.12: endpoint changes cause no full comparison.
 func TestEndpointChangesCostNoComparison(t *testing.T) {
 	c := newCluster(t, 2)
 	web := service{Name: "web", N: 1, Pods: c.Pods[:1]}
@@ -97,7 +97,7 @@ func TestEndpointChangesCostNoComparison(t *testing.T) {
 	}
 }
 
-// 6.8: addresses are followed after so many of them changed while the daemon was
+// 6.8: addresses are followed even if so many changed while the daemon was
 // stopped that the kernel dropped notifications.
 func TestAddressesAfterOverflow(t *testing.T) {
 	c := newCluster(t, 1)
@@ -124,9 +124,9 @@ func TestAddressesAfterOverflow(t *testing.T) {
 	c.becomes(c.Pods[0], netip.AddrPortFrom(third, web.NodePort()), nil)
 }
 
-// 6.10, 10.16: where addresses cannot be listed, those that were known go on, for
-// NodePorts and for health checks, and no others. They are listed as soon as they
-// can be.
+// 6.10, 10.16: while addresses cannot be listed, the known ones keep serving
+// NodePorts and health checks, and no others do. They are listed again as soon
+// as possible.
 func TestAddressesCannotBeListed(t *testing.T) {
 	c := newCluster(t, 1)
 	c.addSecondAddress()

@@ -64,11 +64,11 @@ func attackFromEnvironment(t *testing.T) attackSize {
 	return s
 }
 
-// 5.6, 5.8, 5.12: an attacker binds clients with forged addresses until the map is
-// full, and goes on. Clients that were bound before keep their endpoint, new ones are
-// served, an endpoint that leaves gets no new connection, and a restart keeps all of
-// that. AFFINITY_CLIENTS=1000000 measures what changes and restarts take ("make
-// bench-affinity").
+// 5.6, 5.8, 5.12: an attacker binds clients with forged addresses until the map
+// is full, and goes on. Clients that were bound before keep their endpoint, new
+// ones are served, an endpoint that leaves gets no new connection, and all of
+// that survives a restart. AFFINITY_CLIENTS=1000000 measures changes and
+// restarts ("make bench-affinity").
 func TestAffinityUnderAttack(t *testing.T) {
 	netlab.SkipInUserNamespace(t, "a socket buffer of 32 MB")
 	size := attackFromEnvironment(t)
@@ -239,8 +239,8 @@ func (a *attacked) awaitOther() {
 
 var appliedIn = regexp.MustCompile(`msg="rules applied".* duration=(\S+)`)
 
-// syncAfter waits until the log, from a position on, has a sync, and returns how long
-// that took.
+// syncAfter waits until the log has a sync behind a position, and returns how
+// long the sync took.
 func (a *attacked) syncAfter(position int) (took time.Duration) {
 	a.t.Helper()
 	eventually(a.t, func() error {
@@ -337,7 +337,7 @@ func (a *attacked) changeTimeout() {
 	a.t.Logf("another Service gets affinity with a timeout of its own: sync %v, and loses it: %v", syncs[0], syncs[1])
 }
 
-// visible checks that an operator sees the map to be full.
+// visible checks that an operator can see that the map is full.
 func (a *attacked) visible() {
 	a.t.Helper()
 	a.t.Logf("status reports %d of %d clients", a.use(), a.bindings)

@@ -10,7 +10,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
 
-// inSync waits until the kernel is where the input file wants it.
+// inSync waits until the kernel has the rules of the input file.
 func (c *cluster) inSync() {
 	c.t.Helper()
 	eventually(c.t, func() error {
@@ -48,11 +48,11 @@ func (c *cluster) startFlooded(from *netlab.Host, s service, others ...service) 
 	return d, f
 }
 
-// leaves checks, while the flood goes on, that an endpoint gets no flow any more and
-// that no client stays bound to it. The change that removes it is in effect. Flows
-// that connection tracking knows go on until the daemon has made it forget them. On
-// a busy machine the flood takes a while to come round, as it waits for first
-// datagrams that are dropped.
+// leaves checks, during the flood, that an endpoint gets no new flow and that
+// no client stays bound to it. The change that removes it is in effect. Flows
+// known to connection tracking continue until the daemon has deleted their
+// entries. On a busy machine the flood takes a while to come round, as it waits
+// for first datagrams that are dropped.
 func (f *flood) leaves(c *cluster, h *netlab.Host) {
 	c.t.Helper()
 	netlab.Eventually(c.t, 4*patience, func() error {
@@ -101,8 +101,8 @@ func TestAffinityUnderFlood(t *testing.T) {
 	d.stop(t)
 }
 
-// 5.6: a Service takes the address of another one, whose clients are bound there:
-// they get its own endpoints.
+// 5.6: a Service takes over the address of another one. Clients that were bound
+// there get the endpoints of the new one.
 func TestAffinityOfFormerService(t *testing.T) {
 	c := newCluster(t, 3)
 	former := service{Name: "former", N: 1, Pods: c.Pods[:1], Affinity: long}
@@ -120,8 +120,8 @@ func TestAffinityOfFormerService(t *testing.T) {
 	d.stop(t)
 }
 
-// Bindings expire at every moment while endpoints change and the daemon is
-// restarted: no transaction fails for it.
+// Bindings expire all the time while endpoints change and the daemon is
+// restarted: no transaction fails because of it.
 func TestAffinityThatExpires(t *testing.T) {
 	c := newCluster(t, 5)
 	web := service{Name: "web", N: 1, Pods: c.Pods[:4], Affinity: 1}
@@ -149,8 +149,8 @@ func TestAffinityThatExpires(t *testing.T) {
 	d.stop(t)
 }
 
-// 5.8: there is room for fewer clients than are bound: the program starts with
-// those that fit.
+// 5.8: if more clients are bound than the new map size allows, the program
+// starts and keeps as many as fit.
 func TestAffinitySizeShrinks(t *testing.T) {
 	c := newCluster(t, 3)
 	web := service{Name: "web", N: 1, Pods: c.Pods[:2], Affinity: long}
@@ -165,7 +165,7 @@ func TestAffinitySizeShrinks(t *testing.T) {
 	c.inSync()
 	f.wait(t, floodClients)
 	if log := d.log.String(); strings.Contains(log, "level=ERROR") || strings.Contains(log, "refuse") {
-		t.Errorf("the daemon says:\n%s", log)
+		t.Errorf("the log of the daemon:\n%s", log)
 	}
 	if n := strings.Count(c.nft("--stateless", "list", "map", "ip", "nftproxy", "affinity"), " . 8080"); n == 0 || n > 1000 {
 		t.Errorf("%d clients are bound, want 1 to 1000", n)

@@ -9,7 +9,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
 
-// 5.5: a client is bound within the endpoints that its way may reach.
+// 5.5: a client is bound only to endpoints that its frontend may reach.
 func TestAffinityAndLocalPolicy(t *testing.T) {
 	c := newWideCluster(t, 3, 1)
 	clients := c.crowd(12)

@@ -11,7 +11,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
 
-// long is a time-out in seconds that no test outlives.
+// long is a timeout in seconds that no test outlives.
 const long = 3600
 
 // crowd returns clients outside of the cluster, each with addresses of its own.
@@ -30,7 +30,7 @@ func (c *cluster) crowd(n int) []*netlab.Host {
 	return all
 }
 
-// bindings holds who answers each client.
+// bindings holds the name of the endpoint that answers each client.
 type bindings map[*netlab.Host]string
 
 // bind lets every client dial once.
@@ -64,7 +64,7 @@ func (b bindings) spread(t *testing.T, endpoints ...*netlab.Host) {
 	}
 }
 
-// hold checks that every client stays where it is, whatever it dials.
+// hold checks that every client stays with its endpoint, whatever it dials.
 func (b bindings) hold(t *testing.T, when, network string, to ...netip.AddrPort) {
 	t.Helper()
 	for _, move := range b.moves(t, network, to...) {
@@ -86,13 +86,14 @@ func (b bindings) moves(t *testing.T, network string, to ...netip.AddrPort) []st
 	return moves
 }
 
-// endpointsOf returns who answers clients that dial once.
+// endpointsOf returns the endpoints that answer clients that dial once.
 func endpointsOf(t *testing.T, clients []*netlab.Host, network string, to netip.AddrPort) []string {
 	t.Helper()
 	return slices.Sorted(maps.Values(bind(t, clients, network, to)))
 }
 
-// 5.1, 5.4: a client stays, from whatever port it dials; others go elsewhere.
+// 5.1, 5.4: a client stays with its endpoint, from whatever port it dials;
+// other clients get other endpoints.
 func TestAffinity(t *testing.T) {
 	c := newWideCluster(t, 4, 1)
 	web := service{Name: "web", N: 1, Pods: c.Pods[:3], Affinity: long}
@@ -107,8 +108,8 @@ func TestAffinity(t *testing.T) {
 	})
 }
 
-// 5.2: bindings by one address of a service port are none by another one, and
-// do not disturb each other.
+// 5.2: each address of a service port has bindings of its own, which do not
+// affect each other.
 func TestAffinityIsPerFrontend(t *testing.T) {
 	c := newCluster(t, 3)
 	web := service{Name: "web", N: 1, Pods: c.Pods, Affinity: long}
@@ -133,8 +134,8 @@ func TestAffinityIsPerServicePort(t *testing.T) {
 	web := service{Name: "web", N: 1, Pods: c.Pods, Affinity: long}
 	api := service{Name: "api", N: 2, Pods: c.Pods, Affinity: long}
 	c.apply(web, api)
-	// In turns every second client is on one endpoint. Let these be the first
-	// ones, and they are not.
+	// By round robin every second client is on one endpoint. In the second
+	// order these come first, so only shared bindings would be equal.
 	first, second := c.crowd(16), []*netlab.Host{}
 	for start := range 2 {
 		for i := start; i < len(first); i += 2 {
@@ -190,7 +191,8 @@ func TestAffinityFollowsEndpoints(t *testing.T) {
 	})
 }
 
-// 5.6: clients that dialled nobody while their endpoint was away are free.
+// 5.6: clients that did not dial while their endpoint was away are balanced
+// again.
 func TestAffinityIsForgottenWithEndpoint(t *testing.T) {
 	c := newCluster(t, 2)
 	clients := c.crowd(12)
@@ -240,7 +242,7 @@ func TestAffinityToTerminatingEndpoint(t *testing.T) {
 	})
 }
 
-// 3.21, 5.6: clients of an endpoint that is drained are balanced anew.
+// 3.21, 5.6: clients of an endpoint that is drained are balanced again.
 func TestAffinityToDrainedEndpoint(t *testing.T) {
 	c := newCluster(t, 2)
 	clients := c.crowd(8)
@@ -269,7 +271,7 @@ func TestAffinityToDrainedEndpoint(t *testing.T) {
 	})
 }
 
-// 5.8: nor does a restart of the program end a binding.
+// 5.8: a restart of the program ends no binding.
 func TestAffinityOutlivesDaemon(t *testing.T) {
 	c := newCluster(t, 3)
 	clients := c.crowd(8)
@@ -328,7 +330,7 @@ func TestAffinityTurnedOff(t *testing.T) {
 	})
 }
 
-// 5.11: an endpoint in the network of the node itself takes part.
+// 5.11: an endpoint in the host network of the node takes part.
 func TestAffinityToEndpointOnNode(t *testing.T) {
 	c := newCluster(t, 2)
 	c.echo(c.Node)
@@ -364,13 +366,13 @@ func TestAffinityWithoutRoom(t *testing.T) {
 	})
 }
 
-// 5.13: affinity changes nothing else.
+// 5.13: affinity changes nothing for frontends without endpoints.
 func TestAffinityWithoutEndpoints(t *testing.T) {
 	c := newCluster(t, 1)
 	web := service{Name: "web", N: 1, Affinity: long, SourceRanges: clientRanges}
 	c.apply(web)
-	forEachFlowAtOnce(t, func(t *testing.T, network string, family model.Family) {
-		refused(t, c.everyone(), network, web.clusterIP(family), web.externalIP(family))
+	forEachFlowParallel(t, func(t *testing.T, network string, family model.Family) {
+		refused(t, c.allClients(), network, web.clusterIP(family), web.externalIP(family))
 		refused(t, []*netlab.Host{c.Client}, network, web.loadBalancerIP(family))
 		silent(t, c.Pods, network, web.loadBalancerIP(family))
 	})

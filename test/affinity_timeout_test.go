@@ -13,7 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
 
-// short is a time-out in seconds that tests wait for.
+// short is a timeout in seconds that tests wait for.
 const short = 2
 
 // bindingsOfFlow holds the bindings of the clients of one protocol and family.
@@ -66,8 +66,8 @@ func wantMoves(t *testing.T, before []bindingsOfFlow, s service) {
 	}
 }
 
-// keepDialling lets clients dial for longer than the time-out, and checks that
-// they stay. Where the machine pauses for too long, they begin again.
+// keepDialling lets clients dial for longer than the timeout, and checks that
+// they stay. If the machine pauses for too long, they start again.
 func keepDialling(t *testing.T, all []bindingsOfFlow, s service) {
 	t.Helper()
 	start := time.Now()
@@ -87,8 +87,8 @@ func keepDialling(t *testing.T, all []bindingsOfFlow, s service) {
 	}
 }
 
-// 5.3: each new connection starts the time-out again; a connection that
-// is merely open does not.
+// 5.3: each new connection restarts the timeout; a connection that is merely
+// open does not.
 func TestAffinityTimeout(t *testing.T) {
 	c := newCluster(t, 2)
 	clients := c.crowd(8)
@@ -112,7 +112,7 @@ func TestAffinityTimeout(t *testing.T) {
 	wantMoves(t, all, web)
 }
 
-// 5.9: another time-out holds from the next connection on.
+// 5.9: a changed timeout applies from the next connection on.
 func TestAffinityTimeoutChanges(t *testing.T) {
 	c := newCluster(t, 2)
 	clients := c.crowd(8)

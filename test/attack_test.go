@@ -146,7 +146,7 @@ func (f *forger) visit(clients []int, rate int) {
 		if n := f.count(clients); n > got {
 			got, last = n, time.Now()
 		}
-		time.Sleep(time.Millisecond) // between two looks
+		time.Sleep(time.Millisecond) // between two attempts
 	}
 }
 

@@ -9,7 +9,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
 
-// names asks several times, each on a new connection, and returns who answered.
+// names asks several times, each on a new connection, and returns the names of
+// the endpoints that answered.
 func names(t *testing.T, n int, from *netlab.Host, network string, to netip.AddrPort) []string {
 	t.Helper()
 	got := make([]string, n)
@@ -19,9 +20,9 @@ func names(t *testing.T, n int, from *netlab.Host, network string, to netip.Addr
 	return got
 }
 
-// roundRobin checks that of any consecutive answers no endpoint of n has two
-// more than another. A Service that is alone has two counters, and on each its
-// endpoints take turns.
+// roundRobin checks that in any run of consecutive answers no endpoint of n has
+// two more than another. A Service that is alone has two counters, and on each
+// its endpoints take turns.
 func roundRobin(t *testing.T, got []string, n int) {
 	t.Helper()
 	for i := range got {
@@ -73,9 +74,9 @@ func TestRoundRobin(t *testing.T) {
 	})
 }
 
-// Two services with as many endpoints each must not take turns on one counter.
-// One connection in eight takes the counter that they have in common, and only
-// those can be uneven: to miss the bounds, 19 of 40 would have to.
+// Two services with equally many endpoints must not share all turns of one
+// counter. One connection in eight uses the counter that they have in common,
+// and only those can be uneven: to miss the bounds, 19 of 40 would have to.
 func TestAlternatingServicesBothBalance(t *testing.T) {
 	c := newCluster(t, 2)
 	web := service{Name: "web", N: 1, Pods: c.Pods}

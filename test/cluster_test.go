@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// silence is how long no answer counts as none at all. Answers take less
-	// than a millisecond in the laboratory.
+	// silence is how long a test waits before it counts an answer as missing.
+	// Answers take less than a millisecond in the laboratory.
 	silence = 300 * time.Millisecond
 	// patience is how long a test waits for what must come: an emulated machine
 	// takes half of it for the first start of the daemon.
@@ -62,8 +62,8 @@ func newWideCluster(t *testing.T, pods, remote int) *cluster {
 	return c
 }
 
-// forEachFlowAtOnce is for tests that wait rather than count.
-func forEachFlowAtOnce(t *testing.T, f func(t *testing.T, network string, family model.Family)) {
+// forEachFlowParallel is for tests that wait rather than count.
+func forEachFlowParallel(t *testing.T, f func(t *testing.T, network string, family model.Family)) {
 	var wg sync.WaitGroup
 	for _, family := range model.Families {
 		for _, network := range []string{"tcp", "udp"} {
@@ -104,8 +104,8 @@ func forEachFlow(t *testing.T, f func(t *testing.T, network string, family model
 	}
 }
 
-// everyone returns clients of each kind: outside, the node, the pods.
-func (c *cluster) everyone() []*netlab.Host {
+// allClients returns clients of each kind: outside, the node, the pods.
+func (c *cluster) allClients() []*netlab.Host {
 	return slices.Concat([]*netlab.Host{c.Client, c.Node}, c.Pods, c.Remote)
 }
 
@@ -180,7 +180,7 @@ func ask(t *testing.T, from *netlab.Host, network string, to netip.AddrPort) net
 	return answer
 }
 
-// refused checks that clients are refused at once, all at the same time.
+// refused checks that clients are refused immediately, all at the same time.
 func refused(t *testing.T, from []*netlab.Host, network string, to ...netip.AddrPort) {
 	t.Helper()
 	parallel(from, to, func(from *netlab.Host, to netip.AddrPort) {
@@ -200,9 +200,9 @@ func silent(t *testing.T, from []*netlab.Host, network string, to ...netip.AddrP
 	})
 }
 
-// wantRefused dials and must be refused at once. A client that misses the
-// answer to its SYN sends another one after a second. One that happens to be kept
-// waiting by a busy machine is not kept waiting every time.
+// wantRefused dials and must be refused immediately. A client that misses the
+// answer to its SYN sends another one after a second. On a busy machine an
+// attempt may be slow, but not every one.
 func wantRefused(from *netlab.Host, network string, to netip.AddrPort) error {
 	const attempts = 3
 	var took time.Duration
@@ -224,12 +224,12 @@ func wantSilence(from *netlab.Host, network string, to netip.AddrPort) error {
 	answer, err := from.Ask(network, to, silence)
 	var netErr net.Error
 	if !errors.As(err, &netErr) || !netErr.Timeout() {
-		return fmt.Errorf("from %s to %s %s: got %v, %v, want a time-out", from.Name, network, to, answer, err)
+		return fmt.Errorf("from %s to %s %s: got %v, %v, want a timeout", from.Name, network, to, answer, err)
 	}
 	return nil
 }
 
-// parallel runs f for every client and frontend at once.
+// parallel runs f for every client and frontend at the same time.
 func parallel(from []*netlab.Host, to []netip.AddrPort, f func(*netlab.Host, netip.AddrPort)) {
 	var wg sync.WaitGroup
 	for _, from := range from {

@@ -9,7 +9,8 @@ import (
 )
 
 // 9.1, 9.2, 9.3: the daemon moves UDP clients off an endpoint that is gone, and
-// no others. A restart moves nobody, but finds what has ended meanwhile.
+// no others. A restart moves no client, but finds endpoints that have ended in
+// the meantime.
 func TestDaemonMovesFlows(t *testing.T) {
 	c := newCluster(t, 3)
 	web := service{Name: "web", N: 1, Pods: c.Pods[:1]}

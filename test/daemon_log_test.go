@@ -16,14 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// outlet is where a log goes that gets nowhere at first.
+// outlet is a destination of the log that blocks at first.
 type outlet struct {
 	*os.File
-	// free makes room and returns all that was written; nil: that cannot be.
+	// free unblocks it and returns all that was written; nil: impossible.
 	free func(t *testing.T) string
 }
 
-// outlets are the places where a log can get stuck.
+// outlets are destinations where a log can block.
 var outlets = map[string]func(t *testing.T) outlet{
 	"full device":            fullDevice,
 	"full file system":       fullFileSystem,
@@ -31,12 +31,13 @@ var outlets = map[string]func(t *testing.T) outlet{
 	"pipe without a reader":  brokenPipe,
 }
 
-// changes is how many the daemon has to follow while its log gets nowhere.
+// changes is how many changes the daemon has to follow while its log is
+// blocked.
 const changes = 5
 
-// A log that cannot be written holds up neither the start nor a change nor the
-// end, and what it kept is written when that is possible again.
-func TestLogGetsNowhere(t *testing.T) {
+// A blocked log delays neither the start nor a change nor the end, and its
+// buffered lines are written as soon as that is possible.
+func TestBlockedLog(t *testing.T) {
 	for name, open := range outlets {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, 2)
@@ -66,7 +67,7 @@ func TestLogGetsNowhere(t *testing.T) {
 	}
 }
 
-// breakFile makes the daemon complain.
+// breakFile makes the daemon log an error.
 func (c *cluster) breakFile() {
 	c.t.Helper()
 	if err := os.WriteFile(c.file, []byte("kind: Service\nspec: [this is not a service"), 0o644); err != nil {
@@ -74,13 +75,13 @@ func (c *cluster) breakFile() {
 	}
 }
 
-// wantLog waits for a log from its beginning on, in whole lines.
+// wantLog waits for the whole log from its first line, in whole lines.
 func wantLog(t *testing.T, to outlet) {
 	t.Helper()
 	eventually(t, func() error {
 		log := to.free(t)
 		if n := strings.Count(log, `msg="rules applied"`); n < changes || !strings.HasSuffix(log, "\n") {
-			return fmt.Errorf("the log tells of %d changes, want %d:\n%s", n, changes, log)
+			return fmt.Errorf("the log has %d changes, want %d:\n%s", n, changes, log)
 		}
 		for line := range strings.Lines(log) {
 			if !strings.HasPrefix(line, "time=") {
@@ -95,8 +96,8 @@ func fullDevice(t *testing.T) outlet {
 	return outlet{File: openFile(t, "/dev/full")}
 }
 
-// fullFileSystem returns a file on a file system with no room but for a part of
-// a line.
+// fullFileSystem returns a file on a file system with room for only a part of a
+// line.
 func fullFileSystem(t *testing.T) outlet {
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
@@ -127,7 +128,7 @@ func fullFileSystem(t *testing.T) outlet {
 	}}
 }
 
-// fullPipe returns a pipe with a reader who does not read yet.
+// fullPipe returns a pipe with a reader that does not read yet.
 func fullPipe(t *testing.T) outlet {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
@@ -156,7 +157,7 @@ func fullPipe(t *testing.T) outlet {
 		}
 		more, err := io.ReadAll(reader)
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Fatalf("read a pipe: got %v, want a time-out", err)
+			t.Fatalf("read a pipe: got %v, want a timeout", err)
 		}
 		log = append(log, more...)
 		return string(log[filled:])
@@ -183,8 +184,8 @@ func openFile(t *testing.T, name string) *os.File {
 	return f
 }
 
-// The log is all that the daemon writes: a file system that takes nothing is no
-// concern of its own.
+// The log is the only output of the daemon, so it runs on a read-only file
+// system.
 func TestReadOnlyFileSystem(t *testing.T) {
 	c := newCluster(t, 2)
 	web := service{Name: "web", N: 1, Pods: c.Pods[:1]}
@@ -205,6 +206,6 @@ func TestReadOnlyFileSystem(t *testing.T) {
 	c.answersFrom(web, "pod-1")
 	d.stop(t)
 	if log := d.log.String(); strings.Contains(log, "level=ERROR") || strings.Contains(log, "read-only") {
-		t.Errorf("the daemon complains:\n%s", log)
+		t.Errorf("the daemon logs errors:\n%s", log)
 	}
 }

@@ -112,7 +112,7 @@ func TestDaemonKeepsRulesOnBrokenFile(t *testing.T) {
 	}
 	eventually(t, func() error {
 		if d.log.String() == before {
-			return fmt.Errorf("daemon says nothing about a broken file")
+			return fmt.Errorf("daemon does not log the broken file")
 		}
 		return nil
 	})
@@ -127,7 +127,7 @@ func TestDaemonKeepsRulesOnBrokenFile(t *testing.T) {
 	c.answersFrom(web, "pod-1")
 }
 
-// 13.4: connections, old or new, notice nothing of a restart.
+// 13.4: connections, old or new, are not affected by a restart.
 func TestRulesOutliveDaemon(t *testing.T) {
 	c := newCluster(t, 3)
 	web := service{Name: "web", N: 1, Pods: c.Pods[:2]}

@@ -15,7 +15,7 @@ var (
 		{"ClusterIP", "Cluster", "cluster, masq", "cluster, masq", "cluster, masq", "cluster, masq"},
 		{"ClusterIP", "Local", "local, masq", "local, masq", "local, masq", "local, masq"},
 	}
-	// Nobody is known to be a pod.
+	// No packet is known to come from a pod.
 	noDetector = []row{
 		{"ClusterIP", "Cluster", "cluster", "cluster", "cluster", "cluster"},
 		{"ClusterIP", "Local", "local", "local", "local", "local"},
@@ -35,7 +35,7 @@ var (
 	}
 )
 
-// Pod 2 is the one that dials; the names of links are those of the pods.
+// Pod 2 dials; the names of links are those of the pods.
 func TestDetectors(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -89,7 +89,8 @@ func TestClusterCIDROfOneFamily(t *testing.T) {
 	}
 }
 
-// Switching the mode changes what is in the kernel, and nothing stays behind.
+// Switching the mode changes the rules in the kernel, and leaves nothing of the
+// old ones.
 func TestDetectorChanges(t *testing.T) {
 	c := newWideCluster(t, 3, 2)
 	for _, step := range []struct {
@@ -111,8 +112,8 @@ func TestDetectorChanges(t *testing.T) {
 	}
 }
 
-// 4.19, 8.5: a pod that reaches itself sees the node, by whatever
-// address, policy and mode.
+// 4.19, 8.5: a pod that reaches itself sees the node, with any address, policy
+// and mode.
 func TestHairpin(t *testing.T) {
 	t.Parallel()
 	for name, flags := range map[string][]string{
@@ -136,7 +137,7 @@ func TestHairpin(t *testing.T) {
 	}
 }
 
-// 4.20: what was not translated is not masqueraded.
+// 4.20: connections that are not translated are not masqueraded.
 func TestPodReachesPodsDirectly(t *testing.T) {
 	c := newWideCluster(t, 2, 1)
 	c.flags = []string{"--masquerade-all"}
@@ -151,8 +152,8 @@ func TestPodReachesPodsDirectly(t *testing.T) {
 	})
 }
 
-// 7.1, 7.6, 7.7, 7.8: what is no way to tell pods is an error.
-func TestDetectorsThatAreWrong(t *testing.T) {
+// 7.1, 7.6, 7.7, 7.8: invalid settings for the detection of pods are errors.
+func TestInvalidDetectors(t *testing.T) {
 	c := newCluster(t, 0)
 	c.write()
 	for _, flags := range [][]string{
@@ -171,7 +172,7 @@ func TestDetectorsThatAreWrong(t *testing.T) {
 	}
 }
 
-// 7.7: the setting of another mode is not looked at.
+// 7.7: the setting of another mode is ignored.
 func TestSettingOfOtherDetector(t *testing.T) {
 	c := newWideCluster(t, 3, 2)
 	c.flags = append([]string{"--pod-bridge-interface", "pod-0", "--pod-interface-name-prefix", "remote-"}, clusterCIDR...)

@@ -62,10 +62,10 @@ func TestEstablishedConnectionsMeetNoRule(t *testing.T) {
 // watchTable is a table of the test.
 const watchTable = "watch"
 
-// watch has the kernel tell of every rule that a packet meets, and of every
-// base chain that it comes to the end of, from the moment on at which
-// connection tracking knows the state of its connection, and before any proxy
-// may see it. The datagrams that meet the chain "end" are the test's own.
+// watch makes the kernel report every rule that a packet meets, and every base
+// chain that it passes to the end, as soon as connection tracking knows the
+// state of its connection, and before any proxy may see it. The datagrams that
+// meet the chain "end" are the test's own.
 const watch = `
 table inet ` + watchTable + ` {
 	chain end { type filter hook output priority raw; udp dport 9 meta nftrace set 1; }
@@ -83,8 +83,8 @@ func (p place) String() string {
 	return fmt.Sprintf("chain %s of table %s, family %d", p.chain, p.table, p.family)
 }
 
-// trace returns where the packets were that came while f ran and whose
-// connections had a state, and how often.
+// trace returns where packets of connections in a state were while f ran, and
+// how often.
 func (c *cluster) trace(state string, f func()) map[place]int {
 	c.t.Helper()
 	events := c.traceEvents()
@@ -119,8 +119,8 @@ func (c *cluster) trace(state string, f func()) map[place]int {
 	}
 }
 
-// traceEvents returns what the kernel tells about packets on the node. Its
-// buffer holds the events of all packets; if one gets lost, receiving fails.
+// traceEvents returns the kernel's events about packets on the node. Its buffer
+// holds the events of all packets; if one gets lost, receiving fails.
 func (c *cluster) traceEvents() *netlink.Conn {
 	c.t.Helper()
 	var events *netlink.Conn

@@ -34,14 +34,14 @@ const (
 	dialsAtLeast, dialsAtMost = 3, 2000
 )
 
-// question is a first packet, and who sends it.
+// question is a first packet and its sender.
 type question struct {
 	service *randomService
 	from    *netlab.Host
 	device  string // of the node, that it comes in from
 	network string
 	to      netip.AddrPort
-	answer  prophecy // by the file
+	answer  prediction // by the file
 }
 
 func (q question) String() string {
@@ -50,13 +50,13 @@ func (q question) String() string {
 
 func (q question) source() netip.Addr { return q.from.Address(model.FamilyOf(q.to.Addr())) }
 
-// prophecy is what explain says, in the form for programs.
-type prophecy struct {
+// prediction is the output of explain, in the form for programs.
+type prediction struct {
 	Verdict  string
-	Outcomes []foretold
+	Outcomes []predictedOutcome
 }
 
-type foretold struct {
+type predictedOutcome struct {
 	Endpoint        netip.AddrPort
 	Masquerade      string // rule
 	AffinitySeconds float64
@@ -82,7 +82,7 @@ func newOracle(t *testing.T, file string, config model.Config) *oracle {
 	return &oracle{input.Snapshot, config, routing, render.Render(routing), explain.LocalAddresses(input.Snapshot, config)}
 }
 
-// look does what explain -f does.
+// look does the same as explain -f.
 func (o *oracle) look(q question) (*explain.Result, error) {
 	p, err := explain.Parse(q.network, q.to.String())
 	if err != nil {
@@ -112,9 +112,9 @@ func (o *oracle) json(t *testing.T, q question) string {
 	return out.String()
 }
 
-func (o *oracle) prophecy(t *testing.T, q question) prophecy {
+func (o *oracle) prediction(t *testing.T, q question) prediction {
 	t.Helper()
-	return parseProphecy(t, o.json(t, q))
+	return parsePrediction(t, o.json(t, q))
 }
 
 // text returns the answer for people.
@@ -130,11 +130,11 @@ func (o *oracle) text(q question) string {
 	return out.String()
 }
 
-func parseProphecy(t *testing.T, text string) prophecy {
+func parsePrediction(t *testing.T, text string) prediction {
 	t.Helper()
-	var p prophecy
+	var p prediction
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
-		t.Fatalf("read what explain says: %v\n%s", err, text)
+		t.Fatalf("read the output of explain: %v\n%s", err, text)
 	}
 	return p
 }
@@ -179,8 +179,8 @@ func newComparison(t *testing.T, seed uint64) *comparison {
 	return c
 }
 
-// endpointHosts returns who may be an endpoint: pods here and elsewhere, and
-// the node.
+// endpointHosts returns the hosts that can be endpoints: pods here and
+// elsewhere, and the node.
 func (c *comparison) endpointHosts() []*netlab.Host {
 	return append(slices.Concat(c.Pods, c.Remote), c.Node)
 }
@@ -197,8 +197,8 @@ func (c *comparison) newOutsider() *netlab.Host {
 	return h
 }
 
-// world returns what the services are made of. Several share an address, which
-// may also be that of an endpoint.
+// world returns the hosts and addresses for the services. Several share an
+// address, which may also be that of an endpoint.
 func (c *comparison) world() *randomWorld {
 	w := &randomWorld{dice: c.dice, hosts: c.endpointHosts()}
 	for _, h := range append(c.endpointHosts(), c.outside...) {
@@ -214,7 +214,7 @@ func (c *comparison) world() *randomWorld {
 	return w
 }
 
-// host returns who has an address, or nil.
+// host returns the host with an address, or nil.
 func (c *comparison) host(a netip.Addr) *netlab.Host {
 	all := c.endpointHosts()
 	i := slices.IndexFunc(all, func(h *netlab.Host) bool { return h.Address(model.FamilyOf(a)) == a })
@@ -224,8 +224,8 @@ func (c *comparison) host(a netip.Addr) *netlab.Host {
 	return all[i]
 }
 
-// check connects, and compares what happens with what was foretold.
-func (c *comparison) check(q question, p prophecy) error {
+// check connects, and compares the result with the prediction.
+func (c *comparison) check(q question, p prediction) error {
 	switch p.Verdict {
 	case "reject":
 		return wantRefused(q.from, q.network, q.to)
@@ -239,9 +239,9 @@ func (c *comparison) check(q question, p prophecy) error {
 	return fmt.Errorf("the verdict is %q", p.Verdict)
 }
 
-// checkForward wants answers from all endpoints and nobody else; where there is
+// checkForward wants answers from all endpoints and from no other host; with
 // affinity, from one of them.
-func (c *comparison) checkForward(q question, p prophecy) error {
+func (c *comparison) checkForward(q question, p prediction) error {
 	missing := slices.Clone(p.Outcomes)
 	for i := 0; i < dialsAtLeast || len(missing) > 0; i++ {
 		if i == dialsAtMost {
@@ -251,10 +251,10 @@ func (c *comparison) checkForward(q question, p prophecy) error {
 		if err != nil {
 			return err
 		}
-		isOther := func(o foretold) bool {
+		isOther := func(o predictedOutcome) bool {
 			return c.host(o.Endpoint.Addr()).Name != answer.Name || o.Endpoint.Port() != answer.Port
 		}
-		by := slices.IndexFunc(p.Outcomes, func(o foretold) bool { return !isOther(o) })
+		by := slices.IndexFunc(p.Outcomes, func(o predictedOutcome) bool { return !isOther(o) })
 		if by < 0 {
 			return fmt.Errorf("%s answers at port %d", answer.Name, answer.Port)
 		}
@@ -262,7 +262,7 @@ func (c *comparison) checkForward(q question, p prophecy) error {
 		if err := c.checkSourceOf(q, c.host(o.Endpoint.Addr()), answer.Client, o.Masquerade != ""); err != nil {
 			return err
 		}
-		missing = slices.DeleteFunc(missing, func(o foretold) bool { return !isOther(o) })
+		missing = slices.DeleteFunc(missing, func(o predictedOutcome) bool { return !isOther(o) })
 		if o.AffinitySeconds > 0 {
 			missing, p.Outcomes = nil, p.Outcomes[by:by+1]
 		}
@@ -289,12 +289,12 @@ func (c *comparison) checkSourceOf(q question, endpoint *netlab.Host, got netip.
 }
 
 // checkNotOurs wants what happens without any rules: an answer from the host
-// that was dialled, who may as well have nobody on that port.
+// that was dialled, or a refusal if nothing listens on that port.
 func (c *comparison) checkNotOurs(q question) error {
 	h := c.host(q.to.Addr())
 	switch {
 	case h == nil:
-		return errors.New("it is nobody's")
+		return errors.New("no host has the address")
 	case q.to.Port() != echoPort && q.to.Port() != otherEchoPort:
 		return wantRefused(q.from, q.network, q.to)
 	}
@@ -310,7 +310,7 @@ func (c *comparison) checkNotOurs(q question) error {
 
 // checkAtOnce checks questions in parallel, those first that wait longest, and
 // reports what is wrong.
-func (c *comparison) checkAtOnce(all []question, answer func(question) prophecy) {
+func (c *comparison) checkAtOnce(all []question, answer func(question) prediction) {
 	c.t.Helper()
 	// "drop" is the first of the verdicts.
 	slices.SortStableFunc(all, func(a, b question) int { return cmp.Compare(a.answer.Verdict, b.answer.Verdict) })
@@ -321,7 +321,7 @@ func (c *comparison) checkAtOnce(all []question, answer func(question) prophecy)
 			for q := range next {
 				p := answer(q)
 				if err := c.check(q, p); err != nil {
-					c.report(q, fmt.Errorf("%w; foretold was %+v", err, p))
+					c.report(q, fmt.Errorf("%w; predicted was %+v", err, p))
 				}
 			}
 		})
@@ -333,7 +333,7 @@ func (c *comparison) checkAtOnce(all []question, answer func(question) prophecy)
 	wg.Wait()
 }
 
-// report tells everything about a question that was answered wrongly.
+// report fails the test with all details of a wrong answer.
 func (c *comparison) report(q question, err error) {
 	c.t.Helper()
 	c.t.Errorf("%s=%d: %s: %v\nflags %s\n%s\n%s", seedVariable, c.seed, q, err, c.flags, q.service.yaml(c.t), c.oracle.text(q))
@@ -348,12 +348,12 @@ func (q question) explainCommand(args ...string) *exec.Cmd {
 	return exec.Command(binary, args...)
 }
 
-// checkBinary has the program answer some questions: by the file as the oracle
-// does, and by the kernel, where clients are bound to endpoints by now (5.1).
+// checkBinary asks the program some questions: by the file as the oracle does,
+// and by the kernel, where clients are bound to endpoints by now (5.1).
 func (c *comparison) checkBinary(all []question) {
 	c.t.Helper()
 	var sample []question
-	byKernel := make(map[string]prophecy)
+	byKernel := make(map[string]prediction)
 	for _, i := range c.Perm(len(all))[:binarySample] {
 		q := all[i]
 		args := append([]string{"-f", c.file, "--hostname-override", nodeName}, c.flags...)
@@ -361,20 +361,20 @@ func (c *comparison) checkBinary(all []question) {
 		if want := c.oracle.json(c.t, q); got != want {
 			c.report(q, fmt.Errorf("the program says\n%s\nand not\n%s", got, want))
 		}
-		p := parseProphecy(c.t, c.mustRun(0, q.explainCommand()))
+		p := parsePrediction(c.t, c.mustRun(0, q.explainCommand()))
 		if o := q.answer.Outcomes[0]; o.AffinitySeconds > 0 && !p.Outcomes[0].Bound {
 			c.report(q, errors.New("the kernel's rules bind the client to no endpoint"))
 		}
 		sample = append(sample, q)
 		byKernel[q.String()] = p
 	}
-	c.checkAtOnce(sample, func(q question) prophecy { return byKernel[q.String()] })
+	c.checkAtOnce(sample, func(q question) prediction { return byKernel[q.String()] })
 }
 
-// Whatever explain says of a packet is what happens to it, for random services
-// and clients: who may answer, whose address that sees, refusal and silence
-// (4.6).
-func TestExplainForetells(t *testing.T) {
+// What explain says of a packet is what happens to it, for random services and
+// clients: the possible endpoints, the address that they see, refusal and
+// silence (4.6).
+func TestExplainPredicts(t *testing.T) {
 	c := newComparison(t, randomSeed(t))
 	t.Logf("%s=%d, flags %s", seedVariable, c.seed, c.flags)
 	all := c.questions()
@@ -385,9 +385,9 @@ func TestExplainForetells(t *testing.T) {
 	t.Logf("%d questions: %v", len(all), met)
 	for _, verdict := range []string{"forward", "reject", "drop"} {
 		if met[verdict] < 10 {
-			t.Errorf("%s=%d: %q was foretold %d times only", seedVariable, c.seed, verdict, met[verdict])
+			t.Errorf("%s=%d: %q was predicted only %d times", seedVariable, c.seed, verdict, met[verdict])
 		}
 	}
-	c.checkAtOnce(all, func(q question) prophecy { return q.answer })
+	c.checkAtOnce(all, func(q question) prediction { return q.answer })
 	c.checkBinary(all)
 }

@@ -42,11 +42,11 @@ var floodNetworks = map[model.Family]netip.Prefix{
 
 // flood opens UDP flows as fast as it can, ten thousand and more in a second,
 // each with an address and port of its own: so there is always a first packet
-// under way when rules change. A datagram goes each way. That of a flow which
-// met no rule leaves for nowhere and is lost.
+// under way when rules change. A datagram goes each way. If a flow meets no
+// rule, its datagram is routed to no host and is lost.
 type flood struct {
 	opened, lost atomic.Int64
-	answers      sync.Map // by the name of who answered: *atomic.Int64
+	answers      sync.Map // by the name of the endpoint: *atomic.Int64
 	ended        atomic.Bool
 	// patience is how long a burst waits for its answers.
 	patience atomic.Int64
@@ -188,8 +188,8 @@ func openFloodSocket(on *netlab.Host, clients netip.Prefix, port int) (*floodSoc
 	return s, errors.Join(err, setErr)
 }
 
-// burst opens flows from the next addresses and returns how many of them had an
-// answer, after naming who gave each.
+// burst opens flows from the next addresses, reports the name of each endpoint
+// that answered, and returns the number of answers.
 func (s *floodSocket) burst(to netip.AddrPort, patience time.Duration, told func(name string)) (answered int, err error) {
 	first := s.next
 	s.next = (s.next + floodBurst) % floodClients

@@ -30,8 +30,9 @@ func isSilence(err error) bool {
 	return errors.As(err, &netErr) && netErr.Timeout()
 }
 
-// 15.9: ICMPv6 says the same as ICMP. What pings to the addresses of services get. The client outside has all
-// of these addresses, and answers what comes through.
+// 15.9: ICMPv6 and ICMP behave alike. The answers to pings of service
+// addresses. The client outside has all of these addresses, and answers pings
+// that get through.
 func TestPing(t *testing.T) {
 	c := newWideCluster(t, 2, 1)
 	web := service{Name: "web", N: 1, Pods: c.Pods[:1], SourceRanges: otherRanges}

@@ -49,10 +49,10 @@ func TestAffinityBesideOtherNAT(t *testing.T) {
 	}
 }
 
-// An address of a service CIDR that another program serves is served, and a port
-// of a ClusterIP as well, in either order of start; what no program serves is
-// dropped or refused (4.23, 4.24).
-func TestAddressesThatOthersServe(t *testing.T) {
+// An address of a service CIDR that another program serves is served, and a
+// port of a ClusterIP as well, in either order of start; other addresses are
+// dropped and other ports refused (4.23, 4.24).
+func TestAddressesOfOtherPrograms(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		t.Run(fmt.Sprintf("neighbour first %t", first), func(t *testing.T) {
 			c := newCluster(t, 2)
@@ -74,8 +74,8 @@ func TestAddressesThatOthersServe(t *testing.T) {
 					}
 				}
 			}
-			silent(t, c.everyone(), "tcp", netip.AddrPortFrom(theirs, 81))
-			refused(t, c.everyone(), "tcp", netip.AddrPortFrom(web.clusterIP(model.IPv4).Addr(), 81))
+			silent(t, c.allClients(), "tcp", netip.AddrPortFrom(theirs, 81))
+			refused(t, c.allClients(), "tcp", netip.AddrPortFrom(web.clusterIP(model.IPv4).Addr(), 81))
 		})
 	}
 }
@@ -103,8 +103,8 @@ func TestAffinityToTheFrontendItself(t *testing.T) {
 	})
 }
 
-// 4.26: pods keep their source where they are told by their bridge and that calls
-// iptables for what it forwards; other clients do not.
+// 4.26: pods keep their source address if they are recognised by their bridge
+// and that calls iptables for forwarded packets; other clients do not.
 func TestBridgeThatCallsIptables(t *testing.T) {
 	for _, mode := range [][]string{
 		{"--detect-local-mode", "BridgeInterface", "--pod-bridge-interface", netlab.Bridge},

@@ -90,8 +90,8 @@ func TestLoadBalancerIPOnNode(t *testing.T) {
 	}
 }
 
-// 4.23: an address of the node that is also a ClusterIP has no NodePorts. Packets
-// to other machines with the port of a NodePort pass.
+// 4.23: an address of the node that is also a ClusterIP has no NodePorts.
+// Packets to the port of a NodePort on other machines pass.
 func TestNodePortNotElsewhere(t *testing.T) {
 	c := newCluster(t, 2)
 	c.flags = allAddresses

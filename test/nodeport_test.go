@@ -40,8 +40,8 @@ func (c *cluster) addSecondAddress() {
 	}
 }
 
-// Section 6: on which addresses of the node NodePorts are served. Elsewhere the
-// node itself refuses (4.38).
+// Section 6: on which addresses of the node NodePorts are served. On the others
+// the node itself refuses (4.38).
 func TestNodePortAddresses(t *testing.T) {
 	t.Parallel()
 	const all, none = "first second gateway", ""
@@ -80,8 +80,8 @@ func TestNodePortAddresses(t *testing.T) {
 	}
 }
 
-// checkNodePort checks who serves the NodePort of a service on an address of
-// the node: the service, or nobody.
+// checkNodePort checks whether the NodePort of a service is served on an
+// address of the node, or refused.
 func (c *cluster) checkNodePort(network string, a netip.Addr, s service, served bool) {
 	c.t.Helper()
 	clients := []*netlab.Host{c.Client, c.Node, c.Pods[1]}
@@ -95,8 +95,8 @@ func (c *cluster) checkNodePort(network string, a netip.Addr, s service, served 
 	}
 }
 
-// 6.1: each word stands once, and a range has a length.
-func TestNodePortAddressesThatAreWrong(t *testing.T) {
+// 6.1: each word occurs once, and a range has a length.
+func TestInvalidNodePortAddresses(t *testing.T) {
 	c := newCluster(t, 0)
 	c.write()
 	for _, flag := range []string{"primary,primary", "10.0.0.0/8,all,all", "10.20.30.40", "nonsense"} {
@@ -182,8 +182,8 @@ func TestDaemonFollowsNodeAddresses(t *testing.T) {
 	}
 }
 
-// nodePortBecomes waits for what a pod that dials the NodePort on the second
-// address gets; nil is an answer.
+// nodePortBecomes waits for the result of dialling the NodePort on the second
+// address from a pod; nil is an answer.
 func (c *cluster) nodePortBecomes(s service, want error) {
 	c.t.Helper()
 	for _, family := range model.Families {
@@ -191,7 +191,7 @@ func (c *cluster) nodePortBecomes(s service, want error) {
 	}
 }
 
-// becomes waits for what a client that dials gets; nil is an answer.
+// becomes waits for the result of a client that dials; nil is an answer.
 func (c *cluster) becomes(from *netlab.Host, to netip.AddrPort, want error) {
 	c.t.Helper()
 	eventually(c.t, func() error {

@@ -16,8 +16,8 @@ import (
 var otherAddress = map[model.Family]netip.Addr{
 	model.IPv4: netip.MustParseAddr("10.97.0.1"), model.IPv6: netip.MustParseAddr("fd00:10:97::1")}
 
-// Who sees which source address: from outside and from the node every client
-// is masqueraded, from a pod to a ClusterIP it is not.
+// Which source address endpoints see: from outside and from the node every
+// client is masqueraded, from a pod to a ClusterIP it is not.
 func TestSourceAddress(t *testing.T) {
 	c := newCluster(t, 2)
 	web := service{Name: "web", N: 1, Pods: c.Pods[:1]}
@@ -44,7 +44,7 @@ func TestRejectWithoutEndpoints(t *testing.T) {
 	c.apply(empty)
 	forEachFlow(t, func(t *testing.T, network string, family model.Family) {
 		frontends := slices.Collect(maps.Values(empty.frontends(c.Node, family)))
-		refused(t, c.everyone(), network, frontends...)
+		refused(t, c.allClients(), network, frontends...)
 	})
 }
 
@@ -55,10 +55,10 @@ func TestRejectByPort(t *testing.T) {
 	c.apply(web)
 	for _, family := range model.Families {
 		for _, frontend := range web.frontends(c.Node, family) {
-			for _, from := range c.everyone() {
+			for _, from := range c.allClients() {
 				ask(t, from, "tcp", frontend)
 			}
-			refused(t, c.everyone(), "udp", frontend)
+			refused(t, c.allClients(), "udp", frontend)
 		}
 	}
 }
@@ -70,18 +70,18 @@ func TestUndefinedPortOfClusterIP(t *testing.T) {
 	empty := service{Name: "empty", N: 2}
 	c.apply(web, empty)
 	forEachFlow(t, func(t *testing.T, network string, family model.Family) {
-		refused(t, c.everyone(), network,
+		refused(t, c.allClients(), network,
 			netip.AddrPortFrom(web.clusterIP(family).Addr(), servicePort+1),
 			netip.AddrPortFrom(empty.clusterIP(family).Addr(), servicePort+1))
 	})
 }
 
-// Such an address is dropped on the node, even where somebody has it who would
+// Such an address is dropped on the node, even if another host has it and would
 // answer.
 func TestUnallocatedAddressOfServiceCIDR(t *testing.T) {
 	c := newCluster(t, 1)
 	c.apply(service{Name: "web", N: 1, Pods: c.Pods})
-	forEachFlowAtOnce(t, func(t *testing.T, network string, family model.Family) {
+	forEachFlowParallel(t, func(t *testing.T, network string, family model.Family) {
 		inside := []*netlab.Host{c.Node, c.Pods[0]}
 		unallocated, foreign := service{N: 99}.clusterIP(family), otherAddress[family]
 		for _, to := range []netip.Addr{unallocated.Addr(), foreign} {
@@ -94,8 +94,8 @@ func TestUnallocatedAddressOfServiceCIDR(t *testing.T) {
 	})
 }
 
-// 4.43: what arrives is refused without a route to the address; the node itself
-// learns that there is none.
+// 4.43: forwarded packets are rejected without a route to the address; the node
+// itself gets a routing error.
 func TestRejectWithoutRoute(t *testing.T) {
 	c := newCluster(t, 1)
 	empty := service{Name: "empty", N: 1}

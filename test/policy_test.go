@@ -13,11 +13,11 @@ import (
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
 
-// row is a row of table 4-A: what becomes of a connection to a kind of
-// destination under a policy, by where it comes from. "cluster" and "local" are
-// the sets of endpoints it may reach, "masq" says that these see the node
-// instead of the client. An empty local set drops it (table 4-B), unless there
-// is no endpoint on any node: then everything is rejected.
+// row is a row of table 4-A: where a connection to a kind of destination goes
+// under a policy, by its origin. "cluster" and "local" are the sets of
+// endpoints it may reach, "masq" says that these see the node instead of the
+// client. An empty local set drops it (table 4-B), unless there is no endpoint
+// on any node: then everything is rejected.
 type row struct {
 	destination string // ClusterIP, or external for the others
 	policy      string
@@ -48,8 +48,8 @@ func (v verdicts) with(rows ...row) verdicts {
 	return out
 }
 
-// situation is where the endpoints of a service are and how they do, and the
-// sets of endpoints that follow (section 3).
+// situation is the location and state of a service's endpoints, and the
+// resulting sets of endpoints (section 3).
 type situation struct {
 	name           string
 	service        service // its endpoints
@@ -151,7 +151,7 @@ func (c *cluster) cells(table verdicts, f model.Family, situation situation, s s
 	return all
 }
 
-// isSticky tells whether a client has one endpoint.
+// isSticky reports whether a client has one endpoint.
 func (s service) isSticky() bool {
 	return s.Affinity > 0 || s.Annotations[schedulerAnnotation] == "source-hash"
 }
@@ -169,7 +169,8 @@ func (v verdicts) index(destination, policy string) int {
 	return slices.IndexFunc(v, func(r row) bool { return r.destination == destination && r.policy == policy })
 }
 
-// expecting returns the cell with what a word of the table stands for.
+// expecting returns the cell with the expectation that a word of the table
+// stands for.
 func (c cell) expecting(want string, s situation, f model.Family) cell {
 	set, masq, _ := strings.Cut(want, ", ")
 	c.want = map[string][]*netlab.Host{"cluster": s.cluster, "local": s.local}[set]
@@ -251,15 +252,15 @@ func (c *cluster) checkAll(cells []cell) map[row][]error {
 	return failures
 }
 
-// Tables 4-A and 4-B, where connections go and who they seem to come from (4.6,
-// 4.9, 4.10, 4.11, 4.15, 4.16, 4.18), for all outcomes of the selection of
+// Tables 4-A and 4-B: where connections go and which source they seem to have
+// (4.6, 4.9, 4.10, 4.11, 4.15, 4.16, 4.18), for all results of the selection of
 // endpoints (3.4, 3.5, 3.6, 3.7, 3.8).
 func TestPolicies(t *testing.T) {
 	c := newWideCluster(t, 3, 2)
 	c.verify(t, tableA, c.situations(), model.Families[:]...)
 }
 
-// 3.19, 5.13: affinity and schedulers do not touch the tables.
+// 3.19, 5.13: affinity and schedulers do not change the tables.
 func TestPoliciesOfOtherLanes(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*service){

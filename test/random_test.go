@@ -162,11 +162,11 @@ func drawSome[T any](d dice, limit int, of []T) []T {
 	return out
 }
 
-// randomWorld is what random services are made of.
+// randomWorld is the hosts and addresses that random services use.
 type randomWorld struct {
 	dice
 	hosts []*netlab.Host // that endpoints are on
-	names []netip.Addr   // of whom source ranges may speak
+	names []netip.Addr   // that source ranges may contain
 	vips  []netip.Addr   // external IPs and load balancer IPs
 }
 
@@ -213,7 +213,7 @@ func (w *randomWorld) service(name string, ips map[model.Family]netip.Addr) *ran
 	return s
 }
 
-// sourceRange returns a range around somebody, more or less wide.
+// sourceRange returns a range around one of the names, more or less wide.
 func (w *randomWorld) sourceRange() netip.Prefix {
 	a := drawOne(w.dice, w.names...)
 	p, err := a.Prefix(drawOne(w.dice, 0, 8, 16, a.BitLen()/2, a.BitLen()-8, a.BitLen()-1, a.BitLen()))
@@ -300,13 +300,14 @@ func (w *randomWorld) weight(s *randomSlice) string {
 	return strings.Join(list, ",")
 }
 
-// randomFlags are flags of the program, and what they stand for.
+// randomFlags are flags of the program and the configuration that they stand
+// for.
 type randomFlags struct {
 	args   []string
 	config model.Config
 }
 
-// programFlags draws how pods are recognised, and more.
+// programFlags draws the detection of pods, and more.
 func (d dice) programFlags() randomFlags {
 	all := []netip.Prefix{netlab.ClusterCIDRv4, netlab.ClusterCIDRv6}
 	f := drawOne(d,
@@ -337,7 +338,7 @@ func (c *comparison) questions() []question {
 			q := c.client()
 			q.service = s
 			q.network, q.to = c.destination(s)
-			if q.answer = c.oracle.prophecy(c.t, q); !asked[q.String()] && !c.isUnseen(q) {
+			if q.answer = c.oracle.prediction(c.t, q); !asked[q.String()] && !c.isUnseen(q) {
 				all, asked[q.String()] = append(all, q), true
 				n++
 			}
@@ -346,10 +347,10 @@ func (c *comparison) questions() []question {
 	return all
 }
 
-// isUnseen tells whether a packet goes where the laboratory or the oracle does
-// not look: from a host to itself, past the node; from the node to a pod, which
-// the routes give another address (explain -f knows none); and perhaps back to
-// a pod of another node, which meets itself there.
+// isUnseen reports whether a packet takes a path that the laboratory or the
+// oracle does not model: from a host to itself, past the node; from the node to
+// a pod, which the routes give another address (explain -f knows none); and
+// perhaps back to a pod of another node, which meets itself there.
 func (c *comparison) isUnseen(q question) bool {
 	to := c.host(q.to.Addr())
 	switch {
@@ -358,12 +359,12 @@ func (c *comparison) isUnseen(q question) bool {
 	case q.from == c.Node:
 		return to != nil
 	}
-	return slices.Contains(c.Remote, q.from) && slices.ContainsFunc(q.answer.Outcomes, func(o foretold) bool {
+	return slices.Contains(c.Remote, q.from) && slices.ContainsFunc(q.answer.Outcomes, func(o predictedOutcome) bool {
 		return o.Endpoint.Addr() == q.source() && o.Masquerade == ""
 	})
 }
 
-// client draws who asks, of the four kinds.
+// client draws the client, of the four kinds.
 func (c *comparison) client() question {
 	switch c.IntN(4) {
 	case 0:
@@ -375,8 +376,8 @@ func (c *comparison) client() question {
 	return question{from: pod, device: pod.Name}
 }
 
-// destination draws what is dialled: mostly a frontend of a service, sometimes
-// something near it.
+// destination draws the address to dial: mostly a frontend of a service,
+// sometimes something near it.
 func (c *comparison) destination(s *randomService) (network string, to netip.AddrPort) {
 	port := drawOne(c.dice, s.Ports...)
 	network = strings.ToLower(port.Protocol)

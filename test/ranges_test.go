@@ -8,7 +8,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
 
-// Source ranges by whom they have inside.
+// Source ranges by the clients inside.
 var (
 	clientRanges = []string{"192.0.2.2/31", "2001:db8::2/127"} // not the node
 	otherRanges  = []string{"192.0.2.128/25", "2001:db8:ffff::/48"}
@@ -26,8 +26,8 @@ func rangesServices(pods []*netlab.Host, policy string) (forClient, forOthers, f
 	return forClient, forOthers, forPods
 }
 
-// 4.30, 4.31, 4.32: load balancer addresses are closed to everybody else,
-// other ways to the same service are not.
+// 4.30, 4.31, 4.32: load balancer addresses are closed to all other clients,
+// the other frontends of the same service are not.
 func TestSourceRanges(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []string{"Cluster", "Local"} {
@@ -36,15 +36,15 @@ func TestSourceRanges(t *testing.T) {
 			forClient, forOthers, forPods := rangesServices(c.Pods[:1], policy)
 			c.apply(forClient, forOthers, forPods)
 			inside := append([]*netlab.Host{c.Pods[1]}, c.Remote...)
-			forEachFlowAtOnce(t, func(t *testing.T, network string, family model.Family) {
+			forEachFlowParallel(t, func(t *testing.T, network string, family model.Family) {
 				ask(t, c.Client, network, forClient.loadBalancerIP(family))
 				for _, pod := range inside {
 					ask(t, pod, network, forPods.loadBalancerIP(family))
 				}
 				silent(t, append(inside, c.Node), network, forClient.loadBalancerIP(family))
 				silent(t, []*netlab.Host{c.Client, c.Node}, network, forPods.loadBalancerIP(family))
-				silent(t, c.everyone(), network, forOthers.loadBalancerIP(family))
-				for _, from := range c.everyone() {
+				silent(t, c.allClients(), network, forOthers.loadBalancerIP(family))
+				for _, from := range c.allClients() {
 					for _, frontend := range []netip.AddrPort{forOthers.clusterIP(family),
 						forOthers.externalIP(family), forOthers.nodePort(c.Node, family)} {
 						ask(t, from, network, frontend)
@@ -55,19 +55,19 @@ func TestSourceRanges(t *testing.T) {
 	}
 }
 
-// 4.31: the way around the ranges hides the client as usual.
+// 4.31: frontends without source ranges hide the client as usual.
 func TestNodePortIgnoresSourceRanges(t *testing.T) {
 	c := newCluster(t, 1)
 	web := service{Name: "web", N: 1, Pods: c.Pods, SourceRanges: otherRanges}
 	c.apply(web)
-	forEachFlowAtOnce(t, func(t *testing.T, network string, family model.Family) {
+	forEachFlowParallel(t, func(t *testing.T, network string, family model.Family) {
 		if got := ask(t, c.Client, network, web.nodePort(c.Node, family)); !c.IsNode(got.Client) {
 			t.Errorf("endpoint sees %s, want the node", got.Client)
 		}
 	})
 }
 
-// 4.30: who is excluded does not learn that there is no endpoint.
+// 4.30: an excluded client cannot find out that there is no endpoint.
 func TestSourceRangesWithoutEndpoints(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []string{"Cluster", "Local"} {
@@ -76,11 +76,11 @@ func TestSourceRangesWithoutEndpoints(t *testing.T) {
 			forClient, forOthers, forPods := rangesServices(nil, policy)
 			c.apply(forClient, forOthers, forPods)
 			inside := append(c.Remote, c.Pods[0])
-			forEachFlowAtOnce(t, func(t *testing.T, network string, family model.Family) {
+			forEachFlowParallel(t, func(t *testing.T, network string, family model.Family) {
 				refused(t, []*netlab.Host{c.Client}, network, forClient.loadBalancerIP(family))
 				refused(t, inside, network, forPods.loadBalancerIP(family))
-				silent(t, c.everyone(), network, forOthers.loadBalancerIP(family))
-				refused(t, c.everyone(), network, forOthers.externalIP(family), forOthers.nodePort(c.Node, family))
+				silent(t, c.allClients(), network, forOthers.loadBalancerIP(family))
+				refused(t, c.allClients(), network, forOthers.externalIP(family), forOthers.nodePort(c.Node, family))
 			})
 		})
 	}
@@ -92,7 +92,7 @@ func TestSourceRangesWithoutLocalEndpoint(t *testing.T) {
 	c := newWideCluster(t, 1, 1)
 	web := service{Name: "web", N: 1, Pods: c.Remote, External: "Local", SourceRanges: uplinkRanges}
 	c.apply(web)
-	forEachFlowAtOnce(t, func(t *testing.T, network string, family model.Family) {
+	forEachFlowParallel(t, func(t *testing.T, network string, family model.Family) {
 		silent(t, []*netlab.Host{c.Client, c.Pods[0]}, network, web.loadBalancerIP(family))
 		ask(t, c.Node, network, web.loadBalancerIP(family))
 	})
@@ -105,7 +105,7 @@ func TestSourceRangesAndAddressOnNode(t *testing.T) {
 	open := service{Name: "open", N: 1, Pods: c.Pods, SourceRanges: uplinkRanges}
 	closed := service{Name: "closed", N: 2, Pods: c.Pods, SourceRanges: clientRanges}
 	c.apply(open, closed)
-	forEachFlowAtOnce(t, func(t *testing.T, network string, family model.Family) {
+	forEachFlowParallel(t, func(t *testing.T, network string, family model.Family) {
 		ask(t, c.Node, network, open.loadBalancerIP(family)) // from the node's own address
 		silent(t, []*netlab.Host{c.Node}, network, closed.loadBalancerIP(family))
 	})
@@ -116,7 +116,7 @@ func TestSourceRangesAndAddressOnNode(t *testing.T) {
 			}
 		}
 	}
-	forEachFlowAtOnce(t, func(t *testing.T, network string, family model.Family) {
+	forEachFlowParallel(t, func(t *testing.T, network string, family model.Family) {
 		ask(t, c.Node, network, open.loadBalancerIP(family))
 		silent(t, []*netlab.Host{c.Node}, network, closed.loadBalancerIP(family))
 		silent(t, c.Pods, network, open.loadBalancerIP(family))
@@ -150,7 +150,7 @@ func TestWhatSourceRangesMean(t *testing.T) {
 			c := newCluster(t, 1)
 			web := service{Name: "web", N: 1, Pods: c.Pods, SourceRanges: test.ranges}
 			c.apply(web)
-			forEachFlowAtOnce(t, func(t *testing.T, network string, family model.Family) {
+			forEachFlowParallel(t, func(t *testing.T, network string, family model.Family) {
 				if family == model.IPv4 && test.from4 || family == model.IPv6 && test.from6 {
 					ask(t, c.Client, network, web.loadBalancerIP(family))
 				} else {
@@ -167,8 +167,8 @@ func TestSourceRangesOfSharedAddress(t *testing.T) {
 	shared := []string{"203.0.113.1", "2001:db8:2::1"}
 	web := service{Name: "web", N: 1, Pods: c.Pods, SourceRanges: otherRanges, ExternalIPs: shared, LoadBalancerIPs: shared}
 	c.apply(web)
-	forEachFlowAtOnce(t, func(t *testing.T, network string, family model.Family) {
-		silent(t, c.everyone(), network, web.loadBalancerIP(family))
+	forEachFlowParallel(t, func(t *testing.T, network string, family model.Family) {
+		silent(t, c.allClients(), network, web.loadBalancerIP(family))
 		ask(t, c.Client, network, web.nodePort(c.Node, family))
 	})
 }
@@ -182,18 +182,18 @@ func TestSourceRangesByPort(t *testing.T) {
 	near := service{Name: "near", N: 2, Pods: c.Pods, Port: 81, LoadBalancerIPs: shared, SourceRanges: clientRanges}
 	closed := service{Name: "closed", N: 3, Pods: c.Pods, Port: 82, LoadBalancerIPs: shared, SourceRanges: otherRanges}
 	c.apply(open, near, closed)
-	forEachFlowAtOnce(t, func(t *testing.T, network string, family model.Family) {
+	forEachFlowParallel(t, func(t *testing.T, network string, family model.Family) {
 		vip := open.loadBalancerIP(family).Addr()
 		to := func(s service) netip.AddrPort { return netip.AddrPortFrom(vip, s.PortNumber()) }
 		ask(t, c.Client, network, to(open))
 		ask(t, c.Pods[0], network, to(open))
 		ask(t, c.Client, network, to(near))
 		silent(t, c.Pods, network, to(near))
-		silent(t, c.everyone(), network, to(closed))
+		silent(t, c.allClients(), network, to(closed))
 	})
 }
 
-// A change of the ranges takes effect at once, and established flows go on.
+// A change of the ranges takes effect immediately, and established flows go on.
 func TestSourceRangesChange(t *testing.T) {
 	c := newCluster(t, 1)
 	web := service{Name: "web", N: 1, Pods: c.Pods}
@@ -210,7 +210,7 @@ func TestSourceRangesChange(t *testing.T) {
 		t.Run(step.name, func(t *testing.T) {
 			web.SourceRanges = step.ranges
 			c.in(t).apply(web)
-			forEachFlowAtOnce(t, func(t *testing.T, network string, family model.Family) {
+			forEachFlowParallel(t, func(t *testing.T, network string, family model.Family) {
 				if step.open {
 					ask(t, c.Client, network, web.loadBalancerIP(family))
 				} else {

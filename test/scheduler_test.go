@@ -133,7 +133,7 @@ func TestWeightedRandom(t *testing.T) {
 	})
 }
 
-// onePerClient checks that the addresses of clients decide, and nothing else.
+// onePerClient checks that only the addresses of clients decide.
 func onePerClient(t *testing.T, clients []*netlab.Host, network string, s service, f model.Family) {
 	t.Helper()
 	b := bind(t, clients, network, s.clusterIP(f))
@@ -155,7 +155,7 @@ func TestSourceHash(t *testing.T) {
 	})
 }
 
-// The annotation of a Service goes before the flag.
+// The annotation of a Service overrides the flag.
 func TestSchedulerFlagAndAnnotation(t *testing.T) {
 	c := newCluster(t, 3)
 	clients := c.crowd(48)
@@ -182,7 +182,7 @@ func TestSchedulerFlagAndAnnotation(t *testing.T) {
 	}
 }
 
-// A name that is not known is reported, and the default serves.
+// An unknown name is reported, and the default is used.
 func TestUnknownScheduler(t *testing.T) {
 	c := newCluster(t, 3)
 	s := scheduled("least-connection", c.Pods...)
@@ -198,8 +198,8 @@ func TestUnknownScheduler(t *testing.T) {
 	c.mustRun(2, cmd)
 }
 
-// Session affinity goes before any scheduler: each client stays with its first
-// endpoint.
+// Session affinity takes precedence over any scheduler: each client stays with
+// its first endpoint.
 func TestSchedulersWithAffinity(t *testing.T) {
 	c := newCluster(t, 3)
 	clients := c.crowd(24)
@@ -219,7 +219,7 @@ func TestSchedulersWithAffinity(t *testing.T) {
 	}
 }
 
-// With policy Local, clients from outside meet the scheduler as well.
+// With policy Local, the scheduler applies to clients from outside as well.
 func TestSchedulersWithLocalPolicy(t *testing.T) {
 	c := newWideCluster(t, 2, 1)
 	clients := c.crowd(48)

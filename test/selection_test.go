@@ -17,9 +17,9 @@ func labelled(name string, n int, label string, pods ...*netlab.Host) service {
 	return service{Name: name, N: n, Pods: pods, Labels: map[string]string{proxyNameLabel: label}}
 }
 
-// 1.2: which services are served, by their label. Nothing is known of another
-// one; its ClusterIP is an unused address, or with the flag, where another proxy
-// may serve it, is left alone.
+// 1.2: the label selects which services are served. Other services are unknown;
+// their ClusterIP is an unused address, or with the flag, if another proxy may
+// serve it, is left alone.
 func TestServiceProxyName(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -37,7 +37,7 @@ func TestServiceProxyName(t *testing.T) {
 				labelled("theirs", 3, "theirs", c.Pods[0]), labelled("unnamed", 4, "", c.Pods[0])}
 			c.apply(services...)
 			c.clientHas(services...)
-			forEachFlowAtOnce(t, func(t *testing.T, network string, family model.Family) {
+			forEachFlowParallel(t, func(t *testing.T, network string, family model.Family) {
 				inside := []*netlab.Host{c.Node, c.Pods[1]}
 				for _, s := range services {
 					frontends := s.frontends(c.Node, family)
@@ -73,7 +73,7 @@ func (c *cluster) clientHas(services ...service) {
 	}
 }
 
-// 1.3: the label takes a service away and gives it back.
+// 1.3: setting the label stops serving a service, removing it starts again.
 func TestServiceProxyNameChanges(t *testing.T) {
 	c := newCluster(t, 2)
 	plain := service{Name: "web", N: 1, Pods: c.Pods[:1]}
@@ -84,7 +84,7 @@ func TestServiceProxyNameChanges(t *testing.T) {
 			ask(t, c.Pods[1], network, plain.clusterIP(family))
 		})
 		c.apply(labelled("web", 1, "theirs", c.Pods[0]))
-		forEachFlowAtOnce(t, func(t *testing.T, network string, family model.Family) {
+		forEachFlowParallel(t, func(t *testing.T, network string, family model.Family) {
 			refused(t, []*netlab.Host{c.Client}, network, plain.nodePort(c.Node, family))
 			silent(t, c.Pods[1:], network, plain.clusterIP(family))
 		})
@@ -122,7 +122,7 @@ func TestTerminatingEndpoints(t *testing.T) {
 	t.Run("3.6 none serves", func(t *testing.T) {
 		c.in(t).apply(web(nil, nil, c.Pods))
 		forEachFlow(t, func(t *testing.T, network string, family model.Family) {
-			refused(t, c.everyone(), network, web(nil, nil, nil).clusterIP(family))
+			refused(t, c.allClients(), network, web(nil, nil, nil).clusterIP(family))
 		})
 	})
 }
@@ -160,7 +160,7 @@ func TestTopologyHints(t *testing.T) {
 	}
 }
 
-// 3.7: hints say nothing about policy Local.
+// 3.7: hints do not affect policy Local.
 func TestTopologyHintsAndLocalPolicy(t *testing.T) {
 	c := newWideCluster(t, 3, 1)
 	s := service{Name: "web", N: 1, Pods: []*netlab.Host{c.Pods[0], c.Pods[1], c.Remote[0]}, External: "Local",

@@ -16,7 +16,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
 
-// answer is what an HTTP server says.
+// answer is the answer of an HTTP server.
 type answer struct {
 	status int
 	header http.Header
@@ -90,11 +90,11 @@ func TestServers(t *testing.T) {
 		}
 	}
 	if report := c.mustRun(0, exec.Command(binary, "status")); !strings.Contains(report, "default/web:tcp") {
-		t.Errorf("nftproxy status says nothing of the Service:\n%s", report)
+		t.Errorf("nftproxy status lacks the Service:\n%s", report)
 	}
 }
 
-// 10.15 to 10.22: a load balancer learns how many endpoints the node has, on
+// 10.15 to 10.22: a load balancer can ask how many endpoints the node has, on
 // the addresses of the node, and the port comes and goes with the Service.
 func TestHealthCheckNodePort(t *testing.T) {
 	c := newCluster(t, 2)

@@ -14,7 +14,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
 
-// foreignTables belong to others, among them those that kube-proxy would have.
+// foreignTables belong to other programs, including those that kube-proxy would
+// have.
 const foreignTables = `
 table ip filter {
 	set blocked { type ipv4_addr; elements = { 203.0.113.99 } }
@@ -120,8 +121,8 @@ func TestDiffExitStatus(t *testing.T) {
 	c.mustRun(2, c.command("diff"))
 }
 
-// What render prints is what apply puts into the kernel: loaded by nft it
-// leaves nothing to change.
+// The output of render is what apply puts into the kernel: after nft loads it,
+// nothing is left to change.
 func TestRenderedTextLoads(t *testing.T) {
 	c := newCluster(t, 2)
 	// nft 1.0.6 cannot load what affinity over IPv6 needs.

@@ -45,7 +45,7 @@ func (f flow) goesOn(t *testing.T, after string) {
 	}
 }
 
-// 3.20: rules decide about new connections alone, whatever becomes of the
+// 3.20: rules decide about new connections alone, whatever happens to the
 // service.
 func TestFlowsSurviveUpdates(t *testing.T) {
 	c := newWideCluster(t, 3, 1)
@@ -100,7 +100,7 @@ func TestConnectionSurvivesReplacedEndpoint(t *testing.T) {
 	})
 }
 
-// New connections follow every update at once.
+// New connections follow every update immediately.
 func TestUpdatesTakeEffect(t *testing.T) {
 	c := newCluster(t, 3)
 	web := service{Name: "web", N: 1}

@@ -20,14 +20,15 @@ import (
 type edit struct{ pattern, by string }
 
 // layout is a way in which another release may have written the IPv4 table of
-// the same services: an edited listing of ours. Packets fare the same in it.
+// the same services: an edited listing of ours. It treats packets in the same
+// way.
 type layout struct {
 	name  string
 	edits []edit
-	// foreign tells that it has what we never write, so that nobody can be made
-	// to go back to it.
+	// foreign says that no release of ours writes this layout, so that there is
+	// no way back to it.
 	foreign bool
-	// forgets tells that its clients are bound to endpoints in another way, or
+	// forgets says that its clients are bound to endpoints in another way, or
 	// not at all.
 	forgets bool
 }
@@ -97,10 +98,10 @@ func (l layout) other(t *testing.T, listing string) string {
 	return listing
 }
 
-// TestOtherLayouts: 13.4 and 13.14. What other releases wrote becomes what this
-// one writes, and the way back, while new flows come: none is lost, connections
-// go on, and clients are sent where they were before. It starts with tables that
-// nobody owns, that we make ours, and that a former owner has left.
+// TestOtherLayouts: 13.4 and 13.14. Tables of other releases are changed to our
+// layout, and back, during new flows: none is lost, connections go on, and
+// clients keep their endpoints. The tables have no owner, are ours, or were
+// left by a former owner.
 func TestOtherLayouts(t *testing.T) {
 	for _, l := range layouts {
 		t.Run(l.name, func(t *testing.T) {
@@ -185,7 +186,7 @@ func (c *cluster) open() (k *kernel.Conn) {
 	return k
 }
 
-// owned waits until a daemon that was started has done what it starts with.
+// owned waits until a started daemon has taken over the table.
 func (c *cluster) owned() {
 	c.t.Helper()
 	c.applied()
@@ -194,14 +195,14 @@ func (c *cluster) owned() {
 	}
 	eventually(c.t, func() error {
 		if got := c.nft("list", "table", "ip", "nftproxy"); !strings.Contains(got, "flags owner") {
-			return errors.New("nobody owns the table")
+			return errors.New("the table has no owner")
 		}
 		return nil
 	})
 	c.applied()
 }
 
-// declared returns the lines of our IPv4 table but for its owner, the elements,
+// declared returns the lines of our IPv4 table without its owner, the elements,
 // and what depends on the order in which objects were made.
 func (c *cluster) declared() string {
 	c.t.Helper()
@@ -229,7 +230,7 @@ type clients struct {
 
 func (c *cluster) clients(web, sticky service) clients {
 	c.t.Helper()
-	// Whoever comes first to a new table gets the first endpoint.
+	// The first client of a new table gets the first endpoint.
 	openFlows(c.t, c.Client, sticky.clusterIP)
 	return clients{c, sticky, openFlows(c.t, c.Client, web.clusterIP), openFlows(c.t, c.Pods[0], sticky.clusterIP)}
 }
@@ -253,9 +254,9 @@ func (s clients) goOn(t *testing.T, step string, forgets bool) {
 	}
 }
 
-// theirTables are what somebody else may have made under our name, and which is
-// no release's.
-var theirTables = []struct{ name, script string }{
+// foreignOwnTables are tables of another program under our name, which no
+// release of ours wrote.
+var foreignOwnTables = []struct{ name, script string }{
 	{"nothing", `table ip nftproxy { }`},
 	{"a firewall", `table ip nftproxy {
 		set services { type inet_service; flags interval; elements = { 22, 8000-9000 }; }
@@ -282,10 +283,10 @@ var theirTables = []struct{ name, script string }{
 	}`},
 }
 
-// TestTheirTable: what somebody else made under our name, one-shot mode and both
-// sorts of daemons turn into what we would have made without it.
-func TestTheirTable(t *testing.T) {
-	for _, their := range theirTables {
+// TestForeignTableOfOurName: one-shot mode and both kinds of daemons replace a
+// foreign table under our name by the one that they make without it.
+func TestForeignTableOfOurName(t *testing.T) {
+	for _, their := range foreignOwnTables {
 		t.Run(their.name, func(t *testing.T) {
 			c := newCluster(t, 2)
 			web := service{Name: "web", N: 1, Pods: c.Pods}
@@ -310,7 +311,7 @@ func TestTheirTable(t *testing.T) {
 			load()
 			eventually(t, func() error {
 				if !strings.Contains(d.log.String(), "rules repaired") {
-					return errors.New("nothing is repaired")
+					return errors.New("no repair is logged")
 				}
 				return nil
 			})

@@ -28,7 +28,7 @@ type Axis struct {
 type Line struct {
 	Name   string
 	Points []Point
-	// Colour is an index into a palette; lines of one colour are told apart by
+	// Colour is an index into a palette; lines of one colour differ by
 	// Dashed.
 	Colour int
 	Dashed bool
@@ -37,7 +37,7 @@ type Line struct {
 // Point is a value.
 type Point struct{ X, Y float64 }
 
-// check tells why the plot cannot be drawn.
+// check returns an error if the plot cannot be drawn.
 func (p *Plot) check() error {
 	if len(p.Lines) == 0 {
 		return errors.New("no lines")

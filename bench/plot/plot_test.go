@@ -85,8 +85,8 @@ func (e *element) texts() string {
 	return strings.Join(out, "|")
 }
 
-// TestPicture checks that points are where the numbers at the axes say, and
-// that all that has to be read is there, whatever characters it has.
+// TestPicture checks that points are at the values that the axes show, and that
+// all labels are legible whatever characters they have.
 func TestPicture(t *testing.T) {
 	root := draw(t, sample())
 	want := `cost of <one> change & "more"|100|1000|10000|100000|0.001|0.01|0.1|1|services|seconds|flat <b>|steep`
@@ -112,7 +112,7 @@ func TestPicture(t *testing.T) {
 		if _, err := fmt.Sscan(at["y"+number(p.Y)], &y); err != nil {
 			t.Fatal(err)
 		}
-		y -= 4 // a text stands a little lower than what it is about
+		y -= 4 // labels are drawn a little below their line
 		if got := dots[i]; got.attribute("cx") != at["x"+number(p.X)] || got.attribute("cy") != coordinate(y) {
 			t.Errorf("point %v is at %s,%s, want %s,%s", p, got.attribute("cx"), got.attribute("cy"), at["x"+number(p.X)], coordinate(y))
 		}
@@ -145,7 +145,7 @@ func TestDeterministic(t *testing.T) {
 	}
 	for range 10 {
 		if next, err := sample().SVG(); err != nil || !bytes.Equal(first, next) {
-			t.Fatalf("the same plot is drawn otherwise; %v", err)
+			t.Fatalf("the same plot is drawn differently; %v", err)
 		}
 	}
 }

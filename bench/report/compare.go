@@ -8,15 +8,15 @@ import (
 	"github.com/nftproxy/nftproxy/bench/results"
 )
 
-// contest is something that several programs were measured at.
+// contest is a measurement of several programs.
 type contest struct {
 	services, endpoints int
 	operation           results.Operation
 	from                results.From
 }
 
-// compared tells whether an operation is in tables that compare. Files have more:
-// what a measurement consists of.
+// compared reports whether an operation belongs into comparison tables. Result
+// files also hold the parts of a measurement.
 func compared(o results.Operation) bool {
 	return o == results.MemoryUse || slices.Contains(operations, o)
 }
@@ -71,8 +71,8 @@ func compareTable(files []*results.File, wanted func(services int) bool) *grid {
 	return g
 }
 
-// ratio tells how many times as much a is as b, or nothing where that says
-// nothing.
+// ratio returns how many times larger a is than b, or nothing if that is
+// meaningless.
 func ratio(a, b float64) string {
 	if b == 0 {
 		return ""

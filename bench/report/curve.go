@@ -9,7 +9,7 @@ import (
 	"github.com/nftproxy/nftproxy/bench/results"
 )
 
-// subject is who is measured, and how.
+// subject is the program that is measured, and how.
 type subject struct {
 	program results.Program
 	from    results.From
@@ -46,7 +46,7 @@ func resident(r *results.Record) (float64, bool) {
 }
 
 // curves returns how a value of an operation grows with the number of Services,
-// for everybody of whom that is known.
+// for every subject with results.
 func curves(files []*results.File, op results.Operation, value func(*results.Record) (float64, bool)) map[subject][]plot.Point {
 	values := make(map[subject]map[int]float64)
 	for r := range records(files) {
@@ -69,5 +69,5 @@ func curves(files []*results.File, op results.Operation, value func(*results.Rec
 	return out
 }
 
-// exposed is the scenario whose Services are no plain ones.
+// exposed is the scenario with Services that are not plain ClusterIPs.
 const exposed = "AM"

@@ -15,7 +15,7 @@ type Figure struct {
 	Plot *plot.Plot
 }
 
-// colours of those who are measured most often; others share one.
+// colours of the most frequent subjects; others share one.
 var colours = map[subject]int{
 	{results.Nftproxy, results.FromSnapshot}:  0,
 	{results.Nftproxy, results.FromWrite}:     2,

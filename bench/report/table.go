@@ -31,7 +31,7 @@ func Tables(files []*results.File) map[string]string {
 	return out
 }
 
-// machineTable tells where the results are from, and with what they were made.
+// machineTable names the machine, the date and the versions of the results.
 func machineTable(files []*results.File) *grid {
 	type place struct {
 		machine results.Machine

@@ -33,9 +33,9 @@ type Record struct {
 	Endpoints int       `json:"endpoints"`
 	Operation Operation `json:"operation"`
 	// From is where the measurement begins. It ends when the kernel has the
-	// rules, where there are rules to change. Of memory it tells what the process
-	// holds: FromSnapshot nothing but what is needed to change rules, FromWrite
-	// also what it needs to follow an API server.
+	// rules, if there are rules to change. For memory it says what the process
+	// holds: FromSnapshot only what is needed to change rules, FromWrite also
+	// what is needed to follow an API server.
 	From From `json:"from,omitempty"`
 	// Seconds is how long the operation takes.
 	Seconds *Distribution `json:"seconds,omitempty"`
@@ -74,7 +74,7 @@ const (
 	DeleteService Operation = "delete a service"
 	// RandomChange is one of many changes of mixed kinds.
 	RandomChange Operation = "random change"
-	// MemoryUse is not done but had: the memory of the process after the
+	// MemoryUse is no action: it is the memory of the process after the
 	// changes.
 	MemoryUse Operation = "memory"
 	// Connect opens a connection, exchanges something over it and closes it.

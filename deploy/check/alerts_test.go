@@ -79,7 +79,7 @@ var alertCases = map[string]struct {
 	"a conflict": {`load 1m
 		nftproxy_notices{job="nftproxy", reason="Conflict"} 2x180`,
 		map[string]int{"NftproxyObjectsNotServed": 15}},
-	"an object of no use": {`load 1m
+	"an unusable object": {`load 1m
 		nftproxy_rejected_objects{job="nftproxy"} 1x180`,
 		map[string]int{"NftproxyObjectsNotServed": 15}},
 	"not allowed": {`load 1m

@@ -17,8 +17,8 @@ import (
 const server = "https://192.0.2.1:6443"
 
 // TestHelmEqualsKustomize compares the objects of both ways to install (14.1,
-// 14.2, 14.4, 14.5, 14.6, 14.7, 14.10): what ../deploy_test.go asks of the base,
-// the chart has, too.
+// 14.2, 14.4, 14.5, 14.6, 14.7, 14.10): everything that ../deploy_test.go asks
+// of the base, the chart has too.
 func TestHelmEqualsKustomize(t *testing.T) {
 	for name, c := range map[string]struct {
 		overlay string

@@ -75,7 +75,7 @@ func decoded(t *testing.T, text string) map[string]values {
 		metadata := object["metadata"].(values)
 		key := object["kind"].(string) + " " + metadata["name"].(string)
 		if out[key] != nil {
-			t.Fatalf("%s stands there twice", key)
+			t.Fatalf("%s occurs twice", key)
 		}
 		out[key] = object
 	}

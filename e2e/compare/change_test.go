@@ -16,11 +16,10 @@ type change struct {
 	operation results.Operation
 	service   int
 	write     func() error
-	// events and kind are how the API server tells of it.
+	// events and kind are the events that the API server sends for it.
 	events <-chan apiEvent
 	kind   watch.EventType
-	// made tells whether a transaction makes the change, or belongs to those
-	// that do.
+	// made reports whether a transaction makes the change, or a part of it.
 	made func(commit) bool
 	// check must succeed from then on.
 	check func() error

@@ -20,8 +20,8 @@ const (
 	sameChange = 50 * time.Millisecond
 )
 
-// effort says how long something is measured: until it has taken so much time,
-// but at least and at most so many times.
+// effort says how long something is measured: until it has taken that much
+// time, within a minimum and a maximum count.
 type effort struct {
 	least, most int
 	time        time.Duration
@@ -38,7 +38,7 @@ func (e effort) repeat(f func(i int)) {
 	}
 }
 
-// contender is a proxy, with what its configuration file says more.
+// contender is a proxy with extra lines for its configuration file.
 type contender struct {
 	name    results.Program
 	program testbed.Program
@@ -46,12 +46,12 @@ type contender struct {
 	config  string        // further lines
 }
 
-// comparison is that of the proxies at one size: the same API server, the same
-// objects, the same namespace, and the same observer.
+// comparison compares the proxies at one size: with the same API server,
+// objects, namespace and observer.
 type comparison struct {
 	*testbed.Population
-	// home has the configuration file. A proxy may watch all directories above
-	// it, and among temporary files others would wake it.
+	// home has the configuration file. A proxy may watch all parent
+	// directories, where other temporary files would wake it.
 	home   string
 	kernel *kernelWatch
 	events *apiWatch
@@ -166,8 +166,7 @@ func (c *comparison) await(what string, f func(commit) bool) (commit, int) {
 	return commit{}, 0
 }
 
-// settle waits until the proxy has nothing to do any more, and returns what it
-// has committed.
+// settle waits until the proxy is idle, and returns its commits.
 func (c *comparison) settle() (all []commit) {
 	t := c.C.T
 	t.Helper()
@@ -180,7 +179,7 @@ func (c *comparison) settle() (all []commit) {
 			return all
 		}
 	}
-	t.Fatalf("%s has not come to rest", c.name)
+	t.Fatalf("%s is not idle", c.name)
 	return nil
 }
 

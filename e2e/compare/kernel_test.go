@@ -14,7 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
-// commit is what the kernel tells about one nftables transaction.
+// commit is what the kernel reports about one nftables transaction.
 type commit struct {
 	seen time.Time
 	// added and removed are the IPv4 addresses that the objects of the
@@ -22,17 +22,17 @@ type commit struct {
 	added, removed map[netip.Addr]bool
 }
 
-// kernelWatch tells of the nftables transactions on a host, whoever makes them:
-// the observer of everything that is measured. The kernel sends a message for
-// each object that is added or removed, and one at the end of the transaction.
+// kernelWatch reports the nftables transactions on a host by any program: it
+// observes every measurement. The kernel sends a message for each object that
+// is added or removed, and one at the end of the transaction.
 type kernelWatch struct {
 	socket  *os.File
 	commits chan commit // closed when err is set
 	err     error
 }
 
-// receiveBuffer holds what the kernel says about the largest transaction. If it
-// were too small, the watch would fail.
+// receiveBuffer holds the messages about the largest transaction. If it were
+// too small, the watch would fail.
 const receiveBuffer = 1 << 30
 
 // watchKernel watches until the end of the test.
@@ -97,7 +97,7 @@ func newCommit() commit {
 	return commit{added: map[netip.Addr]bool{}, removed: map[netip.Addr]bool{}}
 }
 
-// note takes one message in and tells whether it is the last of a transaction.
+// note reads one message and reports whether it is the last of a transaction.
 // Attributes are aligned, and no header of one looks like an address with 10 as
 // its first byte and an even second one above 15: it would be that of an
 // attribute of thousands of bytes.
@@ -131,7 +131,7 @@ func (w *kernelWatch) next(t testing.TB, wait time.Duration) (commit, bool) {
 	}
 }
 
-// pending returns how many transactions nobody has asked for, and forgets them.
+// pending drains the unread transactions and returns their number.
 func (w *kernelWatch) pending(t testing.TB) (n int) {
 	t.Helper()
 	for ; len(w.commits) > 0; n++ {

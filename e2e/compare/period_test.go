@@ -58,7 +58,7 @@ func periods() []contender {
 	return all
 }
 
-// flood is what became of changes that went on for a while.
+// flood is the result of continuous changes.
 type flood struct {
 	took           time.Duration
 	written        map[string]time.Time // when, by the new address

@@ -33,9 +33,9 @@ const (
 	podTime = (podStarts + podsAlive) * podPace
 )
 
-// BenchmarkPods shows what pods cost a proxy that serves NodePorts on all addresses of
-// the node: each pod comes and goes with an interface that has addresses. RESULTS
-// names a file to write the processor time to.
+// BenchmarkPods measures what pod churn costs a proxy that serves NodePorts on
+// all addresses of the node: each pod comes and goes with an interface that has
+// addresses. RESULTS names a file to write the processor time to.
 func BenchmarkPods(b *testing.B) {
 	r := testbed.NewReport(b)
 	c := newPodComparison(b, r)
@@ -102,7 +102,7 @@ func newPodComparison(b *testing.B, r *testbed.ComparisonReport) *podComparison 
 	return p
 }
 
-// awaitNodePorts waits until the proxy serves and has nothing to do any more.
+// awaitNodePorts waits until the proxy serves and is idle.
 func (c *podComparison) awaitNodePorts() {
 	c.C.T.Helper()
 	testbed.Eventually(c.C.T, func() error {

@@ -11,7 +11,7 @@ import (
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
-// idleTime is how long a proxy is watched that has nothing to do.
+// idleTime is how long an idle proxy is watched.
 const idleTime = 30 * time.Second
 
 // coldStart starts the proxy where there are no rules.
@@ -31,10 +31,10 @@ func (c *comparison) coldStart() {
 	c.record(testbed.ColdStartCPU, results.Record{From: results.FromProcess, Seconds: results.Durations(used)})
 }
 
-// complete waits until the rules are: with the last transaction that adds
-// something of what complete rules consist of. It returns that one, and what
-// processor time the proxy had used when it came to rest: that of a program that
-// it starts counts when it has ended.
+// complete waits for the last transaction that adds a part of the complete
+// rules. It returns that transaction, and the processor time that the proxy had
+// used when it was idle. The time of a child process counts once that has
+// ended.
 func (c *comparison) complete() (last commit, used time.Duration) {
 	t := c.C.T
 	t.Helper()
@@ -63,7 +63,7 @@ func overlap(a, b map[netip.Addr]bool) bool {
 	return false
 }
 
-// idle watches the proxy while it has nothing to do.
+// idle watches the proxy while nothing changes.
 func (c *comparison) idle() {
 	t := c.C.T
 	t.Helper()
@@ -96,8 +96,8 @@ func (c *comparison) restart() {
 		Work: &results.Work{Transactions: float64(transactions) / float64(len(took))}})
 }
 
-// synced asks the metrics server whether there was a sync. All is done on one
-// thread in the namespace: to enter it for each question would take longer than
+// synced asks the metrics server whether there was a sync. All runs on one
+// thread in the namespace: entering it for each question would take longer than
 // the answer.
 func (c *comparison) synced() error {
 	const metric = `kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family="IPv4"} `

@@ -14,7 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
-// apiEvent is what the API server tells whoever watches.
+// apiEvent is an event of the API server.
 type apiEvent struct {
 	seen time.Time
 	kind watch.EventType
@@ -46,9 +46,9 @@ func watchAPI(p *testbed.Population) *apiWatch {
 	return w
 }
 
-// follow passes on what the API server tells after a resource version. The
-// server ends a watch now and then, as of a client that was slow for a moment;
-// it goes on where it was.
+// follow passes on the events after a resource version. The server ends a watch
+// now and then, for example of a client that was slow for a moment; follow then
+// resumes it.
 func follow(ctx context.Context, open func(context.Context, metav1.ListOptions) (watch.Interface, error), after string, into chan<- apiEvent) {
 	defer close(into)
 	for {

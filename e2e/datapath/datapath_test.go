@@ -19,15 +19,15 @@ import (
 )
 
 // dataPathRounds is how often everything is measured. The variants take turns,
-// so that whatever else the machine does hits all of them.
+// so that other load on the machine affects all of them.
 const dataPathRounds = 7
 
-// trackedOnly is a node with connection tracking and chains of nat, which all
-// that translates addresses needs, but which translates none.
+// trackedOnly is a node with connection tracking and nat chains, which address
+// translation needs, but without any translation.
 const trackedOnly results.Program = "connection tracking"
 
-// dataPath is a laboratory whose node has rules of some kind. Its first pods
-// are clients, and its last one answers them.
+// dataPath is a laboratory with rules of some kind on its node. Its first pods
+// are clients; the last one is the server.
 type dataPath struct {
 	program  results.Program
 	services int
@@ -74,8 +74,7 @@ func manyServices(b *testing.B) int {
 	return n
 }
 
-// newDataPath starts the server. Where nothing else is said, clients dial the
-// server itself.
+// newDataPath starts the server. By default clients dial the server itself.
 func newDataPath(b *testing.B, program results.Program, services int, lab *netlab.Lab) *dataPath {
 	b.Helper()
 	p := &dataPath{program: program, services: services, lab: lab}
@@ -141,8 +140,8 @@ func withNftproxy(b *testing.B, services int) *dataPath {
 	return p
 }
 
-// withKubeProxy leaves kube-proxy's rules without kube-proxy and without the
-// API server: what they do besides would cost the clients time.
+// withKubeProxy leaves kube-proxy's rules in place, but stops kube-proxy and
+// the API server, which would take processor time from the clients.
 func withKubeProxy(b *testing.B, services int) *dataPath {
 	b.Helper()
 	// All Services of a namespace wait in one queue for its quotas.
@@ -160,8 +159,8 @@ func withKubeProxy(b *testing.B, services int) *dataPath {
 	return p
 }
 
-// awaitRest waits until a proxy has nothing to do any more: a sync may go on
-// when its rules are there, or be followed by another one.
+// awaitRest waits until a proxy is idle: a sync may continue after its rules
+// are there, or be followed by another one.
 func awaitRest(b *testing.B, p *testbed.Process) {
 	b.Helper()
 	for used, busy := p.CPU(b), true; busy; {
@@ -171,9 +170,9 @@ func awaitRest(b *testing.B, p *testbed.Process) {
 }
 
 // awaitServed waits until a client outside is served: the first transaction of
-// a proxy has all Services. Those that are measured do not dial before that.
-// Connection tracking would remember for two minutes that their connections are
-// not translated, and one from the same port would be taken for the same.
+// a proxy has all Services. The measured clients do not dial before that:
+// connection tracking would remember for two minutes that their connections are
+// not translated, and take a connection from the same port for the same one.
 func (p *dataPath) awaitServed(b *testing.B) {
 	b.Helper()
 	began := time.Now()

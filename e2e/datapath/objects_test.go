@@ -23,8 +23,8 @@ type objects struct {
 	slices   []*discoveryv1.EndpointSlice
 }
 
-// withEndpoint returns Services with one endpoint each. That of the one in the
-// middle is given, and the others have addresses that nobody has.
+// withEndpoint returns Services with one endpoint each. The endpoint of the
+// middle one is given, the others have unused addresses.
 func withEndpoint(endpoint netip.Addr, services int) objects {
 	var o objects
 	for i := range services {

@@ -12,8 +12,8 @@ import (
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
-// dataPathTable returns what people read: medians, the range of the rounds, and
-// ratios to the rule that is written by hand.
+// dataPathTable returns a printable table: medians, the range of the rounds,
+// and ratios to the handwritten rule.
 func dataPathTable(paths []*dataPath) string {
 	one := paths[slices.IndexFunc(paths, func(p *dataPath) bool { return p.program == results.OneRule })]
 	var text strings.Builder

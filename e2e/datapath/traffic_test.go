@@ -24,10 +24,10 @@ const (
 	measured = 2 * time.Second
 )
 
-// startPong starts a server on a pod that sends back what it gets, to as many
-// clients at a time as there are. It ends with the test. Here and at the
-// clients sockets block, and a thread waits for each: the scheduler of Go would
-// cost more than the rules.
+// startPong starts a server on a pod that echoes what it receives, to all
+// clients at the same time. It ends with the test. Here and in the clients
+// sockets block, with a thread for each: the Go scheduler would cost more than
+// the rules.
 func startPong(b *testing.B, on *netlab.Host) {
 	b.Helper()
 	var listener int

@@ -23,14 +23,14 @@ const (
 	heldTCP   = 4                      // connections of a client that stay open
 	heldUDP   = 2                      // sockets
 	heldFor   = 200                    // requests of the client on average, then it opens another one
-	resend    = time.Second            // after which a client sends a datagram again that nobody answered
+	resend    = time.Second            // after which a client resends a datagram without an answer
 	// answerWait is how long a request may take, so that only what is lost takes
 	// longer, however busy the machine is. A connection that begins while rules
-	// are missing is lost for good: connection tracking keeps it as it began.
+	// are missing is lost permanently: connection tracking keeps it as it began.
 	answerWait = 30 * time.Second
 )
 
-// source says what an endpoint must see of a client.
+// source says which client address an endpoint must see.
 type source string
 
 const (
@@ -54,7 +54,7 @@ type soakClient struct {
 	*netlab.Host
 	random
 	to   testbed.Target
-	of   *judgedService
+	of   *servedService
 	seen source
 	held []*testbed.Flow
 	last string // the pod that answered first, where it must stay the same
@@ -79,7 +79,7 @@ func (s *soak) startLoad() {
 			if !atClusterIP {
 				continue
 			}
-			for _, p := range s.Pods[judgedPods:] {
+			for _, p := range s.Pods[servedPods:] {
 				s.addClient(p, to, j, itself)
 			}
 			s.addClient(s.nodeClient(), to, j, whatever)
@@ -104,7 +104,7 @@ func (s *soak) nodeClient() *netlab.Host {
 	return host
 }
 
-func (s *soak) addClient(from *netlab.Host, to testbed.Target, j *judgedService, seen source) {
+func (s *soak) addClient(from *netlab.Host, to testbed.Target, j *servedService, seen source) {
 	n := uint64(len(s.load.clients))
 	s.load.clients = append(s.load.clients, &soakClient{Host: from, random: random{rand.New(rand.NewPCG(s.seed, 1<<32+n))}, to: to, of: j, seen: seen})
 }
@@ -162,8 +162,8 @@ func (c *soakClient) dial() (f *netlab.Flow, err error) {
 	return f, err
 }
 
-// exchange asks and waits for an answer. A datagram that nobody answers is sent
-// again, as every client has to.
+// exchange sends a request and waits for the answer. A datagram without an
+// answer is sent again, as every client has to.
 func (c *soakClient) exchange(f *netlab.Flow) (answer netlab.Answer, err error) {
 	for begin := time.Now(); ; c.resent++ {
 		answer, err = f.Ask()
@@ -199,7 +199,7 @@ func (c *soakClient) ask() {
 	f.Close()
 }
 
-// judge checks who answered a new connection, and whom it saw.
+// judge checks which pod answered a new connection, and which client it saw.
 func (c *soakClient) judge(a netlab.Answer) error {
 	if !slices.ContainsFunc(c.of.pods, func(p *netlab.Host) bool { return p.Name == a.Name }) {
 		return fmt.Errorf("answer of %s, which is no endpoint", a.Name)
@@ -280,7 +280,7 @@ func (l *soakLoad) check() {
 		n := kinds[kind]
 		fmt.Fprintf(&table, "%-22s %8d requests, %d failed, slowest %v\n", kind, n.Requests, len(n.Failures), n.Slowest.Round(time.Microsecond))
 	}
-	l.t.Logf("load: %d clients, %d requests, %d failed; %d datagrams were sent again\n%s%s",
+	l.t.Logf("load: %d clients, %d requests, %d failed; %d datagrams were resent\n%s%s",
 		len(l.clients), all.Requests, len(all.Failures), resent, &table, &failures)
 	if len(all.Failures) > 0 {
 		l.t.Errorf("%d of %d requests failed", len(all.Failures), all.Requests)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// firewall is what others have on the node, and load again and again.
+// firewall is a ruleset of another program, which is loaded again and again.
 const firewall = `table inet firewall
 delete table inet firewall
 table inet firewall {
@@ -19,9 +19,9 @@ table inet firewall {
 	chain prerouting { type nat hook prerouting priority -90; policy accept; ip daddr 203.0.113.255 dnat to 10.128.0.2; }
 }`
 
-// startNeighbours starts what else happens on the node all the time: pods come
-// and go, somebody listens to all changes of rules, a firewall is loaded again
-// and again, and connections are listed.
+// startNeighbours starts the other activity on the node: pods come and go, a
+// monitor listens to all changes of rules, a firewall is loaded again and
+// again, and connections are listed.
 func (s *soak) startNeighbours() {
 	s.T.Helper()
 	s.T.Cleanup(func() {
@@ -31,7 +31,7 @@ func (s *soak) startNeighbours() {
 		s.running.Wait()
 	})
 	r := random{rand.New(rand.NewPCG(s.seed, 1<<33))}
-	s.running.Go(func() { s.scaleJudged(r) })
+	s.running.Go(func() { s.scaleServed(r) })
 	monitor := exec.Command("nft", "monitor")
 	if err := s.Node.Start(monitor); err != nil {
 		s.T.Fatal(err)

@@ -139,7 +139,7 @@ func (r random) setScheduler(s *corev1.Service) {
 	}
 }
 
-// ingress returns what a load balancer says.
+// ingress returns random status addresses of a load balancer.
 func (r random) ingress() (out []corev1.LoadBalancerIngress) {
 	for range r.IntN(3) {
 		out = append(out, corev1.LoadBalancerIngress{

@@ -16,9 +16,9 @@ import (
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
-// checkRules compares the rules with those that a new nftproxy makes on a node
-// without any. What may differ is in which slots endpoints are, and lanes that
-// nothing leads to: these go with a restart, after which nothing differs.
+// checkRules compares the rules with those that a new nftproxy makes on an
+// empty node. The slots of endpoints and unused lanes may differ; a restart
+// removes these lanes, after which nothing differs.
 func (s *soak) checkRules() {
 	s.T.Helper()
 	empty := testbed.NewLab(s.T, 0)
@@ -97,7 +97,7 @@ func (s *soak) sameRules(when string, want *tables, idle bool) {
 	})
 }
 
-// tables are what a listing says, without what means nothing.
+// tables is the content of a listing without irrelevant details.
 type tables struct {
 	objects  map[string][]string // lines of a chain, set or map, without its elements
 	elements []string
@@ -117,15 +117,15 @@ func (t *tables) lines() []string {
 var (
 	laneName = regexp.MustCompile(`^(?:(?:local-)?sticky-)?(?:rr|random|hash)-(\d+)(?:-\d+)?(?:-at-(\d+))?$`)
 	sticky   = regexp.MustCompile(`^(?:local-)?sticky-`)
-	// counter is the number of a lane's own counter; one connection in some goes
-	// on with the one that all lanes of as many slots have in common.
+	// counter is the number of a lane's own counter; a fraction of the
+	// connections uses the counter that all lanes of as many slots share.
 	counter = regexp.MustCompile(`^(rr-\d+)-\d+`)
 	comment = regexp.MustCompile(` comment "[^"]*"`)
 )
 
-// readTables reads what nft lists. Where a verdict leads to a lane, the endpoints
-// in the slots of that lane stand behind it in place of the elements of the map
-// of endpoints.
+// readTables reads an nft listing. Where a verdict leads to a lane, the
+// endpoints in the slots of that lane follow it, instead of the elements of the
+// endpoints map.
 func readTables(text string) *tables {
 	t := &tables{objects: map[string][]string{}}
 	slots := map[string]string{} // by frontend and slot

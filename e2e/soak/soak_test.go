@@ -19,8 +19,8 @@ import (
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
-// soak is a cluster in which everything happens at random, while clients dial
-// services that must be served all the time.
+// soak is a cluster with random changes, while clients dial services that must
+// be served all the time.
 type soak struct {
 	*testbed.Cluster
 	random
@@ -31,18 +31,18 @@ type soak struct {
 
 	proxy   *testbed.Process
 	proxies []*testbed.Process // with those that have ended
-	shared  bool               // nftproxy lets others change its tables
-	served  []*judgedService
+	shared  bool               // other programs may change nftproxy's tables
+	served  []*servedService
 	probe   testbed.Service // whose endpoint changes to see changes come through
 	probed  int
 	load    *soakLoad
 	changes *changes
-	troubles
+	incidents
 	series  []sample
 	began   time.Time
 	longest int // process that runs to the end of the load
 
-	stop    chan struct{} // what runs beside
+	stop    chan struct{} // ends the background activity
 	running sync.WaitGroup
 }
 
@@ -67,10 +67,10 @@ func TestSoak(t *testing.T) {
 	s.startChanges()
 	s.startNeighbours()
 
-	s.trouble(s.length/2, ending)
+	s.runIncidents(s.length/2, ending)
 	s.restartProxy(false)
 	s.longest = s.proxy.Cmd.Process.Pid
-	s.trouble(s.length/2, harmless)
+	s.runIncidents(s.length/2, harmless)
 	s.end()
 	s.report()
 	s.load.check()
@@ -96,9 +96,9 @@ func newSoak(t *testing.T) *soak {
 	s.services, s.rate = numberOf(t, "SOAK_SERVICES", 300), numberOf(t, "SOAK_RATE", 50)
 	s.random = random{rand.New(rand.NewPCG(s.seed, 0))}
 	// All Services of a namespace wait in one queue for its quotas.
-	s.Cluster = testbed.NewCluster(t, judgedPods+clientPods, testbed.WithoutOwnEndpoint, "--disable-admission-plugins", "ResourceQuota")
+	s.Cluster = testbed.NewCluster(t, servedPods+clientPods, testbed.WithoutOwnEndpoint, "--disable-admission-plugins", "ResourceQuota")
 	config := rest.CopyConfig(s.Config)
-	config.WarningHandler = rest.NoWarnings{} // about what people better not use
+	config.WarningHandler = rest.NoWarnings{} // about deprecated fields
 	config.Timeout = 10 * time.Second
 	s.API = s.ClientFor(config)
 	return s
@@ -121,7 +121,7 @@ func numberOf(t *testing.T, name string, otherwise int) int {
 // populate creates all Services.
 func (s *soak) populate() {
 	s.T.Helper()
-	s.createJudged()
+	s.createServed()
 	begin := time.Now()
 	made := newChanges(s)
 	numbers := make(chan int)
@@ -155,7 +155,7 @@ func (s *soak) launch(shared bool) {
 	s.proxies = append(s.proxies, s.proxy)
 }
 
-// end ends what runs beside, and waits until everything has come to rest.
+// end ends the background activity, and waits until everything is idle.
 func (s *soak) end() {
 	s.T.Helper()
 	close(s.stop)

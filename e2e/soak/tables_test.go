@@ -7,8 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// What a listing has of lanes without Services, and of clients with affinity, is no
-// difference between rules.
+// Idle lanes and bound clients in a listing are no difference between rules.
 func TestTablesWithoutMeaning(t *testing.T) {
 	const listing = `table ip nftproxy {
 	map local-affinity {

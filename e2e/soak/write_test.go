@@ -22,7 +22,7 @@ import (
 // soakWriters change objects at the same time.
 const soakWriters = 8
 
-// changes are what is written at random.
+// changes are the random writes to the API server.
 type changes struct {
 	*soak
 	gate    sync.RWMutex // held for reading by every change
@@ -97,7 +97,7 @@ func (c *changes) end() {
 	c.running.Wait()
 }
 
-// note records what became of a change.
+// note records the result of a change.
 func (c *changes) note(kind string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,7 +139,7 @@ func (c *changes) String() string {
 func (w *writer) change() {
 	name := soakName(w.IntN(max(1, w.services/soakWriters))*soakWriters + w.number)
 	switch n := w.IntN(100); {
-	case w.oneIn(400): // everything is looked at then
+	case w.oneIn(400): // causes a full comparison
 		pick(w.random, w.setZone, w.serviceCIDR, w.serviceCIDR, w.otherNode)()
 	case n < 50:
 		w.changeSlice(name, pick(w.random, soakSlices...))

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// TestEveryStatementIsNamedByATest fails with a list for people: what to test,
-// or what to write into the reference.
+// TestEveryStatementIsNamedByATest fails with a list of statements to test or
+// to add to the reference.
 func TestEveryStatementIsNamedByATest(t *testing.T) {
 	r := readReference(t)
 	named := namedByTests(t)
@@ -30,7 +30,7 @@ func TestEveryStatementIsNamedByATest(t *testing.T) {
 		case len(files) == 0 && !exempt:
 			missing = append(missing, n)
 		case len(files) > 0 && exempt:
-			t.Errorf("%s stands under \"Not tested\" (%s), but %s names it", n, reason, files[0])
+			t.Errorf("%s is listed under \"Not tested\" (%s), but %s names it", n, reason, files[0])
 		}
 	}
 	if len(missing) > 0 {
@@ -43,7 +43,7 @@ func TestEveryStatementIsNamedByATest(t *testing.T) {
 	}
 	for n := range r.untested {
 		if _, ok := r.statements[n]; !ok {
-			t.Errorf("%s stands under \"Not tested\" and is no statement", n)
+			t.Errorf("%s is listed under \"Not tested\" and is no statement", n)
 		}
 	}
 }

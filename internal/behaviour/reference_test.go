@@ -87,7 +87,7 @@ var numbers = map[int][][2]int{
 func TestReferenceIsComplete(t *testing.T) {
 	r := readReference(t)
 	for _, n := range r.repeated {
-		t.Errorf("statement %s stands there twice", n)
+		t.Errorf("statement %s occurs twice", n)
 	}
 	known := make(map[string]bool)
 	for section, ranges := range numbers {

@@ -82,7 +82,7 @@ func (e *Echo) serveUDP(c net.PacketConn) {
 			return
 		}
 		if err == nil {
-			// A client that has gone is no concern of the next one.
+			// The error of one client must not affect the next one.
 			_, _ = c.WriteTo([]byte(e.answer(from)), from)
 		}
 	}

@@ -46,7 +46,7 @@ func (h *Host) Open(network string, to netip.AddrPort, wait time.Duration) (*Flo
 	d := net.Dialer{Timeout: wait, LocalAddr: net.TCPAddrFromAddrPort(from)}
 	if network == "udp" {
 		d.LocalAddr = net.UDPAddrFromAddrPort(from)
-		d.Timeout = timeout // nothing is sent, and nobody waited for
+		d.Timeout = timeout // nothing is sent, so no wait
 	}
 	c, err := h.dial(context.Background(), d, network, to.String())
 	if err != nil {
@@ -77,9 +77,8 @@ func (f *Flow) Ask() (Answer, error) {
 	return parseAnswer(line)
 }
 
-// send writes a message. On the host that refuses or drops a datagram, sending
-// it is "not permitted"; whether it was refused is the next thing that the
-// socket says.
+// send writes a message. If the host itself refuses or drops a datagram, the
+// write fails with EPERM; the next read returns whether it was refused.
 func send(c net.Conn, message []byte) error {
 	if _, err := c.Write(message); err != nil && !errors.Is(err, syscall.EPERM) {
 		return err

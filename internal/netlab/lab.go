@@ -100,8 +100,8 @@ func (l *Lab) Close() error {
 	return errors.Join(errs...)
 }
 
-// IsNode tells whether a belongs to the node, on the side of the client or on
-// that of the pods.
+// IsNode reports whether a belongs to the node, on the client's or on the pods'
+// side.
 func (l *Lab) IsNode(a netip.Addr) bool {
 	own := []netip.Addr{l.Node.IPv4, l.Node.IPv6, nth(PodCIDRv4, 1), nth(PodCIDRv6, 1),
 		nth(RemoteCIDRv4, 1), nth(RemoteCIDRv6, 1), nth(BridgeCIDRv4, 1), nth(BridgeCIDRv6, 1)}
@@ -120,8 +120,8 @@ func (l *Lab) Gateway(pod *Host, f model.Family) netip.Addr {
 }
 
 // AddRemotePods adds pods of other nodes, which are named remote-0, remote-1
-// and so on. Each is on a node of its own, so that all they say to each other
-// comes by; those nodes would only forward, and are left out.
+// and so on. Each is on a node of its own, so that all packets between them
+// pass this node; those nodes would only forward, and are left out.
 func (l *Lab) AddRemotePods(n int) error {
 	for range n {
 		name := fmt.Sprintf("remote-%d", len(l.Remote))

@@ -69,9 +69,9 @@ func TestEveryHostReachesEveryOther(t *testing.T) {
 	})
 }
 
-// A neighbour that does not hear the first question is asked again after a
-// second. It happened in one laboratory of two hundred.
-func TestNeighboursAnswerAtOnce(t *testing.T) {
+// A neighbour that misses the first solicitation is asked again after a second.
+// It happened in one laboratory of two hundred.
+func TestNeighboursAnswerImmediately(t *testing.T) {
 	t.Parallel()
 	for range 100 {
 		l := newLab(t, 1)

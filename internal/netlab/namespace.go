@@ -86,8 +86,8 @@ func (n *Namespace) Run(cmd *exec.Cmd) error {
 }
 
 // onOwnThread runs f in a new goroutine on a thread that ends with it, so that
-// nobody else ever runs in the namespace that f enters. The main thread is
-// passed over: it cannot end, and its namespace is that of /proc/self.
+// no other goroutine ever runs in the namespace that f enters. The main thread
+// is passed over: it cannot end, and its namespace is that of /proc/self.
 func onOwnThread(f func()) {
 	go func() {
 		runtime.LockOSThread()

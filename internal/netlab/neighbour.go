@@ -13,10 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waitForNeighbours waits until a link hears who asks for its IPv6 addresses.
-// The kernel joins the group that is asked some time after it has added the
-// address, even without duplicate address detection, and whoever asked before
-// asks again after a second (TestNeighboursAnswerAtOnce).
+// waitForNeighbours waits until a link receives neighbour solicitations for its
+// IPv6 addresses. The kernel joins the solicited-node group some time after it
+// has added the address, even without duplicate address detection, and a client
+// that asked before asks again after a second
+// (TestNeighboursAnswerImmediately).
 func waitForNeighbours(link string, addrs []netip.Prefix) error {
 	err := await(addrs, func(a netip.Addr) (bool, error) {
 		groups, err := joinedGroups(link)
@@ -58,7 +59,7 @@ func await(addrs []netip.Prefix, ready func(netip.Addr) (bool, error)) error {
 				return fmt.Errorf("%s: %w", p.Addr(), os.ErrDeadlineExceeded)
 			}
 			if !ok {
-				time.Sleep(100 * time.Microsecond) // between two looks
+				time.Sleep(100 * time.Microsecond) // between two attempts
 			}
 		}
 	}

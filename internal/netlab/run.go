@@ -14,8 +14,8 @@ import (
 // inUserNamespace in the environment marks a process that [Run] has started.
 const inUserNamespace = "NFTPROXY_TEST_USER_NAMESPACE"
 
-// Run returns what tests, usually m.Run, returns. TestMain of a package whose
-// tests make network namespaces exits with it.
+// Run returns the exit code of tests, usually m.Run. TestMain of a package
+// whose tests make network namespaces exits with it.
 //
 // Without root, the tests run in another process of this program and with its
 // arguments, as root of user, mount and network namespaces of its own. Where the
@@ -53,7 +53,7 @@ func permitted() bool {
 
 // prepareUserNamespace gives the process what root finds on every machine: a
 // loopback interface that is up, and a writable /run for the lock of iptables.
-// Where such a root has no rights, the tests find out.
+// Missing rights show up in the tests.
 func prepareUserNamespace() error {
 	if !permitted() {
 		return nil

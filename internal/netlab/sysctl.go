@@ -9,7 +9,7 @@ import (
 // hostSysctls hold for every namespace, and must be set before it gets
 // interfaces. Every connection that is refused gets an answer.
 var hostSysctls = [][2]string{
-	// Addresses are usable at once: nobody else can have them.
+	// Skip duplicate address detection: addresses are unique.
 	{"net/ipv6/conf/all/accept_dad", "0"},
 	{"net/ipv6/conf/default/accept_dad", "0"},
 	{"net/ipv6/conf/default/dad_transmits", "0"},

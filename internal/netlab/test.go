@@ -67,7 +67,7 @@ func Eventually(t Test, patience time.Duration, f func() error) {
 		if time.Now().After(deadline) {
 			t.Fatal(fmt.Sprintf("after %v: %v", patience, err))
 		}
-		time.Sleep(5 * time.Millisecond) // between two looks
+		time.Sleep(5 * time.Millisecond) // between two attempts
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package steer lets a fuzzer decide what a random generator decides: tests that
-// walk at random walk where the bytes of the fuzzer lead.
+// Package steer turns fuzz input into a rand.Source, so that randomized tests
+// can be driven by a fuzzer.
 package steer
 
 import (
@@ -13,7 +13,7 @@ import (
 // are used up, all further ones are zero.
 type Bytes struct{ rest []byte }
 
-// New returns a generator that the bytes decide, and the source behind it.
+// New returns a generator driven by the bytes, and the source behind it.
 func New(data []byte) (*rand.Rand, *Bytes) {
 	b := &Bytes{data}
 	return rand.New(b), b
@@ -24,7 +24,7 @@ func (b *Bytes) Left() int { return len(b.rest) }
 
 // Uint64 implements [rand.Source]. The byte is at both ends, because IntN takes
 // the lowest bits for a power of two and the highest for other numbers. The bit
-// between them keeps IntN from trying again for ever when it dislikes a zero.
+// between them keeps IntN from retrying forever when it rejects a zero.
 func (b *Bytes) Uint64() uint64 {
 	next := uint64(0)
 	if len(b.rest) > 0 {

@@ -113,7 +113,7 @@ func usesChain(t *nft.Table, name string) bool {
 	})
 }
 
-// CheckReferences fails the test for what the kernel would not have accepted.
+// CheckReferences fails the test for rulesets that the kernel would reject.
 func CheckReferences(t testing.TB, r *nft.Ruleset) {
 	t.Helper()
 	for _, table := range r.Tables {

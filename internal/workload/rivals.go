@@ -17,9 +17,9 @@ const (
 	farHost = 2  // the hosts of a second slice start at this one of the first
 )
 
-// Rivals is some Services that get into each other's way: they share
-// addresses, node ports and endpoints. Each is a pure function of its number and
-// its traits, so that changing a byte changes one thing about one Service.
+// Rivals is a set of Services that compete for addresses, node ports and
+// endpoints. Each is a pure function of its number and its traits, so that
+// changing a byte changes one property of one Service.
 type Rivals struct {
 	Specs  [Rivalry][Traits]byte
 	Config model.Config
@@ -31,7 +31,7 @@ func NewRivals() *Rivals {
 	return &Rivals{Config: model.Config{NodeName: "node-1", ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/9")}}}
 }
 
-// Configure changes what all Services have in common.
+// Configure changes the settings that all Services share.
 func (c *Rivals) Configure(r *rand.Rand) {
 	c.Config.DetectLocal = model.DetectMode(r.IntN(4))
 	c.Config.PodInterface = []string{"", "cali", "cbr0-with-a-very-long-name"}[r.IntN(3)]
@@ -66,15 +66,15 @@ func RivalName(i int) model.ServiceName {
 	return model.ServiceName{Namespace: "default", Name: fmt.Sprintf("farm-%d", i)}
 }
 
-// state returns a Service as its traits say; with the first one zero there is
-// none.
+// state returns a Service according to its traits, or none if the first trait
+// is zero.
 func (c *Rivals) state(i int) (s model.ServiceState) {
 	b := c.Specs[i]
 	if b[0] > 0 {
 		s.Service = farmService(i, b)
 	}
 	for n, at := range []int{11, 16} {
-		if slice := farmSlice(i, n, [5]byte(b[at:at+5]), b[21+n]); slice != nil {
+		if slice := rivalSlice(i, n, [5]byte(b[at:at+5]), b[21+n]); slice != nil {
 			s.Slices = append(s.Slices, slice)
 		}
 	}
@@ -111,9 +111,9 @@ func farmService(i int, b [Traits]byte) *model.Service {
 	return s
 }
 
-// farmSlice returns the n-th slice of a Service, nil if there is none. Its first
-// trait is about the slice, the others are the hosts.
-func farmSlice(i, n int, b [5]byte, hints byte) *model.EndpointSlice {
+// rivalSlice returns the n-th slice of a Service, nil if there is none. Its
+// first trait is about the slice, the others are the hosts.
+func rivalSlice(i, n int, b [5]byte, hints byte) *model.EndpointSlice {
 	if b[0]&1 > 0 {
 		return nil
 	}

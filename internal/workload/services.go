@@ -55,7 +55,7 @@ func Scenario(services, endpoints, first int) *nft.Ruleset {
 	return render.Render(model.Resolve(s, model.Config{NodeName: "node-1"}))
 }
 
-// Services returns what scenario has, by name.
+// Services returns the Services of Scenario, by name.
 func Services(n, endpoints int) map[model.ServiceName]model.ServiceState {
 	out := make(map[model.ServiceName]model.ServiceState, n)
 	for i := range n {
@@ -85,7 +85,8 @@ func endpointsOf(service string, first, n int) *model.EndpointSlice {
 	return s
 }
 
-// ReplaceEndpoint returns a Service with another first endpoint, and as it was.
+// ReplaceEndpoint returns a Service with another first endpoint, and the
+// original.
 func ReplaceEndpoint(s model.ServiceState) [2]model.ServiceState {
 	other := *s.Slices[0]
 	other.Hosts = append(other.Hosts[:0:0], other.Hosts...)

@@ -120,13 +120,13 @@ func TestClockIsSet(t *testing.T) {
 				}
 			}
 			n.isHealthy()
-			n.tellsNoFuture()
+			n.reportsNoFuture()
 		})
 	}
 }
 
-// TestStopped: a process that was stopped for a while, as by a machine that
-// slept, takes in what has changed meanwhile.
+// TestStopped: a process that was stopped for a while, as on a suspended
+// machine, applies the changes made in the meantime.
 func TestStopped(t *testing.T) {
 	n := start(t)
 	for serving := range 2 {
@@ -228,8 +228,8 @@ func (n *node) isHealthy() {
 	})
 }
 
-// tellsNoFuture checks that nothing has happened "-23h59m50s ago".
-func (n *node) tellsNoFuture() {
+// reportsNoFuture checks that nothing has happened "-23h59m50s ago".
+func (n *node) reportsNoFuture() {
 	n.t.Helper()
 	var report bytes.Buffer
 	status := exec.Command(os.Getenv("NFTPROXY"), "status")
@@ -242,14 +242,14 @@ func (n *node) tellsNoFuture() {
 	}
 }
 
-// isStill checks that the daemon neither changes rules nor says anything, once
-// it has told of all changes: it does so after they are in effect, and may be
+// isStill checks that the daemon neither changes rules nor logs anything, once
+// it has logged all changes: it logs a change after it is in effect, and may be
 // interrupted in between.
 func (n *node) isStill() {
 	n.t.Helper()
 	n.eventually(func() error {
 		if told := strings.Count(n.log.String(), "rules applied"); told != n.changes {
-			return fmt.Errorf("the log tells of %d changes instead of %d", told, n.changes)
+			return fmt.Errorf("the log has %d changes instead of %d", told, n.changes)
 		}
 		return nil
 	})

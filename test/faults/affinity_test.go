@@ -11,12 +11,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// remembered are the clients that there is room for, in each family.
+// remembered is the number of clients that the map has room for, in each
+// family.
 const remembered = 8
 
-// TestFullAffinityMap: where there is no room to remember all clients, all are
-// served, and those that are remembered keep their endpoints: while Services
-// come and go, one is scaled, and the program is restarted or killed.
+// TestFullAffinityMap: if the map is full, all clients are served, and those in
+// the map keep their endpoints while Services come and go, one is scaled, and
+// the program is restarted or killed.
 func TestFullAffinityMap(t *testing.T) {
 	n := newNode(t, 4)
 	n.flags = []string{"--affinity-size", fmt.Sprint(remembered)}

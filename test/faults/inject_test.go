@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// changeFaults come about while the rules are changed.
+// changeFaults are injected while the rules are changed.
 var changeFaults = []fault{
 	{"recvmsg", "error=ENOBUFS:when=1"}, // the transaction took place
 	{"recvmsg", "error=ENOBUFS:when=2"},
@@ -27,7 +27,7 @@ var changeFaults = []fault{
 	{"sendto,sendmsg,recvmsg", "error=ENOBUFS:when=2..11+3"},
 }
 
-// startFaults come about while the program starts and reads the rules.
+// startFaults are injected while the program starts and reads the rules.
 var startFaults = []fault{
 	{"recvmsg", "error=ENOBUFS:when=1"},
 	{"recvmsg", "error=ENOBUFS:when=4"},
@@ -40,8 +40,9 @@ var startFaults = []fault{
 	{"ppoll", "error=EINTR:when=1..2"},
 }
 
-// states returns two inputs to change between: one has a service more, and
-// another has other endpoints, and so another lane. What both have is loaded.
+// states returns two inputs to change between: one has an additional service,
+// the other has other endpoints, and so another lane. The services of both are
+// loaded.
 func (n *node) states() (states [2][]service, both []service) {
 	steady := service{name: "steady", n: 1, pods: n.Pods[:2]}
 	web := service{name: "web", n: 2, pods: n.Pods[:1], changes: true}
@@ -51,8 +52,8 @@ func (n *node) states() (states [2][]service, both []service) {
 	return [2][]service{{steady, web}, {steady, wide, extra}}, []service{steady, web}
 }
 
-// TestFaultsOfChanges: whatever fails while rules are changed, the program lives,
-// the rules end as a fresh render, and every request is answered.
+// TestFaultsOfChanges: after any fault during a change, the program lives, the
+// rules equal a fresh render, and every request is answered.
 func TestFaultsOfChanges(t *testing.T) {
 	n := newNode(t, 4)
 	states, both := n.states()
@@ -82,8 +83,8 @@ func TestFaultsOfChanges(t *testing.T) {
 	n.applied()
 }
 
-// TestFaultsOfStart: the same while the program starts. What was there serves
-// meanwhile.
+// TestFaultsOfStart: the same during the start of the program. The existing
+// rules serve in the meantime.
 func TestFaultsOfStart(t *testing.T) {
 	n := newNode(t, 4)
 	states, both := n.states()
@@ -110,10 +111,9 @@ func TestFaultsOfStart(t *testing.T) {
 	}
 }
 
-// report checks that the program lives and that no request was lost, and puts a
-// line into the log of the test: what failed, what became of it, how long it
-// took from the change to the rules, with the commands that look, and the
-// requests meanwhile.
+// report checks that the program lives and that no request was lost, and logs a
+// line: the fault, its effect, the time from the change to the rules, including
+// the commands that check, and the requests during that time.
 func report(t *testing.T, what any, p *process, faults, before int, took time.Duration, l *load) {
 	t.Helper()
 	if !p.lives() {

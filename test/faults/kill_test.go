@@ -20,16 +20,16 @@ var killSteps = []struct {
 }
 
 // killCalls are the system calls at which the program is killed: before a
-// transaction is sent, when it took place and nobody knows, and while rules and
-// connections are read. At most so many of each are tried.
+// transaction is sent, after it took place but before the program knows, and
+// while rules and connections are read. At most so many of each are tried.
 var killCalls = []struct {
 	call string
 	most int
 }{{"sendto", 4}, {"recvmsg", 4}}
 
-// TestKilledWhileChanging: killed at each message of a change, the program leaves
-// what packets meet as it was before or as it is after; clients notice nothing,
-// and the next start goes on to the end.
+// TestKilledWhileChanging: killed at each message of a change, the program
+// leaves what packets meet as it was before or as it is after; clients are not
+// affected, and the next start completes the change.
 func TestKilledWhileChanging(t *testing.T) {
 	n := newNode(t, 4)
 	two, both := n.states()
@@ -71,7 +71,8 @@ func TestKilledWhileChanging(t *testing.T) {
 	}
 }
 
-// met returns what decides about packets, and not what waits for its turn.
+// met returns the part of the rules that packets can meet, without unused lanes
+// and elements.
 func (n *node) met() string {
 	n.t.Helper()
 	var out string
@@ -84,7 +85,8 @@ func (n *node) met() string {
 }
 
 // killAt starts the program at one state, gives it another one, and has it
-// killed at the nth call meanwhile. It returns false if there is no such call.
+// killed at the nth call during the change. It returns false if there is no
+// such call.
 func (n *node) killAt(call string, nth int, from, to []service) (killed bool) {
 	n.t.Helper()
 	n.write(from...)
@@ -106,14 +108,14 @@ func (n *node) killAt(call string, nth int, from, to []service) (killed bool) {
 	return p.ended()
 }
 
-// isApplied tells whether the rules are those of a fresh render of the file.
+// isApplied reports whether the rules are those of a fresh render of the file.
 func (n *node) isApplied() bool {
 	n.t.Helper()
 	status, _ := n.run(binary, n.arguments("diff")...)
 	return status == 0
 }
 
-// ended ends the program, unless it was killed, and tells which.
+// ended ends the program, and reports whether it was killed before.
 func (p *process) ended() (killed bool) {
 	p.node.t.Helper()
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may be gone
@@ -127,7 +129,7 @@ func (p *process) ended() (killed bool) {
 }
 
 // TestKilledWhileStarting: killed again and again while it starts, reads the
-// rules and changes them, the program gets there in the end.
+// rules and changes them, the program reaches the wanted state in the end.
 func TestKilledWhileStarting(t *testing.T) {
 	n := newNode(t, 4)
 	states, both := n.states()
@@ -141,7 +143,7 @@ func TestKilledWhileStarting(t *testing.T) {
 			n := n.in(t)
 			kills := 0
 			for {
-				for _, s := range states { // one of the two is something to do
+				for _, s := range states { // one of the two is a change
 					if n.write(s...); !n.isApplied() {
 						break
 					}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// lastingFaults do not pass by themselves. The log says what is wrong.
+// lastingFaults do not end by themselves. The log names the cause.
 var lastingFaults = []struct {
 	fault
 	told string
@@ -19,8 +19,8 @@ var lastingFaults = []struct {
 	{fault{"recvmsg", "error=ENOBUFS:when=1+"}, "no buffer space available"},
 }
 
-// TestLastingFaults: while nothing can be changed the rules serve on, and the
-// change is made once that is possible again.
+// TestLastingFaults: while nothing can be changed the rules keep serving, and
+// the change is made once that is possible again.
 func TestLastingFaults(t *testing.T) {
 	n := newNode(t, 4)
 	states, both := n.states()

@@ -37,7 +37,7 @@ func (n *node) startLoad(services ...service) *load {
 					continue
 				}
 				client := n.newClient()
-				n.eventually(func() error { // who is new is asked for its link first
+				n.eventually(func() error { // a new client is first asked for its link address
 					_, err := client.Ask(network, s.clusterIP(f), time.Second)
 					return err
 				})

@@ -1,6 +1,6 @@
 // Package faults holds tests of the unmodified program on a kernel that fails:
-// strace makes system calls of it end with an error, or kills it at one, while
-// clients dial. Faults that can be had for real are real.
+// strace makes its system calls fail, or kills it at one, while clients dial.
+// Faults that can be produced for real are real.
 package faults
 
 import (

@@ -32,8 +32,8 @@ type service struct {
 	n      int
 	pods   []*netlab.Host
 	sticky bool // clients keep their endpoints
-	// changes tells that endpoints go away while clients dial. A datagram on its
-	// way to one of them may be lost with the entry that connection tracking has.
+	// changes is set if endpoints go away while clients dial. A datagram on its
+	// way to one of them may be lost with its connection tracking entry.
 	changes bool
 }
 
@@ -124,7 +124,7 @@ func (n *node) arguments(command string) []string {
 		"--cluster-cidr", netlab.ClusterCIDRv4.String() + "," + netlab.ClusterCIDRv6.String()}, n.flags...)
 }
 
-// run runs a command on the node and returns its exit status and what it says.
+// run runs a command on the node and returns its exit status and output.
 func (n *node) run(name string, args ...string) (status int, said string) {
 	n.t.Helper()
 	cmd := exec.Command(name, args...)
@@ -166,7 +166,7 @@ func (n *node) applied() {
 	})
 }
 
-// followed waits until the rules are those of the file, but for idle lanes.
+// followed waits until the rules are those of the file, except for idle lanes.
 func (n *node) followed() {
 	n.t.Helper()
 	n.eventually(func() error {
@@ -177,8 +177,8 @@ func (n *node) followed() {
 	})
 }
 
-// onlyIdle reports whether diff finds nothing but lanes that no frontend uses any
-// more: a change that looks at nothing else leaves them.
+// onlyIdle reports whether diff finds nothing but lanes that no frontend uses:
+// a partial change leaves them.
 func onlyIdle(status int, said string) bool {
 	return status == 0 || strings.Contains(said, "\n0 to add, 0 to change, ") &&
 		strings.Count(said, "\n  - ") == len(laneRemoved.FindAllString(said, -1))

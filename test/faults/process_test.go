@@ -55,7 +55,7 @@ func (p *process) in(t *testing.T) *process {
 	return &process{node: p.node.in(t), cmd: p.cmd, log: p.log, gone: p.gone}
 }
 
-// lives tells whether the program still runs.
+// lives reports whether the program still runs.
 func (p *process) lives() bool {
 	select {
 	case <-p.gone:
@@ -65,14 +65,14 @@ func (p *process) lives() bool {
 	}
 }
 
-// kill ends the program as the kernel does that lacks memory.
+// kill ends the program with SIGKILL, as the kernel does when it lacks memory.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill() // it may be gone
 	<-p.gone
 }
 
-// stop ends the program, which has to do it well once it has begun its work:
-// before, the signal just ends it.
+// stop ends the program, which must exit well if it has begun its work: before,
+// the signal just ends it.
 func (p *process) stop() {
 	p.node.t.Helper()
 	p.node.eventually(func() error {

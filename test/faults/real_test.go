@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// many returns services that nobody dials.
+// many returns services without clients.
 func (n *node) many(count int) []service {
 	var out []service
 	for i := range count {
@@ -24,8 +24,8 @@ func (n *node) generation() uint32 {
 	return n.Node.TestGeneration(n.t)
 }
 
-// TestConcurrentWriter: another program that changes its own table as fast as it
-// can breaks into every dump and every transaction.
+// TestConcurrentWriter: another program that changes its own table as fast as
+// it can interrupts every dump and every transaction.
 func TestConcurrentWriter(t *testing.T) {
 	n := newNode(t, 4)
 	states, both := n.states()
@@ -59,7 +59,7 @@ func TestConcurrentWriter(t *testing.T) {
 			written := n.generation() - first
 			report(t, fmt.Sprintf("another writer, %s, %d transactions", name, written), p, 0, before, took, load)
 			if written < 20 {
-				t.Errorf("%d transactions are no disturbance", written)
+				t.Errorf("%d transactions are too few to disturb", written)
 			}
 		}
 	}
@@ -76,9 +76,9 @@ func (e endless) Read(p []byte) (int, error) {
 	return copy(p, strings.Repeat(string(e), len(p)/len(e))), nil
 }
 
-// TestSmallSocketBuffer: a transaction that does not fit into the socket's
-// buffer, which cannot be made larger, is refused by the kernel: the error says
-// what to do, and the rules stay as they are.
+// TestSmallSocketBuffer: the kernel rejects a transaction that does not fit
+// into the socket's buffer, which cannot be made larger: the error has the
+// remedy, and the rules stay as they are.
 func TestSmallSocketBuffer(t *testing.T) {
 	n := newNode(t, 4)
 	states, both := n.states()
@@ -103,9 +103,10 @@ func TestSmallSocketBuffer(t *testing.T) {
 	t.Logf("EMSGSIZE of the kernel | ends with: %s | %v | %s", strings.TrimSpace(said), took.Round(time.Millisecond), load.take(t))
 }
 
-// TestTwoInstances that may both write: with the same input they leave each
-// other alone; with different ones each repairs what the other did, less and
-// less often, says who it was, and what both serve is served all the time.
+// TestTwoInstances may both write: with the same input they do not disturb each
+// other; with different ones each repairs the changes of the other, less and
+// less often, and logs which process made them, and Services of both inputs are
+// served all the time.
 func TestTwoInstances(t *testing.T) {
 	n := newNode(t, 4)
 	states, both := n.states()
@@ -117,7 +118,7 @@ func TestTwoInstances(t *testing.T) {
 	n.applied()
 	load := n.startLoad(both...)
 	second := other.start("--no-table-owner", "--metrics-bind-address=127.0.0.1:10250")
-	n.eventually(func() error { // it has nothing to apply, and so says nothing of it
+	n.eventually(func() error { // it has nothing to apply, and so logs nothing
 		if !strings.Contains(second.log.String(), "listening") {
 			return fmt.Errorf("the second instance says %q", second.log.String())
 		}
@@ -135,7 +136,7 @@ func TestTwoInstances(t *testing.T) {
 	for _, p := range []*process{first, second} {
 		n.eventually(func() error {
 			if log := p.log.String(); !strings.Contains(log, "process=nftproxy") || strings.Count(log, "rules repaired") < 2 {
-				return fmt.Errorf("the log does not tell of two repairs and who made them necessary: %s", log)
+				return fmt.Errorf("the log does not have two repairs with the process that caused them: %s", log)
 			}
 			return nil
 		})

@@ -14,9 +14,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
 
-// fault is what strace does to system calls: "error=ENOBUFS:when=1", for
-// example. Calls are counted for each thread, from the moment on at which strace
-// begins.
+// fault is an effect of strace on system calls, for example
+// "error=ENOBUFS:when=1". Calls are counted for each thread, from the start of
+// strace.
 type fault struct {
 	call, effect string
 }
@@ -72,7 +72,7 @@ func (p *process) inject(f fault) *tracer {
 // detach lets the program run on without faults. It can be called again.
 func (tr *tracer) detach() {
 	_ = tr.cmd.Process.Signal(syscall.SIGINT) // it may have ended with the program
-	// strace waits for ever for a program that dies just then.
+	// strace waits forever for a program that dies at that moment.
 	late := time.AfterFunc(2*time.Second, func() { _ = tr.cmd.Process.Kill() })
 	defer late.Stop()
 	_ = tr.cmd.Wait()

@@ -21,8 +21,8 @@ const (
 // unpacks those of Debian 13 by.
 var userland = []string{"nftables", "iptables", "busybox-static", "kmod", "liblzma5", "util-linux"}
 
-// layout names what unpack makes. Change it with that, and no cache of earlier
-// times is used.
+// layout names what unpack makes. Change it together with unpack, so that older
+// caches are not used.
 const layout = "1"
 
 // system is a Debian release, unpacked.

@@ -17,7 +17,7 @@ import (
 const jobsCommand = "jobs"
 
 // guest is the first process of a virtual machine. It runs the jobs in another
-// process, to which nobody leaves orphans, and ends the machine.
+// process, which does not inherit orphans, and ends the machine.
 func guest() {
 	if err := serveGuest(); err != nil {
 		fmt.Println("the tests in the virtual machine:", err)

@@ -76,7 +76,7 @@ func run(args []string) error {
 	s.tests = *tests
 	fmt.Printf("%.1f s to build the tests\n", time.Since(began).Seconds())
 
-	// At once: an emulated machine keeps no more than one processor busy.
+	// In parallel: an emulated machine keeps no more than one processor busy.
 	results, errs := make([][]result, len(selected)), make([]error, len(selected))
 	var shared sync.Mutex
 	var releases sync.WaitGroup

@@ -35,7 +35,7 @@ type result struct {
 	Seconds float64
 }
 
-// problem says why the result is not good, or nothing.
+// problem returns why the result is a failure, or nothing.
 func (r *result) problem() string {
 	wrongly, missing := r.skips()
 	switch {
@@ -53,8 +53,8 @@ func (r *result) problem() string {
 	return ""
 }
 
-// run runs a job in the source tree, and prints what is not about tests that
-// pass.
+// run runs a job in the source tree, and prints all output except that of
+// passing tests.
 func (j job) run(ctx context.Context, source, programs string, env []string, out io.Writer) result {
 	r := result{Package: j.Package, Partial: j.Partial}
 	began := time.Now()
@@ -118,10 +118,10 @@ func printResults(out io.Writer, results []result) {
 	}
 	w.Flush()
 	printLacking(out, results)
-	// What is last is what is looked at first: the output of all tests is long.
+	// Failures go last, where they are read first: the output of all tests is long.
 	for _, r := range results {
 		if r.Said != "" {
-			fmt.Fprintf(out, "%s on %s: what failed has said:\n%s", r.Package, r.Kernel, r.Said)
+			fmt.Fprintf(out, "%s on %s: output of what failed:\n%s", r.Package, r.Kernel, r.Said)
 		}
 	}
 	fmt.Fprintln(out)

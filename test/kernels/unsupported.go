@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// unsupported is what a kernel has not, and the tests that are skipped there
-// for that reason. Any other skipped test is a failure, and so is one of these
-// that is not skipped.
+// unsupported is a feature that a kernel lacks, and the tests that are skipped
+// there for that reason. Any other skipped test is a failure, and so is one of
+// these that is not skipped.
 type unsupported struct {
 	kernel, reason string
 	tests          map[string][]string // by package
@@ -19,14 +19,14 @@ type unsupported struct {
 var lacking = []unsupported{{
 	"6.1", "tables that outlive their owner came with kernel 6.9", map[string][]string{
 		"internal/apply": {"TestOwnedTableStays", "TestOwnedByAnother", "TestTableBecomesOwned", "TestUnownedTable", "TestBusyNeighbour/owner"},
-		"test":           {"TestSecondDaemon", "TestBesideRunningOwner", "TestOthersCannotTouchOurTables"},
+		"test":           {"TestSecondDaemon", "TestBesideRunningOwner", "TestForeignWritesAreRejected"},
 	},
 }}
 
 func (u unsupported) concerns(r *result) bool { return strings.HasPrefix(r.Kernel, u.kernel+".") }
 
-// skips returns the tests that are skipped and should not be, and those of
-// which it is the other way round.
+// skips returns the tests that are skipped and should not be, and those that
+// should be skipped and are not.
 func (r *result) skips() (wrongly, missing []string) {
 	var expected []string
 	for _, u := range lacking {
@@ -41,7 +41,7 @@ func without(list, taken []string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return slices.Contains(taken, s) })
 }
 
-// printLacking says what the kernels that took part have not.
+// printLacking prints the features that these kernels lack.
 func printLacking(out io.Writer, results []result) {
 	for _, u := range lacking {
 		if !slices.ContainsFunc(results, func(r result) bool { return u.concerns(&r) }) {

@@ -14,9 +14,8 @@ import (
 // here, such as a released one.
 const variable = "NFTPROXY"
 
-// Run is what TestMain of such a package does: it puts the path of the program
-// into binary, runs the tests by [netlab.Run], and returns their exit code.
-// source is the path to the program's package.
+// Run is for TestMain of such a package: it puts the path of the program into
+// binary, runs the tests by [netlab.Run], and returns their exit code.
 func Run(binary *string, source string, tests func() int) int {
 	dir, err := os.MkdirTemp("", "nftproxy-test-")
 	if err != nil {

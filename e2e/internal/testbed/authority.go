@@ -45,7 +45,7 @@ func (a *authority) Server(addresses ...net.IP) (certificate, key []byte, err er
 	})
 }
 
-// Kubeconfig writes a file that makes whoever reads it a user, and a member of
+// Kubeconfig writes a file that identifies its reader as a user and a member of
 // groups.
 func (a *authority) Kubeconfig(file, server, user string, groups ...string) error {
 	certificate, key, err := a.issue(x509.Certificate{

@@ -51,7 +51,7 @@ type Cluster struct {
 
 // NewCluster makes the cluster of a test, which from then on runs in parallel
 // to others: they share nothing. A benchmark has the machine to itself. The
-// flags are those of the API server.
+// flags are for the API server.
 func NewCluster(t testing.TB, pods int, flags ...string) *Cluster {
 	t.Helper()
 	if t, ok := t.(*testing.T); ok {
@@ -90,8 +90,8 @@ func (c *Cluster) StartEcho(p *netlab.Host) {
 	c.T.Cleanup(func() { echo.Close() })
 }
 
-// StopEcho makes a pod refuse what is new. Open connections are served on, so
-// that a test sees whether somebody else cuts them.
+// StopEcho makes a pod refuse new connections. Open ones stay open, so that a
+// test notices if another program cuts them.
 func (c *Cluster) StopEcho(p *netlab.Host) {
 	c.T.Helper()
 	if err := c.echoes[p].Close(); err != nil {
@@ -99,7 +99,7 @@ func (c *Cluster) StopEcho(p *netlab.Host) {
 	}
 }
 
-// writeKeys writes what the API server identifies itself and others by.
+// writeKeys writes the keys and certificates of the API server.
 func (c *Cluster) writeKeys() {
 	c.T.Helper()
 	var err error
@@ -163,7 +163,7 @@ func (c *Cluster) StartServer() {
 	Eventually(c.T, func() error { return Ready(c.T, c.API, c.Unready...) })
 }
 
-// Ready asks the API server whether it is, but for some checks.
+// Ready returns nil if the API server is ready, apart from some checks.
 func Ready(t testing.TB, api kubernetes.Interface, but ...string) error {
 	readyz := api.Discovery().RESTClient().Get().AbsPath("/readyz")
 	for _, check := range but {
@@ -218,7 +218,7 @@ func (c *Cluster) Generation() uint32 {
 }
 
 // Takeover returns the number of transactions by which a new process takes over
-// the tables of the one before: one, where the kernel has tables with an owner.
+// the tables of the previous one: one, if the kernel has tables with an owner.
 func (c *Cluster) Takeover() uint32 {
 	c.T.Helper()
 	if strings.Contains(c.Rules(), "flags owner") {
@@ -227,8 +227,8 @@ func (c *Cluster) Takeover() uint32 {
 	return 0
 }
 
-// TookOver waits until a new process has taken over the tables, which is all
-// that it may have done since a generation.
+// TookOver waits until a new process has taken over the tables, and checks that
+// it did nothing else since a generation.
 func (c *Cluster) TookOver(since uint32, takeover uint32, when string) {
 	c.T.Helper()
 	Eventually(c.T, func() error {
@@ -247,8 +247,8 @@ func (c *Cluster) Commits(since uint32, want uint32, when string) {
 	}
 }
 
-// WithoutOwnEndpoint keeps the API server from writing itself into its service
-// and out of it, so that all changes are those of the test.
+// WithoutOwnEndpoint keeps the API server from adding itself to its service and
+// removing itself, so that all changes are those of the test.
 const WithoutOwnEndpoint = "--endpoint-reconciler-type=none"
 
 // Rules returns all nftables rules of the node, as the nft command lists them

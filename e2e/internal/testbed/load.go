@@ -16,9 +16,9 @@ import (
 const (
 	// Pause is that of a client between two requests.
 	Pause = 10 * time.Millisecond
-	// Strict is how long a request may take that must be answered. It is so
-	// generous that only what is lost takes longer; how long the slowest took
-	// is in the log.
+	// Strict is how long a request may take that must be answered. It is
+	// generous enough that only lost requests take longer; the log has the
+	// slowest time.
 	Strict = 5 * time.Second
 )
 
@@ -128,7 +128,7 @@ func (l *Load) Expect(want outcome) {
 	l.want = want
 }
 
-// run is the life of a client.
+// run makes requests until the end of the load.
 func (l *Load) run(cl *client) {
 	for i := 0; ; i++ {
 		select {

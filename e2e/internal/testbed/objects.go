@@ -25,8 +25,8 @@ const (
 )
 
 // Population is the Services of a comparison. They have a ClusterIP, one port,
-// and endpoints of which no other Service has one; but those of the probes are
-// the pods of the laboratory.
+// and endpoints of their own; only the endpoints of the probes are the pods of
+// the laboratory.
 type Population struct {
 	C        *Cluster
 	Config   *rest.Config // with the encoding of a proxy
@@ -166,8 +166,8 @@ func Address(a, b byte, n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{a, b + byte(n>>16), byte(n >> 8), byte(n)})
 }
 
-// Insistently creates an object of a great number: an API server that has much to
-// do gives up after a while, and may have done it all the same.
+// Insistently creates one object of many and retries: a busy API server gives
+// up after a while, and may have created the object all the same.
 func Insistently(create func() error) error {
 	busy := func(err error) bool {
 		return apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err)

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// Silence is how long no answer counts as none at all. Answers take less
-	// than a millisecond in the laboratory.
+	// Silence is how long a test waits before it counts an answer as missing.
+	// Answers take less than a millisecond in the laboratory.
 	Silence = 300 * time.Millisecond
 	// Patience is how long a test waits for what must come. The slowest is an
 	// API server that starts beside others: some seconds, on two processors.
@@ -50,7 +50,7 @@ func (c *Cluster) Served(s Service, pods ...*netlab.Host) {
 }
 
 // Reached waits until new connections from outside go to these pods and to no
-// others, in whatever order: others may connect meanwhile.
+// others, in any order: other clients may connect at the same time.
 func (c *Cluster) Reached(s Service, pods ...*netlab.Host) {
 	c.T.Helper()
 	for _, to := range c.Targets(s) {
@@ -59,8 +59,7 @@ func (c *Cluster) Reached(s Service, pods ...*netlab.Host) {
 }
 
 // onlyTo makes connections, which must go to all of the pods and to no others.
-// That random choices pass a pod over is possible and rare; eventually is for
-// that too.
+// A random choice may miss a pod, though rarely; Eventually covers that too.
 func onlyTo(from *netlab.Host, to Target, pods []*netlab.Host) error {
 	want, got := map[string]bool{}, map[string]bool{}
 	for _, p := range pods {
@@ -131,7 +130,7 @@ func WantSilence(from *netlab.Host, network string, to netip.AddrPort) error {
 	answer, err := from.Ask(network, to, Silence)
 	var netErr net.Error
 	if !errors.As(err, &netErr) || !netErr.Timeout() {
-		return fmt.Errorf("from %s to %s %s: got %v, %v, want a time-out", from.Name, network, to, answer, err)
+		return fmt.Errorf("from %s to %s %s: got %v, %v, want a timeout", from.Name, network, to, answer, err)
 	}
 	return nil
 }

@@ -95,8 +95,8 @@ func (p *Process) ProcFile(file string) string {
 	return fmt.Sprintf("/proc/%d/%s", p.Cmd.Process.Pid, file)
 }
 
-// Busy tells whether a process uses the processor, or waits for one that it has
-// started.
+// Busy reports whether a process, or a child that it waits for, uses the
+// processor.
 func (p *Process) Busy(t testing.TB, since time.Duration) bool {
 	t.Helper()
 	return p.CPU(t)-since > idleCPU || len(p.children()) > 0

@@ -60,8 +60,8 @@ func (c *Cluster) Run(cmd *exec.Cmd) string {
 	return stdout.String()
 }
 
-// End sends SIGTERM and waits for the end of the process, whatever it makes of
-// the signal.
+// End sends SIGTERM and waits for the end of the process, whatever its exit
+// status.
 func (p *Process) End(t testing.TB) {
 	t.Helper()
 	p.Signal(t, syscall.SIGTERM)
@@ -80,7 +80,7 @@ func (c *Cluster) Kubectl(args ...string) string {
 func (p *Process) Kill() {
 	if p.Cmd.ProcessState == nil {
 		_ = p.Cmd.Process.Kill()
-		_ = p.Cmd.Wait() // it says that the process was killed
+		_ = p.Cmd.Wait() // the error says that the process was killed
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/bench/results"
 )
 
-// What is measured here besides the operations that others measure as well.
+// Operations that only this comparison measures.
 const (
 	ColdStartCPU  results.Operation = "cold start, processor time"
 	MemoryAtFirst results.Operation = "memory, nothing changed yet"
@@ -139,7 +139,7 @@ func (r *ComparisonReport) Write(t testing.TB) {
 }
 
 const (
-	// Calm is how long nothing must happen for a proxy to be done: longer than
+	// Calm is how long a proxy must be idle to count as done: longer than
 	// the minimum time between two syncs of kube-proxy.
 	Calm = 2 * time.Second
 	// Endless is longer than anything that is compared takes.

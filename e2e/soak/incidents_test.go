@@ -12,9 +12,9 @@ import (
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
-// incident is something that happens to the node, to nftproxy or to the API
-// server. It returns what it did, in words that are the same for what is
-// counted together. Nobody notices it but, where it says so, the clients.
+// incident is a disturbance of the node, of nftproxy or of the API server. It
+// returns a description, which is the same for incidents that are counted
+// together. Clients must not notice it, unless it says so.
 type incident func(*soak) (what string)
 
 // ending are incidents that may end nftproxy, harmless those that do not.
@@ -29,16 +29,16 @@ var (
 	}, harmless...)
 )
 
-// troubles is the record of what happened.
-type troubles struct {
+// incidents is the record of what happened.
+type incidents struct {
 	happened []string                   // in the order of the first
 	took     map[string][]time.Duration // until a change was served again
 	repairs  map[string][]time.Duration
 }
 
-// trouble has one thing happen after the other, each of them at least once if
-// there is time, and looks at the memory of nftproxy now and then.
-func (s *soak) trouble(length time.Duration, kinds []incident) {
+// runIncidents runs one incident after the other, each at least once if there
+// is time, and samples the memory of nftproxy now and then.
+func (s *soak) runIncidents(length time.Duration, kinds []incident) {
 	s.T.Helper()
 	if s.took == nil {
 		s.took, s.repairs = map[string][]time.Duration{}, map[string][]time.Duration{}
@@ -71,7 +71,7 @@ func (s *soak) record(what string, took time.Duration) {
 
 func (s *soak) mode() string {
 	if s.shared {
-		return "nftproxy lets others change its tables"
+		return "other programs may change nftproxy's tables"
 	}
 	return "nftproxy owns its tables"
 }
@@ -137,7 +137,8 @@ func (s *soak) pause(p *testbed.Process) {
 	p.Signal(s.T, syscall.SIGCONT)
 }
 
-// owned are attempts of others on our tables, which have an owner.
+// owned are attempts by other programs to change our tables, which have an
+// owner.
 var owned = []struct{ name, script, told string }{
 	{"others flush the ruleset", "flush ruleset", ""},
 	{"others delete a table", "delete table ip nftproxy", "Operation not permitted"},
@@ -146,8 +147,8 @@ var owned = []struct{ name, script, told string }{
 	{"others flush a map", "flush map ip nftproxy services", "Operation not permitted"},
 }
 
-// edits are what others do to our tables where they may. Some take away what
-// serves.
+// edits are changes by other programs to our tables without an owner. Some of
+// them disrupt service.
 var edits = []struct {
 	name, script string
 	hurts        bool
@@ -162,7 +163,7 @@ var edits = []struct {
 	{"others flush maps", "flush map ip nftproxy services; flush map ip6 nftproxy endpoints", true},
 }
 
-// meddle has others write to our tables, or try to.
+// meddle writes, or tries to write, to our tables as another program.
 func (s *soak) meddle() string {
 	if !s.shared {
 		o := pick(s.random, owned...)
@@ -194,8 +195,8 @@ func (s *soak) meddle() string {
 	return e.name
 }
 
-// repaired has others take away what serves, and waits until all is served
-// again. Clients wait meanwhile; open connections are none the worse for it.
+// repaired deletes rules that serve, and waits until all is served again.
+// Clients wait during that time; open connections are not affected.
 func (s *soak) repaired(name, script string) {
 	s.load.gate.Lock()
 	defer s.load.gate.Unlock()
@@ -210,11 +211,11 @@ func (s *soak) repaired(name, script string) {
 	}
 	s.repairs[name] = append(s.repairs[name], time.Since(begin))
 	for _, c := range s.load.clients {
-		c.last = "" // what was remembered of clients is gone
+		c.last = "" // the bindings of clients are gone
 	}
 }
 
-func (s *soak) answersOrRefuses(j *judgedService, to testbed.Target) error {
+func (s *soak) answersOrRefuses(j *servedService, to testbed.Target) error {
 	if len(j.pods) == 0 {
 		return testbed.WantRefused(s.Client, to.Network, to.To)
 	}

@@ -22,12 +22,12 @@ import (
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
-// What is not the whole is never taken for it: a list that ends early, in any of
-// the ways in which it can, takes no service away.
+// An incomplete list is never taken for a complete one: a list that ends early,
+// in any way, removes no service.
 func TestIncompleteLists(t *testing.T) {
 	f := newFaulty(t)
 	var expired atomic.Int32
-	for _, x := range []trouble{
+	for _, x := range []apiFault{
 		{name: "lists cut off, with a proper end", does: relist(refuseStream, f.striking(truncate)), strikes: kinds},
 		{name: "lists cut off by a lost connection", does: relist(refuseStream, f.striking(breakMiddle)), strikes: kinds},
 		{name: "lists in parts, of which the second has expired", does: relist(refuseStream, expireContinue(&expired))},
@@ -35,7 +35,7 @@ func TestIncompleteLists(t *testing.T) {
 		{name: "streamed lists without their end", does: relist(f.striking(withoutEnd), none), strikes: kinds, end: (*faulty).cut},
 		{name: "events told twice", does: twice},
 	} {
-		f.suffer(t, x)
+		f.check(t, x)
 	}
 	f.load.Check()
 	if expired.Load() == 0 {
@@ -43,10 +43,10 @@ func TestIncompleteLists(t *testing.T) {
 	}
 }
 
-// What is wrong, but whole, cannot be told from the truth: it is believed until
-// the API server says something else of the same object, or lists everything.
-// Services that it says nothing wrong of notice nothing.
-func TestLiesOfAPIServer(t *testing.T) {
+// A complete but wrong answer cannot be recognised: it is believed until the
+// API server returns another state of the same object, or lists everything.
+// Services without wrong answers are not affected.
+func TestWrongAnswersOfAPIServer(t *testing.T) {
 	f := newFaulty(t)
 	victim := f.CreateService(testbed.DualStack("victim"))
 	f.SetEndpoints(victim, f.Pods[1])
@@ -54,7 +54,7 @@ func TestLiesOfAPIServer(t *testing.T) {
 	f.becomes(f.canary, f.Pods[1])
 	f.Served(victim, f.Pods[1])
 
-	f.lie("a list without a service", relist(refuseStream, without(victim.Name)),
+	f.serveWrong("a list without a service", relist(refuseStream, without(victim.Name)),
 		func() { f.Silent(victim) })
 	f.heals("an event of that service", func() { f.touch(victim) }, func() { f.Served(victim, f.Pods[1]) })
 
@@ -62,7 +62,7 @@ func TestLiesOfAPIServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.lie("an old version again, after the new one", replay(old), func() {
+	f.serveWrong("an old version again, after the new one", replay(old), func() {
 		f.SetSlice(f.canary, model.IPv4, f.Pods[0])
 		f.SetSlice(f.canary, model.IPv6, f.Pods[0]) // what comes later in the same stream has been seen
 		testbed.Eventually(t, func() error {
@@ -72,7 +72,7 @@ func TestLiesOfAPIServer(t *testing.T) {
 	})
 	f.heals("the next version", func() { f.SetSlice(f.canary, model.IPv4, f.Pods[2]) }, func() { f.turnsTo(f.canary, f.Pods[2]) })
 
-	f.lie("no word of a deletion", concealDeletions, func() {
+	f.serveWrong("a deletion without an event", concealDeletions, func() {
 		f.DeleteService(victim)
 		f.becomes(f.canary, f.Pods[0])
 		f.Served(victim, f.Pods[1])
@@ -81,8 +81,9 @@ func TestLiesOfAPIServer(t *testing.T) {
 	f.load.Check()
 }
 
-// lie makes the API server lie until that is believed.
-func (f *faulty) lie(name string, does fault, believed func()) {
+// serveWrong makes the API server answer wrongly until the proxy has applied
+// it.
+func (f *faulty) serveWrong(name string, does fault, believed func()) {
 	f.T.Helper()
 	requests, lost := f.load.Totals()
 	f.set(does)
@@ -95,7 +96,7 @@ func (f *faulty) lie(name string, does fault, believed func()) {
 	f.heal()
 }
 
-// heals measures what it takes to know better.
+// heals measures how long the proxy takes to correct its state.
 func (f *faulty) heals(by string, act, known func()) {
 	f.T.Helper()
 	start := time.Now()
@@ -115,8 +116,8 @@ func (c *cluster) touch(s testbed.Service) {
 	}
 }
 
-// relist makes the proxy read everything again, by a streamed list or, where
-// that is refused, by a list.
+// relist makes the proxy list everything again, by a streamed list or, if that
+// is refused, by a plain list.
 func relist(stream, list fault) fault {
 	return func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 		switch {
@@ -137,7 +138,7 @@ func refuseStream(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
 	refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
 }
 
-// truncate ends an answer after its half as if it was the whole.
+// truncate ends an answer after its first half as if it were complete.
 func truncate(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 	r.Header.Del("Accept-Encoding")
 	answer := answerOf(r, pass)
@@ -198,7 +199,7 @@ func events(w http.ResponseWriter, r *http.Request, pass http.Handler, edit func
 	}), r)
 }
 
-// withoutEnd does not tell when a streamed list is complete.
+// withoutEnd hides the event that marks a streamed list as complete.
 func withoutEnd(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 	events(w, r, pass, func(e event, line []byte) []byte {
 		if e.Object.Metadata.Annotations[metav1.InitialEventsAnnotationKey] != "" {
@@ -221,7 +222,7 @@ func concealDeletions(w http.ResponseWriter, r *http.Request, pass http.Handler)
 	})
 }
 
-// replay tells of a version of an EndpointSlice once more, after a newer one.
+// replay sends a version of an EndpointSlice once more, after a newer one.
 func replay(old *discoveryv1.EndpointSlice) fault {
 	old.Kind, old.APIVersion = "EndpointSlice", discoveryv1.SchemeGroupVersion.String()
 	again, _ := json.Marshal(map[string]any{"type": apiwatch.Modified, "object": old})

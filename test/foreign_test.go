@@ -17,8 +17,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// others are what other programs on a node do to rules, as scripts of nft.
-var others = []struct{ name, script string }{
+// foreignScripts are changes that other programs on a node make to rules, as
+// nft scripts.
+var foreignScripts = []struct{ name, script string }{
 	// firewalld up to 0.6 and hand-written firewalls.
 	{"a firewall is reloaded after a flush of everything", `flush ruleset
 		table inet filter { chain input { type filter hook input priority 0; policy accept; }; }`},
@@ -31,7 +32,7 @@ var others = []struct{ name, script string }{
 		delete table ip6 kube-proxy`},
 }
 
-// attacks are meant for our tables.
+// attacks are changes to our tables.
 var attacks = []struct{ name, script, told string }{
 	{"the table is deleted", "delete table ip nftproxy", "delete table ip nftproxy"},
 	{"both tables are deleted", "delete table ip nftproxy; delete table ip6 nftproxy", "delete table ip6 nftproxy"},
@@ -41,7 +42,7 @@ var attacks = []struct{ name, script, told string }{
 	{"a rule comes first", "insert rule ip nftproxy prerouting accept; insert rule ip nftproxy output accept", "add rule of chain ip nftproxy prerouting"},
 }
 
-// owns tells whether the kernel has tables that outlive their owner.
+// owns reports whether the kernel has tables that outlive their owner.
 func (c *cluster) owns() bool {
 	c.t.Helper()
 	var owns bool
@@ -59,7 +60,7 @@ func (c *cluster) owns() bool {
 	return owns
 }
 
-// listing is what nft says about our tables, without their counters.
+// listing is nft's listing of our tables, without their counters.
 func (c *cluster) listing() string {
 	c.t.Helper()
 	return c.nft("list", "table", "ip", "nftproxy") + c.nft("list", "table", "ip6", "nftproxy")
@@ -78,7 +79,7 @@ func (c *cluster) started(s service) *daemon {
 	c.t.Helper()
 	c.write(s)
 	d := c.start()
-	// The rules alone do not tell that it is at work: they may be there already.
+	// The rules do not show that it is running: they may be there already.
 	eventually(c.t, func() error {
 		_, err := get(c.Node, http.MethodGet, netip.MustParseAddrPort("127.0.0.1:10249"), "/healthz", "")
 		return err
@@ -91,7 +92,7 @@ func (c *cluster) started(s service) *daemon {
 func (c *cluster) applied() {
 	c.t.Helper()
 	here := *c
-	here.flags = clusterCIDR // what only the daemon knows is none of diff's
+	here.flags = clusterCIDR // diff does not have the flags of the daemon alone
 	eventually(c.t, func() error {
 		cmd := here.command("diff")
 		if err := c.Node.Run(cmd); err != nil {
@@ -101,9 +102,9 @@ func (c *cluster) applied() {
 	})
 }
 
-// TestOthersCannotTouchOurTables: rules and connections go on, whatever other
-// programs do while the daemon runs.
-func TestOthersCannotTouchOurTables(t *testing.T) {
+// TestForeignWritesAreRejected: rules and connections are not affected by other
+// programs while the daemon runs.
+func TestForeignWritesAreRejected(t *testing.T) {
 	c := newCluster(t, 2)
 	if !c.owns() {
 		t.Skip("tables of this kernel do not outlive their owner")
@@ -122,7 +123,7 @@ func TestOthersCannotTouchOurTables(t *testing.T) {
 			t.Errorf("%s: our tables have changed:\n%s", after, diff)
 		}
 	}
-	for _, o := range others {
+	for _, o := range foreignScripts {
 		t.Run(o.name, func(t *testing.T) {
 			c.in(t).nftLoad(o.script)
 			check(t, o.name)
@@ -149,9 +150,10 @@ func (c *cluster) mustRunCombined(status int, cmd *exec.Cmd) string {
 	return out + log
 }
 
-// TestOthersAreRepaired: where others can change our tables (13.11), that does
-// not last, the log says who it was, and connections notice nothing.
-func TestOthersAreRepaired(t *testing.T) {
+// TestForeignChangesAreRepaired: if other programs can change our tables
+// (13.11), the change is repaired, the log names the process, and connections
+// are not affected.
+func TestForeignChangesAreRepaired(t *testing.T) {
 	for _, o := range attacks {
 		t.Run(o.name, func(t *testing.T) {
 			c := newCluster(t, 2)
@@ -166,7 +168,7 @@ func TestOthersAreRepaired(t *testing.T) {
 			}
 			eventually(t, func() error {
 				if log := d.log.String(); !strings.Contains(log, "rules repaired") {
-					return fmt.Errorf("nothing is repaired: %s", log)
+					return fmt.Errorf("no repair is logged: %s", log)
 				}
 				return nil
 			})
@@ -185,14 +187,14 @@ func TestOthersAreRepaired(t *testing.T) {
 	}
 }
 
-// TestOtherTablesAreNoDrift: the daemon does nothing when others change their
-// own tables, and when clients are bound to endpoints, or are no longer.
-func TestOtherTablesAreNoDrift(t *testing.T) {
+// TestForeignTablesAreNoDrift: the daemon does nothing when other programs
+// change their own tables, and when clients get bound to endpoints or released.
+func TestForeignTablesAreNoDrift(t *testing.T) {
 	c := newCluster(t, 2)
 	c.flags = append(c.flags, "--no-table-owner")
 	web := service{Name: "web", N: 1, Pods: c.Pods, Affinity: long}
 	d := c.started(web)
-	for _, o := range others[1:] {
+	for _, o := range foreignScripts[1:] {
 		c.nftLoad(o.script)
 	}
 	c.answers(t, web)
@@ -212,14 +214,14 @@ func TestOtherTablesAreNoDrift(t *testing.T) {
 		return nil
 	})
 	if n := strings.Count(d.log.String(), "our rules were changed"); n != 1 {
-		t.Errorf("%d interventions are told, want 1", n)
+		t.Errorf("%d interventions are logged, want 1", n)
 	}
 	d.stop(t)
 }
 
-// TestBesideRunningOwner: apply and cleanup say who owns the tables and what to
-// do, and change nothing; what only reads works. After the end of the owner
-// everything works.
+// TestBesideRunningOwner: apply and cleanup report which process owns the
+// tables and the remedy, and change nothing; read-only commands work. After the
+// end of the owner everything works.
 func TestBesideRunningOwner(t *testing.T) {
 	c := newCluster(t, 2)
 	if !c.owns() {
@@ -249,8 +251,8 @@ func TestBesideRunningOwner(t *testing.T) {
 	c.cleanup()
 }
 
-// TestSecondDaemon waits for the end of the first one, says so once, and takes
-// over without a change of the rules.
+// TestSecondDaemon waits for the end of the first one, logs that once, and
+// takes over without a change of the rules.
 func TestSecondDaemon(t *testing.T) {
 	c := newCluster(t, 2)
 	if !c.owns() {
@@ -288,9 +290,9 @@ func TestSecondDaemon(t *testing.T) {
 	second.stop(t)
 }
 
-// TestOwnershipComesAndGoes: connections and bindings of clients survive it
-// when an owner follows on one who was none, and the reverse, and when a process
-// is killed.
+// TestOwnershipComesAndGoes: connections and bindings survive when a daemon
+// with table ownership follows one without, the reverse, and when a process is
+// killed.
 func TestOwnershipComesAndGoes(t *testing.T) {
 	c := newCluster(t, 2)
 	web := service{Name: "web", N: 1, Pods: c.Pods, Affinity: long}
@@ -313,7 +315,7 @@ func TestOwnershipComesAndGoes(t *testing.T) {
 		d := c.started(web)
 		for _, f := range flows {
 			f.goesOn(t, step.name)
-			// The same client is sent to where it was before.
+			// The same client gets the same endpoint as before.
 			if got := ask(t, c.Client, f.network, web.clusterIP(f.family)).Name; got != f.peer {
 				t.Errorf("%s: a client of %s gets %s", step.name, f.peer, got)
 			}
@@ -327,7 +329,8 @@ func TestOwnershipComesAndGoes(t *testing.T) {
 	}
 }
 
-// TestDiffShowsDrift at any time, in words, and apply takes it back.
+// TestDiffShowsDrift: diff shows drift in words at any time, and apply removes
+// it.
 func TestDiffShowsDrift(t *testing.T) {
 	c := newCluster(t, 1)
 	c.apply(service{Name: "web", N: 1, Pods: c.Pods})

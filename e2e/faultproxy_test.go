@@ -21,12 +21,12 @@ import (
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
-// middlemanAddress is where it listens on the node.
-const middlemanAddress = "127.0.0.1:7443"
+// faultProxyAddress is the address on the node that it listens on.
+const faultProxyAddress = "127.0.0.1:7443"
 
-// middleman stands between a proxy and the API server, and does to what passes
-// what a test wants.
-type middleman struct {
+// faultProxy forwards between a service proxy and the API server, and injects
+// the faults that a test asks for.
+type faultProxy struct {
 	c    *cluster
 	pass http.Handler // hands a request on
 
@@ -34,17 +34,17 @@ type middleman struct {
 	strikes atomic.Int32
 
 	mu    sync.Mutex
-	conns map[*middleConn]struct{}
-	dead  bool // new connections, too, lead nowhere
+	conns map[*faultConn]struct{}
+	dead  bool // new connections are not forwarded either
 }
 
 // fault answers a request in place of the API server, which pass asks.
 type fault func(w http.ResponseWriter, r *http.Request, pass http.Handler)
 
-// none is how the middleman hands everything on.
+// none forwards a request unchanged.
 func none(w http.ResponseWriter, r *http.Request, pass http.Handler) { pass.ServeHTTP(w, r) }
 
-func (c *cluster) startMiddleman() *middleman {
+func (c *cluster) startFaultProxy() *faultProxy {
 	c.T.Helper()
 	upstream, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig(testbed.ProxyUser))
 	if err != nil {
@@ -55,13 +55,13 @@ func (c *cluster) startMiddleman() *middleman {
 	if err != nil {
 		c.T.Fatal(err)
 	}
-	quiet := log.New(io.Discard, "", 0) // it complains of the faults
-	m := &middleman{c: c, conns: make(map[*middleConn]struct{}), pass: &httputil.ReverseProxy{
+	quiet := log.New(io.Discard, "", 0) // it logs the faults
+	m := &faultProxy{c: c, conns: make(map[*faultConn]struct{}), pass: &httputil.ReverseProxy{
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "https", Host: testbed.APIAddress}) },
 		Transport: transport, FlushInterval: -1, ErrorLog: quiet,
 	}}
 	m.set(none)
-	l, err := c.Node.Listen("tcp", middlemanAddress)
+	l, err := c.Node.Listen("tcp", faultProxyAddress)
 	if err != nil {
 		c.T.Fatal(err)
 	}
@@ -75,16 +75,16 @@ func (c *cluster) startMiddleman() *middleman {
 	}
 	server := &http.Server{ErrorLog: quiet, TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}},
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*m.fault.Load())(w, r, m.pass) })}
-	go func() { _ = server.ServeTLS(middleListener{l, m}, "", "") }()
+	go func() { _ = server.ServeTLS(faultListener{l, m}, "", "") }()
 	c.T.Cleanup(func() { server.Close() })
 	return m
 }
 
-// set makes a fault of what happens to new requests.
-func (m *middleman) set(f fault) { m.fault.Store(&f) }
+// set injects a fault into new requests.
+func (m *faultProxy) set(f fault) { m.fault.Store(&f) }
 
 // cut resets all connections.
-func (m *middleman) cut() {
+func (m *faultProxy) cut() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for c := range m.conns {
@@ -93,9 +93,9 @@ func (m *middleman) cut() {
 	}
 }
 
-// bury makes connections lead nowhere, those that there are for ever: as if
-// somebody on the way had forgotten them.
-func (m *middleman) bury() {
+// bury stops forwarding without closing any connection; open ones never
+// recover, as if a middlebox had forgotten them.
+func (m *faultProxy) bury() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.dead = true
@@ -105,19 +105,19 @@ func (m *middleman) bury() {
 }
 
 // heal ends all faults for new connections and requests.
-func (m *middleman) heal() {
+func (m *faultProxy) heal() {
 	m.set(none)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.dead = false
 }
 
-// startProxyVia starts a proxy that knows the API server as the middleman. It
-// gives up a connection that is silent after some seconds.
+// startProxyVia starts a service proxy that reaches the API server through the
+// fault proxy. It gives up a connection that is silent after some seconds.
 func (c *cluster) startProxyVia(env ...string) *testbed.Process {
 	c.T.Helper()
-	file := filepath.Join(c.Dir, "middleman.kubeconfig")
-	if err := c.Authority.Kubeconfig(file, "https://"+middlemanAddress, testbed.ProxyUser); err != nil {
+	file := filepath.Join(c.Dir, "faultproxy.kubeconfig")
+	if err := c.Authority.Kubeconfig(file, "https://"+faultProxyAddress, testbed.ProxyUser); err != nil {
 		c.T.Fatal(err)
 	}
 	cmd := exec.Command(testbed.NFTProxy.Path, "run", "--kubeconfig", file, "--hostname-override", testbed.NodeName,
@@ -126,18 +126,18 @@ func (c *cluster) startProxyVia(env ...string) *testbed.Process {
 	return testbed.StartCommand(c.T, c.Node, testbed.NFTProxy.Name, cmd)
 }
 
-// middleListener is how the middleman knows its connections.
-type middleListener struct {
+// faultListener lets the fault proxy keep track of its connections.
+type faultListener struct {
 	net.Listener
-	m *middleman
+	m *faultProxy
 }
 
-func (l middleListener) Accept() (net.Conn, error) {
+func (l faultListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	c := &middleConn{Conn: conn, m: l.m}
+	c := &faultConn{Conn: conn, m: l.m}
 	l.m.mu.Lock()
 	defer l.m.mu.Unlock()
 	l.m.conns[c] = struct{}{}
@@ -145,14 +145,14 @@ func (l middleListener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// middleConn is a connection from the proxy.
-type middleConn struct {
+// faultConn is a connection from the proxy.
+type faultConn struct {
 	net.Conn
-	m    *middleman
+	m    *faultProxy
 	dead atomic.Bool
 }
 
-func (c *middleConn) Read(p []byte) (int, error) {
+func (c *faultConn) Read(p []byte) (int, error) {
 	for {
 		n, err := c.Conn.Read(p)
 		if err != nil || !c.dead.Load() {
@@ -162,29 +162,29 @@ func (c *middleConn) Read(p []byte) (int, error) {
 	}
 }
 
-func (c *middleConn) Write(p []byte) (int, error) {
+func (c *faultConn) Write(p []byte) (int, error) {
 	if c.dead.Load() {
 		return len(p), nil
 	}
 	return c.Conn.Write(p)
 }
 
-func (c *middleConn) Close() error {
+func (c *faultConn) Close() error {
 	c.m.mu.Lock()
 	defer c.m.mu.Unlock()
 	delete(c.m.conns, c)
 	return c.Conn.Close()
 }
 
-// isWatch tells whether a request asks for events.
+// isWatch reports whether a request asks for events.
 func isWatch(r *http.Request) bool {
 	return r.Method == http.MethodGet && r.URL.Query().Get("watch") != ""
 }
 
-// isList tells whether a request asks for a list of what becomes rules.
+// isList reports whether a request asks for a list of objects.
 func isList(r *http.Request) bool { return r.Method == http.MethodGet && !isWatch(r) }
 
-// asJSON makes the answer to a request one that can be edited.
+// asJSON makes the API server answer in JSON, which can be edited.
 func asJSON(r *http.Request) {
 	r.Header.Del("Accept-Encoding")
 	r.Header.Set("Accept", "application/json")
@@ -215,8 +215,7 @@ func (c chunks) Write(p []byte) (int, error) { return len(p), c.write(p) }
 // Unwrap lets a piece be sent at once.
 func (c chunks) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
-// edited returns an answer in which each event, a line, becomes what edit makes
-// of it.
+// edited returns an answer in which edit replaces each event, a line.
 func edited(w http.ResponseWriter, edit func(event []byte) []byte) http.ResponseWriter {
 	var rest []byte
 	return chunks{w, func(p []byte) error {

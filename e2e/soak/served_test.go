@@ -18,31 +18,31 @@ import (
 )
 
 const (
-	judgedPods = 6 // that may be endpoints; they answer all the time
+	servedPods = 6 // that may be endpoints; they answer all the time
 	alwaysIn   = 3 // of them, where endpoints come and go
 	clientPods = 2 // that only ask
 )
 
-// judgedService is one that must be served all the time.
-type judgedService struct {
+// servedService is a service that must be served all the time.
+type servedService struct {
 	testbed.Service
 	externalIPs []netip.Addr
 	pods        []*netlab.Host // that may answer; none: connections are refused
 	now         []*netlab.Host // that are endpoints
-	scaled      bool           // pods come and go, but for the first ones
+	scaled      bool           // pods come and go, except the first ones
 	sticky      bool           // clients stay with their pod
 	local       bool           // clients outside are seen as they are, but not at ClusterIPs
 }
 
-// createJudged creates the services that must be served.
-func (s *soak) createJudged() {
+// createServed creates the services that must be served.
+func (s *soak) createServed() {
 	s.T.Helper()
-	for i, j := range []*judgedService{
+	for i, j := range []*servedService{
 		{Service: testbed.Service{Name: "fixed"}, pods: s.Pods[:alwaysIn]},
-		{Service: testbed.Service{Name: "scaled"}, pods: s.Pods[:judgedPods], scaled: true},
-		{Service: testbed.Service{Name: "at-random"}, pods: s.Pods[:judgedPods], scaled: true},
+		{Service: testbed.Service{Name: "scaled"}, pods: s.Pods[:servedPods], scaled: true},
+		{Service: testbed.Service{Name: "at-random"}, pods: s.Pods[:servedPods], scaled: true},
 		{Service: testbed.Service{Name: "sticky"}, pods: s.Pods[:alwaysIn], sticky: true},
-		{Service: testbed.Service{Name: "local"}, pods: s.Pods[:judgedPods], scaled: true, local: true},
+		{Service: testbed.Service{Name: "local"}, pods: s.Pods[:servedPods], scaled: true, local: true},
 		{Service: testbed.Service{Name: "empty"}},
 	} {
 		wanted := testbed.WithNodePorts(testbed.DualStack(j.Name))
@@ -72,7 +72,7 @@ func (s *soak) createJudged() {
 }
 
 // dialled returns where a service is dialled: its targets, and its external IPs.
-func (s *soak) dialled(j *judgedService) []testbed.Target {
+func (s *soak) dialled(j *servedService) []testbed.Target {
 	all := s.Targets(j.Service)
 	for _, a := range j.externalIPs {
 		for _, network := range []string{"tcp", "udp"} {
@@ -92,10 +92,10 @@ func (s *soak) becomesServed() {
 	}
 }
 
-// scaleJudged adds and removes pods that go on answering: open connections may
+// scaleServed adds and removes pods that go on answering: open connections may
 // stay with them.
-func (s *soak) scaleJudged(r random) {
-	all := slices.DeleteFunc(slices.Clone(s.served), func(j *judgedService) bool { return !j.scaled })
+func (s *soak) scaleServed(r random) {
+	all := slices.DeleteFunc(slices.Clone(s.served), func(j *servedService) bool { return !j.scaled })
 	for {
 		select {
 		case <-s.stop:
@@ -115,7 +115,8 @@ func (s *soak) scaleJudged(r random) {
 	}
 }
 
-// writeSlice writes the endpoints of a family, or has those that go terminate.
+// writeSlice writes the endpoints of a family; removed ones may stay as
+// terminating.
 func (s *soak) writeSlice(to testbed.Service, f model.Family, pods []*netlab.Host, terminate bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), testbed.Strict)
 	defer cancel()

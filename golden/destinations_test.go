@@ -10,9 +10,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// fates prints where new connections go: first those to the frontends in the
-// order of want, then those to all others of the ruleset.
-func fates(t *testing.T, rs *nft.Ruleset, want string) string {
+// destinations prints where new connections go: first those to the frontends in
+// the order of want, then those to all others of the ruleset.
+func destinations(t *testing.T, rs *nft.Ruleset, want string) string {
 	t.Helper()
 	var lines, probed []string
 	for line := range strings.Lines(want) {
@@ -22,13 +22,13 @@ func fates(t *testing.T, rs *nft.Ruleset, want string) string {
 		}
 		frontend := fields[0] + " " + fields[1]
 		probed = append(probed, frontend)
-		lines = append(lines, frontend+" "+fate(t, rs, fields[0], fields[1]))
+		lines = append(lines, frontend+" "+destination(t, rs, fields[0], fields[1]))
 	}
 	for _, table := range rs.Tables {
 		for _, f := range frontends(table) {
 			if frontend := f.String(); !slices.Contains(probed, frontend) {
 				protocol, address, _ := strings.Cut(frontend, " ")
-				lines = append(lines, frontend+" "+fate(t, rs, protocol, address))
+				lines = append(lines, frontend+" "+destination(t, rs, protocol, address))
 			}
 		}
 	}
@@ -53,9 +53,9 @@ func frontends(table *nft.Table) []model.Frontend {
 	return out
 }
 
-// fate returns where a new connection goes, for example
-// "10.128.0.1:8080 10.128.0.2:8080 outside drop".
-func fate(t *testing.T, rs *nft.Ruleset, protocol, address string) string {
+// destination returns where a new connection goes, for example "10.128.0.1:8080
+// 10.128.0.2:8080 outside drop".
+func destination(t *testing.T, rs *nft.Ruleset, protocol, address string) string {
 	t.Helper()
 	var key nft.Key
 	if protocol == "icmp" {

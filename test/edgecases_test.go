@@ -24,20 +24,20 @@ import (
 	"github.com/nftproxy/nftproxy/internal/source"
 )
 
-// awkward is objects as an API server may hold them, also such as it does not
-// admit today, and what is to be seen of them in the laboratory.
-type awkward struct {
+// edgeCase is unusual but valid objects, including some that an API server no
+// longer admits, and a check of the result.
+type edgeCase struct {
 	services []*corev1.Service
 	slices   []*discoveryv1.EndpointSlice
 	check    func(t *testing.T, c *cluster, rules *nft.Ruleset)
 }
 
-// TestAwkwardObjects: the kernel accepts the rules of every object that is known
-// to be awkward. Each of these objects is loaded, serves, and lists in a form that nft
-// loads again, while another Service serves beside it.
-func TestAwkwardObjects(t *testing.T) {
+// TestEdgeCases: the kernel accepts the rules of every known edge case. Each of
+// these objects is loaded, serves, and lists in a form that nft loads again,
+// while another Service serves beside it.
+func TestEdgeCases(t *testing.T) {
 	t.Parallel()
-	for name, objects := range map[string]func(*cluster) awkward{
+	for name, objects := range map[string]func(*cluster) edgeCase{
 		"names as long as they may be":     longNames,
 		"1,000 ports":                      manyPorts,
 		"10,000 endpoints in 100 slices":   manyEndpoints,
@@ -66,9 +66,9 @@ func TestAwkwardObjects(t *testing.T) {
 	}
 }
 
-// load converts objects as those of an API server and applies them on the node.
-// It returns what the kernel has then.
-func (c *cluster) load(a awkward) *nft.Ruleset {
+// load converts objects as from an API server and applies them on the node. It
+// returns the resulting rules of the kernel.
+func (c *cluster) load(a edgeCase) *nft.Ruleset {
 	c.t.Helper()
 	s := &model.Snapshot{Nodes: []*model.Node{{Name: nodeName, Addresses: []netip.Addr{c.Node.IPv4, c.Node.IPv6}}}}
 	for _, o := range a.services {
@@ -98,7 +98,7 @@ func (c *cluster) load(a awkward) *nft.Ruleset {
 		}
 		plan, err := applier.Apply(nft.FromNothing(rules))
 		if err == nil && !plan.Empty() {
-			err = fmt.Errorf("the second time there is something to do: %s", plan.Summary())
+			err = fmt.Errorf("the second apply is not empty: %s", plan.Summary())
 		}
 		return err
 	}); err != nil {
@@ -107,8 +107,8 @@ func (c *cluster) load(a awkward) *nft.Ruleset {
 	return current
 }
 
-// listsAgain loads what nft lists on the node elsewhere, where it must list the
-// same.
+// listsAgain loads nft's listing of the node into another namespace, where it
+// must list the same.
 func (c *cluster) listsAgain() {
 	c.t.Helper()
 	elsewhere := netlab.TestNamespace(c.t)
@@ -127,7 +127,7 @@ func (c *cluster) listsAgain() {
 		c.t.Fatal(err)
 	}
 	if again.String() != listing {
-		c.t.Errorf("loaded again it lists otherwise:\n%s", cmp.Diff(listing, again.String()))
+		c.t.Errorf("loaded again it lists differently:\n%s", cmp.Diff(listing, again.String()))
 	}
 }
 
@@ -203,9 +203,9 @@ func slotsOf(rules *nft.Ruleset, frontend string) (n int) {
 	return n
 }
 
-// longNames is what makes comments of more than 128 bytes, which nft does not
+// longNames would give comments of more than 128 bytes, which nft does not
 // load.
-func longNames(c *cluster) awkward {
+func longNames(c *cluster) edgeCase {
 	s := kubeService(strings.Repeat("s", 63), 1, kubePort("p"+strings.Repeat("2", 14), 80, 30001), kubePort("q"+strings.Repeat("2", 14), 81, 30002))
 	s.Namespace = strings.Repeat("n", 63)
 	s.Spec.ExternalIPs = []string{"198.51.100.1"}
@@ -216,7 +216,7 @@ func longNames(c *cluster) awkward {
 		slice.Endpoints[0].NodeName = ptr(strings.Repeat("w", 63) + strings.Repeat("."+strings.Repeat("w", 62), 3))
 		slice.Endpoints[0].Zone = ptr(strings.Repeat("z", 63))
 	}
-	return awkward{[]*corev1.Service{s}, all, func(t *testing.T, c *cluster, rules *nft.Ruleset) {
+	return edgeCase{[]*corev1.Service{s}, all, func(t *testing.T, c *cluster, rules *nft.Ruleset) {
 		c.answeredBy(t, c.Pods[0], "10.96.0.1:80", "10.96.0.1:81", "198.51.100.1:80", "203.0.113.1:81", "192.0.2.1:30001", "192.0.2.1:30002")
 		for _, e := range rules.Table(model.IPv4).Set(nft.ServicesMap).Elements {
 			if len(e.Comment) > 128 || e.Key.Address.String() != "10.96.0.99" && e.Key.Address.String() != "203.0.113.99" && len(e.Comment) != 128 {
@@ -226,21 +226,21 @@ func longNames(c *cluster) awkward {
 	}}
 }
 
-func manyPorts(c *cluster) awkward {
+func manyPorts(c *cluster) edgeCase {
 	var ports []corev1.ServicePort
 	for i := range int32(1000) {
 		ports = append(ports, kubePort(fmt.Sprintf("p-%d", i), 1000+i, 31000+i))
 	}
 	s := kubeService("ports", 1, ports...)
-	return awkward{[]*corev1.Service{s}, kubeSlices(s, c.Pods[0]), func(t *testing.T, c *cluster, _ *nft.Ruleset) {
+	return edgeCase{[]*corev1.Service{s}, kubeSlices(s, c.Pods[0]), func(t *testing.T, c *cluster, _ *nft.Ruleset) {
 		c.answeredBy(t, c.Pods[0], "10.96.0.1:1000", "10.96.0.1:1500", "10.96.0.1:1999", "203.0.113.1:1999", "192.0.2.1:31000", "192.0.2.1:31999")
 		refused(t, []*netlab.Host{c.Client}, "tcp", netip.MustParseAddrPort("10.96.0.1:2000"))
 	}}
 }
 
 // manyEndpoints is one Service with more endpoints than a node can have pods:
-// the pod of the laboratory, of which the others are neighbours without a host.
-func manyEndpoints(c *cluster) awkward {
+// the pod of the laboratory, and neighbouring addresses without a host.
+func manyEndpoints(c *cluster) edgeCase {
 	s := kubeService("endpoints", 1, kubePort("http", 80, 30001))
 	s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 	var all []*discoveryv1.EndpointSlice
@@ -255,7 +255,7 @@ func manyEndpoints(c *cluster) awkward {
 		all = append(all, slice)
 	}
 	all[99].Endpoints[99] = kubeEndpoint(c.Pods[0].IPv4)
-	return awkward{[]*corev1.Service{s}, all, func(t *testing.T, c *cluster, rules *nft.Ruleset) {
+	return edgeCase{[]*corev1.Service{s}, all, func(t *testing.T, c *cluster, rules *nft.Ruleset) {
 		// Clients from outside get the endpoints of this node.
 		c.answeredBy(t, c.Pods[0], "192.0.2.1:30001", "203.0.113.1:80")
 		for _, f := range []string{"10.96.0.1:80", "192.0.2.1:30001"} {
@@ -266,12 +266,12 @@ func manyEndpoints(c *cluster) awkward {
 	}}
 }
 
-func overlappingRanges(c *cluster) awkward {
+func overlappingRanges(c *cluster) edgeCase {
 	open := kubeService("open", 1, kubePort("http", 80, 0))
 	open.Spec.LoadBalancerSourceRanges = []string{"10.1.0.0/16", "10.0.0.0/8", "10.0.0.0/8", "10.1.2.3/32", "192.0.2.0/24", "192.0.2.2/32", "192.0.2.2/31", "2001:db8::/32", "2001:db8::2/128"}
 	closed := kubeService("closed", 2, kubePort("http", 80, 0))
 	closed.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8", "10.1.0.0/16", "10.0.0.1/8", "255.255.255.255/32", "0.0.0.0/2"}
-	return awkward{[]*corev1.Service{open, closed}, slices.Concat(kubeSlices(open, c.Pods[0]), kubeSlices(closed, c.Pods[0])),
+	return edgeCase{[]*corev1.Service{open, closed}, slices.Concat(kubeSlices(open, c.Pods[0]), kubeSlices(closed, c.Pods[0])),
 		func(t *testing.T, c *cluster, _ *nft.Ruleset) {
 			c.answeredBy(t, c.Pods[0], "203.0.113.1:80", "10.96.0.2:80")
 			ask(t, c.Client, "tcp", netip.MustParseAddrPort("[2001:db8:2::1]:80"))
@@ -279,23 +279,23 @@ func overlappingRanges(c *cluster) awkward {
 		}}
 }
 
-func openRanges(c *cluster) awkward {
+func openRanges(c *cluster) edgeCase {
 	s := kubeService("open", 1, kubePort("http", 80, 0))
 	s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8", "0.0.0.0/0", "::/0", "0.0.0.0/0", "fd00::/8"}
-	return awkward{[]*corev1.Service{s}, kubeSlices(s, c.Pods[0]), func(t *testing.T, c *cluster, _ *nft.Ruleset) {
+	return edgeCase{[]*corev1.Service{s}, kubeSlices(s, c.Pods[0]), func(t *testing.T, c *cluster, _ *nft.Ruleset) {
 		c.answeredBy(t, c.Pods[0], "203.0.113.1:80")
 		ask(t, c.Client, "tcp", netip.MustParseAddrPort("[2001:db8:2::1]:80"))
 	}}
 }
 
 // sameEndpoint is twice in one slice and once more in another one.
-func sameEndpoint(c *cluster) awkward {
+func sameEndpoint(c *cluster) edgeCase {
 	s := kubeService("twice", 1, kubePort("http", 80, 0))
 	all := slices.Concat(kubeSlices(s, c.Pods[0], c.Pods[0]), kubeSlices(s, c.Pods[0]))
 	for i, slice := range all {
 		slice.Name = fmt.Sprintf("twice-%d", i)
 	}
-	return awkward{[]*corev1.Service{s}, all, func(t *testing.T, c *cluster, rules *nft.Ruleset) {
+	return edgeCase{[]*corev1.Service{s}, all, func(t *testing.T, c *cluster, rules *nft.Ruleset) {
 		c.answeredBy(t, c.Pods[0], "10.96.0.1:80", "10.96.0.1:80", "203.0.113.1:80")
 		if n := slotsOf(rules, "10.96.0.1:80"); n != 1 {
 			t.Errorf("%d slots for one endpoint", n)
@@ -304,10 +304,10 @@ func sameEndpoint(c *cluster) awkward {
 }
 
 // sameNodePort: two ports of one Service and another Service ask for it.
-func sameNodePort(c *cluster) awkward {
+func sameNodePort(c *cluster) edgeCase {
 	older := kubeService("older", 1, kubePort("http", 80, 30001), kubePort("more", 81, 30001))
 	younger := kubeService("younger", 2, kubePort("http", 80, 30001))
-	return awkward{[]*corev1.Service{younger, older}, slices.Concat(kubeSlices(older, c.Pods[0]), kubeSlices(younger, c.Pods[1])),
+	return edgeCase{[]*corev1.Service{younger, older}, slices.Concat(kubeSlices(older, c.Pods[0]), kubeSlices(younger, c.Pods[1])),
 		func(t *testing.T, c *cluster, rules *nft.Ruleset) {
 			c.answeredBy(t, c.Pods[0], "192.0.2.1:30001", "10.96.0.1:80", "10.96.0.1:81")
 			c.answeredBy(t, c.Pods[1], "10.96.0.2:80")
@@ -319,13 +319,13 @@ func sameNodePort(c *cluster) awkward {
 
 // sameAddress: external IPs that come twice, or are the ClusterIP, and Services
 // with one ClusterIP.
-func sameAddress(c *cluster) awkward {
+func sameAddress(c *cluster) edgeCase {
 	first := kubeService("first", 1, kubePort("http", 80, 0))
 	first.Spec.ExternalIPs = []string{"198.51.100.1", "198.51.100.1", "203.0.113.1", "10.96.0.1", "2001:db8:1::1", "2001:DB8:1::1"}
 	first.Status.LoadBalancer.Ingress = append(first.Status.LoadBalancer.Ingress, first.Status.LoadBalancer.Ingress...)
 	second := kubeService("second", 1, kubePort("http", 80, 0), kubePort("more", 81, 0))
 	second.CreationTimestamp = metav1.NewTime(time.Unix(2, 0))
-	return awkward{[]*corev1.Service{second, first}, slices.Concat(kubeSlices(first, c.Pods[0]), kubeSlices(second, c.Pods[1])),
+	return edgeCase{[]*corev1.Service{second, first}, slices.Concat(kubeSlices(first, c.Pods[0]), kubeSlices(second, c.Pods[1])),
 		func(t *testing.T, c *cluster, rules *nft.Ruleset) {
 			c.answeredBy(t, c.Pods[0], "10.96.0.1:80", "198.51.100.1:80", "203.0.113.1:80")
 			c.answeredBy(t, c.Pods[1], "10.96.0.1:81", "203.0.113.1:81")
