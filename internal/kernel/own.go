@@ -42,7 +42,7 @@ func (c *Conn) Own() (bool, error) {
 // tryTable returns the kernel's answer to a table with these flags.
 func (c *Conn) tryTable(flags uint32) error {
 	t := &Transaction{Messages: []Message{table(&plan.Change{Verb: plan.Add, Family: model.IPv4})}}
-	refused, err := persist(func() ([]Refusal, error) { return c.try(t, flags) })
+	refused, err := c.try(t, flags)
 	if len(refused) > 0 {
 		return refused[0].Err
 	}

@@ -37,6 +37,10 @@ func (c *Conn) Try(p *plan.Plan) ([]Refusal, error) {
 
 func (c *Conn) try(t *Transaction, flags uint32) ([]Refusal, error) {
 	t = t.trial(flags)
+	return persist(func() ([]Refusal, error) { return c.tryOnce(t) })
+}
+
+func (c *Conn) tryOnce(t *Transaction) ([]Refusal, error) {
 	first, err := c.sendBatch(t, t.Size(), AnyGeneration, true)
 	if err != nil {
 		return nil, fmt.Errorf("try: %w", err)

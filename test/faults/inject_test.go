@@ -33,10 +33,10 @@ var startFaults = []fault{
 	{"recvmsg", "error=ENOBUFS:when=4"},
 	{"recvmsg", "error=ENOBUFS:when=5..12+7"},
 	{"recvmsg", "error=ENOBUFS:when=3..5"},
-	{"sendmsg", "error=ENOBUFS:when=3..5"},
+	{"sendmsg", "error=ENOBUFS:when=2..4"},
 	{"sendmsg", "error=ENOMEM:when=2..40+5"},
 	{"sendto", "error=ENOBUFS:when=1..2"},
-	{"sendto", "error=EPERM:when=2"},
+	{"sendto", "error=ENOMEM:when=2"},
 	{"ppoll", "error=EINTR:when=1..2"},
 }
 
