@@ -270,10 +270,11 @@ func (a *Agent) apply(s *Sync) (err error) {
 	if !s.Plan.Empty() {
 		a.Log.Info("rules applied before the comparison", "changes", len(s.Plan.Changes))
 	}
-	if _, err = a.Applier.Apply(a.rules.DropIdle()); err != nil {
+	if _, err := a.Applier.Apply(a.rules.DropIdle()); err != nil {
 		a.rules.Undo()
+		a.Log.Debug("idle lanes remain", "error", err)
 	}
-	return err
+	return nil
 }
 
 // compare applies all of the router's routes to what the kernel holds.
