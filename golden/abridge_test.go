@@ -175,7 +175,7 @@ func (s *skeleton) abridgeObject(b *strings.Builder, tableHead string, o *object
 	fmt.Fprintf(b, "\t%s {\n%s\t}\n", o.head, indent(lines))
 }
 
-// abridgeRules replaces by "..." what stands in the skeleton, too, up to the line
+// abridgeRules replaces by "..." what the skeleton has as well, up to the line
 // before the next difference, if that makes it shorter.
 func abridgeRules(lines, base []string) []string {
 	var out []string
