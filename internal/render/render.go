@@ -24,7 +24,7 @@ func Start(r *model.Routing) (*State, nft.Delta) {
 		changes[i] = model.RouteChange{Frontend: r.Routes[i].Frontend, New: &r.Routes[i]}
 	}
 	delta := s.Change(changes, r.NodePortAddresses)
-	s.last = &change{} // there is nothing to go back to
+	s.last = &change{addresses: r.NodePortAddresses} // there is nothing to go back to
 	return s, nft.FromNothing(delta.After)
 }
 
