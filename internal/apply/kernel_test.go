@@ -1,10 +1,8 @@
 package apply
 
 import (
-	"bytes"
 	"errors"
 	"log/slog"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -43,13 +41,7 @@ func newSandbox(t testing.TB) *sandbox {
 
 func (s *sandbox) nft(t testing.TB, args ...string) string {
 	t.Helper()
-	cmd := exec.Command("nft", args...)
-	var out, problem bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &problem
-	if err := s.ns.Run(cmd); err != nil {
-		t.Fatalf("nft %s: %v\n%s", strings.Join(args, " "), err, problem.String())
-	}
-	return out.String()
+	return s.ns.NFT(t, args...)
 }
 
 // apply commits a ruleset and checks that the kernel then holds it.

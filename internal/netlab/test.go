@@ -1,9 +1,13 @@
 package netlab
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"os/exec"
+	"strings"
 	"syscall"
+	"testing"
 	"time"
 )
 
@@ -79,4 +83,16 @@ func (n *Namespace) TestGeneration(t Test) uint32 {
 		t.Fatal(err)
 	}
 	return g
+}
+
+// NFT runs nft in the namespace and returns its output.
+func (n *Namespace) NFT(t testing.TB, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("nft", args...)
+	var out, problem bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &problem
+	if err := n.Run(cmd); err != nil {
+		t.Fatalf("nft %s: %v\n%s", strings.Join(args, " "), err, problem.String())
+	}
+	return out.String()
 }

@@ -183,11 +183,7 @@ func (c *Rivals) States(of ...int) map[model.ServiceName]model.ServiceState {
 }
 
 func (c *Rivals) All() []int {
-	out := make([]int, Rivalry)
-	for i := range out {
-		out[i] = i
-	}
-	return out
+	return upTo(Rivalry)
 }
 
 // Resolve starts from nothing.

@@ -145,7 +145,12 @@ func (w *World) States(of ...int) map[model.ServiceName]model.ServiceState {
 }
 
 func (w *World) All() []int {
-	out := make([]int, WorldSize)
+	return upTo(WorldSize)
+}
+
+// upTo returns the numbers below n.
+func upTo(n int) []int {
+	out := make([]int, n)
 	for i := range out {
 		out[i] = i
 	}
