@@ -271,6 +271,6 @@ func (u *update) end() {
 	if u.delta.Complete {
 		u.slots, u.before = make(slots), &nft.Ruleset{}
 	}
-	u.slots.follow(u.before, u.after)
+	u.slots.follow(u.before, u.delta.After, u.after)
 	u.known = true
 }

@@ -8,54 +8,92 @@ import (
 	"github.com/nftproxy/nftproxy/internal/plan"
 )
 
-// slots is the only record of the endpoints that the kernel has in the slots of
-// a frontend: render only proposes an order, and plan.Settle keeps endpoints where they
-// are. If another program changes them, the kernel refuses the next change, or
-// a comparison finds it.
-type slots map[model.Frontend][]netip.AddrPort
+// slots is the only record of where the kernel has the endpoints of a frontend: render
+// only proposes an order, and plan.Settle keeps endpoints where they are. Frontends with
+// the proposed order have no entry; the others have, for each slot, the position of its
+// endpoint in that order. If another program changes the slots, the kernel refuses the
+// next change, or a comparison finds it.
+type slots map[model.Frontend][]uint32
 
-// follow records a change from one state of some frontends to another.
-func (s slots) follow(before, after *nft.Ruleset) {
+// follow records a change of some frontends: as rendered, and as applied.
+func (s slots) follow(before, rendered, applied *nft.Ruleset) {
 	for _, t := range before.Tables {
 		services := t.Set(nft.ServicesMap).Elements
 		for i := range services {
 			delete(s, services[i].Key.Frontend())
 		}
 	}
-	eachFrontend(after, func(f model.Frontend, group []nft.Element) {
-		endpoints := make([]netip.AddrPort, len(group))
-		for i := range group {
-			endpoints[i] = group[i].Value.Endpoint
+	for i, t := range applied.Tables {
+		proposed, settled := rendered.Tables[i].Set(nft.EndpointsMap), t.Set(nft.EndpointsMap)
+		if proposed == settled { // there was nothing before
+			continue
 		}
-		s[f] = endpoints
-	})
+		rest := settled.Elements
+		eachFrontend(proposed, func(f model.Frontend, group []nft.Element) {
+			if order := orderOf(group, rest[:len(group)]); order != nil {
+				s[f] = order
+			}
+			rest = rest[len(group):]
+		})
+	}
 }
 
-// place changes a ruleset so that the endpoints have the slots that they have in the
-// kernel, and reports whether all of them are known.
+// orderOf returns the position in proposed of the endpoint in each slot of applied, nil
+// if both are equal. An endpoint may have several slots.
+func orderOf(proposed, applied []nft.Element) []uint32 {
+	first := 0
+	for first < len(proposed) && proposed[first].Value.Endpoint == applied[first].Value.Endpoint {
+		first++
+	}
+	if first == len(proposed) {
+		return nil
+	}
+	order := make([]uint32, len(proposed))
+	for i := range first {
+		order[i] = uint32(i)
+	}
+	// The first position of each endpoint, and the next one of the same, plus one.
+	position, next := make(map[netip.AddrPort]uint32, len(proposed)-first), make([]uint32, len(proposed))
+	for i := len(proposed) - 1; i >= first; i-- {
+		e := proposed[i].Value.Endpoint
+		next[i], position[e] = position[e], uint32(i+1)
+	}
+	for i := first; i < len(applied); i++ {
+		e := applied[i].Value.Endpoint
+		order[i] = position[e] - 1
+		position[e] = next[order[i]]
+	}
+	return order
+}
+
+// place changes a rendered ruleset so that the endpoints have the slots that they have
+// in the kernel, and reports whether these are known.
 func (s slots) place(r *nft.Ruleset) (ok bool) {
 	ok = true
-	eachFrontend(r, func(f model.Frontend, group []nft.Element) {
-		known := s[f]
-		if len(known) != len(group) {
-			ok = false
-			return
-		}
-		for i := range group {
-			group[i].Value.Endpoint = known[i]
-		}
-	})
+	for _, t := range r.Tables {
+		eachFrontend(t.Set(nft.EndpointsMap), func(f model.Frontend, group []nft.Element) {
+			order := s[f]
+			if order == nil || len(order) != len(group) {
+				ok = ok && order == nil
+				return
+			}
+			proposed := make([]netip.AddrPort, len(group))
+			for i := range group {
+				proposed[i] = group[i].Value.Endpoint
+			}
+			for i, position := range order {
+				group[i].Value.Endpoint = proposed[position]
+			}
+		})
+	}
 	return ok
 }
 
 // eachFrontend calls f for the endpoints of each frontend, in their slots.
-func eachFrontend(r *nft.Ruleset, f func(model.Frontend, []nft.Element)) {
-	for _, t := range r.Tables {
-		m := t.Set(nft.EndpointsMap)
-		for rest := m.Elements; len(rest) > 0; {
-			var group []nft.Element
-			group, rest = plan.CutFrontend(rest)
-			f(group[0].Key.Frontend(), group)
-		}
+func eachFrontend(m *nft.Set, f func(model.Frontend, []nft.Element)) {
+	for rest := m.Elements; len(rest) > 0; {
+		var group []nft.Element
+		group, rest = plan.CutFrontend(rest)
+		f(group[0].Key.Frontend(), group)
 	}
 }
