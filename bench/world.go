@@ -82,7 +82,7 @@ func expose(s *model.Service, i int) {
 // before.
 func (w *world) newHost(node int) model.Host {
 	w.addresses++
-	return model.Host{Address: address(10, 128, w.addresses), Ready: true, Serving: true, Node: w.names[node%nodes]}
+	return model.Host{Address: address(10, 128, w.addresses), Ready: true, Serving: true, Place: model.OnNode(w.names[node%nodes])}
 }
 
 // address returns an address of a network that starts with a.b.0.0.
@@ -143,7 +143,7 @@ func hosts(s model.ServiceState) []model.Host { return s.Slices[0].Hosts }
 
 // remote returns the first endpoint of a state that is on another node, or -1.
 func remote(s model.ServiceState) int {
-	return slices.IndexFunc(hosts(s), func(h model.Host) bool { return h.Node != nodeName })
+	return slices.IndexFunc(hosts(s), func(h model.Host) bool { return h.Place.Node() != nodeName })
 }
 
 // config is that of a node in a cluster as kubeadm makes it.

@@ -38,7 +38,7 @@ func largeState(ports, slices, hosts int) model.ServiceState {
 		for j := range hosts {
 			n := j*slices + i // the addresses of the slices are mixed
 			slice.Hosts = append(slice.Hosts, model.Host{
-				Address: netip.AddrFrom4([4]byte{10, byte(128 + n>>16), byte(n >> 8), byte(n)}), Ready: true, Serving: true, Node: fmt.Sprintf("node-%d", n%1000),
+				Address: netip.AddrFrom4([4]byte{10, byte(128 + n>>16), byte(n >> 8), byte(n)}), Ready: true, Serving: true, Place: model.OnNode(fmt.Sprintf("node-%d", n%1000)),
 			})
 		}
 		state.Slices = append(state.Slices, slice)

@@ -55,7 +55,7 @@ func BenchmarkStickyChange(b *testing.B) {
 			all := stickyServices(1000)
 			s := newServed(b, all)
 			busy := &s.routing.Routes[0]
-			bindClients(b, s.Conn, busy.Frontend, busy.Inside().Endpoints[0].Address, clients)
+			bindClients(b, s.Conn, busy.Frontend, busy.Inside().Endpoints[0].Address(), clients)
 			idle := workload.ServiceName(7)
 			s.alternate(b, idle, workload.ReplaceEndpoint(all[idle]))
 			start := time.Now()

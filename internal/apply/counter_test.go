@@ -74,7 +74,7 @@ func (c *counted) rules(counters bool, pods int) *nft.Ruleset {
 		slice := &model.EndpointSlice{Namespace: "default", Name: fmt.Sprint("web-", f), Service: "web", Family: f,
 			Ports: []model.EndpointPort{{Name: "http", Protocol: model.TCP, Port: 8080}, {Name: "dns", Protocol: model.UDP, Port: 8080}}}
 		for _, p := range c.lab.Pods[:pods] {
-			slice.Hosts = append(slice.Hosts, model.Host{Address: p.Address(f), Ready: true, Serving: true, Node: "node"})
+			slice.Hosts = append(slice.Hosts, model.Host{Address: p.Address(f), Ready: true, Serving: true, Place: model.OnNode("node")})
 		}
 		s.Slices = append(s.Slices, slice)
 	}

@@ -29,7 +29,7 @@ func restricted(services, addresses, ports int, ranges func(service int) []netip
 		}
 		slice := &model.EndpointSlice{
 			Namespace: "default", Name: svc.Name.Name, Service: svc.Name.Name, Family: model.IPv4,
-			Hosts: []model.Host{{Address: workload.Addr("10.128.0.1"), Ready: true, Serving: true, Node: "node-2"}},
+			Hosts: []model.Host{{Address: workload.Addr("10.128.0.1"), Ready: true, Serving: true, Place: model.OnNode("node-2")}},
 		}
 		for j := range ports {
 			name := fmt.Sprintf("port-%d", j)

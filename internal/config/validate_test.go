@@ -298,7 +298,7 @@ func TestOtherName(t *testing.T) {
 		}},
 		Slices: []*model.EndpointSlice{{
 			Namespace: "default", Service: "web", Family: model.IPv4, Ports: []model.EndpointPort{{Protocol: model.TCP, Port: 8080}},
-			Hosts: []model.Host{{Address: netip.MustParseAddr("10.128.1.1"), Node: "node-1", Ready: true, Serving: true}},
+			Hosts: []model.Host{{Address: netip.MustParseAddr("10.128.1.1"), Place: model.OnNode("node-1"), Ready: true, Serving: true}},
 		}},
 	}
 	for name, local := range map[string]bool{"Node-1": true, "node-1.example.com": false} {

@@ -132,7 +132,7 @@ func BenchmarkChange(b *testing.B) {
 func replaced(before []model.Route) (there, back []model.RouteChange) {
 	now := slices.Clone(before)
 	serving := slices.Clone(before[0].Choice.Serving)
-	serving[len(serving)-1].Address = addrPort("10.0.0.5:80")
+	serving[len(serving)-1] = endpoint(addrPort("10.0.0.5:80"))
 	choice := &model.Choice{Serving: serving}
 	for i := range now {
 		now[i].Choice = choice

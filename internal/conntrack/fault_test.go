@@ -46,11 +46,15 @@ func (k *broken) Delete(flows []Flow) (int, error) {
 	return len(flows), k.deleteErr
 }
 
+func endpoint(a netip.AddrPort) model.Endpoint {
+	return model.Endpoint{Host: &model.Host{Address: a.Addr()}, Port: a.Port()}
+}
+
 // routing has frontends with the same endpoints.
 func routing(endpoints string, frontends ...string) *model.Routing {
 	var serving []model.Endpoint
 	for e := range strings.FieldsSeq(endpoints) {
-		serving = append(serving, model.Endpoint{Address: addrPort(e), Host: &model.Host{}})
+		serving = append(serving, endpoint(addrPort(e)))
 	}
 	r, choice := &model.Routing{}, &model.Choice{Serving: serving}
 	for _, f := range frontends {

@@ -85,7 +85,7 @@ func (s *service) addTo(all *model.Snapshot) {
 		slice := &model.EndpointSlice{Namespace: "default", Name: fmt.Sprint(name, f), Service: name, Family: f, Ports: ports}
 		add := func(pods []*netlab.Host, h model.Host) {
 			for _, p := range pods {
-				h.Address, h.Node = p.Address(f), p.NodeName
+				h.Address, h.Place = p.Address(f), model.OnNode(p.NodeName)
 				slice.Hosts = append(slice.Hosts, h)
 			}
 		}

@@ -145,7 +145,7 @@ func (c copies) of(choice *model.Choice) []netip.AddrPort {
 	if !ok && len(choice.Serving) > 0 {
 		out = make([]netip.AddrPort, len(choice.Serving))
 		for i, e := range choice.Serving {
-			out[i] = e.Address
+			out[i] = e.Address()
 		}
 		c[choice] = out
 	}

@@ -139,7 +139,7 @@ func (x *town) routes() (all []model.Route) {
 			if made[&serving[0]] == nil {
 				made[&serving[0]] = &model.Choice{}
 				for _, a := range serving {
-					made[&serving[0]].Serving = append(made[&serving[0]].Serving, model.Endpoint{Address: a})
+					made[&serving[0]].Serving = append(made[&serving[0]].Serving, endpoint(a))
 				}
 			}
 			route.Choice = made[&serving[0]]

@@ -91,7 +91,7 @@ func TestAfterSync(t *testing.T) {
 		}
 		for i := range endpoints {
 			s.Slices[0].Hosts = append(s.Slices[0].Hosts, model.Host{
-				Address: netip.AddrFrom4([4]byte{10, 128, 0, byte(i)}), Ready: true, Serving: true, Node: "node-1"})
+				Address: netip.AddrFrom4([4]byte{10, 128, 0, byte(i)}), Ready: true, Serving: true, Place: model.OnNode("node-1")})
 		}
 		changes := router.SetServices(s.Update().Services)
 		w.synced(&agent.Sync{Router: router, Routes: changes, Compared: true, Err: err})

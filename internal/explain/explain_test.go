@@ -45,7 +45,7 @@ func service() *model.Snapshot {
 			Ports: []model.EndpointPort{{Name: "http", Protocol: model.TCP, Port: 8080}},
 		}
 		for i, a := range addresses {
-			s.Hosts = append(s.Hosts, model.Host{Address: addr(a), Ready: true, Serving: true, Node: fmt.Sprintf("node-%d", i+1)})
+			s.Hosts = append(s.Hosts, model.Host{Address: addr(a), Ready: true, Serving: true, Place: model.OnNode(fmt.Sprintf("node-%d", i+1))})
 		}
 		return s
 	}

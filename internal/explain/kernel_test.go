@@ -68,7 +68,7 @@ func hashed(l *netlab.Lab) *model.Snapshot {
 				Ports: []model.EndpointPort{{Name: name, Protocol: model.TCP, Port: echoPort}},
 			}
 			for _, p := range pods[:n] {
-				slice.Hosts = append(slice.Hosts, model.Host{Address: p.Address(f), Ready: true, Node: p.NodeName})
+				slice.Hosts = append(slice.Hosts, model.Host{Address: p.Address(f), Ready: true, Place: model.OnNode(p.NodeName)})
 			}
 			s.Slices = append(s.Slices, slice)
 		}

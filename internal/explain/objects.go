@@ -20,7 +20,7 @@ func (r *Result) AddObjects(s *model.Snapshot, c model.Config, routing *model.Ro
 	if route == nil {
 		return
 	}
-	r.Service, r.Kind = route.Port.String(), route.Kind.String()
+	r.Service, r.Kind = route.PortName().String(), route.Kind.String()
 	node, _ := s.Node(c.NodeName)
 	l := model.NewLocality(node, c)
 	policy := route.InsidePolicy()
@@ -32,7 +32,7 @@ func (r *Result) AddObjects(s *model.Snapshot, c model.Config, routing *model.Ro
 		return e.Namespace != name.Namespace || e.Service != name.Name
 	})
 	family := model.FamilyOf(route.Frontend.Address)
-	r.LeftOut = append(leftOut(model.Endpoints(route.Port, family, ss), l.Node, policy), elsewhere(route.Port, family, ss)...)
+	r.LeftOut = append(leftOut(model.Endpoints(route.PortName(), family, ss), l.Node, policy), elsewhere(route.PortName(), family, ss)...)
 	r.Conflicts = losers(s, l, route)
 }
 
@@ -61,8 +61,8 @@ func losers(s *model.Snapshot, l *model.Locality, winner *model.Route) []Claim {
 	}
 	for _, svc := range s.Services {
 		for _, r := range model.RouteService(svc, nil, l) {
-			if (r.Frontend == winner.Frontend || r.Frontend == hidden) && r.Port != winner.Port {
-				out = append(out, Claim{r.Port.String(), r.Kind.String()})
+			if (r.Frontend == winner.Frontend || r.Frontend == hidden) && r.PortName() != winner.PortName() {
+				out = append(out, Claim{r.PortName().String(), r.Kind.String()})
 			}
 		}
 	}
@@ -76,7 +76,7 @@ func leftOut(endpoints []model.Endpoint, node *model.Node, policy model.Policy) 
 	var out []Omission
 	for _, e := range endpoints {
 		if why := selection.Excludes(e.Host); why != model.Chosen {
-			out = append(out, Omission{e.Address, terminal.Printable(exclusionText(why, e.Host, node))})
+			out = append(out, Omission{e.Address(), terminal.Printable(exclusionText(why, e.Host, node))})
 		}
 	}
 	return out
@@ -85,11 +85,11 @@ func leftOut(endpoints []model.Endpoint, node *model.Node, policy model.Policy) 
 func exclusionText(why model.Exclusion, h *model.Host, node *model.Node) string {
 	switch why {
 	case model.OtherNode:
-		return "policy Local, and it is on node " + h.Node
+		return "policy Local, and it is on node " + h.Place.Node()
 	case model.ForOtherNode:
-		return fmt.Sprintf("its topology hints are for node %s, this is %s", strings.Join(h.ForNodes, ", "), node.Name)
+		return fmt.Sprintf("its topology hints are for node %s, this is %s", strings.Join(h.Place.ForNodes(), ", "), node.Name)
 	case model.ForOtherZone:
-		return fmt.Sprintf("its topology hints are for zone %s, this is %s", strings.Join(h.ForZones, ", "), node.Zone)
+		return fmt.Sprintf("its topology hints are for zone %s, this is %s", strings.Join(h.Place.ForZones(), ", "), node.Zone)
 	}
 	return map[model.Exclusion]string{
 		model.Drained:    "its weight is 0",
@@ -116,10 +116,10 @@ func elsewhere(port model.PortName, f model.Family, ss []*model.EndpointSlice) [
 	var other, more []Omission
 	for _, of := range model.Families {
 		for _, e := range model.Endpoints(port, of, ss) {
-			if n := records[e.Address]; of != f {
-				other = append(other, Omission{e.Address, fmt.Sprintf("%s, and the frontend is %s", of, f)})
+			if n := records[e.Address()]; of != f {
+				other = append(other, Omission{e.Address(), fmt.Sprintf("%s, and the frontend is %s", of, f)})
 			} else if n > 1 {
-				more = append(more, Omission{e.Address, fmt.Sprintf("%d of %d records of it: the best one counts", n-1, n)})
+				more = append(more, Omission{e.Address(), fmt.Sprintf("%d of %d records of it: the best one counts", n-1, n)})
 			}
 		}
 	}

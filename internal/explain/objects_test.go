@@ -25,12 +25,11 @@ func randomEndpoints(r *rand.Rand) []model.Endpoint {
 	out := make([]model.Endpoint, r.IntN(6))
 	for i := range out {
 		a := netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})
-		out[i] = model.Endpoint{Address: netip.AddrPortFrom(a, 80), Host: &model.Host{
-			Address:  a,
-			Ready:    r.IntN(3) > 0,
-			Serving:  r.IntN(2) == 0,
-			Node:     []string{"", "n1", "n2"}[r.IntN(3)],
-			ForZones: hints("za", "zb"), ForNodes: hints("n1", "n2"),
+		out[i] = model.Endpoint{Port: 80, Host: &model.Host{
+			Address:     a,
+			Ready:       r.IntN(3) > 0,
+			Serving:     r.IntN(2) == 0,
+			Place:       model.NewPlace([]string{"", "n1", "n2"}[r.IntN(3)], hints("za", "zb"), hints("n1", "n2")),
 			Terminating: r.IntN(2) == 0,
 			Drain:       r.IntN(5) == 0,
 		}}
@@ -50,7 +49,7 @@ func TestLeftOutAgreesWithChoose(t *testing.T) {
 		for policy, chosen := range map[model.Policy][]model.Endpoint{model.PolicyCluster: choice.Cluster, model.PolicyLocal: choice.Local} {
 			var rest []netip.AddrPort
 			for _, e := range chosen {
-				rest = append(rest, e.Address)
+				rest = append(rest, e.Address())
 			}
 			for _, o := range leftOut(endpoints, node, policy) {
 				if o.Reason == "" {
@@ -60,7 +59,7 @@ func TestLeftOutAgreesWithChoose(t *testing.T) {
 				rest = append(rest, o.Endpoint)
 			}
 			slices.SortFunc(rest, netip.AddrPort.Compare)
-			if !slices.EqualFunc(rest, endpoints, func(a netip.AddrPort, e model.Endpoint) bool { return a == e.Address }) {
+			if !slices.EqualFunc(rest, endpoints, func(a netip.AddrPort, e model.Endpoint) bool { return a == e.Address() }) {
 				t.Fatalf("%s: chosen and left out are %s of %s", policy, rest, describe(endpoints))
 			}
 		}
@@ -80,7 +79,7 @@ func describe(endpoints []model.Endpoint) string {
 
 // TestLeftOutReasons is the table of reasons.
 func TestLeftOutReasons(t *testing.T) {
-	ready := model.Host{Ready: true, Serving: true, Node: "n1"}
+	ready := model.Host{Ready: true, Serving: true, Place: model.OnNode("n1")}
 	for _, c := range []struct {
 		name   string
 		host   model.Host
@@ -94,22 +93,23 @@ func TestLeftOutReasons(t *testing.T) {
 		{"terminating beside ready", model.Host{Serving: true, Terminating: true}, []model.Host{ready}, model.PolicyCluster, "terminating, and others are ready"},
 		{"terminating alone", model.Host{Serving: true, Terminating: true}, nil, model.PolicyCluster, ""},
 		{"terminated", model.Host{Terminating: true}, nil, model.PolicyCluster, "terminating, and no longer serving"},
-		{"other zone", model.Host{Ready: true, ForZones: []string{"zb", "zc"}}, []model.Host{{Ready: true, ForZones: []string{"za"}}}, model.PolicyCluster,
+		{"other zone", model.Host{Ready: true, Place: model.NewPlace("", []string{"zb", "zc"}, nil)}, []model.Host{{Ready: true, Place: model.NewPlace("", []string{"za"}, nil)}}, model.PolicyCluster,
 			"its topology hints are for zone zb, zc, this is za"},
-		{"other node by hints", model.Host{Ready: true, ForNodes: []string{"n2"}}, []model.Host{{Ready: true, ForNodes: []string{"n1"}}}, model.PolicyCluster,
+		{"other node by hints", model.Host{Ready: true, Place: model.NewPlace("", nil, []string{"n2"})}, []model.Host{{Ready: true, Place: model.NewPlace("", nil, []string{"n1"})}}, model.PolicyCluster,
 			"its topology hints are for node n2, this is n1"},
-		{"other node", model.Host{Ready: true, Node: "n2"}, nil, model.PolicyLocal, "policy Local, and it is on node n2"},
+		{"other node", model.Host{Ready: true, Place: model.OnNode("n2")}, nil, model.PolicyLocal, "policy Local, and it is on node n2"},
 		{"no node", model.Host{Ready: true}, nil, model.PolicyLocal, "policy Local, and its node is not known"},
 		// Hints do not count for policy Local.
-		{"hints and policy Local", model.Host{Ready: true, Node: "n1", ForZones: []string{"zb"}}, []model.Host{{Ready: true, ForZones: []string{"za"}}}, model.PolicyLocal, ""},
+		{"hints and policy Local", model.Host{Ready: true, Place: model.NewPlace("n1", []string{"zb"}, nil)}, []model.Host{{Ready: true, Place: model.NewPlace("", []string{"za"}, nil)}}, model.PolicyLocal, ""},
 	} {
 		var endpoints []model.Endpoint
 		for i, h := range append([]model.Host{c.host}, c.others...) {
-			endpoints = append(endpoints, model.Endpoint{Address: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 80), Host: &h})
+			h.Address = netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})
+			endpoints = append(endpoints, model.Endpoint{Host: &h, Port: 80})
 		}
 		got := ""
 		for _, o := range leftOut(endpoints, &model.Node{Name: "n1", Zone: "za"}, c.policy) {
-			if o.Endpoint == endpoints[0].Address {
+			if o.Endpoint == endpoints[0].Address() {
 				got = o.Reason
 			}
 		}

@@ -47,7 +47,7 @@ func mixture(l *netlab.Lab) *model.Snapshot {
 				Ports: []model.EndpointPort{{Name: "p", Protocol: model.TCP, Port: echoPort}},
 			}
 			for _, h := range c.endpoints {
-				slice.Hosts = append(slice.Hosts, model.Host{Address: h.Address(f), Ready: true, Node: h.NodeName})
+				slice.Hosts = append(slice.Hosts, model.Host{Address: h.Address(f), Ready: true, Place: model.OnNode(h.NodeName)})
 			}
 			s.Slices = append(s.Slices, slice)
 		}

@@ -31,7 +31,7 @@ func facts(t *testing.T, r *Result) string {
 func TestPrintFacts(t *testing.T) {
 	full := service()
 	full.Services[0].AffinityTimeout = time.Hour
-	full.Slices[0].Hosts = append(full.Slices[0].Hosts, model.Host{Address: addr("10.128.3.1"), Node: "node-3"})
+	full.Slices[0].Hosts = append(full.Slices[0].Hosts, model.Host{Address: addr("10.128.3.1"), Place: model.OnNode("node-3")})
 	full.Slices[0].Hosts[1].Weight = 2
 	other := *full.Services[0]
 	other.Name.Name = "other"

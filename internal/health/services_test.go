@@ -505,12 +505,12 @@ func hosts(t *testing.T, ready, serving int) []*model.EndpointSlice {
 		s.Hosts = append(s.Hosts, h)
 	}
 	for range ready {
-		add(model.Host{Node: "node-1", Ready: true, Serving: true})
+		add(model.Host{Place: model.OnNode("node-1"), Ready: true, Serving: true})
 	}
 	for range serving {
-		add(model.Host{Node: "node-1", Serving: true})
+		add(model.Host{Place: model.OnNode("node-1"), Serving: true})
 	}
-	add(model.Host{Node: "node-2", Ready: true, Serving: true})
+	add(model.Host{Place: model.OnNode("node-2"), Ready: true, Serving: true})
 	return []*model.EndpointSlice{s}
 }
 

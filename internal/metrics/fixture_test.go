@@ -33,7 +33,7 @@ func snapshot(services ...*model.Service) *model.Snapshot {
 		s.Slices = append(s.Slices, &model.EndpointSlice{
 			Namespace: svc.Name.Namespace, Name: svc.Name.Name + "-1", Service: svc.Name.Name, Family: model.IPv4,
 			Ports: []model.EndpointPort{{Name: "http", Protocol: model.TCP, Port: 8080}},
-			Hosts: []model.Host{{Address: netip.AddrFrom4([4]byte{10, 128, byte(i >> 8), byte(i)}), Ready: true, Serving: true, Node: "node-2"}},
+			Hosts: []model.Host{{Address: netip.AddrFrom4([4]byte{10, 128, byte(i >> 8), byte(i)}), Ready: true, Serving: true, Place: model.OnNode("node-2")}},
 		})
 	}
 	return s

@@ -61,18 +61,14 @@ func (r *Router) Configure(c Config, nodes []*Node, cidrs []netip.Prefix) (chang
 }
 
 func (r *Router) rebuild() []RouteChange {
-	services, touched := r.services, make(map[Frontend]*Route, len(r.claims))
-	for f, c := range r.claims {
-		touched[f] = c.winner
-	}
+	services, touched := r.services, r.winners
 	r.services = make(map[ServiceName]*routed, len(services))
 	r.noticed = make(map[ServiceName][]Notice)
 	r.health = make(map[ServiceName]HealthCheck)
 	r.staleNotices, r.staleHealth = true, true
-	r.claims = make(map[Frontend]claims, len(r.claims))
-	r.contested = make(map[Frontend]struct{})
+	r.winners = make(map[Frontend]*Route, len(r.winners))
+	r.losers = make(map[Frontend][]*Route)
 	r.overlaps = make(overlaps)
-	r.clusterIPs = make(map[netip.Addr]int, len(r.clusterIPs))
 	r.withoutLocal = make(map[Family]WithoutLocal)
 	for name, s := range services {
 		r.claim(name, s.state, touched)

@@ -1,9 +1,5 @@
 package model
 
-import (
-	"slices"
-)
-
 // Choice holds the endpoints of one service port in one family that may take new
 // connections, by traffic policy. It is immutable and shared by the routes of the
 // service port, so its address identifies it.
@@ -65,10 +61,19 @@ func (c *Choice) Decide(p Policy) Decision {
 
 // filter returns the endpoints to keep; it does not copy if those are all.
 func filter(endpoints []Endpoint, keep func(*Host) bool) []Endpoint {
-	if !slices.ContainsFunc(endpoints, func(e Endpoint) bool { return !keep(e.Host) }) {
-		return endpoints
+	n := 0
+	for _, e := range endpoints {
+		if keep(e.Host) {
+			n++
+		}
 	}
-	var out []Endpoint
+	switch n {
+	case len(endpoints):
+		return endpoints
+	case 0:
+		return nil
+	}
+	out := make([]Endpoint, 0, n)
 	for _, e := range endpoints {
 		if keep(e.Host) {
 			out = append(out, e)
@@ -110,8 +115,9 @@ func NewSelection(endpoints []Endpoint, node *Node, p Policy) *Selection {
 	for _, e := range endpoints {
 		if e.Host.Ready && s.excludesPlace(e.Host) == Chosen {
 			s.anyReady = true
-			byNode.add(e.Host.ForNodes)
-			byZone.add(e.Host.ForZones)
+			place := e.Host.Place.get()
+			byNode.add(place.forNodes)
+			byZone.add(place.forZones)
 		}
 	}
 	s.byNode = p == PolicyCluster && byNode.count()
@@ -125,9 +131,9 @@ type hints struct {
 	missing, named bool   // at an endpoint; here by an endpoint
 }
 
-func (h *hints) add(names []string) {
-	h.missing = h.missing || len(names) == 0
-	h.named = h.named || h.here != "" && slices.Contains(names, h.here)
+func (h *hints) add(n names) {
+	h.missing = h.missing || n == ""
+	h.named = h.named || h.here != "" && n.has(h.here)
 }
 
 func (h *hints) count() bool { return h.named && !h.missing }
@@ -140,9 +146,9 @@ func (s *Selection) Excludes(h *Host) Exclusion {
 		return why
 	}
 	switch {
-	case h.Ready && s.byNode && !slices.Contains(h.ForNodes, s.node.Name):
+	case h.Ready && s.byNode && !h.Place.get().forNodes.has(s.node.Name):
 		return ForOtherNode
-	case h.Ready && s.byZone && !slices.Contains(h.ForZones, s.node.Zone):
+	case h.Ready && s.byZone && !h.Place.get().forZones.has(s.node.Zone):
 		return ForOtherZone
 	case h.Ready:
 		return Chosen
@@ -163,10 +169,12 @@ func (s *Selection) excludesPlace(h *Host) Exclusion {
 		return Drained
 	case s.policy == PolicyCluster:
 		return Chosen
-	case h.Node == "":
-		return NoNode
-	case h.Node != s.node.Name:
-		return OtherNode
 	}
-	return Chosen
+	switch h.Place.Node() {
+	case "":
+		return NoNode
+	case s.node.Name:
+		return Chosen
+	}
+	return OtherNode
 }

@@ -31,17 +31,20 @@ func endpoints(t *testing.T, text string) []Endpoint {
 		default:
 			t.Fatalf("unknown endpoint %q", name)
 		}
+		var node string
+		var zones, nodes []string
 		for _, a := range strings.Split(attributes, ",") {
 			switch kind, value, _ := strings.Cut(a, ":"); {
 			case kind == "z":
-				h.ForZones = append(h.ForZones, value)
+				zones = append(zones, value)
 			case kind == "n":
-				h.ForNodes = append(h.ForNodes, value)
+				nodes = append(nodes, value)
 			case strings.HasPrefix(a, "@"):
-				h.Node = a[1:]
+				node = a[1:]
 			}
 		}
-		out = append(out, Endpoint{netip.AddrPortFrom(h.Address, 80), h})
+		h.Place = NewPlace(node, zones, nodes)
+		out = append(out, Endpoint{h, 80})
 	}
 	return out
 }
@@ -50,7 +53,7 @@ func endpoints(t *testing.T, text string) []Endpoint {
 func numbers(chosen []Endpoint) string {
 	var out []string
 	for _, e := range chosen {
-		out = append(out, fmt.Sprint(e.Address.Addr().As4()[3]))
+		out = append(out, fmt.Sprint(e.Host.Address.As4()[3]))
 	}
 	return strings.Join(out, " ")
 }

@@ -22,23 +22,30 @@ type EndpointPort struct {
 	Port     uint16
 }
 
-// Host is one entry of a slice's endpoints: an address with its conditions.
+// Host is one entry of a slice's endpoints: an address with its conditions. There are
+// more of them than of anything else.
 type Host struct {
 	Address     netip.Addr
+	Place       Place
 	Ready       bool
 	Serving     bool
 	Terminating bool
-	Node        string   // node name; empty: unknown (2.15)
-	ForZones    []string // zone hints (2.16)
-	ForNodes    []string // node hints (2.16)
-	Weight      uint16   // share of new connections relative to other endpoints; zero: the default, 1
-	Drain       bool     // no new connections: the weight is given as 0
+	Weight      uint16 // share of new connections relative to other endpoints; zero: the default, 1
+	Drain       bool   // no new connections: the weight is given as 0
 }
 
-// Endpoint is the address and port of a host that serves a service port.
+// Endpoint is a host that serves a service port at a port of its own.
 type Endpoint struct {
-	Address netip.AddrPort
-	Host    *Host
+	Host *Host
+	Port uint16
+}
+
+// Address returns where the endpoint answers.
+func (e Endpoint) Address() netip.AddrPort { return netip.AddrPortFrom(e.Host.Address, e.Port) }
+
+// sameAddress reports whether two endpoints are records of the same one.
+func (e Endpoint) sameAddress(o Endpoint) bool {
+	return e.Port == o.Port && e.Host.Address == o.Host.Address
 }
 
 // Endpoints returns the endpoints of one service port in one family: the union over
@@ -46,7 +53,7 @@ type Endpoint struct {
 // (2.17). A record that is not terminating is preferred (2.18), then a ready one,
 // then a serving one, then by content: the order of slices and hosts does not matter.
 func Endpoints(port PortName, f Family, ss []*EndpointSlice) []Endpoint {
-	return newSlicePorts(ss).endpoints(port, f)
+	return newSlicePorts(ss).endpoints(port.Port, port.Protocol, f)
 }
 
 // slicePorts are the ports of all slices of a Service, sorted by family, name and
@@ -78,8 +85,8 @@ func (p slicePort) compare(f Family, name string, protocol Protocol) int {
 }
 
 // endpoints is [Endpoints] for one of many service ports.
-func (all slicePorts) endpoints(port PortName, f Family) []Endpoint {
-	is := func(p slicePort) int { return p.compare(f, port.Port, port.Protocol) }
+func (all slicePorts) endpoints(port string, protocol Protocol, f Family) []Endpoint {
+	is := func(p slicePort) int { return p.compare(f, port, protocol) }
 	first, _ := slices.BinarySearchFunc(all, struct{}{}, func(p slicePort, _ struct{}) int { return is(p) })
 	all = all[first:]
 	n := 0
@@ -93,25 +100,23 @@ func (all slicePorts) endpoints(port PortName, f Family) []Endpoint {
 	out := make([]Endpoint, 0, total)
 	for _, p := range all[:n] {
 		for i := range p.slice.Hosts {
-			h := &p.slice.Hosts[i]
-			out = append(out, Endpoint{netip.AddrPortFrom(h.Address, p.port.Port), h})
+			out = append(out, Endpoint{&p.slice.Hosts[i], p.port.Port})
 		}
 	}
 	slices.SortFunc(out, compareEndpoints)
-	return slices.CompactFunc(out, func(a, b Endpoint) bool { return a.Address == b.Address })
+	return slices.CompactFunc(out, Endpoint.sameAddress)
 }
 
 func compareEndpoints(a, b Endpoint) int {
-	if c := a.Address.Compare(b.Address); c != 0 { // the common case, and the rest is expensive
+	if c := a.Host.Address.Compare(b.Host.Address); c != 0 { // the common case, and the rest is expensive
 		return c
 	}
 	return cmp.Or(
+		cmp.Compare(a.Port, b.Port),
 		compareBool(a.Host.Terminating, b.Host.Terminating),
 		compareBool(b.Host.Ready, a.Host.Ready),
 		compareBool(b.Host.Serving, a.Host.Serving),
-		cmp.Compare(a.Host.Node, b.Host.Node),
-		slices.Compare(a.Host.ForZones, b.Host.ForZones),
-		slices.Compare(a.Host.ForNodes, b.Host.ForNodes),
+		a.Host.Place.compare(b.Host.Place),
 		compareBool(a.Host.Drain, b.Host.Drain),
 		cmp.Compare(b.Host.Weight, a.Host.Weight),
 	)

@@ -35,7 +35,7 @@ func TestEndpoints(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var got []string
 			for _, e := range Endpoints(http, IPv4, c.slices) {
-				got = append(got, e.Address.String())
+				got = append(got, e.Address().String())
 			}
 			if !slices.Equal(got, c.want) {
 				t.Errorf("endpoints are %v, want %v", got, c.want)

@@ -59,10 +59,15 @@ func (k Kind) String() string {
 type Route struct {
 	Frontend     Frontend
 	Kind         Kind
-	Port         PortName
 	Service      *Service
+	Port         *ServicePort // of the Service
 	Choice       *Choice
 	SourceRanges []netip.Prefix // allowed clients; none: all (4.30)
+}
+
+// PortName returns the name of the service port.
+func (r *Route) PortName() PortName {
+	return PortName{r.Service.Name, r.Port.Name, r.Port.Protocol}
 }
 
 // Local reports whether clients outside of the cluster get endpoints on this node
@@ -94,7 +99,7 @@ func (r *Route) Outside() Decision {
 // RouteService returns the routes of one Service on a node: one for each address
 // and port. slices are those of the Service.
 func RouteService(s *Service, slices []*EndpointSlice, l *Locality) []Route {
-	var routes []Route
+	routes := make([]Route, 0, s.mostRoutes(l))
 	ports := newSlicePorts(slices)
 	for _, f := range Families {
 		clusterIP, ok := s.ClusterIP(f)
@@ -102,13 +107,13 @@ func RouteService(s *Service, slices []*EndpointSlice, l *Locality) []Route {
 			continue
 		}
 		ranges := l.sourceRanges(s, f)
-		for _, p := range s.Ports {
-			name := PortName{s.Name, p.Name, p.Protocol}
-			choice := Choose(ports.endpoints(name, f), l.Node)
+		for i := range s.Ports {
+			p := &s.Ports[i]
+			choice := Choose(ports.endpoints(p.Name, p.Protocol, f), l.Node)
 			add := func(kind Kind, port uint16, ranges []netip.Prefix, addrs ...netip.Addr) {
 				for _, a := range addrs {
 					if FamilyOf(a) == f {
-						routes = append(routes, Route{Frontend{a, p.Protocol, port}, kind, name, s, choice, ranges})
+						routes = append(routes, Route{Frontend{a, p.Protocol, port}, kind, s, p, choice, ranges})
 					}
 				}
 			}
@@ -125,6 +130,18 @@ func RouteService(s *Service, slices []*EndpointSlice, l *Locality) []Route {
 	return routes
 }
 
+// mostRoutes returns the number of routes of a Service whose families all have a
+// ClusterIP, and all external addresses count.
+func (s *Service) mostRoutes(l *Locality) int {
+	n := len(s.Ports) * (len(s.ClusterIPs) + len(s.LoadBalancerIPs) + len(s.ExternalIPs))
+	for i := range s.Ports {
+		if s.Ports[i].NodePort != 0 {
+			n += len(l.nodePorts)
+		}
+	}
+	return n
+}
+
 // compareClaims orders the routes that claim one frontend; the first one wins. A
 // ClusterIP comes first, so that no Service can take another one's by naming it as
 // an external address. Next are claims with endpoints (4.40), addresses of a Service
@@ -135,7 +152,7 @@ func compareClaims(a, b *Route) int {
 		compareBool(b.Inside().Verdict == Forward, a.Inside().Verdict == Forward),
 		compareBool(a.Kind == NodePort, b.Kind == NodePort),
 		compareAge(a.Service.Created, b.Service.Created),
-		a.Port.Compare(b.Port),
+		a.PortName().Compare(b.PortName()),
 		cmp.Compare(a.Kind, b.Kind),
 	)
 }
@@ -177,10 +194,10 @@ func (r *Router) overlap(route *Route) {
 	case route.Kind == NodePort:
 		r.staleNotices = r.staleNotices || len(r.overlaps[f]) > 0
 	case route.external():
-		c := r.claims[f]
-		claimed := c.winner != nil && (c.winner.external() || slices.ContainsFunc(c.losers, (*Route).external))
+		winner := r.winners[f]
+		claimed := winner != nil && (winner.external() || slices.ContainsFunc(r.losers[f], (*Route).external))
 		r.overlaps.note(f, claimed)
-		if _, ok := r.claims[f.OnNode()]; ok && r.onNode(f.Address) {
+		if _, ok := r.winners[f.OnNode()]; ok && r.onNode(f.Address) {
 			r.staleNotices = true
 		}
 	}
@@ -193,12 +210,12 @@ func (r *Router) onNode(a netip.Addr) bool { return contains(r.NodePortAddresses
 func (r *Router) overlapNotices() []Notice {
 	var out []Notice
 	for w, frontends := range r.overlaps {
-		loser := r.claims[w].winner
+		loser := r.winners[w]
 		if loser == nil {
 			continue
 		}
 		for f := range frontends {
-			if winner := r.claims[f].winner; winner.Port != loser.Port && r.onNode(f.Address) {
+			if winner := r.winners[f]; winner.PortName() != loser.PortName() && r.onNode(f.Address) {
 				out = append(out, conflict(f, loser, winner))
 			}
 		}

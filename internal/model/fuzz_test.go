@@ -37,18 +37,18 @@ func FuzzChoose(f *testing.F) {
 			hosts = append(hosts, Host{
 				Address: netip.AddrFrom4([4]byte{10, 0, 0, byte(len(hosts))}),
 				Ready:   r.IntN(2) == 0, Serving: r.IntN(2) == 0, Terminating: r.IntN(2) == 0, Drain: r.IntN(4) == 0,
-				Node: pick(r, "n1", "n2", ""), ForZones: hint(r, "za", "zb", ""), ForNodes: hint(r, "n1", "n2", ""),
+				Place: NewPlace(pick(r, "n1", "n2", ""), hint(r, "za", "zb", ""), hint(r, "n1", "n2", "")),
 			})
 		}
 		var all []Endpoint
 		for i := range hosts {
-			all = append(all, Endpoint{netip.AddrPortFrom(hosts[i].Address, 80), &hosts[i]})
+			all = append(all, Endpoint{&hosts[i], 80})
 		}
 		before := slices.Clone(all)
 		got, want := Choose(all, node), choose(all, node)
-		if fmt.Sprint(names(got.Cluster), names(got.Local), names(got.Serving)) != fmt.Sprint(names(want.Cluster), names(want.Local), names(want.Serving)) {
+		if fmt.Sprint(addresses(got.Cluster), addresses(got.Local), addresses(got.Serving)) != fmt.Sprint(addresses(want.Cluster), addresses(want.Local), addresses(want.Serving)) {
 			t.Errorf("node %+v, hosts %+v: chosen are %v %v %v, want %v %v %v", *node, hosts,
-				names(got.Cluster), names(got.Local), names(got.Serving), names(want.Cluster), names(want.Local), names(want.Serving))
+				addresses(got.Cluster), addresses(got.Local), addresses(got.Serving), addresses(want.Cluster), addresses(want.Local), addresses(want.Serving))
 		}
 		if !slices.Equal(all, before) {
 			t.Error("the list of endpoints was changed")
@@ -71,10 +71,10 @@ func hint(r *rand.Rand, of ...string) []string {
 	return out
 }
 
-func names(all []Endpoint) []string {
+func addresses(all []Endpoint) []string {
 	out := []string{}
 	for _, e := range all {
-		out = append(out, e.Address.String())
+		out = append(out, e.Address().String())
 	}
 	return out
 }
@@ -88,19 +88,19 @@ func choose(all []Endpoint, node *Node) *Choice {
 	nodeHints, zoneHints := len(ready) > 0, len(ready) > 0 // every ready one has such a hint
 	thisNode, thisZone := false, false                     // some ready one names it
 	for _, e := range ready {
-		nodeHints = nodeHints && len(e.Host.ForNodes) > 0
-		zoneHints = zoneHints && len(e.Host.ForZones) > 0
-		thisNode = thisNode || node.Name != "" && slices.Contains(e.Host.ForNodes, node.Name)
-		thisZone = thisZone || node.Zone != "" && slices.Contains(e.Host.ForZones, node.Zone)
+		nodeHints = nodeHints && len(e.Host.Place.ForNodes()) > 0
+		zoneHints = zoneHints && len(e.Host.Place.ForZones()) > 0
+		thisNode = thisNode || node.Name != "" && slices.Contains(e.Host.Place.ForNodes(), node.Name)
+		thisZone = thisZone || node.Zone != "" && slices.Contains(e.Host.Place.ForZones(), node.Zone)
 	}
 	anyLocal := slices.ContainsFunc(ready, func(e Endpoint) bool { return isHere(e, node) })
 	for _, e := range listed {
 		kept := true
 		switch {
 		case nodeHints && thisNode: // 3.11
-			kept = slices.Contains(e.Host.ForNodes, node.Name)
+			kept = slices.Contains(e.Host.Place.ForNodes(), node.Name)
 		case zoneHints && thisZone: // 3.12
-			kept = slices.Contains(e.Host.ForZones, node.Zone)
+			kept = slices.Contains(e.Host.Place.ForZones(), node.Zone)
 		}
 		lastResort := e.Host.Serving && e.Host.Terminating
 		if e.Host.Ready && kept || len(ready) == 0 && lastResort { // 3.4, 3.5
@@ -120,7 +120,9 @@ func choose(all []Endpoint, node *Node) *Choice {
 
 // isHere reports whether an endpoint is on the node; one without a node is
 // nowhere (2.15).
-func isHere(e Endpoint, node *Node) bool { return e.Host.Node != "" && e.Host.Node == node.Name }
+func isHere(e Endpoint, node *Node) bool {
+	return e.Host.Place.Node() != "" && e.Host.Place.Node() == node.Name
+}
 
 // checkDecision: 3.8.
 func checkDecision(t *testing.T, c *Choice, p Policy, got Decision) {
@@ -136,8 +138,8 @@ func checkDecision(t *testing.T, c *Choice, p Policy, got Decision) {
 	case len(c.Cluster) == 0:
 		want = Reject
 	}
-	if got.Verdict != want || want == Forward && !slices.Equal(names(got.Endpoints), names(set)) || want != Forward && len(got.Endpoints) > 0 {
-		t.Errorf("policy %s decides %s for %v, want %s for %v", p, got.Verdict, names(got.Endpoints), want, names(set))
+	if got.Verdict != want || want == Forward && !slices.Equal(addresses(got.Endpoints), addresses(set)) || want != Forward && len(got.Endpoints) > 0 {
+		t.Errorf("policy %s decides %s for %v, want %s for %v", p, got.Verdict, addresses(got.Endpoints), want, addresses(set))
 	}
 }
 
@@ -155,15 +157,15 @@ func FuzzEndpoints(f *testing.F) {
 		port := PortName{ServiceName{"default", "web"}, "http", TCP}
 		for _, family := range Families {
 			got := Endpoints(port, family, all)
-			if !slices.IsSortedFunc(got, func(a, b Endpoint) int { return a.Address.Compare(b.Address) }) {
-				t.Errorf("not sorted: %v", names(got))
+			if !slices.IsSortedFunc(got, func(a, b Endpoint) int { return a.Address().Compare(b.Address()) }) {
+				t.Errorf("not sorted: %v", addresses(got))
 			}
 			want := listed(port, family, all)
 			for i, e := range got {
-				if records := want[e.Address]; records == nil || i > 0 && got[i-1].Address == e.Address {
-					t.Errorf("%s is not in the slices, or comes twice", e.Address)
+				if records := want[e.Address()]; records == nil || i > 0 && got[i-1].Address() == e.Address() {
+					t.Errorf("%s is not in the slices, or comes twice", e.Address())
 				} else if e.Host.Terminating && slices.ContainsFunc(records, func(h *Host) bool { return !h.Terminating }) {
-					t.Errorf("%s: a terminating record counts before one that is not", e.Address)
+					t.Errorf("%s: a terminating record counts before one that is not", e.Address())
 				}
 			}
 			if len(got) != len(want) {
@@ -188,7 +190,7 @@ func someSlice(r *rand.Rand) *EndpointSlice {
 		}
 		s.Hosts = append(s.Hosts, Host{
 			Address: a, Ready: r.IntN(2) == 0, Serving: r.IntN(2) == 0, Terminating: r.IntN(2) == 0, Drain: r.IntN(4) == 0,
-			Node: pick(r, "n1", ""), ForZones: hint(r, "za", "zb"), ForNodes: hint(r, "n1", "n2"), Weight: uint16(r.IntN(3)),
+			Place: NewPlace(pick(r, "n1", ""), hint(r, "za", "zb"), hint(r, "n1", "n2")), Weight: uint16(r.IntN(3)),
 		})
 	}
 	return s
@@ -224,7 +226,7 @@ func reversed(all []*EndpointSlice) []*EndpointSlice {
 func describe(all []Endpoint) string {
 	var b strings.Builder
 	for _, e := range all {
-		fmt.Fprintf(&b, "%s %+v\n", e.Address, *e.Host)
+		fmt.Fprintf(&b, "%s %+v\n", e.Address(), *e.Host)
 	}
 	return b.String()
 }
@@ -252,7 +254,7 @@ func FuzzHealthCheck(f *testing.F) {
 			}
 			for _, e := range route.Outside().Endpoints {
 				if e.Host.Ready {
-					reached[FamilyOf(e.Address.Addr())][e.Address.Addr()] = true
+					reached[FamilyOf(e.Host.Address)][e.Host.Address] = true
 				}
 			}
 		}

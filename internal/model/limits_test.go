@@ -27,7 +27,7 @@ func manyHosts(first, distance, n int) []Host {
 	out := make([]Host, 0, n)
 	for i := first; len(out) < n; i += distance {
 		out = append(out, Host{
-			Address: netip.AddrFrom4([4]byte{10, byte(128 + i>>16), byte(i >> 8), byte(i)}), Ready: true, Serving: true, Node: fmt.Sprintf("node-%d", i%1000),
+			Address: netip.AddrFrom4([4]byte{10, byte(128 + i>>16), byte(i >> 8), byte(i)}), Ready: true, Serving: true, Place: OnNode(fmt.Sprintf("node-%d", i%1000)),
 		})
 	}
 	return out

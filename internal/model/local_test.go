@@ -16,7 +16,7 @@ func hosts(text string) []Host {
 		address, rest, _ := strings.Cut(word, "=")
 		state, node, _ := strings.Cut(rest, "@")
 		out = append(out, Host{
-			Address: netip.MustParseAddr(address), Node: node,
+			Address: netip.MustParseAddr(address), Place: OnNode(node),
 			Ready: state == "ready", Serving: state != "dead", Terminating: state == "serving",
 		})
 	}
@@ -117,7 +117,7 @@ func TestServing(t *testing.T) {
 	c := Choose(Endpoints(PortName{web().Name, "http", TCP}, IPv4, []*EndpointSlice{s}), &Node{Name: "node-1"})
 	var got []string
 	for _, e := range c.Serving {
-		got = append(got, e.Address.String())
+		got = append(got, e.Address().String())
 	}
 	if want := []string{"10.0.0.1:11", "10.0.0.2:11", "10.0.0.4:11"}; !slices.Equal(got, want) {
 		t.Errorf("serving %v, want %v", got, want)
@@ -133,7 +133,7 @@ func TestNoPrimaryFamily(t *testing.T) {
 		r := Resolve(&Snapshot{Nodes: []*Node{node}, Services: []*Service{s}}, Config{NodeName: "node-1"})
 		text := fmt.Sprintln(r.Notices)
 		for _, route := range r.Routes {
-			text += fmt.Sprintln(route.Frontend, route.Kind, route.Port, route.Inside(), route.Outside())
+			text += fmt.Sprintln(route.Frontend, route.Kind, route.PortName(), route.Inside(), route.Outside())
 		}
 		return text
 	}

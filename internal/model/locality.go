@@ -174,7 +174,7 @@ func healthCheck(s *Service, routes []Route) HealthCheck {
 		}
 		for _, e := range routes[i].Choice.Local {
 			if e.Host.Ready {
-				local[e.Address.Addr()] = struct{}{}
+				local[e.Host.Address] = struct{}{}
 			}
 		}
 	}
@@ -194,24 +194,17 @@ type WithoutLocal struct {
 	External int // by externalTrafficPolicy
 }
 
-// withoutLocal counts over the routes of one Service. A service port has one route
-// for its ClusterIP in each family.
-func withoutLocal(routes []Route) map[Family]WithoutLocal {
-	out := make(map[Family]WithoutLocal)
-	for i := range routes {
-		p := &routes[i]
-		if p.Kind != ClusterIP || p.Choice.Decide(PolicyLocal).Verdict != Drop {
-			continue
-		}
-		f := FamilyOf(p.Frontend.Address)
-		n := out[f]
-		if p.Service.InternalPolicy == PolicyLocal {
-			n.Internal++
-		}
-		if p.Service.ExternalPolicy == PolicyLocal {
-			n.External++
-		}
-		out[f] = n
+// withoutLocal counts the service port of a route: with that for its ClusterIP, of which
+// there is one in each family.
+func (r *Route) withoutLocal() (n WithoutLocal) {
+	if r.Kind != ClusterIP || r.Choice.Decide(PolicyLocal).Verdict != Drop {
+		return n
 	}
-	return out
+	if r.Service.InternalPolicy == PolicyLocal {
+		n.Internal = 1
+	}
+	if r.Service.ExternalPolicy == PolicyLocal {
+		n.External = 1
+	}
+	return n
 }

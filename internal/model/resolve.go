@@ -127,19 +127,22 @@ func notice(object Object, reason Reason, format string, args ...any) Notice {
 	return Notice{object, reason, fmt.Sprintf(format, args...)}
 }
 
-func (c claims) notices() []Notice {
+// conflicts reports the other service ports that claim a frontend. Claims of one service
+// port are harmless (4.41).
+func (r *Router) conflicts(f Frontend) []Notice {
+	winner := r.winners[f]
 	var out []Notice
-	for _, loser := range c.losers {
-		if loser.Port != c.winner.Port { // 4.41
-			out = append(out, conflict(loser.Frontend, loser, c.winner))
+	for _, loser := range r.losers[f] {
+		if loser.PortName() != winner.PortName() {
+			out = append(out, conflict(f, loser, winner))
 		}
 	}
 	return out
 }
 
 func conflict(f Frontend, loser, winner *Route) Notice {
-	return notice(loser.Port.Service.Object(), Conflict, "%s (%s of port %q) is served by Service %s",
-		f, loser.Kind, loser.Port.Port, winner.Port.Service)
+	return notice(loser.Service.Name.Object(), Conflict, "%s (%s of port %q) is served by Service %s",
+		f, loser.Kind, loser.Port.Name, winner.Service.Name)
 }
 
 // nodePortNotices reports NodePorts that no address of the node can serve.

@@ -71,7 +71,7 @@ func TestConflicts(t *testing.T) {
 	usable := &Choice{Cluster: []Endpoint{{Host: &Host{Ready: true}}}}
 	claim := func(name string, kind Kind, created time.Time, c *Choice) Route {
 		n := ServiceName{"default", name}
-		return Route{Kind: kind, Port: PortName{Service: n}, Service: &Service{Name: n, Created: created}, Choice: c}
+		return Route{Kind: kind, Service: &Service{Name: n, Created: created}, Port: &ServicePort{}, Choice: c}
 	}
 	for _, c := range []struct {
 		name          string
@@ -87,12 +87,12 @@ func TestConflicts(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, all := range [][]Route{{c.winner, c.loser}, {c.loser, c.winner}} {
-				var got claims
-				NewRouter().contest(Frontend{}, []*Route{&all[0], &all[1]}, &got)
-				if got.winner.Port != c.winner.Port {
-					t.Errorf("winner is %v, want %s", got.winner, c.winner.Port)
+				r := NewRouter()
+				r.contest(Frontend{}, []*Route{&all[0], &all[1]})
+				if winner := r.winners[Frontend{}]; winner.PortName() != c.winner.PortName() {
+					t.Errorf("winner is %v, want %s", winner, c.winner.PortName())
 				}
-				if n := got.notices(); len(n) != 1 || n[0].Object != c.loser.Port.Service.Object() {
+				if n := r.conflicts(Frontend{}); len(n) != 1 || n[0].Object != c.loser.Service.Name.Object() {
 					t.Errorf("notices: %v", n)
 				}
 			}

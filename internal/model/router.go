@@ -26,11 +26,11 @@ type RouteChange struct {
 type Router struct {
 	base     base
 	services map[ServiceName]*routed
-	claims   map[Frontend]claims
-	// contested are the frontends that several service ports claim.
-	contested    map[Frontend]struct{}
+	// winners are the routes of all frontends; losers are further claims of a frontend,
+	// in no order.
+	winners      map[Frontend]*Route
+	losers       map[Frontend][]*Route
 	overlaps     overlaps
-	clusterIPs   map[netip.Addr]int // how many service ports have it (1.10)
 	withoutLocal map[Family]WithoutLocal
 	// noticed are the notices about Services by themselves.
 	noticed map[ServiceName][]Notice
@@ -46,12 +46,6 @@ type Router struct {
 type routed struct {
 	state  ServiceState
 	routes []Route
-}
-
-// claims are the routes that Services want for one frontend.
-type claims struct {
-	winner *Route
-	losers []*Route // in no order
 }
 
 // NewRouter returns a router for a node without Services.
@@ -76,7 +70,7 @@ func (r *Router) SetServices(states map[ServiceName]ServiceState) []RouteChange 
 func (r *Router) changes(touched map[Frontend]*Route) []RouteChange {
 	out := make([]RouteChange, 0, len(touched))
 	for f, old := range touched {
-		if now := r.claims[f].winner; old != nil || now != nil {
+		if now := r.winners[f]; old != nil || now != nil {
 			out = append(out, RouteChange{f, old, now})
 		}
 	}
@@ -105,7 +99,7 @@ func (r *Router) NodePortAddresses() []netip.Addr {
 }
 
 // Len returns the numbers of Services and of frontends.
-func (r *Router) Len() (services, frontends int) { return len(r.services), len(r.claims) }
+func (r *Router) Len() (services, frontends int) { return len(r.services), len(r.winners) }
 
 func (r *Router) claim(name ServiceName, state ServiceState, touched map[Frontend]*Route) {
 	s := &routed{state: state}
@@ -116,10 +110,8 @@ func (r *Router) claim(name ServiceName, state ServiceState, touched map[Fronten
 	r.count(s, 1)
 	for i := range s.routes {
 		route := &s.routes[i]
-		c := r.claims[route.Frontend]
-		touch(touched, route.Frontend, c.winner)
-		r.join(route, &c)
-		r.claims[route.Frontend] = c
+		r.touch(route.Frontend, touched)
+		r.join(route)
 		r.overlap(route)
 	}
 }
@@ -158,83 +150,68 @@ func (r *Router) withdraw(name ServiceName, touched map[Frontend]*Route) {
 	r.count(s, -1)
 	for i := range s.routes {
 		route := &s.routes[i]
-		f := route.Frontend
-		c := r.claims[f]
-		touch(touched, f, c.winner)
-		if len(c.losers) == 0 {
-			delete(r.claims, f)
-			r.overlap(route)
-			continue
-		}
-		rest := slices.DeleteFunc(append(c.losers, c.winner), func(o *Route) bool { return o == route })
-		r.contest(f, rest, &c)
-		r.claims[f] = c
+		r.touch(route.Frontend, touched)
+		r.leave(route)
 		r.overlap(route)
 	}
 }
 
-func touch(touched map[Frontend]*Route, f Frontend, winner *Route) {
+// touch notes what a frontend had before the changes.
+func (r *Router) touch(f Frontend, touched map[Frontend]*Route) {
 	if _, ok := touched[f]; !ok {
-		touched[f] = winner
+		touched[f] = r.winners[f]
 	}
 }
 
 // join adds a claimant of its frontend. It does not compare it with all of them,
 // because there may be many.
-func (r *Router) join(route *Route, c *claims) {
-	switch {
-	case c.winner == nil:
-		c.winner = route
+func (r *Router) join(route *Route) {
+	f, winner := route.Frontend, r.winners[route.Frontend]
+	if winner == nil {
+		r.winners[f] = route
 		return
-	case compareClaims(route, c.winner) < 0:
-		c.losers = append(c.losers, c.winner)
-		c.winner = route
-		r.noteContest(route.Frontend, c)
-	default:
-		c.losers = append(c.losers, route)
-		if route.Port != c.winner.Port {
-			r.contested[route.Frontend] = struct{}{}
-		}
 	}
+	if compareClaims(route, winner) < 0 {
+		r.winners[f], route = route, winner
+	}
+	r.losers[f] = append(r.losers[f], route)
 	r.staleNotices = true
 }
 
-func (r *Router) contest(f Frontend, all []*Route, c *claims) {
+// leave removes a claimant of its frontend.
+func (r *Router) leave(route *Route) {
+	f, losers := route.Frontend, r.losers[route.Frontend]
+	if len(losers) == 0 {
+		delete(r.winners, f)
+		return
+	}
+	r.contest(f, slices.DeleteFunc(append(losers, r.winners[f]), func(o *Route) bool { return o == route }))
+}
+
+// contest decides between all claimants of a frontend.
+func (r *Router) contest(f Frontend, all []*Route) {
 	best, last := 0, len(all)-1
 	for i, o := range all {
 		if compareClaims(o, all[best]) < 0 {
 			best = i
 		}
 	}
-	c.winner = all[best]
+	r.winners[f] = all[best]
 	all[best], all[last] = all[last], nil
-	c.losers = all[:last]
-	r.noteContest(f, c)
-	r.staleNotices = true
-}
-
-// noteContest records whether several service ports claim a frontend: claims of one
-// service port are harmless (4.41).
-func (r *Router) noteContest(f Frontend, c *claims) {
-	if slices.ContainsFunc(c.losers, func(o *Route) bool { return o.Port != c.winner.Port }) {
-		r.contested[f] = struct{}{}
-	} else {
-		delete(r.contested, f)
+	if r.losers[f] = all[:last]; last == 0 {
+		delete(r.losers, f)
 	}
+	r.staleNotices = true
 }
 
 // count adds a Service to the sums n times; n is 1 or -1.
 func (r *Router) count(s *routed, n int) {
 	for i := range s.routes {
-		if s.routes[i].Kind != ClusterIP {
+		w := s.routes[i].withoutLocal()
+		if w == (WithoutLocal{}) {
 			continue
 		}
-		a := s.routes[i].Frontend.Address
-		if r.clusterIPs[a] += n; r.clusterIPs[a] == 0 {
-			delete(r.clusterIPs, a)
-		}
-	}
-	for f, w := range withoutLocal(s.routes) {
+		f := FamilyOf(s.routes[i].Frontend.Address)
 		sum := r.withoutLocal[f]
 		sum.Internal += n * w.Internal
 		sum.External += n * w.External
@@ -250,8 +227,8 @@ func (r *Router) refresh() {
 		for _, n := range r.noticed {
 			now = append(now, n...)
 		}
-		for f := range r.contested {
-			now = append(now, r.claims[f].notices()...)
+		for f := range r.losers {
+			now = append(now, r.conflicts(f)...)
 		}
 		slices.SortFunc(now, Notice.compare)
 		if !slices.Equal(r.notices, now) {
@@ -277,9 +254,9 @@ func (r *Router) HealthChecks() []HealthCheck { return r.healthChecks }
 
 // Routes returns the routes of all frontends, in their order.
 func (r *Router) Routes() []Route {
-	out := make([]Route, 0, len(r.claims))
-	for _, c := range r.claims {
-		out = append(out, *c.winner)
+	out := make([]Route, 0, len(r.winners))
+	for _, route := range r.winners {
+		out = append(out, *route)
 	}
 	slices.SortFunc(out, func(a, b Route) int { return a.Frontend.Compare(b.Frontend) })
 	return out
@@ -288,12 +265,25 @@ func (r *Router) Routes() []Route {
 // WithoutLocal returns the numbers of service ports by family (11.8).
 func (r *Router) WithoutLocal() map[Family]WithoutLocal { return maps.Clone(r.withoutLocal) }
 
+// clusterIPs returns the ClusterIPs in sorted routes, each once. No other kind wins a
+// frontend against one.
+func clusterIPs(routes []Route) []netip.Addr {
+	var out []netip.Addr
+	for i := range routes {
+		if a := routes[i].Frontend.Address; routes[i].Kind == ClusterIP && (len(out) == 0 || out[len(out)-1] != a) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
 // Routing returns the complete behaviour of the node.
 func (r *Router) Routing() *Routing {
+	routes := r.Routes()
 	return &Routing{
 		NodeName:          r.base.config.NodeName,
-		Routes:            r.Routes(),
-		ClusterIPs:        slices.SortedFunc(maps.Keys(r.clusterIPs), netip.Addr.Compare),
+		Routes:            routes,
+		ClusterIPs:        clusterIPs(routes),
 		ServiceCIDRs:      r.base.serviceCIDRs,
 		Wildcards:         r.base.locality.Wildcards,
 		NodePortAddresses: r.NodePortAddresses(),

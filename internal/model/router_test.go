@@ -82,7 +82,7 @@ func (t *town) service() ServiceName {
 	for i := range t.IntN(4) {
 		slice.Hosts = append(slice.Hosts, Host{
 			Address: netip.AddrFrom4([4]byte{10, 128, byte(n), byte(i)}), Ready: t.chance(), Serving: true,
-			Node: []string{"node-1", "node-2"}[t.IntN(2)],
+			Place: OnNode([]string{"node-1", "node-2"}[t.IntN(2)]),
 		})
 	}
 	t.states[name] = ServiceState{s, []*EndpointSlice{slice}}
@@ -214,10 +214,10 @@ func TestIdentity(t *testing.T) {
 	}
 	choices := make(map[PortName]map[*Choice]bool)
 	for _, route := range r.Routes() {
-		if choices[route.Port] == nil {
-			choices[route.Port] = make(map[*Choice]bool)
+		if choices[route.PortName()] == nil {
+			choices[route.PortName()] = make(map[*Choice]bool)
 		}
-		choices[route.Port][route.Choice] = true
+		choices[route.PortName()][route.Choice] = true
 	}
 	for port, of := range choices {
 		if len(of) != len(Families) {

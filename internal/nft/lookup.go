@@ -73,7 +73,7 @@ const MaxComment = 128
 // Comment names the service port behind a frontend, and the kind of the
 // frontend unless it is the ClusterIP.
 func Comment(r *model.Route) string {
-	text := clean(r.Port.String())
+	text := clean(r.PortName().String())
 	if r.Kind != model.ClusterIP {
 		suffix := " " + r.Kind.String()
 		return cut(text, MaxComment-len(suffix)) + suffix

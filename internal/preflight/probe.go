@@ -33,8 +33,8 @@ func probes(f model.Family) []*nft.Ruleset {
 			Namespace: name.Namespace, Name: name.Name, Service: name.Name, Family: f,
 			Ports: []model.EndpointPort{{Protocol: model.TCP, Port: 8080}},
 			Hosts: []model.Host{
-				{Address: some.Addr(), Ready: true, Serving: true, Node: "node"},
-				{Address: address, Ready: true, Serving: true, Node: "node"},
+				{Address: some.Addr(), Ready: true, Serving: true, Place: model.OnNode("node")},
+				{Address: address, Ready: true, Serving: true, Place: model.OnNode("node")},
 			},
 		})
 	}

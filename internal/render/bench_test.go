@@ -29,7 +29,7 @@ func snapshot(services, endpoints int) *model.Snapshot {
 			n := i*endpoints + j
 			slice.Hosts = append(slice.Hosts, model.Host{
 				Address: netip.AddrFrom4([4]byte{10, 128 + byte(n>>16), byte(n >> 8), byte(n)}),
-				Ready:   true, Serving: true, Node: "node-2",
+				Ready:   true, Serving: true, Place: model.OnNode("node-2"),
 			})
 		}
 		s.Slices = append(s.Slices, slice)

@@ -29,7 +29,7 @@ func mixed(services int) *model.Snapshot {
 		hosts := s.Slices[i].Hosts
 		s.Slices[i].Hosts = hosts[:i%6]
 		for j := range s.Slices[i].Hosts {
-			hosts[j].Node = []string{"node-1", "node-2"}[j%2]
+			hosts[j].Place = model.OnNode([]string{"node-1", "node-2"}[j%2])
 			hosts[j].Weight = uint16(i / 6 % 3)
 		}
 	}

@@ -88,7 +88,7 @@ func (c *composer) layout(r *model.Route, inside, outside []model.Endpoint) layo
 	key := layoutKey{r.Choice, r.InsidePolicy(), r.Local()}
 	l, ok := c.layouts[key]
 	if !ok {
-		l = newLayout(c.node, r.Port, inside, outside)
+		l = newLayout(c.node, r.PortName(), inside, outside)
 		c.layouts[key] = l
 	}
 	return l
@@ -101,7 +101,7 @@ func (c *composer) verdict(r *model.Route, v model.Verdict, s span) nft.Verdict 
 	case model.Drop:
 		return nft.Verdict{Action: nft.Drop}
 	}
-	use := laneUse{lane: laneFor(r.Port, cmp.Or(r.Service.Scheduler, c.scheduler), s)}
+	use := laneUse{lane: laneFor(r.PortName(), cmp.Or(r.Service.Scheduler, c.scheduler), s)}
 	use.lane.wildcard = r.Frontend.Address.IsUnspecified()
 	if a := affinityOf(r); a != (affinity{}) {
 		use.bindings = a.bindings()
@@ -146,9 +146,9 @@ func (c *composer) sourceRanges(r *model.Route) {
 // Kubernetes are all.
 func (c *composer) hairpins(p model.Protocol, endpoints []model.Endpoint) {
 	for _, e := range endpoints {
-		if e.Host.Node == "" || e.Host.Node == c.node {
-			a := e.Address.Addr()
-			c.add(nft.HairpinSet, nft.Element{Key: nft.Key{Source: a, Address: a, Protocol: p, Port: e.Address.Port()}})
+		if node := e.Host.Place.Node(); node == "" || node == c.node {
+			a := e.Host.Address
+			c.add(nft.HairpinSet, nft.Element{Key: nft.Key{Source: a, Address: a, Protocol: p, Port: e.Port}})
 		}
 	}
 }

@@ -41,7 +41,7 @@ func named(namespace, name, port string) *nft.Ruleset {
 	slice := &model.EndpointSlice{
 		Namespace: namespace, Name: name, Service: name, Family: model.IPv4,
 		Ports: []model.EndpointPort{{Name: port, Protocol: model.TCP, Port: 8080}},
-		Hosts: []model.Host{{Address: netip.MustParseAddr("10.128.0.1"), Ready: true, Serving: true, Node: name}},
+		Hosts: []model.Host{{Address: netip.MustParseAddr("10.128.0.1"), Ready: true, Serving: true, Place: model.OnNode(name)}},
 	}
 	snapshot := &model.Snapshot{Nodes: []*model.Node{node}, Services: []*model.Service{s}, Slices: []*model.EndpointSlice{slice}}
 	return Render(model.Resolve(snapshot, model.Config{NodeName: name, Counters: true}))

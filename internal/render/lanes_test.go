@@ -81,8 +81,8 @@ func TestAffinityMapHasOneLookup(t *testing.T) {
 // of many nodes.
 func TestNodesStartDifferently(t *testing.T) {
 	var endpoints []model.Endpoint
-	for _, a := range []string{"10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"} {
-		endpoints = append(endpoints, model.Endpoint{Address: netip.MustParseAddrPort(a), Host: &model.Host{}})
+	for _, a := range []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"} {
+		endpoints = append(endpoints, model.Endpoint{Host: &model.Host{Address: netip.MustParseAddr(a)}, Port: 80})
 	}
 	first := make(map[netip.AddrPort]int)
 	for i := range 3000 {
@@ -91,7 +91,7 @@ func TestNodesStartDifferently(t *testing.T) {
 		sorted := slices.Clone(l.slots)
 		slices.SortFunc(sorted, netip.AddrPort.Compare)
 		for j, e := range endpoints {
-			if sorted[j] != e.Address {
+			if sorted[j] != e.Address() {
 				t.Fatalf("slots of node %d are not the endpoints: %v", i, l.slots)
 			}
 		}

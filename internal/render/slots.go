@@ -29,9 +29,9 @@ func newLayout(node string, port model.PortName, inside, outside []model.Endpoin
 	isIn := func(list []model.Endpoint) func(model.Endpoint) bool {
 		in := make(map[netip.AddrPort]bool, len(list))
 		for _, e := range list {
-			in[e.Address] = true
+			in[e.Address()] = true
 		}
-		return func(e model.Endpoint) bool { return in[e.Address] }
+		return func(e model.Endpoint) bool { return in[e.Address()] }
 	}
 	scale := newScale(inside, outside)
 	spread := func(in []model.Endpoint, keep func(model.Endpoint) bool) []netip.AddrPort {
@@ -73,11 +73,11 @@ func shuffle(node string, port model.PortName, endpoints []model.Endpoint, keep 
 	var text [64]byte // longer than any address
 	for _, e := range endpoints {
 		if keep(e) {
-			order = append(order, ranked{add(start, e.Address.AppendTo(text[:0])).sum(), e})
+			order = append(order, ranked{add(start, e.Address().AppendTo(text[:0])).sum(), e})
 		}
 	}
 	slices.SortFunc(order, func(a, b ranked) int {
-		return cmp.Or(cmp.Compare(a.rank, b.rank), a.endpoint.Address.Compare(b.endpoint.Address))
+		return cmp.Or(cmp.Compare(a.rank, b.rank), a.endpoint.Address().Compare(b.endpoint.Address()))
 	})
 	out := make([]model.Endpoint, len(order))
 	for i, r := range order {
@@ -152,7 +152,7 @@ func weighted(endpoints []model.Endpoint, s scale) []netip.AddrPort {
 	out := make([]netip.AddrPort, total)
 	if total == len(endpoints) {
 		for i, e := range endpoints {
-			out[i] = e.Address
+			out[i] = e.Address()
 		}
 		return out
 	}
@@ -167,7 +167,7 @@ func weighted(endpoints []model.Endpoint, s scale) []netip.AddrPort {
 		return cmp.Or(cmp.Compare(a.place*b.of, b.place*a.of), cmp.Compare(a.endpoint, b.endpoint))
 	})
 	for i, o := range order {
-		out[i] = endpoints[o.endpoint].Address
+		out[i] = endpoints[o.endpoint].Address()
 	}
 	return out
 }

@@ -15,12 +15,11 @@ import (
 func list(text string) []model.Endpoint {
 	var out []model.Endpoint
 	for _, field := range strings.Fields(text) {
-		h := &model.Host{}
+		h := &model.Host{Address: netip.AddrFrom4([4]byte{10, 0, 0, field[0]})}
 		if len(field) > 1 {
 			_, _ = fmt.Sscan(field[1:], &h.Weight) // tests write digits
 		}
-		a := netip.AddrFrom4([4]byte{10, 0, 0, field[0]})
-		out = append(out, model.Endpoint{Address: netip.AddrPortFrom(a, 80), Host: h})
+		out = append(out, model.Endpoint{Host: h, Port: 80})
 	}
 	return out
 }
@@ -98,8 +97,8 @@ func TestSlotsAreBounded(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var endpoints []model.Endpoint
 			for i := range c.endpoints {
-				a := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80)
-				endpoints = append(endpoints, model.Endpoint{Address: a, Host: &model.Host{Weight: c.weight(i)}})
+				a := netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})
+				endpoints = append(endpoints, model.Endpoint{Host: &model.Host{Address: a, Weight: c.weight(i)}, Port: 80})
 			}
 			l := newLayout("node-1", portName("web"), endpoints, endpoints[:1])
 			if len(l.slots) > maxSlots(c.endpoints) {
@@ -112,7 +111,7 @@ func TestSlotsAreBounded(t *testing.T) {
 			if len(slots) != c.endpoints {
 				t.Errorf("%d of %d endpoints have a slot", len(slots), c.endpoints)
 			}
-			if got := []int{slots[endpoints[0].Address], slots[endpoints[1].Address]}; !slices.Equal(got, c.slots) {
+			if got := []int{slots[endpoints[0].Address()], slots[endpoints[1].Address()]}; !slices.Equal(got, c.slots) {
 				t.Errorf("the first two endpoints have %d slots, want %d", got, c.slots)
 			}
 		})

@@ -119,16 +119,17 @@ func (c *sliceConverter) host(i int, f model.Family) (model.Host, bool) {
 		Ready:       valueOr(in.Conditions.Ready, true),
 		Serving:     valueOr(in.Conditions.Serving, true),
 		Terminating: valueOr(in.Conditions.Terminating, false),
-		Node:        valueOr(in.NodeName, ""),
 	}
+	var forZones, forNodes []string
 	if in.Hints != nil {
 		for _, z := range in.Hints.ForZones {
-			h.ForZones = append(h.ForZones, z.Name)
+			forZones = append(forZones, z.Name)
 		}
 		for _, n := range in.Hints.ForNodes {
-			h.ForNodes = append(h.ForNodes, n.Name)
+			forNodes = append(forNodes, n.Name)
 		}
 	}
+	h.Place = model.NewPlace(valueOr(in.NodeName, ""), forZones, forNodes)
 	return h, true
 }
 
@@ -183,7 +184,7 @@ func (c *endpointsConverter) hosts(field string, in []corev1.EndpointAddress, re
 	for i, e := range in {
 		out = appendParsed(&c.findings, out, fmt.Sprintf("%s[%d].ip", field, i), e.IP, func(ip string) (model.Host, string) {
 			a, problem := parseEndpoint(ip)
-			return model.Host{Address: a, Ready: ready, Serving: ready, Node: valueOr(e.NodeName, "")}, problem
+			return model.Host{Address: a, Ready: ready, Serving: ready, Place: model.OnNode(valueOr(e.NodeName, ""))}, problem
 		})
 	}
 	return out

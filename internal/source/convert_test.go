@@ -101,13 +101,13 @@ subsets:
   ports: [{name: http, port: 8080}, {name: dns, port: 53, protocol: UDP}]
 - addresses: [{ip: 10.128.0.3}]
   ports: [{port: 80}]`, `
-{Namespace:default Name:web/0/IPv4 Service:web Family:IPv4 Ports:[{Name:http Protocol:tcp Port:8080} {Name:dns Protocol:udp Port:53}] Hosts:[{Address:10.128.0.1 Ready:true Serving:true Terminating:false Node:n1 ForZones:[] ForNodes:[]} {Address:10.128.0.2 Ready:false Serving:false Terminating:false Node: ForZones:[] ForNodes:[]}]}
-{Namespace:default Name:web/0/IPv6 Service:web Family:IPv6 Ports:[{Name:http Protocol:tcp Port:8080} {Name:dns Protocol:udp Port:53}] Hosts:[{Address:fd00::1 Ready:true Serving:true Terminating:false Node: ForZones:[] ForNodes:[]}]}
-{Namespace:default Name:web/1/IPv4 Service:web Family:IPv4 Ports:[{Name: Protocol:tcp Port:80}] Hosts:[{Address:10.128.0.3 Ready:true Serving:true Terminating:false Node: ForZones:[] ForNodes:[]}]}`, nil},
+{Namespace:default Name:web/0/IPv4 Service:web Family:IPv4 Ports:[{Name:http Protocol:tcp Port:8080} {Name:dns Protocol:udp Port:53}] Hosts:[{Address:10.128.0.1 Place:n1 Ready:true Serving:true Terminating:false} {Address:10.128.0.2 Place: Ready:false Serving:false Terminating:false}]}
+{Namespace:default Name:web/0/IPv6 Service:web Family:IPv6 Ports:[{Name:http Protocol:tcp Port:8080} {Name:dns Protocol:udp Port:53}] Hosts:[{Address:fd00::1 Place: Ready:true Serving:true Terminating:false}]}
+{Namespace:default Name:web/1/IPv4 Service:web Family:IPv4 Ports:[{Name: Protocol:tcp Port:80}] Hosts:[{Address:10.128.0.3 Place: Ready:true Serving:true Terminating:false}]}`, nil},
 		{"no subsets", ``, ``, nil},
 		{"1.36 a bad address does not cost the others", `
 subsets: [{addresses: [{ip: nowhere}, {ip: 10.128.0.1}], ports: [{port: 80}]}]`, `
-{Namespace:default Name:web/0/IPv4 Service:web Family:IPv4 Ports:[{Name: Protocol:tcp Port:80}] Hosts:[{Address:10.128.0.1 Ready:true Serving:true Terminating:false Node: ForZones:[] ForNodes:[]}]}`,
+{Namespace:default Name:web/0/IPv4 Service:web Family:IPv4 Ports:[{Name: Protocol:tcp Port:80}] Hosts:[{Address:10.128.0.1 Place: Ready:true Serving:true Terminating:false}]}`,
 			[]string{`subsets[0].addresses[0].ip: "nowhere" is not an IP address: write it like 10.96.0.1 or fd00::1`}},
 		//lint:ignore SA1019 files may still hold Endpoints
 	}, func(e *corev1.Endpoints) (any, []*FieldError) { return anyOf(ConvertEndpoints(e)) })
@@ -185,7 +185,7 @@ func TestConvertServiceCreated(t *testing.T) {
 
 func TestConvertEndpointSlice(t *testing.T) {
 	const head = "Namespace default\nName web-1\nService web\nFamily IPv4\n"
-	const host = "Hosts [{Address:10.128.0.1 Ready:true Serving:true Terminating:false Node: ForZones:[] ForNodes:[]}]"
+	const host = "Hosts [{Address:10.128.0.1 Place: Ready:true Serving:true Terminating:false}]"
 	run(t, `
 metadata: {name: web-1, namespace: default, labels: {kubernetes.io/service-name: web}}
 addressType: IPv4`, []conversion{
@@ -194,7 +194,7 @@ addressType: IPv4`, []conversion{
 			[]string{`warning: metadata.labels[kubernetes.io/service-name]: missing: the slice belongs to no Service and is not used; label it with the name of its Service`}},
 		{"2.2 with any manager", `metadata: {labels: {endpointslice.kubernetes.io/managed-by: me}}`, head, nil},
 		{"2.3 IPv6", `{addressType: IPv6, endpoints: [{addresses: ["fd00::1"]}]}`,
-			"Namespace default\nName web-1\nService web\nFamily IPv6\nHosts [{Address:fd00::1 Ready:true Serving:true Terminating:false Node: ForZones:[] ForNodes:[]}]", nil},
+			"Namespace default\nName web-1\nService web\nFamily IPv6\nHosts [{Address:fd00::1 Place: Ready:true Serving:true Terminating:false}]", nil},
 		{"2.3 FQDN", `{addressType: FQDN, endpoints: [{addresses: [example.com]}]}`, "",
 			[]string{`warning: addressType: "FQDN" is not proxied: the slice is not used; give addresses in a slice of type "IPv4" or "IPv6"`}},
 		{"2.3 unknown type", `addressType: IPX`, "", []string{`addressType: "IPX" is unknown: use "IPv4" or "IPv6"`}},
@@ -214,8 +214,8 @@ addressType: IPv4`, []conversion{
 			`endpoints[1].addresses[0]: "foo" is not an IP address: write it like 10.96.0.1 or fd00::1`}},
 		{"1.33 leading zeros", `endpoints: [{addresses: [10.128.00.001]}]`, head + host, nil},
 		{"2.13 conditions as given", `endpoints: [{addresses: [10.128.0.1], conditions: {ready: false, terminating: true}}]`,
-			head + "Hosts [{Address:10.128.0.1 Ready:false Serving:true Terminating:true Node: ForZones:[] ForNodes:[]}]", nil},
+			head + "Hosts [{Address:10.128.0.1 Place: Ready:false Serving:true Terminating:true}]", nil},
 		{"2.15 node and 2.16 hints", `endpoints: [{addresses: [10.128.0.1], nodeName: n1, hints: {forZones: [{name: a}, {name: b}], forNodes: [{name: n1}]}}]`,
-			head + "Hosts [{Address:10.128.0.1 Ready:true Serving:true Terminating:false Node:n1 ForZones:[a b] ForNodes:[n1]}]", nil},
+			head + "Hosts [{Address:10.128.0.1 Place:n1 for zones [a b] nodes [n1] Ready:true Serving:true Terminating:false}]", nil},
 	}, func(s *discoveryv1.EndpointSlice) (any, []*FieldError) { return anyOf(ConvertEndpointSlice(s)) })
 }

@@ -41,7 +41,7 @@ func (c *counts) add(reading []kernel.FrontendCount, routes []model.Route) {
 	ports := make(map[owner]uint64)
 	for i := range routes {
 		r := &routes[i]
-		o := owner{r.Port, model.FamilyOf(r.Frontend.Address), r.Kind}
+		o := owner{r.PortName(), model.FamilyOf(r.Frontend.Address), r.Kind}
 		owners[r.Frontend] = o
 		frontends[r.Frontend] = c.frontends[r.Frontend]
 		ports[o] = c.ports[o]

@@ -154,7 +154,7 @@ func (r *Report) addRouting(routing *model.Routing, connections map[model.Fronte
 	for i := range routing.Routes {
 		route := &routing.Routes[i]
 		f := &all[i]
-		*f = frontend{Frontend: route.Frontend, port: route.Port, kind: route.Kind, inside: decisionOf(route.Frontend, route.Inside(), endpoints)}
+		*f = frontend{Frontend: route.Frontend, port: route.PortName(), kind: route.Kind, inside: decisionOf(route.Frontend, route.Inside(), endpoints)}
 		if route.Local() && f.inside.Verdict != model.Reject.String() {
 			outside := decisionOf(route.Frontend, route.Outside(), endpoints)
 			f.outside = &outside
@@ -170,7 +170,7 @@ func (r *Report) addRouting(routing *model.Routing, connections map[model.Fronte
 // decisionOf returns a decision for a report, and adds its endpoints to endpoints.
 func decisionOf(f model.Frontend, d model.Decision, endpoints map[answer]bool) Decision {
 	for _, e := range d.Endpoints {
-		endpoints[answer{f.Protocol, e.Address}] = true
+		endpoints[answer{f.Protocol, e.Address()}] = true
 	}
 	return Decision{d.Verdict.String(), len(d.Endpoints)}
 }

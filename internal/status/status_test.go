@@ -77,7 +77,7 @@ func (n *node) snapshot() *model.Snapshot {
 				Ports: []model.EndpointPort{{Name: "http", Protocol: model.TCP, Port: 8080}}}
 			for j, p := range n.Pods[i:] {
 				slice.Hosts = append(slice.Hosts, model.Host{Address: p.Address(f), Ready: true, Serving: true,
-					Node: []string{"node", "other"}[min(i+j, 1)], Weight: uint16(1 + j)})
+					Place: model.OnNode([]string{"node", "other"}[min(i+j, 1)]), Weight: uint16(1 + j)})
 			}
 			s.Slices = append(s.Slices, slice)
 		}

@@ -49,7 +49,7 @@ func (s site) apply() {
 		snapshot.Slices = append(snapshot.Slices, &model.EndpointSlice{
 			Namespace: name.Namespace, Name: f.String(), Service: name.Name, Family: f,
 			Ports: []model.EndpointPort{{Protocol: model.TCP, Port: 8080}},
-			Hosts: []model.Host{{Address: s.lab.Pods[1].Address(f), Ready: true, Serving: true, Node: s.lab.Node.Name}},
+			Hosts: []model.Host{{Address: s.lab.Pods[1].Address(f), Ready: true, Serving: true, Place: model.OnNode(s.lab.Node.Name)}},
 		})
 	}
 	rules := render.Render(model.Resolve(snapshot, model.Config{NodeName: s.lab.Node.Name,

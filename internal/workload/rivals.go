@@ -140,16 +140,18 @@ func rivalSlice(i, n int, b [5]byte, hints byte) *model.EndpointSlice {
 		}
 		host := model.Host{
 			Address: a, Ready: state&1 > 0, Serving: state&2 > 0, Terminating: state&4 > 0,
-			Node: []string{"node-1", "node-2", ""}[state>>3%3], Weight: uint16(state >> 5 & 3), Drain: state>>7 > 0,
+			Weight: uint16(state >> 5 & 3), Drain: state>>7 > 0,
 		}
+		var zones, nodes []string
 		switch hints >> (2 * h) & 3 {
 		case 1:
-			host.ForZones = []string{"za"}
+			zones = []string{"za"}
 		case 2:
-			host.ForZones, host.ForNodes = []string{"zb", "za"}, []string{"node-1"}
+			zones, nodes = []string{"zb", "za"}, []string{"node-1"}
 		case 3:
-			host.ForNodes = []string{"node-2"}
+			nodes = []string{"node-2"}
 		}
+		host.Place = model.NewPlace([]string{"node-1", "node-2", ""}[state>>3%3], zones, nodes)
 		s.Hosts = append(s.Hosts, host)
 	}
 	return s

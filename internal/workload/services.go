@@ -47,7 +47,7 @@ func Scenario(services, endpoints, first int) *nft.Ruleset {
 			}
 			slice.Hosts = append(slice.Hosts, model.Host{
 				Address: netip.AddrFrom4([4]byte{10, 128 + byte(n>>16)&0x7f, byte(n >> 8), byte(n)}),
-				Ready:   true, Serving: true, Node: "node-2",
+				Ready:   true, Serving: true, Place: model.OnNode("node-2"),
 			})
 		}
 		s.Slices = append(s.Slices, slice)
@@ -79,7 +79,7 @@ func endpointsOf(service string, first, n int) *model.EndpointSlice {
 	for i := first; i < first+n; i++ {
 		s.Hosts = append(s.Hosts, model.Host{
 			Address: netip.AddrFrom4([4]byte{10, 128 + byte(i>>16)&0x7f, byte(i >> 8), byte(i)}),
-			Ready:   true, Serving: true, Node: "node-2",
+			Ready:   true, Serving: true, Place: model.OnNode("node-2"),
 		})
 	}
 	return s
@@ -104,12 +104,13 @@ func Sticky(policy model.Policy, timeout time.Duration, endpoints string) *nft.R
 	}
 	for _, field := range strings.Fields(endpoints) {
 		name, attributes, _ := strings.Cut(field, ":")
-		h := model.Host{Address: netip.MustParseAddr("10.128.0." + name), Ready: true, Serving: true, Node: "node-2"}
-		if zone, local := strings.CutPrefix(attributes, "L"); local {
-			h.Node, attributes = "node-1", zone
+		h := model.Host{Address: netip.MustParseAddr("10.128.0." + name), Ready: true, Serving: true}
+		node, zone := "node-2", attributes
+		if rest, local := strings.CutPrefix(attributes, "L"); local {
+			node, zone = "node-1", rest
 		}
-		if attributes != "" {
-			h.ForZones = []string{attributes}
+		if h.Place = model.OnNode(node); zone != "" {
+			h.Place = model.NewPlace(node, []string{zone}, nil)
 		}
 		slice.Hosts = append(slice.Hosts, h)
 	}

@@ -130,7 +130,7 @@ func (w *World) slice(i int, f model.Family) *model.EndpointSlice {
 		if f == model.IPv6 {
 			a = netip.MustParseAddr(fmt.Sprintf("fd00:10:128::%d", w.R.IntN(20)))
 		}
-		s.Hosts = append(s.Hosts, model.Host{Address: a, Ready: w.R.IntN(5) > 0, Serving: true, Node: []string{"node-1", "node-2"}[w.R.IntN(2)], Weight: uint16(w.R.IntN(4))})
+		s.Hosts = append(s.Hosts, model.Host{Address: a, Ready: w.R.IntN(5) > 0, Serving: true, Place: model.OnNode([]string{"node-1", "node-2"}[w.R.IntN(2)]), Weight: uint16(w.R.IntN(4))})
 	}
 	return s
 }

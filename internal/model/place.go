@@ -1,0 +1,92 @@
+package model
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"unique"
+)
+
+// Place is the node of a host, and the nodes and zones that its topology hints name.
+// Hosts with the same place share it. It is comparable; the zero value is an unknown
+// node without hints.
+type Place struct{ shared unique.Handle[place] }
+
+type place struct {
+	node               string
+	forZones, forNodes names
+}
+
+// OnNode returns the place of a host without topology hints.
+func OnNode(name string) Place { return NewPlace(name, nil, nil) }
+
+// NewPlace returns the place of a host with topology hints.
+func NewPlace(node string, forZones, forNodes []string) Place {
+	p := place{node, joinNames(forZones), joinNames(forNodes)}
+	if p == (place{}) {
+		return Place{}
+	}
+	return Place{unique.Make(p)}
+}
+
+func (p Place) get() place {
+	if p == (Place{}) {
+		return place{}
+	}
+	return p.shared.Value()
+}
+
+// Node returns the name of the node; empty: unknown (2.15).
+func (p Place) Node() string { return p.get().node }
+
+// ForZones returns the zone hints (2.16).
+func (p Place) ForZones() []string { return slices.Collect(p.get().forZones.each) }
+
+// ForNodes returns the node hints (2.16).
+func (p Place) ForNodes() []string { return slices.Collect(p.get().forNodes.each) }
+
+// String returns for example "node-1 for zones [a b] nodes []".
+func (p Place) String() string {
+	text := p.Node()
+	if zones, nodes := p.ForZones(), p.ForNodes(); len(zones)+len(nodes) > 0 {
+		text += " for zones [" + strings.Join(zones, " ") + "] nodes [" + strings.Join(nodes, " ") + "]"
+	}
+	return text
+}
+
+func (p Place) compare(o Place) int {
+	if p == o {
+		return 0
+	}
+	a, b := p.get(), o.get()
+	return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.forZones, b.forZones), cmp.Compare(a.forNodes, b.forNodes))
+}
+
+// names is a comparable list of names, each with a newline behind it.
+type names string
+
+func joinNames(all []string) names {
+	var b strings.Builder
+	for _, name := range all {
+		b.WriteString(name)
+		b.WriteByte('\n')
+	}
+	return names(b.String())
+}
+
+func (n names) each(yield func(string) bool) {
+	for line := range strings.Lines(string(n)) {
+		if !yield(strings.TrimSuffix(line, "\n")) {
+			return
+		}
+	}
+}
+
+func (n names) has(name string) bool {
+	for one := range n.each {
+		if one == name {
+			return true
+		}
+	}
+	return false
+}
