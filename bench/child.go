@@ -99,6 +99,8 @@ func medianMemory(all []*results.Memory) *results.Memory {
 		Resident:  m(all, func(m *results.Memory) uint64 { return m.Resident }),
 		Peak:      m(all, func(m *results.Memory) uint64 { return m.Peak }),
 		HeapInUse: m(all, func(m *results.Memory) uint64 { return m.HeapInUse }),
+		Live:      m(all, func(m *results.Memory) uint64 { return m.Live }),
+		Started:   m(all, func(m *results.Memory) uint64 { return m.Started }),
 	}
 }
 

@@ -30,10 +30,11 @@ var usualRepeats = repeats{Each: 200, Random: 1000}
 
 // measurer takes one scenario through all operations, in a namespace.
 type measurer struct {
-	ns    *netlab.Namespace
-	world *world
-	node  *node
-	found []series
+	ns      *netlab.Namespace
+	world   *world
+	node    *node
+	found   []series
+	started uint64 // resident memory after the restart
 	// transactions is how many the kernel should have seen.
 	transactions int
 }
@@ -114,6 +115,11 @@ func (m *measurer) restart() error {
 	if err == nil && after != before {
 		err = fmt.Errorf("%s: the generation of the rules went from %d to %d", results.Restart, before, after)
 	}
+	if err != nil {
+		return err
+	}
+	use, err := results.MemoryOf(os.Getpid())
+	m.started = use.Resident
 	return err
 }
 
@@ -245,7 +251,7 @@ func (m *measurer) memory() error {
 	var heap runtime.MemStats
 	runtime.ReadMemStats(&heap)
 	use, err := results.MemoryOf(os.Getpid())
-	use.HeapInUse = heap.HeapInuse
+	use.HeapInUse, use.Live, use.Started = heap.HeapInuse, heap.HeapAlloc, m.started
 	m.found = append(m.found, series{Operation: results.MemoryUse, Memory: &use})
 	return err
 }

@@ -93,7 +93,7 @@ func (n *node) observe(s *agent.Sync) {
 		o.bytes += c.Size.Bytes
 		o.err = errors.Join(o.err, c.Err) // a commit that had to be repeated is measured wrongly
 	}
-	n.commits = n.commits[:0]
+	n.commits = nil // with their plans
 	n.syncs <- o
 }
 

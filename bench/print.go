@@ -26,8 +26,9 @@ func printRecords(out io.Writer, all []results.Record) error {
 	}
 	for _, r := range all {
 		if m := r.Memory; m != nil {
-			fmt.Fprintf(out, "memory: %s resident, %s heap in use, %s at most\n",
-				report.Bytes(float64(m.Resident)), report.Bytes(float64(m.HeapInUse)), report.Bytes(float64(m.Peak)))
+			fmt.Fprintf(out, "memory: %s resident after the start, %s at the end, %s at most; heap: %s in use, %s live, %d bytes for each Service\n",
+				report.Bytes(float64(m.Started)), report.Bytes(float64(m.Resident)), report.Bytes(float64(m.Peak)),
+				report.Bytes(float64(m.HeapInUse)), report.Bytes(float64(m.Live)), m.Live/uint64(r.Services))
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -39,13 +40,14 @@ func newWorld(s scenario) *world {
 		w.names = append(w.names, fmt.Sprintf("node-%d", i))
 	}
 	for i := range s.Services {
-		w.services[serviceName(i)] = w.newState(i)
+		state := w.newState(i)
+		w.services[state.Service.Name] = state
 	}
 	return w
 }
 
 func serviceName(i int) model.ServiceName {
-	return model.ServiceName{Namespace: "default", Name: fmt.Sprintf("service-%d", i)}
+	return model.ServiceName{Namespace: "default", Name: "service-" + strconv.Itoa(i)}
 }
 
 // newState returns service i with new endpoints.

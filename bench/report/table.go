@@ -127,14 +127,26 @@ func timesTable(files []*results.File) *grid {
 
 func memoryTable(files []*results.File) *grid {
 	all, last := scenes(files)
-	g := &grid{head: []string{"services × endpoints", "resident", "heap in use", "peak"}}
+	g := &grid{head: []string{"services × endpoints", "after the start", "at the end", "peak", "heap in use", "live", "live for each Service"}}
 	for _, s := range all {
 		if r := last[place{s, results.MemoryUse}]; r != nil && r.Memory != nil {
 			m := r.Memory
-			g.add(s.String(), Bytes(float64(m.Resident)), Bytes(float64(m.HeapInUse)), Bytes(float64(m.Peak)))
+			live := ""
+			if m.Live > 0 {
+				live = Bytes(float64(m.Live) / float64(r.Services))
+			}
+			g.add(s.String(), known(m.Started), known(m.Resident), known(m.Peak), known(m.HeapInUse), known(m.Live), live)
 		}
 	}
 	return g
+}
+
+// known returns a number of bytes, empty if it is zero.
+func known(bytes uint64) string {
+	if bytes == 0 {
+		return ""
+	}
+	return Bytes(float64(bytes))
 }
 
 // detailsTable has all that was measured of nftproxy from the snapshot.

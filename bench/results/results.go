@@ -115,6 +115,10 @@ type Memory struct {
 	Peak uint64 `json:"peak,omitempty"`
 	// HeapInUse is what the Go heap holds; zero: not known.
 	HeapInUse uint64 `json:"heapInUse,omitempty"`
+	// Live is the size of the objects on the heap; zero: not known.
+	Live uint64 `json:"live,omitempty"`
+	// Started is VmRSS after the start, before any change; zero: not known.
+	Started uint64 `json:"started,omitempty"`
 }
 
 // Write writes the file, indented so that changes can be read.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 )
 
 // Frontend is an address that clients dial. It is comparable.
@@ -158,8 +157,8 @@ func compareClaims(a, b *Route) int {
 }
 
 // compareAge orders the older first and an unknown age last.
-func compareAge(a, b time.Time) int {
-	return cmp.Or(compareBool(a.IsZero(), b.IsZero()), a.Compare(b))
+func compareAge(a, b int64) int {
+	return cmp.Or(compareBool(a == 0, b == 0), cmp.Compare(a, b))
 }
 
 // overlaps finds NodePorts with the unspecified address that an address of the node

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 )
 
 func TestNodePortAddresses(t *testing.T) {
@@ -67,9 +66,9 @@ func TestMergePrefixes(t *testing.T) {
 
 // TestConflicts orders claims pairwise: the first one named gets the frontend.
 func TestConflicts(t *testing.T) {
-	old, young := time.Unix(1, 0), time.Unix(2, 0)
+	old, young := int64(1), int64(2)
 	usable := &Choice{Cluster: []Endpoint{{Host: &Host{Ready: true}}}}
-	claim := func(name string, kind Kind, created time.Time, c *Choice) Route {
+	claim := func(name string, kind Kind, created int64, c *Choice) Route {
 		n := ServiceName{"default", name}
 		return Route{Kind: kind, Service: &Service{Name: n, Created: created}, Port: &ServicePort{}, Choice: c}
 	}
@@ -78,7 +77,7 @@ func TestConflicts(t *testing.T) {
 		winner, loser Route
 	}{
 		{"4.39 the older", claim("z", ExternalIP, old, usable), claim("a", ExternalIP, young, usable)},
-		{"4.39 a known age", claim("z", ExternalIP, young, usable), claim("a", ExternalIP, time.Time{}, usable)},
+		{"4.39 a known age", claim("z", ExternalIP, young, usable), claim("a", ExternalIP, 0, usable)},
 		{"4.39 the first by name", claim("a", ExternalIP, old, usable), claim("b", ExternalIP, old, usable)},
 		{"4.40 with endpoints", claim("z", ExternalIP, young, usable), claim("a", ExternalIP, old, &Choice{})},
 		{"4.37 address before NodePort", claim("z", LoadBalancerIP, young, usable), claim("a", NodePort, old, usable)},

@@ -59,7 +59,13 @@ func NewRouter() *Router {
 // SetServices sets the state of some Services. It returns the frontends that may
 // have changed, each once and in no order.
 func (r *Router) SetServices(states map[ServiceName]ServiceState) []RouteChange {
-	touched := make(map[Frontend]*Route) // with what they had before
+	// touched are frontends with what they had before.
+	touched := make(map[Frontend]*Route)
+	if len(r.services) == 0 { // maps of the final size take less memory and time
+		r.services = make(map[ServiceName]*routed, len(states))
+		r.winners = make(map[Frontend]*Route, len(states))
+		touched = make(map[Frontend]*Route, len(states))
+	}
 	for name, s := range states {
 		r.set(name, s, touched)
 	}

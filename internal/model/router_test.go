@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"slices"
 	"testing"
-	"time"
 )
 
 // town makes random Services that get into each other's way.
@@ -61,7 +60,7 @@ func (t *town) service() ServiceName {
 		return name
 	}
 	s := &Service{
-		Name: name, Created: time.Unix(int64(t.IntN(3)), 0),
+		Name: name, Created: int64(t.IntN(3)),
 		InternalPolicy: Policy(t.IntN(2)), ExternalPolicy: Policy(t.IntN(2)),
 		ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, byte(n)}), netip.MustParseAddr(fmt.Sprintf("fd00:96::%x", n+1))}[t.IntN(2):],
 		Ports: []ServicePort{

@@ -68,9 +68,9 @@ func ParseScheduler(name string) (Scheduler, error) {
 // (1.2 to 1.8) never become one.
 type Service struct {
 	Name ServiceName
-	// Created decides conflicts: the oldest Service wins (4.39). The zero time
-	// means unknown and counts as youngest.
-	Created time.Time
+	// Created decides conflicts: the oldest Service wins (4.39). It is in seconds since
+	// 1970; zero means unknown and counts as youngest.
+	Created int64
 	// ClusterIPs holds at most one address of each family. A family without a
 	// ClusterIP is not served (1.15).
 	ClusterIPs []netip.Addr
@@ -79,13 +79,13 @@ type Service struct {
 	LoadBalancerIPs []netip.Addr
 	// SourceRanges are the allowed clients of the load balancer addresses; none of a
 	// family means all of that family (1.25).
-	SourceRanges   []netip.Prefix
-	Ports          []ServicePort
-	InternalPolicy Policy // for the ClusterIP (4.11)
-	ExternalPolicy Policy // for other addresses: the effective one (1.27)
+	SourceRanges []netip.Prefix
+	Ports        []ServicePort
 	// AffinityTimeout is how long a client stays on its endpoint after its last new
 	// connection (5.3); zero means no affinity.
 	AffinityTimeout     time.Duration
+	InternalPolicy      Policy // for the ClusterIP (4.11)
+	ExternalPolicy      Policy // for other addresses: the effective one (1.27)
 	Scheduler           Scheduler
 	HealthCheckNodePort uint16 // zero unless 1.29 applies
 }

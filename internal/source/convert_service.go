@@ -38,7 +38,7 @@ func ConvertService(s *corev1.Service, proxyName string) (*model.Service, []*Fie
 	c.unknownAnnotations(&s.ObjectMeta, annotationScheduler)
 	return &model.Service{
 		Name:                model.ServiceName{Namespace: namespace(&s.ObjectMeta), Name: s.Name},
-		Created:             s.CreationTimestamp.UTC(),
+		Created:             created(s),
 		ClusterIPs:          c.clusterIPs(),
 		ExternalIPs:         c.externalIPs(),
 		LoadBalancerIPs:     c.loadBalancerIPs(),
@@ -50,6 +50,13 @@ func ConvertService(s *corev1.Service, proxyName string) (*model.Service, []*Fie
 		Scheduler:           c.scheduler(&s.ObjectMeta),
 		HealthCheckNodePort: c.healthCheckNodePort(),
 	}, c.findings
+}
+
+func created(s *corev1.Service) int64 {
+	if s.CreationTimestamp.IsZero() {
+		return 0
+	}
+	return s.CreationTimestamp.Unix()
 }
 
 type serviceConverter struct {

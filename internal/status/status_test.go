@@ -64,7 +64,7 @@ func (n *node) snapshot() *model.Snapshot {
 	web := service("web", addr("10.96.0.10"), addr("fd00:10:96::10"))
 	web.Ports[0].NodePort, web.ExternalPolicy = 30080, model.PolicyLocal
 	web.LoadBalancerIPs, web.HealthCheckNodePort = []netip.Addr{addr("203.0.113.20")}, 31000
-	web.AffinityTimeout, web.Created = time.Hour, time.Unix(1, 0)
+	web.AffinityTimeout, web.Created = time.Hour, 1
 	elsewhere := service("elsewhere", addr("10.96.0.11"))
 	elsewhere.InternalPolicy, elsewhere.ExternalIPs = model.PolicyLocal, []netip.Addr{addr("203.0.113.20")}
 	s := &model.Snapshot{

@@ -85,7 +85,7 @@ func farmService(i int, b [Traits]byte) *model.Service {
 	v4, v6 := netip.AddrFrom4([4]byte{10, 96, 0, byte(i + 1)}), Addr(fmt.Sprintf("fd00:96::%x", i+1))
 	other := netip.AddrFrom4([4]byte{10, 96, 0, byte((i+1)%Rivalry + 1)})
 	s := &model.Service{
-		Name: RivalName(i), Created: time.Unix(int64(b[0]%4), 0),
+		Name: RivalName(i), Created: int64(b[0] % 4),
 		ClusterIPs:      [][]netip.Addr{{v4}, {v6}, {v4, v6}, {v6, other}, nil}[b[1]%5],
 		AffinityTimeout: []time.Duration{0, time.Second, 90 * time.Second, 3 * time.Hour, 24 * time.Hour}[b[5]%5],
 		InternalPolicy:  model.Policy(b[4] & 1), ExternalPolicy: model.Policy(b[4] >> 1 & 1),

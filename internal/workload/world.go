@@ -93,7 +93,7 @@ func ServiceName(i int) model.ServiceName {
 func (w *World) service(i int) *model.Service {
 	s := &model.Service{
 		Name:    ServiceName(i),
-		Created: time.Unix(int64(i), 0),
+		Created: int64(i),
 		Ports: []model.ServicePort{
 			{Name: "http", Protocol: model.TCP, Port: 80},
 			{Name: "dns", Protocol: model.Protocols[w.R.IntN(3)], Port: 53, NodePort: uint16(30000 + w.R.IntN(3))},
