@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -36,6 +37,7 @@ type measurer struct {
 	found []series
 	// transactions is how many the kernel should have seen.
 	transactions int
+	others       []*netlab.Namespace // of kernelAlone
 }
 
 // measure does all operations once over. The process should be a new one: its
@@ -47,11 +49,13 @@ func measure(s scenario, n repeats) (found []series, err error) {
 	}
 	defer ns.Close()
 	m := &measurer{ns: ns, world: newWorld(s)}
+	defer m.closeOthers()
 	first, err := ns.Generation()
 	if err != nil {
 		return nil, err
 	}
 	for _, step := range []func() error{
+		m.kernelAlone,
 		m.coldStart,
 		m.restart,
 		func() error { return m.changes(min(n.Each, s.Services/4)) },
@@ -92,7 +96,9 @@ func (m *measurer) coldStart() error {
 	if err != nil {
 		return err
 	}
-	return m.stop()
+	use, err := results.MemoryOf(os.Getpid())
+	m.found[len(m.found)-1].Memory = &use
+	return errors.Join(err, m.stop())
 }
 
 // restart begins again with the same Services. The node goes on from there.

@@ -25,9 +25,12 @@ func printRecords(out io.Writer, all []results.Record) error {
 		return err
 	}
 	for _, r := range all {
+		for base, ratio := range r.Ratios {
+			fmt.Fprintf(out, "%s: %.2f times as long as %s\n", r.Operation, ratio.P50, base)
+		}
 		if m := r.Memory; m != nil {
-			fmt.Fprintf(out, "memory: %s resident, %s heap in use, %s at most\n",
-				report.Bytes(float64(m.Resident)), report.Bytes(float64(m.HeapInUse)), report.Bytes(float64(m.Peak)))
+			fmt.Fprintf(out, "%s: %s resident, %s heap in use, %s at most\n",
+				r.Operation, report.Bytes(float64(m.Resident)), report.Bytes(float64(m.HeapInUse)), report.Bytes(float64(m.Peak)))
 		}
 	}
 	return nil

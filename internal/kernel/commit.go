@@ -152,6 +152,9 @@ func (c *Conn) write(batch []byte) error {
 	if err := c.prepare(); err != nil {
 		return err
 	}
+	if c.Sent != nil {
+		c.Sent(batch)
+	}
 	raw, err := c.nl.SyscallConn()
 	if err != nil {
 		return err
