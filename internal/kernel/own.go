@@ -99,6 +99,17 @@ func (t tableState) isOwnedByOther(c *Conn) bool {
 }
 
 // table returns the state of our table of a family; ENOENT if there is none.
+// Empty implements apply.Kernel.
+func (c *Conn) Empty() (bool, error) {
+	for _, f := range model.Families {
+		_, err := persist(func() (tableState, error) { return c.table(f) })
+		if !errors.Is(err, unix.ENOENT) {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
 func (c *Conn) table(f model.Family) (tableState, error) {
 	replies, err := c.request(unix.NFT_MSG_GETTABLE, netlink.Request, inTable(f))
 	if err != nil {

@@ -1,0 +1,77 @@
+package apply
+
+import (
+	"iter"
+	"sync"
+
+	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
+)
+
+// Empty reports whether the kernel has none of our tables.
+func (a *Applier) Empty() (bool, error) { return a.kernel.Empty() }
+
+// Load carries out changes that lead from nothing to all that is wanted, each in one
+// transaction. The next change is made while the kernel works. Load returns what it
+// committed; if there were several transactions, their elements are counted and not
+// listed. After an error the next change must be complete: it takes up what is there.
+func (a *Applier) Load(parts iter.Seq[nft.Delta]) (*plan.Plan, error) {
+	a.known, a.slots = false, make(slots)
+	// The kernel refuses chains that exist, so the generation need not be checked:
+	// other programs may be busy with tables of their own.
+	u := &update{Applier: a, generation: kernel.AnyGeneration}
+	whole, first := &plan.Plan{}, true
+	for d := range ahead(parts) {
+		p := plan.Diff(d.Before, d.After)
+		if p.Empty() {
+			continue
+		}
+		if err := u.commit(p); err != nil {
+			return nil, err
+		}
+		a.slots.follow(d.Before, d.After)
+		if whole.Empty() {
+			whole = p
+			continue
+		}
+		if first {
+			all := whole
+			whole, first = &plan.Plan{}, false
+			whole.Record(all)
+		}
+		whole.Record(p)
+	}
+	a.known = true
+	return whole, nil
+}
+
+// ahead makes each value while the one before is used.
+func ahead[T any](seq iter.Seq[T]) iter.Seq[T] {
+	return func(yield func(T) bool) {
+		made, done := make(chan T), make(chan struct{})
+		var failure any
+		var all sync.WaitGroup
+		all.Go(func() {
+			defer close(made)
+			defer func() { failure = recover() }()
+			for v := range seq {
+				select {
+				case made <- v:
+				case <-done:
+					return
+				}
+			}
+		})
+		defer all.Wait()
+		defer close(done)
+		for v := range made {
+			if !yield(v) {
+				return
+			}
+		}
+		if failure != nil {
+			panic(failure)
+		}
+	}
+}
