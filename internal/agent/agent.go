@@ -297,7 +297,12 @@ func (a *Agent) compare(s *Sync) (err error) {
 
 // load applies all of the router's routes to a kernel without our tables.
 func (a *Agent) load(s *Sync) (err error) {
-	rules, parts := render.Load(a.router.Routing())
+	base, routes := a.router.Base(), s.Routes
+	if a.rules != nil { // the changes are not all
+		base = a.router.Routing()
+		routes = render.Added(base)
+	}
+	rules, parts := render.Load(base, routes)
 	if s.Plan, err = a.Applier.Load(parts); err != nil {
 		return err
 	}

@@ -22,17 +22,16 @@ func (a *Applier) Load(parts iter.Seq[nft.Delta]) (*plan.Plan, error) {
 	// other programs may be busy with tables of their own.
 	u := &update{Applier: a, generation: kernel.AnyGeneration}
 	whole, first := &plan.Plan{}, true
-	for d := range ahead(parts) {
-		p := plan.Diff(d.Before, d.After)
-		if p.Empty() {
+	for part := range ahead(prepared(parts)) {
+		if part.plan.Empty() {
 			continue
 		}
-		if err := u.commit(p); err != nil {
+		if err := u.commit(part.plan); err != nil {
 			return nil, err
 		}
-		a.slots.follow(d.Before, d.After)
+		a.slots.follow(part.Before, part.After)
 		if whole.Empty() {
-			whole = p
+			whole = part.plan
 			continue
 		}
 		if first {
@@ -40,10 +39,28 @@ func (a *Applier) Load(parts iter.Seq[nft.Delta]) (*plan.Plan, error) {
 			whole, first = &plan.Plan{}, false
 			whole.Record(all)
 		}
-		whole.Record(p)
+		whole.Record(part.plan)
 	}
 	a.known = true
 	return whole, nil
+}
+
+// part is one transaction of a load.
+type part struct {
+	nft.Delta
+	plan *plan.Plan
+}
+
+func prepared(parts iter.Seq[nft.Delta]) iter.Seq[part] {
+	return func(yield func(part) bool) {
+		for d := range parts {
+			p := part{d, plan.Diff(d.Before, d.After)}
+			kernel.Prepare(p.plan)
+			if !yield(p) {
+				return
+			}
+		}
+	}
 }
 
 // ahead makes each value while the one before is used.

@@ -81,7 +81,7 @@ func TestLoad(t *testing.T) {
 		if empty, err := a.Empty(); !empty || err != nil {
 			t.Fatalf("empty: %v, %v", empty, err)
 		}
-		state, parts := render.Load(routing)
+		state, parts := render.Load(routing, render.Added(routing))
 		p, err := a.Load(parts)
 		if fails > 0 {
 			if !errors.Is(err, unix.ENOMEM) || a.Known() || s.seesPackets(t) {

@@ -290,10 +290,17 @@ func (r *Router) WithoutLocal() map[Family]WithoutLocal { return maps.Clone(r.wi
 
 // Routing returns the complete behaviour of the node.
 func (r *Router) Routing() *Routing {
+	out := r.Base()
+	out.Routes = r.Routes()
+	out.ClusterIPs = slices.SortedFunc(maps.Keys(r.clusterIPs), netip.Addr.Compare)
+	return out
+}
+
+// Base returns the behaviour of the node without its routes and ClusterIPs, at a cost
+// that does not depend on their number.
+func (r *Router) Base() *Routing {
 	return &Routing{
 		NodeName:          r.base.config.NodeName,
-		Routes:            r.Routes(),
-		ClusterIPs:        slices.SortedFunc(maps.Keys(r.clusterIPs), netip.Addr.Compare),
 		ServiceCIDRs:      r.base.serviceCIDRs,
 		Wildcards:         r.base.locality.Wildcards,
 		NodePortAddresses: r.NodePortAddresses(),

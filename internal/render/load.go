@@ -14,18 +14,17 @@ import (
 // of 1.24 s for 600,000), and both sides less memory.
 const loadStep = 8192
 
-// Load returns the state for a routing, and the changes from nothing to it in parts.
-// Packets see nothing of them before the last one, which adds the base chains. The
-// state is complete when all parts have been taken.
-func Load(r *model.Routing) (*State, iter.Seq[nft.Delta]) {
+// Load returns the state for some routes of a node, and the changes from nothing to it
+// in parts. Packets see nothing of them before the last one, which adds the base chains.
+// The state is complete when all parts have been taken. Load changes the order of
+// routes.
+func Load(r *model.Routing, routes []model.RouteChange) (*State, iter.Seq[nft.Delta]) {
+	lanesFirst(routes)
 	s := newState(r)
 	return s, func(yield func(nft.Delta) bool) {
-		part, rest := cutLoad(r.Routes)
+		part, rest := cutLoad(routes)
 		s.loading = len(rest) > 0
-		for yield(s.Change(added(part), r.NodePortAddresses)) {
-			if len(rest) == 0 {
-				break
-			}
+		for yield(s.Change(part, r.NodePortAddresses)) && len(rest) > 0 {
 			part, rest = cutLoad(rest)
 		}
 		if s.loading {
@@ -36,22 +35,39 @@ func Load(r *model.Routing) (*State, iter.Seq[nft.Delta]) {
 	}
 }
 
+// lanesFirst moves routes to the front that probably need other lanes than the routes
+// before them. A lane that is added late is expensive: see the lanes of a table. (With
+// 10,000 Services, of which 200 have 21 to 199 endpoints and the others 20, the kernel
+// needs 1.4 instead of 3.5 s, measured on 6.18.)
+func lanesFirst(routes []model.RouteChange) {
+	type slots struct{ inside, outside int }
+	seen := make(map[slots]int)
+	front := 0
+	for i := range routes {
+		n := slots{len(routes[i].New.Inside().Endpoints), len(routes[i].New.Outside().Endpoints)}
+		if seen[n]++; seen[n] <= 4*counters {
+			routes[front], routes[i] = routes[i], routes[front]
+			front++
+		}
+	}
+}
+
 // cutLoad splits off the routes of one part.
-func cutLoad(routes []model.Route) (part, rest []model.Route) {
+func cutLoad(routes []model.RouteChange) (part, rest []model.RouteChange) {
 	elements := 0
 	for i := range routes {
-		if elements += 2 + len(routes[i].Inside().Endpoints); elements > loadStep {
+		if elements += 2 + len(routes[i].New.Inside().Endpoints); elements > loadStep {
 			return routes[:i+1], routes[i+1:]
 		}
 	}
 	return routes, nil
 }
 
-// added returns the changes that add routes.
-func added(routes []model.Route) []model.RouteChange {
-	changes := make([]model.RouteChange, len(routes))
-	for i := range routes {
-		changes[i] = model.RouteChange{Frontend: routes[i].Frontend, New: &routes[i]}
+// Added returns the changes that add the routes of a routing.
+func Added(r *model.Routing) []model.RouteChange {
+	changes := make([]model.RouteChange, len(r.Routes))
+	for i := range r.Routes {
+		changes[i] = model.RouteChange{Frontend: r.Routes[i].Frontend, New: &r.Routes[i]}
 	}
 	return changes
 }

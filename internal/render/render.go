@@ -19,7 +19,7 @@ func Render(r *model.Routing) *nft.Ruleset {
 // Start returns the state for a routing, and the change from nothing to it.
 func Start(r *model.Routing) (*State, nft.Delta) {
 	s := newState(r)
-	delta := s.Change(added(r.Routes), r.NodePortAddresses)
+	delta := s.Change(Added(r), r.NodePortAddresses)
 	s.last = &change{addresses: r.NodePortAddresses} // there is nothing to go back to
 	return s, nft.FromNothing(delta.After)
 }
