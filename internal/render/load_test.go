@@ -8,33 +8,47 @@ import (
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
-// TestLoadLanesFirst proves that lanes are added before most elements: the kernel visits
-// all elements of a map for each rule bound to it later.
-func TestLoadLanesFirst(t *testing.T) {
-	s := snapshot(10_000, 4)
-	for i := range s.Slices {
-		hosts := &s.Slices[i].Hosts
-		*hosts = (*hosts)[:i*4/len(s.Slices)+1] // sorted: those with 4 endpoints are last
-	}
-	r := model.Resolve(s, model.Config{NodeName: "node-1"})
-	state, parts := render.Load(r, render.Added(r))
-	late, elements := 0, 0
-	for d := range parts {
-		table := d.After.Table(model.IPv4)
-		for _, c := range table.Chains {
-			if elements > 5000 && nft.IsLane(c.Rules) && d.Before.Table(model.IPv4).Chain(c.Name) == nil {
-				late++
-			}
+// TestLoad proves that a load has base chains in its last part only, and that nothing
+// differs afterwards from the state that Start returns.
+func TestLoad(t *testing.T) {
+	r := model.Resolve(snapshot(10_000, 3), model.Config{NodeName: "node-1"})
+	state, deltas := render.Load(r, render.Added(r))
+	var last *nft.Table
+	endpoints, parts := 0, 0
+	for d := range deltas {
+		if parts++; last != nil && isHooked(last) {
+			t.Fatal("there are base chains before the last part")
 		}
-		elements += len(table.Set(nft.EndpointsMap).Elements)
+		last = d.After.Table(model.IPv4)
+		endpoints += len(last.Set(nft.EndpointsMap).Elements)
 	}
-	if late > 3 { // the first routes may leave out a lane
-		t.Errorf("%d lanes are added behind 5,000 elements", late)
+	if want := 30_000; endpoints != want || parts < 3 || !isHooked(last) {
+		t.Errorf("%d endpoints in %d parts, want %d; base chains at last: %v", endpoints, parts, want, isHooked(last))
 	}
-	if want := 25_000; elements != want {
-		t.Errorf("%d endpoints are loaded, want %d", elements, want)
+	if d := state.Change(nil, nil); len(d.After.Tables) > 0 {
+		t.Errorf("the complete state changes: %v", d.After.Tables)
 	}
-	if p := state.Change(nil, nil); len(p.After.Tables) > 0 {
-		t.Errorf("the complete state changes: %v", p.After.Tables)
+	start, _ := render.Start(r)
+	for f, size := range sizes(start) {
+		if sizes(state)[f] != size {
+			t.Errorf("%s has %d elements, want %d", f, sizes(state)[f], size)
+		}
 	}
+}
+
+func isHooked(t *nft.Table) bool {
+	for _, c := range t.Chains {
+		if c.Hook != nft.NoHook {
+			return true
+		}
+	}
+	return false
+}
+
+func sizes(s *render.State) map[string]int {
+	out := make(map[string]int)
+	for _, size := range s.Sizes() {
+		out[size.Set] = size.Elements
+	}
+	return out
 }
