@@ -98,7 +98,6 @@ func (t tableState) isOwnedByOther(c *Conn) bool {
 	return t.flags&tableOwner != 0 && t.owner != c.nl.PID()
 }
 
-// table returns the state of our table of a family; ENOENT if there is none.
 // Empty implements apply.Kernel.
 func (c *Conn) Empty() (bool, error) {
 	for _, f := range model.Families {
@@ -110,6 +109,7 @@ func (c *Conn) Empty() (bool, error) {
 	return true, nil
 }
 
+// table returns the state of our table of a family; ENOENT if there is none.
 func (c *Conn) table(f model.Family) (tableState, error) {
 	replies, err := c.request(unix.NFT_MSG_GETTABLE, netlink.Request, inTable(f))
 	if err != nil {
