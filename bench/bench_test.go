@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/bench/results"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -73,7 +75,7 @@ func TestEverything(t *testing.T) {
 func checkRecords(t *testing.T, file *results.File) {
 	t.Helper()
 	samples := map[results.Operation]int{
-		results.ColdStart: 2, results.Restart: 2, results.ReplaceEndpoint: 10, results.ScaleUp: 10, results.ScaleDown: 10,
+		results.KernelAlone: 2, results.ColdStart: 2, results.Restart: 2, results.ReplaceEndpoint: 10, results.ScaleUp: 10, results.ScaleDown: 10,
 		results.DeleteService: 10, results.AddService: 10, results.RandomChange: 80,
 	}
 	if want := 2 * (len(samples) + 1); len(file.Records) != want {
@@ -89,10 +91,40 @@ func checkRecords(t *testing.T, file *results.File) {
 		if s := r.Seconds; s.N != samples[r.Operation] || s.P50 <= 0 || s.P95 < s.P50 || s.Max < s.P95 {
 			t.Errorf("%s: times are %+v, want %d", r.Operation, s, samples[r.Operation])
 		}
-		if written := r.Work.Changes > 0 && r.Work.NetlinkBytes > 0; written == (r.Operation == results.Restart) || r.Work.Allocations == 0 {
+		if written := r.Work.NetlinkBytes > 0; written == (r.Operation == results.Restart) {
 			t.Errorf("%s: work is %+v", r.Operation, r.Work)
 		}
+		if r.Operation == results.KernelAlone {
+			continue
+		}
+		if written := r.Work.Changes > 0; written == (r.Operation == results.Restart) || r.Work.Allocations == 0 {
+			t.Errorf("%s: work is %+v", r.Operation, r.Work)
+		}
+		if base, ok := bases[r.Operation]; ok && (r.Ratios[base] == nil || r.Ratios[base].N != 2 || r.Ratios[base].P50 <= 0) {
+			t.Errorf("%s: ratios are %v, want two to %s", r.Operation, r.Ratios, base)
+		}
 	}
+}
+
+// TestReplay proves that a replay has the effect of the recorded start, and that it
+// fails if the kernel refuses something.
+func TestReplay(t *testing.T) {
+	m := &measurer{world: newWorld(scenario{Services: minServices, Endpoints: 2})}
+	batches, err := m.recordStart()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns := netlab.TestNamespace(t)
+	if _, err := replay(ns, batches); err != nil {
+		t.Fatal(err)
+	}
+	if err := verify(ns, m.world); err != nil {
+		t.Error(err)
+	}
+	if _, err := replay(ns, batches); !errors.Is(err, unix.EEXIST) {
+		t.Errorf("the second replay says %v, want that the chains exist", err)
+	}
+	m.closeOthers()
 }
 
 // TestVerify proves that verify notices a kernel with other rules than wanted.

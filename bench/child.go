@@ -77,9 +77,34 @@ func records(s scenario, runs [][]series) []results.Record {
 		if first.Memory != nil {
 			r.Memory = medianMemory(memory)
 		}
+		if base, ok := bases[first.Operation]; ok {
+			r.Ratios = map[results.Operation]*results.Distribution{base: ratios(runs, first.Operation, base)}
+		}
 		out = append(out, r)
 	}
 	return out
+}
+
+// bases are the operations that others are compared with in each run.
+var bases = map[results.Operation]results.Operation{
+	results.ColdStart: results.KernelAlone,
+	results.Restart:   results.ColdStart,
+}
+
+// ratios returns how many times longer an operation takes than another one in the
+// same run.
+func ratios(runs [][]series, op, base results.Operation) *results.Distribution {
+	var all []float64
+	for _, run := range runs {
+		took := make(map[results.Operation]float64)
+		for _, s := range run {
+			if len(s.Seconds) > 0 {
+				took[s.Operation] = results.Median(s.Seconds...)
+			}
+		}
+		all = append(all, took[op]/took[base])
+	}
+	return results.Values(all)
 }
 
 func medianWork(all []*results.Work) *results.Work {

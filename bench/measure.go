@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -37,6 +38,7 @@ type measurer struct {
 	started uint64 // resident memory after the restart
 	// transactions is how many the kernel should have seen.
 	transactions int
+	others       []*netlab.Namespace // of kernelAlone
 }
 
 // measure does all operations once over. The process should be a new one: its
@@ -48,11 +50,13 @@ func measure(s scenario, n repeats) (found []series, err error) {
 	}
 	defer ns.Close()
 	m := &measurer{ns: ns, world: newWorld(s)}
+	defer m.closeOthers()
 	first, err := ns.Generation()
 	if err != nil {
 		return nil, err
 	}
 	for _, step := range []func() error{
+		m.kernelAlone,
 		m.coldStart,
 		m.restart,
 		func() error { return m.changes(min(n.Each, s.Services/4)) },
@@ -93,7 +97,9 @@ func (m *measurer) coldStart() error {
 	if err != nil {
 		return err
 	}
-	return m.stop()
+	use, err := results.MemoryOf(os.Getpid())
+	m.found[len(m.found)-1].Memory = &use
+	return errors.Join(err, m.stop())
 }
 
 // restart begins again with the same Services. The node goes on from there.

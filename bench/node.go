@@ -22,7 +22,7 @@ type node struct {
 	agent   *agent.Agent
 	next    *model.Update // what Load gives
 	syncs   chan outcome
-	commits []apply.Commit // of the sync under way
+	commits outcome // sum of the sync under way
 	cancel  context.CancelFunc
 	ended   chan error
 }
@@ -45,7 +45,7 @@ func newNode(ns *netlab.Namespace) (*node, error) {
 	}
 	log := slog.New(slog.DiscardHandler)
 	n.applier = apply.New(n.conn, log)
-	n.applier.Observe = func(c apply.Commit) { n.commits = append(n.commits, c) }
+	n.applier.Observe = n.committed
 	n.agent = agent.New(agent.Config{
 		Load:        func() (*model.Update, error) { return n.next, nil },
 		Node:        config(),
@@ -86,14 +86,19 @@ func (n *node) wait(begin time.Time) (outcome, time.Duration, error) {
 	}
 }
 
+// committed adds up what the transactions of a sync do. It does not keep their plans,
+// because memory is measured.
+func (n *node) committed(c apply.Commit) {
+	n.commits.transactions++
+	n.commits.changes += len(c.Plan.Changes)
+	n.commits.bytes += c.Size.Bytes
+	n.commits.err = errors.Join(n.commits.err, c.Err) // a commit that had to be repeated is measured wrongly
+}
+
 func (n *node) observe(s *agent.Sync) {
-	o := outcome{end: time.Now(), compared: s.Compared, transactions: len(n.commits), err: s.Err}
-	for _, c := range n.commits {
-		o.changes += len(c.Plan.Changes)
-		o.bytes += c.Size.Bytes
-		o.err = errors.Join(o.err, c.Err) // a commit that had to be repeated is measured wrongly
-	}
-	n.commits = nil // with their plans
+	o := n.commits
+	o.end, o.compared, o.err = time.Now(), s.Compared, errors.Join(s.Err, o.err)
+	n.commits = outcome{}
 	n.syncs <- o
 }
 

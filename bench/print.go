@@ -25,9 +25,12 @@ func printRecords(out io.Writer, all []results.Record) error {
 		return err
 	}
 	for _, r := range all {
+		for base, ratio := range r.Ratios {
+			fmt.Fprintf(out, "%s: %.2f times as long as %s\n", r.Operation, ratio.P50, base)
+		}
 		if m := r.Memory; m != nil {
-			fmt.Fprintf(out, "memory: %s resident after the start, %s at the end, %s at most; heap: %s in use, %s live, %d bytes for each Service\n",
-				report.Bytes(float64(m.Started)), report.Bytes(float64(m.Resident)), report.Bytes(float64(m.Peak)),
+			fmt.Fprintf(out, "%s: %s resident after the start, %s at the end, %s at most; heap: %s in use, %s live, %d bytes for each Service\n",
+				r.Operation, report.Bytes(float64(m.Started)), report.Bytes(float64(m.Resident)), report.Bytes(float64(m.Peak)),
 				report.Bytes(float64(m.HeapInUse)), report.Bytes(float64(m.Live)), m.Live/uint64(r.Services))
 		}
 	}

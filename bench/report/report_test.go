@@ -93,6 +93,30 @@ func TestTables(t *testing.T) {
 	}
 }
 
+// TestStartTable takes the ratios from the result file: they come from single runs.
+func TestStartTable(t *testing.T) {
+	of := func(op results.Operation, d time.Duration, base results.Operation, ratio float64) results.Record {
+		return results.Record{
+			Program: results.Nftproxy, Scenario: "A", Services: 10000, Endpoints: 4, Operation: op, From: results.FromSnapshot,
+			Seconds: took(d), Memory: &results.Memory{Peak: 70 << 20},
+			Ratios: map[results.Operation]*results.Distribution{base: results.Values([]float64{ratio})},
+		}
+	}
+	got := report.Tables([]*results.File{{Records: []results.Record{
+		of(results.KernelAlone, 80*time.Millisecond, "", 0),
+		of(results.ColdStart, 100*time.Millisecond, results.KernelAlone, 1.234),
+		of(results.Restart, 50*time.Millisecond, results.ColdStart, 0.51),
+	}}})["start"]
+	want := `
+| services × endpoints | kernel alone | cold start | / kernel alone | peak memory | restart | / cold start |
+|----------------------|-------------:|-----------:|---------------:|------------:|--------:|-------------:|
+| A: 10,000 × 4        |        80 ms |     100 ms |           1.23 |      70 MiB |   50 ms |         0.51 |
+`
+	if diff := cmp.Diff(strings.TrimPrefix(want, "\n"), got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestFigures(t *testing.T) {
 	got := make(map[string][]plot.Line)
 	for _, f := range report.Figures(sample()) {

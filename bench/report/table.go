@@ -16,6 +16,7 @@ func Tables(files []*results.File) map[string]string {
 	for name, g := range map[string]*grid{
 		"machine": machineTable(files),
 		"times":   timesTable(files),
+		"start":   startTable(files),
 		"memory":  memoryTable(files),
 		"details": detailsTable(files),
 		"growth":  growthTable(files),
@@ -121,6 +122,26 @@ func timesTable(files []*results.File) *grid {
 		if found {
 			g.add(row...)
 		}
+	}
+	return g
+}
+
+// startTable compares starts with what the kernel itself needs for one, and with
+// each other. Ratios are medians of those of each run.
+func startTable(files []*results.File) *grid {
+	all, last := scenes(files)
+	g := &grid{head: []string{"services × endpoints", "kernel alone", "cold start", "/ kernel alone", "peak memory", "restart", "/ cold start"}}
+	for _, s := range all {
+		alone, cold, restart := last[place{s, results.KernelAlone}], last[place{s, results.ColdStart}], last[place{s, results.Restart}]
+		if alone == nil || cold == nil || restart == nil || cold.Memory == nil {
+			continue
+		}
+		ofKernel, ofCold := cold.Ratios[results.KernelAlone], restart.Ratios[results.ColdStart]
+		if ofKernel == nil || ofCold == nil {
+			continue
+		}
+		g.add(s.String(), Seconds(alone.Seconds.P50), Seconds(cold.Seconds.P50), fmt.Sprintf("%.2f", ofKernel.P50),
+			Bytes(float64(cold.Memory.Peak)), Seconds(restart.Seconds.P50), fmt.Sprintf("%.2f", ofCold.P50))
 	}
 	return g
 }

@@ -39,6 +39,9 @@ type Record struct {
 	From From `json:"from,omitempty"`
 	// Seconds is how long the operation takes.
 	Seconds *Distribution `json:"seconds,omitempty"`
+	// Ratios are how many times longer the operation takes than others, each
+	// computed from one run.
+	Ratios map[Operation]*Distribution `json:"ratios,omitempty"`
 	// PerSecond is how often the operation is done in a second.
 	PerSecond *Distribution `json:"perSecond,omitempty"`
 	Work      *Work         `json:"work,omitempty"`
@@ -61,6 +64,9 @@ const (
 type Operation string
 
 const (
+	// KernelAlone is what the kernel needs for the bytes of a cold start: they
+	// are recorded and sent again.
+	KernelAlone Operation = "kernel alone"
 	// ColdStart is the first sync of a node without rules.
 	ColdStart Operation = "cold start"
 	// Restart is the first sync of a process that finds the rules as they

@@ -281,8 +281,29 @@ func (a *Agent) apply(s *Sync) (err error) {
 func (a *Agent) compare(s *Sync) (err error) {
 	s.Compared = true
 	s.Interventions = a.drift.take()
+	if empty, err := a.Applier.Empty(); err == nil && empty {
+		if err = a.load(s); err == nil {
+			return nil
+		}
+		a.Log.Debug("load failed; comparing all rules with the kernel", "error", err)
+	}
 	rules, delta := render.Start(a.router.Routing())
 	if s.Plan, err = a.Applier.Apply(delta); err != nil {
+		return err
+	}
+	a.rules, a.compared = rules, time.Now()
+	return nil
+}
+
+// load applies all of the router's routes to a kernel without our tables.
+func (a *Agent) load(s *Sync) (err error) {
+	base, routes := a.router.Base(), s.Routes
+	if a.rules != nil { // the changes are not all
+		base = a.router.Routing()
+		routes = render.Added(base)
+	}
+	rules, parts := render.Load(base, routes)
+	if s.Plan, err = a.Applier.Load(parts); err != nil {
 		return err
 	}
 	a.rules, a.compared = rules, time.Now()

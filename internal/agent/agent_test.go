@@ -47,6 +47,8 @@ func (k *fakeKernel) Read() (*nft.Ruleset, uint32, error) {
 	return k.rules, 1, nil
 }
 
+func (k *fakeKernel) Empty() (bool, error) { return k.rules == nil, nil }
+
 func (k *fakeKernel) Bindings(model.Family, int) ([]*nft.Set, error) { return nil, nil }
 
 func (k *fakeKernel) Unbind(model.Family, *nft.Set) error { return nil }

@@ -17,6 +17,8 @@ import (
 type Kernel interface {
 	// Read returns our tables and their generation.
 	Read() (*nft.Ruleset, uint32, error)
+	// Empty reports whether the kernel has none of our tables.
+	Empty() (bool, error)
 	// Commit carries out a plan in one transaction, or nothing of it. Unless the
 	// generation is [kernel.AnyGeneration] it fails if that is no longer current.
 	// [kernel.OutcomeOf] classifies the error.
@@ -200,15 +202,17 @@ func (u *update) compare(outdated []model.Family, attempt int) (err error) {
 func (u *update) commitNext() error {
 	p := u.todo[0]
 	err := u.commit(p)
-	if rest := p.WithoutRemovals(); kernel.OutcomeOf(err) == kernel.Busy && p.Removes() && !rest.Empty() {
+	if err == nil {
+		u.done, u.todo = plan.Merge(u.done, p), u.todo[1:]
+	}
+	if kernel.OutcomeOf(err) != kernel.Busy || !p.Removes() {
+		return err
+	}
+	if rest := p.WithoutRemovals(); !rest.Empty() {
 		if err := u.commit(rest); err != nil {
 			return err
 		}
-		u.todo[0] = p.Removals()
-		return err
-	}
-	if err == nil {
-		u.todo = u.todo[1:]
+		u.done, u.todo[0] = plan.Merge(u.done, rest), p.Removals()
 	}
 	return err
 }
@@ -233,7 +237,6 @@ func (u *update) commit(p *plan.Plan) error {
 	if err != nil {
 		return err
 	}
-	u.done = plan.Merge(u.done, p)
 	if u.generation != kernel.AnyGeneration {
 		u.generation++ // by this transaction
 	}

@@ -45,11 +45,22 @@ func KernelMessage(err error) string {
 	return text
 }
 
+// Prepare encodes a plan before its commit, for example while another one is committed.
+// An error is that of the commit.
+func Prepare(p *plan.Plan) {
+	if t, err := Encode(p); err == nil {
+		p.Encoded = t
+	}
+}
+
 // Commit implements apply.Kernel with one batch.
 func (c *Conn) Commit(p *plan.Plan, generation uint32) (Size, error) {
-	t, err := Encode(p)
-	if err != nil {
-		return Size{}, err
+	t, made := p.Encoded.(*Transaction)
+	if p.Encoded = nil; !made {
+		var err error
+		if t, err = Encode(p); err != nil {
+			return Size{}, err
+		}
 	}
 	if c.owns {
 		t.own()
@@ -151,6 +162,9 @@ func appendMessage(b []byte, typ netlink.HeaderType, flags netlink.HeaderFlags, 
 func (c *Conn) write(batch []byte) error {
 	if err := c.prepare(); err != nil {
 		return err
+	}
+	if c.Sent != nil {
+		c.Sent(batch)
 	}
 	raw, err := c.nl.SyscallConn()
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 type Conn struct {
 	nl        *netlink.Conn
 	Log       *slog.Logger // of transactions that the kernel refuses; may be nil
+	Sent      func([]byte) // if set, is called with each batch, which must not be kept
 	sequence  uint32       // of the next message in a batch
 	owns      bool         // the tables that it adds
 	namespace *os.File     // of the network

@@ -98,6 +98,17 @@ func (t tableState) isOwnedByOther(c *Conn) bool {
 	return t.flags&tableOwner != 0 && t.owner != c.nl.PID()
 }
 
+// Empty implements apply.Kernel.
+func (c *Conn) Empty() (bool, error) {
+	for _, f := range model.Families {
+		_, err := persist(func() (tableState, error) { return c.table(f) })
+		if !errors.Is(err, unix.ENOENT) {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
 // table returns the state of our table of a family; ENOENT if there is none.
 func (c *Conn) table(f model.Family) (tableState, error) {
 	replies, err := c.request(unix.NFT_MSG_GETTABLE, netlink.Request, inTable(f))

@@ -285,11 +285,17 @@ func clusterIPs(routes []Route) []netip.Addr {
 
 // Routing returns the complete behaviour of the node.
 func (r *Router) Routing() *Routing {
-	routes := r.Routes()
+	out := r.Base()
+	out.Routes = r.Routes()
+	out.ClusterIPs = clusterIPs(out.Routes)
+	return out
+}
+
+// Base returns the behaviour of the node without its routes and ClusterIPs, at a cost
+// that does not depend on their number.
+func (r *Router) Base() *Routing {
 	return &Routing{
 		NodeName:          r.base.config.NodeName,
-		Routes:            routes,
-		ClusterIPs:        clusterIPs(routes),
 		ServiceCIDRs:      r.base.serviceCIDRs,
 		Wildcards:         r.base.locality.Wildcards,
 		NodePortAddresses: r.NodePortAddresses(),

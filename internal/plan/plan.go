@@ -14,6 +14,11 @@ import (
 // transaction carries it out. An empty plan means that they are equal.
 type Plan struct {
 	Changes []Change
+	// Loaded is a number of elements that were added, and that Changes leaves out to
+	// save memory.
+	Loaded int
+	// Encoded is the plan as the kernel gets it, if that was made in advance.
+	Encoded any
 	// services are maps that name the service port of a frontend; the first one
 	// with the frontend counts.
 	services []*nft.Set
@@ -120,6 +125,9 @@ func (p *Plan) Count(v Verb) int {
 			n++
 		}
 	}
+	if v == Add {
+		n += p.Loaded
+	}
 	return n
 }
 
@@ -155,6 +163,17 @@ func (p *Plan) without(is func(Change) bool) *Plan {
 
 func (c Change) removes() bool {
 	return c.Verb == Delete && c.Kind() != "element" && c.Kind() != "table"
+}
+
+// Record adds what another plan did, with the number of its elements alone.
+func (p *Plan) Record(o *Plan) {
+	for i := range o.Changes {
+		if o.Changes[i].New != nil {
+			p.Loaded++
+		} else {
+			p.Changes = append(p.Changes, o.Changes[i])
+		}
+	}
 }
 
 // Merge returns the plan that does what a does, and then what b does.

@@ -19,11 +19,7 @@ func Render(r *model.Routing) *nft.Ruleset {
 // Start returns the state for a routing, and the change from nothing to it.
 func Start(r *model.Routing) (*State, nft.Delta) {
 	s := newState(r)
-	changes := make([]model.RouteChange, len(r.Routes))
-	for i := range r.Routes {
-		changes[i] = model.RouteChange{Frontend: r.Routes[i].Frontend, New: &r.Routes[i]}
-	}
-	delta := s.Change(changes, r.NodePortAddresses)
+	delta := s.Change(Added(r), r.NodePortAddresses)
 	s.last = &change{addresses: r.NodePortAddresses} // there is nothing to go back to
 	return s, nft.FromNothing(delta.After)
 }

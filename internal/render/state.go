@@ -17,6 +17,8 @@ type State struct {
 	base   *model.Routing // without routes
 	tables map[model.Family]*table
 	last   *change
+	// loading means that there are no base chains yet.
+	loading bool
 }
 
 // table counts what the frontends of one family share. It holds no zero counts,
@@ -179,10 +181,10 @@ func (c *change) take(f model.Family, u *update) {
 	kinds := t.kinds()
 	differs := t.exists != u.exists || !slices.Equal(kinds, u.kinds)
 	if u.exists {
-		c.delta.Before.Tables = append(c.delta.Before.Tables, u.before.table(f, base, u.kinds, differs))
+		c.delta.Before.Tables = append(c.delta.Before.Tables, c.state.part(u.before.table(f, base, u.kinds, differs)))
 	}
 	if t.exists {
-		c.delta.After.Tables = append(c.delta.After.Tables, u.after.table(f, base, kinds, differs))
+		c.delta.After.Tables = append(c.delta.After.Tables, c.state.part(u.after.table(f, base, kinds, differs)))
 	}
 }
 

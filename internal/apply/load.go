@@ -1,0 +1,93 @@
+package apply
+
+import (
+	"iter"
+	"sync"
+
+	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
+)
+
+// Empty reports whether the kernel has none of our tables.
+func (a *Applier) Empty() (bool, error) { return a.kernel.Empty() }
+
+// Load carries out changes that lead from nothing to all that is wanted, each in one
+// transaction. The next change is made while the kernel works. Load returns what it
+// committed; if there were several transactions, their elements are counted and not
+// listed. After an error the next change must be complete: it takes up what is there.
+func (a *Applier) Load(parts iter.Seq[nft.Delta]) (*plan.Plan, error) {
+	a.known, a.slots = false, make(slots) // the slots are as rendered
+	// The kernel refuses chains that exist, so the generation need not be checked:
+	// other programs may be busy with tables of their own.
+	u := &update{Applier: a, generation: kernel.AnyGeneration}
+	whole, first := &plan.Plan{}, true
+	for part := range ahead(prepared(parts)) {
+		if part.plan.Empty() {
+			continue
+		}
+		if err := u.commit(part.plan); err != nil {
+			return nil, err
+		}
+		if whole.Empty() {
+			whole = part.plan
+			continue
+		}
+		if first {
+			all := whole
+			whole, first = &plan.Plan{}, false
+			whole.Record(all)
+		}
+		whole.Record(part.plan)
+	}
+	a.known = true
+	return whole, nil
+}
+
+// part is one transaction of a load.
+type part struct {
+	nft.Delta
+	plan *plan.Plan
+}
+
+func prepared(parts iter.Seq[nft.Delta]) iter.Seq[part] {
+	return func(yield func(part) bool) {
+		for d := range parts {
+			p := part{d, plan.Diff(d.Before, d.After)}
+			kernel.Prepare(p.plan)
+			if !yield(p) {
+				return
+			}
+		}
+	}
+}
+
+// ahead makes each value while the one before is used.
+func ahead[T any](seq iter.Seq[T]) iter.Seq[T] {
+	return func(yield func(T) bool) {
+		made, done := make(chan T), make(chan struct{})
+		var failure any
+		var all sync.WaitGroup
+		all.Go(func() {
+			defer close(made)
+			defer func() { failure = recover() }()
+			for v := range seq {
+				select {
+				case made <- v:
+				case <-done:
+					return
+				}
+			}
+		})
+		defer all.Wait()
+		defer close(done)
+		for v := range made {
+			if !yield(v) {
+				return
+			}
+		}
+		if failure != nil {
+			panic(failure)
+		}
+	}
+}
