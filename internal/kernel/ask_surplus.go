@@ -5,7 +5,6 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
-	"github.com/nftproxy/nftproxy/internal/plan"
 )
 
 // Elements that nothing expects cannot be asked for, unless their keys can be guessed:
@@ -16,9 +15,10 @@ import (
 // isOfFrontends reports whether the keys of a set are those of frontends, or of their
 // slots, in the map of all frontends.
 func (e *elements) isOfFrontends() bool {
-	return e.set.Name != nft.ServicesMap && !slices.ContainsFunc(e.set.Key, func(d nft.Datatype) bool {
-		return !slices.Contains([]nft.Datatype{nft.Address, nft.InetProto, nft.Port, nft.Slot}, d)
-	})
+	return e.set.Name != nft.ServicesMap && slices.Contains(e.set.Key, nft.Address) &&
+		!slices.ContainsFunc(e.set.Key, func(d nft.Datatype) bool {
+			return !slices.Contains([]nft.Datatype{nft.Address, nft.InetProto, nft.Port, nft.ClassID}, d)
+		})
 }
 
 // unexpected returns the keys in the map of all frontends whose elements are not
@@ -62,7 +62,7 @@ func (e *elements) askAbout(c *Conn, frontends []nft.Key) error {
 				return err
 			}
 			found = append(found, q.found...)
-			if more = plan.HasSlots(e.set) && len(q.found) == len(q.wanted); more {
+			if more = e.set.HasSlots() && len(q.found) == len(q.wanted); more {
 				k.Slot = q.wanted[len(q.wanted)-1].Key.Slot
 			}
 		}
@@ -76,8 +76,10 @@ func (e *elements) askAbout(c *Conn, frontends []nft.Key) error {
 	return nil
 }
 
-// guesses is how many slots are asked for in a row.
-const guesses = 16
+const (
+	guesses   = 16 // slots that are asked for in a row
+	firstSlot = 1  // of most frontends
+)
 
 // guess appends keys that a set may have because of a frontend, from its slot on, and
 // that are not wanted.
@@ -89,13 +91,13 @@ func (e *elements) guess(out []nft.Element, frontend nft.Key) []nft.Element {
 	if slices.Contains(e.set.Key, nft.Port) {
 		k.Port = frontend.Port
 	}
-	if !plan.HasSlots(e.set) {
+	if !e.set.HasSlots() {
 		if e.find(k) == nil {
 			out = append(out, nft.Element{Key: k})
 		}
 		return out
 	}
-	for k.Slot = frontend.Slot; e.find(k) != nil; k.Slot++ {
+	for k.Slot = max(frontend.Slot, firstSlot); e.find(k) != nil; k.Slot++ {
 	}
 	for range guesses {
 		out = append(out, nft.Element{Key: k})

@@ -52,27 +52,29 @@ func isShared(got, expected *nft.Ruleset, set string) bool {
 // TestAsk: whatever differs from what is expected is read as it is (13.11).
 func TestAsk(t *testing.T) {
 	desired := workload.Scenario(40, 3, 0)
-	const endpoint, service = "10.96.0.7 . tcp . 80 . 1", "10.96.0.7 . tcp . 80"
-	verdict := desired.Tables[0].Set(nft.ServicesMap).Elements[7].Value.Verdict.Chain
+	services := desired.Tables[0].Set(nft.ServicesMap)
+	const endpoint = "10.96.0.7 . tcp . 80 . 0:2"
+	changed := func(change func(e *nft.Element)) []string {
+		e := services.Elements[7]
+		change(&e)
+		return []string{
+			"delete element ip nftproxy services { " + services.KeyText(e.Key) + " }",
+			"add element ip nftproxy services { " + services.ElementText(&e) + " }",
+		}
+	}
 	for name, c := range map[string]struct {
 		differs  string // the set
 		commands []string
 	}{
 		"nothing": {},
-		"datum": {nft.EndpointsMap, []string{
+		"endpoint": {nft.EndpointsMap, []string{
 			"delete element ip nftproxy endpoints { " + endpoint + " }",
 			"add element ip nftproxy endpoints { " + endpoint + " : 10.1.2.3 . 4 }"}},
-		"verdict": {nft.ServicesMap, []string{
-			"delete element ip nftproxy services { " + service + " }",
-			`add element ip nftproxy services { ` + service + ` comment "default/service-7:http" : goto refuse }`}},
-		"comment": {nft.ServicesMap, []string{
-			"delete element ip nftproxy services { " + service + " }",
-			`add element ip nftproxy services { ` + service + ` comment "default/other:http" : goto ` + verdict + ` }`}},
-		"no comment": {nft.ServicesMap, []string{
-			"delete element ip nftproxy services { " + service + " }",
-			`add element ip nftproxy services { ` + service + ` : goto ` + verdict + ` }`}},
-		"missing": {nft.EndpointsMap, []string{"delete element ip nftproxy endpoints { " + endpoint + " }"}},
-		"surplus": {nft.EndpointsMap, []string{"add element ip nftproxy endpoints { 10.96.0.7 . tcp . 80 . 9 : 10.1.2.3 . 4 }"}},
+		"class":      {nft.ServicesMap, changed(func(e *nft.Element) { e.Value.Class++ })},
+		"comment":    {nft.ServicesMap, changed(func(e *nft.Element) { e.Comment = "default/other:http" })},
+		"no comment": {nft.ServicesMap, changed(func(e *nft.Element) { e.Comment = "" })},
+		"missing":    {nft.EndpointsMap, []string{"delete element ip nftproxy endpoints { " + endpoint + " }"}},
+		"surplus":    {nft.EndpointsMap, []string{"add element ip nftproxy endpoints { 10.96.0.7 . tcp . 80 . 0:9 : 10.1.2.3 . 4 }"}},
 		"one for another": {nft.ClusterIPsSet, []string{
 			"delete element ip nftproxy cluster-ips { 10.96.0.7 }", "add element ip nftproxy cluster-ips { 10.97.0.7 }"}},
 		"without a key": {nft.EndpointsMap, []string{"add element ip nftproxy endpoints { * : 10.1.2.3 . 4 }"}},
@@ -156,7 +158,7 @@ func TestAskAboutSurplus(t *testing.T) {
 		"scaled down by far": {held: workload.Scenario(50, 40, 0), expected: workload.Scenario(50, 3, 0)},
 		"scaled up":          {held: workload.Scenario(50, 3, 0), expected: workload.Scenario(50, 5, 0)},
 		"stray element": {held: workload.Scenario(50, 3, 0), expected: workload.Scenario(50, 3, 0), listed: true,
-			stray: "add element ip nftproxy endpoints { 10.96.0.7 . tcp . 80 . 9 : 10.1.2.3 . 4 }"},
+			stray: "add element ip nftproxy endpoints { 10.96.0.7 . tcp . 80 . 0:9 : 10.1.2.3 . 4 }"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSandbox(t)
