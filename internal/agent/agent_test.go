@@ -37,7 +37,7 @@ func (k *fakeKernel) breakWith(err error) {
 	k.broken = err
 }
 
-func (k *fakeKernel) Read() (*nft.Ruleset, uint32, error) {
+func (k *fakeKernel) ReadExpecting(*nft.Ruleset) (*nft.Ruleset, uint32, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.reads++

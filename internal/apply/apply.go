@@ -15,8 +15,9 @@ import (
 
 // Kernel is what an [Applier] needs of [kernel.Conn].
 type Kernel interface {
-	// Read returns our tables and their generation.
-	Read() (*nft.Ruleset, uint32, error)
+	// ReadExpecting returns our tables and their generation. It is faster if they are
+	// as expected.
+	ReadExpecting(*nft.Ruleset) (*nft.Ruleset, uint32, error)
 	// Empty reports whether the kernel has none of our tables.
 	Empty() (bool, error)
 	// Commit carries out a plan in one transaction, or nothing of it. Unless the
@@ -66,7 +67,7 @@ func New(k Kernel, log *slog.Logger) *Applier {
 // comparison. It leaves out unused lanes: the daemon keeps them for the next Service,
 // and removes them once an hour.
 func (a *Applier) Plan(desired *nft.Ruleset) (*plan.Plan, uint32, error) {
-	current, generation, err := a.kernel.Read()
+	current, generation, err := a.kernel.ReadExpecting(desired)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -178,7 +179,7 @@ func (u *update) attempt(n int) (final bool, err error) {
 
 // compare plans what differs in the kernel.
 func (u *update) compare(outdated []model.Family, attempt int) (err error) {
-	if u.before, u.generation, err = u.kernel.Read(); err != nil {
+	if u.before, u.generation, err = u.kernel.ReadExpecting(u.delta.After); err != nil {
 		return err
 	}
 	if attempt >= attempts/2 {

@@ -13,7 +13,7 @@ import (
 )
 
 func forSizes(b *testing.B, f func(b *testing.B, services, endpoints int)) {
-	for _, size := range [][2]int{{1000, 4}, {10000, 4}, {5006, 50}, {44128, 1}} {
+	for _, size := range [][2]int{{1000, 4}, {10000, 4}, {5006, 50}, {44128, 1}, {100000, 4}} {
 		b.Run(fmt.Sprintf("%dx%d", size[0], size[1]), func(b *testing.B) { f(b, size[0], size[1]) })
 	}
 }
@@ -51,8 +51,27 @@ func BenchmarkLoad(b *testing.B) {
 	})
 }
 
-// BenchmarkRestart reads back and finds nothing to do.
+// BenchmarkRestart takes a node from all Services to the finding that the kernel has
+// their rules.
 func BenchmarkRestart(b *testing.B) {
+	forSizes(b, func(b *testing.B, services, endpoints int) {
+		all := workload.Services(services, endpoints)
+		s := newServed(b, all).sandbox
+		b.ReportAllocs()
+		for b.Loop() {
+			router := model.NewRouter()
+			router.Configure(model.Config{NodeName: "node-1"}, nil, nil)
+			router.SetServices(all)
+			_, delta := render.Start(router.Routing())
+			if p, err := New(s.Conn, s.applier.log).Apply(delta); err != nil || !p.Empty() {
+				b.Fatalf("%d changes, %v", len(p.Changes), err)
+			}
+		}
+	})
+}
+
+// BenchmarkCompare reads back and finds nothing to do.
+func BenchmarkCompare(b *testing.B) {
 	forSizes(b, func(b *testing.B, services, endpoints int) {
 		desired := workload.Scenario(services, endpoints, 0)
 		s := newSandbox(b)
@@ -63,6 +82,30 @@ func BenchmarkRestart(b *testing.B) {
 			if err != nil || !p.Empty() {
 				b.Fatalf("%d changes, %v", len(p.Changes), err)
 			}
+		}
+	})
+}
+
+// BenchmarkCompareChanged reads back what has other slots or a Service more.
+func BenchmarkCompareChanged(b *testing.B) {
+	forSizes(b, func(b *testing.B, services, endpoints int) {
+		desired, moved := workload.Scenario(services, endpoints, 0), workload.Scenario(services, endpoints, 0)
+		for rest := moved.Tables[0].Set(nft.EndpointsMap).Elements; len(rest) > 0; {
+			var group []nft.Element
+			group, rest = plan.CutFrontend(rest)
+			group[0].Value, group[endpoints-1].Value = group[endpoints-1].Value, group[0].Value
+		}
+		for name, held := range map[string]*nft.Ruleset{"moved": moved, "deleted": workload.Scenario(services+1, endpoints, 0)} {
+			b.Run(name, func(b *testing.B) {
+				s := newSandbox(b)
+				commitFrom(b, s, &nft.Ruleset{}, held)
+				b.ReportAllocs()
+				for b.Loop() {
+					if p, _, err := s.applier.Plan(desired); err != nil || p.Empty() != (name == "moved") {
+						b.Fatalf("%d changes, %v", len(p.Changes), err)
+					}
+				}
+			})
 		}
 	})
 }

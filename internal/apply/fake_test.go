@@ -62,6 +62,8 @@ func (k *fake) Read() (*nft.Ruleset, uint32, error) {
 	return workload.Clone(&k.ruleset), k.generation, nil
 }
 
+func (k *fake) ReadExpecting(*nft.Ruleset) (*nft.Ruleset, uint32, error) { return k.Read() }
+
 func (k *fake) Empty() (bool, error) { return len(k.ruleset.Tables) == 0, nil }
 
 func (k *fake) Commit(p *plan.Plan, generation uint32) (kernel.Size, error) {

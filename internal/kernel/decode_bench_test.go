@@ -29,7 +29,7 @@ func BenchmarkDecode(b *testing.B) {
 			switch m.Type {
 			case unix.NFT_MSG_NEWSETELEM:
 				d := newElementDecoder(m.Set, familyOf(m))
-				if err := d.message(message, func(*element) error { elements++; return nil }); err != nil {
+				if err := d.message(m.Data, func(*element) error { elements++; return nil }); err != nil {
 					b.Fatal(err)
 				}
 			case unix.NFT_MSG_NEWRULE:

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -30,29 +29,31 @@ func (e *element) isCatchAll() bool { return !e.keyed }
 // elementDecoder reads the elements of one set. There can be hundreds of thousands
 // of them, so it allocates only what the elements need.
 type elementDecoder struct {
-	set    *nft.Set
-	family model.Family
-	chains map[string]string // names in verdicts, each once
+	set      *nft.Set
+	family   model.Family
+	chains   map[string]string // names in verdicts, each once
+	expected *nft.Element      // may have the comment of the next element; nil: none
+	current  element
 }
 
 func newElementDecoder(s *nft.Set, f model.Family) *elementDecoder {
-	return &elementDecoder{s, f, make(map[string]string)}
+	return &elementDecoder{set: s, family: f, chains: make(map[string]string)}
 }
 
 // message calls each for the elements in a message until it returns an error. The
 // element is valid during the call only.
-func (d *elementDecoder) message(m netlink.Message, each func(*element) error) (err error) {
-	a := netlinkio.ReadMessage(m.Data, &err)
+func (d *elementDecoder) message(data []byte, each func(*element) error) (err error) {
+	a := netlinkio.ReadMessage(data, &err)
 	for a.Next() {
 		if a.Type != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
 			continue
 		}
 		list := a.Nested()
 		for list.Next() {
-			var e element
-			d.element(list.Nested(), &e)
+			d.current = element{}
+			d.element(list.Nested(), &d.current)
 			if err == nil {
-				err = each(&e)
+				err = each(&d.current)
 			}
 		}
 	}
@@ -76,7 +77,7 @@ func (d *elementDecoder) element(a netlinkio.Attributes, e *element) {
 			}
 		case unix.NFTA_SET_ELEM_USERDATA:
 			if text, ok := userdata(a.Data).lookup(udataElemComment); ok && len(text) > 0 {
-				e.Comment = string(text[:len(text)-1]) // without the NUL
+				e.Comment = d.comment(text[:len(text)-1]) // without the NUL
 			}
 		}
 	}
@@ -127,6 +128,13 @@ func (d *elementDecoder) verdict(a netlinkio.Attributes) (v nft.Verdict) {
 		}
 	}
 	return v
+}
+
+func (d *elementDecoder) comment(text []byte) string {
+	if d.expected != nil && string(text) == d.expected.Comment {
+		return d.expected.Comment
+	}
+	return string(text)
 }
 
 func (d *elementDecoder) chain(name []byte) string {

@@ -18,8 +18,10 @@ import (
 // attribute has 16 bits; the rest of the message is small.
 const maxList = 60 << 10
 
-// elementKeyEnd is NFTA_SET_ELEM_KEY_END.
-const elementKeyEnd = 10
+const (
+	elementKeyEnd   = 10  // NFTA_SET_ELEM_KEY_END
+	elementCatchAll = 0x2 // NFT_SET_ELEM_CATCHALL
+)
 
 // elementList is a message of elements under construction. Its memory is reused
 // for the next message.

@@ -24,18 +24,28 @@ var (
 	errInconsistent = errors.New("elements are missing or duplicated")
 )
 
-// Read implements apply.Kernel. The dumps do not show one moment: they are
-// repeated until the generation is the same before and after. If other programs
-// write to their own tables too often for that, two equal readings will do. The
-// owner of the tables needs neither, nor a generation to write: nothing else can
+// Read returns our tables and their generation, [AnyGeneration] if nothing else can
 // change them.
-func (c *Conn) Read() (*nft.Ruleset, uint32, error) {
+func (c *Conn) Read() (*nft.Ruleset, uint32, error) { return c.ReadExpecting(&nft.Ruleset{}) }
+
+// ReadExpecting implements apply.Kernel. It is faster for tables that are as expected,
+// and the result may then share their elements.
+//
+// What the kernel answers does not show one moment: everything is read again until the
+// generation is the same before and after. If other programs write to their own tables
+// too often for that, two equal readings will do. The owner of the tables needs neither,
+// nor a generation to write: nothing else can change them.
+func (c *Conn) ReadExpecting(expected *nft.Ruleset) (*nft.Ruleset, uint32, error) {
+	return reading{expected, askFrom}.run(c)
+}
+
+func (r reading) run(c *Conn) (*nft.Ruleset, uint32, error) {
 	owner, err := persist(c.isOwner)
 	if err != nil {
 		return nil, 0, fmt.Errorf("get table: %w", explain(err))
 	}
 	var last *nft.Ruleset
-	rs, generation, err := consistent(c, "ruleset", c.dump, func(now *nft.Ruleset) bool {
+	rs, generation, err := consistent(c, "ruleset", func() (*nft.Ruleset, error) { return r.tables(c) }, func(now *nft.Ruleset) bool {
 		same := owner || last != nil && equal(last, now)
 		last = now
 		return same
@@ -100,30 +110,50 @@ func (c *Conn) Generation() (uint32, error) {
 	return 0, errors.New("read generation: the answer has none")
 }
 
-func (c *Conn) dump() (*nft.Ruleset, error) {
+// reading is how our tables are read.
+type reading struct {
+	expected *nft.Ruleset
+	askFrom  int // elements: see the constant
+}
+
+func (r reading) tables(c *Conn) (*nft.Ruleset, error) {
 	rs := &nft.Ruleset{}
+	var all []*elements
 	for _, f := range model.Families {
-		t, err := c.dumpTable(f)
+		t, sets, err := c.dumpTable(f)
 		if err != nil {
 			return nil, err
 		}
-		if t != nil {
-			rs.Tables = append(rs.Tables, t)
+		if t == nil {
+			continue
 		}
+		rs.Tables = append(rs.Tables, t)
+		all = append(all, sets...)
+		if expected := r.expected.Table(f); expected != nil {
+			for _, e := range sets {
+				e.wanted = expected.Set(e.set.Name)
+			}
+		}
+	}
+	if err := r.fill(c, all); errors.Is(err, unix.ENOENT) { // it was there a moment ago
+		return nil, ErrChanged
+	} else if err != nil {
+		return nil, err
 	}
 	return rs, nil
 }
 
-// dumpTable returns our table of a family, or nil.
-func (c *Conn) dumpTable(f model.Family) (*nft.Table, error) {
+// dumpTable returns our table of a family, or nil, and what is to be read of its sets.
+func (c *Conn) dumpTable(f model.Family) (*nft.Table, []*elements, error) {
 	state, err := c.table(f)
 	if errors.Is(err, unix.ENOENT) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("get table: %w", err)
+		return nil, nil, fmt.Errorf("get table: %w", err)
 	}
 	t := &nft.Table{Family: f, Foreign: state.flags&unix.NFT_TABLE_F_DORMANT != 0}
+	var sets []*elements
 	for _, part := range []struct {
 		typ  uint16
 		name string
@@ -131,7 +161,7 @@ func (c *Conn) dumpTable(f model.Family) (*nft.Table, error) {
 	}{
 		{unix.NFT_MSG_GETOBJ, "objects", addObject},
 		{unix.NFT_MSG_GETFLOWTABLE, "flow tables", addObject},
-		{unix.NFT_MSG_GETSET, "sets", c.addSet},
+		{unix.NFT_MSG_GETSET, "sets", func(t *nft.Table, m netlink.Message) error { return addSet(t, m, &sets) }},
 		{unix.NFT_MSG_GETCHAIN, "chains", addChain},
 		{unix.NFT_MSG_GETRULE, "rules", addRule},
 	} {
@@ -141,12 +171,12 @@ func (c *Conn) dumpTable(f model.Family) (*nft.Table, error) {
 		}
 		switch {
 		case errors.Is(err, unix.ENOENT): // it was there a moment ago
-			return nil, ErrChanged
+			return nil, nil, ErrChanged
 		case err != nil:
-			return nil, fmt.Errorf("dump %s: %w", part.name, err)
+			return nil, nil, fmt.Errorf("dump %s: %w", part.name, err)
 		}
 	}
-	return t, nil
+	return t, sets, nil
 }
 
 // addObject marks a table that has a stateful object or a flow table, which we
@@ -172,25 +202,17 @@ func addRule(t *nft.Table, m netlink.Message) error {
 	return err
 }
 
-// addSet adds a set with its elements, unless it is part of a rule. Elements of
-// sets that we would not write cannot be decoded, and those of dynamic maps are
-// state.
-func (c *Conn) addSet(t *nft.Table, m netlink.Message) error {
+// addSet adds a set, unless it is part of a rule, and notes to read its elements.
+// Those of sets that we would not write cannot be decoded, and those of dynamic maps
+// are state.
+func addSet(t *nft.Table, m netlink.Message, sets *[]*elements) error {
 	s, count, err := decodeSet(m, t.Family)
 	if err != nil || s == nil {
 		return err
 	}
 	t.Sets = append(t.Sets, s)
-	switch {
-	case s.Key == nil || s.Dynamic:
-		return nil
-	case s.Interval:
-		err = c.dumpIntervals(s, t.Family)
-	default:
-		err = c.dumpElements(s, count, t.Family)
-	}
-	if err != nil {
-		return fmt.Errorf("elements of %s: %w", s.Name, err)
+	if s.Key != nil && !s.Dynamic {
+		*sets = append(*sets, &elements{set: s, family: t.Family, count: count})
 	}
 	return nil
 }
@@ -208,105 +230,4 @@ func (c *Conn) Set(name string, f model.Family) (*nft.Set, int, error) {
 		}
 	}
 	return nil, 0, unix.ENOENT
-}
-
-// eachElement calls each for the elements of a set while they arrive: a dump can
-// have tens of megabytes. The element is valid during the call only. [errEnough]
-// ends the dump and closes the connection: there is no other way to stop the
-// kernel from sending the rest.
-func (c *Conn) eachElement(s *nft.Set, f model.Family, each func(*element) error) error {
-	if err := c.prepare(); err != nil {
-		return err
-	}
-	request, err := c.nl.Send(question(unix.NFT_MSG_GETSETELEM, netlink.Request|netlink.Dump, inSet(s.Name, f)))
-	if err != nil {
-		return err
-	}
-	d := newElementDecoder(s, f)
-	for m, err := range c.nl.ReceiveIter() {
-		if err == nil {
-			err = netlink.Validate(request, []netlink.Message{m})
-		}
-		if err == nil {
-			err = d.message(m, each)
-		}
-		if errors.Is(err, errEnough) {
-			return errors.Join(err, c.nl.Close()) // before the iterator receives the rest
-		}
-		if err != nil {
-			c.note(err)
-			return err
-		}
-		netlinkio.Renew(c.nl)
-	}
-	return nil
-}
-
-var errEnough = errors.New("enough")
-
-// eachOfFirst calls each for at most limit elements, and reports whether there are
-// more.
-func (c *Conn) eachOfFirst(limit int, s *nft.Set, f model.Family, each func(*element)) (more bool, err error) {
-	n := 0
-	err = c.eachElement(s, f, func(e *element) error {
-		if n == limit {
-			return errEnough
-		}
-		n++
-		each(e)
-		return nil
-	})
-	if errors.Is(err, errEnough) {
-		return true, nil
-	}
-	return false, err
-}
-
-// dumpElements fills a set of single keys.
-func (c *Conn) dumpElements(s *nft.Set, count int, f model.Family) error {
-	catchAll := false
-	s.Elements = make([]nft.Element, 0, room(count))
-	if err := c.eachElement(s, f, func(e *element) error {
-		catchAll = catchAll || e.isCatchAll()
-		s.Elements = append(s.Elements, e.Element)
-		return nil
-	}); err != nil {
-		return err
-	}
-	if catchAll {
-		s.Key, s.Elements = nil, nil // not a set of ours
-		return nil
-	}
-	if count != unknownCount && count != len(s.Elements) {
-		return errInconsistent
-	}
-	s.Sort()
-	for i := 1; i < len(s.Elements); i++ {
-		if s.Elements[i].Key == s.Elements[i-1].Key {
-			return errInconsistent
-		}
-	}
-	return nil
-}
-
-// dumpIntervals fills an interval set. It is a tree, which is never resized, so
-// its elements need not be counted.
-func (c *Conn) dumpIntervals(s *nft.Set, f model.Family) error {
-	var all []element
-	if err := c.eachElement(s, f, func(e *element) error { all = append(all, *e); return nil }); err != nil {
-		return err
-	}
-	understood := !slices.ContainsFunc(all, func(e element) bool { return e.isCatchAll() })
-	switch {
-	case !understood:
-	case s.Concat():
-		s.Elements, understood = concatIntervals(all)
-		s.Sort()
-	default:
-		s.Elements = joinIntervals(all)
-	}
-	if !understood {
-		s.Key, s.Elements = nil, nil // not a set of ours
-	}
-	return nil
 }

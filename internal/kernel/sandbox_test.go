@@ -58,9 +58,6 @@ func (s *sandbox) apply(t testing.TB, desired *nft.Ruleset) {
 // plan returns what is to be done for a ruleset.
 func (s *sandbox) plan(t testing.TB, desired *nft.Ruleset) *plan.Plan {
 	t.Helper()
-	current, _, err := s.Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	current := s.asked(t, desired)
 	return plan.Diff(current, plan.Settle(current, desired))
 }

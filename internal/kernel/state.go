@@ -92,7 +92,7 @@ func (c *Conn) lookUp(name string, f model.Family, k nft.Key) (*nft.Set, error) 
 	}
 	d := newElementDecoder(s, f)
 	for _, reply := range replies {
-		if err := d.message(reply, func(e *element) error {
+		if err := d.message(reply.Data, func(e *element) error {
 			s.Elements = append(s.Elements, e.Element)
 			return nil
 		}); err != nil {

@@ -265,7 +265,7 @@ func (w *Watcher) describeElements(t *touched, c plan.Change, m netlink.Message)
 	var elements []element
 	if len(t.texts) < maxTouched {
 		if s, _, err := w.ask.Set(name, c.Family); err == nil {
-			_ = newElementDecoder(s, c.Family).message(m, func(e *element) error { elements = append(elements, *e); return nil })
+			_ = newElementDecoder(s, c.Family).message(m.Data, func(e *element) error { elements = append(elements, *e); return nil })
 			s.Interval = false // the message has starts and ends of intervals
 			c.Set = s
 		}

@@ -148,6 +148,9 @@ func (p *Plan) diffSet(cur, want *nft.Table, s *nft.Set) {
 
 // diffElements merges two lists of elements that are sorted by key.
 func (p *Plan) diffElements(f model.Family, set *nft.Set, cur, want []nft.Element) {
+	if shares(cur, want) {
+		return
+	}
 	if first := len(p.Changes); set.Interval {
 		defer func() { deletionsFirst(p.Changes[first:]) }()
 	}

@@ -23,7 +23,7 @@ func Settle(current, desired *nft.Ruleset) *nft.Ruleset {
 		settled.Sets = nil
 		for _, s := range t.Sets {
 			before := findSet(current, t.Family, s)
-			if s.HasSlots() && len(before.Elements) > 0 {
+			if s.HasSlots() && len(before.Elements) > 0 && !shares(before.Elements, s.Elements) {
 				s = settleSet(before, s, NewLanes(t))
 			}
 			settled.Sets = append(settled.Sets, s)
@@ -32,6 +32,10 @@ func Settle(current, desired *nft.Ruleset) *nft.Ruleset {
 	}
 	return out
 }
+
+// shares reports whether two lists are one: what is read back shares the elements that
+// are as expected.
+func shares(a, b []nft.Element) bool { return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0] }
 
 // findSet returns the set of current that s replaces, or an empty one.
 func findSet(current *nft.Ruleset, f model.Family, s *nft.Set) *nft.Set {
@@ -154,6 +158,9 @@ func CutFrontend(elements []nft.Element) (first, rest []nft.Element) {
 // endpoint if that is still wanted there.
 func appendSettled(out, before, group []nft.Element) []nft.Element {
 	first := int(group[0].Key.Slot)
+	if stays(before, group, first) {
+		return append(out, group...)
+	}
 	wanted := make(map[netip.AddrPort]int, len(group)) // how many slots it takes
 	for _, e := range group {
 		wanted[e.Value.Endpoint]++
@@ -182,4 +189,17 @@ func appendSettled(out, before, group []nft.Element) []nft.Element {
 		next++
 	}
 	return out
+}
+
+// stays reports whether the endpoints of a group, which begins at a slot, are in their
+// slots already.
+func stays(before, group []nft.Element, first int) bool {
+	n := 0
+	for i := range before {
+		slot := int(before[i].Key.Slot) - first
+		if slot >= 0 && slot < len(group) && before[i].Value == group[slot].Value {
+			n++
+		}
+	}
+	return n == len(group)
 }

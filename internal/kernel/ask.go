@@ -1,0 +1,216 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
+	"github.com/nftproxy/nftproxy/internal/nft"
+)
+
+const (
+	// askFrom is the number of elements from which asking for them by key takes less
+	// time and memory than listing them. The kernel walks a set from its start again
+	// for each datagram of a listing, so that takes four times as long for twice
+	// as many.
+	askFrom = 1 << 13
+	// askPart is how many elements are asked for over one connection.
+	askPart = 1 << 12
+	// askAtOnce is how many elements are in one question. Their answers wait on the
+	// socket, and take half of its usual buffer.
+	askAtOnce = 128
+	// maxAnswer is more than the kernel says about one element. An error repeats the
+	// question behind what is read of it.
+	maxAnswer = 4 << 10
+)
+
+// isWorthAsking reports whether a set of the kernel may be read by the keys of the
+// elements that are wanted in it: if it holds about as many, and the kernel reports
+// how many.
+func (e *elements) isWorthAsking(from int) bool {
+	return e.wanted != nil && !e.set.Interval && e.set.Same(e.wanted) &&
+		e.count >= from && len(e.wanted.Elements) <= 2*e.count
+}
+
+// ask fills a set with those of the wanted elements that it has. If nothing differs,
+// the set shares them.
+func (e *elements) ask(c *Conn) error {
+	parts := slices.Collect(slices.Chunk(e.wanted.Elements, askPart))
+	differs := make([]bool, len(parts))
+	if err := c.parallel(len(parts), func(c *Conn, i int) error {
+		q := newInquiry(e.set, e.family, parts[i])
+		err := q.run(c)
+		parts[i], differs[i] = q.found, q.differs
+		return err
+	}); err != nil {
+		return err
+	}
+	e.set.Elements = e.wanted.Elements
+	if slices.Contains(differs, true) {
+		e.set.Elements = slices.Concat(parts...)
+	}
+	return nil
+}
+
+// isComplete reports whether the elements that were found are all.
+func (e *elements) isComplete(c *Conn) bool {
+	if len(e.set.Elements) != e.count {
+		return false
+	}
+	lacks, err := c.lacksCatchAll(e.set, e.family)
+	return lacks && err == nil
+}
+
+// lacksCatchAll reports whether a set has no element without a key. The kernel does
+// not count it.
+func (c *Conn) lacksCatchAll(s *nft.Set, f model.Family) (bool, error) {
+	a := inSet(s.Name, f)
+	endList := a.nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+	end := a.nest(unix.NFTA_LIST_ELEM)
+	a.uint32(unix.NFTA_SET_ELEM_FLAGS, elementCatchAll)
+	end()
+	endList()
+	_, err := c.request(unix.NFT_MSG_GETSETELEM, netlink.Request, a)
+	if errors.Is(err, unix.ENOENT) {
+		return true, nil
+	}
+	return false, err
+}
+
+// inquiry asks for elements of one set by their keys. The kernel answers each key
+// of a question with a datagram, in the same order, up to the first key that
+// it does not have.
+type inquiry struct {
+	wanted  []nft.Element
+	next    int           // of wanted: the first one without an answer
+	found   []nft.Element // in the kernel: a part of wanted, unless it differs
+	differs bool
+	// inRow means that after a missing element there are no others.
+	inRow bool
+
+	decoder *elementDecoder
+	header  int        // length of what all questions begin with
+	data    attributes // of a question
+	message []byte
+	answer  []byte
+	serial  uint32
+}
+
+func newInquiry(s *nft.Set, f model.Family, wanted []nft.Element) *inquiry {
+	data := inSet(s.Name, f)
+	return &inquiry{wanted: wanted, decoder: newElementDecoder(s, f), data: data, header: len(data), answer: make([]byte, maxAnswer)}
+}
+
+func (q *inquiry) run(c *Conn) error {
+	if err := c.prepare(); err != nil {
+		return err
+	}
+	raw, err := c.nl.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failure error
+	err = raw.Control(func(fd uintptr) {
+		for q.next < len(q.wanted) && failure == nil {
+			failure = q.ask(int(fd))
+		}
+	})
+	c.note(failure)
+	if !q.differs {
+		q.found = q.wanted
+	}
+	return errors.Join(failure, err)
+}
+
+// ask sends one question and reads its answers, which are on the socket when the
+// question is sent: the kernel answers while it is being sent.
+func (q *inquiry) ask(fd int) error {
+	n := min(askAtOnce, len(q.wanted)-q.next)
+	err := error(unix.EINTR)
+	for question := q.question(q.wanted[q.next:][:n]); errors.Is(err, unix.EINTR); {
+		err = unix.Sendto(fd, question, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+	}
+	for ; n > 0 && err == nil; n-- {
+		var length int
+		if length, err = unix.Read(fd, q.answer); err == nil {
+			err = q.take(q.answer[:length])
+		}
+	}
+	if !errors.Is(err, errMissing) {
+		return err
+	}
+	if q.inRow {
+		q.next = len(q.wanted)
+	}
+	return nil // but there are no answers to the other keys
+}
+
+func (q *inquiry) question(elements []nft.Element) []byte {
+	q.data = q.data[:q.header]
+	list := q.data.start(unix.NFTA_SET_ELEM_LIST_ELEMENTS | nested)
+	for i := range elements {
+		element := q.data.start(unix.NFTA_LIST_ELEM | nested)
+		appendElementKey(&q.data, unix.NFTA_SET_ELEM_KEY, q.decoder.set, elements[i].Key)
+		q.data.end(element)
+	}
+	q.data.end(list)
+	q.serial++
+	q.message = appendMessage(q.message[:0], messageType(unix.NFT_MSG_GETSETELEM), netlink.Request, q.serial, q.data)
+	return q.message
+}
+
+var (
+	// errMissing is the answer to a key that the set does not have.
+	errMissing = errors.New("no such element")
+	errAnswer  = errors.New("decode answer: it is not about the element that was asked for")
+)
+
+// take decodes one answer.
+func (q *inquiry) take(answer []byte) error {
+	if len(answer) < unix.NLMSG_HDRLEN+netlinkio.HeaderLength || binary.NativeEndian.Uint32(answer[8:]) != q.serial {
+		return errAnswer
+	}
+	typ, data := netlink.HeaderType(binary.NativeEndian.Uint16(answer[4:])), answer[unix.NLMSG_HDRLEN:]
+	if typ == netlink.Error {
+		if errno := unix.Errno(-int32(binary.NativeEndian.Uint32(data))); errno != unix.ENOENT {
+			return errno
+		}
+		q.diverge()
+		q.next++
+		return errMissing
+	}
+	wanted := q.next
+	q.decoder.expected = &q.wanted[wanted]
+	err := q.decoder.message(data, q.element)
+	if err == nil && q.next != wanted+1 {
+		err = errAnswer
+	}
+	return err
+}
+
+func (q *inquiry) element(e *element) error {
+	if q.next == len(q.wanted) || q.wanted[q.next].Key != e.Key {
+		return errAnswer
+	}
+	if q.wanted[q.next] != e.Element {
+		q.diverge()
+	}
+	if q.differs {
+		q.found = append(q.found, e.Element)
+	}
+	q.next++
+	return nil
+}
+
+// diverge begins a copy of what is wanted, because the next element differs.
+func (q *inquiry) diverge() {
+	if !q.differs {
+		q.differs = true
+		q.found = append(make([]nft.Element, 0, len(q.wanted)), q.wanted[:q.next]...)
+	}
+}

@@ -1,0 +1,205 @@
+package kernel
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
+	"github.com/nftproxy/nftproxy/internal/nft"
+)
+
+// elements are those of one set, which are to be read.
+type elements struct {
+	set    *nft.Set
+	family model.Family
+	count  int      // in the kernel, or unknownCount
+	wanted *nft.Set // nil: none
+}
+
+// fill reads the elements of sets: by key what may be as expected, and then lists the
+// rest. A permanent error of a question is one of the listing as well.
+func (r reading) fill(c *Conn, sets []*elements) error {
+	var list, surplus []*elements
+	for _, e := range sets {
+		asked := e.isWorthAsking(r.askFrom) && e.ask(c) == nil
+		switch {
+		case asked && e.isComplete(c):
+		case asked && e.isOfFrontends() && len(e.set.Elements) < e.count:
+			surplus = append(surplus, e)
+		default:
+			list = append(list, e)
+		}
+	}
+	if err := dumpAll(c, list); err != nil {
+		return err
+	}
+	list = list[:0]
+	for _, e := range surplus {
+		if err := e.askAbout(c, unexpected(sets, e.family)); err != nil || !e.isComplete(c) {
+			list = append(list, e)
+		}
+	}
+	return dumpAll(c, list)
+}
+
+// dumpAll lists the largest sets first.
+func dumpAll(c *Conn, sets []*elements) error {
+	slices.SortStableFunc(sets, func(a, b *elements) int { return cmp.Compare(b.count, a.count) })
+	return c.parallel(len(sets), func(c *Conn, i int) error { return sets[i].dump(c) })
+}
+
+// maxReaders is how many connections read at the same time, at most.
+const maxReaders = 4
+
+// parallel calls do for the numbers below n, each on one of several connections. The
+// kernel answers questions on the processor of the caller, without a lock.
+func (c *Conn) parallel(n int, do func(c *Conn, i int) error) error {
+	var next atomic.Int64
+	work := func(c *Conn) error {
+		for {
+			i := int(next.Add(1)) - 1
+			if i >= n {
+				return nil
+			}
+			if err := do(c, i); err != nil {
+				next.Store(int64(n))
+				return err
+			}
+		}
+	}
+	errs := make([]error, max(min(n, runtime.GOMAXPROCS(0), maxReaders), 1))
+	var others sync.WaitGroup
+	for i := range errs[1:] {
+		others.Go(func() {
+			if sibling, err := c.sibling(); err == nil { // otherwise, there is one less
+				errs[i+1] = work(sibling)
+				_ = sibling.Close()
+			}
+		})
+	}
+	errs[0] = work(c)
+	others.Wait()
+	return errors.Join(errs...)
+}
+
+func (e *elements) dump(c *Conn) error {
+	read := e.dumpKeys
+	if e.set.Interval {
+		read = e.dumpIntervals
+	}
+	if err := read(c); err != nil {
+		return fmt.Errorf("dump elements of %s: %w", e.set.Name, err)
+	}
+	return nil
+}
+
+// dumpKeys fills a set of single keys.
+func (e *elements) dumpKeys(c *Conn) error {
+	s, catchAll := e.set, false
+	s.Elements = make([]nft.Element, 0, room(e.count))
+	if err := c.eachElement(s, e.family, func(el *element) error {
+		catchAll = catchAll || el.isCatchAll()
+		s.Elements = append(s.Elements, el.Element)
+		return nil
+	}); err != nil {
+		return err
+	}
+	if catchAll {
+		s.Key, s.Elements = nil, nil // not a set of ours
+		return nil
+	}
+	if e.count != unknownCount && e.count != len(s.Elements) {
+		return errInconsistent
+	}
+	s.Sort()
+	for i := 1; i < len(s.Elements); i++ {
+		if s.Elements[i].Key == s.Elements[i-1].Key {
+			return errInconsistent
+		}
+	}
+	return nil
+}
+
+// dumpIntervals fills an interval set. It is a tree, which is never resized, so
+// its elements need not be counted.
+func (e *elements) dumpIntervals(c *Conn) error {
+	s := e.set
+	var all []element
+	if err := c.eachElement(s, e.family, func(el *element) error { all = append(all, *el); return nil }); err != nil {
+		return err
+	}
+	understood := !slices.ContainsFunc(all, func(el element) bool { return el.isCatchAll() })
+	switch {
+	case !understood:
+	case s.Concat():
+		s.Elements, understood = concatIntervals(all)
+		s.Sort()
+	default:
+		s.Elements = joinIntervals(all)
+	}
+	if !understood {
+		s.Key, s.Elements = nil, nil // not a set of ours
+	}
+	return nil
+}
+
+// eachElement calls each for the elements of a set while they arrive: a dump can
+// have tens of megabytes. The element is valid during the call only. [errEnough]
+// ends the dump and closes the connection: there is no other way to stop the
+// kernel from sending the rest.
+func (c *Conn) eachElement(s *nft.Set, f model.Family, each func(*element) error) error {
+	if err := c.prepare(); err != nil {
+		return err
+	}
+	request, err := c.nl.Send(question(unix.NFT_MSG_GETSETELEM, netlink.Request|netlink.Dump, inSet(s.Name, f)))
+	if err != nil {
+		return err
+	}
+	d := newElementDecoder(s, f)
+	for m, err := range c.nl.ReceiveIter() {
+		if err == nil {
+			err = netlink.Validate(request, []netlink.Message{m})
+		}
+		if err == nil {
+			err = d.message(m.Data, each)
+		}
+		if errors.Is(err, errEnough) {
+			return errors.Join(err, c.nl.Close()) // before the iterator receives the rest
+		}
+		if err != nil {
+			c.note(err)
+			return err
+		}
+		netlinkio.Renew(c.nl)
+	}
+	return nil
+}
+
+var errEnough = errors.New("enough")
+
+// eachOfFirst calls each for at most limit elements, and reports whether there are
+// more.
+func (c *Conn) eachOfFirst(limit int, s *nft.Set, f model.Family, each func(*element)) (more bool, err error) {
+	n := 0
+	err = c.eachElement(s, f, func(e *element) error {
+		if n == limit {
+			return errEnough
+		}
+		n++
+		each(e)
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		return true, nil
+	}
+	return false, err
+}
