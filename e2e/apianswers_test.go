@@ -56,6 +56,8 @@ func TestWrongAnswersOfAPIServer(t *testing.T) {
 		func() { f.Silent(victim) })
 	f.heals("an event of that service", func() { f.touch(victim) }, func() { f.Served(victim, f.Pods[1]) })
 
+	f.becomes(f.canary, f.Pods[2])
+	f.becomes(f.canary, f.Pods[1]) // the slices are watched again
 	old, err := f.API.DiscoveryV1().EndpointSlices(testbed.Namespace).Get(t.Context(), testbed.SliceName(f.canary, model.IPv4), metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,8 +61,12 @@ func namespace(m *metav1.ObjectMeta) string {
 	if m.Namespace == "" {
 		return metav1.NamespaceDefault
 	}
-	return m.Namespace
+	return shared(m.Namespace)
 }
+
+// shared returns text that many objects hold, such as the name of a node, so that
+// there is one copy of it.
+func shared(text string) string { return unique.Make(text).Value() }
 
 // portProblem returns the problem with a port number.
 func portProblem(port int32) string {
@@ -87,7 +92,7 @@ func (f *findings) port(field func(string) string, name string, protocol corev1.
 	case name != "" && len(validation.IsDNS1123Label(name)) > 0:
 		f.add(field("name"), name, "is not a port name: use at most 63 lower case letters, digits and '-'")
 	}
-	return model.EndpointPort{Name: name, Protocol: p, Port: uint16(number)}
+	return model.EndpointPort{Name: shared(name), Protocol: p, Port: uint16(number)}
 }
 
 // usablePorts converts ports with a function, and leaves out those with findings.

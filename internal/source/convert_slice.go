@@ -119,14 +119,14 @@ func (c *sliceConverter) host(i int, f model.Family) (model.Host, bool) {
 		Ready:       valueOr(in.Conditions.Ready, true),
 		Serving:     valueOr(in.Conditions.Serving, true),
 		Terminating: valueOr(in.Conditions.Terminating, false),
-		Node:        valueOr(in.NodeName, ""),
+		Node:        shared(valueOr(in.NodeName, "")),
 	}
 	if in.Hints != nil {
 		for _, z := range in.Hints.ForZones {
-			h.ForZones = append(h.ForZones, z.Name)
+			h.ForZones = append(h.ForZones, shared(z.Name))
 		}
 		for _, n := range in.Hints.ForNodes {
-			h.ForNodes = append(h.ForNodes, n.Name)
+			h.ForNodes = append(h.ForNodes, shared(n.Name))
 		}
 	}
 	return h, true
