@@ -178,6 +178,9 @@ func (s *clusterStore[O, V]) Replace(list []any, _ string) error {
 		all[c.name] = c
 	}
 	s.cluster.change(func() bool {
+		if len(s.objects) == 0 {
+			s.objects = make(map[cache.ObjectName]*V, len(all))
+		}
 		differs := false
 		for _, c := range all {
 			differs = s.put(c) || differs
