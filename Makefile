@@ -144,6 +144,11 @@ bench-compare: ## compare nftproxy and kube-proxy on one API server; COMPARE_SER
 	scripts/install-packages nft:nftables
 	cd e2e && RESULTS=$(abspath $(RESULTS)) go test -run '^$$' -bench '^BenchmarkCompare$$' -benchtime 1x -timeout 90m ./compare
 
+.PHONY: bench-start
+bench-start: ## measure starts of the process beside a bare list by client-go; COMPARE_SERVICES=100,10000, RESULTS=FILE.json saves
+	scripts/install-packages nft:nftables
+	cd e2e && RESULTS=$(abspath $(RESULTS)) go test -run '^$$' -bench '^BenchmarkStart$$' -benchtime 1x -timeout 90m ./compare
+
 .PHONY: bench-period
 bench-period: ## measure costs and benefits of --min-sync-period under continuous changes; COMPARE_SERVICES=1000
 	scripts/install-packages nft:nftables

@@ -28,11 +28,9 @@ func TestIncompleteLists(t *testing.T) {
 	f := newFaulty(t)
 	var expired atomic.Int32
 	for _, x := range []apiFault{
-		{name: "lists cut off, with a proper end", does: relist(refuseStream, f.striking(truncate)), strikes: kinds},
-		{name: "lists cut off by a lost connection", does: relist(refuseStream, f.striking(breakMiddle)), strikes: kinds},
-		{name: "lists in parts, of which the second has expired", does: relist(refuseStream, expireContinue(&expired))},
-		{name: "streamed lists cut off", does: relist(f.striking(cutEvents), breakOff), strikes: kinds},
-		{name: "streamed lists without their end", does: relist(f.striking(withoutEnd), none), strikes: kinds, end: (*faulty).cut},
+		{name: "lists cut off, with a proper end", does: relist(f.striking(truncate)), strikes: kinds},
+		{name: "lists cut off by a lost connection", does: relist(f.striking(breakMiddle)), strikes: kinds},
+		{name: "lists in parts, of which the second has expired", does: relist(expireContinue(&expired))},
 		{name: "events told twice", does: twice},
 	} {
 		f.check(t, x)
@@ -54,10 +52,12 @@ func TestWrongAnswersOfAPIServer(t *testing.T) {
 	f.becomes(f.canary, f.Pods[1])
 	f.Served(victim, f.Pods[1])
 
-	f.serveWrong("a list without a service", relist(refuseStream, without(victim.Name)),
+	f.serveWrong("a list without a service", relist(without(victim.Name)),
 		func() { f.Silent(victim) })
 	f.heals("an event of that service", func() { f.touch(victim) }, func() { f.Served(victim, f.Pods[1]) })
 
+	f.becomes(f.canary, f.Pods[2])
+	f.becomes(f.canary, f.Pods[1]) // the slices are watched again
 	old, err := f.API.DiscoveryV1().EndpointSlices(testbed.Namespace).Get(t.Context(), testbed.SliceName(f.canary, model.IPv4), metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func TestWrongAnswersOfAPIServer(t *testing.T) {
 		f.becomes(f.canary, f.Pods[0])
 		f.Served(victim, f.Pods[1])
 	})
-	f.heals("a list", func() { f.set(relist(none, none)); f.cut() }, func() { f.Silent(victim) })
+	f.heals("a list", func() { f.set(relist(none)); f.cut() }, func() { f.Silent(victim) })
 	f.load.Check()
 }
 
@@ -116,26 +116,18 @@ func (c *cluster) touch(s testbed.Service) {
 	}
 }
 
-// relist makes the proxy list everything again, by a streamed list or, if that
-// is refused, by a plain list.
-func relist(stream, list fault) fault {
+// relist makes the proxy list everything again.
+func relist(list fault) fault {
 	return func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 		switch {
-		case isWatch(r) && r.URL.Query().Get("sendInitialEvents") == "":
-			refuse(w, http.StatusGone, metav1.StatusReasonExpired)
 		case isWatch(r):
-			stream(w, r, pass)
+			refuse(w, http.StatusGone, metav1.StatusReasonExpired)
 		case isList(r):
 			list(w, r, pass)
 		default:
 			none(w, r, pass)
 		}
 	}
-}
-
-// refuseStream is how an API server answers that cannot stream lists.
-func refuseStream(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
-	refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
 }
 
 // truncate ends an answer after its first half as if it were complete.
@@ -197,16 +189,6 @@ func events(w http.ResponseWriter, r *http.Request, pass http.Handler, edit func
 		}
 		return edit(e, line)
 	}), r)
-}
-
-// withoutEnd hides the event that marks a streamed list as complete.
-func withoutEnd(w http.ResponseWriter, r *http.Request, pass http.Handler) {
-	events(w, r, pass, func(e event, line []byte) []byte {
-		if e.Object.Metadata.Annotations[metav1.InitialEventsAnnotationKey] != "" {
-			return nil
-		}
-		return line
-	})
 }
 
 func twice(w http.ResponseWriter, r *http.Request, pass http.Handler) {

@@ -40,7 +40,7 @@ func compareTable(files []*results.File, wanted func(services int) bool) *grid {
 	of := func(p results.Program) ([]contest, map[contest]*results.Record) {
 		return latest(files, func(r *results.Record) (contest, bool) {
 			return contest{r.Services, r.Endpoints, r.Operation, r.From},
-				r.Program == p && r.Scenario != exposed && compared(r.Operation) && wanted(r.Services)
+				r.Program == p && r.Scenario != exposed && r.Scenario != results.Unobserved && compared(r.Operation) && wanted(r.Services)
 		})
 	}
 	order, theirs := of(results.KubeProxy)
@@ -67,6 +67,30 @@ func compareTable(files []*results.File, wanted func(services int) bool) *grid {
 				g.add(name, v.format(their), v.format(our), ratio(their, our))
 			}
 		}
+	}
+	return g
+}
+
+// processTable compares starts of the process with the least that they consist of:
+// the list of the objects and the load of the rules. Ratios are medians of those of
+// single runs.
+func processTable(files []*results.File) *grid {
+	order, last := latest(files, func(r *results.Record) (contest, bool) {
+		return contest{r.Services, r.Endpoints, r.Operation, r.From}, r.Scenario == results.Unobserved && r.Seconds != nil
+	})
+	g := &grid{head: []string{"services × endpoints", "list by client-go", "load", "cold start", "/ list and load", "restart", "/ list and load"}}
+	for _, c := range order {
+		if c.operation != results.ColdStart {
+			continue
+		}
+		of := func(o results.Operation) *results.Record { return last[contest{c.services, c.endpoints, o, c.from}] }
+		list, load, cold, restart := of(results.ListObjects), of(results.LoadRules), of(results.ColdStart), of(results.Restart)
+		if list == nil || load == nil || restart == nil || cold.Ratios[results.ListAndLoad] == nil || restart.Ratios[results.ListAndLoad] == nil {
+			continue
+		}
+		g.add(scene{services: c.services, endpoints: c.endpoints}.String(), Seconds(list.Seconds.P50), Seconds(load.Seconds.P50),
+			Seconds(cold.Seconds.P50), fmt.Sprintf("%.2f", cold.Ratios[results.ListAndLoad].P50),
+			Seconds(restart.Seconds.P50), fmt.Sprintf("%.2f", restart.Ratios[results.ListAndLoad].P50))
 	}
 	return g
 }

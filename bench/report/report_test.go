@@ -117,6 +117,33 @@ func TestStartTable(t *testing.T) {
 	}
 }
 
+// TestProcessTable takes the ratios from the result file: they come from single runs.
+func TestProcessTable(t *testing.T) {
+	of := func(program results.Program, op results.Operation, d time.Duration, ratio float64) results.Record {
+		return results.Record{
+			Program: program, Scenario: results.Unobserved, Services: 10000, Endpoints: 4, Operation: op, From: results.FromProcess,
+			Seconds: took(d), Ratios: map[results.Operation]*results.Distribution{results.ListAndLoad: results.Values([]float64{ratio})},
+		}
+	}
+	got := report.Tables([]*results.File{{Records: []results.Record{
+		of(results.Reflectors, results.ListObjects, 300*time.Millisecond, 0),
+		of(results.Nftproxy, results.LoadRules, 90*time.Millisecond, 0),
+		of(results.Nftproxy, results.ColdStart, 430*time.Millisecond, 1.1),
+		of(results.Nftproxy, results.Restart, 390*time.Millisecond, 1.01),
+	}}})
+	want := `
+| services × endpoints | list by client-go |  load | cold start | / list and load | restart | / list and load |
+|----------------------|------------------:|------:|-----------:|----------------:|--------:|----------------:|
+| 10,000 × 4           |            300 ms | 90 ms |     430 ms |            1.10 |  390 ms |            1.01 |
+`
+	if diff := cmp.Diff(strings.TrimPrefix(want, "\n"), got["process"]); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got["compare"] != "" || got["times"] != "" {
+		t.Errorf("other tables have the records, too: %s%s", got["compare"], got["times"])
+	}
+}
+
 func TestFigures(t *testing.T) {
 	got := make(map[string][]plot.Line)
 	for _, f := range report.Figures(sample()) {

@@ -23,6 +23,7 @@ func Tables(files []*results.File) map[string]string {
 		"compare": compareTable(files, func(int) bool { return true }),
 		"summary": summaryTable(files),
 		"rates":   ratesTable(files),
+		"process": processTable(files),
 	} {
 		out[name] = ""
 		if len(g.rows) > 0 {

@@ -54,6 +54,8 @@ type Program string
 const (
 	Nftproxy  Program = "nftproxy"
 	KubeProxy Program = "kube-proxy"
+	// Reflectors are those of client-go alone, which keep the objects.
+	Reflectors Program = "reflectors of client-go"
 	// NoRules is the data path without any rules.
 	NoRules Program = "no rules"
 	// OneRule is the data path with a single dnat rule, written by hand.
@@ -83,11 +85,21 @@ const (
 	// MemoryUse is no action: it is the memory of the process after the
 	// changes.
 	MemoryUse Operation = "memory"
+	// ListObjects reads all Services and EndpointSlices from an API server.
+	ListObjects Operation = "list the objects"
+	// LoadRules is the transaction of a cold start.
+	LoadRules Operation = "load the rules"
+	// ListAndLoad is the least that a cold start consists of.
+	ListAndLoad Operation = "list the objects and load the rules"
 	// Connect opens a connection, exchanges something over it and closes it.
 	Connect Operation = "connect"
 	// RoundTrip exchanges something over a connection that is open.
 	RoundTrip Operation = "round trip"
 )
+
+// Unobserved is the scenario without an observer of the kernel, which would slow
+// down the transactions.
+const Unobserved = "unobserved"
 
 // From is the moment at which a measurement begins.
 type From string

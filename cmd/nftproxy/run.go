@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	eventsv1 "k8s.io/api/events/v1"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
 	"github.com/nftproxy/nftproxy/internal/config"
@@ -148,10 +149,6 @@ func (o *runOptions) addSource(c *cobra.Command, d *daemon.Daemon) error {
 		return err
 	}
 	// Events have a client of their own because each client has a rate limit.
-	client, err := access(d.Config).Client(d.Log)
-	if err != nil {
-		return err
-	}
-	d.Events = client.EventsV1()
-	return nil
+	d.Events, err = access(d.Config).Group(d.Log, eventsv1.SchemeGroupVersion, &eventsv1.Event{})
+	return err
 }

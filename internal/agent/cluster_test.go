@@ -14,9 +14,12 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -47,7 +50,7 @@ func newClusterLab(t *testing.T, w *workshop, seed uint64, objects ...runtime.Ob
 		workshop: w, t: t, Rand: rand.New(rand.NewPCG(seed, 0)), api: fake.NewSimpleClientset(objects...),
 		services: make(map[string]*corev1.Service), slices: make(map[string]*discoveryv1.EndpointSlice), cidrs: make(map[string]*networkingv1.ServiceCIDR),
 	}
-	l.cluster = source.NewCluster(l.api, source.ClusterConfig{NodeConfig: model.Config{NodeName: "node-1"}, Log: slog.New(slog.NewTextHandler(w.log, nil))})
+	l.cluster = source.NewCluster(clientOf(l.api), source.ClusterConfig{NodeConfig: model.Config{NodeName: "node-1"}, Log: slog.New(slog.NewTextHandler(w.log, nil))})
 	l.Node.DetectLocal = model.DetectNodeCIDR
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -60,6 +63,47 @@ func newClusterLab(t *testing.T, w *workshop, seed uint64, objects ...runtime.Ob
 		<-ended
 	})
 	return l
+}
+
+// clientOf returns a client for a fake API server.
+func clientOf(api kubernetes.Interface) *source.Client {
+	return &source.Client{
+		Services:     readerOf(api.CoreV1().Services(metav1.NamespaceAll)),
+		Slices:       readerOf(api.DiscoveryV1().EndpointSlices(metav1.NamespaceAll)),
+		Nodes:        readerOf(api.CoreV1().Nodes()),
+		ServiceCIDRs: readerOf(api.NetworkingV1().ServiceCIDRs()),
+	}
+}
+
+func readerOf[L runtime.Object](r interface {
+	List(context.Context, metav1.ListOptions) (L, error)
+	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
+}) source.Reader {
+	return reader[L]{r}
+}
+
+// reader is a source.Reader of a fake API server.
+type reader[L runtime.Object] struct {
+	from interface {
+		List(context.Context, metav1.ListOptions) (L, error)
+		Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
+	}
+}
+
+func (r reader[L]) List(ctx context.Context, o metav1.ListOptions, each func(runtime.Object) error) (m metav1.ListMeta, err error) {
+	list, err := r.from.List(ctx, o)
+	if err != nil {
+		return m, err
+	}
+	of, err := meta.ListAccessor(list)
+	if err != nil {
+		return m, err
+	}
+	return metav1.ListMeta{ResourceVersion: of.GetResourceVersion(), Continue: of.GetContinue()}, meta.EachListItem(list, each)
+}
+
+func (r reader[L]) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	return r.from.Watch(ctx, o)
 }
 
 // next has the agent take up what has changed in the API server.

@@ -9,7 +9,7 @@ import (
 	"errors"
 	"log/slog"
 
-	eventsv1client "k8s.io/client-go/kubernetes/typed/events/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/config"
@@ -26,7 +26,7 @@ type Daemon struct {
 	// of the configuration file.
 	Usable       func() error
 	Source       source.Source
-	Events       eventsv1client.EventsV1Interface // nil: there is no API server
+	Events       rest.Interface // nil: there is no API server
 	Version      string
 	Flags        func() map[string]string // in effect, for /flagz
 	SetVerbosity func(level uint32) error // of the log

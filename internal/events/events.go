@@ -6,15 +6,13 @@ import (
 	"context"
 	"log/slog"
 	"strings"
-	"sync/atomic"
+	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	"k8s.io/client-go/kubernetes/scheme"
-	eventsv1client "k8s.io/client-go/kubernetes/typed/events/v1"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/klog/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record/util"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -36,33 +34,27 @@ const (
 	// maxNotices limits the events for one set of notices: all nodes of a cluster may
 	// report the same. The log has all notices.
 	maxNotices = 20
+	// maxQueued is how many events wait for the API server.
+	maxQueued = 1000
 )
 
 // Recorder writes events. The zero Recorder does nothing: it is for sources without
 // an API server. Its methods do not block; events that cannot be written within
 // minutes are lost.
 type Recorder struct {
-	recorder events.EventRecorder
-	node     string
-	noticed  map[model.Notice]bool // the last set
+	queue   chan<- *eventsv1.Event // nil: goes nowhere
+	node    string
+	noticed map[model.Notice]bool // the last set
 }
 
 // New returns a recorder for the node of that name that works until ctx ends. The
 // client should be a separate one: many events would delay other requests, because
 // each client has a rate limit.
-func New(ctx context.Context, client eventsv1client.EventsV1Interface, node string, log *slog.Logger) *Recorder {
-	// The sink logs the failures that the library would log.
-	ctx = klog.NewContext(ctx, logr.Discard())
-	broadcaster := events.NewBroadcaster(&sink{
-		EventSinkImpl: events.EventSinkImpl{Interface: client},
-		instance:      cut(node, maxInstance),
-		log:           log,
-	})
-	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
-		panic(err) // it has been shut down, which only happens below
-	}
-	context.AfterFunc(ctx, broadcaster.Shutdown)
-	return &Recorder{recorder: broadcaster.NewRecorder(scheme.Scheme, controller), node: node}
+func New(ctx context.Context, client rest.Interface, node string, log *slog.Logger) *Recorder {
+	queue := make(chan *eventsv1.Event, maxQueued)
+	w := &writer{client: client, log: log, series: make(map[kind]*eventsv1.Event)}
+	go w.run(ctx, queue)
+	return &Recorder{queue: queue, node: node}
 }
 
 // Starting reports that the daemon starts to serve this node (12.56).
@@ -106,10 +98,25 @@ func (r *Recorder) Notices(notices []model.Notice) {
 
 func (r *Recorder) nodeObject() model.Object { return model.Object{Kind: "Node", Name: r.node} }
 
-func (r *Recorder) record(about model.Object, kind, reason, action, note string) {
-	if r.recorder != nil {
-		ref := &corev1.ObjectReference{APIVersion: "v1", Kind: about.Kind, Namespace: about.Namespace, Name: about.Name}
-		r.recorder.Eventf(ref, nil, kind, reason, action, "%s", cut(note, maxNote))
+func (r *Recorder) record(about model.Object, severity, reason, action, note string) {
+	if r.queue == nil {
+		return
+	}
+	now := time.Now()
+	namespace := about.Namespace
+	if namespace == "" {
+		namespace = metav1.NamespaceDefault
+	}
+	select {
+	case r.queue <- &eventsv1.Event{
+		ObjectMeta:          metav1.ObjectMeta{Name: util.GenerateEventName(about.Name, now.UnixNano()), Namespace: namespace},
+		EventTime:           metav1.NewMicroTime(now),
+		ReportingController: controller,
+		ReportingInstance:   cut(r.node, maxInstance),
+		Regarding:           corev1.ObjectReference{APIVersion: "v1", Kind: about.Kind, Namespace: about.Namespace, Name: about.Name},
+		Type:                severity, Reason: reason, Action: action, Note: cut(note, maxNote),
+	}:
+	default: // lost
 	}
 }
 
@@ -119,30 +126,4 @@ func cut(text string, n int) string {
 		return text
 	}
 	return strings.ToValidUTF8(text[:n], "")
-}
-
-// sink writes events to the API server, and logs the first failure and the recovery.
-// The library calls it concurrently.
-type sink struct {
-	events.EventSinkImpl
-	instance string // reporting instance: the node's name instead of the library's host name
-	log      *slog.Logger
-	failing  atomic.Bool
-}
-
-// Create writes a new event.
-func (s *sink) Create(ctx context.Context, e *eventsv1.Event) (*eventsv1.Event, error) {
-	e.ReportingInstance = s.instance
-	written, err := s.EventSinkImpl.Create(ctx, e)
-	s.report(ctx, err)
-	return written, err
-}
-
-func (s *sink) report(ctx context.Context, err error) {
-	switch {
-	case err == nil && s.failing.Swap(false):
-		s.log.Info("events are written again")
-	case err != nil && ctx.Err() == nil && !s.failing.Swap(true):
-		s.log.Warn("cannot write events; check that the API server is reachable and allows this node to create events in group events.k8s.io", "error", err)
-	}
 }

@@ -57,7 +57,7 @@ func newServer(t *testing.T) *server {
 	return s
 }
 
-func client(t *testing.T, c *rest.Config) eventsv1client.EventsV1Interface {
+func client(t *testing.T, c *rest.Config) rest.Interface {
 	t.Helper()
 	c.QPS = -1 // no limit
 	c.ContentType = runtime.ContentTypeJSON
@@ -65,7 +65,7 @@ func client(t *testing.T, c *rest.Config) eventsv1client.EventsV1Interface {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return out
+	return out.RESTClient()
 }
 
 // recorder returns one that writes to the server.
@@ -282,6 +282,40 @@ func TestEnd(t *testing.T) {
 		if text := log.String(); text != "" {
 			t.Errorf("log: %s", text)
 		}
+	})
+}
+
+// TestSeries: after the second event of a kind, only the count is written, and that
+// after a while. When none has come for some time, the next one is the first again.
+func TestSeries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		o := &outage{events: make(chan string, 10)}
+		r := New(ctx, client(t, &rest.Config{Transport: o}), "node-1", slog.New(slog.DiscardHandler))
+		written := func(want ...string) {
+			t.Helper()
+			synctest.Wait()
+			if got := len(o.events); got != len(want) {
+				t.Fatalf("%d requests, want %d", got, len(want))
+			}
+			for _, w := range want {
+				if got := <-o.events; !strings.Contains(got, w) {
+					t.Errorf("written: %s, want %s", got, w)
+				}
+			}
+		}
+		for range 4 {
+			r.Starting()
+		}
+		r.ServerFailed(HealthServerFailed, errors.New("taken"))
+		written(`"Starting"`, `{"series":{"count":2,`, HealthServerFailed)
+		time.Sleep(seriesTime)
+		written(`{"series":{"count":4,`)
+		time.Sleep(3 * seriesTime)
+		written()
+		r.Starting()
+		written(`"Starting"`)
 	})
 }
 

@@ -40,6 +40,9 @@ func annotationField(name string) string { return "metadata.annotations[" + name
 // unknownAnnotations warns of annotations of the domain other than known, which
 // is the one for the kind of object; empty: there is none.
 func (f *findings) unknownAnnotations(m *metav1.ObjectMeta, known string) {
+	if len(m.Annotations) == 0 {
+		return
+	}
 	problem := "has no effect: there are no annotations " + annotationDomain + " for this kind of object"
 	if known != "" {
 		problem = "has no effect: the annotation for this kind of object is " + strconv.Quote(known)

@@ -5,11 +5,17 @@ import (
 	"fmt"
 	"log/slog"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/flowcontrol"
 	componentconfig "k8s.io/component-base/config/v1alpha1"
 )
 
@@ -22,24 +28,100 @@ type Access struct {
 	UserAgent string
 }
 
+// Client reads the objects that a [Cluster] follows. It knows no other kinds: the
+// clientset of client-go would link those of all API groups, which is a third of the
+// program.
+type Client struct{ Services, Slices, Nodes, ServiceCIDRs Reader }
+
 // Client returns a client. It does not connect yet.
-func (a Access) Client(log *slog.Logger) (kubernetes.Interface, error) {
+func (a Access) Client(log *slog.Logger) (*Client, error) {
+	core := newGroup(corev1.SchemeGroupVersion, &corev1.Service{}, &corev1.ServiceList{}, &corev1.Node{}, &corev1.NodeList{})
+	discovery := newGroup(discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{})
+	networking := newGroup(networkingv1.SchemeGroupVersion, &networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{})
+	if err := a.connect(log, core, discovery, networking); err != nil {
+		return nil, err
+	}
+	return &Client{
+		Services:     core.reader("services", "Service", &corev1.Service{}),
+		Slices:       discovery.reader("endpointslices", "EndpointSlice", &discoveryv1.EndpointSlice{}),
+		Nodes:        core.reader("nodes", "Node", &corev1.Node{}),
+		ServiceCIDRs: networking.reader("servicecidrs", "ServiceCIDR", &networkingv1.ServiceCIDR{}),
+	}, nil
+}
+
+// Group returns a client for objects of one API group, with a limit of requests of
+// its own. It does not connect yet.
+func (a Access) Group(log *slog.Logger, version schema.GroupVersion, kinds ...runtime.Object) (rest.Interface, error) {
+	g := newGroup(version, kinds...)
+	if err := a.connect(log, g); err != nil {
+		return nil, err
+	}
+	return g.client, nil
+}
+
+// group is a version of an API group.
+type group struct {
+	version schema.GroupVersion
+	scheme  *runtime.Scheme
+	client  rest.Interface
+}
+
+func newGroup(version schema.GroupVersion, kinds ...runtime.Object) *group {
+	g := &group{version: version, scheme: runtime.NewScheme()}
+	g.scheme.AddKnownTypes(version, kinds...)
+	metav1.AddToGroupVersion(g.scheme, version)
+	metav1.AddToGroupVersion(g.scheme, metav1.Unversioned) // errors
+	return g
+}
+
+func (g *group) reader(name, kind string, object message) Reader {
+	return &resource{g.client, name, kind, object, serializer.NewCodecFactory(g.scheme).UniversalDeserializer()}
+}
+
+// connect makes the clients of groups, which share connections and the limit of
+// requests.
+func (a Access) connect(log *slog.Logger, groups ...*group) error {
+	c, err := a.restConfig(log)
+	if err != nil {
+		return err
+	}
+	transport, err := rest.HTTPClientFor(c)
+	if err != nil {
+		return fmt.Errorf("prepare client of the API server: %w", err)
+	}
+	for _, g := range groups {
+		of := rest.CopyConfig(c)
+		of.GroupVersion, of.APIPath = &g.version, "/apis"
+		if g.version.Group == "" {
+			of.APIPath = "/api"
+		}
+		of.NegotiatedSerializer = trimming{serializer.NewCodecFactory(g.scheme).WithoutConversion()}
+		if g.client, err = rest.RESTClientForConfigAndClient(of, transport); err != nil {
+			return fmt.Errorf("prepare client of the API server: %w", err)
+		}
+	}
+	return nil
+}
+
+func (a Access) restConfig(log *slog.Logger) (*rest.Config, error) {
 	c, err := a.config()
 	if err != nil {
 		return nil, err
 	}
-	c.QPS, c.Burst = a.QPS, int(a.Burst)
 	c.ContentType, c.AcceptContentTypes = a.ContentType, a.AcceptContentTypes
 	if c.AcceptContentTypes == "" && c.ContentType == runtime.ContentTypeProtobuf {
 		c.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	}
+	c.QPS, c.Burst = a.QPS, int(a.Burst)
+	if c.QPS > 0 {
+		if c.Burst <= 0 {
+			return nil, fmt.Errorf("prepare client of the API server: burst is %d: it must be positive where qps is set", c.Burst)
+		}
+		c.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(c.QPS, c.Burst)
+	}
 	c.UserAgent = a.UserAgent
 	c.Wrap(endSilence(maxSilence, log))
-	client, err := kubernetes.NewForConfig(c)
-	if err != nil {
-		return nil, fmt.Errorf("prepare client of the API server: %w", err)
-	}
-	return client, nil
+	return c, nil
 }
 
 // Check returns an error if there can be no client.

@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -39,7 +38,7 @@ type ClusterConfig struct {
 // the server cannot be reached. Its methods are safe for concurrent use.
 type Cluster struct {
 	ClusterConfig
-	client kubernetes.Interface
+	client *Client
 
 	services *clusterStore[*corev1.Service, model.Service]
 	slices   *clusterStore[*discoveryv1.EndpointSlice, model.EndpointSlice]
@@ -62,7 +61,7 @@ type Cluster struct {
 }
 
 // NewCluster returns a source that reads through client once it is run.
-func NewCluster(client kubernetes.Interface, config ClusterConfig) *Cluster {
+func NewCluster(client *Client, config ClusterConfig) *Cluster {
 	c := &Cluster{
 		ClusterConfig: config, client: client, changed: func() {}, started: time.Now(),
 		events: newClusterEvents(), endpoints: make(sliceIndex),
@@ -113,10 +112,10 @@ func (c *Cluster) reflectors() []*cache.Reflector {
 	slices := metav1.ListOptions{LabelSelector: "!" + corev1.IsHeadlessService} // 2.1
 	node := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, c.NodeConfig.NodeName).String()}
 	return []*cache.Reflector{
-		newReflector(c.services, c.client.CoreV1().Services(metav1.NamespaceAll), services),
-		newReflector(c.slices, c.client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll), slices),
-		newReflector(c.nodes, c.client.CoreV1().Nodes(), node),
-		newReflector(c.cidrs, c.client.NetworkingV1().ServiceCIDRs(), metav1.ListOptions{}),
+		newReflector(c.services, c.client.Services, services),
+		newReflector(c.slices, c.client.Slices, slices),
+		newReflector(c.nodes, c.client.Nodes, node),
+		newReflector(c.cidrs, c.client.ServiceCIDRs, metav1.ListOptions{}),
 	}
 }
 

@@ -7,39 +7,50 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 )
 
-// reader is how a client reads the objects of one kind, in lists L.
-type reader[L runtime.Object] interface {
-	List(context.Context, metav1.ListOptions) (L, error)
-	Watch(context.Context, metav1.ListOptions) (apiwatch.Interface, error)
-}
-
 // newReflector returns a reflector that keeps s in sync with the objects that the
 // selectors of choice match.
-func newReflector[O metav1.Object, V any, L runtime.Object](s *clusterStore[O, V], r reader[L], choice metav1.ListOptions) *cache.Reflector {
+func newReflector[O metav1.Object, V any](s *clusterStore[O, V], r Reader, choice metav1.ListOptions) *cache.Reflector {
 	listing := access{to: s.cluster.Log, verb: "list", kind: s.kind}
 	watching := access{to: s.cluster.Log, verb: "watch", kind: s.kind}
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			all, err := r.List(ctx, choose(o, choice))
+			all, err := s.list(ctx, r, choose(whole(o), choice))
 			listing.log(ctx, err)
 			return all, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
 			w, err := r.Watch(ctx, choose(o, choice))
-			if !listFollows(o, err) {
+			if !listFollows(err) {
 				watching.log(ctx, err)
 			}
 			return w, err
 		},
 	}
 	var example O
-	return cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, s.cluster.client),
-		example, s, cache.ReflectorOptions{Name: s.kind})
+	return cache.NewReflectorWithOptions(unstreamed{lw}, example, s, cache.ReflectorOptions{Name: s.kind})
+}
+
+// unstreamed keeps a reflector from asking for a list as a stream of events. A
+// stream needs less memory, but it is not compressed: a list takes an API server
+// half the processor time, and a tenth of the bytes, which matters when all nodes
+// start at the same time.
+type unstreamed struct{ *cache.ListWatch }
+
+// IsWatchListSemanticsUnSupported is what a reflector asks.
+func (unstreamed) IsWatchListSemanticsUnSupported() bool { return true }
+
+// whole asks for a list in one part, and the first time for the latest state
+// instead of any. API servers from 1.31 on answer that from memory, too.
+func whole(o metav1.ListOptions) metav1.ListOptions {
+	o.Limit = 0
+	if o.ResourceVersion == "0" {
+		o.ResourceVersion = ""
+	}
+	return o
 }
 
 func choose(o, choice metav1.ListOptions) metav1.ListOptions {
@@ -48,14 +59,8 @@ func choose(o, choice metav1.ListOptions) metav1.ListOptions {
 }
 
 // listFollows reports whether the reflector follows a failed watch with a list
-// immediately: the version is too old, or the server cannot stream lists. A real
-// problem shows there.
-func listFollows(o metav1.ListOptions, err error) bool {
-	if err == nil || utilnet.IsConnectionRefused(err) || apierrors.IsTooManyRequests(err) {
-		return false
-	}
-	return o.SendInitialEvents != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
-}
+// immediately, because the version is too old. A real problem shows there.
+func listFollows(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }
 
 // access logs when requests of one sort begin to fail, fail for another reason,
 // or work again. A reflector makes one of them at a time.

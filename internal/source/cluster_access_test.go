@@ -2,23 +2,21 @@ package source
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
 	kubetesting "k8s.io/client-go/testing"
-
-	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // aWhile is longer than the longest pause between attempts.
@@ -154,62 +152,44 @@ func TestClusterRelist(t *testing.T) {
 	}
 }
 
-// streaming is a client that can watch from the beginning, in place of a list.
-type streaming struct{ kubernetes.Interface }
-
-// TestClusterStream receives the Services as a stream that a bookmark ends, and
-// converts them as they arrive.
-func TestClusterStream(t *testing.T) {
+// TestClusterList asks for complete lists: of the latest state at the start, and
+// later of one that is not older than what is known.
+func TestClusterList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t, ClusterConfig{})
-		l.client = streaming{l.api}
-		var conversions atomic.Int32
-		convert := l.services.convert
-		l.services.convert = func(s *corev1.Service) (*model.Service, []*FieldError) {
-			conversions.Add(1)
-			return convert(s)
-		}
-		watches, rest := interceptWatches(l, "services"), interceptWatches(l, "endpointslices")
-		end := metav1.ObjectMeta{ResourceVersion: "9", Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}
+		var asked []string
+		l.api.PrependReactor("list", "services", func(a kubetesting.Action) (bool, runtime.Object, error) {
+			o := a.(kubetesting.ListActionImpl).ListOptions
+			asked = append(asked, fmt.Sprintf("version %q, limit %d", o.ResourceVersion, o.Limit))
+			return true, &corev1.ServiceList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}}, nil
+		})
+		watches := interceptWatches(l, "services")
 		l.start()
-		(<-rest).Action(apiwatch.Bookmark, &discoveryv1.EndpointSlice{ObjectMeta: end})
-		w := <-watches
-		w.Add(read[corev1.Service](t, webYAML))
-		w.Modify(read[corev1.Service](t, webSecondYAML))
-		l.notified(0)
-		if got := conversions.Load(); got != 2 {
-			t.Errorf("%d conversions before the stream ends, want 2", got)
-		}
-		w.Action(apiwatch.Bookmark, &corev1.Service{ObjectMeta: end})
 		l.notified(1)
-		l.loaded("Service a/web [10.96.0.1] 81")
-		if got := asked(l.api.Actions(), "list")["services"]; got != "" {
-			t.Error("the Services were listed, too")
+		(<-watches).Stop()
+		time.Sleep(aWhile)
+		(<-watches).Error(&apierrors.NewResourceExpired("too old").ErrStatus)
+		time.Sleep(aWhile)
+		if want := []string{`version "", limit 0`, `version "7", limit 0`, `version "7", limit 0`}; !slices.Equal(asked, want) {
+			t.Errorf("lists of Services: %q, want %q", asked, want)
 		}
 	})
 }
 
 // TestListFollows has failures of watches that are not worth a log message.
 func TestListFollows(t *testing.T) {
-	stream := true
 	for _, c := range []struct {
 		name    string
 		err     error
-		stream  bool
 		follows bool
 	}{
-		{"no error", nil, true, false},
-		{"version too old", apierrors.NewResourceExpired(""), false, true},
-		{"server without streams", apierrors.NewBadRequest(""), true, true},
-		{"bad request", apierrors.NewBadRequest(""), false, false},
-		{"too many requests, which the reflector repeats", apierrors.NewTooManyRequests("", 1), true, false},
-		{"forbidden", forbidden("services"), false, false},
+		{"no error", nil, false},
+		{"version too old", apierrors.NewResourceExpired(""), true},
+		{"bad request", apierrors.NewBadRequest(""), false},
+		{"too many requests, which the reflector repeats", apierrors.NewTooManyRequests("", 1), false},
+		{"forbidden", forbidden("services"), false},
 	} {
-		var o metav1.ListOptions
-		if c.stream {
-			o.SendInitialEvents = &stream
-		}
-		if got := listFollows(o, c.err); got != c.follows {
+		if got := listFollows(c.err); got != c.follows {
 			t.Errorf("%s: %t, want %t", c.name, got, c.follows)
 		}
 	}

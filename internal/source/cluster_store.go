@@ -9,6 +9,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
@@ -32,7 +34,7 @@ type clusterStore[O metav1.Object, V any] struct {
 	found map[cache.ObjectName][]*FieldError // in the last version of each object
 }
 
-var _ cache.TransformingStore = (*clusterStore[metav1.Object, struct{}])(nil)
+var _ cache.ReflectorStore = (*clusterStore[metav1.Object, struct{}])(nil)
 
 // converted is what remains of an API object.
 type converted[V any] struct {
@@ -41,6 +43,19 @@ type converted[V any] struct {
 	stamp time.Time
 	found []*FieldError
 }
+
+// GetObjectKind and DeepCopyObject make a converted object one that a list may hold.
+func (*converted[V]) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+func (c *converted[V]) DeepCopyObject() runtime.Object { return c }
+
+// convertedList is the answer to a list request.
+type convertedList[V any] struct {
+	metav1.TypeMeta
+	metav1.ListMeta
+	Items []converted[V]
+}
+
+func (l *convertedList[V]) DeepCopyObject() runtime.Object { return l }
 
 // event is what happened to an object.
 type event[V any] struct {
@@ -64,16 +79,22 @@ func newClusterStore[O metav1.Object, V any](c *Cluster, kind string, convert fu
 	}
 }
 
-// Transformer makes the reflector convert the objects of a streamed list one
-// by one, so that the list never exists in full.
-func (s *clusterStore[O, V]) Transformer() cache.TransformFunc {
-	return func(o any) (any, error) { return s.read(o) }
+// list reads a list, and converts the objects one by one.
+func (s *clusterStore[O, V]) list(ctx context.Context, r Reader, o metav1.ListOptions) (*convertedList[V], error) {
+	out := &convertedList[V]{}
+	var err error
+	out.ListMeta, err = r.List(ctx, o, func(o runtime.Object) error {
+		c, err := s.read(o)
+		out.Items = append(out.Items, c)
+		return err
+	})
+	return out, err
 }
 
 func (s *clusterStore[O, V]) read(o any) (converted[V], error) {
 	switch o := o.(type) {
-	case converted[V]:
-		return o, nil
+	case *converted[V]:
+		return *o, nil
 	case O:
 		v, found := s.convert(o)
 		return converted[V]{cache.MetaObjectToName(o), v, s.stamp(o), firstOf(found)}, nil
@@ -157,6 +178,9 @@ func (s *clusterStore[O, V]) Replace(list []any, _ string) error {
 		all[c.name] = c
 	}
 	s.cluster.change(func() bool {
+		if len(s.objects) == 0 {
+			s.objects = make(map[cache.ObjectName]*V, len(all))
+		}
 		differs := false
 		for _, c := range all {
 			differs = s.put(c) || differs

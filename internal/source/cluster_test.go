@@ -17,9 +17,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/yaml"
@@ -61,8 +64,49 @@ func newLab(t *testing.T, config ClusterConfig, objects ...runtime.Object) *lab 
 	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
 	l := &lab{t: t, api: fake.NewSimpleClientset(objects...)}
 	config.Log = slog.New(slog.NewTextHandler(&l.log, nil))
-	l.Cluster = NewCluster(l.api, config)
+	l.Cluster = NewCluster(clientOf(l.api), config)
 	return l
+}
+
+// clientOf returns a client for a fake API server.
+func clientOf(api kubernetes.Interface) *Client {
+	return &Client{
+		Services:     readerOf(api.CoreV1().Services(metav1.NamespaceAll)),
+		Slices:       readerOf(api.DiscoveryV1().EndpointSlices(metav1.NamespaceAll)),
+		Nodes:        readerOf(api.CoreV1().Nodes()),
+		ServiceCIDRs: readerOf(api.NetworkingV1().ServiceCIDRs()),
+	}
+}
+
+func readerOf[L runtime.Object](r interface {
+	List(context.Context, metav1.ListOptions) (L, error)
+	Watch(context.Context, metav1.ListOptions) (apiwatch.Interface, error)
+}) Reader {
+	return reader[L]{r}
+}
+
+// reader is a source.Reader of a fake API server.
+type reader[L runtime.Object] struct {
+	from interface {
+		List(context.Context, metav1.ListOptions) (L, error)
+		Watch(context.Context, metav1.ListOptions) (apiwatch.Interface, error)
+	}
+}
+
+func (r reader[L]) List(ctx context.Context, o metav1.ListOptions, each func(runtime.Object) error) (m metav1.ListMeta, err error) {
+	list, err := r.from.List(ctx, o)
+	if err != nil {
+		return m, err
+	}
+	of, err := meta.ListAccessor(list)
+	if err != nil {
+		return m, err
+	}
+	return metav1.ListMeta{ResourceVersion: of.GetResourceVersion(), Continue: of.GetContinue()}, meta.EachListItem(list, each)
+}
+
+func (r reader[L]) Watch(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
+	return r.from.Watch(ctx, o)
 }
 
 // start runs the Cluster until the end of the test.

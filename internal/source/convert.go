@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,13 +47,27 @@ func (f *findings) objectName(m *metav1.ObjectMeta) bool {
 	switch {
 	case m.Name == "":
 		f.add("metadata.name", nil, "missing: every object needs a name")
-	case len(validation.IsDNS1123Subdomain(m.Name)) > 0:
+	case !isPlainLabel(m.Name) && len(validation.IsDNS1123Subdomain(m.Name)) > 0:
 		f.add("metadata.name", m.Name, "is not a name: use lower case letters, digits, '-' and '.'")
 	}
-	if m.Namespace != "" && len(validation.IsDNS1123Label(m.Namespace)) > 0 {
+	if m.Namespace != "" && !isPlainLabel(m.Namespace) && len(validation.IsDNS1123Label(m.Namespace)) > 0 {
 		f.add("metadata.namespace", m.Namespace, "is not a namespace: use lower case letters, digits and '-'")
 	}
 	return len(*f) == before
+}
+
+// isPlainLabel reports whether text is valid as a label of a DNS name, and so as a
+// name of any kind. Nearly all names are; the regular expressions of the library
+// take a tenth of the time of a conversion.
+func isPlainLabel(text string) bool {
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c >= 'a' && c <= 'z', c >= '0' && c <= '9':
+		case c != '-' || i == 0 || i == len(text)-1:
+			return false
+		}
+	}
+	return text != "" && len(text) <= validation.DNS1123LabelMaxLength
 }
 
 // namespace returns the namespace of an object that lives in one.
@@ -60,8 +75,12 @@ func namespace(m *metav1.ObjectMeta) string {
 	if m.Namespace == "" {
 		return metav1.NamespaceDefault
 	}
-	return m.Namespace
+	return shared(m.Namespace)
 }
+
+// shared returns text that many objects hold, such as the name of a node, so that
+// there is one copy of it.
+func shared(text string) string { return unique.Make(text).Value() }
 
 // portProblem returns the problem with a port number.
 func portProblem(port int32) string {
@@ -84,10 +103,10 @@ func (f *findings) port(field func(string) string, name string, protocol corev1.
 	switch {
 	case name == "" && others:
 		f.add(field("name"), nil, "missing: each port needs a name where there are several")
-	case name != "" && len(validation.IsDNS1123Label(name)) > 0:
+	case name != "" && !isPlainLabel(name) && len(validation.IsDNS1123Label(name)) > 0:
 		f.add(field("name"), name, "is not a port name: use at most 63 lower case letters, digits and '-'")
 	}
-	return model.EndpointPort{Name: name, Protocol: p, Port: uint16(number)}
+	return model.EndpointPort{Name: shared(name), Protocol: p, Port: uint16(number)}
 }
 
 // usablePorts converts ports with a function, and leaves out those with findings.

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 )
 
@@ -90,6 +91,19 @@ func describe(v any) string {
 		}
 	}
 	return strings.ReplaceAll(b.String(), " Weight:0 Drain:false}", "}")
+}
+
+// TestPlainLabel: names that are not checked further are valid labels.
+func TestPlainLabel(t *testing.T) {
+	for _, text := range []string{"", "a", "0", "-", "a-", "-a", "a-b", "a.b", "A", "a b", "a_b", "\xff", "é", "a-0-z",
+		strings.Repeat("a", 63), strings.Repeat("a", 64)} {
+		if got, want := isPlainLabel(text), len(validation.IsDNS1123Label(text)) == 0; got != want {
+			t.Errorf("%q: %t, want %t", text, got, want)
+		}
+		if isPlainLabel(text) && len(validation.IsDNS1123Subdomain(text)) > 0 {
+			t.Errorf("%q is not a name", text)
+		}
+	}
 }
 
 func TestConvertEndpoints(t *testing.T) {

@@ -48,12 +48,7 @@ func (t *impatient) RoundTrip(r *http.Request) (*http.Response, error) {
 		cancel(nil)
 		return nil, err
 	}
-	b := &audible{ReadCloser: answer.Body, ctx: ctx, cancel: cancel, timer: timer, limit: t.limit, silent: io.ErrUnexpectedEOF}
-	if r.URL.Query().Has("sendInitialEvents") {
-		// The end of the list may be missing: a watch that goes on
-		// from here would not help.
-		b.silent = silent
-	}
+	b := &audible{ReadCloser: answer.Body, ctx: ctx, cancel: cancel, timer: timer, limit: t.limit}
 	answer.Body = b
 	return answer, nil
 }
@@ -65,7 +60,6 @@ type audible struct {
 	cancel context.CancelCauseFunc
 	timer  *time.Timer
 	limit  time.Duration
-	silent error // the error after silence
 }
 
 func (b *audible) Read(p []byte) (int, error) {
@@ -73,7 +67,7 @@ func (b *audible) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.timer.Stop()
 	if err != nil && errors.Is(context.Cause(b.ctx), os.ErrDeadlineExceeded) {
-		err = b.silent
+		err = io.ErrUnexpectedEOF
 	}
 	return n, err
 }

@@ -27,7 +27,10 @@ var (
 	ControllerManager = Program{Name: "kube-controller-manager", tool: "k8s.io/kubernetes/cmd/kube-controller-manager"}
 	KubeProxy         = Program{Name: "kube-proxy", tool: "k8s.io/kubernetes/cmd/kube-proxy"}
 	Kubeadm           = Program{Name: "kubeadm", tool: "k8s.io/kubernetes/cmd/kubeadm"}
-	kubectl           = Program{Name: "kubectl", tool: "k8s.io/kubernetes/cmd/kubectl"}
+	// Reflectors is the program in compare/reflectors.
+	Reflectors = Program{Name: "reflectors"}
+
+	kubectl = Program{Name: "kubectl", tool: "k8s.io/kubernetes/cmd/kubectl"}
 )
 
 // root is the directory of the module.
@@ -61,6 +64,10 @@ func build(dir string) (err error) {
 		if _, err := GoCommand("-C", filepath.Join(root, ".."), "build", "-o", NFTProxy.Path, "./cmd/nftproxy"); err != nil {
 			return fmt.Errorf("build nftproxy: %w", err)
 		}
+	}
+	Reflectors.Path = filepath.Join(dir, Reflectors.Name)
+	if _, err := GoCommand("-C", root, "build", "-o", Reflectors.Path, "./compare/reflectors"); err != nil {
+		return fmt.Errorf("build reflectors: %w", err)
 	}
 	for _, p := range []*Program{&etcd, &apiserver, &ControllerManager, &KubeProxy, &Kubeadm, &kubectl} {
 		if p.Path, err = GoCommand("-C", filepath.Join(root, "tools"), "tool", "-n", p.tool); err != nil {
