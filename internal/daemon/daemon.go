@@ -43,7 +43,9 @@ func (d *Daemon) cluster() *source.Cluster {
 func (d *Daemon) Init(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() { _ = d.Source.Run(ctx, func() {}) }()
+	if c := d.cluster(); c != nil {
+		go c.RunNode(ctx)
+	}
 	_, err := d.prepare(ctx)
 	return err
 }

@@ -96,26 +96,37 @@ func (c *Cluster) Run(ctx context.Context, changed func()) error {
 	c.mu.Lock()
 	c.changed = changed
 	c.mu.Unlock()
-	ctx = klog.NewContext(ctx, logr.FromSlogHandler(demoted{c.Log.Handler()}))
 	var all sync.WaitGroup
+	all.Go(func() { c.RunNode(ctx) })
 	for _, r := range c.reflectors() {
-		all.Go(func() { r.RunWithContext(ctx) })
+		all.Go(func() { r.RunWithContext(c.quiet(ctx)) })
 	}
 	all.Wait()
 	return nil
 }
 
+// RunNode follows only the Node until ctx ends: the other objects of a large
+// cluster cost the API server much.
+func (c *Cluster) RunNode(ctx context.Context) {
+	node := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, c.NodeConfig.NodeName).String()}
+	newReflector(c.nodes, c.client.CoreV1().Nodes(), node).RunWithContext(c.quiet(ctx))
+}
+
+// quiet returns ctx with a log for reflectors.
+func (c *Cluster) quiet(ctx context.Context) context.Context {
+	return klog.NewContext(ctx, logr.FromSlogHandler(demoted{c.Log.Handler()}))
+}
+
+// reflectors returns those of all objects but the Node.
 func (c *Cluster) reflectors() []*cache.Reflector {
 	services := metav1.ListOptions{LabelSelector: "!" + labelProxyName, FieldSelector: "spec.clusterIP!=" + corev1.ClusterIPNone}
 	if c.ProxyName != "" {
 		services.LabelSelector = labels.Set{labelProxyName: c.ProxyName}.String()
 	}
 	slices := metav1.ListOptions{LabelSelector: "!" + corev1.IsHeadlessService} // 2.1
-	node := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, c.NodeConfig.NodeName).String()}
 	return []*cache.Reflector{
 		newReflector(c.services, c.client.CoreV1().Services(metav1.NamespaceAll), services),
 		newReflector(c.slices, c.client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll), slices),
-		newReflector(c.nodes, c.client.CoreV1().Nodes(), node),
 		newReflector(c.cidrs, c.client.NetworkingV1().ServiceCIDRs(), metav1.ListOptions{}),
 	}
 }
