@@ -40,6 +40,13 @@ type apiServer struct {
 	read     map[string]bool              // kinds that were asked for
 }
 
+// forget starts wasRead again.
+func (s *apiServer) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.read)
+}
+
 // wasRead reports whether a kind was asked for.
 func (s *apiServer) wasRead(kind string) bool {
 	s.mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	eventsv1client "k8s.io/client-go/kubernetes/typed/events/v1"
 
@@ -31,6 +32,8 @@ type Daemon struct {
 	Flags        func() map[string]string // in effect, for /flagz
 	SetVerbosity func(level uint32) error // of the log
 	Log          *slog.Logger
+
+	reads time.Time // when the source is read, if that was postponed
 }
 
 // cluster returns the source if that is an API server, else nil.
@@ -76,6 +79,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	var requests *metrics.Requests
 	if d.cluster() != nil {
 		requests = metrics.CountRequests() // before the first of them
+		d.postpone()
 	}
 	go func() { cancel(d.Source.Run(ctx, func() { signal(changes) })) }()
 	err := d.run(ctx, cancel, requests, changes)

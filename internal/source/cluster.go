@@ -29,6 +29,8 @@ type ClusterConfig struct {
 	// ProxyName is the value of the label service.kubernetes.io/service-proxy-name
 	// of the Services that are read; empty: those without the label (1.1, 1.2).
 	ProxyName string
+	// Delay is how long Run waits before it reads anything but the Node.
+	Delay time.Duration
 	// Log receives problems of objects and of the connection, each once;
 	// client-go's own messages appear at the debug level.
 	Log *slog.Logger
@@ -98,8 +100,10 @@ func (c *Cluster) Run(ctx context.Context, changed func()) error {
 	c.mu.Unlock()
 	var all sync.WaitGroup
 	all.Go(func() { c.RunNode(ctx) })
-	for _, r := range c.reflectors() {
-		all.Go(func() { r.RunWithContext(c.quiet(ctx)) })
+	if wait(ctx, c.Delay) {
+		for _, r := range c.reflectors() {
+			all.Go(func() { r.RunWithContext(c.quiet(ctx)) })
+		}
 	}
 	all.Wait()
 	return nil
@@ -115,6 +119,16 @@ func (c *Cluster) RunNode(ctx context.Context) {
 // quiet returns ctx with a log for reflectors.
 func (c *Cluster) quiet(ctx context.Context) context.Context {
 	return klog.NewContext(ctx, logr.FromSlogHandler(demoted{c.Log.Handler()}))
+}
+
+// wait waits for some time. It returns false if ctx ends before.
+func wait(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
 }
 
 // reflectors returns those of all objects but the Node.
