@@ -35,6 +35,7 @@ func (a Access) Client(log *slog.Logger) (kubernetes.Interface, error) {
 	}
 	c.UserAgent = a.UserAgent
 	c.Wrap(endSilence(maxSilence, log))
+	c.Wrap(resumeWatches)
 	client, err := kubernetes.NewForConfig(c)
 	if err != nil {
 		return nil, fmt.Errorf("prepare client of the API server: %w", err)
