@@ -14,7 +14,7 @@ import (
 func Tables(files []*results.File) map[string]string {
 	out := make(map[string]string)
 	for name, g := range map[string]*grid{
-		"machine": machineTable(files),
+		"machine": machineTable(about(files, false)),
 		"times":   timesTable(files),
 		"memory":  memoryTable(files),
 		"details": detailsTable(files),
@@ -22,6 +22,11 @@ func Tables(files []*results.File) map[string]string {
 		"compare": compareTable(files, func(int) bool { return true }),
 		"summary": summaryTable(files),
 		"rates":   ratesTable(files),
+
+		"watchers-machine":  machineTable(about(files, true)),
+		"watchers":          watchersTable(files),
+		"watchers-compared": watchersComparedTable(files),
+		"watchers-memory":   watchersMemoryTable(files),
 	} {
 		out[name] = ""
 		if len(g.rows) > 0 {
