@@ -132,7 +132,7 @@ bench-results: ## repeat the measurements of nftproxy alone in docs/performance
 .PHONY: bench-report
 bench-report: ## generate plots and tables from docs/performance/*.json
 	go run ./bench plot docs/performance docs/performance/*.json
-	go run ./bench table -w docs/performance.md -w README.md docs/performance/*.json
+	go run ./bench table -w docs/performance.md -w docs/scale.md -w README.md docs/performance/*.json
 
 .PHONY: bench-datapath
 bench-datapath: ## measure what rules cost packets, for nftproxy and kube-proxy; DATAPATH_SERVICES=30000, RESULTS=FILE.json saves
@@ -158,6 +158,12 @@ bench-period: ## measure costs and benefits of --min-sync-period under continuou
 bench-pods: ## measure pod churn if all addresses serve NodePorts, for nftproxy and kube-proxy; RESULTS=FILE.json saves
 	scripts/install-packages nft:nftables
 	cd e2e && RESULTS=$(abspath $(RESULTS)) go test -run '^$$' -bench '^BenchmarkPods$$' -benchtime 1x -timeout 90m ./compare
+
+.PHONY: bench-scale
+bench-scale: ## measure what the API server pays for watchers; SCALE_WATCHERS=100,1000 SCALE_SERVICES=1000, RESULTS=FILE.json saves
+	scripts/install-packages nft:nftables
+	cd e2e && RESULTS=$(abspath $(RESULTS)) SCALE_WATCHERS=$(SCALE_WATCHERS) SCALE_SERVICES=$(SCALE_SERVICES) \
+		go test -run '^$$' -bench '^BenchmarkWatchers$$' -benchtime 1x -timeout 90m ./scale
 
 .PHONY: bench-affinity
 bench-affinity: ## measure session affinity under attack by forged clients; AFFINITY_CLIENTS=1000000, AFFINITY_RATE=20000 new ones a second

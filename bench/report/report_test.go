@@ -31,7 +31,19 @@ func sample() []*results.File {
 	rate := func(program results.Program, services int, op results.Operation, perSecond float64) results.Record {
 		return results.Record{Program: program, Services: services, Operation: op, PerSecond: results.Values([]float64{perSecond})}
 	}
+	watchers := func(program results.Program, op results.Operation, cpu float64) results.Record {
+		return results.Record{
+			Program: program, Services: 1000, Endpoints: 4, Watchers: 100, Operation: op,
+			Seconds: took(time.Second), Memory: &results.Memory{Resident: 1 << 30, Peak: 2 << 30},
+			Server: &results.Server{CPU: cpu, Bytes: 1 << 20, Rejected: 3},
+		}
+	}
+	idle := watchers(results.Nftproxy, results.WatchIdle, 0.01)
+	idle.Seconds = nil
 	return []*results.File{
+		{Machine: results.Machine{CPU: "Slow 1", Cores: 1, Memory: 1 << 30, Kernel: "6.1"}, Date: date, Records: []results.Record{
+			idle, watchers(results.Nftproxy, results.WatchRestart, 5), watchers(results.KubeProxy, results.WatchRestart, 6),
+		}},
 		{Machine: machine, Date: date, Versions: map[string]string{"nftproxy": "v1", "kube-proxy": "v2"}, Records: []results.Record{
 			of(results.Nftproxy, 1000, results.ReplaceEndpoint, results.FromSnapshot, time.Minute), // replaced below
 			of(results.KubeProxy, 10000, results.ReplaceEndpoint, results.FromWrite, 3570*time.Millisecond),
@@ -86,6 +98,27 @@ func TestTables(t *testing.T) {
 | nftproxy |   30,000 |        19,000 |        95 % |               |             |
 `,
 		"memory": "", // no named scenario has it
+		"watchers-machine": `
+| date       | processor | cores |  memory | kernel | versions |
+|------------|----------:|------:|--------:|-------:|---------:|
+| 2026-02-03 |    Slow 1 |     1 | 1.0 GiB |    6.1 |          |
+`,
+		"watchers": `
+| operation                | services | watchers | processor time | for each watcher | bytes sent | for each watcher | until a watcher is done: median |  last | answers 429 |
+|--------------------------|---------:|---------:|---------------:|-----------------:|-----------:|-----------------:|--------------------------------:|------:|------------:|
+| all proxies restart      |    1,000 |      100 |          5.0 s |            50 ms |    1.0 MiB |           10 KiB |                           1.0 s | 1.0 s |           3 |
+| a second without changes |    1,000 |      100 |          10 ms |           100 µs |    1.0 MiB |           10 KiB |                                 |       |           3 |
+`,
+		"watchers-compared": `
+| operation           | services | watchers | processor time, kube-proxy | nftproxy | bytes sent, kube-proxy | nftproxy |
+|---------------------|---------:|---------:|---------------------------:|---------:|-----------------------:|---------:|
+| all proxies restart |    1,000 |      100 |                      6.0 s |    5.0 s |                1.0 MiB |  1.0 MiB |
+`,
+		"watchers-memory": `
+| services | watchers | most while all restart | a minute later |
+|----------|---------:|-----------------------:|---------------:|
+| 1,000    |      100 |                2.0 GiB |        1.0 GiB |
+`,
 	} {
 		if diff := cmp.Diff(strings.TrimPrefix(want, "\n"), got[name]); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)

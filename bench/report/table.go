@@ -14,7 +14,7 @@ import (
 func Tables(files []*results.File) map[string]string {
 	out := make(map[string]string)
 	for name, g := range map[string]*grid{
-		"machine": machineTable(files),
+		"machine": machineTable(about(files, false)),
 		"times":   timesTable(files),
 		"start":   startTable(files),
 		"memory":  memoryTable(files),
@@ -24,6 +24,11 @@ func Tables(files []*results.File) map[string]string {
 		"summary": summaryTable(files),
 		"rates":   ratesTable(files),
 		"process": processTable(files),
+
+		"watchers-machine":  machineTable(about(files, true)),
+		"watchers":          watchersTable(files),
+		"watchers-compared": watchersComparedTable(files),
+		"watchers-memory":   watchersMemoryTable(files),
 	} {
 		out[name] = ""
 		if len(g.rows) > 0 {

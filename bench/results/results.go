@@ -30,7 +30,9 @@ type Record struct {
 	Scenario string `json:"scenario,omitempty"`
 	Services int    `json:"services"`
 	// Endpoints is the number of endpoints of each Service.
-	Endpoints int       `json:"endpoints"`
+	Endpoints int `json:"endpoints"`
+	// Watchers is the number of proxies that read the objects from the API server.
+	Watchers  int       `json:"watchers,omitempty"`
 	Operation Operation `json:"operation"`
 	// From is where the measurement begins. It ends when the kernel has the
 	// rules, if there are rules to change. For memory it says what the process
@@ -45,7 +47,10 @@ type Record struct {
 	// PerSecond is how often the operation is done in a second.
 	PerSecond *Distribution `json:"perSecond,omitempty"`
 	Work      *Work         `json:"work,omitempty"`
-	Memory    *Memory       `json:"memory,omitempty"`
+	// Memory is that of the program, or of the API server where there is Server.
+	Memory *Memory `json:"memory,omitempty"`
+	// Server is what the API server spends on all watchers.
+	Server *Server `json:"server,omitempty"`
 }
 
 // Program is what was measured.
@@ -101,6 +106,26 @@ const (
 // down the transactions.
 const Unobserved = "unobserved"
 
+// Operations of the watchers of an API server.
+const (
+	// WatchRestart starts all watchers, each with a new connection and no objects;
+	// the others spread that over some seconds.
+	WatchRestart   Operation = "all proxies restart"
+	WatchRestart5  Operation = "all proxies restart within 5 s"
+	WatchRestart30 Operation = "all proxies restart within 30 s"
+	// WatchList reads the objects in lists, compressed and not, in place of streams.
+	WatchList      Operation = "all proxies restart, with lists"
+	WatchPlainList Operation = "all proxies restart, with lists that are not compressed"
+	// WatchResume opens all connections and continues the watches.
+	WatchResume Operation = "all watches resume over new connections"
+	// WatchIdle is a second without changes.
+	WatchIdle Operation = "a second without changes"
+	// WatchReplace changes a slice of 4 endpoints.
+	WatchReplace Operation = "one endpoint of 4 replaced"
+	// WatchRollout replaces the 100 pods of a Service by 400 changes of its slice.
+	WatchRollout Operation = "rolling update of 100 endpoints"
+)
+
 // From is the moment at which a measurement begins.
 type From string
 
@@ -123,6 +148,14 @@ type Work struct {
 	Changes float64 `json:"changes"`
 	// NetlinkBytes are those of all transactions, without message headers.
 	NetlinkBytes float64 `json:"netlinkBytes"`
+}
+
+// Server is what an API server spends on an operation.
+type Server struct {
+	Seconds  float64 `json:"seconds"`            // until all watchers are done
+	CPU      float64 `json:"cpu"`                // processor time in seconds
+	Bytes    float64 `json:"bytes"`              // sent to watchers, with TLS
+	Rejected int64   `json:"rejected,omitempty"` // requests answered with 429
 }
 
 // Memory is that of a process, in bytes.

@@ -37,12 +37,27 @@ type apiServer struct {
 	withheld string                       // kind that may not be read
 	objects  map[string]map[string]object // by path and name
 	watchers map[chan object]string       // and what they watch
+	read     map[string]bool              // kinds that were asked for
+}
+
+// forget starts wasRead again.
+func (s *apiServer) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.read)
+}
+
+// wasRead reports whether a kind was asked for.
+func (s *apiServer) wasRead(kind string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.read[kind]
 }
 
 // startAPI starts a server on the loopback interface of a namespace.
 func startAPI(t *testing.T, ns *netlab.Namespace, manifests string) *apiServer {
 	t.Helper()
-	s := &apiServer{objects: make(map[string]map[string]object), watchers: make(map[chan object]string)}
+	s := &apiServer{objects: make(map[string]map[string]object), watchers: make(map[chan object]string), read: make(map[string]bool)}
 	for _, path := range collections {
 		s.objects[path] = make(map[string]object)
 	}
@@ -134,6 +149,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			kind = k
 		}
 	}
+	s.read[kind] = true
 	events := make(chan object, 100)
 	if watch := r.URL.Query().Get("watch"); ok && (watch == "true" || watch == "1") {
 		s.watchers[events] = r.URL.Path

@@ -99,6 +99,12 @@ func (p *process) ends(t *testing.T, code int) {
 	}
 }
 
+// kill ends the process without a chance to clean up.
+func (p *process) kill() {
+	_ = p.Process.Kill()
+	_ = p.Wait() // the error is the signal
+}
+
 // eventually waits until done returns true.
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()

@@ -16,20 +16,27 @@ import (
 // metricsIn returns what the metrics server of a proxy in a namespace says.
 func metricsIn(t *testing.T, ns *netlab.Namespace) string {
 	t.Helper()
+	_, text := get(t, ns, "http://127.0.0.1:10249/metrics")
+	return text
+}
+
+// get returns the code and the body of an answer, or 0 if there is none.
+func get(t *testing.T, ns *netlab.Namespace, url string) (int, string) {
+	t.Helper()
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (c net.Conn, err error) {
 		err = ns.Do(func() error { c, err = (&net.Dialer{}).DialContext(ctx, network, address); return err })
 		return c, err
 	}}
-	answer, err := (&http.Client{Transport: transport}).Get("http://127.0.0.1:10249/metrics")
+	answer, err := (&http.Client{Transport: transport}).Get(url)
 	if err != nil {
-		return ""
+		return 0, ""
 	}
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(text)
+	return answer.StatusCode, string(text)
 }
 
 // TestRequestsOfTheStart: requests to the API server count from the first one on,

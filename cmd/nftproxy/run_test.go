@@ -140,6 +140,11 @@ func TestInitOnly(t *testing.T) {
 	if !strings.Contains(p.log.String(), "addresses=[192.168.7.1]") {
 		t.Errorf("(12.60) the Node was not waited for: %s", &p.log)
 	}
+	for _, kind := range []string{"Service", "EndpointSlice", "ServiceCIDR"} {
+		if api.wasRead(kind) {
+			t.Errorf("(12.60) reads each %s", kind)
+		}
+	}
 	const timeout = "/proc/sys/net/netfilter/nf_conntrack_udp_timeout"
 	var got []byte
 	if err := ns.Do(func() (err error) { got, err = os.ReadFile(timeout); return err }); err != nil || strings.TrimSpace(string(got)) != "61" {

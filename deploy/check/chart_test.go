@@ -1,6 +1,7 @@
 package check
 
 import (
+	"fmt"
 	"log/slog"
 	"regexp"
 	"strings"
@@ -34,6 +35,16 @@ func TestChartRefuses(t *testing.T) {
 				t.Errorf("error %v, want one with %q", err, c.want)
 			}
 		})
+	}
+}
+
+// TestChartUpdate sets the pace of a rolling update.
+func TestChartUpdate(t *testing.T) {
+	objects := decoded(t, helmManifests(t, "nftproxy", values{"apiServer": server, "minReadySeconds": 30, "maxUnavailable": "1%"}))
+	spec := objects["DaemonSet nftproxy"]["spec"].(values)
+	update := spec["updateStrategy"].(values)["rollingUpdate"].(values)
+	if got := fmt.Sprint(spec["minReadySeconds"], " ", update["maxUnavailable"]); got != "30 1%" {
+		t.Errorf("minReadySeconds and maxUnavailable are %s", got)
 	}
 }
 

@@ -47,6 +47,9 @@ type Own struct {
 	TakeOver            bool   // remove what kube-proxy left once the rules are active
 	AnnounceNFTables    bool   // announce nftables mode also where no table of kube-proxy was (12.62)
 	NoTableOwner        bool   // let other programs change the tables
+	// StartJitter is the longest random wait before the first list of Services if
+	// rules of an earlier run are in the kernel.
+	StartJitter time.Duration
 }
 
 // Remark is a warning about a setting that does not do what it seems to.

@@ -43,6 +43,9 @@ func (c *Config) check() []error {
 	if k.Mode != modeNFTables { // the others have been replaced
 		problems = append(problems, c.problem("mode", "unknown mode %q: use nftables, or nothing", k.Mode))
 	}
+	if c.Own.StartJitter < 0 {
+		problems = append(problems, fmt.Errorf("--start-jitter: %v is negative", c.Own.StartJitter))
+	}
 	if c.Own.AffinitySize == 0 {
 		problems = append(problems, errors.New("--affinity-size: 0 clients cannot be remembered: use 1 or more"))
 	}

@@ -69,7 +69,7 @@ func TestValidation(t *testing.T) {
 
 // TestOwnSettings are checked, too.
 func TestOwnSettings(t *testing.T) {
-	for flag, want := range map[string]string{"--scheduler=fair": `--scheduler: unknown scheduler "fair"`, "--affinity-size=0": "--affinity-size: 0 clients"} {
+	for flag, want := range map[string]string{"--scheduler=fair": `--scheduler: unknown scheduler "fair"`, "--affinity-size=0": "--affinity-size: 0 clients", "--start-jitter=-1s": "--start-jitter: -1s is negative"} {
 		if _, err := load(t, flag); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -31,6 +32,8 @@ type Daemon struct {
 	Flags        func() map[string]string // in effect, for /flagz
 	SetVerbosity func(level uint32) error // of the log
 	Log          *slog.Logger
+
+	reads time.Time // when the source is read, if that was postponed
 }
 
 // cluster returns the source if that is an API server, else nil.
@@ -43,7 +46,9 @@ func (d *Daemon) cluster() *source.Cluster {
 func (d *Daemon) Init(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() { _ = d.Source.Run(ctx, func() {}) }()
+	if c := d.cluster(); c != nil {
+		go c.RunNode(ctx)
+	}
 	_, err := d.prepare(ctx)
 	return err
 }
@@ -74,6 +79,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	var requests *metrics.Requests
 	if d.cluster() != nil {
 		requests = metrics.CountRequests() // before the first of them
+		d.postpone()
 	}
 	go func() { cancel(d.Source.Run(ctx, func() { signal(changes) })) }()
 	err := d.run(ctx, cancel, requests, changes)

@@ -95,7 +95,7 @@ func (w *work) newAgent(s sockets) *agent.Agent {
 
 func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 	w.status = status.New(status.Config{
-		Version: w.Version, Source: w.Source.String(), State: w.agent.State, Routing: w.agent.Routing,
+		Version: w.Version, Source: w.Source.String(), Reads: w.reads, State: w.agent.State, Routing: w.agent.Routing,
 		Counted: w.node.Counters, Kernel: scrapes, Log: w.Log,
 	})
 	w.health = &health.Proxy{
@@ -103,7 +103,7 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 		SyncPeriod: w.Config.SyncPeriod(),
 		Progress: func() health.Progress {
 			s := w.agent.State()
-			return health.Progress{Started: s.Started, LastSync: s.LastSync, Pending: s.Pending}
+			return health.Progress{Started: s.Started, LastSync: s.LastSync, Pending: w.pending(s.Pending)}
 		},
 		Node:     w.Source.Node,
 		Answered: w.metrics.Answered,

@@ -89,6 +89,17 @@ func (c *Conn) Claim() (outdated []model.Family, err error) {
 	return outdated, err
 }
 
+// HasTables reports whether the kernel has a table of ours.
+func (c *Conn) HasTables() (bool, error) {
+	for _, f := range model.Families {
+		_, err := persist(func() (tableState, error) { return c.table(f) })
+		if err == nil || !errors.Is(err, unix.ENOENT) {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
 type tableState struct {
 	flags uint32
 	owner uint32 // port of the netlink socket

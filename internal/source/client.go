@@ -35,10 +35,18 @@ type Client struct{ Services, Slices, Nodes, ServiceCIDRs Reader }
 
 // Client returns a client. It does not connect yet.
 func (a Access) Client(log *slog.Logger) (*Client, error) {
+	c, err := a.restConfig(log)
+	if err != nil {
+		return nil, err
+	}
+	return newClient(c)
+}
+
+func newClient(c *rest.Config) (*Client, error) {
 	core := newGroup(corev1.SchemeGroupVersion, &corev1.Service{}, &corev1.ServiceList{}, &corev1.Node{}, &corev1.NodeList{})
 	discovery := newGroup(discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{})
 	networking := newGroup(networkingv1.SchemeGroupVersion, &networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{})
-	if err := a.connect(log, core, discovery, networking); err != nil {
+	if err := connect(c, core, discovery, networking); err != nil {
 		return nil, err
 	}
 	return &Client{
@@ -52,11 +60,13 @@ func (a Access) Client(log *slog.Logger) (*Client, error) {
 // Group returns a client for objects of one API group, with a limit of requests of
 // its own. It does not connect yet.
 func (a Access) Group(log *slog.Logger, version schema.GroupVersion, kinds ...runtime.Object) (rest.Interface, error) {
-	g := newGroup(version, kinds...)
-	if err := a.connect(log, g); err != nil {
+	c, err := a.restConfig(log)
+	if err != nil {
 		return nil, err
 	}
-	return g.client, nil
+	g := newGroup(version, kinds...)
+	err = connect(c, g)
+	return g.client, err
 }
 
 // group is a version of an API group.
@@ -80,11 +90,7 @@ func (g *group) reader(name, kind string, object message) Reader {
 
 // connect makes the clients of groups, which share connections and the limit of
 // requests.
-func (a Access) connect(log *slog.Logger, groups ...*group) error {
-	c, err := a.restConfig(log)
-	if err != nil {
-		return err
-	}
+func connect(c *rest.Config, groups ...*group) error {
 	transport, err := rest.HTTPClientFor(c)
 	if err != nil {
 		return fmt.Errorf("prepare client of the API server: %w", err)
@@ -121,6 +127,7 @@ func (a Access) restConfig(log *slog.Logger) (*rest.Config, error) {
 	}
 	c.UserAgent = a.UserAgent
 	c.Wrap(endSilence(maxSilence, log))
+	c.Wrap(resumeWatches)
 	return c, nil
 }
 

@@ -28,6 +28,8 @@ type ClusterConfig struct {
 	// ProxyName is the value of the label service.kubernetes.io/service-proxy-name
 	// of the Services that are read; empty: those without the label (1.1, 1.2).
 	ProxyName string
+	// Delay is how long Run waits before it reads anything but the Node.
+	Delay time.Duration
 	// Log receives problems of objects and of the connection, each once;
 	// client-go's own messages appear at the debug level.
 	Log *slog.Logger
@@ -95,26 +97,49 @@ func (c *Cluster) Run(ctx context.Context, changed func()) error {
 	c.mu.Lock()
 	c.changed = changed
 	c.mu.Unlock()
-	ctx = klog.NewContext(ctx, logr.FromSlogHandler(demoted{c.Log.Handler()}))
 	var all sync.WaitGroup
-	for _, r := range c.reflectors() {
-		all.Go(func() { r.RunWithContext(ctx) })
+	all.Go(func() { c.RunNode(ctx) })
+	if wait(ctx, c.Delay) {
+		for _, r := range c.reflectors() {
+			all.Go(func() { r.RunWithContext(c.quiet(ctx)) })
+		}
 	}
 	all.Wait()
 	return nil
 }
 
+// RunNode follows only the Node until ctx ends: the other objects of a large
+// cluster cost the API server much.
+func (c *Cluster) RunNode(ctx context.Context) {
+	node := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, c.NodeConfig.NodeName).String()}
+	newReflector(c.nodes, c.client.Nodes, node).RunWithContext(c.quiet(ctx))
+}
+
+// quiet returns ctx with a log for reflectors.
+func (c *Cluster) quiet(ctx context.Context) context.Context {
+	return klog.NewContext(ctx, logr.FromSlogHandler(demoted{c.Log.Handler()}))
+}
+
+// wait waits for some time. It returns false if ctx ends before.
+func wait(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// reflectors returns those of all objects but the Node.
 func (c *Cluster) reflectors() []*cache.Reflector {
 	services := metav1.ListOptions{LabelSelector: "!" + labelProxyName, FieldSelector: "spec.clusterIP!=" + corev1.ClusterIPNone}
 	if c.ProxyName != "" {
 		services.LabelSelector = labels.Set{labelProxyName: c.ProxyName}.String()
 	}
 	slices := metav1.ListOptions{LabelSelector: "!" + corev1.IsHeadlessService} // 2.1
-	node := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, c.NodeConfig.NodeName).String()}
 	return []*cache.Reflector{
 		newReflector(c.services, c.client.Services, services),
 		newReflector(c.slices, c.client.Slices, slices),
-		newReflector(c.nodes, c.client.Nodes, node),
 		newReflector(c.cidrs, c.client.ServiceCIDRs, metav1.ListOptions{}),
 	}
 }

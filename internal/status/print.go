@@ -46,6 +46,8 @@ func (r *Report) printDaemon(p *terminal.Printer, now time.Time) {
 	}
 	p.Fact("source", "%s", r.Source)
 	switch s := r.LastSync; {
+	case s == nil && !r.PostponedUntil.IsZero():
+		p.Fact("last sync", "none yet: the source is read in %s (--start-jitter); the rules of an earlier run serve", -since(r.PostponedUntil))
 	case s == nil:
 		p.Fact("last sync", "none yet: waiting for the source")
 	case s.Error != "":

@@ -32,6 +32,9 @@ type Report struct {
 	LastSync     *SyncReport `json:"lastSync,omitempty"`
 	LastSuccess  time.Time   `json:"lastSuccess,omitzero"`  // end of the last successful sync
 	PendingSince time.Time   `json:"pendingSince,omitzero"` // time of the oldest unserved change
+	// PostponedUntil is when the source is read for the first time (--start-jitter);
+	// zero: it is read already.
+	PostponedUntil time.Time `json:"postponedUntil,omitzero"`
 
 	Services     int           `json:"services"`
 	Frontends    int           `json:"frontends"`

@@ -17,6 +17,8 @@ import (
 type Config struct {
 	Version string
 	Source  string // description of the source
+	// Reads is when the source is read for the first time, if that was postponed.
+	Reads   time.Time
 	State   func() agent.State
 	Routing func() *model.Routing // the agent's routing
 	Counted bool                  // the rules count connections
@@ -109,6 +111,9 @@ func (s *Server) report() (*Report, error) {
 		From: Daemon, Healthy: last != nil && last.Error == "",
 		Version: s.config.Version, Source: s.config.Source, Started: onClock(now, state.Started),
 		LastSuccess: onClock(now, state.LastSync), PendingSince: onClock(now, state.Pending), Counted: s.config.Counted,
+	}
+	if now.Before(s.config.Reads) {
+		r.PostponedUntil = onClock(now, s.config.Reads)
 	}
 	if last != nil {
 		sync := *last

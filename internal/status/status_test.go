@@ -186,6 +186,20 @@ default/web:http        tcp 10.96.0.10:80        ClusterIP         3            
 	}
 }
 
+// TestPrintPostponed prints how long the first list is postponed (13.25).
+func TestPrintPostponed(t *testing.T) {
+	now := time.Unix(3000, 0)
+	r := &status.Report{From: status.Daemon, Started: now, PostponedUntil: now.Add(4 * time.Second)}
+	var b strings.Builder
+	if err := r.Print(&b, now); err != nil {
+		t.Fatal(err)
+	}
+	const want = "last sync  none yet: the source is read in 4s (--start-jitter); the rules of an earlier run serve"
+	if !strings.Contains(b.String(), want) {
+		t.Errorf("printed %q, want %q", b.String(), want)
+	}
+}
+
 // TestPrintDaemon prints the report of a daemon.
 func TestPrintDaemon(t *testing.T) {
 	n := newNode(t, 2)

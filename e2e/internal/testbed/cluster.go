@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,8 +27,11 @@ const (
 	// APIAddress is where the API server is reached on its node. It listens on
 	// the other addresses as well, and advertises one that pods can reach.
 	APIAddress = "127.0.0.1:6443"
-	EtcdURL    = "http://127.0.0.1:2379"
-	etcdPeer   = "http://127.0.0.1:2380"
+	// SecondAPIAddress is that of another API server, where a test starts one.
+	SecondAPIAddress = "127.0.0.1:" + secondPort
+	secondPort       = "6444"
+	EtcdURL          = "http://127.0.0.1:2379"
+	etcdPeer         = "http://127.0.0.1:2380"
 
 	ProxyUser = "system:kube-proxy" // has the rights of a service proxy in every cluster
 	NodeName  = "node"              // of the node that everything runs on
@@ -150,17 +154,34 @@ func (c *Cluster) Kubeconfig(user string, groups ...string) string {
 // StartServer starts the API server and waits until it is ready.
 func (c *Cluster) StartServer() {
 	c.T.Helper()
+	c.Server = c.startServer("6443")
+	Eventually(c.T, func() error { return Ready(c.T, c.API, c.Unready...) })
+}
+
+// StartSecondServer starts another API server with the same etcd, waits until it
+// is ready, and returns a client of it.
+func (c *Cluster) StartSecondServer(flags ...string) kubernetes.Interface {
+	c.T.Helper()
+	c.startServer(secondPort, flags...)
+	config := rest.CopyConfig(c.Config)
+	config.Host = "https://" + SecondAPIAddress
+	api := c.ClientFor(config)
+	Eventually(c.T, func() error { return Ready(c.T, api) })
+	return api
+}
+
+func (c *Cluster) startServer(port string, flags ...string) *Process {
+	c.T.Helper()
 	file := func(name string) string { return filepath.Join(c.Dir, name) }
-	c.Server = Start(c.T, c.Node, apiserver, append([]string{
+	return Start(c.T, c.Node, apiserver, slices.Concat([]string{
 		"--etcd-servers", EtcdURL,
-		"--bind-address", "0.0.0.0", "--secure-port", "6443", "--advertise-address", c.Node.IPv4.String(),
+		"--bind-address", "0.0.0.0", "--secure-port", port, "--advertise-address", c.Node.IPv4.String(),
 		"--tls-cert-file", file("server.crt"), "--tls-private-key-file", file("server.key"),
 		"--client-ca-file", file("ca.crt"), "--anonymous-auth=false", "--authorization-mode", "RBAC", "--allow-privileged",
 		"--service-cluster-ip-range", ServiceCIDRs,
 		"--service-account-issuer", "https://" + APIAddress,
 		"--service-account-key-file", file("server.key"), "--service-account-signing-key-file", file("server.key"),
-	}, c.Flags...)...)
-	Eventually(c.T, func() error { return Ready(c.T, c.API, c.Unready...) })
+	}, c.Flags, flags)...)
 }
 
 // Ready returns nil if the API server is ready, apart from some checks.

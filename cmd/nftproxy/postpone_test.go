@@ -1,0 +1,49 @@
+package main
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/netlab"
+)
+
+// TestStartJitter: with rules of an earlier run in the kernel, the objects are
+// read after a random time; without, immediately (13.25).
+func TestStartJitter(t *testing.T) {
+	ns := netlab.TestNamespace(t)
+	api := startAPI(t, ns, nodeAndService)
+	run := func(flags ...string) *process {
+		return start(t, ns, append([]string{"nftproxy", "run", "--master", api.url, noLimit, "--hostname-override", "node-1"}, flags...)...)
+	}
+	p := run("--start-jitter=10000h")
+	eventually(t, "without rules there is no wait", func() bool { return strings.Contains(p.log.String(), "rules applied") })
+	p.kill()
+	before := ns.TestGeneration(t)
+	api.forget()
+
+	p = run("--start-jitter=10000h")
+	eventually(t, "the node is healthy", func() bool {
+		code, _ := get(t, ns, "http://127.0.0.1:10256/healthz")
+		return code == http.StatusOK
+	})
+	eventually(t, "status reports the wait", func() bool {
+		_, text := get(t, ns, "http://127.0.0.1:10249/status")
+		return strings.Contains(text, `"postponedUntil"`)
+	})
+	for kind, want := range map[string]bool{"Node": true, "Service": false, "EndpointSlice": false, "ServiceCIDR": false} {
+		if got := api.wasRead(kind); got != want {
+			t.Errorf("reads %s: %t, want %t", kind, got, want)
+		}
+	}
+	if !strings.Contains(p.log.String(), "the rules of an earlier run stay") {
+		t.Errorf("the log does not report the wait: %s", &p.log)
+	}
+	p.kill()
+	if after := ns.TestGeneration(t); after-before > 1 { // one claims the tables
+		t.Errorf("generation %d after %d", after, before)
+	}
+
+	p = run("--start-jitter=1ns")
+	eventually(t, "the wait is over", func() bool { return api.wasRead("Service") })
+}
