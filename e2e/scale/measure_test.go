@@ -25,10 +25,8 @@ var restarts = []struct {
 func newMeasurement(t testing.TB, services int, e effort) *measurement {
 	t.Helper()
 	c := testbed.NewCluster(t, 1, testbed.WithoutOwnEndpoint)
-	m := &measurement{effort: e, t: t, services: services, requests: map[results.Program][]request{}}
-	for _, p := range []results.Program{results.Nftproxy, results.KubeProxy} {
-		m.requests[p] = watchesOf(c, p)
-	}
+	m := &measurement{effort: e, t: t, services: services}
+	m.requests = watchesOf(c, results.KubeProxy)
 	m.content = fill(c, services)
 	_, err := c.API.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "proxy"},
@@ -98,7 +96,7 @@ func (m *measurement) newFleet() {
 		m.t.Fatal(err)
 	}
 	config.NextProtos = []string{"h2"}
-	m.fleet = &fleet{dial: m.c.Node.DialContext, tls: config, requests: m.requests[m.program]}
+	m.fleet = &fleet{dial: m.c.Node.DialContext, tls: config, requests: m.requests}
 }
 
 func (m *measurement) start(n int, spread time.Duration, version string) []time.Duration {

@@ -61,7 +61,7 @@ func watchesOf(c *testbed.Cluster, p results.Program) []request {
 
 // requestsOf runs a proxy until it has written its rules, and returns the requests
 // by which it has read objects, by path.
-func requestsOf(c *testbed.Cluster, p results.Program, env ...string) []request {
+func requestsOf(c *testbed.Cluster, p results.Program) []request {
 	c.T.Helper()
 	m := &recorder{pass: forwarder(c)}
 	stop := serve(c, m)
@@ -78,9 +78,7 @@ func requestsOf(c *testbed.Cluster, p results.Program, env ...string) []request 
 	} else {
 		args = append(args, "--proxy-mode", "nftables")
 	}
-	cmd := exec.Command(program.Path, args...)
-	cmd.Env = append(cmd.Environ(), env...)
-	process := testbed.StartCommand(c.T, c.Node, program.Name, cmd)
+	process := testbed.StartCommand(c.T, c.Node, program.Name, exec.Command(program.Path, args...))
 	c.HasSynced(c.Node, process)
 	process.End(c.T)
 	m.mu.Lock()

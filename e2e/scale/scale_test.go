@@ -68,41 +68,26 @@ func TestWatchers(t *testing.T) {
 	}
 }
 
-// TestSameRequests checks that nftproxy and kube-proxy ask for the same objects,
-// so that the figures are those of both.
+// TestSameRequests checks that nftproxy lists the objects that kube-proxy gets as
+// streams, with the requests that are measured, and then watches the same.
 func TestSameRequests(t *testing.T) {
 	c := testbed.NewCluster(t, 1, testbed.WithoutOwnEndpoint)
-	ours, theirs := watchesOf(c, results.Nftproxy), watchesOf(c, results.KubeProxy)
-	if got, want := queries(ours), queries(theirs); !slices.Equal(got, want) || len(got) != 4 {
-		t.Errorf("nftproxy sends\n%s\nkube-proxy sends\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
-}
-
-// TestLists checks that a variable of client-go makes nftproxy read lists, with the
-// requests that are measured.
-func TestLists(t *testing.T) {
-	c := testbed.NewCluster(t, 1, testbed.WithoutOwnEndpoint)
 	var want, got []string
-	for _, r := range watchesOf(c, results.Nftproxy) {
-		want = append(want, r.listURL())
+	for _, r := range watchesOf(c, results.KubeProxy) {
+		want = append(want, r.listURL(), r.url("7"))
 	}
-	for _, r := range requestsOf(c, results.Nftproxy, "KUBE_FEATURE_WatchListClient=false") {
-		if !r.query.Has("watch") {
+	for _, r := range requestsOf(c, results.Nftproxy) {
+		if r.query.Has("watch") {
+			got = append(got, r.url("7"))
+		} else {
 			got = append(got, r.to(r.query))
 		}
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("reads\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	slices.Sort(want)
+	slices.Sort(got)
+	if !slices.Equal(got, want) || len(got) != 8 {
+		t.Errorf("nftproxy sends\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-}
-
-// queries returns what requests ask for, without the random time at which a watch
-// ends.
-func queries(all []request) (out []string) {
-	for _, r := range all {
-		out = append(out, r.url(""))
-	}
-	return out
 }
 
 // effort says how much is measured.
@@ -118,7 +103,7 @@ type measurement struct {
 	*content
 	t        testing.TB
 	services int
-	requests map[results.Program][]request
+	requests []request
 	config   *rest.Config // of a proxy
 	fleet    *fleet
 	records  []results.Record

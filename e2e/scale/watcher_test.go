@@ -228,10 +228,9 @@ func (r request) url(version string) string {
 	return r.to(q)
 }
 
-// listURL returns the URL by which a reflector reads all objects where the server
-// has no streams.
+// listURL returns the URL by which nftproxy reads all objects.
 func (r request) listURL() string {
-	q := url.Values{"limit": {"500"}, "resourceVersion": {"0"}}
+	q := url.Values{}
 	for _, selector := range []string{"labelSelector", "fieldSelector"} {
 		if r.query.Has(selector) {
 			q.Set(selector, r.query.Get(selector))
