@@ -22,6 +22,10 @@ func Tables(files []*results.File) map[string]string {
 		"compare": compareTable(files, func(int) bool { return true }),
 		"summary": summaryTable(files),
 		"rates":   ratesTable(files),
+		"rest":    restTable(files),
+		"churn":   churnTable(files),
+		"period":  periodTable(files),
+		"soak":    soakTable(files),
 	} {
 		out[name] = ""
 		if len(g.rows) > 0 {

@@ -41,8 +41,16 @@ type Record struct {
 	Seconds *Distribution `json:"seconds,omitempty"`
 	// PerSecond is how often the operation is done in a second.
 	PerSecond *Distribution `json:"perSecond,omitempty"`
-	Work      *Work         `json:"work,omitempty"`
-	Memory    *Memory       `json:"memory,omitempty"`
+	// Processor is the processor time used in a second, in seconds: 1 is one core.
+	Processor *Distribution `json:"processor,omitempty"`
+	// Rate is how many changes a second are asked for; zero: one after the other.
+	Rate float64 `json:"rate,omitempty"`
+	// Period is the minimum time between two syncs, in seconds; zero: that of the
+	// program's default.
+	Period float64 `json:"period,omitempty"`
+	Work   *Work   `json:"work,omitempty"`
+	Memory *Memory `json:"memory,omitempty"`
+	Soak   *Soak   `json:"soak,omitempty"`
 }
 
 // Program is what was measured.
@@ -77,6 +85,14 @@ const (
 	// MemoryUse is no action: it is the memory of the process after the
 	// changes.
 	MemoryUse Operation = "memory"
+	// Rest is no action: it is what the process does while nothing changes. Its
+	// PerSecond are wakeups of threads.
+	Rest Operation = "rest"
+	// Churn replaces endpoints without a pause, at a rate. Its PerSecond are
+	// transactions.
+	Churn Operation = "continuous changes"
+	// LongRun is many changes, disturbances and requests, as [Soak] counts them.
+	LongRun Operation = "long run"
 	// Connect opens a connection, exchanges something over it and closes it.
 	Connect Operation = "connect"
 	// RoundTrip exchanges something over a connection that is open.
@@ -91,6 +107,8 @@ const (
 	FromSnapshot From = "snapshot"
 	// FromWrite: the object is written to the API server.
 	FromWrite From = "API write"
+	// FromEvent: the API server's event about the object arrives at a watch.
+	FromEvent From = "API event"
 	// FromProcess: the process is started.
 	FromProcess From = "process start"
 )
@@ -115,6 +133,31 @@ type Memory struct {
 	Peak uint64 `json:"peak,omitempty"`
 	// HeapInUse is what the Go heap holds; zero: not known.
 	HeapInUse uint64 `json:"heapInUse,omitempty"`
+}
+
+// Soak is a long run under changes, traffic, restarts and disturbances.
+type Soak struct {
+	Seconds      float64 `json:"seconds"`
+	Changes      int     `json:"changes"` // of objects
+	Disturbances int     `json:"disturbances"`
+	Requests     int     `json:"requests"`
+	Lost         int     `json:"lost"` // without the answer that was wanted
+	// First and Last are medians of the first and the last third of the samples of
+	// one process, Watched the time from the first sample to the last, in seconds.
+	Watched float64 `json:"watched"`
+	First   Held    `json:"first"`
+	Last    Held    `json:"last"`
+	// Growth of Held.Anonymous in an hour, by least squares over all samples.
+	Growth float64 `json:"growth"`
+}
+
+// Held is what a process holds while nothing changes.
+type Held struct {
+	Anonymous uint64 `json:"anonymous"` // bytes of memory that is not of files
+	Heap      uint64 `json:"heap"`      // bytes in use after a garbage collection
+	Files     int    `json:"files"`     // except listening sockets
+	// Goroutines are those that do not belong to listening sockets.
+	Goroutines int `json:"goroutines"`
 }
 
 // Write writes the file, indented so that changes can be read.

@@ -52,7 +52,8 @@ type soak struct {
 // and at the end, the rules are those that a new nftproxy makes.
 //
 // SOAK is how long that goes on, SOAK_SERVICES how many Services change, and
-// SOAK_RATE how often in a second. SOAK_SEED repeats the choices of a run.
+// SOAK_RATE how often in a second. SOAK_SEED repeats the choices of a run. RESULTS
+// names a file that the run is added to.
 func TestSoak(t *testing.T) {
 	s := newSoak(t)
 	t.Logf("%v with %d services and %d changes a second; SOAK_SEED=%d repeats the choices", s.length, s.services, s.rate, s.seed)
@@ -61,6 +62,7 @@ func TestSoak(t *testing.T) {
 	// meanwhile, which may take more than a minute here.
 	s.Unready = []string{"poststarthook/start-service-ip-repair-controllers"}
 	s.launch(false)
+	s.HasSynced(s.Node, s.proxy)
 	s.becomesServed()
 	s.began = time.Now()
 	s.startLoad()
@@ -71,13 +73,18 @@ func TestSoak(t *testing.T) {
 	s.restartProxy(false)
 	s.longest = s.proxy.Cmd.Process.Pid
 	s.runIncidents(s.length/2, harmless)
+	length := time.Since(s.began)
 	s.end()
 	s.report()
+	s.write(length)
 	s.load.check()
 	s.checkMemory()
 	s.checkLogs()
 	s.checkRules()
 }
+
+// soakCIDRs have room for 100,000 Services and more.
+const soakCIDRs = "10.96.0.0/14,fd00:10:96::/108"
 
 func newSoak(t *testing.T) *soak {
 	t.Helper()
@@ -96,7 +103,8 @@ func newSoak(t *testing.T) *soak {
 	s.services, s.rate = numberOf(t, "SOAK_SERVICES", 300), numberOf(t, "SOAK_RATE", 50)
 	s.random = random{rand.New(rand.NewPCG(s.seed, 0))}
 	// All Services of a namespace wait in one queue for its quotas.
-	s.Cluster = testbed.NewCluster(t, servedPods+clientPods, testbed.WithoutOwnEndpoint, "--disable-admission-plugins", "ResourceQuota")
+	s.Cluster = testbed.NewCluster(t, servedPods+clientPods, testbed.WithoutOwnEndpoint, "--disable-admission-plugins", "ResourceQuota",
+		"--service-cluster-ip-range", soakCIDRs)
 	config := rest.CopyConfig(s.Config)
 	config.WarningHandler = rest.NoWarnings{} // about deprecated fields
 	config.Timeout = 10 * time.Second
@@ -129,7 +137,7 @@ func (s *soak) populate() {
 		made.running.Go(func() {
 			writer := made.writer(w)
 			for i := range numbers {
-				writer.create(soakName(i))
+				writer.create(i)
 			}
 		})
 	}
