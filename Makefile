@@ -129,6 +129,13 @@ bench-results: ## repeat the measurements of nftproxy alone in docs/performance
 	$(MAKE) bench RUNS=$(or $(RUNS),5) RESULTS=docs/performance/nftproxy.json
 	$(MAKE) bench-sweep RUNS=$(or $(RUNS),5) RESULTS=docs/performance/sweep.json
 
+.PHONY: bench-beside
+bench-beside: ## repeat the measurements beside kube-proxy in docs/performance (hours)
+	$(MAKE) bench-compare COMPARE_SERVICES=1000,3000,10000 RESULTS=docs/performance/compare.json
+	$(MAKE) bench-churn RESULTS=docs/performance/churn.json
+	$(MAKE) bench-period RESULTS=docs/performance/period.json
+	$(MAKE) bench-datapath RESULTS=docs/performance/datapath.json
+
 .PHONY: bench-report
 bench-report: ## generate plots and tables from docs/performance/*.json
 	go run ./bench plot docs/performance docs/performance/*.json

@@ -132,7 +132,7 @@ func newComparison(b *testing.B, r *testbed.ComparisonReport, services int) *com
 	b.Cleanup(func() { os.RemoveAll(home) })
 	return &comparison{
 		Population: p, home: home, kernel: watchKernel(b, c.Node), events: watchAPI(p), report: r,
-		starts: effort{1, 5, 20 * time.Second}, changes: effort{3, 20, changeTime(b)},
+		starts: effort{5, 5, 0}, changes: effort{5, 20, changeTime(b)},
 	}
 }
 

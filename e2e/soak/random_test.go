@@ -42,24 +42,6 @@ func soakName(i int) string { return fmt.Sprint("soak-", i) }
 // soakProtocols are those of the ports of a Service, by their number.
 var soakProtocols = []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}
 
-// anyKinds is how many Services are of any kind. There are only some thousand node
-// ports; further Services are of the usual kind, with one EndpointSlice.
-const anyKinds = 2000
-
-// usualService returns a ClusterIP of one family.
-func (r random) usualService(name string) *corev1.Service {
-	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	s.Spec.Ports = append(s.Spec.Ports, r.port(0))
-	return s
-}
-
-// usualSlice returns the EndpointSlice of such a Service, with at most four endpoints.
-func (r random) usualSlice(service string) *discoveryv1.EndpointSlice {
-	s := r.newSlice(service, soakSlices[0])
-	s.Ports, s.Endpoints = s.Ports[:1], s.Endpoints[:min(4, len(s.Endpoints))]
-	return s
-}
-
 // newService returns a Service of any kind.
 func (r random) newService(name string) *corev1.Service {
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{}, Labels: map[string]string{}}}

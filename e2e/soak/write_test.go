@@ -12,7 +12,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -173,36 +172,24 @@ func (w *writer) context() (context.Context, context.CancelFunc) {
 }
 
 // create creates a Service with its EndpointSlices.
-func (w *writer) create(i int) {
-	name := soakName(i)
-	if i >= anyKinds {
-		w.createThis(w.usualService(name))
-		w.createThisSlice(w.usualSlice(name))
-		return
-	}
+func (w *writer) create(name string) {
 	w.createService(name)
 	for _, which := range soakSlices[:2] {
 		w.createSlice(name, which)
 	}
 }
 
-func (w *writer) createService(name string) { w.createThis(w.newService(name)) }
-
-func (w *writer) createThis(s *corev1.Service) {
+func (w *writer) createService(name string) {
 	ctx, cancel := w.context()
 	defer cancel()
-	_, err := w.API.CoreV1().Services(testbed.Namespace).Create(ctx, s, metav1.CreateOptions{})
+	_, err := w.API.CoreV1().Services(testbed.Namespace).Create(ctx, w.newService(name), metav1.CreateOptions{})
 	w.note("create a Service", err)
 }
 
 func (w *writer) createSlice(service string, which soakSlice) {
-	w.createThisSlice(w.newSlice(service, which))
-}
-
-func (w *writer) createThisSlice(s *discoveryv1.EndpointSlice) {
 	ctx, cancel := w.context()
 	defer cancel()
-	_, err := w.API.DiscoveryV1().EndpointSlices(testbed.Namespace).Create(ctx, s, metav1.CreateOptions{})
+	_, err := w.API.DiscoveryV1().EndpointSlices(testbed.Namespace).Create(ctx, w.newSlice(service, which), metav1.CreateOptions{})
 	w.note("create an EndpointSlice", err)
 }
 
