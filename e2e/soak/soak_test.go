@@ -57,10 +57,10 @@ type soak struct {
 func TestSoak(t *testing.T) {
 	s := newSoak(t)
 	t.Logf("%v with %d services and %d changes a second; SOAK_SEED=%d repeats the choices", s.length, s.services, s.rate, s.seed)
-	s.populate()
 	// It compares all Services with their addresses, and again when one changes
 	// meanwhile, which may take more than a minute here.
 	s.Unready = []string{"poststarthook/start-service-ip-repair-controllers"}
+	s.populate()
 	s.launch(false)
 	s.HasSynced(s.Node, s.proxy)
 	s.becomesServed()
@@ -69,10 +69,10 @@ func TestSoak(t *testing.T) {
 	s.startChanges()
 	s.startNeighbours()
 
-	s.runIncidents(s.length/2, ending)
+	s.runIncidents(s.length/2, s.ending())
 	s.restartProxy(false)
 	s.longest = s.proxy.Cmd.Process.Pid
-	s.runIncidents(s.length/2, harmless)
+	s.runIncidents(s.length/2, s.harmless())
 	length := time.Since(s.began)
 	s.end()
 	s.report()

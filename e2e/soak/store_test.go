@@ -3,11 +3,12 @@ package soak
 import (
 	"fmt"
 	"math/rand/v2"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -25,40 +26,58 @@ const (
 // storeUsual creates the further Services.
 func (s *soak) storeUsual() {
 	s.T.Helper()
-	r, store := random{rand.New(rand.NewPCG(s.seed, 1<<40))}, s.NewStore()
-	for i := anyKinds; i < s.services; i++ {
-		service, slice := r.usual(i)
-		store.Put("services/specs/"+testbed.Namespace+"/"+service.Name, service)
-		store.Put("ipaddresses/"+service.Spec.ClusterIP, &networkingv1.IPAddress{
-			ObjectMeta: metav1.ObjectMeta{Name: service.Spec.ClusterIP, UID: service.UID + "-ip", CreationTimestamp: metav1.Now(), Labels: map[string]string{
-				networkingv1.LabelIPAddressFamily: "IPv4", networkingv1.LabelManagedBy: "ipallocator.k8s.io"}},
-			Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{Resource: "services", Namespace: testbed.Namespace, Name: service.Name}},
+	store, numbers, failures := s.NewStore(), make(chan int), make(chan error, soakWriters)
+	var running sync.WaitGroup
+	for w := range soakWriters {
+		r := random{rand.New(rand.NewPCG(s.seed, 1<<40+uint64(w)))}
+		running.Go(func() {
+			var failure error
+			for i := range numbers {
+				if failure == nil {
+					failure = store.Put(r.usual(i))
+				}
+			}
+			failures <- failure
 		})
-		store.Put("endpointslices/"+testbed.Namespace+"/"+slice.Name, slice)
 	}
-	if s.services > anyKinds {
-		store.Flush()
+	for i := anyKinds; i < s.services; i++ {
+		numbers <- i
+	}
+	close(numbers)
+	running.Wait()
+	for range soakWriters {
+		if err := <-failures; err != nil {
+			s.T.Fatalf("store Services: %v", err)
+		}
 	}
 }
 
 // usual returns a Service of the usual kind as the API server stores it, with its
-// EndpointSlice.
-func (r random) usual(i int) (*corev1.Service, *discoveryv1.EndpointSlice) {
+// address and its EndpointSlice.
+func (r random) usual(i int) map[string]runtime.Object {
 	name, ip := soakName(i), testbed.Address(10, 97, i).String()
 	port := r.port(0)
 	port.TargetPort = intstr.FromInt32(testbed.EchoPort)
-	service := &corev1.Service{Spec: corev1.ServiceSpec{
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: testbed.Namespace}, Spec: corev1.ServiceSpec{
 		Type: corev1.ServiceTypeClusterIP, ClusterIP: ip, ClusterIPs: []string{ip}, Ports: []corev1.ServicePort{port},
 		IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, IPFamilyPolicy: new(corev1.IPFamilyPolicySingleStack),
 		SessionAffinity: corev1.ServiceAffinityNone, InternalTrafficPolicy: new(corev1.ServiceInternalTrafficPolicyCluster),
 	}}
 	slice := r.newSlice(name, soakSlices[0])
+	slice.Namespace = testbed.Namespace
 	slice.Ports, slice.Endpoints = slice.Ports[:1], slice.Endpoints[:min(usualEndpoints, len(slice.Endpoints))]
-	service.Name = name
-	for n, o := range []metav1.Object{service, slice} {
-		o.SetNamespace(testbed.Namespace)
-		o.SetUID(types.UID(fmt.Sprintf("soak-%d-%d", i, n)))
+	address := &networkingv1.IPAddress{
+		ObjectMeta: metav1.ObjectMeta{Name: ip, Labels: map[string]string{
+			networkingv1.LabelIPAddressFamily: "IPv4", networkingv1.LabelManagedBy: "ipallocator.k8s.io"}},
+		Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{Resource: "services", Namespace: testbed.Namespace, Name: name}},
+	}
+	for kind, o := range map[string]metav1.Object{"service": service, "slice": slice, "address": address} {
+		o.SetUID(types.UID(fmt.Sprintf("soak-%s-%d", kind, i)))
 		o.SetCreationTimestamp(metav1.Now())
 	}
-	return service, slice
+	return map[string]runtime.Object{
+		"services/specs/" + testbed.Namespace + "/" + name:       service,
+		"endpointslices/" + testbed.Namespace + "/" + slice.Name: slice,
+		"ipaddresses/" + ip: address,
+	}
 }
