@@ -95,26 +95,29 @@ func tableFate(t *testing.T, table *nft.Table, key nft.Key) string {
 		}
 		return "pass"
 	}
-	inside := verdict(t, table, key, e.Value.Verdict)
+	inside := verdict(t, table, key, e.Value.Class)
 	if e, ok := find(table, "local-services", key); ok {
-		return inside + " outside " + verdict(t, table, key, e.Value.Verdict)
+		return inside + " outside " + verdict(t, table, key, e.Value.Class)
 	}
 	return inside
 }
 
-// verdict follows a verdict to the endpoints. One that has several slots is
-// named as often.
-func verdict(t *testing.T, table *nft.Table, key nft.Key, v nft.Verdict) string {
+// verdict follows a class to the endpoints. One that has several slots is named as
+// often.
+func verdict(t *testing.T, table *nft.Table, key nft.Key, c nft.Class) string {
 	t.Helper()
-	switch {
+	e, ok := find(table, "lanes", nft.ClassKey(c))
+	if !ok {
+		t.Fatalf("class %s of %v has no verdict", c, key)
+	}
+	switch v := e.Value.Verdict; {
 	case v.Action == nft.Drop:
 		return "drop"
 	case v.Chain == "refuse":
 		return "reject"
 	}
-	lane := table.Chain(strings.TrimPrefix(strings.TrimPrefix(v.Chain, "local-"), "sticky-"))
-	choice := lane.Rules[len(lane.Rules)-1][0].(nft.DNAT).Key // before it, perhaps, a way to another lane
-	slots := choice[len(choice)-1].(nft.Slots)
+	lane := table.Chain(strings.TrimPrefix(strings.TrimPrefix(e.Value.Verdict.Chain, "local-"), "sticky-"))
+	slots := lane.Rules[len(lane.Rules)-1][0].(nft.Choose) // before it, perhaps, a way to another lane
 	var out []string
 	for i := range slots.Count {
 		key.Slot = slots.First + i

@@ -25,8 +25,8 @@ type edit struct{ pattern, by string }
 type layout struct {
 	name  string
 	edits []edit
-	// foreign says that no release of ours writes this layout, so that there is
-	// no way back to it.
+	// foreign says that this release cannot write this layout, so that there is no way
+	// back to it.
 	foreign bool
 	// forgets says that its clients are bound to endpoints in another way, or
 	// not at all.
@@ -46,6 +46,13 @@ var layouts = []layout{
 		without("local-services|firewalled|source-ranges|local-frontends|(local-)?affinity(-[a-z0-9]+)?|remember|(local-)?recall|(local-)?bind-[a-z0-9]+"),
 		rule("@firewalled"), rule("@local-services"), rule("@local-frontends"), rule("jump (local-)?recall"),
 		without("(local-)?sticky-rr-3-[0-9]+"), {`goto (local-)?sticky-rr`, `goto rr`}}},
+	{name: "verdicts in the maps of services, and a lookup in each lane", foreign: true, edits: []edit{
+		without("lanes|choose"), {`: classid`, `: verdict`}, {` : 3:10c\b`, ` : goto sticky-rr-3-12`}, {` : 3:10d\b`, ` : goto sticky-rr-3-13`},
+		{` : 3:104\b`, ` : goto sticky-rr-3-4`}, {` : 3:f\b`, ` : goto rr-3-15`}, {` : 3:([0-9])\b`, ` : goto rr-3-$1`},
+		{`meta priority set (ip daddr .*) map (@(local-)?services) meta priority vmap @lanes`, `$1 vmap $2`},
+		{`meta priority set numgen inc mod 3 offset 1 goto choose`, `dnat ip to ip daddr . meta l4proto . th dport . numgen inc mod 3 map @endpoints`},
+		{`type (ipv4_addr . inet_proto . inet_service) . classid : ipv4_addr . inet_service`, `typeof ip daddr . meta l4proto . th dport . numgen inc mod 2 : ip daddr . th dport`},
+		{` \. 0:1 : `, ` . 0 : `}, {` \. 0:2 : `, ` . 1 : `}, {` \. 0:3 : `, ` . 2 : `}, rule("meta priority set none")}},
 	{name: "base chains with other priorities", edits: []edit{
 		{`prerouting priority dstnat - 1`, `prerouting priority -110`}, {`output priority -101`, `output priority -90`},
 		{`postrouting priority srcnat - 1`, `postrouting priority 90`}}},
@@ -64,7 +71,7 @@ var layouts = []layout{
 			"map cluster-ips {\n\t\ttype ipv4_addr : verdict\n\t\telements = { 10.96.0.1 : goto refuse, 10.96.0.2 : goto refuse }"},
 		{`ip daddr @cluster-ips goto refuse`, `ip daddr vmap @cluster-ips`}, rule("original ip daddr @cluster-ips")}},
 	{name: "a map with other data", foreign: true, edits: []edit{
-		{`(?m)^(\tmap local-services \{\n\t\ttype .*: )verdict$`, `${1}mark`}, rule("@local-services")}},
+		{`(?m)^(\tmap local-services \{\n\t\ttype .*: )classid$`, `${1}mark`}, rule("@local-services")}},
 	{name: "sets with other flags", foreign: true, edits: []edit{
 		{`(?m)^(\tset (masq-frontends|affinity-3600) \{\n.*\n)`, "$1\t\tflags timeout\n"}}},
 	{name: "an interval set", edits: []edit{{`(?m)^(\tset cluster-ips \{\n.*\n)`, "$1\t\tflags interval\n"}}},

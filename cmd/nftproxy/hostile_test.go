@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -10,7 +11,6 @@ import (
 	"unicode"
 
 	"github.com/google/nftables"
-	"github.com/google/nftables/expr"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
 
@@ -174,11 +174,11 @@ func TestHostileKernel(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		// 10.96.0.99 . tcp . 81 : goto refuse
+		// 10.96.0.99 . tcp . 81 : 0:1
 		if err := c.SetAddElements(set, []nftables.SetElement{{
-			Key:         []byte{10, 96, 0, 99, 6, 0, 0, 0, 0, 81, 0, 0},
-			VerdictData: &expr.Verdict{Kind: expr.VerdictGoto, Chain: "refuse"},
-			Comment:     evil,
+			Key:     []byte{10, 96, 0, 99, 6, 0, 0, 0, 0, 81, 0, 0},
+			Val:     binary.NativeEndian.AppendUint32(nil, 1),
+			Comment: evil,
 		}}); err != nil {
 			return err
 		}

@@ -220,7 +220,7 @@ func TestMistakesTogether(t *testing.T) {
 // TestStdin renders what standard input says, and reports what it skips.
 func TestStdin(t *testing.T) {
 	r := execute(service+"---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n", "render", "-f", "-")
-	if r.code != 0 || !strings.Contains(r.stdout, `10.96.0.10 . tcp . 80 comment "default/web:http" : goto rr-2-`) {
+	if r.code != 0 || !strings.Contains(r.stdout, `10.96.0.10 . tcp . 80 comment "default/web:http" : 2:`) {
 		t.Errorf("code %d, %s%s", r.code, r.stdout, r.stderr)
 	}
 	if strings.Count(r.stderr, "\n") != 1 || !strings.Contains(r.stderr, "Deployment") {
@@ -232,7 +232,7 @@ func TestStdin(t *testing.T) {
 func TestDiffExitCodes(t *testing.T) {
 	ns := netlab.TestNamespace(t)
 	path := writeFile(t, service)
-	if r := in(t, ns, "diff", "-f", path); r.code != exitFailed || !strings.Contains(r.stdout, "+ map services       10.96.0.10 . tcp . 80 : goto rr-2-") {
+	if r := in(t, ns, "diff", "-f", path); r.code != exitFailed || !strings.Contains(r.stdout, "+ map services       10.96.0.10 . tcp . 80 : 2:") {
 		t.Fatalf("first diff: code %d, %s%s", r.code, r.stdout, r.stderr)
 	}
 	if g := ns.TestGeneration(t); g != ns.TestGeneration(t) {

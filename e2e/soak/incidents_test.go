@@ -166,7 +166,7 @@ var edits = []struct {
 }{
 	{"others add a chain", "add chain ip nftproxy foreign { counter; }", false},
 	{"others add a set", "add set ip6 nftproxy foreign { type ipv6_addr; }", false},
-	{"others add an element", "add element ip nftproxy services { 10.96.255.255 . tcp . 1 : goto refuse }", false},
+	{"others add an element", "add element ip nftproxy services { 10.96.255.255 . tcp . 1 : 0:1 }", false},
 	{"others add a rule", "insert rule ip nftproxy dispatch counter", false},
 	{"others empty sets", "add chain ip nftproxy foreign; flush set ip nftproxy source-ranges; flush set ip6 nftproxy hairpin", false},
 	{"others delete a table", "delete table ip nftproxy", true},

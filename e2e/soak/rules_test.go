@@ -115,7 +115,7 @@ func (t *tables) lines() []string {
 }
 
 var (
-	laneName = regexp.MustCompile(`^(?:(?:local-)?sticky-)?(?:rr|random|hash)-(\d+)(?:-\d+)?(?:-at-(\d+))?$`)
+	laneName = regexp.MustCompile(`^(?:(?:local-)?sticky-)?(?:rr|random|hash)-(\d+)(?:-\d+)?(-outside)?$`)
 	sticky   = regexp.MustCompile(`^(?:local-)?sticky-`)
 	// counter is the number of a lane's own counter; a fraction of the
 	// connections uses the counter that all lanes of as many slots share.
@@ -123,13 +123,18 @@ var (
 	comment = regexp.MustCompile(` comment "[^"]*"`)
 )
 
-// readTables reads an nft listing. Where a verdict leads to a lane, the
+// ownSlots is the first slot of lanes for clients outside of the cluster that have
+// endpoints of their own.
+const ownSlots = 1 << 20
+
+// readTables reads an nft listing. Where the class of a frontend leads to a lane, the
 // endpoints in the slots of that lane follow it, instead of the elements of the
-// endpoints map.
+// maps of endpoints and lanes.
 func readTables(text string) *tables {
 	t := &tables{objects: map[string][]string{}}
-	slots := map[string]string{} // by frontend and slot
-	var verdicts [][2]string     // name with frontend, verdict
+	slots := map[string]string{}   // by frontend and slot
+	classes := map[string]string{} // verdicts by class
+	var services [][2]string       // name with frontend, class
 	table, object, lanes := "", "", map[string]bool{}
 	led := map[string]bool{}
 	for line := range strings.Lines(text) {
@@ -163,14 +168,17 @@ func readTables(text string) *tables {
 			switch {
 			case strings.HasSuffix(object, "map endpoints"):
 				slots[table+" "+key] = value
+			case strings.HasSuffix(object, "map lanes"):
+				classes[table+" "+key] = value
 			case strings.HasSuffix(object, "services"):
-				verdicts = append(verdicts, [2]string{object + " " + key, value})
+				services = append(services, [2]string{object + " " + key, table + " " + value})
 			default:
 				t.elements = append(t.elements, object+" "+e)
 			}
 		}
 	}
-	for _, v := range verdicts {
+	for _, v := range services {
+		v[1] = classes[v[1]]
 		t.elements = append(t.elements, v[0]+" : "+v[1]+t.behind(v, slots, led))
 	}
 	for lane := range lanes {
@@ -198,7 +206,10 @@ func (t *tables) behind(verdict [2]string, slots map[string]string, led map[stri
 	led[family+" "+counter.ReplaceAllString(plain, "$1-16")] = true
 	frontend := comment.ReplaceAllString(strings.SplitN(verdict[0], " ", 4)[3], "")
 	count, _ := strconv.Atoi(m[1])
-	first, _ := strconv.Atoi(m[2])
+	first := 0
+	if m[2] != "" {
+		first = ownSlots
+	}
 	var endpoints []string
 	for i := first; i < first+count; i++ {
 		endpoints = append(endpoints, slots[fmt.Sprintf("%s %s . %d", family, frontend, i)])

@@ -151,9 +151,7 @@ func (l *clusterLab) sameRules(step int, want *model.Routing) {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	for _, c := range plan.Diff(current, plan.Settle(current, render.Render(want))).Changes {
-		if c.Verb != plan.Delete || c.Kind() != "chain" { // lanes are kept for use again
-			l.t.Fatalf("step %d: a fresh start does: %s", step, c.Text())
-		}
+	for _, c := range plan.Diff(current, plan.Settle(current, render.Render(want))).WithoutIdleLanes().Changes {
+		l.t.Fatalf("step %d: a fresh start does: %s", step, c.Text())
 	}
 }

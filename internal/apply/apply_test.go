@@ -60,7 +60,7 @@ func TestFaults(t *testing.T) {
 			if k.commits != c.commits {
 				t.Errorf("%d commits, want %d", k.commits, c.commits)
 			}
-			if !c.fails && p.Summary() != "3 to add, 1 to change, 2 to delete." {
+			if !c.fails && p.Summary() != "4 to add, 1 to change, 3 to delete." {
 				t.Errorf("reported: %s", p.Summary())
 			}
 			k.fails = func(*plan.Plan) error { return nil }

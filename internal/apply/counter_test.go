@@ -242,10 +242,10 @@ func (c *counted) dialUntil(stop <-chan struct{}, endpoint string, served, refus
 // rules into our table, which keep a map in use.
 func TestSwitchBesideForeignRules(t *testing.T) {
 	for _, commands := range [][]string{
-		{"add rule ip nftproxy dispatch ip daddr . meta l4proto . th dport vmap @services"},
-		{"add rule ip nftproxy dispatch log prefix \"x\" ip daddr . meta l4proto . th dport vmap @services"},
-		{"add chain ip nftproxy extra", "add rule ip nftproxy extra ip daddr . meta l4proto . th dport vmap @services"},
-		{"add chain ip nftproxy extra", "add rule ip nftproxy extra log ip daddr . meta l4proto . th dport vmap @services"},
+		{"add rule ip nftproxy dispatch meta priority set ip daddr . meta l4proto . th dport map @services meta priority vmap @lanes"},
+		{"add rule ip nftproxy dispatch log prefix \"x\" meta priority set ip daddr . meta l4proto . th dport map @services meta priority vmap @lanes"},
+		{"add chain ip nftproxy extra", "add rule ip nftproxy extra meta priority set ip daddr . meta l4proto . th dport map @services meta priority vmap @lanes"},
+		{"add chain ip nftproxy extra", "add rule ip nftproxy extra log meta priority set ip daddr . meta l4proto . th dport map @services meta priority vmap @lanes"},
 		{"add map ip nftproxy extra { type ipv4_addr . inet_proto . inet_service : verdict; counter; }"},
 	} {
 		s := newSandbox(t)

@@ -74,11 +74,14 @@ func service(r *nft.Ruleset) map[string][]string {
 	out := make(map[string][]string)
 	for _, t := range r.Tables {
 		for _, s := range t.Sets {
+			if s.Name == nft.LanesMap { // like the chains that it leads to
+				continue
+			}
 			for i := range s.Elements {
 				e := &s.Elements[i]
 				key := s.Name + " " + e.Key.Frontend().String()
 				value := s.ElementText(e)
-				if plan.HasSlots(s) {
+				if s.HasSlots() {
 					value = e.Value.Endpoint.String()
 				}
 				out[key] = append(out[key], value)

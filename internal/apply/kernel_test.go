@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/kernel"
-	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
@@ -86,7 +85,7 @@ func TestRepair(t *testing.T) {
 		"chain of ours flushed": "flush chain ip nftproxy refuse",
 		"set added":             "add set ip nftproxy extra { type ipv4_addr; flags timeout; }",
 		"element deleted":       "delete element ip nftproxy endpoints { " + key + " }",
-		"element added":         "add element ip nftproxy services { 192.0.2.1 . tcp . 80 : drop }",
+		"element added":         "add element ip nftproxy services { 192.0.2.1 . tcp . 80 : 0:2 }",
 		"interval added":        "add element ip nftproxy service-cidrs { 172.16.0.0-172.16.0.9 }",
 		"interval deleted":      "delete element ip nftproxy service-cidrs { 10.96.0.0/12 }",
 		"set flushed":           "flush set ip nftproxy cluster-ips",
@@ -150,7 +149,6 @@ func TestStaleGeneration(t *testing.T) {
 // that nothing of the transaction took place, in either family (13.14, 13.18,
 // 15.3).
 func TestCommitErrors(t *testing.T) {
-	missing := model.Frontend{Address: workload.Addr("10.96.0.1"), Protocol: model.TCP, Port: 80}
 	for _, c := range []struct {
 		name  string
 		spoil func(*nft.Table)
@@ -160,12 +158,10 @@ func TestCommitErrors(t *testing.T) {
 		{
 			"verdict to a chain that is not there",
 			func(t *nft.Table) {
-				s := t.Set("services")
-				i := len(s.Elements) / 2
-				s.Elements[i].Key.Address, s.Elements[i].Key.Port = missing.Address, missing.Port
-				s.Elements[i].Value.Verdict = nft.Verdict{Action: nft.Goto, Chain: "nowhere"}
+				s := t.Set("lanes")
+				s.Elements[len(s.Elements)/2].Value.Verdict = nft.Verdict{Action: nft.Goto, Chain: "nowhere"}
 			},
-			[]string{"add element { 10.96.0.1 . ", "goto nowhere } of map services", "no such file or directory"},
+			[]string{"add element { ", "goto nowhere } of map lanes", "no such file or directory"},
 			unix.ENOENT,
 		},
 		{

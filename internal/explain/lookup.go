@@ -18,7 +18,7 @@ func (tr *tracer) lookup(b *branch, key nft.Concat, set string) (*nft.Element, b
 		return nil, false
 	}
 	e := find(s, k, b)
-	choice := slices.ContainsFunc(key, func(o nft.Operand) bool { return o.Datatype() == nft.Slot })
+	choice := s.HasSlots()
 	switch {
 	case e == nil && choice:
 		b.step.Details = append(b.step.Details, "the slot is not in @"+set)
@@ -46,14 +46,11 @@ func (tr *tracer) key(b *branch, key nft.Concat, set string) (*nft.Set, nft.Key,
 	}
 	var k nft.Key
 	for _, o := range key {
-		switch o := o.(type) {
-		case nft.Field:
-			b.load(o, &k)
-		case nft.Slots:
-			k.Slot = b.slot
-		default:
+		field, ok := o.(nft.Field)
+		if !ok {
 			return nil, k, fmt.Sprintf("unknown operand %q in a key", o.Text(tr.table.Family))
 		}
+		b.load(field, &k)
 	}
 	return s, k, ""
 }
@@ -92,6 +89,8 @@ func (b *branch) load(f nft.Field, k *nft.Key) {
 		k.Source = b.Destination
 	case nft.ReplyPort:
 		k.Slot = uint32(b.Port)
+	case nft.PacketClass:
+		k.Slot = uint32(b.class)
 	case nft.AnyDestination, nft.AnyOriginalDestination:
 		k.Address = model.Wildcard(model.FamilyOf(b.Destination))
 	}

@@ -153,9 +153,11 @@ func reason(o *Outcome) string {
 	}
 	last, served := "", false
 	for _, s := range o.Path {
-		if len(s.sets) > 0 {
-			last = s.sets[len(s.sets)-1]
-			served = served || last == nft.ServicesMap
+		for _, set := range s.sets {
+			if set != nft.LanesMap { // every class is there
+				last = set
+				served = served || set == nft.ServicesMap
+			}
 		}
 	}
 	if last == nft.ClusterIPsSet && served { // fell out of its lane

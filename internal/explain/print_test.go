@@ -44,8 +44,8 @@ func TestPrintFacts(t *testing.T) {
 	}{
 		{full, "203.0.113.7 tcp 10.96.0.10:80", `tcp 10.96.0.10:80 from 203.0.113.7: forwarded
   service    default/web:http (ClusterIP)
-  endpoints  10.128.1.1:8080   33.3 %  1 of 3 slots: 1
-             10.128.2.1:8080   66.7 %  2 of 3 slots: 0, 2
+  endpoints  10.128.1.1:8080   33.3 %  1 of 3 slots: 2
+             10.128.2.1:8080   66.7 %  2 of 3 slots: 1, 3
   source     masqueraded by: ip saddr != 10.128.0.0/9 ct original ip daddr @cluster-ips masquerade fully-random
   affinity   the client stays with its endpoint for 1h0m0s after its last new connection
   left out   10.128.3.1:8080  not ready
@@ -54,8 +54,8 @@ func TestPrintFacts(t *testing.T) {
 `},
 		{full, "10.128.1.1 tcp 10.96.0.10:80", `tcp 10.96.0.10:80 from 10.128.1.1: forwarded
   service    default/web:http (ClusterIP)
-  endpoints  10.128.1.1:8080   33.3 %  1 of 3 slots: 1
-             10.128.2.1:8080   66.7 %  2 of 3 slots: 0, 2
+  endpoints  10.128.1.1:8080   33.3 %  1 of 3 slots: 2
+             10.128.2.1:8080   66.7 %  2 of 3 slots: 1, 3
   source     masqueraded towards 10.128.1.1:8080 by: ip saddr . ip daddr . meta l4proto . th dport @hairpin masquerade fully-random
              kept towards 10.128.2.1:8080
   affinity   the client stays with its endpoint for 1h0m0s after its last new connection
@@ -75,7 +75,7 @@ func TestPrintFacts(t *testing.T) {
 // TestPrintPath pins the path: common rules once, then those of each endpoint.
 func TestPrintPath(t *testing.T) {
 	masquerade := nft.Rule{nft.InSet{Key: nft.Concat{nft.DestinationAddress}, Set: "ips"}, nft.Masquerade{}}
-	table := tableOf(nft.Rule{drop}[:0], nft.Rule{nft.DNAT{Key: slots(4, 0), Map: "endpoints"}})
+	table := tableOf(nft.Rule{drop}[:0], choose(4, 0, "endpoints"))
 	table.Chains = append(table.Chains, &nft.Chain{Name: "post", Hook: nft.Postrouting, Rules: []nft.Rule{masquerade, {accept}}})
 	table.Chain("base").Rules[0] = nft.Rule{goTo("lane")}
 	table.Chains = append(table.Chains, &nft.Chain{Name: "lane", Rules: table.Chain("base").Rules[1:]})
@@ -94,7 +94,7 @@ path
   base
     yes  goto lane
   lane
-    yes  dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 4 map @endpoints
+    yes  meta priority set numgen random mod 4 dnat ip to ip daddr . meta l4proto . th dport . meta priority map @endpoints
          @endpoints: an endpoint for each slot
   to 10.0.0.1:1, 10.0.0.2:2
   post
@@ -138,7 +138,7 @@ func TestPrintUnknown(t *testing.T) {
 
 // TestPrintMixed prints outcomes of several verdicts.
 func TestPrintMixed(t *testing.T) {
-	table := tableOf(nft.Rule{nft.DNAT{Key: slots(2, 3), Map: "endpoints"}}, nft.Rule{drop})
+	table := tableOf(choose(2, 3, "endpoints"), nft.Rule{drop})
 	want := `tcp 10.96.0.10:80 from 203.0.113.7: it depends
   endpoints  dropped: by the rule "drop"   50.0 %  1 of 2 slots: 4
              10.96.0.10:80                 50.0 %  1 of 2 slots: 3

@@ -48,6 +48,7 @@ type Outcome struct {
 	Share float64  `json:"share"`           // of all connections with such a packet
 	Slots []uint32 `json:"slots,omitempty"` // of the endpoint; none: there was no choice
 	Path  []Step   `json:"path"`
+	lane  string   // the chain that chose the slot
 }
 
 // Ending is how an outcome ends. It is comparable.
@@ -93,11 +94,11 @@ func (r *Result) met(set string) bool {
 	})
 }
 
-// name sets the service port of the destination, from the comment in a verdict map.
+// name sets the service port of the destination, from the comment in a map of classes.
 func (r *Result) name(t *nft.Table) {
 	f := t.Serving(r.Packet.Frontend())
 	for _, s := range t.Sets {
-		if e, ok := s.Find(f); ok && e.Comment != "" && slices.Equal(s.Data, []nft.Datatype{nft.Verdicts}) {
+		if e, ok := s.Find(f); ok && e.Comment != "" && slices.Equal(s.Data, []nft.Datatype{nft.ClassID}) {
 			port, kind := nft.ParseComment(e.Comment)
 			r.Service, r.Kind = port.String(), kind.String()
 			return

@@ -48,6 +48,7 @@ func (tr *tracer) rule(p *state, c *nft.Chain, r nft.Rule) []branch {
 func (tr *tracer) choose(p *state, step Step, r nft.Rule, slots []uint32) []branch {
 	type alike struct {
 		endpoint model.Frontend
+		class    nft.Class
 		next     nft.Verdict
 		verdict  Disposition
 		matched  bool
@@ -56,7 +57,7 @@ func (tr *tracer) choose(p *state, step Step, r nft.Rule, slots []uint32) []bran
 	var branches []branch
 	for _, slot := range slots {
 		b := tr.evaluate(p, step, r, slot)
-		key := alike{b.Frontend(), b.next, b.Verdict, b.step.Matched}
+		key := alike{b.Frontend(), b.class, b.next, b.Verdict, b.step.Matched}
 		i, ok := index[key]
 		if !ok {
 			i = len(branches)
@@ -83,12 +84,9 @@ func chooses(r nft.Rule) (choice *nft.Slots, ok bool) {
 			ok = choice == nil && n.Count > 0 && n.Count <= maxSlots
 			choice = &n
 		}
-		_, key := nft.SetOf(st)
-		for _, o := range key {
-			if s, isChoice := o.(nft.Slots); isChoice {
-				ok = choice == nil && s.Count > 0 && s.Count <= maxSlots
-				choice = &s
-			}
+		if s, isChoice := st.(nft.Choose); isChoice {
+			ok = choice == nil && s.Count > 0 && s.Count <= maxSlots
+			choice = &s.Slots
 		}
 	}
 	return choice, ok

@@ -40,6 +40,14 @@ func (tr *tracer) statement(b *branch, st nft.Statement) bool {
 		return !ok || (e != nil) != st.Not
 	case nft.VerdictMap:
 		return tr.mapped(b, st, func(v nft.Value) { b.act(v.Verdict) })
+	case nft.Classify:
+		return tr.mapped(b, st, func(v nft.Value) { b.class = v.Class })
+	case nft.Choose:
+		b.class, b.lane = nft.Class(b.slot), b.step.Chain
+		return true
+	case nft.Declassify:
+		b.class = 0
+		return true
 	case nft.DNAT:
 		return tr.mapped(b, st, func(v nft.Value) { b.dnat(v.Endpoint, tr.table.Set(st.Map).Dynamic) })
 	case nft.Remember:

@@ -29,7 +29,7 @@ func tableOf(rules ...nft.Rule) *nft.Table {
 			}},
 			{Name: "verdicts", Key: frontendKey, Data: []nft.Datatype{nft.Verdicts}, Elements: []nft.Element{accept}},
 			{Name: "odd", Key: frontendKey, Data: []nft.Datatype{nft.Verdicts}, Elements: []nft.Element{{Key: key}}},
-			{Name: "endpoints", Key: append(frontendKey[:3:3], nft.Slot), Data: []nft.Datatype{nft.Address, nft.Port},
+			{Name: "endpoints", Key: append(frontendKey[:3:3], nft.ClassID), Data: []nft.Datatype{nft.Address, nft.Port},
 				Elements: []nft.Element{slot(0, "10.0.0.1:1"), slot(1, "10.0.0.2:2"), slot(2, "10.0.0.1:1"), slot(3, "10.96.0.10:80")}},
 			{Name: "foreign"},
 		},
@@ -54,8 +54,12 @@ var (
 func goTo(chain string) nft.Verdict { return nft.Verdict{Action: nft.Goto, Chain: chain} }
 func jump(chain string) nft.Verdict { return nft.Verdict{Action: nft.Jump, Chain: chain} }
 
-func slots(n, first uint32) nft.Concat {
-	return append(dialled[:3:3], nft.Slots{Scheduler: model.Random, Count: n, First: first})
+// choose sends a packet to the endpoint in one of some slots of a map.
+func choose(n, first uint32, endpoints string) nft.Rule {
+	return nft.Rule{
+		nft.Choose{Slots: nft.Slots{Scheduler: model.Random, Count: n, First: first}},
+		nft.DNAT{Key: append(dialled[:3:3], nft.PacketClass), Map: endpoints},
+	}
 }
 
 // unheardOf is an unknown statement.
@@ -95,11 +99,11 @@ func TestStatements(t *testing.T) {
 		{"no verdict", []nft.Rule{{nft.VerdictMap{Key: dialled, Map: "verdicts"}}, {drop}}, "203.0.113.7 tcp 10.96.0.10:81", "drop"},
 		{"no port", []nft.Rule{{nft.VerdictMap{Key: dialled, Map: "verdicts"}}, {drop}}, "203.0.113.7 icmp 10.96.0.10", "drop"},
 		{"strange verdict", []nft.Rule{{nft.VerdictMap{Key: dialled, Map: "odd"}}}, question, "unknown"},
-		{"dnat", []nft.Rule{{nft.DNAT{Key: slots(1, 0), Map: "endpoints"}}, {drop}}, question, "forward 10.0.0.1:1"},
-		{"offset", []nft.Rule{{nft.DNAT{Key: slots(1, 1), Map: "endpoints"}}, {drop}}, question, "forward 10.0.0.2:2"},
-		{"two slots of one", []nft.Rule{{nft.DNAT{Key: slots(3, 0), Map: "endpoints"}}}, question, "forward 10.0.0.1:1 0.67, forward 10.0.0.2:2 0.33"},
-		{"missing slot", []nft.Rule{{nft.DNAT{Key: slots(2, 3), Map: "endpoints"}}, {drop}}, question, "drop 0.50, forward 10.96.0.10:80 0.50"},
-		{"no slot", []nft.Rule{{nft.DNAT{Key: slots(2, 0), Map: "endpoints"}}, {drop}}, "203.0.113.7 tcp 10.96.0.10:81", "drop"},
+		{"dnat", []nft.Rule{choose(1, 0, "endpoints"), {drop}}, question, "forward 10.0.0.1:1"},
+		{"offset", []nft.Rule{choose(1, 1, "endpoints"), {drop}}, question, "forward 10.0.0.2:2"},
+		{"two slots of one", []nft.Rule{choose(3, 0, "endpoints")}, question, "forward 10.0.0.1:1 0.67, forward 10.0.0.2:2 0.33"},
+		{"missing slot", []nft.Rule{choose(2, 3, "endpoints"), {drop}}, question, "drop 0.50, forward 10.96.0.10:80 0.50"},
+		{"no slot", []nft.Rule{choose(2, 0, "endpoints"), {drop}}, "203.0.113.7 tcp 10.96.0.10:81", "drop"},
 		{"reject", []nft.Rule{{nft.Refuse{}}}, question, "reject"},
 		{"reset", []nft.Rule{{nft.Reset{}}}, question, "reject"},
 		{"reset of what is not TCP", []nft.Rule{{nft.Reset{}}}, "203.0.113.7 udp 10.96.0.10:80", "drop"},
@@ -115,15 +119,15 @@ func TestStatements(t *testing.T) {
 		{"new statement", []nft.Rule{{unheardOf{}}}, question, "unknown"},
 		{"foreign set", []nft.Rule{{nft.InSet{Key: destination, Set: "foreign"}, drop}}, question, "unknown"},
 		{"no set", []nft.Rule{{nft.VerdictMap{Key: dialled, Map: "nowhere"}}}, question, "unknown"},
-		{"no map", []nft.Rule{{nft.DNAT{Key: slots(2, 0), Map: "nowhere"}}}, question, "unknown"},
+		{"no map", []nft.Rule{choose(2, 0, "nowhere")}, question, "unknown"},
 		{"nothing to remember in", []nft.Rule{{nft.Remember{Map: "nowhere", Key: dialled, Timeout: time.Hour}}}, question, "unknown"},
 		{"key of another type", []nft.Rule{{nft.InSet{Key: dialled, Set: "ips"}, drop}}, question, "unknown"},
 		{"no chain", []nft.Rule{{goTo("nowhere")}}, question, "unknown"},
 		{"circle", []nft.Rule{{goTo("circle")}}, question, "unknown"},
 		{"recursion", []nft.Rule{{goTo("recursion")}}, question, "unknown"},
 		{"no action", []nft.Rule{{nft.Verdict{}}}, question, "unknown"},
-		{"no slots", []nft.Rule{{nft.DNAT{Key: slots(0, 0), Map: "endpoints"}}}, question, "unknown"},
-		{"two choices", []nft.Rule{{nft.InSet{Key: slots(2, 0), Set: "endpoints"}, nft.DNAT{Key: slots(2, 0), Map: "endpoints"}}}, question, "unknown"},
+		{"no slots", []nft.Rule{choose(0, 0, "endpoints")}, question, "unknown"},
+		{"two choices", []nft.Rule{append(nft.Rule{nft.OneIn{Of: 2}}, choose(2, 0, "endpoints")...)}, question, "unknown"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := briefs(Explain(tableOf(c.rules...), from(t, c.question), nil)); got != c.want {
@@ -147,7 +151,7 @@ func TestSecondHook(t *testing.T) {
 		// The endpoint is what was dialled: connection tracking notes nothing.
 		{"nothing to translate", "203.0.113.7 tcp 10.96.0.10:80", 3, "forward 10.96.0.10:80"},
 	} {
-		table := tableOf(nft.Rule{nft.DNAT{Key: slots(1, c.first), Map: "endpoints"}})
+		table := tableOf(choose(1, c.first, "endpoints"))
 		table.Chains = append(table.Chains, &nft.Chain{Name: "post", Hook: nft.Postrouting, Priority: nft.PrioritySNAT, Rules: masquerade})
 		r := Explain(table, from(t, c.question), []netip.Addr{addr("192.168.7.1")})
 		if got := briefs(r); got != c.want {
@@ -159,7 +163,7 @@ func TestSecondHook(t *testing.T) {
 // TestSeveralBaseChains goes through them by priority. The first one to
 // translate is the last one.
 func TestSeveralBaseChains(t *testing.T) {
-	table := tableOf(nft.Rule{nft.DNAT{Key: slots(1, 0), Map: "endpoints"}})
+	table := tableOf(choose(1, 0, "endpoints"))
 	add := func(priority int32, rules ...nft.Rule) {
 		table.Chains = append(table.Chains, &nft.Chain{Name: "more", Hook: nft.Prerouting, Priority: priority, Rules: rules})
 	}

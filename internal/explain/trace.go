@@ -37,11 +37,33 @@ func Explain(t *nft.Table, p Packet, local []netip.Addr) *Result {
 			r.Outcomes = append(r.Outcomes, end.Outcome)
 		}
 	}
-	r.Outcomes = joined(r.Outcomes)
+	r.Outcomes = joined(bySlots(r.Outcomes))
 	slices.SortStableFunc(r.Outcomes, func(a, b Outcome) int {
 		return cmp.Or(a.Endpoint.Compare(b.Endpoint), cmp.Compare(a.Verdict, b.Verdict))
 	})
 	return r
+}
+
+// bySlots merges outcomes of the same lane that differ in the slot only: an endpoint
+// may have several.
+func bySlots(outcomes []Outcome) []Outcome {
+	type way struct {
+		Ending
+		lane string
+	}
+	first := make(map[way]int)
+	var out []Outcome
+	for _, o := range outcomes {
+		i, ok := first[way{o.Ending, o.lane}]
+		if !ok || o.lane == "" {
+			first[way{o.Ending, o.lane}] = len(out)
+			out = append(out, o)
+			continue
+		}
+		out[i].Share += o.Share
+		out[i].Slots = append(out[i].Slots, o.Slots...)
+	}
+	return out
 }
 
 // joined merges outcomes that differ in the path only, for example because the
@@ -71,9 +93,10 @@ type state struct {
 	Packet
 	Outcome
 	dialled    model.Frontend
-	translated bool // according to connection tracking
-	settled    bool // for the NAT chains of this hook
-	stopped    bool // for all chains
+	class      nft.Class // or the number of a slot
+	translated bool      // according to connection tracking
+	settled    bool      // for the NAT chains of this hook
+	stopped    bool      // for all chains
 }
 
 func (p *state) stop(v Disposition, reason string) {

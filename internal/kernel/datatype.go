@@ -13,11 +13,11 @@ import (
 // nft's numbers for data types (its enum datatypes). In the type of a
 // concatenation each field takes six bits.
 const (
-	typeInteger     = 4
 	typeIPv4        = 7
 	typeIPv6        = 8
 	typeInetProto   = 12
 	typeInetService = 13
+	typeClassID     = 23
 	typeBits        = 6
 
 	typeVerdict = 0xffffff00 // the kernel's NFT_DATA_VERDICT
@@ -30,10 +30,10 @@ func fieldType(d nft.Datatype, f model.Family) (number uint32, size int) {
 		return typeInetProto, 1
 	case nft.Port, nft.EndpointPort:
 		return typeInetService, 2
-	case nft.Slot:
-		return typeInteger, 4
 	case nft.Verdicts:
 		return typeVerdict, 4
+	case nft.ClassID:
+		return typeClassID, 4
 	}
 	if f == model.IPv6 {
 		return typeIPv6, 16
@@ -68,8 +68,8 @@ func datatypes(id uint32, f model.Family) []nft.Datatype {
 			out = append(out, nft.InetProto)
 		case field == typeInetService:
 			out = append(out, nft.Port)
-		case field == typeInteger:
-			out = append(out, nft.Slot)
+		case field == typeClassID:
+			out = append(out, nft.ClassID)
 		default:
 			return nil
 		}
@@ -110,8 +110,8 @@ func appendKey(b []byte, s *nft.Set, k nft.Key) []byte {
 			b = append(binary.BigEndian.AppendUint16(b, k.Port), 0, 0)
 		case nft.EndpointPort:
 			b = append(binary.BigEndian.AppendUint16(b, uint16(k.Slot)), 0, 0)
-		case nft.Slot:
-			b = binary.NativeEndian.AppendUint32(b, k.Slot) // numgen's result
+		case nft.ClassID:
+			b = binary.NativeEndian.AppendUint32(b, k.Slot) // as meta loads it
 		default:
 			b = appendAddress(b, s.Prefix(k, d).Addr())
 		}
@@ -145,7 +145,7 @@ func parseKey(b []byte, types []nft.Datatype, f model.Family) (nft.Key, error) {
 			k.Port = binary.BigEndian.Uint16(field)
 		case nft.EndpointPort:
 			k.Slot = uint32(binary.BigEndian.Uint16(field))
-		case nft.Slot:
+		case nft.ClassID:
 			k.Slot = binary.NativeEndian.Uint32(field)
 		case nft.Source, nft.EndpointAddress:
 			k.Source, _ = netip.AddrFromSlice(field) // 4 or 16 bytes by width

@@ -127,7 +127,7 @@ func expressionName(a netlinkio.Attributes) (name string) {
 // kernel's lengths of key and data. Foreign sets have keys of a single port, for
 // example, which is not padded, or intervals of ports.
 func isWritable(s *nft.Set, key, value uint32, f model.Family) bool {
-	if !slices.Contains(s.Key, nft.Address) || s.Interval && s.Concat() && !slices.Contains(s.Key, nft.Source) {
+	if !slices.Contains(s.Key, nft.Address) && !slices.Equal(s.Key, classes) || s.Interval && s.Concat() && !slices.Contains(s.Key, nft.Source) {
 		return false
 	}
 	if key != uint32(widths(s.Key, f)) {
@@ -136,7 +136,7 @@ func isWritable(s *nft.Set, key, value uint32, f model.Family) bool {
 	if len(s.Data) == 0 || s.Data[0] == nft.Verdicts {
 		return true
 	}
-	return slices.Equal(s.Data, []nft.Datatype{nft.Address, nft.Port}) && value == uint32(widths(s.Data, f))
+	return (slices.Equal(s.Data, []nft.Datatype{nft.Address, nft.Port}) || slices.Equal(s.Data, classes)) && value == uint32(widths(s.Data, f))
 }
 
 func actionOf(code int32) nft.Action {

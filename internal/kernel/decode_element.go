@@ -2,6 +2,8 @@ package kernel
 
 import (
 	"encoding/binary"
+	"fmt"
+	"slices"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -16,13 +18,14 @@ import (
 type element struct {
 	nft.Element
 	last        nft.Key // of an interval of concatenations
+	keyed       bool
 	intervalEnd bool
 	packets     uint64 // of its counter
 }
 
 // isCatchAll reports whether an element has no key: it matches what no other one
 // does (since kernel 5.13). We write none.
-func (e *element) isCatchAll() bool { return !e.Key.Address.IsValid() }
+func (e *element) isCatchAll() bool { return !e.keyed }
 
 // elementDecoder reads the elements of one set. There can be hundreds of thousands
 // of them, so it allocates only what the elements need.
@@ -60,7 +63,7 @@ func (d *elementDecoder) element(a netlinkio.Attributes, e *element) {
 	for a.Next() {
 		switch a.Type {
 		case unix.NFTA_SET_ELEM_KEY:
-			e.Key = d.key(a.Nested())
+			e.Key, e.keyed = d.key(a.Nested()), true
 		case elementKeyEnd:
 			e.last = d.key(a.Nested())
 		case unix.NFTA_SET_ELEM_DATA:
@@ -92,14 +95,27 @@ func (d *elementDecoder) value(a netlinkio.Attributes, v *nft.Value) {
 	for a.Next() {
 		switch a.Type {
 		case unix.NFTA_DATA_VALUE:
-			var err error
-			v.Endpoint, err = parseEndpoint(a.Data, d.family)
-			a.Fail(err)
+			a.Fail(d.data(a.Data, v))
 		case unix.NFTA_DATA_VERDICT:
 			v.Verdict = d.verdict(a.Nested())
 		}
 	}
 }
+
+// data decodes the data of a map of endpoints or of classes.
+func (d *elementDecoder) data(b []byte, v *nft.Value) (err error) {
+	if !slices.Equal(d.set.Data, classes) {
+		v.Endpoint, err = parseEndpoint(b, d.family)
+		return err
+	}
+	if len(b) != 4 {
+		return fmt.Errorf("parse class: %d bytes instead of 4", len(b))
+	}
+	v.Class = nft.Class(binary.NativeEndian.Uint32(b))
+	return nil
+}
+
+var classes = []nft.Datatype{nft.ClassID}
 
 func (d *elementDecoder) verdict(a netlinkio.Attributes) (v nft.Verdict) {
 	for a.Next() {

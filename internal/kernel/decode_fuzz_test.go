@@ -118,7 +118,7 @@ var foreignCommands = []string{
 	"table ip nftproxy { set n { typeof numgen inc mod 2; flags interval; elements = { 1-9 }; }; }",
 	"table ip6 nftproxy { set c { type ipv6_addr . inet_proto . inet_service; flags interval; elements = { fd00::/8 . tcp . 1-9 }; }; }",
 	"table ip nftproxy { set d { type ipv4_addr; flags dynamic,timeout; timeout 1m; counter; }; chain e { type nat hook output priority -100; ip daddr 10.1.0.0/17 dnat to 10.0.0.1; redirect; }; }",
-	"add element ip nftproxy services { * : drop }",
+	"add element ip nftproxy services { * : 0:2 }",
 	"add element ip nftproxy source-ranges { * }",
 }
 

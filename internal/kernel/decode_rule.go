@@ -113,7 +113,7 @@ func (s *symbolic) execute(name string, data []byte) error {
 	case "reject":
 		return execute(s, data, (*symbolic).reject)
 	case "immediate":
-		return s.verdict(data)
+		return s.immediate(data)
 	}
 	return errForeign
 }
@@ -306,27 +306,30 @@ func (s *symbolic) oneOf(e expr.Any, statements ...nft.Statement) error {
 	return errForeign
 }
 
-// verdict decodes a verdict in the rule. The library would panic on a broken one.
-func (s *symbolic) verdict(data []byte) (err error) {
-	var register uint32
+// immediate decodes a verdict in the rule, or no class. The library would panic on a broken one.
+func (s *symbolic) immediate(data []byte) (err error) {
+	var dreg uint32
 	var value netlinkio.Attributes
 	a := netlinkio.Read(data, &err)
 	for a.Next() {
 		switch a.Type {
 		case unix.NFTA_IMMEDIATE_DREG:
-			register = a.Uint32()
+			dreg = a.Uint32()
 		case unix.NFTA_IMMEDIATE_DATA:
 			value = a.Nested()
 		}
 	}
 	var v nft.Value
-	newElementDecoder(nil, s.family).value(value, &v)
-	if err != nil {
+	newElementDecoder(&nft.Set{Data: classes}, s.family).value(value, &v)
+	switch {
+	case err != nil:
 		return err
-	}
-	if register != unix.NFT_REG_VERDICT || v.Verdict.Action == nft.NoAction {
+	case dreg == register(0) && v == nft.Value{}:
+		s.registers[0] = noClass
+	case dreg == unix.NFT_REG_VERDICT && v.Verdict.Action != nft.NoAction:
+		s.emit(v.Verdict)
+	default:
 		return errForeign
 	}
-	s.emit(v.Verdict)
 	return nil
 }

@@ -133,9 +133,12 @@ func appendElementKey(a *attributes, typ uint16, s *nft.Set, k nft.Key) {
 func appendData(a *attributes, s *nft.Set, el *nft.Element) {
 	if len(s.Data) > 0 {
 		data := a.start(unix.NFTA_SET_ELEM_DATA | nested)
-		if s.Data[0] == nft.Verdicts {
+		switch s.Data[0] {
+		case nft.Verdicts:
 			appendVerdict(a, el.Value.Verdict)
-		} else {
+		case nft.ClassID:
+			a.bytes(unix.NFTA_DATA_VALUE, hostOrder(uint32(el.Value.Class)))
+		default:
 			value := a.start(unix.NFTA_DATA_VALUE)
 			*a = appendEndpoint(*a, el.Value.Endpoint)
 			a.end(value)

@@ -71,6 +71,16 @@ func expressions(s nft.Statement, f model.Family) []expr.Any {
 		return append(loadKey(s.Key, f, 0), &expr.Lookup{
 			SourceRegister: register(0), SetName: s.Map, DestRegister: unix.NFT_REG_VERDICT, IsDestRegSet: true,
 		})
+	case nft.Classify:
+		// [ lookup reg 1 set services dreg 1 ]
+		// [ meta set priority with reg 1 ]
+		return append(loadKey(s.Key, f, 0),
+			&expr.Lookup{SourceRegister: register(0), SetName: s.Map, DestRegister: register(0), IsDestRegSet: true},
+			setPriority())
+	case nft.Choose:
+		return append(slots(s.Slots, f, 0), setPriority())
+	case nft.Declassify:
+		return []expr.Any{&expr.Immediate{Register: register(0), Data: hostOrder(0)}, setPriority()}
 	case nft.DNAT:
 		// [ lookup reg 1 set endpoints dreg 1 ]
 		// [ nat dnat ip addr_min reg 1 proto_min reg 9 ]
@@ -93,6 +103,11 @@ func expressions(s nft.Statement, f model.Family) []expr.Any {
 	return nil
 }
 
+// setPriority takes the class from the first register.
+func setPriority() *expr.Meta {
+	return &expr.Meta{Key: expr.MetaKeyPRIORITY, SourceRegister: true, Register: register(0)}
+}
+
 func compare(op expr.CmpOp, data []byte) expr.Any {
 	return &expr.Cmp{Op: op, Register: register(0), Data: data}
 }
@@ -110,15 +125,11 @@ func hostOrder(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v
 func loadKey(key nft.Concat, f model.Family, i int) []expr.Any {
 	var out []expr.Any
 	for _, o := range key {
-		switch o := o.(type) {
-		case nft.Slots:
-			out = append(out, slots(o, f, i)...)
-		case nft.Field:
-			out = append(out, load(o.Loaded(), f, i))
-			if o != o.Loaded() { // it comes first in every key
-				// [ bitwise reg 1 = ( reg 1 & 0x00000000 ) ^ 0x00000000 ]
-				out = append(out, bitwise(make([]byte, width(o.Datatype(), f))))
-			}
+		field := o.(nft.Field)
+		out = append(out, load(field.Loaded(), f, i))
+		if field != field.Loaded() { // it comes first in every key
+			// [ bitwise reg 1 = ( reg 1 & 0x00000000 ) ^ 0x00000000 ]
+			out = append(out, bitwise(make([]byte, width(o.Datatype(), f))))
 		}
 		i += registers(o, f)
 	}

@@ -21,10 +21,12 @@ const (
 	inputInterface      matched = "iifname"
 	inputIndex          matched = "iif"
 	outputInterface     matched = "oifname"
+
+	noClass matched = "none" // a constant
 )
 
 func (m matched) Text(model.Family) string { return string(m) }
-func (m matched) Datatype() nft.Datatype   { return nft.Slot }
+func (m matched) Datatype() nft.Datatype   { return nft.ClassID }
 
 // register returns the number of the i-th 32-bit register. Where a 128-bit
 // register starts there, its number is used, as in the kernel's listings.
@@ -78,6 +80,8 @@ func load(o nft.Operand, f model.Family, i int) expr.Any {
 		return &expr.Ct{Key: source, Register: r, Direction: expr.CtDirReply}
 	case nft.ReplyPort:
 		return &expr.Ct{Key: expr.CtKeyPROTOSRC, Register: r, Direction: expr.CtDirReply}
+	case nft.PacketClass:
+		return &expr.Meta{Key: expr.MetaKeyPRIORITY, Register: r}
 	case connectionStatus:
 		return &expr.Ct{Key: expr.CtKeySTATUS, Register: r}
 	case connectionDirection:
@@ -102,7 +106,7 @@ type loaded struct {
 var loads = map[model.Family]map[any]loaded{model.IPv4: loadsOf(model.IPv4), model.IPv6: loadsOf(model.IPv6)}
 
 func loadsOf(f model.Family) map[any]loaded {
-	all := []nft.Operand{connectionStatus, connectionDirection, sourceType, inputInterface, inputIndex, outputInterface}
+	all := []nft.Operand{nft.PacketClass, connectionStatus, connectionDirection, sourceType, inputInterface, inputIndex, outputInterface}
 	for o := nft.SourceAddress; o <= nft.ReplyPort; o++ {
 		all = append(all, o)
 	}
@@ -133,13 +137,29 @@ func (s *symbolic) payload(e *expr.Payload) error {
 	return s.load(*e)
 }
 
-func (s *symbolic) meta(e *expr.Meta) error     { return s.load(*e) }
+func (s *symbolic) meta(e *expr.Meta) error {
+	if *e != *setPriority() {
+		return s.load(*e)
+	}
+	slots, chooses := s.registers[0].(nft.Slots)
+	switch {
+	case s.lookup != nil:
+		s.emit(nft.Classify(*s.lookup))
+	case chooses:
+		s.emit(nft.Choose{Slots: slots})
+	case s.registers[0] == noClass:
+		s.emit(nft.Declassify{})
+	default:
+		return errForeign
+	}
+	return nil
+}
+
 func (s *symbolic) connection(e *expr.Ct) error { return s.load(*e) }
 func (s *symbolic) fib(e *expr.Fib) error       { return s.load(*e) }
 
-// hashed is the register for the input of a hash, behind every key that ends
-// with a slot.
-const hashed = 8
+// hashed is the register for the input of a hash, behind that of its result.
+const hashed = 4
 
 // slots returns the expressions that compute the number of a slot into the i-th
 // register.
@@ -148,8 +168,8 @@ func slots(s nft.Slots, f model.Family, i int) []expr.Any {
 	case model.Random:
 		return []expr.Any{&expr.Numgen{Register: register(i), Modulus: s.Count, Type: unix.NFT_NG_RANDOM, Offset: s.First}}
 	case model.SourceHash:
-		// [ payload load 4b @ network header + 12 => reg 3 ]
-		// [ hash reg 11 = jhash(reg 3, 4, 0x6e667478) % mod 3 ]
+		// [ payload load 4b @ network header + 12 => reg 2 ]
+		// [ hash reg 1 = jhash(reg 2, 4, 0x6e667478) % mod 3 offset 1 ]
 		return []expr.Any{
 			load(nft.SourceAddress, f, hashed),
 			&expr.Hash{

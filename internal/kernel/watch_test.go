@@ -68,8 +68,8 @@ func TestWatch(t *testing.T) {
 		counts        map[string]int
 		touched       string // the first
 	}{
-		{"element added", "add element ip nftproxy services { 192.0.2.1 . tcp . 80 : drop }",
-			map[string]int{"element": 1}, "add element { 192.0.2.1 . tcp . 80 : drop } of map ip nftproxy services"},
+		{"element added", "add element ip nftproxy services { 192.0.2.1 . tcp . 80 : 0:2 }",
+			map[string]int{"element": 1}, "add element { 192.0.2.1 . tcp . 80 : 0:2 } of map ip nftproxy services"},
 		{"element deleted", "delete element ip nftproxy endpoints { " + key + " }",
 			map[string]int{"element": 1}, "delete element { " + endpoints.ElementText(&endpoints.Elements[0]) + " } of map ip nftproxy endpoints"},
 		{"interval deleted", "delete element ip nftproxy service-cidrs { 10.96.0.0/12 }",

@@ -55,12 +55,12 @@ func (t *Table) objects() []object {
 }
 
 func (s *Set) json(f model.Family) object {
-	o := object{"family": FamilyKeyword(f), "name": s.Name, "table": TableName, "type": concatText(s.Key, f, Datatype.typeText)}
+	o := object{"family": FamilyKeyword(f), "name": s.Name, "table": TableName, "type": concatText(s.Key, f)}
 	if s.Concat() {
-		o["type"] = strings.Split(concatText(s.Key, f, Datatype.typeText), " . ")
+		o["type"] = strings.Split(concatText(s.Key, f), " . ")
 	}
 	if len(s.Data) > 0 {
-		o["map"] = concatText(s.Data, f, Datatype.typeText)
+		o["map"] = concatText(s.Data, f)
 	}
 	if flags := s.flags(); len(flags) > 0 {
 		o["flags"] = flags
@@ -91,6 +91,8 @@ func (s *Set) elementJSON(e *Element) any {
 		return key
 	case s.Data[0] == Verdicts:
 		return []any{key, e.Value.Verdict.json()}
+	case s.Data[0] == ClassID:
+		return []any{key, e.Value.Class.String()}
 	}
 	return []any{key, object{"concat": []any{e.Value.Endpoint.Addr().String(), e.Value.Endpoint.Port()}}}
 }
@@ -103,8 +105,10 @@ func (s *Set) keyJSON(k Key) any {
 			fields[i] = k.Protocol.String()
 		case Port:
 			fields[i] = k.Port
-		case Slot, EndpointPort:
+		case EndpointPort:
 			fields[i] = k.Slot
+		case ClassID:
+			fields[i] = Class(k.Slot).String()
 		default:
 			fields[i] = prefixJSON(s.Prefix(k, t))
 		}
@@ -174,6 +178,13 @@ func statementJSON(s Statement, f model.Family) any {
 		return object{"map": object{"op": "delete", "elem": s.Key.json(f), "data": RememberedEndpoint.json(f), "map": "@" + s.Map}}
 	case VerdictMap:
 		return object{"vmap": object{"key": s.Key.json(f), "data": "@" + s.Map}}
+	case Classify:
+		m := object{"map": object{"key": s.Key.json(f), "data": "@" + s.Map}}
+		return object{"mangle": object{"key": PacketClass.json(f), "value": m}}
+	case Choose:
+		return object{"mangle": object{"key": PacketClass.json(f), "value": s.json(f)}}
+	case Declassify:
+		return object{"mangle": object{"key": PacketClass.json(f), "value": "none"}}
 	case DNAT:
 		m := object{"map": object{"key": s.Key.json(f), "data": "@" + s.Map}}
 		return object{"dnat": object{"family": FamilyKeyword(f), "addr": m}}
@@ -200,12 +211,7 @@ func (v Verdict) json() object {
 func (c Concat) json(f model.Family) any {
 	parts := make([]any, len(c))
 	for i, o := range c {
-		switch o := o.(type) {
-		case Slots:
-			parts[i] = o.json(f)
-		case Field:
-			parts[i] = o.json(f)
-		}
+		parts[i] = o.(Field).json(f)
 	}
 	return concatJSON(parts)
 }

@@ -6,6 +6,7 @@ import "slices"
 const (
 	ServicesMap       = "services"
 	LocalServicesMap  = "local-services"
+	LanesMap          = "lanes"
 	EndpointsMap      = "endpoints"
 	FirewalledSet     = "firewalled"
 	SourceRangesSet   = "source-ranges"
@@ -30,6 +31,7 @@ var AffinityMaps = []string{AffinityMap, LocalAffinityMap}
 const (
 	RefuseChain   = "refuse"
 	DispatchChain = "dispatch"
+	ChooseChain   = "choose"
 	UnservedChain = "unserved"
 	RememberChain = "remember"
 )
@@ -45,11 +47,9 @@ var allRecallChains = []string{
 func IsLane(rules []Rule) bool {
 	return slices.ContainsFunc(rules, func(r Rule) bool {
 		switch s := r[len(r)-1].(type) {
-		case DNAT:
-			_, ok := s.Key[len(s.Key)-1].(Slots)
-			return ok
 		case Verdict:
-			return s.Action == Jump && slices.Contains(allRecallChains, s.Chain)
+			_, chooses := r[0].(Choose)
+			return chooses || s.Action == Jump && slices.Contains(allRecallChains, s.Chain)
 		}
 		return false
 	})

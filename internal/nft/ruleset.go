@@ -2,6 +2,7 @@ package nft
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -75,7 +76,7 @@ const (
 	Source                    // of a client: likewise
 	InetProto                 // transport protocol number
 	Port                      // inet_service
-	Slot                      // number of an endpoint: an integer in host byte order
+	ClassID                   // the class of a frontend, or behind a frontend the number of a slot: classid
 	Verdicts                  // the data of a verdict map
 
 	// EndpointAddress and EndpointPort name an endpoint behind the frontend in
@@ -110,6 +111,9 @@ func (s *Set) Same(o *Set) bool {
 
 // Concat reports whether the key has several fields.
 func (s *Set) Concat() bool { return len(s.Key) > 1 }
+
+// HasSlots reports whether the key ends with the number of a slot.
+func (s *Set) HasSlots() bool { return s.Concat() && s.Key[len(s.Key)-1] == ClassID }
 
 // Sort sorts the elements by their keys.
 func (s *Set) Sort() {
@@ -160,7 +164,7 @@ type Key struct {
 	Bits     uint8      // prefix length of the last address in an interval set, or [Range]
 	Protocol model.Protocol
 	Port     uint16
-	Slot     uint32 // or EndpointPort: no key has both
+	Slot     uint32 // or class, or EndpointPort: no key has two of them
 }
 
 // FrontendKey returns the key of a frontend.
@@ -172,6 +176,9 @@ func FrontendKey(f model.Frontend) Key {
 func EndpointKey(f model.Frontend, e netip.AddrPort) Key {
 	return Key{Address: f.Address, Protocol: f.Protocol, Port: f.Port, Source: e.Addr(), Slot: uint32(e.Port())}
 }
+
+// ClassKey returns the key of a class.
+func ClassKey(c Class) Key { return Key{Slot: uint32(c)} }
 
 // Range in place of a prefix length marks an interval that is no prefix. We write
 // none.
@@ -194,11 +201,24 @@ func (k Key) Frontend() model.Frontend {
 	return model.Frontend{Address: k.Address, Protocol: k.Protocol, Port: k.Port}
 }
 
-// Value is what a map assigns to a key: an endpoint or a verdict, by the
+// Value is what a map assigns to a key: an endpoint, a class or a verdict, by the
 // map's Data.
 type Value struct {
 	Endpoint netip.AddrPort
+	Class    Class
 	Verdict  Verdict
+}
+
+// Class says what is done with connections to a frontend: the map [LanesMap] has its
+// verdict. nft prints it, and the number of a slot, as two hexadecimal numbers of
+// 16 bits, as for a class of traffic control.
+type Class uint32
+
+func (c Class) String() string {
+	if c == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%x:%x", uint32(c)>>16, uint32(c)&0xffff)
 }
 
 // Hook is where a base chain is attached; zero: not a base chain.

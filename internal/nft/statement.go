@@ -51,6 +51,9 @@ const (
 	// served on several addresses. nft has no other way to write a constant there.
 	AnyDestination
 	AnyOriginalDestination
+
+	// PacketClass is what [Classify] or [Choose] has put into the packet.
+	PacketClass
 )
 
 func (o Field) Text(f model.Family) string {
@@ -74,6 +77,8 @@ func (o Field) Text(f model.Family) string {
 		return "ct reply " + ip + " saddr"
 	case ReplyPort:
 		return "ct reply proto-src"
+	case PacketClass:
+		return "meta priority"
 	case AnyDestination, AnyOriginalDestination:
 		return o.Loaded().Text(f) + " & " + model.Wildcard(f).String()
 	}
@@ -113,11 +118,13 @@ func (o Field) Datatype() Datatype {
 		return EndpointAddress
 	case ReplyPort:
 		return EndpointPort
+	case PacketClass:
+		return ClassID
 	}
 	return Address
 }
 
-// Slots is an operand that picks one of Count slots, from First on.
+// Slots picks one of Count numbers, from First on.
 type Slots struct {
 	Scheduler    model.Scheduler // RoundRobin, Random or SourceHash
 	Count, First uint32
@@ -143,7 +150,7 @@ func (o Slots) Text(f model.Family) string {
 	return text
 }
 
-func (o Slots) Datatype() Datatype { return Slot }
+func (o Slots) Datatype() Datatype { return ClassID }
 
 // Has reports whether the slot is one of those to choose from.
 func (o Slots) Has(slot uint32) bool { return slot >= o.First && slot-o.First < o.Count }
@@ -247,6 +254,31 @@ type VerdictMap struct {
 
 func (s VerdictMap) Text(f model.Family) string { return s.Key.Text(f) + " vmap @" + s.Map }
 
+// Classify looks up the key and puts the class found into the packet; without one it
+// does not match. It borrows the priority of the packet, the field that queueing
+// disciplines look at after all rules: [Declassify] clears it.
+//
+// The class could go from one lookup to the next in a register, but the nft language
+// cannot say that, and nft 1.0.6 and 1.1.3 abort when they list such a rule.
+type Classify struct {
+	Key Concat
+	Map string
+}
+
+func (s Classify) Text(f model.Family) string {
+	return "meta priority set " + s.Key.Text(f) + " map @" + s.Map
+}
+
+// Choose puts the number of a slot into the packet, in place of its class.
+type Choose struct{ Slots }
+
+func (s Choose) Text(f model.Family) string { return "meta priority set " + s.Slots.Text(f) }
+
+// Declassify clears what [Classify] or [Choose] has put into the packet.
+type Declassify struct{}
+
+func (Declassify) Text(model.Family) string { return "meta priority set none" }
+
 // DNAT looks up the key and sends the connection to the endpoint found;
 // without one it does not match.
 type DNAT struct {
@@ -288,6 +320,8 @@ func SetOf(s Statement) (name string, key Concat) {
 	case InSet:
 		return s.Set, s.Key
 	case VerdictMap:
+		return s.Map, s.Key
+	case Classify:
 		return s.Map, s.Key
 	case DNAT:
 		return s.Map, s.Key

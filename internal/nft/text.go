@@ -88,27 +88,19 @@ func (s *Set) Keyword() string {
 	return "set"
 }
 
-// TypeText returns the declaration of the set's key and data. nft has no type for
-// slots, so a map with slots is declared by the expressions that fill the key
-// ("typeof"). The modulus in them has no meaning.
+// TypeText returns the declaration of the set's key and data.
 func (s *Set) TypeText(f model.Family) string {
-	word, spell := "type ", Datatype.typeText
-	for _, t := range s.Key {
-		if t == Slot {
-			word, spell = "typeof ", Datatype.typeofText
-		}
-	}
-	text := word + concatText(s.Key, f, spell)
+	text := "type " + concatText(s.Key, f)
 	if len(s.Data) > 0 {
-		text += " : " + concatText(s.Data, f, spell)
+		text += " : " + concatText(s.Data, f)
 	}
 	return text
 }
 
-func concatText(types []Datatype, f model.Family, spell func(Datatype, model.Family) string) string {
+func concatText(types []Datatype, f model.Family) string {
 	texts := make([]string, len(types))
 	for i, t := range types {
-		texts[i] = spell(t, f)
+		texts[i] = t.typeText(f)
 	}
 	return strings.Join(texts, " . ")
 }
@@ -119,29 +111,15 @@ func (d Datatype) typeText(f model.Family) string {
 		return "inet_proto"
 	case Port, EndpointPort:
 		return "inet_service"
-	case Slot:
-		return "integer"
 	case Verdicts:
 		return "verdict"
+	case ClassID:
+		return "classid"
 	}
 	if f == model.IPv6 {
 		return "ipv6_addr"
 	}
 	return "ipv4_addr"
-}
-
-func (d Datatype) typeofText(f model.Family) string {
-	switch d {
-	case InetProto:
-		return TransportProtocol.Text(f)
-	case Port:
-		return DestinationPort.Text(f)
-	case Slot:
-		return Slots{Count: 2}.Text(f)
-	case Source:
-		return SourceAddress.Text(f)
-	}
-	return DestinationAddress.Text(f)
 }
 
 // ElementText returns an element as nft prints it, without its counter.
@@ -168,8 +146,10 @@ func (s *Set) KeyText(k Key) string {
 			texts[i] = k.Protocol.String()
 		case Port:
 			texts[i] = fmt.Sprint(k.Port)
-		case Slot, EndpointPort:
+		case EndpointPort:
 			texts[i] = fmt.Sprint(k.Slot)
+		case ClassID:
+			texts[i] = Class(k.Slot).String()
 		default:
 			texts[i] = prefixText(s.Prefix(k, t))
 		}
@@ -179,8 +159,11 @@ func (s *Set) KeyText(k Key) string {
 
 // ValueText returns the value of a map element as nft prints it.
 func (s *Set) ValueText(v Value) string {
-	if s.Data[0] == Verdicts {
+	switch s.Data[0] {
+	case Verdicts:
 		return v.Verdict.String()
+	case ClassID:
+		return v.Class.String()
 	}
 	return fmt.Sprintf("%s . %d", v.Endpoint.Addr(), v.Endpoint.Port())
 }

@@ -130,11 +130,11 @@ func isOurs(t *nft.Table, s nft.Statement) bool {
 }
 
 // canRedeclare reports whether a map of cur differs from the wanted one only in its
-// counters, and no foreign chain may refer to it: the kernel does not delete a map
+// data or counters, and no foreign chain may refer to it: the kernel does not delete a map
 // that is in use. A dynamic map would lose its clients in any case.
 func canRedeclare(cur, want *nft.Table, s *nft.Set) bool {
 	like := *cur.Set(s.Name)
-	like.Counters = s.Counters
+	like.Counters, like.Data = s.Counters, s.Data
 	return !s.Dynamic && like.Same(s) && !slices.ContainsFunc(users(cur, s.Name), func(c *nft.Chain) bool { return want.Chain(c.Name) == nil })
 }
 

@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"slices"
+
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
@@ -65,10 +67,13 @@ const (
 	tidy
 )
 
+// slotSets hold what the class of a frontend leads to.
+var slotSets = []string{nft.LanesMap, nft.EndpointsMap, nft.AffinityEndpointsSet}
+
 func phaseOf(c *Change) phase {
 	// An endpoint must be in affinity-endpoints as long as a client can get it: see
 	// render's affinityChains.
-	isSlot := c.Kind() == "element" && (c.Set.Name == nft.EndpointsMap || c.Set.Name == nft.AffinityEndpointsSet)
+	isSlot := c.Kind() == "element" && slices.Contains(slotSets, c.Set.Name)
 	isSet := c.Kind() == "set" || c.Kind() == "map"
 	switch {
 	case c.Verb == Delete && (isSlot || isSet || c.Chain != nil):

@@ -142,7 +142,8 @@ func (p *Plan) Removals() *Plan { return p.without(func(c Change) bool { return 
 // WithoutIdleLanes returns the plan without the deletion of lanes.
 func (p *Plan) WithoutIdleLanes() *Plan {
 	return p.without(func(c Change) bool {
-		return c.Verb == Delete && c.Chain != nil && c.passing == 0 && nft.IsLane(c.OldRules)
+		isLane := c.Chain != nil && nft.IsLane(c.OldRules) || c.Old != nil && c.Set.Name == nft.LanesMap
+		return c.Verb == Delete && isLane && c.passing == 0
 	})
 }
 

@@ -23,7 +23,7 @@ func Settle(current, desired *nft.Ruleset) *nft.Ruleset {
 		settled.Sets = nil
 		for _, s := range t.Sets {
 			before := findSet(current, t.Family, s)
-			if HasSlots(s) && len(before.Elements) > 0 {
+			if s.HasSlots() && len(before.Elements) > 0 {
 				s = settleSet(before, s, NewLanes(t))
 			}
 			settled.Sets = append(settled.Sets, s)
@@ -57,28 +57,34 @@ func settleSet(current, desired *nft.Set, l *Lanes) *nft.Set {
 		if len(cur) > 0 && cur[0].Key.Frontend() == frontend {
 			before, cur = CutFrontend(cur)
 		}
-		start := 0
-		for _, end := range append(l.borders(frontend), len(group)) {
-			if end <= start || end > len(group) {
-				continue
+		for _, border := range l.borders(frontend) {
+			n := slices.IndexFunc(group, func(e nft.Element) bool { return e.Key.Slot >= border })
+			if n > 0 {
+				out.Elements = appendSettled(out.Elements, before, group[:n])
+				group = group[n:]
 			}
-			out.Elements = appendSettled(out.Elements, before, group[start:end])
-			start = end
 		}
+		out.Elements = appendSettled(out.Elements, before, group)
 	}
 	return &out
 }
 
 // Lanes holds the slots that the lanes of a table choose from.
 type Lanes struct {
-	table *nft.Table
-	Slots map[string]nft.Slots // by the name of the chain
-	goTo  map[string]string    // chains that continue in another one
+	table    *nft.Table
+	Slots    map[string]nft.Slots // by the name of the chain
+	goTo     map[string]string    // chains that continue in another one
+	verdicts map[nft.Class]nft.Verdict
 }
 
 // NewLanes returns the lanes of a table.
 func NewLanes(t *nft.Table) *Lanes {
-	l := &Lanes{t, make(map[string]nft.Slots), make(map[string]string)}
+	l := &Lanes{t, make(map[string]nft.Slots), make(map[string]string), make(map[nft.Class]nft.Verdict)}
+	if s := t.Set(nft.LanesMap); s != nil {
+		for i := range s.Elements {
+			l.verdicts[nft.Class(s.Elements[i].Key.Slot)] = s.Elements[i].Value.Verdict
+		}
+	}
 	for _, c := range t.Chains {
 		for _, r := range c.Rules {
 			for _, s := range r {
@@ -91,10 +97,8 @@ func NewLanes(t *nft.Table) *Lanes {
 
 func (l *Lanes) add(chain string, s nft.Statement) {
 	switch s := s.(type) {
-	case nft.DNAT:
-		if o, ok := s.Key[len(s.Key)-1].(nft.Slots); ok {
-			l.Slots[chain] = o
-		}
+	case nft.Choose:
+		l.Slots[chain] = s.Slots
 	case nft.Verdict:
 		if s.Action == nft.Goto {
 			l.goTo[chain] = s.Chain
@@ -102,7 +106,10 @@ func (l *Lanes) add(chain string, s nft.Statement) {
 	}
 }
 
-// Of returns the slots that a map of verdicts leads to for a frontend, none if it
+// Verdict returns what is done with connections to frontends of a class.
+func (l *Lanes) Verdict(c nft.Class) nft.Verdict { return l.verdicts[c] }
+
+// Of returns the slots that a map of classes leads to for a frontend, none if it
 // rejects or drops. It reports whether the map has the frontend.
 func (l *Lanes) Of(set string, f model.Frontend) (nft.Slots, bool) {
 	s := l.table.Set(set)
@@ -113,7 +120,7 @@ func (l *Lanes) Of(set string, f model.Frontend) (nft.Slots, bool) {
 	if !ok {
 		return nft.Slots{}, false
 	}
-	lane := e.Value.Verdict.Chain
+	lane := l.Verdict(e.Value.Class).Chain
 	if slots, ok := l.Slots[lane]; ok {
 		return slots, true
 	}
@@ -122,20 +129,15 @@ func (l *Lanes) Of(set string, f model.Frontend) (nft.Slots, bool) {
 
 // borders returns the slots of a frontend at which a lane starts or ends, in
 // ascending order. An endpoint must not move across one.
-func (l *Lanes) borders(f model.Frontend) []int {
-	var out []int
+func (l *Lanes) borders(f model.Frontend) []uint32 {
+	var out []uint32
 	for _, name := range []string{nft.ServicesMap, nft.LocalServicesMap} {
 		if slots, ok := l.Of(name, f); ok {
-			out = append(out, int(slots.First), int(slots.First+slots.Count))
+			out = append(out, slots.First, slots.First+slots.Count)
 		}
 	}
 	slices.Sort(out)
 	return out
-}
-
-// HasSlots reports whether the key of a set ends with a slot.
-func HasSlots(s *nft.Set) bool {
-	return len(s.Key) > 0 && s.Key[len(s.Key)-1] == nft.Slot
 }
 
 // CutFrontend splits off the elements of the first frontend.

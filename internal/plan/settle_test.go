@@ -44,7 +44,7 @@ func TestSettle(t *testing.T) {
 func slotted(endpoints string) *nft.Ruleset {
 	s := nft.Set{
 		Name: "endpoints",
-		Key:  []nft.Datatype{nft.Address, nft.InetProto, nft.Port, nft.Slot},
+		Key:  []nft.Datatype{nft.Address, nft.InetProto, nft.Port, nft.ClassID},
 		Data: []nft.Datatype{nft.Address, nft.Port},
 	}
 	for i, name := range strings.Fields(endpoints) {

@@ -158,8 +158,8 @@ func (a affinity) bind(name string, frontend nft.Concat) *nft.Chain {
 	return c
 }
 
-func (c *composer) affinityEndpoints(f model.Frontend, slots []netip.AddrPort) {
-	endpoints := slices.Clone(slots)
+func (c *composer) affinityEndpoints(f model.Frontend, l layout) {
+	endpoints := slices.Concat(l.slots, l.own)
 	slices.SortFunc(endpoints, netip.AddrPort.Compare)
 	for _, e := range slices.Compact(endpoints) {
 		c.add(nft.AffinityEndpointsSet, nft.Element{Key: nft.EndpointKey(f, e)})

@@ -2,6 +2,7 @@ package render
 
 import (
 	"cmp"
+	"net/netip"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -63,15 +64,13 @@ func (c *composer) compose(r *model.Route, part *fragment) {
 		outside = r.Outside()
 	}
 	l := c.layout(r, inside.Endpoints, outside.Endpoints)
-	verdict := c.verdict(r, inside.Verdict, l.inside)
-	c.add(nft.ServicesMap, nft.Element{Key: key, Value: nft.Value{Verdict: verdict}, Comment: nft.Comment(r)})
+	class := c.class(r, inside.Verdict, l.inside)
+	c.add(nft.ServicesMap, nft.Element{Key: key, Value: nft.Value{Class: class}, Comment: nft.Comment(r)})
 	if r.Local() && inside.Verdict != model.Reject {
-		c.add(nft.LocalServicesMap, nft.Element{Key: key, Value: nft.Value{Verdict: c.verdict(r, outside.Verdict, l.outside)}})
+		c.add(nft.LocalServicesMap, nft.Element{Key: key, Value: nft.Value{Class: c.class(r, outside.Verdict, l.outside)}})
 	}
-	for i, e := range l.slots {
-		key.Slot = uint32(i)
-		c.add(nft.EndpointsMap, nft.Element{Key: key, Value: nft.Value{Endpoint: e}})
-	}
+	c.slots(key, firstSlot, l.slots)
+	c.slots(key, ownSlots, l.own)
 	if r.Kind == model.ClusterIP {
 		c.add(nft.ClusterIPsSet, nft.Element{Key: nft.Key{Address: r.Frontend.Address}})
 	}
@@ -80,7 +79,14 @@ func (c *composer) compose(r *model.Route, part *fragment) {
 	c.hairpins(r.Frontend.Protocol, inside.Endpoints)
 	c.hairpins(r.Frontend.Protocol, outside.Endpoints)
 	if c.part.affinity != (affinity{}) {
-		c.affinityEndpoints(r.Frontend, l.slots)
+		c.affinityEndpoints(r.Frontend, l)
+	}
+}
+
+func (c *composer) slots(key nft.Key, first uint32, endpoints []netip.AddrPort) {
+	for i, e := range endpoints {
+		key.Slot = first + uint32(i)
+		c.add(nft.EndpointsMap, nft.Element{Key: key, Value: nft.Value{Endpoint: e}})
 	}
 }
 
@@ -94,12 +100,13 @@ func (c *composer) layout(r *model.Route, inside, outside []model.Endpoint) layo
 	return l
 }
 
-func (c *composer) verdict(r *model.Route, v model.Verdict, s span) nft.Verdict {
+// class returns the class of a frontend, and adds the lanes that it leads to.
+func (c *composer) class(r *model.Route, v model.Verdict, s span) nft.Class {
 	switch v {
 	case model.Reject:
-		return nft.Verdict{Action: nft.Goto, Chain: nft.RefuseChain}
+		return refused
 	case model.Drop:
-		return nft.Verdict{Action: nft.Drop}
+		return dropped
 	}
 	use := laneUse{lane: laneFor(r.Port, cmp.Or(r.Service.Scheduler, c.scheduler), s)}
 	use.lane.wildcard = r.Frontend.Address.IsUnspecified()
@@ -114,7 +121,7 @@ func (c *composer) verdict(r *model.Route, v model.Verdict, s span) nft.Verdict 
 	if other, ok := use.lane.common(); ok {
 		c.part.lanes = append(c.part.lanes, laneUse{lane: other})
 	}
-	return nft.Verdict{Action: nft.Goto, Chain: use.name()}
+	return use.class()
 }
 
 // masquerading lists frontends behind which the source is masqueraded, always or for

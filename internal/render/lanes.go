@@ -12,8 +12,7 @@ import (
 //
 // A counter belongs to a rule. If all services with n endpoints shared one, a client
 // that calls A, B, A, B... would always reach the same endpoint of A. So they are
-// spread over several counters: 16 separate two services in 15 of 16 cases, at a cost
-// of 16 rules that refer to the endpoints map (binding costs grow with that number).
+// spread over several counters: 16 separate two services in 15 of 16 cases.
 //
 // That leaves clients that call many services in a fixed order: if a counter always
 // advances by the same number between two connections of a service, some of its
@@ -29,8 +28,60 @@ const (
 // lane is a chain that picks one of some slots. Services share it.
 type lane struct {
 	slots    nft.Slots
-	counter  uint64 // of round robin
+	counter  uint64 // of round robin, less than 16 except for the common lane
 	wildcard bool   // for NodePorts with the unspecified address
+}
+
+// Classes of frontends without a lane. Those of lanes have a number of slots.
+const (
+	refused nft.Class = 1
+	dropped nft.Class = 2
+)
+
+// Parts of the class of a lane, which nft prints as the number of slots and, behind
+// the colon, one hexadecimal digit each for more than 65,535 slots, the flags, the
+// scheduler and the counter.
+const (
+	maxSlots         = 1<<20 - 1
+	classScheduler   = 1 << 4
+	classSticky      = 1 << 8
+	classLocalSticky = 1 << 9
+	classWildcard    = 1 << 10
+	classOutside     = 1 << 11
+)
+
+// class returns the class of frontends that use a lane. No two lanes have the same.
+func (u laneUse) class() nft.Class {
+	slots := u.lane.slots
+	c := slots.Count<<16 | slots.Count>>16<<12 | uint32(slots.Scheduler-model.RoundRobin)*classScheduler | uint32(u.lane.counter)
+	switch u.bindings {
+	case nft.AffinityMap:
+		c |= classSticky
+	case nft.LocalAffinityMap:
+		c |= classLocalSticky
+	}
+	if u.lane.wildcard {
+		c |= classWildcard
+	}
+	if slots.First == ownSlots {
+		c |= classOutside
+	}
+	return nft.Class(c)
+}
+
+// element returns the element of the map of lanes that leads to a lane. Only other
+// lanes lead to the common one.
+func (u laneUse) element() (e nft.Element, ok bool) {
+	verdict := nft.Verdict{Action: nft.Goto, Chain: u.name()}
+	return nft.Element{Key: nft.ClassKey(u.class()), Value: nft.Value{Verdict: verdict}}, u.lane.counter != counters
+}
+
+// fixedLanes are the elements of the map of lanes that are always there.
+func fixedLanes() []nft.Element {
+	return []nft.Element{
+		{Key: nft.ClassKey(refused), Value: nft.Value{Verdict: nft.Verdict{Action: nft.Goto, Chain: nft.RefuseChain}}},
+		{Key: nft.ClassKey(dropped), Value: nft.Value{Verdict: nft.Verdict{Action: nft.Drop}}},
+	}
 }
 
 // laneFor returns the lane of a service port. It depends only on its arguments, so
@@ -47,8 +98,9 @@ func laneFor(port model.PortName, scheduler model.Scheduler, s span) lane {
 	return l
 }
 
-// name returns for example "rr-3-5", "rr-3-5-at-2" for slots from 2 on, or
-// "node-rr-3-5" for NodePorts with the unspecified address.
+// name returns for example "rr-3-5", "rr-3-5-outside" for slots that only clients
+// outside of the cluster use, or "node-rr-3-5" for NodePorts with the unspecified
+// address.
 func (l lane) name() string {
 	name := fmt.Sprintf("rr-%d-%d", l.slots.Count, l.counter)
 	switch l.slots.Scheduler {
@@ -57,8 +109,8 @@ func (l lane) name() string {
 	case model.SourceHash:
 		name = fmt.Sprintf("hash-%d", l.slots.Count)
 	}
-	if l.slots.First > 0 {
-		name += fmt.Sprintf("-at-%d", l.slots.First)
+	if l.slots.First == ownSlots {
+		name += "-outside"
 	}
 	return l.prefix() + name
 }
@@ -87,13 +139,14 @@ func (l lane) common() (lane, bool) {
 // chain returns the chain of a lane, for example
 //
 //	numgen random mod 8 0 goto rr-3-16
-//	dnat ip to ip daddr . meta l4proto . th dport . numgen inc mod 3 map @endpoints
+//	meta priority set numgen inc mod 3 offset 1 goto choose
 func (l lane) chain() *nft.Chain {
 	c := &nft.Chain{Name: l.name()}
 	if other, ok := l.common(); ok {
 		c.Rules = append(c.Rules, nft.Rule{nft.OneIn{Of: evasion}, nft.Verdict{Action: nft.Goto, Chain: other.name()}})
 	}
-	c.Rules = append(c.Rules, nft.Rule{nft.DNAT{Key: append(dialledKey(l.wildcard)[:3:3], l.slots), Map: nft.EndpointsMap}})
+	choose := nft.Verdict{Action: nft.Goto, Chain: l.prefix() + nft.ChooseChain}
+	c.Rules = append(c.Rules, nft.Rule{nft.Choose{Slots: l.slots}, choose})
 	return c
 }
 

@@ -65,9 +65,10 @@ func nodeChains(f model.Family, r *model.Routing) []*nft.Chain {
 		return nil
 	}
 	local, _ := notFromPod(f, r)
-	local = append(local, nft.VerdictMap{Key: dialledNode, Map: nft.LocalServicesMap})
+	local = append(local, classify(dialledNode, nft.LocalServicesMap)...)
 	return []*nft.Chain{
-		{Name: nodeDispatchChain, Rules: []nft.Rule{{nft.VerdictMap{Key: dialledNode, Map: nft.ServicesMap}}}},
+		choose(nft.NodePrefix+nft.ChooseChain, dialledNode),
+		{Name: nodeDispatchChain, Rules: []nft.Rule{classify(dialledNode, nft.ServicesMap)}},
 		{Name: nodePreroutingChain, Rules: []nft.Rule{local, {nft.Verdict{Action: nft.Goto, Chain: nodeDispatchChain}}}},
 		// A frontend with the address and port of a NodePort has policy Local here:
 		// the rules before masquerade the rest.

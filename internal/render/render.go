@@ -68,6 +68,14 @@ func (p *part) take(f *fragment) {
 	}
 }
 
+// lane adds the chain of a lane, and the element that leads there.
+func (p *part) lane(l laneUse) {
+	p.lanes = append(p.lanes, l.chain())
+	if e, ok := l.element(); ok {
+		p.elements[nft.LanesMap] = append(p.elements[nft.LanesMap], e)
+	}
+}
+
 // table returns a table with all sets, but only the elements of the part. It has the
 // chains of every table only if they may differ before and after.
 func (p *part) table(f model.Family, r *model.Routing, kinds []affinity, skeletonDiffers bool) *nft.Table {

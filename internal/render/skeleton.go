@@ -21,7 +21,7 @@ var (
 // memory, and time for every new connection.
 func chains(f model.Family, r *model.Routing, kinds []affinity) []*nft.Chain {
 	return slices.Concat(
-		[]*nft.Chain{refuse(), dispatch()},
+		[]*nft.Chain{refuse(), choose(nft.ChooseChain, dialled), dispatch()},
 		nodeChains(f, r),
 		[]*nft.Chain{prerouting(f, r), output(r)},
 		unserved(),
@@ -32,12 +32,14 @@ func chains(f model.Family, r *model.Routing, kinds []affinity) []*nft.Chain {
 // sets returns the sets and maps of a table, empty.
 func sets(r *model.Routing, kinds []affinity) []*nft.Set {
 	out := []*nft.Set{
-		// The action for a frontend: goto a lane, goto refuse, or drop.
-		{Name: nft.ServicesMap, Key: frontend, Data: []nft.Datatype{nft.Verdicts}, Counters: r.Counters},
+		// The class of a frontend.
+		{Name: nft.ServicesMap, Key: frontend, Data: []nft.Datatype{nft.ClassID}, Counters: r.Counters},
 		// The same for clients outside of the cluster, where it differs.
-		{Name: nft.LocalServicesMap, Key: frontend, Data: []nft.Datatype{nft.Verdicts}, Counters: r.Counters},
+		{Name: nft.LocalServicesMap, Key: frontend, Data: []nft.Datatype{nft.ClassID}, Counters: r.Counters},
+		// The action for a class: goto a lane, goto refuse, or drop.
+		{Name: nft.LanesMap, Key: []nft.Datatype{nft.ClassID}, Data: []nft.Datatype{nft.Verdicts}},
 		// The endpoints of a frontend, numbered.
-		{Name: nft.EndpointsMap, Key: append(frontend[:3:3], nft.Slot), Data: []nft.Datatype{nft.Address, nft.Port}},
+		{Name: nft.EndpointsMap, Key: append(frontend[:3:3], nft.ClassID), Data: []nft.Datatype{nft.Address, nft.Port}},
 		// Frontends with source ranges, and these.
 		{Name: nft.FirewalledSet, Key: frontend},
 		{Name: nft.SourceRangesSet, Key: append(frontend[:3:3], nft.Source), Interval: true},
@@ -66,8 +68,31 @@ func refuse() *nft.Chain {
 	}}
 }
 
+// choose returns the chain that sends a connection to the endpoint in a slot. It is the
+// only one with these frontends that refers to the map of endpoints: the kernel walks
+// all elements of a map for a rule that is bound to it, and all such rules for
+// an element. If the slot is empty it clears what it borrowed.
+func choose(name string, frontend nft.Concat) *nft.Chain {
+	return &nft.Chain{Name: name, Rules: []nft.Rule{
+		{nft.DNAT{Key: append(frontend[:3:3], nft.PacketClass), Map: nft.EndpointsMap}},
+		{nft.Declassify{}},
+	}}
+}
+
 func dispatch() *nft.Chain {
-	return &nft.Chain{Name: nft.DispatchChain, Rules: []nft.Rule{{nft.VerdictMap{Key: dialled, Map: nft.ServicesMap}}}}
+	return &nft.Chain{Name: nft.DispatchChain, Rules: []nft.Rule{classify(dialled, nft.ServicesMap)}}
+}
+
+// classify continues in the lane of a frontend. Its class is data, not a verdict: when
+// an element with a verdict is added, the kernel validates the table and visits all
+// elements of all verdict maps.
+//
+//	meta priority set ip daddr . meta l4proto . th dport map @services meta priority vmap @lanes
+func classify(frontend nft.Concat, services string) nft.Rule {
+	return nft.Rule{
+		nft.Classify{Key: frontend, Map: services},
+		nft.VerdictMap{Key: nft.Concat{nft.PacketClass}, Map: nft.LanesMap},
+	}
 }
 
 // unserved returns the chains for addresses of ours without a frontend. They come
@@ -106,7 +131,7 @@ func firewall() nft.Rule {
 // because packets of the node itself do not pass here.
 func prerouting(f model.Family, r *model.Routing) *nft.Chain {
 	local, _ := notFromPod(f, r)
-	local = append(local, nft.VerdictMap{Key: dialled, Map: nft.LocalServicesMap})
+	local = append(local, classify(dialled, nft.LocalServicesMap)...)
 	return &nft.Chain{Name: "prerouting", Hook: nft.Prerouting, Priority: nft.PriorityDNAT,
 		Rules: append([]nft.Rule{firewall(), local}, toDispatch(r, nodePreroutingChain)...)}
 }
@@ -146,6 +171,7 @@ func output(r *model.Routing) *nft.Chain {
 func postrouting(f model.Family, r *model.Routing) *nft.Chain {
 	rules := []nft.Rule{
 		{nft.NotTranslated{}, nft.Verdict{Action: nft.Accept}},
+		{nft.Declassify{}}, // it had a slot
 		{nft.InSet{Key: nft.Concat{nft.SourceAddress, nft.DestinationAddress, nft.TransportProtocol, nft.DestinationPort}, Set: nft.HairpinSet}, nft.Masquerade{}},
 	}
 	rules = append(rules, masqueradeClusterIPs(f, r)...)

@@ -11,17 +11,21 @@ import (
 type span struct{ first, count int }
 
 // layout places the endpoints of a frontend in slots, so that those for clients inside
-// of the cluster and those for clients outside are each a span.
-//
-//	inside:   [ inside only | both ]
-//	outside:                [ both | outside only ]
-//
-// Without any for outside only, both come first: then all spans start at slot 0, and
-// more services share a lane.
+// of the cluster and those for clients outside are each a span. Both start at slot 1 if
+// clients outside have some of the endpoints inside, which come first. If they have
+// others, too, they have slots of their own.
 type layout struct {
-	slots           []netip.AddrPort
+	slots           []netip.AddrPort // from firstSlot on
+	own             []netip.AddrPort // from ownSlots on
 	inside, outside span
 }
+
+const (
+	firstSlot = 1 // nft has a word for 0, "none"
+	// ownSlots is the first slot of clients outside of the cluster that have endpoints
+	// of their own. It is behind all others.
+	ownSlots = firstSlot + maxSlots
+)
 
 // newLayout lays out the endpoints of a service port on a node. outside is empty if
 // all clients have the same endpoints.
@@ -35,30 +39,26 @@ func newLayout(node string, port model.PortName, inside, outside []model.Endpoin
 	}
 	scale := newScale(inside, outside)
 	spread := func(in []model.Endpoint, keep func(model.Endpoint) bool) []netip.AddrPort {
-		return weighted(shuffle(node, port, in, keep), scale)
+		all := weighted(shuffle(node, port, in, keep), scale)
+		return all[:min(len(all), maxSlots)]
 	}
+	all := func(model.Endpoint) bool { return true }
 	if len(outside) == 0 {
-		all := spread(inside, func(model.Endpoint) bool { return true })
-		return layout{slots: all, inside: span{0, len(all)}}
+		slots := spread(inside, all)
+		return layout{slots: slots, inside: span{firstSlot, len(slots)}}
 	}
-	not := func(f func(model.Endpoint) bool) func(model.Endpoint) bool {
-		return func(e model.Endpoint) bool { return !f(e) }
+	if slices.ContainsFunc(outside, not(isIn(inside))) {
+		slots, own := spread(inside, all), spread(outside, all)
+		return layout{slots, own, span{firstSlot, len(slots)}, span{ownSlots, len(own)}}
 	}
-	insideOnly := spread(inside, not(isIn(outside)))
 	both := spread(inside, isIn(outside))
-	outsideOnly := spread(outside, not(isIn(inside)))
-	if len(outsideOnly) == 0 {
-		return layout{
-			slots:   slices.Concat(both, insideOnly),
-			inside:  span{0, len(both) + len(insideOnly)},
-			outside: span{0, len(both)},
-		}
-	}
-	return layout{
-		slots:   slices.Concat(insideOnly, both, outsideOnly),
-		inside:  span{0, len(insideOnly) + len(both)},
-		outside: span{len(insideOnly), len(both) + len(outsideOnly)},
-	}
+	slots := slices.Concat(both, spread(inside, not(isIn(outside))))
+	slots = slots[:min(len(slots), maxSlots)]
+	return layout{slots: slots, inside: span{firstSlot, len(slots)}, outside: span{firstSlot, len(both)}}
+}
+
+func not(f func(model.Endpoint) bool) func(model.Endpoint) bool {
+	return func(e model.Endpoint) bool { return !f(e) }
 }
 
 // shuffle orders endpoints by a hash of node, service port and endpoint: otherwise
@@ -112,7 +112,7 @@ type scale struct{ unit, divisor int }
 func newScale(inside, outside []model.Endpoint) scale {
 	all := slices.Concat(inside, outside)
 	s := scale{commonWeight(all), 1}
-	for s.divisor < maxWeight && (s.total(inside) > maxSlots(len(inside)) || s.total(outside) > maxSlots(len(outside))) {
+	for s.divisor < maxWeight && (s.total(inside) > slotsFor(len(inside)) || s.total(outside) > slotsFor(len(outside))) {
 		s.divisor *= 2
 	}
 	return s
@@ -121,10 +121,10 @@ func newScale(inside, outside []model.Endpoint) scale {
 // maxWeight is more than any weight.
 const maxWeight = 1 << 16
 
-// maxSlots returns the most slots for a number of endpoints with unequal weights. Each
+// slotsFor returns the most slots for a number of endpoints with unequal weights. Each
 // slot is an element for each frontend, and a change of an endpoint changes all of its
 // slots.
-func maxSlots(endpoints int) int {
+func slotsFor(endpoints int) int {
 	return max(512, min(16*endpoints, 4096), 4*endpoints)
 }
 

@@ -28,7 +28,11 @@ func list(text string) []model.Endpoint {
 // letters returns the names in a span of slots, sorted.
 func letters(l layout, s span) string {
 	var names []string
-	for _, e := range l.slots[s.first : s.first+s.count] {
+	slots := l.slots
+	if s.first == ownSlots {
+		slots = l.own
+	}
+	for _, e := range slots[:s.count] {
 		names = append(names, string(rune(e.Addr().As4()[3])))
 	}
 	slices.Sort(names)
@@ -42,11 +46,11 @@ func TestLayout(t *testing.T) {
 		first                   int // slot for clients outside
 	}{
 		{"one list", "a b c", "", "a b c", "", 0},
-		{"outside is a part", "a b c", "b", "a b c", "b", 0},
-		{"outside is all", "a b", "a b", "a b", "a b", 0},
-		{"outside has one more", "a b", "b c", "a b", "b c", 1},
-		{"nothing in common", "a b", "c d", "a b", "c d", 2},
-		{"weights", "a2 b", "a2", "a a b", "a a", 0},
+		{"outside is a part", "a b c", "b", "a b c", "b", firstSlot},
+		{"outside is all", "a b", "a b", "a b", "a b", firstSlot},
+		{"outside has one more", "a b", "b c", "a b", "b c", ownSlots},
+		{"nothing in common", "a b", "c d", "a b", "c d", ownSlots},
+		{"weights", "a2 b", "a2", "a a b", "a a", firstSlot},
 		{"equal weights", "a7 b7", "", "a b", "", 0},
 		{"common divisor", "a6 b4", "", "a a a b b", "", 0},
 		{"nothing", "", "", "", "", 0},
@@ -102,8 +106,8 @@ func TestSlotsAreBounded(t *testing.T) {
 				endpoints = append(endpoints, model.Endpoint{Address: a, Host: &model.Host{Weight: c.weight(i)}})
 			}
 			l := newLayout("node-1", portName("web"), endpoints, endpoints[:1])
-			if len(l.slots) > maxSlots(c.endpoints) {
-				t.Errorf("%d slots, want no more than %d", len(l.slots), maxSlots(c.endpoints))
+			if len(l.slots) > slotsFor(c.endpoints) {
+				t.Errorf("%d slots, want no more than %d", len(l.slots), slotsFor(c.endpoints))
 			}
 			slots := make(map[netip.AddrPort]int)
 			for _, a := range l.slots {

@@ -73,11 +73,11 @@ func tableFrontends(t *nft.Table, services *nft.Set, endpoints map[answer]bool) 
 		}
 	}
 	lanes := plan.NewLanes(t)
-	decision := func(set string, v nft.Verdict, f model.Frontend) Decision {
+	decision := func(set string, class nft.Class, f model.Frontend) Decision {
 		slots, _ := lanes.Of(set, f)
 		n := distinct(byFrontend[f], slots)
 		switch {
-		case v.Action == nft.Drop:
+		case lanes.Verdict(class).Action == nft.Drop:
 			return Decision{Verdict: model.Drop.String()}
 		case n == 0:
 			return Decision{Verdict: model.Reject.String()}
@@ -88,12 +88,12 @@ func tableFrontends(t *nft.Table, services *nft.Set, endpoints map[answer]bool) 
 	local := t.Set(nft.LocalServicesMap)
 	for i := range services.Elements {
 		e := &services.Elements[i]
-		f := frontend{Frontend: e.Key.Frontend(), inside: decision(nft.ServicesMap, e.Value.Verdict, e.Key.Frontend())}
+		f := frontend{Frontend: e.Key.Frontend(), inside: decision(nft.ServicesMap, e.Value.Class, e.Key.Frontend())}
 		f.port, f.kind = nft.ParseComment(e.Comment)
 		f.port.Protocol = f.Protocol
 		if local != nil {
 			if o, ok := local.Find(f.Frontend); ok {
-				outside := decision(nft.LocalServicesMap, o.Value.Verdict, f.Frontend)
+				outside := decision(nft.LocalServicesMap, o.Value.Class, f.Frontend)
 				f.outside = &outside
 			}
 		}

@@ -22,7 +22,10 @@ func Statements(f model.Family) map[string]nft.Rule {
 	client := append(dialled[:3:3], nft.SourceAddress)
 	return map[string]nft.Rule{
 		"CameIn":        {nft.CameIn{}, accept},
-		"DNAT":          {nft.DNAT{Key: append(dialled[:3:3], nft.Slots{Count: 3}), Map: "endpoints"}},
+		"Classify":      {nft.Classify{Key: dialled, Map: "classes"}, nft.VerdictMap{Key: nft.Concat{nft.PacketClass}, Map: "lanes"}},
+		"Declassify":    {nft.Declassify{}, accept},
+		"Choose":        {nft.Choose{Slots: nft.Slots{Count: 3, First: 1}}, accept},
+		"DNAT":          {nft.DNAT{Key: append(dialled[:3:3], nft.PacketClass), Map: "endpoints"}},
 		"Forget":        {nft.Forget{Map: "clients", Key: client}},
 		"InSet":         {nft.InSet{Key: dialled, Set: "frontends", Not: true}, accept},
 		"IsAnswer":      {nft.IsAnswer{}, accept},
@@ -51,7 +54,9 @@ func StatementTable(f model.Family, rules map[string]nft.Rule) *nft.Table {
 		Sets: []*nft.Set{
 			{Name: "frontends", Key: frontend},
 			{Name: "verdicts", Key: frontend, Data: []nft.Datatype{nft.Verdicts}},
-			{Name: "endpoints", Key: append(frontend[:3:3], nft.Slot), Data: endpoint},
+			{Name: "classes", Key: frontend, Data: []nft.Datatype{nft.ClassID}},
+			{Name: "lanes", Key: []nft.Datatype{nft.ClassID}, Data: []nft.Datatype{nft.Verdicts}},
+			{Name: "endpoints", Key: append(frontend[:3:3], nft.ClassID), Data: endpoint},
 			{Name: "clients", Key: append(frontend[:3:3], nft.Source), Data: endpoint, Dynamic: true, Size: 10},
 		},
 		Chains: []*nft.Chain{{Name: "empty"}},
