@@ -129,9 +129,9 @@ func numberOf(t *testing.T, name string, otherwise int) int {
 // populate creates all Services.
 func (s *soak) populate() {
 	s.T.Helper()
-	s.createServed()
 	begin := time.Now()
 	s.storeUsual() // first: the API server gives other addresses to the next ones
+	s.createServed()
 	made := newChanges(s)
 	numbers := make(chan int)
 	for w := range soakWriters {
