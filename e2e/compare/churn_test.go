@@ -32,8 +32,7 @@ func BenchmarkChurn(b *testing.B) {
 			rests, floods := map[results.Program][]rest{}, map[results.Program][]*flood{}
 			for range churnRuns(b) {
 				for _, c.contender = range proxies {
-					c.start()
-					c.settle()
+					c.startAndSync()
 					rests[c.name] = append(rests[c.name], c.rest(nothing))
 					floods[c.name] = append(floods[c.name], c.sustain(churnRate, changeTime(b)))
 					c.stop()

@@ -23,8 +23,7 @@ func BenchmarkSyncPeriod(b *testing.B) {
 				c.contender = x
 				all := map[int][]*flood{}
 				for range churnRuns(b) {
-					c.start()
-					c.settle()
+					c.startAndSync()
 					for _, rate := range rates {
 						all[rate] = append(all[rate], c.sustain(rate, length))
 					}

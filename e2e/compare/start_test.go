@@ -60,6 +60,14 @@ func overlap(a, b map[netip.Addr]bool) bool {
 	return false
 }
 
+// startAndSync starts the proxy and waits until it has nothing to do.
+func (c *comparison) startAndSync() {
+	c.C.T.Helper()
+	c.start()
+	testbed.Eventually(c.C.T, c.synced)
+	c.settle()
+}
+
 // restart stops the proxy and starts it again with all rules in place.
 func (c *comparison) restart() {
 	t := c.C.T
