@@ -1,12 +1,15 @@
 package soak
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -50,6 +53,15 @@ func (s *soak) storeUsual() {
 			s.T.Fatalf("store Services: %v", err)
 		}
 	}
+	testbed.Eventually(s.T, func() error { // the API server has read them
+		ctx, cancel := context.WithTimeout(s.T.Context(), time.Second)
+		defer cancel()
+		_, err := s.API.CoreV1().Services(testbed.Namespace).Create(ctx, s.newService("try"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if apierrors.IsInvalid(err) {
+			err = nil
+		}
+		return err
+	})
 }
 
 // usual returns a Service of the usual kind as the API server stores it, with its
