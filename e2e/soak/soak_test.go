@@ -129,9 +129,8 @@ func numberOf(t *testing.T, name string, otherwise int) int {
 // populate creates all Services.
 func (s *soak) populate() {
 	s.T.Helper()
-	begin := time.Now()
-	s.storeUsual() // first: the API server gives other addresses to the next ones
 	s.createServed()
+	begin := time.Now()
 	made := newChanges(s)
 	numbers := make(chan int)
 	for w := range soakWriters {
@@ -148,6 +147,7 @@ func (s *soak) populate() {
 	}
 	close(numbers)
 	made.running.Wait()
+	s.storeUsual()
 	s.T.Logf("%d services created in %v", s.services, time.Since(begin).Round(time.Millisecond))
 	if made.count["create a Service"].made < some*9/10 {
 		s.T.Fatalf("the API server refuses too many Services:\n%s", made)

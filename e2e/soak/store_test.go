@@ -1,15 +1,12 @@
 package soak
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -30,6 +27,7 @@ const (
 func (s *soak) storeUsual() {
 	s.T.Helper()
 	store, numbers, failures := s.NewStore(), make(chan int), make(chan error, soakWriters)
+	addresses := s.freeAddresses()
 	var running sync.WaitGroup
 	for w := range soakWriters {
 		r := random{rand.New(rand.NewPCG(s.seed, 1<<40+uint64(w)))}
@@ -37,7 +35,7 @@ func (s *soak) storeUsual() {
 			var failure error
 			for i := range numbers {
 				if failure == nil {
-					failure = store.Put(r.usual(i))
+					failure = store.Put(r.usual(i, addresses[i]))
 				}
 			}
 			failures <- failure
@@ -53,21 +51,32 @@ func (s *soak) storeUsual() {
 			s.T.Fatalf("store Services: %v", err)
 		}
 	}
-	testbed.Eventually(s.T, func() error { // the API server has read them
-		ctx, cancel := context.WithTimeout(s.T.Context(), time.Second)
-		defer cancel()
-		_, err := s.API.CoreV1().Services(testbed.Namespace).Create(ctx, s.newService("try"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		if apierrors.IsInvalid(err) {
-			err = nil
+}
+
+// freeAddresses returns ClusterIPs for the further Services.
+func (s *soak) freeAddresses() map[int]string {
+	s.T.Helper()
+	before, err := s.API.CoreV1().Services(testbed.Namespace).List(s.T.Context(), metav1.ListOptions{})
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	used := map[string]bool{}
+	for _, o := range before.Items {
+		used[o.Spec.ClusterIP] = true
+	}
+	free, n := map[int]string{}, 0
+	for i := anyKinds; i < s.services; i++ {
+		for free[i] == "" || used[free[i]] {
+			free[i], n = testbed.Address(10, 97, n).String(), n+1
 		}
-		return err
-	})
+	}
+	return free
 }
 
 // usual returns a Service of the usual kind as the API server stores it, with its
 // address and its EndpointSlice.
-func (r random) usual(i int) map[string]runtime.Object {
-	name, ip := soakName(i), testbed.Address(10, 97, i).String()
+func (r random) usual(i int, ip string) map[string]runtime.Object {
+	name := soakName(i)
 	port := r.port(0)
 	port.TargetPort = intstr.FromInt32(testbed.EchoPort)
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: testbed.Namespace}, Spec: corev1.ServiceSpec{
