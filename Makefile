@@ -80,9 +80,9 @@ e2e-tools: ## compile etcd and the Kubernetes programs that e2e runs (minutes th
 	cd e2e/tools && for tool in $$(go list tool); do go tool -n "$$tool" || exit; done
 
 .PHONY: soak
-soak: ## change thousands of Services at random under load, with restarts and outside changes; SOAK=1h, SOAK_SERVICES=2000, SOAK_SEED
+soak: ## change thousands of Services at random under load, with restarts and outside changes; SOAK=1h, SOAK_SERVICES=2000, SOAK_SEED, RESULTS=FILE.json adds the run
 	scripts/install-packages nft:nftables
-	cd e2e && SOAK=$(or $(SOAK),10m) SOAK_SERVICES=$(or $(SOAK_SERVICES),2000) SOAK_SEED=$(SOAK_SEED) \
+	cd e2e && SOAK=$(or $(SOAK),10m) SOAK_SERVICES=$(or $(SOAK_SERVICES),2000) SOAK_SEED=$(SOAK_SEED) RESULTS=$(abspath $(RESULTS)) \
 		go test -count=1 -v -timeout 0 -run '^TestSoak$$' ./soak
 
 .PHONY: manifests
@@ -129,6 +129,13 @@ bench-results: ## repeat the measurements of nftproxy alone in docs/performance
 	$(MAKE) bench RUNS=$(or $(RUNS),5) RESULTS=docs/performance/nftproxy.json
 	$(MAKE) bench-sweep RUNS=$(or $(RUNS),5) RESULTS=docs/performance/sweep.json
 
+.PHONY: bench-beside
+bench-beside: ## repeat the measurements beside kube-proxy in docs/performance (hours)
+	$(MAKE) bench-compare COMPARE_SERVICES=1000,3000,10000 RESULTS=docs/performance/compare.json
+	$(MAKE) bench-churn RESULTS=docs/performance/churn.json
+	$(MAKE) bench-period RESULTS=docs/performance/period.json
+	$(MAKE) bench-datapath RESULTS=docs/performance/datapath.json
+
 .PHONY: bench-report
 bench-report: ## generate plots and tables from docs/performance/*.json
 	go run ./bench plot docs/performance docs/performance/*.json
@@ -149,10 +156,15 @@ bench-start: ## measure starts of the process beside a bare list by client-go; C
 	scripts/install-packages nft:nftables
 	cd e2e && RESULTS=$(abspath $(RESULTS)) go test -run '^$$' -bench '^BenchmarkStart$$' -benchtime 1x -timeout 90m ./compare
 
-.PHONY: bench-period
-bench-period: ## measure costs and benefits of --min-sync-period under continuous changes; COMPARE_SERVICES=1000
+.PHONY: bench-churn
+bench-churn: ## compare nftproxy and kube-proxy at rest and under 500 changes/s; COMPARE_SERVICES=3000, COMPARE_RUNS=5, RESULTS=FILE.json saves
 	scripts/install-packages nft:nftables
-	cd e2e && go test -run '^$$' -bench '^BenchmarkSyncPeriod$$' -benchtime 1x -timeout 90m ./compare
+	cd e2e && RESULTS=$(abspath $(RESULTS)) go test -run '^$$' -bench '^BenchmarkChurn$$' -benchtime 1x -timeout 90m ./compare
+
+.PHONY: bench-period
+bench-period: ## measure costs and benefits of --min-sync-period under continuous changes; variables as for bench-churn
+	scripts/install-packages nft:nftables
+	cd e2e && RESULTS=$(abspath $(RESULTS)) go test -run '^$$' -bench '^BenchmarkSyncPeriod$$' -benchtime 1x -timeout 90m ./compare
 
 .PHONY: bench-pods
 bench-pods: ## measure pod churn if all addresses serve NodePorts, for nftproxy and kube-proxy; RESULTS=FILE.json saves

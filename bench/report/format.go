@@ -31,6 +31,14 @@ func Bytes(b float64) string {
 	return significant(b) + " GiB"
 }
 
+// percent writes a share in percent, for example "0.02 %" or "7.3 %".
+func percent(share float64) string {
+	if p := 100 * share; p >= 0.095 {
+		return significant(p) + " %"
+	}
+	return strconv.FormatFloat(100*share, 'f', 2, 64) + " %"
+}
+
 // Count writes a number with a comma between thousands.
 func Count(n float64) string {
 	digits := strconv.FormatInt(int64(math.Round(n)), 10)

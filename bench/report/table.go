@@ -23,6 +23,10 @@ func Tables(files []*results.File) map[string]string {
 		"compare": compareTable(files, func(int) bool { return true }),
 		"summary": summaryTable(files),
 		"rates":   ratesTable(files),
+		"rest":    restTable(files),
+		"churn":   churnTable(files),
+		"period":  periodTable(files),
+		"soak":    soakTable(files),
 		"process": processTable(files),
 
 		"watchers-machine":  machineTable(about(files, true)),

@@ -46,11 +46,19 @@ type Record struct {
 	Ratios map[Operation]*Distribution `json:"ratios,omitempty"`
 	// PerSecond is how often the operation is done in a second.
 	PerSecond *Distribution `json:"perSecond,omitempty"`
-	Work      *Work         `json:"work,omitempty"`
+	// Processor is the processor time used in a second, in seconds: 1 is one core.
+	Processor *Distribution `json:"processor,omitempty"`
+	// Rate is how many changes a second are asked for; zero: one after the other.
+	Rate float64 `json:"rate,omitempty"`
+	// Period is the minimum time between two syncs, in seconds; zero: that of the
+	// program's default.
+	Period float64 `json:"period,omitempty"`
+	Work   *Work   `json:"work,omitempty"`
 	// Memory is that of the program, or of the API server where there is Server.
 	Memory *Memory `json:"memory,omitempty"`
 	// Server is what the API server spends on all watchers.
 	Server *Server `json:"server,omitempty"`
+	Soak   *Soak   `json:"soak,omitempty"`
 }
 
 // Program is what was measured.
@@ -96,6 +104,14 @@ const (
 	LoadRules Operation = "load the rules"
 	// ListAndLoad is the least that a cold start consists of.
 	ListAndLoad Operation = "list the objects and load the rules"
+	// Rest is no action: it is what the process does while nothing changes. Its
+	// PerSecond are wakeups of threads.
+	Rest Operation = "rest"
+	// Churn replaces endpoints without a pause, at a rate. Its PerSecond are
+	// transactions.
+	Churn Operation = "continuous changes"
+	// LongRun is many changes, disturbances and requests, as [Soak] counts them.
+	LongRun Operation = "long run"
 	// Connect opens a connection, exchanges something over it and closes it.
 	Connect Operation = "connect"
 	// RoundTrip exchanges something over a connection that is open.
@@ -134,6 +150,8 @@ const (
 	FromSnapshot From = "snapshot"
 	// FromWrite: the object is written to the API server.
 	FromWrite From = "API write"
+	// FromEvent: the API server's event about the object arrives at a watch.
+	FromEvent From = "API event"
 	// FromProcess: the process is started.
 	FromProcess From = "process start"
 )
@@ -170,6 +188,31 @@ type Memory struct {
 	Live uint64 `json:"live,omitempty"`
 	// Started is VmRSS after the start, before any change; zero: not known.
 	Started uint64 `json:"started,omitempty"`
+}
+
+// Soak is a long run under changes, traffic, restarts and disturbances.
+type Soak struct {
+	Seconds      float64 `json:"seconds"`
+	Changes      int     `json:"changes"` // of objects
+	Disturbances int     `json:"disturbances"`
+	Requests     int     `json:"requests"`
+	Lost         int     `json:"lost"` // without the answer that was wanted
+	// First and Last are medians of the first and the last third of the samples of
+	// one process, Watched the time from the first sample to the last, in seconds.
+	Watched float64 `json:"watched"`
+	First   Held    `json:"first"`
+	Last    Held    `json:"last"`
+	// Growth of Held.Anonymous in an hour, by least squares over all samples.
+	Growth float64 `json:"growth"`
+}
+
+// Held is what a process holds while nothing changes.
+type Held struct {
+	Anonymous uint64 `json:"anonymous"` // bytes of memory that is not of files
+	Heap      uint64 `json:"heap"`      // bytes in use after a garbage collection
+	Files     int    `json:"files"`     // except listening sockets
+	// Goroutines are those that do not belong to listening sockets.
+	Goroutines int `json:"goroutines"`
 }
 
 // Write writes the file, indented so that changes can be read.

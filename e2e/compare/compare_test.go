@@ -102,19 +102,22 @@ func loadSizes(b *testing.B, otherwise int) (sizes []int) {
 	return sizes
 }
 
-// changeTime returns what COMPARE_TIME says.
-func changeTime(b *testing.B) time.Duration {
+// timeFrom returns what a variable of the environment says.
+func timeFrom(b *testing.B, name string, otherwise time.Duration) time.Duration {
 	b.Helper()
-	text := os.Getenv("COMPARE_TIME")
+	text := os.Getenv(name)
 	if text == "" {
-		return time.Minute
+		return otherwise
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil {
-		b.Fatalf("COMPARE_TIME: %v: use a time such as 1m", err)
+		b.Fatalf("%s: %v: use a time such as 1m", name, err)
 	}
 	return d
 }
+
+// changeTime returns what COMPARE_TIME says.
+func changeTime(b *testing.B) time.Duration { return timeFrom(b, "COMPARE_TIME", time.Minute) }
 
 func newComparison(b *testing.B, r *testbed.ComparisonReport, services int) *comparison {
 	b.Helper()
@@ -129,14 +132,15 @@ func newComparison(b *testing.B, r *testbed.ComparisonReport, services int) *com
 	b.Cleanup(func() { os.RemoveAll(home) })
 	return &comparison{
 		Population: p, home: home, kernel: watchKernel(b, c.Node), events: watchAPI(p), report: r,
-		starts: effort{1, 5, 20 * time.Second}, changes: effort{3, 20, changeTime(b)},
+		starts: effort{5, 5, 0}, changes: effort{5, 20, changeTime(b)},
 	}
 }
 
 // measure has one proxy do everything.
 func (c *comparison) measure() {
 	c.coldStart()
-	c.idle()
+	c.settle()
+	c.record(testbed.MemoryAtFirst, results.Record{Memory: c.proxy.Memory(c.C.T)})
 	c.restart()
 	c.replaceEndpoint()
 	c.scale()

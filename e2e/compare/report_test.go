@@ -9,7 +9,9 @@ import (
 )
 
 func (c *comparison) record(operation results.Operation, r results.Record) {
-	r.Program, r.Services, r.Endpoints, r.Operation = c.name, c.Services, testbed.LoadEndpoints, operation
+	if r.Program, r.Operation = c.name, operation; r.Services == 0 {
+		r.Services, r.Endpoints = c.Services, testbed.LoadEndpoints
+	}
 	c.report.File.Records = append(c.report.File.Records, r)
 }
 

@@ -11,9 +11,6 @@ import (
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )
 
-// idleTime is how long an idle proxy is watched.
-const idleTime = 30 * time.Second
-
 // coldStart starts the proxy where there are no rules.
 func (c *comparison) coldStart() {
 	var took, used []time.Duration
@@ -63,19 +60,12 @@ func overlap(a, b map[netip.Addr]bool) bool {
 	return false
 }
 
-// idle watches the proxy while nothing changes.
-func (c *comparison) idle() {
-	t := c.C.T
-	t.Helper()
+// startAndSync starts the proxy and waits until it has nothing to do.
+func (c *comparison) startAndSync() {
+	c.C.T.Helper()
+	c.start()
+	testbed.Eventually(c.C.T, c.synced)
 	c.settle()
-	before := c.proxy.Switches(t)
-	time.Sleep(idleTime)
-	perSecond := float64(c.proxy.Switches(t)-before) / idleTime.Seconds()
-	if n := c.kernel.pending(t); n > 0 {
-		t.Fatalf("%s: %d transactions while nothing changes", c.name, n)
-	}
-	c.record(testbed.IdleSwitches, results.Record{PerSecond: results.Values([]float64{perSecond})})
-	c.record(testbed.MemoryAtFirst, results.Record{Memory: c.proxy.Memory(t)})
 }
 
 // restart stops the proxy and starts it again with all rules in place.

@@ -17,17 +17,28 @@ import (
 // together. Clients must not notice it, unless it says so.
 type incident func(*soak) (what string)
 
-// ending are incidents that may end nftproxy, harmless those that do not.
-var (
-	harmless = []incident{
-		(*soak).meddle, (*soak).meddle, (*soak).meddle,
-		(*soak).pauseProxy, (*soak).pauseServer, (*soak).replaceServer,
+// harmless returns the incidents that do not end nftproxy.
+func (s *soak) harmless() []incident {
+	all := []incident{(*soak).meddle, (*soak).meddle, (*soak).meddle, (*soak).pauseProxy, (*soak).pauseServer}
+	if s.services <= mostRestarts {
+		all = append(all, (*soak).replaceServer)
 	}
-	ending = append([]incident{
-		(*soak).endProxy, (*soak).killProxy, (*soak).startWithoutServer,
-		func(s *soak) string { s.restartProxy(!s.shared); return s.mode() + " from now on" },
-	}, harmless...)
-)
+	return all
+}
+
+// ending returns these, and those that end nftproxy.
+func (s *soak) ending() []incident {
+	all := append(s.harmless(), (*soak).endProxy, (*soak).killProxy,
+		func(s *soak) string { s.restartProxy(!s.shared); return s.mode() + " from now on" })
+	if s.services <= mostRestarts {
+		all = append(all, (*soak).startWithoutServer)
+	}
+	return all
+}
+
+// mostRestarts is the most Services with which the API server is restarted. It ends
+// if it has not compared all of them with their addresses a minute after its start.
+const mostRestarts = 20_000
 
 // incidents is the record of what happened.
 type incidents struct {

@@ -250,6 +250,18 @@ func (c *soakClient) wantRefusal() {
 	c.refused.Add(time.Since(begin), fmt.Errorf("got %v, %v, want ECONNREFUSED", answer, err))
 }
 
+// totals returns the number of all requests, and of those that were lost.
+func (l *soakLoad) totals() (requests, lost int) {
+	l.gate.Lock()
+	defer l.gate.Unlock()
+	for _, c := range l.clients {
+		for _, n := range []*testbed.Count{&c.fresh, &c.refused, &c.lasted} {
+			requests, lost = requests+n.Requests, lost+len(n.Failures)
+		}
+	}
+	return requests, lost
+}
+
 // check puts the record of the load in the log, and fails the test if a request
 // did not get what it must.
 func (l *soakLoad) check() {

@@ -36,6 +36,7 @@ type sample struct {
 	pid                int
 	after              time.Duration
 	resident, peak     uint64 // bytes
+	anonymous          uint64 // resident bytes that are not of files
 	heap               uint64 // bytes that are in use after a garbage collection
 	files, listeners   int    // other files than listening sockets, and those
 	threads, goroutine int
@@ -60,8 +61,12 @@ func (s *soak) sampleOf(host *netlab.Host, p *testbed.Process) (x sample) {
 		s.T.Fatal(err)
 	}
 	for line := range strings.Lines(string(status)) {
-		if text, ok := strings.CutPrefix(line, "Threads:"); ok {
-			x.threads, _ = strconv.Atoi(strings.TrimSpace(text))
+		key, value, _ := strings.Cut(line, ":")
+		switch n, _ := strconv.Atoi(strings.TrimSpace(strings.TrimSuffix(value, "kB\n"))); key {
+		case "Threads":
+			x.threads = n
+		case "RssAnon":
+			x.anonymous = uint64(n) << 10
 		}
 	}
 	client := http.Client{Timeout: testbed.Patience, Transport: &http.Transport{DialContext: host.DialContext, DisableKeepAlives: true}}
@@ -124,8 +129,7 @@ func (s *soak) filesOf(p *testbed.Process) (others, listeners int) {
 // the last third.
 func (s *soak) checkMemory() {
 	s.T.Helper()
-	own := slices.DeleteFunc(slices.Clone(s.series), func(x sample) bool { return x.pid != s.longest })
-	own = own[len(own)/10:] // the first are before everything has happened once
+	own := s.longSeries()
 	n := len(own) / leastSamples
 	for _, m := range []struct {
 		name string
@@ -133,10 +137,11 @@ func (s *soak) checkMemory() {
 		more uint64
 	}{
 		{"resident bytes", func(x sample) uint64 { return x.resident }, moreMemory},
+		{"anonymous bytes", func(x sample) uint64 { return x.anonymous }, moreMemory},
 		{"bytes of the heap", func(x sample) uint64 { return x.heap }, moreHeap},
 		{"files", func(x sample) uint64 { return uint64(x.files) }, moreThings},
 		{"threads", func(x sample) uint64 { return uint64(x.threads) }, moreThings},
-		{"goroutines besides those of listeners", func(x sample) uint64 { return uint64(max(0, x.goroutine-2*x.listeners)) }, moreThings},
+		{"goroutines besides those of listeners", func(x sample) uint64 { return uint64(x.others()) }, moreThings},
 	} {
 		first, last := median(own[:n], m.of), median(own[len(own)-n:], m.of)
 		if last > first+first/10+m.more {
@@ -144,6 +149,17 @@ func (s *soak) checkMemory() {
 		}
 	}
 }
+
+// longSeries returns the samples of the process that runs longest, without the
+// first ones, before everything has happened once.
+func (s *soak) longSeries() []sample {
+	own := slices.DeleteFunc(slices.Clone(s.series), func(x sample) bool { return x.pid != s.longest })
+	return own[len(own)/10:]
+}
+
+// others returns the number of goroutines that do not belong to listeners, which
+// have one each.
+func (x sample) others() int { return x.goroutine - x.listeners }
 
 // median returns the one in the middle.
 func median[T any, V cmp.Ordered](all []T, of func(T) V) V {
@@ -159,10 +175,10 @@ func median[T any, V cmp.Ordered](all []T, of func(T) V) V {
 func (s *soak) seriesTable() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "after\tprocess\tresident\tpeak\theap\tfiles\tlisteners\tthreads\tgoroutines\t")
+	fmt.Fprintln(w, "after\tprocess\tresident\tanonymous\tpeak\theap\tfiles\tlisteners\tthreads\tgoroutines\t")
 	for _, x := range s.series {
-		fmt.Fprintf(w, "%v\t%d\t%.1f MiB\t%.1f MiB\t%.1f MiB\t%d\t%d\t%d\t%d\t\n", x.after.Round(time.Second), x.pid,
-			mebibytes(x.resident), mebibytes(x.peak), mebibytes(x.heap), x.files, x.listeners, x.threads, x.goroutine)
+		fmt.Fprintf(w, "%v\t%d\t%.1f MiB\t%.1f MiB\t%.1f MiB\t%.1f MiB\t%d\t%d\t%d\t%d\t\n", x.after.Round(time.Second), x.pid,
+			mebibytes(x.resident), mebibytes(x.anonymous), mebibytes(x.peak), mebibytes(x.heap), x.files, x.listeners, x.threads, x.goroutine)
 	}
 	_ = w.Flush()
 	return b.String()

@@ -52,32 +52,39 @@ type soak struct {
 // and at the end, the rules are those that a new nftproxy makes.
 //
 // SOAK is how long that goes on, SOAK_SERVICES how many Services change, and
-// SOAK_RATE how often in a second. SOAK_SEED repeats the choices of a run.
+// SOAK_RATE how often in a second. SOAK_SEED repeats the choices of a run. RESULTS
+// names a file that the run is added to.
 func TestSoak(t *testing.T) {
 	s := newSoak(t)
 	t.Logf("%v with %d services and %d changes a second; SOAK_SEED=%d repeats the choices", s.length, s.services, s.rate, s.seed)
-	s.populate()
 	// It compares all Services with their addresses, and again when one changes
 	// meanwhile, which may take more than a minute here.
 	s.Unready = []string{"poststarthook/start-service-ip-repair-controllers"}
+	s.populate()
 	s.launch(false)
+	s.HasSynced(s.Node, s.proxy)
 	s.becomesServed()
 	s.began = time.Now()
 	s.startLoad()
 	s.startChanges()
 	s.startNeighbours()
 
-	s.runIncidents(s.length/2, ending)
+	s.runIncidents(s.length/2, s.ending())
 	s.restartProxy(false)
 	s.longest = s.proxy.Cmd.Process.Pid
-	s.runIncidents(s.length/2, harmless)
+	s.runIncidents(s.length/2, s.harmless())
+	length := time.Since(s.began)
 	s.end()
 	s.report()
+	s.write(length)
 	s.load.check()
 	s.checkMemory()
 	s.checkLogs()
 	s.checkRules()
 }
+
+// soakCIDRs have room for 100,000 Services and more.
+const soakCIDRs = "10.96.0.0/14,fd00:10:96::/108"
 
 func newSoak(t *testing.T) *soak {
 	t.Helper()
@@ -96,7 +103,8 @@ func newSoak(t *testing.T) *soak {
 	s.services, s.rate = numberOf(t, "SOAK_SERVICES", 300), numberOf(t, "SOAK_RATE", 50)
 	s.random = random{rand.New(rand.NewPCG(s.seed, 0))}
 	// All Services of a namespace wait in one queue for its quotas.
-	s.Cluster = testbed.NewCluster(t, servedPods+clientPods, testbed.WithoutOwnEndpoint, "--disable-admission-plugins", "ResourceQuota")
+	s.Cluster = testbed.NewCluster(t, servedPods+clientPods, testbed.WithoutOwnEndpoint, "--disable-admission-plugins", "ResourceQuota",
+		"--service-cluster-ip-range", soakCIDRs)
 	config := rest.CopyConfig(s.Config)
 	config.WarningHandler = rest.NoWarnings{} // about deprecated fields
 	config.Timeout = 10 * time.Second
@@ -133,13 +141,15 @@ func (s *soak) populate() {
 			}
 		})
 	}
-	for i := range s.services {
+	some := min(s.services, anyKinds)
+	for i := range some {
 		numbers <- i
 	}
 	close(numbers)
 	made.running.Wait()
+	s.storeUsual()
 	s.T.Logf("%d services created in %v", s.services, time.Since(begin).Round(time.Millisecond))
-	if made.count["create a Service"].made < s.services*9/10 {
+	if made.count["create a Service"].made < some*9/10 {
 		s.T.Fatalf("the API server refuses too many Services:\n%s", made)
 	}
 }

@@ -117,6 +117,16 @@ func (c *changes) note(kind string, err error) {
 	}
 }
 
+// made returns the number of changes that the API server accepted.
+func (c *changes) made() (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, kind := range c.count {
+		n += kind.made
+	}
+	return n
+}
+
 // String is a table.
 func (c *changes) String() string {
 	c.mu.Lock()

@@ -8,7 +8,9 @@ import (
 )
 
 const (
-	// affinityCheck is the time between reads of the affinity maps' use.
+	// affinityCheck is the time between reads of the affinity maps' use, while a
+	// Service has session affinity. Packets fill the maps, and the kernel reports
+	// neither that nor a full map.
 	affinityCheck = time.Minute
 	// sweepRest is the pause after a sweep, in multiples of its duration: sweeps
 	// use less than a tenth of a CPU.

@@ -255,6 +255,7 @@ func TestNoticesAreReportedOnce(t *testing.T) {
 func TestFullAffinityMap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture()
+		f.load = withAffinity(time.Hour)
 		f.start(t)
 		warnings := func(used int) int {
 			f.use.Store(int64(used))

@@ -32,50 +32,61 @@ func (a *Agent) Run(ctx context.Context) error {
 	if a.update, err = a.Load(); err != nil {
 		return err
 	}
-	affinity := time.NewTicker(affinityCheck)
-	defer affinity.Stop()
 	defer a.affinity.running.Wait()
-	l := &loop{Agent: a, check: time.NewTimer(syncCheck), wait: min(firstRetry, a.SyncPeriod)}
+	l := a.newLoop()
 	defer l.check.Stop()
-	for l.run(Start); ; {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-affinity.C:
-			a.checkAffinity()
-		case <-a.affinity.rested:
-			a.affinity.rested = nil
-			a.sweep()
-		case s := <-a.affinity.read:
-			a.release(s)
-		case <-l.retry:
-			l.run(Retry)
-		case <-l.check.C:
-			l.checkAll()
-		case <-a.drift.noticed:
-			if l.repair == nil {
-				l.repair = time.After(a.drift.wait(time.Now()))
-			}
-		case <-l.repair:
-			if l.repair = nil; a.drift.pending() { // else another sync has made the repair
-				l.run(Drift)
-			}
-		case <-a.asked:
-			l.plan()
-		case <-l.due:
-			l.serve()
-		}
+	for l.run(Start); l.step(ctx); {
 	}
+	return nil
 }
 
-// loop has the timers of [Agent.Run]; a nil channel is not set.
+// loop has the timers of [Agent.Run]; a nil channel is not set. At rest only check
+// is, and crowding while a Service has session affinity.
 type loop struct {
 	*Agent
-	retry, due, repair <-chan time.Time
-	check              *time.Timer
-	wait               time.Duration // before the next retry
-	last               time.Time     // end of the last sync
-	dueAt              time.Time
+	retry, due, repair, crowding <-chan time.Time
+	check                        *time.Timer
+	wait                         time.Duration // before the next retry
+	last                         time.Time     // end of the last sync
+	dueAt                        time.Time
+}
+
+func (a *Agent) newLoop() *loop {
+	return &loop{Agent: a, check: time.NewTimer(syncCheck), wait: min(firstRetry, a.SyncPeriod)}
+}
+
+// step waits for the next event and serves it. It returns false when ctx has ended.
+func (l *loop) step(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-l.crowding:
+		l.crowding = nil
+		l.checkAffinity()
+		l.watchAffinity()
+	case <-l.affinity.rested:
+		l.affinity.rested = nil
+		l.sweep()
+	case s := <-l.affinity.read:
+		l.release(s)
+	case <-l.retry:
+		l.run(Retry)
+	case <-l.check.C:
+		l.checkAll()
+	case <-l.drift.noticed:
+		if l.repair == nil {
+			l.repair = time.After(l.drift.wait(time.Now()))
+		}
+	case <-l.repair:
+		if l.repair = nil; l.drift.pending() { // else another sync has made the repair
+			l.run(Drift)
+		}
+	case <-l.asked:
+		l.plan()
+	case <-l.due:
+		l.serve()
+	}
+	return true
 }
 
 // run syncs, then schedules a retry after a failure, else the next check.
@@ -92,6 +103,14 @@ func (l *loop) run(cause Cause) {
 		return
 	}
 	l.check.Reset(syncCheck - time.Since(l.compared))
+	l.watchAffinity()
+}
+
+// watchAffinity schedules the next check of the affinity maps, if they exist.
+func (l *loop) watchAffinity() {
+	if l.crowding == nil && l.rules.HasAffinity() {
+		l.crowding = time.After(affinityCheck)
+	}
 }
 
 // checkAll compares all rules and addresses (13.10).

@@ -391,6 +391,16 @@ func (p *part) isEmpty() bool {
 	return len(p.lanes) == 0
 }
 
+// HasAffinity reports whether a frontend has session affinity.
+func (s *State) HasAffinity() bool {
+	for _, t := range s.tables {
+		if len(t.affinity) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // SetSize is the number of elements of a set or map.
 type SetSize struct {
 	Family   model.Family

@@ -44,8 +44,9 @@ func (p *Process) CPU(t testing.TB) time.Duration {
 	return time.Duration(ticks) * tick
 }
 
-// Switches returns how often the threads of a process have been switched to.
-func (p *Process) Switches(t testing.TB) (n int) {
+// Wakeups returns how often the threads of a process have waited for something: each
+// time, they were woken up before or after.
+func (p *Process) Wakeups(t testing.TB) (n int) {
 	t.Helper()
 	threads, err := filepath.Glob(p.ProcFile("task/*/status"))
 	if err != nil || len(threads) == 0 {
@@ -57,7 +58,7 @@ func (p *Process) Switches(t testing.TB) (n int) {
 			continue // the thread has ended
 		}
 		for line := range strings.Lines(string(status)) {
-			if key, value, _ := strings.Cut(line, ":"); strings.HasSuffix(key, "voluntary_ctxt_switches") {
+			if key, value, _ := strings.Cut(line, ":"); key == "voluntary_ctxt_switches" {
 				count, _ := strconv.Atoi(strings.TrimSpace(value))
 				n += count
 			}

@@ -20,7 +20,6 @@ const (
 	ColdStartCPU  results.Operation = "cold start, processor time"
 	MemoryAtFirst results.Operation = "memory, nothing changed yet"
 	PeakMemory    results.Operation = "memory, most of the process or its helpers"
-	IdleSwitches  results.Operation = "idle, context switches per second"
 	// The watch alone, at the same change, and how much later the kernel was.
 	WatchAlone = "watch alone: "
 	Lag        = "kernel behind watch: "
