@@ -28,7 +28,9 @@ func printRecords(out io.Writer, all []results.Record) error {
 		for base, ratio := range r.Ratios {
 			fmt.Fprintf(out, "%s: %.2f times as long as %s\n", r.Operation, ratio.P50, base)
 		}
-		if m := r.Memory; m != nil {
+		if m := r.Memory; m != nil && m.Started == 0 {
+			fmt.Fprintf(out, "%s: %s at most\n", r.Operation, report.Bytes(float64(m.Peak)))
+		} else if m != nil {
 			fmt.Fprintf(out, "%s: %s resident after the start, %s at the end, %s at most; heap: %s in use, %s live, %d bytes for each Service\n",
 				r.Operation, report.Bytes(float64(m.Started)), report.Bytes(float64(m.Resident)), report.Bytes(float64(m.Peak)),
 				report.Bytes(float64(m.HeapInUse)), report.Bytes(float64(m.Live)), m.Live/uint64(r.Services))

@@ -2,6 +2,7 @@ package model
 
 import (
 	"cmp"
+	"encoding/binary"
 	"slices"
 	"strings"
 	"unique"
@@ -62,23 +63,26 @@ func (p Place) compare(o Place) int {
 	return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.forZones, b.forZones), cmp.Compare(a.forNodes, b.forNodes))
 }
 
-// names is a comparable list of names, each with a newline behind it.
+// names is a comparable list of names, each with its length before it: those of a file
+// may have any character.
 type names string
 
 func joinNames(all []string) names {
-	var b strings.Builder
+	var b []byte
 	for _, name := range all {
-		b.WriteString(name)
-		b.WriteByte('\n')
+		b = append(binary.AppendUvarint(b, uint64(len(name))), name...)
 	}
-	return names(b.String())
+	return names(b)
 }
 
 func (n names) each(yield func(string) bool) {
-	for line := range strings.Lines(string(n)) {
-		if !yield(strings.TrimSuffix(line, "\n")) {
+	for rest := string(n); rest != ""; {
+		length, bytes := binary.Uvarint([]byte(rest[:min(len(rest), binary.MaxVarintLen64)]))
+		rest = rest[bytes:]
+		if !yield(rest[:length]) {
 			return
 		}
+		rest = rest[length:]
 	}
 }
 
