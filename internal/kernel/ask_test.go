@@ -304,6 +304,20 @@ func TestParallel(t *testing.T) {
 			if err := c.parallel(0, func(*Conn, int) error { return unix.ENOMEM }); err != nil {
 				t.Errorf("nothing was to be done: %v", err)
 			}
+			defer func() {
+				if p := recover(); p != "broken" {
+					t.Errorf("the caller got %v", p)
+				}
+			}()
+			other := make(chan struct{})
+			_ = c.parallel(2, func(on *Conn, _ int) error {
+				if on == c && c == s.Conn {
+					<-other // connections get the other number
+					return nil
+				}
+				close(other)
+				panic("broken")
+			})
 		})
 	}
 }

@@ -61,7 +61,8 @@ func dumpAll(c *Conn, sets []*elements) error {
 const maxReaders = 4
 
 // parallel calls do for the numbers below n, each on one of several connections. The
-// kernel answers questions on the processor of the caller, without a lock.
+// kernel answers questions on the processor of the caller, without a lock. A panic
+// reaches the caller, as it would without other goroutines.
 func (c *Conn) parallel(n int, do func(c *Conn, i int) error) error {
 	var next atomic.Int64
 	work := func(c *Conn) error {
@@ -78,8 +79,14 @@ func (c *Conn) parallel(n int, do func(c *Conn, i int) error) error {
 	}
 	errs := make([]error, max(min(n, runtime.GOMAXPROCS(0), maxReaders), 1))
 	var others sync.WaitGroup
+	var failure atomic.Pointer[any]
 	for i := range errs[1:] {
 		others.Go(func() {
+			defer func() {
+				if p := recover(); p != nil {
+					failure.Store(&p)
+				}
+			}()
 			if sibling, err := c.sibling(); err == nil { // otherwise, there is one less
 				errs[i+1] = work(sibling)
 				_ = sibling.Close()
@@ -88,6 +95,9 @@ func (c *Conn) parallel(n int, do func(c *Conn, i int) error) error {
 	}
 	errs[0] = work(c)
 	others.Wait()
+	if p := failure.Load(); p != nil {
+		panic(*p)
+	}
 	return errors.Join(errs...)
 }
 
