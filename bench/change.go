@@ -87,8 +87,8 @@ func (c *changer) randomChange() *model.Update {
 func (c *changer) exposeOrHide(i int, s model.ServiceState) model.ServiceState {
 	other := *s.Service
 	other.Ports = slices.Clone(other.Ports)
-	if len(other.LoadBalancerIPs) > 0 {
-		other.LoadBalancerIPs, other.Ports[0].NodePort = nil, 0
+	if other.External != nil {
+		other.External, other.Ports[0].NodePort = nil, 0
 	} else {
 		expose(&other, i)
 	}

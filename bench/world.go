@@ -74,7 +74,7 @@ func (w *world) newState(i int) model.ServiceState {
 // expose makes service i a load balancer with a NodePort, if there is one left
 // for it.
 func expose(s *model.Service, i int) {
-	s.LoadBalancerIPs = []netip.Addr{address(198, 18, i)}
+	s.External = &model.External{LoadBalancerIPs: []netip.Addr{address(198, 18, i)}}
 	if i < nodePorts {
 		s.Ports[0].NodePort = uint16(firstNodePort + i)
 	}
@@ -134,7 +134,10 @@ func withHosts(s model.ServiceState, hosts []model.Host) model.ServiceState {
 // frontends returns the number of frontends of service i.
 func (w *world) frontends(i int) int {
 	s := w.services[serviceName(i)].Service
-	n := len(s.ClusterIPs) + len(s.LoadBalancerIPs)
+	n := len(s.ClusterIPs)
+	if s.External != nil {
+		n += len(s.External.LoadBalancerIPs)
+	}
 	if s.Ports[0].NodePort != 0 {
 		n++
 	}

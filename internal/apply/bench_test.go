@@ -197,7 +197,7 @@ func BenchmarkChangeEndpoint(b *testing.B) { benchmarkChange(b, workload.Replace
 func BenchmarkChangeWeighted(b *testing.B) {
 	all := workload.Services(1, 501)
 	s := all[workload.ServiceName(0)]
-	s.Service.LoadBalancerIPs, s.Service.ExternalIPs = []netip.Addr{workload.Addr("203.0.113.1")}, []netip.Addr{workload.Addr("203.0.113.2")}
+	s.Service.External = &model.External{LoadBalancerIPs: []netip.Addr{workload.Addr("203.0.113.1")}, ExternalIPs: []netip.Addr{workload.Addr("203.0.113.2")}}
 	for i := range s.Slices[0].Hosts {
 		s.Slices[0].Hosts[i].Weight = 100
 	}

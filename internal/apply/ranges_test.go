@@ -20,11 +20,11 @@ import (
 func restricted(services, addresses, ports int, ranges func(service int) []netip.Prefix) *nft.Ruleset {
 	s := &model.Snapshot{}
 	for i := range services {
-		svc := &model.Service{Name: workload.ServiceName(i), SourceRanges: ranges(i)}
+		svc := &model.Service{Name: workload.ServiceName(i), External: &model.External{SourceRanges: ranges(i)}}
 		svc.ClusterIPs = []netip.Addr{netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)}), netip.MustParseAddr(fmt.Sprintf("fd00:10:96::%x", i))}
 		for j := range addresses {
 			n := i*addresses + j
-			svc.LoadBalancerIPs = append(svc.LoadBalancerIPs, netip.AddrFrom4([4]byte{203, 0, byte(n >> 8), byte(n)}),
+			svc.External.LoadBalancerIPs = append(svc.External.LoadBalancerIPs, netip.AddrFrom4([4]byte{203, 0, byte(n >> 8), byte(n)}),
 				netip.MustParseAddr(fmt.Sprintf("2001:db8:1::%x", n)))
 		}
 		slice := &model.EndpointSlice{

@@ -71,9 +71,9 @@ func balancers(n int) []netip.Addr {
 func (s *service) addTo(all *model.Snapshot) {
 	name := fmt.Sprint("web-", s.number)
 	svc := &model.Service{
-		Name:            model.ServiceName{Namespace: "default", Name: name},
-		ClusterIPs:      []netip.Addr{s.clusterIP(model.IPv4).Addr(), s.clusterIP(model.IPv6).Addr()},
-		LoadBalancerIPs: s.balancers,
+		Name:       model.ServiceName{Namespace: "default", Name: name},
+		ClusterIPs: []netip.Addr{s.clusterIP(model.IPv4).Addr(), s.clusterIP(model.IPv6).Addr()},
+		External:   &model.External{LoadBalancerIPs: s.balancers},
 	}
 	var ports []model.EndpointPort
 	for _, p := range s.protocols() {

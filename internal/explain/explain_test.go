@@ -113,11 +113,13 @@ func TestRendered(t *testing.T) {
 	affinity := service()
 	affinity.Services[0].AffinityTimeout = time.Hour
 	local := service()
-	local.Services[0].ExternalIPs = []netip.Addr{addr("198.51.100.1")}
+	local.Services[0].External = &model.External{ExternalIPs: []netip.Addr{addr("198.51.100.1")}}
 	local.Services[0].ExternalPolicy = model.PolicyLocal
 	ranges := service()
-	ranges.Services[0].LoadBalancerIPs = []netip.Addr{addr("198.51.100.2")}
-	ranges.Services[0].SourceRanges = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("192.168.0.0/16")}
+	ranges.Services[0].External = &model.External{
+		LoadBalancerIPs: []netip.Addr{addr("198.51.100.2")},
+		SourceRanges:    []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("192.168.0.0/16")},
+	}
 	itself := service()
 	itself.Slices[0].Hosts[0].Address = addr("192.168.7.1")
 	itself.Services[0].AffinityTimeout = time.Hour
@@ -181,12 +183,14 @@ func TestReasons(t *testing.T) {
 	away.Services[0].InternalPolicy = model.PolicyLocal
 	away.Slices[0].Hosts = away.Slices[0].Hosts[1:]
 	outside := service()
-	outside.Services[0].ExternalIPs = []netip.Addr{addr("198.51.100.1")}
+	outside.Services[0].External = &model.External{ExternalIPs: []netip.Addr{addr("198.51.100.1")}}
 	outside.Services[0].ExternalPolicy = model.PolicyLocal
 	outside.Slices[0].Hosts = outside.Slices[0].Hosts[1:]
 	ranges := service()
-	ranges.Services[0].LoadBalancerIPs = []netip.Addr{addr("198.51.100.2")}
-	ranges.Services[0].SourceRanges = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}
+	ranges.Services[0].External = &model.External{
+		LoadBalancerIPs: []netip.Addr{addr("198.51.100.2")},
+		SourceRanges:    []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")},
+	}
 	free := service()
 	free.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}
 	for _, c := range []struct {
@@ -238,7 +242,7 @@ func TestSentBy(t *testing.T) {
 // TestInterface recognises pods by the interface.
 func TestInterface(t *testing.T) {
 	s := service()
-	s.Services[0].ExternalIPs = []netip.Addr{addr("198.51.100.1")}
+	s.Services[0].External = &model.External{ExternalIPs: []netip.Addr{addr("198.51.100.1")}}
 	s.Services[0].ExternalPolicy = model.PolicyLocal
 	const masqueraded = "forward 10.128.1.1:8080 0.50 masquerade, forward 10.128.2.1:8080 0.50 masquerade"
 	kept := strings.ReplaceAll(masqueraded, " masquerade", "")

@@ -130,7 +130,7 @@ func TestAddObjects(t *testing.T) {
 	other := *s.Services[0]
 	other.Name.Name = "other"
 	other.ClusterIPs = []netip.Addr{addr("10.96.0.11")}
-	other.ExternalIPs = []netip.Addr{addr("10.96.0.10")}
+	other.External = &model.External{ExternalIPs: []netip.Addr{addr("10.96.0.10")}}
 	s.Services = append(s.Services, &other)
 	r := ask(t, s, node1, "203.0.113.7 tcp 10.96.0.10:80")
 	var got []string
@@ -158,7 +158,7 @@ func TestNodePortObjects(t *testing.T) {
 	other := *s.Services[0]
 	other.Name.Name = "other"
 	other.ClusterIPs = []netip.Addr{addr("10.96.0.11")}
-	other.ExternalIPs = []netip.Addr{addr("10.1.1.2")}
+	other.External = &model.External{ExternalIPs: []netip.Addr{addr("10.1.1.2")}}
 	other.Ports = []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 30080}}
 	s.Services = append(s.Services, &other)
 	config := node1

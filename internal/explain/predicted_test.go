@@ -34,7 +34,7 @@ func mixture(l *netlab.Lab) *model.Snapshot {
 		{"inside-local", append(here[:1:1], remote[0]), func(s *model.Service) { s.InternalPolicy = model.PolicyLocal }},
 		{"inside-away", remote[:1], func(s *model.Service) { s.InternalPolicy = model.PolicyLocal }},
 		{"ranges", here[:2], func(s *model.Service) {
-			s.SourceRanges = []netip.Prefix{netlab.PodCIDRv4, netlab.PodCIDRv6}
+			s.External.SourceRanges = []netip.Prefix{netlab.PodCIDRv4, netlab.PodCIDRv6}
 		}},
 		{"affinity", append(here[:2:2], remote[0]), func(s *model.Service) { s.AffinityTimeout = time.Hour }},
 		{"node", []*netlab.Host{l.Node}, func(s *model.Service) { s.AffinityTimeout = time.Minute }},
@@ -63,10 +63,10 @@ func oneOf(name string, n byte, change func(*model.Service)) *model.Service {
 		return a
 	}
 	svc := &model.Service{
-		Name:            model.ServiceName{Namespace: "default", Name: name},
-		ClusterIPs:      []netip.Addr{last("10.96.0.0"), last("fd00:10:96::")},
-		LoadBalancerIPs: []netip.Addr{last("203.0.113.0"), last("2001:db8:ff::")},
-		Ports:           []model.ServicePort{{Name: "p", Protocol: model.TCP, Port: 80, NodePort: 30000 + uint16(n)}},
+		Name:       model.ServiceName{Namespace: "default", Name: name},
+		ClusterIPs: []netip.Addr{last("10.96.0.0"), last("fd00:10:96::")},
+		External:   &model.External{LoadBalancerIPs: []netip.Addr{last("203.0.113.0"), last("2001:db8:ff::")}},
+		Ports:      []model.ServicePort{{Name: "p", Protocol: model.TCP, Port: 80, NodePort: 30000 + uint16(n)}},
 	}
 	change(svc)
 	return svc

@@ -36,7 +36,7 @@ func TestPrintFacts(t *testing.T) {
 	other := *full.Services[0]
 	other.Name.Name = "other"
 	other.ClusterIPs = []netip.Addr{addr("10.96.0.11")}
-	other.ExternalIPs = []netip.Addr{addr("10.96.0.10")}
+	other.External = &model.External{ExternalIPs: []netip.Addr{addr("10.96.0.10")}}
 	full.Services = append(full.Services, &other)
 	for _, c := range []struct {
 		snapshot       *model.Snapshot

@@ -555,7 +555,7 @@ func TestFromObjects(t *testing.T) {
 func TestTerminating(t *testing.T) {
 	f := newFixture(t)
 	svc, _ := source.ConvertService(kube(func(*corev1.ServiceSpec) {}), "")
-	svc.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr("192.0.2.1")}
+	svc.External = &model.External{LoadBalancerIPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}
 	all := hosts(t, 0, 2)
 	for i := range all[0].Hosts[:2] {
 		all[0].Hosts[i].Terminating = true

@@ -50,7 +50,8 @@ func TestElements(t *testing.T) {
 func TestNotices(t *testing.T) {
 	claimed := netip.MustParseAddr("192.0.2.1")
 	one, two := service("one", "10.96.0.1"), service("two", "10.96.0.2")
-	one.ExternalIPs, two.ExternalIPs = []netip.Addr{claimed}, []netip.Addr{claimed}
+	one.External = &model.External{ExternalIPs: []netip.Addr{claimed}}
+	two.External = one.External
 	s := newSet()
 	// It is known before the rules are there, and even if they never are.
 	s.Observe(failed(syncOf(snapshot(one, two), agent.Start, time.Second), errors.New("no memory")))

@@ -98,7 +98,7 @@ func (r *Route) Outside() Decision {
 // RouteService returns the routes of one Service on a node: one for each address
 // and port. slices are those of the Service.
 func RouteService(s *Service, slices []*EndpointSlice, l *Locality) []Route {
-	routes := make([]Route, 0, s.mostRoutes(l))
+	routes, external := make([]Route, 0, s.mostRoutes(l)), s.external()
 	ports := newSlicePorts(slices)
 	for _, f := range Families {
 		clusterIP, ok := s.ClusterIP(f)
@@ -117,9 +117,9 @@ func RouteService(s *Service, slices []*EndpointSlice, l *Locality) []Route {
 				}
 			}
 			add(ClusterIP, p.Port, nil, clusterIP)
-			add(LoadBalancerIP, p.Port, ranges, s.LoadBalancerIPs...)
+			add(LoadBalancerIP, p.Port, ranges, external.LoadBalancerIPs...)
 			if !l.NoExternalIPs {
-				add(ExternalIP, p.Port, nil, s.ExternalIPs...)
+				add(ExternalIP, p.Port, nil, external.ExternalIPs...)
 			}
 			if p.NodePort != 0 {
 				add(NodePort, p.NodePort, nil, l.nodePorts...)
@@ -132,7 +132,8 @@ func RouteService(s *Service, slices []*EndpointSlice, l *Locality) []Route {
 // mostRoutes returns the number of routes of a Service whose families all have a
 // ClusterIP, and all external addresses count.
 func (s *Service) mostRoutes(l *Locality) int {
-	n := len(s.Ports) * (len(s.ClusterIPs) + len(s.LoadBalancerIPs) + len(s.ExternalIPs))
+	external := s.external()
+	n := len(s.Ports) * (len(s.ClusterIPs) + len(external.LoadBalancerIPs) + len(external.ExternalIPs))
 	for i := range s.Ports {
 		if s.Ports[i].NodePort != 0 {
 			n += len(l.nodePorts)

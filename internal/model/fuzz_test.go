@@ -245,7 +245,7 @@ func FuzzHealthCheck(f *testing.F) {
 		}
 		s := web()
 		s.Ports = append(s.Ports, ServicePort{Protocol: TCP, Port: 81})
-		s.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("2001:db8::1")}
+		s.External = &External{LoadBalancerIPs: []netip.Addr{netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("2001:db8::1")}}
 		routing := Resolve(&Snapshot{Services: []*Service{s}, Slices: all}, Config{NodeName: "n1"})
 		reached := map[Family]map[netip.Addr]bool{IPv4: {}, IPv6: {}}
 		for _, route := range routing.Routes {

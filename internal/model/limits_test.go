@@ -77,7 +77,7 @@ func BenchmarkContestedFrontend(b *testing.B) {
 		for i := range n {
 			s := &Service{
 				Name: ServiceName{"default", fmt.Sprintf("service-%d", i)}, ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)})},
-				ExternalIPs: []netip.Addr{netip.MustParseAddr("203.0.113.1")}, Ports: []ServicePort{{Port: 80, Protocol: TCP}},
+				External: &External{ExternalIPs: []netip.Addr{netip.MustParseAddr("203.0.113.1")}}, Ports: []ServicePort{{Port: 80, Protocol: TCP}},
 			}
 			states[s.Name] = ServiceState{Service: s}
 			if i == n/2 {

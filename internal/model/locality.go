@@ -131,9 +131,10 @@ func HealthCheckAddresses(node *Node, c Config) map[Family][]netip.Addr {
 // Service in one family. If the node is among them, these addresses are, too: a
 // packet of the node to its own address has that address as its source (4.33).
 func (l *Locality) sourceRanges(s *Service, f Family) []netip.Prefix {
-	ranges := prefixesOf(s.SourceRanges, f)
+	external := s.external()
+	ranges := prefixesOf(external.SourceRanges, f)
 	if own, ok := l.Node.primaryAddress(f); ok && slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(own) }) {
-		for _, a := range s.LoadBalancerIPs {
+		for _, a := range external.LoadBalancerIPs {
 			if FamilyOf(a) == f {
 				ranges = append(ranges, netip.PrefixFrom(a, a.BitLen()))
 			}

@@ -13,7 +13,7 @@ func TestNodePortHiddenByAddress(t *testing.T) {
 		return Config{NodePortAddresses: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}, InterfaceAddresses: addresses}
 	}
 	state := func(name string, port ServicePort, external ...netip.Addr) ServiceState {
-		return ServiceState{Service: &Service{Name: ServiceName{"default", name}, ExternalIPs: external,
+		return ServiceState{Service: &Service{Name: ServiceName{"default", name}, External: &External{ExternalIPs: external},
 			ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")}, Ports: []ServicePort{port}}}
 	}
 	set := func(name string, s ServiceState) func(*Router) {

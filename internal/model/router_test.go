@@ -68,8 +68,9 @@ func (t *town) service() ServiceName {
 			{Name: "dns", Protocol: UDP, Port: 53, NodePort: []uint16{0, 53}[t.IntN(2)]},
 		}[:t.IntN(3)],
 	}
+	s.External = &External{}
 	for range t.IntN(3) { // also the same one twice, and the ClusterIP of another
-		s.ExternalIPs = append(s.ExternalIPs, netip.AddrFrom4([4]byte{10, 96, 0, byte(t.IntN(10))}))
+		s.External.ExternalIPs = append(s.External.ExternalIPs, netip.AddrFrom4([4]byte{10, 96, 0, byte(t.IntN(10))}))
 	}
 	if t.chance() {
 		s.HealthCheckNodePort = 32000
@@ -203,7 +204,7 @@ func TestBrokenObject(t *testing.T) {
 func TestIdentity(t *testing.T) {
 	r := NewRouter()
 	s := web()
-	s.ExternalIPs = []netip.Addr{netip.MustParseAddr("192.0.2.9")}
+	s.External = &External{ExternalIPs: []netip.Addr{netip.MustParseAddr("192.0.2.9")}}
 	set := func(s *Service) uint64 {
 		r.SetServices(map[ServiceName]ServiceState{s.Name: {Service: s}})
 		return r.NoticesVersion()

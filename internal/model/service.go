@@ -74,13 +74,8 @@ type Service struct {
 	// ClusterIPs holds at most one address of each family. A family without a
 	// ClusterIP is not served (1.15).
 	ClusterIPs []netip.Addr
-	// ExternalIPs and LoadBalancerIPs may mix families and keep the object's order.
-	ExternalIPs     []netip.Addr
-	LoadBalancerIPs []netip.Addr
-	// SourceRanges are the allowed clients of the load balancer addresses; none of a
-	// family means all of that family (1.25).
-	SourceRanges []netip.Prefix
-	Ports        []ServicePort
+	External   *External // nil: none. Most Services have only a ClusterIP.
+	Ports      []ServicePort
 	// AffinityTimeout is how long a client stays on its endpoint after its last new
 	// connection (5.3); zero means no affinity.
 	AffinityTimeout     time.Duration
@@ -88,6 +83,24 @@ type Service struct {
 	ExternalPolicy      Policy // for other addresses: the effective one (1.27)
 	Scheduler           Scheduler
 	HealthCheckNodePort uint16 // zero unless 1.29 applies
+}
+
+// External holds the addresses of a Service for clients outside of the cluster.
+type External struct {
+	// ExternalIPs and LoadBalancerIPs may mix families and keep the object's order.
+	ExternalIPs     []netip.Addr
+	LoadBalancerIPs []netip.Addr
+	// SourceRanges are the allowed clients of the load balancer addresses; none of a
+	// family means all of that family (1.25).
+	SourceRanges []netip.Prefix
+}
+
+// external returns the addresses for clients outside of the cluster.
+func (s *Service) external() External {
+	if s.External == nil {
+		return External{}
+	}
+	return *s.External
 }
 
 // ServicePort is one entry of a Service's ports.

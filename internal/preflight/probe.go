@@ -26,7 +26,7 @@ func probes(f model.Family) []*nft.Ruleset {
 		name := model.ServiceName{Namespace: "preflight", Name: scheduler.String()}
 		s.Services = append(s.Services, &model.Service{
 			Name: name, Scheduler: scheduler, ExternalPolicy: model.PolicyLocal, AffinityTimeout: time.Hour,
-			ClusterIPs: []netip.Addr{address}, SourceRanges: []netip.Prefix{some},
+			ClusterIPs: []netip.Addr{address}, External: &model.External{SourceRanges: []netip.Prefix{some}},
 			Ports: []model.ServicePort{{Protocol: model.TCP, Port: 80, NodePort: uint16(30080 + i)}},
 		})
 		s.Slices = append(s.Slices, &model.EndpointSlice{

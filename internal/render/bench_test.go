@@ -57,8 +57,10 @@ func BenchmarkRender(b *testing.B) {
 // and an external IP, whose endpoints have weights.
 func weightedSnapshot(endpoints int, weight func(i int) uint16) *model.Snapshot {
 	s := snapshot(1, endpoints)
-	s.Services[0].LoadBalancerIPs = []netip.Addr{netip.MustParseAddr("203.0.113.1")}
-	s.Services[0].ExternalIPs = []netip.Addr{netip.MustParseAddr("203.0.113.2")}
+	s.Services[0].External = &model.External{
+		LoadBalancerIPs: []netip.Addr{netip.MustParseAddr("203.0.113.1")},
+		ExternalIPs:     []netip.Addr{netip.MustParseAddr("203.0.113.2")},
+	}
 	for i := range s.Slices[0].Hosts {
 		s.Slices[0].Hosts[i].Weight = weight(i)
 	}

@@ -19,8 +19,10 @@ func mixed(services int) *model.Snapshot {
 			svc.ExternalPolicy = model.PolicyLocal
 		}
 		if i%3 == 0 {
-			svc.LoadBalancerIPs = []netip.Addr{netip.AddrFrom4([4]byte{203, byte(i >> 16), byte(i >> 8), byte(i)})}
-			svc.SourceRanges = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12")}
+			svc.External = &model.External{
+				LoadBalancerIPs: []netip.Addr{netip.AddrFrom4([4]byte{203, byte(i >> 16), byte(i >> 8), byte(i)})},
+				SourceRanges:    []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12")},
+			}
 		}
 		if i%5 == 0 {
 			svc.AffinityTimeout = []time.Duration{90 * time.Second, 3 * time.Hour}[i/5%2]

@@ -32,11 +32,13 @@ var hostileNames = [][3]string{
 func named(namespace, name, port string) *nft.Ruleset {
 	node := &model.Node{Name: name, Addresses: []netip.Addr{netip.MustParseAddr("192.168.7.1"), netip.MustParseAddr("fd00::7")}}
 	s := &model.Service{
-		Name:            model.ServiceName{Namespace: namespace, Name: name},
-		ClusterIPs:      []netip.Addr{netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("fd00:96::1")},
-		ExternalIPs:     []netip.Addr{netip.MustParseAddr("203.0.113.1")},
-		LoadBalancerIPs: []netip.Addr{netip.MustParseAddr("198.51.100.1")},
-		Ports:           []model.ServicePort{{Name: port, Protocol: model.TCP, Port: 80, NodePort: 30080}},
+		Name:       model.ServiceName{Namespace: namespace, Name: name},
+		ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("fd00:96::1")},
+		External: &model.External{
+			ExternalIPs:     []netip.Addr{netip.MustParseAddr("203.0.113.1")},
+			LoadBalancerIPs: []netip.Addr{netip.MustParseAddr("198.51.100.1")},
+		},
+		Ports: []model.ServicePort{{Name: port, Protocol: model.TCP, Port: 80, NodePort: 30080}},
 	}
 	slice := &model.EndpointSlice{
 		Namespace: namespace, Name: name, Service: name, Family: model.IPv4,

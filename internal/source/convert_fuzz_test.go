@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -149,10 +150,14 @@ func checkService(t *testing.T, s *model.Service) {
 		}
 		families[model.FamilyOf(a)] = true
 	}
-	for _, a := range append(s.ExternalIPs, s.LoadBalancerIPs...) {
+	var external model.External
+	if s.External != nil {
+		external = *s.External
+	}
+	for _, a := range slices.Concat(external.ExternalIPs, external.LoadBalancerIPs) {
 		checkUnicast(t, a)
 	}
-	for _, p := range s.SourceRanges {
+	for _, p := range external.SourceRanges {
 		if p != p.Masked() || !p.IsValid() || p.Addr().Is4In6() {
 			t.Errorf("source range %v", p)
 		}

@@ -40,9 +40,7 @@ func ConvertService(s *corev1.Service, proxyName string) (*model.Service, []*Fie
 		Name:                model.ServiceName{Namespace: namespace(&s.ObjectMeta), Name: s.Name},
 		Created:             created(s),
 		ClusterIPs:          c.clusterIPs(),
-		ExternalIPs:         c.externalIPs(),
-		LoadBalancerIPs:     c.loadBalancerIPs(),
-		SourceRanges:        c.sourceRanges(),
+		External:            c.external(),
 		Ports:               c.ports(),
 		InternalPolicy:      c.internalPolicy(),
 		ExternalPolicy:      c.externalPolicy(),
@@ -50,6 +48,14 @@ func ConvertService(s *corev1.Service, proxyName string) (*model.Service, []*Fie
 		Scheduler:           c.scheduler(&s.ObjectMeta),
 		HealthCheckNodePort: c.healthCheckNodePort(),
 	}, c.findings
+}
+
+func (c *serviceConverter) external() *model.External {
+	e := model.External{ExternalIPs: c.externalIPs(), LoadBalancerIPs: c.loadBalancerIPs(), SourceRanges: c.sourceRanges()}
+	if len(e.ExternalIPs)+len(e.LoadBalancerIPs)+len(e.SourceRanges) == 0 {
+		return nil
+	}
+	return &e
 }
 
 func created(s *corev1.Service) int64 {

@@ -87,6 +87,10 @@ func describe(v any) string {
 			if f.IsZero() || f.Kind() == reflect.Slice && f.Len() == 0 {
 				continue
 			}
+			if f.Kind() == reflect.Pointer {
+				b.WriteString(describe(f.Interface()))
+				continue
+			}
 			fmt.Fprintf(&b, "%s %+v\n", r.Type().Field(i).Name, f)
 		}
 	}

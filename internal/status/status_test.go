@@ -63,10 +63,10 @@ func service(name string, clusterIPs ...netip.Addr) *model.Service {
 func (n *node) snapshot() *model.Snapshot {
 	web := service("web", addr("10.96.0.10"), addr("fd00:10:96::10"))
 	web.Ports[0].NodePort, web.ExternalPolicy = 30080, model.PolicyLocal
-	web.LoadBalancerIPs, web.HealthCheckNodePort = []netip.Addr{addr("203.0.113.20")}, 31000
+	web.External, web.HealthCheckNodePort = &model.External{LoadBalancerIPs: []netip.Addr{addr("203.0.113.20")}}, 31000
 	web.AffinityTimeout, web.Created = time.Hour, 1
 	elsewhere := service("elsewhere", addr("10.96.0.11"))
-	elsewhere.InternalPolicy, elsewhere.ExternalIPs = model.PolicyLocal, []netip.Addr{addr("203.0.113.20")}
+	elsewhere.InternalPolicy, elsewhere.External = model.PolicyLocal, &model.External{ExternalIPs: []netip.Addr{addr("203.0.113.20")}}
 	s := &model.Snapshot{
 		Nodes:    []*model.Node{{Name: "node", Addresses: []netip.Addr{n.Node.IPv4, n.Node.IPv6}}},
 		Services: []*model.Service{web, elsewhere, service("empty", addr("10.96.0.12"))},

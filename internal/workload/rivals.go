@@ -89,12 +89,14 @@ func farmService(i int, b [Traits]byte) *model.Service {
 		ClusterIPs:      [][]netip.Addr{{v4}, {v6}, {v4, v6}, {v6, other}, nil}[b[1]%5],
 		AffinityTimeout: []time.Duration{0, time.Second, 90 * time.Second, 3 * time.Hour, 24 * time.Hour}[b[5]%5],
 		InternalPolicy:  model.Policy(b[4] & 1), ExternalPolicy: model.Policy(b[4] >> 1 & 1),
-		Scheduler:       model.Scheduler(b[6] % 4),
-		ExternalIPs:     [][]netip.Addr{nil, {Addr("203.0.113.1")}, {Addr("203.0.113.2"), Addr("203.0.113.2")}, {other}, {Addr("2001:db8:2::1"), Addr("203.0.113.1")}}[b[7]%5],
-		LoadBalancerIPs: [][]netip.Addr{nil, {Addr("198.51.100.1")}, {Addr("203.0.113.1")}, {Addr("2001:db8:1::1"), Addr("198.51.100.2")}}[b[8]%4],
-		SourceRanges: [][]netip.Prefix{nil, {netip.MustParsePrefix("10.0.0.0/8")},
-			{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("0.0.0.0/1"), netip.MustParsePrefix("fd00::/8")},
-			{netip.MustParsePrefix("192.168.7.1/32"), netip.MustParsePrefix("255.255.255.255/32"), netip.MustParsePrefix("2001:db8::/32")}}[b[9]%4],
+		Scheduler: model.Scheduler(b[6] % 4),
+		External: &model.External{
+			ExternalIPs:     [][]netip.Addr{nil, {Addr("203.0.113.1")}, {Addr("203.0.113.2"), Addr("203.0.113.2")}, {other}, {Addr("2001:db8:2::1"), Addr("203.0.113.1")}}[b[7]%5],
+			LoadBalancerIPs: [][]netip.Addr{nil, {Addr("198.51.100.1")}, {Addr("203.0.113.1")}, {Addr("2001:db8:1::1"), Addr("198.51.100.2")}}[b[8]%4],
+			SourceRanges: [][]netip.Prefix{nil, {netip.MustParsePrefix("10.0.0.0/8")},
+				{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("0.0.0.0/1"), netip.MustParsePrefix("fd00::/8")},
+				{netip.MustParsePrefix("192.168.7.1/32"), netip.MustParsePrefix("255.255.255.255/32"), netip.MustParsePrefix("2001:db8::/32")}}[b[9]%4],
+		},
 		HealthCheckNodePort: uint16(b[10]%2) * 32000,
 	}
 	all := []model.ServicePort{

@@ -99,10 +99,11 @@ func (w *World) service(i int) *model.Service {
 			{Name: "dns", Protocol: model.Protocols[w.R.IntN(3)], Port: 53, NodePort: uint16(30000 + w.R.IntN(3))},
 		}[:1+w.R.IntN(2)],
 	}
+	var external model.External
 	if w.R.IntN(2) == 0 {
 		s.ExternalPolicy = model.PolicyLocal
-		s.LoadBalancerIPs = []netip.Addr{netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}), netip.MustParseAddr(fmt.Sprintf("2001:db8:1::%d", i))}
-		s.SourceRanges = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("0.0.0.0/1"), netip.MustParsePrefix("fd00::/8")}[:w.R.IntN(4)]
+		external.LoadBalancerIPs = []netip.Addr{netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}), netip.MustParseAddr(fmt.Sprintf("2001:db8:1::%d", i))}
+		external.SourceRanges = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("0.0.0.0/1"), netip.MustParsePrefix("fd00::/8")}[:w.R.IntN(4)]
 	}
 	if w.R.IntN(3) == 0 {
 		s.AffinityTimeout = []time.Duration{time.Second, 90 * time.Second, 3 * time.Hour, 24 * time.Hour}[w.R.IntN(4)]
@@ -115,8 +116,9 @@ func (w *World) service(i int) *model.Service {
 		s.ClusterIPs = append(s.ClusterIPs, netip.MustParseAddr(fmt.Sprintf("fd00:10:96::%d", i)))
 	}
 	if w.R.IntN(3) == 0 {
-		s.ExternalIPs = []netip.Addr{netip.AddrFrom4([4]byte{203, 0, 113, byte(w.R.IntN(3))})}
+		external.ExternalIPs = []netip.Addr{netip.AddrFrom4([4]byte{203, 0, 113, byte(w.R.IntN(3))})}
 	}
+	s.External = &external
 	return s
 }
 
