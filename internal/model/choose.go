@@ -109,8 +109,8 @@ type Selection struct {
 // NewSelection returns the selection from these endpoints. A kind of hint counts with
 // policy Cluster only, if every ready endpoint has it and at least one names this
 // node or its zone (3.10 to 3.13); node hints come first.
-func NewSelection(endpoints []Endpoint, node *Node, p Policy) *Selection {
-	s := &Selection{node: node, policy: p}
+func NewSelection(endpoints []Endpoint, node *Node, p Policy) Selection {
+	s := Selection{node: node, policy: p}
 	byNode, byZone := hints{here: node.Name}, hints{here: node.Zone}
 	for _, e := range endpoints {
 		if e.Host.Ready && s.excludesPlace(e.Host) == Chosen {
@@ -141,7 +141,7 @@ func (h *hints) count() bool { return h.named && !h.missing }
 // Excludes returns the reason why a host takes no new connections, or [Chosen]. If no
 // host is ready, terminating ones that still serve take them (3.5). A host that is
 // neither ready nor terminating never does (3.6).
-func (s *Selection) Excludes(h *Host) Exclusion {
+func (s Selection) Excludes(h *Host) Exclusion {
 	if why := s.excludesPlace(h); why != Chosen {
 		return why
 	}
@@ -163,7 +163,7 @@ func (s *Selection) Excludes(h *Host) Exclusion {
 }
 
 // excludesPlace returns the reason to exclude a host regardless of its conditions.
-func (s *Selection) excludesPlace(h *Host) Exclusion {
+func (s Selection) excludesPlace(h *Host) Exclusion {
 	switch {
 	case h.Drain:
 		return Drained

@@ -53,7 +53,7 @@ func (e Endpoint) sameAddress(o Endpoint) bool {
 // (2.17). A record that is not terminating is preferred (2.18), then a ready one,
 // then a serving one, then by content: the order of slices and hosts does not matter.
 func Endpoints(port PortName, f Family, ss []*EndpointSlice) []Endpoint {
-	return newSlicePorts(ss).endpoints(port.Port, port.Protocol, f)
+	return newSlicePorts(nil, ss).endpoints(port.Port, port.Protocol, f)
 }
 
 // slicePorts are the ports of all slices of a Service, sorted by family, name and
@@ -65,12 +65,13 @@ type slicePort struct {
 	port  *EndpointPort
 }
 
-func newSlicePorts(ss []*EndpointSlice) slicePorts {
+// newSlicePorts returns the ports of these slices, in the memory of all if that suffices.
+func newSlicePorts(all slicePorts, ss []*EndpointSlice) slicePorts {
 	n := 0
 	for _, s := range ss {
 		n += len(s.Ports)
 	}
-	all := make(slicePorts, 0, n)
+	all = slices.Grow(all[:0], n)
 	for _, s := range ss {
 		for i := range s.Ports {
 			all = append(all, slicePort{s, &s.Ports[i]})

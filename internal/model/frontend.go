@@ -99,7 +99,8 @@ func (r *Route) Outside() Decision {
 // and port. slices are those of the Service.
 func RouteService(s *Service, slices []*EndpointSlice, l *Locality) []Route {
 	routes, external := make([]Route, 0, s.mostRoutes(l)), s.external()
-	ports := newSlicePorts(slices)
+	var few [4]slicePort // the common case
+	ports := newSlicePorts(few[:0], slices)
 	for _, f := range Families {
 		clusterIP, ok := s.ClusterIP(f)
 		if !ok {
