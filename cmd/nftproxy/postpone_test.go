@@ -9,7 +9,7 @@ import (
 )
 
 // TestStartJitter: with rules of an earlier run in the kernel, the objects are
-// read after a random time; without, immediately (13.25).
+// read after a random time; without, immediately (13.26).
 func TestStartJitter(t *testing.T) {
 	ns := netlab.TestNamespace(t)
 	api := startAPI(t, ns, nodeAndService)

@@ -6,7 +6,7 @@ import (
 )
 
 // TestPending: the time before the source is read does not count as a sync that is
-// late (13.25).
+// late (13.26).
 func TestPending(t *testing.T) {
 	start := time.Unix(1000, 0)
 	reads := start.Add(time.Hour)

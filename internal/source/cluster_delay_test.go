@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestDelay: only the Node is read before the delay is over (13.25).
+// TestDelay: only the Node is read before the delay is over (13.26).
 func TestDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t, ClusterConfig{Delay: time.Minute})

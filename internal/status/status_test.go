@@ -186,7 +186,7 @@ default/web:http        tcp 10.96.0.10:80        ClusterIP         3            
 	}
 }
 
-// TestPrintPostponed prints how long the first list is postponed (13.25).
+// TestPrintPostponed prints how long the first list is postponed (13.26).
 func TestPrintPostponed(t *testing.T) {
 	now := time.Unix(3000, 0)
 	r := &status.Report{From: status.Daemon, Started: now, PostponedUntil: now.Add(4 * time.Second)}
