@@ -69,11 +69,13 @@ func (u laneUse) class() nft.Class {
 	return nft.Class(c)
 }
 
-// element returns the element of the map of lanes that leads to a lane. Only other
-// lanes lead to the common one.
-func (u laneUse) element() (e nft.Element, ok bool) {
-	verdict := nft.Verdict{Action: nft.Goto, Chain: u.name()}
-	return nft.Element{Key: nft.ClassKey(u.class()), Value: nft.Value{Verdict: verdict}}, u.lane.counter != counters
+// hasClass reports whether frontends use a lane. Only other lanes lead to the common
+// one.
+func (u laneUse) hasClass() bool { return u.lane.counter != counters }
+
+// element returns the element of the map of lanes that leads to the chain of a lane.
+func (u laneUse) element(chain *nft.Chain) nft.Element {
+	return nft.Element{Key: nft.ClassKey(u.class()), Value: nft.Value{Verdict: nft.Verdict{Action: nft.Goto, Chain: chain.Name}}}
 }
 
 // fixedLanes are the elements of the map of lanes that are always there.

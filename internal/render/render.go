@@ -65,10 +65,10 @@ func (p *part) take(f *fragment) {
 }
 
 // lane adds the chain of a lane, and the element that leads there.
-func (p *part) lane(l laneUse) {
-	p.lanes = append(p.lanes, l.chain())
-	if e, ok := l.element(); ok {
-		p.elements[nft.LanesMap] = append(p.elements[nft.LanesMap], e)
+func (p *part) lane(l laneUse, chain *nft.Chain) {
+	p.lanes = append(p.lanes, chain)
+	if l.hasClass() {
+		p.elements[nft.LanesMap] = append(p.elements[nft.LanesMap], l.element(chain))
 	}
 }
 

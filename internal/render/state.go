@@ -104,7 +104,7 @@ func (s *State) DropIdle() nft.Delta {
 		if t := s.tables[f]; t.exists {
 			u := t.begin()
 			for _, l := range t.idle() {
-				u.before.lane(l)
+				u.before.lane(l, l.chain())
 			}
 			t.dropIdle(u)
 			c.take(f, u)
@@ -361,11 +361,12 @@ func (t *table) changeLane(l laneUse, u *update) {
 	n, known := u.lanes[l]
 	there, used := known && n != absent, t.lanes[l] > 0
 	idle := there && !used && t.recalls(l)
+	chain := l.chain() // one for both, so that no comparison of its rules is needed
 	if there {
-		u.before.lane(l)
+		u.before.lane(l, chain)
 	}
 	if used || idle {
-		u.after.lane(l)
+		u.after.lane(l, chain)
 	} else {
 		delete(t.lanes, l)
 	}
@@ -412,7 +413,7 @@ type SetSize struct {
 func (t *table) classes() int {
 	n := len(fixedLanes())
 	for l := range t.lanes {
-		if _, ok := l.element(); ok {
+		if l.hasClass() {
 			n++
 		}
 	}
