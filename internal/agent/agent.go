@@ -256,8 +256,10 @@ func (a *Agent) attempt(s *Sync) error {
 	return a.compare(s)
 }
 
-// apply applies the changes to what was applied last. Before a comparison it also
-// removes idle lanes, so that the comparison finds only changes by other programs.
+// apply applies the changes to what was applied last. Before a check it also removes
+// idle lanes, so that the check finds only changes by other programs. It does not if
+// these are known to have changed the rules: another nftproxy may use the lanes, and
+// their removal does not depend on what the kernel holds.
 func (a *Agent) apply(s *Sync) (err error) {
 	due := s.Cause == Check || s.Cause == Drift
 	if s.Plan, err = a.Applier.Apply(a.rules.Change(s.Routes, a.router.NodePortAddresses())); err != nil {
@@ -269,6 +271,9 @@ func (a *Agent) apply(s *Sync) (err error) {
 	}
 	if !s.Plan.Empty() {
 		a.Log.Info("rules applied before the comparison", "changes", len(s.Plan.Changes))
+	}
+	if s.Cause == Drift {
+		return nil
 	}
 	if _, err := a.Applier.Apply(a.rules.DropIdle()); err != nil {
 		a.rules.Undo()
