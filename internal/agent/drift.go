@@ -16,6 +16,10 @@ const (
 	// each further one, up to maxPause: a program that writes to our tables all the
 	// time causes one comparison in maxPause.
 	firstPause = time.Second
+	// settling is the time between an intervention and its repair. Another nftproxy
+	// makes a change in several transactions: what the first one adds must not be
+	// removed before the second one refers to it.
+	settling = 10 * time.Millisecond
 	maxPause   = time.Minute
 	// quiet is the time without an intervention after which the next repair is
 	// immediate again.
@@ -84,8 +88,8 @@ func (d *drift) wait(now time.Time) time.Duration {
 		d.pause = min(2*d.pause, maxPause)
 	}
 	due := d.last.Add(d.pause)
-	if due.Before(now) {
-		due = now
+	if earliest := now.Add(settling); due.Before(earliest) {
+		due = earliest
 	}
 	d.last = due
 	return due.Sub(now)

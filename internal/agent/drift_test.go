@@ -38,6 +38,11 @@ func TestDriftIsRepairedAtOnce(t *testing.T) {
 		f.start(t)
 		f.kernel.rules = nil
 		f.agent.Drifted(flush("firewalld"))
+		time.Sleep(settling - 1)
+		if synctest.Wait(); len(*syncs) != 1 {
+			t.Error("another nftproxy may be in the middle of a change")
+		}
+		time.Sleep(1)
 		synctest.Wait()
 		if len(*syncs) != 2 || f.kernel.commits != 1 {
 			t.Fatalf("%d syncs, %d commits", len(*syncs), f.kernel.commits)
@@ -86,6 +91,7 @@ func TestFightingControllers(t *testing.T) {
 		time.Sleep(quiet + time.Minute)
 		n := len(*syncs)
 		f.agent.Drifted(flush("fighter"))
+		time.Sleep(settling)
 		synctest.Wait()
 		if len(*syncs) != n+1 {
 			t.Error("after a quiet time an intervention is not repaired immediately")
