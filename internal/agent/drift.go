@@ -20,7 +20,7 @@ const (
 	// makes a change in several transactions: what the first one adds must not be
 	// removed before the second one refers to it.
 	settling = 10 * time.Millisecond
-	maxPause   = time.Minute
+	maxPause = time.Minute
 	// quiet is the time without an intervention after which the next repair is
 	// immediate again.
 	quiet = 5 * time.Minute
