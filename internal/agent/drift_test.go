@@ -38,11 +38,11 @@ func TestDriftIsRepairedAtOnce(t *testing.T) {
 		f.start(t)
 		f.kernel.rules = nil
 		f.agent.Drifted(flush("firewalld"))
-		time.Sleep(settling - 1)
+		time.Sleep(settling - time.Nanosecond)
 		if synctest.Wait(); len(*syncs) != 1 {
 			t.Error("another nftproxy may be in the middle of a change")
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		if len(*syncs) != 2 || f.kernel.commits != 1 {
 			t.Fatalf("%d syncs, %d commits", len(*syncs), f.kernel.commits)
