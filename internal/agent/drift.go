@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// firstPause is the minimum pause before the second repair. It doubles with
-	// each further one, up to maxPause: a program that writes to our tables all the
-	// time causes one comparison in maxPause.
-	firstPause = time.Second
 	// settling is the time between an intervention and its repair. Another nftproxy
 	// makes a change in several transactions: what the first one adds must not be
 	// removed before the second one refers to it.
 	settling = 10 * time.Millisecond
-	maxPause = time.Minute
+	// firstPause is the minimum pause before the second repair. It doubles with
+	// each further one, up to maxPause: a program that writes to our tables all the
+	// time causes one comparison in maxPause.
+	firstPause = time.Second
+	maxPause   = time.Minute
 	// quiet is the time without an intervention after which the next repair is
 	// immediate again.
 	quiet = 5 * time.Minute
