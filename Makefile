@@ -73,7 +73,7 @@ e2e: ## run the tests against a real API server (builds it: 8 minutes the first 
 	cd e2e && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
 	scripts/install-packages nft:nftables iptables-nft:iptables
 	cd e2e/tools && go mod tidy -diff
-	cd e2e && TIMEOUT=30m NO_SKIP=$(NO_SKIP) ../scripts/test
+	cd e2e && TIMEOUT=30m NO_SKIP=$(NO_SKIP) ../scripts/test $$(go list ./... | grep -v /neighbours)
 
 .PHONY: e2e-tools
 e2e-tools: ## compile etcd and the Kubernetes programs that e2e runs (minutes the first time)
@@ -99,6 +99,10 @@ cover: ## run the tests and print the coverage by function
 .PHONY: vulncheck
 vulncheck: ## look for known vulnerabilities; needs the Internet, or VULNDB=URL of a copy of the database
 	VULNDB='$(VULNDB)' scripts/vulncheck $(GOVULNCHECK)
+
+.PHONY: neighbours
+neighbours: ## run CNI plugins, firewalls and container engines beside nftproxy, and write docs/compatibility.md; TESTS selects some
+	cd e2e && COMPATIBILITY=$(abspath docs/compatibility.md) go test -count=1 -v -p 1 -timeout 60m $(if $(TESTS),-run '$(TESTS)') ./neighbours
 
 ##@ Releases
 
