@@ -1,0 +1,3 @@
+package main
+
+func (r *result) save(document string) error { return nil }
