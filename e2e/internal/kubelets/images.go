@@ -78,7 +78,7 @@ func (p *Programs) buildImages(ctx context.Context, log io.Writer) error {
 			return fmt.Errorf("image %s: %w", n, err)
 		}
 	}
-	p.Images = p.Path("images.tar")
+	p.Images = filepath.Join(p.OwnDir, "images.tar")
 	return tarball.MultiRefWriteToFile(p.Images, all)
 }
 

@@ -55,14 +55,21 @@ var programs = []program{
 
 // Programs are compiled programs and images.
 type Programs struct {
-	Dir      string // of the programs
+	Dir      string // of the programs of others, in the cache of the user
+	OwnDir   string // of the project's own, and of the images
 	Images   string // docker archive of all images
 	NFTProxy string // the program under test
 	module   string // directory e2e
 }
 
 // Path returns the path of a program.
-func (p *Programs) Path(name string) string { return filepath.Join(p.Dir, name) }
+func (p *Programs) Path(name string) string {
+	switch name {
+	case "nftproxy", "pause", "init":
+		return filepath.Join(p.OwnDir, name)
+	}
+	return filepath.Join(p.Dir, name)
+}
 
 // Build compiles what the cache of the user does not have yet, which takes about
 // ten minutes of processor time at first, and nftproxy. It reports what it does
@@ -82,6 +89,10 @@ func Build(ctx context.Context, log io.Writer) (*Programs, error) {
 		}
 	}
 	// These are part of the project: what changed since is compiled.
+	p.OwnDir = filepath.Join(p.module, "../bin/kubelets")
+	if err := os.MkdirAll(p.OwnDir, 0o755); err != nil {
+		return nil, err
+	}
 	p.NFTProxy = p.Path("nftproxy")
 	version, err := p.describe(ctx)
 	if err != nil {
