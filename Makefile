@@ -100,6 +100,13 @@ cover: ## run the tests and print the coverage by function
 vulncheck: ## look for known vulnerabilities; needs the Internet, or VULNDB=URL of a copy of the database
 	VULNDB='$(VULNDB)' scripts/vulncheck $(GOVULNCHECK)
 
+.PHONY: conformance
+conformance: ## run the SIG Network tests of Kubernetes on real kubelets, and write docs/conformance.md; PROXY=nftproxy,kube-proxy FAMILIES=ipv4 TESTS KEEP=1
+	scripts/install-packages runc:runc /usr/lib/cni/ptp:containernetworking-plugins busybox:busybox iptables:iptables nft:nftables \
+		conntrack:conntrack nc.openbsd:netcat-openbsd dig:bind9-dnsutils host:bind9-host iperf:iperf curl:curl wget:wget ip:iproute2
+	cd e2e && go run ./conformance -document $(abspath docs/conformance.md) $(if $(PROXY),-proxy $(PROXY)) \
+		$(if $(FAMILIES),-families $(FAMILIES)) $(if $(TESTS),-focus '$(TESTS)') $(if $(KEEP),-keep)
+
 .PHONY: neighbours
 neighbours: ## run CNI plugins, firewalls and container engines beside nftproxy, and write docs/compatibility.md; TESTS selects some
 	cd e2e && COMPATIBILITY=$(abspath docs/compatibility.md) go test -count=1 -v -p 1 -timeout 60m $(if $(TESTS),-run '$(TESTS)') ./neighbours

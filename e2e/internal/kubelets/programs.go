@@ -17,14 +17,6 @@ import (
 // KubernetesVersion is the version in e2e/tools/go.mod, which [Build] compiles.
 const KubernetesVersion = "v1.36.3"
 
-// Packages are the commands that a cluster needs from Debian, each with its
-// package, as scripts/install-packages reads them.
-var Packages = []string{
-	"runc:runc", "/usr/lib/cni/ptp:containernetworking-plugins", "busybox:busybox", "iptables:iptables", "nft:nftables",
-	"conntrack:conntrack", "nc.openbsd:netcat-openbsd", "dig:bind9-dnsutils", "host:bind9-host", "iperf:iperf", "curl:curl",
-	"wget:wget", "ip:iproute2",
-}
-
 // program is one that [Build] compiles.
 type program struct {
 	name   string
