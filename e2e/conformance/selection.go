@@ -3,6 +3,8 @@ package main
 import (
 	"regexp"
 	"strings"
+
+	"github.com/nftproxy/nftproxy/e2e/internal/kubelets"
 )
 
 // omission is why some tests are not run.
@@ -23,6 +25,9 @@ var leftOut = omissions{
 	{regexp.MustCompile(`\[Disruptive\]`), "needs SSH to the nodes"},
 }
 
+// slow are the tests that take a quarter of an hour. Once is enough.
+const slow = `should not have connectivity disruption during rolling update`
+
 func (o omissions) pattern() string {
 	var all []string
 	for _, x := range o {
@@ -39,4 +44,24 @@ func (o omissions) reason(test string) string {
 		}
 	}
 	return ""
+}
+
+// elsewhere returns a pattern of the tests that run in another cluster: those of
+// two families, and in clusters other than IPv4's those in which no packet is sent.
+func elsewhere(families kubelets.Families) string {
+	const (
+		dualStack = `\[Feature:IPv6DualStack\]`
+		noPackets = `Ingress API|IngressClass API|EndpointSlice API|CIDRs|Endpoints should|EndpointsController|EndpointSliceMirroring|` +
+			`API operations|should find a service|should complete a service status|should delete a collection of services|` +
+			`should test the lifecycle of an Endpoint|should check NodePort out-of-range|should prevent NodePort collisions|` +
+			`should provide secure master service|Service API|spec.Hostname|ServiceCIDR|endpoints latency`
+	)
+	switch families {
+	case kubelets.IPv4:
+		return dualStack
+	case kubelets.IPv6:
+		return dualStack + "|" + noPackets + "|" + slow
+	default:
+		return noPackets + "|" + slow
+	}
 }

@@ -232,7 +232,7 @@ func (b *balancer) route(want map[netip.Addr][]string) error {
 	return nil
 }
 
-// served reports whether a namespace is one of the load balancer tests of
+// LoadBalancerTests reports whether a namespace is one of the load balancer tests of
 // Kubernetes. Other tests play the balancer themselves.
 func LoadBalancerTests(namespace string) bool {
 	return strings.HasPrefix(namespace, "loadbalancers-") || strings.HasPrefix(namespace, "esipp-")
