@@ -15,6 +15,9 @@ type omission struct {
 
 type omissions []omission
 
+// bareAddress are tests that write an IPv6 address into a URL without brackets.
+const bareAddress = `should only allow access from service loadbalancer source ranges`
+
 // leftOut are the tests of sig-network that need what the cluster does not have,
 // and those that have nothing to do with a service proxy.
 var leftOut = omissions{
@@ -60,7 +63,7 @@ func elsewhere(families kubelets.Families) string {
 	case kubelets.IPv4:
 		return dualStack
 	case kubelets.IPv6:
-		return dualStack + "|" + noPackets + "|" + slow
+		return dualStack + "|" + noPackets + "|" + slow + "|" + bareAddress
 	default:
 		return noPackets + "|" + slow
 	}
