@@ -72,12 +72,14 @@ test-kernels: ## run the tests that use the kernel in qemu, on Debian's kernels 
 e2e: ## run the tests against a real API server (builds it: 8 minutes the first time); NO_SKIP as for test
 	cd e2e && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
 	scripts/install-packages nft:nftables iptables-nft:iptables
-	cd e2e/tools && go mod tidy -diff
+	cd e2e/tools && for module in . */; do go -C $$module mod tidy -diff || exit; done
 	cd e2e && TIMEOUT=30m NO_SKIP=$(NO_SKIP) ../scripts/test $$(go list ./... | grep -v /neighbours)
 
 .PHONY: e2e-tools
 e2e-tools: ## compile etcd and the Kubernetes programs that e2e runs (minutes the first time)
-	cd e2e/tools && for tool in $$(go list tool); do go tool -n "$$tool" || exit; done
+	cd e2e/tools && for tool in $(E2E_TOOLS); do go tool -n "$$tool" || exit; done
+
+E2E_TOOLS := go.etcd.io/etcd/server/v3 $(addprefix k8s.io/kubernetes/cmd/,kube-apiserver kube-controller-manager kube-proxy kubeadm kubectl)
 
 .PHONY: soak
 soak: ## change thousands of Services at random under load, with restarts and outside changes; SOAK=1h, SOAK_SERVICES=2000, SOAK_SEED, RESULTS=FILE.json adds the run
