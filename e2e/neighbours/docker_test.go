@@ -127,15 +127,6 @@ func (h *host) forwardPods() {
 	}
 }
 
-// setForwarding is the sysctl net.ipv4.ip_forward. If it is 0 when dockerd starts,
-// dockerd sets it, and the policy of the chain FORWARD to DROP.
-func (h *host) setForwarding(on string) {
-	h.t.Helper()
-	if err := h.Node.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte(on), 0) }); err != nil {
-		h.t.Fatal(err)
-	}
-}
-
 // Containers with published ports and Services serve the same addresses of the
 // node, and Docker's policy DROP is in the way of pods.
 func TestDockerForwarding(t *testing.T) {
@@ -145,7 +136,8 @@ func TestDockerForwarding(t *testing.T) {
 			"Docker sets the policy of FORWARD to DROP (IPv4: if `net.ipv4.ip_forward` was off when it started); " +
 			"then only the node itself reaches Services."})
 	inEitherOrder(t, func(h *host, start func(func())) {
-		h.setForwarding("0")
+		// dockerd then sets it, and the policy of the chain FORWARD to DROP.
+		h.sysctl("net/ipv4/ip_forward", "0")
 		var d *docker
 		start(func() { d = newDocker(h) })
 		h.unserved("policy DROP", without(h.paths(), path.fromNode)...)

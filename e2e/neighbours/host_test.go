@@ -31,7 +31,7 @@ type host struct {
 func newHost(t *testing.T) *host {
 	t.Helper()
 	t.Parallel()
-	h := &host{Lab: netlab.TestLab(t, 2), t: t, file: filepath.Join(t.TempDir(), "services.yaml"),
+	h := &host{Lab: netlab.TestLab(t, 3), t: t, file: filepath.Join(t.TempDir(), "services.yaml"),
 		flags: []string{"--cluster-cidr", testbed.ClusterCIDRs}}
 	if err := h.AddRemotePods(1); err != nil {
 		t.Fatal(err)
@@ -183,4 +183,12 @@ func (h *host) load(script string) {
 		h.t.Fatal(err)
 	}
 	h.run("nft", "-f", file)
+}
+
+// sysctl sets a sysctl of the node.
+func (h *host) sysctl(name, value string) {
+	h.t.Helper()
+	if err := h.Node.Do(func() error { return os.WriteFile("/proc/sys/"+name, []byte(value), 0) }); err != nil {
+		h.t.Fatal(err)
+	}
 }
