@@ -86,12 +86,9 @@ func (d *docker) docker(args ...string) string {
 // name. It begins again with dockerd.
 func (d *docker) serve(name string, port int) {
 	d.t.Helper()
-	dir := d.t.TempDir()
-	if _, err := testbed.GoCommand("build", "-o", filepath.Join(dir, "peer"), "./peer"); err != nil {
-		d.t.Fatal(err)
-	}
-	archive := filepath.Join(dir, "peer.tar")
-	d.run("tar", "-C", dir, "-cf", archive, "peer")
+	program := buildPeer(d.t)
+	archive := program + ".tar"
+	d.run("tar", "-C", filepath.Dir(program), "-cf", archive, "peer")
 	d.docker("import", archive, "peer")
 	d.docker("run", "--detach", "--name="+name, "--restart=always", fmt.Sprintf("--publish=%d:8080/tcp", port),
 		fmt.Sprintf("--publish=%d:8080/udp", port), "peer", "/peer", "serve", name, "8080")

@@ -1,7 +1,9 @@
 package neighbours
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -94,4 +96,19 @@ func packaged(t *testing.T, name string) string {
 	version, _, _ := strings.Cut(string(out), "-")
 	version, _, _ = strings.Cut(version, "+")
 	return version
+}
+
+// buildPeer builds the program peer and returns its path, which all users may
+// run.
+func buildPeer(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(dir, "peer")
+	if _, err := testbed.GoCommand("build", "-o", program, "./peer"); err != nil {
+		t.Fatal(err)
+	}
+	return program
 }

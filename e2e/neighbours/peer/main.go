@@ -1,6 +1,7 @@
-// Command peer is both ends of a flow in a container: "peer serve NAME PORT"
+// Command peer is an end of a flow in a container: "peer serve NAME PORT"
 // answers every line and datagram with its name, its port and the address of the
-// client; "peer ask NETWORK ADDRESS" prints such an answer.
+// client; "peer ask NETWORK ADDRESS" prints such an answer. "peer proxy OUTBOUND
+// INBOUND" is a sidecar that listens on two ports.
 package main
 
 import (
@@ -13,13 +14,15 @@ import (
 
 func main() {
 	if len(os.Args) != 4 {
-		end(fmt.Errorf("usage: peer serve NAME PORT, or peer ask NETWORK ADDRESS"))
+		end(fmt.Errorf("usage: peer serve NAME PORT, peer ask NETWORK ADDRESS, or peer proxy OUTBOUND INBOUND"))
 	}
 	switch os.Args[1] {
 	case "serve":
 		end(serve(os.Args[2], os.Args[3]))
 	case "ask":
 		end(ask(os.Args[2], os.Args[3]))
+	case "proxy":
+		end(proxy(os.Args[2], os.Args[3]))
 	}
 }
 
