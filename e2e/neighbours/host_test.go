@@ -11,6 +11,8 @@ import (
 	"testing"
 	"text/template"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
@@ -55,7 +57,9 @@ func inEitherOrder(t *testing.T, f func(h *host, start func(neighbour func()))) 
 				}
 				h.startProxy()
 				if order != "neighbour first" {
+					rules := h.ownRules()
 					neighbour()
+					h.kept("start of the neighbour", rules)
 				}
 			})
 		})
@@ -148,6 +152,14 @@ func (h *host) startProxy() {
 func (h *host) ownRules() string {
 	h.t.Helper()
 	return h.run("nft", "-a", "-s", "list", "table", "ip", "nftproxy") + h.run("nft", "-a", "-s", "list", "table", "ip6", "nftproxy")
+}
+
+// kept checks that nftproxy's tables are as they were.
+func (h *host) kept(when, rules string) {
+	h.t.Helper()
+	if now := h.ownRules(); now != rules {
+		h.t.Errorf("%s: nftproxy's tables changed (-before +after):\n%s", when, cmp.Diff(rules, now))
+	}
 }
 
 // try runs a command on the node and returns what it prints.

@@ -158,5 +158,11 @@ func TestTailscaleRouter(t *testing.T) {
 	inEitherOrder(t, func(h *host, start func(func())) {
 		start(h.tailscale)
 		h.served("with the VPN", h.paths()...)
+		for _, command := range []string{"iptables", "ip6tables"} {
+			// The number of packets is the first field of a rule.
+			if rule := strings.Fields(h.run(command, "-vnL", "FORWARD", "2")); rule[0] == "0" {
+				h.t.Errorf("%s: no packet has the mark of the tunnel", command)
+			}
+		}
 	})
 }

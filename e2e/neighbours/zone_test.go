@@ -32,9 +32,11 @@ table inet zones { chain prerouting { type filter hook prerouting priority raw; 
 }
 
 // inZone puts all packets into a zone.
-const inZone = `table inet zones {
+const inZone = `table inet neighbour {
+	counter translated {}
 	chain prerouting { type filter hook prerouting priority raw; ct zone set 7; }
 	chain output { type filter hook output priority raw; ct zone set 7; }
+	chain postrouting { type filter hook postrouting priority 300; ct zone 7 ct status dnat counter name translated; }
 }
 `
 
@@ -45,6 +47,9 @@ func TestZoneOfAll(t *testing.T) {
 	inEitherOrder(t, func(h *host, start func(func())) {
 		start(func() { h.load(inZone) })
 		h.served("in a zone", h.paths()...)
+		if h.counter("translated") == 0 {
+			h.t.Error("no translated packet is in the zone")
+		}
 	})
 }
 
