@@ -46,7 +46,7 @@ type Cluster struct {
 	*netlab.Lab
 	T         testing.TB
 	Dir       string
-	Authority *authority
+	Authority *Authority
 	echoes    map[*netlab.Host]*netlab.Echo // that answer on the pods
 	Flags     []string                      // of the API server, more than those of every test
 	Unready   []string                      // checks of the API server that are not waited for
@@ -109,7 +109,7 @@ func (c *Cluster) StopEcho(p *netlab.Host) {
 func (c *Cluster) writeKeys() {
 	c.T.Helper()
 	var err error
-	if c.Authority, err = newAuthority(); err != nil {
+	if c.Authority, err = NewAuthority(); err != nil {
 		c.T.Fatal(err)
 	}
 	cert, key, err := c.Authority.Server(net.ParseIP("127.0.0.1"), net.ParseIP(FirstServiceIP))
