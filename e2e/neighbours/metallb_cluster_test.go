@@ -18,8 +18,7 @@ import (
 
 const metallbModule = "go.universe.tf/metallb"
 
-// balanced is a cluster of nodes on one link, whose load balancer is MetalLB. A
-// client outside of the cluster is on the same link. The API server has a network
+// balanced is a cluster of nodes on one link with a load balancer. A client outside of the cluster is on the same link. The API server has a network
 // of its own, so that it stays when a node goes.
 type balanced struct {
 	*testbed.Cluster
@@ -33,11 +32,24 @@ type member struct {
 	*netlab.Host
 	pod            *netlab.Host
 	proxy, speaker *testbed.Process
+	balancer       *testbed.Process // other than MetalLB
 }
 
 // newBalanced makes the nodes and starts nftproxy and MetalLB with its
 // configuration.
 func newBalanced(t *testing.T, nodes int, config string) *balanced {
+	t.Helper()
+	b := newMembers(t, nodes)
+	b.installMetalLB(config)
+	for _, m := range b.members {
+		b.startSpeaker(m)
+	}
+	b.joined()
+	return b
+}
+
+// newMembers makes the nodes and starts nftproxy.
+func newMembers(t *testing.T, nodes int) *balanced {
 	t.Helper()
 	b := &balanced{Cluster: testbed.NewCluster(t, 0, "--disable-admission-plugins", "ServiceAccount")}
 	// Speakers take every Node for one with a speaker.
@@ -56,12 +68,9 @@ func newBalanced(t *testing.T, nodes int, config string) *balanced {
 		b.addMember(i)
 	}
 	b.route()
-	b.installMetalLB(config)
 	for _, m := range b.members {
 		b.startProxyOn(m)
-		b.startSpeaker(m)
 	}
-	b.joined()
 	return b
 }
 

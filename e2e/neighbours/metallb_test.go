@@ -100,14 +100,19 @@ func (b *balanced) createBalanced(spec *corev1.Service, policy corev1.ServiceExt
 		}
 		s.healthCheck = made.Spec.HealthCheckNodePort
 		for _, i := range made.Status.LoadBalancer.Ingress {
-			to := netip.AddrPortFrom(netip.MustParseAddr(i.IP), testbed.ServicePort)
-			for _, network := range []string{"tcp", "udp"} {
-				s.targets = append(s.targets, testbed.Target{Network: network, Family: model.FamilyOf(to.Addr()), To: to})
-			}
+			s.targets = append(s.targets, targetsAt(netip.MustParseAddr(i.IP))...)
 		}
 		return nil
 	})
 	return s
+}
+
+// targetsAt returns where a Service is dialled at an address.
+func targetsAt(a netip.Addr) (all []testbed.Target) {
+	for _, network := range []string{"tcp", "udp"} {
+		all = append(all, testbed.Target{Network: network, Family: model.FamilyOf(a), To: netip.AddrPortFrom(a, testbed.ServicePort)})
+	}
+	return all
 }
 
 func (b *balanced) pods() (all []*netlab.Host) {
