@@ -72,12 +72,14 @@ test-kernels: ## run the tests that use the kernel in qemu, on Debian's kernels 
 e2e: ## run the tests against a real API server (builds it: 8 minutes the first time); NO_SKIP as for test
 	cd e2e && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
 	scripts/install-packages nft:nftables iptables-nft:iptables
-	cd e2e/tools && go mod tidy -diff
+	cd e2e/tools && for module in . */; do go -C $$module mod tidy -diff || exit; done
 	cd e2e && TIMEOUT=30m NO_SKIP=$(NO_SKIP) ../scripts/test $$(go list ./... | grep -v /neighbours)
 
 .PHONY: e2e-tools
 e2e-tools: ## compile etcd and the Kubernetes programs that e2e runs (minutes the first time)
-	cd e2e/tools && for tool in $$(go list tool); do go tool -n "$$tool" || exit; done
+	cd e2e/tools && for tool in $(E2E_TOOLS); do go tool -n "$$tool" || exit; done
+
+E2E_TOOLS := go.etcd.io/etcd/server/v3 $(addprefix k8s.io/kubernetes/cmd/,kube-apiserver kube-controller-manager kube-proxy kubeadm kubectl)
 
 .PHONY: soak
 soak: ## change thousands of Services at random under load, with restarts and outside changes; SOAK=1h, SOAK_SERVICES=2000, SOAK_SEED, RESULTS=FILE.json adds the run
@@ -118,7 +120,9 @@ conformance-packages:
 
 .PHONY: neighbours
 neighbours: ## run CNI plugins, firewalls and container engines beside nftproxy, and write docs/compatibility.md; TESTS selects some
-	scripts/install-packages nft:nftables iptables-nft:iptables bird:bird2 keepalived:keepalived
+	scripts/install-packages nft:nftables iptables-nft:iptables ip:iproute2 dbus-daemon:dbus firewalld:firewalld ufw:ufw containerd:containerd dockerd:docker.io \
+		podman:podman /usr/lib/podman/netavark:netavark runc:runc \
+		bird:bird2 keepalived:keepalived
 	cd e2e && COMPATIBILITY=$(abspath docs/compatibility.md) go test -count=1 -v -p 1 -timeout 60m $(if $(TESTS),-run '$(TESTS)') ./neighbours
 
 ##@ Releases

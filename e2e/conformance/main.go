@@ -173,13 +173,13 @@ func (s settings) cluster(ctx context.Context, programs *kubelets.Programs, j jo
 func (s settings) test(ctx context.Context, c *kubelets.Cluster, proxy kubelets.Proxy) (*result, error) {
 	begin := time.Now()
 	fmt.Printf("run the tests against %s, %s; output in %s\n", proxy, c.Families, c.Logs)
-	omitted := leftOut.pattern() + "|" + elsewhere(c.Families)
-	batches := []batch{{"tests", `\[sig-network\]`, omitted + "|" + slow, s.processes}}
+	skip := omitted(c.Families).pattern() + "|" + elsewhere(c.Families)
+	batches := []batch{{"tests", `\[sig-network\]`, skip + "|" + slow, s.processes}}
 	if c.Families == kubelets.IPv4 {
-		batches = append(batches, batch{"slow", slow, omitted, 2})
+		batches = append(batches, batch{"slow", slow, skip, 2})
 	}
 	if s.focus != "" {
-		batches = []batch{{"tests", s.focus, omitted, s.processes}}
+		batches = []batch{{"tests", s.focus, skip, s.processes}}
 	}
 	var group errgroup.Group
 	parts := make([]*result, len(batches))
@@ -224,7 +224,7 @@ func (s settings) ginkgo(ctx context.Context, c *kubelets.Cluster, b batch) (*re
 	cmd.Stdout, cmd.Stderr = log, log
 	// Its error only says that tests failed, if there is a report.
 	runError := c.Control.Run(cmd)
-	r, err := readReport(filepath.Join(c.Dir, report))
+	r, err := readReport(filepath.Join(c.Dir, report), omitted(c.Families))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("see %s", log.Name()), runError, err)
 	}

@@ -40,9 +40,10 @@ type result struct {
 	Tests    map[string]outcome `json:"tests"` // by the name that Kubernetes gives them
 }
 
-// readReport reads the report of ginkgo, whose types are documented at
+// readReport reads the report of ginkgo about tests without those that were left
+// out. The types are documented at
 // pkg.go.dev/github.com/onsi/ginkgo/v2/types#Report.
-func readReport(file string) (*result, error) {
+func readReport(file string, left omissions) (*result, error) {
 	content, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
@@ -60,7 +61,7 @@ func readReport(file string) (*result, error) {
 				if s.State != passed {
 					return nil, fmt.Errorf("%s of the tests %s: %s", s.LeafNodeType, s.State, s.Failure.Message)
 				}
-			} else if o, ok := s.outcome(); ok {
+			} else if o, ok := s.outcome(left); ok {
 				r.Tests[name] = o
 			}
 		}
@@ -83,7 +84,7 @@ func (s spec) name() string {
 }
 
 // outcome is false for tests of which nothing is to be told: those of others.
-func (s spec) outcome() (outcome, bool) {
+func (s spec) outcome(left omissions) (outcome, bool) {
 	if !strings.Contains(s.name(), "[sig-network]") {
 		return outcome{}, false
 	}
@@ -95,7 +96,7 @@ func (s spec) outcome() (outcome, bool) {
 	case s.State != skipped:
 		o.State, o.Reason = failed, s.State+": "+message
 	case message == "":
-		if o.Reason = leftOut.reason(s.name()); o.Reason == "" {
+		if o.Reason = left.reason(s.name()); o.Reason == "" {
 			return outcome{}, false // not selected
 		}
 	}
