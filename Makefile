@@ -102,6 +102,7 @@ vulncheck: ## look for known vulnerabilities; needs the Internet, or VULNDB=URL 
 
 .PHONY: neighbours
 neighbours: ## run CNI plugins, firewalls and container engines beside nftproxy, and write docs/compatibility.md; TESTS selects some
+	scripts/install-packages nft:nftables iptables-nft:iptables /usr/lib/cni/bridge:containernetworking-plugins
 	cd e2e && COMPATIBILITY=$(abspath docs/compatibility.md) go test -count=1 -v -p 1 -timeout 60m $(if $(TESTS),-run '$(TESTS)') ./neighbours
 
 ##@ Releases
