@@ -85,7 +85,9 @@ func (n *node) configure(p plugins, command string, pod *netlab.Host, network ..
 		if err != nil {
 			n.n.t.Fatal(err)
 		}
-		result = json.RawMessage(out)
+		if command == "ADD" {
+			result = json.RawMessage(out)
+		}
 	}
 	if command == "DEL" {
 		return nil
