@@ -132,6 +132,12 @@ func (n *node) addPod(p plugins, network ...plugin) *netlab.Host {
 func (n *nodes) addPods(p plugins, network func(*node) []plugin) {
 	n.t.Helper()
 	n.routes()
+	n.addPodsTo(p, network)
+}
+
+// addPodsTo does the same on a network that adds the routes itself.
+func (n *nodes) addPodsTo(p plugins, network func(*node) []plugin) {
+	n.t.Helper()
 	for i, on := range n.all {
 		on.addPod(p, network(on)...)
 		if i == 0 {
