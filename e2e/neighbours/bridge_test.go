@@ -1,113 +1,61 @@
 package neighbours
 
 import (
+	"fmt"
 	"testing"
-
-	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
-	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-const cniGroup = "Network plugins"
-
-// Both build links between the node and its pods; ipMasq masquerades what leaves
-// a pod for anything but its own network.
-func TestBridgeAndPTP(t *testing.T) {
-	forEachPlugins(t, func(t *testing.T, p plugins) {
-		for _, c := range []struct {
-			kind, tried string
-			settings    plugin
-			since       string // the builds that know the settings; empty: all
-		}{
-			{"bridge", "hairpinMode", plugin{"hairpinMode": true}, ""},
-			{"bridge", "hairpinMode, ipMasq", plugin{"hairpinMode": true, "ipMasq": true}, ""},
-			{"bridge", "hairpinMode, ipMasq with nftables", plugin{"hairpinMode": true, "ipMasq": true, "ipMasqBackend": "nftables"}, pinned},
-			{"ptp", "without ipMasq", plugin{}, ""},
-			{"ptp", "ipMasq", plugin{"ipMasq": true}, ""},
-			{"ptp", "ipMasq with nftables", plugin{"ipMasq": true, "ipMasqBackend": "nftables"}, pinned},
-		} {
-			if c.since != "" && c.since != p.name {
-				continue
-			}
-			t.Run(c.kind+" "+c.tried, func(t *testing.T) {
-				n := newNodes(t, 2)
-				n.addPods(p, func(on *node) []plugin { return []plugin{on.with(c.kind, c.settings)} })
-				m := n.addMix()
-				n.startProxies()
-				m.works(n)
-				// Pods that are added to and removed from a node with rules.
-				node := n.all[0]
-				node.configure(p, "DEL", node.addPod(p, node.with(c.kind, c.settings)), node.with(c.kind, c.settings))
-				m.works(n)
-				if c.settings["ipMasq"] == true {
-					n.masqueraded()
-				}
-				finds(t, finding{Group: cniGroup, Neighbour: "CNI plugin " + c.kind, Version: p.version, Case: c.tried, Verdict: works})
-			})
-		}
-	})
-}
-
-// The bridge sends a pod's packets back to the pod in hairpin mode only. promiscMode
-// does not help as long as the bridge hands packets to iptables: nat then changes their
-// destination on the bridge, and not on their way through the node.
-func TestBridgeWithoutHairpin(t *testing.T) {
-	forEachPlugins(t, func(t *testing.T, p plugins) {
-		for tried, settings := range map[string]plugin{"without hairpinMode": {}, "promiscMode": {"promiscMode": true}} {
-			t.Run(tried, func(t *testing.T) {
-				n, m := newBridge(t, p, settings)
-				eventually(t, func() error {
-					return testbed.WantSilence(n.all[0].pods[0], "tcp", m.itself.target("tcp", model.IPv4).To)
-				})
-				n.all[0].run("sh", "-c", `for link in $(ip -oneline link show master cni0 | cut -d: -f2 | cut -d@ -f1)
-					do ip link set "$link" type bridge_slave hairpin on || exit; done`)
-				m.works(n)
-				finds(t, finding{Group: cniGroup, Neighbour: "CNI plugin bridge", Version: p.version, Case: tried, Verdict: worksIf,
-					Note: "`hairpinMode` is set; otherwise a pod does not reach itself through a Service"})
-			})
-		}
-	})
-}
-
-// Replies of an endpoint to a pod on the same bridge pass the node only if the bridge
-// hands packets to iptables.
-func TestBridgeThatBypassesIptables(t *testing.T) {
-	forEachPlugins(t, func(t *testing.T, p plugins) {
-		n, m := newBridge(t, p, plugin{"hairpinMode": true})
-		set := func(value string) {
-			for _, name := range []string{"net/bridge/bridge-nf-call-iptables", "net/bridge/bridge-nf-call-ip6tables"} {
-				n.all[0].setting(name, value)
-			}
-		}
-		m.works(n)
-		set("0")
-		eventually(t, func() error {
-			return testbed.WantSilence(n.all[0].pods[0], "tcp", m.same.target("tcp", model.IPv4).To)
-		})
-		set("1")
-		m.works(n)
-		finds(t, finding{Group: cniGroup, Neighbour: "CNI plugin bridge", Version: p.version, Case: "bridge-nf-call-iptables", Verdict: worksIf,
-			Note: "it is 1; otherwise pods do not reach endpoints on the same bridge"})
-	})
-}
-
-// newBridge starts nodes whose pods are on bridges.
-func newBridge(t *testing.T, p plugins, settings plugin) (*nodes, serviceMix) {
+// newBridge returns a host with a Service whose endpoints are pods on a bridge,
+// and the ways from a third pod there and from an endpoint, which may reach
+// itself.
+func newBridge(t *testing.T, callIptables string, flags ...string) (h *host, neighbour, itself path) {
 	t.Helper()
-	n := newNodes(t, 2)
-	n.addPods(p, func(on *node) []plugin { return []plugin{on.with("bridge", settings)} })
-	m := n.addMix()
-	n.startProxies()
-	return n, m
+	h = newHost(t)
+	h.flags = append(h.flags, flags...)
+	if err := h.AddBridgedPods(2); err != nil {
+		t.Fatal(err)
+	}
+	h.sysctl("net/bridge/bridge-nf-call-iptables", callIptables)
+	h.sysctl("net/bridge/bridge-nf-call-ip6tables", callIptables)
+	h.echo(h.Bridged[0])
+	h.serve(h.Bridged[0])
+	h.startProxy()
+	return h, path{"pod to a pod of its bridge", h.Bridged[1], clusterIP}, path{"pod to itself", h.Bridged[0], clusterIP}
 }
 
-// masqueraded checks that the plugin masquerades what leaves the cluster.
-func (n *nodes) masqueraded() {
-	n.t.Helper()
-	node := n.all[0]
-	forEachFlow(func(network string, f model.Family) {
-		to := testbed.Target{Network: network, Family: f, To: addrPort(n.client.Address(f), testbed.EchoPort)}
-		eventually(n.t, func() error {
-			return asks("a pod, a server outside", node.pods[0], to, n.client.Name, addrs(node.Address(f)))
+// Replies between pods of one bridge do not pass the node's IP stack, so they are
+// not translated back, unless the bridge calls iptables or the client is
+// masqueraded.
+func TestBridgeNF(t *testing.T) {
+	const others = "Clients outside, the node, other pods, and a pod that reaches itself are served in any case."
+	for _, c := range []struct {
+		name    string
+		call    string
+		flags   []string
+		verdict verdict
+		note    string
+	}{
+		{"on", "1", nil, works, ""},
+		{"off", "0", nil, fails, "between pods of the same bridge, because the bridge carries the replies past conntrack. Set the sysctls to 1, " +
+			"or `masqueradeAll: true`. " + others},
+		{"off, masqueradeAll", "0", []string{"--masquerade-all"}, works, "Endpoints see the node as the client."},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			what := fmt.Sprintf("pods on a bridge with `net.bridge.bridge-nf-call-iptables=%s` and the same for ip6tables", c.call)
+			if len(c.flags) > 0 {
+				what += ", and `masqueradeAll: true`"
+			}
+			finds(t, finding{Group: "Rules of other programs", Neighbour: "bridge", Case: what, Verdict: c.verdict, Note: c.note})
+			h, neighbour, itself := newBridge(t, c.call, c.flags...)
+			h.answers("any setting", h.Bridged[0].Name, append(h.paths(), itself)...)
+			if c.verdict == works {
+				h.answers("works", h.Bridged[0].Name, neighbour)
+				return
+			}
+			h.unserved("does not work", neighbour)
+			h.sysctl("net/bridge/bridge-nf-call-iptables", "1")
+			h.sysctl("net/bridge/bridge-nf-call-ip6tables", "1")
+			h.answers("set while it runs", h.Bridged[0].Name, neighbour)
 		})
-	})
+	}
 }

@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"path"
+
 	"path/filepath"
 	"slices"
 	"strings"
@@ -49,7 +49,7 @@ var pluginsOf = sync.OnceValues(func() ([]plugins, error) {
 		return nil, err
 	}
 	for tool, file := range tools {
-		current.paths[path.Base(tool)] = file
+		current.paths[filepath.Base(tool)] = file
 	}
 	current.version, err = testbed.ToolVersion("cni", "github.com/containernetworking/plugins")
 	return []plugins{debian, current}, err

@@ -41,28 +41,7 @@ func (l *Lab) connectClient() error {
 // connectPod links a pod and the node. The node has the same gateway address
 // on the links of all pods, and a route for each pod alone.
 func (l *Lab) connectPod(pod *Host) error {
-	if err := l.veth(pod.Name, pod, "eth0"); err != nil {
-		return err
-	}
-	gateway4, gateway6 := l.Gateway(pod, model.IPv4), l.Gateway(pod, model.IPv6)
-	err := l.Node.Do(func() error {
-		if err := addAddresses(pod.Name, single(gateway4), single(gateway6)); err != nil {
-			return err
-		}
-		return addLinkRoutes(pod.Name, pod.IPv4, pod.IPv6)
-	})
-	if err != nil {
-		return err
-	}
-	return pod.Do(func() error {
-		if err := addAddresses("eth0", single(pod.IPv4), single(pod.IPv6)); err != nil {
-			return err
-		}
-		if err := addLinkRoutes("eth0", gateway4, gateway6); err != nil {
-			return err
-		}
-		return addDefaultRoutes("eth0", gateway4, gateway6)
-	})
+	return l.Node.route(pod, l.Gateway(pod, model.IPv4), l.Gateway(pod, model.IPv6))
 }
 
 func (l *Lab) addBridge() error {
