@@ -223,15 +223,6 @@ func (n *node) try(cmd *exec.Cmd) (string, error) {
 	return stdout.String(), nil
 }
 
-// setting writes a sysctl of the node.
-func (n *node) setting(name, value string) {
-	n.n.t.Helper()
-	err := n.Do(func() error { return os.WriteFile(filepath.Join("/proc/sys", name), []byte(value), 0) })
-	if err != nil {
-		n.n.t.Fatal(err)
-	}
-}
-
 // load loads nftables rules on the node.
 func (n *node) load(rules string) {
 	n.n.t.Helper()
