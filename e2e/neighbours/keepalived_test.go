@@ -23,8 +23,8 @@ import (
 var virtual = map[model.Family]netip.Addr{
 	model.IPv4: netip.MustParseAddr("192.0.2.250"), model.IPv6: netip.MustParseAddr("2001:db8::250")}
 
-// hostPort is where a process of each node listens.
-const hostPort = 9000
+// ownPort is where a process of each node listens.
+const ownPort = 9000
 
 // The addresses belong to an interface of one node. The ports of the Service are
 // served there, and all others are the node's.
@@ -124,7 +124,7 @@ vrrp_instance nodes {
 // all its addresses.
 func (b *balanced) listenOn(m *member) {
 	b.T.Helper()
-	l, err := m.Listen("tcp", fmt.Sprintf(":%d", hostPort))
+	l, err := m.Listen("tcp", fmt.Sprintf(":%d", ownPort))
 	if err != nil {
 		b.T.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func (b *balanced) hostPorts(m *member) {
 	b.T.Helper()
 	for _, f := range model.Families {
 		testbed.Eventually(b.T, func() error {
-			c, err := b.outside.DialContext(b.T.Context(), "tcp", netip.AddrPortFrom(virtual[f], hostPort).String())
+			c, err := b.outside.DialContext(b.T.Context(), "tcp", netip.AddrPortFrom(virtual[f], ownPort).String())
 			if err != nil {
 				return err
 			}
@@ -155,7 +155,7 @@ func (b *balanced) hostPorts(m *member) {
 			if got, err := readAll(c); err != nil || got != m.Name {
 				return fmt.Errorf("%s: got %q, %v, want %s", virtual[f], got, err, m.Name)
 			}
-			return testbed.WantRefused(b.outside, "udp", netip.AddrPortFrom(virtual[f], hostPort))
+			return testbed.WantRefused(b.outside, "udp", netip.AddrPortFrom(virtual[f], ownPort))
 		})
 	}
 }
