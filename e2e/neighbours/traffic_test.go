@@ -18,9 +18,9 @@ func gvk(apiVersion, kind string) schema.GroupVersionKind {
 	return schema.FromAPIVersionAndKind(apiVersion, kind)
 }
 
-// patience is how long a test waits for traffic to be served. It is short enough to
-// see which part of a test fails.
-const patience = 30 * time.Second
+// patience is how long a test waits for traffic to be served, which takes seconds on a
+// busy machine.
+const patience = 2 * time.Minute
 
 func eventually(t *testing.T, f func() error) {
 	t.Helper()
