@@ -34,7 +34,7 @@ func newHost(t *testing.T) *host {
 	t.Helper()
 	t.Parallel()
 	h := &host{Lab: netlab.TestLab(t, 3), t: t, file: filepath.Join(t.TempDir(), "services.yaml"),
-		flags: []string{"--cluster-cidr", testbed.ClusterCIDRs}}
+		flags: []string{"--cluster-cidr", testbed.ClusterCIDRs, "--healthz-bind-address", "[::]:10256"}}
 	if err := h.AddRemotePods(1); err != nil {
 		t.Fatal(err)
 	}

@@ -49,7 +49,7 @@ func TestNftablesConf(t *testing.T) {
 func TestNftablesConfWithoutOwner(t *testing.T) {
 	finds(t, finding{Group: "Firewalls", Neighbour: "nftables.service", Version: packaged(t, "nftables"), Verdict: worksIf,
 		Case: "the same with `--no-table-owner`, as on kernels before 6.9",
-		Note: "new connections may fail for the moment until nftproxy has written its tables again. Those under way continue."})
+		Note: "it is acceptable that new connections fail for the moment until nftproxy has written its tables again. Those under way continue."})
 	h := newHost(t)
 	h.flags = append(h.flags, "--no-table-owner")
 	h.startProxy()

@@ -148,3 +148,22 @@ func (h *host) undisturbed(what string, change func(), paths ...path) {
 func without(paths []path, f func(path) bool) []path {
 	return slices.DeleteFunc(slices.Clone(paths), f)
 }
+
+// healthPath is the way to nftproxy's health check.
+func (h *host) healthPath() path {
+	return path{"outside to the health check", h.Client, func(f model.Family) netip.AddrPort {
+		return netip.AddrPortFrom(h.Node.Address(f), 10256)
+	}}
+}
+
+// connects reports whether TCP connections on a path are accepted in both families.
+func (p path) connects() bool {
+	for _, family := range model.Families {
+		f, err := p.from.Open("tcp", p.to(family), testbed.Silence)
+		if err != nil {
+			return false
+		}
+		f.Close()
+	}
+	return true
+}
