@@ -133,6 +133,16 @@ func (h *host) goOn(when string, flows []flow) {
 	}
 }
 
+// broken checks that flows get no answer any more.
+func (h *host) broken(when string, flows []flow) {
+	h.t.Helper()
+	for _, f := range flows {
+		if answer, err := f.Ask(); err == nil {
+			h.t.Errorf("%s: %s flow under way, %s: got %v, want no answer", when, f.network, f.name, answer)
+		}
+	}
+}
+
 // undisturbed checks that a change by a neighbour leaves nftproxy's tables, flows
 // under way and new ones alone.
 func (h *host) undisturbed(what string, change func(), paths ...path) {
