@@ -65,14 +65,14 @@ func TestDockerForwarding(t *testing.T) {
 		h.unserved("policy DROP", without(h.paths(), path.fromNode)...)
 		h.forwardPods()
 		h.served("pods accepted", h.paths()...)
-		h.undisturbed("a container starts", func() { d.serve("web", published, "--restart=always") }, h.paths()...)
-		h.answers("a container has started", "web", h.publishedPaths(published)...)
+		h.undisturbed("a container starts", func() { d.serve("web", publishedPort, "--restart=always") }, h.paths()...)
+		h.answers("a container has started", "web", h.publishedPaths(publishedPort)...)
 		d.reachesService("a container has started", "web", h)
 		h.undisturbed("dockerd starts again", func() {
 			d.stop(d.process, "/run/docker.pid")
 			d.begin()
 		}, h.paths()...)
-		h.answers("dockerd has started again", "web", h.publishedPaths(published)...)
+		h.answers("dockerd has started again", "web", h.publishedPaths(publishedPort)...)
 		h.uninterrupted("a container ends", func() { d.cmd("rm", "--force", "web") }, h.paths()...)
 	})
 }
@@ -84,9 +84,9 @@ func TestDockerWithoutUserlandProxy(t *testing.T) {
 		var d *docker
 		start(func() { d = newDocker(h, "--userland-proxy=false") })
 		h.forwardPods()
-		d.serve("web", published, "--restart=always")
+		d.serve("web", publishedPort, "--restart=always")
 		h.served("a container runs", h.paths()...)
-		h.answers("a container runs", "web", h.publishedPaths(published)...)
+		h.answers("a container runs", "web", h.publishedPaths(publishedPort)...)
 		d.reachesService("a container runs", "web", h)
 	})
 }

@@ -22,8 +22,8 @@ type engine struct {
 	client []string // the command line of the engine
 }
 
-// published is a port of the node that leads to a container.
-const published = 18080
+// publishedPort is a port of the node that leads to a container.
+const publishedPort = 18080
 
 // cmd runs a command of the engine.
 func (e *engine) cmd(args ...string) string {

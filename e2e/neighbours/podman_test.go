@@ -10,7 +10,7 @@ func newPodman(h *host) *engine {
 	e := &engine{newRoom(h.t, h.Node, "/etc/containers", "/var/lib/containers", "/etc/cni"),
 		[]string{"podman", "--storage-driver=vfs", "--runtime=runc", "--cgroup-manager=cgroupfs"}}
 	e.cmd("network", "create", "--ipv6", "--disable-dns", "dual")
-	e.serve("web", published, "--network=dual", "--cgroup-parent="+parent)
+	e.serve("web", publishedPort, "--network=dual", "--cgroup-parent="+parent)
 	return e
 }
 
@@ -23,12 +23,12 @@ func TestPodman(t *testing.T) {
 		var e *engine
 		start(func() { e = newPodman(h) })
 		h.served("a container runs", h.paths()...)
-		h.answers("a container runs", "web", h.publishedPaths(published)...)
+		h.answers("a container runs", "web", h.publishedPaths(publishedPort)...)
 		e.reachesService("a container runs", "web", h)
 		h.undisturbed("network reload", func() { e.cmd("network", "reload", "--all") }, h.paths()...)
-		h.answers("network reloaded", "web", h.publishedPaths(published)...)
+		h.answers("network reloaded", "web", h.publishedPaths(publishedPort)...)
 		h.uninterrupted("container starts again", func() { e.cmd("restart", "--time=0", "web") }, h.paths()...)
-		h.answers("container has started again", "web", h.publishedPaths(published)...)
+		h.answers("container has started again", "web", h.publishedPaths(publishedPort)...)
 		e.cmd("rm", "--force", "--time=0", "web")
 		h.served("container removed", h.paths()...)
 	})

@@ -18,13 +18,14 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// authority signs the certificates of a cluster.
-type authority struct {
+// Authority signs the certificates of a cluster.
+type Authority struct {
 	cert *x509.Certificate
 	key  crypto.Signer
 }
 
-func newAuthority() (*authority, error) {
+// NewAuthority makes one with a key of its own.
+func NewAuthority() (*Authority, error) {
 	key, err := newKey()
 	if err != nil {
 		return nil, err
@@ -33,11 +34,11 @@ func newAuthority() (*authority, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sign certificate of the authority: %w", err)
 	}
-	return &authority{own, key}, nil
+	return &Authority{own, key}, nil
 }
 
 // Server returns the certificate and the key of the API server, as PEM.
-func (a *authority) Server(addresses ...net.IP) (certificate, key []byte, err error) {
+func (a *Authority) Server(addresses ...net.IP) (certificate, key []byte, err error) {
 	return a.issue(x509.Certificate{
 		Subject:     pkix.Name{CommonName: "kube-apiserver"},
 		IPAddresses: addresses,
@@ -45,13 +46,18 @@ func (a *authority) Server(addresses ...net.IP) (certificate, key []byte, err er
 	})
 }
 
-// Kubeconfig writes a file that identifies its reader as a user and a member of
-// groups.
-func (a *authority) Kubeconfig(file, server, user string, groups ...string) error {
-	certificate, key, err := a.issue(x509.Certificate{
+// Client returns the certificate and the key of a user, as PEM.
+func (a *Authority) Client(user string, groups ...string) (certificate, key []byte, err error) {
+	return a.issue(x509.Certificate{
 		Subject:     pkix.Name{CommonName: user, Organization: groups},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
+}
+
+// Kubeconfig writes a file that identifies its reader as a user and a member of
+// groups.
+func (a *Authority) Kubeconfig(file, server, user string, groups ...string) error {
+	certificate, key, err := a.Client(user, groups...)
 	if err != nil {
 		return err
 	}
@@ -64,7 +70,7 @@ func (a *authority) Kubeconfig(file, server, user string, groups ...string) erro
 }
 
 // Pem returns the certificate of the authority.
-func (a *authority) Pem() []byte {
+func (a *Authority) Pem() []byte {
 	pem, err := cert.EncodeCertificates(a.cert)
 	if err != nil {
 		panic(err) // it writes to memory
@@ -72,7 +78,7 @@ func (a *authority) Pem() []byte {
 	return pem
 }
 
-func (a *authority) issue(template x509.Certificate) (certificate, key []byte, err error) {
+func (a *Authority) issue(template x509.Certificate) (certificate, key []byte, err error) {
 	private, err := newKey()
 	if err != nil {
 		return nil, nil, err

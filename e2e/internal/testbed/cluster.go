@@ -1,7 +1,9 @@
 package testbed
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -44,7 +46,7 @@ type Cluster struct {
 	*netlab.Lab
 	T         testing.TB
 	Dir       string
-	Authority *authority
+	Authority *Authority
 	echoes    map[*netlab.Host]*netlab.Echo // that answer on the pods
 	Flags     []string                      // of the API server, more than those of every test
 	Unready   []string                      // checks of the API server that are not waited for
@@ -107,7 +109,7 @@ func (c *Cluster) StopEcho(p *netlab.Host) {
 func (c *Cluster) writeKeys() {
 	c.T.Helper()
 	var err error
-	if c.Authority, err = newAuthority(); err != nil {
+	if c.Authority, err = NewAuthority(); err != nil {
 		c.T.Fatal(err)
 	}
 	cert, key, err := c.Authority.Server(net.ParseIP("127.0.0.1"), net.ParseIP(FirstServiceIP))
@@ -229,6 +231,40 @@ func (c *Cluster) StartProxy(user string) *Process {
 	c.T.Helper()
 	return Start(c.T, c.Node, NFTProxy, "run", "--kubeconfig", c.Kubeconfig(user), "--hostname-override", NodeName,
 		"--cluster-cidr", ClusterCIDRs, "--conntrack-max-per-core", "0")
+}
+
+// RelayAPI makes the API server reachable on a host of its own network, at the
+// address that is in every Kubeconfig.
+func (c *Cluster) RelayAPI(host *netlab.Host) {
+	c.T.Helper()
+	l, err := host.Listen("tcp", APIAddress)
+	if err != nil {
+		c.T.Fatal(err)
+	}
+	c.T.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			from, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go c.relay(from)
+		}
+	}()
+}
+
+// relay connects a connection with the API server until either ends it.
+func (c *Cluster) relay(from net.Conn) {
+	defer from.Close()
+	to, err := c.Node.DialContext(context.Background(), "tcp", APIAddress)
+	if err != nil {
+		return
+	}
+	go func() {
+		defer to.Close()
+		_, _ = io.Copy(to, from)
+	}()
+	_, _ = io.Copy(from, to)
 }
 
 // Generation returns a number that every transaction on the node's rules

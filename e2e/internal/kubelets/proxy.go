@@ -1,0 +1,164 @@
+package kubelets
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Proxy is a service proxy.
+type Proxy string
+
+const (
+	NFTProxy  Proxy = "nftproxy"
+	KubeProxy Proxy = "kube-proxy" // of KubernetesVersion, in mode nftables
+)
+
+// StartProxies starts a service proxy on each node, as a process beside the
+// kubelet, and waits until it serves.
+func (c *Cluster) StartProxies(ctx context.Context, proxy Proxy, settings ...string) error {
+	for _, n := range c.NodeList {
+		if err := n.StartProxy(proxy, settings...); err != nil {
+			return err
+		}
+	}
+	return c.proxiesServe(ctx)
+}
+
+// StopProxies ends the proxies that StartProxies started, and removes their rules.
+func (c *Cluster) StopProxies() error {
+	for _, n := range c.NodeList {
+		if n.Proxy == nil {
+			continue
+		}
+		n.Proxy.Stop()
+		cleanup := []string{"nftproxy", "cleanup"}
+		if n.Proxy.Name == string(KubeProxy)+"-"+n.Name {
+			cleanup = []string{"kube-proxy", "--cleanup"}
+		}
+		if _, err := n.Output(cleanup[0], cleanup[1:]...); err != nil {
+			return err
+		}
+		n.Proxy = nil
+	}
+	return nil
+}
+
+// StartProxy starts a service proxy on the node. The settings are lines of its
+// configuration.
+func (n *Node) StartProxy(proxy Proxy, settings ...string) error {
+	kubeconfig, err := n.c.UserConfig("system:kube-proxy")
+	if err != nil {
+		return err
+	}
+	config := filepath.Join(n.dir, "proxy.yaml")
+	lines := append([]string{
+		"apiVersion: kubeproxy.config.k8s.io/v1alpha1", "kind: KubeProxyConfiguration", "mode: nftables",
+		"clusterCIDR: " + n.c.ClusterCIDR(), "clientConnection: {kubeconfig: " + kubeconfig + "}", "hostnameOverride: " + n.Name,
+		"healthzBindAddress: '" + n.c.Families.first("0.0.0.0:10256", "[::]:10256") + "'", "metricsBindAddress: 127.0.0.1:10249",
+		noConntrackLimit, "logging: {verbosity: 2}",
+	}, settings...)
+	if err := os.WriteFile(config, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
+		return err
+	}
+	command := []string{string(proxy), "--config", config}
+	if proxy == NFTProxy {
+		command = []string{"nftproxy", "run", "--config", config}
+	}
+	n.Proxy, err = n.run(string(proxy), command[0], command[1:]...)
+	return err
+}
+
+// noConntrackLimit is a setting for both proxies: the limit of connection
+// tracking cannot be set in a network namespace.
+const noConntrackLimit = "conntrack: {maxPerCore: 0}"
+
+// ClusterCIDR is the range of all pods, of each family.
+func (c *Cluster) ClusterCIDR() string { return c.Families.list(pods4, pods6) }
+
+// proxiesServe waits until the health pages of the proxies answer.
+func (c *Cluster) proxiesServe(ctx context.Context) error {
+	for _, n := range c.NodeList {
+		if err := n.ProxyServes(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ProxyServes waits until the health page of the node's proxy answers.
+func (n *Node) ProxyServes(ctx context.Context) error {
+	url := fmt.Sprintf("http://%s:10256/healthz", n.c.Families.first(n.IPv4, "["+n.IPv6+"]"))
+	client := &http.Client{Transport: &http.Transport{DialContext: n.c.Control.DialContext, DisableKeepAlives: true}}
+	return waitFor(ctx, time.Minute, "proxy of "+n.Name, func() error {
+		if n.Proxy != nil && !n.Proxy.Running() {
+			return fmt.Errorf("it ended: see %s", n.Proxy.Log)
+		}
+		r, err := client.Get(url)
+		if err != nil {
+			return err
+		}
+		r.Body.Close()
+		if r.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s: %s", url, r.Status)
+		}
+		return nil
+	})
+}
+
+// Overlay writes a kustomization of deploy/kustomize/base for this cluster, and
+// returns its directory. The lines are added to it.
+func (c *Cluster) Overlay(lines ...string) (string, error) {
+	base := filepath.Join(c.Programs.module, "../deploy/kustomize/base")
+	config, err := os.ReadFile(filepath.Join(base, "config.conf"))
+	if err != nil {
+		return "", err
+	}
+	configText := strings.Replace(string(config), `clusterCIDR: ""`, `clusterCIDR: "`+c.ClusterCIDR()+`"`, 1)
+	dir, err := os.MkdirTemp(c.Dir, "overlay-")
+	if err != nil {
+		return "", err
+	}
+	relative, err := filepath.Rel(dir, base)
+	if err != nil {
+		return "", err
+	}
+	kustomization := fmt.Sprintf(`resources: [%s]
+images: [{name: nftproxy, newName: %s, newTag: %s}]
+configMapGenerator:
+- {name: nftproxy, namespace: kube-system, behavior: merge, files: [config.conf], literals: ["api-server=%s"]}
+%s
+`, relative, NFTProxyImage, NFTProxyTag, c.server(), strings.Join(lines, "\n"))
+	for name, text := range map[string]string{"config.conf": configText + noConntrackLimit + "\n", "kustomization.yaml": kustomization} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			return "", err
+		}
+	}
+	return dir, nil
+}
+
+// Deploy applies deploy/kustomize/base as pods, and waits until they are ready.
+func (c *Cluster) Deploy(ctx context.Context) error {
+	dir, err := c.Overlay()
+	if err != nil {
+		return err
+	}
+	if _, err := c.Kubectl(ctx, "apply", "-k", dir); err != nil {
+		return err
+	}
+	_, err = c.Kubectl(ctx, "-n", "kube-system", "rollout", "status", "daemonset/nftproxy", "--timeout=120s")
+	return err
+}
+
+// ControlCommand is a command in the network of the control plane, which
+// administers the cluster.
+func (c *Cluster) ControlCommand(ctx context.Context, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig, "HOME="+c.Dir)
+	return cmd
+}
