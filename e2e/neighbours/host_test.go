@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"text/template"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -17,6 +18,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
+
+// patience is how long a test waits for what must come, on a busy machine.
+const patience = 2 * time.Minute
 
 // host is a node with pods, a pod of another node, and a client outside. It runs
 // nftproxy with one Service, read from a file.
@@ -141,7 +145,7 @@ func (h *host) startProxy() {
 	h.t.Helper()
 	h.proxy = testbed.Start(h.t, h.Node, testbed.NFTProxy, append([]string{"run", "-f", h.file, "--hostname-override", testbed.NodeName,
 		"--conntrack-max-per-core", "0"}, h.flags...)...)
-	netlab.Eventually(h.t, 6*testbed.Strict, func() error {
+	netlab.Eventually(h.t, patience, func() error {
 		_, err := h.try("nft", "list", "chain", "ip6", "nftproxy", "prerouting")
 		return err
 	})

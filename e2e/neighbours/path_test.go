@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -73,7 +74,7 @@ func (h *host) answers(when, name string, paths ...path) {
 	h.t.Helper()
 	eachFlow(paths, func(p path, network string, to netip.AddrPort) {
 		h.t.Helper()
-		netlab.Eventually(h.t, testbed.Strict, func() error { // the server may begin
+		netlab.Eventually(h.t, patience, func() error { // the server may begin
 			answer, err := p.from.Ask(network, to, testbed.Silence)
 			if err != nil || answer.Name != name {
 				return fmt.Errorf("%s: %s, %s %s: got %v, %v, want an answer of %s", when, p.name, network, to, answer, err, name)
@@ -166,10 +167,11 @@ func (h *host) healthPath() path {
 	}}
 }
 
-// connects reports whether TCP connections on a path are accepted in both families.
-func (p path) connects() bool {
+// connects reports whether TCP connections on a path are accepted in both families
+// in time.
+func (p path) connects(wait time.Duration) bool {
 	for _, family := range model.Families {
-		f, err := p.from.Open("tcp", p.to(family), testbed.Silence)
+		f, err := p.from.Open("tcp", p.to(family), wait)
 		if err != nil {
 			return false
 		}
