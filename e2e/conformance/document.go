@@ -64,7 +64,7 @@ func rewrite(document string, runs []*result) error {
 // runsTable has a line for each run.
 func runsTable(runs []*result) string {
 	var text strings.Builder
-	text.WriteString("| proxy | cluster | date | kernel, cores | passed | failed | skipped | minutes |\n|---|---|---|---|--:|--:|--:|--:|\n")
+	text.WriteString("| proxy | cluster | date | kernel, cores | passed | of these when repeated | failed | skipped | minutes |\n|---|---|---|---|--:|--:|--:|--:|--:|\n")
 	for _, r := range runs {
 		ran, failures := 0, r.count(failed)
 		for _, o := range r.Tests {
@@ -72,8 +72,8 @@ func runsTable(runs []*result) string {
 				ran++ // begun, and skipped by the test itself
 			}
 		}
-		fmt.Fprintf(&text, "| %s %s | %d nodes, %s | %s | Linux %s, %d | %d | %d | %d | %.0f |\n", r.Proxy, r.Version, r.Nodes, r.Families,
-			r.Date, r.Kernel, r.Cores, r.count(passed), failures, ran, r.Minutes)
+		fmt.Fprintf(&text, "| %s %s | %d nodes, %s | %s | Linux %s, %d | %d | %d | %d | %d | %.0f |\n", r.Proxy, r.Version, r.Nodes, r.Families,
+			r.Date, r.Kernel, r.Cores, r.count(passed), r.repeated(), failures, ran, r.Minutes)
 	}
 	return text.String()
 }
@@ -107,6 +107,8 @@ func (r *result) cell(name string) string {
 	switch {
 	case !ok:
 		return "-"
+	case o.State == passed && o.Again:
+		return fmt.Sprintf("passed when repeated, %.0f s", o.Seconds)
 	case o.State == passed:
 		return fmt.Sprintf("passed, %.0f s", o.Seconds)
 	case o.State == failed:

@@ -210,12 +210,15 @@ type batch struct {
 func (s settings) ginkgo(ctx context.Context, c *kubelets.Cluster, b batch) (*result, error) {
 	report := b.name + ".json"
 	cmd := c.ControlCommand(ctx, c.Programs.Path("ginkgo"),
-		fmt.Sprintf("--procs=%d", b.processes), "--no-color", "--keep-going", "--silence-skips", "--succinct",
+		fmt.Sprintf("--procs=%d", b.processes), "--no-color", "--keep-going", "--silence-skips", "--succinct", "--flake-attempts=2",
 		"--timeout="+s.limit.String(), "--poll-progress-after=20m", "--output-dir="+c.Dir, "--json-report="+report,
 		"--focus="+b.focus, "--skip="+b.skip, c.Programs.Path("e2e.test"), "--",
 		"--provider=skeleton", "--kubeconfig="+c.Kubeconfig, "--kubectl-path="+c.Programs.Path("kubectl"),
 		fmt.Sprintf("--num-nodes=%d", s.nodes), "--disable-log-dump")
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 30 * time.Second
+	// The first process of its own process ids: what it started ends with it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
 	log, err := os.Create(filepath.Join(c.Logs, b.name+".log"))
 	if err != nil {
 		return nil, err

@@ -16,8 +16,9 @@ import (
 
 // outcome is what came of a test.
 type outcome struct {
-	State   string  `json:"state"`            // passed, failed, skipped
-	Seconds float64 `json:"seconds"`          //
+	State   string  `json:"state"` // passed, failed, skipped
+	Seconds float64 `json:"seconds"`
+	Again   bool    `json:"again,omitempty"`  // it failed first and passed when it was repeated
 	Reason  string  `json:"reason,omitempty"` // of a test that did not pass
 }
 
@@ -76,6 +77,7 @@ type spec struct {
 	LeafNodeType, LeafNodeText string
 	State                      string
 	RunTime                    time.Duration
+	NumAttempts                int
 	Failure                    struct{ Message string }
 }
 
@@ -92,7 +94,7 @@ func (s spec) outcome(left omissions) (outcome, bool) {
 	o := outcome{State: s.State, Seconds: s.RunTime.Round(time.Second / 10).Seconds(), Reason: message}
 	switch {
 	case s.State == passed:
-		o.Reason = ""
+		o.Reason, o.Again = "", s.NumAttempts > 1
 	case s.State != skipped:
 		o.State, o.Reason = failed, s.State+": "+message
 	case message == "":
@@ -125,6 +127,16 @@ func (r *result) count(state string) (n int) {
 	return n
 }
 
+// repeated counts the tests that passed only when they were repeated.
+func (r *result) repeated() (n int) {
+	for _, o := range r.Tests {
+		if o.State == passed && o.Again {
+			n++
+		}
+	}
+	return n
+}
+
 // failed returns the tests that failed, each with its cluster.
 func (r *result) failed() (names []string) {
 	for name, o := range r.Tests {
@@ -138,8 +150,8 @@ func (r *result) failed() (names []string) {
 
 // print summarizes the run.
 func (r *result) print(w io.Writer) {
-	fmt.Fprintf(w, "%s %s, %s: %d passed, %d failed, %d skipped, %.1f minutes\n", r.Proxy, r.Version, r.Families,
-		r.count(passed), r.count(failed), r.count(skipped), r.Minutes)
+	fmt.Fprintf(w, "%s %s, %s: %d passed (%d when repeated), %d failed, %d skipped, %.1f minutes\n", r.Proxy, r.Version, r.Families,
+		r.count(passed), r.repeated(), r.count(failed), r.count(skipped), r.Minutes)
 	for _, f := range r.failed() {
 		fmt.Fprintf(w, "  FAILED %s\n", f)
 	}

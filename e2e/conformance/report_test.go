@@ -18,6 +18,8 @@ const ginkgoReport = `[{"SpecReports": [
 	 "State": "failed", "RunTime": 1000000000, "Failure": {"Message": "no | answer\nmore"}},
 	{"ContainerHierarchyTexts": ["[sig-network] Services"], "LeafNodeType": "It", "LeafNodeText": "hang",
 	 "State": "timedout", "Failure": {"Message": "A suite timeout occurred"}},
+	{"ContainerHierarchyTexts": ["[sig-network] Services"], "LeafNodeType": "It", "LeafNodeText": "flake",
+	 "State": "passed", "NumAttempts": 2, "RunTime": 3000000000},
 	{"ContainerHierarchyTexts": ["[sig-network] Nodes"], "LeafNodeType": "It", "LeafNodeText": "need six",
 	 "State": "skipped", "Failure": {"Message": "Requires 6 nodes"}},
 	{"ContainerHierarchyTexts": ["[sig-network] Netpol"], "LeafNodeType": "It", "LeafNodeText": "NetworkPolicy denies",
@@ -45,6 +47,7 @@ func TestReadReport(t *testing.T) {
 		"[sig-network] Services serve [Conformance]": {State: passed, Seconds: 12.3},
 		"[sig-network] Services break":               {State: failed, Seconds: 1, Reason: "failed: no | answer"},
 		"[sig-network] Services hang":                {State: failed, Reason: "timedout: A suite timeout occurred"},
+		"[sig-network] Services flake":               {State: passed, Seconds: 3, Again: true},
 		"[sig-network] Nodes need six":               {State: skipped, Reason: "Requires 6 nodes"},
 		"[sig-network] Netpol NetworkPolicy denies":  {State: skipped, Reason: "network policies are the CNI plugin's"},
 	}
@@ -92,10 +95,10 @@ func TestSave(t *testing.T) {
 	}
 	want := `<!-- bench:runs -->
 
-| proxy | cluster | date | kernel, cores | passed | failed | skipped | minutes |
-|---|---|---|---|--:|--:|--:|--:|
-| nftproxy v1 | 3 nodes, ipv4 | 2026-01-02 | Linux 6.1, 2 | 1 | 2 | 1 | 0 |
-| kube-proxy v1 | 3 nodes, ipv4 | 2026-01-02 | Linux 6.1, 2 | 1 | 0 | 0 | 0 |
+| proxy | cluster | date | kernel, cores | passed | of these when repeated | failed | skipped | minutes |
+|---|---|---|---|--:|--:|--:|--:|--:|
+| nftproxy v1 | 3 nodes, ipv4 | 2026-01-02 | Linux 6.1, 2 | 2 | 1 | 2 | 1 | 0 |
+| kube-proxy v1 | 3 nodes, ipv4 | 2026-01-02 | Linux 6.1, 2 | 1 | 0 | 0 | 0 | 0 |
 
 <!-- /bench -->
 <!-- bench:tests -->
@@ -104,6 +107,7 @@ func TestSave(t *testing.T) {
 |---|---|---|
 | Nodes need six | skipped: Requires 6 nodes | - |
 | Services break | **failed**: failed: no \| answer | passed, 2 s |
+| Services flake | passed when repeated, 3 s | - |
 | Services hang | **failed**: timedout: A suite timeout occurred | - |
 | Services serve [Conformance] | passed, 12 s | - |
 
