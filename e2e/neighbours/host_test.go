@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 	"text/template"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -18,9 +17,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
-
-// patience is how long a test waits for what must come, on a busy machine.
-const patience = 2 * time.Minute
 
 // host is a node with pods, a pod of another node, and a client outside. It runs
 // nftproxy with one Service, read from a file.
