@@ -72,12 +72,14 @@ test-kernels: ## run the tests that use the kernel in qemu, on Debian's kernels 
 e2e: ## run the tests against a real API server (builds it: 8 minutes the first time); NO_SKIP as for test
 	cd e2e && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
 	scripts/install-packages nft:nftables iptables-nft:iptables
-	cd e2e/tools && go mod tidy -diff
+	cd e2e/tools && for module in . */; do go -C $$module mod tidy -diff || exit; done
 	cd e2e && TIMEOUT=30m NO_SKIP=$(NO_SKIP) ../scripts/test $$(go list ./... | grep -v -e /neighbours -e /nodes)
 
 .PHONY: e2e-tools
 e2e-tools: ## compile etcd and the Kubernetes programs that e2e runs (minutes the first time)
-	cd e2e/tools && for tool in $$(go list tool); do go tool -n "$$tool" || exit; done
+	cd e2e/tools && for tool in $(E2E_TOOLS); do go tool -n "$$tool" || exit; done
+
+E2E_TOOLS := go.etcd.io/etcd/server/v3 $(addprefix k8s.io/kubernetes/cmd/,kube-apiserver kube-controller-manager kube-proxy kubeadm kubectl)
 
 .PHONY: soak
 soak: ## change thousands of Services at random under load, with restarts and outside changes; SOAK=1h, SOAK_SERVICES=2000, SOAK_SEED, RESULTS=FILE.json adds the run
@@ -100,8 +102,26 @@ cover: ## run the tests and print the coverage by function
 vulncheck: ## look for known vulnerabilities; needs the Internet, or VULNDB=URL of a copy of the database
 	VULNDB='$(VULNDB)' scripts/vulncheck $(GOVULNCHECK)
 
+.PHONY: conformance
+conformance: conformance-packages ## run Kubernetes' SIG Network tests on real kubelets, and write docs/conformance.md (20 minutes); PROXY=nftproxy,kube-proxy FAMILIES=ipv4 TESTS KEEP=1
+	cd e2e && go run ./conformance -document $(abspath docs/conformance.md) $(if $(PROXY),-proxy $(PROXY)) \
+		$(if $(FAMILIES),-families $(FAMILIES)) $(if $(TESTS),-focus '$(TESTS)') $(if $(KEEP),-keep)
+
+.PHONY: conformance-smoke
+conformance-smoke: conformance-packages ## run a dozen of these tests in one cluster (3 minutes); IF_CACHED=1 only if nothing has to be compiled for them
+	cd e2e && go run ./conformance -families dual-ipv6 $(if $(IF_CACHED),-if-cached) -focus '$(CONFORMANCE_SMOKE)'
+
+CONFORMANCE_SMOKE := Services should (serve a basic endpoint|serve multiport|be able to create a functioning NodePort|preserve source pod|be able to switch session affinity for NodePort)|Granular Checks: Services should function for (pod|node)-Service|Conntrack should be able to preserve UDP traffic when server pod cycles for a (ClusterIP|NodePort) service$$|HostPort validates|DNS should provide DNS for services
+
+.PHONY: conformance-packages
+conformance-packages:
+	scripts/install-packages runc:runc /usr/lib/cni/ptp:containernetworking-plugins busybox:busybox iptables:iptables nft:nftables \
+		conntrack:conntrack nc.openbsd:netcat-openbsd dig:bind9-dnsutils host:bind9-host iperf:iperf curl:curl wget:wget ip:iproute2
+
 .PHONY: neighbours
 neighbours: ## run CNI plugins, firewalls and container engines beside nftproxy, and write docs/compatibility.md; TESTS selects some
+	scripts/install-packages nft:nftables iptables-nft:iptables ip:iproute2 dbus-daemon:dbus firewalld:firewalld ufw:ufw containerd:containerd dockerd:docker.io \
+		podman:podman /usr/lib/podman/netavark:netavark runc:runc
 	cd e2e && COMPATIBILITY=$(abspath docs/compatibility.md) go test -count=1 -v -p 1 -timeout 60m $(if $(TESTS),-run '$(TESTS)') ./neighbours
 
 .PHONY: nodes

@@ -16,8 +16,9 @@ import (
 
 // outcome is what came of a test.
 type outcome struct {
-	State   string  `json:"state"`            // passed, failed, skipped
-	Seconds float64 `json:"seconds"`          //
+	State   string  `json:"state"` // passed, failed, skipped
+	Seconds float64 `json:"seconds"`
+	Again   bool    `json:"again,omitempty"`  // it failed first and passed when it was repeated
 	Reason  string  `json:"reason,omitempty"` // of a test that did not pass
 }
 
@@ -40,9 +41,10 @@ type result struct {
 	Tests    map[string]outcome `json:"tests"` // by the name that Kubernetes gives them
 }
 
-// readReport reads the report of ginkgo, whose types are documented at
+// readReport reads the report of ginkgo about tests without those that were left
+// out. The types are documented at
 // pkg.go.dev/github.com/onsi/ginkgo/v2/types#Report.
-func readReport(file string) (*result, error) {
+func readReport(file string, left omissions) (*result, error) {
 	content, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
@@ -60,7 +62,7 @@ func readReport(file string) (*result, error) {
 				if s.State != passed {
 					return nil, fmt.Errorf("%s of the tests %s: %s", s.LeafNodeType, s.State, s.Failure.Message)
 				}
-			} else if o, ok := s.outcome(); ok {
+			} else if o, ok := s.outcome(left); ok {
 				r.Tests[name] = o
 			}
 		}
@@ -75,6 +77,7 @@ type spec struct {
 	LeafNodeType, LeafNodeText string
 	State                      string
 	RunTime                    time.Duration
+	NumAttempts                int
 	Failure                    struct{ Message string }
 }
 
@@ -83,7 +86,7 @@ func (s spec) name() string {
 }
 
 // outcome is false for tests of which nothing is to be told: those of others.
-func (s spec) outcome() (outcome, bool) {
+func (s spec) outcome(left omissions) (outcome, bool) {
 	if !strings.Contains(s.name(), "[sig-network]") {
 		return outcome{}, false
 	}
@@ -91,11 +94,11 @@ func (s spec) outcome() (outcome, bool) {
 	o := outcome{State: s.State, Seconds: s.RunTime.Round(time.Second / 10).Seconds(), Reason: message}
 	switch {
 	case s.State == passed:
-		o.Reason = ""
+		o.Reason, o.Again = "", s.NumAttempts > 1
 	case s.State != skipped:
 		o.State, o.Reason = failed, s.State+": "+message
 	case message == "":
-		if o.Reason = leftOut.reason(s.name()); o.Reason == "" {
+		if o.Reason = left.reason(s.name()); o.Reason == "" {
 			return outcome{}, false // not selected
 		}
 	}
@@ -124,6 +127,16 @@ func (r *result) count(state string) (n int) {
 	return n
 }
 
+// repeated counts the tests that passed only when they were repeated.
+func (r *result) repeated() (n int) {
+	for _, o := range r.Tests {
+		if o.State == passed && o.Again {
+			n++
+		}
+	}
+	return n
+}
+
 // failed returns the tests that failed, each with its cluster.
 func (r *result) failed() (names []string) {
 	for name, o := range r.Tests {
@@ -137,8 +150,8 @@ func (r *result) failed() (names []string) {
 
 // print summarizes the run.
 func (r *result) print(w io.Writer) {
-	fmt.Fprintf(w, "%s %s, %s: %d passed, %d failed, %d skipped, %.1f minutes\n", r.Proxy, r.Version, r.Families,
-		r.count(passed), r.count(failed), r.count(skipped), r.Minutes)
+	fmt.Fprintf(w, "%s %s, %s: %d passed (%d when repeated), %d failed, %d skipped, %.1f minutes\n", r.Proxy, r.Version, r.Families,
+		r.count(passed), r.repeated(), r.count(failed), r.count(skipped), r.Minutes)
 	for _, f := range r.failed() {
 		fmt.Fprintf(w, "  FAILED %s\n", f)
 	}

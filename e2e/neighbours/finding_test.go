@@ -1,7 +1,6 @@
 package neighbours
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -15,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nftproxy/nftproxy/bench/report"
 	"github.com/nftproxy/nftproxy/bench/results"
 )
 
@@ -57,12 +57,6 @@ func finds(t *testing.T, f finding) {
 		found.findings[f.Test] = f
 	})
 }
-
-// begin and end enclose the generated part of docs/compatibility.md.
-const (
-	begin = "<!-- begin: make neighbours -->\n"
-	end   = "<!-- end -->\n"
-)
 
 // saveFindings merges the findings of this run into findings.json in the
 // directory compatibility beside the document, and rewrites the tables of the
@@ -124,16 +118,15 @@ func tables(all []finding) (string, error) {
 
 // replaceTables puts new tables into the document.
 func replaceTables(document, tables string) error {
-	content, err := os.ReadFile(document)
+	page, err := os.ReadFile(document)
 	if err != nil {
 		return err
 	}
-	before, rest, found1 := bytes.Cut(content, []byte(begin))
-	_, after, found2 := bytes.Cut(rest, []byte(end))
-	if !found1 || !found2 {
-		return fmt.Errorf("%s has no lines %q and %q", document, begin, end)
+	text, err := report.Rewrite(string(page), map[string]string{"neighbours": tables})
+	if err != nil {
+		return fmt.Errorf("%s: %w", document, err)
 	}
-	return os.WriteFile(document, slices.Concat(before, []byte(begin), []byte(tables), []byte(end), after), 0o644)
+	return os.WriteFile(document, []byte(text), 0o644)
 }
 
 // These keep the table's program honest without any neighbour.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -86,7 +87,7 @@ const countsPort = "9000"
 // startProcess starts clients outside of the cluster.
 func (l *load) startProcess(targets []string) {
 	l.t.Helper()
-	cmd := exec.Command(l.c.Programs.Path("load"), append([]string{"ask", "-listen=127.0.0.1:" + countsPort}, targets...)...)
+	cmd := exec.Command(filepath.Join(l.c.Programs.OwnDir, "load"), append([]string{"ask", "-listen=127.0.0.1:" + countsPort}, targets...)...)
 	if err := l.c.Control.Start(cmd); err != nil {
 		l.t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -40,43 +41,40 @@ func (l *Lab) connectClient() error {
 // connectPod links a pod and the node. The node has the same gateway address
 // on the links of all pods, and a route for each pod alone.
 func (l *Lab) connectPod(pod *Host) error {
-	if err := l.veth(pod.Name, pod, "eth0"); err != nil {
-		return err
-	}
-	gateway4, gateway6 := l.Gateway(pod, model.IPv4), l.Gateway(pod, model.IPv6)
-	err := l.Node.Do(func() error {
-		if err := addAddresses(pod.Name, single(gateway4), single(gateway6)); err != nil {
-			return err
-		}
-		return addLinkRoutes(pod.Name, pod.IPv4, pod.IPv6)
-	})
-	if err != nil {
-		return err
-	}
-	return pod.Do(func() error {
-		if err := addAddresses("eth0", single(pod.IPv4), single(pod.IPv6)); err != nil {
-			return err
-		}
-		if err := addLinkRoutes("eth0", gateway4, gateway6); err != nil {
-			return err
-		}
-		return addDefaultRoutes("eth0", gateway4, gateway6)
-	})
+	return l.Node.route(pod, l.Gateway(pod, model.IPv4), l.Gateway(pod, model.IPv6))
 }
 
 func (l *Lab) addBridge() error {
 	return l.Node.Do(func() error {
-		attrs := netlink.NewLinkAttrs()
-		attrs.Name = Bridge
-		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
-			return fmt.Errorf("add link %s: %w", Bridge, err)
-		}
-		if err := linkUp(Bridge); err != nil {
+		if err := addBridge(Bridge); err != nil {
 			return err
 		}
 		return addAddresses(Bridge,
 			netip.PrefixFrom(nth(BridgeCIDRv4, 1), BridgeCIDRv4.Bits()), netip.PrefixFrom(nth(BridgeCIDRv6, 1), BridgeCIDRv6.Bits()))
 	})
+}
+
+// addBridge adds a bridge to the namespace of the calling thread.
+func addBridge(name string) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
+		return fmt.Errorf("add link %s: %w", name, err)
+	}
+	return linkUp(name)
+}
+
+// join makes a link a port of a bridge.
+func join(bridge, port string) (netlink.Link, error) {
+	master, err := netlink.LinkByName(bridge)
+	if err != nil {
+		return nil, fmt.Errorf("find link %s: %w", bridge, err)
+	}
+	link, err := netlink.LinkByName(port)
+	if err != nil {
+		return nil, fmt.Errorf("find link %s: %w", port, err)
+	}
+	return link, netlink.LinkSetMaster(link, master)
 }
 
 // connectBridged links a pod to the bridge.
@@ -85,15 +83,11 @@ func (l *Lab) connectBridged(pod *Host) error {
 		return err
 	}
 	err := l.Node.Do(func() error {
-		bridge, err := netlink.LinkByName(Bridge)
+		port, err := join(Bridge, pod.Name)
 		if err != nil {
-			return fmt.Errorf("find link %s: %w", Bridge, err)
+			return err
 		}
-		port, err := netlink.LinkByName(pod.Name)
-		if err != nil {
-			return fmt.Errorf("find link %s: %w", pod.Name, err)
-		}
-		return errors.Join(netlink.LinkSetMaster(port, bridge), netlink.LinkSetHairpin(port, true))
+		return netlink.LinkSetHairpin(port, true)
 	})
 	if err != nil {
 		return err
@@ -109,20 +103,22 @@ func (l *Lab) connectBridged(pod *Host) error {
 
 // veth links the node to a peer and brings both ends up.
 func (l *Lab) veth(name string, peer *Host, peerName string) error {
-	err := l.Node.Do(func() error {
-		attrs := netlink.NewLinkAttrs()
-		attrs.Name = name
-		pair := &netlink.Veth{
-			LinkAttrs: attrs, PeerName: peerName, PeerNamespace: netlink.NsFd(peer.handle)}
-		if err := netlink.LinkAdd(pair); err != nil {
-			return fmt.Errorf("add link %s: %w", name, err)
-		}
-		return linkUp(name)
-	})
-	if err != nil {
+	if err := l.Node.Do(func() error { return addVeth(name, peer.handle, peerName) }); err != nil {
 		return err
 	}
 	return peer.Do(func() error { return linkUp(peerName) })
+}
+
+// addVeth links the namespace of the calling thread to another one, and brings its
+// own end up.
+func addVeth(name string, peer netns.NsHandle, peerName string) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	pair := &netlink.Veth{LinkAttrs: attrs, PeerName: peerName, PeerNamespace: netlink.NsFd(peer)}
+	if err := netlink.LinkAdd(pair); err != nil {
+		return fmt.Errorf("add link %s: %w", name, err)
+	}
+	return linkUp(name)
 }
 
 // AddAddress gives the host one more address.

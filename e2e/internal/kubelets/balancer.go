@@ -163,11 +163,12 @@ func (b *balancer) nodes(ctx context.Context, s *corev1.Service, a netip.Addr) (
 			node = n.IPv6
 		}
 		local := s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal && s.Spec.HealthCheckNodePort != 0
-		if !local || b.healthy(ctx, node, s.Spec.HealthCheckNodePort) {
-			nodes = append(nodes, node)
-			if local && s.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
-				break // there is one client, which has to stay
-			}
+		if local && !b.healthy(ctx, node, s.Spec.HealthCheckNodePort) {
+			continue
+		}
+		nodes = append(nodes, node)
+		if s.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
+			break // nodes share no bindings: the only client has to stay on one
 		}
 	}
 	return nodes
@@ -232,7 +233,7 @@ func (b *balancer) route(want map[netip.Addr][]string) error {
 	return nil
 }
 
-// served reports whether a namespace is one of the load balancer tests of
+// LoadBalancerTests reports whether a namespace is one of the load balancer tests of
 // Kubernetes. Other tests play the balancer themselves.
 func LoadBalancerTests(namespace string) bool {
 	return strings.HasPrefix(namespace, "loadbalancers-") || strings.HasPrefix(namespace, "esipp-")

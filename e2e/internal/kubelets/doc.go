@@ -14,5 +14,5 @@
 // Namespaces are anonymous. The kernel ends every process of the cluster with the
 // process that made it; [Cluster.Close] removes the cgroups and files as well.
 //
-// It needs root, Linux, and the commands of Debian that [Packages] lists.
+// It needs root, Linux, and the packages of Debian that "make conformance" installs.
 package kubelets

@@ -80,10 +80,10 @@ func (p *Programs) buildImages(ctx context.Context, log io.Writer) error {
 // clusters that start afterwards.
 func (p *Programs) AddImage(ctx context.Context, reference, pkg string) error {
 	program := path.Base(pkg)
-	if _, err := goCommand(ctx, p.module, "build", "-trimpath", "-ldflags", "-s -w", "-o", p.Path(program), pkg); err != nil {
+	if _, err := goCommand(ctx, p.module, "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(p.OwnDir, program), pkg); err != nil {
 		return fmt.Errorf("build %s: %w", pkg, err)
 	}
-	files := &layer{files: []file{{path: program, from: p.Path(program), mode: 0o755}}}
+	files := &layer{files: []file{{path: program, from: filepath.Join(p.OwnDir, program), mode: 0o755}}}
 	return p.writeImages(program+".tar", map[string]image{reference: {layers: []*layer{files}, entrypoint: []string{"/" + program}}})
 }
 
@@ -99,7 +99,7 @@ func (p *Programs) writeImages(archive string, images map[string]image) error {
 			return fmt.Errorf("image %s: %w", n, err)
 		}
 	}
-	archive = p.Path(archive)
+	archive = filepath.Join(p.OwnDir, archive)
 	p.Images = append(p.Images, archive)
 	return tarball.MultiRefWriteToFile(archive, all)
 }

@@ -195,7 +195,7 @@ func (n *Node) Output(command string, args ...string) (string, error) {
 // command finds programs of the cluster, such as containerd's shim, and CNI plugins.
 func (n *Node) command(command string, args ...string) *exec.Cmd {
 	cmd := exec.Command(command, args...)
-	cmd.Env = append(os.Environ(), "PATH="+n.c.Programs.Dir+":/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root")
+	cmd.Env = append(os.Environ(), "PATH="+n.c.Programs.OwnDir+":"+n.c.Programs.Dir+":/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root")
 	return cmd
 }
 

@@ -17,14 +17,6 @@ import (
 // KubernetesVersion is the version in e2e/tools/go.mod, which [Build] compiles.
 const KubernetesVersion = "v1.36.3"
 
-// Packages are the commands that a cluster needs from Debian, each with its
-// package, as scripts/install-packages reads them.
-var Packages = []string{
-	"runc:runc", "/usr/lib/cni/ptp:containernetworking-plugins", "busybox:busybox", "iptables:iptables", "nft:nftables",
-	"conntrack:conntrack", "nc.openbsd:netcat-openbsd", "dig:bind9-dnsutils", "host:bind9-host", "iperf:iperf", "curl:curl",
-	"wget:wget", "ip:iproute2",
-}
-
 // program is one that [Build] compiles.
 type program struct {
 	name   string
@@ -55,14 +47,21 @@ var programs = []program{
 
 // Programs are compiled programs and images.
 type Programs struct {
-	Dir      string   // of the programs
+	Dir      string   // of the programs of others, in the cache of the user
+	OwnDir   string   // of the project's own, and of the images
 	Images   []string // docker archives
 	NFTProxy string   // the program under test
 	module   string   // directory e2e
 }
 
 // Path returns the path of a program.
-func (p *Programs) Path(name string) string { return filepath.Join(p.Dir, name) }
+func (p *Programs) Path(name string) string {
+	switch name {
+	case "nftproxy", "pause", "init":
+		return filepath.Join(p.OwnDir, name)
+	}
+	return filepath.Join(p.Dir, name)
+}
 
 // Build compiles what the cache of the user does not have yet, which takes about
 // ten minutes of processor time at first, and nftproxy. It reports what it does
@@ -82,6 +81,10 @@ func Build(ctx context.Context, log io.Writer) (*Programs, error) {
 		}
 	}
 	// These are part of the project: what changed since is compiled.
+	p.OwnDir = filepath.Join(p.module, "../bin/kubelets")
+	if err := os.MkdirAll(p.OwnDir, 0o755); err != nil {
+		return nil, err
+	}
 	p.NFTProxy = p.Path("nftproxy")
 	version, err := p.describe(ctx)
 	if err != nil {

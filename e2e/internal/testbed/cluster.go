@@ -1,7 +1,9 @@
 package testbed
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -229,6 +231,40 @@ func (c *Cluster) StartProxy(user string) *Process {
 	c.T.Helper()
 	return Start(c.T, c.Node, NFTProxy, "run", "--kubeconfig", c.Kubeconfig(user), "--hostname-override", NodeName,
 		"--cluster-cidr", ClusterCIDRs, "--conntrack-max-per-core", "0")
+}
+
+// RelayAPI makes the API server reachable on a host of its own network, at the
+// address that is in every Kubeconfig.
+func (c *Cluster) RelayAPI(host *netlab.Host) {
+	c.T.Helper()
+	l, err := host.Listen("tcp", APIAddress)
+	if err != nil {
+		c.T.Fatal(err)
+	}
+	c.T.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			from, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go c.relay(from)
+		}
+	}()
+}
+
+// relay connects a connection with the API server until either ends it.
+func (c *Cluster) relay(from net.Conn) {
+	defer from.Close()
+	to, err := c.Node.DialContext(context.Background(), "tcp", APIAddress)
+	if err != nil {
+		return
+	}
+	go func() {
+		defer to.Close()
+		_, _ = io.Copy(to, from)
+	}()
+	_, _ = io.Copy(from, to)
 }
 
 // Generation returns a number that every transaction on the node's rules

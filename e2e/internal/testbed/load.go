@@ -80,17 +80,25 @@ func (n *Count) String() string {
 // StartLoad starts clients for all targets of a service, which must be served.
 func (c *Cluster) StartLoad(s Service) *Load {
 	c.T.Helper()
-	l := &Load{t: c.T, want: Answers, stop: make(chan struct{})}
-	for i, to := range c.Targets(s) {
-		l.clients = append(l.clients, &client{Host: c.NewClient(i + 1), to: to})
-	}
+	l := StartLoadOn(c.T, c.Targets(s), func(i int) *netlab.Host { return c.NewClient(i + 1) })
 	// A port that is bound at no particular address is taken from all of them.
 	c.Client = c.NewClient(0)
+	return l
+}
+
+// StartLoadOn starts a client for each target, which must be served. from returns
+// the host of the i-th client.
+func StartLoadOn(t testing.TB, targets []Target, from func(i int) *netlab.Host) *Load {
+	t.Helper()
+	l := &Load{t: t, want: Answers, stop: make(chan struct{})}
+	for i, to := range targets {
+		l.clients = append(l.clients, &client{Host: from(i), to: to})
+	}
 	l.Hold(4)
 	for _, cl := range l.clients {
 		l.running.Go(func() { l.run(cl) })
 	}
-	c.T.Cleanup(l.end)
+	t.Cleanup(l.end)
 	return l
 }
 

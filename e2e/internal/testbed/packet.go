@@ -54,13 +54,13 @@ func (c *Cluster) Served(s Service, pods ...*netlab.Host) {
 func (c *Cluster) Reached(s Service, pods ...*netlab.Host) {
 	c.T.Helper()
 	for _, to := range c.Targets(s) {
-		Eventually(c.T, func() error { return onlyTo(c.Client, to, pods) })
+		Eventually(c.T, func() error { return OnlyTo(c.Client, to, pods) })
 	}
 }
 
-// onlyTo makes connections, which must go to all of the pods and to no others.
+// OnlyTo makes connections, which must go to all of the pods and to no others.
 // A random choice may miss a pod, though rarely; Eventually covers that too.
-func onlyTo(from *netlab.Host, to Target, pods []*netlab.Host) error {
+func OnlyTo(from *netlab.Host, to Target, pods []*netlab.Host) error {
 	want, got := map[string]bool{}, map[string]bool{}
 	for _, p := range pods {
 		want[p.Name] = true

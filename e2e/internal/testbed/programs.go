@@ -77,6 +77,27 @@ func build(dir string) (err error) {
 	return nil
 }
 
+// BuildTool builds a tool of a module in the directory tools.
+func BuildTool(t testing.TB, module, tool string) Program {
+	t.Helper()
+	path, err := GoCommand("-C", filepath.Join(root, "tools", module), "tool", "-n", tool)
+	if err != nil {
+		t.Fatalf("build %s: %v", tool, err)
+	}
+	return Program{filepath.Base(tool), tool, path}
+}
+
+// ToolModule returns a field of what "go list -m" says of a dependency of a
+// module in the directory tools, such as its Version or Dir.
+func ToolModule(t testing.TB, module, path, field string) string {
+	t.Helper()
+	value, err := GoCommand("-C", filepath.Join(root, "tools", module), "list", "-m", "-f", "{{."+field+"}}", path)
+	if err != nil {
+		t.Fatalf("find module %s: %v", path, err)
+	}
+	return value
+}
+
 // GoCommand runs the go command and returns what it prints. "go tool -n" builds
 // a tool, keeps it in the build cache and prints where.
 func GoCommand(args ...string) (string, error) {

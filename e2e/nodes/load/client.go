@@ -22,8 +22,9 @@ type Count struct {
 	row     int
 }
 
-// patience is how long a request may take.
-const patience = 5 * time.Second
+// patience is how long a request may take. It is generous enough that only lost
+// requests take longer, also on a machine that is busy with other things.
+const patience = 10 * time.Second
 
 // asker makes a request. After an error it begins with a new connection.
 type asker func() error
