@@ -136,13 +136,18 @@ func (l *load) end() {
 }
 
 // read returns the counts of all clients.
-func (l *load) read() (all []count) {
+func (l *load) read() []count {
+	l.t.Helper()
+	return l.get("")
+}
+
+func (l *load) get(query string) (all []count) {
 	l.t.Helper()
 	web := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DialContext: l.c.Control.DialContext, DisableKeepAlives: true}}
 	for p, address := range l.counts {
 		var counts []count
 		eventually(l.t, func() error {
-			r, err := web.Get("http://" + net.JoinHostPort(address, countsPort) + "/counts")
+			r, err := web.Get("http://" + net.JoinHostPort(address, countsPort) + "/counts" + query)
 			if err != nil {
 				return err
 			}
@@ -208,7 +213,7 @@ func (l *load) quiet() {
 // mark makes the counts begin now.
 func (l *load) mark() {
 	l.t.Helper()
-	l.started = l.read()
+	l.started = l.get("?begin")
 }
 
 // check fails the test if a request failed since the start.

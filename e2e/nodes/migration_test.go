@@ -158,11 +158,7 @@ func (g *guide) moveBack() {
 		node := []string{"NODE", n.Name}
 		g.do("kubectl label node NODE nftproxy.dev/proxy-", node...)
 		g.see(`kube-proxy-\S+ +1/1 +Running`, "kubectl -n kube-system get pods -o wide --field-selector spec.nodeName=NODE # wait for kube-proxy, Running and ready", node...)
-		g.see("chain nat-prerouting", "ssh root@NODE nft list chain ip kube-proxy nat-prerouting # in its mode nftables: wait until it is there", node...)
-		g.do("kubectl debug node/NODE -it --profile=sysadmin --image=IMAGE -- /usr/local/bin/nftproxy cleanup", node...)
-		if out := g.do("ssh root@NODE nft list chains # none of nftproxy, and no served-by-nftproxy", node...); strings.Contains(out, "nftproxy") {
-			g.t.Errorf("chains after the way back:\n%s", out)
-		}
+		g.cleanUp(n)
 	}
 	g.c.deleteDebuggers(g.t)
 	g.do("kubectl delete -k . # or: helm uninstall nftproxy -n kube-system")
@@ -192,12 +188,27 @@ func TestMigrationInDaemonSetOfKubeadm(t *testing.T) {
 	c.kubectl(t, "-n", "kube-system", "set", "image", "daemonset/kube-proxy", "kube-proxy="+kubelets.KubeProxyImage)
 	g.replacePods(kubelets.KubeProxyImage)
 	for _, n := range c.NodeList {
-		g.see("chain nat-prerouting", "ssh root@NODE nft list chain ip kube-proxy nat-prerouting # in its mode nftables: wait until it is there", "NODE", n.Name)
-		g.do("kubectl debug node/NODE -it --profile=sysadmin --image=IMAGE -- /usr/local/bin/nftproxy cleanup", "NODE", n.Name)
+		g.cleanUp(n)
 	}
 	c.deleteDebuggers(t)
 	c.kubectl(t, "-n", "kube-system", "patch", "daemonset", "kube-proxy", "-p", `{"spec":{"updateStrategy":{"type":"RollingUpdate"}}}`)
 	l.check()
+}
+
+// cleanUp removes nftproxy's rules from a node once those of kube-proxy are there.
+func (g *guide) cleanUp(n *kubelets.Node) {
+	g.t.Helper()
+	node := []string{"NODE", n.Name}
+	g.see("chain nat-prerouting", "ssh root@NODE nft list chain ip kube-proxy nat-prerouting # in its mode nftables: wait until it is there", node...)
+	g.see("chain nat-prerouting", "ssh root@NODE nft list chain ip6 kube-proxy nat-prerouting # the same, if the cluster has IPv6", node...)
+	g.t.Log(g.do("kubectl debug node/NODE -it --profile=sysadmin --image=IMAGE -- /usr/local/bin/nftproxy cleanup", node...))
+	eventually(g.t, func() error {
+		out, err := g.try("ssh root@NODE nft list chains # none of nftproxy, and no served-by-nftproxy", node...)
+		if err == nil && strings.Contains(out, "nftproxy") {
+			err = fmt.Errorf("chains on %s after the way back:\n%s", n.Name, out)
+		}
+		return err
+	})
 }
 
 // replacePods deletes the pods of the DaemonSet one by one, and waits until there

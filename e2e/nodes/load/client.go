@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -82,8 +81,14 @@ func (c *clients) add(n *Count, took time.Duration, err error) {
 	}
 }
 
-func (c *clients) report(w io.Writer) {
+// report writes the counts, and begins to count failures in a row again if it is to.
+func (c *clients) report(w io.Writer, begin bool) {
 	c.Lock()
 	defer c.Unlock()
-	_ = json.NewEncoder(w).Encode(slices.Clone(c.counts)) // the reader may have gone
+	_ = json.NewEncoder(w).Encode(c.counts) // the reader may have gone
+	for _, n := range c.counts {
+		if begin {
+			n.row, n.InARow = 0, 0
+		}
+	}
 }

@@ -30,7 +30,9 @@ func main() {
 	fail(flags.Parse(os.Args[2:]))
 	clients, err := start(flags.Args(), *pause)
 	fail(err)
-	http.HandleFunc("GET /counts", func(w http.ResponseWriter, r *http.Request) { clients.report(w) })
+	http.HandleFunc("GET /counts", func(w http.ResponseWriter, r *http.Request) {
+		clients.report(w, r.URL.Query().Has("begin"))
+	})
 	fail(http.ListenAndServe(*listen, nil))
 }
 
