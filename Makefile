@@ -121,7 +121,8 @@ conformance-packages:
 .PHONY: neighbours
 neighbours: ## run CNI plugins, firewalls and container engines beside nftproxy, and write docs/compatibility.md; TESTS selects some
 	scripts/install-packages nft:nftables iptables-nft:iptables ip:iproute2 dbus-daemon:dbus firewalld:firewalld ufw:ufw containerd:containerd dockerd:docker.io \
-		podman:podman /usr/lib/podman/netavark:netavark runc:runc
+		podman:podman /usr/lib/podman/netavark:netavark runc:runc /usr/lib/cni/bridge:containernetworking-plugins \
+		bird:bird2 keepalived:keepalived
 	cd e2e && COMPATIBILITY=$(abspath docs/compatibility.md) go test -count=1 -v -p 1 -timeout 60m $(if $(TESTS),-run '$(TESTS)') ./neighbours
 
 .PHONY: nodes

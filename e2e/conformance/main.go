@@ -216,6 +216,9 @@ func (s settings) ginkgo(ctx context.Context, c *kubelets.Cluster, b batch) (*re
 		"--provider=skeleton", "--kubeconfig="+c.Kubeconfig, "--kubectl-path="+c.Programs.Path("kubectl"),
 		fmt.Sprintf("--num-nodes=%d", s.nodes), "--disable-log-dump")
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 30 * time.Second
+	// The first process of its own process ids: what it started ends with it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
 	log, err := os.Create(filepath.Join(c.Logs, b.name+".log"))
 	if err != nil {
 		return nil, err

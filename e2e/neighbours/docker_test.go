@@ -34,7 +34,7 @@ func newDocker(h *host, flags ...string) *docker {
 func (d *docker) begin() {
 	d.t.Helper()
 	d.process = d.start("dockerd", d.flags...)
-	netlab.Eventually(d.t, 6*testbed.Strict, func() error {
+	netlab.Eventually(d.t, patience, func() error {
 		_, err := d.try(d.client[0], "version")
 		return err
 	})

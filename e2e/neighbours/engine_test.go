@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
@@ -81,7 +80,7 @@ func removeCgroups(t *testing.T, parent string) {
 		t.Fatal(err)
 	}
 	for _, parent := range append(parents, "/sys/fs/cgroup"+parent) {
-		netlab.Eventually(t, testbed.Strict, func() error { // when the last process has ended
+		netlab.Eventually(t, patience, func() error { // when the last process has ended
 			var all []string
 			err := filepath.WalkDir(parent, func(path string, entry fs.DirEntry, err error) error {
 				if err == nil && entry.IsDir() {

@@ -17,12 +17,14 @@ type firewalld struct {
 	process *testbed.Process
 }
 
-func newFirewalld(h *host) *firewalld {
+// newFirewalld starts firewalld with a backend.
+func newFirewalld(h *host, backend string) *firewalld {
 	h.t.Helper()
 	f := &firewalld{room: newRoom(h.t, h.Node, "/etc/firewalld")}
+	f.run("sed", "-i", "s/^FirewallBackend=.*/FirewallBackend="+backend+"/", "/etc/firewalld/firewalld.conf")
 	f.run("mkdir", "/run/dbus")
 	f.start("dbus-daemon", "--system", "--nofork", "--nopidfile")
-	netlab.Eventually(h.t, testbed.Strict, func() error {
+	netlab.Eventually(h.t, patience, func() error {
 		_, err := f.try("test", "-S", "/run/dbus/system_bus_socket")
 		return err
 	})
@@ -34,7 +36,7 @@ func newFirewalld(h *host) *firewalld {
 func (f *firewalld) begin() {
 	f.t.Helper()
 	f.process = f.start("firewalld", "--nofork", "--log-target=console")
-	netlab.Eventually(f.t, 6*testbed.Strict, func() error {
+	netlab.Eventually(f.t, patience, func() error {
 		_, err := f.try("firewall-cmd", "--state")
 		return err
 	})
@@ -53,23 +55,48 @@ func (h *host) toPod() path {
 // The default zone denies what the node forwards, but firewalld accepts what
 // another program has translated.
 func TestFirewalldDefaultZone(t *testing.T) {
-	finds(t, finding{Group: "Firewalls", Neighbour: "firewalld", Version: packaged(t, "firewalld"), Verdict: works,
-		Case: "Services with the default zone (forwards nothing else), reload under load, restart",
-		Note: "Packets are translated before they are filtered, and firewalld accepts these. Other traffic of pods must be allowed, " +
-			"as with any proxy. A reload loses datagrams that arrive during it."})
+	for _, backend := range []string{"nftables", "iptables"} {
+		t.Run(backend, func(t *testing.T) {
+			finds(t, finding{Group: "Firewalls", Neighbour: "firewalld", Version: packaged(t, "firewalld"), Verdict: works,
+				Case: "Services with the default zone (forwards nothing else), backend " + backend + ", reload under load, restart",
+				Note: "Packets are translated before they are filtered, and firewalld accepts translated ones. Other traffic of pods must be " +
+					"allowed, as with any proxy. A reload loses datagrams that arrive during it."})
+			inEitherOrder(t, func(h *host, start func(func())) {
+				var f *firewalld
+				start(func() { f = newFirewalld(h, backend) })
+				h.unserved("default zone", h.toPod())
+				h.served("default zone", h.paths()...)
+				h.undisturbed("reload", func() { f.cmd("--reload") }, h.paths()...)
+				h.undisturbed("complete reload", func() { f.cmd("--complete-reload") }, h.paths()...)
+				h.uninterrupted("reload", func() { f.cmd("--reload") }, h.paths()...)
+				h.undisturbed("restart", func() {
+					f.stop(f.process, "/run/firewalld.pid")
+					f.begin()
+				}, h.paths()...)
+				h.unserved("at the end", h.toPod())
+			})
+		})
+	}
+}
+
+// Also what is translated to the node itself is accepted.
+func TestFirewalldOwnPorts(t *testing.T) {
+	finds(t, finding{Group: "Firewalls", Neighbour: "firewalld", Version: packaged(t, "firewalld"), Verdict: worksIf,
+		Case: "Services with endpoints in the host network, and the health check for load balancers",
+		Note: "the health check's port is allowed: `--add-port=10256/tcp`. Services need no rule."})
 	inEitherOrder(t, func(h *host, start func(func())) {
+		h.echo(h.Node)
+		h.serve(h.Node)
 		var f *firewalld
-		start(func() { f = newFirewalld(h) })
-		h.unserved("default zone", h.toPod())
-		h.served("default zone", h.paths()...)
-		h.undisturbed("reload", func() { f.cmd("--reload") }, h.paths()...)
-		h.undisturbed("complete reload", func() { f.cmd("--complete-reload") }, h.paths()...)
-		h.uninterrupted("reload", func() { f.cmd("--reload") }, h.paths()...)
-		h.undisturbed("restart", func() {
-			f.stop(f.process, "/run/firewalld.pid")
-			f.begin()
-		}, h.paths()...)
-		h.unserved("at the end", h.toPod())
+		start(func() { f = newFirewalld(h, "nftables") })
+		h.answers("default zone", h.Node.Name, h.paths()...)
+		if h.healthPath().connects(testbed.Silence) {
+			h.t.Error("the health check is reached without a rule")
+		}
+		f.cmd("--add-port=10256/tcp")
+		if !h.healthPath().connects(testbed.Strict) {
+			h.t.Error("the health check is not reached")
+		}
 	})
 }
 
@@ -95,7 +122,7 @@ func TestFirewalldStrictForwardPorts(t *testing.T) {
 			"ingress zone ANY and egress zone `trusted` lets others reach them. Without it only the node itself reaches Services."})
 	inEitherOrder(t, func(h *host, start func(func())) {
 		var f *firewalld
-		start(func() { f = newFirewalld(h) })
+		start(func() { f = newFirewalld(h, "nftables") })
 		h.forgetTranslated()
 		h.unserved("strict", without(h.paths(), path.fromNode)...)
 		for _, change := range []string{

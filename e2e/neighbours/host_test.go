@@ -34,7 +34,7 @@ func newHost(t *testing.T) *host {
 	t.Helper()
 	t.Parallel()
 	h := &host{Lab: netlab.TestLab(t, 3), t: t, file: filepath.Join(t.TempDir(), "services.yaml"),
-		flags: []string{"--cluster-cidr", testbed.ClusterCIDRs}}
+		flags: []string{"--cluster-cidr", testbed.ClusterCIDRs, "--healthz-bind-address", "[::]:10256"}}
 	if err := h.AddRemotePods(1); err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func (h *host) startProxy() {
 	h.t.Helper()
 	h.proxy = testbed.Start(h.t, h.Node, testbed.NFTProxy, append([]string{"run", "-f", h.file, "--hostname-override", testbed.NodeName,
 		"--conntrack-max-per-core", "0"}, h.flags...)...)
-	netlab.Eventually(h.t, 6*testbed.Strict, func() error {
+	netlab.Eventually(h.t, patience, func() error {
 		_, err := h.try("nft", "list", "chain", "ip6", "nftproxy", "prerouting")
 		return err
 	})

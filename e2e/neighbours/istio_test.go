@@ -17,7 +17,7 @@ import (
 )
 
 // buildIstio builds the program that writes Istio's rules, and returns its path
-// and Istio's version.
+// and which Istio it is of.
 func buildIstio(t *testing.T) (program, version string) {
 	t.Helper()
 	program = filepath.Join(t.TempDir(), "istio-iptables")
@@ -28,7 +28,8 @@ func buildIstio(t *testing.T) (program, version string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return program, version
+	commit, _, _ := strings.Cut(version[strings.LastIndex(version, "-")+1:], "\n")
+	return program, "at commit " + commit
 }
 
 // proxyUser is that of a sidecar: what it sends is not redirected.

@@ -18,8 +18,7 @@ import (
 
 const metallbModule = "go.universe.tf/metallb"
 
-// balanced is a cluster of nodes on one link, whose load balancer is MetalLB. A
-// client outside of the cluster is on the same link. The API server has a network
+// balanced is a cluster of nodes on one link with a load balancer. A client outside of the cluster is on the same link. The API server has a network
 // of its own, so that it stays when a node goes.
 type balanced struct {
 	*testbed.Cluster
@@ -33,10 +32,24 @@ type member struct {
 	*netlab.Host
 	pod            *netlab.Host
 	proxy, speaker *testbed.Process
+	balancer       *testbed.Process // other than MetalLB
 }
 
-// newBalanced makes the nodes and starts nftproxy and MetalLB.
-func newBalanced(t *testing.T, nodes int) *balanced {
+// newBalanced makes the nodes and starts nftproxy and MetalLB with its
+// configuration.
+func newBalanced(t *testing.T, nodes int, config string) *balanced {
+	t.Helper()
+	b := newMembers(t, nodes)
+	b.installMetalLB(config)
+	for _, m := range b.members {
+		b.startSpeaker(m)
+	}
+	b.joined()
+	return b
+}
+
+// newMembers makes the nodes and starts nftproxy.
+func newMembers(t *testing.T, nodes int) *balanced {
 	t.Helper()
 	b := &balanced{Cluster: testbed.NewCluster(t, 0, "--disable-admission-plugins", "ServiceAccount")}
 	// Speakers take every Node for one with a speaker.
@@ -55,12 +68,9 @@ func newBalanced(t *testing.T, nodes int) *balanced {
 		b.addMember(i)
 	}
 	b.route()
-	b.installMetalLB()
 	for _, m := range b.members {
 		b.startProxyOn(m)
-		b.startSpeaker(m)
 	}
-	b.joined()
 	return b
 }
 
@@ -144,14 +154,15 @@ const metallbNamespace = "metallb-system"
 
 // installMetalLB creates what MetalLB's release does, and its configuration, and
 // starts its controller. Nothing in this cluster answers its webhooks.
-func (b *balanced) installMetalLB() {
+func (b *balanced) installMetalLB(config string) {
 	b.T.Helper()
 	dir := testbed.ToolModule(b.T, "metallb", metallbModule, "Dir")
 	b.Kubectl("create", "-f", filepath.Join(dir, "config/manifests/metallb-native.yaml"))
 	b.Kubectl("delete", "validatingwebhookconfiguration", "metallb-webhook-configuration")
+	b.Kubectl("patch", "crd", "bgppeers.metallb.io", "--type=merge", "-p", `{"spec": {"conversion": {"strategy": "None", "webhook": null}}}`)
 	b.Kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "-l", "!none")
 	file := filepath.Join(b.Dir, "pool.yaml")
-	if err := os.WriteFile(file, []byte(metallbPool), 0o644); err != nil {
+	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
 		b.T.Fatal(err)
 	}
 	b.Kubectl("create", "-f", file)
@@ -160,8 +171,8 @@ func (b *balanced) installMetalLB() {
 		"--namespace", metallbNamespace, "--pod-name", "controller", "--webhook-mode", "disabled", "--disable-cert-rotation", "--port", "0")
 }
 
-// metallbPool is addresses on the link of nodes and client.
-const metallbPool = `
+// onLink announces addresses on the link of nodes and client.
+const onLink = `
 apiVersion: metallb.io/v1beta1
 kind: IPAddressPool
 metadata: {name: pool, namespace: metallb-system}

@@ -32,8 +32,8 @@ func metallbFinding(t *testing.T, tried string) finding {
 func TestMetalLBCluster(t *testing.T) {
 	finds(t, metallbFinding(t, "layer 2, external traffic policy Cluster: address reached by ARP and NDP, restarts of nftproxy under load "+
 		"(0 requests lost), `loadBalancerSourceRanges`, loss of the announcing node"))
-	b := newBalanced(t, 3)
-	s := b.createBalanced("web", corev1.ServiceExternalTrafficPolicyCluster)
+	b := newBalanced(t, 3, onLink)
+	s := b.createBalanced(testbed.DualStack("web"), corev1.ServiceExternalTrafficPolicyCluster)
 	b.SetEndpoints(s.Service, b.pods()...)
 	b.balancedOver(s, b.pods()...)
 	b.restarts(s)
@@ -60,8 +60,8 @@ func TestMetalLBCluster(t *testing.T) {
 func TestMetalLBLocal(t *testing.T) {
 	finds(t, metallbFinding(t, "layer 2, external traffic policy Local: source address kept, health check node port on each node, "+
 		"address moves to a node with an endpoint"))
-	b := newBalanced(t, 3)
-	s := b.createBalanced("web", corev1.ServiceExternalTrafficPolicyLocal)
+	b := newBalanced(t, 3, onLink)
+	s := b.createBalanced(testbed.DualStack("web"), corev1.ServiceExternalTrafficPolicyLocal)
 	pods := b.pods()
 	for _, endpoints := range [][]*netlab.Host{pods[:2], nil, pods[2:], {pods[0], pods[2]}} {
 		b.SetEndpoints(s.Service, endpoints...)
@@ -86,29 +86,33 @@ type published struct {
 }
 
 // createBalanced creates a Service and waits for its addresses.
-func (b *balanced) createBalanced(name string, policy corev1.ServiceExternalTrafficPolicy) published {
+func (b *balanced) createBalanced(spec *corev1.Service, policy corev1.ServiceExternalTrafficPolicy) published {
 	b.T.Helper()
-	spec := testbed.DualStack(name)
 	spec.Spec.Type, spec.Spec.ExternalTrafficPolicy = corev1.ServiceTypeLoadBalancer, policy
 	s := published{Service: b.CreateService(spec)}
 	testbed.Eventually(b.T, func() error {
-		made, err := b.API.CoreV1().Services(testbed.Namespace).Get(b.T.Context(), name, metav1.GetOptions{})
+		made, err := b.API.CoreV1().Services(testbed.Namespace).Get(b.T.Context(), s.Name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		if n := len(made.Status.LoadBalancer.Ingress); n != len(model.Families) {
-			return fmt.Errorf("%s has %d load balancer addresses", name, n)
+		if n := len(made.Status.LoadBalancer.Ingress); n != len(s.ClusterIPs) {
+			return fmt.Errorf("%s has %d load balancer addresses", s.Name, n)
 		}
 		s.healthCheck = made.Spec.HealthCheckNodePort
 		for _, i := range made.Status.LoadBalancer.Ingress {
-			to := netip.AddrPortFrom(netip.MustParseAddr(i.IP), testbed.ServicePort)
-			for _, network := range []string{"tcp", "udp"} {
-				s.targets = append(s.targets, testbed.Target{Network: network, Family: model.FamilyOf(to.Addr()), To: to})
-			}
+			s.targets = append(s.targets, targetsAt(netip.MustParseAddr(i.IP))...)
 		}
 		return nil
 	})
 	return s
+}
+
+// targetsAt returns where a Service is dialled at an address.
+func targetsAt(a netip.Addr) (all []testbed.Target) {
+	for _, network := range []string{"tcp", "udp"} {
+		all = append(all, testbed.Target{Network: network, Family: model.FamilyOf(a), To: netip.AddrPortFrom(a, testbed.ServicePort)})
+	}
+	return all
 }
 
 func (b *balanced) pods() (all []*netlab.Host) {
@@ -282,8 +286,8 @@ func (b *balanced) healthChecks(s published, endpoints []*netlab.Host) {
 		if slices.Contains(endpoints, m.pod) {
 			want = http.StatusOK
 		}
-		for _, f := range model.Families {
-			url := "http://" + netip.AddrPortFrom(m.Address(f), uint16(s.healthCheck)).String()
+		for _, to := range s.targets {
+			url := "http://" + netip.AddrPortFrom(m.Address(to.Family), uint16(s.healthCheck)).String()
 			testbed.Eventually(b.T, func() error { return wantStatus(b.outside, url, want) })
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -73,7 +74,7 @@ func (h *host) answers(when, name string, paths ...path) {
 	h.t.Helper()
 	eachFlow(paths, func(p path, network string, to netip.AddrPort) {
 		h.t.Helper()
-		netlab.Eventually(h.t, testbed.Strict, func() error { // the server may begin
+		netlab.Eventually(h.t, patience, func() error { // the server may begin
 			answer, err := p.from.Ask(network, to, testbed.Silence)
 			if err != nil || answer.Name != name {
 				return fmt.Errorf("%s: %s, %s %s: got %v, %v, want an answer of %s", when, p.name, network, to, answer, err, name)
@@ -133,6 +134,16 @@ func (h *host) goOn(when string, flows []flow) {
 	}
 }
 
+// broken checks that flows get no answer any more.
+func (h *host) broken(when string, flows []flow) {
+	h.t.Helper()
+	for _, f := range flows {
+		if answer, err := f.Ask(); err == nil {
+			h.t.Errorf("%s: %s flow under way, %s: got %v, want no answer", when, f.network, f.name, answer)
+		}
+	}
+}
+
 // undisturbed checks that a change by a neighbour leaves nftproxy's tables, flows
 // under way and new ones alone.
 func (h *host) undisturbed(what string, change func(), paths ...path) {
@@ -147,4 +158,24 @@ func (h *host) undisturbed(what string, change func(), paths ...path) {
 // without returns the paths that f does not select.
 func without(paths []path, f func(path) bool) []path {
 	return slices.DeleteFunc(slices.Clone(paths), f)
+}
+
+// healthPath is the way to nftproxy's health check.
+func (h *host) healthPath() path {
+	return path{"outside to the health check", h.Client, func(f model.Family) netip.AddrPort {
+		return netip.AddrPortFrom(h.Node.Address(f), 10256)
+	}}
+}
+
+// connects reports whether TCP connections on a path are accepted in both families
+// in time.
+func (p path) connects(wait time.Duration) bool {
+	for _, family := range model.Families {
+		f, err := p.from.Open("tcp", p.to(family), wait)
+		if err != nil {
+			return false
+		}
+		f.Close()
+	}
+	return true
 }

@@ -46,7 +46,7 @@ func newRoom(t *testing.T, on *netlab.Host, directories ...string) *room {
 	t.Helper()
 	cmd := exec.Command("unshare", slices.Concat([]string{"--mount", "--pid", "--fork", "--kill-child", "sh", "-c", keep, "keeper"}, directories)...)
 	r := &room{t, on, testbed.StartCommand(t, on, "keeper of a room", cmd)}
-	netlab.Eventually(t, testbed.Strict, func() error { return on.Run(r.command("test", "-e", "/run/ready")) })
+	netlab.Eventually(t, patience, func() error { return on.Run(r.command("test", "-e", "/run/ready")) })
 	return r
 }
 

@@ -1,9 +1,11 @@
 package neighbours
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
 
@@ -35,5 +37,28 @@ func TestUfwForwarding(t *testing.T) {
 		r.run("sed", "-i", "s/MANAGE_BUILTINS=no/MANAGE_BUILTINS=yes/", "/etc/default/ufw")
 		h.undisturbed("ufw reload, managing built-in chains", func() { r.run("ufw", "reload") }, h.paths()...)
 		h.uninterrupted("ufw reload", func() { r.run("ufw", "reload") }, h.paths()...)
+	})
+}
+
+// What is translated to the node itself is filtered like other traffic to it.
+func TestUfwOwnPorts(t *testing.T) {
+	finds(t, finding{Group: "Firewalls", Neighbour: "ufw", Version: packaged(t, "ufw"), Verdict: worksIf,
+		Case: "Services with endpoints in the host network, and the health check for load balancers",
+		Note: "their ports are allowed: `ufw allow PORT` for the port that the endpoint listens on (not the Service's), `ufw allow 10256/tcp`."})
+	inEitherOrder(t, func(h *host, start func(func())) {
+		h.echo(h.Node)
+		h.serve(h.Node)
+		r := newRoom(h.t, h.Node, "/etc")
+		start(func() { r.run("ufw", "--force", "enable") })
+		h.unserved("default policy", without(h.paths(), path.fromNode)...)
+		if h.healthPath().connects(testbed.Silence) {
+			h.t.Error("the health check is reached without a rule")
+		}
+		r.run("ufw", "allow", fmt.Sprint(testbed.EchoPort))
+		r.run("ufw", "allow", "10256/tcp")
+		h.answers("allowed", h.Node.Name, h.paths()...)
+		if !h.healthPath().connects(testbed.Strict) {
+			h.t.Error("the health check is not reached")
+		}
 	})
 }

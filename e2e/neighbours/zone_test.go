@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
 
@@ -74,7 +73,7 @@ func TestZoneKeepsFlows(t *testing.T) {
 	inZone, inDefault := bound(path{"outside to ClusterIP", h.Client, clusterIP}), bound(path{"pod to ClusterIP", h.Pods[1], clusterIP})
 	h.serve(h.Remote[0])
 	h.answers("endpoint removed", h.Remote[0].Name, h.paths()...)
-	netlab.Eventually(t, 2*testbed.Strict, func() error {
+	netlab.Eventually(t, patience, func() error {
 		answer, err := inDefault.Ask()
 		if err == nil && answer.Name != h.Remote[0].Name {
 			err = fmt.Errorf("%s: answer of %s, which is no endpoint any more", inDefault.name, answer.Name)

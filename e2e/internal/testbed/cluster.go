@@ -69,13 +69,19 @@ func NewCluster(t testing.TB, pods int, flags ...string) *Cluster {
 	}
 	c.writeKeys()
 	c.connect()
-	Start(t, c.Node, etcd, "--data-dir", filepath.Join(c.Dir, "etcd"), "--log-level", "warn", "--unsafe-no-fsync",
-		"--listen-client-urls", EtcdURL, "--advertise-client-urls", EtcdURL, "--listen-peer-urls", etcdPeer,
-		"--initial-advertise-peer-urls", etcdPeer, "--initial-cluster", "default="+etcdPeer)
+	StartEtcd(t, c.Node, filepath.Join(c.Dir, "etcd"), EtcdURL)
 	c.StartServer()
 	c.ownService()
 	c.createNode()
 	return c
+}
+
+// StartEtcd starts etcd on a host.
+func StartEtcd(t testing.TB, on *netlab.Host, dir, url string) *Process {
+	t.Helper()
+	return Start(t, on, etcd, "--data-dir", dir, "--log-level", "warn", "--unsafe-no-fsync",
+		"--listen-client-urls", url, "--advertise-client-urls", url, "--listen-peer-urls", etcdPeer,
+		"--initial-advertise-peer-urls", etcdPeer, "--initial-cluster", "default="+etcdPeer)
 }
 
 // NewLab makes a laboratory.

@@ -115,3 +115,25 @@ func fail(format string, args ...any) int {
 	fmt.Fprintf(os.Stderr, format+"\n", args...)
 	return 1
 }
+
+// Tools builds the tools of a module below tools and returns their files by
+// package.
+func Tools(module string) (map[string]string, error) {
+	dir := filepath.Join(root, "tools", module)
+	list, err := GoCommand("-C", dir, "list", "tool")
+	if err != nil {
+		return nil, fmt.Errorf("list tools of %s: %w", dir, err)
+	}
+	files := map[string]string{}
+	for _, tool := range strings.Fields(list) {
+		if files[tool], err = GoCommand("-C", dir, "tool", "-n", tool); err != nil {
+			return nil, fmt.Errorf("build %s: %w", tool, err)
+		}
+	}
+	return files, nil
+}
+
+// ToolVersion returns the version of a dependency of a module below tools.
+func ToolVersion(module, dependency string) (string, error) {
+	return GoCommand("-C", filepath.Join(root, "tools", module), "list", "-m", "-f", "{{.Version}}", dependency)
+}
