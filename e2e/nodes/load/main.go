@@ -9,6 +9,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"net/http"
@@ -18,7 +19,7 @@ import (
 
 func main() {
 	if len(os.Args) < 2 {
-		fail(fmt.Errorf("usage: load serve | ask KIND=ADDRESS ..."))
+		fail(errors.New("usage: load serve, or load ask KIND=ADDRESS"))
 	}
 	if os.Args[1] == "serve" {
 		fail(serve())
