@@ -54,6 +54,12 @@ func newTCP(target string) asker {
 			return err
 		}
 		defer c.Close()
+		// Close with a reset, so that the server forgets the connection immediately. The
+		// same port is used for other addresses of the Service, and masquerading chooses
+		// ports at random: both soon lead to the same port at the same server.
+		if err := c.Conn.(*net.TCPConn).SetLinger(0); err != nil {
+			return err
+		}
 		_, err = c.get()
 		return err
 	}
