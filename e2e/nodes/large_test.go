@@ -129,7 +129,7 @@ func (c *cluster) measure(b *testing.B, proxy kubelets.Proxy, limit time.Duratio
 	changed := c.changePods(b, limit)
 	took := time.Since(begin)
 	after, counts := c.proxyProcess(b, proxy), l.result()
-	b.Logf("%s, %.0f s, %d pods replaced, %.1f %% of a processor, %d MiB resident, %d MiB at most:\n%s", proxy, took.Seconds(), changed,
+	fmt.Printf("%s, %.0f s, %d pods replaced, %.1f %% of a processor, %d MiB resident, %d MiB at most:\n%s\n", proxy, took.Seconds(), changed,
 		100*(after.cpu-before.cpu).Seconds()/took.Seconds(), after.memory.Resident>>20, after.memory.Peak>>20, table(column{string(proxy), counts}))
 	if proxy == kubelets.NFTProxy {
 		mustAnswer(b, counts)
