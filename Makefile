@@ -73,7 +73,7 @@ e2e: ## run the tests against a real API server (builds it: 8 minutes the first 
 	cd e2e && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
 	scripts/install-packages nft:nftables iptables-nft:iptables
 	cd e2e/tools && for module in . */; do go -C $$module mod tidy -diff || exit; done
-	cd e2e && TIMEOUT=30m NO_SKIP=$(NO_SKIP) ../scripts/test $$(go list ./... | grep -v /neighbours)
+	cd e2e && TIMEOUT=30m NO_SKIP=$(NO_SKIP) ../scripts/test $$(go list ./... | grep -v -e /neighbours -e /nodes)
 
 .PHONY: e2e-tools
 e2e-tools: ## compile etcd and the Kubernetes programs that e2e runs (minutes the first time)
@@ -124,6 +124,10 @@ neighbours: ## run CNI plugins, firewalls and container engines beside nftproxy,
 		podman:podman /usr/lib/podman/netavark:netavark runc:runc /usr/lib/cni/bridge:containernetworking-plugins \
 		bird:bird2 keepalived:keepalived
 	cd e2e && COMPATIBILITY=$(abspath docs/compatibility.md) go test -count=1 -v -p 1 -timeout 60m $(if $(TESTS),-run '$(TESTS)') ./neighbours
+
+.PHONY: nodes
+nodes: conformance-packages ## run the tests on real kubelets: rolling updates, upgrades, restarts and the migration under load (10 minutes); TESTS selects some
+	cd e2e && go test -count=1 -v -timeout 60m $(if $(TESTS),-run '$(TESTS)') ./nodes
 
 ##@ Releases
 
@@ -201,6 +205,10 @@ bench-scale: ## measure what the API server pays for watchers; SCALE_WATCHERS=10
 	scripts/install-packages nft:nftables
 	cd e2e && RESULTS=$(abspath $(RESULTS)) SCALE_WATCHERS=$(SCALE_WATCHERS) SCALE_SERVICES=$(SCALE_SERVICES) \
 		go test -run '^$$' -bench '^BenchmarkWatchers$$' -benchtime 1x -timeout 90m ./scale
+
+.PHONY: bench-node
+bench-node: conformance-packages ## measure a node of 250 pods that change without pause, among 5,000 Services, for nftproxy and kube-proxy; NODE_TIME=10m, RESULTS=FILE.json saves
+	cd e2e && RESULTS=$(abspath $(RESULTS)) NODE_TIME=$(NODE_TIME) go test -run '^$$' -bench '^BenchmarkNode$$' -benchtime 1x -timeout 90m ./nodes
 
 .PHONY: bench-affinity
 bench-affinity: ## measure session affinity under attack by forged clients; AFFINITY_CLIENTS=1000000, AFFINITY_RATE=20000 new ones a second

@@ -140,6 +140,9 @@ const (
 	WatchReplace Operation = "one endpoint of 4 replaced"
 	// WatchRollout replaces the 100 pods of a Service by 400 changes of its slice.
 	WatchRollout Operation = "rolling update of 100 endpoints"
+
+	// NodePods replaces pods of a node that has 250, without pause.
+	NodePods Operation = "pods of a full node replaced without pause"
 )
 
 // From is the moment at which a measurement begins.

@@ -29,12 +29,14 @@ const (
 	e2eImages    = "registry.k8s.io/e2e-test-images/"
 	AgnhostImage = e2eImages + "agnhost:2.63.0"
 	// NFTProxyImage is made as deploy/Dockerfile makes it.
-	NFTProxyImage  = "registry.k8s.io/nftproxy"
-	NFTProxyTag    = "lab"
-	KubeProxyImage = "registry.k8s.io/kube-proxy:" + KubernetesVersion
+	NFTProxyImage = "registry.k8s.io/nftproxy"
+	NFTProxyTag   = "lab"
+	// NFTProxyNextTag is of an image with one more file, for upgrades.
+	NFTProxyNextTag = "lab-next"
+	KubeProxyImage  = "registry.k8s.io/kube-proxy:" + KubernetesVersion
 )
 
-// buildImages makes all images of the cluster, in one archive.
+// buildImages makes the images that every cluster has.
 func (p *Programs) buildImages(ctx context.Context, log io.Writer) error {
 	fmt.Fprintln(log, "make images")
 	tools, err := toolsLayer()
@@ -51,6 +53,9 @@ func (p *Programs) buildImages(ctx context.Context, log io.Writer) error {
 		file{path: "localhost.crt", from: filepath.Join(agnhostSource, "porter/localhost.crt"), mode: 0o644},
 		file{path: "localhost.key", from: filepath.Join(agnhostSource, "porter/localhost.key"), mode: 0o644},
 		file{path: "uploads", dir: true})
+	nftproxy := own(binary("nftproxy", "usr/local/bin/nftproxy"), file{path: "usr/local/bin/kube-proxy", link: "nftproxy"})
+	next := own(file{path: "next", text: "next\n", mode: 0o644})
+	run := []string{"/usr/local/bin/nftproxy"}
 	images := map[string]image{
 		pauseImage:   {layers: []*layer{own(binary("pause", "pause"))}, entrypoint: []string{"/pause"}},
 		dnsImage:     {layers: []*layer{tools, own(binary("coredns", "coredns"))}, entrypoint: []string{"/coredns"}},
@@ -64,10 +69,26 @@ func (p *Programs) buildImages(ctx context.Context, log io.Writer) error {
 		e2eImages + "nginx:1.15-4": {layers: []*layer{tools, agnhost}, entrypoint: []string{"/agnhost", "netexec", "--http-port=80"}},
 		e2eImages + "regression-issue-74839:1.4": {layers: []*layer{own(binary("regression-issue-74839", "regression"))},
 			entrypoint: []string{"/regression"}},
-		NFTProxyImage + ":" + NFTProxyTag: {layers: []*layer{own(binary("nftproxy", "usr/local/bin/nftproxy"),
-			file{path: "usr/local/bin/kube-proxy", link: "nftproxy"})}, entrypoint: []string{"/usr/local/bin/nftproxy"}},
-		KubeProxyImage: {layers: []*layer{tools, own(binary("kube-proxy", "usr/local/bin/kube-proxy"))}},
+		NFTProxyImage + ":" + NFTProxyTag:     {layers: []*layer{nftproxy}, entrypoint: run},
+		NFTProxyImage + ":" + NFTProxyNextTag: {layers: []*layer{nftproxy, next}, entrypoint: run},
+		KubeProxyImage:                        {layers: []*layer{tools, own(binary("kube-proxy", "usr/local/bin/kube-proxy"))}},
 	}
+	return p.writeImages("images.tar", images)
+}
+
+// AddImage compiles a program of this module and makes an image of it, for the
+// clusters that start afterwards.
+func (p *Programs) AddImage(ctx context.Context, reference, pkg string) error {
+	program := path.Base(pkg)
+	if _, err := goCommand(ctx, p.module, "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(p.OwnDir, program), pkg); err != nil {
+		return fmt.Errorf("build %s: %w", pkg, err)
+	}
+	files := &layer{files: []file{{path: program, from: filepath.Join(p.OwnDir, program), mode: 0o755}}}
+	return p.writeImages(program+".tar", map[string]image{reference: {layers: []*layer{files}, entrypoint: []string{"/" + program}}})
+}
+
+// writeImages writes images to one archive.
+func (p *Programs) writeImages(archive string, images map[string]image) error {
 	all := map[name.Reference]v1.Image{}
 	for n, i := range images {
 		reference, err := name.ParseReference(n)
@@ -78,8 +99,9 @@ func (p *Programs) buildImages(ctx context.Context, log io.Writer) error {
 			return fmt.Errorf("image %s: %w", n, err)
 		}
 	}
-	p.Images = filepath.Join(p.OwnDir, "images.tar")
-	return tarball.MultiRefWriteToFile(p.Images, all)
+	archive = filepath.Join(p.OwnDir, archive)
+	p.Images = append(p.Images, archive)
+	return tarball.MultiRefWriteToFile(archive, all)
 }
 
 // image is what a container runs.
@@ -184,6 +206,9 @@ func toolsLayer() (*layer, error) {
 	l := &layer{files: []file{
 		{path: "etc/passwd", mode: 0o644, text: "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n"},
 		{path: "etc/group", mode: 0o644, text: "root:x:0:\nnobody:x:65534:\n"},
+		// Without it nft prints numbers, which kube-proxy takes for other elements than
+		// its own when it starts again, and deletes them all.
+		{path: "etc/protocols", mode: 0o644, text: "tcp 6 TCP\nudp 17 UDP\nsctp 132 SCTP\n"},
 		{path: "etc/nsswitch.conf", mode: 0o644, text: "hosts: files dns\n"},
 		{path: "etc/wgetrc", mode: 0o644, text: "tries = 1\n"}, // as busybox, whose own wget in Debian crashes with -q
 		{path: "tmp", dir: true}, {path: "run", dir: true}, {path: "var/log", dir: true}, {path: "root", dir: true},
@@ -191,7 +216,8 @@ func toolsLayer() (*layer, error) {
 		{path: "bin/sh", link: "/usr/bin/dash"}, {path: "usr/bin/iperf3", link: "/usr/bin/iperf"},
 	}}
 	for _, command := range []string{"dash", "bash", "curl", "nc.openbsd", "dig", "host", "nslookup", "ip", "ss", "iperf", "getent",
-		"timeout", "nsenter", "wget", "conntrack", "iptables", "ip6tables", "iptables-save", "nft", "busybox"} {
+		"timeout", "nsenter", "wget", "conntrack", "iptables", "ip6tables", "iptables-save", "iptables-restore",
+		"ip6tables-save", "ip6tables-restore", "nft", "busybox"} {
 		if err := l.addCommand(command); err != nil {
 			return nil, err
 		}

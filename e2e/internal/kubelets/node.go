@@ -169,8 +169,11 @@ func (n *Node) StartKubelet() (err error) {
 // importImages gives containerd the images, unless it has kept them.
 func (n *Node) importImages() error {
 	const kept = "/var/lib/kubelet/images-imported"
-	return script(n.space, fmt.Sprintf("[ -e %s ] || %s -n k8s.io images import --snapshotter overlayfs %s >/dev/null; touch %[1]s",
-		kept, n.c.Programs.Path("ctr"), n.c.Programs.Images))
+	var imports string
+	for _, archive := range n.c.Programs.Images {
+		imports += fmt.Sprintf("%s -n k8s.io images import --snapshotter overlayfs %s >/dev/null\n", n.c.Programs.Path("ctr"), archive)
+	}
+	return script(n.space, fmt.Sprintf("[ ! -e %s ] || exit 0\n%stouch %[1]s", kept, imports))
 }
 
 // run starts a program of the cluster on the node.

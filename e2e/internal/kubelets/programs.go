@@ -47,11 +47,11 @@ var programs = []program{
 
 // Programs are compiled programs and images.
 type Programs struct {
-	Dir      string // of the programs of others, in the cache of the user
-	OwnDir   string // of the project's own, and of the images
-	Images   string // docker archive of all images
-	NFTProxy string // the program under test
-	module   string // directory e2e
+	Dir      string   // of the programs of others, in the cache of the user
+	OwnDir   string   // of the project's own, and of the images
+	Images   []string // docker archives
+	NFTProxy string   // the program under test
+	module   string   // directory e2e
 }
 
 // Path returns the path of a program.
