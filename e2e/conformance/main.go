@@ -211,7 +211,7 @@ func (s settings) ginkgo(ctx context.Context, c *kubelets.Cluster, b batch) (*re
 	report := b.name + ".json"
 	cmd := c.ControlCommand(ctx, c.Programs.Path("ginkgo"),
 		fmt.Sprintf("--procs=%d", b.processes), "--no-color", "--keep-going", "--silence-skips", "--succinct", "--flake-attempts=2",
-		"--timeout="+s.limit.String(), "--poll-progress-after=20m", "--output-dir="+c.Dir, "--json-report="+report,
+		"--timeout="+s.limit.String(), "--poll-progress-after=20m", "--output-dir="+c.Logs, "--json-report="+report,
 		"--focus="+b.focus, "--skip="+b.skip, c.Programs.Path("e2e.test"), "--",
 		"--provider=skeleton", "--kubeconfig="+c.Kubeconfig, "--kubectl-path="+c.Programs.Path("kubectl"),
 		fmt.Sprintf("--num-nodes=%d", s.nodes), "--disable-log-dump")
@@ -227,7 +227,7 @@ func (s settings) ginkgo(ctx context.Context, c *kubelets.Cluster, b batch) (*re
 	cmd.Stdout, cmd.Stderr = log, log
 	// Its error only says that tests failed, if there is a report.
 	runError := c.Control.Run(cmd)
-	r, err := readReport(filepath.Join(c.Dir, report), omitted(c.Families))
+	r, err := readReport(filepath.Join(c.Logs, report), omitted(c.Families))
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("see %s", log.Name()), runError, err)
 	}

@@ -87,13 +87,14 @@ func (b *balancer) sync(ctx context.Context) error {
 	}
 	services.Items = slices.DeleteFunc(services.Items, func(s corev1.Service) bool { return !b.serves(s.Namespace) })
 	want := map[netip.Addr][]string{}
-	for _, s := range services.Items {
-		addresses, err := b.service(ctx, &s, services.Items)
+	for i := range services.Items {
+		s := &services.Items[i]
+		addresses, err := b.service(ctx, s, services.Items)
 		if err != nil {
 			return fmt.Errorf("%s/%s: %w", s.Namespace, s.Name, err)
 		}
 		for _, a := range addresses {
-			want[a] = b.nodes(ctx, &s, a)
+			want[a] = b.nodes(ctx, s, a)
 		}
 	}
 	return b.route(want)
@@ -123,7 +124,7 @@ func (b *balancer) service(ctx context.Context, s *corev1.Service, all []corev1.
 	if len(s.Status.LoadBalancer.Ingress) > 0 {
 		return ingress(s), nil
 	}
-	status := corev1.LoadBalancerStatus{}
+	status := &s.Status.LoadBalancer // so that the next Service gets another address
 	for _, f := range s.Spec.IPFamilies {
 		mode := corev1.LoadBalancerIPModeVIP
 		status.Ingress = append(status.Ingress, corev1.LoadBalancerIngress{IP: unused(f, all).String(), IPMode: &mode})
