@@ -69,7 +69,7 @@ func TestMetalLBRouted(t *testing.T) {
 func TestMetalLBRoutedOtherPorts(t *testing.T) {
 	f := metallbFinding(t, "BGP: ports of an address that no Service has")
 	f.Verdict, f.Note = worksIf, "nodes have a rule such as `ip rule add iif UPLINK to POOL prohibit`. Without it, packets to such ports "+
-		"go back and forth between node and router until their TTL ends, as beside kube-proxy."
+		"go back and forth between node and router until their TTL ends."
 	finds(t, f)
 	b, router := newRouted(t)
 	s := b.createBalanced(singleStack("web"), corev1.ServiceExternalTrafficPolicyCluster)

@@ -44,15 +44,15 @@ const cleanupFinalizer = "service.kubernetes.io/load-balancer-cleanup"
 func (c *Cluster) StartBalancer(log io.Writer, serves func(namespace string) bool) error {
 	// Packets to an address that no Service has are lost, as on the Internet.
 	err := script(c.Control, fmt.Sprintf(`
-		ip addr replace %s/32 dev lo
-		ip addr replace %s/128 dev lo
+		ip addr replace %[1]s/32 dev lo
+		ip addr replace %[2]s/128 dev lo nodad
 		ip link add void0 type veth peer name void1
 		ip link set void0 up
 		ip link set void1 up
 		ip neigh add 172.28.0.2 lladdr 02:00:00:00:00:01 dev void0
 		ip -6 neigh add fd00:28::2 lladdr 02:00:00:00:00:01 dev void0
-		ip route add %s0/24 via 172.28.0.2 dev void0 onlink src %[1]s
-		ip route add %s/64 via fd00:28::2 dev void0 onlink src %[2]s`, outside4, outside6, balanced4, balanced6))
+		ip route add %[3]s0/24 via 172.28.0.2 dev void0 onlink src %[1]s
+		ip route add %[4]s/64 via fd00:28::2 dev void0 onlink src %[2]s`, outside4, outside6, balanced4, balanced6))
 	if err != nil {
 		return fmt.Errorf("network of the load balancer: %w", err)
 	}
