@@ -79,7 +79,9 @@ func startLarge(b *testing.B) *cluster {
 	if err := c.Apply(b.Context(), manifest); err != nil {
 		b.Fatal(err)
 	}
-	c.kubectl(b, "wait", "deployment", "--all", "--for=condition=Available", "--timeout=900s")
+	for _, d := range strings.Fields(c.kubectl(b, "get", "deployments", "-o", "name")) {
+		c.kubectl(b, "rollout", "status", d, "--timeout=900s") // of all pods, whose addresses the Services need
+	}
 	c.addServices(b, "many", largeServices-changers-1, c.podAddresses(b, "stay")...)
 	return c
 }
