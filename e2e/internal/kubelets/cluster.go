@@ -42,7 +42,8 @@ type Cluster struct {
 	Control    *netlab.Namespace // network of the control plane, and of clients outside of the nodes
 	NodeList   []*Node
 
-	cgroups   string // the directory of its nodes' cgroups
+	lock      *os.File // as long as this process lives
+	cgroups   string   // the directory of its nodes' cgroups
 	authority *testbed.Authority
 	processes []*Process // of the control plane
 	balancer  *balancer
@@ -66,7 +67,7 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 
 func (c *Cluster) start(ctx context.Context) (err error) {
 	begin := time.Now()
-	if c.Dir, err = os.MkdirTemp("", "nftproxy-kubelets-"); err != nil {
+	if c.Dir, c.lock, err = makeDir(os.TempDir()); err != nil {
 		return err
 	}
 	c.cgroups = filepath.Base(c.Dir)
@@ -119,7 +120,11 @@ func (c *Cluster) Close() error {
 	if c.cgroups != "" {
 		errs = append(errs, removeCgroups(c.cgroups))
 	}
-	return errors.Join(append(errs, os.RemoveAll(c.Dir))...)
+	errs = append(errs, os.RemoveAll(c.Dir))
+	if c.lock != nil {
+		errs = append(errs, c.lock.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // Node returns a node by its name, or nil.
