@@ -65,24 +65,9 @@ func tableCommand(args []string) error {
 		}
 	}
 	for _, path := range pages {
-		if err := rewrite(path, tables); err != nil {
+		if err := report.RewriteFile(path, tables); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func rewrite(path string, tables map[string]string) error {
-	page, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	text, err := report.Rewrite(string(page), tables)
-	if err != nil {
-		return fmt.Errorf("rewrite %s: %w", path, err)
-	}
-	if text == string(page) {
-		return nil
-	}
-	return os.WriteFile(path, []byte(text), 0o644)
 }

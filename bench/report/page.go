@@ -1,8 +1,13 @@
 package report
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -42,4 +47,42 @@ func Rewrite(page string, tables map[string]string) (string, error) {
 		out.WriteString(endMark)
 		page = rest
 	}
+}
+
+// RewriteFile rewrites the tables of a page, unless it has them already.
+func RewriteFile(path string, tables map[string]string) error {
+	page, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	text, err := Rewrite(string(page), tables)
+	if err != nil {
+		return fmt.Errorf("rewrite %s: %w", path, err)
+	}
+	if text == string(page) {
+		return nil
+	}
+	return os.WriteFile(path, []byte(text), 0o644)
+}
+
+// Merge puts records into a file of records by name, which is JSON, in the place of
+// those of the same names, and returns all. It makes the file if there is none.
+func Merge[T any](path string, records map[string]T) (map[string]T, error) {
+	all := map[string]T{}
+	old, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(old, &all)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	maps.Copy(all, records)
+	content, err := json.MarshalIndent(all, "", "\t")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	return all, os.WriteFile(path, append(content, '\n'), 0o644)
 }

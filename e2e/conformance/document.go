@@ -2,12 +2,8 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -21,23 +17,8 @@ import (
 // families, and rewrites the tables of the document.
 func (r *result) save(document string) error {
 	file := filepath.Join(strings.TrimSuffix(document, ".md"), "results.json")
-	all := map[string]*result{}
-	old, err := os.ReadFile(file)
-	if err == nil {
-		err = json.Unmarshal(old, &all)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s: %w", file, err)
-	}
-	all[fmt.Sprintf("%s, %s", r.Proxy, r.Families)] = r
-	content, err := json.MarshalIndent(all, "", "\t")
+	all, err := report.Merge(file, map[string]*result{fmt.Sprintf("%s, %s", r.Proxy, r.Families): r})
 	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
-	}
-	if err := os.WriteFile(file, append(content, '\n'), 0o644); err != nil {
 		return err
 	}
 	return rewrite(document, slices.Collect(maps.Values(all)))
@@ -45,20 +26,12 @@ func (r *result) save(document string) error {
 
 // rewrite puts the tables of runs into the document.
 func rewrite(document string, runs []*result) error {
-	page, err := os.ReadFile(document)
-	if err != nil {
-		return err
-	}
 	order := []kubelets.Families{kubelets.IPv4, kubelets.IPv6, kubelets.DualStack, kubelets.DualStackIPv6}
 	slices.SortFunc(runs, func(a, b *result) int {
 		return cmp.Or(cmp.Compare(slices.Index(order, a.Families), slices.Index(order, b.Families)), -cmp.Compare(a.Proxy, b.Proxy))
 	})
-	text, err := report.Rewrite(string(page), map[string]string{
+	return report.RewriteFile(document, map[string]string{
 		"runs": runsTable(runs), "tests": testsTable(runs), "omitted": omittedTable(runs)})
-	if err != nil {
-		return fmt.Errorf("%s: %w", document, err)
-	}
-	return os.WriteFile(document, []byte(text), 0o644)
 }
 
 // runsTable has a line for each run.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -73,7 +74,6 @@ func readReport(file string, left omissions) (*result, error) {
 // spec is a test in ginkgo's report.
 type spec struct {
 	ContainerHierarchyTexts    []string
-	ContainerHierarchyLabels   [][]string
 	LeafNodeType, LeafNodeText string
 	State                      string
 	RunTime                    time.Duration
@@ -155,14 +155,7 @@ func (r *result) print(w io.Writer) {
 	for _, f := range r.failed() {
 		fmt.Fprintf(w, "  FAILED %s\n", f)
 	}
-	names := slices.Collect(func(yield func(string) bool) {
-		for n := range r.Tests {
-			if !yield(n) {
-				return
-			}
-		}
-	})
-	slices.SortFunc(names, func(a, b string) int { return -cmp.Compare(r.Tests[a].Seconds, r.Tests[b].Seconds) })
+	names := slices.SortedFunc(maps.Keys(r.Tests), func(a, b string) int { return -cmp.Compare(r.Tests[a].Seconds, r.Tests[b].Seconds) })
 	for _, n := range names[:min(5, len(names))] {
 		fmt.Fprintf(w, "  %5.0f s %s\n", r.Tests[n].Seconds, n)
 	}

@@ -2,11 +2,8 @@ package neighbours
 
 import (
 	"cmp"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -65,31 +62,16 @@ func saveFindings(document string) error {
 	if document == "" || len(found.findings) == 0 {
 		return nil
 	}
-	all := map[string]finding{}
 	file := filepath.Join(strings.TrimSuffix(document, filepath.Ext(document)), "findings.json")
-	old, err := os.ReadFile(file)
-	if err == nil {
-		err = json.Unmarshal(old, &all)
-	}
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("%s: %w", file, err)
-	}
-	maps.Copy(all, found.findings)
-	content, err := json.MarshalIndent(all, "", "\t")
+	all, err := report.Merge(file, found.findings)
 	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
-	}
-	if err := os.WriteFile(file, append(content, '\n'), 0o644); err != nil {
 		return err
 	}
 	tables, err := tables(slices.Collect(maps.Values(all)))
 	if err != nil {
 		return err
 	}
-	return replaceTables(document, tables)
+	return report.RewriteFile(document, map[string]string{"neighbours": tables})
 }
 
 // tables prints the findings, a table for each group.
@@ -114,19 +96,6 @@ func tables(all []finding) (string, error) {
 		fmt.Fprintf(&text, "| %s | %s | %s | `%s`, %s |\n", strings.TrimSpace(f.Neighbour+" "+f.Version), f.Case, result, f.Test, f.Date)
 	}
 	return text.String(), nil
-}
-
-// replaceTables puts new tables into the document.
-func replaceTables(document, tables string) error {
-	page, err := os.ReadFile(document)
-	if err != nil {
-		return err
-	}
-	text, err := report.Rewrite(string(page), map[string]string{"neighbours": tables})
-	if err != nil {
-		return fmt.Errorf("%s: %w", document, err)
-	}
-	return os.WriteFile(document, []byte(text), 0o644)
 }
 
 // These keep the table's program honest without any neighbour.
