@@ -32,12 +32,7 @@ func TestNodeLocalDNSWithClusterIP(t *testing.T) {
 	n.refusesOtherPorts()
 
 	load := n.startQueries(true)
-	for _, servers := range [][]*netlab.Host{n.servers[:1], n.servers[1:], n.servers} {
-		n.setServers(servers...)
-		proxy.Stop(t)
-		proxy = n.StartProxy(testbed.ProxyUser)
-		n.HasSynced(n.Node, proxy)
-	}
+	n.changeAndRestart(proxy)
 	load.check()
 
 	// One socket, and so one source port, asks the ClusterIP all the time.
@@ -69,15 +64,22 @@ func TestNodeLocalDNSWithoutClusterIP(t *testing.T) {
 	n.direct()
 
 	load := n.startQueries(false)
-	for _, servers := range [][]*netlab.Host{n.servers[:1], n.servers[1:], n.servers} {
-		n.setServers(servers...)
-		proxy.Stop(t)
-		proxy = n.StartProxy(testbed.ProxyUser)
-		n.HasSynced(n.Node, proxy)
-	}
+	n.changeAndRestart(proxy)
 	load.check()
 	n.stopCaches()
 	n.direct()
+}
+
+// changeAndRestart changes the endpoints of kube-dns, and starts nftproxy again
+// after each change.
+func (n *dnsNode) changeAndRestart(proxy *testbed.Process) {
+	n.T.Helper()
+	for _, servers := range [][]*netlab.Host{n.servers[:1], n.servers[1:], n.servers} {
+		n.setServers(servers...)
+		proxy.Stop(n.T)
+		proxy = n.StartProxy(testbed.ProxyUser)
+		n.HasSynced(n.Node, proxy)
+	}
 }
 
 // Clients that keep one UDP socket follow the endpoints of kube-dns.
