@@ -125,8 +125,10 @@ func (s settings) runJobs(ctx context.Context, programs *kubelets.Programs, jobs
 		})
 	}
 	err = group.Wait()
-	if after, e := network(); e != nil || after != before {
-		err = errors.Join(err, e, fmt.Errorf("the network of the machine changed from\n%s\nto\n%s", before, after))
+	if after, e := network(); e != nil {
+		err = errors.Join(err, e)
+	} else if after != before {
+		err = errors.Join(err, fmt.Errorf("the network of the machine changed from\n%s\nto\n%s", before, after))
 	}
 	if len(failed) > 0 {
 		err = errors.Join(err, fmt.Errorf("%d tests failed:\n  %s", len(failed), strings.Join(failed, "\n  ")))

@@ -51,10 +51,13 @@ func (n *Node) makeCgroups() error {
 // empty; of version 2, the parent has to delegate them.
 func inherit(dir string) error {
 	parent := filepath.Dir(dir)
+	if unified() {
+		return os.WriteFile(filepath.Join(parent, "cgroup.subtree_control"), []byte("+cpu +cpuset +io +memory +pids"), 0)
+	}
 	for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
 		value, err := os.ReadFile(filepath.Join(parent, name))
-		if errors.Is(err, fs.ErrNotExist) || unified() {
-			break
+		if errors.Is(err, fs.ErrNotExist) {
+			break // a hierarchy of other controllers
 		}
 		if err != nil {
 			return err
@@ -63,10 +66,7 @@ func inherit(dir string) error {
 			return err
 		}
 	}
-	if !unified() {
-		return nil
-	}
-	return os.WriteFile(filepath.Join(parent, "cgroup.subtree_control"), []byte("+cpu +cpuset +io +memory +pids"), 0)
+	return nil
 }
 
 // removeCgroups removes a directory of all hierarchies, once its processes have

@@ -27,7 +27,7 @@ const (
 	pauseImage   = "registry.k8s.io/pause:3.10.2"
 	dnsImage     = "registry.k8s.io/coredns/coredns:v1.15.0"
 	e2eImages    = "registry.k8s.io/e2e-test-images/"
-	AgnhostImage = e2eImages + "agnhost:2.63.0"
+	agnhostImage = e2eImages + "agnhost:2.63.0"
 	// NFTProxyImage is made as deploy/Dockerfile makes it.
 	NFTProxyImage = "registry.k8s.io/nftproxy"
 	NFTProxyTag   = "lab"
@@ -59,7 +59,7 @@ func (p *Programs) buildImages(ctx context.Context, log io.Writer) error {
 	images := map[string]image{
 		pauseImage:   {layers: []*layer{own(binary("pause", "pause"))}, entrypoint: []string{"/pause"}},
 		dnsImage:     {layers: []*layer{tools, own(binary("coredns", "coredns"))}, entrypoint: []string{"/coredns"}},
-		AgnhostImage: {layers: []*layer{tools, agnhost}, entrypoint: []string{"/agnhost"}, command: []string{"pause"}},
+		agnhostImage: {layers: []*layer{tools, agnhost}, entrypoint: []string{"/agnhost"}, command: []string{"pause"}},
 		// Some tests ask for this one by an older version.
 		e2eImages + "agnhost:2.55":                               {layers: []*layer{tools, agnhost}, entrypoint: []string{"/agnhost"}, command: []string{"pause"}},
 		e2eImages + "glibc-dns-testing:2.0.0":                    {layers: []*layer{tools, agnhost}, command: []string{"/bin/sh"}},

@@ -199,9 +199,6 @@ func (n *Node) command(command string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Do runs f in the network of the node.
-func (n *Node) Do(f func() error) error { return n.space.do(f) }
-
 // Kill ends all processes of the node, as a loss of power would.
 func (n *Node) Kill() error {
 	if n.init == nil {

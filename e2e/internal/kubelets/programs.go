@@ -67,12 +67,8 @@ func (p *Programs) Path(name string) string {
 // ten minutes of processor time at first, and nftproxy. It reports what it does
 // to log.
 func Build(ctx context.Context, log io.Writer) (*Programs, error) {
-	out, err := goCommand(ctx, "", "list", "-m", "-f", "{{.Dir}}", "github.com/nftproxy/nftproxy/e2e")
+	p, err := locate(ctx)
 	if err != nil {
-		return nil, err
-	}
-	p := &Programs{module: out}
-	if p.Dir, err = p.cacheDir(); err != nil {
 		return nil, err
 	}
 	for _, x := range programs {
@@ -104,12 +100,8 @@ func Build(ctx context.Context, log io.Writer) (*Programs, error) {
 
 // Cached reports whether [Build] finds all programs in the cache of the user.
 func Cached() bool {
-	out, err := goCommand(context.Background(), "", "list", "-m", "-f", "{{.Dir}}", "github.com/nftproxy/nftproxy/e2e")
+	p, err := locate(context.Background())
 	if err != nil {
-		return false
-	}
-	p := &Programs{module: out}
-	if p.Dir, err = p.cacheDir(); err != nil {
 		return false
 	}
 	for _, x := range programs {
@@ -118,6 +110,16 @@ func Cached() bool {
 		}
 	}
 	return true
+}
+
+// locate finds the module and the cache.
+func locate(ctx context.Context) (p *Programs, err error) {
+	p = &Programs{}
+	if p.module, err = goCommand(ctx, "", "list", "-m", "-f", "{{.Dir}}", "github.com/nftproxy/nftproxy/e2e"); err != nil {
+		return nil, err
+	}
+	p.Dir, err = p.cacheDir()
+	return p, err
 }
 
 // cacheDir makes a directory for the programs of these versions.

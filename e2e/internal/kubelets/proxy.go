@@ -21,48 +21,33 @@ const (
 
 // StartProxies starts a service proxy on each node, as a process beside the
 // kubelet, and waits until it serves.
-func (c *Cluster) StartProxies(ctx context.Context, proxy Proxy, settings ...string) error {
+func (c *Cluster) StartProxies(ctx context.Context, proxy Proxy) error {
 	for _, n := range c.NodeList {
-		if err := n.StartProxy(proxy, settings...); err != nil {
+		if err := n.startProxy(proxy); err != nil {
 			return err
 		}
 	}
-	return c.proxiesServe(ctx)
-}
-
-// StopProxies ends the proxies that StartProxies started, and removes their rules.
-func (c *Cluster) StopProxies() error {
 	for _, n := range c.NodeList {
-		if n.Proxy == nil {
-			continue
-		}
-		n.Proxy.Stop()
-		cleanup := []string{"nftproxy", "cleanup"}
-		if n.Proxy.Name == string(KubeProxy)+"-"+n.Name {
-			cleanup = []string{"kube-proxy", "--cleanup"}
-		}
-		if _, err := n.Output(cleanup[0], cleanup[1:]...); err != nil {
+		if err := n.proxyServes(ctx); err != nil {
 			return err
 		}
-		n.Proxy = nil
 	}
 	return nil
 }
 
-// StartProxy starts a service proxy on the node. The settings are lines of its
-// configuration.
-func (n *Node) StartProxy(proxy Proxy, settings ...string) error {
+// startProxy starts a service proxy on the node.
+func (n *Node) startProxy(proxy Proxy) error {
 	kubeconfig, err := n.c.UserConfig("system:kube-proxy")
 	if err != nil {
 		return err
 	}
 	config := filepath.Join(n.dir, "proxy.yaml")
-	lines := append([]string{
+	lines := []string{
 		"apiVersion: kubeproxy.config.k8s.io/v1alpha1", "kind: KubeProxyConfiguration", "mode: nftables",
 		"clusterCIDR: " + n.c.ClusterCIDR(), "clientConnection: {kubeconfig: " + kubeconfig + "}", "hostnameOverride: " + n.Name,
 		"healthzBindAddress: '" + n.c.Families.first("0.0.0.0:10256", "[::]:10256") + "'", "metricsBindAddress: 127.0.0.1:10249",
 		noConntrackLimit, "logging: {verbosity: 2}",
-	}, settings...)
+	}
 	if err := os.WriteFile(config, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
 		return err
 	}
@@ -81,18 +66,8 @@ const noConntrackLimit = "conntrack: {maxPerCore: 0}"
 // ClusterCIDR is the range of all pods, of each family.
 func (c *Cluster) ClusterCIDR() string { return c.Families.list(pods4, pods6) }
 
-// proxiesServe waits until the health pages of the proxies answer.
-func (c *Cluster) proxiesServe(ctx context.Context) error {
-	for _, n := range c.NodeList {
-		if err := n.ProxyServes(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// ProxyServes waits until the health page of the node's proxy answers.
-func (n *Node) ProxyServes(ctx context.Context) error {
+// proxyServes waits until the health page of the node's proxy answers.
+func (n *Node) proxyServes(ctx context.Context) error {
 	url := fmt.Sprintf("http://%s:10256/healthz", n.c.Families.first(n.IPv4, "["+n.IPv6+"]"))
 	client := &http.Client{Transport: &http.Transport{DialContext: n.c.Control.DialContext, DisableKeepAlives: true}}
 	return waitFor(ctx, time.Minute, "proxy of "+n.Name, func() error {
@@ -111,9 +86,9 @@ func (n *Node) ProxyServes(ctx context.Context) error {
 	})
 }
 
-// Overlay writes a kustomization of deploy/kustomize/base for this cluster, and
-// returns its directory. The lines are added to it.
-func (c *Cluster) Overlay(lines ...string) (string, error) {
+// overlay writes a kustomization of deploy/kustomize/base for this cluster, and
+// returns its directory.
+func (c *Cluster) overlay() (string, error) {
 	base := filepath.Join(c.Programs.module, "../deploy/kustomize/base")
 	config, err := os.ReadFile(filepath.Join(base, "config.conf"))
 	if err != nil {
@@ -132,8 +107,7 @@ func (c *Cluster) Overlay(lines ...string) (string, error) {
 images: [{name: nftproxy, newName: %s, newTag: %s}]
 configMapGenerator:
 - {name: nftproxy, namespace: kube-system, behavior: merge, files: [config.conf], literals: ["api-server=%s"]}
-%s
-`, relative, NFTProxyImage, NFTProxyTag, c.server(), strings.Join(lines, "\n"))
+`, relative, NFTProxyImage, NFTProxyTag, c.server())
 	for name, text := range map[string]string{"config.conf": configText + noConntrackLimit + "\n", "kustomization.yaml": kustomization} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			return "", err
@@ -144,7 +118,7 @@ configMapGenerator:
 
 // Deploy applies deploy/kustomize/base as pods, and waits until they are ready.
 func (c *Cluster) Deploy(ctx context.Context) error {
-	dir, err := c.Overlay()
+	dir, err := c.overlay()
 	if err != nil {
 		return err
 	}

@@ -19,9 +19,9 @@ import (
 const (
 	port     = ":8080" // HTTP, UDP
 	grpcPort = ":8081"
-	// goodbye is how long the server continues after SIGTERM, no longer ready. Each
-	// client is told with its next answer that the connection ends; those of UDP,
-	// which cannot be told, are moved to other servers.
+	// goodbye is how long the server continues after SIGTERM, no longer ready. The
+	// next answer on each connection announces its end. UDP has no such message: the
+	// proxy moves its clients to other servers.
 	goodbye = 5 * time.Second
 	// last is the answer after which a server ends a stream.
 	last = "last"
