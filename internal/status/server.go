@@ -106,7 +106,36 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) report() (*Report, error) {
 	last, routing := s.observed()
-	state, now := s.config.State(), time.Now()
+	r := s.head(last, time.Now())
+	if routing == nil {
+		return r, nil
+	}
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	if err := errors.Join(r.addAffinity(s.config.Kernel), s.count(routing)); err != nil {
+		return nil, err
+	}
+	r.addProblems(routing)
+	r.addRouting(routing, s.counts.frontends)
+	return r, nil
+}
+
+// Summary returns the report without what it lists of a routing, except its problems,
+// at a low cost. routing may be nil.
+func (s *Server) Summary(routing *model.Routing) *Report {
+	s.mu.Lock()
+	last := s.last
+	s.mu.Unlock()
+	r := s.head(last, time.Now())
+	if routing != nil {
+		r.addProblems(routing)
+	}
+	return r
+}
+
+// head returns the part of a report that does not depend on the routing.
+func (s *Server) head(last *SyncReport, now time.Time) *Report {
+	state := s.config.State()
 	r := &Report{
 		From: Daemon, Healthy: last != nil && last.Error == "",
 		Version: s.config.Version, Source: s.config.Source, Started: onClock(now, state.Started),
@@ -120,16 +149,7 @@ func (s *Server) report() (*Report, error) {
 		sync.Started = onClock(now, sync.Started)
 		r.LastSync = &sync
 	}
-	if routing == nil {
-		return r, nil
-	}
-	s.reading.Lock()
-	defer s.reading.Unlock()
-	if err := errors.Join(r.addAffinity(s.config.Kernel), s.count(routing)); err != nil {
-		return nil, err
-	}
-	r.addRouting(routing, s.counts.frontends)
-	return r, nil
+	return r
 }
 
 // onClock returns a time as the clock, as it is set now, would have shown it: readers
@@ -141,8 +161,15 @@ func onClock(now, t time.Time) time.Time {
 	return now.Add(-now.Sub(t))
 }
 
-func (r *Report) addRouting(routing *model.Routing, connections map[model.Frontend]uint64) {
+// addProblems adds the node and what it cannot serve as asked.
+func (r *Report) addProblems(routing *model.Routing) {
 	r.Node = routing.NodeName
+	for _, n := range routing.Notices {
+		r.Problems = append(r.Problems, Problem{n.Object.String(), string(n.Reason), n.Message})
+	}
+}
+
+func (r *Report) addRouting(routing *model.Routing, connections map[model.Frontend]uint64) {
 	r.NodePortAddresses = routing.NodePortAddresses
 	for _, h := range routing.HealthChecks {
 		endpoints := make(map[string]int)
@@ -150,9 +177,6 @@ func (r *Report) addRouting(routing *model.Routing, connections map[model.Fronte
 			endpoints[f.String()] = n
 		}
 		r.HealthChecks = append(r.HealthChecks, HealthCheck{h.Service.Namespace, h.Service.Name, h.Port, endpoints})
-	}
-	for _, n := range routing.Notices {
-		r.Problems = append(r.Problems, Problem{n.Object.String(), string(n.Reason), n.Message})
 	}
 	all := make([]frontend, len(routing.Routes))
 	endpoints := make(map[answer]bool)
@@ -178,4 +202,12 @@ func decisionOf(f model.Frontend, d model.Decision, endpoints map[answer]bool) D
 		endpoints[answer{f.Protocol, e.Address()}] = true
 	}
 	return Decision{d.Verdict.String(), len(d.Endpoints)}
+}
+
+// PortsOf returns the service ports of some routes, sorted, with the connections to
+// their frontends if these are counted.
+func PortsOf(routes []model.Route, c Connections, counted bool) []ServicePort {
+	r := Report{Counted: counted}
+	r.addRouting(&model.Routing{Routes: routes}, c.Frontends)
+	return r.ServicePorts
 }
