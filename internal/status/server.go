@@ -17,6 +17,9 @@ import (
 type Config struct {
 	Version string
 	Source  string // description of the source
+	// SourceState returns why the source cannot be used and since when, or nil, and
+	// the warnings about its objects. Nil: the state is unknown.
+	SourceState func() (err error, since time.Time, warnings []string)
 	// Reads is when the source is read for the first time, if that was postponed.
 	Reads   time.Time
 	State   func() agent.State
@@ -141,6 +144,7 @@ func (s *Server) head(last *SyncReport, now time.Time) *Report {
 		Version: s.config.Version, Source: s.config.Source, Started: onClock(now, state.Started),
 		LastSuccess: onClock(now, state.LastSync), PendingSince: onClock(now, state.Pending), Counted: s.config.Counted,
 	}
+	r.addSource(now, s.config.SourceState)
 	if now.Before(s.config.Reads) {
 		r.PostponedUntil = onClock(now, s.config.Reads)
 	}
@@ -150,6 +154,17 @@ func (s *Server) head(last *SyncReport, now time.Time) *Report {
 		r.LastSync = &sync
 	}
 	return r
+}
+
+func (r *Report) addSource(now time.Time, state func() (error, time.Time, []string)) {
+	if state == nil {
+		return
+	}
+	err, since, warnings := state()
+	r.Warnings = warnings
+	if err != nil {
+		r.Healthy, r.SourceError = false, &SourceError{err.Error(), onClock(now, since)}
+	}
 }
 
 // onClock returns a time as the clock, as it is set now, would have shown it: readers
