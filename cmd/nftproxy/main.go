@@ -113,7 +113,7 @@ no other tables, except to remove kube-proxy's leftovers when it takes over.
 	}
 	addVersionFlag(root, &printVersion)
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(renderCommand(), diffCommand(), explainCommand(), applyCommand(), runCommand(), statusCommand(), cleanupCommand(), versionCommand())
+	root.AddCommand(renderCommand(), diffCommand(), explainCommand(), applyCommand(), runCommand(), statusCommand(), topCommand(), cleanupCommand(), versionCommand())
 	root.SetGlobalNormalizationFunc(flag.WordSepNormalizeFunc) // "_" means "-" (12.1)
 	addHelp(root)
 	addCompletion(root)
