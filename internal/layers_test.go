@@ -23,6 +23,7 @@ func TestLayers(t *testing.T) {
 		{"nft", []string{"model"}, []string{}},
 		{"render", []string{"model", "nft"}, []string{}},
 		{"plan", []string{"model", "nft", "terminal"}, []string{}},
+		{"changes", []string{"model", "nft", "plan", "terminal"}, []string{}},
 		{"explain", []string{"model", "nft", "terminal"}, []string{}},
 		{"terminal", nil, []string{}},
 		{"netlinkio", nil, []string{"github.com/mdlayher", "golang.org/x"}},
@@ -37,12 +38,12 @@ func TestLayers(t *testing.T) {
 		{"serve", nil, []string{}},
 		{"logwriter", nil, []string{}},
 		{"health", []string{"model", "serve"}, []string{}},
-		{"metrics", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "source", "manifest", "status"}, nil},
-		{"status", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent"}, []string{
+		{"metrics", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "source", "manifest", "status", "suggest"}, nil},
+		{"status", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "suggest"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
-		{"live", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "status"}, []string{
+		{"live", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "status", "suggest"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
-		{"top", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "status", "live"}, []string{
+		{"top", []string{"model", "nft", "render", "plan", "terminal", "suggest", "netlinkio", "host", "kernel", "apply", "agent", "status", "live"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x",
 			"charm.land/bubbletea", "github.com/charmbracelet", "github.com/clipperhouse", "github.com/lucasb-eyer", "github.com/mattn/go-runewidth",
 			"github.com/muesli/cancelreader", "github.com/rivo/uniseg", "github.com/xo/terminfo"}},

@@ -21,8 +21,9 @@ import (
 )
 
 type topOptions struct {
-	address, filter, output string
-	once                    bool
+	daemon         daemonFinder
+	filter, output string
+	once           bool
 }
 
 func topCommand() *cobra.Command {
@@ -53,7 +54,8 @@ error.`,
 		RunE: func(c *cobra.Command, args []string) error { return o.run(c, strings.Join(args, "")) },
 	}
 	f := c.Flags()
-	f.StringVar(&o.address, "metrics-bind-address", "127.0.0.1:10249", "`address` with port where the running nftproxy serves metrics")
+	o.daemon.addAddress(f)
+	o.daemon.addConfig(c)
 	f.StringVar(&o.filter, "filter", "", "list only Services with this `text` in NAMESPACE/NAME")
 	f.BoolVar(&o.once, "once", false, "print one sample, and exit")
 	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json, which means --once")
@@ -75,24 +77,35 @@ func (o *topOptions) run(c *cobra.Command, service string) error {
 	if err := checkOutput(o.output, "text"); err != nil {
 		return err
 	}
-	address, err := netip.ParseAddrPort(o.address)
-	if err != nil {
-		return fmt.Errorf("--metrics-bind-address: %q is not an address with port: write it like 127.0.0.1:10249 or [::1]:10249", o.address)
-	}
 	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer stop()
-	client := live.NewClient(address)
+	client, err := o.find(ctx)
+	if err != nil {
+		return err
+	}
 	defer client.Close()
-	config := top.Config{Ask: client.Sample, Address: o.address, Filter: o.filter, Service: service, ASCII: !utf8Locale()}
+	config := top.Config{Ask: client.Sample, Address: client.Address(), Filter: o.filter, Service: service, ASCII: !utf8Locale()}
 	in, out := c.InOrStdin(), c.OutOrStdout()
 	if o.output == "text" && !o.once && isTerminal(in) && isTerminal(out) && os.Getenv("TERM") != "dumb" {
 		return o.watch(ctx, config, in, out)
 	}
-	err = top.Once(ctx, out, config, o.output == "json")
+	return top.Once(ctx, out, config, o.output == "json")
+}
+
+// find returns a client of the running daemon.
+func (o *topOptions) find(ctx context.Context) (client *live.Client, err error) {
+	err = o.daemon.ask(func(a netip.AddrPort) error {
+		client = live.NewClient(a)
+		_, err := client.Sample(ctx, live.Query{Limit: 1})
+		if err != nil {
+			client.Close()
+		}
+		return err
+	})
 	if errors.Is(err, status.ErrNoDaemon) {
-		return fmt.Errorf("%w: start \"nftproxy run\", or name the address of a running one with --metrics-bind-address", err)
+		err = fmt.Errorf("%w: start \"nftproxy run\", or name the address of a running one with --metrics-bind-address", err)
 	}
-	return err
+	return client, err
 }
 
 // watch shows the view until a key or a signal ends it.

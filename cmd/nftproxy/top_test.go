@@ -255,7 +255,7 @@ func TestTopWithoutDaemon(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"-o yaml":                          `--output: unknown format "yaml": use text or json`,
-		"--metrics-bind-address localhost": `"localhost" is not an address with port`,
+		"--metrics-bind-address localhost": `"localhost" is not an address`,
 		"web":                              `"web" is not a Service: write it like default/web`,
 		"a/b c/d":                          "expected one Service, not 2",
 	} {

@@ -63,6 +63,9 @@ func NewClient(address netip.AddrPort) *Client {
 	}}
 }
 
+// Address returns the address of the daemon.
+func (c *Client) Address() string { return c.address.String() }
+
 // Close closes the connection.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
