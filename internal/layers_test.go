@@ -36,6 +36,7 @@ func TestLayers(t *testing.T) {
 		{"config", []string{"model", "terminal", "manifest", "host"}, nil},
 		{"events", []string{"model"}, nil},
 		{"serve", nil, []string{}},
+		{"web", nil, []string{}},
 		{"logwriter", nil, []string{}},
 		{"health", []string{"model", "serve"}, []string{}},
 		{"metrics", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "source", "manifest", "status", "suggest"}, nil},
