@@ -135,9 +135,6 @@ func (m *Model) problems() (lines []string) {
 	if e := s.SourceError; e != nil {
 		lines = append(lines, bad.Styled(fmt.Sprintf("! source unusable for %s: %s", age(s.Time.Sub(e.Since)), printable(e.Message))))
 	}
-	if len(s.Changes) > 0 && s.Changes[0].Error != "" {
-		lines = append(lines, bad.Styled("! last sync failed: "+printable(s.Changes[0].Error)))
-	}
 	shown := min(len(s.Problems), maxProblems, max(1, (m.height-minHeight)/4))
 	for _, p := range s.Problems[:shown] {
 		lines = append(lines, warning.Styled("! "+printable(p.Object+": "+p.Message)))

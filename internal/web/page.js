@@ -140,8 +140,6 @@
     const add = (name, line) => lines.push(element('li', {class: name}, line));
     if (error) add('bad', error);
     if (now.sourceError) add('bad', `The source cannot be used since ${age(now.sourceError.since)}: ${now.sourceError.message}`);
-    if (now.changes?.[0]?.error) add('bad', 'The last sync failed: ' + now.changes[0].error);
-    if (now.pendingSince) add('warn', `Changes are pending for ${age(now.pendingSince)}`);
     if (!now.counted) add('warn', 'Connections are not counted: start nftproxy with --service-metrics.');
     for (const p of (now.problems ?? []).slice(0, maxProblems)) add('warn', p.object + ': ' + p.message);
     if (now.problemCount > maxProblems) add('warn', `and ${integer.format(now.problemCount - maxProblems)} more: nftproxy status --problems`);
@@ -241,7 +239,10 @@
   function drawDetail() {
     const name = detailOf(), d = now.detail;
     byId('detail').hidden = !name;
-    if (!name) return;
+    if (!name) {
+      byId('detailPorts').replaceChildren();
+      return;
+    }
     text('detailName', name);
     const found = d && nameOf(d) === name;
     text('detailText', found ? `${rateText(rates.services.get(name))} connections/s, ${countText(d.connections)} in all` : now.asked === name ? 'This node serves no Service of that name.' : 'asking');

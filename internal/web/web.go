@@ -45,6 +45,7 @@ func build() (page []byte, policy string) {
 		"script-src " + hash(js),
 		"style-src " + hash(css),
 		"connect-src 'self'",
+		"img-src data:", // the icon, which is empty
 		"base-uri 'none'",
 		"form-action 'none'",
 		"frame-ancestors 'none'",
