@@ -42,10 +42,10 @@ files count. Without root, checks of rules and of the kernel are unseen.
 
 Exit code: 0 ready, 1 problems, and with --strict also warnings and unseen
 checks, 2 error.`,
-		Example: `  sudo nftproxy check
-  sudo nftproxy check -f services.yaml
-  sudo nftproxy check --config /var/lib/kube-proxy/config.conf
-  sudo nftproxy check --strict -o json | jq '.checks[] | select(.level != "ok")'`,
+		Example: `  nftproxy check
+  nftproxy check -f services.yaml
+  nftproxy check --config /var/lib/kube-proxy/config.conf
+  nftproxy check --strict -o json | jq '.checks[] | select(.level != "ok")'`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
