@@ -47,7 +47,10 @@ func TestLayers(t *testing.T) {
 		{"host", []string{"model"}, []string{"github.com/vishvananda", "golang.org/x"}},
 		{"preflight", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
-		{"takeover", []string{"netlinkio"}, []string{
+		{"xtables", []string{"netlinkio"}, []string{"github.com/mdlayher", "golang.org/x"}},
+		{"machine", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "preflight", "takeover", "xtables"}, []string{
+			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
+		{"takeover", []string{"netlinkio", "xtables"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
 	} {
 		t.Run(c.pkg, func(t *testing.T) {
