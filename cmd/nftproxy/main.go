@@ -90,10 +90,10 @@ to balanced traffic:
   nftproxy diff   -f services.yaml    show what would change in the kernel
   nftproxy run    -f services.yaml    apply, and follow the file as it changes
 
-Two more commands answer questions:
+Then two more answer questions:
 
-  nftproxy explain tcp 10.96.0.10:80  which rules a connection meets, and where it goes
   nftproxy status                     what this node serves, and whether it is healthy
+  nftproxy explain tcp 10.96.0.10:80  which rules a connection meets, and where it goes
 
 With --kubeconfig, or in a pod, the objects come from an API server instead.
 "nftproxy run" takes the flags and the configuration file of kube-proxy.
@@ -112,11 +112,11 @@ no other tables, except to remove kube-proxy's leftovers when it takes over.
 		},
 	}
 	addVersionFlag(root, &printVersion)
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return fmt.Errorf("%w\nrun \"%s --help\" for the flags and examples", err, c.CommandPath())
-	})
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(renderCommand(), diffCommand(), explainCommand(), applyCommand(), runCommand(), statusCommand(), cleanupCommand(), migrateCommand(), versionCommand())
 	root.SetGlobalNormalizationFunc(flag.WordSepNormalizeFunc) // "_" means "-" (12.1)
+	addHelp(root)
+	addCompletion(root)
 	return root
 }
 
@@ -126,7 +126,7 @@ func noArguments(c *cobra.Command, args []string) error {
 		return nil
 	}
 	if c.HasSubCommands() {
-		return fmt.Errorf("unknown command %q\nrun \"nftproxy\" for the list", args[0])
+		return unknownCommand(c, args[0])
 	}
 	return fmt.Errorf("unexpected argument %q: files are given with -f\nrun \"%s --help\" for the flags and examples", args[0], c.CommandPath())
 }
