@@ -115,9 +115,9 @@ func destinations(ports []status.ServicePort, protocol string) []string {
 	})
 }
 
-// plain matches words without a meaning to shells. Without a daemon any user may
+// shellSafe matches words without a meaning to shells. Without a daemon any user may
 // answer on its port.
-var plain = regexp.MustCompile(`^[][:\t/a-zA-Z0-9.-]+$`)
+var shellSafe = regexp.MustCompile(`^[][:\t/a-zA-Z0-9.-]+$`)
 
 // distinct returns what words returns for all ports, sorted.
 func distinct(ports []status.ServicePort, words func(status.ServicePort) []string) (out []string) {
@@ -125,5 +125,5 @@ func distinct(ports []status.ServicePort, words func(status.ServicePort) []strin
 		out = append(out, words(p)...)
 	}
 	slices.Sort(out)
-	return slices.DeleteFunc(slices.Compact(out), func(w string) bool { return !plain.MatchString(w) })
+	return slices.DeleteFunc(slices.Compact(out), func(w string) bool { return !shellSafe.MatchString(w) })
 }

@@ -163,16 +163,35 @@ func TestUnusableSourceAtStart(t *testing.T) {
 	}
 }
 
+// TestUnusableSourceLater: the log says once why a source cannot be used, and when
+// it can be used again, with the same content.
 func TestUnusableSourceLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture()
 		f.start(t)
 		before := f.kernel.commits
-		f.load = func() (*model.Snapshot, error) { return nil, errors.New("broken file") }
-		f.agent.Changed()
-		synctest.Wait()
-		if f.kernel.commits != before || !strings.Contains(f.log.String(), "the rules stay unchanged") {
-			t.Errorf("%d commits after %d, log %s", f.kernel.commits, before, f.log)
+		good := f.load
+		for _, c := range []struct {
+			err  string
+			want string // part of the log
+		}{
+			{"", ""},
+			{"broken file", "level=ERROR msg=\"source cannot be used; the rules stay unchanged\" error=\"broken file\"\n"},
+			{"broken file", ""},
+			{"no file", `error="no file"`},
+			{"", "level=INFO msg=\"source usable again\"\n"},
+			{"", ""},
+		} {
+			f.load = good
+			if c.err != "" {
+				f.load = func() (*model.Snapshot, error) { return nil, errors.New(c.err) }
+			}
+			f.log.Reset()
+			f.agent.Changed()
+			synctest.Wait()
+			if got := f.log.String(); f.kernel.commits != before || !strings.Contains(got, c.want) || c.want == "" && got != "" {
+				t.Errorf("%q: %d commits after %d, log %q, want %q", c.err, f.kernel.commits, before, got, c.want)
+			}
 		}
 	})
 }

@@ -49,6 +49,7 @@ type loop struct {
 	wait                         time.Duration // before the next retry
 	last                         time.Time     // end of the last sync
 	dueAt                        time.Time
+	unusable                     error // of the last attempt to load the source
 }
 
 func (a *Agent) newLoop() *loop {
@@ -137,19 +138,30 @@ func (l *loop) serve() {
 	moved := l.moved.Swap(false)
 	if l.changed.Swap(false) {
 		next, err := l.Load()
+		l.logSource(err)
 		switch {
 		case err == nil:
 			l.update = l.update.Then(next)
-		default:
-			l.Log.Error("source cannot be used; the rules stay unchanged", "error", err)
-			if !moved {
-				l.end(nil) // a retry would not help
-				return
-			}
+		case !moved:
+			l.end(nil) // a retry would not help
+			return
 		}
 	}
 	l.wait = min(firstRetry, l.SyncPeriod)
 	l.run(Change)
+}
+
+// logSource logs when the source becomes unusable, for another reason, or usable
+// again, even if its content is what it was before.
+func (l *loop) logSource(err error) {
+	before := l.unusable
+	l.unusable = err
+	switch {
+	case err == nil && before != nil:
+		l.Log.Info("source usable again")
+	case err != nil && (before == nil || before.Error() != err.Error()):
+		l.Log.Error("source cannot be used; the rules stay unchanged", "error", err)
+	}
 }
 
 // begin marks the requests so far as those that the next sync serves.

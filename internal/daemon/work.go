@@ -96,6 +96,10 @@ func (w *work) newAgent(s sockets) *agent.Agent {
 func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 	w.status = status.New(status.Config{
 		Version: w.Version, Source: w.Source.String(), Reads: w.reads, State: w.agent.State, Routing: w.agent.Routing,
+		SourceState: func() (error, time.Time, []string) {
+			s := w.Source.State()
+			return s.Err, s.Since, s.Warnings
+		},
 		Counted: w.node.Counters, Kernel: scrapes, Log: w.Log,
 	})
 	w.health = &health.Proxy{

@@ -49,10 +49,12 @@ type Cluster struct {
 
 	started time.Time
 
-	mu       sync.Mutex // guards the content of the stores, and what follows
-	synced   bool
-	changed  func()
-	lastNode *model.Node // also after the Node is gone (10.11)
+	mu     sync.Mutex // guards the content of the stores, and what follows
+	synced bool
+	// lastEvent is the time of the last list or event.
+	lastEvent time.Time
+	changed   func()
+	lastNode  *model.Node // also after the Node is gone (10.11)
 	// keptOfNode lists what lastNode has and the Node no longer has; empty: nothing.
 	keptOfNode string
 	events     clusterEvents
@@ -156,6 +158,7 @@ func (c *Cluster) Node() *model.Node {
 // changed if it did.
 func (c *Cluster) change(edit func() bool) {
 	c.mu.Lock()
+	c.lastEvent = time.Now()
 	notify := edit() && c.synced
 	if !c.synced && c.services.complete && c.slices.complete {
 		c.synced, notify = true, true

@@ -14,18 +14,22 @@ import (
 // newReflector returns a reflector that keeps s in sync with the objects that the
 // selectors of choice match.
 func newReflector[O metav1.Object, V any](s *clusterStore[O, V], r Reader, choice metav1.ListOptions) *cache.Reflector {
-	listing := access{to: s.cluster.Log, verb: "list", kind: s.kind}
-	watching := access{to: s.cluster.Log, verb: "watch", kind: s.kind}
+	listing := &s.listing
+	watching := &s.watching
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			listing.begin()
 			all, err := s.list(ctx, r, choose(whole(o), choice))
-			listing.log(ctx, err)
+			listing.end(ctx, err)
 			return all, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
+			watching.begin()
 			w, err := r.Watch(ctx, choose(o, choice))
-			if !listFollows(err) {
-				watching.log(ctx, err)
+			if listFollows(err) {
+				watching.answered()
+			} else {
+				watching.end(ctx, err)
 			}
 			return w, err
 		},
@@ -61,29 +65,6 @@ func choose(o, choice metav1.ListOptions) metav1.ListOptions {
 // listFollows reports whether the reflector follows a failed watch with a list
 // immediately, because the version is too old. A real problem shows there.
 func listFollows(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }
-
-// access logs when requests of one sort begin to fail, fail for another reason,
-// or work again. A reflector makes one of them at a time.
-type access struct {
-	to         *slog.Logger
-	verb, kind string
-	failing    bool
-	reason     metav1.StatusReason
-}
-
-func (a *access) log(ctx context.Context, err error) {
-	failing, reason := err != nil, apierrors.ReasonForError(err)
-	if ctx.Err() != nil || failing == a.failing && reason == a.reason {
-		return
-	}
-	a.failing, a.reason = failing, reason
-	if failing {
-		a.to.Warn("objects cannot be read from the API server; the known ones stay in use",
-			"kind", a.kind, "verb", a.verb, "error", err)
-		return
-	}
-	a.to.Info("objects can be read from the API server again", "kind", a.kind, "verb", a.verb)
-}
 
 // demoted is a log for messages of reflectors. Their errors and warnings are part
 // of normal operation; [access] logs what matters.

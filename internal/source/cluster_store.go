@@ -19,8 +19,8 @@ import (
 // clusterStore receives the API objects of one kind from a reflector and keeps
 // them as model values V. Its reflector is the only writer.
 type clusterStore[O metav1.Object, V any] struct {
+	*reading
 	cluster *Cluster
-	kind    string
 	convert func(O) (*V, []*FieldError)
 	// seen is called for every event of an object, with the lock held.
 	seen func(event[V])
@@ -31,7 +31,7 @@ type clusterStore[O metav1.Object, V any] struct {
 	complete bool          // listed once
 	listed   chan struct{} // closed then
 
-	found map[cache.ObjectName][]*FieldError // in the last version of each object
+	found foundProblems // in the last version of each object
 }
 
 var _ cache.ReflectorStore = (*clusterStore[metav1.Object, struct{}])(nil)
@@ -68,14 +68,14 @@ type event[V any] struct {
 
 func newClusterStore[O metav1.Object, V any](c *Cluster, kind string, convert func(O) (*V, []*FieldError)) *clusterStore[O, V] {
 	return &clusterStore[O, V]{
+		reading: newReading(kind, c.Log),
 		cluster: c,
-		kind:    kind,
 		convert: convert,
 		seen:    func(event[V]) {},
 		stamp:   func(O) time.Time { return time.Time{} },
 		objects: make(map[cache.ObjectName]*V),
 		listed:  make(chan struct{}),
-		found:   make(map[cache.ObjectName][]*FieldError),
+		found:   make(foundProblems),
 	}
 }
 
@@ -84,6 +84,7 @@ func (s *clusterStore[O, V]) list(ctx context.Context, r Reader, o metav1.ListOp
 	out := &convertedList[V]{}
 	var err error
 	out.ListMeta, err = r.List(ctx, o, func(o runtime.Object) error {
+		s.listing.answered()
 		c, err := s.read(o)
 		out.Items = append(out.Items, c)
 		return err

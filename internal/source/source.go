@@ -3,8 +3,10 @@ package source
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -26,6 +28,9 @@ type Source interface {
 	Load() (*model.Update, error)
 	// Node returns the Node as it was seen last, or nil.
 	Node() *model.Node
+	// State reports whether the source can be used now. It is safe for concurrent
+	// use.
+	State() State
 }
 
 // followed is a Source of files.
@@ -35,6 +40,7 @@ type followed struct {
 	nodeName string
 	node     atomic.Pointer[model.Node]
 	before   *model.Snapshot // loaded last
+	state    stateKeeper
 	log      *slog.Logger
 }
 
@@ -58,10 +64,14 @@ func (f *followed) AwaitNode(context.Context) error { return nil }
 func (f *followed) Await(context.Context) error { return nil }
 
 func (f *followed) Load() (*model.Update, error) {
-	s, err := f.files.Snapshot(f.log)
+	input, err := f.files.Load()
 	if err != nil {
+		f.state.set(err, nil, time.Now())
 		return nil, err
 	}
+	before := f.state.set(nil, input.Warnings, time.Now())
+	f.logNew(input.Warnings, before.Warnings)
+	s := input.Snapshot
 	n, _ := s.Node(f.nodeName)
 	f.node.Store(n)
 	u := s.Since(f.before)
@@ -69,7 +79,18 @@ func (f *followed) Load() (*model.Update, error) {
 	return u, nil
 }
 
+// logNew logs the warnings that the last input did not have.
+func (f *followed) logNew(warnings, known []string) {
+	for _, w := range warnings {
+		if !slices.Contains(known, w) {
+			f.log.Warn(w)
+		}
+	}
+}
+
 func (f *followed) Node() *model.Node { return f.node.Load() }
+
+func (f *followed) State() State { return f.state.get() }
 
 // Snapshot reads the files as Load does, and logs the warnings.
 func (f *Files) Snapshot(log *slog.Logger) (*model.Snapshot, error) {

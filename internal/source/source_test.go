@@ -1,6 +1,7 @@
 package source
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -24,6 +26,52 @@ const followedObjects = `
 ---
 {apiVersion: v1, kind: Node, metadata: {name: n1}, status: {addresses: [{type: InternalIP, address: 10.0.0.1}]}}
 `
+
+// TestFollowState: the state of files follows each attempt to load them: the time
+// stays while they are unusable for another reason, and new warnings are logged
+// once.
+func TestFollowState(t *testing.T) {
+	t.Chdir(t.TempDir())
+	var log bytes.Buffer
+	synctest.Test(t, func(t *testing.T) {
+		f := &followed{files: &Files{Paths: []string{"a.yaml"}}, before: &model.Snapshot{}, log: slog.New(slog.NewTextHandler(&log, nil))}
+		load := func(text string) State {
+			t.Helper()
+			check(t, os.WriteFile("a.yaml", []byte(text), 0o600))
+			time.Sleep(time.Minute)
+			_, err := f.Load()
+			if s := f.State(); (s.Err == nil) != (err == nil) {
+				t.Errorf("state %v after error %v", s.Err, err)
+			}
+			return f.State()
+		}
+		const warned = `{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {ports: [{port: 80}]}}`
+		start := time.Now()
+		s := load(warned)
+		if !s.Since.Equal(start.Add(time.Minute)) || s.LastSuccess != s.Since || s.Failures != 0 || len(s.Warnings) != 1 || s.Warned != 1 {
+			t.Errorf("at the start: %+v", s)
+		}
+		good := s.Since
+		if s = load(warned); !s.Since.Equal(good) {
+			t.Errorf("usable since %v, want %v", s.Since, good)
+		}
+		last := s.LastSuccess
+		s = load("kind: [")
+		broken := s.Since
+		if s.LastSuccess != last || s.Failures != 1 || !broken.After(last) || len(s.Warnings) != 1 {
+			t.Errorf("broken: %+v", s)
+		}
+		if s = load(""); !s.Since.Equal(broken) || s.Failures != 2 || !strings.Contains(s.Err.Error(), "empty") {
+			t.Errorf("broken in another way: %+v", s)
+		}
+		if s = load(warned); !s.Since.After(broken) || s.Err != nil || s.LastSuccess != s.Since {
+			t.Errorf("repaired: %+v", s)
+		}
+	})
+	if n := strings.Count(log.String(), "spec.clusterIP"); n != 1 {
+		t.Errorf("the warning was logged %d times:\n%s", n, log.String())
+	}
+}
 
 // TestFollow: a source of files needs no wait and loads everything first;
 // a change of a file is reported, and loads what it changed. A broken file is an

@@ -45,6 +45,16 @@ func (r *Report) printDaemon(p *terminal.Printer, now time.Time) {
 		p.Fact("node", "%s", r.Node)
 	}
 	p.Fact("source", "%s", r.Source)
+	if e := r.SourceError; e != nil {
+		first, more, _ := strings.Cut(e.Message, "\n")
+		p.Fact("source", "ERROR for %s: %s", since(e.Since), first)
+		for line := range strings.Lines(more) {
+			p.Fact("source", "%s", strings.TrimSuffix(line, "\n"))
+		}
+	}
+	for _, w := range r.Warnings {
+		p.Fact("warning", "%s", w)
+	}
 	switch s := r.LastSync; {
 	case s == nil && !r.PostponedUntil.IsZero():
 		p.Fact("last sync", "none yet: the source is read in %s (--start-jitter); the rules of an earlier run serve", -since(r.PostponedUntil))

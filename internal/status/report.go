@@ -23,11 +23,17 @@ import (
 // unknown fields are left out.
 type Report struct {
 	From string `json:"from"` // [Daemon] or [Kernel]
-	// Healthy reports whether the last sync succeeded. Without a daemon it is true.
-	Healthy      bool        `json:"healthy"`
-	Node         string      `json:"node,omitempty"`
-	Version      string      `json:"version,omitempty"`
-	Source       string      `json:"source,omitempty"` // of the objects
+	// Healthy reports whether the last sync succeeded and the source can be used.
+	// Without a daemon it is true.
+	Healthy bool   `json:"healthy"`
+	Node    string `json:"node,omitempty"`
+	Version string `json:"version,omitempty"`
+	Source  string `json:"source,omitempty"` // of the objects
+	// SourceError is why the source cannot be used now; what was read before stays in
+	// use.
+	SourceError *SourceError `json:"sourceError,omitempty"`
+	// Warnings are about objects that are used, but not as their author may expect.
+	Warnings     []string    `json:"warnings,omitempty"`
 	Started      time.Time   `json:"started,omitzero"` // of the daemon
 	LastSync     *SyncReport `json:"lastSync,omitempty"`
 	LastSuccess  time.Time   `json:"lastSuccess,omitzero"`  // end of the last successful sync
@@ -55,6 +61,13 @@ const (
 	Daemon = "daemon"
 	Kernel = "kernel"
 )
+
+// SourceError is why the source cannot be used.
+type SourceError struct {
+	// Message has a line for each problem, the first ones if there are many.
+	Message string    `json:"message"`
+	Since   time.Time `json:"since"`
+}
 
 // SyncReport is one attempt to bring the kernel in sync with the source.
 type SyncReport struct {

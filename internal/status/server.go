@@ -17,6 +17,9 @@ import (
 type Config struct {
 	Version string
 	Source  string // description of the source
+	// SourceState returns why the source cannot be used and since when, or nil, and
+	// the warnings about its objects. Nil: the state is unknown.
+	SourceState func() (err error, since time.Time, warnings []string)
 	// Reads is when the source is read for the first time, if that was postponed.
 	Reads   time.Time
 	State   func() agent.State
@@ -112,6 +115,7 @@ func (s *Server) report() (*Report, error) {
 		Version: s.config.Version, Source: s.config.Source, Started: onClock(now, state.Started),
 		LastSuccess: onClock(now, state.LastSync), PendingSince: onClock(now, state.Pending), Counted: s.config.Counted,
 	}
+	r.addSource(now, s.config.SourceState)
 	if now.Before(s.config.Reads) {
 		r.PostponedUntil = onClock(now, s.config.Reads)
 	}
@@ -130,6 +134,17 @@ func (s *Server) report() (*Report, error) {
 	}
 	r.addRouting(routing, s.counts.frontends)
 	return r, nil
+}
+
+func (r *Report) addSource(now time.Time, state func() (error, time.Time, []string)) {
+	if state == nil {
+		return
+	}
+	err, since, warnings := state()
+	r.Warnings = warnings
+	if err != nil {
+		r.Healthy, r.SourceError = false, &SourceError{err.Error(), onClock(now, since)}
+	}
 }
 
 // onClock returns a time as the clock, as it is set now, would have shown it: readers

@@ -1,6 +1,7 @@
 package status_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -333,6 +334,46 @@ func TestServiceCounts(t *testing.T) {
 	s.Services = s.Services[1:]
 	server.Observe(n.sync(t, s, config))
 	check(counted{})
+}
+
+// TestSource: a source that cannot be used makes a node unhealthy, whatever the last
+// sync was, and warnings do not.
+func TestSource(t *testing.T) {
+	n := newNode(t, 1)
+	var unusable error
+	s := status.New(status.Config{
+		Source: "files a.yaml", State: func() agent.State { return agent.State{} }, Kernel: n.kernel,
+		SourceState: func() (error, time.Time, []string) {
+			return unusable, time.Now().Add(-time.Minute), []string{"b.yaml: \x1b is odd", "and 3 more"}
+		},
+		Routing: func() *model.Routing { return n.routing }, Log: slog.New(slog.DiscardHandler),
+	})
+	s.Observe(n.sync(t, n.snapshot(), model.Config{}))
+	answer := func() (*status.Report, string) {
+		t.Helper()
+		w := httptest.NewRecorder()
+		s.ServeHTTP(w, httptest.NewRequest("GET", status.Path, nil))
+		r := &status.Report{}
+		if err := json.Unmarshal(w.Body.Bytes(), r); err != nil {
+			t.Fatal(err)
+		}
+		var text strings.Builder
+		if err := r.Print(&text, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		return r, text.String()
+	}
+	if r, text := answer(); !r.Healthy || r.SourceError != nil || len(r.Warnings) != 2 || !strings.Contains(text, `b.yaml: \x1b is odd`) {
+		t.Errorf("with warnings: %+v\n%s", r, text)
+	}
+	unusable = errors.New("a.yaml: broken\na.yaml: more")
+	r, text := answer()
+	if e := r.SourceError; r.Healthy || e == nil || e.Message != unusable.Error() || time.Since(e.Since).Round(time.Minute) != time.Minute {
+		t.Errorf("unusable: healthy %v, %+v", r.Healthy, e)
+	}
+	if !strings.Contains(text, "ERROR for 1m0s: a.yaml: broken\n           a.yaml: more\n") {
+		t.Errorf("printed:\n%s", text)
+	}
 }
 
 // TestFetchNoDaemon distinguishes the reasons for no answer.

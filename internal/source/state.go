@@ -1,0 +1,58 @@
+package source
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/manifest"
+)
+
+// State reports whether a source can be used.
+type State struct {
+	// Err is why the source cannot be used now; nil: it can. What was read before
+	// stays in use.
+	Err error
+	// Since is when the source became unusable, or usable again.
+	Since time.Time
+	// Warnings are about objects that are used, but not as their author may
+	// expect; the first ones, if there are many.
+	Warnings []string
+	// Warned is how many warnings there are.
+	Warned int
+	// LastSuccess is when the source was read last; zero: never. An API server
+	// counts as read at each list, watch and event.
+	LastSuccess time.Time
+	// Failures is how many attempts to read the source have failed.
+	Failures uint64
+}
+
+// stateKeeper keeps the [State] of files. It is safe for concurrent use.
+type stateKeeper struct {
+	mu    sync.Mutex
+	state State
+}
+
+// set records an attempt to read the source, and returns the state before.
+func (k *stateKeeper) set(err error, warnings []string, now time.Time) State {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	before, s := k.state, &k.state
+	if (err == nil) != (s.Err == nil) || s.Since.IsZero() {
+		s.Since = now
+	}
+	s.Err = err
+	if err != nil {
+		s.Failures++
+		return before
+	}
+	s.LastSuccess = now
+	s.Warnings, s.Warned = manifest.Shorten(slices.Clone(warnings), manifest.MaxShown), len(warnings)
+	return before
+}
+
+func (k *stateKeeper) get() State {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.state
+}
