@@ -60,8 +60,9 @@ golden: ## check the golden files; UPDATE=1 rewrites them
 	go test -count=1 ./golden/... $(if $(UPDATE),-update)
 
 .PHONY: docs
-docs: ## write docs/cli.md and the manual pages from the commands
+docs: ## write docs/cli.md, the manual pages and the diagrams in docs/images
 	go test -count=1 ./cmd/nftproxy -run '^TestReference$$' -update
+	go run ./scripts/pictures docs/images
 
 .PHONY: demo
 demo: build ## show balancing, scaling and refusing with real packets
