@@ -64,6 +64,11 @@ docs: ## write docs/cli.md, the manual pages and the diagrams in docs/images
 	go test -count=1 ./cmd/nftproxy -run '^TestReference$$' -update
 	go run ./scripts/pictures docs/images
 
+.PHONY: screenshots
+screenshots: ## take the pictures of terminals in docs/images, from real sessions
+	$(MAKE) build VERSION='$(shell git describe --tags --always)'
+	go run ./scripts/screenshots $(BINARY) docs/images
+
 .PHONY: demo
 demo: build ## show balancing, scaling and refusing with real packets
 	go run ./demo $(BINARY) demo/services.yaml

@@ -135,7 +135,7 @@ func lookup(d *drawing, t *nft.Table) error {
 		{24, 206, []string{"*may this client?", "`set firewalled", "`set source-ranges"},
 			"bad", []string{"*drop", "~outside of the ranges", "~of a load balancer"}},
 		{256, 236, []string{"*which Service?", "`map services", "`" + frontend, "`: " + class},
-			"box", []string{"*none", "~chains of other programs, then", "~unserved: refuse or drop"}},
+			"box", []string{"*none", "~other programs' chains, then", "~unserved: refuse or drop"}},
 		{518, 232, []string{"*what to do?", "`map lanes", "`" + class + " : " + lane},
 			"bad", []string{"*refuse or drop", "~no endpoints: a TCP reset or", "~ICMP error; Local: silence"}},
 		{776, 236, []string{"*which slot?", "`chain " + strings.TrimPrefix(lane, "goto "), "~counts, draws a number or", "~hashes the client: slot 0:2"},
