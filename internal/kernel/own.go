@@ -89,6 +89,21 @@ func (c *Conn) Claim() (outdated []model.Family, err error) {
 	return outdated, err
 }
 
+// Owner returns the process that owns a table of ours; the zero Process if none does, or
+// it is not visible here.
+func (c *Conn) Owner() (host.Process, error) {
+	for _, f := range model.Families {
+		switch t, err := persist(func() (tableState, error) { return c.table(f) }); {
+		case errors.Is(err, unix.ENOENT):
+		case err != nil:
+			return host.Process{}, fmt.Errorf("get table: %w", explain(err))
+		case t.flags&tableOwner != 0:
+			return host.ProcessOf(t.owner), nil
+		}
+	}
+	return host.Process{}, nil
+}
+
 // HasTables reports whether the kernel has a table of ours.
 func (c *Conn) HasTables() (bool, error) {
 	for _, f := range model.Families {
