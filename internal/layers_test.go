@@ -35,6 +35,7 @@ func TestLayers(t *testing.T) {
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
 		{"config", []string{"model", "terminal", "manifest", "host"}, nil},
 		{"events", []string{"model"}, nil},
+		{"migrate", []string{"terminal"}, nil},
 		{"serve", nil, []string{}},
 		{"web", nil, []string{}},
 		{"logwriter", nil, []string{}},
@@ -52,7 +53,10 @@ func TestLayers(t *testing.T) {
 		{"host", []string{"model"}, []string{"github.com/vishvananda", "golang.org/x"}},
 		{"preflight", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
-		{"takeover", []string{"netlinkio"}, []string{
+		{"xtables", []string{"netlinkio"}, []string{"github.com/mdlayher", "golang.org/x"}},
+		{"machine", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "preflight", "takeover", "xtables"}, []string{
+			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
+		{"takeover", []string{"netlinkio", "xtables"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
 	} {
 		t.Run(c.pkg, func(t *testing.T) {
