@@ -171,7 +171,7 @@ func (s *screen) shows(pattern string) {
 // TestTop watches real connections on a real terminal: rates, a change as it comes, a
 // filter, the detail of a Service, and the end by q (11.16).
 func TestTop(t *testing.T) {
-	b := newBusy(t, "--service-metrics")
+	b := newBusy(t, "--endpoint-metrics")
 	s, cmd := startOnTerminal(t, b.Node.Namespace, nil, "top")
 	s.shows(`shop/web *[0-9,.]*[1-9][0-9,.]* *█+`)
 	s.shows(`node-1`)
@@ -186,7 +186,7 @@ func TestTop(t *testing.T) {
 	s.shows(`filter: web`)
 	s.press("\r")
 	s.shows(`10\.96\.0\.10:80 *ClusterIP *[0-9,.]*[1-9]`)
-	s.shows(`-> *10\.128\.0\.3:8080`)
+	s.shows(`-> *10\.128\.0\.3:8080 *[0-9,.]*[1-9]`)
 	s.press("q")
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("ended with %v", err)
@@ -241,7 +241,7 @@ func TestTopOnce(t *testing.T) {
 		t.Errorf("code %d, %s%s", r.code, r.stdout, r.stderr)
 	}
 	r = runProcess(t, b.Node.Namespace, "top", "--once", "shop/web")
-	if r.code != 0 || !strings.Contains(r.stdout, "-> 10.128.0.2:8080") {
+	if r.code != 0 || !strings.Contains(r.stdout, "-> 10.128.0.2:8080") || !strings.Contains(r.stdout, "--endpoint-metrics") {
 		t.Errorf("code %d, %s%s", r.code, r.stdout, r.stderr)
 	}
 }
