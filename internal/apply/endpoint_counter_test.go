@@ -9,6 +9,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/workload"
 )
 
 // use is a frontend and an endpoint that its connections go to.
@@ -118,4 +119,42 @@ func TestStickyConnections(t *testing.T) {
 	c.tally(first, c.lab.Client, web4, 1)
 	c.tally(make(map[use]uint64), c.lab.Client, web4, 5)
 	c.expectEndpoints(first)
+}
+
+// BenchmarkLoadEndpointCounters fills empty tables whose frontends and endpoints count
+// connections: see BenchmarkLoadCounters.
+func BenchmarkLoadEndpointCounters(b *testing.B) {
+	forSizes(b, func(b *testing.B, services, endpoints int) {
+		desired := withEndpointCounters(withCounters(workload.Scenario(services, endpoints, 0)))
+		s := newSandbox(b)
+		for b.Loop() {
+			commitFrom(b, s, &nft.Ruleset{}, desired)
+			b.StopTimer()
+			commitFrom(b, s, desired, &nft.Ruleset{})
+			b.StartTimer()
+		}
+	})
+}
+
+func withEndpointCounters(rs *nft.Ruleset) *nft.Ruleset {
+	rs = workload.Clone(rs)
+	for _, t := range rs.Tables {
+		t.Set(nft.EndpointsMap).Counters = true
+	}
+	return rs
+}
+
+// BenchmarkEndpointCounts reads the counters of the endpoints of one Service among
+// 10,000.
+func BenchmarkEndpointCounts(b *testing.B) {
+	rules := withEndpointCounters(workload.Scenario(10_000, 4, 0))
+	s := newSandbox(b)
+	commitFrom(b, s, &nft.Ruleset{}, rules)
+	elements := rules.Tables[0].Set(nft.ServicesMap).Elements
+	frontends := []model.Frontend{elements[len(elements)/2].Key.Frontend()}
+	for b.Loop() {
+		if counts, err := s.EndpointCounts(frontends); err != nil || len(counts) != 4 {
+			b.Fatal(len(counts), err)
+		}
+	}
 }
