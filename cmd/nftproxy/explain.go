@@ -48,6 +48,8 @@ Exit code: 0 the connection was traced, whatever the result; 2 error.`,
   nftproxy explain tcp 10.96.0.10:80 -o json | jq '.outcomes[] | .endpoint, .share'`,
 		Args: explainArguments,
 		RunE: func(c *cobra.Command, args []string) error { return o.run(c, args[0], args[1]) },
+
+		ValidArgsFunction: completeExplain,
 	}
 	o.addFlags(c)
 	c.Flags().StringVar(&o.from, "from", "", "`address` of the client (default: the node itself)")

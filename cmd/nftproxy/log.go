@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"reflect"
 
 	logsapi "k8s.io/component-base/logs/api/v1"
 
@@ -20,21 +21,42 @@ func newLogger(w io.Writer, format string, level *slog.LevelVar) *slog.Logger {
 }
 
 func newHandler(w io.Writer, format string, level *slog.LevelVar) slog.Handler {
-	o := &slog.HandlerOptions{Level: level, ReplaceAttr: asText}
+	o := &slog.HandlerOptions{Level: level}
 	if format == logsapi.JSONLogFormat {
+		o.ReplaceAttr = plainJSON
 		return slog.NewJSONHandler(w, o)
 	}
 	return slog.NewTextHandler(w, o)
 }
 
-// asText replaces a value by its text, as the text format does by itself.
-func asText(_ []string, a slog.Attr) slog.Attr {
-	value := a.Value.Any()
-	_, isError := value.(error) // both formats take the text of errors
-	if v, ok := value.(fmt.Stringer); ok && !isError && a.Value.Kind() == slog.KindAny {
-		a.Value = slog.StringValue(v.String())
+// plainJSON replaces values whose JSON would show how Go stores them: durations by
+// seconds, and what has a text by its text, as the text format does by itself.
+func plainJSON(_ []string, a slog.Attr) slog.Attr {
+	switch a.Value.Kind() {
+	case slog.KindDuration:
+		a.Value = slog.Float64Value(a.Value.Duration().Seconds())
+	case slog.KindAny:
+		a.Value = slog.AnyValue(plain(a.Value.Any()))
 	}
 	return a
+}
+
+func plain(value any) any {
+	if _, isError := value.(error); isError { // both formats take the text of errors
+		return value
+	}
+	if text, ok := value.(fmt.Stringer); ok {
+		return text.String()
+	}
+	list := reflect.ValueOf(value)
+	if list.Kind() != reflect.Slice {
+		return value
+	}
+	out := make([]any, list.Len())
+	for i := range out {
+		out[i] = plain(list.Index(i).Interface())
+	}
+	return out
 }
 
 func levelOf(verbosity logsapi.VerbosityLevel) slog.Level {

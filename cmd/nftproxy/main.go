@@ -20,7 +20,7 @@ import (
 
 // Exit codes.
 const (
-	exitFailed = 1 // diff with changes, status of an unhealthy node, any error of run as for kube-proxy
+	exitFailed = 1 // diff with changes, status of an unhealthy node, check with problems, any error of run as for kube-proxy
 	exitError  = 2 // any error of the others
 )
 
@@ -55,7 +55,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	switch {
 	case err == nil:
 		return 0
-	case errors.Is(err, errChanges), errors.Is(err, errUnhealthy):
+	case errors.Is(err, errChanges), errors.Is(err, errUnhealthy), errors.Is(err, errNotReady), errors.Is(err, errNotMigrated):
 		return exitFailed
 	}
 	fmt.Fprintln(log, "nftproxy:", printableLines(err.Error()))
@@ -90,10 +90,11 @@ to balanced traffic:
   nftproxy diff   -f services.yaml    show what would change in the kernel
   nftproxy run    -f services.yaml    apply, and follow the file as it changes
 
-Two more commands answer questions:
+Then three more answer questions:
 
-  nftproxy explain tcp 10.96.0.10:80  which rules a connection meets, and where it goes
   nftproxy status                     what this node serves, and whether it is healthy
+  nftproxy explain tcp 10.96.0.10:80  which rules a connection meets, and where it goes
+  nftproxy check                      whether this machine is ready to serve
 
 With --kubeconfig, or in a pod, the objects come from an API server instead.
 "nftproxy run" takes the flags and the configuration file of kube-proxy.
@@ -112,11 +113,11 @@ no other tables, except to remove kube-proxy's leftovers when it takes over.
 		},
 	}
 	addVersionFlag(root, &printVersion)
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return fmt.Errorf("%w\nrun \"%s --help\" for the flags and examples", err, c.CommandPath())
-	})
-	root.AddCommand(renderCommand(), diffCommand(), explainCommand(), applyCommand(), runCommand(), statusCommand(), cleanupCommand(), versionCommand())
+	root.SetFlagErrorFunc(flagError)
+	root.AddCommand(renderCommand(), diffCommand(), explainCommand(), applyCommand(), runCommand(), statusCommand(), checkCommand(), cleanupCommand(), migrateCommand(), versionCommand())
 	root.SetGlobalNormalizationFunc(flag.WordSepNormalizeFunc) // "_" means "-" (12.1)
+	addHelp(root)
+	addCompletion(root)
 	return root
 }
 
@@ -126,7 +127,7 @@ func noArguments(c *cobra.Command, args []string) error {
 		return nil
 	}
 	if c.HasSubCommands() {
-		return fmt.Errorf("unknown command %q\nrun \"nftproxy\" for the list", args[0])
+		return unknownCommand(c, args[0])
 	}
 	return fmt.Errorf("unexpected argument %q: files are given with -f\nrun \"%s --help\" for the flags and examples", args[0], c.CommandPath())
 }

@@ -183,8 +183,8 @@ func TestRunEnds(t *testing.T) {
 		says string
 	}{
 		{"12.50 changed", func(*process) error { return os.WriteFile(conf, []byte(configHeader+noLimit+"# more\n"), 0o600) }, exitFailed, "has changed: ending"},
-		{"12.57 SIGTERM", func(p *process) error { return p.Process.Signal(syscall.SIGTERM) }, 0, ""},
-		{"12.57 SIGINT", func(p *process) error { return p.Process.Signal(syscall.SIGINT) }, 0, ""},
+		{"12.57 SIGTERM", func(p *process) error { return p.Process.Signal(syscall.SIGTERM) }, 0, `msg=stopping reason="terminated signal received"`},
+		{"12.57 SIGINT", func(p *process) error { return p.Process.Signal(syscall.SIGINT) }, 0, `msg=stopping reason="interrupt signal received"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ns := netlab.TestNamespace(t)
@@ -196,6 +196,18 @@ func TestRunEnds(t *testing.T) {
 			p.ends(t, c.code)
 			if !strings.Contains(p.log.String(), c.says) || !rendered(t, ns, "10.96.0.10:80") {
 				t.Errorf("no %q in the log, or the rules are gone: %s", c.says, &p.log)
+			}
+			log := p.log.String()
+			for _, want := range []string{
+				"msg=starting version=" + version + " kernel=", `source="files ` + path + `" node=`, " config=" + conf + " ",
+				"metrics=127.0.0.1:10249 ownsTables=", "msg=\"stopped; the rules stay in the kernel\"\n",
+			} {
+				if strings.Count(log, want) != 1 {
+					t.Errorf("13.24: no %q in %s", want, log)
+				}
+			}
+			if n := strings.Count(log, "has changed: ending"); c.code == exitFailed && n != 1 {
+				t.Errorf("the reason is there %d times: %s", n, log)
 			}
 		})
 	}

@@ -84,6 +84,8 @@ type Sync struct {
 	Started       time.Time
 	Duration      time.Duration
 	Err           error
+
+	services *changedServices // nil: not asked for yet
 }
 
 // State is the progress of an agent.
@@ -359,10 +361,7 @@ func (a *Agent) log(s *Sync) {
 		a.Log.Warn("rules were changed by other programs and are repaired", "added", s.Plan.Count(plan.Add),
 			"changed", s.Plan.Count(plan.Replace), "deleted", s.Plan.Count(plan.Delete))
 	case !s.Plan.Empty() || a.failed:
-		services, frontends := s.Router.Len()
-		a.Log.Info("rules applied", "services", services, "frontends", frontends, "added", s.Plan.Count(plan.Add),
-			"changed", s.Plan.Count(plan.Replace), "deleted", s.Plan.Count(plan.Delete),
-			"duration", s.Duration.Round(time.Microsecond))
+		a.logApplied(s)
 	}
 	a.failed = s.Err != nil
 	if !a.failed {

@@ -105,6 +105,10 @@ func (d *Daemon) run(ctx context.Context, cancel context.CancelCauseFunc, reques
 		rules.Log = d.Log
 		owns, openErr = d.own(rules)
 	}
+	if openErr == nil {
+		d.logStart(owns)
+		defer d.logEnd(ctx)()
+	}
 	families, err := d.prepare(ctx) // its error is more helpful than openErr
 	if err = cmp.Or(err, openErr); err != nil {
 		return err

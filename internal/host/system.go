@@ -60,6 +60,12 @@ func (s System) Families() ([]model.Family, error) {
 	return []model.Family{model.IPv4, model.IPv6}, nil
 }
 
+// KernelRelease returns the version of the kernel as uname prints it; empty: unknown.
+func (s System) KernelRelease() string {
+	release, _ := s.read("proc/sys/kernel/osrelease")
+	return release
+}
+
 // SetOOMScore sets how early the kernel kills this process when memory runs out: from
 // -1000, never, to 1000. The caller continues after an error (12.49).
 func (s System) SetOOMScore(score int, log *slog.Logger) error {

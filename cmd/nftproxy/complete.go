@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/nftproxy/nftproxy/internal/status"
+)
+
+// flagValues are the values of flags that accept a fixed list. A key "COMMAND FLAG"
+// takes precedence.
+var flagValues = map[string][]string{
+	"scheduler":             {"round-robin", "random", "source-hash"},
+	"detect-local-mode":     {"ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix"},
+	"logging-format":        {"text", "json"},
+	"v":                     {"0\tproblems and changes", "1\tand the flags", "2\tand every transaction"},
+	"nodeport-addresses":    {"primary", "all", "localhost"},
+	"kube-api-content-type": {"application/vnd.kubernetes.protobuf", "application/json"},
+	"feature-gates":         {"AllowServiceExternalIPs=false", "ComponentFlagz=false", "ComponentStatusz=false"},
+	"color":                 {"auto", "always", "never"},
+	"version":               {"true", "raw"},
+	"output":                {"text", "json"},
+	"render output":         {"nft", "json"},
+}
+
+var protocols = []string{"tcp", "udp", "sctp", "icmp", "icmpv6"}
+
+// completionTimeout limits how long the shell waits for a daemon's answer.
+const completionTimeout = 500 * time.Millisecond
+
+// addCompletion has the shell complete values of flags and arguments. It completes
+// file names only for flags that take files.
+func addCompletion(root *cobra.Command) {
+	for _, c := range root.Commands() {
+		addCompletion(c)
+		if c.ValidArgsFunction == nil && len(c.ValidArgs) == 0 {
+			c.ValidArgsFunction = cobra.NoFileCompletions
+		}
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if complete := flagCompletion(c, f); complete != nil {
+				_ = c.RegisterFlagCompletionFunc(f.Name, complete) // fails only if the command registered one itself
+			}
+		})
+	}
+}
+
+// flagCompletion returns nil for flags that take files.
+func flagCompletion(c *cobra.Command, f *pflag.Flag) cobra.CompletionFunc {
+	kind, _ := pflag.UnquoteUsage(f)
+	switch values, ok := flagValues[c.Name()+" "+f.Name]; {
+	case kind == "file":
+		return nil
+	case ok:
+		return cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
+	case f.Name == "namespace":
+		return func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+			return namespaces(served(c)), cobra.ShellCompDirectiveNoFileComp
+		}
+	}
+	return cobra.FixedCompletions(flagValues[f.Name], cobra.ShellCompDirectiveNoFileComp)
+}
+
+// completeExplain completes a protocol, then the destinations that this node serves.
+func completeExplain(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	switch len(args) {
+	case 0:
+		return protocols, cobra.ShellCompDirectiveNoFileComp
+	case 1:
+		return destinations(served(c), args[0]), cobra.ShellCompDirectiveNoFileComp
+	}
+	return nil, cobra.ShellCompDirectiveNoFileComp
+}
+
+// served returns what the daemon on this machine serves, or nothing if it does not
+// answer in time.
+func served(c *cobra.Command) []status.ServicePort {
+	text := "127.0.0.1:10249"
+	if f := c.Flags().Lookup("metrics-bind-address"); f != nil && f.Value.String() != "" {
+		text = f.Value.String()
+	}
+	address, err := parseAddress(text)
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
+	defer cancel()
+	report, err := status.Fetch(ctx, address, &status.Filter{})
+	if err != nil {
+		return nil
+	}
+	return report.ServicePorts
+}
+
+// completeServices completes the names of Services that this node serves.
+func completeServices(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return distinct(served(c), func(p status.ServicePort) []string { return []string{p.Namespace + "/" + p.Name} }), cobra.ShellCompDirectiveNoFileComp
+}
+
+func namespaces(ports []status.ServicePort) []string {
+	return distinct(ports, func(p status.ServicePort) []string { return []string{p.Namespace} })
+}
+
+// destinations returns what clients of a protocol connect to, with the name of its
+// Service.
+func destinations(ports []status.ServicePort, protocol string) []string {
+	return distinct(ports, func(p status.ServicePort) (out []string) {
+		for _, f := range p.Frontends {
+			to, err := netip.ParseAddrPort(f.Address) // an error: a NodePort of all addresses
+			if err == nil && strings.EqualFold(p.Protocol, protocol) {
+				out = append(out, to.String()+"\t"+p.Namespace+"/"+p.Name)
+			}
+		}
+		return out
+	})
+}
+
+// shellSafe matches words without a meaning to shells. Without a daemon any user may
+// answer on its port.
+var shellSafe = regexp.MustCompile(`^[][:\t/a-zA-Z0-9.-]+$`)
+
+// distinct returns what words returns for all ports, sorted.
+func distinct(ports []status.ServicePort, words func(status.ServicePort) []string) (out []string) {
+	for _, p := range ports {
+		out = append(out, words(p)...)
+	}
+	slices.Sort(out)
+	return slices.DeleteFunc(slices.Compact(out), func(w string) bool { return !shellSafe.MatchString(w) })
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/nftproxy/nftproxy/internal/status"
+)
+
+// complete returns what the shell is offered for the last word of a command line,
+// without descriptions, and the directive for it.
+func complete(words ...string) (offered []string, directive string) {
+	r := execute("", append([]string{cobra.ShellCompRequestCmd}, words...)...)
+	lines := strings.Split(strings.TrimSuffix(r.stdout, "\n"), "\n")
+	for _, line := range lines[:len(lines)-1] {
+		word, _, _ := strings.Cut(line, "\t")
+		offered = append(offered, word)
+	}
+	return offered, lines[len(lines)-1]
+}
+
+const noFiles = ":4" // cobra.ShellCompDirectiveNoFileComp
+
+func TestCompleteValues(t *testing.T) {
+	for _, c := range []struct{ line, want string }{
+		{"render --scheduler ", "round-robin random source-hash"},
+		{"run --detect-local-mode ", "ClusterCIDR NodeCIDR BridgeInterface InterfaceNamePrefix"},
+		{"run --logging-format ", "text json"},
+		{"render -o ", "nft json"},
+		{"status -o ", "text json"},
+		{"diff --color a", "auto always"},
+		{"explain ", "tcp udp sctp icmp icmpv6"},
+		{"explain t", "tcp udp sctp icmp icmpv6"}, // the shell filters
+		{"render --cluster-cidr ", ""},
+		{"render ", ""},
+		{"cleanup ", ""},
+		{"version ", ""},
+	} {
+		offered, directive := complete(strings.Split(c.line, " ")...)
+		if c.line == "diff --color a" {
+			offered = slices.DeleteFunc(offered, func(w string) bool { return !strings.HasPrefix(w, "a") })
+		}
+		if got := strings.Join(offered, " "); got != c.want || directive != noFiles {
+			t.Errorf("%q: %q with directive %s, want %q and no file names", c.line, got, directive, c.want)
+		}
+	}
+}
+
+// TestCompleteFiles proves that exactly the flags that take files complete them.
+func TestCompleteFiles(t *testing.T) {
+	for _, c := range allCommands() {
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			path := strings.Fields(c.CommandPath())[1:]
+			_, directive := complete(append(path, "--"+f.Name, "")...)
+			kind, _ := pflag.UnquoteUsage(f)
+			if takesFile := kind == "file"; takesFile == (directive == noFiles) && f.Value.Type() != "bool" {
+				t.Errorf("%s --%s %s: directive %s", c.CommandPath(), f.Name, kind, directive)
+			}
+		})
+	}
+}
+
+// TestCompleteOutput compares the completed formats with those in the help.
+func TestCompleteOutput(t *testing.T) {
+	for _, c := range allCommands() {
+		f := c.Flags().Lookup("output")
+		if f == nil {
+			continue
+		}
+		offered, _ := complete(c.Name(), "-o", "")
+		for _, format := range []string{"text", "nft", "json", "markdown", "yaml", "wide"} {
+			if strings.Contains(f.Usage, format) != slices.Contains(offered, format) {
+				t.Errorf("%s -o completes %q, and the help says %q", c.Name(), offered, f.Usage)
+			}
+		}
+	}
+}
+
+// TestCompleteFromDaemon asks a daemon, and trusts no answer.
+func TestCompleteFromDaemon(t *testing.T) {
+	report := status.Report{From: status.Daemon, ServicePorts: []status.ServicePort{
+		{Namespace: "shop", Name: "web", Protocol: "TCP", Frontends: []status.Frontend{{Address: "10.96.0.10:80"}, {Address: "*:30080"}}},
+		{Namespace: "kube-system", Name: "dns", Protocol: "UDP", Frontends: []status.Frontend{{Address: "[fd00::10]:53"}}},
+		{Namespace: "$(reboot)", Name: "a`b`", Protocol: "TCP", Frontends: []status.Frontend{{Address: "10.96.0.11:80"}}},
+	}}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(report) }))
+	t.Cleanup(server.Close)
+	address := server.Listener.Addr().String()
+	if got, _ := complete("status", "--metrics-bind-address", address, "-n", ""); !slices.Equal(got, []string{"kube-system", "shop"}) {
+		t.Errorf("namespaces: %q", got)
+	}
+	if got := destinations(report.ServicePorts, "tcp"); !slices.Equal(got, []string{"10.96.0.10:80\tshop/web"}) {
+		t.Errorf("destinations: %q", got)
+	}
+	if got := destinations(report.ServicePorts, "udp"); !slices.Equal(got, []string{"[fd00::10]:53\tkube-system/dns"}) {
+		t.Errorf("destinations: %q", got)
+	}
+	server.Close()
+	if got, directive := complete("status", "--metrics-bind-address", address, "-n", ""); len(got) > 0 || directive != noFiles {
+		t.Errorf("without a daemon: %q, %s", got, directive)
+	}
+}
+
+// TestCompletionDoesNotWait asks a server that never answers.
+func TestCompletionDoesNotWait(t *testing.T) {
+	silent, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { silent.Close() })
+	if got, directive := complete("status", "--metrics-bind-address", silent.Addr().String(), "-n", ""); len(got) > 0 || directive != noFiles {
+		t.Errorf("%q, %s", got, directive)
+	}
+}

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+)
+
+// helpWidth is the width of help that is not written to a terminal.
+const helpWidth = 100
+
+// group is a part of a help text: commands or flags that belong together.
+type group struct {
+	title string
+	names []string // in this order
+}
+
+// commandGroups are the commands in the help of the program. Others follow as
+// "Other commands".
+var commandGroups = []group{
+	{"From files or a cluster to rules", []string{"render", "validate", "diff", "apply", "run"}},
+	{"See what is going on", []string{"status", "describe", "explain", "top"}},
+	{"Before and after", []string{"check", "migrate", "cleanup"}},
+}
+
+// flagGroups are the flags that several commands have, and those of run. All
+// others of a command come first, as its own.
+var flagGroups = []group{
+	{"Input", []string{"filename", "config", "strict", "service-proxy-name"}},
+	{"API server", []string{"kubeconfig", "master", "kube-api-qps", "kube-api-burst", "kube-api-content-type", "start-jitter"}},
+	{"Node and pods", []string{"hostname-override", "bind-address", "nodeport-addresses", "cluster-cidr", "detect-local-mode",
+		"pod-bridge-interface", "pod-interface-name-prefix", "masquerade-all"}},
+	{"Balancing", []string{"scheduler", "affinity-size", "feature-gates"}},
+	{"Syncs", []string{"min-sync-period", "sync-period", "no-table-owner", "take-over", "announce-nftables"}},
+	{"Health and metrics", []string{"healthz-bind-address", "metrics-bind-address", "bind-address-hard-fail", "web", "service-metrics", "endpoint-metrics", "profiling"}},
+	{"Connection tracking and process", []string{"conntrack-max-per-core", "conntrack-min", "conntrack-tcp-timeout-established",
+		"conntrack-tcp-timeout-close-wait", "conntrack-tcp-be-liberal", "conntrack-udp-timeout", "conntrack-udp-timeout-stream",
+		"conntrack-tcp-cleanup", "oom-score-adj"}},
+	{"Output", []string{"output", "quiet", "color"}},
+	{"Log", []string{"v", "logging-format"}},
+	{"Other", []string{"version", "help"}},
+}
+
+// aliases are the hidden flags that have an effect.
+var aliases = map[string]string{
+	"iptables-sync-period":     "--sync-period",
+	"iptables-min-sync-period": "--min-sync-period",
+	"healthz-port":             "the port of --healthz-bind-address",
+	"metrics-port":             "the port of --metrics-bind-address",
+}
+
+// addHelp replaces cobra's help, which has all flags in one list.
+func addHelp(root *cobra.Command) {
+	root.SetHelpFunc(func(c *cobra.Command, _ []string) {
+		w := c.OutOrStdout()
+		fmt.Fprintf(w, "%s\n\n", strings.TrimSpace(description(c)))
+		writeUsage(w, c)
+	})
+	root.SetUsageFunc(func(c *cobra.Command) error {
+		writeUsage(c.OutOrStderr(), c)
+		return nil
+	})
+}
+
+func description(c *cobra.Command) string {
+	if c.Long != "" {
+		return c.Long
+	}
+	return c.Short + "."
+}
+
+func writeUsage(w io.Writer, c *cobra.Command) {
+	c.InitDefaultHelpFlag()
+	fmt.Fprintln(w, "Usage:")
+	if c.HasAvailableSubCommands() {
+		fmt.Fprintf(w, "  %s COMMAND [flags]\n", c.CommandPath())
+	} else {
+		fmt.Fprintf(w, "  %s\n", c.UseLine())
+	}
+	if c.Example != "" {
+		fmt.Fprintf(w, "\nExamples:\n%s\n", c.Example)
+	}
+	for _, g := range groupCommands(c) {
+		fmt.Fprintf(w, "\n%s:\n", g.title)
+		for _, sub := range g.commands {
+			fmt.Fprintf(w, "  %-11s %s\n", sub.Name(), sub.Short)
+		}
+	}
+	for _, g := range groupFlags(c) {
+		fmt.Fprintf(w, "\n%s:\n%s", g.title, g.flags.FlagUsagesWrapped(width(w)))
+	}
+	if c.Name() == runName {
+		writeCompatibility(w, c)
+	}
+	if c.HasAvailableSubCommands() {
+		fmt.Fprintf(w, "\n\"%s COMMAND --help\" explains a command, with examples.\n", c.CommandPath())
+	}
+}
+
+func width(w io.Writer) int {
+	if f, ok := w.(*os.File); ok {
+		if columns, _, err := term.GetSize(int(f.Fd())); err == nil && columns > 0 {
+			return columns
+		}
+	}
+	return helpWidth
+}
+
+type commandGroup struct {
+	title    string
+	commands []*cobra.Command
+}
+
+// groupCommands returns the visible commands below c.
+func groupCommands(c *cobra.Command) (out []commandGroup) {
+	rest := slices.DeleteFunc(slices.Clone(c.Commands()), func(sub *cobra.Command) bool {
+		return !sub.IsAvailableCommand() && sub.Name() != "help"
+	})
+	for _, g := range commandGroups {
+		var members []*cobra.Command
+		for _, name := range g.names {
+			if i := slices.IndexFunc(rest, func(sub *cobra.Command) bool { return sub.Name() == name }); i >= 0 {
+				members = append(members, rest[i])
+				rest = slices.Delete(rest, i, i+1)
+			}
+		}
+		if len(members) > 0 {
+			out = append(out, commandGroup{g.title, members})
+		}
+	}
+	switch {
+	case len(rest) > 0 && len(out) > 0:
+		out = append(out, commandGroup{"Other commands", rest})
+	case len(rest) > 0:
+		out = append(out, commandGroup{"Commands", rest})
+	}
+	return out
+}
+
+type flagGroup struct {
+	title string
+	flags *pflag.FlagSet
+}
+
+// groupFlags returns the visible flags of a command: first those of its own.
+func groupFlags(c *cobra.Command) []flagGroup {
+	grouped := make(map[string]int)
+	out := []flagGroup{{"Flags", nil}}
+	for i, g := range flagGroups {
+		out = append(out, flagGroup{g.title, nil})
+		for _, name := range g.names {
+			grouped[name] = i + 1
+		}
+	}
+	add := func(i int, f *pflag.Flag) {
+		if f == nil || f.Hidden {
+			return
+		}
+		if out[i].flags == nil {
+			out[i].flags = pflag.NewFlagSet("", pflag.ContinueOnError)
+			out[i].flags.SortFlags = false
+		}
+		out[i].flags.AddFlag(f)
+	}
+	c.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
+		if grouped[f.Name] == 0 {
+			add(0, f)
+		}
+	})
+	for i, g := range flagGroups {
+		for _, name := range g.names {
+			add(i+1, c.Flags().Lookup(name))
+		}
+	}
+	return slices.DeleteFunc(out, func(g flagGroup) bool { return g.flags == nil })
+}
+
+// writeCompatibility lists the hidden flags of run.
+func writeCompatibility(w io.Writer, c *cobra.Command) {
+	without, alias := compatibility(c)
+	fmt.Fprint(w, "\nAccepted from kube-proxy's command line:\n")
+	for _, name := range alias {
+		fmt.Fprintf(w, "  --%-25s %s\n", name, aliases[name])
+	}
+	fmt.Fprint(w, "  without an effect:\n")
+	for _, line := range wrap(without, width(w)-4) {
+		fmt.Fprintf(w, "    %s\n", line)
+	}
+}
+
+// compatibility returns the names of the hidden flags.
+func compatibility(c *cobra.Command) (without, alias []string) {
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		switch {
+		case !f.Hidden:
+		case aliases[f.Name] != "":
+			alias = append(alias, f.Name)
+		default:
+			without = append(without, "--"+f.Name)
+		}
+	})
+	return without, alias
+}
+
+// wrap joins words into lines of at most columns.
+func wrap(words []string, columns int) (lines []string) {
+	line := ""
+	for i, word := range words {
+		if i < len(words)-1 {
+			word += ","
+		}
+		if line != "" && len(line)+1+len(word) > columns {
+			lines, line = append(lines, line), ""
+		}
+		line = strings.TrimPrefix(line+" "+word, " ")
+	}
+	return append(lines, line)
+}

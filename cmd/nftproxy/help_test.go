@@ -1,0 +1,132 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// TestHelpGroups proves that each command's help has every visible flag once, in
+// groups that can be read at a glance, and in lines that fit.
+func TestHelpGroups(t *testing.T) {
+	for _, c := range allCommands() {
+		r := execute("", append(strings.Fields(c.CommandPath())[1:], "--help")...)
+		if r.code != 0 {
+			t.Fatalf("%s --help: %s", c.CommandPath(), r.stderr)
+		}
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if n := strings.Count(r.stdout, " --"+f.Name+" "); !f.Hidden && countDeclared(r.stdout, f.Name) != 1 {
+				t.Errorf("%s --help has --%s %d times", c.CommandPath(), f.Name, n)
+			}
+		})
+		for _, g := range groupFlags(c) {
+			n := 0
+			g.flags.VisitAll(func(*pflag.Flag) { n++ })
+			if n > 10 {
+				t.Errorf("%s --help: group %q has %d flags", c.CommandPath(), g.title, n)
+			}
+		}
+		flags := r.stdout[strings.Index(r.stdout, "Usage:"):]
+		if _, after, ok := strings.Cut(flags, "\nExamples:"); ok {
+			_, flags, _ = strings.Cut(after, "\n\n")
+		}
+		for line := range strings.Lines(flags) {
+			if len(strings.TrimSpace(line)) > helpWidth {
+				t.Errorf("%s --help: a line of %d columns: %s", c.CommandPath(), len(line), line)
+			}
+		}
+	}
+}
+
+// countDeclared counts the lines of a help text that describe a flag.
+func countDeclared(help, name string) (n int) {
+	for line := range strings.Lines(help) {
+		fields := strings.Fields(line)
+		if len(fields) > 1 && strings.HasPrefix(fields[0], "-") && strings.HasSuffix(fields[0], ",") {
+			fields = fields[1:]
+		}
+		if len(fields) > 0 && strings.HasPrefix(line, "  ") && fields[0] == "--"+name {
+			n++
+		}
+	}
+	return n
+}
+
+func allCommands() (out []*cobra.Command) {
+	root := rootCommand()
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.IsAvailableCommand() {
+			out = append(out, c)
+		}
+	}
+	return append(out, root)
+}
+
+// TestHelpOfRun keeps the flags that kube-proxy alone needs apart.
+func TestHelpOfRun(t *testing.T) {
+	help := execute("", "run", "--help").stdout
+	_, compatible, found := strings.Cut(help, "\nAccepted from kube-proxy's command line:\n")
+	if !found {
+		t.Fatal(help)
+	}
+	for _, want := range []string{"--iptables-sync-period", "--ipvs-scheduler", "--proxy-mode", "--vmodule", "the port of --healthz-bind-address"} {
+		if !strings.Contains(compatible, want) {
+			t.Errorf("%s is not in %q", want, compatible)
+		}
+	}
+	if strings.Contains(execute("", "render", "--help").stdout, "--vmodule") {
+		t.Error("render --help lists a flag of kube-proxy")
+	}
+}
+
+// TestGroupedNamesExist finds names that no command has.
+func TestGroupedNamesExist(t *testing.T) {
+	coming := []string{"validate", "describe", "top", "check", "strict", "quiet", "web", "endpoint-metrics"}
+	commands, flags := make(map[string]bool), make(map[string]bool)
+	for _, c := range allCommands() {
+		c.InitDefaultHelpFlag()
+		commands[c.Name()] = true
+		c.Flags().VisitAll(func(f *pflag.Flag) { flags[f.Name] = true })
+	}
+	check := func(groups []group, known map[string]bool) {
+		for _, g := range groups {
+			for _, name := range g.names {
+				if !known[name] && !slices.Contains(coming, name) {
+					t.Errorf("%s: there is no %q", g.title, name)
+				}
+			}
+		}
+	}
+	check(commandGroups, commands)
+	check(flagGroups, flags)
+	for name := range flagValues {
+		fields := strings.Fields(name)
+		if !flags[fields[len(fields)-1]] {
+			t.Errorf("completion of --%s: there is no such flag", name)
+		}
+	}
+}
+
+// TestDidYouMean covers misspelt commands and flags.
+func TestDidYouMean(t *testing.T) {
+	for _, c := range []struct{ args, want string }{
+		{"rendr", `unknown command "rendr": did you mean render?` + "\nrun \"nftproxy\" for the list"},
+		{"Run", `did you mean run?`},
+		{"stat", `did you mean status?`},
+		{"help-me", `unknown command "help-me"` + "\n"},
+		{"render --filenam x", "unknown flag: --filenam: did you mean --filename?\nrun \"nftproxy render --help\""},
+		{"render --clustr-cidr x", "did you mean --cluster-cidr?"},
+		{"diff --colour never", "did you mean --color?"},
+		{"run --pod", "did you mean --pod-bridge-interface or --pod-interface-name-prefix?"},
+		{"render --nonsense", "unknown flag: --nonsense\n"},
+		{"status -x", "unknown shorthand flag: 'x' in -x\n"},
+	} {
+		if r := execute("", strings.Fields(c.args)...); r.code == 0 || !strings.Contains(r.stderr, c.want) {
+			t.Errorf("nftproxy %s: code %d, want %q in %q", c.args, r.code, c.want, r.stderr)
+		}
+	}
+}

@@ -1,0 +1,42 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+
+	"github.com/nftproxy/nftproxy/internal/host"
+)
+
+// logStart logs what runs, on what and for what (13.24).
+func (d *Daemon) logStart(owns bool) {
+	var machine host.System
+	args := []any{"version", d.Version, "kernel", machine.KernelRelease(), "source", d.Source.String(), "node", d.Config.Node.NodeName}
+	if d.Config.File != nil {
+		args = append(args, "config", d.Config.File.Path)
+	}
+	for _, server := range []struct{ name, address string }{{"health", d.Config.HealthAddress()}, {"metrics", d.Config.MetricsAddress()}} {
+		if server.address != "" {
+			args = append(args, server.name, server.address)
+		}
+	}
+	d.Log.Info("starting", append(args, "ownsTables", owns)...)
+}
+
+// logEnd logs that the process ends as soon as ctx is cancelled, and, with the
+// function returned, that it has ended. An error that ends the process is reported
+// by the caller of [Daemon.Run].
+func (d *Daemon) logEnd(ctx context.Context) (ended func()) {
+	logged := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(logged)
+		if cause := context.Cause(ctx); errors.Is(cause, context.Canceled) { // a signal
+			d.Log.Info("stopping", "reason", cause.Error())
+		}
+	})
+	return func() {
+		if !stop() {
+			<-logged
+		}
+		d.Log.Info("stopped; the rules stay in the kernel")
+	}
+}

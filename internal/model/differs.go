@@ -1,0 +1,23 @@
+package model
+
+import "slices"
+
+// Differs reports whether clients of the frontend may notice the change: who serves
+// it, with which endpoints and weights, for which clients, or how.
+func (c *RouteChange) Differs() bool {
+	a, b := c.Old, c.New
+	if a == nil || b == nil || a == b {
+		return a != b
+	}
+	return a.Kind != b.Kind || a.PortName() != b.PortName() || a.Local() != b.Local() ||
+		a.Service.AffinityTimeout != b.Service.AffinityTimeout || a.Service.Scheduler != b.Service.Scheduler ||
+		!slices.Equal(a.SourceRanges, b.SourceRanges) ||
+		!a.Inside().same(b.Inside()) || !a.Outside().same(b.Outside())
+}
+
+// same reports whether two decisions have the same effect.
+func (d Decision) same(o Decision) bool {
+	return d.Verdict == o.Verdict && slices.EqualFunc(d.Endpoints, o.Endpoints, func(a, b Endpoint) bool {
+		return a.sameAddress(b) && a.Host.Weight == b.Host.Weight
+	})
+}
