@@ -72,6 +72,7 @@ Exit code: 0 no changes, 1 changes, 2 error.`,
 		},
 	}
 	o.addFlags(c)
+	o.warnings.addFlag(c)
 	c.Flags().StringVarP(&output, "output", "o", "text", "`format`: text or json")
 	c.Flags().StringVar(&colour, "color", "auto", "`when` to colour the text: auto, always or never; auto respects NO_COLOR")
 	return c
@@ -128,6 +129,7 @@ Exit code: 0 applied, 2 error.`,
 		},
 	}
 	o.addFlags(c)
+	o.warnings.addFlag(c)
 	return c
 }
 

@@ -22,6 +22,7 @@ type options struct {
 	files    []string
 	settings *config.Flags
 	level    slog.LevelVar // of the log
+	warnings warnings
 }
 
 func (o *options) addFlags(c *cobra.Command) {
@@ -43,7 +44,11 @@ func (o *options) start(c *cobra.Command) (*config.Config, *slog.Logger, error) 
 		return nil, nil, err
 	}
 	o.level.Set(levelOf(cfg.Kube.Logging.Verbosity))
-	log := newLogger(c.ErrOrStderr(), cfg.Kube.Logging.Format, &o.level)
+	newLog := onceLogger
+	if c.Name() == runName {
+		newLog = newLogger
+	}
+	log := newLog(c.ErrOrStderr(), cfg.Kube.Logging.Format, &o.level)
 	if cfg.Kube.Logging.Verbosity >= 1 { // 12.7
 		values := config.Values(c.Flags())
 		for _, name := range slices.Sorted(maps.Keys(values)) {
@@ -92,10 +97,8 @@ func (o *options) routing(c *cobra.Command, here bool) (*model.Routing, *slog.Lo
 		return nil, nil, err
 	}
 	routing := model.Resolve(snapshot, cfg.Node)
-	for _, n := range routing.Notices {
-		log.Warn(n.Message, "object", n.Object)
-	}
-	return routing, log, nil
+	o.warnings.notices(log, routing.Notices)
+	return routing, log, o.warnings.check()
 }
 
 func access(cfg *config.Config) source.Access {
@@ -121,11 +124,18 @@ func (o *options) objects(c *cobra.Command, cfg *config.Config, log *slog.Logger
 		if err != nil {
 			return nil, err
 		}
-		return cluster.Read(c.Context())
+		snapshot, err := cluster.Read(c.Context())
+		o.warnings.count += cluster.State().Warned // the log has them
+		return snapshot, err
 	}
 	files, err := o.source(c.InOrStdin(), cfg)
 	if err != nil {
 		return nil, err
 	}
-	return files.Snapshot(log)
+	input, err := files.Load()
+	if err != nil {
+		return nil, err
+	}
+	o.warnings.input(log, input)
+	return input.Snapshot, nil
 }

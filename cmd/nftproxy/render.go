@@ -42,6 +42,7 @@ tables of nftproxy in one transaction.`,
 		},
 	}
 	o.addFlags(c)
+	o.warnings.addFlag(c)
 	c.Flags().StringVarP(&output, "output", "o", "nft", "`format`: nft, or json in the schema of \"nft -j list\"")
 	return c
 }
