@@ -91,6 +91,9 @@ func (o *applyOptions) commit(c *cobra.Command, a *apply.Applier, to changes.Sid
 	if err != nil {
 		return nil, err
 	}
+	if o.quiet {
+		return &report{plan: p}, nil
+	}
 	return &report{p, changes.Count(changes.Rules(current, wanted, p, to.Snapshot), p)}, nil
 }
 
@@ -109,6 +112,9 @@ func (o *applyOptions) load(c *cobra.Command, a *apply.Applier, to changes.Side)
 	p, err := a.Load(counting(parts, &frontends, &elements))
 	if err != nil {
 		return nil, err
+	}
+	if o.quiet {
+		return &report{plan: p}, nil
 	}
 	nothing := changes.Side{Snapshot: new(model.Snapshot), Routing: new(model.Routing)}
 	return &report{p, changes.Objects(nothing, to)}, nil
