@@ -23,6 +23,7 @@ func TestLayers(t *testing.T) {
 		{"nft", []string{"model"}, []string{}},
 		{"render", []string{"model", "nft"}, []string{}},
 		{"plan", []string{"model", "nft", "terminal"}, []string{}},
+		{"changes", []string{"model", "nft", "plan", "terminal"}, []string{}},
 		{"explain", []string{"model", "nft", "terminal"}, []string{}},
 		{"terminal", nil, []string{}},
 		{"netlinkio", nil, []string{"github.com/mdlayher", "golang.org/x"}},
