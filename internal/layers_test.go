@@ -37,7 +37,7 @@ func TestLayers(t *testing.T) {
 		{"serve", nil, []string{}},
 		{"logwriter", nil, []string{}},
 		{"health", []string{"model", "serve"}, []string{}},
-		{"metrics", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "source", "manifest", "status"}, nil},
+		{"metrics", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "source", "manifest", "status", "machine", "preflight", "takeover", "xtables"}, nil},
 		{"status", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
 		{"conntrack", []string{"model", "netlinkio"}, []string{"github.com/mdlayher", "golang.org/x"}},

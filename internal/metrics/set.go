@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/machine"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source"
 )
@@ -119,6 +120,12 @@ func (s *Set) FollowCluster(counts func() source.Counts) {
 		func(c source.Counts) uint64 { return c.Slices })
 	gauge("nftproxy_rejected_objects", "Objects of the API server with an unusable part; the log says which.",
 		func(c source.Counts) int { return c.Rejected })
+}
+
+// FollowMachine exports the number of problems of this machine, by check, and the use of
+// connection tracking. It is called once.
+func (s *Set) FollowMachine(problems func() map[string]int, conntrack func() (machine.Conntrack, error)) {
+	s.registry.MustRegister(&machineCollector{problems, conntrack})
 }
 
 func unixSeconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }

@@ -24,8 +24,10 @@ type Config struct {
 	Reads   time.Time
 	State   func() agent.State
 	Routing func() *model.Routing // the agent's routing
-	Counted bool                  // the rules count connections
-	Kernel  KernelReader          // used by this server only
+	// Machine, if set, returns the problems of the machine on which connections depend.
+	Machine func() []Problem
+	Counted bool         // the rules count connections
+	Kernel  KernelReader // used by this server only
 	Log     *slog.Logger
 }
 
@@ -123,6 +125,9 @@ func (s *Server) report() (*Report, error) {
 		sync := *last
 		sync.Started = onClock(now, sync.Started)
 		r.LastSync = &sync
+	}
+	if s.config.Machine != nil {
+		r.Problems = s.config.Machine()
 	}
 	if routing == nil {
 		return r, nil
