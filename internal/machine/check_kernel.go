@@ -33,8 +33,8 @@ func cutLast(s, separator string) (before, after string, found bool) {
 
 func tableOwner(f *Facts, _ Use) []Finding {
 	switch {
-	case f.Owner != "":
-		return ok("the tables nftproxy belong to %s: nftproxy runs here", f.Owner)
+	case f.Owner.PID != 0:
+		return ok("the tables nftproxy belong to process %s: nftproxy runs here", f.Owner)
 	case f.Ownership:
 		return ok("no other program can change the rules of nftproxy")
 	}
