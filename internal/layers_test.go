@@ -35,6 +35,7 @@ func TestLayers(t *testing.T) {
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
 		{"config", []string{"model", "terminal", "manifest", "host"}, nil},
 		{"events", []string{"model"}, nil},
+		{"migrate", []string{"terminal"}, nil},
 		{"serve", nil, []string{}},
 		{"logwriter", nil, []string{}},
 		{"health", []string{"model", "serve"}, []string{}},

@@ -26,7 +26,7 @@ type group struct {
 var commandGroups = []group{
 	{"From files or a cluster to rules", []string{"render", "validate", "diff", "apply", "run"}},
 	{"See what is going on", []string{"status", "describe", "explain", "top"}},
-	{"Before and after", []string{"check", "cleanup"}},
+	{"Before and after", []string{"check", "migrate", "cleanup"}},
 }
 
 // flagGroups are the flags that several commands have, and those of run. All
@@ -188,9 +188,9 @@ func writeCompatibility(w io.Writer, c *cobra.Command) {
 	for _, name := range alias {
 		fmt.Fprintf(w, "  --%-25s %s\n", name, aliases[name])
 	}
-	fmt.Fprint(w, "\nThe same, without an effect:\n")
-	for _, line := range wrap(without, width(w)-2) {
-		fmt.Fprintf(w, "  %s\n", line)
+	fmt.Fprint(w, "  without an effect:\n")
+	for _, line := range wrap(without, width(w)-4) {
+		fmt.Fprintf(w, "    %s\n", line)
 	}
 }
 

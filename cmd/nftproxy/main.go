@@ -55,7 +55,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	switch {
 	case err == nil:
 		return 0
-	case errors.Is(err, errChanges), errors.Is(err, errUnhealthy), errors.Is(err, errNotReady):
+	case errors.Is(err, errChanges), errors.Is(err, errUnhealthy), errors.Is(err, errNotReady), errors.Is(err, errNotMigrated):
 		return exitFailed
 	}
 	fmt.Fprintln(log, "nftproxy:", printableLines(err.Error()))
@@ -114,7 +114,7 @@ no other tables, except to remove kube-proxy's leftovers when it takes over.
 	}
 	addVersionFlag(root, &printVersion)
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(renderCommand(), diffCommand(), explainCommand(), applyCommand(), runCommand(), statusCommand(), checkCommand(), cleanupCommand(), versionCommand())
+	root.AddCommand(renderCommand(), diffCommand(), explainCommand(), applyCommand(), runCommand(), statusCommand(), checkCommand(), cleanupCommand(), migrateCommand(), versionCommand())
 	root.SetGlobalNormalizationFunc(flag.WordSepNormalizeFunc) // "_" means "-" (12.1)
 	addHelp(root)
 	addCompletion(root)

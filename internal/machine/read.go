@@ -71,7 +71,10 @@ func (f *Facts) readFeatures() error {
 		return err
 	}
 	if f.Ownership, err = conn.Own(); err == nil {
-		f.Owner, err = conn.Owner()
+		var owned *kernel.OwnedError
+		if owned, err = conn.OwnedByOther(); owned != nil {
+			f.Owner = owned.Owner
+		}
 	}
 	return errors.Join(err, conn.Close())
 }
