@@ -38,6 +38,7 @@ var alertCases = map[string]struct {
 		nftproxy_conntrack_entries{job="nftproxy", instance="n1"} 90x180
 		nftproxy_conntrack_entries_limit{job="nftproxy", instance="n1"} 100x180
 		process_start_time_seconds{job="nftproxy", instance="n1"} 0x60 1x60 2x60
+		nftproxy_source_usable{job="nftproxy", instance="n1"} 1x180
 		rest_client_requests_total{job="nftproxy", instance="n1", code="200"} 0+9x180
 		rest_client_requests_total{job="nftproxy", instance="n1", code="500"} 0+0.9x180`, nil},
 	"quiet for hours": {`load 1m
@@ -96,6 +97,9 @@ var alertCases = map[string]struct {
 	"restarts": {`load 1m
 		process_start_time_seconds{job="nftproxy", instance="n1"} 0x10 1x10 2x10 3x10 4x136`,
 		map[string]int{"NftproxyRestarts": 44}},
+	"a source that cannot be used": {`load 1m
+		nftproxy_source_usable{job="nftproxy", instance="n1"} 1x10 0x170`,
+		map[string]int{"NftproxySourceUnusable": 11 + 5}},
 	"not allowed": {`load 1m
 		rest_client_requests_total{job="nftproxy", instance="n1", code="200"} 0+8x180
 		rest_client_requests_total{job="nftproxy", instance="n1", code="403"} 0+1x180`,

@@ -13,6 +13,12 @@ var (
 	conntrackLimit   = prometheus.NewDesc("nftproxy_conntrack_entries_limit", "Most connections that the kernel tracks.", nil, nil)
 )
 
+// FollowMachine exports the number of problems of this machine, by check, and the use of
+// connection tracking. It is called once.
+func (s *Set) FollowMachine(problems func() map[string]int, conntrack func() (machine.Conntrack, error)) {
+	s.registry.MustRegister(&machineCollector{problems, conntrack})
+}
+
 // machineCollector asks for the state of the machine with each scrape.
 type machineCollector struct {
 	problems  func() map[string]int
