@@ -40,7 +40,7 @@ func TestLayers(t *testing.T) {
 		{"logwriter", nil, []string{}},
 		{"health", []string{"model", "serve"}, []string{}},
 		{"describe", []string{"model", "nft", "render", "plan", "terminal", "suggest"}, []string{}},
-		{"metrics", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "source", "manifest", "status", "suggest", "describe", "changes"}, nil},
+		{"metrics", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "source", "manifest", "status", "suggest", "describe", "changes", "machine", "preflight", "takeover", "xtables"}, nil},
 		{"status", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "suggest", "describe", "changes"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
 		{"live", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "status", "suggest", "describe", "changes"}, []string{
