@@ -156,7 +156,7 @@ func (n *Node) problem(kubeProxy bool) string {
 	served := n.Label || !kubeProxy && !n.windows
 	switch {
 	case n.KubeProxy != None && n.NFTProxy != None:
-		return "both run here: one of them waits for its ports"
+		return "both proxies run here"
 	case n.Label && n.KubeProxy != None:
 		return "kube-proxy has not left yet"
 	case served && n.NFTProxy == None:
