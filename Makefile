@@ -25,6 +25,16 @@ help: ## print this list
 build: ## build the static program bin/nftproxy
 	go build -trimpath -ldflags "-s -w -X 'main.version=$(VERSION)'" -o $(BINARY) ./cmd/nftproxy
 
+$(BINARY):
+	$(MAKE) build
+
+PREFIX := /usr/local
+
+.PHONY: install
+install: $(BINARY) ## install the program, manual pages and completions below PREFIX=/usr/local; DESTDIR for packages
+	install -D -m 755 $(BINARY) '$(DESTDIR)$(PREFIX)/bin/nftproxy'
+	scripts/share '$(abspath $(BINARY))' '$(abspath $(DESTDIR)$(PREFIX)/share)'
+
 .PHONY: check
 check: lint ## lint, and run all tests but those in test/ (about a minute)
 	scripts/install-packages nft:nftables iptables-nft:iptables
@@ -48,6 +58,16 @@ lint: ## check formatting, vet, staticcheck, spelling, the workflow and go.mod
 golden: ## check the golden files; UPDATE=1 rewrites them
 	scripts/install-packages nft:nftables iptables-nft:iptables
 	go test -count=1 ./golden/... $(if $(UPDATE),-update)
+
+.PHONY: docs
+docs: ## write docs/cli.md, the manual pages and the diagrams in docs/images
+	go test -count=1 ./cmd/nftproxy -run '^TestReference$$' -update
+	go run ./scripts/pictures docs/images
+
+.PHONY: screenshots
+screenshots: ## take the pictures of terminals in docs/images, from real sessions
+	$(MAKE) build VERSION='$(shell git describe --tags --always)'
+	go run ./scripts/screenshots $(BINARY) docs/images
 
 .PHONY: demo
 demo: build ## show balancing, scaling and refusing with real packets

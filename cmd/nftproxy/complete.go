@@ -85,17 +85,22 @@ func served(c *cobra.Command) []status.ServicePort {
 	if f := c.Flags().Lookup("metrics-bind-address"); f != nil && f.Value.String() != "" {
 		text = f.Value.String()
 	}
-	address, err := netip.ParseAddrPort(text)
+	address, err := parseAddress(text)
 	if err != nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
 	defer cancel()
-	report, err := status.Fetch(ctx, address)
+	report, err := status.Fetch(ctx, address, &status.Filter{})
 	if err != nil {
 		return nil
 	}
 	return report.ServicePorts
+}
+
+// completeServices completes the names of Services that this node serves.
+func completeServices(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return distinct(served(c), func(p status.ServicePort) []string { return []string{p.Namespace + "/" + p.Name} }), cobra.ShellCompDirectiveNoFileComp
 }
 
 func namespaces(ports []status.ServicePort) []string {

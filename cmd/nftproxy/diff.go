@@ -81,7 +81,7 @@ Exit code: 0 no changes, 1 changes, 2 error.`,
 func printPlan(w io.Writer, p *plan.Plan, output string, paint bool) error {
 	var err error
 	if output == "json" {
-		err = p.JSON(w)
+		err = p.JSON(w, nil)
 	} else {
 		err = p.Print(w, paint)
 	}

@@ -188,9 +188,9 @@ func writeCompatibility(w io.Writer, c *cobra.Command) {
 	for _, name := range alias {
 		fmt.Fprintf(w, "  --%-25s %s\n", name, aliases[name])
 	}
-	fmt.Fprint(w, "\nThe same, without an effect:\n")
-	for _, line := range wrap(without, width(w)-2) {
-		fmt.Fprintf(w, "  %s\n", line)
+	fmt.Fprint(w, "  without an effect:\n")
+	for _, line := range wrap(without, width(w)-4) {
+		fmt.Fprintf(w, "    %s\n", line)
 	}
 }
 

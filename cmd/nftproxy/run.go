@@ -59,13 +59,17 @@ Exit code: 0 ended by a signal, or done with --cleanup, --init-only or
 		Args: runArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
+	o.addRunFlags(c)
+	return c
+}
+
+func (o *runOptions) addRunFlags(c *cobra.Command) {
 	o.addFlags(c)
 	o.settings.AddDaemon()
 	addVersionFlag(c, &o.version)
 	c.Flags().StringVar(&o.writeConfigTo, "write-config-to", "", "write the effective configuration to this `file`, and exit")
 	c.Flags().BoolVar(&o.cleanup, "cleanup", false, "remove the rules and the leftovers of kube-proxy, and exit")
 	c.Flags().BoolVar(&o.initOnly, "init-only", false, "perform the privileged preparations, write no rules, and exit")
-	return c
 }
 
 // runArguments ignores empty arguments: templates of kube-proxy's command line may

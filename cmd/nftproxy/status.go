@@ -1,99 +1,144 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/status"
+	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
 // errUnhealthy ends status with exit code 1. The output shows the problem.
-var errUnhealthy = errors.New("the last sync failed")
+var errUnhealthy = errors.New("the node is not healthy")
 
-type statusOptions struct{ address, namespace, output string }
+// maxRows is how many frontends are listed unless Services are selected.
+const maxRows = 30
+
+type statusOptions struct {
+	daemon         daemonFinder
+	filter         status.Filter
+	all            bool
+	output, colour string
+}
 
 func statusCommand() *cobra.Command {
 	var o statusOptions
 	c := &cobra.Command{
-		Use:   "status",
+		Use:   "status [NAME...]",
 		Short: "Show what this node serves and whether it is healthy",
-		Long: `Ask the running nftproxy for its state and what it serves: its last sync,
-pending changes, problems, health checks, remembered clients, and each frontend
-with the number of its endpoints and, with --service-metrics, of its connections.
+		Long: `Show what is wrong, then the state of the running nftproxy, totals, and the
+frontends that this node serves, with the number of their endpoints.
 
-If no nftproxy answers, for example after "nftproxy apply", the result is read
-from the tables in the kernel, which needs root. nftproxy cannot tell then
-whether the rules are up to date.
+Up to 30 frontends are listed. -A lists all; -n selects a namespace, and NAME one
+or more Services: namespace/name, or name in any namespace, where * stands for
+any characters. The totals are those of the selected Services.
 
-A frontend without endpoints rejects; one with traffic policy Local and without
-endpoints on this node drops. "outside" shows what clients outside of the
-cluster get, where that differs.
+ENDPOINTS is how many take new connections, as in 3/4 if the Service has more.
+A frontend without any "rejects"; one with traffic policy Local and without any
+on this node "drops". "outside" is what clients outside of the cluster get, where
+that differs. CONNECTIONS are counted with --service-metrics.
+"nftproxy describe" shows each endpoint.
 
-Exit code: 0 healthy, 1 the last sync failed or there was none yet, 2 neither a
-daemon nor tables, or another error.`,
+The running nftproxy is asked at the address where its command line and its
+configuration put it. If none runs, for example after "nftproxy apply", the
+result is read from the tables in the kernel, which needs root; nftproxy cannot
+tell then whether the rules are up to date.
+
+Exit code: 0 healthy, even if Services have problems; 1 the rules are not in sync
+with the source: a sync failed, there was none yet, or the source cannot be used;
+with --problems also 1 if there is any problem. 2 neither a daemon nor tables, NAME
+selects nothing, or another error.`,
 		Example: `  nftproxy status
+  nftproxy status --problems
+  nftproxy status shop/web 'kube-system/*'
   nftproxy status -n default
   nftproxy status >/dev/null || echo unhealthy
   nftproxy status -o json | jq '.lastSync, .problems'
   nftproxy status -o json | jq -r '.servicePorts[].frontends[] | "\(.connections) \(.address)"'`,
-		Args: noArguments,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
+		RunE: func(c *cobra.Command, args []string) error {
+			o.filter.Names = args
+			return o.run(c)
+		},
+		ValidArgsFunction: completeServices,
 	}
 	f := c.Flags()
-	f.StringVar(&o.address, "metrics-bind-address", "127.0.0.1:10249", "`address` with port where the running nftproxy serves metrics")
-	f.StringVarP(&o.namespace, "namespace", "n", "", "list only the Services of this `namespace`")
+	o.daemon.addAddress(f)
+	o.daemon.addConfig(c)
+	f.StringVarP(&o.filter.Namespace, "namespace", "n", "", "select the Services of this `namespace`")
+	f.BoolVarP(&o.all, "all", "A", false, "list all frontends and problems, regardless of how many there are")
+	f.BoolVar(&o.filter.Problems, "problems", false, "list all problems, and only Services that have one")
 	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
+	f.StringVar(&o.colour, "color", "auto", "`when` to colour the text: auto, always or never; auto respects NO_COLOR")
 	return c
 }
 
 func (o *statusOptions) run(c *cobra.Command) error {
-	if err := checkOutput(o.output, "text"); err != nil {
+	paint, err := useColour(o.colour, c.OutOrStdout())
+	if err := errors.Join(err, checkOutput(o.output, "text"), o.filter.Check()); err != nil {
 		return err
 	}
-	address, err := netip.ParseAddrPort(o.address)
-	if err != nil {
-		return fmt.Errorf("--metrics-bind-address: %q is not an address with port: write it like 127.0.0.1:10249 or [::1]:10249", o.address)
+	if o.output == "text" && !o.all && !o.filter.Selects() {
+		o.filter.Rows = maxRows
 	}
-	report, err := status.Fetch(c.Context(), address)
-	if errors.Is(err, status.ErrNoDaemon) {
-		report, err = o.fromKernel(c, err)
-	}
+	report, err := o.daemon.report(c.Context(), &o.filter)
 	if err != nil {
 		return err
 	}
-	if o.namespace != "" {
-		report.Only(o.namespace)
+	if report.Services == 0 && o.filter.Selects() && !o.filter.Problems {
+		return fmt.Errorf("no Service matches %s%s", o.selection(), suggest.DidYouMean(report.DidYouMean))
 	}
 	if o.output == "json" {
 		err = report.WriteJSON(c.OutOrStdout())
 	} else {
-		err = report.Print(c.OutOrStdout(), time.Now())
+		err = report.Print(c.OutOrStdout(), status.View{Now: time.Now(), Colour: paint, All: o.all || o.filter.Problems})
 	}
-	if err == nil && !report.Healthy {
+	if err == nil && (!report.Healthy || o.filter.Problems && len(report.Problems) > 0) {
 		return errUnhealthy
 	}
 	return err
 }
 
-// fromKernel returns a report when no daemon answers.
-func (o *statusOptions) fromKernel(c *cobra.Command, noDaemon error) (report *status.Report, err error) {
+// selection returns what the command line selects.
+func (o *statusOptions) selection() string {
+	text := fmt.Sprintf("%q", o.filter.Names)
+	text = strings.ReplaceAll(strings.Trim(text, "[]"), `" "`, `" or "`)
+	switch {
+	case len(o.filter.Names) == 0:
+		return fmt.Sprintf("namespace %q", o.filter.Namespace)
+	case o.filter.Namespace != "":
+		return text + fmt.Sprintf(" in namespace %q", o.filter.Namespace)
+	}
+	return text
+}
+
+// report returns the report of the running nftproxy, or of the kernel's tables if none
+// answers.
+func (d *daemonFinder) report(ctx context.Context, filter *status.Filter) (report *status.Report, err error) {
+	err = d.ask(func(address netip.AddrPort) (err error) {
+		report, err = status.Fetch(ctx, address, filter)
+		return err
+	})
+	if !errors.Is(err, status.ErrNoDaemon) {
+		return report, err
+	}
+	noDaemon := err
 	err = withKernel(func(conn *kernel.Conn) (err error) {
-		report, err = status.FromKernel(conn)
+		report, err = status.FromKernel(conn, filter)
 		return err
 	})
 	switch {
 	case err != nil:
 		return nil, errors.Join(noDaemon, err)
 	case report == nil:
-		return nil, fmt.Errorf("%w, and the kernel has no tables of nftproxy: start \"nftproxy run\", or name the address of a running one with --metrics-bind-address", noDaemon)
+		return nil, fmt.Errorf("%w\nand the kernel has no tables of nftproxy: start \"nftproxy run\", or name the address of a running one with --metrics-bind-address", noDaemon)
 	}
-	if o.output == "text" {
-		fmt.Fprintf(c.OutOrStdout(), "%v; this is what the kernel holds\n\n", noDaemon)
-	}
+	report.NoDaemon = strings.ReplaceAll(noDaemon.Error(), "\n", "; ")
 	return report, nil
 }

@@ -50,16 +50,28 @@ func TestStatusOfKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"no daemon answers at " + address, "this is what the kernel holds",
-		"serves     1 Service, 1 frontend, 2 endpoints\n",
+		"no problems\n", "no daemon answers at " + address, "from the kernel's tables\n",
+		"serves     1 Service, 1 frontend, 2 endpoints in use",
 		"default/web:http  tcp 10.96.0.10:80  ClusterIP  2\n",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("printed %q, want %q", out, want)
 		}
 	}
-	if out, err = runStatus(t, ns, address, "-n", "kube-system"); err != nil || strings.Contains(out, "default/web") {
-		t.Errorf("another namespace: %v, %s", err, out)
+	for args, want := range map[string]string{
+		"-n kube-system":      `no Service matches namespace "kube-system"`,
+		"-n defualt":          `no Service matches namespace "defualt": did you mean default?`,
+		"wbe":                 `no Service matches "wbe": did you mean web?`,
+		"-n default api shop": `no Service matches "api" or "shop" in namespace "default"`,
+	} {
+		if out, err := runStatus(t, ns, address, strings.Fields(args)...); err == nil || err.Error() != want || out != "" {
+			t.Errorf("%s: %v, want %s; printed %q", args, err, want, out)
+		}
+	}
+	for _, args := range []string{"web", "default/web", "default/*", "-n default", "-A", "--problems"} {
+		if out, err := runStatus(t, ns, address, strings.Fields(args)...); err != nil || strings.Contains(out, "default/web:http") == (args == "--problems") {
+			t.Errorf("%s: %v, %s", args, err, out)
+		}
 	}
 	out, err = runStatus(t, ns, address, "-o", "json")
 	var r status.Report
@@ -74,11 +86,12 @@ func TestStatusOfDaemon(t *testing.T) {
 	for _, c := range []struct {
 		healthy bool
 		want    error
-	}{{true, nil}, {false, errUnhealthy}} {
+		args    []string
+	}{{true, nil, nil}, {false, errUnhealthy, nil}, {true, errUnhealthy, []string{"--problems"}}} {
 		daemon := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			fmt.Fprintf(w, `{"from": "daemon", "healthy": %t, "node": "node-1"}`, c.healthy)
+			fmt.Fprintf(w, `{"from": "daemon", "healthy": %t, "node": "node-1", "problems": [{"object": "a", "reason": "b", "message": "c"}]}`, c.healthy)
 		}))
-		out, err := runStatus(t, ns, daemon.Listener.Addr().String())
+		out, err := runStatus(t, ns, daemon.Listener.Addr().String(), c.args...)
 		if !errors.Is(err, c.want) || !strings.Contains(out, "node-1") {
 			t.Errorf("healthy %t: %v, %s", c.healthy, err, out)
 		}
@@ -87,14 +100,13 @@ func TestStatusOfDaemon(t *testing.T) {
 }
 
 func TestStatusUsage(t *testing.T) {
-	if got := statusCommand().Flag("metrics-bind-address").DefValue; got != "127.0.0.1:10249" {
-		t.Errorf("asks at %s", got)
-	}
 	ns := netlab.TestNamespace(t)
 	for args, want := range map[string]string{
 		"-o yaml":                          `--output: unknown format "yaml": use text or json`,
-		"--metrics-bind-address localhost": `"localhost" is not an address with port`,
-		"web":                              "unexpected argument",
+		"--metrics-bind-address localhost": `"localhost" is not an address: write it like 127.0.0.1:10249`,
+		"shop/[":                           `"shop/[" is not the name of a Service`,
+		"--config /nowhere":                "exclude each other",
+		"--color sometimes":                "unknown value",
 	} {
 		if _, err := runStatus(t, ns, unusedAddress(), strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", args, err, want)

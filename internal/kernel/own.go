@@ -89,6 +89,21 @@ func (c *Conn) Claim() (outdated []model.Family, err error) {
 	return outdated, err
 }
 
+// OwnedByOther returns the table of ours that belongs to another process, if there is
+// one.
+func (c *Conn) OwnedByOther() (*OwnedError, error) {
+	for _, f := range model.Families {
+		t, err := persist(func() (tableState, error) { return c.table(f) })
+		switch {
+		case err == nil && t.isOwnedByOther(c):
+			return ownedError(f, t), nil
+		case err != nil && !errors.Is(err, unix.ENOENT):
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
 // HasTables reports whether the kernel has a table of ours.
 func (c *Conn) HasTables() (bool, error) {
 	for _, f := range model.Families {

@@ -12,6 +12,8 @@ type Choice struct {
 	// Serving are the endpoints, on any node, that keep their connections when the
 	// choice changes (9.4, 9.8).
 	Serving []Endpoint
+	// Known is the number of all endpoints, including those that take no connections.
+	Known int
 }
 
 // Verdict is the decision on a new connection.
@@ -42,6 +44,7 @@ func Choose(endpoints []Endpoint, node *Node) *Choice {
 		Cluster: chosen(PolicyCluster),
 		Local:   chosen(PolicyLocal),
 		Serving: filter(endpoints, func(h *Host) bool { return h.Serving }),
+		Known:   len(endpoints),
 	}
 }
 

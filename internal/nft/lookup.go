@@ -24,6 +24,23 @@ func (t *Table) AffinityTimeout(bindings string, f model.Frontend) (timeout time
 	return 0, false
 }
 
+// AffinityTimeouts returns how long the frontends with affinity remember their clients.
+func (t *Table) AffinityTimeouts() map[model.Frontend]time.Duration {
+	out := make(map[model.Frontend]time.Duration)
+	for _, c := range t.Chains {
+		for _, r := range c.Rules {
+			remember, in := t.remembers(r)
+			if in == nil {
+				continue
+			}
+			for i := range in.Elements {
+				out[in.Elements[i].Key.Frontend()] = remember.Timeout
+			}
+		}
+	}
+	return out
+}
+
 // remembers returns, for a rule such as "... @affinity-10800 goto bind-10800", how
 // that chain remembers the clients of the frontends in the set.
 func (t *Table) remembers(r Rule) (Remember, *Set) {

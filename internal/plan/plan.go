@@ -23,6 +23,7 @@ type Plan struct {
 	// with the frontend counts.
 	services []*nft.Set
 	Rebuilt  []model.Family // families whose table is replaced
+	Idle     int            // chains of unused lanes that stay, and that Changes leaves out
 }
 
 // Empty reports whether there is nothing to do.
@@ -65,8 +66,9 @@ type Change struct {
 	Timeout time.Duration // of the binding of a client that is added
 }
 
-// service names the service port of the frontend of an element, empty if unknown.
-func (p *Plan) service(c *Change) string {
+// ServicePort names the service port of the frontend of an element as its comment
+// does; empty if unknown.
+func (p *Plan) ServicePort(c *Change) string {
 	if c.Kind() != "element" {
 		return ""
 	}
@@ -149,10 +151,20 @@ func (p *Plan) Removals() *Plan { return p.without(func(c Change) bool { return 
 
 // WithoutIdleLanes returns the plan without the deletion of lanes.
 func (p *Plan) WithoutIdleLanes() *Plan {
-	return p.without(func(c Change) bool {
-		isLane := c.Chain != nil && nft.IsLane(c.OldRules) || c.Old != nil && c.Set.Name == nft.LanesMap
-		return c.Verb == Delete && isLane && c.passing == 0
+	idle := 0
+	out := p.without(func(c Change) bool {
+		isChain := c.Chain != nil && nft.IsLane(c.OldRules)
+		isLane := isChain || c.Old != nil && c.Set.Name == nft.LanesMap
+		if c.Verb != Delete || !isLane || c.passing != 0 {
+			return false
+		}
+		if isChain {
+			idle++
+		}
+		return true
 	})
+	out.Idle = idle
+	return out
 }
 
 func (p *Plan) without(is func(Change) bool) *Plan {

@@ -20,28 +20,45 @@ var (
 
 const colourOff = "\x1b[0m"
 
-// Print writes the plan as text: a line for each change under the name of its
-// table, and a summary. The signs are + for added, - for deleted and ~ for changed.
+// Print writes the plan as text: its changes and a summary.
 func (p *Plan) Print(w io.Writer, colour bool) error {
-	pp := planPrinter{plan: p, w: bufio.NewWriter(w), colour: colour}
-	for i := range p.Changes {
-		if c := &p.Changes[i]; c.passing == 0 {
-			pp.change(c)
-		}
+	if err := p.PrintChanges(w, colour, 0); err != nil {
+		return err
 	}
 	if len(p.Changes) > 0 {
-		fmt.Fprintln(pp.w)
+		fmt.Fprintln(w)
 	}
-	fmt.Fprintln(pp.w, p.Summary())
+	_, err := fmt.Fprintln(w, p.Summary())
+	return err
+}
+
+// PrintChanges writes a line for each change under the name of its table, and the rules
+// of chains, for the first changes, limit at most; zero means all. The signs are + for
+// added, - for deleted and ~ for changed.
+func (p *Plan) PrintChanges(w io.Writer, colour bool, limit int) error {
+	pp := planPrinter{plan: p, w: bufio.NewWriter(w), colour: colour}
+	for i, n := 0, 0; i < len(p.Changes) && (limit == 0 || n < limit); i++ {
+		if c := &p.Changes[i]; c.passing == 0 {
+			pp.change(c)
+			n++
+		}
+	}
 	return pp.w.Flush()
 }
 
 // Summary counts the changes in one line.
 func (p *Plan) Summary() string {
-	if p.Empty() {
-		return "No changes."
+	text := "No changes."
+	if !p.Empty() {
+		text = fmt.Sprintf("%d to add, %d to change, %d to delete.", p.Count(Add), p.Count(Replace), p.Count(Delete))
 	}
-	return fmt.Sprintf("%d to add, %d to change, %d to delete.", p.Count(Add), p.Count(Replace), p.Count(Delete))
+	switch p.Idle {
+	case 0:
+		return text
+	case 1:
+		return text + " 1 idle lane stays."
+	}
+	return fmt.Sprintf("%s %d idle lanes stay.", text, p.Idle)
 }
 
 // planPrinter prints changes. A bufio.Writer keeps the first error.
@@ -59,7 +76,7 @@ func (pp *planPrinter) change(c *Change) {
 	}
 	switch c.Kind() {
 	case "element":
-		pp.line(c.Verb, 1, "%s", c.elementLine(pp.plan.service(c)))
+		pp.line(c.Verb, 1, "%s", c.elementLine(pp.plan.ServicePort(c)))
 	case "chain":
 		pp.chain(c)
 	case "table":
@@ -142,6 +159,7 @@ type planJSON struct {
 		Change int `json:"change"`
 		Delete int `json:"delete"`
 	} `json:"summary"`
+	Services any `json:"services,omitempty"` // that change
 }
 
 type changeJSON struct {
@@ -157,13 +175,13 @@ type changeJSON struct {
 	Service  string   `json:"service,omitempty"` // behind the element
 }
 
-// JSON writes the plan as one JSON object.
-func (p *Plan) JSON(w io.Writer) error {
-	out := planJSON{Changes: []changeJSON{}}
+// JSON writes the plan as one JSON object, with the Services that change.
+func (p *Plan) JSON(w io.Writer, services any) error {
+	out := planJSON{Changes: []changeJSON{}, Services: services}
 	out.Summary.Add, out.Summary.Change, out.Summary.Delete = p.Count(Add), p.Count(Replace), p.Count(Delete)
 	for i := range p.Changes {
 		if c := &p.Changes[i]; c.passing == 0 {
-			out.Changes = append(out.Changes, c.json(p.service(c)))
+			out.Changes = append(out.Changes, c.json(p.ServicePort(c)))
 		}
 	}
 	e := json.NewEncoder(w)

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strings"
 	"time"
 )
 
@@ -25,17 +26,30 @@ const (
 	// needed because without a daemon any user may listen on its port.
 	answerTimeout = 30 * time.Second
 	maxAnswer     = 256 << 20
+	maxReason     = 1 << 10 // bytes of a message for people
 )
 
-// Fetch requests the report of the daemon at an address. The error is [ErrNoDaemon]
-// if nothing or another server answers there.
-func Fetch(ctx context.Context, address netip.AddrPort) (*Report, error) {
+// Fetch requests the report of the daemon at an address about the Services that a
+// filter selects. The error is [ErrNoDaemon] if nothing or another server answers there.
+func Fetch(ctx context.Context, address netip.AddrPort, filter *Filter) (*Report, error) {
+	r := &Report{}
+	if err := get(ctx, address, Path, filter.query(), r); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// get requests a page of the daemon at an address and decodes its answer, which is JSON.
+func get(ctx context.Context, address netip.AddrPort, path string, query url.Values, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	target := "http://" + address.String() + Path // the unspecified address is this machine
+	target := "http://" + address.String() + path // the unspecified address is this machine
+	if len(query) > 0 {
+		target += "?" + query.Encode()
+	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
-		return nil, fmt.Errorf("ask %s: %w", target, err)
+		return fmt.Errorf("ask %s: %w", target, err)
 	}
 	// Without a proxy from the environment: the daemon is on this machine.
 	client := http.Client{
@@ -48,21 +62,23 @@ func Fetch(ctx context.Context, address netip.AddrPort) (*Report, error) {
 	response, err := client.Do(request)
 	var failed *url.Error
 	if errors.As(err, &failed) {
-		return nil, fmt.Errorf("%w at %s (%w)", ErrNoDaemon, address, failed.Err)
+		return fmt.Errorf("%w at %s (%w)", ErrNoDaemon, address, failed.Err)
 	}
 	defer response.Body.Close()
 	switch response.StatusCode {
 	case http.StatusOK:
+	case http.StatusBadRequest:
+		reason, _ := io.ReadAll(io.LimitReader(response.Body, maxReason))
+		return fmt.Errorf("ask %s: %s", target, strings.TrimSpace(string(reason)))
 	case http.StatusInternalServerError:
-		return nil, fmt.Errorf("ask %s: the daemon failed to answer: see its log", target)
+		return fmt.Errorf("ask %s: the daemon failed to answer: see its log", target)
 	case http.StatusTooManyRequests:
-		return nil, fmt.Errorf("ask %s: too many requests: try again", target)
+		return fmt.Errorf("ask %s: too many requests: try again", target)
 	default:
-		return nil, fmt.Errorf("%w at %s (another server answers %q to %s)", ErrNoDaemon, address, response.Status, Path)
+		return fmt.Errorf("%w at %s (another server answers %q to %s)", ErrNoDaemon, address, response.Status, path)
 	}
-	r := &Report{}
-	if err := json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(r); err != nil {
-		return nil, fmt.Errorf("ask %s: read answer: %w", target, err)
+	if err := json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(answer); err != nil {
+		return fmt.Errorf("ask %s: read answer: %w", target, err)
 	}
-	return r, nil
+	return nil
 }

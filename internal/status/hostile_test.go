@@ -49,12 +49,12 @@ func TestHostileDaemon(t *testing.T) {
 		}
 		daemon := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) }))
 		defer daemon.Close()
-		r, err := status.Fetch(t.Context(), netip.MustParseAddrPort(daemon.Listener.Addr().String()))
+		r, err := status.Fetch(t.Context(), netip.MustParseAddrPort(daemon.Listener.Addr().String()), &status.Filter{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var out strings.Builder
-		if err := r.Print(&out, time.Unix(2000, 0)); err != nil {
+		if err := r.Print(&out, status.View{Now: time.Unix(2000, 0)}); err != nil {
 			t.Fatal(err)
 		}
 		return strings.Split(out.String(), "\n")
@@ -76,7 +76,7 @@ func TestNoRedirect(t *testing.T) {
 	defer elsewhere.Close()
 	daemon := httptest.NewServer(http.RedirectHandler(elsewhere.URL, http.StatusFound))
 	defer daemon.Close()
-	if _, err := status.Fetch(t.Context(), netip.MustParseAddrPort(daemon.Listener.Addr().String())); !errors.Is(err, status.ErrNoDaemon) {
+	if _, err := status.Fetch(t.Context(), netip.MustParseAddrPort(daemon.Listener.Addr().String()), &status.Filter{}); !errors.Is(err, status.ErrNoDaemon) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -104,7 +104,7 @@ func TestManyAsk(t *testing.T) {
 	defer daemon.Close()
 	answers := make(chan error)
 	ask := func() {
-		_, err := status.Fetch(context.Background(), netip.MustParseAddrPort(daemon.Listener.Addr().String()))
+		_, err := status.Fetch(context.Background(), netip.MustParseAddrPort(daemon.Listener.Addr().String()), &status.Filter{})
 		answers <- err
 	}
 	go ask()

@@ -1,6 +1,9 @@
 package status
 
 import (
+	"net/netip"
+	"time"
+
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -10,7 +13,7 @@ import (
 // FromKernel returns the report for our tables, or nil if there are none. The names
 // of Services come from comments of elements, which nft limits to 128 bytes: longer
 // ones are cut.
-func FromKernel(k *kernel.Conn) (*Report, error) {
+func FromKernel(k *kernel.Conn, filter *Filter) (*Report, error) {
 	rs, _, err := k.Read()
 	if err != nil || len(rs.Tables) == 0 {
 		return nil, err
@@ -28,7 +31,6 @@ func FromKernel(k *kernel.Conn) (*Report, error) {
 		connections[c.Frontend] += c.Connections
 	}
 	var all []frontend
-	endpoints := make(map[answer]bool)
 	for _, t := range rs.Tables {
 		services := t.Set(nft.ServicesMap)
 		if services == nil {
@@ -40,7 +42,7 @@ func FromKernel(k *kernel.Conn) (*Report, error) {
 			}
 		}
 		r.Counted = r.Counted || services.Counters
-		found := tableFrontends(t, services, endpoints)
+		found := tableFrontends(t, services)
 		for i := range found {
 			if services.Counters {
 				n := connections[found[i].Frontend]
@@ -49,7 +51,8 @@ func FromKernel(k *kernel.Conn) (*Report, error) {
 		}
 		all = append(all, found...)
 	}
-	r.fill(all, endpoints)
+	r.fill(all, filter)
+	r.addProblems(time.Now())
 	return r, nil
 }
 
@@ -61,40 +64,42 @@ func (r *Report) addAffinity(k KernelReader) error {
 	return err
 }
 
-// tableFrontends returns the frontends of a table, and adds its endpoints to
-// endpoints.
-func tableFrontends(t *nft.Table, services *nft.Set, endpoints map[answer]bool) []frontend {
+// tableFrontends returns the frontends of a table.
+func tableFrontends(t *nft.Table, services *nft.Set) []frontend {
 	byFrontend := make(map[model.Frontend][]nft.Element)
 	if s := t.Set(nft.EndpointsMap); s != nil {
 		for _, e := range s.Elements {
 			f := e.Key.Frontend()
 			byFrontend[f] = append(byFrontend[f], e)
-			endpoints[answer{f.Protocol, e.Value.Endpoint}] = true
 		}
 	}
-	lanes := plan.NewLanes(t)
-	decision := func(set string, class nft.Class, f model.Frontend) Decision {
-		slots, _ := lanes.Of(set, f)
-		n := distinct(byFrontend[f], slots)
+	lanes, affinity := plan.NewLanes(t), t.AffinityTimeouts()
+	decision := func(set string, class nft.Class, f *frontend) Decision {
+		slots, _ := lanes.Of(set, f.Frontend)
+		endpoints := distinct(byFrontend[f.Frontend], slots)
 		switch {
 		case lanes.Verdict(class).Action == nft.Drop:
 			return Decision{Verdict: model.Drop.String()}
-		case n == 0:
+		case len(endpoints) == 0:
 			return Decision{Verdict: model.Reject.String()}
 		}
-		return Decision{model.Forward.String(), n}
+		f.endpoints = append(f.endpoints, endpoints...)
+		return Decision{model.Forward.String(), len(endpoints)}
 	}
 	var out []frontend
 	local := t.Set(nft.LocalServicesMap)
 	for i := range services.Elements {
 		e := &services.Elements[i]
-		f := frontend{Frontend: e.Key.Frontend(), inside: decision(nft.ServicesMap, e.Value.Class, e.Key.Frontend())}
+		f := frontend{Frontend: e.Key.Frontend()}
+		f.inside = decision(nft.ServicesMap, e.Value.Class, &f)
 		f.port, f.kind = nft.ParseComment(e.Comment)
 		f.port.Protocol = f.Protocol
+		f.affinity, f.ranges = affinity[f.Frontend], has(t.Set(nft.FirewalledSet), f.Frontend)
+		f.local = f.kind == model.ClusterIP && f.inside.Verdict == model.Drop.String()
 		if local != nil {
 			if o, ok := local.Find(f.Frontend); ok {
-				outside := decision(nft.LocalServicesMap, o.Value.Class, f.Frontend)
-				f.outside = &outside
+				outside := decision(nft.LocalServicesMap, o.Value.Class, &f)
+				f.outside, f.local = &outside, true
 			}
 		}
 		out = append(out, f)
@@ -102,13 +107,23 @@ func tableFrontends(t *nft.Table, services *nft.Set, endpoints map[answer]bool) 
 	return out
 }
 
-// distinct counts the endpoints in some slots. A weighted endpoint has several slots.
-func distinct(elements []nft.Element, slots nft.Slots) int {
-	seen := make(map[nft.Value]bool, len(elements))
+// distinct returns the endpoints in some slots. A weighted endpoint has several slots.
+func distinct(elements []nft.Element, slots nft.Slots) []netip.AddrPort {
+	var out []netip.AddrPort
+	seen := make(map[netip.AddrPort]bool, len(elements))
 	for _, e := range elements {
-		if slots.Has(e.Key.Slot) {
-			seen[e.Value] = true
+		if slots.Has(e.Key.Slot) && !seen[e.Value.Endpoint] {
+			seen[e.Value.Endpoint] = true
+			out = append(out, e.Value.Endpoint)
 		}
 	}
-	return len(seen)
+	return out
+}
+
+func has(s *nft.Set, f model.Frontend) bool {
+	if s == nil {
+		return false
+	}
+	_, ok := s.Find(f)
+	return ok
 }

@@ -6,40 +6,159 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-// Print writes the report as text; now is the current time.
-func (r *Report) Print(w io.Writer, now time.Time) error {
-	p := terminal.NewPrinter(w, "")
+// View is how a report is printed.
+type View struct {
+	Now    time.Time
+	Colour bool
+	All    bool // list everything; otherwise long lists are cut
+}
+
+// Most lines of lists that are cut.
+const (
+	maxExamples     = 3   // of the problems with one reason
+	maxManyReasons  = 6   // with more reasons, each has one example
+	maxHealthChecks = 4   // of Services
+	maxMessage      = 240 // characters of a problem
+)
+
+// Print writes the report as text: what is wrong, the state of the daemon, totals, then
+// the frontends.
+func (r *Report) Print(w io.Writer, v View) error {
+	p := &printer{terminal.NewPrinter(w, ""), v}
+	p.verdict(r)
+	p.problems("", r.Problems)
+	p.problems("good to know", r.Notes)
+	p.WriteString("\n")
 	if r.From == Daemon {
-		r.printDaemon(p, now)
+		p.daemon(r)
+	} else {
+		p.Fact("daemon", "%s", r.noDaemon())
 	}
-	p.Fact("serves", "%s, %s, %s", number(r.Services, "Service"), number(r.Frontends, "frontend"), number(r.Endpoints, "endpoint"))
-	if len(r.NodePortAddresses) > 0 {
-		p.Fact("NodePorts", "on %s", addressList(r.NodePortAddresses))
-	}
-	for _, a := range r.Affinity {
-		p.Fact("affinity", "%s: %s of %d clients remembered", a.name(), a.count(), a.Size)
-	}
-	for _, h := range r.HealthChecks {
-		p.Fact("health", "%s/%s on port %d: %s on this node", h.Namespace, h.Name, h.Port, localEndpoints(h.Endpoints))
-	}
-	for _, n := range r.Problems {
-		p.Fact("problem", "%s: %s", n.Object, n.Message)
-	}
-	r.printTable(p)
+	p.totals(r)
+	p.table(r)
 	return p.Flush()
 }
 
-func (r *Report) printDaemon(p *terminal.Printer, now time.Time) {
-	since := func(t time.Time) time.Duration { return now.Sub(t).Round(time.Second) }
+type printer struct {
+	*terminal.Printer
+	View
+}
+
+// Colours (ANSI) of the verdict.
+const (
+	green, yellow, red = "\x1b[32m", "\x1b[33m", "\x1b[31m"
+	colourOff          = "\x1b[0m"
+)
+
+func (p *printer) verdict(r *Report) {
+	text, colour := r.verdict()
+	if p.Colour {
+		text = colour + text + colourOff
+	}
+	p.WriteString(text + "\n")
+}
+
+// verdict returns the answer to "what is wrong?", and its colour.
+func (r *Report) verdict() (text, colour string) {
+	problems := number(len(r.Problems), "problem")
+	switch n := len(r.Problems); {
+	case r.From == Daemon && !r.Healthy && n == 0:
+		return "unhealthy", red
+	case r.From == Daemon && !r.Healthy:
+		return "unhealthy: " + problems, red
+	case n > 0 && r.From == Daemon:
+		return "healthy, but " + problems, yellow
+	case n > 0:
+		return problems, yellow
+	case r.From == Daemon:
+		return "healthy", green
+	}
+	return "no problems", green
+}
+
+// problems writes problems by reason.
+func (p *printer) problems(title string, all []Problem) {
+	if len(all) == 0 {
+		return
+	}
+	p.WriteString("\n")
+	indent := ""
+	if title != "" {
+		p.Line("%s", title)
+		indent = "  "
+	}
+	examples := maxExamples
+	if reasons := reasonsOf(all); len(reasons) > maxManyReasons {
+		examples = 1
+	}
+	for len(all) > 0 {
+		n := 1
+		for n < len(all) && all[n].Reason == all[0].Reason {
+			n++
+		}
+		p.group(indent, all[:n], examples)
+		all = all[n:]
+	}
+}
+
+func reasonsOf(all []Problem) map[string]bool {
+	out := make(map[string]bool)
+	for _, p := range all {
+		out[p.Reason] = true
+	}
+	return out
+}
+
+// group writes problems with the same reason.
+func (p *printer) group(indent string, all []Problem, examples int) {
+	text := ""
+	for _, c := range classes {
+		if c.reason == all[0].Reason {
+			text = ": " + c.text
+		}
+	}
+	p.Line("%s%d %s%s", indent, len(all), all[0].Reason, text)
+	shown := all
+	if !p.All && len(all) > examples+1 { // a line for one more is as long as that one
+		shown = all[:examples]
+	}
+	for i := range shown {
+		p.Line("%s    %s: %s", indent, shown[i].Object, p.message(shown[i].Message))
+	}
+	if more := len(all) - len(shown); more > 0 {
+		p.Line("%s    and %d more: nftproxy status --problems", indent, more)
+	}
+}
+
+// message returns the part of a message that is printed: it may be long, as that of a
+// file with many mistakes. The log has all of it, also the stack of a panic.
+func (p *printer) message(text string) string {
+	first, rest, more := strings.Cut(text, "\n")
+	if runes := []rune(first); !p.All && len(runes) > maxMessage {
+		first, more = string(runes[:maxMessage])+"...", rest != ""
+	}
+	if more {
+		first += fmt.Sprintf(" (and %s)", number(strings.Count(rest, "\n")+1, "more line"))
+	}
+	return first
+}
+
+func (r *Report) noDaemon() string {
+	why := "not asked"
+	if r.NoDaemon != "" {
+		why = r.NoDaemon
+	}
+	return why + "; the following is from the kernel's tables"
+}
+
+func (p *printer) daemon(r *Report) {
+	since := func(t time.Time) time.Duration { return p.Now.Sub(t).Round(time.Second) }
 	p.Fact("daemon", "nftproxy %s, started %s ago (%s)", r.Version, since(r.Started), r.Started.Local().Format(time.DateTime))
 	if r.Node != "" {
 		p.Fact("node", "%s", r.Node)
@@ -61,8 +180,7 @@ func (r *Report) printDaemon(p *terminal.Printer, now time.Time) {
 	case s == nil:
 		p.Fact("last sync", "none yet: waiting for the source")
 	case s.Error != "":
-		reason, _, _ := strings.Cut(s.Error, "\n") // the log has the stack of a panic
-		p.Fact("last sync", "FAILED %s ago: %s", since(s.Started), reason)
+		p.Fact("last sync", "FAILED %s ago: %s", since(s.Started), p.message(s.Error))
 		if !r.LastSuccess.IsZero() {
 			p.Fact("last good", "%s ago; the following is from that sync", since(r.LastSuccess))
 		}
@@ -75,56 +193,26 @@ func (r *Report) printDaemon(p *terminal.Printer, now time.Time) {
 	}
 }
 
-func (r *Report) printTable(p *terminal.Printer) {
-	if len(r.ServicePorts) == 0 {
-		return
+func (p *printer) totals(r *Report) {
+	name := "serves"
+	if r.Filtered {
+		name = "selected"
 	}
-	t := tabwriter.NewWriter(p, 0, 0, 2, ' ', 0)
-	row := func(cells ...string) {
-		for i, c := range cells {
-			cells[i] = terminal.Printable(c)
+	p.Fact(name, "%s, %s, %s in use (addresses with port, each counted once)",
+		number(r.Services, "Service"), number(r.Frontends, "frontend"), number(r.Endpoints, "endpoint"))
+	if len(r.NodePortAddresses) > 0 {
+		p.Fact("NodePorts", "on %s", addressList(r.NodePortAddresses))
+	}
+	for _, a := range r.Affinity {
+		p.Fact("affinity", "%s: %s of %d clients remembered", a.name(), a.count(), a.Size)
+	}
+	for i, h := range r.HealthChecks {
+		if i == maxHealthChecks && !p.All && len(r.HealthChecks) > maxHealthChecks+1 {
+			p.Fact("health", "and %d more: nftproxy status -A", len(r.HealthChecks)-i)
+			break
 		}
-		fmt.Fprintln(t, strings.Join(cells, "\t"))
+		p.Fact("health", "%s/%s on port %d: %s on this node", h.Namespace, h.Name, h.Port, localEndpoints(h.Endpoints))
 	}
-	heading := []string{"SERVICE PORT", "FRONTEND", "KIND", "ENDPOINTS"}
-	if r.Counted {
-		heading = append(heading, "CONNECTIONS")
-	}
-	fmt.Fprintln(p)
-	row(heading...)
-	for i := range r.ServicePorts {
-		s := &r.ServicePorts[i]
-		name := s.label()
-		for j := range s.Frontends {
-			f := &s.Frontends[j]
-			cells := []string{name, s.Protocol + " " + f.Address, f.Kind, f.decisions()}
-			if f.Connections != nil {
-				cells = append(cells, strconv.FormatUint(*f.Connections, 10))
-			}
-			row(cells...)
-			name = ""
-		}
-	}
-	_ = t.Flush() // p keeps the error
-}
-
-// label returns "namespace/name:port", without the colon for an unnamed port.
-func (s *ServicePort) label() string {
-	return model.PortName{Service: model.ServiceName{Namespace: s.Namespace, Name: s.Name}, Port: s.Port}.String()
-}
-
-func (f *Frontend) decisions() string {
-	if f.Outside == nil || *f.Outside == f.Decision {
-		return f.text()
-	}
-	return f.text() + ", outside " + f.Outside.text()
-}
-
-func (f Decision) text() string {
-	if f.Verdict == model.Forward.String() {
-		return fmt.Sprint(f.Endpoints)
-	}
-	return f.Verdict + "s"
 }
 
 func number(n int, what string) string {
@@ -150,10 +238,4 @@ func localEndpoints(byFamily map[string]int) string {
 		out = append(out, fmt.Sprintf("%d over %s", byFamily[f], f))
 	}
 	return strings.Join(out, ", ")
-}
-
-// Only reduces the report to the Services of one namespace. Totals stay unchanged.
-func (r *Report) Only(namespace string) {
-	r.ServicePorts = slices.DeleteFunc(r.ServicePorts, func(s ServicePort) bool { return s.Namespace != namespace })
-	r.HealthChecks = slices.DeleteFunc(r.HealthChecks, func(h HealthCheck) bool { return h.Namespace != namespace })
 }

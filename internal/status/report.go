@@ -6,12 +6,10 @@ package status
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/netip"
-	"slices"
 	"strconv"
 	"time"
 
@@ -41,16 +39,31 @@ type Report struct {
 	// PostponedUntil is when the source is read for the first time (--start-jitter);
 	// zero: it is read already.
 	PostponedUntil time.Time `json:"postponedUntil,omitzero"`
+	// RulesChanged is what other programs did to the rules; nil: nothing.
+	RulesChanged *Interference `json:"rulesChanged,omitempty"`
+	// NoDaemon is why the report is from the kernel: where no daemon answers.
+	NoDaemon string `json:"noDaemon,omitempty"`
 
-	Services     int           `json:"services"`
-	Frontends    int           `json:"frontends"`
-	Endpoints    int           `json:"endpoints"` // distinct ones
+	// Filtered reports that the following is about the Services that a [Filter] selects.
+	Filtered  bool `json:"filtered,omitempty"`
+	Services  int  `json:"services"`
+	Frontends int  `json:"frontends"`
+	Endpoints int  `json:"endpoints"` // distinct ones that take connections
+	// DidYouMean are names that resemble a filter that selects nothing.
+	DidYouMean   []string      `json:"didYouMean,omitempty"`
 	HealthChecks []HealthCheck `json:"healthChecks,omitempty"`
 	// NodePortAddresses serve the frontends with the unspecified address.
 	NodePortAddresses []netip.Addr `json:"nodePortAddresses,omitempty"`
 	Affinity          []Affinity   `json:"affinity,omitempty"`
-	Problems          []Problem    `json:"problems,omitempty"`
-	Counted           bool         `json:"counted"` // connections are counted (--service-metrics)
+	// Problems are sorted by urgency, then object. ProblemCounts are their numbers by
+	// reason.
+	Problems      []Problem      `json:"problems,omitempty"`
+	ProblemCounts map[string]int `json:"problemCounts,omitempty"`
+	// Notes are what operators should know, but need not change.
+	Notes   []Problem `json:"notes,omitempty"`
+	Counted bool      `json:"counted"` // connections are counted (--service-metrics)
+	// Omitted is the number of frontends that are not listed, because they are too many.
+	Omitted int `json:"omittedFrontends,omitempty"`
 	// ServicePorts are sorted by name. WriteJSON writes them last and one by one,
 	// because there may be many.
 	ServicePorts []ServicePort `json:"servicePorts,omitempty"`
@@ -115,20 +128,16 @@ func (a *Affinity) count() string {
 	return strconv.Itoa(a.Clients)
 }
 
-// Problem is an object that cannot be served as it asks. Reason is one word.
-type Problem struct {
-	Object  string `json:"object"`
-	Reason  string `json:"reason"`
-	Message string `json:"message"`
-}
-
 // ServicePort is one port of a Service.
 type ServicePort struct {
-	Namespace string     `json:"namespace"`
-	Name      string     `json:"name"` // of the Service
-	Port      string     `json:"port,omitempty"`
-	Protocol  string     `json:"protocol"`
-	Frontends []Frontend `json:"frontends"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"` // of the Service
+	Port      string `json:"port,omitempty"`
+	Protocol  string `json:"protocol"`
+	// AffinitySeconds is how long a client stays on its endpoint; absent: no affinity.
+	AffinitySeconds float64    `json:"affinitySeconds,omitempty"`
+	Scheduler       string     `json:"scheduler,omitempty"` // if the Service names one
+	Frontends       []Frontend `json:"frontends"`
 }
 
 // Frontend is an address that clients dial.
@@ -137,6 +146,11 @@ type Frontend struct {
 	Address string `json:"address"` // with the port
 	Decision
 	Outside *Decision `json:"outside,omitempty"` // for clients outside of the cluster, if it differs
+	// Known is the number of all endpoints, including those that take no connections;
+	// absent if the report is from the kernel.
+	Known        int    `json:"knownEndpoints,omitempty"`
+	Policy       string `json:"policy,omitempty"`       // Local, if that is the traffic policy
+	SourceRanges bool   `json:"sourceRanges,omitempty"` // only some clients are allowed
 	// Connections is the number of new connections, including rejected and dropped
 	// ones; absent without counters.
 	Connections *uint64 `json:"connections,omitempty"`
@@ -179,43 +193,4 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	}
 	out.WriteString("\n  ]\n}\n")
 	return out.Flush()
-}
-
-// frontend is a frontend with its service port and decisions.
-type frontend struct {
-	model.Frontend
-	port        model.PortName
-	kind        model.Kind
-	inside      Decision
-	outside     *Decision
-	connections *uint64 // nil without counters
-}
-
-type answer struct {
-	protocol model.Protocol
-	address  netip.AddrPort
-}
-
-// fill adds frontends to a report, sorted by service port.
-func (r *Report) fill(all []frontend, endpoints map[answer]bool) {
-	slices.SortFunc(all, func(a, b frontend) int {
-		return cmp.Or(a.port.Compare(b.port), cmp.Compare(a.kind, b.kind), a.Frontend.Compare(b.Frontend))
-	})
-	r.Frontends, r.Endpoints = len(all), len(endpoints)
-	for i := range all {
-		f := &all[i]
-		if i == 0 || f.port.Service != all[i-1].port.Service {
-			r.Services++
-		}
-		if i == 0 || f.port != all[i-1].port {
-			r.ServicePorts = append(r.ServicePorts, ServicePort{
-				Namespace: f.port.Service.Namespace, Name: f.port.Service.Name, Port: f.port.Port, Protocol: f.port.Protocol.String(),
-			})
-		}
-		p := &r.ServicePorts[len(r.ServicePorts)-1]
-		p.Frontends = append(p.Frontends, Frontend{
-			Kind: f.kind.String(), Address: netip.AddrPortFrom(f.Address, f.Port).String(),
-			Decision: f.inside, Outside: f.outside, Connections: f.connections,
-		})
-	}
 }

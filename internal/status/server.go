@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -24,8 +25,10 @@ type Config struct {
 	Reads   time.Time
 	State   func() agent.State
 	Routing func() *model.Routing // the agent's routing
-	Counted bool                  // the rules count connections
-	Kernel  KernelReader          // used by this server only
+	// Machine, if set, returns the problems of the machine on which connections depend.
+	Machine func() []Problem
+	Counted bool         // the rules count connections
+	Kernel  KernelReader // used by this server only
 	Log     *slog.Logger
 }
 
@@ -44,6 +47,8 @@ type Server struct {
 	mu   sync.Mutex
 	last *SyncReport
 	good bool // a sync has succeeded
+	// changed sums up the changes of the rules by other programs.
+	changed Interference
 
 	reading sync.Mutex // guards the kernel connection and counts
 	counts  counts
@@ -72,6 +77,7 @@ func (s *Server) Observe(o *agent.Sync) {
 	defer s.mu.Unlock()
 	s.last = last
 	s.good = s.good || o.Err == nil
+	s.changed.observe(o)
 }
 
 // observed returns the last sync and, after the first successful one, the agent's
@@ -97,7 +103,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	// Only writers in tests lack deadlines.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
-	report, err := s.report()
+	filter, err := parseFilter(r.URL.Query())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	report, err := s.report(filter)
 	if err != nil {
 		s.config.Log.Error("status is unknown", "error", err)
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -107,9 +118,42 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = report.WriteJSON(w) // fails if the client is gone
 }
 
-func (s *Server) report() (*Report, error) {
+func (s *Server) report(filter *Filter) (*Report, error) {
 	last, routing := s.observed()
-	state, now := s.config.State(), time.Now()
+	now := time.Now()
+	r := s.head(now, last)
+	if routing == nil {
+		r.addProblems(now)
+		return r, nil
+	}
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	if err := errors.Join(r.addAffinity(s.config.Kernel), s.count(routing)); err != nil {
+		return nil, err
+	}
+	r.addRouting(routing, s.counts.frontends, filter)
+	r.addProblems(now)
+	return r, nil
+}
+
+// Summary returns the report without what it lists of a routing, except its notices,
+// at a low cost. routing may be nil.
+func (s *Server) Summary(routing *model.Routing) *Report {
+	s.mu.Lock()
+	last := s.last
+	s.mu.Unlock()
+	now := time.Now()
+	r := s.head(now, last)
+	if routing != nil {
+		r.addNotices(routing)
+	}
+	r.addProblems(now)
+	return r
+}
+
+// head returns the part of the report that does not depend on the Services.
+func (s *Server) head(now time.Time, last *SyncReport) *Report {
+	state := s.config.State()
 	r := &Report{
 		From: Daemon, Healthy: last != nil && last.Error == "",
 		Version: s.config.Version, Source: s.config.Source, Started: onClock(now, state.Started),
@@ -124,16 +168,17 @@ func (s *Server) report() (*Report, error) {
 		sync.Started = onClock(now, sync.Started)
 		r.LastSync = &sync
 	}
-	if routing == nil {
-		return r, nil
+	if s.config.Machine != nil {
+		r.Problems = s.config.Machine()
 	}
-	s.reading.Lock()
-	defer s.reading.Unlock()
-	if err := errors.Join(r.addAffinity(s.config.Kernel), s.count(routing)); err != nil {
-		return nil, err
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.changed.Times > 0 {
+		changed := s.changed
+		changed.Last = onClock(now, changed.Last)
+		r.RulesChanged = &changed
 	}
-	r.addRouting(routing, s.counts.frontends)
-	return r, nil
+	return r
 }
 
 func (r *Report) addSource(now time.Time, state func() (error, time.Time, []string)) {
@@ -156,41 +201,72 @@ func onClock(now, t time.Time) time.Time {
 	return now.Add(-now.Sub(t))
 }
 
-func (r *Report) addRouting(routing *model.Routing, connections map[model.Frontend]uint64) {
+// addNotices adds the node and what it cannot serve as asked.
+func (r *Report) addNotices(routing *model.Routing) {
 	r.Node = routing.NodeName
+	for _, n := range routing.Notices {
+		r.Problems = append(r.Problems, Problem{n.Object.String(), string(n.Reason), n.Message})
+	}
+}
+
+func (r *Report) addRouting(routing *model.Routing, connections map[model.Frontend]uint64, filter *Filter) {
 	r.NodePortAddresses = routing.NodePortAddresses
 	for _, h := range routing.HealthChecks {
+		if !filter.matches(h.Service) {
+			continue
+		}
 		endpoints := make(map[string]int)
 		for f, n := range h.Endpoints {
 			endpoints[f.String()] = n
 		}
 		r.HealthChecks = append(r.HealthChecks, HealthCheck{h.Service.Namespace, h.Service.Name, h.Port, endpoints})
 	}
-	for _, n := range routing.Notices {
-		r.Problems = append(r.Problems, Problem{n.Object.String(), string(n.Reason), n.Message})
-	}
+	r.addNotices(routing)
+	r.selectProblems(filter)
 	all := make([]frontend, len(routing.Routes))
-	endpoints := make(map[answer]bool)
 	for i := range routing.Routes {
-		route := &routing.Routes[i]
-		f := &all[i]
-		*f = frontend{Frontend: route.Frontend, port: route.PortName(), kind: route.Kind, inside: decisionOf(route.Frontend, route.Inside(), endpoints)}
-		if route.Local() && f.inside.Verdict != model.Reject.String() {
-			outside := decisionOf(route.Frontend, route.Outside(), endpoints)
-			f.outside = &outside
-		}
+		all[i] = frontendOf(&routing.Routes[i])
 		if r.Counted {
-			n := connections[route.Frontend]
-			f.connections = &n
+			n := connections[routing.Routes[i].Frontend]
+			all[i].connections = &n
 		}
 	}
-	r.fill(all, endpoints)
+	r.fill(all, filter)
 }
 
-// decisionOf returns a decision for a report, and adds its endpoints to endpoints.
-func decisionOf(f model.Frontend, d model.Decision, endpoints map[answer]bool) Decision {
-	for _, e := range d.Endpoints {
-		endpoints[answer{f.Protocol, e.Address()}] = true
+func frontendOf(route *model.Route) frontend {
+	f := frontend{
+		Frontend: route.Frontend, port: route.PortName(), kind: route.Kind, known: route.Choice.Known,
+		local:  route.Local() || route.InsidePolicy() == model.PolicyLocal,
+		ranges: len(route.SourceRanges) > 0, affinity: route.Service.AffinityTimeout, scheduler: route.Service.Scheduler,
 	}
-	return Decision{d.Verdict.String(), len(d.Endpoints)}
+	inside := route.Inside()
+	f.inside, f.endpoints = decisionOf(inside), addresses(inside.Endpoints)
+	if route.Local() && inside.Verdict != model.Reject {
+		outside := route.Outside()
+		decision := decisionOf(outside)
+		f.outside = &decision
+		if decision.Endpoints > 0 { // they may be others
+			f.endpoints = append(f.endpoints, addresses(outside.Endpoints)...)
+		}
+	}
+	return f
+}
+
+func decisionOf(d model.Decision) Decision { return Decision{d.Verdict.String(), len(d.Endpoints)} }
+
+func addresses(endpoints []model.Endpoint) []netip.AddrPort {
+	out := make([]netip.AddrPort, len(endpoints))
+	for i, e := range endpoints {
+		out[i] = e.Address()
+	}
+	return out
+}
+
+// PortsOf returns the service ports of some routes, sorted, with the connections to
+// their frontends if these are counted.
+func PortsOf(routes []model.Route, c Connections, counted bool) []ServicePort {
+	r := Report{Counted: counted}
+	r.addRouting(&model.Routing{Routes: routes}, c.Frontends, &Filter{})
+	return r.ServicePorts
 }

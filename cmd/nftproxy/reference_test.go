@@ -1,0 +1,337 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cpuguy83/go-md2man/v2/md2man"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+var update = flag.Bool("update", false, "write docs/cli.md and docs/man")
+
+const (
+	referencePage = "../../docs/cli.md"
+	manPages      = "../../docs/man"
+)
+
+// TestReference compares the reference of the command line and the manual pages
+// with the commands. "make docs" writes them.
+func TestReference(t *testing.T) {
+	want := map[string][]byte{referencePage: reference()}
+	for _, c := range commandTree() {
+		want[filepath.Join(manPages, manName(c)+".1")] = manual(c)
+	}
+	old, err := filepath.Glob(manPages + "/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range old {
+		if want[path] == nil {
+			want[path] = nil // of a command that is gone
+		}
+	}
+	for path, text := range want {
+		if *update {
+			if err := replace(path, text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if is, err := os.ReadFile(path); text != nil && (err != nil || !bytes.Equal(is, text)) || text == nil && err == nil {
+			t.Errorf("%s does not match the commands (%v): run \"make docs\"", path, err)
+		}
+	}
+}
+
+func replace(path string, text []byte) error {
+	if text == nil {
+		return os.Remove(path)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, text, 0o644)
+}
+
+// commandTree returns the program and its commands, in the order of the help.
+func commandTree() []*cobra.Command {
+	root := rootCommand()
+	root.InitDefaultCompletionCmd()
+	out := []*cobra.Command{root}
+	for _, g := range groupCommands(root) {
+		for _, c := range g.commands {
+			if c.Name() != "help" {
+				out = append(out, c)
+			}
+		}
+	}
+	return out // without --help, which all have
+}
+
+// reference returns docs/cli.md.
+func reference() []byte {
+	var b bytes.Buffer
+	fmt.Fprint(&b, "# Command line\n\n"+
+		"What `nftproxy COMMAND --help` prints, on one page. `make docs` writes it and the [manual pages](man) from the\n"+
+		"commands, and `nftproxy completion SHELL` prints completions.\n\n")
+	tree := commandTree()
+	for _, c := range tree {
+		fmt.Fprintf(&b, "- [`%s`](#%s): %s\n", c.CommandPath(), strings.ReplaceAll(c.CommandPath(), " ", "-"), c.Short)
+	}
+	fmt.Fprint(&b, "- [Flags of several commands](#flags-of-several-commands)\n")
+	for _, c := range tree {
+		commandSection(&b, c)
+	}
+	fmt.Fprint(&b, "\n## Flags of several commands\n")
+	for _, g := range sharedFlags(tree) {
+		fmt.Fprintf(&b, "\n### %s\n\n| flag | meaning |\n|---|---|\n", g.title)
+		g.flags.VisitAll(func(f *pflag.Flag) { flagRow(&b, f, onlyFor(tree, g, f)) })
+	}
+	return b.Bytes()
+}
+
+func commandSection(w io.Writer, c *cobra.Command) {
+	text, exit := splitDescription(c)
+	fmt.Fprintf(w, "\n## %s\n\n%s\n```\n%s\n```\n", c.CommandPath(), markdown(text), usageLine(c))
+	if exit != "" {
+		fmt.Fprintf(w, "\n**Exit code:** %s\n", inline(exit))
+	}
+	if c.Example != "" {
+		fmt.Fprintf(w, "\nExamples:\n\n```\n%s\n```\n", outdent(c.Example))
+	}
+	var links []string
+	header := "\n| flag | meaning |\n|---|---|\n"
+	for _, g := range groupFlags(c) {
+		if slices.Contains(sharedTitles, g.title) {
+			links = append(links, fmt.Sprintf("[%s](#%s)", g.title, strings.ReplaceAll(strings.ToLower(g.title), " ", "-")))
+			continue
+		}
+		if fmt.Fprint(w, header); g.title != "Flags" {
+			fmt.Fprintf(w, "| **%s** | |\n", g.title)
+		}
+		header = ""
+		g.flags.VisitAll(func(f *pflag.Flag) { flagRow(w, f, "") })
+	}
+	if c.Name() == runName {
+		compatibilityRows(w, c)
+	}
+	if len(links) > 0 {
+		fmt.Fprintf(w, "\nShared flags: %s.\n", strings.Join(links, ", "))
+	}
+}
+
+func usageLine(c *cobra.Command) string {
+	if c.HasAvailableSubCommands() {
+		return c.CommandPath() + " COMMAND [flags]"
+	}
+	return c.UseLine()
+}
+
+// sharedTitles are the groups of flags that mean the same for all commands.
+var sharedTitles = []string{"Input", "API server", "Node and pods", "Balancing", "Log"}
+
+// sharedFlags returns these groups, each with all flags that a command has.
+func sharedFlags(tree []*cobra.Command) (out []flagGroup) {
+	for _, g := range flagGroups {
+		if !slices.Contains(sharedTitles, g.title) {
+			continue
+		}
+		all := pflag.NewFlagSet("", pflag.ContinueOnError)
+		all.SortFlags = false
+		for _, name := range g.names {
+			if i := slices.IndexFunc(tree, func(c *cobra.Command) bool { return c.Flags().Lookup(name) != nil }); i >= 0 {
+				all.AddFlag(tree[i].Flags().Lookup(name))
+			}
+		}
+		out = append(out, flagGroup{g.title, all})
+	}
+	return out
+}
+
+// onlyFor names the commands with a flag if others have only flags beside it.
+func onlyFor(tree []*cobra.Command, g flagGroup, f *pflag.Flag) string {
+	var with []string
+	without := false
+	for _, c := range tree {
+		has := false
+		g.flags.VisitAll(func(other *pflag.Flag) { has = has || c.Flags().Lookup(other.Name) != nil })
+		switch {
+		case c.Flags().Lookup(f.Name) != nil:
+			with = append(with, "`"+c.Name()+"`")
+		case has:
+			without = true
+		}
+	}
+	if !without {
+		return ""
+	}
+	return strings.Join(with, ", ") + ": "
+}
+
+func flagRow(w io.Writer, f *pflag.Flag, before string) {
+	value, usage := usageOf(f)
+	names := "`--" + f.Name + "`"
+	if f.Shorthand != "" {
+		names = "`-" + f.Shorthand + "`, " + names
+	}
+	if value != "" {
+		names += " *" + value + "*"
+	}
+	fmt.Fprintf(w, "| %s | %s |\n", cell(names), cell(before+inline(usage)))
+}
+
+func compatibilityRows(w io.Writer, c *cobra.Command) {
+	without, alias := compatibility(c)
+	fmt.Fprint(w, "| **Accepted from kube-proxy's command line** | |\n")
+	for _, name := range alias {
+		fmt.Fprintf(w, "| `--%s` | %s |\n", name, inline(aliases[name]))
+	}
+	fmt.Fprintf(w, "| without an effect | `%s` |\n", strings.Join(without, "`, `"))
+}
+
+// manual returns the manual page of a command.
+func manual(c *cobra.Command) []byte {
+	var b bytes.Buffer
+	text, exit := splitDescription(c)
+	fmt.Fprintf(&b, "%% \"%s\" \"1\" \"\" \"nftproxy\" \"nftproxy\"\n", strings.ToUpper(manName(c)))
+	fmt.Fprintf(&b, "# NAME\n%s - %s\n# SYNOPSIS\n**%s**%s\n# DESCRIPTION\n%s\n",
+		manName(c), inline(c.Short), c.CommandPath(), inline(strings.TrimPrefix(usageLine(c), c.CommandPath())), markdown(text))
+	if c.HasAvailableSubCommands() && c.Name() != "completion" {
+		fmt.Fprint(&b, "# COMMANDS\n")
+		for _, sub := range commandTree()[1:] {
+			fmt.Fprintf(&b, "**%s**(1)\n: %s\n\n", manName(sub), inline(sub.Short))
+		}
+	}
+	groups := groupFlags(c)
+	if len(groups) > 0 {
+		fmt.Fprint(&b, "# OPTIONS\n")
+	}
+	for _, g := range groups {
+		if g.title != "Flags" {
+			fmt.Fprintf(&b, "### %s\n", g.title)
+		}
+		g.flags.VisitAll(func(f *pflag.Flag) { manFlag(&b, f) })
+	}
+	if c.Name() == runName {
+		without, alias := compatibility(c)
+		fmt.Fprint(&b, "### Accepted from kube-proxy's command line\n")
+		for _, name := range alias {
+			fmt.Fprintf(&b, "**--%s**\n: %s\n\n", name, inline(aliases[name]))
+		}
+		fmt.Fprintf(&b, "Without an effect\n: %s\n", strings.Join(without, ", "))
+	}
+	if exit != "" {
+		fmt.Fprintf(&b, "# EXIT STATUS\n%s\n", inline(exit))
+	}
+	if c.Example != "" {
+		fmt.Fprintf(&b, "# EXAMPLES\n```\n%s\n```\n", outdent(c.Example))
+	}
+	if c.HasParent() {
+		fmt.Fprint(&b, "# SEE ALSO\n**nftproxy**(1), **nft**(8)\n")
+	}
+	return md2man.Render(b.Bytes())
+}
+
+func manFlag(w io.Writer, f *pflag.Flag) {
+	value, usage := usageOf(f)
+	if f.Shorthand != "" {
+		fmt.Fprintf(w, "**-%s**, ", f.Shorthand)
+	}
+	fmt.Fprintf(w, "**--%s**", f.Name)
+	if value != "" {
+		fmt.Fprintf(w, " *%s*", value)
+	}
+	fmt.Fprintf(w, "\n: %s\n\n", inline(usage))
+}
+
+func manName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
+
+// splitDescription returns the description of a command and its exit codes.
+func splitDescription(c *cobra.Command) (text, exit string) {
+	text, exit, _ = strings.Cut(description(c), "\n\nExit code:")
+	return strings.TrimSpace(text), strings.Join(strings.Fields(exit), " ")
+}
+
+// usageOf returns the name of a flag's value, and its description with the default.
+func usageOf(f *pflag.Flag) (value, usage string) {
+	value, usage = pflag.UnquoteUsage(f)
+	if !slices.Contains([]string{"", "false", "0", "0s", "[]"}, f.DefValue) {
+		usage += fmt.Sprintf(" (default `%s`)", strings.Trim(f.DefValue, "[]"))
+	}
+	return value, usage
+}
+
+// markdown returns a description with its indented paragraphs as code.
+func markdown(text string) string {
+	var b strings.Builder
+	for i, paragraph := range strings.Split(strings.ReplaceAll(text, "\n\n\n", "\n\n"), "\n\n") {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		switch {
+		case strings.HasPrefix(paragraph, "  "), strings.HasPrefix(paragraph, "\t"):
+			b.WriteString("```\n" + outdent(paragraph) + "\n```\n")
+		default:
+			b.WriteString(inline(paragraph) + "\n")
+		}
+	}
+	return b.String()
+}
+
+var (
+	special  = regexp.MustCompile(`[<*\[\]]`)
+	verbatim = regexp.MustCompile("`[^`]*`" + `|"((?:nftproxy|nft|kubectl|kube-proxy)(?: [^"]*)?)"|(--[a-z-]+[a-z](?:=[a-zA-Z]+)?)`)
+)
+
+// inline returns a text with commands and flags as code.
+func inline(text string) string {
+	text = verbatim.ReplaceAllStringFunc(text, func(s string) string { return "`" + strings.Trim(s, "\"`") + "`" })
+	parts := strings.Split(text, "`") // every other one is code
+	for i := 0; i < len(parts); i += 2 {
+		parts[i] = special.ReplaceAllString(parts[i], `\$0`)
+	}
+	return strings.Join(parts, "`")
+}
+
+func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
+
+// outdent removes the indentation of examples.
+func outdent(text string) string {
+	return strings.TrimPrefix(strings.ReplaceAll(text, "\n  ", "\n"), "  ")
+}
+
+// TestInstall installs the program with its manual pages and completions.
+func TestInstall(t *testing.T) {
+	dir := t.TempDir()
+	command := exec.Command("make", "-C", "../..", "install", "BINARY="+os.Args[0], "DESTDIR="+dir, "PREFIX=/usr")
+	command.Env = append(os.Environ(), beProgram+"=1")
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for path, want := range map[string]string{
+		"bin/nftproxy": "",
+		"share/bash-completion/completions/nftproxy":    "__start_nftproxy",
+		"share/zsh/site-functions/_nftproxy":            "#compdef nftproxy",
+		"share/fish/vendor_completions.d/nftproxy.fish": "complete -c nftproxy",
+	} {
+		if text, err := os.ReadFile(filepath.Join(dir, "usr", path)); err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s: %v, or lacks %q", path, err, want)
+		}
+	}
+	for _, c := range commandTree() {
+		text, err := os.ReadFile(filepath.Join(dir, "usr/share/man/man1", manName(c)+".1"))
+		if err != nil || !bytes.Contains(text, []byte(".SH NAME\n"+manName(c)+" \\- ")) {
+			t.Errorf("manual page of %s: %v, %d bytes", c.CommandPath(), err, len(text))
+		}
+	}
+}

@@ -1,0 +1,280 @@
+package changes_test
+
+import (
+	or "cmp"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nftproxy/nftproxy/internal/changes"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/plan"
+	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/workload"
+)
+
+const node = `
+apiVersion: v1
+kind: Node
+metadata: {name: node-1, labels: {topology.kubernetes.io/zone: a}}
+status: {addresses: [{type: InternalIP, address: 192.168.7.1}]}
+---
+`
+
+// cart is a Service with everything that can change.
+const cart = `
+apiVersion: v1
+kind: Service
+metadata: {name: cart, namespace: shop, annotations: {nftproxy.dev/scheduler: random}}
+spec:
+  type: LoadBalancer
+  clusterIP: 10.96.0.11
+  externalIPs: [198.51.100.7]
+  sessionAffinity: ClientIP
+  sessionAffinityConfig: {clientIP: {timeoutSeconds: 600}}
+  loadBalancerSourceRanges: [192.0.2.0/24]
+  ports: [{name: http, port: 80, nodePort: 30080}]
+status: {loadBalancer: {ingress: [{ip: 203.0.113.20}]}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: cart-1, namespace: shop, labels: {kubernetes.io/service-name: cart}}
+addressType: IPv4
+ports: [{name: http, port: 8080}]
+endpoints:
+- {addresses: [10.0.0.4], nodeName: node-1}
+- {addresses: [10.0.0.5], nodeName: node-2}
+---
+`
+
+// web is a Service with two ports and two families.
+const web = `
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec:
+  clusterIPs: [10.96.0.12, "fd00::12"]
+  clusterIP: 10.96.0.12
+  ports: [{name: http, port: 80}, {name: dns, port: 53, protocol: UDP}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{name: http, port: 8080}, {name: dns, port: 53, protocol: UDP}]
+endpoints:
+- {addresses: [10.0.1.1]}
+- {addresses: [10.0.1.2]}
+- {addresses: [10.0.1.3]}
+---
+`
+
+func parse(t *testing.T, yaml string) changes.Side {
+	t.Helper()
+	in, err := (&source.Files{Paths: []string{"-"}, Stdin: strings.NewReader(yaml)}).Load()
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, yaml)
+	}
+	return changes.Side{Snapshot: in.Snapshot, Routing: model.Resolve(in.Snapshot, model.Config{NodeName: "node-1"})}
+}
+
+func printed(t *testing.T, services []changes.Service) string {
+	t.Helper()
+	var b strings.Builder
+	if err := changes.Print(&b, services, 0, false); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// compared returns what both ways of comparison say.
+func compared(t *testing.T, before, after changes.Side) (objects, rules string) {
+	t.Helper()
+	was := render.Render(before.Routing)
+	is := plan.Settle(was, render.Render(after.Routing))
+	p := plan.Diff(was, is)
+	return printed(t, changes.Count(changes.Objects(before, after), p)), printed(t, changes.Count(changes.Rules(was, is, p), p))
+}
+
+// TestChanges changes one thing after the other. The rules say the same, except where
+// the table has their words.
+func TestChanges(t *testing.T) {
+	for _, c := range []struct {
+		name, from, to string
+		want           string
+		rules          string // empty: the same
+	}{
+		{"nothing", "shop", "shop", "", ""},
+		{"affinity", "timeoutSeconds: 600", "timeoutSeconds: 300", "~ shop/cart: affinity 600 s → 300 s", ""},
+		{"affinity off", "sessionAffinity: ClientIP\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: 600}}", "sessionAffinity: None",
+			"~ shop/cart: affinity 600 s → none", ""},
+		{"replaced", "10.0.0.5", "10.0.0.9", "~ shop/cart: 1 endpoint replaced (10.0.0.5:8080 → 10.0.0.9:8080)", ""},
+		{"affinity and replaced", "timeoutSeconds: 600|10.0.0.5", "timeoutSeconds: 300|10.0.0.9",
+			"~ shop/cart: 1 endpoint replaced (10.0.0.5:8080 → 10.0.0.9:8080); affinity 600 s → 300 s", ""},
+		{"added endpoints", "- {addresses: [10.0.0.4], nodeName: node-1}\n", "- {addresses: [10.0.0.4], nodeName: node-1}\n- {addresses: [10.0.0.8]}\n- {addresses: [10.0.0.9]}\n",
+			"~ shop/cart: 2 endpoints added (10.0.0.8:8080, 10.0.0.9:8080)", ""},
+		{"removed endpoint", "- {addresses: [10.0.0.5], nodeName: node-2}\n", "", "~ shop/cart: 1 endpoint removed (10.0.0.5:8080)", ""},
+		{"not ready", "[10.0.0.5]", "[10.0.0.5], conditions: {ready: false}", "~ shop/cart: 1 endpoint not ready (10.0.0.5:8080)",
+			"~ shop/cart: 1 endpoint removed (10.0.0.5:8080)"},
+		{"terminating", "[10.0.0.5]", "[10.0.0.5], conditions: {ready: false, serving: true, terminating: true}",
+			"~ shop/cart: 1 endpoint terminating (10.0.0.5:8080)", "~ shop/cart: 1 endpoint removed (10.0.0.5:8080)"},
+		{"drained", "labels: {kubernetes.io/service-name: cart}", `labels: {kubernetes.io/service-name: cart}, annotations: {nftproxy.dev/weight: "10.0.0.5=0"}`,
+			"~ shop/cart: 1 endpoint drained by weight 0 (10.0.0.5:8080)", "~ shop/cart: 1 endpoint removed (10.0.0.5:8080)"},
+		{"weight", "labels: {kubernetes.io/service-name: cart}", `labels: {kubernetes.io/service-name: cart}, annotations: {nftproxy.dev/weight: "10.0.0.5=3"}`,
+			"~ shop/cart: weight of 10.0.0.5:8080: 1 → 3", ""},
+		{"equal weights", "labels: {kubernetes.io/service-name: cart}", `labels: {kubernetes.io/service-name: cart}, annotations: {nftproxy.dev/weight: "3"}`, "", ""},
+		{"scheduler", "scheduler: random", "scheduler: source-hash", "~ shop/cart: scheduler random → source-hash", ""},
+		{"scheduler of the node", ", annotations: {nftproxy.dev/scheduler: random}", "", "~ shop/cart: scheduler random → round-robin", ""},
+		{"policy", "clusterIP: 10.96.0.11", "clusterIP: 10.96.0.11\n  externalTrafficPolicy: Local\n  healthCheckNodePort: 32000",
+			"~ shop/cart: external traffic policy Cluster → Local", ""},
+		{"internal policy", "clusterIP: 10.96.0.11", "clusterIP: 10.96.0.11\n  internalTrafficPolicy: Local",
+			"~ shop/cart: 1 endpoint not used on this node (10.0.0.5:8080); internal traffic policy Cluster → Local", "~ shop/cart: 1 endpoint removed (10.0.0.5:8080)"},
+		{"source ranges", "192.0.2.0/24", "192.0.2.0/25, 198.51.100.0/24", "~ shop/cart: source ranges: 192.0.2.0/25, 198.51.100.0/24 added, 192.0.2.0/24 removed", ""},
+		{"one more range", "192.0.2.0/24", "192.0.2.0/24, 198.51.100.0/24", "~ shop/cart: 1 source range added (198.51.100.0/24)", ""},
+		{"no ranges", "  loadBalancerSourceRanges: [192.0.2.0/24]\n", "", "~ shop/cart: source ranges: 192.0.2.0/24 → all", ""},
+		{"NodePort", "nodePort: 30080", "nodePort: 30081", "~ shop/cart: NodePort tcp 192.168.7.1:30080 → tcp 192.168.7.1:30081", ""},
+		{"no NodePort", ", nodePort: 30080", "", "~ shop/cart: 1 frontend removed (tcp 192.168.7.1:30080 (NodePort))", ""},
+		{"node's address", "192.168.7.1", "192.168.7.2", "~ shop/cart: NodePort tcp 192.168.7.1:30080 → tcp 192.168.7.2:30080", ""},
+		{"external IPs", "[198.51.100.7]", "[198.51.100.7, 198.51.100.8, 198.51.100.9]",
+			"~ shop/cart: 2 frontends added (tcp 198.51.100.8:80 (external IP), tcp 198.51.100.9:80 (external IP))", ""},
+		{"load balancer IP", "203.0.113.20", "203.0.113.21", "~ shop/cart: load balancer IP tcp 203.0.113.20:80 → tcp 203.0.113.21:80", ""},
+		{"port", "name: http, port: 80, nodePort", "name: http, port: 81, nodePort",
+			"~ shop/cart: ClusterIP tcp 10.96.0.11:80 → tcp 10.96.0.11:81; external IP tcp 198.51.100.7:80 → tcp 198.51.100.7:81; load balancer IP tcp 203.0.113.20:80 → tcp 203.0.113.20:81", ""},
+		{"another port", "{name: http, port: 80, nodePort: 30080}", "{name: http, port: 80, nodePort: 30080}, {name: more, port: 90}",
+			"~ shop/cart: 3 frontends added (tcp 10.96.0.11:90, tcp 198.51.100.7:90 (external IP), tcp 203.0.113.20:90 (load balancer IP)); " +
+				"rejects connections: no endpoint can take them (tcp 10.96.0.11:90, tcp 198.51.100.7:90 (external IP), tcp 203.0.113.20:90 (load balancer IP))", ""},
+		{"scaled to zero", "- {addresses: [10.0.0.4], nodeName: node-1}\n- {addresses: [10.0.0.5], nodeName: node-2}\n", "  []\n",
+			"~ shop/cart: rejects connections: no endpoint can take them; 2 endpoints removed (10.0.0.4:8080, 10.0.0.5:8080)", ""},
+		{"ports of two", "10.0.1.2", "10.0.1.9", "~ shop/web: dns: 1 endpoint replaced (10.0.1.2:53 → 10.0.1.9:53); http: 1 endpoint replaced (10.0.1.2:8080 → 10.0.1.9:8080)", ""},
+		{"endpoint port", "{name: http, port: 8080}, {name: dns", "{name: http, port: 8081}, {name: dns",
+			"~ shop/web: 3 endpoints replaced (10.0.1.1:8080 → 10.0.1.1:8081, 10.0.1.2:8080 → 10.0.1.2:8081, 10.0.1.3:8080 → 10.0.1.3:8081)", ""},
+		{"port name", "name: http, port: 80}", "name: web, port: 80}",
+			`~ shop/web: name of port 80: "http" → "web"; rejects connections: no endpoint can take them (tcp 10.96.0.12:80); 3 endpoints removed (10.0.1.1:8080, 10.0.1.2:8080, 10.0.1.3:8080)`, ""},
+		{"many endpoints", "name: dns, port: 53, protocol: UDP}]\nendpoints:\n- {addresses: [10.0.1.1]}", "name: x, port: 53}]\nendpoints:\n- {addresses: [10.0.1.4, 10.0.1.4]}\n- {addresses: [10.0.1.5]}\n- {addresses: [10.0.1.6]}\n- {addresses: [10.0.1.7]}\n- {addresses: [10.0.1.1]}",
+			"~ shop/web: rejects connections: no endpoint can take them (udp 10.96.0.12:53); dns: 3 endpoints removed (10.0.1.1:53, 10.0.1.2:53, 10.0.1.3:53); " +
+				"http: 4 endpoints added (10.0.1.4:8080, 10.0.1.5:8080, 10.0.1.6:8080 and 1 more)", ""},
+		{"removed Service", web, "", "- shop/web: removed, 4 frontends, 6 endpoints", ""},
+		{"two families", "fd00::12", "fd00::13", "~ shop/web: http: ClusterIP tcp [fd00::12]:80 → tcp [fd00::13]:80; dns: ClusterIP udp [fd00::12]:53 → udp [fd00::13]:53; rejects connections: no endpoint can take them (tcp [fd00::13]:80, udp [fd00::13]:53)", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			before := node + cart + web
+			after := before
+			froms, tos := strings.Split(c.from, "|"), strings.Split(c.to, "|")
+			for i := range froms {
+				if !strings.Contains(after, froms[i]) {
+					t.Fatalf("no %q", froms[i])
+				}
+				after = strings.ReplaceAll(after, froms[i], tos[i])
+			}
+			objects, rules := compared(t, parse(t, before), parse(t, after))
+			want := ""
+			if c.want != "" {
+				want = "  " + c.want + "\n"
+			}
+			if diff := cmp.Diff(want, objects); diff != "" {
+				t.Errorf("objects (-want +got):\n%s", diff)
+			}
+			if c.rules != "" {
+				want = "  " + c.rules + "\n"
+			}
+			if diff := cmp.Diff(want, rules); diff != "" {
+				t.Errorf("rules (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+const rival = `
+apiVersion: v1
+kind: Service
+metadata: {name: api, namespace: shop, creationTimestamp: "2020-01-01T00:00:00Z"}
+spec: {clusterIP: 10.96.0.13, externalIPs: [198.51.100.7], ports: [{name: http, port: 80}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: api-1, namespace: shop, labels: {kubernetes.io/service-name: api}}
+addressType: IPv4
+ports: [{name: http, port: 8080}]
+endpoints: [{addresses: [10.0.2.1]}]
+---
+`
+
+// TestSteps goes from one input to the next.
+func TestSteps(t *testing.T) {
+	local := strings.Replace(cart, "clusterIP: 10.96.0.11", "clusterIP: 10.96.0.11\n  externalTrafficPolicy: Local\n  healthCheckNodePort: 32000", 1)
+	elsewhere := strings.Replace(local, "nodeName: node-1", "nodeName: node-3", 1)
+	unready := strings.ReplaceAll(cart, "nodeName", "conditions: {ready: false}, nodeName")
+	for _, c := range []struct {
+		name, before, after, want string
+		rules                     string // empty: the same
+	}{
+		{"an older Service takes an address", node + cart, node + cart + rival,
+			"+ shop/api: added, 2 frontends, 1 endpoint; tcp 198.51.100.7:80 moves from shop/cart|" +
+				"~ shop/cart: tcp 198.51.100.7:80 moves to shop/api", ""},
+		{"and gives it back", node + cart + rival, node + cart,
+			"- shop/api: removed, 2 frontends, 1 endpoint; tcp 198.51.100.7:80 moves to shop/cart|" +
+				"~ shop/cart: tcp 198.51.100.7:80 moves from shop/api", ""},
+		{"the last local endpoint leaves", node + local, node + elsewhere,
+			"~ shop/cart: drops connections: no endpoint on this node, from outside (tcp 192.168.7.1:30080 (NodePort), tcp 198.51.100.7:80 (external IP), tcp 203.0.113.20:80 (load balancer IP))", ""},
+		{"and returns", node + elsewhere, node + local,
+			"~ shop/cart: takes connections again, from outside (tcp 192.168.7.1:30080 (NodePort), tcp 198.51.100.7:80 (external IP), tcp 203.0.113.20:80 (load balancer IP))", ""},
+		{"ready", node + unready, node + cart,
+			"~ shop/cart: takes connections again; 2 endpoints used again (10.0.0.4:8080, 10.0.0.5:8080), before: not ready",
+			"~ shop/cart: takes connections again; 2 endpoints added (10.0.0.4:8080, 10.0.0.5:8080)"},
+		{"a Service without endpoints", node, node + unready, "+ shop/cart: added, 4 frontends, 0 endpoints; rejects connections: no endpoint can take them", ""},
+		{"everything", node, node + web + rival, "+ shop/api: added, 2 frontends, 1 endpoint|+ shop/web: added, 4 frontends, 6 endpoints; rejects connections: no endpoint can take them (tcp [fd00::12]:80, udp [fd00::12]:53)", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			objects, rules := compared(t, parse(t, c.before), parse(t, c.after))
+			lines := func(text string) string { return "  " + strings.ReplaceAll(text, "|", "\n  ") + "\n" }
+			if diff := cmp.Diff(lines(c.want), objects); diff != "" {
+				t.Errorf("objects (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(lines(or.Or(c.rules, c.want)), rules); diff != "" {
+				t.Errorf("rules (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestRivals: whatever changes, a Service whose rules change so that clients notice is
+// among those whose objects do, and both ways agree on what comes and goes.
+func TestRivals(t *testing.T) {
+	w, r := workload.NewRivals(), rand.New(rand.NewPCG(1, 2))
+	before := w.Resolve()
+	rules := render.Render(before)
+	seen := make(map[changes.Kind]int)
+	for range 2000 {
+		w.Change(r)
+		after := w.Resolve()
+		settled := plan.Settle(rules, render.Render(after))
+		p := plan.Diff(rules, settled)
+		byRules := changes.Rules(rules, settled, p)
+		none := &model.Snapshot{}
+		byObjects := make(map[model.ServiceName]changes.Service)
+		for _, s := range changes.Objects(changes.Side{Snapshot: none, Routing: before}, changes.Side{Snapshot: none, Routing: after}) {
+			byObjects[s.Name] = s
+		}
+		for _, s := range byRules {
+			if o, ok := byObjects[s.Name]; !ok || o.Action != s.Action {
+				t.Fatalf("rules: %s\nobjects: %s", s.String(), o.String())
+			}
+			for _, d := range s.Details {
+				seen[d.Kind]++
+			}
+		}
+		if p.Empty() && len(byRules) > 0 {
+			t.Fatalf("no changes, and %v", byRules)
+		}
+		before, rules = after, settled
+	}
+	for _, k := range []changes.Kind{changes.KindFrontends, changes.KindVerdict, changes.KindEndpoints, changes.KindWeights, changes.KindAffinity,
+		changes.KindScheduler, changes.KindPolicy, changes.KindSourceRanges, changes.KindMoved} {
+		if seen[k] == 0 {
+			t.Errorf("no change of %s", k)
+		}
+	}
+}

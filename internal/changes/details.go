@@ -1,0 +1,290 @@
+package changes
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// details describes a Service. What clients notice most comes first.
+func (s *subject) details() []Detail {
+	var out []Detail
+	switch s.action() {
+	case Added:
+		out = append(out, whole(s.added, s.gained, func(p pair) *frontend { return p.after }))
+	case Removed:
+		d := whole(s.removed, s.ceded, func(p pair) *frontend { return p.before })
+		d.Added, d.Removed, d.Connections = nil, d.Added, goneWith(s.removed)
+		out = append(out, d)
+	default:
+		out = append(out, s.frontends()...)
+	}
+	out = append(out, s.moves()...)
+	out = append(out, s.verdicts()...)
+	if s.action() != Changed {
+		return out
+	}
+	out = append(out, s.endpoints()...)
+	return append(out, s.settings()...)
+}
+
+// whole describes a Service that comes or goes.
+func whole(own []*frontend, others []pair, side func(pair) *frontend) Detail {
+	all := slices.Clone(own)
+	for _, p := range others {
+		all = append(all, side(p))
+	}
+	endpoints := make(map[address]bool)
+	var list []string
+	for _, f := range all {
+		list = append(list, f.String())
+		for _, e := range f.endpoints {
+			endpoints[e.address] = true
+		}
+	}
+	return Detail{Kind: KindFrontends, Text: number(len(all), "frontend") + ", " + number(len(endpoints), "endpoint"), Added: list}
+}
+
+// String returns for example "tcp 10.96.0.1:80", and the kind unless it is the
+// ClusterIP.
+func (f *frontend) String() string {
+	text := f.Frontend.String()
+	if f.Frontend.Address.IsUnspecified() { // a NodePort on all addresses that serve them
+		return fmt.Sprintf("%s NodePort %d", f.Protocol, f.Port)
+	}
+	if f.kind != model.ClusterIP {
+		text += " (" + f.kind.String() + ")"
+	}
+	return text
+}
+
+// frontends describes frontends that come and go. One that takes the place of another
+// one of its kind and port is a change.
+func (s *subject) frontends() (out []Detail) {
+	type place struct {
+		port   model.PortName
+		kind   model.Kind
+		family model.Family
+	}
+	placeOf := func(f *frontend) place { return place{f.port, f.kind, model.FamilyOf(f.Address)} }
+	were, are := make(map[place][]*frontend), make(map[place][]*frontend)
+	for _, f := range s.removed {
+		were[placeOf(f)] = append(were[placeOf(f)], f)
+	}
+	for _, f := range s.added {
+		are[placeOf(f)] = append(are[placeOf(f)], f)
+	}
+	var added, removed []*frontend
+	for _, f := range s.removed {
+		p := placeOf(f)
+		if len(were[p]) == 1 && len(are[p]) == 1 {
+			d := Detail{Kind: KindFrontends, Old: f.Frontend.String(), New: are[p][0].Frontend.String()}
+			d.Text = fmt.Sprintf("%s%s %s → %s", s.portPrefix(f.port), f.kind, d.Old, d.New)
+			d.Connections = goneWith(s.removed)
+			out = append(out, d)
+			continue
+		}
+		removed = append(removed, f)
+	}
+	for _, f := range s.added {
+		if p := placeOf(f); len(were[p]) != 1 || len(are[p]) != 1 {
+			added = append(added, f)
+		}
+	}
+	if len(added) > 0 {
+		list := texts(added)
+		out = append(out, Detail{Kind: KindFrontends, Text: number(len(added), "frontend") + " added (" + shorten(list) + ")", Added: list})
+	}
+	if len(removed) > 0 {
+		list := texts(removed)
+		out = append(out, Detail{Kind: KindFrontends, Text: number(len(removed), "frontend") + " removed (" + shorten(list) + ")", Removed: list,
+			Connections: goneWith(removed)})
+	}
+	return out
+}
+
+func texts[T fmt.Stringer](list []T) []string {
+	out := make([]string, len(list))
+	for i, e := range list {
+		out[i] = e.String()
+	}
+	return out
+}
+
+// portPrefix names the port, if the Service shows several.
+func (s *subject) portPrefix(port model.PortName) string {
+	if !s.severalPorts() {
+		return ""
+	}
+	if port.Port == "" {
+		return port.Protocol.String() + ": "
+	}
+	return port.Port + ": "
+}
+
+func (s *subject) severalPorts() bool {
+	ports := make(map[model.PortName]bool)
+	for _, f := range slices.Concat(s.added, s.removed) {
+		ports[f.port] = true
+	}
+	for _, p := range s.stays {
+		ports[p.after.port] = true
+	}
+	return len(ports) > 1
+}
+
+// moves describes frontends that another Service had or has, and ports of other names.
+func (s *subject) moves() (out []Detail) {
+	note := func(pairs []pair, direction string, other func(pair) model.ServiceName) {
+		byService := make(map[model.ServiceName][]string)
+		for _, p := range pairs {
+			byService[other(p)] = append(byService[other(p)], p.after.Frontend.String())
+		}
+		for _, name := range slices.SortedFunc(maps.Keys(byService), model.ServiceName.Compare) {
+			list := byService[name]
+			d := Detail{Kind: KindMoved, Text: shorten(list) + " " + direction + " " + name.String(), Connections: stays(pairs)}
+			if direction == "moves to" {
+				d.New, d.Removed = name.String(), list
+			} else {
+				d.Old, d.Added = name.String(), list
+			}
+			out = append(out, d)
+		}
+	}
+	note(s.gained, "moves from", func(p pair) model.ServiceName { return p.before.port.Service })
+	note(s.ceded, "moves to", func(p pair) model.ServiceName { return p.after.port.Service })
+	return append(out, s.renamed()...)
+}
+
+// renamed describes frontends whose port has another name, or whose address another
+// origin.
+func (s *subject) renamed() (out []Detail) {
+	note := func(d Detail) {
+		if !slices.ContainsFunc(out, func(o Detail) bool { return o.Text == d.Text }) {
+			out = append(out, d)
+		}
+	}
+	for _, p := range s.stays {
+		if a, b := p.before.port.Port, p.after.port.Port; a != b {
+			note(Detail{Kind: KindFrontends, Old: a, New: b, Text: fmt.Sprintf("name of port %d: %q → %q", p.after.Port, a, b)})
+		}
+		if a, b := p.before.kind, p.after.kind; a != b {
+			note(Detail{Kind: KindFrontends, Old: a.String(), New: b.String(), Text: fmt.Sprintf("%s: %s → %s", p.after.Frontend, a, b)})
+		}
+	}
+	return out
+}
+
+// effects are the verdicts of frontends, in words.
+var effects = map[model.Verdict]string{
+	model.Reject:  "rejects connections: no endpoint can take them",
+	model.Drop:    "drops connections: no endpoint on this node",
+	model.Forward: "takes connections again",
+}
+
+// verdicts describes frontends that begin or cease to take connections.
+func (s *subject) verdicts() (out []Detail) {
+	groups := make(map[verdictKey][]string)
+	note := func(who string, before, after *model.Verdict, f *frontend) {
+		key := verdictKey{who, "", after.String()}
+		if before != nil {
+			key.old = before.String()
+		}
+		groups[key] = append(groups[key], f.String())
+	}
+	compare := func(before, after *frontend) {
+		switch {
+		case before == nil && after.inside == after.outside && after.inside != model.Forward:
+			note("", nil, &after.inside, after)
+		case before == nil && after.outside != model.Forward && after.inside != after.outside:
+			note("outside", nil, &after.outside, after)
+		case before == nil:
+		case before.inside != after.inside && after.inside == after.outside:
+			note("", &before.inside, &after.inside, after)
+		default:
+			if before.inside != after.inside {
+				note("inside", &before.inside, &after.inside, after)
+			}
+			if before.outside != after.outside {
+				note("outside", &before.outside, &after.outside, after)
+			}
+		}
+	}
+	for _, f := range s.added {
+		compare(nil, f)
+	}
+	for _, p := range slices.Concat(s.stays, s.gained) {
+		compare(p.before, p.after)
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(groups), verdictKey.compare) {
+		out = append(out, s.verdictDetail(key, groups[key]))
+	}
+	return out
+}
+
+// verdictKey groups frontends with the same change of verdict.
+type verdictKey struct{ who, old, new string }
+
+func (k verdictKey) compare(o verdictKey) int {
+	return cmp.Or(cmp.Compare(k.who, o.who), cmp.Compare(k.old, o.old), cmp.Compare(k.new, o.new))
+}
+
+func (s *subject) verdictDetail(k verdictKey, frontends []string) Detail {
+	text := ""
+	for v, effect := range effects {
+		if v.String() == k.new {
+			text = effect
+		}
+	}
+	switch k.who {
+	case "inside":
+		text += ", from pods and the node"
+	case "outside":
+		text += ", from outside"
+	}
+	if len(frontends) < s.total[s.name].after {
+		text += " (" + shorten(frontends) + ")"
+	}
+	return Detail{Kind: KindVerdict, Text: text, Old: k.old, New: k.new, Added: frontends}
+}
+
+// number returns for example "1 endpoint" or "2 endpoints".
+func number(n int, what string) string {
+	if n != 1 && what != "" {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}
+
+// shorten joins a few texts, and counts the others.
+func shorten(list []string) string {
+	const most = 3
+	if len(list) <= most {
+		return strings.Join(list, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(list[:most], ", "), len(list)-most)
+}
+
+// goneWith returns what happens to the connections of frontends that are gone (9.3,
+// 9.6).
+func goneWith(frontends []*frontend) string {
+	return byProtocol(frontends, "TCP connections continue", "UDP flows end")
+}
+
+// byProtocol returns the texts for the protocols of frontends. SCTP counts as TCP.
+func byProtocol(frontends []*frontend, tcp, udp string) string {
+	isUDP := func(f *frontend) bool { return f.Protocol == model.UDP }
+	isOther := func(f *frontend) bool { return f.Protocol != model.UDP }
+	var out []string
+	if slices.ContainsFunc(frontends, isOther) {
+		out = append(out, tcp)
+	}
+	if slices.ContainsFunc(frontends, isUDP) {
+		out = append(out, udp)
+	}
+	return strings.Join(out, ", ")
+}

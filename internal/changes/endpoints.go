@@ -1,0 +1,165 @@
+package changes
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// portChange is how the endpoints of a service port change.
+type portChange struct {
+	pairs          []pair
+	before, after  map[address]int // all endpoints, with their weights
+	added, removed []address
+	weights        map[address][2]int // that change, before and after
+	affinity       bool
+}
+
+// endpoints describes changed endpoints, for each service port.
+func (s *subject) endpoints() (out []Detail) {
+	ports := make(map[model.PortName]*portChange)
+	for _, p := range s.stays {
+		if slices.Equal(p.before.endpoints, p.after.endpoints) {
+			continue
+		}
+		c := ports[p.after.port]
+		if c == nil {
+			c = &portChange{before: make(map[address]int), after: make(map[address]int)}
+			ports[p.after.port] = c
+		}
+		c.add(p)
+	}
+	for _, port := range slices.SortedFunc(maps.Keys(ports), model.PortName.Compare) {
+		c := ports[port]
+		c.compare()
+		prefix := s.portPrefix(port)
+		for _, d := range slices.Concat(s.exchanged(port, c), c.weighed()) {
+			d.Text = prefix + d.Text
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+func (c *portChange) add(p pair) {
+	c.pairs = append(c.pairs, p)
+	c.affinity = c.affinity || p.before.affinity > 0
+	for _, e := range p.before.endpoints {
+		c.before[e.address] = e.weight
+	}
+	for _, e := range p.after.endpoints {
+		c.after[e.address] = e.weight
+	}
+}
+
+func (c *portChange) compare() {
+	c.weights = make(map[address][2]int)
+	for a, weight := range c.before {
+		if now, ok := c.after[a]; !ok {
+			c.removed = append(c.removed, a)
+		} else if now != weight {
+			c.weights[a] = [2]int{weight, now}
+		}
+	}
+	for a := range c.after {
+		if _, ok := c.before[a]; !ok {
+			c.added = append(c.added, a)
+		}
+	}
+	slices.SortFunc(c.added, address.Compare)
+	slices.SortFunc(c.removed, address.Compare)
+}
+
+// exchanged describes endpoints that come and go: as replaced if their number stays.
+// Endpoints that are only left out, or used again, are described by their condition.
+func (s *subject) exchanged(port model.PortName, c *portChange) (out []Detail) {
+	gone, left := split(c.removed, func(a address) condition { return s.stateAfter(port, a) })
+	fresh, back := split(c.added, func(a address) condition { return s.stateBefore(port, a) })
+	lost := stays(c.pairs)
+	if c.affinity && len(c.removed) > 0 {
+		lost += "; clients bound to it are balanced again"
+	}
+	if len(gone) == len(fresh) && len(gone) > 0 {
+		list := make([]string, len(gone))
+		for i := range gone {
+			list[i] = gone[i].String() + " → " + fresh[i].String()
+		}
+		out = append(out, Detail{Kind: KindEndpoints, Text: number(len(gone), "endpoint") + " replaced (" + shorten(list) + ")",
+			Added: texts(fresh), Removed: texts(gone), Connections: lost})
+	} else {
+		if len(fresh) > 0 {
+			out = append(out, Detail{Kind: KindEndpoints, Text: number(len(fresh), "endpoint") + " added (" + shorten(texts(fresh)) + ")", Added: texts(fresh)})
+		}
+		if len(gone) > 0 {
+			out = append(out, Detail{Kind: KindEndpoints, Text: number(len(gone), "endpoint") + " removed (" + shorten(texts(gone)) + ")", Removed: texts(gone), Connections: lost})
+		}
+	}
+	for _, why := range slices.Sorted(maps.Keys(left)) {
+		list := texts(left[why])
+		out = append(out, Detail{Kind: KindEndpoints, Text: fmt.Sprintf("%s %s (%s)", number(len(list), "endpoint"), why, shorten(list)), New: string(why), Removed: list,
+			Connections: "connections continue while it serves"})
+	}
+	for _, why := range slices.Sorted(maps.Keys(back)) {
+		list := texts(back[why])
+		out = append(out, Detail{Kind: KindEndpoints, Text: fmt.Sprintf("%s used again (%s), before: %s", number(len(list), "endpoint"), shorten(list), why), Old: string(why), Added: list})
+	}
+	return out
+}
+
+// split separates the endpoints that are only left out, by their condition.
+func split(endpoints []address, state func(address) condition) (absent []address, present map[condition][]address) {
+	present = make(map[condition][]address)
+	for _, a := range endpoints {
+		if why := state(a); why != "" {
+			present[why] = append(present[why], a)
+		} else {
+			absent = append(absent, a)
+		}
+	}
+	return absent, present
+}
+
+// stays returns what happens to connections to an endpoint that is gone.
+func stays(pairs []pair) string {
+	var frontends []*frontend
+	for _, p := range pairs {
+		frontends = append(frontends, p.before)
+	}
+	return byProtocol(frontends, "TCP connections stay with their endpoint", "UDP flows move to another one")
+}
+
+// weighed describes endpoints with other weights. If those of all others change by the
+// same factor, as those of slots do, that is no change.
+func (c *portChange) weighed() []Detail {
+	var list []string
+	for _, a := range slices.SortedFunc(maps.Keys(c.weights), address.Compare) {
+		w := c.weights[a]
+		list = append(list, fmt.Sprintf("%s: %d → %d", a, w[0], w[1]))
+	}
+	if len(list) == 0 || c.proportional() {
+		return nil
+	}
+	return []Detail{{Kind: KindWeights, Text: "weight of " + shorten(list), Added: list}}
+}
+
+// proportional reports whether the weights of all endpoints before and after have the
+// same ratio.
+func (c *portChange) proportional() bool {
+	if len(c.added)+len(c.removed) == 0 && len(c.weights) != len(c.before) {
+		return false
+	}
+	first := [2]int{}
+	for a, before := range c.before {
+		now, ok := c.after[a]
+		switch {
+		case !ok:
+		case first == [2]int{}:
+			first = [2]int{before, now}
+		case before*first[1] != now*first[0]:
+			return false
+		}
+	}
+	return true
+}

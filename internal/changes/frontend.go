@@ -1,0 +1,51 @@
+package changes
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// frontend is what a node does with connections to a frontend.
+type frontend struct {
+	model.Frontend
+	port     model.PortName
+	kind     model.Kind
+	inside   model.Verdict // for connections from pods and the node
+	outside  model.Verdict // for others
+	affinity time.Duration
+	// scheduler is DefaultScheduler if it is unknown because there is no choice.
+	scheduler     model.Scheduler
+	local         bool           // external policy Local
+	internalLocal bool           // internal policy Local, if known
+	ranges        []netip.Prefix // sorted
+	endpoints     []endpoint     // for connections from anywhere, sorted
+}
+
+// endpoint is where connections go. The weight is that of the object, or the number of
+// slots in rules.
+type endpoint struct {
+	address netip.AddrPort
+	weight  int
+}
+
+// pair is a frontend before and after a change; nil: not served.
+type pair struct{ before, after *frontend }
+
+// forwards reports whether any client gets an endpoint.
+func (f *frontend) forwards() bool {
+	return f.inside == model.Forward || f.outside == model.Forward
+}
+
+func sortEndpoints(endpoints []endpoint) []endpoint {
+	slices.SortFunc(endpoints, func(a, b endpoint) int { return a.address.Compare(b.address) })
+	return endpoints
+}
+
+// address is that of an endpoint.
+type address = netip.AddrPort
+
+// stateOf returns why an endpoint takes no new connections.
+type stateOf func(model.PortName, address) condition

@@ -1,0 +1,106 @@
+package changes
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Side is an input and what a node does for it.
+type Side struct {
+	Snapshot *model.Snapshot
+	Routing  *model.Routing
+}
+
+// Objects compares two inputs. The cost grows with the number of routes.
+func Objects(before, after Side) []Service {
+	c := newComparison()
+	c.stateBefore, c.stateAfter = conditions(before.Snapshot), conditions(after.Snapshot)
+	was, is := before.Routing.Routes, after.Routing.Routes
+	for len(was) > 0 || len(is) > 0 {
+		change := model.RouteChange{}
+		order := 0
+		switch {
+		case len(was) == 0:
+			order = 1
+		case len(is) == 0:
+			order = -1
+		default:
+			order = was[0].Frontend.Compare(is[0].Frontend)
+		}
+		if order <= 0 {
+			change.Old, was = &was[0], was[1:]
+			c.count(change.Old.Service.Name, 1, 0)
+		}
+		if order >= 0 {
+			change.New, is = &is[0], is[1:]
+			c.count(change.New.Service.Name, 0, 1)
+		}
+		if change.Differs() {
+			c.add(pair{ofRoute(change.Old, before.Routing), ofRoute(change.New, after.Routing)})
+		}
+	}
+	return c.services()
+}
+
+func ofRoute(r *model.Route, of *model.Routing) *frontend {
+	if r == nil {
+		return nil
+	}
+	inside, outside := r.Inside(), r.Outside()
+	f := &frontend{
+		Frontend: r.Frontend, port: r.PortName(), kind: r.Kind, inside: inside.Verdict, outside: outside.Verdict,
+		affinity: r.Service.AffinityTimeout, scheduler: cmp.Or(r.Service.Scheduler, of.Scheduler),
+		local: r.Local(), internalLocal: r.Kind == model.ClusterIP && r.Service.InternalPolicy == model.PolicyLocal,
+		ranges: r.SourceRanges,
+	}
+	for _, e := range slices.Concat(inside.Endpoints, outside.Endpoints) {
+		f.endpoints = append(f.endpoints, endpoint{e.Address(), max(1, int(e.Host.Weight))})
+	}
+	f.endpoints = slices.Compact(sortEndpoints(f.endpoints))
+	return f
+}
+
+// condition is why an endpoint takes no new connections; empty: it is not there.
+type condition string
+
+const (
+	notReady    condition = "not ready"
+	terminating condition = "terminating"
+	drained     condition = "drained by weight 0"
+	elsewhere   condition = "not used on this node" // because of policies or topology hints
+)
+
+// conditions returns a function that says why an endpoint that takes no connections
+// does not. Slices are indexed when it is first called.
+func conditions(s *model.Snapshot) stateOf {
+	var slicesOf map[model.ServiceName][]*model.EndpointSlice
+	return func(port model.PortName, at address) condition {
+		if slicesOf == nil {
+			slicesOf = make(map[model.ServiceName][]*model.EndpointSlice)
+			for _, slice := range s.Slices {
+				name := model.ServiceName{Namespace: slice.Namespace, Name: slice.Service}
+				slicesOf[name] = append(slicesOf[name], slice)
+			}
+		}
+		for _, e := range model.Endpoints(port, model.FamilyOf(at.Addr()), slicesOf[port.Service]) {
+			if e.Address() == at {
+				return conditionOf(e.Host)
+			}
+		}
+		return ""
+	}
+}
+
+func conditionOf(h *model.Host) condition {
+	switch {
+	case h.Drain:
+		return drained
+	case h.Terminating:
+		return terminating
+	case !h.Ready:
+		return notReady
+	}
+	return elsewhere
+}

@@ -1,0 +1,119 @@
+package changes
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/terminal"
+)
+
+// signs are those of a plan, and colours (ANSI) of the terminal.
+var (
+	signs   = map[Action]string{Added: "+", Changed: "~", Removed: "-"}
+	colours = map[Action]string{Added: "\x1b[32m", Changed: "\x1b[33m", Removed: "\x1b[31m"}
+)
+
+const colourOff = "\x1b[0m"
+
+// Print writes a line for each of the first Services, limit at most, and one for the
+// number of others. Zero means no limit.
+func Print(w io.Writer, services []Service, limit int, colour bool) error {
+	shown := services[:len(services)-hidden(len(services), limit)]
+	for i := range shown {
+		s := &shown[i]
+		text := terminal.Printable("  " + signs[s.Action] + " " + s.String())
+		if colour {
+			text = colours[s.Action] + text + colourOff
+		}
+		if _, err := fmt.Fprintln(w, text); err != nil {
+			return err
+		}
+	}
+	if rest := services[len(shown):]; len(rest) > 0 {
+		_, err := fmt.Fprintf(w, "    and %s more: %s\n", number(len(rest), "Service"), Summary(rest))
+		return err
+	}
+	return nil
+}
+
+// hidden returns how many of n things are not shown.
+func hidden(n, limit int) int {
+	if limit <= 0 {
+		return 0
+	}
+	return max(0, n-limit)
+}
+
+// Summary counts Services in one line, for example "1 added, 2 changed".
+func Summary(services []Service) string {
+	counts := make(map[Action]int)
+	for i := range services {
+		counts[services[i].Action]++
+	}
+	var parts []string
+	for _, a := range []struct {
+		Action
+		text string
+	}{{Added, "added"}, {Changed, "changed"}, {Removed, "removed"}} {
+		if n := counts[a.Action]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, a.text))
+		}
+	}
+	return cmp.Or(strings.Join(parts, ", "), "none changed")
+}
+
+// String returns for example "shop/cart: affinity 600 s → 300 s; 1 endpoint replaced
+// (10.0.0.5:8080 → 10.0.0.9:8080)".
+func (s *Service) String() string {
+	return s.Name.String() + ": " + s.text()
+}
+
+func (s *Service) text() string {
+	parts := make([]string, 0, len(s.Details)+1)
+	switch s.Action {
+	case Added:
+		parts = append(parts, "added")
+	case Removed:
+		parts = append(parts, "removed")
+	}
+	for _, d := range s.Details {
+		parts = append(parts, d.Text)
+	}
+	if s.Action != Changed && len(parts) > 1 {
+		parts = append([]string{parts[0] + ", " + parts[1]}, parts[2:]...)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// serviceJSON is a Service in JSON.
+type serviceJSON struct {
+	Service  string       `json:"service"`
+	Action   Action       `json:"action"`   // add, change or delete
+	Elements int          `json:"elements"` // of the rules that change
+	Details  []detailJSON `json:"details"`
+}
+
+type detailJSON struct {
+	Kind        Kind     `json:"kind"`
+	Text        string   `json:"text"`
+	Old         string   `json:"old,omitempty"`
+	New         string   `json:"new,omitempty"`
+	Added       []string `json:"added,omitempty"`
+	Removed     []string `json:"removed,omitempty"`
+	Connections string   `json:"connections,omitempty"` // what happens to established ones
+}
+
+// JSON returns Services as they are encoded in JSON.
+func JSON(services []Service) any {
+	out := make([]serviceJSON, len(services))
+	for i := range services {
+		s := &services[i]
+		out[i] = serviceJSON{s.Name.String(), s.Action, s.Elements, make([]detailJSON, len(s.Details))}
+		for j, d := range s.Details {
+			out[i].Details[j] = detailJSON(d)
+		}
+	}
+	return out
+}

@@ -1,0 +1,163 @@
+package changes
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
+)
+
+// Rules compares two rulesets, of which p is the difference. Names of Services come
+// from comments of elements, which nft limits to 128 bytes: longer ones are cut.
+func Rules(before, after *nft.Ruleset, p *plan.Plan) []Service {
+	c := newComparison()
+	for _, f := range model.Families {
+		was, is := newRules(before.Table(f)), newRules(after.Table(f))
+		all := touched(f, p)
+		if p.Has(plan.Change{Verb: plan.Delete, Family: f}) { // the whole table, and the elements are not listed
+			was.each(func(e *nft.Element, _ model.ServiceName) { all[e.Key.Frontend()] = struct{}{} })
+		}
+		for frontend := range all {
+			c.add(pair{was.frontend(frontend), is.frontend(frontend)})
+		}
+		was.each(func(_ *nft.Element, name model.ServiceName) { c.count(name, 1, 0) })
+		is.each(func(_ *nft.Element, name model.ServiceName) { c.count(name, 0, 1) })
+	}
+	return c.services()
+}
+
+// touched returns the frontends with a changed element.
+func touched(f model.Family, p *plan.Plan) map[model.Frontend]struct{} {
+	out := make(map[model.Frontend]struct{})
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		if c.Family != f || c.Kind() != "element" || !ofFrontend(c.Set) {
+			continue
+		}
+		out[cmp.Or(c.New, c.Old).Key.Frontend()] = struct{}{}
+	}
+	return out
+}
+
+// ofFrontend reports whether the keys of a set begin with a frontend.
+func ofFrontend(s *nft.Set) bool {
+	return len(s.Key) >= 3 && s.Key[0] == nft.Address && s.Key[1] == nft.InetProto && s.Key[2] == nft.Port
+}
+
+// rules is one table, with what its frontends share.
+type rules struct {
+	*nft.Table
+	lanes  *plan.Lanes
+	ranges map[model.Frontend][]netip.Prefix
+}
+
+func newRules(t *nft.Table) *rules {
+	if t == nil || t.Set(nft.ServicesMap) == nil { // none, or a foreign table of our name
+		return nil
+	}
+	r := &rules{Table: t, lanes: plan.NewLanes(t), ranges: make(map[model.Frontend][]netip.Prefix)}
+	if s := t.Set(nft.SourceRangesSet); s != nil {
+		for i := range s.Elements {
+			k := s.Elements[i].Key
+			r.ranges[k.Frontend()] = append(r.ranges[k.Frontend()], netip.PrefixFrom(k.Source, int(k.Bits)))
+		}
+	}
+	return r
+}
+
+// each calls f with each frontend and its Service.
+func (r *rules) each(f func(*nft.Element, model.ServiceName)) {
+	if r == nil {
+		return
+	}
+	all := r.Set(nft.ServicesMap).Elements
+	for i := range all {
+		port, _ := nft.ParseComment(all[i].Comment)
+		f(&all[i], port.Service)
+	}
+}
+
+// frontend returns what the rules do with connections to a frontend, or nil.
+func (r *rules) frontend(of model.Frontend) *frontend {
+	if r == nil {
+		return nil
+	}
+	e, ok := r.Set(nft.ServicesMap).Find(of)
+	if !ok {
+		return nil
+	}
+	f := &frontend{Frontend: of, ranges: r.ranges[of]}
+	f.port, f.kind = nft.ParseComment(e.Comment)
+	f.port.Protocol = of.Protocol
+	inside := r.lane(nft.ServicesMap, e.Value.Class, of)
+	outside := inside
+	bindings := nft.AffinityMap
+	if s := r.Set(nft.LocalFrontendsSet); s != nil {
+		if _, f.local = s.Find(of); f.local {
+			bindings = nft.LocalAffinityMap
+		}
+	}
+	if s := r.Set(nft.LocalServicesMap); s != nil {
+		if e, ok := s.Find(of); ok {
+			outside = r.lane(nft.LocalServicesMap, e.Value.Class, of)
+		}
+	}
+	f.inside, f.outside = inside.verdict, outside.verdict
+	for _, e := range r.slotsOf(of) {
+		if inside.Has(e.Key.Slot) || outside.Has(e.Key.Slot) {
+			f.endpoints = append(f.endpoints, endpoint{e.Value.Endpoint, 1})
+		}
+	}
+	if inside.Count > 1 || outside.Count > 1 {
+		f.scheduler = cmp.Or(inside.Scheduler, outside.Scheduler)
+	}
+	f.affinity, _ = r.AffinityTimeout(bindings, of)
+	f.endpoints = count(f.endpoints)
+	return f
+}
+
+// slotsOf returns the elements of the slots of a frontend.
+func (r *rules) slotsOf(f model.Frontend) []nft.Element {
+	s := r.Set(nft.EndpointsMap)
+	if s == nil {
+		return nil
+	}
+	first, _ := slices.BinarySearchFunc(s.Elements, nft.FrontendKey(f), func(e nft.Element, k nft.Key) int { return e.Key.Compare(k) })
+	n := first
+	for n < len(s.Elements) && s.Elements[n].Key.Frontend() == f {
+		n++
+	}
+	return s.Elements[first:n]
+}
+
+// lane is what a class leads to.
+type lane struct {
+	nft.Slots
+	verdict model.Verdict
+}
+
+func (r *rules) lane(set string, class nft.Class, f model.Frontend) lane {
+	if r.lanes.Verdict(class).Action == nft.Drop {
+		return lane{verdict: model.Drop}
+	}
+	if slots, ok := r.lanes.Of(set, f); ok && slots.Count > 0 {
+		return lane{slots, model.Forward}
+	}
+	return lane{verdict: model.Reject}
+}
+
+// count joins the slots of each endpoint to its weight.
+func count(slots []endpoint) []endpoint {
+	var out []endpoint
+	for _, s := range sortEndpoints(slots) {
+		if n := len(out) - 1; n >= 0 && out[n].address == s.address {
+			out[n].weight++
+			continue
+		}
+		out = append(out, s)
+	}
+	return out
+}

@@ -1,0 +1,148 @@
+package changes
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Action is what happens to a Service on this node.
+type Action string
+
+const (
+	Added   Action = "add"
+	Changed Action = "change"
+	Removed Action = "delete"
+)
+
+// Service is what changes for one Service on this node.
+type Service struct {
+	Name    model.ServiceName
+	Action  Action
+	Details []Detail // in a fixed order
+	// Elements is how many elements of the rules change, if they were counted.
+	Elements int
+}
+
+// Kind is what a detail is about.
+type Kind string
+
+const (
+	KindFrontends    Kind = "frontends"
+	KindVerdict      Kind = "verdict"
+	KindEndpoints    Kind = "endpoints"
+	KindWeights      Kind = "weights"
+	KindAffinity     Kind = "affinity"
+	KindScheduler    Kind = "scheduler"
+	KindPolicy       Kind = "policy"
+	KindSourceRanges Kind = "sourceRanges"
+	KindMoved        Kind = "moved" // a frontend belongs to another Service
+	KindRules        Kind = "rules" // nothing that clients notice
+)
+
+// Detail is one thing that changes, in words and as data.
+type Detail struct {
+	Kind Kind
+	Text string // for example "affinity 600 s → 300 s"
+	// Old and New are values, Added and Removed members of a list.
+	Old, New       string
+	Added, Removed []string
+	// Connections says what happens to established connections; empty: nothing.
+	Connections string
+}
+
+// comparison collects pairs of frontends by Service.
+type comparison struct {
+	pairs                   map[model.ServiceName][]pair
+	total                   map[model.ServiceName]*sides
+	stateBefore, stateAfter stateOf
+}
+
+// sides are numbers of frontends before and after.
+type sides struct{ before, after int }
+
+func newComparison() *comparison {
+	none := func(model.PortName, address) condition { return "" }
+	return &comparison{make(map[model.ServiceName][]pair), make(map[model.ServiceName]*sides), none, none}
+}
+
+// count adds to the numbers of all frontends of a Service.
+func (c *comparison) count(name model.ServiceName, before, after int) {
+	n := c.total[name]
+	if n == nil {
+		n = new(sides)
+		c.total[name] = n
+	}
+	n.before += before
+	n.after += after
+}
+
+// add adds a frontend that may have changed, to each Service that has it.
+func (c *comparison) add(p pair) {
+	switch {
+	case p.before == nil && p.after == nil:
+	case p.before == nil:
+		c.pairs[p.after.port.Service] = append(c.pairs[p.after.port.Service], p)
+	case p.after == nil || p.after.port.Service == p.before.port.Service:
+		c.pairs[p.before.port.Service] = append(c.pairs[p.before.port.Service], p)
+	default:
+		c.pairs[p.before.port.Service] = append(c.pairs[p.before.port.Service], p)
+		c.pairs[p.after.port.Service] = append(c.pairs[p.after.port.Service], p)
+	}
+}
+
+// services returns the Services with details, sorted by name.
+func (c *comparison) services() []Service {
+	var out []Service
+	for _, name := range slices.SortedFunc(maps.Keys(c.pairs), model.ServiceName.Compare) {
+		s := &subject{comparison: c, name: name}
+		pairs := c.pairs[name]
+		slices.SortFunc(pairs, func(a, b pair) int { return a.any().Compare(b.any().Frontend) })
+		for _, p := range pairs {
+			s.sort(p)
+		}
+		if details := s.details(); len(details) > 0 {
+			out = append(out, Service{Name: name, Action: s.action(), Details: details})
+		}
+	}
+	return out
+}
+
+func (p pair) any() *frontend { return cmp.Or(p.after, p.before) }
+
+// subject is the Service that is described.
+type subject struct {
+	*comparison
+	name          model.ServiceName
+	added         []*frontend
+	removed       []*frontend
+	stays         []pair // frontends that the Service has before and after
+	gained, ceded []pair // frontends that another Service had, or has
+}
+
+func (s *subject) sort(p pair) {
+	switch {
+	case p.before == nil:
+		s.added = append(s.added, p.after)
+	case p.after == nil:
+		s.removed = append(s.removed, p.before)
+	case p.before.port.Service == p.after.port.Service:
+		s.stays = append(s.stays, p)
+	case p.after.port.Service == s.name:
+		s.gained = append(s.gained, p)
+	default:
+		s.ceded = append(s.ceded, p)
+	}
+}
+
+func (s *subject) action() Action {
+	switch n := s.total[s.name]; {
+	case n.before == 0:
+		return Added
+	case n.after == 0:
+		return Removed
+	}
+	return Changed
+}

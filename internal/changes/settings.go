@@ -1,0 +1,91 @@
+package changes
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// settings describes what frontends do in another way. A setting of a Service shows at
+// each of its frontends, and is described once.
+func (s *subject) settings() (out []Detail) {
+	note := func(d Detail) {
+		if !slices.ContainsFunc(out, func(o Detail) bool { return o.Text == d.Text }) {
+			out = append(out, d)
+		}
+	}
+	for _, p := range s.stays {
+		for _, d := range p.settings() {
+			note(d)
+		}
+	}
+	return out
+}
+
+func (p pair) settings() (out []Detail) {
+	change := func(kind Kind, name, old, now, connections string) {
+		if old != now {
+			out = append(out, Detail{Kind: kind, Text: name + " " + old + " → " + now, Old: old, New: now, Connections: connections})
+		}
+	}
+	a, b := p.before, p.after
+	if a.forwards() && b.forwards() { // else there is nothing to bind a client to
+		change(KindAffinity, "affinity", seconds(a.affinity), seconds(b.affinity), rebinding(a.affinity, b.affinity))
+	}
+	if a.scheduler != model.DefaultScheduler && b.scheduler != model.DefaultScheduler {
+		change(KindScheduler, "scheduler", a.scheduler.String(), b.scheduler.String(), "")
+	}
+	change(KindPolicy, "internal traffic policy", policy(a.internalLocal), policy(b.internalLocal), "")
+	change(KindPolicy, "external traffic policy", policy(a.local), policy(b.local), "")
+	added, removed := without(b.ranges, a.ranges), without(a.ranges, b.ranges)
+	if len(added)+len(removed) == 0 {
+		return out
+	}
+	d := Detail{Kind: KindSourceRanges, Added: texts(added), Removed: texts(removed)}
+	switch {
+	case len(a.ranges) == 0:
+		d.Text = "source ranges: all → " + shorten(texts(b.ranges))
+	case len(b.ranges) == 0:
+		d.Text = "source ranges: " + shorten(texts(a.ranges)) + " → all"
+	case len(removed) == 0:
+		d.Text = number(len(added), "source range") + " added (" + shorten(d.Added) + ")"
+	case len(added) == 0:
+		d.Text = number(len(removed), "source range") + " removed (" + shorten(d.Removed) + ")"
+	default:
+		d.Text = fmt.Sprintf("source ranges: %s added, %s removed", shorten(d.Added), shorten(d.Removed))
+	}
+	return append(out, d)
+}
+
+// rebinding returns what a changed timeout means for clients (5.9, 5.10).
+func rebinding(before, after time.Duration) string {
+	switch {
+	case before == 0:
+		return "clients are bound with their next connection"
+	case after == 0:
+		return "clients are no longer bound"
+	}
+	return "clients are bound for the new time with their next connection"
+}
+
+func seconds(d time.Duration) string {
+	if d == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%d s", int64(d.Seconds()))
+}
+
+func policy(local bool) string {
+	if local {
+		return model.PolicyLocal.String()
+	}
+	return model.PolicyCluster.String()
+}
+
+// without returns the ranges in a that are not in b.
+func without(a, b []netip.Prefix) []netip.Prefix {
+	return slices.DeleteFunc(slices.Clone(a), func(p netip.Prefix) bool { return slices.Contains(b, p) })
+}

@@ -1,0 +1,123 @@
+package status
+
+import (
+	"fmt"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/suggest"
+)
+
+// Filter selects the Services of a report. The zero value selects all.
+type Filter struct {
+	Namespace string // empty: all
+	// Names are namespace/name or name, in which * stands for any characters; none: all.
+	Names    []string
+	Problems bool // only Services with a problem or a note
+	// Rows is how many frontends may be listed: a report with more lists none of them.
+	// Zero: no limit.
+	Rows int
+}
+
+// Check returns an error for a malformed pattern.
+func (f *Filter) Check() error {
+	for _, n := range f.Names {
+		if _, err := path.Match(n, ""); err != nil || n == "" {
+			return fmt.Errorf("%q is not the name of a Service: write for example shop/web, web or 'shop/*'", n)
+		}
+	}
+	return nil
+}
+
+// Selects reports whether the filter names Services.
+func (f *Filter) Selects() bool { return f.Namespace != "" || len(f.Names) > 0 }
+
+// matches reports whether the filter selects a Service by its name.
+func (f *Filter) matches(s model.ServiceName) bool {
+	if f.Namespace != "" && s.Namespace != f.Namespace {
+		return false
+	}
+	return len(f.Names) == 0 || slices.ContainsFunc(f.Names, func(pattern string) bool { return matchesName(pattern, s) })
+}
+
+func matchesName(pattern string, s model.ServiceName) bool {
+	name := s.Name
+	if strings.Contains(pattern, "/") {
+		name = s.String()
+	}
+	ok, _ := path.Match(pattern, name)
+	return ok
+}
+
+// query returns the filter as parameters of a request.
+func (f *Filter) query() url.Values {
+	q := url.Values{}
+	if f.Namespace != "" {
+		q.Set("namespace", f.Namespace)
+	}
+	if len(f.Names) > 0 {
+		q["service"] = f.Names
+	}
+	if f.Problems {
+		q.Set("problems", "true")
+	}
+	if f.Rows > 0 {
+		q.Set("rows", strconv.Itoa(f.Rows))
+	}
+	return q
+}
+
+// maxNames is how many patterns a request may have: each is compared with each Service.
+const maxNames = 100
+
+// parseFilter is the opposite of query.
+func parseFilter(q url.Values) (*Filter, error) {
+	f := &Filter{Namespace: q.Get("namespace"), Names: q["service"]}
+	if len(f.Names) > maxNames {
+		return nil, fmt.Errorf("service: %d patterns, at most %d are allowed", len(f.Names), maxNames)
+	}
+	if err := f.Check(); err != nil {
+		return nil, err
+	}
+	var err error
+	if text := q.Get("problems"); text != "" {
+		if f.Problems, err = strconv.ParseBool(text); err != nil {
+			return nil, fmt.Errorf("problems: %q is not true or false", text)
+		}
+	}
+	if text := q.Get("rows"); text != "" {
+		if f.Rows, err = strconv.Atoi(text); err != nil || f.Rows < 0 {
+			return nil, fmt.Errorf("rows: %q is not a number", text)
+		}
+	}
+	return f, nil
+}
+
+// suggest adds the names that may be meant if the filter selects nothing.
+func (r *Report) suggest(all []frontend, filter *Filter) {
+	r.Filtered = filter.Selects() || filter.Problems
+	if !filter.Selects() || slices.ContainsFunc(all, func(f frontend) bool { return filter.matches(f.port.Service) }) {
+		return
+	}
+	var namespaces, names, full []string
+	for i := range all {
+		if s := all[i].port.Service; i == 0 || s != all[i-1].port.Service {
+			namespaces, names, full = append(namespaces, s.Namespace), append(names, s.Name), append(full, s.String())
+		}
+	}
+	if filter.Namespace != "" && !slices.Contains(namespaces, filter.Namespace) {
+		r.DidYouMean = suggest.Similar(filter.Namespace, slices.Compact(namespaces))
+		return
+	}
+	for _, pattern := range filter.Names {
+		if strings.Contains(pattern, "/") {
+			r.DidYouMean = append(r.DidYouMean, suggest.Similar(pattern, full)...)
+		} else {
+			r.DidYouMean = append(r.DidYouMean, suggest.Similar(pattern, names)...)
+		}
+	}
+}

@@ -1,0 +1,45 @@
+package status
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/agent"
+)
+
+// recently is how long a change of the rules by another program is a problem.
+const recently = time.Hour
+
+// Interference sums up what other programs did to the rules. All of it was repaired.
+type Interference struct {
+	Times   int       `json:"times"` // since the start
+	Last    time.Time `json:"last"`
+	Process string    `json:"process,omitempty"` // of the last one, as far as it is known
+	Changes int       `json:"changes"`           // that the last repair took
+}
+
+func (c *Interference) text(now time.Time) string {
+	by := "another program"
+	if c.Process != "" {
+		by = "process " + c.Process
+	}
+	text := fmt.Sprintf("by %s, %s ago; the repair took %s", by, now.Sub(c.Last).Round(time.Second), number(c.Changes, "change"))
+	if c.Times > 1 {
+		text += fmt.Sprintf("; %d times since the start", c.Times)
+	}
+	return text
+}
+
+// observe records the repair that a sync made, if any.
+func (c *Interference) observe(s *agent.Sync) {
+	if s.Err != nil || s.Plan == nil || s.Plan.Empty() || len(s.Interventions) == 0 && s.Cause != agent.Check {
+		return
+	}
+	c.Times++
+	c.Last, c.Changes, c.Process = s.Started, len(s.Plan.Changes), ""
+	for _, i := range s.Interventions {
+		if !i.Missed {
+			c.Process = i.By.String()
+		}
+	}
+}

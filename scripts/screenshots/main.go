@@ -1,0 +1,162 @@
+// Command screenshots runs commands of nftproxy on a small network of namespaces,
+// with a daemon and real requests, and draws what a terminal shows of them:
+// docs/images/terminal-*.svg.
+//
+// Usage, as root: screenshots NFTPROXY DIRECTORY
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/creack/pty"
+
+	"github.com/nftproxy/nftproxy/internal/netlab"
+)
+
+func main() {
+	if err := shoot(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "screenshots:", err)
+		os.Exit(1)
+	}
+}
+
+// shots are the pictures, by name, with their command lines and the number of rows
+// that are shown. A command that exits with neither 0 nor 1 fails.
+var shots = []struct {
+	name, args string
+	rows       int
+}{
+	{"status", "status", 40},
+	{"explain", "explain --from 192.0.2.2 tcp 203.0.113.10:80", 26},
+}
+
+const (
+	columns  = 116
+	patience = 20 * time.Second
+)
+
+// studio is the network in which the commands run.
+type studio struct {
+	lab    *netlab.Lab
+	binary string
+	dir    string // of the input files
+}
+
+func shoot(args []string) (err error) {
+	if len(args) != 2 {
+		return errors.New("usage: screenshots NFTPROXY DIRECTORY")
+	}
+	binary, err := filepath.Abs(args[0])
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "nftproxy-screenshots-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	for name, text := range files() {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	lab, err := netlab.New(4)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lab.Close()) }()
+	s := &studio{lab, binary, dir}
+	daemon, err := s.serve()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, daemon.Process.Signal(syscall.SIGTERM), daemon.Wait()) }()
+	for _, shot := range shots {
+		output, err := s.terminal(strings.Fields(shot.args))
+		if err != nil {
+			return err
+		}
+		path := filepath.Join(args[1], "terminal-"+shot.name+".svg")
+		if err := os.WriteFile(path, picture("$ nftproxy "+shot.args, output, shot.rows), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serve starts servers on the pods and the daemon on the node, and sends requests.
+func (s *studio) serve() (*exec.Cmd, error) {
+	if err := s.lab.EchoOnPods(8080); err != nil {
+		return nil, err
+	}
+	log, err := os.Create(filepath.Join(s.dir, "log"))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	daemon := exec.Command(s.binary, "run", "-f", "services.yaml", "--hostname-override", "node-1", "--service-metrics")
+	daemon.Dir, daemon.Stdout, daemon.Stderr = s.dir, log, log
+	if err := s.lab.Node.Start(daemon); err != nil {
+		return nil, err
+	}
+	deadline := time.Now().Add(patience)
+	for {
+		err := s.lab.Node.Run(exec.Command(s.binary, "status", "-o", "json"))
+		if err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			text, _ := os.ReadFile(log.Name())
+			return nil, fmt.Errorf("nftproxy is not ready: %w\n%s", err, text)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return daemon, s.requests()
+}
+
+// requests gives the counters something to count.
+func (s *studio) requests() error {
+	for to, n := range map[string]int{"203.0.113.10:80": 120, "10.96.0.10:80": 60, "10.96.0.20:80": 24} {
+		for range n {
+			if _, err := s.lab.Client.Ask("tcp", netip.MustParseAddrPort(to), patience); err != nil {
+				return fmt.Errorf("request to %s: %w", to, err)
+			}
+		}
+	}
+	return nil
+}
+
+// terminal runs nftproxy on the node, in a terminal of its own, and returns what it
+// wrote there.
+func (s *studio) terminal(args []string) (string, error) {
+	ours, its, err := pty.Open()
+	if err != nil {
+		return "", err
+	}
+	defer ours.Close()
+	if err := pty.Setsize(ours, &pty.Winsize{Rows: 60, Cols: columns}); err != nil {
+		return "", errors.Join(err, its.Close())
+	}
+	cmd := exec.Command(s.binary, args...)
+	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = s.dir, its, its, its
+	cmd.Env = append(os.Environ(), "TERM=xterm-256color", "NO_COLOR=")
+	if err := s.lab.Node.Start(cmd); err != nil {
+		return "", errors.Join(err, its.Close())
+	}
+	its.Close()
+	output, _ := io.ReadAll(ours) // the error is that the program has closed its side
+	var exit *exec.ExitError
+	if err := cmd.Wait(); err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {
+		return "", fmt.Errorf("nftproxy %s: %w\n%s", strings.Join(args, " "), err, output)
+	}
+	return string(output), nil
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestParse(t *testing.T) {
+	red, green := look{foreground: palette[1]}, look{foreground: palette[2], bold: true}
+	for _, c := range []struct {
+		in   string
+		want [][]run
+	}{
+		{"a\r\nb\n", [][]run{{{text: "a"}}, {{text: "b"}}}},
+		{"a \x1b[31mred\x1b[0m end", [][]run{{{text: "a "}, {red, "red"}, {text: " end"}}}},
+		{"\x1b[1;32mon\ntwo lines\x1b[m", [][]run{{{green, "on"}}, {{green, "two lines"}}}},
+		{"\x1b[2J\x1b[?25l\x1b]0;title\x07x", [][]run{{{text: "x"}}}},
+		{"\x1b[38;5;196mx", [][]run{{{look{foreground: "#ff0000"}, "x"}}}},
+		{"\x1b[38;5;244mx", [][]run{{{look{foreground: "#808080"}, "x"}}}},
+		{"\x1b[48;2;1;2;3;1mx", [][]run{{{look{background: "#010203", bold: true}, "x"}}}},
+		{"\x1b[38;5mx\x1b[48mx", [][]run{{{text: "x"}, {text: "x"}}}},
+		{"\x1b[7;91mx\x1b[27;39my", [][]run{{{look{foreground: palette[9], inverse: true}, "x"}, {text: "y"}}}},
+	} {
+		if got := parse(c.in); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%q: %+v, want %+v", c.in, got, c.want)
+		}
+	}
+}
+
+// TestPicture wants XML with all of the text, wherever its colours change.
+func TestPicture(t *testing.T) {
+	svg := picture("<status> & more", "\x1b[33m~ 10.0.0.1 -> 10.0.0.2\x1b[0m  # a<b\n\n\x1b[7mbar\x1b[0m\nlast\nhidden", 5)
+	var text strings.Builder
+	d := xml.NewDecoder(bytes.NewReader(svg))
+	for {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatalf("%v in %s", err, svg)
+		}
+		if s, ok := token.(xml.CharData); ok {
+			text.Write(s)
+		}
+	}
+	for _, want := range []string{"<status> & more", "~ 10.0.0.1 -> 10.0.0.2", "# a<b", "bar", "last", "..."} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("%q is not in %s", want, text.String())
+		}
+	}
+	if strings.Contains(text.String(), "hidden") {
+		t.Error("more rows than asked for")
+	}
+}
+
+func TestWrap(t *testing.T) {
+	long := strings.Repeat("a", columns-1)
+	got := wrap(parse(long + "\x1b[1mbcd\x1b[0me\nshort"))
+	bold := look{bold: true}
+	want := [][]run{{{text: long}, {bold, "b"}}, {{bold, "cd"}, {text: "e"}}, {{text: "short"}}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v", got)
+	}
+}
