@@ -102,6 +102,7 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 			s := w.Source.State()
 			return s.Err, s.Since, s.Warnings
 		},
+		View: w.agent.View, Names: w.agent.Names, Bindings: scrapes.Bindings,
 		Counted: w.node.Counters, Kernel: scrapes, Log: w.Log,
 	})
 	w.live = live.New(live.Config{Status: w.status, Counted: w.node.Counters, Log: w.Log})
@@ -247,6 +248,7 @@ func (w *work) pages() http.Handler {
 	mux := http.NewServeMux()
 	w.metrics.Handle(mux)
 	mux.Handle("/status", w.status)
+	mux.HandleFunc("GET "+status.DescribePath, w.status.Describe)
 	p.Handle(mux)
 	w.handleLive(mux, p)
 	return mux
