@@ -72,8 +72,11 @@ screenshots: ## take the pictures of terminals and of the page of --web in docs/
 	cd e2e && SCREENSHOT=$(abspath docs/images/web.png) go test -count=1 -run '^TestPage$$' ./web
 
 .PHONY: demo
-demo: build ## show balancing, scaling and refusing with real packets
-	go run ./demo $(BINARY) demo/services.yaml
+demo: ## show what nftproxy does, with real packets, in 12 steps; STEP=5 or STEP=replace shows one of them
+	@[ -x $(BINARY) ] || echo "Go compiles nftproxy first: some minutes on a new machine, later seconds."
+	@$(MAKE) --no-print-directory build
+	@scripts/install-packages nft:nftables
+	STEP='$(STEP)' go run ./demo $(BINARY) demo/services.yaml
 
 .PHONY: clean
 clean: ## remove the output of the other targets
