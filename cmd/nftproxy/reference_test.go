@@ -290,7 +290,7 @@ func markdown(text string) string {
 
 var (
 	special  = regexp.MustCompile(`[<*\[\]]`)
-	verbatim = regexp.MustCompile("`[^`]*`" + `|"((?:nftproxy|nft|kubectl|kube-proxy)(?: [^"]*)?)"|(--[a-z-]+[a-z](?:=[a-zA-Z]+)?)`)
+	verbatim = regexp.MustCompile("`[^`]*`" + `|"((?:nftproxy|nft|kubectl|kube-proxy)(?: [^"]*)?)"|--[a-z-]+[a-z](?:=[a-zA-Z]+)?|\B-[a-zA-Z]\b`)
 )
 
 // inline returns a text with commands and flags as code.
