@@ -35,17 +35,23 @@ func TestLayers(t *testing.T) {
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
 		{"config", []string{"model", "terminal", "manifest", "host"}, nil},
 		{"events", []string{"model"}, nil},
+		{"migrate", []string{"terminal"}, nil},
 		{"serve", nil, []string{}},
 		{"logwriter", nil, []string{}},
 		{"health", []string{"model", "serve"}, []string{}},
-		{"metrics", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "source", "manifest", "status"}, nil},
-		{"status", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent"}, []string{
+		{"metrics", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "source", "manifest", "status", "suggest"}, nil},
+		{"status", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "suggest"}, []string{
+			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
+		{"live", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "status", "suggest"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
 		{"conntrack", []string{"model", "netlinkio"}, []string{"github.com/mdlayher", "golang.org/x"}},
 		{"host", []string{"model"}, []string{"github.com/vishvananda", "golang.org/x"}},
 		{"preflight", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
-		{"takeover", []string{"netlinkio"}, []string{
+		{"xtables", []string{"netlinkio"}, []string{"github.com/mdlayher", "golang.org/x"}},
+		{"machine", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "preflight", "takeover", "xtables"}, []string{
+			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
+		{"takeover", []string{"netlinkio", "xtables"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
 	} {
 		t.Run(c.pkg, func(t *testing.T) {

@@ -45,7 +45,7 @@ func get(from *netlab.Host, method string, at netip.AddrPort, path, body string)
 }
 
 // Every path of the health and metrics servers, from outside of the node
-// (10.1 to 10.4, 11.1 to 11.4). What is not there is not found.
+// (10.1 to 10.4, 11.1 to 11.4, 11.14, 11.15). What is not there is not found.
 func TestServers(t *testing.T) {
 	c := newCluster(t, 2)
 	web := service{Name: "web", N: 1, Pods: c.Pods}
@@ -77,6 +77,10 @@ func TestServers(t *testing.T) {
 		{10249, "GET", "/statusz", "", 200, plain, "Up: "},
 		{10249, "GET", "/flagz", "", 200, plain, "service-metrics=true\n"},
 		{10249, "GET", "/status", "", 200, structured, `"frontends"`},
+		{10249, "GET", "/live", "", 200, structured, `"name":"web","frontends":24,"endpoints":12,"connections":1`},
+		{10249, "GET", "/", "", 200, "text/html", `<a href="/live">`},
+		{10249, "POST", "/live", "", 405, plain, "read only"},
+		{10249, "GET", "/nothing", "", 404, plain, ""},
 		{10249, "GET", "/debug/pprof/goroutine?debug=1", "", 200, plain, "goroutine profile: total"},
 		{10249, "PUT", "/debug/flags/v", "2", 200, plain, "successfully set klog.logging.verbosity to 2"},
 		{10249, "GET", "/livez", "", 404, plain, ""},

@@ -39,6 +39,7 @@ const completionTimeout = 500 * time.Millisecond
 // file names only for flags that take files.
 func addCompletion(root *cobra.Command) {
 	for _, c := range root.Commands() {
+		addCompletion(c)
 		if c.ValidArgsFunction == nil && len(c.ValidArgs) == 0 {
 			c.ValidArgsFunction = cobra.NoFileCompletions
 		}

@@ -103,8 +103,11 @@ func parseAddress(text string) (netip.AddrPort, error) {
 func daemons() []host.Process {
 	all := host.Processes("nftproxy", "kube-proxy")
 	var owner host.Process
-	_ = withKernel(func(conn *kernel.Conn) (err error) { // it needs a privilege that reading /proc does not need
-		owner, err = conn.Owner()
+	_ = withKernel(func(conn *kernel.Conn) error { // it needs a privilege that reading /proc does not need
+		owned, err := conn.OwnedByOther()
+		if owned != nil {
+			owner = owned.Owner
+		}
 		return err
 	})
 	if owner.PID == 0 {

@@ -26,7 +26,7 @@ type group struct {
 var commandGroups = []group{
 	{"From files or a cluster to rules", []string{"render", "validate", "diff", "apply", "run"}},
 	{"See what is going on", []string{"status", "describe", "explain", "top"}},
-	{"Before and after", []string{"check", "cleanup"}},
+	{"Before and after", []string{"check", "migrate", "cleanup"}},
 }
 
 // flagGroups are the flags that several commands have, and those of run. All

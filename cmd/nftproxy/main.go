@@ -20,7 +20,7 @@ import (
 
 // Exit codes.
 const (
-	exitFailed = 1 // diff with changes, status of an unhealthy node, any error of run as for kube-proxy
+	exitFailed = 1 // diff with changes, status of an unhealthy node, check with problems, any error of run as for kube-proxy
 	exitError  = 2 // any error of the others
 )
 
@@ -55,7 +55,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	switch {
 	case err == nil:
 		return 0
-	case errors.Is(err, errChanges), errors.Is(err, errUnhealthy):
+	case errors.Is(err, errChanges), errors.Is(err, errUnhealthy), errors.Is(err, errNotReady), errors.Is(err, errNotMigrated):
 		return exitFailed
 	}
 	fmt.Fprintln(log, "nftproxy:", printableLines(err.Error()))
@@ -90,10 +90,11 @@ to balanced traffic:
   nftproxy diff   -f services.yaml    show what would change in the kernel
   nftproxy run    -f services.yaml    apply, and follow the file as it changes
 
-Then two more answer questions:
+Then three more answer questions:
 
   nftproxy status                     what this node serves, and whether it is healthy
   nftproxy explain tcp 10.96.0.10:80  which rules a connection meets, and where it goes
+  nftproxy check                      whether this machine is ready to serve
 
 With --kubeconfig, or in a pod, the objects come from an API server instead.
 "nftproxy run" takes the flags and the configuration file of kube-proxy.
@@ -113,7 +114,7 @@ no other tables, except to remove kube-proxy's leftovers when it takes over.
 	}
 	addVersionFlag(root, &printVersion)
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(renderCommand(), diffCommand(), explainCommand(), applyCommand(), runCommand(), statusCommand(), cleanupCommand(), versionCommand())
+	root.AddCommand(renderCommand(), diffCommand(), explainCommand(), applyCommand(), runCommand(), statusCommand(), checkCommand(), cleanupCommand(), migrateCommand(), versionCommand())
 	root.SetGlobalNormalizationFunc(flag.WordSepNormalizeFunc) // "_" means "-" (12.1)
 	addHelp(root)
 	addCompletion(root)

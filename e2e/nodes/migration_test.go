@@ -94,8 +94,8 @@ spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}`)
 // moveNodes is step 3.
 func (g *guide) moveNodes() {
 	g.t.Helper()
-	g.do("kubectl -n kube-system get daemonset kube-proxy -o go-template-file=deploy/kubeadm/keep-off.tmpl > keep-off.json")
-	g.do("kubectl -n kube-system patch daemonset kube-proxy --type=json --patch-file keep-off.json")
+	g.do("bin/nftproxy migrate keep-off --dry-run")
+	g.do("bin/nftproxy migrate keep-off")
 	g.do("kubectl -n kube-system rollout status daemonset/kube-proxy")
 	g.file("kustomization.yaml", "overlays/node-by-node")
 	g.do("kubectl apply -k .")
@@ -162,8 +162,7 @@ func (g *guide) moveBack() {
 	}
 	g.c.deleteDebuggers(g.t)
 	g.do("kubectl delete -k . # or: helm uninstall nftproxy -n kube-system")
-	g.do("kubectl -n kube-system get daemonset kube-proxy -o go-template-file=deploy/kubeadm/keep-off-undo.tmpl > keep-off-undo.json")
-	g.do("kubectl -n kube-system patch daemonset kube-proxy --type=json --patch-file keep-off-undo.json")
+	g.do("bin/nftproxy migrate undo")
 	g.c.kubectl(g.t, "-n", "kube-system", "rollout", "status", "daemonset/kube-proxy", "--timeout=120s")
 }
 

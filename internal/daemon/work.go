@@ -18,6 +18,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/health"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/live"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/preflight"
@@ -34,6 +35,7 @@ type work struct {
 	events   *events.Recorder
 	metrics  *metrics.Set
 	status   *status.Server
+	live     *live.Feed
 	cleaner  *conntrack.Cleaner
 	health   *health.Proxy
 	services *health.Services
@@ -102,6 +104,7 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 		},
 		Counted: w.node.Counters, Kernel: scrapes, Log: w.Log,
 	})
+	w.live = live.New(live.Config{Status: w.status, Counted: w.node.Counters, Log: w.Log})
 	w.health = &health.Proxy{
 		Families:   families,
 		SyncPeriod: w.Config.SyncPeriod(),
@@ -126,7 +129,7 @@ func (w *work) follow() {
 		w.metrics.FollowConnections(w.status.ServiceCounts)
 	}
 	w.metrics.FollowAgent(w.agent.State)
-	w.agent.Observers = append(w.agent.Observers, w.metrics.Observe, w.status.Observe, w.report, w.synced)
+	w.agent.Observers = append(w.agent.Observers, w.metrics.Observe, w.status.Observe, w.live.Observe, w.report, w.synced)
 	if w.takeover != nil {
 		w.agent.Observers = append(w.agent.Observers, w.takeover.observe)
 	}
@@ -235,7 +238,21 @@ func (w *work) pages() http.Handler {
 	w.metrics.Handle(mux)
 	mux.Handle("/status", w.status)
 	p.Handle(mux)
+	w.handleLive(mux, p)
 	return mux
+}
+
+// handleLive serves what browsers show: the index, live data and their page.
+func (w *work) handleLive(mux *http.ServeMux, p serve.Pages) {
+	links := []serve.Link{
+		{Path: "/status", Text: "what this node serves and whether it is healthy, as JSON (nftproxy status)"},
+		{Path: live.Path, Text: "connections, changes and problems at present, as JSON (nftproxy top)"},
+		{Path: "/metrics", Text: "metrics for Prometheus"},
+	}
+	hostname, _ := os.Hostname() // without it, the node has one name less
+	guard := func(h http.Handler) http.Handler { return serve.Guard(h, w.node.NodeName, hostname) }
+	mux.Handle(live.Path, guard(w.live))
+	mux.Handle("/{$}", guard(serve.Index("nftproxy on "+w.node.NodeName, append(links, p.Links()...))))
 }
 
 // prepareHost checks the kernel and sets what connection tracking needs

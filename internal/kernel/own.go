@@ -89,19 +89,19 @@ func (c *Conn) Claim() (outdated []model.Family, err error) {
 	return outdated, err
 }
 
-// Owner returns the process that owns a table of ours; the zero Process if none does, or
-// it is not visible here.
-func (c *Conn) Owner() (host.Process, error) {
+// OwnedByOther returns the table of ours that belongs to another process, if there is
+// one.
+func (c *Conn) OwnedByOther() (*OwnedError, error) {
 	for _, f := range model.Families {
-		switch t, err := persist(func() (tableState, error) { return c.table(f) }); {
-		case errors.Is(err, unix.ENOENT):
-		case err != nil:
-			return host.Process{}, fmt.Errorf("get table: %w", explain(err))
-		case t.flags&tableOwner != 0:
-			return host.ProcessOf(t.owner), nil
+		t, err := persist(func() (tableState, error) { return c.table(f) })
+		switch {
+		case err == nil && t.isOwnedByOther(c):
+			return ownedError(f, t), nil
+		case err != nil && !errors.Is(err, unix.ENOENT):
+			return nil, err
 		}
 	}
-	return host.Process{}, nil
+	return nil, nil
 }
 
 // HasTables reports whether the kernel has a table of ours.

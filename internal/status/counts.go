@@ -16,6 +16,7 @@ type counts struct {
 	seen      map[counter]uint64 // in the kernel, at the last reading
 	frontends map[model.Frontend]uint64
 	ports     map[owner]uint64
+	total     uint64 // of all frontends, also of those that are gone
 }
 
 type counter struct {
@@ -60,6 +61,7 @@ func (c *counts) add(reading []kernel.FrontendCount, routes []model.Route) {
 		seen[key] = n.Connections
 		frontends[n.Frontend] += growth
 		ports[o] += growth
+		c.total += growth
 	}
 	c.seen, c.frontends, c.ports = seen, frontends, ports
 }
@@ -95,4 +97,23 @@ func (s *Server) ServiceCounts() ([]ServiceCount, error) {
 		return cmp.Or(a.Port.Compare(b.Port), cmp.Compare(a.Family, b.Family), cmp.Compare(a.Kind, b.Kind))
 	})
 	return out, nil
+}
+
+// Connections are the numbers of new connections since the start of the daemon. They
+// must not be changed.
+type Connections struct {
+	Total     uint64 // also to frontends that are gone; it never falls
+	Frontends map[model.Frontend]uint64
+}
+
+// Connections returns the agent's routing and, with counters, the connections to its
+// frontends. The routing is nil before the first successful sync.
+func (s *Server) Connections() (*model.Routing, Connections, error) {
+	_, routing := s.observed()
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	if err := s.count(routing); err != nil {
+		return nil, Connections{}, err
+	}
+	return routing, Connections{s.counts.total, s.counts.frontends}, nil
 }

@@ -136,6 +136,21 @@ func (s *Server) report(filter *Filter) (*Report, error) {
 	return r, nil
 }
 
+// Summary returns the report without what it lists of a routing, except its notices,
+// at a low cost. routing may be nil.
+func (s *Server) Summary(routing *model.Routing) *Report {
+	s.mu.Lock()
+	last := s.last
+	s.mu.Unlock()
+	now := time.Now()
+	r := s.head(now, last)
+	if routing != nil {
+		r.addNotices(routing)
+	}
+	r.addProblems(now)
+	return r
+}
+
 // head returns the part of the report that does not depend on the Services.
 func (s *Server) head(now time.Time, last *SyncReport) *Report {
 	state := s.config.State()
@@ -186,8 +201,15 @@ func onClock(now, t time.Time) time.Time {
 	return now.Add(-now.Sub(t))
 }
 
-func (r *Report) addRouting(routing *model.Routing, connections map[model.Frontend]uint64, filter *Filter) {
+// addNotices adds the node and what it cannot serve as asked.
+func (r *Report) addNotices(routing *model.Routing) {
 	r.Node = routing.NodeName
+	for _, n := range routing.Notices {
+		r.Problems = append(r.Problems, Problem{n.Object.String(), string(n.Reason), n.Message})
+	}
+}
+
+func (r *Report) addRouting(routing *model.Routing, connections map[model.Frontend]uint64, filter *Filter) {
 	r.NodePortAddresses = routing.NodePortAddresses
 	for _, h := range routing.HealthChecks {
 		if !filter.matches(h.Service) {
@@ -199,9 +221,7 @@ func (r *Report) addRouting(routing *model.Routing, connections map[model.Fronte
 		}
 		r.HealthChecks = append(r.HealthChecks, HealthCheck{h.Service.Namespace, h.Service.Name, h.Port, endpoints})
 	}
-	for _, n := range routing.Notices {
-		r.Problems = append(r.Problems, Problem{n.Object.String(), string(n.Reason), n.Message})
-	}
+	r.addNotices(routing)
 	r.selectProblems(filter)
 	all := make([]frontend, len(routing.Routes))
 	for i := range routing.Routes {
@@ -241,4 +261,12 @@ func addresses(endpoints []model.Endpoint) []netip.AddrPort {
 		out[i] = e.Address()
 	}
 	return out
+}
+
+// PortsOf returns the service ports of some routes, sorted, with the connections to
+// their frontends if these are counted.
+func PortsOf(routes []model.Route, c Connections, counted bool) []ServicePort {
+	r := Report{Counted: counted}
+	r.addRouting(&model.Routing{Routes: routes}, c.Frontends, &Filter{})
+	return r.ServicePorts
 }

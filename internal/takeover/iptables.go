@@ -31,8 +31,8 @@ const (
 	masqueradeChain = "KUBE-POSTROUTING"
 )
 
-// isKubeProxys reports whether a chain of an iptables table is kube-proxy's.
-func isKubeProxys(chain string) bool {
+// IsKubeProxy reports whether a chain of an iptables table is kube-proxy's.
+func IsKubeProxy(chain string) bool {
 	return slices.Contains(chainNames, chain) ||
 		slices.ContainsFunc(chainPrefixes, func(p string) bool { return strings.HasPrefix(chain, p) })
 }
@@ -119,7 +119,7 @@ func (t iptables) plan() (removal, error) {
 	own := make(map[string]bool)
 	var others []*nftables.Chain
 	for _, c := range all {
-		if c.Hooknum == nil && isKubeProxys(c.Name) {
+		if c.Hooknum == nil && IsKubeProxy(c.Name) {
 			own[c.Name] = true
 		} else {
 			others = append(others, c)

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ipvsInterface has the addresses of Services in IPVS mode.
-const ipvsInterface = "kube-ipvs0"
+// IPVSInterface has the addresses of Services in IPVS mode.
+const IPVSInterface = "kube-ipvs0"
 
 // ipsetNames are the ipsets of IPVS mode without their prefix, which is KUBE- or,
 // for IPv6, KUBE-6-. Other ipsets with that prefix are those of network plugins.
@@ -28,7 +28,7 @@ var ipsetNames = []string{
 
 // ipvsInterface removes the interface and reports whether it existed.
 func (r *report) ipvsInterface() bool {
-	link, err := netlink.LinkByName(ipvsInterface)
+	link, err := netlink.LinkByName(IPVSInterface)
 	var absent netlink.LinkNotFoundError
 	if errors.As(err, &absent) {
 		return false
@@ -37,9 +37,9 @@ func (r *report) ipvsInterface() bool {
 		err = netlink.LinkDel(link)
 	}
 	if err == nil {
-		r.gone("interface %s", ipvsInterface)
+		r.gone("interface %s", IPVSInterface)
 	}
-	r.left(err, "interface %s", ipvsInterface)
+	r.left(err, "interface %s", IPVSInterface)
 	return true
 }
 

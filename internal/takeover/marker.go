@@ -11,8 +11,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 )
 
-// kubeProxyTable is the table of nftables mode.
-const kubeProxyTable = "kube-proxy"
+// KubeProxyTable is the table of nftables mode.
+const KubeProxyTable = "kube-proxy"
 
 // Marker is what replaces kube-proxy's tables of nftables mode: a table of that
 // name with one empty chain. Calico's Felix programs nftables where that table
@@ -28,8 +28,8 @@ const (
 	MarkAlways                 // leave a marker in any case
 )
 
-// markerChain is the chain of the marker.
-const markerChain = "served-by-nftproxy"
+// MarkerChain is the chain of the marker.
+const MarkerChain = "served-by-nftproxy"
 
 type content int
 
@@ -60,7 +60,7 @@ func contentOf(conn *nftables.Conn, table *nftables.Table) (content, error) {
 	if err != nil {
 		return noTable, err
 	}
-	marked := slices.ContainsFunc(all, func(c *nftables.Chain) bool { return c.Name == markerChain && c.Hooknum == nil })
+	marked := slices.ContainsFunc(all, func(c *nftables.Chain) bool { return c.Name == MarkerChain && c.Hooknum == nil })
 	switch {
 	case marked && len(all) > 1:
 		return markerAmongOthers, nil
@@ -81,7 +81,7 @@ func RemoveMarkers() (removed []string, err error) {
 	}
 	for _, f := range families {
 		err := netlinkio.Retry(raced, func() error { return r.marker(conn, f) })
-		r.left(err, "chain %s from table %s %s", markerChain, f.name, kubeProxyTable)
+		r.left(err, "chain %s from table %s %s", MarkerChain, f.name, KubeProxyTable)
 	}
 	return r.removed, errors.Join(r.errs...)
 }
@@ -93,18 +93,18 @@ func (r *report) marker(conn *nftables.Conn, f family) error {
 	if err != nil {
 		return fmt.Errorf("read generation of the ruleset: %w", err)
 	}
-	table := &nftables.Table{Family: f.nft, Name: kubeProxyTable}
+	table := &nftables.Table{Family: f.nft, Name: KubeProxyTable}
 	found, err := contentOf(conn, table)
 	if err != nil {
 		return err
 	}
-	what := fmt.Sprintf("table %s %s", f.name, kubeProxyTable)
+	what := fmt.Sprintf("table %s %s", f.name, KubeProxyTable)
 	switch found {
 	case markerOnly:
 		conn.DelTable(table)
 	case markerAmongOthers:
-		what = fmt.Sprintf("chain %s from %s", markerChain, what)
-		conn.DelChain(&nftables.Chain{Table: table, Name: markerChain})
+		what = fmt.Sprintf("chain %s from %s", MarkerChain, what)
+		conn.DelChain(&nftables.Chain{Table: table, Name: MarkerChain})
 	default:
 		return nil
 	}
@@ -119,7 +119,7 @@ func (r *report) marker(conn *nftables.Conn, f family) error {
 // replaces it with the marker, in one transaction: a program that looks for
 // chains finds some at every moment.
 func (r *report) nftTable(conn *nftables.Conn, f family, m Marker) error {
-	table := &nftables.Table{Family: f.nft, Name: kubeProxyTable}
+	table := &nftables.Table{Family: f.nft, Name: KubeProxyTable}
 	found, err := contentOf(conn, table)
 	if err != nil {
 		return err
@@ -133,13 +133,13 @@ func (r *report) nftTable(conn *nftables.Conn, f family, m Marker) error {
 		conn.DelTable(table)
 	}
 	if leave {
-		except = " except for an empty chain " + markerChain
+		except = " except for an empty chain " + MarkerChain
 		conn.AddTable(table)
-		conn.AddChain(&nftables.Chain{Table: table, Name: markerChain})
+		conn.AddChain(&nftables.Chain{Table: table, Name: MarkerChain})
 	}
 	err = conn.Flush()
 	if found != noTable && err == nil {
-		r.gone("table %s %s%s", f.name, kubeProxyTable, except)
+		r.gone("table %s %s%s", f.name, KubeProxyTable, except)
 	}
 	if found == noTable && errors.Is(err, unix.EAFNOSUPPORT) {
 		return nil // a kernel without IPv6

@@ -81,7 +81,7 @@ func (r *report) nftables(m Marker) {
 	}
 	for _, f := range families {
 		err := netlinkio.Retry(raced, func() error { return r.nftTable(conn, f, m) })
-		r.left(err, "table %s %s", f.name, kubeProxyTable)
+		r.left(err, "table %s %s", f.name, KubeProxyTable)
 		for _, name := range iptablesTables {
 			t := iptables{conn, &nftables.Table{Family: f.nft, Name: name}}
 			err := netlinkio.Retry(raced, func() error { return r.chains(t, f) })

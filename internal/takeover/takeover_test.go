@@ -179,7 +179,7 @@ func TestIPVS(t *testing.T) {
 						return err
 					}
 				}
-				return netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: ipvsInterface}})
+				return netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: IPVSInterface}})
 			})
 			n.run(`*nat
 :KUBE-SERVICES - [0:0]
@@ -216,7 +216,7 @@ COMMIT
 				if len(sets) != 2 {
 					t.Errorf("%d ipsets are left, want 2", len(sets))
 				}
-				if _, gone := netlink.LinkByName(ipvsInterface); gone == nil {
+				if _, gone := netlink.LinkByName(IPVSInterface); gone == nil {
 					t.Error("the interface is left")
 				}
 				return err
@@ -325,7 +325,7 @@ func TestVirtualServices(t *testing.T) {
 				var err error
 				n.do(func() error {
 					if was {
-						if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: ipvsInterface}}); err != nil {
+						if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: IPVSInterface}}); err != nil {
 							return err
 						}
 					}

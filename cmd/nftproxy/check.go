@@ -1,0 +1,127 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/machine"
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// errNotReady ends check with exit code 1. The output shows the problems.
+var errNotReady = errors.New("not ready")
+
+type checkOptions struct {
+	options
+	strict         bool
+	output, colour string
+}
+
+func checkCommand() *cobra.Command {
+	var o checkOptions
+	c := &cobra.Command{
+		Use:   "check [-f FILE | --kubeconfig FILE | --config FILE]",
+		Short: "Check whether this machine is ready to serve",
+		Long: `Look for what would keep nftproxy from serving on this machine: missing features
+of the kernel, forwarding that is off, firewalls that drop, other programs that
+serve Services or translate addresses. Nothing is changed, and no API server is
+asked.
+
+Each result is one line: a problem (Services would not work), a warning (they may
+not work), unseen (no access to what the check needs) or ok. Remedies follow.
+Problems come first, and the verdict last.
+
+With --config, --kubeconfig, --master, or in a pod, the machine is checked as a
+node of a cluster, else as a single machine. With -f, only endpoints of these
+files count. Without root, checks of rules and of the kernel are unseen.
+
+Exit code: 0 ready, 1 problems, and with --strict also warnings and unseen
+checks, 2 error.`,
+		Example: `  nftproxy check
+  nftproxy check -f services.yaml
+  nftproxy check --config /var/lib/kube-proxy/config.conf
+  nftproxy check --strict -o json | jq '.checks[] | select(.level != "ok")'`,
+		Args: noArguments,
+		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
+	}
+	o.addFlags(c)
+	c.Flags().BoolVar(&o.strict, "strict", false, "end with exit code 1 also after warnings and unseen checks")
+	c.Flags().StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
+	c.Flags().StringVar(&o.colour, "color", "auto", "`when` to colour the text: auto, always or never; auto respects NO_COLOR")
+	return c
+}
+
+func (o *checkOptions) run(c *cobra.Command) error {
+	paint, err := useColour(o.colour, c.OutOrStdout())
+	if err == nil {
+		err = checkOutput(o.output, "text")
+	}
+	if err != nil {
+		return err
+	}
+	use, err := o.use(c)
+	if err != nil {
+		return err
+	}
+	r := machine.NewReport(machine.Read(), use)
+	if o.output == "json" {
+		err = r.WriteJSON(c.OutOrStdout())
+	} else {
+		err = r.Print(c.OutOrStdout(), paint)
+	}
+	if err == nil && (!r.Ready || o.strict && r.Warnings+r.Unseen > 0) {
+		return errNotReady
+	}
+	return err
+}
+
+// use returns what the machine is to be used for.
+func (o *checkOptions) use(c *cobra.Command) (machine.Use, error) {
+	cfg, log, err := o.start(c)
+	if err != nil {
+		return machine.Use{}, err
+	}
+	use := useOf(cfg)
+	// A configuration file of kube-proxy may name no kubeconfig: in a pod it has none.
+	if use.Cluster, err = o.usesCluster(cfg); err != nil {
+		return use, err
+	}
+	if len(o.files) == 0 {
+		use.Cluster = use.Cluster || cfg.File != nil || os.Getenv("KUBERNETES_SERVICE_HOST") != ""
+		return use, nil
+	}
+	files, err := o.source(c.InOrStdin(), cfg)
+	if err != nil {
+		return use, err
+	}
+	snapshot, err := files.Snapshot(log)
+	if err != nil {
+		return use, fmt.Errorf("read endpoints: %w", err)
+	}
+	use.Endpoints = func(yield func(netip.Addr) bool) {
+		for _, s := range snapshot.Slices {
+			for i := range s.Hosts {
+				if !yield(s.Hosts[i].Address) {
+					return
+				}
+			}
+		}
+	}
+	return use, nil
+}
+
+// useOf returns what a configuration says about the use of the machine.
+func useOf(cfg *config.Config) machine.Use {
+	use := machine.Use{
+		BesideAnother: cfg.Node.BesideAnother, MasqueradeAll: cfg.Node.MasqueradeAll, PodRanges: cfg.Node.ClusterCIDRs,
+	}
+	for _, p := range use.PodRanges {
+		use.Families = append(use.Families, model.FamilyOf(p.Addr()))
+	}
+	return use
+}

@@ -1,0 +1,177 @@
+package live
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/status"
+)
+
+// Path is where a daemon answers on its metrics address.
+const Path = "/live"
+
+const (
+	// period is the minimum time between two readings, which all readers share.
+	period = time.Second
+	// rest is the pause after a reading in multiples of its duration: with many
+	// Services, readings use at most a tenth of a CPU.
+	rest = 10
+	// keep is how long the last reading stays in memory without readers.
+	keep = time.Minute
+
+	defaultLimit = 100  // Services in an answer
+	maxLimit     = 1000 // that may be asked for
+	maxProblems  = 50
+	maxQuery     = 512 // bytes
+	// maxAnswers is how many requests are answered concurrently.
+	maxAnswers   = 4
+	writeTimeout = 10 * time.Second // for a client that reads slowly
+)
+
+// Config holds the dependencies of a [Feed].
+type Config struct {
+	Status  Status
+	Counted bool // connections are counted
+	Log     *slog.Logger
+}
+
+// Status is the part of [status.Server] that a feed needs.
+type Status interface {
+	Connections() (*model.Routing, status.Connections, error)
+	Summary(*model.Routing) *status.Report
+}
+
+// Feed answers "GET /live" with a [Sample]. Without readers it only remembers recent
+// syncs. It is safe for concurrent use.
+type Feed struct {
+	config    Config
+	started   time.Time
+	instance  string
+	history   history
+	answering chan struct{} // limits concurrent answers
+
+	mu   sync.Mutex
+	last *table      // nil: none is in memory
+	idle *time.Timer // drops last
+}
+
+// New returns a feed of a process that starts now.
+func New(c Config) *Feed {
+	f := &Feed{config: c, started: time.Now(), instance: rand.Text(), answering: make(chan struct{}, maxAnswers)}
+	f.idle = time.AfterFunc(keep, f.drop)
+	return f
+}
+
+// Observe records a sync: it is an observer of [agent.Agent].
+func (f *Feed) Observe(s *agent.Sync) { f.history.observe(s) }
+
+// drop frees the memory of the last reading.
+func (f *Feed) drop() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last = nil
+}
+
+// table returns the last reading, or makes another one if that is too old.
+func (f *Feed) table() (*table, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.idle.Reset(keep)
+	begin := time.Now()
+	if f.last != nil && begin.Sub(f.last.at) < max(period, rest*f.last.cost) {
+		return f.last, nil
+	}
+	routing, connections, err := f.config.Status.Connections()
+	if err != nil {
+		return nil, fmt.Errorf("read connections: %w", err)
+	}
+	read := time.Now()
+	t := newTable(routing, connections, f.config.Counted, f.last)
+	t.at, t.uptime, t.cost = read, read.Sub(f.started), time.Since(begin)
+	f.last = t
+	return t, nil
+}
+
+// query is what a reader asks for.
+type query struct {
+	limit   int    // most Services
+	filter  string // text in the names of Services
+	service string // "namespace/name" of the Service in the detail; empty: none
+}
+
+func parseQuery(r *http.Request) (query, error) {
+	values := r.URL.Query()
+	q := query{limit: defaultLimit, filter: values.Get("filter"), service: values.Get("service")}
+	if text := values.Get("limit"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 0 || n > maxLimit {
+			return q, fmt.Errorf("limit: %q is not a number from 0 to %d", text, maxLimit)
+		}
+		q.limit = n
+	}
+	if len(q.filter) > maxQuery || len(q.service) > maxQuery {
+		return q, fmt.Errorf("filter and service have at most %d bytes", maxQuery)
+	}
+	return q, nil
+}
+
+// ServeHTTP answers with a [Sample] in JSON. The query may have "limit", the most
+// Services, "filter", a part of their names, and "service", the name of one that is
+// described in detail.
+func (f *Feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	q, err := parseQuery(r)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	select {
+	case f.answering <- struct{}{}:
+		defer func() { <-f.answering }()
+	default:
+		http.Error(w, "too many requests: try again", http.StatusTooManyRequests)
+		return
+	}
+	// Only writers in tests lack deadlines.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
+	sample, err := f.sample(q)
+	if err != nil {
+		f.config.Log.Error("live data are unknown", "error", err)
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	_ = json.NewEncoder(w).Encode(sample) // fails if the client is gone
+}
+
+func (f *Feed) sample(q query) (*Sample, error) {
+	t, err := f.table()
+	if err != nil {
+		return nil, err
+	}
+	report, now := f.config.Status.Summary(t.routing), time.Now()
+	// As the clock, as it is set now, would have shown the time.
+	onClock := func(t time.Time) time.Time { return now.Add(-now.Sub(t)) }
+	s := &Sample{
+		Time: onClock(t.at), Uptime: t.uptime.Seconds(), Instance: f.instance,
+		Version: report.Version, Node: report.Node, Source: report.Source, Healthy: report.Healthy,
+		SourceError: report.SourceError, Warnings: len(report.Warnings),
+		Started: report.Started, LastSuccess: report.LastSuccess, PendingSince: report.PendingSince,
+		Problems: report.Problems[:min(len(report.Problems), maxProblems)], ProblemCount: len(report.Problems),
+		Totals: t.totals, Counted: f.config.Counted, RecentSince: t.since.Seconds(),
+	}
+	s.Services, s.Matching = t.matching(q.filter, q.limit)
+	f.history.read(s, onClock)
+	if q.service != "" && t.routing != nil {
+		s.Detail = t.detail(q.service)
+	}
+	return s, nil
+}

@@ -1,0 +1,93 @@
+package live
+
+import "github.com/nftproxy/nftproxy/internal/model"
+
+// Rates are new connections per second between two samples. A Service without a known
+// rate is absent.
+type Rates struct {
+	Known    bool    // the total is known
+	Total    float64 // of all Services, whatever the filter
+	Services map[model.ServiceName]float64
+	// Frontends has those of the Service in the detail, by protocol and address.
+	Frontends map[string]float64
+}
+
+// RatesOf returns the rates between two samples of one address. There are none if
+// connections are not counted, if the process has been restarted, and if no time has
+// passed between the two readings.
+func RatesOf(before, now *Sample) Rates {
+	var r Rates
+	if before == nil || now == nil || !now.Counted || !before.Counted || before.Instance != now.Instance {
+		return r
+	}
+	seconds := now.Uptime - before.Uptime
+	if seconds <= 0 {
+		return r
+	}
+	r.Total, r.Known = rate(before.Totals.Connections, now.Totals.Connections, seconds)
+	r.Services = make(map[model.ServiceName]float64, len(now.Services))
+	known := make(map[model.ServiceName]*uint64, len(before.Services))
+	each(before, func(s *Service) { known[s.ServiceName()] = s.Connections })
+	each(now, func(s *Service) {
+		switch old, had := known[s.ServiceName()]; {
+		case s.Connections == nil:
+		case had && old != nil:
+			if n, ok := rate(*old, *s.Connections, seconds); ok {
+				r.Services[s.ServiceName()] = n
+			}
+		case s.Recent != nil && now.RecentSince > 0 && now.RecentSince < now.Uptime:
+			// The list is that of the busiest Services, and this one is new in it.
+			r.Services[s.ServiceName()] = float64(*s.Recent) / (now.Uptime - now.RecentSince)
+		}
+	})
+	r.Frontends = frontendRates(before.Detail, now.Detail, seconds)
+	return r
+}
+
+// each calls f for the Services of a sample, including that of the detail.
+func each(s *Sample, f func(*Service)) {
+	for i := range s.Services {
+		f(&s.Services[i])
+	}
+	if s.Detail != nil {
+		f(&s.Detail.Service)
+	}
+}
+
+func frontendRates(before, now *Detail, seconds float64) map[string]float64 {
+	if before == nil || now == nil || before.ServiceName() != now.ServiceName() {
+		return nil
+	}
+	known := make(map[string]uint64)
+	eachFrontend(before, func(key string, n uint64) { known[key] = n })
+	out := make(map[string]float64)
+	eachFrontend(now, func(key string, n uint64) {
+		if r, ok := rate(known[key], n, seconds); ok {
+			out[key] = r
+		}
+	})
+	return out
+}
+
+func eachFrontend(d *Detail, f func(key string, connections uint64)) {
+	for i := range d.Ports {
+		p := &d.Ports[i]
+		for j := range p.Frontends {
+			if n := p.Frontends[j].Connections; n != nil {
+				f(FrontendKey(p.Protocol, p.Frontends[j].Address), *n)
+			}
+		}
+	}
+}
+
+// FrontendKey returns the key of a frontend in [Rates.Frontends].
+func FrontendKey(protocol, address string) string { return protocol + " " + address }
+
+// rate returns the growth of a counter per second. A counter that has fallen has lost
+// a part, such as a frontend of its Service: the growth of the rest is unknown.
+func rate(before, now uint64, seconds float64) (float64, bool) {
+	if now < before {
+		return 0, false
+	}
+	return float64(now-before) / seconds, true
+}

@@ -1,0 +1,124 @@
+// Package live is what a running daemon reports about the present: connections by
+// Service, recent changes, the latency of syncs and problems. Readers take samples,
+// and compute rates from two of them.
+package live
+
+import (
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/status"
+)
+
+// Sample is the answer to "GET /live". The names of the JSON fields are stable;
+// unknown fields are left out.
+type Sample struct {
+	// Time is when the numbers were read, which happens at most once a second. Uptime
+	// is the same in seconds since the start of the process, by a clock that is never
+	// set; Instance differs after a restart.
+	Time     time.Time `json:"time"`
+	Uptime   float64   `json:"uptime"`
+	Instance string    `json:"instance"`
+
+	Version      string              `json:"version"`
+	Node         string              `json:"node,omitempty"`
+	Source       string              `json:"source"` // of the objects
+	Healthy      bool                `json:"healthy"`
+	SourceError  *status.SourceError `json:"sourceError,omitempty"` // why the source cannot be used
+	Warnings     int                 `json:"warnings,omitempty"`    // about the objects of the source
+	Started      time.Time           `json:"started"`               // of the process
+	LastSuccess  time.Time           `json:"lastSuccess,omitzero"`
+	PendingSince time.Time           `json:"pendingSince,omitzero"`
+	Problems     []status.Problem    `json:"problems,omitempty"` // some of them
+	ProblemCount int                 `json:"problemCount"`
+	Syncs        Syncs               `json:"syncs"`
+	Changes      []Change            `json:"changes,omitempty"` // newest first
+
+	Totals Totals `json:"totals"`
+	// Counted reports that connections are counted (--service-metrics).
+	Counted bool `json:"counted"`
+	// RecentSince is the Uptime from which Service.Recent is counted; zero: unknown.
+	RecentSince float64 `json:"recentSince,omitempty"`
+	// Matching is the number of Services that match the filter. Services are those
+	// with the most recent connections, at most as many as were asked for.
+	Matching int       `json:"matching"`
+	Services []Service `json:"services,omitempty"`
+	Detail   *Detail   `json:"detail,omitempty"` // of the Service that was asked for
+}
+
+// Complete reports whether the sample has all Services that match its filter.
+func (s *Sample) Complete() bool { return len(s.Services) == s.Matching }
+
+// Totals are sums over all Services, whatever the filter.
+type Totals struct {
+	Services    int    `json:"services"`
+	Frontends   int    `json:"frontends"`
+	Endpoints   int    `json:"endpoints"`   // distinct ones
+	Unserved    int    `json:"unserved"`    // frontends that reject or drop
+	Connections uint64 `json:"connections"` // since the start of the process
+}
+
+// Syncs summarizes the attempts to bring the kernel in sync with the source.
+type Syncs struct {
+	Total  uint64 `json:"total"` // since the start of the process
+	Failed uint64 `json:"failed"`
+	// Recent is the number of latest syncs that the following seconds are about.
+	Recent int     `json:"recent"`
+	Last   float64 `json:"last"`
+	P50    float64 `json:"p50"`
+	P90    float64 `json:"p90"`
+	P99    float64 `json:"p99"`
+	Max    float64 `json:"max"`
+}
+
+// Change is a sync that changed rules, or failed.
+type Change struct {
+	Number   uint64    `json:"number"` // rises by one
+	Time     time.Time `json:"time"`   // of its start
+	Cause    string    `json:"cause"`  // start, change, retry, check or drift
+	Services []string  `json:"services,omitempty"`
+	More     int       `json:"more,omitempty"` // Services that are not named
+	Added    int       `json:"added"`
+	Changed  int       `json:"changed"`
+	Deleted  int       `json:"deleted"`
+	Seconds  float64   `json:"seconds"`
+	Error    string    `json:"error,omitempty"`
+	Repeated int       `json:"repeated,omitempty"` // further attempts with the same error
+}
+
+// Service is a Service and its connections.
+type Service struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Frontends int    `json:"frontends"`
+	Endpoints int    `json:"endpoints"`          // distinct ones
+	Unserved  int    `json:"unserved,omitempty"` // frontends that reject or drop
+	// Connections are new ones since the start of the process, including rejected and
+	// dropped ones, and Recent those since RecentSince; absent without counters.
+	Connections *uint64 `json:"connections,omitempty"`
+	Recent      *uint64 `json:"recent,omitempty"`
+}
+
+// ServiceName returns the name with the namespace.
+func (s *Service) ServiceName() model.ServiceName {
+	return model.ServiceName{Namespace: s.Namespace, Name: s.Name}
+}
+
+// Detail is one Service with its ports.
+type Detail struct {
+	Service
+	Ports []Port `json:"ports"`
+}
+
+// Port is a service port with its endpoints.
+type Port struct {
+	status.ServicePort
+	// EndpointList has the endpoints that get new connections, of both families.
+	EndpointList []Endpoint `json:"endpointList,omitempty"`
+}
+
+// Endpoint is where connections go.
+type Endpoint struct {
+	Address string `json:"address"` // with the port
+	Local   bool   `json:"local"`   // on this node
+}

@@ -1,0 +1,210 @@
+package live
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/status"
+)
+
+// table is one reading of all Services. It is not changed once it is made.
+type table struct {
+	at     time.Time
+	uptime time.Duration
+	cost   time.Duration // of making it
+	since  time.Duration // uptime of the table before, to which Recent refers; zero: none
+
+	counted     bool
+	routing     *model.Routing // nil before the first successful sync
+	connections status.Connections
+	services    []Service // the busiest ones first
+	totals      Totals
+}
+
+// newTable returns a table of what a node serves. before is an earlier one, or nil.
+func newTable(routing *model.Routing, c status.Connections, counted bool, before *table) *table {
+	t := &table{counted: counted, routing: routing, connections: c}
+	t.totals.Connections = c.Total
+	if routing == nil {
+		return t
+	}
+	if before != nil && before.routing != nil {
+		t.since = before.uptime
+	} else {
+		before = &table{}
+	}
+	t.add(routing.Routes, before)
+	slices.SortFunc(t.services, compareServices)
+	return t
+}
+
+// users is what makes an endpoint distinct: the Service, and for totals the protocol.
+type user struct {
+	service  *model.Service
+	protocol model.Protocol
+	address  netip.AddrPort
+}
+
+// used is a list of endpoints that several routes share.
+type used struct {
+	choice *model.Choice
+	policy model.Policy
+}
+
+// add adds the routes of all Services.
+func (t *table) add(routes []model.Route, before *table) {
+	index := make(map[model.ServiceName]int)
+	lists, endpoints := make(map[used]bool), make(map[user]bool)
+	for i := range routes {
+		r := &routes[i]
+		at, ok := index[r.Service.Name]
+		if !ok {
+			at = len(t.services)
+			index[r.Service.Name] = at
+			t.services = append(t.services, t.newService(r.Service.Name))
+		}
+		s := &t.services[at]
+		s.Frontends++
+		if r.Inside().Verdict != model.Forward || r.Outside().Verdict != model.Forward {
+			s.Unserved++
+			t.totals.Unserved++
+		}
+		if t.counted {
+			n, old := t.connections.Frontends[r.Frontend], before.connections.Frontends[r.Frontend]
+			*s.Connections += n
+			if s.Recent != nil && old <= n { // else the frontend was deleted and added again
+				*s.Recent += n - old
+			}
+		}
+		for _, p := range []model.Policy{r.InsidePolicy(), outsidePolicy(r)} {
+			if l := (used{r.Choice, p}); !lists[l] {
+				lists[l] = true
+				t.addEndpoints(s, r, p, endpoints)
+			}
+		}
+	}
+	t.totals.Services, t.totals.Frontends = len(t.services), len(routes)
+}
+
+func outsidePolicy(r *model.Route) model.Policy {
+	if r.Local() {
+		return model.PolicyLocal
+	}
+	return r.InsidePolicy()
+}
+
+func (t *table) newService(n model.ServiceName) Service {
+	s := Service{Namespace: n.Namespace, Name: n.Name}
+	if t.counted {
+		s.Connections = new(uint64)
+		if t.since > 0 {
+			s.Recent = new(uint64)
+		}
+	}
+	return s
+}
+
+// addEndpoints counts the endpoints of a route that are not in seen yet.
+func (t *table) addEndpoints(s *Service, r *model.Route, p model.Policy, seen map[user]bool) {
+	for _, e := range r.Choice.Decide(p).Endpoints {
+		u := user{r.Service, r.Frontend.Protocol, e.Address()}
+		if !seen[u] {
+			seen[u] = true
+			s.Endpoints++
+		}
+		u.service = nil
+		if !seen[u] {
+			seen[u] = true
+			t.totals.Endpoints++
+		}
+	}
+}
+
+// compareServices orders by recent connections, then by all connections, both
+// descending, then by name.
+func compareServices(a, b Service) int {
+	number := func(p *uint64) uint64 {
+		if p == nil {
+			return 0
+		}
+		return *p
+	}
+	return cmp.Or(
+		cmp.Compare(number(b.Recent), number(a.Recent)),
+		cmp.Compare(number(b.Connections), number(a.Connections)),
+		a.ServiceName().Compare(b.ServiceName()),
+	)
+}
+
+// matching returns the Services whose name contains a text, in either case, at most
+// limit, and the number of all of them.
+func (t *table) matching(filter string, limit int) (found []Service, all int) {
+	filter = strings.ToLower(filter)
+	for i := range t.services {
+		s := &t.services[i]
+		if filter != "" && !strings.Contains(strings.ToLower(s.ServiceName().String()), filter) {
+			continue
+		}
+		if all++; len(found) < limit {
+			found = append(found, *s)
+		}
+	}
+	return found, all
+}
+
+// detail returns one Service, or nil.
+func (t *table) detail(name string) *Detail {
+	i := slices.IndexFunc(t.services, func(s Service) bool { return s.ServiceName().String() == name })
+	if i < 0 {
+		return nil
+	}
+	d := &Detail{Service: t.services[i]}
+	var routes []model.Route
+	for _, r := range t.routing.Routes {
+		if r.Service.Name == d.ServiceName() {
+			routes = append(routes, r)
+		}
+	}
+	for _, p := range status.PortsOf(routes, t.connections, t.counted) {
+		d.Ports = append(d.Ports, Port{ServicePort: p, EndpointList: t.endpoints(routes, p)})
+	}
+	return d
+}
+
+// endpoints returns the endpoints of a service port, sorted by address.
+func (t *table) endpoints(routes []model.Route, p status.ServicePort) []Endpoint {
+	found := make(map[netip.AddrPort]model.Endpoint)
+	for i := range routes {
+		r := &routes[i]
+		if r.Port.Name != p.Port || r.Port.Protocol.String() != p.Protocol {
+			continue
+		}
+		for _, e := range slices.Concat(r.Inside().Endpoints, r.Outside().Endpoints) {
+			found[e.Address()] = e
+		}
+	}
+	local := make(map[netip.AddrPort]bool)
+	for i := range routes {
+		for _, e := range routes[i].Choice.Local {
+			local[e.Address()] = true
+		}
+	}
+	var out []Endpoint
+	for _, a := range sortedKeys(found) {
+		out = append(out, Endpoint{Address: a.String(), Local: local[a]})
+	}
+	return out
+}
+
+func sortedKeys[V any](m map[netip.AddrPort]V) []netip.AddrPort {
+	keys := make([]netip.AddrPort, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, netip.AddrPort.Compare)
+	return keys
+}

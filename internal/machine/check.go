@@ -1,0 +1,158 @@
+package machine
+
+import (
+	"fmt"
+	"iter"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Use is what the machine is used for.
+type Use struct {
+	// Cluster reports that this is a node of a Kubernetes cluster, with pods. Otherwise
+	// the objects come from files.
+	Cluster bool
+	// BesideAnother reports that kube-proxy serves the other Services.
+	BesideAnother bool
+	MasqueradeAll bool
+	Families      []model.Family // of Services; none: all that the kernel has
+	PodRanges     []netip.Prefix // as far as they are known
+	// Endpoints are the addresses that Services lead to. If they are not known (nil),
+	// they are assumed to be on other machines or in pods.
+	Endpoints iter.Seq[netip.Addr]
+}
+
+// Pages that findings refer to.
+const (
+	pageBeside     = "docs/compatibility.md#what-to-set"
+	pageStandalone = "docs/standalone.md#what-to-know"
+	pageMigration  = "docs/migration.md"
+	pageKernels    = "docs/ruleset.md#kernels-and-versions-of-nft"
+	pageOwnership  = "docs/ruleset.md#table-ownership"
+	pageUntried    = "docs/compatibility.md#what-was-not-tried"
+)
+
+// check is one question about the machine.
+type check struct {
+	name  string
+	needs []Group
+	// serving reports that a running daemon asks it too.
+	serving bool
+	// ask returns its findings. One without a message is left out.
+	ask func(*Facts, Use) []Finding
+}
+
+var checks = []check{
+	{"kernel", []Group{Features}, false, kernelFeatures},
+	{"table-owner", []Group{Features}, false, tableOwner},
+	{"forwarding", []Group{Settings, Links}, true, forwarding},
+	{"forward-filter", []Group{NFTables}, true, forwardFilter},
+	{"forward-filter-legacy", []Group{IPTables}, true, forwardLegacy},
+	{"bridge-nf", []Group{Settings, Links}, true, bridgeNF},
+	{"conntrack", []Group{Settings}, true, conntrack},
+	{"rp-filter", []Group{Settings, Routes}, false, reversePath},
+	{"nat-chains", []Group{NFTables}, false, natChains},
+	{"notrack", []Group{NFTables}, false, noTrack},
+	{"flow-tables", []Group{NFTables}, false, flowTablesFound},
+	{"kube-proxy", []Group{ProcessSet}, false, kubeProxyRuns},
+	{"kube-proxy-rules", []Group{NFTables, Links}, false, kubeProxyRules},
+	{"other-proxies", []Group{Links}, false, otherProxies},
+	{"neighbours", []Group{NFTables, Links}, false, neighbours},
+}
+
+// Names returns the names of all checks.
+func Names() (names []string) {
+	for _, c := range checks {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+// Check returns the findings of all checks, problems first.
+func Check(f *Facts, u Use) []Finding {
+	var out []Finding
+	for _, c := range checks {
+		out = append(out, c.run(f, u)...)
+	}
+	return sorted(out)
+}
+
+// Serving returns the problems that keep Services from being served.
+func Serving(f *Facts, u Use) []Finding {
+	var out []Finding
+	for _, c := range checks {
+		if c.serving {
+			out = append(out, c.run(f, u)...)
+		}
+	}
+	return slices.DeleteFunc(out, func(f Finding) bool { return f.Level != Problem })
+}
+
+func (c check) run(f *Facts, u Use) []Finding {
+	for _, g := range c.needs {
+		if err := f.Hidden[g]; err != nil {
+			return []Finding{{Check: c.name, Level: Unseen, Message: fmt.Sprintf("cannot read %s: %v", g.words(), err), Remedy: g.remedy()}}
+		}
+	}
+	found := c.ask(f, u)
+	for i := range found {
+		found[i].Check = c.name
+	}
+	return found
+}
+
+func (g Group) words() string {
+	return map[Group]string{
+		Features: "the features of the kernel", Settings: "settings below /proc/sys", Links: "network interfaces",
+		Routes: "routes", NFTables: "the rules of nf_tables", IPTables: "the rules of iptables-legacy", ProcessSet: "processes",
+	}[g]
+}
+
+func (g Group) remedy() string {
+	switch g {
+	case Features, NFTables, IPTables:
+		return "run as root"
+	}
+	return ""
+}
+
+// ok is the single finding of a check that has nothing to say against the machine.
+func ok(format string, args ...any) []Finding {
+	return []Finding{{Level: OK, Message: fmt.Sprintf(format, args...)}}
+}
+
+// families returns those that Services may have here.
+func (u Use) families(f *Facts) (out []model.Family) {
+	for _, family := range model.Families {
+		if _, has := f.Forwarding[family]; has && (len(u.Families) == 0 || slices.Contains(u.Families, family)) {
+			out = append(out, family)
+		}
+	}
+	return out
+}
+
+// elsewhere returns an endpoint that is not this machine. If endpoints are not known,
+// there is one without an address.
+func (u Use) elsewhere(f *Facts, family model.Family) (endpoint netip.Addr, found bool) {
+	if u.Endpoints == nil {
+		return netip.Addr{}, true
+	}
+	for e := range u.Endpoints {
+		if model.FamilyOf(e) == family && !e.IsLoopback() && !slices.Contains(f.Addresses, e) {
+			return e, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// names joins up to five names.
+func names(all []string) string {
+	const most = 5
+	if n := len(all) - most; n > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), n)
+	}
+	return strings.Join(all, ", ")
+}

@@ -1,0 +1,250 @@
+package machine
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// passage is what a filter does with new connections to endpoints.
+type passage uint8
+
+const (
+	dropped  passage = iota // nothing accepts them
+	perhaps                 // a rule may accept them
+	accepted                // a rule accepts them
+)
+
+// forwardFilter looks at the filters that forwarded packets pass. Each of them must
+// accept.
+func forwardFilter(f *Facts, u Use) (out []Finding) {
+	for i := range f.Chains {
+		c := &f.Chains[i]
+		if c.Type != "filter" || c.Hook != Forward || !concerns(f, u, c.Family) {
+			continue
+		}
+		w := walk{facts: f, use: u, seen: make(map[string]bool)}
+		if ends := w.chain(c); !ends && !c.Drops || w.result == accepted {
+			continue
+		}
+		out = append(out, w.finding(c))
+	}
+	if len(out) == 0 {
+		return ok("no filter drops forwarded connections to endpoints")
+	}
+	return out
+}
+
+// concerns reports whether a filter sees connections to endpoints that are not this
+// machine.
+func concerns(f *Facts, u Use, family string) bool {
+	return slices.ContainsFunc(u.families(f), func(of model.Family) bool {
+		_, needed := u.elsewhere(f, of)
+		return needed && (family == "inet" || family == "ip" && of == model.IPv4 || family == "ip6" && of == model.IPv6)
+	})
+}
+
+// walk follows a new connection to an endpoint through the chains of a table.
+type walk struct {
+	facts  *Facts
+	use    Use
+	seen   map[string]bool
+	result passage
+	// kubeProxy reports that only kube-proxy's chains accept it.
+	kubeProxy bool
+}
+
+// chain reports whether no packet leaves the chain by its end.
+func (w *walk) chain(c *Chain) (ends bool) {
+	if w.seen[c.Name] {
+		return false
+	}
+	w.seen[c.Name] = true
+	for _, r := range c.Rules {
+		if w.result == accepted {
+			return false
+		}
+		switch {
+		case w.excludes(r):
+		case r.Verdict == Drop && len(r.When) == 0:
+			return true
+		case r.Verdict == Accept || r.Verdict == Unknown:
+			w.accept(r)
+		case r.Verdict == Return && len(r.When) == 0:
+			return false
+		case r.Verdict == Jump:
+			if w.jump(c, r) && len(r.When) == 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (w *walk) accept(r Rule) {
+	if r.Verdict == Accept && w.covers(r) {
+		w.result = accepted
+	}
+	w.result = max(w.result, perhaps)
+}
+
+func (w *walk) jump(from *Chain, r Rule) (ends bool) {
+	if strings.HasPrefix(r.To, "KUBE-") && !w.use.BesideAnother {
+		w.kubeProxy = w.kubeProxy || r.To == "KUBE-FORWARD"
+		return false // they go with kube-proxy, or filter only what is addressed to it
+	}
+	i := slices.IndexFunc(w.facts.Chains, func(c Chain) bool {
+		return c.Family == from.Family && c.Table == from.Table && c.Name == r.To
+	})
+	if i < 0 {
+		return false
+	}
+	inner := *w
+	inner.result = dropped
+	ends = inner.chain(&w.facts.Chains[i])
+	if inner.result == accepted && !w.covers(r) {
+		inner.result = perhaps // it accepts what meets the condition of the jump
+	}
+	w.result, w.kubeProxy = max(w.result, inner.result), w.kubeProxy || inner.kubeProxy
+	return ends
+}
+
+// containerLinks are name prefixes of interfaces that lead to containers of engines, or
+// to virtual machines, and not to pods.
+var containerLinks = []string{"lo", "docker", "br-", "podman", "virbr", "lxcbr", "lxdbr"}
+
+// excludes reports whether a new connection to an endpoint does not meet the conditions.
+func (w *walk) excludes(r Rule) bool {
+	return slices.ContainsFunc(r.When, func(c Condition) bool {
+		switch c.Kind {
+		case State:
+			return c.States&stateNew == 0
+		case Protocol:
+			return !isTransport(c.Number)
+		case Interface:
+			return slices.ContainsFunc(containerLinks, func(p string) bool { return c.Name == p || p != "lo" && strings.HasPrefix(c.Name, p) })
+		case Source, Destination:
+			return w.knowsPods() && !slices.ContainsFunc(w.pods(), c.Prefix.Overlaps)
+		}
+		return false
+	})
+}
+
+// covers reports whether all new connections to endpoints meet the conditions.
+func (w *walk) covers(r Rule) bool {
+	return !slices.ContainsFunc(r.When, func(c Condition) bool {
+		switch c.Kind {
+		case DNAT:
+			return false
+		case State:
+			return c.States&stateNew == 0
+		case Destination:
+			return !w.knowsPods() || slices.ContainsFunc(w.pods(), func(p netip.Prefix) bool {
+				return p.Addr().Is4() == c.Prefix.Addr().Is4() && !(c.Prefix.Contains(p.Addr()) && c.Prefix.Bits() <= p.Bits())
+			})
+		}
+		return true
+	})
+}
+
+func (w *walk) knowsPods() bool { return len(w.use.PodRanges) > 0 }
+
+func (w *walk) pods() []netip.Prefix { return w.use.PodRanges }
+
+func (w *walk) finding(c *Chain) Finding {
+	out := Finding{Level: Problem, Documentation: pageBeside, Remedy: w.remedy(c),
+		Message: fmt.Sprintf("%s drops forwarded connections, and no rule accepts those to endpoints", c)}
+	switch {
+	case w.result == perhaps:
+		out.Level = Warning
+		out.Message = fmt.Sprintf("%s drops forwarded connections that no rule accepts; whether its rules accept those to endpoints cannot be seen from here", c)
+	case w.kubeProxy:
+		out.Message = fmt.Sprintf("%s drops forwarded connections, and only kube-proxy's chain KUBE-FORWARD accepts those to endpoints, which goes with kube-proxy", c)
+	}
+	return out
+}
+
+// remedy depends on the program that the chain belongs to.
+func (w *walk) remedy(c *Chain) string {
+	jumps := func(prefix string) bool {
+		return slices.ContainsFunc(c.Rules, func(r Rule) bool { return strings.HasPrefix(r.To, prefix) })
+	}
+	command := "iptables"
+	if c.Family == "ip6" {
+		command = "ip6tables"
+	}
+	switch {
+	case c.Table == "firewalld":
+		return "put the pods' ranges in the zone trusted, and let a policy accept what goes there"
+	case jumps("ufw"):
+		return "ufw route allow to POD-RANGE"
+	case jumps("DOCKER-USER"):
+		return command + " -I DOCKER-USER -d POD-RANGE -j ACCEPT, and the same with -s"
+	case c.Name == "FORWARD" && c.Table == "filter":
+		return command + " -I FORWARD -m conntrack --ctstate DNAT -j ACCEPT"
+	}
+	return fmt.Sprintf("nft insert rule %s %s %s ct status dnat accept, in the file that it comes from", c.Family, c.Table, c.Name)
+}
+
+func forwardLegacy(f *Facts, u Use) (out []Finding) {
+	for _, t := range f.Legacy {
+		family, _, _ := strings.Cut(t.Name, " ")
+		if !t.ForwardDrops || !concerns(f, u, family) {
+			continue
+		}
+		level, message := Problem, "drops forwarded connections, and has no rules that accept any"
+		if t.ForwardAccept {
+			level, message = Warning, "drops forwarded connections that no rule accepts; its rules were not read"
+		}
+		out = append(out, Finding{Level: level, Documentation: pageBeside,
+			Message: "chain FORWARD of " + family + "tables-legacy " + message,
+			Remedy:  family + "tables-legacy -I FORWARD -m conntrack --ctstate DNAT -j ACCEPT"})
+	}
+	return out
+}
+
+// natChains finds chains that may translate connections of Services before nftproxy.
+func natChains(f *Facts, _ Use) (out []Finding) {
+	for i := range f.Chains {
+		c := &f.Chains[i]
+		if c.Type != "nat" || c.Hook != Prerouting && c.Hook != Output || c.Priority > ourPriority || len(c.Rules) == 0 {
+			continue
+		}
+		out = append(out, Finding{Level: Warning, Documentation: "docs/compatibility.md#who-wins",
+			Message: fmt.Sprintf("%s has priority %d and comes before nftproxy (%d): it decides about connections to Services that its rules match", c, c.Priority, ourPriority),
+			Remedy:  "give it priority dstnat or more, unless it leaves the addresses of Services alone"})
+	}
+	if len(out) == 0 {
+		return ok("no other program translates addresses before nftproxy")
+	}
+	return out
+}
+
+// noTrack finds rules that exempt packets from connection tracking, and so from
+// translation. NodeLocal DNSCache does that for its own addresses.
+func noTrack(f *Facts, _ Use) []Finding {
+	var found []string
+	for i := range f.Chains {
+		c := &f.Chains[i]
+		if slices.ContainsFunc(c.Rules, func(r Rule) bool { return r.NoTrack }) {
+			found = append(found, c.String())
+		}
+	}
+	if len(found) == 0 || hasNodeLocalDNS(f) {
+		return ok("connection tracking sees the packets of Services")
+	}
+	return []Finding{{Level: Warning, Documentation: pageUntried,
+		Message: fmt.Sprintf("%s exempts packets from connection tracking: these are never translated", names(found)),
+		Remedy:  "make sure that it does not match addresses of Services"}}
+}
+
+func flowTablesFound(f *Facts, _ Use) []Finding {
+	if len(f.FlowTables) == 0 {
+		return ok("no flow tables")
+	}
+	return []Finding{{Level: Warning, Documentation: pageUntried,
+		Message: fmt.Sprintf("flow tables (%s) were not tried beside nftproxy: connections in them may stay with endpoints that are gone", names(f.FlowTables))}}
+}

@@ -1,0 +1,200 @@
+package machine
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+func kernelFeatures(f *Facts, _ Use) (out []Finding) {
+	for _, m := range f.Missing {
+		what, remedy, found := cutLast(m, ": ")
+		if !found {
+			what, remedy = m, ""
+		}
+		out = append(out, Finding{Level: Problem, Message: "the kernel lacks " + what, Remedy: remedy, Documentation: pageKernels})
+	}
+	if len(out) > 0 {
+		return out
+	}
+	return ok("%s has all features that the rules need", f.Kernel)
+}
+
+func cutLast(s, separator string) (before, after string, found bool) {
+	i := strings.LastIndex(s, separator)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(separator):], true
+}
+
+func tableOwner(f *Facts, _ Use) []Finding {
+	switch {
+	case f.Owner != "":
+		return ok("the tables nftproxy belong to %s: nftproxy runs here", f.Owner)
+	case f.Ownership:
+		return ok("no other program can change the rules of nftproxy")
+	}
+	out := ok("other programs can change the rules of nftproxy, which repairs them; from kernel 6.9 on they cannot")
+	out[0].Documentation = pageOwnership
+	return out
+}
+
+// forwardingSettings are the sysctls that make the machine a router.
+var forwardingSettings = map[model.Family]string{
+	model.IPv4: "net.ipv4.ip_forward",
+	model.IPv6: "net.ipv6.conf.all.forwarding",
+}
+
+func forwarding(f *Facts, u Use) (out []Finding) {
+	for _, family := range u.families(f) {
+		endpoint, needed := u.elsewhere(f, family)
+		setting, state := forwardingSettings[family], f.Forwarding[family]
+		switch {
+		case state.On && len(state.Off) == 0:
+			out = append(out, ok("%s forwards", family)...)
+		case !needed:
+			out = append(out, ok("%s forwards nothing, and no endpoint is on another machine or in a pod", family)...)
+		case !state.On:
+			out = append(out, Finding{Level: forwardingLevel(family, u), Documentation: forwardingPage(u),
+				Message: fmt.Sprintf("%s is 0: connections from other machines do not reach %s", setting, endpointText(u, endpoint.String())),
+				Remedy:  forwardingRemedy(family, setting)})
+		default:
+			out = append(out, Finding{Level: Warning, Documentation: forwardingPage(u),
+				Message: fmt.Sprintf("net.ipv4.conf.*.forwarding is 0 for %s: what arrives there is not forwarded", names(state.Off)),
+				Remedy:  "set it to 1 for interfaces that clients or pods are reached by"})
+		}
+	}
+	return out
+}
+
+// forwardingLevel returns how bad it is not to forward. Most machines have IPv6 without
+// serving it.
+func forwardingLevel(family model.Family, u Use) Level {
+	if family == model.IPv6 && u.Endpoints == nil && !slices.Contains(u.Families, model.IPv6) {
+		return Warning
+	}
+	return Problem
+}
+
+func forwardingPage(u Use) string {
+	if u.Cluster {
+		return pageMigration
+	}
+	return pageStandalone
+}
+
+func endpointText(u Use, endpoint string) string {
+	if u.Endpoints == nil {
+		return "endpoints on other machines or in pods"
+	}
+	return "endpoints on other machines or in pods, such as " + endpoint
+}
+
+func forwardingRemedy(family model.Family, setting string) string {
+	if family == model.IPv6 {
+		return "sysctl -w " + setting + "=1, and write it to /etc/sysctl.d/; with routes from router advertisements, set accept_ra=2 on the uplink first"
+	}
+	return "sysctl -w " + setting + "=1, and write it to /etc/sysctl.d/"
+}
+
+func reversePath(f *Facts, _ Use) []Finding {
+	switch several := len(f.Uplinks) > 1 || f.PolicyRules > 0; {
+	case len(f.StrictPath) == 0:
+		return ok("no interface filters by the reverse path in strict mode")
+	case !several:
+		return ok("strict on %s; there is one uplink, so that packets arrive where replies leave", names(f.StrictPath))
+	}
+	return []Finding{{Level: Warning, Documentation: pageBeside,
+		Message: fmt.Sprintf("rp_filter is strict (1) on %s, and the machine has %s: packets are dropped where replies would leave by another interface",
+			names(f.StrictPath), routingText(f)),
+		Remedy: "set net.ipv4.conf.*.rp_filter to 2 (loose), or make the routes symmetric"}}
+}
+
+func routingText(f *Facts) string {
+	if len(f.Uplinks) > 1 {
+		return "default routes by " + names(f.Uplinks)
+	}
+	return fmt.Sprintf("%d rules of policy routing", f.PolicyRules)
+}
+
+func bridgeNF(f *Facts, u Use) (out []Finding) {
+	for _, family := range u.families(f) {
+		if f.BridgeNF[family] || u.MasqueradeAll {
+			continue
+		}
+		for _, b := range f.Bridges {
+			if !b.serves(family, u) {
+				continue
+			}
+			setting := map[model.Family]string{model.IPv4: "net.bridge.bridge-nf-call-iptables", model.IPv6: "net.bridge.bridge-nf-call-ip6tables"}[family]
+			out = append(out, Finding{Level: b.level(u), Documentation: pageBeside,
+				Message: fmt.Sprintf("%s is not 1: pods on the bridge %s do not reach each other through a Service", setting, b.Name),
+				Remedy:  "modprobe br_netfilter && sysctl -w " + setting + "=1, or set masqueradeAll: true"})
+		}
+	}
+	if len(out) == 0 {
+		return ok("bridges do not keep replies from the rules")
+	}
+	return out
+}
+
+// serves reports whether two pods on the bridge may talk through a Service: its endpoints
+// are there, or not known.
+func (b Bridge) serves(family model.Family, u Use) bool {
+	if b.Ports < 2 || !slices.ContainsFunc(b.Networks, func(p netip.Prefix) bool { return model.FamilyOf(p.Addr()) == family }) {
+		return false
+	}
+	if u.Endpoints == nil {
+		return true
+	}
+	for e := range u.Endpoints {
+		if slices.ContainsFunc(b.Networks, func(p netip.Prefix) bool { return p.Contains(e) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// level is a problem only if endpoints are known to be on the bridge.
+func (b Bridge) level(u Use) Level {
+	if u.Endpoints != nil && u.Cluster {
+		return Problem
+	}
+	return Warning
+}
+
+// Shares of the connection limit, in percent, from which connections are about to be
+// dropped.
+const (
+	conntrackNear = 80
+	conntrackFull = 95
+	// A bucket of the hash table with more entries than this is slow to search.
+	entriesPerBucket = 8
+)
+
+func conntrack(f *Facts, _ Use) []Finding {
+	c := f.Conntrack
+	if c.Max == 0 {
+		return ok("connection tracking is not in use yet")
+	}
+	use := fmt.Sprintf("%d of %d connections tracked", c.Count, c.Max)
+	level := OK
+	switch percent := 100 * c.Count / c.Max; {
+	case percent >= conntrackFull:
+		level = Problem
+	case percent >= conntrackNear:
+		level = Warning
+	case c.Buckets > 0 && c.Max/c.Buckets > entriesPerBucket:
+		return []Finding{{Level: Warning, Message: fmt.Sprintf("%s, in a hash table of %d buckets: it gets slow when it fills", use, c.Buckets),
+			Remedy: fmt.Sprintf("echo %d > /sys/module/nf_conntrack/parameters/hashsize", c.Max/4)}}
+	}
+	if level == OK {
+		return ok("%s", use)
+	}
+	return []Finding{{Level: level, Message: use + ": the kernel drops new connections when the table is full",
+		Remedy: "raise net.netfilter.nf_conntrack_max"}}
+}

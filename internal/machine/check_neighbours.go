@@ -1,0 +1,160 @@
+package machine
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/host"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/takeover"
+)
+
+const ourPriority = nft.PriorityDNAT
+
+// kubeProxyRuns looks for processes that serve Services.
+func kubeProxyRuns(f *Facts, u Use) (out []Finding) {
+	for _, p := range f.Processes {
+		switch {
+		case p.Name != "kube-proxy":
+		case u.BesideAnother:
+			out = append(out, ok("process %s serves the other Services", p)...)
+		default:
+			out = append(out, Finding{Level: Warning, Documentation: pageMigration,
+				Message: fmt.Sprintf("process %s serves Services here", p),
+				Remedy:  "the migration guide replaces it without interruption"})
+		}
+	}
+	switch {
+	case len(out) > 0:
+		return out
+	case !f.AllProcesses:
+		return []Finding{{Level: Unseen, Message: "processes outside of this container are not visible here", Remedy: "run in the PID namespace of the node (hostPID)"}}
+	}
+	return ok("no other proxy runs here")
+}
+
+// kubeProxyRules looks for what kube-proxy has written, in any mode.
+func kubeProxyRules(f *Facts, u Use) []Finding {
+	var found []string
+	add := func(format string, args ...any) {
+		if text := fmt.Sprintf(format, args...); !slices.Contains(found, text) {
+			found = append(found, text)
+		}
+	}
+	for i := range f.Chains {
+		switch c := &f.Chains[i]; {
+		case c.Table == takeover.KubeProxyTable && c.Name != takeover.MarkerChain:
+			add("table %s %s", c.Family, c.Table)
+		case c.Hook == NoHook && takeover.IsKubeProxy(c.Name) && (c.Family == "ip" || c.Family == "ip6"):
+			add("chains KUBE-* in table %s %s", c.Family, c.Table)
+		}
+	}
+	for _, t := range f.Legacy {
+		if t.KubeProxy {
+			add("chains KUBE-* in iptables-legacy table %s", t.Name)
+		}
+	}
+	if slices.Contains(f.Interfaces, takeover.IPVSInterface) {
+		add("interface %s (IPVS)", takeover.IPVSInterface)
+	}
+	switch {
+	case len(found) == 0:
+		return ok("there are no rules of kube-proxy")
+	case u.BesideAnother:
+		return ok("kube-proxy serves the other Services: %s", strings.Join(found, ", "))
+	}
+	remedy := "nftproxy cleanup --kube-proxy, once kube-proxy has ended"
+	if u.Cluster {
+		remedy = "nftproxy removes them when it takes over; stop kube-proxy first"
+	}
+	return []Finding{{Level: Warning, Message: "rules of kube-proxy: " + strings.Join(found, ", "), Remedy: remedy, Documentation: pageMigration}}
+}
+
+// otherProxies finds network plugins that serve Services themselves, by their
+// interfaces.
+func otherProxies(f *Facts, _ Use) (out []Finding) {
+	for _, p := range []struct {
+		link, program, remedy string
+		level                 Level
+	}{
+		{"kube-dummy-if", "kube-router serves Services (interface kube-dummy-if)", "start it with --run-service-proxy=false", Problem},
+		{"bpfin.cali", "Calico's eBPF mode serves Services (interface bpfin.cali)", "set bpfEnabled: false in its FelixConfiguration", Problem},
+		{"cilium_host", "Cilium may serve Services itself", "set kubeProxyReplacement: false", Warning},
+		{"ovn-k8s-mp0", "OVN-Kubernetes serves Services itself", "it needs no other proxy", Warning},
+		{"antrea-gw0", "Antrea may serve Services itself", "disable AntreaProxy's proxyAll", Warning},
+	} {
+		if slices.Contains(f.Interfaces, p.link) {
+			out = append(out, Finding{Level: p.level, Message: p.program, Remedy: p.remedy, Documentation: pageUntried})
+		}
+	}
+	if len(out) == 0 {
+		return ok("no network plugin serves Services")
+	}
+	return out
+}
+
+// Of NodeLocal DNSCache.
+const nodeLocalInterface = "nodelocaldns"
+
+var nodeLocalAddress = netip.MustParseAddr("169.254.20.10")
+
+func hasNodeLocalDNS(f *Facts) bool {
+	return slices.Contains(f.Interfaces, nodeLocalInterface) || slices.Contains(f.Addresses, nodeLocalAddress)
+}
+
+// neighbour is a program that writes rules or interfaces.
+type neighbour struct {
+	name    string
+	present func(*Facts) bool
+	note    string // what to know about it
+}
+
+// hasChain reports whether a chain has a name with one of these prefixes.
+func hasChain(prefixes ...string) func(*Facts) bool {
+	return func(f *Facts) bool {
+		return slices.ContainsFunc(f.Chains, func(c Chain) bool { return c.is(nil, prefixes...) })
+	}
+}
+
+// hasTable reports whether a table with one of these names has chains.
+func hasTable(tables ...string) func(*Facts) bool {
+	return func(f *Facts) bool { return slices.ContainsFunc(f.Chains, func(c Chain) bool { return c.is(tables) }) }
+}
+
+func either(all ...func(*Facts) bool) func(*Facts) bool {
+	return func(f *Facts) bool {
+		return slices.ContainsFunc(all, func(has func(*Facts) bool) bool { return has(f) })
+	}
+}
+
+func runs(program string) func(*Facts) bool {
+	return func(f *Facts) bool {
+		return slices.ContainsFunc(f.Processes, func(p host.Process) bool { return p.Name == program })
+	}
+}
+
+var allNeighbours = []neighbour{
+	{"Docker", either(runs("dockerd"), hasChain("DOCKER"), hasTable("docker-bridges")), "it may set the policy of FORWARD to DROP when it starts"},
+	{"Podman", either(hasTable("netavark"), hasChain("NETAVARK")), "nothing to set"},
+	{"firewalld", either(runs("firewalld"), hasTable("firewalld")), "health checks from outside need firewall-cmd --add-port=10256/tcp"},
+	{"ufw", hasChain("ufw"), "endpoints in the host network need ufw allow PORT"},
+	{"NodeLocal DNSCache", hasNodeLocalDNS, "nothing to set"},
+	{"host ports of CNI plugins", either(hasChain("CNI-HOSTPORT", "CNI-DN-"), hasTable("cni_hostport")), "a NodePort wins over a host port of the same number"},
+	{"Istio", hasChain("ISTIO", "istio"), "nothing to set"},
+	{"Calico", hasChain("cali-"), "nftablesMode: Auto may need --announce-nftables"},
+	{"flannel", either(hasChain("FLANNEL"), hasTable("flannel-ipv4", "flannel-ipv6")), "nothing to set"},
+	{"kindnet", hasTable("kindnet", "kindnetd"), "nothing to set"},
+	{"Tailscale", hasChain("ts-forward", "ts-postrouting"), "nothing to set"},
+}
+
+// neighbours names programs that nftproxy was tried beside.
+func neighbours(f *Facts, _ Use) (out []Finding) {
+	for _, n := range allNeighbours {
+		if n.present(f) {
+			out = append(out, Finding{Level: OK, Message: n.name + " is here: " + n.note, Documentation: pageBeside})
+		}
+	}
+	return out
+}

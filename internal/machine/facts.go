@@ -1,0 +1,152 @@
+package machine
+
+import (
+	"net/netip"
+
+	"github.com/nftproxy/nftproxy/internal/host"
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Facts are what was read of a machine.
+type Facts struct {
+	Kernel string // release
+	// Missing are features of the kernel that the rules need, with remedies, and
+	// Ownership reports that tables can have an owner.
+	Missing   []string
+	Ownership bool
+
+	Forwarding  map[model.Family]Forwarding // of the families that the kernel has
+	StrictPath  []string                    // interfaces with the reverse path filter (IPv4) in strict mode
+	Uplinks     []string                    // interfaces of IPv4 default routes
+	PolicyRules int                         // of IPv4 routing, in addition to the kernel's
+	Interfaces  []string
+	Addresses   []netip.Addr
+	Bridges     []Bridge
+	BridgeNF    map[model.Family]bool // bridged packets pass the rules
+	Conntrack   Conntrack
+
+	Chains     []Chain  // of nf_tables, without ours
+	FlowTables []string // names with family and table
+	Owner      string   // process that owns our tables, if they have an owner
+
+	Legacy []LegacyTable
+
+	Processes []host.Process // of programs that matter
+	// AllProcesses reports that all processes of the machine are visible.
+	AllProcesses bool
+
+	// Hidden are the groups of facts that could not be read, and why.
+	Hidden map[Group]error
+}
+
+// Group is a group of facts that are read together.
+type Group string
+
+const (
+	Features   Group = "features"
+	Settings   Group = "settings"
+	Links      Group = "links"
+	Routes     Group = "routes"
+	NFTables   Group = "nftables"
+	IPTables   Group = "iptables-legacy"
+	ProcessSet Group = "processes"
+)
+
+// Forwarding has the settings about forwarding in a family.
+type Forwarding struct {
+	On  bool
+	Off []string // interfaces that are excepted: packets that arrive there are not forwarded (IPv4)
+}
+
+// Bridge is an interface with ports.
+type Bridge struct {
+	Name     string
+	Ports    int
+	Networks []netip.Prefix
+}
+
+// Conntrack is the use of connection tracking. Max is zero while its module is not
+// loaded.
+type Conntrack struct{ Count, Max, Buckets int }
+
+// LegacyTable is a table of iptables-legacy.
+type LegacyTable struct {
+	Name          string // with the prefix of the command, such as "ip6 filter"
+	KubeProxy     bool   // it has chains of kube-proxy
+	ForwardDrops  bool   // the policy of FORWARD is DROP
+	ForwardAccept bool   // FORWARD has rules, which may accept
+}
+
+// Chain is a chain of nf_tables with those of its rules that were read.
+type Chain struct {
+	Family   string // ip, ip6, inet, ...
+	Table    string
+	Name     string
+	Type     string // of a base chain: filter, nat or route
+	Hook     Hook
+	Priority int32
+	Drops    bool // the policy is drop
+	Rules    []Rule
+}
+
+// Hook is where a base chain sees packets.
+type Hook uint8
+
+const (
+	NoHook Hook = iota
+	Prerouting
+	Forward
+	Output
+	OtherHook
+)
+
+// Rule is what matters here of a rule.
+type Rule struct {
+	Verdict Verdict
+	To      string // chain of a jump
+	When    []Condition
+	NoTrack bool // exempts packets from connection tracking
+	NAT     bool // translates addresses
+}
+
+// Verdict is what a rule does with a packet that meets all conditions.
+type Verdict uint8
+
+const (
+	Continue Verdict = iota
+	Accept
+	Drop // or reject
+	Jump // or goto
+	Return
+	Unknown // a verdict map, or a target of iptables
+)
+
+// Condition is one condition of a rule.
+type Condition struct {
+	Kind   Kind
+	Prefix netip.Prefix // of Source and Destination
+	Name   string       // of Interface
+	States uint32       // of State: bits of conntrack, as nft has them
+	Number uint8        // of Protocol
+}
+
+// Kind is what a condition is about.
+type Kind uint8
+
+const (
+	Other       Kind = iota // anything that is not understood
+	Source                  // address
+	Destination             // address
+	Interface               // either one
+	State                   // of the connection
+	DNAT                    // the connection is translated
+	Protocol
+)
+
+// Bits of conntrack states in [Condition].
+const (
+	stateInvalid     = 1
+	stateEstablished = 2
+	stateRelated     = 4
+	stateNew         = 8
+)

@@ -1,0 +1,59 @@
+package machine
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// Level says how bad a finding is.
+type Level uint8
+
+const (
+	Problem Level = iota // Services would not work
+	Warning              // something to look at: they may not work
+	Unseen               // the check had no access to what it needs
+	OK
+)
+
+var levelNames = [...]string{"problem", "warning", "unseen", "ok"}
+
+func (l Level) String() string { return levelNames[l] }
+
+// MarshalText implements encoding.TextMarshaler.
+func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (l *Level) UnmarshalText(text []byte) error {
+	i := slices.Index(levelNames[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("unknown level %q", text)
+	}
+	*l = Level(i)
+	return nil
+}
+
+// Finding is the result of one check. The names of the JSON fields are stable.
+type Finding struct {
+	Check   string `json:"check"` // its name, stable
+	Level   Level  `json:"level"`
+	Message string `json:"message"`
+	// Remedy is what to do, empty if nothing is.
+	Remedy string `json:"remedy,omitempty"`
+	// Documentation is the page about it, relative to the root of the repository.
+	Documentation string `json:"documentation,omitempty"`
+}
+
+// String returns the message with the remedy.
+func (f Finding) String() string {
+	if f.Remedy == "" {
+		return f.Message
+	}
+	return f.Message + ": " + f.Remedy
+}
+
+// sorted returns findings with the worst first.
+func sorted(all []Finding) []Finding {
+	slices.SortStableFunc(all, func(a, b Finding) int { return cmp.Compare(a.Level, b.Level) })
+	return all
+}

@@ -1,0 +1,293 @@
+package machine_test
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nftproxy/nftproxy/internal/machine"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlab"
+)
+
+// node is a network namespace that forwards.
+type node struct {
+	*netlab.Namespace
+	t *testing.T
+}
+
+func newNode(t *testing.T) *node {
+	t.Helper()
+	n := &node{netlab.TestNamespace(t), t}
+	n.set("net/ipv4/ip_forward=1", "net/ipv6/conf/all/forwarding=1")
+	return n
+}
+
+func (n *node) set(settings ...string) {
+	n.t.Helper()
+	err := n.Do(func() error {
+		for _, s := range settings {
+			name, value, _ := strings.Cut(s, "=")
+			if err := os.WriteFile(filepath.Join("/proc/sys", name), []byte(value), 0); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// run runs a shell script in the namespace.
+func (n *node) run(script string) {
+	n.t.Helper()
+	cmd := exec.Command("sh", "-ec", script)
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := n.Run(cmd); err != nil {
+		n.t.Fatalf("%s: %v\n%s", script, err, out.String())
+	}
+}
+
+// check returns the findings that are not ok, or, with names, these checks' as well. It leaves out
+// processes, which the tests share.
+func (n *node) check(u machine.Use, alsoOK ...string) (out []string) {
+	n.t.Helper()
+	err := n.Do(func() error {
+		for _, f := range machine.Check(machine.Read(), u) {
+			if f.Check != "kube-proxy" && (f.Level != machine.OK || slices.Contains(alsoOK, f.Check)) {
+				out = append(out, fmt.Sprintf("%s %s: %s", f.Level, f.Check, f.Message))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return out
+}
+
+// matches compares findings with the beginnings of those that are wanted.
+func matches(t *testing.T, got, want []string) {
+	t.Helper()
+	short := slices.Clone(got)
+	for i, s := range short {
+		if i < len(want) && strings.HasPrefix(s, want[i]) {
+			short[i] = want[i]
+		}
+	}
+	if diff := cmp.Diff(want, short); diff != "" {
+		t.Errorf("findings (-want +got):\n%s", diff)
+	}
+}
+
+var families4 = []model.Family{model.IPv4}
+
+var pods = []netip.Prefix{netip.MustParsePrefix("10.128.0.0/16"), netip.MustParsePrefix("fd00:10:128::/48")}
+
+func endpoints(all ...string) func(func(netip.Addr) bool) {
+	return func(yield func(netip.Addr) bool) {
+		for _, a := range all {
+			if !yield(netip.MustParseAddr(a)) {
+				return
+			}
+		}
+	}
+}
+
+// TestConditions makes each condition in a namespace that is clean otherwise (11.20).
+func TestConditions(t *testing.T) {
+	const dropDocker = `iptables-nft -P FORWARD DROP; iptables-nft -N DOCKER-USER; iptables-nft -A FORWARD -j DOCKER-USER
+		iptables-nft -A FORWARD -o docker0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+		iptables-nft -A FORWARD -i docker0 ! -o docker0 -j ACCEPT; iptables-nft -A DOCKER-USER -j RETURN; `
+	const dropUFW = `iptables-nft -P FORWARD DROP; iptables-nft -N ufw-before-forward; iptables-nft -N ufw-user-forward; iptables-nft -A FORWARD -j ufw-before-forward
+		iptables-nft -A ufw-before-forward -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+		iptables-nft -A ufw-before-forward -p icmp --icmp-type 3 -j ACCEPT; iptables-nft -A ufw-before-forward -j ufw-user-forward; `
+	const two = "ip link add dev a type bridge; ip link add dev b type bridge; ip link set dev a up; ip link set dev b up; ip addr add 192.0.2.1/24 dev a; ip addr add 198.51.100.1/24 dev b; ip route add default dev a; "
+	const bridge = "ip link add dev br type bridge; ip addr add 10.128.0.1/24 dev br; ip link set dev br up; for i in 1 2; do ip link add dev p$i type veth peer name q$i; ip link set dev p$i master br up; done; for f in /proc/sys/net/bridge/bridge-nf-call-ip*tables; do [ ! -e $f ] || echo 0 >$f; done; "
+	for _, c := range []struct {
+		name   string
+		set    []string
+		script string
+		use    machine.Use
+		want   []string
+	}{
+		{name: "clean"},
+		{name: "clean, in a cluster", use: machine.Use{Cluster: true, PodRanges: pods}},
+		{name: "no forwarding", set: []string{"net/ipv4/ip_forward=0", "net/ipv6/conf/all/forwarding=0"}, want: []string{
+			"problem forwarding: net.ipv4.ip_forward is 0",
+			"warning forwarding: net.ipv6.conf.all.forwarding is 0"}},
+		{name: "no forwarding, endpoints on this machine", set: []string{"net/ipv4/ip_forward=0", "net/ipv6/conf/all/forwarding=0"},
+			script: "ip link set lo up; ip addr add 192.0.2.1/32 dev lo", use: machine.Use{Endpoints: endpoints("192.0.2.1", "127.0.0.1", "::1")}},
+		{name: "no forwarding, endpoints elsewhere", set: []string{"net/ipv4/ip_forward=0", "net/ipv6/conf/all/forwarding=0"},
+			use: machine.Use{Endpoints: endpoints("192.0.2.1", "2001:db8::1")}, want: []string{
+				"problem forwarding: net.ipv4.ip_forward is 0: connections from other machines do not reach endpoints on other machines or in pods, such as 192.0.2.1",
+				"problem forwarding: net.ipv6.conf.all.forwarding is 0: connections from other machines do not reach endpoints on other machines or in pods, such as 2001:db8::1"}},
+		{name: "no forwarding from an interface", script: two + "echo 0 >/proc/sys/net/ipv4/conf/a/forwarding", want: []string{
+			"warning forwarding: net.ipv4.conf.*.forwarding is 0 for a"}},
+		{name: "IPv6 is not served", set: []string{"net/ipv6/conf/all/forwarding=0"}, use: machine.Use{PodRanges: pods[:1], Families: families4}},
+
+		{name: "iptables drops", script: "iptables-nft -P FORWARD DROP; ip6tables-nft -P FORWARD DROP", want: []string{
+			"problem forward-filter: chain ip filter FORWARD drops forwarded connections, and no rule accepts those to endpoints",
+			"problem forward-filter: chain ip6 filter FORWARD drops"}},
+		{name: "iptables accepts translated connections", script: "iptables-nft -P FORWARD DROP; iptables-nft -A FORWARD -m conntrack --ctstate DNAT -j ACCEPT"},
+		{name: "iptables accepts pods", script: "iptables-nft -P FORWARD DROP; iptables-nft -A FORWARD -d 10.128.0.0/9 -j ACCEPT", use: machine.Use{PodRanges: pods}},
+		{name: "iptables accepts some pods", script: "iptables-nft -P FORWARD DROP; iptables-nft -A FORWARD -d 10.128.3.0/24 -j ACCEPT", use: machine.Use{PodRanges: pods},
+			want: []string{"warning forward-filter: chain ip filter FORWARD drops forwarded connections that no rule accepts; whether"}},
+		{name: "iptables accepts others", script: "iptables-nft -P FORWARD DROP; iptables-nft -A FORWARD -d 10.1.0.0/16 -j ACCEPT", use: machine.Use{PodRanges: pods},
+			want: []string{"problem forward-filter: chain ip filter FORWARD"}},
+		{name: "iptables accepts something", script: "iptables-nft -P FORWARD DROP; iptables-nft -A FORWARD -m mark --mark 1 -j ACCEPT",
+			want: []string{"warning forward-filter: chain ip filter FORWARD"}},
+		{name: "the last rule rejects", script: "iptables-nft -A FORWARD -m comment --comment last -j REJECT", want: []string{
+			"problem forward-filter: chain ip filter FORWARD"}},
+		{name: "drops, endpoints on this machine", script: "iptables-nft -P FORWARD DROP", use: machine.Use{Endpoints: endpoints("127.0.0.1")}},
+		{name: "Docker", script: dropDocker, want: []string{"problem forward-filter: chain ip filter FORWARD drops"}},
+		{name: "Docker, pods accepted", script: dropDocker + "iptables-nft -I DOCKER-USER -d 10.128.0.0/16 -j ACCEPT", use: machine.Use{PodRanges: pods}},
+		{name: "ufw", script: dropUFW, want: []string{"problem forward-filter: chain ip filter FORWARD drops"}},
+		{name: "ufw, pods accepted", script: dropUFW + "iptables-nft -A ufw-user-forward -d 10.128.0.0/16 -j ACCEPT", use: machine.Use{PodRanges: pods}},
+		{name: "only kube-proxy accepts", script: "iptables-nft -P FORWARD DROP; iptables-nft -N KUBE-FORWARD; iptables-nft -A FORWARD -j KUBE-FORWARD; iptables-nft -A KUBE-FORWARD -m mark --mark 0x4000/0x4000 -j ACCEPT",
+			use: machine.Use{Cluster: true}, want: []string{
+				"problem forward-filter: chain ip filter FORWARD drops forwarded connections, and only kube-proxy's chain KUBE-FORWARD accepts",
+				"warning kube-proxy-rules: rules of kube-proxy: chains KUBE-* in table ip filter"}},
+		{name: "nftables drops", script: "nft 'table inet f { chain forward { type filter hook forward priority 0; policy drop; ct state established,related accept; iifname lo accept; meta l4proto icmp accept; }; }'",
+			want: []string{"problem forward-filter: chain inet f forward"}},
+		{name: "nftables drops with a set and a map of states", script: "nft 'table inet f { chain forward { type filter hook forward priority 0; policy drop; ct state { established, related } accept; ct state vmap { established : accept, invalid : drop }; }; }'",
+			want: []string{"problem forward-filter: chain inet f forward"}},
+		{name: "nftables accepts new connections", script: "nft 'table inet f { chain forward { type filter hook forward priority 0; policy drop; ct state { established, new } accept; }; }'"},
+		{name: "nftables accepts translated connections", script: "nft 'table inet f { chain forward { type filter hook forward priority 0; policy drop; ct state established,related accept; ct status dnat accept; }; }'"},
+		{name: "nftables accepts pods of IPv6", script: "nft 'table ip6 f { chain forward { type filter hook forward priority 0; policy drop; ip6 daddr fd00:10:128::/48 accept; }; }'",
+			use: machine.Use{PodRanges: pods}},
+		{name: "firewalld", script: `nft 'table inet firewalld { chain policies { ct mark 7 accept; }; chain filter_FORWARD { type filter hook forward priority 10; ct state { established, related } accept; ct status dnat accept; iifname "lo" accept; jump policies; reject with icmpx admin-prohibited; }; }'`},
+		{name: "firewalld, strict", script: `nft 'table inet firewalld { chain filter_FORWARD { type filter hook forward priority 10; ct state { established, related } accept; iifname "lo" accept; reject with icmpx admin-prohibited; }; }'`,
+			want: []string{"problem forward-filter: chain inet firewalld filter_FORWARD"}},
+
+		{name: "iptables-legacy drops", script: "iptables-legacy -P FORWARD DROP; ip6tables-legacy -P FORWARD DROP; ip6tables-legacy -A FORWARD -d fd00:10:128::/48 -j ACCEPT", want: []string{
+			"problem forward-filter-legacy: chain FORWARD of iptables-legacy drops forwarded connections, and has no rules",
+			"warning forward-filter-legacy: chain FORWARD of ip6tables-legacy drops forwarded connections that no rule accepts"}},
+		{name: "iptables-legacy accepts", script: "iptables-legacy -A FORWARD -s 192.0.2.1 -j DROP"},
+
+		{name: "strict reverse path, one uplink", set: []string{"net/ipv4/conf/all/rp_filter=1"}, script: two},
+		{name: "strict reverse path, two uplinks", set: []string{"net/ipv4/conf/all/rp_filter=1"}, script: two + "ip route add default dev b table 7", want: []string{
+			"warning rp-filter: rp_filter is strict (1) on a, b, and the machine has default routes by a, b"}},
+		{name: "strict reverse path, policy routing", set: []string{"net/ipv4/conf/all/rp_filter=1"}, script: two + "ip rule add fwmark 7 table 7; echo 2 >/proc/sys/net/ipv4/conf/a/rp_filter", want: []string{
+			"warning rp-filter: rp_filter is strict (1) on b, and the machine has 1 rules of policy routing"}},
+		{name: "loose reverse path", set: []string{"net/ipv4/conf/all/rp_filter=2"}, script: two + "ip rule add fwmark 7 table 7"},
+
+		{name: "a bridge", script: bridge, want: []string{"warning bridge-nf: net.bridge.bridge-nf-call-iptables is not 1: pods on the bridge br"}},
+		{name: "a bridge whose packets are filtered", script: bridge + "echo 1 >/proc/sys/net/bridge/bridge-nf-call-iptables"},
+		{name: "a bridge, masqueradeAll", script: bridge, use: machine.Use{MasqueradeAll: true}},
+		{name: "a bridge with endpoints", script: bridge, use: machine.Use{Cluster: true, Endpoints: endpoints("10.128.0.2")}, want: []string{"problem bridge-nf: "}},
+		{name: "a bridge without endpoints", script: bridge, use: machine.Use{Cluster: true, Endpoints: endpoints("10.128.1.2")}},
+
+		{name: "earlier nat chain", script: "nft 'table ip other { chain first { type nat hook prerouting priority -110; ip daddr 10.96.0.10 dnat to 192.0.2.1; }; }'", want: []string{
+			"warning nat-chains: chain ip other first has priority -110 and comes before nftproxy (-101)"}},
+		{name: "later nat chain", script: "nft 'table ip other { chain first { type nat hook prerouting priority -100; ip daddr 10.96.0.10 dnat to 192.0.2.1; }; }'"},
+		{name: "earlier nat chain without rules", script: "nft 'table ip other { chain first { type nat hook prerouting priority -110; }; }'"},
+		{name: "untracked packets", script: "iptables-nft -t raw -A PREROUTING -d 192.0.2.1 -j CT --notrack; nft 'table inet r { chain output { type filter hook output priority raw; notrack; }; }'", want: []string{
+			"warning notrack: chain ip raw PREROUTING, chain inet r output exempts packets from connection tracking"}},
+		{name: "NodeLocal DNSCache", script: "ip link add dev nodelocaldns type bridge; iptables-nft -t raw -A PREROUTING -d 169.254.20.10 -j NOTRACK"},
+
+		{name: "kube-proxy, nftables", script: "nft 'table ip kube-proxy { chain services { }; }'", want: []string{
+			"warning kube-proxy-rules: rules of kube-proxy: table ip kube-proxy"}},
+		{name: "kube-proxy, replaced", script: "nft 'table ip kube-proxy { chain served-by-nftproxy { }; }'"},
+		{name: "kube-proxy, iptables", script: "iptables-nft -t nat -N KUBE-SERVICES; iptables-legacy -t nat -N KUBE-SVC-WEB", want: []string{
+			"warning kube-proxy-rules: rules of kube-proxy: chains KUBE-* in table ip nat, chains KUBE-* in iptables-legacy table ip nat"}},
+		{name: "kube-proxy, IPVS", script: "ip link add dev kube-ipvs0 type bridge", want: []string{
+			"warning kube-proxy-rules: rules of kube-proxy: interface kube-ipvs0 (IPVS)"}},
+		{name: "beside kube-proxy", script: "nft 'table ip kube-proxy { chain services { }; }'", use: machine.Use{Cluster: true, BesideAnother: true}},
+		{name: "kube-router", script: "ip link add dev kube-dummy-if type bridge", want: []string{"problem other-proxies: kube-router"}},
+		{name: "Calico's eBPF", script: "ip link add dev bpfin.cali type bridge; ip link set bpfin.cali up", want: []string{"problem other-proxies: Calico's eBPF"}},
+		{name: "Cilium", script: "ip link add dev cilium_host type bridge; ip link set cilium_host up", want: []string{"warning other-proxies: Cilium"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t)
+			n.set(c.set...)
+			n.run(c.script)
+			matches(t, n.check(c.use), c.want)
+		})
+	}
+}
+
+// TestNeighbours recognises programs by their rules.
+func TestNeighbours(t *testing.T) {
+	n := newNode(t)
+	n.run(`iptables-nft -N DOCKER-USER; iptables-nft -N ufw-user-input; iptables-nft -t nat -N CNI-HOSTPORT-DNAT; iptables-nft -t nat -N ISTIO_OUTPUT
+		iptables-nft -N cali-FORWARD; iptables-nft -N FLANNEL-FWD; iptables-nft -N ts-forward
+		nft 'table inet netavark { chain INPUT { }; }; table inet firewalld { chain a { }; }; table inet kindnet { chain a { }; }'
+		ip link set lo up; ip addr add 169.254.20.10/32 dev lo`)
+	var want []string
+	for _, name := range []string{"Docker", "Podman", "firewalld", "ufw", "NodeLocal DNSCache", "host ports of CNI plugins", "Istio", "Calico", "flannel", "kindnet", "Tailscale"} {
+		want = append(want, "ok neighbours: "+name+" is here")
+	}
+	matches(t, n.check(machine.Use{}, "neighbours"), want)
+}
+
+// TestChangesNothing: the check creates no table of iptables-legacy, and does not change
+// the rules.
+func TestChangesNothing(t *testing.T) {
+	n := newNode(t)
+	before, err := n.Generation()
+	if err != nil {
+		t.Fatal(err)
+	}
+	matches(t, n.check(machine.Use{}), nil)
+	n.run(`test -z "$(cat /proc/net/ip_tables_names /proc/net/ip6_tables_names)"; test -z "$(nft list ruleset)"`)
+	if after, err := n.Generation(); err != nil || after != before {
+		t.Errorf("generation is %d and was %d, %v", after, before, err)
+	}
+}
+
+// TestProcesses finds kube-proxy in the same network namespace only.
+func TestProcesses(t *testing.T) {
+	sleep, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.ReadFile(sleep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "kube-proxy")
+	if err := os.WriteFile(path, program, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	here, elsewhere := newNode(t), newNode(t)
+	cmd := exec.Command(path, "1000")
+	if err := here.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	found := func(n *node, u machine.Use) (out string) {
+		_ = n.Do(func() error {
+			for _, f := range machine.Check(machine.Read(), u) {
+				if strings.Contains(f.Message, fmt.Sprintf("process %d ", cmd.Process.Pid)) {
+					out = f.Level.String()
+				}
+			}
+			return nil
+		})
+		return out
+	}
+	netlab.Eventually(t, time.Minute, func() error {
+		if got := found(here, machine.Use{}); got != "warning" {
+			return fmt.Errorf("kube-proxy is %q", got)
+		}
+		return nil
+	})
+	if got := found(elsewhere, machine.Use{}); got != "" {
+		t.Errorf("in another namespace: %s", got)
+	}
+	if got := found(here, machine.Use{BesideAnother: true}); got != "ok" {
+		t.Errorf("beside kube-proxy: %s", got)
+	}
+}

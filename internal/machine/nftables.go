@@ -1,0 +1,210 @@
+package machine
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/google/nftables"
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
+	"github.com/nftproxy/nftproxy/internal/nft"
+)
+
+// readNFTables reads the chains of other programs, and the rules that matter: all
+// rules that packets may meet in a filter on the hook forward, and those of base
+// chains that may translate or exempt packets before ours.
+func (f *Facts) readNFTables() {
+	err := netlinkio.Retry(raced, func() error {
+		f.Chains, f.FlowTables = nil, nil
+		conn, err := nftables.New()
+		if err != nil {
+			return err
+		}
+		r := &rules{conn: conn, chains: make(map[chainKey]*Chain)}
+		if err := r.read(); err != nil {
+			return err
+		}
+		for _, k := range r.order {
+			f.Chains = append(f.Chains, *r.chains[k])
+		}
+		f.FlowTables, err = flowTables(conn)
+		return err
+	})
+	switch {
+	case errors.Is(err, unix.EPERM):
+		f.Hidden[NFTables] = errors.New("it needs the capability CAP_NET_ADMIN")
+	case err != nil:
+		f.Hidden[NFTables] = err
+	}
+}
+
+// raced reports whether another program has changed the rules in between.
+func raced(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINTR) }
+
+func flowTables(conn *nftables.Conn) (names []string, err error) {
+	tables, err := conn.ListTables()
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range tables {
+		found, err := conn.ListFlowtables(t)
+		if err != nil {
+			return nil, err
+		}
+		for _, flow := range found {
+			names = append(names, familyName(t.Family)+" "+t.Name+" "+flow.Name)
+		}
+	}
+	return names, nil
+}
+
+type chainKey struct {
+	family      nftables.TableFamily
+	table, name string
+}
+
+// mostChains limits how many chains have their rules read: beyond that, what they do
+// is unknown.
+const mostChains = 300
+
+type rules struct {
+	conn   *nftables.Conn
+	chains map[chainKey]*Chain
+	order  []chainKey
+	done   map[chainKey]bool // chains whose rules were read
+}
+
+func (r *rules) read() error {
+	all, err := r.conn.ListChains()
+	if err != nil {
+		return err
+	}
+	r.done = make(map[chainKey]bool)
+	for _, c := range all {
+		if c.Table.Name == nft.TableName && (c.Table.Family == nftables.TableFamilyIPv4 || c.Table.Family == nftables.TableFamilyIPv6) {
+			continue
+		}
+		k := chainKey{c.Table.Family, c.Table.Name, c.Name}
+		r.chains[k] = chainOf(c)
+		r.order = append(r.order, k)
+	}
+	for _, k := range r.order {
+		c := r.chains[k]
+		switch {
+		case c.Type == "filter" && c.Hook == Forward:
+			err = r.follow(k)
+		case c.Hook == Prerouting || c.Hook == Output:
+			err = r.rulesOf(k)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func chainOf(c *nftables.Chain) *Chain {
+	out := &Chain{Family: familyName(c.Table.Family), Table: c.Table.Name, Name: c.Name, Type: string(c.Type)}
+	if c.Hooknum != nil {
+		out.Hook = hookOf(c.Table.Family, *c.Hooknum)
+	}
+	if c.Priority != nil {
+		out.Priority = int32(*c.Priority)
+	}
+	out.Drops = c.Policy != nil && *c.Policy == nftables.ChainPolicyDrop
+	return out
+}
+
+func hookOf(f nftables.TableFamily, number nftables.ChainHook) Hook {
+	if f != nftables.TableFamilyIPv4 && f != nftables.TableFamilyIPv6 && f != nftables.TableFamilyINet {
+		return OtherHook
+	}
+	switch number {
+	case *nftables.ChainHookPrerouting:
+		return Prerouting
+	case *nftables.ChainHookForward:
+		return Forward
+	case *nftables.ChainHookOutput:
+		return Output
+	}
+	return OtherHook
+}
+
+func familyName(f nftables.TableFamily) string {
+	switch f {
+	case nftables.TableFamilyIPv4:
+		return "ip"
+	case nftables.TableFamilyIPv6:
+		return "ip6"
+	case nftables.TableFamilyINet:
+		return "inet"
+	case nftables.TableFamilyARP:
+		return "arp"
+	case nftables.TableFamilyBridge:
+		return "bridge"
+	}
+	return "netdev"
+}
+
+// follow reads the rules of a chain and of those that it jumps to.
+func (r *rules) follow(k chainKey) error {
+	if r.done[k] || len(r.done) >= mostChains {
+		return nil
+	}
+	if err := r.rulesOf(k); err != nil {
+		return err
+	}
+	for _, rule := range r.chains[k].Rules {
+		if rule.To == "" {
+			continue
+		}
+		to := chainKey{k.family, k.table, rule.To}
+		if _, exists := r.chains[to]; exists {
+			if err := r.follow(to); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (r *rules) rulesOf(k chainKey) error {
+	if r.done[k] {
+		return nil
+	}
+	r.done[k] = true
+	table := &nftables.Table{Family: k.family, Name: k.table}
+	list, err := r.conn.GetRules(table, &nftables.Chain{Table: table, Name: k.name})
+	if err != nil {
+		return err
+	}
+	for _, rule := range list {
+		d := decoder{family: k.family, states: func(set string) (uint32, bool) { return r.states(table, set) }}
+		r.chains[k].Rules = append(r.chains[k].Rules, d.rule(rule.Exprs))
+	}
+	return nil
+}
+
+// states returns the conntrack states in a set.
+func (r *rules) states(t *nftables.Table, set string) (states uint32, ok bool) {
+	elements, err := r.conn.GetSetElements(&nftables.Set{Table: t, Name: set})
+	for _, e := range elements {
+		if len(e.Key) == 4 {
+			states |= binary.NativeEndian.Uint32(e.Key)
+		}
+	}
+	return states, err == nil && len(elements) > 0
+}
+
+// is reports whether the chain is in one of these tables, or has one of these name
+// prefixes.
+func (c *Chain) is(tables []string, prefixes ...string) bool {
+	return slices.Contains(tables, c.Table) ||
+		slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(c.Name, p) })
+}
+
+// String returns the chain as nft names it.
+func (c *Chain) String() string { return "chain " + c.Family + " " + c.Table + " " + c.Name }

@@ -1,0 +1,261 @@
+package machine
+
+import (
+	"errors"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/host"
+	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/preflight"
+	"github.com/nftproxy/nftproxy/internal/takeover"
+	"github.com/nftproxy/nftproxy/internal/xtables"
+)
+
+// Read reads all facts.
+func Read() *Facts {
+	f := readServing()
+	f.readNFTables()
+	f.group(Features, f.readFeatures)
+	f.group(Routes, f.readRoutes)
+	f.group(ProcessSet, f.readProcesses)
+	return f
+}
+
+// readServing reads the facts that a running daemon follows, except those of
+// nf_tables.
+func readServing() *Facts {
+	f := &Facts{Hidden: make(map[Group]error)}
+	f.group(Links, f.readLinks)
+	f.group(Settings, f.readSettings)
+	f.group(IPTables, f.readLegacy)
+	return f
+}
+
+func (f *Facts) group(g Group, read func() error) {
+	if err := read(); err != nil {
+		f.Hidden[g] = err
+	}
+}
+
+func (f *Facts) readFeatures() error {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err == nil {
+		f.Kernel = unix.ByteSliceToString(name.Release[:])
+	}
+	families, err := host.System("").Families()
+	if err != nil {
+		return err
+	}
+	problems, err := preflight.Check(families)
+	if err != nil {
+		return err
+	}
+	for _, p := range problems {
+		if errors.Is(p.Answer, unix.EPERM) {
+			return errors.New("it needs the capability CAP_NET_ADMIN")
+		}
+		f.Missing = append(f.Missing, p.String())
+	}
+	conn, err := kernel.Open()
+	if err != nil {
+		return err
+	}
+	f.Ownership, err = conn.Own()
+	f.Owner = ownerOf(conn)
+	return errors.Join(err, conn.Close())
+}
+
+// ownerOf returns the process that owns our tables, if there is one. Nothing changes:
+// Claim is refused if there is an owner, and not called otherwise.
+func ownerOf(conn *kernel.Conn) string {
+	owned, err := conn.OwnedByOther()
+	if err != nil || owned == nil {
+		return ""
+	}
+	if owned.Owner.PID == 0 {
+		return "a process that is not visible here"
+	}
+	return "process " + owned.Owner.String()
+}
+
+// setting reads a file below /proc/sys; what does not exist is empty.
+func setting(name string) (string, error) {
+	text, err := os.ReadFile(filepath.Join("/proc/sys", name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return strings.TrimSpace(string(text)), err
+}
+
+// numberOf is setting for a number; what does not exist is zero.
+func numberOf(name string) (int, error) {
+	text, err := setting(name)
+	if err != nil || text == "" {
+		return 0, err
+	}
+	return strconv.Atoi(text)
+}
+
+func (f *Facts) readSettings() error {
+	families, err := host.System("").Families()
+	if err != nil {
+		return err
+	}
+	f.Forwarding, f.BridgeNF = make(map[model.Family]Forwarding), make(map[model.Family]bool)
+	var errs []error
+	for _, family := range families {
+		forwarding, bridge := "net/ipv4/ip_forward", "net/bridge/bridge-nf-call-iptables"
+		if family == model.IPv6 {
+			forwarding, bridge = "net/ipv6/conf/all/forwarding", "net/bridge/bridge-nf-call-ip6tables"
+		}
+		on, err1 := numberOf(forwarding)
+		filter, err2 := numberOf(bridge)
+		f.Forwarding[family], f.BridgeNF[family] = Forwarding{On: on != 0}, filter != 0
+		errs = append(errs, err1, err2)
+	}
+	errs = append(errs, f.readInterfaceSettings(), f.readConntrack())
+	return errors.Join(errs...)
+}
+
+// readInterfaceSettings reads the settings of IPv4 on each interface. IPv6 has one
+// switch for forwarding.
+func (f *Facts) readInterfaceSettings() error {
+	all, err := numberOf("net/ipv4/conf/all/rp_filter")
+	errs := []error{err}
+	v4 := f.Forwarding[model.IPv4]
+	for _, name := range f.Interfaces {
+		if name == "lo" {
+			continue
+		}
+		forwarding, err1 := setting("net/ipv4/conf/" + name + "/forwarding")
+		filter, err2 := numberOf("net/ipv4/conf/" + name + "/rp_filter")
+		if v4.On && forwarding == "0" {
+			v4.Off = append(v4.Off, name)
+		}
+		if max(all, filter) == 1 { // 2 is the loose mode
+			f.StrictPath = append(f.StrictPath, name)
+		}
+		errs = append(errs, err1, err2)
+	}
+	f.Forwarding[model.IPv4] = v4
+	return errors.Join(errs...)
+}
+
+func (f *Facts) readConntrack() error {
+	var errs []error
+	for name, value := range map[string]*int{"count": &f.Conntrack.Count, "max": &f.Conntrack.Max, "buckets": &f.Conntrack.Buckets} {
+		n, err := numberOf("net/netfilter/nf_conntrack_" + name)
+		*value = n
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// readLinks reads interfaces that are up, their addresses, and bridges with ports.
+func (f *Facts) readLinks() error {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return err
+	}
+	ports, bridges := make(map[int]int), make(map[int]string)
+	for _, l := range links {
+		a := l.Attrs()
+		ports[a.MasterIndex]++
+		if a.Flags&1 != 0 || strings.HasPrefix(a.Name, "kube-") || a.Name == nodeLocalInterface { // IFF_UP
+			f.Interfaces = append(f.Interfaces, a.Name)
+		}
+		if l.Type() == "bridge" {
+			bridges[a.Index] = a.Name
+		}
+	}
+	addresses, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return err
+	}
+	networks := make(map[int][]netip.Prefix)
+	for _, a := range addresses {
+		ip, _ := netip.AddrFromSlice(a.IP)
+		bits, _ := a.Mask.Size()
+		f.Addresses = append(f.Addresses, ip.Unmap())
+		if !ip.IsLinkLocalUnicast() {
+			networks[a.LinkIndex] = append(networks[a.LinkIndex], netip.PrefixFrom(ip.Unmap(), bits).Masked())
+		}
+	}
+	for index, name := range bridges {
+		if ports[index] > 0 {
+			f.Bridges = append(f.Bridges, Bridge{name, ports[index], networks[index]})
+		}
+	}
+	slices.SortFunc(f.Bridges, func(a, b Bridge) int { return strings.Compare(a.Name, b.Name) })
+	return nil
+}
+
+// kernelRules are the rules of IPv4 routing that the kernel has: for the tables local, main
+// and default.
+const kernelRules = 3
+
+func (f *Facts) readRoutes() error {
+	rules, err := netlink.RuleList(netlink.FAMILY_V4)
+	if err != nil {
+		return err
+	}
+	f.PolicyRules = max(0, len(rules)-kernelRules)
+	names := make(map[int]string)
+	links, err := netlink.LinkList()
+	if err != nil {
+		return err
+	}
+	for _, l := range links {
+		names[l.Attrs().Index] = l.Attrs().Name
+	}
+	defer func() { slices.Sort(f.Uplinks) }()
+	return netlink.RouteListFilteredIter(netlink.FAMILY_V4, &netlink.Route{}, netlink.RT_FILTER_TABLE, func(r netlink.Route) bool {
+		if r.Dst != nil && !(r.Dst.IP.IsUnspecified() && prefixLength(r) == 0) || r.Type != unix.RTN_UNICAST {
+			return true
+		}
+		for _, hop := range append(r.MultiPath, &netlink.NexthopInfo{LinkIndex: r.LinkIndex}) {
+			if name := names[hop.LinkIndex]; name != "" && !slices.Contains(f.Uplinks, name) {
+				f.Uplinks = append(f.Uplinks, name)
+			}
+		}
+		return true
+	})
+}
+
+func prefixLength(r netlink.Route) int {
+	bits, _ := r.Dst.Mask.Size()
+	return bits
+}
+
+func (f *Facts) readLegacy() error {
+	var errs []error
+	for _, family := range []xtables.Family{xtables.IPv4, xtables.IPv6} {
+		names, err := xtables.Tables("/", family)
+		errs = append(errs, err)
+		for _, name := range names {
+			t, err := xtables.Read(family, name)
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			table := LegacyTable{Name: string(family) + " " + name, KubeProxy: slices.ContainsFunc(t.Chains(), takeover.IsKubeProxy)}
+			if name == "filter" {
+				forward, err := t.Forward()
+				table.ForwardDrops, table.ForwardAccept = forward.Drops, forward.Rules
+				errs = append(errs, err)
+			}
+			f.Legacy = append(f.Legacy, table)
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,172 @@
+package migrate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Client reads and changes what a migration concerns, as an operator.
+type Client struct {
+	api rest.Interface
+	Target
+}
+
+// Target names the DaemonSet of kube-proxy and the nodes that it is to leave.
+type Target struct {
+	Namespace, DaemonSet string
+	Label                Label
+}
+
+func (t Target) String() string { return t.Namespace + "/" + t.DaemonSet }
+
+// Access finds an API server as kubectl does: by the file, else by the environment
+// variable KUBECONFIG, else by ~/.kube/config, else by the service account of a pod.
+type Access struct{ Kubeconfig, Context, UserAgent string }
+
+// Client returns a client. It does not connect yet.
+func (a Access) Client(t Target) (*Client, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = a.Kubeconfig
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: a.Context}).ClientConfig()
+	switch {
+	case clientcmd.IsEmptyConfig(err):
+		return nil, errors.New("no API server: name a file with --kubeconfig, or set KUBECONFIG")
+	case err != nil:
+		return nil, fmt.Errorf("find API server: %w", err)
+	}
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, metav1.Unversioned) // errors
+	config.UserAgent, config.GroupVersion = a.UserAgent, &schema.GroupVersion{}
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	api, err := rest.RESTClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("prepare client of the API server: %w", err)
+	}
+	return &Client{api, t}, nil
+}
+
+// daemon is what matters of a DaemonSet. The type of the API is in a package that
+// would make the program a tenth larger.
+type daemon struct {
+	Metadata struct {
+		Generation int64 `json:"generation"`
+	} `json:"metadata"`
+	Spec struct {
+		Selector metav1.LabelSelector `json:"selector"`
+		Template struct {
+			Spec struct {
+				Affinity json.RawMessage `json:"affinity"`
+			} `json:"spec"`
+		} `json:"template"`
+	} `json:"spec"`
+	Status struct {
+		ObservedGeneration int64 `json:"observedGeneration"`
+		Desired            int   `json:"desiredNumberScheduled"`
+		Updated            int   `json:"updatedNumberScheduled"`
+		Ready              int   `json:"numberReady"`
+	} `json:"status"`
+}
+
+func (c *Client) path(name string) string {
+	return "/apis/apps/v1/namespaces/" + c.Namespace + "/daemonsets/" + name
+}
+
+func (c *Client) get(ctx context.Context, path string, into any, options ...string) error {
+	r := c.api.Get().AbsPath(path).SetHeader("Accept", runtime.ContentTypeJSON)
+	for i := 0; i < len(options); i += 2 {
+		r.Param(options[i], options[i+1])
+	}
+	return answer(r.Do(ctx), into)
+}
+
+// answer reads the answer to a request, or the error that the API server gives.
+func answer(r rest.Result, into any) error {
+	if err := r.Error(); err != nil {
+		return err
+	}
+	body, err := r.Raw()
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(body, into)
+}
+
+// read returns kube-proxy's DaemonSet.
+func (c *Client) read(ctx context.Context) (*daemon, affinity, error) {
+	var d daemon
+	err := c.get(ctx, c.path(c.DaemonSet), &d)
+	if err != nil {
+		if apierrors.IsNotFound(err) {
+			err = fmt.Errorf("%w: name kube-proxy's with --daemonset and --namespace; not every distribution runs it as a DaemonSet", err)
+		}
+		return nil, affinity{}, fmt.Errorf("read DaemonSet %s: %w", c.Target, err)
+	}
+	a, err := parseAffinity(d.Spec.Template.Spec.Affinity)
+	if err != nil {
+		return nil, affinity{}, fmt.Errorf("read affinity of DaemonSet %s: %w", c.Target, err)
+	}
+	return &d, a, nil
+}
+
+// patch sends a patch and returns the affinity after it. With dry, the API server
+// checks everything and stores nothing.
+func (c *Client) patch(ctx context.Context, p Patch, dry bool) (affinity, error) {
+	body, err := json.Marshal(p)
+	if err != nil {
+		return affinity{}, err
+	}
+	r := c.api.Patch(types.JSONPatchType).AbsPath(c.path(c.DaemonSet)).SetHeader("Accept", runtime.ContentTypeJSON).
+		Param("fieldManager", "nftproxy-migrate").Body(body)
+	if dry {
+		r.Param("dryRun", metav1.DryRunAll)
+	}
+	var d daemon
+	if err := answer(r.Do(ctx), &d); err != nil {
+		return affinity{}, err
+	}
+	return parseAffinity(d.Spec.Template.Spec.Affinity)
+}
+
+// pageSize limits the objects in an answer.
+const pageSize = "500"
+
+// objects calls each with the pages of a list.
+func objects[T any](ctx context.Context, c *Client, what, path string, each func([]T), options ...string) error {
+	for next := ""; ; {
+		var page struct {
+			Metadata metav1.ListMeta `json:"metadata"`
+			Items    []T             `json:"items"`
+		}
+		if err := c.get(ctx, path, &page, append(slices.Clone(options), "limit", pageSize, "continue", next)...); err != nil {
+			return fmt.Errorf("list %s: %w", what, err)
+		}
+		each(page.Items)
+		if next = page.Metadata.Continue; next == "" {
+			return nil
+		}
+	}
+}
+
+// labelled returns the names of the nodes with the label.
+func (c *Client) labelled(ctx context.Context) (names []string, err error) {
+	err = objects(ctx, c, "nodes", "/api/v1/nodes", func(nodes []corev1.Node) {
+		for _, n := range nodes {
+			names = append(names, n.Name)
+		}
+	}, "labelSelector", c.Label.String())
+	slices.Sort(names)
+	return names, err
+}
