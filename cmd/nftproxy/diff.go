@@ -55,7 +55,8 @@ API server, and print the plan that "apply" would carry out. Nothing is changed.
 With --from, compare two inputs instead: that plan is for a node that runs with
 the files of --from. It needs neither root nor a kernel nor a network. Endpoints
 keep their slots as on a node. Flags about the node and the pods apply to both
-inputs; warnings are about the new one.
+inputs; warnings are about the new one. Ranges for --nodeport-addresses select
+addresses of the Node object, as in "render".
 
 The plan names the Services that change, with what changes for their clients,
 and then the elements of the rules. Lanes that no Service uses any more stay for
@@ -142,7 +143,10 @@ func (o *diffOptions) betweenInputs(c *cobra.Command) (*report, error) {
 	}
 	before, errBefore := o.before(c, cfg)
 	after, errAfter := o.sideOf(c, cfg, log)
-	if err := errors.Join(ofSide("--from", errBefore), ofSide("-f", errAfter)); err != nil {
+	if len(o.files) > 0 {
+		errAfter = ofSide("-f", errAfter)
+	}
+	if err := errors.Join(ofSide("--from", errBefore), errAfter); err != nil {
 		return nil, err
 	}
 	o.phase(c, "comparing %d frontends", len(after.Routing.Routes))

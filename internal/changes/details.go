@@ -52,14 +52,19 @@ func whole(own []*frontend, others []pair, side func(pair) *frontend) Detail {
 // String returns for example "tcp 10.96.0.1:80", and the kind unless it is the
 // ClusterIP.
 func (f *frontend) String() string {
-	text := f.Frontend.String()
-	if f.Frontend.Address.IsUnspecified() { // a NodePort on all addresses that serve them
-		return fmt.Sprintf("%s NodePort %d", f.Protocol, f.Port)
+	if f.kind == model.ClusterIP {
+		return f.where()
 	}
-	if f.kind != model.ClusterIP {
-		text += " (" + f.kind.String() + ")"
+	return f.where() + " (" + f.kind.String() + ")"
+}
+
+// where returns for example "tcp 10.96.0.1:80", or "tcp *:30080" for a NodePort on all
+// addresses that serve NodePorts.
+func (f *frontend) where() string {
+	if f.Address.IsUnspecified() {
+		return fmt.Sprintf("%s *:%d", f.Protocol, f.Port)
 	}
-	return text
+	return f.Frontend.String()
 }
 
 // frontends describes frontends that come and go. One that takes the place of another
@@ -82,7 +87,7 @@ func (s *subject) frontends() (out []Detail) {
 	for _, f := range s.removed {
 		p := placeOf(f)
 		if len(were[p]) == 1 && len(are[p]) == 1 {
-			d := Detail{Kind: KindFrontends, Old: f.Frontend.String(), New: are[p][0].Frontend.String()}
+			d := Detail{Kind: KindFrontends, Old: f.where(), New: are[p][0].where()}
 			d.Text = fmt.Sprintf("%s%s %s → %s", s.portPrefix(f.port), f.kind, d.Old, d.New)
 			d.Connections = goneWith(s.removed)
 			out = append(out, d)
@@ -142,7 +147,7 @@ func (s *subject) moves() (out []Detail) {
 	note := func(pairs []pair, direction string, other func(pair) model.ServiceName) {
 		byService := make(map[model.ServiceName][]string)
 		for _, p := range pairs {
-			byService[other(p)] = append(byService[other(p)], p.after.Frontend.String())
+			byService[other(p)] = append(byService[other(p)], p.after.where())
 		}
 		for _, name := range slices.SortedFunc(maps.Keys(byService), model.ServiceName.Compare) {
 			list := byService[name]
@@ -173,7 +178,7 @@ func (s *subject) renamed() (out []Detail) {
 			note(Detail{Kind: KindFrontends, Old: a, New: b, Text: fmt.Sprintf("name of port %d: %q → %q", p.after.Port, a, b)})
 		}
 		if a, b := p.before.kind, p.after.kind; a != b {
-			note(Detail{Kind: KindFrontends, Old: a.String(), New: b.String(), Text: fmt.Sprintf("%s: %s → %s", p.after.Frontend, a, b)})
+			note(Detail{Kind: KindFrontends, Old: a.String(), New: b.String(), Text: fmt.Sprintf("%s: %s → %s", p.after.where(), a, b)})
 		}
 	}
 	return out
