@@ -351,6 +351,20 @@ func (a *Agent) Routing() *model.Routing {
 	return a.router.Routing()
 }
 
+// View returns what is known about a Service, or nil. It is safe for concurrent use.
+func (a *Agent) View(name model.ServiceName) *model.View {
+	a.routing.Lock()
+	defer a.routing.Unlock()
+	return a.router.View(name)
+}
+
+// Names returns the names of all Services, in no order. It is safe for concurrent use.
+func (a *Agent) Names() []model.ServiceName {
+	a.routing.Lock()
+	defer a.routing.Unlock()
+	return a.router.Names()
+}
+
 func (a *Agent) log(s *Sync) {
 	switch {
 	case s.Err != nil:
