@@ -47,7 +47,7 @@ Exit code: 0 applied, 2 error.`,
 	o.addFlags(c)
 	o.addReportFlags(c)
 	c.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print nothing but errors")
-	o.format, o.colour = "text", "auto"
+	o.format = "text"
 	return c
 }
 

@@ -78,7 +78,6 @@ Exit code: 0 no changes, 1 changes, 2 error.`,
 	_ = c.MarkFlagFilename("from", "yaml", "yml", "json") // fails only for an unknown flag
 	c.Flags().StringVarP(&o.format, "output", "o", "text", "`format`: text, json, or markdown for a pull request")
 	o.addReportFlags(c)
-	c.Flags().StringVar(&o.colour, "color", "auto", "`when` to colour the text: auto, always or never; auto respects NO_COLOR")
 	return c
 }
 
