@@ -26,6 +26,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/serve"
 	"github.com/nftproxy/nftproxy/internal/status"
 	"github.com/nftproxy/nftproxy/internal/takeover"
+	"github.com/nftproxy/nftproxy/internal/web"
 )
 
 // work is the agent and everything that observes its syncs.
@@ -268,6 +269,10 @@ func (w *work) handleLive(mux *http.ServeMux, p serve.Pages) {
 	hostname, _ := os.Hostname() // without it, the node has one name less
 	guard := func(h http.Handler) http.Handler { return serve.Guard(h, w.node.NodeName, hostname) }
 	mux.Handle(live.Path, guard(w.live))
+	if w.Config.Own.Web {
+		links = append([]serve.Link{{Path: web.Path, Text: "the same as a page"}}, links...)
+		mux.Handle(web.Path, guard(web.Handler()))
+	}
 	mux.Handle("/{$}", guard(serve.Index("nftproxy on "+w.node.NodeName, append(links, p.Links()...))))
 }
 
