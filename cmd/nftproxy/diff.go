@@ -87,7 +87,7 @@ func (o *diffOptions) run(c *cobra.Command) error {
 	}
 	r, err := o.report(c)
 	if err != nil {
-		return o.explain(err)
+		return o.hint(err)
 	}
 	meterOf(c).Stop()
 	if err := o.print(c.OutOrStdout(), r); err != nil {
@@ -99,8 +99,8 @@ func (o *diffOptions) run(c *cobra.Command) error {
 	return nil
 }
 
-// explain adds a hint for two inputs that were given as one.
-func (o *diffOptions) explain(err error) error {
+// hint adds what to do for two inputs that were given as one.
+func (o *diffOptions) hint(err error) error {
 	if len(o.files) > 1 && len(o.from) == 0 && strings.Contains(err.Error(), " twice") {
 		return fmt.Errorf("%w\nto compare two inputs, give the old one with --from: nftproxy diff --from OLD -f NEW", err)
 	}
