@@ -52,6 +52,7 @@ lint: ## check formatting, vet, staticcheck, spelling, the workflow and go.mod
 	go run $(STATICCHECK) ./...
 	git grep -lz . -- '*.go' '*.md' Makefile scripts | xargs -0 go run $(MISSPELL) -error
 	go run $(ACTIONLINT)
+	go run $(ACTIONLINT) docs/ci/github.yaml
 	go mod tidy -diff
 
 .PHONY: golden
@@ -72,8 +73,11 @@ screenshots: ## take the pictures of terminals and of the page of --web in docs/
 	cd e2e && SCREENSHOT=$(abspath docs/images/web.png) go test -count=1 -run '^TestPage$$' ./web
 
 .PHONY: demo
-demo: build ## show balancing, scaling and refusing with real packets
-	go run ./demo $(BINARY) demo/services.yaml
+demo: ## show what nftproxy does, with real packets, in 12 steps; STEP=5 or STEP=replace shows one of them
+	@[ -x $(BINARY) ] || echo "Go compiles nftproxy first: some minutes on a new machine, later seconds."
+	@$(MAKE) --no-print-directory build
+	@scripts/install-packages nft:nftables
+	STEP='$(STEP)' go run ./demo $(BINARY) demo/services.yaml
 
 .PHONY: clean
 clean: ## remove the output of the other targets
@@ -193,7 +197,7 @@ bench-beside: ## repeat the measurements beside kube-proxy in docs/performance (
 .PHONY: bench-report
 bench-report: ## generate plots and tables from docs/performance/*.json
 	go run ./bench plot docs/performance docs/performance/*.json
-	go run ./bench table -w docs/performance.md -w docs/scale.md -w README.md docs/performance/*.json
+	go run ./bench table -w docs/performance.md -w docs/scale.md docs/performance/*.json
 
 .PHONY: bench-datapath
 bench-datapath: ## measure what rules cost packets, for nftproxy and kube-proxy; DATAPATH_SERVICES=30000, RESULTS=FILE.json saves

@@ -127,7 +127,7 @@ func (c *testCase) load(t *testing.T, p *phase, setup map[string][]byte) {
 
 // notices returns what is reported about the objects.
 func (p *phase) notices() string {
-	lines := slices.Clone(p.input.Warnings)
+	lines := p.input.Warnings.Lines()
 	for _, n := range p.routing.Notices {
 		lines = append(lines, n.String())
 	}
@@ -144,7 +144,7 @@ func (p *phase) result(name string) (text string, ok bool) {
 }
 
 // order is the order of new sections.
-var order = []string{"notices", "rules.nft", "flows", "plan"}
+var order = []string{"notices", "rules.nft", "flows", "services", "plan"}
 
 // check compares a section with the result, or rewrites it.
 func (p *phase) check(t *testing.T, name, got string) {

@@ -18,8 +18,8 @@ func TestLayers(t *testing.T) {
 		foreign []string // path prefixes of other modules, nil: any
 	}{
 		{"model", nil, []string{}},
-		{"manifest", []string{"terminal"}, []string{"go.yaml.in/yaml/v3", "sigs.k8s.io/json"}},
-		{"source", []string{"model", "terminal", "manifest"}, nil},
+		{"manifest", []string{"terminal", "suggest"}, []string{"go.yaml.in/yaml/v3", "sigs.k8s.io/json"}},
+		{"source", []string{"model", "terminal", "manifest", "suggest"}, nil},
 		{"nft", []string{"model"}, []string{}},
 		{"render", []string{"model", "nft"}, []string{}},
 		{"plan", []string{"model", "nft", "terminal"}, []string{}},
@@ -33,19 +33,20 @@ func TestLayers(t *testing.T) {
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
 		{"agent", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
-		{"config", []string{"model", "terminal", "manifest", "host"}, nil},
+		{"config", []string{"model", "terminal", "manifest", "host", "suggest"}, nil},
 		{"events", []string{"model"}, nil},
 		{"migrate", []string{"terminal"}, nil},
 		{"serve", nil, []string{}},
 		{"web", nil, []string{}},
 		{"logwriter", nil, []string{}},
 		{"health", []string{"model", "serve"}, []string{}},
-		{"metrics", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "source", "manifest", "status", "suggest"}, nil},
-		{"status", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "suggest"}, []string{
+		{"describe", []string{"model", "nft", "render", "plan", "terminal", "suggest"}, []string{}},
+		{"metrics", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "source", "manifest", "status", "suggest", "describe", "changes", "machine", "preflight", "takeover", "xtables"}, nil},
+		{"status", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "suggest", "describe", "changes"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
-		{"live", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "status", "suggest"}, []string{
+		{"live", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "status", "suggest", "describe", "changes"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
-		{"top", []string{"model", "nft", "render", "plan", "terminal", "suggest", "netlinkio", "host", "kernel", "apply", "agent", "status", "live"}, []string{
+		{"top", []string{"model", "nft", "render", "plan", "terminal", "suggest", "describe", "changes", "netlinkio", "host", "kernel", "apply", "agent", "status", "live"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x",
 			"charm.land/bubbletea", "github.com/charmbracelet", "github.com/clipperhouse", "github.com/lucasb-eyer", "github.com/mattn/go-runewidth",
 			"github.com/muesli/cancelreader", "github.com/rivo/uniseg", "github.com/xo/terminfo"}},

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
+	"github.com/nftproxy/nftproxy/internal/changes"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -22,6 +23,8 @@ type options struct {
 	files    []string
 	settings *config.Flags
 	level    slog.LevelVar // of the log
+	quiet    bool          // no output but errors
+	warnings warnings
 }
 
 func (o *options) addFlags(c *cobra.Command) {
@@ -43,7 +46,14 @@ func (o *options) start(c *cobra.Command) (*config.Config, *slog.Logger, error) 
 		return nil, nil, err
 	}
 	o.level.Set(levelOf(cfg.Kube.Logging.Verbosity))
-	log := newLogger(c.ErrOrStderr(), cfg.Kube.Logging.Format, &o.level)
+	if o.quiet {
+		o.level.Set(slog.LevelError)
+	}
+	newLog := onceLogger
+	if c.Name() == runName {
+		newLog = newLogger
+	}
+	log := newLog(c.ErrOrStderr(), cfg.Kube.Logging.Format, &o.level)
 	if cfg.Kube.Logging.Verbosity >= 1 { // 12.7
 		values := config.Values(c.Flags())
 		for _, name := range slices.Sorted(maps.Keys(values)) {
@@ -78,24 +88,34 @@ func (o *options) source(stdin io.Reader, cfg *config.Config) (*source.Files, er
 // routing reads the objects and returns their routing. It logs the notices. here
 // selects the interface addresses of this machine.
 func (o *options) routing(c *cobra.Command, here bool) (*model.Routing, *slog.Logger, error) {
+	side, log, err := o.side(c, here)
+	return side.Routing, log, err
+}
+
+// side is routing, with the objects.
+func (o *options) side(c *cobra.Command, here bool) (side changes.Side, log *slog.Logger, err error) {
 	cfg, log, err := o.start(c)
 	if err != nil {
-		return nil, nil, err
+		return side, nil, err
 	}
 	if here && len(cfg.Node.NodePortAddresses) > 0 {
 		if cfg.Node.InterfaceAddresses, err = host.ServingAddresses(); err != nil {
-			return nil, nil, err
+			return side, nil, err
 		}
 	}
-	snapshot, err := o.objects(c, cfg, log)
-	if err != nil {
-		return nil, nil, err
+	side, err = o.sideOf(c, cfg, log)
+	return side, log, err
+}
+
+// sideOf reads the objects, resolves them and logs the notices.
+func (o *options) sideOf(c *cobra.Command, cfg *config.Config, log *slog.Logger) (side changes.Side, err error) {
+	if side.Snapshot, err = o.objects(c, cfg, log); err != nil {
+		return side, err
 	}
-	routing := model.Resolve(snapshot, cfg.Node)
-	for _, n := range routing.Notices {
-		log.Warn(n.Message, "object", n.Object)
-	}
-	return routing, log, nil
+	o.phase(c, "resolving %d Services", len(side.Snapshot.Services))
+	side.Routing = model.Resolve(side.Snapshot, cfg.Node)
+	o.warnings.notices(log, side.Routing.Notices)
+	return side, o.warnings.check()
 }
 
 func access(cfg *config.Config) source.Access {
@@ -121,11 +141,20 @@ func (o *options) objects(c *cobra.Command, cfg *config.Config, log *slog.Logger
 		if err != nil {
 			return nil, err
 		}
-		return cluster.Read(c.Context())
+		o.phase(c, "reading the API server")
+		snapshot, err := cluster.Read(c.Context())
+		o.warnings.count += cluster.State().Warned // the log has them
+		return snapshot, err
 	}
 	files, err := o.source(c.InOrStdin(), cfg)
 	if err != nil {
 		return nil, err
 	}
-	return files.Snapshot(log)
+	o.phase(c, "reading %s", inputs(o.files))
+	input, err := files.Load()
+	if err != nil {
+		return nil, err
+	}
+	o.warnings.input(log, input)
+	return input.Snapshot, nil
 }

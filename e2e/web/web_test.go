@@ -37,7 +37,7 @@ const (
 )
 
 // TestPage opens the page in a browser on the node of a daemon with real connections
-// (11.18): numbers appear and change, filter, order and details work, nothing is
+// (11.19): numbers appear and change, filter, order and details work, nothing is
 // loaded from elsewhere, and nothing is wrong in the console. SCREENSHOT names a file
 // to write a picture to.
 func TestPage(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/live"
+	"github.com/nftproxy/nftproxy/internal/machine"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/preflight"
@@ -43,6 +44,7 @@ type work struct {
 	// interfaces has the addresses that serve NodePorts and health checks.
 	interfaces *host.Interfaces
 	takeover   *kubeProxyCleanup // nil unless this process replaces kube-proxy
+	machine    *machine.Monitor
 }
 
 // sockets are the connections to nf_tables.
@@ -63,6 +65,7 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets
 	w.cleaner = conntrack.New(conntrack.Netlink{}, conntrack.Config{
 		TCP: d.Config.Own.ConntrackTCPCleanup, Observe: w.metrics.Cleaned, Log: d.Log,
 	})
+	w.machine = &machine.Monitor{Use: w.use, Log: d.Log}
 	w.interfaces = host.NewInterfaces(host.ServingAddresses, d.Log)
 	w.agent = w.newAgent(s)
 	w.addServers(families, s.scrapes)
@@ -104,7 +107,8 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 			s := w.Source.State()
 			return s.Err, s.Since, s.Warnings
 		},
-		Counted: w.node.Counters, Kernel: scrapes, Log: w.Log,
+		View: w.agent.View, Names: w.agent.Names, Bindings: scrapes.Bindings,
+		Machine: w.machineProblems, Counted: w.node.Counters, Kernel: scrapes, Log: w.Log,
 	})
 	w.live = live.New(live.Config{Status: w.status, Counted: w.node.Counters, EndpointsCounted: w.node.EndpointCounters, Log: w.Log})
 	w.health = &health.Proxy{
@@ -114,12 +118,21 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 			s := w.agent.State()
 			return health.Progress{Started: s.Started, LastSync: s.LastSync, Pending: w.pending(s.Pending)}
 		},
-		Node:     w.Source.Node,
-		Answered: w.metrics.Answered,
+		Node:           w.Source.Node,
+		SourceUnusable: w.sourceUnusable,
+		Answered:       w.metrics.Answered,
 	}
 	w.services = health.NewServices(health.ServicesConfig{
 		Node: w.node, Interfaces: w.interfaces.Addresses, Healthy: w.healthy(), Failed: w.events.HealthCheckFailed, Log: w.Log,
 	})
+}
+
+// sourceUnusable returns since when the source cannot be used; zero: it can.
+func (w *work) sourceUnusable() time.Time {
+	if s := w.Source.State(); s.Err != nil {
+		return s.Since
+	}
+	return time.Time{}
 }
 
 // follow connects the metrics with their sources, and the observers with the agent.
@@ -131,7 +144,9 @@ func (w *work) follow() {
 		w.metrics.FollowConnections(w.status.ServiceCounts)
 	}
 	w.metrics.FollowAgent(w.agent.State)
-	w.agent.Observers = append(w.agent.Observers, w.metrics.Observe, w.status.Observe, w.live.Observe, w.report, w.synced)
+	w.metrics.FollowMachine(w.machine.Counts, machine.ReadConntrack)
+	w.metrics.FollowSource(w.Source.State)
+	w.agent.Observers = append(w.agent.Observers, w.metrics.Observe, w.status.Observe, w.live.Observe, w.report, w.synced, w.checkMachine)
 	if w.takeover != nil {
 		w.agent.Observers = append(w.agent.Observers, w.takeover.observe)
 	}
@@ -239,6 +254,7 @@ func (w *work) pages() http.Handler {
 	mux := http.NewServeMux()
 	w.metrics.Handle(mux)
 	mux.Handle("/status", w.status)
+	mux.HandleFunc("GET "+status.DescribePath, w.status.Describe)
 	p.Handle(mux)
 	w.handleLive(mux, p)
 	return mux

@@ -1,6 +1,7 @@
 package metrics_test
 
 import (
+	"errors"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -23,6 +24,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/machine"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source"
@@ -37,9 +39,12 @@ var everything = sync.OnceValue(func() *metrics.Set {
 	s.FollowCluster(func() source.Counts {
 		return source.Counts{Services: 7, Slices: 9, PendingServices: 2, PendingSlices: 3, Rejected: 1}
 	})
+	s.FollowSource(func() source.State { return source.State{LastSuccess: started, Failures: 5, Warned: 30} })
 	s.FollowConnections(func() ([]status.ServiceCount, error) {
 		return []status.ServiceCount{{Family: model.IPv4, Connections: 1}}, nil
 	})
+	s.FollowMachine(func() map[string]int { return map[string]int{"forwarding": 1} },
+		func() (machine.Conntrack, error) { return machine.Conntrack{Count: 7, Max: 9}, nil })
 	s.ExportRequests(metrics.CountRequests())
 	objects := snapshot(service("web", "10.96.0.1"))
 	objects.Nodes = []*model.Node{{Name: "node-2"}}
@@ -67,6 +72,22 @@ func TestCluster(t *testing.T) {
 		"kubeproxy_sync_proxy_rules_endpoint_changes_pending":                        3,
 		"nftproxy_rejected_objects":                                                  1,
 		`kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{ip_family="IPv6"}`: float64(started.Unix()),
+	})
+}
+
+// TestSource: 11.16.
+func TestSource(t *testing.T) {
+	expect(t, scrape(t, everything(), "/metrics"), map[string]float64{
+		"nftproxy_source_usable":                         1,
+		"nftproxy_source_errors_total":                   5,
+		"nftproxy_source_last_success_timestamp_seconds": float64(started.Unix()),
+		"nftproxy_source_warnings":                       30,
+	})
+	s := newSet()
+	s.FollowSource(func() source.State { return source.State{Err: errors.New("broken")} })
+	expect(t, scrape(t, s, "/metrics"), map[string]float64{
+		"nftproxy_source_usable":                         0,
+		"nftproxy_source_last_success_timestamp_seconds": 0,
 	})
 }
 

@@ -18,7 +18,7 @@ func get(path string) *httptest.ResponseRecorder {
 }
 
 // TestPolicy: the policy allows exactly the style and the script of the page, by their
-// hashes, and nothing from elsewhere (11.18).
+// hashes, and nothing from elsewhere (11.19).
 func TestPolicy(t *testing.T) {
 	w := get(web.Path)
 	page, policy := w.Body.String(), w.Header().Get("Content-Security-Policy")
