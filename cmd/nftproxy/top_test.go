@@ -263,3 +263,20 @@ func TestTopWithoutDaemon(t *testing.T) {
 		}
 	}
 }
+
+// TestDescribeEndpointConnections: describe has the connections of each endpoint, from
+// the daemon and from the kernel (11.21).
+func TestDescribeEndpointConnections(t *testing.T) {
+	b := newBusy(t, "--endpoint-metrics")
+	row := regexp.MustCompile(`(?m)^  10\.128\.0\.3:8080 .*50\.0 % +[1-9][0-9]*$`)
+	for _, where := range [][]string{nil, {"--metrics-bind-address", unusedAddress()}} {
+		var r result
+		eventually(t, "connections of an endpoint", func() bool {
+			r = runProcess(t, b.Node.Namespace, append([]string{"describe", "shop/web"}, where...)...)
+			return row.MatchString(r.stdout)
+		})
+		if strings.Contains(r.stdout, "no daemon") == (where == nil) {
+			t.Errorf("%v: %s%s", where, r.stdout, r.stderr)
+		}
+	}
+}
