@@ -141,8 +141,12 @@ func (r *Router) conflicts(f Frontend) []Notice {
 }
 
 func conflict(f Frontend, loser, winner *Route) Notice {
-	return notice(loser.Service.Name.Object(), Conflict, "%s (%s of port %q) is served by Service %s",
-		f, loser.Kind, loser.Port.Name, winner.Service.Name)
+	port := ""
+	if loser.Port.Name != "" {
+		port = fmt.Sprintf(" of port %q", loser.Port.Name)
+	}
+	return notice(loser.Service.Name.Object(), Conflict, "%s (%s%s) is served by Service %s, and therefore not by this one",
+		f, loser.Kind, port, winner.Service.Name)
 }
 
 // nodePortNotices reports NodePorts that no address of the node can serve.

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/explain"
+	"github.com/nftproxy/nftproxy/internal/host"
+	"github.com/nftproxy/nftproxy/internal/machine"
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// addMachine adds what stops the connection outside of the tables: no route to an
+// endpoint, no forwarding, a filter of another program.
+func addMachine(r *explain.Result) {
+	own, err := host.InterfaceAddresses()
+	if err != nil {
+		return
+	}
+	var elsewhere []netip.Addr
+	for _, o := range r.Outcomes {
+		if a := o.Endpoint.Addr(); a.IsValid() && !slices.Contains(own, a) {
+			elsewhere = append(elsewhere, a)
+		}
+	}
+	if len(elsewhere) == 0 {
+		return
+	}
+	const most = 3 // notes about routes
+	missing := 0
+	for _, a := range elsewhere {
+		if !routedSource(a).IsValid() && missing < most {
+			r.Notes = append(r.Notes, fmt.Sprintf("this machine has no route to %s", a))
+			missing++
+		}
+	}
+	if r.Packet.FromNode {
+		return // the packet is sent, not forwarded
+	}
+	use := machine.Use{Families: []model.Family{model.FamilyOf(r.Packet.Destination)}, Endpoints: slices.Values(elsewhere)}
+	for _, f := range machine.Serving(machine.Read(), use) {
+		if f.Check != "conntrack" {
+			r.Notes = append(r.Notes, f.String())
+		}
+	}
+}
