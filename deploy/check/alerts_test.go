@@ -34,6 +34,7 @@ var alertCases = map[string]struct {
 		nftproxy_affinity_capacity{job="nftproxy", instance="n1", ip_family="IPv4", map="affinity"} 1000000x180
 		nftproxy_notices{job="nftproxy", reason="Conflict"} 0x180
 		nftproxy_rejected_objects{job="nftproxy"} 0x180
+		nftproxy_source_usable{job="nftproxy", instance="n1"} 1x180
 		rest_client_requests_total{job="nftproxy", instance="n1", code="200"} 0+9x180
 		rest_client_requests_total{job="nftproxy", instance="n1", code="500"} 0+0.9x180`, nil},
 	"quiet for hours": {`load 1m
@@ -82,6 +83,9 @@ var alertCases = map[string]struct {
 	"an unusable object": {`load 1m
 		nftproxy_rejected_objects{job="nftproxy"} 1x180`,
 		map[string]int{"NftproxyObjectsNotServed": 15}},
+	"a source that cannot be used": {`load 1m
+		nftproxy_source_usable{job="nftproxy", instance="n1"} 1x10 0x170`,
+		map[string]int{"NftproxySourceUnusable": 11 + 5}},
 	"not allowed": {`load 1m
 		rest_client_requests_total{job="nftproxy", instance="n1", code="200"} 0+8x180
 		rest_client_requests_total{job="nftproxy", instance="n1", code="403"} 0+1x180`,

@@ -310,7 +310,7 @@ func (a *Agent) load(s *Sync) (err error) {
 		routes = render.Added(base)
 	}
 	rules, parts := render.Load(base, routes)
-	if s.Plan, err = a.Applier.Load(parts); err != nil {
+	if s.Plan, err = a.Applier.Load(paced(parts, len(routes), a.Log)); err != nil {
 		return err
 	}
 	a.rules, a.compared = rules, time.Now()

@@ -113,12 +113,21 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 			s := w.agent.State()
 			return health.Progress{Started: s.Started, LastSync: s.LastSync, Pending: w.pending(s.Pending)}
 		},
-		Node:     w.Source.Node,
-		Answered: w.metrics.Answered,
+		Node:           w.Source.Node,
+		SourceUnusable: w.sourceUnusable,
+		Answered:       w.metrics.Answered,
 	}
 	w.services = health.NewServices(health.ServicesConfig{
 		Node: w.node, Interfaces: w.interfaces.Addresses, Healthy: w.healthy(), Failed: w.events.HealthCheckFailed, Log: w.Log,
 	})
+}
+
+// sourceUnusable returns since when the source cannot be used; zero: it can.
+func (w *work) sourceUnusable() time.Time {
+	if s := w.Source.State(); s.Err != nil {
+		return s.Since
+	}
+	return time.Time{}
 }
 
 // follow connects the metrics with their sources, and the observers with the agent.
@@ -130,6 +139,7 @@ func (w *work) follow() {
 		w.metrics.FollowConnections(w.status.ServiceCounts)
 	}
 	w.metrics.FollowAgent(w.agent.State)
+	w.metrics.FollowSource(w.Source.State)
 	w.agent.Observers = append(w.agent.Observers, w.metrics.Observe, w.status.Observe, w.live.Observe, w.report, w.synced)
 	if w.takeover != nil {
 		w.agent.Observers = append(w.agent.Observers, w.takeover.observe)

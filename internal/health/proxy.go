@@ -32,6 +32,10 @@ type Proxy struct {
 	// Node returns the last known Node object, even if it is deleted; nil: it was
 	// never seen (10.10, 10.11).
 	Node func() *model.Node
+	// SourceUnusable returns since when the source cannot be used; zero: it can. The
+	// rules still serve, so it does not change the status of an answer (10.26). Nil
+	// means that it can.
+	SourceUnusable func() time.Time
 	// Answered is called with the path and the status code of each answer.
 	Answered func(path string, code int)
 }
@@ -43,7 +47,19 @@ type proxyAnswer struct {
 	NodeEligible *bool                    `json:"nodeEligible,omitempty"`
 	Healthy      bool                     `json:"healthy"`
 	Status       map[string]familyHealthy `json:"status,omitempty"`
+	Source       *sourceAnswer            `json:"source,omitempty"`
 }
+
+// sourceAnswer is in an answer while the source cannot be used.
+type sourceAnswer struct {
+	Usable bool      `json:"usable"`
+	Since  time.Time `json:"since"`
+	Reason string    `json:"reason"`
+}
+
+// reasonUnusable names no file and no object: any host that reaches the node can
+// ask.
+const reasonUnusable = "the input cannot be used; the rules serve what was read before; \"nftproxy status\" on the node shows the error"
 
 type familyHealthy struct {
 	LastUpdated time.Time `json:"lastUpdated"`
@@ -87,10 +103,22 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if good {
 		a.LastUpdated = a.CurrentTime
 	}
+	a.Source = p.source()
 	body, _ := json.Marshal(a) // these types cannot fail
 	code := statusCode(good)
 	p.Answered(path, code)
 	answer(w, code, body)
+}
+
+func (p *Proxy) source() *sourceAnswer {
+	if p.SourceUnusable == nil {
+		return nil
+	}
+	since := p.SourceUnusable()
+	if since.IsZero() {
+		return nil
+	}
+	return &sourceAnswer{Since: since.UTC(), Reason: reasonUnusable}
 }
 
 // statusCode returns the status that load balancers look at.

@@ -59,6 +59,32 @@ func (s *state) expect(t *testing.T, when string, healthz, livez int) {
 	}
 }
 
+// TestUnusableSource: 10.26, the node serves on, so only the body shows it, without
+// names of files and objects.
+func TestUnusableSource(t *testing.T) {
+	s := newState()
+	p := s.proxy()
+	var since time.Time
+	p.SourceUnusable = func() time.Time { return since }
+	for _, c := range []struct {
+		since time.Time
+		want  string // at the end of the body
+	}{
+		{time.Time{}, `"IPv6":{"lastUpdated":"TIME","healthy":true}}}`},
+		{time.Unix(1000, 0), `,"source":{"usable":false,"since":"1970-01-01T00:16:40Z","reason":"the input cannot be used; the rules serve what was read before; \"nftproxy status\" on the node shows the error"}}`},
+	} {
+		since = c.since
+		for _, path := range []string{"/healthz", "/livez"} {
+			w := httptest.NewRecorder()
+			p.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+			want := strings.ReplaceAll(c.want, "TIME", s.Started.UTC().Format(time.RFC3339Nano))
+			if w.Code != http.StatusOK || !strings.HasSuffix(w.Body.String(), want) {
+				t.Errorf("%s: %d %s, want 200 and %s", path, w.Code, w.Body, want)
+			}
+		}
+	}
+}
+
 // oneConn is a listener for one connection in memory.
 type oneConn chan net.Conn
 

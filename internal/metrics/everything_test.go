@@ -1,6 +1,7 @@
 package metrics_test
 
 import (
+	"errors"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -37,6 +38,7 @@ var everything = sync.OnceValue(func() *metrics.Set {
 	s.FollowCluster(func() source.Counts {
 		return source.Counts{Services: 7, Slices: 9, PendingServices: 2, PendingSlices: 3, Rejected: 1}
 	})
+	s.FollowSource(func() source.State { return source.State{LastSuccess: started, Failures: 5, Warned: 30} })
 	s.FollowConnections(func() ([]status.ServiceCount, error) {
 		return []status.ServiceCount{{Family: model.IPv4, Connections: 1}}, nil
 	})
@@ -67,6 +69,22 @@ func TestCluster(t *testing.T) {
 		"kubeproxy_sync_proxy_rules_endpoint_changes_pending":                        3,
 		"nftproxy_rejected_objects":                                                  1,
 		`kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{ip_family="IPv6"}`: float64(started.Unix()),
+	})
+}
+
+// TestSource: 11.16.
+func TestSource(t *testing.T) {
+	expect(t, scrape(t, everything(), "/metrics"), map[string]float64{
+		"nftproxy_source_usable":                         1,
+		"nftproxy_source_errors_total":                   5,
+		"nftproxy_source_last_success_timestamp_seconds": float64(started.Unix()),
+		"nftproxy_source_warnings":                       30,
+	})
+	s := newSet()
+	s.FollowSource(func() source.State { return source.State{Err: errors.New("broken")} })
+	expect(t, scrape(t, s, "/metrics"), map[string]float64{
+		"nftproxy_source_usable":                         0,
+		"nftproxy_source_last_success_timestamp_seconds": 0,
 	})
 }
 

@@ -121,6 +121,45 @@ func (s *Set) FollowCluster(counts func() source.Counts) {
 		func(c source.Counts) int { return c.Rejected })
 }
 
+// FollowSource exports the state of the source. It is called at most once.
+func (s *Set) FollowSource(state func() source.State) {
+	desc := func(name, help string) *prometheus.Desc { return prometheus.NewDesc(name, help, nil, nil) }
+	s.registry.MustRegister(&sourceCollector{
+		state:    state,
+		usable:   desc("nftproxy_source_usable", "1 if the files or the API server can be used, else 0; the rules follow what was read before."),
+		failures: desc("nftproxy_source_errors_total", "Failed attempts to read the files, or failed requests to the API server for objects."),
+		success:  desc("nftproxy_source_last_success_timestamp_seconds", "Unix time at which the files or the API server were read last."),
+		warnings: desc("nftproxy_source_warnings", "Warnings about objects that are used, but not as their author may expect; the log and the status have them."),
+	})
+}
+
+// sourceCollector asks for the state of the source once in a scrape.
+type sourceCollector struct {
+	state                               func() source.State
+	usable, failures, success, warnings *prometheus.Desc
+}
+
+// Describe implements [prometheus.Collector].
+func (c *sourceCollector) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, out) }
+
+// Collect implements [prometheus.Collector].
+func (c *sourceCollector) Collect(out chan<- prometheus.Metric) {
+	state, usable, success := c.state(), 0.0, 0.0
+	if state.Err == nil {
+		usable = 1
+	}
+	if !state.LastSuccess.IsZero() {
+		success = unixSeconds(state.LastSuccess)
+	}
+	gauge := func(d *prometheus.Desc, value float64) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value)
+	}
+	gauge(c.usable, usable)
+	gauge(c.success, success)
+	gauge(c.warnings, float64(state.Warned))
+	out <- prometheus.MustNewConstMetric(c.failures, prometheus.CounterValue, float64(state.Failures))
+}
+
 func unixSeconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }
 
 // seriesGauge is a gauge whose series are replaced together: a scrape sees a

@@ -1,8 +1,8 @@
 package source
 
 import (
+	"context"
 	"fmt"
-	"io"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,8 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	kubetesting "k8s.io/client-go/testing"
 )
 
 // TestClusterState: the API server is unusable when requests have failed for a
@@ -64,18 +64,21 @@ func TestClusterState(t *testing.T) {
 	})
 }
 
+// mute is a Reader whose lists get no answer.
+type mute struct{ Reader }
+
+func (mute) List(ctx context.Context, _ metav1.ListOptions, _ func(runtime.Object) error) (metav1.ListMeta, error) {
+	<-ctx.Done()
+	return metav1.ListMeta{}, ctx.Err()
+}
+
 // TestClusterStateSilence: requests without an answer count as failures.
 func TestClusterStateSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t, ClusterConfig{})
-		answer := make(chan struct{})
-		l.api.PrependReactor("list", "endpointslices", func(kubetesting.Action) (bool, runtime.Object, error) {
-			<-answer
-			return true, nil, io.ErrUnexpectedEOF
-		})
-		l.start()
-		defer close(answer)
+		l.client.Slices = mute{l.client.Slices}
 		start := time.Now()
+		l.start()
 		time.Sleep(unusableAfter - time.Nanosecond)
 		if s := l.State(); s.Err != nil {
 			t.Error(s.Err)

@@ -198,6 +198,8 @@ func explainPath(err error) error {
 		return err
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("read file: %w: check the path", pathError.Err)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("read file: %w: check the permissions of the path", pathError.Err)
 	}
-	return fmt.Errorf("read file: %w: check the path and its permissions", pathError.Err)
+	return fmt.Errorf("read file: %w", pathError.Err)
 }

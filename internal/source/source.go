@@ -2,10 +2,12 @@ package source
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -41,8 +43,13 @@ type followed struct {
 	node     atomic.Pointer[model.Node]
 	before   *model.Snapshot // loaded last
 	state    stateKeeper
-	log      *slog.Logger
+	// unreadable receives a value when the system refused to read the files.
+	unreadable chan struct{}
+	log        *slog.Logger
 }
+
+// rereadAfter is the pause before files are read again that could not be read.
+const rereadAfter = 5 * time.Second
 
 // Follow returns a Source that reads files again whenever they change, on the
 // node of that name. Warnings about the objects go to log.
@@ -51,12 +58,32 @@ func Follow(files *Files, nodeName string, log *slog.Logger) (Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &followed{files: files, watcher: watcher, nodeName: nodeName, before: &model.Snapshot{}, log: log}, nil
+	return &followed{
+		files: files, watcher: watcher, nodeName: nodeName, before: &model.Snapshot{},
+		unreadable: make(chan struct{}, 1), log: log,
+	}, nil
 }
 
 func (f *followed) String() string { return "files " + strings.Join(f.files.Paths, " ") }
 
-func (f *followed) Run(ctx context.Context, changed func()) error { return f.watcher.Run(ctx, changed) }
+// Run also reads the files again after an error of the system, of whose end no
+// watch may report: a directory that is mounted again, a shortage of file
+// descriptors, an error of a disk.
+func (f *followed) Run(ctx context.Context, changed func()) error {
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-f.unreadable:
+			}
+			if wait(ctx, rereadAfter) {
+				changed()
+			}
+		}
+	}()
+	return f.watcher.Run(ctx, changed)
+}
 
 // AwaitNode returns immediately: a machine needs no Node object.
 func (f *followed) AwaitNode(context.Context) error { return nil }
@@ -67,6 +94,7 @@ func (f *followed) Load() (*model.Update, error) {
 	input, err := f.files.Load()
 	if err != nil {
 		f.state.set(err, nil, time.Now())
+		f.retry(err)
 		return nil, err
 	}
 	before := f.state.set(nil, input.Warnings, time.Now())
@@ -77,6 +105,18 @@ func (f *followed) Load() (*model.Update, error) {
 	u := s.Since(f.before)
 	f.before = s
 	return u, nil
+}
+
+// retry requests another attempt after an error of the system. Other errors end only
+// when the content of a file changes.
+func (f *followed) retry(err error) {
+	if !errors.As(err, new(syscall.Errno)) {
+		return
+	}
+	select {
+	case f.unreadable <- struct{}{}:
+	default:
+	}
 }
 
 // logNew logs the warnings that the last input did not have.

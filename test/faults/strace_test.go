@@ -47,12 +47,16 @@ func (n *node) startWith(f fault, flags ...string) (*process, *tracer) {
 	return n.startUnder(tr.arguments(f, "-qq", "-D"), flags...), tr // -D: strace is not the parent
 }
 
-// inject makes a fault in a program that runs, until the tracer is detached.
-func (p *process) inject(f fault) *tracer {
+// inject makes a fault in a program that runs, until the tracer is detached. With
+// paths, it concerns only calls with these.
+func (p *process) inject(f fault, paths ...string) *tracer {
 	n := p.node
 	n.t.Helper()
 	tr := newTracer(n.t)
 	args := tr.arguments(f, "-p", strconv.Itoa(p.cmd.Process.Pid))
+	for _, path := range paths {
+		args = append(args, "-P", path)
+	}
 	tr.cmd = exec.Command(args[0], args[1:]...)
 	var said netlab.LogBuffer
 	tr.cmd.Stderr = &said
