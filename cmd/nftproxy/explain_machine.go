@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
 
@@ -39,9 +40,13 @@ func addMachine(r *explain.Result) {
 		return // the packet is sent, not forwarded
 	}
 	use := machine.Use{Families: []model.Family{model.FamilyOf(r.Packet.Destination)}, Endpoints: slices.Values(elsewhere)}
-	for _, f := range machine.Serving(machine.Read(), use) {
-		if f.Check != "conntrack" {
-			r.Notes = append(r.Notes, f.String())
-		}
+	for _, f := range machineProblems(use) {
+		r.Notes = append(r.Notes, f.String())
 	}
+}
+
+// machineProblems returns what keeps this machine from serving, as a daemon finds it.
+func machineProblems(use machine.Use) []machine.Finding {
+	m := machine.Monitor{Use: func() (machine.Use, bool) { return use, true }, Log: slog.New(slog.DiscardHandler)}
+	return m.Problems()
 }

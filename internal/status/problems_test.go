@@ -220,8 +220,8 @@ func TestDescribe(t *testing.T) {
 			router.SetServices(map[model.ServiceName]model.ServiceState{name: {Service: service("svc-16", addr("10.96.0.16"))}})
 			return router.View(name)
 		},
-		SourceState: func() (error, time.Time, []string) {
-			return nil, time.Time{}, []string{"Service default/svc-16: odd", "Service default/svc-17: odd"}
+		SourceState: func() (time.Time, []string, error) {
+			return time.Time{}, []string{"Service default/svc-16: odd", "Service default/svc-17: odd"}, nil
 		},
 	})
 	web := httptest.NewServer(http.HandlerFunc(s.Describe))
