@@ -29,6 +29,7 @@ type Use struct {
 const (
 	pageBeside     = "docs/compatibility.md#what-to-set"
 	pageStandalone = "docs/standalone.md#what-to-know"
+	pageMachine    = "docs/runbooks.md#nftproxymachineproblem"
 	pageMigration  = "docs/migration.md"
 	pageKernels    = "docs/ruleset.md#kernels-and-versions-of-nft"
 	pageOwnership  = "docs/ruleset.md#table-ownership"

@@ -97,7 +97,7 @@ func TestPrint(t *testing.T) {
 	}
 	const begins = `problem  forwarding: net.ipv4.ip_forward is 0: connections from other machines do not reach endpoints on other machines or in pods \x1b[2J
          do: sysctl -w net.ipv4.ip_forward=1, and write it to /etc/sysctl.d/
-         see https://github.com/nftproxy/nftproxy/blob/main/docs/migration.md
+         see https://github.com/nftproxy/nftproxy/blob/main/docs/runbooks.md#nftproxymachineproblem
 warning  other-proxies: Cilium may serve Services itself
 `
 	const ends = "\nNOT READY as a node of a cluster: 1 problem, 1 warning, 1 check without access\n"
@@ -137,7 +137,7 @@ func TestDocumentation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages := []string{pageBeside, pageStandalone, pageMigration, pageKernels, pageOwnership, pageUntried}
+	pages := []string{pageBeside, pageStandalone, pageMachine, pageMigration, pageKernels, pageOwnership, pageUntried}
 	pages = append(pages, regexp.MustCompile(`docs/[a-z]+\.md#[a-z-]+`).FindAllString(string(code), -1)...)
 	for _, page := range pages {
 		file, anchor, _ := strings.Cut(page, "#")
@@ -155,5 +155,20 @@ func TestDocumentation(t *testing.T) {
 		if !found {
 			t.Errorf("%s has no heading %q", file, anchor)
 		}
+	}
+}
+
+// TestChecksAreDocumented: docs/check.md lists every check, in order.
+func TestChecksAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/check.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var listed []string
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\|").FindAllStringSubmatch(string(text), -1) {
+		listed = append(listed, row[1])
+	}
+	if got, want := strings.Join(listed, " "), strings.Join(Names(), " "); got != want {
+		t.Errorf("listed %s\nwant %s", got, want)
 	}
 }

@@ -81,6 +81,10 @@ func (d *decoder) compared(e *expr.Cmp) Condition {
 			if equal {
 				return Condition{Kind: Interface, Name: string(bytes.TrimRight(e.Data, "\x00"))}
 			}
+		case expr.MetaKeyNFPROTO:
+			if equal && len(e.Data) == 1 {
+				return Condition{Kind: Family, Number: e.Data[0]}
+			}
 		case expr.MetaKeyL4PROTO:
 			if equal && len(e.Data) == 1 {
 				return Condition{Kind: Protocol, Number: e.Data[0]}
@@ -122,11 +126,11 @@ func (d *decoder) connection(l *expr.Ct, e *expr.Cmp) Condition {
 // header decodes a comparison with the addresses or the protocol of a packet.
 func (d *decoder) header(l *expr.Payload, value []byte) Condition {
 	source, destination, size := uint32(12), uint32(16), 4
-	if l.Len > 0 && (l.Offset >= 8 && d.family == nftables.TableFamilyIPv6 || l.Len == 16) {
+	if d.family == nftables.TableFamilyIPv6 || l.Offset == 24 || l.Offset == 8 && l.Len > 1 {
 		source, destination, size = 8, 24, 16
 	}
 	switch {
-	case l.Base != expr.PayloadBaseNetworkHeader:
+	case l.Base != expr.PayloadBaseNetworkHeader || len(value) == 0:
 		return Condition{}
 	case size == 4 && l.Offset == 9 && l.Len == 1:
 		return Condition{Kind: Protocol, Number: value[0]}

@@ -128,7 +128,7 @@ type Condition struct {
 	Prefix netip.Prefix // of Source and Destination
 	Name   string       // of Interface
 	States uint32       // of State: bits of conntrack, as nft has them
-	Number uint8        // of Protocol
+	Number uint8        // of Protocol and Family
 }
 
 // Kind is what a condition is about.
@@ -142,6 +142,7 @@ const (
 	State                   // of the connection
 	DNAT                    // the connection is translated
 	Protocol
+	Family // NFPROTO_IPV4 or NFPROTO_IPV6
 )
 
 // Bits of conntrack states in [Condition].

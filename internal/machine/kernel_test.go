@@ -166,6 +166,10 @@ func TestConditions(t *testing.T) {
 		{name: "nftables accepts translated connections", script: "nft 'table inet f { chain forward { type filter hook forward priority 0; policy drop; ct state established,related accept; ct status dnat accept; }; }'"},
 		{name: "nftables accepts pods of IPv6", script: "nft 'table ip6 f { chain forward { type filter hook forward priority 0; policy drop; ip6 daddr fd00:10:128::/48 accept; }; }'",
 			use: machine.Use{PodRanges: pods}},
+		{name: "nftables accepts pods of both families", script: "nft 'table inet f { chain forward { type filter hook forward priority 0; policy drop; ip daddr 10.128.0.0/16 accept; ip6 daddr fd00:10:128::/48 accept; }; }'",
+			use: machine.Use{PodRanges: pods}},
+		{name: "nftables accepts pods of one family", script: "nft 'table inet f { chain forward { type filter hook forward priority 0; policy drop; ip daddr 10.128.0.0/16 accept; meta nfproto ipv6 meta l4proto icmpv6 accept; }; }'",
+			use: machine.Use{PodRanges: pods}, want: []string{"problem forward-filter: IPv6: chain inet f forward drops"}},
 		{name: "firewalld", script: `nft 'table inet firewalld { chain policies { ct mark 7 accept; }; chain filter_FORWARD { type filter hook forward priority 10; ct state { established, related } accept; ct status dnat accept; iifname "lo" accept; jump policies; reject with icmpx admin-prohibited; }; }'`},
 		{name: "firewalld, strict", script: `nft 'table inet firewalld { chain filter_FORWARD { type filter hook forward priority 10; ct state { established, related } accept; iifname "lo" accept; reject with icmpx admin-prohibited; }; }'`,
 			want: []string{"problem forward-filter: chain inet firewalld filter_FORWARD"}},
@@ -179,7 +183,7 @@ func TestConditions(t *testing.T) {
 		{name: "strict reverse path, two uplinks", set: []string{"net/ipv4/conf/all/rp_filter=1"}, script: two + "ip route add default dev b table 7", want: []string{
 			"warning rp-filter: rp_filter is strict (1) on a, b, and the machine has default routes by a, b"}},
 		{name: "strict reverse path, policy routing", set: []string{"net/ipv4/conf/all/rp_filter=1"}, script: two + "ip rule add fwmark 7 table 7; echo 2 >/proc/sys/net/ipv4/conf/a/rp_filter", want: []string{
-			"warning rp-filter: rp_filter is strict (1) on b, and the machine has 1 rules of policy routing"}},
+			"warning rp-filter: rp_filter is strict (1) on b, and the machine has 1 rule of policy routing"}},
 		{name: "loose reverse path", set: []string{"net/ipv4/conf/all/rp_filter=2"}, script: two + "ip rule add fwmark 7 table 7"},
 
 		{name: "a bridge", script: bridge, want: []string{"warning bridge-nf: net.bridge.bridge-nf-call-iptables is not 1: pods on the bridge br"}},
