@@ -7,8 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/config"
-	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/takeover"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
@@ -52,17 +53,32 @@ only: "kube-proxy --cleanup" from the image of kube-proxy removes them.`,
 // removeOwn removes nftproxy's rules, then the markers that replaced kube-proxy's
 // tables. The markers stay while a daemon keeps its rules.
 func removeOwn(c *cobra.Command, log *slog.Logger) error {
-	if err := applyOnce(c, log, &model.Routing{}); err != nil {
+	if err := removeTables(c, log); err != nil {
 		return err
 	}
 	removed, err := takeover.RemoveMarkers()
 	return errors.Join(printRemoved(c, removed), err)
 }
 
+// removeTables removes our tables and prints that.
+func removeTables(c *cobra.Command, log *slog.Logger) error {
+	paint, err := useColour("auto", c.OutOrStdout())
+	if err != nil {
+		return err
+	}
+	return withApplier(log, func(a *apply.Applier) error {
+		p, err := a.Apply(nft.FromNothing(&nft.Ruleset{}))
+		if err != nil {
+			return err
+		}
+		return p.Print(c.OutOrStdout(), paint)
+	})
+}
+
 // cleanUp removes nftproxy's rules and kube-proxy's leftovers (12.59). It continues
 // after a failure.
 func cleanUp(c *cobra.Command, log *slog.Logger) error {
-	own, marker := applyOnce(c, log, &model.Routing{}), takeover.NoMarker
+	own, marker := removeTables(c, log), takeover.NoMarker
 	if own != nil {
 		marker = takeover.MarkReplaced // they are in force
 	}

@@ -28,6 +28,8 @@ var flagValues = map[string][]string{
 	"version":               {"true", "raw"},
 	"output":                {"text", "json"},
 	"render output":         {"nft", "json"},
+	"diff output":           {"text", "json", "markdown"},
+	"elements":              {"auto", "always", "never"},
 }
 
 var protocols = []string{"tcp", "udp", "sctp", "icmp", "icmpv6"}

@@ -3,18 +3,21 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/changes"
+	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
-	"github.com/spf13/cobra"
-	"golang.org/x/term"
+	"github.com/nftproxy/nftproxy/internal/source"
 )
 
 // withKernel calls f with a connection to the kernel of this network namespace.
@@ -35,113 +38,133 @@ func withApplier(log *slog.Logger, f func(*apply.Applier) error) error {
 	})
 }
 
+type diffOptions struct {
+	options
+	from []string // files of the input before
+	reportOptions
+}
+
 func diffCommand() *cobra.Command {
-	var o options
-	var output, colour string
+	var o diffOptions
 	c := &cobra.Command{
-		Use:   "diff -f FILE | --kubeconfig FILE | --config FILE",
-		Short: "Show what would change in the kernel",
+		Use:   "diff [--from FILE] -f FILE | --kubeconfig FILE | --config FILE",
+		Short: "Show what would change in the kernel, or between two inputs",
 		Long: `Compare the kernel's rules with those for the files, or for the objects of the
 API server, and print the plan that "apply" would carry out. Nothing is changed.
 
+With --from, compare two inputs instead: that plan is for a node that runs with
+the files of --from. It needs neither root nor a kernel nor a network. Endpoints
+keep their slots as on a node. Flags about the node and the pods apply to both
+inputs; warnings are about the new one.
+
+The plan names the Services that change, with what changes for their clients,
+and then the elements of the rules. Lanes that no Service uses any more stay for
+the next one: the daemon removes them within an hour, and "apply" immediately.
+
 Exit code: 0 no changes, 1 changes, 2 error.`,
 		Example: `  nftproxy diff -f services.yaml
-  nftproxy diff -f services.yaml -o json | jq .summary
+  nftproxy diff --from old.yaml -f services.yaml
+  git show origin/main:services.yaml | nftproxy diff --from - -f services.yaml
+  nftproxy diff --from old/ -f new/ -o markdown >> "$GITHUB_STEP_SUMMARY"
+  nftproxy diff -f services.yaml -o json | jq '.summary, .services'
   nftproxy diff -f services.yaml >/dev/null && echo up to date
   nftproxy diff --config /var/lib/kube-proxy/config.conf --hostname-override node-1`,
 		Args: noArguments,
-		RunE: func(c *cobra.Command, _ []string) error {
-			paint, err := useColour(colour, c.OutOrStdout())
-			if err != nil {
-				return err
-			}
-			if err := checkOutput(output, "text"); err != nil {
-				return err
-			}
-			routing, log, err := o.routing(c, true)
-			if err != nil {
-				return err
-			}
-			return withApplier(log, func(a *apply.Applier) error {
-				p, _, err := a.Plan(render.Render(routing))
-				if err != nil {
-					return err
-				}
-				return printPlan(c.OutOrStdout(), p, output, paint)
-			})
-		},
+		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
 	o.addFlags(c)
-	c.Flags().StringVarP(&output, "output", "o", "text", "`format`: text or json")
-	c.Flags().StringVar(&colour, "color", "auto", "`when` to colour the text: auto, always or never; auto respects NO_COLOR")
+	c.Flags().StringArrayVar(&o.from, "from", nil, "compare with the rules for this `file` or directory instead of the kernel's, - for standard input; can be given several times")
+	_ = c.MarkFlagFilename("from", "yaml", "yml", "json") // fails only for an unknown flag
+	c.Flags().StringVarP(&o.format, "output", "o", "text", "`format`: text, json, or markdown for a pull request")
+	o.addReportFlags(c)
+	c.Flags().StringVar(&o.colour, "color", "auto", "`when` to colour the text: auto, always or never; auto respects NO_COLOR")
 	return c
 }
 
-// printPlan returns errChanges if the plan is not empty.
-func printPlan(w io.Writer, p *plan.Plan, output string, paint bool) error {
-	var err error
-	if output == "json" {
-		err = p.JSON(w, nil)
-	} else {
-		err = p.Print(w, paint)
+func (o *diffOptions) run(c *cobra.Command) error {
+	if err := o.check(c.OutOrStdout(), "text", "json", "markdown"); err != nil {
+		return err
 	}
-	if err == nil && !p.Empty() {
+	r, err := o.report(c)
+	if err != nil {
+		return o.explain(err)
+	}
+	meterOf(c).Stop()
+	if err := o.print(c.OutOrStdout(), r); err != nil {
+		return err
+	}
+	if !r.plan.Empty() {
 		return errChanges
+	}
+	return nil
+}
+
+// explain adds a hint for two inputs that were given as one.
+func (o *diffOptions) explain(err error) error {
+	if len(o.files) > 1 && len(o.from) == 0 && strings.Contains(err.Error(), " twice") {
+		return fmt.Errorf("%w\nto compare two inputs, give the old one with --from: nftproxy diff --from OLD -f NEW", err)
 	}
 	return err
 }
 
-func useColour(when string, w io.Writer) (bool, error) {
-	switch when {
-	case "always":
-		return true, nil
-	case "never":
-		return false, nil
-	case "auto":
-		f, ok := w.(*os.File)
-		return ok && os.Getenv("NO_COLOR") == "" && term.IsTerminal(int(f.Fd())), nil
+func (o *diffOptions) report(c *cobra.Command) (*report, error) {
+	if len(o.from) > 0 {
+		return o.betweenInputs(c)
 	}
-	return false, fmt.Errorf("--color: unknown value %q: use auto, always or never", when)
-}
-
-func applyCommand() *cobra.Command {
-	var o options
-	c := &cobra.Command{
-		Use:   "apply -f FILE | --kubeconfig FILE | --config FILE",
-		Short: "Bring the kernel in sync with a file or a cluster, once",
-		Long: `Commit the difference between the kernel's rules and those for the files, or for
-the present objects of an API server, print it, and exit. Traffic switches in
-one transaction. Without a difference nothing is sent to the kernel. Established
-connections are not affected. While "nftproxy run" owns the tables, no other
-process can change them: this fails then and changes nothing.
-
-Exit code: 0 applied, 2 error.`,
-		Example: `  nftproxy apply -f services.yaml
-  nftproxy apply -f cluster/ --hostname-override node-1 --cluster-cidr 10.128.0.0/9`,
-		Args: noArguments,
-		RunE: func(c *cobra.Command, _ []string) error {
-			routing, log, err := o.routing(c, true)
-			if err != nil {
-				return err
-			}
-			return applyOnce(c, log, routing)
-		},
-	}
-	o.addFlags(c)
-	return c
-}
-
-// applyOnce commits the rules for a routing and prints what that changed.
-func applyOnce(c *cobra.Command, log *slog.Logger, routing *model.Routing) error {
-	paint, err := useColour("auto", c.OutOrStdout())
+	side, log, err := o.side(c, true)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return withApplier(log, func(a *apply.Applier) error {
-		p, err := a.Apply(nft.FromNothing(render.Render(routing)))
-		if err != nil {
-			return err
+	r := new(report)
+	return r, withApplier(log, func(a *apply.Applier) (err error) {
+		var current, wanted *nft.Ruleset
+		a.Compared = func(c, w *nft.Ruleset) { current, wanted = c, w }
+		o.phase(c, "rendering %d frontends", len(side.Routing.Routes))
+		rules := render.Render(side.Routing)
+		o.phase(c, "comparing %d frontends with the kernel", len(side.Routing.Routes))
+		if r.plan, _, err = a.Plan(rules); err == nil {
+			r.services = changes.Count(changes.Rules(current, wanted, r.plan, side.Snapshot), r.plan)
 		}
-		return errors.Join(p.Print(c.OutOrStdout(), paint), a.Sweep())
+		return err
 	})
+}
+
+// betweenInputs compares the rules of a node before and after its input changes. The
+// node has rendered the input before from nothing: one with a longer history may have
+// its endpoints in other slots.
+func (o *diffOptions) betweenInputs(c *cobra.Command) (*report, error) {
+	if slices.Contains(o.from, "-") && slices.Contains(o.files, "-") {
+		return nil, errors.New("--from - and -f -: standard input can be read once: name a file for one of them")
+	}
+	cfg, log, err := o.start(c)
+	if err != nil {
+		return nil, err
+	}
+	before, errBefore := o.before(c, cfg)
+	after, errAfter := o.sideOf(c, cfg, log)
+	if err := errors.Join(ofSide("--from", errBefore), ofSide("-f", errAfter)); err != nil {
+		return nil, err
+	}
+	o.phase(c, "comparing %d frontends", len(after.Routing.Routes))
+	was := render.Render(before.Routing)
+	p := plan.Diff(was, plan.Settle(was, render.Render(after.Routing))).WithoutIdleLanes()
+	return &report{p, changes.Count(changes.Objects(before, after), p)}, nil
+}
+
+// ofSide names the flag in each line of an error about its files.
+func ofSide(flag string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.New(flag + ": " + strings.ReplaceAll(err.Error(), "\n", "\n"+flag+": "))
+}
+
+func (o *diffOptions) before(c *cobra.Command, cfg *config.Config) (side changes.Side, err error) {
+	files := &source.Files{Paths: o.from, Stdin: c.InOrStdin(), ProxyName: cfg.Own.ServiceProxyName}
+	o.phase(c, "reading %s", inputs(o.from))
+	if side.Snapshot, err = files.Snapshot(slog.New(slog.DiscardHandler)); err != nil {
+		return side, err
+	}
+	side.Routing = model.Resolve(side.Snapshot, cfg.Node)
+	return side, nil
 }

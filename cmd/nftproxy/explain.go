@@ -91,7 +91,7 @@ func (o *explainOptions) run(c *cobra.Command, protocol, target string) error {
 
 // namesObjects reports whether the flags name files or a cluster. The service account
 // of a pod is not sufficient.
-func (o *explainOptions) namesObjects() bool {
+func (o *options) namesObjects() bool {
 	return len(o.files) > 0 || o.settings.ConfigFile != "" || o.settings.Given("kubeconfig") || o.settings.Given("master")
 }
 
@@ -99,7 +99,7 @@ func (o *explainOptions) namesObjects() bool {
 func onlyForObjects(c *cobra.Command) (err error) {
 	c.Flags().Visit(func(f *pflag.Flag) {
 		switch f.Name {
-		case "from", "interface", "output", "v", "logging-format":
+		case "from", "interface", "output", "brief", "metrics-bind-address", "v", "logging-format":
 		default:
 			err = fmt.Errorf("--%s: has no effect on the rules in the kernel: name a file with -f, or an API server with --kubeconfig", f.Name)
 		}

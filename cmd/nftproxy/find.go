@@ -49,12 +49,15 @@ func (d *daemonFinder) ask(f func(netip.AddrPort) error) error {
 		return failed
 	}
 	asked := []netip.AddrPort{first}
-	var remarks []error
+	var here, elsewhere []error
 	for _, p := range daemons() {
 		address, err := metricsAddress(p)
 		switch {
+		case errors.Is(err, errElsewhere):
+			elsewhere = append(elsewhere, fmt.Errorf("process %s %w: ask it there, with \"nsenter -t %d -n nftproxy ...\"", p, err, p.PID))
+			continue
 		case err != nil:
-			remarks = append(remarks, fmt.Errorf("process %s %w", p, err))
+			here = append(here, fmt.Errorf("process %s %w", p, err))
 			continue
 		case !address.IsValid() || slices.Contains(asked, address):
 			continue
@@ -64,10 +67,16 @@ func (d *daemonFinder) ask(f func(netip.AddrPort) error) error {
 		if !errors.Is(err, status.ErrNoDaemon) {
 			return err
 		}
-		remarks = append(remarks, fmt.Errorf("process %s: %w", p, err))
+		here = append(here, fmt.Errorf("process %s: %w", p, err))
 	}
-	return errors.Join(append([]error{failed}, remarks...)...)
+	if len(here) == 0 && len(elsewhere) > 0 {
+		here = elsewhere[:1] // one shows what to do
+	}
+	return errors.Join(append([]error{failed}, here...)...)
 }
+
+// errElsewhere means that an address of a process is not reachable from here.
+var errElsewhere = errors.New("runs in another network namespace")
 
 // given returns the address that the flags name, or the default.
 func (d *daemonFinder) given() (address netip.AddrPort, given bool, err error) {
@@ -131,7 +140,7 @@ func metricsAddress(p host.Process) (netip.AddrPort, error) {
 	case err != nil:
 		return netip.AddrPort{}, fmt.Errorf("runs, and its network namespace cannot be read (%w): run this as root, or name its address with --metrics-bind-address", err)
 	case !shared:
-		return netip.AddrPort{}, fmt.Errorf("runs in another network namespace: ask it there, with \"nsenter -t %d -n nftproxy ...\"", p.PID)
+		return netip.AddrPort{}, errElsewhere
 	}
 	var o runOptions
 	c := &cobra.Command{Use: runName}

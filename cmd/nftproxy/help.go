@@ -32,7 +32,7 @@ var commandGroups = []group{
 // flagGroups are the flags that several commands have, and those of run. All
 // others of a command come first, as its own.
 var flagGroups = []group{
-	{"Input", []string{"filename", "config", "strict", "service-proxy-name"}},
+	{"Input", []string{"filename", "from", "config", "strict", "service-proxy-name"}},
 	{"API server", []string{"kubeconfig", "master", "kube-api-qps", "kube-api-burst", "kube-api-content-type", "start-jitter"}},
 	{"Node and pods", []string{"hostname-override", "bind-address", "nodeport-addresses", "cluster-cidr", "detect-local-mode",
 		"pod-bridge-interface", "pod-interface-name-prefix", "masquerade-all"}},
@@ -42,7 +42,7 @@ var flagGroups = []group{
 	{"Connection tracking and process", []string{"conntrack-max-per-core", "conntrack-min", "conntrack-tcp-timeout-established",
 		"conntrack-tcp-timeout-close-wait", "conntrack-tcp-be-liberal", "conntrack-udp-timeout", "conntrack-udp-timeout-stream",
 		"conntrack-tcp-cleanup", "oom-score-adj"}},
-	{"Output", []string{"output", "quiet", "color"}},
+	{"Output", []string{"output", "elements", "quiet", "color"}},
 	{"Log", []string{"v", "logging-format"}},
 	{"Other", []string{"version", "help"}},
 }

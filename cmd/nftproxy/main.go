@@ -44,14 +44,16 @@ var errChanges = errors.New("changes")
 // run executes one command line and returns the exit code. A blocked stderr does
 // not block the command.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	log := logwriter.New(stderr)
+	meter := newMeter(stderr)
+	log := logwriter.New(meter)
 	defer log.Close()
 	root := rootCommand()
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(log)
-	command, err := root.ExecuteContextC(context.Background())
+	command, err := root.ExecuteContextC(withMeter(context.Background(), meter))
+	meter.Stop()
 	switch {
 	case err == nil:
 		return 0
@@ -114,7 +116,7 @@ no other tables, except to remove kube-proxy's leftovers when it takes over.
 	}
 	addVersionFlag(root, &printVersion)
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(renderCommand(), diffCommand(), explainCommand(), applyCommand(), runCommand(), statusCommand(), checkCommand(), cleanupCommand(), migrateCommand(), versionCommand())
+	root.AddCommand(renderCommand(), diffCommand(), describeCommand(), explainCommand(), applyCommand(), runCommand(), statusCommand(), topCommand(), checkCommand(), cleanupCommand(), migrateCommand(), versionCommand())
 	root.SetGlobalNormalizationFunc(flag.WordSepNormalizeFunc) // "_" means "-" (12.1)
 	addHelp(root)
 	addCompletion(root)

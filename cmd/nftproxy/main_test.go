@@ -180,7 +180,7 @@ func TestUsageErrors(t *testing.T) {
 		{"render FILE", "files are given with -f"},
 		{"render --filename", "flag needs an argument"},
 		{"render -f FILE -o yaml", `--output: unknown format "yaml": use nft or json`},
-		{"diff -f FILE -o nft", `--output: unknown format "nft": use text or json`},
+		{"diff -f FILE -o nft", `--output: unknown format "nft": use text, json or markdown`},
 		{"diff -f FILE --color blue", `--color: unknown value "blue"`},
 		{"render -f FILE --nonsense", "unknown flag: --nonsense"},
 		{"render -f FILE --cluster-cidr 10.0.0.0", `--cluster-cidr: "10.0.0.0" is not a range`},
@@ -258,7 +258,7 @@ func TestDiffExitCodes(t *testing.T) {
 	}
 	changed := writeFile(t, strings.Replace(service, "10.128.1.2", "10.128.1.9", 1))
 	r := in(t, ns, "diff", "-f", changed, "-o", "json")
-	if r.code != exitFailed || strings.Count(r.stdout, `"action"`) != 1 || !strings.Contains(r.stdout, `10.128.1.9 . 8080`) {
+	if r.code != exitFailed || strings.Count(r.stdout, `"kind": "element"`) != 1 || !strings.Contains(r.stdout, `10.128.1.9 . 8080`) {
 		t.Errorf("diff of one endpoint: code %d, %s", r.code, r.stdout)
 	}
 	if r := in(t, ns, "diff", "-f", changed, "--color", "always"); !strings.Contains(r.stdout, "\x1b[33m  ~ map endpoints") {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
+	"github.com/nftproxy/nftproxy/internal/changes"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -22,6 +23,7 @@ type options struct {
 	files    []string
 	settings *config.Flags
 	level    slog.LevelVar // of the log
+	quiet    bool          // no output but errors
 }
 
 func (o *options) addFlags(c *cobra.Command) {
@@ -43,6 +45,9 @@ func (o *options) start(c *cobra.Command) (*config.Config, *slog.Logger, error) 
 		return nil, nil, err
 	}
 	o.level.Set(levelOf(cfg.Kube.Logging.Verbosity))
+	if o.quiet {
+		o.level.Set(slog.LevelError)
+	}
 	log := newLogger(c.ErrOrStderr(), cfg.Kube.Logging.Format, &o.level)
 	if cfg.Kube.Logging.Verbosity >= 1 { // 12.7
 		values := config.Values(c.Flags())
@@ -78,24 +83,36 @@ func (o *options) source(stdin io.Reader, cfg *config.Config) (*source.Files, er
 // routing reads the objects and returns their routing. It logs the notices. here
 // selects the interface addresses of this machine.
 func (o *options) routing(c *cobra.Command, here bool) (*model.Routing, *slog.Logger, error) {
+	side, log, err := o.side(c, here)
+	return side.Routing, log, err
+}
+
+// side is routing, with the objects.
+func (o *options) side(c *cobra.Command, here bool) (side changes.Side, log *slog.Logger, err error) {
 	cfg, log, err := o.start(c)
 	if err != nil {
-		return nil, nil, err
+		return side, nil, err
 	}
 	if here && len(cfg.Node.NodePortAddresses) > 0 {
 		if cfg.Node.InterfaceAddresses, err = host.ServingAddresses(); err != nil {
-			return nil, nil, err
+			return side, nil, err
 		}
 	}
-	snapshot, err := o.objects(c, cfg, log)
-	if err != nil {
-		return nil, nil, err
+	side, err = o.sideOf(c, cfg, log)
+	return side, log, err
+}
+
+// sideOf reads the objects, resolves them and logs the notices.
+func (o *options) sideOf(c *cobra.Command, cfg *config.Config, log *slog.Logger) (side changes.Side, err error) {
+	if side.Snapshot, err = o.objects(c, cfg, log); err != nil {
+		return side, err
 	}
-	routing := model.Resolve(snapshot, cfg.Node)
-	for _, n := range routing.Notices {
+	o.phase(c, "resolving %d Services", len(side.Snapshot.Services))
+	side.Routing = model.Resolve(side.Snapshot, cfg.Node)
+	for _, n := range side.Routing.Notices {
 		log.Warn(n.Message, "object", n.Object)
 	}
-	return routing, log, nil
+	return side, nil
 }
 
 func access(cfg *config.Config) source.Access {
@@ -121,11 +138,13 @@ func (o *options) objects(c *cobra.Command, cfg *config.Config, log *slog.Logger
 		if err != nil {
 			return nil, err
 		}
+		o.phase(c, "reading the API server")
 		return cluster.Read(c.Context())
 	}
 	files, err := o.source(c.InOrStdin(), cfg)
 	if err != nil {
 		return nil, err
 	}
+	o.phase(c, "reading %s", inputs(o.files))
 	return files.Snapshot(log)
 }

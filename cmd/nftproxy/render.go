@@ -34,7 +34,9 @@ tables of nftproxy in one transaction.`,
 			if err != nil {
 				return err
 			}
+			o.phase(c, "rendering %d frontends", len(routing.Routes))
 			rs := render.Render(routing)
+			meterOf(c).Stop()
 			if output == "json" {
 				return rs.JSON(c.OutOrStdout())
 			}

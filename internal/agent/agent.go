@@ -310,7 +310,7 @@ func (a *Agent) load(s *Sync) (err error) {
 		routes = render.Added(base)
 	}
 	rules, parts := render.Load(base, routes)
-	if s.Plan, err = a.Applier.Load(parts); err != nil {
+	if s.Plan, err = a.Applier.Load(paced(parts, len(routes), a.Log)); err != nil {
 		return err
 	}
 	a.rules, a.compared = rules, time.Now()
@@ -349,6 +349,20 @@ func (a *Agent) Routing() *model.Routing {
 	a.routing.Lock()
 	defer a.routing.Unlock()
 	return a.router.Routing()
+}
+
+// View returns what is known about a Service, or nil. It is safe for concurrent use.
+func (a *Agent) View(name model.ServiceName) *model.View {
+	a.routing.Lock()
+	defer a.routing.Unlock()
+	return a.router.View(name)
+}
+
+// Names returns the names of all Services, in no order. It is safe for concurrent use.
+func (a *Agent) Names() []model.ServiceName {
+	a.routing.Lock()
+	defer a.routing.Unlock()
+	return a.router.Names()
 }
 
 func (a *Agent) log(s *Sync) {

@@ -38,6 +38,10 @@ type Applier struct {
 	// Postponed, if set, is called with the families in which chains or sets remain
 	// for a later change because the kernel still refers to them.
 	Postponed func([]model.Family)
+	// Compared, if set, gets the contents of the kernel and those that are wanted, in
+	// the slots that endpoints keep, when a complete change or [Applier.Plan] has
+	// compared them first. It must not change them.
+	Compared func(current, wanted *nft.Ruleset)
 	// Claim, if set, takes over the tables before a comparison: see [kernel.Conn.Claim].
 	Claim func() (outdated []model.Family, err error)
 
@@ -71,7 +75,11 @@ func (a *Applier) Plan(desired *nft.Ruleset) (*plan.Plan, uint32, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	return plan.Diff(current, plan.Settle(current, desired)).WithoutIdleLanes(), generation, nil
+	wanted := plan.Settle(current, desired)
+	if a.Compared != nil {
+		a.Compared(current, wanted)
+	}
+	return plan.Diff(current, wanted).WithoutIdleLanes(), generation, nil
 }
 
 // Known reports whether the kernel holds what was applied last, according to its
@@ -188,6 +196,9 @@ func (u *update) compare(outdated []model.Family, attempt int) (err error) {
 		u.generation = kernel.AnyGeneration
 	}
 	u.after = plan.Settle(u.before, u.delta.After)
+	if attempt == 0 && u.Compared != nil {
+		u.Compared(u.before, u.after)
+	}
 	u.planned = plan.DiffOutdated(u.before, u.after, outdated)
 	u.keep(u.planned, u.after)
 	if u.lost != nil && !u.planned.Has(u.lost.Changes[0]) {

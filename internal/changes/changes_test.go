@@ -96,7 +96,7 @@ func compared(t *testing.T, before, after changes.Side) (objects, rules string) 
 	was := render.Render(before.Routing)
 	is := plan.Settle(was, render.Render(after.Routing))
 	p := plan.Diff(was, is)
-	return printed(t, changes.Count(changes.Objects(before, after), p)), printed(t, changes.Count(changes.Rules(was, is, p), p))
+	return printed(t, changes.Count(changes.Objects(before, after), p)), printed(t, changes.Count(changes.Rules(was, is, p, nil), p))
 }
 
 // TestChanges changes one thing after the other. The rules say the same, except where
@@ -252,7 +252,7 @@ func TestRivals(t *testing.T) {
 		after := w.Resolve()
 		settled := plan.Settle(rules, render.Render(after))
 		p := plan.Diff(rules, settled)
-		byRules := changes.Rules(rules, settled, p)
+		byRules := changes.Rules(rules, settled, p, nil)
 		none := &model.Snapshot{}
 		byObjects := make(map[model.ServiceName]changes.Service)
 		for _, s := range changes.Objects(changes.Side{Snapshot: none, Routing: before}, changes.Side{Snapshot: none, Routing: after}) {

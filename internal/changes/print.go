@@ -70,6 +70,9 @@ func (s *Service) String() string {
 	return s.Name.String() + ": " + s.text()
 }
 
+// What is String without the name.
+func (s *Service) What() string { return s.text() }
+
 func (s *Service) text() string {
 	parts := make([]string, 0, len(s.Details)+1)
 	switch s.Action {

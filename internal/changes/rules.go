@@ -12,8 +12,13 @@ import (
 
 // Rules compares two rulesets, of which p is the difference. Names of Services come
 // from comments of elements, which nft limits to 128 bytes: longer ones are cut.
-func Rules(before, after *nft.Ruleset, p *plan.Plan) []Service {
+// The objects behind the rules after the change, if they are known, say why an endpoint
+// is left out.
+func Rules(before, after *nft.Ruleset, p *plan.Plan, objects *model.Snapshot) []Service {
 	c := newComparison()
+	if objects != nil {
+		c.stateAfter = conditions(objects)
+	}
 	for _, f := range model.Families {
 		was, is := newRules(before.Table(f)), newRules(after.Table(f))
 		all := touched(f, p)

@@ -26,6 +26,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/serve"
 	"github.com/nftproxy/nftproxy/internal/status"
 	"github.com/nftproxy/nftproxy/internal/takeover"
+	"github.com/nftproxy/nftproxy/internal/web"
 )
 
 // work is the agent and everything that observes its syncs.
@@ -105,6 +106,7 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 			s := w.Source.State()
 			return s.Err, s.Since, s.Warnings
 		},
+		View: w.agent.View, Names: w.agent.Names, Bindings: scrapes.Bindings,
 		Machine: w.machineProblems, Counted: w.node.Counters, Kernel: scrapes, Log: w.Log,
 	})
 	w.live = live.New(live.Config{Status: w.status, Counted: w.node.Counters, Log: w.Log})
@@ -251,6 +253,7 @@ func (w *work) pages() http.Handler {
 	mux := http.NewServeMux()
 	w.metrics.Handle(mux)
 	mux.Handle("/status", w.status)
+	mux.HandleFunc("GET "+status.DescribePath, w.status.Describe)
 	p.Handle(mux)
 	w.handleLive(mux, p)
 	return mux
@@ -266,6 +269,10 @@ func (w *work) handleLive(mux *http.ServeMux, p serve.Pages) {
 	hostname, _ := os.Hostname() // without it, the node has one name less
 	guard := func(h http.Handler) http.Handler { return serve.Guard(h, w.node.NodeName, hostname) }
 	mux.Handle(live.Path, guard(w.live))
+	if w.Config.Own.Web {
+		links = append([]serve.Link{{Path: web.Path, Text: "the same as a page"}}, links...)
+		mux.Handle(web.Path, guard(web.Handler()))
+	}
 	mux.Handle("/{$}", guard(serve.Index("nftproxy on "+w.node.NodeName, append(links, p.Links()...))))
 }
 

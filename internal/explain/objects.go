@@ -3,9 +3,7 @@ package explain
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -32,7 +30,7 @@ func (r *Result) AddObjects(s *model.Snapshot, c model.Config, routing *model.Ro
 		return e.Namespace != name.Namespace || e.Service != name.Name
 	})
 	family := model.FamilyOf(route.Frontend.Address)
-	r.LeftOut = append(leftOut(model.Endpoints(route.PortName(), family, ss), l.Node, policy), elsewhere(route.PortName(), family, ss)...)
+	r.LeftOut = append(leftOut(model.Endpoints(route.PortName(), family, ss), l.Node, policy), omissions(model.NotCandidates(route.PortName(), family, ss))...)
 	r.Conflicts = losers(s, l, route)
 }
 
@@ -72,58 +70,15 @@ func losers(s *model.Snapshot, l *model.Locality, winner *model.Route) []Claim {
 
 // leftOut returns the endpoints of a service port that take no new connections.
 func leftOut(endpoints []model.Endpoint, node *model.Node, policy model.Policy) []Omission {
-	selection := model.NewSelection(endpoints, node, policy)
+	return omissions(model.LeftOut(endpoints, node, policy))
+}
+
+func omissions(all []model.Omission) []Omission {
 	var out []Omission
-	for _, e := range endpoints {
-		if why := selection.Excludes(e.Host); why != model.Chosen {
-			out = append(out, Omission{e.Address(), terminal.Printable(exclusionText(why, e.Host, node))})
-		}
+	for _, o := range all {
+		out = append(out, Omission{o.Endpoint, terminal.Printable(o.Reason)})
 	}
 	return out
-}
-
-func exclusionText(why model.Exclusion, h *model.Host, node *model.Node) string {
-	switch why {
-	case model.OtherNode:
-		return "policy Local, and it is on node " + h.Place.Node()
-	case model.ForOtherNode:
-		return fmt.Sprintf("its topology hints are for node %s, this is %s", strings.Join(h.Place.ForNodes(), ", "), node.Name)
-	case model.ForOtherZone:
-		return fmt.Sprintf("its topology hints are for zone %s, this is %s", strings.Join(h.Place.ForZones(), ", "), node.Zone)
-	}
-	return map[model.Exclusion]string{
-		model.Drained:    "its weight is 0",
-		model.NoNode:     "policy Local, and its node is not known",
-		model.NotReady:   "not ready",
-		model.NotServing: "terminating, and no longer serving",
-		model.NotNeeded:  "terminating, and others are ready",
-	}[why]
-}
-
-// elsewhere returns the endpoints that [model.Endpoints] does not return for a
-// family: those of the other family, and further records of an address.
-func elsewhere(port model.PortName, f model.Family, ss []*model.EndpointSlice) []Omission {
-	records := make(map[netip.AddrPort]int)
-	for _, s := range ss {
-		for _, p := range s.Ports {
-			for i := range s.Hosts {
-				if p.Name == port.Port && p.Protocol == port.Protocol {
-					records[netip.AddrPortFrom(s.Hosts[i].Address, p.Port)]++
-				}
-			}
-		}
-	}
-	var other, more []Omission
-	for _, of := range model.Families {
-		for _, e := range model.Endpoints(port, of, ss) {
-			if n := records[e.Address()]; of != f {
-				other = append(other, Omission{e.Address(), fmt.Sprintf("%s, and the frontend is %s", of, f)})
-			} else if n > 1 {
-				more = append(more, Omission{e.Address(), fmt.Sprintf("%d of %d records of it: the best one counts", n-1, n)})
-			}
-		}
-	}
-	return append(other, more...)
 }
 
 // reasons explain a disposition by the set that led to it.

@@ -133,6 +133,9 @@ func (p *Plan) Count(v Verb) int {
 	return n
 }
 
+// Len returns the number of changes that Print lists, and of those that were loaded.
+func (p *Plan) Len() int { return p.Count(Add) + p.Count(Replace) + p.Count(Delete) }
+
 // Has reports whether the plan makes a change.
 func (p *Plan) Has(c Change) bool {
 	return slices.ContainsFunc(p.Changes, func(o Change) bool {

@@ -42,6 +42,9 @@ func (p *Plan) PrintChanges(w io.Writer, colour bool, limit int) error {
 			pp.change(c)
 			n++
 		}
+		if _, err := pp.w.Write(nil); err != nil {
+			return err
+		}
 	}
 	return pp.w.Flush()
 }

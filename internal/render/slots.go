@@ -105,6 +105,12 @@ func commonWeight(endpoints []model.Endpoint) int {
 // scale converts weights to numbers of slots.
 type scale struct{ unit, divisor int }
 
+// Slots returns how many slots each endpoint of a service port takes in a lane. outside
+// is empty if all clients have the same endpoints.
+func Slots(inside, outside []model.Endpoint) func(model.Endpoint) int {
+	return newScale(inside, outside).slots
+}
+
 // newScale returns the scale for two lists of endpoints, which may overlap. It is exact
 // if that does not take too many slots. Otherwise weights are divided by the smallest
 // sufficient power of two, so that the slots of an endpoint seldom depend on the other

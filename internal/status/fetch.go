@@ -12,6 +12,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/nftproxy/nftproxy/internal/describe"
 )
 
 // Path is where a daemon answers on its metrics address.
@@ -65,6 +67,11 @@ func get(ctx context.Context, address netip.AddrPort, path string, query url.Val
 		return fmt.Errorf("%w at %s (%w)", ErrNoDaemon, address, failed.Err)
 	}
 	defer response.Body.Close()
+	if isRefusal(response) {
+		var refused refusal
+		_ = json.NewDecoder(io.LimitReader(response.Body, maxReason)).Decode(&refused)
+		return &describe.UnknownError{Message: refused.Error}
+	}
 	switch response.StatusCode {
 	case http.StatusOK:
 	case http.StatusBadRequest:

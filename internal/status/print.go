@@ -165,14 +165,7 @@ func (p *printer) daemon(r *Report) {
 	}
 	p.Fact("source", "%s", r.Source)
 	if e := r.SourceError; e != nil {
-		first, more, _ := strings.Cut(e.Message, "\n")
-		p.Fact("source", "ERROR for %s: %s", since(e.Since), first)
-		for line := range strings.Lines(more) {
-			p.Fact("source", "%s", strings.TrimSuffix(line, "\n"))
-		}
-	}
-	for _, w := range r.Warnings {
-		p.Fact("warning", "%s", w)
+		p.Fact("source", "ERROR for %s: %s", since(e.Since), p.message(e.Message))
 	}
 	switch s := r.LastSync; {
 	case s == nil && !r.PostponedUntil.IsZero():

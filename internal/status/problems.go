@@ -21,6 +21,8 @@ type Problem struct {
 // Reasons of problems that this package finds. Those of [model.Notice] and of checks of
 // the machine come in addition.
 const (
+	SourceUnusable   = "SourceUnusable"   // now
+	InputWarning     = "InputWarning"     // objects are used, but not as their author may expect
 	NotSynced        = "NotSynced"        // the first sync is still to come
 	SyncFailed       = "SyncFailed"       // the last one
 	ChangesPending   = "ChangesPending"   // for too long
@@ -33,11 +35,13 @@ const (
 // Objects of problems that concern no object of Kubernetes.
 const (
 	rulesObject    = "Rules"
+	sourceObject   = "Source"
 	affinityObject = "Affinity map"
 )
 
 // classes explain the reasons, the most urgent first.
 var classes = []struct{ reason, text string }{
+	{SourceUnusable, "what was read before stays in use"},
 	{NotSynced, "no rules were applied yet"},
 	{SyncFailed, "the rules could not be applied; those of the last good sync serve"},
 	{ChangesPending, "changes wait to be applied"},
@@ -46,6 +50,7 @@ var classes = []struct{ reason, text string }{
 	{string(model.InternalError), "not served because of a bug in nftproxy: please report it"},
 	{string(model.NodeUnknown), "the node has no Node object"},
 	{string(model.NoNodePortAddress), "NodePorts without an address of the node"},
+	{InputWarning, "the source has objects that do not work as written"},
 	{NoEndpoints, "connections are rejected, because no endpoint can take them"},
 	{NoLocalEndpoints, "connections are dropped: the traffic policy is Local, and no endpoint on this node can take them"},
 	{string(model.Conflict), "another Service has the same address and port"},
@@ -68,6 +73,12 @@ const longPending = time.Minute
 func (r *Report) addProblems(now time.Time) {
 	add := func(object, reason, format string, args ...any) {
 		r.Problems = append(r.Problems, Problem{object, reason, fmt.Sprintf(format, args...)})
+	}
+	if e := r.SourceError; e != nil {
+		add(sourceObject, SourceUnusable, "%s", e.Message)
+	}
+	for _, w := range r.Warnings {
+		add(sourceObject, InputWarning, "%s", w)
 	}
 	if r.From == Daemon {
 		switch s := r.LastSync; {

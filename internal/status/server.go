@@ -11,6 +11,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
 )
 
@@ -27,9 +28,14 @@ type Config struct {
 	Routing func() *model.Routing // the agent's routing
 	// Machine, if set, returns the problems of the machine on which connections depend.
 	Machine func() []Problem
-	Counted bool         // the rules count connections
-	Kernel  KernelReader // used by this server only
-	Log     *slog.Logger
+	// View and Names are those of the agent. Bindings reads the clients that session
+	// affinity binds, up to a limit.
+	View     func(model.ServiceName) *model.View
+	Names    func() []model.ServiceName
+	Bindings func(model.Family, int) ([]*nft.Set, error)
+	Counted  bool         // the rules count connections
+	Kernel   KernelReader // used by this server only
+	Log      *slog.Logger
 }
 
 // KernelReader is the part of [kernel.Conn] that a server needs.
@@ -49,6 +55,7 @@ type Server struct {
 	good bool // a sync has succeeded
 	// changed sums up the changes of the rules by other programs.
 	changed Interference
+	history history // of Services
 
 	reading sync.Mutex // guards the kernel connection and counts
 	counts  counts
@@ -78,6 +85,7 @@ func (s *Server) Observe(o *agent.Sync) {
 	s.last = last
 	s.good = s.good || o.Err == nil
 	s.changed.observe(o)
+	s.history.observe(o)
 }
 
 // observed returns the last sync and, after the first successful one, the agent's

@@ -347,7 +347,8 @@ func TestSource(t *testing.T) {
 	if e := r.SourceError; r.Healthy || e == nil || e.Message != unusable.Error() || time.Since(e.Since).Round(time.Minute) != time.Minute {
 		t.Errorf("unusable: healthy %v, %+v", r.Healthy, e)
 	}
-	if !strings.Contains(text, "ERROR for 1m0s: a.yaml: broken\n           a.yaml: more\n") {
+	if !strings.Contains(text, "1 SourceUnusable: what was read before stays in use\n    Source: a.yaml: broken (and 1 more line)\n") ||
+		!strings.HasPrefix(text, "unhealthy: ") || !strings.Contains(text, "ERROR for 1m0s: a.yaml: broken (and 1 more line)\n") {
 		t.Errorf("printed:\n%s", text)
 	}
 }

@@ -18,7 +18,7 @@ func Similar(word string, names []string) []string {
 		name     string
 		distance int
 	}
-	limit := min(3, 1+len(word)/4)
+	limit := min(3, max(1, (len(word)+2)/4))
 	var all []candidate
 	for _, name := range names {
 		d := limit + 1

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"iter"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/changes"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+type applyOptions struct {
+	options
+	reportOptions
+}
+
+func applyCommand() *cobra.Command {
+	var o applyOptions
+	c := &cobra.Command{
+		Use:   "apply -f FILE | --kubeconfig FILE | --config FILE",
+		Short: "Bring the kernel in sync with a file or a cluster, once",
+		Long: `Commit the difference between the kernel's rules and those for the files, or for
+the present objects of an API server, print it as "diff" does, and exit. Traffic
+switches in one transaction. Without a difference nothing is sent to the kernel.
+Established connections are not affected. While "nftproxy run" owns the tables,
+no other process can change them: this fails then and changes nothing.
+
+On a terminal, long work shows its progress. With --quiet nothing is printed but
+errors.
+
+Exit code: 0 applied, 2 error.`,
+		Example: `  nftproxy apply -f services.yaml
+  nftproxy apply -f services.yaml --elements=always
+  nftproxy apply -f services.yaml --quiet
+  nftproxy apply -f cluster/ --hostname-override node-1 --cluster-cidr 10.128.0.0/9`,
+		Args: noArguments,
+		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
+	}
+	o.addFlags(c)
+	o.addReportFlags(c)
+	c.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print nothing but errors")
+	o.format, o.colour = "text", "auto"
+	return c
+}
+
+func (o *applyOptions) run(c *cobra.Command) error {
+	if err := o.check(c.OutOrStdout(), "text"); err != nil {
+		return err
+	}
+	side, log, err := o.side(c, true)
+	if err != nil {
+		return err
+	}
+	return withApplier(log, func(a *apply.Applier) error {
+		r, err := o.commit(c, a, side)
+		meterOf(c).Stop()
+		if err != nil {
+			return err
+		}
+		if !o.quiet {
+			err = o.print(c.OutOrStdout(), r)
+		}
+		return errors.Join(err, a.Sweep())
+	})
+}
+
+// commit applies the rules for a routing. If there are none yet, many are loaded in
+// parts, unless all of their elements are to be listed.
+func (o *applyOptions) commit(c *cobra.Command, a *apply.Applier, to changes.Side) (*report, error) {
+	if o.elements != "always" && len(to.Routing.Routes) > listedElements {
+		if empty, err := a.Empty(); err == nil && empty {
+			if r, err := o.load(c, a, to); err == nil {
+				return r, nil
+			}
+		}
+	}
+	var current, wanted *nft.Ruleset
+	a.Compared = func(c, w *nft.Ruleset) { current, wanted = c, w }
+	o.phase(c, "rendering %d frontends", len(to.Routing.Routes))
+	delta := nft.FromNothing(render.Render(to.Routing))
+	o.phase(c, "applying %d frontends", len(to.Routing.Routes))
+	p, err := a.Apply(delta)
+	if err != nil {
+		return nil, err
+	}
+	if o.quiet {
+		return &report{plan: p}, nil
+	}
+	return &report{p, changes.Count(changes.Rules(current, wanted, p, to.Snapshot), p)}, nil
+}
+
+// load adds all rules to a kernel without our tables, and shows how far it is.
+func (o *applyOptions) load(c *cobra.Command, a *apply.Applier, to changes.Side) (*report, error) {
+	all := render.Added(to.Routing)
+	_, parts := render.Load(to.Routing, all)
+	var frontends, elements atomic.Int64
+	begin := time.Now()
+	if !o.quiet {
+		meterOf(c).Start(func() string {
+			rate := float64(elements.Load()) / max(time.Since(begin).Seconds(), 0.001)
+			return fmt.Sprintf("applying %d of %d frontends, %d elements (%.0f per second)", frontends.Load(), len(all), elements.Load(), rate)
+		})
+	}
+	p, err := a.Load(counting(parts, &frontends, &elements))
+	if err != nil {
+		return nil, err
+	}
+	if o.quiet {
+		return &report{plan: p}, nil
+	}
+	nothing := changes.Side{Snapshot: new(model.Snapshot), Routing: new(model.Routing)}
+	return &report{p, changes.Objects(nothing, to)}, nil
+}
+
+// counting counts the frontends and elements of the parts that are taken.
+func counting(parts iter.Seq[nft.Delta], frontends, elements *atomic.Int64) iter.Seq[nft.Delta] {
+	return func(yield func(nft.Delta) bool) {
+		for part := range parts {
+			for _, t := range part.After.Tables {
+				for _, s := range t.Sets {
+					elements.Add(int64(len(s.Elements)))
+				}
+				frontends.Add(int64(len(cmp.Or(t.Set(nft.ServicesMap), new(nft.Set)).Elements)))
+			}
+			if !yield(part) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nftproxy/nftproxy/internal/describe"
+	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/status"
+)
+
+type describeOptions struct {
+	options
+	daemon daemonFinder
+	output string
+}
+
+func describeCommand() *cobra.Command {
+	var o describeOptions
+	c := &cobra.Command{
+		Use:   "describe NAMESPACE/NAME",
+		Short: "Show how a Service is served: each endpoint, its share, or why it has none",
+		Long: `Show how this node serves a Service: its addresses, and each endpoint with its
+state, its weight and its share of new connections, or why it is left out; traffic
+policies, session affinity with the clients bound, source ranges, scheduler, health
+check port, conflicts with other Services, warnings about the objects, and the last
+change. Where traffic policies treat clients differently, "from inside" is what pods
+and this node get, "from outside" what other clients get.
+
+The namespace can be omitted if only one has a Service of that name.
+
+The running nftproxy is asked, as by "nftproxy status". If none runs, the result is
+read from the tables in the kernel, which needs root; these do not have the endpoints
+that are left out. With -f, --kubeconfig or --config it is what the objects lead to.
+
+Exit code: 0 described; 2 there is no such Service, or another error.`,
+		Example: `  nftproxy describe shop/web
+  nftproxy describe web
+  nftproxy describe shop/web -f services.yaml --hostname-override node-1
+  nftproxy describe shop/web --kubeconfig ~/.kube/config --hostname-override node-1
+  nftproxy describe shop/web -o json | jq -r '.ports[].endpoints[] | "\(.address) \(.inside.share)"'`,
+		Args:              describeArguments,
+		RunE:              func(c *cobra.Command, args []string) error { return o.run(c, args[0]) },
+		ValidArgsFunction: completeServices,
+	}
+	o.addFlags(c)
+	o.daemon.addAddress(c.Flags())
+	c.Flags().StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
+	return c
+}
+
+func describeArguments(c *cobra.Command, args []string) error {
+	if len(args) != 1 || args[0] == "" {
+		return fmt.Errorf("expected the name of a Service, for example\n  %s shop/web", c.CommandPath())
+	}
+	return nil
+}
+
+func (o *describeOptions) run(c *cobra.Command, name string) error {
+	if err := checkOutput(o.output, "text"); err != nil {
+		return err
+	}
+	describeIt := o.running
+	if o.namesObjects() {
+		describeIt = o.fromObjects
+	} else if err := onlyForObjects(c); err != nil {
+		return err
+	}
+	s, err := describeIt(c, name)
+	if err != nil {
+		return err
+	}
+	if o.output == "json" {
+		return describe.JSON(c.OutOrStdout(), s)
+	}
+	return describe.Print(c.OutOrStdout(), s, time.Now())
+}
+
+// fromObjects describes what files or a cluster lead to.
+func (o *describeOptions) fromObjects(c *cobra.Command, question string) (*describe.Service, error) {
+	cfg, log, err := o.start(c)
+	if err != nil {
+		return nil, err
+	}
+	snapshot, err := o.objects(c, cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	router := model.NewRouter()
+	router.Configure(cfg.Node, snapshot.Nodes, snapshot.ServiceCIDRs)
+	router.SetServices(snapshot.Update().Services)
+	name, err := describe.Resolve(question, router.Names())
+	if err != nil {
+		return nil, err
+	}
+	s := describe.FromView(router.View(name))
+	s.From = describe.Input
+	return s, nil
+}
+
+// running describes what this node serves.
+func (o *describeOptions) running(c *cobra.Command, question string) (s *describe.Service, err error) {
+	err = o.daemon.ask(func(address netip.AddrPort) (err error) {
+		s, err = status.FetchDescription(c.Context(), address, question)
+		return err
+	})
+	if !errors.Is(err, status.ErrNoDaemon) {
+		return s, err
+	}
+	noDaemon := err
+	if err := withKernel(func(conn *kernel.Conn) (err error) {
+		s, err = describeKernel(conn, question)
+		return err
+	}); errors.Is(err, errNoTables) {
+		return nil, fmt.Errorf("%w\nand %w", noDaemon, err)
+	} else if unknown := new(describe.UnknownError); errors.As(err, &unknown) {
+		return nil, err
+	} else if err != nil {
+		return nil, errors.Join(noDaemon, err)
+	}
+	s.Unknown = append([]string{strings.ReplaceAll(noDaemon.Error(), "\n", "; ") + "; this is from the kernel's tables"}, s.Unknown...)
+	return s, nil
+}
+
+// errNoTables means that nothing is served here.
+var errNoTables = errors.New("the kernel has no tables of nftproxy: start \"nftproxy run\", name the address of a running one with --metrics-bind-address, or a file with -f")
+
+// describeKernel describes a Service from the rules in the kernel.
+func describeKernel(conn *kernel.Conn, question string) (*describe.Service, error) {
+	rs, _, err := conn.Read()
+	switch {
+	case err != nil:
+		return nil, err
+	case len(rs.Tables) == 0:
+		return nil, errNoTables
+	}
+	name, err := describe.Resolve(question, namesIn(rs))
+	if err != nil {
+		return nil, err
+	}
+	s := describe.FromRules(rs, name)
+	counts, err := conn.FrontendCounts()
+	if err != nil {
+		return nil, err
+	}
+	if len(counts) > 0 {
+		sums := make(map[model.Frontend]uint64)
+		for _, n := range counts {
+			sums[n.Frontend] += n.Connections
+		}
+		s.AddConnections(sums)
+	}
+	if s.AffinitySeconds > 0 {
+		sets, limited, err := status.ReadBindings(conn.Bindings)
+		if err != nil {
+			return nil, err
+		}
+		s.AddClients(sets, limited)
+	}
+	return s, nil
+}
+
+// namesIn returns the Services that the comments of elements name.
+func namesIn(rs *nft.Ruleset) []model.ServiceName {
+	found := make(map[model.ServiceName]bool)
+	var out []model.ServiceName
+	for _, t := range rs.Tables {
+		if s := t.Set(nft.ServicesMap); s != nil {
+			for i := range s.Elements {
+				if port, _ := nft.ParseComment(s.Elements[i].Comment); !found[port.Service] {
+					found[port.Service] = true
+					out = append(out, port.Service)
+				}
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/nftproxy/nftproxy/internal/changes"
+	"github.com/nftproxy/nftproxy/internal/plan"
+)
+
+// The most that is listed unless more is asked for.
+const (
+	listedServices = 50
+	listedElements = 200
+)
+
+// report is what changes, by element and by Service.
+type report struct {
+	plan     *plan.Plan
+	services []changes.Service
+}
+
+// reportOptions are flags about the output of a report.
+type reportOptions struct {
+	format   string
+	elements string
+	colour   string
+	paint    bool
+}
+
+func (o *reportOptions) addReportFlags(c *cobra.Command) {
+	c.Flags().StringVar(&o.elements, "elements", "auto", fmt.Sprintf("`when` to list every changed element of the rules: auto, always or never; auto lists up to %d, and %d Services", listedElements, listedServices))
+}
+
+func (o *reportOptions) check(w io.Writer, formats ...string) (err error) {
+	if !slices.Contains(formats, o.format) {
+		last := len(formats) - 1
+		return fmt.Errorf("--output: unknown format %q: use %s or %s", o.format, strings.Join(formats[:last], ", "), formats[last])
+	}
+	if !slices.Contains([]string{"auto", "always", "never"}, o.elements) {
+		return fmt.Errorf("--elements: unknown value %q: use auto, always or never", o.elements)
+	}
+	o.paint, err = useColour(o.colour, w)
+	return err
+}
+
+func (o *reportOptions) print(w io.Writer, r *report) error {
+	b := bufio.NewWriter(w)
+	var err error
+	switch o.format {
+	case "json":
+		err = r.plan.JSON(b, changes.JSON(r.services))
+	case "markdown":
+		err = changes.Markdown(b, r.services, r.plan, o.elements != "never")
+	default:
+		err = o.text(b, r)
+	}
+	if err != nil {
+		return err
+	}
+	return b.Flush()
+}
+
+// text prints the Services, the elements, and the numbers of both.
+func (o *reportOptions) text(w *bufio.Writer, r *report) error {
+	if r.plan.Empty() {
+		_, err := fmt.Fprintln(w, r.plan.Summary())
+		return err
+	}
+	limit := listedServices
+	if o.elements != "auto" {
+		limit = 0
+	}
+	fmt.Fprintf(w, "Services: %s.\n", changes.Summary(r.services))
+	if err := changes.Print(w, r.services, limit, o.paint); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	n := r.plan.Len()
+	if o.elements == "always" || o.elements == "auto" && n <= listedElements {
+		if err := r.plan.PrintChanges(w, o.paint, 0); err != nil {
+			return err
+		}
+		fmt.Fprintln(w)
+	} else if o.elements == "auto" {
+		fmt.Fprintf(w, "%d changes of the rules are not listed: --elements=always lists them.\n", n)
+	}
+	_, err := fmt.Fprintln(w, r.plan.Summary())
+	return err
+}
+
+func useColour(when string, w io.Writer) (bool, error) {
+	switch when {
+	case "always":
+		return true, nil
+	case "never":
+		return false, nil
+	case "auto":
+		f, ok := w.(*os.File)
+		return ok && os.Getenv("NO_COLOR") == "" && term.IsTerminal(int(f.Fd())), nil
+	}
+	return false, fmt.Errorf("--color: unknown value %q: use auto, always or never", when)
+}

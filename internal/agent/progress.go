@@ -1,0 +1,33 @@
+package agent
+
+import (
+	"iter"
+	"log/slog"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/nft"
+)
+
+// loadPace is the time between two log lines about a load (12.68).
+const loadPace = 5 * time.Second
+
+// paced logs now and then how many frontends the parts of a load have so far.
+func paced(parts iter.Seq[nft.Delta], total int, log *slog.Logger) iter.Seq[nft.Delta] {
+	return func(yield func(nft.Delta) bool) {
+		frontends, last := 0, time.Now()
+		for part := range parts {
+			if now := time.Now(); now.Sub(last) >= loadPace {
+				log.Info("loading rules", "frontends", frontends, "of", total)
+				last = now
+			}
+			for _, t := range part.After.Tables {
+				if s := t.Set(nft.ServicesMap); s != nil {
+					frontends += len(s.Elements)
+				}
+			}
+			if !yield(part) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,49 @@
+package agent
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/nft"
+)
+
+// TestPaced: 12.68, a long load logs its state every 5 seconds, and a short one
+// nothing.
+func TestPaced(t *testing.T) {
+	part := nft.Delta{After: &nft.Ruleset{Tables: []*nft.Table{{Sets: []*nft.Set{{Name: nft.ServicesMap, Elements: make([]nft.Element, 10)}}}}}}
+	for _, c := range []struct {
+		parts int
+		want  string
+	}{
+		{2, ""},
+		{7, "frontends=30 of=70\nfrontends=60 of=70\n"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var log bytes.Buffer
+			parts := func(yield func(nft.Delta) bool) {
+				for range c.parts {
+					if !yield(part) {
+						return
+					}
+				}
+			}
+			n := 0
+			for range paced(parts, 10*c.parts, slog.New(slog.NewTextHandler(&log, nil))) {
+				n++
+				time.Sleep(2 * time.Second)
+			}
+			got := ""
+			for line := range strings.Lines(log.String()) {
+				_, rest, _ := strings.Cut(line, `msg="loading rules" `)
+				got += rest
+			}
+			if n != c.parts || got != c.want {
+				t.Errorf("%d of %d parts, %q", n, c.parts, got)
+			}
+		})
+	}
+}

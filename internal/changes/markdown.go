@@ -1,0 +1,146 @@
+package changes
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"html"
+	"io"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/plan"
+	"github.com/nftproxy/nftproxy/internal/terminal"
+)
+
+// GitHub refuses comments of more than 65,536 characters. The rest is for what a
+// workflow writes around the report.
+const (
+	markdownLimit = 60_000
+	tableLimit    = 40_000 // bytes of the table of Services
+)
+
+// Markdown writes a report for a pull request: a table of the Services, and in a
+// section that opens on demand the elements of the rules. What does not fit into a
+// comment on GitHub is left out, with a note.
+func Markdown(w io.Writer, services []Service, p *plan.Plan, elements bool) error {
+	var b bytes.Buffer
+	title := "no changes"
+	if !p.Empty() {
+		title = "Services: " + Summary(services)
+	}
+	fmt.Fprintf(&b, "### nftproxy: %s\n", title)
+	if len(services) > 0 {
+		table(&b, services)
+	}
+	if elements && !p.Empty() {
+		if err := rulesSection(&b, p, markdownLimit-b.Len()); err != nil {
+			return err
+		}
+	} else {
+		fmt.Fprintf(&b, "\n%s\n", p.Summary())
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+var actionWords = map[Action]string{Added: "added", Changed: "changed", Removed: "removed"}
+
+func table(b *bytes.Buffer, services []Service) {
+	b.WriteString("\n| Service | | What changes | Established connections |\n|---|---|---|---|\n")
+	for i := range services {
+		s := &services[i]
+		var what, connections []string
+		for _, d := range s.Details {
+			what = append(what, cell(d.Text))
+			if d.Connections != "" && !strings.Contains(strings.Join(connections, "\n"), cell(d.Connections)) {
+				connections = append(connections, cell(d.Connections))
+			}
+		}
+		row := fmt.Sprintf("| %s | %s | %s | %s |\n", code(s.Name.String()), actionWords[s.Action],
+			strings.Join(what, "<br>"), strings.Join(connections, "<br>"))
+		if b.Len()+len(row) > tableLimit {
+			fmt.Fprintf(b, "\n**%s more** left out here, to stay within GitHub's limit: %s. `nftproxy diff --elements=never` lists all.\n",
+				number(len(services)-i, "Service"), Summary(services[i:]))
+			return
+		}
+		b.WriteString(row)
+	}
+}
+
+// cell returns a text for a cell of a table, in which it has no effect.
+func cell(text string) string {
+	var b strings.Builder
+	for _, r := range html.EscapeString(terminal.Printable(text)) {
+		switch r {
+		case '|', '`', '*', '_', '[', ']', '\\', '~', '@', '#', '!':
+			if r == '#' && strings.HasSuffix(b.String(), "&") { // of an HTML entity
+				break
+			}
+			fmt.Fprintf(&b, "&#%d;", r)
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// code returns a name as code, in which "@" notifies nobody.
+func code(name string) string { return "<code>" + cell(name) + "</code>" }
+
+// rulesSection writes the changes of the rules as a diff, as far as there is room.
+func rulesSection(b *bytes.Buffer, p *plan.Plan, room int) error {
+	const around = 400 // bytes of the section itself
+	lines := &limitedLines{room: room - around}
+	err := p.PrintChanges(lines, false, 0)
+	if err != nil && !errors.Is(err, errFull) {
+		return err
+	}
+	fence := "```"
+	for strings.Contains(lines.String(), fence) {
+		fence += "`"
+	}
+	fmt.Fprintf(b, "\n<details><summary>Rules: %s</summary>\n\n%sdiff\n%s%s\n", p.Summary(), fence, lines, fence)
+	if err != nil {
+		fmt.Fprintf(b, "\nThe first %d lines; the rest is left out to stay within GitHub's limit. `nftproxy diff --elements=always` lists all.\n", lines.n)
+	}
+	b.WriteString("\n</details>\n")
+	return nil
+}
+
+var errFull = errors.New("no more room")
+
+// limitedLines takes whole lines of a plan while there is room, with the sign at the
+// beginning, where a diff has it.
+type limitedLines struct {
+	strings.Builder
+	room, n int
+	rest    []byte // without a newline
+}
+
+func (l *limitedLines) Write(p []byte) (int, error) {
+	data := append(l.rest, p...)
+	for {
+		line, rest, ok := bytes.Cut(data, []byte("\n"))
+		if !ok {
+			l.rest = bytes.Clone(data)
+			return len(p), nil
+		}
+		text := signFirst(string(line)) + "\n"
+		if l.Len()+len(text) > l.room {
+			return 0, errFull
+		}
+		l.WriteString(text)
+		l.n++
+		data = rest
+	}
+}
+
+// signFirst moves the sign of a line to its beginning. A diff shows "!" as changed.
+func signFirst(line string) string {
+	rest := strings.TrimLeft(line, " ")
+	indent := line[:len(line)-len(rest)]
+	if indent == "" || len(rest) < 2 || rest[1] != ' ' || !strings.Contains("+-~", rest[:1]) {
+		return line
+	}
+	return strings.Replace(rest[:1], "~", "!", 1) + indent[1:] + rest[1:]
+}

@@ -1,0 +1,97 @@
+package describe
+
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+)
+
+// AddWarnings adds the warnings that name the Service or one of its slices.
+func (s *Service) AddWarnings(all []string) {
+	names := []string{s.name()}
+	for _, slice := range s.Slices {
+		names = append(names, s.Namespace+"/"+slice)
+	}
+	for _, w := range all {
+		for _, name := range names {
+			if hasName(w, name) {
+				s.Warnings = append(s.Warnings, w)
+				break
+			}
+		}
+	}
+}
+
+// hasName reports whether a text has a name that is not part of a longer one.
+func hasName(text, name string) bool {
+	inside := func(c byte) bool {
+		return c == '-' || c == '/' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+	}
+	for {
+		i := strings.Index(text, name)
+		if i < 0 {
+			return false
+		}
+		rest := text[i+len(name):]
+		if (i == 0 || !inside(text[i-1])) && (rest == "" || !inside(rest[0])) {
+			return true
+		}
+		text = rest
+	}
+}
+
+// AddConnections adds the numbers of connections to the frontends that the Service has.
+func (s *Service) AddConnections(counts map[model.Frontend]uint64) {
+	for i := range s.Ports {
+		p := &s.Ports[i]
+		for j := range p.Frontends {
+			if f := &p.Frontends[j]; f.ServedBy == "" {
+				n := counts[p.frontend(f)]
+				f.Connections = &n
+			}
+		}
+	}
+}
+
+// frontend returns the key of a frontend.
+func (p *Port) frontend(f *Frontend) model.Frontend {
+	protocol, _ := model.ParseProtocol(p.Protocol)
+	a, _ := netip.ParseAddrPort(f.Address)
+	return model.Frontend{Address: a.Addr(), Protocol: protocol, Port: a.Port()}
+}
+
+// AddClients counts the clients that the affinity maps bind to the endpoints. limited
+// means that the maps may have more than these elements.
+func (s *Service) AddClients(maps []*nft.Set, limited bool) {
+	ports := make(map[model.Frontend]*Port)
+	for i := range s.Ports {
+		p := &s.Ports[i]
+		for j := range p.Frontends {
+			if f := &p.Frontends[j]; f.ServedBy == "" {
+				ports[p.frontend(f)] = p
+			}
+		}
+		for j := range p.Endpoints {
+			if e := &p.Endpoints[j]; e.State != "" || e.Inside.Slots > 0 || e.Outside != nil {
+				e.Clients = new(int)
+			}
+		}
+	}
+	s.Clients = &Clients{AtLeast: limited}
+	for _, m := range maps {
+		for i := range m.Elements {
+			p := ports[m.Elements[i].Key.Frontend()]
+			if p == nil {
+				continue
+			}
+			s.Clients.Bound++
+			for j := range p.Endpoints {
+				if e := &p.Endpoints[j]; e.Clients != nil && e.Address == m.Elements[i].Value.Endpoint.String() {
+					*e.Clients++
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,112 @@
+// Package describe says how a node serves one Service: each endpoint with its share of
+// the connections, or why it has none. [FromView] does it for objects, [FromRules] for
+// the rules in the kernel, which know less.
+package describe
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Values of [Service.From].
+const (
+	Daemon = "daemon" // a running nftproxy
+	Input  = "input"  // files or an API server
+	Kernel = "kernel" // the rules
+)
+
+// Service is a Service as a node serves it. The names of the JSON fields are stable;
+// what is not known is absent.
+type Service struct {
+	From      string `json:"from"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Node      string `json:"node,omitempty"`
+	Zone      string `json:"zone,omitempty"` // of the node
+	// InternalPolicy is for the ClusterIP, ExternalPolicy for other addresses.
+	InternalPolicy  string         `json:"internalTrafficPolicy,omitempty"`
+	ExternalPolicy  string         `json:"externalTrafficPolicy,omitempty"`
+	AffinitySeconds float64        `json:"affinitySeconds,omitempty"` // after the last new connection of a client
+	Clients         *Clients       `json:"clients,omitempty"`
+	Scheduler       string         `json:"scheduler,omitempty"`
+	SourceRanges    []netip.Prefix `json:"sourceRanges,omitempty"` // for the load balancer addresses
+	HealthCheck     *HealthCheck   `json:"healthCheck,omitempty"`
+	Slices          []string       `json:"endpointSlices,omitempty"`
+	Ports           []Port         `json:"ports"`
+	// Notices are what cannot be served as asked, Warnings what the source says about
+	// its objects.
+	Notices  []string `json:"notices,omitempty"`
+	Warnings []string `json:"warnings,omitempty"`
+	// Changed is the last change of the rules; with a zero time, there was none since
+	// the daemon remembers.
+	Changed *Change `json:"changed,omitempty"`
+	// Unknown is what is missing here, and who knows it.
+	Unknown []string `json:"unknown,omitempty"`
+}
+
+// Clients is the number of clients that session affinity binds.
+type Clients struct {
+	Bound   int  `json:"bound"`
+	AtLeast bool `json:"atLeast,omitempty"` // not all bindings were read
+}
+
+// HealthCheck is the answer to load balancers about the Service.
+type HealthCheck struct {
+	Port uint16 `json:"port"`
+	// Endpoints is the number of ready endpoints on this node by family.
+	Endpoints map[string]int `json:"endpoints"`
+}
+
+// Change is a change of the rules of the Service.
+type Change struct {
+	Time time.Time `json:"time,omitzero"`
+	What string    `json:"what"`
+}
+
+// Port is a service port.
+type Port struct {
+	Name      string     `json:"name,omitempty"`
+	Protocol  string     `json:"protocol"`
+	Port      uint16     `json:"port,omitempty"` // of the ClusterIP
+	NodePort  uint16     `json:"nodePort,omitempty"`
+	Frontends []Frontend `json:"frontends"`
+	Endpoints []Endpoint `json:"endpoints,omitempty"`
+}
+
+// Frontend is an address that clients dial.
+type Frontend struct {
+	Kind    string `json:"kind"` // ClusterIP, NodePort, external IP or load balancer IP
+	Address string `json:"address"`
+	// Inside is what pods and this node get, Outside what other clients get: forward,
+	// reject or drop.
+	Inside      string   `json:"inside,omitempty"`
+	Outside     string   `json:"outside,omitempty"`
+	ServedBy    string   `json:"servedBy,omitempty"` // another Service has the address
+	AlsoClaimed []string `json:"alsoClaimedBy,omitempty"`
+	Connections *uint64  `json:"connections,omitempty"` // new ones, since the daemon started or the rules were made
+}
+
+// Endpoint is a host that answers for the service port.
+type Endpoint struct {
+	Address string   `json:"address"` // without a port if it has none for the service port
+	Family  string   `json:"family"`
+	Node    string   `json:"node,omitempty"`
+	Zones   []string `json:"forZones,omitempty"` // topology hints
+	Nodes   []string `json:"forNodes,omitempty"`
+	Weight  int      `json:"weight,omitempty"` // absent: not known, or 0
+	State   string   `json:"state,omitempty"`  // ready, not ready, terminating or terminated
+	// Inside is for pods and this node, Outside for other clients, if they get others.
+	Inside  Share  `json:"inside"`
+	Outside *Share `json:"outside,omitempty"`
+	Clients *int   `json:"clients,omitempty"` // bound to it
+}
+
+// Share is the part of the new connections that an endpoint gets.
+type Share struct {
+	Part    float64 `json:"share"`           // from 0 to 1
+	Slots   int     `json:"slots,omitempty"` // of the rules' choice
+	LeftOut string  `json:"leftOut,omitempty"`
+}
+
+// name returns "namespace/name".
+func (s *Service) name() string { return s.Namespace + "/" + s.Name }

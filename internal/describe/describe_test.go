@@ -1,0 +1,142 @@
+package describe_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/nftproxy/nftproxy/internal/describe"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+var web = model.ServiceName{Namespace: "shop", Name: "web"}
+
+// randomWorld has one Service with endpoints in any condition.
+func randomWorld(r *rand.Rand) *model.Snapshot {
+	policy := func() model.Policy { return model.Policy(r.IntN(2)) }
+	s := &model.Service{Name: web, ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.10")}, InternalPolicy: policy(), ExternalPolicy: policy(),
+		Ports: []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80}}}
+	if r.IntN(2) == 0 {
+		s.External = &model.External{ExternalIPs: []netip.Addr{netip.MustParseAddr("198.51.100.7")}}
+	}
+	slice := &model.EndpointSlice{Namespace: web.Namespace, Name: "web-1", Service: web.Name, Family: model.IPv4,
+		Ports: []model.EndpointPort{{Name: "http", Protocol: model.TCP, Port: 8080}}}
+	for i := range r.IntN(6) {
+		ready := r.IntN(3) > 0
+		slice.Hosts = append(slice.Hosts, model.Host{
+			Address: netip.AddrFrom4([4]byte{10, 128, 0, byte(i)}), Ready: ready, Serving: ready || r.IntN(2) == 0,
+			Terminating: !ready && r.IntN(2) == 0, Place: model.OnNode([]string{"", "node-1", "node-2"}[r.IntN(3)]),
+			Weight: uint16(r.IntN(5)), Drain: r.IntN(6) == 0,
+		})
+	}
+	return &model.Snapshot{Nodes: []*model.Node{{Name: "node-1"}}, Services: []*model.Service{s}, Slices: []*model.EndpointSlice{slice}}
+}
+
+func views(s *model.Snapshot) (*describe.Service, *nft.Ruleset) {
+	router := model.NewRouter()
+	router.Configure(model.Config{NodeName: "node-1"}, s.Nodes, nil)
+	router.SetServices(s.Update().Services)
+	return describe.FromView(router.View(web)), render.Render(router.Routing())
+}
+
+// TestSharesAreThoseOfTheRules compares what objects and rules say about many Services.
+func TestSharesAreThoseOfTheRules(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	forwarded, outside := 0, 0
+	for range 5000 {
+		objects, rules := views(randomWorld(r))
+		kernel := describe.FromRules(rules, web)
+		if len(objects.Ports) != 1 || len(kernel.Ports) != 1 {
+			t.Fatalf("%d and %d ports", len(objects.Ports), len(kernel.Ports))
+		}
+		verdicts := func(s *describe.Service) string {
+			text := ""
+			for _, f := range s.Ports[0].Frontends {
+				text += fmt.Sprintln(f.Kind, f.Address, f.Inside, f.Outside)
+			}
+			return text
+		}
+		if a, b := verdicts(objects), verdicts(kernel); a != b {
+			t.Fatalf("objects say\n%srules say\n%s", a, b)
+		}
+		inRules := make(map[string]describe.Endpoint)
+		for _, e := range kernel.Ports[0].Endpoints {
+			inRules[e.Address] = e
+		}
+		differ := len(objects.Ports[0].Frontends) == 1 || objects.InternalPolicy == "Cluster"
+		for _, e := range objects.Ports[0].Endpoints {
+			k := inRules[e.Address]
+			if (e.Inside.Part == 0) == (e.Inside.LeftOut == "") {
+				t.Fatalf("share and reason: %+v", e)
+			}
+			if differ && math.Abs(e.Inside.Part-k.Inside.Part) > 1e-9 || differ && e.Inside.Slots != k.Inside.Slots && objects.ExternalPolicy != "Local" {
+				t.Fatalf("inside: objects say %+v, rules say %+v", e, k)
+			}
+			if e.Outside != nil && k.Outside != nil && differ {
+				outside++
+				if math.Abs(e.Outside.Part-k.Outside.Part) > 1e-9 {
+					t.Fatalf("outside: objects say %+v, rules say %+v", e.Outside, k.Outside)
+				}
+			}
+			if e.Inside.Part > 0 {
+				forwarded++
+			}
+		}
+	}
+	if forwarded < 1000 || outside < 100 {
+		t.Errorf("%d shares, %d of them outside", forwarded, outside)
+	}
+}
+
+func TestAddWarnings(t *testing.T) {
+	s := &describe.Service{Namespace: "shop", Name: "web", Slices: []string{"web-1"}}
+	s.AddWarnings([]string{
+		"Service shop/web: odd", "a.yaml: EndpointSlice shop/web-1: odd", "Service shop/web-2: odd", "Service workshop/web: odd", "odd",
+		"shop/web-2 and shop/web",
+	})
+	if len(s.Warnings) != 3 {
+		t.Errorf("warnings %q", s.Warnings)
+	}
+}
+
+// TestPrintHostile: names of a file or of the kernel reach no terminal.
+func TestPrintHostile(t *testing.T) {
+	evil := "a\x1b[2J\u009b31m\nforged\tx\u202e"
+	n, one := uint64(1), 1
+	s := &describe.Service{From: evil, Namespace: evil, Name: evil, Node: evil, Zone: evil, InternalPolicy: evil, ExternalPolicy: evil, AffinitySeconds: 1,
+		Clients: &describe.Clients{Bound: 1, AtLeast: true}, Scheduler: evil, Slices: []string{evil}, Notices: []string{evil}, Warnings: []string{evil},
+		Changed: &describe.Change{What: evil}, Unknown: []string{evil},
+		Ports: []describe.Port{{Name: evil, Protocol: evil,
+			Frontends: []describe.Frontend{{Kind: evil, Address: evil, Inside: evil, Outside: evil, AlsoClaimed: []string{evil}, Connections: &n}},
+			Endpoints: []describe.Endpoint{{Address: evil, Node: evil, Zones: []string{evil}, Nodes: []string{evil}, State: evil, Inside: describe.Share{LeftOut: evil}, Clients: &one}}}}}
+	var out strings.Builder
+	if err := describe.Print(&out, s, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(out.String()) {
+		if strings.ContainsFunc(strings.TrimSuffix(line, "\n"), func(r rune) bool { return !unicode.IsPrint(r) }) || strings.HasPrefix(line, "forged") {
+			t.Errorf("line %q", line)
+		}
+	}
+}
+
+func TestResolve(t *testing.T) {
+	all := []model.ServiceName{{Namespace: "shop", Name: "web"}, {Namespace: "shop", Name: "db"}, {Namespace: "other", Name: "db"}}
+	for question, want := range map[string]string{
+		"shop/web": "shop/web", "web": "shop/web", "other/db": "other/db",
+		"db": `"db" is the name of several Services: choose other/db, shop/db`, "wbe": `no Service is named "wbe": did you mean shop/web?`,
+		"shop/dbb": `no Service is named "shop/dbb": did you mean shop/db or shop/web?`, "": `no Service is named ""`, "/": `no Service is named "/"`,
+	} {
+		name, err := describe.Resolve(question, all)
+		if got := name.String(); err == nil && got != want || err != nil && err.Error() != want {
+			t.Errorf("%q: %s, %v; want %s", question, got, err, want)
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package describe
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+// FromView describes a Service from its objects.
+func FromView(v *model.View) *Service {
+	s := &Service{
+		Namespace: v.Service.Name.Namespace, Name: v.Service.Name.Name, Node: v.Node.Name, Zone: v.Node.Zone,
+		InternalPolicy: v.Service.InternalPolicy.String(), AffinitySeconds: v.Service.AffinityTimeout.Seconds(), Scheduler: v.Scheduler.String(),
+		Ports: []Port{},
+	}
+	external := slices.ContainsFunc(v.Claims, func(c model.ViewedClaim) bool { return c.Route.Kind != model.ClusterIP })
+	if external {
+		s.ExternalPolicy = v.Service.ExternalPolicy.String()
+	}
+	if v.Service.External != nil {
+		s.SourceRanges = v.Service.External.SourceRanges
+	}
+	if v.Health != nil {
+		s.HealthCheck = &HealthCheck{Port: v.Health.Port, Endpoints: make(map[string]int)}
+		for f, n := range v.Health.Endpoints {
+			s.HealthCheck.Endpoints[f.String()] = n
+		}
+	}
+	for _, slice := range v.Slices {
+		s.Slices = append(s.Slices, slice.Name)
+	}
+	slices.Sort(s.Slices)
+	for _, n := range v.Notices {
+		s.Notices = append(s.Notices, n.Message)
+	}
+	for claims := v.Claims; len(claims) > 0; {
+		n := 1
+		for n < len(claims) && claims[n].Route.PortName() == claims[0].Route.PortName() {
+			n++
+		}
+		s.Ports = append(s.Ports, portOf(v, claims[:n]))
+		claims = claims[n:]
+	}
+	return s
+}
+
+// portOf describes the service port of some claims.
+func portOf(v *model.View, claims []model.ViewedClaim) Port {
+	first := claims[0].Route
+	p := Port{Name: first.Port.Name, Protocol: first.Port.Protocol.String(), Port: first.Port.Port, NodePort: first.Port.NodePort}
+	byFamily := make(map[model.Family][]*model.Route)
+	for _, c := range claims {
+		p.Frontends = append(p.Frontends, frontendOf(c))
+		f := model.FamilyOf(c.Route.Frontend.Address)
+		byFamily[f] = append(byFamily[f], c.Route)
+	}
+	for _, f := range model.Families {
+		if routes := byFamily[f]; len(routes) > 0 {
+			p.Endpoints = append(p.Endpoints, endpointsOf(v, routes, f)...)
+		}
+	}
+	return p
+}
+
+func frontendOf(c model.ViewedClaim) Frontend {
+	r := c.Route
+	f := Frontend{Kind: r.Kind.String(), Address: netip.AddrPortFrom(r.Frontend.Address, r.Frontend.Port).String()}
+	if c.Winner != nil {
+		f.ServedBy = c.Winner.PortName().String()
+		return f
+	}
+	f.Inside, f.Outside = r.Inside().Verdict.String(), r.Outside().Verdict.String()
+	for _, loser := range c.Losers {
+		f.AlsoClaimed = append(f.AlsoClaimed, loser.PortName().String())
+	}
+	slices.Sort(f.AlsoClaimed)
+	return f
+}
+
+// endpointsOf describes the endpoints of a service port in a family. The routes are all
+// those that it has there.
+func endpointsOf(v *model.View, routes []*model.Route, f model.Family) []Endpoint {
+	port, choice := routes[0].PortName(), routes[0].Choice
+	inside, outside := routes[0].InsidePolicy(), model.PolicyCluster // the first one is that of the ClusterIP
+	for _, r := range routes {
+		if r.Local() {
+			outside = model.PolicyLocal
+		}
+	}
+	all := model.Endpoints(port, f, v.Slices)
+	within := newShares(all, v.Node, inside, render.Slots(routes[0].Inside().Endpoints, nil))
+	others := render.Slots(choice.Cluster, nil)
+	if outside == model.PolicyLocal {
+		others = render.Slots(choice.Cluster, choice.Local)
+	}
+	without := newShares(all, v.Node, outside, others)
+	var out []Endpoint
+	for _, e := range all {
+		d := endpointOf(e, f)
+		d.Inside = within.of(e)
+		if len(routes) > 1 && inside != outside {
+			share := without.of(e)
+			d.Outside = &share
+		}
+		out = append(out, d)
+	}
+	for _, o := range model.NotCandidates(port, f, v.Slices) {
+		if o.Endpoint.Port() == 0 { // the others have an entry, in this family or another one
+			out = append(out, Endpoint{Address: o.Endpoint.Addr().String(), Family: f.String(), Inside: Share{LeftOut: o.Reason}})
+		}
+	}
+	return out
+}
+
+func endpointOf(e model.Endpoint, f model.Family) Endpoint {
+	h := e.Host
+	d := Endpoint{Address: e.Address().String(), Family: f.String(), Node: h.Place.Node(), Zones: h.Place.ForZones(), Nodes: h.Place.ForNodes(), State: "not ready"}
+	if !h.Drain {
+		d.Weight = max(1, int(h.Weight))
+	}
+	switch {
+	case h.Terminating && h.Serving:
+		d.State = "terminating"
+	case h.Terminating:
+		d.State = "terminated"
+	case h.Ready:
+		d.State = "ready"
+	}
+	return d
+}
+
+// shares are the shares of the endpoints that a policy chooses.
+type shares struct {
+	selection model.Selection
+	slots     func(model.Endpoint) int
+	total     int
+}
+
+func newShares(all []model.Endpoint, node *model.Node, p model.Policy, slots func(model.Endpoint) int) shares {
+	s := shares{selection: model.NewSelection(all, node, p), slots: slots}
+	for _, e := range all {
+		if s.selection.Excludes(e.Host) == model.Chosen {
+			s.total += s.slots(e)
+		}
+	}
+	return s
+}
+
+func (s shares) of(e model.Endpoint) Share {
+	if why := s.selection.Reason(e.Host); why != "" {
+		return Share{LeftOut: why}
+	}
+	n := s.slots(e)
+	return Share{Part: float64(n) / float64(s.total), Slots: n}
+}

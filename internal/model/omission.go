@@ -1,0 +1,106 @@
+package model
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Omission is an endpoint that takes no new connections, and why.
+type Omission struct {
+	Endpoint netip.AddrPort // port 0: it has no port for the service port
+	Reason   string
+}
+
+// LeftOut returns the endpoints of a service port that a policy leaves out on a node.
+func LeftOut(endpoints []Endpoint, node *Node, policy Policy) []Omission {
+	selection := NewSelection(endpoints, node, policy)
+	var out []Omission
+	for _, e := range endpoints {
+		if why := selection.Reason(e.Host); why != "" {
+			out = append(out, Omission{e.Address(), why})
+		}
+	}
+	return out
+}
+
+// Reason returns why a host takes no new connections, for people; empty: it does.
+func (s Selection) Reason(h *Host) string {
+	why := s.Excludes(h)
+	switch why {
+	case OtherNode:
+		return "policy Local, and it is on node " + h.Place.Node()
+	case ForOtherNode:
+		return fmt.Sprintf("its topology hints are for node %s, this is %s", strings.Join(h.Place.ForNodes(), ", "), s.node.Name)
+	case ForOtherZone:
+		return fmt.Sprintf("its topology hints are for zone %s, this is %s", strings.Join(h.Place.ForZones(), ", "), s.node.Zone)
+	}
+	return map[Exclusion]string{
+		Drained:    "its weight is 0",
+		NoNode:     "policy Local, and its node is not known",
+		NotReady:   "not ready",
+		NotServing: "terminating, and no longer serving",
+		NotNeeded:  "terminating, and others are ready",
+	}[why]
+}
+
+// NotCandidates returns what the slices of a Service have that is no endpoint of a
+// service port in a family: endpoints of the other family, further records of an
+// address, and hosts without the port.
+func NotCandidates(port PortName, f Family, ss []*EndpointSlice) []Omission {
+	records := make(map[netip.AddrPort]int)
+	served := make(map[netip.Addr]bool)
+	for _, s := range ss {
+		for _, p := range s.Ports {
+			for i := range s.Hosts {
+				if p.Name == port.Port && p.Protocol == port.Protocol {
+					records[netip.AddrPortFrom(s.Hosts[i].Address, p.Port)]++
+					served[s.Hosts[i].Address] = true
+				}
+			}
+		}
+	}
+	var other, more []Omission
+	for _, of := range Families {
+		for _, e := range Endpoints(port, of, ss) {
+			if n := records[e.Address()]; of != f {
+				other = append(other, Omission{e.Address(), fmt.Sprintf("%s, and the frontend is %s", of, f)})
+			} else if n > 1 {
+				more = append(more, Omission{e.Address(), fmt.Sprintf("%d of %d records of it: the best one counts", n-1, n)})
+			}
+		}
+	}
+	return slices.Concat(other, more, withoutPort(port, f, ss, served))
+}
+
+// withoutPort returns the hosts that no slice gives the service port.
+func withoutPort(port PortName, f Family, ss []*EndpointSlice, served map[netip.Addr]bool) []Omission {
+	var out []Omission
+	for _, s := range ss {
+		for i := range s.Hosts {
+			if a := s.Hosts[i].Address; s.Family == f && !served[a] {
+				served[a] = true
+				out = append(out, Omission{netip.AddrPortFrom(a, 0), s.lacks(port)})
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b Omission) int { return a.Endpoint.Compare(b.Endpoint) })
+	return out
+}
+
+// lacks says that a slice does not have a service port, and what it has.
+func (s *EndpointSlice) lacks(port PortName) string {
+	has := make([]string, len(s.Ports))
+	for i, p := range s.Ports {
+		has[i] = portLabel(p.Name, p.Protocol)
+	}
+	if len(has) == 0 {
+		has = []string{"none"}
+	}
+	return fmt.Sprintf("EndpointSlice %s has no port %s; its ports: %s", s.Name, portLabel(port.Port, port.Protocol), strings.Join(has, ", "))
+}
+
+func portLabel(name string, p Protocol) string {
+	return fmt.Sprintf("%q (%s)", name, strings.ToUpper(p.String()))
+}

@@ -1,0 +1,76 @@
+package model
+
+import (
+	"cmp"
+	"slices"
+)
+
+// View is what a router knows about one Service. Its values are shared and must not be
+// changed.
+type View struct {
+	Service *Service
+	Slices  []*EndpointSlice
+	Node    *Node         // this node, as the routes see it
+	Claims  []ViewedClaim // sorted by service port, kind and frontend
+	Notices []Notice      // about the Service
+	Health  *HealthCheck  // nil: none
+	// Scheduler is that of the Service, or else of the configuration.
+	Scheduler Scheduler
+}
+
+// ViewedClaim is a frontend that a Service asks for.
+type ViewedClaim struct {
+	Route  *Route
+	Winner *Route   // the service port that has it instead; nil: the Service has it
+	Losers []*Route // other service ports that ask for it in vain
+}
+
+// View returns what is known about a Service, or nil. The cost depends on the Service and
+// on the notices, not on other Services.
+func (r *Router) View(name ServiceName) *View {
+	s, ok := r.services[name]
+	if !ok {
+		return nil
+	}
+	v := &View{Service: s.state.Service, Slices: s.state.Slices, Node: r.base.locality.Node,
+		Scheduler: cmp.Or(s.state.Service.Scheduler, r.base.config.Scheduler, RoundRobin)}
+	for i := range s.routes {
+		v.Claims = append(v.Claims, r.viewClaim(&s.routes[i]))
+	}
+	slices.SortFunc(v.Claims, func(a, b ViewedClaim) int {
+		return cmp.Or(a.Route.PortName().Compare(b.Route.PortName()), cmp.Compare(a.Route.Kind, b.Route.Kind), a.Route.Frontend.Compare(b.Route.Frontend))
+	})
+	for _, n := range r.notices {
+		if n.Object == name.Object() {
+			v.Notices = append(v.Notices, n)
+		}
+	}
+	if h, ok := r.health[name]; ok {
+		v.Health = &h
+	}
+	return v
+}
+
+func (r *Router) viewClaim(route *Route) ViewedClaim {
+	c := ViewedClaim{Route: route}
+	winner := r.winners[route.Frontend]
+	if winner.PortName() != route.PortName() {
+		c.Winner = winner
+		return c
+	}
+	for _, loser := range r.losers[route.Frontend] {
+		if loser.PortName() != route.PortName() {
+			c.Losers = append(c.Losers, loser)
+		}
+	}
+	return c
+}
+
+// Names returns the names of all Services, in no order.
+func (r *Router) Names() []ServiceName {
+	out := make([]ServiceName, 0, len(r.services))
+	for name := range r.services {
+		out = append(out, name)
+	}
+	return out
+}

@@ -1,0 +1,132 @@
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/describe"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+)
+
+// DescribePath is where a daemon describes the Service that the parameter "service"
+// names.
+const DescribePath = "/describe"
+
+// maxBindings is how many clients are read to count those of a Service.
+const maxBindings = 1 << 16
+
+// Describe answers with a [describe.Service] in JSON, or with the status 404 and an
+// object that has the field "error".
+func (s *Server) Describe(w http.ResponseWriter, r *http.Request) {
+	select {
+	case s.answering <- struct{}{}:
+		defer func() { <-s.answering }()
+	default:
+		http.Error(w, "too many requests: try again", http.StatusTooManyRequests)
+		return
+	}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // only writers in tests lack deadlines
+	d, err := s.describe(r.URL.Query().Get("service"))
+	var unknown *describe.UnknownError
+	w.Header().Set("Content-Type", "application/json")
+	switch {
+	case errors.As(err, &unknown):
+		w.WriteHeader(http.StatusNotFound)
+		_ = json.NewEncoder(w).Encode(refusal{err.Error()})
+	case err != nil:
+		s.config.Log.Error("a Service cannot be described", "error", err)
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	default:
+		_ = describe.JSON(w, d) // fails if the client is gone
+	}
+}
+
+// refusal is the answer to a request for something that does not exist.
+type refusal struct {
+	Error string `json:"error"`
+}
+
+func (s *Server) describe(question string) (*describe.Service, error) {
+	name, err := describe.Resolve(question, s.config.Names())
+	if err != nil {
+		return nil, err
+	}
+	v := s.config.View(name)
+	if v == nil { // deleted in between
+		return nil, &describe.UnknownError{Name: question}
+	}
+	d := describe.FromView(v)
+	d.From = describe.Daemon
+	if s.config.SourceState != nil {
+		_, _, warnings := s.config.SourceState()
+		d.AddWarnings(warnings)
+	}
+	now := time.Now()
+	s.mu.Lock()
+	d.Changed = s.history.of(name, now)
+	if s.last != nil && s.last.Error != "" {
+		d.Notices = append(d.Notices, "the last sync failed, so that the kernel may serve an earlier state: nftproxy status")
+	}
+	s.mu.Unlock()
+	return d, s.addCounts(d, v)
+}
+
+// addCounts adds what packets have left in the kernel.
+func (s *Server) addCounts(d *describe.Service, v *model.View) error {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	if s.config.Counted {
+		if _, routing := s.observed(); routing != nil {
+			if err := s.count(routing); err != nil {
+				return err
+			}
+			d.AddConnections(s.counts.frontends)
+		}
+	}
+	if v.Service.AffinityTimeout == 0 || s.config.Bindings == nil {
+		return nil
+	}
+	sets, limited, err := ReadBindings(s.config.Bindings)
+	if err == nil {
+		d.AddClients(sets, limited)
+	}
+	return err
+}
+
+// ReadBindings reads the affinity maps of both families. It reports whether there may
+// be more clients than it has read.
+func ReadBindings(read func(model.Family, int) ([]*nft.Set, error)) (sets []*nft.Set, limited bool, err error) {
+	for _, f := range model.Families {
+		found, err := read(f, maxBindings)
+		if err != nil {
+			return nil, false, err
+		}
+		limited = limited || slices.ContainsFunc(found, func(s *nft.Set) bool { return len(s.Elements) >= maxBindings })
+		sets = append(sets, found...)
+	}
+	return sets, limited, nil
+}
+
+// FetchDescription requests the description of a Service from the daemon at an address.
+// The error is [ErrNoDaemon] if none answers there.
+func FetchDescription(ctx context.Context, address netip.AddrPort, service string) (*describe.Service, error) {
+	d := &describe.Service{}
+	if err := get(ctx, address, DescribePath, url.Values{"service": {service}}, d); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// isRefusal reports whether an answer with the status 404 is that of a daemon: other
+// servers do not have the page.
+func isRefusal(r *http.Response) bool {
+	return r.StatusCode == http.StatusNotFound && strings.HasPrefix(r.Header.Get("Content-Type"), "application/json")
+}
