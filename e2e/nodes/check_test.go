@@ -34,7 +34,9 @@ func TestCheckAllNodes(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	rollout := func() { c.kubectl(t, "-n", "kube-system", "rollout", "status", "daemonset/nftproxy-check", "--timeout=2m") }
+	rollout := func() {
+		c.kubectl(t, "-n", "kube-system", "rollout", "status", "daemonset/nftproxy-check", "--timeout=2m")
+	}
 	logs := func() string {
 		return c.kubectl(t, "-n", "kube-system", "logs", "-l", "k8s-app=nftproxy-check", "--prefix", "--tail=-1", "--max-log-requests=1000")
 	}
