@@ -114,14 +114,21 @@ func (w *walk) accept(r Rule) {
 }
 
 func (w *walk) jump(from *Chain, r Rule) (ends bool) {
-	if strings.HasPrefix(r.To, "KUBE-") && !w.use.BesideAnother {
+	if strings.HasPrefix(r.To, kubeChains) { // they go with kube-proxy, or belong to the kubelet
 		w.kubeProxy = w.kubeProxy || r.To == "KUBE-FORWARD"
-		return false // they go with kube-proxy, or filter only what is addressed to it
+		if w.use.BesideAnother {
+			w.result = max(w.result, perhaps)
+		}
+		return false
 	}
 	i := slices.IndexFunc(w.facts.Chains, func(c Chain) bool {
 		return c.Family == from.Family && c.Table == from.Table && c.Name == r.To
 	})
 	if i < 0 {
+		return false
+	}
+	if w.facts.Chains[i].Unread {
+		w.result = max(w.result, perhaps)
 		return false
 	}
 	inner := *w

@@ -57,6 +57,10 @@ func TestFacts(t *testing.T) {
 		{"a verdict map", "forward-filter", func(f *Facts) {
 			f.Chains = []Chain{{Family: "inet", Table: "t", Name: "c", Type: "filter", Hook: Forward, Drops: true, Rules: []Rule{{Verdict: Unknown}}}}
 		}, Warning, "cannot be seen from here"},
+		{"too many chains", "forward-filter", func(f *Facts) {
+			f.Chains = []Chain{{Family: "ip", Table: "t", Name: "c", Type: "filter", Hook: Forward, Drops: true, Rules: []Rule{{Verdict: Jump, To: "d"}}},
+				{Family: "ip", Table: "t", Name: "d", Unread: true}}
+		}, Warning, "cannot be seen from here"},
 		{"chains in a circle", "forward-filter", func(f *Facts) {
 			f.Chains = []Chain{{Family: "ip", Table: "t", Name: "c", Type: "filter", Hook: Forward, Drops: true, Rules: []Rule{{Verdict: Jump, To: "c"}, {Verdict: Jump, To: "gone"}}}}
 		}, Problem, "no rule accepts"},

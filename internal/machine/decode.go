@@ -46,8 +46,10 @@ func (d *decoder) expression(e expr.Any) {
 		d.mask = e.Mask
 	case *expr.Cmp:
 		d.when(d.compared(e))
+		d.loaded = nil // what is loaded next may be unknown to the library
 	case *expr.Lookup:
 		d.lookup(e)
+		d.loaded = nil
 	case *expr.Match:
 		d.match(e)
 	case *expr.Target:
@@ -63,7 +65,7 @@ func (d *decoder) expression(e expr.Any) {
 	case *expr.Counter, *expr.Log, *expr.Immediate:
 	case *expr.Queue, *expr.TProxy:
 		d.out.Verdict = Unknown
-	case *expr.Limit, *expr.Quota, *expr.Connlimit, *expr.Range:
+	case *expr.Limit, *expr.Quota, *expr.Connlimit, *expr.Range, *expr.Dynset: // that may have a limit
 		d.when(Condition{})
 	default: // loads something
 		d.loaded, d.mask = nil, nil

@@ -88,6 +88,9 @@ type Chain struct {
 	Priority int32
 	Drops    bool // the policy is drop
 	Rules    []Rule
+	// Unread reports that the chain is reached, and that its rules were not read because
+	// there are too many chains.
+	Unread bool
 }
 
 // Hook is where a base chain sees packets.
