@@ -196,7 +196,7 @@ bench-beside: ## repeat the measurements beside kube-proxy in docs/performance (
 .PHONY: bench-report
 bench-report: ## generate plots and tables from docs/performance/*.json
 	go run ./bench plot docs/performance docs/performance/*.json
-	go run ./bench table -w docs/performance.md -w docs/scale.md -w README.md docs/performance/*.json
+	go run ./bench table -w docs/performance.md -w docs/scale.md docs/performance/*.json
 
 .PHONY: bench-datapath
 bench-datapath: ## measure what rules cost packets, for nftproxy and kube-proxy; DATAPATH_SERVICES=30000, RESULTS=FILE.json saves
