@@ -48,6 +48,14 @@ func TestFacts(t *testing.T) {
 		{"small hash table", "conntrack", func(f *Facts) { f.Conntrack.Buckets = 100 }, Warning, "echo 250 > /sys/module/nf_conntrack/parameters/hashsize"},
 		{"a missing feature", "kernel", func(f *Facts) { f.Missing = []string{"rejecting (ip): no such file: load the module nft_reject_ipv4"} }, Problem,
 			"the kernel lacks rejecting (ip): no such file: load the module nft_reject_ipv4"},
+		{"a bridge that the rules see", "bridge-nf", func(f *Facts) {
+			f.Bridges = []Bridge{{"cni0", 2, []netip.Prefix{netip.MustParsePrefix("10.128.0.0/24")}}}
+			f.BridgeNF = map[model.Family]bool{model.IPv4: true}
+		}, OK, "do not keep replies"},
+		{"a bridge that the rules see IPv6 of", "bridge-nf", func(f *Facts) {
+			f.Bridges = []Bridge{{"cni0", 2, []netip.Prefix{netip.MustParsePrefix("10.128.0.0/24")}}}
+			f.BridgeNF = map[model.Family]bool{model.IPv6: true}
+		}, Warning, "net.bridge.bridge-nf-call-iptables is not 1: pods on the bridge cni0"},
 		{"no table owner", "table-owner", func(f *Facts) { f.Ownership = false }, OK, "from kernel 6.9 on they cannot"},
 		{"nftproxy runs", "table-owner", func(f *Facts) { f.Owner = host.Process{PID: 7, Name: "nftproxy"} }, OK, `belong to process 7 ("nftproxy")`},
 		{"flow tables", "flow-tables", func(f *Facts) { f.FlowTables = []string{"inet f a", "b", "c", "d", "e", "f", "g"} }, Warning, "(inet f a, b, c, d, e and 2 more)"},
