@@ -65,9 +65,11 @@ docs: ## write docs/cli.md, the manual pages and the diagrams in docs/images
 	go run ./scripts/pictures docs/images
 
 .PHONY: screenshots
-screenshots: ## take the pictures of terminals in docs/images, from real sessions
+screenshots: ## take the pictures of terminals and of the page of --web in docs/images, from real sessions (a minute); needs root and Debian
 	$(MAKE) build VERSION='$(shell git describe --tags --always)'
 	go run ./scripts/screenshots $(BINARY) docs/images
+	scripts/install-packages nft:nftables nsenter:util-linux $(BROWSER)
+	cd e2e && SCREENSHOT=$(abspath docs/images/web.png) go test -count=1 -run '^TestPage$$' ./web
 
 .PHONY: demo
 demo: ## show what nftproxy does, with real packets, in 12 steps; STEP=5 or STEP=replace shows one of them
@@ -94,9 +96,12 @@ test-kernels: ## run the tests that use the kernel in qemu, on Debian's kernels 
 .PHONY: e2e
 e2e: ## run the tests against a real API server (builds it: 8 minutes the first time); NO_SKIP as for test
 	cd e2e && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
-	scripts/install-packages nft:nftables iptables-nft:iptables
+	scripts/install-packages nft:nftables iptables-nft:iptables nsenter:util-linux $(BROWSER)
 	cd e2e/tools && for module in . */; do go -C $$module mod tidy -diff || exit; done
 	cd e2e && TIMEOUT=30m NO_SKIP=$(NO_SKIP) ../scripts/test $$(go list ./... | grep -v -e /neighbours -e /nodes)
+
+# The browser that looks at the page of --web.
+BROWSER := /usr/lib/chromium/chromium-headless-shell:chromium-headless-shell
 
 .PHONY: e2e-tools
 e2e-tools: ## compile etcd and the Kubernetes programs that e2e runs (minutes the first time)
@@ -191,7 +196,7 @@ bench-beside: ## repeat the measurements beside kube-proxy in docs/performance (
 .PHONY: bench-report
 bench-report: ## generate plots and tables from docs/performance/*.json
 	go run ./bench plot docs/performance docs/performance/*.json
-	go run ./bench table -w docs/performance.md -w docs/scale.md -w README.md docs/performance/*.json
+	go run ./bench table -w docs/performance.md -w docs/scale.md docs/performance/*.json
 
 .PHONY: bench-datapath
 bench-datapath: ## measure what rules cost packets, for nftproxy and kube-proxy; DATAPATH_SERVICES=30000, RESULTS=FILE.json saves

@@ -21,26 +21,13 @@ func compared(o results.Operation) bool {
 	return o == results.MemoryUse || slices.Contains(operations, o)
 }
 
-// summaryTable is the part of compareTable with the most Services.
-func summaryTable(files []*results.File) *grid {
-	most := 0
-	for _, f := range files {
-		for _, r := range f.Records {
-			if r.Program == results.KubeProxy && compared(r.Operation) {
-				most = max(most, r.Services)
-			}
-		}
-	}
-	return compareTable(files, func(services int) bool { return services == most })
-}
-
 // compareTable puts nftproxy beside kube-proxy wherever both were measured in
-// the same way, with the numbers of Services that are wanted.
-func compareTable(files []*results.File, wanted func(services int) bool) *grid {
+// the same way.
+func compareTable(files []*results.File) *grid {
 	of := func(p results.Program) ([]contest, map[contest]*results.Record) {
 		return latest(files, func(r *results.Record) (contest, bool) {
 			return contest{r.Services, r.Endpoints, r.Operation, r.From},
-				r.Program == p && r.Scenario != exposed && r.Scenario != results.Unobserved && compared(r.Operation) && wanted(r.Services)
+				r.Program == p && r.Scenario != exposed && r.Scenario != results.Unobserved && compared(r.Operation)
 		})
 	}
 	order, theirs := of(results.KubeProxy)

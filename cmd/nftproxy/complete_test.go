@@ -57,7 +57,7 @@ func TestCompleteValues(t *testing.T) {
 
 // TestCompleteFiles proves that exactly the flags that take files complete them.
 func TestCompleteFiles(t *testing.T) {
-	for _, c := range allCommands() {
+	for _, c := range commandTree() {
 		c.Flags().VisitAll(func(f *pflag.Flag) {
 			path := strings.Fields(c.CommandPath())[1:]
 			_, directive := complete(append(path, "--"+f.Name, "")...)
@@ -71,12 +71,12 @@ func TestCompleteFiles(t *testing.T) {
 
 // TestCompleteOutput compares the completed formats with those in the help.
 func TestCompleteOutput(t *testing.T) {
-	for _, c := range allCommands() {
+	for _, c := range commandTree() {
 		f := c.Flags().Lookup("output")
 		if f == nil {
 			continue
 		}
-		offered, _ := complete(c.Name(), "-o", "")
+		offered, _ := complete(append(strings.Fields(c.CommandPath())[1:], "-o", "")...)
 		for _, format := range []string{"text", "nft", "json", "markdown", "yaml", "wide"} {
 			if strings.Contains(f.Usage, format) != slices.Contains(offered, format) {
 				t.Errorf("%s -o completes %q, and the help says %q", c.Name(), offered, f.Usage)

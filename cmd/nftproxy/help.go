@@ -122,7 +122,11 @@ func groupCommands(c *cobra.Command) (out []commandGroup) {
 	rest := slices.DeleteFunc(slices.Clone(c.Commands()), func(sub *cobra.Command) bool {
 		return !sub.IsAvailableCommand() && sub.Name() != "help"
 	})
-	for _, g := range commandGroups {
+	groups := commandGroups
+	if c.HasParent() {
+		groups = nil
+	}
+	for _, g := range groups {
 		var members []*cobra.Command
 		for _, name := range g.names {
 			if i := slices.IndexFunc(rest, func(sub *cobra.Command) bool { return sub.Name() == name }); i >= 0 {

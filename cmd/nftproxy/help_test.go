@@ -5,14 +5,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
 // TestHelpGroups proves that each command's help has every visible flag once, in
 // groups that can be read at a glance, and in lines that fit.
 func TestHelpGroups(t *testing.T) {
-	for _, c := range allCommands() {
+	for _, c := range commandTree() {
 		r := execute("", append(strings.Fields(c.CommandPath())[1:], "--help")...)
 		if r.code != 0 {
 			t.Fatalf("%s --help: %s", c.CommandPath(), r.stderr)
@@ -55,17 +54,6 @@ func countDeclared(help, name string) (n int) {
 	return n
 }
 
-func allCommands() (out []*cobra.Command) {
-	root := rootCommand()
-	root.InitDefaultCompletionCmd()
-	for _, c := range root.Commands() {
-		if c.IsAvailableCommand() {
-			out = append(out, c)
-		}
-	}
-	return append(out, root)
-}
-
 // TestHelpOfRun keeps the flags that kube-proxy alone needs apart.
 func TestHelpOfRun(t *testing.T) {
 	help := execute("", "run", "--help").stdout
@@ -87,7 +75,7 @@ func TestHelpOfRun(t *testing.T) {
 func TestGroupedNamesExist(t *testing.T) {
 	coming := []string{"validate", "describe", "top", "check", "strict", "quiet", "web", "endpoint-metrics"}
 	commands, flags := make(map[string]bool), make(map[string]bool)
-	for _, c := range allCommands() {
+	for _, c := range commandTree() {
 		c.InitDefaultHelpFlag()
 		commands[c.Name()] = true
 		c.Flags().VisitAll(func(f *pflag.Flag) { flags[f.Name] = true })

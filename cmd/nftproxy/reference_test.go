@@ -67,15 +67,23 @@ func replace(path string, text []byte) error {
 func commandTree() []*cobra.Command {
 	root := rootCommand()
 	root.InitDefaultCompletionCmd()
-	out := []*cobra.Command{root}
-	for _, g := range groupCommands(root) {
-		for _, c := range g.commands {
-			if c.Name() != "help" {
-				out = append(out, c)
+	return append([]*cobra.Command{root}, below(root)...) // without --help, which all have
+}
+
+// below returns the commands of a command and below it, without those of completion.
+func below(c *cobra.Command) (out []*cobra.Command) {
+	for _, g := range groupCommands(c) {
+		for _, sub := range g.commands {
+			if sub.Name() == "help" {
+				continue
+			}
+			out = append(out, sub)
+			if sub.Name() != "completion" {
+				out = append(out, below(sub)...)
 			}
 		}
 	}
-	return out // without --help, which all have
+	return out
 }
 
 // reference returns docs/cli.md.
@@ -208,7 +216,7 @@ func manual(c *cobra.Command) []byte {
 		manName(c), inline(c.Short), c.CommandPath(), inline(strings.TrimPrefix(usageLine(c), c.CommandPath())), markdown(text))
 	if c.HasAvailableSubCommands() && c.Name() != "completion" {
 		fmt.Fprint(&b, "# COMMANDS\n")
-		for _, sub := range commandTree()[1:] {
+		for _, sub := range below(c) {
 			fmt.Fprintf(&b, "**%s**(1)\n: %s\n\n", manName(sub), inline(sub.Short))
 		}
 	}
@@ -290,7 +298,7 @@ func markdown(text string) string {
 
 var (
 	special  = regexp.MustCompile(`[<*\[\]]`)
-	verbatim = regexp.MustCompile("`[^`]*`" + `|"((?:nftproxy|nft|kubectl|kube-proxy)(?: [^"]*)?)"|(--[a-z-]+[a-z](?:=[a-zA-Z]+)?)`)
+	verbatim = regexp.MustCompile("`[^`]*`" + `|"((?:nftproxy|nft|kubectl|kube-proxy)(?: [^"]*)?)"|--[a-z-]+[a-z](?:=[a-zA-Z]+)?|\B-[a-zA-Z]\b`)
 )
 
 // inline returns a text with commands and flags as code.
