@@ -114,7 +114,7 @@ upgrade: build ## upgrade a node from another version to this one and back, unde
 	@test -n '$(FROM)' || { echo "name the other version: make upgrade FROM=COMMIT"; exit 2; }
 	dir=$$(mktemp -d) && trap 'git worktree remove --force "$$dir/source"; rm -rf "$$dir"' EXIT && \
 		git worktree add --quiet --detach "$$dir/source" '$(FROM)' && \
-		go -C "$$dir/source" build -o "$$dir/nftproxy" ./cmd/nftproxy && go run ./test/releases "$$dir/nftproxy" $(BINARY)
+		go -C "$$dir/source" build -ldflags "-X 'main.version=$(FROM)'" -o "$$dir/nftproxy" ./cmd/nftproxy && go run ./test/releases "$$dir/nftproxy" $(BINARY)
 
 .PHONY: soak
 soak: ## change thousands of Services at random under load, with restarts and outside changes; SOAK=1h, SOAK_SERVICES=2000, SOAK_SEED, RESULTS=FILE.json adds the run
