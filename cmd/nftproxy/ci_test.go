@@ -127,6 +127,8 @@ func TestCIPage(t *testing.T) {
 		fill(name, "```yaml\n"+readText(t, "../../docs/"+name)+"```\n")
 	}
 	sample := r.run(t, "git show origin/main:services/shop.yaml | nftproxy diff --from - -f services/shop.yaml --hostname-override lb-1 -o markdown || [ $? = 1 ]")
+	text := r.run(t, "git show origin/main:services/shop.yaml | nftproxy diff --from - -f services/shop.yaml --hostname-override lb-1 --elements=never || [ $? = 1 ]")
+	fill("plan", "```\n"+text+"```\n")
 	fill("sample", strings.Replace(sample, "### ", "**", 1))
 	page = regexp.MustCompile(`(?m)^\*\*(nftproxy: .*)$`).ReplaceAllString(page, "**$1**")
 	if want := readText(t, ciPage); want != page {
