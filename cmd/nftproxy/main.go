@@ -92,9 +92,10 @@ to balanced traffic:
   nftproxy diff   -f services.yaml    show what would change in the kernel
   nftproxy run    -f services.yaml    apply, and follow the file as it changes
 
-Then three more answer questions:
+Others answer questions:
 
-  nftproxy status                     what this node serves, and whether it is healthy
+  nftproxy status                     what is wrong, and what this node serves
+  nftproxy describe shop/web          one Service: its endpoints, shares and options
   nftproxy explain tcp 10.96.0.10:80  which rules a connection meets, and where it goes
   nftproxy check                      whether this machine is ready to serve
 

@@ -36,11 +36,14 @@ var shots = []struct {
 	rows       int
 }{
 	{"status", "status", 40},
+	{"describe", "describe shop/web", 40},
 	{"explain", "explain --from 192.0.2.2 tcp 203.0.113.10:80", 26},
+	{"diff", "diff --from services.yaml -f new.yaml --hostname-override node-1", 40},
+	{"check", "check", 40},
 }
 
 const (
-	columns  = 116
+	columns  = 124
 	patience = 20 * time.Second
 )
 
@@ -81,6 +84,11 @@ func shoot(args []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, daemon.Process.Signal(syscall.SIGTERM), daemon.Wait()) }()
 	for _, shot := range shots {
+		if shot.name == "check" {
+			if err := s.stopForwarding(); err != nil {
+				return err
+			}
+		}
 		output, err := s.terminal(strings.Fields(shot.args))
 		if err != nil {
 			return err
@@ -133,6 +141,11 @@ func (s *studio) requests() error {
 		}
 	}
 	return nil
+}
+
+// stopForwarding gives the command "check" something to find.
+func (s *studio) stopForwarding() error {
+	return s.lab.Node.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("0\n"), 0) })
 }
 
 // terminal runs nftproxy on the node, in a terminal of its own, and returns what it
