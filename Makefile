@@ -65,13 +65,18 @@ docs: ## write docs/cli.md, the manual pages and the diagrams in docs/images
 	go run ./scripts/pictures docs/images
 
 .PHONY: screenshots
-screenshots: ## take the pictures of terminals in docs/images, from real sessions
+screenshots: ## take the pictures of terminals and of the page of --web in docs/images, from real sessions (a minute); needs root and Debian
 	$(MAKE) build VERSION='$(shell git describe --tags --always)'
 	go run ./scripts/screenshots $(BINARY) docs/images
+	scripts/install-packages nft:nftables nsenter:util-linux $(BROWSER)
+	cd e2e && SCREENSHOT=$(abspath docs/images/web.png) go test -count=1 -run '^TestPage$$' ./web
 
 .PHONY: demo
-demo: build ## show balancing, scaling and refusing with real packets
-	go run ./demo $(BINARY) demo/services.yaml
+demo: ## show what nftproxy does, with real packets, in 12 steps; STEP=5 or STEP=replace shows one of them
+	@[ -x $(BINARY) ] || echo "Go compiles nftproxy first: some minutes on a new machine, later seconds."
+	@$(MAKE) --no-print-directory build
+	@scripts/install-packages nft:nftables
+	STEP='$(STEP)' go run ./demo $(BINARY) demo/services.yaml
 
 .PHONY: clean
 clean: ## remove the output of the other targets
@@ -91,9 +96,12 @@ test-kernels: ## run the tests that use the kernel in qemu, on Debian's kernels 
 .PHONY: e2e
 e2e: ## run the tests against a real API server (builds it: 8 minutes the first time); NO_SKIP as for test
 	cd e2e && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
-	scripts/install-packages nft:nftables iptables-nft:iptables
+	scripts/install-packages nft:nftables iptables-nft:iptables nsenter:util-linux $(BROWSER)
 	cd e2e/tools && for module in . */; do go -C $$module mod tidy -diff || exit; done
 	cd e2e && TIMEOUT=30m NO_SKIP=$(NO_SKIP) ../scripts/test $$(go list ./... | grep -v -e /neighbours -e /nodes)
+
+# The browser that looks at the page of --web.
+BROWSER := /usr/lib/chromium/chromium-headless-shell:chromium-headless-shell
 
 .PHONY: e2e-tools
 e2e-tools: ## compile etcd and the Kubernetes programs that e2e runs (minutes the first time)

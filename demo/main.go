@@ -1,19 +1,24 @@
 // Command demo shows what nftproxy does, with real packets: it builds a small
-// network out of namespaces, lets nftproxy balance HTTP requests over three
-// endpoints, and takes the endpoints away. It fails if anything is not as it
-// says, so it is a check as well.
+// network out of namespaces, lets nftproxy balance HTTP requests, and then changes,
+// attacks and kills what it can. It fails if anything is not as it says, so it is a
+// check as well.
 //
 // Usage, as root: demo NFTPROXY SERVICES.YAML
+//
+// On a terminal it waits for Enter after each step. The environment variable STEP
+// selects one step, by its number or name.
 package main
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
-	"strings"
-	"time"
-	"unicode/utf8"
+	"sync"
+	"syscall"
 
 	"golang.org/x/term"
 
@@ -21,138 +26,140 @@ import (
 )
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
+	d := &demo{out: os.Stdout, paint: term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == ""}
+	if term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd())) {
+		d.keys = bufio.NewReader(os.Stdin)
+	}
+	interrupted := d.closeOnSignal()
+	err := d.play(os.Args[1:], os.Getenv("STEP"))
+	select {
+	case <-interrupted:
+		select {} // the handler ends the process
+	default:
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "\ndemo failed:", err)
 		os.Exit(1)
 	}
 }
 
-func run(args []string) (err error) {
+var errClosed = errors.New("interrupted")
+
+// demo is one run of the show.
+type demo struct {
+	out   io.Writer
+	paint bool
+	keys  *bufio.Reader // nil: no pauses
+
+	lab    *netlab.Lab
+	binary string // nftproxy
+	dir    string // of the input file
+	sample string // its content
+
+	daemon  *proxy // nil: none runs
+	servers map[*netlab.Host]io.Closer
+	closing sync.Mutex // keeps what is to be closed from appearing meanwhile
+	closed  bool
+}
+
+// closeOnSignal removes everything when the process is interrupted. The channel is
+// closed then.
+func (d *demo) closeOnSignal() <-chan struct{} {
+	signals, interrupted := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		close(interrupted)
+		fmt.Fprintln(os.Stderr, "\ninterrupted; everything is removed")
+		_ = d.close()
+		os.Exit(130) // as a shell reports SIGINT
+	}()
+	return interrupted
+}
+
+// play shows all steps, or the selected one.
+func (d *demo) play(args []string, selected string) (err error) {
 	if len(args) != 2 {
 		return errors.New("usage: demo NFTPROXY SERVICES.YAML")
 	}
-	binary, err := filepath.Abs(args[0])
+	steps, err := choose(selected)
 	if err != nil {
+		return err
+	}
+	if d.binary, err = filepath.Abs(args[0]); err != nil {
 		return err
 	}
 	sample, err := os.ReadFile(args[1])
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "nftproxy-demo-")
-	if err != nil {
+	d.sample = string(sample)
+	defer func() { err = errors.Join(err, d.close()) }()
+	if err := d.build(); err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	lab, err := netlab.New(3)
-	if err != nil {
-		return err
+	for i, s := range steps {
+		if err := d.show(s); err != nil {
+			return fmt.Errorf("step %s: %w", s.name, err)
+		}
+		if i < len(steps)-1 {
+			if err := d.wait(); err != nil {
+				return err
+			}
+		}
 	}
-	defer func() { err = errors.Join(err, lab.Close()) }()
-	d := &demo{lab: lab, binary: binary, dir: dir, terminal: term.IsTerminal(int(os.Stdout.Fd()))}
-	return d.show(string(sample))
-}
-
-// demo is one run of the show.
-type demo struct {
-	lab      *netlab.Lab
-	binary   string // nftproxy
-	dir      string // of the input file
-	terminal bool
-	steps    int
-}
-
-func (d *demo) show(sample string) error {
-	d.head("A client, a node, and three web servers behind it, each in a network namespace")
-	if err := d.servers(); err != nil {
-		return err
-	}
-
-	d.head("What is wanted: " + inputName)
-	fmt.Print(sample)
-	if err := d.replace(sample); err != nil {
-		return err
-	}
-	d.head("What the kernel will get: nftproxy render -f " + inputName)
-	if err := d.nftproxy(0, "render", inputName); err != nil {
-		return err
-	}
-	if err := d.serveAndScale(sample); err != nil {
-		return err
-	}
-	fmt.Println("\nAll checks passed.")
+	fmt.Fprintln(d.out, "\nAll checks passed.")
 	return nil
 }
 
-// servers draws the network and starts the web servers.
-func (d *demo) servers() error {
-	left := fmt.Sprintf("client %s ── node %s ──", d.lab.Client.IPv4, d.lab.Node.IPv4)
-	for i, pod := range d.lab.Pods {
-		branch := "├"
-		switch i {
-		case 0:
-			branch = "┬"
-		case len(d.lab.Pods) - 1:
-			branch = "└"
-		}
-		fmt.Printf("%s%s─ %s %s:%d\n", left, branch, pod.Name, pod.IPv4, serverPort)
-		left = strings.Repeat(" ", utf8.RuneCountInString(left))
-		if err := serve(pod); err != nil {
+// build makes the network, its servers and the input file.
+func (d *demo) build() (err error) {
+	d.closing.Lock()
+	defer d.closing.Unlock()
+	if d.closed {
+		return errClosed
+	}
+	if d.dir, err = os.MkdirTemp("", "nftproxy-demo-"); err != nil {
+		return err
+	}
+	if d.lab, err = netlab.New(pods); err != nil {
+		return err
+	}
+	d.servers = make(map[*netlab.Host]io.Closer)
+	for _, pod := range d.lab.Pods {
+		if err := d.serve(pod); err != nil {
 			return err
 		}
 	}
+	return d.replace(d.sample)
+}
+
+// close removes everything, once. Steps that still run then fail.
+func (d *demo) close() (err error) {
+	d.closing.Lock()
+	defer d.closing.Unlock()
+	if d.closed {
+		return nil
+	}
+	d.closed = true
+	d.daemon.kill()
+	if d.lab != nil {
+		err = d.lab.Close()
+	}
+	if d.dir != "" {
+		err = errors.Join(err, os.RemoveAll(d.dir))
+	}
+	return err
+}
+
+// wait waits for the reader.
+func (d *demo) wait() error {
+	if d.keys == nil {
+		return nil
+	}
+	fmt.Fprint(d.out, d.styled(dim, "\nEnter: next step  Ctrl-C: end "))
+	if _, err := d.keys.ReadString('\n'); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
 	return nil
-}
-
-// serveAndScale runs the daemon and takes the endpoints away.
-func (d *demo) serveAndScale(sample string) error {
-	d.head("nftproxy run -f " + inputName + ", and requests from the client")
-	daemon, err := d.start()
-	if err != nil {
-		return err
-	}
-	defer daemon.kill()
-	if err := daemon.applied(); err != nil {
-		return err
-	}
-	if err := d.balanced(3); err != nil {
-		return err
-	}
-	d.head("One endpoint is taken out of the file: nftproxy diff -f " + inputName)
-	if err := d.scale(daemon, sample, 2); err != nil {
-		return err
-	}
-	d.head("No endpoint is left")
-	if err := d.scale(daemon, sample, 0); err != nil {
-		return err
-	}
-	d.head("nftproxy ends; nftproxy cleanup removes its tables")
-	if err := daemon.stop(); err != nil {
-		return err
-	}
-	return d.nftproxy(0, "cleanup")
-}
-
-// scale leaves n endpoints and sends requests.
-func (d *demo) scale(p *proxy, sample string, n int) error {
-	if err := d.change(p, withEndpoints(sample, n)); err != nil {
-		return err
-	}
-	if n == 0 {
-		return d.refused()
-	}
-	return d.balanced(n)
-}
-
-// head prints a heading, after a pause for readers.
-func (d *demo) head(text string) {
-	if d.terminal && d.steps > 0 {
-		time.Sleep(1500 * time.Millisecond)
-	}
-	d.steps++
-	line := fmt.Sprintf("%d. %s", d.steps, text)
-	if d.terminal && os.Getenv("NO_COLOR") == "" {
-		line = "\x1b[1m" + line + "\x1b[0m"
-	}
-	fmt.Printf("\n%s\n\n", line)
 }

@@ -4,10 +4,11 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -16,28 +17,56 @@ import (
 const (
 	inputName = "services.yaml"
 	nodeName  = "node-1"
-	patience  = 10 * time.Second
+	patience  = 30 * time.Second
 )
 
-// command returns nftproxy with a subcommand, on an input file or on none.
-func (d *demo) command(name string, file ...string) *exec.Cmd {
+// arguments returns those of a subcommand, on an input file or on none.
+func arguments(name, file string, more ...string) []string {
 	args := []string{name}
-	if len(file) > 0 {
-		args = append(args, "-f", file[0], "--hostname-override", nodeName, "--cluster-cidr", "10.128.0.0/24")
+	if file != "" {
+		args = append(args, "-f", file, "--hostname-override", nodeName, "--cluster-cidr", "10.128.0.0/24")
 	}
-	cmd := exec.Command(d.binary, args...)
-	cmd.Dir = d.dir
-	return cmd
+	return append(args, more...)
 }
 
-// nftproxy runs a subcommand on the node and shows what it prints.
-func (d *demo) nftproxy(status int, name string, file ...string) error {
-	cmd := d.command(name, file...)
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	if err := d.lab.Node.Run(cmd); cmd.ProcessState.ExitCode() != status {
-		return fmt.Errorf("nftproxy %s: %w, want exit status %d", name, err, status)
+// prompt prints a command as if it had been typed.
+func (d *demo) prompt(format string, args ...any) {
+	fmt.Fprintln(d.out, d.styled(cyan, "$ "+fmt.Sprintf(format, args...)))
+}
+
+// command prints a command of nftproxy, without the flags that all have.
+func (d *demo) command(name, file string, more ...string) {
+	words := append([]string{"nftproxy", name}, more...)
+	if file != "" {
+		words = append([]string{"nftproxy", name, "-f", file}, more...)
 	}
-	return nil
+	d.prompt("%s", strings.Join(words, " "))
+}
+
+// output shows a subcommand, runs it on the node, and returns what it prints.
+func (d *demo) output(status int, name, file string, more ...string) (string, error) {
+	d.command(name, file, more...)
+	out, err := d.run(name, file, more...)
+	var exit *exec.ExitError
+	if code := 0; err == nil || errors.As(err, &exit) {
+		if exit != nil {
+			code = exit.ExitCode()
+		}
+		if code == status {
+			return out, nil
+		}
+	}
+	return "", fmt.Errorf("nftproxy %s: %w, want exit status %d\n%s", name, err, status, out)
+}
+
+// run runs a subcommand on the node, and returns what it prints.
+func (d *demo) run(name, file string, more ...string) (string, error) {
+	cmd := exec.Command(d.binary, arguments(name, file, more...)...)
+	cmd.Dir = d.dir
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := d.lab.Node.Run(cmd)
+	return out.String(), err
 }
 
 // replace puts a new input file in the place of the old one.
@@ -49,32 +78,52 @@ func (d *demo) replace(text string) error {
 	return os.Rename(next, filepath.Join(d.dir, inputName))
 }
 
-// change shows what a new input file would change, and lets the daemon take
-// it up.
-func (d *demo) change(p *proxy, text string) error {
-	const preview = "preview.yaml"
+var planned = regexp.MustCompile(`(?m)^(\d+) to add, (\d+) to change, (\d+) to delete\.$`)
+
+// plan shows what a new input file would change, and returns the numbers of added,
+// changed and deleted objects.
+func (d *demo) plan(text string) (numbers string, err error) {
+	const preview = "next.yaml"
 	if err := os.WriteFile(filepath.Join(d.dir, preview), []byte(text), 0o644); err != nil {
-		return err
+		return "", err
 	}
-	if err := d.nftproxy(1, "diff", preview); err != nil {
-		return err
+	var more []string
+	if d.paint {
+		more = []string{"--color=always"}
 	}
-	fmt.Println()
-	if err := d.replace(text); err != nil {
-		return err
+	out, err := d.output(1, "diff", preview, more...)
+	if err != nil {
+		return "", err
 	}
-	return p.applied()
+	fmt.Fprint(d.out, out)
+	m := planned.FindStringSubmatch(out)
+	if m == nil {
+		return "", fmt.Errorf("the plan has no numbers:\n%s", out)
+	}
+	return strings.Join(m[1:], "/"), nil
 }
 
-// withEndpoints leaves the first n endpoints in the input.
-func withEndpoints(text string, n int) string {
+// counts returns the numbers of added, changed and deleted objects in the log.
+func counts(line string) string {
+	return field(line, "added") + "/" + field(line, "changed") + "/" + field(line, "deleted")
+}
+
+// change lets the daemon follow a new input file, and returns its line in the log.
+func (d *demo) change(text string) (string, error) {
+	if err := d.replace(text); err != nil {
+		return "", err
+	}
+	return d.daemon.applied(io.Discard)
+}
+
+// withEndpoints leaves the first endpoints in the input.
+func withEndpoints(text string, addresses ...string) string {
 	const key = "endpoints:\n"
-	head, list, _ := strings.Cut(text, key)
-	if n == 0 {
+	head, _, _ := strings.Cut(text, key)
+	if len(addresses) == 0 {
 		return head + "endpoints: []\n"
 	}
-	endpoints := slices.Collect(strings.Lines(list))
-	return head + key + strings.Join(endpoints[:n], "")
+	return head + key + "- addresses: [" + strings.Join(addresses, "]\n- addresses: [") + "]\n"
 }
 
 // proxy is a running "nftproxy run".
@@ -83,14 +132,29 @@ type proxy struct {
 	log chan string
 }
 
-func (d *demo) start() (*proxy, error) {
-	p := &proxy{d.command("run", inputName), make(chan string)}
+func (d *demo) startQuietly() error {
+	if err := d.start(); err != nil {
+		return err
+	}
+	_, err := d.daemon.applied(io.Discard)
+	return err
+}
+
+func (d *demo) start() error {
+	d.closing.Lock()
+	defer d.closing.Unlock()
+	if d.closed {
+		return errClosed
+	}
+	p := &proxy{exec.Command(d.binary, arguments("run", inputName)...), make(chan string)}
+	p.cmd.Dir = d.dir
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the demo
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := d.lab.Node.Start(p.cmd); err != nil {
-		return nil, fmt.Errorf("start nftproxy: %w", err)
+		return fmt.Errorf("start nftproxy: %w", err)
 	}
 	go func() {
 		defer close(p.log)
@@ -98,36 +162,43 @@ func (d *demo) start() (*proxy, error) {
 			p.log <- lines.Text()
 		}
 	}()
-	return p, nil
+	d.daemon = p
+	return nil
 }
 
-// applied shows the log until it says that rules have been applied.
-func (p *proxy) applied() error {
+// applied copies the log until it says that rules have been applied, and returns
+// that line without the time.
+func (p *proxy) applied(to io.Writer) (string, error) { return p.says(to, `"rules applied"`) }
+
+// says copies the log until there is a message, and returns that line without the
+// time.
+func (p *proxy) says(to io.Writer, message string) (string, error) {
 	deadline := time.After(patience)
 	for {
 		select {
 		case line, ok := <-p.log:
 			if !ok {
-				return errors.New("nftproxy ended early")
+				return "", errors.New("nftproxy ended early")
 			}
-			fmt.Println(line)
-			if strings.Contains(line, "rules applied") {
-				fmt.Println()
-				return nil
+			_, text, _ := strings.Cut(line, " ")
+			fmt.Fprintln(to, text)
+			if strings.Contains(text, " msg="+message+" ") {
+				return text, nil
 			}
 		case <-deadline:
-			return fmt.Errorf("nftproxy applied nothing within %v", patience)
+			return "", fmt.Errorf("nftproxy did not log %s within %v", message, patience)
 		}
 	}
 }
 
 // stop ends the daemon as service managers do.
-func (p *proxy) stop() error {
+func (p *proxy) stop(to io.Writer) error {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
 	for line := range p.log {
-		fmt.Println(line)
+		_, text, _ := strings.Cut(line, " ")
+		fmt.Fprintln(to, text)
 	}
 	if err := p.cmd.Wait(); err != nil {
 		return fmt.Errorf("nftproxy run: %w", err)
@@ -135,9 +206,9 @@ func (p *proxy) stop() error {
 	return nil
 }
 
-// kill ends a daemon that stop has not ended.
+// kill ends a daemon that stop has not ended. It does nothing if there is none.
 func (p *proxy) kill() {
-	if p.cmd.ProcessState == nil {
+	if p != nil && p.cmd.ProcessState == nil {
 		_ = p.cmd.Process.Kill()
 		for range p.log { // the reader must not be left waiting
 		}

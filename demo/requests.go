@@ -7,16 +7,20 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
-	"os"
+	"strings"
 	"syscall"
 	"text/tabwriter"
 
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
 
+type host = *netlab.Host
+
 const (
 	serverPort = 8080
-	requests   = 12 // to each frontend; the same number for each of 3 and of 2
+	pods       = 4
+	endpoints  = 3  // in the sample: the first pods
+	requests   = 12 // to each frontend
 )
 
 // frontends are the addresses that the sample serves.
@@ -27,11 +31,12 @@ var frontends = []struct{ kind, address string }{
 }
 
 // serve starts a web server on a pod, which answers with its name.
-func serve(pod *netlab.Host) error {
+func (d *demo) serve(pod host) error {
 	l, err := pod.Listen("tcp", netip.AddrPortFrom(pod.IPv4, serverPort).String())
 	if err != nil {
 		return err
 	}
+	d.servers[pod] = l
 	go http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		io.WriteString(w, pod.Name)
 	}))
@@ -51,60 +56,106 @@ func (d *demo) get(address string) (string, error) {
 	return string(body), err
 }
 
-// balanced sends requests to each frontend, shows who answered, and
-// checks that the endpoints took turns.
-func (d *demo) balanced(endpoints int) error {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "%d requests to\t\tanswered by", requests)
-	for _, pod := range d.lab.Pods {
-		fmt.Fprintf(w, "\t%s", pod.Name)
-	}
-	fmt.Fprintln(w)
+// balanced sends requests to each frontend, shows who answered, and checks that the
+// pods took turns.
+func (d *demo) balanced(wanted []host) error {
+	var rows []row
 	var failed error
 	for _, f := range frontends {
-		count := map[string]int{}
-		var names []string
+		got := answers{}
 		for range requests {
 			name, err := d.get(f.address)
 			if err != nil {
 				return fmt.Errorf("request to %s: %w", f.kind, err)
 			}
-			count[name]++
-			names = append(names, name)
+			got[name]++
 		}
-		fmt.Fprintf(w, "%s\t%s\t", f.kind, f.address)
-		for _, pod := range d.lab.Pods {
-			fmt.Fprintf(w, "\t%d", count[pod.Name])
-		}
-		fmt.Fprintln(w)
-		failed = errors.Join(failed, inTurn(names, endpoints))
+		rows = append(rows, row{f.kind + " " + f.address, got})
+		failed = errors.Join(failed, got.inTurn(wanted))
 	}
-	return errors.Join(w.Flush(), failed)
+	d.table(fmt.Sprintf("%d requests each to", requests), rows)
+	return failed
 }
 
-// inTurn checks that the endpoints took turns: none was asked more than twice
-// more often than another.
-func inTurn(names []string, endpoints int) error {
-	count := map[string]int{}
-	for _, name := range names {
-		count[name]++
+// answers counts requests by the name that answered.
+type answers map[string]int
+
+func (a answers) total() (n int) {
+	for _, count := range a {
+		n += count
 	}
-	least, most := len(names), 0
-	for _, n := range count {
-		least, most = min(least, n), max(most, n)
+	return n
+}
+
+// only checks that these pods answered, and no others.
+func (a answers) only(wanted ...host) error {
+	rest := a.total()
+	for _, pod := range wanted {
+		rest -= a[pod.Name]
 	}
-	if len(count) != endpoints || most-least > 2 {
-		return fmt.Errorf("answers %v are not from %d endpoints in turn", names, endpoints)
+	if rest != 0 {
+		return fmt.Errorf("%d of the answers %v are from others", rest, a)
 	}
 	return nil
 }
 
-// refused checks that a service without endpoints refuses connections
-// immediately.
+// all checks that each of these pods answered, and no others.
+func (a answers) all(wanted []host) error {
+	for _, pod := range wanted {
+		if a[pod.Name] == 0 {
+			return fmt.Errorf("no answer from %s: %v", pod.Name, a)
+		}
+	}
+	return a.only(wanted...)
+}
+
+// inTurn checks that the pods took turns: none was asked more than twice more often
+// than another.
+func (a answers) inTurn(wanted []host) error {
+	least, most := a.total(), 0
+	for _, pod := range wanted {
+		least, most = min(least, a[pod.Name]), max(most, a[pod.Name])
+	}
+	if most-least > 2 {
+		return fmt.Errorf("answers %v are not from %d endpoints in turn", a, len(wanted))
+	}
+	return a.all(wanted)
+}
+
+// row is a line of a table of answers.
+type row struct {
+	name    string
+	answers answers
+}
+
+// table shows who answered.
+func (d *demo) table(title string, rows []row) {
+	w := tabwriter.NewWriter(d.out, 0, 0, 2, ' ', 0)
+	fmt.Fprint(w, title)
+	for _, pod := range d.lab.Pods {
+		fmt.Fprintf(w, "\t%s", pod.Name)
+	}
+	fmt.Fprintln(w)
+	for _, r := range rows {
+		fmt.Fprint(w, "  "+r.name)
+		for _, pod := range d.lab.Pods {
+			count := fmt.Sprint(r.answers[pod.Name])
+			if count == "0" {
+				count = "-"
+			}
+			fmt.Fprintf(w, "\t%s", count)
+		}
+		fmt.Fprintln(w)
+	}
+	_ = w.Flush() // the report may be cut off; what was checked is not
+}
+
+// refused checks that a service without endpoints refuses connections immediately.
 func (d *demo) refused() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	var text strings.Builder
+	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	for _, f := range frontends {
 		c, err := d.lab.Client.DialContext(ctx, "tcp", f.address)
 		if err == nil {
@@ -115,5 +166,7 @@ func (d *demo) refused() error {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%v\n", f.kind, f.address, syscall.ECONNREFUSED)
 	}
-	return w.Flush()
+	err := w.Flush()
+	fmt.Fprint(d.out, text.String())
+	return err
 }

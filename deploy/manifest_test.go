@@ -4,6 +4,7 @@ package deploy_test
 
 import (
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -138,5 +139,21 @@ func TestPrivileges(t *testing.T) {
 		if !*c.SecurityContext.ReadOnlyRootFilesystem {
 			t.Errorf("%s can write to its files", c.Name)
 		}
+	}
+}
+
+// 14.16: the pods that check nodes have one capability, and neither an account nor a
+// mount.
+func TestCheckPod(t *testing.T) {
+	pod := decode[appsv1.DaemonSet](t, read(t, "kustomize/check/daemonset.yaml")).Spec.Template.Spec
+	if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken || len(pod.Volumes) > 0 || pod.HostPID || !pod.HostNetwork {
+		t.Errorf("the pod: %+v", pod)
+	}
+	_, proxy := containers(t)
+	if got, want := pod.Containers[0].SecurityContext, proxy.SecurityContext; !reflect.DeepEqual(got, want) {
+		t.Errorf("rights %+v, want those of the proxy %+v", got, want)
+	}
+	if got := strings.Join(pod.Containers[0].Args, " "); got != "check --stay" {
+		t.Errorf("it runs %s", got)
 	}
 }

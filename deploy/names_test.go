@@ -41,34 +41,58 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestDashboard reads it as JSON: every panel has a place and asks something.
+// TestDashboard reads it as JSON: every panel has a place of its own, asks something, and
+// says what it shows and in which unit. Links lead to runbooks that exist.
 func TestDashboard(t *testing.T) {
+	type position struct{ X, Y, W, H int }
+	type link struct{ URL string }
 	var dashboard struct {
+		Links  []link
 		Panels []struct {
-			Type    string
-			Title   string
-			ID      int
-			GridPos struct{ X, Y, W, H int }
-			Targets []struct{ Expr string }
+			Type, Title, Description string
+			ID                       int
+			GridPos                  position
+			Targets                  []struct{ Expr string }
+			Links                    []link
+			FieldConfig              struct{ Defaults struct{ Unit string } }
 		}
 	}
 	if err := json.Unmarshal(read(t, "grafana/nftproxy.json"), &dashboard); err != nil {
 		t.Fatal(err)
 	}
-	seen := make(map[int]bool)
+	books := strings.ToLower(string(read(t, "../docs/runbooks.md")))
+	seen, cells, linked := make(map[int]bool), make(map[[2]int]string), 0
 	for _, p := range dashboard.Panels {
 		if seen[p.ID] {
 			t.Errorf("panel %q has the number of another", p.Title)
 		}
 		seen[p.ID] = true
-		if p.Type != "row" && len(p.Targets) == 0 {
-			t.Errorf("panel %q asks nothing", p.Title)
+		if p.Type != "row" && (len(p.Targets) == 0 || p.FieldConfig.Defaults.Unit == "") {
+			t.Errorf("panel %q asks nothing, or has no unit", p.Title)
 		}
-		if g := p.GridPos; g.W == 0 || g.H == 0 || g.X+g.W > 24 {
+		if p.Type != "row" && !strings.HasSuffix(p.Description, ".") {
+			t.Errorf("panel %q has the description %q", p.Title, p.Description)
+		}
+		for _, l := range p.Links {
+			linked++
+			if _, anchor, _ := strings.Cut(l.URL, runbooks); anchor == "" || !strings.Contains(books, "\n## "+anchor+"\n") {
+				t.Errorf("panel %q links to %s", p.Title, l.URL)
+			}
+		}
+		g := p.GridPos
+		if g.W == 0 || g.H == 0 || g.X+g.W > 24 {
 			t.Errorf("panel %q has the place %+v", p.Title, g)
 		}
+		for x := g.X; x < g.X+g.W; x++ {
+			for y := g.Y; y < g.Y+g.H; y++ {
+				if other := cells[[2]int{x, y}]; other != "" {
+					t.Fatalf("panels %q and %q are in the same place", p.Title, other)
+				}
+				cells[[2]int{x, y}] = p.Title
+			}
+		}
 	}
-	if len(seen) < 10 {
-		t.Errorf("%d panels", len(seen))
+	if len(seen) < 25 || linked < 10 || len(dashboard.Links) == 0 {
+		t.Errorf("%d panels, %d of them linked, %d links", len(seen), linked, len(dashboard.Links))
 	}
 }

@@ -80,7 +80,10 @@ func (c *cluster) startContainer(pod corev1.PodSpec, container corev1.Container,
 // a directory and where it is mounted.
 func (c *cluster) mounts(pod corev1.PodSpec, container corev1.Container) []string {
 	c.T.Helper()
-	pairs := []string{c.writeAccount(pod.ServiceAccountName), accountDir}
+	var pairs []string
+	if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken {
+		pairs = append(pairs, c.writeAccount(pod.ServiceAccountName), accountDir)
+	}
 	for _, m := range container.VolumeMounts {
 		for _, v := range pod.Volumes {
 			if v.Name == m.Name && v.ConfigMap != nil {

@@ -19,7 +19,7 @@ func TestManifests(t *testing.T) {
 	if err != nil || len(overlays) == 0 {
 		t.Fatalf("overlays: found %v, %v", overlays, err)
 	}
-	for _, dir := range append(overlays, filepath.Join(deployDir, "kustomize/base")) {
+	for _, dir := range append(overlays, filepath.Join(deployDir, "kustomize/base"), filepath.Join(deployDir, "kustomize/check")) {
 		t.Log(c.Kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-k", dir))
 	}
 	patches, err := filepath.Glob(filepath.Join(deployDir, "kubeadm/*.yaml"))

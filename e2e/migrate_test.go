@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -30,14 +31,7 @@ const (
 	required   = "requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: "
 	keptOff    = required + "[{matchExpressions: [" + keepOff + "]}]}"
 	migrator   = "migrator"
-	migrations = `
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: migrator}
-rules:
-- {apiGroups: [""], resources: [nodes, pods], verbs: [list]}
-- {apiGroups: [apps], resources: [daemonsets], verbs: [get, patch]}
----
+	mayMigrate = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata: {name: migrator}
@@ -48,6 +42,9 @@ subjects:
 `
 )
 
+// clusterRole is the one in the migration guide.
+var clusterRole = regexp.MustCompile("(?s)```\n([^`]*kind: ClusterRole\n[^`]*)```")
+
 // migration is a cluster with kubeadm's DaemonSet, and an operator with the rights
 // that "nftproxy migrate" needs.
 type migration struct {
@@ -57,7 +54,15 @@ type migration struct {
 
 func newMigration(t *testing.T) *migration {
 	c := newKubeadmCluster(t, 0)
-	c.Kubectl("apply", "-f", filepath.Join(c.writeFiles("rbac", map[string]string{"rbac.yaml": migrations}), "rbac.yaml"))
+	guide, err := os.ReadFile("../docs/migration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	role := clusterRole.FindSubmatch(guide)
+	if role == nil {
+		t.Fatal("the guide has no ClusterRole")
+	}
+	c.Kubectl("apply", "-f", filepath.Join(c.writeFiles("rbac", map[string]string{"rbac.yaml": string(role[1]) + "---" + mayMigrate}), "rbac.yaml"))
 	return &migration{c, c.Kubeconfig(migrator)}
 }
 

@@ -37,14 +37,19 @@ func TestLayers(t *testing.T) {
 		{"events", []string{"model"}, nil},
 		{"migrate", []string{"terminal"}, nil},
 		{"serve", nil, []string{}},
+		{"web", nil, []string{}},
 		{"logwriter", nil, []string{}},
 		{"health", []string{"model", "serve"}, []string{}},
 		{"describe", []string{"model", "nft", "render", "plan", "terminal", "suggest"}, []string{}},
-		{"metrics", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "source", "manifest", "status", "suggest", "describe", "changes"}, nil},
+		{"metrics", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "source", "manifest", "status", "suggest", "describe", "changes", "machine", "preflight", "takeover", "xtables"}, nil},
 		{"status", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "suggest", "describe", "changes"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
 		{"live", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "status", "suggest", "describe", "changes"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
+		{"top", []string{"model", "nft", "render", "plan", "terminal", "suggest", "describe", "changes", "netlinkio", "host", "kernel", "apply", "agent", "status", "live"}, []string{
+			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x",
+			"charm.land/bubbletea", "github.com/charmbracelet", "github.com/clipperhouse", "github.com/lucasb-eyer", "github.com/mattn/go-runewidth",
+			"github.com/muesli/cancelreader", "github.com/rivo/uniseg", "github.com/xo/terminfo"}},
 		{"conntrack", []string{"model", "netlinkio"}, []string{"github.com/mdlayher", "golang.org/x"}},
 		{"host", []string{"model"}, []string{"github.com/vishvananda", "golang.org/x"}},
 		{"preflight", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel"}, []string{

@@ -80,7 +80,7 @@ func TestServers(t *testing.T) {
 		{10249, "GET", "/live", "", 200, structured, `"name":"web","frontends":24,"endpoints":12,"connections":1`},
 		{10249, "GET", "/", "", 200, "text/html", `<a href="/live">`},
 		{10249, "POST", "/live", "", 405, plain, "read only"},
-		{10249, "GET", "/nothing", "", 404, plain, ""},
+		{10249, "GET", "/web/", "", 404, plain, ""},
 		{10249, "GET", "/debug/pprof/goroutine?debug=1", "", 200, plain, "goroutine profile: total"},
 		{10249, "PUT", "/debug/flags/v", "2", 200, plain, "successfully set klog.logging.verbosity to 2"},
 		{10249, "GET", "/livez", "", 404, plain, ""},

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -18,7 +20,7 @@ var errNotReady = errors.New("not ready")
 
 type checkOptions struct {
 	options
-	strict         bool
+	strict, stay   bool
 	output, colour string
 }
 
@@ -40,6 +42,8 @@ With --config, --kubeconfig, --master, or in a pod, the machine is checked as a
 node of a cluster, else as a single machine. With -f, only endpoints of these
 files count. Without root, checks of rules and of the kernel are unseen.
 
+deploy/kustomize/check runs it on all nodes of a cluster.
+
 Exit code: 0 ready, 1 problems, and with --strict also warnings and unseen
 checks, 2 error.`,
 		Example: `  nftproxy check
@@ -51,6 +55,7 @@ checks, 2 error.`,
 	}
 	o.addFlags(c)
 	c.Flags().BoolVar(&o.strict, "strict", false, "end with exit code 1 also after warnings and unseen checks")
+	c.Flags().BoolVar(&o.stay, "stay", false, "if the machine is ready, wait for SIGTERM or SIGINT, for a DaemonSet whose pods are to run on machines that are ready")
 	c.Flags().StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
 	c.Flags().StringVar(&o.colour, "color", "auto", "`when` to colour the text: auto, always or never; auto respects NO_COLOR")
 	return c
@@ -76,6 +81,11 @@ func (o *checkOptions) run(c *cobra.Command) error {
 	}
 	if err == nil && (!r.Ready || o.strict && r.Warnings+r.Unseen > 0) {
 		return errNotReady
+	}
+	if err == nil && o.stay {
+		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
+		defer stop()
+		<-ctx.Done()
 	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/netlab"
@@ -112,4 +113,18 @@ func TestCheckWithoutRights(t *testing.T) {
 		!strings.Contains(out, "no problem seen as a single machine: ") || !strings.Contains(out, "ok       forwarding: IPv4 forwards") {
 		t.Errorf("%v: %s%s", err, out, p.log.String())
 	}
+}
+
+// 14.16: with --stay, the process runs on a machine that is ready, and ends on another one.
+func TestCheckStays(t *testing.T) {
+	ns := netlab.TestNamespace(t)
+	forward(t, ns, "0")
+	start(t, ns, "nftproxy", "check", "--stay").ends(t, exitFailed)
+	forward(t, ns, "1")
+	p := start(t, ns, "nftproxy", "check", "--stay")
+	eventually(t, "the verdict", func() bool { return strings.Contains(p.output.String(), "ready as") })
+	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	p.ends(t, 0)
 }

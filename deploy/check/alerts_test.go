@@ -34,6 +34,10 @@ var alertCases = map[string]struct {
 		nftproxy_affinity_capacity{job="nftproxy", instance="n1", ip_family="IPv4", map="affinity"} 1000000x180
 		nftproxy_notices{job="nftproxy", reason="Conflict"} 0x180
 		nftproxy_rejected_objects{job="nftproxy"} 0x180
+		nftproxy_machine_problems{job="nftproxy", instance="n1", check="forwarding"} 0x180
+		nftproxy_conntrack_entries{job="nftproxy", instance="n1"} 90x180
+		nftproxy_conntrack_entries_limit{job="nftproxy", instance="n1"} 100x180
+		process_start_time_seconds{job="nftproxy", instance="n1"} 0x60 1x60 2x60
 		nftproxy_source_usable{job="nftproxy", instance="n1"} 1x180
 		rest_client_requests_total{job="nftproxy", instance="n1", code="200"} 0+9x180
 		rest_client_requests_total{job="nftproxy", instance="n1", code="500"} 0+0.9x180`, nil},
@@ -83,6 +87,16 @@ var alertCases = map[string]struct {
 	"an unusable object": {`load 1m
 		nftproxy_rejected_objects{job="nftproxy"} 1x180`,
 		map[string]int{"NftproxyObjectsNotServed": 15}},
+	"no forwarding": {`load 1m
+		nftproxy_machine_problems{job="nftproxy", instance="n1", check="forwarding"} 0x10 1x170`,
+		map[string]int{"NftproxyMachineProblem": 11 + 10}},
+	"too many connections": {`load 1m
+		nftproxy_conntrack_entries{job="nftproxy", instance="n1"} 90x10 91x170
+		nftproxy_conntrack_entries_limit{job="nftproxy", instance="n1"} 100x180`,
+		map[string]int{"NftproxyConntrackNearlyFull": 11 + 5}},
+	"restarts": {`load 1m
+		process_start_time_seconds{job="nftproxy", instance="n1"} 0x10 1x10 2x10 3x10 4x136`,
+		map[string]int{"NftproxyRestarts": 44}},
 	"a source that cannot be used": {`load 1m
 		nftproxy_source_usable{job="nftproxy", instance="n1"} 1x10 0x170`,
 		map[string]int{"NftproxySourceUnusable": 11 + 5}},

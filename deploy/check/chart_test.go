@@ -19,11 +19,16 @@ func TestChartRefuses(t *testing.T) {
 		values values
 		want   string
 	}{
-		"14.4 no address of the API server": {values{}, "apiServer is not set"},
-		"an address without scheme":         {values{"apiServer": "192.0.2.1:6443"}, "apiServer"},
-		"a mistyped value":                  {values{"apiServer": server, "clusterCIDR": "10.0.0.0/8"}, "clusterCIDR"},
-		"another mode":                      {values{"apiServer": server, "config": values{"mode": "ipvs"}}, "mode"},
-		"an address without port":           {values{"apiServer": server, "config": values{"healthzBindAddress": "0.0.0.0"}}, "healthzBindAddress"},
+		"14.4 no address of the API server":  {values{}, "apiServer is not set"},
+		"an address without scheme":          {values{"apiServer": "192.0.2.1:6443"}, "apiServer"},
+		"a mistyped value":                   {values{"apiServer": server, "clusterCIDR": "10.0.0.0/8"}, "clusterCIDR"},
+		"another mode":                       {values{"apiServer": server, "config": values{"mode": "ipvs"}}, "mode"},
+		"an address without port":            {values{"apiServer": server, "config": values{"healthzBindAddress": "0.0.0.0"}}, "healthzBindAddress"},
+		"an image without tag":               {values{"apiServer": server, "image": values{"tag": ""}}, "image.tag is empty"},
+		"an image without name":              {values{"apiServer": server, "image": ""}, "image"},
+		"a malformed digest":                 {values{"apiServer": server, "image": values{"digest": "latest"}}, "digest"},
+		"a part of an image that is not one": {values{"apiServer": server, "image": values{"name": "a"}}, "name"},
+		"the label that selects the pods":    {values{"apiServer": server, "podLabels": values{"k8s-app": "a"}}, "podLabels"},
 		"metrics that Prometheus cannot reach": {values{"apiServer": server, "podMonitor": values{"enabled": true}},
 			"set it to 0.0.0.0:10249"},
 		"no metrics for Prometheus": {values{"apiServer": server, "podMonitor": values{"enabled": true}, "config": values{"metricsBindAddress": "0.0.0.0:0"}},

@@ -25,7 +25,8 @@ type guide struct {
 	values []string // of the placeholders, for strings.NewReplacer
 }
 
-var codeBlock = regexp.MustCompile("(?s)```\n(.*?)```")
+// codeBlock is a fenced block. Those with a language are files and output.
+var codeBlock = regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```$")
 
 func (c *cluster) openGuide(t *testing.T) *guide {
 	t.Helper()
@@ -39,7 +40,9 @@ func (c *cluster) openGuide(t *testing.T) *guide {
 	}
 	g := &guide{t: t, c: c, text: strings.Join(strings.Fields(string(content)), " "), done: map[string]bool{}, dir: t.TempDir()}
 	for _, m := range codeBlock.FindAllStringSubmatch(string(content), -1) {
-		g.blocks = append(g.blocks, strings.ReplaceAll(m[1], "\\\n", ""))
+		if m[1] == "" {
+			g.blocks = append(g.blocks, strings.ReplaceAll(m[2], "\\\n", ""))
+		}
 	}
 	path, err := filepath.Rel(g.dir, root)
 	if err != nil {

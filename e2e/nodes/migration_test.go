@@ -27,16 +27,17 @@ func TestMigration(t *testing.T) {
 	l.check()
 	g.complete(map[string]string{
 		"make build": "the program is there",
-		`helm install nftproxy deploy/helm/nftproxy -n kube-system --set image=IMAGE --set apiServer=https://ADDRESS:6443 --set config.clusterCIDR=RANGE --set nodeSelector.nftproxy\\.dev/proxy=nftproxy`: "instead of kustomize",
-		"kubectl -n kube-system patch daemonset kube-proxy --patch-file take-over.yaml":                                                                                                                    "TestMigrationInDaemonSetOfKubeadm",
-		"kubectl -n kube-system delete pod -l k8s-app=kube-proxy --field-selector spec.nodeName=NODE":                                                                                                      "TestMigrationInDaemonSetOfKubeadm",
-		"ssh root@NODE iptables -t nat -S KUBE-SERVICES # in the modes iptables and ipvs: the same":                                                                                                        "kube-proxy is in mode nftables",
+		"helm install nftproxy deploy/helm/nftproxy -n kube-system -f values.yaml":                    "instead of kustomize",
+		"kubectl -n kube-system patch daemonset kube-proxy --patch-file take-over.yaml":               "TestMigrationInDaemonSetOfKubeadm",
+		"kubectl -n kube-system delete pod -l k8s-app=kube-proxy --field-selector spec.nodeName=NODE": "TestMigrationInDaemonSetOfKubeadm",
+		"ssh root@NODE iptables -t nat -S KUBE-SERVICES # in the modes iptables and ipvs: the same":   "kube-proxy is in mode nftables",
 	})
 }
 
 // look is step 1.
 func (g *guide) look() {
 	g.t.Helper()
+	g.do("kubectl -n kube-system get daemonset,configmap kube-proxy -o yaml > kube-proxy-before.yaml")
 	g.do(`kubectl -n kube-system get configmap kube-proxy -o jsonpath='{.data.config\.conf}' > config.conf`)
 	if out := g.do(`kubectl -n kube-system get configmap kube-proxy -o jsonpath='{.data.kubeconfig\.conf}' | grep server:`); !strings.Contains(out, g.c.Config.Host) {
 		g.t.Errorf("address of the API server: %s", out)
@@ -53,6 +54,15 @@ func (g *guide) look() {
 	out, err := g.try("ssh root@NODE ./nftproxy diff -f cluster.yaml --config config.conf --hostname-override NODE", "NODE", "n1")
 	if err == nil || !strings.Contains(err.Error(), "exit status 1") || !strings.Contains(out, "ip nftproxy") || !strings.Contains(out, "ip6 nftproxy") {
 		g.t.Errorf("diff: %v\n%s", err, out)
+	}
+	g.smoke("n1")
+}
+
+// smoke tries all paths from a node.
+func (g *guide) smoke(node string) {
+	g.t.Helper()
+	if out := g.do("deploy/smoke/run NODE", "NODE", node); !strings.HasSuffix(out, "\nAll paths work.\n") {
+		g.t.Errorf("paths do not work:\n%s", out)
 	}
 }
 
@@ -103,7 +113,10 @@ func (g *guide) moveNodes() {
 	for _, n := range g.c.NodeList {
 		node := []string{"NODE-ADDRESS", n.IPv4, "NODE", n.Name}
 		g.do("kubectl label node NODE nftproxy.dev/proxy=nftproxy", node...)
-		g.see(`nftproxy-\S+ +1/1 +Running`, "kubectl -n kube-system get pods -o wide --field-selector spec.nodeName=NODE", node...)
+		g.see(n.Name+` +yes +none +ready`, "bin/nftproxy migrate status", node...)
+		if n == g.c.NodeList[0] {
+			g.smoke(n.Name)
+		}
 		g.see(`1/1 .* `+n.Name+` `, "kubectl -n kube-system get pods -o wide -l k8s-app=nftproxy", node...)
 		g.see(`"healthy": ?true`, "curl -s http://NODE-ADDRESS:10256/healthz", node...)
 		g.do("kubectl -n kube-system exec POD -- /usr/local/bin/nftproxy status", "POD", g.c.proxyPod(g.t, n.Name).Name)
@@ -126,10 +139,12 @@ const marker = "served-by-nftproxy"
 // removeKubeProxy is step 4.
 func (g *guide) removeKubeProxy() {
 	g.t.Helper()
+	g.do("bin/nftproxy migrate status # exit code 0")
 	g.see(`kube-proxy +0 (.|\n)*nftproxy +3 +3 +3`, `kubectl -n kube-system get daemonset kube-proxy nftproxy # 0 of the one, all nodes of the other`)
 	g.do("kubectl -n kube-system get daemonset,configmap kube-proxy -o yaml > kube-proxy.yaml")
 	g.do("kubectl -n kube-system delete daemonset kube-proxy")
 	g.kustomize("overlays/node-by-node", "base")
+	g.do("deploy/smoke/run --delete")
 }
 
 // kustomize changes a word of the kustomization, and applies it.

@@ -19,12 +19,14 @@ import (
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/live"
+	"github.com/nftproxy/nftproxy/internal/machine"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/preflight"
 	"github.com/nftproxy/nftproxy/internal/serve"
 	"github.com/nftproxy/nftproxy/internal/status"
 	"github.com/nftproxy/nftproxy/internal/takeover"
+	"github.com/nftproxy/nftproxy/internal/web"
 )
 
 // work is the agent and everything that observes its syncs.
@@ -42,6 +44,7 @@ type work struct {
 	// interfaces has the addresses that serve NodePorts and health checks.
 	interfaces *host.Interfaces
 	takeover   *kubeProxyCleanup // nil unless this process replaces kube-proxy
+	machine    *machine.Monitor
 }
 
 // sockets are the connections to nf_tables.
@@ -61,6 +64,7 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets
 	w.cleaner = conntrack.New(conntrack.Netlink{}, conntrack.Config{
 		TCP: d.Config.Own.ConntrackTCPCleanup, Observe: w.metrics.Cleaned, Log: d.Log,
 	})
+	w.machine = &machine.Monitor{Use: w.use, Log: d.Log}
 	w.interfaces = host.NewInterfaces(host.ServingAddresses, d.Log)
 	w.agent = w.newAgent(s)
 	w.addServers(families, s.scrapes)
@@ -103,7 +107,7 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 			return s.Err, s.Since, s.Warnings
 		},
 		View: w.agent.View, Names: w.agent.Names, Bindings: scrapes.Bindings,
-		Counted: w.node.Counters, Kernel: scrapes, Log: w.Log,
+		Machine: w.machineProblems, Counted: w.node.Counters, Kernel: scrapes, Log: w.Log,
 	})
 	w.live = live.New(live.Config{Status: w.status, Counted: w.node.Counters, Log: w.Log})
 	w.health = &health.Proxy{
@@ -139,8 +143,9 @@ func (w *work) follow() {
 		w.metrics.FollowConnections(w.status.ServiceCounts)
 	}
 	w.metrics.FollowAgent(w.agent.State)
+	w.metrics.FollowMachine(w.machine.Counts, machine.ReadConntrack)
 	w.metrics.FollowSource(w.Source.State)
-	w.agent.Observers = append(w.agent.Observers, w.metrics.Observe, w.status.Observe, w.live.Observe, w.report, w.synced)
+	w.agent.Observers = append(w.agent.Observers, w.metrics.Observe, w.status.Observe, w.live.Observe, w.report, w.synced, w.checkMachine)
 	if w.takeover != nil {
 		w.agent.Observers = append(w.agent.Observers, w.takeover.observe)
 	}
@@ -264,6 +269,10 @@ func (w *work) handleLive(mux *http.ServeMux, p serve.Pages) {
 	hostname, _ := os.Hostname() // without it, the node has one name less
 	guard := func(h http.Handler) http.Handler { return serve.Guard(h, w.node.NodeName, hostname) }
 	mux.Handle(live.Path, guard(w.live))
+	if w.Config.Own.Web {
+		links = append([]serve.Link{{Path: web.Path, Text: "the same as a page"}}, links...)
+		mux.Handle(web.Path, guard(web.Handler()))
+	}
 	mux.Handle("/{$}", guard(serve.Index("nftproxy on "+w.node.NodeName, append(links, p.Links()...))))
 }
 

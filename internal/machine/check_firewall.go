@@ -23,11 +23,11 @@ const (
 func forwardFilter(f *Facts, u Use) (out []Finding) {
 	for i := range f.Chains {
 		c := &f.Chains[i]
-		if c.Type != "filter" || c.Hook != Forward || !concerns(f, u, c.Family) {
+		if c.Type != "filter" || c.Hook != Forward {
 			continue
 		}
 		w := walk{facts: f, use: u, seen: make(map[string]bool)}
-		if ends := w.chain(c); !ends && !c.Drops || w.result == accepted {
+		if ends := w.chain(c); !ends && !c.Drops || w.result == accepted || !concerns(f, u, c.Family) {
 			continue
 		}
 		out = append(out, w.finding(c))
@@ -155,7 +155,7 @@ func (w *walk) knowsPods() bool { return len(w.use.PodRanges) > 0 }
 func (w *walk) pods() []netip.Prefix { return w.use.PodRanges }
 
 func (w *walk) finding(c *Chain) Finding {
-	out := Finding{Level: Problem, Documentation: pageBeside, Remedy: w.remedy(c),
+	out := Finding{Level: Problem, Subject: c.String(), Documentation: pageBeside, Remedy: w.remedy(c),
 		Message: fmt.Sprintf("%s drops forwarded connections, and no rule accepts those to endpoints", c)}
 	switch {
 	case w.result == perhaps:
@@ -199,7 +199,7 @@ func forwardLegacy(f *Facts, u Use) (out []Finding) {
 		if t.ForwardAccept {
 			level, message = Warning, "drops forwarded connections that no rule accepts; its rules were not read"
 		}
-		out = append(out, Finding{Level: level, Documentation: pageBeside,
+		out = append(out, Finding{Level: level, Subject: family, Documentation: pageBeside,
 			Message: "chain FORWARD of " + family + "tables-legacy " + message,
 			Remedy:  family + "tables-legacy -I FORWARD -m conntrack --ctstate DNAT -j ACCEPT"})
 	}
@@ -213,7 +213,7 @@ func natChains(f *Facts, _ Use) (out []Finding) {
 		if c.Type != "nat" || c.Hook != Prerouting && c.Hook != Output || c.Priority > ourPriority || len(c.Rules) == 0 {
 			continue
 		}
-		out = append(out, Finding{Level: Warning, Documentation: "docs/compatibility.md#who-wins",
+		out = append(out, Finding{Level: Warning, Subject: c.String(), Documentation: "docs/compatibility.md#who-wins",
 			Message: fmt.Sprintf("%s has priority %d and comes before nftproxy (%d): it decides about connections to Services that its rules match", c, c.Priority, ourPriority),
 			Remedy:  "give it priority dstnat or more, unless it leaves the addresses of Services alone"})
 	}

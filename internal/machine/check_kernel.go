@@ -33,8 +33,8 @@ func cutLast(s, separator string) (before, after string, found bool) {
 
 func tableOwner(f *Facts, _ Use) []Finding {
 	switch {
-	case f.Owner != "":
-		return ok("the tables nftproxy belong to %s: nftproxy runs here", f.Owner)
+	case f.Owner.PID != 0:
+		return ok("the tables nftproxy belong to process %s: nftproxy runs here", f.Owner)
 	case f.Ownership:
 		return ok("no other program can change the rules of nftproxy")
 	}
@@ -51,19 +51,20 @@ var forwardingSettings = map[model.Family]string{
 
 func forwarding(f *Facts, u Use) (out []Finding) {
 	for _, family := range u.families(f) {
-		endpoint, needed := u.elsewhere(f, family)
 		setting, state := forwardingSettings[family], f.Forwarding[family]
-		switch {
-		case state.On && len(state.Off) == 0:
+		if state.On && len(state.Off) == 0 {
 			out = append(out, ok("%s forwards", family)...)
+			continue
+		}
+		switch endpoint, needed := u.elsewhere(f, family); {
 		case !needed:
 			out = append(out, ok("%s forwards nothing, and no endpoint is on another machine or in a pod", family)...)
 		case !state.On:
-			out = append(out, Finding{Level: forwardingLevel(family, u), Documentation: forwardingPage(u),
+			out = append(out, Finding{Level: forwardingLevel(family, u), Subject: family.String(), Documentation: forwardingPage(u),
 				Message: fmt.Sprintf("%s is 0: connections from other machines do not reach %s", setting, endpointText(u, endpoint.String())),
 				Remedy:  forwardingRemedy(family, setting)})
 		default:
-			out = append(out, Finding{Level: Warning, Documentation: forwardingPage(u),
+			out = append(out, Finding{Level: Warning, Subject: family.String(), Documentation: forwardingPage(u),
 				Message: fmt.Sprintf("net.ipv4.conf.*.forwarding is 0 for %s: what arrives there is not forwarded", names(state.Off)),
 				Remedy:  "set it to 1 for interfaces that clients or pods are reached by"})
 		}
@@ -131,7 +132,7 @@ func bridgeNF(f *Facts, u Use) (out []Finding) {
 				continue
 			}
 			setting := map[model.Family]string{model.IPv4: "net.bridge.bridge-nf-call-iptables", model.IPv6: "net.bridge.bridge-nf-call-ip6tables"}[family]
-			out = append(out, Finding{Level: b.level(u), Documentation: pageBeside,
+			out = append(out, Finding{Level: b.level(u), Subject: family.String() + " " + b.Name, Documentation: pageBeside,
 				Message: fmt.Sprintf("%s is not 1: pods on the bridge %s do not reach each other through a Service", setting, b.Name),
 				Remedy:  "modprobe br_netfilter && sysctl -w " + setting + "=1, or set masqueradeAll: true"})
 		}

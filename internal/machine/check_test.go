@@ -49,7 +49,7 @@ func TestFacts(t *testing.T) {
 		{"a missing feature", "kernel", func(f *Facts) { f.Missing = []string{"rejecting (ip): no such file: load the module nft_reject_ipv4"} }, Problem,
 			"the kernel lacks rejecting (ip): no such file: load the module nft_reject_ipv4"},
 		{"no table owner", "table-owner", func(f *Facts) { f.Ownership = false }, OK, "from kernel 6.9 on they cannot"},
-		{"nftproxy runs", "table-owner", func(f *Facts) { f.Owner = `process 7 ("nftproxy")` }, OK, `belong to process 7 ("nftproxy")`},
+		{"nftproxy runs", "table-owner", func(f *Facts) { f.Owner = host.Process{PID: 7, Name: "nftproxy"} }, OK, `belong to process 7 ("nftproxy")`},
 		{"flow tables", "flow-tables", func(f *Facts) { f.FlowTables = []string{"inet f a", "b", "c", "d", "e", "f", "g"} }, Warning, "(inet f a, b, c, d, e and 2 more)"},
 		{"invisible processes", "kube-proxy", func(f *Facts) { f.AllProcesses = false }, Unseen, "hostPID"},
 		{"kube-proxy", "kube-proxy", func(f *Facts) { f.Processes = []host.Process{{PID: 9, Name: "kube-proxy"}} }, Warning, `process 9 ("kube-proxy")`},

@@ -27,7 +27,8 @@ type Facts struct {
 
 	Chains     []Chain  // of nf_tables, without ours
 	FlowTables []string // names with family and table
-	Owner      string   // process that owns our tables, if they have an owner
+
+	Owner host.Process // of our tables, if they have one that is visible
 
 	Legacy []LegacyTable
 

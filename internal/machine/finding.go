@@ -35,14 +35,26 @@ func (l *Level) UnmarshalText(text []byte) error {
 
 // Finding is the result of one check. The names of the JSON fields are stable.
 type Finding struct {
-	Check   string `json:"check"` // its name, stable
-	Level   Level  `json:"level"`
+	Check string `json:"check"` // its name, stable
+	Level Level  `json:"level"`
+	// Subject is what it is about, if the check has several findings: an IP family, a
+	// chain, a bridge.
+	Subject string `json:"subject,omitempty"`
 	Message string `json:"message"`
 	// Remedy is what to do, empty if nothing is.
 	Remedy string `json:"remedy,omitempty"`
 	// Documentation is the page about it, relative to the root of the repository.
 	Documentation string `json:"documentation,omitempty"`
 }
+
+// reasons name the checks of a daemon in its status.
+var reasons = map[string]string{
+	"forwarding": "ForwardingOff", "forward-filter": "ForwardingFiltered", "forward-filter-legacy": "ForwardingFiltered",
+	"bridge-nf": "BridgeNotFiltered", "conntrack": "ConntrackFull",
+}
+
+// Reason returns the name of the check as one word, for the status of a daemon.
+func (f Finding) Reason() string { return cmp.Or(reasons[f.Check], f.Check) }
 
 // String returns the message with the remedy.
 func (f Finding) String() string {

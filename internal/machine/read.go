@@ -70,22 +70,13 @@ func (f *Facts) readFeatures() error {
 	if err != nil {
 		return err
 	}
-	f.Ownership, err = conn.Own()
-	f.Owner = ownerOf(conn)
+	if f.Ownership, err = conn.Own(); err == nil {
+		var owned *kernel.OwnedError
+		if owned, err = conn.OwnedByOther(); owned != nil {
+			f.Owner = owned.Owner
+		}
+	}
 	return errors.Join(err, conn.Close())
-}
-
-// ownerOf returns the process that owns our tables, if there is one. Nothing changes:
-// Claim is refused if there is an owner, and not called otherwise.
-func ownerOf(conn *kernel.Conn) string {
-	owned, err := conn.OwnedByOther()
-	if err != nil || owned == nil {
-		return ""
-	}
-	if owned.Owner.PID == 0 {
-		return "a process that is not visible here"
-	}
-	return "process " + owned.Owner.String()
 }
 
 // setting reads a file below /proc/sys; what does not exist is empty.

@@ -24,6 +24,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/machine"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source"
@@ -42,6 +43,8 @@ var everything = sync.OnceValue(func() *metrics.Set {
 	s.FollowConnections(func() ([]status.ServiceCount, error) {
 		return []status.ServiceCount{{Family: model.IPv4, Connections: 1}}, nil
 	})
+	s.FollowMachine(func() map[string]int { return map[string]int{"forwarding": 1} },
+		func() (machine.Conntrack, error) { return machine.Conntrack{Count: 7, Max: 9}, nil })
 	s.ExportRequests(metrics.CountRequests())
 	objects := snapshot(service("web", "10.96.0.1"))
 	objects.Nodes = []*model.Node{{Name: "node-2"}}

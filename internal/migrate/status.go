@@ -155,8 +155,8 @@ func (d *daemon) state(name string) *DaemonSet {
 func (n *Node) problem(kubeProxy bool) string {
 	served := n.Label || !kubeProxy && !n.windows
 	switch {
-	case n.KubeProxy != None && n.NFTProxy != None:
-		return "both run here: one of them waits for its ports"
+	case n.KubeProxy != None && n.NFTProxy != None && n.KubeProxy != Ending && n.NFTProxy != Ending:
+		return "both proxies run here"
 	case n.Label && n.KubeProxy != None:
 		return "kube-proxy has not left yet"
 	case served && n.NFTProxy == None:

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/nftproxy/nftproxy/internal/live"
+	"github.com/nftproxy/nftproxy/internal/status"
+	"github.com/nftproxy/nftproxy/internal/top"
+)
+
+type topOptions struct {
+	daemon         daemonFinder
+	filter, output string
+	once           bool
+}
+
+func topCommand() *cobra.Command {
+	var o topOptions
+	c := &cobra.Command{
+		Use:   "top [NAMESPACE/NAME]",
+		Short: "Watch connections, changes and problems as they come",
+		Long: `Show what the running nftproxy does at present, in the whole terminal: new
+connections per second of each Service, the last changes of the rules, how long
+syncs take, and problems. Press ? for the keys.
+
+With NAMESPACE/NAME, show the frontends and endpoints of one Service.
+
+Connections are counted if nftproxy runs with --service-metrics. The daemon is
+asked once a second, on its metrics server (GET /live).
+
+--once, and output that is no terminal, prints one sample after a second, which
+is the time to measure rates. NO_COLOR=1 switches colours off.
+
+Exit code: 0 ended by q or a signal, or printed; 2 no daemon answers, or another
+error.`,
+		Example: `  nftproxy top
+  nftproxy top shop/web
+  nftproxy top --filter shop/
+  nftproxy top --once
+  nftproxy top -o json | jq '.perSecond.services'`,
+		Args: topArguments,
+		RunE: func(c *cobra.Command, args []string) error { return o.run(c, strings.Join(args, "")) },
+	}
+	f := c.Flags()
+	o.daemon.addAddress(f)
+	o.daemon.addConfig(c)
+	f.StringVar(&o.filter, "filter", "", "list only Services with this `text` in NAMESPACE/NAME")
+	f.BoolVar(&o.once, "once", false, "print one sample, and exit")
+	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json, which means --once")
+	return c
+}
+
+// topArguments accepts the name of one Service.
+func topArguments(_ *cobra.Command, args []string) error {
+	switch {
+	case len(args) > 1:
+		return fmt.Errorf("expected one Service, not %d", len(args))
+	case len(args) == 1 && strings.Count(args[0], "/") != 1:
+		return fmt.Errorf("%q is not a Service: write it like default/web", args[0])
+	}
+	return nil
+}
+
+func (o *topOptions) run(c *cobra.Command, service string) error {
+	if err := checkOutput(o.output, "text"); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	defer stop()
+	client, err := o.find(ctx)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	config := top.Config{Ask: client.Sample, Address: client.Address(), Filter: o.filter, Service: service, ASCII: !utf8Locale()}
+	in, out := c.InOrStdin(), c.OutOrStdout()
+	if o.output == "text" && !o.once && isTerminal(in) && isTerminal(out) && os.Getenv("TERM") != "dumb" {
+		return o.watch(ctx, config, in, out)
+	}
+	return top.Once(ctx, out, config, o.output == "json")
+}
+
+// find returns a client of the running daemon.
+func (o *topOptions) find(ctx context.Context) (client *live.Client, err error) {
+	err = o.daemon.ask(func(a netip.AddrPort) error {
+		client = live.NewClient(a)
+		_, err := client.Sample(ctx, live.Query{Limit: 1})
+		if err != nil {
+			client.Close()
+		}
+		return err
+	})
+	if errors.Is(err, status.ErrNoDaemon) {
+		err = fmt.Errorf("%w: start \"nftproxy run\", or name the address of a running one with --metrics-bind-address", err)
+	}
+	return client, err
+}
+
+// watch shows the view until a key or a signal ends it.
+func (o *topOptions) watch(ctx context.Context, config top.Config, in io.Reader, out io.Writer) error {
+	program := tea.NewProgram(top.New(config), tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out), tea.WithoutSignalHandler())
+	if _, err := program.Run(); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("show the terminal view: %w", err)
+	}
+	return nil
+}
+
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// utf8Locale reports whether the terminal shows characters other than ASCII.
+func utf8Locale() bool {
+	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
+		if v := os.Getenv(name); v != "" {
+			v = strings.ToUpper(v)
+			return strings.Contains(v, "UTF-8") || strings.Contains(v, "UTF8")
+		}
+	}
+	return false
+}

@@ -1,0 +1,436 @@
+// Package web looks at the page of a running daemon with a real browser.
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
+	"github.com/nftproxy/nftproxy/internal/netlab"
+)
+
+const (
+	patience = 30 * time.Second
+	origin   = "http://127.0.0.1:10249"
+	page     = origin + "/web/"
+	// browser is the program itself: the command in /usr/bin is a script, and its end
+	// would leave the browser behind.
+	browser = "/usr/lib/chromium/chromium-headless-shell"
+)
+
+// TestPage opens the page in a browser on the node of a daemon with real connections
+// (11.19): numbers appear and change, filter, order and details work, nothing is
+// loaded from elsewhere, and nothing is wrong in the console. SCREENSHOT names a file
+// to write a picture to.
+func TestPage(t *testing.T) {
+	n := newNode(t)
+	n.load(t)
+	b := open(t, n.daemon.Process.Pid)
+	b.numbersChange(t)
+	b.filters(t)
+	b.showsDetail(t)
+	n.change(t)
+	b.waitFor(t, "the change", `[...document.querySelectorAll('#changes tbody tr')].some(r => r.textContent.includes('shop/search'))`)
+	if file := os.Getenv("SCREENSHOT"); file != "" {
+		b.picture(t, file)
+	}
+	b.isNarrow(t)
+	b.isDark(t)
+	b.check(t)
+	b.enforcesPolicy(t)
+	b.noticesEnd(t, n)
+}
+
+// numbersChange waits for the rate of a Service, and for its counter to grow.
+func (b *tab) numbersChange(t *testing.T) {
+	t.Helper()
+	const row = `[...document.querySelectorAll('#list tbody tr')].find(r => r.cells[0].textContent === 'shop/web')`
+	b.waitFor(t, "a rate", `parseFloat((`+row+`)?.cells[1].textContent) > 1`)
+	first := b.text(t, `(`+row+`).cells[3].textContent`)
+	b.waitFor(t, "further connections", fmt.Sprintf(`(%s).cells[3].textContent !== %q`, row, first))
+	b.waitFor(t, "the total rate", `parseFloat(document.querySelector('#rate').textContent) > 1`)
+	b.waitFor(t, "a graph", `document.querySelector('#rateGraph polyline').getAttribute('points').split(' ').length >= 2`)
+	if got := b.text(t, `document.querySelector('#health').textContent + ' ' + document.querySelector('#node').textContent`); got != "healthy on node-1" {
+		t.Errorf("heading %q", got)
+	}
+}
+
+func (b *tab) filters(t *testing.T) {
+	t.Helper()
+	b.do(t, chromedp.SendKeys("#filter", "CART"))
+	b.waitFor(t, "one Service", `document.querySelectorAll('#list tbody tr').length === 1 && document.querySelector('#list tbody a').textContent === 'shop/cart'`)
+	b.do(t, chromedp.SendKeys("#filter", "\b\b\b\b"))
+	b.waitFor(t, "all Services", `document.querySelectorAll('#list tbody tr').length === `+strconv.Itoa(len(demands)))
+	b.do(t, chromedp.Click(`[data-sort=name]`))
+	const names = `[...document.querySelectorAll('#list tbody a')].map(a => a.textContent)`
+	b.waitFor(t, "order by name", names+`.join() === `+names+`.sort().join() && document.querySelector('th[aria-sort=ascending]').textContent === 'Service'`)
+	b.do(t, chromedp.Click(`[data-sort=rate]`))
+	b.waitFor(t, "order by rate", names+`[0] === 'shop/web'`)
+}
+
+func (b *tab) showsDetail(t *testing.T) {
+	t.Helper()
+	b.do(t, chromedp.Click(`//a[text()='shop/web']`))
+	b.waitFor(t, "frontends", `document.querySelector('#detailPorts tbody')?.rows[0].cells[0].textContent === '10.96.0.10:80'`)
+	b.waitFor(t, "the rate of a frontend", `parseFloat(document.querySelector('#detailPorts tbody').rows[0].cells[2].textContent) > 1`)
+	if got := b.text(t, `document.querySelector('#detailPorts').textContent`); !strings.Contains(got, "10.128.0.3:8080 (this node)") {
+		t.Errorf("detail without an endpoint: %s", got)
+	}
+	b.do(t, chromedp.Click(`#detail a`))
+	b.waitFor(t, "the detail closes", `document.querySelector('#detail').hidden`)
+}
+
+// isNarrow: on a phone nothing is wider than the screen, except what scrolls by itself.
+func (b *tab) isNarrow(t *testing.T) {
+	t.Helper()
+	b.resize(t, 400, 800, true)
+	b.waitFor(t, "400 pixels", `innerWidth === 400 && document.documentElement.scrollWidth <= 400`)
+}
+
+// isDark compares the colours of both schemes.
+func (b *tab) isDark(t *testing.T) {
+	t.Helper()
+	const brightness = `getComputedStyle(document.body).%s.match(/\d+/g).slice(0, 3).reduce((a, c) => a + Number(c), 0)`
+	for _, c := range []struct{ scheme, condition string }{
+		{"light", fmt.Sprintf(brightness, "backgroundColor") + " > 600 && " + fmt.Sprintf(brightness, "color") + " < 150"},
+		{"dark", fmt.Sprintf(brightness, "backgroundColor") + " < 150 && " + fmt.Sprintf(brightness, "color") + " > 600"},
+	} {
+		if _, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: c.scheme}},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		b.waitFor(t, c.scheme, c.condition)
+	}
+}
+
+// enforcesPolicy: a script that someone puts into the page does not run, and nothing
+// can be sent to another server.
+func (b *tab) enforcesPolicy(t *testing.T) {
+	t.Helper()
+	b.evaluate(t, `
+		window.violations = [];
+		document.addEventListener('securitypolicyviolation', (e) => violations.push(e.effectiveDirective));
+		const image = document.createElement('img');
+		try { image.setAttribute('onerror', 'window.broken = true'); } catch { window.handler = true; }
+		image.src = 'http://127.0.0.2/';
+		document.body.append(image);
+		fetch('http://127.0.0.2/').catch(() => window.refused = true);
+		try { document.body.innerHTML = '<b>'; } catch { window.typed = true; }`)
+	b.waitFor(t, "violations", `window.refused && window.typed && window.handler && ['img-src', 'connect-src'].every(d => violations.includes(d))`)
+	if got := b.text(t, `String(window.broken)`); got != "undefined" {
+		t.Error("an inline handler ran")
+	}
+}
+
+// noticesEnd: the page says that the daemon is gone.
+func (b *tab) noticesEnd(t *testing.T, n *node) {
+	t.Helper()
+	n.end()
+	b.waitFor(t, "no answer", `document.querySelector('#health').textContent === 'no answer'`)
+}
+
+// picture writes a screenshot when there is something to see.
+func (b *tab) picture(t *testing.T, file string) {
+	t.Helper()
+	b.resize(t, 1100, 1000, false)
+	b.waitFor(t, "a minute of rates", `document.querySelector('#rateGraph polyline').getAttribute('points').split(' ').length >= 45`)
+	b.do(t, chromedp.Click(`//a[text()='shop/web']`))
+	b.waitFor(t, "the rate of a frontend", `parseFloat(document.querySelector('#detailPorts tbody')?.rows[0].cells[2].textContent) > 1`)
+	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, png, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	b.do(t, chromedp.Click(`#detail a`))
+}
+
+// tab is the page in a browser, and what was wrong with it.
+type tab struct {
+	ctx context.Context
+
+	mu     sync.Mutex
+	wrong  []string
+	loaded int
+}
+
+// open starts a browser in the network namespace of a process. It ends with the test.
+func open(t *testing.T, pid int) *tab {
+	t.Helper()
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(browser), chromedp.WindowSize(1100, 900),
+		chromedp.ModifyCmdFunc(func(cmd *exec.Cmd) {
+			cmd.Args = append([]string{"nsenter", "--target", strconv.Itoa(pid), "--net", browser}, cmd.Args[1:]...)
+			cmd.Path = "/usr/bin/nsenter"
+			cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		}))
+	ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
+	t.Cleanup(cancel) // waits for the end of the browser
+	b := &tab{}
+	b.ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(cancel)
+	if err := chromedp.Listen(b.ctx, b.observe); err != nil { // starts the browser
+		t.Fatal(err)
+	}
+	_, networkErr := chromedp.Call(b.ctx, network.Enable, network.EnableParams{})
+	_, logErr := chromedp.Call(b.ctx, log.Enable, cdp.Empty{})
+	_, runtimeErr := chromedp.Call(b.ctx, runtime.Enable, cdp.Empty{})
+	if err := errors.Join(networkErr, logErr, runtimeErr); err != nil {
+		t.Fatal(err)
+	}
+	b.do(t, chromedp.Navigate(page))
+	return b
+}
+
+// observe collects errors, and requests to other servers.
+func (b *tab) observe(event any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	note := func(format string, args ...any) { b.wrong = append(b.wrong, fmt.Sprintf(format, args...)) }
+	switch e := event.(type) {
+	case *runtime.EventExceptionThrown:
+		note("exception: %v", e.ExceptionDetails)
+	case *runtime.EventConsoleAPICalled:
+		note("console: %s %v", e.Type, e.Args)
+	case *log.EventEntryAdded:
+		note("log: %s %s %s", e.Entry.Level, e.Entry.Text, e.Entry.URL)
+	case *network.EventRequestWillBeSent:
+		b.loaded++
+		if !strings.HasPrefix(e.Request.URL, origin+"/") && !strings.HasPrefix(e.Request.URL, "data:") {
+			note("request to %s", e.Request.URL)
+		}
+	case *network.EventResponseReceived:
+		if e.Response.Status != 200 {
+			note("%s: status %d", e.Response.URL, e.Response.Status)
+		}
+	}
+}
+
+// check fails if anything was wrong.
+func (b *tab) check(t *testing.T) {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, w := range b.wrong {
+		t.Error(w)
+	}
+	if b.loaded < 5 {
+		t.Errorf("%d requests were seen", b.loaded)
+	}
+}
+
+// do runs actions.
+func (b *tab) do(t *testing.T, actions ...chromedp.Action[chromedp.Void]) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	if err := chromedp.Do(ctx, actions...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// resize emulates a screen.
+func (b *tab) resize(t *testing.T, width, height int64, mobile bool) {
+	t.Helper()
+	if _, err := chromedp.Call(b.ctx, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
+		Width: width, Height: height, DeviceScaleFactor: 1, Mobile: mobile,
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// evaluate runs a script.
+func (b *tab) evaluate(t *testing.T, script string) {
+	t.Helper()
+	if _, err := chromedp.Run(b.ctx, chromedp.Evaluate[any]("(() => {"+script+"})()")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// waitFor waits until an expression is true.
+func (b *tab) waitFor(t *testing.T, what, expression string) {
+	t.Helper()
+	limit := patience
+	if os.Getenv("SCREENSHOT") != "" {
+		limit = 3 * patience
+	}
+	netlab.Eventually(t, limit, func() error {
+		yes, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool]("Boolean("+expression+")"))
+		if err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		if !yes {
+			return fmt.Errorf("waited in vain for %s: %s", what, expression)
+		}
+		return nil
+	})
+}
+
+// text returns the text that an expression yields.
+func (b *tab) text(t *testing.T, expression string) string {
+	t.Helper()
+	out, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](expression))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// node is a node with a daemon.
+type node struct {
+	*netlab.Lab
+	file   string
+	daemon *exec.Cmd
+	log    netlab.LogBuffer
+}
+
+// demand is a Service and how many connections a second clients make to it.
+type demand struct {
+	name string
+	rate int
+	pods int
+}
+
+var demands = []demand{
+	{"shop/web", 90, 4}, {"shop/api", 40, 3}, {"shop/cart", 15, 2}, {"shop/search", 6, 3}, {"shop/checkout", 3, 2},
+	{"sre/prometheus", 2, 1}, {"sre/grafana", 1, 1}, {"kube-system/metrics-server", 1, 1}, {"shop/recommendations", 0, 0},
+}
+
+func newNode(t *testing.T) *node {
+	t.Helper()
+	n := &node{Lab: netlab.TestLab(t, 4), file: filepath.Join(t.TempDir(), "services.yaml")}
+	if err := n.EchoOnPods(8080); err != nil {
+		t.Fatal(err)
+	}
+	n.write(t, 3)
+	n.daemon = exec.Command(program, "run", "-f", filepath.Base(n.file), "--hostname-override=node-1", "--cluster-cidr=10.128.0.0/16", "--service-metrics", "--web")
+	n.daemon.Dir, n.daemon.Stderr = filepath.Dir(n.file), &n.log
+	if err := n.Node.Start(n.daemon); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		n.end()
+		if t.Failed() {
+			t.Logf("log of the daemon:\n%s", n.log.String())
+		}
+	})
+	netlab.Eventually(t, patience, func() error {
+		_, err := n.Client.Ask("tcp", netip.MustParseAddrPort("10.96.0.10:80"), time.Second)
+		return err
+	})
+	return n
+}
+
+// end ends the daemon.
+func (n *node) end() {
+	if n.daemon.ProcessState == nil {
+		_ = n.daemon.Process.Kill()
+		_ = n.daemon.Wait() // the error is the signal
+	}
+}
+
+// write writes the objects; shop/search has that many endpoints.
+func (n *node) write(t *testing.T, search int) {
+	t.Helper()
+	var b strings.Builder
+	for i, d := range demands {
+		namespace, name, _ := strings.Cut(d.name, "/")
+		fmt.Fprintf(&b, "apiVersion: v1\nkind: Service\nmetadata: {name: %s, namespace: %s}\nspec: {clusterIP: 10.96.0.%d, ports: [{name: http, port: 80}]}\n---\n", name, namespace, 10+i)
+		pods := d.pods
+		if name == "search" {
+			pods = search
+		}
+		fmt.Fprintf(&b, "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: %s-1, namespace: %s, labels: {kubernetes.io/service-name: %[1]s}}\naddressType: IPv4\nports: [{name: http, port: 8080}]\nendpoints:", name, namespace)
+		for p := range pods {
+			fmt.Fprintf(&b, "\n- {addresses: [%s], nodeName: node-1}", n.Pods[p].IPv4)
+		}
+		if pods == 0 {
+			b.WriteString(" []")
+		}
+		b.WriteString("\n---\n")
+	}
+	b.WriteString("apiVersion: v1\nkind: Node\nmetadata: {name: node-1}\nstatus: {addresses: [{type: InternalIP, address: 192.0.2.1}]}\n")
+	next := n.file + ".new"
+	if err := os.WriteFile(next, []byte(b.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(next, n.file); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// change changes the endpoints of shop/search.
+func (n *node) change(t *testing.T) {
+	t.Helper()
+	n.write(t, 2)
+}
+
+// load makes connections until the test ends.
+func (n *node) load(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	for i, d := range demands {
+		if d.rate == 0 {
+			continue
+		}
+		to := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 96, 0, byte(10 + i)}), 80)
+		all.Go(func() {
+			for begin := time.Now(); ; {
+				// It rises and falls, each Service in its own time.
+				rate := float64(d.rate) * (1 + 0.4*math.Sin(time.Since(begin).Seconds()/float64(4+i)+float64(i)))
+				select {
+				case <-ctx.Done():
+					return
+				case <-time.After(time.Duration(float64(time.Second) / rate)):
+				}
+				if _, err := n.Client.Ask("tcp", to, time.Second); err != nil {
+					t.Errorf("%s: %v", d.name, err)
+					return
+				}
+			}
+		})
+	}
+	t.Cleanup(func() { cancel(); all.Wait() })
+}
+
+// program is nftproxy, built for these tests.
+var program string
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "nftproxy-web-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	program = filepath.Join(dir, "nftproxy")
+	build := exec.Command("go", "build", "-C", "../..", "-o", program, "./cmd/nftproxy")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build nftproxy: %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}

@@ -1,0 +1,51 @@
+package daemon
+
+import (
+	"net/netip"
+
+	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/machine"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/status"
+)
+
+// use returns what this machine is used for, once the rules are active (11.20).
+func (w *work) use() (machine.Use, bool) {
+	if w.agent.State().LastSync.IsZero() {
+		return machine.Use{}, false
+	}
+	return machine.Use{
+		Cluster: w.cluster() != nil, BesideAnother: w.node.BesideAnother, MasqueradeAll: w.node.MasqueradeAll,
+		Families: w.node.Families, PodRanges: w.node.ClusterCIDRs, Endpoints: w.endpoints,
+	}, true
+}
+
+// endpoints yields the addresses of all endpoints that take connections. They are asked
+// for only if the machine does not forward, or filters what it forwards.
+func (w *work) endpoints(yield func(netip.Addr) bool) {
+	for _, r := range w.agent.Routing().Routes {
+		for _, d := range []model.Decision{r.Inside(), r.Outside()} {
+			for _, e := range d.Endpoints {
+				if !yield(e.Address().Addr()) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// machineProblems returns what keeps Services from being served, for the status.
+func (w *work) machineProblems() (out []status.Problem) {
+	for _, f := range w.machine.Problems() {
+		out = append(out, status.Problem{Object: "Machine", Reason: f.Reason(), Message: f.String()})
+	}
+	return out
+}
+
+// checkMachine looks for such problems after the first sync and after every comparison
+// with the kernel, which is hourly; readers of the status and of metrics do so in between.
+func (w *work) checkMachine(s *agent.Sync) {
+	if s.Err == nil && (s.Compared || s.Cause == agent.Start) {
+		go w.machine.Problems()
+	}
+}

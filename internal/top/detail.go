@@ -1,0 +1,87 @@
+package top
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/live"
+	"github.com/nftproxy/nftproxy/internal/status"
+)
+
+// detailLines shows one Service.
+func (m *Model) detailLines() []string {
+	d := m.now.Detail
+	switch {
+	case m.described != m.detail:
+		return []string{bold.Styled(printable(m.detail)), "", "  asking"}
+	case d == nil:
+		return []string{bold.Styled(printable(m.detail)), "", "  this node serves no Service of that name"}
+	}
+	rate, known := m.rates.Services[d.ServiceName()]
+	lines := []string{bold.Styled(printable(m.detail)) + fmt.Sprintf("  %s connections/s, %s in all", perSecond(rate, known), total(d.Connections))}
+	for i := range d.Ports {
+		lines = append(lines, m.portLines(&d.Ports[i])...)
+	}
+	return lines
+}
+
+// portLines shows a service port: its frontends, then its endpoints.
+func (m *Model) portLines(p *live.Port) []string {
+	name := p.Protocol
+	if p.Port != "" {
+		name = p.Port + " (" + p.Protocol + ")"
+	}
+	lines := []string{"", bold.Styled(fmt.Sprintf("  %-32s %-17s %10s %14s  %s", "port "+printable(name), "KIND", "CONN/S", "CONNECTIONS", "ENDPOINTS"))}
+	for i := range p.Frontends {
+		f := &p.Frontends[i]
+		rate, known := m.rates.Frontends[live.FrontendKey(p.Protocol, f.Address)]
+		lines = append(lines, fmt.Sprintf("  %s %s %10s %14s  %s", fit(printable(f.Address), 32), fit(printable(f.Kind), 17),
+			perSecond(rate, known), total(f.Connections), decisions(f)))
+	}
+	for i := range p.EndpointList {
+		e := &p.EndpointList[i]
+		where := ""
+		if e.Local {
+			where = "this node"
+		}
+		lines = append(lines, strings.TrimRight(fmt.Sprintf("    %s %s", fit("-> "+printable(e.Address), 30), where), " "))
+	}
+	return lines
+}
+
+// decisions returns what a frontend does with connections.
+func decisions(f *status.Frontend) string {
+	text := decision(f.Decision)
+	if f.Outside != nil && *f.Outside != f.Decision {
+		text += ", outside " + decision(*f.Outside)
+	}
+	return text
+}
+
+func decision(d status.Decision) string {
+	if d.Verdict == "forward" {
+		return fmt.Sprint(d.Endpoints)
+	}
+	return printable(d.Verdict) + "s"
+}
+
+// helpLines explain keys and columns.
+func (m *Model) helpLines() []string {
+	text := `nftproxy top: what this node does at present
+
+  up, down, j, k     select a Service; page up and down, home, end
+  enter              show its ports, frontends and endpoints
+  esc                back; in the list, remove the filter
+  /                  filter by a part of NAMESPACE/NAME
+  s                  sort by rate, total, name, or frontends without endpoints
+  p                  pause and continue
+  ?                  this help
+  q                  quit
+
+  CONN/S             new connections per second, including rejected and dropped ones
+  CONNECTIONS        new connections since nftproxy started
+  ENDPOINTS          distinct endpoints that get connections; !: some frontend has none
+  CHANGES            added (+), changed (~) and deleted (-) objects of the rules, and the
+                     duration of the sync`
+	return strings.Split(text, "\n")
+}

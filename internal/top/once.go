@@ -1,0 +1,104 @@
+package top
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/nftproxy/nftproxy/internal/live"
+)
+
+// Rated is a sample with the rates since the one before: the JSON of "nftproxy top".
+type Rated struct {
+	*live.Sample
+	// PerSecond are new connections per second; absent without counters.
+	PerSecond *PerSecond `json:"perSecond,omitempty"`
+}
+
+// PerSecond are the rates of a [Rated]. Services have those whose rate is known, by
+// "namespace/name", and Frontends those of the detail, such as "tcp 10.96.0.10:80".
+type PerSecond struct {
+	Total     float64            `json:"total"`
+	Services  map[string]float64 `json:"services"`
+	Frontends map[string]float64 `json:"frontends,omitempty"`
+}
+
+// newRated returns the JSON of two samples.
+func newRated(before, now *live.Sample) Rated {
+	out, r := Rated{Sample: now}, live.RatesOf(before, now)
+	if r.Known {
+		out.PerSecond = &PerSecond{r.Total, make(map[string]float64), r.Frontends}
+		for name, rate := range r.Services {
+			out.PerSecond.Services[name.String()] = rate
+		}
+	}
+	return out
+}
+
+// Once takes two samples with a pause in between, so that there are rates, and writes
+// the second one as text or as JSON.
+func Once(ctx context.Context, w io.Writer, c Config, asJSON bool) error {
+	q := live.Query{Limit: limit, Filter: c.Filter, Service: c.Service}
+	before, now, err := twoSamples(ctx, c.Ask, q)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(newRated(before, now))
+	}
+	m := New(c)
+	m.width = 100
+	m.take(answer{service: c.Service, sample: before})
+	m.take(answer{service: c.Service, sample: now})
+	if _, err := io.WriteString(w, m.once()); err != nil {
+		return fmt.Errorf("write sample: %w", err)
+	}
+	return nil
+}
+
+// twoSamples returns two samples of different readings. Without counters one suffices:
+// they are the same.
+func twoSamples(ctx context.Context, ask Ask, q live.Query) (before, now *live.Sample, err error) {
+	if before, err = ask(ctx, q); err != nil || !before.Counted {
+		return before, before, err
+	}
+	for now = before; now.Uptime == before.Uptime && now.Instance == before.Instance; {
+		select {
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		case <-time.After(period):
+		}
+		if now, err = ask(ctx, q); err != nil {
+			return nil, nil, err
+		}
+	}
+	return before, now, nil
+}
+
+// once returns the whole view as text without styles: no row is cut off or selected.
+func (m *Model) once() string {
+	lines := m.head()
+	if m.detail != "" {
+		lines = append(lines, m.detailLines()...)
+	} else {
+		all := m.services()
+		lines = append(lines, m.table(all, all, -1)...)
+		if rest := m.now.Matching - len(all); rest > 0 {
+			lines = append(lines, fmt.Sprintf("  and %s (--filter selects)", count(rest, "more Service")))
+		}
+		if n := min(len(m.now.Changes), maxChanges); n > 0 {
+			lines = append(append(lines, "", "CHANGES"), m.changes(n)...)
+		}
+	}
+	for i, l := range lines {
+		lines[i] = strings.TrimRight(ansi.Strip(l), " ")
+	}
+	return m.displayable(strings.Join(lines, "\n")) + "\n"
+}

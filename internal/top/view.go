@@ -1,0 +1,299 @@
+package top
+
+import (
+	"fmt"
+	"strings"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/nftproxy/nftproxy/internal/live"
+)
+
+const (
+	minWidth, minHeight = 40, 10
+	maxProblems         = 3 // that are shown above the list
+	maxChanges          = 8 // that are shown below the list
+)
+
+// View implements [tea.Model].
+func (m *Model) View() tea.View {
+	v := tea.NewView(m.Text())
+	v.AltScreen, v.WindowTitle = true, "nftproxy top"
+	return v
+}
+
+// Text returns what the terminal shows: as many lines as it has, none longer than it.
+func (m *Model) Text() string {
+	if m.width < minWidth || m.height < minHeight {
+		return ansi.Truncate(fmt.Sprintf("nftproxy top needs %d×%d characters (q quits)", minWidth, minHeight), max(m.width, 1), "")
+	}
+	var lines []string
+	switch {
+	case m.help:
+		lines = m.helpLines()
+	case m.now == nil:
+		lines = m.waiting()
+	case m.detail != "":
+		lines = append(m.head(), m.detailLines()...)
+	default:
+		lines = append(m.head(), m.listLines()...)
+	}
+	lines = lines[:min(len(lines), m.height-1)]
+	for len(lines) < m.height-1 {
+		lines = append(lines, "")
+	}
+	lines = append(lines, m.foot())
+	for i, l := range lines {
+		lines[i] = strings.TrimRight(ansi.Truncate(l, m.width, "…"), " ")
+	}
+	return m.displayable(strings.Join(lines, "\n"))
+}
+
+// displayable replaces our own characters that an ASCII terminal does not show.
+func (m *Model) displayable(text string) string {
+	if !m.config.ASCII {
+		return text
+	}
+	return strings.NewReplacer("…", "~", "µ", "u", "×", "x").Replace(text)
+}
+
+// waiting is shown before the first sample.
+func (m *Model) waiting() []string {
+	if m.err == nil {
+		return []string{"", "  asking " + m.config.Address}
+	}
+	return append([]string{""}, strings.Split(ansi.Wrap("  "+bad.Styled(printable(m.err.Error()))+"\n\n  "+hintNoDaemon, m.width, ""), "\n")...)
+}
+
+const hintNoDaemon = `Start "nftproxy run", or name the address of a running one with --metrics-bind-address.`
+
+// head returns the lines above the list or the detail.
+func (m *Model) head() []string {
+	s := m.now
+	title := bold.Styled("nftproxy") + " " + printable(s.Version)
+	if s.Node != "" {
+		title += " on " + bold.Styled(printable(s.Node))
+	}
+	title += faint.Styled("  up "+age(s.Time.Sub(s.Started))) + "  " + printable(s.Source)
+	clock := s.Time.Local().Format("15:04:05")
+	lines := []string{
+		fit(title, m.width-len(clock)-1) + " " + clock,
+		m.health(),
+		m.traffic(),
+		m.latency(),
+	}
+	return append(append(lines, m.problems()...), "")
+}
+
+// health returns the verdict and the totals.
+func (m *Model) health() string {
+	s, t := m.now, &m.now.Totals
+	verdict := good.Styled("healthy")
+	if !s.Healthy {
+		verdict = bad.Styled("NOT HEALTHY")
+	}
+	text := fmt.Sprintf("%s  %s, %s, %s", verdict, count(t.Services, "Service"), count(t.Frontends, "frontend"), count(t.Endpoints, "endpoint"))
+	if t.Unserved > 0 {
+		text += "  " + warning.Styled(count(t.Unserved, "frontend")+" without endpoints")
+	}
+	if !s.PendingSince.IsZero() {
+		text += "  " + warning.Styled("changes pending for "+age(s.Time.Sub(s.PendingSince)))
+	}
+	return text
+}
+
+// traffic returns the rate of all connections with its history.
+func (m *Model) traffic() string {
+	if !m.now.Counted {
+		return warning.Styled(hintNotCounted)
+	}
+	text := bold.Styled(perSecond(m.rates.Total, m.rates.Known)) + " connections/s  "
+	return text + bars.Styled(m.graph(m.history, min(60, m.width-ansi.StringWidth(text))))
+}
+
+const hintNotCounted = "connections are not counted: start nftproxy with --service-metrics"
+
+func (m *Model) latency() string {
+	s := &m.now.Syncs
+	if s.Total == 0 {
+		return "no sync yet"
+	}
+	text := count(int(s.Total), "sync")
+	if s.Failed > 0 {
+		text += ", " + bad.Styled(thousands(s.Failed)+" failed")
+	}
+	return text + fmt.Sprintf("  last %s  p50 %s  p90 %s  p99 %s  max %s", seconds(s.Last), seconds(s.P50), seconds(s.P90), seconds(s.P99), seconds(s.Max))
+}
+
+// problems returns the lines that need attention.
+func (m *Model) problems() (lines []string) {
+	s := m.now
+	if m.err != nil {
+		lines = append(lines, bad.Styled("! "+printable(m.err.Error())))
+	}
+	if e := s.SourceError; e != nil {
+		lines = append(lines, bad.Styled(fmt.Sprintf("! source unusable for %s: %s", age(s.Time.Sub(e.Since)), printable(e.Message))))
+	}
+	shown := min(len(s.Problems), maxProblems, max(1, (m.height-minHeight)/4))
+	for _, p := range s.Problems[:shown] {
+		lines = append(lines, warning.Styled("! "+printable(p.Object+": "+p.Message)))
+	}
+	if rest := s.ProblemCount - shown; rest > 0 {
+		lines = append(lines, warning.Styled(fmt.Sprintf("! and %s (nftproxy status)", count(rest, "more problem"))))
+	}
+	return lines
+}
+
+// changesHeight returns how many changes fit below the list.
+func (m *Model) changesHeight() int {
+	free := m.height - len(m.head()) - 1 // of the foot
+	if free < 12 {
+		return 0
+	}
+	return min(len(m.now.Changes), maxChanges, free/3)
+}
+
+// rows returns how many Services fit into the list.
+func (m *Model) rows() int {
+	if m.now == nil {
+		return 1
+	}
+	n := m.height - len(m.head()) - 2 // heading and foot
+	if c := m.changesHeight(); c > 0 {
+		n -= c + 2
+	}
+	return max(n, 1)
+}
+
+// listLines returns the list of Services and the changes.
+func (m *Model) listLines() []string {
+	all, rows := m.services(), m.rows()
+	at := m.index(all)
+	m.first = min(max(m.first, at-rows+1), at)
+	m.first = max(0, min(m.first, len(all)-rows))
+	lines := m.table(all[m.first:min(len(all), m.first+rows)], all, at-m.first)
+	if len(all) == 0 && m.filter != "" {
+		lines = append(lines, "  no Service matches "+printable(m.filter))
+	} else if len(all) == 0 {
+		lines = append(lines, "  no Services")
+	}
+	for len(lines) < rows+1 {
+		lines = append(lines, "")
+	}
+	if n := m.changesHeight(); n > 0 {
+		lines = append(append(lines, "", bold.Styled("CHANGES")), m.changes(n)...)
+	}
+	return lines
+}
+
+// table returns the heading and the rows of some Services.
+func (m *Model) table(shown, all []live.Service, at int) []string {
+	const numbers = 12
+	barWidth := min(max(12, m.width/5), 40)
+	name := 20
+	for i := range all {
+		name = max(name, ansi.StringWidth(printable(all[i].ServiceName().String())))
+	}
+	wide := m.width >= 72
+	rest := m.width - 2 - 2*(numbers+1)
+	if wide {
+		rest -= numbers + 1 + barWidth + 2
+	}
+	name = min(name, rest)
+	heading := "  " + fit("SERVICE", name) + " " + right("CONN/S", numbers) + " "
+	if wide {
+		heading += " " + fit("", barWidth) + " " + right("CONNECTIONS", numbers)
+	}
+	lines := []string{bold.Styled(heading + right("ENDPOINTS", numbers))}
+	largest := 0.0
+	for i := range all {
+		largest = max(largest, m.rates.Services[all[i].ServiceName()])
+	}
+	for i := range shown {
+		s := &shown[i]
+		rate, known := m.rates.Services[s.ServiceName()]
+		marker := "  "
+		if i == at {
+			marker = "> "
+		}
+		row := marker + fit(printable(s.ServiceName().String()), name) + " " + right(perSecond(rate, known), numbers) + " "
+		bar := ""
+		if wide {
+			bar = " " + fit(m.bar(rate, largest, barWidth), barWidth) + " "
+		}
+		tail := right(endpoints(s), numbers)
+		if wide {
+			tail = right(total(s.Connections), numbers) + tail
+		}
+		if i == at {
+			lines = append(lines, selected.Styled(row+bar+tail))
+			continue
+		}
+		lines = append(lines, row+bars.Styled(bar)+tail)
+	}
+	return lines
+}
+
+// endpoints returns the number of endpoints of a Service, with a mark if some
+// frontends have none.
+func endpoints(s *live.Service) string {
+	if s.Unserved > 0 {
+		return fmt.Sprintf("%d !", s.Endpoints)
+	}
+	return thousands(uint64(s.Endpoints))
+}
+
+// changes returns the newest changes, one line each.
+func (m *Model) changes(n int) (lines []string) {
+	for i := range m.now.Changes[:n] {
+		c := &m.now.Changes[i]
+		text := fmt.Sprintf("  %5s ago  %-6s  ", age(m.now.Time.Sub(c.Time)), printable(c.Cause))
+		if c.Error != "" {
+			lines = append(lines, text+bad.Styled("failed: "+printable(c.Error)))
+			continue
+		}
+		text += fmt.Sprintf("+%d ~%d -%d  %s", c.Added, c.Changed, c.Deleted, seconds(c.Seconds))
+		lines = append(lines, fit(text, 42)+"  "+servicesOf(c))
+	}
+	return lines
+}
+
+func servicesOf(c *live.Change) string {
+	var names []string
+	for _, n := range c.Services {
+		names = append(names, printable(n))
+	}
+	text := strings.Join(names, " ")
+	if c.More > 0 {
+		text += fmt.Sprintf(" and %d more", c.More)
+	}
+	return text
+}
+
+// foot returns the last line.
+func (m *Model) foot() string {
+	switch {
+	case m.editing:
+		return bold.Styled("filter: ") + printable(m.filter) + "_  " + faint.Styled("enter: done  esc: cancel")
+	case m.help:
+		return faint.Styled("?: back  q: quit")
+	case m.now == nil:
+		return faint.Styled("q: quit")
+	}
+	var notes []string
+	if m.paused {
+		notes = append(notes, warning.Styled("PAUSED"))
+	}
+	if m.detail != "" {
+		return strings.Join(append(notes, faint.Styled("esc: back  p: pause  ?: help  q: quit")), "  ")
+	}
+	if m.filter != "" {
+		notes = append(notes, bold.Styled("filter: "+printable(m.filter)))
+	}
+	if n := len(m.now.Services); n < m.now.Matching {
+		notes = append(notes, fmt.Sprintf("%d of %s", n, count(m.now.Matching, "Service")))
+	}
+	notes = append(notes, faint.Styled("by "+m.order.String()+"  q: quit  ?: help  /: filter  s: sort  enter: details  p: pause"))
+	return strings.Join(notes, "  ")
+}
