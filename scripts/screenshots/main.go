@@ -1,8 +1,8 @@
 // Command screenshots runs commands of nftproxy on a small network of namespaces,
-// with a daemon and real requests, and draws what a terminal shows of them:
-// docs/images/terminal-*.svg.
+// with a daemon and real requests, and steps of the demo, and draws what a terminal
+// shows of them: docs/images/terminal-*.svg.
 //
-// Usage, as root: screenshots NFTPROXY DIRECTORY
+// Usage, as root in the repository: screenshots NFTPROXY DIRECTORY
 package main
 
 import (
@@ -89,16 +89,34 @@ func shoot(args []string) (err error) {
 				return err
 			}
 		}
-		output, err := s.terminal(strings.Fields(shot.args))
+		output, err := s.nftproxy(strings.Fields(shot.args))
 		if err != nil {
 			return err
 		}
-		path := filepath.Join(args[1], "terminal-"+shot.name+".svg")
-		if err := os.WriteFile(path, picture("$ nftproxy "+shot.args, output, shot.rows), 0o644); err != nil {
+		if err := save(args[1], shot.name, picture("$ nftproxy "+shot.args, output, shot.rows)); err != nil {
+			return err
+		}
+	}
+	return shootDemo(binary, args[1])
+}
+
+// shootDemo takes pictures of steps of the demo.
+func shootDemo(binary, dir string) error {
+	for _, step := range []string{"flush", "kill"} {
+		output, err := demo(binary, step)
+		if err != nil {
+			return err
+		}
+		output, _, _ = strings.Cut(output, "All checks passed.")
+		if err := save(dir, "demo-"+step, picture("$ make demo STEP="+step, output, 40)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func save(dir, name string, picture []byte) error {
+	return os.WriteFile(filepath.Join(dir, "terminal-"+name+".svg"), picture, 0o644)
 }
 
 // serve starts servers on the pods and the daemon on the node, and sends requests.
@@ -148,9 +166,23 @@ func (s *studio) stopForwarding() error {
 	return s.lab.Node.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("0\n"), 0) })
 }
 
-// terminal runs nftproxy on the node, in a terminal of its own, and returns what it
-// wrote there.
-func (s *studio) terminal(args []string) (string, error) {
+// nftproxy runs a command on the node and returns what it wrote to its terminal.
+func (s *studio) nftproxy(args []string) (string, error) {
+	cmd := exec.Command(s.binary, args...)
+	cmd.Dir = s.dir
+	return record(cmd, s.lab.Node.Start)
+}
+
+// demo returns what a step of the demo writes.
+func demo(binary, step string) (string, error) {
+	cmd := exec.Command("go", "run", "./demo", binary, "demo/services.yaml")
+	cmd.Env = append(os.Environ(), "STEP="+step)
+	return record(cmd, (*exec.Cmd).Start)
+}
+
+// record starts a command with a terminal for its output, and returns what it wrote
+// there.
+func record(cmd *exec.Cmd, start func(*exec.Cmd) error) (string, error) {
 	ours, its, err := pty.Open()
 	if err != nil {
 		return "", err
@@ -159,17 +191,17 @@ func (s *studio) terminal(args []string) (string, error) {
 	if err := pty.Setsize(ours, &pty.Winsize{Rows: 60, Cols: columns}); err != nil {
 		return "", errors.Join(err, its.Close())
 	}
-	cmd := exec.Command(s.binary, args...)
-	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = s.dir, its, its, its
-	cmd.Env = append(os.Environ(), "TERM=xterm-256color", "NO_COLOR=")
-	if err := s.lab.Node.Start(cmd); err != nil {
-		return "", errors.Join(err, its.Close())
-	}
+	cmd.Stdout, cmd.Stderr = its, its
+	cmd.Env = append(cmd.Environ(), "TERM=xterm-256color", "NO_COLOR=")
+	err = start(cmd)
 	its.Close()
+	if err != nil {
+		return "", err
+	}
 	output, _ := io.ReadAll(ours) // the error is that the program has closed its side
 	var exit *exec.ExitError
 	if err := cmd.Wait(); err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {
-		return "", fmt.Errorf("nftproxy %s: %w\n%s", strings.Join(args, " "), err, output)
+		return "", fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, output)
 	}
 	return string(output), nil
 }
