@@ -141,8 +141,12 @@ func (r *Router) conflicts(f Frontend) []Notice {
 }
 
 func conflict(f Frontend, loser, winner *Route) Notice {
-	return notice(loser.Service.Name.Object(), Conflict, "%s (%s of port %q) is served by Service %s",
-		f, loser.Kind, loser.Port.Name, winner.Service.Name)
+	of := loser.Kind.String()
+	if loser.Port.Name != "" {
+		of = fmt.Sprintf("%s of port %q", of, loser.Port.Name)
+	}
+	return notice(loser.Service.Name.Object(), Conflict, "%s (%s) is served by Service %s, not by this one",
+		f, of, winner.Service.Name)
 }
 
 // nodePortNotices reports NodePorts that no address of the node can serve.
