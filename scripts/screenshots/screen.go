@@ -11,6 +11,8 @@ type screen struct {
 	x, y   int
 	now    look
 	height int
+	// top and bottom limit the rows that scroll.
+	top, bottom int
 }
 
 type cellOf struct {
@@ -20,7 +22,7 @@ type cellOf struct {
 
 // show returns the last screen of a program that wrote output.
 func show(output string, height int) [][]run {
-	s := &screen{rows: make([][]cellOf, height), height: height}
+	s := &screen{rows: make([][]cellOf, height), height: height, bottom: height - 1}
 	for output != "" {
 		m := sequence.FindStringSubmatchIndex(output)
 		if m == nil {
@@ -43,6 +45,9 @@ func show(output string, height int) [][]run {
 func (s *screen) write(text string) {
 	for _, c := range text {
 		switch {
+		case c == '\n' && s.y == s.bottom:
+			copy(s.rows[s.top:s.bottom], s.rows[s.top+1:s.bottom+1])
+			s.rows[s.bottom] = nil
 		case c == '\n':
 			s.y = min(s.y+1, s.height-1)
 		case c == '\b':
@@ -84,6 +89,12 @@ func (s *screen) control(parameters string, command byte) {
 		s.x = max(0, n-1)
 	case 'H':
 		s.y, s.x = min(s.height-1, max(0, n-1)), max(0, column-1)
+	case 'r':
+		s.top, s.bottom = max(0, n-1), s.height-1
+		if column > s.top+1 {
+			s.bottom = min(column, s.height) - 1
+		}
+		s.x, s.y = 0, 0
 	case 'd':
 		s.y = min(s.height-1, max(0, n-1))
 	case 'X': // erase characters

@@ -76,6 +76,11 @@ func TestShow(t *testing.T) {
 	if got := show(frames, 5); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
 	}
+	scrolled := "1\r\n2\r\n3\r\n4\x1b[2;3r\x1b[3;1H\nnew\x1b[1;4r\x1b[4;2H5"
+	want = [][]run{{{text: "1"}}, {{text: "3"}}, {{text: "new"}}, {{text: "45"}}}
+	if got := show(scrolled, 4); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v", got)
+	}
 	if got := show("\x1b[9;9Hx\x1b[99B\x1b[9Dy\nz", 2); len(got) != 2 {
 		t.Errorf("beyond the screen: %+v", got)
 	}
