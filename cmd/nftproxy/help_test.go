@@ -101,7 +101,7 @@ func TestGroupedNamesExist(t *testing.T) {
 	}
 }
 
-// TestDidYouMean covers misspelt commands and flags.
+// TestDidYouMean covers misspelt commands and flags (12.75).
 func TestDidYouMean(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"rendr", `unknown command "rendr": did you mean render?` + "\nrun \"nftproxy\" for the list"},

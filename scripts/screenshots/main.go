@@ -43,7 +43,7 @@ var shots = []struct {
 }
 
 const (
-	columns  = 124
+	columns  = 128
 	patience = 20 * time.Second
 
 	topRows = 20
