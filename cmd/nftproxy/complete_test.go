@@ -85,7 +85,7 @@ func TestCompleteOutput(t *testing.T) {
 	}
 }
 
-// TestCompleteFromDaemon asks a daemon, and trusts no answer.
+// TestCompleteFromDaemon asks a daemon, and trusts no answer (12.75).
 func TestCompleteFromDaemon(t *testing.T) {
 	report := status.Report{From: status.Daemon, ServicePorts: []status.ServicePort{
 		{Namespace: "shop", Name: "web", Protocol: "TCP", Frontends: []status.Frontend{{Address: "10.96.0.10:80"}, {Address: "*:30080"}}},
