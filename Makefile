@@ -1,4 +1,4 @@
-# Every target works on a fresh clone with Go and make. "demo", "test-kernels", "e2e",
+# Every target works on a fresh clone with Go and make. "demo", "upgrade", "test-kernels", "e2e",
 # "soak" and most of "bench-*" need root: they create network namespaces and load
 # nftables rules. "check", "test" and "golden" also run without root, in a user namespace.
 
@@ -37,12 +37,12 @@ install: $(BINARY) ## install the program, manual pages and completions below PR
 
 .PHONY: check
 check: lint ## lint, and run all tests but those in test/ (about a minute)
-	scripts/install-packages nft:nftables iptables-nft:iptables
+	scripts/install-packages nft:nftables iptables-nft:iptables git:git jq:jq
 	PATH="$$PATH:/usr/sbin:/sbin" go test -vet=off $$(go list ./... | grep -v /test)
 
 .PHONY: test
 test: ## run all tests; NO_SKIP=1 fails if any was skipped
-	scripts/install-packages nft:nftables iptables-nft:iptables strace:strace
+	scripts/install-packages nft:nftables iptables-nft:iptables strace:strace git:git jq:jq
 	NO_SKIP=$(NO_SKIP) scripts/test
 
 .PHONY: lint
@@ -109,6 +109,13 @@ e2e-tools: ## compile etcd and the Kubernetes programs that e2e runs (minutes th
 	cd e2e/tools && for tool in $(E2E_TOOLS); do go tool -n "$$tool" || exit; done
 
 E2E_TOOLS := go.etcd.io/etcd/server/v3 $(addprefix k8s.io/kubernetes/cmd/,kube-apiserver kube-controller-manager kube-proxy kubeadm kubectl)
+
+.PHONY: upgrade
+upgrade: build ## upgrade a node from another version to this one and back, under load; FROM=COMMIT
+	@test -n '$(FROM)' || { echo "name the other version: make upgrade FROM=COMMIT"; exit 2; }
+	dir=$$(mktemp -d) && trap 'git worktree remove --force "$$dir/source"; rm -rf "$$dir"' EXIT && \
+		git worktree add --quiet --detach "$$dir/source" '$(FROM)' && \
+		go -C "$$dir/source" build -ldflags "-X 'main.version=$(FROM)'" -o "$$dir/nftproxy" ./cmd/nftproxy && go run ./test/releases "$$dir/nftproxy" $(BINARY)
 
 .PHONY: soak
 soak: ## change thousands of Services at random under load, with restarts and outside changes; SOAK=1h, SOAK_SERVICES=2000, SOAK_SEED, RESULTS=FILE.json adds the run

@@ -164,7 +164,10 @@ func (d *demo) balance() error {
 			return err
 		}
 	}
-	return d.balanced(d.lab.Pods[:endpoints])
+	err := d.balanced(d.lab.Pods[:endpoints])
+	d.say("\nEndpoints take turns. One connection in eight, at random, uses another counter, so that\n" +
+		"clients with a rhythm do not all meet the same endpoint: counts differ by one or two.")
+	return err
 }
 
 // explain traces a connection.
@@ -183,13 +186,19 @@ func (d *demo) explain() error {
 	return nil
 }
 
+// status asks the daemon about everything, and about a Service.
 func (d *demo) status() error {
-	text, err := d.output(0, "status", "")
-	if err == nil && !strings.Contains(text, frontends[0].address) {
-		err = fmt.Errorf("no %s in the status", frontends[0].address)
+	for _, args := range [][]string{{"status"}, {"describe", "default/shop"}} {
+		text, err := d.output(0, args[0], "", args[1:]...)
+		if err == nil && !strings.Contains(text, frontends[0].address) {
+			err = fmt.Errorf("no %s in\n%s", frontends[0].address, text)
+		}
+		if err != nil {
+			return err
+		}
+		d.say("%s\n", strings.TrimSpace(text))
 	}
-	fmt.Fprint(d.out, text)
-	return err
+	return nil
 }
 
 // zero removes all endpoints, and puts them back.

@@ -51,5 +51,11 @@ func TestOnceAgainstCluster(t *testing.T) {
 	if got := once(0, "explain", "--from", "203.0.113.7", "tcp", "10.96.0.10:80"); !strings.Contains(got.output.String(), "default/web:http (ClusterIP)") {
 		t.Errorf("explain: %s", &got.output)
 	}
+	if got := once(0, "explain", "tcp", "web:http", "--brief"); !strings.Contains(got.output.String(), "default/web:http (ClusterIP)") {
+		t.Errorf("explain by name: %s", &got.output)
+	}
+	if got := once(0, "describe", "web"); !strings.Contains(got.output.String(), "Service default/web on node node-1 (zone zone-a): 2 endpoints take connections") {
+		t.Errorf("describe: %s", &got.output)
+	}
 	in(t, ns, "cleanup")
 }

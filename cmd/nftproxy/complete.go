@@ -69,13 +69,18 @@ func flagCompletion(c *cobra.Command, f *pflag.Flag) cobra.CompletionFunc {
 	return cobra.FixedCompletions(flagValues[f.Name], cobra.ShellCompDirectiveNoFileComp)
 }
 
-// completeExplain completes a protocol, then the destinations that this node serves.
+// completeExplain completes a protocol or a Service, then the destinations that this node
+// serves.
 func completeExplain(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	switch len(args) {
 	case 0:
-		return protocols, cobra.ShellCompDirectiveNoFileComp
+		return append(slices.Clone(protocols), serviceNames(served(c))...), cobra.ShellCompDirectiveNoFileComp
 	case 1:
-		return destinations(served(c), args[0]), cobra.ShellCompDirectiveNoFileComp
+		if !slices.Contains(protocols, args[0]) { // the name of a Service stands alone
+			break
+		}
+		ports := served(c)
+		return append(destinations(ports, args[0]), serviceNames(ports)...), cobra.ShellCompDirectiveNoFileComp
 	}
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
@@ -102,7 +107,11 @@ func served(c *cobra.Command) []status.ServicePort {
 
 // completeServices completes the names of Services that this node serves.
 func completeServices(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return distinct(served(c), func(p status.ServicePort) []string { return []string{p.Namespace + "/" + p.Name} }), cobra.ShellCompDirectiveNoFileComp
+	return serviceNames(served(c)), cobra.ShellCompDirectiveNoFileComp
+}
+
+func serviceNames(ports []status.ServicePort) []string {
+	return distinct(ports, func(p status.ServicePort) []string { return []string{p.Namespace + "/" + p.Name} })
 }
 
 func namespaces(ports []status.ServicePort) []string {

@@ -85,7 +85,7 @@ func TestCompleteOutput(t *testing.T) {
 	}
 }
 
-// TestCompleteFromDaemon asks a daemon, and trusts no answer.
+// TestCompleteFromDaemon asks a daemon, and trusts no answer (12.75).
 func TestCompleteFromDaemon(t *testing.T) {
 	report := status.Report{From: status.Daemon, ServicePorts: []status.ServicePort{
 		{Namespace: "shop", Name: "web", Protocol: "TCP", Frontends: []status.Frontend{{Address: "10.96.0.10:80"}, {Address: "*:30080"}}},
@@ -103,6 +103,17 @@ func TestCompleteFromDaemon(t *testing.T) {
 	}
 	if got := destinations(report.ServicePorts, "udp"); !slices.Equal(got, []string{"[fd00::10]:53\tkube-system/dns"}) {
 		t.Errorf("destinations: %q", got)
+	}
+	for _, command := range []string{"status", "describe"} {
+		if got, _ := complete(command, "--metrics-bind-address", address, ""); !slices.Equal(got, []string{"kube-system/dns", "shop/web"}) {
+			t.Errorf("%s: %q", command, got)
+		}
+	}
+	if got, _ := complete("explain", "--metrics-bind-address", address, ""); !slices.Contains(got, "shop/web") || !slices.Contains(got, "tcp") {
+		t.Errorf("explain: %q", got)
+	}
+	if got, _ := complete("explain", "--metrics-bind-address", address, "tcp", ""); !slices.Contains(got, "shop/web") || !slices.Contains(got, "10.96.0.10:80") {
+		t.Errorf("explain tcp: %q", got)
 	}
 	server.Close()
 	if got, directive := complete("status", "--metrics-bind-address", address, "-n", ""); len(got) > 0 || directive != noFiles {

@@ -15,7 +15,7 @@ import (
 const shop = "testdata/shop.yaml"
 
 // TestDescribeFile describes Services of a file. The results are golden files, of which
-// docs/status.md shows some.
+// docs/inspect.md shows some.
 func TestDescribeFile(t *testing.T) {
 	for question, name := range map[string]string{"shop/web": "web", "cart": "cart"} {
 		r := execute("", "describe", question, "-f", shop, "--hostname-override", "node-1")
@@ -72,7 +72,7 @@ func TestDescribeErrors(t *testing.T) {
 	}
 }
 
-// TestDescribeRunning asks a daemon, which knows most, then the kernel's tables.
+// TestDescribeRunning asks a daemon, which knows most, then the kernel's tables (11.22).
 func TestDescribeRunning(t *testing.T) {
 	ns := netlab.TestLab(t, 0).Node.Namespace
 	dir := t.TempDir()

@@ -5,88 +5,129 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/nftproxy/nftproxy/internal/describe"
 	"github.com/nftproxy/nftproxy/internal/explain"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/status"
 )
 
 type explainOptions struct {
 	options
+	daemon               daemonFinder
 	from, device, output string
+	brief, full          bool
 }
 
 func explainCommand() *cobra.Command {
 	var o explainOptions
 	c := &cobra.Command{
-		Use:   "explain PROTO ADDR:PORT",
+		Use:   "explain [PROTO] ADDR:PORT | [PROTO] NAMESPACE/NAME[:PORT]",
 		Short: "Trace a connection and explain where it goes",
 		Long: `Trace the first packet of a connection through the rules: which Service it is
 for, which endpoints may receive it and with which share, whether its source is
-masqueraded and by which rule, or why it is rejected or dropped; then every
-rule and element that it meets.
+masqueraded and by which rule, or why it is rejected or dropped; then the rules
+and elements that it meets.
+
+A Service can be named in place of an address: that is its ClusterIP, of IPv4 unless
+--from is an IPv6 address. PORT is a name or a number; without it the lowest port is
+explained, and the others are named. The namespace can be omitted if only one has a
+Service of that name. DNS names are not resolved.
 
 With -f, --kubeconfig or --config the rules are those that "render" prints, and
 endpoints that are left out are listed with the reason. Otherwise the rules are
-read from the kernel, with the clients that session affinity remembers.
+read from the kernel, with the clients that session affinity remembers; the running
+nftproxy, if any, knows which endpoints are left out, and settings of this machine
+that would stop the connection are named.
 
 PROTO is tcp, udp, sctp, icmp, icmpv6 or a protocol number. ICMP has no ports:
-give only the address. Names are not resolved. Without --from the node itself is
-the client.
+give only the address or the name. Without --from the node itself is the client.
 
 Exit code: 0 the connection was traced, whatever the result; 2 error.`,
-		Example: `  nftproxy explain tcp 10.96.0.10:80                      # rules in the kernel
+		Example: `  nftproxy explain shop/web                               # rules in the kernel
+  nftproxy explain tcp 10.96.0.10:80
+  nftproxy explain tcp shop/web:http --from 10.128.0.5 --brief
   nftproxy explain -f services.yaml tcp 10.96.0.10:80     # rules for the file
   nftproxy explain -f services.yaml --from 203.0.113.7 tcp 192.168.7.1:30080
   nftproxy explain -f services.yaml udp '[fd00:10:96::10]:53'
   nftproxy explain --from 10.128.0.5 --interface cni0 icmp 10.96.0.10
   nftproxy explain tcp 10.96.0.10:80 -o json | jq '.outcomes[] | .endpoint, .share'`,
 		Args: explainArguments,
-		RunE: func(c *cobra.Command, args []string) error { return o.run(c, args[0], args[1]) },
-
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				args = []string{"", args[0]}
+			}
+			return o.run(c, args[0], args[1])
+		},
 		ValidArgsFunction: completeExplain,
 	}
 	o.addFlags(c)
-	c.Flags().StringVar(&o.from, "from", "", "`address` of the client (default: the node itself)")
-	c.Flags().StringVar(&o.device, "interface", "", "`name` of the interface that the packet arrives on; needed if pods are detected by it")
-	c.Flags().StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
+	o.daemon.addAddress(c.Flags())
+	f := c.Flags()
+	f.StringVar(&o.from, "from", "", "`address` of the client (default: the node itself)")
+	f.StringVar(&o.device, "interface", "", "`name` of the interface that the packet arrives on; needed if pods are detected by it")
+	f.BoolVar(&o.brief, "brief", false, "print the answer without the rules that lead to it")
+	f.BoolVar(&o.full, "full", false, "also print rules for other protocols, and the numbers of slots")
+	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
 	return c
 }
 
 func explainArguments(c *cobra.Command, args []string) error {
-	if len(args) != 2 {
-		return fmt.Errorf("expected a protocol and a destination, for example\n  %s tcp 10.96.0.10:80", c.CommandPath())
+	if len(args) == 2 {
+		return nil
 	}
-	return nil
+	if len(args) == 1 {
+		if _, isName := explain.ParseName("", args[0]); isName && !slices.Contains(protocols, args[0]) {
+			return nil
+		}
+	}
+	return fmt.Errorf("expected a protocol and a destination, or a Service, for example\n  %s tcp 10.96.0.10:80\n  %s shop/web", c.CommandPath(), c.CommandPath())
 }
 
 func (o *explainOptions) run(c *cobra.Command, protocol, target string) error {
-	if err := checkOutput(o.output, "text"); err != nil {
+	detail, err := o.detail()
+	if err := errors.Join(err, checkOutput(o.output, "text")); err != nil {
 		return err
 	}
-	packet, err := o.packet(protocol, target)
+	q, err := o.question(protocol, target)
 	if err != nil {
 		return err
 	}
-	answer := fromKernel
+	answer := o.fromKernel
 	if o.namesObjects() {
 		answer = o.fromObjects
 	} else if err := onlyForObjects(c); err != nil {
 		return err
 	}
-	result, err := answer(c, packet)
+	result, err := answer(c, q)
 	if err != nil {
 		return err
 	}
 	if o.output == "json" {
 		return explain.JSON(c.OutOrStdout(), result)
 	}
-	return explain.Print(c.OutOrStdout(), result)
+	return explain.Print(c.OutOrStdout(), result, detail)
+}
+
+func (o *explainOptions) detail() (explain.Detail, error) {
+	switch {
+	case o.brief && o.full:
+		return explain.Normal, errors.New("--brief and --full exclude each other")
+	case o.brief:
+		return explain.Brief, nil
+	case o.full:
+		return explain.Full, nil
+	}
+	return explain.Normal, nil
 }
 
 // namesObjects reports whether the flags name files or a cluster. The service account
@@ -99,7 +140,7 @@ func (o *options) namesObjects() bool {
 func onlyForObjects(c *cobra.Command) (err error) {
 	c.Flags().Visit(func(f *pflag.Flag) {
 		switch f.Name {
-		case "from", "interface", "output", "brief", "metrics-bind-address", "v", "logging-format":
+		case "from", "interface", "output", "brief", "full", "metrics-bind-address", "v", "logging-format":
 		default:
 			err = fmt.Errorf("--%s: has no effect on the rules in the kernel: name a file with -f, or an API server with --kubeconfig", f.Name)
 		}
@@ -107,31 +148,78 @@ func onlyForObjects(c *cobra.Command) (err error) {
 	return err
 }
 
-func (o *explainOptions) packet(protocol, target string) (explain.Packet, error) {
-	p, err := explain.Parse(protocol, target)
-	if err != nil {
-		return p, err
+// question is a packet, or the name of a Service to which it goes.
+type question struct {
+	packet explain.Packet // without a destination if there is a name
+	name   explain.Name
+	byName bool
+}
+
+func (o *explainOptions) question(protocol, target string) (q question, err error) {
+	if q.name, q.byName = explain.ParseName(protocol, target); q.byName {
+		if protocol != "" {
+			_, err = explain.ParseProtocol(protocol)
+		}
+	} else {
+		q.packet, err = explain.Parse(protocol, target)
 	}
-	p.Interface = o.device
+	if err != nil {
+		return q, err
+	}
+	q.packet.Interface = o.device
 	if o.from == "" {
 		if o.device != "" {
-			return p, errors.New("--interface: packets of the node itself arrive on none: name the client with --from")
+			return q, errors.New("--interface: packets of the node itself arrive on none: name the client with --from")
 		}
-		return p, nil
+		return q, nil
 	}
-	p.Source, err = netip.ParseAddr(o.from)
-	p.Source = p.Source.Unmap()
+	q.packet.Source, err = netip.ParseAddr(o.from)
+	q.packet.Source = q.packet.Source.Unmap()
+	from := q.packet.Source
 	switch {
-	case err != nil || p.Source.Zone() != "":
-		return p, fmt.Errorf("--from: %q is not an IP address (no port, no brackets, no zone)", o.from)
-	case model.FamilyOf(p.Source) != model.FamilyOf(p.Destination):
-		return p, fmt.Errorf("--from: %s is an %s address, and the destination is %s: give two of one family", p.Source, model.FamilyOf(p.Source), p.Destination)
+	case err != nil || from.Zone() != "":
+		return q, fmt.Errorf("--from: %q is not an IP address (no port, no brackets, no zone)", o.from)
+	case !q.byName && model.FamilyOf(from) != model.FamilyOf(q.packet.Destination):
+		return q, fmt.Errorf("--from: %s is an %s address, and the destination is %s: give two of one family", from, model.FamilyOf(from), q.packet.Destination)
 	}
-	return p, nil
+	return q, nil
+}
+
+// resolve sets the destination of a question by name, and returns what else could be
+// meant.
+func (q *question) resolve(all []explain.Served) (remarks []string, err error) {
+	if !q.byName {
+		return nil, nil
+	}
+	var names []model.ServiceName
+	for _, s := range all {
+		if !slices.Contains(names[max(0, len(names)-1):], s.Port.Service) {
+			names = append(names, s.Port.Service)
+		}
+	}
+	slices.SortFunc(names, model.ServiceName.Compare)
+	name, err := describe.Resolve(q.name.Service, slices.Compact(names))
+	if err != nil {
+		return nil, err
+	}
+	q.name.Service = name.String()
+	prefer := model.IPv4
+	if q.packet.Source.IsValid() {
+		prefer = model.FamilyOf(q.packet.Source)
+	}
+	to, remarks, err := q.name.Packet(slices.DeleteFunc(all, func(s explain.Served) bool { return s.Port.Service != name }), prefer)
+	if err != nil {
+		return nil, err
+	}
+	if q.packet.Source.IsValid() && prefer != model.FamilyOf(to.Destination) {
+		return nil, fmt.Errorf("--from: %s is an %s address, and %s has none", q.packet.Source, prefer, name)
+	}
+	q.packet.Destination, q.packet.Protocol, q.packet.Port = to.Destination, to.Protocol, to.Port
+	return remarks, nil
 }
 
 // fromObjects traces through the rules for files or a cluster.
-func (o *explainOptions) fromObjects(c *cobra.Command, p explain.Packet) (*explain.Result, error) {
+func (o *explainOptions) fromObjects(c *cobra.Command, q question) (*explain.Result, error) {
 	cfg, log, err := o.start(c)
 	if err != nil {
 		return nil, err
@@ -141,24 +229,39 @@ func (o *explainOptions) fromObjects(c *cobra.Command, p explain.Packet) (*expla
 		return nil, err
 	}
 	config := cfg.Node
-	local := explain.LocalAddresses(snapshot, config)
+	routing := model.Resolve(snapshot, config)
+	var all []explain.Served
+	for i := range routing.Routes {
+		r := &routing.Routes[i]
+		all = append(all, explain.Served{Frontend: r.Frontend, Port: r.PortName(), Kind: r.Kind})
+	}
+	remarks, err := q.resolve(all)
+	if err != nil {
+		return nil, err
+	}
+	p, local := q.packet, explain.LocalAddresses(snapshot, config)
 	if !p.Source.IsValid() {
 		p = p.SentBy(local)
 	}
-	routing := model.Resolve(snapshot, config)
 	result := explain.Explain(render.Render(routing).Table(model.FamilyOf(p.Destination)), p, local)
 	result.AddObjects(snapshot, config, routing)
+	result.Notes = append(result.Notes, remarks...)
 	return result, nil
 }
 
-// fromKernel traces through the rules in the kernel. The objects behind them are
-// unknown.
-func fromKernel(_ *cobra.Command, p explain.Packet) (result *explain.Result, err error) {
-	return result, withKernel(func(conn *kernel.Conn) error {
+// fromKernel traces through the rules in the kernel. The running nftproxy has the objects
+// behind them.
+func (o *explainOptions) fromKernel(c *cobra.Command, q question) (result *explain.Result, err error) {
+	var remarks []string
+	err = withKernel(func(conn *kernel.Conn) error {
 		rs, _, err := conn.Read()
 		if err != nil {
 			return err
 		}
+		if remarks, err = q.resolve(servedIn(rs)); err != nil {
+			return err
+		}
+		p := q.packet
 		local, err := host.InterfaceAddresses()
 		if err != nil {
 			return err
@@ -173,6 +276,75 @@ func fromKernel(_ *cobra.Command, p explain.Packet) (result *explain.Result, err
 		result = explain.Explain(t, p, local)
 		return err
 	})
+	if err != nil {
+		return nil, err
+	}
+	addMachine(result)
+	o.addRunning(c, result)
+	result.Notes = append(result.Notes, remarks...)
+	return result, nil
+}
+
+// servedIn returns the frontends of the rules, with the names in their comments.
+func servedIn(rs *nft.Ruleset) (out []explain.Served) {
+	for _, t := range rs.Tables {
+		if s := t.Set(nft.ServicesMap); s != nil {
+			for i := range s.Elements {
+				f := s.Elements[i].Key.Frontend()
+				port, kind := nft.ParseComment(s.Elements[i].Comment)
+				port.Protocol = f.Protocol
+				out = append(out, explain.Served{Frontend: f, Port: port, Kind: kind})
+			}
+		}
+	}
+	return out
+}
+
+// addRunning adds what only the running nftproxy knows: who is left out, and who claims
+// the frontend in vain. Without one the answer is complete but for these.
+func (o *explainOptions) addRunning(c *cobra.Command, r *explain.Result) {
+	service, _, _ := strings.Cut(r.Service, ":")
+	if service == "" {
+		return
+	}
+	var d *describe.Service
+	err := o.daemon.ask(func(address netip.AddrPort) (err error) {
+		d, err = status.FetchDescription(c.Context(), address, service)
+		return err
+	})
+	switch verdict, ok := r.Verdict(); {
+	case err == nil:
+		addDescription(r, d)
+	case o.daemon.address != "" || ok && (verdict == explain.Reject || verdict == explain.Drop):
+		r.Notes = append(r.Notes, "which endpoints are left out is not known: "+strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+}
+
+// addDescription adds the endpoints and claims that a daemon describes.
+func addDescription(r *explain.Result, d *describe.Service) {
+	_, port, _ := strings.Cut(r.Service, ":")
+	used := make(map[string]bool)
+	for _, o := range r.Outcomes {
+		used[o.Endpoint.String()] = true
+	}
+	for i := range d.Ports {
+		p := &d.Ports[i]
+		if p.Name != port || p.Protocol != r.Packet.Protocol.String() {
+			continue
+		}
+		for _, e := range p.Endpoints {
+			if e.Family == model.FamilyOf(r.Packet.Destination).String() && !used[e.Address] {
+				r.AddOmission(e.Address, e.Reason(r.Kind == model.ClusterIP.String(), r.Outside()))
+			}
+		}
+		for _, f := range p.Frontends {
+			if f.Address == netip.AddrPortFrom(r.Packet.Destination, r.Packet.Port).String() {
+				for _, loser := range f.AlsoClaimed {
+					r.Conflicts = append(r.Conflicts, explain.Claim{Service: loser})
+				}
+			}
+		}
+	}
 }
 
 // routedSource returns the source address of this machine for a destination, or

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 
@@ -19,9 +20,10 @@ func TestExplainFile(t *testing.T) {
 			"tcp 10.96.0.10:80 from 203.0.113.7: forwarded\n", "default/web:http (ClusterIP)", "10.128.1.2:8080   50.0 %", "masqueraded by: ip saddr != 10.128.0.0/9"}},
 		{"--from 10.128.9.9 tcp 10.96.0.10:80 --cluster-cidr 10.128.0.0/9", []string{"source     kept\n"}},
 		{"tcp 10.96.0.10:80 --bind-address 192.168.7.1", []string{"from the node (192.168.7.1): forwarded", "\n  output\n"}},
-		{"tcp 10.96.0.10:80", []string{"from the node: forwarded", "the node's source address is unknown"}},
+		{"tcp 10.96.0.10:80", []string{"from the node: forwarded", "source     kept\n"}},
 		{"--from 203.0.113.7 tcp 10.96.0.10:443", []string{"rejected: the ClusterIP has no such port\n"}},
-		{"--from 203.0.113.7 icmp 10.96.0.10", []string{"rejected: "}},
+		{"tcp 10.96.0.10:80 --cluster-cidr 10.128.0.0/9", []string{"a rule depends on the node's source address, which is not known"}},
+		{"--from 203.0.113.7 icmp 10.96.0.10", []string{"rejected: a ClusterIP answers on the ports of its Service only, and this protocol has none\n"}},
 		{"--from 2001:db8::7 tcp [fd00::10]:80", []string{"not ours: there is no table for IPv6\n"}},
 		{"--from 10.128.9.9 --interface cni0 --detect-local-mode BridgeInterface --pod-bridge-interface cni0 tcp 10.96.0.10:80", []string{
 			"from 10.128.9.9 on cni0: forwarded", "source     kept"}},
@@ -58,6 +60,14 @@ func TestExplainJSON(t *testing.T) {
 func TestExplainUsageErrors(t *testing.T) {
 	path := writeFile(t, service)
 	for _, c := range []struct{ args, want string }{
+		{"10.96.0.10:80", "expected a protocol and a destination, or a Service"},
+		{"web -f FILE --brief --full", "exclude each other"},
+		{"wbe -f FILE", `no Service is named "wbe": did you mean default/web?`},
+		{"web:nope -f FILE", `default/web has no port "nope": its ports are http (tcp 80)`},
+		{"udp web -f FILE", "default/web has no udp port: its ports are http (tcp 80)"},
+		{"web -f FILE --from fd00::7", "fd00::7 is an IPv6 address, and default/web has none"},
+		{"icmpv6 web -f FILE", "has no ClusterIP of IPv6"},
+		{"htp web -f FILE", "use tcp, udp, sctp"},
 		{"", "expected a protocol and a destination"},
 		{"tcp", "expected a protocol and a destination"},
 		{"tcp 10.96.0.10 80", "nftproxy explain tcp 10.96.0.10:80"},
@@ -147,4 +157,52 @@ endpoints: [{addresses: [10.128.1.1]}, {addresses: [10.128.1.2]}]
 			}
 		}
 	}
+}
+
+// TestExplainByName names a Service in place of an address (12.74).
+func TestExplainByName(t *testing.T) {
+	for args, wants := range map[string][]string{
+		"shop/web":                    {"tcp 10.96.0.10:80 from the node", "50.0 %", "note       this is port http (tcp 80); shop/web also has admin (tcp 9000)\n", "also served at tcp 198.51.100.7:80 (load balancer IP)"},
+		"tcp shop/web:http":           {"tcp 10.96.0.10:80 from the node"},
+		"web:admin":                   {"tcp 10.96.0.10:9000", "rejected: ", "left out   10.128.0.2  EndpointSlice web-1 has no port \"admin\" (TCP)"},
+		"TCP web:9000":                {"tcp 10.96.0.10:9000"},
+		"6 web:80":                    {"tcp 10.96.0.10:80"},
+		"icmp web":                    {"icmp 10.96.0.10 from the node"},
+		"web:30080 --from 10.128.0.2": {"tcp 192.0.2.1:30080 from 10.128.0.2: forwarded"},
+		"cart":                        {"rejected", "no EndpointSlice has the label kubernetes.io/service-name: cart in namespace shop"},
+	} {
+		r := execute("", append([]string{"explain", "-f", shop, "--hostname-override", "node-1", "--brief"}, strings.Fields(args)...)...)
+		for _, want := range wants {
+			if r.code != 0 || !strings.Contains(r.stdout, want) || strings.Contains(r.stdout, "\npath\n") {
+				t.Errorf("%s: code %d, no %q in %s%s", args, r.code, want, r.stdout, r.stderr)
+			}
+		}
+	}
+}
+
+// TestExplainRunning asks the running daemon for what the kernel's rules do not have, and
+// reports what would stop the connection on this machine.
+func TestExplainRunning(t *testing.T) {
+	ns := netlab.TestLab(t, 0).Node.Namespace
+	p := startCommand(t, ns, asNftproxy(t, "run", "-f", shop, "--hostname-override", "node-1", "--metrics-bind-address", "127.0.0.1:7011", "--healthz-bind-address", ""))
+	has := func(args string, wants ...string) func() bool {
+		return func() bool {
+			r := ask(t, ns, append([]string{"explain"}, strings.Fields(args)...)...)
+			for _, want := range wants {
+				if r.code != 0 || !strings.Contains(r.stdout, want) {
+					return false
+				}
+			}
+			return true
+		}
+	}
+	eventually(t, "who is left out", has("web", "tcp 10.96.0.10:80 from the node", "left out   10.128.0.6:8080  its weight is 0", "10.128.1.5:8080  terminating, and others are ready"))
+	eventually(t, "who is left out for clients outside", has("tcp 198.51.100.7:80 --from 203.0.113.9", "10.128.1.4:8080  policy Local, and it is on node node-2", "conflict   shop/cart:http also claims this frontend, in vain"))
+	eventually(t, "a slice without the port", has("web:admin", "rejected", `left out   10.128.0.2  EndpointSlice web-1 has no port "admin" (TCP)`))
+	if err := ns.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("0"), 0) }); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "forwarding", has("web --from 203.0.113.9", "note       net.ipv4.ip_forward is 0"))
+	p.kill()
+	eventually(t, "no daemon", has("web:admin", "which endpoints are left out is not known: no daemon answers"))
 }

@@ -30,9 +30,9 @@ var commandGroups = []group{
 }
 
 // flagGroups are the flags that several commands have, and those of run. All
-// others of a command come first, as its own.
+// others of a command come first, as its own. "COMMAND FLAG" is only for one command.
 var flagGroups = []group{
-	{"Input", []string{"filename", "from", "config", "strict", "service-proxy-name"}},
+	{"Input", []string{"filename", "diff from", "config", "strict", "service-proxy-name"}},
 	{"API server", []string{"kubeconfig", "master", "kube-api-qps", "kube-api-burst", "kube-api-content-type", "start-jitter"}},
 	{"Node and pods", []string{"hostname-override", "bind-address", "nodeport-addresses", "cluster-cidr", "detect-local-mode",
 		"pod-bridge-interface", "pod-interface-name-prefix", "masquerade-all"}},
@@ -159,7 +159,7 @@ func groupFlags(c *cobra.Command) []flagGroup {
 	for i, g := range flagGroups {
 		out = append(out, flagGroup{g.title, nil})
 		for _, name := range g.names {
-			grouped[name] = i + 1
+			grouped[nameFor(c, name)] = i + 1
 		}
 	}
 	add := func(i int, f *pflag.Flag) {
@@ -179,10 +179,23 @@ func groupFlags(c *cobra.Command) []flagGroup {
 	})
 	for i, g := range flagGroups {
 		for _, name := range g.names {
-			add(i+1, c.Flags().Lookup(name))
+			add(i+1, c.Flags().Lookup(nameFor(c, name)))
 		}
 	}
 	return slices.DeleteFunc(out, func(g flagGroup) bool { return g.flags == nil })
+}
+
+// nameFor returns a name in a group without the command that it is restricted to, or
+// nothing if that is another one.
+func nameFor(c *cobra.Command, name string) string {
+	command, flag, restricted := strings.Cut(name, " ")
+	switch {
+	case !restricted:
+		return name
+	case command == c.Name():
+		return flag
+	}
+	return ""
 }
 
 // writeCompatibility lists the hidden flags of run.

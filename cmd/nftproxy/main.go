@@ -87,17 +87,20 @@ func rootCommand() *cobra.Command {
 		Long: `nftproxy turns Services and EndpointSlices into nftables rules.
 
 It reads objects as "kubectl get services,endpointslices,nodes -A -o yaml"
-prints them, from files or from standard input. Three steps lead from a file
-to balanced traffic:
+prints them, from files or from standard input. Four steps lead from a file
+to balanced traffic; the first two need neither root nor a kernel:
 
-  nftproxy render -f services.yaml    print the rules; needs no root
-  nftproxy diff   -f services.yaml    show what would change in the kernel
-  nftproxy run    -f services.yaml    apply, and follow the file as it changes
+  nftproxy validate -f services.yaml  find mistakes
+  nftproxy render -f services.yaml    print the rules
+  nftproxy diff -f services.yaml      show what would change in the kernel
+  nftproxy run -f services.yaml       apply, and follow the file as it changes
 
-Then three more answer questions:
+Others answer questions:
 
-  nftproxy status                     what this node serves, and whether it is healthy
+  nftproxy status                     what is wrong, and what this node serves
+  nftproxy describe shop/web          one Service: its endpoints, shares and options
   nftproxy explain tcp 10.96.0.10:80  which rules a connection meets, and where it goes
+  nftproxy top                        connections per second, changes, problems
   nftproxy check                      whether this machine is ready to serve
 
 With --kubeconfig, or in a pod, the objects come from an API server instead.

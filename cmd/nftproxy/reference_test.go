@@ -97,18 +97,21 @@ func reference() []byte {
 		fmt.Fprintf(&b, "- [`%s`](#%s): %s\n", c.CommandPath(), strings.ReplaceAll(c.CommandPath(), " ", "-"), c.Short)
 	}
 	fmt.Fprint(&b, "- [Flags of several commands](#flags-of-several-commands)\n")
+	shared := sharedFlags(tree)
 	for _, c := range tree {
-		commandSection(&b, c)
+		commandSection(&b, c, shared)
 	}
 	fmt.Fprint(&b, "\n## Flags of several commands\n")
-	for _, g := range sharedFlags(tree) {
+	for _, g := range shared {
 		fmt.Fprintf(&b, "\n### %s\n\n| flag | meaning |\n|---|---|\n", g.title)
-		g.flags.VisitAll(func(f *pflag.Flag) { flagRow(&b, f, onlyFor(tree, g, f)) })
+		for _, f := range g.flags {
+			b.WriteString(flagRow(f.Flag, g.only(f)))
+		}
 	}
 	return b.Bytes()
 }
 
-func commandSection(w io.Writer, c *cobra.Command) {
+func commandSection(w io.Writer, c *cobra.Command, shared []*sharedGroup) {
 	text, exit := splitDescription(c)
 	fmt.Fprintf(w, "\n## %s\n\n%s\n```\n%s\n```\n", c.CommandPath(), markdown(text), usageLine(c))
 	if exit != "" {
@@ -117,18 +120,26 @@ func commandSection(w io.Writer, c *cobra.Command) {
 	if c.Example != "" {
 		fmt.Fprintf(w, "\nExamples:\n\n```\n%s\n```\n", outdent(c.Example))
 	}
-	var links []string
-	header := "\n| flag | meaning |\n|---|---|\n"
+	var links, rows []string
 	for _, g := range groupFlags(c) {
-		if slices.Contains(sharedTitles, g.title) {
+		title, link := "| **"+g.title+"** | |\n", false
+		if g.title == "Flags" {
+			title = ""
+		}
+		g.flags.VisitAll(func(f *pflag.Flag) {
+			if slices.ContainsFunc(shared, func(s *sharedGroup) bool { return s.title == g.title && s.shares(f) }) {
+				link = true
+				return
+			}
+			rows = append(rows, title+flagRow(f, ""))
+			title = ""
+		})
+		if link {
 			links = append(links, fmt.Sprintf("[%s](#%s)", g.title, strings.ReplaceAll(strings.ToLower(g.title), " ", "-")))
-			continue
 		}
-		if fmt.Fprint(w, header); g.title != "Flags" {
-			fmt.Fprintf(w, "| **%s** | |\n", g.title)
-		}
-		header = ""
-		g.flags.VisitAll(func(f *pflag.Flag) { flagRow(w, f, "") })
+	}
+	if len(rows) > 0 {
+		fmt.Fprintf(w, "\n| flag | meaning |\n|---|---|\n%s", strings.Join(rows, ""))
 	}
 	if c.Name() == runName {
 		compatibilityRows(w, c)
@@ -148,45 +159,68 @@ func usageLine(c *cobra.Command) string {
 // sharedTitles are the groups of flags that mean the same for all commands.
 var sharedTitles = []string{"Input", "API server", "Node and pods", "Balancing", "Log"}
 
-// sharedFlags returns these groups, each with all flags that a command has.
-func sharedFlags(tree []*cobra.Command) (out []flagGroup) {
-	for _, g := range flagGroups {
-		if !slices.Contains(sharedTitles, g.title) {
-			continue
-		}
-		all := pflag.NewFlagSet("", pflag.ContinueOnError)
-		all.SortFlags = false
-		for _, name := range g.names {
-			if i := slices.IndexFunc(tree, func(c *cobra.Command) bool { return c.Flags().Lookup(name) != nil }); i >= 0 {
-				all.AddFlag(tree[i].Flags().Lookup(name))
+// sharedFlag is a flag of several commands with the same description.
+type sharedFlag struct {
+	*pflag.Flag
+	commands []string
+}
+
+// sharedGroup is a group of them. Its commands have at least one of its flags.
+type sharedGroup struct {
+	title    string
+	flags    []*sharedFlag
+	commands []string
+}
+
+// sharedFlags returns the groups of these titles with the flags that at least two
+// commands have.
+func sharedFlags(tree []*cobra.Command) (out []*sharedGroup) {
+	for _, title := range sharedTitles {
+		out = append(out, &sharedGroup{title: title})
+	}
+	for _, c := range tree {
+		for _, g := range groupFlags(c) {
+			if i := slices.Index(sharedTitles, g.title); i >= 0 {
+				g.flags.VisitAll(func(f *pflag.Flag) { out[i].add(c, f) })
 			}
 		}
-		out = append(out, flagGroup{g.title, all})
+	}
+	for _, g := range out {
+		g.flags = slices.DeleteFunc(g.flags, func(f *sharedFlag) bool { return len(f.commands) < 2 })
+		for _, f := range g.flags {
+			g.commands = append(g.commands, f.commands...)
+		}
+		slices.Sort(g.commands)
+		g.commands = slices.Compact(g.commands)
 	}
 	return out
 }
 
-// onlyFor names the commands with a flag if others have only flags beside it.
-func onlyFor(tree []*cobra.Command, g flagGroup, f *pflag.Flag) string {
-	var with []string
-	without := false
-	for _, c := range tree {
-		has := false
-		g.flags.VisitAll(func(other *pflag.Flag) { has = has || c.Flags().Lookup(other.Name) != nil })
-		switch {
-		case c.Flags().Lookup(f.Name) != nil:
-			with = append(with, "`"+c.Name()+"`")
-		case has:
-			without = true
-		}
+// add adds a command's flag, unless it has another description there than elsewhere.
+func (g *sharedGroup) add(c *cobra.Command, f *pflag.Flag) {
+	i := slices.IndexFunc(g.flags, func(s *sharedFlag) bool { return s.Name == f.Name })
+	switch {
+	case i < 0:
+		g.flags = append(g.flags, &sharedFlag{f, []string{c.Name()}})
+	case g.flags[i].Usage == f.Usage:
+		g.flags[i].commands = append(g.flags[i].commands, c.Name())
 	}
-	if !without {
-		return ""
-	}
-	return strings.Join(with, ", ") + ": "
 }
 
-func flagRow(w io.Writer, f *pflag.Flag, before string) {
+// shares reports whether the description of a command's flag is the shared one.
+func (g *sharedGroup) shares(f *pflag.Flag) bool {
+	return slices.ContainsFunc(g.flags, func(s *sharedFlag) bool { return s.Name == f.Name && s.Usage == f.Usage })
+}
+
+// only names the commands with a flag, if others have flags of its group.
+func (g *sharedGroup) only(f *sharedFlag) string {
+	if len(f.commands) == len(g.commands) {
+		return ""
+	}
+	return "`" + strings.Join(f.commands, "`, `") + "`: "
+}
+
+func flagRow(f *pflag.Flag, before string) string {
 	value, usage := usageOf(f)
 	names := "`--" + f.Name + "`"
 	if f.Shorthand != "" {
@@ -195,7 +229,7 @@ func flagRow(w io.Writer, f *pflag.Flag, before string) {
 	if value != "" {
 		names += " *" + value + "*"
 	}
-	fmt.Fprintf(w, "| %s | %s |\n", cell(names), cell(before+inline(usage)))
+	return fmt.Sprintf("| %s | %s |\n", cell(names), cell(before+inline(usage)))
 }
 
 func compatibilityRows(w io.Writer, c *cobra.Command) {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/machine"
 	"github.com/nftproxy/nftproxy/internal/status"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
@@ -138,6 +139,9 @@ func (d *daemonFinder) report(ctx context.Context, filter *status.Filter) (repor
 		return nil, errors.Join(noDaemon, err)
 	case report == nil:
 		return nil, fmt.Errorf("%w\nand the kernel has no tables of nftproxy: start \"nftproxy run\", or name the address of a running one with --metrics-bind-address", noDaemon)
+	}
+	for _, f := range machineProblems(machine.Use{Endpoints: report.EndpointAddresses}) {
+		report.AddProblem(status.Problem{Object: "Machine", Reason: f.Reason(), Message: f.String()})
 	}
 	report.NoDaemon = strings.ReplaceAll(noDaemon.Error(), "\n", "; ")
 	return report, nil

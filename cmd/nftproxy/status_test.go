@@ -50,7 +50,7 @@ func TestStatusOfKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"no problems\n", "no daemon answers at " + address, "from the kernel's tables\n",
+		"1 problem\n", "Machine: net.ipv4.ip_forward is 0", "no daemon answers at " + address, "from the kernel's tables\n",
 		"serves     1 Service, 1 frontend, 2 endpoints in use",
 		"default/web:http  tcp 10.96.0.10:80  ClusterIP  2\n",
 	} {
@@ -69,7 +69,11 @@ func TestStatusOfKernel(t *testing.T) {
 		}
 	}
 	for _, args := range []string{"web", "default/web", "default/*", "-n default", "-A", "--problems"} {
-		if out, err := runStatus(t, ns, address, strings.Fields(args)...); err != nil || strings.Contains(out, "default/web:http") == (args == "--problems") {
+		want := error(nil)
+		if args == "--problems" { // of the machine
+			want = errUnhealthy
+		}
+		if out, err := runStatus(t, ns, address, strings.Fields(args)...); !errors.Is(err, want) || strings.Contains(out, "default/web:http") == (args == "--problems") {
 			t.Errorf("%s: %v, %s", args, err, out)
 		}
 	}

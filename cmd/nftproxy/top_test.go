@@ -265,7 +265,7 @@ func TestTopWithoutDaemon(t *testing.T) {
 }
 
 // TestDescribeEndpointConnections: describe has the connections of each endpoint, from
-// the daemon and from the kernel (11.21).
+// the daemon and from the kernel (11.23).
 func TestDescribeEndpointConnections(t *testing.T) {
 	b := newBusy(t, "--endpoint-metrics")
 	row := regexp.MustCompile(`(?m)^  10\.128\.0\.3:8080 .*50\.0 % +[1-9][0-9]*$`)

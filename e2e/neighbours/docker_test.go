@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
+	"github.com/nftproxy/nftproxy/internal/machine"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
@@ -63,8 +64,10 @@ func TestDockerForwarding(t *testing.T) {
 		var d *docker
 		start(func() { d = newDocker(h) })
 		h.unserved("policy DROP", without(h.paths(), path.fromNode)...)
+		h.check("policy DROP", machine.Problem)
 		h.forwardPods()
 		h.served("pods accepted", h.paths()...)
+		h.check("pods accepted", machine.OK)
 		h.undisturbed("a container starts", func() { d.serve("web", publishedPort, "--restart=always") }, h.paths()...)
 		h.answers("a container has started", "web", h.publishedPaths(publishedPort)...)
 		d.reachesService("a container has started", "web", h)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
+	"github.com/nftproxy/nftproxy/internal/machine"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
@@ -66,6 +67,7 @@ func TestFirewalldDefaultZone(t *testing.T) {
 				start(func() { f = newFirewalld(h, backend) })
 				h.unserved("default zone", h.toPod())
 				h.served("default zone", h.paths()...)
+				h.check("default zone", machine.OK)
 				h.undisturbed("reload", func() { f.cmd("--reload") }, h.paths()...)
 				h.undisturbed("complete reload", func() { f.cmd("--complete-reload") }, h.paths()...)
 				h.uninterrupted("reload", func() { f.cmd("--reload") }, h.paths()...)
@@ -125,6 +127,7 @@ func TestFirewalldStrictForwardPorts(t *testing.T) {
 		start(func() { f = newFirewalld(h, "nftables") })
 		h.forgetTranslated()
 		h.unserved("strict", without(h.paths(), path.fromNode)...)
+		h.check("strict", machine.Problem)
 		for _, change := range []string{
 			"--zone=trusted --add-source=" + netlab.ClusterCIDRv4.String(),
 			"--zone=trusted --add-source=" + netlab.ClusterCIDRv6.String(),
@@ -136,5 +139,6 @@ func TestFirewalldStrictForwardPorts(t *testing.T) {
 		f.cmd("--reload")
 		h.forgetTranslated()
 		h.served("pods allowed", h.paths()...)
+		h.check("pods allowed", machine.Warning)
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
+	"github.com/nftproxy/nftproxy/internal/machine"
 )
 
 // nftablesConf is an /etc/nftables.conf as the service of Debian loads it at its
@@ -35,8 +36,10 @@ func TestNftablesConf(t *testing.T) {
 	inEitherOrder(t, func(h *host, start func(func())) {
 		start(func() { h.load(nftablesConf("")) })
 		h.unserved("default policy", without(h.paths(), path.fromNode)...)
+		h.check("default policy", machine.Problem)
 		h.load(nftablesConf(acceptTranslated))
 		h.served("translated packets accepted", h.paths()...)
+		h.check("translated packets accepted", machine.OK)
 		h.undisturbed("reload", func() { h.load(nftablesConf(acceptTranslated)) }, h.paths()...)
 		h.uninterrupted("reloads", func() {
 			for range 20 {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
+	"github.com/nftproxy/nftproxy/internal/machine"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
 
@@ -22,6 +23,7 @@ func TestUfwForwarding(t *testing.T) {
 		start(func() { r.run("ufw", "--force", "enable") })
 		forwarded := without(h.paths(), path.fromNode)
 		h.unserved("default forward policy", forwarded...)
+		h.check("default forward policy", machine.Problem)
 		h.served("default forward policy", without(h.paths(), func(p path) bool { return !p.fromNode() })...)
 
 		h.undisturbed("allow", func() {
@@ -29,6 +31,7 @@ func TestUfwForwarding(t *testing.T) {
 			r.run("ufw", "route", "allow", "to", netlab.ClusterCIDRv6.String())
 		}, without(h.paths(), func(p path) bool { return !p.fromNode() })...)
 		h.served("pods allowed", h.paths()...)
+		h.check("pods allowed", machine.OK)
 		for _, change := range [][]string{{"reload"}, {"disable"}, {"--force", "enable"}} {
 			what := "ufw " + strings.Join(change, " ")
 			h.undisturbed(what, func() { r.run("ufw", change...) }, h.paths()...)

@@ -55,7 +55,21 @@ func (g *guide) look() {
 	if err == nil || !strings.Contains(err.Error(), "exit status 1") || !strings.Contains(out, "ip nftproxy") || !strings.Contains(out, "ip6 nftproxy") {
 		g.t.Errorf("diff: %v\n%s", err, out)
 	}
+	g.checkNodes()
 	g.smoke("n1")
+}
+
+// checkNodes checks all nodes before anything changes.
+func (g *guide) checkNodes() {
+	g.t.Helper()
+	in := *g
+	in.dir = filepath.Join(g.dir, "check")
+	in.values = append([]string{"PATH-TO", "../" + g.values[1]}, g.values[2:]...)
+	in.file("kustomization.yaml", "kustomize/check")
+	g.do("kubectl apply -k check")
+	g.do("kubectl -n kube-system rollout status daemonset/nftproxy-check --timeout=5m")
+	g.see("(?s)(?:kube-proxy-rules: rules of kube-proxy.*){3}", "kubectl -n kube-system logs -l k8s-app=nftproxy-check --prefix --tail=-1 --max-log-requests=1000")
+	g.do("kubectl delete -k check")
 }
 
 // smoke tries all paths from a node.

@@ -54,7 +54,7 @@ func (c *counted) expectEndpoints(want map[use]uint64) {
 
 // TestEndpointCounters: the counters say what the servers saw, for endpoints with
 // several slots too, and for clients outside of the cluster that have endpoints of
-// their own (11.21).
+// their own (11.23).
 func TestEndpointCounters(t *testing.T) {
 	c := newCounted(t, 3)
 	s := c.snapshot(3)

@@ -118,7 +118,8 @@ func TestMakeTargets(t *testing.T) {
 func TestContents(t *testing.T) {
 	for path, page := range readPages(t) {
 		sections := section.FindAllStringSubmatch(page, -1)
-		if len(sections) < 5 || filepath.Dir(path) != filepath.Join(root, "docs") {
+		short := len(sections) < 5 && strings.Count(page, "\n") < 100 || path == filepath.Join(root, "docs/README.md")
+		if short || filepath.Dir(path) != filepath.Join(root, "docs") {
 			continue
 		}
 		for _, m := range sections {
@@ -137,6 +138,28 @@ func TestSlug(t *testing.T) {
 	} {
 		if got := slug(title); got != want {
 			t.Errorf("slug of %q: %q, want %q", title, got, want)
+		}
+	}
+}
+
+// TestIndex proves that docs/README.md lists every page, and every picture is shown.
+func TestIndex(t *testing.T) {
+	pages := readPages(t)
+	index := pages[filepath.Join(root, "docs/README.md")]
+	all := ""
+	for path, page := range pages {
+		all += page
+		if dir, name := filepath.Split(path); filepath.Clean(dir) == filepath.Join(root, "docs") && name != "README.md" && !strings.Contains(index, "]("+name+")") {
+			t.Errorf("docs/README.md does not list %s", name)
+		}
+	}
+	images, err := filepath.Glob(filepath.Join(root, "docs/images/*"))
+	if err != nil || len(images) == 0 {
+		t.Fatal(images, err)
+	}
+	for _, image := range images {
+		if !strings.Contains(all, "images/"+filepath.Base(image)+")") {
+			t.Errorf("no page shows %s", image)
 		}
 	}
 }

@@ -103,9 +103,9 @@ func (w *work) newAgent(s sockets) *agent.Agent {
 func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 	w.status = status.New(status.Config{
 		Version: w.Version, Source: w.Source.String(), Reads: w.reads, State: w.agent.State, Routing: w.agent.Routing,
-		SourceState: func() (error, time.Time, []string) {
+		SourceState: func() (time.Time, []string, error) {
 			s := w.Source.State()
-			return s.Err, s.Since, s.Warnings
+			return s.Since, s.Warnings, s.Err
 		},
 		View: w.agent.View, Names: w.agent.Names, Bindings: scrapes.Bindings,
 		Machine: w.machineProblems, Counted: w.node.Counters, Kernel: scrapes, Log: w.Log,

@@ -111,5 +111,19 @@ type Share struct {
 	LeftOut string  `json:"leftOut,omitempty"`
 }
 
+// Reason returns why an endpoint takes no connections to the ClusterIP, or else to
+// another address, from clients inside or outside of the cluster; empty: it is not known.
+func (e *Endpoint) Reason(clusterIP, outside bool) string {
+	switch {
+	case clusterIP || e.Outside == nil:
+		return e.Inside.LeftOut
+	case outside:
+		return e.Outside.LeftOut
+	case e.Inside.LeftOut == e.Outside.LeftOut:
+		return e.Inside.LeftOut
+	}
+	return "" // clients inside have another policy there
+}
+
 // name returns "namespace/name".
 func (s *Service) name() string { return s.Namespace + "/" + s.Name }

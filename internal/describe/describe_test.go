@@ -140,3 +140,15 @@ func TestResolve(t *testing.T) {
 		}
 	}
 }
+
+// TestPrintMany: the output for a Service with many endpoints is limited.
+func TestPrintMany(t *testing.T) {
+	s := &describe.Service{Ports: []describe.Port{{Endpoints: make([]describe.Endpoint, 5000)}}}
+	var out strings.Builder
+	if err := describe.Print(&out, s, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(out.String(), "\n"); n > 220 || !strings.Contains(out.String(), "and 4800 more: -o json lists all\n") {
+		t.Errorf("%d lines:\n%s", n, out.String())
+	}
+}

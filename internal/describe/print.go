@@ -201,8 +201,16 @@ func (p *printer) port(s *Service, port *Port) {
 		return
 	}
 	p.WriteString("\n")
-	p.table(port.endpointRows())
+	rows := port.endpointRows()
+	more := len(rows) - 1 - maxEndpoints
+	p.table(rows[:min(len(rows), 1+maxEndpoints)])
+	if more > 0 {
+		p.Line("  and %d more: -o json lists all", more)
+	}
 }
+
+// maxEndpoints is how many endpoints of a service port are printed.
+const maxEndpoints = 200
 
 func (p *Port) numbers() string {
 	text := strconv.Itoa(int(p.Port))

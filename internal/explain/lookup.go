@@ -18,6 +18,7 @@ func (tr *tracer) lookup(b *branch, key nft.Concat, set string) (*nft.Element, b
 		return nil, false
 	}
 	e := find(s, k, b)
+	b.guessed = b.guessed || set == nft.SourceRangesSet && !b.Source.IsValid()
 	choice := s.HasSlots()
 	switch {
 	case e == nil && choice:

@@ -3,6 +3,7 @@ package explain
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -32,6 +33,9 @@ func (r *Result) AddObjects(s *model.Snapshot, c model.Config, routing *model.Ro
 	family := model.FamilyOf(route.Frontend.Address)
 	r.LeftOut = append(leftOut(model.Endpoints(route.PortName(), family, ss), l.Node, policy), omissions(model.NotCandidates(route.PortName(), family, ss))...)
 	r.Conflicts = losers(s, l, route)
+	if len(ss) == 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("no EndpointSlice has the label kubernetes.io/service-name: %s in namespace %s", name.Name, name.Namespace))
+	}
 }
 
 // findRoute returns the route that serves a frontend, or nil.
@@ -115,6 +119,9 @@ func reason(o *Outcome) string {
 			}
 		}
 	}
+	if last == nft.ClusterIPsSet && o.portless {
+		return "a ClusterIP answers on the ports of its Service only, and this protocol has none"
+	}
 	if last == nft.ClusterIPsSet && served { // fell out of its lane
 		return "the slot has no endpoint"
 	}
@@ -131,3 +138,19 @@ func reason(o *Outcome) string {
 
 // treatedAsOutside reports whether rules for clients outside of the cluster applied.
 func (r *Result) treatedAsOutside() bool { return r.met(nft.LocalServicesMap) }
+
+// Outside reports whether the client counts as one outside of the cluster.
+func (r *Result) Outside() bool { return r.treatedAsOutside() }
+
+// AddOmission adds an endpoint, with a port or without, that takes no new connections. It
+// does nothing without a reason.
+func (r *Result) AddOmission(endpoint, reason string) {
+	at, err := netip.ParseAddrPort(endpoint)
+	if err != nil {
+		a, _ := netip.ParseAddr(endpoint)
+		at = netip.AddrPortFrom(a, 0)
+	}
+	if reason != "" && at.Addr().IsValid() {
+		r.LeftOut = append(r.LeftOut, Omission{at, terminal.Printable(reason)})
+	}
+}

@@ -30,7 +30,7 @@ type Packet struct {
 func Parse(protocol, target string) (Packet, error) {
 	p := Packet{}
 	var err error
-	if p.Protocol, err = parseProtocol(protocol); err != nil {
+	if p.Protocol, err = ParseProtocol(protocol); err != nil {
 		return p, err
 	}
 	if p.Destination, p.Port, err = p.parseTarget(target); err != nil {
@@ -48,7 +48,8 @@ func Parse(protocol, target string) (Packet, error) {
 	return p, nil
 }
 
-func parseProtocol(name string) (model.Protocol, error) {
+// ParseProtocol parses the name or number of a protocol.
+func ParseProtocol(name string) (model.Protocol, error) {
 	if p, err := model.ParseProtocol(name); err == nil {
 		return p, nil
 	}

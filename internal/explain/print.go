@@ -14,9 +14,18 @@ import (
 // one reason, are listed; further ones are counted.
 const maxListed = 6
 
+// Detail says how much of a result is printed.
+type Detail uint8
+
+const (
+	Normal Detail = iota // the answer and the path, without rules of other protocols
+	Brief                // the answer
+	Full                 // everything
+)
+
 // Print writes a result as text: the answer, a block of facts, and the path.
-func Print(w io.Writer, r *Result) error {
-	p := &printer{terminal.NewPrinter(w, "  ")}
+func Print(w io.Writer, r *Result, d Detail) error {
+	p := &printer{terminal.NewPrinter(w, "  "), d}
 	p.Line("%s: %s", r.Packet, r.heading())
 	if r.Service != "" {
 		p.Fact("service", "%s (%s)", r.Service, r.Kind)
@@ -28,12 +37,18 @@ func Print(w io.Writer, r *Result) error {
 	}
 	p.leftOut(r.LeftOut)
 	for _, c := range r.Conflicts {
-		p.Fact("conflict", "%s (%s) also claims this frontend, in vain", c.Service, c.Kind)
+		kind := ""
+		if c.Kind != "" {
+			kind = " (" + c.Kind + ")"
+		}
+		p.Fact("conflict", "%s%s also claims this frontend, in vain", c.Service, kind)
 	}
 	for _, n := range r.Notes {
 		p.Fact("note", "%s", n)
 	}
-	p.paths(r)
+	if d != Brief {
+		p.paths(r)
+	}
 	return p.Flush()
 }
 
@@ -59,7 +74,10 @@ func (o *Outcome) verdictText() string {
 	return [...]string{NotOurs: "not ours", Reject: "rejected", Drop: "dropped", Unknown: "unknown"}[o.Verdict] + ": " + o.Reason
 }
 
-type printer struct{ *terminal.Printer }
+type printer struct {
+	*terminal.Printer
+	detail Detail
+}
 
 func (p *printer) outcomes(r *Result) {
 	if _, ok := r.Verdict(); ok && !r.Outcomes[0].Endpoint.IsValid() {
@@ -70,20 +88,26 @@ func (p *printer) outcomes(r *Result) {
 		width = max(width, len(o.end()))
 	}
 	for _, o := range r.Outcomes {
-		p.Fact("endpoints", "%-*s  %5.1f %%%s", width, o.end(), o.Share*100, o.slots())
+		p.Fact("endpoints", "%-*s  %5.1f %%%s", width, o.end(), o.Share*100, p.slots(r, &o))
 	}
 }
 
-func (o *Outcome) slots() string {
+// slots says how an endpoint gets its share: connections take the slots in turn, and an
+// endpoint has as many as its weight. Equal shares need no explanation.
+func (p *printer) slots(r *Result, o *Outcome) string {
+	equal := !slices.ContainsFunc(r.Outcomes, func(other Outcome) bool { return len(other.Slots) != len(o.Slots) })
 	switch {
 	case o.Bound:
 		return "  the client is bound to it"
-	case o.Of < 2:
+	case o.Of < 2 || equal && p.detail != Full:
 		return ""
 	}
-	text := fmt.Sprintf("  %d of %d slots", len(o.Slots), o.Of)
-	if len(o.Slots) <= maxListed {
-		text += ": " + strings.Trim(strings.ReplaceAll(fmt.Sprint(o.Slots), " ", ", "), "[]")
+	text := fmt.Sprintf("  by weight: %d of %d slots", len(o.Slots), o.Of)
+	if equal {
+		text = fmt.Sprintf("  %d of %d slots", len(o.Slots), o.Of)
+	}
+	if p.detail == Full && len(o.Slots) <= maxListed {
+		text += ", number " + strings.Trim(strings.ReplaceAll(fmt.Sprint(o.Slots), " ", ", "), "[]")
 	}
 	return text
 }
@@ -119,11 +143,11 @@ func (p *printer) leftOut(all []Omission) {
 	width := 0
 	count := make(map[string]int)
 	for _, o := range all {
-		width = max(width, len(o.Endpoint.String()))
+		width = max(width, len(o.address()))
 	}
 	for _, o := range all {
 		if count[o.Reason]++; count[o.Reason] <= maxListed {
-			p.Fact("left out", "%-*s  %s", width, o.Endpoint, o.Reason)
+			p.Fact("left out", "%-*s  %s", width, o.address(), o.Reason)
 		}
 	}
 	for _, reason := range slices.Sorted(maps.Keys(count)) {
@@ -156,6 +180,7 @@ func (p *printer) paths(r *Result) {
 	}
 	p.WriteString("\npath\n")
 	chain := p.steps("", r.Outcomes[0].Path[:n])
+	defer p.skipped(r)
 	for i, path := range paths {
 		if len(paths) > 1 {
 			p.Line("  to %s", targets[i])
@@ -169,6 +194,9 @@ func (p *printer) paths(r *Result) {
 // was written.
 func (p *printer) steps(chain string, steps []Step) string {
 	for _, s := range steps {
+		if s.otherProtocol && p.detail != Full {
+			continue
+		}
 		if s.Chain != chain {
 			chain = s.Chain
 			p.Line("  %s", chain)
@@ -183,4 +211,17 @@ func (p *printer) steps(chain string, steps []Step) string {
 		}
 	}
 	return chain
+}
+
+// skipped says how many rules [printer.steps] leaves out.
+func (p *printer) skipped(r *Result) {
+	n := 0
+	for _, s := range r.Outcomes[0].Path {
+		if s.otherProtocol {
+			n++
+		}
+	}
+	if n > 0 && p.detail != Full {
+		p.Line("  rules for other protocols are not listed: --full lists these %d, too", n)
+	}
 }

@@ -20,7 +20,7 @@ import (
 func facts(t *testing.T, r *Result) string {
 	t.Helper()
 	var out strings.Builder
-	if err := Print(&out, r); err != nil {
+	if err := Print(&out, r, Full); err != nil {
 		t.Fatal(err)
 	}
 	text, _, _ := strings.Cut(out.String(), "\npath\n")
@@ -44,8 +44,8 @@ func TestPrintFacts(t *testing.T) {
 	}{
 		{full, "203.0.113.7 tcp 10.96.0.10:80", `tcp 10.96.0.10:80 from 203.0.113.7: forwarded
   service    default/web:http (ClusterIP)
-  endpoints  10.128.1.1:8080   33.3 %  1 of 3 slots: 2
-             10.128.2.1:8080   66.7 %  2 of 3 slots: 1, 3
+  endpoints  10.128.1.1:8080   33.3 %  by weight: 1 of 3 slots, number 2
+             10.128.2.1:8080   66.7 %  by weight: 2 of 3 slots, number 1, 3
   source     masqueraded by: ip saddr != 10.128.0.0/9 ct original ip daddr @cluster-ips masquerade fully-random
   affinity   the client stays with its endpoint for 1h0m0s after its last new connection
   left out   10.128.3.1:8080  not ready
@@ -54,8 +54,8 @@ func TestPrintFacts(t *testing.T) {
 `},
 		{full, "10.128.1.1 tcp 10.96.0.10:80", `tcp 10.96.0.10:80 from 10.128.1.1: forwarded
   service    default/web:http (ClusterIP)
-  endpoints  10.128.1.1:8080   33.3 %  1 of 3 slots: 2
-             10.128.2.1:8080   66.7 %  2 of 3 slots: 1, 3
+  endpoints  10.128.1.1:8080   33.3 %  by weight: 1 of 3 slots, number 2
+             10.128.2.1:8080   66.7 %  by weight: 2 of 3 slots, number 1, 3
   source     masqueraded towards 10.128.1.1:8080 by: ip saddr . ip daddr . meta l4proto . th dport @hairpin masquerade fully-random
              kept towards 10.128.2.1:8080
   affinity   the client stays with its endpoint for 1h0m0s after its last new connection
@@ -63,7 +63,7 @@ func TestPrintFacts(t *testing.T) {
              [fd01::1]:8080   IPv6, and the frontend is IPv4
   conflict   default/other:http (external IP) also claims this frontend, in vain
 `},
-		{service(), "203.0.113.7 icmp 10.96.0.10", "icmp 10.96.0.10 from 203.0.113.7: rejected: the ClusterIP has no such port\n"},
+		{service(), "203.0.113.7 icmp 10.96.0.10", "icmp 10.96.0.10 from 203.0.113.7: rejected: a ClusterIP answers on the ports of its Service only, and this protocol has none\n"},
 	} {
 		r := ask(t, c.snapshot, node1, c.question)
 		if diff := cmp.Diff(c.want, facts(t, r)); diff != "" {
@@ -80,13 +80,13 @@ func TestPrintPath(t *testing.T) {
 	table.Chain("base").Rules[0] = nft.Rule{goTo("lane")}
 	table.Chains = append(table.Chains, &nft.Chain{Name: "lane", Rules: table.Chain("base").Rules[1:]})
 	var out strings.Builder
-	if err := Print(&out, Explain(table, from(t, "203.0.113.7 tcp 10.96.0.10:80"), nil)); err != nil {
+	if err := Print(&out, Explain(table, from(t, "203.0.113.7 tcp 10.96.0.10:80"), nil), Full); err != nil {
 		t.Fatal(err)
 	}
 	want := `tcp 10.96.0.10:80 from 203.0.113.7: forwarded
-  endpoints  10.0.0.1:1      50.0 %  2 of 4 slots: 0, 2
-             10.0.0.2:2      25.0 %  1 of 4 slots: 1
-             10.96.0.10:80   25.0 %  1 of 4 slots: 3
+  endpoints  10.0.0.1:1      50.0 %  by weight: 2 of 4 slots, number 0, 2
+             10.0.0.2:2      25.0 %  by weight: 1 of 4 slots, number 1
+             10.96.0.10:80   25.0 %  by weight: 1 of 4 slots, number 3
   source     kept towards 10.0.0.1:1, 10.0.0.2:2
              masqueraded towards 10.96.0.10:80 by: ip daddr @ips masquerade fully-random
 
@@ -120,7 +120,7 @@ func TestPrintMany(t *testing.T) {
 	}
 	r := ask(t, s, node1, "10.128.77.1 tcp 10.96.0.10:80")
 	got := facts(t, r)
-	for _, want := range []string{"10.128.2.1:8080   87.5 %  7 of 8 slots\n", "10.128.9.5:8080  not ready\n", "and 3 more       not ready\n"} {
+	for _, want := range []string{"10.128.2.1:8080   87.5 %  by weight: 7 of 8 slots\n", "10.128.9.5:8080  not ready\n", "and 3 more       not ready\n"} {
 		if !strings.Contains(got, want) || strings.Contains(got, "10.128.9.6") {
 			t.Errorf("no %q in\n%s", want, got)
 		}
@@ -140,8 +140,8 @@ func TestPrintUnknown(t *testing.T) {
 func TestPrintMixed(t *testing.T) {
 	table := tableOf(choose(2, 3, "endpoints"), nft.Rule{drop})
 	want := `tcp 10.96.0.10:80 from 203.0.113.7: it depends
-  endpoints  dropped: by the rule "drop"   50.0 %  1 of 2 slots: 4
-             10.96.0.10:80                 50.0 %  1 of 2 slots: 3
+  endpoints  dropped: by the rule "drop"   50.0 %  1 of 2 slots, number 4
+             10.96.0.10:80                 50.0 %  1 of 2 slots, number 3
   source     kept
 `
 	if diff := cmp.Diff(want, facts(t, Explain(table, from(t, "203.0.113.7 tcp 10.96.0.10:80"), nil))); diff != "" {
@@ -210,6 +210,39 @@ func BenchmarkExplain(b *testing.B) {
 		r.AddObjects(s, node1, routing)
 		if len(r.Outcomes) != 2 || len(r.LeftOut) != 0 {
 			b.Fatal(briefs(r))
+		}
+	}
+}
+
+// TestDetail: without rules of other protocols by default, and without a path if brief.
+func TestDetail(t *testing.T) {
+	s := service()
+	table := render.Render(model.Resolve(s, node1)).Table(model.IPv4)
+	print := func(d Detail) string {
+		var out strings.Builder
+		if err := Print(&out, Explain(table, from(t, "10.128.77.1 tcp 10.96.0.10:80"), nil), d); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	for _, c := range []struct {
+		detail        Detail
+		with, without []string
+	}{
+		{Brief, []string{": forwarded\n", "50.0 %\n"}, []string{"\npath\n", "slots"}},
+		{Normal, []string{"50.0 %\n", "\npath\n", "rules for other protocols are not listed: --full"}, []string{"slots", "the protocol is tcp", "meta l4proto udp"}},
+		{Full, []string{"1 of 2 slots, number 1\n", "\npath\n", "the protocol is tcp", "meta l4proto udp"}, []string{"--full"}},
+	} {
+		out := print(c.detail)
+		for _, want := range c.with {
+			if !strings.Contains(out, want) {
+				t.Errorf("detail %d: no %q in\n%s", c.detail, want, out)
+			}
+		}
+		for _, unwanted := range c.without {
+			if strings.Contains(out, unwanted) {
+				t.Errorf("detail %d: %q in\n%s", c.detail, unwanted, out)
+			}
 		}
 	}
 }

@@ -49,6 +49,10 @@ type Outcome struct {
 	Slots []uint32 `json:"slots,omitempty"` // of the endpoint; none: there was no choice
 	Path  []Step   `json:"path"`
 	lane  string   // the chain that chose the slot
+	// guessed reports that a rule depends on the source, which is not known.
+	guessed bool
+	// portless reports that the packet has no port.
+	portless bool
 }
 
 // Ending is how an outcome ends. It is comparable.
@@ -73,6 +77,8 @@ type Step struct {
 	Matched bool     `json:"matched"`
 	Details []string `json:"details,omitempty"` // the elements found, or what did not match
 	sets    []string // in which an element was found
+	// otherProtocol reports that the rule is for another protocol.
+	otherProtocol bool
 }
 
 func (s Step) same(o Step) bool {
@@ -165,8 +171,24 @@ type Omission struct {
 	Reason   string         `json:"reason"`
 }
 
+// address returns the endpoint, without a port if it has none.
+func (o Omission) address() string {
+	if o.Endpoint.Port() == 0 {
+		return o.Endpoint.Addr().String()
+	}
+	return o.Endpoint.String()
+}
+
+// MarshalJSON writes the endpoint as text.
+func (o Omission) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Endpoint string `json:"endpoint"`
+		Reason   string `json:"reason"`
+	}{o.address(), o.Reason})
+}
+
 // Claim is a service port that claims the frontend in vain.
 type Claim struct {
 	Service string `json:"service"`
-	Kind    string `json:"kind"`
+	Kind    string `json:"kind,omitempty"` // absent if a running nftproxy does not tell
 }

@@ -16,7 +16,8 @@ import (
 func (tr *tracer) statement(b *branch, st nft.Statement) bool {
 	switch st := st.(type) {
 	case nft.ProtocolIs:
-		return b.unless(b.Protocol != st.Protocol, "the protocol is "+b.protocol())
+		b.step.otherProtocol = b.Protocol != st.Protocol
+		return b.unless(b.step.otherProtocol, "the protocol is "+b.protocol())
 	case nft.NotTranslated:
 		return b.unless(b.translated, "the destination was rewritten")
 	case nft.IsAnswer:
@@ -34,6 +35,7 @@ func (tr *tracer) statement(b *branch, st nft.Statement) bool {
 	case nft.OneIn:
 		return b.unless(b.slot != 0, fmt.Sprintf("matches one connection in %d", st.Of))
 	case nft.SourceNotIn:
+		b.guessed = b.guessed || !b.Source.IsValid()
 		return b.unless(st.Prefix.Contains(b.Source), fmt.Sprintf("%s is in %s", b.Source, st.Prefix))
 	case nft.InSet:
 		e, ok := tr.lookup(b, st.Key, st.Set)

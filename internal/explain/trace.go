@@ -17,9 +17,6 @@ func Explain(t *nft.Table, p Packet, local []netip.Addr) *Result {
 	tr := &tracer{table: t, local: local}
 	p.FromNode = p.FromNode || !p.Source.IsValid() || tr.isLocal(p.Source)
 	r := &Result{Packet: p}
-	if !p.Source.IsValid() {
-		r.Notes = append(r.Notes, "the node's source address is unknown; assuming it is not a pod address")
-	}
 	if t == nil {
 		reason := fmt.Sprintf("there is no table for %s", model.FamilyOf(p.Destination))
 		r.Outcomes = []Outcome{{Ending: Ending{Verdict: NotOurs, Reason: reason}, Share: 1}}
@@ -30,12 +27,15 @@ func Explain(t *nft.Table, p Packet, local []netip.Addr) *Result {
 	if p.FromNode {
 		first = nft.Output
 	}
-	start := state{Packet: p, dialled: p.Frontend(), Outcome: Outcome{Share: 1}}
+	start := state{Packet: p, dialled: p.Frontend(), Outcome: Outcome{Share: 1, portless: p.Port == 0}}
 	for _, there := range tr.hook(start, first) {
 		for _, end := range tr.hook(there, tr.second(&there)) {
 			end.Reason = reason(&end.Outcome)
 			r.Outcomes = append(r.Outcomes, end.Outcome)
 		}
+	}
+	if slices.ContainsFunc(r.Outcomes, func(o Outcome) bool { return o.guessed }) {
+		r.Notes = append(r.Notes, "a rule depends on the node's source address, which is not known: assuming one that is neither a pod's nor in a source range; --from names one")
 	}
 	r.Outcomes = joined(bySlots(r.Outcomes))
 	slices.SortStableFunc(r.Outcomes, func(a, b Outcome) int {

@@ -217,7 +217,7 @@ func TestFeedIsBounded(t *testing.T) {
 }
 
 // TestFeedCountsEndpoints: the counters of the endpoints of a Service are read once for
-// all readers, and are a sum over its slots and frontends (11.21).
+// all readers, and are a sum over its slots and frontends (11.23).
 func TestFeedCountsEndpoints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &node{routing: services(3), endpoint: netip.MustParseAddrPort("10.128.0.1:8080")}

@@ -29,6 +29,7 @@ type Use struct {
 const (
 	pageBeside     = "docs/compatibility.md#what-to-set"
 	pageStandalone = "docs/standalone.md#what-to-know"
+	pageMachine    = "docs/runbooks.md#nftproxymachineproblem"
 	pageMigration  = "docs/migration.md"
 	pageKernels    = "docs/ruleset.md#kernels-and-versions-of-nft"
 	pageOwnership  = "docs/ruleset.md#table-ownership"
@@ -49,8 +50,8 @@ var checks = []check{
 	{"kernel", []Group{Features}, false, kernelFeatures},
 	{"table-owner", []Group{Features}, false, tableOwner},
 	{"forwarding", []Group{Settings, Links}, true, forwarding},
-	{"forward-filter", []Group{NFTables}, true, forwardFilter},
-	{"forward-filter-legacy", []Group{IPTables}, true, forwardLegacy},
+	{"forward-filter", []Group{NFTables, Settings}, true, forwardFilter},
+	{"forward-filter-legacy", []Group{IPTables, Settings}, true, forwardLegacy},
 	{"bridge-nf", []Group{Settings, Links}, true, bridgeNF},
 	{"conntrack", []Group{Settings}, true, conntrack},
 	{"rp-filter", []Group{Settings, Routes}, false, reversePath},

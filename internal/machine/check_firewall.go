@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -22,15 +24,9 @@ const (
 // accept.
 func forwardFilter(f *Facts, u Use) (out []Finding) {
 	for i := range f.Chains {
-		c := &f.Chains[i]
-		if c.Type != "filter" || c.Hook != Forward {
-			continue
+		if c := &f.Chains[i]; c.Type == "filter" && c.Hook == Forward {
+			out = append(out, filterOf(f, u, c)...)
 		}
-		w := walk{facts: f, use: u, seen: make(map[string]bool)}
-		if ends := w.chain(c); !ends && !c.Drops || w.result == accepted || !concerns(f, u, c.Family) {
-			continue
-		}
-		out = append(out, w.finding(c))
 	}
 	if len(out) == 0 {
 		return ok("no filter drops forwarded connections to endpoints")
@@ -38,19 +34,45 @@ func forwardFilter(f *Facts, u Use) (out []Finding) {
 	return out
 }
 
-// concerns reports whether a filter sees connections to endpoints that are not this
-// machine.
-func concerns(f *Facts, u Use, family string) bool {
-	return slices.ContainsFunc(u.families(f), func(of model.Family) bool {
-		_, needed := u.elsewhere(f, of)
-		return needed && (family == "inet" || family == "ip" && of == model.IPv4 || family == "ip6" && of == model.IPv6)
-	})
+// filterOf returns a finding for each family whose connections the filter drops, or one
+// for both.
+func filterOf(f *Facts, u Use, c *Chain) (out []Finding) {
+	families := u.families(f)
+	for _, family := range families {
+		if !c.sees(family) {
+			continue
+		}
+		w := walk{facts: f, use: u, family: family, seen: make(map[string]bool)}
+		ends := w.chain(c)
+		if !ends && !c.Drops || w.result == accepted {
+			continue
+		}
+		if _, needed := u.elsewhere(f, family); needed {
+			out = append(out, w.finding(c))
+		}
+	}
+	switch {
+	case len(out) == 2 && out[0].Message == out[1].Message:
+		return out[:1]
+	case len(families) == 2 && c.Family == "inet":
+		for i := range out {
+			family, _, _ := strings.Cut(out[i].Subject, ",")
+			out[i].Message = family + ": " + out[i].Message
+		}
+	}
+	return out
 }
 
-// walk follows a new connection to an endpoint through the chains of a table.
+// sees reports whether the chain has packets of a family.
+func (c *Chain) sees(f model.Family) bool {
+	return c.Family == "inet" || c.Family == "ip" && f == model.IPv4 || c.Family == "ip6" && f == model.IPv6
+}
+
+// walk follows a new connection of a family to an endpoint through the chains of a table.
 type walk struct {
 	facts  *Facts
 	use    Use
+	family model.Family
 	seen   map[string]bool
 	result passage
 	// kubeProxy reports that only kube-proxy's chains accept it.
@@ -92,14 +114,21 @@ func (w *walk) accept(r Rule) {
 }
 
 func (w *walk) jump(from *Chain, r Rule) (ends bool) {
-	if strings.HasPrefix(r.To, "KUBE-") && !w.use.BesideAnother {
+	if strings.HasPrefix(r.To, kubeChains) { // they go with kube-proxy, or belong to the kubelet
 		w.kubeProxy = w.kubeProxy || r.To == "KUBE-FORWARD"
-		return false // they go with kube-proxy, or filter only what is addressed to it
+		if w.use.BesideAnother {
+			w.result = max(w.result, perhaps)
+		}
+		return false
 	}
 	i := slices.IndexFunc(w.facts.Chains, func(c Chain) bool {
 		return c.Family == from.Family && c.Table == from.Table && c.Name == r.To
 	})
 	if i < 0 {
+		return false
+	}
+	if w.facts.Chains[i].Unread {
+		w.result = max(w.result, perhaps)
 		return false
 	}
 	inner := *w
@@ -126,36 +155,52 @@ func (w *walk) excludes(r Rule) bool {
 			return !isTransport(c.Number)
 		case Interface:
 			return slices.ContainsFunc(containerLinks, func(p string) bool { return c.Name == p || p != "lo" && strings.HasPrefix(c.Name, p) })
+		case Family:
+			return c.Number != nfproto(w.family)
 		case Source, Destination:
-			return w.knowsPods() && !slices.ContainsFunc(w.pods(), c.Prefix.Overlaps)
+			pods := w.pods()
+			return model.FamilyOf(c.Prefix.Addr()) != w.family || len(pods) > 0 && !slices.ContainsFunc(pods, c.Prefix.Overlaps)
 		}
 		return false
 	})
 }
 
-// covers reports whether all new connections to endpoints meet the conditions.
+// covers reports whether all new connections to endpoints, which the rule does not
+// exclude, meet the conditions.
 func (w *walk) covers(r Rule) bool {
 	return !slices.ContainsFunc(r.When, func(c Condition) bool {
 		switch c.Kind {
-		case DNAT:
+		case DNAT, State, Family:
 			return false
-		case State:
-			return c.States&stateNew == 0
 		case Destination:
-			return !w.knowsPods() || slices.ContainsFunc(w.pods(), func(p netip.Prefix) bool {
-				return p.Addr().Is4() == c.Prefix.Addr().Is4() && !(c.Prefix.Contains(p.Addr()) && c.Prefix.Bits() <= p.Bits())
+			pods := w.pods()
+			return len(pods) == 0 || slices.ContainsFunc(pods, func(p netip.Prefix) bool {
+				return !c.Prefix.Contains(p.Addr()) || c.Prefix.Bits() > p.Bits()
 			})
 		}
 		return true
 	})
 }
 
-func (w *walk) knowsPods() bool { return len(w.use.PodRanges) > 0 }
+// pods returns the ranges of pods in the family, as far as they are known.
+func (w *walk) pods() (out []netip.Prefix) {
+	for _, p := range w.use.PodRanges {
+		if model.FamilyOf(p.Addr()) == w.family {
+			out = append(out, p)
+		}
+	}
+	return out
+}
 
-func (w *walk) pods() []netip.Prefix { return w.use.PodRanges }
+func nfproto(f model.Family) uint8 {
+	if f == model.IPv6 {
+		return unix.NFPROTO_IPV6
+	}
+	return unix.NFPROTO_IPV4
+}
 
 func (w *walk) finding(c *Chain) Finding {
-	out := Finding{Level: Problem, Subject: c.String(), Documentation: pageBeside, Remedy: w.remedy(c),
+	out := Finding{Level: Problem, Subject: w.family.String() + ", " + c.String(), Documentation: pageBeside, Remedy: w.remedy(c),
 		Message: fmt.Sprintf("%s drops forwarded connections, and no rule accepts those to endpoints", c)}
 	switch {
 	case w.result == perhaps:
@@ -191,8 +236,11 @@ func (w *walk) remedy(c *Chain) string {
 
 func forwardLegacy(f *Facts, u Use) (out []Finding) {
 	for _, t := range f.Legacy {
-		family, _, _ := strings.Cut(t.Name, " ")
-		if !t.ForwardDrops || !concerns(f, u, family) {
+		family, of := "ip", model.IPv4
+		if strings.HasPrefix(t.Name, "ip6") {
+			family, of = "ip6", model.IPv6
+		}
+		if _, needed := u.elsewhere(f, of); !t.ForwardDrops || !needed || !slices.Contains(u.families(f), of) {
 			continue
 		}
 		level, message := Problem, "drops forwarded connections, and has no rules that accept any"

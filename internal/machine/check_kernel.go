@@ -83,7 +83,7 @@ func forwardingLevel(family model.Family, u Use) Level {
 
 func forwardingPage(u Use) string {
 	if u.Cluster {
-		return pageMigration
+		return pageMachine
 	}
 	return pageStandalone
 }
@@ -119,7 +119,7 @@ func routingText(f *Facts) string {
 	if len(f.Uplinks) > 1 {
 		return "default routes by " + names(f.Uplinks)
 	}
-	return fmt.Sprintf("%d rules of policy routing", f.PolicyRules)
+	return count(f.PolicyRules, "rule") + " of policy routing"
 }
 
 func bridgeNF(f *Facts, u Use) (out []Finding) {
@@ -196,6 +196,6 @@ func conntrack(f *Facts, _ Use) []Finding {
 	if level == OK {
 		return ok("%s", use)
 	}
-	return []Finding{{Level: level, Message: use + ": the kernel drops new connections when the table is full",
+	return []Finding{{Level: level, Documentation: pageMachine, Message: use + ": the kernel drops new connections when the table is full",
 		Remedy: "raise net.netfilter.nf_conntrack_max"}}
 }

@@ -48,6 +48,14 @@ func TestFacts(t *testing.T) {
 		{"small hash table", "conntrack", func(f *Facts) { f.Conntrack.Buckets = 100 }, Warning, "echo 250 > /sys/module/nf_conntrack/parameters/hashsize"},
 		{"a missing feature", "kernel", func(f *Facts) { f.Missing = []string{"rejecting (ip): no such file: load the module nft_reject_ipv4"} }, Problem,
 			"the kernel lacks rejecting (ip): no such file: load the module nft_reject_ipv4"},
+		{"a bridge that the rules see", "bridge-nf", func(f *Facts) {
+			f.Bridges = []Bridge{{"cni0", 2, []netip.Prefix{netip.MustParsePrefix("10.128.0.0/24")}}}
+			f.BridgeNF = map[model.Family]bool{model.IPv4: true}
+		}, OK, "do not keep replies"},
+		{"a bridge that the rules see IPv6 of", "bridge-nf", func(f *Facts) {
+			f.Bridges = []Bridge{{"cni0", 2, []netip.Prefix{netip.MustParsePrefix("10.128.0.0/24")}}}
+			f.BridgeNF = map[model.Family]bool{model.IPv6: true}
+		}, Warning, "net.bridge.bridge-nf-call-iptables is not 1: pods on the bridge cni0"},
 		{"no table owner", "table-owner", func(f *Facts) { f.Ownership = false }, OK, "from kernel 6.9 on they cannot"},
 		{"nftproxy runs", "table-owner", func(f *Facts) { f.Owner = host.Process{PID: 7, Name: "nftproxy"} }, OK, `belong to process 7 ("nftproxy")`},
 		{"flow tables", "flow-tables", func(f *Facts) { f.FlowTables = []string{"inet f a", "b", "c", "d", "e", "f", "g"} }, Warning, "(inet f a, b, c, d, e and 2 more)"},
@@ -56,6 +64,10 @@ func TestFacts(t *testing.T) {
 		{"no access", "nat-chains", func(f *Facts) { f.Hidden = map[Group]error{NFTables: errors.New("not permitted")} }, Unseen, "cannot read the rules of nf_tables: not permitted: run as root"},
 		{"a verdict map", "forward-filter", func(f *Facts) {
 			f.Chains = []Chain{{Family: "inet", Table: "t", Name: "c", Type: "filter", Hook: Forward, Drops: true, Rules: []Rule{{Verdict: Unknown}}}}
+		}, Warning, "cannot be seen from here"},
+		{"too many chains", "forward-filter", func(f *Facts) {
+			f.Chains = []Chain{{Family: "ip", Table: "t", Name: "c", Type: "filter", Hook: Forward, Drops: true, Rules: []Rule{{Verdict: Jump, To: "d"}}},
+				{Family: "ip", Table: "t", Name: "d", Unread: true}}
 		}, Warning, "cannot be seen from here"},
 		{"chains in a circle", "forward-filter", func(f *Facts) {
 			f.Chains = []Chain{{Family: "ip", Table: "t", Name: "c", Type: "filter", Hook: Forward, Drops: true, Rules: []Rule{{Verdict: Jump, To: "c"}, {Verdict: Jump, To: "gone"}}}}
@@ -97,7 +109,7 @@ func TestPrint(t *testing.T) {
 	}
 	const begins = `problem  forwarding: net.ipv4.ip_forward is 0: connections from other machines do not reach endpoints on other machines or in pods \x1b[2J
          do: sysctl -w net.ipv4.ip_forward=1, and write it to /etc/sysctl.d/
-         see https://github.com/nftproxy/nftproxy/blob/main/docs/migration.md
+         see https://github.com/nftproxy/nftproxy/blob/main/docs/runbooks.md#nftproxymachineproblem
 warning  other-proxies: Cilium may serve Services itself
 `
 	const ends = "\nNOT READY as a node of a cluster: 1 problem, 1 warning, 1 check without access\n"
@@ -137,7 +149,7 @@ func TestDocumentation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages := []string{pageBeside, pageStandalone, pageMigration, pageKernels, pageOwnership, pageUntried}
+	pages := []string{pageBeside, pageStandalone, pageMachine, pageMigration, pageKernels, pageOwnership, pageUntried}
 	pages = append(pages, regexp.MustCompile(`docs/[a-z]+\.md#[a-z-]+`).FindAllString(string(code), -1)...)
 	for _, page := range pages {
 		file, anchor, _ := strings.Cut(page, "#")
@@ -155,5 +167,20 @@ func TestDocumentation(t *testing.T) {
 		if !found {
 			t.Errorf("%s has no heading %q", file, anchor)
 		}
+	}
+}
+
+// TestChecksAreDocumented: docs/check.md lists every check, in order.
+func TestChecksAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/check.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var listed []string
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\|").FindAllStringSubmatch(string(text), -1) {
+		listed = append(listed, row[1])
+	}
+	if got, want := strings.Join(listed, " "), strings.Join(Names(), " "); got != want {
+		t.Errorf("listed %s\nwant %s", got, want)
 	}
 }

@@ -46,8 +46,10 @@ func (d *decoder) expression(e expr.Any) {
 		d.mask = e.Mask
 	case *expr.Cmp:
 		d.when(d.compared(e))
+		d.loaded = nil // what is loaded next may be unknown to the library
 	case *expr.Lookup:
 		d.lookup(e)
+		d.loaded = nil
 	case *expr.Match:
 		d.match(e)
 	case *expr.Target:
@@ -63,7 +65,7 @@ func (d *decoder) expression(e expr.Any) {
 	case *expr.Counter, *expr.Log, *expr.Immediate:
 	case *expr.Queue, *expr.TProxy:
 		d.out.Verdict = Unknown
-	case *expr.Limit, *expr.Quota, *expr.Connlimit, *expr.Range:
+	case *expr.Limit, *expr.Quota, *expr.Connlimit, *expr.Range, *expr.Dynset: // that may have a limit
 		d.when(Condition{})
 	default: // loads something
 		d.loaded, d.mask = nil, nil
@@ -80,6 +82,10 @@ func (d *decoder) compared(e *expr.Cmp) Condition {
 		case expr.MetaKeyIIFNAME, expr.MetaKeyOIFNAME:
 			if equal {
 				return Condition{Kind: Interface, Name: string(bytes.TrimRight(e.Data, "\x00"))}
+			}
+		case expr.MetaKeyNFPROTO:
+			if equal && len(e.Data) == 1 {
+				return Condition{Kind: Family, Number: e.Data[0]}
 			}
 		case expr.MetaKeyL4PROTO:
 			if equal && len(e.Data) == 1 {
@@ -122,11 +128,11 @@ func (d *decoder) connection(l *expr.Ct, e *expr.Cmp) Condition {
 // header decodes a comparison with the addresses or the protocol of a packet.
 func (d *decoder) header(l *expr.Payload, value []byte) Condition {
 	source, destination, size := uint32(12), uint32(16), 4
-	if l.Len > 0 && (l.Offset >= 8 && d.family == nftables.TableFamilyIPv6 || l.Len == 16) {
+	if d.family == nftables.TableFamilyIPv6 || l.Offset == 24 || l.Offset == 8 && l.Len > 1 {
 		source, destination, size = 8, 24, 16
 	}
 	switch {
-	case l.Base != expr.PayloadBaseNetworkHeader:
+	case l.Base != expr.PayloadBaseNetworkHeader || len(value) == 0:
 		return Condition{}
 	case size == 4 && l.Offset == 9 && l.Len == 1:
 		return Condition{Kind: Protocol, Number: value[0]}

@@ -88,6 +88,9 @@ type Chain struct {
 	Priority int32
 	Drops    bool // the policy is drop
 	Rules    []Rule
+	// Unread reports that the chain is reached, and that its rules were not read because
+	// there are too many chains.
+	Unread bool
 }
 
 // Hook is where a base chain sees packets.
@@ -128,7 +131,7 @@ type Condition struct {
 	Prefix netip.Prefix // of Source and Destination
 	Name   string       // of Interface
 	States uint32       // of State: bits of conntrack, as nft has them
-	Number uint8        // of Protocol
+	Number uint8        // of Protocol and Family
 }
 
 // Kind is what a condition is about.
@@ -142,6 +145,7 @@ const (
 	State                   // of the connection
 	DNAT                    // the connection is translated
 	Protocol
+	Family // NFPROTO_IPV4 or NFPROTO_IPV6
 )
 
 // Bits of conntrack states in [Condition].

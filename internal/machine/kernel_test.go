@@ -162,10 +162,19 @@ func TestConditions(t *testing.T) {
 			want: []string{"problem forward-filter: chain inet f forward"}},
 		{name: "nftables drops with a set and a map of states", script: "nft 'table inet f { chain forward { type filter hook forward priority 0; policy drop; ct state { established, related } accept; ct state vmap { established : accept, invalid : drop }; }; }'",
 			want: []string{"problem forward-filter: chain inet f forward"}},
+		{name: "nftables drops floods", script: "nft 'table inet f { set s { type ipv4_addr; size 9; flags dynamic; }; chain forward { type filter hook forward priority 0; add @s { ip saddr limit rate over 9/second } drop; limit rate over 9/second drop; }; }'"},
+		{name: "nftables accepts a set of addresses", script: "nft 'table inet f { set s { type ipv4_addr; }; chain forward { type filter hook forward priority 0; policy drop; ip daddr @s accept; ip6 daddr fd00:10:128::/48 accept; }; }'",
+			use: machine.Use{PodRanges: pods}, want: []string{"warning forward-filter: IPv4: chain inet f forward drops"}},
+		{name: "many chains", script: `(echo '*filter'; for i in $(seq 320); do echo ":c$i - [0:0]"; done; for i in $(seq 320); do echo "-A FORWARD -p tcp --dport $i -j c$i"; done; echo COMMIT) | iptables-nft-restore --noflush; iptables-nft -P FORWARD DROP`,
+			want: []string{"warning forward-filter: chain ip filter FORWARD"}},
 		{name: "nftables accepts new connections", script: "nft 'table inet f { chain forward { type filter hook forward priority 0; policy drop; ct state { established, new } accept; }; }'"},
 		{name: "nftables accepts translated connections", script: "nft 'table inet f { chain forward { type filter hook forward priority 0; policy drop; ct state established,related accept; ct status dnat accept; }; }'"},
 		{name: "nftables accepts pods of IPv6", script: "nft 'table ip6 f { chain forward { type filter hook forward priority 0; policy drop; ip6 daddr fd00:10:128::/48 accept; }; }'",
 			use: machine.Use{PodRanges: pods}},
+		{name: "nftables accepts pods of both families", script: "nft 'table inet f { chain forward { type filter hook forward priority 0; policy drop; ip daddr 10.128.0.0/16 accept; ip6 daddr fd00:10:128::/48 accept; }; }'",
+			use: machine.Use{PodRanges: pods}},
+		{name: "nftables accepts pods of one family", script: "nft 'table inet f { chain forward { type filter hook forward priority 0; policy drop; ip daddr 10.128.0.0/16 accept; meta nfproto ipv6 meta l4proto icmpv6 accept; }; }'",
+			use: machine.Use{PodRanges: pods}, want: []string{"problem forward-filter: IPv6: chain inet f forward drops"}},
 		{name: "firewalld", script: `nft 'table inet firewalld { chain policies { ct mark 7 accept; }; chain filter_FORWARD { type filter hook forward priority 10; ct state { established, related } accept; ct status dnat accept; iifname "lo" accept; jump policies; reject with icmpx admin-prohibited; }; }'`},
 		{name: "firewalld, strict", script: `nft 'table inet firewalld { chain filter_FORWARD { type filter hook forward priority 10; ct state { established, related } accept; iifname "lo" accept; reject with icmpx admin-prohibited; }; }'`,
 			want: []string{"problem forward-filter: chain inet firewalld filter_FORWARD"}},
@@ -179,11 +188,10 @@ func TestConditions(t *testing.T) {
 		{name: "strict reverse path, two uplinks", set: []string{"net/ipv4/conf/all/rp_filter=1"}, script: two + "ip route add default dev b table 7", want: []string{
 			"warning rp-filter: rp_filter is strict (1) on a, b, and the machine has default routes by a, b"}},
 		{name: "strict reverse path, policy routing", set: []string{"net/ipv4/conf/all/rp_filter=1"}, script: two + "ip rule add fwmark 7 table 7; echo 2 >/proc/sys/net/ipv4/conf/a/rp_filter", want: []string{
-			"warning rp-filter: rp_filter is strict (1) on b, and the machine has 1 rules of policy routing"}},
+			"warning rp-filter: rp_filter is strict (1) on b, and the machine has 1 rule of policy routing"}},
 		{name: "loose reverse path", set: []string{"net/ipv4/conf/all/rp_filter=2"}, script: two + "ip rule add fwmark 7 table 7"},
 
 		{name: "a bridge", script: bridge, want: []string{"warning bridge-nf: net.bridge.bridge-nf-call-iptables is not 1: pods on the bridge br"}},
-		{name: "a bridge whose packets are filtered", script: bridge + "echo 1 >/proc/sys/net/bridge/bridge-nf-call-iptables"},
 		{name: "a bridge, masqueradeAll", script: bridge, use: machine.Use{MasqueradeAll: true}},
 		{name: "a bridge with endpoints", script: bridge, use: machine.Use{Cluster: true, Endpoints: endpoints("10.128.0.2")}, want: []string{"problem bridge-nf: "}},
 		{name: "a bridge without endpoints", script: bridge, use: machine.Use{Cluster: true, Endpoints: endpoints("10.128.1.2")}},
@@ -249,24 +257,26 @@ func TestChangesNothing(t *testing.T) {
 
 // TestProcesses finds kube-proxy in the same network namespace only.
 func TestProcesses(t *testing.T) {
-	sleep, err := exec.LookPath("sleep")
-	if err != nil {
-		t.Fatal(err)
-	}
-	program, err := os.ReadFile(sleep)
+	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "kube-proxy")
-	if err := os.WriteFile(path, program, 0o755); err != nil {
+	if err := os.Symlink(program, path); err != nil {
 		t.Fatal(err)
 	}
 	here, elsewhere := newNode(t), newNode(t)
-	cmd := exec.Command(path, "1000")
+	cmd := exec.Command(path)
+	cmd.Env = append(os.Environ(), waiting+"=1")
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := here.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	t.Cleanup(func() { _ = cmd.Wait() })
+	t.Cleanup(func() { stdin.Close() })
 	found := func(n *node, u machine.Use) (out string) {
 		_ = n.Do(func() error {
 			for _, f := range machine.Check(machine.Read(), u) {
@@ -290,4 +300,11 @@ func TestProcesses(t *testing.T) {
 	if got := found(here, machine.Use{BesideAnother: true}); got != "ok" {
 		t.Errorf("beside kube-proxy: %s", got)
 	}
+	stdin.Close()
+	netlab.Eventually(t, time.Minute, func() error { // it is a zombie: nothing has waited for it
+		if got := found(here, machine.Use{}); got != "" {
+			return fmt.Errorf("kube-proxy has ended: %s", got)
+		}
+		return nil
+	})
 }

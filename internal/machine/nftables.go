@@ -70,6 +70,9 @@ type chainKey struct {
 // is unknown.
 const mostChains = 300
 
+// kubeChains are the prefix of the chains of kube-proxy and the kubelet, which may be many.
+const kubeChains = "KUBE-"
+
 type rules struct {
 	conn   *nftables.Conn
 	chains map[chainKey]*Chain
@@ -151,14 +154,18 @@ func familyName(f nftables.TableFamily) string {
 
 // follow reads the rules of a chain and of those that it jumps to.
 func (r *rules) follow(k chainKey) error {
-	if r.done[k] || len(r.done) >= mostChains {
+	if r.done[k] {
+		return nil
+	}
+	if len(r.done) >= mostChains {
+		r.chains[k].Unread = true
 		return nil
 	}
 	if err := r.rulesOf(k); err != nil {
 		return err
 	}
 	for _, rule := range r.chains[k].Rules {
-		if rule.To == "" {
+		if rule.To == "" || strings.HasPrefix(rule.To, kubeChains) {
 			continue
 		}
 		to := chainKey{k.family, k.table, rule.To}

@@ -1,7 +1,9 @@
 package machine
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -39,9 +41,12 @@ func (f *Facts) readProcesses() error {
 }
 
 // isHere reports whether a process is in this network namespace. If the kernel does
-// not say so, it counts as being here.
+// not say so, it counts as being here, unless it has ended.
 func isHere(pid int) bool {
 	theirs, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
 	ours, ourErr := os.Readlink("/proc/thread-self/ns/net")
 	return err != nil || ourErr != nil || theirs == ours
 }

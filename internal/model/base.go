@@ -1,10 +1,12 @@
 package model
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 )
 
 // base is what the routes of all Services depend on.
@@ -24,9 +26,23 @@ func newBase(c Config, nodes []*Node, cidrs []netip.Prefix) base {
 	}
 	if !known && len(nodes) > 0 {
 		b.notices = []Notice{notice(Object{Kind: "Node", Name: c.NodeName}, NodeUnknown,
-			"not among the %d nodes given: no endpoint counts as local; name this node with --hostname-override", len(nodes))}
+			"not among the nodes given (%s): no endpoint counts as local; name this node with --hostname-override", namesOf(nodes))}
 	}
 	return b
+}
+
+// namesOf returns the first names.
+func namesOf(nodes []*Node) string {
+	const most = 3
+	var names []string
+	for _, n := range nodes[:min(len(nodes), most)] {
+		names = append(names, n.Name)
+	}
+	text := strings.Join(names, ", ")
+	if more := len(nodes) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 // settled returns the part of the base on which all routes depend. That excludes

@@ -67,7 +67,7 @@ func (s *Server) describe(question string) (*describe.Service, error) {
 	d := describe.FromView(v)
 	d.From = describe.Daemon
 	if s.config.SourceState != nil {
-		_, _, warnings := s.config.SourceState()
+		_, warnings, _ := s.config.SourceState()
 		d.AddWarnings(warnings)
 	}
 	now := time.Now()

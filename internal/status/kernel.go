@@ -51,6 +51,9 @@ func FromKernel(k *kernel.Conn, filter *Filter) (*Report, error) {
 		}
 		all = append(all, found...)
 	}
+	for i := range all {
+		r.inUse = append(r.inUse, all[i].endpoints...)
+	}
 	r.fill(all, filter)
 	r.addProblems(time.Now())
 	return r, nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/describe"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -105,7 +107,7 @@ func TestManyServices(t *testing.T) {
 	}
 }
 
-// TestFilter: totals and problems are those of the selected Services.
+// TestFilter: totals and problems are those of the selected Services (11.21).
 func TestFilter(t *testing.T) {
 	_, address := serveRouting(t, many(100), status.Config{})
 	for _, c := range []struct {
@@ -200,5 +202,48 @@ func TestOldRepair(t *testing.T) {
 	}
 	if r := ask(t, address, status.Filter{}); len(r.Problems) > 0 || r.RulesChanged == nil || r.RulesChanged.Times != 1 {
 		t.Errorf("problems %v, changes %+v", r.Problems, r.RulesChanged)
+	}
+}
+
+// TestDescribe answers about one Service, and with similar names about others (11.22).
+func TestDescribe(t *testing.T) {
+	routing := many(20)
+	router := model.NewRouter()
+	s, _ := serveRouting(t, routing, status.Config{
+		Names: func() []model.ServiceName {
+			return []model.ServiceName{{Namespace: "ns-1", Name: "svc-16"}, {Namespace: "ns-1", Name: "gone"}}
+		},
+		View: func(name model.ServiceName) *model.View {
+			if name.Name == "gone" {
+				return nil
+			}
+			router.SetServices(map[model.ServiceName]model.ServiceState{name: {Service: service("svc-16", addr("10.96.0.16"))}})
+			return router.View(name)
+		},
+		SourceState: func() (time.Time, []string, error) {
+			return time.Time{}, []string{"Service default/svc-16: odd", "Service default/svc-17: odd"}, nil
+		},
+	})
+	web := httptest.NewServer(http.HandlerFunc(s.Describe))
+	defer web.Close()
+	address := netip.MustParseAddrPort(web.Listener.Addr().String())
+	d, err := status.FetchDescription(t.Context(), address, "svc-16")
+	if err != nil || d.From != describe.Daemon || len(d.Ports) != 1 || len(d.Warnings) != 1 || d.Changed == nil {
+		t.Errorf("%+v, %v", d, err)
+	}
+	for question, want := range map[string]string{
+		"svc-61": `no Service is named "svc-61": did you mean ns-1/svc-16?`,
+		"gone":   `no Service is named "gone"`,
+		"":       `no Service is named ""`,
+	} {
+		var unknown *describe.UnknownError
+		if _, err := status.FetchDescription(t.Context(), address, question); !errors.As(err, &unknown) || err.Error() != want {
+			t.Errorf("%q: %v, want %s", question, err, want)
+		}
+	}
+	other := httptest.NewServer(http.NotFoundHandler())
+	defer other.Close()
+	if _, err := status.FetchDescription(t.Context(), netip.MustParseAddrPort(other.Listener.Addr().String()), "web"); !errors.Is(err, status.ErrNoDaemon) {
+		t.Errorf("another server: %v", err)
 	}
 }

@@ -67,6 +67,24 @@ type Report struct {
 	// ServicePorts are sorted by name. WriteJSON writes them last and one by one,
 	// because there may be many.
 	ServicePorts []ServicePort `json:"servicePorts,omitempty"`
+
+	inUse []netip.AddrPort // endpoints of all frontends, if the report is from the kernel
+}
+
+// EndpointAddresses yields the addresses of all endpoints that take connections, whatever
+// the filter, if the report is from the kernel.
+func (r *Report) EndpointAddresses(yield func(netip.Addr) bool) {
+	for _, e := range r.inUse {
+		if !yield(e.Addr()) {
+			return
+		}
+	}
+}
+
+// AddProblem adds a problem that the caller has found.
+func (r *Report) AddProblem(p Problem) {
+	r.Problems = append(r.Problems, p)
+	r.sortProblems()
 }
 
 // Values of [Report.From].

@@ -21,7 +21,7 @@ type Config struct {
 	Source  string // description of the source
 	// SourceState returns why the source cannot be used and since when, or nil, and
 	// the warnings about its objects. Nil: the state is unknown.
-	SourceState func() (err error, since time.Time, warnings []string)
+	SourceState func() (since time.Time, warnings []string, err error)
 	// Reads is when the source is read for the first time, if that was postponed.
 	Reads   time.Time
 	State   func() agent.State
@@ -190,11 +190,11 @@ func (s *Server) head(now time.Time, last *SyncReport) *Report {
 	return r
 }
 
-func (r *Report) addSource(now time.Time, state func() (error, time.Time, []string)) {
+func (r *Report) addSource(now time.Time, state func() (time.Time, []string, error)) {
 	if state == nil {
 		return
 	}
-	err, since, warnings := state()
+	since, warnings, err := state()
 	r.Warnings = warnings
 	if err != nil {
 		r.Healthy, r.SourceError = false, &SourceError{err.Error(), onClock(now, since)}

@@ -319,8 +319,8 @@ func TestSource(t *testing.T) {
 	var unusable error
 	s := status.New(status.Config{
 		Source: "files a.yaml", State: func() agent.State { return agent.State{} }, Kernel: n.kernel,
-		SourceState: func() (error, time.Time, []string) {
-			return unusable, time.Now().Add(-time.Minute), []string{"b.yaml: \x1b is odd", "and 3 more"}
+		SourceState: func() (time.Time, []string, error) {
+			return time.Now().Add(-time.Minute), []string{"b.yaml: \x1b is odd", "and 3 more"}, unusable
 		},
 		Routing: func() *model.Routing { return n.routing }, Log: slog.New(slog.DiscardHandler),
 	})

@@ -6,6 +6,7 @@ import "strings"
 func files() map[string]string {
 	return map[string]string{
 		"services.yaml": shop,
+		"old.yaml":      shop,
 		"new.yaml":      strings.Replace(shop, "- {addresses: [10.128.0.3], nodeName: node-1}", "- {addresses: [10.128.0.5], nodeName: node-1}", 1),
 	}
 }

@@ -1,8 +1,8 @@
 // Command screenshots runs commands of nftproxy on a small network of namespaces,
-// with a daemon and real requests, and draws what a terminal shows of them:
-// docs/images/terminal-*.svg.
+// with a daemon and real requests, and steps of the demo, and draws what a terminal
+// shows of them: docs/images/terminal-*.svg.
 //
-// Usage, as root: screenshots NFTPROXY DIRECTORY
+// Usage, as root in the repository: screenshots NFTPROXY DIRECTORY
 package main
 
 import (
@@ -36,12 +36,18 @@ var shots = []struct {
 	rows       int
 }{
 	{"status", "status", 40},
+	{"describe", "describe shop/web", 40},
 	{"explain", "explain --from 192.0.2.2 tcp 203.0.113.10:80", 26},
+	{"diff", "diff --from services.yaml -f new.yaml --hostname-override node-1", 40},
+	{"check", "check", 40},
 }
 
 const (
-	columns  = 116
+	columns  = 128
 	patience = 20 * time.Second
+
+	topRows = 20
+	topTime = 8 * time.Second // before and after a change
 )
 
 // studio is the network in which the commands run.
@@ -80,17 +86,77 @@ func shoot(args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, daemon.Process.Signal(syscall.SIGTERM), daemon.Wait()) }()
+	output, err := s.top()
+	if err != nil {
+		return err
+	}
+	if err := save(args[1], "top", picture("$ nftproxy top", show(output, topRows), topRows+1)); err != nil {
+		return err
+	}
 	for _, shot := range shots {
-		output, err := s.terminal(strings.Fields(shot.args))
+		if shot.name == "check" {
+			if err := s.stopForwarding(); err != nil {
+				return err
+			}
+		}
+		output, err := s.nftproxy(strings.Fields(shot.args))
 		if err != nil {
 			return err
 		}
-		path := filepath.Join(args[1], "terminal-"+shot.name+".svg")
-		if err := os.WriteFile(path, picture("$ nftproxy "+shot.args, output, shot.rows), 0o644); err != nil {
+		if err := save(args[1], shot.name, picture("$ nftproxy "+shot.args, parse(output), shot.rows)); err != nil {
+			return err
+		}
+	}
+	return shootDemo(binary, args[1])
+}
+
+// top returns what "nftproxy top" writes while requests arrive.
+func (s *studio) top() (string, error) {
+	stop := make(chan struct{})
+	failed := make(chan error)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				failed <- nil
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+			if err := s.requests(1); err != nil {
+				failed <- err
+				return
+			}
+		}
+	}()
+	cmd := exec.Command(s.binary, "top")
+	cmd.Dir = s.dir
+	output, err := record(cmd, s.lab.Node.Start, func(tty *os.File) {
+		time.Sleep(topTime)
+		_ = s.copy("new.yaml", "services.yaml")
+		time.Sleep(topTime)
+		_, _ = tty.WriteString("q") // the command would not end without it
+	})
+	close(stop)
+	return output, errors.Join(err, <-failed, s.copy("old.yaml", "services.yaml"))
+}
+
+// shootDemo takes pictures of steps of the demo.
+func shootDemo(binary, dir string) error {
+	for _, step := range []string{"flush", "kill"} {
+		output, err := demo(binary, step)
+		if err != nil {
+			return err
+		}
+		output, _, _ = strings.Cut(output, "All checks passed.")
+		if err := save(dir, "demo-"+step, picture("$ make demo STEP="+step, parse(output), 40)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func save(dir, name string, picture []byte) error {
+	return os.WriteFile(filepath.Join(dir, "terminal-"+name+".svg"), picture, 0o644)
 }
 
 // serve starts servers on the pods and the daemon on the node, and sends requests.
@@ -120,13 +186,13 @@ func (s *studio) serve() (*exec.Cmd, error) {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	return daemon, s.requests()
+	return daemon, s.requests(20)
 }
 
 // requests gives the counters something to count.
-func (s *studio) requests() error {
-	for to, n := range map[string]int{"203.0.113.10:80": 120, "10.96.0.10:80": 60, "10.96.0.20:80": 24} {
-		for range n {
+func (s *studio) requests(times int) error {
+	for to, n := range map[string]int{"203.0.113.10:80": 5, "10.96.0.10:80": 2, "10.96.0.20:80": 1} {
+		for range n * times {
 			if _, err := s.lab.Client.Ask("tcp", netip.MustParseAddrPort(to), patience); err != nil {
 				return fmt.Errorf("request to %s: %w", to, err)
 			}
@@ -135,28 +201,61 @@ func (s *studio) requests() error {
 	return nil
 }
 
-// terminal runs nftproxy on the node, in a terminal of its own, and returns what it
-// wrote there.
-func (s *studio) terminal(args []string) (string, error) {
+// stopForwarding gives the command "check" something to find.
+func (s *studio) stopForwarding() error {
+	return s.lab.Node.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("0\n"), 0) })
+}
+
+func (s *studio) copy(from, to string) error {
+	text, err := os.ReadFile(filepath.Join(s.dir, from))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(s.dir, to), text, 0o644)
+}
+
+// nftproxy runs a command on the node and returns what it wrote to its terminal.
+func (s *studio) nftproxy(args []string) (string, error) {
+	cmd := exec.Command(s.binary, args...)
+	cmd.Dir = s.dir
+	return record(cmd, s.lab.Node.Start, nil)
+}
+
+// demo returns what a step of the demo writes.
+func demo(binary, step string) (string, error) {
+	cmd := exec.Command("go", "run", "./demo", binary, "demo/services.yaml")
+	cmd.Env = append(os.Environ(), "STEP="+step)
+	return record(cmd, (*exec.Cmd).Start, nil)
+}
+
+// record starts a command with a terminal for its output, and returns what it wrote
+// there. keys, if any, types into the terminal.
+func record(cmd *exec.Cmd, start func(*exec.Cmd) error, keys func(tty *os.File)) (string, error) {
 	ours, its, err := pty.Open()
 	if err != nil {
 		return "", err
 	}
 	defer ours.Close()
-	if err := pty.Setsize(ours, &pty.Winsize{Rows: 60, Cols: columns}); err != nil {
+	if err := pty.Setsize(ours, &pty.Winsize{Rows: topRows, Cols: columns}); err != nil {
 		return "", errors.Join(err, its.Close())
 	}
-	cmd := exec.Command(s.binary, args...)
-	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = s.dir, its, its, its
-	cmd.Env = append(os.Environ(), "TERM=xterm-256color", "NO_COLOR=")
-	if err := s.lab.Node.Start(cmd); err != nil {
-		return "", errors.Join(err, its.Close())
+	cmd.Stdout, cmd.Stderr = its, its
+	if keys != nil {
+		cmd.Stdin = its
 	}
+	cmd.Env = append(cmd.Environ(), "TERM=xterm-256color", "NO_COLOR=")
+	err = start(cmd)
 	its.Close()
+	if err != nil {
+		return "", err
+	}
+	if keys != nil {
+		go keys(ours)
+	}
 	output, _ := io.ReadAll(ours) // the error is that the program has closed its side
 	var exit *exec.ExitError
 	if err := cmd.Wait(); err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {
-		return "", fmt.Errorf("nftproxy %s: %w\n%s", strings.Join(args, " "), err, output)
+		return "", fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, output)
 	}
 	return string(output), nil
 }

@@ -36,7 +36,7 @@ type run struct {
 	text string
 }
 
-var sequence = regexp.MustCompile("\x1b\\[([0-9;?]*)([A-Za-z])|\x1b\\][^\x07]*\x07|\r")
+var sequence = regexp.MustCompile("\x1b\\[([0-9;:<=>?]*)[ !\"#$%&'*]*([A-Za-z@`])|\x1b\\][^\x07\x1b]*(?:\x07|\x1b\\\\)|\x1bP[^\x1b]*\x1b\\\\|\x1b[=>78M]|\r")
 
 // parse splits the output of a program into lines. It knows colours, and leaves out
 // other control sequences.
@@ -55,7 +55,7 @@ func parse(output string) [][]run {
 		for _, m := range sequence.FindAllStringSubmatchIndex(text, -1) {
 			add(text[at:m[0]])
 			at = m[1]
-			if m[4] >= 0 && text[m[4]:m[5]] == "m" {
+			if m[4] >= 0 && text[m[4]:m[5]] == "m" && !private(text[m[2]:m[3]]) {
 				now.change(text[m[2]:m[3]])
 			}
 		}
@@ -64,6 +64,9 @@ func parse(output string) [][]run {
 	}
 	return lines
 }
+
+// private reports whether parameters are those of a terminal's own sequence.
+func private(parameters string) bool { return strings.ContainsAny(parameters, "<=>?") }
 
 // change carries out the parameters of "select graphic rendition".
 func (l *look) change(parameters string) {
@@ -150,8 +153,8 @@ func wrap(lines [][]run) (out [][]run) {
 
 // picture draws a command line and the first rows of its output as a terminal of a
 // fixed width shows them.
-func picture(command, output string, rows int) []byte {
-	lines := wrap(parse("\x1b[1m" + command + "\x1b[0m\n" + output))
+func picture(command string, output [][]run, rows int) []byte {
+	lines := wrap(append([][]run{{{look{bold: true}, command}}}, output...))
 	if len(lines) > rows {
 		lines = append(lines[:rows], []run{{look{faint: true}, "..."}})
 	}

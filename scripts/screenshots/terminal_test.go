@@ -34,7 +34,7 @@ func TestParse(t *testing.T) {
 
 // TestPicture wants XML with all of the text, wherever its colours change.
 func TestPicture(t *testing.T) {
-	svg := picture("<status> & more", "\x1b[33m~ 10.0.0.1 -> 10.0.0.2\x1b[0m  # a<b\n\n\x1b[7mbar\x1b[0m\nlast\nhidden", 5)
+	svg := picture("<status> & more", parse("\x1b[33m~ 10.0.0.1 -> 10.0.0.2\x1b[0m  # a<b\n\n\x1b[7mbar\x1b[0m\nlast\nhidden"), 5)
 	var text strings.Builder
 	d := xml.NewDecoder(bytes.NewReader(svg))
 	for {
@@ -65,5 +65,23 @@ func TestWrap(t *testing.T) {
 	want := [][]run{{{text: long}, {bold, "b"}}, {{bold, "cd"}, {text: "e"}}, {{text: "short"}}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestShow draws two frames as a renderer does that rewrites only changed lines.
+func TestShow(t *testing.T) {
+	frames := "\x1b[?1049h\x1b[2J\x1b[Hold title\r\nconnections 1\x1b[K\r\nlast" +
+		"\x1b[2A\r\x1b[1mnew\x1b[0m\x1b[K\r\n\x1b[12Ctwo\r\n\x1b[J"
+	want := [][]run{{{look{bold: true}, "new"}}, {{text: "connections two"}}}
+	if got := show(frames, 5); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v", got)
+	}
+	scrolled := "1\r\n2\r\n3\r\n4\x1b[2;3r\x1b[3;1H\nnew\x1b[1;4r\x1b[4;2H5"
+	want = [][]run{{{text: "1"}}, {{text: "3"}}, {{text: "new"}}, {{text: "45"}}}
+	if got := show(scrolled, 4); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v", got)
+	}
+	if got := show("\x1b[9;9Hx\x1b[99B\x1b[9Dy\nz", 2); len(got) != 2 {
+		t.Errorf("beyond the screen: %+v", got)
 	}
 }

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+var (
+	fence = regexp.MustCompile("(?ms)^```.*?^```")
+	// inBlock matches command lines in blocks of code, after a prompt or another command.
+	inBlock = regexp.MustCompile(`(?m)^(?:[$] )?(?:sudo )?(?:kubectl .* -- )?(?:/usr/local/bin/)?nftproxy ([a-z-]+(?: .*)?)$|[|] nftproxy (.*)$`)
+	// inText matches command lines in prose and in the descriptions of commands.
+	inText = regexp.MustCompile("[`\"](?:sudo )?nftproxy ([a-z-]+(?: [^`\"]+)?)[`\"]")
+	// word matches a word of a shell.
+	word        = regexp.MustCompile(`'[^']*'|"[^"]*"|[^\s'"]+`)
+	placeholder = regexp.MustCompile(`^[A-Z]+$`)
+	// endOfCommand begins another command, a redirection or a comment.
+	endOfCommand = regexp.MustCompile(`^([|&;#<>].*|2?>.*|\.\.\.|…|\\)$`)
+)
+
+// TestDocumentedCommands proves that the command lines in the documentation and in the
+// help have commands and flags that exist.
+func TestDocumentedCommands(t *testing.T) {
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := 0
+	check := func(where, text string, commands *regexp.Regexp) {
+		for _, m := range commands.FindAllStringSubmatch(text, -1) {
+			lines++
+			if err := parses(strings.Join(m[1:], "")); err != nil {
+				t.Errorf("%s: %s: %v", where, m[0], err)
+			}
+		}
+	}
+	for _, path := range append(pages, "../../README.md", "../../CONTRIBUTING.md") {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, block := range fence.FindAllString(string(text), -1) {
+			check(path, block, inBlock)
+		}
+		check(path, fence.ReplaceAllString(string(text), ""), inText)
+	}
+	for _, c := range commandTree() {
+		check("help of "+c.CommandPath(), outdent(c.Example), inBlock)
+		check("help of "+c.CommandPath(), c.Long, inText)
+	}
+	if lines < 100 {
+		t.Errorf("only %d command lines were found", lines)
+	}
+}
+
+// parses returns an error if a command line has an unknown command or flag.
+func parses(line string) error {
+	var words []string
+	for _, w := range word.FindAllString(line, -1) {
+		if endOfCommand.MatchString(w) {
+			break
+		}
+		words = append(words, strings.Trim(w, `'"`))
+	}
+	root := rootCommand()
+	root.InitDefaultCompletionCmd()
+	c, rest, err := root.Find(words)
+	if err != nil {
+		return err
+	}
+	if c.HasSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") && !placeholder.MatchString(rest[0]) {
+		return unknownCommand(c, rest[0])
+	}
+	c.InitDefaultHelpFlag()
+	err = c.ParseFlags(rest)
+	if missing := (*pflag.ValueRequiredError)(nil); errors.As(err, &missing) {
+		return nil // prose names a flag without a value
+	}
+	return err
+}
+
+// TestParses proves that the check of command lines finds mistakes.
+func TestParses(t *testing.T) {
+	for line, ok := range map[string]bool{
+		"render -f services.yaml | nft -c -f -":                       true,
+		"status -o json | jq '.a[] | .b'":                             true,
+		"COMMAND --help":                                              true,
+		"rendr -f services.yaml":                                      false,
+		"render --colour never":                                       false,
+		"diff --from old/ -f new/ -o markdown >> \"$GITHUB_SUMMARY\"": true,
+		"run ... -v 2                  # every transaction":           true,
+		"migrate keep-of":                                             false,
+	} {
+		if err := parses(line); (err == nil) != ok {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+}

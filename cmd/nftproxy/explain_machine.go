@@ -1,0 +1,52 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/explain"
+	"github.com/nftproxy/nftproxy/internal/host"
+	"github.com/nftproxy/nftproxy/internal/machine"
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// addMachine adds what stops the connection outside of the tables: no route to an
+// endpoint, no forwarding, a filter of another program.
+func addMachine(r *explain.Result) {
+	own, err := host.InterfaceAddresses()
+	if err != nil {
+		return
+	}
+	var elsewhere []netip.Addr
+	for _, o := range r.Outcomes {
+		if a := o.Endpoint.Addr(); a.IsValid() && !slices.Contains(own, a) {
+			elsewhere = append(elsewhere, a)
+		}
+	}
+	if len(elsewhere) == 0 {
+		return
+	}
+	const most = 3 // notes about routes
+	missing := 0
+	for _, a := range elsewhere {
+		if !routedSource(a).IsValid() && missing < most {
+			r.Notes = append(r.Notes, fmt.Sprintf("this machine has no route to %s", a))
+			missing++
+		}
+	}
+	if r.Packet.FromNode {
+		return // the packet is sent, not forwarded
+	}
+	use := machine.Use{Families: []model.Family{model.FamilyOf(r.Packet.Destination)}, Endpoints: slices.Values(elsewhere)}
+	for _, f := range machineProblems(use) {
+		r.Notes = append(r.Notes, f.String())
+	}
+}
+
+// machineProblems returns what keeps this machine from serving, as a daemon finds it.
+func machineProblems(use machine.Use) []machine.Finding {
+	m := machine.Monitor{Use: func() (machine.Use, bool) { return use, true }, Log: slog.New(slog.DiscardHandler)}
+	return m.Problems()
+}

@@ -1,0 +1,145 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Name is a question about a Service by its name.
+type Name struct {
+	Protocol string // as given; empty: any
+	Service  string // namespace/name, or name
+	Port     string // name or number; empty: the first one
+}
+
+// ParseName parses NAMESPACE/NAME or NAME, with :PORT or without. It returns false for an
+// address, and for what can be no name.
+func ParseName(protocol, target string) (Name, bool) {
+	service, port, hasPort := strings.Cut(target, ":")
+	if strings.ContainsAny(port, ":/") || hasPort && port == "" || service == "" || strings.ContainsAny(service, "[]") {
+		return Name{}, false
+	}
+	if _, err := netip.ParseAddr(service); err == nil {
+		return Name{}, false
+	}
+	namespace, name, qualified := strings.Cut(service, "/")
+	if namespace == "" || qualified && (name == "" || strings.Contains(name, "/")) {
+		return Name{}, false
+	}
+	if !qualified && strings.Contains(service, ".") { // a DNS name, or a malformed address
+		return Name{}, false
+	}
+	return Name{protocol, service, port}, true
+}
+
+// Served is a frontend and the service port behind it.
+type Served struct {
+	Frontend model.Frontend
+	Port     model.PortName
+	Kind     model.Kind
+}
+
+// Packet returns the packet to ask about among the frontends of the Service: to its
+// ClusterIP over IPv4, or of the family that is preferred. The remarks say what else could
+// be meant.
+func (n Name) Packet(all []Served, prefer model.Family) (p Packet, remarks []string, err error) {
+	if isICMP(n.Protocol) {
+		return n.ping(all, prefer)
+	}
+	candidates, err := n.candidates(all)
+	if err != nil {
+		return p, nil, err
+	}
+	slices.SortStableFunc(candidates, func(a, b Served) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), boolOrder(model.FamilyOf(a.Frontend.Address) == prefer, model.FamilyOf(b.Frontend.Address) == prefer),
+			cmp.Compare(a.Frontend.Port, b.Frontend.Port), a.Frontend.Compare(b.Frontend))
+	})
+	first := candidates[0]
+	var ports, others []string
+	for _, c := range candidates[1:] {
+		text := fmt.Sprintf("%s (%s)", c.Frontend, c.Kind)
+		switch {
+		case c.Port != first.Port && c.Kind == first.Kind:
+			ports = append(ports, portText(c))
+		case c.Port == first.Port && !c.Frontend.Address.IsUnspecified():
+			others = append(others, text)
+		}
+	}
+	if len(ports) > 0 {
+		remarks = append(remarks, fmt.Sprintf("this is port %s; %s also has %s", portText(first), first.Port.Service, strings.Join(slices.Compact(ports), ", ")))
+	}
+	if len(others) > 0 {
+		remarks = append(remarks, "the port is also served at "+strings.Join(others, ", "))
+	}
+	return Packet{Destination: first.Frontend.Address, Protocol: first.Frontend.Protocol, Port: first.Frontend.Port}, remarks, nil
+}
+
+func boolOrder(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}
+
+func isICMP(protocol string) bool { return protocol == "icmp" || protocol == "icmpv6" }
+
+// ping returns the packet to the ClusterIP, which has no port.
+func (n Name) ping(all []Served, prefer model.Family) (p Packet, remarks []string, err error) {
+	if n.Protocol == "icmpv6" {
+		prefer = model.IPv6
+	}
+	for _, s := range all {
+		if s.Kind == model.ClusterIP && model.FamilyOf(s.Frontend.Address) == prefer {
+			p, err := Parse(n.Protocol, s.Frontend.Address.String())
+			return p, nil, err
+		}
+	}
+	return p, nil, fmt.Errorf("%s has no ClusterIP of %s", n.Service, prefer)
+}
+
+// candidates returns the frontends of the protocol and port.
+func (n Name) candidates(all []Served) ([]Served, error) {
+	protocol, _ := ParseProtocol(n.Protocol) // 0 matches any
+	var known []string
+	var out []Served
+	for _, s := range all {
+		if s.Kind == model.ClusterIP {
+			known = append(known, portText(s))
+		}
+		if protocol != 0 && s.Frontend.Protocol != protocol {
+			continue
+		}
+		if n.Port == "" || n.Port == s.Port.Port || n.Port == strconv.Itoa(int(s.Frontend.Port)) {
+			out = append(out, s)
+		}
+	}
+	if len(out) > 0 {
+		return out, nil
+	}
+	slices.Sort(known)
+	wanted := "port"
+	if n.Protocol != "" {
+		wanted = n.Protocol + " port"
+	}
+	if n.Port != "" {
+		wanted += fmt.Sprintf(" %q", n.Port)
+	}
+	return nil, fmt.Errorf("%s has no %s: its ports are %s", n.Service, wanted, strings.Join(slices.Compact(known), ", "))
+}
+
+// portText returns for example "http (tcp 80)".
+func portText(s Served) string {
+	if s.Port.Port == "" {
+		return fmt.Sprintf("%s %d", s.Frontend.Protocol, s.Frontend.Port)
+	}
+	return fmt.Sprintf("%s (%s %d)", s.Port.Port, s.Frontend.Protocol, s.Frontend.Port)
+}
