@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -176,6 +177,12 @@ type tab struct {
 // open starts a browser in the network namespace of a process. It ends with the test.
 func open(t *testing.T, pid int) *tab {
 	t.Helper()
+	daemon := fmt.Sprintf("/proc/%d/ns/net", pid)
+	namespace, err := os.Readlink(daemon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { awaitEnd(t, namespace, daemon) })
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(browser), chromedp.WindowSize(1100, 900),
 		chromedp.ModifyCmdFunc(func(cmd *exec.Cmd) {
 			cmd.Args = append([]string{"nsenter", "--target", strconv.Itoa(pid), "--net", browser}, cmd.Args[1:]...)
@@ -198,6 +205,21 @@ func open(t *testing.T, pid int) *tab {
 	}
 	b.do(t, chromedp.Navigate(page))
 	return b
+}
+
+// awaitEnd waits for the end of all processes of the browser: until no other process
+// than the daemon is in its network namespace.
+func awaitEnd(t *testing.T, namespace, daemon string) {
+	t.Helper()
+	netlab.Eventually(t, patience, func() error {
+		processes, err := filepath.Glob("/proc/[0-9]*/ns/net")
+		for _, p := range processes {
+			if n, err := os.Readlink(p); err == nil && n == namespace && p != daemon {
+				return fmt.Errorf("%s: the browser has not ended", p)
+			}
+		}
+		return err
+	})
 }
 
 // observe collects errors, and requests to other servers.
