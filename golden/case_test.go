@@ -127,7 +127,7 @@ func (c *testCase) load(t *testing.T, p *phase, setup map[string][]byte) {
 
 // notices returns what is reported about the objects.
 func (p *phase) notices() string {
-	lines := slices.Clone(p.input.Warnings)
+	lines := p.input.Warnings.Lines()
 	for _, n := range p.routing.Notices {
 		lines = append(lines, n.String())
 	}

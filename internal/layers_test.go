@@ -18,8 +18,8 @@ func TestLayers(t *testing.T) {
 		foreign []string // path prefixes of other modules, nil: any
 	}{
 		{"model", nil, []string{}},
-		{"manifest", []string{"terminal"}, []string{"go.yaml.in/yaml/v3", "sigs.k8s.io/json"}},
-		{"source", []string{"model", "terminal", "manifest"}, nil},
+		{"manifest", []string{"terminal", "suggest"}, []string{"go.yaml.in/yaml/v3", "sigs.k8s.io/json"}},
+		{"source", []string{"model", "terminal", "manifest", "suggest"}, nil},
 		{"nft", []string{"model"}, []string{}},
 		{"render", []string{"model", "nft"}, []string{}},
 		{"plan", []string{"model", "nft", "terminal"}, []string{}},
@@ -33,7 +33,7 @@ func TestLayers(t *testing.T) {
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
 		{"agent", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
-		{"config", []string{"model", "terminal", "manifest", "host"}, nil},
+		{"config", []string{"model", "terminal", "manifest", "host", "suggest"}, nil},
 		{"events", []string{"model"}, nil},
 		{"migrate", []string{"terminal"}, nil},
 		{"serve", nil, []string{}},

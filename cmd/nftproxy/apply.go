@@ -36,7 +36,7 @@ no other process can change them: this fails then and changes nothing.
 On a terminal, long work shows its progress. With --quiet nothing is printed but
 errors.
 
-Exit code: 0 applied, 2 error.`,
+Exit code: 0 applied, 2 error, or a warning with --strict.`,
 		Example: `  nftproxy apply -f services.yaml
   nftproxy apply -f services.yaml --elements=always
   nftproxy apply -f services.yaml --quiet
@@ -45,6 +45,7 @@ Exit code: 0 applied, 2 error.`,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
 	o.addFlags(c)
+	o.warnings.addFlag(c)
 	o.addReportFlags(c)
 	c.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print nothing but errors")
 	o.format, o.colour = "text", "auto"

@@ -61,7 +61,7 @@ The plan names the Services that change, with what changes for their clients,
 and then the elements of the rules. Lanes that no Service uses any more stay for
 the next one: the daemon removes them within an hour, and "apply" immediately.
 
-Exit code: 0 no changes, 1 changes, 2 error.`,
+Exit code: 0 no changes, 1 changes, 2 error, or a warning with --strict.`,
 		Example: `  nftproxy diff -f services.yaml
   nftproxy diff --from old.yaml -f services.yaml
   git show origin/main:services.yaml | nftproxy diff --from - -f services.yaml
@@ -73,6 +73,7 @@ Exit code: 0 no changes, 1 changes, 2 error.`,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
 	o.addFlags(c)
+	o.warnings.addFlag(c)
 	c.Flags().StringArrayVar(&o.from, "from", nil, "compare with the rules for this `file` or directory instead of the kernel's, - for standard input; can be given several times")
 	_ = c.MarkFlagFilename("from", "yaml", "yml", "json") // fails only for an unknown flag
 	c.Flags().StringVarP(&o.format, "output", "o", "text", "`format`: text, json, or markdown for a pull request")

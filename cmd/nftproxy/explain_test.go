@@ -159,7 +159,7 @@ endpoints: [{addresses: [10.128.1.1]}, {addresses: [10.128.1.2]}]
 	}
 }
 
-// TestExplainByName names a Service in place of an address (12.72).
+// TestExplainByName names a Service in place of an address (12.74).
 func TestExplainByName(t *testing.T) {
 	for args, wants := range map[string][]string{
 		"shop/web":                    {"tcp 10.96.0.10:80 from the node", "50.0 %", "note       this is port http (tcp 80); shop/web also has admin (tcp 9000)\n", "also served at tcp 198.51.100.7:80 (load balancer IP)"},

@@ -37,7 +37,7 @@ func ask(t *testing.T, ns *netlab.Namespace, args ...string) result {
 
 // TestFindDaemon finds a daemon at an address that is not the default one: by the
 // process that owns the tables, by the name of the process, and by its configuration
-// (12.71).
+// (12.73).
 func TestFindDaemon(t *testing.T) {
 	dir := t.TempDir()
 	conf := filepath.Join(dir, "config.conf")

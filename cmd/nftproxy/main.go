@@ -59,6 +59,8 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return 0
 	case errors.Is(err, errChanges), errors.Is(err, errUnhealthy), errors.Is(err, errNotReady), errors.Is(err, errNotMigrated):
 		return exitFailed
+	case errors.Is(err, errInvalid):
+		return exitError
 	}
 	fmt.Fprintln(log, "nftproxy:", printableLines(err.Error()))
 	if command.Name() == runName {
@@ -116,7 +118,7 @@ no other tables, except to remove kube-proxy's leftovers when it takes over.
 	}
 	addVersionFlag(root, &printVersion)
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(renderCommand(), diffCommand(), describeCommand(), explainCommand(), applyCommand(), runCommand(), statusCommand(), topCommand(), checkCommand(), cleanupCommand(), migrateCommand(), versionCommand())
+	root.AddCommand(renderCommand(), validateCommand(), diffCommand(), describeCommand(), explainCommand(), applyCommand(), runCommand(), statusCommand(), topCommand(), checkCommand(), cleanupCommand(), migrateCommand(), versionCommand())
 	root.SetGlobalNormalizationFunc(flag.WordSepNormalizeFunc) // "_" means "-" (12.1)
 	addHelp(root)
 	addCompletion(root)

@@ -24,6 +24,7 @@ type options struct {
 	settings *config.Flags
 	level    slog.LevelVar // of the log
 	quiet    bool          // no output but errors
+	warnings warnings
 }
 
 func (o *options) addFlags(c *cobra.Command) {
@@ -48,7 +49,11 @@ func (o *options) start(c *cobra.Command) (*config.Config, *slog.Logger, error) 
 	if o.quiet {
 		o.level.Set(slog.LevelError)
 	}
-	log := newLogger(c.ErrOrStderr(), cfg.Kube.Logging.Format, &o.level)
+	newLog := onceLogger
+	if c.Name() == runName {
+		newLog = newLogger
+	}
+	log := newLog(c.ErrOrStderr(), cfg.Kube.Logging.Format, &o.level)
 	if cfg.Kube.Logging.Verbosity >= 1 { // 12.7
 		values := config.Values(c.Flags())
 		for _, name := range slices.Sorted(maps.Keys(values)) {
@@ -109,10 +114,8 @@ func (o *options) sideOf(c *cobra.Command, cfg *config.Config, log *slog.Logger)
 	}
 	o.phase(c, "resolving %d Services", len(side.Snapshot.Services))
 	side.Routing = model.Resolve(side.Snapshot, cfg.Node)
-	for _, n := range side.Routing.Notices {
-		log.Warn(n.Message, "object", n.Object)
-	}
-	return side, nil
+	o.warnings.notices(log, side.Routing.Notices)
+	return side, o.warnings.check()
 }
 
 func access(cfg *config.Config) source.Access {
@@ -139,12 +142,19 @@ func (o *options) objects(c *cobra.Command, cfg *config.Config, log *slog.Logger
 			return nil, err
 		}
 		o.phase(c, "reading the API server")
-		return cluster.Read(c.Context())
+		snapshot, err := cluster.Read(c.Context())
+		o.warnings.count += cluster.State().Warned // the log has them
+		return snapshot, err
 	}
 	files, err := o.source(c.InOrStdin(), cfg)
 	if err != nil {
 		return nil, err
 	}
 	o.phase(c, "reading %s", inputs(o.files))
-	return files.Snapshot(log)
+	input, err := files.Load()
+	if err != nil {
+		return nil, err
+	}
+	o.warnings.input(log, input)
+	return input.Snapshot, nil
 }

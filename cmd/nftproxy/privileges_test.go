@@ -140,11 +140,14 @@ func capabilities(t *testing.T, pid int) string {
 func TestNoCapability(t *testing.T) {
 	ns := netlab.TestNamespace(t)
 	path := writeFile(t, service)
-	for _, args := range []string{"run -f FILE", "apply -f FILE", "diff -f FILE", "cleanup", "explain tcp 10.96.0.10:80"} {
+	for _, args := range []string{"run -f FILE", "apply -f FILE", "diff -f FILE", "cleanup", "explain tcp 10.96.0.10:80", "status"} {
 		p := startConfined(t, ns, "-all", strings.Fields(strings.ReplaceAll(args, "FILE", path))...)
 		p.ends(t, failure(strings.Fields(args)[0]))
-		if !strings.Contains(p.log.String(), "CAP_NET_ADMIN") {
-			t.Errorf("%s: %s", args, &p.log)
+		const want = "permission denied: run as root, or with the capability CAP_NET_ADMIN\n"
+		log := p.log.String()
+		last := log[strings.LastIndexByte(strings.TrimSuffix(log, "\n"), '\n')+1:]
+		if strings.TrimPrefix(last, "nftproxy: ") != want {
+			t.Errorf("%s: %s", args, log)
 		}
 	}
 	for _, args := range []string{"render -f FILE", "explain -f FILE tcp 10.96.0.10:80"} {

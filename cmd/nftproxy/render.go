@@ -18,7 +18,9 @@ ranges for --nodeport-addresses it uses the addresses of the Node object, and
 the other commands those of the machine's interfaces.
 
 The output can be loaded with "nft -f" any number of times: it replaces the
-tables of nftproxy in one transaction.`,
+tables of nftproxy in one transaction.
+
+Exit code: 0 printed, 2 error, or a warning with --strict.`,
 		Example: `  nftproxy render -f services.yaml
   nftproxy render -f services.yaml | nft -c -f -          # check with nft
   nftproxy render -f cluster/ --hostname-override node-1  # as node-1 would
@@ -44,6 +46,7 @@ tables of nftproxy in one transaction.`,
 		},
 	}
 	o.addFlags(c)
+	o.warnings.addFlag(c)
 	c.Flags().StringVarP(&output, "output", "o", "nft", "`format`: nft, or json in the schema of \"nft -j list\"")
 	return c
 }

@@ -106,7 +106,7 @@ func TestFlagsInTheLog(t *testing.T) {
 	if strings.Count(r.stderr, `msg="flag in effect" flag=masquerade-all value=true`) != 1 {
 		t.Errorf("(12.7) %s", r.stderr)
 	}
-	if strings.Count(r.stderr, "flags without effect") != 1 || !strings.Contains(r.stderr, `flags="--cluster-cidr --masquerade-all"`) {
+	if strings.Count(r.stderr, "flags without effect") != 1 || !strings.Contains(r.stderr, "(flags: --cluster-cidr --masquerade-all, file: "+conf+")\n") {
 		t.Errorf("(12.2) %s", r.stderr)
 	}
 	if r := execute("", "render", "-f", path, "--config", conf); r.stderr != "" {

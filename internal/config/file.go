@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"k8s.io/kube-proxy/config/v1alpha1"
 	"sigs.k8s.io/yaml"
@@ -47,10 +48,10 @@ func readFile(path string) (*v1alpha1.KubeProxyConfiguration, *File, []Remark, e
 	for _, p := range object.Decode(k) {
 		f := p.Err.(*manifest.FieldError)
 		at := []any{"file", path, "line", p.Line, "field", f.Field}
-		switch f.Problem {
-		case manifest.UnknownField:
+		switch {
+		case strings.HasPrefix(f.Problem, manifest.UnknownField):
 			remarks = append(remarks, Remark{"unknown field in the configuration file has no effect: check its spelling", at})
-		case manifest.GivenTwice:
+		case f.Problem == manifest.GivenTwice:
 			remarks = append(remarks, Remark{"field is given twice in the configuration file: the last one counts", at})
 		default:
 			problems = append(problems, p)

@@ -255,7 +255,7 @@ func persist[T any](ask func() (T, error)) (T, error) {
 func explain(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM):
-		return fmt.Errorf("%w: nf_tables needs the capability CAP_NET_ADMIN: run as root", err)
+		return &permissionError{err}
 	case errors.Is(err, unix.EOPNOTSUPP):
 		return fmt.Errorf("%w: this kernel lacks nf_tables or a part of it: load the modules nf_tables, nft_chain_nat and nft_numgen", err)
 	case errors.Is(err, unix.EMSGSIZE):
@@ -264,6 +264,15 @@ func explain(err error) error {
 	}
 	return err
 }
+
+// PermissionAdvice is the message about a missing capability, without which the
+// kernel answers no question about nf_tables.
+const PermissionAdvice = "permission denied: run as root, or with the capability CAP_NET_ADMIN"
+
+type permissionError struct{ err error }
+
+func (e *permissionError) Error() string { return PermissionAdvice }
+func (e *permissionError) Unwrap() error { return e.err }
 
 // Outcome is what an error of a question or a transaction means to the caller.
 type Outcome uint8

@@ -7,14 +7,17 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
 	"sigs.k8s.io/json"
+
+	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
-// UnknownField is the problem of fields that the type does not have.
-const UnknownField = "unknown field: check its spelling and indentation"
+// UnknownField begins the problem of a field that the type does not have.
+const UnknownField = "unknown field"
 
 // maxReported is how many fields of a wrong type an object reports.
 const maxReported = 100
@@ -26,7 +29,7 @@ func (o *Object) Decode(into any) []*Error {
 	if len(o.problems) == 0 && len(strict) == 0 && err == nil {
 		return nil
 	}
-	if o.tooMany {
+	if o.tooMany || o.merged {
 		return o.problems
 	}
 	e := &explainer{Object: o, root: reflect.TypeOf(into).Elem(), errs: o.problems}
@@ -58,10 +61,64 @@ type explainer struct {
 
 func (e *explainer) fields(strict []error, problem string) {
 	for _, err := range strict {
-		if f, ok := err.(json.FieldError); ok {
-			e.errs = append(e.errs, e.Error(&FieldError{Field: f.FieldPath(), Problem: problem}))
+		f, ok := err.(json.FieldError)
+		if !ok {
+			continue
+		}
+		text := problem
+		if problem == UnknownField {
+			text = e.unknown(f.FieldPath())
+		}
+		e.errs = append(e.errs, e.Error(&FieldError{Field: f.FieldPath(), Problem: text}))
+	}
+}
+
+// unknown returns the problem with a field that its type does not have.
+func (e *explainer) unknown(path string) string {
+	around, name := e.root, path
+	if i := strings.LastIndexByte(path, '.'); i >= 0 {
+		around, name = typeAt(e.root, path[:i]), path[i+1:]
+	}
+	if similar := suggest.Similar(name, fieldNames(around)); len(similar) > 0 {
+		return UnknownField + suggest.DidYouMean(similar[:1])
+	}
+	return UnknownField + ": check its spelling and indentation"
+}
+
+var indices = regexp.MustCompile(`\[\d+\]`)
+
+// typeAt returns the type of a field; nil: it is unknown.
+func typeAt(t reflect.Type, path string) reflect.Type {
+	for name := range strings.SplitSeq(indices.ReplaceAllString(path, ""), ".") {
+		if _, t = field(structOf(t), "", name); t == nil {
+			return nil
 		}
 	}
+	return t
+}
+
+// structOf returns the struct that a type points to or lists; nil: none.
+func structOf(t reflect.Type) reflect.Type {
+	for t != nil && (t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice) {
+		t = t.Elem()
+	}
+	if t == nil || t.Kind() != reflect.Struct {
+		return nil
+	}
+	return t
+}
+
+// fieldNames returns the names of the fields of a struct.
+func fieldNames(t reflect.Type) (out []string) {
+	if t = structOf(t); t == nil {
+		return nil
+	}
+	for _, f := range reflect.VisibleFields(t) {
+		if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag != "" && tag != "-" {
+			out = append(out, tag)
+		}
+	}
+	return out
 }
 
 func (e *explainer) fits(v any) bool {

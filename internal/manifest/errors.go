@@ -34,19 +34,22 @@ func (p Place) String() string {
 
 // Error is one problem of the input.
 type Error struct {
-	Place
+	Place         // without a file: the input as a whole
 	Object string // for example "Service default/web"; empty: unknown
 	Err    error  // often a *FieldError
+	Note   bool   // nothing is wrong: a remark
 }
 
 // Error returns for example "services.yaml: document 3 (line 41): Service
 // default/web: spec.ports[0].port: 70000 is not a port number: use 1 to 65535".
 func (e *Error) Error() string {
-	at := e.Place.String()
-	if e.Object != "" {
-		at += ": " + e.Object
+	var parts []string
+	for _, part := range []string{e.Place.String(), e.Object, e.Err.Error()} {
+		if part != "" {
+			parts = append(parts, part)
+		}
 	}
-	return terminal.Printable(at + ": " + e.Err.Error())
+	return terminal.Printable(strings.Join(parts, ": "))
 }
 
 func (e *Error) Unwrap() error { return e.Err }
@@ -55,12 +58,28 @@ func (e *Error) Unwrap() error { return e.Err }
 type Errors []*Error
 
 // Error lists the problems, one a line, the first ones if there are many.
-func (e Errors) Error() string {
-	lines := make([]string, len(e))
-	for i, one := range e {
-		lines[i] = one.Error()
+func (e Errors) Error() string { return strings.Join(e.Lines(), "\n") }
+
+// Count returns how many there are, without remarks.
+func (e Errors) Count() (n int) {
+	for _, one := range e {
+		if !one.Note {
+			n++
+		}
 	}
-	return strings.Join(Shorten(lines, MaxShown), "\n")
+	return n
+}
+
+// Lines returns a line for each problem, for the first ones if there are many.
+func (e Errors) Lines() []string {
+	var lines []string
+	for _, one := range e[:min(len(e), MaxShown)] {
+		lines = append(lines, one.Error())
+	}
+	if more := len(e) - len(lines); more > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more", more))
+	}
+	return lines
 }
 
 // Shorten replaces the texts after the first ones with the number of them.

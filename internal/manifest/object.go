@@ -22,6 +22,7 @@ type Object struct {
 	chunks   []chunk      // items that were cut out of a List
 	problems []*Error     // with the conversion to JSON
 	tooMany  bool         // repeated values; some are left out
+	merged   bool         // with the next object, because no "---" is between them
 }
 
 // Parse returns the content of a document; nil: it is null. The items of a List
@@ -88,15 +89,21 @@ func (o *Object) tree() *yaml.Node {
 }
 
 // Shown describes a value that is not an object in messages, for example "a list";
-// it is empty for objects.
+// it is empty for objects. It does not quote text: a file that was named by mistake
+// may hold secrets.
 func (o *Object) Shown() string {
 	if bytes.HasPrefix(o.text, []byte("{")) {
 		return ""
 	}
-	if n := o.tree(); n.Kind != yaml.SequenceNode {
-		return shown(n)
+	switch n := o.tree(); {
+	case n.Kind == yaml.SequenceNode:
+		return "a list"
+	case n.Kind == yaml.MappingNode:
+		return ""
+	case n.ShortTag() == "!!str":
+		return "text"
 	}
-	return "a list"
+	return "a single value"
 }
 
 // Type returns the kind and the API version of an object; empty: there is none.

@@ -14,6 +14,10 @@ import (
 // GivenTwice is the problem of repeated fields; the last one counts.
 const GivenTwice = "the field is given twice: remove one of them"
 
+// NoMarker is the problem of an object that another one follows without a line
+// "---".
+const NoMarker = "the field is given twice: is a line --- missing above it?"
+
 // A few lines of nested aliases can expand to billions of values. maxRepeated
 // limits the values that the aliases of a document repeat, where repeatedText
 // bytes of a text count as a value; maxNested limits their nesting.
@@ -96,6 +100,11 @@ func (c *converter) mapping(n *yaml.Node) map[string]any {
 			}
 			c.problem(key, key.Value, "", "merging is not supported: write the fields out")
 			continue
+		case c.merged && len(c.path) == 0:
+			// Only follows from the missing marker.
+		case twice && c.doc.Convert == nil && c.aliases == 0 && len(c.path) == 0 && (key.Value == "apiVersion" || key.Value == "kind"):
+			c.merged, c.problems = true, nil
+			c.problem(key, key.Value, "", NoMarker)
 		case twice:
 			c.problem(key, key.Value, "", GivenTwice)
 		}

@@ -50,7 +50,7 @@ func TestNodePortHiddenByAddress(t *testing.T) {
 		var hidden bool
 		for _, n := range r.Notices() {
 			hidden = hidden || n == Notice{Object{"Service", "default", "web"}, Conflict,
-				`tcp 198.51.100.1:30080 (NodePort of port "http") is served by Service default/other, and therefore not by this one`}
+				`tcp 198.51.100.1:30080 (NodePort of port "http") is served by Service default/other, not by this one`}
 		}
 		if hidden != step.hidden {
 			t.Errorf("%s: reported %t, want %t: %v", step.name, hidden, step.hidden, r.Notices())

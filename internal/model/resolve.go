@@ -141,12 +141,12 @@ func (r *Router) conflicts(f Frontend) []Notice {
 }
 
 func conflict(f Frontend, loser, winner *Route) Notice {
-	port := ""
+	of := loser.Kind.String()
 	if loser.Port.Name != "" {
-		port = fmt.Sprintf(" of port %q", loser.Port.Name)
+		of = fmt.Sprintf("%s of port %q", of, loser.Port.Name)
 	}
-	return notice(loser.Service.Name.Object(), Conflict, "%s (%s%s) is served by Service %s, and therefore not by this one",
-		f, loser.Kind, port, winner.Service.Name)
+	return notice(loser.Service.Name.Object(), Conflict, "%s (%s) is served by Service %s, not by this one",
+		f, of, winner.Service.Name)
 }
 
 // nodePortNotices reports NodePorts that no address of the node can serve.

@@ -31,11 +31,12 @@ type Remedy struct {
 
 // String names the missing feature and the remedy.
 func (p Problem) String() string {
+	if errors.Is(p.Answer, unix.EPERM) {
+		return kernel.PermissionAdvice
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s: ", p.Feature, kernel.KernelMessage(p.Answer))
 	switch {
-	case errors.Is(p.Answer, unix.EPERM):
-		return b.String() + "run as root, or with the capability CAP_NET_ADMIN"
 	case p.Module != "":
 		fmt.Fprintf(&b, "load the module %s, or use a kernel with CONFIG_%s", p.Module, p.Option)
 	case p.Option != "":

@@ -101,7 +101,7 @@ func TestMissing(t *testing.T) {
 		{"nf_tables", fake{whole: unix.EOPNOTSUPP}, []string{
 			"nf_tables: operation not supported: load the module nf_tables, or use a kernel with CONFIG_NF_TABLES"}},
 		{"permission", fake{whole: unix.EPERM}, []string{
-			"permission to change rules: operation not permitted: run as root, or with the capability CAP_NET_ADMIN"}},
+			"permission denied: run as root, or with the capability CAP_NET_ADMIN"}},
 		{"nf_conntrack_netlink", fake{refuses: lacksNothing.refuses, other: unix.EINVAL}, []string{
 			"access to connection tracking: invalid argument: load the module nf_conntrack_netlink, or use a kernel with CONFIG_NF_CT_NETLINK"}},
 		{"tables of IPv6", fake{refuses: func(m *kernel.Message) (string, error) {

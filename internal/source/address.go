@@ -74,7 +74,7 @@ func parseEndpoint(s string) (netip.Addr, string) {
 	switch {
 	case problem != "":
 	case a.IsLinkLocalUnicast():
-		problem = "is a link-local address: use one that other nodes can reach"
+		problem = "is a link-local address: use one that can be routed"
 	default:
 		problem = specialProblem(a)
 	}
@@ -86,7 +86,7 @@ func specialProblem(a netip.Addr) string {
 	case a.IsUnspecified():
 		return "is the unspecified address: use a unicast address"
 	case a.IsLoopback():
-		return "is a loopback address: use one that other nodes can reach"
+		return "is a loopback address, which only the machine itself reaches: use an address of one of its interfaces"
 	case a.IsMulticast():
 		return "is a multicast address: use a unicast address"
 	case a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):

@@ -20,6 +20,7 @@ const maxNamed = 5
 type collector struct {
 	problems Errors
 	warnings Errors
+	objects  []*object
 	skipped  map[string]int // objects of other kinds, by kind
 	seen     map[model.Object]*object
 	snapshot model.Snapshot
@@ -40,9 +41,23 @@ func (c *collector) add(arg argument, files []content) {
 		}
 	}
 	if !usable && len(c.problems) == before {
+		c.problems = append(c.problems, misspeltKinds(files)...)
+	}
+	if !usable && len(c.problems) == before {
 		c.problems = append(c.problems, problem(arg.name, fmt.Errorf(
 			"no %s in it, only %s of other kinds: %s", knownKinds, manifest.Count(total, "object"), howToFill)))
 	}
+}
+
+// misspeltKinds returns the warnings about kinds, which are errors if there is
+// nothing else.
+func misspeltKinds(files []content) (out Errors) {
+	for _, f := range files {
+		for _, o := range f.objects {
+			out = append(out, o.warnings...)
+		}
+	}
+	return out
 }
 
 // emptiness returns an error if a file has no objects.
@@ -61,9 +76,12 @@ func (f *content) emptiness() error {
 
 func (c *collector) object(o *object) {
 	c.problems = append(c.problems, o.problems...)
-	c.warnings = append(c.warnings, o.warnings...)
-	if o.other != "" {
+	c.objects = append(c.objects, o)
+	switch {
+	case o.other != "" && len(o.warnings) == 0: // else the kind is misspelt
 		c.skipped[o.other]++
+		return
+	case o.other != "":
 		return
 	}
 	if o.id.Name == "" {
@@ -96,12 +114,22 @@ func (c *collector) finish() (*Input, error) {
 		return nil, c.problems
 	}
 	c.mergeLegacy()
-	var warnings []string
-	for _, w := range c.warnings {
-		warnings = append(warnings, w.Error())
+	orphans := c.review()
+	in := &Input{
+		Snapshot: &c.snapshot, Warnings: c.warnings, Objects: make(map[string]int),
+		Places: make(map[model.Object]manifest.Place, len(c.seen)),
 	}
-	warnings = append(manifest.Shorten(warnings, manifest.MaxShown), c.skippedKinds()...)
-	return &Input{Snapshot: &c.snapshot, Warnings: append(warnings, c.orphans()...)}, nil
+	for _, o := range c.objects {
+		if o.other == "" {
+			in.Objects[o.id.Kind]++
+		}
+		in.Warnings = append(in.Warnings, o.warnings...)
+		if o.service != nil {
+			in.Places[o.id] = o.Place
+		}
+	}
+	in.Warnings = slices.Concat(in.Warnings, orphans, c.skippedKinds())
+	return in, nil
 }
 
 // mergeLegacy adds the Endpoints objects of Services that have no slices.
@@ -123,7 +151,7 @@ func serviceOf(s *model.EndpointSlice) model.ServiceName {
 
 // skippedKinds returns for example
 // "skipped 3 objects of other kinds: Deployment 2, Pod 1".
-func (c *collector) skippedKinds() []string {
+func (c *collector) skippedKinds() Errors {
 	if len(c.skipped) == 0 {
 		return nil
 	}
@@ -135,23 +163,12 @@ func (c *collector) skippedKinds() []string {
 		total += c.skipped[n]
 		parts = append(parts, fmt.Sprintf("%s %d", terminal.Printable(n), c.skipped[n]))
 	}
-	return []string{fmt.Sprintf("skipped %s of other kinds: %s", manifest.Count(total, "object"), strings.Join(parts, ", "))}
+	skipped := aboutAll("skipped %s of other kinds: %s", manifest.Count(total, "object"), strings.Join(parts, ", "))
+	skipped[0].Note = true
+	return skipped
 }
 
-// orphans reports endpoints whose Service is not in the input.
-func (c *collector) orphans() []string {
-	var missing []string
-	for _, s := range c.snapshot.Slices {
-		n := serviceOf(s)
-		if _, has := c.seen[model.Object{Kind: "Service", Namespace: n.Namespace, Name: n.Name}]; !has {
-			missing = append(missing, terminal.Printable(n.String()))
-		}
-	}
-	if len(missing) == 0 {
-		return nil
-	}
-	slices.Sort(missing)
-	missing = slices.Compact(missing)
-	return []string{fmt.Sprintf("endpoints of %s that the input does not have are not used: %s",
-		manifest.Count(len(missing), "Service"), strings.Join(manifest.Shorten(missing, maxNamed), ", "))}
+// aboutAll returns a warning about the whole input.
+func aboutAll(format string, args ...any) Errors {
+	return Errors{{Err: fmt.Errorf(format, args...)}}
 }

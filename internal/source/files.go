@@ -43,8 +43,13 @@ type Files struct {
 // Input is the content of the files.
 type Input struct {
 	Snapshot *model.Snapshot
-	// Warnings do not prevent the use of the input.
-	Warnings []string
+	// Warnings are about objects that are used, but not as their author may expect.
+	Warnings Errors
+
+	// Objects is the number of objects of each kind that is read, served or not.
+	Objects map[string]int
+	// Places is where the Services are defined.
+	Places map[model.Object]manifest.Place
 }
 
 // Errors are all problems of the input, in its order.

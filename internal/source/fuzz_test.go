@@ -45,7 +45,7 @@ func FuzzLoad(f *testing.F) {
 		if err != nil {
 			checkErrors(t, err)
 		} else {
-			for _, w := range in.Warnings {
+			for _, w := range in.Warnings.Lines() {
 				if !isPlain(w) {
 					t.Errorf("a warning that cannot be printed: %q", w)
 				}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
 // kind is a kind of object that a file may hold.
@@ -26,6 +27,10 @@ var kinds = []kind{
 	{name: "Service", versions: []string{"v1"}, read: decode(func(f *Files, s *corev1.Service, o *object) (found []*FieldError) {
 		completeService(&s.Spec)
 		o.service, found = ConvertService(s, f.ProxyName)
+		o.selects = len(s.Spec.Selector) > 0
+		if servedBy(f.ProxyName, s.Labels) {
+			found = append(found, reviewService(s)...)
+		}
 		return found
 	})},
 	{name: "EndpointSlice", versions: []string{"discovery.k8s.io/v1"}, read: decode(func(_ *Files, s *discoveryv1.EndpointSlice, o *object) []*FieldError {
@@ -76,6 +81,27 @@ func findKind(name string) (*kind, bool) {
 	}
 	return &kinds[i], true
 }
+
+// misspelt returns the kind that the author of an object most likely meant, or
+// nothing. Other kinds of another API group are none of ours.
+func misspelt(kind, apiVersion string) string {
+	var names []string
+	for _, k := range kinds {
+		if apiVersion == "" || slices.Contains(k.versions, apiVersion) {
+			names = append(names, k.name)
+		}
+	}
+	if i := slices.IndexFunc(names, func(n string) bool { return strings.EqualFold(n, kind) }); i >= 0 {
+		return names[i]
+	}
+	if similar := suggest.Similar(kind, names); len(similar) > 0 {
+		return similar[0]
+	}
+	return ""
+}
+
+// isFromServer reports whether an object was read from an API server.
+func isFromServer(o metav1.Object) bool { return o.GetUID() != "" || o.GetResourceVersion() != "" }
 
 // foreign reports whether an API group may have kinds of its own by the names of
 // ours, as serving.knative.dev has its Service.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
 // object is one object of a file, converted.
@@ -28,6 +29,9 @@ type object struct {
 	cidrs    []netip.Prefix
 	problems Errors
 	warnings Errors
+	// fromServer is set if the object was read from an API server, and selects if the
+	// Service has a selector.
+	fromServer, selects bool
 }
 
 // content is the content of a file.
@@ -175,6 +179,9 @@ func (f *Files) object(m *manifest.Object, t metav1.TypeMeta) *object {
 		o := &object{Place: m.Place, other: t.Kind}
 		if known { // without the version the message would be confusing
 			o.other += " of " + t.APIVersion
+		} else if meant := misspelt(t.Kind, t.APIVersion); meant != "" {
+			o.warnings = Errors{m.Error(&FieldError{Field: "kind", Value: manifest.Quote(t.Kind), Warning: true,
+				Problem: "is not read" + suggest.DidYouMean([]string{meant})})}
 		}
 		return o
 	}
@@ -183,7 +190,7 @@ func (f *Files) object(m *manifest.Object, t metav1.TypeMeta) *object {
 	}
 	o := &object{Place: m.Place, id: model.Object{Kind: k.name}}
 	meta, found := k.read(f, m, o)
-	o.id.Name = meta.GetName()
+	o.id.Name, o.fromServer = meta.GetName(), isFromServer(meta)
 	if !k.cluster && o.id.Name != "" {
 		o.id.Namespace = cmp.Or(meta.GetNamespace(), metav1.NamespaceDefault)
 	}

@@ -98,7 +98,7 @@ func (f *followed) Load() (*model.Update, error) {
 		return nil, err
 	}
 	before := f.state.set(nil, input.Warnings, time.Now())
-	f.logNew(input.Warnings, before.Warnings)
+	f.logNew(f.State().Warnings, before.Warnings)
 	s := input.Snapshot
 	n, _ := s.Node(f.nodeName)
 	f.node.Store(n)
@@ -138,8 +138,8 @@ func (f *Files) Snapshot(log *slog.Logger) (*model.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, w := range input.Warnings {
-		log.Warn(w)
+	for _, line := range input.Warnings.Lines() {
+		log.Warn(line)
 	}
 	return input.Snapshot, nil
 }

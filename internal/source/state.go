@@ -1,11 +1,8 @@
 package source
 
 import (
-	"slices"
 	"sync"
 	"time"
-
-	"github.com/nftproxy/nftproxy/internal/manifest"
 )
 
 // State reports whether a source can be used.
@@ -34,7 +31,7 @@ type stateKeeper struct {
 }
 
 // set records an attempt to read the source, and returns the state before.
-func (k *stateKeeper) set(err error, warnings []string, now time.Time) State {
+func (k *stateKeeper) set(err error, warnings Errors, now time.Time) State {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	before, s := k.state, &k.state
@@ -47,7 +44,7 @@ func (k *stateKeeper) set(err error, warnings []string, now time.Time) State {
 		return before
 	}
 	s.LastSuccess = now
-	s.Warnings, s.Warned = manifest.Shorten(slices.Clone(warnings), manifest.MaxShown), len(warnings)
+	s.Warnings, s.Warned = warnings.Lines(), warnings.Count()
 	return before
 }
 

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nftproxy/nftproxy/internal/manifest"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/terminal"
+)
+
+// errInvalid ends validate with exit code 2. The output shows the problems.
+var errInvalid = errors.New("the input is invalid")
+
+type validateOptions struct {
+	files    []string
+	warnings warnings
+	output   string
+}
+
+func validateCommand() *cobra.Command {
+	var o validateOptions
+	c := &cobra.Command{
+		Use:   "validate -f FILE",
+		Short: "Check files without printing rules",
+		Long: `Read the files as "run" would, and print problems, warnings and a summary. This
+needs no kernel, no privileges and no configuration of a node.
+
+A problem makes the files unusable: an unknown field, an address that is none,
+an object that is defined twice. A warning is about objects that are served, but
+most likely not as their author expects, for example because the name of a port
+in an EndpointSlice is not that of the Service.
+
+With -o json, each problem and warning is an object with file, line, object,
+field and message: enough for an annotation in a code review.
+
+Exit code: 0 valid, 2 problems, or warnings with --strict.`,
+		Example: `  nftproxy validate -f services.yaml
+  nftproxy validate -f services/ --strict
+  kubectl get services,endpointslices -A -o yaml | nftproxy validate -f -
+  nftproxy validate -f services.yaml -o json | jq -r '.warnings[].message'
+  nftproxy validate -f services.yaml -o json |
+    jq -r '(.problems + .warnings)[] | "::warning file=\(.file),line=\(.line)::\(.message)"'`,
+		Args: noArguments,
+		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
+	}
+	c.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "`file` or directory with Services, EndpointSlices and Nodes, - for standard input; can be given several times")
+	_ = c.MarkFlagFilename("filename", "yaml", "yml", "json") // fails only for an unknown flag
+	o.warnings.addFlag(c)
+	c.Flags().StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
+	return c
+}
+
+// findings are what validate reports. The names of the JSON fields are stable.
+type findings struct {
+	Valid    bool           `json:"valid"` // with --strict, no warnings either
+	Summary  string         `json:"summary"`
+	Objects  map[string]int `json:"objects,omitempty"` // number of each kind
+	Problems []finding      `json:"problems"`
+	Warnings []finding      `json:"warnings"`
+	Notes    []finding      `json:"notes,omitempty"` // nothing is wrong
+}
+
+// finding is a problem or a warning; unknown fields are empty or zero.
+type finding struct {
+	File    string `json:"file,omitempty"`
+	Line    int    `json:"line,omitempty"`
+	Object  string `json:"object,omitempty"`
+	Field   string `json:"field,omitempty"`
+	Message string `json:"message"`
+
+	text string
+}
+
+func (o *validateOptions) run(c *cobra.Command) error {
+	if err := checkOutput(o.output, "text"); err != nil {
+		return err
+	}
+	if len(o.files) == 0 {
+		return errors.New("no input: name a file with -f, or - for standard input")
+	}
+	input, err := (&source.Files{Paths: o.files, Stdin: c.InOrStdin()}).Load()
+	var problems source.Errors
+	if err != nil && !errors.As(err, &problems) {
+		return err
+	}
+	f := o.find(input, problems)
+	if o.output == "json" {
+		err = f.json(c.OutOrStdout())
+	} else {
+		err = f.print(c.OutOrStdout())
+	}
+	if err == nil && !f.Valid {
+		return errInvalid
+	}
+	return err
+}
+
+// find returns the findings about an input, or about its problems.
+func (o *validateOptions) find(in *source.Input, problems source.Errors) *findings {
+	f := &findings{Problems: findingsOf(problems), Warnings: []finding{}}
+	if in == nil {
+		f.Summary = "invalid: " + manifest.Count(len(problems), "problem")
+		return f
+	}
+	isNote := func(e *manifest.Error) bool { return e.Note }
+	f.Warnings = findingsOf(slices.DeleteFunc(slices.Clone(in.Warnings), isNote))
+	f.Notes = findingsOf(slices.DeleteFunc(slices.Clone(in.Warnings), func(e *manifest.Error) bool { return !isNote(e) }))
+	for _, n := range model.Resolve(in.Snapshot, model.Config{}).Notices {
+		if n.Reason == model.Conflict { // the others depend on the node
+			at := in.Places[n.Object]
+			f.Warnings = append(f.Warnings, newFinding(&manifest.Error{Place: at, Object: n.Object.String(), Err: errors.New(n.Message)}))
+		}
+	}
+	f.Objects = in.Objects
+	f.Valid = !o.warnings.strict || len(f.Warnings) == 0
+	f.Summary = countKinds(in.Objects) + ": " + f.verdict()
+	return f
+}
+
+// countKinds returns for example "3 Services, 4 EndpointSlices, 1 Node".
+func countKinds(objects map[string]int) string {
+	var parts []string
+	for _, kind := range []string{"Service", "EndpointSlice", "Endpoints", "Node", "ServiceCIDR"} {
+		switch n := objects[kind]; {
+		case kind == "Endpoints" && n > 0:
+			parts = append(parts, fmt.Sprintf("%d Endpoints", n))
+		case n > 0:
+			parts = append(parts, manifest.Count(n, kind))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (f *findings) verdict() string {
+	switch n := len(f.Warnings); {
+	case n == 0:
+		return "valid"
+	case f.Valid:
+		return "valid, " + manifest.Count(n, "warning")
+	default:
+		return manifest.Count(n, "warning") + " (--strict)"
+	}
+}
+
+func findingsOf(all source.Errors) []finding {
+	out := make([]finding, 0, len(all))
+	for _, e := range all {
+		out = append(out, newFinding(e))
+	}
+	return out
+}
+
+func newFinding(e *manifest.Error) finding {
+	f := finding{File: e.File, Line: e.Line, Object: e.Object, Message: terminal.Printable(e.Err.Error()), text: e.Error()}
+	if field := (*source.FieldError)(nil); errors.As(e.Err, &field) {
+		f.Field = field.Field
+		f.Message = (&source.FieldError{Value: field.Value, Problem: field.Problem}).Error()
+	}
+	return f
+}
+
+func (f *findings) json(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	if err := e.Encode(f); err != nil {
+		return fmt.Errorf("write findings: %w", err)
+	}
+	return nil
+}
+
+// print writes a line for each problem and warning, the first ones if there are many,
+// and the summary.
+func (f *findings) print(w io.Writer) error {
+	var lines []string
+	for _, p := range f.Problems {
+		lines = append(lines, "error: "+p.text)
+	}
+	for _, p := range f.Warnings {
+		lines = append(lines, "warning: "+p.text)
+	}
+	lines = manifest.Shorten(slices.Clip(lines), shownFindings)
+	for _, n := range f.Notes {
+		lines = append(lines, "note: "+n.text)
+	}
+	lines = append(lines, f.Summary)
+	if _, err := fmt.Fprintln(w, strings.Join(lines, "\n")); err != nil {
+		return fmt.Errorf("write findings: %w", err)
+	}
+	return nil
+}
+
+// shownFindings is how many findings the text has; JSON has all of them.
+const shownFindings = 100

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+
+	"github.com/spf13/cobra"
+	logsapi "k8s.io/component-base/logs/api/v1"
+
+	"github.com/nftproxy/nftproxy/internal/manifest"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/terminal"
+)
+
+// warnings counts the warnings about the input.
+type warnings struct {
+	strict bool // they are errors
+	count  int
+	places map[model.Object]manifest.Place // of the Services in files
+}
+
+func (w *warnings) addFlag(c *cobra.Command) {
+	c.Flags().BoolVar(&w.strict, "strict", false, "treat warnings about the input as errors")
+}
+
+// input logs the warnings about files.
+func (w *warnings) input(log *slog.Logger, in *source.Input) {
+	w.count += in.Warnings.Count()
+	w.places = in.Places
+	for _, line := range in.Warnings.Lines() {
+		log.Warn(line)
+	}
+}
+
+// notices logs what cannot be served as the objects ask.
+func (w *warnings) notices(log *slog.Logger, all []model.Notice) {
+	w.count += len(all)
+	for _, n := range all[:min(len(all), manifest.MaxShown)] {
+		attrs := []any{"object", n.Object}
+		if at, ok := w.places[n.Object]; ok {
+			attrs = append(attrs, "at", at)
+		}
+		log.Warn(n.Message, attrs...)
+	}
+	if more := len(all) - manifest.MaxShown; more > 0 {
+		log.Warn(fmt.Sprintf("and %d more", more))
+	}
+}
+
+// check returns an error if there are warnings and they are errors.
+func (w *warnings) check() error {
+	if !w.strict || w.count == 0 {
+		return nil
+	}
+	return fmt.Errorf("--strict: %s about the input: nothing is done", manifest.Count(w.count, "warning"))
+}
+
+// onceLogger is the log of a command that ends by itself: in text, a person reads
+// warnings there.
+func onceLogger(w io.Writer, format string, level *slog.LevelVar) *slog.Logger {
+	log := newLogger(w, format, level)
+	if format == logsapi.JSONLogFormat {
+		return log
+	}
+	return slog.New(plainWarnings{log.Handler(), w})
+}
+
+// plainWarnings is a handler that writes a warning as a line such as
+// "warning: services.yaml: document 2 (line 15): Service shop/web: ...".
+type plainWarnings struct {
+	slog.Handler
+	w io.Writer
+}
+
+// Handle implements [slog.Handler].
+func (h plainWarnings) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level != slog.LevelWarn {
+		return h.Handler.Handle(ctx, r)
+	}
+	parts := map[string]string{}
+	var rest []string
+	r.Attrs(func(a slog.Attr) bool {
+		switch a.Key {
+		case "at", "object":
+			parts[a.Key] = a.Value.String() + ": "
+		default:
+			rest = append(rest, a.Key+": "+a.Value.String())
+		}
+		return true
+	})
+	line := parts["at"] + parts["object"] + r.Message
+	if len(rest) > 0 {
+		line += " (" + strings.Join(rest, ", ") + ")"
+	}
+	_, err := fmt.Fprintln(h.w, "warning:", terminal.Printable(line))
+	return err
+}
+
+// WithAttrs implements [slog.Handler]: such a log has attributes for each line.
+func (h plainWarnings) WithAttrs(attrs []slog.Attr) slog.Handler { return h.Handler.WithAttrs(attrs) }
+
+// WithGroup implements [slog.Handler].
+func (h plainWarnings) WithGroup(name string) slog.Handler { return h.Handler.WithGroup(name) }

@@ -1,0 +1,238 @@
+package source
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/nftproxy/nftproxy/internal/manifest"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/suggest"
+	"github.com/nftproxy/nftproxy/internal/terminal"
+)
+
+// review warns of objects of files that are valid by themselves and do not do
+// together what their author may expect. It is not for API servers: there Services
+// without endpoints and load balancers without an address are normal for a while,
+// and controllers write the slices. For the same reason some warnings are only for
+// objects that come from no API server.
+type review struct {
+	services map[model.ServiceName]*object   // all of them, served or not
+	slices   map[model.ServiceName][]*object // by the Service that they belong to
+}
+
+// review adds warnings to the objects, and returns those about the whole input.
+func (c *collector) review() Errors {
+	r := review{make(map[model.ServiceName]*object), make(map[model.ServiceName][]*object)}
+	for _, o := range c.objects {
+		switch o.id.Kind {
+		case "Service":
+			r.services[model.ServiceName{Namespace: o.id.Namespace, Name: o.id.Name}] = o
+		case "EndpointSlice":
+			r.add(o)
+		}
+	}
+	for _, o := range c.objects {
+		if o.id.Kind == "Endpoints" && len(o.slices) > 0 && len(r.slices[serviceOf(o.slices[0])]) == 0 { // (2.5)
+			r.add(o)
+		}
+	}
+	var orphans []*object
+	for _, o := range c.objects {
+		switch {
+		case o.service != nil:
+			r.service(o)
+		case len(o.slices) > 0 && r.services[serviceOf(o.slices[0])] == nil:
+			orphans = append(orphans, o)
+		case len(o.slices) > 0 && !o.fromServer:
+			r.unusedPorts(o)
+		}
+	}
+	return r.orphans(orphans)
+}
+
+// orphans warns of each slice whose Service is not in the input, or of all of them
+// together: there may be as many as slices.
+func (r *review) orphans(all []*object) Errors {
+	if len(all) > maxNamed {
+		var missing []string
+		for _, o := range all {
+			missing = append(missing, terminal.Printable(serviceOf(o.slices[0]).String()))
+		}
+		slices.Sort(missing)
+		missing = slices.Compact(missing)
+		return aboutAll("endpoints of %s that the input does not have are not used: %s",
+			manifest.Count(len(missing), "Service"), strings.Join(manifest.Shorten(missing, maxNamed), ", "))
+	}
+	for _, o := range all {
+		r.orphan(o)
+	}
+	return nil
+}
+
+func (r *review) add(o *object) {
+	if len(o.slices) > 0 {
+		n := serviceOf(o.slices[0])
+		r.slices[n] = append(r.slices[n], o)
+	}
+}
+
+// warn adds a warning about a field.
+func (o *object) warn(field, problem string) {
+	o.warnings = append(o.warnings, &manifest.Error{Place: o.Place, Object: o.id.String(),
+		Err: &FieldError{Field: field, Problem: problem, Warning: true}})
+}
+
+// service warns of ports without endpoints.
+func (r *review) service(o *object) {
+	all := r.slices[o.service.Name]
+	if len(all) == 0 {
+		r.noSlice(o)
+		return
+	}
+	filled := slices.DeleteFunc(slices.Clone(all), func(o *object) bool { return !o.hasHosts() })
+	if len(filled) == 0 {
+		return // scaled to zero
+	}
+	for i, p := range o.service.Ports {
+		if !slices.ContainsFunc(filled, func(s *object) bool { return s.hasPort(p) }) {
+			o.warn(fmt.Sprintf("spec.ports[%d]", i), portWithout(p, filled))
+		}
+	}
+}
+
+// noSlice warns of a Service to which no slice belongs. An API server makes one for
+// each Service with a selector.
+func (r *review) noSlice(o *object) {
+	label := fmt.Sprintf("the label %s: %s", discoveryv1.LabelServiceName, o.service.Name.Name)
+	switch {
+	case o.fromServer:
+	case o.selects:
+		o.warn("spec.selector", "is for Kubernetes, which makes EndpointSlices of it; here the Service has no endpoints: add an EndpointSlice with "+label)
+	default:
+		o.warn("", "has no endpoints: add an EndpointSlice with "+label)
+	}
+}
+
+func (o *object) hasHosts() bool {
+	return slices.ContainsFunc(o.slices, func(s *model.EndpointSlice) bool { return len(s.Hosts) > 0 })
+}
+
+func (o *object) hasPort(p model.ServicePort) bool {
+	return slices.ContainsFunc(o.ports(), func(e model.EndpointPort) bool { return e.Name == p.Name && e.Protocol == p.Protocol })
+}
+
+// ports returns the ports of a slice, or of all subsets of an Endpoints object.
+func (o *object) ports() (out []model.EndpointPort) {
+	for _, s := range o.slices {
+		for _, p := range s.Ports {
+			if !slices.Contains(out, p) {
+				out = append(out, p)
+			}
+		}
+	}
+	return out
+}
+
+// portWithout returns the problem with a port of a Service that no slice has.
+func portWithout(p model.ServicePort, filled []*object) string {
+	slice := filled[0]
+	begin := "has no endpoints: "
+	if p.Name != "" {
+		begin = "port " + p.Name + " has no endpoints: "
+	}
+	for _, o := range filled {
+		for _, e := range o.ports() {
+			if e.Name == p.Name {
+				return begin + fmt.Sprintf("%s has it with protocol %s, not %s: write \"protocol: %[3]s\" in its ports",
+					o.id, protocolName(e.Protocol), protocolName(p.Protocol))
+			}
+		}
+	}
+	var names []string
+	for _, e := range slice.ports() {
+		if e.Name == "" {
+			e.Name = "one without a name"
+		}
+		names = append(names, e.Name)
+	}
+	advice := ": give the port the same name in both"
+	switch similar := suggest.Similar(p.Name, names); {
+	case len(names) == 0:
+		return begin + slice.id.String() + " has no ports: name the port there, too"
+	case p.Name == "":
+		advice = ": name the port of the Service, too"
+	case len(similar) > 0:
+		advice = fmt.Sprintf(" (did you mean %s?)", p.Name)
+	}
+	return begin + fmt.Sprintf("%s has ports: %s", slice.id, strings.Join(manifest.Shorten(names, maxNamed), ", ")) + advice
+}
+
+func protocolName(p model.Protocol) string { return strings.ToUpper(p.String()) }
+
+// unusedPorts warns of ports of a slice that its Service does not have, unless the
+// Service has a port without endpoints: then that has the warning.
+func (r *review) unusedPorts(o *object) {
+	of := r.services[serviceOf(o.slices[0])]
+	if of.service == nil || slices.ContainsFunc(of.service.Ports, func(p model.ServicePort) bool { return !o.hasPort(p) }) {
+		return
+	}
+	for i, e := range o.ports() {
+		if !slices.ContainsFunc(of.service.Ports, func(p model.ServicePort) bool { return p.Name == e.Name && p.Protocol == e.Protocol }) {
+			o.warn(fmt.Sprintf("ports[%d]", i), fmt.Sprintf("port %s is not used: %s has no port of this name: add it there, or remove it here", e.Name, of.id))
+		}
+	}
+}
+
+// orphan warns of a slice whose Service is not in the input.
+func (r *review) orphan(o *object) {
+	n := serviceOf(o.slices[0])
+	field := serviceField(o)
+	var here, elsewhere []string
+	for s := range r.services {
+		switch {
+		case s.Namespace == n.Namespace:
+			here = append(here, s.Name)
+		case s.Name == n.Name:
+			elsewhere = append(elsewhere, s.Namespace)
+		}
+	}
+	slices.Sort(elsewhere)
+	problem := fmt.Sprintf("there is no Service %s in the input: the endpoints are not used", n)
+	if similar := suggest.Similar(n.Name, here); len(similar) > 0 {
+		problem += suggest.DidYouMean(similar[:1])
+	} else if len(elsewhere) > 0 {
+		problem += fmt.Sprintf(": it is in namespace %s: put both into the same one", elsewhere[0])
+	}
+	o.warn(field, problem)
+}
+
+// serviceField returns the field that names the Service of an object.
+func serviceField(o *object) string {
+	if o.id.Kind == "Endpoints" {
+		return "metadata.name"
+	}
+	return "metadata.labels[" + discoveryv1.LabelServiceName + "]"
+}
+
+// reviewService returns warnings about a Service of a file.
+func reviewService(s *corev1.Service) (found findings) {
+	ingress, byServer := s.Status.LoadBalancer.Ingress, isFromServer(s)
+	if s.Spec.ClusterIP == corev1.ClusterIPNone && len(s.Spec.ExternalIPs) > 0 {
+		found.warn("spec.externalIPs", nil, "are not served, because clusterIP None makes the Service headless: give it a clusterIP")
+	}
+	switch {
+	case s.Spec.Type != corev1.ServiceTypeLoadBalancer || s.Spec.ClusterIP == corev1.ClusterIPNone || len(ingress) > 0 || byServer:
+	case s.Spec.LoadBalancerIP != "":
+		found.warn("spec.loadBalancerIP", s.Spec.LoadBalancerIP, "is a request to a cloud provider and is not served: write status: {loadBalancer: {ingress: [{ip: "+s.Spec.LoadBalancerIP+"}]}}")
+	default:
+		found.warn("status.loadBalancer.ingress", nil, "missing: the Service has no load balancer address; write it there, because nftproxy assigns none")
+	}
+	if s.Spec.LoadBalancerIP != "" && s.Spec.Type != corev1.ServiceTypeLoadBalancer && !byServer {
+		found.warn("spec.loadBalancerIP", s.Spec.LoadBalancerIP, "is not served: write the address to spec.externalIPs, or to status.loadBalancer.ingress")
+	}
+	return found
+}
