@@ -52,6 +52,7 @@ lint: ## check formatting, vet, staticcheck, spelling, the workflow and go.mod
 	go run $(STATICCHECK) ./...
 	git grep -lz . -- '*.go' '*.md' Makefile scripts | xargs -0 go run $(MISSPELL) -error
 	go run $(ACTIONLINT)
+	go run $(ACTIONLINT) docs/ci/github.yaml
 	go mod tidy -diff
 
 .PHONY: golden

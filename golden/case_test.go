@@ -144,7 +144,7 @@ func (p *phase) result(name string) (text string, ok bool) {
 }
 
 // order is the order of new sections.
-var order = []string{"notices", "rules.nft", "flows", "plan"}
+var order = []string{"notices", "rules.nft", "flows", "services", "plan"}
 
 // check compares a section with the result, or rewrites it.
 func (p *phase) check(t *testing.T, name, got string) {

@@ -9,7 +9,8 @@
 //	-- rules.nft --   what "nftproxy render" prints, abridged
 //	-- flows --       connections: questions and, behind "->", answers
 //	-- input.yaml --  in cases about a change: the objects afterwards
-//	-- plan --        what "nftproxy diff" then prints
+//	-- services --    what changes by Service, as "nftproxy diff" prints it
+//	-- plan --        the elements of the rules that change then
 //
 // New flags, a new base or a new input begin the next phase of a case. Only the
 // first phase shows rules, every other one a plan, and flows where they matter.

@@ -7,12 +7,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nftproxy/nftproxy/internal/changes"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
-// TestRender compares the rules, the notices and the plans of each case.
+// TestRender compares the rules, the notices and the plans of each case, and what
+// changes by Service.
 func TestRender(t *testing.T) {
 	skeleton := readSkeleton(t)
 	forEachGolden(t, func(t *testing.T, c *testCase) {
@@ -24,10 +26,26 @@ func TestRender(t *testing.T) {
 				continue
 			}
 			next := plan.Settle(current, p.rules)
-			p.check(t, "plan", printed(t, plan.Diff(current, next)))
+			change := plan.Diff(current, next)
+			p.check(t, "services", summed(t, changes.Count(changes.Objects(c.phases[i-1].side(), p.side()), change)))
+			p.check(t, "plan", printed(t, change))
 			current = next
 		}
 	})
+}
+
+// side returns the phase as one side of a comparison.
+func (p *phase) side() changes.Side {
+	return changes.Side{Snapshot: p.input.Snapshot, Routing: p.routing}
+}
+
+func summed(t *testing.T, services []changes.Service) string {
+	t.Helper()
+	var b strings.Builder
+	if err := changes.Print(&b, services, 0, false); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
 }
 
 func printed(t *testing.T, p *plan.Plan) string {

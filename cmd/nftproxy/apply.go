@@ -48,7 +48,7 @@ Exit code: 0 applied, 2 error, or a warning with --strict.`,
 	o.warnings.addFlag(c)
 	o.addReportFlags(c)
 	c.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print nothing but errors")
-	o.format, o.colour = "text", "auto"
+	o.format = "text"
 	return c
 }
 

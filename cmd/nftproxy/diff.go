@@ -55,7 +55,8 @@ API server, and print the plan that "apply" would carry out. Nothing is changed.
 With --from, compare two inputs instead: that plan is for a node that runs with
 the files of --from. It needs neither root nor a kernel nor a network. Endpoints
 keep their slots as on a node. Flags about the node and the pods apply to both
-inputs; warnings are about the new one.
+inputs; warnings are about the new one. Ranges for --nodeport-addresses select
+addresses of the Node object, as in "render".
 
 The plan names the Services that change, with what changes for their clients,
 and then the elements of the rules. Lanes that no Service uses any more stay for
@@ -78,7 +79,6 @@ Exit code: 0 no changes, 1 changes, 2 error, or a warning with --strict.`,
 	_ = c.MarkFlagFilename("from", "yaml", "yml", "json") // fails only for an unknown flag
 	c.Flags().StringVarP(&o.format, "output", "o", "text", "`format`: text, json, or markdown for a pull request")
 	o.addReportFlags(c)
-	c.Flags().StringVar(&o.colour, "color", "auto", "`when` to colour the text: auto, always or never; auto respects NO_COLOR")
 	return c
 }
 
@@ -88,7 +88,7 @@ func (o *diffOptions) run(c *cobra.Command) error {
 	}
 	r, err := o.report(c)
 	if err != nil {
-		return o.explain(err)
+		return o.hint(err)
 	}
 	meterOf(c).Stop()
 	if err := o.print(c.OutOrStdout(), r); err != nil {
@@ -100,8 +100,8 @@ func (o *diffOptions) run(c *cobra.Command) error {
 	return nil
 }
 
-// explain adds a hint for two inputs that were given as one.
-func (o *diffOptions) explain(err error) error {
+// hint adds what to do for two inputs that were given as one.
+func (o *diffOptions) hint(err error) error {
 	if len(o.files) > 1 && len(o.from) == 0 && strings.Contains(err.Error(), " twice") {
 		return fmt.Errorf("%w\nto compare two inputs, give the old one with --from: nftproxy diff --from OLD -f NEW", err)
 	}
@@ -143,7 +143,10 @@ func (o *diffOptions) betweenInputs(c *cobra.Command) (*report, error) {
 	}
 	before, errBefore := o.before(c, cfg)
 	after, errAfter := o.sideOf(c, cfg, log)
-	if err := errors.Join(ofSide("--from", errBefore), ofSide("-f", errAfter)); err != nil {
+	if len(o.files) > 0 {
+		errAfter = ofSide("-f", errAfter)
+	}
+	if err := errors.Join(ofSide("--from", errBefore), errAfter); err != nil {
 		return nil, err
 	}
 	o.phase(c, "comparing %d frontends", len(after.Routing.Routes))

@@ -82,7 +82,7 @@ func TestDiffFromErrors(t *testing.T) {
 		{"--from GOOD -f BAD", "nftproxy: -f: BAD"},
 		{"--from missing.yaml -f BAD", "nftproxy: --from: missing.yaml"},
 		{"--from missing.yaml -f BAD", "\n-f: BAD"},
-		{"--from GOOD", "nftproxy: -f: no input"},
+		{"--from GOOD", "nftproxy: no input"},
 		{"--from - -f -", "standard input can be read once"},
 		{"--from GOOD --from GOOD -f GOOD", "--from: GOOD: is given twice"},
 		{"-f GOOD -f GOOD", "give the old one with --from: nftproxy diff --from OLD -f NEW"},

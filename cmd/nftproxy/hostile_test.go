@@ -91,7 +91,7 @@ func TestHostileNames(t *testing.T) {
 	ns := netlab.TestNamespace(t)
 	for _, command := range []string{
 		"render", "render -o json", "explain tcp 10.96.0.10:80", "explain tcp 10.96.0.10:80 -o json",
-		"explain tcp 10.96.0.11:80", "diff", "diff -o json", "diff --color never", "apply",
+		"explain tcp 10.96.0.11:80", "diff", "diff -o json", "diff -o markdown", "diff --color never", "apply",
 	} {
 		for _, format := range []string{"text", "json"} {
 			args := append(strings.Fields(command), "-f", path, "--hostname-override", "node-1", "--logging-format", format)
@@ -187,7 +187,7 @@ func TestHostileKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	address := unusedAddress()
-	for _, command := range []string{"diff -f FILE", "diff -o json -f FILE", "explain tcp 10.96.0.99:81", "explain -o json tcp 10.96.0.99:81",
+	for _, command := range []string{"diff -f FILE", "diff -o json -f FILE", "diff -o markdown -f FILE", "explain tcp 10.96.0.99:81", "explain -o json tcp 10.96.0.99:81",
 		"status --metrics-bind-address " + address, "status -o json --metrics-bind-address " + address, "apply -f FILE"} {
 		r := in(t, ns, strings.Fields(strings.ReplaceAll(command, "FILE", path))...)
 		if r.code == exitError {

@@ -1,38 +1,16 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/creack/pty"
 
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
-
-// openTerminal returns both ends of a terminal.
-func openTerminal(t *testing.T) (master, slave *os.File) {
-	t.Helper()
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = master.Close() })
-	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
-	}
-	if err == nil {
-		slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return master, slave
-}
 
 // TestProgress: 12.68, on a terminal a command that takes long shows what it does, and
 // erases that in the end.
@@ -49,7 +27,11 @@ func TestProgress(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ns := netlab.TestNamespace(t)
-			master, slave := openTerminal(t)
+			master, slave, err := pty.Open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer master.Close()
 			input, feed := io.Pipe()
 			cmd := exec.Command(os.Args[0], c.args...)
 			cmd.Env = append(os.Environ(), beProgram+"=1", "TERM=xterm")
@@ -79,4 +61,54 @@ func TestProgress(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestColours: what is written to a terminal has colours, unless NO_COLOR or the
+// terminal forbids it; --color decides over both.
+func TestColours(t *testing.T) {
+	old, path := writeFile(t, service), writeFile(t, strings.Replace(service, "10.128.1.2", "10.128.1.9", 1))
+	for _, command := range []string{"diff --from " + old + " -f " + path, "apply -f " + path, "cleanup"} {
+		for _, c := range []struct {
+			env, flag string
+			want      bool
+		}{
+			{"TERM=xterm", "", true},
+			{"TERM=dumb", "", false},
+			{"NO_COLOR=1", "", false},
+			{"NO_COLOR=", "", true},
+			{"NO_COLOR=1", "--color=always", true},
+			{"TERM=xterm", "--color=never", false},
+		} {
+			if command == "cleanup" && c.flag != "" {
+				continue
+			}
+			ns := netlab.TestNamespace(t)
+			if r := in(t, ns, "apply", "-f", old); r.code != 0 {
+				t.Fatal(r.stderr)
+			}
+			if got := onTerminal(t, ns, strings.Fields(command+" "+c.flag), c.env); strings.Contains(got, "\x1b[") != c.want {
+				t.Errorf("%s %s nftproxy %s: %q", c.env, c.flag, command, got)
+			}
+		}
+	}
+}
+
+// onTerminal returns what the program writes to a terminal.
+func onTerminal(t *testing.T, ns *netlab.Namespace, args []string, env string) string {
+	t.Helper()
+	master, slave, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer master.Close()
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), beProgram+"=1", "TERM=xterm", env)
+	cmd.Stdout, cmd.Stderr = slave, slave
+	if err := ns.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	_ = slave.Close()
+	text, _ := io.ReadAll(master) // ends with an error when the program does
+	_ = cmd.Wait()                // diff ends with 1
+	return string(text)
 }

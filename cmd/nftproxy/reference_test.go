@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-var update = flag.Bool("update", false, "write docs/cli.md and docs/man")
+var update = flag.Bool("update", false, "write docs/cli.md, docs/man and the generated parts of docs/ci.md")
 
 const (
 	referencePage = "../../docs/cli.md"

@@ -37,6 +37,7 @@ type reportOptions struct {
 
 func (o *reportOptions) addReportFlags(c *cobra.Command) {
 	c.Flags().StringVar(&o.elements, "elements", "auto", fmt.Sprintf("`when` to list every changed element of the rules: auto, always or never; auto lists up to %d, and %d Services", listedElements, listedServices))
+	c.Flags().StringVar(&o.colour, "color", "auto", "`when` to colour the text: auto, always or never; auto respects NO_COLOR")
 }
 
 func (o *reportOptions) check(w io.Writer, formats ...string) (err error) {
@@ -104,7 +105,7 @@ func useColour(when string, w io.Writer) (bool, error) {
 		return false, nil
 	case "auto":
 		f, ok := w.(*os.File)
-		return ok && os.Getenv("NO_COLOR") == "" && term.IsTerminal(int(f.Fd())), nil
+		return ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd())), nil
 	}
 	return false, fmt.Errorf("--color: unknown value %q: use auto, always or never", when)
 }

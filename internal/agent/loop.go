@@ -29,7 +29,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.begin()
 	a.changed.Store(false)
 	var err error
-	if a.update, err = a.Load(); err != nil {
+	if a.update, err = a.firstLoad(); err != nil {
 		return err
 	}
 	defer a.affinity.running.Wait()

@@ -5,8 +5,22 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
+
+// slowRead is how long the first read of the source may take without a log line.
+const slowRead = time.Second
+
+// firstLoad reads the source, and logs that if it took long: many files do.
+func (a *Agent) firstLoad() (*model.Update, error) {
+	start := time.Now()
+	u, err := a.Load()
+	if took := time.Since(start); err == nil && took >= slowRead {
+		a.Log.Info("objects read", "services", len(u.Services), "duration", took.Round(time.Millisecond))
+	}
+	return u, err
+}
 
 // loadPace is the time between two log lines about a load (12.68).
 const loadPace = 5 * time.Second

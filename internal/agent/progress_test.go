@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
@@ -43,6 +44,29 @@ func TestPaced(t *testing.T) {
 			}
 			if n != c.parts || got != c.want {
 				t.Errorf("%d of %d parts, %q", n, c.parts, got)
+			}
+		})
+	}
+}
+
+// TestSlowRead: 12.68, the first read of the source is logged if it takes long, and
+// later ones never.
+func TestSlowRead(t *testing.T) {
+	for took, want := range map[time.Duration]int{10 * time.Millisecond: 0, 3 * time.Second: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFixture()
+			f.load = func() (*model.Snapshot, error) {
+				time.Sleep(took)
+				return snapshot(), nil
+			}
+			f.start(t)
+			time.Sleep(took)
+			synctest.Wait()
+			f.agent.Changed()
+			time.Sleep(took)
+			synctest.Wait()
+			if n := strings.Count(f.log.String(), "msg=\"objects read\" services=1 duration=3s"); n != want {
+				t.Errorf("after %v: %d lines in %s", took, n, f.log)
 			}
 		})
 	}

@@ -278,3 +278,33 @@ func TestRivals(t *testing.T) {
 		}
 	}
 }
+
+// TestConnections: what happens to established connections depends on the protocol and
+// on whether an endpoint still serves (9.3, 9.4, 9.8).
+func TestConnections(t *testing.T) {
+	for _, c := range []struct{ name, from, to, want string }{
+		{"removed", "- {addresses: [10.0.1.1]}\n", "", "UDP flows move to another one|TCP connections stay with their endpoint"},
+		{"not ready", "[10.0.1.1]", "[10.0.1.1], conditions: {ready: false, serving: false}", "UDP flows move to another one|TCP connections stay with their endpoint"},
+		{"still serving", "[10.0.1.1]", "[10.0.1.1], conditions: {ready: false, serving: true, terminating: true}", "connections continue|connections continue"},
+		{"no longer serving", "[10.0.1.1]", "[10.0.1.1], conditions: {ready: false, serving: false, terminating: true}",
+			"UDP flows move to another one|TCP connections stay with their endpoint"},
+		{"added", "- {addresses: [10.0.1.1]}\n", "- {addresses: [10.0.1.1]}\n- {addresses: [10.0.1.9]}\n", "|"},
+		{"port", ", {name: dns, port: 53, protocol: UDP}]\n---", "]\n---", "UDP flows end"},
+		{"Service", web, "", "TCP connections continue, UDP flows end"},
+	} {
+		services, _ := planned(t, node+web, node+strings.Replace(web, c.from, c.to, 1))
+		var got []string
+		for _, s := range services {
+			for _, d := range s.Details {
+				got = append(got, d.Connections)
+			}
+		}
+		if strings.Join(got, "|") != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+	bound, _ := planned(t, node+cart, node+strings.Replace(cart, "10.0.0.5", "10.0.0.9", 1))
+	if got := bound[0].Details[0].Connections; got != "TCP connections stay with their endpoint; clients bound to it are balanced again" {
+		t.Errorf("with affinity: %q", got)
+	}
+}

@@ -52,57 +52,73 @@ func whole(own []*frontend, others []pair, side func(pair) *frontend) Detail {
 // String returns for example "tcp 10.96.0.1:80", and the kind unless it is the
 // ClusterIP.
 func (f *frontend) String() string {
-	text := f.Frontend.String()
-	if f.Frontend.Address.IsUnspecified() { // a NodePort on all addresses that serve them
-		return fmt.Sprintf("%s NodePort %d", f.Protocol, f.Port)
+	if f.kind == model.ClusterIP {
+		return f.where()
 	}
-	if f.kind != model.ClusterIP {
-		text += " (" + f.kind.String() + ")"
+	return f.where() + " (" + f.kind.String() + ")"
+}
+
+// where returns for example "tcp 10.96.0.1:80", or "tcp *:30080" for a NodePort on all
+// addresses that serve NodePorts.
+func (f *frontend) where() string {
+	if f.Address.IsUnspecified() {
+		return fmt.Sprintf("%s *:%d", f.Protocol, f.Port)
 	}
-	return text
+	return f.Frontend.String()
 }
 
 // frontends describes frontends that come and go. One that takes the place of another
-// one of its kind and port is a change.
+// one of its port, kind and family is a change.
 func (s *subject) frontends() (out []Detail) {
+	successor := s.successors()
+	replaces := make(map[*frontend]bool)
+	var added, removed []*frontend
+	for _, f := range s.removed {
+		now := successor[f]
+		if now == nil {
+			removed = append(removed, f)
+			continue
+		}
+		replaces[now] = true
+		out = append(out, Detail{Kind: KindFrontends, Old: f.where(), New: now.where(), Connections: goneWith(s.removed),
+			Text: fmt.Sprintf("%s%s %s → %s", s.portPrefix(f.port), f.kind, f.where(), now.where())})
+	}
+	for _, f := range s.added {
+		if !replaces[f] {
+			added = append(added, f)
+		}
+	}
+	if list := texts(added); len(list) > 0 {
+		out = append(out, Detail{Kind: KindFrontends, Text: number(len(list), "frontend") + " added (" + shorten(list) + ")", Added: list})
+	}
+	if list := texts(removed); len(list) > 0 {
+		out = append(out, Detail{Kind: KindFrontends, Text: number(len(list), "frontend") + " removed (" + shorten(list) + ")", Removed: list,
+			Connections: goneWith(removed)})
+	}
+	return out
+}
+
+// successors returns the frontends that take the place of others: each is the only one
+// of its port, kind and family that comes, and the other one the only one that goes.
+func (s *subject) successors() map[*frontend]*frontend {
 	type place struct {
 		port   model.PortName
 		kind   model.Kind
 		family model.Family
 	}
-	placeOf := func(f *frontend) place { return place{f.port, f.kind, model.FamilyOf(f.Address)} }
-	were, are := make(map[place][]*frontend), make(map[place][]*frontend)
-	for _, f := range s.removed {
-		were[placeOf(f)] = append(were[placeOf(f)], f)
-	}
-	for _, f := range s.added {
-		are[placeOf(f)] = append(are[placeOf(f)], f)
-	}
-	var added, removed []*frontend
-	for _, f := range s.removed {
-		p := placeOf(f)
-		if len(were[p]) == 1 && len(are[p]) == 1 {
-			d := Detail{Kind: KindFrontends, Old: f.Frontend.String(), New: are[p][0].Frontend.String()}
-			d.Text = fmt.Sprintf("%s%s %s → %s", s.portPrefix(f.port), f.kind, d.Old, d.New)
-			d.Connections = goneWith(s.removed)
-			out = append(out, d)
-			continue
+	group := func(all []*frontend) map[place][]*frontend {
+		out := make(map[place][]*frontend)
+		for _, f := range all {
+			p := place{f.port, f.kind, model.FamilyOf(f.Address)}
+			out[p] = append(out[p], f)
 		}
-		removed = append(removed, f)
+		return out
 	}
-	for _, f := range s.added {
-		if p := placeOf(f); len(were[p]) != 1 || len(are[p]) != 1 {
-			added = append(added, f)
+	out, are := make(map[*frontend]*frontend), group(s.added)
+	for p, were := range group(s.removed) {
+		if now := are[p]; len(were) == 1 && len(now) == 1 {
+			out[were[0]] = now[0]
 		}
-	}
-	if len(added) > 0 {
-		list := texts(added)
-		out = append(out, Detail{Kind: KindFrontends, Text: number(len(added), "frontend") + " added (" + shorten(list) + ")", Added: list})
-	}
-	if len(removed) > 0 {
-		list := texts(removed)
-		out = append(out, Detail{Kind: KindFrontends, Text: number(len(removed), "frontend") + " removed (" + shorten(list) + ")", Removed: list,
-			Connections: goneWith(removed)})
 	}
 	return out
 }
@@ -142,7 +158,7 @@ func (s *subject) moves() (out []Detail) {
 	note := func(pairs []pair, direction string, other func(pair) model.ServiceName) {
 		byService := make(map[model.ServiceName][]string)
 		for _, p := range pairs {
-			byService[other(p)] = append(byService[other(p)], p.after.Frontend.String())
+			byService[other(p)] = append(byService[other(p)], p.after.where())
 		}
 		for _, name := range slices.SortedFunc(maps.Keys(byService), model.ServiceName.Compare) {
 			list := byService[name]
@@ -173,7 +189,7 @@ func (s *subject) renamed() (out []Detail) {
 			note(Detail{Kind: KindFrontends, Old: a, New: b, Text: fmt.Sprintf("name of port %d: %q → %q", p.after.Port, a, b)})
 		}
 		if a, b := p.before.kind, p.after.kind; a != b {
-			note(Detail{Kind: KindFrontends, Old: a.String(), New: b.String(), Text: fmt.Sprintf("%s: %s → %s", p.after.Frontend, a, b)})
+			note(Detail{Kind: KindFrontends, Old: a.String(), New: b.String(), Text: fmt.Sprintf("%s: %s → %s", p.after.where(), a, b)})
 		}
 	}
 	return out
@@ -189,36 +205,16 @@ var effects = map[model.Verdict]string{
 // verdicts describes frontends that begin or cease to take connections.
 func (s *subject) verdicts() (out []Detail) {
 	groups := make(map[verdictKey][]string)
-	note := func(who string, before, after *model.Verdict, f *frontend) {
-		key := verdictKey{who, "", after.String()}
-		if before != nil {
-			key.old = before.String()
-		}
-		groups[key] = append(groups[key], f.String())
-	}
-	compare := func(before, after *frontend) {
-		switch {
-		case before == nil && after.inside == after.outside && after.inside != model.Forward:
-			note("", nil, &after.inside, after)
-		case before == nil && after.outside != model.Forward && after.inside != after.outside:
-			note("outside", nil, &after.outside, after)
-		case before == nil:
-		case before.inside != after.inside && after.inside == after.outside:
-			note("", &before.inside, &after.inside, after)
-		default:
-			if before.inside != after.inside {
-				note("inside", &before.inside, &after.inside, after)
-			}
-			if before.outside != after.outside {
-				note("outside", &before.outside, &after.outside, after)
-			}
-		}
-	}
 	for _, f := range s.added {
-		compare(nil, f)
+		for _, key := range changedVerdicts(&frontend{inside: model.Forward, outside: model.Forward}, f) {
+			key.old = "" // it was not there
+			groups[key] = append(groups[key], f.String())
+		}
 	}
 	for _, p := range slices.Concat(s.stays, s.gained) {
-		compare(p.before, p.after)
+		for _, key := range changedVerdicts(p.before, p.after) {
+			groups[key] = append(groups[key], p.after.String())
+		}
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(groups), verdictKey.compare) {
 		out = append(out, s.verdictDetail(key, groups[key]))
@@ -226,8 +222,27 @@ func (s *subject) verdicts() (out []Detail) {
 	return out
 }
 
+// changedVerdicts returns what changes for clients inside and outside of the cluster,
+// as one if it is the same for both in the end.
+func changedVerdicts(before, after *frontend) (out []verdictKey) {
+	inside := verdictKey{"inside", before.inside.String(), after.inside.String()}
+	outside := verdictKey{"outside", before.outside.String(), after.outside.String()}
+	switch {
+	case inside.differs() && after.inside == after.outside:
+		return []verdictKey{{"", inside.old, inside.new}}
+	case inside.differs():
+		out = append(out, inside)
+	}
+	if outside.differs() {
+		out = append(out, outside)
+	}
+	return out
+}
+
 // verdictKey groups frontends with the same change of verdict.
 type verdictKey struct{ who, old, new string }
+
+func (k verdictKey) differs() bool { return k.old != k.new }
 
 func (k verdictKey) compare(o verdictKey) int {
 	return cmp.Or(cmp.Compare(k.who, o.who), cmp.Compare(k.old, o.old), cmp.Compare(k.new, o.new))

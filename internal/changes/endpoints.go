@@ -45,7 +45,7 @@ func (s *subject) endpoints() (out []Detail) {
 
 func (c *portChange) add(p pair) {
 	c.pairs = append(c.pairs, p)
-	c.affinity = c.affinity || p.before.affinity > 0
+	c.affinity = c.affinity || p.before.affinity > 0 && p.after.affinity > 0
 	for _, e := range p.before.endpoints {
 		c.before[e.address] = e.weight
 	}
@@ -75,48 +75,64 @@ func (c *portChange) compare() {
 // exchanged describes endpoints that come and go: as replaced if their number stays.
 // Endpoints that are only left out, or used again, are described by their condition.
 func (s *subject) exchanged(port model.PortName, c *portChange) (out []Detail) {
-	gone, left := split(c.removed, func(a address) condition { return s.stateAfter(port, a) })
-	fresh, back := split(c.added, func(a address) condition { return s.stateBefore(port, a) })
+	gone, left := split(c.removed, func(a address) state { return s.stateAfter(port, a) })
+	fresh, back := split(c.added, func(a address) state { return s.stateBefore(port, a) })
 	lost := stays(c.pairs)
 	if c.affinity && len(c.removed) > 0 {
 		lost += "; clients bound to it are balanced again"
 	}
-	if len(gone) == len(fresh) && len(gone) > 0 {
+	note := func(text string, d Detail) {
+		d.Kind, d.Text = KindEndpoints, number(max(len(d.Added), len(d.Removed)), "endpoint")+" "+text
+		out = append(out, d)
+	}
+	switch {
+	case len(gone) == len(fresh) && len(gone) > 0:
 		list := make([]string, len(gone))
 		for i := range gone {
 			list[i] = gone[i].String() + " → " + fresh[i].String()
 		}
-		out = append(out, Detail{Kind: KindEndpoints, Text: number(len(gone), "endpoint") + " replaced (" + shorten(list) + ")",
-			Added: texts(fresh), Removed: texts(gone), Connections: lost})
-	} else {
+		note("replaced ("+shorten(list)+")", Detail{Added: texts(fresh), Removed: texts(gone), Connections: lost})
+	default:
 		if len(fresh) > 0 {
-			out = append(out, Detail{Kind: KindEndpoints, Text: number(len(fresh), "endpoint") + " added (" + shorten(texts(fresh)) + ")", Added: texts(fresh)})
+			note("added ("+shorten(texts(fresh))+")", Detail{Added: texts(fresh)})
 		}
 		if len(gone) > 0 {
-			out = append(out, Detail{Kind: KindEndpoints, Text: number(len(gone), "endpoint") + " removed (" + shorten(texts(gone)) + ")", Removed: texts(gone), Connections: lost})
+			note("removed ("+shorten(texts(gone))+")", Detail{Removed: texts(gone), Connections: lost})
 		}
 	}
-	for _, why := range slices.Sorted(maps.Keys(left)) {
-		list := texts(left[why])
-		out = append(out, Detail{Kind: KindEndpoints, Text: fmt.Sprintf("%s %s (%s)", number(len(list), "endpoint"), why, shorten(list)), New: string(why), Removed: list,
-			Connections: "connections continue while it serves"})
+	for _, group := range left {
+		d := Detail{New: string(group.why), Removed: texts(group.endpoints), Connections: lost}
+		if group.serving {
+			d.Connections = "connections continue"
+		}
+		note(fmt.Sprintf("%s (%s)", group.why, shorten(d.Removed)), d)
 	}
-	for _, why := range slices.Sorted(maps.Keys(back)) {
-		list := texts(back[why])
-		out = append(out, Detail{Kind: KindEndpoints, Text: fmt.Sprintf("%s used again (%s), before: %s", number(len(list), "endpoint"), shorten(list), why), Old: string(why), Added: list})
+	for _, group := range back {
+		d := Detail{Old: string(group.why), Added: texts(group.endpoints)}
+		note(fmt.Sprintf("used again (%s), before: %s", shorten(d.Added), group.why), d)
 	}
 	return out
 }
 
-// split separates the endpoints that are only left out, by their condition.
-func split(endpoints []address, state func(address) condition) (absent []address, present map[condition][]address) {
-	present = make(map[condition][]address)
+// group has the endpoints in one state.
+type group struct {
+	state
+	endpoints []address
+}
+
+// split separates the endpoints that are only left out, by their state.
+func split(endpoints []address, stateOf func(address) state) (absent []address, present []group) {
 	for _, a := range endpoints {
-		if why := state(a); why != "" {
-			present[why] = append(present[why], a)
-		} else {
+		now := stateOf(a)
+		if now.why == "" {
 			absent = append(absent, a)
+			continue
 		}
+		i := slices.IndexFunc(present, func(g group) bool { return g.state == now })
+		if i < 0 {
+			i, present = len(present), append(present, group{state: now})
+		}
+		present[i].endpoints = append(present[i].endpoints, a)
 	}
 	return absent, present
 }

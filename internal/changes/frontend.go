@@ -48,4 +48,4 @@ func sortEndpoints(endpoints []endpoint) []endpoint {
 type address = netip.AddrPort
 
 // stateOf returns why an endpoint takes no new connections.
-type stateOf func(model.PortName, address) condition
+type stateOf func(model.PortName, address) state

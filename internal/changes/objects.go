@@ -72,11 +72,17 @@ const (
 	elsewhere   condition = "not used on this node" // because of policies or topology hints
 )
 
+// state is why an endpoint takes no new connections, and whether it still serves.
+type state struct {
+	why     condition
+	serving bool
+}
+
 // conditions returns a function that says why an endpoint that takes no connections
 // does not. Slices are indexed when it is first called.
 func conditions(s *model.Snapshot) stateOf {
 	var slicesOf map[model.ServiceName][]*model.EndpointSlice
-	return func(port model.PortName, at address) condition {
+	return func(port model.PortName, at address) state {
 		if slicesOf == nil {
 			slicesOf = make(map[model.ServiceName][]*model.EndpointSlice)
 			for _, slice := range s.Slices {
@@ -86,10 +92,10 @@ func conditions(s *model.Snapshot) stateOf {
 		}
 		for _, e := range model.Endpoints(port, model.FamilyOf(at.Addr()), slicesOf[port.Service]) {
 			if e.Address() == at {
-				return conditionOf(e.Host)
+				return state{conditionOf(e.Host), e.Host.Serving}
 			}
 		}
-		return ""
+		return state{}
 	}
 }
 

@@ -64,7 +64,7 @@ type comparison struct {
 type sides struct{ before, after int }
 
 func newComparison() *comparison {
-	none := func(model.PortName, address) condition { return "" }
+	none := func(model.PortName, address) state { return state{} }
 	return &comparison{make(map[model.ServiceName][]pair), make(map[model.ServiceName]*sides), none, none}
 }
 
