@@ -102,6 +102,7 @@ func (f *Feed) table() (*table, error) {
 	}
 	read := time.Now()
 	t := newTable(routing, connections, f.config.Counted, f.last)
+	t.report = f.config.Status.Summary(routing)
 	t.at, t.uptime, t.cost = read, read.Sub(f.started), time.Since(begin)
 	f.last, f.details = t, make(map[string]*Detail)
 	return t, nil
@@ -197,7 +198,7 @@ func (f *Feed) sample(q query) (*Sample, error) {
 	if err != nil {
 		return nil, err
 	}
-	report, now := f.config.Status.Summary(t.routing), time.Now()
+	report, now := t.report, time.Now()
 	// As the clock, as it is set now, would have shown the time.
 	onClock := func(t time.Time) time.Time { return now.Add(-now.Sub(t)) }
 	s := &Sample{

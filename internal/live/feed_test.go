@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -137,6 +138,21 @@ func TestFeed(t *testing.T) {
 		r := live.RatesOf(first, second)
 		if web := (model.ServiceName{Namespace: "shop", Name: "web-0"}); !r.Known || r.Total != 4 || r.Services[web] != 3 {
 			t.Errorf("rates %+v", r)
+		}
+		// A change of the routes is seen, and so is one that leaves the number of them.
+		n.routing = services(5)
+		n.count(7, 5, 0, 11)
+		time.Sleep(2 * time.Second)
+		if s, _ := get(t, f, ""); s.Totals.Services != 5 || s.Totals.Endpoints != 10 || len(s.Services) != 5 || s.Services[0].Endpoints != 2 {
+			t.Errorf("another Service: %+v", s.Totals)
+		}
+		n.routing.Routes[2].Choice = &model.Choice{}
+		routes := slices.Clone(n.routing.Routes)
+		routes[1].Choice = &model.Choice{}
+		n.routing = &model.Routing{Routes: routes}
+		time.Sleep(2 * time.Second)
+		if s, _ := get(t, f, ""); s.Totals.Endpoints != 6 || s.Totals.Unserved != 2 {
+			t.Errorf("two Services without endpoints: %+v", s.Totals)
 		}
 		if second.RecentSince != first.Uptime || *second.Services[0].Recent != 6 || second.Instance != first.Instance || !second.Time.After(first.Time) {
 			t.Errorf("second sample %+v", second)

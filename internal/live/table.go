@@ -20,6 +20,7 @@ type table struct {
 	cost   time.Duration // of making it, and of the details that were read since
 	since  time.Duration // uptime of the table before, to which Recent refers; zero: none
 
+	report      *status.Report // without what follows from the routing
 	counted     bool
 	routing     *model.Routing // nil before the first successful sync
 	connections status.Connections
@@ -39,7 +40,12 @@ func newTable(routing *model.Routing, c status.Connections, counted bool, before
 	} else {
 		before = &table{}
 	}
-	t.add(routing.Routes, before)
+	if before.routing != nil && sameRoutes(before.routing.Routes, routing.Routes) {
+		t.keep(before)
+	} else {
+		t.describe(routing.Routes)
+	}
+	t.count(routing.Routes, before)
 	slices.SortFunc(t.services, compareServices)
 	return t
 }
@@ -57,8 +63,36 @@ type used struct {
 	policy model.Policy
 }
 
-// add adds the routes of all Services.
-func (t *table) add(routes []model.Route, before *table) {
+// sameRoutes reports whether two readings have the same routes: decisions are immutable.
+func sameRoutes(a, b []model.Route) bool {
+	return slices.EqualFunc(a, b, func(a, b model.Route) bool {
+		return a.Frontend == b.Frontend && a.Service == b.Service && a.Choice == b.Choice
+	})
+}
+
+// keep takes over what depends on the routes only.
+func (t *table) keep(before *table) {
+	connections := t.totals.Connections
+	t.totals = before.totals
+	t.totals.Connections = connections
+	t.services = make([]Service, len(before.services))
+	for i, s := range before.services {
+		t.services[i] = t.newService(s.ServiceName())
+		t.services[i].Frontends, t.services[i].Endpoints, t.services[i].Unserved = s.Frontends, s.Endpoints, s.Unserved
+	}
+}
+
+// index returns the places of the Services.
+func (t *table) index() map[model.ServiceName]int {
+	out := make(map[model.ServiceName]int, len(t.services))
+	for i := range t.services {
+		out[t.services[i].ServiceName()] = i
+	}
+	return out
+}
+
+// describe adds the Services of all routes.
+func (t *table) describe(routes []model.Route) {
 	index := make(map[model.ServiceName]int)
 	lists, endpoints := make(map[used]bool), make(map[user]bool)
 	for i := range routes {
@@ -75,13 +109,6 @@ func (t *table) add(routes []model.Route, before *table) {
 			s.Unserved++
 			t.totals.Unserved++
 		}
-		if t.counted {
-			n, old := t.connections.Frontends[r.Frontend], before.connections.Frontends[r.Frontend]
-			*s.Connections += n
-			if s.Recent != nil && old <= n { // else the frontend was deleted and added again
-				*s.Recent += n - old
-			}
-		}
 		for _, p := range []model.Policy{r.InsidePolicy(), outsidePolicy(r)} {
 			if l := (used{r.Choice, p}); !lists[l] {
 				lists[l] = true
@@ -90,6 +117,23 @@ func (t *table) add(routes []model.Route, before *table) {
 		}
 	}
 	t.totals.Services, t.totals.Frontends = len(t.services), len(routes)
+}
+
+// count adds the connections to the frontends of all Services.
+func (t *table) count(routes []model.Route, before *table) {
+	if !t.counted {
+		return
+	}
+	index := t.index()
+	for i := range routes {
+		r := &routes[i]
+		s := &t.services[index[r.Service.Name]]
+		n, old := t.connections.Frontends[r.Frontend], before.connections.Frontends[r.Frontend]
+		*s.Connections += n
+		if s.Recent != nil && old <= n { // else the frontend was deleted and added again
+			*s.Recent += n - old
+		}
+	}
 }
 
 func outsidePolicy(r *model.Route) model.Policy {

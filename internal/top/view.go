@@ -187,50 +187,56 @@ func (m *Model) listLines() []string {
 	return lines
 }
 
-// table returns the heading and the rows of some Services.
-func (m *Model) table(shown, all []live.Service, at int) []string {
-	const numbers = 12
-	barWidth := min(max(12, m.width/5), 40)
-	name := 20
+// columns are the widths of the list of Services; zero: there is no such column.
+type columns struct{ name, bar, connections int }
+
+const numbers = 12 // width of a column of numbers
+
+// layout returns the columns for some Services.
+func (m *Model) layout(all []live.Service) columns {
+	c := columns{name: 20}
 	for i := range all {
-		name = max(name, ansi.StringWidth(printable(all[i].ServiceName().String())))
+		c.name = max(c.name, ansi.StringWidth(printable(all[i].ServiceName().String())))
 	}
-	wide := m.width >= 72
 	rest := m.width - 2 - 2*(numbers+1)
-	if wide {
-		rest -= numbers + 1 + barWidth + 2
+	if m.width >= 72 {
+		c.bar, c.connections = min(max(12, m.width/5), 40), numbers
+		rest -= c.bar + 2 + c.connections + 1
 	}
-	name = min(name, rest)
-	heading := "  " + fit("SERVICE", name) + " " + right("CONN/S", numbers) + " "
-	if wide {
-		heading += " " + fit("", barWidth) + " " + right("CONNECTIONS", numbers)
+	c.name = min(c.name, rest)
+	return c
+}
+
+// row returns the three parts of a line; the middle one is the bar.
+func (c columns) row(marker, name, rate, bar, connections, endpoints string) [3]string {
+	out := [3]string{marker + fit(name, c.name) + " " + right(rate, numbers) + " ", "", right(endpoints, numbers)}
+	if c.bar > 0 {
+		out[1] = " " + fit(bar, c.bar) + " "
+		out[2] = right(connections, c.connections) + out[2]
 	}
-	lines := []string{bold.Styled(heading + right("ENDPOINTS", numbers))}
-	largest := 0.0
+	return out
+}
+
+// table returns the heading and the rows of some Services, one of which is selected.
+func (m *Model) table(shown, all []live.Service, at int) []string {
+	c, largest := m.layout(all), 0.0
 	for i := range all {
 		largest = max(largest, m.rates.Services[all[i].ServiceName()])
 	}
+	heading := c.row("  ", "SERVICE", "CONN/S", "", "CONNECTIONS", "ENDPOINTS")
+	lines := []string{bold.Styled(heading[0] + heading[1] + heading[2])}
 	for i := range shown {
-		s := &shown[i]
-		rate, known := m.rates.Services[s.ServiceName()]
-		marker := "  "
+		s, marker := &shown[i], "  "
 		if i == at {
 			marker = "> "
 		}
-		row := marker + fit(printable(s.ServiceName().String()), name) + " " + right(perSecond(rate, known), numbers) + " "
-		bar := ""
-		if wide {
-			bar = " " + fit(m.bar(rate, largest, barWidth), barWidth) + " "
-		}
-		tail := right(endpoints(s), numbers)
-		if wide {
-			tail = right(total(s.Connections), numbers) + tail
-		}
+		rate, known := m.rates.Services[s.ServiceName()]
+		r := c.row(marker, printable(s.ServiceName().String()), perSecond(rate, known), m.bar(rate, largest, c.bar), total(s.Connections), endpoints(s))
 		if i == at {
-			lines = append(lines, selected.Styled(row+bar+tail))
-			continue
+			lines = append(lines, selected.Styled(r[0]+r[1]+r[2]))
+		} else {
+			lines = append(lines, r[0]+bars.Styled(r[1])+r[2])
 		}
-		lines = append(lines, row+bars.Styled(bar)+tail)
 	}
 	return lines
 }
