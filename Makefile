@@ -37,12 +37,12 @@ install: $(BINARY) ## install the program, manual pages and completions below PR
 
 .PHONY: check
 check: lint ## lint, and run all tests but those in test/ (about a minute)
-	scripts/install-packages nft:nftables iptables-nft:iptables
+	scripts/install-packages nft:nftables iptables-nft:iptables git:git jq:jq
 	PATH="$$PATH:/usr/sbin:/sbin" go test -vet=off $$(go list ./... | grep -v /test)
 
 .PHONY: test
 test: ## run all tests; NO_SKIP=1 fails if any was skipped
-	scripts/install-packages nft:nftables iptables-nft:iptables strace:strace
+	scripts/install-packages nft:nftables iptables-nft:iptables strace:strace git:git jq:jq
 	NO_SKIP=$(NO_SKIP) scripts/test
 
 .PHONY: lint

@@ -5,7 +5,8 @@
 //	-- flags --       command line flags, if any
 //	-- base.yaml --   objects that all inputs below have in common, if any
 //	-- input.yaml --  further objects
-//	-- notices --     what is reported about them, if anything
+//	-- notices --     warnings about the input, then what cannot be served as
+//	                  the objects ask, if there is anything
 //	-- rules.nft --   what "nftproxy render" prints, abridged
 //	-- flows --       connections: questions and, behind "->", answers
 //	-- input.yaml --  in cases about a change: the objects afterwards

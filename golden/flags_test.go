@@ -26,6 +26,7 @@ func parseFlags(t *testing.T, text string) flags {
 	f.BoolVar(&c.NoExternalIPs, "no-external-ips", false, "") // stands for --feature-gates=AllowServiceExternalIPs=false
 	f.BoolVar(&c.MasqueradeAll, "masquerade-all", false, "")
 	f.BoolVar(&c.Counters, "service-metrics", false, "")
+	f.BoolVar(&c.EndpointCounters, "endpoint-metrics", false, "")
 	f.StringVar(&c.PodInterface, "pod-bridge-interface", "", "")
 	f.StringVar(&c.PodInterface, "pod-interface-name-prefix", "", "")
 	f.Func("affinity-size", "", func(s string) error {

@@ -127,6 +127,8 @@ func TestCIPage(t *testing.T) {
 		fill(name, "```yaml\n"+readText(t, "../../docs/"+name)+"```\n")
 	}
 	sample := r.run(t, "git show origin/main:services/shop.yaml | nftproxy diff --from - -f services/shop.yaml --hostname-override lb-1 -o markdown || [ $? = 1 ]")
+	text := r.run(t, "git show origin/main:services/shop.yaml | nftproxy diff --from - -f services/shop.yaml --hostname-override lb-1 --elements=never || [ $? = 1 ]")
+	fill("plan", "```\n"+text+"```\n")
 	fill("sample", strings.Replace(sample, "### ", "**", 1))
 	page = regexp.MustCompile(`(?m)^\*\*(nftproxy: .*)$`).ReplaceAllString(page, "**$1**")
 	if want := readText(t, ciPage); want != page {
@@ -159,6 +161,7 @@ func TestCIGitHub(t *testing.T) {
 	r.program(t, "go", `[ "$1 $2" = "install github.com/nftproxy/nftproxy/cmd/nftproxy@v0.1.0" ]`)
 	r.program(t, "gh", `echo "gh $*" >> calls; case "$*" in *--paginate*) cat id;; esac`)
 	context := strings.NewReplacer("${{ github.base_ref }}", "main", "${{ github.token }}", "secret", "${{ github.event.number }}", "7")
+	printed := ""
 	// steps runs the job and returns the name of the step that failed.
 	steps := func() string {
 		env := []string{"RUNNER_TEMP=" + t.TempDir(), "GITHUB_STEP_SUMMARY=" + filepath.Join(r.dir, "summary"), "GITHUB_REPOSITORY=shop/services"}
@@ -173,7 +176,9 @@ func TestCIGitHub(t *testing.T) {
 			if strings.Contains(step.Run+strings.Join(own, ""), "${{") {
 				t.Fatalf("an expression without a value in %q", step.Name)
 			}
-			if out, err := r.attempt(step.Run, own...); err != nil {
+			out, err := r.attempt(step.Run, own...)
+			printed += out
+			if err != nil {
 				t.Logf("%s: %v\n%s", step.Name, err, out)
 				return step.Name
 			}
@@ -197,9 +202,16 @@ func TestCIGitHub(t *testing.T) {
 	if failed := steps(); failed != "" || !strings.Contains(r.read(t, "comment.md"), "no changes") {
 		t.Errorf("without changes: step %q failed; %s", failed, r.read(t, "comment.md"))
 	}
-	r.run(t, "echo 'kind: [' >> services/shop.yaml")
-	if failed := steps(); failed != "check the input" {
-		t.Errorf("invalid input: step %q failed", failed)
+	for edit, want := range map[string]string{
+		"sed -i 's/port: 8080/port: 80800/' services/shop.yaml":                     "::warning file=services/shop.yaml,line=",
+		"sed -i 's/name: http, port: 8080/name: x, port: 8080/' services/shop.yaml": "Service shop/cart: ",
+	} {
+		r.input(t, "before")
+		r.run(t, edit)
+		printed = ""
+		if failed := steps(); failed != "check the input" || !strings.Contains(printed, want) {
+			t.Errorf("%s: step %q failed: %s", edit, failed, printed)
+		}
 	}
 }
 

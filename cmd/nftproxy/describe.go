@@ -157,6 +157,9 @@ func describeKernel(conn *kernel.Conn, question string) (*describe.Service, erro
 		}
 		s.AddConnections(sums)
 	}
+	if err := status.AddEndpointCounts(s, conn); err != nil {
+		return nil, err
+	}
 	if s.AffinitySeconds > 0 {
 		sets, limited, err := status.ReadBindings(conn.Bindings)
 		if err != nil {

@@ -171,7 +171,7 @@ func (s *screen) shows(pattern string) {
 // TestTop watches real connections on a real terminal: rates, a change as it comes, a
 // filter, the detail of a Service, and the end by q (11.17).
 func TestTop(t *testing.T) {
-	b := newBusy(t, "--service-metrics")
+	b := newBusy(t, "--endpoint-metrics")
 	s, cmd := startOnTerminal(t, b.Node.Namespace, nil, "top")
 	s.shows(`shop/web *[0-9,.]*[1-9][0-9,.]* *█+`)
 	s.shows(`node-1`)
@@ -186,7 +186,7 @@ func TestTop(t *testing.T) {
 	s.shows(`filter: web`)
 	s.press("\r")
 	s.shows(`10\.96\.0\.10:80 *ClusterIP *[0-9,.]*[1-9]`)
-	s.shows(`-> *10\.128\.0\.3:8080`)
+	s.shows(`-> *10\.128\.0\.3:8080 *[0-9,.]*[1-9]`)
 	s.press("q")
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("ended with %v", err)
@@ -240,7 +240,7 @@ func TestTopOnce(t *testing.T) {
 		t.Errorf("code %d, %s%s", r.code, r.stdout, r.stderr)
 	}
 	r = runProcess(t, b.Node.Namespace, "top", "--once", "shop/web")
-	if r.code != 0 || !strings.Contains(r.stdout, "-> 10.128.0.2:8080") {
+	if r.code != 0 || !strings.Contains(r.stdout, "-> 10.128.0.2:8080") || !strings.Contains(r.stdout, "--endpoint-metrics") {
 		t.Errorf("code %d, %s%s", r.code, r.stdout, r.stderr)
 	}
 }
@@ -260,6 +260,23 @@ func TestTopWithoutDaemon(t *testing.T) {
 	} {
 		if r := execute("", append([]string{"top"}, strings.Fields(args)...)...); r.code != exitError || !strings.Contains(r.stderr, want) {
 			t.Errorf("%s: code %d, %s", args, r.code, r.stderr)
+		}
+	}
+}
+
+// TestDescribeEndpointConnections: describe has the connections of each endpoint, from
+// the daemon and from the kernel (11.23).
+func TestDescribeEndpointConnections(t *testing.T) {
+	b := newBusy(t, "--endpoint-metrics")
+	row := regexp.MustCompile(`(?m)^  10\.128\.0\.3:8080 .*50\.0 % +[1-9][0-9]*$`)
+	for _, where := range [][]string{nil, {"--metrics-bind-address", unusedAddress()}} {
+		var r result
+		eventually(t, "connections of an endpoint", func() bool {
+			r = runProcess(t, b.Node.Namespace, append([]string{"describe", "shop/web"}, where...)...)
+			return row.MatchString(r.stdout)
+		})
+		if strings.Contains(r.stdout, "no daemon") == (where == nil) {
+			t.Errorf("%v: %s%s", where, r.stdout, r.stderr)
 		}
 	}
 }

@@ -110,9 +110,8 @@ func (o *validateOptions) find(in *source.Input, problems source.Errors) *findin
 		f.Summary = "invalid: " + manifest.Count(len(problems), "problem")
 		return f
 	}
-	isNote := func(e *manifest.Error) bool { return e.Note }
-	f.Warnings = findingsOf(slices.DeleteFunc(slices.Clone(in.Warnings), isNote))
-	f.Notes = findingsOf(slices.DeleteFunc(slices.Clone(in.Warnings), func(e *manifest.Error) bool { return !isNote(e) }))
+	warned, notes := in.Warnings.Split()
+	f.Warnings, f.Notes = findingsOf(warned), findingsOf(notes)
 	for _, n := range model.Resolve(in.Snapshot, model.Config{}).Notices {
 		if n.Reason == model.Conflict { // the others depend on the node
 			at := in.Places[n.Object]

@@ -25,7 +25,7 @@ ports: [{name: htpp, port: 8080}]
 endpoints: [{addresses: [10.128.0.2]}]
 `
 
-const misnamedWarning = "standard input: document 1 (line 1): Service shop/web: spec.ports[0]: port http has no endpoints: EndpointSlice shop/web-1 has ports: htpp (did you mean http?)\n"
+const misnamedWarning = "standard input: document 1 (line 4): Service shop/web: spec.ports[0]: port http has no endpoints: EndpointSlice shop/web-1 has ports: htpp (did you mean http?)\n"
 
 // TestValidate: 12.71, with the warnings of 1.37.
 func TestValidate(t *testing.T) {
@@ -75,7 +75,7 @@ func TestValidateJSON(t *testing.T) {
 	}{
 		{misnamed, "--strict", exitError, report{
 			Summary: "1 Service, 1 EndpointSlice: 1 warning (--strict)", Objects: map[string]int{"Service": 1, "EndpointSlice": 1}, Problems: []map[string]any{},
-			Warnings: []map[string]any{{"file": "standard input", "line": 1.0, "object": "Service shop/web", "field": "spec.ports[0]",
+			Warnings: []map[string]any{{"file": "standard input", "line": 4.0, "object": "Service shop/web", "field": "spec.ports[0]",
 				"message": "port http has no endpoints: EndpointSlice shop/web-1 has ports: htpp (did you mean http?)"}},
 		}},
 		{"kind: [", "", exitError, report{

@@ -29,7 +29,8 @@ func (w *warnings) addFlag(c *cobra.Command) {
 
 // input logs the warnings about files.
 func (w *warnings) input(log *slog.Logger, in *source.Input) {
-	w.count += in.Warnings.Count()
+	problems, _ := in.Warnings.Split()
+	w.count += len(problems)
 	w.places = in.Places
 	for _, line := range in.Warnings.Lines() {
 		log.Warn(line)

@@ -91,8 +91,10 @@ func (b *tab) showsDetail(t *testing.T) {
 	b.do(t, chromedp.Click(`//a[text()='shop/web']`))
 	b.waitFor(t, "frontends", `document.querySelector('#detailPorts tbody')?.rows[0].cells[0].textContent === '10.96.0.10:80'`)
 	b.waitFor(t, "the rate of a frontend", `parseFloat(document.querySelector('#detailPorts tbody').rows[0].cells[2].textContent) > 1`)
-	if got := b.text(t, `document.querySelector('#detailPorts').textContent`); !strings.Contains(got, "10.128.0.3:8080 (this node)") {
-		t.Errorf("detail without an endpoint: %s", got)
+	const endpoints = `[...document.querySelectorAll('#detailPorts tbody')[1].rows]`
+	b.waitFor(t, "the rates of all endpoints", endpoints+`.length === 4 && `+endpoints+`.every(r => parseFloat(r.cells[2].textContent) > 1)`)
+	if got := b.text(t, endpoints+`[1].textContent`); !strings.HasPrefix(got, "10.128.0.3:8080this node") {
+		t.Errorf("second endpoint %q", got)
 	}
 	b.do(t, chromedp.Click(`#detail a`))
 	b.waitFor(t, "the detail closes", `document.querySelector('#detail').hidden`)
@@ -322,7 +324,7 @@ func newNode(t *testing.T) *node {
 		t.Fatal(err)
 	}
 	n.write(t, 3)
-	n.daemon = exec.Command(program, "run", "-f", filepath.Base(n.file), "--hostname-override=node-1", "--cluster-cidr=10.128.0.0/16", "--service-metrics", "--web")
+	n.daemon = exec.Command(program, "run", "-f", filepath.Base(n.file), "--hostname-override=node-1", "--cluster-cidr=10.128.0.0/16", "--endpoint-metrics", "--web")
 	n.daemon.Dir, n.daemon.Stderr = filepath.Dir(n.file), &n.log
 	if err := n.Node.Start(n.daemon); err != nil {
 		t.Fatal(err)

@@ -59,6 +59,16 @@ func (c *counted) nodePort() model.Frontend {
 
 // rules returns the rules for the first pods.
 func (c *counted) rules(counters bool, pods int) *nft.Ruleset {
+	return c.rulesOf(c.snapshot(pods), model.Config{Counters: counters})
+}
+
+func (c *counted) rulesOf(s *model.Snapshot, config model.Config) *nft.Ruleset {
+	config.NodeName, config.ClusterCIDRs = "node", []netip.Prefix{netlab.ClusterCIDRv4, netlab.ClusterCIDRv6}
+	return render.Render(model.Resolve(s, config))
+}
+
+// snapshot has two Services, one of them with the first pods.
+func (c *counted) snapshot(pods int) *model.Snapshot {
 	web := model.ServiceName{Namespace: "default", Name: "web"}
 	s := &model.Snapshot{
 		Nodes: []*model.Node{{Name: "node", Addresses: []netip.Addr{c.lab.Node.IPv4}}},
@@ -78,8 +88,7 @@ func (c *counted) rules(counters bool, pods int) *nft.Ruleset {
 		}
 		s.Slices = append(s.Slices, slice)
 	}
-	return render.Render(model.Resolve(s, model.Config{NodeName: "node", Counters: counters,
-		ClusterCIDRs: []netip.Prefix{netlab.ClusterCIDRv4, netlab.ClusterCIDRv6}}))
+	return s
 }
 
 // dial makes a number of connections, with three packets of the client in each.
@@ -164,6 +173,9 @@ func TestNothingIsCounted(t *testing.T) {
 	if counts, err := s.FrontendCounts(); err != nil || counts != nil {
 		t.Errorf("without tables: %v, %v", counts, err)
 	}
+	if counts, err := s.EndpointCounts([]model.Frontend{web4}); err != nil || counts != nil {
+		t.Errorf("endpoints without tables: %v, %v", counts, err)
+	}
 	s.apply(t, workload.Scenario(1, 1, 0))
 	if counts, err := s.FrontendCounts(); err != nil || counts != nil {
 		t.Errorf("without counters: %v, %v", counts, err)
@@ -195,8 +207,11 @@ func TestSwitchCounters(t *testing.T) {
 		c.dialUntil(stop, first.Name, &served, &refused)
 	}()
 	switches := int64(0)
+	snapshot := c.snapshot(2)
 	for ; switches < 50 || served.Load() < 50; switches++ {
-		p, err := c.applier.Apply(nft.FromNothing(c.rules(switches%2 == 0, 2)))
+		// Those of frontends, of endpoints, of both, and none.
+		config := model.Config{Counters: switches%2 == 0, EndpointCounters: switches%4 < 2}
+		p, err := c.applier.Apply(nft.FromNothing(c.rulesOf(snapshot, config)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,7 +22,7 @@ func Rules(before, after *nft.Ruleset, p *plan.Plan, objects *model.Snapshot) []
 	for _, f := range model.Families {
 		was, is := newRules(before.Table(f)), newRules(after.Table(f))
 		all := touched(f, p)
-		if p.Has(plan.Change{Verb: plan.Delete, Family: f}) { // the whole table, and the elements are not listed
+		if deletesTable(f, p) { // its elements are not listed
 			was.each(func(e *nft.Element, _ model.ServiceName) { all[e.Key.Frontend()] = struct{}{} })
 		}
 		for frontend := range all {
@@ -32,6 +32,12 @@ func Rules(before, after *nft.Ruleset, p *plan.Plan, objects *model.Snapshot) []
 		is.each(func(_ *nft.Element, name model.ServiceName) { c.count(name, 0, 1) })
 	}
 	return c.services()
+}
+
+func deletesTable(f model.Family, p *plan.Plan) bool {
+	return slices.ContainsFunc(p.Changes, func(c plan.Change) bool {
+		return c.Verb == plan.Delete && c.Family == f && c.Kind() == "table"
+	})
 }
 
 // touched returns the frontends with a changed element.

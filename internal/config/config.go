@@ -43,6 +43,7 @@ type Own struct {
 	AffinitySize        uint32 // clients that each family remembers
 	ServiceProxyName    string // label value of the Services to serve (1.2)
 	ServiceMetrics      bool   // metrics of each Service
+	EndpointMetrics     bool   // counters of each endpoint, and metrics of each Service
 	Web                 bool   // serve a page with live data
 	ConntrackTCPCleanup bool   // also delete entries of TCP connections to endpoints that are gone
 	TakeOver            bool   // remove what kube-proxy left once the rules are active

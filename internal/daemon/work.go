@@ -56,7 +56,8 @@ type sockets struct {
 
 func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets) *work {
 	w := &work{Daemon: d, node: d.Config.Node, events: new(events.Recorder)}
-	w.node.Families, w.node.Counters = families, d.Config.Own.ServiceMetrics
+	w.node.Families, w.node.EndpointCounters = families, d.Config.Own.EndpointMetrics
+	w.node.Counters = d.Config.Own.ServiceMetrics || d.Config.Own.EndpointMetrics
 	if d.Events != nil {
 		w.events = events.New(ctx, d.Events, w.node.NodeName, d.Log)
 	}
@@ -109,7 +110,7 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 		View: w.agent.View, Names: w.agent.Names, Bindings: scrapes.Bindings,
 		Machine: w.machineProblems, Counted: w.node.Counters, Kernel: scrapes, Log: w.Log,
 	})
-	w.live = live.New(live.Config{Status: w.status, Counted: w.node.Counters, Log: w.Log})
+	w.live = live.New(live.Config{Status: w.status, Counted: w.node.Counters, EndpointsCounted: w.node.EndpointCounters, Log: w.Log})
 	w.health = &health.Proxy{
 		Families:   families,
 		SyncPeriod: w.Config.SyncPeriod(),

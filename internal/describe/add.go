@@ -55,6 +55,49 @@ func (s *Service) AddConnections(counts map[model.Frontend]uint64) {
 	}
 }
 
+// EndpointUse is a frontend and an endpoint that it sends connections to.
+type EndpointUse struct {
+	Frontend model.Frontend
+	Endpoint netip.AddrPort
+}
+
+// Frontends returns the frontends that the Service has.
+func (s *Service) Frontends() (out []model.Frontend) {
+	for i := range s.Ports {
+		p := &s.Ports[i]
+		for j := range p.Frontends {
+			if f := &p.Frontends[j]; f.ServedBy == "" {
+				out = append(out, p.frontend(f))
+			}
+		}
+	}
+	return out
+}
+
+// AddEndpointConnections adds the numbers of connections to the endpoints that have
+// any counter.
+func (s *Service) AddEndpointConnections(counts map[EndpointUse]uint64) {
+	for i := range s.Ports {
+		p := &s.Ports[i]
+		for j := range p.Endpoints {
+			e := &p.Endpoints[j]
+			address, err := netip.ParseAddrPort(e.Address)
+			if err != nil {
+				continue // it has no port
+			}
+			for k := range p.Frontends {
+				n, ok := counts[EndpointUse{p.frontend(&p.Frontends[k]), address}]
+				if ok && p.Frontends[k].ServedBy == "" {
+					if e.Connections == nil {
+						e.Connections = new(uint64)
+					}
+					*e.Connections += n
+				}
+			}
+		}
+	}
+}
+
 // frontend returns the key of a frontend.
 func (p *Port) frontend(f *Frontend) model.Frontend {
 	protocol, _ := model.ParseProtocol(p.Protocol)

@@ -99,6 +99,9 @@ type Endpoint struct {
 	Inside  Share  `json:"inside"`
 	Outside *Share `json:"outside,omitempty"`
 	Clients *int   `json:"clients,omitempty"` // bound to it
+	// Connections are new ones of the frontends, without those of clients that are bound
+	// already, since the endpoint got its place; absent unless they are counted.
+	Connections *uint64 `json:"connections,omitempty"`
 }
 
 // Share is the part of the new connections that an endpoint gets.

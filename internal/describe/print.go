@@ -255,11 +255,15 @@ func (p *Port) endpointRows() [][]string {
 	outside, bound := has(func(e *Endpoint) bool { return e.Outside != nil }), has(func(e *Endpoint) bool { return e.Clients != nil })
 	hints := has(func(e *Endpoint) bool { return len(e.Zones)+len(e.Nodes) > 0 })
 	left := has(func(e *Endpoint) bool { return e.leftOut() != "" })
+	counted := has(func(e *Endpoint) bool { return e.Connections != nil })
 	rows := [][]string{row("ENDPOINT", cell{"NODE", node}, cell{"HINTS", hints}, cell{"STATE", state}, cell{"WEIGHT", state}, cell{"SHARE", !outside},
-		cell{"FROM INSIDE", outside}, cell{"FROM OUTSIDE", outside}, cell{"CLIENTS", bound}, cell{"LEFT OUT", left})}
+		cell{"FROM INSIDE", outside}, cell{"FROM OUTSIDE", outside}, cell{"CONNECTIONS", counted}, cell{"CLIENTS", bound}, cell{"LEFT OUT", left})}
 	for i := range p.Endpoints {
 		e := &p.Endpoints[i]
-		other, clients := "", ""
+		other, clients, connections := "", "", ""
+		if e.Connections != nil {
+			connections = strconv.FormatUint(*e.Connections, 10)
+		}
 		if e.Outside != nil {
 			other = e.Outside.text()
 		}
@@ -267,7 +271,7 @@ func (p *Port) endpointRows() [][]string {
 			clients = strconv.Itoa(*e.Clients)
 		}
 		rows = append(rows, row(e.Address, cell{e.Node, node}, cell{e.hints(), hints}, cell{e.State, state}, cell{e.weight(), state}, cell{e.Inside.text(), !outside},
-			cell{e.Inside.text(), outside}, cell{other, outside}, cell{clients, bound}, cell{e.leftOut(), left}))
+			cell{e.Inside.text(), outside}, cell{other, outside}, cell{connections, counted}, cell{clients, bound}, cell{e.leftOut(), left}))
 	}
 	return rows
 }

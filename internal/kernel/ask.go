@@ -92,6 +92,7 @@ type inquiry struct {
 	differs bool
 	// inRow means that after a missing element there are no others.
 	inRow bool
+	each  func(*element) // called for every element; nil: none
 
 	decoder *elementDecoder
 	header  int        // length of what all questions begin with
@@ -202,6 +203,9 @@ func (q *inquiry) element(e *element) error {
 	}
 	if q.differs {
 		q.found = append(q.found, e.Element)
+	}
+	if q.each != nil {
+		q.each(e)
 	}
 	q.next++
 	return nil

@@ -76,10 +76,8 @@ func (e *elements) askAbout(c *Conn, frontends []nft.Key) error {
 	return nil
 }
 
-const (
-	guesses   = 16 // slots that are asked for in a row
-	firstSlot = 1  // of most frontends
-)
+// guesses is how many slots are asked for in a row.
+const guesses = 16
 
 // guess appends keys that a set may have because of a frontend, from its slot on, and
 // that are not wanted.
@@ -97,7 +95,7 @@ func (e *elements) guess(out []nft.Element, frontend nft.Key) []nft.Element {
 		}
 		return out
 	}
-	for k.Slot = max(frontend.Slot, firstSlot); e.find(k) != nil; k.Slot++ {
+	for k.Slot = max(frontend.Slot, nft.FirstSlot); e.find(k) != nil; k.Slot++ {
 	}
 	for range guesses {
 		out = append(out, nft.Element{Key: k})

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/status"
 )
@@ -30,6 +31,7 @@ const (
 	defaultLimit = 100  // Services in an answer
 	maxLimit     = 1000 // that may be asked for
 	maxProblems  = 50
+	maxDetails   = 50  // that are kept with a reading
 	maxQuery     = 512 // bytes
 	// maxAnswers is how many requests are answered concurrently.
 	maxAnswers   = 4
@@ -40,12 +42,15 @@ const (
 type Config struct {
 	Status  Status
 	Counted bool // connections are counted
-	Log     *slog.Logger
+	// EndpointsCounted reports that those to each endpoint are counted as well.
+	EndpointsCounted bool
+	Log              *slog.Logger
 }
 
 // Status is the part of [status.Server] that a feed needs.
 type Status interface {
 	Connections() (*model.Routing, status.Connections, error)
+	EndpointCounts([]model.Frontend) ([]kernel.EndpointCount, error)
 	Summary(*model.Routing) *status.Report
 }
 
@@ -61,6 +66,8 @@ type Feed struct {
 	mu   sync.Mutex
 	last *table      // nil: none is in memory
 	idle *time.Timer // drops last
+	// details are those that were asked for since last.
+	details map[string]*Detail
 }
 
 // New returns a feed of a process that starts now.
@@ -77,7 +84,7 @@ func (f *Feed) Observe(s *agent.Sync) { f.history.observe(s) }
 func (f *Feed) drop() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.last = nil
+	f.last, f.details = nil, nil
 }
 
 // table returns the last reading, or makes another one if that is too old.
@@ -96,8 +103,41 @@ func (f *Feed) table() (*table, error) {
 	read := time.Now()
 	t := newTable(routing, connections, f.config.Counted, f.last)
 	t.at, t.uptime, t.cost = read, read.Sub(f.started), time.Since(begin)
-	f.last = t
+	f.last, f.details = t, make(map[string]*Detail)
 	return t, nil
+}
+
+// detail returns a Service of a table, or nil. The counters of its endpoints are read
+// once for each table.
+func (f *Feed) detail(t *table, name string) (*Detail, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if d, ok := f.details[name]; ok && t == f.last {
+		return d, nil
+	}
+	begin := time.Now()
+	routes := t.routesOf(name)
+	if len(routes) == 0 {
+		return nil, nil
+	}
+	var counts []kernel.EndpointCount
+	if f.config.EndpointsCounted {
+		frontends := make([]model.Frontend, len(routes))
+		for i := range routes {
+			frontends[i] = routes[i].Frontend
+		}
+		var err error
+		if counts, err = f.config.Status.EndpointCounts(frontends); err != nil {
+			return nil, fmt.Errorf("read connections of endpoints: %w", err)
+		}
+	}
+	d := t.detail(routes, counts)
+	d.Read = time.Since(f.started).Seconds()
+	if t == f.last && len(f.details) < maxDetails {
+		f.details[name] = d
+	}
+	t.cost += time.Since(begin)
+	return d, nil
 }
 
 // query is what a reader asks for.
@@ -171,7 +211,7 @@ func (f *Feed) sample(q query) (*Sample, error) {
 	s.Services, s.Matching = t.matching(q.filter, q.limit)
 	f.history.read(s, onClock)
 	if q.service != "" && t.routing != nil {
-		s.Detail = t.detail(q.service)
+		s.Detail, err = f.detail(t, q.service)
 	}
-	return s, nil
+	return s, err
 }

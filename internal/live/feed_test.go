@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/live"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/plan"
@@ -27,6 +28,9 @@ type node struct {
 	err         error
 	reads       int
 	wait        func() // in every reading; nil: not at all
+
+	endpoint      netip.AddrPort // that every frontend uses
+	endpointReads int
 }
 
 func (n *node) Connections() (*model.Routing, status.Connections, error) {
@@ -35,6 +39,15 @@ func (n *node) Connections() (*model.Routing, status.Connections, error) {
 		n.wait()
 	}
 	return n.routing, n.connections, n.err
+}
+
+func (n *node) EndpointCounts(frontends []model.Frontend) (out []kernel.EndpointCount, err error) {
+	n.endpointReads++
+	for i, f := range frontends {
+		out = append(out, kernel.EndpointCount{Frontend: f, Endpoint: n.endpoint, Connections: uint64(n.endpointReads * (i + 1))},
+			kernel.EndpointCount{Frontend: f, Endpoint: n.endpoint, Connections: 1}) // another slot
+	}
+	return out, n.err
 }
 
 func (n *node) Summary(r *model.Routing) *status.Report {
@@ -179,12 +192,42 @@ func TestFeedIsBounded(t *testing.T) {
 	}
 	s, _ = get(t, f, "?limit=0&service=shop/web-9876")
 	if d := s.Detail; len(s.Services) > 0 || d == nil || d.Name != "web-9876" || len(d.Ports) != 1 || d.Ports[0].Frontends[0].Address != "10.96.38.148:80" ||
-		fmt.Sprint(d.Ports[0].EndpointList) != "[{10.128.38.148:8080 true} {10.129.38.148:8080 false}]" {
+		fmt.Sprint(d.Ports[0].EndpointList) != "[{10.128.38.148:8080 true <nil>} {10.129.38.148:8080 false <nil>}]" {
 		t.Errorf("detail %+v", d)
 	}
 	if s, _ := get(t, f, "?service=shop/nope"); s.Detail != nil {
 		t.Errorf("detail of an unknown Service: %+v", s.Detail)
 	}
+}
+
+// TestFeedCountsEndpoints: the counters of the endpoints of a Service are read once for
+// all readers, and are a sum over its slots and frontends (11.23).
+func TestFeedCountsEndpoints(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &node{routing: services(3), endpoint: netip.MustParseAddrPort("10.128.0.1:8080")}
+		n.count(0, 6)
+		f := live.New(live.Config{Status: n, Counted: true, EndpointsCounted: true, Log: slog.New(slog.DiscardHandler)})
+		time.Sleep(time.Second)
+		var samples []*live.Sample
+		for range 2 {
+			var s *live.Sample
+			for range 3 {
+				s, _ = get(t, f, "?service=shop/web-1")
+			}
+			samples = append(samples, s)
+			time.Sleep(2 * time.Second)
+		}
+		if n.endpointReads != 2 {
+			t.Errorf("%d readings", n.endpointReads)
+		}
+		p := &samples[1].Detail.Ports[0]
+		if e := p.EndpointList; len(e) != 2 || e[0].Connections == nil || *e[0].Connections != 3 || e[1].Connections != nil {
+			t.Errorf("endpoints %+v", e)
+		}
+		if r := live.RatesOf(samples[0], samples[1]); r.Endpoints[live.EndpointKey(p, &p.EndpointList[0])] != 0.5 {
+			t.Errorf("rates %v", r.Endpoints)
+		}
+	})
 }
 
 func TestFeedRefuses(t *testing.T) {

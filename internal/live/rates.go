@@ -10,6 +10,8 @@ type Rates struct {
 	Services map[model.ServiceName]float64
 	// Frontends has those of the Service in the detail, by protocol and address.
 	Frontends map[string]float64
+	// Endpoints has those of its endpoints, by [EndpointKey].
+	Endpoints map[string]float64
 }
 
 // RatesOf returns the rates between two samples of one address. There are none if
@@ -40,7 +42,10 @@ func RatesOf(before, now *Sample) Rates {
 			r.Services[s.ServiceName()] = float64(*s.Recent) / (now.Uptime - now.RecentSince)
 		}
 	})
-	r.Frontends = frontendRates(before.Detail, now.Detail, seconds)
+	r.Frontends = detailRates(before.Detail, now.Detail, seconds, eachFrontend)
+	if before.Detail != nil && now.Detail != nil && now.Detail.Read > before.Detail.Read {
+		r.Endpoints = detailRates(before.Detail, now.Detail, now.Detail.Read-before.Detail.Read, eachEndpoint)
+	}
 	return r
 }
 
@@ -54,14 +59,15 @@ func each(s *Sample, f func(*Service)) {
 	}
 }
 
-func frontendRates(before, now *Detail, seconds float64) map[string]float64 {
+// detailRates returns the rates of the counters that each finds in a detail.
+func detailRates(before, now *Detail, seconds float64, each func(*Detail, func(key string, n uint64))) map[string]float64 {
 	if before == nil || now == nil || before.ServiceName() != now.ServiceName() {
 		return nil
 	}
 	known := make(map[string]uint64)
-	eachFrontend(before, func(key string, n uint64) { known[key] = n })
+	each(before, func(key string, n uint64) { known[key] = n })
 	out := make(map[string]float64)
-	eachFrontend(now, func(key string, n uint64) {
+	each(now, func(key string, n uint64) {
 		if r, ok := rate(known[key], n, seconds); ok {
 			out[key] = r
 		}
@@ -78,6 +84,22 @@ func eachFrontend(d *Detail, f func(key string, connections uint64)) {
 			}
 		}
 	}
+}
+
+func eachEndpoint(d *Detail, f func(key string, connections uint64)) {
+	for i := range d.Ports {
+		p := &d.Ports[i]
+		for j := range p.EndpointList {
+			if n := p.EndpointList[j].Connections; n != nil {
+				f(EndpointKey(p, &p.EndpointList[j]), *n)
+			}
+		}
+	}
+}
+
+// EndpointKey returns the key of an endpoint of a port in [Rates.Endpoints].
+func EndpointKey(p *Port, e *Endpoint) string {
+	return p.Port + " " + FrontendKey(p.Protocol, e.Address)
 }
 
 // FrontendKey returns the key of a frontend in [Rates.Frontends].

@@ -108,6 +108,8 @@ func (s *Service) ServiceName() model.ServiceName {
 type Detail struct {
 	Service
 	Ports []Port `json:"ports"`
+	// Read is when the counters of endpoints were read, on the clock of Sample.Uptime.
+	Read float64 `json:"read"`
 }
 
 // Port is a service port with its endpoints.
@@ -121,4 +123,7 @@ type Port struct {
 type Endpoint struct {
 	Address string `json:"address"` // with the port
 	Local   bool   `json:"local"`   // on this node
+	// Connections are new ones since the endpoint got its place among the others of
+	// each frontend; absent without counters of endpoints (--endpoint-metrics).
+	Connections *uint64 `json:"connections,omitempty"`
 }

@@ -2,20 +2,22 @@ package live
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/status"
 )
 
-// table is one reading of all Services. It is not changed once it is made.
+// table is one reading of all Services. Only its cost changes once it is made.
 type table struct {
 	at     time.Time
 	uptime time.Duration
-	cost   time.Duration // of making it
+	cost   time.Duration // of making it, and of the details that were read since
 	since  time.Duration // uptime of the table before, to which Recent refers; zero: none
 
 	counted     bool
@@ -156,55 +158,55 @@ func (t *table) matching(filter string, limit int) (found []Service, all int) {
 	return found, all
 }
 
-// detail returns one Service, or nil.
-func (t *table) detail(name string) *Detail {
-	i := slices.IndexFunc(t.services, func(s Service) bool { return s.ServiceName().String() == name })
-	if i < 0 {
-		return nil
-	}
-	d := &Detail{Service: t.services[i]}
-	var routes []model.Route
+// routesOf returns the routes of a Service, by "namespace/name".
+func (t *table) routesOf(name string) (out []model.Route) {
 	for _, r := range t.routing.Routes {
-		if r.Service.Name == d.ServiceName() {
-			routes = append(routes, r)
+		if r.Service.Name.String() == name {
+			out = append(out, r)
 		}
 	}
+	return out
+}
+
+// detail returns the Service of some routes. counts are those of its endpoints.
+func (t *table) detail(routes []model.Route, counts []kernel.EndpointCount) *Detail {
+	i := slices.IndexFunc(t.services, func(s Service) bool { return s.ServiceName() == routes[0].Service.Name })
+	d := &Detail{Service: t.services[i]}
 	for _, p := range status.PortsOf(routes, t.connections, t.counted) {
-		d.Ports = append(d.Ports, Port{ServicePort: p, EndpointList: t.endpoints(routes, p)})
+		d.Ports = append(d.Ports, Port{ServicePort: p, EndpointList: endpointsOf(routes, p, counts)})
 	}
 	return d
 }
 
-// endpoints returns the endpoints of a service port, sorted by address.
-func (t *table) endpoints(routes []model.Route, p status.ServicePort) []Endpoint {
-	found := make(map[netip.AddrPort]model.Endpoint)
+// endpointsOf returns the endpoints of a service port, sorted by address.
+func endpointsOf(routes []model.Route, p status.ServicePort, counts []kernel.EndpointCount) (out []Endpoint) {
+	found, local := make(map[netip.AddrPort]bool), make(map[netip.AddrPort]bool)
+	frontends := make(map[model.Frontend]bool)
 	for i := range routes {
 		r := &routes[i]
 		if r.Port.Name != p.Port || r.Port.Protocol.String() != p.Protocol {
 			continue
 		}
+		frontends[r.Frontend] = true
 		for _, e := range slices.Concat(r.Inside().Endpoints, r.Outside().Endpoints) {
-			found[e.Address()] = e
+			found[e.Address()] = true
 		}
-	}
-	local := make(map[netip.AddrPort]bool)
-	for i := range routes {
-		for _, e := range routes[i].Choice.Local {
+		for _, e := range r.Choice.Local {
 			local[e.Address()] = true
 		}
 	}
-	var out []Endpoint
-	for _, a := range sortedKeys(found) {
-		out = append(out, Endpoint{Address: a.String(), Local: local[a]})
+	connections := make(map[netip.AddrPort]uint64)
+	for _, c := range counts {
+		if frontends[c.Frontend] {
+			connections[c.Endpoint] += c.Connections
+		}
+	}
+	for _, a := range slices.SortedFunc(maps.Keys(found), netip.AddrPort.Compare) {
+		e := Endpoint{Address: a.String(), Local: local[a]}
+		if n, ok := connections[a]; ok {
+			e.Connections = &n
+		}
+		out = append(out, e)
 	}
 	return out
-}
-
-func sortedKeys[V any](m map[netip.AddrPort]V) []netip.AddrPort {
-	keys := make([]netip.AddrPort, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, netip.AddrPort.Compare)
-	return keys
 }

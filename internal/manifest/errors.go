@@ -60,14 +60,16 @@ type Errors []*Error
 // Error lists the problems, one a line, the first ones if there are many.
 func (e Errors) Error() string { return strings.Join(e.Lines(), "\n") }
 
-// Count returns how many there are, without remarks.
-func (e Errors) Count() (n int) {
+// Split returns the problems, and the remarks.
+func (e Errors) Split() (problems, notes Errors) {
 	for _, one := range e {
-		if !one.Note {
-			n++
+		if one.Note {
+			notes = append(notes, one)
+		} else {
+			problems = append(problems, one)
 		}
 	}
-	return n
+	return problems, notes
 }
 
 // Lines returns a line for each problem, for the first ones if there are many.

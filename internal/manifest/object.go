@@ -189,6 +189,16 @@ func (o *Object) Error(f *FieldError) *Error {
 	return o.errorAt(key, f)
 }
 
+// FieldLine returns the line of a field, or of the closest one around it that exists.
+// In JSON it is that of the object: to find a field there, the text is parsed again.
+func (o *Object) FieldLine(path string) int {
+	if o.root == nil {
+		return o.Line
+	}
+	key, _ := o.find(path)
+	return o.base + key.Line
+}
+
 func (o *Object) errorAt(n *yaml.Node, f *FieldError) *Error {
 	at := o.Place
 	at.Line = o.base + n.Line

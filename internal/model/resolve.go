@@ -34,6 +34,7 @@ type Config struct {
 	Families         []Family // to serve; none: all. A node may lack IPv6 (12.48).
 	AffinityCapacity uint32   // remembered clients for each family; zero: [DefaultAffinityCapacity]
 	Counters         bool     // count the connections to each frontend
+	EndpointCounters bool     // count the connections to each endpoint of a frontend
 }
 
 // DefaultAffinityCapacity is a million clients for each family.
@@ -55,12 +56,13 @@ type Routing struct {
 	Wildcards         bool
 	NodePortAddresses []netip.Addr
 	Detectors         map[Family]Detector // of pods
-	// MasqueradeAll, Scheduler, AffinityCapacity and Counters are those of the
+	// MasqueradeAll, Scheduler, AffinityCapacity and the counters are those of the
 	// configuration, with defaults.
 	MasqueradeAll    bool
 	Scheduler        Scheduler
 	AffinityCapacity uint32
 	Counters         bool
+	EndpointCounters bool
 	HealthChecks     []HealthCheck           // sorted by name (10.15)
 	WithoutLocal     map[Family]WithoutLocal // numbers of service ports (11.8)
 	Notices          []Notice                // about objects that cannot be served as they ask

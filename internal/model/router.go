@@ -304,6 +304,7 @@ func (r *Router) Base() *Routing {
 		Scheduler:         cmp.Or(r.base.config.Scheduler, RoundRobin),
 		AffinityCapacity:  cmp.Or(r.base.config.AffinityCapacity, DefaultAffinityCapacity),
 		Counters:          r.base.config.Counters,
+		EndpointCounters:  r.base.config.EndpointCounters,
 		HealthChecks:      r.HealthChecks(),
 		WithoutLocal:      r.WithoutLocal(),
 		Notices:           r.Notices(),

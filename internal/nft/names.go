@@ -70,3 +70,12 @@ func RecallChain(bindings string, wildcard bool) string {
 
 // NodePrefix is the name prefix of chains for NodePorts with the unspecified address.
 const NodePrefix = "node-"
+
+// Slots of a frontend in the map of endpoints.
+const (
+	FirstSlot = 1         // nft has a word for 0, "none"
+	MaxSlots  = 1<<20 - 1 // of the clients that share them
+	// OwnSlots is the first slot of clients outside of the cluster that have endpoints
+	// of their own. It is behind all others.
+	OwnSlots = FirstSlot + MaxSlots
+)

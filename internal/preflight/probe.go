@@ -43,7 +43,7 @@ func probes(f model.Family) []*nft.Ruleset {
 		{ClusterCIDRs: []netip.Prefix{some}},
 		{DetectLocal: model.DetectInterfaceNamePrefix, PodInterface: "pod", NodePortAddresses: []netip.Prefix{all}},
 	} {
-		c.NodeName, c.Families, c.Counters = "node", []model.Family{f}, true
+		c.NodeName, c.Families, c.Counters, c.EndpointCounters = "node", []model.Family{f}, true, true
 		out = append(out, apart(render.Render(model.Resolve(s, c))))
 	}
 	return out

@@ -42,7 +42,7 @@ const (
 // the colon, one hexadecimal digit each for more than 65,535 slots, the flags, the
 // scheduler and the counter.
 const (
-	maxSlots         = 1<<20 - 1
+	maxSlots         = nft.MaxSlots
 	classScheduler   = 1 << 4
 	classSticky      = 1 << 8
 	classLocalSticky = 1 << 9

@@ -39,7 +39,7 @@ func sets(r *model.Routing, kinds []affinity) []*nft.Set {
 		// The action for a class: goto a lane, goto refuse, or drop.
 		{Name: nft.LanesMap, Key: []nft.Datatype{nft.ClassID}, Data: []nft.Datatype{nft.Verdicts}},
 		// The endpoints of a frontend, numbered.
-		{Name: nft.EndpointsMap, Key: append(frontend[:3:3], nft.ClassID), Data: []nft.Datatype{nft.Address, nft.Port}},
+		{Name: nft.EndpointsMap, Key: append(frontend[:3:3], nft.ClassID), Data: []nft.Datatype{nft.Address, nft.Port}, Counters: r.EndpointCounters},
 		// Frontends with source ranges, and these.
 		{Name: nft.FirewalledSet, Key: frontend},
 		{Name: nft.SourceRangesSet, Key: append(frontend[:3:3], nft.Source), Interval: true},

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
 type span struct{ first, count int }
@@ -21,10 +22,8 @@ type layout struct {
 }
 
 const (
-	firstSlot = 1 // nft has a word for 0, "none"
-	// ownSlots is the first slot of clients outside of the cluster that have endpoints
-	// of their own. It is behind all others.
-	ownSlots = firstSlot + maxSlots
+	firstSlot = nft.FirstSlot
+	ownSlots  = nft.OwnSlots
 )
 
 // newLayout lays out the endpoints of a service port on a node. outside is empty if

@@ -94,17 +94,17 @@ func (a *access) log(failed bool, reason metav1.StatusReason) {
 
 // problem returns why the requests have been unsuccessful for [unusableAfter], and
 // since when; nil: they have not.
-func (a *access) problem(now time.Time) (error, time.Time) {
+func (a *access) problem(now time.Time) (since time.Time, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	err, since := a.err, a.since
+	err, since = a.err, a.since
 	if err == nil && !a.asked.IsZero() {
 		err, since = errors.New("no answer"), a.asked
 	}
 	if err == nil || now.Sub(since) < unusableAfter {
-		return nil, time.Time{}
+		return time.Time{}, nil
 	}
-	return fmt.Errorf("%s %ss: %w", a.verb, a.kind, err), since
+	return since, fmt.Errorf("%s %ss: %w", a.verb, a.kind, err)
 }
 
 // reading has the requests for the objects of one kind.
@@ -119,16 +119,16 @@ func newReading(kind string, log *slog.Logger) *reading {
 
 // problem returns why the objects cannot be read, and since when; nil: they can. A
 // list follows a failed watch, so its error is the more recent one.
-func (r *reading) problem(now time.Time) (error, time.Time) {
-	err, since := r.listing.problem(now)
-	other, earlier := r.watching.problem(now)
+func (r *reading) problem(now time.Time) (since time.Time, err error) {
+	since, err = r.listing.problem(now)
+	earlier, other := r.watching.problem(now)
 	switch {
 	case err == nil:
-		return other, earlier
+		return earlier, other
 	case other != nil && earlier.Before(since):
 		since = earlier
 	}
-	return err, since
+	return since, err
 }
 
 // add adds what both sorts of requests have in common to a state.
@@ -160,7 +160,7 @@ func (c *Cluster) State() State {
 	var problems []string
 	for _, r := range []*reading{c.services.reading, c.slices.reading, c.nodes.reading} {
 		s.Since = later(s.Since, r.add(&s))
-		if err, since := r.problem(now); err != nil {
+		if since, err := r.problem(now); err != nil {
 			problems = append(problems, err.Error())
 			if failing.IsZero() || since.Before(failing) {
 				failing = since
@@ -170,7 +170,7 @@ func (c *Cluster) State() State {
 	if len(problems) > 0 {
 		s.Err, s.Since = errors.New("the API server cannot be read: "+strings.Join(problems, "; ")), failing
 	}
-	if err, since := c.cidrs.problem(now); err != nil {
+	if since, err := c.cidrs.problem(now); err != nil {
 		s.Warnings = []string{fmt.Sprintf("ServiceCIDRs are unknown since %s: %v", since.Format(time.RFC3339), err)}
 	}
 	c.addWarnings(&s)

@@ -7,7 +7,10 @@
 // package manifest and reports all of their problems together; [Watcher] reports
 // changes of the files. [Cluster] follows an API server and keeps only the model
 // values of its objects. Both sources implement [Source]: a Cluster, and files
-// through [Follow].
+// through [Follow]. Their [State] reports whether they can be used now.
+//
+// Files are also reviewed as a whole: objects that are valid and most likely do not
+// do together what their author expects have warnings (1.37).
 //
 // Annotations under nftproxy.dev/ say what Kubernetes has no field for: see
 // annotations.go.

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
@@ -32,6 +33,10 @@ type object struct {
 	// fromServer is set if the object was read from an API server, and selects if the
 	// Service has a selector.
 	fromServer, selects bool
+	// portLines are the lines of the ports, and linkLine is that of the selector of a
+	// Service or of the label of a slice, for warnings after all objects are known.
+	portLines []int
+	linkLine  int
 }
 
 // content is the content of a file.
@@ -195,7 +200,25 @@ func (f *Files) object(m *manifest.Object, t metav1.TypeMeta) *object {
 		o.id.Namespace = cmp.Or(meta.GetNamespace(), metav1.NamespaceDefault)
 	}
 	o.report(m, found)
+	o.locate(m)
 	return o
+}
+
+// locate notes the lines of the fields that link a Service and its slices.
+func (o *object) locate(m *manifest.Object) {
+	ports, format, link := 0, "ports[%d]", "metadata.labels["+discoveryv1.LabelServiceName+"]"
+	switch {
+	case o.service != nil:
+		ports, format, link = len(o.service.Ports), "spec.ports[%d]", "spec.selector"
+	case o.id.Kind == "EndpointSlice" && len(o.slices) > 0:
+		ports = len(o.slices[0].Ports)
+	default:
+		return
+	}
+	o.linkLine = m.FieldLine(link)
+	for i := range ports {
+		o.portLines = append(o.portLines, m.FieldLine(fmt.Sprintf(format, i)))
+	}
 }
 
 // report adds what the conversion found to the problems of decoding, but not what

@@ -80,10 +80,23 @@ func (r *review) add(o *object) {
 	}
 }
 
-// warn adds a warning about a field.
-func (o *object) warn(field, problem string) {
-	o.warnings = append(o.warnings, &manifest.Error{Place: o.Place, Object: o.id.String(),
+// warn adds a warning about a field; line zero is that of the object.
+func (o *object) warn(line int, field, problem string) {
+	at := o.Place
+	if line > 0 {
+		at.Line = line
+	}
+	o.warnings = append(o.warnings, &manifest.Error{Place: at, Object: o.id.String(),
 		Err: &FieldError{Field: field, Problem: problem, Warning: true}})
+}
+
+// warnPort adds a warning about a port.
+func (o *object) warnPort(i int, field, problem string) {
+	line := 0
+	if i < len(o.portLines) {
+		line = o.portLines[i]
+	}
+	o.warn(line, fmt.Sprintf("%s[%d]", field, i), problem)
 }
 
 // service warns of ports without endpoints.
@@ -99,7 +112,7 @@ func (r *review) service(o *object) {
 	}
 	for i, p := range o.service.Ports {
 		if !slices.ContainsFunc(filled, func(s *object) bool { return s.hasPort(p) }) {
-			o.warn(fmt.Sprintf("spec.ports[%d]", i), portWithout(p, filled))
+			o.warnPort(i, "spec.ports", portWithout(p, filled))
 		}
 	}
 }
@@ -111,9 +124,9 @@ func (r *review) noSlice(o *object) {
 	switch {
 	case o.fromServer:
 	case o.selects:
-		o.warn("spec.selector", "is for Kubernetes, which makes EndpointSlices of it; here the Service has no endpoints: add an EndpointSlice with "+label)
+		o.warn(o.linkLine, "spec.selector", "is for Kubernetes, which makes EndpointSlices of it; here the Service has no endpoints: add an EndpointSlice with "+label)
 	default:
-		o.warn("", "has no endpoints: add an EndpointSlice with "+label)
+		o.warn(0, "", "has no endpoints: add an EndpointSlice with "+label)
 	}
 }
 
@@ -182,7 +195,7 @@ func (r *review) unusedPorts(o *object) {
 	}
 	for i, e := range o.ports() {
 		if !slices.ContainsFunc(of.service.Ports, func(p model.ServicePort) bool { return p.Name == e.Name && p.Protocol == e.Protocol }) {
-			o.warn(fmt.Sprintf("ports[%d]", i), fmt.Sprintf("port %s is not used: %s has no port of this name: add it there, or remove it here", e.Name, of.id))
+			o.warnPort(i, "ports", fmt.Sprintf("port %s is not used: %s has no port of this name: add it there, or remove it here", e.Name, of.id))
 		}
 	}
 }
@@ -190,7 +203,6 @@ func (r *review) unusedPorts(o *object) {
 // orphan warns of a slice whose Service is not in the input.
 func (r *review) orphan(o *object) {
 	n := serviceOf(o.slices[0])
-	field := serviceField(o)
 	var here, elsewhere []string
 	for s := range r.services {
 		switch {
@@ -207,7 +219,7 @@ func (r *review) orphan(o *object) {
 	} else if len(elsewhere) > 0 {
 		problem += fmt.Sprintf(": it is in namespace %s: put both into the same one", elsewhere[0])
 	}
-	o.warn(field, problem)
+	o.warn(o.linkLine, serviceField(o), problem)
 }
 
 // serviceField returns the field that names the Service of an object.

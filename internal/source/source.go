@@ -42,6 +42,7 @@ type followed struct {
 	nodeName string
 	node     atomic.Pointer[model.Node]
 	before   *model.Snapshot // loaded last
+	warned   []string        // by the input loaded last
 	state    stateKeeper
 	// unreadable receives a value when the system refused to read the files.
 	unreadable chan struct{}
@@ -97,8 +98,9 @@ func (f *followed) Load() (*model.Update, error) {
 		f.retry(err)
 		return nil, err
 	}
-	before := f.state.set(nil, input.Warnings, time.Now())
-	f.logNew(f.State().Warnings, before.Warnings)
+	problems, _ := input.Warnings.Split()
+	f.state.set(nil, problems, time.Now())
+	f.logNew(input.Warnings.Lines())
 	s := input.Snapshot
 	n, _ := s.Node(f.nodeName)
 	f.node.Store(n)
@@ -120,12 +122,13 @@ func (f *followed) retry(err error) {
 }
 
 // logNew logs the warnings that the last input did not have.
-func (f *followed) logNew(warnings, known []string) {
+func (f *followed) logNew(warnings []string) {
 	for _, w := range warnings {
-		if !slices.Contains(known, w) {
+		if !slices.Contains(f.warned, w) {
 			f.log.Warn(w)
 		}
 	}
+	f.warned = warnings
 }
 
 func (f *followed) Node() *model.Node { return f.node.Load() }

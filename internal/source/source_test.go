@@ -45,7 +45,9 @@ func TestFollowState(t *testing.T) {
 			}
 			return f.State()
 		}
-		const warned = `{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {ports: [{port: 80}]}}`
+		const warned = `{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {ports: [{port: 80}]}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: web}}`
 		start := time.Now()
 		s := load(warned)
 		if !s.Since.Equal(start.Add(time.Minute)) || s.LastSuccess != s.Since || s.Failures != 0 || len(s.Warnings) != 1 || s.Warned != 1 {
@@ -68,8 +70,10 @@ func TestFollowState(t *testing.T) {
 			t.Errorf("repaired: %+v", s)
 		}
 	})
-	if n := strings.Count(log.String(), "spec.clusterIP"); n != 1 {
-		t.Errorf("the warning was logged %d times:\n%s", n, log.String())
+	for _, warning := range []string{"spec.clusterIP", "skipped 1 object"} {
+		if n := strings.Count(log.String(), warning); n != 1 {
+			t.Errorf("%s was logged %d times:\n%s", warning, n, log.String())
+		}
 	}
 }
 

@@ -30,22 +30,21 @@ type stateKeeper struct {
 	state State
 }
 
-// set records an attempt to read the source, and returns the state before.
-func (k *stateKeeper) set(err error, warnings Errors, now time.Time) State {
+// set records an attempt to read the source.
+func (k *stateKeeper) set(err error, warnings Errors, now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	before, s := k.state, &k.state
+	s := &k.state
 	if (err == nil) != (s.Err == nil) || s.Since.IsZero() {
 		s.Since = now
 	}
 	s.Err = err
 	if err != nil {
 		s.Failures++
-		return before
+		return
 	}
 	s.LastSuccess = now
-	s.Warnings, s.Warned = warnings.Lines(), warnings.Count()
-	return before
+	s.Warnings, s.Warned = warnings.Lines(), len(warnings)
 }
 
 func (k *stateKeeper) get() State {

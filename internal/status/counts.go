@@ -117,3 +117,11 @@ func (s *Server) Connections() (*model.Routing, Connections, error) {
 	}
 	return routing, Connections{s.counts.total, s.counts.frontends}, nil
 }
+
+// EndpointCounts returns the connections that the slots of some frontends sent to their
+// endpoints. It is empty where these are not counted.
+func (s *Server) EndpointCounts(frontends []model.Frontend) ([]kernel.EndpointCount, error) {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	return s.config.Kernel.EndpointCounts(frontends)
+}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/describe"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
@@ -90,6 +91,9 @@ func (s *Server) addCounts(d *describe.Service, v *model.View) error {
 			}
 			d.AddConnections(s.counts.frontends)
 		}
+		if err := AddEndpointCounts(d, s.config.Kernel); err != nil {
+			return err
+		}
 	}
 	if v.Service.AffinityTimeout == 0 || s.config.Bindings == nil {
 		return nil
@@ -99,6 +103,22 @@ func (s *Server) addCounts(d *describe.Service, v *model.View) error {
 		d.AddClients(sets, limited)
 	}
 	return err
+}
+
+// AddEndpointCounts adds the connections to each endpoint, if they are counted.
+func AddEndpointCounts(d *describe.Service, k interface {
+	EndpointCounts([]model.Frontend) ([]kernel.EndpointCount, error)
+}) error {
+	counts, err := k.EndpointCounts(d.Frontends())
+	if err != nil {
+		return err
+	}
+	sums := make(map[describe.EndpointUse]uint64)
+	for _, c := range counts {
+		sums[describe.EndpointUse{Frontend: c.Frontend, Endpoint: c.Endpoint}] += c.Connections
+	}
+	d.AddEndpointConnections(sums)
+	return nil
 }
 
 // ReadBindings reads the affinity maps of both families. It reports whether there may

@@ -86,6 +86,9 @@ type idleKernel struct{}
 
 func (idleKernel) AffinityUse() ([]kernel.AffinityUse, error)      { return nil, nil }
 func (idleKernel) FrontendCounts() ([]kernel.FrontendCount, error) { return nil, nil }
+func (idleKernel) EndpointCounts([]model.Frontend) ([]kernel.EndpointCount, error) {
+	return nil, nil
+}
 
 // TestManyAsk: two requests are answered concurrently; further ones get an error.
 func TestManyAsk(t *testing.T) {

@@ -42,6 +42,7 @@ type Config struct {
 type KernelReader interface {
 	AffinityUse() ([]kernel.AffinityUse, error)
 	FrontendCounts() ([]kernel.FrontendCount, error)
+	EndpointCounts([]model.Frontend) ([]kernel.EndpointCount, error)
 }
 
 // Server answers "GET /status" in a running daemon. It is safe for concurrent

@@ -2,6 +2,7 @@ package top
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/live"
@@ -22,8 +23,14 @@ func (m *Model) detailLines() []string {
 	for i := range d.Ports {
 		lines = append(lines, m.portLines(&d.Ports[i])...)
 	}
+	if m.now.Counted && !endpointsCounted(d) {
+		lines = append(lines, "", faint.Styled(hintEndpoints))
+	}
 	return lines
 }
+
+// hintEndpoints is shown where endpoints are not counted.
+const hintEndpoints = "  connections of each endpoint are counted with --endpoint-metrics"
 
 // portLines shows a service port: its frontends, then its endpoints.
 func (m *Model) portLines(p *live.Port) []string {
@@ -44,7 +51,12 @@ func (m *Model) portLines(p *live.Port) []string {
 		if e.Local {
 			where = "this node"
 		}
-		lines = append(lines, strings.TrimRight(fmt.Sprintf("    %s %s", fit("-> "+printable(e.Address), 30), where), " "))
+		line := fmt.Sprintf("    %s %s", fit("-> "+printable(e.Address), 30), fit(where, 17))
+		if e.Connections != nil {
+			rate, known := m.rates.Endpoints[live.EndpointKey(p, e)]
+			line += fmt.Sprintf(" %10s %14s", perSecond(rate, known), total(e.Connections))
+		}
+		lines = append(lines, strings.TrimRight(line, " "))
 	}
 	return lines
 }
@@ -84,4 +96,10 @@ func (m *Model) helpLines() []string {
   CHANGES            added (+), changed (~) and deleted (-) objects of the rules, and the
                      duration of the sync`
 	return strings.Split(text, "\n")
+}
+
+func endpointsCounted(d *live.Detail) bool {
+	return slices.ContainsFunc(d.Ports, func(p live.Port) bool {
+		return len(p.EndpointList) == 0 || slices.ContainsFunc(p.EndpointList, func(e live.Endpoint) bool { return e.Connections != nil })
+	})
 }

@@ -26,13 +26,15 @@ type PerSecond struct {
 	Total     float64            `json:"total"`
 	Services  map[string]float64 `json:"services"`
 	Frontends map[string]float64 `json:"frontends,omitempty"`
+	// Endpoints are those of the detail, such as "http tcp 10.128.0.2:8080".
+	Endpoints map[string]float64 `json:"endpoints,omitempty"`
 }
 
 // newRated returns the JSON of two samples.
 func newRated(before, now *live.Sample) Rated {
 	out, r := Rated{Sample: now}, live.RatesOf(before, now)
 	if r.Known {
-		out.PerSecond = &PerSecond{r.Total, make(map[string]float64), r.Frontends}
+		out.PerSecond = &PerSecond{r.Total, make(map[string]float64), r.Frontends, r.Endpoints}
 		for name, rate := range r.Services {
 			out.PerSecond.Services[name.String()] = rate
 		}

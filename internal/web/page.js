@@ -17,7 +17,7 @@
   const detailOf = () => decodeURIComponent(location.hash.slice(1));
 
   function noRates() {
-    return {total: null, services: new Map(), frontends: new Map()};
+    return {total: null, services: new Map(), frontends: new Map(), endpoints: new Map()};
   }
 
   // perSecond returns the growth of a counter, or null: one that has fallen has lost a part.
@@ -40,6 +40,8 @@
     if (a.detail && b.detail && nameOf(a.detail) === nameOf(b.detail)) {
       const known = frontendCounts(a.detail);
       for (const [key, n] of frontendCounts(b.detail)) r.frontends.set(key, perSecond(known.get(key) ?? 0, n, seconds));
+      const passed = b.detail.read - a.detail.read, counts = endpointCounts(a.detail);
+      if (passed > 0) for (const [key, n] of endpointCounts(b.detail)) r.endpoints.set(key, perSecond(counts.get(key) ?? 0, n, passed));
     }
     return r;
   }
@@ -50,6 +52,16 @@
     const out = new Map();
     for (const p of detail.ports) {
       for (const f of p.frontends) if (f.connections !== undefined) out.set(p.protocol + ' ' + f.address, f.connections);
+    }
+    return out;
+  }
+
+  const endpointKey = (p, e) => [p.port, p.protocol, e.address].join(' ');
+
+  function endpointCounts(detail) {
+    const out = new Map();
+    for (const p of detail.ports) {
+      for (const e of p.endpointList ?? []) if (e.connections !== undefined) out.set(endpointKey(p, e), e.connections);
     }
     return out;
   }
@@ -218,22 +230,26 @@
 
   const verdict = (d) => d.verdict === 'forward' ? countText(d.endpoints) : d.verdict + 's';
 
-  function portTable(p) {
-    const name = (p.port ? p.port + ', ' : '') + p.protocol;
-    const table = element('table', null, element('caption', null, 'Port ' + name));
-    table.append(element('thead', null, element('tr', null, ...['Frontend', 'Kind', 'Conn/s', 'Connections', 'Endpoints'].map((h, i) =>
-      element('th', i > 1 ? {scope: 'col', class: 'n'} : {scope: 'col'}, h)))));
-    const body = element('tbody');
-    for (const f of p.frontends) {
-      const outside = f.outside ? ', outside ' + verdict(f.outside) : '';
-      body.append(element('tr', null, cell(f.address), cell(f.kind), cell(rateText(rates.frontends.get(p.protocol + ' ' + f.address)), 'n'),
-        cell(countText(f.connections), 'n'), cell(verdict(f) + outside, 'n')));
-    }
-    table.append(body);
-    const list = element('p', {class: 'wrap'}, 'Endpoints: ');
-    (p.endpointList ?? []).forEach((e, i) => list.append((i ? ', ' : '') + e.address + (e.local ? ' (this node)' : '')));
-    if (!p.endpointList?.length) list.append('none');
-    return [element('div', {class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Port ' + name}, table), list];
+  // dataTable returns a table that scrolls by itself. Columns from the third on are numbers.
+  function dataTable(caption, headings, lines) {
+    const name = (i) => i > 1 ? 'n' : '';
+    const head = element('tr', null, ...headings.map((h, i) => element('th', {scope: 'col', class: name(i)}, h)));
+    const rows = lines.map((line) => element('tr', null, ...line.map((value, i) => cell(value, name(i)))));
+    return element('div', {class: 'scroll', tabindex: '0', role: 'region', 'aria-label': caption},
+      element('table', null, element('caption', null, caption), element('thead', null, head), element('tbody', null, ...rows)));
+  }
+
+  function portTables(p) {
+    const name = 'Port ' + (p.port ? p.port + ', ' : '') + p.protocol;
+    const frontends = p.frontends.map((f) => [f.address, f.kind, rateText(rates.frontends.get(p.protocol + ' ' + f.address)), countText(f.connections),
+      verdict(f) + (f.outside ? ', outside ' + verdict(f.outside) : '')]);
+    const tables = [dataTable(name, ['Frontend', 'Kind', 'Conn/s', 'Connections', 'Endpoints'], frontends)];
+    const list = p.endpointList ?? [];
+    const counted = list.some((e) => e.connections !== undefined);
+    const endpoints = list.map((e) => [e.address, e.local ? 'this node' : '',
+      ...(counted ? [rateText(rates.endpoints.get(endpointKey(p, e))), countText(e.connections)] : [])]);
+    if (list.length > 0) tables.push(dataTable(name + ': endpoints', counted ? ['Endpoint', 'Where', 'Conn/s', 'Connections'] : ['Endpoint', 'Where'], endpoints));
+    return tables;
   }
 
   function drawDetail() {
@@ -246,7 +262,7 @@
     text('detailName', name);
     const found = d && nameOf(d) === name;
     text('detailText', found ? `${rateText(rates.services.get(name))} connections/s, ${countText(d.connections)} in all` : now.asked === name ? 'This node serves no Service of that name.' : 'asking');
-    byId('detailPorts').replaceChildren(...(found ? d.ports.flatMap(portTable) : []));
+    byId('detailPorts').replaceChildren(...(found ? d.ports.flatMap(portTables) : []));
   }
 
   function draw(error) {
