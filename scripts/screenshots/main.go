@@ -90,6 +90,9 @@ func shoot(args []string) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := s.requests(20); err != nil { // after the change
+		return err
+	}
 	if err := save(args[1], "top", picture("$ nftproxy top", show(output, topRows), topRows+1)); err != nil {
 		return err
 	}
@@ -137,7 +140,9 @@ func (s *studio) top() (string, error) {
 		_, _ = tty.WriteString("q") // the command would not end without it
 	})
 	close(stop)
-	return output, errors.Join(err, <-failed, s.copy("old.yaml", "services.yaml"))
+	err = errors.Join(err, <-failed, s.copy("old.yaml", "services.yaml"))
+	time.Sleep(time.Second) // until the daemon has it
+	return output, err
 }
 
 // shootDemo takes pictures of steps of the demo.
@@ -169,7 +174,7 @@ func (s *studio) serve() (*exec.Cmd, error) {
 		return nil, err
 	}
 	defer log.Close()
-	daemon := exec.Command(s.binary, "run", "-f", "services.yaml", "--hostname-override", "node-1", "--service-metrics")
+	daemon := exec.Command(s.binary, "run", "-f", "services.yaml", "--hostname-override", "node-1", "--service-metrics", "--endpoint-metrics")
 	daemon.Dir, daemon.Stdout, daemon.Stderr = s.dir, log, log
 	if err := s.lab.Node.Start(daemon); err != nil {
 		return nil, err
