@@ -86,6 +86,14 @@ func shoot(args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, daemon.Process.Signal(syscall.SIGTERM), daemon.Wait()) }()
+	if err := s.shoot(args[1]); err != nil {
+		return err
+	}
+	return shootDemo(binary, args[1])
+}
+
+// shoot takes the pictures of a running daemon.
+func (s *studio) shoot(directory string) error {
 	output, err := s.top()
 	if err != nil {
 		return err
@@ -93,7 +101,7 @@ func shoot(args []string) (err error) {
 	if err := s.requests(20); err != nil { // after the change
 		return err
 	}
-	if err := save(args[1], "top", picture("$ nftproxy top", show(output, topRows), topRows+1)); err != nil {
+	if err := save(directory, "top", picture("$ nftproxy top", show(output, topRows), topRows+1)); err != nil {
 		return err
 	}
 	for _, shot := range shots {
@@ -106,11 +114,11 @@ func shoot(args []string) (err error) {
 		if err != nil {
 			return err
 		}
-		if err := save(args[1], shot.name, picture("$ nftproxy "+shot.args, parse(output), shot.rows)); err != nil {
+		if err := save(directory, shot.name, picture("$ nftproxy "+shot.args, parse(output), shot.rows)); err != nil {
 			return err
 		}
 	}
-	return shootDemo(binary, args[1])
+	return nil
 }
 
 // top returns what "nftproxy top" writes while requests arrive.
