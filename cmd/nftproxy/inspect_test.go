@@ -23,6 +23,7 @@ var passing = []struct {
 	{regexp.MustCompile(`nftproxy \S+, started \S+ ago \([^)]*\)`), "nftproxy v1.0.0, started 2h3m ago (2026-01-02 03:04:05)"},
 	{regexp.MustCompile(`last sync  \S+ ago in \S+: \d+ added, \d+ changed, \d+ deleted`), "last sync  12s ago in 1.4ms: 0 added, 1 changed, 0 deleted"},
 	{regexp.MustCompile(`source     files \S+`), "source     files shop.yaml"},
+	{regexp.MustCompile(`testdata/`), ""},
 	{regexp.MustCompile(`nftproxy started, \S+ ago`), "nftproxy started, 2h3m ago"},
 }
 

@@ -60,7 +60,7 @@ func TestStatusOfKernel(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"-n kube-system":      `no Service matches namespace "kube-system"`,
-		"-n defualt":          `no Service matches namespace "defualt": did you mean default?`,
+		"-n defaut":           `no Service matches namespace "defaut": did you mean default?`,
 		"wbe":                 `no Service matches "wbe": did you mean web?`,
 		"-n default api shop": `no Service matches "api" or "shop" in namespace "default"`,
 	} {

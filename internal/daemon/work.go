@@ -254,13 +254,13 @@ func (w *work) pages() http.Handler {
 	mux := http.NewServeMux()
 	w.metrics.Handle(mux)
 	mux.Handle("/status", w.status)
-	mux.HandleFunc("GET "+status.DescribePath, w.status.Describe)
 	p.Handle(mux)
 	w.handleLive(mux, p)
 	return mux
 }
 
-// handleLive serves what browsers show: the index, live data and their page.
+// handleLive serves what may be of interest to pages of other sites: the index, live data
+// with their page, and descriptions of Services.
 func (w *work) handleLive(mux *http.ServeMux, p serve.Pages) {
 	links := []serve.Link{
 		{Path: "/status", Text: "what this node serves and whether it is healthy, as JSON (nftproxy status)"},
@@ -270,6 +270,7 @@ func (w *work) handleLive(mux *http.ServeMux, p serve.Pages) {
 	hostname, _ := os.Hostname() // without it, the node has one name less
 	guard := func(h http.Handler) http.Handler { return serve.Guard(h, w.node.NodeName, hostname) }
 	mux.Handle(live.Path, guard(w.live))
+	mux.Handle(status.DescribePath, guard(http.HandlerFunc(w.status.Describe)))
 	if w.Config.Own.Web {
 		links = append([]serve.Link{{Path: web.Path, Text: "the same as a page"}}, links...)
 		mux.Handle(web.Path, guard(web.Handler()))

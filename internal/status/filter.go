@@ -3,7 +3,6 @@ package status
 import (
 	"fmt"
 	"net/url"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,7 +25,7 @@ type Filter struct {
 // Check returns an error for a malformed pattern.
 func (f *Filter) Check() error {
 	for _, n := range f.Names {
-		if _, err := path.Match(n, ""); err != nil || n == "" {
+		if n == "" || len(n) > maxPattern || strings.ContainsAny(n, "[]?\\") {
 			return fmt.Errorf("%q is not the name of a Service: write for example shop/web, web or 'shop/*'", n)
 		}
 	}
@@ -49,8 +48,24 @@ func matchesName(pattern string, s model.ServiceName) bool {
 	if strings.Contains(pattern, "/") {
 		name = s.String()
 	}
-	ok, _ := path.Match(pattern, name)
-	return ok
+	return matchesText(pattern, name)
+}
+
+// matchesText reports whether a text is like a pattern, in which * stands for any
+// characters. The cost is bounded by the length of the text, whatever the pattern.
+func matchesText(pattern, text string) bool {
+	before, rest, wild := strings.Cut(pattern, "*")
+	if !wild {
+		return pattern == text
+	}
+	text, ok := strings.CutPrefix(text, before)
+	for ok {
+		if before, rest, wild = strings.Cut(rest, "*"); !wild {
+			return strings.HasSuffix(text, before)
+		}
+		_, text, ok = strings.Cut(text, before)
+	}
+	return false
 }
 
 // query returns the filter as parameters of a request.
@@ -71,8 +86,10 @@ func (f *Filter) query() url.Values {
 	return q
 }
 
-// maxNames is how many patterns a request may have: each is compared with each Service.
-const maxNames = 100
+const (
+	maxNames   = 50  // patterns of a request: each is compared with each Service
+	maxPattern = 400 // bytes; a namespace and a name have up to 317
+)
 
 // parseFilter is the opposite of query.
 func parseFilter(q url.Values) (*Filter, error) {

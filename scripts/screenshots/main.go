@@ -86,11 +86,22 @@ func shoot(args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, daemon.Process.Signal(syscall.SIGTERM), daemon.Wait()) }()
+	if err := s.shoot(args[1]); err != nil {
+		return err
+	}
+	return shootDemo(binary, args[1])
+}
+
+// shoot takes the pictures of a running daemon.
+func (s *studio) shoot(directory string) error {
 	output, err := s.top()
 	if err != nil {
 		return err
 	}
-	if err := save(args[1], "top", picture("$ nftproxy top", show(output, topRows), topRows+1)); err != nil {
+	if err := s.requests(20); err != nil { // after the change
+		return err
+	}
+	if err := save(directory, "top", picture("$ nftproxy top", show(output, topRows), topRows+1)); err != nil {
 		return err
 	}
 	for _, shot := range shots {
@@ -103,11 +114,11 @@ func shoot(args []string) (err error) {
 		if err != nil {
 			return err
 		}
-		if err := save(args[1], shot.name, picture("$ nftproxy "+shot.args, parse(output), shot.rows)); err != nil {
+		if err := save(directory, shot.name, picture("$ nftproxy "+shot.args, parse(output), shot.rows)); err != nil {
 			return err
 		}
 	}
-	return shootDemo(binary, args[1])
+	return nil
 }
 
 // top returns what "nftproxy top" writes while requests arrive.
@@ -137,7 +148,9 @@ func (s *studio) top() (string, error) {
 		_, _ = tty.WriteString("q") // the command would not end without it
 	})
 	close(stop)
-	return output, errors.Join(err, <-failed, s.copy("old.yaml", "services.yaml"))
+	err = errors.Join(err, <-failed, s.copy("old.yaml", "services.yaml"))
+	time.Sleep(time.Second) // until the daemon has it
+	return output, err
 }
 
 // shootDemo takes pictures of steps of the demo.
@@ -169,7 +182,7 @@ func (s *studio) serve() (*exec.Cmd, error) {
 		return nil, err
 	}
 	defer log.Close()
-	daemon := exec.Command(s.binary, "run", "-f", "services.yaml", "--hostname-override", "node-1", "--service-metrics")
+	daemon := exec.Command(s.binary, "run", "-f", "services.yaml", "--hostname-override", "node-1", "--service-metrics", "--endpoint-metrics")
 	daemon.Dir, daemon.Stdout, daemon.Stderr = s.dir, log, log
 	if err := s.lab.Node.Start(daemon); err != nil {
 		return nil, err

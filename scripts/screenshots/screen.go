@@ -73,53 +73,69 @@ func (s *screen) set(x int, c cellOf) {
 func (s *screen) control(parameters string, command byte) {
 	first, second, _ := strings.Cut(parameters, ";")
 	n, _ := strconv.Atoi(first)
-	column, _ := strconv.Atoi(second)
+	m, _ := strconv.Atoi(second)
 	switch command {
 	case 'm':
 		s.now.change(parameters)
-	case 'A':
-		s.y = max(0, s.y-max(1, n))
-	case 'B':
-		s.y = min(s.height-1, s.y+max(1, n))
-	case 'C':
-		s.x += max(1, n)
-	case 'D':
-		s.x = max(0, s.x-max(1, n))
-	case 'G', '`':
-		s.x = max(0, n-1)
-	case 'H':
-		s.y, s.x = min(s.height-1, max(0, n-1)), max(0, column-1)
-	case 'r':
+	case 'r': // rows that scroll
 		s.top, s.bottom = max(0, n-1), s.height-1
-		if column > s.top+1 {
-			s.bottom = min(column, s.height) - 1
+		if m > s.top+1 {
+			s.bottom = min(m, s.height) - 1
 		}
 		s.x, s.y = 0, 0
-	case 'd':
-		s.y = min(s.height-1, max(0, n-1))
-	case 'X': // erase characters
-		for x := s.x; x < min(s.x+max(1, n), columns); x++ {
-			s.set(x, cellOf{look{background: s.now.background}, ' '})
-		}
-	case 'b': // repeat the last one
+	case 'b': // repeat the last character
 		if s.x > 0 {
 			s.write(strings.Repeat(string(s.rows[s.y][s.x-1].char), max(1, n)))
 		}
-	case 'K':
-		if n == 1 {
-			for x := range min(s.x+1, columns) {
-				s.set(x, cellOf{char: ' '})
-			}
-			return
+	default:
+		s.move(command, n, m)
+		s.erase(command, n)
+	}
+}
+
+// move moves the cursor.
+func (s *screen) move(command byte, n, m int) {
+	switch command {
+	case 'A':
+		s.y -= max(1, n)
+	case 'B':
+		s.y += max(1, n)
+	case 'C':
+		s.x += max(1, n)
+	case 'D':
+		s.x -= max(1, n)
+	case 'G', '`':
+		s.x = n - 1
+	case 'd':
+		s.y = n - 1
+	case 'H':
+		s.y, s.x = n-1, m-1
+	case 'Z': // back to a tab stop
+		for range max(1, n) {
+			s.x = (s.x - 1) / 8 * 8
 		}
-		s.rows[s.y] = s.rows[s.y][:min(len(s.rows[s.y]), s.x)]
-	case 'J':
-		if n == 2 {
-			clear(s.rows)
-			return
-		}
-		s.control("", 'K')
+	}
+	s.x, s.y = max(0, s.x), min(max(0, s.y), s.height-1)
+}
+
+// erase erases characters or rows.
+func (s *screen) erase(command byte, n int) {
+	switch {
+	case command == 'J' && n == 2:
+		clear(s.rows)
+	case command == 'J':
+		s.erase('K', 0)
 		clear(s.rows[s.y+1:])
+	case command == 'X':
+		for x := s.x; x < min(s.x+max(1, n), columns); x++ {
+			s.set(x, cellOf{look{background: s.now.background}, ' '})
+		}
+	case command == 'K' && n == 1:
+		for x := range min(s.x+1, columns) {
+			s.set(x, cellOf{char: ' '})
+		}
+	case command == 'K':
+		s.rows[s.y] = s.rows[s.y][:min(len(s.rows[s.y]), s.x)]
 	}
 }
 

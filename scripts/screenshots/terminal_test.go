@@ -81,6 +81,9 @@ func TestShow(t *testing.T) {
 	if got := show(scrolled, 4); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
 	}
+	if got := show("0123456789\x1b[Z8\b\tT", 1); !reflect.DeepEqual(got, [][]run{{{text: "0123456789      T"}}}) {
+		t.Errorf("tab stops: %+v", got)
+	}
 	if got := show("\x1b[9;9Hx\x1b[99B\x1b[9Dy\nz", 2); len(got) != 2 {
 		t.Errorf("beyond the screen: %+v", got)
 	}

@@ -12,7 +12,7 @@ var lastingFaults = []struct {
 	fault
 	told string
 }{
-	{fault{"sendto", "error=EPERM:when=1+"}, "operation not permitted"},
+	{fault{"sendto", "error=EPERM:when=1+"}, "permission denied"},
 	{fault{"sendto", "error=EMSGSIZE:when=1+"}, "raise net.core.wmem_max"},
 	{fault{"sendto", "error=ENOMEM:when=1+"}, "cannot allocate memory"},
 	{fault{"sendto", "error=ENOBUFS:when=1+"}, "no buffer space available"},
