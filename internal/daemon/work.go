@@ -264,6 +264,7 @@ func (w *work) pages() http.Handler {
 func (w *work) handleLive(mux *http.ServeMux, p serve.Pages) {
 	links := []serve.Link{
 		{Path: "/status", Text: "what this node serves and whether it is healthy, as JSON (nftproxy status)"},
+		{Path: status.DescribePath, Text: "one Service with its endpoints, as JSON: add ?service=NAMESPACE/NAME (nftproxy describe)"},
 		{Path: live.Path, Text: "connections, changes and problems at present, as JSON (nftproxy top)"},
 		{Path: "/metrics", Text: "metrics for Prometheus"},
 	}
@@ -272,7 +273,7 @@ func (w *work) handleLive(mux *http.ServeMux, p serve.Pages) {
 	mux.Handle(live.Path, guard(w.live))
 	mux.Handle(status.DescribePath, guard(http.HandlerFunc(w.status.Describe)))
 	if w.Config.Own.Web {
-		links = append([]serve.Link{{Path: web.Path, Text: "the same as a page"}}, links...)
+		links = append([]serve.Link{{Path: web.Path, Text: "connections, changes and problems at present, as a page"}}, links...)
 		mux.Handle(web.Path, guard(web.Handler()))
 	}
 	mux.Handle("/{$}", guard(serve.Index("nftproxy on "+w.node.NodeName, append(links, p.Links()...))))
