@@ -188,7 +188,7 @@ func TestUnknownScheduler(t *testing.T) {
 	s := scheduled("least-connection", c.Pods...)
 	c.write(s)
 	_, log := c.mustRunBoth(0, c.command("apply"))
-	if !strings.Contains(log, "WARN") || !strings.Contains(log, "default/web") || !strings.Contains(log, "least-connection") {
+	if !strings.Contains(log, "warning: ") || !strings.Contains(log, "default/web") || !strings.Contains(log, "least-connection") {
 		t.Errorf("log does not warn of it:\n%s", log)
 	}
 	roundRobin(t, names(t, 9, c.Client, "tcp", s.clusterIP(model.IPv4)), 3)
