@@ -76,12 +76,13 @@ func (c *cluster) tryOnOneService() {
 // moveNodeByNode has nftproxy in a DaemonSet of its own.
 func (c *cluster) moveNodeByNode() *testbed.Process {
 	c.T.Helper()
-	c.patchByTemplate("keep-off.tmpl")
-	c.patchByTemplate("keep-off-undo.tmpl")
+	m := &migration{c, c.Kubeconfig("admin", "system:masters")}
+	m.prints("Changed", "keep-off")
+	m.prints("Changed", "undo")
 	if affinity := c.Kubectl("get", "-n", systemNamespace, "daemonset", kubeProxyName, "-o", "jsonpath={.spec.template.spec.affinity}"); affinity != "" {
 		c.T.Errorf("after the rollback the DaemonSet has the affinity %s", affinity)
 	}
-	c.patchByTemplate("keep-off.tmpl")
+	m.prints("Changed", "keep-off")
 	c.deploy("kustomize/overlays/node-by-node", "kustomize/base")
 	return c.startDaemonSet("nftproxy", testbed.NFTProxy)
 }
@@ -111,13 +112,6 @@ func (c *cluster) replaced() error {
 		}
 	}
 	return c.tables("nftproxy", "")
-}
-
-// patchByTemplate applies the patch that kubectl makes of a template.
-func (c *cluster) patchByTemplate(file string) {
-	c.T.Helper()
-	patch := c.Kubectl("get", "-n", systemNamespace, "daemonset", kubeProxyName, "-o", "go-template-file="+filepath.Join(deployDir, "kubeadm", file))
-	c.Kubectl("patch", "-n", systemNamespace, "daemonset", kubeProxyName, "--type=json", "-p", patch)
 }
 
 // kubeProxyIsBack checks that kube-proxy has written its rules: its tables exist
