@@ -31,6 +31,28 @@ const (
 	maxReason     = 1 << 10 // bytes of a message for people
 )
 
+// Client asks the daemon at an address. It keeps a connection open.
+type Client struct {
+	address netip.AddrPort
+	http    http.Client
+}
+
+// NewClient returns a client of the daemon at an address.
+func NewClient(address netip.AddrPort) *Client {
+	return &Client{address, http.Client{
+		Timeout: answerTimeout,
+		// Without a proxy from the environment: the daemon is on this machine.
+		Transport:     &http.Transport{DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext, MaxIdleConns: 1},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// Address returns the address of the daemon.
+func (c *Client) Address() string { return c.address.String() }
+
+// Close closes the connection.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
 // Fetch requests the report of the daemon at an address about the Services that a
 // filter selects. The error is [ErrNoDaemon] if nothing or another server answers there.
 func Fetch(ctx context.Context, address netip.AddrPort, filter *Filter) (*Report, error) {
@@ -41,11 +63,17 @@ func Fetch(ctx context.Context, address netip.AddrPort, filter *Filter) (*Report
 	return r, nil
 }
 
-// get requests a page of the daemon at an address and decodes its answer, which is JSON.
+// get requests a page of the daemon at an address once.
 func get(ctx context.Context, address netip.AddrPort, path string, query url.Values, answer any) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	target := "http://" + address.String() + path // the unspecified address is this machine
+	c := NewClient(address)
+	defer c.Close()
+	return c.Get(ctx, path, query, answer)
+}
+
+// Get requests a page and decodes its answer, which is JSON. The error is
+// [ErrNoDaemon] if nothing or another server answers.
+func (c *Client) Get(ctx context.Context, path string, query url.Values, answer any) error {
+	target := "http://" + c.address.String() + path // the unspecified address is this machine
 	if len(query) > 0 {
 		target += "?" + query.Encode()
 	}
@@ -53,18 +81,10 @@ func get(ctx context.Context, address netip.AddrPort, path string, query url.Val
 	if err != nil {
 		return fmt.Errorf("ask %s: %w", target, err)
 	}
-	// Without a proxy from the environment: the daemon is on this machine.
-	client := http.Client{
-		Transport: &http.Transport{
-			DialContext:       (&net.Dialer{Timeout: dialTimeout}).DialContext,
-			DisableKeepAlives: true,
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	response, err := client.Do(request)
+	response, err := c.http.Do(request)
 	var failed *url.Error
 	if errors.As(err, &failed) {
-		return fmt.Errorf("%w at %s (%w)", ErrNoDaemon, address, failed.Err)
+		return fmt.Errorf("%w at %s (%w)", ErrNoDaemon, c.address, failed.Err)
 	}
 	defer response.Body.Close()
 	if isRefusal(response) {
@@ -82,7 +102,7 @@ func get(ctx context.Context, address netip.AddrPort, path string, query url.Val
 	case http.StatusTooManyRequests:
 		return fmt.Errorf("ask %s: too many requests: try again", target)
 	default:
-		return fmt.Errorf("%w at %s (another server answers %q to %s)", ErrNoDaemon, address, response.Status, path)
+		return fmt.Errorf("%w at %s (another server answers %q to %s)", ErrNoDaemon, c.address, response.Status, path)
 	}
 	if err := json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(answer); err != nil {
 		return fmt.Errorf("ask %s: read answer: %w", target, err)
