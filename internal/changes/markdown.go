@@ -84,7 +84,7 @@ func cell(text string) string {
 	return b.String()
 }
 
-// code returns a name as code, in which "@" notifies nobody.
+// code returns a name as code, in which "@" mentions no user.
 func code(name string) string { return "<code>" + cell(name) + "</code>" }
 
 // rulesSection writes the changes of the rules as a diff, as far as there is room.

@@ -64,7 +64,7 @@ table ip nftproxy
 	}
 }
 
-// TestMarkdownEscapes: names have no effect on the page, and notify nobody.
+// TestMarkdownEscapes: names have no effect on the page, and mention no user.
 func TestMarkdownEscapes(t *testing.T) {
 	evil := "a|b`c` @team <img src=x> **b** [l](u) #1 ~~s~~ \x1b[2J\n| x |"
 	got := markdown(t, []changes.Service{{

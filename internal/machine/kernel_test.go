@@ -104,23 +104,30 @@ func endpoints(all ...string) func(func(netip.Addr) bool) {
 	}
 }
 
-// TestConditions makes each condition in a namespace that is clean otherwise (11.20).
-func TestConditions(t *testing.T) {
-	const dropDocker = `iptables-nft -P FORWARD DROP; iptables-nft -N DOCKER-USER; iptables-nft -A FORWARD -j DOCKER-USER
-		iptables-nft -A FORWARD -o docker0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
-		iptables-nft -A FORWARD -i docker0 ! -o docker0 -j ACCEPT; iptables-nft -A DOCKER-USER -j RETURN; `
-	const dropUFW = `iptables-nft -P FORWARD DROP; iptables-nft -N ufw-before-forward; iptables-nft -N ufw-user-forward; iptables-nft -A FORWARD -j ufw-before-forward
-		iptables-nft -A ufw-before-forward -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
-		iptables-nft -A ufw-before-forward -p icmp --icmp-type 3 -j ACCEPT; iptables-nft -A ufw-before-forward -j ufw-user-forward; `
+// condition is made in a namespace that is clean otherwise.
+type condition struct {
+	name   string
+	set    []string
+	script string
+	use    machine.Use
+	want   []string
+}
+
+func (c *condition) run(t *testing.T) {
+	t.Run(c.name, func(t *testing.T) {
+		t.Parallel()
+		n := newNode(t)
+		n.set(c.set...)
+		n.run(c.script)
+		matches(t, n.check(c.use), c.want)
+	})
+}
+
+// TestSettings changes settings of the kernel (11.20).
+func TestSettings(t *testing.T) {
 	const two = "ip link add dev a type bridge; ip link add dev b type bridge; ip link set dev a up; ip link set dev b up; ip addr add 192.0.2.1/24 dev a; ip addr add 198.51.100.1/24 dev b; ip route add default dev a; "
 	const bridge = "ip link add dev br type bridge; ip addr add 10.128.0.1/24 dev br; ip link set dev br up; for i in 1 2; do ip link add dev p$i type veth peer name q$i; ip link set dev p$i master br up; done; for f in /proc/sys/net/bridge/bridge-nf-call-ip*tables; do [ ! -e $f ] || echo 0 >$f; done; "
-	for _, c := range []struct {
-		name   string
-		set    []string
-		script string
-		use    machine.Use
-		want   []string
-	}{
+	for _, c := range []condition{
 		{name: "clean"},
 		{name: "clean, in a cluster", use: machine.Use{Cluster: true, PodRanges: pods}},
 		{name: "no forwarding", set: []string{"net/ipv4/ip_forward=0", "net/ipv6/conf/all/forwarding=0"}, want: []string{
@@ -136,6 +143,31 @@ func TestConditions(t *testing.T) {
 			"warning forwarding: net.ipv4.conf.*.forwarding is 0 for a"}},
 		{name: "IPv6 is not served", set: []string{"net/ipv6/conf/all/forwarding=0"}, use: machine.Use{PodRanges: pods[:1], Families: families4}},
 
+		{name: "strict reverse path, one uplink", set: []string{"net/ipv4/conf/all/rp_filter=1"}, script: two},
+		{name: "strict reverse path, two uplinks", set: []string{"net/ipv4/conf/all/rp_filter=1"}, script: two + "ip route add default dev b table 7", want: []string{
+			"warning rp-filter: rp_filter is strict (1) on a, b, and the machine has default routes by a, b"}},
+		{name: "strict reverse path, policy routing", set: []string{"net/ipv4/conf/all/rp_filter=1"}, script: two + "ip rule add fwmark 7 table 7; echo 2 >/proc/sys/net/ipv4/conf/a/rp_filter", want: []string{
+			"warning rp-filter: rp_filter is strict (1) on b, and the machine has 1 rule of policy routing"}},
+		{name: "loose reverse path", set: []string{"net/ipv4/conf/all/rp_filter=2"}, script: two + "ip rule add fwmark 7 table 7"},
+
+		{name: "a bridge", script: bridge, want: []string{"warning bridge-nf: net.bridge.bridge-nf-call-iptables is not 1: pods on the bridge br"}},
+		{name: "a bridge, masqueradeAll", script: bridge, use: machine.Use{MasqueradeAll: true}},
+		{name: "a bridge with endpoints", script: bridge, use: machine.Use{Cluster: true, Endpoints: endpoints("10.128.0.2")}, want: []string{"problem bridge-nf: "}},
+		{name: "a bridge without endpoints", script: bridge, use: machine.Use{Cluster: true, Endpoints: endpoints("10.128.1.2")}},
+	} {
+		c.run(t)
+	}
+}
+
+// TestFilters loads filters on the hook forward (11.20).
+func TestFilters(t *testing.T) {
+	const dropDocker = `iptables-nft -P FORWARD DROP; iptables-nft -N DOCKER-USER; iptables-nft -A FORWARD -j DOCKER-USER
+		iptables-nft -A FORWARD -o docker0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+		iptables-nft -A FORWARD -i docker0 ! -o docker0 -j ACCEPT; iptables-nft -A DOCKER-USER -j RETURN; `
+	const dropUFW = `iptables-nft -P FORWARD DROP; iptables-nft -N ufw-before-forward; iptables-nft -N ufw-user-forward; iptables-nft -A FORWARD -j ufw-before-forward
+		iptables-nft -A ufw-before-forward -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+		iptables-nft -A ufw-before-forward -p icmp --icmp-type 3 -j ACCEPT; iptables-nft -A ufw-before-forward -j ufw-user-forward; `
+	for _, c := range []condition{
 		{name: "iptables drops", script: "iptables-nft -P FORWARD DROP; ip6tables-nft -P FORWARD DROP", want: []string{
 			"problem forward-filter: chain ip filter FORWARD drops forwarded connections, and no rule accepts those to endpoints",
 			"problem forward-filter: chain ip6 filter FORWARD drops"}},
@@ -183,19 +215,14 @@ func TestConditions(t *testing.T) {
 			"problem forward-filter-legacy: chain FORWARD of iptables-legacy drops forwarded connections, and has no rules",
 			"warning forward-filter-legacy: chain FORWARD of ip6tables-legacy drops forwarded connections that no rule accepts"}},
 		{name: "iptables-legacy accepts", script: "iptables-legacy -A FORWARD -s 192.0.2.1 -j DROP"},
+	} {
+		c.run(t)
+	}
+}
 
-		{name: "strict reverse path, one uplink", set: []string{"net/ipv4/conf/all/rp_filter=1"}, script: two},
-		{name: "strict reverse path, two uplinks", set: []string{"net/ipv4/conf/all/rp_filter=1"}, script: two + "ip route add default dev b table 7", want: []string{
-			"warning rp-filter: rp_filter is strict (1) on a, b, and the machine has default routes by a, b"}},
-		{name: "strict reverse path, policy routing", set: []string{"net/ipv4/conf/all/rp_filter=1"}, script: two + "ip rule add fwmark 7 table 7; echo 2 >/proc/sys/net/ipv4/conf/a/rp_filter", want: []string{
-			"warning rp-filter: rp_filter is strict (1) on b, and the machine has 1 rule of policy routing"}},
-		{name: "loose reverse path", set: []string{"net/ipv4/conf/all/rp_filter=2"}, script: two + "ip rule add fwmark 7 table 7"},
-
-		{name: "a bridge", script: bridge, want: []string{"warning bridge-nf: net.bridge.bridge-nf-call-iptables is not 1: pods on the bridge br"}},
-		{name: "a bridge, masqueradeAll", script: bridge, use: machine.Use{MasqueradeAll: true}},
-		{name: "a bridge with endpoints", script: bridge, use: machine.Use{Cluster: true, Endpoints: endpoints("10.128.0.2")}, want: []string{"problem bridge-nf: "}},
-		{name: "a bridge without endpoints", script: bridge, use: machine.Use{Cluster: true, Endpoints: endpoints("10.128.1.2")}},
-
+// TestOtherPrograms makes what other programs leave on a machine (11.20).
+func TestOtherPrograms(t *testing.T) {
+	for _, c := range []condition{
 		{name: "earlier nat chain", script: "nft 'table ip other { chain first { type nat hook prerouting priority -110; ip daddr 10.96.0.10 dnat to 192.0.2.1; }; }'", want: []string{
 			"warning nat-chains: chain ip other first has priority -110 and comes before nftproxy (-101)"}},
 		{name: "later nat chain", script: "nft 'table ip other { chain first { type nat hook prerouting priority -100; ip daddr 10.96.0.10 dnat to 192.0.2.1; }; }'"},
@@ -216,13 +243,7 @@ func TestConditions(t *testing.T) {
 		{name: "Calico's eBPF", script: "ip link add dev bpfin.cali type bridge; ip link set bpfin.cali up", want: []string{"problem other-proxies: Calico's eBPF"}},
 		{name: "Cilium", script: "ip link add dev cilium_host type bridge; ip link set cilium_host up", want: []string{"warning other-proxies: Cilium"}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			n := newNode(t)
-			n.set(c.set...)
-			n.run(c.script)
-			matches(t, n.check(c.use), c.want)
-		})
+		c.run(t)
 	}
 }
 
