@@ -189,7 +189,7 @@ func TestCIGitHub(t *testing.T) {
 	if failed := steps(); failed != "" || !strings.Contains(r.read(t, "calls"), "gh pr comment 7 --body-file comment.md\n") {
 		t.Errorf("step %q failed; %s", failed, r.read(t, "calls"))
 	}
-	if comment := r.read(t, "comment.md"); !strings.HasPrefix(comment, "<!-- nftproxy plan -->\n### nftproxy: Services: 2 changed\n") ||
+	if comment := r.read(t, "comment.md"); !strings.HasPrefix(comment, "<!-- nftproxy plan -->\n### nftproxy: 2 Services changed\n") ||
 		"<!-- nftproxy plan -->\n"+r.read(t, "summary") != comment {
 		t.Errorf("the comment, and the summary %q:\n%s", r.read(t, "summary"), comment)
 	}
@@ -247,7 +247,7 @@ func TestCIGitLab(t *testing.T) {
 		t.Fatal(err)
 	}
 	if calls := r.read(t, "calls"); !strings.Contains(calls, "--data-urlencode body@plan.md https://gitlab.example.org/api/v4/projects/3/merge_requests/7/notes") ||
-		!strings.Contains(r.read(t, "plan.md"), "Services: 2 changed") {
+		!strings.Contains(r.read(t, "plan.md"), "2 Services changed") {
 		t.Errorf("%s\n%s", calls, r.read(t, "plan.md"))
 	}
 	r.run(t, "echo 'kind: [' >> services/shop.yaml")

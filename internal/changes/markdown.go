@@ -26,7 +26,7 @@ func Markdown(w io.Writer, services []Service, p *plan.Plan, elements bool) erro
 	var b bytes.Buffer
 	title := "no changes"
 	if !p.Empty() {
-		title = "Services: " + Summary(services)
+		title = heading(Summary(services))
 	}
 	fmt.Fprintf(&b, "### nftproxy: %s\n", title)
 	if len(services) > 0 {
@@ -41,6 +41,18 @@ func Markdown(w io.Writer, services []Service, p *plan.Plan, elements bool) erro
 	}
 	_, err := w.Write(b.Bytes())
 	return err
+}
+
+// heading returns for example "1 Service added, 2 changed" for "1 added, 2 changed".
+func heading(summary string) string {
+	number, rest, _ := strings.Cut(summary, " ")
+	switch number {
+	case "1":
+		return "1 Service " + rest
+	case "none":
+		return "no Service " + rest
+	}
+	return number + " Services " + rest
 }
 
 var actionWords = map[Action]string{Added: "added", Changed: "changed", Removed: "removed"}

@@ -33,7 +33,7 @@ func markdown(t *testing.T, services []changes.Service, p *plan.Plan, elements b
 
 func TestMarkdown(t *testing.T) {
 	services, p := planned(t, node+web, node+strings.Replace(web, "10.0.1.2", "10.0.1.9", 1))
-	want := `### nftproxy: Services: 1 changed
+	want := `### nftproxy: 1 Service changed
 
 | Service | | What changes | Established connections |
 |---|---|---|---|
