@@ -135,8 +135,8 @@ func (d *demo) rules() error {
 		return fmt.Errorf("the excerpt of the rules has %d lines:\n%s", shown, text)
 	}
 	d.say("\n... %d of %d lines; all: bin/nftproxy render -f demo/services.yaml", shown, len(all))
-	d.say("\nThe first map finds the Service, the chain takes turns, the second map has the endpoints:\n" +
-		"another Service is another element, not another chain.")
+	d.say("\nThe first map finds the Service, the second one the chain that takes turns, and the third one has\n" +
+		"the endpoints: another Service is another element, not another chain.")
 	return nil
 }
 
@@ -146,8 +146,8 @@ func excerpt(block, line string) bool {
 	case "services", "endpoints":
 		return strings.Contains(line, "203.0.113.10") || strings.Contains(line, "map ")
 	case "lanes":
-		return strings.Contains(line, "goto rr-")
-	case "rr-3-16", "choose":
+		return strings.Contains(line, "goto rr-") || strings.Contains(line, "map ")
+	case "rr-3-13", "choose":
 		return !strings.HasSuffix(line, "}") && strings.TrimSpace(line) != ""
 	}
 	return false
