@@ -67,7 +67,7 @@ func kubeProxyRules(f *Facts, u Use) []Finding {
 	}
 	remedy := "nftproxy cleanup --kube-proxy, once kube-proxy has ended"
 	if u.Cluster {
-		remedy = "nftproxy removes them when it takes over; stop kube-proxy first"
+		remedy = "nothing yet: the migration moves kube-proxy off the node first, and nftproxy then removes them"
 	}
 	return []Finding{{Level: Warning, Message: "rules of kube-proxy: " + strings.Join(found, ", "), Remedy: remedy, Documentation: pageMigration}}
 }
