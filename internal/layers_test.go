@@ -57,7 +57,7 @@ func TestLayers(t *testing.T) {
 		{"xtables", []string{"netlinkio"}, []string{"github.com/mdlayher", "golang.org/x"}},
 		{"machine", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "preflight", "takeover", "xtables"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
-		{"takeover", []string{"netlinkio", "xtables"}, []string{
+		{"takeover", []string{"netlinkio", "xtables", "terminal"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
 	} {
 		t.Run(c.pkg, func(t *testing.T) {

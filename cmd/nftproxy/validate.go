@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -107,7 +106,7 @@ func (o *validateOptions) run(c *cobra.Command) error {
 func (o *validateOptions) find(in *source.Input, problems source.Errors) *findings {
 	f := &findings{Problems: findingsOf(problems), Warnings: []finding{}}
 	if in == nil {
-		f.Summary = "invalid: " + manifest.Count(len(problems), "problem")
+		f.Summary = "invalid: " + terminal.Count(len(problems), "problem")
 		return f
 	}
 	warned, notes := in.Warnings.Split()
@@ -132,7 +131,7 @@ func countKinds(objects map[string]int) string {
 		case kind == "Endpoints" && n > 0:
 			parts = append(parts, fmt.Sprintf("%d Endpoints", n))
 		case n > 0:
-			parts = append(parts, manifest.Count(n, kind))
+			parts = append(parts, terminal.Count(n, kind))
 		}
 	}
 	return strings.Join(parts, ", ")
@@ -143,9 +142,9 @@ func (f *findings) verdict() string {
 	case n == 0:
 		return "valid"
 	case f.Valid:
-		return "valid, " + manifest.Count(n, "warning")
+		return "valid, " + terminal.Count(n, "warning")
 	default:
-		return manifest.Count(n, "warning") + " (--strict)"
+		return terminal.Count(n, "warning") + " (--strict)"
 	}
 }
 
@@ -167,10 +166,7 @@ func newFinding(e *manifest.Error) finding {
 }
 
 func (f *findings) json(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	if err := e.Encode(f); err != nil {
+	if err := terminal.JSON(w, f); err != nil {
 		return fmt.Errorf("write findings: %w", err)
 	}
 	return nil

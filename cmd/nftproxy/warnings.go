@@ -57,7 +57,7 @@ func (w *warnings) check() error {
 	if !w.strict || w.count == 0 {
 		return nil
 	}
-	return fmt.Errorf("--strict: %s about the input: nothing is done", manifest.Count(w.count, "warning"))
+	return fmt.Errorf("--strict: %s about the input: nothing is done", terminal.Count(w.count, "warning"))
 }
 
 // onceLogger is the log of a command that ends by itself: in text, a person reads

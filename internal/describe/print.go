@@ -1,7 +1,6 @@
 package describe
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -18,10 +17,7 @@ import (
 
 // JSON writes a description as one JSON object.
 func JSON(w io.Writer, s *Service) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	return e.Encode(s)
+	return terminal.JSON(w, s)
 }
 
 // Print writes a description as text; now is the current time.

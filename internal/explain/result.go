@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 // Disposition is how a connection is treated.
@@ -159,10 +160,7 @@ func JSON(w io.Writer, r *Result) error {
 		o.Path = append([]Step{}, o.Path[n:]...)
 		out.Outcomes = append(out.Outcomes, outcome{o, o.Remember.Seconds()})
 	}
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	return e.Encode(out)
+	return terminal.JSON(w, out)
 }
 
 // Omission is an endpoint that takes no new connections.

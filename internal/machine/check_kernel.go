@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 func kernelFeatures(f *Facts, _ Use) (out []Finding) {
@@ -119,7 +120,7 @@ func routingText(f *Facts) string {
 	if len(f.Uplinks) > 1 {
 		return "default routes by " + names(f.Uplinks)
 	}
-	return count(f.PolicyRules, "rule") + " of policy routing"
+	return terminal.Count(f.PolicyRules, "rule") + " of policy routing"
 }
 
 func bridgeNF(f *Facts, u Use) (out []Finding) {

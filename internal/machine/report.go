@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -49,10 +48,7 @@ func (u Use) mode() string {
 
 // WriteJSON writes the report as a JSON object.
 func (r *Report) WriteJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	return e.Encode(r)
+	return terminal.JSON(w, r)
 }
 
 // Repository is where documentation is read.
@@ -97,11 +93,11 @@ func (r *Report) verdict() (Level, string) {
 		what string
 	}{{r.Problems, "problem"}, {r.Warnings, "warning"}} {
 		if c.n > 0 {
-			counts = append(counts, count(c.n, c.what))
+			counts = append(counts, terminal.Count(c.n, c.what))
 		}
 	}
 	if r.Unseen > 0 {
-		counts = append(counts, count(r.Unseen, "check")+" without access")
+		counts = append(counts, terminal.Count(r.Unseen, "check")+" without access")
 	}
 	details := ""
 	if len(counts) > 0 {
@@ -116,11 +112,4 @@ func (r *Report) verdict() (Level, string) {
 		return Warning, "ready as " + r.Mode + details
 	}
 	return OK, "ready as " + r.Mode
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -100,14 +100,6 @@ func (e Errors) Unwrap() []error {
 	return out
 }
 
-// Count returns for example "1 problem" or "3 problems".
-func Count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
-
 // FieldError is a problem with one field of an object.
 type FieldError struct {
 	// Field is the path of the field, for example spec.ports[1].nodePort;

@@ -1,7 +1,6 @@
 package migrate
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -24,13 +23,7 @@ func (ch *Change) JSON(w io.Writer) error {
 	if p == nil {
 		p = Patch{}
 	}
-	return encode(w, p)
-}
-
-func encode(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
+	return terminal.JSON(w, p)
 }
 
 // Print writes what has changed, and what to do next.

@@ -237,4 +237,4 @@ func (s *Status) printNodes(p *terminal.Printer, all bool) {
 }
 
 // JSON writes the state.
-func (s *Status) JSON(w io.Writer) error { return encode(w, s) }
+func (s *Status) JSON(w io.Writer) error { return terminal.JSON(w, s) }

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"bufio"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -187,10 +186,7 @@ func (p *Plan) JSON(w io.Writer, services any) error {
 			out.Changes = append(out.Changes, c.json(p.ServicePort(c)))
 		}
 	}
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	return e.Encode(out)
+	return terminal.JSON(w, out)
 }
 
 func (c *Change) json(service string) changeJSON {

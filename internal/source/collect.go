@@ -45,7 +45,7 @@ func (c *collector) add(arg argument, files []content) {
 	}
 	if !usable && len(c.problems) == before {
 		c.problems = append(c.problems, problem(arg.name, fmt.Errorf(
-			"no %s in it, only %s of other kinds: %s", knownKinds, manifest.Count(total, "object"), howToFill)))
+			"no %s in it, only %s of other kinds: %s", knownKinds, terminal.Count(total, "object"), howToFill)))
 	}
 }
 
@@ -163,7 +163,7 @@ func (c *collector) skippedKinds() Errors {
 		total += c.skipped[n]
 		parts = append(parts, fmt.Sprintf("%s %d", terminal.Printable(n), c.skipped[n]))
 	}
-	skipped := aboutAll("skipped %s of other kinds: %s", manifest.Count(total, "object"), strings.Join(parts, ", "))
+	skipped := aboutAll("skipped %s of other kinds: %s", terminal.Count(total, "object"), strings.Join(parts, ", "))
 	skipped[0].Note = true
 	return skipped
 }

@@ -65,7 +65,7 @@ func (r *review) orphans(all []*object) Errors {
 		slices.Sort(missing)
 		missing = slices.Compact(missing)
 		return aboutAll("endpoints of %s that the input does not have are not used: %s",
-			manifest.Count(len(missing), "Service"), strings.Join(manifest.Shorten(missing, maxNamed), ", "))
+			terminal.Count(len(missing), "Service"), strings.Join(manifest.Shorten(missing, maxNamed), ", "))
 	}
 	for _, o := range all {
 		r.orphan(o)

@@ -66,7 +66,7 @@ func (p *printer) verdict(r *Report) {
 
 // verdict returns the answer to "what is wrong?", and its colour.
 func (r *Report) verdict() (text, colour string) {
-	problems := number(len(r.Problems), "problem")
+	problems := terminal.Count(len(r.Problems), "problem")
 	switch n := len(r.Problems); {
 	case r.From == Daemon && !r.Healthy && n == 0:
 		return "unhealthy", red
@@ -144,7 +144,7 @@ func (p *printer) message(text string) string {
 		first, more = string(runes[:maxMessage])+"...", rest != ""
 	}
 	if more {
-		first += fmt.Sprintf(" (and %s)", number(strings.Count(rest, "\n")+1, "more line"))
+		first += fmt.Sprintf(" (and %s)", terminal.Count(strings.Count(rest, "\n")+1, "more line"))
 	}
 	return first
 }
@@ -192,7 +192,7 @@ func (p *printer) totals(r *Report) {
 		name = "selected"
 	}
 	p.Fact(name, "%s, %s, %s in use (addresses with port, each counted once)",
-		number(r.Services, "Service"), number(r.Frontends, "frontend"), number(r.Endpoints, "endpoint"))
+		terminal.Count(r.Services, "Service"), terminal.Count(r.Frontends, "frontend"), terminal.Count(r.Endpoints, "endpoint"))
 	if len(r.NodePortAddresses) > 0 {
 		p.Fact("NodePorts", "on %s", addressList(r.NodePortAddresses))
 	}
@@ -206,13 +206,6 @@ func (p *printer) totals(r *Report) {
 		}
 		p.Fact("health", "%s/%s on port %d: %s on this node", h.Namespace, h.Name, h.Port, localEndpoints(h.Endpoints))
 	}
-}
-
-func number(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 func addressList(all []netip.Addr) string {

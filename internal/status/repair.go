@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 // recently is how long a change of the rules by another program is a problem.
@@ -23,7 +24,7 @@ func (c *Interference) text(now time.Time) string {
 	if c.Process != "" {
 		by = "process " + c.Process
 	}
-	text := fmt.Sprintf("by %s, %s ago; the repair took %s", by, now.Sub(c.Last).Round(time.Second), number(c.Changes, "change"))
+	text := fmt.Sprintf("by %s, %s ago; the repair took %s", by, now.Sub(c.Last).Round(time.Second), terminal.Count(c.Changes, "change"))
 	if c.Times > 1 {
 		text += fmt.Sprintf("; %d times since the start", c.Times)
 	}

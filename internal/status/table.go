@@ -16,7 +16,7 @@ import (
 func (p *printer) table(r *Report) {
 	if r.Omitted > 0 {
 		p.WriteString("\n")
-		p.Line("%s", number(r.Omitted, "frontend")+" are not listed; nftproxy status -A lists all, -n NAMESPACE, NAME or 'NAMESPACE/NAME*' some")
+		p.Line("%s", terminal.Count(r.Omitted, "frontend")+" are not listed; nftproxy status -A lists all, -n NAMESPACE, NAME or 'NAMESPACE/NAME*' some")
 		return
 	}
 	if len(r.ServicePorts) == 0 {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
+
+	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 // iptablesTables are the tables of iptables that kube-proxy has chains in.
@@ -91,16 +93,9 @@ func (r *report) chains(t iptables, f family) error {
 		return err
 	}
 	if len(remove.jumps)+len(remove.chains) > 0 {
-		r.gone("%s and %s in table %s %s", count(len(remove.chains), "chain"), count(len(remove.jumps), "jump"), f.name, t.table.Name)
+		r.gone("%s and %s in table %s %s", terminal.Count(len(remove.chains), "chain"), terminal.Count(len(remove.jumps), "jump"), f.name, t.table.Name)
 	}
 	return remove.keptError()
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 type removal struct {
