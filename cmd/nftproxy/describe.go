@@ -12,7 +12,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/describe"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/status"
 )
 
@@ -67,13 +66,7 @@ func (o *describeOptions) run(c *cobra.Command, name string) error {
 	if err := checkOutput(o.output, "text"); err != nil {
 		return err
 	}
-	describeIt := o.running
-	if o.namesObjects() {
-		describeIt = o.fromObjects
-	} else if err := onlyForObjects(c); err != nil {
-		return err
-	}
-	s, err := describeIt(c, name)
+	s, err := answer(&o.options, c, name, o.fromObjects, o.running)
 	if err != nil {
 		return err
 	}
@@ -115,74 +108,18 @@ func (o *describeOptions) running(c *cobra.Command, question string) (s *describ
 		return s, err
 	}
 	noDaemon := err
-	if err := withKernel(func(conn *kernel.Conn) (err error) {
-		s, err = describeKernel(conn, question)
+	err = withKernel(func(conn *kernel.Conn) (err error) {
+		s, err = status.DescribeKernel(conn, question)
 		return err
-	}); errors.Is(err, errNoTables) {
-		return nil, fmt.Errorf("%w\nand %w", noDaemon, err)
-	} else if unknown := new(describe.UnknownError); errors.As(err, &unknown) {
+	})
+	switch unknown := (*describe.UnknownError)(nil); {
+	case errors.As(err, &unknown):
 		return nil, err
-	} else if err != nil {
+	case err != nil:
 		return nil, errors.Join(noDaemon, err)
+	case s == nil:
+		return nil, fmt.Errorf("%w\nand the kernel has no tables of nftproxy: start \"nftproxy run\", name the address of a running one with --metrics-bind-address, or a file with -f", noDaemon)
 	}
 	s.Unknown = append([]string{strings.ReplaceAll(noDaemon.Error(), "\n", "; ") + "; this is from the kernel's tables"}, s.Unknown...)
 	return s, nil
-}
-
-// errNoTables means that nothing is served here.
-var errNoTables = errors.New("the kernel has no tables of nftproxy: start \"nftproxy run\", name the address of a running one with --metrics-bind-address, or a file with -f")
-
-// describeKernel describes a Service from the rules in the kernel.
-func describeKernel(conn *kernel.Conn, question string) (*describe.Service, error) {
-	rs, _, err := conn.Read()
-	switch {
-	case err != nil:
-		return nil, err
-	case len(rs.Tables) == 0:
-		return nil, errNoTables
-	}
-	name, err := describe.Resolve(question, namesIn(rs))
-	if err != nil {
-		return nil, err
-	}
-	s := describe.FromRules(rs, name)
-	counts, err := conn.FrontendCounts()
-	if err != nil {
-		return nil, err
-	}
-	if len(counts) > 0 {
-		sums := make(map[model.Frontend]uint64)
-		for _, n := range counts {
-			sums[n.Frontend] += n.Connections
-		}
-		s.AddConnections(sums)
-	}
-	if err := status.AddEndpointCounts(s, conn); err != nil {
-		return nil, err
-	}
-	if s.AffinitySeconds > 0 {
-		sets, limited, err := status.ReadBindings(conn.Bindings)
-		if err != nil {
-			return nil, err
-		}
-		s.AddClients(sets, limited)
-	}
-	return s, nil
-}
-
-// namesIn returns the Services that the comments of elements name.
-func namesIn(rs *nft.Ruleset) []model.ServiceName {
-	found := make(map[model.ServiceName]bool)
-	var out []model.ServiceName
-	for _, t := range rs.Tables {
-		if s := t.Set(nft.ServicesMap); s != nil {
-			for i := range s.Elements {
-				if port, _ := nft.ParseComment(s.Elements[i].Comment); !found[port.Service] {
-					found[port.Service] = true
-					out = append(out, port.Service)
-				}
-			}
-		}
-	}
-	return out
 }

@@ -102,13 +102,7 @@ func (o *explainOptions) run(c *cobra.Command, protocol, target string) error {
 	if err != nil {
 		return err
 	}
-	answer := o.fromKernel
-	if o.namesObjects() {
-		answer = o.fromObjects
-	} else if err := onlyForObjects(c); err != nil {
-		return err
-	}
-	result, err := answer(c, q)
+	result, err := answer(&o.options, c, q, o.fromObjects, o.fromKernel)
 	if err != nil {
 		return err
 	}
@@ -128,6 +122,18 @@ func (o *explainOptions) detail() (explain.Detail, error) {
 		return explain.Full, nil
 	}
 	return explain.Normal, nil
+}
+
+// answer answers a question from the files or the cluster that the flags name, else from
+// what this node serves.
+func answer[Q, A any](o *options, c *cobra.Command, q Q, fromObjects, fromNode func(*cobra.Command, Q) (A, error)) (a A, err error) {
+	if o.namesObjects() {
+		return fromObjects(c, q)
+	}
+	if err := onlyForObjects(c); err != nil {
+		return a, err
+	}
+	return fromNode(c, q)
 }
 
 // namesObjects reports whether the flags name files or a cluster. The service account

@@ -141,7 +141,7 @@ func (d *daemonFinder) report(ctx context.Context, filter *status.Filter) (repor
 		return nil, fmt.Errorf("%w\nand the kernel has no tables of nftproxy: start \"nftproxy run\", or name the address of a running one with --metrics-bind-address", noDaemon)
 	}
 	for _, f := range machineProblems(machine.Use{Endpoints: report.EndpointAddresses}) {
-		report.AddProblem(status.Problem{Object: "Machine", Reason: f.Reason(), Message: f.String()})
+		report.AddProblem(status.OfMachine(f.Reason(), f.String()))
 	}
 	report.NoDaemon = strings.ReplaceAll(noDaemon.Error(), "\n", "; ")
 	return report, nil

@@ -37,7 +37,7 @@ func (w *work) endpoints(yield func(netip.Addr) bool) {
 // machineProblems returns what keeps Services from being served, for the status.
 func (w *work) machineProblems() (out []status.Problem) {
 	for _, f := range w.machine.Problems() {
-		out = append(out, status.Problem{Object: "Machine", Reason: f.Reason(), Message: f.String()})
+		out = append(out, status.OfMachine(f.Reason(), f.String()))
 	}
 	return out
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/describe"
-	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
@@ -91,24 +90,18 @@ func (s *Server) addCounts(d *describe.Service, v *model.View) error {
 			}
 			d.AddConnections(s.counts.frontends)
 		}
-		if err := AddEndpointCounts(d, s.config.Kernel); err != nil {
+		if err := addEndpointCounts(d, s.config.Kernel); err != nil {
 			return err
 		}
 	}
 	if v.Service.AffinityTimeout == 0 || s.config.Bindings == nil {
 		return nil
 	}
-	sets, limited, err := ReadBindings(s.config.Bindings)
-	if err == nil {
-		d.AddClients(sets, limited)
-	}
-	return err
+	return addClients(d, s.config.Bindings)
 }
 
-// AddEndpointCounts adds the connections to each endpoint, if they are counted.
-func AddEndpointCounts(d *describe.Service, k interface {
-	EndpointCounts([]model.Frontend) ([]kernel.EndpointCount, error)
-}) error {
+// addEndpointCounts adds the connections to each endpoint, if they are counted.
+func addEndpointCounts(d *describe.Service, k KernelReader) error {
 	counts, err := k.EndpointCounts(d.Frontends())
 	if err != nil {
 		return err
@@ -121,18 +114,20 @@ func AddEndpointCounts(d *describe.Service, k interface {
 	return nil
 }
 
-// ReadBindings reads the affinity maps of both families. It reports whether there may
-// be more clients than it has read.
-func ReadBindings(read func(model.Family, int) ([]*nft.Set, error)) (sets []*nft.Set, limited bool, err error) {
+// addClients adds the clients that the affinity maps of both families bind.
+func addClients(d *describe.Service, read func(model.Family, int) ([]*nft.Set, error)) error {
+	var sets []*nft.Set
+	limited := false // there may be more than were read
 	for _, f := range model.Families {
 		found, err := read(f, maxBindings)
 		if err != nil {
-			return nil, false, err
+			return err
 		}
 		limited = limited || slices.ContainsFunc(found, func(s *nft.Set) bool { return len(s.Elements) >= maxBindings })
 		sets = append(sets, found...)
 	}
-	return sets, limited, nil
+	d.AddClients(sets, limited)
+	return nil
 }
 
 // FetchDescription requests the description of a Service from the daemon at an address.

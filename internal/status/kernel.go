@@ -1,9 +1,12 @@
 package status
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/describe"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -22,13 +25,9 @@ func FromKernel(k *kernel.Conn, filter *Filter) (*Report, error) {
 	if err := r.addAffinity(k); err != nil {
 		return nil, err
 	}
-	counts, err := k.FrontendCounts()
+	connections, err := kernelConnections(k)
 	if err != nil {
 		return nil, err
-	}
-	connections := make(map[model.Frontend]uint64)
-	for _, c := range counts {
-		connections[c.Frontend] += c.Connections
 	}
 	var all []frontend
 	for _, t := range rs.Tables {
@@ -57,6 +56,58 @@ func FromKernel(k *kernel.Conn, filter *Filter) (*Report, error) {
 	r.fill(all, filter)
 	r.addProblems(time.Now())
 	return r, nil
+}
+
+// kernelConnections returns the connections to each frontend; none if they are not
+// counted.
+func kernelConnections(k KernelReader) (map[model.Frontend]uint64, error) {
+	counts, err := k.FrontendCounts()
+	connections := make(map[model.Frontend]uint64)
+	for _, c := range counts {
+		connections[c.Frontend] += c.Connections
+	}
+	return connections, err
+}
+
+// DescribeKernel describes a Service from our tables, or returns nil if there are none.
+func DescribeKernel(k *kernel.Conn, question string) (*describe.Service, error) {
+	rs, _, err := k.Read()
+	if err != nil || len(rs.Tables) == 0 {
+		return nil, err
+	}
+	name, err := describe.Resolve(question, namesIn(rs))
+	if err != nil {
+		return nil, err
+	}
+	d := describe.FromRules(rs, name)
+	connections, err := kernelConnections(k)
+	if err != nil {
+		return nil, err
+	}
+	if len(connections) > 0 {
+		d.AddConnections(connections)
+	}
+	if err := addEndpointCounts(d, k); err != nil {
+		return nil, err
+	}
+	if d.AffinitySeconds > 0 {
+		err = addClients(d, k.Bindings)
+	}
+	return d, err
+}
+
+// namesIn returns the Services that the comments of elements name, sorted.
+func namesIn(rs *nft.Ruleset) []model.ServiceName {
+	found := make(map[model.ServiceName]bool)
+	for _, t := range rs.Tables {
+		if s := t.Set(nft.ServicesMap); s != nil {
+			for i := range s.Elements {
+				port, _ := nft.ParseComment(s.Elements[i].Comment)
+				found[port.Service] = true
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Keys(found), model.ServiceName.Compare)
 }
 
 func (r *Report) addAffinity(k KernelReader) error {

@@ -37,7 +37,11 @@ const (
 	rulesObject    = "Rules"
 	sourceObject   = "Source"
 	affinityObject = "Affinity map"
+	machineObject  = "Machine"
 )
+
+// OfMachine returns a problem of the machine.
+func OfMachine(reason, message string) Problem { return Problem{machineObject, reason, message} }
 
 // classes explain the reasons, the most urgent first.
 var classes = []struct{ reason, text string }{
