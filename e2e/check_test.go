@@ -31,7 +31,9 @@ func TestCheckDaemonSet(t *testing.T) {
 	report("ok       kernel: ", "ok       kube-proxy-rules: there are no rules").Kill()
 
 	proxy := c.startDaemonSet(kubeProxyName, testbed.KubeProxy)
-	testbed.Eventually(t, func() error { return c.Node.Run(exec.Command("nft", "list", "table", "ip", "kube-proxy")) })
+	for _, family := range []string{"ip", "ip6"} {
+		testbed.Eventually(t, func() error { return c.Node.Run(exec.Command("nft", "list", "table", family, "kube-proxy")) })
+	}
 	report("warning  kube-proxy-rules: rules of kube-proxy: table ip kube-proxy, table ip6 kube-proxy", "\nready as ").Kill()
 	proxy.Kill()
 
