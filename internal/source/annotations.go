@@ -38,17 +38,21 @@ const (
 func annotationField(name string) string { return "metadata.annotations[" + name + "]" }
 
 // unknownAnnotations warns of annotations of the domain other than known, which
-// is the one for the kind of object; empty: there is none.
-func (f *findings) unknownAnnotations(m *metav1.ObjectMeta, known string) {
+// are those for the kind of object.
+func (f *findings) unknownAnnotations(m *metav1.ObjectMeta, known ...string) {
 	if len(m.Annotations) == 0 {
 		return
 	}
 	problem := "has no effect: there are no annotations " + annotationDomain + " for this kind of object"
-	if known != "" {
-		problem = "has no effect: the annotation for this kind of object is " + strconv.Quote(known)
+	switch len(known) {
+	case 0:
+	case 1:
+		problem = "has no effect: the annotation for this kind of object is " + strconv.Quote(known[0])
+	default:
+		problem = "has no effect: the annotations for this kind of object are " + quoted(known, "and")
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Annotations)) {
-		if strings.HasPrefix(name, annotationDomain) && name != known {
+		if strings.HasPrefix(name, annotationDomain) && !slices.Contains(known, name) {
 			f.warn(annotationField(name), nil, problem)
 		}
 	}
