@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
 // annotationDomain is the prefix of our annotations. Unknown names under it are
@@ -22,6 +23,11 @@ const (
 	// the endpoints: round-robin, random or source-hash. The default is the
 	// scheduler of the node.
 	annotationScheduler = annotationDomain + "scheduler"
+
+	// annotationClientAddresses on a Service says whether endpoints see the addresses
+	// of clients: keep or masquerade. The default depends on the kind of frontend and
+	// on the policies (table 4-A).
+	annotationClientAddresses = annotationDomain + "client-addresses"
 
 	// annotationWeight on an EndpointSlice or Endpoints object sets the shares of
 	// new connections relative to the other endpoints, from 0 to 100. An endpoint
@@ -38,20 +44,33 @@ const (
 func annotationField(name string) string { return "metadata.annotations[" + name + "]" }
 
 // unknownAnnotations warns of annotations of the domain other than known, which
-// is the one for the kind of object; empty: there is none.
-func (f *findings) unknownAnnotations(m *metav1.ObjectMeta, known string) {
-	if len(m.Annotations) == 0 {
-		return
-	}
-	problem := "has no effect: there are no annotations " + annotationDomain + " for this kind of object"
-	if known != "" {
-		problem = "has no effect: the annotation for this kind of object is " + strconv.Quote(known)
-	}
+// are those for the kind of object.
+func (f *findings) unknownAnnotations(m *metav1.ObjectMeta, known ...string) {
 	for _, name := range slices.Sorted(maps.Keys(m.Annotations)) {
-		if strings.HasPrefix(name, annotationDomain) && name != known {
-			f.warn(annotationField(name), nil, problem)
+		if strings.HasPrefix(name, annotationDomain) && !slices.Contains(known, name) {
+			f.warn(annotationField(name), nil, "has no effect: "+knownAnnotations(name, known))
 		}
 	}
+}
+
+// knownAnnotations says which annotations there are in place of an unknown one.
+func knownAnnotations(name string, known []string) string {
+	switch len(known) {
+	case 0:
+		return "there are no annotations " + annotationDomain + " for this kind of object"
+	case 1:
+		return "the annotation for this kind of object is " + strconv.Quote(known[0])
+	}
+	bare := func(name string) string { return strings.TrimPrefix(name, annotationDomain) }
+	var names []string
+	for _, k := range known {
+		names = append(names, bare(k))
+	}
+	if similar := suggest.Similar(bare(name), names); len(similar) > 0 {
+		return "did you mean " + annotationDomain + similar[0] + "?"
+	}
+	last := len(known) - 1
+	return fmt.Sprintf("the annotations for this kind of object are %s and %s", strings.Join(known[:last], ", "), known[last])
 }
 
 // scheduler reads the scheduler of a Service.
@@ -66,6 +85,19 @@ func (f *findings) scheduler(m *metav1.ObjectMeta) model.Scheduler {
 			"is unknown: the default is used; "+oneOf("round-robin", "random", "source-hash"))
 	}
 	return s
+}
+
+// clientAddresses reads whether endpoints see the addresses of clients.
+func (f *findings) clientAddresses(m *metav1.ObjectMeta) model.ClientAddresses {
+	text, given := m.Annotations[annotationClientAddresses]
+	if !given {
+		return model.DefaultClientAddresses
+	}
+	c, err := model.ParseClientAddresses(text)
+	if err != nil {
+		f.warn(annotationField(annotationClientAddresses), text, "is unknown: the default is used; "+oneOf("keep", "masquerade"))
+	}
+	return c
 }
 
 const maxWeight = 100
