@@ -87,6 +87,7 @@ type Service struct {
 	// NoClusterIP is set for a Service that is served on its load balancer addresses
 	// only, in the families of these (1.40).
 	NoClusterIP bool
+	Check       *Check // health check of each endpoint; nil: none
 }
 
 // ClientAddresses is whether endpoints see the addresses of clients.

@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
 // annotationDomain is the prefix of our annotations. Unknown names under it are
@@ -46,31 +45,22 @@ func annotationField(name string) string { return "metadata.annotations[" + name
 // unknownAnnotations warns of annotations of the domain other than known, which
 // are those for the kind of object.
 func (f *findings) unknownAnnotations(m *metav1.ObjectMeta, known ...string) {
-	for _, name := range slices.Sorted(maps.Keys(m.Annotations)) {
-		if strings.HasPrefix(name, annotationDomain) && !slices.Contains(known, name) {
-			f.warn(annotationField(name), nil, "has no effect: "+knownAnnotations(name, known))
-		}
+	if len(m.Annotations) == 0 {
+		return
 	}
-}
-
-// knownAnnotations says which annotations there are in place of an unknown one.
-func knownAnnotations(name string, known []string) string {
+	problem := "has no effect: there are no annotations " + annotationDomain + " for this kind of object"
 	switch len(known) {
 	case 0:
-		return "there are no annotations " + annotationDomain + " for this kind of object"
 	case 1:
-		return "the annotation for this kind of object is " + strconv.Quote(known[0])
+		problem = "has no effect: the annotation for this kind of object is " + strconv.Quote(known[0])
+	default:
+		problem = "has no effect: the annotations for this kind of object are " + quoted(known, "and")
 	}
-	bare := func(name string) string { return strings.TrimPrefix(name, annotationDomain) }
-	var names []string
-	for _, k := range known {
-		names = append(names, bare(k))
+	for _, name := range slices.Sorted(maps.Keys(m.Annotations)) {
+		if strings.HasPrefix(name, annotationDomain) && !slices.Contains(known, name) {
+			f.warn(annotationField(name), nil, problem)
+		}
 	}
-	if similar := suggest.Similar(bare(name), names); len(similar) > 0 {
-		return "did you mean " + annotationDomain + similar[0] + "?"
-	}
-	last := len(known) - 1
-	return fmt.Sprintf("the annotations for this kind of object are %s and %s", strings.Join(known[:last], ", "), known[last])
 }
 
 // scheduler reads the scheduler of a Service.

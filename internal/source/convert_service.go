@@ -36,8 +36,8 @@ func ConvertService(s *corev1.Service, proxyName string) (*model.Service, []*Fie
 	if !servedBy(proxyName, s.Labels) || !c.proxied() || !named {
 		return nil, c.findings
 	}
-	c.unknownAnnotations(&s.ObjectMeta, annotationClientAddresses, annotationScheduler)
-	return &model.Service{
+	c.unknownAnnotations(&s.ObjectMeta, annotationScheduler, annotationClientAddresses, annotationCheck)
+	service := &model.Service{
 		Name:                model.ServiceName{Namespace: namespace(&s.ObjectMeta), Name: s.Name},
 		Created:             created(s),
 		ClusterIPs:          c.clusterIPs(),
@@ -50,7 +50,9 @@ func ConvertService(s *corev1.Service, proxyName string) (*model.Service, []*Fie
 		ClientAddresses:     c.clientAddresses(&s.ObjectMeta),
 		NoClusterIP:         s.Spec.ClusterIP == "",
 		HealthCheckNodePort: c.healthCheckNodePort(),
-	}, c.findings
+	}
+	service.Check = c.check(&s.ObjectMeta, service.Ports)
+	return service, c.findings
 }
 
 func (c *serviceConverter) external() *model.External {
