@@ -40,6 +40,7 @@ func TestLayers(t *testing.T) {
 		{"web", nil, []string{}},
 		{"logwriter", nil, []string{}},
 		{"health", []string{"model", "serve"}, []string{}},
+		{"probe/checker", []string{"model", "terminal"}, []string{"golang.org/x", "google.golang.org/protobuf"}},
 		{"describe", []string{"model", "nft", "render", "plan", "terminal", "suggest"}, []string{}},
 		{"metrics", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "source", "manifest", "status", "suggest", "describe", "changes", "machine", "preflight", "takeover", "xtables"}, nil},
 		{"status", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "suggest", "describe", "changes"}, []string{
