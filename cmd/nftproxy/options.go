@@ -119,7 +119,7 @@ func (o *options) sideOf(c *cobra.Command, cfg *config.Config, log *slog.Logger)
 }
 
 func access(cfg *config.Config) source.Access {
-	return source.Access{ClientConnectionConfiguration: cfg.Kube.ClientConnection, Master: cfg.Master, UserAgent: "nftproxy/" + version}
+	return source.Access{ClientConnectionConfiguration: cfg.Kube.ClientConnection, Master: cfg.Master, Selectors: cfg.Own.HealthChecks, UserAgent: "nftproxy/" + version}
 }
 
 func openCluster(cfg *config.Config, log *slog.Logger) (*source.Cluster, error) {
@@ -129,7 +129,9 @@ func openCluster(cfg *config.Config, log *slog.Logger) (*source.Cluster, error) 
 	}
 	// Messages of client-go with verbosity n have level -n.
 	klog.SetSlogLogger(log.With("library", "client-go"))
-	return source.NewCluster(client, source.ClusterConfig{NodeConfig: cfg.Node, ProxyName: cfg.Own.ServiceProxyName, Log: log}), nil
+	return source.NewCluster(client, source.ClusterConfig{
+		NodeConfig: cfg.Node, ProxyName: cfg.Own.ServiceProxyName, HealthChecks: cfg.Own.HealthChecks, Log: log,
+	}), nil
 }
 
 func (o *options) objects(c *cobra.Command, cfg *config.Config, log *slog.Logger) (*model.Snapshot, error) {

@@ -33,7 +33,8 @@ type Daemon struct {
 	SetVerbosity func(level uint32) error // of the log
 	Log          *slog.Logger
 
-	reads time.Time // when the source is read, if that was postponed
+	reads  time.Time // when the source is read, if that was postponed
+	checks checks
 }
 
 // cluster returns the API server that the source reads, or nil.
@@ -78,6 +79,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		requests = metrics.CountRequests() // before the first of them
 		d.postpone()
 	}
+	d.addChecks()
 	go func() { cancel(d.Source.Run(ctx, func() { signal(changes) })) }()
 	err := d.run(ctx, cancel, requests, changes)
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
