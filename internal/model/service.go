@@ -83,6 +83,9 @@ type Service struct {
 	ExternalPolicy      Policy // for other addresses: the effective one (1.27)
 	Scheduler           Scheduler
 	HealthCheckNodePort uint16 // zero unless 1.29 applies
+	// EndpointsFrom is the Service of a cluster whose endpoints a Service of files has
+	// in addition to its own; nil: none.
+	EndpointsFrom *ServiceName
 }
 
 // External holds the addresses of a Service for clients outside of the cluster.
@@ -101,6 +104,13 @@ func (s *Service) external() External {
 		return External{}
 	}
 	return *s.External
+}
+
+// Serves reports whether clients dial the Service at an address: a ClusterIP, an
+// external IP or that of a load balancer.
+func (s *Service) Serves(a netip.Addr) bool {
+	e := s.external()
+	return slices.Contains(s.ClusterIPs, a) || slices.Contains(e.ExternalIPs, a) || slices.Contains(e.LoadBalancerIPs, a)
 }
 
 // ServicePort is one entry of a Service's ports.

@@ -23,6 +23,10 @@ const (
 	// scheduler of the node.
 	annotationScheduler = annotationDomain + "scheduler"
 
+	// annotationEndpointsFrom on a Service of a file names a Service of the cluster,
+	// like default/kubernetes, whose endpoints the Service has in addition to its own.
+	annotationEndpointsFrom = annotationDomain + "endpoints-from"
+
 	// annotationWeight on an EndpointSlice or Endpoints object sets the shares of
 	// new connections relative to the other endpoints, from 0 to 100. An endpoint
 	// of weight 0 gets no new connections; the default is 1.
@@ -38,17 +42,21 @@ const (
 func annotationField(name string) string { return "metadata.annotations[" + name + "]" }
 
 // unknownAnnotations warns of annotations of the domain other than known, which
-// is the one for the kind of object; empty: there is none.
-func (f *findings) unknownAnnotations(m *metav1.ObjectMeta, known string) {
+// are those for the kind of object.
+func (f *findings) unknownAnnotations(m *metav1.ObjectMeta, known ...string) {
 	if len(m.Annotations) == 0 {
 		return
 	}
 	problem := "has no effect: there are no annotations " + annotationDomain + " for this kind of object"
-	if known != "" {
-		problem = "has no effect: the annotation for this kind of object is " + strconv.Quote(known)
+	switch len(known) {
+	case 0:
+	case 1:
+		problem = "has no effect: the annotation for this kind of object is " + strconv.Quote(known[0])
+	default:
+		problem = `has no effect: the annotations for this kind of object are "` + strings.Join(known, `", "`) + `"`
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Annotations)) {
-		if strings.HasPrefix(name, annotationDomain) && name != known {
+		if strings.HasPrefix(name, annotationDomain) && !slices.Contains(known, name) {
 			f.warn(annotationField(name), nil, problem)
 		}
 	}
@@ -66,6 +74,22 @@ func (f *findings) scheduler(m *metav1.ObjectMeta) model.Scheduler {
 			"is unknown: the default is used; "+oneOf("round-robin", "random", "source-hash"))
 	}
 	return s
+}
+
+// endpointsFrom reads the name of the Service whose endpoints complete those of a
+// Service of a file. Objects of an API server do not have that: it would let the author
+// of one Service reach the endpoints of every other one.
+func (f *findings) endpointsFrom(m *metav1.ObjectMeta) *model.ServiceName {
+	text, given := m.Annotations[annotationEndpointsFrom]
+	if !given {
+		return nil
+	}
+	namespace, name, ok := strings.Cut(strings.TrimSpace(text), "/")
+	if !ok || !isPlainLabel(namespace) || !isPlainLabel(name) {
+		f.warn(annotationField(annotationEndpointsFrom), text, "is not the name of a Service: write it like default/kubernetes")
+		return nil
+	}
+	return &model.ServiceName{Namespace: namespace, Name: name}
 }
 
 const maxWeight = 100

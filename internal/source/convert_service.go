@@ -35,7 +35,7 @@ func ConvertService(s *corev1.Service, proxyName string) (*model.Service, []*Fie
 	if !servedBy(proxyName, s.Labels) || !c.proxied() || !named {
 		return nil, c.findings
 	}
-	c.unknownAnnotations(&s.ObjectMeta, annotationScheduler)
+	c.unknownAnnotations(&s.ObjectMeta, annotationScheduler, annotationEndpointsFrom)
 	return &model.Service{
 		Name:                model.ServiceName{Namespace: namespace(&s.ObjectMeta), Name: s.Name},
 		Created:             created(s),
@@ -47,6 +47,7 @@ func ConvertService(s *corev1.Service, proxyName string) (*model.Service, []*Fie
 		AffinityTimeout:     c.affinityTimeout(),
 		Scheduler:           c.scheduler(&s.ObjectMeta),
 		HealthCheckNodePort: c.healthCheckNodePort(),
+		EndpointsFrom:       c.endpointsFrom(&s.ObjectMeta),
 	}, c.findings
 }
 
