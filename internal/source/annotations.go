@@ -23,9 +23,10 @@ const (
 	// scheduler of the node.
 	annotationScheduler = annotationDomain + "scheduler"
 
-	// annotationEndpointsFrom on a Service of a file names a Service of the cluster,
-	// like default/kubernetes, whose endpoints the Service has in addition to its own.
-	annotationEndpointsFrom = annotationDomain + "endpoints-from"
+	// annotationClientAddresses on a Service says whether endpoints see the addresses
+	// of clients: keep or masquerade. The default depends on the kind of frontend and
+	// on the policies (table 4-A).
+	annotationClientAddresses = annotationDomain + "client-addresses"
 
 	// annotationWeight on an EndpointSlice or Endpoints object sets the shares of
 	// new connections relative to the other endpoints, from 0 to 100. An endpoint
@@ -53,7 +54,7 @@ func (f *findings) unknownAnnotations(m *metav1.ObjectMeta, known ...string) {
 	case 1:
 		problem = "has no effect: the annotation for this kind of object is " + strconv.Quote(known[0])
 	default:
-		problem = `has no effect: the annotations for this kind of object are "` + strings.Join(known, `", "`) + `"`
+		problem = "has no effect: the annotations for this kind of object are " + quoted(known, "and")
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Annotations)) {
 		if strings.HasPrefix(name, annotationDomain) && !slices.Contains(known, name) {
@@ -76,20 +77,17 @@ func (f *findings) scheduler(m *metav1.ObjectMeta) model.Scheduler {
 	return s
 }
 
-// endpointsFrom reads the name of the Service whose endpoints complete those of a
-// Service of a file. Objects of an API server do not have that: it would let the author
-// of one Service reach the endpoints of every other one.
-func (f *findings) endpointsFrom(m *metav1.ObjectMeta) *model.ServiceName {
-	text, given := m.Annotations[annotationEndpointsFrom]
+// clientAddresses reads whether endpoints see the addresses of clients.
+func (f *findings) clientAddresses(m *metav1.ObjectMeta) model.ClientAddresses {
+	text, given := m.Annotations[annotationClientAddresses]
 	if !given {
-		return nil
+		return model.DefaultClientAddresses
 	}
-	namespace, name, ok := strings.Cut(strings.TrimSpace(text), "/")
-	if !ok || !isPlainLabel(namespace) || !isPlainLabel(name) {
-		f.warn(annotationField(annotationEndpointsFrom), text, "is not the name of a Service: write it like default/kubernetes")
-		return nil
+	c, err := model.ParseClientAddresses(text)
+	if err != nil {
+		f.warn(annotationField(annotationClientAddresses), text, "is unknown: the default is used; "+oneOf("keep", "masquerade"))
 	}
-	return &model.ServiceName{Namespace: namespace, Name: name}
+	return c
 }
 
 const maxWeight = 100

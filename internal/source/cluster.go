@@ -71,7 +71,7 @@ func NewCluster(client *Client, config ClusterConfig) *Cluster {
 		events: newClusterEvents(), endpoints: make(sliceIndex),
 	}
 	c.services = newClusterStore(c, "Service", func(s *corev1.Service) (*model.Service, []*FieldError) {
-		return ofCluster(ConvertService(s, config.ProxyName))
+		return ofCluster(notFromServer(ConvertService(s, config.ProxyName)))
 	})
 	c.slices = newClusterStore(c, "EndpointSlice", ConvertEndpointSlice)
 	c.nodes = newClusterStore(c, "Node", ConvertNode)
@@ -84,16 +84,6 @@ func NewCluster(client *Client, config ClusterConfig) *Cluster {
 	c.slices.stamp = triggerTime
 	c.nodes.seen = c.nodeSeen
 	return c
-}
-
-// ofCluster removes from a Service what only files may ask for.
-func ofCluster(s *model.Service, found []*FieldError) (*model.Service, []*FieldError) {
-	if s != nil && s.EndpointsFrom != nil {
-		s.EndpointsFrom = nil
-		found = append(found, &FieldError{Field: annotationField(annotationEndpointsFrom), Warning: true,
-			Problem: "has no effect on a Service of a cluster: it is for Services of files"})
-	}
-	return s, found
 }
 
 // String implements [Source].

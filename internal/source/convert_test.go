@@ -87,7 +87,7 @@ func describe(v any) string {
 			if f.IsZero() || f.Kind() == reflect.Slice && f.Len() == 0 {
 				continue
 			}
-			if f.Kind() == reflect.Pointer {
+			if _, prints := f.Interface().(fmt.Stringer); f.Kind() == reflect.Pointer && !prints {
 				b.WriteString(describe(f.Interface()))
 				continue
 			}
