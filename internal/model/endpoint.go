@@ -31,8 +31,20 @@ type Host struct {
 	Serving     bool
 	Terminating bool
 	Weight      uint16 // share of new connections relative to other endpoints; zero: the default, 1
-	Drain       bool   // no new connections: the weight is given as 0
+	// Drain means no new connections: the weight is given as 0, or the operator drains the
+	// host on this machine. It keeps its weight then, which tells the two apart.
+	Drain bool
 }
+
+// DrainByOperator drains the host on behalf of the operator of this machine.
+func (h *Host) DrainByOperator() {
+	if !h.Drain {
+		h.Drain, h.Weight = true, max(1, h.Weight)
+	}
+}
+
+// DrainedByOperator reports whether the operator of this machine drains the host.
+func (h *Host) DrainedByOperator() bool { return h.Drain && h.Weight > 0 }
 
 // Endpoint is a host that serves a service port at a port of its own.
 type Endpoint struct {
