@@ -2,6 +2,7 @@ package conntrack
 
 import (
 	"maps"
+	"net/netip"
 	"testing"
 
 	"github.com/mdlayher/netlink"
@@ -24,7 +25,7 @@ func TestCount(t *testing.T) {
 		dialled, answers string
 	}{
 		{3, model.TCP, "10.96.0.1:80", "10.0.0.1:8080"},
-		{2, model.TCP, "10.96.0.1:80", "10.0.0.2:8080"},
+		{2, model.TCP, "10.96.0.3:80", "10.0.0.2:8080"},
 		{4, model.TCP, "10.0.0.1:8080", "10.0.0.1:8080"}, // not through a frontend
 		{6, model.UDP, "10.96.0.1:53", "10.0.0.1:53"},
 		{7, model.TCP, "10.96.0.1:81", "10.0.0.1:8081"},
@@ -34,22 +35,22 @@ func TestCount(t *testing.T) {
 	}
 	of := func(p model.Protocol, at string) Endpoint { return Endpoint{p, addrPort(at)} }
 	one, other := of(model.TCP, "10.0.0.1:8080"), of(model.TCP, "10.0.0.2:8080")
-	dns, v6, none := of(model.UDP, "10.0.0.1:53"), of(model.TCP, "[fd00::2]:8080"), of(model.SCTP, "10.0.0.1:8080")
+	second, dns, v6 := of(model.TCP, "10.0.0.1:8081"), of(model.UDP, "10.0.0.1:53"), of(model.TCP, "[fd00::2]:8080")
 	for _, c := range []struct {
-		endpoints []Endpoint
+		addresses []netip.Addr
 		include   func(*Flow) bool
 		want      map[Endpoint]int
 	}{
 		{nil, nil, map[Endpoint]int{}},
-		{[]Endpoint{one}, nil, map[Endpoint]int{one: 3}},
-		{[]Endpoint{one, dns, none}, nil, map[Endpoint]int{one: 3, dns: 6, none: 0}},
-		{[]Endpoint{one, other, dns, v6}, nil, map[Endpoint]int{one: 3, other: 2, dns: 6, v6: 8}},
-		{[]Endpoint{one, dns}, func(f *Flow) bool { return f.Dialled.Port() == 53 }, map[Endpoint]int{one: 0, dns: 6}},
+		{[]netip.Addr{addr("10.0.0.1")}, nil, map[Endpoint]int{one: 3, second: 7, dns: 6}},
+		{[]netip.Addr{addr("10.0.0.9")}, nil, map[Endpoint]int{}},
+		{[]netip.Addr{addr("10.0.0.1"), addr("10.0.0.2"), addr("fd00::2")}, nil, map[Endpoint]int{one: 3, second: 7, other: 2, dns: 6, v6: 8}},
+		{[]netip.Addr{addr("10.0.0.1")}, func(f *Flow) bool { return f.Dialled.Port() == 53 }, map[Endpoint]int{dns: 6}},
 	} {
 		x.do(func() error {
-			got, err := Count(c.endpoints, c.include)
+			got, err := Count(c.addresses, c.include)
 			if !maps.Equal(got, c.want) {
-				t.Errorf("%v: %v, want %v", c.endpoints, got, c.want)
+				t.Errorf("%v: %v, want %v", c.addresses, got, c.want)
 			}
 			return err
 		})
@@ -62,7 +63,7 @@ func TestKernelFiltersAnswers(t *testing.T) {
 	t.Parallel()
 	x := newTable(t)
 	x.add(zone{}, clients(100, model.TCP, "10.96.0.1:80", "10.0.0.1:8080")...)
-	x.add(zone{}, clients(3, model.TCP, "10.96.0.1:80", "10.0.0.2:8080")...)
+	x.add(zone{}, clients(3, model.TCP, "10.96.0.3:80", "10.0.0.2:8080")...)
 	x.add(zone{}, clients(4, model.UDP, "10.96.0.1:80", "10.0.0.2:8080")...)
 	x.add(zone{}, clients(5, model.TCP, "[fd00::1]:80", "[fd00::2]:8080")...)
 	for address, want := range map[string]int{"10.0.0.2": 3, "fd00::2": 5} {

@@ -59,8 +59,8 @@ func FuzzDecode(f *testing.F) {
 		f.Add(whole[:len(whole)/2])
 	}
 	// Addresses of two families are malformed.
-	f.Add(message(f, Flow{model.UDP, addrPort("10.96.0.1:53"), addrPort("[fd00::1]:53"), addrPort("[fd00::7]:1"), 2}, addrPort("192.0.2.7:1")))
-	f.Add(message(f, Flow{model.UDP, addrPort("10.96.0.1:53"), addrPort("10.128.0.1:53"), addrPort("[fd00::7]:1"), 2}, addrPort("192.0.2.7:1")))
+	f.Add(message(f, Flow{model.UDP, addrPort("10.96.0.1:53"), addrPort("[fd00::1]:53"), addrPort("[fd00::7]:1"), 2, false}, addrPort("192.0.2.7:1")))
+	f.Add(message(f, Flow{model.UDP, addrPort("10.96.0.1:53"), addrPort("10.128.0.1:53"), addrPort("[fd00::7]:1"), 2, false}, addrPort("192.0.2.7:1")))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		flow, ok := decode(data)
 		if !ok {

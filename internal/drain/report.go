@@ -1,6 +1,7 @@
 package drain
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -43,8 +44,8 @@ type Asked struct {
 	DidYouMean []string `json:"didYouMean,omitempty"`
 }
 
-// Effect is what draining a target, beside all others that are asked about, means for a
-// Service.
+// Effect is what draining a target, together with all others that are asked about, means
+// for a Service.
 type Effect struct {
 	Service   string `json:"service"`
 	Endpoints int    `json:"endpoints"` // of the service port that has the fewest left
@@ -53,9 +54,7 @@ type Effect struct {
 	Stops string `json:"stops,omitempty"`
 	// Drained reports that no rule leads new connections to the target.
 	Drained bool `json:"drained"`
-	// Answers are the endpoints of the target, and Frontends the addresses of the Service,
-	// each with its protocol: "tcp 10.128.0.2:8080".
-	Answers   []string `json:"answers"`
+	// Frontends are the addresses of the Service: "tcp 203.0.113.10:443".
 	Frontends []string `json:"frontends"`
 }
 
@@ -90,11 +89,17 @@ func Ask(targets []Target, names []model.ServiceName, view func(model.ServiceNam
 			continue // it was deleted in between
 		}
 		note(known, v)
-		if !all.Concerns(name, model.ServiceState{Slices: v.Slices}) {
+		state := model.ServiceState{Service: v.Service, Slices: v.Slices}
+		if !all.Concerns(name, state) {
 			continue
 		}
+		frontends, ports := servedBy(v, all.Edit(name, state).Slices)
 		for i, t := range targets {
-			if e := effect(v, t, all); e != nil {
+			if t.Service != (model.ServiceName{}) && t.Service != name {
+				continue
+			}
+			if e := ports.effect(t); e != nil {
+				e.Service, e.Frontends = name.String(), frontends
 				out[i].Services = append(out[i].Services, *e)
 			}
 		}
@@ -145,57 +150,66 @@ func suggestEndpoints(t Target, known map[string]bool) (out []string) {
 // maxSuggested is how many endpoints are suggested.
 const maxSuggested = 3
 
-// effect returns what draining all targets means for a Service that has this one; nil:
-// it does not.
-func effect(v *model.View, t Target, all List) *Effect {
-	e := &Effect{Service: v.Service.Name.String(), Drained: true}
-	if t.Service != (model.ServiceName{}) && t.Service != v.Service.Name {
-		return nil
-	}
-	after := all.Edit(v.Service.Name, model.ServiceState{Service: v.Service, Slices: v.Slices})
+// servedPort is a frontend of a Service with its endpoints, and how many of them take new
+// connections after a drain.
+type servedPort struct {
+	endpoints   []model.Endpoint
+	known, left int
+	stops       string
+}
+
+type servedPorts []servedPort
+
+// servedBy returns the frontends of a Service. after are its slices after a drain.
+func servedBy(v *model.View, after []*model.EndpointSlice) (frontends []string, ports servedPorts) {
 	for _, c := range v.Claims {
-		if c.Winner == nil {
-			e.Frontends = append(e.Frontends, label(c.Route.Frontend.Protocol, netip.AddrPortFrom(c.Route.Frontend.Address, c.Route.Frontend.Port)))
-			e.addRoute(v, c.Route, t, after.Slices)
+		if c.Winner != nil {
+			continue // another Service has it
 		}
+		r, f := c.Route, model.FamilyOf(c.Route.Frontend.Address)
+		frontends = append(frontends, label(r.Frontend.Protocol, netip.AddrPortFrom(r.Frontend.Address, r.Frontend.Port)))
+		p := servedPort{endpoints: model.Endpoints(r.PortName(), f, v.Slices), known: r.Choice.Known, left: r.Choice.Known}
+		then := *r
+		then.Choice = model.Choose(model.Endpoints(r.PortName(), f, after), v.Node)
+		for _, d := range []struct{ now, then model.Decision }{{r.Inside(), then.Inside()}, {r.Outside(), then.Outside()}} {
+			p.left = min(p.left, len(d.then.Endpoints))
+			if d.now.Verdict == model.Forward && d.then.Verdict != model.Forward {
+				p.stops = d.then.Verdict.String()
+			}
+		}
+		ports = append(ports, p)
 	}
-	if len(e.Answers) == 0 {
-		return nil
+	return frontends, ports
+}
+
+// effect returns what the drain means for the frontends that have a target; nil: none has.
+func (all servedPorts) effect(t Target) *Effect {
+	var e *Effect
+	for _, p := range all {
+		first, _ := slices.BinarySearchFunc(p.endpoints, t.Address, func(e model.Endpoint, a netip.Addr) int { return e.Host.Address.Compare(a) })
+		for _, endpoint := range p.endpoints[first:] {
+			if endpoint.Host.Address != t.Address {
+				break
+			}
+			if t.Port != 0 && t.Port != endpoint.Port {
+				continue
+			}
+			if e == nil {
+				e = &Effect{Endpoints: p.known, Left: p.left, Drained: true}
+			}
+			if p.left < e.Left {
+				e.Endpoints, e.Left = p.known, p.left
+			}
+			e.Drained = e.Drained && endpoint.Host.Drain
+			e.Stops = cmp.Or(p.stops, e.Stops)
+		}
 	}
 	return e
 }
 
-// addRoute adds what happens at a frontend.
-func (e *Effect) addRoute(v *model.View, r *model.Route, t Target, after []*model.EndpointSlice) {
-	f := model.FamilyOf(r.Frontend.Address)
-	mine := false
-	for _, endpoint := range model.Endpoints(r.PortName(), f, v.Slices) {
-		if at := endpoint.Address(); at.Addr() == t.Address && (t.Port == 0 || t.Port == at.Port()) {
-			mine = true
-			e.Drained = e.Drained && endpoint.Host.Drain
-			if name := label(r.Port.Protocol, at); !slices.Contains(e.Answers, name) {
-				e.Answers = append(e.Answers, name)
-			}
-		}
-	}
-	if !mine {
-		return
-	}
-	then := *r
-	then.Choice = model.Choose(model.Endpoints(r.PortName(), f, after), v.Node)
-	for _, d := range []struct{ now, then model.Decision }{{r.Inside(), then.Inside()}, {r.Outside(), then.Outside()}} {
-		if n := len(d.then.Endpoints); e.Endpoints == 0 || n < e.Left {
-			e.Left, e.Endpoints = n, r.Choice.Known
-		}
-		if d.now.Verdict == model.Forward && d.then.Verdict != model.Forward {
-			e.Stops = d.then.Verdict.String()
-		}
-	}
-}
-
 func label(p model.Protocol, at netip.AddrPort) string { return p.String() + " " + at.String() }
 
-// ParseLabel parses an endpoint or a frontend of an [Effect].
+// ParseLabel parses a frontend of an [Effect].
 func ParseLabel(text string) (p model.Protocol, at netip.AddrPort, err error) {
 	protocol, address, _ := strings.Cut(text, " ")
 	if at, err = netip.ParseAddrPort(address); err == nil {
