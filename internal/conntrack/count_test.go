@@ -14,7 +14,7 @@ import (
 func TestCount(t *testing.T) {
 	t.Parallel()
 	x := newTable(t)
-	closing := clients(5, model.TCP, "10.96.0.2:80", "10.0.0.1:8080")
+	closing := clients(5, model.TCP, "10.96.0.2:80", "10.0.0.1:8083")
 	for i := range closing {
 		closing[i].Closing = true
 	}
@@ -26,7 +26,7 @@ func TestCount(t *testing.T) {
 	}{
 		{3, model.TCP, "10.96.0.1:80", "10.0.0.1:8080"},
 		{2, model.TCP, "10.96.0.3:80", "10.0.0.2:8080"},
-		{4, model.TCP, "10.0.0.1:8080", "10.0.0.1:8080"}, // not through a frontend
+		{4, model.TCP, "10.0.0.1:8082", "10.0.0.1:8082"}, // not through a frontend
 		{6, model.UDP, "10.96.0.1:53", "10.0.0.1:53"},
 		{7, model.TCP, "10.96.0.1:81", "10.0.0.1:8081"},
 		{8, model.TCP, "[fd00::1]:80", "[fd00::2]:8080"},
@@ -66,7 +66,8 @@ func TestKernelFiltersAnswers(t *testing.T) {
 	x.add(zone{}, clients(3, model.TCP, "10.96.0.3:80", "10.0.0.2:8080")...)
 	x.add(zone{}, clients(4, model.UDP, "10.96.0.1:80", "10.0.0.2:8080")...)
 	x.add(zone{}, clients(5, model.TCP, "[fd00::1]:80", "[fd00::2]:8080")...)
-	for address, want := range map[string]int{"10.0.0.2": 3, "fd00::2": 5} {
+	x.add(zone{}, clients(1, model.TCP, "[fd00::3]:80", "[fd00::3]:8080")...)
+	for address, want := range map[string]int{"10.0.0.2": 3, "fd00::2": 6} {
 		x.do(func() error {
 			c, err := dial()
 			if err != nil {

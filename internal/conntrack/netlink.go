@@ -33,8 +33,8 @@ const (
 // Netlink is the [Kernel] of the calling thread's network namespace. It needs
 // CAP_NET_ADMIN. Each call opens a socket, so answers cannot be mixed up.
 type Netlink struct {
-	// From, if it is valid, is the address whose answers matter: the kernel leaves out
-	// other flows, if it can.
+	// From, if it is valid, is the address whose answers matter: List may leave out other
+	// flows.
 	From netip.Addr
 }
 
