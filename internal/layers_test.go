@@ -25,6 +25,7 @@ func TestLayers(t *testing.T) {
 		{"plan", []string{"model", "nft", "terminal"}, []string{}},
 		{"changes", []string{"model", "nft", "plan", "terminal"}, []string{}},
 		{"explain", []string{"model", "nft", "terminal"}, []string{}},
+		{"drain", []string{"model", "manifest", "terminal", "suggest"}, []string{"go.yaml.in/yaml/v3", "sigs.k8s.io/json"}},
 		{"terminal", nil, []string{}},
 		{"netlinkio", nil, []string{"github.com/mdlayher", "golang.org/x"}},
 		{"kernel", []string{"model", "nft", "plan", "terminal", "netlinkio", "host"}, []string{

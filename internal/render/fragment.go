@@ -133,12 +133,14 @@ func (c *composer) class(r *model.Route, v model.Verdict, s span) nft.Class {
 // masquerading lists frontends behind which the source is masqueraded, always or for
 // connections of the node itself (table 4-A).
 func (c *composer) masquerading(r *model.Route) {
-	if r.Kind == model.ClusterIP {
+	set := ""
+	switch r.Masquerading() {
+	case model.MasqueradeNone:
 		return
-	}
-	set := nft.MasqFrontendsSet
-	if r.Local() {
+	case model.MasqueradeNode:
 		set = nft.LocalFrontendsSet
+	case model.MasqueradeAll:
+		set = nft.MasqFrontendsSet
 	}
 	c.add(set, nft.Element{Key: nft.FrontendKey(r.Frontend)})
 }
