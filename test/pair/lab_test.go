@@ -11,6 +11,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
 
+// clients is how many have flows of each kind, of each family.
+const clients = 10
+
 // patience is how long a test waits for what must come.
 const patience = 30 * time.Second
 
@@ -27,6 +30,7 @@ type lab struct {
 	router  *netlab.Host      // the clients are addresses of its own
 	a, b    *machine
 	servers []*netlab.Host
+	clients []*netlab.Host
 }
 
 // virtual are the addresses that clients dial.
@@ -50,6 +54,13 @@ func newLab(t testing.TB) *lab {
 		l.run(s.Namespace, "ip route add default via 10.1.0.1 && ip route add default via fd00:10:1::1")
 		l.serve(s)
 		l.servers = append(l.servers, s)
+	}
+	for i := range clients {
+		c, err := l.router.Alias(netip.AddrFrom4([4]byte{198, 18, 0, byte(i + 1)}), netip.MustParseAddr(fmt.Sprintf("2001:db8:18::%x", i+1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.clients = append(l.clients, c)
 	}
 	return l
 }
@@ -90,18 +101,4 @@ func output(in *netlab.Namespace, name string, args ...string) (string, error) {
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := in.Run(cmd)
 	return out.String(), err
-}
-
-// clients returns n clients, which the router reaches.
-func (l *lab) clients(n int) []*netlab.Host {
-	l.t.Helper()
-	var out []*netlab.Host
-	for i := range n {
-		c, err := l.router.Alias(netip.AddrFrom4([4]byte{198, 18, 0, byte(i + 1)}), netip.MustParseAddr(fmt.Sprintf("2001:db8:18::%x", i+1)))
-		if err != nil {
-			l.t.Fatal(err)
-		}
-		out = append(out, c)
-	}
-	return out
 }

@@ -85,16 +85,16 @@ type load struct {
 }
 
 // startLoad opens flows of each kind for each client and family, which must be served.
-func (l *lab) startLoad(clients []*netlab.Host) *load {
+func (l *lab) startLoad() *load {
 	l.t.Helper()
 	o := &load{l: l, stop: make(chan struct{})}
-	for _, c := range clients {
+	for _, c := range l.clients {
 		for _, f := range model.Families {
 			o.flows = append(o.flows, l.requests(c, f), l.stream(c, f), l.datagrams(c, f))
 		}
 	}
 	for _, f := range model.Families {
-		o.fresh = append(o.fresh, l.fresh(clients, f))
+		o.fresh = append(o.fresh, l.fresh(f))
 	}
 	for _, f := range append(o.fresh, o.flows...) {
 		if err := f.step(); err != nil {
@@ -156,12 +156,12 @@ func (l *lab) stream(c *netlab.Host, f model.Family) *flow {
 }
 
 // fresh opens connections of the clients in turn.
-func (l *lab) fresh(clients []*netlab.Host, f model.Family) *flow {
+func (l *lab) fresh(f model.Family) *flow {
 	i := 0
-	return &flow{kind: "new connections", client: clients[0], family: f, close: func() error { return nil }, next: func() (string, error) {
+	return &flow{kind: "new connections", client: l.clients[0], family: f, close: func() error { return nil }, next: func() (string, error) {
 		time.Sleep(pause)
 		i++
-		_, err := clients[i%len(clients)].Ask("tcp", netip.AddrPortFrom(virtual[f], 80), 100*time.Millisecond)
+		_, err := l.clients[i%clients].Ask("tcp", netip.AddrPortFrom(virtual[f], 80), 100*time.Millisecond)
 		return "any", err
 	}}
 }

@@ -9,11 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/netlab"
 )
-
-// clients is how many have flows of each kind, of each family.
-const clients = 10
 
 // up starts everything on both machines. a serves.
 func (l *lab) up(conntrackd bool) {
@@ -42,11 +38,11 @@ func (o *load) intact(when string) {
 	}
 }
 
-// servers returns which server new connections of each client reach.
-func (l *lab) serversOf(all []*netlab.Host) map[string]string {
+// chosen returns which server new connections of each client reach.
+func (l *lab) chosen() map[string]string {
 	l.t.Helper()
 	out := make(map[string]string)
-	for _, c := range all {
+	for _, c := range l.clients {
 		for _, f := range model.Families {
 			for network, port := range map[string]uint16{"tcp": 80, "udp": 53} {
 				a, err := c.Ask(network, netip.AddrPortFrom(virtual[f], port), hangs)
@@ -63,14 +59,13 @@ func (l *lab) serversOf(all []*netlab.Host) map[string]string {
 	return out
 }
 
-// TestSwitch: 3.40, 9.40. One machine is cut off, returns and takes over again while
+// TestSwitch: 3.40, 3.41. One machine is cut off, returns and takes over again while
 // connections are open. None breaks, and source-hash chooses the same endpoints on both.
 func TestSwitch(t *testing.T) {
 	l := newLab(t)
 	l.up(true)
-	all := l.clients(clients)
-	onA := l.serversOf(all)
-	o := l.startLoad(all)
+	onA := l.chosen()
+	o := l.startLoad()
 	l.b.knows(2 * clients)
 	for _, m := range []*machine{l.a, l.b} {
 		m.isFine()
@@ -79,10 +74,11 @@ func TestSwitch(t *testing.T) {
 	l.a.unplug()
 	l.b.owns()
 	o.intact("the machine that serves is cut off")
-	if diff := cmp.Diff(onA, l.serversOf(all)); diff != "" {
+	if diff := cmp.Diff(onA, l.chosen()); diff != "" {
 		t.Errorf("the second machine chooses other endpoints (-first +second):\n%s", diff)
 	}
 
+	l.a.enters("FAULT", 1)
 	l.a.plug()
 	l.a.enters("BACKUP", 2)
 	l.a.knows(2 * clients)
@@ -104,4 +100,23 @@ func (m *machine) isFine() {
 			m.l.t.Errorf("%s: nftproxy %v: %v\n%s", m.Name, args, err, out)
 		}
 	}
+}
+
+// TestHigherAddress is TestSwitch with the machine that is cut off as the one with the higher
+// address, which wins if both serve. Connections that were opened meanwhile stay.
+func TestHigherAddress(t *testing.T) {
+	l := newLab(t)
+	l.a, l.b = l.b, l.a
+	l.up(true)
+	before := l.startLoad()
+	l.b.knows(2 * clients)
+	l.a.unplug()
+	l.b.owns()
+	before.intact("the machine that serves is cut off")
+	meanwhile := l.startLoad()
+	l.a.enters("FAULT", 1)
+	l.a.plug()
+	l.a.enters("BACKUP", 2)
+	before.intact("it returns")
+	meanwhile.intact("it returns, connections opened meanwhile")
 }
