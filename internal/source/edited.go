@@ -47,10 +47,35 @@ func ClusterOf(s Source) *Cluster {
 	switch s := s.(type) {
 	case *Cluster:
 		return s
+	case *Joined:
+		return s.cluster
 	case *edited:
 		return ClusterOf(s.Source)
 	}
 	return nil
+}
+
+// JoinedOf returns the files and the API server that a source reads, or nil.
+func JoinedOf(s Source) *Joined {
+	switch s := s.(type) {
+	case *Joined:
+		return s
+	case *edited:
+		return JoinedOf(s.Source)
+	}
+	return nil
+}
+
+// Reload makes the next Load read a source again, even if nothing is known to have
+// changed.
+func Reload(s Source) {
+	switch s := s.(type) {
+	case *Joined:
+		s.Reload()
+	case *edited:
+		Reload(s.Source)
+		s.sourceChanged()
+	}
 }
 
 type edited struct {
@@ -85,11 +110,16 @@ func (e *edited) Run(ctx context.Context, changed func()) error {
 		})
 	}
 	return e.Source.Run(ctx, func() {
-		e.mu.Lock()
-		e.unread = true
-		e.mu.Unlock()
+		e.sourceChanged()
 		changed()
 	})
+}
+
+// sourceChanged records that the source has something new.
+func (e *edited) sourceChanged() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.unread = true
 }
 
 // note records that edits have changed.
