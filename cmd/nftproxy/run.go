@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"os/signal"
 	"slices"
 	"syscall"
@@ -12,6 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/daemon"
 	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/systemd"
 )
 
 const runName = "run"
@@ -78,10 +80,15 @@ func runArguments(c *cobra.Command, args []string) error {
 	return noArguments(c, slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "" }))
 }
 
-func (o *runOptions) run(c *cobra.Command) error {
+func (o *runOptions) run(c *cobra.Command) (err error) {
 	if o.version.asked() {
 		return o.version.write(c)
 	}
+	defer func() {
+		if err != nil {
+			systemd.Failed(err)
+		}
+	}()
 	cfg, log, err := o.start(c)
 	switch {
 	case err != nil:
@@ -105,6 +112,11 @@ func (o *runOptions) run(c *cobra.Command) error {
 			return nil
 		},
 		Log: log,
+	}
+	if systemd.Supervised() {
+		hangup := make(chan os.Signal, 1)
+		signal.Notify(hangup, syscall.SIGHUP)
+		d.Reload = hangup
 	}
 	if err := o.addSource(c, d); err != nil {
 		return err

@@ -53,7 +53,7 @@ func ofRoute(r *model.Route, of *model.Routing) *frontend {
 		Frontend: r.Frontend, port: r.PortName(), kind: r.Kind, inside: inside.Verdict, outside: outside.Verdict,
 		affinity: r.Service.AffinityTimeout, scheduler: cmp.Or(r.Service.Scheduler, of.Scheduler),
 		local: r.Local(), internalLocal: r.Kind == model.ClusterIP && r.Service.InternalPolicy == model.PolicyLocal,
-		ranges: r.SourceRanges,
+		masquerading: r.Masquerading(), ranges: r.SourceRanges,
 	}
 	for _, e := range slices.Concat(inside.Endpoints, outside.Endpoints) {
 		f.endpoints = append(f.endpoints, endpoint{e.Address(), max(1, int(e.Host.Weight))})
@@ -69,6 +69,8 @@ const (
 	notReady    condition = "not ready"
 	terminating condition = "terminating"
 	drained     condition = "drained by weight 0"
+	failing     condition = "health check fails"
+	standby     condition = "stands by"
 	elsewhere   condition = "not used on this node" // because of policies or topology hints
 )
 
@@ -92,7 +94,7 @@ func conditions(s *model.Snapshot) stateOf {
 		}
 		for _, e := range model.Endpoints(port, model.FamilyOf(at.Addr()), slicesOf[port.Service]) {
 			if e.Address() == at {
-				return state{conditionOf(e.Host), e.Host.Serving}
+				return state{conditionOf(e.Host), e.Host.Serving && !e.Host.Failing}
 			}
 		}
 		return state{}
@@ -107,6 +109,10 @@ func conditionOf(h *model.Host) condition {
 		return terminating
 	case !h.Ready:
 		return notReady
+	case h.Failing:
+		return failing
+	case h.Priority > 0:
+		return standby
 	}
 	return elsewhere
 }

@@ -8,11 +8,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"time"
 
 	"k8s.io/client-go/rest"
 
-	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/metrics"
@@ -31,7 +31,10 @@ type Daemon struct {
 	Version      string
 	Flags        func() map[string]string // in effect, for /flagz
 	SetVerbosity func(level uint32) error // of the log
-	Log          *slog.Logger
+	// Reload has a value when the source is to be read again without a known change.
+	// Nil: never.
+	Reload <-chan os.Signal
+	Log    *slog.Logger
 
 	reads time.Time // when the source is read, if that was postponed
 }
@@ -133,14 +136,15 @@ func (d *Daemon) run(ctx context.Context, cancel context.CancelCauseFunc, reques
 	if !owns {
 		w.watch(ctx, rules)
 	}
-	forward(ctx, changes, w.agent)
+	w.forward(ctx, changes)
 	w.events.Starting()
 	return w.agent.Run(ctx)
 }
 
-// forward notifies the agent of changes of the source until ctx ends. Earlier changes
-// do not matter: the agent has not read the source yet.
-func forward(ctx context.Context, changes <-chan struct{}, a *agent.Agent) {
+// forward notifies the agent of changes of the source, and of requests to read it
+// again, until ctx ends. Earlier changes do not matter: the agent has not read the
+// source yet.
+func (w *work) forward(ctx context.Context, changes <-chan struct{}) {
 	select {
 	case <-changes:
 	default:
@@ -150,9 +154,11 @@ func forward(ctx context.Context, changes <-chan struct{}, a *agent.Agent) {
 			select {
 			case <-ctx.Done():
 				return
+			case s := <-w.Reload:
+				w.Log.Info("reading the source again", "reason", s.String()+" signal received")
 			case <-changes:
-				a.Changed()
 			}
+			w.agent.Changed()
 		}
 	}()
 }

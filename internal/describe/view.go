@@ -12,8 +12,11 @@ import (
 func FromView(v *model.View) *Service {
 	s := &Service{
 		Namespace: v.Service.Name.Namespace, Name: v.Service.Name.Name, Node: v.Node.Name, Zone: v.Node.Zone,
-		InternalPolicy: v.Service.InternalPolicy.String(), AffinitySeconds: v.Service.AffinityTimeout.Seconds(), Scheduler: v.Scheduler.String(),
+		ClientAddresses: v.Service.ClientAddresses.String(), AffinitySeconds: v.Service.AffinityTimeout.Seconds(), Scheduler: v.Scheduler.String(),
 		Ports: []Port{},
+	}
+	if !v.Service.NoClusterIP {
+		s.InternalPolicy = v.Service.InternalPolicy.String()
 	}
 	external := slices.ContainsFunc(v.Claims, func(c model.ViewedClaim) bool { return c.Route.Kind != model.ClusterIP })
 	if external {
@@ -32,6 +35,7 @@ func FromView(v *model.View) *Service {
 		s.Slices = append(s.Slices, slice.Name)
 	}
 	slices.Sort(s.Slices)
+	s.Slices = slices.Compact(s.Slices) // a drained port has a slice of its own
 	for _, n := range v.Notices {
 		s.Notices = append(s.Notices, n.Message)
 	}
@@ -84,23 +88,25 @@ func frontendOf(c model.ViewedClaim) Frontend {
 func endpointsOf(v *model.View, routes []*model.Route, f model.Family) []Endpoint {
 	port, choice := routes[0].PortName(), routes[0].Choice
 	inside, outside := routes[0].InsidePolicy(), model.PolicyCluster // the first one is that of the ClusterIP
+	external := false
 	for _, r := range routes {
+		external = external || r.Kind != model.ClusterIP
 		if r.Local() {
 			outside = model.PolicyLocal
 		}
 	}
 	all := model.Endpoints(port, f, v.Slices)
-	within := newShares(all, v.Node, inside, render.Slots(routes[0].Inside().Endpoints, nil))
+	within := newShares(v, all, inside, render.Slots(routes[0].Inside().Endpoints, nil))
 	others := render.Slots(choice.Cluster, nil)
 	if outside == model.PolicyLocal {
 		others = render.Slots(choice.Cluster, choice.Local)
 	}
-	without := newShares(all, v.Node, outside, others)
+	without := newShares(v, all, outside, others)
 	var out []Endpoint
 	for _, e := range all {
 		d := endpointOf(e, f)
 		d.Inside = within.of(e)
-		if len(routes) > 1 && inside != outside {
+		if external && inside != outside {
 			share := without.of(e)
 			d.Outside = &share
 		}
@@ -117,7 +123,7 @@ func endpointsOf(v *model.View, routes []*model.Route, f model.Family) []Endpoin
 func endpointOf(e model.Endpoint, f model.Family) Endpoint {
 	h := e.Host
 	d := Endpoint{Address: e.Address().String(), Family: f.String(), Node: h.Place.Node(), Zones: h.Place.ForZones(), Nodes: h.Place.ForNodes(), State: "not ready"}
-	if !h.Drain {
+	if !h.Drain || h.DrainedByOperator() {
 		d.Weight = max(1, int(h.Weight))
 	}
 	switch {
@@ -138,8 +144,8 @@ type shares struct {
 	total     int
 }
 
-func newShares(all []model.Endpoint, node *model.Node, p model.Policy, slots func(model.Endpoint) int) shares {
-	s := shares{selection: model.NewSelection(all, node, p), slots: slots}
+func newShares(v *model.View, all []model.Endpoint, p model.Policy, slots func(model.Endpoint) int) shares {
+	s := shares{selection: model.NewSelection(v.Service, all, v.Node, p), slots: slots}
 	for _, e := range all {
 		if s.selection.Excludes(e.Host) == model.Chosen {
 			s.total += s.slots(e)
