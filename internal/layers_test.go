@@ -40,7 +40,7 @@ func TestLayers(t *testing.T) {
 		{"serve", nil, []string{}},
 		{"web", nil, []string{}},
 		{"logwriter", nil, []string{}},
-		{"systemd", []string{"terminal"}, []string{"github.com/coreos/go-systemd/v22/daemon"}},
+		{"systemd", []string{"terminal"}, []string{"github.com/coreos/go-systemd/v22/daemon", "golang.org/x/sys"}},
 		{"health", []string{"model", "serve"}, []string{}},
 		{"probe/checker", []string{"model", "terminal"}, []string{"golang.org/x", "google.golang.org/protobuf"}},
 		{"describe", []string{"model", "nft", "render", "plan", "terminal", "suggest"}, []string{}},

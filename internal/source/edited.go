@@ -47,8 +47,21 @@ func ClusterOf(s Source) *Cluster {
 	switch s := s.(type) {
 	case *Cluster:
 		return s
+	case *Joined:
+		return s.cluster
 	case *edited:
 		return ClusterOf(s.Source)
+	}
+	return nil
+}
+
+// JoinedOf returns the files and the API server that a source reads, or nil.
+func JoinedOf(s Source) *Joined {
+	switch s := s.(type) {
+	case *Joined:
+		return s
+	case *edited:
+		return JoinedOf(s.Source)
 	}
 	return nil
 }
