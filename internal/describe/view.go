@@ -154,6 +154,9 @@ func checkedOf(v *model.View, h *model.Host) *Checked {
 	if !ok {
 		return nil
 	}
+	if !r.Healthy {
+		r.Message = r.Why()
+	}
 	return &Checked{Healthy: r.Healthy, Since: r.Since, Message: r.Message}
 }
 

@@ -160,6 +160,14 @@ type CheckResult struct {
 	Checked time.Time // end of the last check; zero: not checked yet
 }
 
+// Why returns why an endpoint fails.
+func (r CheckResult) Why() string {
+	if r.Message == "" {
+		return "it passes again, but not for long enough"
+	}
+	return r.Message
+}
+
 // String returns for example "GET /healthz: status 503 (since 12:01:03)". Times of other
 // days have a date.
 func (r CheckResult) String() string {
@@ -168,5 +176,5 @@ func (r CheckResult) String() string {
 	if since.YearDay() != now.YearDay() || since.Year() != now.Year() {
 		layout = time.DateTime
 	}
-	return fmt.Sprintf("%s (since %s)", r.Message, since.Format(layout))
+	return fmt.Sprintf("%s (since %s)", r.Why(), since.Format(layout))
 }

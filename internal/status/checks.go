@@ -103,5 +103,5 @@ func (c *checked) message(now time.Time, usesAll bool) string {
 	case c.failing == c.all:
 		then = "; connections are rejected"
 	}
-	return fmt.Sprintf("%s: %s, for %s%s", what, c.result.Message, now.Sub(c.result.Since).Round(time.Second), then)
+	return fmt.Sprintf("%s: %s, for %s%s", what, c.result.Why(), now.Sub(c.result.Since).Round(time.Second), then)
 }
