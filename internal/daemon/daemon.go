@@ -11,9 +11,8 @@ import (
 	"os"
 	"time"
 
-	"k8s.io/client-go/rest"
-
 	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/events"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -27,7 +26,7 @@ type Daemon struct {
 	// of the configuration file.
 	Usable       func() error
 	Source       source.Source
-	Events       rest.Interface // nil: there is no API server
+	Events       events.Connect // nil: there is no API server
 	Version      string
 	Flags        func() map[string]string // in effect, for /flagz
 	SetVerbosity func(level uint32) error // of the log
@@ -39,11 +38,8 @@ type Daemon struct {
 	reads time.Time // when the source is read, if that was postponed
 }
 
-// cluster returns the source if that is an API server, else nil.
-func (d *Daemon) cluster() *source.Cluster {
-	c, _ := d.Source.(*source.Cluster)
-	return c
-}
+// cluster returns the API server that the source reads, or nil.
+func (d *Daemon) cluster() *source.Cluster { return source.ClusterOf(d.Source) }
 
 // Init performs the preparations that need more privileges than serving (12.60).
 func (d *Daemon) Init(ctx context.Context) error {
@@ -83,6 +79,11 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if d.cluster() != nil {
 		requests = metrics.CountRequests() // before the first of them
 		d.postpone()
+	}
+	if j := source.JoinedOf(d.Source); j != nil {
+		if j.Keep = hasRules(); j.Keep {
+			d.Log.Info("the rules of an earlier run stay until the files and the API server have been read")
+		}
 	}
 	go func() { cancel(d.Source.Run(ctx, func() { signal(changes) })) }()
 	err := d.run(ctx, cancel, requests, changes)
@@ -156,6 +157,9 @@ func (w *work) forward(ctx context.Context, changes <-chan struct{}) {
 				return
 			case s := <-w.Reload:
 				w.Log.Info("reading the source again", "reason", s.String()+" signal received")
+				if j := source.JoinedOf(w.Source); j != nil {
+					j.Reload()
+				}
 			case <-changes:
 			}
 			w.agent.Changed()
