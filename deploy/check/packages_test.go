@@ -42,7 +42,8 @@ func TestUnit(t *testing.T) {
 	runTool(t, nil, "systemd-analyze", "security", "--offline=yes", "--threshold=23", "--no-pager", unit)
 }
 
-// TestPackages builds the packages twice, compares them, and checks their content.
+// TestPackages builds the packages twice, compares them, and checks their content
+// (12.83). test/packages installs them.
 func TestPackages(t *testing.T) {
 	first, second := buildPackages(t), buildPackages(t)
 	for name, path := range first {
@@ -79,6 +80,11 @@ func TestPackages(t *testing.T) {
 	}
 	if got := runTool(t, nil, "rpm", "-qp", "--configfiles", first[".rpm"]); got != kept {
 		t.Errorf(".rpm has the configuration files\n%s", got)
+	}
+	for script, want := range map[string]string{"postinst": "deb-systemd-invoke", "prerm": "nftproxy cleanup", "postrm": "rm -rf /var/lib/nftproxy"} {
+		if got := runTool(t, nil, "dpkg-deb", "--info", deb, script); !strings.Contains(got, want) {
+			t.Errorf("(12.83) no %q in %s:\n%s", want, script, got)
+		}
 	}
 	scripts := runTool(t, nil, "rpm", "-qp", "--scripts", first[".rpm"])
 	for _, want := range []string{"systemctl --no-reload preset nftproxy.service", "nftproxy cleanup", "systemctl try-restart nftproxy.service"} {
