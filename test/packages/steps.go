@@ -101,7 +101,7 @@ func install() error {
 		return err
 	}
 	// Forwarding is off on a new machine.
-	if _, err := sh("sysctl -qw net.ipv4.ip_forward=1"); err != nil {
+	if _, err := sh("echo 1 >/proc/sys/net/ipv4/ip_forward"); err != nil {
 		return err
 	}
 	return errors.Join(
