@@ -1,6 +1,7 @@
 package deploy_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -72,6 +73,14 @@ func TestAPIServerPod(t *testing.T) {
 	c, err := flags.Load()
 	if err != nil {
 		t.Fatal(err)
+	}
+	in, err := (&source.Files{Paths: []string{apiServer + "apiserver.yaml"}}).Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := in.Snapshot.Services[0]
+	if got, want := c.Master, fmt.Sprintf("https://%s:%d", s.External.LoadBalancerIPs[0], s.Ports[0].Port); got != want {
+		t.Errorf("API server %s, want %s as in the file", got, want)
 	}
 	for _, path := range append(*files, c.Kube.ClientConnection.Kubeconfig) {
 		if !slices.ContainsFunc(got.VolumeMounts, func(m corev1.VolumeMount) bool { return strings.HasPrefix(path, m.MountPath) }) {
