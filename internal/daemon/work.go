@@ -79,6 +79,7 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets
 		w.takeover = newKubeProxyCleanup(m, d.Log)
 	}
 	w.follow()
+	w.checks.work.Store(w)
 	return w
 }
 
