@@ -117,7 +117,7 @@ func (f *Files) read() (args []argument, problems, warnings Errors) {
 		}
 		switch {
 		case f.Isolation != nil && errors.Is(err, errNoManifest):
-			warnings = append(warnings, &manifest.Error{Place: manifest.Place{File: path}, Err: err, Note: true})
+			warnings = append(warnings, &manifest.Error{Place: manifest.Place{File: path}, Err: errNothing, Note: true})
 		case err != nil:
 			problems = append(problems, problem(arg.name, err))
 		}
@@ -139,6 +139,9 @@ func displayName(path string) string {
 	}
 	return path
 }
+
+// errNothing is a remark about an empty directory that is valid.
+var errNothing = errors.New("holds no file *.yaml, *.yml or *.json: nothing is served until there is one")
 
 var errNoManifest = errors.New("holds no file *.yaml, *.yml or *.json: put one there, or name a file")
 
