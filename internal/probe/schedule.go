@@ -190,6 +190,9 @@ func (e *ownError) Error() string {
 	return fmt.Sprintf("not checked: the address belongs to Service %s, so that a check would reach any of its endpoints", e.service)
 }
 
+// Is makes it count as a check that says nothing about the endpoint.
+func (e *ownError) Is(target error) bool { return target == checker.ErrLocal }
+
 // own returns the Service that has the address of a target as a frontend.
 func (e *Engine) own(t *target) (model.ServiceName, bool) {
 	if e.Serves == nil || t.spec.check.Type == model.CheckExec {
