@@ -88,6 +88,9 @@ type Service struct {
 	// only, in the families of these (1.40).
 	NoClusterIP bool
 	Check       *Check // health check of each endpoint; nil: none
+	// EndpointsFrom is the Service of a cluster whose endpoints a Service of files has
+	// in addition to its own; nil: none.
+	EndpointsFrom *ServiceName
 }
 
 // ClientAddresses is whether endpoints see the addresses of clients.
@@ -131,6 +134,13 @@ func (s *Service) external() External {
 		return External{}
 	}
 	return *s.External
+}
+
+// Serves reports whether clients dial the Service at an address: a ClusterIP, an
+// external IP or that of a load balancer.
+func (s *Service) Serves(a netip.Addr) bool {
+	e := s.external()
+	return slices.Contains(s.ClusterIPs, a) || slices.Contains(e.ExternalIPs, a) || slices.Contains(e.LoadBalancerIPs, a)
 }
 
 // ServicePort is one entry of a Service's ports.
