@@ -72,7 +72,10 @@ func (l *lab) host(name string, n int, networks ...string) *netlab.Host {
 	l.run(ns, "ip link set lo up")
 	h := &netlab.Host{Namespace: ns, Name: name}
 	for _, network := range networks {
-		a4, a6 := addresses(network, n); if h.IPv4 == (netip.Addr{}) { h.IPv4, h.IPv6 = a4, a6 }
+		a4, a6 := addresses(network, n)
+		if h.IPv4 == (netip.Addr{}) {
+			h.IPv4, h.IPv6 = a4, a6
+		}
 		l.run(l.wires, `ip link add "$1-$2" type veth peer name "$2" netns "$3" && ip link set "$1-$2" master "$2" up`, name, network, ns.Path())
 		l.run(ns, `ip link set "$1" up && ip address add "$2/24" dev "$1" && ip address add "$3/64" dev "$1" nodad`, network, a4.String(), a6.String())
 	}
