@@ -162,7 +162,7 @@ neighbours: ## run CNI plugins, firewalls and container engines beside nftproxy,
 	cd e2e && COMPATIBILITY=$(abspath docs/compatibility.md) go test -count=1 -v -p 1 -timeout 60m $(if $(TESTS),-run '$(TESTS)') ./neighbours
 
 # What two machines run beside nftproxy.
-PAIR := keepalived:keepalived conntrackd:conntrackd conntrack:conntrack ping:iputils-ping ip:iproute2
+PAIR := keepalived:keepalived conntrackd:conntrackd ping:iputils-ping ip:iproute2
 
 .PHONY: pair
 pair: ## let one of two machines take over from the other, in ten settings, and write docs/high-availability.md (3 minutes); needs root and Debian

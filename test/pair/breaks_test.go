@@ -72,13 +72,6 @@ func commonSource(m *machine) {
 		"# \toifname \"back\" ct status dnat snat ip6 to", "\toifname \"back\" ct status dnat snat ip6 to", "# }", "}")
 }
 
-// injected makes conntrackd put connections into the kernel as they come, not when the
-// machine takes over.
-func injected(m *machine) {
-	m.edit("conntrackd/conntrackd.conf", "StartupResync yes\n", "StartupResync yes\n\t\tDisableExternalCache yes\n")
-	m.injected = true
-}
-
 func both(a, b func(*machine)) func(*machine) {
 	return func(m *machine) {
 		a(m)
@@ -88,8 +81,7 @@ func both(a, b func(*machine)) func(*machine) {
 
 var settings = []setting{
 	{"the files of this page", true, nil, none, none, none, none},
-	{"`round-robin` instead of `source-hash`", true, roundRobin, none, none, none, none},
-	{"`DisableExternalCache yes`, `round-robin`", true, both(injected, roundRobin), none, none, none, none},
+	{"`round-robin` instead of `source-hash`", true, roundRobin, none, none, none, varies},
 	{"without `sysctl.conf` and the rule for invalid packets", true, defaults, varies, varies, none, none},
 	{"connections arrive 1 s late", true, late, none, none, none, none},
 	{"1 s late, without sysctls and rule", true, both(late, defaults), varies, some, none, none},

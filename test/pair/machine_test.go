@@ -21,8 +21,6 @@ type machine struct {
 	dir string // of its files
 
 	keepalived, conntrackd, nftproxy *process
-
-	injected bool // conntrackd keeps the copies of connections in the kernel
 }
 
 // machine makes a machine with address n in both networks, and its files.
@@ -195,19 +193,6 @@ func (m *machine) enters(state string, times int) {
 	})
 }
 
-// copies lists the copies of the other machine's connections.
-func (m *machine) copies() (string, error) {
-	if m.injected {
-		v4, err := m.ask("conntrack", "-L", "-f", "ipv4")
-		if err != nil {
-			return "", err
-		}
-		v6, err := m.ask("conntrack", "-L", "-f", "ipv6")
-		return v4 + v6, err
-	}
-	return m.ask("conntrackd", "-e")
-}
-
 // knows waits until the copy of the other machine's connections has so many flows of each
 // kind.
 func (m *machine) knows(flows int) {
@@ -216,7 +201,7 @@ func (m *machine) knows(flows int) {
 		return
 	}
 	netlab.Eventually(m.l.t, patience, func() error {
-		out, err := m.copies()
+		out, err := m.ask("conntrackd", "-e")
 		tcp, udp := strings.Count(out, "ESTABLISHED"), strings.Count(out, "\nudp ")
 		if err != nil || tcp < 2*flows || udp < flows-1 {
 			return fmt.Errorf("%s knows %d TCP and %d UDP connections, %v, want %d and %d", m.Name, tcp, udp, err, 2*flows, flows)
