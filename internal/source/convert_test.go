@@ -94,7 +94,7 @@ func describe(v any) string {
 			fmt.Fprintf(&b, "%s %+v\n", r.Type().Field(i).Name, f)
 		}
 	}
-	return strings.ReplaceAll(b.String(), " Weight:0 Drain:false}", "}")
+	return strings.ReplaceAll(b.String(), " Drain:false Failing:false Priority:0 Weight:0}", "}")
 }
 
 // TestPlainLabel: names that are not checked further are valid labels.
