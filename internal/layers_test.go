@@ -25,6 +25,7 @@ func TestLayers(t *testing.T) {
 		{"plan", []string{"model", "nft", "terminal"}, []string{}},
 		{"changes", []string{"model", "nft", "plan", "terminal"}, []string{}},
 		{"explain", []string{"model", "nft", "terminal"}, []string{}},
+		{"drain", []string{"model", "manifest", "terminal", "suggest"}, []string{"go.yaml.in/yaml/v3", "sigs.k8s.io/json"}},
 		{"terminal", nil, []string{}},
 		{"netlinkio", nil, []string{"github.com/mdlayher", "golang.org/x"}},
 		{"kernel", []string{"model", "nft", "plan", "terminal", "netlinkio", "host"}, []string{
@@ -39,6 +40,7 @@ func TestLayers(t *testing.T) {
 		{"serve", nil, []string{}},
 		{"web", nil, []string{}},
 		{"logwriter", nil, []string{}},
+		{"systemd", []string{"terminal"}, []string{"github.com/coreos/go-systemd/v22/daemon", "golang.org/x/sys"}},
 		{"health", []string{"model", "serve"}, []string{}},
 		{"describe", []string{"model", "nft", "render", "plan", "terminal", "suggest"}, []string{}},
 		{"metrics", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "source", "manifest", "status", "suggest", "describe", "changes", "machine", "preflight", "takeover", "xtables"}, nil},

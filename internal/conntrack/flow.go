@@ -17,12 +17,16 @@ type Flow struct {
 	Answers  netip.AddrPort // reply source
 	Returns  netip.AddrPort // reply destination: the client, unless it is masqueraded
 	ID       uint32
+	// Closing reports that both sides have ended a TCP or SCTP connection, so that it
+	// carries no more data.
+	Closing bool
 }
 
 // Attributes of <linux/netfilter/nfnetlink_conntrack.h>.
 const (
 	ctaTupleOrig  = 1
 	ctaTupleReply = 2
+	ctaProtoInfo  = 4
 	ctaID         = 12
 	ctaZone       = 18
 	ctaFilter     = 25
@@ -40,12 +44,30 @@ const (
 	ctaProtoSourcePort      = 2
 	ctaProtoDestinationPort = 3
 
-	ctaFilterOrigFlags = 1
+	ctaFilterOrigFlags  = 1
+	ctaFilterReplyFlags = 2
+
+	ctaProtoInfoTCP  = 1
+	ctaProtoInfoSCTP = 3
+
+	ctaProtoInfoState = 1 // of both
 )
 
-// filterProtocol is the flag with which a dump compares the protocol of the
-// original tuple (CTA_FILTER_F_CTA_PROTO_NUM of the kernel's nf_internals.h).
-const filterProtocol = 1 << 3
+// States of <linux/netfilter/nf_conntrack_tcp.h> and nf_conntrack_sctp.h.
+const (
+	tcpLastAck  = 6 // followed by those without data, except the next one
+	tcpSynSent2 = 9 // both sides open
+
+	sctpClosed          = 1
+	sctpShutdownAckSent = 7
+)
+
+// Flags with which a dump compares parts of a tuple (CTA_FILTER_F_CTA_* of the kernel's
+// nf_internals.h).
+const (
+	filterSource   = 1 << 0
+	filterProtocol = 1 << 3
+)
 
 func header(f model.Family) []byte {
 	family := byte(unix.AF_INET)
@@ -69,12 +91,18 @@ func nested(kind uint16, attributes ...[]byte) []byte {
 
 func number16(n uint16) []byte { return binary.BigEndian.AppendUint16(nil, n) }
 
-// filter encodes the request for the entries of a protocol. Kernels before 5.8
-// ignore it and send all entries.
-func filter(p model.Protocol) []byte {
-	return append(
-		nested(ctaTupleOrig, nested(ctaTupleProto, attribute(ctaProtoNumber, []byte{byte(p)}))),
-		nested(ctaFilter, attribute(ctaFilterOrigFlags, binary.NativeEndian.AppendUint32(nil, filterProtocol)))...)
+// filter encodes the request for the entries of a protocol, and if from is an IPv4 address,
+// only those with answers from there. Kernels before 5.8 ignore it and send all entries. Of
+// IPv6 they send the others: up to 6.18, ctnetlink_filter_match_tuple takes the result of
+// ipv6_addr_cmp, which is 0 for equal addresses, for its opposite (TestKernelFiltersAnswers).
+func filter(p model.Protocol, from netip.Addr) []byte {
+	flags := attribute(ctaFilterOrigFlags, binary.NativeEndian.AppendUint32(nil, filterProtocol))
+	out := nested(ctaTupleOrig, nested(ctaTupleProto, attribute(ctaProtoNumber, []byte{byte(p)})))
+	if from.Is4() {
+		out = append(out, nested(ctaTupleReply, nested(ctaTupleIP, attribute(ctaIPv4Source, from.AsSlice())))...)
+		flags = append(flags, attribute(ctaFilterReplyFlags, binary.NativeEndian.AppendUint32(nil, filterSource))...)
+	}
+	return append(out, nested(ctaFilter, flags)...)
 }
 
 // encode encodes the identity of a flow for its deletion. Without the tuple, the
@@ -104,6 +132,8 @@ func decode(message []byte) (Flow, bool) {
 			original = decodeTuple(a.Nested())
 		case ctaTupleReply:
 			reply = decodeTuple(a.Nested())
+		case ctaProtoInfo:
+			f.Closing = closing(a.Nested())
 		case ctaID:
 			f.ID = number(a.Data)
 		case ctaZone:
@@ -116,6 +146,23 @@ func decode(message []byte) (Flow, bool) {
 	f.Protocol, f.Dialled = original.protocol, original.destination()
 	f.Answers, f.Returns = reply.source(), reply.destination()
 	return f, true
+}
+
+// closing reports whether the state of a connection is one after its data.
+func closing(protocols netlinkio.Attributes) bool {
+	for protocols.Next() {
+		for a := protocols.Nested(); a.Next(); {
+			state := number(a.Data)
+			switch {
+			case a.Type != ctaProtoInfoState:
+			case protocols.Type == ctaProtoInfoTCP:
+				return state >= tcpLastAck && state < tcpSynSent2
+			case protocols.Type == ctaProtoInfoSCTP:
+				return state == sctpClosed || state == sctpShutdownAckSent
+			}
+		}
+	}
+	return false
 }
 
 type tuple struct {

@@ -3,6 +3,7 @@ package conntrack
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/mdlayher/netlink"
@@ -31,7 +32,11 @@ const (
 
 // Netlink is the [Kernel] of the calling thread's network namespace. It needs
 // CAP_NET_ADMIN. Each call opens a socket, so answers cannot be mixed up.
-type Netlink struct{}
+type Netlink struct {
+	// From, if it is valid, is the address whose answers matter: List may leave out other
+	// flows.
+	From netip.Addr
+}
 
 func dial() (*netlink.Conn, error) {
 	c, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{MessageBufferSize: receiveBuffer})
@@ -43,21 +48,21 @@ func dial() (*netlink.Conn, error) {
 }
 
 // List implements [Kernel] with one dump, of which only one datagram is in memory.
-func (Netlink) List(family model.Family, p model.Protocol, f func(Flow)) error {
+func (n Netlink) List(family model.Family, p model.Protocol, f func(Flow)) error {
 	c, err := dial()
 	if err != nil {
 		return err
 	}
-	if err := list(c, family, p, f); err != nil {
+	if err := n.list(c, family, p, f); err != nil {
 		return errors.Join(fmt.Errorf("list connections: %w", explain(err)), c.Close())
 	}
 	return c.Close()
 }
 
-func list(c *netlink.Conn, family model.Family, p model.Protocol, f func(Flow)) error {
+func (n Netlink) list(c *netlink.Conn, family model.Family, p model.Protocol, f func(Flow)) error {
 	request := netlink.Message{
 		Header: netlink.Header{Type: getEntry, Flags: netlink.Request | netlink.Dump},
-		Data:   append(header(family), filter(p)...),
+		Data:   append(header(family), filter(p, n.From)...),
 	}
 	if _, err := c.Send(request); err != nil {
 		return err

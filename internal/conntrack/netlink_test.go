@@ -102,10 +102,14 @@ func (x *table) newEntry(f Flow, z zone) netlink.Message {
 		e.Uint16(ctaZone, z.id)
 	}
 	if f.Protocol == model.TCP {
-		const ctaProtoInfo, ctaProtoInfoTCP, ctaProtoInfoTCPState, established = 4, 1, 1, 3
+		const established = 3
 		e.Nested(ctaProtoInfo, func(e *netlink.AttributeEncoder) error {
 			e.Nested(ctaProtoInfoTCP, func(e *netlink.AttributeEncoder) error {
-				e.Uint8(ctaProtoInfoTCPState, established)
+				state := uint8(established)
+				if f.Closing {
+					state = tcpLastAck + 1 // TIME_WAIT
+				}
+				e.Uint8(ctaProtoInfoState, state)
 				return nil
 			})
 			return nil
@@ -215,7 +219,7 @@ func TestKernelFilters(t *testing.T) {
 		defer c.Close()
 		got, err := c.Execute(netlink.Message{
 			Header: netlink.Header{Type: getEntry, Flags: netlink.Request | netlink.Dump},
-			Data:   append(header(model.IPv4), filter(model.UDP)...),
+			Data:   append(header(model.IPv4), filter(model.UDP, netip.Addr{})...),
 		})
 		if len(got) != 3 {
 			t.Errorf("%d entries are sent, want the 3 of UDP", len(got))
@@ -322,7 +326,7 @@ func TestInterruptedDump(t *testing.T) {
 		})
 	})
 	var got []Flow
-	err := list(c, model.IPv4, model.UDP, func(f Flow) { got = append(got, f) })
+	err := Netlink{}.list(c, model.IPv4, model.UDP, func(f Flow) { got = append(got, f) })
 	if !errors.Is(err, unix.EINTR) || !slices.Equal(got, []Flow{want, want}) {
 		t.Errorf("flows %+v, error %v, want both flows and EINTR", got, err)
 	}

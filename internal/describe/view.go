@@ -12,7 +12,7 @@ import (
 func FromView(v *model.View) *Service {
 	s := &Service{
 		Namespace: v.Service.Name.Namespace, Name: v.Service.Name.Name, Node: v.Node.Name, Zone: v.Node.Zone,
-		ClientAddresses: v.Service.ClientAddresses.String(), AffinitySeconds: v.Service.AffinityTimeout.Seconds(), Scheduler: v.Scheduler.String(),
+		Balance: v.Service.Balance, ClientAddresses: v.Service.ClientAddresses.String(), AffinitySeconds: v.Service.AffinityTimeout.Seconds(), Scheduler: v.Scheduler.String(),
 		Ports: []Port{},
 	}
 	if !v.Service.NoClusterIP {
@@ -35,6 +35,7 @@ func FromView(v *model.View) *Service {
 		s.Slices = append(s.Slices, slice.Name)
 	}
 	slices.Sort(s.Slices)
+	s.Slices = slices.Compact(s.Slices) // a drained port has a slice of its own
 	for _, n := range v.Notices {
 		s.Notices = append(s.Notices, n.Message)
 	}
@@ -122,7 +123,7 @@ func endpointsOf(v *model.View, routes []*model.Route, f model.Family) []Endpoin
 func endpointOf(e model.Endpoint, f model.Family) Endpoint {
 	h := e.Host
 	d := Endpoint{Address: e.Address().String(), Family: f.String(), Node: h.Place.Node(), Zones: h.Place.ForZones(), Nodes: h.Place.ForNodes(), State: "not ready"}
-	if !h.Drain {
+	if !h.Drain || h.DrainedByOperator() {
 		d.Weight = max(1, int(h.Weight))
 	}
 	switch {

@@ -30,11 +30,23 @@ type Host struct {
 	Ready       bool
 	Serving     bool
 	Terminating bool
-	Drain       bool   // no new connections: the weight is given as 0
-	Failing     bool   // its health check fails: no new connections while another endpoint is usable
-	Priority    uint8  // 0 comes first; others stand by while an earlier one has a usable endpoint
-	Weight      uint16 // share of new connections relative to other endpoints; zero: the default, 1
+	// Drain means no new connections: the weight is given as 0, or the operator drains the
+	// host on this machine. It keeps its weight then, which tells the two apart.
+	Drain    bool
+	Failing  bool   // its health check fails: no new connections while another endpoint is usable
+	Priority uint8  // 0 comes first; others stand by while an earlier one has a usable endpoint
+	Weight   uint16 // share of new connections relative to other endpoints; zero: the default, 1
 }
+
+// DrainByOperator drains the host on behalf of the operator of this machine.
+func (h *Host) DrainByOperator() {
+	if !h.Drain {
+		h.Drain, h.Weight = true, max(1, h.Weight)
+	}
+}
+
+// DrainedByOperator reports whether the operator of this machine drains the host.
+func (h *Host) DrainedByOperator() bool { return h.Drain && h.Weight > 0 }
 
 // Endpoint is a host that serves a service port at a port of its own.
 type Endpoint struct {

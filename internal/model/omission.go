@@ -29,6 +29,11 @@ func LeftOut(s *Service, endpoints []Endpoint, node *Node, policy Policy) []Omis
 func (s Selection) Reason(h *Host) string {
 	why := s.Excludes(h)
 	switch why {
+	case Drained:
+		if h.DrainedByOperator() {
+			return "drained by nftproxy drain"
+		}
+		return "its weight is 0"
 	case OtherNode:
 		return "policy Local, and it is on node " + h.Place.Node()
 	case ForOtherNode:
@@ -39,7 +44,6 @@ func (s Selection) Reason(h *Host) string {
 		return fmt.Sprintf("stands by: endpoints of priority %d are usable", s.priority)
 	}
 	return map[Exclusion]string{
-		Drained:    "its weight is 0",
 		NoNode:     "policy Local, and its node is not known",
 		NotReady:   "not ready",
 		NotServing: "terminating, and no longer serving",

@@ -98,6 +98,9 @@ type Service struct {
 	NoClusterIP bool
 	Balance     bool   // comes from a Balance, which messages name
 	Check       *Check // health check of each endpoint; nil: none
+	// EndpointsFrom is the Service of a cluster whose endpoints a Service of files has
+	// in addition to its own; nil: none.
+	EndpointsFrom *ServiceName
 }
 
 // Object returns the reference to the object that the Service comes from.
@@ -149,6 +152,13 @@ func (s *Service) external() External {
 		return External{}
 	}
 	return *s.External
+}
+
+// Serves reports whether clients dial the Service at an address: a ClusterIP, an
+// external IP or that of a load balancer.
+func (s *Service) Serves(a netip.Addr) bool {
+	e := s.external()
+	return slices.Contains(s.ClusterIPs, a) || slices.Contains(e.ExternalIPs, a) || slices.Contains(e.LoadBalancerIPs, a)
 }
 
 // ServicePort is one entry of a Service's ports.

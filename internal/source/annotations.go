@@ -28,10 +28,6 @@ const (
 	// on the policies (table 4-A).
 	annotationClientAddresses = annotationDomain + "client-addresses"
 
-	// annotationEndpointsFrom on a Service of a file names a Service of the cluster,
-	// like default/kubernetes, whose endpoints the Service has in addition to its own.
-	annotationEndpointsFrom = annotationDomain + "endpoints-from"
-
 	// annotationWeight on an EndpointSlice or Endpoints object sets the shares of
 	// new connections relative to the other endpoints, from 0 to 100. An endpoint
 	// of weight 0 gets no new connections; the default is 1.

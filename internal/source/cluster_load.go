@@ -29,10 +29,22 @@ func (c *Cluster) Load() (*model.Update, error) {
 		}
 	}
 	for name := range u.Services {
-		u.Services[name] = model.ServiceState{Service: c.services.objects[cache.ObjectName(name)], Slices: c.endpoints[name]}
+		u.Services[name] = c.current(name)
 	}
 	c.changes = make(map[model.ServiceName]model.ServiceState)
 	return u, nil
+}
+
+// current returns the state of a Service. The caller holds the lock.
+func (c *Cluster) current(name model.ServiceName) model.ServiceState {
+	return model.ServiceState{Service: c.services.objects[cache.ObjectName(name)], Slices: c.endpoints[name]}
+}
+
+// state returns the state of a Service, which the next update may still report.
+func (c *Cluster) state(name model.ServiceName) model.ServiceState {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.current(name)
 }
 
 // Snapshot returns the current state of the cluster, without an effect on Load.

@@ -36,7 +36,7 @@ func ConvertService(s *corev1.Service, proxyName string) (*model.Service, []*Fie
 	if !servedBy(proxyName, s.Labels) || !c.proxied() || !named {
 		return nil, c.findings
 	}
-	c.unknownAnnotations(&s.ObjectMeta, annotationScheduler, annotationClientAddresses, annotationCheck)
+	c.unknownAnnotations(&s.ObjectMeta, annotationScheduler, annotationClientAddresses, annotationCheck, annotationEndpointsFrom)
 	service := &model.Service{
 		Name:                model.ServiceName{Namespace: namespace(&s.ObjectMeta), Name: s.Name},
 		Created:             created(s),
@@ -50,6 +50,7 @@ func ConvertService(s *corev1.Service, proxyName string) (*model.Service, []*Fie
 		ClientAddresses:     c.clientAddresses(&s.ObjectMeta),
 		NoClusterIP:         s.Spec.ClusterIP == "",
 		HealthCheckNodePort: c.healthCheckNodePort(),
+		EndpointsFrom:       c.endpointsFrom(&s.ObjectMeta),
 	}
 	service.Check = c.check(&s.ObjectMeta, service.Ports)
 	return service, c.findings

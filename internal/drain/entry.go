@@ -1,0 +1,150 @@
+// Package drain takes endpoints out of service for maintenance. A drained endpoint gets
+// no new connections, and keeps those that it has. The list of drained endpoints is a
+// file, which the command "nftproxy drain" writes and a daemon follows.
+package drain
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Target is what a person names: an endpoint, in all Services or in one.
+type Target struct {
+	Address netip.Addr
+	Port    uint16            // zero: all ports
+	Service model.ServiceName // the zero value: all Services
+}
+
+// Entry is a drained endpoint.
+type Entry struct {
+	Target
+	Since time.Time // zero: not known
+}
+
+// List are the drained endpoints, sorted.
+type List []Entry
+
+// ParseEndpoint parses an address with or without a port.
+func ParseEndpoint(text string) (Target, error) {
+	bare := text
+	if strings.HasPrefix(text, "[") && strings.HasSuffix(text, "]") {
+		bare = text[1 : len(text)-1]
+	}
+	if a, err := netip.ParseAddr(bare); err == nil {
+		return newTarget(text, a, 0)
+	}
+	at, err := netip.ParseAddrPort(text)
+	if err != nil || at.Port() == 0 {
+		return Target{}, fmt.Errorf("%s is not an endpoint: write it like 10.128.0.2, 10.128.0.2:8080 or [fd00::2]:8080", strconv.Quote(text))
+	}
+	return newTarget(text, at.Addr(), at.Port())
+}
+
+func newTarget(text string, a netip.Addr, port uint16) (Target, error) {
+	if a.Zone() != "" {
+		return Target{}, fmt.Errorf("%s has a zone: endpoints have none", strconv.Quote(text))
+	}
+	return Target{Address: a.Unmap(), Port: port}, nil
+}
+
+// ParseService parses "namespace/name"; a name alone is in the namespace default.
+func ParseService(text string) (model.ServiceName, error) {
+	namespace, name, found := strings.Cut(text, "/")
+	if !found {
+		namespace, name = "default", text
+	}
+	if namespace == "" || name == "" || strings.Contains(name, "/") {
+		return model.ServiceName{}, fmt.Errorf("%s is not the name of a Service: write it like shop/web", strconv.Quote(text))
+	}
+	return model.ServiceName{Namespace: namespace, Name: name}, nil
+}
+
+// Endpoint returns the address, with the port if there is one.
+func (t Target) Endpoint() string {
+	if t.Port == 0 {
+		return t.Address.String()
+	}
+	return netip.AddrPortFrom(t.Address, t.Port).String()
+}
+
+// String returns for example "10.128.0.2:8080 of Service shop/web".
+func (t Target) String() string {
+	if t.Service == (model.ServiceName{}) {
+		return t.Endpoint()
+	}
+	return t.Endpoint() + " of Service " + t.Service.String()
+}
+
+// Compare orders targets by address, port and Service.
+func (t Target) Compare(o Target) int {
+	return cmp.Or(t.Address.Compare(o.Address), cmp.Compare(t.Port, o.Port), t.Service.Compare(o.Service))
+}
+
+// includes reports whether everything that o names is named by t.
+func (t Target) includes(o Target) bool {
+	return t.Address == o.Address && (t.Port == 0 || t.Port == o.Port) && (t.Service == model.ServiceName{} || t.Service == o.Service)
+}
+
+// Includes reports whether an endpoint is drained as a whole.
+func (l List) Includes(t Target) bool {
+	return slices.ContainsFunc(l, func(e Entry) bool { return e.includes(t) })
+}
+
+// With returns the list with these targets. An entry that becomes superfluous is
+// removed, and one that exists keeps its time.
+func (l List) With(now time.Time, targets ...Target) List {
+	out := slices.Clone(l)
+	for _, t := range targets {
+		if out.Includes(t) {
+			continue
+		}
+		out = slices.DeleteFunc(out, func(e Entry) bool { return t.includes(e.Target) })
+		out = append(out, Entry{t, now.UTC().Truncate(time.Second)})
+	}
+	out.sort()
+	return out
+}
+
+// Without returns the list without the entries that a target includes. The error names
+// what is drained instead.
+func (l List) Without(targets ...Target) (List, error) {
+	out := slices.Clone(l)
+	for _, t := range targets {
+		out = slices.DeleteFunc(out, func(e Entry) bool { return t.includes(e.Target) })
+		if i := slices.IndexFunc(out, func(e Entry) bool { return e.includes(t) }); i >= 0 {
+			return nil, fmt.Errorf("%s is drained as a part of %s: undrain that", t, out[i].Target)
+		}
+		if !slices.ContainsFunc(l, func(e Entry) bool { return t.includes(e.Target) }) {
+			return nil, l.notDrained(t)
+		}
+	}
+	return out, nil
+}
+
+// notDrained says what is drained in place of a target.
+func (l List) notDrained(t Target) error {
+	var same []string
+	for _, e := range l {
+		if e.Address == t.Address {
+			same = append(same, e.String())
+		}
+	}
+	switch {
+	case len(same) > 0:
+		return fmt.Errorf("%s is not drained; drained is %s", t, strings.Join(same, ", "))
+	case len(l) == 0:
+		return fmt.Errorf("%s is not drained: nothing is", t)
+	}
+	return fmt.Errorf("%s is not drained: \"nftproxy drain --list\" shows what is", t)
+}
+
+func (l List) sort() {
+	slices.SortFunc(l, func(a, b Entry) int { return a.Target.Compare(b.Target) })
+}

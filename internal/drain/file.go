@@ -1,0 +1,235 @@
+package drain
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/manifest"
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// DefaultFile is where the list is kept unless a flag names another file.
+const DefaultFile = "/var/lib/nftproxy/drain.yaml"
+
+// kind is the kind of the object in the file.
+const kind = "Drain"
+
+// header begins every file that this package writes.
+const header = `# Endpoints that take no new connections on this machine. "nftproxy drain" and
+# "nftproxy undrain" write this file and replace other comments; it may also be edited.
+`
+
+// document is the content of the file.
+type document struct {
+	APIVersion string `json:"apiVersion,omitempty"`
+	Kind       string `json:"kind"`
+	Endpoints  []item `json:"endpoints"`
+}
+
+type item struct {
+	Endpoint string `json:"endpoint"`
+	Service  string `json:"service,omitempty"`
+	Since    string `json:"since,omitempty"`
+}
+
+// Read reads the list from a file. A file that does not exist is an empty list.
+func Read(path string) (List, error) {
+	data, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read drain file: %w", err)
+	}
+	l, problems := parse(path, data)
+	if len(problems) > 0 {
+		return nil, problems
+	}
+	return l, nil
+}
+
+// parse reads the content of a file. It returns all problems of it.
+func parse(path string, data []byte) (List, manifest.Errors) {
+	documents, err := manifest.Split(path, data)
+	switch {
+	case err != nil:
+		return nil, manifest.Errors{{Place: manifest.Place{File: path}, Err: err}}
+	case len(documents) == 0:
+		return nil, nil
+	case len(documents) > 1:
+		return nil, manifest.Errors{{Place: documents[1].Place, Err: errors.New("is a second document: a drain file has one")}}
+	}
+	o, problem := documents[0].Parse()
+	switch {
+	case problem != nil:
+		return nil, manifest.Errors{problem}
+	case o == nil:
+		return nil, nil
+	}
+	if found, version := o.Type(); found != kind || version != "" && version != apiVersion {
+		return nil, manifest.Errors{o.Error(&manifest.FieldError{Problem: "is not a drain file: it begins with \"kind: " + kind + "\", without apiVersion or with " + apiVersion})}
+	}
+	var d document
+	if problems := o.Decode(&d); len(problems) > 0 {
+		return nil, problems
+	}
+	return d.list(o)
+}
+
+// apiVersion may be given.
+const apiVersion = "nftproxy.dev/v1alpha1"
+
+func (d *document) list(o *manifest.Object) (l List, problems manifest.Errors) {
+	for i, it := range d.Endpoints {
+		e, field, err := it.entry()
+		if err == nil && l.Includes(e.Target) {
+			field, err = "endpoint", errors.New("is drained already by an entry above: remove one of them")
+		}
+		if err != nil {
+			problems = append(problems, o.Error(&manifest.FieldError{Field: fmt.Sprintf("endpoints[%d].%s", i, field), Problem: err.Error()}))
+			continue
+		}
+		l = append(l, e)
+	}
+	l.sort()
+	return l, problems
+}
+
+// entry returns the entry, or an error with the name of the field.
+func (i item) entry() (e Entry, field string, err error) {
+	if e.Target, err = ParseEndpoint(i.Endpoint); err != nil {
+		return e, "endpoint", err
+	}
+	if i.Service != "" {
+		if e.Service, err = ParseService(i.Service); err != nil {
+			return e, "service", err
+		}
+	}
+	if i.Since != "" {
+		if e.Since, err = time.Parse(time.RFC3339, i.Since); err != nil {
+			return e, "since", fmt.Errorf("%s is not a time: write it like 2026-01-31T12:00:00Z, or omit it", strconv.Quote(i.Since))
+		}
+	}
+	return e, "", nil
+}
+
+// text returns the content of the file.
+func (l List) text() string {
+	var b strings.Builder
+	b.WriteString(header + "kind: " + kind + "\nendpoints:")
+	if len(l) == 0 {
+		b.WriteString(" []")
+	}
+	b.WriteString("\n")
+	for _, e := range l {
+		fmt.Fprintf(&b, "- endpoint: %q\n", e.Endpoint())
+		if e.Service != (model.ServiceName{}) {
+			fmt.Fprintf(&b, "  service: %q\n", e.Service)
+		}
+		if !e.Since.IsZero() {
+			fmt.Fprintf(&b, "  since: %q\n", e.Since.UTC().Format(time.RFC3339))
+		}
+	}
+	return b.String()
+}
+
+const (
+	filePermissions      = 0o644
+	directoryPermissions = 0o755
+	// lockTimeout is how long another writer may take, and lockPause the time between
+	// two attempts.
+	lockTimeout = 5 * time.Second
+	lockPause   = 20 * time.Millisecond
+)
+
+// Update replaces the content of a file by what change returns for it, and returns that.
+// No other update runs at the same time, and readers see the content before or after it,
+// also if the machine loses power. An equal list is not written.
+func Update(path string, change func(List) (List, error)) (List, error) {
+	l, err := update(path, change)
+	if errors.Is(err, fs.ErrPermission) {
+		err = fmt.Errorf("%w: run this as root, or name a file that you may write with --drain-file", err)
+	}
+	return l, err
+}
+
+func update(path string, change func(List) (List, error)) (List, error) {
+	if resolved, err := filepath.EvalSymlinks(path); err == nil {
+		path = resolved // the link stays
+	}
+	folder := filepath.Dir(path)
+	if err := os.MkdirAll(folder, directoryPermissions); err != nil {
+		return nil, fmt.Errorf("write drain file: %w", err)
+	}
+	unlock, err := lock(folder)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	before, err := Read(path)
+	if err != nil {
+		return nil, err
+	}
+	after, err := change(before)
+	if err != nil || after.text() == before.text() {
+		return after, err
+	}
+	if err := replace(path, after.text()); err != nil {
+		return nil, fmt.Errorf("write drain file: %w", err)
+	}
+	return after, nil
+}
+
+// lock locks a directory against other updates. The lock ends with the process, and needs
+// no file.
+func lock(folder string) (unlock func(), err error) {
+	d, err := os.Open(folder)
+	if err != nil {
+		return nil, fmt.Errorf("lock drain file: %w", err)
+	}
+	for deadline := time.Now().Add(lockTimeout); ; time.Sleep(lockPause) {
+		err = syscall.Flock(int(d.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		switch {
+		case err == nil:
+			return func() { _ = d.Close() }, nil
+		case !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR):
+			return nil, errors.Join(fmt.Errorf("lock drain file: %w", err), d.Close())
+		case time.Now().After(deadline):
+			return nil, errors.Join(fmt.Errorf("lock drain file: another process has locked %s for %s", folder, lockTimeout), d.Close())
+		}
+	}
+}
+
+// replace writes a file under another name, which takes its place when it is on the disk.
+func replace(path, text string) (err error) {
+	folder := filepath.Dir(path)
+	f, err := os.CreateTemp(folder, "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name())
+		}
+	}()
+	_, err = f.WriteString(text)
+	if err := errors.Join(err, f.Chmod(filePermissions), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	d, err := os.Open(folder)
+	if err != nil {
+		return nil // the file is in place; only its name may not be on the disk yet
+	}
+	_ = d.Sync() // file systems without it write the name soon
+	return d.Close()
+}

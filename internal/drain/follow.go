@@ -1,0 +1,101 @@
+package drain
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Follower drains the endpoints that a file lists, and follows the file. It is safe for
+// concurrent use.
+type Follower struct {
+	path  string
+	watch func(ctx context.Context, changed func()) error
+	log   *slog.Logger
+
+	mu    sync.Mutex
+	list  List // in force
+	err   error
+	since time.Time // of err
+}
+
+// Follow returns a follower of a file, with its present content. watch calls changed when
+// the file may have changed. A file that cannot be used drains nothing.
+func Follow(path string, watch func(ctx context.Context, changed func()) error, log *slog.Logger) *Follower {
+	f := &Follower{path: path, watch: watch, log: log}
+	f.read()
+	return f
+}
+
+// Run follows the file until ctx ends.
+func (f *Follower) Run(ctx context.Context, changed func(...model.ServiceName)) {
+	err := f.watch(ctx, func() {
+		if f.read() {
+			changed() // of any Service
+		}
+	})
+	if err != nil {
+		f.log.Error("the drain file is not followed any more: restart nftproxy", "file", f.path, "error", err)
+	}
+}
+
+// Edit drains the endpoints of a Service.
+func (f *Follower) Edit(name model.ServiceName, state model.ServiceState) model.ServiceState {
+	return f.List().Edit(name, state)
+}
+
+// List returns the list in force. It is shared.
+func (f *Follower) List() List {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.list
+}
+
+// Path returns the path of the file.
+func (f *Follower) Path() string { return f.path }
+
+// Problem returns why the file cannot be used, and since when; nil: it can. The last good
+// content is in force then.
+func (f *Follower) Problem() (since time.Time, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.since, f.err
+}
+
+// read reads the file, and reports whether the list in force has changed.
+func (f *Follower) read() bool {
+	list, err := Read(f.path)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before, failed := f.list, f.err
+	f.err = err
+	switch {
+	case err != nil && (failed == nil || failed.Error() != err.Error()):
+		f.since = time.Now()
+		f.log.Error("the drain file cannot be used; its last good content stays in force", "error", err)
+	case err == nil && failed != nil:
+		f.log.Info("the drain file can be used again", "file", f.path)
+	}
+	if err != nil || slices.Equal(before, list) {
+		return false
+	}
+	f.list = list
+	f.log.Info("drained endpoints", "file", f.path, "endpoints", len(list), "added", missing(list, before), "removed", missing(before, list))
+	return true
+}
+
+// missing returns the endpoints of a list that another one does not have, the first ones
+// if there are many.
+func missing(of, from List) (out []string) {
+	const most = 10
+	for _, e := range of {
+		if !slices.ContainsFunc(from, func(o Entry) bool { return o.Target == e.Target }) && len(out) < most {
+			out = append(out, e.String())
+		}
+	}
+	return out
+}

@@ -1,0 +1,219 @@
+package drain
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/suggest"
+)
+
+// Path is where a daemon answers with a [Report]. The parameters "endpoint", any number
+// of them, and "service" ask about targets.
+const Path = "/drain"
+
+// Report is what a daemon knows about drained endpoints. The names of the JSON fields are
+// stable.
+type Report struct {
+	File string `json:"file"` // that the daemon follows; empty: none
+	// Error is why the file cannot be used since then; the last good content is in force.
+	Error string    `json:"error,omitempty"`
+	Since time.Time `json:"since,omitzero"`
+	// Pending reports that changes wait to be applied to the kernel.
+	Pending bool      `json:"pending"`
+	Drained []Drained `json:"drained"` // the list in force
+	Asked   []Asked   `json:"asked,omitempty"`
+}
+
+// Drained is an entry of the list in force.
+type Drained struct {
+	Endpoint string    `json:"endpoint"`
+	Service  string    `json:"service,omitempty"` // empty: all
+	Since    time.Time `json:"since,omitzero"`
+}
+
+// Asked is a target and the Services that have it.
+type Asked struct {
+	Endpoint string   `json:"endpoint"`
+	Service  string   `json:"service,omitempty"`
+	Services []Effect `json:"services,omitempty"`
+	// DidYouMean are similar endpoints, if no Service has this one.
+	DidYouMean []string `json:"didYouMean,omitempty"`
+}
+
+// Effect is what draining a target, together with all others that are asked about, means
+// for a Service.
+type Effect struct {
+	Service   string `json:"service"`
+	Endpoints int    `json:"endpoints"` // of the service port that has the fewest left
+	Left      int    `json:"left"`      // of them take new connections then
+	// Stops is what happens to new connections that are forwarded now: reject or drop.
+	Stops string `json:"stops,omitempty"`
+	// Drained reports that no rule leads new connections to the target.
+	Drained bool `json:"drained"`
+	// Frontends are the addresses of the Service: "tcp 203.0.113.10:443".
+	Frontends []string `json:"frontends"`
+}
+
+// Report returns the list as a report.
+func (l List) Report() []Drained {
+	out := []Drained{}
+	for _, e := range l {
+		d := Drained{Endpoint: e.Endpoint(), Since: e.Since}
+		if e.Service != (model.ServiceName{}) {
+			d.Service = e.Service.String()
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// Ask returns what draining targets means for the Services of these names.
+func Ask(targets []Target, names []model.ServiceName, view func(model.ServiceName) *model.View) []Asked {
+	out := make([]Asked, len(targets))
+	for i, t := range targets {
+		out[i].Endpoint = t.Endpoint()
+		if t.Service != (model.ServiceName{}) {
+			out[i].Service = t.Service.String()
+		}
+	}
+	all := List(nil).With(time.Time{}, targets...)
+	known := make(map[string]bool) // endpoints, with and without ports
+	slices.SortFunc(names, model.ServiceName.Compare)
+	for _, name := range names {
+		v := view(name)
+		if v == nil {
+			continue // it was deleted in between
+		}
+		note(known, v)
+		state := model.ServiceState{Service: v.Service, Slices: v.Slices}
+		if !all.Concerns(name, state) {
+			continue
+		}
+		frontends, ports := servedBy(v, all.Edit(name, state).Slices)
+		for i, t := range targets {
+			if t.Service != (model.ServiceName{}) && t.Service != name {
+				continue
+			}
+			if e := ports.effect(t); e != nil {
+				e.Service, e.Frontends = name.String(), frontends
+				out[i].Services = append(out[i].Services, *e)
+			}
+		}
+	}
+	for i := range out {
+		if len(out[i].Services) == 0 {
+			out[i].DidYouMean = suggestEndpoints(targets[i], known)
+		}
+	}
+	return out
+}
+
+// note notes the endpoints of a Service.
+func note(known map[string]bool, v *model.View) {
+	const most = 100_000 // more are too slow to search
+	for _, s := range v.Slices {
+		for i := range s.Hosts {
+			if len(known) > most {
+				return
+			}
+			known[s.Hosts[i].Address.String()] = true
+			for _, p := range s.Ports {
+				known[netip.AddrPortFrom(s.Hosts[i].Address, p.Port).String()] = true
+			}
+		}
+	}
+}
+
+// suggestEndpoints returns endpoints that resemble a target, first those of its address.
+func suggestEndpoints(t Target, known map[string]bool) (out []string) {
+	var names []string
+	for name := range known {
+		at, err := netip.ParseAddrPort(name)
+		switch {
+		case err == nil && at.Addr() == t.Address:
+			out = append(out, name)
+		case (err == nil) == (t.Port != 0):
+			names = append(names, name)
+		}
+	}
+	if len(out) > 0 {
+		slices.Sort(out)
+		return out[:min(len(out), maxSuggested)]
+	}
+	return suggest.Similar(t.Endpoint(), names)
+}
+
+// maxSuggested is how many endpoints are suggested.
+const maxSuggested = 3
+
+// servedPort is a frontend of a Service with its endpoints, and how many of them take new
+// connections after a drain.
+type servedPort struct {
+	endpoints   []model.Endpoint
+	known, left int
+	stops       string
+}
+
+type servedPorts []servedPort
+
+// servedBy returns the frontends of a Service. after are its slices after a drain.
+func servedBy(v *model.View, after []*model.EndpointSlice) (frontends []string, ports servedPorts) {
+	for _, c := range v.Claims {
+		if c.Winner != nil {
+			continue // another Service has it
+		}
+		r, f := c.Route, model.FamilyOf(c.Route.Frontend.Address)
+		frontends = append(frontends, label(r.Frontend.Protocol, netip.AddrPortFrom(r.Frontend.Address, r.Frontend.Port)))
+		p := servedPort{endpoints: model.Endpoints(r.PortName(), f, v.Slices), known: r.Choice.Known, left: r.Choice.Known}
+		then := *r
+		then.Choice = model.Choose(v.Service, model.Endpoints(r.PortName(), f, after), v.Node)
+		for _, d := range []struct{ now, then model.Decision }{{r.Inside(), then.Inside()}, {r.Outside(), then.Outside()}} {
+			p.left = min(p.left, len(d.then.Endpoints))
+			if d.now.Verdict == model.Forward && d.then.Verdict != model.Forward {
+				p.stops = d.then.Verdict.String()
+			}
+		}
+		ports = append(ports, p)
+	}
+	return frontends, ports
+}
+
+// effect returns what the drain means for the frontends that have a target; nil: none has.
+func (all servedPorts) effect(t Target) *Effect {
+	var e *Effect
+	for _, p := range all {
+		first, _ := slices.BinarySearchFunc(p.endpoints, t.Address, func(e model.Endpoint, a netip.Addr) int { return e.Host.Address.Compare(a) })
+		for _, endpoint := range p.endpoints[first:] {
+			if endpoint.Host.Address != t.Address {
+				break
+			}
+			if t.Port != 0 && t.Port != endpoint.Port {
+				continue
+			}
+			if e == nil {
+				e = &Effect{Endpoints: p.known, Left: p.left, Drained: true}
+			}
+			if p.left < e.Left {
+				e.Endpoints, e.Left = p.known, p.left
+			}
+			e.Drained = e.Drained && endpoint.Host.Drain
+			e.Stops = cmp.Or(p.stops, e.Stops)
+		}
+	}
+	return e
+}
+
+func label(p model.Protocol, at netip.AddrPort) string { return p.String() + " " + at.String() }
+
+// ParseLabel parses a frontend of an [Effect].
+func ParseLabel(text string) (p model.Protocol, at netip.AddrPort, err error) {
+	protocol, address, _ := strings.Cut(text, " ")
+	if at, err = netip.ParseAddrPort(address); err == nil {
+		p, err = model.ParseProtocol(protocol)
+	}
+	return p, at, err
+}
