@@ -3,6 +3,9 @@ package source
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -159,4 +162,61 @@ func snapshotText(t *testing.T, s *model.Snapshot) string {
 		t.Fatal(err)
 	}
 	return string(text)
+}
+
+// TestBalanceSchema: the schema has the fields that the decoder reads, no others, and the
+// words that it accepts.
+func TestBalanceSchema(t *testing.T) {
+	type node struct {
+		Enum       []string
+		Required   []string
+		Properties map[string]*node
+		Items      *node
+		AnyOf      []*node
+		Pattern    string
+	}
+	var root node
+	if err := json.Unmarshal(BalanceSchema(), &root); err != nil {
+		t.Fatal(err)
+	}
+	object := func(n *node) *node { // among alternatives, in a list or not
+		for _, alternative := range n.AnyOf {
+			for _, a := range append(alternative.AnyOf, alternative) {
+				if a.Properties != nil {
+					return a
+				}
+			}
+		}
+		t.Fatalf("no object in %+v", n)
+		return nil
+	}
+	compare := func(what string, n *node, want []string) {
+		slices.Sort(want)
+		if got := slices.Sorted(maps.Keys(n.Properties)); !slices.Equal(got, want) {
+			t.Errorf("%s: the schema has %v, the decoder %v", what, got, want)
+		}
+	}
+	compare("Balance", &root, tags(reflect.TypeFor[Balance]()))
+	compare("backend", object(root.Properties["backends"]), tags(reflect.TypeFor[Backend]()))
+	compare("check", object(root.Properties["check"]), slices.Concat(model.CheckTypes[:], slices.Collect(maps.Keys(checkFields))))
+	for _, field := range []string{"scheduler", "clientAddresses"} {
+		words := root.Properties[field].Enum
+		if len(words) == 0 {
+			t.Errorf("no words for %s", field)
+		}
+		for _, word := range words {
+			if _, err := load("kind: Balance\nname: x\nlisten: 1.2.3.4:5\nbackends: 1.2.3.5\n" + field + ": " + word + "\n"); err != nil {
+				t.Errorf("%s: %v", field, err)
+			}
+		}
+	}
+}
+
+// tags returns the names of the fields of a struct in JSON.
+func tags(t reflect.Type) (out []string) {
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		out = append(out, name)
+	}
+	return out
 }
