@@ -26,7 +26,8 @@ type Config struct {
 	// Await blocks until Load may be called. Nil means immediately.
 	Await func(context.Context) error
 	// Load returns the changes of the source since the last call. After an error
-	// the rules stay unchanged until the source changes again.
+	// the rules stay unchanged until the source changes again, except for what an
+	// update beside the error says.
 	Load func() (*model.Update, error)
 	Node model.Config
 	// Interfaces has the addresses of the node's interfaces, on which NodePorts
@@ -124,7 +125,7 @@ type Agent struct {
 	rules    *render.State
 	compared time.Time // last successful comparison with the kernel
 
-	routing sync.Mutex // guards the router
+	routing sync.RWMutex // guards the router
 	router  *model.Router
 
 	mu     sync.Mutex
@@ -360,6 +361,20 @@ func (a *Agent) View(name model.ServiceName) *model.View {
 	a.routing.Lock()
 	defer a.routing.Unlock()
 	return a.router.View(name)
+}
+
+// Serves returns the Service that has a frontend, if it is known at present: not while
+// routes change. It is safe for concurrent use and never waits.
+func (a *Agent) Serves(f model.Frontend) (model.ServiceName, bool) {
+	if !a.routing.TryRLock() {
+		return model.ServiceName{}, false
+	}
+	defer a.routing.RUnlock()
+	route := a.router.Serves(f)
+	if route == nil {
+		return model.ServiceName{}, false
+	}
+	return route.Service.Name, true
 }
 
 // Names returns the names of all Services, in no order. It is safe for concurrent use.

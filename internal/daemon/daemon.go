@@ -80,7 +80,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		requests = metrics.CountRequests() // before the first of them
 		d.postpone()
 	}
-	if j, ok := d.Source.(*source.Joined); ok {
+	if j := source.JoinedOf(d.Source); j != nil {
 		if j.Keep = hasRules(); j.Keep {
 			d.Log.Info("the rules of an earlier run stay until the files and the API server have been read")
 		}
@@ -157,6 +157,9 @@ func (w *work) forward(ctx context.Context, changes <-chan struct{}) {
 				return
 			case s := <-w.Reload:
 				w.Log.Info("reading the source again", "reason", s.String()+" signal received")
+				if j := source.JoinedOf(w.Source); j != nil {
+					j.Reload()
+				}
 			case <-changes:
 			}
 			w.agent.Changed()

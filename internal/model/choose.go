@@ -117,13 +117,13 @@ type Selection struct {
 }
 
 // NewSelection returns the selection from these endpoints of a port of a Service. Those
-// that fail their health check count only if otherwise there would be none at all
-// (3.22), then only the first priority counts that has an endpoint (3.23). A kind of
+// that fail their health check count only if otherwise there would be none at all, and
+// the check does not want to reject then (3.22). After that, only the first priority counts that has an endpoint (3.23). A kind of
 // hint counts with policy Cluster only, if every ready endpoint that is left has it and
 // at least one names this node or its zone (3.10 to 3.13); node hints come first.
 func NewSelection(s *Service, endpoints []Endpoint, node *Node, p Policy) Selection {
 	out := Selection{node: node, policy: p, checked: true}
-	if !out.settle(endpoints) {
+	if reject := s.Check != nil && s.Check.AllFailing == RejectAll; !out.settle(endpoints) && !reject {
 		out.checked = false
 		out.settle(endpoints)
 	}

@@ -40,6 +40,30 @@ func TestFailing(t *testing.T) {
 	}
 }
 
+// TestRejectAll: 3.22 with whenAllFail: reject. A set is empty if all of its endpoints
+// fail, and its connections are dropped if only endpoints elsewhere pass.
+func TestRejectAll(t *testing.T) {
+	s := &Service{Check: &Check{AllFailing: RejectAll}}
+	for _, c := range []struct {
+		endpoints                     string
+		cluster, local, serving       string
+		verdict, verdictOfLocalPolicy Verdict
+	}{
+		{"R1(@n1,f) R2(@n1)", "2", "2", "2", Forward, Forward},
+		{"R1(@n1,f) R2(@n2)", "2", "", "2", Forward, Drop},
+		{"R1(@n1,f) R2(@n2,f)", "", "", "", Reject, Reject},
+		{"R1(@n1,f) R2(@n1,p1)", "2", "2", "2", Forward, Forward},
+	} {
+		choice := Choose(s, endpoints(t, c.endpoints), &Node{Name: "n1"})
+		if cluster, local, serving := numbers(choice.Cluster), numbers(choice.Local), numbers(choice.Serving); cluster != c.cluster || local != c.local || serving != c.serving {
+			t.Errorf("%s: cluster set %q, local set %q, serving %q; want %q, %q, %q", c.endpoints, cluster, local, serving, c.cluster, c.local, c.serving)
+		}
+		if a, b := choice.Decide(PolicyCluster).Verdict, choice.Decide(PolicyLocal).Verdict; a != c.verdict || b != c.verdictOfLocalPolicy {
+			t.Errorf("%s: %s, with policy Local %s; want %s, %s", c.endpoints, a, b, c.verdict, c.verdictOfLocalPolicy)
+		}
+	}
+}
+
 // TestReasonsOfFailing: 3.22, 3.23, in words.
 func TestReasonsOfFailing(t *testing.T) {
 	all := endpoints(t, "R1(p1,f) R2(p2) R3(p3) ST4(p1) ST5(f) U6(f,p1)")

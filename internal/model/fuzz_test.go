@@ -46,7 +46,11 @@ func FuzzChoose(f *testing.F) {
 			all = append(all, Endpoint{&hosts[i], 80})
 		}
 		before := slices.Clone(all)
-		got, want := Choose(&Service{}, all, node), choose(all, node)
+		s := &Service{}
+		if r.IntN(2) == 0 {
+			s.Check = &Check{AllFailing: AllFailing(r.IntN(2))}
+		}
+		got, want := Choose(s, all, node), choose(all, node, s.Check != nil && s.Check.AllFailing == RejectAll)
 		if fmt.Sprint(addresses(got.Cluster), addresses(got.Local), addresses(got.Serving)) != fmt.Sprint(addresses(want.Cluster), addresses(want.Local), addresses(want.Serving)) {
 			t.Errorf("node %+v, hosts %+v: chosen are %v %v %v, want %v %v %v", *node, hosts,
 				addresses(got.Cluster), addresses(got.Local), addresses(got.Serving), addresses(want.Cluster), addresses(want.Local), addresses(want.Serving))
@@ -82,17 +86,17 @@ func addresses(all []Endpoint) []string {
 
 // choose is section 3, written set by set. Drained endpoints are as if they were not
 // listed, but serve the connections they have (3.21).
-func choose(all []Endpoint, node *Node) *Choice {
+func choose(all []Endpoint, node *Node, reject bool) *Choice {
 	c := &Choice{}
 	listed := slices.DeleteFunc(slices.Clone(all), func(e Endpoint) bool { return e.Host.Drain })
 	local := slices.DeleteFunc(slices.Clone(listed), func(e Endpoint) bool { return !isHere(e, node) })
-	c.Cluster = hinted(group(listed), node)
-	c.Local = group(local) // 3.7
+	c.Cluster = hinted(group(listed, reject), node)
+	c.Local = group(local, reject) // 3.7
 	passes := slices.ContainsFunc(listed, func(e Endpoint) bool {
 		return !e.Host.Failing && (e.Host.Ready || e.Host.Serving && e.Host.Terminating)
 	})
 	for _, e := range all {
-		if e.Host.Serving && !(e.Host.Failing && passes) { // 9.4, 3.22
+		if e.Host.Serving && !(e.Host.Failing && (passes || reject)) { // 9.4, 3.22
 			c.Serving = append(c.Serving, e)
 		}
 	}
@@ -101,14 +105,17 @@ func choose(all []Endpoint, node *Node) *Choice {
 
 // group returns the first of these groups that has an endpoint, without those of later
 // priorities (3.23): ready ones (3.4), terminating ones (3.5), then the same with those
-// whose health check fails (3.22).
-func group(all []Endpoint) []Endpoint {
-	for _, of := range []func(h *Host) bool{
+// whose health check fails (3.22), unless the check rejects connections then.
+func group(all []Endpoint, reject bool) []Endpoint {
+	for i, of := range []func(h *Host) bool{
 		func(h *Host) bool { return h.Ready && !h.Failing },
 		func(h *Host) bool { return h.Serving && h.Terminating && !h.Failing },
 		func(h *Host) bool { return h.Ready },
 		func(h *Host) bool { return h.Serving && h.Terminating },
 	} {
+		if reject && i > 1 {
+			return nil
+		}
 		for priority := range 10 {
 			chosen := slices.DeleteFunc(slices.Clone(all), func(e Endpoint) bool { return !of(e.Host) || int(e.Host.Priority) != priority })
 			if len(chosen) > 0 {

@@ -47,6 +47,24 @@ func (c *Cluster) state(name model.ServiceName) model.ServiceState {
 	return c.current(name)
 }
 
+// Lookup implements [Source]. The next Load may still report the same states.
+func (c *Cluster) Lookup(names []model.ServiceName) map[model.ServiceName]model.ServiceState {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make(map[model.ServiceName]model.ServiceState, len(names))
+	if names == nil {
+		for name := range c.services.objects {
+			out[model.ServiceName(name)] = c.current(model.ServiceName(name))
+		}
+	}
+	for _, name := range names {
+		if s := c.current(name); s.Service != nil {
+			out[name] = s
+		}
+	}
+	return out
+}
+
 // Snapshot returns the current state of the cluster, without an effect on Load.
 // Its objects are shared: they must not be changed. It is an error before Await
 // returns nil.

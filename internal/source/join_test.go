@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -73,7 +74,7 @@ func newJoinLab(t *testing.T, file string, keep bool, objects ...runtime.Object)
 		edited: make(chan struct{}), states: make(map[model.ServiceName]model.ServiceState),
 	}
 	check(t, os.WriteFile(l.path, []byte(file), 0o600))
-	f := &followed{files: &Files{Paths: []string{l.path}}, before: &model.Snapshot{}, unreadable: make(chan struct{}, 1), log: l.Log, nodeName: "n1"}
+	f := &followed{files: &Files{Paths: []string{l.path}}, unreadable: make(chan struct{}, 1), log: l.Log, nodeName: "n1"}
 	l.joined = Join(written{f, l.edited}, l.Cluster, nil)
 	l.joined.Keep = keep
 	return l
@@ -121,6 +122,14 @@ func (l *joinLab) serves(want ...string) {
 	u, err := l.joined.Load()
 	check(l.t, err)
 	l.last = u
+	for name, s := range l.joined.Lookup(nil) {
+		if got := l.joined.Lookup([]model.ServiceName{name})[name]; !reflect.DeepEqual(s, got) {
+			l.t.Errorf("lookup of %s: %v, want %v", name, got, s)
+		}
+	}
+	if diff := cmp.Diff(want, served(l.joined.Lookup(nil))); diff != "" {
+		l.t.Errorf("looked up (-want +got):\n%s", diff)
+	}
 	for name, s := range u.Services {
 		if s.Service == nil {
 			delete(l.states, name)
