@@ -185,6 +185,71 @@ func compileSchema(t *testing.T, text string) func(string) error {
 	}
 }
 
+// TestDocumentedBalances: every Balance in the documentation is valid, and fits the
+// schema.
+func TestDocumentedBalances(t *testing.T) {
+	check := compileSchema(t, execute("", "schema").stdout)
+	var all strings.Builder
+	for _, page := range []string{"../../README.md", "../../docs/quick-start.md", "../../docs/standalone.md"} {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for _, block := range fence.FindAllString(string(text), -1) {
+			_, block, _ = strings.Cut(strings.TrimSuffix(block, "```"), "\n")
+			if !strings.Contains(block, "kind: Balance") {
+				continue
+			}
+			n++
+			all.WriteString(block)
+			if r := execute(block, "validate", "--strict", "-f", "-"); r.code != 0 {
+				t.Errorf("%s: %s in\n%s", page, r.stdout, block)
+			}
+			if err := check(block); err != nil {
+				t.Errorf("%s: %v in\n%s", page, err, block)
+			}
+		}
+		if n == 0 {
+			t.Errorf("%s has no Balance", page)
+		}
+	}
+	examples, err := filepath.Glob("../../docs/examples/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range examples {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := execute("", "validate", "--strict", "-f", path); r.code != 0 {
+			t.Errorf("%s: %s", path, r.stdout)
+		}
+		if strings.HasSuffix(path, "all.yaml") && !strings.Contains(all.String(), string(text)) {
+			t.Errorf("docs/standalone.md does not show %s", path)
+		}
+	}
+}
+
+// TestDocumentedMistakes: the mistakes in the documentation have these messages.
+func TestDocumentedMistakes(t *testing.T) {
+	for _, c := range []struct{ page, text string }{
+		{"standalone.md", "kind: Balance\nname: web\nlisten: 203.0.113.10\nbackends:\n- 10.128.0.2:8443\n- {address: 10.128.0.3:8443, wieght: 3}\n"},
+		{"quick-start.md", "kind: Balance\nname: web\nlisten: 203.0.113.10:80\nbackend: 10.128.0.2:8080\n"},
+		{"quick-start.md", "kind: Balance\nname: web\nlisten: [\"203.0.113.10:80\", \"[2001:db8::10]:80\"]\nbackends: 10.128.0.2:8080\n"},
+	} {
+		page, err := os.ReadFile("../../docs/" + c.page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown := strings.ReplaceAll(execute(c.text, "validate", "-f", "-").stdout, "standard input", "web.yaml")
+		if !strings.Contains(string(page), "$ nftproxy validate -f web.yaml\n"+shown) {
+			t.Errorf("%s does not show\n%s", c.page, shown)
+		}
+	}
+}
+
 // balancesIn returns the documents of a file, or of the inputs of a golden file, that
 // are Balances.
 func balancesIn(text string) (out []string) {

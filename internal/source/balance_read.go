@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
+	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
 // readBalance reads a Balance: it converts the objects that it stands for.
@@ -21,6 +22,7 @@ func readBalance(f *Files, m *manifest.Object, o *object) (metav1.Object, []*Fie
 	}
 	meta := &metav1.ObjectMeta{Name: b.Name, Namespace: b.Namespace}
 	e, found := b.Expand()
+	found = slices.DeleteFunc(found, func(f *FieldError) bool { return isMisspelt(f, o.problems) })
 	if e == nil || len(o.problems) > 0 {
 		return meta, found
 	}
@@ -45,6 +47,14 @@ func readBalance(f *Files, m *manifest.Object, o *object) (metav1.Object, []*Fie
 		}
 	}
 	return meta, found
+}
+
+// isMisspelt reports whether a field is missing because of its spelling.
+func isMisspelt(f *FieldError, problems Errors) bool {
+	return strings.HasPrefix(f.Problem, "missing") && slices.ContainsFunc(problems, func(e *manifest.Error) bool {
+		unknown, ok := e.Err.(*FieldError)
+		return ok && strings.HasSuffix(unknown.Problem, suggest.DidYouMean([]string{f.Field}))
+	})
 }
 
 // balanceFields are the fields of a Balance from which fields of its objects come.

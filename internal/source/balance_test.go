@@ -57,6 +57,7 @@ backends: ["fe80::1"]`, `backends[0]: "fe80::1" is a link-local address: use one
 		{"check", where + "\n" + servers + "\ncheck: {http: /x, timeout: 1h}", `check.timeout: "1h" is out of range: use 10ms to 1m`},
 		{"check of another protocol", where + "\n" + servers + "\nprotocol: udp\ncheck: http", "check: is of type http, which fits none of the ports: name the port of the endpoints to check, such as {http, port: 8080}"},
 		{"name", where + "\n" + servers + "\nnamespace: A_b", `namespace: "A_b" is not a namespace: use lower case letters, digits and '-'`},
+		{"misspelt", "listn: 203.0.113.10:443\n" + servers, "listn: unknown field: did you mean listen?"},
 		{"spec", where + "\n" + servers + "\nspec: {}", "spec: unknown field: a Balance has its fields at the top, like name and listen"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
