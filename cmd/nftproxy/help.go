@@ -24,7 +24,7 @@ type group struct {
 // commandGroups are the commands in the help of the program. Others follow as
 // "Other commands".
 var commandGroups = []group{
-	{"From files or a cluster to rules", []string{"render", "validate", "diff", "apply", "run"}},
+	{"From files or a cluster to rules", []string{"new", "render", "validate", "diff", "apply", "run"}},
 	{"See what is going on", []string{"status", "describe", "explain", "top"}},
 	{"Before and after", []string{"check", "migrate", "cleanup"}},
 }
@@ -32,7 +32,7 @@ var commandGroups = []group{
 // flagGroups are the flags that several commands have, and those of run. All
 // others of a command come first, as its own. "COMMAND FLAG" is only for one command.
 var flagGroups = []group{
-	{"Input", []string{"filename", "diff from", "config", "strict", "service-proxy-name"}},
+	{"Input", []string{"filename", "diff from", "isolate-files", "config", "strict", "service-proxy-name"}},
 	{"API server", []string{"kubeconfig", "master", "kube-api-qps", "kube-api-burst", "kube-api-content-type", "start-jitter"}},
 	{"Node and pods", []string{"hostname-override", "bind-address", "nodeport-addresses", "cluster-cidr", "detect-local-mode",
 		"pod-bridge-interface", "pod-interface-name-prefix", "masquerade-all"}},
