@@ -35,7 +35,8 @@ type Daemon struct {
 	Reload <-chan os.Signal
 	Log    *slog.Logger
 
-	reads time.Time // when the source is read, if that was postponed
+	reads  time.Time // when the source is read, if that was postponed
+	checks checks
 }
 
 // cluster returns the API server that the source reads, or nil.
@@ -85,6 +86,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 			d.Log.Info("the rules of an earlier run stay until the files and the API server have been read")
 		}
 	}
+	d.addChecks()
 	go func() { cancel(d.Source.Run(ctx, func() { signal(changes) })) }()
 	err := d.run(ctx, cancel, requests, changes)
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
