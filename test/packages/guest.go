@@ -46,8 +46,8 @@ func load(address string) error {
 		defer close(ended)
 		_, _ = os.Stdin.Read(make([]byte, 1))
 	}()
-	kept := &http.Client{Timeout: 5 * time.Second}
-	fresh := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	kept := &http.Client{Timeout: patience}
+	fresh := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
 	first, err := get(kept, address)
 	if err != nil {
 		return fmt.Errorf("first request: %w", err)
