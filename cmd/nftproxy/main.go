@@ -121,7 +121,7 @@ no other tables, except to remove kube-proxy's leftovers when it takes over.
 	}
 	addVersionFlag(root, &printVersion)
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(renderCommand(), validateCommand(), diffCommand(), describeCommand(), explainCommand(), applyCommand(), runCommand(), statusCommand(), topCommand(), checkCommand(), cleanupCommand(), migrateCommand(), versionCommand())
+	root.AddCommand(newCommand(), schemaCommand(), renderCommand(), validateCommand(), diffCommand(), describeCommand(), explainCommand(), applyCommand(), runCommand(), statusCommand(), topCommand(), checkCommand(), cleanupCommand(), migrateCommand(), versionCommand())
 	root.SetGlobalNormalizationFunc(flag.WordSepNormalizeFunc) // "_" means "-" (12.1)
 	addHelp(root)
 	addCompletion(root)

@@ -126,7 +126,7 @@ func (o *validateOptions) find(in *source.Input, problems source.Errors) *findin
 // countKinds returns for example "3 Services, 4 EndpointSlices, 1 Node".
 func countKinds(objects map[string]int) string {
 	var parts []string
-	for _, kind := range []string{"Service", "EndpointSlice", "Endpoints", "Node", "ServiceCIDR"} {
+	for _, kind := range []string{"Balance", "Service", "EndpointSlice", "Endpoints", "Node", "ServiceCIDR"} {
 		switch n := objects[kind]; {
 		case kind == "Endpoints" && n > 0:
 			parts = append(parts, fmt.Sprintf("%d Endpoints", n))

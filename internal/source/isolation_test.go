@@ -13,7 +13,7 @@ import (
 
 const (
 	brokenService = "kind: Service\nspec: ["
-	otherKind    = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\n"
+	otherKind     = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\n"
 )
 
 // TestIsolation: 12.82. What a file is used for after a series of contents of the
