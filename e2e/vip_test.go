@@ -29,23 +29,13 @@ import (
 
 // vipFile names two of the three API servers; the third one is known from the cluster.
 const vipFile = `
-apiVersion: v1
-kind: Service
-metadata:
-  namespace: kube-system
-  name: apiserver
-  annotations:
-    nftproxy.dev/endpoints-from: default/kubernetes
-    nftproxy.dev/health-check: "{https: /readyz, interval: 1s, timeout: 1s, fall: 2, rise: 1}"
-spec: {type: LoadBalancer, ports: [{port: 6443}]}
-status: {loadBalancer: {ingress: [{ip: %s}]}}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {namespace: kube-system, name: apiserver-1, labels: {kubernetes.io/service-name: apiserver}}
-addressType: IPv4
-ports: [{port: 6443}]
-endpoints: [{addresses: [%s]}, {addresses: [%s]}]
+kind: Balance
+name: apiserver
+namespace: kube-system
+listen: %s
+backends: [%s, %s]
+backendsFrom: default/kubernetes
+check: {https: /readyz, interval: 1s, timeout: 1s, fall: 2, rise: 1}
 `
 
 // patience is how long the test waits for what must come.
@@ -88,7 +78,7 @@ func TestServersWithoutBalancer(t *testing.T) {
 // start starts the proxy, then the API servers, and waits until all three are served.
 func (c *control) start() {
 	c.file = filepath.Join(c.Dir, "apiserver.yaml")
-	text := fmt.Sprintf(vipFile, c.Address.Addr(), c.Members[0].IPv4, c.Members[1].IPv4)
+	text := fmt.Sprintf(vipFile, c.Address, c.Members[0].IPv4, c.Members[1].IPv4)
 	if err := os.WriteFile(c.file, []byte(text), 0o600); err != nil {
 		c.t.Fatal(err)
 	}
