@@ -83,7 +83,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	if j := source.JoinedOf(d.Source); j != nil {
 		if j.Keep = hasRules(); j.Keep {
-			d.Log.Info("the rules of an earlier run stay until the files and the API server have been read")
+			d.Log.Info("the rules of an earlier run stay until the files and the API server have been read", "remove", "nftproxy cleanup")
 		}
 	}
 	d.addChecks()
