@@ -16,7 +16,7 @@ type spec struct {
 	key     string
 	check   *model.Check
 	service model.ServiceName // of a program, which may depend on it; otherwise of the first one
-	targets int
+	uses    int                // by targets
 }
 
 // service is a Service with a check.
@@ -68,8 +68,9 @@ func (e *Engine) Edit(name model.ServiceName, state model.ServiceState) model.Se
 		e.serve(name, s.state.Service, state.Service)
 		s.state = state
 		spec := e.specOf(name, state.Service.Check)
+		spec.uses++ // so that it is not forgotten between its former targets and its new ones
 		e.follow(s, targetsOf(state, spec))
-		e.prune(spec)
+		e.drop(spec)
 	}
 	return s.mark(state)
 }
@@ -246,9 +247,9 @@ func (e *Engine) specOf(name model.ServiceName, c *model.Check) *spec {
 	return found
 }
 
-// prune forgets a spec without targets.
-func (e *Engine) prune(s *spec) {
-	if s.targets == 0 {
+// drop ends a use of a spec, and forgets it with the last one.
+func (e *Engine) drop(s *spec) {
+	if s.uses--; s.uses == 0 {
 		delete(e.specs, s.key)
 	}
 }

@@ -137,7 +137,7 @@ func (e *Engine) acquire(k targetKey, s *service, before *target, now time.Time)
 			e.failing++
 		}
 		e.targets[k] = t
-		k.spec.targets++
+		k.spec.uses++
 		e.unknown++
 		e.schedule(t, now)
 	}
@@ -171,6 +171,5 @@ func (e *Engine) release(t *target, s *service) {
 		e.failing--
 	}
 	delete(e.targets, t.targetKey)
-	t.spec.targets--
-	e.prune(t.spec)
+	e.drop(t.spec)
 }
