@@ -108,7 +108,8 @@ func install() error {
 	}
 	err = errors.Join(
 		says("active", "systemctl is-active nftproxy"), says("enabled", "systemctl is-enabled nftproxy"),
-		says("0 Services", "systemctl show -p StatusText nftproxy"), says("nftproxy v0.0.1 ", "nftproxy version"),
+		eventually(func() error { return says("0 Services", "systemctl show -p StatusText nftproxy") }),
+		says("nftproxy v0.0.1 ", "nftproxy version"),
 		says("", "nftproxy status"), says("table ip nftproxy", "nft list tables"), says("nftproxy-run", "ls /usr/share/man/man1"))
 	if err := errors.Join(err, run(1), eventually(func() error { return run(2) })); err != nil {
 		return err
