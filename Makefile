@@ -45,7 +45,7 @@ check: lint ## lint, and run all tests but those in test/ (about a minute)
 
 .PHONY: test
 test: ## run all tests; NO_SKIP=1 fails if any was skipped
-	scripts/install-packages nft:nftables iptables-nft:iptables strace:strace git:git jq:jq
+	scripts/install-packages nft:nftables iptables-nft:iptables strace:strace git:git jq:jq $(PAIR)
 	NO_SKIP=$(NO_SKIP) scripts/test
 
 .PHONY: lint
@@ -169,6 +169,14 @@ neighbours: ## run CNI plugins, firewalls and container engines beside nftproxy,
 		podman:podman /usr/lib/podman/netavark:netavark runc:runc /usr/lib/cni/bridge:containernetworking-plugins \
 		bird:bird2 keepalived:keepalived
 	cd e2e && COMPATIBILITY=$(abspath docs/compatibility.md) go test -count=1 -v -p 1 -timeout 60m $(if $(TESTS),-run '$(TESTS)') ./neighbours
+
+# What two machines run beside nftproxy.
+PAIR := keepalived:keepalived conntrackd:conntrackd ping:iputils-ping ip:iproute2
+
+.PHONY: pair
+pair: ## let one of two machines take over from the other, in ten settings, and write docs/high-availability.md (3 minutes); needs root and Debian
+	scripts/install-packages nft:nftables $(PAIR)
+	PAGE=$(abspath docs/high-availability.md) go test -count=1 -v -run . -bench '^BenchmarkSwitch$$' -benchtime 1x ./test/pair
 
 .PHONY: nodes
 nodes: conformance-packages ## run the tests on real kubelets: rolling updates, upgrades, restarts and the migration under load (10 minutes); TESTS selects some
