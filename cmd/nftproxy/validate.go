@@ -50,7 +50,7 @@ Exit code: 0 valid, 2 problems, or warnings with --strict.`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
-	c.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "`file` or directory with Services, EndpointSlices and Nodes, - for standard input; can be given several times")
+	c.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "`file` or directory with Balances, or Services, EndpointSlices and Nodes, - for standard input; can be given several times")
 	_ = c.MarkFlagFilename("filename", "yaml", "yml", "json") // fails only for an unknown flag
 	o.warnings.addFlag(c)
 	c.Flags().StringVarP(&o.output, "output", "o", "text", "`format`: text or json")

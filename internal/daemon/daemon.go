@@ -159,9 +159,7 @@ func (w *work) forward(ctx context.Context, changes <-chan struct{}) {
 				return
 			case s := <-w.Reload:
 				w.Log.Info("reading the source again", "reason", s.String()+" signal received")
-				if j := source.JoinedOf(w.Source); j != nil {
-					j.Reload()
-				}
+				source.Reload(w.Source)
 			case <-changes:
 			}
 			w.agent.Changed()

@@ -19,7 +19,7 @@ import (
 const standardInput = "-"
 
 // howToFill is the advice for inputs that hold nothing.
-const howToFill = `write Services and EndpointSlices into it, as "kubectl get services,endpointslices,nodes -A -o yaml" prints them`
+const howToFill = `write a Balance into it, as "nftproxy new" prints it, or Services and EndpointSlices, as "kubectl get services,endpointslices,nodes -A -o yaml" does`
 
 // Files is a source that reads Kubernetes objects from files. Its methods are
 // not safe for concurrent use.
