@@ -24,7 +24,7 @@ type group struct {
 // commandGroups are the commands in the help of the program. Others follow as
 // "Other commands".
 var commandGroups = []group{
-	{"From files or a cluster to rules", []string{"render", "validate", "diff", "apply", "run"}},
+	{"From files or a cluster to rules", []string{"new", "render", "validate", "diff", "apply", "run"}},
 	{"See what is going on", []string{"status", "describe", "explain", "top"}},
 	{"Before and after", []string{"check", "migrate", "cleanup"}},
 }
@@ -38,7 +38,7 @@ var flagGroups = []group{
 		"pod-bridge-interface", "pod-interface-name-prefix", "masquerade-all"}},
 	{"Balancing", []string{"scheduler", "affinity-size", "feature-gates"}},
 	{"Syncs", []string{"min-sync-period", "sync-period", "no-table-owner", "take-over", "announce-nftables"}},
-	{"Health and metrics", []string{"healthz-bind-address", "metrics-bind-address", "bind-address-hard-fail", "web", "service-metrics", "endpoint-metrics", "profiling"}},
+	{"Health and metrics", []string{"healthz-bind-address", "metrics-bind-address", "bind-address-hard-fail", "health-checks", "web", "service-metrics", "endpoint-metrics", "profiling"}},
 	{"Connection tracking and process", []string{"conntrack-max-per-core", "conntrack-min", "conntrack-tcp-timeout-established",
 		"conntrack-tcp-timeout-close-wait", "conntrack-tcp-be-liberal", "conntrack-udp-timeout", "conntrack-udp-timeout-stream",
 		"conntrack-tcp-cleanup", "oom-score-adj"}},

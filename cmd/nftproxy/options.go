@@ -28,7 +28,7 @@ type options struct {
 }
 
 func (o *options) addFlags(c *cobra.Command) {
-	c.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "`file` or directory with Services, EndpointSlices and Nodes, - for standard input; can be given several times")
+	c.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "`file` or directory with Balances, or Services, EndpointSlices and Nodes, - for standard input; can be given several times")
 	o.settings = config.NewFlags(c.Flags())
 	o.settings.AddRules()
 	o.settings.AddCluster()
@@ -120,7 +120,7 @@ func (o *options) sideOf(c *cobra.Command, cfg *config.Config, log *slog.Logger)
 }
 
 func access(cfg *config.Config) source.Access {
-	return source.Access{ClientConnectionConfiguration: cfg.Kube.ClientConnection, Master: cfg.Master, UserAgent: "nftproxy/" + version}
+	return source.Access{ClientConnectionConfiguration: cfg.Kube.ClientConnection, Master: cfg.Master, Selectors: cfg.Own.HealthChecks, UserAgent: "nftproxy/" + version}
 }
 
 func openCluster(cfg *config.Config, log *slog.Logger) (*source.Cluster, error) {
@@ -134,7 +134,9 @@ func openCluster(cfg *config.Config, log *slog.Logger) (*source.Cluster, error) 
 func clusterOf(client *source.Client, cfg *config.Config, log *slog.Logger) *source.Cluster {
 	// Messages of client-go with verbosity n have level -n.
 	klog.SetSlogLogger(log.With("library", "client-go"))
-	return source.NewCluster(client, source.ClusterConfig{NodeConfig: cfg.Node, ProxyName: cfg.Own.ServiceProxyName, Log: log})
+	return source.NewCluster(client, source.ClusterConfig{
+		NodeConfig: cfg.Node, ProxyName: cfg.Own.ServiceProxyName, HealthChecks: cfg.Own.HealthChecks, Log: log,
+	})
 }
 
 // objects reads the objects of files, of an API server, or of both.

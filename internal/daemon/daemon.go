@@ -35,7 +35,8 @@ type Daemon struct {
 	Reload <-chan os.Signal
 	Log    *slog.Logger
 
-	reads time.Time // when the source is read, if that was postponed
+	reads  time.Time // when the source is read, if that was postponed
+	checks checks
 }
 
 // cluster returns the API server that the source reads, or nil.
@@ -82,9 +83,10 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	if j := source.JoinedOf(d.Source); j != nil {
 		if j.Keep = hasRules(); j.Keep {
-			d.Log.Info("the rules of an earlier run stay until the files and the API server have been read")
+			d.Log.Info("the rules of an earlier run stay until the files and the API server have been read", "remove", "nftproxy cleanup")
 		}
 	}
+	d.addChecks()
 	go func() { cancel(d.Source.Run(ctx, func() { signal(changes) })) }()
 	err := d.run(ctx, cancel, requests, changes)
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
@@ -157,9 +159,7 @@ func (w *work) forward(ctx context.Context, changes <-chan struct{}) {
 				return
 			case s := <-w.Reload:
 				w.Log.Info("reading the source again", "reason", s.String()+" signal received")
-				if j := source.JoinedOf(w.Source); j != nil {
-					j.Reload()
-				}
+				source.Reload(w.Source)
 			case <-changes:
 			}
 			w.agent.Changed()

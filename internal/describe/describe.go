@@ -6,6 +6,8 @@ package describe
 import (
 	"net/netip"
 	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // Values of [Service.From].
@@ -19,6 +21,7 @@ const (
 // what is not known is absent.
 type Service struct {
 	From      string `json:"from"`
+	Balance   bool   `json:"balance,omitempty"` // it comes from a Balance
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Node      string `json:"node,omitempty"`
@@ -35,8 +38,10 @@ type Service struct {
 	// and on the policies.
 	ClientAddresses string       `json:"clientAddresses,omitempty"`
 	HealthCheck     *HealthCheck `json:"healthCheck,omitempty"`
-	Slices          []string     `json:"endpointSlices,omitempty"`
-	Ports           []Port       `json:"ports"`
+	// Check is how the health of endpoints is checked, absent without a check.
+	Check  string   `json:"check,omitempty"`
+	Slices []string `json:"endpointSlices,omitempty"`
+	Ports  []Port   `json:"ports"`
 	// Notices are what cannot be served as asked, Warnings what the source says about
 	// its objects.
 	Notices  []string `json:"notices,omitempty"`
@@ -99,6 +104,8 @@ type Endpoint struct {
 	Nodes   []string `json:"forNodes,omitempty"`
 	Weight  int      `json:"weight,omitempty"` // absent: not known, or 0
 	State   string   `json:"state,omitempty"`  // ready, not ready, terminating or terminated
+	// Checked is the result of the health check, absent if there is none yet.
+	Checked *Checked `json:"checked,omitempty"`
 	// Inside is for pods and this node, Outside for other clients, if they get others.
 	Inside  Share  `json:"inside"`
 	Outside *Share `json:"outside,omitempty"`
@@ -106,6 +113,13 @@ type Endpoint struct {
 	// Connections are new ones of the frontends, without those of clients that are bound
 	// already, since the endpoint got its place; absent unless they are counted.
 	Connections *uint64 `json:"connections,omitempty"`
+}
+
+// Checked is the result of a health check.
+type Checked struct {
+	Healthy bool      `json:"healthy"`
+	Since   time.Time `json:"since,omitzero"`    // absent: it was not checked yet
+	Message string    `json:"message,omitempty"` // why the last check failed, or was not made
 }
 
 // Share is the part of the new connections that an endpoint gets.
@@ -127,6 +141,15 @@ func (e *Endpoint) Reason(clusterIP, outside bool) string {
 		return e.Inside.LeftOut
 	}
 	return "" // clients inside have another policy there
+}
+
+// object returns the object that the Service comes from, as messages name it.
+func (s *Service) object() model.Object {
+	name := model.ServiceName{Namespace: s.Namespace, Name: s.Name}
+	if s.Balance {
+		return name.BalanceObject()
+	}
+	return name.Object()
 }
 
 // name returns "namespace/name".

@@ -5,6 +5,7 @@ package events
 import (
 	"context"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -79,6 +80,16 @@ func (r *Recorder) HealthCheckFailed(service model.ServiceName, err error) {
 	r.record(service.Object(), corev1.EventTypeWarning, "FailedToStartServiceHealthcheck", "Listen", "node "+r.node+": "+err.Error())
 }
 
+// EndpointHealth reports that an endpoint of a Service fails its health check on this
+// node, or passes it again.
+func (r *Recorder) EndpointHealth(service model.ServiceName, endpoint netip.Addr, healthy bool, message string) {
+	if healthy {
+		r.record(service.Object(), corev1.EventTypeNormal, "EndpointHealthy", "Check", "node "+r.node+": endpoint "+endpoint.String()+" passes its health check again")
+		return
+	}
+	r.record(service.Object(), corev1.EventTypeWarning, "EndpointUnhealthy", "Check", "node "+r.node+": endpoint "+endpoint.String()+" fails its health check: "+message)
+}
+
 // RulesRepaired warns that another process had changed the rules of this node; first
 // describes the first changed objects.
 func (r *Recorder) RulesRepaired(process string, first []string) {
@@ -92,6 +103,9 @@ func (r *Recorder) Notices(notices []model.Notice) {
 	written := 0
 	for _, n := range notices {
 		now[n] = true
+		if n.Object.Kind == "Balance" { // the API server has none
+			continue
+		}
 		if !r.noticed[n] && written < maxNotices {
 			written++
 			r.record(n.Object, corev1.EventTypeWarning, string(n.Reason), "Serve", n.Message)

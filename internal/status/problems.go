@@ -30,6 +30,7 @@ const (
 	RulesChanged     = "RulesChanged"     // by another program, and repaired
 	NoEndpoints      = "NoEndpoints"      // connections are rejected
 	NoLocalEndpoints = "NoLocalEndpoints" // connections are dropped
+	CheckFailing     = "CheckFailing"     // health checks of endpoints
 )
 
 // Objects of problems that concern no object of Kubernetes.
@@ -57,6 +58,7 @@ var classes = []struct{ reason, text string }{
 	{InputWarning, "the source has objects that do not work as written"},
 	{NoEndpoints, "connections are rejected, because no endpoint can take them"},
 	{NoLocalEndpoints, "connections are dropped: the traffic policy is Local, and no endpoint on this node can take them"},
+	{CheckFailing, "endpoints fail their health check"},
 	{string(model.Conflict), "another Service has the same address and port"},
 }
 

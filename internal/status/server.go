@@ -26,6 +26,8 @@ type Config struct {
 	Reads   time.Time
 	State   func() agent.State
 	Routing func() *model.Routing // the agent's routing
+	// Checks, if set, has the results of the health checks of endpoints.
+	Checks Checks
 	// Machine, if set, returns the problems of the machine on which connections depend.
 	Machine func() []Problem
 	// View and Names are those of the agent. Bindings reads the clients that session
@@ -179,6 +181,9 @@ func (s *Server) head(now time.Time, last *SyncReport) *Report {
 	}
 	if s.config.Machine != nil {
 		r.Problems = s.config.Machine()
+	}
+	if s.config.Checks != nil {
+		r.addChecks(now, s.config.Checks, s.config.View)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -72,9 +72,12 @@ func (l *lab) host(name string, n int, networks ...string) *netlab.Host {
 	l.run(ns, "ip link set lo up")
 	h := &netlab.Host{Namespace: ns, Name: name}
 	for _, network := range networks {
-		h.IPv4, h.IPv6 = addresses(network, n)
+		a4, a6 := addresses(network, n)
+		if h.IPv4 == (netip.Addr{}) {
+			h.IPv4, h.IPv6 = a4, a6
+		}
 		l.run(l.wires, `ip link add "$1-$2" type veth peer name "$2" netns "$3" && ip link set "$1-$2" master "$2" up`, name, network, ns.Path())
-		l.run(ns, `ip link set "$1" up && ip address add "$2/24" dev "$1" && ip address add "$3/64" dev "$1" nodad`, network, h.IPv4.String(), h.IPv6.String())
+		l.run(ns, `ip link set "$1" up && ip address add "$2/24" dev "$1" && ip address add "$3/64" dev "$1" nodad`, network, a4.String(), a6.String())
 	}
 	return h
 }

@@ -18,7 +18,7 @@ import (
 const (
 	pause = 20 * time.Millisecond // between two requests, or two lines of a stream
 	// hangs is how long a connection may stand still.
-	hangs = 8 * time.Second
+	hangs = 6 * time.Second
 )
 
 // serve starts the servers of a host. That of HTTPS sends lines without being asked.

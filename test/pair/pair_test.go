@@ -3,7 +3,9 @@ package pair
 import (
 	"fmt"
 	"net/netip"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -90,12 +92,11 @@ func TestSwitch(t *testing.T) {
 	o.intact("keepalived on the second machine is stopped, and the machine switched off")
 }
 
-// isFine checks that nftproxy finds nothing wrong, whether the machine serves or stands by.
+// isFine checks 3.42: nftproxy finds nothing wrong, whether the machine serves or stands by.
 func (m *machine) isFine() {
 	m.l.t.Helper()
 	for _, args := range [][]string{{"status"}, {"check", "-f", filepath.Join(m.dir, "web.yaml")}} {
 		out, err := m.ask(binary, args...)
-		m.l.t.Logf("%s: %v %v\n%s", m.Name, args, err, out)
 		if err != nil {
 			m.l.t.Errorf("%s: nftproxy %v: %v\n%s", m.Name, args, err, out)
 		}
@@ -119,4 +120,28 @@ func TestHigherAddress(t *testing.T) {
 	l.a.enters("BACKUP", 2)
 	before.intact("it returns")
 	meanwhile.intact("it returns, connections opened meanwhile")
+}
+
+// TestPage compares the files of the page with those that the tests use.
+func TestPage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/high-availability.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := os.ReadDir("../../deploy/pair")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		text, err := os.ReadFile(filepath.Join("../../deploy/pair", f.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(page), "```\n"+string(text)+"```\n") {
+			t.Errorf("the page does not have %s as it is in deploy/pair", f.Name())
+		}
+	}
+	if len(files) != 6 {
+		t.Errorf("deploy/pair has %d files, want 6", len(files))
+	}
 }
