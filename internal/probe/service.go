@@ -16,7 +16,7 @@ type spec struct {
 	key     string
 	check   *model.Check
 	service model.ServiceName // of a program, which may depend on it; otherwise of the first one
-	uses    int                // by targets
+	uses    int               // by targets
 }
 
 // service is a Service with a check.
