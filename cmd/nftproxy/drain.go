@@ -67,7 +67,7 @@ forgets it, after 30 to 120 seconds without a packet. To count connections needs
   nftproxy drain -o json | jq -r '.endpoints[] | "\(.endpoint) \(.open.total)"'
   nftproxy undrain 10.128.0.2`,
 		RunE:              func(c *cobra.Command, args []string) error { return o.run(c, args) },
-		ValidArgsFunction: completeEndpoints,
+		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	o.addFlags(c)
 	f := c.Flags()

@@ -26,7 +26,8 @@ type Config struct {
 	// Await blocks until Load may be called. Nil means immediately.
 	Await func(context.Context) error
 	// Load returns the changes of the source since the last call. After an error
-	// the rules stay unchanged until the source changes again.
+	// the rules stay unchanged until the source changes again, except for what an
+	// update beside the error says.
 	Load func() (*model.Update, error)
 	Node model.Config
 	// Interfaces has the addresses of the node's interfaces, on which NodePorts

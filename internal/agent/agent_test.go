@@ -104,16 +104,16 @@ func (f *fixture) make() {
 		f.interfaces = host.NewInterfaces(f.addresses, log)
 		node.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/64")}
 	}
-	before := &model.Snapshot{}
+	var before map[model.ServiceName]model.ServiceState
 	f.agent = New(Config{
 		Load: func() (*model.Update, error) {
 			s, err := f.load()
-			if err != nil {
+			if s == nil {
 				return nil, err
 			}
-			u := s.Since(before)
-			before = s
-			return u, nil
+			var u *model.Update
+			u, before = s.Since(before)
+			return u, err
 		},
 		Interfaces: f.interfaces,
 		Node:       node,
@@ -192,6 +192,26 @@ func TestUnusableSourceLater(t *testing.T) {
 			if got := f.log.String(); f.kernel.commits != before || !strings.Contains(got, c.want) || c.want == "" && got != "" {
 				t.Errorf("%q: %d commits after %d, log %q, want %q", c.err, f.kernel.commits, before, got, c.want)
 			}
+		}
+	})
+}
+
+// TestUpdateBesideError: what does not depend on the source is applied while the source
+// cannot be used: a health check that fails, while a file is broken.
+func TestUpdateBesideError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture()
+		f.start(t)
+		before := f.kernel.commits
+		other := snapshot()
+		other.Services[0].Ports[0].Port = 81
+		f.load = func() (*model.Snapshot, error) { return other, errors.New("broken file") }
+		for range 2 {
+			f.agent.Changed()
+			synctest.Wait()
+		}
+		if n := strings.Count(f.log.String(), "broken file"); f.kernel.commits == before || n != 1 {
+			t.Errorf("%d commits after %d; the error was logged %d times:\n%s", f.kernel.commits, before, n, f.log)
 		}
 	})
 }

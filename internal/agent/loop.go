@@ -140,7 +140,7 @@ func (l *loop) serve() {
 		next, err := l.Load()
 		l.logSource(err)
 		switch {
-		case err == nil:
+		case next != nil: // also what does not depend on the source, if that cannot be used
 			l.update = l.update.Then(next)
 		case !moved:
 			l.end(nil) // a retry would not help

@@ -123,6 +123,8 @@ func TestChanges(t *testing.T) {
 			"~ shop/cart: 1 endpoint terminating (10.0.0.5:8080)", "~ shop/cart: 1 endpoint removed (10.0.0.5:8080)"},
 		{"drained", "labels: {kubernetes.io/service-name: cart}", `labels: {kubernetes.io/service-name: cart}, annotations: {nftproxy.dev/weight: "10.0.0.5=0"}`,
 			"~ shop/cart: 1 endpoint drained by weight 0 (10.0.0.5:8080)", "~ shop/cart: 1 endpoint removed (10.0.0.5:8080)"},
+		{"backup", "labels: {kubernetes.io/service-name: cart}", `labels: {kubernetes.io/service-name: cart}, annotations: {nftproxy.dev/priority: "10.0.0.5=1"}`,
+			"~ shop/cart: 1 endpoint stands by (10.0.0.5:8080)", "~ shop/cart: 1 endpoint removed (10.0.0.5:8080)"},
 		{"weight", "labels: {kubernetes.io/service-name: cart}", `labels: {kubernetes.io/service-name: cart}, annotations: {nftproxy.dev/weight: "10.0.0.5=3"}`,
 			"~ shop/cart: weight of 10.0.0.5:8080: 1 → 3", ""},
 		{"equal weights", "labels: {kubernetes.io/service-name: cart}", `labels: {kubernetes.io/service-name: cart}, annotations: {nftproxy.dev/weight: "3"}`, "", ""},

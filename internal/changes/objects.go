@@ -69,6 +69,8 @@ const (
 	notReady    condition = "not ready"
 	terminating condition = "terminating"
 	drained     condition = "drained by weight 0"
+	failing     condition = "health check fails"
+	standby     condition = "stands by"
 	elsewhere   condition = "not used on this node" // because of policies or topology hints
 )
 
@@ -92,7 +94,7 @@ func conditions(s *model.Snapshot) stateOf {
 		}
 		for _, e := range model.Endpoints(port, model.FamilyOf(at.Addr()), slicesOf[port.Service]) {
 			if e.Address() == at {
-				return state{conditionOf(e.Host), e.Host.Serving}
+				return state{conditionOf(e.Host), e.Host.Serving && !e.Host.Failing}
 			}
 		}
 		return state{}
@@ -107,6 +109,10 @@ func conditionOf(h *model.Host) condition {
 		return terminating
 	case !h.Ready:
 		return notReady
+	case h.Failing:
+		return failing
+	case h.Priority > 0:
+		return standby
 	}
 	return elsewhere
 }

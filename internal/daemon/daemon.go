@@ -36,11 +36,8 @@ type Daemon struct {
 	reads time.Time // when the source is read, if that was postponed
 }
 
-// cluster returns the source if that is an API server, else nil.
-func (d *Daemon) cluster() *source.Cluster {
-	c, _ := d.Source.(*source.Cluster)
-	return c
-}
+// cluster returns the API server that the source reads, or nil.
+func (d *Daemon) cluster() *source.Cluster { return source.ClusterOf(d.Source) }
 
 // Init performs the preparations that need more privileges than serving (12.60).
 func (d *Daemon) Init(ctx context.Context) error {

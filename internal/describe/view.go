@@ -91,12 +91,12 @@ func endpointsOf(v *model.View, routes []*model.Route, f model.Family) []Endpoin
 		}
 	}
 	all := model.Endpoints(port, f, v.Slices)
-	within := newShares(all, v.Node, inside, render.Slots(routes[0].Inside().Endpoints, nil))
+	within := newShares(v, all, inside, render.Slots(routes[0].Inside().Endpoints, nil))
 	others := render.Slots(choice.Cluster, nil)
 	if outside == model.PolicyLocal {
 		others = render.Slots(choice.Cluster, choice.Local)
 	}
-	without := newShares(all, v.Node, outside, others)
+	without := newShares(v, all, outside, others)
 	var out []Endpoint
 	for _, e := range all {
 		d := endpointOf(e, f)
@@ -139,8 +139,8 @@ type shares struct {
 	total     int
 }
 
-func newShares(all []model.Endpoint, node *model.Node, p model.Policy, slots func(model.Endpoint) int) shares {
-	s := shares{selection: model.NewSelection(all, node, p), slots: slots}
+func newShares(v *model.View, all []model.Endpoint, p model.Policy, slots func(model.Endpoint) int) shares {
+	s := shares{selection: model.NewSelection(v.Service, all, v.Node, p), slots: slots}
 	for _, e := range all {
 		if s.selection.Excludes(e.Host) == model.Chosen {
 			s.total += s.slots(e)

@@ -182,7 +182,7 @@ func servedBy(v *model.View, after []*model.EndpointSlice) (frontends []string, 
 		frontends = append(frontends, label(r.Frontend.Protocol, netip.AddrPortFrom(r.Frontend.Address, r.Frontend.Port)))
 		p := servedPort{endpoints: model.Endpoints(r.PortName(), f, v.Slices), known: r.Choice.Known, left: r.Choice.Known}
 		then := *r
-		then.Choice = model.Choose(model.Endpoints(r.PortName(), f, after), v.Node)
+		then.Choice = model.Choose(v.Service, model.Endpoints(r.PortName(), f, after), v.Node)
 		for _, d := range []struct{ now, then model.Decision }{{r.Inside(), then.Inside()}, {r.Outside(), then.Outside()}} {
 			p.left = min(p.left, len(d.then.Endpoints))
 			if d.now.Verdict == model.Forward && d.then.Verdict != model.Forward {

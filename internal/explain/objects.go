@@ -31,7 +31,7 @@ func (r *Result) AddObjects(s *model.Snapshot, c model.Config, routing *model.Ro
 		return e.Namespace != name.Namespace || e.Service != name.Name
 	})
 	family := model.FamilyOf(route.Frontend.Address)
-	r.LeftOut = append(leftOut(model.Endpoints(route.PortName(), family, ss), l.Node, policy), omissions(model.NotCandidates(route.PortName(), family, ss))...)
+	r.LeftOut = append(leftOut(route.Service, model.Endpoints(route.PortName(), family, ss), l.Node, policy), omissions(model.NotCandidates(route.PortName(), family, ss))...)
 	r.Conflicts = losers(s, l, route)
 	if len(ss) == 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("no EndpointSlice has the label kubernetes.io/service-name: %s in namespace %s", name.Name, name.Namespace))
@@ -72,9 +72,9 @@ func losers(s *model.Snapshot, l *model.Locality, winner *model.Route) []Claim {
 	return slices.Compact(out)
 }
 
-// leftOut returns the endpoints of a service port that take no new connections.
-func leftOut(endpoints []model.Endpoint, node *model.Node, policy model.Policy) []Omission {
-	return omissions(model.LeftOut(endpoints, node, policy))
+// leftOut returns the endpoints of a port of a Service that take no new connections.
+func leftOut(s *model.Service, endpoints []model.Endpoint, node *model.Node, policy model.Policy) []Omission {
+	return omissions(model.LeftOut(s, endpoints, node, policy))
 }
 
 func omissions(all []model.Omission) []Omission {

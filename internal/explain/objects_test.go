@@ -32,6 +32,8 @@ func randomEndpoints(r *rand.Rand) []model.Endpoint {
 			Place:       model.NewPlace([]string{"", "n1", "n2"}[r.IntN(3)], hints("za", "zb"), hints("n1", "n2")),
 			Terminating: r.IntN(2) == 0,
 			Drain:       r.IntN(5) == 0,
+			Failing:     r.IntN(3) == 0,
+			Priority:    uint8(r.IntN(2)),
 		}}
 	}
 	return out
@@ -45,13 +47,13 @@ func TestLeftOutAgreesWithChoose(t *testing.T) {
 	for range 50_000 {
 		endpoints := randomEndpoints(r)
 		node := &model.Node{Name: "n1", Zone: []string{"", "za"}[r.IntN(2)]}
-		choice := model.Choose(endpoints, node)
+		choice := model.Choose(&model.Service{}, endpoints, node)
 		for policy, chosen := range map[model.Policy][]model.Endpoint{model.PolicyCluster: choice.Cluster, model.PolicyLocal: choice.Local} {
 			var rest []netip.AddrPort
 			for _, e := range chosen {
 				rest = append(rest, e.Address())
 			}
-			for _, o := range leftOut(endpoints, node, policy) {
+			for _, o := range leftOut(&model.Service{}, endpoints, node, policy) {
 				if o.Reason == "" {
 					t.Fatal("an omission without a reason")
 				}
@@ -64,7 +66,7 @@ func TestLeftOutAgreesWithChoose(t *testing.T) {
 			}
 		}
 	}
-	if len(reasons) < 8 {
+	if len(reasons) < 10 {
 		t.Errorf("only these reasons came up: %v", reasons)
 	}
 }
@@ -108,7 +110,7 @@ func TestLeftOutReasons(t *testing.T) {
 			endpoints = append(endpoints, model.Endpoint{Host: &h, Port: 80})
 		}
 		got := ""
-		for _, o := range leftOut(endpoints, &model.Node{Name: "n1", Zone: "za"}, c.policy) {
+		for _, o := range leftOut(&model.Service{}, endpoints, &model.Node{Name: "n1", Zone: "za"}, c.policy) {
 			if o.Endpoint == endpoints[0].Address() {
 				got = o.Reason
 			}

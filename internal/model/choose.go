@@ -5,12 +5,14 @@ package model
 // service port, so its address identifies it.
 type Choice struct {
 	// Cluster is for policy Cluster: ready endpoints according to the topology
-	// hints, else serving and terminating ones (3.4, 3.5).
+	// hints, else serving and terminating ones (3.4, 3.5), of the first priority
+	// that has one (3.23). Either all of them fail their health check, or none (3.22).
 	Cluster []Endpoint
 	// Local is for policy Local: the same on this node, without hints (3.7).
 	Local []Endpoint
 	// Serving are the endpoints, on any node, that keep their connections when the
-	// choice changes (9.4, 9.8).
+	// choice changes (9.4, 9.8). Failing ones do not, unless their checks do not
+	// count for policy Cluster.
 	Serving []Endpoint
 	// Known is the number of all endpoints, including those that take no connections.
 	Known int
@@ -33,20 +35,21 @@ type Decision struct {
 	Endpoints []Endpoint
 }
 
-// Choose selects the usable endpoints of a service port for both policies, as seen
-// from node (section 3).
-func Choose(endpoints []Endpoint, node *Node) *Choice {
-	chosen := func(p Policy) []Endpoint {
-		s := NewSelection(endpoints, node, p)
-		return filter(endpoints, func(h *Host) bool { return s.Excludes(h) == Chosen })
-	}
+// Choose selects the usable endpoints of a port of a Service for both policies, as
+// seen from node (section 3).
+func Choose(s *Service, endpoints []Endpoint, node *Node) *Choice {
+	cluster := NewSelection(s, endpoints, node, PolicyCluster)
+	local := NewSelection(s, endpoints, node, PolicyLocal)
 	return &Choice{
-		Cluster: chosen(PolicyCluster),
-		Local:   chosen(PolicyLocal),
-		Serving: filter(endpoints, func(h *Host) bool { return h.Serving }),
+		Cluster: filter(endpoints, func(h *Host) bool { return cluster.Excludes(h) == Chosen }),
+		Local:   filter(endpoints, func(h *Host) bool { return local.Excludes(h) == Chosen }),
+		Serving: filter(endpoints, func(h *Host) bool { return h.Serving && !cluster.fails(h) }),
 		Known:   len(endpoints),
 	}
 }
+
+// failing reports whether all endpoints that take connections fail their health check.
+func failing(chosen []Endpoint) bool { return len(chosen) > 0 && chosen[0].Host.Failing }
 
 // Decide applies a traffic policy to the choice. The flag "any" of 3.8 follows from
 // Cluster, which hints never leave empty.
@@ -97,7 +100,9 @@ const (
 	ForOtherZone                  // its topology hints name other zones only
 	NotReady                      // and not terminating either
 	NotServing                    // terminating, and no longer serving
+	Failing                       // its health check fails
 	NotNeeded                     // terminating, and others are ready
+	StandsBy                      // others have an earlier priority
 )
 
 // Selection decides which endpoints of a service port take new connections with one
@@ -105,27 +110,53 @@ const (
 type Selection struct {
 	node           *Node
 	policy         Policy
-	anyReady       bool // among the endpoints that the policy allows
-	byNode, byZone bool // which kind of topology hint counts
+	checked        bool  // health checks count
+	ready          bool  // only ready endpoints count: there is one
+	priority       uint8 // of the endpoints that count
+	byNode, byZone bool  // which kind of topology hint counts
 }
 
-// NewSelection returns the selection from these endpoints. A kind of hint counts with
-// policy Cluster only, if every ready endpoint has it and at least one names this
-// node or its zone (3.10 to 3.13); node hints come first.
-func NewSelection(endpoints []Endpoint, node *Node, p Policy) Selection {
-	s := Selection{node: node, policy: p}
+// NewSelection returns the selection from these endpoints of a port of a Service. Those
+// that fail their health check count only if otherwise there would be none at all, and
+// the check does not want to reject then (3.22). After that, only the first priority counts that has an endpoint (3.23). A kind of
+// hint counts with policy Cluster only, if every ready endpoint that is left has it and
+// at least one names this node or its zone (3.10 to 3.13); node hints come first.
+func NewSelection(s *Service, endpoints []Endpoint, node *Node, p Policy) Selection {
+	out := Selection{node: node, policy: p, checked: true}
+	if reject := s.Check != nil && s.Check.AllFailing == RejectAll; !out.settle(endpoints) && !reject {
+		out.checked = false
+		out.settle(endpoints)
+	}
+	if p != PolicyCluster || !out.ready {
+		return out
+	}
 	byNode, byZone := hints{here: node.Name}, hints{here: node.Zone}
 	for _, e := range endpoints {
-		if e.Host.Ready && s.excludesPlace(e.Host) == Chosen {
-			s.anyReady = true
+		if out.excludesHost(e.Host) == Chosen {
 			place := e.Host.Place.get()
 			byNode.add(place.forNodes)
 			byZone.add(place.forZones)
 		}
 	}
-	s.byNode = p == PolicyCluster && byNode.count()
-	s.byZone = p == PolicyCluster && byZone.count() && !s.byNode
-	return s
+	out.byNode = byNode.count()
+	out.byZone = byZone.count() && !out.byNode
+	return out
+}
+
+// settle decides which condition and priority endpoints need, and reports whether any
+// has them.
+func (s *Selection) settle(endpoints []Endpoint) (found bool) {
+	for _, e := range endpoints {
+		h := e.Host
+		if s.excludesPlace(h) != Chosen || s.excludesState(h) != Chosen {
+			continue
+		}
+		if better := h.Ready && !s.ready; better || !found || h.Priority < s.priority {
+			s.ready, s.priority = h.Ready, h.Priority
+		}
+		found = true
+	}
+	return found
 }
 
 // hints sums up the topology hints of one kind.
@@ -145,24 +176,28 @@ func (h *hints) count() bool { return h.named && !h.missing }
 // host is ready, terminating ones that still serve take them (3.5). A host that is
 // neither ready nor terminating never does (3.6).
 func (s Selection) Excludes(h *Host) Exclusion {
-	if why := s.excludesPlace(h); why != Chosen {
+	if why := s.excludesHost(h); why != Chosen {
 		return why
 	}
 	switch {
-	case h.Ready && s.byNode && !h.Place.get().forNodes.has(s.node.Name):
+	case s.byNode && !h.Place.get().forNodes.has(s.node.Name):
 		return ForOtherNode
-	case h.Ready && s.byZone && !h.Place.get().forZones.has(s.node.Zone):
+	case s.byZone && !h.Place.get().forZones.has(s.node.Zone):
 		return ForOtherZone
-	case h.Ready:
-		return Chosen
-	case !h.Terminating:
-		return NotReady
-	case !h.Serving:
-		return NotServing
-	case s.anyReady:
-		return NotNeeded
 	}
 	return Chosen
+}
+
+// excludesHost returns the reason to exclude a host regardless of topology hints.
+func (s Selection) excludesHost(h *Host) Exclusion {
+	why := s.excludesPlace(h)
+	if why == Chosen {
+		why = s.excludesState(h)
+	}
+	if why == Chosen && h.Priority > s.priority {
+		return StandsBy
+	}
+	return why
 }
 
 // excludesPlace returns the reason to exclude a host regardless of its conditions.
@@ -181,3 +216,21 @@ func (s Selection) excludesPlace(h *Host) Exclusion {
 	}
 	return OtherNode
 }
+
+// excludesState returns the reason to exclude a host because of its conditions.
+func (s Selection) excludesState(h *Host) Exclusion {
+	switch {
+	case !h.Ready && !h.Terminating:
+		return NotReady
+	case !h.Ready && !h.Serving:
+		return NotServing
+	case s.fails(h):
+		return Failing
+	case !h.Ready && s.ready:
+		return NotNeeded
+	}
+	return Chosen
+}
+
+// fails reports whether the health check of a host keeps connections away.
+func (s Selection) fails(h *Host) bool { return h.Failing && s.checked }

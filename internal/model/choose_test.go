@@ -11,7 +11,8 @@ import (
 
 // endpoints reads a short notation: names separated by blanks, each with
 // attributes in parentheses: R ready, ST serving and terminating, U unusable;
-// zone and node hints as z:NAME and n:NAME; @NODE where the endpoint is.
+// zone and node hints as z:NAME and n:NAME; @NODE where the endpoint is; f: its health
+// check fails; p and a digit: its priority.
 //
 //	R1(z:za,n:n1) ST2(@n1) U3
 func endpoints(t *testing.T, text string) []Endpoint {
@@ -41,6 +42,10 @@ func endpoints(t *testing.T, text string) []Endpoint {
 				nodes = append(nodes, value)
 			case strings.HasPrefix(a, "@"):
 				node = a[1:]
+			case strings.HasPrefix(a, "p"):
+				h.Priority = a[1] - '0'
+			case a == "f":
+				h.Failing = true
 			}
 		}
 		h.Place = NewPlace(node, zones, nodes)
@@ -78,7 +83,7 @@ func TestChooseCluster(t *testing.T) {
 		{"3.13 one node hint is missing", "n1", "za", "R1(z:za,n:n1) R2(z:zb)", "1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			choice := Choose(endpoints(t, c.endpoints), &Node{Name: c.node, Zone: c.zone})
+			choice := Choose(&Service{}, endpoints(t, c.endpoints), &Node{Name: c.node, Zone: c.zone})
 			if got := numbers(choice.Cluster); got != c.want {
 				t.Errorf("chosen are %q, want %q", got, c.want)
 			}
@@ -106,7 +111,7 @@ func TestChooseLocal(t *testing.T) {
 		{"2.15 no node is not this node", "R1", "1", "", Drop},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			choice := Choose(endpoints(t, c.endpoints), &Node{Name: "n1", Zone: "za"})
+			choice := Choose(&Service{}, endpoints(t, c.endpoints), &Node{Name: "n1", Zone: "za"})
 			if got := numbers(choice.Cluster); got != c.cluster {
 				t.Errorf("cluster set is %q, want %q", got, c.cluster)
 			}
@@ -125,14 +130,14 @@ func TestChooseLocal(t *testing.T) {
 func TestAnythingIsCluster(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	kinds := []string{"R", "ST", "U", "S"}
-	hints := []string{"", "z:za", "z:zb", "n:n1", "n:n2", "@n1", "@n2"}
+	hints := []string{"", "f", "p1", "z:za", "z:zb", "n:n1", "n:n2", "@n1", "@n2"}
 	for range 20000 {
 		var text []string
 		for i := range r.IntN(5) {
 			text = append(text, fmt.Sprintf("%s%d(%s,%s)", kinds[r.IntN(len(kinds))], i, hints[r.IntN(len(hints))], hints[r.IntN(len(hints))]))
 		}
 		all := endpoints(t, strings.Join(text, " "))
-		choice := Choose(all, &Node{Name: "n1", Zone: "za"})
+		choice := Choose(&Service{}, all, &Node{Name: "n1", Zone: "za"})
 		exists := slices.ContainsFunc(all, func(e Endpoint) bool { return e.Host.Ready || e.Host.Serving && e.Host.Terminating })
 		if exists != (len(choice.Cluster) > 0) || !exists && len(choice.Local) > 0 {
 			t.Fatalf("%q: something exists: %t, cluster set %q, local set %q", text, exists, numbers(choice.Cluster), numbers(choice.Local))

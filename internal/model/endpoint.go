@@ -30,10 +30,12 @@ type Host struct {
 	Ready       bool
 	Serving     bool
 	Terminating bool
-	Weight      uint16 // share of new connections relative to other endpoints; zero: the default, 1
 	// Drain means no new connections: the weight is given as 0, or the operator drains the
 	// host on this machine. It keeps its weight then, which tells the two apart.
-	Drain bool
+	Drain    bool
+	Failing  bool   // its health check fails: no new connections while another endpoint is usable
+	Priority uint8  // 0 comes first; others stand by while an earlier one has a usable endpoint
+	Weight   uint16 // share of new connections relative to other endpoints; zero: the default, 1
 }
 
 // DrainByOperator drains the host on behalf of the operator of this machine.
@@ -63,7 +65,8 @@ func (e Endpoint) sameAddress(o Endpoint) bool {
 // Endpoints returns the endpoints of one service port in one family: the union over
 // the slices of its Service, sorted, with one record for each address and port
 // (2.17). A record that is not terminating is preferred (2.18), then a ready one,
-// then a serving one, then by content: the order of slices and hosts does not matter.
+// then a serving one, then one that passes its health check, then by content: the
+// order of slices and hosts does not matter.
 func Endpoints(port PortName, f Family, ss []*EndpointSlice) []Endpoint {
 	return newSlicePorts(nil, ss).endpoints(port.Port, port.Protocol, f)
 }
@@ -129,9 +132,11 @@ func compareEndpoints(a, b Endpoint) int {
 		compareBool(a.Host.Terminating, b.Host.Terminating),
 		compareBool(b.Host.Ready, a.Host.Ready),
 		compareBool(b.Host.Serving, a.Host.Serving),
+		compareBool(a.Host.Failing, b.Host.Failing),
 		a.Host.Place.compare(b.Host.Place),
 		compareBool(a.Host.Drain, b.Host.Drain),
 		cmp.Compare(b.Host.Weight, a.Host.Weight),
+		cmp.Compare(a.Host.Priority, b.Host.Priority),
 	)
 }
 

@@ -109,7 +109,7 @@ func RouteService(s *Service, slices []*EndpointSlice, l *Locality) []Route {
 		ranges := l.sourceRanges(s, f)
 		for i := range s.Ports {
 			p := &s.Ports[i]
-			choice := Choose(ports.endpoints(p.Name, p.Protocol, f), l.Node)
+			choice := Choose(s, ports.endpoints(p.Name, p.Protocol, f), l.Node)
 			add := func(kind Kind, port uint16, ranges []netip.Prefix, addrs ...netip.Addr) {
 				for _, a := range addrs {
 					if FamilyOf(a) == f {

@@ -37,6 +37,7 @@ func FuzzChoose(f *testing.F) {
 			hosts = append(hosts, Host{
 				Address: netip.AddrFrom4([4]byte{10, 0, 0, byte(len(hosts))}),
 				Ready:   r.IntN(2) == 0, Serving: r.IntN(2) == 0, Terminating: r.IntN(2) == 0, Drain: r.IntN(4) == 0,
+				Failing: r.IntN(2) == 0, Priority: uint8(max(0, r.IntN(5)-2)),
 				Place: NewPlace(pick(r, "n1", "n2", ""), hint(r, "za", "zb", ""), hint(r, "n1", "n2", "")),
 			})
 		}
@@ -45,7 +46,11 @@ func FuzzChoose(f *testing.F) {
 			all = append(all, Endpoint{&hosts[i], 80})
 		}
 		before := slices.Clone(all)
-		got, want := Choose(all, node), choose(all, node)
+		s := &Service{}
+		if r.IntN(2) == 0 {
+			s.Check = &Check{AllFailing: AllFailing(r.IntN(2))}
+		}
+		got, want := Choose(s, all, node), choose(all, node, s.Check != nil && s.Check.AllFailing == RejectAll)
 		if fmt.Sprint(addresses(got.Cluster), addresses(got.Local), addresses(got.Serving)) != fmt.Sprint(addresses(want.Cluster), addresses(want.Local), addresses(want.Serving)) {
 			t.Errorf("node %+v, hosts %+v: chosen are %v %v %v, want %v %v %v", *node, hosts,
 				addresses(got.Cluster), addresses(got.Local), addresses(got.Serving), addresses(want.Cluster), addresses(want.Local), addresses(want.Serving))
@@ -79,43 +84,69 @@ func addresses(all []Endpoint) []string {
 	return out
 }
 
-// choose is section 3, written for each endpoint by itself. Drained endpoints
-// are as if they were not listed, but serve the connections they have (3.21).
-func choose(all []Endpoint, node *Node) *Choice {
+// choose is section 3, written set by set. Drained endpoints are as if they were not
+// listed, but serve the connections they have (3.21).
+func choose(all []Endpoint, node *Node, reject bool) *Choice {
 	c := &Choice{}
 	listed := slices.DeleteFunc(slices.Clone(all), func(e Endpoint) bool { return e.Host.Drain })
-	ready := slices.DeleteFunc(slices.Clone(listed), func(e Endpoint) bool { return !e.Host.Ready })
-	nodeHints, zoneHints := len(ready) > 0, len(ready) > 0 // every ready one has such a hint
-	thisNode, thisZone := false, false                     // some ready one names it
-	for _, e := range ready {
+	local := slices.DeleteFunc(slices.Clone(listed), func(e Endpoint) bool { return !isHere(e, node) })
+	c.Cluster = hinted(group(listed, reject), node)
+	c.Local = group(local, reject) // 3.7
+	passes := slices.ContainsFunc(listed, func(e Endpoint) bool {
+		return !e.Host.Failing && (e.Host.Ready || e.Host.Serving && e.Host.Terminating)
+	})
+	for _, e := range all {
+		if e.Host.Serving && !(e.Host.Failing && (passes || reject)) { // 9.4, 3.22
+			c.Serving = append(c.Serving, e)
+		}
+	}
+	return c
+}
+
+// group returns the first of these groups that has an endpoint, without those of later
+// priorities (3.23): ready ones (3.4), terminating ones (3.5), then the same with those
+// whose health check fails (3.22), unless the check rejects connections then.
+func group(all []Endpoint, reject bool) []Endpoint {
+	for i, of := range []func(h *Host) bool{
+		func(h *Host) bool { return h.Ready && !h.Failing },
+		func(h *Host) bool { return h.Serving && h.Terminating && !h.Failing },
+		func(h *Host) bool { return h.Ready },
+		func(h *Host) bool { return h.Serving && h.Terminating },
+	} {
+		if reject && i > 1 {
+			return nil
+		}
+		for priority := range 10 {
+			chosen := slices.DeleteFunc(slices.Clone(all), func(e Endpoint) bool { return !of(e.Host) || int(e.Host.Priority) != priority })
+			if len(chosen) > 0 {
+				return chosen
+			}
+		}
+	}
+	return nil
+}
+
+// hinted applies the topology hints to a group.
+func hinted(all []Endpoint, node *Node) []Endpoint {
+	nodeHints, zoneHints := true, true // every one has such a hint
+	thisNode, thisZone := false, false // some one names it
+	for _, e := range all {
 		nodeHints = nodeHints && len(e.Host.Place.ForNodes()) > 0
 		zoneHints = zoneHints && len(e.Host.Place.ForZones()) > 0
 		thisNode = thisNode || node.Name != "" && slices.Contains(e.Host.Place.ForNodes(), node.Name)
 		thisZone = thisZone || node.Zone != "" && slices.Contains(e.Host.Place.ForZones(), node.Zone)
 	}
-	anyLocal := slices.ContainsFunc(ready, func(e Endpoint) bool { return isHere(e, node) })
-	for _, e := range listed {
-		kept := true
+	return slices.DeleteFunc(all, func(e Endpoint) bool {
 		switch {
+		case !e.Host.Ready: // 3.5
+			return false
 		case nodeHints && thisNode: // 3.11
-			kept = slices.Contains(e.Host.Place.ForNodes(), node.Name)
+			return !slices.Contains(e.Host.Place.ForNodes(), node.Name)
 		case zoneHints && thisZone: // 3.12
-			kept = slices.Contains(e.Host.Place.ForZones(), node.Zone)
+			return !slices.Contains(e.Host.Place.ForZones(), node.Zone)
 		}
-		lastResort := e.Host.Serving && e.Host.Terminating
-		if e.Host.Ready && kept || len(ready) == 0 && lastResort { // 3.4, 3.5
-			c.Cluster = append(c.Cluster, e)
-		}
-		if isHere(e, node) && (e.Host.Ready || !anyLocal && lastResort) { // 3.7
-			c.Local = append(c.Local, e)
-		}
-	}
-	for _, e := range all {
-		if e.Host.Serving {
-			c.Serving = append(c.Serving, e)
-		}
-	}
-	return c
+		return false
+	})
 }
 
 // isHere reports whether an endpoint is on the node; one without a node is
@@ -190,6 +221,7 @@ func someSlice(r *rand.Rand) *EndpointSlice {
 		}
 		s.Hosts = append(s.Hosts, Host{
 			Address: a, Ready: r.IntN(2) == 0, Serving: r.IntN(2) == 0, Terminating: r.IntN(2) == 0, Drain: r.IntN(4) == 0,
+			Failing: r.IntN(3) == 0, Priority: uint8(r.IntN(2)),
 			Place: NewPlace(pick(r, "n1", ""), hint(r, "za", "zb"), hint(r, "n1", "n2")), Weight: uint16(r.IntN(3)),
 		})
 	}
@@ -232,7 +264,8 @@ func describe(all []Endpoint) string {
 }
 
 // FuzzHealthCheck: 3.21, 10.20. What load balancers hear is the number of ready
-// endpoints that their clients reach here: none exactly when there is none.
+// endpoints that their clients reach here: none exactly when there is none, or when all
+// of them fail their health check and other nodes have better ones.
 func FuzzHealthCheck(f *testing.F) {
 	steer.Seed(f, 0, 20, 60, 200, 400)
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -252,8 +285,9 @@ func FuzzHealthCheck(f *testing.F) {
 			if route.Kind != LoadBalancerIP {
 				continue
 			}
+			elsewhere := slices.ContainsFunc(route.Choice.Cluster, func(e Endpoint) bool { return !e.Host.Failing })
 			for _, e := range route.Outside().Endpoints {
-				if e.Host.Ready {
+				if e.Host.Ready && !(e.Host.Failing && elsewhere) {
 					reached[FamilyOf(e.Host.Address)][e.Host.Address] = true
 				}
 			}

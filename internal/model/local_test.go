@@ -114,7 +114,7 @@ func TestWithoutLocal(t *testing.T) {
 func TestServing(t *testing.T) {
 	s := slice("10.0.0.1=ready@node-1 10.0.0.2=serving@node-2 10.0.0.3=dead@node-1 10.0.0.4=ready@node-2", http)
 	s.Hosts[3].Drain = true
-	c := Choose(Endpoints(PortName{web().Name, "http", TCP}, IPv4, []*EndpointSlice{s}), &Node{Name: "node-1"})
+	c := Choose(web(), Endpoints(PortName{web().Name, "http", TCP}, IPv4, []*EndpointSlice{s}), &Node{Name: "node-1"})
 	var got []string
 	for _, e := range c.Serving {
 		got = append(got, e.Address().String())

@@ -165,7 +165,8 @@ type HealthCheck struct {
 
 // healthCheck counts the ready endpoints on this node from the routes of a Service,
 // which exclude drained ones (3.21). Terminating ones get traffic, but do not count:
-// load balancers should leave the node before they are gone.
+// load balancers should leave the node before they are gone. Neither do those whose
+// health check fails, as long as that counts for other nodes.
 func healthCheck(s *Service, routes []Route) HealthCheck {
 	h := HealthCheck{s.Name, s.HealthCheckNodePort, make(map[Family]int)}
 	local := make(map[netip.Addr]struct{})
@@ -173,7 +174,11 @@ func healthCheck(s *Service, routes []Route) HealthCheck {
 		if routes[i].Kind != ClusterIP { // shares the choice of its service port
 			continue
 		}
-		for _, e := range routes[i].Choice.Local {
+		choice := routes[i].Choice
+		if failing(choice.Local) && !failing(choice.Cluster) {
+			continue
+		}
+		for _, e := range choice.Local {
 			if e.Host.Ready {
 				local[e.Host.Address] = struct{}{}
 			}

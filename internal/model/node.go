@@ -62,19 +62,23 @@ func (u *Update) Then(next *Update) *Update {
 }
 
 // Update returns the snapshot as an update from nothing.
-func (s *Snapshot) Update() *Update { return s.Since(&Snapshot{}) }
+func (s *Snapshot) Update() *Update {
+	return &Update{Services: s.states(), Nodes: s.Nodes, ServiceCIDRs: MergePrefixes(s.ServiceCIDRs)}
+}
 
-// Since returns the changes since an earlier snapshot. It compares all Services.
-func (s *Snapshot) Since(before *Snapshot) *Update {
-	u := &Update{Services: s.states(), Nodes: s.Nodes, ServiceCIDRs: MergePrefixes(s.ServiceCIDRs)}
-	for name, was := range before.states() {
-		if now, ok := u.Services[name]; !ok {
+// Since returns the changes since an earlier snapshot had the states before, and the
+// states now. It compares all Services.
+func (s *Snapshot) Since(before map[ServiceName]ServiceState) (u *Update, now map[ServiceName]ServiceState) {
+	u = s.Update()
+	now = maps.Clone(u.Services)
+	for name, was := range before {
+		if is, ok := now[name]; !ok {
 			u.Services[name] = ServiceState{}
-		} else if reflect.DeepEqual(was, now) {
+		} else if reflect.DeepEqual(was, is) {
 			delete(u.Services, name)
 		}
 	}
-	return u
+	return u, now
 }
 
 func (s *Snapshot) states() map[ServiceName]ServiceState {

@@ -13,9 +13,9 @@ type Omission struct {
 	Reason   string
 }
 
-// LeftOut returns the endpoints of a service port that a policy leaves out on a node.
-func LeftOut(endpoints []Endpoint, node *Node, policy Policy) []Omission {
-	selection := NewSelection(endpoints, node, policy)
+// LeftOut returns the endpoints of a port of a Service that a policy leaves out on a node.
+func LeftOut(s *Service, endpoints []Endpoint, node *Node, policy Policy) []Omission {
+	selection := NewSelection(s, endpoints, node, policy)
 	var out []Omission
 	for _, e := range endpoints {
 		if why := selection.Reason(e.Host); why != "" {
@@ -40,11 +40,14 @@ func (s Selection) Reason(h *Host) string {
 		return fmt.Sprintf("its topology hints are for node %s, this is %s", strings.Join(h.Place.ForNodes(), ", "), s.node.Name)
 	case ForOtherZone:
 		return fmt.Sprintf("its topology hints are for zone %s, this is %s", strings.Join(h.Place.ForZones(), ", "), s.node.Zone)
+	case StandsBy:
+		return fmt.Sprintf("stands by: endpoints of priority %d are usable", s.priority)
 	}
 	return map[Exclusion]string{
 		NoNode:     "policy Local, and its node is not known",
 		NotReady:   "not ready",
 		NotServing: "terminating, and no longer serving",
+		Failing:    "its health check fails",
 		NotNeeded:  "terminating, and others are ready",
 	}[why]
 }

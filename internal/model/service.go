@@ -83,6 +83,7 @@ type Service struct {
 	ExternalPolicy      Policy // for other addresses: the effective one (1.27)
 	Scheduler           Scheduler
 	HealthCheckNodePort uint16 // zero unless 1.29 applies
+	Check               *Check // health check of each endpoint; nil: none
 }
 
 // External holds the addresses of a Service for clients outside of the cluster.

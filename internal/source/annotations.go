@@ -33,22 +33,30 @@ const (
 	//
 	// White space around numbers and addresses does not count.
 	annotationWeight = annotationDomain + "weight"
+
+	// annotationPriority on the same objects sets priorities in the same way, from 0
+	// to 9. Endpoints stand by while one of a lower number is usable; the default is 0.
+	annotationPriority = annotationDomain + "priority"
 )
 
 func annotationField(name string) string { return "metadata.annotations[" + name + "]" }
 
 // unknownAnnotations warns of annotations of the domain other than known, which
-// is the one for the kind of object; empty: there is none.
-func (f *findings) unknownAnnotations(m *metav1.ObjectMeta, known string) {
+// are those for the kind of object.
+func (f *findings) unknownAnnotations(m *metav1.ObjectMeta, known ...string) {
 	if len(m.Annotations) == 0 {
 		return
 	}
 	problem := "has no effect: there are no annotations " + annotationDomain + " for this kind of object"
-	if known != "" {
-		problem = "has no effect: the annotation for this kind of object is " + strconv.Quote(known)
+	switch len(known) {
+	case 0:
+	case 1:
+		problem = "has no effect: the annotation for this kind of object is " + strconv.Quote(known[0])
+	default:
+		problem = "has no effect: the annotations for this kind of object are " + quoted(known, "and")
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Annotations)) {
-		if strings.HasPrefix(name, annotationDomain) && name != known {
+		if strings.HasPrefix(name, annotationDomain) && !slices.Contains(known, name) {
 			f.warn(annotationField(name), nil, problem)
 		}
 	}
@@ -68,18 +76,36 @@ func (f *findings) scheduler(m *metav1.ObjectMeta) model.Scheduler {
 	return s
 }
 
-const maxWeight = 100
+// numbering is an annotation that gives endpoints a number each.
+type numbering struct {
+	annotation string
+	what       string // the name of a number
+	highest    uint16
+	set        func(h *model.Host, n uint16)
+}
 
-// others is the key for all addresses that a list of weights does not name.
+var (
+	weights = numbering{annotationWeight, "weight", 100, func(h *model.Host, n uint16) { h.Weight, h.Drain = n, n == 0 }}
+
+	priorities = numbering{annotationPriority, "priority", 9, func(h *model.Host, n uint16) { h.Priority = uint8(n) }}
+)
+
+// others is the key for all addresses that a list of numbers does not name.
 var others netip.Addr
 
-// weigh sets the weights of the hosts in the slices of an object. Wrong entries
-// are ignored.
-func (f *findings) weigh(m *metav1.ObjectMeta, all ...*model.EndpointSlice) {
-	text, given := m.Annotations[annotationWeight]
-	if !given {
-		return
+// number sets the weights and priorities of the hosts in the slices of an object. Wrong
+// entries are ignored.
+func (f *findings) number(m *metav1.ObjectMeta, all ...*model.EndpointSlice) {
+	f.unknownAnnotations(m, annotationWeight, annotationPriority)
+	for _, n := range []numbering{weights, priorities} {
+		if text, given := m.Annotations[n.annotation]; given {
+			f.apply(n, text, all)
+		}
 	}
+}
+
+// apply gives the hosts in the slices their numbers.
+func (f *findings) apply(n numbering, text string, all []*model.EndpointSlice) {
 	hosts := make(map[netip.Addr][]*model.Host)
 	for _, s := range all {
 		for i := range s.Hosts {
@@ -87,56 +113,59 @@ func (f *findings) weigh(m *metav1.ObjectMeta, all ...*model.EndpointSlice) {
 			hosts[h.Address] = append(hosts[h.Address], h)
 		}
 	}
-	weights := f.weights(text, hosts)
+	numbers := f.numbers(n, text, hosts)
 	for a, same := range hosts {
-		w, given := weights[a]
+		number, given := numbers[a]
 		if !given {
-			w, given = weights[others]
+			number, given = numbers[others]
+		}
+		if !given {
+			continue
 		}
 		for _, h := range same {
-			h.Weight, h.Drain = w, given && w == 0
+			n.set(h, number)
 		}
 	}
 }
 
-// weights reads the list of weights.
-func (f *findings) weights(text string, hosts map[netip.Addr][]*model.Host) map[netip.Addr]uint16 {
+// numbers reads the list.
+func (f *findings) numbers(n numbering, text string, hosts map[netip.Addr][]*model.Host) map[netip.Addr]uint16 {
 	out := make(map[netip.Addr]uint16)
 	for i, entry := range strings.Split(text, ",") {
 		entry = strings.TrimSpace(entry)
-		a, w, problem := parseWeight(entry)
+		a, number, problem := n.parse(entry)
 		_, twice := out[a]
 		switch {
 		case problem != "":
 		case a == others && i > 0:
-			problem = fmt.Sprintf("a number for all the others comes first: move it there, or write it like 10.0.0.1=%d", w)
+			problem = fmt.Sprintf("a number for all the others comes first: move it there, or write it like 10.0.0.1=%d", number)
 		case a != others && len(hosts[a]) == 0:
 			problem = fmt.Sprintf("no endpoint here has the address %s", a)
 		case twice:
-			problem = fmt.Sprintf("%s has a weight already: give each address once", a)
+			problem = fmt.Sprintf("%s has a %s already: give each address once", a, n.what)
 		default:
-			out[a] = w
+			out[a] = number
 			continue
 		}
-		f.warn(annotationField(annotationWeight), entry, "is not used: "+problem)
+		f.warn(annotationField(n.annotation), entry, "is not used: "+problem)
 	}
 	return out
 }
 
-// parseWeight reads an entry such as "10.0.0.1=3", or "3" for the others.
-func parseWeight(entry string) (netip.Addr, uint16, string) {
-	a, number := others, entry
+// parse reads an entry such as "10.0.0.1=3", or "3" for the others.
+func (n numbering) parse(entry string) (netip.Addr, uint16, string) {
+	a, digits := others, entry
 	if before, after, found := strings.Cut(entry, "="); found {
 		text := strings.TrimSpace(before)
 		var problem string
 		if a, problem = parseAddress(text); problem != "" {
 			return others, 0, fmt.Sprintf("%q %s", text, problem)
 		}
-		number = strings.TrimSpace(after)
+		digits = strings.TrimSpace(after)
 	}
-	w, err := strconv.ParseUint(number, 10, 16)
-	if err != nil || w > maxWeight {
-		return others, 0, fmt.Sprintf("%q is not a weight: use 0 to %d", number, maxWeight)
+	number, err := strconv.ParseUint(digits, 10, 16)
+	if err != nil || number > uint64(n.highest) {
+		return others, 0, fmt.Sprintf("%q is not a %s: use 0 to %d", digits, n.what, n.highest)
 	}
-	return a, uint16(w), ""
+	return a, uint16(number), ""
 }

@@ -29,9 +29,9 @@ func TestScheduler(t *testing.T) {
 		{"in capitals", `metadata: {annotations: {nftproxy.dev/scheduler: Random}}`, simple,
 			[]string{`warning: metadata.annotations[nftproxy.dev/scheduler]: "Random"` + unknown}},
 		{"misspelt", `metadata: {annotations: {nftproxy.dev/sheduler: random, nftproxy.dev/: x, nftproxy.dev/weight: "3"}}`, simple, []string{
-			`warning: metadata.annotations[nftproxy.dev/]: has no effect: the annotation for this kind of object is "nftproxy.dev/scheduler"`,
-			`warning: metadata.annotations[nftproxy.dev/sheduler]: has no effect: the annotation for this kind of object is "nftproxy.dev/scheduler"`,
-			`warning: metadata.annotations[nftproxy.dev/weight]: has no effect: the annotation for this kind of object is "nftproxy.dev/scheduler"`}},
+			`warning: metadata.annotations[nftproxy.dev/]: has no effect: the annotations for this kind of object are "nftproxy.dev/scheduler" and "nftproxy.dev/health-check"`,
+			`warning: metadata.annotations[nftproxy.dev/sheduler]: has no effect: the annotations for this kind of object are "nftproxy.dev/scheduler" and "nftproxy.dev/health-check"`,
+			`warning: metadata.annotations[nftproxy.dev/weight]: has no effect: the annotations for this kind of object are "nftproxy.dev/scheduler" and "nftproxy.dev/health-check"`}},
 		{"1.2 not of another proxy's Services", `metadata: {labels: {service.kubernetes.io/service-proxy-name: other}, annotations: {nftproxy.dev/scheduler: x}}`, "", nil},
 	}, func(s *corev1.Service) (any, []*FieldError) { return anyOf(ConvertService(s, "")) })
 }
@@ -109,6 +109,44 @@ func printWeight(h *model.Host) string {
 	return strconv.Itoa(int(h.Weight))
 }
 
+// TestPriorities: 3.23. The grammar is that of weights.
+func TestPriorities(t *testing.T) {
+	const field = "warning: metadata.annotations[nftproxy.dev/priority]: "
+	for _, c := range []struct {
+		name, text string
+		want       string // priorities of the three addresses
+		errors     []string
+	}{
+		{"every endpoint", "1", "1 1 1", nil},
+		{"by address", "10.0.0.1=1,10.0.0.2=9", "1 9 0", nil},
+		{"number for the others", "2,10.0.0.1=0", "0 2 2", nil},
+		{"above 9", "10", "0 0 0", []string{`"10" is not used: "10" is not a priority: use 0 to 9`}},
+		{"above 255", "10.0.0.1=257", "0 0 0", []string{`"10.0.0.1=257" is not used: "257" is not a priority: use 0 to 9`}},
+		{"twice", "10.0.0.1=1,10.0.0.1=2", "1 0 0", []string{`"10.0.0.1=2" is not used: 10.0.0.1 has a priority already: give each address once`}},
+		{"not there", "10.0.0.9=1", "0 0 0", []string{`"10.0.0.9=1" is not used: no endpoint here has the address 10.0.0.9`}},
+	} {
+		for i := range c.errors {
+			c.errors[i] = field + c.errors[i]
+		}
+		run(t, `
+metadata: {name: web-1, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+endpoints: [{addresses: [10.0.0.1]}, {addresses: [10.0.0.2]}, {addresses: [10.0.0.3]}]`,
+			[]conversion{{c.name, `metadata: {annotations: {nftproxy.dev/weight: "5", nftproxy.dev/priority: ` + strconv.Quote(c.text) + `}}`, c.want, c.errors}},
+			func(s *discoveryv1.EndpointSlice) (any, []*FieldError) {
+				slice, found := ConvertEndpointSlice(s)
+				var out []string
+				for _, h := range slice.Hosts {
+					out = append(out, strconv.Itoa(int(h.Priority)))
+					if h.Weight != 5 {
+						t.Errorf("the weight is %d", h.Weight)
+					}
+				}
+				return []string{strings.Join(out, " ")}, found
+			})
+	}
+}
+
 func compare(t *testing.T, want, got []string) {
 	t.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -128,7 +166,7 @@ subsets:
 			"10.0.0.1=5 10.0.0.2=5 fd00::1=5 10.0.0.1=5 10.0.0.3=5", nil},
 		{"by address", `metadata: {annotations: {nftproxy.dev/weight: "5, 10.0.0.1=0, FD00::1=2, 10.0.0.3=7, 10.0.0.4=1", nftproxy.dev/scheduler: random}}`,
 			"10.0.0.1=0 10.0.0.2=5 fd00::1=2 10.0.0.1=0 10.0.0.3=7", []string{
-				`warning: metadata.annotations[nftproxy.dev/scheduler]: has no effect: the annotation for this kind of object is "nftproxy.dev/weight"`,
+				`warning: metadata.annotations[nftproxy.dev/scheduler]: has no effect: the annotations for this kind of object are "nftproxy.dev/weight" and "nftproxy.dev/priority"`,
 				`warning: metadata.annotations[nftproxy.dev/weight]: "10.0.0.4=1" is not used: no endpoint here has the address 10.0.0.4`}},
 		//lint:ignore SA1019 files may still hold Endpoints
 	}, func(e *corev1.Endpoints) (any, []*FieldError) {
@@ -194,7 +232,7 @@ func FuzzWeights(f *testing.F) {
 		slice, found := ConvertEndpointSlice(s)
 		given := false
 		for _, h := range slice.Hosts {
-			if h.Weight > maxWeight || h.Drain && h.Weight != 0 {
+			if h.Weight > weights.highest || h.Drain && h.Weight != 0 {
 				t.Errorf("%q gives %+v", text, h)
 			}
 			given = given || h.Drain || h.Weight > 0

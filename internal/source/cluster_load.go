@@ -29,10 +29,33 @@ func (c *Cluster) Load() (*model.Update, error) {
 		}
 	}
 	for name := range u.Services {
-		u.Services[name] = model.ServiceState{Service: c.services.objects[cache.ObjectName(name)], Slices: c.endpoints[name]}
+		u.Services[name] = c.current(name)
 	}
 	c.changes = make(map[model.ServiceName]model.ServiceState)
 	return u, nil
+}
+
+// current returns the state of a Service. The caller holds the lock.
+func (c *Cluster) current(name model.ServiceName) model.ServiceState {
+	return model.ServiceState{Service: c.services.objects[cache.ObjectName(name)], Slices: c.endpoints[name]}
+}
+
+// Lookup implements [Source]. The next Load may still report the same states.
+func (c *Cluster) Lookup(names []model.ServiceName) map[model.ServiceName]model.ServiceState {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make(map[model.ServiceName]model.ServiceState, len(names))
+	if names == nil {
+		for name := range c.services.objects {
+			out[model.ServiceName(name)] = c.current(model.ServiceName(name))
+		}
+	}
+	for _, name := range names {
+		if s := c.current(name); s.Service != nil {
+			out[name] = s
+		}
+	}
+	return out
 }
 
 // Snapshot returns the current state of the cluster, without an effect on Load.

@@ -137,9 +137,12 @@ func (f *findings) word(field, text string, known ...string) string {
 }
 
 // oneOf returns for example `use "IPv4", "IPv6" or "FQDN"`.
-func oneOf(values ...string) string {
+func oneOf(values ...string) string { return "use " + quoted(values, "or") }
+
+// quoted returns for example `"IPv4", "IPv6" or "FQDN"`.
+func quoted(values []string, word string) string {
 	last := len(values) - 1
-	return fmt.Sprintf(`use "%s" or %q`, strings.Join(values[:last], `", "`), values[last])
+	return fmt.Sprintf(`"%s" %s %q`, strings.Join(values[:last], `", "`), word, values[last])
 }
 
 // appendParsed appends the value of a field, or reports why there is none.

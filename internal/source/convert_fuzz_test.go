@@ -191,7 +191,7 @@ func checkSlice(t *testing.T, s *model.EndpointSlice) {
 		checkPort(t, p.Name, p.Protocol, p.Port)
 	}
 	for _, h := range s.Hosts {
-		if checkUnicast(t, h.Address); model.FamilyOf(h.Address) != s.Family || h.Weight > maxWeight || h.Drain && h.Weight > 0 {
+		if checkUnicast(t, h.Address); model.FamilyOf(h.Address) != s.Family || h.Priority > 9 || h.Weight > weights.highest || h.Drain && h.Weight > 0 {
 			t.Errorf("host of an %s slice: %+v", s.Family, h)
 		}
 	}

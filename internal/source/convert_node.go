@@ -18,7 +18,7 @@ func ConvertNode(n *corev1.Node) (*model.Node, []*FieldError) {
 	if !c.objectName(&n.ObjectMeta) {
 		return nil, c
 	}
-	c.unknownAnnotations(&n.ObjectMeta, "")
+	c.unknownAnnotations(&n.ObjectMeta)
 	return &model.Node{
 		Name:      n.Name,
 		Zone:      n.Labels[corev1.LabelTopologyZone],
@@ -61,7 +61,7 @@ func ConvertServiceCIDR(s *networkingv1.ServiceCIDR) (out []netip.Prefix, _ []*F
 	if !c.objectName(&s.ObjectMeta) {
 		return nil, c
 	}
-	c.unknownAnnotations(&s.ObjectMeta, "")
+	c.unknownAnnotations(&s.ObjectMeta)
 	for i, text := range s.Spec.CIDRs {
 		out = appendParsed(&c, out, fmt.Sprintf("spec.cidrs[%d]", i), text, func(text string) (netip.Prefix, string) {
 			p, problem := parsePrefix(text)

@@ -35,8 +35,8 @@ func ConvertService(s *corev1.Service, proxyName string) (*model.Service, []*Fie
 	if !servedBy(proxyName, s.Labels) || !c.proxied() || !named {
 		return nil, c.findings
 	}
-	c.unknownAnnotations(&s.ObjectMeta, annotationScheduler)
-	return &model.Service{
+	c.unknownAnnotations(&s.ObjectMeta, annotationScheduler, annotationCheck)
+	service := &model.Service{
 		Name:                model.ServiceName{Namespace: namespace(&s.ObjectMeta), Name: s.Name},
 		Created:             created(s),
 		ClusterIPs:          c.clusterIPs(),
@@ -47,7 +47,9 @@ func ConvertService(s *corev1.Service, proxyName string) (*model.Service, []*Fie
 		AffinityTimeout:     c.affinityTimeout(),
 		Scheduler:           c.scheduler(&s.ObjectMeta),
 		HealthCheckNodePort: c.healthCheckNodePort(),
-	}, c.findings
+	}
+	service.Check = c.check(&s.ObjectMeta, service.Ports)
+	return service, c.findings
 }
 
 func (c *serviceConverter) external() *model.External {

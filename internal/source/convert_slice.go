@@ -37,8 +37,7 @@ func ConvertEndpointSlice(s *discoveryv1.EndpointSlice) (*model.EndpointSlice, [
 		Ports:     c.ports(),
 		Hosts:     c.hosts(family),
 	}
-	c.unknownAnnotations(&s.ObjectMeta, annotationWeight)
-	c.weigh(&s.ObjectMeta, out)
+	c.number(&s.ObjectMeta, out)
 	return out, c.findings
 }
 
@@ -165,8 +164,7 @@ func ConvertEndpoints(e *corev1.Endpoints) ([]*model.EndpointSlice, []*FieldErro
 			}
 		}
 	}
-	c.unknownAnnotations(&e.ObjectMeta, annotationWeight)
-	c.weigh(&e.ObjectMeta, out...)
+	c.number(&e.ObjectMeta, out...)
 	return out, c.findings
 }
 

@@ -87,14 +87,14 @@ func describe(v any) string {
 			if f.IsZero() || f.Kind() == reflect.Slice && f.Len() == 0 {
 				continue
 			}
-			if f.Kind() == reflect.Pointer {
+			if _, prints := f.Interface().(fmt.Stringer); f.Kind() == reflect.Pointer && !prints {
 				b.WriteString(describe(f.Interface()))
 				continue
 			}
 			fmt.Fprintf(&b, "%s %+v\n", r.Type().Field(i).Name, f)
 		}
 	}
-	return strings.ReplaceAll(b.String(), " Weight:0 Drain:false}", "}")
+	return strings.ReplaceAll(b.String(), " Drain:false Failing:false Priority:0 Weight:0}", "}")
 }
 
 // TestPlainLabel: names that are not checked further are valid labels.

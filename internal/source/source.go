@@ -26,8 +26,12 @@ type Source interface {
 	AwaitNode(ctx context.Context) error
 	// Await returns when Load may be called.
 	Await(ctx context.Context) error
-	// Load returns what has changed since the last call.
+	// Load returns what has changed since the last call. An update beside an error has
+	// changes that do not depend on what could not be read.
 	Load() (*model.Update, error)
+	// Lookup returns the present states of these Services, or of all if names is nil,
+	// without those that the source does not have. Load has been called before.
+	Lookup(names []model.ServiceName) map[model.ServiceName]model.ServiceState
 	// Node returns the Node as it was seen last, or nil.
 	Node() *model.Node
 	// State reports whether the source can be used now. It is safe for concurrent
@@ -41,8 +45,8 @@ type followed struct {
 	watcher  *Watcher
 	nodeName string
 	node     atomic.Pointer[model.Node]
-	before   *model.Snapshot // loaded last
-	warned   []string        // by the input loaded last
+	before   map[model.ServiceName]model.ServiceState // loaded last
+	warned   []string                                 // by the input loaded last
 	state    stateKeeper
 	// unreadable receives a value when the system refused to read the files.
 	unreadable chan struct{}
@@ -60,7 +64,7 @@ func Follow(files *Files, nodeName string, log *slog.Logger) (Source, error) {
 		return nil, err
 	}
 	return &followed{
-		files: files, watcher: watcher, nodeName: nodeName, before: &model.Snapshot{},
+		files: files, watcher: watcher, nodeName: nodeName,
 		unreadable: make(chan struct{}, 1), log: log,
 	}, nil
 }
@@ -104,9 +108,28 @@ func (f *followed) Load() (*model.Update, error) {
 	s := input.Snapshot
 	n, _ := s.Node(f.nodeName)
 	f.node.Store(n)
-	u := s.Since(f.before)
-	f.before = s
+	var u *model.Update
+	u, f.before = s.Since(f.before)
 	return u, nil
+}
+
+// Lookup implements [Source].
+func (f *followed) Lookup(names []model.ServiceName) map[model.ServiceName]model.ServiceState {
+	return lookup(f.before, names)
+}
+
+// lookup returns some of all states.
+func lookup(all map[model.ServiceName]model.ServiceState, names []model.ServiceName) map[model.ServiceName]model.ServiceState {
+	if names == nil {
+		return all
+	}
+	out := make(map[model.ServiceName]model.ServiceState, len(names))
+	for _, name := range names {
+		if s, ok := all[name]; ok {
+			out[name] = s
+		}
+	}
+	return out
 }
 
 // retry requests another attempt after an error of the system. Other errors end only

@@ -34,7 +34,7 @@ func TestFollowState(t *testing.T) {
 	t.Chdir(t.TempDir())
 	var log bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {
-		f := &followed{files: &Files{Paths: []string{"a.yaml"}}, before: &model.Snapshot{}, log: slog.New(slog.NewTextHandler(&log, nil))}
+		f := &followed{files: &Files{Paths: []string{"a.yaml"}}, log: slog.New(slog.NewTextHandler(&log, nil))}
 		load := func(text string) State {
 			t.Helper()
 			check(t, os.WriteFile("a.yaml", []byte(text), 0o600))

@@ -1,0 +1,152 @@
+package model
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// CheckType is the protocol of a health check.
+type CheckType uint8
+
+const (
+	CheckTCP   CheckType = iota + 1 // a connection, and perhaps an exchange of text
+	CheckHTTP                       // a request over HTTP/1.1
+	CheckHTTPS                      // the same over TLS
+	CheckGRPC                       // grpc.health.v1.Health
+	CheckUDP                        // a datagram, and its answer
+	CheckDNS                        // a DNS query
+	CheckExec                       // the exit code of a program
+)
+
+// CheckTypes lists the types by name, in the order of the documentation.
+var CheckTypes = [...]string{"tcp", "http", "https", "grpc", "udp", "dns", "exec"}
+
+func (t CheckType) String() string {
+	if t < CheckTCP || t > CheckExec {
+		return fmt.Sprintf("CheckType(%d)", uint8(t))
+	}
+	return CheckTypes[t-CheckTCP]
+}
+
+// Fits reports whether a check of this type can be made on a port of a protocol.
+func (t CheckType) Fits(p Protocol) bool {
+	switch t {
+	case CheckExec:
+		return true
+	case CheckDNS:
+		return p == TCP || p == UDP
+	case CheckUDP:
+		return p == UDP
+	}
+	return p == TCP
+}
+
+// AllFailing is what happens when every endpoint of a Service fails its check.
+type AllFailing uint8
+
+const (
+	UseAll    AllFailing = iota // all take connections: the check may be wrong, and refusing helps no client
+	RejectAll                   // connections are rejected
+)
+
+func (a AllFailing) String() string { return [...]string{"use", "reject"}[a] }
+
+// Check is the health check of a Service: how to find out whether an endpoint can
+// take connections. It is immutable. Each address is checked once, whatever the
+// number of its ports.
+type Check struct {
+	Type CheckType
+	// Port is the port of the endpoint to check; zero: that of the first port of the
+	// Service that fits the type.
+	Port uint16
+
+	Interval time.Duration // between the starts of two checks
+	Timeout  time.Duration // of one check, at most the interval
+	Rise     int           // successes in a row that end a failure
+	Fall     int           // failures in a row that start one
+
+	AllFailing AllFailing
+
+	// Send and Expect are of CheckTCP and CheckUDP: what is sent, and what the answer
+	// has to contain; empty: nothing. They may be binary.
+	Send, Expect string
+	Echo         bool // of CheckUDP: what is sent is random, and has to come back
+
+	HTTP *HTTPCheck // of CheckHTTP and CheckHTTPS, otherwise nil
+
+	Name   string // of CheckGRPC: the service asked for, empty: the server; of CheckDNS: the queried name
+	TLS    bool   // of CheckGRPC; CheckHTTPS implies it
+	Verify bool   // certificates, by the roots of the system
+	Host   string // header Host or :authority, and the name in TLS; empty: the address of the endpoint
+
+	Query  string   // of CheckDNS: the type of the query, such as A
+	Rcodes []string // of CheckDNS: the accepted response codes
+
+	Command []string // of CheckExec: the program, by its path, and its arguments
+}
+
+// HTTPCheck is a request with the expected response.
+type HTTPCheck struct {
+	Method string
+	Path   string // with a query, perhaps
+	Status []StatusRange
+	// Body is what the body has to contain, and Matches a regular expression that it
+	// has to match; empty: anything.
+	Body, Matches string
+}
+
+// StatusRange is a range of accepted status codes of HTTP.
+type StatusRange struct{ First, Last int }
+
+func (r StatusRange) String() string {
+	if r.First == r.Last {
+		return fmt.Sprint(r.First)
+	}
+	return fmt.Sprintf("%d-%d", r.First, r.Last)
+}
+
+// Accepts reports whether a status code is one of the expected ones.
+func (h *HTTPCheck) Accepts(status int) bool {
+	for _, r := range h.Status {
+		if status >= r.First && status <= r.Last {
+			return true
+		}
+	}
+	return false
+}
+
+// Expected lists the accepted status codes, for example "200-299 or 404".
+func (h *HTTPCheck) Expected() string {
+	var texts []string
+	for _, r := range h.Status {
+		texts = append(texts, r.String())
+	}
+	return strings.Join(texts, " or ")
+}
+
+// What returns what is checked, for example "https GET /healthz on port 8443".
+func (c *Check) What() string {
+	text := c.Type.String()
+	switch {
+	case c.HTTP != nil:
+		text += " " + c.HTTP.Method + " " + c.HTTP.Path
+	case c.Type == CheckDNS:
+		text += " " + c.Name + " " + c.Query
+	case c.Type == CheckExec:
+		text += " " + c.Command[0]
+	case c.Name != "":
+		text += " " + c.Name
+	case c.Echo:
+		text += " echo"
+	}
+	if c.Port != 0 {
+		text += fmt.Sprintf(" on port %d", c.Port)
+	}
+	return text
+}
+
+// String returns for example "http GET /healthz every 2s, timeout 1s, rise 2, fall 3".
+func (c *Check) String() string {
+	return fmt.Sprintf("%s every %s, timeout %s, rise %d, fall %d", c.What(), c.Interval, c.Timeout, c.Rise, c.Fall)
+}

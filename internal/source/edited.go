@@ -1,0 +1,234 @@
+package source
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Editor changes what a source says about Services, for reasons that the source does
+// not know: health checks, draining. Editors of one source are called one after the
+// other, each with the result of the one before.
+type Editor interface {
+	// Run works until ctx ends. It calls changed with the names of Services that Edit
+	// treats in another way now, and without a name if that may be any.
+	Run(ctx context.Context, changed func(...model.ServiceName))
+	// Edit is called with each new state of a Service, also of one that is gone (its
+	// Service is nil), and after changed. It does not modify the state: it returns it
+	// as it is, or an edited copy of what it changes. It is called by one goroutine at
+	// a time, beside Run.
+	Edit(model.ServiceName, model.ServiceState) model.ServiceState
+}
+
+// Awaiter is an [Editor] that needs to prepare before the first rules: for example to
+// check the health of endpoints once, so that a restart uses none that is known to
+// fail.
+type Awaiter interface {
+	Editor
+	// Await is called after Edit for all Services, beside Run. It returns soon: no
+	// rules are made before. The error is that of ctx, if that has ended.
+	Await(ctx context.Context) error
+}
+
+// Edited returns the source with its Services as the editors change them. It holds no
+// objects: states that an editor asks for again come from the source.
+func Edited(s Source, editors ...Editor) Source {
+	if len(editors) == 0 {
+		return s
+	}
+	return &edited{Source: s, editors: editors, unread: true, touched: make(map[model.ServiceName]struct{})}
+}
+
+// ClusterOf returns the API server that a source reads, or nil.
+func ClusterOf(s Source) *Cluster {
+	switch s := s.(type) {
+	case *Cluster:
+		return s
+	case *edited:
+		return ClusterOf(s.Source)
+	}
+	return nil
+}
+
+type edited struct {
+	Source
+	editors []Editor
+
+	mu      sync.Mutex                     // guards what follows
+	unread  bool                           // the source has something new
+	pending map[model.ServiceName]struct{} // whose edits have changed
+	any     bool                           // the edits of any Service may have changed
+
+	// The following are of the goroutine that calls Await and Load.
+	early *model.Update // read before the first Load, not edited
+	last  *model.Update // without Services
+	err   error         // of the last attempt to load the source
+	// touched are the Services of which the last state was edited.
+	touched map[model.ServiceName]struct{}
+}
+
+// Run implements [Source]. The editors end with the source.
+func (e *edited) Run(ctx context.Context, changed func()) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	for _, editor := range e.editors {
+		all.Go(func() {
+			editor.Run(ctx, func(names ...model.ServiceName) {
+				e.note(names)
+				changed()
+			})
+		})
+	}
+	return e.Source.Run(ctx, func() {
+		e.mu.Lock()
+		e.unread = true
+		e.mu.Unlock()
+		changed()
+	})
+}
+
+// note records that edits have changed.
+func (e *edited) note(names []model.ServiceName) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.any = e.any || len(names) == 0; e.any {
+		e.pending = nil
+		return
+	}
+	if e.pending == nil {
+		e.pending = make(map[model.ServiceName]struct{}, len(names))
+	}
+	for _, name := range names {
+		e.pending[name] = struct{}{}
+	}
+}
+
+// take returns what is noted, and forgets it.
+func (e *edited) take() (pending map[model.ServiceName]struct{}, any bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	pending, any = e.pending, e.any
+	e.pending, e.any = nil, false
+	return pending, any
+}
+
+// Await implements [Source]. It shows the Services to the editors that prepare.
+func (e *edited) Await(ctx context.Context) error {
+	if err := e.Source.Await(ctx); err != nil {
+		return err
+	}
+	var prepare []Awaiter
+	for _, editor := range e.editors {
+		if a, ok := editor.(Awaiter); ok {
+			prepare = append(prepare, a)
+		}
+	}
+	if len(prepare) == 0 {
+		return nil
+	}
+	e.early = e.read()
+	if e.early != nil {
+		for name, state := range e.early.Services {
+			e.edit(name, state)
+		}
+	}
+	for _, a := range prepare {
+		if err := a.Await(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// read returns what is new in the source, or nil. It notes the error.
+func (e *edited) read() *model.Update {
+	e.mu.Lock()
+	unread := e.unread
+	e.unread = false
+	e.mu.Unlock()
+	u := e.early
+	e.early = nil
+	if !unread {
+		return u
+	}
+	next, err := e.Source.Load()
+	if e.err = err; next != nil {
+		u = u.Then(next)
+	}
+	return u
+}
+
+// Load implements [Source]. While the source cannot be used, the edits of what was
+// read before are returned beside the error.
+func (e *edited) Load() (*model.Update, error) {
+	pending, any := e.take()
+	u := e.read()
+	if u != nil {
+		e.last = &model.Update{Nodes: u.Nodes, ServiceCIDRs: u.ServiceCIDRs}
+	}
+	switch {
+	case u != nil:
+	case e.last != nil && (any || len(pending) > 0):
+		u = e.last
+	default:
+		return nil, e.err
+	}
+	edits := make(map[model.ServiceName]model.ServiceState)
+	for name, state := range u.Services {
+		if now, differs := e.edit(name, state); differs {
+			edits[name] = now
+		}
+		delete(pending, name)
+	}
+	e.again(u, pending, any, edits)
+	if len(edits) == 0 {
+		return u, e.err
+	}
+	out := *u
+	out.Services = make(map[model.ServiceName]model.ServiceState, len(u.Services)+len(edits))
+	maps.Copy(out.Services, u.Services)
+	maps.Copy(out.Services, edits)
+	return &out, e.err
+}
+
+// again adds the Services that are not in the update, and that the editors treat in
+// another way now: these, or any.
+func (e *edited) again(u *model.Update, pending map[model.ServiceName]struct{}, any bool, edits map[model.ServiceName]model.ServiceState) {
+	switch {
+	case any:
+		for name, state := range e.Lookup(nil) {
+			if _, known := u.Services[name]; known {
+				continue
+			}
+			if now, differs := e.edit(name, state); differs {
+				edits[name] = now
+			}
+		}
+	case len(pending) > 0:
+		states := e.Lookup(slices.Collect(maps.Keys(pending)))
+		for name := range pending {
+			edits[name], _ = e.edit(name, states[name])
+		}
+	}
+}
+
+// edit returns a state as the editors change it. If that of the source is the same as
+// before, it reports whether the result may differ.
+func (e *edited) edit(name model.ServiceName, state model.ServiceState) (now model.ServiceState, differs bool) {
+	now = state
+	for _, editor := range e.editors {
+		now = editor.Edit(name, now)
+	}
+	_, before := e.touched[name]
+	if now.Service == state.Service && slices.Equal(now.Slices, state.Slices) {
+		delete(e.touched, name)
+		return now, before
+	}
+	e.touched[name] = struct{}{}
+	return now, true
+}

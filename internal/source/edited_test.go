@@ -1,0 +1,314 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// fakeSource gives what is in next, and errs while there is an error.
+type fakeSource struct {
+	Source
+	next    *model.Update
+	err     error
+	states  map[model.ServiceName]model.ServiceState
+	looked  int // Services that were looked up
+	changed func()
+	awaited bool
+}
+
+func (f *fakeSource) Await(context.Context) error { f.awaited = true; return nil }
+
+func (f *fakeSource) Run(ctx context.Context, changed func()) error {
+	f.changed = changed
+	<-ctx.Done()
+	return nil
+}
+
+func (f *fakeSource) Load() (*model.Update, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	for name, s := range f.next.Services {
+		if f.states[name] = s; s.Service == nil {
+			delete(f.states, name)
+		}
+	}
+	return f.next, nil
+}
+
+func (f *fakeSource) Lookup(names []model.ServiceName) map[model.ServiceName]model.ServiceState {
+	out := lookup(f.states, names)
+	f.looked += len(out)
+	return out
+}
+
+// fakeEditor gives the Services in affinity the affinity that it says.
+type fakeEditor struct {
+	affinity map[string]int // seconds, by the names of Services
+	changed  func(...model.ServiceName)
+	edits    []string // of which Services
+	await    func()   // nil: none
+	ready    sync.WaitGroup
+}
+
+func (f *fakeEditor) Run(ctx context.Context, changed func(...model.ServiceName)) {
+	f.changed = changed
+	f.ready.Done()
+	<-ctx.Done()
+}
+
+func (f *fakeEditor) Edit(name model.ServiceName, s model.ServiceState) model.ServiceState {
+	f.edits = append(f.edits, name.Name)
+	if seconds := f.affinity[name.Name]; s.Service != nil && seconds > 0 {
+		edited := *s.Service
+		edited.HealthCheckNodePort += uint16(seconds)
+		s.Service = &edited
+	}
+	return s
+}
+
+func (f *fakeEditor) Await(context.Context) error {
+	if f.await != nil {
+		f.await()
+	}
+	return nil
+}
+
+func updateOf(names ...string) *model.Update {
+	u := &model.Update{Nodes: []*model.Node{{Name: "n1"}}, Services: make(map[model.ServiceName]model.ServiceState)}
+	for _, name := range names {
+		n := model.ServiceName{Namespace: "a", Name: strings.TrimPrefix(name, "-")}
+		u.Services[n] = model.ServiceState{Service: &model.Service{Name: n}}
+		if strings.HasPrefix(name, "-") {
+			u.Services[n] = model.ServiceState{}
+		}
+	}
+	return u
+}
+
+// printUpdate returns for example "db web=10 -old": Services with what the editors have set.
+func printUpdate(u *model.Update) string {
+	if u == nil {
+		return "nothing"
+	}
+	var out []string
+	for name, s := range u.Services {
+		switch {
+		case s.Service == nil:
+			out = append(out, "-"+name.Name)
+		case s.Service.HealthCheckNodePort > 0:
+			out = append(out, fmt.Sprintf("%s=%d", name.Name, s.Service.HealthCheckNodePort))
+		default:
+			out = append(out, name.Name)
+		}
+	}
+	slices.Sort(out)
+	if len(u.Nodes) == 0 {
+		out = append(out, "without a Node")
+	}
+	return strings.Join(out, " ")
+}
+
+// editing starts a source with editors.
+func editing(t *testing.T, f *fakeSource, editors ...*fakeEditor) (s Source, changed *int) {
+	t.Helper()
+	f.states = make(map[model.ServiceName]model.ServiceState)
+	changed = new(int)
+	var all []Editor
+	for _, e := range editors {
+		e.ready.Add(1)
+		all = append(all, e)
+	}
+	s = Edited(f, all...)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { check(t, s.Run(ctx, func() { *changed++ })) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	for _, e := range editors {
+		e.ready.Wait()
+	}
+	return s, changed
+}
+
+// TestEdited walks through the changes of a source and of its editors.
+func TestEdited(t *testing.T) {
+	f := &fakeSource{next: updateOf("db", "web", "old")}
+	first, second := &fakeEditor{affinity: map[string]int{"web": 10}}, &fakeEditor{affinity: map[string]int{"web": 1, "db": 2}}
+	s, changed := editing(t, f, first, second)
+	edited := s.(*edited)
+	load := func(want, wantErr string) {
+		t.Helper()
+		u, err := s.Load()
+		if got := printUpdate(u); got != want || fmt.Sprint(err) != wantErr {
+			t.Errorf("loaded %q, %v; want %q, %s", got, err, want, wantErr)
+		}
+	}
+	source := func(next *model.Update, err error) {
+		f.next, f.err = next, err
+		edited.mu.Lock()
+		edited.unread = true
+		edited.mu.Unlock()
+	}
+	name := func(n string) model.ServiceName { return model.ServiceName{Namespace: "a", Name: n} }
+
+	check(t, s.Await(t.Context()))
+	first.changed(name("web")) // before the first Load, which has all
+	load("db=2 old web=11", "<nil>")
+	if f.looked != 0 || f.states[name("web")].Service.HealthCheckNodePort != 0 {
+		t.Errorf("%d Services were looked up; the source's own is %+v", f.looked, f.states[name("web")].Service)
+	}
+	load("nothing", "<nil>")
+
+	first.affinity["web"] = 20 // one edit changes
+	first.changed(name("web"))
+	first.changed(name("web"))
+	if *changed != 3 {
+		t.Errorf("%d calls of changed, want 3", *changed)
+	}
+	load("web=21", "<nil>")
+	load("nothing", "<nil>")
+
+	source(updateOf("web", "-old"), nil) // the source changes, and an editor
+	second.affinity["db"] = 0
+	second.changed(name("db"), name("web"))
+	load("-old db web=21", "<nil>")
+
+	f.looked = 0
+	first.changed(name("old"), name("unknown")) // what is gone stays gone
+	load("-old -unknown", "<nil>")
+	if f.looked != 0 {
+		t.Errorf("%d Services were looked up", f.looked)
+	}
+
+	source(nil, errors.New("broken")) // edits go on while the source is broken
+	load("nothing", "broken")
+	first.affinity["db"] = 5
+	first.changed(name("db"))
+	load("db=5", "broken")
+	source(updateOf("db"), nil)
+	load("db=5", "<nil>")
+
+	source(updateOf("a", "b", "c"), nil)
+	load("a b c", "<nil>")
+	delete(first.affinity, "db") // any may have changed: those that did, and those that were edited
+	first.affinity["b"] = 7
+	first.changed()
+	first.changed(name("c"))
+	load("b=7 db web=21", "<nil>")
+	load("nothing", "<nil>")
+}
+
+// TestEditedAwait: an editor that prepares sees all Services before the first Load, which
+// has its result, and what the source had in the meantime.
+func TestEditedAwait(t *testing.T) {
+	f := &fakeSource{next: updateOf("db", "web")}
+	e := &fakeEditor{affinity: map[string]int{}}
+	s, _ := editing(t, f, e)
+	e.await = func() {
+		if len(e.edits) != 2 || !f.awaited {
+			t.Errorf("Await was called after edits of %s", e.edits)
+		}
+		e.affinity["web"] = 3
+		e.changed(model.ServiceName{Namespace: "a", Name: "web"})
+		f.next = updateOf("new", "-db")
+		f.changed()
+	}
+	check(t, s.Await(t.Context()))
+	u, err := s.Load()
+	if got := printUpdate(u); err != nil || got != "-db new web=3" {
+		t.Errorf("loaded %q, %v", got, err)
+	}
+}
+
+// TestEditedUnusable: a source that cannot be read at the start is an error of Load, and
+// prepared editors do not hide that.
+func TestEditedUnusable(t *testing.T) {
+	f := &fakeSource{err: errors.New("broken")}
+	s, _ := editing(t, f, &fakeEditor{})
+	check(t, s.Await(t.Context()))
+	if u, err := s.Load(); u != nil || err == nil {
+		t.Errorf("loaded %v, %v", u, err)
+	}
+}
+
+// TestEditedNothing: without editors there is no wrapper, and the API server is found
+// in one.
+func TestEditedNothing(t *testing.T) {
+	c := &Cluster{}
+	if s := Edited(c); s != Source(c) || ClusterOf(s) != c {
+		t.Error("a source without editors is wrapped")
+	}
+	if ClusterOf(Edited(c, &fakeEditor{})) != c || ClusterOf(&fakeSource{}) != nil {
+		t.Error("the API server is not found in its wrapper, or elsewhere")
+	}
+}
+
+// TestLookup: files and clusters return what they have.
+func TestLookup(t *testing.T) {
+	t.Chdir(t.TempDir())
+	check(t, os.WriteFile("a.yaml", fmt.Appendf(nil, followedObjects, 80), 0o600))
+	files, err := Follow(&Files{Paths: []string{"a.yaml"}}, "n1", slog.New(slog.DiscardHandler))
+	check(t, err)
+	cluster := NewCluster(&Client{}, ClusterConfig{Log: slog.New(slog.DiscardHandler)})
+	in, err := (&Files{Paths: []string{"a.yaml"}}).Load()
+	check(t, err)
+	for _, s := range in.Snapshot.Services {
+		cluster.services.objects[cache.ObjectName(s.Name)] = s
+	}
+	for _, s := range in.Snapshot.Slices {
+		cluster.endpoints.add(s)
+	}
+	cluster.synced = true
+	for _, s := range []Source{files, cluster} {
+		u, err := s.Load()
+		check(t, err)
+		web, unknown := model.ServiceName{Namespace: "a", Name: "web"}, model.ServiceName{Namespace: "a", Name: "x"}
+		all, some := s.Lookup(nil), s.Lookup([]model.ServiceName{web, unknown})
+		if len(u.Services) != 2 || len(all) != 2 || len(some) != 1 || some[web].Service == nil || some[web].Service != all[web].Service {
+			t.Errorf("%s: %d Services; all are %v, some %v", s, len(u.Services), slices.Collect(maps.Keys(all)), slices.Collect(maps.Keys(some)))
+		}
+	}
+}
+
+// BenchmarkEdited is the cost of one Service whose edit changes, and of a change that may
+// concern any.
+func BenchmarkEdited(b *testing.B) {
+	for _, n := range []int{10_000, 100_000} {
+		names := make([]string, n)
+		for i := range names {
+			names[i] = fmt.Sprintf("service-%d", i)
+		}
+		f := &fakeSource{next: updateOf(names...), states: make(map[model.ServiceName]model.ServiceState)}
+		e := &fakeEditor{affinity: map[string]int{"service-7": 1}}
+		s := Edited(f, e)
+		if u, err := s.Load(); err != nil || len(u.Services) != n {
+			b.Fatal(err)
+		}
+		run := func(what string, names ...model.ServiceName) {
+			b.Run(fmt.Sprintf("%s-of-%d", what, n), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					e.edits = e.edits[:0]
+					s.(*edited).note(names)
+					if _, err := s.Load(); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+		run("one", model.ServiceName{Namespace: "a", Name: "service-7"})
+		run("any")
+	}
+}
