@@ -295,7 +295,7 @@ func (o *drainOptions) await(ctx context.Context, list drain.List, targets []dra
 			return nil, err
 		}
 		applied, err := drain.FromReport(report.Drained)
-		if err != nil || !report.Pending && applied.Equal(list) {
+		if err != nil || !report.Pending && applied.Equal(list) && (o.undo || inForce(report)) {
 			return report, err
 		}
 		if time.Now().After(deadline) {
@@ -311,6 +311,16 @@ func (o *drainOptions) await(ctx context.Context, list drain.List, targets []dra
 		case <-time.After(forcePause):
 		}
 	}
+}
+
+// inForce reports whether no rule leads new connections to the targets.
+func inForce(r *drain.Report) bool {
+	for _, a := range r.Asked {
+		if slices.ContainsFunc(a.Services, func(e drain.Effect) bool { return !e.Drained }) {
+			return false
+		}
+	}
+	return true
 }
 
 // waitForEnd waits until no connection to the targets is open.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -33,7 +34,8 @@ type Daemon struct {
 	SetVerbosity func(level uint32) error // of the log
 	Log          *slog.Logger
 
-	reads time.Time // when the source is read, if that was postponed
+	reads  time.Time       // when the source is read, if that was postponed
+	drains *drain.Follower // nil: none
 }
 
 // cluster returns the API server that the source reads, or nil.
@@ -72,6 +74,10 @@ func (d *Daemon) Run(ctx context.Context) error {
 		}
 		go func() { cancel(watch.run(ctx)) }()
 	}
+	if err := d.followDrains(); err != nil {
+		return err
+	}
+	d.Source = source.Edited(d.Source, d.editors()...)
 	changes := make(chan struct{}, 1)
 	var requests *metrics.Requests
 	if d.cluster() != nil {
@@ -84,6 +90,14 @@ func (d *Daemon) Run(ctx context.Context) error {
 		return cause // the others ended because of it
 	}
 	return err
+}
+
+// editors returns what changes the endpoints of the source.
+func (d *Daemon) editors() (out []source.Editor) {
+	if d.drains != nil {
+		out = append(out, d.drains)
+	}
+	return out
 }
 
 // signal leaves a value in a channel with room for one.

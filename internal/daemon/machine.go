@@ -34,8 +34,10 @@ func (w *work) endpoints(yield func(netip.Addr) bool) {
 	}
 }
 
-// machineProblems returns what keeps Services from being served, for the status.
-func (w *work) machineProblems() (out []status.Problem) {
+// problems returns what keeps Services from being served, and what is wrong with the list
+// of drained endpoints, for the status.
+func (w *work) problems() []status.Problem {
+	out := w.drainProblems()
 	for _, f := range w.machine.Problems() {
 		out = append(out, status.OfMachine(f.Reason(), f.String()))
 	}

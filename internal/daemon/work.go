@@ -14,6 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
+	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/events"
 	"github.com/nftproxy/nftproxy/internal/health"
 	"github.com/nftproxy/nftproxy/internal/host"
@@ -108,7 +109,7 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 			return s.Since, s.Warnings, s.Err
 		},
 		View: w.agent.View, Names: w.agent.Names, Bindings: scrapes.Bindings,
-		Machine: w.machineProblems, Counted: w.node.Counters, Kernel: scrapes, Log: w.Log,
+		Problems: w.problems, Notes: w.drainNotes, Counted: w.node.Counters, Kernel: scrapes, Log: w.Log,
 	})
 	w.live = live.New(live.Config{Status: w.status, Counted: w.node.Counters, EndpointsCounted: w.node.EndpointCounters, Log: w.Log})
 	w.health = &health.Proxy{
@@ -265,6 +266,7 @@ func (w *work) handleLive(mux *http.ServeMux, p serve.Pages) {
 	links := []serve.Link{
 		{Path: "/status", Text: "what this node serves and whether it is healthy, as JSON (nftproxy status)"},
 		{Path: status.DescribePath, Text: "one Service with its endpoints, as JSON: add ?service=NAMESPACE/NAME (nftproxy describe)"},
+		{Path: drain.Path, Text: "endpoints that are drained on this machine, as JSON (nftproxy drain)"},
 		{Path: live.Path, Text: "connections, changes and problems at present, as JSON (nftproxy top)"},
 		{Path: "/metrics", Text: "metrics for Prometheus"},
 	}
@@ -276,6 +278,7 @@ func (w *work) handleLive(mux *http.ServeMux, p serve.Pages) {
 		links = append([]serve.Link{{Path: web.Path, Text: "connections, changes and problems at present, as a page"}}, links...)
 		mux.Handle(web.Path, guard(web.Handler()))
 	}
+	mux.Handle(drain.Path, guard(http.HandlerFunc(w.serveDrains)))
 	mux.Handle("/{$}", guard(serve.Index("nftproxy on "+w.node.NodeName, append(links, p.Links()...))))
 }
 
