@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -156,19 +157,25 @@ func TestDrainUnderLoad(t *testing.T) {
 	stop := l.load()
 	out := l.succeeds("drain", pod.IPv4.String(), pod.IPv6.String())
 	for _, want := range []string{
-		pod.IPv4.String() + " is drained: no new connections; open: 1 TCP, ", pod.IPv6.String() + " is drained: no new connections; open: 1 TCP, ",
+		regexp.QuoteMeta(pod.IPv4.String()) + " is drained: no new connections; open: [1-9][0-9]* TCP, [1-9][0-9]* UDP", pod.IPv6.String() + " is drained: no new connections; open: [1-9][0-9]* TCP, [1-9][0-9]* UDP",
 		"  Service shop/sticky: 2 of 3 endpoints left\n  Service shop/web: 2 of 3 endpoints left\n",
 	} {
-		if !strings.Contains(out, want) {
+		if !regexp.MustCompile(want).MatchString(out) {
 			t.Errorf("the answer lacks %q:\n%s", want, out)
 		}
 	}
+	eventually(t, "the end of all connections but those that are kept", func() bool {
+		return strings.Count(l.succeeds("drain"), " 1 TCP, ") == len(model.Families)
+	})
 	for _, f := range model.Families {
 		for _, network := range []string{"tcp", "udp"} {
 			if got := l.answering(20, network, webAddresses[f]); got[pod.Name] > 0 || len(got) != 2 {
 				t.Errorf("%s over %s: %v", network, f, got)
 			}
 		}
+	}
+	if out := l.succeeds("describe", "shop/web", "--connections"); len(regexp.MustCompile(` 1 +drained by nftproxy drain`).FindAllString(out, -1)) < 2 {
+		t.Errorf("describe --connections:\n%s", out)
 	}
 	for name, flow := range kept {
 		if a, err := flow.Ask(); err != nil || a.Name != pod.Name {
@@ -375,6 +382,13 @@ func TestDrainFileIsFollowed(t *testing.T) {
 	})
 	if got := l.answering(20, "tcp", webAddresses[model.IPv4]); got[l.Pods[1].Name] > 0 {
 		t.Errorf("while the file is broken: %v", got)
+	}
+	_, metrics := get(t, l.Node.Namespace, "http://127.0.0.1:7011/metrics")
+	if !strings.Contains(metrics, "\nnftproxy_drained_endpoints 1\n") || !strings.Contains(metrics, "\nnftproxy_drain_file_usable 0\n") {
+		t.Error("the metrics lack it")
+	}
+	if out := l.run("status").stdout; !strings.Contains(out, "Endpoint "+b.String()+":8080 of Service shop/web") {
+		t.Errorf("the status lacks the endpoint:\n%s", out)
 	}
 	if r := l.run("drain", a.String()); r.code != exitError || !strings.Contains(r.stderr, "unknown field") {
 		t.Errorf("a broken file is replaced: %s%s", r.stdout, r.stderr)

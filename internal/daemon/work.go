@@ -147,6 +147,9 @@ func (w *work) follow() {
 	w.metrics.FollowAgent(w.agent.State)
 	w.metrics.FollowMachine(w.machine.Counts, machine.ReadConntrack)
 	w.metrics.FollowSource(w.Source.State)
+	if w.drains != nil {
+		w.metrics.FollowDrains(w.drains.Counts)
+	}
 	w.agent.Observers = append(w.agent.Observers, w.metrics.Observe, w.status.Observe, w.live.Observe, w.report, w.synced, w.checkMachine)
 	if w.takeover != nil {
 		w.agent.Observers = append(w.agent.Observers, w.takeover.observe)

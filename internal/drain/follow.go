@@ -55,6 +55,13 @@ func (f *Follower) List() List {
 	return f.list
 }
 
+// Counts returns the number of entries in force, and whether the file can be used.
+func (f *Follower) Counts() (entries int, usable bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.list), f.err == nil
+}
+
 // Path returns the path of the file.
 func (f *Follower) Path() string { return f.path }
 

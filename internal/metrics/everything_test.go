@@ -39,6 +39,7 @@ var everything = sync.OnceValue(func() *metrics.Set {
 	s.FollowCluster(func() source.Counts {
 		return source.Counts{Services: 7, Slices: 9, PendingServices: 2, PendingSlices: 3, Rejected: 1}
 	})
+	s.FollowDrains(func() (int, bool) { return 2, true })
 	s.FollowSource(func() source.State { return source.State{LastSuccess: started, Failures: 5, Warned: 30} })
 	s.FollowConnections(func() ([]status.ServiceCount, error) {
 		return []status.ServiceCount{{Family: model.IPv4, Connections: 1}}, nil
