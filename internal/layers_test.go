@@ -40,6 +40,7 @@ func TestLayers(t *testing.T) {
 		{"serve", nil, []string{}},
 		{"web", nil, []string{}},
 		{"logwriter", nil, []string{}},
+		{"systemd", []string{"terminal"}, []string{"github.com/coreos/go-systemd/v22/daemon", "golang.org/x/sys"}},
 		{"health", []string{"model", "serve"}, []string{}},
 		{"describe", []string{"model", "nft", "render", "plan", "terminal", "suggest"}, []string{}},
 		{"metrics", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "source", "manifest", "status", "suggest", "describe", "changes", "machine", "preflight", "takeover", "xtables"}, nil},

@@ -2,6 +2,8 @@ package test
 
 import (
 	"fmt"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -152,6 +154,38 @@ func TestSourceHash(t *testing.T) {
 	c.apply(s)
 	forEachFlow(t, func(t *testing.T, network string, family model.Family) {
 		onePerClient(t, clients, network, s, family)
+	})
+}
+
+// 3.40: two machines with other names and after other changes send 200 clients to the
+// same endpoints.
+func TestSourceHashOnTwoMachines(t *testing.T) {
+	a := newCluster(t, 6)
+	b := &cluster{netlab.TestLab(t, 6), t, filepath.Join(t.TempDir(), "services.yaml"), clusterCIDR}
+	b.echo(b.Pods...)
+	for _, pods := range [][]int{{0, 1, 2, 3}, {4, 1, 2, 3}, {4, 1, 2}, {4, 1, 2, 0}} {
+		var hosts []*netlab.Host
+		for _, i := range pods {
+			hosts = append(hosts, a.Pods[i])
+		}
+		a.apply(scheduled("source-hash", hosts...))
+	}
+	ofA, ofB := scheduled("source-hash", a.Pods[1:]...), scheduled("source-hash", b.Pods[1:]...)
+	slices.Reverse(ofB.Pods)
+	a.apply(ofA)
+	cmd := b.command("apply")
+	b.write(ofB)
+	cmd.Args[slices.Index(cmd.Args, nodeName)] = "another-node"
+	b.mustRun(0, cmd)
+	clientsA, clientsB := a.crowd(200), b.crowd(200)
+	forEachFlow(t, func(t *testing.T, network string, family model.Family) {
+		inA, inB := bind(t, clientsA, network, ofA.clusterIP(family)), bind(t, clientsB, network, ofB.clusterIP(family))
+		inA.spread(t, ofA.Pods...)
+		for i := range clientsA {
+			if got, want := inB[clientsB[i]], inA[clientsA[i]]; got != want {
+				t.Errorf("client %s: machine b chooses %s, machine a %s", clientsA[i].Address(family), got, want)
+			}
+		}
 	})
 }
 

@@ -59,6 +59,16 @@ type Record struct {
 	// Server is what the API server spends on all watchers.
 	Server *Server `json:"server,omitempty"`
 	Soak   *Soak   `json:"soak,omitempty"`
+
+	// Place names the machine if it is a virtual one, whose figures compare only with
+	// each other.
+	Place string `json:"place,omitempty"`
+	// Cost is the processor time of one operation, in seconds, for all processes that
+	// take part in it.
+	Cost *Distribution `json:"cost,omitempty"`
+	// Tail are the 99th percentiles of the runs, in seconds.
+	Tail     *Distribution `json:"tail,omitempty"`
+	Failover *Failover     `json:"failover,omitempty"`
 }
 
 // Program is what was measured.
@@ -141,6 +151,19 @@ const (
 	// WatchRollout replaces the 100 pods of a Service by 400 changes of its slice.
 	WatchRollout Operation = "rolling update of 100 endpoints"
 
+	// BalancedConnection is a request over a connection of its own, BalancedRequest one
+	// over a connection that is kept, and BalancedGigabit so much data, all of them
+	// through a load balancer.
+	BalancedConnection Operation = "connection through a balancer"
+	BalancedRequest    Operation = "request through a balancer"
+	BalancedGigabit    Operation = "Gbit through a balancer"
+	// BalancerStart is from the start of the process until the last service answers.
+	BalancerStart Operation = "start of a balancer"
+	// BalancerChange is from the change of a service until the new endpoint answers.
+	BalancerChange Operation = "endpoint of a balancer replaced"
+	// BalancerFailover is the failure of one of three servers.
+	BalancerFailover Operation = "server of a balancer fails"
+
 	// NodePods replaces pods of a node that has 250, without pause.
 	NodePods Operation = "pods of a full node replaced without pause"
 )
@@ -189,8 +212,18 @@ type Memory struct {
 	HeapInUse uint64 `json:"heapInUse,omitempty"`
 	// Live is the size of the objects on the heap; zero: not known.
 	Live uint64 `json:"live,omitempty"`
+	// Kernel is what the kernel has allocated meanwhile; zero: not known.
+	Kernel int64 `json:"kernel,omitempty"`
 	// Started is VmRSS after the start, before any change; zero: not known.
 	Started uint64 `json:"started,omitempty"`
+}
+
+// Failover is what the failure of one of three servers costs. Seconds of the record
+// is when the last request began that failed, after the failure.
+type Failover struct {
+	Requests *Distribution `json:"requests"` // that began after the failure
+	Failed   *Distribution `json:"failed"`
+	Slowest  *Distribution `json:"slowest"` // answer, in seconds
 }
 
 // Soak is a long run under changes, traffic, restarts and disturbances.

@@ -98,9 +98,7 @@ func (o *checkOptions) use(c *cobra.Command) (machine.Use, error) {
 	}
 	use := useOf(cfg)
 	// A configuration file of kube-proxy may name no kubeconfig: in a pod it has none.
-	if use.Cluster, err = o.usesCluster(cfg); err != nil {
-		return use, err
-	}
+	use.Cluster = o.origin(cfg).cluster
 	if len(o.files) == 0 {
 		use.Cluster = use.Cluster || cfg.File != nil || os.Getenv("KUBERNETES_SERVICE_HOST") != ""
 		return use, nil

@@ -89,12 +89,11 @@ func TestCheckFiles(t *testing.T) {
 
 func TestCheckUsage(t *testing.T) {
 	for args, want := range map[string]string{
-		"-o yaml":                       `--output: unknown format "yaml": use text or json`,
-		"--color=red":                   "--color",
-		"-f /nowhere.yaml":              "/nowhere.yaml",
-		"--config /nowhere.conf":        "/nowhere.conf",
-		"services.yaml":                 "unexpected argument",
-		"-f x.yaml --kubeconfig=config": "exclude each other",
+		"-o yaml":                `--output: unknown format "yaml": use text or json`,
+		"--color=red":            "--color",
+		"-f /nowhere.yaml":       "/nowhere.yaml",
+		"--config /nowhere.conf": "/nowhere.conf",
+		"services.yaml":          "unexpected argument",
 	} {
 		if r := execute("", append([]string{"check"}, strings.Fields(args)...)...); r.code != exitError || !strings.Contains(r.stderr, want) {
 			t.Errorf("%s: %+v, want %q", args, r, want)

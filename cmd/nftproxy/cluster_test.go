@@ -28,7 +28,6 @@ func TestClusterErrors(t *testing.T) {
 		{"missing", []string{"--kubeconfig", filepath.Join(dir, "none")}, "no such file or directory"},
 		{"broken", []string{"--kubeconfig", write("broken", "a: [")}, "--kubeconfig: "},
 		{"empty", []string{"--kubeconfig", write("empty", "{}")}, "names no API server"},
-		{"file as well", []string{"-f", "services.yaml", "--master", "https://127.0.0.1:6443"}, "-f and --kubeconfig exclude each other"},
 		{"negative burst", []string{"--master", "https://127.0.0.1:6443", "--kube-api-burst", "-1"}, "--kube-api-burst: -1 is negative"},
 		{"no period", []string{"--master", "https://127.0.0.1:6443", "--min-sync-period", "soon"}, "--min-sync-period"},
 	} {

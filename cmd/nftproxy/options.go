@@ -68,16 +68,17 @@ func (o *options) start(c *cobra.Command) (*config.Config, *slog.Logger, error) 
 	return cfg, log, nil
 }
 
-// usesCluster reports whether the objects come from an API server: there are no
-// files, and one is named or this is a pod.
-func (o *options) usesCluster(cfg *config.Config) (bool, error) {
+// origin says where the objects come from.
+type origin struct{ files, cluster bool }
+
+// origin returns where the objects come from: files, an API server that a flag names,
+// or both; without both the API server that the configuration names or that runs this
+// pod.
+func (o *options) origin(cfg *config.Config) origin {
 	if len(o.files) == 0 {
-		return cfg.NamesCluster() || os.Getenv("KUBERNETES_SERVICE_HOST") != "", nil
+		return origin{cluster: cfg.NamesCluster() || os.Getenv("KUBERNETES_SERVICE_HOST") != ""}
 	}
-	if o.settings.Given("kubeconfig") || o.settings.Given("master") {
-		return false, errors.New("-f and --kubeconfig exclude each other: objects come from files or from an API server")
-	}
-	return false, nil
+	return origin{files: true, cluster: o.settings.Given("kubeconfig") || o.settings.Given("master")}
 }
 
 func (o *options) source(stdin io.Reader, cfg *config.Config) (*source.Files, error) {
@@ -141,25 +142,47 @@ func openCluster(cfg *config.Config, log *slog.Logger) (*source.Cluster, error) 
 	if err != nil {
 		return nil, err
 	}
-	// Messages of client-go with verbosity n have level -n.
-	klog.SetSlogLogger(log.With("library", "client-go"))
-	return source.NewCluster(client, source.ClusterConfig{NodeConfig: cfg.Node, ProxyName: cfg.Own.ServiceProxyName, Log: log}), nil
+	return clusterOf(client, cfg, log), nil
 }
 
+func clusterOf(client *source.Client, cfg *config.Config, log *slog.Logger) *source.Cluster {
+	// Messages of client-go with verbosity n have level -n.
+	klog.SetSlogLogger(log.With("library", "client-go"))
+	return source.NewCluster(client, source.ClusterConfig{NodeConfig: cfg.Node, ProxyName: cfg.Own.ServiceProxyName, Log: log})
+}
+
+// objects reads the objects of files, of an API server, or of both.
 func (o *options) objects(c *cobra.Command, cfg *config.Config, log *slog.Logger) (*model.Snapshot, error) {
-	switch uses, err := o.usesCluster(cfg); {
-	case err != nil:
+	from := o.origin(cfg)
+	if !from.cluster {
+		return o.filed(c, cfg, log)
+	}
+	cluster, err := openCluster(cfg, log)
+	if err != nil {
 		return nil, err
-	case uses:
-		cluster, err := openCluster(cfg, log)
-		if err != nil {
+	}
+	files := &model.Snapshot{}
+	if from.files {
+		if files, err = o.filed(c, cfg, log); err != nil {
 			return nil, err
 		}
-		o.phase(c, "reading the API server")
-		snapshot, err := cluster.Read(c.Context())
-		o.warnings.count += cluster.State().Warned // the log has them
-		return snapshot, err
 	}
+	o.phase(c, "reading the API server")
+	snapshot, err := cluster.Read(c.Context())
+	o.warnings.count += cluster.State().Warned // the log has them
+	if err != nil {
+		return nil, err
+	}
+	joined, hidden := source.JoinSnapshots(files, snapshot)
+	for _, warning := range hidden {
+		log.Warn(warning)
+	}
+	o.warnings.count += len(hidden)
+	return joined, nil
+}
+
+// filed reads the objects of files.
+func (o *options) filed(c *cobra.Command, cfg *config.Config, log *slog.Logger) (*model.Snapshot, error) {
 	files, err := o.source(c.InOrStdin(), cfg)
 	if err != nil {
 		return nil, err

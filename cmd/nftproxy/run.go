@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"os/signal"
 	"slices"
 	"syscall"
@@ -12,6 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/daemon"
 	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/systemd"
 )
 
 const runName = "run"
@@ -27,7 +29,7 @@ type runOptions struct {
 func runCommand() *cobra.Command {
 	var o runOptions
 	c := &cobra.Command{
-		Use:   runName + " -f FILE | --kubeconfig FILE | --config FILE",
+		Use:   runName + " [-f FILE] [--kubeconfig FILE | --config FILE]",
 		Short: "Keep the kernel in sync with a file or a cluster",
 		Long: `Apply the files, then watch them and apply every change immediately. An invalid
 file is reported and changes nothing: the current rules stay in place.
@@ -35,6 +37,10 @@ file is reported and changes nothing: the current rules stay in place.
 With --kubeconfig, --master, or in a pod without -f, follow the API server of a
 Kubernetes cluster instead. Nothing is applied before all Services and
 EndpointSlices are known, and the rules stay while the server is unavailable.
+
+With -f and --kubeconfig, or --master, serve both: for the address of the API
+servers themselves, which the files define. After a boot the files are served
+before the API server is reachable; of a Service in both, that of the files.
 
 The flags are those of kube-proxy, including those without an effect here.
 --config takes its configuration file, which then overrides the flags that it
@@ -54,6 +60,7 @@ Exit code: 0 ended by a signal, or done with --cleanup, --init-only or
 		Example: `  nftproxy run -f services.yaml
   nftproxy run -f /etc/nftproxy/ --cluster-cidr 10.128.0.0/9,fd00:10:128::/48
   nftproxy run --kubeconfig /etc/kubernetes/kubeconfig --hostname-override node-1 --cluster-cidr 10.128.0.0/9
+  nftproxy run -f /etc/nftproxy/apiserver.yaml --kubeconfig /etc/kubernetes/kubelet.conf
   nftproxy run --config /var/lib/kube-proxy/config.conf --hostname-override node-1
   nftproxy run --cluster-cidr 10.128.0.0/9 --write-config-to config.conf`,
 		Args: runArguments,
@@ -78,10 +85,15 @@ func runArguments(c *cobra.Command, args []string) error {
 	return noArguments(c, slices.DeleteFunc(slices.Clone(args), func(a string) bool { return a == "" }))
 }
 
-func (o *runOptions) run(c *cobra.Command) error {
+func (o *runOptions) run(c *cobra.Command) (err error) {
 	if o.version.asked() {
 		return o.version.write(c)
 	}
+	defer func() {
+		if err != nil {
+			systemd.Failed(err)
+		}
+	}()
 	cfg, log, err := o.start(c)
 	switch {
 	case err != nil:
@@ -106,6 +118,11 @@ func (o *runOptions) run(c *cobra.Command) error {
 		},
 		Log: log,
 	}
+	if systemd.Supervised() {
+		hangup := make(chan os.Signal, 1)
+		signal.Notify(hangup, syscall.SIGHUP)
+		d.Reload = hangup
+	}
 	if err := o.addSource(c, d); err != nil {
 		return err
 	}
@@ -126,33 +143,48 @@ func (o *runOptions) usable() error {
 	if err != nil {
 		return err
 	}
-	switch uses, err := o.usesCluster(cfg); {
-	case err != nil:
-		return err
-	case uses:
+	if from := o.origin(cfg); from.cluster && !from.files {
 		return access(cfg).Check()
 	}
 	return nil
 }
 
-func (o *runOptions) addSource(c *cobra.Command, d *daemon.Daemon) error {
-	uses, err := o.usesCluster(d.Config)
-	if err != nil {
+// addSource sets what the daemon follows. With files, nothing of the API server needs
+// to exist at the start: the files may be what makes it reachable.
+func (o *runOptions) addSource(c *cobra.Command, d *daemon.Daemon) (err error) {
+	from := o.origin(d.Config)
+	if !from.cluster {
+		o.settings.WithoutCluster(d.Config)
+		d.Source, err = o.follow(c, d)
 		return err
 	}
-	if !uses {
-		o.settings.WithoutCluster(d.Config)
-		files, err := o.source(c.InOrStdin(), d.Config)
-		if err != nil {
+	api := access(d.Config)
+	if !from.files {
+		if d.Source, err = openCluster(d.Config, d.Log); err != nil {
 			return err
 		}
-		d.Source, err = source.Follow(files, d.Config.Node.NodeName, d.Log)
-		return err
-	}
-	if d.Source, err = openCluster(d.Config, d.Log); err != nil {
+	} else if d.Source, err = o.join(c, d, &api); err != nil {
 		return err
 	}
 	// Events have a client of their own because each client has a rate limit.
-	d.Events, err = access(d.Config).Group(d.Log, eventsv1.SchemeGroupVersion, &eventsv1.Event{})
-	return err
+	d.Events = api.DeferredGroup(d.Log, eventsv1.SchemeGroupVersion, &eventsv1.Event{})
+	return nil
+}
+
+func (o *runOptions) follow(c *cobra.Command, d *daemon.Daemon) (source.Source, error) {
+	files, err := o.source(c.InOrStdin(), d.Config)
+	if err != nil {
+		return nil, err
+	}
+	return source.Follow(files, d.Config.Node.NodeName, d.Log)
+}
+
+// join returns the source of files and an API server, and sets how that is dialed.
+func (o *runOptions) join(c *cobra.Command, d *daemon.Daemon, api *source.Access) (source.Source, error) {
+	files, err := o.follow(c, d)
+	if err != nil {
+		return nil, err
+	}
+	api.Dialer = source.NewDialer()
+	return source.Join(files, clusterOf(api.Deferred(d.Log), d.Config, d.Log), api.Dialer), nil
 }

@@ -48,7 +48,11 @@ type Config struct {
 	// Syncing, if set, is held from before the rules change until the observers
 	// have returned.
 	Syncing sync.Locker
-	Log     *slog.Logger
+	// Beat, if set, is called every BeatPeriod by the loop itself, and during a long
+	// load: without calls the loop hangs. It must not block.
+	Beat       func()
+	BeatPeriod time.Duration
+	Log        *slog.Logger
 }
 
 // DefaultSyncPeriod is the SyncPeriod of kube-proxy.
@@ -311,7 +315,7 @@ func (a *Agent) load(s *Sync) (err error) {
 		routes = render.Added(base)
 	}
 	rules, parts := render.Load(base, routes)
-	if s.Plan, err = a.Applier.Load(paced(parts, len(routes), a.Log)); err != nil {
+	if s.Plan, err = a.Applier.Load(paced(parts, len(routes), a.beat, a.Log)); err != nil {
 		return err
 	}
 	a.rules, a.compared = rules, time.Now()

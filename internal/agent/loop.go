@@ -35,21 +35,33 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer a.affinity.running.Wait()
 	l := a.newLoop()
 	defer l.check.Stop()
+	if a.Beat != nil && a.BeatPeriod > 0 {
+		beats := time.NewTicker(a.BeatPeriod)
+		defer beats.Stop()
+		l.beats = beats.C
+	}
 	for l.run(Start); l.step(ctx); {
 	}
 	return nil
 }
 
+func (a *Agent) beat() {
+	if a.Beat != nil {
+		a.Beat()
+	}
+}
+
 // loop has the timers of [Agent.Run]; a nil channel is not set. At rest only check
-// is, and crowding while a Service has session affinity.
+// is, crowding while a Service has session affinity, and beats under a watchdog.
 type loop struct {
 	*Agent
-	retry, due, repair, crowding <-chan time.Time
-	check                        *time.Timer
-	wait                         time.Duration // before the next retry
-	last                         time.Time     // end of the last sync
-	dueAt                        time.Time
-	unusable                     error // of the last attempt to load the source
+	retry, due, repair, crowding, beats <-chan time.Time
+
+	check    *time.Timer
+	wait     time.Duration // before the next retry
+	last     time.Time     // end of the last sync
+	dueAt    time.Time
+	unusable error // of the last attempt to load the source
 }
 
 func (a *Agent) newLoop() *loop {
@@ -61,6 +73,8 @@ func (l *loop) step(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
 		return false
+	case <-l.beats:
+		l.beat()
 	case <-l.crowding:
 		l.crowding = nil
 		l.checkAffinity()

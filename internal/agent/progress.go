@@ -25,11 +25,13 @@ func (a *Agent) firstLoad() (*model.Update, error) {
 // loadPace is the time between two log lines about a load (12.68).
 const loadPace = 5 * time.Second
 
-// paced logs now and then how many frontends the parts of a load have so far.
-func paced(parts iter.Seq[nft.Delta], total int, log *slog.Logger) iter.Seq[nft.Delta] {
+// paced calls beat for each part of a load, and logs now and then how many frontends
+// the parts have so far.
+func paced(parts iter.Seq[nft.Delta], total int, beat func(), log *slog.Logger) iter.Seq[nft.Delta] {
 	return func(yield func(nft.Delta) bool) {
 		frontends, last := 0, time.Now()
 		for part := range parts {
+			beat()
 			if now := time.Now(); now.Sub(last) >= loadPace {
 				log.Info("loading rules", "frontends", frontends, "of", total)
 				last = now

@@ -32,8 +32,8 @@ func TestPaced(t *testing.T) {
 					}
 				}
 			}
-			n := 0
-			for range paced(parts, 10*c.parts, slog.New(slog.NewTextHandler(&log, nil))) {
+			n, beats := 0, 0
+			for range paced(parts, 10*c.parts, func() { beats++ }, slog.New(slog.NewTextHandler(&log, nil))) {
 				n++
 				time.Sleep(2 * time.Second)
 			}
@@ -42,8 +42,8 @@ func TestPaced(t *testing.T) {
 				_, rest, _ := strings.Cut(line, `msg="loading rules" `)
 				got += rest
 			}
-			if n != c.parts || got != c.want {
-				t.Errorf("%d of %d parts, %q", n, c.parts, got)
+			if n != c.parts || beats != n || got != c.want {
+				t.Errorf("%d of %d parts, %d beats, %q", n, c.parts, beats, got)
 			}
 		})
 	}

@@ -17,7 +17,7 @@ const (
 	before    presence = 1 << iota // it has routes before the sync
 	after                          // and after it
 	differing                      // clients may notice the change of one
-	whole                          // its ClusterIP comes or goes
+	whole                          // its ClusterIP comes or goes, or it has none
 )
 
 // Services returns the Services with a route that this sync changes so that clients
@@ -38,7 +38,7 @@ func (s *Sync) sortServices() {
 		if r == nil {
 			return
 		}
-		if p |= differs; r.Kind == model.ClusterIP {
+		if p |= differs; r.Kind == model.ClusterIP || r.Service.NoClusterIP {
 			p |= whole
 		}
 		found[r.Service.Name] |= p

@@ -132,6 +132,7 @@ func TestChanges(t *testing.T) {
 		{"scheduler of the node", ", annotations: {nftproxy.dev/scheduler: random}", "", "~ shop/cart: scheduler random → round-robin", ""},
 		{"policy", "clusterIP: 10.96.0.11", "clusterIP: 10.96.0.11\n  externalTrafficPolicy: Local\n  healthCheckNodePort: 32000",
 			"~ shop/cart: external traffic policy Cluster → Local", ""},
+		{"client addresses", "annotations: {", "annotations: {nftproxy.dev/client-addresses: keep, ", "~ shop/cart: client addresses masqueraded → kept", ""},
 		{"internal policy", "clusterIP: 10.96.0.11", "clusterIP: 10.96.0.11\n  internalTrafficPolicy: Local",
 			"~ shop/cart: 1 endpoint not used on this node (10.0.0.5:8080); internal traffic policy Cluster → Local", "~ shop/cart: 1 endpoint removed (10.0.0.5:8080)"},
 		{"source ranges", "192.0.2.0/24", "192.0.2.0/25, 198.51.100.0/24", "~ shop/cart: source ranges: 192.0.2.0/25, 198.51.100.0/24 added, 192.0.2.0/24 removed", ""},

@@ -18,7 +18,9 @@ type frontend struct {
 	affinity time.Duration
 	// scheduler is DefaultScheduler if it is unknown because there is no choice.
 	scheduler     model.Scheduler
-	local         bool           // external policy Local
+	local         bool // external policy Local
+	localUnknown  bool // rules of a frontend that rejects do not show local
+	masquerading  model.Masquerading
 	internalLocal bool           // internal policy Local, if known
 	ranges        []netip.Prefix // sorted
 	endpoints     []endpoint     // for connections from anywhere, sorted

@@ -106,17 +106,13 @@ func (r *rules) frontend(of model.Frontend) *frontend {
 	inside := r.lane(nft.ServicesMap, e.Value.Class, of)
 	outside := inside
 	bindings := nft.AffinityMap
-	if s := r.Set(nft.LocalFrontendsSet); s != nil {
-		if _, f.local = s.Find(of); f.local {
-			bindings = nft.LocalAffinityMap
-		}
-	}
-	if s := r.Set(nft.LocalServicesMap); s != nil {
-		if e, ok := s.Find(of); ok {
-			outside = r.lane(nft.LocalServicesMap, e.Value.Class, of)
-		}
+	if e, ok := r.find(nft.LocalServicesMap, of); ok {
+		outside = r.lane(nft.LocalServicesMap, e.Value.Class, of)
+		f.local, bindings = true, nft.LocalAffinityMap
 	}
 	f.inside, f.outside = inside.verdict, outside.verdict
+	f.localUnknown = f.inside == model.Reject
+	f.masquerading = r.masquerading(of)
 	for _, e := range r.slotsOf(of) {
 		if inside.Has(e.Key.Slot) || outside.Has(e.Key.Slot) {
 			f.endpoints = append(f.endpoints, endpoint{e.Value.Endpoint, 1})
@@ -128,6 +124,24 @@ func (r *rules) frontend(of model.Frontend) *frontend {
 	f.affinity, _ = r.AffinityTimeout(bindings, of)
 	f.endpoints = count(f.endpoints)
 	return f
+}
+
+func (r *rules) find(set string, f model.Frontend) (*nft.Element, bool) {
+	s := r.Set(set)
+	if s == nil {
+		return nil, false
+	}
+	return s.Find(f)
+}
+
+func (r *rules) masquerading(f model.Frontend) model.Masquerading {
+	if _, ok := r.find(nft.MasqFrontendsSet, f); ok {
+		return model.MasqueradeAll
+	}
+	if _, ok := r.find(nft.LocalFrontendsSet, f); ok {
+		return model.MasqueradeNode
+	}
+	return model.MasqueradeNone
 }
 
 // slotsOf returns the elements of the slots of a frontend.

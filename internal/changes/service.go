@@ -40,6 +40,8 @@ const (
 	KindSourceRanges Kind = "sourceRanges"
 	KindMoved        Kind = "moved" // a frontend belongs to another Service
 	KindRules        Kind = "rules" // nothing that clients notice
+
+	KindClientAddresses Kind = "clientAddresses"
 )
 
 // Detail is one thing that changes, in words and as data.

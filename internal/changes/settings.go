@@ -39,7 +39,12 @@ func (p pair) settings() (out []Detail) {
 		change(KindScheduler, "scheduler", a.scheduler.String(), b.scheduler.String(), "")
 	}
 	change(KindPolicy, "internal traffic policy", policy(a.internalLocal), policy(b.internalLocal), "")
-	change(KindPolicy, "external traffic policy", policy(a.local), policy(b.local), "")
+	if !a.localUnknown && !b.localUnknown {
+		change(KindPolicy, "external traffic policy", policy(a.local), policy(b.local), "")
+	}
+	if a.forwards() && b.forwards() && a.local == b.local && a.kind == b.kind { // else it follows from that
+		change(KindClientAddresses, "client addresses", clients(a.masquerading), clients(b.masquerading), "established connections keep theirs")
+	}
 	added, removed := without(b.ranges, a.ranges), without(a.ranges, b.ranges)
 	if len(added)+len(removed) == 0 {
 		return out
@@ -83,6 +88,14 @@ func policy(local bool) string {
 		return model.PolicyLocal.String()
 	}
 	return model.PolicyCluster.String()
+}
+
+// clients says which source address endpoints see.
+func clients(m model.Masquerading) string {
+	if m == model.MasqueradeAll {
+		return "masqueraded"
+	}
+	return "kept"
 }
 
 // without returns the ranges in a that are not in b.

@@ -8,13 +8,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"time"
 
-	"k8s.io/client-go/rest"
-
-	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/drain"
+	"github.com/nftproxy/nftproxy/internal/events"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -28,11 +27,14 @@ type Daemon struct {
 	// of the configuration file.
 	Usable       func() error
 	Source       source.Source
-	Events       rest.Interface // nil: there is no API server
+	Events       events.Connect // nil: there is no API server
 	Version      string
 	Flags        func() map[string]string // in effect, for /flagz
 	SetVerbosity func(level uint32) error // of the log
-	Log          *slog.Logger
+	// Reload has a value when the source is to be read again without a known change.
+	// Nil: never.
+	Reload <-chan os.Signal
+	Log    *slog.Logger
 
 	reads  time.Time       // when the source is read, if that was postponed
 	drains *drain.Follower // nil: none
@@ -77,13 +79,18 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if err := d.followDrains(); err != nil {
 		return err
 	}
-	d.Source = source.Edited(d.Source, d.editors()...)
 	changes := make(chan struct{}, 1)
 	var requests *metrics.Requests
 	if d.cluster() != nil {
 		requests = metrics.CountRequests() // before the first of them
 		d.postpone()
 	}
+	if j, ok := d.Source.(*source.Joined); ok {
+		if j.Keep = hasRules(); j.Keep {
+			d.Log.Info("the rules of an earlier run stay until the files and the API server have been read")
+		}
+	}
+	d.Source = source.Edited(d.Source, d.editors()...)
 	go func() { cancel(d.Source.Run(ctx, func() { signal(changes) })) }()
 	err := d.run(ctx, cancel, requests, changes)
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
@@ -144,14 +151,15 @@ func (d *Daemon) run(ctx context.Context, cancel context.CancelCauseFunc, reques
 	if !owns {
 		w.watch(ctx, rules)
 	}
-	forward(ctx, changes, w.agent)
+	w.forward(ctx, changes)
 	w.events.Starting()
 	return w.agent.Run(ctx)
 }
 
-// forward notifies the agent of changes of the source until ctx ends. Earlier changes
-// do not matter: the agent has not read the source yet.
-func forward(ctx context.Context, changes <-chan struct{}, a *agent.Agent) {
+// forward notifies the agent of changes of the source, and of requests to read it
+// again, until ctx ends. Earlier changes do not matter: the agent has not read the
+// source yet.
+func (w *work) forward(ctx context.Context, changes <-chan struct{}) {
 	select {
 	case <-changes:
 	default:
@@ -161,9 +169,11 @@ func forward(ctx context.Context, changes <-chan struct{}, a *agent.Agent) {
 			select {
 			case <-ctx.Done():
 				return
+			case s := <-w.Reload:
+				w.Log.Info("reading the source again", "reason", s.String()+" signal received")
 			case <-changes:
-				a.Changed()
 			}
+			w.agent.Changed()
 		}
 	}()
 }

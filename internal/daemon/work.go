@@ -26,6 +26,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/preflight"
 	"github.com/nftproxy/nftproxy/internal/serve"
 	"github.com/nftproxy/nftproxy/internal/status"
+	"github.com/nftproxy/nftproxy/internal/systemd"
 	"github.com/nftproxy/nftproxy/internal/takeover"
 	"github.com/nftproxy/nftproxy/internal/web"
 )
@@ -46,6 +47,7 @@ type work struct {
 	interfaces *host.Interfaces
 	takeover   *kubeProxyCleanup // nil unless this process replaces kube-proxy
 	machine    *machine.Monitor
+	systemd    *systemd.Notifier
 }
 
 // sockets are the connections to nf_tables.
@@ -56,7 +58,7 @@ type sockets struct {
 }
 
 func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets) *work {
-	w := &work{Daemon: d, node: d.Config.Node, events: new(events.Recorder)}
+	w := &work{Daemon: d, node: d.Config.Node, events: new(events.Recorder), systemd: systemd.New(d.Log)}
 	w.node.Families, w.node.EndpointCounters = families, d.Config.Own.EndpointMetrics
 	w.node.Counters = d.Config.Own.ServiceMetrics || d.Config.Own.EndpointMetrics
 	if d.Events != nil {
@@ -89,7 +91,7 @@ func (w *work) newAgent(s sockets) *agent.Agent {
 	}
 	return agent.New(agent.Config{
 		Await:         w.Source.Await,
-		Load:          w.Source.Load,
+		Load:          w.load,
 		Node:          w.node,
 		Interfaces:    w.interfaces,
 		Applier:       applier,
@@ -97,6 +99,8 @@ func (w *work) newAgent(s sockets) *agent.Agent {
 		MinSyncPeriod: w.Config.MinSyncPeriod(),
 		SyncPeriod:    w.Config.SyncPeriod(),
 		Syncing:       w.cleaner.Still(),
+		Beat:          w.systemd.Beat,
+		BeatPeriod:    w.systemd.BeatPeriod(),
 		Log:           w.Log,
 	})
 }
@@ -154,6 +158,7 @@ func (w *work) follow() {
 	if w.takeover != nil {
 		w.agent.Observers = append(w.agent.Observers, w.takeover.observe)
 	}
+	w.agent.Observers = append(w.agent.Observers, w.notify) // the others have seen the rules
 }
 
 // healthy returns the state of the proxy for health checks of Services; nil without a
@@ -215,6 +220,7 @@ const profileTime = 10 * time.Minute
 func (w *work) serve(ctx context.Context, cancel context.CancelCauseFunc) (wait func()) {
 	var all sync.WaitGroup
 	all.Go(func() { w.cleaner.Run(ctx) })
+	all.Go(func() { w.systemd.Run(ctx, w.status.Line) })
 	run := func(name, address string, handler http.Handler, timeout time.Duration, reason string) {
 		if address == "" {
 			return

@@ -23,16 +23,20 @@ type Service struct {
 	Name      string `json:"name"`
 	Node      string `json:"node,omitempty"`
 	Zone      string `json:"zone,omitempty"` // of the node
-	// InternalPolicy is for the ClusterIP, ExternalPolicy for other addresses.
+	// InternalPolicy is for the ClusterIP, absent without one, ExternalPolicy for other
+	// addresses.
 	InternalPolicy  string         `json:"internalTrafficPolicy,omitempty"`
 	ExternalPolicy  string         `json:"externalTrafficPolicy,omitempty"`
 	AffinitySeconds float64        `json:"affinitySeconds,omitempty"` // after the last new connection of a client
 	Clients         *Clients       `json:"clients,omitempty"`
 	Scheduler       string         `json:"scheduler,omitempty"`
 	SourceRanges    []netip.Prefix `json:"sourceRanges,omitempty"` // for the load balancer addresses
-	HealthCheck     *HealthCheck   `json:"healthCheck,omitempty"`
-	Slices          []string       `json:"endpointSlices,omitempty"`
-	Ports           []Port         `json:"ports"`
+	// ClientAddresses is keep or masquerade; absent: that depends on the kind of frontend
+	// and on the policies.
+	ClientAddresses string       `json:"clientAddresses,omitempty"`
+	HealthCheck     *HealthCheck `json:"healthCheck,omitempty"`
+	Slices          []string     `json:"endpointSlices,omitempty"`
+	Ports           []Port       `json:"ports"`
 	// Notices are what cannot be served as asked, Warnings what the source says about
 	// its objects.
 	Notices  []string `json:"notices,omitempty"`
@@ -67,7 +71,7 @@ type Change struct {
 type Port struct {
 	Name      string     `json:"name,omitempty"`
 	Protocol  string     `json:"protocol"`
-	Port      uint16     `json:"port,omitempty"` // of the ClusterIP
+	Port      uint16     `json:"port,omitempty"` // of all addresses except NodePorts
 	NodePort  uint16     `json:"nodePort,omitempty"`
 	Frontends []Frontend `json:"frontends"`
 	Endpoints []Endpoint `json:"endpoints,omitempty"`

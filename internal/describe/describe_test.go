@@ -26,6 +26,10 @@ func randomWorld(r *rand.Rand) *model.Snapshot {
 	if r.IntN(2) == 0 {
 		s.External = &model.External{ExternalIPs: []netip.Addr{netip.MustParseAddr("198.51.100.7")}}
 	}
+	if r.IntN(4) == 0 {
+		s.External = &model.External{LoadBalancerIPs: s.ClusterIPs}
+		s.ClusterIPs, s.NoClusterIP = nil, true
+	}
 	slice := &model.EndpointSlice{Namespace: web.Namespace, Name: "web-1", Service: web.Name, Family: model.IPv4,
 		Ports: []model.EndpointPort{{Name: "http", Protocol: model.TCP, Port: 8080}}}
 	for i := range r.IntN(6) {

@@ -126,6 +126,12 @@ func (p *printer) settings(s *Service) {
 	if len(s.SourceRanges) > 0 {
 		p.Fact("allowed", "%s at load balancer IPs", strings.Trim(strings.ReplaceAll(fmt.Sprint(s.SourceRanges), " ", ", "), "[]"))
 	}
+	switch s.ClientAddresses {
+	case model.KeepClientAddresses.String():
+		p.Fact("clients", "keep their address: answers of endpoints must return through this machine")
+	case model.MasqueradeClientAddresses.String():
+		p.Fact("clients", "are masqueraded: endpoints see an address of this machine")
+	}
 	if h := s.HealthCheck; h != nil {
 		var counts []string
 		for _, f := range slices.Sorted(maps.Keys(h.Endpoints)) {

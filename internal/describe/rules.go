@@ -78,10 +78,10 @@ func (r *rulesOf) add(s *Service, p *Port, e *nft.Element, kind model.Kind) {
 		s.AffinitySeconds = t.Seconds()
 	}
 	switch kind {
-	case model.ClusterIP:
-		p.Port = key.Port
 	case model.NodePort:
 		p.NodePort = key.Port
+	default:
+		p.Port = key.Port
 	}
 	p.Frontends = append(p.Frontends, f)
 	p.merge(inside, outside, model.FamilyOf(key.Address))

@@ -12,8 +12,11 @@ import (
 func FromView(v *model.View) *Service {
 	s := &Service{
 		Namespace: v.Service.Name.Namespace, Name: v.Service.Name.Name, Node: v.Node.Name, Zone: v.Node.Zone,
-		InternalPolicy: v.Service.InternalPolicy.String(), AffinitySeconds: v.Service.AffinityTimeout.Seconds(), Scheduler: v.Scheduler.String(),
+		ClientAddresses: v.Service.ClientAddresses.String(), AffinitySeconds: v.Service.AffinityTimeout.Seconds(), Scheduler: v.Scheduler.String(),
 		Ports: []Port{},
+	}
+	if !v.Service.NoClusterIP {
+		s.InternalPolicy = v.Service.InternalPolicy.String()
 	}
 	external := slices.ContainsFunc(v.Claims, func(c model.ViewedClaim) bool { return c.Route.Kind != model.ClusterIP })
 	if external {
@@ -85,7 +88,9 @@ func frontendOf(c model.ViewedClaim) Frontend {
 func endpointsOf(v *model.View, routes []*model.Route, f model.Family) []Endpoint {
 	port, choice := routes[0].PortName(), routes[0].Choice
 	inside, outside := routes[0].InsidePolicy(), model.PolicyCluster // the first one is that of the ClusterIP
+	external := false
 	for _, r := range routes {
+		external = external || r.Kind != model.ClusterIP
 		if r.Local() {
 			outside = model.PolicyLocal
 		}
@@ -101,7 +106,7 @@ func endpointsOf(v *model.View, routes []*model.Route, f model.Family) []Endpoin
 	for _, e := range all {
 		d := endpointOf(e, f)
 		d.Inside = within.of(e)
-		if len(routes) > 1 && inside != outside {
+		if external && inside != outside {
 			share := without.of(e)
 			d.Outside = &share
 		}

@@ -47,12 +47,16 @@ type Recorder struct {
 	noticed map[model.Notice]bool // the last set
 }
 
+// Connect returns the client that writes events. It is called for each attempt: the
+// kubeconfig of a new node may not exist yet.
+type Connect func() (rest.Interface, error)
+
 // New returns a recorder for the node of that name that works until ctx ends. The
 // client should be a separate one: many events would delay other requests, because
 // each client has a rate limit.
-func New(ctx context.Context, client rest.Interface, node string, log *slog.Logger) *Recorder {
+func New(ctx context.Context, connect Connect, node string, log *slog.Logger) *Recorder {
 	queue := make(chan *eventsv1.Event, maxQueued)
-	w := &writer{client: client, log: log, series: make(map[kind]*eventsv1.Event)}
+	w := &writer{connect: connect, log: log, series: make(map[kind]*eventsv1.Event)}
 	go w.run(ctx, queue)
 	return &Recorder{queue: queue, node: node}
 }

@@ -57,7 +57,7 @@ func newServer(t *testing.T) *server {
 	return s
 }
 
-func client(t *testing.T, c *rest.Config) rest.Interface {
+func client(t *testing.T, c *rest.Config) Connect {
 	t.Helper()
 	c.QPS = -1 // no limit
 	c.ContentType = runtime.ContentTypeJSON
@@ -65,7 +65,7 @@ func client(t *testing.T, c *rest.Config) rest.Interface {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return out.RESTClient()
+	return func() (rest.Interface, error) { return out.RESTClient(), nil }
 }
 
 // recorder returns one that writes to the server.

@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/rest"
 )
 
 const (
@@ -29,7 +28,7 @@ const (
 // writer writes events one after the other. The first event of a kind becomes an
 // object; those that follow make it a series and are only counted.
 type writer struct {
-	client  rest.Interface
+	connect Connect
 	log     *slog.Logger
 	failing bool
 	series  map[kind]*eventsv1.Event
@@ -110,17 +109,21 @@ func (w *writer) write(ctx context.Context, e *eventsv1.Event, since metav1.Micr
 // send makes one attempt: it counts at the event of a series, unless that is gone.
 func (w *writer) send(ctx context.Context, e *eventsv1.Event) error {
 	const resource = "events"
+	client, err := w.connect()
+	if err != nil {
+		return err
+	}
 	if e.Series != nil {
 		patch, err := json.Marshal(map[string]any{"series": e.Series})
 		if err != nil {
 			return err
 		}
-		err = w.client.Patch(types.StrategicMergePatchType).Namespace(e.Namespace).Resource(resource).Name(e.Name).Body(patch).Do(ctx).Error()
+		err = client.Patch(types.StrategicMergePatchType).Namespace(e.Namespace).Resource(resource).Name(e.Name).Body(patch).Do(ctx).Error()
 		if !apierrors.IsNotFound(err) {
 			return err
 		}
 	}
-	err := w.client.Post().Namespace(e.Namespace).Resource(resource).Body(e).Do(ctx).Error()
+	err = client.Post().Namespace(e.Namespace).Resource(resource).Body(e).Do(ctx).Error()
 	if apierrors.IsAlreadyExists(err) {
 		return nil // an attempt without an answer
 	}

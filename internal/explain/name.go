@@ -46,8 +46,8 @@ type Served struct {
 }
 
 // Packet returns the packet to ask about among the frontends of the Service: to its
-// ClusterIP over IPv4, or of the family that is preferred. The remarks say what else could
-// be meant.
+// ClusterIP over IPv4, or of the family that is preferred; without ClusterIP, to another
+// address. The remarks say what else could be meant.
 func (n Name) Packet(all []Served, prefer model.Family) (p Packet, remarks []string, err error) {
 	if isICMP(n.Protocol) {
 		return n.ping(all, prefer)
@@ -92,18 +92,30 @@ func boolOrder(a, b bool) int {
 
 func isICMP(protocol string) bool { return protocol == "icmp" || protocol == "icmpv6" }
 
-// ping returns the packet to the ClusterIP, which has no port.
+// ping returns the packet to the ClusterIP, which has no port, or else to another
+// address.
 func (n Name) ping(all []Served, prefer model.Family) (p Packet, remarks []string, err error) {
 	if n.Protocol == "icmpv6" {
 		prefer = model.IPv6
 	}
+	of := mainKind(all)
 	for _, s := range all {
-		if s.Kind == model.ClusterIP && model.FamilyOf(s.Frontend.Address) == prefer {
+		if s.Kind == of && model.FamilyOf(s.Frontend.Address) == prefer {
 			p, err := Parse(n.Protocol, s.Frontend.Address.String())
 			return p, nil, err
 		}
 	}
-	return p, nil, fmt.Errorf("%s has no ClusterIP of %s", n.Service, prefer)
+	return p, nil, fmt.Errorf("%s has no %s of %s", n.Service, of, prefer)
+}
+
+// mainKind returns the kind that comes first: a Service without ClusterIP has load
+// balancer addresses.
+func mainKind(all []Served) model.Kind {
+	first := model.NodePort
+	for _, s := range all {
+		first = min(first, s.Kind)
+	}
+	return first
 }
 
 // candidates returns the frontends of the protocol and port.
@@ -111,8 +123,9 @@ func (n Name) candidates(all []Served) ([]Served, error) {
 	protocol, _ := ParseProtocol(n.Protocol) // 0 matches any
 	var known []string
 	var out []Served
+	of := mainKind(all)
 	for _, s := range all {
-		if s.Kind == model.ClusterIP {
+		if s.Kind == of {
 			known = append(known, portText(s))
 		}
 		if protocol != 0 && s.Frontend.Protocol != protocol {

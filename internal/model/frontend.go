@@ -75,6 +75,29 @@ func (r *Route) Local() bool {
 	return r.Kind != ClusterIP && r.Service.ExternalPolicy == PolicyLocal
 }
 
+// Masquerading is for which clients of a frontend the source is masqueraded. The
+// rules for ClusterIPs apply in addition.
+type Masquerading uint8
+
+const (
+	MasqueradeNone Masquerading = iota
+	MasqueradeNode              // connections of the node itself
+	MasqueradeAll               // every connection
+)
+
+// Masquerading returns for which clients the source is masqueraded (table 4-A, 1.42).
+func (r *Route) Masquerading() Masquerading {
+	switch {
+	case r.Service.ClientAddresses == MasqueradeClientAddresses:
+		return MasqueradeAll
+	case r.Kind == ClusterIP:
+		return MasqueradeNone
+	case r.Local() || r.Service.ClientAddresses == KeepClientAddresses:
+		return MasqueradeNode
+	}
+	return MasqueradeAll
+}
+
 // Inside returns the decision for connections from a pod or from the node itself.
 func (r *Route) Inside() Decision { return r.Choice.Decide(r.InsidePolicy()) }
 
@@ -102,10 +125,10 @@ func RouteService(s *Service, slices []*EndpointSlice, l *Locality) []Route {
 	var few [4]slicePort // the common case
 	ports := newSlicePorts(few[:0], slices)
 	for _, f := range Families {
-		clusterIP, ok := s.ClusterIP(f)
-		if !ok {
+		if _, ok := s.primary(f); !ok {
 			continue
 		}
+		clusterIP, hasClusterIP := s.ClusterIP(f)
 		ranges := l.sourceRanges(s, f)
 		for i := range s.Ports {
 			p := &s.Ports[i]
@@ -117,8 +140,13 @@ func RouteService(s *Service, slices []*EndpointSlice, l *Locality) []Route {
 					}
 				}
 			}
-			add(ClusterIP, p.Port, nil, clusterIP)
+			if hasClusterIP {
+				add(ClusterIP, p.Port, nil, clusterIP)
+			}
 			add(LoadBalancerIP, p.Port, ranges, external.LoadBalancerIPs...)
+			if s.NoClusterIP {
+				continue
+			}
 			if !l.NoExternalIPs {
 				add(ExternalIP, p.Port, nil, external.ExternalIPs...)
 			}

@@ -157,3 +157,66 @@ func TestFamilies(t *testing.T) {
 		t.Errorf("the Service of the snapshot has %d ClusterIPs left", n)
 	}
 }
+
+// alone is a Service that is served on its load balancer addresses only (1.40).
+func alone() *Service {
+	s := web()
+	s.ClusterIPs, s.NoClusterIP = nil, true
+	s.External = &External{LoadBalancerIPs: []netip.Addr{
+		netip.MustParseAddr("203.0.113.10"), netip.MustParseAddr("2001:db8::10"), netip.MustParseAddr("203.0.113.11")}}
+	return s
+}
+
+// TestLoadBalancerAlone: 1.40. Numbers that count a service port once in each family do
+// so, whatever the number of addresses.
+func TestLoadBalancerAlone(t *testing.T) {
+	s := alone()
+	s.Ports[0].NodePort = 30080
+	s.External.ExternalIPs = []netip.Addr{netip.MustParseAddr("203.0.113.12")}
+	r := resolve(s, slice("10.0.0.1=ready@node-2", http, dns))
+	if len(r.Routes) != 6 || len(r.ClusterIPs) != 0 || len(r.Notices) != 0 {
+		t.Errorf("routes %v, ClusterIPs %v, notices %v", r.Routes, r.ClusterIPs, r.Notices)
+	}
+	if want := (WithoutLocal{External: 2}); r.WithoutLocal[IPv4] != want {
+		t.Errorf("without local endpoints: %v, want %v", r.WithoutLocal[IPv4], want)
+	}
+	r = resolve(alone(), slice("10.0.0.1=ready@node-1", http, dns))
+	if got := fmt.Sprint(r.HealthChecks[0].Endpoints); got != "map[IPv4:1 IPv6:0]" {
+		t.Errorf("health check: %s", got)
+	}
+	in := &Snapshot{Services: []*Service{alone()}}
+	r = Resolve(in, Config{NodeName: "node-1", Families: []Family{IPv6}})
+	if len(r.Routes) != 2 || FamilyOf(r.Routes[0].Frontend.Address) != IPv6 || len(in.Services[0].External.LoadBalancerIPs) != 3 {
+		t.Errorf("with IPv6 alone: %v", r.Routes)
+	}
+	// A ClusterIP of a family that the node lacks is no reason to serve the other addresses.
+	s = web()
+	s.External = alone().External
+	s.ClusterIPs = s.ClusterIPs[1:]
+	if r = Resolve(&Snapshot{Services: []*Service{s}}, Config{Families: []Family{IPv4}}); len(r.Routes) != 0 {
+		t.Errorf("without the family of the ClusterIP: %v", r.Routes)
+	}
+}
+
+// TestMasquerading: table 4-A, 1.42.
+func TestMasquerading(t *testing.T) {
+	const none, node, all = MasqueradeNone, MasqueradeNode, MasqueradeAll
+	for _, c := range []struct {
+		addresses ClientAddresses
+		policy    Policy
+		want      [2]Masquerading // at a ClusterIP, at other addresses
+	}{
+		{DefaultClientAddresses, PolicyCluster, [2]Masquerading{none, all}},
+		{DefaultClientAddresses, PolicyLocal, [2]Masquerading{none, node}},
+		{KeepClientAddresses, PolicyCluster, [2]Masquerading{none, node}},
+		{KeepClientAddresses, PolicyLocal, [2]Masquerading{none, node}},
+		{MasqueradeClientAddresses, PolicyCluster, [2]Masquerading{all, all}},
+		{MasqueradeClientAddresses, PolicyLocal, [2]Masquerading{all, all}},
+	} {
+		s := &Service{ClientAddresses: c.addresses, ExternalPolicy: c.policy}
+		clusterIP, external := Route{Service: s}, Route{Service: s, Kind: ExternalIP}
+		if got := [2]Masquerading{clusterIP.Masquerading(), external.Masquerading()}; got != c.want {
+			t.Errorf("%q, policy %s: %v, want %v", c.addresses, c.policy, got, c.want)
+		}
+	}
+}

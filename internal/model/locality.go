@@ -171,7 +171,7 @@ func healthCheck(s *Service, routes []Route) HealthCheck {
 	h := HealthCheck{s.Name, s.HealthCheckNodePort, make(map[Family]int)}
 	local := make(map[netip.Addr]struct{})
 	for i := range routes {
-		if routes[i].Kind != ClusterIP { // shares the choice of its service port
+		if !routes[i].isPrimary() { // shares the choice of its service port
 			continue
 		}
 		choice := routes[i].Choice
@@ -184,7 +184,7 @@ func healthCheck(s *Service, routes []Route) HealthCheck {
 			}
 		}
 	}
-	for _, ip := range s.ClusterIPs {
+	for _, ip := range s.primaries() {
 		h.Endpoints[FamilyOf(ip)] = 0
 	}
 	for a := range local {
@@ -200,13 +200,23 @@ type WithoutLocal struct {
 	External int // by externalTrafficPolicy
 }
 
-// withoutLocal counts the service port of a route: with that for its ClusterIP, of which
+// isPrimary reports whether a route is the one that stands for its service port in a
+// family: that for the ClusterIP, or else for the first load balancer address.
+func (r *Route) isPrimary() bool {
+	if !r.Service.NoClusterIP {
+		return r.Kind == ClusterIP
+	}
+	a, _ := r.Service.primary(FamilyOf(r.Frontend.Address))
+	return a == r.Frontend.Address
+}
+
+// withoutLocal counts the service port of a route: with its primary route, of which
 // there is one in each family.
 func (r *Route) withoutLocal() (n WithoutLocal) {
-	if r.Kind != ClusterIP || r.Choice.Decide(PolicyLocal).Verdict != Drop {
+	if !r.isPrimary() || r.Choice.Decide(PolicyLocal).Verdict != Drop {
 		return n
 	}
-	if r.Service.InternalPolicy == PolicyLocal {
+	if r.Kind == ClusterIP && r.Service.InternalPolicy == PolicyLocal {
 		n.Internal = 1
 	}
 	if r.Service.ExternalPolicy == PolicyLocal {

@@ -157,7 +157,7 @@ func nodePortNotices(s *Service, l *Locality) []Notice {
 		return nil
 	}
 	var out []Notice
-	for _, ip := range s.ClusterIPs {
+	for _, ip := range s.ClusterIPs { // without one, there are no NodePorts
 		f := FamilyOf(ip)
 		if _, ok := l.Node.primaryAddress(f); !ok && !slices.ContainsFunc(l.NodePortAddresses, func(a netip.Addr) bool { return FamilyOf(a) == f }) {
 			out = append(out, notice(s.Name.Object(), NoNodePortAddress,

@@ -72,7 +72,7 @@ type Service struct {
 	// 1970; zero means unknown and counts as youngest.
 	Created int64
 	// ClusterIPs holds at most one address of each family. A family without a
-	// ClusterIP is not served (1.15).
+	// ClusterIP is not served (1.15), unless NoClusterIP is set.
 	ClusterIPs []netip.Addr
 	External   *External // nil: none. Most Services have only a ClusterIP.
 	Ports      []ServicePort
@@ -82,8 +82,40 @@ type Service struct {
 	InternalPolicy      Policy // for the ClusterIP (4.11)
 	ExternalPolicy      Policy // for other addresses: the effective one (1.27)
 	Scheduler           Scheduler
+	ClientAddresses     ClientAddresses
 	HealthCheckNodePort uint16 // zero unless 1.29 applies
-	Check               *Check // health check of each endpoint; nil: none
+	// NoClusterIP is set for a Service that is served on its load balancer addresses
+	// only, in the families of these (1.40).
+	NoClusterIP bool
+	Check       *Check // health check of each endpoint; nil: none
+	// EndpointsFrom is the Service of a cluster whose endpoints a Service of files has
+	// in addition to its own; nil: none.
+	EndpointsFrom *ServiceName
+}
+
+// ClientAddresses is whether endpoints see the addresses of clients.
+type ClientAddresses uint8
+
+const (
+	DefaultClientAddresses    ClientAddresses = iota // by the kind of frontend and the policies (table 4-A)
+	KeepClientAddresses                              // those of all clients except the node itself
+	MasqueradeClientAddresses                        // none: connections come from the node
+)
+
+var clientAddressesNames = map[string]ClientAddresses{"keep": KeepClientAddresses, "masquerade": MasqueradeClientAddresses}
+
+// String returns the name, or nothing for the default.
+func (c ClientAddresses) String() string {
+	return [...]string{KeepClientAddresses: "keep", MasqueradeClientAddresses: "masquerade"}[c]
+}
+
+// ParseClientAddresses parses "keep" or "masquerade".
+func ParseClientAddresses(name string) (ClientAddresses, error) {
+	c, ok := clientAddressesNames[name]
+	if !ok {
+		return DefaultClientAddresses, fmt.Errorf("unknown value %q: use keep or masquerade", name)
+	}
+	return c, nil
 }
 
 // External holds the addresses of a Service for clients outside of the cluster.
@@ -104,6 +136,13 @@ func (s *Service) external() External {
 	return *s.External
 }
 
+// Serves reports whether clients dial the Service at an address: a ClusterIP, an
+// external IP or that of a load balancer.
+func (s *Service) Serves(a netip.Addr) bool {
+	e := s.external()
+	return slices.Contains(s.ClusterIPs, a) || slices.Contains(e.ExternalIPs, a) || slices.Contains(e.LoadBalancerIPs, a)
+}
+
 // ServicePort is one entry of a Service's ports.
 type ServicePort struct {
 	Name     string // may be empty (1.10)
@@ -122,15 +161,40 @@ func (s *Service) ClusterIP(f Family) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
+// primaries are the addresses that determine the families of the Service: the
+// ClusterIPs, or else the load balancer addresses.
+func (s *Service) primaries() []netip.Addr {
+	if s.NoClusterIP {
+		return s.external().LoadBalancerIPs
+	}
+	return s.ClusterIPs
+}
+
+// primary returns the first of these addresses in family f.
+func (s *Service) primary(f Family) (netip.Addr, bool) {
+	for _, a := range s.primaries() {
+		if FamilyOf(a) == f {
+			return a, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
 // only returns the Service restricted to these families; none: all. Removing the
-// ClusterIP of a family is sufficient (1.15).
+// addresses that determine the families is sufficient (1.15).
 func (s *Service) only(families []Family) *Service {
 	foreign := func(a netip.Addr) bool { return !slices.Contains(families, FamilyOf(a)) }
-	if len(families) == 0 || !slices.ContainsFunc(s.ClusterIPs, foreign) {
+	if len(families) == 0 || !slices.ContainsFunc(s.primaries(), foreign) {
 		return s
 	}
-	limited := *s
-	limited.ClusterIPs = slices.DeleteFunc(slices.Clone(s.ClusterIPs), foreign)
+	limited, kept := *s, slices.DeleteFunc(slices.Clone(s.primaries()), foreign)
+	if !s.NoClusterIP {
+		limited.ClusterIPs = kept
+		return &limited
+	}
+	external := s.external()
+	external.LoadBalancerIPs = kept
+	limited.External = &external
 	return &limited
 }
 

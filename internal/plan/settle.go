@@ -12,7 +12,8 @@ import (
 // have in current. New endpoints take the slots of removed ones. The slot of an
 // endpoint within a lane has no meaning, so both rulesets do the same. But
 // replacing an endpoint then changes one element, where render's order would move
-// many.
+// many. Frontends with the scheduler source-hash keep render's order: their slots decide
+// which clients an endpoint gets, on every machine alike.
 //
 // Settle is idempotent, and changes nothing for an empty current ruleset. It does
 // not modify desired; the result shares its parts.
@@ -60,6 +61,10 @@ func settleSet(current, desired *nft.Set, l *Lanes) *nft.Set {
 		}
 		if len(cur) > 0 && cur[0].Key.Frontend() == frontend {
 			before, cur = CutFrontend(cur)
+		}
+		if l.hashes(frontend) {
+			out.Elements = append(out.Elements, group...)
+			continue
 		}
 		for _, border := range l.borders(frontend) {
 			n := slices.IndexFunc(group, func(e nft.Element) bool { return e.Key.Slot >= border })
@@ -142,6 +147,16 @@ func (l *Lanes) borders(f model.Frontend) []uint32 {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// hashes reports whether a lane of a frontend chooses slots by a hash of the client.
+func (l *Lanes) hashes(f model.Frontend) bool {
+	for _, name := range []string{nft.ServicesMap, nft.LocalServicesMap} {
+		if slots, ok := l.Of(name, f); ok && slots.Scheduler == model.SourceHash {
+			return true
+		}
+	}
+	return false
 }
 
 // CutFrontend splits off the elements of the first frontend.

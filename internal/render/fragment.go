@@ -49,6 +49,7 @@ type layoutKey struct {
 	choice *model.Choice
 	inside model.Policy
 	local  bool // outside has a list of its own
+	hashed bool // by the scheduler, which may change while the choice does not
 }
 
 func (c *composer) add(set string, e nft.Element) {
@@ -91,13 +92,18 @@ func (c *composer) slots(key nft.Key, first uint32, endpoints []netip.AddrPort) 
 }
 
 func (c *composer) layout(r *model.Route, inside, outside []model.Endpoint) layout {
-	key := layoutKey{r.Choice, r.InsidePolicy(), r.Local()}
+	scheduler := c.schedulerOf(r)
+	key := layoutKey{r.Choice, r.InsidePolicy(), r.Local(), scheduler == model.SourceHash}
 	l, ok := c.layouts[key]
 	if !ok {
-		l = newLayout(c.node, r.PortName(), inside, outside)
+		l = newLayout(c.node, r.PortName(), scheduler, inside, outside)
 		c.layouts[key] = l
 	}
 	return l
+}
+
+func (c *composer) schedulerOf(r *model.Route) model.Scheduler {
+	return cmp.Or(r.Service.Scheduler, c.scheduler)
 }
 
 // class returns the class of a frontend, and adds the lanes that it leads to.
@@ -108,7 +114,7 @@ func (c *composer) class(r *model.Route, v model.Verdict, s span) nft.Class {
 	case model.Drop:
 		return dropped
 	}
-	use := laneUse{lane: laneFor(r.PortName(), cmp.Or(r.Service.Scheduler, c.scheduler), s)}
+	use := laneUse{lane: laneFor(r.PortName(), c.schedulerOf(r), s)}
 	use.lane.wildcard = r.Frontend.Address.IsUnspecified()
 	if a := affinityOf(r); a != (affinity{}) {
 		use.bindings = a.bindings()
@@ -127,12 +133,14 @@ func (c *composer) class(r *model.Route, v model.Verdict, s span) nft.Class {
 // masquerading lists frontends behind which the source is masqueraded, always or for
 // connections of the node itself (table 4-A).
 func (c *composer) masquerading(r *model.Route) {
-	if r.Kind == model.ClusterIP {
+	set := ""
+	switch r.Masquerading() {
+	case model.MasqueradeNone:
 		return
-	}
-	set := nft.MasqFrontendsSet
-	if r.Local() {
+	case model.MasqueradeNode:
 		set = nft.LocalFrontendsSet
+	case model.MasqueradeAll:
+		set = nft.MasqFrontendsSet
 	}
 	c.add(set, nft.Element{Key: nft.FrontendKey(r.Frontend)})
 }

@@ -86,7 +86,7 @@ func TestNodesStartDifferently(t *testing.T) {
 	}
 	first := make(map[netip.AddrPort]int)
 	for i := range 3000 {
-		l := newLayout(fmt.Sprintf("node-%d", i), portName("web"), endpoints, nil)
+		l := newLayout(fmt.Sprintf("node-%d", i), portName("web"), model.RoundRobin, endpoints, nil)
 		first[l.slots[0]]++
 		sorted := slices.Clone(l.slots)
 		slices.SortFunc(sorted, netip.AddrPort.Compare)

@@ -183,7 +183,7 @@ func postrouting(f model.Family, r *model.Routing) *nft.Chain {
 }
 
 // masqueradeExternal masquerades traffic to external addresses and NodePorts: all of
-// it, or with policy Local that of the node itself.
+// it, or that of the node itself where clients keep their address.
 func masqueradeExternal(frontend nft.Concat) []nft.Rule {
 	var rules []nft.Rule
 	for _, p := range model.Protocols {

@@ -28,7 +28,7 @@ const (
 
 // newLayout lays out the endpoints of a service port on a node. outside is empty if
 // all clients have the same endpoints.
-func newLayout(node string, port model.PortName, inside, outside []model.Endpoint) layout {
+func newLayout(node string, port model.PortName, scheduler model.Scheduler, inside, outside []model.Endpoint) layout {
 	isIn := func(list []model.Endpoint) func(model.Endpoint) bool {
 		in := make(map[netip.AddrPort]bool, len(list))
 		for _, e := range list {
@@ -38,7 +38,12 @@ func newLayout(node string, port model.PortName, inside, outside []model.Endpoin
 	}
 	scale := newScale(inside, outside)
 	spread := func(in []model.Endpoint, keep func(model.Endpoint) bool) []netip.AddrPort {
-		all := weighted(shuffle(node, port, in, keep), scale)
+		var all []netip.AddrPort
+		if scheduler == model.SourceHash {
+			all = hashed(in, keep, scale)
+		} else {
+			all = weighted(shuffle(node, port, in, keep), scale)
+		}
 		return all[:min(len(all), maxSlots)]
 	}
 	all := func(model.Endpoint) bool { return true }

@@ -55,7 +55,7 @@ func TestLayout(t *testing.T) {
 		{"nothing", "", "", "", "", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l := newLayout("node-1", portName("web"), list(c.in), list(c.out))
+			l := newLayout("node-1", portName("web"), model.RoundRobin, list(c.in), list(c.out))
 			if got := letters(l, l.inside); got != c.wantInside {
 				t.Errorf("inside: %q, want %q", got, c.wantInside)
 			}
@@ -104,7 +104,7 @@ func TestSlotsAreBounded(t *testing.T) {
 				a := netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})
 				endpoints = append(endpoints, model.Endpoint{Host: &model.Host{Address: a, Weight: c.weight(i)}, Port: 80})
 			}
-			l := newLayout("node-1", portName("web"), endpoints, endpoints[:1])
+			l := newLayout("node-1", portName("web"), model.RoundRobin, endpoints, endpoints[:1])
 			if len(l.slots) > slotsFor(c.endpoints) {
 				t.Errorf("%d slots, want no more than %d", len(l.slots), slotsFor(c.endpoints))
 			}

@@ -23,6 +23,11 @@ const (
 	// scheduler of the node.
 	annotationScheduler = annotationDomain + "scheduler"
 
+	// annotationClientAddresses on a Service says whether endpoints see the addresses
+	// of clients: keep or masquerade. The default depends on the kind of frontend and
+	// on the policies (table 4-A).
+	annotationClientAddresses = annotationDomain + "client-addresses"
+
 	// annotationWeight on an EndpointSlice or Endpoints object sets the shares of
 	// new connections relative to the other endpoints, from 0 to 100. An endpoint
 	// of weight 0 gets no new connections; the default is 1.
@@ -74,6 +79,19 @@ func (f *findings) scheduler(m *metav1.ObjectMeta) model.Scheduler {
 			"is unknown: the default is used; "+oneOf("round-robin", "random", "source-hash"))
 	}
 	return s
+}
+
+// clientAddresses reads whether endpoints see the addresses of clients.
+func (f *findings) clientAddresses(m *metav1.ObjectMeta) model.ClientAddresses {
+	text, given := m.Annotations[annotationClientAddresses]
+	if !given {
+		return model.DefaultClientAddresses
+	}
+	c, err := model.ParseClientAddresses(text)
+	if err != nil {
+		f.warn(annotationField(annotationClientAddresses), text, "is unknown: the default is used; "+oneOf("keep", "masquerade"))
+	}
+	return c
 }
 
 // numbering is an annotation that gives endpoints a number each.

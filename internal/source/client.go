@@ -1,9 +1,11 @@
 package source
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -12,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -26,6 +29,8 @@ type Access struct {
 	// kubeconfig. Without both this is a pod.
 	Master    string
 	UserAgent string
+	// Dialer connects to the API server; nil: the one of the standard library.
+	Dialer *Dialer
 }
 
 // Client reads the objects that a [Cluster] follows. It knows no other kinds: the
@@ -55,6 +60,71 @@ func newClient(c *rest.Config) (*Client, error) {
 		Nodes:        core.reader("nodes", "Node", &corev1.Node{}),
 		ServiceCIDRs: networking.reader("servicecidrs", "ServiceCIDR", &networkingv1.ServiceCIDR{}),
 	}, nil
+}
+
+// Deferred returns a client that reads the kubeconfig when it is used first, and again
+// until that succeeds: the file may not exist yet.
+func (a Access) Deferred(log *slog.Logger) *Client {
+	client := untilSuccess(func() (*Client, error) { return a.Client(log) })
+	reader := func(of func(*Client) Reader) Reader {
+		return deferred(func() (Reader, error) {
+			c, err := client()
+			if err != nil {
+				return nil, err
+			}
+			return of(c), nil
+		})
+	}
+	return &Client{
+		Services:     reader(func(c *Client) Reader { return c.Services }),
+		Slices:       reader(func(c *Client) Reader { return c.Slices }),
+		Nodes:        reader(func(c *Client) Reader { return c.Nodes }),
+		ServiceCIDRs: reader(func(c *Client) Reader { return c.ServiceCIDRs }),
+	}
+}
+
+// untilSuccess returns a function that calls get until that returns no error, and then
+// returns the result. It is safe for concurrent use.
+func untilSuccess[T any](get func() (T, error)) func() (T, error) {
+	var mu sync.Mutex
+	var result T
+	done := false
+	return func() (T, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		var err error
+		if !done {
+			result, err = get()
+			done = err == nil
+		}
+		return result, err
+	}
+}
+
+// deferred is a Reader that is known later.
+type deferred func() (Reader, error)
+
+// List implements [Reader].
+func (d deferred) List(ctx context.Context, o metav1.ListOptions, each func(runtime.Object) error) (metav1.ListMeta, error) {
+	r, err := d()
+	if err != nil {
+		return metav1.ListMeta{}, err
+	}
+	return r.List(ctx, o, each)
+}
+
+// Watch implements [Reader].
+func (d deferred) Watch(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
+	r, err := d()
+	if err != nil {
+		return nil, err
+	}
+	return r.Watch(ctx, o)
+}
+
+// DeferredGroup returns Group, called until it succeeds.
+func (a Access) DeferredGroup(log *slog.Logger, version schema.GroupVersion, kinds ...runtime.Object) func() (rest.Interface, error) {
+	return untilSuccess(func() (rest.Interface, error) { return a.Group(log, version, kinds...) })
 }
 
 // Group returns a client for objects of one API group, with a limit of requests of
@@ -126,6 +196,9 @@ func (a Access) restConfig(log *slog.Logger) (*rest.Config, error) {
 		c.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(c.QPS, c.Burst)
 	}
 	c.UserAgent = a.UserAgent
+	if a.Dialer != nil {
+		c.Dial = a.Dialer.DialContext
+	}
 	c.Wrap(endSilence(maxSilence, log))
 	c.Wrap(resumeWatches)
 	return c, nil

@@ -71,7 +71,7 @@ func NewCluster(client *Client, config ClusterConfig) *Cluster {
 		events: newClusterEvents(), endpoints: make(sliceIndex),
 	}
 	c.services = newClusterStore(c, "Service", func(s *corev1.Service) (*model.Service, []*FieldError) {
-		return notFromServer(ConvertService(s, config.ProxyName))
+		return ofCluster(notFromServer(ConvertService(s, config.ProxyName)))
 	})
 	c.slices = newClusterStore(c, "EndpointSlice", ConvertEndpointSlice)
 	c.nodes = newClusterStore(c, "Node", ConvertNode)

@@ -58,6 +58,13 @@ func (c *Cluster) Lookup(names []model.ServiceName) map[model.ServiceName]model.
 	return out
 }
 
+// state returns the state of a Service, which the next update may still report.
+func (c *Cluster) state(name model.ServiceName) model.ServiceState {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.current(name)
+}
+
 // Snapshot returns the current state of the cluster, without an effect on Load.
 // Its objects are shared: they must not be changed. It is an error before Await
 // returns nil.

@@ -20,7 +20,8 @@ const maxAffinitySeconds = 86400
 
 // ConvertService converts a Service for the proxy called proxyName. The result
 // is nil where the Service is not proxied: another proxy's (1.1, 1.2), headless
-// or without ClusterIP (1.6), or ExternalName (1.7). It never changes s (2.25).
+// (1.6), without any address that may serve (1.40), or ExternalName (1.7). It never
+// changes s (2.25).
 //
 // The Services of a proxy with a name are those whose label
 // service.kubernetes.io/service-proxy-name has exactly that value; those of a
@@ -35,7 +36,7 @@ func ConvertService(s *corev1.Service, proxyName string) (*model.Service, []*Fie
 	if !servedBy(proxyName, s.Labels) || !c.proxied() || !named {
 		return nil, c.findings
 	}
-	c.unknownAnnotations(&s.ObjectMeta, annotationScheduler, annotationCheck)
+	c.unknownAnnotations(&s.ObjectMeta, annotationScheduler, annotationClientAddresses, annotationCheck, annotationEndpointsFrom)
 	service := &model.Service{
 		Name:                model.ServiceName{Namespace: namespace(&s.ObjectMeta), Name: s.Name},
 		Created:             created(s),
@@ -46,7 +47,10 @@ func ConvertService(s *corev1.Service, proxyName string) (*model.Service, []*Fie
 		ExternalPolicy:      c.externalPolicy(),
 		AffinityTimeout:     c.affinityTimeout(),
 		Scheduler:           c.scheduler(&s.ObjectMeta),
+		ClientAddresses:     c.clientAddresses(&s.ObjectMeta),
+		NoClusterIP:         s.Spec.ClusterIP == "",
 		HealthCheckNodePort: c.healthCheckNodePort(),
+		EndpointsFrom:       c.endpointsFrom(&s.ObjectMeta),
 	}
 	service.Check = c.check(&s.ObjectMeta, service.Ports)
 	return service, c.findings
@@ -90,13 +94,37 @@ func (c *serviceConverter) proxied() bool {
 	case corev1.ClusterIPNone:
 		return false
 	case "":
+		return c.balanced()
+	}
+	return true
+}
+
+// balanced reports whether a Service without ClusterIP has load balancer addresses,
+// on which alone it is served (1.40).
+func (c *serviceConverter) balanced() bool {
+	isVIP := func(in corev1.LoadBalancerIngress) bool {
+		return in.IP != "" && valueOr(in.IPMode, corev1.LoadBalancerIPModeVIP) == corev1.LoadBalancerIPModeVIP
+	}
+	if c.spec.Type != corev1.ServiceTypeLoadBalancer || !slices.ContainsFunc(c.ingress, isVIP) {
 		c.warn("spec.clusterIP", nil, `missing: nothing of this Service is served; give it an address, or "None"`)
 		return false
+	}
+	const advice = "is not served: without clusterIP, only the addresses of status.loadBalancer.ingress are; give the Service a clusterIP, or remove this"
+	if len(c.spec.ExternalIPs) > 0 {
+		c.warn("spec.externalIPs", nil, advice)
+	}
+	for i, p := range c.spec.Ports {
+		if p.NodePort != 0 {
+			c.warn(fmt.Sprintf("spec.ports[%d].nodePort", i), p.NodePort, advice)
+		}
 	}
 	return true
 }
 
 func (c *serviceConverter) clusterIPs() (out []netip.Addr) {
+	if c.spec.ClusterIP == "" {
+		return nil
+	}
 	if len(c.spec.IPFamilies) == 0 {
 		return appendParsed(&c.findings, out, "spec.clusterIP", c.spec.ClusterIP, parseFrontend)
 	}

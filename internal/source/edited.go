@@ -47,6 +47,8 @@ func ClusterOf(s Source) *Cluster {
 	switch s := s.(type) {
 	case *Cluster:
 		return s
+	case *Joined:
+		return s.cluster
 	case *edited:
 		return ClusterOf(s.Source)
 	}

@@ -89,7 +89,7 @@ func farmService(i int, b [Traits]byte) *model.Service {
 		ClusterIPs:      [][]netip.Addr{{v4}, {v6}, {v4, v6}, {v6, other}, nil}[b[1]%5],
 		AffinityTimeout: []time.Duration{0, time.Second, 90 * time.Second, 3 * time.Hour, 24 * time.Hour}[b[5]%5],
 		InternalPolicy:  model.Policy(b[4] & 1), ExternalPolicy: model.Policy(b[4] >> 1 & 1),
-		Scheduler: model.Scheduler(b[6] % 4),
+		Scheduler: model.Scheduler(b[6] % 4), ClientAddresses: model.ClientAddresses(b[6] / 4 % 3), NoClusterIP: b[1]%10 == 9,
 		External: &model.External{
 			ExternalIPs:     [][]netip.Addr{nil, {Addr("203.0.113.1")}, {Addr("203.0.113.2"), Addr("203.0.113.2")}, {other}, {Addr("2001:db8:2::1"), Addr("203.0.113.1")}}[b[7]%5],
 			LoadBalancerIPs: [][]netip.Addr{nil, {Addr("198.51.100.1")}, {Addr("203.0.113.1")}, {Addr("2001:db8:1::1"), Addr("198.51.100.2")}}[b[8]%4],

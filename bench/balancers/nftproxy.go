@@ -1,0 +1,114 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+)
+
+// nftproxyPath is the program that is measured.
+var nftproxyPath = "bin/nftproxy"
+
+// nftproxy follows one file with all services, or a directory with a file for each.
+type nftproxy struct{ directory bool }
+
+func (n nftproxy) name() string {
+	if n.directory {
+		return "nftproxy, a file for each service"
+	}
+	return "nftproxy"
+}
+func (nftproxy) program() string { return nftproxyPath }
+func (nftproxy) version() string { return version(1, nftproxyPath, "--version") }
+func (n nftproxy) measures() []string {
+	if n.directory {
+		return []string{"services"}
+	}
+	return measures
+}
+
+// clients outside of this range are masqueraded.
+const inside = "10.128.0.0/16"
+
+func (n nftproxy) start(r *room, s setting) (running, error) {
+	input := r.file("services.yaml")
+	if n.directory {
+		input = r.file("services")
+		if err := os.Mkdir(input, 0o755); err != nil {
+			return nil, err
+		}
+		for i := range s.services {
+			if err := r.write(n.file(i), n.objects(s, i)); err != nil {
+				return nil, err
+			}
+		}
+	} else if err := r.write("services.yaml", n.all(s)); err != nil {
+		return nil, err
+	}
+	c, err := r.daemon(r.Node, nftproxyPath, "run", "-f", input, "--hostname-override", "node", "--cluster-cidr", inside)
+	if err != nil {
+		return nil, err
+	}
+	return process{[]*child{c}, []way{{n.wayName(), func(s setting, i, _ int, _ netip.AddrPort) error {
+		if n.directory {
+			return r.write(n.file(i), n.objects(s, i))
+		}
+		return r.write("services.yaml", n.all(s))
+	}}}}, nil
+}
+
+func (n nftproxy) wayName() string {
+	if n.directory {
+		return "rename of its file"
+	}
+	return "rename of the file of all services"
+}
+
+func (nftproxy) file(i int) string { return fmt.Sprintf("services/service-%d.yaml", i) }
+
+func (n nftproxy) all(s setting) string {
+	var text strings.Builder
+	for i := range s.services {
+		text.WriteString(n.objects(s, i))
+	}
+	return text.String()
+}
+
+// objects returns a Service and its EndpointSlice.
+func (nftproxy) objects(s setting, i int) string {
+	own := s.services[i]
+	var endpoints []string
+	for _, e := range own.endpoints {
+		endpoints = append(endpoints, fmt.Sprintf("{addresses: [%s]}", e.Addr()))
+	}
+	check := ""
+	if s.checked {
+		check = fmt.Sprintf(`, annotations: {nftproxy.dev/health-check: "{tcp: true, interval: %s, timeout: 1s, rise: %d, fall: %d}"}`,
+			checkInterval, checkRise, checkFall)
+	}
+	address := own.to.Addr().String()
+	name := fmt.Sprintf("service-%d", own.to.Port())
+	if len(s.services) > 2 {
+		name = fmt.Sprintf("service-%d", i)
+	}
+	return fmt.Sprintf(`---
+{kind: Service, apiVersion: v1, metadata: {name: %s%s}, spec: {clusterIP: %s, ports: [{port: %d}]}}
+---
+kind: EndpointSlice
+apiVersion: discovery.k8s.io/v1
+metadata: {name: %s-1, labels: {kubernetes.io/service-name: %s}}
+addressType: IPv4
+ports: [{port: %d}]
+endpoints: [%s]
+`, name, check, address, own.to.Port(), name, name, own.endpoints[0].Port(), strings.Join(endpoints, ", "))
+}
+
+// process is a balancer of one or more processes.
+type process struct {
+	children []*child
+	changes  []way
+}
+
+func (p process) daemons() []*child { return p.children }
+func (p process) ways() []way       { return p.changes }

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/netlab"
+)
+
+// manager takes the place of systemd.
+type manager struct {
+	conn *net.UnixConn
+	all  []string // messages so far
+}
+
+func newManager(t *testing.T) *manager {
+	t.Helper()
+	address := filepath.Join(t.TempDir(), "notify")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: address, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	t.Setenv("NOTIFY_SOCKET", address)
+	return &manager{conn: conn}
+}
+
+// receive returns the next message, or nothing after some time.
+func (m *manager) receive(t *testing.T, patience time.Duration) string {
+	t.Helper()
+	if err := m.conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	message := make([]byte, 4096)
+	n, err := m.conn.Read(message)
+	if err != nil {
+		return ""
+	}
+	m.all = append(m.all, string(message[:n]))
+	return string(message[:n])
+}
+
+// await waits for a message that contains all of some texts.
+func (m *manager) await(t *testing.T, texts ...string) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+		message := m.receive(t, time.Until(end))
+		if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(message, text) }) {
+			return
+		}
+	}
+	t.Fatalf("no %q among %q", texts, slices.Compact(m.all))
+}
+
+// TestSystemd: 12.80, 12.81. Ready means that the rules are active; the status names
+// what is served and the first problem; SIGHUP reads the files again; a hanging loop
+// lets the watchdog expire.
+func TestSystemd(t *testing.T) {
+	m := newManager(t)
+	t.Setenv("WATCHDOG_USEC", "200000")
+	ns := netlab.TestNamespace(t)
+	path := writeFile(t, service)
+	p := start(t, ns, "nftproxy", "run", "-f", path)
+	m.await(t, "READY=1")
+	if !rendered(t, ns, "10.96.0.10:80") {
+		t.Error("ready without rules")
+	}
+	m.await(t, "STATUS=1 Service, 2 endpoints")
+	m.await(t, "WATCHDOG=1")
+
+	if err := p.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "SIGHUP has an effect", func() bool {
+		return strings.Contains(p.log.String(), `reading the source again" reason="hangup signal received"`)
+	})
+
+	if err := os.WriteFile(path, []byte("kind: Service\nspec: ["), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m.await(t, "STATUS=1 Service, 2 endpoints; ", "Source: ", path)
+
+	release := m.hang(t, path)
+	for range 10 { // what was on its way
+		if m.receive(t, time.Second) == "" {
+			break
+		}
+	}
+	if late := m.receive(t, time.Second); late != "" {
+		t.Errorf("%s from a loop that hangs", late)
+	}
+	release()
+	m.await(t, "WATCHDOG=1")
+
+	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	m.await(t, "STOPPING=1")
+	p.ends(t, 0)
+}
+
+// hang replaces the input by a pipe, which blocks the loop until release is called.
+func (m *manager) hang(t *testing.T, path string) (release func()) {
+	t.Helper()
+	pipe := path + ".pipe"
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(pipe, path); err != nil {
+		t.Fatal(err)
+	}
+	writer, err := os.OpenFile(path, os.O_WRONLY, 0) // waits for the reader
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		_, err := writer.WriteString(service)
+		if err := errors.Join(err, writer.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestSystemdNotReady: 12.80. With input that cannot be used, the process ends and was
+// never ready; the status has the reason.
+func TestSystemdNotReady(t *testing.T) {
+	for name, args := range map[string][]string{
+		"file":    {"-f", writeFile(t, "kind: Service\nspec: [")},
+		"setting": {"-f", writeFile(t, service), "--scheduler=x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newManager(t)
+			p := start(t, netlab.TestNamespace(t), append([]string{"nftproxy", "run"}, args...)...)
+			p.ends(t, exitFailed)
+			for m.receive(t, time.Second/10) != "" { // all were sent before the end
+			}
+			all := strings.Join(m.all, "\n")
+			if strings.Contains(all, "READY=1") || !strings.Contains(all, "STATUS=") || p.log.String() == "" {
+				t.Errorf("messages %q, log %s", m.all, &p.log)
+			}
+		})
+	}
+}

@@ -1,0 +1,87 @@
+package source
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// annotationEndpointsFrom on a Service of a file names a Service of the cluster,
+// like default/kubernetes, whose endpoints the Service has in addition to its own.
+const annotationEndpointsFrom = annotationDomain + "endpoints-from"
+
+// endpointsFrom reads the name of the Service whose endpoints complete those of a
+// Service of a file. Objects of an API server do not have that: it would let the author
+// of one Service reach the endpoints of every other one.
+func (f *findings) endpointsFrom(m *metav1.ObjectMeta) *model.ServiceName {
+	text, given := m.Annotations[annotationEndpointsFrom]
+	if !given {
+		return nil
+	}
+	namespace, name, ok := strings.Cut(strings.TrimSpace(text), "/")
+	if !ok || !isPlainLabel(namespace) || !isPlainLabel(name) {
+		f.warn(annotationField(annotationEndpointsFrom), text, "is not the name of a Service: write it like default/kubernetes")
+		return nil
+	}
+	return &model.ServiceName{Namespace: namespace, Name: name}
+}
+
+// ofCluster removes from a Service what only files may ask for.
+func ofCluster(s *model.Service, found []*FieldError) (*model.Service, []*FieldError) {
+	if s != nil && s.EndpointsFrom != nil {
+		s.EndpointsFrom = nil
+		found = append(found, &FieldError{Field: annotationField(annotationEndpointsFrom), Warning: true,
+			Problem: "has no effect on a Service of a cluster: it is for Services of files"})
+	}
+	return s, found
+}
+
+// complete returns the slices of a Service of the files, and those of the Service
+// from of the cluster without the addresses that the files have (14.23).
+func complete(s model.ServiceState, from model.ServiceName, more []*model.EndpointSlice) []*model.EndpointSlice {
+	given := make(map[netip.Addr]struct{})
+	for _, own := range s.Slices {
+		for i := range own.Hosts {
+			given[own.Hosts[i].Address] = struct{}{}
+		}
+	}
+	out := slices.Clone(s.Slices)
+	for _, m := range more {
+		added := &model.EndpointSlice{
+			Namespace: s.Service.Name.Namespace, Service: s.Service.Name.Name, Family: m.Family,
+			Name:  from.String() + "/" + m.Name, // no EndpointSlice can have this name
+			Ports: portsOf(s, m),
+			Hosts: slices.DeleteFunc(slices.Clone(m.Hosts), func(h model.Host) bool {
+				_, known := given[h.Address]
+				return known
+			}),
+		}
+		if len(added.Hosts) > 0 {
+			out = append(out, added)
+		}
+	}
+	return out
+}
+
+// portsOf returns the ports at which endpoints of the cluster are reached: those that
+// the files give for their own, or without any, those of the cluster's slice. A Service
+// with one port need not have the name of the slice's only one.
+func portsOf(s model.ServiceState, m *model.EndpointSlice) []model.EndpointPort {
+	for _, sameFamily := range []bool{true, false} {
+		for _, own := range s.Slices {
+			if len(own.Ports) > 0 && (!sameFamily || own.Family == m.Family) {
+				return own.Ports
+			}
+		}
+	}
+	if len(s.Service.Ports) == 1 && len(m.Ports) == 1 && s.Service.Ports[0].Protocol == m.Ports[0].Protocol {
+		only := m.Ports[0]
+		only.Name = s.Service.Ports[0].Name
+		return []model.EndpointPort{only}
+	}
+	return m.Ports
+}

@@ -1,0 +1,423 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/nftproxy/nftproxy/internal/manifest"
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Joined is a [Source] of files and a [Cluster]. A Service belongs to one of them,
+// with all of its EndpointSlices: the files have precedence (14.21). Each of both
+// stays in use as it was read last while it cannot be read.
+type Joined struct {
+	// Keep is set before Run if the kernel has rules of an earlier run. They stay
+	// until both sources have been read. Otherwise the first source that can be read
+	// is served alone until the other one follows (14.20).
+	Keep bool
+
+	files   Source
+	cluster *Cluster
+	log     *slog.Logger
+	// known are closed once the source has been read.
+	filesKnown, clusterKnown latch
+
+	reading  sync.Mutex // held while files are read
+	unusable error      // of the last attempt to read them
+
+	mu      sync.Mutex    // guards what follows
+	pending *model.Update // of the files, since the last Load
+	// of, nodes and ranges are the objects of the files.
+	of     map[model.ServiceName]model.ServiceState
+	nodes  []*model.Node
+	ranges []netip.Prefix
+	// completed are the Services of the files that take endpoints of a Service of the
+	// cluster, by the name of that.
+	completed map[model.ServiceName]map[model.ServiceName]struct{}
+	hidden    map[model.ServiceName]struct{} // Services of the cluster that files replace
+	last      clusterBase
+}
+
+// clusterBase is what the cluster had last, in addition to its Services.
+type clusterBase struct {
+	nodes  []*model.Node
+	ranges []netip.Prefix
+}
+
+// latch is closed once.
+type latch struct {
+	once sync.Once
+	done chan struct{}
+}
+
+func newLatch() latch { return latch{done: make(chan struct{})} }
+
+func (l *latch) close() { l.once.Do(func() { close(l.done) }) }
+
+func (l *latch) closed() bool {
+	select {
+	case <-l.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// Join returns a source of files, which [Follow] has returned, and a cluster. Through
+// dialer, if it is not nil, the client of the cluster reaches the endpoints that the
+// files name for its address.
+func Join(files Source, cluster *Cluster, dialer *Dialer) *Joined {
+	j := &Joined{
+		files: files, cluster: cluster, log: cluster.Log, filesKnown: newLatch(), clusterKnown: newLatch(),
+		of:        make(map[model.ServiceName]model.ServiceState),
+		completed: make(map[model.ServiceName]map[model.ServiceName]struct{}),
+		hidden:    make(map[model.ServiceName]struct{}),
+	}
+	if dialer != nil {
+		dialer.follow(j.endpoints)
+	}
+	return j
+}
+
+// String implements [Source].
+func (j *Joined) String() string { return j.files.String() + " and " + j.cluster.String() }
+
+// Run implements [Source]. Its error is that of either source: a watch that the
+// kernel refuses, or a Node without the pod ranges on which the rules depend.
+func (j *Joined) Run(ctx context.Context, changed func()) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	j.readFiles() // before the cluster is dialed
+	changed()
+	var all sync.WaitGroup
+	run := func(f func() error) {
+		all.Go(func() {
+			if err := f(); err != nil && ctx.Err() == nil {
+				cancel(err)
+			}
+		})
+	}
+	run(func() error {
+		return j.files.Run(ctx, func() {
+			j.readFiles()
+			changed()
+		})
+	})
+	run(func() error {
+		return j.cluster.Run(ctx, func() {
+			if j.clusterKnown.closed() {
+				changed()
+			}
+		})
+	})
+	run(func() error {
+		for _, wait := range []func(context.Context) error{j.cluster.AwaitNode, j.cluster.Await} {
+			if err := wait(ctx); err != nil {
+				return err
+			}
+		}
+		j.clusterKnown.close()
+		changed()
+		return nil
+	})
+	all.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// readFiles reads the files, and notes what has changed. If they cannot be used, that
+// is logged once for each reason, and again when they can.
+func (j *Joined) readFiles() {
+	j.reading.Lock()
+	defer j.reading.Unlock()
+	u, err := j.files.Load()
+	before := j.unusable
+	j.unusable = err
+	switch {
+	case err != nil && (before == nil || before.Error() != err.Error()):
+		j.log.Error("the files cannot be used; what they said before stays in use", "error", err)
+	case err == nil && before != nil:
+		j.log.Info("the files can be used again")
+	}
+	if err != nil {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for name, s := range u.Services {
+		j.setFile(name, s)
+	}
+	j.nodes, j.ranges = u.Nodes, u.ServiceCIDRs
+	j.pending = j.pending.Then(u)
+	j.filesKnown.close()
+}
+
+// setFile keeps the state of a Service of the files.
+func (j *Joined) setFile(name model.ServiceName, s model.ServiceState) {
+	if before := j.of[name].Service; before != nil && before.EndpointsFrom != nil {
+		delete(j.completed[*before.EndpointsFrom], name)
+	}
+	if s.Service == nil {
+		delete(j.of, name)
+		return
+	}
+	s.Service = older(s.Service)
+	j.of[name] = s
+	if from := s.Service.EndpointsFrom; from != nil {
+		if j.completed[*from] == nil {
+			j.completed[*from] = make(map[model.ServiceName]struct{})
+		}
+		j.completed[*from][name] = struct{}{}
+	}
+}
+
+// AwaitNode implements [Source]: the files do not depend on the Node.
+func (j *Joined) AwaitNode(context.Context) error { return nil }
+
+// Await implements [Source].
+func (j *Joined) Await(ctx context.Context) error {
+	if j.Keep {
+		for _, known := range []<-chan struct{}{j.filesKnown.done, j.clusterKnown.done} {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-known:
+			}
+		}
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-j.filesKnown.done:
+	case <-j.clusterKnown.done:
+	}
+	return nil
+}
+
+// Load implements [Source].
+func (j *Joined) Load() (*model.Update, error) {
+	out := &model.Update{Services: make(map[model.ServiceName]model.ServiceState)}
+	known := j.clusterKnown.closed()
+	if known {
+		var err error
+		if out, err = j.cluster.Load(); err != nil {
+			return nil, err
+		}
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if known {
+		j.last = clusterBase{out.Nodes, out.ServiceCIDRs}
+	}
+	for _, name := range j.concerned(out) {
+		out.Services[name] = j.state(name, known)
+		if known {
+			j.compare(name)
+		}
+	}
+	j.pending = nil
+	out.Nodes = joinNodes(j.nodes, j.last.nodes)
+	out.ServiceCIDRs = model.MergePrefixes(slices.Concat(j.ranges, j.last.ranges))
+	return out, nil
+}
+
+// Lookup implements [Source].
+func (j *Joined) Lookup(names []model.ServiceName) map[model.ServiceName]model.ServiceState {
+	known := j.clusterKnown.closed()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	out := make(map[model.ServiceName]model.ServiceState, len(names))
+	if names == nil {
+		if known {
+			out = j.cluster.Lookup(nil)
+		}
+		names = slices.Collect(maps.Keys(j.of))
+	}
+	for _, name := range names {
+		if s := j.state(name, known); s.Service != nil {
+			out[name] = s
+		}
+	}
+	return out
+}
+
+// concerned returns the Services of an update of the cluster, and of the pending one
+// of the files, on which the files have an effect.
+func (j *Joined) concerned(u *model.Update) (names []model.ServiceName) {
+	for name := range u.Services {
+		if _, ours := j.of[name]; ours {
+			names = append(names, name)
+		}
+		for of := range j.completed[name] {
+			names = append(names, of)
+		}
+	}
+	if j.pending != nil {
+		names = slices.AppendSeq(names, maps.Keys(j.pending.Services))
+	}
+	return names
+}
+
+// state returns the state of a Service.
+func (j *Joined) state(name model.ServiceName, known bool) model.ServiceState {
+	s, ours := j.of[name]
+	switch {
+	case !known:
+		return s
+	case !ours:
+		return j.cluster.state(name)
+	case s.Service.EndpointsFrom != nil:
+		s.Slices = complete(s, *s.Service.EndpointsFrom, j.cluster.state(*s.Service.EndpointsFrom).Slices)
+	}
+	return s
+}
+
+// compare notes whether the files hide a Service of the cluster.
+func (j *Joined) compare(name model.ServiceName) {
+	_, ours := j.of[name]
+	_, before := j.hidden[name]
+	switch both := ours && j.cluster.state(name).Service != nil; {
+	case !both:
+		delete(j.hidden, name)
+	case !before:
+		j.hidden[name] = struct{}{}
+		j.log.Warn("a Service of the cluster is not served: the files define it, too", "service", name)
+	}
+}
+
+// JoinSnapshots returns what a [Joined] source of both serves, and a warning for each
+// Service of the cluster that files replace.
+func JoinSnapshots(files, cluster *model.Snapshot) (out *model.Snapshot, warnings []string) {
+	out = &model.Snapshot{
+		Nodes:        joinNodes(files.Nodes, cluster.Nodes),
+		ServiceCIDRs: model.MergePrefixes(slices.Concat(files.ServiceCIDRs, cluster.ServiceCIDRs)),
+	}
+	add := func(s model.ServiceState) {
+		out.Services = append(out.Services, s.Service)
+		out.Slices = append(out.Slices, s.Slices...)
+	}
+	ours, theirs := files.Update().Services, cluster.Update().Services
+	for name, s := range ours {
+		s.Service = older(s.Service)
+		if from := s.Service.EndpointsFrom; from != nil {
+			s.Slices = complete(s, *from, theirs[*from].Slices)
+		}
+		add(s)
+		if _, both := theirs[name]; both {
+			warnings = append(warnings, hides(name))
+		}
+	}
+	for name, s := range theirs {
+		if _, both := ours[name]; !both {
+			add(s)
+		}
+	}
+	slices.Sort(warnings)
+	return out, warnings
+}
+
+// older returns a Service of files whose claims precede those of the cluster: an object
+// of the cluster must not take an address of the files (4.39).
+func older(s *model.Service) *model.Service {
+	if s.Created != 0 {
+		return s
+	}
+	first := *s
+	first.Created = 1
+	return &first
+}
+
+func hides(name model.ServiceName) string {
+	return fmt.Sprintf("Service %s of the cluster is not served: the files define it, too", name)
+}
+
+// joinNodes returns the Nodes of the files and those of the cluster with other names.
+func joinNodes(files, cluster []*model.Node) []*model.Node {
+	out := slices.Clone(files)
+	for _, n := range cluster {
+		if !slices.ContainsFunc(files, func(f *model.Node) bool { return f.Name == n.Name }) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// Node implements [Source].
+func (j *Joined) Node() *model.Node {
+	if n := j.cluster.Node(); n != nil {
+		return n
+	}
+	return j.files.Node()
+}
+
+// State implements [Source]: unusable if either source is.
+func (j *Joined) State() State {
+	files, cluster := j.files.State(), j.cluster.State()
+	s := cluster
+	s.Err = errors.Join(labelled("files", files.Err), cluster.Err)
+	switch {
+	case files.Err == nil && cluster.Err == nil:
+		s.Since = later(files.Since, cluster.Since)
+	case cluster.Err == nil || files.Err != nil && files.Since.Before(cluster.Since):
+		s.Since = files.Since
+	}
+	if files.LastSuccess.Before(s.LastSuccess) && files.Err != nil {
+		s.LastSuccess = files.LastSuccess
+	}
+	s.Failures += files.Failures
+	warnings := j.conflicts()
+	s.Warned += files.Warned + len(warnings)
+	s.Warnings = slices.Concat(files.Warnings, manifest.Shorten(warnings, manifest.MaxShown), s.Warnings)
+	return s
+}
+
+func labelled(source string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", source, err)
+}
+
+// conflicts returns a warning for each Service of the cluster that files replace.
+func (j *Joined) conflicts() (out []string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, name := range slices.SortedFunc(maps.Keys(j.hidden), model.ServiceName.Compare) {
+		out = append(out, hides(name))
+	}
+	return out
+}
+
+// endpoints returns where a Service of the files forwards connections to an address.
+func (j *Joined) endpoints(to netip.AddrPort) (out []netip.AddrPort) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	known := j.clusterKnown.closed()
+	for name, s := range j.of {
+		if !s.Service.Serves(to.Addr()) {
+			continue
+		}
+		for _, p := range s.Service.Ports {
+			if p.Protocol != model.TCP || p.Port != to.Port() {
+				continue
+			}
+			port := model.PortName{Service: name, Port: p.Name, Protocol: p.Protocol}
+			for _, e := range model.Endpoints(port, model.FamilyOf(to.Addr()), j.state(name, known).Slices) {
+				if e.Host.Ready {
+					out = append(out, e.Address())
+				}
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,418 @@
+package source
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubetesting "k8s.io/client-go/testing"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+var _ Source = (*Joined)(nil)
+
+const (
+	vipYAML = `{apiVersion: v1, kind: Service, metadata: {namespace: kube-system, name: vip, annotations: {nftproxy.dev/endpoints-from: default/kubernetes}}, spec: {clusterIP: 192.0.2.100, ports: [{port: 6443}]}}
+---
+{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {namespace: kube-system, name: vip-1, labels: {kubernetes.io/service-name: vip}}, addressType: IPv4, ports: [{port: 6443}], endpoints: [{addresses: [10.0.0.1]}, {addresses: [10.0.0.2]}]}
+`
+	kubernetesYAML      = `{metadata: {namespace: default, name: kubernetes}, spec: {clusterIP: 10.96.0.1, ports: [{name: https, port: 443}]}}`
+	kubernetesSliceYAML = `{metadata: {namespace: default, name: kubernetes, labels: {kubernetes.io/service-name: kubernetes}}, addressType: IPv4, ports: [{name: https, port: 6443}], endpoints: [{addresses: [10.0.0.2]}, {addresses: [10.0.0.3]}]}`
+	otherYAML           = `{metadata: {namespace: a, name: web}, spec: {clusterIP: 10.96.0.1, externalIPs: [192.0.2.100], ports: [{port: 6443}]}}`
+	fileWebYAML         = `{apiVersion: v1, kind: Service, metadata: {namespace: a, name: web}, spec: {clusterIP: 10.96.0.9, ports: [{port: 80}]}}
+`
+)
+
+// joinLab is a Joined source of a file and a fake API server. It lives in a bubble.
+type joinLab struct {
+	*lab
+	joined *Joined
+	calls  int
+	path   string
+	edited chan struct{}
+	states map[model.ServiceName]model.ServiceState // after the updates so far
+	last   *model.Update
+}
+
+// written is a source of a file that reports a change when the test says so.
+type written struct {
+	*followed
+	edited chan struct{}
+}
+
+func (w written) Run(ctx context.Context, changed func()) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-w.edited:
+			changed()
+		}
+	}
+}
+
+func newJoinLab(t *testing.T, file string, keep bool, objects ...runtime.Object) *joinLab {
+	l := &joinLab{
+		lab: newLab(t, ClusterConfig{NodeConfig: model.Config{NodeName: "n1"}}, objects...), path: t.TempDir() + "/a.yaml",
+		edited: make(chan struct{}), states: make(map[model.ServiceName]model.ServiceState),
+	}
+	check(t, os.WriteFile(l.path, []byte(file), 0o600))
+	f := &followed{files: &Files{Paths: []string{l.path}}, unreadable: make(chan struct{}, 1), log: l.Log, nodeName: "n1"}
+	l.joined = Join(written{f, l.edited}, l.Cluster, nil)
+	l.joined.Keep = keep
+	return l
+}
+
+// cut makes the API server unreachable until the function returned is called.
+func (l *joinLab) cut() (mend func()) {
+	down := true
+	l.api.PrependReactor("*", "*", func(kubetesting.Action) (bool, runtime.Object, error) {
+		return down, nil, apierrors.NewServiceUnavailable("down")
+	})
+	return func() { down = false }
+}
+
+func (l *joinLab) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- l.joined.Run(ctx, func() {}) }()
+	l.t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			l.t.Errorf("ends with %v", err)
+		}
+	})
+}
+
+func (l *joinLab) write(text string) {
+	l.t.Helper()
+	check(l.t, os.WriteFile(l.path, []byte(text), 0o600))
+	l.edited <- struct{}{}
+	synctest.Wait()
+}
+
+// ready reports whether Await returns within a minute.
+func (l *joinLab) ready() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return l.joined.Await(ctx) == nil
+}
+
+// serves checks what all updates so far add up to.
+func (l *joinLab) serves(want ...string) {
+	l.t.Helper()
+	synctest.Wait()
+	u, err := l.joined.Load()
+	check(l.t, err)
+	l.last = u
+	for name, s := range u.Services {
+		if s.Service == nil {
+			delete(l.states, name)
+			continue
+		}
+		l.states[name] = s
+	}
+	if diff := cmp.Diff(want, served(l.states)); diff != "" {
+		l.t.Errorf("served (-want +got):\n%s", diff)
+	}
+}
+
+// served has a line for each Service with its endpoints.
+func served(states map[model.ServiceName]model.ServiceState) (out []string) {
+	for name, s := range states {
+		line := fmt.Sprintf("%s %v", name, s.Service.ClusterIPs)
+		for _, p := range s.Service.Ports {
+			for _, e := range model.Endpoints(model.PortName{Service: name, Port: p.Name, Protocol: p.Protocol}, model.IPv4, s.Slices) {
+				line += " " + e.Address().String()
+			}
+		}
+		out = append(out, line)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// TestJoinAtBoot: 14.20, 14.23. Without rules of an earlier run the files are served
+// before the API server is reachable; then both, with the endpoints of the cluster.
+func TestJoinAtBoot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newJoinLab(t, vipYAML, false, read[corev1.Service](t, kubernetesYAML), read[discoveryv1.EndpointSlice](t, kubernetesSliceYAML), read[corev1.Node](t, nodeYAML))
+		mend := l.cut()
+		l.start()
+		check(t, l.joined.AwaitNode(t.Context()))
+		check(t, l.joined.Await(t.Context()))
+		l.serves("kube-system/vip [192.0.2.100] 10.0.0.1:6443 10.0.0.2:6443")
+		time.Sleep(time.Minute)
+		s := l.joined.State()
+		if s.Err == nil || !strings.Contains(s.Err.Error(), "the API server cannot be read") || time.Since(s.Since) < 50*time.Second {
+			t.Errorf("state without an API server: %+v", s)
+		}
+		if n := l.joined.Node(); n == nil || len(n.Addresses) > 0 {
+			t.Errorf("node %+v", n)
+		}
+		mend()
+		time.Sleep(2 * time.Minute)
+		l.serves("default/kubernetes [10.96.0.1] 10.0.0.2:6443 10.0.0.3:6443", "kube-system/vip [192.0.2.100] 10.0.0.1:6443 10.0.0.2:6443 10.0.0.3:6443")
+		if s := l.joined.State(); s.Err != nil || len(l.last.Nodes) != 1 || len(l.joined.Node().Addresses) != 1 {
+			t.Errorf("state %+v, nodes %v", s, l.last.Nodes)
+		}
+
+		// The list of the cluster follows, and the endpoints of the file stay without it.
+		endpoints := l.api.DiscoveryV1().EndpointSlices("default")
+		shorter := read[discoveryv1.EndpointSlice](t, kubernetesSliceYAML)
+		shorter.Endpoints = nil
+		_, err := endpoints.Update(t.Context(), shorter, metav1.UpdateOptions{})
+		check(t, err)
+		l.serves("default/kubernetes [10.96.0.1]", "kube-system/vip [192.0.2.100] 10.0.0.1:6443 10.0.0.2:6443")
+		check(t, endpoints.Delete(t.Context(), "kubernetes", metav1.DeleteOptions{}))
+		l.serves("default/kubernetes [10.96.0.1]", "kube-system/vip [192.0.2.100] 10.0.0.1:6443 10.0.0.2:6443")
+	})
+}
+
+// TestJoinAtRestart: 14.20. Rules of an earlier run stay until both sources have been
+// read, whichever comes last.
+func TestJoinAtRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newJoinLab(t, vipYAML, true, read[corev1.Service](t, webYAML))
+		mend := l.cut()
+		l.start()
+		if l.ready() {
+			t.Error("ready without the API server")
+		}
+		mend()
+		check(t, l.joined.Await(t.Context()))
+		l.serves("a/web [10.96.0.1]", "kube-system/vip [192.0.2.100] 10.0.0.1:6443 10.0.0.2:6443")
+	})
+	synctest.Test(t, func(t *testing.T) {
+		l := newJoinLab(t, "{", true, read[corev1.Service](t, webYAML))
+		l.start()
+		if l.ready() {
+			t.Error("ready without the files")
+		}
+		if s := l.joined.State(); s.Err == nil || !strings.HasPrefix(s.Err.Error(), "files: ") {
+			t.Errorf("state %+v", s)
+		}
+		l.write(vipYAML)
+		check(t, l.joined.Await(t.Context()))
+		l.serves("a/web [10.96.0.1]", "kube-system/vip [192.0.2.100] 10.0.0.1:6443 10.0.0.2:6443")
+	})
+}
+
+// TestJoinInvalidFile: 14.22. At boot the cluster is served without files that cannot
+// be used; later what the files said before stays in use, and the cluster is followed.
+func TestJoinInvalidFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newJoinLab(t, "{", false, read[corev1.Service](t, webYAML), read[corev1.Node](t, nodeYAML))
+		l.start()
+		check(t, l.joined.Await(t.Context()))
+		l.serves("a/web [10.96.0.1]")
+		l.logged(1, "the files cannot be used")
+		l.write(vipYAML)
+		l.logged(1, "the files can be used again")
+		l.serves("a/web [10.96.0.1]", "kube-system/vip [192.0.2.100] 10.0.0.1:6443 10.0.0.2:6443")
+		l.write("{")
+		l.write("{")
+		l.logged(2, "the files cannot be used")
+		failures := l.joined.State().Failures
+		_, err := l.api.CoreV1().Services("a").Update(t.Context(), read[corev1.Service](t, otherYAML), metav1.UpdateOptions{})
+		check(t, err)
+		l.serves("a/web [10.96.0.1]", "kube-system/vip [192.0.2.100] 10.0.0.1:6443 10.0.0.2:6443")
+		if _, changed := l.last.Services[model.ServiceName{Namespace: "a", Name: "web"}]; !changed || len(l.last.Services) != 1 || failures != 3 {
+			t.Errorf("%d failures, update %v", failures, l.last.Services)
+		}
+	})
+}
+
+// TestJoinSameName: 14.21. The Service of the files replaces that of the cluster, with
+// its endpoints, until the files no longer have it.
+func TestJoinSameName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newJoinLab(t, fileWebYAML, false, read[corev1.Service](t, webYAML), read[discoveryv1.EndpointSlice](t, sliceYAML), read[corev1.Node](t, nodeYAML))
+		l.start()
+		time.Sleep(time.Minute)
+		l.serves("a/web [10.96.0.9]")
+		l.logged(1, "a Service of the cluster is not served", "service=a/web")
+		if s := l.joined.State(); s.Err != nil || !slices.Contains(s.Warnings, "Service a/web of the cluster is not served: the files define it, too") {
+			t.Errorf("state %+v", s)
+		}
+		l.write(vipYAML)
+		l.serves("a/web [10.96.0.1] 10.128.0.1:8080", "kube-system/vip [192.0.2.100] 10.0.0.1:6443 10.0.0.2:6443")
+		if s := l.joined.State(); slices.ContainsFunc(s.Warnings, func(w string) bool { return strings.Contains(w, "a/web") }) {
+			t.Errorf("state %+v", s)
+		}
+		l.write(fileWebYAML)
+		l.serves("a/web [10.96.0.9]")
+		l.logged(2, "a Service of the cluster is not served", "service=a/web")
+	})
+}
+
+// TestJoinClaims: 14.21. A Service of the cluster cannot take an address of the files.
+func TestJoinClaims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		old := read[corev1.Service](t, otherYAML)
+		old.CreationTimestamp = metav1.Unix(1000, 0)
+		external := strings.Replace(vipYAML, "clusterIP: 192.0.2.100", "clusterIP: 198.51.100.1, externalIPs: [192.0.2.100]", 1)
+		l := newJoinLab(t, external, false, old, read[discoveryv1.EndpointSlice](t, sliceYAML), read[corev1.Node](t, nodeYAML))
+		l.start()
+		time.Sleep(time.Minute)
+		u, err := l.joined.Load()
+		check(t, err)
+		router := model.NewRouter()
+		router.SetServices(u.Services)
+		for _, r := range router.Routes() {
+			if r.Frontend.Address == netip.MustParseAddr("192.0.2.100") && r.Service.Name.Name != "vip" {
+				t.Errorf("%v is served by %s", r.Frontend, r.Service.Name)
+			}
+		}
+		if n := router.Notices(); len(n) != 1 || n[0].Reason != model.Conflict {
+			t.Errorf("notices %v", n)
+		}
+	})
+}
+
+// TestJoinUnusableNode: the process ends if the rules depend on pod ranges that the
+// Node does not get.
+func TestJoinUnusableNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newJoinLab(t, vipYAML, false, read[corev1.Node](t, nodeYAML))
+		l.NodeConfig.DetectLocal = model.DetectNodeCIDR
+		if err := l.joined.Run(t.Context(), func() {}); err == nil || !strings.Contains(err.Error(), "podCIDRs") {
+			t.Errorf("ends with %v", err)
+		}
+	})
+}
+
+// TestJoinSnapshots: one-shot commands see what the daemon serves.
+func TestJoinSnapshots(t *testing.T) {
+	file := func(text string) *model.Snapshot {
+		t.Helper()
+		in, err := (&Files{Paths: []string{"-"}, Stdin: strings.NewReader(text)}).Load()
+		check(t, err)
+		return in.Snapshot
+	}
+	typed := func(kind, text string) string {
+		return "{apiVersion: " + map[string]string{"Service": "v1", "EndpointSlice": "discovery.k8s.io/v1"}[kind] + ", kind: " + kind + ", " + text[1:] + "\n---\n"
+	}
+	cluster := file(typed("Service", webYAML) + typed("EndpointSlice", sliceYAML) + typed("Service", kubernetesYAML) + typed("EndpointSlice", kubernetesSliceYAML))
+	out, warnings := JoinSnapshots(file(vipYAML+"---\n"+fileWebYAML), cluster)
+	want := []string{"a/web [10.96.0.9]", "default/kubernetes [10.96.0.1] 10.0.0.2:6443 10.0.0.3:6443",
+		"kube-system/vip [192.0.2.100] 10.0.0.1:6443 10.0.0.2:6443 10.0.0.3:6443"}
+	if diff := cmp.Diff(want, served(out.Update().Services)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if want := []string{"Service a/web of the cluster is not served: the files define it, too"}; !slices.Equal(warnings, want) {
+		t.Errorf("warnings %q", warnings)
+	}
+}
+
+// TestCompletePorts: 14.23, at which ports endpoints of the cluster are reached.
+func TestCompletePorts(t *testing.T) {
+	from := model.ServiceName{Namespace: "default", Name: "kubernetes"}
+	more := []*model.EndpointSlice{{
+		Namespace: "default", Name: "kubernetes", Service: "kubernetes", Family: model.IPv4,
+		Ports: []model.EndpointPort{{Name: "https", Port: 6443}}, Hosts: []model.Host{{Address: netip.MustParseAddr("10.0.0.3"), Ready: true}},
+	}}
+	own := func(f model.Family, address string, ports ...model.EndpointPort) *model.EndpointSlice {
+		return &model.EndpointSlice{Service: "vip", Family: f, Ports: ports, Hosts: []model.Host{{Address: netip.MustParseAddr(address), Ready: true}}}
+	}
+	for _, c := range []struct {
+		name  string
+		ports []model.ServicePort
+		own   []*model.EndpointSlice
+		want  []string
+	}{
+		{"those of the files", []model.ServicePort{{Port: 443}}, []*model.EndpointSlice{own(model.IPv4, "10.0.0.1", model.EndpointPort{Port: 7443})},
+			[]string{"10.0.0.1:7443", "10.0.0.3:7443"}},
+		{"those of the files of the other family", []model.ServicePort{{Port: 443}}, []*model.EndpointSlice{own(model.IPv6, "fd00::1", model.EndpointPort{Port: 7443})},
+			[]string{"10.0.0.3:7443"}},
+		{"the only one of the cluster", []model.ServicePort{{Name: "api", Port: 443}}, nil, []string{"10.0.0.3:6443"}},
+		{"of the same name", []model.ServicePort{{Name: "https", Port: 443}, {Name: "join", Port: 9345}}, nil, []string{"10.0.0.3:6443"}},
+		{"none of that name", []model.ServicePort{{Name: "api", Port: 443}, {Name: "join", Port: 9345}}, nil, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := model.ServiceState{Service: &model.Service{Name: model.ServiceName{Namespace: "a", Name: "vip"}, Ports: c.ports}, Slices: c.own}
+			var got []string
+			for _, p := range c.ports {
+				for _, e := range model.Endpoints(model.PortName{Port: p.Name}, model.IPv4, complete(s, from, more)) {
+					got = append(got, e.Address().String())
+				}
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("%v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+// TestEndpointsFromAnnotation: 14.23, its values, and that a cluster cannot use it.
+func TestEndpointsFromAnnotation(t *testing.T) {
+	with := func(value string) *corev1.Service {
+		s := read[corev1.Service](t, webYAML)
+		s.Annotations = map[string]string{"nftproxy.dev/endpoints-from": value}
+		return s
+	}
+	for value, want := range map[string]string{
+		"default/kubernetes": "default/kubernetes", " default/kubernetes ": "default/kubernetes",
+		"kubernetes": "", "": "", "a/b/c": "", "/kubernetes": "", "default/": "", "Default/kubernetes": "",
+	} {
+		s, found := ConvertService(with(value), "")
+		got := ""
+		if s.EndpointsFrom != nil {
+			got = s.EndpointsFrom.String()
+		}
+		if got != want || (want == "") != (len(found) == 1) {
+			t.Errorf("%q: %q, %v", value, got, found)
+		}
+	}
+	if s, found := ofCluster(ConvertService(with("default/kubernetes"), "")); s.EndpointsFrom != nil || len(found) != 1 || !found[0].Warning {
+		t.Errorf("of a cluster: %v, %v", s.EndpointsFrom, found)
+	}
+	in, err := (&Files{Paths: []string{"-"}, Stdin: strings.NewReader(strings.Split(vipYAML, "---")[0])}).Load()
+	if err != nil || len(in.Warnings) > 0 {
+		t.Errorf("without endpoints of its own: %v, %v", err, in.Warnings)
+	}
+}
+
+// TestDeferred: 14.20, a kubeconfig may appear after the start.
+func TestDeferred(t *testing.T) {
+	path := t.TempDir() + "/kubeconfig"
+	a := Access{Dialer: NewDialer()}
+	a.Kubeconfig = path
+	var log bytes.Buffer
+	c := a.Deferred(slog.New(slog.NewTextHandler(&log, nil)))
+	list := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		_, err := c.Services.List(ctx, metav1.ListOptions{}, func(runtime.Object) error { return nil })
+		return err
+	}
+	if err := list(); err == nil || !strings.Contains(err.Error(), "--kubeconfig") {
+		t.Errorf("without a kubeconfig: %v", err)
+	}
+	if _, err := c.Slices.Watch(t.Context(), metav1.ListOptions{}); err == nil {
+		t.Error("a watch without a kubeconfig")
+	}
+	dialed := errors.New("dialed")
+	a.Dialer.dial = nil // replaced below
+	check(t, os.WriteFile(path, []byte("{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: 'http://192.0.2.100:6443'}}], contexts: [{name: c, context: {cluster: c}}], current-context: c}"), 0o600))
+	a.Dialer.dial = dialerOf(func(string) error { return dialed })
+	if err := list(); !errors.Is(err, dialed) {
+		t.Errorf("with a kubeconfig: %v", err)
+	}
+}
