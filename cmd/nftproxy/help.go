@@ -42,7 +42,7 @@ var flagGroups = []group{
 	{"Health and metrics", []string{"healthz-bind-address", "metrics-bind-address", "bind-address-hard-fail", "web", "service-metrics", "endpoint-metrics", "profiling"}},
 	{"Connection tracking and process", []string{"conntrack-max-per-core", "conntrack-min", "conntrack-tcp-timeout-established",
 		"conntrack-tcp-timeout-close-wait", "conntrack-tcp-be-liberal", "conntrack-udp-timeout", "conntrack-udp-timeout-stream",
-		"conntrack-tcp-cleanup", "oom-score-adj"}},
+		"conntrack-tcp-cleanup", "oom-score-adj", "manage-sysctl"}},
 	{"Output", []string{"output", "elements", "quiet", "color"}},
 	{"Log", []string{"v", "logging-format"}},
 	{"Other", []string{"version", "help"}},

@@ -52,7 +52,9 @@ type Own struct {
 	// StartJitter is the longest random wait before the first list of Services if
 	// rules of an earlier run are in the kernel.
 	StartJitter time.Duration
-	DrainFile   string // with the endpoints that the operator drains on this machine; empty: none
+	// ManageSysctl turns on forwarding where endpoints are on other machines.
+	ManageSysctl bool
+	DrainFile    string // with the endpoints that the operator drains on this machine; empty: none
 }
 
 // DefaultDrainFile is where drained endpoints are kept.

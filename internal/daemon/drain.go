@@ -76,6 +76,9 @@ func (w *work) drainProblems() (out []status.Problem) {
 	return out
 }
 
+// notes returns what operators should know, for the status.
+func (w *work) notes() []status.Problem { return append(w.drainNotes(), w.machineNotes()...) }
+
 // drainNotes returns what is drained, for the status.
 func (w *work) drainNotes() (out []status.Problem) {
 	if w.drains == nil {

@@ -69,6 +69,9 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets
 		TCP: d.Config.Own.ConntrackTCPCleanup, Observe: w.metrics.Cleaned, Log: d.Log,
 	})
 	w.machine = &machine.Monitor{Use: w.use, Log: d.Log}
+	if d.Config.Own.ManageSysctl {
+		w.machine.Forward = func(f model.Family) ([]host.Change, error) { return host.System("").SetForwarding(f, d.Log) }
+	}
 	w.interfaces = host.NewInterfaces(host.ServingAddresses, d.Log)
 	w.agent = w.newAgent(s)
 	w.addServers(families, s.scrapes)
@@ -113,7 +116,7 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 			return s.Since, s.Warnings, s.Err
 		},
 		View: w.agent.View, Names: w.agent.Names, Bindings: scrapes.Bindings,
-		Problems: w.problems, Notes: w.drainNotes, Counted: w.node.Counters, Kernel: scrapes, Log: w.Log,
+		Problems: w.problems, Notes: w.notes, Counted: w.node.Counters, Kernel: scrapes, Log: w.Log,
 	})
 	w.live = live.New(live.Config{Status: w.status, Counted: w.node.Counters, EndpointsCounted: w.node.EndpointCounters, Log: w.Log})
 	w.health = &health.Proxy{

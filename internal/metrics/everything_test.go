@@ -44,7 +44,9 @@ var everything = sync.OnceValue(func() *metrics.Set {
 	s.FollowConnections(func() ([]status.ServiceCount, error) {
 		return []status.ServiceCount{{Family: model.IPv4, Connections: 1}}, nil
 	})
-	s.FollowMachine(func() map[string]int { return map[string]int{"forwarding": 1} },
+	s.FollowMachine(func() (problems, warnings map[string]int) {
+		return map[string]int{"forwarding": 1}, map[string]int{"service-addresses": 1}
+	},
 		func() (machine.Conntrack, error) { return machine.Conntrack{Count: 7, Max: 9}, nil })
 	s.ExportRequests(metrics.CountRequests())
 	objects := snapshot(service("web", "10.96.0.1"))

@@ -29,6 +29,7 @@ const (
 	AffinityFull      = "AffinityFull"      // nearly
 	RulesChanged      = "RulesChanged"      // by another program, and repaired
 	DrainFileUnusable = "DrainFileUnusable" // its last good content is in force
+	SettingChanged    = "SettingChanged"    // of the kernel, by nftproxy
 	EndpointDrained   = "EndpointDrained"   // by the operator
 	NoEndpoints       = "NoEndpoints"       // connections are rejected
 	NoLocalEndpoints  = "NoLocalEndpoints"  // connections are dropped
@@ -60,6 +61,7 @@ var classes = []struct{ reason, text string }{
 	{DrainFileUnusable, "the list of drained endpoints as it was before stays in force"},
 	{NoEndpoints, "connections are rejected, because no endpoint can take them"},
 	{NoLocalEndpoints, "connections are dropped: the traffic policy is Local, and no endpoint on this node can take them"},
+	{SettingChanged, "settings of the kernel that Services need, changed since nftproxy started"},
 	{EndpointDrained, "the operator keeps new connections away"},
 	{string(model.Conflict), "another Service has the same address and port"},
 }
