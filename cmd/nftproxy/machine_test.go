@@ -158,8 +158,9 @@ func setSysctl(t *testing.T, ns *netlab.Namespace, name, value string) {
 	}
 }
 
-// 12.76, 12.77: forwarding is turned on when an endpoint needs it, in that family, also
-// when somebody turns it off again, and router advertisements are accepted as before.
+// 12.76 to 12.78: forwarding is turned on when an endpoint needs it, in that family, also
+// when another program turns it off again. Router advertisements are accepted as before, and
+// other settings stay.
 func TestManageSysctl(t *testing.T) {
 	lab := netlab.TestLab(t, 1)
 	if err := lab.EchoOnPods(8080); err != nil {
@@ -171,6 +172,9 @@ func TestManageSysctl(t *testing.T) {
 	setSysctl(t, ns, v6, "0")
 	accept := "ipv6/conf/" + interfaceOf(t, lab.Node) + "/accept_ra"
 	setSysctl(t, ns, accept, "1")
+	others := []string{"ipv4/conf/all/rp_filter", "ipv4/conf/all/arp_ignore", "ipv6/conf/default/accept_ra", "ipv6/conf/all/proxy_ndp"}
+	setSysctl(t, ns, others[0], "1")
+	before := sysctls(t, ns, others...)
 	at := map[model.Family]netip.Addr{model.IPv4: netip.MustParseAddr("10.96.0.10"), model.IPv6: netip.MustParseAddr("fd00:10:96::10")}
 	here := map[model.Family]netip.Addr{model.IPv4: lab.Node.IPv4, model.IPv6: lab.Node.IPv6}
 	file := writeFile(t, dualService(at, here))
@@ -211,6 +215,9 @@ func TestManageSysctl(t *testing.T) {
 	p.kill()
 	if got := sysctls(t, ns, v4, v6, accept); got != "1 1 2" {
 		t.Errorf("after the end: %s", got)
+	}
+	if got := sysctls(t, ns, others...); got != before {
+		t.Errorf("others: %s, were %s", got, before)
 	}
 }
 
