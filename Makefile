@@ -29,10 +29,13 @@ $(BINARY):
 	$(MAKE) build
 
 PREFIX := /usr/local
+UNITDIR = $(PREFIX)/lib/systemd/system
 
 .PHONY: install
-install: $(BINARY) ## install the program, manual pages and completions below PREFIX=/usr/local; DESTDIR for packages
+install: $(BINARY) ## install the program, its systemd unit, manual pages and completions below PREFIX=/usr/local; UNITDIR, DESTDIR
 	install -D -m 755 $(BINARY) '$(DESTDIR)$(PREFIX)/bin/nftproxy'
+	install -D -m 644 deploy/systemd/nftproxy.service '$(DESTDIR)$(UNITDIR)/nftproxy.service'
+	sed -i 's,/usr/bin/nftproxy,$(PREFIX)/bin/nftproxy,' '$(DESTDIR)$(UNITDIR)/nftproxy.service'
 	scripts/share '$(abspath $(BINARY))' '$(abspath $(DESTDIR)$(PREFIX)/share)'
 
 .PHONY: check
@@ -42,7 +45,7 @@ check: lint ## lint, and run all tests but those in test/ (about a minute)
 
 .PHONY: test
 test: ## run all tests; NO_SKIP=1 fails if any was skipped
-	scripts/install-packages nft:nftables iptables-nft:iptables strace:strace git:git jq:jq
+	scripts/install-packages nft:nftables iptables-nft:iptables strace:strace git:git jq:jq $(PAIR)
 	NO_SKIP=$(NO_SKIP) scripts/test
 
 .PHONY: lint
@@ -94,6 +97,11 @@ test-kernels: ## run the tests that use the kernel in qemu, on Debian's kernels 
 	scripts/install-packages qemu-system-x86_64:qemu-system-x86
 	go run ./test/kernels $(if $(PACKAGES),-packages '$(PACKAGES)') $(if $(TESTS),-tests '$(TESTS)') $(KERNELS)
 
+.PHONY: test-package
+test-package: ## install, use, upgrade and remove the .deb in an emulated Debian 13 with systemd (5 minutes); needs root and Debian
+	scripts/install-packages qemu-system-x86_64:qemu-system-x86 mmdebstrap:mmdebstrap mke2fs:e2fsprogs
+	go run ./test/packages
+
 .PHONY: e2e
 e2e: ## run the tests against a real API server (builds it: 8 minutes the first time); NO_SKIP as for test
 	cd e2e && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
@@ -124,7 +132,8 @@ soak: ## change thousands of Services at random under load, with restarts and ou
 		go test -count=1 -v -timeout 0 -run '^TestSoak$$' ./soak
 
 .PHONY: manifests
-manifests: ## check manifests, chart and alerts with kustomize, Helm and Prometheus (builds them: 3 minutes the first time)
+manifests: ## check manifests, chart, alerts and packages with kustomize, Helm, Prometheus and lintian (builds some: 3 minutes the first time)
+	scripts/install-packages systemd-analyze:systemd dpkg-deb:dpkg lintian:lintian rpm:rpm
 	cd deploy/check && go vet ./... && go run $(STATICCHECK) ./... && go mod tidy -diff
 	cd deploy/check && NO_SKIP=$(NO_SKIP) ../../scripts/test
 
@@ -161,6 +170,14 @@ neighbours: ## run CNI plugins, firewalls and container engines beside nftproxy,
 		bird:bird2 keepalived:keepalived
 	cd e2e && COMPATIBILITY=$(abspath docs/compatibility.md) go test -count=1 -v -p 1 -timeout 60m $(if $(TESTS),-run '$(TESTS)') ./neighbours
 
+# What two machines run beside nftproxy.
+PAIR := keepalived:keepalived conntrackd:conntrackd ping:iputils-ping ip:iproute2
+
+.PHONY: pair
+pair: ## let one of two machines take over from the other, in ten settings, and write docs/high-availability.md (3 minutes); needs root and Debian
+	scripts/install-packages nft:nftables $(PAIR)
+	PAGE=$(abspath docs/high-availability.md) go test -count=1 -v -run . -bench '^BenchmarkSwitch$$' -benchtime 1x ./test/pair
+
 .PHONY: nodes
 nodes: conformance-packages ## run the tests on real kubelets: rolling updates, upgrades, restarts and the migration under load (10 minutes); TESTS selects some
 	cd e2e && go test -count=1 -v -timeout 60m $(if $(TESTS),-run '$(TESTS)') ./nodes
@@ -171,8 +188,12 @@ nodes: conformance-packages ## run the tests on real kubelets: rolling updates, 
 image: ## build the container image (needs Docker)
 	docker build -f deploy/Dockerfile --build-arg VERSION=$(VERSION) -t nftproxy:$(VERSION) .
 
+.PHONY: packages
+packages: build ## build packages (.deb, .rpm) of bin/nftproxy in dist/
+	arch=$$(go env GOARCH) && install -D $(BINARY) dist/nftproxy-linux-$$arch && ARCHITECTURES=$$arch scripts/packages '$(VERSION)' dist
+
 .PHONY: release
-release: ## build the programs for amd64 and arm64, with bills of materials (SBOM) and checksums, in dist/
+release: ## build programs and packages for amd64 and arm64, with bills of materials (SBOM) and checksums, in dist/
 	scripts/release '$(VERSION)' dist
 
 .PHONY: reproducible

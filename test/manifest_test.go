@@ -68,6 +68,8 @@ metadata:
   labels: {kubernetes.io/service-name: {{$service.Name}}}
 {{- if .Weight}}
   annotations: {nftproxy.dev/weight: "{{.Weight}}"}
+{{- else if .Priority}}
+  annotations: {nftproxy.dev/priority: "{{.Priority}}"}
 {{- end}}
 addressType: {{.Family}}
 ports:

@@ -45,6 +45,7 @@ type service struct {
 	Nodes        map[*netlab.Host]string // that endpoints are meant for
 	Weights      map[*netlab.Host]int    // in one list for all endpoints
 	SliceWeights map[*netlab.Host]int    // one slice for each endpoint
+	Backups      []*netlab.Host          // endpoints that stand by
 }
 
 // slice is an EndpointSlice.
@@ -52,6 +53,7 @@ type slice struct {
 	Name      string
 	Family    model.Family
 	Weight    string // annotation; empty: none
+	Priority  string // annotation without weights; empty: none
 	Endpoints []endpoint
 }
 
@@ -85,11 +87,11 @@ func (s service) Slices() []slice {
 	for _, f := range model.Families {
 		name := fmt.Sprintf("%s-v%d", s.Name, f)
 		if s.SliceWeights == nil {
-			all = append(all, slice{name, f, s.weightList(f), s.endpoints()})
+			all = append(all, slice{name, f, s.weightList(f), s.backupList(f), s.endpoints()})
 			continue
 		}
 		for _, e := range s.endpoints() {
-			all = append(all, slice{name + "-" + e.Name, f, strconv.Itoa(s.SliceWeights[e.Host]), []endpoint{e}})
+			all = append(all, slice{name + "-" + e.Name, f, strconv.Itoa(s.SliceWeights[e.Host]), "", []endpoint{e}})
 		}
 	}
 	return all
@@ -100,6 +102,15 @@ func (s service) weightList(f model.Family) string {
 	var list []string
 	for h, weight := range s.Weights {
 		list = append(list, fmt.Sprintf("%s=%d", h.Address(f), weight))
+	}
+	return strings.Join(list, ",")
+}
+
+// backupList returns a list such as "10.128.0.2=1".
+func (s service) backupList(f model.Family) string {
+	var list []string
+	for _, h := range s.Backups {
+		list = append(list, h.Address(f).String()+"=1")
 	}
 	return strings.Join(list, ",")
 }

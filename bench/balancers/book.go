@@ -108,7 +108,7 @@ func format(v float64) string {
 
 // write writes a file of results.
 func (k *book) write(path string) error {
-	m, err := machine()
+	m, err := results.ThisMachine()
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func nameOfProgram(b balancer) string {
 func (k *book) record(p page) results.Record {
 	v := k.values[p]
 	r := results.Record{Program: results.Program(p.balancer), Scenario: p.scenario, Services: p.services, Operation: p.operation,
-		Place: k.plan.scenario, Seconds: results.Values(v[seconds]), PerSecond: results.Values(v[perSecond]), Cost: results.Values(v[cost]),
+		Place: k.plan.place, Seconds: results.Values(v[seconds]), PerSecond: results.Values(v[perSecond]), Cost: results.Values(v[cost]),
 		Tail: results.Values(v[tail])}
 	if v[processes] != nil {
 		r.Memory = &results.Memory{Resident: uint64(results.Median(v[processes]...)), Kernel: int64(results.Median(v[kernel]...))}

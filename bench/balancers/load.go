@@ -48,7 +48,7 @@ func loadCommand(args []string) error {
 	kind := flags.String("kind", connectLoad, "kind of load")
 	to := flags.String("to", "", "addresses, separated by commas, which take turns")
 	clients := flags.Int("clients", 64, "connections at the same time")
-	warm := flags.Duration("warm", 300*time.Millisecond, "time before the measured time")
+	warm := flags.Duration("warm", 500*time.Millisecond, "time before the measured time")
 	span := flags.Duration("span", 2*time.Second, "measured time")
 	if err := flags.Parse(args); err != nil {
 		return err

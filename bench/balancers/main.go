@@ -13,18 +13,22 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/nftproxy/nftproxy/bench/results"
+	"github.com/nftproxy/nftproxy/test/debian"
 )
 
 // children are the commands of the processes that the program starts.
 var children = map[string]func([]string) error{
-	"serve": serveCommand, "load": loadCommand, "pace": paceCommand, "watch": watchCommand,
+	"serve": serveCommand, "load": loadCommand, "pace": paceCommand, "watch": watchCommand, insideOf: insideCommand,
 }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	args := os.Args[1:]
+	if slices.Equal(args, []string{guestCommand}) {
+		debian.Init(insideOf)
+		return
+	}
 	run := func(args []string) error { return measureCommand(ctx, args) }
 	if len(args) > 0 && children[args[0]] != nil {
 		run, args = children[args[0]], args[1:]
@@ -43,7 +47,7 @@ type plan struct {
 	services  int
 	pace      int // requests a second during a failover
 	span      time.Duration
-	scenario  string
+	place     string // of the results, if it is no real machine
 }
 
 // measures are in the order in which they run.
@@ -58,11 +62,15 @@ func measureCommand(ctx context.Context, args []string) error {
 	flags.IntVar(&p.services, "services", 1000, "number of services among which one is changed")
 	flags.IntVar(&p.pace, "pace", 300, "requests a second while a server fails")
 	flags.DurationVar(&p.span, "span", 2*time.Second, "how long traffic is measured")
-	flags.StringVar(&p.scenario, "scenario", "", "name of the machine in the results, if it is not a real one")
+	flags.StringVar(&p.place, "place", "", "name of the machine in the results, if it is not a real one")
+	machine := flags.Bool("machine", false, "measure in a virtual machine, whose kernel has IPVS")
 	out := flags.String("o", "", "write the results to this `file`")
 	flags.StringVar(&nftproxyPath, "nftproxy", nftproxyPath, "program nftproxy")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if *machine {
+		return measureInMachine(ctx, guestArguments(flags), *out)
 	}
 	var err error
 	if p.balancers, err = selectBalancers(*only); err != nil {
@@ -85,6 +93,16 @@ func measureCommand(ctx context.Context, args []string) error {
 	return book.write(*out)
 }
 
+// guestArguments returns the arguments that the program in the virtual machine gets.
+func guestArguments(flags *flag.FlagSet) (args []string) {
+	flags.Visit(func(f *flag.Flag) {
+		if !slices.Contains([]string{"machine", "o", "nftproxy"}, f.Name) {
+			args = append(args, "-"+f.Name+"="+f.Value.String())
+		}
+	})
+	return args
+}
+
 // measure runs everything. What is measured takes turns in each run.
 func (p *plan) measure(ctx context.Context) (*book, error) {
 	dir, err := os.MkdirTemp("", "nftproxy-balancers-")
@@ -93,6 +111,12 @@ func (p *plan) measure(ctx context.Context) (*book, error) {
 	}
 	defer os.RemoveAll(dir)
 	k := newBook(p)
+	if slices.Contains(p.measures, "traffic") {
+		// The first connections of a machine take longer.
+		if err := p.traffic(newBook(p), direct{}, dir); err != nil {
+			return nil, err
+		}
+	}
 	for run := range p.runs {
 		for _, m := range p.measures {
 			for _, b := range p.balancers {
@@ -132,6 +156,3 @@ func version(word int, name string, args ...string) string {
 	}
 	return strings.Trim(words[word], "v,")
 }
-
-// machine is that of the results.
-func machine() (results.Machine, error) { return results.ThisMachine() }

@@ -61,7 +61,7 @@ func (r *room) load(kind string, to []netip.AddrPort, span time.Duration) (*outc
 	for _, t := range to {
 		targets = append(targets, t.String())
 	}
-	c, err := r.spawn(r.Client, "load", "-kind", kind, "-to", strings.Join(targets, ","), "-span", span.String(),
+	c, err := r.spawn(r.Client, "load", "-kind", kind, "-to", strings.Join(targets, ","), "-span", span.String(), "-warm", (span / 4).String(),
 		"-clients", fmt.Sprint(clients[kind]))
 	if err != nil {
 		return nil, 0, err
@@ -83,6 +83,9 @@ func (r *room) load(kind string, to []netip.AddrPort, span time.Duration) (*outc
 	}
 	if o.Failed > 0 {
 		return nil, 0, fmt.Errorf("%d of %d requests failed", o.Failed, o.Requests+o.Failed)
+	}
+	if o.Requests == 0 && o.Bytes == 0 {
+		return nil, 0, errors.New("no client was served")
 	}
 	return o, after - before, c.end()
 }

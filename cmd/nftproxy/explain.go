@@ -339,6 +339,9 @@ func addDescription(r *explain.Result, d *describe.Service) {
 			continue
 		}
 		for _, e := range p.Endpoints {
+			if used[e.Address] && e.Checked != nil && !e.Checked.Healthy {
+				r.Notes = append(r.Notes, fmt.Sprintf("endpoint %s fails its health check: %s; it is used because no other endpoint passes", e.Address, e.Checked.Message))
+			}
 			if e.Family == model.FamilyOf(r.Packet.Destination).String() && !used[e.Address] {
 				r.AddOmission(e.Address, e.Reason(r.Kind == model.ClusterIP.String(), r.Outside()))
 			}

@@ -33,13 +33,13 @@ var commandGroups = []group{
 // flagGroups are the flags that several commands have, and those of run. All
 // others of a command come first, as its own. "COMMAND FLAG" is only for one command.
 var flagGroups = []group{
-	{"Input", []string{"filename", "diff from", "config", "strict", "service-proxy-name"}},
+	{"Input", []string{"filename", "diff from", "isolate-files", "config", "strict", "service-proxy-name"}},
 	{"API server", []string{"kubeconfig", "master", "kube-api-qps", "kube-api-burst", "kube-api-content-type", "start-jitter"}},
 	{"Node and pods", []string{"hostname-override", "bind-address", "nodeport-addresses", "cluster-cidr", "detect-local-mode",
 		"pod-bridge-interface", "pod-interface-name-prefix", "masquerade-all"}},
 	{"Balancing", []string{"scheduler", "affinity-size", "feature-gates"}},
 	{"Syncs", []string{"min-sync-period", "sync-period", "no-table-owner", "take-over", "announce-nftables", "drain-file"}},
-	{"Health and metrics", []string{"healthz-bind-address", "metrics-bind-address", "bind-address-hard-fail", "web", "service-metrics", "endpoint-metrics", "profiling"}},
+	{"Health and metrics", []string{"healthz-bind-address", "metrics-bind-address", "bind-address-hard-fail", "health-checks", "web", "service-metrics", "endpoint-metrics", "profiling"}},
 	{"Connection tracking and process", []string{"conntrack-max-per-core", "conntrack-min", "conntrack-tcp-timeout-established",
 		"conntrack-tcp-timeout-close-wait", "conntrack-tcp-be-liberal", "conntrack-udp-timeout", "conntrack-udp-timeout-stream",
 		"conntrack-tcp-cleanup", "oom-score-adj", "manage-sysctl"}},

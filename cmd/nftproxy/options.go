@@ -134,7 +134,7 @@ func (o *options) sideOf(c *cobra.Command, cfg *config.Config, log *slog.Logger)
 }
 
 func access(cfg *config.Config) source.Access {
-	return source.Access{ClientConnectionConfiguration: cfg.Kube.ClientConnection, Master: cfg.Master, UserAgent: "nftproxy/" + version}
+	return source.Access{ClientConnectionConfiguration: cfg.Kube.ClientConnection, Master: cfg.Master, Selectors: cfg.Own.HealthChecks, UserAgent: "nftproxy/" + version}
 }
 
 func openCluster(cfg *config.Config, log *slog.Logger) (*source.Cluster, error) {
@@ -148,7 +148,9 @@ func openCluster(cfg *config.Config, log *slog.Logger) (*source.Cluster, error) 
 func clusterOf(client *source.Client, cfg *config.Config, log *slog.Logger) *source.Cluster {
 	// Messages of client-go with verbosity n have level -n.
 	klog.SetSlogLogger(log.With("library", "client-go"))
-	return source.NewCluster(client, source.ClusterConfig{NodeConfig: cfg.Node, ProxyName: cfg.Own.ServiceProxyName, Log: log})
+	return source.NewCluster(client, source.ClusterConfig{
+		NodeConfig: cfg.Node, ProxyName: cfg.Own.ServiceProxyName, HealthChecks: cfg.Own.HealthChecks, Log: log,
+	})
 }
 
 // objects reads the objects of files, of an API server, or of both.

@@ -361,7 +361,8 @@ func TestInstall(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for path, want := range map[string]string{
-		"bin/nftproxy": "",
+		"bin/nftproxy":                                  "",
+		"lib/systemd/system/nftproxy.service":           "ExecStart=/usr/bin/nftproxy run ",
 		"share/bash-completion/completions/nftproxy":    "__start_nftproxy",
 		"share/zsh/site-functions/_nftproxy":            "#compdef nftproxy",
 		"share/fish/vendor_completions.d/nftproxy.fish": "complete -c nftproxy",

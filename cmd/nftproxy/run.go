@@ -3,7 +3,9 @@ package main
 import (
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -24,6 +26,7 @@ type runOptions struct {
 	writeConfigTo string
 	cleanup       bool
 	initOnly      bool
+	isolateFiles  bool
 }
 
 func runCommand() *cobra.Command {
@@ -32,7 +35,10 @@ func runCommand() *cobra.Command {
 		Use:   runName + " [-f FILE] [--kubeconfig FILE | --config FILE]",
 		Short: "Keep the kernel in sync with a file or a cluster",
 		Long: `Apply the files, then watch them and apply every change immediately. An invalid
-file is reported and changes nothing: the current rules stay in place.
+file is reported and changes nothing: the current rules stay in place. With
+--isolate-files that concerns the invalid file alone: its last valid content
+stays in use, the other files are followed, and an empty directory is valid.
+$STATE_DIRECTORY, which systemd sets, has the last valid content for restarts.
 
 With --kubeconfig, --master, or in a pod without -f, follow the API server of a
 Kubernetes cluster instead. Nothing is applied before all Services and
@@ -75,6 +81,7 @@ func (o *runOptions) addRunFlags(c *cobra.Command) {
 	o.settings.AddDaemon()
 	addVersionFlag(c, &o.version)
 	c.Flags().StringVar(&o.writeConfigTo, "write-config-to", "", "write the effective configuration to this `file`, and exit")
+	c.Flags().BoolVar(&o.isolateFiles, "isolate-files", false, "treat each file by itself: one with a mistake keeps its last valid content, or is left out, and the others are served; directories may be empty")
 	c.Flags().BoolVar(&o.cleanup, "cleanup", false, "remove the rules and the leftovers of kube-proxy, and exit")
 	c.Flags().BoolVar(&o.initOnly, "init-only", false, "perform the privileged preparations, write no rules, and exit")
 }
@@ -176,6 +183,9 @@ func (o *runOptions) follow(c *cobra.Command, d *daemon.Daemon) (source.Source, 
 	if err != nil {
 		return nil, err
 	}
+	if o.isolateFiles {
+		files.Isolation = source.NewIsolation(keptFiles())
+	}
 	return source.Follow(files, d.Config.Node.NodeName, d.Log)
 }
 
@@ -187,4 +197,14 @@ func (o *runOptions) join(c *cobra.Command, d *daemon.Daemon, api *source.Access
 	}
 	api.Dialer = source.NewDialer()
 	return source.Join(files, clusterOf(api.Deferred(d.Log), d.Config, d.Log), api.Dialer), nil
+}
+
+// keptFiles returns where the last valid content of files outlasts a restart: in the
+// directory that systemd has made for the state of this service.
+func keptFiles() *source.Kept {
+	state, _, _ := strings.Cut(os.Getenv("STATE_DIRECTORY"), ":")
+	if state == "" {
+		return nil
+	}
+	return &source.Kept{Dir: filepath.Join(state, "valid")}
 }

@@ -125,7 +125,7 @@ type Agent struct {
 	rules    *render.State
 	compared time.Time // last successful comparison with the kernel
 
-	routing sync.Mutex // guards the router
+	routing sync.RWMutex // guards the router
 	router  *model.Router
 
 	mu     sync.Mutex
@@ -369,6 +369,20 @@ func (a *Agent) View(name model.ServiceName) *model.View {
 	a.routing.Lock()
 	defer a.routing.Unlock()
 	return a.router.View(name)
+}
+
+// Serves returns the Service that has a frontend, if it is known at present: not while
+// routes change. It is safe for concurrent use and never waits.
+func (a *Agent) Serves(f model.Frontend) (model.ServiceName, bool) {
+	if !a.routing.TryRLock() {
+		return model.ServiceName{}, false
+	}
+	defer a.routing.RUnlock()
+	route := a.router.Serves(f)
+	if route == nil {
+		return model.ServiceName{}, false
+	}
+	return route.Service.Name, true
 }
 
 // Names returns the names of all Services, in no order. It is safe for concurrent use.

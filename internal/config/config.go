@@ -44,6 +44,7 @@ type Own struct {
 	ServiceProxyName    string // label value of the Services to serve (1.2)
 	ServiceMetrics      bool   // metrics of each Service
 	EndpointMetrics     bool   // counters of each endpoint, and metrics of each Service
+	HealthChecks        bool   // also of Services of an API server
 	Web                 bool   // serve a page with live data
 	ConntrackTCPCleanup bool   // also delete entries of TCP connections to endpoints that are gone
 	TakeOver            bool   // remove what kube-proxy left once the rules are active

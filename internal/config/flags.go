@@ -96,6 +96,7 @@ func (f *Flags) AddDaemon() {
 	f.number(k.OOMScoreAdj, "oom-score-adj", "how likely the kernel kills the process when memory is short: `score` from -1000 to 1000")
 	f.truth(&f.own.ServiceMetrics, "service-metrics", "export metrics of each Service")
 	f.truth(&f.own.EndpointMetrics, "endpoint-metrics", "count the connections to each endpoint as well, for describe, top and the page of --web")
+	f.truth(&f.own.HealthChecks, "health-checks", "check the health of endpoints also for Services of an API server that have no selector and ask for it; files always may")
 	f.truth(&f.own.Web, "web", "serve a page with live data for browsers under /web/ of the metrics server")
 	f.truth(&f.own.ConntrackTCPCleanup, "conntrack-tcp-cleanup", "also delete conntrack entries of TCP connections to endpoints that are gone")
 	f.truth(&f.own.TakeOver, "take-over", "remove the rules that kube-proxy left, once nftproxy's are active")

@@ -38,6 +38,7 @@ type Daemon struct {
 
 	reads  time.Time       // when the source is read, if that was postponed
 	drains *drain.Follower // nil: none
+	checks checks
 }
 
 // cluster returns the API server that the source reads, or nil.
@@ -85,26 +86,18 @@ func (d *Daemon) Run(ctx context.Context) error {
 		requests = metrics.CountRequests() // before the first of them
 		d.postpone()
 	}
-	if j, ok := d.Source.(*source.Joined); ok {
+	if j := source.JoinedOf(d.Source); j != nil {
 		if j.Keep = hasRules(); j.Keep {
 			d.Log.Info("the rules of an earlier run stay until the files and the API server have been read")
 		}
 	}
-	d.Source = source.Edited(d.Source, d.editors()...)
+	d.addEditors()
 	go func() { cancel(d.Source.Run(ctx, func() { signal(changes) })) }()
 	err := d.run(ctx, cancel, requests, changes)
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		return cause // the others ended because of it
 	}
 	return err
-}
-
-// editors returns what changes the endpoints of the source.
-func (d *Daemon) editors() (out []source.Editor) {
-	if d.drains != nil {
-		out = append(out, d.drains)
-	}
-	return out
 }
 
 // signal leaves a value in a channel with room for one.
@@ -171,6 +164,9 @@ func (w *work) forward(ctx context.Context, changes <-chan struct{}) {
 				return
 			case s := <-w.Reload:
 				w.Log.Info("reading the source again", "reason", s.String()+" signal received")
+				if j := source.JoinedOf(w.Source); j != nil {
+					j.Reload()
+				}
 			case <-changes:
 			}
 			w.agent.Changed()

@@ -35,8 +35,10 @@ type Service struct {
 	// and on the policies.
 	ClientAddresses string       `json:"clientAddresses,omitempty"`
 	HealthCheck     *HealthCheck `json:"healthCheck,omitempty"`
-	Slices          []string     `json:"endpointSlices,omitempty"`
-	Ports           []Port       `json:"ports"`
+	// Check is how the health of endpoints is checked, absent without a check.
+	Check  string   `json:"check,omitempty"`
+	Slices []string `json:"endpointSlices,omitempty"`
+	Ports  []Port   `json:"ports"`
 	// Notices are what cannot be served as asked, Warnings what the source says about
 	// its objects.
 	Notices  []string `json:"notices,omitempty"`
@@ -99,6 +101,8 @@ type Endpoint struct {
 	Nodes   []string `json:"forNodes,omitempty"`
 	Weight  int      `json:"weight,omitempty"` // absent: not known, or 0
 	State   string   `json:"state,omitempty"`  // ready, not ready, terminating or terminated
+	// Checked is the result of the health check, absent if there is none yet.
+	Checked *Checked `json:"checked,omitempty"`
 	// Inside is for pods and this node, Outside for other clients, if they get others.
 	Inside  Share  `json:"inside"`
 	Outside *Share `json:"outside,omitempty"`
@@ -109,6 +113,13 @@ type Endpoint struct {
 	// Open are the connections through the frontends that are open now, if they were
 	// counted.
 	Open *int `json:"openConnections,omitempty"`
+}
+
+// Checked is the result of a health check.
+type Checked struct {
+	Healthy bool      `json:"healthy"`
+	Since   time.Time `json:"since,omitzero"`    // absent: it was not checked yet
+	Message string    `json:"message,omitempty"` // why the last check failed, or was not made
 }
 
 // Share is the part of the new connections that an endpoint gets.

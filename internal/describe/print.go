@@ -139,6 +139,9 @@ func (p *printer) settings(s *Service) {
 		}
 		p.Fact("health", "port %d answers for the ready endpoints on this node: %s", h.Port, strings.Join(counts, ", "))
 	}
+	if s.Check != "" {
+		p.Fact("check", "%s", s.Check)
+	}
 	switch {
 	case len(s.Slices) > 0:
 		p.Fact("slices", "%s", list(s.Slices))
@@ -256,10 +259,11 @@ func (p *Port) endpointRows() [][]string {
 	node, state := has(func(e *Endpoint) bool { return e.Node != "" }), has(func(e *Endpoint) bool { return e.State != "" })
 	outside, bound := has(func(e *Endpoint) bool { return e.Outside != nil }), has(func(e *Endpoint) bool { return e.Clients != nil })
 	hints := has(func(e *Endpoint) bool { return len(e.Zones)+len(e.Nodes) > 0 })
+	checked := has(func(e *Endpoint) bool { return e.Checked != nil })
 	left := has(func(e *Endpoint) bool { return e.leftOut() != "" })
 	counted := has(func(e *Endpoint) bool { return e.Connections != nil })
 	opened := has(func(e *Endpoint) bool { return e.Open != nil })
-	rows := [][]string{row("ENDPOINT", cell{"NODE", node}, cell{"HINTS", hints}, cell{"STATE", state}, cell{"WEIGHT", state}, cell{"SHARE", !outside},
+	rows := [][]string{row("ENDPOINT", cell{"NODE", node}, cell{"HINTS", hints}, cell{"STATE", state}, cell{"CHECK", checked}, cell{"WEIGHT", state}, cell{"SHARE", !outside},
 		cell{"FROM INSIDE", outside}, cell{"FROM OUTSIDE", outside}, cell{"CONNECTIONS", counted}, cell{"OPEN", opened}, cell{"CLIENTS", bound}, cell{"LEFT OUT", left})}
 	for i := range p.Endpoints {
 		e := &p.Endpoints[i]
@@ -276,10 +280,24 @@ func (p *Port) endpointRows() [][]string {
 		if e.Clients != nil {
 			clients = strconv.Itoa(*e.Clients)
 		}
-		rows = append(rows, row(e.Address, cell{e.Node, node}, cell{e.hints(), hints}, cell{e.State, state}, cell{e.weight(), state}, cell{e.Inside.text(), !outside},
+		rows = append(rows, row(e.Address, cell{e.Node, node}, cell{e.hints(), hints}, cell{e.State, state}, cell{e.Checked.text(), checked}, cell{e.weight(), state}, cell{e.Inside.text(), !outside},
 			cell{e.Inside.text(), outside}, cell{other, outside}, cell{connections, counted}, cell{open, opened}, cell{clients, bound}, cell{e.leftOut(), left}))
 	}
 	return rows
+}
+
+func (c *Checked) text() string {
+	switch {
+	case c == nil:
+		return ""
+	case !c.Healthy:
+		return "fails"
+	case c.Message != "":
+		return "passes (last: " + c.Message + ")"
+	case c.Since.IsZero():
+		return "not checked yet"
+	}
+	return "passes"
 }
 
 func (e *Endpoint) weight() string {

@@ -1,6 +1,7 @@
 package describe
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -31,6 +32,9 @@ func FromView(v *model.View) *Service {
 			s.HealthCheck.Endpoints[f.String()] = n
 		}
 	}
+	if v.Service.Check != nil {
+		s.Check = v.Service.Check.String()
+	}
 	for _, slice := range v.Slices {
 		s.Slices = append(s.Slices, slice.Name)
 	}
@@ -46,6 +50,9 @@ func FromView(v *model.View) *Service {
 		}
 		s.Ports = append(s.Ports, portOf(v, claims[:n]))
 		claims = claims[n:]
+	}
+	if text := s.usedInVain(); text != "" {
+		s.Notices = append(s.Notices, text)
 	}
 	return s
 }
@@ -105,6 +112,7 @@ func endpointsOf(v *model.View, routes []*model.Route, f model.Family) []Endpoin
 	var out []Endpoint
 	for _, e := range all {
 		d := endpointOf(e, f)
+		d.Checked = checkedOf(v, e.Host)
 		d.Inside = within.of(e)
 		if external && inside != outside {
 			share := without.of(e)
@@ -137,15 +145,55 @@ func endpointOf(e model.Endpoint, f model.Family) Endpoint {
 	return d
 }
 
+// checkedOf returns the result of the health check of a host, or nil.
+func checkedOf(v *model.View, h *model.Host) *Checked {
+	if v.Checked == nil || v.Service.Check == nil {
+		return nil
+	}
+	r, ok := v.Checked(h.Address)
+	if !ok {
+		return nil
+	}
+	if !r.Healthy {
+		r.Message = r.Why()
+	}
+	return &Checked{Healthy: r.Healthy, Since: r.Since, Message: r.Message}
+}
+
+// usedInVain returns a notice about endpoints that take connections though their health
+// check fails; empty: there is none.
+func (s *Service) usedInVain() string {
+	first, used := "", make(map[string]bool)
+	for i := range s.Ports {
+		for j := range s.Ports[i].Endpoints {
+			e := &s.Ports[i].Endpoints[j]
+			if e.Checked == nil || e.Checked.Healthy || e.Inside.Part == 0 && (e.Outside == nil || e.Outside.Part == 0) {
+				continue
+			}
+			if used[e.host()] = true; first == "" {
+				first = e.host() + ": " + e.Checked.Message
+			}
+		}
+	}
+	switch len(used) {
+	case 0:
+		return ""
+	case 1:
+		return "the only endpoint that could take connections fails its health check, so it is used: " + first
+	}
+	return fmt.Sprintf("all %d endpoints that could take connections fail their health check, so all are used: %s", len(used), first)
+}
+
 // shares are the shares of the endpoints that a policy chooses.
 type shares struct {
+	view      *model.View
 	selection model.Selection
 	slots     func(model.Endpoint) int
 	total     int
 }
 
 func newShares(v *model.View, all []model.Endpoint, p model.Policy, slots func(model.Endpoint) int) shares {
-	s := shares{selection: model.NewSelection(v.Service, all, v.Node, p), slots: slots}
+	s := shares{view: v, selection: model.NewSelection(v.Service, all, v.Node, p), slots: slots}
 	for _, e := range all {
 		if s.selection.Excludes(e.Host) == model.Chosen {
 			s.total += s.slots(e)
@@ -155,7 +203,7 @@ func newShares(v *model.View, all []model.Endpoint, p model.Policy, slots func(m
 }
 
 func (s shares) of(e model.Endpoint) Share {
-	if why := s.selection.Reason(e.Host); why != "" {
+	if why := s.view.Reason(s.selection, e.Host); why != "" {
 		return Share{LeftOut: why}
 	}
 	n := s.slots(e)

@@ -5,6 +5,7 @@ package events
 import (
 	"context"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -77,6 +78,16 @@ func (r *Recorder) ServerFailed(reason string, err error) {
 // port of a Service (10.23).
 func (r *Recorder) HealthCheckFailed(service model.ServiceName, err error) {
 	r.record(service.Object(), corev1.EventTypeWarning, "FailedToStartServiceHealthcheck", "Listen", "node "+r.node+": "+err.Error())
+}
+
+// EndpointHealth reports that an endpoint of a Service fails its health check on this
+// node, or passes it again.
+func (r *Recorder) EndpointHealth(service model.ServiceName, endpoint netip.Addr, healthy bool, message string) {
+	if healthy {
+		r.record(service.Object(), corev1.EventTypeNormal, "EndpointHealthy", "Check", "node "+r.node+": endpoint "+endpoint.String()+" passes its health check again")
+		return
+	}
+	r.record(service.Object(), corev1.EventTypeWarning, "EndpointUnhealthy", "Check", "node "+r.node+": endpoint "+endpoint.String()+" fails its health check: "+message)
 }
 
 // RulesRepaired warns that another process had changed the rules of this node; first

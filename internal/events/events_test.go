@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -94,6 +95,10 @@ func TestEvents(t *testing.T) {
 			eventsv1.Event{Type: "Warning", Reason: "FailedToStartMetricServer", Action: "StartKubeProxy", Regarding: node, Note: "100% taken"}},
 		{"10.23 health check of a Service", "shop", func(r *Recorder) { r.HealthCheckFailed(web, taken) },
 			eventsv1.Event{Type: "Warning", Reason: "FailedToStartServiceHealthcheck", Action: "Listen", Regarding: service, Note: "node node-1: 100% taken"}},
+		{"3.36 failing endpoint", "shop", func(r *Recorder) { r.EndpointHealth(web, netip.MustParseAddr("10.0.0.3"), false, "connect: refused") },
+			eventsv1.Event{Type: "Warning", Reason: "EndpointUnhealthy", Action: "Check", Regarding: service, Note: "node node-1: endpoint 10.0.0.3 fails its health check: connect: refused"}},
+		{"3.36 healthy endpoint", "shop", func(r *Recorder) { r.EndpointHealth(web, netip.MustParseAddr("fd00::3"), true, "") },
+			eventsv1.Event{Type: "Normal", Reason: "EndpointHealthy", Action: "Check", Regarding: service, Note: "node node-1: endpoint fd00::3 passes its health check again"}},
 		{"rules repaired", "default", func(r *Recorder) {
 			r.RulesRepaired(`7 ("nft")`, []string{"delete table ip nftproxy", "delete table ip6 nftproxy"})
 		},

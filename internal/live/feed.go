@@ -32,6 +32,7 @@ const (
 	maxLimit     = 1000 // that may be asked for
 	maxProblems  = 50
 	maxDetails   = 50  // that are kept with a reading
+	maxFailing   = 50  // endpoints that are listed
 	maxQuery     = 512 // bytes
 	// maxAnswers is how many requests are answered concurrently.
 	maxAnswers   = 4
@@ -44,6 +45,7 @@ type Config struct {
 	Counted bool // connections are counted
 	// EndpointsCounted reports that those to each endpoint are counted as well.
 	EndpointsCounted bool
+	Checks           status.Checks // results of health checks; nil: none
 	Log              *slog.Logger
 }
 
@@ -133,6 +135,9 @@ func (f *Feed) detail(t *table, name string) (*Detail, error) {
 		}
 	}
 	d := t.detail(routes, counts)
+	if f.config.Checks != nil {
+		d.addFailing(f.config.Checks, routes[0].Service.Name)
+	}
 	d.Read = time.Since(f.started).Seconds()
 	if t == f.last && len(f.details) < maxDetails {
 		f.details[name] = d

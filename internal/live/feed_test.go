@@ -246,6 +246,34 @@ func TestFeedCountsEndpoints(t *testing.T) {
 	})
 }
 
+// failing are results of checks: of each of 100 Services, 60 endpoints fail.
+type failing struct{}
+
+func (failing) Result(model.ServiceName, netip.Addr) (model.CheckResult, bool) {
+	return model.CheckResult{}, false
+}
+
+func (failing) Each(f func(model.ServiceName, netip.Addr, model.CheckResult)) {
+	for i := range 100 {
+		for j := range 61 {
+			name := model.ServiceName{Namespace: "shop", Name: fmt.Sprintf("web-%d", i)}
+			f(name, netip.AddrFrom4([4]byte{10, 0, byte(i), byte(60 - j)}), model.CheckResult{Healthy: j == 60, Since: time.Unix(1000, 0), Message: "connect: refused"})
+		}
+	}
+}
+
+// TestFeedChecks: 3.34, the detail of a Service has the endpoints that fail, some of them
+// if they are many.
+func TestFeedChecks(t *testing.T) {
+	n := &node{routing: services(3)}
+	n.count(1)
+	s, _ := get(t, live.New(live.Config{Status: n, Counted: true, Checks: failing{}, Log: slog.New(slog.DiscardHandler)}), "?service=shop/web-1")
+	d := s.Detail
+	if d == nil || d.FailingCount != 60 || len(d.Failing) != 50 || d.Failing[0].Address != "10.0.1.1" || d.Failing[0].Message != "connect: refused" || d.Failing[0].Since.Unix() != 1000 {
+		t.Errorf("detail %+v", d)
+	}
+}
+
 func TestFeedRefuses(t *testing.T) {
 	n := &node{routing: services(1)}
 	n.count(1)

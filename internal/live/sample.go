@@ -110,6 +110,17 @@ type Detail struct {
 	Ports []Port `json:"ports"`
 	// Read is when the counters of endpoints were read, on the clock of Sample.Uptime.
 	Read float64 `json:"read"`
+	// Failing are endpoints that fail their health check, the first ones by address, and
+	// FailingCount is the number of all.
+	Failing      []FailingEndpoint `json:"failing,omitempty"`
+	FailingCount int               `json:"failingCount,omitempty"`
+}
+
+// FailingEndpoint is an endpoint that fails its health check.
+type FailingEndpoint struct {
+	Address string    `json:"address"` // without a port
+	Message string    `json:"message"`
+	Since   time.Time `json:"since"`
 }
 
 // Port is a service port with its endpoints.

@@ -48,6 +48,9 @@ var everything = sync.OnceValue(func() *metrics.Set {
 		return map[string]int{"forwarding": 1}, map[string]int{"service-addresses": 1}
 	},
 		func() (machine.Conntrack, error) { return machine.Conntrack{Count: 7, Max: 9}, nil })
+	s.Checked(model.CheckHTTP, 3*time.Millisecond, metrics.CheckPassed)
+	s.HealthChanged(false)
+	s.FollowChecks(manyResults(1), func() int { return 3 })
 	s.ExportRequests(metrics.CountRequests())
 	objects := snapshot(service("web", "10.96.0.1"))
 	objects.Nodes = []*model.Node{{Name: "node-2"}}

@@ -30,6 +30,7 @@ type Set struct {
 	rules    ruleMetrics
 	answers  answerMetrics
 	clean    cleanMetrics
+	checks   checkMetrics
 }
 
 // New returns the metrics of a program of that version that serves these
@@ -54,6 +55,7 @@ func New(version string, families []model.Family, log *slog.Logger) *Set {
 		rules:    newRuleMetrics(m),
 		answers:  newAnswerMetrics(m),
 		clean:    newCleanMetrics(m),
+		checks:   newCheckMetrics(m),
 	}
 }
 

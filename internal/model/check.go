@@ -150,3 +150,31 @@ func (c *Check) What() string {
 func (c *Check) String() string {
 	return fmt.Sprintf("%s every %s, timeout %s, rise %d, fall %d", c.What(), c.Interval, c.Timeout, c.Rise, c.Fall)
 }
+
+// CheckResult is what the checks of an endpoint have found. It is kept beside the model:
+// what it means for connections is [Host.Failing].
+type CheckResult struct {
+	Healthy bool
+	Since   time.Time // of this state; zero: not checked yet
+	Message string    // why the last check failed, or was not made; empty: it passed
+	Checked time.Time // end of the last check; zero: not checked yet
+}
+
+// Why returns why an endpoint fails.
+func (r CheckResult) Why() string {
+	if r.Message == "" {
+		return "it passes again, but not for long enough"
+	}
+	return r.Message
+}
+
+// String returns for example "GET /healthz: status 503 (since 12:01:03)". Times of other
+// days have a date.
+func (r CheckResult) String() string {
+	since, now := r.Since.Local(), r.Checked.Local()
+	layout := time.TimeOnly
+	if since.YearDay() != now.YearDay() || since.Year() != now.Year() {
+		layout = time.DateTime
+	}
+	return fmt.Sprintf("%s (since %s)", r.Why(), since.Format(layout))
+}

@@ -267,6 +267,15 @@ func (r *Router) NoticesVersion() uint64 { return r.version }
 // must not be changed.
 func (r *Router) HealthChecks() []HealthCheck { return r.healthChecks }
 
+// Serves returns the route of a frontend, or nil, also that of a NodePort with the
+// unspecified address if it applies.
+func (r *Router) Serves(f Frontend) *Route {
+	if route := r.winners[f]; route != nil || !r.onNode(f.Address) {
+		return route
+	}
+	return r.winners[f.OnNode()]
+}
+
 // Routes returns the routes of all frontends, in their order.
 func (r *Router) Routes() []Route {
 	out := make([]Route, 0, len(r.winners))

@@ -2,6 +2,7 @@ package model
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 )
 
@@ -16,6 +17,22 @@ type View struct {
 	Health  *HealthCheck  // nil: none
 	// Scheduler is that of the Service, or else of the configuration.
 	Scheduler Scheduler
+	// Checked returns the result of the health check of an address. It is nil, unless the
+	// caller sets it: a router does not know results.
+	Checked func(netip.Addr) (CheckResult, bool)
+}
+
+// Reason returns why a host takes no new connections, with the result of its health check
+// if that is the reason; empty: it does.
+func (v *View) Reason(s Selection, h *Host) string {
+	why := s.Reason(h)
+	if s.Excludes(h) != Failing || v.Checked == nil {
+		return why
+	}
+	if r, ok := v.Checked(h.Address); ok && !r.Healthy {
+		why += ": " + r.String()
+	}
+	return why
 }
 
 // ViewedClaim is a frontend that a Service asks for.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -24,8 +25,8 @@ import (
 // docs/health-checks.md lists all fields.
 const annotationCheck = annotationDomain + "health-check"
 
-// Defaults and limits of a check. With these defaults, an endpoint that stops
-// answering takes no new connections after 5 to 7 seconds.
+// Defaults and limits of a check. With these defaults, an endpoint that refuses
+// connections takes none after 3 seconds, and a silent one after 5.2 (3.25).
 const (
 	defaultInterval = 2 * time.Second
 	defaultTimeout  = time.Second
@@ -76,6 +77,27 @@ func notFromServer(s *model.Service, found []*FieldError) (*model.Service, []*Fi
 			Problem: "exec is accepted from files only: use another type"})
 	}
 	return s, found
+}
+
+// check returns a function that removes the health check of a Service of an API server
+// if the configuration does not admit it, or if the Service has a selector: the readiness
+// of pods is decided by their probes, which the kubelet makes.
+func (c *ClusterConfig) check(of *corev1.Service) func(*model.Service, []*FieldError) (*model.Service, []*FieldError) {
+	return func(s *model.Service, found []*FieldError) (*model.Service, []*FieldError) {
+		if s == nil || s.Check == nil {
+			return s, found
+		}
+		f := findings(found)
+		switch {
+		case !c.HealthChecks:
+			f.warn(annotationField(annotationCheck), nil, "has no effect on a Service of an API server unless nftproxy run has --health-checks")
+			s.Check = nil
+		case len(of.Spec.Selector) > 0:
+			f.warn(annotationField(annotationCheck), nil, "has no effect on a Service with a selector: the readiness probes of its pods decide")
+			s.Check = nil
+		}
+		return s, f
+	}
 }
 
 // ParseCheck reads a health check from a value of YAML or JSON: the name of a type, or a

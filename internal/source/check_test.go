@@ -216,19 +216,26 @@ func TestCheckAnnotation(t *testing.T) {
 	}, func(s *corev1.Service) (any, []*FieldError) { return anyOf(ConvertService(s, "")) })
 }
 
-// TestCheckFromServer: 3.31, Services of an API server run no programs, and a wrong check
-// does no harm.
+// TestCheckFromServer: 3.29, 3.31, Services of an API server run no programs, have no
+// check unless that is admitted, nor with a selector, and a wrong check does no harm.
 func TestCheckFromServer(t *testing.T) {
-	for text, want := range map[string]string{
-		`{exec: /bin/true}`: "exec is accepted from files only",
-		`tpc`:               "did you mean tcp?",
-		`tcp`:               "",
+	for _, x := range []struct {
+		text, want string
+		off        bool
+		selector   map[string]string
+	}{
+		{text: `{exec: /bin/true}`, want: "exec is accepted from files only"},
+		{text: `tpc`, want: "did you mean tcp?"},
+		{text: `tcp`},
+		{text: `tcp`, off: true, want: "has no effect on a Service of an API server unless nftproxy run has --health-checks"},
+		{text: `tcp`, selector: map[string]string{"app": "web"}, want: "has no effect on a Service with a selector"},
 	} {
+		text, want := x.text, x.want
 		var log strings.Builder
-		c := NewCluster(nil, ClusterConfig{Log: slog.New(slog.NewTextHandler(&log, nil))})
+		c := NewCluster(nil, ClusterConfig{HealthChecks: !x.off, Log: slog.New(slog.NewTextHandler(&log, nil))})
 		err := c.services.Add(&corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", Annotations: map[string]string{annotationCheck: text}},
-			Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1", Ports: []corev1.ServicePort{{Port: 80}}},
+			Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1", Selector: x.selector, Ports: []corev1.ServicePort{{Port: 80}}},
 		})
 		all := c.services.values()
 		if err != nil || len(all) != 1 || (all[0].Check != nil) != (want == "") || !strings.Contains(log.String(), want) {

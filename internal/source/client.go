@@ -31,6 +31,9 @@ type Access struct {
 	UserAgent string
 	// Dialer connects to the API server; nil: the one of the standard library.
 	Dialer *Dialer
+	// Selectors reports whether the selectors of Services are read, which only health
+	// checks need.
+	Selectors bool
 }
 
 // Client reads the objects that a [Cluster] follows. It knows no other kinds: the
@@ -44,13 +47,16 @@ func (a Access) Client(log *slog.Logger) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newClient(c)
+	return newClient(c, a.Selectors)
 }
 
-func newClient(c *rest.Config) (*Client, error) {
+func newClient(c *rest.Config, selectors bool) (*Client, error) {
 	core := newGroup(corev1.SchemeGroupVersion, &corev1.Service{}, &corev1.ServiceList{}, &corev1.Node{}, &corev1.NodeList{})
 	discovery := newGroup(discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{})
 	networking := newGroup(networkingv1.SchemeGroupVersion, &networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{})
+	if selectors {
+		core.unread = unreadWithSelectors
+	}
 	if err := connect(c, core, discovery, networking); err != nil {
 		return nil, err
 	}
@@ -143,11 +149,12 @@ func (a Access) Group(log *slog.Logger, version schema.GroupVersion, kinds ...ru
 type group struct {
 	version schema.GroupVersion
 	scheme  *runtime.Scheme
+	unread  map[string]cuts // fields that are not decoded
 	client  rest.Interface
 }
 
 func newGroup(version schema.GroupVersion, kinds ...runtime.Object) *group {
-	g := &group{version: version, scheme: runtime.NewScheme()}
+	g := &group{version: version, scheme: runtime.NewScheme(), unread: unread}
 	g.scheme.AddKnownTypes(version, kinds...)
 	metav1.AddToGroupVersion(g.scheme, version)
 	metav1.AddToGroupVersion(g.scheme, metav1.Unversioned) // errors
@@ -171,7 +178,7 @@ func connect(c *rest.Config, groups ...*group) error {
 		if g.version.Group == "" {
 			of.APIPath = "/api"
 		}
-		of.NegotiatedSerializer = trimming{serializer.NewCodecFactory(g.scheme).WithoutConversion()}
+		of.NegotiatedSerializer = trimming{serializer.NewCodecFactory(g.scheme).WithoutConversion(), g.unread}
 		if g.client, err = rest.RESTClientForConfigAndClient(of, transport); err != nil {
 			return fmt.Errorf("prepare client of the API server: %w", err)
 		}

@@ -28,6 +28,9 @@ type ClusterConfig struct {
 	// ProxyName is the value of the label service.kubernetes.io/service-proxy-name
 	// of the Services that are read; empty: those without the label (1.1, 1.2).
 	ProxyName string
+	// HealthChecks reports whether Services of the API server may have health checks
+	// (3.29). The client needs to read selectors then.
+	HealthChecks bool
 	// Delay is how long Run waits before it reads anything but the Node.
 	Delay time.Duration
 	// Log receives problems of objects and of the connection, each once;
@@ -71,7 +74,7 @@ func NewCluster(client *Client, config ClusterConfig) *Cluster {
 		events: newClusterEvents(), endpoints: make(sliceIndex),
 	}
 	c.services = newClusterStore(c, "Service", func(s *corev1.Service) (*model.Service, []*FieldError) {
-		return ofCluster(notFromServer(ConvertService(s, config.ProxyName)))
+		return ofCluster(config.check(s)(notFromServer(ConvertService(s, config.ProxyName))))
 	})
 	c.slices = newClusterStore(c, "EndpointSlice", ConvertEndpointSlice)
 	c.nodes = newClusterStore(c, "Node", ConvertNode)

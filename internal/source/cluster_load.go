@@ -40,6 +40,13 @@ func (c *Cluster) current(name model.ServiceName) model.ServiceState {
 	return model.ServiceState{Service: c.services.objects[cache.ObjectName(name)], Slices: c.endpoints[name]}
 }
 
+// state returns the state of a Service, which the next update may still report.
+func (c *Cluster) state(name model.ServiceName) model.ServiceState {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.current(name)
+}
+
 // Lookup implements [Source]. The next Load may still report the same states.
 func (c *Cluster) Lookup(names []model.ServiceName) map[model.ServiceName]model.ServiceState {
 	c.mu.Lock()
@@ -56,13 +63,6 @@ func (c *Cluster) Lookup(names []model.ServiceName) map[model.ServiceName]model.
 		}
 	}
 	return out
-}
-
-// state returns the state of a Service, which the next update may still report.
-func (c *Cluster) state(name model.ServiceName) model.ServiceState {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.current(name)
 }
 
 // Snapshot returns the current state of the cluster, without an effect on Load.

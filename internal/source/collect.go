@@ -27,6 +27,10 @@ type collector struct {
 	legacy   []*model.EndpointSlice // from Endpoints objects
 }
 
+func newCollector(problems, warnings Errors) *collector {
+	return &collector{problems: problems, warnings: warnings, skipped: make(map[string]int), seen: make(map[model.Object]*object)}
+}
+
 // add adds the objects of one path.
 func (c *collector) add(arg argument, files []content) {
 	usable, total, before := len(files) == 0, 0, len(c.problems)

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// dialTimeout is how long one address may take to accept a connection, while there
-	// are others.
+	// dialTimeout is how long an address may take to accept a connection while there are
+	// others, and again to send something if it has not failed lately.
 	dialTimeout = 2 * time.Second
 	// avoidTime is how long an address is tried after the others once it has failed.
 	avoidTime = time.Minute
@@ -49,7 +49,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	all := d.candidates(ctx, address)
 	var errs []error
 	for i, a := range all {
-		c, err := d.try(ctx, network, a, i < len(all)-1)
+		c, err := d.try(ctx, network, a, i < len(all)-1, len(all) > 1)
 		if err == nil {
 			return c, nil
 		}
@@ -61,10 +61,11 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	return nil, errors.Join(errs...)
 }
 
-// try dials one address.
-func (d *Dialer) try(ctx context.Context, network, address string, others bool) (net.Conn, error) {
+// try dials one address. If it is not the last one, the time is limited, and if there
+// are others, that of the first answer.
+func (d *Dialer) try(ctx context.Context, network, address string, more, others bool) (net.Conn, error) {
 	limited, cancel := ctx, context.CancelFunc(func() {})
-	if others {
+	if more {
 		limited, cancel = context.WithTimeout(ctx, dialTimeout)
 	}
 	defer cancel()
@@ -75,7 +76,11 @@ func (d *Dialer) try(ctx context.Context, network, address string, others bool) 
 		}
 		return nil, err
 	}
-	return &heard{Conn: c, silent: func() { d.avoid(address) }}, nil
+	h := &heard{Conn: c, silent: func() { d.avoid(address) }}
+	if others && !d.hasFailed(address) {
+		h.limit = time.AfterFunc(dialTimeout, func() { _ = h.Close() })
+	}
+	return h, nil
 }
 
 // candidates returns what to dial: the address itself, then its endpoints in random
@@ -114,6 +119,15 @@ func (d *Dialer) avoid(address string) {
 	d.failed[address] = time.Now()
 }
 
+// hasFailed reports whether an address has failed within [avoidTime]. It is then given
+// all the time that it needs: all API servers may be slow.
+func (d *Dialer) hasFailed(address string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	at, failed := d.failed[address]
+	return failed && time.Since(at) < avoidTime
+}
+
 // resolve returns the addresses of a host and port; none if its name is unknown.
 func resolve(ctx context.Context, address string) (out []netip.AddrPort) {
 	host, service, err := net.SplitHostPort(address)
@@ -142,19 +156,29 @@ type heard struct {
 	net.Conn
 	once   sync.Once
 	silent func()
+	limit  *time.Timer // ends the connection; nil: never
 }
 
 // Read implements [net.Conn].
 func (h *heard) Read(p []byte) (int, error) {
 	n, err := h.Conn.Read(p)
 	if n > 0 {
-		h.once.Do(func() {})
+		h.once.Do(h.stop)
 	}
 	return n, err
 }
 
 // Close implements [net.Conn].
 func (h *heard) Close() error {
-	h.once.Do(h.silent)
+	h.once.Do(func() {
+		h.stop()
+		h.silent()
+	})
 	return h.Conn.Close()
+}
+
+func (h *heard) stop() {
+	if h.limit != nil {
+		h.limit.Stop()
+	}
 }

@@ -125,3 +125,48 @@ func TestDialerTimeout(t *testing.T) {
 		}
 	})
 }
+
+// TestDialerSilence: a server that accepts and does not answer is left after two seconds,
+// but not a second time: all may be slow.
+func TestDialerSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := NewDialer()
+		var peers []net.Conn
+		d.dial = func(context.Context, string, string) (net.Conn, error) {
+			here, there := net.Pipe()
+			peers = append(peers, there)
+			return here, nil
+		}
+		d.follow(func(netip.AddrPort) []netip.AddrPort {
+			return []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:6443")}
+		})
+		read := func(answers time.Duration) (time.Duration, error) {
+			t.Helper()
+			c, err := d.DialContext(t.Context(), "tcp", "192.0.2.100:6443")
+			check(t, err)
+			defer c.Close()
+			peer := peers[len(peers)-1]
+			go func() {
+				time.Sleep(answers)
+				_, _ = peer.Write([]byte("x"))
+			}()
+			start := time.Now()
+			_, err = c.Read(make([]byte, 1))
+			return time.Since(start), err
+		}
+		if took, err := read(time.Second); err != nil || took != time.Second {
+			t.Errorf("an answer: %v after %v", err, took)
+		}
+		for range 2 {
+			if took, err := read(time.Minute / 2); err == nil || took != dialTimeout {
+				t.Errorf("silence: %v after %v", err, took)
+			}
+		}
+		for range 2 {
+			if took, err := read(time.Minute / 2); err != nil || took != time.Minute/2 {
+				t.Errorf("all are slow: %v after %v", err, took)
+			}
+		}
+		time.Sleep(time.Minute)
+	})
+}

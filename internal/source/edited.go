@@ -17,7 +17,7 @@ type Editor interface {
 	// treats in another way now, and without a name if that may be any.
 	Run(ctx context.Context, changed func(...model.ServiceName))
 	// Edit is called with each new state of a Service, also of one that is gone (its
-	// Service is nil), and after changed. It does not modify the state: it returns it
+	// Service is nil), after changed, and whenever a state is looked up. It does not modify the state: it returns it
 	// as it is, or an edited copy of what it changes. It is called by one goroutine at
 	// a time, beside Run.
 	Edit(model.ServiceName, model.ServiceState) model.ServiceState
@@ -51,6 +51,17 @@ func ClusterOf(s Source) *Cluster {
 		return s.cluster
 	case *edited:
 		return ClusterOf(s.Source)
+	}
+	return nil
+}
+
+// JoinedOf returns the files and the API server that a source reads, or nil.
+func JoinedOf(s Source) *Joined {
+	switch s := s.(type) {
+	case *Joined:
+		return s
+	case *edited:
+		return JoinedOf(s.Source)
 	}
 	return nil
 }
@@ -198,12 +209,22 @@ func (e *edited) Load() (*model.Update, error) {
 	return &out, e.err
 }
 
+// Lookup implements [Source].
+func (e *edited) Lookup(names []model.ServiceName) map[model.ServiceName]model.ServiceState {
+	states := e.Source.Lookup(names)
+	out := make(map[model.ServiceName]model.ServiceState, len(states))
+	for name, state := range states {
+		out[name], _ = e.edit(name, state)
+	}
+	return out
+}
+
 // again adds the Services that are not in the update, and that the editors treat in
 // another way now: these, or any.
 func (e *edited) again(u *model.Update, pending map[model.ServiceName]struct{}, any bool, edits map[model.ServiceName]model.ServiceState) {
 	switch {
 	case any:
-		for name, state := range e.Lookup(nil) {
+		for name, state := range e.Source.Lookup(nil) {
 			if _, known := u.Services[name]; known {
 				continue
 			}
@@ -212,7 +233,7 @@ func (e *edited) again(u *model.Update, pending map[model.ServiceName]struct{}, 
 			}
 		}
 	case len(pending) > 0:
-		states := e.Lookup(slices.Collect(maps.Keys(pending)))
+		states := e.Source.Lookup(slices.Collect(maps.Keys(pending)))
 		for name := range pending {
 			edits[name], _ = e.edit(name, states[name])
 		}

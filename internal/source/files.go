@@ -35,6 +35,9 @@ type Files struct {
 	// ProxyName is the value of the label service.kubernetes.io/service-proxy-name
 	// of the Services that Load gives; empty: those without the label (1.1, 1.2).
 	ProxyName string
+	// Isolation, if set, keeps a mistake in one file from affecting the others, and
+	// makes an empty directory a valid input.
+	Isolation *Isolation
 
 	stdin     []byte
 	stdinRead bool
@@ -50,6 +53,9 @@ type Input struct {
 	Objects map[string]int
 	// Places is where the Services are defined.
 	Places map[model.Object]manifest.Place
+	// Unused are the problems of files that are not used as they are, with an
+	// [Isolation]; nil: all are.
+	Unused Errors
 }
 
 // Errors are all problems of the input, in its order.
@@ -69,6 +75,7 @@ type argument struct {
 type file struct {
 	name string
 	data []byte
+	err  error // why it cannot be read
 }
 
 // Load reads all files. The error is of type [Errors] and lists all problems; the
@@ -80,13 +87,20 @@ type file struct {
 // Kubernetes mirrors Endpoints into slices (2.5).
 func (f *Files) Load() (*Input, error) {
 	args, problems, warnings := f.read()
-	c := &collector{problems: problems, warnings: warnings, skipped: make(map[string]int), seen: make(map[model.Object]*object)}
+	if f.Isolation != nil && len(problems) == 0 {
+		return f.isolate(args, warnings)
+	}
+	c := newCollector(problems, warnings)
 	for _, a := range args {
-		parsed := make([]content, len(a.files))
-		parallel(len(a.files), func(i int) { parsed[i] = f.parse(a.files[i]) })
-		c.add(a, parsed)
+		c.add(a, f.parseAll(a.files))
 	}
 	return c.finish()
+}
+
+func (f *Files) parseAll(files []file) []content {
+	parsed := make([]content, len(files))
+	parallel(len(files), func(i int) { parsed[i] = f.parse(files[i]) })
+	return parsed
 }
 
 // read reads the files of all paths.
@@ -101,16 +115,18 @@ func (f *Files) read() (args []argument, problems, warnings Errors) {
 		if slices.Contains(f.Paths[:i], path) {
 			names, err = nil, errors.New("is given twice: give each file once")
 		}
-		if err != nil {
+		switch {
+		case f.Isolation != nil && errors.Is(err, errNoManifest):
+			warnings = append(warnings, &manifest.Error{Place: manifest.Place{File: path}, Err: errNothing, Note: true})
+		case err != nil:
 			problems = append(problems, problem(arg.name, err))
 		}
 		for _, name := range names {
 			data, err := f.content(name, inDir, &seen)
 			if err != nil {
-				problems = append(problems, problem(displayName(name), explainPath(err)))
-				continue
+				err = explainPath(err)
 			}
-			arg.files = append(arg.files, file{displayName(name), data})
+			arg.files = append(arg.files, file{displayName(name), data, err})
 		}
 		args = append(args, arg)
 	}
@@ -123,6 +139,11 @@ func displayName(path string) string {
 	}
 	return path
 }
+
+// errNothing is a remark about an empty directory that is valid.
+var errNothing = errors.New("holds no file *.yaml, *.yml or *.json: nothing is served until there is one")
+
+var errNoManifest = errors.New("holds no file *.yaml, *.yml or *.json: put one there, or name a file")
 
 // expand returns the files that a path stands for.
 func expand(path string, warnings *Errors) (names []string, dir bool, err error) {
@@ -148,7 +169,7 @@ func expand(path string, warnings *Errors) (names []string, dir bool, err error)
 		}
 	}
 	if len(names) == 0 {
-		return nil, true, errors.New("holds no file *.yaml, *.yml or *.json: put one there, or name a file")
+		return nil, true, errNoManifest
 	}
 	return names, true, nil
 }

@@ -134,6 +134,9 @@ func (j *Joined) Run(ctx context.Context, changed func()) error {
 	return nil
 }
 
+// Reload reads the files again. Load does not: most of its calls are for the cluster.
+func (j *Joined) Reload() { j.readFiles() }
+
 // readFiles reads the files, and notes what has changed. If they cannot be used, that
 // is logged once for each reason, and again when they can.
 func (j *Joined) readFiles() {
@@ -148,7 +151,7 @@ func (j *Joined) readFiles() {
 	case err == nil && before != nil:
 		j.log.Info("the files can be used again")
 	}
-	if err != nil {
+	if u == nil {
 		return
 	}
 	j.mu.Lock()
@@ -158,7 +161,9 @@ func (j *Joined) readFiles() {
 	}
 	j.nodes, j.ranges = u.Nodes, u.ServiceCIDRs
 	j.pending = j.pending.Then(u)
-	j.filesKnown.close()
+	if err == nil || !j.Keep { // else rules of what cannot be read may be in the kernel
+		j.filesKnown.close()
+	}
 }
 
 // setFile keeps the state of a Service of the files.
@@ -234,9 +239,9 @@ func (j *Joined) Load() (*model.Update, error) {
 // Lookup implements [Source].
 func (j *Joined) Lookup(names []model.ServiceName) map[model.ServiceName]model.ServiceState {
 	known := j.clusterKnown.closed()
+	out := make(map[model.ServiceName]model.ServiceState, len(names))
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	out := make(map[model.ServiceName]model.ServiceState, len(names))
 	if names == nil {
 		if known {
 			out = j.cluster.Lookup(nil)

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -121,6 +122,14 @@ func (l *joinLab) serves(want ...string) {
 	u, err := l.joined.Load()
 	check(l.t, err)
 	l.last = u
+	for name, s := range l.joined.Lookup(nil) {
+		if got := l.joined.Lookup([]model.ServiceName{name})[name]; !reflect.DeepEqual(s, got) {
+			l.t.Errorf("lookup of %s: %v, want %v", name, got, s)
+		}
+	}
+	if diff := cmp.Diff(want, served(l.joined.Lookup(nil))); diff != "" {
+		l.t.Errorf("looked up (-want +got):\n%s", diff)
+	}
 	for name, s := range u.Services {
 		if s.Service == nil {
 			delete(l.states, name)

@@ -50,6 +50,9 @@ type content struct {
 // parse reads the objects of a file on all processors: nearly all of the time of
 // Load goes here.
 func (f *Files) parse(in file) content {
+	if in.err != nil {
+		return content{file: in, err: in.err}
+	}
 	docs, err := manifest.Split(in.name, in.data)
 	objects := make([][]*object, len(docs))
 	parallel(len(docs), func(i int) { objects[i] = f.document(docs[i]) })

@@ -85,7 +85,7 @@ func TestWatchesResume(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var log bytes.Buffer
 				server := &unstable{counts: make(map[string]int)}
-				client, err := newClient(&rest.Config{Transport: server, WrapTransport: resumeWatches})
+				client, err := newClient(&rest.Config{Transport: server, WrapTransport: resumeWatches}, false)
 				check(t, err)
 				c := NewCluster(client, ClusterConfig{Log: slog.New(slog.NewTextHandler(&log, nil))})
 				ctx, cancel := context.WithCancel(t.Context())

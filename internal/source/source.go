@@ -47,6 +47,7 @@ type followed struct {
 	node     atomic.Pointer[model.Node]
 	before   map[model.ServiceName]model.ServiceState // loaded last
 	warned   []string                                 // by the input loaded last
+	unused   string                                   // problems of files that were logged last
 	state    stateKeeper
 	// unreadable receives a value when the system refused to read the files.
 	unreadable chan struct{}
@@ -103,7 +104,12 @@ func (f *followed) Load() (*model.Update, error) {
 		return nil, err
 	}
 	problems, _ := input.Warnings.Split()
-	f.state.set(nil, problems, time.Now())
+	if f.leave(input.Unused); len(input.Unused) > 0 {
+		f.state.setPartly(input.Unused, problems, time.Now())
+		f.retry(input.Unused)
+	} else {
+		f.state.set(nil, problems, time.Now())
+	}
 	f.logNew(input.Warnings.Lines())
 	s := input.Snapshot
 	n, _ := s.Node(f.nodeName)
@@ -141,6 +147,18 @@ func (f *followed) retry(err error) {
 	select {
 	case f.unreadable <- struct{}{}:
 	default:
+	}
+}
+
+// leave logs which files are not used as they are, once.
+func (f *followed) leave(unused Errors) {
+	before := f.unused
+	switch f.unused = unused.Error(); {
+	case f.unused == before:
+	case f.unused == "":
+		f.log.Info("all files usable again")
+	default:
+		f.log.Error("some files cannot be used; the others are served", "error", unused)
 	}
 }
 

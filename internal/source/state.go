@@ -7,8 +7,8 @@ import (
 
 // State reports whether a source can be used.
 type State struct {
-	// Err is why the source cannot be used now; nil: it can. What was read before
-	// stays in use.
+	// Err is why the source, or a part of it, cannot be used now; nil: it can. What
+	// was read before stays in use.
 	Err error
 	// Since is when the source became unusable, or usable again.
 	Since time.Time
@@ -43,6 +43,18 @@ func (k *stateKeeper) set(err error, warnings Errors, now time.Time) {
 		s.Failures++
 		return
 	}
+	s.read(warnings, now)
+}
+
+// setPartly records that the source was read, except for some files.
+func (k *stateKeeper) setPartly(err error, warnings Errors, now time.Time) {
+	k.set(err, nil, now)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.state.read(warnings, now)
+}
+
+func (s *State) read(warnings Errors, now time.Time) {
 	s.LastSuccess = now
 	s.Warnings, s.Warned = warnings.Lines(), len(warnings)
 }

@@ -12,21 +12,27 @@ import (
 // trimming is a serializer whose protobuf decoder skips what the conversion does
 // not read. That is most of an object: the field managers alone are two thirds of
 // a Service, and the images and quantities most of a Node.
-type trimming struct{ runtime.NegotiatedSerializer }
+type trimming struct {
+	runtime.NegotiatedSerializer
+	unread map[string]cuts
+}
 
 // SupportedMediaTypes implements [runtime.NegotiatedSerializer].
 func (t trimming) SupportedMediaTypes() []runtime.SerializerInfo {
 	all := slices.Clone(t.NegotiatedSerializer.SupportedMediaTypes())
 	for i := range all {
 		if all[i].MediaType == runtime.ContentTypeProtobuf {
-			all[i].Serializer = trimmer{all[i].Serializer}
+			all[i].Serializer = trimmer{all[i].Serializer, t.unread}
 		}
 	}
 	return all
 }
 
 // trimmer decodes objects without their unread fields.
-type trimmer struct{ runtime.Serializer }
+type trimmer struct {
+	runtime.Serializer
+	unread map[string]cuts
+}
 
 // envelope is what precedes a message of the type k8s.io.apimachinery.pkg.runtime.Unknown.
 const envelope = "k8s\x00"
@@ -35,7 +41,7 @@ const envelope = "k8s\x00"
 // answer of the API server.
 func (t trimmer) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	if message, ok := bytes.CutPrefix(data, []byte(envelope)); ok {
-		data = data[:len(envelope)+len(trimUnknown(message))]
+		data = data[:len(envelope)+len(trimUnknown(message, t.unread))]
 	}
 	return t.Serializer.Decode(data, defaults, into)
 }
@@ -57,11 +63,14 @@ var (
 			1: nil /* capacity */, 2: nil /* allocatable */, 4: nil /* conditions */, 7: nil /* nodeInfo */, 8: nil, /* images */
 			9: nil /* volumesInUse */, 10: nil /* volumesAttached */}},
 	}
+
+	// unreadWithSelectors is unread without the selectors of Services.
+	unreadWithSelectors = map[string]cuts{"Service": {1: unreadMetadata, 3: {2: nil /* conditions */}}, "Node": unread["Node"]}
 )
 
 // trimUnknown trims a message of the type Unknown: the type of an object, with its
 // kind, and the encoded object.
-func trimUnknown(message []byte) []byte {
+func trimUnknown(message []byte, unread map[string]cuts) []byte {
 	const typeMeta, kind, raw = 1, 2, 2
 	remove, ok := unread[string(find(find(message, typeMeta), kind))]
 	if !ok {

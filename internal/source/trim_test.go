@@ -32,7 +32,7 @@ func protobuf(tb testing.TB) (ours, plain runtime.Serializer) {
 		}
 		return info.Serializer
 	}
-	return find(trimming{codecs}), find(codecs)
+	return find(trimming{codecs, unread}), find(codecs)
 }
 
 func encode(tb testing.TB, s runtime.Serializer, o runtime.Object) []byte {
@@ -159,4 +159,21 @@ func FuzzTrim(f *testing.F) {
 			t.Errorf("%v, want no error", err)
 		}
 	})
+}
+
+// TestTrimWithSelectors: 3.29. Where health checks are admitted, a Service keeps its
+// selector and nothing else that is not read.
+func TestTrimWithSelectors(t *testing.T) {
+	_, plain := protobuf(t)
+	service := full[corev1.Service](1)
+	service.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}
+	data := encode(t, plain, service)
+	want := service.Spec.Selector
+	got := decodeAs[*corev1.Service](t, trimmer{plain, unreadWithSelectors}, data)
+	if diff := cmp.Diff(want, got.Spec.Selector); diff != "" || len(want) == 0 {
+		t.Errorf("selector: %s", diff)
+	}
+	if got.UID != "" || got.Status.Conditions != nil {
+		t.Errorf("%+v", got)
+	}
 }

@@ -63,6 +63,9 @@ func (s *Server) describe(question string) (*describe.Service, error) {
 	if v == nil { // deleted in between
 		return nil, &describe.UnknownError{Name: question}
 	}
+	if c := s.config.Checks; c != nil {
+		v.Checked = func(a netip.Addr) (model.CheckResult, bool) { return c.Result(name, a) }
+	}
 	d := describe.FromView(v)
 	d.From = describe.Daemon
 	if s.config.SourceState != nil {

@@ -199,6 +199,9 @@ func (p *printer) totals(r *Report) {
 	for _, a := range r.Affinity {
 		p.Fact("affinity", "%s: %s of %d clients remembered", a.name(), a.count(), a.Size)
 	}
+	if c := r.EndpointChecks; c != nil {
+		p.Fact("checks", "%s", c.text())
+	}
 	for i, h := range r.HealthChecks {
 		if i == maxHealthChecks && !p.All && len(r.HealthChecks) > maxHealthChecks+1 {
 			p.Fact("health", "and %d more: nftproxy status -A", len(r.HealthChecks)-i)

@@ -33,6 +33,7 @@ const (
 	EndpointDrained   = "EndpointDrained"   // by the operator
 	NoEndpoints       = "NoEndpoints"       // connections are rejected
 	NoLocalEndpoints  = "NoLocalEndpoints"  // connections are dropped
+	CheckFailing      = "CheckFailing"      // health checks of endpoints
 )
 
 // Objects of problems that concern no object of Kubernetes.
@@ -61,6 +62,7 @@ var classes = []struct{ reason, text string }{
 	{DrainFileUnusable, "the list of drained endpoints as it was before stays in force"},
 	{NoEndpoints, "connections are rejected, because no endpoint can take them"},
 	{NoLocalEndpoints, "connections are dropped: the traffic policy is Local, and no endpoint on this node can take them"},
+	{CheckFailing, "endpoints fail their health check"},
 	{SettingChanged, "settings of the kernel that Services need, changed since nftproxy started"},
 	{EndpointDrained, "the operator keeps new connections away"},
 	{string(model.Conflict), "another Service has the same address and port"},

@@ -52,6 +52,9 @@ type Report struct {
 	// DidYouMean are names that resemble a filter that selects nothing.
 	DidYouMean   []string      `json:"didYouMean,omitempty"`
 	HealthChecks []HealthCheck `json:"healthChecks,omitempty"`
+	// EndpointChecks sums up the health checks of endpoints, whatever the filter; absent
+	// without any.
+	EndpointChecks *EndpointChecks `json:"endpointChecks,omitempty"`
 	// NodePortAddresses serve the frontends with the unspecified address.
 	NodePortAddresses []netip.Addr `json:"nodePortAddresses,omitempty"`
 	Affinity          []Affinity   `json:"affinity,omitempty"`

@@ -26,6 +26,8 @@ type Config struct {
 	Reads   time.Time
 	State   func() agent.State
 	Routing func() *model.Routing // the agent's routing
+	// Checks, if set, has the results of the health checks of endpoints.
+	Checks Checks
 	// Problems, if set, returns problems of the machine on which connections depend, and
 	// Notes what else operators should know.
 	Problems func() []Problem
@@ -184,6 +186,9 @@ func (s *Server) head(now time.Time, last *SyncReport) *Report {
 	}
 	if s.config.Notes != nil {
 		r.Notes = s.config.Notes()
+	}
+	if s.config.Checks != nil {
+		r.addChecks(now, s.config.Checks, s.config.View)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

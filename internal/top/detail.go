@@ -23,8 +23,24 @@ func (m *Model) detailLines() []string {
 	for i := range d.Ports {
 		lines = append(lines, m.portLines(&d.Ports[i])...)
 	}
+	lines = append(lines, m.failingLines(d)...)
 	if m.now.Counted && !endpointsCounted(d) {
 		lines = append(lines, "", faint.Styled(hintEndpoints))
+	}
+	return lines
+}
+
+// failingLines shows the endpoints that fail their health check.
+func (m *Model) failingLines(d *live.Detail) []string {
+	if len(d.Failing) == 0 {
+		return nil
+	}
+	lines := []string{"", bold.Styled(fmt.Sprintf("  %-32s %-17s %s", "failing health checks", "SINCE", "ERROR"))}
+	for _, f := range d.Failing {
+		lines = append(lines, fmt.Sprintf("    %s %s %s", fit(printable(f.Address), 30), fit(age(m.now.Time.Sub(f.Since))+" ago", 17), printable(f.Message)))
+	}
+	if more := d.FailingCount - len(d.Failing); more > 0 {
+		lines = append(lines, fmt.Sprintf("    and %d more", more))
 	}
 	return lines
 }

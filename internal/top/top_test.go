@@ -105,6 +105,15 @@ func TestViews(t *testing.T) {
 		{"small", 40, 12, func(m *Model) { m.press("down") }},
 		{"too-small", 39, 12, func(*Model) {}},
 		{"detail", 100, 24, func(m *Model) { s := m.now; m.press("enter"); m.give(s, nil) }},
+		{"detail-failing", 70, 24, func(m *Model) {
+			s := *m.now
+			d := *s.Detail
+			d.Failing = []live.FailingEndpoint{{Address: "10.128.0.7", Message: "connect: refused", Since: s.Time.Add(-2 * time.Minute)},
+				{Address: "fd00::7", Message: "GET /healthz: status 503, expected 200-399", Since: s.Time.Add(-time.Second)}}
+			d.FailingCount, s.Detail = 53, &d
+			m.press("enter")
+			m.give(&s, nil)
+		}},
 		{"detail-asked", 80, 12, func(m *Model) { m.press("down", "enter") }},
 		{"detail-gone", 80, 12, func(m *Model) { s := *m.now; m.press("enter"); s.Detail = nil; m.give(&s, nil) }},
 		{"help", 90, 24, func(m *Model) { m.press("?") }},
@@ -176,6 +185,7 @@ func TestHostileNames(t *testing.T) {
 	s.Services[0].Name, s.Changes[0].Services, s.Changes[1].Cause, s.Changes[2].Error = evil, []string{evil}, evil, evil
 	p := &s.Detail.Ports[0]
 	p.Port, p.Protocol, p.Frontends[0].Kind, p.Frontends[0].Address, p.Frontends[0].Verdict, p.EndpointList[0].Address = evil, evil, evil, evil, evil, evil
+	s.Detail.Failing = []live.FailingEndpoint{{Address: evil, Message: evil}}
 	s.Detail.Namespace, s.Detail.Name = "shop", "web"
 	for _, service := range []string{"", "shop/web"} {
 		m := New(Config{Service: service, Filter: evil})

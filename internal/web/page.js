@@ -252,6 +252,15 @@
     return tables;
   }
 
+  // failingTables has the endpoints that fail their health check.
+  function failingTables(d) {
+    if (!d.failing?.length) return [];
+    const more = d.failingCount - d.failing.length;
+    const lines = d.failing.map((f) => [f.address, f.message, age(f.since) + ' ago']);
+    if (more > 0) lines.push(['and ' + integer.format(more) + ' more', '', '']);
+    return [dataTable('Failing health checks', ['Endpoint', 'Error', 'Since'], lines)];
+  }
+
   function drawDetail() {
     const name = detailOf(), d = now.detail;
     byId('detail').hidden = !name;
@@ -262,7 +271,7 @@
     text('detailName', name);
     const found = d && nameOf(d) === name;
     text('detailText', found ? `${rateText(rates.services.get(name))} connections/s, ${countText(d.connections)} in all` : now.asked === name ? 'This node serves no Service of that name.' : 'asking');
-    byId('detailPorts').replaceChildren(...(found ? d.ports.flatMap(portTables) : []));
+    byId('detailPorts').replaceChildren(...(found ? d.ports.flatMap(portTables).concat(failingTables(d)) : []));
   }
 
   function draw(error) {

@@ -3,79 +3,17 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/test/debian"
 )
 
 const jobsCommand = "jobs"
-
-// guest is the first process of a virtual machine. It runs the jobs in another
-// process, which does not inherit orphans, and ends the machine.
-func guest() {
-	if err := serveGuest(); err != nil {
-		fmt.Println("the tests in the virtual machine:", err)
-	}
-	unix.Sync()
-	if err := unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART); err != nil {
-		fmt.Println("end the virtual machine:", err)
-	}
-}
-
-func serveGuest() error {
-	if err := prepareGuest(); err != nil {
-		return err
-	}
-	child := exec.Command("/proc/self/exe", jobsCommand)
-	child.Stdout, child.Stderr = os.Stdout, os.Stderr
-	if err := child.Start(); err != nil {
-		return err
-	}
-	for {
-		var status syscall.WaitStatus
-		pid, err := syscall.Wait4(-1, &status, 0, nil)
-		switch {
-		case errors.Is(err, syscall.EINTR):
-		case err != nil:
-			return err
-		case pid == child.Process.Pid && status != 0:
-			return fmt.Errorf("ended with status %#x", uint32(status))
-		case pid == child.Process.Pid:
-			return nil
-		}
-	}
-}
-
-// prepareGuest makes the machine what a node is before anything runs there.
-func prepareGuest() error {
-	for _, m := range []struct{ kind, dir string }{
-		{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}, {"tmpfs", "/tmp"}, {"tmpfs", "/run"},
-	} {
-		if err := os.MkdirAll(m.dir, 0o755); err != nil {
-			return err
-		}
-		if err := unix.Mount(m.kind, m.dir, m.kind, 0, ""); err != nil {
-			return fmt.Errorf("mount %s: %w", m.dir, err)
-		}
-	}
-	for name, value := range map[string]string{
-		"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8"} {
-		if err := os.Setenv(name, value); err != nil {
-			return err
-		}
-	}
-	lo, err := netlink.LinkByName("lo")
-	if err != nil {
-		return fmt.Errorf("find lo: %w", err)
-	}
-	return errors.Join(os.Chmod("/tmp", 0o1777), unix.Sethostname([]byte("node")), netlink.LinkSetUp(lo))
-}
 
 // runJobs runs the jobs and reports on the second serial port.
 func runJobs() error {
@@ -87,7 +25,7 @@ func runJobs() error {
 	if err := json.Unmarshal(list, &jobs); err != nil {
 		return err
 	}
-	port, err := os.OpenFile("/dev/ttyS1", os.O_WRONLY, 0)
+	port, err := os.OpenFile(debian.AnswersPort, os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}

@@ -6,18 +6,20 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+
+	"github.com/nftproxy/nftproxy/test/debian"
 )
 
 // runHere runs the golden tests on the kernel of this machine, with the nft of
 // a release.
-func (s *suite) runHere(ctx context.Context, sys system, out io.Writer) (result, error) {
-	bin := filepath.Join(s.work, sys.codename)
+func (s *suite) runHere(ctx context.Context, sys debian.System, out io.Writer) (result, error) {
+	bin := filepath.Join(s.work, sys.Codename)
 	if err := os.Mkdir(bin, 0o755); err != nil {
 		return result{}, err
 	}
 	nft := filepath.Join(bin, "nft")
 	// The libraries of the release need the loader that they came with.
-	script := fmt.Sprintf("#!/bin/sh\nexec '%[1]s/usr/lib64/ld-linux-x86-64.so.2' --library-path '%[1]s/usr/lib/x86_64-linux-gnu' '%[1]s/usr/sbin/nft' \"$@\"\n", sys.root())
+	script := fmt.Sprintf("#!/bin/sh\nexec '%[1]s/usr/lib64/ld-linux-x86-64.so.2' --library-path '%[1]s/usr/lib/x86_64-linux-gnu' '%[1]s/usr/sbin/nft' \"$@\"\n", sys.Root())
 	if err := os.WriteFile(nft, []byte(script), 0o755); err != nil {
 		return result{}, err
 	}

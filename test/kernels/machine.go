@@ -11,7 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
+
+	"github.com/nftproxy/nftproxy/test/debian"
 )
 
 const (
@@ -19,49 +20,36 @@ const (
 	guestJobs      = "/jobs.json"
 	guestSource    = "/src"
 	guestPrograms  = "/tests"
-	machineTimeout = time.Hour
 	packageTimeout = "30m"
 )
 
 // boot runs the tests in a virtual machine.
-func (s *suite) boot(ctx context.Context, sys system, out io.Writer) ([]result, error) {
+func (s *suite) boot(ctx context.Context, sys debian.System, out io.Writer) ([]result, error) {
 	jobs := s.guestJobs()
 	initrd, err := s.initrd(ctx, sys, jobs)
 	if err != nil {
 		return nil, fmt.Errorf("make the initial file system: %w", err)
 	}
 	defer os.Remove(initrd)
-	answers := filepath.Join(s.work, sys.kernel+".json")
-	ctx, cancel := context.WithTimeout(ctx, machineTimeout)
-	defer cancel()
-	// Software emulation, also where the processor could do it: the same
-	// everywhere. The processors take turns in one thread: with a thread each,
-	// one can meet a breakpoint that another has long removed from the code of
-	// the kernel, and the kernel panics (qemu 7.2, once in an hour).
-	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", "-accel", "tcg,thread=single", "-smp", "2", "-m", "3G",
-		"-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio", "-serial", "file:"+answers,
-		"-kernel", filepath.Join(sys.dir, "vmlinuz"), "-initrd", initrd,
-		"-append", "console=ttyS0 loglevel=4 panic=-1 -- "+guestCommand)
-	cmd.Stdout, cmd.Stderr = out, out
-	fmt.Fprintf(out, "booting the kernel of Debian %s\n", sys.codename)
-	machineErr := errors.Join(cmd.Run(), ctx.Err())
+	answers := filepath.Join(s.work, sys.Kernel+".json")
+	machineErr := sys.Boot(ctx, initrd, guestCommand, answers, out)
 	results, err := readResults(answers)
 	if err := errors.Join(machineErr, err); err != nil {
 		return results, fmt.Errorf("the virtual machine failed: %w", err)
 	}
-	return results, complete(sys.release, jobs, results)
+	return results, complete(sys.Release, jobs, results)
 }
 
 // complete returns an error unless there is a result of every job, from the
 // kernel that was meant.
-func complete(r release, jobs []job, results []result) error {
+func complete(r debian.Release, jobs []job, results []result) error {
 	for _, j := range jobs {
 		i := slices.IndexFunc(results, func(r result) bool { return r.Package == j.Package })
 		if i < 0 {
 			return fmt.Errorf("the virtual machine did not report on %s: see what it printed", j.Package)
 		}
-		if !strings.HasPrefix(results[i].Kernel, r.kernel+".") {
-			return fmt.Errorf("the virtual machine runs kernel %s instead of %s", results[i].Kernel, r.kernel)
+		if !strings.HasPrefix(results[i].Kernel, r.Kernel+".") {
+			return fmt.Errorf("the virtual machine runs kernel %s instead of %s", results[i].Kernel, r.Kernel)
 		}
 	}
 	return nil
@@ -100,7 +88,7 @@ func (s *suite) guestJobs() []job {
 
 // initrd makes the initial file system: the Debian system, the repository, the
 // tests, and this program.
-func (s *suite) initrd(ctx context.Context, sys system, jobs []job) (string, error) {
+func (s *suite) initrd(ctx context.Context, sys debian.System, jobs []job) (string, error) {
 	files, err := output(exec.CommandContext(ctx, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"))
 	if err != nil {
 		return "", err
@@ -113,15 +101,15 @@ func (s *suite) initrd(ctx context.Context, sys system, jobs []job) (string, err
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(s.work, sys.kernel+".initrd")
-	return path, writeImage(path, func(i *image) error {
-		if err := errors.Join(i.addTree(sys.root(), "/"), i.addTree(s.programs, guestPrograms), i.add(self, "/init"),
-			i.entry(guestJobs, 0o100644, len(list), strings.NewReader(string(list)))); err != nil {
+	path := filepath.Join(s.work, sys.Kernel+".initrd")
+	return path, debian.WriteImage(path, func(i *debian.Image) error {
+		if err := errors.Join(i.AddTree(sys.Root(), "/"), i.AddTree(s.programs, guestPrograms), i.Add(self, "/init"),
+			i.AddContent(guestJobs, 0o644, string(list))); err != nil {
 			return err
 		}
 		// git also lists files that are deleted and not yet committed as such.
 		for f := range strings.SplitSeq(strings.TrimSuffix(files, "\x00"), "\x00") {
-			if err := i.add(f, filepath.Join(guestSource, f)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			if err := i.Add(f, filepath.Join(guestSource, f)); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return err
 			}
 		}

@@ -8,24 +8,23 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/nftproxy/nftproxy/test/debian"
 )
 
-// release is a Debian release and the kernel series that it has.
-type release struct{ kernel, codename string }
-
-var releases = []release{{"6.1", "bookworm"}, {"6.12", "trixie"}}
+// userland is what the tests run.
+var userland = debian.Set{Packages: []string{"nftables", "iptables", "util-linux"}}
 
 func main() {
 	args := os.Args[1:]
 	switch {
 	case slices.Equal(args, []string{guestCommand}):
-		guest()
+		debian.Init(jobsCommand)
 		return
 	case slices.Equal(args, []string{jobsCommand}):
 		exit(runJobs())
@@ -59,10 +58,6 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return fmt.Errorf("find a place for Debian's packages: %w", err)
-	}
 	work, err := os.MkdirTemp("", "nftproxy-kernels-")
 	if err != nil {
 		return err
@@ -81,9 +76,9 @@ func run(args []string) error {
 	var shared sync.Mutex
 	var releases sync.WaitGroup
 	for i, r := range selected {
-		out := &lines{prefix: r.kernel + ": ", out: os.Stdout, shared: &shared}
+		out := &lines{prefix: r.Kernel + ": ", out: os.Stdout, shared: &shared}
 		releases.Go(func() {
-			results[i], errs[i] = s.runOn(ctx, r, filepath.Join(cache, "nftproxy-kernels"), out)
+			results[i], errs[i] = s.runOn(ctx, r, out)
 		})
 	}
 	releases.Wait()
@@ -95,37 +90,37 @@ func run(args []string) error {
 
 // runOn runs everything for one release. It returns what ran, also if not all
 // did.
-func (s *suite) runOn(ctx context.Context, r release, cache string, out io.Writer) ([]result, error) {
+func (s *suite) runOn(ctx context.Context, r debian.Release, out io.Writer) ([]result, error) {
 	steps := stopwatch{time.Now(), out}
-	system, err := unpack(ctx, r, cache)
+	system, err := debian.Unpack(ctx, r, userland)
 	if err != nil {
-		return nil, fmt.Errorf("unpack Debian %s: %w", r.codename, err)
+		return nil, fmt.Errorf("unpack Debian %s: %w", r.Codename, err)
 	}
-	steps.lap("unpack Debian " + r.codename)
+	steps.lap("unpack Debian " + r.Codename)
 	listed, err := s.runHere(ctx, system, out)
 	if err != nil {
-		return nil, fmt.Errorf("run the nft of Debian %s: %w", r.codename, err)
+		return nil, fmt.Errorf("run the nft of Debian %s: %w", r.Codename, err)
 	}
 	steps.lap("run the golden tests here with its nft")
 	booted, err := s.boot(ctx, system, out)
 	if err != nil {
-		err = fmt.Errorf("kernel %s: %w", r.kernel, err)
+		err = fmt.Errorf("kernel %s: %w", r.Kernel, err)
 	}
 	steps.lap("run the virtual machine")
 	return append([]result{listed}, booted...), err
 }
 
-func selectReleases(kernels []string) ([]release, error) {
+func selectReleases(kernels []string) ([]debian.Release, error) {
 	if len(kernels) == 0 {
-		return releases, nil
+		return debian.Releases, nil
 	}
-	var selected []release
+	var selected []debian.Release
 	for _, k := range kernels {
-		i := slices.IndexFunc(releases, func(r release) bool { return r.kernel == k })
+		i := slices.IndexFunc(debian.Releases, func(r debian.Release) bool { return r.Kernel == k })
 		if i < 0 {
-			return nil, fmt.Errorf("no kernel %q; there are %v", k, releases)
+			return nil, fmt.Errorf("no kernel %q; there are %v", k, debian.Releases)
 		}
-		selected = append(selected, releases[i])
+		selected = append(selected, debian.Releases[i])
 	}
 	return selected, nil
 }

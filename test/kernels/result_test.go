@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nftproxy/nftproxy/test/debian"
 )
 
 // What a test program prints is counted, and what did not pass is printed.
@@ -79,7 +81,7 @@ func TestJudge(t *testing.T) {
 // A machine that ended early, or was another one, did not pass.
 func TestComplete(t *testing.T) {
 	jobs := []job{{Package: "a"}, {Package: "b"}}
-	r := release{"6.1", "bookworm"}
+	r := debian.Release{Kernel: "6.1", Codename: "bookworm"}
 	for _, c := range []struct{ name, reported, want string }{
 		{"all", `{"Package":"a","Kernel":"6.1.0-56-cloud"}{"Package":"b","Kernel":"6.1.0-56-cloud"}`, ""},
 		{"nothing", ``, "did not report on a"},

@@ -1,4 +1,4 @@
-package main
+package debian
 
 import (
 	"bufio"
@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// image writes an initial file system in the form that the kernel reads: an
+// Image writes an initial file system in the form that the kernel reads: an
 // archive of cpio, "newc".
-type image struct {
+type Image struct {
 	w     *bufio.Writer
 	size  int // bytes written
 	inode int
@@ -22,14 +22,14 @@ type image struct {
 
 const trailer = "TRAILER!!!"
 
-// writeImage makes the file.
-func writeImage(path string, fill func(*image) error) (err error) {
+// WriteImage makes the file.
+func WriteImage(path string, fill func(*Image) error) (err error) {
 	f, err := os.Create(path)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	i := &image{w: bufio.NewWriterSize(f, 1<<20), known: make(map[string]bool)}
+	i := &Image{w: bufio.NewWriterSize(f, 1<<20), known: make(map[string]bool)}
 	if err := fill(i); err != nil {
 		return err
 	}
@@ -39,19 +39,19 @@ func writeImage(path string, fill func(*image) error) (err error) {
 	return i.w.Flush()
 }
 
-// addTree adds what is in a directory, below another name.
-func (i *image) addTree(dir, name string) error {
+// AddTree adds what is in a directory, below another name.
+func (i *Image) AddTree(dir, name string) error {
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		return i.add(path, filepath.Join(name, strings.TrimPrefix(path, dir)))
+		return i.Add(path, filepath.Join(name, strings.TrimPrefix(path, dir)))
 	})
 }
 
-// add adds a file, a symbolic link or an empty directory, and the directories
+// Add adds a file, a symbolic link or an empty directory, and the directories
 // that it is in.
-func (i *image) add(path, name string) error {
+func (i *Image) Add(path, name string) error {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func (i *image) add(path, name string) error {
 }
 
 // mkdir adds a directory, once.
-func (i *image) mkdir(name string) error {
+func (i *Image) mkdir(name string) error {
 	if name = strings.Trim(name, "/"); name == "" || name == "." || i.known[name] {
 		return nil
 	}
@@ -87,7 +87,7 @@ func (i *image) mkdir(name string) error {
 }
 
 // entry writes a header, a name and content.
-func (i *image) entry(name string, mode uint32, size int, content io.Reader) error {
+func (i *Image) entry(name string, mode uint32, size int, content io.Reader) error {
 	i.inode++
 	name = strings.Trim(name, "/")
 	n, err := fmt.Fprintf(i.w, "070701%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%s\x00",
@@ -106,8 +106,14 @@ func (i *image) entry(name string, mode uint32, size int, content io.Reader) err
 }
 
 // align adds zeros up to a multiple of 4 bytes.
-func (i *image) align() error {
+func (i *Image) align() error {
 	n, err := i.w.Write(make([]byte, -i.size&3))
 	i.size += n
 	return err
+}
+
+// AddContent adds a file.
+func (i *Image) AddContent(name string, mode os.FileMode, content string) error {
+	return errors.Join(i.mkdir(filepath.Dir(name)),
+		i.entry(name, 0o100000|uint32(mode.Perm()), len(content), strings.NewReader(content)))
 }

@@ -1,4 +1,4 @@
-package main
+package debian
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -17,25 +18,45 @@ const (
 	maxAge        = 7 * 24 * time.Hour // of unpacked packages
 )
 
-// userland is what the tests run, and the loader of kernel modules with what it
-// unpacks those of Debian 13 by.
-var userland = []string{"nftables", "iptables", "busybox-static", "kmod", "liblzma5", "util-linux"}
+// base is in every set of packages: a shell, and the loader of kernel modules with
+// what it unpacks those of Debian 13 by.
+var base = []string{"busybox-static", "kmod", "liblzma5"}
 
 // layout names what unpack makes. Change it together with unpack, so that older
 // caches are not used.
 const layout = "1"
 
-// system is a Debian release, unpacked.
-type system struct {
-	release
+// Release is a Debian release and the kernel series that it has.
+type Release struct{ Kernel, Codename string }
+
+// Releases are those that can be unpacked, the oldest first.
+var Releases = []Release{{"6.1", "bookworm"}, {"6.12", "trixie"}}
+
+// Set is packages that are unpacked together, besides a kernel and a shell. Its name
+// is part of that of the cache: give other packages another name.
+type Set struct {
+	Name     string
+	Packages []string
+}
+
+// System is a Debian release, unpacked.
+type System struct {
+	Release
 	dir string // with the file vmlinuz and the directory root
 }
 
-func (s system) root() string { return filepath.Join(s.dir, "root") }
+// Root is the directory of its files.
+func (s System) Root() string { return filepath.Join(s.dir, "root") }
 
-// unpack unpacks the packages of a release, or finds them unpacked.
-func unpack(ctx context.Context, r release, cache string) (system, error) {
-	s := system{r, filepath.Join(cache, r.codename+"-"+layout)}
+// Unpack unpacks packages of a release into the cache of the user, or finds them
+// unpacked there.
+func Unpack(ctx context.Context, r Release, set Set) (System, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return System{}, fmt.Errorf("find a place for Debian's packages: %w", err)
+	}
+	cache = filepath.Join(cache, "nftproxy-kernels")
+	s := System{r, filepath.Join(cache, r.Codename+set.Name+"-"+layout)}
 	if i, err := os.Stat(filepath.Join(s.dir, "vmlinuz")); err == nil && time.Since(i.ModTime()) < maxAge {
 		return s, nil
 	}
@@ -43,15 +64,15 @@ func unpack(ctx context.Context, r release, cache string) (system, error) {
 		return s, err
 	}
 	// What is there is always complete.
-	unfinished, err := os.MkdirTemp(cache, r.codename+"-")
+	unfinished, err := os.MkdirTemp(cache, r.Codename+"-")
 	if err != nil {
 		return s, err
 	}
 	defer os.RemoveAll(unfinished)
-	if err := fetch(ctx, r, unfinished); err != nil {
+	if err := fetch(ctx, r, set, unfinished); err != nil {
 		return s, err
 	}
-	if err := install(ctx, system{r, unfinished}); err != nil {
+	if err := install(ctx, System{r, unfinished}); err != nil {
 		return s, err
 	}
 	return s, errors.Join(os.RemoveAll(s.dir), os.Rename(unfinished, s.dir))
@@ -59,7 +80,7 @@ func unpack(ctx context.Context, r release, cache string) (system, error) {
 
 // fetch downloads the packages of a release to the directory archives, with an
 // apt whose state is below the directory and nothing of this machine's.
-func fetch(ctx context.Context, r release, dir string) error {
+func fetch(ctx context.Context, r Release, set Set, dir string) error {
 	apt := func(program string, args ...string) (string, error) {
 		options := []string{
 			"-o", "Dir::State=" + dir, "-o", "Dir::State::status=" + dir + "/status",
@@ -102,13 +123,13 @@ func fetch(ctx context.Context, r release, dir string) error {
 	if _, err := apt("apt-get", "download", strings.TrimSpace(image)); err != nil {
 		return err
 	}
-	_, err = apt("apt-get", append([]string{"install", "-y", "--download-only", "--no-install-recommends"}, userland...)...)
+	_, err = apt("apt-get", slices.Concat([]string{"install", "-y", "--download-only", "--no-install-recommends"}, base, set.Packages)...)
 	return err
 }
 
 // sources returns the sources of a release, from where this machine has those
 // of its own.
-func sources(ctx context.Context, r release) (string, error) {
+func sources(ctx context.Context, r Release) (string, error) {
 	own, err := output(exec.CommandContext(ctx, "sh", "-c", `. /etc/os-release && echo "$VERSION_CODENAME"`))
 	if err != nil {
 		return "", err
@@ -128,7 +149,7 @@ func sources(ctx context.Context, r release) (string, error) {
 		switch suffix := strings.TrimPrefix(words[2], own); suffix {
 		case "", "-updates", "-security":
 			fmt.Fprintf(&b, "Types: deb\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: %s\n\n",
-				words[1], r.codename+suffix, keyring)
+				words[1], r.Codename+suffix, keyring)
 		}
 	}
 	if b.Len() == 0 {

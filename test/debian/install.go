@@ -1,4 +1,4 @@
-package main
+package debian
 
 import (
 	"context"
@@ -16,13 +16,13 @@ import (
 
 // install unpacks the packages that were fetched, and does the little of what
 // their scripts do that the tests need.
-func install(ctx context.Context, s system) error {
+func install(ctx context.Context, s System) error {
 	// Packages of Debian 12 have files in both of each pair.
 	for _, d := range []string{"bin", "sbin", "lib", "lib64"} {
-		if err := os.MkdirAll(filepath.Join(s.root(), "usr", d), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Join(s.Root(), "usr", d), 0o755); err != nil {
 			return err
 		}
-		if err := os.Symlink("usr/"+d, filepath.Join(s.root(), d)); err != nil {
+		if err := os.Symlink("usr/"+d, filepath.Join(s.Root(), d)); err != nil {
 			return err
 		}
 	}
@@ -31,7 +31,7 @@ func install(ctx context.Context, s system) error {
 		return err
 	}
 	for _, p := range packages {
-		if err := extract(ctx, p, s.root()); err != nil {
+		if err := extract(ctx, p, s.Root()); err != nil {
 			return err
 		}
 	}
@@ -41,11 +41,11 @@ func install(ctx context.Context, s system) error {
 		}
 	}
 	for _, command := range []string{"sh", "sleep"} {
-		if err := os.Symlink("busybox", filepath.Join(s.root(), "bin", command)); err != nil {
+		if err := os.Symlink("busybox", filepath.Join(s.Root(), "bin", command)); err != nil {
 			return err
 		}
 	}
-	if err := writeAccounts(s.root()); err != nil {
+	if err := writeAccounts(s.Root()); err != nil {
 		return err
 	}
 	return installKernel(ctx, s)
@@ -69,18 +69,18 @@ func extract(ctx context.Context, file, root string) error {
 }
 
 // installKernel indexes the modules, and puts the kernel in its place.
-func installKernel(ctx context.Context, s system) error {
-	images, err := filepath.Glob(filepath.Join(s.root(), "boot/vmlinuz-*"))
+func installKernel(ctx context.Context, s System) error {
+	images, err := filepath.Glob(filepath.Join(s.Root(), "boot/vmlinuz-*"))
 	if err != nil || len(images) != 1 {
 		return fmt.Errorf("find the kernel: %d, %v", len(images), err)
 	}
 	_, version, _ := strings.Cut(filepath.Base(images[0]), "-")
-	modules := filepath.Join(s.root(), "usr/lib/modules", version, "kernel")
+	modules := filepath.Join(s.Root(), "usr/lib/modules", version, "kernel")
 	if err := keepOnly(modules, "net", "lib", "crypto", "arch", "drivers/net"); err != nil {
 		return err
 	}
 	depmod := exec.CommandContext(ctx, "/sbin/depmod", version)
-	depmod.SysProcAttr = &syscall.SysProcAttr{Chroot: s.root()}
+	depmod.SysProcAttr = &syscall.SysProcAttr{Chroot: s.Root()}
 	depmod.Dir = "/"
 	if _, err := output(depmod); err != nil {
 		return err
@@ -88,7 +88,7 @@ func installKernel(ctx context.Context, s system) error {
 	// The time of the package is not that of the installation.
 	now := time.Now()
 	return errors.Join(os.Chtimes(images[0], now, now), os.Rename(images[0], filepath.Join(s.dir, "vmlinuz")),
-		os.RemoveAll(filepath.Join(s.root(), "boot")))
+		os.RemoveAll(filepath.Join(s.Root(), "boot")))
 }
 
 // keepOnly removes the files that are in none of some directories.

@@ -1,0 +1,98 @@
+package daemon
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+
+	"github.com/nftproxy/nftproxy/internal/metrics"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/probe"
+	"github.com/nftproxy/nftproxy/internal/probe/checker"
+	"github.com/nftproxy/nftproxy/internal/source"
+)
+
+// checks are the health checks of endpoints. They begin before the work of which they
+// need to know: then no endpoint is known yet.
+type checks struct {
+	*probe.Engine
+	work atomic.Pointer[work]
+}
+
+// addEditors makes the health checks that Services ask for, and the list of drained
+// endpoints, a part of the source.
+func (d *Daemon) addEditors() {
+	c := &d.checks
+	c.Engine = probe.NewEngine(probe.Config{Lacks: c.lacks, Serves: c.serves, Observe: c.observe, Changed: c.changed, Log: d.Log})
+	editors := []source.Editor{c}
+	if d.drains != nil {
+		editors = append(editors, d.drains)
+	}
+	d.Source = source.Edited(d.Source, editors...)
+}
+
+func (c *checks) lacks(f model.Family) bool {
+	w := c.work.Load()
+	return w != nil && !slices.Contains(w.node.Families, f)
+}
+
+func (c *checks) serves(f model.Frontend) (model.ServiceName, bool) {
+	w := c.work.Load()
+	if w == nil {
+		return model.ServiceName{}, false
+	}
+	return w.agent.Serves(f)
+}
+
+// observe counts a check.
+func (c *checks) observe(o probe.Observation) {
+	w := c.work.Load()
+	if w == nil {
+		return
+	}
+	result := metrics.CheckPassed
+	switch {
+	case errors.Is(o.Err, checker.ErrLocal):
+		result = metrics.CheckNotMade
+	case o.Err != nil:
+		result = metrics.CheckFailed
+	}
+	w.metrics.Checked(o.Check.Type, o.Duration, result)
+}
+
+// changed counts endpoints whose health has changed, and reports those of Services of an
+// API server as events.
+func (c *checks) changed(all []probe.Transition) {
+	w := c.work.Load()
+	if w == nil {
+		return
+	}
+	for i := range all {
+		w.metrics.HealthChanged(all[i].Healthy)
+	}
+	if !w.Config.Own.HealthChecks {
+		return // they are of Services of files
+	}
+	for _, t := range all[:min(len(all), maxHealthEvents)] {
+		w.events.EndpointHealth(t.Service, t.Address, t.Healthy, t.Message)
+	}
+}
+
+// maxHealthEvents is how many endpoints that change their health at the same time become
+// events: a machine that dies may have thousands. The log counts the others.
+const maxHealthEvents = 20
+
+// results are the results of health checks for status, metrics and live data.
+type results struct{ engine *probe.Engine }
+
+// Result implements [status.Checks].
+func (r results) Result(name model.ServiceName, a netip.Addr) (model.CheckResult, bool) {
+	found, ok := r.engine.Result(name, a)
+	return model.CheckResult(found), ok
+}
+
+// Each implements [status.Checks].
+func (r results) Each(f func(model.ServiceName, netip.Addr, model.CheckResult)) {
+	r.engine.Each(func(name model.ServiceName, a netip.Addr, result probe.Result) { f(name, a, model.CheckResult(result)) })
+}

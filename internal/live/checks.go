@@ -1,0 +1,28 @@
+package live
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/status"
+)
+
+// addFailing adds the endpoints of a Service that fail their health check.
+func (d *Detail) addFailing(checks status.Checks, service model.ServiceName) {
+	type failing struct {
+		address netip.Addr
+		result  model.CheckResult
+	}
+	var all []failing
+	checks.Each(func(name model.ServiceName, a netip.Addr, r model.CheckResult) {
+		if name == service && !r.Healthy {
+			all = append(all, failing{a, r})
+		}
+	})
+	slices.SortFunc(all, func(a, b failing) int { return a.address.Compare(b.address) })
+	d.FailingCount = len(all)
+	for _, f := range all[:min(len(all), maxFailing)] {
+		d.Failing = append(d.Failing, FailingEndpoint{f.address.String(), f.result.Why(), f.result.Since})
+	}
+}

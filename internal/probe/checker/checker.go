@@ -1,0 +1,199 @@
+// Package checker makes health checks: one check of one endpoint, over TCP, HTTP,
+// HTTPS, gRPC, UDP or DNS, or with a program.
+//
+// A check uses a connection of its own, which it resets at the end: thousands of checks
+// a second leave no socket in TIME-WAIT, and an endpoint sees what a new client would.
+// Neither proxies of the environment nor redirects are followed.
+package checker
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/terminal"
+)
+
+// Checker checks an endpoint. It is safe for concurrent use.
+type Checker interface {
+	// Check returns nil if the endpoint is healthy. An error is one short line for
+	// people; it is that of the context if that is cancelled, and wraps [ErrLocal] if
+	// this machine could not make the check.
+	Check(ctx context.Context) error
+}
+
+// Target is an endpoint to check.
+type Target struct {
+	Address  netip.AddrPort
+	Protocol model.Protocol // of the port, for types of check that fit several; zero: the usual one
+	Service  model.ServiceName
+}
+
+// ErrLocal means that a result says nothing about the endpoint: this machine has no
+// descriptor, memory or port left for the check.
+var ErrLocal = errors.New("this machine cannot make the check")
+
+// New returns a checker of an endpoint.
+func New(c *model.Check, t Target) (Checker, error) {
+	if !t.Address.IsValid() || t.Address.Port() == 0 {
+		return nil, fmt.Errorf("make health check of %s: %s is not an address with a port", t.Service, t.Address)
+	}
+	var run func(ctx context.Context) error
+	var err error
+	switch c.Type {
+	case model.CheckTCP:
+		run = tcpCheck{c, t}.run
+	case model.CheckUDP:
+		run = udpCheck{c, t}.run
+	case model.CheckHTTP, model.CheckHTTPS:
+		var h *httpCheck
+		if h, err = newHTTPCheck(c, t); err == nil {
+			run = h.run
+		}
+	case model.CheckGRPC:
+		run = newGRPCCheck(c, t).run
+	case model.CheckDNS:
+		var d *dnsCheck
+		if d, err = newDNSCheck(c, t); err == nil {
+			run = d.run
+		}
+	case model.CheckExec:
+		run = execCheck{c, t}.run
+	default:
+		err = errors.New("unknown type")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make health check of %s of type %s: %w", t.Service, c.Type, err)
+	}
+	return &limited{c, run}, nil
+}
+
+// limited ends a check at its timeout.
+type limited struct {
+	check *model.Check
+	run   func(context.Context) error
+}
+
+// maxText is how long the text of an error gets, in bytes.
+const maxText = 200
+
+// Check implements [Checker].
+func (l *limited) Check(ctx context.Context) error {
+	limit, cancel := context.WithTimeout(ctx, l.check.Timeout)
+	defer cancel()
+	err := l.run(limit)
+	var errno syscall.Errno
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.As(err, &errno) && localErrors[errno]:
+		return fmt.Errorf("%w: %w", ErrLocal, errno)
+	}
+	text := l.explain(err)
+	if len(text) > maxText {
+		text = strings.ToValidUTF8(text[:maxText], "") + "..."
+	}
+	return errors.New(terminal.Printable(text))
+}
+
+// localErrors are those of system calls that say nothing about the endpoint.
+var localErrors = map[syscall.Errno]bool{
+	syscall.EMFILE: true, syscall.ENFILE: true, syscall.ENOMEM: true, syscall.ENOBUFS: true,
+	syscall.EADDRNOTAVAIL: true, syscall.EAGAIN: true,
+}
+
+// stepError is an error of a step of a check, such as "connect".
+type stepError struct {
+	step string
+	err  error
+}
+
+func (e *stepError) Error() string { return e.step + ": " + e.err.Error() }
+func (e *stepError) Unwrap() error { return e.err }
+
+// in names the step that an error is of.
+func in(step string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &stepError{step, err}
+}
+
+// explain returns for example "connect: refused" or "GET /healthz: no answer within 1s".
+func (l *limited) explain(err error) string {
+	step := ""
+	for s, ok := err.(*stepError); ok; s, ok = err.(*stepError) {
+		step, err = step+s.step+": ", s.err
+	}
+	var errno syscall.Errno
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded):
+		return fmt.Sprintf("%sno answer within %s", step, l.check.Timeout)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return step + "refused"
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return step + "connection reset"
+	case errors.As(err, &errno):
+		return step + errno.Error()
+	}
+	return step + strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\n", " "), "tls: ")
+}
+
+// dialer opens connections. Keep-alive probes would only cost system calls.
+var dialer = net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: false}, KeepAlive: -1}
+
+// connect opens a TCP connection that ends with the context.
+func connect(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+	conn, err := dial(ctx, "tcp", to)
+	if err != nil {
+		return nil, in("connect", err)
+	}
+	// Close resets the connection: no TIME-WAIT, and nothing left to be sent.
+	_ = conn.Conn.(*net.TCPConn).SetLinger(0)
+	return conn, nil
+}
+
+// dial opens a connection whose reads and writes end with the context.
+func dial(ctx context.Context, network string, to netip.AddrPort) (*limitedConn, error) {
+	conn, err := dialer.DialContext(ctx, network, to.String())
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(past) })
+	return &limitedConn{conn, stop}, nil
+}
+
+// limitedConn is a connection that ends with a context.
+type limitedConn struct {
+	net.Conn
+	stop func() bool
+}
+
+// Close implements [net.Conn].
+func (c *limitedConn) Close() error {
+	c.stop()
+	return c.Conn.Close()
+}
+
+// secure makes the handshake of TLS. Without verification, any certificate is accepted:
+// the question is whether the endpoint answers, as for the probes of a kubelet.
+func secure(ctx context.Context, conn net.Conn, c *model.Check, t Target, protocols ...string) (*tls.Conn, error) {
+	name := c.Host
+	if name == "" {
+		name = t.Address.Addr().String()
+	}
+	secured := tls.Client(conn, &tls.Config{ServerName: name, InsecureSkipVerify: !c.Verify, NextProtos: protocols})
+	if err := secured.HandshakeContext(ctx); err != nil {
+		return nil, in("TLS", err)
+	}
+	return secured, nil
+}

@@ -1,0 +1,114 @@
+package checker
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// past is a deadline that ends reads and writes.
+var past = time.Unix(1, 0)
+
+// maxAnswer is how much of an answer is read, in bytes.
+const maxAnswer = 64 << 10
+
+// buffers are for answers: one per check that is under way.
+var buffers = sync.Pool{New: func() any { return new([maxAnswer]byte) }}
+
+// tcpCheck opens a connection, and exchanges text if there is some to expect.
+type tcpCheck struct {
+	*model.Check
+	Target
+}
+
+func (c tcpCheck) run(ctx context.Context) error {
+	conn, err := connect(ctx, c.Address)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if c.Expect == "" {
+		return nil
+	}
+	if _, err := io.WriteString(conn, c.Send); err != nil {
+		return in("send", err)
+	}
+	buffer := buffers.Get().(*[maxAnswer]byte)
+	defer buffers.Put(buffer)
+	for n := 0; ; {
+		more, err := conn.Read(buffer[n:])
+		n += more
+		switch {
+		case bytes.Contains(buffer[:n], []byte(c.Expect)):
+			return nil
+		case n == len(buffer):
+			return fmt.Errorf("no %s in the first %d KiB of the answer", quoted(c.Expect), maxAnswer>>10)
+		case err == nil:
+		case n == 0 && err != io.EOF:
+			return in("receive "+quoted(c.Expect), err)
+		default:
+			return unexpected(c.Expect, buffer[:n])
+		}
+	}
+}
+
+// unexpected returns the error for an answer without the expected text.
+func unexpected(want string, got []byte) error {
+	if len(got) == 0 {
+		return fmt.Errorf("expected %s, got nothing", quoted(want))
+	}
+	return fmt.Errorf("expected %s, got %s", quoted(want), quoted(string(got)))
+}
+
+// maxQuoted is how much of a text is quoted, in bytes.
+const maxQuoted = 40
+
+// quoted returns the beginning of a text in quotes.
+func quoted(text string) string {
+	if len(text) > maxQuoted {
+		return fmt.Sprintf("%q...", text[:maxQuoted])
+	}
+	return fmt.Sprintf("%q", text)
+}
+
+// udpCheck sends a datagram, and expects an answer. A closed port answers with ICMP.
+type udpCheck struct {
+	*model.Check
+	Target
+}
+
+func (c udpCheck) run(ctx context.Context) error {
+	conn, err := dial(ctx, "udp", c.Address)
+	if err != nil {
+		return in("connect", err)
+	}
+	defer conn.Close()
+	send, expect := c.Send, c.Expect
+	if c.Echo {
+		send = "nftproxy health check " + rand.Text()
+		expect = send
+	}
+	if _, err := io.WriteString(conn, send); err != nil {
+		return in("send", err)
+	}
+	buffer := buffers.Get().(*[maxAnswer]byte)
+	defer buffers.Put(buffer)
+	n, err := conn.Read(buffer[:])
+	switch {
+	case err != nil:
+		return in("udp", err)
+	case c.Echo && string(buffer[:n]) != expect:
+		return errors.New("udp: the answer is not what was sent")
+	case !strings.Contains(string(buffer[:n]), expect):
+		return unexpected(expect, buffer[:n])
+	}
+	return nil
+}

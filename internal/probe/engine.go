@@ -1,0 +1,278 @@
+// Package probe checks the health of endpoints. An [Engine] schedules the checks that
+// Services ask for, and marks endpoints that fail: it edits what a source says, so that
+// everything that follows from readiness follows from health.
+package probe
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/probe/checker"
+)
+
+const (
+	// maxChecks is how many checks run at the same time. A tenth of 10,000 endpoints
+	// may hang, at the default interval and timeout, before others wait.
+	maxChecks = 1024
+	// maxPrograms is the same for checks that start a program.
+	maxPrograms = 32
+	// firstResults is how long the start waits for the first results (3.26).
+	firstResults = 5 * time.Second
+	// batchTime is how long results are collected before they change the rules: the
+	// endpoints of a machine that dies fail together.
+	batchTime = 10 * time.Millisecond
+	// grace is how much longer than its timeout a check may take before it counts as
+	// one that hangs.
+	grace = time.Second
+)
+
+// Config is what an engine needs. All but Log may be missing.
+type Config struct {
+	// New returns the checker of a target; nil: [checker.New].
+	New func(*model.Check, checker.Target) (checker.Checker, error)
+	// Lacks reports whether the machine lacks an address family.
+	Lacks func(model.Family) bool
+	// Serves returns the Service that has a frontend on this node. A check must not go
+	// through our own rules to another endpoint.
+	Serves func(model.Frontend) (model.ServiceName, bool)
+	// Observe receives each check when it has ended. Calls run concurrently.
+	Observe func(Observation)
+	// Changed receives endpoints whose health has changed, from one goroutine.
+	Changed func([]Transition)
+	Log     *slog.Logger
+}
+
+// Observation is a check that has ended.
+type Observation struct {
+	Check    *model.Check
+	Duration time.Duration
+	// Err is nil if the endpoint passed. It wraps [checker.ErrLocal] if the check says
+	// nothing about the endpoint.
+	Err error
+}
+
+// Result is what is known about the health of an endpoint.
+type Result struct {
+	Healthy bool
+	Since   time.Time // of this state; zero: not checked yet
+	Message string    // why the last check failed, or was not made; empty: it passed
+	Checked time.Time // end of the last check; zero: not checked yet
+}
+
+// Transition is a change of the health of an endpoint of a Service.
+type Transition struct {
+	Service model.ServiceName
+	Address netip.Addr
+	Result
+}
+
+// Counts are numbers of the present.
+type Counts struct {
+	Services int // with a check
+	Targets  int // that are checked: endpoints that several Services check in the same way are one
+	Failing  int // of them
+	Running  int // checks
+	Waiting  int // checks that are due, because too many run
+}
+
+// Engine checks the endpoints of the Services that ask for it. It is an editor of a
+// source. It keeps what it knows while Services change, as long as they have the
+// endpoint and the check, and forgets it then. While no Service has a check it holds no
+// memory, and Run does nothing. Its methods are safe for concurrent use.
+type Engine struct {
+	Config
+
+	mu       sync.Mutex // guards what follows
+	services map[model.ServiceName]*service
+	targets  map[targetKey]*target
+	specs    map[string]*spec
+	queue    queue
+	network  pool
+	programs pool
+	unknown  int           // targets of which no check has ended
+	known    chan struct{} // closed when unknown is zero; nil: nothing waits for that
+	failing  int
+	batch    []Transition
+	batchEnd time.Time // when the batch is reported, if it is not empty
+	stepping bool      // Run is at work
+	wakeAt   time.Time // when it wakes otherwise; zero: when it is woken
+	report   report
+
+	wake   chan struct{}
+	checks sync.WaitGroup
+}
+
+// NewEngine returns an engine without targets.
+func NewEngine(c Config) *Engine {
+	if c.New == nil {
+		c.New = checker.New
+	}
+	return &Engine{
+		Config: c, network: pool{limit: maxChecks}, programs: pool{limit: maxPrograms}, wake: make(chan struct{}, 1),
+		services: make(map[model.ServiceName]*service), targets: make(map[targetKey]*target), specs: make(map[string]*spec),
+	}
+}
+
+// Run makes checks until ctx ends.
+func (e *Engine) Run(ctx context.Context, changed func(...model.ServiceName)) {
+	defer e.end()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		next, batch := e.step(ctx, time.Now())
+		if len(batch) > 0 {
+			changed(namesOf(batch)...)
+			if e.Changed != nil {
+				e.Changed(batch)
+			}
+		}
+		timer.Stop()
+		if !next.IsZero() {
+			timer.Reset(time.Until(next))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.wake:
+		case <-timer.C:
+		}
+	}
+}
+
+// end waits for the end of the checks, except for those that hang.
+func (e *Engine) end() {
+	ended := make(chan struct{})
+	go func() {
+		e.checks.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(grace):
+	}
+}
+
+func namesOf(batch []Transition) (names []model.ServiceName) {
+	seen := make(map[model.ServiceName]struct{}, len(batch))
+	for _, t := range batch {
+		if _, ok := seen[t.Service]; !ok {
+			seen[t.Service] = struct{}{}
+			names = append(names, t.Service)
+		}
+	}
+	return names
+}
+
+// step starts the checks that are due. It returns when the next step is due, and the
+// transitions of the batch if that has ended.
+func (e *Engine) step(ctx context.Context, now time.Time) (next time.Time, batch []Transition) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stepping = true
+	for len(e.queue) > 0 && !e.queue[0].due.After(now) {
+		e.dueNow(ctx, e.queue[0], now)
+	}
+	for _, p := range []*pool{&e.network, &e.programs} {
+		for t := p.next(); t != nil; t = p.next() {
+			e.start(ctx, t, now)
+		}
+	}
+	if len(e.batch) > 0 && !e.batchEnd.After(now) {
+		batch, e.batch = e.batch, nil
+		e.report.add(batch, now, e.Log)
+	}
+	e.report.end(now, e.Log)
+	e.stepping, e.wakeAt = false, e.nextStep()
+	return e.wakeAt, batch
+}
+
+// nextStep returns the time of the next step; zero: there is none.
+func (e *Engine) nextStep() (next time.Time) {
+	earlier := func(t time.Time) {
+		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	if len(e.queue) > 0 {
+		earlier(e.queue[0].due)
+	}
+	if len(e.batch) > 0 {
+		earlier(e.batchEnd)
+	}
+	earlier(e.report.until)
+	return next
+}
+
+// wakeFor wakes Run if it would wake later.
+func (e *Engine) wakeFor(at time.Time) {
+	if !e.stepping && (e.wakeAt.IsZero() || at.Before(e.wakeAt)) {
+		e.wakeAt = at
+		select {
+		case e.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Await returns when each target has been checked once, or after [firstResults].
+func (e *Engine) Await(ctx context.Context) error {
+	e.mu.Lock()
+	if e.unknown == 0 {
+		e.mu.Unlock()
+		return ctx.Err()
+	}
+	if e.known == nil {
+		e.known = make(chan struct{})
+	}
+	known := e.known
+	e.mu.Unlock()
+	limit := time.NewTimer(firstResults)
+	defer limit.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-known:
+	case <-limit.C:
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.Log.Warn("starting before all endpoints have been checked; the others count as healthy", "targets", len(e.targets), "unknown", e.unknown)
+	}
+	return nil
+}
+
+// learned counts one unknown target less.
+func (e *Engine) learned(t *target) {
+	if t.tried {
+		return
+	}
+	t.tried = true
+	if e.unknown--; e.unknown == 0 && e.known != nil {
+		close(e.known)
+		e.known = nil
+	}
+}
+
+// Result returns what is known about the health of an endpoint of a Service; false: it
+// is not checked.
+func (e *Engine) Result(name model.ServiceName, a netip.Addr) (Result, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if t := e.services[name].find(a); t != nil {
+		return t.result(), true
+	}
+	return Result{}, false
+}
+
+// Counts returns how much there is to do.
+func (e *Engine) Counts() Counts {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return Counts{
+		Services: len(e.services), Targets: len(e.targets), Failing: e.failing,
+		Running: e.network.running + e.programs.running, Waiting: len(e.network.waiting) + len(e.programs.waiting),
+	}
+}

@@ -1,0 +1,219 @@
+package probe
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// spec is a check, once for however many Services.
+type spec struct {
+	key     string
+	check   *model.Check
+	service model.ServiceName // of a program, which may depend on it; otherwise of the first one
+	targets int
+}
+
+// service is a Service with a check.
+type service struct {
+	name    model.ServiceName
+	state   model.ServiceState // as it was given
+	members []member           // sorted by address
+	failing int                // members
+}
+
+// member is an endpoint of a Service.
+type member struct {
+	address netip.Addr
+	target  *target
+}
+
+// find returns the target of an address, or nil.
+func (s *service) find(a netip.Addr) *target {
+	if s == nil {
+		return nil
+	}
+	i, ok := slices.BinarySearchFunc(s.members, a, func(m member, a netip.Addr) int { return m.address.Compare(a) })
+	if !ok {
+		return nil
+	}
+	return s.members[i].target
+}
+
+// Edit implements the interface of editors: it returns the state with the endpoints that
+// fail. Services that are new, or have another check or other endpoints, are followed
+// from now on.
+func (e *Engine) Edit(name model.ServiceName, state model.ServiceState) model.ServiceState {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := e.services[name]
+	if state.Service == nil || state.Service.Check == nil {
+		if s != nil {
+			e.follow(s, nil)
+			e.forget(name)
+		}
+		return state
+	}
+	if s == nil {
+		s = &service{name: name}
+		e.services[name] = s
+	}
+	if s.state.Service != state.Service || !slices.Equal(s.state.Slices, state.Slices) {
+		s.state = state
+		spec := e.specOf(name, state.Service.Check)
+		e.follow(s, targetsOf(state, spec))
+		e.prune(spec)
+	}
+	return s.mark(state)
+}
+
+// forget forgets a Service without targets. Maps that are emptied keep their largest size.
+func (e *Engine) forget(name model.ServiceName) {
+	if delete(e.services, name); len(e.services) == 0 {
+		e.services, e.targets, e.specs = make(map[model.ServiceName]*service), make(map[targetKey]*target), make(map[string]*spec)
+	}
+}
+
+// mark returns the state with the endpoints that fail. It copies only slices that have
+// one.
+func (s *service) mark(state model.ServiceState) model.ServiceState {
+	if s.failing == 0 {
+		return state
+	}
+	copied := false
+	for i, slice := range state.Slices {
+		var hosts []model.Host
+		for j := range slice.Hosts {
+			if t := s.find(slice.Hosts[j].Address); t == nil || t.healthy {
+				continue
+			}
+			if hosts == nil {
+				hosts = slices.Clone(slice.Hosts)
+			}
+			hosts[j].Failing = true
+		}
+		if hosts == nil {
+			continue
+		}
+		if !copied {
+			state.Slices, copied = slices.Clone(state.Slices), true
+		}
+		edited := *slice
+		edited.Hosts = hosts
+		state.Slices[i] = &edited
+	}
+	return state
+}
+
+// addressed is a target of a Service.
+type addressed struct {
+	address netip.Addr
+	key     targetKey
+}
+
+// follow replaces the targets of a Service. What is known of an address stays.
+func (e *Engine) follow(s *service, now []addressed) {
+	start := time.Now()
+	before := s.members
+	s.members = make([]member, 0, len(now))
+	for _, a := range now {
+		for len(before) > 0 && before[0].address.Less(a.address) {
+			e.release(before[0].target, s)
+			before = before[1:]
+		}
+		var old *target
+		if len(before) > 0 && before[0].address == a.address {
+			old, before = before[0].target, before[1:]
+		}
+		if old != nil && old.targetKey == a.key {
+			s.members = append(s.members, member{a.address, old})
+			continue
+		}
+		s.members = append(s.members, member{a.address, e.acquire(a.key, s, old, start)})
+		if old != nil {
+			e.release(old, s)
+		}
+	}
+	for _, m := range before {
+		e.release(m.target, s)
+	}
+}
+
+// targetsOf returns what to check for a Service, sorted by address, each once.
+func targetsOf(state model.ServiceState, spec *spec) (out []addressed) {
+	type candidate struct {
+		addressed
+		rank int
+	}
+	var all []candidate
+	for _, slice := range state.Slices {
+		rank, port, protocol := portOf(state.Service, slice)
+		if port == 0 {
+			continue
+		}
+		for i := range slice.Hosts {
+			if h := &slice.Hosts[i]; h.Ready || h.Terminating && h.Serving {
+				all = append(all, candidate{addressed{h.Address, targetKey{netip.AddrPortFrom(h.Address, port), protocol, spec}}, rank})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b candidate) int {
+		return cmp.Or(a.address.Compare(b.address), cmp.Compare(a.rank, b.rank), cmp.Compare(a.key.address.Port(), b.key.address.Port()))
+	})
+	all = slices.CompactFunc(all, func(a, b candidate) bool { return a.address == b.address })
+	out = make([]addressed, len(all))
+	for i := range all {
+		out[i] = all[i].addressed
+	}
+	return out
+}
+
+// portOf returns where the hosts of a slice are checked: at the port that the check
+// names, or else at that of the first port of the Service that fits the check and that
+// the slice has. The protocol is zero in the first case, and the port in neither.
+func portOf(s *model.Service, slice *model.EndpointSlice) (rank int, port uint16, protocol model.Protocol) {
+	if s.Check.Port != 0 {
+		return 0, s.Check.Port, 0
+	}
+	for i, p := range s.Ports {
+		if !s.Check.Type.Fits(p.Protocol) {
+			continue
+		}
+		for _, of := range slice.Ports {
+			if of.Name == p.Name && of.Protocol == p.Protocol {
+				return i, of.Port, p.Protocol
+			}
+		}
+	}
+	return 0, 0, 0
+}
+
+// specOf returns the spec of a check. Checks that are made in the same way have the same.
+func (e *Engine) specOf(name model.ServiceName, c *model.Check) *spec {
+	same := *c
+	same.AllFailing, same.HTTP, same.Port = 0, nil, 0
+	key := fmt.Sprintf("%#v", same)
+	if c.HTTP != nil {
+		key += fmt.Sprintf("%#v", *c.HTTP)
+	}
+	if c.Type == model.CheckExec {
+		key += name.String()
+	}
+	found := e.specs[key]
+	if found == nil {
+		found = &spec{key: key, check: c, service: name}
+		e.specs[key] = found
+	}
+	return found
+}
+
+// prune forgets a spec without targets.
+func (e *Engine) prune(s *spec) {
+	if s.targets == 0 {
+		delete(e.specs, s.key)
+	}
+}

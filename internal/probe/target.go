@@ -1,0 +1,176 @@
+package probe
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/probe/checker"
+)
+
+// targetKey identifies what is checked once, for however many Services.
+type targetKey struct {
+	address  netip.AddrPort
+	protocol model.Protocol // zero: that of the check
+	spec     *spec
+}
+
+// activity is what a target does.
+type activity uint8
+
+const (
+	idle    activity = iota // until it is due
+	waiting                 // for other checks to end
+	running
+	hanging // longer than it may
+)
+
+// target is an address that is checked.
+type target struct {
+	targetKey
+	checker checker.Checker // made by the first check; of the check that runs
+	users   []*service
+
+	due     time.Time
+	at      int // in the queue, or notQueued
+	started time.Time
+	state   activity
+	spread  bool // the time of its checks is spread over the interval
+	tried   bool // a check has ended
+
+	decided  bool // there was a result; the first one decides
+	healthy  bool
+	warned   bool   // that it is not checked
+	contrary uint16 // results in a row that contradict healthy
+	since    time.Time
+	checked  time.Time
+	message  string
+}
+
+func (t *target) result() Result {
+	return Result{Healthy: t.healthy, Since: t.since, Message: t.message, Checked: t.checked}
+}
+
+// record takes the result of a check.
+func (e *Engine) record(t *target, now time.Time, err error) {
+	defer e.learned(t)
+	t.message = ""
+	if err != nil {
+		t.message = err.Error()
+	}
+	var own *ownError
+	switch {
+	case errors.As(err, &own):
+		if !t.warned {
+			t.warned = true
+			e.Log.Warn("endpoint is not checked: it is an address of a Service of this node", "endpoint", t.address, "service", own.service)
+		}
+		t.decided, t.contrary = false, 0
+		e.set(t, true, now)
+		return
+	case errors.Is(err, checker.ErrLocal):
+		e.report.local(err, now, e.Log)
+		return
+	}
+	t.checked, t.warned = now, false
+	ok := err == nil
+	switch {
+	case !t.decided:
+		t.decided, t.contrary = true, 0
+		if t.since.IsZero() {
+			t.since = now
+		}
+		e.set(t, ok, now)
+	case ok == t.healthy:
+		t.contrary = 0
+	default:
+		most := t.spec.check.Fall
+		if ok {
+			most = t.spec.check.Rise
+		}
+		if t.contrary++; int(t.contrary) >= most {
+			e.set(t, ok, now)
+		}
+	}
+}
+
+// set sets the health of a target, and notes the transitions of its Services.
+func (e *Engine) set(t *target, healthy bool, now time.Time) {
+	if t.healthy == healthy {
+		return
+	}
+	t.healthy, t.since, t.contrary = healthy, now, 0
+	if healthy {
+		e.failing--
+	} else {
+		e.failing++
+	}
+	for _, s := range t.users {
+		if s.failing--; !healthy {
+			s.failing += 2
+		}
+		e.note(Transition{Service: s.name, Address: t.address.Addr(), Result: t.result()}, now)
+	}
+}
+
+// note adds a transition to the batch.
+func (e *Engine) note(t Transition, now time.Time) {
+	if len(e.batch) == 0 {
+		e.batchEnd = now.Add(batchTime)
+		e.wakeFor(e.batchEnd)
+	}
+	e.batch = append(e.batch, t)
+}
+
+// acquire returns the target of a key for one more Service. A new one begins with what
+// is known from the check that it replaces, if any, and is checked immediately.
+func (e *Engine) acquire(k targetKey, s *service, before *target, now time.Time) *target {
+	t := e.targets[k]
+	if t == nil {
+		t = &target{targetKey: k, at: notQueued, healthy: true}
+		if before != nil {
+			t.healthy, t.since, t.checked, t.message = before.healthy, before.since, before.checked, before.message
+		}
+		if !t.healthy {
+			e.failing++
+		}
+		e.targets[k] = t
+		k.spec.targets++
+		e.unknown++
+		e.schedule(t, now)
+	}
+	t.users = append(t.users, s)
+	if !t.healthy {
+		s.failing++
+	}
+	return t
+}
+
+// release removes a Service from the users of a target, and forgets a target without
+// users.
+func (e *Engine) release(t *target, s *service) {
+	i := slices.Index(t.users, s)
+	t.users = slices.Delete(t.users, i, i+1)
+	if !t.healthy {
+		s.failing--
+	}
+	if len(t.users) > 0 {
+		return
+	}
+	switch t.state {
+	case running: // it is watched until it ends
+	case waiting:
+		e.poolOf(t).drop(t)
+	default:
+		e.unschedule(t)
+	}
+	e.learned(t)
+	if !t.healthy {
+		e.failing--
+	}
+	delete(e.targets, t.targetKey)
+	t.spec.targets--
+	e.prune(t.spec)
+}

@@ -1,0 +1,150 @@
+package source
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/manifest"
+)
+
+// Isolation makes each file of the input independent: a file with a mistake is used
+// with its last valid content, or left out if there was none. It is not safe for
+// concurrent use.
+type Isolation struct {
+	valid map[string][]byte // by name of the file
+	kept  *Kept             // nil: not over restarts
+	// unkept is why the last valid content may be lost with the process.
+	unkept error
+}
+
+// NewIsolation returns an isolation that begins with what an earlier process has kept.
+// kept may be nil.
+func NewIsolation(kept *Kept) *Isolation {
+	i := &Isolation{valid: make(map[string][]byte), kept: kept}
+	if kept != nil {
+		i.unkept = kept.read(i.valid)
+	}
+	return i
+}
+
+// isolated is a file with what is used of it.
+type isolated struct {
+	content
+	current bool   // content is that of the file
+	advice  string // what is used instead
+}
+
+// isolate loads files of which each may have mistakes.
+func (f *Files) isolate(args []argument, warnings Errors) (*Input, error) {
+	var files []file
+	for _, a := range args {
+		files = append(files, a.files...)
+	}
+	// Of two files with the same object, the one that was valid before is used.
+	slices.SortStableFunc(files, func(a, b file) int { return f.Isolation.news(a) - f.Isolation.news(b) })
+	used := make([]*isolated, len(files))
+	for i, c := range f.parseAll(files) {
+		used[i] = &isolated{content: c, current: true}
+	}
+	var unused Errors
+	for {
+		c := newCollector(nil, slices.Clone(warnings))
+		for _, u := range used {
+			if u.advice != leftOut {
+				c.add(argument{u.name, []file{u.file}}, []content{u.content})
+			}
+		}
+		in, err := c.finish()
+		if err == nil {
+			in.Unused = unused
+			f.Isolation.keep(used)
+			in.Warnings = append(in.Warnings, f.Isolation.warning()...)
+			return in, nil
+		}
+		found := f.replace(used, c.problems)
+		if len(found) == 0 { // of no single file
+			return nil, err
+		}
+		unused = append(unused, found...)
+	}
+}
+
+// news returns 0 for content that was valid before, 1 for another.
+func (i *Isolation) news(f file) int {
+	if before, known := i.valid[f.name]; known && f.err == nil && bytes.Equal(before, f.data) {
+		return 0
+	}
+	return 1
+}
+
+const (
+	lastValid = "its last valid content stays in use"
+	leftOut   = "the file is left out"
+)
+
+// replace takes other content in place of that with problems. It returns the problems
+// of the files as they are.
+func (f *Files) replace(used []*isolated, problems Errors) (found Errors) {
+	byFile := make(map[string]Errors)
+	for _, p := range problems {
+		byFile[p.File] = append(byFile[p.File], p)
+	}
+	for _, u := range used {
+		mine := byFile[u.name]
+		if len(mine) == 0 || u.advice == leftOut {
+			continue
+		}
+		before, known := f.Isolation.valid[u.name]
+		known = known && u.current && (u.err != nil || !bytes.Equal(before, u.data))
+		if known {
+			u.content, u.advice = f.parse(file{name: u.name, data: before}), lastValid
+		} else {
+			u.advice = leftOut
+		}
+		u.current = false
+		first := *mine[0]
+		first.Err = &replacedError{first.Err, u.advice}
+		found = append(append(found, &first), mine[1:]...)
+	}
+	return found
+}
+
+// replacedError is a problem with what is done about it.
+type replacedError struct {
+	error
+	advice string
+}
+
+func (e *replacedError) Error() string { return fmt.Sprintf("%v (%s)", e.error, e.advice) }
+func (e *replacedError) Unwrap() error { return e.error }
+
+// keep notes which content is valid, and forgets files that no longer exist.
+func (i *Isolation) keep(used []*isolated) {
+	valid := make(map[string][]byte, len(used))
+	for _, u := range used {
+		switch before, known := i.valid[u.name]; {
+		case u.current:
+			valid[u.name] = u.data
+		case known:
+			valid[u.name] = before
+		}
+	}
+	same := maps.EqualFunc(i.valid, valid, bytes.Equal)
+	before := i.valid
+	i.valid = valid
+	if i.kept != nil && (!same || i.unkept != nil) {
+		i.unkept = i.kept.write(before, valid, i.unkept != nil)
+	}
+}
+
+// warning returns the problem that the last valid content does not outlast the
+// process, or nothing.
+func (i *Isolation) warning() Errors {
+	if i == nil || i.unkept == nil {
+		return nil
+	}
+	return Errors{&manifest.Error{Err: errors.Join(errors.New("the last valid content of files is not kept for the next start"), i.unkept)}}
+}

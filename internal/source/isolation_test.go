@@ -1,0 +1,160 @@
+package source
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/netlab"
+)
+
+const (
+	brokenService = "kind: Service\nspec: ["
+	otherKind     = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\n"
+)
+
+// TestIsolation: 12.82. What a file is used for after a series of contents of the
+// directory, and the problems that are reported.
+func TestIsolation(t *testing.T) {
+	a, b := service("a", "10.96.0.1"), service("b", "10.96.0.2")
+	for _, c := range []struct {
+		name    string
+		steps   []map[string]string // "" removes a file
+		want    string              // names of Services at the end
+		problem string              // part of the last problems; empty: none
+	}{
+		{"valid", []map[string]string{{"a.yaml": a, "b.yaml": b}}, "a b", ""},
+		{"empty directory", []map[string]string{{}}, "", ""},
+		{"the last file is removed", []map[string]string{{"a.yaml": a}, {"a.yaml": "-"}}, "", ""},
+		{"broken from the start", []map[string]string{{"a.yaml": brokenService, "b.yaml": b}}, "b", "a.yaml: "},
+		{"broken, alone", []map[string]string{{"a.yaml": brokenService}}, "", "(the file is left out)"},
+		{"broken later", []map[string]string{{"a.yaml": a, "b.yaml": b}, {"a.yaml": brokenService}}, "a b", "(its last valid content stays in use)"},
+		{"emptied", []map[string]string{{"a.yaml": a}, {"a.yaml": ""}}, "a", "the file is empty"},
+		{"of other kinds", []map[string]string{{"a.yaml": a}, {"a.yaml": otherKind}}, "a", "only 1 object of other kinds"},
+		{"others follow", []map[string]string{{"a.yaml": a}, {"a.yaml": brokenService}, {"b.yaml": b}}, "a b", "a.yaml: "},
+		{"removed while broken", []map[string]string{{"a.yaml": a, "b.yaml": b}, {"a.yaml": brokenService}, {"a.yaml": "-"}}, "b", ""},
+		{"back after it was removed", []map[string]string{{"a.yaml": a, "b.yaml": b}, {"a.yaml": "-"}, {"a.yaml": brokenService}}, "b", "(the file is left out)"},
+		{"repaired", []map[string]string{{"a.yaml": a}, {"a.yaml": brokenService}, {"a.yaml": b}}, "b", ""},
+		{"duplicate: the newcomer is left out", []map[string]string{{"b.yaml": b}, {"a.yaml": b + "---\n" + a}}, "b", "a.yaml: document 1 (line 1): Service default/b: is defined twice"},
+		{"duplicate: the changed one is as before", []map[string]string{{"a.yaml": a, "b.yaml": b}, {"a.yaml": b}}, "a b", "a.yaml: "},
+		{"duplicate from the start", []map[string]string{{"a.yaml": a, "b.yaml": a + "---\n" + b}}, "a", "b.yaml: "},
+		{"moved to another file", []map[string]string{{"a.yaml": a}, {"a.yaml": "-", "b.yaml": a}}, "a", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			f := &Files{Paths: []string{dir}, Isolation: NewIsolation(nil)}
+			restarted := &Files{Paths: []string{dir}}
+			kept := &Kept{filepath.Join(t.TempDir(), "valid")}
+			for _, step := range c.steps {
+				apply(t, dir, step)
+				restarted.Isolation = NewIsolation(kept) // a new process for each step
+				for name, f := range map[string]*Files{"running": f, "restarted": restarted} {
+					in, err := f.Load()
+					if err != nil {
+						t.Fatalf("%s: %v", name, err)
+					}
+					if strings.Contains(in.Warnings.Error(), "not kept") {
+						t.Errorf("%s: warnings %v", name, in.Warnings)
+					}
+				}
+			}
+			restarted.Isolation = NewIsolation(kept)
+			for name, f := range map[string]*Files{"running": f, "restarted": restarted} {
+				in, err := f.Load()
+				if err != nil {
+					t.Fatalf("(12.82) %s: %v", name, err)
+				}
+				got := strings.Fields(names(in))
+				slices.Sort(got)
+				if strings.Join(got, " ") != c.want {
+					t.Errorf("(12.82) %s: Services %q, want %q", name, got, c.want)
+				}
+				if got := in.Unused.Error(); !strings.Contains(got, c.problem) || (got == "") != (c.problem == "") {
+					t.Errorf("(12.82) %s: problems %q, want %q", name, got, c.problem)
+				}
+			}
+		})
+	}
+}
+
+// apply changes the files of a directory.
+func apply(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if text != "-" {
+			write(t, path, text)
+		} else if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestIsolationNeedsPaths: 12.82, a path that does not exist is an error of the whole
+// input: it may be misspelt, or not be mounted yet.
+func TestIsolationNeedsPaths(t *testing.T) {
+	f := &Files{Paths: []string{filepath.Join(t.TempDir(), "missing")}, Isolation: NewIsolation(nil)}
+	if in, err := f.Load(); err == nil {
+		t.Errorf("loaded %+v", in)
+	}
+}
+
+// TestKeptDamaged: what is cut off is not used, and what cannot be written is a
+// warning.
+func TestKeptDamaged(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a.yaml")
+	write(t, path, service("a", "10.96.0.1"))
+	kept := &Kept{filepath.Join(dir, "state")}
+	f := &Files{Paths: []string{dir}, Isolation: NewIsolation(kept)}
+	if _, err := f.Load(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(kept.place(path), 3); err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, brokenService)
+	f.Isolation = NewIsolation(kept)
+	if in, err := f.Load(); err != nil || names(in) != "" || !strings.Contains(in.Unused.Error(), leftOut) {
+		t.Errorf("%+v, %v", in, err)
+	}
+
+	if err := os.RemoveAll(kept.Dir); err != nil {
+		t.Fatal(err)
+	}
+	write(t, kept.Dir, "no directory")
+	write(t, path, service("a", "10.96.0.1"))
+	f.Isolation = NewIsolation(kept)
+	if in, err := f.Load(); err != nil || names(in) != "a" || !strings.Contains(in.Warnings.Error(), "is not kept for the next start") {
+		t.Errorf("%+v, %v", in, err)
+	}
+}
+
+// TestFollowIsolated: 12.82. The source reports what it cannot use, is up to date
+// otherwise, and logs each change once.
+func TestFollowIsolated(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "a.yaml"), service("a", "10.96.0.1"))
+	write(t, filepath.Join(dir, "b.yaml"), brokenService)
+	var log netlab.LogBuffer
+	s, err := Follow(&Files{Paths: []string{dir}, Isolation: NewIsolation(nil)}, "node-1", slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := s.Load(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if state := s.State(); state.Err == nil || state.LastSuccess.IsZero() || strings.Count(log.String(), "some files cannot be used") != 1 {
+		t.Errorf("%+v, %s", state, log.String())
+	}
+	write(t, filepath.Join(dir, "b.yaml"), service("b", "10.96.0.2"))
+	u, err := s.Load()
+	if state := s.State(); err != nil || state.Err != nil || len(u.Services) != 1 || strings.Count(log.String(), "all files usable again") != 1 {
+		t.Errorf("%+v, %v, %+v, %s", u, err, state, log.String())
+	}
+}

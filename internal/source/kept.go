@@ -1,0 +1,77 @@
+package source
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Kept is a directory with the last valid content of files. The name of each file in
+// it follows from the path; its first line is the path.
+type Kept struct{ Dir string }
+
+func (k *Kept) place(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return filepath.Join(k.Dir, hex.EncodeToString(sum[:16]))
+}
+
+// read adds what is kept.
+func (k *Kept) read(to map[string][]byte) error {
+	entries, err := os.ReadDir(k.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var errs []error
+	for _, e := range entries {
+		text, err := os.ReadFile(filepath.Join(k.Dir, e.Name()))
+		name, data, found := bytes.Cut(text, []byte("\n"))
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case found && k.place(string(name)) == filepath.Join(k.Dir, e.Name()): // else cut off
+			to[string(name)] = data
+		}
+	}
+	return errors.Join(append(errs, err)...)
+}
+
+// write replaces what differs, or all.
+func (k *Kept) write(before, now map[string][]byte, all bool) error {
+	errs := []error{os.MkdirAll(k.Dir, 0o700)}
+	for name, data := range now {
+		if old, known := before[name]; all || !known || !bytes.Equal(old, data) {
+			errs = append(errs, replaceFile(k.place(name), fmt.Appendf(nil, "%s\n%s", name, data)))
+		}
+	}
+	for name := range before {
+		if _, stays := now[name]; !stays {
+			if err := os.Remove(k.place(name)); !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// replaceFile writes a file so that it has the old content or the new one, also after
+// a crash.
+func replaceFile(path string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}

@@ -1,0 +1,259 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+const (
+	vip     = "203.0.113.10"
+	confDir = "/etc/nftproxy/conf.d/"
+	dropIn  = "/etc/systemd/system/nftproxy.service.d/test.conf"
+)
+
+const webFile = `{kind: Service, apiVersion: v1, metadata: {name: web}, spec: {clusterIP: 203.0.113.10, ports: [{port: 80}]}}
+---
+kind: EndpointSlice
+apiVersion: discovery.k8s.io/v1
+metadata: {name: web-1, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{port: 8080}]
+endpoints: [{addresses: [10.0.1.2]}, {addresses: [10.0.2.2]}]
+`
+
+func runSteps() error {
+	if err := makeLab(); err != nil {
+		return fmt.Errorf("make clients and servers: %w", err)
+	}
+	for _, s := range []struct {
+		name string
+		run  func() error
+	}{
+		{"install on a machine without files", install},
+		{"follow files", follow},
+		{"the sandbox", sandbox},
+		{"kill -9 under load", kill},
+		{"a hanging process", hang},
+		{"mistakes in files, over restarts", mistakes},
+		{"reload", reload},
+		{"upgrade under load", upgrade},
+		{"remove and purge", remove},
+	} {
+		begin := time.Now()
+		if err := s.run(); err != nil {
+			journal, _ := output(exec.Command("journalctl", "--no-pager", "-n", "60", "-u", "nftproxy"))
+			return fmt.Errorf("%s: %w\n%s", s.name, err, journal)
+		}
+		fmt.Printf("ok: %s (%.0f s)\n", s.name, time.Since(begin).Seconds())
+	}
+	fmt.Println(passed)
+	return nil
+}
+
+// sh runs a line of shell and returns what it prints.
+func sh(format string, args ...any) (string, error) {
+	out, err := output(exec.Command("sh", "-c", fmt.Sprintf(format, args...)))
+	return strings.TrimSpace(out), err
+}
+
+// says returns an error unless a line of shell prints a text.
+func says(want, format string, args ...any) error {
+	out, err := sh(format, args...)
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(out, want) {
+		return fmt.Errorf("%s: no %q in %q", fmt.Sprintf(format, args...), want, out)
+	}
+	return nil
+}
+
+func property(name string) string {
+	out, _ := sh("systemctl show nftproxy --value -p %s", name)
+	return out
+}
+
+// serves waits until a client is answered by each of some servers.
+func serves(names ...string) error {
+	return eventually(func() error {
+		for range 2 {
+			out, err := sh("for i in 1 2 3 4; do ip netns exec client curl -sS --max-time 10 http://%s; done", vip)
+			if err != nil {
+				return err
+			}
+			for _, name := range names {
+				if !strings.Contains(out, name) {
+					return fmt.Errorf("%s does not answer: %q", name, out)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+func install() error {
+	if _, err := sh("apt-get install -y --no-install-recommends /root/nftproxy_0.0.1-*.deb"); err != nil {
+		return err
+	}
+	// Forwarding is off on a new machine.
+	if _, err := sh("echo 1 >/proc/sys/net/ipv4/ip_forward"); err != nil {
+		return err
+	}
+	return errors.Join(
+		says("active", "systemctl is-active nftproxy"), says("enabled", "systemctl is-enabled nftproxy"),
+		says("0 Services", "systemctl show -p StatusText nftproxy"), says("nftproxy v0.0.1 ", "nftproxy version"),
+		says("", "nftproxy status"), says("table ip nftproxy", "nft list tables"),
+		says("nftproxy-run", "ls /usr/share/man/man1"))
+}
+
+func follow() error {
+	if err := os.WriteFile(confDir+"web.yaml", []byte(webFile), 0o644); err != nil {
+		return err
+	}
+	return errors.Join(serves("server1", "server2"), eventually(func() error {
+		return says("1 Service, 2 endpoints", "systemctl show -p StatusText nftproxy")
+	}))
+}
+
+// sandbox: what the unit may do suffices, and is not more.
+func sandbox() error {
+	score, err := sh("systemd-analyze security --no-pager nftproxy | tail -1")
+	if err != nil {
+		return err
+	}
+	fmt.Println(score)
+	capabilities, err := sh("grep CapEff /proc/%s/status", property("MainPID"))
+	if err != nil || !strings.HasSuffix(capabilities, "0000000000001000") {
+		return fmt.Errorf("capabilities: %s, %v; want CAP_NET_ADMIN alone", capabilities, err)
+	}
+	// Settings of the network can be written, by a flag of the file for flags.
+	if err := os.WriteFile("/etc/default/nftproxy", []byte("NFTPROXY_OPTIONS=\"--conntrack-udp-timeout=61s\"\n"), 0o644); err != nil {
+		return err
+	}
+	if _, err := sh("systemctl restart nftproxy"); err != nil {
+		return err
+	}
+	return errors.Join(says("61", "cat /proc/sys/net/netfilter/nf_conntrack_udp_timeout"), serves("server1", "server2"))
+}
+
+// underLoad runs f while a client makes connections, of which none may fail.
+func underLoad(f func() error) error {
+	client := exec.Command("ip", "netns", "exec", "client", "/root/packages", "load", vip)
+	input, err := client.StdinPipe()
+	if err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() {
+		out, err := output(client)
+		fmt.Print(out)
+		if err == nil && !strings.Contains(out, " 0 failed") {
+			err = errors.New("connections failed")
+		}
+		done <- err
+	}()
+	err = f()
+	return errors.Join(err, input.Close(), <-done)
+}
+
+// restarts waits for another process after f.
+func restarts(f func(pid string) error) error {
+	before := property("MainPID")
+	if err := f(before); err != nil {
+		return err
+	}
+	return eventually(func() error {
+		if pid, state := property("MainPID"), property("ActiveState"); pid == before || pid == "0" || state != "active" {
+			return fmt.Errorf("process %s, before %s, %s", pid, before, state)
+		}
+		return nil
+	})
+}
+
+func kill() error {
+	return underLoad(func() error {
+		return restarts(func(pid string) error { _, err := sh("kill -9 %s", pid); return err })
+	})
+}
+
+func hang() error {
+	if err := errors.Join(os.MkdirAll(dropIn[:strings.LastIndex(dropIn, "/")], 0o755),
+		os.WriteFile(dropIn, []byte("[Service]\nWatchdogSec=10s\n"), 0o644)); err != nil {
+		return err
+	}
+	if _, err := sh("systemctl daemon-reload && systemctl restart nftproxy"); err != nil {
+		return err
+	}
+	err := underLoad(func() error {
+		return restarts(func(pid string) error { _, err := sh("kill -STOP %s", pid); return err })
+	})
+	return errors.Join(err, says("Watchdog timeout", "journalctl --no-pager -u nftproxy"),
+		os.Remove(dropIn), says("", "systemctl daemon-reload && systemctl restart nftproxy"))
+}
+
+// mistakes: a bad file, and a file that becomes bad, keep no Service from being served,
+// also after the rules are gone as after a reboot.
+func mistakes() error {
+	const broken = "kind: Service\nspec: ["
+	if err := errors.Join(os.WriteFile(confDir+"new.yaml", []byte(broken), 0o644), os.WriteFile(confDir+"web.yaml", []byte(broken), 0o644)); err != nil {
+		return err
+	}
+	if err := eventually(func() error { return says("Source: "+confDir, "systemctl show -p StatusText nftproxy") }); err != nil {
+		return err
+	}
+	if _, err := sh("systemctl stop nftproxy && nftproxy cleanup && systemctl start nftproxy"); err != nil {
+		return err
+	}
+	err := errors.Join(serves("server1", "server2"),
+		says("new.yaml", "nftproxy status || test $? = 1"), says("last valid content", "nftproxy status --problems || test $? = 1"))
+	return errors.Join(err, os.Remove(confDir+"new.yaml"), os.WriteFile(confDir+"web.yaml", []byte(webFile), 0o644),
+		eventually(func() error { return says("healthy", "nftproxy status") }))
+}
+
+func reload() error {
+	before := property("MainPID")
+	if _, err := sh("systemctl reload nftproxy"); err != nil {
+		return err
+	}
+	err := eventually(func() error { return says("reading the source again", "journalctl --no-pager -u nftproxy") })
+	if now := property("MainPID"); now != before {
+		err = errors.Join(err, fmt.Errorf("process %s is %s after a reload", before, now))
+	}
+	return err
+}
+
+func upgrade() error {
+	err := underLoad(func() error {
+		return restarts(func(string) error {
+			_, err := sh("apt-get install -y --no-install-recommends -o Dpkg::Options::=--force-confold /root/nftproxy_0.0.2-*.deb")
+			return err
+		})
+	})
+	return errors.Join(err, says("nftproxy v0.0.2 ", "nftproxy version"), says("v0.0.2", "nftproxy status -o json"),
+		says("conntrack-udp", "cat /etc/default/nftproxy"), serves("server1", "server2"))
+}
+
+func remove() error {
+	if _, err := sh("apt-get remove -y nftproxy"); err != nil {
+		return err
+	}
+	if out, err := sh("nft list tables"); err != nil || strings.Contains(out, "nftproxy") {
+		return fmt.Errorf("tables %q, %v after the removal", out, err)
+	}
+	if err := errors.Join(says("web.yaml", "ls "+confDir), says("valid", "ls /var/lib/nftproxy")); err != nil {
+		return err
+	}
+	if _, err := sh("apt-get purge -y nftproxy"); err != nil {
+		return err
+	}
+	_, err := os.Stat("/var/lib/nftproxy")
+	if !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("state after the purge: %v", err)
+	}
+	return says("web.yaml", "ls "+confDir)
+}
