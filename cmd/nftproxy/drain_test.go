@@ -373,6 +373,9 @@ func TestDrainFileIsFollowed(t *testing.T) {
 		return got[l.Pods[0].Name] > 0 && got[l.Pods[1].Name] == 0
 	})
 	eventually(t, "the reason", describes("drained by nftproxy drain"))
+	if out := l.succeeds("explain", "tcp", webAddresses[model.IPv4].String()); !strings.Contains(out, b.String()+":8080  drained by nftproxy drain") {
+		t.Errorf("explain:\n%s", out)
+	}
 	if got := l.answering(20, "tcp", webAddresses[model.IPv6]); len(got) != 3 {
 		t.Errorf("IPv6: %v", got)
 	}

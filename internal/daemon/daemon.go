@@ -77,9 +77,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		}
 		go func() { cancel(watch.run(ctx)) }()
 	}
-	if err := d.followDrains(); err != nil {
-		return err
-	}
+	d.followDrains()
 	changes := make(chan struct{}, 1)
 	var requests *metrics.Requests
 	if d.cluster() != nil {

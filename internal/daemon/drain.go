@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -11,19 +12,19 @@ import (
 	"github.com/nftproxy/nftproxy/internal/status"
 )
 
-// followDrains follows the file with drained endpoints.
-func (d *Daemon) followDrains() error {
+// followDrains follows the file with drained endpoints. A node may have no watch left for
+// it, which keeps nothing from being served.
+func (d *Daemon) followDrains() {
 	path := d.Config.Own.DrainFile
 	if path == "" {
-		return nil
+		return
 	}
-	files := source.Files{Paths: []string{path}}
-	watcher, err := files.NewWatcher() // before the file is read, so that no change is lost
-	if err != nil {
-		return fmt.Errorf("follow drain file: %w", err)
+	watcher, err := (&source.Files{Paths: []string{path}}).NewWatcher() // before the file is read, so that no change is lost
+	watch := func(context.Context, func()) error { return err }
+	if err == nil {
+		watch = watcher.Run
 	}
-	d.drains = drain.Follow(path, watcher.Run, d.Log)
-	return nil
+	d.drains = drain.Follow(path, watch, d.Log)
 }
 
 // maxTargets limits the endpoints of one question, whose answers are held in memory.

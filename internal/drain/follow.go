@@ -24,22 +24,38 @@ type Follower struct {
 }
 
 // Follow returns a follower of a file, with its present content. watch calls changed when
-// the file may have changed. A file that cannot be used drains nothing.
+// the file may have changed, until ctx ends; if it fails, the file is read at intervals. A
+// file that cannot be used drains nothing.
 func Follow(path string, watch func(ctx context.Context, changed func()) error, log *slog.Logger) *Follower {
 	f := &Follower{path: path, watch: watch, log: log}
 	f.read()
 	return f
 }
 
+// pollPause is how often a file is read that cannot be watched.
+const pollPause = 5 * time.Second
+
 // Run follows the file until ctx ends.
 func (f *Follower) Run(ctx context.Context, changed func(...model.ServiceName)) {
-	err := f.watch(ctx, func() {
+	again := func() {
 		if f.read() {
 			changed() // of any Service
 		}
-	})
-	if err != nil {
-		f.log.Error("the drain file is not followed any more: restart nftproxy", "file", f.path, "error", err)
+	}
+	err := f.watch(ctx, again)
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	f.log.Warn("the drain file cannot be watched, and is read at intervals", "file", f.path, "interval", pollPause, "error", err)
+	ticker := time.NewTicker(pollPause)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			again()
+		}
 	}
 }
 
