@@ -116,7 +116,11 @@ func (o *drainOptions) run(c *cobra.Command, args []string) error {
 	if err := errors.Join(err, checkOutput(o.output, "text"), o.checkFlags(c, args)); err != nil {
 		return err
 	}
-	report, err := o.ask(c.Context(), targets)
+	var asked []drain.Target // undrain needs to know nothing about its targets
+	if !o.undo {
+		asked = targets
+	}
+	report, err := o.ask(c.Context(), asked)
 	if err != nil {
 		return err
 	}
@@ -137,7 +141,7 @@ func (o *drainOptions) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	if report != nil {
-		if report, err = o.await(c.Context(), list, targets); err != nil {
+		if report, err = o.await(c.Context(), list, asked); err != nil {
 			return err
 		}
 	}
@@ -209,16 +213,22 @@ func (o *drainOptions) change(l drain.List, targets []drain.Target) (drain.List,
 	return l.With(time.Now(), targets...), nil
 }
 
+// maxQuery is how long the question about targets may be: the daemon reads 16 KiB of headers.
+const maxQuery = 12 << 10
+
 // ask asks the running nftproxy about targets; nil: there is none.
-func (o *drainOptions) ask(ctx context.Context, targets []drain.Target) (report *drain.Report, err error) {
+func (o *drainOptions) ask(ctx context.Context, targets []drain.Target) (*drain.Report, error) {
 	query := url.Values{}
 	for _, t := range targets {
 		query.Add("target", t.Encode())
 	}
-	err = o.daemon.ask(func(address netip.AddrPort) error {
+	if n := len(query.Encode()); n > maxQuery {
+		return nil, fmt.Errorf("%d endpoints are too many for one command: name at most %d", len(targets), len(targets)*maxQuery/n)
+	}
+	report := &drain.Report{}
+	err := o.daemon.ask(func(address netip.AddrPort) error {
 		client := status.NewClient(address)
 		defer client.Close()
-		report = &drain.Report{}
 		return client.Get(ctx, drain.Path, query, report)
 	})
 	if errors.Is(err, status.ErrNoDaemon) {
@@ -226,6 +236,23 @@ func (o *drainOptions) ask(ctx context.Context, targets []drain.Target) (report 
 		return nil, nil
 	}
 	return report, err
+}
+
+// askAll asks about any number of targets that are drained already.
+func (o *drainOptions) askAll(ctx context.Context, targets []drain.Target) (*drain.Report, error) {
+	const most = 50 // they fit, whatever the names of their Services
+	var all *drain.Report
+	for some := range slices.Chunk(targets, most) {
+		report, err := o.ask(ctx, some)
+		if err != nil || report == nil {
+			return nil, err
+		}
+		if all != nil {
+			report.Asked = append(all.Asked, report.Asked...)
+		}
+		all = report
+	}
+	return all, nil
 }
 
 // path returns the file to write.

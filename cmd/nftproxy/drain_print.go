@@ -257,7 +257,7 @@ func (o *drainOptions) printList(c *cobra.Command, path string, report *drain.Re
 		targets[i] = e.Target
 	}
 	if report != nil && len(targets) > 0 {
-		if report, err = o.ask(c.Context(), targets); err != nil {
+		if report, err = o.askAll(c.Context(), targets); err != nil {
 			return err
 		}
 	}

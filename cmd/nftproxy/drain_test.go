@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -317,6 +318,7 @@ func TestDrainRefuses(t *testing.T) {
 		"drain --wait":                       "name the endpoints to drain",
 		"drain " + a + " --timeout 5s":       "--timeout is a positive time, for --wait",
 		"drain " + a + " --drain-file /a/b":  "follows " + l.file + ", not /a/b",
+		"drain " + manyEndpoints(1000):       " endpoints are too many for one command: name at most ",
 		"drain --list " + a:                  "--list takes no endpoints",
 		"drain " + a + " -o yaml":            "unknown format",
 		"drain " + a + " --service a/b/c":    "--service: \"a/b/c\" is not the name of a Service",
@@ -339,6 +341,34 @@ func TestDrainRefuses(t *testing.T) {
 	}
 	if _, err := l.Client.Ask("tcp", webAddresses[model.IPv4], 0); err == nil {
 		t.Error("it answers")
+	}
+}
+
+// manyEndpoints returns n addresses that no Service has.
+func manyEndpoints(n int) string {
+	var out []string
+	for i := range n {
+		out = append(out, netip.AddrFrom4([4]byte{10, 200, byte(i >> 8), byte(i)}).String())
+	}
+	return strings.Join(out, " ")
+}
+
+// More endpoints than fit into one question are listed and undrained.
+func TestDrainListsMany(t *testing.T) {
+	l := newDrainLab(t)
+	l.start()
+	l.succeeds("drain", "-o", "json", l.Pods[0].IPv4.String())
+	all := strings.Fields(manyEndpoints(600))
+	for some := range slices.Chunk(all, 300) {
+		l.succeeds(append([]string{"drain", "--force"}, some...)...)
+	}
+	out := l.succeeds("drain")
+	if n := strings.Count(out, "10.200."); n != 600 || !strings.Contains(out, "shop/sticky, shop/web") {
+		t.Errorf("%d of 600 are listed:\n%.500s", n, out)
+	}
+	l.succeeds(append([]string{"undrain"}, all...)...)
+	if out := l.succeeds("drain"); strings.Contains(out, "10.200.") || !strings.Contains(out, l.Pods[0].IPv4.String()) {
+		t.Errorf("after undrain:\n%.500s", out)
 	}
 }
 
