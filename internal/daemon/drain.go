@@ -53,12 +53,12 @@ func (w *work) serveDrains(rw http.ResponseWriter, r *http.Request) {
 func (w *work) drainReport(targets []drain.Target) *drain.Report {
 	report := &drain.Report{Drained: []drain.Drained{}}
 	if w.drains != nil {
-		report.File, report.Drained = w.drains.Path(), w.drains.List().Report()
+		report.File, report.Drained = w.drains.Path(), w.drains.Announced().Report()
 		if since, err := w.drains.Problem(); err != nil {
 			report.Error, report.Since = err.Error(), since
 		}
 	}
-	// A change of the list is pending a moment after it is in the list.
+	// After the list: its change is pending until it is in the kernel.
 	report.Pending = !w.agent.State().Pending.IsZero()
 	if len(targets) > 0 {
 		report.Asked = drain.Ask(targets, w.agent.Names(), w.agent.View)

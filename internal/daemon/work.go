@@ -74,6 +74,9 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets
 	}
 	w.interfaces = host.NewInterfaces(host.ServingAddresses, d.Log)
 	w.agent = w.newAgent(s)
+	if w.drains != nil {
+		w.drains.Notify(w.agent.Changed)
+	}
 	w.addServers(families, s.scrapes)
 	if d.cluster() != nil && d.Config.Own.TakeOver && !d.Config.Node.BesideAnother { // (12.61)
 		m := takeover.MarkReplaced

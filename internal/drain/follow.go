@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -17,10 +18,14 @@ type Follower struct {
 	watch func(ctx context.Context, changed func()) error
 	log   *slog.Logger
 
-	mu    sync.Mutex
-	list  List // in force
-	err   error
-	since time.Time // of err
+	// notified is called after a change of the list, before that is announced.
+	notified atomic.Pointer[func()]
+
+	mu        sync.Mutex
+	list      List // in force
+	announced List // the same, once a sync of it is requested
+	err       error
+	since     time.Time // of err
 }
 
 // Follow returns a follower of a file, with its present content. watch calls changed when
@@ -29,8 +34,12 @@ type Follower struct {
 func Follow(path string, watch func(ctx context.Context, changed func()) error, log *slog.Logger) *Follower {
 	f := &Follower{path: path, watch: watch, log: log}
 	f.read()
+	f.announced = f.list
 	return f
 }
+
+// Notify sets a function that requests a sync.
+func (f *Follower) Notify(request func()) { f.notified.Store(&request) }
 
 // pollPause is how often a file is read that cannot be watched.
 const pollPause = 5 * time.Second
@@ -40,6 +49,7 @@ func (f *Follower) Run(ctx context.Context, changed func(...model.ServiceName)) 
 	again := func() {
 		if f.read() {
 			changed() // of any Service
+			f.announce()
 		}
 	}
 	err := f.watch(ctx, again)
@@ -57,6 +67,23 @@ func (f *Follower) Run(ctx context.Context, changed func(...model.ServiceName)) 
 			again()
 		}
 	}
+}
+
+// announce makes the list known to those who wait until it is in the kernel.
+func (f *Follower) announce() {
+	if request := f.notified.Load(); request != nil {
+		(*request)()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.announced = f.list
+}
+
+// Announced returns the list in force, once a sync of it was requested.
+func (f *Follower) Announced() List {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.announced
 }
 
 // Edit drains the endpoints of a Service.
