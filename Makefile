@@ -64,8 +64,8 @@ golden: ## check the golden files; UPDATE=1 rewrites them
 	go test -count=1 ./golden/... $(if $(UPDATE),-update)
 
 .PHONY: docs
-docs: ## write docs/cli.md, the manual pages and the diagrams in docs/images
-	go test -count=1 ./cmd/nftproxy -run '^TestReference$$' -update
+docs: ## write docs/cli.md, the manual pages, the JSON Schema and the diagrams in docs/images
+	go test -count=1 ./cmd/nftproxy -run '^Test(Reference|Schema)$$' -update
 	go run ./scripts/pictures docs/images
 
 .PHONY: screenshots

@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -27,22 +29,13 @@ import (
 
 // vipFile names two of the three API servers; the third one is known from the cluster.
 const vipFile = `
-apiVersion: v1
-kind: Service
-metadata:
-  namespace: kube-system
-  name: apiserver
-  annotations:
-    nftproxy.dev/endpoints-from: default/kubernetes
-    nftproxy.dev/health-check: "{https: /readyz, interval: 500ms, timeout: 300ms, fall: 2, rise: 1}"
-spec: {clusterIP: %s, ports: [{port: 6443}]}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {namespace: kube-system, name: apiserver-1, labels: {kubernetes.io/service-name: apiserver}}
-addressType: IPv4
-ports: [{port: 6443}]
-endpoints: [{addresses: [%s]}, {addresses: [%s]}]
+kind: Balance
+name: apiserver
+namespace: kube-system
+listen: %s
+backends: [%s, %s]
+backendsFrom: default/kubernetes
+check: {https: /readyz, interval: 1s, timeout: 1s, fall: 2, rise: 1}
 `
 
 // patience is how long the test waits for what must come.
@@ -60,28 +53,32 @@ type control struct {
 
 // TestServersWithoutBalancer: 14.20, 14.23, 14.24. nftproxy serves the address of three
 // API servers on the node that dials it. It starts before any of them. An API server is
-// killed, hangs, or is cut off: once the check has found that, no request fails; the
-// daemon can be restarted in each state, and all of them may be away for a while.
+// killed, hangs, or is cut off: once the check has found that, no request fails, and
+// connections that clients keep are replaced. The daemon is restarted in each state, and
+// also while its rules lead only to API servers that hang. All of them may be away.
 func TestServersWithoutBalancer(t *testing.T) {
 	t.Parallel()
 	c := &control{Servers: testbed.NewServers(t, 3), t: t}
 	c.start()
 	c.inform()
-	l := c.load()
-	for _, fault := range []serverFault{
-		{"killed", func(s *testbed.Server) { s.Process.Kill() }, func(s *testbed.Server) { s.Start() }},
-		{"hung", func(s *testbed.Server) { s.Process.Signal(t, syscall.SIGSTOP) }, func(s *testbed.Server) { s.Process.Signal(t, syscall.SIGCONT) }},
-		{"cut off", func(s *testbed.Server) { c.link(s, "down") }, func(s *testbed.Server) { c.link(s, "up") }},
-	} {
-		c.suffer(l, fault)
-	}
+	l := c.load(requestClients, true)
+	first := c.Members[0]
+	c.suffer(l, first, "killed", first.Process.Kill)
+	first.Start()
+	c.back(l, first)
+	c.suffer(l, first, "cut off", func() { c.link(first, "down") })
+	c.link(first, "up")
+	c.back(l, first)
+	c.suffer(l, first, "hung", func() { first.Process.Signal(t, syscall.SIGSTOP) })
+	c.exchange(l, first)
+	c.back(l, c.Members...)
 	c.allAway(l)
 }
 
 // start starts the proxy, then the API servers, and waits until all three are served.
 func (c *control) start() {
 	c.file = filepath.Join(c.Dir, "apiserver.yaml")
-	text := fmt.Sprintf(vipFile, c.Address.Addr(), c.Members[0].IPv4, c.Members[1].IPv4)
+	text := fmt.Sprintf(vipFile, c.Address, c.Members[0].IPv4, c.Members[1].IPv4)
 	if err := os.WriteFile(c.file, []byte(text), 0o600); err != nil {
 		c.t.Fatal(err)
 	}
@@ -101,19 +98,54 @@ func (c *control) start() {
 	for _, s := range c.Members {
 		s.Start()
 	}
-	for _, s := range c.Members {
-		s.Ready()
-	}
-	for _, s := range c.Members {
-		c.serves(s, true)
-	}
+	c.Members[0].Ready()
+	c.createNode()
+	c.back(nil, c.Members...)
 	c.t.Logf("API servers started after the proxy: all served after %v", time.Since(began).Round(time.Millisecond))
 }
 
 func (c *control) startProxy() {
 	c.proxy = testbed.Start(c.t, c.Node, testbed.NFTProxy, "run", "-f", c.file,
 		"--kubeconfig", c.Kubeconfig("proxy.conf", testbed.ProxyUser), "--hostname-override", testbed.NodeName,
-		"--cluster-cidr", testbed.ClusterCIDRs, "--conntrack-max-per-core", "0")
+		"--cluster-cidr", testbed.ClusterCIDRs, "--conntrack-max-per-core", "0", "--conntrack-tcp-cleanup")
+}
+
+// restartProxy restarts the proxy and waits until it has read the cluster.
+func (c *control) restartProxy() time.Duration {
+	c.t.Helper()
+	c.proxy.Stop(c.t)
+	return c.startAgain()
+}
+
+func (c *control) startAgain() time.Duration {
+	c.t.Helper()
+	began := time.Now()
+	c.startProxy()
+	const metric = `kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family="IPv4"} `
+	netlab.Eventually(c.t, patience, func() error {
+		return c.Node.Do(func() error {
+			v, err := testbed.ReadMetric(testbed.MetricsServer, metric)
+			if err == nil && v == 0 {
+				err = errors.New("the proxy has not synced")
+			}
+			return err
+		})
+	})
+	return time.Since(began).Round(time.Millisecond)
+}
+
+// back waits until API servers are served again.
+func (c *control) back(l *requests, all ...*testbed.Server) {
+	c.t.Helper()
+	for _, s := range all {
+		s.Ready()
+	}
+	for _, s := range all {
+		c.serves(s, true)
+	}
+	if l != nil {
+		l.succeed(time.Now())
+	}
 }
 
 // serves waits until the rules have an API server, or no longer have it.
@@ -126,8 +158,9 @@ func (c *control) serves(s *testbed.Server, want bool) {
 		if err := c.Node.Run(cmd); err != nil {
 			return err
 		}
-		if strings.Contains(rules.String(), s.IPv4.String()+" ") != want {
-			return fmt.Errorf("%s in the rules: %t: %s", s.IPv4, !want, &rules)
+		to := regexp.MustCompile(regexp.QuoteMeta(fmt.Sprintf("%s . tcp . %d . ", c.Address.Addr(), c.Address.Port())) + `\S+ : ` + regexp.QuoteMeta(s.IPv4.String()+" "))
+		if to.MatchString(rules.String()) != want {
+			return fmt.Errorf("%s is in the rules: %t: %s", s.IPv4, !want, &rules)
 		}
 		return nil
 	})
@@ -161,15 +194,34 @@ func (h handler) OnAdd(o any, _ bool) { h.seen.Store(o.(*corev1.ConfigMap).Name,
 func (h handler) OnUpdate(_, o any)   {}
 func (h handler) OnDelete(o any)      {}
 
+// direct returns a client of one API server.
+func (c *control) direct(s *testbed.Server) kubernetes.Interface {
+	config := c.Config()
+	config.Host = fmt.Sprintf("https://%s:%d", s.IPv4, testbed.APIPort)
+	return kubernetes.NewForConfigOrDie(config)
+}
+
+// createNode does what the kubelet does that nftproxy waits for.
+func (c *control) createNode() {
+	c.t.Helper()
+	nodes := c.direct(c.Members[0]).CoreV1().Nodes()
+	node, err := nodes.Create(c.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: testbed.NodeName}}, metav1.CreateOptions{})
+	if err == nil {
+		node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: c.Node.IPv4.String()}}
+		_, err = nodes.UpdateStatus(c.t.Context(), node, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
 // follows creates an object at one API server and returns how long it took until the
 // informer has seen it.
 func (c *control) follows(at *testbed.Server, name string) time.Duration {
 	c.t.Helper()
-	config := c.Config()
-	config.Host = fmt.Sprintf("https://%s:%d", at.IPv4, testbed.APIPort)
 	began := time.Now()
 	netlab.Eventually(c.t, patience, func() error {
-		_, err := kubernetes.NewForConfigOrDie(config).CoreV1().ConfigMaps(testbed.Namespace).Create(c.t.Context(),
+		_, err := c.direct(at).CoreV1().ConfigMaps(testbed.Namespace).Create(c.t.Context(),
 			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		return err
 	})
@@ -182,41 +234,46 @@ func (c *control) follows(at *testbed.Server, name string) time.Duration {
 	return time.Since(began)
 }
 
-// serverFault is what happens to an API server.
-type serverFault struct {
-	name         string
-	happen, mend func(*testbed.Server)
-}
-
-// suffer lets a fault happen to the first API server, restarts the proxy while it lasts,
-// and mends it.
-func (c *control) suffer(l *requests, f serverFault) {
+// suffer lets something happen to an API server, and restarts the proxy while it lasts.
+func (c *control) suffer(l *requests, victim *testbed.Server, name string, happen func()) {
 	c.t.Helper()
-	victim := c.Members[0]
+	kept := c.load(keptClients, false)
+	defer kept.end()
+	kept.recover()
 	began := time.Now()
-	f.happen(victim)
+	happen()
 	c.serves(victim, false)
 	found := time.Now()
 	l.succeed(found)
-	c.t.Logf("%s: left out after %v; %s", f.name, found.Sub(began).Round(time.Millisecond), l.between(began, time.Now()))
-
-	c.proxy.Stop(c.t)
+	c.t.Logf("%s: left out after %v; %s", name, found.Sub(began).Round(time.Millisecond), l.between(began, time.Now()))
+	kept.recover()
+	c.t.Logf("%s: kept connections: %s", name, kept.between(began, time.Now()))
 	restarted := time.Now()
-	c.startProxy()
-	netlab.Eventually(c.t, patience, func() error {
-		if !strings.Contains(c.proxy.Log.String(), "rules applied") && !strings.Contains(c.proxy.Log.String(), "objects can be read") {
-			return fmt.Errorf("the proxy has not started")
-		}
-		return nil
-	})
+	took := c.restartProxy()
 	c.serves(victim, false)
-	c.t.Logf("%s: restart of the proxy: %s", f.name, l.between(restarted, time.Now()))
-	l.succeed(time.Now())
+	l.succeed(restarted)
+	c.t.Logf("%s: restart of the proxy: synced after %v, %s", name, took, l.between(restarted, time.Now()))
+}
 
-	f.mend(victim)
-	victim.Ready()
-	c.serves(victim, true)
+// exchange stops the proxy while the rules leave an API server out, lets that one answer
+// again and all others hang: the rules now lead only to those that hang. The proxy has to
+// reach the only one that answers without them.
+func (c *control) exchange(l *requests, only *testbed.Server) {
+	c.t.Helper()
+	c.proxy.Stop(c.t)
+	only.Process.Signal(c.t, syscall.SIGCONT)
+	for _, s := range c.Members[1:] {
+		s.Process.Signal(c.t, syscall.SIGSTOP)
+	}
+	only.Ready()
+	l.fail(time.Now())
+	took := c.startAgain()
+	c.serves(only, true)
 	l.succeed(time.Now())
+	c.t.Logf("the rules lead to hung API servers only: started, synced after %v", took)
+	for _, s := range c.Members[1:] {
+		s.Process.Signal(c.t, syscall.SIGCONT)
+	}
 }
 
 // allAway ends all API servers, and starts them again.
@@ -230,61 +287,74 @@ func (c *control) allAway(l *requests) {
 	for _, s := range c.Members {
 		s.Start()
 	}
-	for _, s := range c.Members {
-		s.Ready()
-	}
-	for _, s := range c.Members {
-		c.serves(s, true)
-	}
-	l.succeed(time.Now())
+	c.back(l, c.Members...)
 	c.t.Logf("all away and back: served after %v, seen by the informer after %v", time.Since(began).Round(time.Millisecond),
 		c.follows(c.Members[0], "all-back").Round(time.Millisecond))
 }
 
-// requests are those of clients that open a connection for each.
+// requests are those of clients.
 type requests struct {
-	t    *testing.T
-	mu   sync.Mutex
-	done []request
+	t       *testing.T
+	clients int
+	end     func()
+	mu      sync.Mutex
+	done    []request
 }
 
 type request struct {
-	began time.Time
-	took  time.Duration
-	err   error
+	client int
+	began  time.Time
+	took   time.Duration
+	err    error
 }
 
 const (
 	requestTimeout = time.Second
 	requestClients = 4
-	requestPause   = 10 * time.Millisecond
+	keptClients    = 6 // two for each API server
+	requestPause   = 20 * time.Millisecond
 )
 
-// load starts clients of the address.
-func (c *control) load() *requests {
+// client returns a client of the address: client-go's, or one that opens a connection
+// for each request.
+func (c *control) client(opens bool) *http.Client {
 	c.t.Helper()
-	config := rest.CopyConfig(c.Config())
+	config := c.Config()
+	config.Timeout = requestTimeout
+	if !opens {
+		client, err := rest.HTTPClientFor(config)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		return client
+	}
 	tls, err := rest.TLSConfigFor(config)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	client := http.Client{Timeout: requestTimeout, Transport: &http.Transport{TLSClientConfig: tls, DisableKeepAlives: true, DialContext: c.Node.DialContext}}
-	l := &requests{t: c.t}
+	return &http.Client{Timeout: requestTimeout, Transport: &http.Transport{TLSClientConfig: tls, DisableKeepAlives: true, DialContext: c.Node.DialContext}}
+}
+
+// load starts clients of the address.
+func (c *control) load(clients int, opens bool) *requests {
+	c.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	for range requestClients {
+	l := &requests{t: c.t, clients: clients, end: func() { cancel(); running.Wait() }}
+	for i := range clients {
+		client := c.client(opens)
 		running.Go(func() {
 			for ctx.Err() == nil {
 				began := time.Now()
-				err := fetch(&client, "https://"+c.Address.String()+"/readyz")
+				err := fetch(client, "https://"+c.Address.String()+"/readyz")
 				l.mu.Lock()
-				l.done = append(l.done, request{began, time.Since(began), err})
+				l.done = append(l.done, request{i, began, time.Since(began), err})
 				l.mu.Unlock()
 				time.Sleep(requestPause)
 			}
 		})
 	}
-	c.t.Cleanup(func() { cancel(); running.Wait() })
+	c.t.Cleanup(l.end)
 	return l
 }
 
@@ -340,6 +410,24 @@ func (l *requests) fail(from time.Time) {
 			}
 		}
 		return errors.New("no request fails")
+	})
+}
+
+// recover waits until the last requests of each client succeed.
+func (l *requests) recover() {
+	l.t.Helper()
+	const enough = 10
+	netlab.Eventually(l.t, patience, func() error {
+		good := make([]int, l.clients)
+		for _, r := range l.since(time.Time{}) {
+			if good[r.client]++; r.err != nil {
+				good[r.client] = 0
+			}
+		}
+		if slices.Min(good) < enough {
+			return fmt.Errorf("requests that succeeded since the last failure, by client: %v", good)
+		}
+		return nil
 	})
 }
 

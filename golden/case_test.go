@@ -118,7 +118,7 @@ func (c *testCase) load(t *testing.T, p *phase, setup map[string][]byte) {
 	if base := setup["base.yaml"]; base != nil {
 		yaml = slices.Concat(base, []byte("---\n"), yaml)
 	}
-	files := source.Files{Paths: []string{"-"}, Stdin: bytes.NewReader(yaml), ProxyName: p.flags.proxyName}
+	files := source.Files{Paths: []string{"-"}, Stdin: bytes.NewReader(yaml), ProxyName: p.flags.proxyName, Keep: true}
 	if p.input, p.err = files.Load(); p.err == nil {
 		p.routing = model.Resolve(p.input.Snapshot, p.flags.Config)
 		p.rules = render.Render(p.routing)

@@ -3,6 +3,7 @@ package test
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
@@ -283,5 +284,39 @@ func TestChecksWhileFileIsBroken(t *testing.T) {
 	w.answered(web, w.Pods...)
 	if log := d.log.String(); strings.Contains(log, "source usable again") {
 		t.Error("the log says that the broken file can be used")
+	}
+}
+
+// TestCheckOfOwnAddress: 3.29. An endpoint with the address of a Service of this machine
+// is not checked through the rules, which would reach another endpoint.
+func TestCheckOfOwnAddress(t *testing.T) {
+	w := newWard(t, 1)
+	if err := w.Node.AddAddress(netip.MustParseAddr("198.51.100.1")); err != nil {
+		t.Fatal(err)
+	}
+	web := checked(quickCheck, w.Pods...)
+	web.ExternalIPs, web.Target = []string{"198.51.100.1", "2001:db8:1::1"}, 0
+	loop := checked(quickCheck, &netlab.Host{Name: "loop", IPv4: netip.MustParseAddr("198.51.100.1"), IPv6: netip.MustParseAddr("2001:db8:1::1")})
+	loop.Name, loop.N, loop.Target = "loop", 2, servicePort
+	w.write(web, loop)
+	d := w.start()
+	w.answered(web, w.Pods...)
+	for _, address := range []string{"198.51.100.1:80", "[2001:db8:1::1]:80"} {
+		eventually(t, func() error {
+			if !strings.Contains(d.log.String(), fmt.Sprintf(`is an address of a Service of this node" endpoint=%s service=default/web`, address)) {
+				return fmt.Errorf("no warning about %s", address)
+			}
+			return nil
+		})
+	}
+	w.kill(w.Pods...)
+	eventually(t, func() error {
+		if !strings.Contains(d.log.String(), "service=default/web endpoint="+w.Pods[0].IPv6.String()) {
+			return errors.New("the endpoint does not fail")
+		}
+		return nil
+	})
+	if log := d.log.String(); strings.Contains(log, "service=default/loop") {
+		t.Errorf("the check went through the address of the other Service:\n%s", log)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -109,4 +110,45 @@ func TestClientAddressesAreMasqueraded(t *testing.T) {
 			}
 		})
 	}
+}
+
+// 1.43 to 1.45: a Balance from "nftproxy new" serves TCP and UDP in both families, with
+// ports that are shifted and one that is not, and a backup server takes over.
+func TestBalanceServes(t *testing.T) {
+	c := newCluster(t, 3)
+	listen := fmt.Sprintf("%s:%d-%d,[%s]:%[2]d-%[3]d", vip[model.IPv4], servicePort, servicePort+1, vip[model.IPv6])
+	args := []string{"new", listen, "--name", "web", "--protocol", "tcp,udp"}
+	for _, f := range model.Families {
+		host := c.Pods[0].Address(f).String()
+		backup := netip.AddrPortFrom(c.Pods[1].Address(f), echoPort).String()
+		if f == model.IPv6 {
+			host = "[" + host + "]"
+		}
+		args = append(args, fmt.Sprintf("%s:%d-%d", host, echoPort-1, echoPort), "--backup", backup)
+	}
+	balance := c.mustRun(0, exec.Command(binary, args...))
+	c.applyText(balance)
+	forEachFlow(t, func(t *testing.T, network string, family model.Family) {
+		for _, from := range c.allClients() {
+			if got := ask(t, from, network, netip.AddrPortFrom(vip[family], servicePort+1)); got.Name != c.Pods[0].Name {
+				t.Errorf("from %s: served by %s, want %s", from.Name, got.Name, c.Pods[0].Name)
+			}
+		}
+	})
+	for _, f := range model.Families { // no backend serves the first port of the range
+		refused(t, []*netlab.Host{c.Client}, "tcp", netip.AddrPortFrom(vip[f], servicePort))
+	}
+	drained := fmt.Sprintf("kind: Balance\nname: web\nlisten: [%s]\nprotocol: tcp, udp\nbackends:\n", `"`+strings.ReplaceAll(listen, ",", `", "`)+`"`)
+	for _, f := range model.Families {
+		drained += fmt.Sprintf("- {address: %q, port: %d-%d, drain: true}\n- {address: %q, backup: true}\n",
+			c.Pods[0].Address(f), echoPort-1, echoPort, netip.AddrPortFrom(c.Pods[1].Address(f), echoPort))
+	}
+	c.applyText(drained)
+	forEachFlow(t, func(t *testing.T, network string, family model.Family) {
+		for port := uint16(servicePort); port <= servicePort+1; port++ {
+			if got := ask(t, c.Client, network, netip.AddrPortFrom(vip[family], port)); got.Name != c.Pods[1].Name {
+				t.Errorf("port %d is served by %s, want the backup server %s", port, got.Name, c.Pods[1].Name)
+			}
+		}
+	})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/drain"
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/status"
 )
 
@@ -32,6 +33,9 @@ var flagValues = map[string][]string{
 	"render output":         {"nft", "json"},
 	"diff output":           {"text", "json", "markdown"},
 	"elements":              {"auto", "always", "never"},
+	"protocol":              {"tcp", "udp", "sctp"},
+	"client-addresses":      {"keep", "masquerade"},
+	"new check":             model.CheckTypes[:],
 }
 
 var protocols = []string{"tcp", "udp", "sctp", "icmp", "icmpv6"}

@@ -24,7 +24,7 @@ type group struct {
 // commandGroups are the commands in the help of the program. Others follow as
 // "Other commands".
 var commandGroups = []group{
-	{"From files or a cluster to rules", []string{"render", "validate", "diff", "apply", "run"}},
+	{"From files or a cluster to rules", []string{"new", "render", "validate", "diff", "apply", "run"}},
 	{"See what is going on", []string{"status", "describe", "explain", "top"}},
 	{"Maintenance", []string{"drain", "undrain"}},
 	{"Before and after", []string{"check", "migrate", "cleanup"}},

@@ -87,8 +87,9 @@ func rootCommand() *cobra.Command {
 		Long: `nftproxy turns Services and EndpointSlices into nftables rules.
 
 It reads objects as "kubectl get services,endpointslices,nodes -A -o yaml"
-prints them, from files or from standard input. Four steps lead from a file
-to balanced traffic; the first two need neither root nor a kernel:
+prints them, from files or from standard input, and Balances, a short form
+for one machine, which "nftproxy new" writes. Four steps lead from a file to
+balanced traffic; the first two need neither root nor a kernel:
 
   nftproxy validate -f services.yaml  find mistakes
   nftproxy render -f services.yaml    print the rules
@@ -124,7 +125,7 @@ no other tables, except to remove kube-proxy's leftovers when it takes over.
 	}
 	addVersionFlag(root, &printVersion)
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(renderCommand(), validateCommand(), diffCommand(), describeCommand(), explainCommand(), applyCommand(), runCommand(), statusCommand(), topCommand(), drainCommand(), undrainCommand(), checkCommand(), cleanupCommand(), migrateCommand(), versionCommand())
+	root.AddCommand(newCommand(), schemaCommand(), renderCommand(), validateCommand(), diffCommand(), describeCommand(), explainCommand(), applyCommand(), runCommand(), statusCommand(), topCommand(), drainCommand(), undrainCommand(), checkCommand(), cleanupCommand(), migrateCommand(), versionCommand())
 	root.SetGlobalNormalizationFunc(flag.WordSepNormalizeFunc) // "_" means "-" (12.1)
 	addHelp(root)
 	addCompletion(root)

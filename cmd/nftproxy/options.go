@@ -32,7 +32,7 @@ type options struct {
 }
 
 func (o *options) addFlags(c *cobra.Command) {
-	c.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "`file` or directory with Services, EndpointSlices and Nodes, - for standard input; can be given several times")
+	c.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "`file` or directory with Balances, or Services, EndpointSlices and Nodes, - for standard input; can be given several times")
 	o.settings = config.NewFlags(c.Flags())
 	o.settings.AddRules()
 	o.settings.AddCluster()

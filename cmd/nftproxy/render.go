@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/internal/render"
@@ -9,6 +11,7 @@ import (
 func renderCommand() *cobra.Command {
 	var o options
 	var output string
+	var objects bool
 	c := &cobra.Command{
 		Use:   "render -f FILE | --kubeconfig FILE | --config FILE",
 		Short: "Print the rules for a file or a cluster (dry run)",
@@ -20,17 +23,27 @@ the other commands those of the machine's interfaces.
 The output can be loaded with "nft -f" any number of times: it replaces the
 tables of nftproxy in one transaction.
 
+With --objects, print the objects of the files as Kubernetes objects, in YAML: each
+Balance as the Service and EndpointSlices that it stands for, others as they are.
+They lead to the same rules.
+
 Exit code: 0 printed, 2 error, or a warning with --strict.`,
 		Example: `  nftproxy render -f services.yaml
   nftproxy render -f services.yaml | nft -c -f -          # check with nft
   nftproxy render -f cluster/ --hostname-override node-1  # as node-1 would
   nftproxy render --kubeconfig ~/.kube/config --hostname-override node-1
   kubectl get services,endpointslices,nodes -A -o yaml | nftproxy render -f -
+  nftproxy render -f balance.yaml --objects
   nftproxy render -f services.yaml -o json | jq '.nftables[] | .map // empty | .name'`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := checkOutput(output, "nft"); err != nil {
 				return err
+			}
+			if objects && c.Flags().Changed("output") {
+				return errors.New("--objects and --output exclude each other: objects are printed as YAML")
+			} else if objects {
+				return o.printObjects(c)
 			}
 			routing, _, err := o.routing(c, false)
 			if err != nil {
@@ -48,5 +61,28 @@ Exit code: 0 printed, 2 error, or a warning with --strict.`,
 	o.addFlags(c)
 	o.warnings.addFlag(c)
 	c.Flags().StringVarP(&output, "output", "o", "nft", "`format`: nft, or json in the schema of \"nft -j list\"")
+	c.Flags().BoolVar(&objects, "objects", false, "print the objects of the files as Kubernetes objects, in place of rules")
 	return c
+}
+
+// printObjects prints the objects of the files as Kubernetes objects.
+func (o *options) printObjects(c *cobra.Command) error {
+	cfg, log, err := o.start(c)
+	if err != nil {
+		return err
+	}
+	files, err := o.source(c.InOrStdin(), cfg)
+	if err != nil {
+		return err
+	}
+	files.Keep = true
+	input, err := files.Load()
+	if err != nil {
+		return err
+	}
+	o.warnings.input(log, input)
+	if err := o.warnings.check(); err != nil {
+		return err
+	}
+	return input.WriteManifests(c.OutOrStdout())
 }

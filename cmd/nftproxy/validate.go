@@ -50,7 +50,7 @@ Exit code: 0 valid, 2 problems, or warnings with --strict.`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
-	c.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "`file` or directory with Services, EndpointSlices and Nodes, - for standard input; can be given several times")
+	c.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "`file` or directory with Balances, or Services, EndpointSlices and Nodes, - for standard input; can be given several times")
 	_ = c.MarkFlagFilename("filename", "yaml", "yml", "json") // fails only for an unknown flag
 	o.warnings.addFlag(c)
 	c.Flags().StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
@@ -126,7 +126,7 @@ func (o *validateOptions) find(in *source.Input, problems source.Errors) *findin
 // countKinds returns for example "3 Services, 4 EndpointSlices, 1 Node".
 func countKinds(objects map[string]int) string {
 	var parts []string
-	for _, kind := range []string{"Service", "EndpointSlice", "Endpoints", "Node", "ServiceCIDR"} {
+	for _, kind := range []string{"Balance", "Service", "EndpointSlice", "Endpoints", "Node", "ServiceCIDR"} {
 		switch n := objects[kind]; {
 		case kind == "Endpoints" && n > 0:
 			parts = append(parts, fmt.Sprintf("%d Endpoints", n))

@@ -86,7 +86,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	if j := source.JoinedOf(d.Source); j != nil {
 		if j.Keep = hasRules(); j.Keep {
-			d.Log.Info("the rules of an earlier run stay until the files and the API server have been read")
+			d.Log.Info("the rules of an earlier run stay until the files and the API server have been read", "remove", "nftproxy cleanup")
 		}
 	}
 	d.addEditors()
@@ -162,9 +162,7 @@ func (w *work) forward(ctx context.Context, changes <-chan struct{}) {
 				return
 			case s := <-w.Reload:
 				w.Log.Info("reading the source again", "reason", s.String()+" signal received")
-				if j := source.JoinedOf(w.Source); j != nil {
-					j.Reload()
-				}
+				source.Reload(w.Source)
 			case <-changes:
 			}
 			w.agent.Changed()

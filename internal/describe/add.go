@@ -10,7 +10,7 @@ import (
 
 // AddWarnings adds the warnings that name the Service or one of its slices.
 func (s *Service) AddWarnings(all []string) {
-	names := []string{s.name()}
+	names := []string{s.name(), s.object().String()}
 	for _, slice := range s.Slices {
 		names = append(names, s.Namespace+"/"+slice)
 	}

@@ -6,6 +6,8 @@ package describe
 import (
 	"net/netip"
 	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // Values of [Service.From].
@@ -19,6 +21,7 @@ const (
 // what is not known is absent.
 type Service struct {
 	From      string `json:"from"`
+	Balance   bool   `json:"balance,omitempty"` // it comes from a Balance
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Node      string `json:"node,omitempty"`
@@ -141,6 +144,15 @@ func (e *Endpoint) Reason(clusterIP, outside bool) string {
 		return e.Inside.LeftOut
 	}
 	return "" // clients inside have another policy there
+}
+
+// object returns the object that the Service comes from, as messages name it.
+func (s *Service) object() model.Object {
+	name := model.ServiceName{Namespace: s.Namespace, Name: s.Name}
+	if s.Balance {
+		return name.BalanceObject()
+	}
+	return name.Object()
 }
 
 // name returns "namespace/name".

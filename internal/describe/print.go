@@ -43,7 +43,7 @@ func (p *printer) heading(s *Service) {
 	if s.Zone != "" {
 		node += " (zone " + s.Zone + ")"
 	}
-	p.Line("Service %s%s: %s", s.name(), node, s.verdict())
+	p.Line("%s%s: %s", s.object(), node, s.verdict())
 	p.WriteString("\n")
 }
 
@@ -109,6 +109,7 @@ func (p *Port) failing() (out []string) {
 
 func (p *printer) settings(s *Service) {
 	switch {
+	case s.Balance: // has none
 	case s.InternalPolicy != "" && s.ExternalPolicy != "":
 		p.Fact("policies", "internal %s, external %s", s.InternalPolicy, s.ExternalPolicy)
 	case s.InternalPolicy != "":
@@ -143,6 +144,7 @@ func (p *printer) settings(s *Service) {
 		p.Fact("check", "%s", s.Check)
 	}
 	switch {
+	case s.Balance:
 	case len(s.Slices) > 0:
 		p.Fact("slices", "%s", list(s.Slices))
 	case s.From != Kernel:

@@ -13,7 +13,7 @@ import (
 func FromView(v *model.View) *Service {
 	s := &Service{
 		Namespace: v.Service.Name.Namespace, Name: v.Service.Name.Name, Node: v.Node.Name, Zone: v.Node.Zone,
-		ClientAddresses: v.Service.ClientAddresses.String(), AffinitySeconds: v.Service.AffinityTimeout.Seconds(), Scheduler: v.Scheduler.String(),
+		Balance: v.Service.Balance, ClientAddresses: v.Service.ClientAddresses.String(), AffinitySeconds: v.Service.AffinityTimeout.Seconds(), Scheduler: v.Scheduler.String(),
 		Ports: []Port{},
 	}
 	if !v.Service.NoClusterIP {

@@ -103,6 +103,9 @@ func (r *Recorder) Notices(notices []model.Notice) {
 	written := 0
 	for _, n := range notices {
 		now[n] = true
+		if n.Object.Kind == "Balance" { // the API server has none
+			continue
+		}
 		if !r.noticed[n] && written < maxNotices {
 			written++
 			r.record(n.Object, corev1.EventTypeWarning, string(n.Reason), "Serve", n.Message)

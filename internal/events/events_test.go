@@ -186,6 +186,7 @@ func TestNoticesOnce(t *testing.T) {
 	if got := tell(1, notice("d")); !got["d"] {
 		t.Errorf("after none: %v", got)
 	}
+	tell(0, model.Notice{Object: model.ServiceName{Namespace: "default", Name: "file"}.BalanceObject(), Reason: model.Conflict, Message: "taken"})
 	var many []model.Notice
 	for i := range 500 {
 		many = append(many, notice(fmt.Sprint("many-", i)))

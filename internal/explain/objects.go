@@ -33,7 +33,9 @@ func (r *Result) AddObjects(s *model.Snapshot, c model.Config, routing *model.Ro
 	family := model.FamilyOf(route.Frontend.Address)
 	r.LeftOut = append(leftOut(route.Service, model.Endpoints(route.PortName(), family, ss), l.Node, policy), omissions(model.NotCandidates(route.PortName(), family, ss))...)
 	r.Conflicts = losers(s, l, route)
-	if len(ss) == 0 {
+	if len(ss) == 0 && route.Service.Balance {
+		r.Notes = append(r.Notes, route.Service.Object().String()+" has no backends")
+	} else if len(ss) == 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("no EndpointSlice has the label kubernetes.io/service-name: %s in namespace %s", name.Name, name.Namespace))
 	}
 }

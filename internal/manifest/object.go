@@ -23,6 +23,7 @@ type Object struct {
 	problems []*Error     // with the conversion to JSON
 	tooMany  bool         // repeated values; some are left out
 	merged   bool         // with the next object, because no "---" is between them
+	short    bool         // was read by DecodeShort
 }
 
 // Parse returns the content of a document; nil: it is null. The items of a List
@@ -73,6 +74,9 @@ func (o *Object) json() []byte {
 	}
 	return o.text
 }
+
+// JSON returns the object as JSON, as far as it can be read.
+func (o *Object) JSON() stdjson.RawMessage { return bytes.TrimSpace(o.json()) }
 
 // surrogates are escapes that JSON has and YAML does not.
 var surrogates = regexp.MustCompile(`\\u[dD][89a-fA-F][0-9a-fA-F]{2}`)
@@ -186,6 +190,11 @@ func (o *Object) ItemAt(i int) *Object {
 // field, or of the closest one around it that exists.
 func (o *Object) Error(f *FieldError) *Error {
 	key, _ := o.find(f.Field)
+	if o.short {
+		copied := *f
+		copied.Field = o.written(f.Field)
+		f = &copied
+	}
 	return o.errorAt(key, f)
 }
 
@@ -208,9 +217,21 @@ func (o *Object) errorAt(n *yaml.Node, f *FieldError) *Error {
 // find returns the key and the value of a field, or of the closest one around it
 // that exists. Of fields that are given twice it is the last one.
 func (o *Object) find(path string) (key, value *yaml.Node) {
+	key, value, _ = o.locate(path)
+	return key, value
+}
+
+// locate is find, and returns the rest of the path, with the separator, that does not
+// exist.
+func (o *Object) locate(path string) (key, value *yaml.Node, rest string) {
 	n := o.tree()
 	key = n
 	for path != "" {
+		whole := path
+		if rest, only := strings.CutPrefix(path, "[0]"); only && o.short && n.Kind == yaml.MappingNode {
+			path = rest // in place of a list
+			continue
+		}
 		path = strings.TrimLeft(path, ".[]")
 		number, after, _ := strings.Cut(path, "]")
 		if i, err := strconv.Atoi(number); n.Kind == yaml.SequenceNode && err == nil && i < len(n.Content) {
@@ -227,12 +248,12 @@ func (o *Object) find(path string) (key, value *yaml.Node) {
 			}
 		}
 		if i < 0 {
-			break
+			return key, n, whole
 		}
 		key, path = n.Content[i], rest
 		n = resolve(n.Content[i+1])
 	}
-	return key, n
+	return key, n, ""
 }
 
 // index returns the place of a field in the content of an object; -1: none.

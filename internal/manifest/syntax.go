@@ -70,11 +70,16 @@ var hints = []struct{ words, hint string }{
 	{"cannot start any token", "%s: put the value in quotes"},
 }
 
+// bracketed matches an address such as [2001:db8::10]:443 outside of quotes.
+var bracketed = regexp.MustCompile(`(^|[^"'])\[[0-9a-fA-F]*:[0-9a-fA-F:.]*\]:[0-9]`)
+
 func yamlHint(problem string, line []byte) string {
 	indent := line[:len(line)-len(bytes.TrimLeft(line, " \t"))]
 	switch {
 	case bytes.IndexByte(indent, '\t') >= 0:
 		return "a tab in the indentation: use spaces"
+	case bracketed.Match(line):
+		return `an IPv6 address with a port needs quotes: write it like "[2001:db8::10]:443"`
 	case bytes.HasPrefix(line, []byte("<<<<<<<")), bytes.HasPrefix(line, []byte("=======")), bytes.HasPrefix(line, []byte(">>>>>>>")):
 		return "a merge conflict: resolve it, and remove its marks"
 	}

@@ -91,6 +91,9 @@ func (c *converter) mapping(n *yaml.Node) map[string]any {
 		key, value := n.Content[i], n.Content[i+1]
 		_, twice := fields[key.Value]
 		switch {
+		case key.Kind == yaml.SequenceNode && len(key.Content) == 1 && strings.Count(key.Content[0].Value, ":") > 1:
+			c.problem(key, "", "", `has a field name that is not plain text: an IPv6 address with a port needs quotes, like "[2001:db8::10]:443"`)
+			continue
 		case key.Kind != yaml.ScalarNode:
 			c.problem(key, "", "", "has a field name that is not plain text")
 			continue

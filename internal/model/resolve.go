@@ -143,12 +143,14 @@ func (r *Router) conflicts(f Frontend) []Notice {
 }
 
 func conflict(f Frontend, loser, winner *Route) Notice {
-	of := loser.Kind.String()
-	if loser.Port.Name != "" {
-		of = fmt.Sprintf("%s of port %q", of, loser.Port.Name)
+	of := " (" + loser.Kind.String() + ")"
+	switch {
+	case loser.Service.Balance: // has one kind, and no names of ports
+		of = ""
+	case loser.Port.Name != "":
+		of = fmt.Sprintf(" (%s of port %q)", loser.Kind, loser.Port.Name)
 	}
-	return notice(loser.Service.Name.Object(), Conflict, "%s (%s) is served by Service %s, not by this one",
-		f, of, winner.Service.Name)
+	return notice(loser.Service.Object(), Conflict, "%s%s is served by %s, not by this one", f, of, winner.Service.Object())
 }
 
 // nodePortNotices reports NodePorts that no address of the node can serve.
@@ -160,7 +162,7 @@ func nodePortNotices(s *Service, l *Locality) []Notice {
 	for _, ip := range s.ClusterIPs { // without one, there are no NodePorts
 		f := FamilyOf(ip)
 		if _, ok := l.Node.primaryAddress(f); !ok && !slices.ContainsFunc(l.NodePortAddresses, func(a netip.Addr) bool { return FamilyOf(a) == f }) {
-			out = append(out, notice(s.Name.Object(), NoNodePortAddress,
+			out = append(out, notice(s.Object(), NoNodePortAddress,
 				"NodePorts are not served over %s: no such address of the node is known; give its Node object or --bind-address", f))
 		}
 	}

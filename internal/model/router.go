@@ -137,7 +137,7 @@ func (r *Router) route(name ServiceName, s *routed) (notices []Notice) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.routes = nil
-			notices = []Notice{notice(name.Object(), InternalError, "not served: internal error, please report it with the objects of this Service: %v", p)}
+			notices = []Notice{notice(s.state.Service.Object(), InternalError, "not served: internal error, please report it with the objects of this Service: %v", p)}
 		}
 	}()
 	svc := s.state.Service.only(r.base.config.Families)

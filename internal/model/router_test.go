@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -237,5 +238,27 @@ func TestIdentity(t *testing.T) {
 	r.SetServices(map[ServiceName]ServiceState{rival.Name: {}})
 	if v := r.NoticesVersion(); v == first || len(r.Notices()) > 0 {
 		t.Errorf("version %d of notices %v, before it %d", v, r.Notices(), first)
+	}
+}
+
+// TestServes: 3.29. A frontend is found by its address, and by an address that serves its
+// NodePort.
+func TestServes(t *testing.T) {
+	r := NewRouter()
+	r.Configure(Config{NodeName: "node-1", NodePortAddresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")},
+		InterfaceAddresses: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("198.51.100.1")}}, nil, nil)
+	s := web()
+	s.Ports[0].NodePort = 30080
+	r.SetServices(map[ServiceName]ServiceState{s.Name: {Service: s}})
+	for text, want := range map[string]bool{
+		"tcp 10.96.0.1:80": true, "tcp [fd00::1]:80": true, "udp 10.96.0.1:53": true, "tcp 192.0.2.1:30080": true,
+		"udp 10.96.0.1:80": false, "tcp 10.96.0.1:81": false, "tcp 198.51.100.1:30080": false, "tcp 192.0.2.1:80": false, "tcp 10.0.0.1:80": false,
+	} {
+		protocol, address, _ := strings.Cut(text, " ")
+		p, _ := ParseProtocol(protocol)
+		a := netip.MustParseAddrPort(address)
+		if got := r.Serves(Frontend{Address: a.Addr(), Port: a.Port(), Protocol: p}); (got != nil) != want {
+			t.Errorf("%s: %v, want a route: %t", text, got, want)
+		}
 	}
 }

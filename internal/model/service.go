@@ -19,6 +19,15 @@ func (n ServiceName) String() string { return n.Namespace + "/" + n.Name }
 // Object returns the reference to the Service.
 func (n ServiceName) Object() Object { return Object{"Service", n.Namespace, n.Name} }
 
+// BalanceObject returns the reference to the Balance of that name. It has no namespace
+// if that is the default one, as in most files.
+func (n ServiceName) BalanceObject() Object {
+	if n.Namespace == "default" {
+		n.Namespace = ""
+	}
+	return Object{"Balance", n.Namespace, n.Name}
+}
+
 // Compare orders by namespace, then name.
 func (n ServiceName) Compare(o ServiceName) int {
 	return cmp.Or(cmp.Compare(n.Namespace, o.Namespace), cmp.Compare(n.Name, o.Name))
@@ -87,10 +96,19 @@ type Service struct {
 	// NoClusterIP is set for a Service that is served on its load balancer addresses
 	// only, in the families of these (1.40).
 	NoClusterIP bool
+	Balance     bool   // comes from a Balance, which messages name
 	Check       *Check // health check of each endpoint; nil: none
 	// EndpointsFrom is the Service of a cluster whose endpoints a Service of files has
 	// in addition to its own; nil: none.
 	EndpointsFrom *ServiceName
+}
+
+// Object returns the reference to the object that the Service comes from.
+func (s *Service) Object() Object {
+	if s.Balance {
+		return s.Name.BalanceObject()
+	}
+	return s.Name.Object()
 }
 
 // ClientAddresses is whether endpoints see the addresses of clients.

@@ -58,7 +58,7 @@ func (r *Router) View(name ServiceName) *View {
 		return cmp.Or(a.Route.PortName().Compare(b.Route.PortName()), cmp.Compare(a.Route.Kind, b.Route.Kind), a.Route.Frontend.Compare(b.Route.Frontend))
 	})
 	for _, n := range r.notices {
-		if n.Object == name.Object() {
+		if n.Object == v.Service.Object() {
 			v.Notices = append(v.Notices, n)
 		}
 	}

@@ -62,11 +62,12 @@ func settleSet(current, desired *nft.Set, l *Lanes) *nft.Set {
 		if len(cur) > 0 && cur[0].Key.Frontend() == frontend {
 			before, cur = CutFrontend(cur)
 		}
-		if l.hashes(frontend) {
+		borders, hashed := l.borders(frontend)
+		if hashed {
 			out.Elements = append(out.Elements, group...)
 			continue
 		}
-		for _, border := range l.borders(frontend) {
+		for _, border := range borders {
 			n := slices.IndexFunc(group, func(e nft.Element) bool { return e.Key.Slot >= border })
 			if n > 0 {
 				out.Elements = appendSettled(out.Elements, before, group[:n])
@@ -137,26 +138,17 @@ func (l *Lanes) Of(set string, f model.Frontend) (nft.Slots, bool) {
 }
 
 // borders returns the slots of a frontend at which a lane starts or ends, in
-// ascending order. An endpoint must not move across one.
-func (l *Lanes) borders(f model.Frontend) []uint32 {
-	var out []uint32
+// ascending order. An endpoint must not move across one. It reports whether a lane
+// chooses by a hash of the client.
+func (l *Lanes) borders(f model.Frontend) (out []uint32, hashed bool) {
 	for _, name := range []string{nft.ServicesMap, nft.LocalServicesMap} {
 		if slots, ok := l.Of(name, f); ok {
 			out = append(out, slots.First, slots.First+slots.Count)
+			hashed = hashed || slots.Scheduler == model.SourceHash
 		}
 	}
 	slices.Sort(out)
-	return out
-}
-
-// hashes reports whether a lane of a frontend chooses slots by a hash of the client.
-func (l *Lanes) hashes(f model.Frontend) bool {
-	for _, name := range []string{nft.ServicesMap, nft.LocalServicesMap} {
-		if slots, ok := l.Of(name, f); ok && slots.Scheduler == model.SourceHash {
-			return true
-		}
-	}
-	return false
+	return out, hashed
 }
 
 // CutFrontend splits off the elements of the first frontend.

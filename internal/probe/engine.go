@@ -90,17 +90,19 @@ type Engine struct {
 	services map[model.ServiceName]*service
 	targets  map[targetKey]*target
 	specs    map[string]*spec
-	queue    queue
-	network  pool
-	programs pool
-	unknown  int           // targets of which no check has ended
-	known    chan struct{} // closed when unknown is zero; nil: nothing waits for that
-	failing  int
-	batch    []Transition
-	batchEnd time.Time // when the batch is reported, if it is not empty
-	stepping bool      // Run is at work
-	wakeAt   time.Time // when it wakes otherwise; zero: when it is woken
-	report   report
+	// frontends are those of the Services with a check: at the start, Serves knows none.
+	frontends map[model.Frontend]model.ServiceName
+	queue     queue
+	network   pool
+	programs  pool
+	unknown   int           // targets of which no check has ended
+	known     chan struct{} // closed when unknown is zero; nil: nothing waits for that
+	failing   int
+	batch     []Transition
+	batchEnd  time.Time // when the batch is reported, if it is not empty
+	stepping  bool      // Run is at work
+	wakeAt    time.Time // when it wakes otherwise; zero: when it is woken
+	report    report
 
 	wake   chan struct{}
 	checks sync.WaitGroup
@@ -111,10 +113,15 @@ func NewEngine(c Config) *Engine {
 	if c.New == nil {
 		c.New = checker.New
 	}
-	return &Engine{
-		Config: c, network: pool{limit: maxChecks}, programs: pool{limit: maxPrograms}, wake: make(chan struct{}, 1),
-		services: make(map[model.ServiceName]*service), targets: make(map[targetKey]*target), specs: make(map[string]*spec),
-	}
+	e := &Engine{Config: c, network: pool{limit: maxChecks}, programs: pool{limit: maxPrograms}, wake: make(chan struct{}, 1)}
+	e.empty()
+	return e
+}
+
+// empty makes new maps: those that are emptied keep their largest size.
+func (e *Engine) empty() {
+	e.services, e.targets, e.specs = make(map[model.ServiceName]*service), make(map[targetKey]*target), make(map[string]*spec)
+	e.frontends = make(map[model.Frontend]model.ServiceName)
 }
 
 // Run makes checks until ctx ends.

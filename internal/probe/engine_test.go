@@ -190,7 +190,7 @@ func TestFirstResult(t *testing.T) {
 		if r, ok := l.Result(name("web"), netip.MustParseAddr("10.0.0.9")); ok {
 			t.Errorf("result of an unknown endpoint: %+v", r)
 		}
-		if c := l.Counts(); c != (Counts{Services: 1, Targets: 3, Failing: 2}) {
+		if c := l.Counts(); c.Services != 1 || c.Targets != 3 || c.Failing != 2 {
 			t.Errorf("counts %+v", c)
 		}
 	})
@@ -629,6 +629,30 @@ func TestObserve(t *testing.T) {
 		l.after(1500 * time.Millisecond)
 		if fmt.Sprint(seen) != "[tcp 1s connect: no answer]" || fmt.Sprint(changed) != "[default/web 10.0.0.1 false connect: no answer]" {
 			t.Errorf("%q, %q", seen, changed)
+		}
+	})
+}
+
+// TestOwnAtStart: 3.29. The addresses of Services with a check are known before any rules.
+func TestOwnAtStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t)
+		l.start()
+		vip, loop := serviceOf("vip", tcp, "10.0.0.2"), serviceOf("loop", tcp, "203.0.113.1", "fd00::9")
+		vip.Service.External = &model.External{LoadBalancerIPs: []netip.Addr{netip.MustParseAddr("203.0.113.1")}}
+		vip.Service.ClusterIPs = []netip.Addr{netip.MustParseAddr("fd00::9")}
+		vip.Service.Ports[0].Port = 8080
+		l.Edit(name("vip"), vip)
+		l.Edit(name("loop"), loop)
+		l.after(10 * time.Second)
+		if len(l.made) != 1 || strings.Count(l.logged(), "is not checked") != 2 {
+			t.Errorf("checks %v", l.made)
+		}
+		moved := *vip.Service
+		moved.External, moved.ClusterIPs = nil, nil
+		l.Edit(name("vip"), model.ServiceState{Service: &moved, Slices: vip.Slices})
+		if l.after(10 * time.Second); len(l.made) != 3 || len(l.frontends) != 0 {
+			t.Errorf("checks %v, frontends %v", l.made, l.frontends)
 		}
 	})
 }

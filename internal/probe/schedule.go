@@ -190,9 +190,12 @@ func (e *ownError) Error() string {
 	return fmt.Sprintf("not checked: the address belongs to Service %s, so that a check would reach any of its endpoints", e.service)
 }
 
+// Is makes it count as a check that says nothing about the endpoint.
+func (e *ownError) Is(target error) bool { return target == checker.ErrLocal }
+
 // own returns the Service that has the address of a target as a frontend.
 func (e *Engine) own(t *target) (model.ServiceName, bool) {
-	if e.Serves == nil || t.spec.check.Type == model.CheckExec {
+	if t.spec.check.Type == model.CheckExec {
 		return model.ServiceName{}, false
 	}
 	f := model.Frontend{Address: t.address.Addr(), Port: t.address.Port(), Protocol: t.protocol}
@@ -203,7 +206,13 @@ func (e *Engine) own(t *target) (model.ServiceName, bool) {
 	default:
 		f.Protocol = model.TCP
 	}
-	return e.Serves(f)
+	e.mu.Lock()
+	name, ok := e.frontends[f]
+	e.mu.Unlock()
+	if !ok && e.Serves != nil {
+		name, ok = e.Serves(f)
+	}
+	return name, ok
 }
 
 // next returns when a target is checked again. The checks of many targets are spread

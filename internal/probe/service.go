@@ -3,6 +3,7 @@ package probe
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 	"time"
@@ -53,6 +54,7 @@ func (e *Engine) Edit(name model.ServiceName, state model.ServiceState) model.Se
 	s := e.services[name]
 	if state.Service == nil || state.Service.Check == nil {
 		if s != nil {
+			e.serve(name, s.state.Service, nil)
 			e.follow(s, nil)
 			e.forget(name)
 		}
@@ -63,6 +65,7 @@ func (e *Engine) Edit(name model.ServiceName, state model.ServiceState) model.Se
 		e.services[name] = s
 	}
 	if s.state.Service != state.Service || !slices.Equal(s.state.Slices, state.Slices) {
+		e.serve(name, s.state.Service, state.Service)
 		s.state = state
 		spec := e.specOf(name, state.Service.Check)
 		e.follow(s, targetsOf(state, spec))
@@ -71,10 +74,42 @@ func (e *Engine) Edit(name model.ServiceName, state model.ServiceState) model.Se
 	return s.mark(state)
 }
 
-// forget forgets a Service without targets. Maps that are emptied keep their largest size.
+// forget forgets a Service without targets.
 func (e *Engine) forget(name model.ServiceName) {
 	if delete(e.services, name); len(e.services) == 0 {
-		e.services, e.targets, e.specs = make(map[model.ServiceName]*service), make(map[targetKey]*target), make(map[string]*spec)
+		e.empty()
+	}
+}
+
+// serve replaces the frontends of a Service, except for NodePorts.
+func (e *Engine) serve(name model.ServiceName, before, now *model.Service) {
+	for f := range frontendsOf(before) {
+		if e.frontends[f] == name {
+			delete(e.frontends, f)
+		}
+	}
+	for f := range frontendsOf(now) {
+		e.frontends[f] = name
+	}
+}
+
+// frontendsOf returns the frontends of a Service, which may be nil.
+func frontendsOf(s *model.Service) iter.Seq[model.Frontend] {
+	return func(yield func(model.Frontend) bool) {
+		if s == nil {
+			return
+		}
+		addresses := s.ClusterIPs
+		if s.External != nil {
+			addresses = slices.Concat(addresses, s.External.ExternalIPs, s.External.LoadBalancerIPs)
+		}
+		for _, a := range addresses {
+			for _, p := range s.Ports {
+				if !yield(model.Frontend{Address: a, Protocol: p.Protocol, Port: p.Port}) {
+					return
+				}
+			}
+		}
 	}
 }
 

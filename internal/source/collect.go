@@ -91,12 +91,9 @@ func (c *collector) object(o *object) {
 	if o.id.Name == "" {
 		return
 	}
-	if first, dup := c.seen[o.id]; dup {
-		c.problems = append(c.problems, &manifest.Error{Place: o.Place, Object: o.id.String(),
-			Err: errors.New("is defined twice, first in " + first.String() + ": remove one of them")})
+	if !c.unique(o) {
 		return
 	}
-	c.seen[o.id] = o
 	s := &c.snapshot
 	if o.id.Kind == "Endpoints" {
 		c.legacy = append(c.legacy, o.slices...)
@@ -110,6 +107,38 @@ func (c *collector) object(o *object) {
 	}
 	s.Slices = append(s.Slices, o.slices...)
 	s.ServiceCIDRs = append(s.ServiceCIDRs, o.cidrs...)
+}
+
+// unique reports whether an object is the first of its name, or adds the problem.
+func (c *collector) unique(o *object) bool {
+	ids := []model.Object{o.id}
+	if o.id.Kind == BalanceKind && o.service != nil {
+		ids = append(ids, o.service.Name.Object())
+		for _, s := range o.slices {
+			ids = append(ids, model.Object{Kind: "EndpointSlice", Namespace: s.Namespace, Name: s.Name})
+		}
+	}
+	for _, id := range ids {
+		first, taken := c.seen[id]
+		if !taken {
+			continue
+		}
+		problem := fmt.Sprintf("has the name of %s in %s: rename one of them", first.id, first.Place)
+		switch {
+		case first.id == o.id:
+			problem = "is defined twice, first in " + first.String() + ": remove one of them"
+		case id != o.id && id.Kind == "EndpointSlice":
+			problem = fmt.Sprintf("stands for %s, which is in %s, too: rename one of them", id, first.Place)
+		case id.Kind == "EndpointSlice":
+			problem = fmt.Sprintf("has the name of one for which %s in %s stands: rename one of them", first.id, first.Place)
+		}
+		c.problems = append(c.problems, &manifest.Error{Place: o.Place, Object: o.id.String(), Err: errors.New(problem)})
+		return false
+	}
+	for _, id := range ids {
+		c.seen[id] = o
+	}
+	return true
 }
 
 // finish returns the input, or all problems.
@@ -128,6 +157,7 @@ func (c *collector) finish() (*Input, error) {
 			in.Objects[o.id.Kind]++
 		}
 		in.Warnings = append(in.Warnings, o.warnings...)
+		in.Manifests = append(in.Manifests, o.manifests...)
 		if o.service != nil {
 			in.Places[o.id] = o.Place
 		}

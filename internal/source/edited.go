@@ -66,6 +66,18 @@ func JoinedOf(s Source) *Joined {
 	return nil
 }
 
+// Reload makes the next Load read a source again, even if nothing is known to have
+// changed.
+func Reload(s Source) {
+	switch s := s.(type) {
+	case *Joined:
+		s.Reload()
+	case *edited:
+		Reload(s.Source)
+		s.sourceChanged()
+	}
+}
+
 type edited struct {
 	Source
 	editors []Editor
@@ -98,11 +110,16 @@ func (e *edited) Run(ctx context.Context, changed func()) error {
 		})
 	}
 	return e.Source.Run(ctx, func() {
-		e.mu.Lock()
-		e.unread = true
-		e.mu.Unlock()
+		e.sourceChanged()
 		changed()
 	})
+}
+
+// sourceChanged records that the source has something new.
+func (e *edited) sourceChanged() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.unread = true
 }
 
 // note records that edits have changed.

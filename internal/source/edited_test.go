@@ -147,7 +147,6 @@ func TestEdited(t *testing.T) {
 	f := &fakeSource{next: updateOf("db", "web", "old")}
 	first, second := &fakeEditor{affinity: map[string]int{"web": 10}}, &fakeEditor{affinity: map[string]int{"web": 1, "db": 2}}
 	s, changed := editing(t, f, first, second)
-	edited := s.(*edited)
 	load := func(want, wantErr string) {
 		t.Helper()
 		u, err := s.Load()
@@ -157,9 +156,7 @@ func TestEdited(t *testing.T) {
 	}
 	source := func(next *model.Update, err error) {
 		f.next, f.err = next, err
-		edited.mu.Lock()
-		edited.unread = true
-		edited.mu.Unlock()
+		Reload(s)
 	}
 	name := func(n string) model.ServiceName { return model.ServiceName{Namespace: "a", Name: n} }
 

@@ -19,7 +19,7 @@ import (
 const standardInput = "-"
 
 // howToFill is the advice for inputs that hold nothing.
-const howToFill = `write Services and EndpointSlices into it, as "kubectl get services,endpointslices,nodes -A -o yaml" prints them`
+const howToFill = `write a Balance into it, as "nftproxy new" prints it, or Services and EndpointSlices, as "kubectl get services,endpointslices,nodes -A -o yaml" does`
 
 // Files is a source that reads Kubernetes objects from files. Its methods are
 // not safe for concurrent use.
@@ -35,6 +35,8 @@ type Files struct {
 	// ProxyName is the value of the label service.kubernetes.io/service-proxy-name
 	// of the Services that Load gives; empty: those without the label (1.1, 1.2).
 	ProxyName string
+	// Keep has Load return the objects in [Input.Manifests].
+	Keep bool
 	// Isolation, if set, keeps a mistake in one file from affecting the others, and
 	// makes an empty directory a valid input.
 	Isolation *Isolation
@@ -51,6 +53,9 @@ type Input struct {
 
 	// Objects is the number of objects of each kind that is read, served or not.
 	Objects map[string]int
+	// Manifests are all objects that are read, in the order of the input, with the objects
+	// of each Balance in its place: types of Kubernetes, or JSON as given.
+	Manifests []any
 	// Places is where the Services are defined.
 	Places map[model.Object]manifest.Place
 	// Unused are the problems of files that are not used as they are, with an

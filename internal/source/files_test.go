@@ -156,7 +156,7 @@ func TestLoadPaths(t *testing.T) {
 		{"object in two files", "a.yaml twice.yaml", "twice.yaml: document 1 (line 1): Service default/a: is defined twice, first in a.yaml: document 1 (line 1): remove one of them", ""},
 		{"missing file", "a.yaml c.yaml", "c.yaml: read file: no such file or directory: check the path", ""},
 		{"directory without files", "empty", "empty: holds no file *.yaml, *.yml or *.json: put one there, or name a file", ""},
-		{"other kinds only", "a.yaml other.yaml", `other.yaml: no Service, EndpointSlice, Endpoints, Node or ServiceCIDR in it, only 1 object of other kinds: ` + howToFill, ""},
+		{"other kinds only", "a.yaml other.yaml", `other.yaml: no Balance, Service, EndpointSlice, Endpoints, Node or ServiceCIDR in it, only 1 object of other kinds: ` + howToFill, ""},
 		{"all that is wrong", "bad c.yaml", "c.yaml: read file: no such file or directory: check the path\n" +
 			"bad/a.yaml: no objects: the file is empty: " + howToFill + "\n" +
 			`bad/b.yaml: document 1 (line 4): Service default/b: spec.clusterIP: "x" is not an IP address: write it like 10.96.0.1 or fd00::1`, ""},

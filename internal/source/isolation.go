@@ -43,14 +43,14 @@ func (f *Files) isolate(args []argument, warnings Errors) (*Input, error) {
 	for _, a := range args {
 		files = append(files, a.files...)
 	}
-	// Of two files with the same object, the one that was valid before is used.
-	slices.SortStableFunc(files, func(a, b file) int { return f.Isolation.news(a) - f.Isolation.news(b) })
 	used := make([]*isolated, len(files))
 	for i, c := range f.parseAll(files) {
 		used[i] = &isolated{content: c, current: true}
 	}
 	var unused Errors
 	for {
+		// Of two files with the same object, the one that had it before is used.
+		slices.SortStableFunc(used, func(a, b *isolated) int { return f.Isolation.novelty(a) - f.Isolation.novelty(b) })
 		c := newCollector(nil, slices.Clone(warnings))
 		for _, u := range used {
 			if u.advice != leftOut {
@@ -72,9 +72,9 @@ func (f *Files) isolate(args []argument, warnings Errors) (*Input, error) {
 	}
 }
 
-// news returns 0 for content that was valid before, 1 for another.
-func (i *Isolation) news(f file) int {
-	if before, known := i.valid[f.name]; known && f.err == nil && bytes.Equal(before, f.data) {
+// novelty returns 0 for content that was valid before, 1 for other content.
+func (i *Isolation) novelty(u *isolated) int {
+	if before, known := i.valid[u.name]; known && u.err == nil && bytes.Equal(before, u.data) {
 		return 0
 	}
 	return 1

@@ -40,6 +40,7 @@ func TestIsolation(t *testing.T) {
 		{"repaired", []map[string]string{{"a.yaml": a}, {"a.yaml": brokenService}, {"a.yaml": b}}, "b", ""},
 		{"duplicate: the newcomer is left out", []map[string]string{{"b.yaml": b}, {"a.yaml": b + "---\n" + a}}, "b", "a.yaml: document 1 (line 1): Service default/b: is defined twice"},
 		{"duplicate: the changed one is as before", []map[string]string{{"a.yaml": a, "b.yaml": b}, {"a.yaml": b}}, "a b", "a.yaml: "},
+		{"duplicate of a broken one", []map[string]string{{"b.yaml": b}, {"a.yaml": b, "b.yaml": brokenService}}, "b", "a.yaml: document 1 (line 1): Service default/b: is defined twice"},
 		{"duplicate from the start", []map[string]string{{"a.yaml": a, "b.yaml": a + "---\n" + b}}, "a", "b.yaml: "},
 		{"moved to another file", []map[string]string{{"a.yaml": a}, {"a.yaml": "-", "b.yaml": a}}, "a", ""},
 	} {

@@ -307,6 +307,20 @@ func TestJoinUnusableNode(t *testing.T) {
 	})
 }
 
+// TestJoinReload: the files are read again on request, without an event.
+func TestJoinReload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newJoinLab(t, fileWebYAML, false, read[corev1.Node](t, nodeYAML))
+		l.start()
+		time.Sleep(time.Minute)
+		l.serves("a/web [10.96.0.9]")
+		check(t, os.WriteFile(l.path, []byte(vipYAML), 0o600))
+		l.serves("a/web [10.96.0.9]")
+		l.joined.Reload()
+		l.serves("kube-system/vip [192.0.2.100] 10.0.0.1:6443 10.0.0.2:6443")
+	})
+}
+
 // TestJoinSnapshots: one-shot commands see what the daemon serves.
 func TestJoinSnapshots(t *testing.T) {
 	file := func(text string) *model.Snapshot {

@@ -24,6 +24,7 @@ type kind struct {
 }
 
 var kinds = []kind{
+	{name: BalanceKind, versions: []string{BalanceVersion, ""}, read: readBalance},
 	{name: "Service", versions: []string{"v1"}, read: decode(func(f *Files, s *corev1.Service, o *object) (found []*FieldError) {
 		completeService(&s.Spec)
 		o.service, found = ConvertService(s, f.ProxyName)
@@ -71,7 +72,7 @@ func decode[T any, P interface {
 }
 
 // knownKinds are the kinds, as messages list them.
-const knownKinds = "Service, EndpointSlice, Endpoints, Node or ServiceCIDR"
+const knownKinds = "Balance, Service, EndpointSlice, Endpoints, Node or ServiceCIDR"
 
 // findKind returns the kind of that name.
 func findKind(name string) (*kind, bool) {
@@ -103,11 +104,14 @@ func misspelt(kind, apiVersion string) string {
 // isFromServer reports whether an object was read from an API server.
 func isFromServer(o metav1.Object) bool { return o.GetUID() != "" || o.GetResourceVersion() != "" }
 
+// ownGroup is the API group of [Balance].
+const ownGroup = "nftproxy.dev"
+
 // foreign reports whether an API group may have kinds of its own by the names of
 // ours, as serving.knative.dev has its Service.
 func foreign(apiVersion string) bool {
 	group, _, grouped := strings.Cut(apiVersion, "/")
-	return grouped && strings.Contains(group, ".") && !strings.HasSuffix(group, ".k8s.io")
+	return grouped && strings.Contains(group, ".") && !strings.HasSuffix(group, ".k8s.io") && group != ownGroup
 }
 
 // completeService fills in what the API server would, so that a file may give

@@ -22,14 +22,16 @@ import (
 // object is one object of a file, converted.
 type object struct {
 	manifest.Place
-	id       model.Object // without a name, only the kind is known
-	other    string       // the kind of an object that is skipped
-	service  *model.Service
-	slices   []*model.EndpointSlice
-	node     *model.Node
-	cidrs    []netip.Prefix
-	problems Errors
-	warnings Errors
+	id      model.Object // without a name, only the kind is known
+	other   string       // the kind of an object that is skipped
+	service *model.Service
+	slices  []*model.EndpointSlice
+	node    *model.Node
+	// manifests are the objects of Kubernetes that it consists of, if these are kept.
+	manifests []any
+	cidrs     []netip.Prefix
+	problems  Errors
+	warnings  Errors
 	// fromServer is set if the object was read from an API server, and selects if the
 	// Service has a selector.
 	fromServer, selects bool
@@ -202,6 +204,11 @@ func (f *Files) object(m *manifest.Object, t metav1.TypeMeta) *object {
 	if !k.cluster && o.id.Name != "" {
 		o.id.Namespace = cmp.Or(meta.GetNamespace(), metav1.NamespaceDefault)
 	}
+	if k.name == BalanceKind {
+		o.id = model.ServiceName{Namespace: o.id.Namespace, Name: o.id.Name}.BalanceObject()
+	} else if f.Keep {
+		o.manifests = []any{typed(m.JSON(), t)}
+	}
 	o.report(m, found)
 	o.locate(m)
 	return o
@@ -211,6 +218,8 @@ func (f *Files) object(m *manifest.Object, t metav1.TypeMeta) *object {
 func (o *object) locate(m *manifest.Object) {
 	ports, format, link := 0, "ports[%d]", "metadata.labels["+discoveryv1.LabelServiceName+"]"
 	switch {
+	case o.id.Kind == BalanceKind:
+		return
 	case o.service != nil:
 		ports, format, link = len(o.service.Ports), "spec.ports[%d]", "spec.selector"
 	case o.id.Kind == "EndpointSlice" && len(o.slices) > 0:

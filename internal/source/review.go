@@ -31,6 +31,10 @@ func (c *collector) review() Errors {
 		switch o.id.Kind {
 		case "Service":
 			r.services[model.ServiceName{Namespace: o.id.Namespace, Name: o.id.Name}] = o
+		case BalanceKind: // reviews itself
+			if o.service != nil {
+				r.services[o.service.Name] = o
+			}
 		case "EndpointSlice":
 			r.add(o)
 		}
@@ -43,6 +47,7 @@ func (c *collector) review() Errors {
 	var orphans []*object
 	for _, o := range c.objects {
 		switch {
+		case o.id.Kind == BalanceKind:
 		case o.service != nil:
 			r.service(o)
 		case len(o.slices) > 0 && r.services[serviceOf(o.slices[0])] == nil:

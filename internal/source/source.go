@@ -104,7 +104,7 @@ func (f *followed) Load() (*model.Update, error) {
 		return nil, err
 	}
 	problems, _ := input.Warnings.Split()
-	if f.leave(input.Unused); len(input.Unused) > 0 {
+	if f.logUnused(input.Unused); len(input.Unused) > 0 {
 		f.state.setPartly(input.Unused, problems, time.Now())
 		f.retry(input.Unused)
 	} else {
@@ -150,8 +150,8 @@ func (f *followed) retry(err error) {
 	}
 }
 
-// leave logs which files are not used as they are, once.
-func (f *followed) leave(unused Errors) {
+// logUnused logs which files are not used as they are, once.
+func (f *followed) logUnused(unused Errors) {
 	before := f.unused
 	switch f.unused = unused.Error(); {
 	case f.unused == before:

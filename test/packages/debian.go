@@ -16,9 +16,9 @@ const (
 	keyring  = "/usr/share/keyrings/debian-archive-keyring.gpg"
 	maxAge   = 7 * 24 * time.Hour // of the installation
 	// layout names what debian installs. Change it together with the packages below.
-	layout = "1"
-	// bare is what every Debian machine has, and curl.
-	bare = "systemd-sysv,linux-image-cloud-amd64,initramfs-tools,udev,dbus,iproute2,nftables,curl,kmod"
+	layout = "2"
+	// bare is what every Debian machine has, sudo and curl.
+	bare = "systemd-sysv,linux-image-cloud-amd64,initramfs-tools,udev,dbus,iproute2,nftables,kmod,procps,sudo,curl"
 )
 
 // debian installs Debian into an archive, or finds it there.
@@ -68,6 +68,19 @@ func mirror(ctx context.Context) (string, error) {
 // disk is a disk with Debian, and the files to boot it.
 type disk struct{ path, kernel, initrd string }
 
+// documented is the file in the machine with the commands of docs/install.md.
+const documented = "/root/commands"
+
+// firstBlock returns the first block of code of a page.
+func firstBlock(page string) (string, error) {
+	_, rest, _ := strings.Cut(page, "\n```\n")
+	block, _, found := strings.Cut(rest, "\n```\n")
+	if !found {
+		return "", errors.New("docs/install.md has no block of commands")
+	}
+	return block, nil
+}
+
 const guestUnit = `[Unit]
 After=multi-user.target
 [Service]
@@ -99,8 +112,16 @@ func newDisk(ctx context.Context, archive, work string) (*disk, error) {
 		return nil, fmt.Errorf("%d packages, %v", len(debs), err)
 	}
 	units := filepath.Join(root, "etc/systemd/system")
+	document, err := os.ReadFile("docs/install.md")
+	if err != nil {
+		return nil, err
+	}
+	commands, err := firstBlock(string(document))
+	if err != nil {
+		return nil, err
+	}
 	_, copyErr := output(exec.CommandContext(ctx, "cp", append([]string{"-t", filepath.Join(root, "root"), self}, debs...)...))
-	if err := errors.Join(copyErr,
+	if err := errors.Join(copyErr, os.WriteFile(filepath.Join(root, documented), []byte(commands), 0o644),
 		os.Rename(filepath.Join(root, "root", filepath.Base(self)), filepath.Join(root, "root/packages")),
 		os.WriteFile(filepath.Join(units, "packages.service"), []byte(guestUnit), 0o644),
 		os.Symlink("../packages.service", filepath.Join(units, "multi-user.target.wants/packages.service"))); err != nil {

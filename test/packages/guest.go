@@ -46,8 +46,8 @@ func load(address string) error {
 		defer close(ended)
 		_, _ = os.Stdin.Read(make([]byte, 1))
 	}()
-	kept := &http.Client{Timeout: 5 * time.Second}
-	fresh := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	kept := &http.Client{Timeout: patience}
+	fresh := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
 	first, err := get(kept, address)
 	if err != nil {
 		return fmt.Errorf("first request: %w", err)
@@ -98,16 +98,32 @@ func makeLab() error {
 			}
 		}
 		if i > 0 {
-			server := exec.Command("ip", "netns", "exec", name, "/root/packages", "serve", net+".2:8080", name)
-			if err := server.Start(); err != nil {
-				return err
-			}
-			if err := reachable(net + ".2:8080"); err != nil {
+			if err := startServer(i); err != nil {
 				return err
 			}
 		}
 	}
-	return nil
+	// As every machine, this one has a default route: without any, the system sends
+	// nothing to an address that it does not know, not even if rules replace it.
+	_, err := output(exec.Command("ip", "route", "add", "default", "via", "10.0.0.2"))
+	return err
+}
+
+// servers are the processes of the servers by their numbers, from 1.
+var servers [3]*exec.Cmd
+
+func startServer(i int) error {
+	name, address := fmt.Sprintf("server%d", i), fmt.Sprintf("10.0.%d.2:8080", i)
+	servers[i] = exec.Command("ip", "netns", "exec", name, "/root/packages", "serve", address, name)
+	if err := servers[i].Start(); err != nil {
+		return err
+	}
+	return reachable(address)
+}
+
+func stopServer(i int) {
+	_ = servers[i].Process.Kill() // "ip netns exec" has become the server
+	_ = servers[i].Wait()
 }
 
 func reachable(address string) error {

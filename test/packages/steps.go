@@ -13,18 +13,9 @@ import (
 const (
 	vip     = "203.0.113.10"
 	confDir = "/etc/nftproxy/conf.d/"
+	webFile = confDir + "web.yaml" // that the documented commands make
 	dropIn  = "/etc/systemd/system/nftproxy.service.d/test.conf"
 )
-
-const webFile = `{kind: Service, apiVersion: v1, metadata: {name: web}, spec: {clusterIP: 203.0.113.10, ports: [{port: 80}]}}
----
-kind: EndpointSlice
-apiVersion: discovery.k8s.io/v1
-metadata: {name: web-1, labels: {kubernetes.io/service-name: web}}
-addressType: IPv4
-ports: [{port: 8080}]
-endpoints: [{addresses: [10.0.1.2]}, {addresses: [10.0.2.2]}]
-`
 
 func runSteps() error {
 	if err := makeLab(); err != nil {
@@ -34,8 +25,9 @@ func runSteps() error {
 		name string
 		run  func() error
 	}{
-		{"install on a machine without files", install},
+		{"the three commands of docs/install.md", install},
 		{"follow files", follow},
+		{"a server dies", death},
 		{"the sandbox", sandbox},
 		{"kill -9 under load", kill},
 		{"a hanging process", hang},
@@ -78,11 +70,11 @@ func property(name string) string {
 	return out
 }
 
-// serves waits until a client is answered by each of some servers.
-func serves(names ...string) error {
+// serves waits until clients of an address are answered by each of some servers.
+func serves(address string, names ...string) error {
 	return eventually(func() error {
 		for range 2 {
-			out, err := sh("for i in 1 2 3 4; do ip netns exec client curl -sS --max-time 10 http://%s; done", vip)
+			out, err := sh("for i in 1 2 3 4; do ip netns exec client curl -sS --max-time 10 http://%s; done", address)
 			if err != nil {
 				return err
 			}
@@ -96,28 +88,60 @@ func serves(names ...string) error {
 	})
 }
 
+// install runs the documented commands, one after the other. The last one may come
+// before the rules: a person is slower.
 func install() error {
-	if _, err := sh("apt-get install -y --no-install-recommends /root/nftproxy_0.0.1-*.deb"); err != nil {
+	text, err := os.ReadFile(documented)
+	if err != nil {
 		return err
 	}
-	// Forwarding is off on a new machine.
-	if _, err := sh("echo 1 >/proc/sys/net/ipv4/ip_forward"); err != nil {
+	commands := strings.Split(string(text), "\n")
+	if len(commands) != 3 {
+		return fmt.Errorf("%d commands are documented", len(commands))
+	}
+	if _, err := sh("mkdir /root/new && mv /root/nftproxy_0.0.1-*.deb /root/new"); err != nil {
 		return err
 	}
-	return errors.Join(
+	run := func(i int) error { _, err := sh("cd /root/new && %s", commands[i]); return err }
+	if err := run(0); err != nil {
+		return err
+	}
+	err = errors.Join(
 		says("active", "systemctl is-active nftproxy"), says("enabled", "systemctl is-enabled nftproxy"),
 		says("0 Services", "systemctl show -p StatusText nftproxy"), says("nftproxy v0.0.1 ", "nftproxy version"),
-		says("", "nftproxy status"), says("table ip nftproxy", "nft list tables"),
-		says("nftproxy-run", "ls /usr/share/man/man1"))
+		says("", "nftproxy status"), says("table ip nftproxy", "nft list tables"), says("nftproxy-run", "ls /usr/share/man/man1"))
+	if err := errors.Join(err, run(1), eventually(func() error { return run(2) })); err != nil {
+		return err
+	}
+	return errors.Join(serves(vip, "server1", "server2"), eventually(func() error {
+		return says("1 Service, 2 endpoints", "systemctl show -p StatusText nftproxy")
+	}))
 }
 
 func follow() error {
-	if err := os.WriteFile(confDir+"web.yaml", []byte(webFile), 0o644); err != nil {
+	web, err := os.ReadFile(webFile)
+	if err != nil {
 		return err
 	}
-	return errors.Join(serves("server1", "server2"), eventually(func() error {
-		return says("1 Service, 2 endpoints", "systemctl show -p StatusText nftproxy")
-	}))
+	for _, address := range []string{"203.0.113.20", vip} {
+		next := strings.ReplaceAll(string(web), vip, address)
+		if err := errors.Join(os.WriteFile(webFile, []byte(next), 0o644), serves(address, "server1", "server2")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// death: the health check takes a server out, and in again.
+func death() error {
+	stopServer(2)
+	if err := eventually(func() error {
+		return says("1 endpoint", "systemctl show -p StatusText nftproxy")
+	}); err != nil {
+		return err
+	}
+	err := underLoad(func() error { return serves(vip, "server1") })
+	return errors.Join(err, startServer(2), serves(vip, "server1", "server2"))
 }
 
 // sandbox: what the unit may do suffices, and is not more.
@@ -138,7 +162,7 @@ func sandbox() error {
 	if _, err := sh("systemctl restart nftproxy"); err != nil {
 		return err
 	}
-	return errors.Join(says("61", "cat /proc/sys/net/netfilter/nf_conntrack_udp_timeout"), serves("server1", "server2"))
+	return errors.Join(says("61", "cat /proc/sys/net/netfilter/nf_conntrack_udp_timeout"), serves(vip, "server1", "server2"))
 }
 
 // underLoad runs f while a client makes connections, of which none may fail.
@@ -200,7 +224,11 @@ func hang() error {
 // also after the rules are gone as after a reboot.
 func mistakes() error {
 	const broken = "kind: Service\nspec: ["
-	if err := errors.Join(os.WriteFile(confDir+"new.yaml", []byte(broken), 0o644), os.WriteFile(confDir+"web.yaml", []byte(broken), 0o644)); err != nil {
+	web, err := os.ReadFile(webFile)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(os.WriteFile(confDir+"new.yaml", []byte(broken), 0o644), os.WriteFile(webFile, []byte(broken), 0o644)); err != nil {
 		return err
 	}
 	if err := eventually(func() error { return says("Source: "+confDir, "systemctl show -p StatusText nftproxy") }); err != nil {
@@ -209,9 +237,9 @@ func mistakes() error {
 	if _, err := sh("systemctl stop nftproxy && nftproxy cleanup && systemctl start nftproxy"); err != nil {
 		return err
 	}
-	err := errors.Join(serves("server1", "server2"),
+	err = errors.Join(serves(vip, "server1", "server2"),
 		says("new.yaml", "nftproxy status || test $? = 1"), says("last valid content", "nftproxy status --problems || test $? = 1"))
-	return errors.Join(err, os.Remove(confDir+"new.yaml"), os.WriteFile(confDir+"web.yaml", []byte(webFile), 0o644),
+	return errors.Join(err, os.Remove(confDir+"new.yaml"), os.WriteFile(webFile, web, 0o644),
 		eventually(func() error { return says("healthy", "nftproxy status") }))
 }
 
@@ -235,7 +263,7 @@ func upgrade() error {
 		})
 	})
 	return errors.Join(err, says("nftproxy v0.0.2 ", "nftproxy version"), says("v0.0.2", "nftproxy status -o json"),
-		says("conntrack-udp", "cat /etc/default/nftproxy"), serves("server1", "server2"))
+		says("conntrack-udp", "cat /etc/default/nftproxy"), serves(vip, "server1", "server2"))
 }
 
 func remove() error {

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/terminal"
+)
+
+// newOptions are the flags of new: the fields of a Balance as text.
+type newOptions struct {
+	name, namespace, scheduler, affinity, clientAddresses, check string
+	protocols, backups, clients                                  []string
+}
+
+func newCommand() *cobra.Command {
+	var o newOptions
+	c := &cobra.Command{
+		Use:   "new LISTEN[,LISTEN] BACKEND...",
+		Short: "Print a file that balances an address over servers",
+		Long: `Print a Balance: a file for "nftproxy run -f", in which connections to LISTEN go
+to the BACKENDs in turn.
+
+LISTEN is an address with a port or a range of ports, like 203.0.113.10:443,
+[2001:db8::10]:443 or 203.0.113.10:10000-10099/udp; several are separated by
+commas. A BACKEND is an address with a port, or without one if that is the port
+of LISTEN. Write the output to a file and edit it: docs/standalone.md has all
+fields.
+
+Exit code: 0 printed, 2 wrong arguments.`,
+		Example: `  nftproxy new 203.0.113.10:443 10.128.0.2:8443 10.128.0.3:8443 > web.yaml
+  nftproxy new 203.0.113.10:443 10.128.0.2 10.128.0.3 --name web --check tcp
+  nftproxy new 203.0.113.10:80 10.128.0.2 --check '{http: /healthz, interval: 5s}'
+  nftproxy new 203.0.113.10:53,[2001:db8::10]:53 10.128.0.2 fd00::2 --protocol tcp,udp
+  nftproxy new 203.0.113.10:443 10.128.0.2 --backup 10.128.0.9
+  nftproxy new 203.0.113.10:443 10.128.0.2 | nftproxy render -f -`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return errors.New("expected an address with a port, and the servers behind it: nftproxy new 203.0.113.10:443 10.128.0.2:8443 10.128.0.3:8443")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error { return o.run(c, args) },
+	}
+	f := c.Flags()
+	f.StringVar(&o.name, "name", "", "`name` of the Balance; by default the first address and port")
+	f.StringVar(&o.namespace, "namespace", "", "`namespace` of the Balance, default if there is none")
+	f.StringSliceVar(&o.protocols, "protocol", nil, "`protocols`: tcp, udp, sctp, or several with commas")
+	f.StringArrayVar(&o.backups, "backup", nil, "`address` of a server that stands by while another one is usable; can be given several times")
+	f.StringVar(&o.scheduler, "scheduler", "", "`scheduler`: round-robin, random or source-hash; by default that of \"nftproxy run\"")
+	f.StringVar(&o.affinity, "affinity", "", "`time` that a client stays with its server after its last connection, like 10m")
+	f.StringSliceVar(&o.clients, "clients", nil, "`ranges` of allowed clients, with commas; by default all")
+	f.StringVar(&o.clientAddresses, "client-addresses", "", "keep or masquerade the addresses of clients: one `word`; with keep, answers must return through this machine")
+	f.StringVar(&o.check, "check", "", "health `check` of the servers: tcp, http, {http: /healthz}...")
+	return c
+}
+
+func (o *newOptions) run(c *cobra.Command, args []string) error {
+	var check any
+	if err := yaml.Unmarshal([]byte(o.check), &check); err != nil || strings.Contains(o.check, "\n") {
+		return fmt.Errorf("--check: %q cannot be read: write a type such as tcp, or a mapping such as {http: /healthz, interval: 5s}", o.check)
+	}
+	text := o.text(args)
+	input, err := (&source.Files{Paths: []string{"-"}, Stdin: strings.NewReader(text)}).Load()
+	var problems source.Errors
+	if errors.As(err, &problems) {
+		return errors.New(strings.Join(ofArguments(problems), "\n"))
+	} else if err != nil {
+		return err
+	}
+	for _, line := range ofArguments(input.Warnings) {
+		fmt.Fprintln(c.ErrOrStderr(), "warning:", line)
+	}
+	if _, err := io.WriteString(c.OutOrStdout(), text); err != nil {
+		return fmt.Errorf("write output: %w", err)
+	}
+	return nil
+}
+
+// ofArguments returns a line for each problem with the text, as one with an argument.
+func ofArguments(problems source.Errors) []string {
+	var lines []string
+	for _, p := range problems {
+		line := p.Err.Error()
+		if f := (*source.FieldError)(nil); errors.As(p.Err, &f) {
+			line = argument(f.Field) + (&source.FieldError{Value: f.Value, Problem: f.Problem}).Error()
+		}
+		lines = append(lines, terminal.Printable(line))
+	}
+	return lines
+}
+
+// argument returns the argument from which a field of the text comes, as the beginning
+// of a message.
+func argument(field string) string {
+	name, _, _ := strings.Cut(field, "[")
+	name, _, _ = strings.Cut(name, ".")
+	switch name {
+	case "listen":
+		return "LISTEN: "
+	case "backends":
+		return "BACKEND: "
+	case "clientAddresses":
+		return "--client-addresses: "
+	case "check":
+		return "--" + field + ": "
+	case "":
+		return ""
+	}
+	return "--" + name + ": "
+}
+
+// notInName is what a name cannot have.
+var notInName = regexp.MustCompile(`[^a-z0-9]`)
+
+// text returns a Balance.
+func (o *newOptions) text(args []string) string {
+	listen := strings.Split(args[0], ",")
+	if o.name == "" {
+		address, _, _ := strings.Cut(listen[0], "/")
+		o.name = "vip-" + strings.Trim(notInName.ReplaceAllString(strings.ToLower(address), "-"), "-")
+	}
+	var b strings.Builder
+	line := func(field, value string) {
+		if value != "" {
+			fmt.Fprintf(&b, "%s: %s\n", field, value)
+		}
+	}
+	line("kind", source.BalanceKind)
+	line("name", yamlText(o.name))
+	line("namespace", yamlText(o.namespace))
+	line("listen", oneOrMore(listen))
+	line("protocol", oneOrMore(o.protocols))
+	b.WriteString("backends:\n")
+	for _, a := range args[1:] {
+		fmt.Fprintf(&b, "- %s\n", yamlText(a))
+	}
+	for _, a := range o.backups {
+		fmt.Fprintf(&b, "- {address: %s, backup: true}\n", yamlText(a))
+	}
+	line("scheduler", yamlText(o.scheduler))
+	line("affinity", yamlText(o.affinity))
+	line("clients", oneOrMore(o.clients))
+	line("clientAddresses", yamlText(o.clientAddresses))
+	line("check", o.check)
+	return b.String()
+}
+
+// yamlText returns a text as YAML for any place.
+func yamlText(text string) string {
+	if text == "" {
+		return ""
+	}
+	out, err := yaml.Marshal(text)
+	if err != nil || strings.ContainsAny(text, "[]{},\n") || strings.HasSuffix(text, ":") {
+		return fmt.Sprintf("%q", text)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// oneOrMore returns texts as YAML, a list if there are several.
+func oneOrMore(texts []string) string {
+	out := make([]string, len(texts))
+	for i, t := range texts {
+		if out[i] = yamlText(t); t == "" && len(texts) > 1 {
+			out[i] = `""`
+		}
+	}
+	if len(out) > 1 {
+		return "[" + strings.Join(out, ", ") + "]"
+	}
+	return strings.Join(out, "")
+}

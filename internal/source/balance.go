@@ -1,0 +1,231 @@
+package source
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/nftproxy/nftproxy/internal/manifest"
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+const (
+	// BalanceKind is the kind of the short form, and BalanceVersion its API version,
+	// which files may leave out.
+	BalanceKind    = "Balance"
+	BalanceVersion = "nftproxy.dev/v1"
+)
+
+// Balance is a short form of a Service without ClusterIP and of its EndpointSlices, for
+// files. [Balance.Expand] returns these.
+type Balance struct {
+	APIVersion      string                 `json:"apiVersion,omitempty"`
+	Kind            string                 `json:"kind"`
+	Name            string                 `json:"name"`
+	Namespace       string                 `json:"namespace,omitempty"`
+	Listen          manifest.List[string]  `json:"listen"`
+	Protocol        manifest.List[string]  `json:"protocol,omitempty"`
+	Backends        manifest.List[Backend] `json:"backends,omitempty"`
+	BackendsFrom    string                 `json:"backendsFrom,omitempty"`
+	Scheduler       string                 `json:"scheduler,omitempty"`
+	Affinity        *metav1.Duration       `json:"affinity,omitempty"`
+	Clients         manifest.List[string]  `json:"clients,omitempty"`
+	ClientAddresses string                 `json:"clientAddresses,omitempty"`
+	Check           any                    `json:"check,omitempty"`
+}
+
+// Backend is a server of a Balance. It may be written as its address alone.
+type Backend struct {
+	Address  string              `json:"address"`
+	Port     *intstr.IntOrString `json:"port,omitempty"`
+	Weight   *int32              `json:"weight,omitempty"`
+	Backup   bool                `json:"backup,omitempty"`
+	Priority *int32              `json:"priority,omitempty"`
+	Drain    bool                `json:"drain,omitempty"`
+}
+
+// MainField implements [manifest.Abbreviated].
+func (Backend) MainField() string { return "address" }
+
+// Expansion holds the Kubernetes objects that a Balance stands for.
+type Expansion struct {
+	Service *corev1.Service
+	Slices  []*discoveryv1.EndpointSlice
+	// fields are the fields of the Balance from which the endpoints of each slice come.
+	fields [][]string
+}
+
+// Expand returns the objects, unless there is a problem.
+func (b *Balance) Expand() (*Expansion, []*FieldError) {
+	e := expander{Balance: b}
+	e.name()
+	e.listen()
+	e.backends()
+	e.clients()
+	e.words()
+	for _, f := range e.findings {
+		if !f.Warning {
+			return nil, e.findings
+		}
+	}
+	out := &Expansion{Service: e.service()}
+	e.slices(out)
+	return out, e.findings
+}
+
+// expander collects what the objects consist of.
+type expander struct {
+	*Balance
+	findings
+	entries   []listening
+	addresses []listening   // the first entry of each address
+	ports     []balancePort // of each address
+	servers   []server
+	ranges    []string // of clients
+}
+
+func (e *expander) name() {
+	meta := metav1.ObjectMeta{Name: e.Name, Namespace: e.Namespace}
+	before := len(e.findings)
+	e.objectName(&meta)
+	for _, f := range e.findings[before:] {
+		f.Field = strings.TrimPrefix(f.Field, "metadata.")
+	}
+	if len(e.findings) == before && !isPlainLabel(e.Name) {
+		e.add("name", e.Name, "is not a name: use at most 63 lower case letters, digits and '-'")
+	}
+}
+
+// words checks the fields whose values are passed on.
+func (e *expander) words() {
+	e.word("scheduler", e.Scheduler, "round-robin", "random", "source-hash")
+	e.word("clientAddresses", e.ClientAddresses, "keep", "masquerade")
+	if e.Check != nil {
+		_, found := ParseCheck("check", e.Check)
+		e.findings = append(e.findings, found...)
+	}
+	if e.Affinity != nil {
+		if s := e.Affinity.Seconds(); s < 1 || s > maxAffinitySeconds || s != float64(int32(s)) {
+			e.add("affinity", e.Affinity.Duration.String(), "is not the time that a client stays: use whole seconds, 1s to 24h")
+		}
+	}
+	if namespace, name, found := strings.Cut(e.BackendsFrom, "/"); e.BackendsFrom != "" && (!found || !isPlainLabel(namespace) || !isPlainLabel(name)) {
+		e.add("backendsFrom", e.BackendsFrom, "is not the name of a Service: write it like default/kubernetes")
+	}
+}
+
+// service returns the Service.
+func (e *expander) service() *corev1.Service {
+	s := &corev1.Service{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
+		ObjectMeta: metav1.ObjectMeta{Name: e.Name, Namespace: e.Namespace, Annotations: e.annotations()},
+		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerSourceRanges: e.ranges},
+	}
+	for _, p := range e.ports {
+		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: e.portName(p), Protocol: p.apiProtocol(), Port: int32(p.number), TargetPort: intstr.FromInt32(int32(p.number))})
+	}
+	if e.Affinity != nil {
+		seconds := int32(e.Affinity.Seconds())
+		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+		s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
+	}
+	for _, l := range e.addresses {
+		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: l.address.String()})
+	}
+	return s
+}
+
+func (e *expander) annotations() map[string]string {
+	out := make(map[string]string)
+	for name, value := range map[string]string{
+		annotationScheduler: e.Scheduler, annotationClientAddresses: e.ClientAddresses, annotationEndpointsFrom: e.BackendsFrom,
+	} {
+		if value != "" {
+			out[name] = value
+		}
+	}
+	switch check := e.Check.(type) {
+	case nil:
+	case string:
+		out[annotationCheck] = check
+	default:
+		text, _ := json.Marshal(check) // it was read from JSON
+		out[annotationCheck] = string(text)
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
+
+// portName returns the name of a service port. One that is alone needs none.
+func (e *expander) portName(p balancePort) string {
+	if len(e.ports) == 1 {
+		return ""
+	}
+	return p.protocol.String() + "-" + strconv.Itoa(int(p.number))
+}
+
+// maxSliceEndpoints is what an API server accepts in an EndpointSlice.
+const maxSliceEndpoints = 1000
+
+// slices adds the EndpointSlices: servers of a family with the same ports share one.
+func (e *expander) slices(out *Expansion) {
+	type group struct {
+		family model.Family
+		ports  portRange
+	}
+	var order []group
+	members := make(map[group][]server)
+	for _, s := range e.servers {
+		g := group{model.FamilyOf(s.address), s.ports}
+		if members[g] == nil {
+			order = append(order, g)
+		}
+		members[g] = append(members[g], s)
+	}
+	for _, g := range order {
+		for all := members[g]; len(all) > 0; all = all[min(len(all), maxSliceEndpoints):] {
+			e.slice(out, g.family, all[:min(len(all), maxSliceEndpoints)])
+		}
+	}
+}
+
+// slice adds the EndpointSlice of servers with the same ports.
+func (e *expander) slice(out *Expansion, f model.Family, servers []server) {
+	s := &discoveryv1.EndpointSlice{
+		TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: fmt.Sprintf("%s-%d", e.Name, len(out.Slices)+1), Namespace: e.Namespace,
+			Labels: map[string]string{discoveryv1.LabelServiceName: e.Name},
+		},
+		AddressType: discoveryv1.AddressType(f.String()),
+	}
+	for _, p := range e.ports {
+		name, protocol, port := e.portName(p), p.apiProtocol(), int32(servers[0].port(p))
+		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: &name, Protocol: &protocol, Port: &port})
+	}
+	var fields, weights, priorities []string
+	for _, server := range servers {
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{server.address.String()}})
+		fields = append(fields, server.field())
+		if server.weight != 1 {
+			weights = append(weights, fmt.Sprintf("%s=%d", server.address, server.weight))
+		}
+		if server.priority != 0 {
+			priorities = append(priorities, fmt.Sprintf("%s=%d", server.address, server.priority))
+		}
+	}
+	for name, list := range map[string][]string{annotationWeight: weights, annotationPriority: priorities} {
+		if len(list) > 0 {
+			metav1.SetMetaDataAnnotation(&s.ObjectMeta, name, strings.Join(list, ","))
+		}
+	}
+	out.Slices, out.fields = append(out.Slices, s), append(out.fields, fields)
+}

@@ -1,0 +1,469 @@
+package source
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/suggest"
+)
+
+// maxBalancePorts is how many ports a Balance may have. Each is a port of the Service,
+// with its own elements in the rules for every backend.
+const maxBalancePorts = 1024
+
+// portRange is a range of ports; zero: none is given.
+type portRange struct{ first, last uint16 }
+
+func (r portRange) count() int { return int(r.last) - int(r.first) + 1 }
+
+// listening is an entry of the field listen.
+type listening struct {
+	index     int
+	text      string
+	address   netip.Addr
+	ports     portRange
+	protocols []model.Protocol
+}
+
+func (l listening) field() string { return fmt.Sprintf("listen[%d]", l.index) }
+
+// portKey identifies a port of an address.
+type portKey struct {
+	protocol model.Protocol
+	number   uint16
+}
+
+func (k portKey) String() string { return fmt.Sprintf("%s %d", k.protocol, k.number) }
+
+func (k portKey) apiProtocol() corev1.Protocol {
+	return corev1.Protocol(strings.ToUpper(k.protocol.String()))
+}
+
+// balancePort is a port that all addresses have.
+type balancePort struct {
+	portKey
+	of portRange // of the entry that it comes from
+}
+
+// listen reads the addresses and ports.
+func (e *expander) listen() {
+	protocols := e.protocols()
+	if len(e.Listen) == 0 {
+		e.add("listen", nil, "missing: write where clients connect to, like 203.0.113.10:443")
+		return
+	}
+	unused := len(e.Protocol) > 0
+	for i, text := range e.Listen {
+		l, wrong := parseListen(text)
+		if l.index, l.text = i, text; wrong != nil {
+			e.add(l.field(), wrong.text, wrong.problem)
+			continue
+		}
+		if l.protocols == nil {
+			l.protocols, unused = protocols, false
+		}
+		e.entries = append(e.entries, l)
+	}
+	if len(e.entries) < len(e.Listen) {
+		return
+	}
+	if unused {
+		e.warn("protocol", nil, "has no effect: every entry of listen has its own protocol")
+	}
+	e.join()
+}
+
+// protocols returns those of entries that name none.
+func (e *expander) protocols() (out []model.Protocol) {
+	for i, text := range e.Protocol {
+		for word := range strings.SplitSeq(text, ",") {
+			p, problem := parseProtocol(strings.TrimSpace(word))
+			if problem == "" && slices.Contains(out, p) {
+				problem = "is given twice: remove one of them"
+			}
+			if problem != "" {
+				e.add(fmt.Sprintf("protocol[%d]", i), strings.TrimSpace(word), problem)
+				continue
+			}
+			out = append(out, p)
+		}
+	}
+	if len(out) == 0 {
+		out = []model.Protocol{model.TCP}
+	}
+	return out
+}
+
+func parseProtocol(word string) (model.Protocol, string) {
+	p, err := model.ParseProtocol(word)
+	if err == nil {
+		return p, ""
+	}
+	problem := "is not a protocol: " + oneOf("tcp", "udp", "sctp")
+	if similar := suggest.Similar(strings.ToLower(word), []string{"tcp", "udp", "sctp"}); len(similar) > 0 {
+		problem = "is not a protocol" + suggest.DidYouMean(similar[:1])
+	}
+	return 0, problem
+}
+
+// join collects the addresses and the ports that they have.
+func (e *expander) join() {
+	counts := make(map[netip.Addr]int)
+	for _, l := range e.entries {
+		if counts[l.address] += len(l.protocols) * l.ports.count(); counts[l.address] > maxBalancePorts {
+			e.add(l.field(), l.text, fmt.Sprintf("makes more than %d ports: use several Balances", maxBalancePorts))
+			return
+		}
+	}
+	owner := make(map[netip.Addr]map[portKey]int) // index of the entry
+	for _, l := range e.entries {
+		if owner[l.address] == nil {
+			owner[l.address] = make(map[portKey]int)
+			e.addresses = append(e.addresses, l)
+		}
+		for _, p := range l.all() {
+			if first, twice := owner[l.address][p.portKey]; twice {
+				e.add(l.field(), l.text, fmt.Sprintf("has %s of %s, as listen[%d]: remove one of them", p, l.address, first))
+				return
+			}
+			owner[l.address][p.portKey] = l.index
+			if l.address == e.entries[0].address {
+				e.ports = append(e.ports, p)
+			}
+		}
+	}
+	e.samePorts(owner)
+}
+
+// samePorts checks that all addresses have the same ports, as those of a Service do.
+func (e *expander) samePorts(owner map[netip.Addr]map[portKey]int) {
+	first := e.addresses[0]
+	for _, l := range e.addresses[1:] {
+		lacks := func(a, b netip.Addr) bool {
+			for _, k := range slices.SortedFunc(maps.Keys(owner[b]), portKey.compare) {
+				if _, ok := owner[a][k]; !ok {
+					e.add(l.field(), l.text, fmt.Sprintf("makes a difference: %s has %s, and %s has not; give all addresses the same ports, or write a Balance for each", b, k, a))
+					return true
+				}
+			}
+			return false
+		}
+		if lacks(l.address, first.address) || lacks(first.address, l.address) {
+			return
+		}
+	}
+}
+
+func (k portKey) compare(o portKey) int {
+	return cmp.Or(cmp.Compare(k.protocol, o.protocol), cmp.Compare(k.number, o.number))
+}
+
+// all returns the ports of an entry.
+func (l listening) all() (out []balancePort) {
+	for _, protocol := range l.protocols {
+		for n := int(l.ports.first); n <= int(l.ports.last); n++ {
+			out = append(out, balancePort{portKey{protocol, uint16(n)}, l.ports})
+		}
+	}
+	return out
+}
+
+// misread is a part of a value, and the problem with it.
+type misread struct{ text, problem string }
+
+// parseListen reads for example "203.0.113.10:443" or "[2001:db8::10]:5000-5099/udp".
+func parseListen(text string) (l listening, wrong *misread) {
+	rest, protocol, found := strings.Cut(text, "/")
+	if found {
+		p, problem := parseProtocol(protocol)
+		if problem != "" {
+			return l, &misread{protocol, problem}
+		}
+		l.protocols = []model.Protocol{p}
+	}
+	l.address, l.ports, wrong = splitPort(rest, parseFrontend)
+	if wrong == nil && l.ports == (portRange{}) {
+		wrong = &misread{text, "has no port: write it like " + example(l.address, "443")}
+	}
+	return l, wrong
+}
+
+// example returns an address with a port.
+func example(a netip.Addr, port string) string {
+	if a.Is6() {
+		return `"[` + a.String() + "]:" + port + `"`
+	}
+	return a.String() + ":" + port
+}
+
+// splitPort reads an address, and the port or range of ports behind it, if there is one.
+func splitPort(text string, parse func(string) (netip.Addr, string)) (a netip.Addr, ports portRange, wrong *misread) {
+	address, port, problem := cutPort(text)
+	if problem != "" {
+		return a, ports, &misread{text, problem}
+	}
+	if a, problem = parse(address); problem != "" {
+		return a, ports, &misread{address, problem}
+	}
+	if port == "" {
+		return a, ports, nil
+	}
+	if ports, problem = parsePorts(port); problem != "" {
+		wrong = &misread{port, problem}
+	}
+	return a, ports, wrong
+}
+
+// cutPort cuts an address and a port apart. The port is empty if there is none.
+func cutPort(text string) (address, port, problem string) {
+	last := strings.LastIndexByte(text, ':')
+	switch {
+	case strings.HasPrefix(text, "["):
+		inside, after, closed := strings.Cut(text[1:], "]")
+		port, hasPort := strings.CutPrefix(after, ":")
+		if !closed || after != "" && (!hasPort || port == "") {
+			return "", "", `is not an address with a port: write it like "[2001:db8::10]:443"`
+		}
+		return inside, port, ""
+	case last < 0:
+		return text, "", ""
+	case last == 0, text[:last] == "*":
+		return "", "", "has no address: write it like 203.0.113.10:443"
+	case strings.Count(text, ":") == 1:
+		if text[last+1:] == "" {
+			return "", "", "has a ':' and no port: add the port, or remove it"
+		}
+		return text[:last], text[last+1:], ""
+	}
+	_, problem = parsePorts(text[last+1:])
+	if host, err := netip.ParseAddr(text[:last]); err == nil && host.Is6() && problem == "" {
+		return "", "", fmt.Sprintf(`is ambiguous: put the IPv6 address in brackets: "[%s]%s", or "[%s]" without a port`, text[:last], text[last:], text)
+	}
+	return text, "", ""
+}
+
+// parsePorts reads a port, or a range such as 5000-5099.
+func parsePorts(text string) (r portRange, problem string) {
+	first, last, isRange := strings.Cut(text, "-")
+	if !isRange {
+		last = first
+	}
+	var numbers [2]uint16
+	for i, digits := range []string{first, last} {
+		n, err := strconv.ParseUint(digits, 10, 16)
+		if err != nil || n == 0 {
+			return r, "is not a port: use 1 to 65535, or a range such as 5000-5099"
+		}
+		numbers[i] = uint16(n)
+	}
+	if r = (portRange{numbers[0], numbers[1]}); r.last < r.first {
+		return r, "is not a range of ports: the lowest one comes first"
+	}
+	return r, ""
+}
+
+// server is a backend.
+type server struct {
+	index            int
+	address          netip.Addr
+	ports            portRange // none: those of the frontend
+	weight, priority int32
+}
+
+func (s server) field() string { return fmt.Sprintf("backends[%d]", s.index) }
+
+// port returns the port that serves a port of the frontend: the same one, the only one,
+// or that at the same place of the range.
+func (s server) port(p balancePort) uint16 {
+	switch {
+	case s.ports == portRange{}:
+		return p.number
+	case s.ports.count() == 1:
+		return s.ports.first
+	}
+	return s.ports.first + p.number - p.of.first
+}
+
+// backends reads the servers.
+func (e *expander) backends() {
+	if e.Backends == nil && e.BackendsFrom == "" {
+		e.add("backends", nil, "missing: write the addresses of the servers, like 10.0.0.2:8443")
+		return
+	}
+	type target struct {
+		address netip.Addr
+		ports   portRange
+	}
+	seen := make(map[target]server)
+	for i := range e.Backends {
+		before := len(e.findings)
+		s := e.server(i)
+		if len(e.findings) > before {
+			continue
+		}
+		t := target{s.address, s.ports}
+		if first, twice := seen[t]; twice {
+			e.add(s.field()+".address", e.Backends[i].Address, "is also "+first.field()+": remove one of them, or give one a weight")
+			continue
+		}
+		seen[t] = s
+		e.servers = append(e.servers, s)
+	}
+	if len(e.ports) > 0 && len(e.servers) == len(e.Backends) {
+		e.reviewServers()
+	}
+}
+
+// server reads one backend.
+func (e *expander) server(i int) server {
+	b := &e.Backends[i]
+	s := server{index: i, weight: 1}
+	if b.Address == "" {
+		e.add(s.field()+".address", nil, "missing: write the address of the server, like 10.0.0.2:8443")
+		return s
+	}
+	var wrong *misread
+	if s.address, s.ports, wrong = e.address(b); wrong != nil {
+		e.add(s.field()+".address", wrong.text, wrong.problem)
+		return s
+	}
+	if b.Port != nil {
+		ports, problem := parsePorts(b.Port.String())
+		switch {
+		case problem != "":
+			e.add(s.field()+".port", portValue(b.Port), problem)
+		case s.ports != portRange{}:
+			e.add(s.field()+".port", portValue(b.Port), "is given in the address, too: remove one of them")
+		}
+		s.ports = ports
+	}
+	e.numbers(b, &s)
+	for _, p := range e.ports {
+		if s.ports.count() > 1 && p.of.count() != s.ports.count() {
+			e.add(s.field(), nil, fmt.Sprintf("has %d ports for %d of listen: give a range of the same length, one port for all, or none to keep the port",
+				s.ports.count(), p.of.count()))
+			break
+		}
+	}
+	return s
+}
+
+func (e *expander) address(b *Backend) (netip.Addr, portRange, *misread) {
+	if b.Port != nil { // an IPv6 address is not ambiguous then
+		if a, problem := parseEndpoint(b.Address); problem == "" {
+			return a, portRange{}, nil
+		}
+	}
+	return splitPort(b.Address, parseEndpoint)
+}
+
+func portValue(p *intstr.IntOrString) any {
+	if p.Type == intstr.Int {
+		return p.IntVal
+	}
+	return p.StrVal
+}
+
+// numbers reads the weight and the priority of a backend.
+func (e *expander) numbers(b *Backend, s *server) {
+	if b.Weight != nil {
+		if s.weight = *b.Weight; s.weight < 0 || s.weight > int32(weights.highest) {
+			e.add(s.field()+".weight", s.weight, fmt.Sprintf("is not a weight: use 0 to %d", weights.highest))
+		}
+	}
+	if b.Drain {
+		s.weight = 0
+	}
+	if b.Backup {
+		s.priority = 1
+	}
+	if b.Priority == nil {
+		return
+	}
+	switch s.priority = *b.Priority; {
+	case s.priority < 0 || s.priority > int32(priorities.highest):
+		e.add(s.field()+".priority", s.priority, fmt.Sprintf("is not a priority: use 0 to %d, where 0 comes first", priorities.highest))
+	case b.Backup && s.priority != 1:
+		e.add(s.field()+".priority", s.priority, "contradicts backup, which is priority 1: remove one of them")
+	}
+}
+
+// reviewServers warns of servers and addresses that will not serve.
+func (e *expander) reviewServers() {
+	for _, f := range model.Families {
+		listens := slices.IndexFunc(e.addresses, func(l listening) bool { return model.FamilyOf(l.address) == f })
+		i := slices.IndexFunc(e.servers, func(s server) bool { return model.FamilyOf(s.address) == f })
+		switch {
+		case listens >= 0 && i < 0 && e.BackendsFrom == "" && len(e.servers) > 0:
+			l := e.addresses[listens]
+			e.warn(l.field(), l.text, fmt.Sprintf("has no backend of its family, %s: connections are refused; add one", f))
+		case listens < 0 && i >= 0:
+			s := e.servers[i]
+			e.warn(s.field()+".address", e.Backends[s.index].Address, fmt.Sprintf("is not used: listen has no address of its family, %s", f))
+		}
+	}
+	switch {
+	case e.BackendsFrom != "":
+	case len(e.servers) == 0:
+		e.warn("backends", nil, "has no entry: connections are refused")
+	case !slices.ContainsFunc(e.servers, func(s server) bool { return s.weight > 0 }):
+		e.warn("backends", nil, "has no entry that takes connections: all are drained or have weight 0")
+	}
+	e.reviewLoops()
+}
+
+// reviewLoops warns of servers that are the Balance itself.
+func (e *expander) reviewLoops() {
+	own := make(map[netip.Addr]bool)
+	for _, l := range e.addresses {
+		own[l.address] = true
+	}
+	for _, s := range e.servers {
+		if own[s.address] && slices.ContainsFunc(e.ports, func(p balancePort) bool { return s.port(p) == p.number }) {
+			e.warn(s.field()+".address", e.Backends[s.index].Address,
+				"is an address and port of listen, not of a server: connections would come back to this machine; write the address of the server")
+		}
+	}
+}
+
+// clients reads the ranges of allowed clients. An address is a range of its own.
+func (e *expander) clients() {
+	var limited [2]bool
+	for i, text := range e.Clients {
+		field := fmt.Sprintf("clients[%d]", i)
+		p, problem := parsePrefix(text)
+		if a, none := parseAddress(text); none == "" {
+			p, problem = netip.PrefixFrom(a, a.BitLen()), ""
+		}
+		if problem != "" {
+			e.add(field, text, problem)
+			continue
+		}
+		e.ranges = append(e.ranges, p.String())
+		limited[familyIndex(p.Addr())] = true
+	}
+	for _, l := range e.addresses {
+		a := l.address
+		if len(e.Clients) > 0 && len(e.ranges) == len(e.Clients) && !limited[familyIndex(a)] {
+			every := map[bool]string{true: "0.0.0.0/0", false: "::/0"}[a.Is4()]
+			e.add("clients", nil, fmt.Sprintf("has no %s range, and listen has %s: add a range, or %q for all clients", model.FamilyOf(a), a, every))
+			return
+		}
+	}
+}
+
+func familyIndex(a netip.Addr) int {
+	if a.Is4() {
+		return 0
+	}
+	return 1
+}

@@ -1,0 +1,99 @@
+package source
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nftproxy/nftproxy/internal/manifest"
+	"github.com/nftproxy/nftproxy/internal/suggest"
+)
+
+// readBalance reads a Balance: it converts the objects that it stands for.
+func readBalance(f *Files, m *manifest.Object, o *object) (metav1.Object, []*FieldError) {
+	b := new(Balance)
+	o.problems = m.DecodeShort(b)
+	for _, e := range o.problems {
+		if f, ok := e.Err.(*FieldError); ok && (f.Field == "metadata" || f.Field == "spec") {
+			f.Problem = manifest.UnknownField + ": a Balance has its fields at the top, like name and listen"
+		}
+	}
+	meta := &metav1.ObjectMeta{Name: b.Name, Namespace: b.Namespace}
+	e, found := b.Expand()
+	found = slices.DeleteFunc(found, func(f *FieldError) bool { return isMisspelt(f, o.problems) })
+	if e == nil || len(o.problems) > 0 {
+		return meta, found
+	}
+	if f.ProxyName != "" {
+		e.Service.Labels = map[string]string{labelProxyName: f.ProxyName}
+	}
+	service, more := ConvertService(e.Service, f.ProxyName)
+	found = append(found, ofBalance(more, nil)...)
+	for i, s := range e.Slices {
+		slice, more := ConvertEndpointSlice(s)
+		found = append(found, ofBalance(more, e.fields[i])...)
+		o.slices = append(o.slices, slice)
+	}
+	if service != nil {
+		service.Balance = true
+	}
+	o.service = service
+	if f.Keep {
+		o.manifests = append(o.manifests, e.Service)
+		for _, s := range e.Slices {
+			o.manifests = append(o.manifests, s)
+		}
+	}
+	return meta, found
+}
+
+// isMisspelt reports whether a field is missing because of its spelling.
+func isMisspelt(f *FieldError, problems Errors) bool {
+	return strings.HasPrefix(f.Problem, "missing") && slices.ContainsFunc(problems, func(e *manifest.Error) bool {
+		unknown, ok := e.Err.(*FieldError)
+		return ok && strings.HasSuffix(unknown.Problem, suggest.DidYouMean([]string{f.Field}))
+	})
+}
+
+// balanceFields are the fields of a Balance from which fields of its objects come.
+var balanceFields = []struct{ object, balance string }{
+	{annotationField(annotationCheck), "check"},
+	{annotationField(annotationScheduler), "scheduler"},
+	{annotationField(annotationClientAddresses), "clientAddresses"},
+	{annotationField(annotationEndpointsFrom), "backendsFrom"},
+	{annotationField(annotationWeight), "backends"},
+	{annotationField(annotationPriority), "backends"},
+	{"metadata.", ""},
+	{"spec.ports", "listen"},
+	{"status.loadBalancer", "listen"},
+	{"spec.loadBalancerSourceRanges", "clients"},
+	{"spec.sessionAffinity", "affinity"},
+}
+
+// ofBalance returns findings about an object of a Balance as findings about the Balance.
+// endpoints are the fields of its endpoints.
+func ofBalance(found []*FieldError, endpoints []string) []*FieldError {
+	out := slices.Clone(found)
+	for i, f := range found {
+		copied := *f
+		if rest, ok := strings.CutPrefix(f.Field, "endpoints["); ok {
+			index, _, _ := strings.Cut(rest, "]")
+			if n, err := strconv.Atoi(index); err == nil && n < len(endpoints) {
+				copied.Field = endpoints[n]
+			}
+		}
+		for _, known := range balanceFields {
+			if rest, ok := strings.CutPrefix(f.Field, known.object); ok {
+				copied.Field = known.balance
+				if known.balance == "check" || known.balance == "" {
+					copied.Field += rest
+				}
+				break
+			}
+		}
+		out[i] = &copied
+	}
+	return out
+}

@@ -1,0 +1,132 @@
+package source
+
+import (
+	"encoding/json"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+type jsonSchema = map[string]any
+
+// BalanceSchema returns the JSON Schema (draft 7, as editors know it) of a Balance. Tests
+// compare it with what the decoder accepts.
+func BalanceSchema() []byte {
+	text, _ := json.MarshalIndent(jsonSchema{ // always possible
+		"$schema":              "http://json-schema.org/draft-07/schema#",
+		"title":                "Balance",
+		"description":          "Balances connections to addresses and ports over servers: nftproxy run -f FILE",
+		"type":                 "object",
+		"additionalProperties": false,
+		"required":             []string{"kind", "name", "listen"},
+		"anyOf":                []jsonSchema{{"required": []string{"backends"}}, {"required": []string{"backendsFrom"}}},
+		"properties":           balanceProperties(),
+	}, "", "  ")
+	return append(text, '\n')
+}
+
+const (
+	addressPattern  = `(\[[0-9a-fA-F:.]+\]|[0-9.]+)`
+	portPattern     = `[0-9]{1,5}(-[0-9]{1,5})?`
+	protocolPattern = `([tT][cC][pP]|[uU][dD][pP]|[sS][cC][tT][pP])`
+	namePattern     = `^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`
+	durationPattern = `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
+)
+
+func balanceProperties() jsonSchema {
+	listen := schemaText("address and port, or range of ports, like 203.0.113.10:443, [2001:db8::10]:443 or 203.0.113.10:5000-5099/udp",
+		"^"+addressPattern+":"+portPattern+"(/"+protocolPattern+")?$")
+	protocol := schemaText("tcp, udp, sctp, or several with commas", "^ *"+protocolPattern+" *(, *"+protocolPattern+" *)*$")
+	clients := schemaText("range or address of allowed clients", "^[0-9a-fA-F:.]+(/[0-9]+)?$")
+	return jsonSchema{
+		"apiVersion":      jsonSchema{"const": BalanceVersion, "description": "may be left out"},
+		"kind":            jsonSchema{"const": BalanceKind},
+		"name":            schemaText("name in messages, status and metrics", namePattern),
+		"namespace":       schemaText("namespace; default if there is none", namePattern),
+		"listen":          oneOrMany("addresses and ports that clients connect to; all addresses have the same ports", listen, 1),
+		"protocol":        oneOrMany("protocols of the entries of listen that name none; tcp by default", protocol, 0),
+		"backends":        oneOrMany("servers; each serves the addresses of its family", jsonSchema{"anyOf": []jsonSchema{backendAddress(), backendProperties()}}, 0),
+		"backendsFrom":    schemaText("Service of the API server whose endpoints are servers, too, like default/kubernetes", `^[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9]*[a-z0-9])?$`),
+		"scheduler":       schemaWords("how new connections are spread; by default as nftproxy run is told", "round-robin", "random", "source-hash"),
+		"affinity":        schemaText("how long a client stays with its server after its last new connection, 1s to 24h, like 10m", durationPattern),
+		"clients":         oneOrMany("allowed clients; all by default", clients, 0),
+		"clientAddresses": schemaWords("keep: servers see clients, and answers must return through this machine; masquerade (the default): they see this machine", "keep", "masquerade"),
+		"check":           checkSchema(),
+	}
+}
+
+func backendAddress() jsonSchema {
+	return schemaText("address, with a port unless it is that of listen, like 10.0.0.2:8443 or [fd00::2]:8443",
+		"^("+addressPattern+"(:"+portPattern+")?|[0-9a-fA-F:.]+)$")
+}
+
+func backendProperties() jsonSchema {
+	return jsonSchema{
+		"type": "object", "additionalProperties": false, "required": []string{"address"},
+		"properties": jsonSchema{
+			"address":  backendAddress(),
+			"port":     jsonSchema{"description": "port, or range of ports, in place of one in the address", "anyOf": []jsonSchema{{"type": "integer", "minimum": 1, "maximum": 65535}, schemaText("", "^"+portPattern+"$")}},
+			"weight":   schemaNumber("share of new connections relative to the others; 0 takes none", 0, int(weights.highest), 1),
+			"backup":   schemaFlag("stands by while another server is usable"),
+			"priority": schemaNumber("0 comes first; servers of a higher number stand by", 0, int(priorities.highest), 0),
+			"drain":    schemaFlag("takes no new connections, and keeps the established ones"),
+		},
+	}
+}
+
+// checkSchema describes health checks: the types and fields of the parser.
+func checkSchema() jsonSchema {
+	duration := schemaText("", durationPattern)
+	yes, content := schemaFlag(""), jsonSchema{"type": "string", "minLength": 1}
+	fields := map[string]jsonSchema{
+		"port": schemaNumber("port of the servers to check; by default that of the first port", 1, 65535, nil), "rise": schemaNumber("good results until a server is used again", 1, maxCount, defaultRise),
+		"fall": schemaNumber("bad results until a server is left out", 1, maxCount, defaultFall), "interval": duration, "timeout": duration,
+		"whenAllFail": schemaWords("what happens when every server fails", model.UseAll.String(), model.RejectAll.String()),
+		"send":        content, "sendHex": content, "expect": content, "expectHex": content,
+		"method": schemaWords("", "GET", "HEAD"), "status": {"type": []string{"string", "integer", "array"}}, "body": content, "bodyMatches": content,
+		"host": content, "tls": yes, "verify": yes, "query": jsonSchema{"type": "string"}, "rcode": {"type": []string{"string", "array"}},
+	}
+	var types []jsonSchema
+	for _, t := range model.CheckTypes {
+		fields[t] = jsonSchema{}
+		types = append(types, jsonSchema{"required": []string{t}})
+	}
+	return jsonSchema{
+		"description": "health check of the servers: a type, or a mapping with a field named like the type; docs/health-checks.md",
+		"anyOf": []jsonSchema{
+			{"enum": model.CheckTypes},
+			{"type": "object", "additionalProperties": false, "oneOf": types, "properties": fields},
+		},
+	}
+}
+
+func schemaText(description, pattern string) jsonSchema {
+	return described(description, jsonSchema{"type": "string", "pattern": pattern})
+}
+
+func schemaWords(description string, values ...string) jsonSchema {
+	return described(description, jsonSchema{"enum": values})
+}
+
+func schemaFlag(description string) jsonSchema {
+	return described(description, jsonSchema{"type": "boolean"})
+}
+
+func schemaNumber(description string, lowest, highest int, otherwise any) jsonSchema {
+	out := jsonSchema{"type": "integer", "minimum": lowest, "maximum": highest}
+	if otherwise != nil {
+		out["default"] = otherwise
+	}
+	return described(description, out)
+}
+
+// oneOrMany is a value, or a list of at least least.
+func oneOrMany(description string, value jsonSchema, least int) jsonSchema {
+	return described(description, jsonSchema{"anyOf": []jsonSchema{value, {"type": "array", "items": value, "minItems": least}}})
+}
+
+func described(description string, s jsonSchema) jsonSchema {
+	if description != "" {
+		s["description"] = description
+	}
+	return s
+}

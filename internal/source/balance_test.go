@@ -1,0 +1,238 @@
+package source
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// TestBalanceProblems: 1.43 to 1.46, each mistake is named where it was made.
+func TestBalanceProblems(t *testing.T) {
+	const where, servers = "listen: 203.0.113.10:443", "backends: [10.128.0.2]"
+	for _, c := range []struct{ name, fields, want string }{
+		{"no listen", servers, "listen: missing: write where clients connect to, like 203.0.113.10:443"},
+		{"empty listen", "listen: []\n" + servers, "listen: missing: write where clients connect to, like 203.0.113.10:443"},
+		{"no backends", where, "backends: missing: write the addresses of the servers, like 10.0.0.2:8443"},
+		{"null backends", where + "\nbackends:", "backends: missing: write the addresses of the servers, like 10.0.0.2:8443"},
+		{"IPv6 without port", `listen: "2001:db8::10"` + "\n" + servers, `listen: "2001:db8::10" has no port: write it like "[2001:db8::10]:443"`},
+		{"brackets", `listen: "[2001:db8::10"` + "\n" + servers, `listen: "[2001:db8::10" is not an address with a port: write it like "[2001:db8::10]:443"`},
+		{"behind brackets", `listen: "[2001:db8::10]443"` + "\n" + servers, `listen: "[2001:db8::10]443" is not an address with a port: write it like "[2001:db8::10]:443"`},
+		{"all addresses", `listen: "*:443"` + "\n" + servers, `listen: "*:443" has no address: write it like 203.0.113.10:443`},
+		{"colon", `listen: "203.0.113.10:"` + "\n" + servers, `listen: "203.0.113.10:" has a ':' and no port: add the port, or remove it`},
+		{"port 0", "listen: 203.0.113.10:0\n" + servers, `listen: "0" is not a port: use 1 to 65535, or a range such as 5000-5099`},
+		{"sign", "listen: 203.0.113.10:+5\n" + servers, `listen: "+5" is not a port: use 1 to 65535, or a range such as 5000-5099`},
+		{"number", "listen: 443\n" + servers, "listen: 443 is not text: put it in quotes"},
+		{"protocol", where + "\n" + servers + "\nprotocol: tcp, upd", `protocol: "upd" is not a protocol: did you mean udp?`},
+		{"protocol twice", where + "\n" + servers + "\nprotocol: [tcp, TCP]", `protocol[1]: "TCP" is given twice: remove one of them`},
+		{"twice", "listen: [203.0.113.10:443, 203.0.113.10:440-450]\n" + servers, `listen[1]: "203.0.113.10:440-450" has tcp 443 of 203.0.113.10, as listen[0]: remove one of them`},
+		{"different ports", "listen: [203.0.113.10:443, 203.0.113.11:443, 203.0.113.11:80]\n" + servers,
+			`listen[1]: "203.0.113.11:443" makes a difference: 203.0.113.11 has tcp 80, and 203.0.113.10 has not; give all addresses the same ports, or write a Balance for each`},
+		{"many ports", "listen: 203.0.113.10:1-1024\nprotocol: tcp, udp\n" + servers, `listen: "203.0.113.10:1-1024" makes more than 1024 ports: use several Balances`},
+		{"all ports", "listen: [203.0.113.10:1-512, 203.0.113.10:1000-65535]\n" + servers, `listen[1]: "203.0.113.10:1000-65535" makes more than 1024 ports: use several Balances`},
+		{"backend range", "listen: [203.0.113.10:100-199, 203.0.113.10:80]\nbackends: [10.128.0.2:200-299]",
+			"backends[0]: has 100 ports for 1 of listen: give a range of the same length, one port for all, or none to keep the port"},
+		{"backend name", where + "\nbackends: web-1:80", `backends: "web-1" is not an IP address: write it like 10.96.0.1 or fd00::1`},
+		{"link-local", where + `
+backends: ["fe80::1"]`, `backends[0]: "fe80::1" is a link-local address: use one that can be routed`},
+		{"backend twice", where + "\nbackends: [10.128.0.2:80, {address: 10.128.0.2, port: 80}]", `backends[1].address: "10.128.0.2" is also backends[0]: remove one of them, or give one a weight`},
+		{"two ports", where + "\nbackends: [{address: 10.128.0.2:80, port: 81}]", "backends[0].port: 81 is given in the address, too: remove one of them"},
+		{"weight", where + "\nbackends: [{address: 10.128.0.2, weight: -1}]", "backends[0].weight: -1 is not a weight: use 0 to 100"},
+		{"text weight", where + "\nbackends: [{address: 10.128.0.2, weight: '3'}]", `backends[0].weight: "3" is text, not a number: leave out the quotes`},
+		{"priority", where + "\nbackends: [{address: 10.128.0.2, priority: 10}]", "backends[0].priority: 10 is not a priority: use 0 to 9, where 0 comes first"},
+		{"backup", where + "\nbackends: [{address: 10.128.0.2, backup: yes please}]", `backends[0].backup: "yes please" is not a truth value: use true or false, without quotes`},
+		{"list in a list", where + "\nbackends: [[10.128.0.2]]", `backends[0]: is not an object: write its fields as "name: value"`},
+		{"affinity", where + "\n" + servers + "\naffinity: 25h", `affinity: "25h0m0s" is not the time that a client stays: use whole seconds, 1s to 24h`},
+		{"part of a second", where + "\n" + servers + "\naffinity: 1500ms", `affinity: "1.5s" is not the time that a client stays: use whole seconds, 1s to 24h`},
+		{"affinity number", where + "\n" + servers + "\naffinity: 600", "affinity: 600 is not a duration: write it like 30s or 5m"},
+		{"clients of one family", `listen: ["203.0.113.10:443", "[2001:db8::10]:443"]` + "\n" + servers + "\nclients: 192.0.2.0/24",
+			`clients: has no IPv6 range, and listen has 2001:db8::10: add a range, or "::/0" for all clients`},
+		{"check", where + "\n" + servers + "\ncheck: {http: /x, timeout: 1h}", `check.timeout: "1h" is out of range: use 10ms to 1m`},
+		{"check of another protocol", where + "\n" + servers + "\nprotocol: udp\ncheck: http", "check: is of type http, which fits none of the ports: name the port of the endpoints to check, such as {http, port: 8080}"},
+		{"name", where + "\n" + servers + "\nnamespace: A_b", `namespace: "A_b" is not a namespace: use lower case letters, digits and '-'`},
+		{"misspelt", "listn: 203.0.113.10:443\n" + servers, "listn: unknown field: did you mean listen?"},
+		{"mapping for a list", "listen:\n  a: 3\n" + servers, "listen[0]: is a list or an object: a single value belongs here"},
+		{"one backend", where + "\nbackends:\n  address: 10.128.0.2\n  wieght: 3", "backends[0].wieght: unknown field: did you mean weight?"},
+		{"spec", where + "\n" + servers + "\nspec: {}", "spec: unknown field: a Balance has its fields at the top, like name and listen"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := load("kind: Balance\nname: web\n" + c.fields + "\n")
+			if err == nil {
+				t.Fatalf("no error, want %s", c.want)
+			}
+			if line := lineOf(t, err); c.name == "one backend" && line != 6 {
+				t.Errorf("line %d, want 6", line)
+			}
+			_, got, _ := strings.Cut(err.Error(), "): ")
+			_, got, _ = strings.Cut(got, ": ")
+			if got != c.want {
+				t.Errorf("\n%s, want\n%s", got, c.want)
+			}
+		})
+	}
+}
+
+func lineOf(t *testing.T, err error) int {
+	t.Helper()
+	var all Errors
+	if !errors.As(err, &all) {
+		t.Fatal(err)
+	}
+	return all[0].Line
+}
+
+// TestBalanceNames: 1.47, names of Balances and of the objects that they stand for.
+func TestBalanceNames(t *testing.T) {
+	const web = "kind: Balance\nname: web\nlisten: 203.0.113.10:443\nbackends: 10.128.0.2\n---\n"
+	for _, c := range []struct{ name, text, want string }{
+		{"twice", web + web, "document 2 (line 6): Balance web: is defined twice, first in standard input: document 1 (line 1): remove one of them"},
+		{"in the default namespace", web + strings.Replace(web, "name: web", "name: web\nnamespace: default", 1),
+			"Balance web: is defined twice, first in standard input: document 1 (line 1): remove one of them"},
+		{"a Service", web + service("web", "10.96.0.1"), "Service default/web: has the name of Balance web in standard input: document 1 (line 1): rename one of them"},
+		{"after a Service", service("web", "10.96.0.1") + "---\n" + web, "Balance web: has the name of Service default/web in standard input: document 1 (line 1): rename one of them"},
+		{"a slice", web + "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: web-1, labels: {kubernetes.io/service-name: x}}\naddressType: IPv4\n",
+			"EndpointSlice default/web-1: has the name of one for which Balance web in standard input: document 1 (line 1) stands: rename one of them"},
+		{"after a slice", "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: web-1, labels: {kubernetes.io/service-name: x}}\naddressType: IPv4\n---\n" + web,
+			"Balance web: stands for EndpointSlice default/web-1, which is in standard input: document 1 (line 1), too: rename one of them"},
+		{"dots", strings.Replace(web, "name: web", "name: web.example", 1), `name: "web.example" is not a name: use at most 63 lower case letters, digits and '-'`},
+	} {
+		if _, err := load(c.text); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %s", c.name, err, c.want)
+		}
+	}
+	in, err := load(web + strings.Replace(web, "name: web", "name: web\nnamespace: shop", 1))
+	if err != nil || in.Objects["Balance"] != 2 {
+		t.Fatalf("%v, %v", in, err)
+	}
+	want := "map[Balance web:standard input: document 1 (line 1) Balance shop/web:standard input: document 2 (line 6)]"
+	if got := fmt.Sprint(in.Places); got != want {
+		t.Errorf("places %s, want %s", got, want)
+	}
+}
+
+// TestBalanceOfManyServers: 10,000 servers are in slices that an API server accepts.
+func TestBalanceOfManyServers(t *testing.T) {
+	b := &Balance{Name: "web", Listen: []string{"203.0.113.10:80"}}
+	for i := range 10_000 {
+		weight := int32(i % 3)
+		b.Backends = append(b.Backends, Backend{Address: fmt.Sprintf("10.%d.%d.1", i/256, i%256), Weight: &weight, Backup: i%2 == 0})
+	}
+	e, found := b.Expand()
+	if len(found) > 0 || len(e.Slices) != 10 {
+		t.Fatalf("%d slices, %v", len(e.Slices), found)
+	}
+	for _, s := range e.Slices {
+		slice, found := ConvertEndpointSlice(s)
+		if len(found) > 0 || len(slice.Hosts) != 1000 {
+			t.Fatalf("%d hosts, %v", len(slice.Hosts), found)
+		}
+	}
+}
+
+// FuzzBalance: a Balance is expanded or has problems. The objects of a valid one have
+// none, and lead to the same snapshot.
+func FuzzBalance(f *testing.F) {
+	for _, s := range seeds(f) {
+		if text := string(s); strings.Contains(text, "Balance") && len(text) < 4096 {
+			for document := range strings.SplitSeq(text, "---\n") {
+				f.Add(document)
+			}
+		}
+	}
+	f.Add(`{"kind": "Balance", "name": "a", "listen": "1.2.3.4:1-3/udp", "backends": [{"address": "::1:2:3", "port": "5-7"}, "1.2.3.4"], "check": {"udp": "echo"}}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		in, err := (&Files{Paths: []string{"-"}, Stdin: strings.NewReader(text), Keep: true}).Load()
+		if err != nil {
+			checkErrors(t, err)
+			return
+		}
+		var objects strings.Builder
+		if err := in.WriteManifests(&objects); err != nil {
+			t.Fatal(err)
+		}
+		again, err := load(objects.String())
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, &objects)
+		}
+		for _, s := range in.Snapshot.Services {
+			s.Balance = false
+		}
+		if diff := cmp.Diff(snapshotText(t, in.Snapshot), snapshotText(t, again.Snapshot)); diff != "" {
+			t.Errorf("(-input +objects):\n%s\n%s", diff, &objects)
+		}
+	})
+}
+
+func snapshotText(t *testing.T, s *model.Snapshot) string {
+	t.Helper()
+	text, err := json.MarshalIndent(s, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestBalanceSchema: the schema has the fields that the decoder reads, no others, and the
+// words that it accepts.
+func TestBalanceSchema(t *testing.T) {
+	type node struct {
+		Enum       []string
+		Required   []string
+		Properties map[string]*node
+		Items      *node
+		AnyOf      []*node
+		Pattern    string
+	}
+	var root node
+	if err := json.Unmarshal(BalanceSchema(), &root); err != nil {
+		t.Fatal(err)
+	}
+	object := func(n *node) *node { // among alternatives, in a list or not
+		for _, alternative := range n.AnyOf {
+			for _, a := range append(alternative.AnyOf, alternative) {
+				if a.Properties != nil {
+					return a
+				}
+			}
+		}
+		t.Fatalf("no object in %+v", n)
+		return nil
+	}
+	compare := func(what string, n *node, want []string) {
+		slices.Sort(want)
+		if got := slices.Sorted(maps.Keys(n.Properties)); !slices.Equal(got, want) {
+			t.Errorf("%s: the schema has %v, the decoder %v", what, got, want)
+		}
+	}
+	compare("Balance", &root, tags(reflect.TypeFor[Balance]()))
+	compare("backend", object(root.Properties["backends"]), tags(reflect.TypeFor[Backend]()))
+	compare("check", object(root.Properties["check"]), slices.Concat(model.CheckTypes[:], slices.Collect(maps.Keys(checkFields))))
+	for _, field := range []string{"scheduler", "clientAddresses"} {
+		words := root.Properties[field].Enum
+		if len(words) == 0 {
+			t.Errorf("no words for %s", field)
+		}
+		for _, word := range words {
+			if _, err := load("kind: Balance\nname: x\nlisten: 1.2.3.4:5\nbackends: 1.2.3.5\n" + field + ": " + word + "\n"); err != nil {
+				t.Errorf("%s: %v", field, err)
+			}
+		}
+	}
+}
+
+// tags returns the names of the fields of a struct in JSON.
+func tags(t reflect.Type) (out []string) {
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		out = append(out, name)
+	}
+	return out
+}

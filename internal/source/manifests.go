@@ -1,0 +1,77 @@
+package source
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// WriteManifests writes the objects of the input, which [Files.Keep] has kept, as YAML
+// documents: those of Kubernetes as they are, and a Balance as the objects that it stands
+// for. Reading them gives the same snapshot.
+func (in *Input) WriteManifests(w io.Writer) error {
+	var b bytes.Buffer
+	for i, object := range in.Manifests {
+		text, err := manifestText(object)
+		if err != nil {
+			return fmt.Errorf("write object: %w", err)
+		}
+		if i > 0 {
+			b.WriteString("---\n")
+		}
+		b.Write(text)
+	}
+	if _, err := w.Write(b.Bytes()); err != nil {
+		return fmt.Errorf("write objects: %w", err)
+	}
+	return nil
+}
+
+// typed returns an object with its type, which may be that of the list around it.
+func typed(object json.RawMessage, t metav1.TypeMeta) json.RawMessage {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(object, &fields) != nil {
+		return object // not an object: an error
+	}
+	fields["kind"], _ = json.Marshal(t.Kind)
+	fields["apiVersion"], _ = json.Marshal(t.APIVersion)
+	text, _ := json.Marshal(fields)
+	return text
+}
+
+func manifestText(object any) ([]byte, error) {
+	if given, ok := object.(json.RawMessage); ok {
+		return yaml.JSONToYAML(given)
+	}
+	text, err := json.Marshal(object)
+	if err != nil {
+		return nil, err
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(text, &fields); err != nil {
+		return nil, err
+	}
+	return yaml.Marshal(withoutEmpty(fields))
+}
+
+// withoutEmpty removes objects without fields, which the types of Kubernetes have for
+// structs that are not set.
+func withoutEmpty(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for name, value := range v {
+			if m, ok := withoutEmpty(value).(map[string]any); ok && len(m) == 0 {
+				delete(v, name)
+			}
+		}
+	case []any:
+		for _, item := range v {
+			withoutEmpty(item)
+		}
+	}
+	return v
+}
