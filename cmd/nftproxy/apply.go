@@ -45,6 +45,7 @@ Exit code: 0 applied, 2 error, or a warning with --strict.`,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
 	o.addFlags(c)
+	o.settings.AddDrain()
 	o.warnings.addFlag(c)
 	o.addReportFlags(c)
 	c.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print nothing but errors")

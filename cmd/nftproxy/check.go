@@ -111,6 +111,13 @@ func (o *checkOptions) use(c *cobra.Command) (machine.Use, error) {
 	if err != nil {
 		return use, fmt.Errorf("read endpoints: %w", err)
 	}
+	use.Addresses = func(yield func(netip.Addr) bool) {
+		for _, r := range model.Resolve(snapshot, cfg.Node).Routes {
+			if r.Kind != model.NodePort && !yield(r.Frontend.Address) {
+				return
+			}
+		}
+	}
 	use.Endpoints = func(yield func(netip.Addr) bool) {
 		for _, s := range snapshot.Slices {
 			for i := range s.Hosts {

@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/status"
 )
@@ -147,4 +149,17 @@ func distinct(ports []status.ServicePort, words func(status.ServicePort) []strin
 	}
 	slices.Sort(out)
 	return slices.DeleteFunc(slices.Compact(out), func(w string) bool { return !shellSafe.MatchString(w) })
+}
+
+// completeDrained completes what is drained, as far as the file says so.
+func completeDrained(c *cobra.Command, _ []string, _ string) (out []string, _ cobra.ShellCompDirective) {
+	path := config.DefaultDrainFile
+	if f := c.Flags().Lookup("drain-file"); f != nil && f.Value.String() != "" {
+		path = f.Value.String()
+	}
+	list, _ := drain.Read(path) // completion shows no errors
+	for _, e := range list {
+		out = append(out, e.Endpoint())
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nftproxy/nftproxy/internal/conntrack"
 	"github.com/nftproxy/nftproxy/internal/describe"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -19,6 +20,7 @@ type describeOptions struct {
 	options
 	daemon daemonFinder
 	output string
+	count  bool // open connections
 }
 
 func describeCommand() *cobra.Command {
@@ -42,6 +44,7 @@ that are left out. With -f, --kubeconfig or --config it is what the objects lead
 Exit code: 0 described; 2 there is no such Service, or another error.`,
 		Example: `  nftproxy describe shop/web
   nftproxy describe web
+  nftproxy describe web --connections
   nftproxy describe shop/web -f services.yaml --hostname-override node-1
   nftproxy describe shop/web --kubeconfig ~/.kube/config --hostname-override node-1
   nftproxy describe shop/web -o json | jq -r '.ports[].endpoints[] | "\(.address) \(.inside.share)"'`,
@@ -52,7 +55,39 @@ Exit code: 0 described; 2 there is no such Service, or another error.`,
 	o.addFlags(c)
 	o.daemon.addAddress(c.Flags())
 	c.Flags().StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
+	c.Flags().BoolVar(&o.count, "connections", false, "count the connections to each endpoint that are open now; needs root")
 	return c
+}
+
+// countDescribed adds the number of open connections to each endpoint.
+func countDescribed(s *describe.Service) error {
+	var addresses []netip.Addr
+	var frontends []string
+	for _, p := range s.Ports {
+		for _, e := range p.Endpoints {
+			if at, err := netip.ParseAddrPort(e.Address); err == nil { // else it has no port
+				addresses = append(addresses, at.Addr())
+			}
+		}
+		for _, f := range p.Frontends {
+			frontends = append(frontends, p.Protocol+" "+f.Address)
+		}
+	}
+	counts, err := conntrack.Count(addresses, through(frontends))
+	if err != nil {
+		return err
+	}
+	for i := range s.Ports {
+		protocol, _ := model.ParseProtocol(s.Ports[i].Protocol)
+		for j := range s.Ports[i].Endpoints {
+			e := &s.Ports[i].Endpoints[j]
+			if at, err := netip.ParseAddrPort(e.Address); err == nil {
+				n := counts[conntrack.Endpoint{Protocol: protocol, Address: at}]
+				e.Open = &n
+			}
+		}
+	}
+	return nil
 }
 
 func describeArguments(c *cobra.Command, args []string) error {
@@ -69,6 +104,11 @@ func (o *describeOptions) run(c *cobra.Command, name string) error {
 	s, err := answer(&o.options, c, name, o.fromObjects, o.running)
 	if err != nil {
 		return err
+	}
+	if o.count {
+		if err := countDescribed(s); err != nil {
+			return err
+		}
 	}
 	if o.output == "json" {
 		return describe.JSON(c.OutOrStdout(), s)

@@ -146,7 +146,7 @@ func (o *options) namesObjects() bool {
 func onlyForObjects(c *cobra.Command) (err error) {
 	c.Flags().Visit(func(f *pflag.Flag) {
 		switch f.Name {
-		case "from", "interface", "output", "brief", "full", "metrics-bind-address", "v", "logging-format":
+		case "from", "interface", "connections", "output", "brief", "full", "metrics-bind-address", "v", "logging-format":
 		default:
 			err = fmt.Errorf("--%s: has no effect on the rules in the kernel: name a file with -f, or an API server with --kubeconfig", f.Name)
 		}

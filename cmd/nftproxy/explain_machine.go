@@ -19,6 +19,9 @@ func addMachine(r *explain.Result) {
 	if err != nil {
 		return
 	}
+	if !r.Packet.FromNode && !slices.Contains(own, r.Packet.Destination) {
+		addAddress(r)
+	}
 	var elsewhere []netip.Addr
 	for _, o := range r.Outcomes {
 		if a := o.Endpoint.Addr(); a.IsValid() && !slices.Contains(own, a) {
@@ -41,6 +44,15 @@ func addMachine(r *explain.Result) {
 	}
 	use := machine.Use{Families: []model.Family{model.FamilyOf(r.Packet.Destination)}, Endpoints: slices.Values(elsewhere)}
 	for _, f := range machineProblems(use) {
+		r.Notes = append(r.Notes, f.String())
+	}
+}
+
+// addAddress notes that clients do not reach the address of the Service.
+func addAddress(r *explain.Result) {
+	use := machine.Use{Endpoints: slices.Values([]netip.Addr(nil)), Addresses: slices.Values([]netip.Addr{r.Packet.Destination})}
+	m := machine.Monitor{Use: func() (machine.Use, bool) { return use, true }, Log: slog.New(slog.DiscardHandler)}
+	for _, f := range m.Warnings() {
 		r.Notes = append(r.Notes, f.String())
 	}
 }

@@ -26,6 +26,7 @@ type group struct {
 var commandGroups = []group{
 	{"From files or a cluster to rules", []string{"new", "render", "validate", "diff", "apply", "run"}},
 	{"See what is going on", []string{"status", "describe", "explain", "top"}},
+	{"Maintenance", []string{"drain", "undrain"}},
 	{"Before and after", []string{"check", "migrate", "cleanup"}},
 }
 
@@ -37,11 +38,11 @@ var flagGroups = []group{
 	{"Node and pods", []string{"hostname-override", "bind-address", "nodeport-addresses", "cluster-cidr", "detect-local-mode",
 		"pod-bridge-interface", "pod-interface-name-prefix", "masquerade-all"}},
 	{"Balancing", []string{"scheduler", "affinity-size", "feature-gates"}},
-	{"Syncs", []string{"min-sync-period", "sync-period", "no-table-owner", "take-over", "announce-nftables"}},
+	{"Syncs", []string{"min-sync-period", "sync-period", "no-table-owner", "take-over", "announce-nftables", "drain-file"}},
 	{"Health and metrics", []string{"healthz-bind-address", "metrics-bind-address", "bind-address-hard-fail", "health-checks", "web", "service-metrics", "endpoint-metrics", "profiling"}},
 	{"Connection tracking and process", []string{"conntrack-max-per-core", "conntrack-min", "conntrack-tcp-timeout-established",
 		"conntrack-tcp-timeout-close-wait", "conntrack-tcp-be-liberal", "conntrack-udp-timeout", "conntrack-udp-timeout-stream",
-		"conntrack-tcp-cleanup", "oom-score-adj"}},
+		"conntrack-tcp-cleanup", "oom-score-adj", "manage-sysctl"}},
 	{"Output", []string{"output", "elements", "quiet", "color"}},
 	{"Log", []string{"v", "logging-format"}},
 	{"Other", []string{"version", "help"}},

@@ -63,7 +63,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return exitError
 	}
 	fmt.Fprintln(log, "nftproxy:", printableLines(err.Error()))
-	if command.Name() == runName {
+	if command.Name() == runName || errors.Is(err, errOpen) {
 		return exitFailed
 	}
 	return exitError
@@ -104,6 +104,9 @@ Others answer questions:
   nftproxy top                        connections per second, changes, problems
   nftproxy check                      whether this machine is ready to serve
 
+  nftproxy drain 10.128.0.2           takes an endpoint out of service, and counts its
+                                      connections
+
 With --kubeconfig, or in a pod, the objects come from an API server instead.
 "nftproxy run" takes the flags and the configuration file of kube-proxy.
 
@@ -122,7 +125,7 @@ no other tables, except to remove kube-proxy's leftovers when it takes over.
 	}
 	addVersionFlag(root, &printVersion)
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(newCommand(), schemaCommand(), renderCommand(), validateCommand(), diffCommand(), describeCommand(), explainCommand(), applyCommand(), runCommand(), statusCommand(), topCommand(), checkCommand(), cleanupCommand(), migrateCommand(), versionCommand())
+	root.AddCommand(newCommand(), schemaCommand(), renderCommand(), validateCommand(), diffCommand(), describeCommand(), explainCommand(), applyCommand(), runCommand(), statusCommand(), topCommand(), drainCommand(), undrainCommand(), checkCommand(), cleanupCommand(), migrateCommand(), versionCommand())
 	root.SetGlobalNormalizationFunc(flag.WordSepNormalizeFunc) // "_" means "-" (12.1)
 	addHelp(root)
 	addCompletion(root)

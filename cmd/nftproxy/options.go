@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"maps"
@@ -13,9 +14,11 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/changes"
 	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 // options are the flags that describe the input, the node and the log.
@@ -24,6 +27,7 @@ type options struct {
 	settings *config.Flags
 	level    slog.LevelVar // of the log
 	quiet    bool          // no output but errors
+	drains   drain.List    // endpoints that are drained on this machine
 	warnings warnings
 }
 
@@ -93,7 +97,8 @@ func (o *options) routing(c *cobra.Command, here bool) (*model.Routing, *slog.Lo
 	return side.Routing, log, err
 }
 
-// side is routing, with the objects.
+// side is routing, with the objects. Here, endpoints are drained as the running nftproxy
+// drains them, so that both lead to the same rules.
 func (o *options) side(c *cobra.Command, here bool) (side changes.Side, log *slog.Logger, err error) {
 	cfg, log, err := o.start(c)
 	if err != nil {
@@ -102,6 +107,14 @@ func (o *options) side(c *cobra.Command, here bool) (side changes.Side, log *slo
 	if here && len(cfg.Node.NodePortAddresses) > 0 {
 		if cfg.Node.InterfaceAddresses, err = host.ServingAddresses(); err != nil {
 			return side, nil, err
+		}
+	}
+	if here && cfg.Own.DrainFile != "" {
+		if o.drains, err = drain.Read(cfg.Own.DrainFile); err != nil {
+			return side, nil, err
+		}
+		if n := len(o.drains); n > 0 {
+			log.Warn(fmt.Sprintf("%s drains %s on this machine: \"nftproxy drain\" lists them", cfg.Own.DrainFile, terminal.Count(n, "endpoint")))
 		}
 	}
 	side, err = o.sideOf(c, cfg, log)
@@ -113,6 +126,7 @@ func (o *options) sideOf(c *cobra.Command, cfg *config.Config, log *slog.Logger)
 	if side.Snapshot, err = o.objects(c, cfg, log); err != nil {
 		return side, err
 	}
+	side.Snapshot = o.drains.EditSnapshot(side.Snapshot)
 	o.phase(c, "resolving %d Services", len(side.Snapshot.Services))
 	side.Routing = model.Resolve(side.Snapshot, cfg.Node)
 	o.warnings.notices(log, side.Routing.Notices)

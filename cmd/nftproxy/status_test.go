@@ -50,7 +50,7 @@ func TestStatusOfKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"1 problem\n", "Machine: net.ipv4.ip_forward is 0", "no daemon answers at " + address, "from the kernel's tables\n",
+		"2 problems\n", "Machine: net.ipv4.ip_forward is 0", "Machine: this machine has no route to 10.128.1.1, 10.128.1.2: connections to 2 endpoints fail", "no daemon answers at " + address, "from the kernel's tables\n",
 		"serves     1 Service, 1 frontend, 2 endpoints in use",
 		"default/web:http  tcp 10.96.0.10:80  ClusterIP  2\n",
 	} {

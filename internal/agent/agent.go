@@ -356,6 +356,14 @@ func (a *Agent) Routing() *model.Routing {
 	return a.router.Routing()
 }
 
+// Routes calls yield with each route, in no order, until that returns false. It is safe for
+// concurrent use. yield must not call the agent.
+func (a *Agent) Routes(yield func(*model.Route) bool) {
+	a.routing.Lock()
+	defer a.routing.Unlock()
+	a.router.Each(yield)
+}
+
 // View returns what is known about a Service, or nil. It is safe for concurrent use.
 func (a *Agent) View(name model.ServiceName) *model.View {
 	a.routing.Lock()

@@ -69,6 +69,7 @@ const (
 	notReady    condition = "not ready"
 	terminating condition = "terminating"
 	drained     condition = "drained by weight 0"
+	byOperator  condition = "drained by nftproxy drain"
 	failing     condition = "health check fails"
 	standby     condition = "stands by"
 	elsewhere   condition = "not used on this node" // because of policies or topology hints
@@ -103,6 +104,8 @@ func conditions(s *model.Snapshot) stateOf {
 
 func conditionOf(h *model.Host) condition {
 	switch {
+	case h.DrainedByOperator():
+		return byOperator
 	case h.Drain:
 		return drained
 	case h.Terminating:

@@ -53,7 +53,13 @@ type Own struct {
 	// StartJitter is the longest random wait before the first list of Services if
 	// rules of an earlier run are in the kernel.
 	StartJitter time.Duration
+	// ManageSysctl turns on forwarding where endpoints are on other machines.
+	ManageSysctl bool
+	DrainFile    string // with the endpoints that the operator drains on this machine; empty: none
 }
+
+// DefaultDrainFile is where drained endpoints are kept.
+const DefaultDrainFile = "/var/lib/nftproxy/drain.yaml"
 
 // Remark is a warning about a setting that does not do what it seems to.
 type Remark struct {

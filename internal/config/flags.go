@@ -103,8 +103,17 @@ func (f *Flags) AddDaemon() {
 	f.truth(&f.own.AnnounceNFTables, "announce-nftables", "keep tables \"kube-proxy\" with an empty chain, which Calico's Felix takes for nftables mode, even if kube-proxy left none")
 	f.truth(&f.own.NoTableOwner, "no-table-owner", "let other programs change nftproxy's tables; such changes are repaired")
 	f.period(&f.own.StartJitter, "start-jitter", "maximum random `time` before Services and EndpointSlices are read, if rules of an earlier run are in the kernel; spreads the load of restarts on the API server")
+	f.truth(&f.own.ManageSysctl, "manage-sysctl", "turn on forwarding of the kernel where endpoints are on other machines or in pods; never turns it off")
+	f.AddDrain()
 	f.addConntrack()
 	f.hidden(f.addIgnored)
+}
+
+// AddDrain adds the file with drained endpoints, for commands that are about the rules of
+// this machine.
+func (f *Flags) AddDrain() {
+	f.own.DrainFile = DefaultDrainFile
+	f.text(&f.own.DrainFile, "drain-file", "`file` with the endpoints that \"nftproxy drain\" drains on this machine; empty: none")
 }
 
 func (f *Flags) addConntrack() {

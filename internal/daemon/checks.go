@@ -20,11 +20,16 @@ type checks struct {
 	work atomic.Pointer[work]
 }
 
-// addChecks makes the health checks that Services ask for a part of the source.
-func (d *Daemon) addChecks() {
+// addEditors makes the health checks that Services ask for, and the list of drained
+// endpoints, a part of the source.
+func (d *Daemon) addEditors() {
 	c := &d.checks
 	c.Engine = probe.NewEngine(probe.Config{Lacks: c.lacks, Serves: c.serves, Observe: c.observe, Changed: c.changed, Log: d.Log})
-	d.Source = source.Edited(d.Source, c)
+	editors := []source.Editor{c}
+	if d.drains != nil {
+		editors = append(editors, d.drains)
+	}
+	d.Source = source.Edited(d.Source, editors...)
 }
 
 func (c *checks) lacks(f model.Family) bool {

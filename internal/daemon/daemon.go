@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/events"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/metrics"
@@ -35,7 +36,8 @@ type Daemon struct {
 	Reload <-chan os.Signal
 	Log    *slog.Logger
 
-	reads  time.Time // when the source is read, if that was postponed
+	reads  time.Time       // when the source is read, if that was postponed
+	drains *drain.Follower // nil: none
 	checks checks
 }
 
@@ -75,6 +77,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		}
 		go func() { cancel(watch.run(ctx)) }()
 	}
+	d.followDrains()
 	changes := make(chan struct{}, 1)
 	var requests *metrics.Requests
 	if d.cluster() != nil {
@@ -86,7 +89,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 			d.Log.Info("the rules of an earlier run stay until the files and the API server have been read", "remove", "nftproxy cleanup")
 		}
 	}
-	d.addChecks()
+	d.addEditors()
 	go func() { cancel(d.Source.Run(ctx, func() { signal(changes) })) }()
 	err := d.run(ctx, cancel, requests, changes)
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {

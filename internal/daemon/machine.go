@@ -16,14 +16,23 @@ func (w *work) use() (machine.Use, bool) {
 	}
 	return machine.Use{
 		Cluster: w.cluster() != nil, BesideAnother: w.node.BesideAnother, MasqueradeAll: w.node.MasqueradeAll,
-		Families: w.node.Families, PodRanges: w.node.ClusterCIDRs, Endpoints: w.endpoints,
+		Families: w.node.Families, PodRanges: w.node.ClusterCIDRs, Endpoints: w.endpoints, Addresses: w.addresses,
 	}, true
 }
 
-// endpoints yields the addresses of all endpoints that take connections. They are asked
-// for only if the machine does not forward, or filters what it forwards.
+// addresses yields the addresses of Services that clients dial.
+func (w *work) addresses(yield func(netip.Addr) bool) {
+	for r := range w.agent.Routes {
+		if a := r.Frontend.Address; r.Kind != model.NodePort && !yield(a) {
+			return
+		}
+	}
+}
+
+// endpoints yields the addresses of endpoints that take connections, some of them several
+// times.
 func (w *work) endpoints(yield func(netip.Addr) bool) {
-	for _, r := range w.agent.Routing().Routes {
+	for r := range w.agent.Routes {
 		for _, d := range []model.Decision{r.Inside(), r.Outside()} {
 			for _, e := range d.Endpoints {
 				if !yield(e.Address().Addr()) {
@@ -34,18 +43,33 @@ func (w *work) endpoints(yield func(netip.Addr) bool) {
 	}
 }
 
-// machineProblems returns what keeps Services from being served, for the status.
-func (w *work) machineProblems() (out []status.Problem) {
+// problems returns what keeps Services from being served, and what is wrong with the list
+// of drained endpoints, for the status.
+func (w *work) problems() []status.Problem {
+	out := w.drainProblems()
 	for _, f := range w.machine.Problems() {
 		out = append(out, status.OfMachine(f.Reason(), f.String()))
 	}
 	return out
 }
 
+// machineNotes returns what may keep Services from being served, and the settings that
+// this process has changed, for the status.
+func (w *work) machineNotes() (out []status.Problem) {
+	for _, f := range w.machine.Warnings() {
+		out = append(out, status.OfMachine(f.Reason(), f.String()))
+	}
+	for _, c := range w.machine.Changed() {
+		out = append(out, status.OfMachine(status.SettingChanged, c.String()+" (--manage-sysctl)"))
+	}
+	return out
+}
+
 // checkMachine looks for such problems after the first sync and after every comparison
 // with the kernel, which is hourly; readers of the status and of metrics do so in between.
+// A change of endpoints may need settings that nftproxy manages.
 func (w *work) checkMachine(s *agent.Sync) {
-	if s.Err == nil && (s.Compared || s.Cause == agent.Start) {
-		go w.machine.Problems()
+	if s.Err == nil && (s.Compared || s.Cause == agent.Start || w.Config.Own.ManageSysctl) {
+		go w.machine.Check()
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
+	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/events"
 	"github.com/nftproxy/nftproxy/internal/health"
 	"github.com/nftproxy/nftproxy/internal/host"
@@ -68,8 +69,14 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets
 		TCP: d.Config.Own.ConntrackTCPCleanup, Observe: w.metrics.Cleaned, Log: d.Log,
 	})
 	w.machine = &machine.Monitor{Use: w.use, Log: d.Log}
+	if d.Config.Own.ManageSysctl {
+		w.machine.Forward = func(f model.Family) ([]host.Change, error) { return host.System("").SetForwarding(f, d.Log) }
+	}
 	w.interfaces = host.NewInterfaces(host.ServingAddresses, d.Log)
 	w.agent = w.newAgent(s)
+	if w.drains != nil {
+		w.drains.Notify(w.agent.Changed)
+	}
 	w.addServers(families, s.scrapes)
 	if d.cluster() != nil && d.Config.Own.TakeOver && !d.Config.Node.BesideAnother { // (12.61)
 		m := takeover.MarkReplaced
@@ -113,7 +120,7 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 			return s.Since, s.Warnings, s.Err
 		},
 		View: w.agent.View, Names: w.agent.Names, Bindings: scrapes.Bindings, Checks: results{w.checks.Engine},
-		Machine: w.machineProblems, Counted: w.node.Counters, Kernel: scrapes, Log: w.Log,
+		Problems: w.problems, Notes: w.notes, Counted: w.node.Counters, Kernel: scrapes, Log: w.Log,
 	})
 	w.live = live.New(live.Config{
 		Status: w.status, Counted: w.node.Counters, EndpointsCounted: w.node.EndpointCounters, Checks: results{w.checks.Engine}, Log: w.Log,
@@ -153,6 +160,9 @@ func (w *work) follow() {
 	w.metrics.FollowAgent(w.agent.State)
 	w.metrics.FollowMachine(w.machine.Counts, machine.ReadConntrack)
 	w.metrics.FollowSource(w.Source.State)
+	if w.drains != nil {
+		w.metrics.FollowDrains(w.drains.Counts)
+	}
 	w.metrics.FollowChecks(results{w.checks.Engine}, func() int { return w.checks.Counts().Waiting })
 	w.agent.Observers = append(w.agent.Observers, w.metrics.Observe, w.status.Observe, w.live.Observe, w.report, w.synced, w.checkMachine)
 	if w.takeover != nil {
@@ -275,6 +285,7 @@ func (w *work) handleLive(mux *http.ServeMux, p serve.Pages) {
 	links := []serve.Link{
 		{Path: "/status", Text: "what this node serves and whether it is healthy, as JSON (nftproxy status)"},
 		{Path: status.DescribePath, Text: "one Service with its endpoints, as JSON: add ?service=NAMESPACE/NAME (nftproxy describe)"},
+		{Path: drain.Path, Text: "endpoints that are drained on this machine, as JSON (nftproxy drain)"},
 		{Path: live.Path, Text: "connections, changes and problems at present, as JSON (nftproxy top)"},
 		{Path: "/metrics", Text: "metrics for Prometheus"},
 	}
@@ -286,6 +297,7 @@ func (w *work) handleLive(mux *http.ServeMux, p serve.Pages) {
 		links = append([]serve.Link{{Path: web.Path, Text: "connections, changes and problems at present, as a page"}}, links...)
 		mux.Handle(web.Path, guard(web.Handler()))
 	}
+	mux.Handle(drain.Path, guard(http.HandlerFunc(w.serveDrains)))
 	mux.Handle("/{$}", guard(serve.Index("nftproxy on "+w.node.NodeName, append(links, p.Links()...))))
 }
 

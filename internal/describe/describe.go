@@ -113,6 +113,9 @@ type Endpoint struct {
 	// Connections are new ones of the frontends, without those of clients that are bound
 	// already, since the endpoint got its place; absent unless they are counted.
 	Connections *uint64 `json:"connections,omitempty"`
+	// Open are the connections through the frontends that are open now, if they were
+	// counted.
+	Open *int `json:"openConnections,omitempty"`
 }
 
 // Checked is the result of a health check.

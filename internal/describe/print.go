@@ -264,13 +264,17 @@ func (p *Port) endpointRows() [][]string {
 	checked := has(func(e *Endpoint) bool { return e.Checked != nil })
 	left := has(func(e *Endpoint) bool { return e.leftOut() != "" })
 	counted := has(func(e *Endpoint) bool { return e.Connections != nil })
+	opened := has(func(e *Endpoint) bool { return e.Open != nil })
 	rows := [][]string{row("ENDPOINT", cell{"NODE", node}, cell{"HINTS", hints}, cell{"STATE", state}, cell{"CHECK", checked}, cell{"WEIGHT", state}, cell{"SHARE", !outside},
-		cell{"FROM INSIDE", outside}, cell{"FROM OUTSIDE", outside}, cell{"CONNECTIONS", counted}, cell{"CLIENTS", bound}, cell{"LEFT OUT", left})}
+		cell{"FROM INSIDE", outside}, cell{"FROM OUTSIDE", outside}, cell{"CONNECTIONS", counted}, cell{"OPEN", opened}, cell{"CLIENTS", bound}, cell{"LEFT OUT", left})}
 	for i := range p.Endpoints {
 		e := &p.Endpoints[i]
-		other, clients, connections := "", "", ""
+		other, clients, connections, open := "", "", "", ""
 		if e.Connections != nil {
 			connections = strconv.FormatUint(*e.Connections, 10)
+		}
+		if e.Open != nil {
+			open = strconv.Itoa(*e.Open)
 		}
 		if e.Outside != nil {
 			other = e.Outside.text()
@@ -279,7 +283,7 @@ func (p *Port) endpointRows() [][]string {
 			clients = strconv.Itoa(*e.Clients)
 		}
 		rows = append(rows, row(e.Address, cell{e.Node, node}, cell{e.hints(), hints}, cell{e.State, state}, cell{e.Checked.text(), checked}, cell{e.weight(), state}, cell{e.Inside.text(), !outside},
-			cell{e.Inside.text(), outside}, cell{other, outside}, cell{connections, counted}, cell{clients, bound}, cell{e.leftOut(), left}))
+			cell{e.Inside.text(), outside}, cell{other, outside}, cell{connections, counted}, cell{open, opened}, cell{clients, bound}, cell{e.leftOut(), left}))
 	}
 	return rows
 }

@@ -21,6 +21,19 @@ func (l List) Edit(name model.ServiceName, state model.ServiceState) model.Servi
 	return state
 }
 
+// EditSnapshot returns a snapshot in which the endpoints of the list are drained.
+func (l List) EditSnapshot(s *model.Snapshot) *model.Snapshot {
+	if len(l) == 0 {
+		return s
+	}
+	edited := *s
+	edited.Slices = nil
+	for _, slice := range s.Slices {
+		edited.Slices = append(edited.Slices, l.slice(model.ServiceName{Namespace: slice.Namespace, Name: slice.Service}, slice)...)
+	}
+	return &edited
+}
+
 // Concerns reports whether the list has an address of a Service.
 func (l List) Concerns(name model.ServiceName, state model.ServiceState) bool {
 	return len(l) > 0 && slices.ContainsFunc(state.Slices, func(s *model.EndpointSlice) bool { return l.has(name, s) })

@@ -82,6 +82,24 @@ func (t Target) String() string {
 	return t.Endpoint() + " of Service " + t.Service.String()
 }
 
+// Encode returns a target as [Decode] reads it: the endpoint, and the Service after a space.
+func (t Target) Encode() string {
+	if t.Service == (model.ServiceName{}) {
+		return t.Endpoint()
+	}
+	return t.Endpoint() + " " + t.Service.String()
+}
+
+// Decode parses what [Target.Encode] returns.
+func Decode(text string) (Target, error) {
+	endpoint, service, found := strings.Cut(text, " ")
+	t, err := ParseEndpoint(endpoint)
+	if err == nil && found {
+		t.Service, err = ParseService(service)
+	}
+	return t, err
+}
+
 // Compare orders targets by address, port and Service.
 func (t Target) Compare(o Target) int {
 	return cmp.Or(t.Address.Compare(o.Address), cmp.Compare(t.Port, o.Port), t.Service.Compare(o.Service))
@@ -91,6 +109,9 @@ func (t Target) Compare(o Target) int {
 func (t Target) includes(o Target) bool {
 	return t.Address == o.Address && (t.Port == 0 || t.Port == o.Port) && (t.Service == model.ServiceName{} || t.Service == o.Service)
 }
+
+// Equal reports whether two lists are equal, also in the times.
+func (l List) Equal(o List) bool { return l.text() == o.text() }
 
 // Includes reports whether an endpoint is drained as a whole.
 func (l List) Includes(t Target) bool {

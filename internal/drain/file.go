@@ -15,9 +15,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// DefaultFile is where the list is kept unless a flag names another file.
-const DefaultFile = "/var/lib/nftproxy/drain.yaml"
-
 // kind is the kind of the object in the file.
 const kind = "Drain"
 

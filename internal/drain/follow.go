@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -17,30 +18,72 @@ type Follower struct {
 	watch func(ctx context.Context, changed func()) error
 	log   *slog.Logger
 
-	mu    sync.Mutex
-	list  List // in force
-	err   error
-	since time.Time // of err
+	// notified is called after a change of the list, before that is announced.
+	notified atomic.Pointer[func()]
+
+	mu        sync.Mutex
+	list      List // in force
+	announced List // the same, once a sync of it is requested
+	err       error
+	since     time.Time // of err
 }
 
 // Follow returns a follower of a file, with its present content. watch calls changed when
-// the file may have changed. A file that cannot be used drains nothing.
+// the file may have changed, until ctx ends; if it fails, the file is read at intervals. A
+// file that cannot be used drains nothing.
 func Follow(path string, watch func(ctx context.Context, changed func()) error, log *slog.Logger) *Follower {
 	f := &Follower{path: path, watch: watch, log: log}
 	f.read()
+	f.announced = f.list
 	return f
 }
 
+// Notify sets a function that requests a sync.
+func (f *Follower) Notify(request func()) { f.notified.Store(&request) }
+
+// pollPause is how often a file is read that cannot be watched.
+const pollPause = 5 * time.Second
+
 // Run follows the file until ctx ends.
 func (f *Follower) Run(ctx context.Context, changed func(...model.ServiceName)) {
-	err := f.watch(ctx, func() {
+	again := func() {
 		if f.read() {
 			changed() // of any Service
+			f.announce()
 		}
-	})
-	if err != nil {
-		f.log.Error("the drain file is not followed any more: restart nftproxy", "file", f.path, "error", err)
 	}
+	err := f.watch(ctx, again)
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	f.log.Warn("the drain file cannot be watched, and is read at intervals", "file", f.path, "interval", pollPause, "error", err)
+	ticker := time.NewTicker(pollPause)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			again()
+		}
+	}
+}
+
+// announce makes the list known to those who wait until it is in the kernel.
+func (f *Follower) announce() {
+	if request := f.notified.Load(); request != nil {
+		(*request)()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.announced = f.list
+}
+
+// Announced returns the list in force, once a sync of it was requested.
+func (f *Follower) Announced() List {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.announced
 }
 
 // Edit drains the endpoints of a Service.
@@ -53,6 +96,13 @@ func (f *Follower) List() List {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.list
+}
+
+// Counts returns the number of entries in force, and whether the file can be used.
+func (f *Follower) Counts() (entries int, usable bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.list), f.err == nil
 }
 
 // Path returns the path of the file.

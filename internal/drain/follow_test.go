@@ -3,11 +3,14 @@ package drain
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -72,4 +75,29 @@ func TestFollow(t *testing.T) {
 			t.Errorf("the log lacks %q:\n%s", want, log.String())
 		}
 	}
+}
+
+// 9.22: without a watch, the file is read at intervals.
+func TestFollowWithoutWatch(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "drain.yaml")
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		f := Follow(path, func(context.Context, func()) error { return errors.New("no watch is left") }, slog.New(slog.DiscardHandler))
+		changes := make(chan struct{}, 1)
+		ended := make(chan struct{})
+		go func() {
+			f.Run(ctx, func(...model.ServiceName) { changes <- struct{}{} })
+			close(ended)
+		}()
+		if err := os.WriteFile(path, []byte("kind: Drain\nendpoints: [{endpoint: 10.0.0.2}]"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		<-changes
+		if got := f.List().names(); got != "10.0.0.2" || time.Since(begun) > pollPause {
+			t.Errorf("%s after %s", got, time.Since(begun))
+		}
+		cancel()
+		<-ended
+	})
 }

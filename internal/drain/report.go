@@ -11,8 +11,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
-// Path is where a daemon answers with a [Report]. The parameters "endpoint", any number
-// of them, and "service" ask about targets.
+// Path is where a daemon answers with a [Report]. The parameter "target", any number of
+// them, asks about a target as [Target.Encode] returns it.
 const Path = "/drain"
 
 // Report is what a daemon knows about drained endpoints. The names of the JSON fields are
@@ -69,6 +69,18 @@ func (l List) Report() []Drained {
 		out = append(out, d)
 	}
 	return out
+}
+
+// FromReport returns the list of a report.
+func FromReport(all []Drained) (l List, err error) {
+	for _, d := range all {
+		e := Entry{Since: d.Since}
+		if e.Target, err = Decode(strings.TrimSpace(d.Endpoint + " " + d.Service)); err != nil {
+			return nil, err
+		}
+		l = append(l, e)
+	}
+	return l, nil
 }
 
 // Ask returns what draining targets means for the Services of these names.

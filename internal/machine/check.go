@@ -23,12 +23,16 @@ type Use struct {
 	// Endpoints are the addresses that Services lead to. If they are not known (nil),
 	// they are assumed to be on other machines or in pods.
 	Endpoints iter.Seq[netip.Addr]
+	// Addresses are those of Services that clients outside of this machine connect to,
+	// as far as no other program announces them; nil: not known.
+	Addresses iter.Seq[netip.Addr]
 }
 
 // Pages that findings refer to.
 const (
 	pageBeside     = "docs/compatibility.md#what-to-set"
 	pageStandalone = "docs/standalone.md#what-to-know"
+	pageAddresses  = "docs/check.md#addresses-of-services"
 	pageMachine    = "docs/runbooks.md#nftproxymachineproblem"
 	pageMigration  = "docs/migration.md"
 	pageKernels    = "docs/ruleset.md#kernels-and-versions-of-nft"
@@ -54,6 +58,8 @@ var checks = []check{
 	{"forward-filter-legacy", []Group{IPTables, Settings}, true, forwardLegacy},
 	{"bridge-nf", []Group{Settings, Links}, true, bridgeNF},
 	{"conntrack", []Group{Settings}, true, conntrack},
+	{"endpoint-routes", []Group{Routes}, true, endpointRoutes},
+	{"service-addresses", []Group{Links, Neighbours, Settings}, true, serviceAddresses},
 	{"rp-filter", []Group{Settings, Routes}, false, reversePath},
 	{"nat-chains", []Group{NFTables}, false, natChains},
 	{"notrack", []Group{NFTables}, false, noTrack},
@@ -81,7 +87,10 @@ func Check(f *Facts, u Use) []Finding {
 	return sorted(out)
 }
 
-// Serving returns the problems that keep Services from being served.
+// noted are the checks of a daemon that report warnings as well.
+var noted = []string{"service-addresses"}
+
+// Serving returns the problems that keep Services from being served, and a few warnings.
 func Serving(f *Facts, u Use) []Finding {
 	var out []Finding
 	for _, c := range checks {
@@ -89,7 +98,9 @@ func Serving(f *Facts, u Use) []Finding {
 			out = append(out, c.run(f, u)...)
 		}
 	}
-	return slices.DeleteFunc(out, func(f Finding) bool { return f.Level != Problem })
+	return slices.DeleteFunc(out, func(f Finding) bool {
+		return f.Level != Problem && (f.Level != Warning || !slices.Contains(noted, f.Check))
+	})
 }
 
 func (c check) run(f *Facts, u Use) []Finding {
@@ -108,7 +119,7 @@ func (c check) run(f *Facts, u Use) []Finding {
 func (g Group) words() string {
 	return map[Group]string{
 		Features: "the features of the kernel", Settings: "settings below /proc/sys", Links: "network interfaces",
-		Routes: "routes", NFTables: "the rules of nf_tables", IPTables: "the rules of iptables-legacy", ProcessSet: "processes",
+		Routes: "routes", Neighbours: "for which addresses the machine answers", NFTables: "the rules of nf_tables", IPTables: "the rules of iptables-legacy", ProcessSet: "processes",
 	}[g]
 }
 

@@ -63,7 +63,7 @@ func forwarding(f *Facts, u Use) (out []Finding) {
 		case !state.On:
 			out = append(out, Finding{Level: forwardingLevel(family, u), Subject: family.String(), Documentation: forwardingPage(u),
 				Message: fmt.Sprintf("%s is 0: connections from other machines do not reach %s", setting, endpointText(u, endpoint.String())),
-				Remedy:  forwardingRemedy(family, setting)})
+				Remedy:  forwardingRemedy(family, setting, u)})
 		default:
 			out = append(out, Finding{Level: Warning, Subject: family.String(), Documentation: forwardingPage(u),
 				Message: fmt.Sprintf("net.ipv4.conf.*.forwarding is 0 for %s: what arrives there is not forwarded", names(state.Off)),
@@ -96,11 +96,15 @@ func endpointText(u Use, endpoint string) string {
 	return "endpoints on other machines or in pods, such as " + endpoint
 }
 
-func forwardingRemedy(family model.Family, setting string) string {
+func forwardingRemedy(family model.Family, setting string, u Use) string {
+	remedy := "sysctl -w " + setting + "=1, and write it to /etc/sysctl.d/"
 	if family == model.IPv6 {
-		return "sysctl -w " + setting + "=1, and write it to /etc/sysctl.d/; with routes from router advertisements, set accept_ra=2 on the uplink first"
+		remedy += "; with routes from router advertisements, set accept_ra=2 on the uplink first"
 	}
-	return "sysctl -w " + setting + "=1, and write it to /etc/sysctl.d/"
+	if u.Cluster {
+		return remedy
+	}
+	return remedy + "; nftproxy run --manage-sysctl does so"
 }
 
 func reversePath(f *Facts, _ Use) []Finding {

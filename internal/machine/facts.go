@@ -21,9 +21,17 @@ type Facts struct {
 	PolicyRules int                         // of IPv4 routing, in addition to the kernel's
 	Interfaces  []string
 	Addresses   []netip.Addr
-	Bridges     []Bridge
-	BridgeNF    map[model.Family]bool // bridged packets pass the rules
-	Conntrack   Conntrack
+	Assigned    []Assigned   // the same, with interfaces
+	Proxied     []netip.Addr // IPv6 addresses that it answers neighbours for
+	StrictARP   []string     // interfaces that do not answer for addresses of others (IPv4)
+	// Routed reports whether a route leads to an address; nil: not known.
+	Routed func(netip.Addr) bool
+	// Local reports whether an IPv4 address belongs to this machine by a route of type
+	// local; nil: none does.
+	Local     func(netip.Addr) bool
+	Bridges   []Bridge
+	BridgeNF  map[model.Family]bool // bridged packets pass the rules
+	Conntrack Conntrack
 
 	Chains     []Chain  // of nf_tables, without ours
 	FlowTables []string // names with family and table
@@ -48,6 +56,7 @@ const (
 	Settings   Group = "settings"
 	Links      Group = "links"
 	Routes     Group = "routes"
+	Neighbours Group = "neighbours"
 	NFTables   Group = "nftables"
 	IPTables   Group = "iptables-legacy"
 	ProcessSet Group = "processes"

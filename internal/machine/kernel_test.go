@@ -135,7 +135,7 @@ func TestSettings(t *testing.T) {
 			"warning forwarding: net.ipv6.conf.all.forwarding is 0"}},
 		{name: "no forwarding, endpoints on this machine", set: []string{"net/ipv4/ip_forward=0", "net/ipv6/conf/all/forwarding=0"},
 			script: "ip link set lo up; ip addr add 192.0.2.1/32 dev lo", use: machine.Use{Endpoints: endpoints("192.0.2.1", "127.0.0.1", "::1")}},
-		{name: "no forwarding, endpoints elsewhere", set: []string{"net/ipv4/ip_forward=0", "net/ipv6/conf/all/forwarding=0"},
+		{name: "no forwarding, endpoints elsewhere", script: "ip link add dev a type veth peer name b; ip link set dev a up; ip link set dev b up; ip route add 192.0.2.0/24 dev a; ip route add 2001:db8::/64 dev a", set: []string{"net/ipv4/ip_forward=0", "net/ipv6/conf/all/forwarding=0"},
 			use: machine.Use{Endpoints: endpoints("192.0.2.1", "2001:db8::1")}, want: []string{
 				"problem forwarding: net.ipv4.ip_forward is 0: connections from other machines do not reach endpoints on other machines or in pods, such as 192.0.2.1",
 				"problem forwarding: net.ipv6.conf.all.forwarding is 0: connections from other machines do not reach endpoints on other machines or in pods, such as 2001:db8::1"}},
@@ -153,7 +153,40 @@ func TestSettings(t *testing.T) {
 		{name: "a bridge", script: bridge, want: []string{"warning bridge-nf: net.bridge.bridge-nf-call-iptables is not 1: pods on the bridge br"}},
 		{name: "a bridge, masqueradeAll", script: bridge, use: machine.Use{MasqueradeAll: true}},
 		{name: "a bridge with endpoints", script: bridge, use: machine.Use{Cluster: true, Endpoints: endpoints("10.128.0.2")}, want: []string{"problem bridge-nf: "}},
-		{name: "a bridge without endpoints", script: bridge, use: machine.Use{Cluster: true, Endpoints: endpoints("10.128.1.2")}},
+		{name: "a bridge without endpoints", script: bridge + "ip route add 10.128.1.0/24 dev br", use: machine.Use{Cluster: true, Endpoints: endpoints("10.128.1.2")}},
+	} {
+		c.run(t)
+	}
+}
+
+// 12.79: addresses of Services in a network of the machine that it does not answer for, and
+// endpoints without a route.
+func TestAddresses(t *testing.T) {
+	const link = "ip link set lo up; ip link add dev a type veth peer name b; ip link set dev a up; ip link set dev b up; ip addr add 192.0.2.1/24 dev a; ip addr add 2001:db8::1/64 dev a nodad; "
+	of := func(addresses ...string) machine.Use {
+		return machine.Use{Endpoints: endpoints("192.0.2.9"), Addresses: endpoints(addresses...)}
+	}
+	const v4, v6 = "warning service-addresses: nothing on this machine answers ARP for 192.0.2.10, which is in the network of a: ",
+		"warning service-addresses: nothing on this machine answers neighbour discovery for 2001:db8::10, which is in the network of a: "
+	for _, c := range []condition{
+		{name: "no interface has them", script: link, use: of("192.0.2.10", "2001:db8::10"), want: []string{v4 + "no interface has it", v6 + "no interface has it"}},
+		{name: "several", script: link, use: of("192.0.2.10", "192.0.2.11", "192.0.2.10"), want: []string{
+			"warning service-addresses: nothing on this machine answers ARP for 192.0.2.10, 192.0.2.11, which is in the network of a: no interface has them"}},
+		{name: "addresses of the machine", script: link, use: of("192.0.2.1", "2001:db8::1")},
+		{name: "added to the interface", script: link + "ip addr add 192.0.2.10/32 dev a; ip addr add 2001:db8::10/128 dev a nodad", use: of("192.0.2.10", "2001:db8::10")},
+		{name: "on lo", script: link + "ip addr add 192.0.2.10/32 dev lo; ip addr add 2001:db8::10/128 dev lo", use: of("192.0.2.10", "2001:db8::10"), want: []string{
+			v6 + "lo has it, for which a does not answer"}},
+		{name: "on lo, arp_ignore", set: []string{"net/ipv4/conf/all/arp_ignore=1"}, script: link + "ip addr add 192.0.2.10/32 dev lo", use: of("192.0.2.10"), want: []string{
+			v4 + "lo has it, for which a does not answer"}},
+		{name: "a local range, a proxied address", script: link + "ip route add local 192.0.2.0/28 dev lo; ip -6 neigh add proxy 2001:db8::10 dev a", use: of("192.0.2.10", "2001:db8::10")},
+		{name: "routed to here", script: link, use: of("203.0.113.10", "2001:db8:1::10")},
+		{name: "of a cluster", script: link, use: machine.Use{Cluster: true, Addresses: endpoints("192.0.2.10")}},
+		{name: "endpoints without a route", script: link, use: machine.Use{Endpoints: endpoints("198.51.100.1", "2001:db8:1::1", "192.0.2.9", "127.0.0.1")}, want: []string{
+			"problem endpoint-routes: this machine has no route to 198.51.100.1, 2001:db8:1::1: connections to 2 endpoints fail"}},
+		{name: "a route that leads nowhere", script: link + "ip route add unreachable 198.51.100.0/24; ip route add default dev a", use: machine.Use{Endpoints: endpoints("198.51.100.1")}, want: []string{
+			"problem endpoint-routes: this machine has no route to 198.51.100.1: connections to 1 endpoint fail"}},
+		{name: "policy routing", script: link + "ip rule add iif a table 7; ip route add default dev a table 7", use: machine.Use{Endpoints: endpoints("198.51.100.1")}, want: []string{
+			"warning endpoint-routes: this machine has no route to 198.51.100.1"}},
 	} {
 		c.run(t)
 	}

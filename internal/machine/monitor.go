@@ -2,10 +2,14 @@ package machine
 
 import (
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/google/nftables"
+
+	"github.com/nftproxy/nftproxy/internal/host"
+	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // Monitor keeps the problems of [Serving] current for a running daemon. It is safe for
@@ -15,10 +19,15 @@ type Monitor struct {
 	Use func() (Use, bool)
 	// Log gets a warning for each new problem, and a line when it is gone.
 	Log *slog.Logger
+	// Forward, if set, makes the machine forward packets of a family. It is called when
+	// that is needed and off.
+	Forward func(model.Family) ([]host.Change, error)
 
 	mu       sync.Mutex
 	checked  time.Time
 	found    []Finding
+	changed  []host.Change   // by Forward
+	failed   string          // the last error of Forward
 	reported map[string]bool // keys of problems
 	rules    *Facts          // with those about nf_tables only
 	version  uint32          // of the ruleset that rules was read from
@@ -29,33 +38,94 @@ const freshness = time.Second
 
 // Problems returns the present problems. Their cost is that of some files below
 // /proc/sys; the rules are read again only after a change.
-func (m *Monitor) Problems() []Finding {
+func (m *Monitor) Problems() []Finding { return m.level(Problem) }
+
+// Warnings returns what may be a problem, and depends on what cannot be seen from here.
+func (m *Monitor) Warnings() []Finding { return m.level(Warning) }
+
+func (m *Monitor) level(l Level) (out []Finding) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if time.Since(m.checked) >= freshness {
+		m.check()
+	}
+	for _, f := range m.found {
+		if f.Level == l {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// Check looks for problems now, and solves those that it may.
+func (m *Monitor) Check() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.check()
+}
+
+func (m *Monitor) check() {
 	use, known := m.Use()
-	if !known || time.Since(m.checked) < freshness {
-		return m.found
+	if !known {
+		return
 	}
 	f := readServing()
+	if m.forward(f, use) {
+		f = readServing()
+	}
 	m.addRules(f)
 	m.found = Serving(f, use)
 	m.checked = time.Now()
 	m.report()
-	return m.found
 }
 
-// Counts returns the number of problems of each check that a daemon asks.
-func (m *Monitor) Counts() map[string]int {
-	counts := make(map[string]int)
+// forward makes the machine forward for endpoints elsewhere. It reports whether settings
+// have changed.
+func (m *Monitor) forward(f *Facts, u Use) (changed bool) {
+	if m.Forward == nil || u.Endpoints == nil || f.Hidden[Settings] != nil || f.Hidden[Links] != nil {
+		return false
+	}
+	for _, family := range u.families(f) {
+		if _, needed := u.elsewhere(f, family); !needed || f.Forwarding[family].On {
+			continue
+		}
+		changes, err := m.Forward(family)
+		if err != nil && err.Error() != m.failed {
+			m.failed = err.Error()
+			m.Log.Error("forwarding cannot be turned on (--manage-sysctl): allow the process to write below /proc/sys", "family", family, "error", err)
+		}
+		m.changed = append(m.changed, changes...)
+		changed = changed || len(changes) > 0
+	}
+	return changed
+}
+
+// Changed returns the settings that Forward has changed.
+func (m *Monitor) Changed() []host.Change {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.changed)
+}
+
+// Counts returns the number of problems of each check that a daemon asks, and of warnings
+// of those that have any.
+func (m *Monitor) Counts() (problems, warnings map[string]int) {
+	problems, warnings = make(map[string]int), make(map[string]int)
 	for _, c := range checks {
-		if c.serving {
-			counts[c.name] = 0
+		switch {
+		case slices.Contains(noted, c.name):
+			warnings[c.name] = 0
+		case c.serving:
+			problems[c.name] = 0
 		}
 	}
 	for _, f := range m.Problems() {
-		counts[f.Check]++
+		problems[f.Check]++
 	}
-	return counts
+	for _, f := range m.Warnings() {
+		warnings[f.Check]++
+	}
+	return problems, warnings
 }
 
 func (m *Monitor) addRules(f *Facts) {
@@ -88,8 +158,12 @@ func (m *Monitor) report() {
 	now := make(map[string]bool)
 	for _, f := range m.found {
 		key := f.key()
+		message := "this machine keeps Services from being served"
+		if f.Level != Problem {
+			message = "this machine may keep Services from being served"
+		}
 		if now[key] = true; !m.reported[key] {
-			m.Log.Warn("this machine keeps Services from being served", "check", f.Check, "problem", f.Message, "remedy", f.Remedy)
+			m.Log.Warn(message, "check", f.Check, "problem", f.Message, "remedy", f.Remedy)
 		}
 	}
 	for key := range m.reported {

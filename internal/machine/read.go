@@ -26,7 +26,7 @@ func Read() *Facts {
 	f := readServing()
 	f.readNFTables()
 	f.group(Features, f.readFeatures)
-	f.group(Routes, f.readRoutes)
+	f.group(Routes, f.readUplinks)
 	f.group(ProcessSet, f.readProcesses)
 	return f
 }
@@ -38,6 +38,9 @@ func readServing() *Facts {
 	f.group(Links, f.readLinks)
 	f.group(Settings, f.readSettings)
 	f.group(IPTables, f.readLegacy)
+	f.group(Neighbours, f.readNeighbours)
+	f.group(Routes, f.readRules)
+	f.Routed, f.Local = routed, isLocal
 	return f
 }
 
@@ -122,7 +125,8 @@ func (f *Facts) readSettings() error {
 // switch for forwarding.
 func (f *Facts) readInterfaceSettings() error {
 	all, err := numberOf("net/ipv4/conf/all/rp_filter")
-	errs := []error{err}
+	allIgnore, errIgnore := numberOf("net/ipv4/conf/all/arp_ignore")
+	errs := []error{err, errIgnore}
 	v4 := f.Forwarding[model.IPv4]
 	for _, name := range f.Interfaces {
 		if name == "lo" {
@@ -133,10 +137,14 @@ func (f *Facts) readInterfaceSettings() error {
 		if v4.On && forwarding == "0" {
 			v4.Off = append(v4.Off, name)
 		}
+		ignore, err3 := numberOf("net/ipv4/conf/" + name + "/arp_ignore")
 		if max(all, filter) == 1 { // 2 is the loose mode
 			f.StrictPath = append(f.StrictPath, name)
 		}
-		errs = append(errs, err1, err2)
+		if max(allIgnore, ignore) > 0 {
+			f.StrictARP = append(f.StrictARP, name)
+		}
+		errs = append(errs, err1, err2, err3)
 	}
 	f.Forwarding[model.IPv4] = v4
 	return errors.Join(errs...)
@@ -158,9 +166,10 @@ func (f *Facts) readLinks() error {
 	if err != nil {
 		return err
 	}
-	ports, bridges := make(map[int]int), make(map[int]string)
+	ports, bridges, names := make(map[int]int), make(map[int]string), make(map[int]string)
 	for _, l := range links {
 		a := l.Attrs()
+		names[a.Index] = a.Name
 		ports[a.MasterIndex]++
 		if a.Flags&1 != 0 || strings.HasPrefix(a.Name, "kube-") || a.Name == nodeLocalInterface { // IFF_UP
 			f.Interfaces = append(f.Interfaces, a.Name)
@@ -178,6 +187,7 @@ func (f *Facts) readLinks() error {
 		ip, _ := netip.AddrFromSlice(a.IP)
 		bits, _ := a.Mask.Size()
 		f.Addresses = append(f.Addresses, ip.Unmap())
+		f.Assigned = append(f.Assigned, Assigned{names[a.LinkIndex], netip.PrefixFrom(ip.Unmap(), bits)})
 		if !ip.IsLinkLocalUnicast() {
 			networks[a.LinkIndex] = append(networks[a.LinkIndex], netip.PrefixFrom(ip.Unmap(), bits).Masked())
 		}
@@ -195,12 +205,14 @@ func (f *Facts) readLinks() error {
 // and default.
 const kernelRules = 3
 
-func (f *Facts) readRoutes() error {
+func (f *Facts) readRules() error {
 	rules, err := netlink.RuleList(netlink.FAMILY_V4)
-	if err != nil {
-		return err
-	}
 	f.PolicyRules = max(0, len(rules)-kernelRules)
+	return err
+}
+
+// readUplinks reads the routes, of which a router may have a million.
+func (f *Facts) readUplinks() error {
 	names := make(map[int]string)
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -226,6 +238,21 @@ func (f *Facts) readRoutes() error {
 func prefixLength(r netlink.Route) int {
 	bits, _ := r.Dst.Mask.Size()
 	return bits
+}
+
+// readNeighbours reads for which IPv6 addresses beside those of interfaces the machine
+// answers neighbours.
+func (f *Facts) readNeighbours() error {
+	proxied, err := netlink.NeighProxyList(0, netlink.FAMILY_V6)
+	if err != nil {
+		return err
+	}
+	for _, n := range proxied {
+		if ip, ok := netip.AddrFromSlice(n.IP); ok {
+			f.Proxied = append(f.Proxied, ip)
+		}
+	}
+	return nil
 }
 
 func (f *Facts) readLegacy() error {

@@ -39,11 +39,14 @@ var everything = sync.OnceValue(func() *metrics.Set {
 	s.FollowCluster(func() source.Counts {
 		return source.Counts{Services: 7, Slices: 9, PendingServices: 2, PendingSlices: 3, Rejected: 1}
 	})
+	s.FollowDrains(func() (int, bool) { return 2, true })
 	s.FollowSource(func() source.State { return source.State{LastSuccess: started, Failures: 5, Warned: 30} })
 	s.FollowConnections(func() ([]status.ServiceCount, error) {
 		return []status.ServiceCount{{Family: model.IPv4, Connections: 1}}, nil
 	})
-	s.FollowMachine(func() map[string]int { return map[string]int{"forwarding": 1} },
+	s.FollowMachine(func() (problems, warnings map[string]int) {
+		return map[string]int{"forwarding": 1}, map[string]int{"service-addresses": 1}
+	},
 		func() (machine.Conntrack, error) { return machine.Conntrack{Count: 7, Max: 9}, nil })
 	s.Checked(model.CheckHTTP, 3*time.Millisecond, metrics.CheckPassed)
 	s.HealthChanged(false)

@@ -104,6 +104,15 @@ func (r *Router) NodePortAddresses() []netip.Addr {
 	return r.base.locality.NodePortAddresses
 }
 
+// Each calls yield with the route of each frontend, in no order, until that returns false.
+func (r *Router) Each(yield func(*Route) bool) {
+	for _, route := range r.winners {
+		if !yield(route) {
+			return
+		}
+	}
+}
+
 // Len returns the numbers of Services and of frontends.
 func (r *Router) Len() (services, frontends int) { return len(r.services), len(r.winners) }
 

@@ -21,16 +21,19 @@ type Problem struct {
 // Reasons of problems that this package finds. Those of [model.Notice] and of checks of
 // the machine come in addition.
 const (
-	SourceUnusable   = "SourceUnusable"   // now
-	InputWarning     = "InputWarning"     // objects are used, but not as their author may expect
-	NotSynced        = "NotSynced"        // the first sync is still to come
-	SyncFailed       = "SyncFailed"       // the last one
-	ChangesPending   = "ChangesPending"   // for too long
-	AffinityFull     = "AffinityFull"     // nearly
-	RulesChanged     = "RulesChanged"     // by another program, and repaired
-	NoEndpoints      = "NoEndpoints"      // connections are rejected
-	NoLocalEndpoints = "NoLocalEndpoints" // connections are dropped
-	CheckFailing     = "CheckFailing"     // health checks of endpoints
+	SourceUnusable    = "SourceUnusable"    // now
+	InputWarning      = "InputWarning"      // objects are used, but not as their author may expect
+	NotSynced         = "NotSynced"         // the first sync is still to come
+	SyncFailed        = "SyncFailed"        // the last one
+	ChangesPending    = "ChangesPending"    // for too long
+	AffinityFull      = "AffinityFull"      // nearly
+	RulesChanged      = "RulesChanged"      // by another program, and repaired
+	DrainFileUnusable = "DrainFileUnusable" // its last good content is in force
+	SettingChanged    = "SettingChanged"    // of the kernel, by nftproxy
+	EndpointDrained   = "EndpointDrained"   // by the operator
+	NoEndpoints       = "NoEndpoints"       // connections are rejected
+	NoLocalEndpoints  = "NoLocalEndpoints"  // connections are dropped
+	CheckFailing      = "CheckFailing"      // health checks of endpoints
 )
 
 // Objects of problems that concern no object of Kubernetes.
@@ -56,9 +59,12 @@ var classes = []struct{ reason, text string }{
 	{string(model.NodeUnknown), "the node has no Node object"},
 	{string(model.NoNodePortAddress), "NodePorts without an address of the node"},
 	{InputWarning, "the source has objects that do not work as written"},
+	{DrainFileUnusable, "the list of drained endpoints as it was before stays in force"},
 	{NoEndpoints, "connections are rejected, because no endpoint can take them"},
 	{NoLocalEndpoints, "connections are dropped: the traffic policy is Local, and no endpoint on this node can take them"},
 	{CheckFailing, "endpoints fail their health check"},
+	{SettingChanged, "settings of the kernel that Services need, changed since nftproxy started"},
+	{EndpointDrained, "the operator keeps new connections away"},
 	{string(model.Conflict), "another Service has the same address and port"},
 }
 

@@ -154,7 +154,7 @@ func TestProblemsOfTheNode(t *testing.T) {
 	server, address := serveRouting(t, &model.Routing{}, status.Config{
 		Kernel: fullKernel{},
 		State:  func() agent.State { return agent.State{Started: time.Now(), Pending: time.Now().Add(-2 * time.Minute)} },
-		Machine: func() []status.Problem {
+		Problems: func() []status.Problem {
 			return []status.Problem{{Object: "Machine", Reason: "ForwardingOff", Message: "a remedy"}}
 		},
 	})

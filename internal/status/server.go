@@ -28,8 +28,10 @@ type Config struct {
 	Routing func() *model.Routing // the agent's routing
 	// Checks, if set, has the results of the health checks of endpoints.
 	Checks Checks
-	// Machine, if set, returns the problems of the machine on which connections depend.
-	Machine func() []Problem
+	// Problems, if set, returns problems of the machine on which connections depend, and
+	// Notes what else operators should know.
+	Problems func() []Problem
+	Notes    func() []Problem
 	// View and Names are those of the agent. Bindings reads the clients that session
 	// affinity binds, up to a limit.
 	View     func(model.ServiceName) *model.View
@@ -179,8 +181,11 @@ func (s *Server) head(now time.Time, last *SyncReport) *Report {
 		sync.Started = onClock(now, sync.Started)
 		r.LastSync = &sync
 	}
-	if s.config.Machine != nil {
-		r.Problems = s.config.Machine()
+	if s.config.Problems != nil {
+		r.Problems = s.config.Problems()
+	}
+	if s.config.Notes != nil {
+		r.Notes = s.config.Notes()
 	}
 	if s.config.Checks != nil {
 		r.addChecks(now, s.config.Checks, s.config.View)

@@ -1,0 +1,389 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/drain"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/status"
+	"github.com/nftproxy/nftproxy/internal/suggest"
+	"github.com/nftproxy/nftproxy/internal/terminal"
+)
+
+// errOpen ends drain with exit code 1. It is printed.
+var errOpen = errors.New("connections are still open")
+
+type drainOptions struct {
+	daemon                       daemonFinder
+	file, service, output        string
+	list, undo, all, force, wait bool
+	timeout                      time.Duration
+
+	noDaemon error // why no daemon was asked
+}
+
+const drainExit = `Exit code: 0 done; 1 with --wait, connections are still open after --timeout; 2 an
+endpoint that no Service has, the last one of a Service, or another error.`
+
+func drainCommand() *cobra.Command {
+	var o drainOptions
+	c := &cobra.Command{
+		Use:   "drain [ENDPOINT...]",
+		Short: "Take endpoints out of service before maintenance, and count their connections",
+		Long: `Keep new connections away from endpoints on this machine, as weight 0 does, and
+show how many connections are still open, so that one knows when to stop a server.
+Connections that exist stay; clients with session affinity move with their next
+connection. ENDPOINT is an address, for all of its ports, or an address with a port;
+--service limits it to one Service. Without ENDPOINT, what is drained is listed.
+
+The list is in a file that the running nftproxy follows: drained endpoints stay
+drained when it restarts and when the machine boots, until "nftproxy undrain". The
+file is as it was if an endpoint is of no Service, or if a Service would have no other
+endpoint that takes connections; --force writes it in any case. Without a running
+nftproxy, the next one reads the file, and "nftproxy apply" and "diff" do.
+
+With --wait, the command ends when no connection to the endpoints is open any more.
+A TCP connection counts until both sides have ended it, a flow of UDP until the kernel
+forgets it, after 30 to 120 seconds without a packet. To count connections needs root.
+
+` + drainExit,
+		Example: `  nftproxy drain 10.128.0.2
+  nftproxy drain 10.128.0.2 --wait && ssh 10.128.0.2 systemctl stop web
+  nftproxy drain 10.128.0.2:8080 '[fd00::2]:8080' --service shop/web --wait --timeout 5m
+  nftproxy drain
+  nftproxy drain -o json | jq -r '.endpoints[] | "\(.endpoint) \(.open.total)"'
+  nftproxy undrain 10.128.0.2`,
+		RunE:              func(c *cobra.Command, args []string) error { return o.run(c, args) },
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	o.addFlags(c)
+	f := c.Flags()
+	f.BoolVar(&o.list, "list", false, "list what is drained, as without ENDPOINT")
+	f.BoolVar(&o.undo, "undo", false, "end the drain of these endpoints, as \"nftproxy undrain\" does")
+	f.BoolVar(&o.force, "force", false, "drain also what no Service has, and the last endpoint of a Service")
+	f.BoolVar(&o.wait, "wait", false, "wait until no connection to the endpoints is open")
+	f.DurationVar(&o.timeout, "timeout", 0, "longest `time` to wait; 0: no limit")
+	return c
+}
+
+func undrainCommand() *cobra.Command {
+	o := drainOptions{undo: true}
+	c := &cobra.Command{
+		Use:   "undrain ENDPOINT... | --all",
+		Short: "Put drained endpoints back into service",
+		Long: `End what "nftproxy drain" began: the endpoints take new connections again, if they
+are ready and their weight is not 0. An address also means its ports; with --service,
+only what was drained for that Service.
+
+Exit code: 0 done; 2 an endpoint that is not drained, or another error.`,
+		Example: `  nftproxy undrain 10.128.0.2
+  nftproxy undrain 10.128.0.2:8080 --service shop/web
+  nftproxy undrain --all`,
+		RunE:              func(c *cobra.Command, args []string) error { return o.run(c, args) },
+		ValidArgsFunction: completeDrained,
+	}
+	o.addFlags(c)
+	return c
+}
+
+func (o *drainOptions) addFlags(c *cobra.Command) {
+	f := c.Flags()
+	f.StringVar(&o.service, "service", "", "only for this `Service`: namespace/name")
+	f.BoolVar(&o.all, "all", false, "with undrain or --undo: all endpoints")
+	f.StringVar(&o.file, "drain-file", "", "`file` with the drained endpoints (default: that of the running nftproxy, else "+config.DefaultDrainFile+")")
+	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
+	o.daemon.addAddress(f)
+	o.daemon.addConfig(c)
+	_ = c.MarkFlagFilename("drain-file", "yaml") // fails only for an unknown flag
+	_ = c.RegisterFlagCompletionFunc("service", completeServices)
+}
+
+func (o *drainOptions) run(c *cobra.Command, args []string) error {
+	targets, err := o.targets(args)
+	if err := errors.Join(err, checkOutput(o.output, "text"), o.checkFlags(c, args)); err != nil {
+		return err
+	}
+	var asked []drain.Target // undrain needs to know nothing about its targets
+	if !o.undo {
+		asked = targets
+	}
+	report, err := o.ask(c.Context(), asked)
+	if err != nil {
+		return err
+	}
+	path, err := o.path(report)
+	if err != nil {
+		return err
+	}
+	if len(targets) == 0 && !o.all {
+		return o.printList(c, path, report)
+	}
+	if !o.undo {
+		if err := o.checkEffects(report); err != nil {
+			return err
+		}
+	}
+	list, err := drain.Update(path, func(l drain.List) (drain.List, error) { return o.change(l, targets) })
+	if err != nil {
+		return err
+	}
+	if report != nil {
+		if report, err = o.await(c.Context(), list, asked); err != nil {
+			return err
+		}
+	}
+	result := o.result(path, report, list, targets)
+	if !o.wait {
+		return result.write(c.OutOrStdout(), o)
+	}
+	if o.output == "json" { // the result is one object
+		err := o.waitForEnd(c, targets, result)
+		result.count(targets)
+		return errors.Join(result.write(c.OutOrStdout(), o), err)
+	}
+	if err := result.write(c.OutOrStdout(), o); err != nil {
+		return err
+	}
+	return o.waitForEnd(c, targets, result)
+}
+
+// targets parses the arguments, each of which counts once.
+func (o *drainOptions) targets(args []string) (out []drain.Target, err error) {
+	var service model.ServiceName
+	var errs []error
+	if o.service != "" {
+		if service, err = drain.ParseService(o.service); err != nil {
+			errs = append(errs, fmt.Errorf("--service: %w", err))
+		}
+	}
+	for _, a := range args {
+		t, err := drain.ParseEndpoint(a)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		t.Service = service
+		if !slices.Contains(out, t) {
+			out = append(out, t)
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+func (o *drainOptions) checkFlags(c *cobra.Command, args []string) error {
+	switch {
+	case o.undo && !o.all && len(args) == 0:
+		return errors.New("name the endpoints to put back into service, or all of them with --all")
+	case o.all && (!o.undo || len(args) > 0):
+		return errors.New("--all is for undrain, without endpoints")
+	case o.all && o.service != "":
+		return errors.New("--all and --service exclude each other: name the endpoints of the Service")
+	case o.list && (o.undo || len(args) > 0):
+		return errors.New("--list takes no endpoints")
+	case o.undo && (o.wait || o.force):
+		return errors.New("--wait and --force are for drain, not for --undo")
+	case len(args) == 0 && !o.undo && (o.wait || o.force || o.service != ""):
+		return errors.New("name the endpoints to drain, for example 10.128.0.2 or 10.128.0.2:8080")
+	case o.timeout < 0 || c.Flags().Changed("timeout") && !o.wait:
+		return errors.New("--timeout is a positive time, for --wait")
+	}
+	return nil
+}
+
+func (o *drainOptions) change(l drain.List, targets []drain.Target) (drain.List, error) {
+	switch {
+	case o.all:
+		return nil, nil
+	case o.undo:
+		return l.Without(targets...)
+	}
+	return l.With(time.Now(), targets...), nil
+}
+
+// maxQuery is how long the question about targets may be: the daemon reads 16 KiB of headers.
+const maxQuery = 12 << 10
+
+// ask asks the running nftproxy about targets; nil: there is none.
+func (o *drainOptions) ask(ctx context.Context, targets []drain.Target) (*drain.Report, error) {
+	query := url.Values{}
+	for _, t := range targets {
+		query.Add("target", t.Encode())
+	}
+	if n := len(query.Encode()); n > maxQuery {
+		return nil, fmt.Errorf("%d endpoints are too many for one command: name at most %d", len(targets), len(targets)*maxQuery/n)
+	}
+	report := &drain.Report{}
+	err := o.daemon.ask(func(address netip.AddrPort) error {
+		client := status.NewClient(address)
+		defer client.Close()
+		return client.Get(ctx, drain.Path, query, report)
+	})
+	if errors.Is(err, status.ErrNoDaemon) {
+		o.noDaemon = err
+		return nil, nil
+	}
+	return report, err
+}
+
+// askAll asks about any number of targets that are drained already.
+func (o *drainOptions) askAll(ctx context.Context, targets []drain.Target) (*drain.Report, error) {
+	const most = 50 // they fit, whatever the names of their Services
+	var all *drain.Report
+	for some := range slices.Chunk(targets, most) {
+		report, err := o.ask(ctx, some)
+		if err != nil || report == nil {
+			return nil, err
+		}
+		if all != nil {
+			report.Asked = append(all.Asked, report.Asked...)
+		}
+		all = report
+	}
+	return all, nil
+}
+
+// path returns the file to write.
+func (o *drainOptions) path(report *drain.Report) (string, error) {
+	switch {
+	case report == nil && o.file == "":
+		return config.DefaultDrainFile, nil
+	case report == nil:
+		return o.file, nil
+	case report.File == "":
+		return "", errors.New("the running nftproxy follows no drain file: start it with --drain-file")
+	case o.file == "":
+		return report.File, nil
+	}
+	if given, err := filepath.Abs(o.file); err != nil || given != report.File {
+		return "", fmt.Errorf("the running nftproxy follows %s, not %s: omit --drain-file", report.File, o.file)
+	}
+	return o.file, nil
+}
+
+// checkEffects returns an error if a target is of no Service, or if connections to a
+// Service would stop.
+func (o *drainOptions) checkEffects(report *drain.Report) error {
+	if report == nil || o.force {
+		return nil
+	}
+	var errs []error
+	for _, a := range report.Asked {
+		if len(a.Services) == 0 {
+			of := "no Service has"
+			if a.Service != "" {
+				of = "Service " + a.Service + " does not have"
+			}
+			errs = append(errs, fmt.Errorf("%s the endpoint %s%s", of, a.Endpoint, suggest.DidYouMean(a.DidYouMean)))
+		}
+		for _, s := range a.Services {
+			if s.Stops != "" {
+				errs = append(errs, fmt.Errorf("Service %s would have no other endpoint than %s: new connections would be %s", s.Service, a.Endpoint, stopped(s.Stops)))
+			}
+		}
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	const most = 10
+	if more := len(errs) - most; more > 0 {
+		errs = append(errs[:most], fmt.Errorf("and %d more", more))
+	}
+	return errors.Join(append(errs, errors.New("nothing is drained; --force drains all the same"))...)
+}
+
+// stopped returns the participle of a verdict.
+func stopped(verdict string) string {
+	return map[string]string{"reject": "rejected", "drop": "dropped"}[verdict]
+}
+
+const (
+	forceTimeout = 15 * time.Second // until a change of the file is in the kernel
+	forcePause   = 20 * time.Millisecond
+)
+
+// await waits until the running nftproxy has applied a list, and returns its report.
+func (o *drainOptions) await(ctx context.Context, list drain.List, targets []drain.Target) (*drain.Report, error) {
+	for deadline := time.Now().Add(forceTimeout); ; {
+		report, err := o.ask(ctx, targets)
+		if err != nil || report == nil { // it has ended
+			return nil, err
+		}
+		applied, err := drain.FromReport(report.Drained)
+		if err != nil || !report.Pending && applied.Equal(list) && (o.undo || inForce(report)) {
+			return report, err
+		}
+		if time.Now().After(deadline) {
+			why := "see \"nftproxy status\""
+			if report.Error != "" {
+				why = report.Error
+			}
+			return nil, fmt.Errorf("the file is written, but the running nftproxy has not applied it after %s: %s", forceTimeout, why)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(forcePause):
+		}
+	}
+}
+
+// inForce reports whether no rule leads new connections to the targets.
+func inForce(r *drain.Report) bool {
+	for _, a := range r.Asked {
+		if slices.ContainsFunc(a.Services, func(e drain.Effect) bool { return !e.Drained }) {
+			return false
+		}
+	}
+	return true
+}
+
+// waitForEnd waits until no connection to the targets is open.
+func (o *drainOptions) waitForEnd(c *cobra.Command, targets []drain.Target, result *drainResult) error {
+	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if o.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.timeout)
+		defer cancel()
+	}
+	begun := time.Now()
+	w := &waiter{targets: targets, frontends: result.frontends(targets)}
+	meterOf(c).Start(w.text)
+	err := w.wait(ctx)
+	meterOf(c).Stop()
+	if err != nil {
+		return err
+	}
+	if o.output == "json" {
+		return nil
+	}
+	_, err = fmt.Fprintf(c.OutOrStdout(), "no connection is open any more, after %s\n", time.Since(begun).Round(time.Second))
+	return err
+}
+
+// names joins targets, the first ones if there are many.
+func targetNames(targets []drain.Target) string {
+	const most = 3
+	var out []string
+	for _, t := range targets[:min(len(targets), most)] {
+		out = append(out, t.String())
+	}
+	text := strings.Join(out, ", ")
+	if more := len(targets) - most; more > 0 {
+		text += " and " + terminal.Count(more, "other")
+	}
+	return text
+}

@@ -1,0 +1,96 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/drain"
+	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/status"
+)
+
+// followDrains follows the file with drained endpoints. A node may have no watch left for
+// it, which keeps nothing from being served.
+func (d *Daemon) followDrains() {
+	path := d.Config.Own.DrainFile
+	if path == "" {
+		return
+	}
+	watcher, err := (&source.Files{Paths: []string{path}}).NewWatcher() // before the file is read, so that no change is lost
+	watch := func(context.Context, func()) error { return err }
+	if err == nil {
+		watch = watcher.Run
+	}
+	d.drains = drain.Follow(path, watch, d.Log)
+}
+
+// maxTargets limits the endpoints of one question, whose answers are held in memory.
+const maxTargets = 10_000
+
+// serveDrains answers with what is drained, and what draining other endpoints means.
+func (w *work) serveDrains(rw http.ResponseWriter, r *http.Request) {
+	asked := r.URL.Query()["target"]
+	if len(asked) > maxTargets {
+		http.Error(rw, fmt.Sprintf("%d endpoints are too many: at most %d", len(asked), maxTargets), http.StatusBadRequest)
+		return
+	}
+	var targets []drain.Target
+	for _, text := range asked {
+		t, err := drain.Decode(text)
+		if err != nil {
+			http.Error(rw, err.Error(), http.StatusBadRequest)
+			return
+		}
+		targets = append(targets, t)
+	}
+	rw.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(rw).Encode(w.drainReport(targets)) // fails if the client is gone
+}
+
+func (w *work) drainReport(targets []drain.Target) *drain.Report {
+	report := &drain.Report{Drained: []drain.Drained{}}
+	if w.drains != nil {
+		report.File, report.Drained = w.drains.Path(), w.drains.Announced().Report()
+		if since, err := w.drains.Problem(); err != nil {
+			report.Error, report.Since = err.Error(), since
+		}
+	}
+	// After the list: its change is pending until it is in the kernel.
+	report.Pending = !w.agent.State().Pending.IsZero()
+	if len(targets) > 0 {
+		report.Asked = drain.Ask(targets, w.agent.Names(), w.agent.View)
+	}
+	return report
+}
+
+// drainProblems returns why the list of drained endpoints cannot be used, for the status.
+func (w *work) drainProblems() (out []status.Problem) {
+	if w.drains == nil {
+		return nil
+	}
+	if _, err := w.drains.Problem(); err != nil {
+		out = append(out, status.Problem{Object: "Drain file", Reason: status.DrainFileUnusable, Message: strings.ReplaceAll(err.Error(), "\n", "; ")})
+	}
+	return out
+}
+
+// notes returns what operators should know, for the status.
+func (w *work) notes() []status.Problem { return append(w.drainNotes(), w.machineNotes()...) }
+
+// drainNotes returns what is drained, for the status.
+func (w *work) drainNotes() (out []status.Problem) {
+	if w.drains == nil {
+		return nil
+	}
+	for _, e := range w.drains.List() {
+		message := "no new connections, from nftproxy drain"
+		if !e.Since.IsZero() {
+			message += " at " + e.Since.Local().Format("2006-01-02 15:04:05")
+		}
+		out = append(out, status.Problem{Object: "Endpoint " + e.String(), Reason: status.EndpointDrained, Message: message})
+	}
+	return out
+}

@@ -1,0 +1,26 @@
+package drain
+
+import "testing"
+
+// FuzzParse: any content is a list or has problems, and a list is written so that it is
+// read again.
+func FuzzParse(f *testing.F) {
+	for _, text := range []string{
+		"", "kind: Drain", "kind: Drain\nendpoints:\n- endpoint: \"[fd00::2]:8080\"\n  service: shop/web\n  since: 2026-01-31T12:00:00+01:00",
+		`{"kind": "Drain", "endpoints": [{"endpoint": "10.0.0.2"}, {"endpoint": "10.0.0.2"}]}`, "kind: Drain\nendpoints: [{endpoint: ::ffff:10.0.0.2, service: web}]",
+		"kind: Drain\nendpoints: [{endpoint: 10.0.0.2, service: \"a/\\e[31m\"}]",
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		l, problems := parse("drain.yaml", data)
+		if len(problems) > 0 {
+			_ = problems.Error()
+			return
+		}
+		again, problems := parse("drain.yaml", []byte(l.text()))
+		if len(problems) > 0 || !again.Equal(l) {
+			t.Errorf("%q is written as %q, which is read as %v, %v", data, l.text(), again, problems)
+		}
+	})
+}

@@ -1,0 +1,92 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Change is a setting of the kernel that was changed.
+type Change struct{ Name, From, To string }
+
+func (c Change) String() string { return fmt.Sprintf("%s: %s → %s", c.Name, c.From, c.To) }
+
+const (
+	forwarding4 = "proc/sys/net/ipv4/ip_forward"
+	forwarding6 = "proc/sys/net/ipv6/conf/all/forwarding"
+	interfaces6 = "proc/sys/net/ipv6/conf"
+
+	acceptUnlessForwarding, acceptAlways = "1", "2" // values of accept_ra
+)
+
+// SetForwarding makes the machine forward packets of a family, and returns what it has
+// changed. Interfaces that accept router advertisements of IPv6 continue to do so: with
+// forwarding, the kernel would remove their default routes and ignore advertisements. No
+// setting is lowered.
+func (s System) SetForwarding(f model.Family, log *slog.Logger) (changed []Change, err error) {
+	name := forwarding4
+	if f == model.IPv6 {
+		name = forwarding6
+	}
+	switch on, err := s.read(name); {
+	case err != nil:
+		return nil, fmt.Errorf("read /%s: %w", name, err)
+	case on != "0":
+		return nil, nil
+	}
+	if f == model.IPv6 { // before the kernel removes routes
+		if changed, err = s.keepAdvertisements(log); err != nil {
+			return changed, err
+		}
+	}
+	c, err := s.raise(name, "1", log)
+	return append(changed, c...), err
+}
+
+// keepAdvertisements lets the interfaces that accept router advertisements accept them
+// also with forwarding.
+func (s System) keepAdvertisements(log *slog.Logger) (changed []Change, err error) {
+	interfaces, err := os.ReadDir(s.path(interfaces6))
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	for _, i := range interfaces {
+		if i.Name() == "all" || i.Name() == "default" || i.Name() == "lo" {
+			continue // the first two are not of an interface
+		}
+		at := interfaces6 + "/" + i.Name() + "/"
+		accepts, err1 := s.read(at + "accept_ra")
+		forwards, err2 := s.read(at + "forwarding")
+		switch err := errors.Join(err1, err2); {
+		case errors.Is(err, fs.ErrNotExist): // the interface is gone
+			continue
+		case err != nil:
+			return changed, fmt.Errorf("read settings of interface %s: %w", i.Name(), err)
+		case accepts != acceptUnlessForwarding || forwards != "0":
+			continue
+		}
+		c, err := s.raise(at+"accept_ra", acceptAlways, log)
+		if changed = append(changed, c...); err != nil {
+			return changed, err
+		}
+	}
+	return changed, nil
+}
+
+// raise writes a setting, and logs it with its old value.
+func (s System) raise(name, to string, log *slog.Logger) ([]Change, error) {
+	from, err := s.read(name)
+	if err == nil {
+		err = s.write(name, to)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("set /%s to %s: %w", name, to, err)
+	}
+	log.Info("kernel setting changed", "file", "/"+name, "from", from, "to", to)
+	return []Change{{strings.ReplaceAll(strings.TrimPrefix(name, "proc/sys/"), "/", "."), from, to}}, nil
+}

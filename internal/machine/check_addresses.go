@@ -1,0 +1,173 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/terminal"
+)
+
+// Assigned is an address of an interface, with its network.
+type Assigned struct {
+	Interface string
+	Network   netip.Prefix // its address is that of the interface
+}
+
+// silence is why nothing answers ARP or neighbour discovery for an address.
+type silence struct {
+	link      string // on which neighbours ask
+	elsewhere string // the interface that has the address; empty: none has
+}
+
+// neighbourhood answers questions about many addresses.
+type neighbourhood struct {
+	*Facts
+	of       map[netip.Addr][]string // interfaces of an address
+	networks []Assigned              // of more than one address
+}
+
+func (f *Facts) neighbourhood() *neighbourhood {
+	n := &neighbourhood{Facts: f, of: make(map[netip.Addr][]string)}
+	for _, a := range f.Assigned {
+		n.of[a.Network.Addr()] = append(n.of[a.Network.Addr()], a.Interface)
+		if a.Interface != "lo" && !a.Network.IsSingleIP() && !a.Network.Addr().IsLinkLocalUnicast() {
+			n.networks = append(n.networks, a)
+		}
+	}
+	return n
+}
+
+// silent returns why this machine does not answer neighbours that ask for an address. It
+// does, or they do not ask, if the link is empty: other networks need a route to here,
+// which cannot be seen.
+func (n *neighbourhood) silent(a netip.Addr) silence {
+	i := slices.IndexFunc(n.networks, func(at Assigned) bool { return at.Network.Contains(a) })
+	if i < 0 {
+		return silence{}
+	}
+	s := silence{link: n.networks[i].Interface}
+	has := n.of[a]
+	if slices.Contains(has, s.link) || slices.Contains(n.Proxied, a) {
+		return silence{}
+	}
+	if len(has) > 0 {
+		s.elsewhere = has[0]
+	}
+	// With IPv4, an interface answers for all addresses of the machine unless arp_ignore is set.
+	if a.Is4() && !slices.Contains(n.StrictARP, s.link) && (len(has) > 0 || n.Local != nil && n.Local(a)) {
+		return silence{}
+	}
+	return s
+}
+
+// serviceAddresses finds addresses of Services for which nothing answers ARP or neighbour
+// discovery. In a cluster, other programs announce them.
+func serviceAddresses(f *Facts, u Use) (out []Finding) {
+	if u.Addresses == nil || u.Cluster {
+		return ok("the addresses of Services are not known, or announced by other programs")
+	}
+	type place struct {
+		family model.Family
+		silence
+	}
+	found := make(map[place][]string)
+	var places []place
+	around := f.neighbourhood()
+	for a := range u.Addresses {
+		s := around.silent(a)
+		if s.link == "" {
+			continue
+		}
+		p := place{model.FamilyOf(a), s}
+		if found[p] == nil {
+			places = append(places, p)
+		}
+		if name := a.String(); !slices.Contains(found[p], name) {
+			found[p] = append(found[p], name)
+		}
+	}
+	for _, p := range places {
+		out = append(out, p.silence.finding(p.family, found[p]))
+	}
+	if len(out) == 0 {
+		return ok("this machine answers for the addresses of Services in its networks; for others it needs a route to here")
+	}
+	return out
+}
+
+func (s silence) finding(f model.Family, addresses []string) Finding {
+	why, protocol := "no interface has it", "ARP"
+	if s.elsewhere != "" {
+		why = fmt.Sprintf("%s has it, for which %s does not answer", s.elsewhere, s.link)
+	}
+	command := fmt.Sprintf("ip address add %s/32 dev %s", addresses[0], s.link)
+	if f == model.IPv6 {
+		protocol, command = "neighbour discovery", fmt.Sprintf("ip address add %s/128 dev %s nodad", addresses[0], s.link)
+	}
+	if len(addresses) > 1 {
+		why = strings.ReplaceAll(why, " has it", " has them")
+	}
+	return Finding{Level: Warning, Subject: f.String() + " " + s.link, Documentation: pageAddresses,
+		Message: fmt.Sprintf("nothing on this machine answers %s for %s, which is in the network of %s: %s", protocol, names(addresses), s.link, why),
+		Remedy:  command + ", or let keepalived do so; nothing, if this machine stands by or another program answers"}
+}
+
+// mostRoutes is how many endpoints are looked up.
+const mostRoutes = 256
+
+// endpointRoutes finds endpoints to which no route leads. With policy routing, another
+// route may hold for packets that are forwarded.
+func endpointRoutes(f *Facts, u Use) []Finding {
+	if u.Endpoints == nil || f.Routed == nil {
+		return ok("endpoints are not known")
+	}
+	asked := make(map[netip.Addr]bool)
+	for e := range u.Endpoints {
+		if len(asked) == mostRoutes {
+			break
+		}
+		if !e.IsLoopback() && !slices.Contains(f.Addresses, e) {
+			asked[e] = true
+		}
+	}
+	if len(asked) == 0 {
+		return ok("no endpoint is on another machine or in a pod")
+	}
+	var without []string
+	for e := range asked {
+		if !f.Routed(e) {
+			without = append(without, e.String())
+		}
+	}
+	if len(without) == 0 {
+		return ok("this machine has a route to %s", terminal.Count(len(asked), "endpoint"))
+	}
+	slices.Sort(without)
+	level := Problem
+	if f.PolicyRules > 0 {
+		level = Warning
+	}
+	return []Finding{{Level: level, Documentation: forwardingPage(u),
+		Message: fmt.Sprintf("this machine has no route to %s: connections to %s fail", names(without), terminal.Count(len(without), "endpoint")),
+		Remedy:  "ip route add, or check the network configuration or the CNI plugin"}}
+}
+
+// routed reports whether a route leads to an address.
+func routed(a netip.Addr) bool {
+	_, err := netlink.RouteGet(a.AsSlice())
+	return !errors.Is(err, unix.ENETUNREACH) && !errors.Is(err, unix.EHOSTUNREACH) && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EINVAL)
+}
+
+// isLocal reports whether the machine takes packets to an address for its own.
+func isLocal(a netip.Addr) bool {
+	routes, err := netlink.RouteGet(a.AsSlice())
+	return err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL
+}
