@@ -232,6 +232,12 @@ bench-datapath: ## measure what rules cost packets, for nftproxy and kube-proxy;
 	scripts/install-packages nft:nftables
 	cd e2e && RESULTS=$(abspath $(RESULTS)) go test -run '^$$' -bench DataPath -benchtime 1x -timeout 90m ./datapath
 
+.PHONY: bench-balancers
+bench-balancers: build ## compare with nft by hand, nftlb and HAProxy (20 minutes); BALANCERS=nftproxy,HAProxy MEASURE=failover, RUNS=5, MACHINE=1 in a virtual machine, with IPVS and keepalived, RESULTS=FILE.json saves
+	scripts/install-packages nft:nftables haproxy:haproxy nftlb:nftlb $(if $(MACHINE),qemu-system-x86_64:qemu-system-x86)
+	go run ./bench/balancers -nftproxy '$(abspath $(BINARY))' -runs $(or $(RUNS),$(if $(MACHINE),1,5)) $(if $(MACHINE),-machine -span 300ms -pace 50) \
+		$(if $(BALANCERS),-only '$(BALANCERS)') $(if $(MEASURE),-measure $(MEASURE)) $(if $(RESULTS),-o $(RESULTS))
+
 .PHONY: bench-compare
 bench-compare: ## compare nftproxy and kube-proxy on one API server; COMPARE_SERVICES=100,1000,10000, RESULTS=FILE.json saves
 	scripts/install-packages nft:nftables

@@ -18,6 +18,7 @@ type book struct {
 	plan   *plan
 	order  []page
 	values map[page]map[string][]float64
+	curves map[page][]int // of the last failover
 }
 
 // page is what a record is about.
@@ -28,7 +29,9 @@ type page struct {
 	scenario  string
 }
 
-func newBook(p *plan) *book { return &book{plan: p, values: map[page]map[string][]float64{}} }
+func newBook(p *plan) *book {
+	return &book{plan: p, values: map[page]map[string][]float64{}, curves: map[page][]int{}}
+}
 
 // Names of values.
 const (
@@ -76,7 +79,9 @@ func (k *book) change(b balancer, services int, way string, took time.Duration) 
 }
 
 func (k *book) failover(b balancer, failure string, o *losses) {
-	k.add(page{b.name(), 1, results.BalancerFailover, failure}, map[string]float64{
+	p := page{b.name(), 1, results.BalancerFailover, failure}
+	k.curves[p] = o.curve
+	k.add(p, map[string]float64{
 		requests: float64(o.requests), failed: float64(o.failed), seconds: o.last.Seconds(), slowest: o.slowest.Seconds()})
 }
 
@@ -141,7 +146,7 @@ func (k *book) record(p page) results.Record {
 		r.Memory = &results.Memory{Resident: uint64(results.Median(v[processes]...)), Kernel: int64(results.Median(v[kernel]...))}
 	}
 	if v[failed] != nil {
-		r.Failover = &results.Failover{Requests: results.Values(v[requests]), Failed: results.Values(v[failed]), Slowest: results.Values(v[slowest])}
+		r.Failover = &results.Failover{Requests: results.Values(v[requests]), Failed: results.Values(v[failed]), Slowest: results.Values(v[slowest]), Curve: k.curves[p]}
 	}
 	return r
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/nftproxy/nftproxy/bench/results"
 )
 
 const (
@@ -85,6 +87,8 @@ type losses struct {
 	// last is when the last request began that failed, after the failure.
 	last   time.Duration
 	errors map[string]int
+	// failed by the end of each tenth of a second.
+	curve []int
 	// slowest is that of the requests that were answered.
 	slowest time.Duration
 }
@@ -92,7 +96,7 @@ type losses struct {
 // judge counts the requests that began after a failure. Those before it must have been
 // answered, by all servers, unless they were under way.
 func judge(replies []reply, failed time.Time) (*losses, error) {
-	o := &losses{errors: map[string]int{}}
+	o := &losses{errors: map[string]int{}, curve: make([]int, observed/results.CurveStep)}
 	answered := map[int]int{}
 	for _, r := range replies {
 		after := r.At.Sub(failed)
@@ -101,7 +105,9 @@ func judge(replies []reply, failed time.Time) (*losses, error) {
 			if r.Error != "" && after+took < 0 {
 				return nil, fmt.Errorf("a request failed before the server did: %s", r.Error)
 			}
-			answered[r.Server]++
+			if r.Error == "" {
+				answered[r.Server]++
+			}
 			continue
 		}
 		o.requests++
@@ -112,6 +118,9 @@ func judge(replies []reply, failed time.Time) (*losses, error) {
 		o.failed++
 		o.errors[r.Error]++
 		o.last = max(o.last, after)
+		for i := int(after / results.CurveStep); i < len(o.curve); i++ {
+			o.curve[i]++
+		}
 	}
 	if len(answered) < 3 || o.requests == 0 {
 		return nil, fmt.Errorf("servers have answered %v before the failure, and %d requests followed", answered, o.requests)

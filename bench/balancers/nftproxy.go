@@ -84,7 +84,7 @@ func (nftproxy) objects(s setting, i int) string {
 	}
 	check := ""
 	if s.checked {
-		check = fmt.Sprintf(`, annotations: {nftproxy.dev/health-check: "{tcp: true, interval: %s, timeout: 1s, rise: %d, fall: %d}"}`,
+		check = fmt.Sprintf(`, annotations: {nftproxy.dev/health-check: "{tcp, interval: %s, timeout: 1s, rise: %d, fall: %d}"}`,
 			checkInterval, checkRise, checkFall)
 	}
 	address := own.to.Addr().String()

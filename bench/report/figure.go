@@ -49,6 +49,7 @@ func Figures(files []*results.File) []Figure {
 			Title: "Resident memory after the changes", X: services, Y: memory,
 			Lines: lines(files, residentMebibytes, results.MemoryUse),
 		}},
+		failoverFigure(files),
 	}
 }
 

@@ -190,6 +190,7 @@ func TestFigures(t *testing.T) {
 		},
 		"cold-start":     nil,
 		"change-service": nil,
+		"failover":       nil,
 		"memory": {
 			{Name: "nftproxy, without a client of the API server", Points: []plot.Point{{X: 10000, Y: 37}}},
 			{Name: "nftproxy", Points: []plot.Point{{X: 10000, Y: 50}}, Colour: 2},

@@ -28,6 +28,13 @@ func Tables(files []*results.File) map[string]string {
 		"soak":    soakTable(files),
 		"process": processTable(files),
 
+		"balancers-cost":   balancedCostTable(files, ""),
+		"balancers-rates":  balancedTrafficTable(files, VirtualMachine),
+		"services":         balancedServicesTable(files, ""),
+		"services-virtual": balancedServicesTable(files, VirtualMachine),
+		"failover":         failoverTable(files, ""),
+		"failover-virtual": failoverTable(files, VirtualMachine),
+
 		"watchers-machine":  machineTable(about(files, true)),
 		"watchers":          watchersTable(files),
 		"watchers-compared": watchersComparedTable(files),

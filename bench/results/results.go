@@ -224,7 +224,12 @@ type Failover struct {
 	Requests *Distribution `json:"requests"` // that began after the failure
 	Failed   *Distribution `json:"failed"`
 	Slowest  *Distribution `json:"slowest"` // answer, in seconds
+	// Curve has the requests of one run that failed by the end of each [CurveStep].
+	Curve []int `json:"curve,omitempty"`
 }
+
+// CurveStep is the time between two points of a curve.
+const CurveStep = 100 * time.Millisecond
 
 // Soak is a long run under changes, traffic, restarts and disturbances.
 type Soak struct {

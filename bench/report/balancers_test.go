@@ -1,0 +1,53 @@
+package report_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/bench/report"
+	"github.com/nftproxy/nftproxy/bench/results"
+)
+
+// balanced has what was measured of two load balancers.
+func balanced() []*results.File {
+	one := func(v float64) *results.Distribution { return results.Values([]float64{v}) }
+	var records []results.Record
+	for p, factor := range map[results.Program]float64{"none": 1, "HAProxy": 2} {
+		for _, op := range []results.Operation{results.BalancedConnection, results.BalancedRequest, results.BalancedGigabit} {
+			records = append(records, results.Record{Program: p, Services: 1, Operation: op, Place: report.VirtualMachine,
+				PerSecond: one(1000 / factor), Cost: one(1e-3 * factor), Seconds: one(1e-3), Tail: one(2e-3)})
+		}
+	}
+	for _, services := range []int{1, 1000} {
+		records = append(records,
+			results.Record{Program: "HAProxy", Services: services, Operation: results.BalancerStart, Place: report.VirtualMachine,
+				Seconds: one(0.1), Memory: &results.Memory{Resident: 4 << 20, Kernel: 2 << 20}},
+			results.Record{Program: "HAProxy", Scenario: "reload", Services: services, Operation: results.BalancerChange,
+				Place: report.VirtualMachine, Seconds: one(0.2)})
+	}
+	records = append(records, results.Record{Program: "HAProxy", Scenario: "is silent", Services: 1, Operation: results.BalancerFailover,
+		Place: report.VirtualMachine, Seconds: one(2.5),
+		Failover: &results.Failover{Requests: one(400), Failed: one(40), Slowest: one(1), Curve: []int{3, 7}}})
+	return []*results.File{{Records: records}}
+}
+
+func TestBalancers(t *testing.T) {
+	tables := report.Tables(balanced())
+	for name, want := range map[string]string{
+		"balancers-rates":  "| HAProxy  |           500 |    50 % |        500 |    50 % | 1.0 ms | 2.0 ms |    500 |    50 % |",
+		"services-virtual": "| HAProxy  |           100 ms |         100 ms |              4.0 MiB |        4.0 MiB |                2.0 MiB |     reload |            200 ms |         200 ms |",
+		"failover-virtual": "| HAProxy  |                40 of 400 |              2.5 s |          1.0 s |",
+	} {
+		if !strings.Contains(tables[name], want) {
+			t.Errorf("%s:\n%s\nlacks\n%s", name, tables[name], want)
+		}
+	}
+	if tables["balancers-cost"] != "" {
+		t.Errorf("results of a virtual machine are among those of a real one:\n%s", tables["balancers-cost"])
+	}
+	for _, f := range report.Figures(balanced()) {
+		if f.Name == "failover" && (len(f.Plot.Lines) != 1 || len(f.Plot.Lines[0].Points) != 3 || f.Plot.Lines[0].Points[2].Y != 7) {
+			t.Errorf("plot has lines %v", f.Plot.Lines)
+		}
+	}
+}
