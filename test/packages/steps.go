@@ -243,7 +243,7 @@ func mistakes() error {
 		return err
 	}
 	err = errors.Join(serves(vip, "server1", "server2"),
-		says("new.yaml", "nftproxy status || test $? = 1"), says("last valid content", "nftproxy status --problems || test $? = 1"))
+		says("new.yaml", "nftproxy status || test $? = 1"), says("last valid content", "nftproxy status -o json || test $? = 1"))
 	return errors.Join(err, os.Remove(confDir+"new.yaml"), os.WriteFile(webFile, web, 0o644),
 		eventually(func() error { return says("healthy", "nftproxy status") }))
 }
