@@ -309,7 +309,7 @@ type request struct {
 }
 
 const (
-	requestTimeout = time.Second
+	requestTimeout = 3 * time.Second
 	requestClients = 4
 	keptClients    = 6 // two for each API server
 	requestPause   = 20 * time.Millisecond
@@ -346,7 +346,7 @@ func (c *control) load(clients int, opens bool) *requests {
 		running.Go(func() {
 			for ctx.Err() == nil {
 				began := time.Now()
-				err := fetch(client, "https://"+c.Address.String()+"/readyz")
+				err := fetch(client, "https://"+c.Address.String()+"/livez/ping")
 				l.mu.Lock()
 				l.done = append(l.done, request{i, began, time.Since(began), err})
 				l.mu.Unlock()

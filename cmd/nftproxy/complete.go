@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/status"
 )
 
@@ -30,6 +31,9 @@ var flagValues = map[string][]string{
 	"render output":         {"nft", "json"},
 	"diff output":           {"text", "json", "markdown"},
 	"elements":              {"auto", "always", "never"},
+	"protocol":              {"tcp", "udp", "sctp"},
+	"client-addresses":      {"keep", "masquerade"},
+	"new check":             model.CheckTypes[:],
 }
 
 var protocols = []string{"tcp", "udp", "sctp", "icmp", "icmpv6"}

@@ -36,6 +36,8 @@ func TestCompleteValues(t *testing.T) {
 		{"run --detect-local-mode ", "ClusterCIDR NodeCIDR BridgeInterface InterfaceNamePrefix"},
 		{"run --logging-format ", "text json"},
 		{"render -o ", "nft json"},
+		{"new --client-addresses ", "keep masquerade"},
+		{"new 203.0.113.10:80 ", ""},
 		{"status -o ", "text json"},
 		{"diff --color a", "auto always"},
 		{"explain ", "tcp udp sctp icmp icmpv6"},

@@ -47,16 +47,23 @@ func TestJoined(t *testing.T) {
 		})
 	}
 
+	ns.NFT(t, "add", "table", "ip", "kube-proxy")
+	ns.NFT(t, "add", "chain", "ip", "kube-proxy", "services")
 	p := run()
 	has("(14.20) the files are served without a kubeconfig", "10.0.0.1:6443")
 	if got := rules(); strings.Contains(got, "10.128.1.1") {
 		t.Errorf("without an API server: %s", got)
+	}
+	const takeOver = "took over from kube-proxy"
+	if strings.Contains(p.log.String(), takeOver) {
+		t.Error("(12.61) the rules of kube-proxy are gone before the cluster is served")
 	}
 	config(api.url)
 	has("(14.23) the cluster is served, and completes the files", "10.96.0.10", "10.0.0.1:6443", "10.128.1.1:6443")
 	if _, got := get(t, ns, "http://127.0.0.1:10249/status"); !strings.Contains(got, "files "+file+" and API server") {
 		t.Errorf("status: %s", got)
 	}
+	eventually(t, "(12.61) the rules of kube-proxy are gone", func() bool { return strings.Contains(p.log.String(), takeOver) })
 	p.kill()
 
 	config("http://127.0.0.1:1")

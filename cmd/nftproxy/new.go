@@ -57,7 +57,7 @@ Exit code: 0 printed, 2 wrong arguments.`,
 	f.StringVar(&o.scheduler, "scheduler", "", "`scheduler`: round-robin, random or source-hash; by default that of \"nftproxy run\"")
 	f.StringVar(&o.affinity, "affinity", "", "`time` that a client stays with its server after its last connection, like 10m")
 	f.StringSliceVar(&o.clients, "clients", nil, "`ranges` of allowed clients, with commas; by default all")
-	f.StringVar(&o.clientAddresses, "client-addresses", "", "keep or masquerade the addresses of clients: with `keep`, answers must return through this machine")
+	f.StringVar(&o.clientAddresses, "client-addresses", "", "keep or masquerade the addresses of clients: one `word`; with keep, answers must return through this machine")
 	f.StringVar(&o.check, "check", "", "health `check` of the servers: tcp, http, {http: /healthz}...")
 	return c
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -190,7 +191,12 @@ func compileSchema(t *testing.T, text string) func(string) error {
 func TestDocumentedBalances(t *testing.T) {
 	check := compileSchema(t, execute("", "schema").stdout)
 	var all strings.Builder
-	for _, page := range []string{"../../README.md", "../../docs/quick-start.md", "../../docs/standalone.md"} {
+	required := []string{"../../README.md", "../../docs/quick-start.md", "../../docs/standalone.md"}
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range append(pages, "../../README.md") {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
@@ -210,7 +216,7 @@ func TestDocumentedBalances(t *testing.T) {
 				t.Errorf("%s: %v in\n%s", page, err, block)
 			}
 		}
-		if n == 0 {
+		if n == 0 && slices.Contains(required, page) {
 			t.Errorf("%s has no Balance", page)
 		}
 	}

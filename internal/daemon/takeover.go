@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/agent"
+	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/nftproxy/nftproxy/internal/takeover"
 )
 
@@ -30,6 +31,13 @@ func newKubeProxyCleanup(m takeover.Marker, log *slog.Logger) *kubeProxyCleanup 
 func (s *kubeProxyCleanup) observe(sync *agent.Sync) {
 	if sync.Err == nil {
 		s.once.Do(func() { close(s.active) })
+	}
+}
+
+// replaced observes syncs for the cleanup: the files alone do not replace kube-proxy.
+func (w *work) replaced(s *agent.Sync) {
+	if j := source.JoinedOf(w.Source); j == nil || j.Complete() {
+		w.takeover.observe(s)
 	}
 }
 

@@ -156,7 +156,7 @@ func (w *work) follow() {
 	w.metrics.FollowChecks(results{w.checks.Engine}, func() int { return w.checks.Counts().Waiting })
 	w.agent.Observers = append(w.agent.Observers, w.metrics.Observe, w.status.Observe, w.live.Observe, w.report, w.synced, w.checkMachine)
 	if w.takeover != nil {
-		w.agent.Observers = append(w.agent.Observers, w.takeover.observe)
+		w.agent.Observers = append(w.agent.Observers, w.replaced)
 	}
 	w.agent.Observers = append(w.agent.Observers, w.notify) // the others have seen the rules
 }

@@ -228,6 +228,10 @@ func (o *Object) locate(path string) (key, value *yaml.Node, rest string) {
 	key = n
 	for path != "" {
 		whole := path
+		if rest, only := strings.CutPrefix(path, "[0]"); only && o.short && n.Kind == yaml.MappingNode {
+			path = rest // in place of a list
+			continue
+		}
 		path = strings.TrimLeft(path, ".[]")
 		number, after, _ := strings.Cut(path, "]")
 		if i, err := strconv.Atoi(number); n.Kind == yaml.SequenceNode && err == nil && i < len(n.Content) {

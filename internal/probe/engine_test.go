@@ -577,6 +577,8 @@ func TestNotChecked(t *testing.T) {
 		l.Lacks = func(f model.Family) bool { return f == model.IPv6 }
 		ours := true
 		l.Serves = func(f model.Frontend) (model.ServiceName, bool) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
 			return name("vip"), ours && f == model.Frontend{Address: netip.MustParseAddr("10.0.0.1"), Port: 8080, Protocol: model.TCP}
 		}
 		l.answer("10.0.0.1", refused)

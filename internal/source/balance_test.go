@@ -2,6 +2,7 @@ package source
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -58,12 +59,17 @@ backends: ["fe80::1"]`, `backends[0]: "fe80::1" is a link-local address: use one
 		{"check of another protocol", where + "\n" + servers + "\nprotocol: udp\ncheck: http", "check: is of type http, which fits none of the ports: name the port of the endpoints to check, such as {http, port: 8080}"},
 		{"name", where + "\n" + servers + "\nnamespace: A_b", `namespace: "A_b" is not a namespace: use lower case letters, digits and '-'`},
 		{"misspelt", "listn: 203.0.113.10:443\n" + servers, "listn: unknown field: did you mean listen?"},
+		{"mapping for a list", "listen:\n  a: 3\n" + servers, "listen[0]: is a list or an object: a single value belongs here"},
+		{"one backend", where + "\nbackends:\n  address: 10.128.0.2\n  wieght: 3", "backends[0].wieght: unknown field: did you mean weight?"},
 		{"spec", where + "\n" + servers + "\nspec: {}", "spec: unknown field: a Balance has its fields at the top, like name and listen"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := load("kind: Balance\nname: web\n" + c.fields + "\n")
 			if err == nil {
 				t.Fatalf("no error, want %s", c.want)
+			}
+			if line := lineOf(t, err); c.name == "one backend" && line != 6 {
+				t.Errorf("line %d, want 6", line)
 			}
 			_, got, _ := strings.Cut(err.Error(), "): ")
 			_, got, _ = strings.Cut(got, ": ")
@@ -72,6 +78,15 @@ backends: ["fe80::1"]`, `backends[0]: "fe80::1" is a link-local address: use one
 			}
 		})
 	}
+}
+
+func lineOf(t *testing.T, err error) int {
+	t.Helper()
+	var all Errors
+	if !errors.As(err, &all) {
+		t.Fatal(err)
+	}
+	return all[0].Line
 }
 
 // TestBalanceNames: 1.47, names of Balances and of the objects that they stand for.

@@ -85,7 +85,7 @@ type edited struct {
 	mu      sync.Mutex                     // guards what follows
 	unread  bool                           // the source has something new
 	pending map[model.ServiceName]struct{} // whose edits have changed
-	any     bool                           // the edits of any Service may have changed
+	every   bool                           // the edits of any Service may have changed
 
 	// The following are of the goroutine that calls Await and Load.
 	early *model.Update // read before the first Load, not edited
@@ -126,7 +126,7 @@ func (e *edited) sourceChanged() {
 func (e *edited) note(names []model.ServiceName) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.any = e.any || len(names) == 0; e.any {
+	if e.every = e.every || len(names) == 0; e.every {
 		e.pending = nil
 		return
 	}
@@ -139,12 +139,12 @@ func (e *edited) note(names []model.ServiceName) {
 }
 
 // take returns what is noted, and forgets it.
-func (e *edited) take() (pending map[model.ServiceName]struct{}, any bool) {
+func (e *edited) take() (pending map[model.ServiceName]struct{}, every bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	pending, any = e.pending, e.any
-	e.pending, e.any = nil, false
-	return pending, any
+	pending, every = e.pending, e.every
+	e.pending, e.every = nil, false
+	return pending, every
 }
 
 // Await implements [Source]. It shows the Services to the editors that prepare.
@@ -196,14 +196,14 @@ func (e *edited) read() *model.Update {
 // Load implements [Source]. While the source cannot be used, the edits of what was
 // read before are returned beside the error.
 func (e *edited) Load() (*model.Update, error) {
-	pending, any := e.take()
+	pending, every := e.take()
 	u := e.read()
 	if u != nil {
 		e.last = &model.Update{Nodes: u.Nodes, ServiceCIDRs: u.ServiceCIDRs}
 	}
 	switch {
 	case u != nil:
-	case e.last != nil && (any || len(pending) > 0):
+	case e.last != nil && (every || len(pending) > 0):
 		u = e.last
 	default:
 		return nil, e.err
@@ -215,7 +215,7 @@ func (e *edited) Load() (*model.Update, error) {
 		}
 		delete(pending, name)
 	}
-	e.again(u, pending, any, edits)
+	e.again(u, pending, every, edits)
 	if len(edits) == 0 {
 		return u, e.err
 	}
@@ -238,9 +238,9 @@ func (e *edited) Lookup(names []model.ServiceName) map[model.ServiceName]model.S
 
 // again adds the Services that are not in the update, and that the editors treat in
 // another way now: these, or any.
-func (e *edited) again(u *model.Update, pending map[model.ServiceName]struct{}, any bool, edits map[model.ServiceName]model.ServiceState) {
+func (e *edited) again(u *model.Update, pending map[model.ServiceName]struct{}, every bool, edits map[model.ServiceName]model.ServiceState) {
 	switch {
-	case any:
+	case every:
 		for name, state := range e.Source.Lookup(nil) {
 			if _, known := u.Services[name]; known {
 				continue

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -31,6 +32,8 @@ type Joined struct {
 
 	reading  sync.Mutex // held while files are read
 	unusable error      // of the last attempt to read them
+
+	joined atomic.Bool // Load has returned the objects of the cluster
 
 	mu      sync.Mutex    // guards what follows
 	pending *model.Update // of the files, since the last Load
@@ -185,6 +188,9 @@ func (j *Joined) setFile(name model.ServiceName, s model.ServiceState) {
 	}
 }
 
+// Complete reports whether Load has returned the objects of the cluster.
+func (j *Joined) Complete() bool { return j.joined.Load() }
+
 // AwaitNode implements [Source]: the files do not depend on the Node.
 func (j *Joined) AwaitNode(context.Context) error { return nil }
 
@@ -223,6 +229,7 @@ func (j *Joined) Load() (*model.Update, error) {
 	defer j.mu.Unlock()
 	if known {
 		j.last = clusterBase{out.Nodes, out.ServiceCIDRs}
+		j.joined.Store(true)
 	}
 	for _, name := range j.concerned(out) {
 		out.Services[name] = j.state(name, known)

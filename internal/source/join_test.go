@@ -168,6 +168,9 @@ func TestJoinAtBoot(t *testing.T) {
 		check(t, l.joined.Await(t.Context()))
 		l.serves("kube-system/vip [192.0.2.100] 10.0.0.1:6443 10.0.0.2:6443")
 		time.Sleep(time.Minute)
+		if l.joined.Complete() {
+			t.Error("complete without the cluster")
+		}
 		s := l.joined.State()
 		if s.Err == nil || !strings.Contains(s.Err.Error(), "the API server cannot be read") || time.Since(s.Since) < 50*time.Second {
 			t.Errorf("state without an API server: %+v", s)
@@ -178,7 +181,7 @@ func TestJoinAtBoot(t *testing.T) {
 		mend()
 		time.Sleep(2 * time.Minute)
 		l.serves("default/kubernetes [10.96.0.1] 10.0.0.2:6443 10.0.0.3:6443", "kube-system/vip [192.0.2.100] 10.0.0.1:6443 10.0.0.2:6443 10.0.0.3:6443")
-		if s := l.joined.State(); s.Err != nil || len(l.last.Nodes) != 1 || len(l.joined.Node().Addresses) != 1 {
+		if s := l.joined.State(); s.Err != nil || !l.joined.Complete() || len(l.last.Nodes) != 1 || len(l.joined.Node().Addresses) != 1 {
 			t.Errorf("state %+v, nodes %v", s, l.last.Nodes)
 		}
 

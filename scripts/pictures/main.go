@@ -45,5 +45,5 @@ func pictures(performance string) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return map[string][]byte{"architecture.svg": architecture(), "packets.svg": p, "change.svg": c}, nil
+	return map[string][]byte{"architecture.svg": architecture(), "pair.svg": pair(), "packets.svg": p, "change.svg": c}, nil
 }

@@ -54,10 +54,12 @@ func defaults(m *machine) {
 	m.edit("nftables.conf", "ct state invalid counter drop", "ct state invalid counter")
 }
 
-func roundRobin(m *machine) { m.edit("web.yaml", "scheduler: source-hash", "scheduler: round-robin") }
+func roundRobin(m *machine) {
+	m.editAll("web.yaml", "scheduler: source-hash", "scheduler: round-robin")
+}
 
 func masquerade(m *machine) {
-	m.edit("web.yaml", "client-addresses: keep", "client-addresses: masquerade")
+	m.editAll("web.yaml", "clientAddresses: keep", "clientAddresses: masquerade")
 }
 
 // late makes the connections arrive a second after the addresses, as if there were

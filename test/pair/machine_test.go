@@ -68,20 +68,26 @@ func (m *machine) copy(to, from string) {
 // edit replaces texts in a file, which must occur once.
 func (m *machine) edit(name string, oldnew ...string) {
 	m.l.t.Helper()
-	b, err := os.ReadFile(filepath.Join(m.dir, name))
-	if err != nil {
-		m.l.t.Fatal(err)
-	}
-	text := string(b)
 	for i := 0; i < len(oldnew); i += 2 {
-		if n := strings.Count(text, oldnew[i]); n != 1 {
+		if n := m.editAll(name, oldnew[i], oldnew[i+1]); n != 1 {
 			m.l.t.Fatalf("%s has %q %d times", name, oldnew[i], n)
 		}
-		text = strings.Replace(text, oldnew[i], oldnew[i+1], 1)
 	}
-	if err := os.WriteFile(filepath.Join(m.dir, name), []byte(text), 0); err != nil {
-		m.l.t.Fatal(err)
+}
+
+// editAll replaces a text in a file wherever it occurs, and returns how often it does.
+func (m *machine) editAll(name, old, new string) int {
+	m.l.t.Helper()
+	path := filepath.Join(m.dir, name)
+	b, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path, []byte(strings.ReplaceAll(string(b), old, new)), 0)
 	}
+	n := strings.Count(string(b), old)
+	if err != nil || n == 0 {
+		m.l.t.Fatalf("%s: replace %q: %v, it occurs %d times", name, old, err, n)
+	}
+	return n
 }
 
 // configure sets the sysctls and loads the rules that are not nftproxy's.
