@@ -130,7 +130,7 @@ func (k *book) write(path string) error {
 }
 
 func nameOfProgram(b balancer) string {
-	name, _, _ := strings.Cut(b.name(), ",")
+	name, _, _ := strings.Cut(b.name(), " with")
 	if b.program() == "keepalived" {
 		return "keepalived"
 	}

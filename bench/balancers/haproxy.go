@@ -22,9 +22,9 @@ type haproxy struct {
 func (h haproxy) name() string {
 	switch {
 	case h.redispatch:
-		return "HAProxy, redispatch"
+		return "HAProxy with redispatch"
 	case h.splice:
-		return "HAProxy, splice"
+		return "HAProxy with splice"
 	}
 	return "HAProxy"
 }

@@ -13,7 +13,7 @@ type ipvs struct{ keepalived bool }
 
 func (i ipvs) name() string {
 	if i.keepalived {
-		return "IPVS, keepalived"
+		return "IPVS with keepalived"
 	}
 	return "IPVS"
 }

@@ -15,7 +15,7 @@ type nftproxy struct{ directory bool }
 
 func (n nftproxy) name() string {
 	if n.directory {
-		return "nftproxy, a file for each service"
+		return "nftproxy with a file each"
 	}
 	return "nftproxy"
 }

@@ -160,3 +160,42 @@ func BenchmarkClusterLoad(b *testing.B) {
 		}
 	})
 }
+
+// BenchmarkLoadDirectory loads a directory of 1,000 files, of which one has changed
+// since the last time, or all are new.
+func BenchmarkLoadDirectory(b *testing.B) {
+	const n = 1000
+	dir := b.TempDir()
+	write := func(i, round int) {
+		var text bytes.Buffer
+		for _, o := range manyObjects(i + 1)[2*i:] {
+			text.WriteString("---\n")
+			text.Write(marshal(b, o))
+		}
+		fmt.Fprintf(&text, "# %d\n", round)
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%04d.yaml", i)), text.Bytes(), 0o600); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for i := range n {
+		write(i, 0)
+	}
+	load := func(b *testing.B, f *Files) {
+		if in, err := f.Load(); err != nil || len(in.Snapshot.Services) != n {
+			b.Fatal(err)
+		}
+	}
+	b.Run("all", func(b *testing.B) {
+		for b.Loop() {
+			load(b, &Files{Paths: []string{dir}})
+		}
+	})
+	b.Run("one-changed", func(b *testing.B) {
+		f := &Files{Paths: []string{dir}}
+		load(b, f)
+		for round := 1; b.Loop(); round++ {
+			write(0, round)
+			load(b, f)
+		}
+	})
+}

@@ -43,6 +43,8 @@ type Files struct {
 
 	stdin     []byte
 	stdinRead bool
+
+	before, parsed map[string]parsed // of the last call of Load, and of this one, by name
 }
 
 // Input is the content of the files.
@@ -92,6 +94,7 @@ type file struct {
 // Kubernetes mirrors Endpoints into slices (2.5).
 func (f *Files) Load() (*Input, error) {
 	args, problems, warnings := f.read()
+	f.before, f.parsed = f.parsed, make(map[string]parsed)
 	if f.Isolation != nil && len(problems) == 0 {
 		return f.isolate(args, warnings)
 	}
@@ -100,12 +103,6 @@ func (f *Files) Load() (*Input, error) {
 		c.add(a, f.parseAll(a.files))
 	}
 	return c.finish()
-}
-
-func (f *Files) parseAll(files []file) []content {
-	parsed := make([]content, len(files))
-	parallel(len(files), func(i int) { parsed[i] = f.parse(files[i]) })
-	return parsed
 }
 
 // read reads the files of all paths.
