@@ -290,7 +290,7 @@ func (o *drainOptions) checkEffects(report *drain.Report) error {
 		}
 		for _, s := range a.Services {
 			if s.Stops != "" {
-				errs = append(errs, fmt.Errorf("Service %s would have no other endpoint than %s: new connections would be %s", s.Service, a.Endpoint, stopped(s.Stops)))
+				errs = append(errs, fmt.Errorf("%s would have no other endpoint than %s: new connections would be %s", "Service "+s.Service, a.Endpoint, stopped(s.Stops)))
 			}
 		}
 	}

@@ -44,7 +44,6 @@ const (
 type joinLab struct {
 	*lab
 	joined *Joined
-	calls  int
 	path   string
 	edited chan struct{}
 	states map[model.ServiceName]model.ServiceState // after the updates so far
