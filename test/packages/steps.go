@@ -114,9 +114,9 @@ func install() error {
 	if err := errors.Join(err, run(1), eventually(func() error { return run(2) })); err != nil {
 		return err
 	}
-	// For other clients. The emulated machine may need more than the usual second to
-	// answer a health check.
-	err = errors.Join(says("", "echo 1 >/proc/sys/net/ipv4/ip_forward"),
+	// The service has turned on forwarding, which other clients need. The emulated machine
+	// may take more than the usual second to answer a health check.
+	err = errors.Join(says("1", "cat /proc/sys/net/ipv4/ip_forward"),
 		says("", "sed -i 's/^check: http$/check: {http: , interval: 2s, timeout: 2s, fall: 5}/' %s", webFile))
 	return errors.Join(err, serves(vip, "server1", "server2"), eventually(func() error {
 		return says("1 Service, 2 endpoints", "systemctl show -p StatusText nftproxy")
