@@ -184,6 +184,30 @@ func TestHealthFailover(t *testing.T) {
 	}
 }
 
+// TestRequestsInProgress: 9.27. A client whose request for a connection went to a silent
+// endpoint reaches another one when it sends the request again.
+func TestRequestsInProgress(t *testing.T) {
+	w := newWard(t, 2)
+	web := checked(quickCheck, w.Pods...)
+	w.write(web)
+	d := w.start()
+	w.answered(web, w.Pods...)
+	w.silence(w.Pods[1])
+	var requests sync.WaitGroup
+	for _, family := range model.Families {
+		for range 8 {
+			requests.Go(func() {
+				a, err := w.Client.Ask("tcp", web.clusterIP(family), patience)
+				if err != nil || a.Name != w.Pods[0].Name {
+					t.Errorf("%s: answer of %s, %v; want one of %s", family, a.Name, err, w.Pods[0].Name)
+				}
+			})
+		}
+	}
+	requests.Wait()
+	d.stop(t)
+}
+
 // TestBackups: 3.22, 3.23. A backup endpoint takes over when all others are dead, and
 // stands by again when one is back.
 func TestBackups(t *testing.T) {

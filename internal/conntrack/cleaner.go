@@ -25,7 +25,9 @@ type Kernel interface {
 
 // Config holds the options of a [Cleaner].
 type Config struct {
-	// TCP also deletes TCP entries to endpoints that are gone.
+	// TCP also deletes entries of established TCP connections to endpoints that are gone.
+	// Otherwise, only those that wait for their first answer are deleted, and only of
+	// Services with a health check.
 	TCP bool
 	// Observe, if set, is called after every cleanup (9.12).
 	Observe func(f model.Family, took time.Duration, deleted int)
@@ -49,10 +51,7 @@ type Cleaner struct {
 func New(k Kernel, c Config) *Cleaner {
 	cleaner := &Cleaner{Config: c, kernel: k, wake: make(chan struct{}, 1)}
 	for _, f := range model.Families {
-		cleaner.known = append(cleaner.known, newFrontends(scope{f, model.UDP}))
-		if c.TCP {
-			cleaner.known = append(cleaner.known, newFrontends(scope{f, model.TCP}))
-		}
+		cleaner.known = append(cleaner.known, newFrontends(scope{f, model.UDP}), newFrontends(scope{f, model.TCP}))
 	}
 	return cleaner
 }
@@ -100,11 +99,18 @@ func (c *Cleaner) take(f model.Frontend, route *model.Route, shared copies) {
 	if i < 0 {
 		return // its flows are never deleted
 	}
-	if at := netip.AddrPortFrom(f.Address, f.Port); route == nil {
+	if at := netip.AddrPortFrom(f.Address, f.Port); route == nil || !c.cleans(route) {
 		c.known[i].remove(at)
 	} else {
 		c.known[i].set(at, shared.of(route.Choice))
 	}
+}
+
+// cleans reports whether flows to a frontend are deleted. Listing the connections of a
+// busy machine is expensive, so those of TCP are listed only where it helps: a client that
+// waits for a silent endpoint sends its request for a connection again.
+func (c *Cleaner) cleans(route *model.Route) bool {
+	return route.Frontend.Protocol != model.TCP || c.TCP || route.Service.Check != nil
 }
 
 // Clean deletes the entries that the routes have made stale. It lists nothing
@@ -160,7 +166,7 @@ func (c *Cleaner) sweep(fs *frontends) (deleted int, err error) {
 		listErr := c.kernel.List(fs.family, fs.protocol, func(f Flow) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			if fs.stale(f) {
+			if c.stale(fs, f) {
 				stale = append(stale, f)
 			}
 		})
@@ -180,7 +186,12 @@ func (c *Cleaner) delete(fs *frontends, flows []Flow) (int, error) {
 	c.still.Lock()
 	defer c.still.Unlock()
 	c.mu.Lock()
-	flows = slices.DeleteFunc(flows, func(f Flow) bool { return !fs.stale(f) })
+	flows = slices.DeleteFunc(flows, func(f Flow) bool { return !c.stale(fs, f) })
 	c.mu.Unlock()
 	return c.kernel.Delete(flows)
+}
+
+// stale reports whether a flow is to be deleted.
+func (c *Cleaner) stale(fs *frontends, f Flow) bool {
+	return (f.Protocol != model.TCP || c.TCP || f.Opening) && fs.stale(f)
 }

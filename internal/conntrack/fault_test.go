@@ -62,9 +62,18 @@ func routing(endpoints string, frontends ...string) *model.Routing {
 			to := addrPort(f)
 			r.Routes = append(r.Routes, model.Route{
 				Frontend: model.Frontend{Address: to.Addr(), Protocol: p, Port: to.Port()},
+				Service:  &model.Service{},
 				Choice:   choice,
 			})
 		}
+	}
+	return r
+}
+
+// checked gives the Services of all routes a health check.
+func checked(r *model.Routing) *model.Routing {
+	for i := range r.Routes {
+		r.Routes[i].Service = &model.Service{Check: &model.Check{}}
 	}
 	return r
 }
@@ -255,6 +264,35 @@ func TestStale(t *testing.T) {
 				if !slices.Equal(k.deleted, want) {
 					t.Errorf("TCP %v: deleted %+v, want %+v", tcp, k.deleted, want)
 				}
+			}
+		})
+	}
+}
+
+// TestOpening: 9.27. Of Services with a health check, TCP connections that wait for an
+// endpoint which is gone are deleted, also when the check goes with it; others stay.
+func TestOpening(t *testing.T) {
+	opening := flow(model.TCP, "10.96.0.1:80", "10.0.0.3:80")
+	opening.Opening = true
+	elsewhere := flow(model.TCP, "10.96.0.1:80", "10.0.0.1:80")
+	elsewhere.Opening = true
+	flows := []Flow{opening, elsewhere, flow(model.TCP, "10.96.0.1:80", "10.0.0.3:80")}
+	before, now := "10.0.0.1:80 10.0.0.3:80", "10.0.0.1:80"
+	for name, c := range map[string]struct {
+		then, now *model.Routing
+		want      []Flow
+	}{
+		"an endpoint goes":   {checked(routing(before, "10.96.0.1:80")), checked(routing(now, "10.96.0.1:80")), []Flow{opening}},
+		"the frontend goes":  {checked(routing(before, "10.96.0.1:80")), routing(now), []Flow{opening, elsewhere}},
+		"there was no check": {routing(before, "10.96.0.1:80"), routing(now, "10.96.0.1:80"), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := &broken{}
+			cleaner := &follower{Cleaner: newCleaner(k, &bytes.Buffer{}, Config{})}
+			cleaner.follow(c.then)
+			k.flows = flows
+			if cleaner.follow(c.now); !slices.Equal(k.deleted, c.want) {
+				t.Errorf("deleted %+v, want %+v", k.deleted, c.want)
 			}
 		})
 	}

@@ -17,6 +17,8 @@ type Flow struct {
 	Answers  netip.AddrPort // reply source
 	Returns  netip.AddrPort // reply destination: the client, unless it is masqueraded
 	ID       uint32
+	// Opening reports that a TCP connection waits for its first answer.
+	Opening bool
 	// Closing reports that both sides have ended a TCP or SCTP connection, so that it
 	// carries no more data.
 	Closing bool
@@ -55,6 +57,7 @@ const (
 
 // States of <linux/netfilter/nf_conntrack_tcp.h> and nf_conntrack_sctp.h.
 const (
+	tcpSynSent  = 1
 	tcpLastAck  = 6 // followed by those without data, except the next one
 	tcpSynSent2 = 9 // both sides open
 
@@ -133,7 +136,7 @@ func decode(message []byte) (Flow, bool) {
 		case ctaTupleReply:
 			reply = decodeTuple(a.Nested())
 		case ctaProtoInfo:
-			f.Closing = closing(a.Nested())
+			f.decodeState(a.Nested())
 		case ctaID:
 			f.ID = number(a.Data)
 		case ctaZone:
@@ -148,21 +151,21 @@ func decode(message []byte) (Flow, bool) {
 	return f, true
 }
 
-// closing reports whether the state of a connection is one after its data.
-func closing(protocols netlinkio.Attributes) bool {
+// decodeState reads whether a connection is before or after its data.
+func (f *Flow) decodeState(protocols netlinkio.Attributes) {
 	for protocols.Next() {
 		for a := protocols.Nested(); a.Next(); {
 			state := number(a.Data)
 			switch {
 			case a.Type != ctaProtoInfoState:
 			case protocols.Type == ctaProtoInfoTCP:
-				return state >= tcpLastAck && state < tcpSynSent2
+				f.Opening = state == tcpSynSent
+				f.Closing = state >= tcpLastAck && state < tcpSynSent2
 			case protocols.Type == ctaProtoInfoSCTP:
-				return state == sctpClosed || state == sctpShutdownAckSent
+				f.Closing = state == sctpClosed || state == sctpShutdownAckSent
 			}
 		}
 	}
-	return false
 }
 
 type tuple struct {

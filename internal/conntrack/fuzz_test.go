@@ -47,9 +47,9 @@ func tupleOf(p model.Protocol, from, to netip.AddrPort) func(*netlink.AttributeE
 // names the whole reply tuple: without it the kernel would delete other entries.
 func FuzzDecode(f *testing.F) {
 	for _, flow := range []Flow{
-		{model.UDP, addrPort("10.96.0.1:53"), addrPort("10.128.0.1:5353"), addrPort("192.0.2.7:40000"), 0xfedcba98, false},
-		{model.TCP, addrPort("[fd00:96::1]:80"), addrPort("[fd00:128::1]:8080"), addrPort("[2001:db8::7]:40000"), 1, false},
-		{model.SCTP, addrPort("10.96.0.1:80"), addrPort("10.96.0.1:80"), addrPort("192.0.2.7:40000"), 0, false},
+		{model.UDP, addrPort("10.96.0.1:53"), addrPort("10.128.0.1:5353"), addrPort("192.0.2.7:40000"), 0xfedcba98, false, false},
+		{model.TCP, addrPort("[fd00:96::1]:80"), addrPort("[fd00:128::1]:8080"), addrPort("[2001:db8::7]:40000"), 1, false, false},
+		{model.SCTP, addrPort("10.96.0.1:80"), addrPort("10.96.0.1:80"), addrPort("192.0.2.7:40000"), 0, false, false},
 	} {
 		whole := message(f, flow, flow.Returns)
 		if got, ok := decode(whole); !ok || got != flow {
@@ -59,8 +59,8 @@ func FuzzDecode(f *testing.F) {
 		f.Add(whole[:len(whole)/2])
 	}
 	// Addresses of two families are malformed.
-	f.Add(message(f, Flow{model.UDP, addrPort("10.96.0.1:53"), addrPort("[fd00::1]:53"), addrPort("[fd00::7]:1"), 2, false}, addrPort("192.0.2.7:1")))
-	f.Add(message(f, Flow{model.UDP, addrPort("10.96.0.1:53"), addrPort("10.128.0.1:53"), addrPort("[fd00::7]:1"), 2, false}, addrPort("192.0.2.7:1")))
+	f.Add(message(f, Flow{model.UDP, addrPort("10.96.0.1:53"), addrPort("[fd00::1]:53"), addrPort("[fd00::7]:1"), 2, false, false}, addrPort("192.0.2.7:1")))
+	f.Add(message(f, Flow{model.UDP, addrPort("10.96.0.1:53"), addrPort("10.128.0.1:53"), addrPort("[fd00::7]:1"), 2, false, false}, addrPort("192.0.2.7:1")))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		flow, ok := decode(data)
 		if !ok {

@@ -127,6 +127,7 @@ func (x *town) flow() Flow {
 	if x.IntN(4) == 0 {
 		out.Answers = out.Dialled
 	}
+	out.Opening = f.Protocol == model.TCP && x.IntN(2) == 0
 	return out
 }
 
@@ -134,7 +135,7 @@ func (x *town) flow() Flow {
 func (x *town) routes() (all []model.Route) {
 	made := make(map[*netip.AddrPort]*model.Choice)
 	for f, serving := range x.serving {
-		route := model.Route{Frontend: f, Choice: &model.Choice{}}
+		route := model.Route{Frontend: f, Service: &model.Service{Check: &model.Check{}}, Choice: &model.Choice{}}
 		if len(serving) > 0 {
 			if made[&serving[0]] == nil {
 				made[&serving[0]] = &model.Choice{}
