@@ -199,14 +199,15 @@ func TestAffinityIsForgottenWithEndpoint(t *testing.T) {
 	web := service{Name: "web", N: 1, Pods: c.Pods, Affinity: long}
 	forEachFlow(t, func(t *testing.T, network string, family model.Family) {
 		c := c.in(t)
-		c.apply(web)
-		b := bind(t, clients, network, web.clusterIP(family))
-		b.spread(t, c.Pods...)
 		for name, alone := range map[string]service{
 			"the other one is left": {Name: "web", N: 1, Pods: c.Pods[1:], Affinity: long},
 			"none is left":          {Name: "web", N: 1, Affinity: long},
 		} {
-			before := bind(t, clients, network, web.clusterIP(family)).of(c.Pods[0].Name)
+			c.apply() // leaves no binding of the round before
+			c.apply(web)
+			b := bind(t, clients, network, web.clusterIP(family))
+			b.spread(t, c.Pods...)
+			before := b.of(c.Pods[0].Name)
 			c.apply(alone)
 			c.apply(web)
 			if after := bind(t, before, network, web.clusterIP(family)); len(after.of(c.Pods[0].Name)) == len(before) {
