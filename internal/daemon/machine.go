@@ -69,7 +69,11 @@ func (w *work) machineNotes() (out []status.Problem) {
 // with the kernel, which is hourly; readers of the status and of metrics do so in between.
 // A change of endpoints may need settings that nftproxy manages.
 func (w *work) checkMachine(s *agent.Sync) {
-	if s.Err == nil && (s.Compared || s.Cause == agent.Start || w.Config.Own.ManageSysctl) {
+	switch {
+	case s.Err != nil:
+	case s.Compared || s.Cause == agent.Start:
 		go w.machine.Check()
+	default:
+		w.machine.Manage()
 	}
 }

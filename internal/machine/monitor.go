@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/nftables"
@@ -22,6 +23,9 @@ type Monitor struct {
 	// Forward, if set, makes the machine forward packets of a family. It is called when
 	// that is needed and off.
 	Forward func(model.Family) ([]host.Change, error)
+
+	managing atomic.Bool  // Manage is going to look
+	managed  atomic.Int64 // when Manage looked last, in nanoseconds since 1970
 
 	mu       sync.Mutex
 	checked  time.Time
@@ -64,6 +68,24 @@ func (m *Monitor) Check() {
 	m.check()
 }
 
+// Manage solves the problems that it may, soon and in the background: it is for a caller
+// that serves many changes a second, of which few concern the machine.
+func (m *Monitor) Manage() {
+	if m.Forward == nil || m.managing.Swap(true) {
+		return
+	}
+	pause := freshness - time.Since(time.Unix(0, m.managed.Load()))
+	time.AfterFunc(max(0, pause), func() {
+		m.managed.Store(time.Now().UnixNano())
+		m.managing.Store(false) // what changes from here on needs another look
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if use, known := m.Use(); known && m.forward(readForwarding(), use) {
+			m.check()
+		}
+	})
+}
+
 func (m *Monitor) check() {
 	use, known := m.Use()
 	if !known {
@@ -86,7 +108,10 @@ func (m *Monitor) forward(f *Facts, u Use) (changed bool) {
 		return false
 	}
 	for _, family := range u.families(f) {
-		if _, needed := u.elsewhere(f, family); !needed || f.Forwarding[family].On {
+		if f.Forwarding[family].On {
+			continue
+		}
+		if _, needed := u.elsewhere(f, family); !needed {
 			continue
 		}
 		changes, err := m.Forward(family)

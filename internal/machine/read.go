@@ -34,13 +34,19 @@ func Read() *Facts {
 // readServing reads the facts that a running daemon follows, except those of
 // nf_tables.
 func readServing() *Facts {
-	f := &Facts{Hidden: make(map[Group]error)}
-	f.group(Links, f.readLinks)
-	f.group(Settings, f.readSettings)
+	f := readForwarding()
 	f.group(IPTables, f.readLegacy)
 	f.group(Neighbours, f.readNeighbours)
 	f.group(Routes, f.readRules)
 	f.Routed, f.Local = routed, isLocal
+	return f
+}
+
+// readForwarding reads what decides about forwarding.
+func readForwarding() *Facts {
+	f := &Facts{Hidden: make(map[Group]error)}
+	f.group(Links, f.readLinks)
+	f.group(Settings, f.readSettings)
 	return f
 }
 
