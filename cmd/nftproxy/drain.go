@@ -44,16 +44,18 @@ func drainCommand() *cobra.Command {
 		Use:   "drain [ENDPOINT...]",
 		Short: "Take endpoints out of service before maintenance, and count their connections",
 		Long: `Keep new connections away from endpoints on this machine, as weight 0 does, and
-show how many connections are still open, so that one knows when to stop a server.
-Connections that exist stay; clients with session affinity move with their next
-connection. ENDPOINT is an address, for all of its ports, or an address with a port;
---service limits it to one Service. Without ENDPOINT, what is drained is listed.
+count the connections that are still open: when there is none, the server can be
+stopped. Existing connections stay; clients with session affinity move with their
+next connection. ENDPOINT is an address, for all of its ports, or an address with a
+port; --service limits it to one Service. Without ENDPOINT, the drained ones are
+listed.
 
-The list is in a file that the running nftproxy follows: drained endpoints stay
-drained when it restarts and when the machine boots, until "nftproxy undrain". The
-file is as it was if an endpoint is of no Service, or if a Service would have no other
-endpoint that takes connections; --force writes it in any case. Without a running
-nftproxy, the next one reads the file, and "nftproxy apply" and "diff" do.
+The list is a file that the running nftproxy follows: endpoints stay drained over
+restarts and reboots, until "nftproxy undrain". Without a running nftproxy, the next
+one reads the file, as do "nftproxy apply" and "diff".
+
+Nothing changes if no Service has the endpoint, or if it is the last one of a Service
+that takes connections; --force drains it in any case.
 
 With --wait, the command ends when no connection to the endpoints is open any more.
 A TCP connection counts until both sides have ended it, a flow of UDP until the kernel

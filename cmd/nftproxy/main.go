@@ -104,8 +104,9 @@ Others answer questions:
   nftproxy top                        connections per second, changes, problems
   nftproxy check                      whether this machine is ready to serve
 
-  nftproxy drain 10.128.0.2           takes an endpoint out of service, and counts its
-                                      connections
+Before maintenance of a server:
+
+  nftproxy drain 10.128.0.2           no new connections to it; how many are still open
 
 With --kubeconfig, or in a pod, the objects come from an API server instead.
 "nftproxy run" takes the flags and the configuration file of kube-proxy.
