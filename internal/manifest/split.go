@@ -9,6 +9,7 @@ package manifest
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"sync/atomic"
@@ -27,6 +28,9 @@ type Document struct {
 	broken   error // of JSON
 	repeated atomic.Int64
 }
+
+// Sum returns a hash of the content.
+func (d *Document) Sum() [sha256.Size]byte { return sha256.Sum256(d.text) }
 
 // Split returns the documents of a file that are not empty. JSON values may
 // follow each other without a marker.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -191,10 +192,25 @@ func BenchmarkLoadDirectory(b *testing.B) {
 		}
 	})
 	b.Run("one-changed", func(b *testing.B) {
-		f := &Files{Paths: []string{dir}}
+		f := &Files{Paths: []string{dir}, follows: true}
 		load(b, f)
 		for round := 1; b.Loop(); round++ {
 			write(0, round)
+			load(b, f)
+		}
+	})
+	b.Run("one-changed-of-a-file", func(b *testing.B) {
+		path := filepath.Join(b.TempDir(), "all.yaml")
+		f := &Files{Paths: []string{path}, follows: true}
+		var all bytes.Buffer
+		for _, o := range manyObjects(n) {
+			all.WriteString("---\n")
+			all.Write(marshal(b, o))
+		}
+		for round := 0; b.Loop(); round++ {
+			if err := os.WriteFile(path, fmt.Appendf(slices.Clone(all.Bytes()), "# %d\n", round), 0o600); err != nil {
+				b.Fatal(err)
+			}
 			load(b, f)
 		}
 	})

@@ -44,7 +44,9 @@ type Files struct {
 	stdin     []byte
 	stdinRead bool
 
-	before, parsed map[string]parsed // of the last call of Load, and of this one, by name
+	// follows reports that Load will be called again.
+	follows bool
+	known   documents
 }
 
 // Input is the content of the files.
@@ -94,7 +96,9 @@ type file struct {
 // Kubernetes mirrors Endpoints into slices (2.5).
 func (f *Files) Load() (*Input, error) {
 	args, problems, warnings := f.read()
-	f.before, f.parsed = f.parsed, make(map[string]parsed)
+	if f.follows {
+		f.known.begin()
+	}
 	if f.Isolation != nil && len(problems) == 0 {
 		return f.isolate(args, warnings)
 	}

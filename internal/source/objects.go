@@ -57,8 +57,14 @@ func (f *Files) parse(in file) content {
 	}
 	docs, err := manifest.Split(in.name, in.data)
 	objects := make([][]*object, len(docs))
-	parallel(len(docs), func(i int) { objects[i] = f.document(docs[i]) })
+	parallel(len(docs), func(i int) { objects[i] = f.known.objects(docs[i], f.document) })
 	return content{in, len(docs), slices.Concat(objects...), err}
+}
+
+func (f *Files) parseAll(files []file) []content {
+	out := make([]content, len(files))
+	parallel(len(files), func(i int) { out[i] = f.parse(files[i]) })
+	return out
 }
 
 // parallel calls f for each number below n.

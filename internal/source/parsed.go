@@ -3,48 +3,62 @@ package source
 import (
 	"crypto/sha256"
 	"slices"
+	"sync"
+
+	"github.com/nftproxy/nftproxy/internal/manifest"
 )
 
-// parsed is what was read from a file last.
-type parsed struct {
-	sum [sha256.Size]byte // of its data
-	content
+// maxKept is how many documents are kept at most: each takes some 400 bytes, and more of
+// them are parsed again with every change.
+const maxKept = 100_000
+
+// documents keeps what was read from documents, so that a change of a file costs the
+// documents that it concerns. Its zero value keeps nothing.
+type documents struct {
+	mu          sync.Mutex
+	before, now map[documentKey][]*object // by the last load, and by this one
 }
 
-// parseAll parses files. Of several, those that have not changed since the last call
-// are not parsed again: a change costs the files that it concerns.
-func (f *Files) parseAll(files []file) []content {
-	out := make([]content, len(files))
-	if len(files) < 2 {
-		parallel(len(files), func(i int) { out[i] = f.parse(files[i]) })
-		return out
-	}
-	now := make([]parsed, len(files))
-	parallel(len(files), func(i int) {
-		sum := sha256.Sum256(files[i].data)
-		p, known := f.before[files[i].name]
-		if !known || p.sum != sum || p.err != nil || files[i].err != nil {
-			p = parsed{sum, f.parse(files[i])}
-		}
-		out[i] = p.again(files[i])
-		p.data = nil
-		now[i] = p
-	})
-	for _, p := range now {
-		f.parsed[p.name] = p
-	}
-	return out
+// documentKey identifies the content of a document and its place, which is part of what
+// is read from it.
+type documentKey struct {
+	file           string
+	document, line int
+	sum            [sha256.Size]byte
 }
 
-// again returns the content with objects of its own, which get warnings of their own;
-// what was converted is shared.
-func (p *parsed) again(in file) content {
-	c := p.content
-	c.file, c.objects = in, make([]*object, len(p.objects))
-	for i, o := range p.objects {
+// begin begins a load. What the one before last had read is forgotten.
+func (d *documents) begin() { d.before, d.now = d.now, make(map[documentKey][]*object, len(d.now)) }
+
+// objects returns the objects of a document: those of the last load if it has not
+// changed, otherwise those that read returns. It is safe for concurrent use.
+func (d *documents) objects(m *manifest.Document, read func(*manifest.Document) []*object) []*object {
+	if d.now == nil {
+		return read(m)
+	}
+	key := documentKey{m.File, m.Document, m.Line, m.Sum()}
+	objects, known := d.before[key]
+	if !known {
+		objects = read(m)
+	}
+	if slices.ContainsFunc(objects, func(o *object) bool { return len(o.problems) > 0 }) {
+		return objects // they are not used
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.now) < maxKept {
+		d.now[key] = objects
+	}
+	return copies(objects)
+}
+
+// copies returns objects that get warnings of their own; what was converted is shared.
+func copies(objects []*object) []*object {
+	out := make([]*object, len(objects))
+	for i, o := range objects {
 		own := *o
 		own.warnings = slices.Clone(o.warnings)
-		c.objects[i] = &own
+		out[i] = &own
 	}
-	return c
+	return out
 }

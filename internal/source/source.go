@@ -64,6 +64,7 @@ func Follow(files *Files, nodeName string, log *slog.Logger) (Source, error) {
 	if err != nil {
 		return nil, err
 	}
+	files.follows = true
 	return &followed{
 		files: files, watcher: watcher, nodeName: nodeName,
 		unreadable: make(chan struct{}, 1), log: log,
