@@ -35,6 +35,7 @@ var alertCases = map[string]struct {
 		nftproxy_notices{job="nftproxy", reason="Conflict"} 0x180
 		nftproxy_rejected_objects{job="nftproxy"} 0x180
 		nftproxy_machine_problems{job="nftproxy", instance="n1", check="forwarding"} 0x180
+		nftproxy_health_check_failing_endpoints{job="nftproxy", instance="n1", namespace="shop", service="web"} 0x180
 		nftproxy_conntrack_entries{job="nftproxy", instance="n1"} 90x180
 		nftproxy_conntrack_entries_limit{job="nftproxy", instance="n1"} 100x180
 		process_start_time_seconds{job="nftproxy", instance="n1"} 0x60 1x60 2x60
@@ -94,6 +95,11 @@ var alertCases = map[string]struct {
 		nftproxy_conntrack_entries{job="nftproxy", instance="n1"} 90x10 91x170
 		nftproxy_conntrack_entries_limit{job="nftproxy", instance="n1"} 100x180`,
 		map[string]int{"NftproxyConntrackNearlyFull": 11 + 5}},
+	"an endpoint that fails its health check": {`load 1m
+		nftproxy_health_check_failing_endpoints{job="nftproxy", instance="n1", namespace="shop", service="web"} 0x10 1x170`,
+		map[string]int{"NftproxyHealthChecksFail": 11 + 5}},
+	"an endpoint that returns": {`load 1m
+		nftproxy_health_check_failing_endpoints{job="nftproxy", instance="n1", namespace="shop", service="web"} 0x10 1x4 0x165`, nil},
 	"restarts": {`load 1m
 		process_start_time_seconds{job="nftproxy", instance="n1"} 0x10 1x10 2x10 3x10 4x136`,
 		map[string]int{"NftproxyRestarts": 44}},
