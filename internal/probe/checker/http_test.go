@@ -78,7 +78,7 @@ func secureServer(t testing.TB, ns *netlab.Namespace, at string, config *tls.Con
 	return address
 }
 
-// certificate returns a certificate that nobody trusts.
+// certificate returns a certificate without a trusted issuer.
 func certificate(t testing.TB) *tls.Config {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
