@@ -19,13 +19,14 @@ func TestLayers(t *testing.T) {
 	}{
 		{"model", nil, []string{}},
 		{"manifest", []string{"terminal", "suggest"}, []string{"go.yaml.in/yaml/v3", "sigs.k8s.io/json"}},
-		{"source", []string{"model", "terminal", "manifest", "suggest"}, nil},
+		{"atomicfile", nil, []string{}},
+		{"source", []string{"model", "terminal", "manifest", "suggest", "atomicfile"}, nil},
 		{"nft", []string{"model"}, []string{}},
 		{"render", []string{"model", "nft"}, []string{}},
 		{"plan", []string{"model", "nft", "terminal"}, []string{}},
 		{"changes", []string{"model", "nft", "plan", "terminal"}, []string{}},
 		{"explain", []string{"model", "nft", "terminal"}, []string{}},
-		{"drain", []string{"model", "manifest", "terminal", "suggest"}, []string{"go.yaml.in/yaml/v3", "sigs.k8s.io/json"}},
+		{"drain", []string{"model", "manifest", "terminal", "suggest", "atomicfile"}, []string{"go.yaml.in/yaml/v3", "sigs.k8s.io/json"}},
 		{"terminal", nil, []string{}},
 		{"netlinkio", nil, []string{"github.com/mdlayher", "golang.org/x"}},
 		{"kernel", []string{"model", "nft", "plan", "terminal", "netlinkio", "host"}, []string{
@@ -45,7 +46,7 @@ func TestLayers(t *testing.T) {
 		{"probe", []string{"model", "terminal", "probe/checker"}, []string{"golang.org/x", "google.golang.org/protobuf"}},
 		{"probe/checker", []string{"model", "terminal"}, []string{"golang.org/x", "google.golang.org/protobuf"}},
 		{"describe", []string{"model", "nft", "render", "plan", "terminal", "suggest"}, []string{}},
-		{"metrics", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "source", "manifest", "status", "suggest", "describe", "changes", "machine", "preflight", "takeover", "xtables"}, nil},
+		{"metrics", []string{"atomicfile", "model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "source", "manifest", "status", "suggest", "describe", "changes", "machine", "preflight", "takeover", "xtables"}, nil},
 		{"status", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "suggest", "describe", "changes"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
 		{"live", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "status", "suggest", "describe", "changes"}, []string{

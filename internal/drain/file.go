@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/atomicfile"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -178,7 +179,7 @@ func update(path string, change func(List) (List, error)) (List, error) {
 	if err != nil || after.text() == before.text() {
 		return after, err
 	}
-	if err := replace(path, after.text()); err != nil {
+	if err := atomicfile.Write(path, []byte(after.text()), filePermissions); err != nil {
 		return nil, fmt.Errorf("write drain file: %w", err)
 	}
 	return after, nil
@@ -202,31 +203,4 @@ func lock(folder string) (unlock func(), err error) {
 			return nil, errors.Join(fmt.Errorf("lock drain file: another process has locked %s for %s", folder, lockTimeout), d.Close())
 		}
 	}
-}
-
-// replace writes a file under another name, which takes its place when it is on the disk.
-func replace(path, text string) (err error) {
-	folder := filepath.Dir(path)
-	f, err := os.CreateTemp(folder, "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
-		}
-	}()
-	_, err = f.WriteString(text)
-	if err := errors.Join(err, f.Chmod(filePermissions), f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	d, err := os.Open(folder)
-	if err != nil {
-		return nil // the file is in place; only its name may not be on the disk yet
-	}
-	_ = d.Sync() // file systems without it write the name soon
-	return d.Close()
 }

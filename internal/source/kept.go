@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/nftproxy/nftproxy/internal/atomicfile"
 )
 
 // Kept is a directory with the last valid content of files. The name of each file in
@@ -45,7 +47,7 @@ func (k *Kept) write(before, now map[string][]byte, all bool) error {
 	errs := []error{os.MkdirAll(k.Dir, 0o700)}
 	for name, data := range now {
 		if old, known := before[name]; all || !known || !bytes.Equal(old, data) {
-			errs = append(errs, replaceFile(k.place(name), fmt.Appendf(nil, "%s\n%s", name, data)))
+			errs = append(errs, atomicfile.Write(k.place(name), fmt.Appendf(nil, "%s\n%s", name, data), 0o600))
 		}
 	}
 	for name := range before {
@@ -56,22 +58,4 @@ func (k *Kept) write(before, now map[string][]byte, all bool) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// replaceFile writes a file so that it has the old content or the new one, also after
-// a crash.
-func replaceFile(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
 }

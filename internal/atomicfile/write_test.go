@@ -1,0 +1,45 @@
+package atomicfile
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestWrite(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "list")
+	for _, text := range []string{"a longer text", "short"} {
+		if err := Write(path, []byte(text), 0o640); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(path); err != nil || string(got) != text {
+			t.Errorf("content %q, %v; want %q", got, err, text)
+		}
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode() != 0o640 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	if all, err := os.ReadDir(filepath.Dir(path)); err != nil || len(all) != 1 {
+		t.Errorf("the directory has %v, %v", all, err)
+	}
+}
+
+// A write that fails leaves neither a part of the file nor a temporary one.
+func TestWriteFails(t *testing.T) {
+	dir := t.TempDir()
+	if err := Write(filepath.Join(dir, "none", "list"), nil, 0o600); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without the directory: %v", err)
+	}
+	path := filepath.Join(dir, "list")
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := Write(path, nil, 0o600); err == nil {
+		t.Error("a directory was replaced")
+	}
+	if all, err := os.ReadDir(dir); err != nil || len(all) != 1 {
+		t.Errorf("the directory has %v, %v", all, err)
+	}
+}
