@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"errors"
-	"net/netip"
 	"slices"
 	"sync/atomic"
 
@@ -82,17 +81,3 @@ func (c *checks) changed(all []probe.Transition) {
 // maxHealthEvents is how many endpoints that change their health at the same time become
 // events: a machine that dies may have thousands. The log counts the others.
 const maxHealthEvents = 20
-
-// results are the results of health checks for status, metrics and live data.
-type results struct{ engine *probe.Engine }
-
-// Result implements [status.Checks].
-func (r results) Result(name model.ServiceName, a netip.Addr) (model.CheckResult, bool) {
-	found, ok := r.engine.Result(name, a)
-	return model.CheckResult(found), ok
-}
-
-// Each implements [status.Checks].
-func (r results) Each(f func(model.ServiceName, netip.Addr, model.CheckResult)) {
-	r.engine.Each(func(name model.ServiceName, a netip.Addr, result probe.Result) { f(name, a, model.CheckResult(result)) })
-}

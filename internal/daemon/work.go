@@ -119,11 +119,11 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 			s := w.Source.State()
 			return s.Since, s.Warnings, s.Err
 		},
-		View: w.agent.View, Names: w.agent.Names, Bindings: scrapes.Bindings, Checks: results{w.checks.Engine},
+		View: w.agent.View, Names: w.agent.Names, Bindings: scrapes.Bindings, Checks: w.checks.Engine,
 		Problems: w.problems, Notes: w.notes, Counted: w.node.Counters, Kernel: scrapes, Log: w.Log,
 	})
 	w.live = live.New(live.Config{
-		Status: w.status, Counted: w.node.Counters, EndpointsCounted: w.node.EndpointCounters, Checks: results{w.checks.Engine}, Log: w.Log,
+		Status: w.status, Counted: w.node.Counters, EndpointsCounted: w.node.EndpointCounters, Checks: w.checks.Engine, Log: w.Log,
 	})
 	w.health = &health.Proxy{
 		Families:   families,
@@ -163,7 +163,7 @@ func (w *work) follow() {
 	if w.drains != nil {
 		w.metrics.FollowDrains(w.drains.Counts)
 	}
-	w.metrics.FollowChecks(results{w.checks.Engine}, func() int { return w.checks.Counts().Waiting })
+	w.metrics.FollowChecks(w.checks.Engine, func() int { return w.checks.Counts().Waiting })
 	w.agent.Observers = append(w.agent.Observers, w.metrics.Observe, w.status.Observe, w.live.Observe, w.report, w.synced, w.checkMachine)
 	if w.takeover != nil {
 		w.agent.Observers = append(w.agent.Observers, w.replaced)

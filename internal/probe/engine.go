@@ -56,12 +56,7 @@ type Observation struct {
 }
 
 // Result is what is known about the health of an endpoint.
-type Result struct {
-	Healthy bool
-	Since   time.Time // of this state; zero: not checked yet
-	Message string    // why the last check failed, or was not made; empty: it passed
-	Checked time.Time // end of the last check; zero: not checked yet
-}
+type Result = model.CheckResult
 
 // Transition is a change of the health of an endpoint of a Service.
 type Transition struct {
