@@ -351,23 +351,23 @@ func (a *Agent) take(s *Sync) (base bool) {
 // Routing returns the current routing of this node. It is safe for concurrent use;
 // its cost grows with the number of routes.
 func (a *Agent) Routing() *model.Routing {
-	a.routing.Lock()
-	defer a.routing.Unlock()
+	a.routing.RLock()
+	defer a.routing.RUnlock()
 	return a.router.Routing()
 }
 
 // Routes calls yield with each route, in no order, until that returns false. It is safe for
 // concurrent use. yield must not call the agent.
 func (a *Agent) Routes(yield func(*model.Route) bool) {
-	a.routing.Lock()
-	defer a.routing.Unlock()
+	a.routing.RLock()
+	defer a.routing.RUnlock()
 	a.router.Each(yield)
 }
 
 // View returns what is known about a Service, or nil. It is safe for concurrent use.
 func (a *Agent) View(name model.ServiceName) *model.View {
-	a.routing.Lock()
-	defer a.routing.Unlock()
+	a.routing.RLock()
+	defer a.routing.RUnlock()
 	return a.router.View(name)
 }
 
@@ -387,8 +387,8 @@ func (a *Agent) Serves(f model.Frontend) (model.ServiceName, bool) {
 
 // Names returns the names of all Services, in no order. It is safe for concurrent use.
 func (a *Agent) Names() []model.ServiceName {
-	a.routing.Lock()
-	defer a.routing.Unlock()
+	a.routing.RLock()
+	defer a.routing.RUnlock()
 	return a.router.Names()
 }
 
