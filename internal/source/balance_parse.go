@@ -437,7 +437,7 @@ func (e *expander) reviewLoops() {
 
 // clients reads the ranges of allowed clients. An address is a range of its own.
 func (e *expander) clients() {
-	var limited [2]bool
+	limited := make(map[model.Family]bool)
 	for i, text := range e.Clients {
 		field := fmt.Sprintf("clients[%d]", i)
 		p, problem := parsePrefix(text)
@@ -449,21 +449,14 @@ func (e *expander) clients() {
 			continue
 		}
 		e.ranges = append(e.ranges, p.String())
-		limited[familyIndex(p.Addr())] = true
+		limited[model.FamilyOf(p.Addr())] = true
 	}
 	for _, l := range e.addresses {
 		a := l.address
-		if len(e.Clients) > 0 && len(e.ranges) == len(e.Clients) && !limited[familyIndex(a)] {
+		if len(e.Clients) > 0 && len(e.ranges) == len(e.Clients) && !limited[model.FamilyOf(a)] {
 			every := map[bool]string{true: "0.0.0.0/0", false: "::/0"}[a.Is4()]
 			e.add("clients", nil, fmt.Sprintf("has no %s range, and listen has %s: add a range, or %q for all clients", model.FamilyOf(a), a, every))
 			return
 		}
 	}
-}
-
-func familyIndex(a netip.Addr) int {
-	if a.Is4() {
-		return 0
-	}
-	return 1
 }

@@ -17,9 +17,9 @@ type Editor interface {
 	// treats in another way now, and without a name if that may be any.
 	Run(ctx context.Context, changed func(...model.ServiceName))
 	// Edit is called with each new state of a Service, also of one that is gone (its
-	// Service is nil), after changed, and whenever a state is looked up. It does not modify the state: it returns it
-	// as it is, or an edited copy of what it changes. It is called by one goroutine at
-	// a time, beside Run.
+	// Service is nil), after changed, and whenever a state is looked up. It does not
+	// modify the state: it returns it as it is, or an edited copy of what it changes. It
+	// is called by one goroutine at a time, beside Run.
 	Edit(model.ServiceName, model.ServiceState) model.ServiceState
 }
 
