@@ -17,20 +17,19 @@ var (
 )
 
 // chains returns the chains that are the same for every set of services: all except
-// the lanes. Those of session affinity exist only for the kinds in use: they cost
-// memory, and time for every new connection.
-func chains(f model.Family, r *model.Routing, kinds []affinity) []*nft.Chain {
+// the lanes. Those of options exist only while these are in use.
+func chains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 	return slices.Concat(
 		[]*nft.Chain{refuse(), choose(nft.ChooseChain, dialled), dispatch()},
 		nodeChains(f, r),
 		[]*nft.Chain{prerouting(f, r), output(r)},
 		unserved(),
-		affinityChains(r, kinds),
+		affinityChains(r, o.affinities()),
 		[]*nft.Chain{postrouting(f, r)})
 }
 
 // sets returns the sets and maps of a table, empty.
-func sets(r *model.Routing, kinds []affinity) []*nft.Set {
+func sets(r *model.Routing, o options) []*nft.Set {
 	out := []*nft.Set{
 		// The class of a frontend.
 		{Name: nft.ServicesMap, Key: frontend, Data: []nft.Datatype{nft.ClassID}, Counters: r.Counters},
@@ -55,7 +54,7 @@ func sets(r *model.Routing, kinds []affinity) []*nft.Set {
 		// Where NodePorts with the unspecified address are served.
 		out = append(out, &nft.Set{Name: nft.NodeAddressesSet, Key: []nft.Datatype{nft.Address}})
 	}
-	return append(out, affinitySets(kinds, r.AffinityCapacity)...)
+	return append(out, affinitySets(o.affinities(), r.AffinityCapacity)...)
 }
 
 func refuse() *nft.Chain {
