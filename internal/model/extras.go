@@ -1,0 +1,19 @@
+package model
+
+// Extras are what annotations of ours ask for beyond Kubernetes, in an object of its own
+// because few Services have any. They must not be changed.
+type Extras struct {
+	// EndpointsFrom is the Service of a cluster whose endpoints a Service of files has
+	// in addition to its own; nil: none.
+	EndpointsFrom *ServiceName
+}
+
+var noExtras Extras
+
+// Extra returns the extras of a Service, never nil.
+func (s *Service) Extra() *Extras {
+	if s.Extras == nil {
+		return &noExtras
+	}
+	return s.Extras
+}
