@@ -15,6 +15,7 @@ type Locality struct {
 	// unspecified address: NodePortAddresses may be many, and come and go.
 	Wildcards     bool
 	nodePorts     []netip.Addr // of the frontends of a NodePort
+	own           []netip.Addr // of the node and its interfaces, sorted
 	NoExternalIPs bool
 }
 
@@ -26,6 +27,7 @@ func NewLocality(node *Node, c Config) *Locality {
 		NodePortAddresses: nodePortAddresses(node, c),
 		Wildcards:         len(c.NodePortAddresses) > 0,
 		NoExternalIPs:     c.NoExternalIPs,
+		own:               sorted(slices.Concat(node.Addresses, c.InterfaceAddresses)),
 	}
 	l.nodePorts = l.NodePortAddresses
 	if l.Wildcards {
