@@ -6,6 +6,8 @@ type Extras struct {
 	// EndpointsFrom is the Service of a cluster whose endpoints a Service of files has
 	// in addition to its own; nil: none.
 	EndpointsFrom *ServiceName
+	// Sources are the clients of all frontends of the Service, of both families (4.75).
+	Sources *Sources
 }
 
 var noExtras Extras
