@@ -39,7 +39,8 @@ func ConvertService(s *corev1.Service, proxyName string) (*model.Service, []*Fie
 		return nil, c.findings
 	}
 	c.unknownAnnotations(&s.ObjectMeta, annotationScheduler, annotationClientAddresses, annotationCheck, annotationEndpointsFrom,
-		annotationSourceRanges, annotationDeniedSources)
+		annotationSourceRanges, annotationDeniedSources,
+		annotationMaxConnections, annotationMaxConnectionsPerClient, annotationConnectionRate, annotationConnectionRatePerClient)
 	service := &model.Service{
 		Name:                model.ServiceName{Namespace: namespace(&s.ObjectMeta), Name: s.Name},
 		Created:             created(s),
@@ -72,7 +73,7 @@ func (c *serviceConverter) extras(m *metav1.ObjectMeta) *model.Extras {
 	if len(m.Annotations) == 0 {
 		return nil
 	}
-	e := model.Extras{EndpointsFrom: c.endpointsFrom(m), Sources: c.sources(m)}
+	e := model.Extras{EndpointsFrom: c.endpointsFrom(m), Sources: c.sources(m), Limits: c.limits(m)}
 	if reflect.ValueOf(e).IsZero() {
 		return nil
 	}
