@@ -60,6 +60,9 @@ func (s *Set) print(p *printer, f model.Family) {
 	if s.Counters {
 		p.line("counter")
 	}
+	if s.Limits != NoLimits {
+		p.line("%s", DefaultLimit(s.Limits).Text())
+	}
 	if len(s.Elements) > 0 {
 		p.open("elements =")
 		for i := range s.Elements {
@@ -74,6 +77,8 @@ func (s *Set) flags() []string {
 	switch {
 	case s.Interval:
 		return []string{"interval"}
+	case s.Timeless:
+		return []string{"dynamic"}
 	case s.Dynamic:
 		return []string{"dynamic", "timeout"}
 	}
@@ -125,6 +130,9 @@ func (d Datatype) typeText(f model.Family) string {
 // ElementText returns an element as nft prints it, without its counter.
 func (s *Set) ElementText(e *Element) string {
 	text := s.KeyText(e.Key)
+	if s.Limits != NoLimits {
+		text += " " + e.Value.Limit(s.Limits).Text()
+	}
 	if e.Comment != "" {
 		text += fmt.Sprintf(` comment "%s"`, e.Comment)
 	}

@@ -87,6 +87,7 @@ func (c *composer) compose(r *model.Route, part *fragment) {
 	}
 	c.masquerading(r)
 	c.sources(r)
+	c.limits(r)
 	c.hairpins(r.Frontend.Protocol, inside.Endpoints)
 	c.hairpins(r.Frontend.Protocol, outside.Endpoints)
 	if options(c.part.options).has(sticky) {
