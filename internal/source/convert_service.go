@@ -38,7 +38,7 @@ func ConvertService(s *corev1.Service, proxyName string) (*model.Service, []*Fie
 	if !servedBy(proxyName, s.Labels) || !c.proxied() || !named {
 		return nil, c.findings
 	}
-	c.unknownAnnotations(&s.ObjectMeta, annotationScheduler, annotationClientAddresses, annotationCheck, annotationEndpointsFrom)
+	c.unknownAnnotations(&s.ObjectMeta, annotationScheduler, annotationClientAddresses, annotationCheck, annotationEndpointsFrom, annotationPorts)
 	service := &model.Service{
 		Name:                model.ServiceName{Namespace: namespace(&s.ObjectMeta), Name: s.Name},
 		Created:             created(s),
@@ -55,6 +55,7 @@ func ConvertService(s *corev1.Service, proxyName string) (*model.Service, []*Fie
 		Extras:              c.extras(&s.ObjectMeta),
 	}
 	service.Check = c.check(&s.ObjectMeta, service.Ports)
+	c.ranges(&s.ObjectMeta, service)
 	return service, c.findings
 }
 
