@@ -9,6 +9,8 @@ type Extras struct {
 	// Ranges are ports in addition to those of the Service. No two of a protocol overlap,
 	// and a single port is none of the Service's ports.
 	Ranges []PortRange
+	// Sources are the clients of all frontends of the Service, of both families (4.75).
+	Sources *Sources
 }
 
 var noExtras Extras

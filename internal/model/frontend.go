@@ -62,12 +62,29 @@ func (k Kind) String() string {
 
 // Route is the decision for one frontend.
 type Route struct {
-	Frontend     Frontend
-	Kind         Kind
-	Service      *Service
-	Port         *ServicePort // of the Service
-	Choice       *Choice
-	SourceRanges []netip.Prefix // allowed clients; none: all (4.30)
+	Frontend Frontend
+	Kind     Kind
+	Service  *Service
+	Port     *ServicePort // of the Service
+	Choice   *Choice
+	Sources  *Sources // the clients that may connect; nil: all (4.30, 4.75)
+}
+
+// SourceRanges returns the ranges of clients that may connect. Without a limit all may,
+// except those in [Route.DeniedSources].
+func (r *Route) SourceRanges() (ranges []netip.Prefix, limited bool) {
+	if r.Sources == nil {
+		return nil, false
+	}
+	return r.Sources.Allowed, r.Sources.Limited
+}
+
+// DeniedSources returns the ranges of clients that may not connect (4.76).
+func (r *Route) DeniedSources() []netip.Prefix {
+	if r.Sources == nil {
+		return nil
+	}
+	return r.Sources.Denied
 }
 
 // PortName returns the name of the service port.
@@ -135,32 +152,32 @@ func RouteService(s *Service, slices []*EndpointSlice, l *Locality) []Route {
 			continue
 		}
 		clusterIP, hasClusterIP := s.ClusterIP(f)
-		ranges := l.sourceRanges(s, f)
+		sources := l.sources(s, f)
 		for i := range s.Ports {
 			p := &s.Ports[i]
 			choice := Choose(s, ports.endpoints(p.Name, p.Protocol, f), l.Node)
-			add := func(kind Kind, port uint16, ranges []netip.Prefix, addrs ...netip.Addr) {
+			add := func(kind Kind, port uint16, addrs ...netip.Addr) {
 				for _, a := range addrs {
 					if FamilyOf(a) == f {
-						routes = append(routes, Route{Frontend{a, p.Protocol, port, 0}, kind, s, p, choice, ranges})
+						routes = append(routes, Route{Frontend{a, p.Protocol, port, 0}, kind, s, p, choice, sources.of(kind, a)})
 					}
 				}
 			}
 			if hasClusterIP {
-				add(ClusterIP, p.Port, nil, clusterIP)
+				add(ClusterIP, p.Port, clusterIP)
 			}
-			add(LoadBalancerIP, p.Port, ranges, external.LoadBalancerIPs...)
+			add(LoadBalancerIP, p.Port, external.LoadBalancerIPs...)
 			if s.NoClusterIP {
 				continue
 			}
 			if !l.NoExternalIPs {
-				add(ExternalIP, p.Port, nil, external.ExternalIPs...)
+				add(ExternalIP, p.Port, external.ExternalIPs...)
 			}
 			if p.NodePort != 0 {
-				add(NodePort, p.NodePort, nil, l.nodePorts...)
+				add(NodePort, p.NodePort, l.nodePorts...)
 			}
 		}
-		routes = append(routes, routeRanges(s, slices, f, l)...)
+		routes = append(routes, routeRanges(s, slices, f, l, sources)...)
 	}
 	return routes
 }

@@ -73,33 +73,32 @@ func (r *Route) Scheduler() Scheduler {
 
 // routeRanges returns the routes of the ranges of a Service in a family: like those of
 // its ports, but without NodePorts and addresses of the node.
-func routeRanges(s *Service, slices []*EndpointSlice, f Family, l *Locality) []Route {
+func routeRanges(s *Service, slices []*EndpointSlice, f Family, l *Locality, sources familySources) []Route {
 	ranges := s.Extra().Ranges
 	if len(ranges) == 0 {
 		return nil
 	}
 	var routes []Route
 	hosts, external := hostsOf(slices, f), s.external()
-	sources := l.sourceRanges(s, f)
 	onNodes := l.balancesToNodes(s)
 	for i := range ranges {
 		p := &ranges[i]
 		choice := Choose(s, withPort(hosts, p.target()), l.Node)
-		add := func(kind Kind, sources []netip.Prefix, addrs ...netip.Addr) {
+		add := func(kind Kind, addrs ...netip.Addr) {
 			for _, a := range addrs {
 				if FamilyOf(a) == f && (p.OnNode || !l.owns(a)) {
-					routes = append(routes, Route{Frontend{a, p.Protocol, p.Port, p.Last}, kind, s, &p.ServicePort, choice, sources})
+					routes = append(routes, Route{Frontend{a, p.Protocol, p.Port, p.Last}, kind, s, &p.ServicePort, choice, sources.of(kind, a)})
 				}
 			}
 		}
 		if ip, ok := s.ClusterIP(f); ok {
-			add(ClusterIP, nil, ip)
+			add(ClusterIP, ip)
 		}
 		if p.OnNode || !onNodes {
-			add(LoadBalancerIP, sources, external.LoadBalancerIPs...)
+			add(LoadBalancerIP, external.LoadBalancerIPs...)
 		}
 		if !s.NoClusterIP && !l.NoExternalIPs {
-			add(ExternalIP, nil, external.ExternalIPs...)
+			add(ExternalIP, external.ExternalIPs...)
 		}
 	}
 	return routes

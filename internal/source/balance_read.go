@@ -65,6 +65,7 @@ var balanceFields = []struct{ object, balance string }{
 	{annotationField(annotationClientAddresses), "clientAddresses"},
 	{annotationField(annotationEndpointsFrom), "backendsFrom"},
 	{annotationField(annotationPorts), "listen"},
+	{annotationField(annotationDeniedSources), "deny"},
 	{annotationField(annotationWeight), "backends"},
 	{annotationField(annotationPriority), "backends"},
 	{"metadata.", ""},
