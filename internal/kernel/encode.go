@@ -235,7 +235,7 @@ func (e *encoder) newSet(c *plan.Change) Message {
 		appendLimit(&a, setExpression, nft.DefaultLimit(s.Limits))
 	}
 	appendDescription(&a, s, c.Family)
-	a.bytes(unix.NFTA_SET_USERDATA, setUserdata(s))
+	a.bytes(unix.NFTA_SET_USERDATA, setUserdata(s, c.Family))
 	m.Data = a
 	return m
 }
