@@ -24,8 +24,8 @@ func TestAPIServerFile(t *testing.T) {
 		t.Fatalf("%v, warnings %v", err, in)
 	}
 	s := in.Snapshot.Services[0]
-	if s.EndpointsFrom == nil || s.EndpointsFrom.String() != "default/kubernetes" {
-		t.Errorf("endpoints from %v", s.EndpointsFrom)
+	if s.Extra().EndpointsFrom == nil || s.Extra().EndpointsFrom.String() != "default/kubernetes" {
+		t.Errorf("endpoints from %v", s.Extra().EndpointsFrom)
 	}
 	if s.Check == nil || s.Check.Type != model.CheckHTTPS || s.Check.HTTP.Path != "/readyz" {
 		t.Errorf("check %+v", s.Check)

@@ -84,6 +84,7 @@ type Service struct {
 	// ClusterIP is not served (1.15), unless NoClusterIP is set.
 	ClusterIPs []netip.Addr
 	External   *External // nil: none. Most Services have only a ClusterIP.
+	Extras     *Extras   // nil: none; see Extra
 	Ports      []ServicePort
 	// AffinityTimeout is how long a client stays on its endpoint after its last new
 	// connection (5.3); zero means no affinity.
@@ -98,9 +99,6 @@ type Service struct {
 	NoClusterIP bool
 	Balance     bool   // comes from a Balance, which messages name
 	Check       *Check // health check of each endpoint; nil: none
-	// EndpointsFrom is the Service of a cluster whose endpoints a Service of files has
-	// in addition to its own; nil: none.
-	EndpointsFrom *ServiceName
 }
 
 // Object returns the reference to the object that the Service comes from.

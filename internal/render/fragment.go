@@ -3,6 +3,7 @@ package render
 import (
 	"cmp"
 	"net/netip"
+	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -12,7 +13,7 @@ import (
 type fragment struct {
 	elements []member
 	lanes    []laneUse
-	affinity affinity // none if no client may get an endpoint
+	options  []option // that the frontend uses
 }
 
 // member is an element and the name of the set that it is in.
@@ -56,8 +57,17 @@ func (c *composer) add(set string, e nft.Element) {
 	c.part.elements = append(c.part.elements, member{set, e})
 }
 
+// use notes that the frontend uses an option, and reports whether that is new.
+func (c *composer) use(o option) bool {
+	if slices.Contains(c.part.options, o) {
+		return false
+	}
+	c.part.options = append(c.part.options, o)
+	return true
+}
+
 func (c *composer) compose(r *model.Route, part *fragment) {
-	*part = fragment{elements: part.elements[:0], lanes: part.lanes[:0]}
+	*part = fragment{part.elements[:0], part.lanes[:0], part.options[:0]}
 	c.part = part
 	key := nft.FrontendKey(r.Frontend)
 	inside, outside := r.Inside(), model.Decision{}
@@ -76,10 +86,10 @@ func (c *composer) compose(r *model.Route, part *fragment) {
 		c.add(nft.ClusterIPsSet, nft.Element{Key: nft.Key{Address: r.Frontend.Address}})
 	}
 	c.masquerading(r)
-	c.sourceRanges(r)
+	c.sources(r)
 	c.hairpins(r.Frontend.Protocol, inside.Endpoints)
 	c.hairpins(r.Frontend.Protocol, outside.Endpoints)
-	if c.part.affinity != (affinity{}) {
+	if options(c.part.options).has(sticky) {
 		c.affinityEndpoints(r.Frontend, l)
 	}
 }
@@ -118,8 +128,7 @@ func (c *composer) class(r *model.Route, v model.Verdict, s span) nft.Class {
 	use.lane.wildcard = r.Frontend.Address.IsUnspecified()
 	if a := affinityOf(r); a != (affinity{}) {
 		use.bindings = a.bindings()
-		if c.part.affinity != a { // both maps may lead to lanes
-			c.part.affinity = a
+		if c.use(option{kind: sticky, affinity: a}) { // both maps may lead to lanes
 			c.add(a.frontends(), nft.Element{Key: nft.FrontendKey(r.Frontend)})
 		}
 	}
@@ -143,17 +152,6 @@ func (c *composer) masquerading(r *model.Route) {
 		set = nft.MasqFrontendsSet
 	}
 	c.add(set, nft.Element{Key: nft.FrontendKey(r.Frontend)})
-}
-
-func (c *composer) sourceRanges(r *model.Route) {
-	key := nft.FrontendKey(r.Frontend)
-	if len(r.SourceRanges) > 0 {
-		c.add(nft.FirewalledSet, nft.Element{Key: key})
-	}
-	for _, p := range r.SourceRanges {
-		key.Source, key.Bits = p.Addr(), uint8(p.Bits())
-		c.add(nft.SourceRangesSet, nft.Element{Key: key})
-	}
 }
 
 // hairpins lists the endpoints that may connect to themselves through a frontend:

@@ -61,10 +61,10 @@ func (s *State) hooks() nft.Delta {
 		if !t.exists {
 			continue
 		}
-		kinds := t.kinds()
-		after := newPart().table(f, s.base, kinds, true)
+		used := t.used()
+		after := newPart().table(f, s.base, used, true)
 		after.Chains = slices.DeleteFunc(after.Chains, func(c *nft.Chain) bool { return c.Hook == nft.NoHook })
-		d.Before.Tables = append(d.Before.Tables, newPart().table(f, s.base, kinds, false))
+		d.Before.Tables = append(d.Before.Tables, newPart().table(f, s.base, used, false))
 		d.After.Tables = append(d.After.Tables, after)
 	}
 	return d

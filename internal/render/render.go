@@ -74,10 +74,10 @@ func (p *part) lane(l laneUse, chain *nft.Chain) {
 
 // table returns a table with all sets, but only the elements of the part. It has the
 // chains of every table only if they may differ before and after.
-func (p *part) table(f model.Family, r *model.Routing, kinds []affinity, skeletonDiffers bool) *nft.Table {
-	t := &nft.Table{Family: f, Sets: sets(r, kinds), Chains: p.lanes}
+func (p *part) table(f model.Family, r *model.Routing, o options, skeletonDiffers bool) *nft.Table {
+	t := &nft.Table{Family: f, Sets: sets(r, o), Chains: p.lanes}
 	if skeletonDiffers {
-		t.Chains = slices.Concat(p.lanes, chains(f, r, kinds))
+		t.Chains = slices.Concat(p.lanes, chains(f, r, o))
 	}
 	for _, s := range t.Sets {
 		s.Elements = p.elements[s.Name]

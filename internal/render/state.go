@@ -9,8 +9,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// State counts what the frontends of a node share in the rules: lanes, kinds of
-// affinity, and elements that several frontends need. It is the only owner of these
+// State counts what the frontends of a node share in the rules: lanes, options,
+// and elements that several frontends need. It is the only owner of these
 // counts. With them it computes how a change of some frontends changes the rules
 // without visiting the other frontends. It is not safe for concurrent use.
 type State struct {
@@ -28,7 +28,7 @@ type table struct {
 	// frontends is idle. It stays for a Service that returns to its number of endpoints:
 	// a new chain makes the kernel validate the table.
 	lanes    map[laneUse]int32
-	affinity map[affinity]int32
+	options  map[option]int32
 	elements map[sharedElement]int32
 	sizes    map[string]int // elements of each set that routes fill
 	exists   bool           // in the rules
@@ -74,7 +74,7 @@ func newState(r *model.Routing) *State {
 
 func newTable() *table {
 	return &table{
-		lanes: make(map[laneUse]int32), affinity: make(map[affinity]int32), elements: make(map[sharedElement]int32),
+		lanes: make(map[laneUse]int32), options: make(map[option]int32), elements: make(map[sharedElement]int32),
 		sizes: make(map[string]int),
 	}
 }
@@ -178,13 +178,13 @@ func (c *change) take(f model.Family, u *update) {
 	if t.exists == u.exists && u.before.isEmpty() && u.after.isEmpty() {
 		return
 	}
-	kinds := t.kinds()
-	differs := t.exists != u.exists || !slices.Equal(kinds, u.kinds)
+	used := t.used()
+	differs := t.exists != u.exists || !slices.Equal(used, u.used)
 	if u.exists {
-		c.delta.Before.Tables = append(c.delta.Before.Tables, c.state.part(u.before.table(f, base, u.kinds, differs)))
+		c.delta.Before.Tables = append(c.delta.Before.Tables, c.state.part(u.before.table(f, base, u.used, differs)))
 	}
 	if t.exists {
-		c.delta.After.Tables = append(c.delta.After.Tables, c.state.part(u.after.table(f, base, kinds, differs)))
+		c.delta.After.Tables = append(c.delta.After.Tables, c.state.part(u.after.table(f, base, used, differs)))
 	}
 }
 
@@ -208,17 +208,17 @@ type update struct {
 	before, after *part
 
 	lanes    map[laneUse]int32
-	affinity map[affinity]int32
+	options  map[option]int32
 	elements map[sharedElement]int32
-	kinds    []affinity // all
+	used     options // all
 	exists   bool
 }
 
 // begin begins an update. Without a table before all counts were zero.
 func (t *table) begin() *update {
-	u := &update{table: t, before: newPart(), after: newPart(), kinds: t.kinds(), exists: t.exists}
+	u := &update{table: t, before: newPart(), after: newPart(), used: t.used(), exists: t.exists}
 	if t.exists {
-		u.lanes, u.affinity, u.elements = make(map[laneUse]int32), make(map[affinity]int32), make(map[sharedElement]int32)
+		u.lanes, u.options, u.elements = make(map[laneUse]int32), make(map[option]int32), make(map[sharedElement]int32)
 	}
 	return u
 }
@@ -233,7 +233,7 @@ func (t *table) restore(u *update) {
 			delete(t.lanes, l)
 		}
 	}
-	restore(t.affinity, u.affinity)
+	restore(t.options, u.options)
 	restore(t.elements, u.elements)
 	t.resize(u.after, u.before)
 	t.exists = true
@@ -285,8 +285,8 @@ func (t *table) count(f *fragment, n int32, u *update) {
 			t.countLane(l.plain(), n, u)
 		}
 	}
-	if f.affinity != (affinity{}) {
-		count(t.affinity, u.affinity, f.affinity, n)
+	for _, o := range f.options {
+		count(t.options, u.options, o, n)
 	}
 }
 
@@ -301,9 +301,9 @@ func (t *table) countLane(l laneUse, n int32, u *update) {
 	t.lanes[l] = before + n
 }
 
-// kinds returns the kinds of affinity in use, sorted.
-func (t *table) kinds() []affinity {
-	return slices.SortedFunc(maps.Keys(t.affinity), affinity.compare)
+// used returns the options in use.
+func (t *table) used() options {
+	return slices.SortedFunc(maps.Keys(t.options), option.compare)
 }
 
 // change counts what changes of routes change, and collects it.
@@ -334,7 +334,7 @@ func (t *table) change(r *model.Routing, changes []model.RouteChange, u *update)
 	for _, l := range slices.SortedFunc(maps.Keys(lanes), laneUse.compare) {
 		t.changeLane(l, u)
 	}
-	if len(u.affinity) == 0 {
+	if len(u.options) == 0 {
 		return
 	}
 	for _, l := range t.idle() {
@@ -347,8 +347,8 @@ func (t *table) change(r *model.Routing, changes []model.RouteChange, u *update)
 
 // recalls reports whether the chain exists in which a lane looks up clients.
 func (t *table) recalls(l laneUse) bool {
-	for a := range t.affinity {
-		if a.bindings() == l.bindings {
+	for o := range t.options {
+		if o.kind == sticky && o.affinity.bindings() == l.bindings {
 			return true
 		}
 	}
@@ -395,7 +395,7 @@ func (p *part) isEmpty() bool {
 // HasAffinity reports whether a frontend has session affinity.
 func (s *State) HasAffinity() bool {
 	for _, t := range s.tables {
-		if len(t.affinity) > 0 {
+		if t.used().has(sticky) {
 			return true
 		}
 	}
@@ -427,7 +427,7 @@ func (s *State) Sizes() []SetSize {
 		if !t.exists {
 			continue
 		}
-		for _, set := range sets(s.base, t.kinds()) {
+		for _, set := range sets(s.base, t.used()) {
 			switch n := t.sizes[set.Name]; {
 			case set.Dynamic:
 			case set.Name == nft.LanesMap:

@@ -32,8 +32,10 @@ func (f *findings) endpointsFrom(m *metav1.ObjectMeta) *model.ServiceName {
 
 // ofCluster removes from a Service what only files may ask for.
 func ofCluster(s *model.Service, found []*FieldError) (*model.Service, []*FieldError) {
-	if s != nil && s.EndpointsFrom != nil {
-		s.EndpointsFrom = nil
+	if s != nil && s.Extra().EndpointsFrom != nil {
+		others := *s.Extras
+		others.EndpointsFrom = nil
+		s.Extras = &others
 		found = append(found, &FieldError{Field: annotationField(annotationEndpointsFrom), Warning: true,
 			Problem: "has no effect on a Service of a cluster: it is for Services of files"})
 	}

@@ -3,11 +3,13 @@ package source
 import (
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -36,7 +38,8 @@ func ConvertService(s *corev1.Service, proxyName string) (*model.Service, []*Fie
 	if !servedBy(proxyName, s.Labels) || !c.proxied() || !named {
 		return nil, c.findings
 	}
-	c.unknownAnnotations(&s.ObjectMeta, annotationScheduler, annotationClientAddresses, annotationCheck, annotationEndpointsFrom)
+	c.unknownAnnotations(&s.ObjectMeta, annotationScheduler, annotationClientAddresses, annotationCheck, annotationEndpointsFrom,
+		annotationSourceRanges, annotationDeniedSources)
 	service := &model.Service{
 		Name:                model.ServiceName{Namespace: namespace(&s.ObjectMeta), Name: s.Name},
 		Created:             created(s),
@@ -50,7 +53,7 @@ func ConvertService(s *corev1.Service, proxyName string) (*model.Service, []*Fie
 		ClientAddresses:     c.clientAddresses(&s.ObjectMeta),
 		NoClusterIP:         s.Spec.ClusterIP == "",
 		HealthCheckNodePort: c.healthCheckNodePort(),
-		EndpointsFrom:       c.endpointsFrom(&s.ObjectMeta),
+		Extras:              c.extras(&s.ObjectMeta),
 	}
 	service.Check = c.check(&s.ObjectMeta, service.Ports)
 	return service, c.findings
@@ -59,6 +62,18 @@ func ConvertService(s *corev1.Service, proxyName string) (*model.Service, []*Fie
 func (c *serviceConverter) external() *model.External {
 	e := model.External{ExternalIPs: c.externalIPs(), LoadBalancerIPs: c.loadBalancerIPs(), SourceRanges: c.sourceRanges()}
 	if len(e.ExternalIPs)+len(e.LoadBalancerIPs)+len(e.SourceRanges) == 0 {
+		return nil
+	}
+	return &e
+}
+
+// extras returns what annotations ask for beyond Kubernetes, or nil.
+func (c *serviceConverter) extras(m *metav1.ObjectMeta) *model.Extras {
+	if len(m.Annotations) == 0 {
+		return nil
+	}
+	e := model.Extras{EndpointsFrom: c.endpointsFrom(m), Sources: c.sources(m)}
+	if reflect.ValueOf(e).IsZero() {
 		return nil
 	}
 	return &e

@@ -171,8 +171,8 @@ func (j *Joined) readFiles() {
 
 // setFile keeps the state of a Service of the files.
 func (j *Joined) setFile(name model.ServiceName, s model.ServiceState) {
-	if before := j.of[name].Service; before != nil && before.EndpointsFrom != nil {
-		delete(j.completed[*before.EndpointsFrom], name)
+	if before := j.of[name].Service; before != nil && before.Extra().EndpointsFrom != nil {
+		delete(j.completed[*before.Extra().EndpointsFrom], name)
 	}
 	if s.Service == nil {
 		delete(j.of, name)
@@ -180,7 +180,7 @@ func (j *Joined) setFile(name model.ServiceName, s model.ServiceState) {
 	}
 	s.Service = older(s.Service)
 	j.of[name] = s
-	if from := s.Service.EndpointsFrom; from != nil {
+	if from := s.Service.Extra().EndpointsFrom; from != nil {
 		if j.completed[*from] == nil {
 			j.completed[*from] = make(map[model.ServiceName]struct{})
 		}
@@ -288,8 +288,8 @@ func (j *Joined) state(name model.ServiceName, known bool) model.ServiceState {
 		return s
 	case !ours:
 		return j.cluster.state(name)
-	case s.Service.EndpointsFrom != nil:
-		s.Slices = complete(s, *s.Service.EndpointsFrom, j.cluster.state(*s.Service.EndpointsFrom).Slices)
+	case s.Service.Extra().EndpointsFrom != nil:
+		s.Slices = complete(s, *s.Service.Extra().EndpointsFrom, j.cluster.state(*s.Service.Extra().EndpointsFrom).Slices)
 	}
 	return s
 }
@@ -321,7 +321,7 @@ func JoinSnapshots(files, cluster *model.Snapshot) (out *model.Snapshot, warning
 	ours, theirs := files.Update().Services, cluster.Update().Services
 	for name, s := range ours {
 		s.Service = older(s.Service)
-		if from := s.Service.EndpointsFrom; from != nil {
+		if from := s.Service.Extra().EndpointsFrom; from != nil {
 			s.Slices = complete(s, *from, theirs[*from].Slices)
 		}
 		add(s)

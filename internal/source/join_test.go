@@ -398,15 +398,15 @@ func TestEndpointsFromAnnotation(t *testing.T) {
 	} {
 		s, found := ConvertService(with(value), "")
 		got := ""
-		if s.EndpointsFrom != nil {
-			got = s.EndpointsFrom.String()
+		if s.Extra().EndpointsFrom != nil {
+			got = s.Extra().EndpointsFrom.String()
 		}
 		if got != want || (want == "") != (len(found) == 1) {
 			t.Errorf("%q: %q, %v", value, got, found)
 		}
 	}
-	if s, found := ofCluster(ConvertService(with("default/kubernetes"), "")); s.EndpointsFrom != nil || len(found) != 1 || !found[0].Warning {
-		t.Errorf("of a cluster: %v, %v", s.EndpointsFrom, found)
+	if s, found := ofCluster(ConvertService(with("default/kubernetes"), "")); s.Extra().EndpointsFrom != nil || len(found) != 1 || !found[0].Warning {
+		t.Errorf("of a cluster: %v, %v", s.Extra().EndpointsFrom, found)
 	}
 	in, err := (&Files{Paths: []string{"-"}, Stdin: strings.NewReader(strings.Split(vipYAML, "---")[0])}).Load()
 	if err != nil || len(in.Warnings) > 0 {

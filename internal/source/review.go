@@ -127,7 +127,7 @@ func (r *review) service(o *object) {
 func (r *review) noSlice(o *object) {
 	label := fmt.Sprintf("the label %s: %s", discoveryv1.LabelServiceName, o.service.Name.Name)
 	switch {
-	case o.fromServer, o.service.EndpointsFrom != nil:
+	case o.fromServer, o.service.Extra().EndpointsFrom != nil:
 	case o.selects:
 		o.warn(o.linkLine, "spec.selector", "is for Kubernetes, which makes EndpointSlices of it; here the Service has no endpoints: add an EndpointSlice with "+label)
 	default:

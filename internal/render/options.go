@@ -1,0 +1,47 @@
+package render
+
+import (
+	"cmp"
+	"slices"
+)
+
+// optionKind is a kind of optional part of a table: sets, chains and rules that are in
+// the table only while a frontend uses them, because each costs memory, and some cost
+// time for every new connection.
+type optionKind uint8
+
+const (
+	sticky           optionKind = iota + 1 // session affinity
+	denying                                // frontends with denied sources
+	guardedNodePorts                       // source ranges or denied sources of NodePorts with the unspecified address
+)
+
+// option is an optional part of a table. It is comparable. Only the parameters of its
+// kind are set.
+type option struct {
+	kind     optionKind
+	affinity affinity
+}
+
+func (o option) compare(p option) int {
+	return cmp.Or(cmp.Compare(o.kind, p.kind), o.affinity.compare(p.affinity))
+}
+
+// options are the options in use, sorted.
+type options []option
+
+// has reports whether an option of a kind is in use.
+func (o options) has(k optionKind) bool {
+	return slices.ContainsFunc(o, func(p option) bool { return p.kind == k })
+}
+
+// affinities returns the kinds of session affinity in use, sorted.
+func (o options) affinities() []affinity {
+	var out []affinity
+	for _, p := range o {
+		if p.kind == sticky {
+			out = append(out, p.affinity)
+		}
+	}
+	return out
+}
