@@ -18,7 +18,8 @@ func (tr *tracer) lookup(b *branch, key nft.Concat, set string) (*nft.Element, b
 		return nil, false
 	}
 	e := find(s, k, b)
-	b.guessed = b.guessed || exact(set) == nft.SourceRangesSet && !b.Source.IsValid()
+	kind := exact(set)
+	b.guessed = b.guessed || (kind == nft.SourceRangesSet || kind == nft.DeniedSourcesSet) && !b.Source.IsValid()
 	choice := s.HasSlots()
 	switch {
 	case e == nil && choice:
