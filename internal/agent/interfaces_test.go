@@ -295,7 +295,8 @@ func TestRangesFollowAddresses(t *testing.T) {
 		ranged.Services[0] = &s
 		now := plain
 		h.load = func() (*model.Snapshot, error) { return now, nil }
-		h.node.NodePortAddresses = nil
+		h.make()
+		h.agent.Node.NodePortAddresses = nil
 		h.start(t)
 		serves := func(when, want string) {
 			t.Helper()
