@@ -44,6 +44,13 @@ const (
 	annotationPriority = annotationDomain + "priority"
 )
 
+// serviceAnnotations are those of a Service.
+var serviceAnnotations = []string{
+	annotationScheduler, annotationClientAddresses, annotationCheck, annotationEndpointsFrom,
+	annotationSourceRanges, annotationDeniedSources,
+	annotationPorts,
+}
+
 func annotationField(name string) string { return "metadata.annotations[" + name + "]" }
 
 // unknownAnnotations warns of annotations of the domain other than known, which

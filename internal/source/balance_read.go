@@ -38,6 +38,7 @@ func readBalance(f *Files, m *manifest.Object, o *object) (metav1.Object, []*Fie
 	}
 	if service != nil {
 		service.Balance = true
+		onNode(service)
 	}
 	o.service = service
 	if f.Keep {
@@ -63,6 +64,7 @@ var balanceFields = []struct{ object, balance string }{
 	{annotationField(annotationScheduler), "scheduler"},
 	{annotationField(annotationClientAddresses), "clientAddresses"},
 	{annotationField(annotationEndpointsFrom), "backendsFrom"},
+	{annotationField(annotationPorts), "listen"},
 	{annotationField(annotationDeniedSources), "deny"},
 	{annotationField(annotationWeight), "backends"},
 	{annotationField(annotationPriority), "backends"},
