@@ -43,6 +43,7 @@ func TestLayers(t *testing.T) {
 		{"logwriter", nil, []string{}},
 		{"systemd", []string{"terminal"}, []string{"github.com/coreos/go-systemd/v22/daemon", "golang.org/x/sys"}},
 		{"health", []string{"model", "serve"}, []string{}},
+		{"localhost", []string{"model"}, []string{}},
 		{"probe", []string{"model", "terminal", "probe/checker"}, []string{"golang.org/x", "google.golang.org/protobuf"}},
 		{"probe/checker", []string{"model", "terminal"}, []string{"golang.org/x", "google.golang.org/protobuf"}},
 		{"describe", []string{"model", "nft", "render", "plan", "terminal", "suggest"}, []string{}},

@@ -152,6 +152,9 @@ func RouteService(s *Service, slices []*EndpointSlice, l *Locality) []Route {
 			}
 			if p.NodePort != 0 {
 				add(NodePort, p.NodePort, nil, l.nodePorts...)
+				if p.Protocol == TCP {
+					add(NodePort, p.NodePort, nil, l.localhost...)
+				}
 			}
 		}
 	}
@@ -165,7 +168,7 @@ func (s *Service) mostRoutes(l *Locality) int {
 	n := len(s.Ports) * (len(s.ClusterIPs) + len(external.LoadBalancerIPs) + len(external.ExternalIPs))
 	for i := range s.Ports {
 		if s.Ports[i].NodePort != 0 {
-			n += len(l.nodePorts)
+			n += len(l.nodePorts) + len(l.localhost)
 		}
 	}
 	return n

@@ -15,6 +15,7 @@ type Locality struct {
 	// unspecified address: NodePortAddresses may be many, and come and go.
 	Wildcards     bool
 	nodePorts     []netip.Addr // of the frontends of a NodePort
+	localhost     []netip.Addr // loopback addresses on which a listener serves NodePorts of TCP
 	NoExternalIPs bool
 }
 
@@ -26,6 +27,7 @@ func NewLocality(node *Node, c Config) *Locality {
 		NodePortAddresses: nodePortAddresses(node, c),
 		Wildcards:         len(c.NodePortAddresses) > 0,
 		NoExternalIPs:     c.NoExternalIPs,
+		localhost:         c.Localhost(),
 	}
 	l.nodePorts = l.NodePortAddresses
 	if l.Wildcards {
