@@ -22,7 +22,7 @@ type frontend struct {
 	localUnknown  bool // rules of a frontend that rejects do not show local
 	masquerading  model.Masquerading
 	internalLocal bool           // internal policy Local, if known
-	ranges        []netip.Prefix // sorted
+	sources       *model.Sources // nil: all clients may connect
 	endpoints     []endpoint     // for connections from anywhere, sorted
 }
 

@@ -61,22 +61,33 @@ func ofFrontend(s *nft.Set) bool {
 // rules is one table, with what its frontends share.
 type rules struct {
 	*nft.Table
-	lanes  *plan.Lanes
-	ranges map[model.Frontend][]netip.Prefix
+	lanes           *plan.Lanes
+	allowed, denied map[model.Frontend][]netip.Prefix
 }
 
 func newRules(t *nft.Table) *rules {
 	if t == nil || t.Set(nft.ServicesMap) == nil { // none, or a foreign table of our name
 		return nil
 	}
-	r := &rules{Table: t, lanes: plan.NewLanes(t), ranges: make(map[model.Frontend][]netip.Prefix)}
-	if s := t.Set(nft.SourceRangesSet); s != nil {
+	return &rules{Table: t, lanes: plan.NewLanes(t), allowed: rangesOf(t, nft.SourceRangesSet), denied: rangesOf(t, nft.DeniedSourcesSet)}
+}
+
+// rangesOf returns the ranges in a set by their frontends, sorted.
+func rangesOf(t *nft.Table, set string) map[model.Frontend][]netip.Prefix {
+	out := make(map[model.Frontend][]netip.Prefix)
+	if s := t.Set(set); s != nil {
 		for i := range s.Elements {
 			k := s.Elements[i].Key
-			r.ranges[k.Frontend()] = append(r.ranges[k.Frontend()], netip.PrefixFrom(k.Source, int(k.Bits)))
+			out[k.Frontend()] = append(out[k.Frontend()], netip.PrefixFrom(k.Source, int(k.Bits)))
 		}
 	}
-	return r
+	return out
+}
+
+// sources returns the clients that may connect to a frontend.
+func (r *rules) sources(f model.Frontend) *model.Sources {
+	_, limited := r.find(nft.FirewalledSet, f)
+	return model.NewSources(limited, r.allowed[f], r.denied[f])
 }
 
 // each calls f with each frontend and its Service.
@@ -100,7 +111,7 @@ func (r *rules) frontend(of model.Frontend) *frontend {
 	if !ok {
 		return nil
 	}
-	f := &frontend{Frontend: of, ranges: r.ranges[of]}
+	f := &frontend{Frontend: of, sources: r.sources(of)}
 	f.port, f.kind = nft.ParseComment(e.Comment)
 	f.port.Protocol = of.Protocol
 	inside := r.lane(nft.ServicesMap, e.Value.Class, of)

@@ -42,6 +42,7 @@ const (
 	KindRules        Kind = "rules" // nothing that clients notice
 
 	KindClientAddresses Kind = "clientAddresses"
+	KindDeniedSources   Kind = "deniedSources"
 )
 
 // Detail is one thing that changes, in words and as data.

@@ -2,7 +2,6 @@ package changes
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -45,24 +44,7 @@ func (p pair) settings() (out []Detail) {
 	if a.forwards() && b.forwards() && a.local == b.local && a.kind == b.kind { // else it follows from that
 		change(KindClientAddresses, "client addresses", clients(a.masquerading), clients(b.masquerading), "established connections keep theirs")
 	}
-	added, removed := without(b.ranges, a.ranges), without(a.ranges, b.ranges)
-	if len(added)+len(removed) == 0 {
-		return out
-	}
-	d := Detail{Kind: KindSourceRanges, Added: texts(added), Removed: texts(removed)}
-	switch {
-	case len(a.ranges) == 0:
-		d.Text = "source ranges: all → " + shorten(texts(b.ranges))
-	case len(b.ranges) == 0:
-		d.Text = "source ranges: " + shorten(texts(a.ranges)) + " → all"
-	case len(removed) == 0:
-		d.Text = number(len(added), "source range") + " added (" + shorten(d.Added) + ")"
-	case len(added) == 0:
-		d.Text = number(len(removed), "source range") + " removed (" + shorten(d.Removed) + ")"
-	default:
-		d.Text = fmt.Sprintf("source ranges: %s added, %s removed", shorten(d.Added), shorten(d.Removed))
-	}
-	return append(out, d)
+	return append(out, p.sources()...)
 }
 
 // rebinding returns what a changed timeout means for clients (5.9, 5.10).
@@ -96,9 +78,4 @@ func clients(m model.Masquerading) string {
 		return "masqueraded"
 	}
 	return "kept"
-}
-
-// without returns the ranges in a that are not in b.
-func without(a, b []netip.Prefix) []netip.Prefix {
-	return slices.DeleteFunc(slices.Clone(a), func(p netip.Prefix) bool { return slices.Contains(b, p) })
 }

@@ -7,11 +7,13 @@ import (
 	"slices"
 )
 
-// Frontend is an address that clients dial. It is comparable.
+// Frontend is an address that clients dial, with a port or a range of ports. It is
+// comparable.
 type Frontend struct {
 	Address  netip.Addr
 	Protocol Protocol
 	Port     uint16
+	Last     uint16 // the last port of a range, of which Port is the first; zero: one port
 }
 
 // Wildcard returns the unspecified address of a family. It is the address of a
@@ -30,14 +32,18 @@ func (f Frontend) OnNode() Frontend {
 	return f
 }
 
-// String returns for example "tcp 10.96.0.1:443".
+// String returns for example "tcp 10.96.0.1:443" or "udp 192.0.2.1:10000-20000".
 func (f Frontend) String() string {
-	return fmt.Sprintf("%s %s", f.Protocol, netip.AddrPortFrom(f.Address, f.Port))
+	text := fmt.Sprintf("%s %s", f.Protocol, netip.AddrPortFrom(f.Address, f.Port))
+	if f.IsRange() {
+		text += fmt.Sprintf("-%d", f.Last)
+	}
+	return text
 }
 
-// Compare orders by address, protocol, then port.
+// Compare orders by address, protocol, then ports.
 func (f Frontend) Compare(o Frontend) int {
-	return cmp.Or(f.Address.Compare(o.Address), cmp.Compare(f.Protocol, o.Protocol), cmp.Compare(f.Port, o.Port))
+	return cmp.Or(f.Address.Compare(o.Address), cmp.Compare(f.Protocol, o.Protocol), cmp.Compare(f.Port, o.Port), cmp.Compare(f.Last, o.Last))
 }
 
 // Kind is the origin of a frontend's address.
@@ -56,12 +62,29 @@ func (k Kind) String() string {
 
 // Route is the decision for one frontend.
 type Route struct {
-	Frontend     Frontend
-	Kind         Kind
-	Service      *Service
-	Port         *ServicePort // of the Service
-	Choice       *Choice
-	SourceRanges []netip.Prefix // allowed clients; none: all (4.30)
+	Frontend Frontend
+	Kind     Kind
+	Service  *Service
+	Port     *ServicePort // of the Service
+	Choice   *Choice
+	Sources  *Sources // the clients that may connect; nil: all (4.30, 4.75)
+}
+
+// SourceRanges returns the ranges of clients that may connect. Without a limit all may,
+// except those in [Route.DeniedSources].
+func (r *Route) SourceRanges() (ranges []netip.Prefix, limited bool) {
+	if r.Sources == nil {
+		return nil, false
+	}
+	return r.Sources.Allowed, r.Sources.Limited
+}
+
+// DeniedSources returns the ranges of clients that may not connect (4.76).
+func (r *Route) DeniedSources() []netip.Prefix {
+	if r.Sources == nil {
+		return nil
+	}
+	return r.Sources.Denied
 }
 
 // PortName returns the name of the service port.
@@ -119,7 +142,7 @@ func (r *Route) Outside() Decision {
 }
 
 // RouteService returns the routes of one Service on a node: one for each address
-// and port. slices are those of the Service.
+// and port or range of ports. slices are those of the Service.
 func RouteService(s *Service, slices []*EndpointSlice, l *Locality) []Route {
 	routes, external := make([]Route, 0, s.mostRoutes(l)), s.external()
 	var few [4]slicePort // the common case
@@ -129,34 +152,35 @@ func RouteService(s *Service, slices []*EndpointSlice, l *Locality) []Route {
 			continue
 		}
 		clusterIP, hasClusterIP := s.ClusterIP(f)
-		ranges := l.sourceRanges(s, f)
+		sources := l.sources(s, f)
 		for i := range s.Ports {
 			p := &s.Ports[i]
 			choice := Choose(s, ports.endpoints(p.Name, p.Protocol, f), l.Node)
-			add := func(kind Kind, port uint16, ranges []netip.Prefix, addrs ...netip.Addr) {
+			add := func(kind Kind, port uint16, addrs ...netip.Addr) {
 				for _, a := range addrs {
 					if FamilyOf(a) == f {
-						routes = append(routes, Route{Frontend{a, p.Protocol, port}, kind, s, p, choice, ranges})
+						routes = append(routes, Route{Frontend{a, p.Protocol, port, 0}, kind, s, p, choice, sources.of(kind, a)})
 					}
 				}
 			}
 			if hasClusterIP {
-				add(ClusterIP, p.Port, nil, clusterIP)
+				add(ClusterIP, p.Port, clusterIP)
 			}
-			add(LoadBalancerIP, p.Port, ranges, external.LoadBalancerIPs...)
+			add(LoadBalancerIP, p.Port, external.LoadBalancerIPs...)
 			if s.NoClusterIP {
 				continue
 			}
 			if !l.NoExternalIPs {
-				add(ExternalIP, p.Port, nil, external.ExternalIPs...)
+				add(ExternalIP, p.Port, external.ExternalIPs...)
 			}
 			if p.NodePort != 0 {
-				add(NodePort, p.NodePort, nil, l.nodePorts...)
+				add(NodePort, p.NodePort, l.nodePorts...)
 				if p.Protocol == TCP {
-					add(NodePort, p.NodePort, nil, l.localhost...)
+					add(NodePort, p.NodePort, l.localhost...)
 				}
 			}
 		}
+		routes = append(routes, routeRanges(s, slices, f, l, sources)...)
 	}
 	return routes
 }
@@ -165,7 +189,7 @@ func RouteService(s *Service, slices []*EndpointSlice, l *Locality) []Route {
 // ClusterIP, and all external addresses count.
 func (s *Service) mostRoutes(l *Locality) int {
 	external := s.external()
-	n := len(s.Ports) * (len(s.ClusterIPs) + len(external.LoadBalancerIPs) + len(external.ExternalIPs))
+	n := (len(s.Ports) + len(s.Extra().Ranges)) * (len(s.ClusterIPs) + len(external.LoadBalancerIPs) + len(external.ExternalIPs))
 	for i := range s.Ports {
 		if s.Ports[i].NodePort != 0 {
 			n += len(l.nodePorts) + len(l.localhost)
@@ -222,7 +246,7 @@ func (o overlaps) note(f Frontend, claimed bool) {
 func (r *Router) overlap(route *Route) {
 	f := route.Frontend
 	switch {
-	case !r.base.locality.Wildcards:
+	case !r.base.locality.Wildcards || f.IsRange(): // any port wins over a range
 	case route.Kind == NodePort:
 		r.staleNotices = r.staleNotices || len(r.overlaps[f]) > 0
 	case route.external():

@@ -16,6 +16,7 @@ type Locality struct {
 	Wildcards     bool
 	nodePorts     []netip.Addr // of the frontends of a NodePort
 	localhost     []netip.Addr // loopback addresses on which a listener serves NodePorts of TCP
+	own           []netip.Addr // of the node and its interfaces, sorted
 	NoExternalIPs bool
 }
 
@@ -28,6 +29,7 @@ func NewLocality(node *Node, c Config) *Locality {
 		Wildcards:         len(c.NodePortAddresses) > 0,
 		NoExternalIPs:     c.NoExternalIPs,
 		localhost:         c.Localhost(),
+		own:               sorted(slices.Concat(node.Addresses, c.InterfaceAddresses)),
 	}
 	l.nodePorts = l.NodePortAddresses
 	if l.Wildcards {
@@ -127,22 +129,6 @@ func HealthCheckAddresses(node *Node, c Config) map[Family][]netip.Addr {
 		}
 	}
 	return out
-}
-
-// sourceRanges returns the allowed clients of the load balancer addresses of a
-// Service in one family. If the node is among them, these addresses are, too: a
-// packet of the node to its own address has that address as its source (4.33).
-func (l *Locality) sourceRanges(s *Service, f Family) []netip.Prefix {
-	external := s.external()
-	ranges := prefixesOf(external.SourceRanges, f)
-	if own, ok := l.Node.primaryAddress(f); ok && slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(own) }) {
-		for _, a := range external.LoadBalancerIPs {
-			if FamilyOf(a) == f {
-				ranges = append(ranges, netip.PrefixFrom(a, a.BitLen()))
-			}
-		}
-	}
-	return MergePrefixes(ranges)
 }
 
 func prefixesOf(in []netip.Prefix, f Family) []netip.Prefix {

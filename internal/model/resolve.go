@@ -108,6 +108,7 @@ const (
 	NodeUnknown       Reason = "NodeUnknown"       // the source does not have this node
 	Conflict          Reason = "Conflict"          // another Service has the frontend
 	NoNodePortAddress Reason = "NoNodePortAddress" // no address of the node serves NodePorts
+	NodeAddress       Reason = "NodeAddress"       // a range of ports is not served on an address of the node
 	InternalError     Reason = "InternalError"     // the Service is not served because of a bug
 )
 
@@ -148,6 +149,7 @@ func conflict(f Frontend, loser, winner *Route) Notice {
 	switch {
 	case loser.Service.Balance: // has one kind, and no names of ports
 		of = ""
+	case f.IsRange(): // which its port is named after
 	case loser.Port.Name != "":
 		of = fmt.Sprintf(" (%s of port %q)", loser.Kind, loser.Port.Name)
 	}

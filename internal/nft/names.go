@@ -4,12 +4,15 @@ import "slices"
 
 // Names of the sets and maps, which docs/ruleset.md describes.
 const (
-	ServicesMap       = "services"
-	LocalServicesMap  = "local-services"
-	LanesMap          = "lanes"
-	EndpointsMap      = "endpoints"
-	FirewalledSet     = "firewalled"
-	SourceRangesSet   = "source-ranges"
+	ServicesMap      = "services"
+	LocalServicesMap = "local-services"
+	LanesMap         = "lanes"
+	EndpointsMap     = "endpoints"
+	FirewalledSet    = "firewalled"
+	SourceRangesSet  = "source-ranges"
+	// DenyFrontendsSet holds the frontends with denied sources, and DeniedSourcesSet these.
+	DenyFrontendsSet  = "deny-frontends"
+	DeniedSourcesSet  = "denied-sources"
 	MasqFrontendsSet  = "masq-frontends"
 	LocalFrontendsSet = "local-frontends"
 	ClusterIPsSet     = "cluster-ips"

@@ -89,7 +89,7 @@ func (c *composer) compose(r *model.Route, part *fragment) {
 		c.add(nft.ClusterIPsSet, nft.Element{Key: nft.Key{Address: r.Frontend.Address}})
 	}
 	c.masquerading(r)
-	c.sourceRanges(r)
+	c.sources(r)
 	c.hairpins(r.Frontend.Protocol, inside.Endpoints)
 	c.hairpins(r.Frontend.Protocol, outside.Endpoints)
 	if options(c.part.options).has(sticky) {
@@ -155,17 +155,6 @@ func (c *composer) masquerading(r *model.Route) {
 		set = nft.MasqFrontendsSet
 	}
 	c.add(set, nft.Element{Key: nft.FrontendKey(r.Frontend)})
-}
-
-func (c *composer) sourceRanges(r *model.Route) {
-	key := nft.FrontendKey(r.Frontend)
-	if len(r.SourceRanges) > 0 {
-		c.add(nft.FirewalledSet, nft.Element{Key: key})
-	}
-	for _, p := range r.SourceRanges {
-		key.Source, key.Bits = p.Addr(), uint8(p.Bits())
-		c.add(nft.SourceRangesSet, nft.Element{Key: key})
-	}
 }
 
 // hairpins lists the endpoints that may connect to themselves through a frontend:

@@ -35,6 +35,7 @@ func dialledKey(wildcard bool) nft.Concat {
 const (
 	nodeDispatchChain    = nft.NodePrefix + nft.DispatchChain
 	nodePreroutingChain  = nft.NodePrefix + "prerouting"
+	nodeOutputChain      = nft.NodePrefix + "output"
 	nodeRememberChain    = nft.NodePrefix + nft.RememberChain
 	nodePostroutingChain = nft.NodePrefix + "postrouting"
 )
@@ -59,21 +60,27 @@ func toNode(address nft.Field, chain string) nft.Rule {
 	}
 }
 
-// nodeChains returns the counterparts of dispatch, prerouting and postrouting.
-func nodeChains(f model.Family, r *model.Routing) []*nft.Chain {
+// nodeChains returns the counterparts of dispatch, prerouting, output and postrouting.
+// That of output exists only while it has a rule of its own.
+func nodeChains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 	if !r.Wildcards {
 		return nil
 	}
 	local, _ := notFromPod(f, r)
 	local = append(local, classify(dialledNode, nft.LocalServicesMap)...)
-	return []*nft.Chain{
+	guards, dispatch := nodeFirewall(o), nft.Rule{nft.Verdict{Action: nft.Goto, Chain: nodeDispatchChain}}
+	var output []*nft.Chain
+	if len(guards) > 0 {
+		output = []*nft.Chain{{Name: nodeOutputChain, Rules: append(guards[:len(guards):len(guards)], dispatch)}}
+	}
+	return append(output, []*nft.Chain{
 		choose(nft.NodePrefix+nft.ChooseChain, dialledNode),
 		{Name: nodeDispatchChain, Rules: []nft.Rule{classify(dialledNode, nft.ServicesMap)}},
-		{Name: nodePreroutingChain, Rules: []nft.Rule{local, {nft.Verdict{Action: nft.Goto, Chain: nodeDispatchChain}}}},
+		{Name: nodePreroutingChain, Rules: append(guards[:len(guards):len(guards)], local, dispatch)},
 		// A frontend with the address and port of a NodePort has policy Local here:
 		// the rules before masquerade the rest.
 		{Name: nodePostroutingChain, Rules: append(leave(nft.LocalFrontendsSet), masqueradeExternal(originalNode)...)},
-	}
+	}...)
 }
 
 // leave ends the hook for frontends with a specific address that are in a set.

@@ -10,8 +10,11 @@ import (
 // time for every new connection.
 type optionKind uint8
 
-// sticky is session affinity.
-const sticky optionKind = iota + 1
+const (
+	sticky           optionKind = iota + 1 // session affinity
+	denying                                // frontends with denied sources
+	guardedNodePorts                       // source ranges or denied sources of NodePorts with the unspecified address
+)
 
 // option is an optional part of a table. It is comparable. Only the parameters of its
 // kind are set.

@@ -21,8 +21,8 @@ var (
 func chains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 	return slices.Concat(
 		[]*nft.Chain{refuse(), choose(nft.ChooseChain, dialled), dispatch()},
-		nodeChains(f, r),
-		[]*nft.Chain{prerouting(f, r), output(r)},
+		nodeChains(f, r, o),
+		[]*nft.Chain{prerouting(f, r, o), output(r, o)},
 		unserved(),
 		affinityChains(r, o.affinities()),
 		[]*nft.Chain{postrouting(f, r)})
@@ -54,7 +54,7 @@ func sets(r *model.Routing, o options) []*nft.Set {
 		// Where NodePorts with the unspecified address are served.
 		out = append(out, &nft.Set{Name: nft.NodeAddressesSet, Key: []nft.Datatype{nft.Address}})
 	}
-	return append(out, affinitySets(o.affinities(), r.AffinityCapacity)...)
+	return slices.Concat(out, denyingSets(o), affinitySets(o.affinities(), r.AffinityCapacity))
 }
 
 func refuse() *nft.Chain {
@@ -115,24 +115,13 @@ func unserved() []*nft.Chain {
 	}
 }
 
-// firewall drops clients that may not use a frontend (4.30).
-//
-//	ip daddr . meta l4proto . th dport @firewalled ip daddr . meta l4proto . th dport . ip saddr != @source-ranges drop
-func firewall() nft.Rule {
-	return nft.Rule{
-		nft.InSet{Key: dialled, Set: nft.FirewalledSet},
-		nft.InSet{Key: append(dialled[:3:3], nft.SourceAddress), Set: nft.SourceRangesSet, Not: true},
-		nft.Verdict{Action: nft.Drop},
-	}
-}
-
 // prerouting first looks up clients outside of the cluster: all that are not pods,
 // because packets of the node itself do not pass here.
-func prerouting(f model.Family, r *model.Routing) *nft.Chain {
+func prerouting(f model.Family, r *model.Routing, o options) *nft.Chain {
 	local, _ := notFromPod(f, r)
 	local = append(local, classify(dialled, nft.LocalServicesMap)...)
 	return &nft.Chain{Name: "prerouting", Hook: nft.Prerouting, Priority: nft.PriorityDNAT,
-		Rules: append([]nft.Rule{firewall(), local}, toDispatch(r, nodePreroutingChain)...)}
+		Rules: slices.Concat(firewall(dialled, o), []nft.Rule{local}, toDispatch(r, nodePreroutingChain))}
 }
 
 // maxInterfaceName is the length of the longest interface name (the kernel's IFNAMSIZ
@@ -156,13 +145,16 @@ func notFromPod(f model.Family, r *model.Routing) (match nft.Rule, detects bool)
 	return nft.Rule{nft.NotFrom{Name: d.Interface, ByPrefix: d.ByPrefix && len(d.Interface) < maxInterfaceName}}, true
 }
 
-func output(r *model.Routing) *nft.Chain {
-	return &nft.Chain{Name: "output", Hook: nft.Output, Priority: nft.PriorityDNAT, Rules: append([]nft.Rule{
-		// A reset that refuses a connection of the node itself passes here too. Its
-		// port can be that of a frontend, which would refuse the reset.
-		{nft.IsAnswer{}, nft.Verdict{Action: nft.Accept}},
-		firewall(),
-	}, toDispatch(r, nodeDispatchChain)...)}
+func output(r *model.Routing, o options) *nft.Chain {
+	node := nodeDispatchChain
+	if o.has(guardedNodePorts) {
+		node = nodeOutputChain
+	}
+	// A reset that refuses a connection of the node itself passes here too. Its
+	// port can be that of a frontend, which would refuse the reset.
+	answers := nft.Rule{nft.IsAnswer{}, nft.Verdict{Action: nft.Accept}}
+	return &nft.Chain{Name: "output", Hook: nft.Output, Priority: nft.PriorityDNAT,
+		Rules: slices.Concat([]nft.Rule{answers}, firewall(dialled, o), toDispatch(r, node))}
 }
 
 // postrouting decides from the conntrack entry whether to masquerade, so no packet

@@ -36,6 +36,7 @@ type Balance struct {
 	Scheduler       string                 `json:"scheduler,omitempty"`
 	Affinity        *metav1.Duration       `json:"affinity,omitempty"`
 	Clients         manifest.List[string]  `json:"clients,omitempty"`
+	Deny            manifest.List[string]  `json:"deny,omitempty"`
 	ClientAddresses string                 `json:"clientAddresses,omitempty"`
 	Check           any                    `json:"check,omitempty"`
 }
@@ -68,6 +69,7 @@ func (b *Balance) Expand() (*Expansion, []*FieldError) {
 	e.listen()
 	e.backends()
 	e.clients()
+	e.deny()
 	e.words()
 	for _, f := range e.findings {
 		if !f.Warning {
@@ -88,6 +90,7 @@ type expander struct {
 	ports     []balancePort // of each address
 	servers   []server
 	ranges    []string // of clients
+	denied    []string // clients
 }
 
 func (e *expander) name() {
@@ -145,6 +148,7 @@ func (e *expander) annotations() map[string]string {
 	out := make(map[string]string)
 	for name, value := range map[string]string{
 		annotationScheduler: e.Scheduler, annotationClientAddresses: e.ClientAddresses, annotationEndpointsFrom: e.BackendsFrom,
+		annotationDeniedSources: strings.Join(e.denied, ","),
 	} {
 		if value != "" {
 			out[name] = value

@@ -63,6 +63,7 @@ var balanceFields = []struct{ object, balance string }{
 	{annotationField(annotationScheduler), "scheduler"},
 	{annotationField(annotationClientAddresses), "clientAddresses"},
 	{annotationField(annotationEndpointsFrom), "backendsFrom"},
+	{annotationField(annotationDeniedSources), "deny"},
 	{annotationField(annotationWeight), "backends"},
 	{annotationField(annotationPriority), "backends"},
 	{"metadata.", ""},

@@ -55,6 +55,7 @@ backends: ["fe80::1"]`, `backends[0]: "fe80::1" is a link-local address: use one
 		{"affinity number", where + "\n" + servers + "\naffinity: 600", "affinity: 600 is not a duration: write it like 30s or 5m"},
 		{"clients of one family", `listen: ["203.0.113.10:443", "[2001:db8::10]:443"]` + "\n" + servers + "\nclients: 192.0.2.0/24",
 			`clients: has no IPv6 range, and listen has 2001:db8::10: add a range, or "::/0" for all clients`},
+		{"denied", where + "\n" + servers + "\ndeny: [192.0.2.7, 192.0.2.0/33]", `deny[1]: "192.0.2.0/33" has a wrong prefix length: use 0 to 32 after the '/'`},
 		{"check", where + "\n" + servers + "\ncheck: {http: /x, timeout: 1h}", `check.timeout: "1h" is out of range: use 10ms to 1m`},
 		{"check of another protocol", where + "\n" + servers + "\nprotocol: udp\ncheck: http", "check: is of type http, which fits none of the ports: name the port of the endpoints to check, such as {http, port: 8080}"},
 		{"name", where + "\n" + servers + "\nnamespace: A_b", `namespace: "A_b" is not a namespace: use lower case letters, digits and '-'`},

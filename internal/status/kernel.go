@@ -148,7 +148,7 @@ func tableFrontends(t *nft.Table, services *nft.Set) []frontend {
 		f.inside = decision(nft.ServicesMap, e.Value.Class, &f)
 		f.port, f.kind = nft.ParseComment(e.Comment)
 		f.port.Protocol = f.Protocol
-		f.affinity, f.ranges = affinity[f.Frontend], has(t.Set(nft.FirewalledSet), f.Frontend)
+		f.affinity, f.ranges = affinity[f.Frontend], has(t.Set(nft.FirewalledSet), f.Frontend) || has(t.Set(nft.DenyFrontendsSet), f.Frontend)
 		f.local = f.kind == model.ClusterIP && f.inside.Verdict == model.Drop.String()
 		if local != nil {
 			if o, ok := local.Find(f.Frontend); ok {

@@ -1,0 +1,72 @@
+package changes
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// sources describes which clients may connect before and after a change.
+func (p pair) sources() (out []Detail) {
+	a, b := p.before, p.after
+	list := func(kind Kind, name, none string, before, after []netip.Prefix, had, has bool) {
+		added, removed := texts(without(after, before)), texts(without(before, after))
+		if len(added)+len(removed) == 0 && had == has {
+			return
+		}
+		text := func(list []netip.Prefix, given bool) string {
+			switch {
+			case !given:
+				return none
+			case len(list) == 0:
+				return "no client"
+			}
+			return shorten(texts(list))
+		}
+		d := Detail{Kind: kind, Added: added, Removed: removed}
+		switch {
+		case !had || !has || len(before) == 0 || len(after) == 0:
+			d.Text = name + "s: " + text(before, had) + " → " + text(after, has)
+		case len(removed) == 0:
+			d.Text = number(len(added), name) + " added (" + shorten(added) + ")"
+		case len(added) == 0:
+			d.Text = number(len(removed), name) + " removed (" + shorten(removed) + ")"
+		default:
+			d.Text = fmt.Sprintf("%ss: %s added, %s removed", name, shorten(added), shorten(removed))
+		}
+		out = append(out, d)
+	}
+	s, t := a.clients(), b.clients()
+	list(KindSourceRanges, "source range", "all", s.Allowed, t.Allowed, s.Limited, t.Limited)
+	list(KindDeniedSources, "denied source", "none", s.Denied, t.Denied, len(s.Denied) > 0, len(t.Denied) > 0)
+	return out
+}
+
+// clients returns the sources without the address of the frontend itself, which the
+// ranges of the node entail (4.33): otherwise the frontends of a Service would differ.
+func (f *frontend) clients() model.Sources {
+	if f.sources == nil {
+		return model.Sources{}
+	}
+	own := netip.PrefixFrom(f.Address, f.Address.BitLen())
+	others := func(list []netip.Prefix) []netip.Prefix {
+		if !slices.Contains(list, own) {
+			return list
+		}
+		return slices.DeleteFunc(slices.Clone(list), func(p netip.Prefix) bool { return p == own })
+	}
+	s := *f.sources
+	s.Allowed, s.Denied = others(s.Allowed), others(s.Denied)
+	return s
+}
+
+// without returns the ranges in a that are not in b.
+func without(a, b []netip.Prefix) []netip.Prefix {
+	known := make(map[netip.Prefix]struct{}, len(b))
+	for _, p := range b {
+		known[p] = struct{}{}
+	}
+	return slices.DeleteFunc(slices.Clone(a), func(p netip.Prefix) bool { _, ok := known[p]; return ok })
+}

@@ -1,0 +1,160 @@
+package model
+
+import (
+	"net/netip"
+	"slices"
+	"sort"
+)
+
+// Sources are the clients that may connect, by the addresses that their packets come
+// from. They must not be changed. Nil means all clients. The ranges are sorted, and none
+// is inside another one of the list.
+type Sources struct {
+	// Limited means that only clients in Allowed may connect: none, if that is empty.
+	Limited bool
+	Allowed []netip.Prefix
+	// Denied are the clients that may not connect, also if they are in Allowed.
+	Denied []netip.Prefix
+}
+
+// NewSources returns the sources for lists in any order, or nil if they exclude no client.
+func NewSources(limited bool, allowed, denied []netip.Prefix) *Sources {
+	if !limited && len(denied) == 0 {
+		return nil
+	}
+	s := &Sources{Limited: limited, Denied: MergePrefixes(denied)}
+	if limited {
+		s.Allowed = MergePrefixes(allowed)
+	}
+	return s
+}
+
+// Admits reports whether a client may connect.
+func (s *Sources) Admits(client netip.Addr) bool {
+	return s == nil || (!s.Limited || covers(s.Allowed, client)) && !covers(s.Denied, client)
+}
+
+// Equal reports whether both exclude the same clients.
+func (s *Sources) Equal(o *Sources) bool {
+	if s == nil || o == nil || s == o {
+		return s == o
+	}
+	return s.Limited == o.Limited && slices.Equal(s.Allowed, o.Allowed) && slices.Equal(s.Denied, o.Denied)
+}
+
+// in returns the sources of one family. A range of length 0 is no limit.
+func (s *Sources) in(f Family) *Sources {
+	if s == nil {
+		return nil
+	}
+	allowed := prefixesOf(s.Allowed, f)
+	limited := s.Limited && !(len(allowed) > 0 && allowed[0].Bits() == 0)
+	return NewSources(limited, allowed, prefixesOf(s.Denied, f))
+}
+
+// within returns the sources that are in some ranges as well.
+func (s *Sources) within(ranges []netip.Prefix) *Sources {
+	switch {
+	case s == nil:
+		return NewSources(true, ranges, nil)
+	case !s.Limited:
+		return NewSources(true, ranges, s.Denied)
+	}
+	return NewSources(true, common(MergePrefixes(ranges), s.Allowed), s.Denied)
+}
+
+// with returns the sources with some addresses of the node, which are treated like the
+// address that the node has as a client: packets of the node to such an address have it
+// as their source (4.33).
+func (s *Sources) with(node netip.Addr, own ...netip.Addr) *Sources {
+	if s == nil {
+		return nil
+	}
+	allowed, denied := s.Limited && covers(s.Allowed, node), covers(s.Denied, node)
+	if !allowed && !denied {
+		return s
+	}
+	var hosts []netip.Prefix
+	for _, a := range own {
+		hosts = append(hosts, netip.PrefixFrom(a, a.BitLen()))
+	}
+	out := *s
+	if allowed {
+		out.Allowed = MergePrefixes(slices.Concat(s.Allowed, hosts))
+	}
+	if denied {
+		out.Denied = MergePrefixes(slices.Concat(s.Denied, hosts))
+	}
+	return &out
+}
+
+// common returns what two merged lists have in common: two ranges are apart, or one of
+// them is inside the other one.
+func common(a, b []netip.Prefix) []netip.Prefix {
+	var out []netip.Prefix
+	inside := func(in, of []netip.Prefix) {
+		for _, p := range in {
+			if q, ok := covering(of, p.Addr()); ok && q.Bits() <= p.Bits() {
+				out = append(out, p)
+			}
+		}
+	}
+	inside(a, b)
+	inside(b, a)
+	return MergePrefixes(out)
+}
+
+// covers reports whether an address is in a merged list.
+func covers(merged []netip.Prefix, a netip.Addr) bool {
+	_, ok := covering(merged, a)
+	return ok
+}
+
+// covering returns the range of a merged list that has an address.
+func covering(merged []netip.Prefix, a netip.Addr) (netip.Prefix, bool) {
+	i := sort.Search(len(merged), func(i int) bool { return a.Less(merged[i].Addr()) })
+	if i == 0 || !merged[i-1].Contains(a) {
+		return netip.Prefix{}, false
+	}
+	return merged[i-1], true
+}
+
+// familySources are the clients of a Service in one family.
+type familySources struct {
+	locality      *Locality
+	family        Family
+	all           *Sources // of all frontends
+	loadBalancers *Sources // of load balancer addresses, these included (4.33)
+}
+
+func (l *Locality) sources(s *Service, f Family) familySources {
+	external := s.external()
+	all := s.Extra().Sources.in(f)
+	if all == nil && len(external.SourceRanges) == 0 {
+		return familySources{}
+	}
+	out := familySources{l, f, all, all}
+	if ranges := prefixesOf(external.SourceRanges, f); len(ranges) > 0 {
+		out.loadBalancers = all.within(ranges)
+	}
+	if node, ok := l.Node.primaryAddress(f); ok {
+		own := slices.DeleteFunc(slices.Clone(external.LoadBalancerIPs), func(a netip.Addr) bool { return FamilyOf(a) != f })
+		out.loadBalancers = out.loadBalancers.with(node, own...)
+	}
+	return out
+}
+
+// of returns the clients of a frontend with an address.
+func (s familySources) of(kind Kind, a netip.Addr) *Sources {
+	switch {
+	case kind == LoadBalancerIP:
+		return s.loadBalancers
+	case s.all == nil || a.IsUnspecified():
+		return s.all
+	}
+	node, ok := s.locality.Node.primaryAddress(s.family)
+	if !ok {
+		return s.all
+	}
+	return s.all.with(node, a)
+}

@@ -1,0 +1,80 @@
+package render
+
+import (
+	"net/netip"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+)
+
+// The clients of a frontend are limited by two sets of ranges: those that may connect,
+// and those that may not. A hash set of frontends stands before each of them, so that
+// other frontends pay for one lookup and no search of intervals. The second pair of sets
+// exists only while a frontend uses it.
+
+// sources lists the clients that may connect to a frontend, and those that may not.
+func (c *composer) sources(r *model.Route) {
+	ranges, limited := r.SourceRanges()
+	if limited {
+		c.clients(r.Frontend, nft.FirewalledSet, nft.SourceRangesSet, ranges)
+	}
+	denied := r.DeniedSources()
+	if len(denied) > 0 {
+		c.use(option{kind: denying})
+		c.clients(r.Frontend, nft.DenyFrontendsSet, nft.DeniedSourcesSet, denied)
+	}
+	if (limited || len(denied) > 0) && r.Frontend.Address.IsUnspecified() {
+		c.use(option{kind: guardedNodePorts})
+	}
+}
+
+// clients adds a frontend to a set of frontends, and its ranges to a set of ranges.
+func (c *composer) clients(f model.Frontend, frontends, set string, ranges []netip.Prefix) {
+	key := nft.FrontendKey(f)
+	c.add(frontends, nft.Element{Key: key})
+	for _, p := range ranges {
+		key.Source, key.Bits = p.Addr(), uint8(p.Bits())
+		c.add(set, nft.Element{Key: key})
+	}
+}
+
+// denyingSets returns the empty sets for denied sources.
+func denyingSets(o options) []*nft.Set {
+	if !o.has(denying) {
+		return nil
+	}
+	return []*nft.Set{
+		{Name: nft.DenyFrontendsSet, Key: frontend},
+		{Name: nft.DeniedSourcesSet, Key: append(frontend[:3:3], nft.Source), Interval: true},
+	}
+}
+
+// firewall drops clients that may not use a frontend (4.30, 4.75, 4.76).
+//
+//	ip daddr . meta l4proto . th dport @firewalled ip daddr . meta l4proto . th dport . ip saddr != @source-ranges drop
+//	ip daddr . meta l4proto . th dport @deny-frontends ip daddr . meta l4proto . th dport . ip saddr @denied-sources drop
+func firewall(frontend nft.Concat, o options) []nft.Rule {
+	client := append(frontend[:3:3], nft.SourceAddress)
+	rules := []nft.Rule{{
+		nft.InSet{Key: frontend, Set: nft.FirewalledSet},
+		nft.InSet{Key: client, Set: nft.SourceRangesSet, Not: true},
+		nft.Verdict{Action: nft.Drop},
+	}}
+	if o.has(denying) {
+		rules = append(rules, nft.Rule{
+			nft.InSet{Key: frontend, Set: nft.DenyFrontendsSet},
+			nft.InSet{Key: client, Set: nft.DeniedSourcesSet},
+			nft.Verdict{Action: nft.Drop},
+		})
+	}
+	return rules
+}
+
+// nodeFirewall is the same for NodePorts with the unspecified address. Only these have
+// passed the rules before it without a lookup of their key.
+func nodeFirewall(o options) []nft.Rule {
+	if !o.has(guardedNodePorts) {
+		return nil
+	}
+	return firewall(dialledNode, o)
+}
