@@ -48,7 +48,7 @@ func (tr *tracer) key(b *branch, key nft.Concat, set string) (*nft.Set, nft.Key,
 	var k nft.Key
 	for _, o := range key {
 		field, ok := o.(nft.Field)
-		if !ok {
+		if !ok || field == nft.SourcePort { // which is not known
 			return nil, k, fmt.Sprintf("unknown operand %q in a key", o.Text(tr.table.Family))
 		}
 		b.load(field, &k)

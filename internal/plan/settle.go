@@ -144,7 +144,7 @@ func (l *Lanes) borders(f model.Frontend) (out []uint32, hashed bool) {
 	for _, name := range []string{nft.ServicesMap, nft.LocalServicesMap} {
 		if slots, ok := l.Of(name, f); ok {
 			out = append(out, slots.First, slots.First+slots.Count)
-			hashed = hashed || slots.Scheduler == model.SourceHash
+			hashed = hashed || slots.Scheduler.ByClient()
 		}
 	}
 	slices.Sort(out)

@@ -21,11 +21,11 @@ func probes(f model.Family) []*nft.Ruleset {
 		Nodes:        []*model.Node{{Name: "node", Addresses: []netip.Addr{address}}},
 		ServiceCIDRs: []netip.Prefix{some},
 	}
-	for i, scheduler := range []model.Scheduler{model.RoundRobin, model.Random, model.SourceHash} {
+	for i, scheduler := range []model.Scheduler{model.RoundRobin, model.Random, model.SourceHash, model.MaglevPort} {
 		address = address.Next()
 		name := model.ServiceName{Namespace: "preflight", Name: scheduler.String()}
 		s.Services = append(s.Services, &model.Service{
-			Name: name, Scheduler: scheduler, ExternalPolicy: model.PolicyLocal, AffinityTimeout: time.Hour,
+			Name: name, Scheduler: scheduler, ExternalPolicy: model.PolicyLocal, AffinityTimeout: time.Hour, Extras: &model.Extras{MaglevSize: model.MaglevSizes[0]},
 			ClusterIPs: []netip.Addr{address}, External: &model.External{SourceRanges: []netip.Prefix{some}},
 			Ports: []model.ServicePort{{Protocol: model.TCP, Port: 80, NodePort: uint16(30080 + i)}},
 		})
