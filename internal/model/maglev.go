@@ -57,10 +57,11 @@ func maglevNotices(s *Service, routes []Route, byDefault Scheduler) []Notice {
 	for i := range routes {
 		most = max(most, len(routes[i].Inside().Endpoints), len(routes[i].Outside().Endpoints))
 	}
-	if s.MaglevSize(most) >= unevenSlots*most {
+	note := s.MaglevNote(most)
+	if note == "" || s.MaglevSize(most) >= unevenSlots*most {
 		return nil
 	}
-	return []Notice{notice(s.Object(), SmallTable, "%s%s", s.MaglevNote(most), s.enlarge(most))}
+	return []Notice{notice(s.Object(), SmallTable, "%s", note+s.enlarge(most))}
 }
 
 // enlarge says how the shares of so many endpoints become more even, if they can.

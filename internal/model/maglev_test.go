@@ -47,6 +47,7 @@ func TestSmallTable(t *testing.T) {
 		{"by the port", MaglevPort, RoundRobin, 251, 26, false, "maglev-table-size=4093"},
 		{"of a file", Maglev, RoundRobin, 251, 26, true, "give it maglevTableSize: 4093"},
 		{"not used", RoundRobin, Maglev, 251, 26, false, ""},
+		{"one slot each", Maglev, RoundRobin, 0, 1021, false, ""},
 		{"by default", DefaultScheduler, Maglev, 0, 103, false, "maglev-table-size=16381"},
 		{"the largest", Maglev, RoundRobin, 131071, 13108, false, "131071 slots for 13108 endpoints: shares differ by up to 11 %"},
 	} {
