@@ -38,7 +38,7 @@ func ConvertService(s *corev1.Service, proxyName string) (*model.Service, []*Fie
 	if !servedBy(proxyName, s.Labels) || !c.proxied() || !named {
 		return nil, c.findings
 	}
-	c.unknownAnnotations(&s.ObjectMeta, annotationScheduler, annotationClientAddresses, annotationCheck, annotationEndpointsFrom)
+	c.unknownAnnotations(&s.ObjectMeta, annotationScheduler, annotationMaglevSize, annotationClientAddresses, annotationCheck, annotationEndpointsFrom)
 	service := &model.Service{
 		Name:                model.ServiceName{Namespace: namespace(&s.ObjectMeta), Name: s.Name},
 		Created:             created(s),
@@ -71,7 +71,7 @@ func (c *serviceConverter) extras(m *metav1.ObjectMeta) *model.Extras {
 	if len(m.Annotations) == 0 {
 		return nil
 	}
-	e := model.Extras{EndpointsFrom: c.endpointsFrom(m)}
+	e := model.Extras{EndpointsFrom: c.endpointsFrom(m), MaglevSize: c.maglevSize(m)}
 	if reflect.ValueOf(e).IsZero() {
 		return nil
 	}
