@@ -18,7 +18,7 @@ func (tr *tracer) lookup(b *branch, key nft.Concat, set string) (*nft.Element, b
 		return nil, false
 	}
 	e := find(s, k, b)
-	b.guessed = b.guessed || set == nft.SourceRangesSet && !b.Source.IsValid()
+	b.guessed = b.guessed || (set == nft.SourceRangesSet || set == nft.DeniedSourcesSet) && !b.Source.IsValid()
 	choice := s.HasSlots()
 	switch {
 	case e == nil && choice:

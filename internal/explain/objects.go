@@ -20,6 +20,7 @@ func (r *Result) AddObjects(s *model.Snapshot, c model.Config, routing *model.Ro
 		return
 	}
 	r.Service, r.Kind = route.PortName().String(), route.Kind.String()
+	r.AddSources(route.Service.SourceLists(route.Kind, model.FamilyOf(route.Frontend.Address)))
 	node, _ := s.Node(c.NodeName)
 	l := model.NewLocality(node, c)
 	policy := route.InsidePolicy()
@@ -87,6 +88,29 @@ func omissions(all []model.Omission) []Omission {
 	return out
 }
 
+// Reasons why a client may not connect.
+const (
+	notAdmitted = "the source is in none of the ranges that the Service admits"
+	isDenied    = "the source is in a range that the Service denies"
+)
+
+// AddSources names the list of clients because of which the source may not connect.
+func (r *Result) AddSources(lists []model.SourceList) {
+	for i := range r.Outcomes {
+		o := &r.Outcomes[i]
+		if o.Reason != notAdmitted && o.Reason != isDenied || !r.Packet.Source.IsValid() {
+			continue
+		}
+		for _, l := range lists {
+			if l.Denies == (o.Reason == isDenied) && l.Excludes(r.Packet.Source) {
+				o.List = l.Field
+				o.Reason += ": " + l.Field
+				break
+			}
+		}
+	}
+}
+
 // reasons explain a disposition by the set that led to it.
 var reasons = []struct {
 	set     string
@@ -100,7 +124,8 @@ var reasons = []struct {
 	{nft.LocalServicesMap, NotOurs, "the slot has no endpoint"},
 	{nft.ClusterIPsSet, Reject, "the ClusterIP has no such port"},
 	{nft.ServiceCIDRsSet, Drop, "no Service has this address of a service CIDR"},
-	{nft.FirewalledSet, Drop, "the source is in none of the ranges that the Service admits"},
+	{nft.FirewalledSet, Drop, notAdmitted},
+	{nft.DeniedSourcesSet, Drop, isDenied},
 }
 
 // reason returns why an outcome is not Forward. It depends on the last set in which

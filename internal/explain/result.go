@@ -60,6 +60,7 @@ type Outcome struct {
 type Ending struct {
 	Verdict  Disposition    `json:"verdict"`
 	Reason   string         `json:"reason,omitempty"`  // of everything but Forward
+	List     string         `json:"list,omitempty"`    // field of the Service with the list of clients because of which it is dropped, if known
 	Endpoint netip.AddrPort `json:"endpoint,omitzero"` // of Forward
 	Of       int            `json:"ofSlots,omitempty"` // slots to choose from
 	// Masquerade is the rule that rewrites the source; empty: none does.

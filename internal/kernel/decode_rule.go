@@ -275,8 +275,9 @@ func (s *symbolic) lookUp(e *expr.Lookup) error {
 }
 
 func (s *symbolic) nat(e *expr.NAT) error {
-	own := dnat(s.family)
-	own.Specified = e.Specified // the kernel sets this flag wherever a port is given
+	keepPort := e.RegProtoMin == 0
+	own := dnat(s.family, keepPort)
+	own.Specified = e.Specified && !keepPort // the kernel sets this flag wherever a port is given
 	// Listings repeat the lower bounds of ranges as the upper ones.
 	if e.RegAddrMax == e.RegAddrMin {
 		own.RegAddrMax = e.RegAddrMax
@@ -287,7 +288,9 @@ func (s *symbolic) nat(e *expr.NAT) error {
 	if s.lookup == nil || *e != *own {
 		return errForeign
 	}
-	s.emit(*s.lookup)
+	found := *s.lookup
+	found.KeepPort = keepPort
+	s.emit(found)
 	return nil
 }
 

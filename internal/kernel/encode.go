@@ -232,7 +232,7 @@ func (e *encoder) newSet(c *plan.Change) Message {
 		end()
 	}
 	appendDescription(&a, s, c.Family)
-	a.bytes(unix.NFTA_SET_USERDATA, setUserdata(s))
+	a.bytes(unix.NFTA_SET_USERDATA, setUserdata(s, c.Family))
 	m.Data = a
 	return m
 }

@@ -25,6 +25,28 @@ const (
 	LocalAffinityMap = "local-affinity"
 	// AffinityEndpointsSet holds the endpoints that frontends with affinity have.
 	AffinityEndpointsSet = "affinity-endpoints"
+	// RangesMap holds the ranges of ports, which [RangeAddressesSet] has the addresses of.
+	// Other sets and maps name a range by its first port.
+	RangesMap         = "ranges"
+	RangeAddressesSet = "range-addresses"
+	// The endpoints in RangeEndpointsMap get the port that the client dialled, and those
+	// in RangePortEndpointsMap one port.
+	RangeEndpointsMap     = RangePrefix + EndpointsMap
+	RangePortEndpointsMap = "range-port-endpoints"
+)
+
+// RangePrefix is the name prefix of chains for ranges of ports, and of the sets and maps
+// in which a range takes the place of a port.
+const RangePrefix = "range-"
+
+// SlotMaps are the maps of endpoints in numbered slots.
+var SlotMaps = []string{EndpointsMap, RangeEndpointsMap, RangePortEndpointsMap}
+
+// ServiceMaps are the maps of all frontends with their class or verdict, and
+// LocalServiceMaps those for clients outside of the cluster, where that differs.
+var (
+	ServiceMaps      = []string{ServicesMap, RangePrefix + ServicesMap}
+	LocalServiceMaps = []string{LocalServicesMap, RangePrefix + LocalServicesMap}
 )
 
 // AffinityMaps are the names of the dynamic maps.
@@ -50,6 +72,9 @@ var allRecallChains = []string{
 func IsLane(rules []Rule) bool {
 	return slices.ContainsFunc(rules, func(r Rule) bool {
 		switch s := r[len(r)-1].(type) {
+		case DNAT:
+			_, chooses := s.Slots()
+			return chooses
 		case Verdict:
 			_, chooses := r[0].(Choose)
 			return chooses || s.Action == Jump && slices.Contains(allRecallChains, s.Chain)
