@@ -159,7 +159,7 @@ func (s *skeleton) abridgeObject(b *strings.Builder, tableHead string, o *object
 		base = findObject(s.optional, tableHead, o.head)
 	}
 	same := base != nil && slices.Equal(o.body, base.body)
-	if o.head == "map endpoints" {
+	if strings.HasPrefix(o.head, "map ") && strings.HasSuffix(o.head, "endpoints") {
 		o = &object{o.head, o.body, foldTables(o.elements)}
 	}
 	if o.head == "map lanes" && base != nil { // it is never empty
@@ -200,7 +200,10 @@ func foldTables(elements []string) []string {
 	// The first number of a slot is 0, and 10 in the table of clients outside of the cluster.
 	table := func(element string) string {
 		frontend, slot, _ := cutSlot(element)
-		first, _, _ := strings.Cut(slot, ":")
+		first, _, found := strings.Cut(slot, ":")
+		if !found { // of a range of ports
+			first = ""
+		}
 		return frontend + " . " + first
 	}
 	var out []string
