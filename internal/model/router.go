@@ -152,7 +152,8 @@ func (r *Router) route(name ServiceName, s *routed) (notices []Notice) {
 	if svc.HealthCheckNodePort != 0 {
 		r.health[name], r.staleHealth = healthCheck(svc, s.routes), true
 	}
-	return append(nodePortNotices(svc, r.base.locality), rangeNotices(svc, r.base.locality)...)
+	return slices.Concat(nodePortNotices(svc, r.base.locality), rangeNotices(svc, r.base.locality),
+		maglevNotices(svc, s.routes, r.base.config.Scheduler))
 }
 
 func (r *Router) withdraw(name ServiceName, touched map[Frontend]*Route) {
