@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -128,6 +129,12 @@ var reasons = []struct {
 	{nft.DeniedSourcesSet, Drop, isDenied},
 }
 
+// stages are sets in which packets are found on their way to another one.
+var stages = []string{nft.LanesMap, nft.RangeAddressesSet, nft.RangesMap}
+
+// exact returns the name of a set, or of its counterpart for frontends with one port.
+func exact(set string) string { return strings.TrimPrefix(set, nft.RangePrefix) }
+
 // reason returns why an outcome is not Forward. It depends on the last set in which
 // the packet was found.
 func reason(o *Outcome) string {
@@ -140,9 +147,9 @@ func reason(o *Outcome) string {
 	last, served := "", false
 	for _, s := range o.Path {
 		for _, set := range s.sets {
-			if set != nft.LanesMap { // every class is there
-				last = set
-				served = served || set == nft.ServicesMap
+			if !slices.Contains(stages, set) {
+				last = exact(set)
+				served = served || last == nft.ServicesMap
 			}
 		}
 	}
