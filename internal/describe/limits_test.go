@@ -32,7 +32,7 @@ func TestLimits(t *testing.T) {
 	for i, f := range objects.Frontends() {
 		drops[f] = map[string]uint64{"rate": uint64(i + 1), "connections": 0}
 	}
-	objects.AddLimitDrops(drops)
+	objects.AddLimitDrops(func(f model.Frontend) map[string]uint64 { return drops[f] })
 	var text strings.Builder
 	if err := describe.Print(&text, objects, time.Now()); err != nil {
 		t.Fatal(err)

@@ -31,7 +31,7 @@ func (c *limitCounts) add(reading []kernel.LimitDrops, routes []model.Route) {
 	owners := make(map[model.Frontend]owner)
 	for i := range routes {
 		if r := &routes[i]; r.Service.Extra().Limits != (model.Limits{}) {
-			owners[r.Frontend] = owner{r.PortName(), model.FamilyOf(r.Frontend.Address), r.Kind}
+			owners[kernel.CountedAs(r.Frontend)] = owner{r.PortName(), model.FamilyOf(r.Frontend.Address), r.Kind}
 		}
 	}
 	seen, ports := make(map[limitCounter]uint64, len(reading)), make(map[limitOwner]uint64)
@@ -105,6 +105,6 @@ func addLimitDrops(d *describe.Service, k KernelReader) error {
 		}
 		drops[l.Frontend][l.Kind.String()] = l.Packets
 	}
-	d.AddLimitDrops(drops)
+	d.AddLimitDrops(func(f model.Frontend) map[string]uint64 { return drops[kernel.CountedAs(f)] })
 	return nil
 }
