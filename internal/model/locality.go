@@ -15,6 +15,8 @@ type Locality struct {
 	// unspecified address: NodePortAddresses may be many, and come and go.
 	Wildcards     bool
 	nodePorts     []netip.Addr // of the frontends of a NodePort
+	localhost     []netip.Addr // loopback addresses on which a listener serves NodePorts of TCP
+	through       []netip.Addr // addresses of the node that it connects to
 	own           []netip.Addr // of the node and its interfaces, sorted
 	NoExternalIPs bool
 }
@@ -27,7 +29,11 @@ func NewLocality(node *Node, c Config) *Locality {
 		NodePortAddresses: nodePortAddresses(node, c),
 		Wildcards:         len(c.NodePortAddresses) > 0,
 		NoExternalIPs:     c.NoExternalIPs,
+		localhost:         c.Localhost(),
 		own:               sorted(slices.Concat(node.Addresses, c.InterfaceAddresses)),
+	}
+	if len(l.localhost) > 0 {
+		l.through = l.throughAddresses()
 	}
 	l.nodePorts = l.NodePortAddresses
 	if l.Wildcards {

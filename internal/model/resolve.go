@@ -17,6 +17,7 @@ type Config struct {
 	// means the first address of each family (6.2), which NodePortPrimary adds.
 	NodePortAddresses []netip.Prefix
 	NodePortPrimary   bool
+	NoLocalhost       bool // do not serve NodePorts on loopback addresses
 	NoExternalIPs     bool // ignore the external IPs of Services (1.17)
 	// InterfaceAddresses are the addresses of the node's interfaces, from which the
 	// ranges select (6.7). If there are none, the Node object's addresses are used.
@@ -55,6 +56,7 @@ type Routing struct {
 	// Otherwise the frontends of NodePorts have these addresses.
 	Wildcards         bool
 	NodePortAddresses []netip.Addr
+	Through           []netip.Addr        // addresses of the node that listeners on localhost connect to
 	Detectors         map[Family]Detector // of pods
 	// MasqueradeAll, Scheduler, AffinityCapacity and the counters are those of the
 	// configuration, with defaults.
@@ -108,6 +110,7 @@ const (
 	Conflict          Reason = "Conflict"          // another Service has the frontend
 	NoNodePortAddress Reason = "NoNodePortAddress" // no address of the node serves NodePorts
 	NodeAddress       Reason = "NodeAddress"       // a range of ports is not served on an address of the node
+	SmallTable        Reason = "SmallTable"        // the scheduler maglev has few slots for the endpoints
 	InternalError     Reason = "InternalError"     // the Service is not served because of a bug
 )
 

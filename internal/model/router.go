@@ -152,7 +152,8 @@ func (r *Router) route(name ServiceName, s *routed) (notices []Notice) {
 	if svc.HealthCheckNodePort != 0 {
 		r.health[name], r.staleHealth = healthCheck(svc, s.routes), true
 	}
-	return append(nodePortNotices(svc, r.base.locality), rangeNotices(svc, r.base.locality)...)
+	return slices.Concat(nodePortNotices(svc, r.base.locality), rangeNotices(svc, r.base.locality),
+		maglevNotices(svc, s.routes, r.base.config.Scheduler))
 }
 
 func (r *Router) withdraw(name ServiceName, touched map[Frontend]*Route) {
@@ -297,6 +298,16 @@ func (r *Router) Serves(f Frontend) *Route {
 	return route
 }
 
+// BehindLocalhost returns the frontend that the listener of a NodePort on localhost connects
+// to, and its route; nil: there is none.
+func (r *Router) BehindLocalhost(f Frontend) (Frontend, *Route) {
+	route := r.winners[f]
+	if route == nil {
+		return Frontend{}, nil
+	}
+	return BehindLocalhost(route, r.base.locality.through, r.Serves)
+}
+
 // Routes returns the routes of all frontends, in their order.
 func (r *Router) Routes() []Route {
 	out := make([]Route, 0, len(r.winners))
@@ -338,6 +349,7 @@ func (r *Router) Base() *Routing {
 		ServiceCIDRs:      r.base.serviceCIDRs,
 		Wildcards:         r.base.locality.Wildcards,
 		NodePortAddresses: r.NodePortAddresses(),
+		Through:           r.base.locality.through,
 		Detectors:         detectors(r.base.node, r.base.config),
 		MasqueradeAll:     r.base.config.MasqueradeAll,
 		Scheduler:         cmp.Or(r.base.config.Scheduler, RoundRobin),
