@@ -31,7 +31,7 @@ const (
 const (
 	// maxConnections bounds the time that a new connection takes: the kernel looks at
 	// all others of the same count.
-	maxConnections = 100_000
+	maxConnections = 50_000
 	maxRate        = 1_000_000
 	// maxRefill bounds the time for which the kernel remembers a client.
 	maxRefill = 24 * time.Hour

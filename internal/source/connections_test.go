@@ -7,12 +7,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestLimits reads the limits of connections: 4.85 to 4.88, 4.93.
+// TestLimits reads the limits of connections: 4.85 to 4.87, 4.93.
 func TestLimits(t *testing.T) {
 	const (
 		warning  = "warning: metadata.annotations[nftproxy.dev/"
 		ignored  = "; it does not apply"
-		number   = " is not a number of connections: use 1 to 100000" + ignored
+		number   = " is not a number of connections: use 1 to 50000" + ignored
 		possible = " is not possible: use 1 to 1000000 connections" + ignored
 	)
 	var all []conversion
@@ -28,7 +28,7 @@ func TestLimits(t *testing.T) {
 		{"all", `max-connections: "3", max-connections-per-client: "2", connection-rate: 1/hour burst 4, connection-rate-per-client: 5/hour`,
 			"Connections 3, ConnectionsPerClient 2, Rate 1/hour burst 4, RatePerClient 5/hour", nil},
 		{"4.93 none", `max-connections: "0"`, "", []string{warning + `max-connections]: "0"` + number}},
-		{"4.93 too many", `max-connections-per-client: "100001"`, "", []string{warning + `max-connections-per-client]: "100001"` + number}},
+		{"4.93 too many", `max-connections-per-client: "50001"`, "", []string{warning + `max-connections-per-client]: "50001"` + number}},
 		{"4.93 no number", `max-connections: many, max-connections-per-client: "5"`, "ConnectionsPerClient 5", []string{warning + `max-connections]: "many"` + number}},
 		{"4.93 no unit", `connection-rate: "100"`, "", []string{warning + `connection-rate]: "100" ` + notARate + ignored}},
 		{"4.93 unknown unit", `connection-rate: 100/day`, "", []string{warning + `connection-rate]: "100/day" ` + notARate + ignored}},
