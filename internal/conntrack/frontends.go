@@ -19,6 +19,8 @@ type frontends struct {
 	scope
 	// serving has the endpoints that may keep their flows, sorted, by frontend.
 	serving map[netip.AddrPort][]netip.AddrPort
+	// clients are those that may connect to the frontends of Services that list them.
+	clients map[netip.AddrPort]*model.Sources
 	// gone are the former frontends, without endpoints, until a cleanup has deleted
 	// their flows.
 	gone map[netip.AddrPort]struct{}
@@ -35,24 +37,28 @@ type frontends struct {
 
 func newFrontends(s scope) *frontends {
 	return &frontends{
-		scope: s, serving: make(map[netip.AddrPort][]netip.AddrPort), gone: make(map[netip.AddrPort]struct{}),
+		scope: s, serving: make(map[netip.AddrPort][]netip.AddrPort), clients: make(map[netip.AddrPort]*model.Sources), gone: make(map[netip.AddrPort]struct{}),
 		nodePorts: make(map[netip.Addr]struct{}), left: make(map[netip.Addr]struct{}),
 		ranges: make(map[netip.Addr]portRanges), goneRanges: make(map[netip.Addr]portRanges),
 	}
 }
 
-func (fs *frontends) set(f netip.AddrPort, serving []netip.AddrPort) {
+func (fs *frontends) set(f netip.AddrPort, serving []netip.AddrPort, clients *model.Sources) {
 	before, known := fs.serving[f]
-	if !known || !slices.Equal(before, serving) {
+	if !known || !slices.Equal(before, serving) || !clients.Equal(fs.clients[f]) {
 		fs.change()
 	}
 	fs.serving[f] = serving
+	if fs.clients[f] = clients; clients == nil {
+		delete(fs.clients, f)
+	}
 	delete(fs.gone, f)
 }
 
 func (fs *frontends) remove(f netip.AddrPort) {
 	if _, known := fs.serving[f]; known {
 		fs.serving[f] = nil
+		delete(fs.clients, f)
 		fs.gone[f] = struct{}{}
 		fs.change()
 	}
@@ -106,10 +112,10 @@ func (fs *frontends) settle() {
 	fs.changed = false
 }
 
-// serve returns the endpoints that may keep flows to an address, and whether that
-// is or was a frontend. As in the rules, exact frontends come first, then NodePorts, then
-// ranges.
-func (fs *frontends) serve(dialled netip.AddrPort) (serving []netip.AddrPort, ours bool) {
+// serve returns the endpoints that may keep flows of a client to an address, and whether
+// that is or was a frontend. As in the rules, exact frontends come first, then NodePorts,
+// then ranges.
+func (fs *frontends) serve(client netip.Addr, dialled netip.AddrPort) (serving []netip.AddrPort, ours bool) {
 	onNode := netip.AddrPortFrom(model.Wildcard(fs.family), dialled.Port())
 	_, served := fs.nodePorts[dialled.Addr()]
 	_, left := fs.left[dialled.Addr()]
@@ -119,24 +125,32 @@ func (fs *frontends) serve(dialled netip.AddrPort) (serving []netip.AddrPort, ou
 		}
 		endpoints, known := fs.serving[f]
 		if _, gone := fs.gone[f]; known && !gone && (f == dialled || served) {
-			return endpoints, true
+			return admitted(endpoints, fs.clients[f], client), true
 		}
 		ours = ours || known
 	}
 	if r := fs.ranges[dialled.Addr()].find(dialled.Port()); r != nil {
-		return r.serving, true
+		return admitted(r.serving, r.clients, client), true
 	}
 	return nil, ours || fs.goneRanges[dialled.Addr()].find(dialled.Port()) != nil
 }
 
+// admitted returns the endpoints that may keep flows of a client.
+func admitted(serving []netip.AddrPort, clients *model.Sources, client netip.Addr) []netip.AddrPort {
+	if !clients.Admits(client) {
+		return nil
+	}
+	return serving
+}
+
 // stale reports whether a flow goes through a frontend to an address that does not
-// serve it (9.4).
+// serve it (9.4), or comes from a client that may not connect (4.82).
 //
 // A flow without translation is older than the rules. A UDP flow is stale if the
 // frontend has endpoints now (9.5). Otherwise it may not be ours, and deleting it
 // would not help.
 func (fs *frontends) stale(f Flow) bool {
-	serving, ours := fs.serve(f.Dialled)
+	serving, ours := fs.serve(f.Client, f.Dialled)
 	if !ours || serves(serving, f) {
 		return false
 	}

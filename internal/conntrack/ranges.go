@@ -9,10 +9,11 @@ import (
 )
 
 // portRange is a range of ports of an address, with the endpoints that may keep their
-// flows, sorted.
+// flows, sorted, and the clients that may; nil: all.
 type portRange struct {
 	first, last uint16
 	serving     []netip.AddrPort
+	clients     *model.Sources
 }
 
 func (r portRange) compare(o portRange) int {
@@ -44,13 +45,13 @@ func (rs portRanges) join(r portRange) portRanges {
 	return slices.Insert(rs, i, r)
 }
 
-func (fs *frontends) setRange(f model.Frontend, serving []netip.AddrPort) {
-	all, r := fs.ranges[f.Address], portRange{f.Port, f.Last, serving}
+func (fs *frontends) setRange(f model.Frontend, serving []netip.AddrPort, clients *model.Sources) {
+	all, r := fs.ranges[f.Address], portRange{f.Port, f.Last, serving, clients}
 	i, known := slices.BinarySearchFunc(all, r, portRange.compare)
 	switch {
 	case !known:
 		fs.ranges[f.Address] = slices.Insert(all, i, r)
-	case slices.Equal(all[i].serving, serving):
+	case slices.Equal(all[i].serving, serving) && all[i].clients.Equal(clients):
 		return
 	default:
 		all[i] = r

@@ -233,7 +233,7 @@ func (x *town) rangesIn(s scope, tcp bool) map[netip.Addr]portRanges {
 			if len(serving) == 0 {
 				serving = nil
 			}
-			out[f.Address] = append(out[f.Address], portRange{f.Port, f.Last, serving})
+			out[f.Address] = append(out[f.Address], portRange{f.Port, f.Last, serving, nil})
 			slices.SortFunc(out[f.Address], portRange.compare)
 		}
 	}

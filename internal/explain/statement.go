@@ -51,7 +51,7 @@ func (tr *tracer) statement(b *branch, st nft.Statement) bool {
 		b.class = 0
 		return true
 	case nft.DNAT:
-		return tr.mapped(b, st, func(v nft.Value) { b.dnat(v.Endpoint, tr.table.Set(st.Map).Dynamic) })
+		return tr.dnat(b, st)
 	case nft.Remember:
 		return tr.remember(b, st)
 	case nft.Forget:
@@ -116,6 +116,19 @@ func (tr *tracer) mapped(b *branch, st nft.Statement, act func(nft.Value)) bool 
 		act(e.Value)
 	}
 	return !ok || e != nil
+}
+
+func (tr *tracer) dnat(b *branch, st nft.DNAT) bool {
+	if _, chooses := st.Slots(); chooses {
+		b.lane = b.step.Chain
+	}
+	return tr.mapped(b, st, func(v nft.Value) {
+		to := v.Endpoint
+		if st.KeepPort {
+			to = netip.AddrPortFrom(to.Addr(), b.Port)
+		}
+		b.dnat(to, tr.table.Set(st.Map).Dynamic)
+	})
 }
 
 func (b *branch) dnat(to netip.AddrPort, bound bool) {

@@ -14,6 +14,7 @@ const (
 	sticky           optionKind = iota + 1 // session affinity
 	denying                                // frontends with denied sources
 	guardedNodePorts                       // source ranges or denied sources of NodePorts with the unspecified address
+	ranged                                 // frontends that are ranges of ports
 )
 
 // option is an optional part of a table. It is comparable. Only the parameters of its
