@@ -182,7 +182,7 @@ func TestRendered(t *testing.T) {
 }
 
 // TestReasons wants a reason that a person understands for each verdict of
-// rendered rules.
+// rendered rules, and the list that excludes a client (4.83).
 func TestReasons(t *testing.T) {
 	none := service()
 	none.Slices = nil
