@@ -56,7 +56,7 @@ func sets(r *model.Routing, o options) []*nft.Set {
 		// Where NodePorts with the unspecified address are served.
 		out = append(out, &nft.Set{Name: nft.NodeAddressesSet, Key: []nft.Datatype{nft.Address}})
 	}
-	return slices.Concat(out, denyingSets(frontend, "", o), limitSets(o.limits()), rangeSets(r, o), affinitySets(o.affinities(), r.AffinityCapacity))
+	return slices.Concat(out, denyingSets(o), limitSets(o.limits()), rangeSets(r, o), affinitySets(o.affinities(), r.AffinityCapacity))
 }
 
 func refuse() *nft.Chain {
