@@ -20,7 +20,7 @@ func withPorts(text string) (*model.Service, []*FieldError) {
 	}, "")
 }
 
-// 1.50 to 1.52: the annotation for ranges of ports.
+// 1.50, 1.51, 1.52: the annotation for ranges of ports.
 func TestPortRanges(t *testing.T) {
 	const forms = "write a port or a range such as 10000-20000/udp, or all"
 	for _, c := range []struct{ text, want, problem string }{
@@ -126,7 +126,7 @@ func TestRangesWithCheck(t *testing.T) {
 	}
 }
 
-// TestBalanceRanges: 1.44, 1.45. Ranges that keep their ports or lead to one are native,
+// TestBalanceRanges: 1.44, 1.58. Ranges that keep their ports or lead to one are native,
 // of any length.
 func TestBalanceRanges(t *testing.T) {
 	for _, c := range []struct{ fields, want, ports string }{
