@@ -66,7 +66,7 @@ func FromView(v *model.View) *Service {
 // portOf describes the service port of some claims.
 func portOf(v *model.View, claims []model.ViewedClaim) Port {
 	first := claims[0].Route
-	p := Port{Name: first.Port.Name, Protocol: first.Port.Protocol.String(), Port: first.Port.Port, NodePort: first.Port.NodePort}
+	p := Port{Name: first.Port.Name, Protocol: first.Port.Protocol.String(), Port: first.Port.Port, LastPort: first.Frontend.Last, NodePort: first.Port.NodePort}
 	byFamily := make(map[model.Family][]*model.Route)
 	for _, c := range claims {
 		p.Frontends = append(p.Frontends, frontendOf(c))
@@ -83,7 +83,7 @@ func portOf(v *model.View, claims []model.ViewedClaim) Port {
 
 func frontendOf(c model.ViewedClaim) Frontend {
 	r := c.Route
-	f := Frontend{Kind: r.Kind.String(), Address: netip.AddrPortFrom(r.Frontend.Address, r.Frontend.Port).String()}
+	f := Frontend{Kind: r.Kind.String(), Address: r.Frontend.Target()}
 	if c.Winner != nil {
 		f.ServedBy = c.Winner.PortName().String()
 		return f
@@ -121,6 +121,9 @@ func endpointsOf(v *model.View, routes []*model.Route, f model.Family) []Endpoin
 	var out []Endpoint
 	for _, e := range all {
 		d := endpointOf(e, f)
+		if e.Port == 0 {
+			d.Address = e.Host.Address.String()
+		}
 		d.Checked = checkedOf(v, e.Host)
 		d.Inside = within.of(e)
 		if external && inside != outside {

@@ -33,6 +33,9 @@ func Print(w io.Writer, r *Result, d Detail) error {
 	if r.Service != "" {
 		p.Fact("service", "%s (%s)", r.Service, r.Kind)
 	}
+	if r.Frontend.IsRange() {
+		p.Fact("frontend", "%s, a range of ports", r.Frontend)
+	}
 	p.outcomes(r)
 	p.source(r)
 	if i := slices.IndexFunc(r.Outcomes, func(o Outcome) bool { return o.Remember > 0 }); i >= 0 {
