@@ -38,6 +38,7 @@ type Service struct {
 	// clients admits none; without one, all are allowed.
 	AllowedSources []netip.Prefix `json:"allowedSources,omitzero"`
 	DeniedSources  []netip.Prefix `json:"deniedSources,omitempty"`
+	Limits         []Limit        `json:"limits,omitempty"`
 	// ClientAddresses is keep or masquerade; absent: that depends on the kind of frontend
 	// and on the policies.
 	ClientAddresses string       `json:"clientAddresses,omitempty"`
@@ -99,6 +100,8 @@ type Frontend struct {
 	ServedBy    string   `json:"servedBy,omitempty"`   // another Service has the address
 	AlsoClaimed []string `json:"alsoClaimedBy,omitempty"`
 	Connections *uint64  `json:"connections,omitempty"` // new ones, since the daemon started or the rules were made
+	// Dropped are connections that exceeded a limit, by its kind.
+	Dropped map[string]uint64 `json:"dropped,omitempty"`
 }
 
 // Endpoint is a host that answers for the service port.

@@ -125,6 +125,7 @@ func (p *printer) settings(s *Service) {
 			time.Duration(s.AffinitySeconds*float64(time.Second)), s.Clients.text())
 	}
 	p.clients(s)
+	p.limits(s)
 	switch s.ClientAddresses {
 	case model.KeepClientAddresses.String():
 		p.Fact("clients", "keep their address: answers of endpoints must return through this machine")

@@ -32,6 +32,7 @@ func FromView(v *model.View) *Service {
 			s.AllowedSources = append([]netip.Prefix{}, sources.Allowed...) // not nil
 		}
 	}
+	s.Limits = limitsOf(v.Service.Extra().Limits)
 	if v.Health != nil {
 		s.HealthCheck = &HealthCheck{Port: v.Health.Port, Endpoints: make(map[string]int)}
 		for f, n := range v.Health.Endpoints {
