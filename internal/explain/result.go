@@ -49,7 +49,10 @@ type Outcome struct {
 	Share float64  `json:"share"`           // of all connections with such a packet
 	Slots []uint32 `json:"slots,omitempty"` // of the endpoint; none: there was no choice
 	Path  []Step   `json:"path"`
-	lane  string   // the chain that chose the slot
+	// Limits are what the rules admit, for example "20 connections of a client": a packet
+	// that exceeds one is dropped.
+	Limits []string `json:"limits,omitempty"`
+	lane   string   // the chain that chose the slot
 	// guessed reports that a rule depends on the source, which is not known.
 	guessed bool
 	// portless reports that the packet has no port.

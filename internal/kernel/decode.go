@@ -107,11 +107,13 @@ func decodeSet(m netlink.Message, f model.Family) (s *nft.Set, count int, err er
 	}
 	s.Interval = flags&unix.NFT_SET_INTERVAL != 0
 	s.Dynamic = flags&unix.NFT_SET_EVAL != 0
+	s.Timeless = s.Dynamic && flags&unix.NFT_SET_TIMEOUT == 0
 	s.Counters = expression == counterExpression
+	s.Limits = nft.LimitType(max(0, slices.Index(limitExpressions, expression)))
 	if last := len(s.Key) - 1; s.Interval && last >= 0 && s.Key[last] == nft.Port {
 		s.Key[last] = nft.PortRange
 	}
-	if setFlags(s) != flags || expression != "" && !s.Counters || !isWritable(s, keyLength, valueLength, f) {
+	if setFlags(s) != flags || expression != "" && !s.Counters && s.Limits == nft.NoLimits || !isWritable(s, keyLength, valueLength, f) {
 		s.Key = nil
 	}
 	return s, count, err

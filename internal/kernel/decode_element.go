@@ -72,8 +72,11 @@ func (d *elementDecoder) element(a netlinkio.Attributes, e *element) {
 		case unix.NFTA_SET_ELEM_FLAGS:
 			e.intervalEnd = a.Uint32()&unix.NFT_SET_ELEM_INTERVAL_END != 0
 		case unix.NFTA_SET_ELEM_EXPR:
-			if d.set.Counters {
+			switch {
+			case d.set.Counters:
 				e.decodeCounter(a.Nested())
+			case d.set.Limits != nft.NoLimits:
+				e.Value = decodeLimit(a.Nested(), d.set.Limits)
 			}
 		case unix.NFTA_SET_ELEM_USERDATA:
 			if text, ok := userdata(a.Data).lookup(udataElemComment); ok && len(text) > 0 {

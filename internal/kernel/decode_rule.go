@@ -236,11 +236,14 @@ func (s *symbolic) key(i, end int) nft.Concat {
 
 const allRegisters = 16
 
-// dynset decodes [nft.Remember] and [nft.Forget].
+// dynset decodes [nft.Remember], [nft.Forget] and [nft.OverLimit].
 func (s *symbolic) dynset(e *expr.Dynset) error {
+	if len(e.Exprs) > 0 {
+		return s.overLimit(e)
+	}
 	at := registerIndex(e.SrcRegData)
 	endpoint := s.key(at, allRegisters)
-	if registerIndex(e.SrcRegKey) != 0 || e.Invert || len(e.Exprs) > 0 ||
+	if registerIndex(e.SrcRegKey) != 0 || e.Invert ||
 		endpoint.Text(s.family) != nft.RememberedEndpoint.Text(s.family) {
 		return errForeign
 	}

@@ -105,6 +105,9 @@ func (l *elementList) keyed(el *nft.Element, last *nft.Key) {
 	}
 	if l.verb == unix.NFT_MSG_NEWSETELEM {
 		appendData(a, l.set, el)
+		if l.set.Limits != nft.NoLimits {
+			appendLimit(a, unix.NFTA_SET_ELEM_EXPR, el.Value.Limit(l.set.Limits))
+		}
 		if l.timeout > 0 {
 			a.bytes(unix.NFTA_SET_ELEM_TIMEOUT, binary.BigEndian.AppendUint64(nil, uint64(l.timeout.Milliseconds())))
 		}

@@ -91,6 +91,8 @@ func expressions(s nft.Statement, f model.Family) []expr.Any {
 		return dynset(s.Map, s.Key, unix.NFT_DYNSET_OP_UPDATE, s.Timeout, f)
 	case nft.Forget:
 		return dynset(s.Map, s.Key, dynsetDelete, 0, f)
+	case nft.OverLimit:
+		return overLimit(s, f)
 	case nft.Masquerade:
 		return []expr.Any{&expr.Masq{FullyRandom: true}}
 	case nft.Refuse:

@@ -72,6 +72,9 @@ func (s *Set) json(f model.Family) object {
 	if s.Counters {
 		o["stmt"] = []object{{"counter": nil}}
 	}
+	if s.Limits != NoLimits {
+		o["stmt"] = []object{DefaultLimit(s.Limits).json()}
+	}
 	elements := make([]any, len(s.Elements))
 	for i := range s.Elements {
 		elements[i] = s.elementJSON(&s.Elements[i])
@@ -84,7 +87,11 @@ func (s *Set) json(f model.Family) object {
 
 func (s *Set) elementJSON(e *Element) any {
 	key := s.keyJSON(e.Key)
-	if e.Comment != "" {
+	if s.Limits != NoLimits {
+		limited := e.Value.Limit(s.Limits).json()
+		limited["val"] = key
+		key = object{"elem": limited}
+	} else if e.Comment != "" {
 		key = object{"elem": object{"val": key, "comment": e.Comment}}
 	}
 	switch {
@@ -192,6 +199,8 @@ func statementJSON(s Statement, f model.Family) any {
 		return object{"map": object{"op": "update", "elem": key, "data": RememberedEndpoint.json(f), "map": "@" + s.Map}}
 	case Forget:
 		return object{"map": object{"op": "delete", "elem": s.Key.json(f), "data": RememberedEndpoint.json(f), "map": "@" + s.Map}}
+	case OverLimit:
+		return s.json(f)
 	case VerdictMap:
 		return object{"vmap": object{"key": s.Key.json(f), "data": "@" + s.Map}}
 	case Classify:

@@ -1,6 +1,10 @@
 package nft
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
 
 // Names of the sets and maps, which docs/ruleset.md describes.
 const (
@@ -49,6 +53,21 @@ var (
 	LocalServiceMaps = []string{LocalServicesMap, RangePrefix + LocalServicesMap}
 )
 
+// Names of the sets for limits of connections. All are optional.
+const (
+	LimitedSet          = "limited"           // frontends with a limit
+	RateLimitsSet       = "rate-limits"       // of frontends
+	ConnectionLimitsSet = "connection-limits" // of frontends
+)
+
+// OverSet returns the name of the set that counts what a kind of limit has dropped.
+func OverSet(k model.LimitKind) string {
+	return [...]string{
+		model.LimitClientRate: "over-client-rate", model.LimitRate: "over-rate",
+		model.LimitClientConnections: "over-client-connections", model.LimitConnections: "over-connections",
+	}[k]
+}
+
 // AffinityMaps are the names of the dynamic maps.
 var AffinityMaps = []string{AffinityMap, LocalAffinityMap}
 
@@ -58,6 +77,7 @@ const (
 	DispatchChain = "dispatch"
 	ChooseChain   = "choose"
 	UnservedChain = "unserved"
+	LimitChain    = "limits" // "limit" is a word of nft
 	RememberChain = "remember"
 )
 

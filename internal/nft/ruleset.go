@@ -99,9 +99,14 @@ type Set struct {
 	// Dynamic maps are filled by the packet path, with timeouts. Their elements are
 	// state and not part of a ruleset.
 	Dynamic bool
+	// Timeless dynamic sets have no timeouts: the kernel removes elements that count
+	// connections when there are none.
+	Timeless bool
 	// Counters of a map count the packets that find an element. The numbers are
 	// state and not part of a ruleset.
 	Counters bool
+	// Limits of the elements are values, see [Value.Limit].
+	Limits   LimitType
 	Size     uint32    // most elements; zero: no limit
 	Elements []Element // sorted by key
 }
@@ -109,7 +114,7 @@ type Set struct {
 // Same reports whether two sets have equal declarations.
 func (s *Set) Same(o *Set) bool {
 	return s.Name == o.Name && slices.Equal(s.Key, o.Key) && slices.Equal(s.Data, o.Data) &&
-		s.Interval == o.Interval && s.Dynamic == o.Dynamic && s.Counters == o.Counters && s.Size == o.Size
+		s.Interval == o.Interval && s.Dynamic == o.Dynamic && s.Timeless == o.Timeless && s.Counters == o.Counters && s.Limits == o.Limits && s.Size == o.Size
 }
 
 // Concat reports whether the key has several fields.
@@ -168,7 +173,7 @@ func (s *Set) prefix() Datatype {
 // Element is a member of a set, or an entry of a map.
 type Element struct {
 	Key     Key
-	Value   Value  // of a map
+	Value   Value  // of a map, or the limit
 	Comment string // at most [MaxComment] bytes of printable ASCII
 }
 
@@ -228,6 +233,7 @@ func (k Key) Frontend() model.Frontend {
 type Value struct {
 	Endpoint netip.AddrPort
 	Class    Class
+	burst    uint32 // of a limit
 	Verdict  Verdict
 }
 

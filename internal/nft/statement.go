@@ -356,6 +356,8 @@ func SetOf(s Statement) (name string, key Concat) {
 		return s.Map, s.Key
 	case Forget:
 		return s.Map, s.Key
+	case OverLimit:
+		return s.Set, s.Key
 	}
 	return "", nil
 }

@@ -61,6 +61,9 @@ func (s *Set) print(p *printer, f model.Family) {
 	if s.Counters {
 		p.line("counter")
 	}
+	if s.Limits != NoLimits {
+		p.line("%s", DefaultLimit(s.Limits).Text())
+	}
 	if len(s.Elements) > 0 {
 		p.open("elements =")
 		for i := range s.Elements {
@@ -75,6 +78,8 @@ func (s *Set) flags() []string {
 	switch {
 	case s.Interval:
 		return []string{"interval"}
+	case s.Timeless:
+		return []string{"dynamic"}
 	case s.Dynamic:
 		return []string{"dynamic", "timeout"}
 	}
@@ -149,6 +154,9 @@ func (d Datatype) typeofText(f model.Family) string {
 // ElementText returns an element as nft prints it, without its counter.
 func (s *Set) ElementText(e *Element) string {
 	text := s.KeyText(e.Key)
+	if s.Limits != NoLimits {
+		text += " " + e.Value.Limit(s.Limits).Text()
+	}
 	if e.Comment != "" {
 		text += fmt.Sprintf(` comment "%s"`, e.Comment)
 	}

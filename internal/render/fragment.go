@@ -71,6 +71,9 @@ func (c *composer) use(o option) bool {
 func (c *composer) compose(r *model.Route, part *fragment) {
 	*part = fragment{part.elements[:0], part.lanes[:0], part.options[:0]}
 	c.part = part
+	if r.Frontend.OnLocalhost() {
+		return
+	}
 	inside, outside := r.Inside(), model.Decision{}
 	if r.Local() {
 		outside = r.Outside()
@@ -101,6 +104,7 @@ func (c *composer) composePort(r *model.Route, inside, outside model.Decision) {
 	}
 	c.slots(nft.EndpointsMap, key, firstSlot, l.slots)
 	c.slots(nft.EndpointsMap, key, ownSlots, l.own)
+	c.limits(r)
 	if options(c.part.options).has(sticky) {
 		c.affinityEndpoints(r.Frontend, l)
 	}
