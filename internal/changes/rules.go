@@ -133,6 +133,7 @@ func (r *rules) frontend(of model.Frontend) *frontend {
 		f.maglevSize = int(inside.Count)
 	}
 	f.affinity, _ = r.AffinityTimeout(bindings, of)
+	f.limits = r.Limits(of)
 	return f
 }
 

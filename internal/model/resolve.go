@@ -56,6 +56,7 @@ type Routing struct {
 	// Otherwise the frontends of NodePorts have these addresses.
 	Wildcards         bool
 	NodePortAddresses []netip.Addr
+	Through           []netip.Addr        // addresses of the node that listeners on localhost connect to
 	Detectors         map[Family]Detector // of pods
 	// MasqueradeAll, Scheduler, AffinityCapacity and the counters are those of the
 	// configuration, with defaults.

@@ -29,7 +29,7 @@ func probes(f model.Family) []*nft.Ruleset {
 		s.Services = append(s.Services, &model.Service{
 			Name: name, Scheduler: scheduler, ExternalPolicy: model.PolicyLocal, AffinityTimeout: time.Hour,
 			ClusterIPs: []netip.Addr{address}, External: &model.External{SourceRanges: []netip.Prefix{some}},
-			Extras: &model.Extras{MaglevSize: model.MaglevSizes[0], Limits: limits},
+			Extras: &model.Extras{Limits: limits, MaglevSize: model.MaglevSizes[0]},
 			Ports:  []model.ServicePort{{Protocol: model.TCP, Port: 80, NodePort: uint16(30080 + i)}},
 		})
 		s.Slices = append(s.Slices, &model.EndpointSlice{

@@ -42,6 +42,8 @@ type composer struct {
 	scheduler model.Scheduler
 	layouts   map[layoutKey]layout // of service ports: their frontends share them
 	part      *fragment            // under construction
+	// other is the route of the same frontend on the other side of a change; nil: none.
+	other *model.Route
 }
 
 // layoutKey is what a layout depends on: the frontends of a service port share their
