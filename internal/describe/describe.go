@@ -33,6 +33,7 @@ type Service struct {
 	AffinitySeconds float64        `json:"affinitySeconds,omitempty"` // after the last new connection of a client
 	Clients         *Clients       `json:"clients,omitempty"`
 	Scheduler       string         `json:"scheduler,omitempty"`
+	Maglev          *Maglev        `json:"maglev,omitempty"`       // absent with another scheduler
 	SourceRanges    []netip.Prefix `json:"sourceRanges,omitempty"` // for the load balancer addresses
 	// AllowedSources and DeniedSources are for all addresses. An empty list of allowed
 	// clients admits none; without one, all are allowed.
@@ -56,6 +57,14 @@ type Service struct {
 	Changed *Change `json:"changed,omitempty"`
 	// Unknown is what is missing here, and who knows it.
 	Unknown []string `json:"unknown,omitempty"`
+}
+
+// Maglev is the table of the schedulers maglev and maglev-port.
+type Maglev struct {
+	Slots int `json:"slots"`
+	// Note says by how much the shares of endpoints differ, if that is more than a
+	// hundredth.
+	Note string `json:"note,omitempty"`
 }
 
 // Clients is the number of clients that session affinity binds.
