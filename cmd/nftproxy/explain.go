@@ -357,6 +357,7 @@ func (o *explainOptions) listener(c *cobra.Command, f model.Frontend) (to netip.
 // addDescription adds the endpoints and claims that a daemon describes.
 func addDescription(r *explain.Result, d *describe.Service) {
 	_, port, _ := strings.Cut(r.Service, ":")
+	r.AddSources(d.SourceLists(r.Kind, model.FamilyOf(r.Packet.Destination)))
 	used := make(map[string]bool)
 	for _, o := range r.Outcomes {
 		used[o.Endpoint.String()] = true

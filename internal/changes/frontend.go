@@ -18,12 +18,14 @@ type frontend struct {
 	affinity time.Duration
 	// scheduler is DefaultScheduler if it is unknown because there is no choice.
 	scheduler     model.Scheduler
+	maglevSize    int  // slots of the table for connections from pods and the node; zero: none
 	local         bool // external policy Local
 	localUnknown  bool // rules of a frontend that rejects do not show local
 	masquerading  model.Masquerading
 	internalLocal bool           // internal policy Local, if known
 	sources       *model.Sources // nil: all clients may connect
-	endpoints     []endpoint     // for connections from anywhere, sorted
+	limits        model.Limits
+	endpoints     []endpoint // for connections from anywhere, sorted
 }
 
 // endpoint is where connections go. The weight is that of the object, or the number of

@@ -37,6 +37,9 @@ func (p pair) settings() (out []Detail) {
 	if a.scheduler != model.DefaultScheduler && b.scheduler != model.DefaultScheduler {
 		change(KindScheduler, "scheduler", a.scheduler.String(), b.scheduler.String(), "")
 	}
+	if a.scheduler == b.scheduler && a.maglevSize > 1 && b.maglevSize > 1 {
+		change(KindScheduler, "table of "+a.scheduler.String(), slotsText(a.maglevSize), slotsText(b.maglevSize), "most clients get another endpoint with their next connection")
+	}
 	change(KindPolicy, "internal traffic policy", policy(a.internalLocal), policy(b.internalLocal), "")
 	if !a.localUnknown && !b.localUnknown {
 		change(KindPolicy, "external traffic policy", policy(a.local), policy(b.local), "")
@@ -44,8 +47,19 @@ func (p pair) settings() (out []Detail) {
 	if a.forwards() && b.forwards() && a.local == b.local && a.kind == b.kind { // else it follows from that
 		change(KindClientAddresses, "client addresses", clients(a.masquerading), clients(b.masquerading), "established connections keep theirs")
 	}
+	for k := range model.LimitKinds {
+		kind := model.LimitKind(k)
+		change(KindLimits, limitNames[kind], a.limits.Value(kind), b.limits.Value(kind), "they stay, and are not counted")
+	}
 	return append(out, p.sources()...)
 }
+
+var limitNames = [...]string{
+	model.LimitClientRate: "connection rate per client", model.LimitRate: "connection rate",
+	model.LimitClientConnections: "connections per client", model.LimitConnections: "connections",
+}
+
+func slotsText(n int) string { return fmt.Sprintf("%d slots", n) }
 
 // rebinding returns what a changed timeout means for clients (5.9, 5.10).
 func rebinding(before, after time.Duration) string {

@@ -110,6 +110,7 @@ const (
 	Conflict          Reason = "Conflict"          // another Service has the frontend
 	NoNodePortAddress Reason = "NoNodePortAddress" // no address of the node serves NodePorts
 	NodeAddress       Reason = "NodeAddress"       // a range of ports is not served on an address of the node
+	SmallTable        Reason = "SmallTable"        // the scheduler maglev has few slots for the endpoints
 	InternalError     Reason = "InternalError"     // the Service is not served because of a bug
 )
 

@@ -12,25 +12,48 @@ import (
 // other frontends pay for one lookup and no search of intervals. The second pair of sets
 // exists only while a frontend uses it.
 
-// sources lists the clients that may connect to a frontend, and those that may not.
+// sources lists the clients that may connect to a frontend, and those that may not. Lists
+// can be long, and seldom change: ranges that are on both sides of a change are left out.
 func (c *composer) sources(r *model.Route) {
+	var kept model.Sources
+	if c.other != nil && c.other.Sources != nil {
+		kept = *c.other.Sources
+	}
 	ranges, limited := r.SourceRanges()
 	if limited {
-		c.clients(r.Frontend, nft.FirewalledSet, nft.SourceRangesSet, ranges)
+		c.clients(r.Frontend, nft.FirewalledSet, nft.SourceRangesSet, without(ranges, kept.Allowed))
 	}
 	denied := r.DeniedSources()
 	if len(denied) > 0 {
 		c.use(option{kind: denying})
-		c.clients(r.Frontend, nft.DenyFrontendsSet, nft.DeniedSourcesSet, denied)
+		c.clients(r.Frontend, nft.DenyFrontendsSet, nft.DeniedSourcesSet, without(denied, kept.Denied))
 	}
 	if (limited || len(denied) > 0) && r.Frontend.Address.IsUnspecified() {
 		c.use(option{kind: guardedNodePorts})
 	}
 }
 
+// without returns the ranges of a sorted list that are not in another one.
+func without(list, other []netip.Prefix) []netip.Prefix {
+	if len(other) == 0 {
+		return list
+	}
+	var out []netip.Prefix
+	for _, p := range list {
+		for len(other) > 0 && other[0].Compare(p) < 0 {
+			other = other[1:]
+		}
+		if len(other) == 0 || other[0] != p {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
 // clients adds a frontend to a set of frontends, and its ranges to a set of ranges.
 func (c *composer) clients(f model.Frontend, frontends, set string, ranges []netip.Prefix) {
 	key := nft.FrontendKey(f)
+	frontends, set = listed(f, frontends), listed(f, set)
 	c.add(frontends, nft.Element{Key: key})
 	for _, p := range ranges {
 		key.Source, key.Bits = p.Addr(), uint8(p.Bits())
@@ -38,14 +61,14 @@ func (c *composer) clients(f model.Frontend, frontends, set string, ranges []net
 	}
 }
 
-// denyingSets returns the empty sets for denied sources.
-func denyingSets(o options) []*nft.Set {
+// denyingSets returns the empty sets for denied sources of frontends of a type.
+func denyingSets(frontend []nft.Datatype, prefix string, o options) []*nft.Set {
 	if !o.has(denying) {
 		return nil
 	}
 	return []*nft.Set{
-		{Name: nft.DenyFrontendsSet, Key: frontend},
-		{Name: nft.DeniedSourcesSet, Key: append(frontend[:3:3], nft.Source), Interval: true},
+		{Name: prefix + nft.DenyFrontendsSet, Key: frontend},
+		{Name: prefix + nft.DeniedSourcesSet, Key: append(frontend[:3:3], nft.Source), Interval: true},
 	}
 }
 
@@ -56,14 +79,14 @@ func denyingSets(o options) []*nft.Set {
 func firewall(frontend nft.Concat, o options) []nft.Rule {
 	client := append(frontend[:3:3], nft.SourceAddress)
 	rules := []nft.Rule{{
-		nft.InSet{Key: frontend, Set: nft.FirewalledSet},
-		nft.InSet{Key: client, Set: nft.SourceRangesSet, Not: true},
+		nft.InSet{Key: frontend, Set: counterpart(frontend, nft.FirewalledSet)},
+		nft.InSet{Key: client, Set: counterpart(frontend, nft.SourceRangesSet), Not: true},
 		nft.Verdict{Action: nft.Drop},
 	}}
 	if o.has(denying) {
 		rules = append(rules, nft.Rule{
-			nft.InSet{Key: frontend, Set: nft.DenyFrontendsSet},
-			nft.InSet{Key: client, Set: nft.DeniedSourcesSet},
+			nft.InSet{Key: frontend, Set: counterpart(frontend, nft.DenyFrontendsSet)},
+			nft.InSet{Key: client, Set: counterpart(frontend, nft.DeniedSourcesSet)},
 			nft.Verdict{Action: nft.Drop},
 		})
 	}

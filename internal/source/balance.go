@@ -3,6 +3,7 @@ package source
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -34,10 +35,12 @@ type Balance struct {
 	Backends        manifest.List[Backend] `json:"backends,omitempty"`
 	BackendsFrom    string                 `json:"backendsFrom,omitempty"`
 	Scheduler       string                 `json:"scheduler,omitempty"`
+	MaglevTableSize *int32                 `json:"maglevTableSize,omitempty"`
 	Affinity        *metav1.Duration       `json:"affinity,omitempty"`
 	Clients         manifest.List[string]  `json:"clients,omitempty"`
 	Deny            manifest.List[string]  `json:"deny,omitempty"`
 	ClientAddresses string                 `json:"clientAddresses,omitempty"`
+	Limits          *BalanceLimits         `json:"limits,omitempty"`
 	Check           any                    `json:"check,omitempty"`
 }
 
@@ -71,6 +74,7 @@ func (b *Balance) Expand() (*Expansion, []*FieldError) {
 	e.clients()
 	e.deny()
 	e.words()
+	e.limits()
 	for _, f := range e.findings {
 		if !f.Warning {
 			return nil, e.findings
@@ -107,7 +111,10 @@ func (e *expander) name() {
 
 // words checks the fields whose values are passed on.
 func (e *expander) words() {
-	e.word("scheduler", e.Scheduler, "round-robin", "random", "source-hash")
+	e.word("scheduler", e.Scheduler, model.SchedulerNames...)
+	if n := e.MaglevTableSize; n != nil && !slices.Contains(model.MaglevSizes, uint32(*n)) {
+		e.add("maglevTableSize", *n, "is not the size of a table: "+oneOfSizes())
+	}
 	e.word("clientAddresses", e.ClientAddresses, "keep", "masquerade")
 	if e.Check != nil {
 		_, found := ParseCheck("check", e.Check)
@@ -145,7 +152,7 @@ func (e *expander) service() *corev1.Service {
 }
 
 func (e *expander) annotations() map[string]string {
-	out := make(map[string]string)
+	out := e.Limits.annotations()
 	for name, value := range map[string]string{
 		annotationScheduler: e.Scheduler, annotationClientAddresses: e.ClientAddresses, annotationEndpointsFrom: e.BackendsFrom,
 		annotationDeniedSources: strings.Join(e.denied, ","),
@@ -153,6 +160,9 @@ func (e *expander) annotations() map[string]string {
 		if value != "" {
 			out[name] = value
 		}
+	}
+	if e.MaglevTableSize != nil {
+		out[annotationMaglevSize] = strconv.Itoa(int(*e.MaglevTableSize))
 	}
 	switch check := e.Check.(type) {
 	case nil:

@@ -38,6 +38,7 @@ func readBalance(f *Files, m *manifest.Object, o *object) (metav1.Object, []*Fie
 	}
 	if service != nil {
 		service.Balance = true
+		onNode(service)
 	}
 	o.service = service
 	if f.Keep {
@@ -61,9 +62,15 @@ func isMisspelt(f *FieldError, problems Errors) bool {
 var balanceFields = []struct{ object, balance string }{
 	{annotationField(annotationCheck), "check"},
 	{annotationField(annotationScheduler), "scheduler"},
+	{annotationField(annotationMaglevSize), "maglevTableSize"},
 	{annotationField(annotationClientAddresses), "clientAddresses"},
 	{annotationField(annotationEndpointsFrom), "backendsFrom"},
+	{annotationField(annotationPorts), "listen"},
 	{annotationField(annotationDeniedSources), "deny"},
+	{annotationField(annotationMaxConnections), "limits.connections"},
+	{annotationField(annotationMaxConnectionsPerClient), "limits.connectionsPerClient"},
+	{annotationField(annotationConnectionRate), "limits.rate"},
+	{annotationField(annotationConnectionRatePerClient), "limits.ratePerClient"},
 	{annotationField(annotationWeight), "backends"},
 	{annotationField(annotationPriority), "backends"},
 	{"metadata.", ""},

@@ -48,11 +48,13 @@ func balanceProperties() jsonSchema {
 		"protocol":        oneOrMany("protocols of the entries of listen that name none; tcp by default", protocol, 0),
 		"backends":        oneOrMany("servers; each serves the addresses of its family", jsonSchema{"anyOf": []jsonSchema{backendAddress(), backendProperties()}}, 0),
 		"backendsFrom":    schemaText("Service of the API server whose endpoints are servers, too, like default/kubernetes", `^[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9]*[a-z0-9])?$`),
-		"scheduler":       schemaWords("how new connections are spread; by default --scheduler of nftproxy run", "round-robin", "random", "source-hash"),
+		"scheduler":       schemaWords("how new connections are spread; by default --scheduler of nftproxy run", model.SchedulerNames...),
+		"maglevTableSize": described("slots that the schedulers maglev and maglev-port spread over the servers", jsonSchema{"enum": model.MaglevSizes, "default": model.DefaultMaglevSize}),
 		"affinity":        schemaText("how long a client stays with its server after its last new connection, 1s to 24h, like 10m", durationPattern),
 		"clients":         oneOrMany("allowed clients; all by default", clients("allowed"), 0),
 		"deny":            oneOrMany("clients that may not connect, also if they are allowed", clients("denied"), 0),
 		"clientAddresses": schemaWords("keep: servers see clients, and answers must return through this machine; masquerade (the default): they see this machine", "keep", "masquerade"),
+		"limits":          limitsSchema(),
 		"check":           checkSchema(),
 	}
 }

@@ -53,6 +53,10 @@ backends: ["fe80::1"]`, `backends[0]: "fe80::1" is a link-local address: use one
 		{"affinity", where + "\n" + servers + "\naffinity: 25h", `affinity: "25h0m0s" is not the time that a client stays: use whole seconds, 1s to 24h`},
 		{"part of a second", where + "\n" + servers + "\naffinity: 1500ms", `affinity: "1.5s" is not the time that a client stays: use whole seconds, 1s to 24h`},
 		{"affinity number", where + "\n" + servers + "\naffinity: 600", "affinity: 600 is not a duration: write it like 30s or 5m"},
+		{"limits", "listen: 203.0.113.10:443\n" + servers + "\nlimits: {connections: 0}",
+			`limits.connections: "0" is not a number of connections: use 1 to 100000`},
+		{"rate of clients", "listen: 203.0.113.10:443\n" + servers + "\nlimits: {ratePerClient: fast}", `limits.ratePerClient: "fast" ` + notARate},
+		{"limit without a name", "listen: 203.0.113.10:443\n" + servers + "\nlimits: 100/second", `limits: "100/second" is not an object: write its fields as "name: value"`},
 		{"clients of one family", `listen: ["203.0.113.10:443", "[2001:db8::10]:443"]` + "\n" + servers + "\nclients: 192.0.2.0/24",
 			`clients: has no IPv6 range, and listen has 2001:db8::10: add a range, or "::/0" for all clients`},
 		{"denied", where + "\n" + servers + "\ndeny: [192.0.2.7, 192.0.2.0/33]", `deny[1]: "192.0.2.0/33" has a wrong prefix length: use 0 to 32 after the '/'`},
@@ -185,7 +189,7 @@ func snapshotText(t *testing.T, s *model.Snapshot) string {
 // words that it accepts.
 func TestBalanceSchema(t *testing.T) {
 	type node struct {
-		Enum       []string
+		Enum       []any
 		Required   []string
 		Properties map[string]*node
 		Items      *node
@@ -216,13 +220,13 @@ func TestBalanceSchema(t *testing.T) {
 	compare("Balance", &root, tags(reflect.TypeFor[Balance]()))
 	compare("backend", object(root.Properties["backends"]), tags(reflect.TypeFor[Backend]()))
 	compare("check", object(root.Properties["check"]), slices.Concat(model.CheckTypes[:], slices.Collect(maps.Keys(checkFields))))
-	for _, field := range []string{"scheduler", "clientAddresses"} {
+	for _, field := range []string{"scheduler", "maglevTableSize", "clientAddresses"} {
 		words := root.Properties[field].Enum
 		if len(words) == 0 {
 			t.Errorf("no words for %s", field)
 		}
 		for _, word := range words {
-			if _, err := load("kind: Balance\nname: x\nlisten: 1.2.3.4:5\nbackends: 1.2.3.5\n" + field + ": " + word + "\n"); err != nil {
+			if _, err := load("kind: Balance\nname: x\nlisten: 1.2.3.4:5\nbackends: 1.2.3.5\n" + field + ": " + fmt.Sprint(word) + "\n"); err != nil {
 				t.Errorf("%s: %v", field, err)
 			}
 		}
