@@ -331,8 +331,14 @@ func (a *Agent) take(s *Sync) (base bool) {
 		a.nodes, a.cidrs = u.Nodes, u.ServiceCIDRs
 	}
 	c := a.Node
-	if a.Interfaces != nil && len(c.NodePortAddresses) > 0 {
-		c.InterfaceAddresses = a.Interfaces.Addresses()
+	if a.Interfaces != nil {
+		ranges := a.router.HasRanges() || u != nil && hasRanges(u.Services)
+		if ranges {
+			a.Interfaces.WatchAll()
+		}
+		if ranges || len(c.NodePortAddresses) > 0 {
+			c.InterfaceAddresses = a.Interfaces.Addresses()
+		}
 	}
 	a.routing.Lock()
 	defer a.routing.Unlock()
@@ -346,6 +352,16 @@ func (a *Agent) take(s *Sync) (base bool) {
 	a.pending = model.JoinChanges(a.pending, changes)
 	s.Routes = a.pending
 	return base
+}
+
+// hasRanges reports whether a Service asks for ranges of ports.
+func hasRanges(states map[model.ServiceName]model.ServiceState) bool {
+	for _, s := range states {
+		if s.Service != nil && len(s.Service.Extra().Ranges) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // Routing returns the current routing of this node. It is safe for concurrent use;

@@ -118,6 +118,10 @@ func (r *Router) Each(yield func(*Route) bool) {
 // Len returns the numbers of Services and of frontends.
 func (r *Router) Len() (services, frontends int) { return len(r.services), len(r.winners) }
 
+// HasRanges reports whether a Service asks for ranges of ports, so that the addresses of
+// the node matter.
+func (r *Router) HasRanges() bool { return len(r.ranges.asking) > 0 }
+
 func (r *Router) claim(name ServiceName, state ServiceState, touched map[Frontend]*Route) {
 	s := &routed{state: state}
 	r.services[name] = s

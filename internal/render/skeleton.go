@@ -21,11 +21,13 @@ var (
 func chains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 	return slices.Concat(
 		[]*nft.Chain{refuse(), choose(nft.ChooseChain, dialled), dispatch()},
+		limitChains(o),
 		nodeChains(f, r, o),
+		rangeChains(f, r, o),
 		[]*nft.Chain{prerouting(f, r, o), output(r, o)},
 		unserved(),
 		affinityChains(r, o.affinities()),
-		[]*nft.Chain{postrouting(f, r)})
+		[]*nft.Chain{postrouting(f, r, o)})
 }
 
 // sets returns the sets and maps of a table, empty.
@@ -54,7 +56,7 @@ func sets(r *model.Routing, o options) []*nft.Set {
 		// Where NodePorts with the unspecified address are served.
 		out = append(out, &nft.Set{Name: nft.NodeAddressesSet, Key: []nft.Datatype{nft.Address}})
 	}
-	return slices.Concat(out, denyingSets(o), affinitySets(o.affinities(), r.AffinityCapacity))
+	return slices.Concat(out, denyingSets(frontend, "", o), limitSets(o.limits()), rangeSets(r, o), affinitySets(o.affinities(), r.AffinityCapacity))
 }
 
 func refuse() *nft.Chain {
@@ -121,7 +123,7 @@ func prerouting(f model.Family, r *model.Routing, o options) *nft.Chain {
 	local, _ := notFromPod(f, r)
 	local = append(local, classify(dialled, nft.LocalServicesMap)...)
 	return &nft.Chain{Name: "prerouting", Hook: nft.Prerouting, Priority: nft.PriorityDNAT,
-		Rules: slices.Concat(firewall(dialled, o), []nft.Rule{local}, toDispatch(r, nodePreroutingChain))}
+		Rules: slices.Concat(firewall(dialled, o), toLimit(false, o), []nft.Rule{local}, toDispatch(r, o, nodePreroutingChain, rangePreroutingChain))}
 }
 
 // maxInterfaceName is the length of the longest interface name (the kernel's IFNAMSIZ
@@ -147,19 +149,19 @@ func notFromPod(f model.Family, r *model.Routing) (match nft.Rule, detects bool)
 
 func output(r *model.Routing, o options) *nft.Chain {
 	node := nodeDispatchChain
-	if o.has(guardedNodePorts) {
+	if o.has(guardedNodePorts) || o.has(limitedNodePorts) {
 		node = nodeOutputChain
 	}
 	// A reset that refuses a connection of the node itself passes here too. Its
 	// port can be that of a frontend, which would refuse the reset.
 	answers := nft.Rule{nft.IsAnswer{}, nft.Verdict{Action: nft.Accept}}
 	return &nft.Chain{Name: "output", Hook: nft.Output, Priority: nft.PriorityDNAT,
-		Rules: slices.Concat([]nft.Rule{answers}, firewall(dialled, o), toDispatch(r, node))}
+		Rules: slices.Concat([]nft.Rule{answers}, firewall(dialled, o), toLimit(false, o), toDispatch(r, o, node, rangeOutputChain))}
 }
 
 // postrouting decides from the conntrack entry whether to masquerade, so no packet
 // mark is needed (8.6).
-func postrouting(f model.Family, r *model.Routing) *nft.Chain {
+func postrouting(f model.Family, r *model.Routing, o options) *nft.Chain {
 	rules := []nft.Rule{
 		{nft.NotTranslated{}, nft.Verdict{Action: nft.Accept}},
 		{nft.Declassify{}}, // it had a slot
@@ -167,9 +169,7 @@ func postrouting(f model.Family, r *model.Routing) *nft.Chain {
 	}
 	rules = append(rules, masqueradeClusterIPs(f, r)...)
 	rules = append(rules, masqueradeExternal(original)...)
-	if r.Wildcards {
-		rules = append(rules, toNode(nft.OriginalDestination, nodePostroutingChain))
-	}
+	rules = append(rules, toOthers(r, o, nft.OriginalDestination, nodePostroutingChain, rangePostroutingChain)...)
 	return &nft.Chain{Name: "postrouting", Hook: nft.Postrouting, Priority: nft.PrioritySNAT, Rules: rules}
 }
 

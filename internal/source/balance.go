@@ -38,6 +38,7 @@ type Balance struct {
 	Clients         manifest.List[string]  `json:"clients,omitempty"`
 	Deny            manifest.List[string]  `json:"deny,omitempty"`
 	ClientAddresses string                 `json:"clientAddresses,omitempty"`
+	Limits          *BalanceLimits         `json:"limits,omitempty"`
 	Check           any                    `json:"check,omitempty"`
 }
 
@@ -71,6 +72,7 @@ func (b *Balance) Expand() (*Expansion, []*FieldError) {
 	e.clients()
 	e.deny()
 	e.words()
+	e.limits()
 	for _, f := range e.findings {
 		if !f.Warning {
 			return nil, e.findings
@@ -145,7 +147,7 @@ func (e *expander) service() *corev1.Service {
 }
 
 func (e *expander) annotations() map[string]string {
-	out := make(map[string]string)
+	out := e.Limits.annotations()
 	for name, value := range map[string]string{
 		annotationScheduler: e.Scheduler, annotationClientAddresses: e.ClientAddresses, annotationEndpointsFrom: e.BackendsFrom,
 		annotationDeniedSources: strings.Join(e.denied, ","),

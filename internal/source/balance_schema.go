@@ -53,6 +53,7 @@ func balanceProperties() jsonSchema {
 		"clients":         oneOrMany("allowed clients; all by default", clients("allowed"), 0),
 		"deny":            oneOrMany("clients that may not connect, also if they are allowed", clients("denied"), 0),
 		"clientAddresses": schemaWords("keep: servers see clients, and answers must return through this machine; masquerade (the default): they see this machine", "keep", "masquerade"),
+		"limits":          limitsSchema(),
 		"check":           checkSchema(),
 	}
 }

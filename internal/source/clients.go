@@ -18,8 +18,8 @@ const (
 	//	192.0.2.7, 10.0.0.0/8, fd00::/64
 	//
 	// White space around entries does not count, and neither do empty ones.
-	annotationSourceRanges  = annotationDomain + "source-ranges"
-	annotationDeniedSources = annotationDomain + "denied-sources"
+	annotationSourceRanges  = model.SourceRangesAnnotation
+	annotationDeniedSources = model.DeniedSourcesAnnotation
 )
 
 // maxWrongEntries is how many wrong entries of a list are reported one by one.
