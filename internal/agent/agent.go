@@ -401,6 +401,18 @@ func (a *Agent) Serves(f model.Frontend) (model.ServiceName, bool) {
 	return route.Service.Name, true
 }
 
+// BehindLocalhost returns where the listener of a NodePort on localhost connects to; false:
+// connections that it would make are not forwarded. It is safe for concurrent use.
+func (a *Agent) BehindLocalhost(f model.Frontend) (netip.AddrPort, bool) {
+	a.routing.RLock()
+	defer a.routing.RUnlock()
+	to, route := a.router.BehindLocalhost(f)
+	if route == nil || route.Inside().Verdict != model.Forward {
+		return netip.AddrPort{}, false
+	}
+	return netip.AddrPortFrom(to.Address, to.Port), true
+}
+
 // Names returns the names of all Services, in no order. It is safe for concurrent use.
 func (a *Agent) Names() []model.ServiceName {
 	a.routing.RLock()

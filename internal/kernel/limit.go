@@ -117,3 +117,34 @@ func (s *symbolic) overLimit(e *expr.Dynset) error {
 	s.emit(nft.OverLimit{Set: e.SetName, Key: key, Limit: l})
 	return nil
 }
+
+// LimitDrops is what one kind of limit of a frontend has dropped. A client that tries
+// again is counted again.
+type LimitDrops struct {
+	Frontend model.Frontend
+	Kind     model.LimitKind
+	Packets  uint64 // since the limit was switched on
+}
+
+// LimitDrops returns what the limits of all frontends have dropped, in no order.
+func (c *Conn) LimitDrops() ([]LimitDrops, error) {
+	drops, _, err := consistent(c, "counters of limits", c.limitDrops, func([]LimitDrops) bool { return false })
+	return drops, err
+}
+
+func (c *Conn) limitDrops() ([]LimitDrops, error) {
+	var out []LimitDrops
+	for _, f := range model.Families {
+		for k := range model.LimitKinds {
+			kind := model.LimitKind(k)
+			counts, err := c.countsOf(nft.OverSet(kind), f)
+			if err != nil {
+				return nil, err
+			}
+			for _, n := range counts {
+				out = append(out, LimitDrops{n.Frontend, kind, n.Connections})
+			}
+		}
+	}
+	return out, nil
+}

@@ -175,6 +175,9 @@ func RouteService(s *Service, slices []*EndpointSlice, l *Locality) []Route {
 			}
 			if p.NodePort != 0 {
 				add(NodePort, p.NodePort, l.nodePorts...)
+				if p.Protocol == TCP {
+					add(NodePort, p.NodePort, l.localhost...)
+				}
 			}
 		}
 		routes = append(routes, routeRanges(s, slices, f, l, sources)...)
@@ -189,7 +192,7 @@ func (s *Service) mostRoutes(l *Locality) int {
 	n := (len(s.Ports) + len(s.Extra().Ranges)) * (len(s.ClusterIPs) + len(external.LoadBalancerIPs) + len(external.ExternalIPs))
 	for i := range s.Ports {
 		if s.Ports[i].NodePort != 0 {
-			n += len(l.nodePorts)
+			n += len(l.nodePorts) + len(l.localhost)
 		}
 	}
 	return n

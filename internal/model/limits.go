@@ -71,34 +71,59 @@ var LimitKinds = [...]string{"rate-per-client", "rate", "connections-per-client"
 
 func (k LimitKind) String() string { return LimitKinds[k] }
 
-// Has reports whether there is a limit of a kind.
-func (l Limits) Has(k LimitKind) bool { return l.Text(k) != "" }
-
-// Text describes a limit, for example "100 new connections a second (20 together)", or
-// returns nothing without one.
-func (l Limits) Text(k LimitKind) string {
-	rate := func(r Rate, whose string) string {
-		switch {
-		case r.Amount == 0:
-			return ""
-		case r.Amount == r.Burst:
-			return fmt.Sprintf("%d new connections%s per %s", r.Amount, whose, r.Unit)
-		}
-		return fmt.Sprintf("%d new connections%s per %s, %d together", r.Amount, whose, r.Unit, r.Burst)
-	}
-	number := func(n uint32, whose string) string {
-		if n == 0 {
-			return ""
-		}
-		return fmt.Sprintf("%d connections%s", n, whose)
-	}
+// Value returns the value of a limit as in annotations, or "none".
+func (l Limits) Value(k LimitKind) string {
+	rate, n := l.Rate, l.Connections
 	switch k {
 	case LimitClientRate:
-		return rate(l.RatePerClient, " of a client")
+		rate, n = l.RatePerClient, 0
 	case LimitRate:
-		return rate(l.Rate, "")
+		n = 0
 	case LimitClientConnections:
-		return number(l.ConnectionsPerClient, " of a client")
+		rate, n = Rate{}, l.ConnectionsPerClient
+	default:
+		rate = Rate{}
 	}
-	return number(l.Connections, "")
+	switch {
+	case n > 0:
+		return fmt.Sprint(n)
+	case rate.Amount > 0:
+		return rate.String()
+	}
+	return "none"
+}
+
+// Text describes a limit, for example "100 new connections per second (20 together)", or
+// returns nothing without one.
+func (l Limits) Text(k LimitKind) string {
+	switch k {
+	case LimitClientRate:
+		return l.RatePerClient.text(" of a client")
+	case LimitRate:
+		return l.Rate.text("")
+	case LimitClientConnections:
+		return connections(l.ConnectionsPerClient, "", " of a client")
+	}
+	return connections(l.Connections, "", "")
+}
+
+func (r Rate) text(whose string) string {
+	if r.Amount == 0 {
+		return ""
+	}
+	text := connections(r.Amount, "new ", whose) + " per " + r.Unit.String()
+	if r.Amount != r.Burst {
+		text += fmt.Sprintf(" (%d together)", r.Burst)
+	}
+	return text
+}
+
+func connections(n uint32, which, whose string) string {
+	switch n {
+	case 0:
+		return ""
+	case 1:
+		return "1 " + which + "connection" + whose
+	}
+	return fmt.Sprintf("%d %sconnections%s", n, which, whose)
 }

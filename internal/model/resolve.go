@@ -17,6 +17,7 @@ type Config struct {
 	// means the first address of each family (6.2), which NodePortPrimary adds.
 	NodePortAddresses []netip.Prefix
 	NodePortPrimary   bool
+	NoLocalhost       bool // do not serve NodePorts on loopback addresses
 	NoExternalIPs     bool // ignore the external IPs of Services (1.17)
 	// InterfaceAddresses are the addresses of the node's interfaces, from which the
 	// ranges select (6.7). If there are none, the Node object's addresses are used.

@@ -297,6 +297,16 @@ func (r *Router) Serves(f Frontend) *Route {
 	return route
 }
 
+// BehindLocalhost returns the frontend that the listener of a NodePort on localhost connects
+// to, and its route; nil: there is none.
+func (r *Router) BehindLocalhost(f Frontend) (Frontend, *Route) {
+	route := r.winners[f]
+	if route == nil {
+		return Frontend{}, nil
+	}
+	return BehindLocalhost(route, r.base.locality.NodePortAddresses, r.Serves)
+}
+
 // Routes returns the routes of all frontends, in their order.
 func (r *Router) Routes() []Route {
 	out := make([]Route, 0, len(r.winners))

@@ -160,3 +160,40 @@ func cut(s string, n int) string {
 	}
 	return s[:n-3] + "..."
 }
+
+// Limits returns the limits of a frontend.
+func (t *Table) Limits(f model.Frontend) (l model.Limits) {
+	for _, name := range []string{RateLimitsSet, ConnectionLimitsSet} {
+		if s := t.Set(name); s != nil {
+			if e, ok := s.Find(f); ok {
+				limit := e.Value.Limit(s.Limits)
+				l.Rate, l.Connections = cmp.Or(l.Rate, limit.Rate), cmp.Or(l.Connections, limit.Connections)
+			}
+		}
+	}
+	for _, name := range []string{LimitChain, NodePrefix + LimitChain} {
+		if c := t.Chain(name); c != nil {
+			for _, r := range c.Rules {
+				limit := t.limitsClients(r, f)
+				l.RatePerClient, l.ConnectionsPerClient = cmp.Or(l.RatePerClient, limit.Rate), cmp.Or(l.ConnectionsPerClient, limit.Connections)
+			}
+		}
+	}
+	return l
+}
+
+// limitsClients returns the limit of each client of a frontend in a rule such as
+// "... @client-rate-10-second-20 update @clients-of-rate-10-second-20 ...".
+func (t *Table) limitsClients(r Rule, f model.Frontend) Limit {
+	if len(r) < 2 {
+		return Limit{}
+	}
+	in, _ := r[0].(InSet)
+	over, _ := r[1].(OverLimit)
+	if s := t.Set(in.Set); s != nil && over.Set != "" {
+		if _, ok := s.Find(f); ok {
+			return over.Limit
+		}
+	}
+	return Limit{}
+}

@@ -155,7 +155,7 @@ func (d Datatype) typeofText(f model.Family) string {
 func (s *Set) ElementText(e *Element) string {
 	text := s.KeyText(e.Key)
 	if s.Limits != NoLimits {
-		text += " " + e.Value.Limit(s.Limits).Text()
+		text += " " + s.ValueText(e.Value)
 	}
 	if e.Comment != "" {
 		text += fmt.Sprintf(` comment "%s"`, e.Comment)
@@ -193,8 +193,12 @@ func (s *Set) KeyText(k Key) string {
 	return strings.Join(texts, " . ")
 }
 
-// ValueText returns the value of a map element as nft prints it.
+// ValueText returns the value of a map element, or the limit of an element, as nft
+// prints it.
 func (s *Set) ValueText(v Value) string {
+	if s.Limits != NoLimits {
+		return v.Limit(s.Limits).Text()
+	}
 	switch s.Data[0] {
 	case Verdicts:
 		return v.Verdict.String()

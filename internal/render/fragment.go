@@ -69,6 +69,9 @@ func (c *composer) use(o option) bool {
 func (c *composer) compose(r *model.Route, part *fragment) {
 	*part = fragment{part.elements[:0], part.lanes[:0], part.options[:0]}
 	c.part = part
+	if r.Frontend.OnLocalhost() {
+		return
+	}
 	inside, outside := r.Inside(), model.Decision{}
 	if r.Local() {
 		outside = r.Outside()
