@@ -229,7 +229,7 @@ func (l *lab) nft(on *netlab.Host, rules string) {
 	}
 }
 
-// returnRules are those of a server. docs/ecmp.md has them, too.
+// returnRules are those of a server, without the addresses of the nodes.
 const returnRules = `table inet answers {
 	map nodes {
 		type ether_addr : mark
