@@ -5,13 +5,11 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/nftproxy/nftproxy/bench/report"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
@@ -103,9 +101,9 @@ const clamp = `table inet mss {
 }
 `
 
-// BenchmarkPathMTU is 3.59: the router in front of a smaller link says so to the virtual
-// address, and the routers select a node for that packet. PAGE names the page.
-func BenchmarkPathMTU(b *testing.B) {
+// pathMTU is 3.59: the router in front of a smaller link says so to the virtual address,
+// and the routers select a node for that packet.
+func pathMTU(b *testing.B, tables map[string]string) {
 	var text strings.Builder
 	text.WriteString("| routers hash | downloads complete, IPv4 | IPv6 |\n|---|---|---|\n")
 	for _, c := range []struct {
@@ -142,9 +140,5 @@ func BenchmarkPathMTU(b *testing.B) {
 			b.Log(v4, v6)
 		})
 	}
-	if page := os.Getenv("PAGE"); page != "" && !b.Failed() {
-		if err := report.RewriteFile(page, map[string]string{"mtu": strings.TrimSuffix(text.String(), "\n")}); err != nil {
-			b.Error(err)
-		}
-	}
+	tables["mtu"] = strings.TrimSuffix(text.String(), "\n")
 }

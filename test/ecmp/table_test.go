@@ -1,7 +1,6 @@
 package ecmp
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"strings"
@@ -47,18 +46,39 @@ var settings = []setting{
 	{name: "Service, Cluster, `nftproxy.dev/client-addresses: keep`", scheduler: "source-hash", kubernetes: true, keep: true, tcp: varies, udp: varies, refuses: true},
 }
 
-// BenchmarkEvents measures which flows each setting keeps when their path moves to another
-// node. PAGE names the page for the tables.
-func BenchmarkEvents(b *testing.B) {
-	rows := make(map[string]string)
-	moves := make(map[string]*observed)
-	for _, s := range settings {
-		b.Run(strings.ReplaceAll(s.name, "`", ""), func(b *testing.B) { rows[s.name] = s.measure(b, moves) })
-	}
-	if page := os.Getenv("PAGE"); page != "" && len(rows) == len(settings) && !b.Failed() {
-		if err := writeTables(page, rows, moves); err != nil {
+// BenchmarkPage tries what the page has tables of, which are written into the one that PAGE
+// names.
+func BenchmarkPage(b *testing.B) {
+	tables := make(map[string]string)
+	b.Run("events", func(b *testing.B) { eventTables(b, tables) })
+	b.Run("path MTU", func(b *testing.B) { pathMTU(b, tables) })
+	if page := os.Getenv("PAGE"); page != "" && len(tables) == 3 && !b.Failed() {
+		if err := report.RewriteFile(page, tables); err != nil {
 			b.Error(err)
 		}
+	}
+}
+
+// eventTables measures which flows each setting keeps when their path moves to another
+// node.
+func eventTables(b *testing.B, tables map[string]string) {
+	machine, err := results.ThisMachine()
+	if err != nil {
+		b.Fatal(err)
+	}
+	var kept strings.Builder
+	fmt.Fprintf(&kept, "Linux %s, %s.\n\n", machine.Kernel, time.Now().UTC().Format(time.DateOnly))
+	kept.WriteString("| | TCP connections kept, of those that move | UDP flows with the same server | new connections served |\n|---|---|---|---|\n")
+	moves := make(map[string]*observed)
+	measured := 0
+	for _, s := range settings {
+		b.Run(strings.ReplaceAll(s.name, "`", ""), func(b *testing.B) {
+			kept.WriteString(s.measure(b, moves))
+			measured++
+		})
+	}
+	if measured == len(settings) { // all are selected
+		tables["kept"], tables["moved"] = strings.TrimSuffix(kept.String(), "\n"), movesTable(moves)
 	}
 }
 
@@ -94,28 +114,18 @@ func (s *setting) measure(b *testing.B, moves map[string]*observed) string {
 		b.Errorf("%d of %d connections not opened", sum.failed, sum.opened)
 	}
 	if s.refuses {
-		return fmt.Sprintf("| %s | | | %d of %d |", s.name, sum.opened-sum.failed, sum.opened)
+		return fmt.Sprintf("| %s | | | %d of %d |\n", s.name, sum.opened-sum.failed, sum.opened)
 	}
-	return fmt.Sprintf("| %s | %v | %v | %d of %d |", s.name, sum.tcp, sum.udp, sum.opened-sum.failed, sum.opened)
+	return fmt.Sprintf("| %s | %v | %v | %d of %d |\n", s.name, sum.tcp, sum.udp, sum.opened-sum.failed, sum.opened)
 }
 
-func writeTables(page string, rows map[string]string, moves map[string]*observed) error {
-	machine, err := results.ThisMachine()
-	if err != nil {
-		return err
-	}
-	var kept, moved strings.Builder
-	fmt.Fprintf(&kept, "Linux %s, %s.\n\n", machine.Kernel, time.Now().UTC().Format(time.DateOnly))
-	kept.WriteString("| | TCP connections kept, of those that move | UDP flows with the same server | new connections served |\n|---|---|---|---|\n")
-	for _, s := range settings {
-		kept.WriteString(cmp.Or(rows[s.name], "| "+s.name+" |") + "\n")
-	}
-	moved.WriteString("| | flows that move |\n|---|---|\n")
+// movesTable says how many flows each event moves to another node.
+func movesTable(moves map[string]*observed) string {
+	rows := []string{"| | flows that move |\n|---|---|"}
 	for _, e := range events {
 		o := moves[e.name]
 		n, of := o.tcp.moved+o.udp.moved, o.tcp.flows+o.udp.flows
-		fmt.Fprintf(&moved, "| %s | %d of %d (%.0f %%) |\n", e.name, n, of, 100*float64(n)/float64(of))
+		rows = append(rows, fmt.Sprintf("| %s | %d of %d (%.0f %%) |", e.name, n, of, 100*float64(n)/float64(of)))
 	}
-	return report.RewriteFile(page, map[string]string{
-		"kept": strings.TrimSuffix(kept.String(), "\n"), "moved": strings.TrimSuffix(moved.String(), "\n")})
+	return strings.Join(rows, "\n")
 }
