@@ -47,10 +47,12 @@ func TestPhases(t *testing.T) {
 // checkBetween returns the number of frontends that it has looked at.
 func checkBetween(t *testing.T, before, after *nft.Table) (looked int) {
 	t.Helper()
-	for _, name := range []string{nft.ServicesMap, nft.LocalServicesMap} {
+	for _, name := range []string{nft.ServicesMap, nft.LocalServicesMap, nft.EndpointsMap} {
 		if before.Set(name).Counters != after.Set(name).Counters {
 			return 0 // redeclared: a packet may be refused at this moment
 		}
+	}
+	for _, name := range []string{nft.ServicesMap, nft.LocalServicesMap} {
 		for _, e := range after.Set(name).Elements {
 			chain := e.Value.Verdict.Chain
 			if chain == "" {
