@@ -18,7 +18,7 @@ func (tr *tracer) lookup(b *branch, key nft.Concat, set string) (*nft.Element, b
 		return nil, false
 	}
 	e := find(s, k, b)
-	b.guessed = b.guessed || set == nft.SourceRangesSet && !b.Source.IsValid()
+	b.guessed = b.guessed || !b.Source.IsValid() && slices.Contains([]string{nft.SourceRangesSet, nft.EchoSourcesSet, nft.EchoDeniedSet}, set)
 	choice := s.HasSlots()
 	switch {
 	case e == nil && choice:

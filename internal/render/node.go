@@ -41,12 +41,16 @@ const (
 )
 
 // toDispatch ends a chain: packets that no frontend with their address serves continue
-// in a chain for NodePorts, if there is one.
-func toDispatch(r *model.Routing, node string) []nft.Rule {
-	if !r.Wildcards {
+// in a chain for NodePorts, if there is one, or with the rules behind it.
+func toDispatch(r *model.Routing, node string, behind []nft.Rule) []nft.Rule {
+	if !r.Wildcards && len(behind) == 0 {
 		return []nft.Rule{{nft.Verdict{Action: nft.Goto, Chain: nft.DispatchChain}}}
 	}
-	return []nft.Rule{{nft.Verdict{Action: nft.Jump, Chain: nft.DispatchChain}}, toNode(nft.DestinationAddress, node)}
+	rules := []nft.Rule{{nft.Verdict{Action: nft.Jump, Chain: nft.DispatchChain}}}
+	if r.Wildcards {
+		rules = append(rules, toNode(nft.DestinationAddress, node))
+	}
+	return append(rules, behind...)
 }
 
 // toNode continues in a chain for NodePorts.

@@ -22,8 +22,9 @@ func chains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 	return slices.Concat(
 		[]*nft.Chain{refuse(), choose(nft.ChooseChain, dialled), dispatch()},
 		nodeChains(f, r, o),
-		[]*nft.Chain{prerouting(f, r, o), output(r, o)},
-		unserved(),
+		echoChains(f, r),
+		[]*nft.Chain{prerouting(f, r, o), output(f, r, o)},
+		unserved(r),
 		affinityChains(r, o.affinities()),
 		[]*nft.Chain{postrouting(f, r)})
 }
@@ -54,7 +55,12 @@ func sets(r *model.Routing, o options) []*nft.Set {
 		// Where NodePorts with the unspecified address are served.
 		out = append(out, &nft.Set{Name: nft.NodeAddressesSet, Key: []nft.Datatype{nft.Address}})
 	}
-	return slices.Concat(out, denyingSets(o), affinitySets(o.affinities(), r.AffinityCapacity))
+	if len(r.LoadBalancerCIDRs) > 0 {
+		out = append(out,
+			&nft.Set{Name: nft.LoadBalancerIPsSet, Key: []nft.Datatype{nft.Address}},
+			&nft.Set{Name: nft.LoadBalancerCIDRsSet, Key: []nft.Datatype{nft.Address}, Interval: true})
+	}
+	return slices.Concat(out, denyingSets(o), echoSets(r), affinitySets(o.affinities(), r.AffinityCapacity))
 }
 
 func refuse() *nft.Chain {
@@ -97,14 +103,22 @@ func classify(frontend nft.Concat, services string) nft.Rule {
 // unserved returns the chains for addresses of ours without a frontend. They come
 // behind all foreign nat chains, so another program can serve such an address: what it
 // has translated does not reach them, whether it started before nftproxy or after.
-func unserved() []*nft.Chain {
+func unserved(r *model.Routing) []*nft.Chain {
+	to, refuse := nft.Concat{nft.DestinationAddress}, nft.Verdict{Action: nft.Goto, Chain: nft.RefuseChain}
+	rules := []nft.Rule{
+		// An undefined port of a ClusterIP, or another protocol (4.23).
+		{nft.InSet{Key: to, Set: nft.ClusterIPsSet}, refuse},
+		// An address of a service CIDR without a Service (4.24).
+		{nft.InSet{Key: to, Set: nft.ServiceCIDRsSet}, nft.Verdict{Action: nft.Drop}},
+	}
+	if len(r.LoadBalancerCIDRs) > 0 {
+		// The same for external addresses (4.71), except those of this node (4.72).
+		rules = append(rules,
+			nft.Rule{nft.InSet{Key: to, Set: nft.LoadBalancerIPsSet}, nft.DestinationNotLocal{}, refuse},
+			nft.Rule{nft.InSet{Key: to, Set: nft.LoadBalancerCIDRsSet}, nft.DestinationNotLocal{}, nft.Verdict{Action: nft.Drop}})
+	}
 	return []*nft.Chain{
-		{Name: nft.UnservedChain, Rules: []nft.Rule{
-			// An undefined port of a ClusterIP, or another protocol (4.23).
-			{nft.InSet{Key: nft.Concat{nft.DestinationAddress}, Set: nft.ClusterIPsSet}, nft.Verdict{Action: nft.Goto, Chain: nft.RefuseChain}},
-			// An address of a service CIDR without a Service (4.24).
-			{nft.InSet{Key: nft.Concat{nft.DestinationAddress}, Set: nft.ServiceCIDRsSet}, nft.Verdict{Action: nft.Drop}},
-		}},
+		{Name: nft.UnservedChain, Rules: rules},
 		{Name: "unserved-prerouting", Hook: nft.Prerouting, Priority: nft.PriorityUnserved, Rules: []nft.Rule{
 			{nft.Verdict{Action: nft.Goto, Chain: nft.UnservedChain}},
 		}},
@@ -121,7 +135,7 @@ func prerouting(f model.Family, r *model.Routing, o options) *nft.Chain {
 	local, _ := notFromPod(f, r)
 	local = append(local, classify(dialled, nft.LocalServicesMap)...)
 	return &nft.Chain{Name: "prerouting", Hook: nft.Prerouting, Priority: nft.PriorityDNAT,
-		Rules: slices.Concat(firewall(dialled, o), []nft.Rule{local}, toDispatch(r, nodePreroutingChain))}
+		Rules: slices.Concat(firewall(dialled, o), []nft.Rule{local}, toDispatch(r, nodePreroutingChain, toEcho(f, r, echoPreroutingChain)))}
 }
 
 // maxInterfaceName is the length of the longest interface name (the kernel's IFNAMSIZ
@@ -145,7 +159,7 @@ func notFromPod(f model.Family, r *model.Routing) (match nft.Rule, detects bool)
 	return nft.Rule{nft.NotFrom{Name: d.Interface, ByPrefix: d.ByPrefix && len(d.Interface) < maxInterfaceName}}, true
 }
 
-func output(r *model.Routing, o options) *nft.Chain {
+func output(f model.Family, r *model.Routing, o options) *nft.Chain {
 	node := nodeDispatchChain
 	if o.has(guardedNodePorts) {
 		node = nodeOutputChain
@@ -154,7 +168,7 @@ func output(r *model.Routing, o options) *nft.Chain {
 	// port can be that of a frontend, which would refuse the reset.
 	answers := nft.Rule{nft.IsAnswer{}, nft.Verdict{Action: nft.Accept}}
 	return &nft.Chain{Name: "output", Hook: nft.Output, Priority: nft.PriorityDNAT,
-		Rules: slices.Concat([]nft.Rule{answers}, firewall(dialled, o), toDispatch(r, node))}
+		Rules: slices.Concat([]nft.Rule{answers}, firewall(dialled, o), toDispatch(r, node, toEcho(f, r, nft.EchoChain)))}
 }
 
 // postrouting decides from the conntrack entry whether to masquerade, so no packet
@@ -165,7 +179,9 @@ func postrouting(f model.Family, r *model.Routing) *nft.Chain {
 		{nft.Declassify{}}, // it had a slot
 		{nft.InSet{Key: nft.Concat{nft.SourceAddress, nft.DestinationAddress, nft.TransportProtocol, nft.DestinationPort}, Set: nft.HairpinSet}, nft.Masquerade{}},
 	}
-	rules = append(rules, masqueradeClusterIPs(f, r)...)
+	if own := masqueradeClusterIPs(f, r); len(own) > 0 {
+		rules = slices.Concat(rules, keepEchoSource(f, r), own)
+	}
 	rules = append(rules, masqueradeExternal(original)...)
 	if r.Wildcards {
 		rules = append(rules, toNode(nft.OriginalDestination, nodePostroutingChain))

@@ -42,20 +42,26 @@ const absent = -1
 type sharedElement struct {
 	address  [16]byte
 	port     uint16
-	protocol model.Protocol // of an endpoint in [nft.HairpinSet]; zero: a ClusterIP in [nft.ClusterIPsSet]
+	protocol model.Protocol // of an endpoint in [nft.HairpinSet]; zero: an address
+	external bool           // in [nft.LoadBalancerIPsSet], not in [nft.ClusterIPsSet]
 }
 
 // shared reports whether a set holds elements that several frontends need.
-func shared(set string) bool { return set == nft.HairpinSet || set == nft.ClusterIPsSet }
+func shared(set string) bool {
+	return set == nft.HairpinSet || set == nft.ClusterIPsSet || set == nft.LoadBalancerIPsSet
+}
 
-func sharedKey(k nft.Key) sharedElement {
-	return sharedElement{k.Address.As16(), k.Port, k.Protocol}
+func sharedKey(set string, k nft.Key) sharedElement {
+	return sharedElement{k.Address.As16(), k.Port, k.Protocol, set == nft.LoadBalancerIPsSet}
 }
 
 // member returns the element, and the set that it is in.
 func (e sharedElement) member() member {
 	a := netip.AddrFrom16(e.address).Unmap()
-	if e.protocol == 0 {
+	switch {
+	case e.external:
+		return member{nft.LoadBalancerIPsSet, nft.Element{Key: nft.Key{Address: a}}}
+	case e.protocol == 0:
 		return member{nft.ClusterIPsSet, nft.Element{Key: nft.Key{Address: a}}}
 	}
 	return member{nft.HairpinSet, nft.Element{Key: nft.Key{Source: a, Address: a, Protocol: e.protocol, Port: e.port}}}
@@ -64,7 +70,7 @@ func (e sharedElement) member() member {
 // newState returns the state without any table.
 func newState(r *model.Routing) *State {
 	base := *r
-	base.Routes, base.ClusterIPs, base.HealthChecks, base.Notices, base.NodePortAddresses = nil, nil, nil, nil, nil
+	base.Routes, base.Echoes, base.ClusterIPs, base.HealthChecks, base.Notices, base.NodePortAddresses = nil, nil, nil, nil, nil, nil
 	s := &State{base: &base, tables: make(map[model.Family]*table), last: &change{}}
 	for _, f := range model.Families {
 		s.tables[f] = newTable()
@@ -87,7 +93,7 @@ func (s *State) Change(changes []model.RouteChange, nodePorts []netip.Addr) nft.
 	c := s.begin(nodePorts)
 	for _, f := range model.Families {
 		t, own := s.tables[f], ofFamily(changes, f)
-		if len(own) == 0 && !moved && (t.exists || len(s.base.ServiceCIDRs) == 0) {
+		if len(own) == 0 && !moved && (t.exists || len(s.base.ServiceCIDRs)+len(s.base.LoadBalancerCIDRs) == 0) {
 			continue
 		}
 		u := t.begin()
@@ -161,12 +167,12 @@ func (s *State) begin(nodePorts []netip.Addr) *change {
 func (c *change) take(f model.Family, u *update) {
 	t, base := u.table, c.state.base
 	t.resize(u.before, u.after)
-	ranges := ranges(base, f)
-	t.exists = t.sizes[nft.ServicesMap] > 0 || len(ranges) > 0
+	services, balancers := ranges(base.ServiceCIDRs, f), ranges(base.LoadBalancerCIDRs, f)
+	t.exists = t.sizes[nft.ServicesMap] > 0 || len(services)+len(balancers) > 0
 	had := c.addresses
 	if !u.exists {
 		had = nil
-		u.after.elements[nft.ServiceCIDRsSet] = ranges
+		u.after.elements[nft.ServiceCIDRsSet], u.after.elements[nft.LoadBalancerCIDRsSet] = services, balancers
 		u.after.elements[nft.LanesMap] = append(u.after.elements[nft.LanesMap], fixedLanes()...)
 	}
 	if !t.exists {
@@ -276,7 +282,7 @@ func count[K comparable](counts, was map[K]int32, k K, n int32) (now int32) {
 func (t *table) count(f *fragment, n int32, u *update) {
 	for i := range f.elements {
 		if m := &f.elements[i]; shared(m.set) {
-			count(t.elements, u.elements, sharedKey(m.Key), n)
+			count(t.elements, u.elements, sharedKey(m.set, m.Key), n)
 		}
 	}
 	for _, l := range f.lanes {
@@ -308,19 +314,19 @@ func (t *table) used() options {
 
 // change counts what changes of routes change, and collects it.
 func (t *table) change(r *model.Routing, changes []model.RouteChange, u *update) {
-	composer := &composer{node: r.NodeName, scheduler: r.Scheduler, layouts: make(map[layoutKey]layout, len(changes))}
+	composer := &composer{node: r.NodeName, scheduler: r.Scheduler, balancers: r.LoadBalancerCIDRs, layouts: make(map[layoutKey]layout, len(changes))}
 	u.after.reserve(changes)
 	var f fragment
 	for i := range changes {
 		if old := changes[i].Old; old != nil {
-			composer.compose(old, &f)
+			composer.compose(changes[i].Frontend, old, &f)
 			t.count(&f, -1, u)
 			u.before.take(&f)
 		}
 	}
 	for i := range changes {
 		if now := changes[i].New; now != nil {
-			composer.compose(now, &f)
+			composer.compose(changes[i].Frontend, now, &f)
 			t.count(&f, 1, u)
 			u.after.take(&f)
 		}
@@ -433,7 +439,9 @@ func (s *State) Sizes() []SetSize {
 			case set.Name == nft.LanesMap:
 				out = append(out, SetSize{f, set.Name, t.classes()})
 			case set.Name == nft.ServiceCIDRsSet:
-				out = append(out, SetSize{f, set.Name, len(ranges(s.base, f))})
+				out = append(out, SetSize{f, set.Name, len(ranges(s.base.ServiceCIDRs, f))})
+			case set.Name == nft.LoadBalancerCIDRsSet:
+				out = append(out, SetSize{f, set.Name, len(ranges(s.base.LoadBalancerCIDRs, f))})
 			case set.Name == nft.NodeAddressesSet:
 				out = append(out, SetSize{f, set.Name, len(addresses(s.base.NodePortAddresses, nil, f))})
 			default:
