@@ -331,7 +331,7 @@ func (a *Agent) take(s *Sync) (base bool) {
 		a.nodes, a.cidrs = u.Nodes, u.ServiceCIDRs
 	}
 	c := a.Node
-	if a.Interfaces != nil && len(c.NodePortAddresses) > 0 {
+	if a.Interfaces != nil && c.NeedsInterfaces() {
 		c.InterfaceAddresses = a.Interfaces.Addresses()
 	}
 	a.routing.Lock()
@@ -362,6 +362,14 @@ func (a *Agent) Routes(yield func(*model.Route) bool) {
 	a.routing.RLock()
 	defer a.routing.RUnlock()
 	a.router.Each(yield)
+}
+
+// ServiceCIDRs returns the ranges in which unused addresses are dropped. It is safe for
+// concurrent use.
+func (a *Agent) ServiceCIDRs() []netip.Prefix {
+	a.routing.RLock()
+	defer a.routing.RUnlock()
+	return a.router.ServiceCIDRs()
 }
 
 // View returns what is known about a Service, or nil. It is safe for concurrent use.
