@@ -106,5 +106,8 @@ func answer(r *explain.Result) string {
 	if d := r.Outcomes[0].Remember; d > 0 {
 		words = append(words, fmt.Sprintf("affinity %s", d))
 	}
+	if limits := r.Outcomes[0].Limits; len(limits) > 0 {
+		words = append(words, "within "+strings.Join(limits, ", "))
+	}
 	return strings.Join(words, " ")
 }

@@ -186,7 +186,9 @@ func normalize(t *testing.T, b []byte) map[string]any {
 			}
 			delete(body, "handle")
 			if flags, ok := body["flags"].([]any); ok { // nor a flag "dynamic"
-				body["flags"] = slices.DeleteFunc(flags, func(f any) bool { return f == "dynamic" })
+				if body["flags"] = slices.DeleteFunc(flags, func(f any) bool { return f == "dynamic" }); len(flags) == 1 && flags[0] == nil {
+					delete(body, "flags")
+				}
 			}
 			normalizeTypes(body)
 			if elements, ok := body["elem"].([]any); ok {
@@ -225,19 +227,19 @@ func byText(t *testing.T, elements []any) map[string]bool {
 	return out
 }
 
-// withoutCounter removes the counter from an element of a map.
+// withoutCounter removes the counter from an element of a map or a set.
 func withoutCounter(e any) any {
-	pair, ok := e.([]any)
-	if !ok {
-		return e
+	if pair, ok := e.([]any); ok {
+		pair[0] = withoutCounter(pair[0])
+		return pair
 	}
-	outer, _ := pair[0].(map[string]any)
+	outer, _ := e.(map[string]any)
 	if elem, ok := outer["elem"].(map[string]any); ok {
 		if delete(elem, "counter"); len(elem) == 1 {
-			pair[0] = elem["val"]
+			return elem["val"]
 		}
 	}
-	return pair
+	return e
 }
 
 // TestChange takes each case with several phases from phase to phase in the

@@ -43,10 +43,11 @@ func TestLayers(t *testing.T) {
 		{"logwriter", nil, []string{}},
 		{"systemd", []string{"terminal"}, []string{"github.com/coreos/go-systemd/v22/daemon", "golang.org/x/sys"}},
 		{"health", []string{"model", "serve"}, []string{}},
+		{"localhost", []string{"model"}, []string{}},
 		{"probe", []string{"model", "terminal", "probe/checker"}, []string{"golang.org/x", "google.golang.org/protobuf"}},
 		{"probe/checker", []string{"model", "terminal"}, []string{"golang.org/x", "google.golang.org/protobuf"}},
 		{"describe", []string{"model", "nft", "render", "plan", "terminal", "suggest"}, []string{}},
-		{"metrics", []string{"atomicfile", "model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "source", "manifest", "status", "suggest", "describe", "changes", "machine", "preflight", "takeover", "xtables"}, nil},
+		{"metrics", []string{"atomicfile", "model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "source", "manifest", "status", "suggest", "describe", "changes", "machine", "preflight", "takeover", "xtables", "localhost"}, nil},
 		{"status", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "suggest", "describe", "changes"}, []string{
 			"github.com/google/nftables", "github.com/mdlayher", "github.com/vishvananda", "golang.org/x"}},
 		{"live", []string{"model", "nft", "render", "plan", "terminal", "netlinkio", "host", "kernel", "apply", "agent", "status", "suggest", "describe", "changes"}, []string{

@@ -3,6 +3,7 @@ package test
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
@@ -19,10 +20,16 @@ type flow struct {
 // openFlows opens a flow per protocol and family.
 func openFlows(t *testing.T, from *netlab.Host, to func(model.Family) netip.AddrPort) []flow {
 	t.Helper()
+	return openFlowsFor(t, from, to, 0)
+}
+
+// openFlowsFor opens flows that wait for an answer only so long.
+func openFlowsFor(t *testing.T, from *netlab.Host, to func(model.Family) netip.AddrPort, wait time.Duration) []flow {
+	t.Helper()
 	var flows []flow
 	for _, family := range model.Families {
 		for _, network := range []string{"tcp", "udp"} {
-			f, err := from.Open(network, to(family), 0)
+			f, err := from.Open(network, to(family), wait)
 			if err != nil {
 				t.Fatalf("%s %s: %v", network, family, err)
 			}

@@ -28,6 +28,8 @@ func Tables(files []*results.File) map[string]string {
 		"soak":    soakTable(files),
 		"process": processTable(files),
 
+		"features": featuresTable(files),
+
 		"balancers-cost":   balancedCostTable(files, ""),
 		"balancers-rates":  balancedTrafficTable(files, VirtualMachine),
 		"services":         balancedServicesTable(files, ""),

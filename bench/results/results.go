@@ -66,6 +66,9 @@ type Record struct {
 	// Cost is the processor time of one operation, in seconds, for all processes that
 	// take part in it.
 	Cost *Distribution `json:"cost,omitempty"`
+	// Added is how much more than a baseline Cost is, in seconds, each computed from one
+	// round.
+	Added *Distribution `json:"added,omitempty"`
 	// Tail are the 99th percentiles of the runs, in seconds.
 	Tail     *Distribution `json:"tail,omitempty"`
 	Failover *Failover     `json:"failover,omitempty"`
@@ -163,6 +166,11 @@ const (
 	BalancerChange Operation = "endpoint of a balancer replaced"
 	// BalancerFailover is the failure of one of three servers.
 	BalancerFailover Operation = "server of a balancer fails"
+
+	// FeatureConnection is a connection to a Service, with or without an optional
+	// feature, which the scenario names. Its ratios name baselines in place of
+	// operations.
+	FeatureConnection Operation = "connection by feature"
 
 	// NodePods replaces pods of a node that has 250, without pause.
 	NodePods Operation = "pods of a full node replaced without pause"

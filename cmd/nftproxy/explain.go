@@ -329,6 +329,7 @@ func (o *explainOptions) addRunning(c *cobra.Command, r *explain.Result) {
 // addDescription adds the endpoints and claims that a daemon describes.
 func addDescription(r *explain.Result, d *describe.Service) {
 	_, port, _ := strings.Cut(r.Service, ":")
+	r.AddSources(d.SourceLists(r.Kind, model.FamilyOf(r.Packet.Destination)))
 	used := make(map[string]bool)
 	for _, o := range r.Outcomes {
 		used[o.Endpoint.String()] = true

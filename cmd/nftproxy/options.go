@@ -27,6 +27,7 @@ type options struct {
 	settings *config.Flags
 	level    slog.LevelVar // of the log
 	quiet    bool          // no output but errors
+	here     bool          // the rules are for this machine
 	drains   drain.List    // endpoints that are drained on this machine
 	warnings warnings
 }
@@ -109,6 +110,7 @@ func (o *options) side(c *cobra.Command, here bool) (side changes.Side, log *slo
 			return side, nil, err
 		}
 	}
+	o.here = here
 	if here && cfg.Own.DrainFile != "" {
 		if o.drains, err = drain.Read(cfg.Own.DrainFile); err != nil {
 			return side, nil, err
@@ -127,6 +129,11 @@ func (o *options) sideOf(c *cobra.Command, cfg *config.Config, log *slog.Logger)
 		return side, err
 	}
 	side.Snapshot = o.drains.EditSnapshot(side.Snapshot)
+	if o.here && side.Snapshot.HasRanges() { // which addresses of this machine do not get
+		if cfg.Node.InterfaceAddresses, err = host.ServingAddresses(); err != nil {
+			return side, err
+		}
+	}
 	o.phase(c, "resolving %d Services", len(side.Snapshot.Services))
 	side.Routing = model.Resolve(side.Snapshot, cfg.Node)
 	o.warnings.notices(log, side.Routing.Notices)

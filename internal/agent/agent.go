@@ -331,8 +331,14 @@ func (a *Agent) take(s *Sync) (base bool) {
 		a.nodes, a.cidrs = u.Nodes, u.ServiceCIDRs
 	}
 	c := a.Node
-	if a.Interfaces != nil && c.NeedsInterfaces() {
-		c.InterfaceAddresses = a.Interfaces.Addresses()
+	if a.Interfaces != nil {
+		all := c.AnswerPing || a.router.HasRanges() || u != nil && hasRanges(u.Services)
+		if all {
+			a.Interfaces.WatchAll()
+		}
+		if all || len(c.NodePortAddresses) > 0 {
+			c.InterfaceAddresses = a.Interfaces.Addresses()
+		}
 	}
 	a.routing.Lock()
 	defer a.routing.Unlock()
@@ -346,6 +352,16 @@ func (a *Agent) take(s *Sync) (base bool) {
 	a.pending = model.JoinChanges(a.pending, changes)
 	s.Routes = a.pending
 	return base
+}
+
+// hasRanges reports whether a Service asks for ranges of ports.
+func hasRanges(states map[model.ServiceName]model.ServiceState) bool {
+	for _, s := range states {
+		if s.Service != nil && len(s.Service.Extra().Ranges) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // Routing returns the current routing of this node. It is safe for concurrent use;
@@ -391,6 +407,18 @@ func (a *Agent) Serves(f model.Frontend) (model.ServiceName, bool) {
 		return model.ServiceName{}, false
 	}
 	return route.Service.Name, true
+}
+
+// BehindLocalhost returns where the listener of a NodePort on localhost connects to; false:
+// connections that it would make are not forwarded. It is safe for concurrent use.
+func (a *Agent) BehindLocalhost(f model.Frontend) (netip.AddrPort, bool) {
+	a.routing.RLock()
+	defer a.routing.RUnlock()
+	to, route := a.router.BehindLocalhost(f)
+	if route == nil || route.Inside().Verdict != model.Forward {
+		return netip.AddrPort{}, false
+	}
+	return netip.AddrPortFrom(to.Address, to.Port), true
 }
 
 // Names returns the names of all Services, in no order. It is safe for concurrent use.

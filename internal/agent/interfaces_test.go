@@ -281,3 +281,56 @@ func churn(address string, n int) error {
 	}
 	return netlink.AddrAdd(lo, last)
 }
+
+// TestRangesFollowAddresses: 1.54. With a range of ports, every address of the node counts,
+// also without ranges for NodePorts, and those known before the first range are listed
+// again.
+func TestRangesFollowAddresses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newMachine("192.0.2.1")
+		plain, ranged := snapshot(), snapshot()
+		s := *ranged.Services[0]
+		s.External = &model.External{ExternalIPs: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")}}
+		s.Extras = &model.Extras{Ranges: []model.PortRange{{ServicePort: model.ServicePort{Name: "10-20/udp", Protocol: model.UDP, Port: 10}, Last: 20}}}
+		ranged.Services[0] = &s
+		now := plain
+		h.load = func() (*model.Snapshot, error) { return now, nil }
+		h.make()
+		h.agent.Node.NodePortAddresses = nil
+		h.start(t)
+		serves := func(when, want string) {
+			t.Helper()
+			time.Sleep(max(addressPause, h.agent.MinSyncPeriod))
+			synctest.Wait()
+			var got []string
+			for _, r := range h.agent.Routing().Routes {
+				if r.Kind == model.ExternalIP && r.Frontend.IsRange() {
+					got = append(got, r.Frontend.Address.String())
+				}
+			}
+			if strings.Join(got, " ") != want {
+				t.Errorf("%s: ranges are served on %s, want %s", when, got, want)
+			}
+		}
+		if h.listed != 0 {
+			t.Errorf("addresses were listed %d times without a range", h.listed)
+		}
+		now = ranged
+		h.agent.Changed()
+		serves("a range", "192.0.2.2")
+		h.have("192.0.2.1", "192.0.2.2")
+		h.event("192.0.2.2")
+		serves("one more address", "")
+		h.have()
+		h.event("192.0.2.1")
+		serves("no address", "192.0.2.1 192.0.2.2")
+		now = plain
+		h.agent.Changed()
+		serves("no range", "")
+		h.have("192.0.2.2")
+		h.event("192.0.2.2")
+		now = ranged
+		h.agent.Changed()
+		serves("a range again", "192.0.2.1")
+	})
+}

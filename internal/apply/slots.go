@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"iter"
 	"net/netip"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -15,26 +16,52 @@ import (
 // next change, or a comparison finds it.
 type slots map[model.Frontend][]uint32
 
+// frontendOf returns the frontend of an element. That of a range has the first port,
+// which may also be that of another frontend, and not its own last one.
+func frontendOf(s *nft.Set, e *nft.Element) model.Frontend {
+	f := e.Key.Frontend()
+	if s.HasRanges() {
+		f.Last = model.AllPorts
+	}
+	return f
+}
+
 // follow records a change of some frontends: as rendered, and as applied.
 func (s slots) follow(before, rendered, applied *nft.Ruleset) {
 	for _, t := range before.Tables {
-		services := t.Set(nft.ServicesMap).Elements
-		for i := range services {
-			delete(s, services[i].Key.Frontend())
+		for services := range setsOf(t, nft.ServiceMaps) {
+			for i := range services.Elements {
+				delete(s, frontendOf(services, &services.Elements[i]))
+			}
 		}
 	}
 	for i, t := range applied.Tables {
-		proposed, settled := rendered.Tables[i].Set(nft.EndpointsMap), t.Set(nft.EndpointsMap)
-		if proposed == settled { // there was nothing before
-			continue
-		}
-		rest := settled.Elements
-		eachFrontend(proposed, func(f model.Frontend, group []nft.Element) {
-			if order := orderOf(group, rest[:len(group)]); order != nil {
-				s[f] = order
+		for settled := range setsOf(t, nft.SlotMaps) {
+			if proposed := rendered.Tables[i].Set(settled.Name); proposed != settled { // there was something before
+				s.note(proposed, settled)
 			}
-			rest = rest[len(group):]
-		})
+		}
+	}
+}
+
+func (s slots) note(proposed, settled *nft.Set) {
+	rest := settled.Elements
+	eachFrontend(proposed, func(f model.Frontend, group []nft.Element) {
+		if order := orderOf(group, rest[:len(group)]); order != nil {
+			s[f] = order
+		}
+		rest = rest[len(group):]
+	})
+}
+
+// setsOf returns those of some sets that a table has.
+func setsOf(t *nft.Table, names []string) iter.Seq[*nft.Set] {
+	return func(yield func(*nft.Set) bool) {
+		for _, name := range names {
+			if s := t.Set(name); s != nil && !yield(s) {
+				return
+			}
+		}
 	}
 }
 
@@ -71,21 +98,29 @@ func orderOf(proposed, applied []nft.Element) []uint32 {
 func (s slots) place(r *nft.Ruleset) (ok bool) {
 	ok = true
 	for _, t := range r.Tables {
-		eachFrontend(t.Set(nft.EndpointsMap), func(f model.Frontend, group []nft.Element) {
-			order := s[f]
-			if order == nil || len(order) != len(group) {
-				ok = ok && order == nil
-				return
-			}
-			proposed := make([]netip.AddrPort, len(group))
-			for i := range group {
-				proposed[i] = group[i].Value.Endpoint
-			}
-			for i, position := range order {
-				group[i].Value.Endpoint = proposed[position]
-			}
-		})
+		for m := range setsOf(t, nft.SlotMaps) {
+			ok = s.placeMap(m) && ok
+		}
 	}
+	return ok
+}
+
+func (s slots) placeMap(m *nft.Set) (ok bool) {
+	ok = true
+	eachFrontend(m, func(f model.Frontend, group []nft.Element) {
+		order := s[f]
+		if order == nil || len(order) != len(group) {
+			ok = ok && order == nil
+			return
+		}
+		proposed := make([]netip.AddrPort, len(group))
+		for i := range group {
+			proposed[i] = group[i].Value.Endpoint
+		}
+		for i, position := range order {
+			group[i].Value.Endpoint = proposed[position]
+		}
+	})
 	return ok
 }
 
@@ -94,6 +129,6 @@ func eachFrontend(m *nft.Set, f func(model.Frontend, []nft.Element)) {
 	for rest := m.Elements; len(rest) > 0; {
 		var group []nft.Element
 		group, rest = plan.CutFrontend(rest)
-		f(group[0].Key.Frontend(), group)
+		f(frontendOf(m, &group[0]), group)
 	}
 }

@@ -23,7 +23,8 @@ type frontend struct {
 	masquerading  model.Masquerading
 	internalLocal bool           // internal policy Local, if known
 	sources       *model.Sources // nil: all clients may connect
-	endpoints     []endpoint     // for connections from anywhere, sorted
+	limits        model.Limits
+	endpoints     []endpoint // for connections from anywhere, sorted
 }
 
 // endpoint is where connections go. The weight is that of the object, or the number of

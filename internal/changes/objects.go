@@ -53,7 +53,7 @@ func ofRoute(r *model.Route, of *model.Routing) *frontend {
 		Frontend: r.Frontend, port: r.PortName(), kind: r.Kind, inside: inside.Verdict, outside: outside.Verdict,
 		affinity: r.Service.AffinityTimeout, scheduler: cmp.Or(r.Service.Scheduler, of.Scheduler),
 		local: r.Local(), internalLocal: r.Kind == model.ClusterIP && r.Service.InternalPolicy == model.PolicyLocal,
-		masquerading: r.Masquerading(), sources: r.Sources,
+		masquerading: r.Masquerading(), sources: r.Sources, limits: r.Service.Extra().Limits,
 	}
 	for _, e := range slices.Concat(inside.Endpoints, outside.Endpoints) {
 		f.endpoints = append(f.endpoints, endpoint{e.Address(), max(1, int(e.Host.Weight))})

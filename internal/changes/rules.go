@@ -133,6 +133,7 @@ func (r *rules) frontend(of model.Frontend) *frontend {
 		f.scheduler = cmp.Or(inside.Scheduler, outside.Scheduler)
 	}
 	f.affinity, _ = r.AffinityTimeout(bindings, of)
+	f.limits = r.Limits(of)
 	f.endpoints = count(f.endpoints)
 	return f
 }

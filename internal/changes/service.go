@@ -43,6 +43,7 @@ const (
 
 	KindClientAddresses Kind = "clientAddresses"
 	KindDeniedSources   Kind = "deniedSources"
+	KindLimits          Kind = "limits"
 )
 
 // Detail is one thing that changes, in words and as data.

@@ -44,7 +44,16 @@ func (p pair) settings() (out []Detail) {
 	if a.forwards() && b.forwards() && a.local == b.local && a.kind == b.kind { // else it follows from that
 		change(KindClientAddresses, "client addresses", clients(a.masquerading), clients(b.masquerading), "established connections keep theirs")
 	}
+	for k := range model.LimitKinds {
+		kind := model.LimitKind(k)
+		change(KindLimits, limitNames[kind], a.limits.Value(kind), b.limits.Value(kind), "they stay, and are not counted")
+	}
 	return append(out, p.sources()...)
+}
+
+var limitNames = [...]string{
+	model.LimitClientRate: "connection rate per client", model.LimitRate: "connection rate",
+	model.LimitClientConnections: "connections per client", model.LimitConnections: "connections",
 }
 
 // rebinding returns what a changed timeout means for clients (5.9, 5.10).

@@ -128,7 +128,8 @@ func (c *Config) Conntrack() host.Conntrack {
 const (
 	GateStatusz     = "ComponentStatusz"
 	GateFlagz       = "ComponentFlagz"
-	gateExternalIPs = "AllowServiceExternalIPs" // (1.17)
+	gateExternalIPs = "AllowServiceExternalIPs"             // (1.17)
+	gateLocalhost   = "KubeProxyNFTablesLocalhostNodePorts" // (6.14)
 )
 
 // Feature reports whether a feature gate of kube-proxy is on; byDefault is its

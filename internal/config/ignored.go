@@ -18,7 +18,7 @@ var otherModes = []v1alpha1.ProxyMode{"iptables", "ipvs", "kernelspace"}
 var ignored = []struct{ prefix, why string }{
 	{"nftables.masqueradeBit", "masquerading uses no packet marks"},
 	{"configSyncPeriod", "objects are not read again without a change"},
-	{"iptables.localhostNodePorts", "NodePorts are never served on loopback addresses"},
+	{"iptables.localhostNodePorts", "it is for the mode iptables; \"localhost\" in nodePortAddresses serves NodePorts on loopback addresses"},
 	{"iptables.", "it is for the mode iptables"},
 	{"ipvs.", "it is for the mode ipvs"},
 	{"winkernel.", "it is for Windows"},
@@ -46,7 +46,7 @@ func (c *Config) remarkIgnored(f *Flags) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Kube.FeatureGates)) {
-		if !slices.Contains([]string{GateStatusz, GateFlagz, gateExternalIPs}, name) {
+		if !slices.Contains([]string{GateStatusz, GateFlagz, gateExternalIPs, gateLocalhost}, name) {
 			c.remark("feature gate has no effect", c.named("featureGates."+name, "because", "nothing depends on it")...)
 		}
 	}

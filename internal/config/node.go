@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"slices"
 	"strings"
 
 	utilnet "k8s.io/utils/net"
@@ -139,10 +138,23 @@ func (c *Config) readNodePorts() error {
 		seen[text] = true
 		c.Node.NodePortAddresses = append(c.Node.NodePortAddresses, ranges...)
 	}
-	if slices.ContainsFunc(c.Node.NodePortAddresses, func(p netip.Prefix) bool { return p.Addr().IsLoopback() }) {
-		c.remark("NodePorts are not served on loopback addresses, which nodePortAddresses includes", c.named(field)...)
-	}
+	c.Node.NoLocalhost = !c.Feature(gateLocalhost, true)
+	c.remarkLocalhost(field)
 	return nil
+}
+
+// remarkLocalhost warns of loopback addresses on which NodePorts are not served (6.14).
+func (c *Config) remarkLocalhost(field string) {
+	for _, p := range c.Node.NodePortAddresses {
+		switch {
+		case !p.Addr().IsLoopback():
+		case c.Node.NoLocalhost:
+			c.remark("NodePorts are not served on localhost", c.named(field, "because", "the feature gate "+gateLocalhost+" is off")...)
+			return
+		case !model.HasLocalhost(p):
+			c.remark("of loopback addresses, 127.0.0.1 and ::1 serve NodePorts, and no others", c.named(field, "range", p)...)
+		}
+	}
 }
 
 // parsePrefix reads a range. Bits behind its length are cleared (1.34).

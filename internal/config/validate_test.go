@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -186,9 +187,9 @@ func TestExternalIPGate(t *testing.T) {
 	}
 }
 
-// TestNodePortAddresses: words and ranges in any combination (6.1).
+// TestNodePortAddresses: words and ranges in any combination (6.1, 6.14).
 func TestNodePortAddresses(t *testing.T) {
-	const loopback = "loopback addresses"
+	const others = "127.0.0.1 and ::1 serve NodePorts, and no others"
 	for _, c := range []struct {
 		list    string
 		primary bool
@@ -200,10 +201,11 @@ func TestNodePortAddresses(t *testing.T) {
 		{"primary,10.0.0.0/8", true, []string{"10.0.0.0/8"}, ""},
 		{"10.0.0.0/8, primary", true, []string{"10.0.0.0/8"}, ""},
 		{"all", false, []string{"0.0.0.0/0", "::/0"}, ""},
-		{"localhost", false, []string{"127.0.0.0/8", "::1/128"}, loopback},
-		{"primary,localhost", true, []string{"127.0.0.0/8", "::1/128"}, loopback},
-		{"0.0.0.0/0,127.0.0.1/32", false, []string{"0.0.0.0/0", "127.0.0.1/32"}, loopback},
-		{"all,localhost,primary,fd00::/8", true, []string{"0.0.0.0/0", "::/0", "127.0.0.0/8", "::1/128", "fd00::/8"}, loopback},
+		{"localhost", false, []string{"127.0.0.0/8", "::1/128"}, ""},
+		{"primary,localhost", true, []string{"127.0.0.0/8", "::1/128"}, ""},
+		{"0.0.0.0/0,127.0.0.1/32", false, []string{"0.0.0.0/0", "127.0.0.1/32"}, ""},
+		{"all,localhost,primary,fd00::/8", true, []string{"0.0.0.0/0", "::/0", "127.0.0.0/8", "::1/128", "fd00::/8"}, ""},
+		{"127.0.0.2/32", false, []string{"127.0.0.2/32"}, others},
 	} {
 		file := write(t, "nodePortAddresses: ['"+strings.ReplaceAll(c.list, ",", "','")+"']")
 		for _, args := range [][]string{{"--nodeport-addresses=" + c.list}, {"--config", file}} {
@@ -314,4 +316,31 @@ func prefixes(list ...string) (out []netip.Prefix) {
 		out = append(out, netip.MustParsePrefix(s))
 	}
 	return out
+}
+
+// TestLocalhostGate: kube-proxy's feature gate turns NodePorts on localhost off (6.14).
+func TestLocalhostGate(t *testing.T) {
+	const gate = "--feature-gates=KubeProxyNFTablesLocalhostNodePorts="
+	for _, c := range []struct {
+		args  []string
+		where string
+		why   string
+	}{
+		{nil, "[]", ""},
+		{[]string{"--nodeport-addresses=all"}, "[]", ""},
+		{[]string{"--nodeport-addresses=all,localhost"}, "[127.0.0.1 ::1]", ""},
+		{[]string{"--nodeport-addresses=primary,::1/128"}, "[::1]", ""},
+		{[]string{"--nodeport-addresses=127.0.0.2/31"}, "[]", "no others"},
+		{[]string{"--nodeport-addresses=localhost", gate + "true"}, "[127.0.0.1 ::1]", ""},
+		{[]string{"--nodeport-addresses=localhost", gate + "false"}, "[]", "gate KubeProxyNFTablesLocalhostNodePorts is off"},
+		{[]string{gate + "false"}, "[]", ""},
+	} {
+		got := mustLoad(t, c.args...)
+		if where := fmt.Sprint(got.Node.Localhost()); where != c.where {
+			t.Errorf("%v: on %s, want %s", c.args, where, c.where)
+		}
+		if r := remarks(got); (c.why == "") != (r == "") || !strings.Contains(r, c.why) {
+			t.Errorf("%v: remarks %q", c.args, r)
+		}
+	}
 }

@@ -102,8 +102,17 @@ func (c *Cleaner) take(f model.Frontend, route *model.Route, shared copies) {
 	if at := netip.AddrPortFrom(f.Address, f.Port); route == nil || !c.cleans(route) {
 		c.known[i].remove(at)
 	} else {
-		c.known[i].set(at, shared.of(route.Choice))
+		c.known[i].set(at, shared.of(route.Choice), clientsOf(route))
 	}
+}
+
+// clientsOf returns the clients whose flows may go on, or nil if all may. Source ranges of
+// the Kubernetes API alone concern new connections only, as with kube-proxy.
+func clientsOf(route *model.Route) *model.Sources {
+	if route.Service.Extra().Sources == nil {
+		return nil
+	}
+	return route.Sources
 }
 
 // cleans reports whether flows to a frontend are deleted. Listing the connections of a
@@ -139,11 +148,11 @@ func (c *Cleaner) cleanUp(fs *frontends, version int) {
 		c.Observe(fs.family, took, deleted)
 	}
 	if deleted > 0 {
-		c.Log.Info("deleted conntrack entries to endpoints that are gone", "family", fs.family,
+		c.Log.Info("deleted stale conntrack entries", "family", fs.family,
 			"protocol", fs.protocol, "connections", deleted, "duration", took.Round(time.Microsecond))
 	}
 	if err != nil {
-		c.Log.Error("conntrack cleanup failed: connections to endpoints that are gone may continue; the next sync retries",
+		c.Log.Error("conntrack cleanup failed: connections to endpoints that are gone, or of denied clients, may continue; the next sync retries",
 			"family", fs.family, "protocol", fs.protocol, "error", err)
 		return
 	}

@@ -8,7 +8,9 @@
 //
 // Whether an entry is stale depends on its two addresses on the side of the
 // service: the one that the client dialled, and the one that answers. They differ
-// if the connection was translated. Only connections to our frontends are deleted.
+// if the connection was translated. Only connections to our frontends are deleted. For a
+// Service that lists its clients, a translated entry of another client is stale, too: the
+// client's next packet is dropped.
 //
 // # Races
 //

@@ -79,7 +79,7 @@ func checked(r *model.Routing) *model.Routing {
 }
 
 func flow(p model.Protocol, dialled, answers string) Flow {
-	return Flow{Protocol: p, Dialled: addrPort(dialled), Answers: addrPort(answers), Returns: addrPort("192.0.2.2:20000")}
+	return Flow{Protocol: p, Client: addr("192.0.2.2"), Dialled: addrPort(dialled), Answers: addrPort(answers), Returns: addrPort("192.0.2.2:20000")}
 }
 
 func newCleaner(k Kernel, log *bytes.Buffer, c Config) *Cleaner {

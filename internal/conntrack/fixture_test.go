@@ -34,6 +34,7 @@ type service struct {
 	balancers   []netip.Addr     // load balancer addresses
 	port        uint16           // of the endpoints; 0: the usual one
 	only        []model.Protocol // none: both
+	sources     *model.Sources   // clients that may connect; nil: all
 }
 
 func (s *service) protocols() []model.Protocol {
@@ -74,6 +75,7 @@ func (s *service) addTo(all *model.Snapshot) {
 		Name:       model.ServiceName{Namespace: "default", Name: name},
 		ClusterIPs: []netip.Addr{s.clusterIP(model.IPv4).Addr(), s.clusterIP(model.IPv6).Addr()},
 		External:   &model.External{LoadBalancerIPs: s.balancers},
+		Extras:     &model.Extras{Sources: s.sources},
 	}
 	var ports []model.EndpointPort
 	for _, p := range s.protocols() {

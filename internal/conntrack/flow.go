@@ -13,6 +13,7 @@ import (
 // Flow is a connection tracking entry.
 type Flow struct {
 	Protocol model.Protocol
+	Client   netip.Addr     // original source
 	Dialled  netip.AddrPort // original destination
 	Answers  netip.AddrPort // reply source
 	Returns  netip.AddrPort // reply destination: the client, unless it is masqueraded
@@ -146,7 +147,7 @@ func decode(message []byte) (Flow, bool) {
 	if err != nil || !original.complete() || !reply.complete() || original.to.BitLen() != reply.from.BitLen() {
 		return Flow{}, false
 	}
-	f.Protocol, f.Dialled = original.protocol, original.destination()
+	f.Protocol, f.Client, f.Dialled = original.protocol, original.from, original.destination()
 	f.Answers, f.Returns = reply.source(), reply.destination()
 	return f, true
 }

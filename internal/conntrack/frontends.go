@@ -19,6 +19,8 @@ type frontends struct {
 	scope
 	// serving has the endpoints that may keep their flows, sorted, by frontend.
 	serving map[netip.AddrPort][]netip.AddrPort
+	// clients are those that may connect to the frontends of Services that list them.
+	clients map[netip.AddrPort]*model.Sources
 	// gone are the former frontends, without endpoints, until a cleanup has deleted
 	// their flows.
 	gone map[netip.AddrPort]struct{}
@@ -32,23 +34,27 @@ type frontends struct {
 
 func newFrontends(s scope) *frontends {
 	return &frontends{
-		scope: s, serving: make(map[netip.AddrPort][]netip.AddrPort), gone: make(map[netip.AddrPort]struct{}),
+		scope: s, serving: make(map[netip.AddrPort][]netip.AddrPort), clients: make(map[netip.AddrPort]*model.Sources), gone: make(map[netip.AddrPort]struct{}),
 		nodePorts: make(map[netip.Addr]struct{}), left: make(map[netip.Addr]struct{}),
 	}
 }
 
-func (fs *frontends) set(f netip.AddrPort, serving []netip.AddrPort) {
+func (fs *frontends) set(f netip.AddrPort, serving []netip.AddrPort, clients *model.Sources) {
 	before, known := fs.serving[f]
-	if !known || !slices.Equal(before, serving) {
+	if !known || !slices.Equal(before, serving) || !clients.Equal(fs.clients[f]) {
 		fs.change()
 	}
 	fs.serving[f] = serving
+	if fs.clients[f] = clients; clients == nil {
+		delete(fs.clients, f)
+	}
 	delete(fs.gone, f)
 }
 
 func (fs *frontends) remove(f netip.AddrPort) {
 	if _, known := fs.serving[f]; known {
 		fs.serving[f] = nil
+		delete(fs.clients, f)
 		fs.gone[f] = struct{}{}
 		fs.change()
 	}
@@ -101,32 +107,35 @@ func (fs *frontends) settle() {
 	fs.changed = false
 }
 
-// serve returns the endpoints that may keep flows to an address, and whether that
-// is or was a frontend.
-func (fs *frontends) serve(dialled netip.AddrPort) (serving []netip.AddrPort, ours bool) {
-	if serving, ours = fs.serving[dialled]; ours {
-		return serving, true
+// serve returns the endpoints that may keep flows of a client to an address, and whether
+// that is or was a frontend.
+func (fs *frontends) serve(client netip.Addr, dialled netip.AddrPort) (serving []netip.AddrPort, ours bool) {
+	at := dialled
+	if serving, ours = fs.serving[at]; !ours {
+		_, served := fs.nodePorts[dialled.Addr()]
+		_, left := fs.left[dialled.Addr()]
+		if !served && !left {
+			return nil, false
+		}
+		at = netip.AddrPortFrom(model.Wildcard(fs.family), dialled.Port())
+		if serving, ours = fs.serving[at]; left {
+			return nil, ours
+		}
 	}
-	_, served := fs.nodePorts[dialled.Addr()]
-	_, left := fs.left[dialled.Addr()]
-	if !served && !left {
-		return nil, false
-	}
-	serving, ours = fs.serving[netip.AddrPortFrom(model.Wildcard(fs.family), dialled.Port())]
-	if left {
+	if !fs.clients[at].Admits(client) {
 		return nil, ours
 	}
 	return serving, ours
 }
 
 // stale reports whether a flow goes through a frontend to an address that does not
-// serve it (9.4).
+// serve it (9.4), or comes from a client that may not connect (4.82).
 //
 // A flow without translation is older than the rules. A UDP flow is stale if the
 // frontend has endpoints now (9.5). Otherwise it may not be ours, and deleting it
 // would not help.
 func (fs *frontends) stale(f Flow) bool {
-	serving, ours := fs.serve(f.Dialled)
+	serving, ours := fs.serve(f.Client, f.Dialled)
 	if !ours {
 		return false
 	}

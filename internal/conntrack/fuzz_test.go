@@ -47,11 +47,11 @@ func tupleOf(p model.Protocol, from, to netip.AddrPort) func(*netlink.AttributeE
 // names the whole reply tuple: without it the kernel would delete other entries.
 func FuzzDecode(f *testing.F) {
 	for _, flow := range []Flow{
-		{model.UDP, addrPort("10.96.0.1:53"), addrPort("10.128.0.1:5353"), addrPort("192.0.2.7:40000"), 0xfedcba98, false, false},
-		{model.TCP, addrPort("[fd00:96::1]:80"), addrPort("[fd00:128::1]:8080"), addrPort("[2001:db8::7]:40000"), 1, false, false},
-		{model.SCTP, addrPort("10.96.0.1:80"), addrPort("10.96.0.1:80"), addrPort("192.0.2.7:40000"), 0, false, false},
+		{model.UDP, addr("192.0.2.7"), addrPort("10.96.0.1:53"), addrPort("10.128.0.1:5353"), addrPort("192.0.2.7:40000"), 0xfedcba98, false, false},
+		{model.TCP, addr("2001:db8::8"), addrPort("[fd00:96::1]:80"), addrPort("[fd00:128::1]:8080"), addrPort("[2001:db8::7]:40000"), 1, false, false},
+		{model.SCTP, addr("192.0.2.7"), addrPort("10.96.0.1:80"), addrPort("10.96.0.1:80"), addrPort("192.0.2.7:40000"), 0, false, false},
 	} {
-		whole := message(f, flow, flow.Returns)
+		whole := message(f, flow, netip.AddrPortFrom(flow.Client, 40000))
 		if got, ok := decode(whole); !ok || got != flow {
 			f.Fatalf("decoded is %+v, want %+v", got, flow)
 		}
@@ -59,19 +59,19 @@ func FuzzDecode(f *testing.F) {
 		f.Add(whole[:len(whole)/2])
 	}
 	// Addresses of two families are malformed.
-	f.Add(message(f, Flow{model.UDP, addrPort("10.96.0.1:53"), addrPort("[fd00::1]:53"), addrPort("[fd00::7]:1"), 2, false, false}, addrPort("192.0.2.7:1")))
-	f.Add(message(f, Flow{model.UDP, addrPort("10.96.0.1:53"), addrPort("10.128.0.1:53"), addrPort("[fd00::7]:1"), 2, false, false}, addrPort("192.0.2.7:1")))
+	f.Add(message(f, Flow{model.UDP, addr("192.0.2.7"), addrPort("10.96.0.1:53"), addrPort("[fd00::1]:53"), addrPort("[fd00::7]:1"), 2, false, false}, addrPort("192.0.2.7:1")))
+	f.Add(message(f, Flow{model.UDP, addr("192.0.2.7"), addrPort("10.96.0.1:53"), addrPort("10.128.0.1:53"), addrPort("[fd00::7]:1"), 2, false, false}, addrPort("192.0.2.7:1")))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		flow, ok := decode(data)
 		if !ok {
 			return
 		}
-		for _, a := range []netip.AddrPort{flow.Dialled, flow.Answers, flow.Returns} {
+		for _, a := range []netip.AddrPort{flow.Dialled, flow.Answers, flow.Returns, netip.AddrPortFrom(flow.Client, 1)} {
 			if !a.IsValid() || a.Port() == 0 || a.Addr().Is4() != flow.Dialled.Addr().Is4() {
 				t.Errorf("incomplete, or of two families: %+v", flow)
 			}
 		}
-		if got, ok := decode(message(t, flow, flow.Returns)); !ok || got != flow {
+		if got, ok := decode(message(t, flow, netip.AddrPortFrom(flow.Client, 40000))); !ok || got != flow {
 			t.Errorf("%+v written and read again is %+v", flow, got)
 		}
 		var named tuple

@@ -165,7 +165,7 @@ func clients(n int, p model.Protocol, dialled, answers string) []Flow {
 		if flows[i].Dialled.Addr().Is6() {
 			client = netip.AddrFrom16([16]byte{0xfd, 14: byte(i >> 16), 15: byte(i >> 8)})
 		}
-		flows[i].Returns = netip.AddrPortFrom(client, uint16(1024+i&0xff))
+		flows[i].Client, flows[i].Returns = client, netip.AddrPortFrom(client, uint16(1024+i&0xff))
 	}
 	return flows
 }

@@ -60,6 +60,11 @@ func (w *work) problems() []status.Problem {
 	for _, f := range w.machine.Problems() {
 		out = append(out, status.OfMachine(f.Reason(), f.String()))
 	}
+	if w.localhost != nil {
+		for _, text := range w.localhost.Problems() {
+			out = append(out, status.OfMachine(status.LocalhostPort, text))
+		}
+	}
 	return out
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/live"
+	"github.com/nftproxy/nftproxy/internal/localhost"
 	"github.com/nftproxy/nftproxy/internal/machine"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -43,6 +44,9 @@ type work struct {
 	cleaner  *conntrack.Cleaner
 	health   *health.Proxy
 	services *health.Services
+	// localhost serves NodePorts on loopback addresses; nil: the configuration does not
+	// ask for it.
+	localhost *localhost.Server
 	// interfaces has the addresses that serve NodePorts and health checks.
 	interfaces *host.Interfaces
 	takeover   *kubeProxyCleanup // nil unless this process replaces kube-proxy
@@ -139,6 +143,9 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 	w.services = health.NewServices(health.ServicesConfig{
 		Node: w.node, Interfaces: w.interfaces.Addresses, Healthy: w.healthy(), Failed: w.events.HealthCheckFailed, Log: w.Log,
 	})
+	if len(w.node.Localhost()) > 0 {
+		w.localhost = localhost.New(localhost.Config{Target: w.agent.BehindLocalhost, Failed: w.events.LocalhostFailed, Log: w.Log})
+	}
 }
 
 // sourceUnusable returns since when the source cannot be used; zero: it can.
@@ -160,6 +167,9 @@ func (w *work) follow() {
 	w.metrics.FollowAgent(w.agent.State)
 	w.metrics.FollowMachine(w.machine.Counts, machine.ReadConntrack)
 	w.metrics.FollowSource(w.Source.State)
+	if w.localhost != nil {
+		w.metrics.FollowLocalhost(w.localhost.Counts)
+	}
 	if w.drains != nil {
 		w.metrics.FollowDrains(w.drains.Counts)
 	}
@@ -203,6 +213,9 @@ func (w *work) synced(s *agent.Sync) {
 		return
 	}
 	w.services.Update(s.Router.HealthChecks(), s.Router.Node())
+	if w.localhost != nil {
+		w.localhost.Update(s.Routes)
+	}
 	w.cleaner.Change(s.Routes, s.Router.NodePortAddresses())
 	if s.Compared {
 		go freeMemory()
@@ -230,6 +243,9 @@ const profileTime = 10 * time.Minute
 func (w *work) serve(ctx context.Context, cancel context.CancelCauseFunc) (wait func()) {
 	var all sync.WaitGroup
 	all.Go(func() { w.cleaner.Run(ctx) })
+	if w.localhost != nil {
+		all.Go(func() { w.localhost.Run(ctx) })
+	}
 	all.Go(func() { w.systemd.Run(ctx, w.status.Line) })
 	run := func(name, address string, handler http.Handler, timeout time.Duration, reason string) {
 		if address == "" {

@@ -34,6 +34,10 @@ type Service struct {
 	Clients         *Clients       `json:"clients,omitempty"`
 	Scheduler       string         `json:"scheduler,omitempty"`
 	SourceRanges    []netip.Prefix `json:"sourceRanges,omitempty"` // for the load balancer addresses
+	// AllowedSources and DeniedSources are for all addresses. An empty list of allowed
+	// clients admits none; without one, all are allowed.
+	AllowedSources []netip.Prefix `json:"allowedSources,omitzero"`
+	DeniedSources  []netip.Prefix `json:"deniedSources,omitempty"`
 	// ClientAddresses is keep or masquerade; absent: that depends on the kind of frontend
 	// and on the policies.
 	ClientAddresses string       `json:"clientAddresses,omitempty"`

@@ -1,6 +1,7 @@
 package describe_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -154,5 +155,56 @@ func TestPrintMany(t *testing.T) {
 	}
 	if n := strings.Count(out.String(), "\n"); n > 220 || !strings.Contains(out.String(), "and 4800 more: -o json lists all\n") {
 		t.Errorf("%d lines:\n%s", n, out.String())
+	}
+}
+
+// 4.75 to 4.78: who may connect, in text and JSON, and the lists with their fields.
+func TestClients(t *testing.T) {
+	prefixes := func(texts ...string) (out []netip.Prefix) {
+		for _, text := range texts {
+			out = append(out, netip.MustParsePrefix(text))
+		}
+		return out
+	}
+	var many []netip.Prefix
+	for i := range 12 {
+		many = append(many, netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), 32))
+	}
+	for _, c := range []struct {
+		name    string
+		sources *model.Sources
+		text    string // lines of who may connect
+		json    string
+	}{
+		{"all", nil, "", ""},
+		{"some", model.NewSources(true, prefixes("10.0.0.0/8"), prefixes("10.1.0.0/16", "fd00::/64")), "allowed 10.0.0.0/8|denied 10.1.0.0/16, fd00::/64",
+			`"allowedSources":["10.0.0.0/8"],"deniedSources":["10.1.0.0/16","fd00::/64"]`},
+		{"none", model.NewSources(true, nil, nil), "allowed no client", `"allowedSources":[]`},
+		{"none of a family", model.NewSources(true, prefixes("fd00::/64"), nil), "allowed fd00::/64; no client over IPv4", `"allowedSources":["fd00::/64"]`},
+		{"many", model.NewSources(false, nil, many), "denied 192.0.2.0/32, 192.0.2.1/32, 192.0.2.2/32, 192.0.2.3/32, 192.0.2.4/32, 192.0.2.5/32, 192.0.2.6/32, 192.0.2.7/32, 192.0.2.8/32, 192.0.2.9/32 and 2 more", `"deniedSources":["192.0.2.0/32",`},
+	} {
+		world := randomWorld(rand.New(rand.NewPCG(1, 2)))
+		world.Services[0].Extras = &model.Extras{Sources: c.sources}
+		s, _ := views(world)
+		var text, data strings.Builder
+		if err := errors.Join(describe.Print(&text, s, time.Now()), describe.JSON(&data, s)); err != nil {
+			t.Fatal(err)
+		}
+		var lines []string
+		for line := range strings.Lines(text.String()) {
+			if f := strings.Fields(line); len(f) > 0 && (f[0] == "allowed" || f[0] == "denied") {
+				lines = append(lines, strings.Join(f, " "))
+			}
+		}
+		if got := strings.Join(lines, "|"); got != c.text {
+			t.Errorf("%s: %q, want %q", c.name, got, c.text)
+		}
+		if compact := strings.Join(strings.Fields(data.String()), ""); !strings.Contains(compact, c.json) || c.json == "" && strings.Contains(compact, "Sources") {
+			t.Errorf("%s: no %s in %s", c.name, c.json, compact)
+		}
+		denied := len(s.SourceLists("NodePort", model.IPv4)) > 0 && s.SourceLists("NodePort", model.IPv4)[0].Excludes(netip.MustParseAddr("192.0.2.3"))
+		if want := c.sources != nil && !c.sources.Admits(netip.MustParseAddr("192.0.2.3")); denied != want {
+			t.Errorf("%s: excluded %t, want %t", c.name, denied, want)
+		}
 	}
 }

@@ -124,9 +124,7 @@ func (p *printer) settings(s *Service) {
 		p.Fact("affinity", "a client stays with its endpoint for %s after its last new connection%s",
 			time.Duration(s.AffinitySeconds*float64(time.Second)), s.Clients.text())
 	}
-	if len(s.SourceRanges) > 0 {
-		p.Fact("allowed", "%s at load balancer IPs", strings.Trim(strings.ReplaceAll(fmt.Sprint(s.SourceRanges), " ", ", "), "[]"))
-	}
+	p.clients(s)
 	switch s.ClientAddresses {
 	case model.KeepClientAddresses.String():
 		p.Fact("clients", "keep their address: answers of endpoints must return through this machine")

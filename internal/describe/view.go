@@ -26,6 +26,12 @@ func FromView(v *model.View) *Service {
 	if v.Service.External != nil {
 		s.SourceRanges = v.Service.External.SourceRanges
 	}
+	if sources := v.Service.Extra().Sources; sources != nil {
+		s.DeniedSources = sources.Denied
+		if sources.Limited {
+			s.AllowedSources = append([]netip.Prefix{}, sources.Allowed...) // not nil
+		}
+	}
 	if v.Health != nil {
 		s.HealthCheck = &HealthCheck{Port: v.Health.Port, Endpoints: make(map[string]int)}
 		for f, n := range v.Health.Endpoints {

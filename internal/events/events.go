@@ -80,6 +80,12 @@ func (r *Recorder) HealthCheckFailed(service model.ServiceName, err error) {
 	r.record(service.Object(), corev1.EventTypeWarning, "FailedToStartServiceHealthcheck", "Listen", "node "+r.node+": "+err.Error())
 }
 
+// LocalhostFailed warns that this node cannot listen on the NodePort of a Service on
+// localhost (6.20).
+func (r *Recorder) LocalhostFailed(service model.ServiceName, err error) {
+	r.record(service.Object(), corev1.EventTypeWarning, "FailedToListenOnLocalhost", "Listen", "node "+r.node+": "+err.Error())
+}
+
 // EndpointHealth reports that an endpoint of a Service fails its health check on this
 // node, or passes it again.
 func (r *Recorder) EndpointHealth(service model.ServiceName, endpoint netip.Addr, healthy bool, message string) {

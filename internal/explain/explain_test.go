@@ -123,6 +123,13 @@ func TestRendered(t *testing.T) {
 	itself := service()
 	itself.Slices[0].Hosts[0].Address = addr("192.168.7.1")
 	itself.Services[0].AffinityTimeout = time.Hour
+	prefix := netip.MustParsePrefix
+	lists := service()
+	lists.Services[0].External = ranges.Services[0].External
+	lists.Services[0].Extras = &model.Extras{Sources: model.NewSources(true, []netip.Prefix{prefix("203.0.112.0/20"), prefix("10.128.0.0/9")}, []netip.Prefix{prefix("203.0.113.0/25")})}
+	balance := service()
+	balance.Services[0].Balance, balance.Services[0].External = true, ranges.Services[0].External
+	balance.Services[0].Extras = &model.Extras{Sources: model.NewSources(false, nil, []netip.Prefix{prefix("203.0.113.7/32")})}
 	free := service()
 	free.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}
 	for _, c := range []struct {
@@ -175,7 +182,7 @@ func TestRendered(t *testing.T) {
 }
 
 // TestReasons wants a reason that a person understands for each verdict of
-// rendered rules.
+// rendered rules, and the list that excludes a client (4.83).
 func TestReasons(t *testing.T) {
 	none := service()
 	none.Slices = nil
@@ -191,6 +198,13 @@ func TestReasons(t *testing.T) {
 		LoadBalancerIPs: []netip.Addr{addr("198.51.100.2")},
 		SourceRanges:    []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")},
 	}
+	prefix := netip.MustParsePrefix
+	lists := service()
+	lists.Services[0].External = ranges.Services[0].External
+	lists.Services[0].Extras = &model.Extras{Sources: model.NewSources(true, []netip.Prefix{prefix("203.0.112.0/20"), prefix("10.128.0.0/9")}, []netip.Prefix{prefix("203.0.113.0/25")})}
+	balance := service()
+	balance.Services[0].Balance, balance.Services[0].External = true, ranges.Services[0].External
+	balance.Services[0].Extras = &model.Extras{Sources: model.NewSources(false, nil, []netip.Prefix{prefix("203.0.113.7/32")})}
 	free := service()
 	free.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}
 	for _, c := range []struct {
@@ -200,7 +214,12 @@ func TestReasons(t *testing.T) {
 		{none, "10.128.9.9 tcp 10.96.0.10:80", "no endpoint of the Service can take connections"},
 		{away, "10.128.9.9 tcp 10.96.0.10:80", "the Service wants endpoints of this node, which has none"},
 		{outside, "203.0.113.7 tcp 198.51.100.1:80", "the Service wants endpoints of this node for clients outside of the cluster, and there is none"},
-		{ranges, "203.0.114.7 tcp 198.51.100.2:80", "the source is in none of the ranges that the Service admits"},
+		{ranges, "203.0.114.7 tcp 198.51.100.2:80", "the source is in none of the ranges that the Service admits: spec.loadBalancerSourceRanges"},
+		{lists, "203.0.114.7 tcp 198.51.100.2:80", "the source is in none of the ranges that the Service admits: spec.loadBalancerSourceRanges"},
+		{lists, "10.1.2.3 tcp 10.96.0.10:80", "the source is in none of the ranges that the Service admits: nftproxy.dev/source-ranges"},
+		{lists, "203.0.113.7 tcp 10.96.0.10:80", "the source is in a range that the Service denies: nftproxy.dev/denied-sources"},
+		{balance, "203.0.113.7 tcp 198.51.100.2:80", "the source is in a range that the Service denies: deny"},
+		{balance, "203.0.114.7 tcp 198.51.100.2:80", "the source is in none of the ranges that the Service admits: clients"},
 		{service(), "10.128.9.9 tcp 10.96.0.10:81", "the ClusterIP has no such port"},
 		{free, "10.128.9.9 tcp 10.96.1.1:81", "no Service has this address of a service CIDR"},
 		{service(), "10.128.9.9 tcp 192.0.2.1:81", "no rule concerns it"},
@@ -209,6 +228,9 @@ func TestReasons(t *testing.T) {
 		r := ask(t, c.snapshot, node1, c.question)
 		if got := r.Outcomes[0].Reason; got != c.want || len(r.Outcomes) != 1 {
 			t.Errorf("%s: %q, want %q", c.question, got, c.want)
+		}
+		if list := r.Outcomes[0].List; list != "" != strings.Contains(c.want, ": ") || !strings.HasSuffix(c.want, list) {
+			t.Errorf("%s: list %q", c.question, list)
 		}
 	}
 }

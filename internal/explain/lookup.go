@@ -9,6 +9,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
+// clientSets have ranges of clients.
+var clientSets = []string{nft.SourceRangesSet, nft.DeniedSourcesSet, nft.EchoSourcesSet, nft.EchoDeniedSet}
+
 // lookup returns the element for a packet, or nil, and records the result. If that
 // cannot be decided it stops the packet and returns false.
 func (tr *tracer) lookup(b *branch, key nft.Concat, set string) (*nft.Element, bool) {
@@ -18,7 +21,8 @@ func (tr *tracer) lookup(b *branch, key nft.Concat, set string) (*nft.Element, b
 		return nil, false
 	}
 	e := find(s, k, b)
-	b.guessed = b.guessed || !b.Source.IsValid() && slices.Contains([]string{nft.SourceRangesSet, nft.EchoSourcesSet, nft.EchoDeniedSet}, set)
+	kind := exact(set)
+	b.guessed = b.guessed || !b.Source.IsValid() && slices.Contains(clientSets, kind)
 	choice := s.HasSlots()
 	switch {
 	case e == nil && choice:
@@ -41,19 +45,47 @@ func (tr *tracer) key(b *branch, key nft.Concat, set string) (*nft.Set, nft.Key,
 	if s == nil || len(s.Key) == 0 {
 		return nil, nft.Key{}, fmt.Sprintf("set @%s is foreign", set)
 	}
-	fits := func(o nft.Operand, d nft.Datatype) bool { return o.Datatype() == d }
 	if !slices.EqualFunc(key, s.Key, fits) {
 		return nil, nft.Key{}, fmt.Sprintf("the key %q does not fit @%s", key.Text(tr.table.Family), set)
 	}
 	var k nft.Key
-	for _, o := range key {
-		field, ok := o.(nft.Field)
-		if !ok {
+	for i, o := range key {
+		field, isField := o.(nft.Field)
+		_, isSlot := o.(nft.Slots)
+		switch {
+		case s.Key[i] == nft.RangeID:
+			k.Port = b.rangeID()
+		case isField:
+			b.load(field, &k)
+		case isSlot:
+			k.Slot = b.slot
+		default:
 			return nil, k, fmt.Sprintf("unknown operand %q in a key", o.Text(tr.table.Family))
 		}
-		b.load(field, &k)
 	}
 	return s, k, ""
+}
+
+// rangeID returns the number of a range in the packet, zero if there is none.
+func (b *branch) rangeID() uint16 {
+	if b.class > model.AllPorts {
+		return 0
+	}
+	return uint16(b.class)
+}
+
+// fits reports whether an operand fills a field of a key.
+func fits(o nft.Operand, d nft.Datatype) bool {
+	_, slots := o.(nft.Slots)
+	switch d {
+	case nft.RangeID:
+		return o == nft.PacketClass
+	case nft.SlotNumber:
+		return slots
+	case nft.PortRange:
+		return o.Datatype() == nft.Port
+	}
+	return o.Datatype() == d && !slots
 }
 
 // keyText prints the key of a packet, whose source may be unknown.
@@ -100,7 +132,8 @@ func (b *branch) load(f nft.Field, k *nft.Key) {
 // find returns the element for a key, or nil. A packet without a port or a known
 // source matches no set with such a key.
 func find(s *nft.Set, k nft.Key, b *branch) *nft.Element {
-	if slices.Contains(s.Key, nft.Port) && k.Port == 0 || slices.Contains(s.Key, nft.Source) && !b.Source.IsValid() {
+	hasPort := slices.ContainsFunc(s.Key, func(d nft.Datatype) bool { return d == nft.Port || d == nft.PortRange || d == nft.RangeID })
+	if hasPort && k.Port == 0 || slices.Contains(s.Key, nft.Source) && !b.Source.IsValid() {
 		return nil
 	}
 	i, ok := slices.BinarySearchFunc(s.Elements, k, func(e nft.Element, k nft.Key) int { return e.Key.Compare(k) })
@@ -129,8 +162,10 @@ func covers(s *nft.Set, e, k nft.Key) bool {
 			return e.Source != k.Source
 		case nft.InetProto:
 			return e.Protocol != k.Protocol
-		case nft.Port:
+		case nft.Port, nft.RangeID:
 			return e.Port != k.Port
+		case nft.PortRange:
+			return k.Port < e.Port || uint32(k.Port) > e.Slot
 		}
 		return e.Slot != k.Slot
 	})

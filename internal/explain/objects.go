@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -20,6 +21,7 @@ func (r *Result) AddObjects(s *model.Snapshot, c model.Config, routing *model.Ro
 		return
 	}
 	r.Service, r.Kind = route.PortName().String(), route.Kind.String()
+	r.AddSources(route.Service.SourceLists(route.Kind, model.FamilyOf(route.Frontend.Address)))
 	node, _ := s.Node(c.NodeName)
 	l := model.NewLocality(node, c)
 	policy := route.InsidePolicy()
@@ -87,6 +89,29 @@ func omissions(all []model.Omission) []Omission {
 	return out
 }
 
+// Reasons why a client may not connect.
+const (
+	notAdmitted = "the source is in none of the ranges that the Service admits"
+	isDenied    = "the source is in a range that the Service denies"
+)
+
+// AddSources names the list of clients because of which the source may not connect.
+func (r *Result) AddSources(lists []model.SourceList) {
+	for i := range r.Outcomes {
+		o := &r.Outcomes[i]
+		if o.Reason != notAdmitted && o.Reason != isDenied || !r.Packet.Source.IsValid() {
+			continue
+		}
+		for _, l := range lists {
+			if l.Denies == (o.Reason == isDenied) && l.Excludes(r.Packet.Source) {
+				o.List = l.Field
+				o.Reason += ": " + l.Field
+				break
+			}
+		}
+	}
+}
+
 // reasons explain a disposition by the set that led to it.
 var reasons = []struct {
 	set     string
@@ -102,11 +127,18 @@ var reasons = []struct {
 	{nft.ServiceCIDRsSet, Drop, "no Service has this address of a service CIDR"},
 	{nft.LoadBalancerIPsSet, Reject, "no Service has this port of the address, which is in --load-balancer-cidrs"},
 	{nft.LoadBalancerCIDRsSet, Drop, "no Service has this address of --load-balancer-cidrs"},
-	{nft.EchoFirewalledSet, Drop, "the source is in none of the ranges that the Service admits"},
-	{nft.EchoDeniedSet, Drop, "the source is in a range that the Service denies"},
+	{nft.EchoFirewalledSet, Drop, notAdmitted},
+	{nft.EchoDeniedSet, Drop, isDenied},
 	{nft.EchoInsideSet, Drop, "the Service wants endpoints of this node for clients outside of the cluster, and there is none"},
-	{nft.FirewalledSet, Drop, "the source is in none of the ranges that the Service admits"},
+	{nft.FirewalledSet, Drop, notAdmitted},
+	{nft.DeniedSourcesSet, Drop, isDenied},
 }
+
+// stages are sets in which packets are found on their way to another one.
+var stages = []string{nft.LanesMap, nft.RangeAddressesSet, nft.RangesMap}
+
+// exact returns the name of a set, or of its counterpart for frontends with one port.
+func exact(set string) string { return strings.TrimPrefix(set, nft.RangePrefix) }
 
 // reason returns why an outcome is not Forward. It depends on the last set in which
 // the packet was found.
@@ -120,9 +152,9 @@ func reason(o *Outcome) string {
 	last, served := "", false
 	for _, s := range o.Path {
 		for _, set := range s.sets {
-			if set != nft.LanesMap { // every class is there
-				last = set
-				served = served || set == nft.ServicesMap
+			if !slices.Contains(stages, set) {
+				last = exact(set)
+				served = served || last == nft.ServicesMap
 			}
 		}
 	}

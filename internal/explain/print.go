@@ -35,6 +35,9 @@ func Print(w io.Writer, r *Result, d Detail) error {
 	if i := slices.IndexFunc(r.Outcomes, func(o Outcome) bool { return o.Remember > 0 }); i >= 0 {
 		p.Fact("affinity", "the client stays with its endpoint for %s after its last new connection", r.Outcomes[i].Remember)
 	}
+	for _, limit := range r.Outcomes[0].Limits {
+		p.Fact("limit", "%s; over it dropped", limit)
+	}
 	p.leftOut(r.LeftOut)
 	for _, c := range r.Conflicts {
 		kind := ""

@@ -51,7 +51,10 @@ type Outcome struct {
 	Share float64  `json:"share"`           // of all connections with such a packet
 	Slots []uint32 `json:"slots,omitempty"` // of the endpoint; none: there was no choice
 	Path  []Step   `json:"path"`
-	lane  string   // the chain that chose the slot
+	// Limits are what the rules admit, for example "20 connections of a client": a packet
+	// that exceeds one is dropped.
+	Limits []string `json:"limits,omitempty"`
+	lane   string   // the chain that chose the slot
 	// guessed reports that a rule depends on the source, which is not known.
 	guessed bool
 	// portless reports that the packet has no port.
@@ -65,6 +68,7 @@ type Outcome struct {
 type Ending struct {
 	Verdict  Disposition    `json:"verdict"`
 	Reason   string         `json:"reason,omitempty"`  // of everything but Forward
+	List     string         `json:"list,omitempty"`    // field of the Service with the list of clients because of which it is dropped, if known
 	Endpoint netip.AddrPort `json:"endpoint,omitzero"` // of Forward
 	Of       int            `json:"ofSlots,omitempty"` // slots to choose from
 	// Masquerade is the rule that rewrites the source; empty: none does.
@@ -102,15 +106,21 @@ func (r *Result) Verdict() (d Disposition, ok bool) {
 
 func (r *Result) met(set string) bool {
 	return slices.ContainsFunc(r.Outcomes, func(o Outcome) bool {
-		return slices.ContainsFunc(o.Path, func(s Step) bool { return slices.Contains(s.sets, set) })
+		return slices.ContainsFunc(o.Path, func(s Step) bool {
+			return slices.ContainsFunc(s.sets, func(found string) bool { return exact(found) == set })
+		})
 	})
 }
 
-// name sets the service port of the destination, from the comment in a map of classes.
+// name sets the service port of the destination, from the comment in a map of classes,
+// or of the verdicts of ranges.
 func (r *Result) name(t *nft.Table) {
 	f := t.Serving(r.Packet.Frontend())
 	for _, s := range t.Sets {
-		if e, ok := s.Find(f); ok && e.Comment != "" && slices.Equal(s.Data, []nft.Datatype{nft.ClassID}) {
+		if len(s.Data) != 1 || s.HasRanges() != f.IsRange() {
+			continue
+		}
+		if e, ok := s.Find(f); ok && e.Comment != "" {
 			port, kind := nft.ParseComment(e.Comment)
 			r.Service, r.Kind = port.String(), kind.String()
 			return

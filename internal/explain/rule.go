@@ -84,12 +84,23 @@ func chooses(r nft.Rule) (choice *nft.Slots, ok bool) {
 			ok = choice == nil && n.Count > 0 && n.Count <= maxSlots
 			choice = &n
 		}
-		if s, isChoice := st.(nft.Choose); isChoice {
+		if s, isChoice := chosen(st); isChoice {
 			ok = choice == nil && s.Count > 0 && s.Count <= maxSlots
-			choice = &s.Slots
+			choice = &s
 		}
 	}
 	return choice, ok
+}
+
+// chosen returns what a statement picks a slot from, if it does.
+func chosen(st nft.Statement) (s nft.Slots, ok bool) {
+	switch st := st.(type) {
+	case nft.Choose:
+		return st.Slots, true
+	case nft.DNAT:
+		return st.Slots()
+	}
+	return s, false
 }
 
 // slotsFor returns the slots that may be picked for a packet.

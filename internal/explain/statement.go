@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -44,7 +45,12 @@ func (tr *tracer) statement(b *branch, st nft.Statement) bool {
 		return b.unless(st.Prefix.Contains(b.Source), fmt.Sprintf("%s is in %s", b.Source, st.Prefix))
 	case nft.InSet:
 		e, ok := tr.lookup(b, st.Key, st.Set)
+		if s := tr.table.Set(st.Set); ok && e != nil && s.Limits != nft.NoLimits {
+			return b.limited(e.Value.Limit(s.Limits), false)
+		}
 		return !ok || (e != nil) != st.Not
+	case nft.OverLimit:
+		return b.limited(st.Limit, true)
 	case nft.VerdictMap:
 		return tr.mapped(b, st, func(v nft.Value) { b.act(v.Verdict) })
 	case nft.Classify:
@@ -56,7 +62,7 @@ func (tr *tracer) statement(b *branch, st nft.Statement) bool {
 		b.class = 0
 		return true
 	case nft.DNAT:
-		return tr.mapped(b, st, func(v nft.Value) { b.dnat(v.Endpoint, tr.table.Set(st.Map).Dynamic) })
+		return tr.dnat(b, st)
 	case nft.Remember:
 		return tr.remember(b, st)
 	case nft.Forget:
@@ -66,6 +72,14 @@ func (tr *tracer) statement(b *branch, st nft.Statement) bool {
 		return true
 	}
 	return tr.action(b, st)
+}
+
+// limited records a limit, of the frontend or of each client. The packet is taken for one
+// that does not exceed it, as most are.
+func (b *branch) limited(l nft.Limit, client bool) (over bool) {
+	text := l.Describe(client)
+	b.Limits = append(slices.Clip(b.Limits), text)
+	return b.unless(true, "within the limit: "+text)
 }
 
 // action carries out a statement that always matches.
@@ -127,6 +141,19 @@ func (tr *tracer) mapped(b *branch, st nft.Statement, act func(nft.Value)) bool 
 		act(e.Value)
 	}
 	return !ok || e != nil
+}
+
+func (tr *tracer) dnat(b *branch, st nft.DNAT) bool {
+	if _, chooses := st.Slots(); chooses {
+		b.lane = b.step.Chain
+	}
+	return tr.mapped(b, st, func(v nft.Value) {
+		to := v.Endpoint
+		if st.KeepPort {
+			to = netip.AddrPortFrom(to.Addr(), b.Port)
+		}
+		b.dnat(to, tr.table.Set(st.Map).Dynamic)
+	})
 }
 
 func (b *branch) dnat(to netip.AddrPort, bound bool) {

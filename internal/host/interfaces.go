@@ -25,6 +25,7 @@ type Interfaces struct {
 	log     *slog.Logger
 	changed func()
 	stale   atomic.Bool // known may be out of date
+	all     atomic.Bool // every address matters
 
 	mu      sync.Mutex
 	known   []netip.Addr
@@ -47,6 +48,14 @@ func (i *Interfaces) OnChange(changed func()) { i.changed = changed }
 
 // Expire makes the next call of Addresses list them again.
 func (i *Interfaces) Expire() { i.stale.Store(true) }
+
+// WatchAll has every address reported from now on, not only those that may serve
+// NodePorts: ranges of ports must not be served on any of them (1.54).
+func (i *Interfaces) WatchAll() {
+	if !i.all.Swap(true) {
+		i.Expire()
+	}
+}
 
 // Addresses returns the addresses; the result must not be changed. If they cannot
 // be listed it returns the last known ones, none if there are none, and schedules
@@ -96,7 +105,7 @@ func (i *Interfaces) failed(err error) {
 
 // Watch expires the addresses when an interface gets or loses one, until ctx ends,
 // and reports a change if that address serves NodePorts on a node of that
-// configuration. The watch is in place when it returns.
+// configuration, or if all addresses matter. The watch is in place when it returns.
 func (i *Interfaces) Watch(ctx context.Context, node model.Config) error {
 	s, err := subscribe(ctx)
 	if err != nil {
@@ -149,7 +158,7 @@ func (i *Interfaces) subscribeAgain(ctx context.Context, retry *backoff) *subscr
 // depend on the addresses, but NodePorts do not; a loopback address can serve
 // health checks only.
 func (i *Interfaces) Event(a netip.Addr, node model.Config) {
-	serves := node.ServesNodePorts(a)
+	serves := node.ServesNodePorts(a) || i.all.Load()
 	if isLinkLocal(a) || !serves && !a.IsLoopback() && len(node.NodePortAddresses) > 0 {
 		return
 	}

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -13,6 +14,7 @@ import (
 // nft's numbers for data types (its enum datatypes). In the type of a
 // concatenation each field takes six bits.
 const (
+	typeInteger     = 4
 	typeIPv4        = 7
 	typeIPv6        = 8
 	typeInetProto   = 12
@@ -28,12 +30,14 @@ func fieldType(d nft.Datatype, f model.Family) (number uint32, size int) {
 	switch d {
 	case nft.InetProto:
 		return typeInetProto, 1
-	case nft.Port, nft.EndpointPort:
+	case nft.Port, nft.PortRange, nft.EndpointPort:
 		return typeInetService, 2
 	case nft.Verdicts:
 		return typeVerdict, 4
-	case nft.ClassID:
+	case nft.ClassID, nft.RangeID:
 		return typeClassID, 4
+	case nft.SlotNumber:
+		return typeInteger, 4
 	}
 	if f == model.IPv6 {
 		return typeIPv6, 16
@@ -52,7 +56,8 @@ func nftTypes(types []nft.Datatype, f model.Family) uint32 {
 
 // datatypes is the inverse of nftTypes, nil for types that we do not use. Of two
 // addresses the one before the protocol is that of the frontend or endpoint. The
-// other one is that of an endpoint if a port follows it, and else the client's.
+// other one is that of an endpoint if a port follows it, and else the client's. A class
+// right behind the protocol is a range.
 func datatypes(id uint32, f model.Family) []nft.Datatype {
 	if id == typeVerdict {
 		return []nft.Datatype{nft.Verdicts}
@@ -70,12 +75,17 @@ func datatypes(id uint32, f model.Family) []nft.Datatype {
 			out = append(out, nft.Port)
 		case field == typeClassID:
 			out = append(out, nft.ClassID)
+		case field == typeInteger:
+			out = append(out, nft.SlotNumber)
 		default:
 			return nil
 		}
 	}
 	if i := slices.Index(out, nft.InetProto); i > 0 {
 		out[i-1] = nft.Address
+		if i+1 < len(out) && out[i+1] == nft.ClassID {
+			out[i+1] = nft.RangeID
+		}
 		if last := len(out) - 1; last > i+2 && out[last] == nft.Port && out[last-1] == nft.Source {
 			out[last-1], out[last] = nft.EndpointAddress, nft.EndpointPort
 		}
@@ -106,11 +116,13 @@ func appendKey(b []byte, s *nft.Set, k nft.Key) []byte {
 		switch d {
 		case nft.InetProto:
 			b = append(b, byte(k.Protocol), 0, 0, 0)
-		case nft.Port:
+		case nft.Port, nft.PortRange:
 			b = append(binary.BigEndian.AppendUint16(b, k.Port), 0, 0)
+		case nft.RangeID:
+			b = binary.NativeEndian.AppendUint32(b, uint32(k.Port))
 		case nft.EndpointPort:
 			b = append(binary.BigEndian.AppendUint16(b, uint16(k.Slot)), 0, 0)
-		case nft.ClassID:
+		case nft.ClassID, nft.SlotNumber:
 			b = binary.NativeEndian.AppendUint32(b, k.Slot) // as meta loads it
 		default:
 			b = appendAddress(b, s.Prefix(k, d).Addr())
@@ -128,8 +140,9 @@ func appendAddress(b []byte, a netip.Addr) []byte {
 	return append(b, ip[:]...)
 }
 
-// parseKey is the inverse of appendKey, except for the prefix lengths of an
-// interval set.
+var errForeignKey = errors.New("not a key of ours")
+
+// parseKey is the inverse of appendKey, except for the ends of the intervals of a set.
 func parseKey(b []byte, types []nft.Datatype, f model.Family) (nft.Key, error) {
 	var k nft.Key
 	if len(b) != widths(types, f) {
@@ -141,11 +154,16 @@ func parseKey(b []byte, types []nft.Datatype, f model.Family) (nft.Key, error) {
 		switch d {
 		case nft.InetProto:
 			k.Protocol = model.Protocol(field[0])
-		case nft.Port:
+		case nft.Port, nft.PortRange:
 			k.Port = binary.BigEndian.Uint16(field)
+		case nft.RangeID:
+			id := binary.NativeEndian.Uint32(field)
+			if k.Port = uint16(id); id>>16 != 0 {
+				return k, errForeignKey
+			}
 		case nft.EndpointPort:
 			k.Slot = uint32(binary.BigEndian.Uint16(field))
-		case nft.ClassID:
+		case nft.ClassID, nft.SlotNumber:
 			k.Slot = binary.NativeEndian.Uint32(field)
 		case nft.Source, nft.EndpointAddress:
 			k.Source, _ = netip.AddrFromSlice(field) // 4 or 16 bytes by width
@@ -156,16 +174,24 @@ func parseKey(b []byte, types []nft.Datatype, f model.Family) (nft.Key, error) {
 	return k, nil
 }
 
-func appendEndpoint(b []byte, e netip.AddrPort) []byte {
+// appendEndpoint appends the address of an endpoint and, if the map has it, the port.
+func appendEndpoint(b []byte, s *nft.Set, e netip.AddrPort) []byte {
 	b = appendAddress(b, e.Addr())
+	if len(s.Data) == 1 {
+		return b
+	}
 	return append(binary.BigEndian.AppendUint16(b, e.Port()), 0, 0)
 }
 
-func parseEndpoint(b []byte, f model.Family) (netip.AddrPort, error) {
-	n := width(nft.Address, f)
-	if len(b) != n+4 {
-		return netip.AddrPort{}, fmt.Errorf("parse endpoint: %d bytes instead of %d", len(b), n+4)
+func parseEndpoint(b []byte, s *nft.Set, f model.Family) (netip.AddrPort, error) {
+	if n := widths(s.Data, f); len(b) != n {
+		return netip.AddrPort{}, fmt.Errorf("parse endpoint: %d bytes instead of %d", len(b), n)
 	}
+	n := width(nft.Address, f)
 	a, _ := netip.AddrFromSlice(b[:n])
-	return netip.AddrPortFrom(a, binary.BigEndian.Uint16(b[n:])), nil
+	port := uint16(0)
+	if len(s.Data) > 1 {
+		port = binary.BigEndian.Uint16(b[n:])
+	}
+	return netip.AddrPortFrom(a, port), nil
 }

@@ -107,8 +107,13 @@ func decodeSet(m netlink.Message, f model.Family) (s *nft.Set, count int, err er
 	}
 	s.Interval = flags&unix.NFT_SET_INTERVAL != 0
 	s.Dynamic = flags&unix.NFT_SET_EVAL != 0
+	s.Timeless = s.Dynamic && flags&unix.NFT_SET_TIMEOUT == 0
 	s.Counters = expression == counterExpression
-	if setFlags(s) != flags || expression != "" && !s.Counters || !isWritable(s, keyLength, valueLength, f) {
+	s.Limits = nft.LimitType(max(0, slices.Index(limitExpressions, expression)))
+	if last := len(s.Key) - 1; s.Interval && last >= 0 && s.Key[last] == nft.Port {
+		s.Key[last] = nft.PortRange
+	}
+	if setFlags(s) != flags || expression != "" && !s.Counters && s.Limits == nft.NoLimits || !isWritable(s, keyLength, valueLength, f) {
 		s.Key = nil
 	}
 	return s, count, err
@@ -127,7 +132,7 @@ func expressionName(a netlinkio.Attributes) (name string) {
 // kernel's lengths of key and data. Foreign sets have keys of a single port, for
 // example, which is not padded, or intervals of ports.
 func isWritable(s *nft.Set, key, value uint32, f model.Family) bool {
-	if !slices.Contains(s.Key, nft.Address) && !slices.Equal(s.Key, classes) || s.Interval && s.Concat() && !slices.Contains(s.Key, nft.Source) {
+	if !slices.Contains(s.Key, nft.Address) && !slices.Equal(s.Key, classes) || s.Interval && s.Concat() && !slices.Contains(s.Key, nft.Source) && !hasPorts(s) {
 		return false
 	}
 	if key != uint32(widths(s.Key, f)) {
@@ -136,7 +141,8 @@ func isWritable(s *nft.Set, key, value uint32, f model.Family) bool {
 	if len(s.Data) == 0 || s.Data[0] == nft.Verdicts {
 		return true
 	}
-	return (slices.Equal(s.Data, []nft.Datatype{nft.Address, nft.Port}) || slices.Equal(s.Data, classes)) && value == uint32(widths(s.Data, f))
+	isData := func(types ...nft.Datatype) bool { return slices.Equal(s.Data, types) }
+	return (isData(nft.Address, nft.Port) || isData(nft.Address) || isData(nft.ClassID)) && value == uint32(widths(s.Data, f))
 }
 
 func actionOf(code int32) nft.Action {

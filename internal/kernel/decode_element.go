@@ -22,9 +22,9 @@ type element struct {
 	packets     uint64 // of its counter
 }
 
-// isCatchAll reports whether an element has no key: it matches what no other one
-// does (since kernel 5.13). We write none.
-func (e *element) isCatchAll() bool { return !e.keyed }
+// isForeign reports whether an element has no key that we could have written. One
+// without any key matches what no other one does (since kernel 5.13).
+func (e *element) isForeign() bool { return !e.keyed }
 
 // elementDecoder reads the elements of one set. There can be hundreds of thousands
 // of them, so it allocates only what the elements need.
@@ -64,16 +64,19 @@ func (d *elementDecoder) element(a netlinkio.Attributes, e *element) {
 	for a.Next() {
 		switch a.Type {
 		case unix.NFTA_SET_ELEM_KEY:
-			e.Key, e.keyed = d.key(a.Nested()), true
+			e.keyed = d.key(a.Nested(), &e.Key)
 		case elementKeyEnd:
-			e.last = d.key(a.Nested())
+			d.key(a.Nested(), &e.last)
 		case unix.NFTA_SET_ELEM_DATA:
 			d.value(a.Nested(), &e.Value)
 		case unix.NFTA_SET_ELEM_FLAGS:
 			e.intervalEnd = a.Uint32()&unix.NFT_SET_ELEM_INTERVAL_END != 0
 		case unix.NFTA_SET_ELEM_EXPR:
-			if d.set.Counters {
+			switch {
+			case d.set.Counters:
 				e.decodeCounter(a.Nested())
+			case d.set.Limits != nft.NoLimits:
+				e.Value = decodeLimit(a.Nested(), d.set.Limits)
 			}
 		case unix.NFTA_SET_ELEM_USERDATA:
 			if text, ok := userdata(a.Data).lookup(udataElemComment); ok && len(text) > 0 {
@@ -83,13 +86,16 @@ func (d *elementDecoder) element(a netlinkio.Attributes, e *element) {
 	}
 }
 
-func (d *elementDecoder) key(a netlinkio.Attributes) (k nft.Key) {
+// key decodes a key, and reports whether we could have written it.
+func (d *elementDecoder) key(a netlinkio.Attributes, k *nft.Key) (ours bool) {
 	for a.Next() {
 		var err error
-		k, err = parseKey(a.Data, d.set.Key, d.family)
-		a.Fail(err)
+		*k, err = parseKey(a.Data, d.set.Key, d.family)
+		if ours = err != errForeignKey; ours {
+			a.Fail(err)
+		}
 	}
-	return k
+	return ours
 }
 
 func (d *elementDecoder) value(a netlinkio.Attributes, v *nft.Value) {
@@ -106,7 +112,7 @@ func (d *elementDecoder) value(a netlinkio.Attributes, v *nft.Value) {
 // data decodes the data of a map of endpoints or of classes.
 func (d *elementDecoder) data(b []byte, v *nft.Value) (err error) {
 	if !slices.Equal(d.set.Data, classes) {
-		v.Endpoint, err = parseEndpoint(b, d.family)
+		v.Endpoint, err = parseEndpoint(b, d.set, d.family)
 		return err
 	}
 	if len(b) != 4 {

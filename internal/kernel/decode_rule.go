@@ -253,11 +253,14 @@ func (s *symbolic) key(i, end int) nft.Concat {
 
 const allRegisters = 16
 
-// dynset decodes [nft.Remember] and [nft.Forget].
+// dynset decodes [nft.Remember], [nft.Forget] and [nft.OverLimit].
 func (s *symbolic) dynset(e *expr.Dynset) error {
+	if len(e.Exprs) > 0 {
+		return s.overLimit(e)
+	}
 	at := registerIndex(e.SrcRegData)
 	endpoint := s.key(at, allRegisters)
-	if registerIndex(e.SrcRegKey) != 0 || e.Invert || len(e.Exprs) > 0 ||
+	if registerIndex(e.SrcRegKey) != 0 || e.Invert ||
 		endpoint.Text(s.family) != nft.RememberedEndpoint.Text(s.family) {
 		return errForeign
 	}
@@ -292,13 +295,9 @@ func (s *symbolic) lookUp(e *expr.Lookup) error {
 }
 
 func (s *symbolic) nat(e *expr.NAT) error {
-	to, isConstant := s.registers[0].(constant)
-	if *e == *dnatTo(s.family, e.RegAddrMax) && isConstant {
-		s.emit(nft.DNATTo{Address: netip.Addr(to)})
-		return nil
-	}
-	own := dnat(s.family)
-	own.Specified = e.Specified // the kernel sets this flag wherever a port is given
+	keepPort := e.RegProtoMin == 0
+	own := dnat(s.family, keepPort)
+	own.Specified = e.Specified && !keepPort // the kernel sets this flag wherever a port is given
 	// Listings repeat the lower bounds of ranges as the upper ones.
 	if e.RegAddrMax == e.RegAddrMin {
 		own.RegAddrMax = e.RegAddrMax
@@ -306,10 +305,17 @@ func (s *symbolic) nat(e *expr.NAT) error {
 	if e.RegProtoMax == e.RegProtoMin {
 		own.RegProtoMax = e.RegProtoMax
 	}
-	if s.lookup == nil || *e != *own {
+	to, isConstant := s.registers[0].(constant)
+	switch {
+	case *e != *own || s.lookup == nil && !(isConstant && keepPort):
 		return errForeign
+	case isConstant:
+		s.emit(nft.DNATTo{Address: netip.Addr(to)})
+		return nil
 	}
-	s.emit(*s.lookup)
+	found := *s.lookup
+	found.KeepPort = keepPort
+	s.emit(found)
 	return nil
 }
 

@@ -231,8 +231,11 @@ func (e *encoder) newSet(c *plan.Change) Message {
 		a.nest(unix.NFTA_EXPR_DATA)()
 		end()
 	}
+	if s.Limits != nft.NoLimits {
+		appendLimit(&a, setExpression, nft.DefaultLimit(s.Limits))
+	}
 	appendDescription(&a, s, c.Family)
-	a.bytes(unix.NFTA_SET_USERDATA, setUserdata(s))
+	a.bytes(unix.NFTA_SET_USERDATA, setUserdata(s, c.Family))
 	m.Data = a
 	return m
 }
@@ -249,7 +252,10 @@ func setFlags(s *nft.Set) uint32 {
 		flags |= unix.NFT_SET_MAP
 	}
 	if s.Dynamic {
-		flags |= unix.NFT_SET_TIMEOUT | unix.NFT_SET_EVAL
+		flags |= unix.NFT_SET_EVAL
+	}
+	if s.Dynamic && !s.Timeless {
+		flags |= unix.NFT_SET_TIMEOUT
 	}
 	return flags
 }

@@ -81,8 +81,7 @@ func (l *elementList) append(s *nft.Set, f model.Family, el *nft.Element) {
 		l.list = l.data.start(unix.NFTA_SET_ELEM_LIST_ELEMENTS | nested)
 	}
 	if s.Interval && s.Concat() {
-		last := el.Key
-		last.Source = lastOf(s.Prefix(el.Key, nft.Source))
+		last := lastKey(s, el.Key)
 		l.keyed(el, &last)
 		return
 	}
@@ -106,6 +105,9 @@ func (l *elementList) keyed(el *nft.Element, last *nft.Key) {
 	}
 	if l.verb == unix.NFT_MSG_NEWSETELEM {
 		appendData(a, l.set, el)
+		if l.set.Limits != nft.NoLimits {
+			appendLimit(a, unix.NFTA_SET_ELEM_EXPR, el.Value.Limit(l.set.Limits))
+		}
 		if l.timeout > 0 {
 			a.bytes(unix.NFTA_SET_ELEM_TIMEOUT, binary.BigEndian.AppendUint64(nil, uint64(l.timeout.Milliseconds())))
 		}
@@ -142,7 +144,7 @@ func appendData(a *attributes, s *nft.Set, el *nft.Element) {
 			a.bytes(unix.NFTA_DATA_VALUE, hostOrder(uint32(el.Value.Class)))
 		default:
 			value := a.start(unix.NFTA_DATA_VALUE)
-			*a = appendEndpoint(*a, el.Value.Endpoint)
+			*a = appendEndpoint(*a, s, el.Value.Endpoint)
 			a.end(value)
 		}
 		a.end(data)
@@ -227,21 +229,41 @@ func joinIntervals(in []element) []nft.Element {
 	return out
 }
 
-// concatIntervals gives the elements of an interval set of concatenations their
-// prefix lengths. It reports whether we could have written all of them: single
-// values, and then a prefix of the source address.
-func concatIntervals(in []element) ([]nft.Element, bool) {
-	out := make([]nft.Element, len(in))
+// lastKey returns the last key of an interval of concatenations.
+func lastKey(s *nft.Set, k nft.Key) nft.Key {
+	if hasPorts(s) {
+		k.Port = uint16(k.Slot)
+		return k
+	}
+	k.Source = lastOf(s.Prefix(k, nft.Source))
+	return k
+}
+
+func hasPorts(s *nft.Set) bool { return slices.Contains(s.Key, nft.PortRange) }
+
+// concatIntervals gives the elements of an interval set of concatenations the ends of
+// their intervals. It reports whether we could have written all of them.
+func concatIntervals(s *nft.Set, in []element) (out []nft.Element, ok bool) {
+	out = make([]nft.Element, len(in))
 	for i, e := range in {
-		source := nft.Key{Address: e.Key.Source}
-		setInterval(&source, e.last.Source.Next())
-		same := e.last
-		same.Source = e.Key.Source
-		if source.Bits == nft.Range || same != e.Key {
+		if e.Key, ok = concatInterval(s, e.Key, e.last); !ok {
 			return nil, false
 		}
-		e.Key.Bits = source.Bits
 		out[i] = e.Element
 	}
 	return out, true
+}
+
+// concatInterval returns the key of an interval: single values, and then ports or
+// a prefix of the source address.
+func concatInterval(s *nft.Set, first, last nft.Key) (k nft.Key, ok bool) {
+	k = first
+	if hasPorts(s) {
+		k.Slot, last.Port = uint32(last.Port), first.Port
+		return k, last == first
+	}
+	source := nft.Key{Address: first.Source}
+	setInterval(&source, last.Source.Next())
+	k.Bits, last.Source = source.Bits, first.Source
+	return k, source.Bits != nft.Range && last == first
 }

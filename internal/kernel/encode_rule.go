@@ -98,15 +98,17 @@ func expressions(s nft.Statement, f model.Family) []expr.Any {
 		// [ nat dnat ip addr_min reg 1 proto_min reg 9 ]
 		return append(loadKey(s.Key, f, 0),
 			&expr.Lookup{SourceRegister: register(0), SetName: s.Map, DestRegister: register(0), IsDestRegSet: true},
-			dnat(f))
+			dnat(f, s.KeepPort))
 	case nft.DNATTo:
 		// [ immediate reg 1 0x010200c0 ]
 		// [ nat dnat ip addr_min reg 1 ]
-		return []expr.Any{&expr.Immediate{Register: register(0), Data: s.Address.AsSlice()}, dnatTo(f, 0)}
+		return []expr.Any{&expr.Immediate{Register: register(0), Data: s.Address.AsSlice()}, dnat(f, true)}
 	case nft.Remember:
 		return dynset(s.Map, s.Key, unix.NFT_DYNSET_OP_UPDATE, s.Timeout, f)
 	case nft.Forget:
 		return dynset(s.Map, s.Key, dynsetDelete, 0, f)
+	case nft.OverLimit:
+		return overLimit(s, f)
 	case nft.Masquerade:
 		return []expr.Any{&expr.Masq{FullyRandom: true}}
 	case nft.Refuse:
@@ -141,6 +143,9 @@ func hostOrder(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v
 func loadKey(key nft.Concat, f model.Family, i int) []expr.Any {
 	var out []expr.Any
 	for _, o := range key {
+		if s, ok := o.(nft.Slots); ok { // it comes last
+			return append(out, slots(s, f, i)...)
+		}
 		field := o.(nft.Field)
 		out = append(out, load(field.Loaded(), f, i))
 		if field != field.Loaded() { // it comes first in every key
@@ -206,19 +211,13 @@ func maskOf(bits, length int) []byte {
 }
 
 // dnat takes address and port from the data that a lookup left in the first
-// registers.
-func dnat(f model.Family) *expr.NAT {
-	port := register(width(nft.Address, f) / 4)
-	return &expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(familyNumber(f)), RegAddrMin: register(0), RegProtoMin: port}
-}
-
-// dnatTo takes the address from the first registers. Listings repeat it as the upper
-// bound of a range.
-func dnatTo(f model.Family, last uint32) *expr.NAT {
-	if last != register(0) {
-		last = 0
+// registers, or the address alone.
+func dnat(f model.Family, keepPort bool) *expr.NAT {
+	n := &expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(familyNumber(f)), RegAddrMin: register(0)}
+	if !keepPort {
+		n.RegProtoMin = register(width(nft.Address, f) / 4)
 	}
-	return &expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(familyNumber(f)), RegAddrMin: register(0), RegAddrMax: last}
+	return n
 }
 
 func echoRequestType(f model.Family) byte {

@@ -157,7 +157,7 @@ func (s *symbolic) meta(e *expr.Meta) error {
 	slots, chooses := s.registers[0].(nft.Slots)
 	switch {
 	case s.lookup != nil:
-		s.emit(nft.Classify(*s.lookup))
+		s.emit(nft.Classify{Key: s.lookup.Key, Map: s.lookup.Map})
 	case chooses:
 		s.emit(nft.Choose{Slots: slots})
 	case s.registers[0] == noClass:
@@ -171,8 +171,8 @@ func (s *symbolic) meta(e *expr.Meta) error {
 func (s *symbolic) connection(e *expr.Ct) error { return s.load(*e) }
 func (s *symbolic) fib(e *expr.Fib) error       { return s.load(*e) }
 
-// hashed is the register for the input of a hash, behind that of its result.
-const hashed = 4
+// behind returns the register for the input of a hash, behind that of its result.
+func behind(i int) int { return i/4*4 + 4 }
 
 // slots returns the expressions that compute the number of a slot into the i-th
 // register.
@@ -183,10 +183,11 @@ func slots(s nft.Slots, f model.Family, i int) []expr.Any {
 	case model.SourceHash:
 		// [ payload load 4b @ network header + 12 => reg 2 ]
 		// [ hash reg 1 = jhash(reg 2, 4, 0x6e667478) % mod 3 offset 1 ]
+		input := behind(i)
 		return []expr.Any{
-			load(nft.SourceAddress, f, hashed),
+			load(nft.SourceAddress, f, input),
 			&expr.Hash{
-				SourceRegister: register(hashed), DestRegister: register(i), Length: uint32(width(nft.Source, f)),
+				SourceRegister: register(input), DestRegister: register(i), Length: uint32(width(nft.Source, f)),
 				Modulus: s.Count, Seed: nft.HashSeed, Offset: s.First, Type: expr.HashTypeJenkins,
 			},
 		}

@@ -114,16 +114,16 @@ func (e *elements) dump(c *Conn) error {
 
 // dumpKeys fills a set of single keys.
 func (e *elements) dumpKeys(c *Conn) error {
-	s, catchAll := e.set, false
+	s, foreign := e.set, false
 	s.Elements = make([]nft.Element, 0, room(e.count))
 	if err := c.eachElement(s, e.family, func(el *element) error {
-		catchAll = catchAll || el.isCatchAll()
+		foreign = foreign || el.isForeign()
 		s.Elements = append(s.Elements, el.Element)
 		return nil
 	}); err != nil {
 		return err
 	}
-	if catchAll {
+	if foreign {
 		s.Key, s.Elements = nil, nil // not a set of ours
 		return nil
 	}
@@ -147,11 +147,11 @@ func (e *elements) dumpIntervals(c *Conn) error {
 	if err := c.eachElement(s, e.family, func(el *element) error { all = append(all, *el); return nil }); err != nil {
 		return err
 	}
-	understood := !slices.ContainsFunc(all, func(el element) bool { return el.isCatchAll() })
+	understood := !slices.ContainsFunc(all, func(el element) bool { return el.isForeign() })
 	switch {
 	case !understood:
 	case s.Concat():
-		s.Elements, understood = concatIntervals(all)
+		s.Elements, understood = concatIntervals(s, all)
 		s.Sort()
 	default:
 		s.Elements = joinIntervals(all)

@@ -24,6 +24,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/localhost"
 	"github.com/nftproxy/nftproxy/internal/machine"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -38,6 +39,12 @@ var everything = sync.OnceValue(func() *metrics.Set {
 	s.FollowAgent(func() agent.State { return agent.State{LastRequest: started} })
 	s.FollowCluster(func() source.Counts {
 		return source.Counts{Services: 7, Slices: 9, PendingServices: 2, PendingSlices: 3, Rejected: 1}
+	})
+	s.FollowLocalhost(func() localhost.Counts {
+		return localhost.Counts{
+			Listeners: map[model.Family]int{model.IPv4: 7}, Closed: map[model.Family]int{model.IPv6: 2}, Connections: 3,
+			Failures: map[model.Family]uint64{model.IPv6: 9}, Total: map[localhost.Result]uint64{localhost.Forwarded: 5, localhost.Limited: 1},
+		}
 	})
 	s.FollowDrains(func() (int, bool) { return 2, true })
 	s.FollowSource(func() source.State { return source.State{LastSuccess: started, Failures: 5, Warned: 30} })
@@ -233,4 +240,16 @@ func served(t *testing.T) map[string]metric {
 		}
 	}
 	return out
+}
+
+// TestLocalhost: 6.19, 6.20.
+func TestLocalhost(t *testing.T) {
+	expect(t, scrape(t, everything(), "/metrics"), map[string]float64{
+		`kubeproxy_nftables_localhost_nodeport_listeners{ip_family="IPv4"}`:                        7,
+		`kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total{ip_family="IPv6"}`: 9,
+		`nftproxy_localhost_ports_unserved{ip_family="IPv6"}`:                                      2,
+		`nftproxy_localhost_connections`:                                                           3,
+		`nftproxy_localhost_connections_total{result="forwarded"}`:                                 5,
+		`nftproxy_localhost_connections_total{result="limit"}`:                                     1,
+	})
 }

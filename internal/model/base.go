@@ -51,7 +51,7 @@ func namesOf(nodes []*Node) string {
 }
 
 // settled returns the part of the base on which all routes depend. That excludes
-// the NodePort addresses, on which only NodePorts depend.
+// addresses of interfaces, on which only NodePorts and ranges of ports depend.
 func (b base) settled() base {
 	node, own := *b.node, *b.locality.Node
 	node.Leaving, own.Leaving = false, false
@@ -69,16 +69,17 @@ func (b base) settled() base {
 func (r *Router) Configure(c Config, nodes []*Node, cidrs []netip.Prefix) (changes []RouteChange, base bool) {
 	before := r.base
 	r.base = newBase(c, nodes, cidrs)
-	switch {
-	case !reflect.DeepEqual(before.settled(), r.base.settled()):
+	if !reflect.DeepEqual(before.settled(), r.base.settled()) {
 		return r.rebuild(), true
-	case !slices.Equal(before.locality.nodePorts, r.base.locality.nodePorts):
-		return r.moveNodePorts(), false
-	case !slices.Equal(before.locality.NodePortAddresses, r.base.locality.NodePortAddresses):
-		r.staleNotices = r.staleNotices || len(r.overlaps) > 0
-		r.refresh()
 	}
-	return nil, false
+	if !slices.Equal(before.locality.NodePortAddresses, r.base.locality.NodePortAddresses) {
+		r.staleNotices = r.staleNotices || len(r.overlaps) > 0
+	}
+	affected := r.ranges.affected(before.locality.own, r.base.locality.own)
+	if !slices.Equal(before.locality.nodePorts, r.base.locality.nodePorts) {
+		r.addNodePorts(affected)
+	}
+	return r.again(affected), false
 }
 
 func (r *Router) rebuild() []RouteChange {
@@ -92,29 +93,34 @@ func (r *Router) rebuild() []RouteChange {
 	r.staleNotices, r.staleHealth = true, true
 	r.winners = make(map[Frontend]*Route, len(r.winners))
 	r.losers = make(map[Frontend][]*Route)
-	r.overlaps, r.echoes, r.unanswered = make(overlaps), make(echoes), make(map[Family]int)
+	r.overlaps, r.ranges = make(overlaps), newRanges()
+	r.echoes, r.unanswered = make(echoes), make(map[Family]int)
 	r.withoutLocal = make(map[Family]WithoutLocal)
 	for name, s := range services {
 		r.claim(name, s.state, touched)
 	}
+	r.settleRanges(touched)
 	r.refresh()
 	return r.changes(touched)
 }
 
-// moveNodePorts computes the routes of Services with NodePorts again, and returns
-// the differences.
-func (r *Router) moveNodePorts() []RouteChange {
-	states := make(map[ServiceName]ServiceState)
+// addNodePorts adds the Services with NodePorts.
+func (r *Router) addNodePorts(to map[ServiceName]struct{}) {
 	for name, s := range r.services {
 		if s.state.Service.hasNodePorts() {
-			states[name] = s.state
+			to[name] = struct{}{}
 		}
 	}
-	r.staleNotices = r.staleNotices || len(r.overlaps) > 0
+}
+
+// again computes the routes of some Services again after a change of addresses of the
+// node, and returns the differences.
+func (r *Router) again(names map[ServiceName]struct{}) []RouteChange {
 	touched := make(map[Frontend]*Route)
-	for name, s := range states {
-		r.set(name, s, touched)
+	for name := range names {
+		r.set(name, r.services[name].state, touched)
 	}
+	r.settleRanges(touched)
 	r.refresh()
 	// The same claim means the same endpoints: no Service has changed.
 	return slices.DeleteFunc(r.changes(touched), func(c RouteChange) bool {

@@ -12,7 +12,7 @@ func TestDiffers(t *testing.T) {
 		hosts := []Host{{Address: netip.MustParseAddr("10.128.0.1"), Ready: true}, {Address: netip.MustParseAddr("10.128.0.2"), Ready: true}}
 		s := &Service{Name: ServiceName{"shop", "web"}, Ports: []ServicePort{{Name: "http", Port: 80}}}
 		endpoints := []Endpoint{{&hosts[0], 8080}, {&hosts[1], 8080}}
-		return &Route{Frontend: Frontend{netip.MustParseAddr("192.0.2.1"), TCP, 80}, Kind: ExternalIP, Service: s, Port: &s.Ports[0],
+		return &Route{Frontend: Frontend{netip.MustParseAddr("192.0.2.1"), TCP, 80, 0}, Kind: ExternalIP, Service: s, Port: &s.Ports[0],
 			Choice: &Choice{Cluster: endpoints, Local: endpoints[:1], Serving: endpoints}}
 	}
 	for name, change := range map[string]func(*Route){

@@ -7,11 +7,13 @@ import (
 	"slices"
 )
 
-// Frontend is an address that clients dial. It is comparable.
+// Frontend is an address that clients dial, with a port or a range of ports. It is
+// comparable.
 type Frontend struct {
 	Address  netip.Addr
 	Protocol Protocol
 	Port     uint16
+	Last     uint16 // the last port of a range, of which Port is the first; zero: one port
 }
 
 // Wildcard returns the unspecified address of a family. It is the address of a
@@ -30,14 +32,18 @@ func (f Frontend) OnNode() Frontend {
 	return f
 }
 
-// String returns for example "tcp 10.96.0.1:443".
+// String returns for example "tcp 10.96.0.1:443" or "udp 192.0.2.1:10000-20000".
 func (f Frontend) String() string {
-	return fmt.Sprintf("%s %s", f.Protocol, netip.AddrPortFrom(f.Address, f.Port))
+	text := fmt.Sprintf("%s %s", f.Protocol, netip.AddrPortFrom(f.Address, f.Port))
+	if f.IsRange() {
+		text += fmt.Sprintf("-%d", f.Last)
+	}
+	return text
 }
 
-// Compare orders by address, protocol, then port.
+// Compare orders by address, protocol, then ports.
 func (f Frontend) Compare(o Frontend) int {
-	return cmp.Or(f.Address.Compare(o.Address), cmp.Compare(f.Protocol, o.Protocol), cmp.Compare(f.Port, o.Port))
+	return cmp.Or(f.Address.Compare(o.Address), cmp.Compare(f.Protocol, o.Protocol), cmp.Compare(f.Port, o.Port), cmp.Compare(f.Last, o.Last))
 }
 
 // Kind is the origin of a frontend's address.
@@ -136,7 +142,7 @@ func (r *Route) Outside() Decision {
 }
 
 // RouteService returns the routes of one Service on a node: one for each address
-// and port. slices are those of the Service.
+// and port or range of ports. slices are those of the Service.
 func RouteService(s *Service, slices []*EndpointSlice, l *Locality) []Route {
 	routes, external := make([]Route, 0, s.mostRoutes(l)), s.external()
 	var few [4]slicePort // the common case
@@ -153,7 +159,7 @@ func RouteService(s *Service, slices []*EndpointSlice, l *Locality) []Route {
 			add := func(kind Kind, port uint16, addrs ...netip.Addr) {
 				for _, a := range addrs {
 					if FamilyOf(a) == f {
-						routes = append(routes, Route{Frontend{a, p.Protocol, port}, kind, s, p, choice, sources.of(kind, a)})
+						routes = append(routes, Route{Frontend{a, p.Protocol, port, 0}, kind, s, p, choice, sources.of(kind, a)})
 					}
 				}
 			}
@@ -169,8 +175,12 @@ func RouteService(s *Service, slices []*EndpointSlice, l *Locality) []Route {
 			}
 			if p.NodePort != 0 {
 				add(NodePort, p.NodePort, l.nodePorts...)
+				if p.Protocol == TCP {
+					add(NodePort, p.NodePort, l.localhost...)
+				}
 			}
 		}
+		routes = append(routes, routeRanges(s, slices, f, l, sources)...)
 	}
 	return routes
 }
@@ -179,10 +189,10 @@ func RouteService(s *Service, slices []*EndpointSlice, l *Locality) []Route {
 // ClusterIP, and all external addresses count.
 func (s *Service) mostRoutes(l *Locality) int {
 	external := s.external()
-	n := len(s.Ports) * (len(s.ClusterIPs) + len(external.LoadBalancerIPs) + len(external.ExternalIPs))
+	n := (len(s.Ports) + len(s.Extra().Ranges)) * (len(s.ClusterIPs) + len(external.LoadBalancerIPs) + len(external.ExternalIPs))
 	for i := range s.Ports {
 		if s.Ports[i].NodePort != 0 {
-			n += len(l.nodePorts)
+			n += len(l.nodePorts) + len(l.localhost)
 		}
 	}
 	return n
@@ -236,7 +246,7 @@ func (o overlaps) note(f Frontend, claimed bool) {
 func (r *Router) overlap(route *Route) {
 	f := route.Frontend
 	switch {
-	case !r.base.locality.Wildcards:
+	case !r.base.locality.Wildcards || f.IsRange(): // any port wins over a range
 	case route.Kind == NodePort:
 		r.staleNotices = r.staleNotices || len(r.overlaps[f]) > 0
 	case route.external():

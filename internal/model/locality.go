@@ -15,6 +15,8 @@ type Locality struct {
 	// unspecified address: NodePortAddresses may be many, and come and go.
 	Wildcards     bool
 	nodePorts     []netip.Addr // of the frontends of a NodePort
+	localhost     []netip.Addr // loopback addresses on which a listener serves NodePorts of TCP
+	own           []netip.Addr // of the node and its interfaces, sorted
 	NoExternalIPs bool
 }
 
@@ -26,6 +28,8 @@ func NewLocality(node *Node, c Config) *Locality {
 		NodePortAddresses: nodePortAddresses(node, c),
 		Wildcards:         len(c.NodePortAddresses) > 0,
 		NoExternalIPs:     c.NoExternalIPs,
+		localhost:         c.Localhost(),
+		own:               sorted(slices.Concat(node.Addresses, c.InterfaceAddresses)),
 	}
 	l.nodePorts = l.NodePortAddresses
 	if l.Wildcards {

@@ -35,6 +35,11 @@ type Snapshot struct {
 	ServiceCIDRs []netip.Prefix
 }
 
+// HasRanges reports whether a Service asks for ranges of ports.
+func (s *Snapshot) HasRanges() bool {
+	return slices.ContainsFunc(s.Services, func(svc *Service) bool { return len(svc.Extra().Ranges) > 0 })
+}
+
 // Update holds the changes of a source since its last update. Its values are shared
 // and must not be changed.
 type Update struct {

@@ -23,6 +23,7 @@ type Config struct {
 	// LoadBalancerCIDRs are ranges of external addresses of Services: packets to them that
 	// no frontend serves are refused or dropped.
 	LoadBalancerCIDRs []netip.Prefix
+	NoLocalhost       bool // do not serve NodePorts on loopback addresses
 	NoExternalIPs     bool // ignore the external IPs of Services (1.17)
 	// InterfaceAddresses are the addresses of the node's interfaces, from which the
 	// ranges select (6.7). If there are none, the Node object's addresses are used.
@@ -123,6 +124,7 @@ const (
 	Conflict          Reason = "Conflict"          // another Service has the frontend
 	NoNodePortAddress Reason = "NoNodePortAddress" // no address of the node serves NodePorts
 	NoPingAddress     Reason = "NoPingAddress"     // no address of the node can answer echo requests
+	NodeAddress       Reason = "NodeAddress"       // a range of ports is not served on an address of the node
 	InternalError     Reason = "InternalError"     // the Service is not served because of a bug
 )
 
@@ -163,6 +165,7 @@ func conflict(f Frontend, loser, winner *Route) Notice {
 	switch {
 	case loser.Service.Balance: // has one kind, and no names of ports
 		of = ""
+	case f.IsRange(): // which its port is named after
 	case loser.Port.Name != "":
 		of = fmt.Sprintf(" (%s of port %q)", loser.Kind, loser.Port.Name)
 	}

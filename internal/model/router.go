@@ -26,13 +26,14 @@ type RouteChange struct {
 type Router struct {
 	base     base
 	services map[ServiceName]*routed
-	// winners are the routes of all frontends; losers are further claims of a frontend,
-	// in no order.
+	// winners are the routes of all frontends; losers are further claims of a frontend
+	// with one port, in no order.
 	winners      map[Frontend]*Route
 	losers       map[Frontend][]*Route
 	echoes       echoes
 	unanswered   map[Family]int // Services that get no echoes, because the node has no address
 	overlaps     overlaps
+	ranges       ranges
 	withoutLocal map[Family]WithoutLocal
 	// noticed are the notices about Services by themselves.
 	noticed map[ServiceName][]Notice
@@ -71,6 +72,7 @@ func (r *Router) SetServices(states map[ServiceName]ServiceState) []RouteChange 
 	for name, s := range states {
 		r.set(name, s, touched)
 	}
+	r.settleRanges(touched)
 	r.refresh()
 	return r.changes(touched)
 }
@@ -122,6 +124,10 @@ func (r *Router) Each(yield func(*Route) bool) {
 // Len returns the numbers of Services and of frontends.
 func (r *Router) Len() (services, frontends int) { return len(r.services), len(r.winners) }
 
+// HasRanges reports whether a Service asks for ranges of ports, so that the addresses of
+// the node matter.
+func (r *Router) HasRanges() bool { return len(r.ranges.asking) > 0 }
+
 func (r *Router) claim(name ServiceName, state ServiceState, touched map[Frontend]*Route) {
 	s := &routed{state: state}
 	r.services[name] = s
@@ -129,6 +135,7 @@ func (r *Router) claim(name ServiceName, state ServiceState, touched map[Fronten
 		r.noticed[name], r.staleNotices = notices, true
 	}
 	r.count(s, 1)
+	r.ranges.ask(state.Service, true)
 	for i := range s.routes {
 		route := &s.routes[i]
 		r.touch(route.Frontend, touched)
@@ -152,7 +159,7 @@ func (r *Router) route(name ServiceName, s *routed) (notices []Notice) {
 	if svc.HealthCheckNodePort != 0 {
 		r.health[name], r.staleHealth = healthCheck(svc, s.routes), true
 	}
-	return nodePortNotices(svc, r.base.locality)
+	return append(nodePortNotices(svc, r.base.locality), rangeNotices(svc, r.base.locality)...)
 }
 
 func (r *Router) withdraw(name ServiceName, touched map[Frontend]*Route) {
@@ -170,6 +177,7 @@ func (r *Router) withdraw(name ServiceName, touched map[Frontend]*Route) {
 		r.staleNotices = true
 	}
 	r.count(s, -1)
+	r.ranges.ask(s.state.Service, false)
 	for i := range s.routes {
 		route := &s.routes[i]
 		r.touch(route.Frontend, touched)
@@ -189,6 +197,10 @@ func (r *Router) touch(f Frontend, touched map[Frontend]*Route) {
 // join adds a claimant of its frontend. It does not compare it with all of them,
 // because there may be many.
 func (r *Router) join(route *Route) {
+	if route.Frontend.IsRange() {
+		r.joinRange(route)
+		return
+	}
 	f, winner := route.Frontend, r.winners[route.Frontend]
 	if winner == nil {
 		r.winners[f] = route
@@ -203,6 +215,10 @@ func (r *Router) join(route *Route) {
 
 // leave removes a claimant of its frontend.
 func (r *Router) leave(route *Route) {
+	if route.Frontend.IsRange() {
+		r.leaveRange(route)
+		return
+	}
 	f, losers := route.Frontend, r.losers[route.Frontend]
 	if len(losers) == 0 {
 		delete(r.winners, f)
@@ -254,6 +270,7 @@ func (r *Router) refresh() {
 		for f := range r.losers {
 			now = append(now, r.conflicts(f)...)
 		}
+		now = append(now, r.ranges.conflicts()...)
 		slices.SortFunc(now, Notice.compare)
 		if !slices.Equal(r.notices, now) {
 			r.notices = now
@@ -277,12 +294,26 @@ func (r *Router) NoticesVersion() uint64 { return r.version }
 func (r *Router) HealthChecks() []HealthCheck { return r.healthChecks }
 
 // Serves returns the route of a frontend, or nil, also that of a NodePort with the
-// unspecified address if it applies.
+// unspecified address if it applies, or else that of a range with its port.
 func (r *Router) Serves(f Frontend) *Route {
-	if route := r.winners[f]; route != nil || !r.onNode(f.Address) {
-		return route
+	route := r.winners[f]
+	if route == nil && r.onNode(f.Address) {
+		route = r.winners[f.OnNode()]
 	}
-	return r.winners[f.OnNode()]
+	if route == nil && !f.IsRange() {
+		route = r.ranges.find(f)
+	}
+	return route
+}
+
+// BehindLocalhost returns the frontend that the listener of a NodePort on localhost connects
+// to, and its route; nil: there is none.
+func (r *Router) BehindLocalhost(f Frontend) (Frontend, *Route) {
+	route := r.winners[f]
+	if route == nil {
+		return Frontend{}, nil
+	}
+	return BehindLocalhost(route, r.base.locality.NodePortAddresses, r.Serves)
 }
 
 // Routes returns the routes of all frontends, in their order.

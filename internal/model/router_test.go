@@ -79,6 +79,10 @@ func (t *town) service() ServiceName {
 	if t.chance() {
 		s.HealthCheckNodePort = 32000
 	}
+	if t.chance() {
+		s.Extras = &Extras{Ranges: t.ranges()}
+		s.External.LoadBalancerIPs = []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, byte(t.IntN(10))}), netip.MustParseAddr("fd00:7::1")}[:t.IntN(3)]
+	}
 	slice := &EndpointSlice{
 		Namespace: "default", Name: name.Name, Service: name.Name, Family: Family(IPv4),
 		Ports: []EndpointPort{{"http", TCP, 8080}, {"dns", UDP, 53}},
@@ -91,6 +95,30 @@ func (t *town) service() ServiceName {
 	}
 	t.states[name] = ServiceState{s, []*EndpointSlice{slice}}
 	return name
+}
+
+// ranges returns some of these ranges, which do not overlap each other, but those of
+// other Services.
+func (t *town) ranges() []PortRange {
+	if t.IntN(6) == 0 {
+		return []PortRange{rangeOf(UDP, 1, AllPorts, 0), rangeOf(TCP, 1, AllPorts, 0)}[t.IntN(2):]
+	}
+	first := uint16(1 + t.IntN(60))
+	middle := first + uint16(t.IntN(20))
+	all := []PortRange{rangeOf(UDP, first, middle, 0), rangeOf(UDP, middle+1, 100, uint16(t.IntN(2))), rangeOf(TCP, first, 100, 0), rangeOf(TCP, 79, 0, 0)}
+	for i := range all {
+		all[i].OnNode = t.IntN(4) == 0
+	}
+	return all[t.IntN(2):][:1+t.IntN(3)]
+}
+
+func rangeOf(p Protocol, first, last, target uint16) PortRange {
+	if first == last {
+		last = 0
+	}
+	out := PortRange{ServicePort: ServicePort{Protocol: p, Port: first}, Last: last, Target: target}
+	out.Name = out.String()
+	return out
 }
 
 // resolve starts from nothing.
@@ -167,6 +195,7 @@ func walk(t *testing.T, town *town, steps int) (moved, echoes int) {
 				changes = JoinChanges(changes, more)
 			}
 		}
+		checkRanges(t, r)
 		want, got := town.resolve(), r.Routing()
 		if !reflect.DeepEqual(want, got) {
 			t.Fatalf("step %d: the router says\n%+v\na fresh one\n%+v", step, got, want)
@@ -191,6 +220,39 @@ func walk(t *testing.T, town *town, steps int) (moved, echoes int) {
 		before = after
 	}
 	return moved, echoes
+}
+
+// checkRanges: no two ranges of an address and protocol overlap, and those that are not
+// served have a reason.
+func checkRanges(t *testing.T, r *Router) {
+	t.Helper()
+	served := make(map[rangeAddress][]Frontend)
+	for f := range r.winners {
+		if f.IsRange() {
+			served[f.rangeAddress()] = append(served[f.rangeAddress()], f)
+		}
+	}
+	for at, list := range served {
+		slices.SortFunc(list, Frontend.Compare)
+		for i := 1; i < len(list); i++ {
+			if list[i].Port <= list[i-1].Last {
+				t.Fatalf("%s and %s overlap", list[i-1], list[i])
+			}
+		}
+		if c := r.ranges.claims[at]; len(c.served) != len(list) {
+			t.Fatalf("%d ranges of %v are served, %d are known as such", len(list), at, len(c.served))
+		}
+	}
+	for at, c := range r.ranges.claims {
+		if len(c.served) == 0 {
+			t.Fatalf("none of the claims of %v is served", at)
+		}
+		for _, loser := range c.losers {
+			if winner := c.blocker(loser.Frontend); winner == nil || compareClaims(winner, loser) > 0 {
+				t.Fatalf("%s of %s is not served, because of %v", loser.Frontend, loser.PortName(), winner)
+			}
+		}
+	}
 }
 
 // TestBrokenObject: an unexpected object is left out and reported,

@@ -119,6 +119,47 @@ func covering(merged []netip.Prefix, a netip.Addr) (netip.Prefix, bool) {
 	return merged[i-1], true
 }
 
+// Annotations of a Service that list clients, and the fields of a Balance that do.
+const (
+	SourceRangesAnnotation  = "nftproxy.dev/source-ranges"
+	DeniedSourcesAnnotation = "nftproxy.dev/denied-sources"
+	loadBalancerField       = "spec.loadBalancerSourceRanges"
+	balanceClientsField     = "clients"
+	balanceDenyField        = "deny"
+)
+
+// SourceList is a list of clients as an object has it.
+type SourceList struct {
+	Field  string
+	Denies bool // clients in the list; otherwise, it denies all others
+	Ranges []netip.Prefix
+}
+
+// Excludes reports whether the list keeps a client from connecting.
+func (l SourceList) Excludes(client netip.Addr) bool {
+	in := slices.ContainsFunc(l.Ranges, func(p netip.Prefix) bool { return p.Contains(client) })
+	return in == l.Denies
+}
+
+// SourceLists returns the lists of clients for the frontends of a kind in one family.
+func (s *Service) SourceLists(kind Kind, f Family) (out []SourceList) {
+	allowed, denied, clients := SourceRangesAnnotation, DeniedSourcesAnnotation, loadBalancerField
+	if s.Balance {
+		denied, clients = balanceDenyField, balanceClientsField
+	}
+	if ranges := prefixesOf(s.external().SourceRanges, f); kind == LoadBalancerIP && len(ranges) > 0 {
+		out = append(out, SourceList{clients, false, ranges})
+	}
+	own := s.Extra().Sources.in(f)
+	if own != nil && own.Limited {
+		out = append(out, SourceList{allowed, false, own.Allowed})
+	}
+	if own != nil && len(own.Denied) > 0 {
+		out = append(out, SourceList{denied, true, own.Denied})
+	}
+	return out
+}
+
 // familySources are the clients of a Service in one family.
 type familySources struct {
 	locality      *Locality

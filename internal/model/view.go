@@ -70,6 +70,10 @@ func (r *Router) View(name ServiceName) *View {
 
 func (r *Router) viewClaim(route *Route) ViewedClaim {
 	c := ViewedClaim{Route: route}
+	if route.Frontend.IsRange() {
+		c.Winner, c.Losers = r.ranges.rivals(route)
+		return c
+	}
 	winner := r.winners[route.Frontend]
 	if winner.PortName() != route.PortName() {
 		c.Winner = winner

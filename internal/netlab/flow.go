@@ -86,6 +86,11 @@ func send(c net.Conn, message []byte) error {
 	return nil
 }
 
+// Client returns the address and port of the client.
+func (f *Flow) Client() netip.AddrPort {
+	return netip.MustParseAddrPort(f.conn.LocalAddr().String())
+}
+
 // Close ends the flow.
 func (f *Flow) Close() error { return f.conn.Close() }
 

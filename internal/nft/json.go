@@ -55,12 +55,13 @@ func (t *Table) objects() []object {
 }
 
 func (s *Set) json(f model.Family) object {
-	o := object{"family": FamilyKeyword(f), "name": s.Name, "table": TableName, "type": concatText(s.Key, f)}
+	key := concatText(s.Key, f, Datatype.typeText)
+	o := object{"family": FamilyKeyword(f), "name": s.Name, "table": TableName, "type": key}
 	if s.Concat() {
-		o["type"] = strings.Split(concatText(s.Key, f), " . ")
+		o["type"] = strings.Split(key, " . ")
 	}
 	if len(s.Data) > 0 {
-		o["map"] = concatText(s.Data, f)
+		o["map"] = concatText(s.Data, f, Datatype.typeText)
 	}
 	if flags := s.flags(); len(flags) > 0 {
 		o["flags"] = flags
@@ -70,6 +71,9 @@ func (s *Set) json(f model.Family) object {
 	}
 	if s.Counters {
 		o["stmt"] = []object{{"counter": nil}}
+	}
+	if s.Limits != NoLimits {
+		o["stmt"] = []object{DefaultLimit(s.Limits).json()}
 	}
 	elements := make([]any, len(s.Elements))
 	for i := range s.Elements {
@@ -83,7 +87,11 @@ func (s *Set) json(f model.Family) object {
 
 func (s *Set) elementJSON(e *Element) any {
 	key := s.keyJSON(e.Key)
-	if e.Comment != "" {
+	if s.Limits != NoLimits {
+		limited := e.Value.Limit(s.Limits).json()
+		limited["val"] = key
+		key = object{"elem": limited}
+	} else if e.Comment != "" {
 		key = object{"elem": object{"val": key, "comment": e.Comment}}
 	}
 	switch {
@@ -94,7 +102,11 @@ func (s *Set) elementJSON(e *Element) any {
 	case s.Data[0] == ClassID:
 		return []any{key, e.Value.Class.String()}
 	}
-	return []any{key, object{"concat": []any{e.Value.Endpoint.Addr().String(), e.Value.Endpoint.Port()}}}
+	address := e.Value.Endpoint.Addr().String()
+	if len(s.Data) == 1 {
+		return []any{key, address}
+	}
+	return []any{key, object{"concat": []any{address, e.Value.Endpoint.Port()}}}
 }
 
 func (s *Set) keyJSON(k Key) any {
@@ -105,8 +117,12 @@ func (s *Set) keyJSON(k Key) any {
 			fields[i] = k.Protocol.String()
 		case Port:
 			fields[i] = k.Port
-		case EndpointPort:
+		case PortRange:
+			fields[i] = portsJSON(k)
+		case EndpointPort, SlotNumber:
 			fields[i] = k.Slot
+		case RangeID:
+			fields[i] = Class(k.Port).String()
 		case ClassID:
 			fields[i] = Class(k.Slot).String()
 		default:
@@ -121,6 +137,13 @@ func concatJSON(parts []any) any {
 		return parts[0]
 	}
 	return object{"concat": parts}
+}
+
+func portsJSON(k Key) any {
+	if k.Slot == uint32(k.Port) {
+		return k.Port
+	}
+	return object{"range": []uint32{uint32(k.Port), k.Slot}}
 }
 
 func prefixJSON(p netip.Prefix) any {
@@ -181,6 +204,8 @@ func statementJSON(s Statement, f model.Family) any {
 		return object{"map": object{"op": "update", "elem": key, "data": RememberedEndpoint.json(f), "map": "@" + s.Map}}
 	case Forget:
 		return object{"map": object{"op": "delete", "elem": s.Key.json(f), "data": RememberedEndpoint.json(f), "map": "@" + s.Map}}
+	case OverLimit:
+		return s.json(f)
 	case VerdictMap:
 		return object{"vmap": object{"key": s.Key.json(f), "data": "@" + s.Map}}
 	case Classify:
@@ -192,6 +217,9 @@ func statementJSON(s Statement, f model.Family) any {
 		return object{"mangle": object{"key": PacketClass.json(f), "value": "none"}}
 	case DNAT:
 		m := object{"map": object{"key": s.Key.json(f), "data": "@" + s.Map}}
+		if s.KeepPort {
+			return object{"dnat": object{"addr": m}}
+		}
 		return object{"dnat": object{"family": FamilyKeyword(f), "addr": m}}
 	case DNATTo:
 		return object{"dnat": object{"addr": s.Address.String()}}
@@ -218,7 +246,7 @@ func (v Verdict) json() object {
 func (c Concat) json(f model.Family) any {
 	parts := make([]any, len(c))
 	for i, o := range c {
-		parts[i] = o.(Field).json(f)
+		parts[i] = o.(interface{ json(model.Family) object }).json(f)
 	}
 	return concatJSON(parts)
 }

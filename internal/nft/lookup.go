@@ -1,6 +1,8 @@
 package nft
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 	"time"
 
@@ -64,8 +66,8 @@ func (t *Table) remembers(r Rule) (Remember, *Set) {
 }
 
 // Serving returns the frontend that serves what a client dials: the one with that
-// address, or else the NodePort with the unspecified address. The elements must be
-// sorted.
+// address and port, or else the NodePort with the unspecified address, or else the range
+// of ports. The elements must be sorted.
 func (t *Table) Serving(dialled model.Frontend) model.Frontend {
 	has := func(set string, f model.Frontend) bool {
 		s := t.Set(set)
@@ -76,10 +78,38 @@ func (t *Table) Serving(dialled model.Frontend) model.Frontend {
 		return ok
 	}
 	address := model.Frontend{Address: dialled.Address}
-	if has(ServicesMap, dialled) || !has(NodeAddressesSet, address) || has(ClusterIPsSet, address) {
+	if has(ServicesMap, dialled) {
 		return dialled
 	}
-	return dialled.OnNode()
+	isNode := has(NodeAddressesSet, address) && !has(ClusterIPsSet, address)
+	if isNode && has(ServicesMap, dialled.OnNode()) {
+		return dialled.OnNode()
+	}
+	if ranges := t.Set(RangesMap); ranges != nil {
+		if e, ok := ranges.FindRange(dialled); ok {
+			dialled.Port, dialled.Last = e.Key.Port, uint16(e.Key.Slot)
+			return dialled
+		}
+	}
+	if isNode {
+		return dialled.OnNode()
+	}
+	return dialled
+}
+
+// FindRange returns the element of an interval map of ports that has the port of
+// a frontend. The elements must be sorted, and none overlap.
+func (s *Set) FindRange(f model.Frontend) (*Element, bool) {
+	// The last one that begins at this port or before it.
+	i, _ := slices.BinarySearchFunc(s.Elements, f, func(e Element, f model.Frontend) int {
+		return cmp.Or(e.Key.Address.Compare(f.Address), cmp.Compare(e.Key.Protocol, f.Protocol), cmp.Compare(int(e.Key.Port), int(f.Port)+1))
+	})
+	if i == 0 {
+		return nil, false
+	}
+	e := &s.Elements[i-1]
+	ok := e.Key.Address == f.Address && e.Key.Protocol == f.Protocol && e.Key.Slot >= uint32(f.Port)
+	return e, ok
 }
 
 // MaxComment is the longest comment in bytes that nft accepts for an element
@@ -135,4 +165,41 @@ func cut(s string, n int) string {
 		return s
 	}
 	return s[:n-3] + "..."
+}
+
+// Limits returns the limits of a frontend.
+func (t *Table) Limits(f model.Frontend) (l model.Limits) {
+	for _, name := range []string{RateLimitsSet, ConnectionLimitsSet} {
+		if s := t.Set(name); s != nil {
+			if e, ok := s.Find(f); ok {
+				limit := e.Value.Limit(s.Limits)
+				l.Rate, l.Connections = cmp.Or(l.Rate, limit.Rate), cmp.Or(l.Connections, limit.Connections)
+			}
+		}
+	}
+	for _, name := range []string{LimitChain, NodePrefix + LimitChain} {
+		if c := t.Chain(name); c != nil {
+			for _, r := range c.Rules {
+				limit := t.limitsClients(r, f)
+				l.RatePerClient, l.ConnectionsPerClient = cmp.Or(l.RatePerClient, limit.Rate), cmp.Or(l.ConnectionsPerClient, limit.Connections)
+			}
+		}
+	}
+	return l
+}
+
+// limitsClients returns the limit of each client of a frontend in a rule such as
+// "... @client-rate-10-second-20 update @clients-of-rate-10-second-20 ...".
+func (t *Table) limitsClients(r Rule, f model.Frontend) Limit {
+	if len(r) < 2 {
+		return Limit{}
+	}
+	in, _ := r[0].(InSet)
+	over, _ := r[1].(OverLimit)
+	if s := t.Set(in.Set); s != nil && over.Set != "" {
+		if _, ok := s.Find(f); ok {
+			return over.Limit
+		}
+	}
+	return Limit{}
 }

@@ -1,6 +1,10 @@
 package nft
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
 
 // Names of the sets and maps, which docs/ruleset.md describes.
 const (
@@ -38,7 +42,44 @@ const (
 	LocalAffinityMap = "local-affinity"
 	// AffinityEndpointsSet holds the endpoints that frontends with affinity have.
 	AffinityEndpointsSet = "affinity-endpoints"
+	// RangesMap holds the ranges of ports, which [RangeAddressesSet] has the addresses of.
+	// Other sets and maps name a range by its first port.
+	RangesMap         = "ranges"
+	RangeAddressesSet = "range-addresses"
+	// The endpoints in RangeEndpointsMap get the port that the client dialled, and those
+	// in RangePortEndpointsMap one port.
+	RangeEndpointsMap     = RangePrefix + EndpointsMap
+	RangePortEndpointsMap = "range-port-endpoints"
 )
+
+// RangePrefix is the name prefix of chains for ranges of ports, and of the sets and maps
+// in which a range takes the place of a port.
+const RangePrefix = "range-"
+
+// SlotMaps are the maps of endpoints in numbered slots.
+var SlotMaps = []string{EndpointsMap, RangeEndpointsMap, RangePortEndpointsMap}
+
+// ServiceMaps are the maps of all frontends with their class or verdict, and
+// LocalServiceMaps those for clients outside of the cluster, where that differs.
+var (
+	ServiceMaps      = []string{ServicesMap, RangePrefix + ServicesMap}
+	LocalServiceMaps = []string{LocalServicesMap, RangePrefix + LocalServicesMap}
+)
+
+// Names of the sets for limits of connections. All are optional.
+const (
+	LimitedSet          = "limited"           // frontends with a limit
+	RateLimitsSet       = "rate-limits"       // of frontends
+	ConnectionLimitsSet = "connection-limits" // of frontends
+)
+
+// OverSet returns the name of the set that counts what a kind of limit has dropped.
+func OverSet(k model.LimitKind) string {
+	return [...]string{
+		model.LimitClientRate: "over-client-rate", model.LimitRate: "over-rate",
+		model.LimitClientConnections: "over-client-connections", model.LimitConnections: "over-connections",
+	}[k]
+}
 
 // AffinityMaps are the names of the dynamic maps.
 var AffinityMaps = []string{AffinityMap, LocalAffinityMap}
@@ -49,6 +90,7 @@ const (
 	DispatchChain = "dispatch"
 	ChooseChain   = "choose"
 	UnservedChain = "unserved"
+	LimitChain    = "limits" // "limit" is a word of nft
 	RememberChain = "remember"
 	EchoChain     = "echo"
 )
@@ -64,6 +106,9 @@ var allRecallChains = []string{
 func IsLane(rules []Rule) bool {
 	return slices.ContainsFunc(rules, func(r Rule) bool {
 		switch s := r[len(r)-1].(type) {
+		case DNAT:
+			_, chooses := s.Slots()
+			return chooses
 		case Verdict:
 			_, chooses := r[0].(Choose)
 			return chooses || s.Action == Jump && slices.Contains(allRecallChains, s.Chain)

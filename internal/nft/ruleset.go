@@ -72,12 +72,15 @@ func (t *Table) Chain(name string) *Chain {
 type Datatype uint8
 
 const (
-	Address   Datatype = iota // of a frontend or endpoint: ipv4_addr or ipv6_addr, by the table's family
-	Source                    // of a client: likewise
-	InetProto                 // transport protocol number
-	Port                      // inet_service
-	ClassID                   // the class of a frontend, or behind a frontend the number of a slot: classid
-	Verdicts                  // the data of a verdict map
+	Address    Datatype = iota // of a frontend or endpoint: ipv4_addr or ipv6_addr, by the table's family
+	Source                     // of a client: likewise
+	InetProto                  // transport protocol number
+	Port                       // inet_service
+	ClassID                    // the class of a frontend, or behind a frontend the number of a slot: classid
+	Verdicts                   // the data of a verdict map
+	PortRange                  // inet_service: the ports from Port to Slot, in an interval map
+	RangeID                    // the first port of a range, which names it: classid
+	SlotNumber                 // the number of a slot that the rule computes in its key: an integer without a type name
 
 	// EndpointAddress and EndpointPort name an endpoint behind the frontend in
 	// the same key.
@@ -90,15 +93,20 @@ type Set struct {
 	Name string
 	Key  []Datatype
 	Data []Datatype // empty: a set
-	// Interval sets hold prefixes: in a key with several addresses the last
-	// one is a prefix.
+	// Interval sets hold intervals in one field of the key: its ports if they are of
+	// type PortRange, else the last address, as a prefix.
 	Interval bool
 	// Dynamic maps are filled by the packet path, with timeouts. Their elements are
 	// state and not part of a ruleset.
 	Dynamic bool
+	// Timeless dynamic sets have no timeouts: the kernel removes elements that count
+	// connections when there are none.
+	Timeless bool
 	// Counters of a map count the packets that find an element. The numbers are
 	// state and not part of a ruleset.
 	Counters bool
+	// Limits of the elements are values, see [Value.Limit].
+	Limits   LimitType
 	Size     uint32    // most elements; zero: no limit
 	Elements []Element // sorted by key
 }
@@ -106,14 +114,23 @@ type Set struct {
 // Same reports whether two sets have equal declarations.
 func (s *Set) Same(o *Set) bool {
 	return s.Name == o.Name && slices.Equal(s.Key, o.Key) && slices.Equal(s.Data, o.Data) &&
-		s.Interval == o.Interval && s.Dynamic == o.Dynamic && s.Counters == o.Counters && s.Size == o.Size
+		s.Interval == o.Interval && s.Dynamic == o.Dynamic && s.Timeless == o.Timeless && s.Counters == o.Counters && s.Limits == o.Limits && s.Size == o.Size
 }
 
 // Concat reports whether the key has several fields.
 func (s *Set) Concat() bool { return len(s.Key) > 1 }
 
 // HasSlots reports whether the key ends with the number of a slot.
-func (s *Set) HasSlots() bool { return s.Concat() && s.Key[len(s.Key)-1] == ClassID }
+func (s *Set) HasSlots() bool {
+	last := s.Key[len(s.Key)-1]
+	return s.Concat() && (last == ClassID || last == SlotNumber)
+}
+
+// HasRanges reports whether the key names frontends that are ranges of ports, by their
+// first port or with all of them.
+func (s *Set) HasRanges() bool {
+	return slices.Contains(s.Key, RangeID) || slices.Contains(s.Key, PortRange)
+}
 
 // Sort sorts the elements by their keys.
 func (s *Set) Sort() {
@@ -136,14 +153,18 @@ func (s *Set) Prefix(k Key, d Datatype) netip.Prefix {
 	if d == Source || d == EndpointAddress {
 		a = k.Source
 	}
-	if s.Interval && d == s.lastAddress() {
+	if s.Interval && d == s.prefix() {
 		return netip.PrefixFrom(a, int(k.Bits))
 	}
 	return netip.PrefixFrom(a, a.BitLen())
 }
 
-func (s *Set) lastAddress() Datatype {
-	if slices.Index(s.Key, Source) > slices.Index(s.Key, Address) {
+// prefix returns the field of an interval set that is a prefix.
+func (s *Set) prefix() Datatype {
+	switch {
+	case slices.Contains(s.Key, PortRange):
+		return PortRange
+	case slices.Index(s.Key, Source) > slices.Index(s.Key, Address):
 		return Source
 	}
 	return Address
@@ -152,7 +173,7 @@ func (s *Set) lastAddress() Datatype {
 // Element is a member of a set, or an entry of a map.
 type Element struct {
 	Key     Key
-	Value   Value  // of a map
+	Value   Value  // of a map, or the limit
 	Comment string // at most [MaxComment] bytes of printable ASCII
 }
 
@@ -164,10 +185,10 @@ type Key struct {
 	Bits     uint8      // prefix length of the last address in an interval set, or [Range]
 	Protocol model.Protocol
 	Port     uint16
-	Slot     uint32 // or class, or EndpointPort: no key has two of them
+	Slot     uint32 // or class, EndpointPort, or the last port of a PortRange: no key has two of them
 }
 
-// FrontendKey returns the key of a frontend.
+// FrontendKey returns the key of a frontend, or of a range of ports by its first port.
 func FrontendKey(f model.Frontend) Key {
 	return Key{Address: f.Address, Protocol: f.Protocol, Port: f.Port}
 }
@@ -175,6 +196,11 @@ func FrontendKey(f model.Frontend) Key {
 // EndpointKey returns the key of an endpoint behind a frontend.
 func EndpointKey(f model.Frontend, e netip.AddrPort) Key {
 	return Key{Address: f.Address, Protocol: f.Protocol, Port: f.Port, Source: e.Addr(), Slot: uint32(e.Port())}
+}
+
+// RangeKey returns the key of a range in an interval map of ports.
+func RangeKey(f model.Frontend) Key {
+	return Key{Address: f.Address, Protocol: f.Protocol, Port: f.Port, Slot: uint32(f.Last)}
 }
 
 // ClassKey returns the key of a class.
@@ -196,7 +222,8 @@ func (k Key) Compare(o Key) int {
 		cmp.Compare(k.Slot, o.Slot), cmp.Compare(k.Bits, o.Bits))
 }
 
-// Frontend returns the frontend that a key of address, protocol and port names.
+// Frontend returns the frontend that a key of address, protocol and port names. Of a
+// range it has the first port only.
 func (k Key) Frontend() model.Frontend {
 	return model.Frontend{Address: k.Address, Protocol: k.Protocol, Port: k.Port}
 }
@@ -206,6 +233,7 @@ func (k Key) Frontend() model.Frontend {
 type Value struct {
 	Endpoint netip.AddrPort
 	Class    Class
+	burst    uint32 // of a limit
 	Verdict  Verdict
 }
 

@@ -295,13 +295,17 @@ type Declassify struct{}
 func (Declassify) Text(model.Family) string { return "meta priority set none" }
 
 // DNAT looks up the key and sends the connection to the endpoint found;
-// without one it does not match.
+// without one it does not match. The key may end with a number of [Slots].
 type DNAT struct {
-	Key Concat
-	Map string
+	Key      Concat
+	Map      string
+	KeepPort bool // the map has addresses only
 }
 
 func (s DNAT) Text(f model.Family) string {
+	if s.KeepPort {
+		return fmt.Sprintf("dnat to %s map @%s", s.Key.Text(f), s.Map)
+	}
 	return fmt.Sprintf("dnat %s to %s map @%s", FamilyKeyword(f), s.Key.Text(f), s.Map)
 }
 
@@ -309,6 +313,12 @@ func (s DNAT) Text(f model.Family) string {
 type DNATTo struct{ Address netip.Addr }
 
 func (s DNATTo) Text(model.Family) string { return "dnat to " + s.Address.String() }
+
+// Slots returns what the rule chooses from in the key, if it does.
+func (s DNAT) Slots() (Slots, bool) {
+	last, ok := s.Key[len(s.Key)-1].(Slots)
+	return last, ok
+}
 
 // Remember puts the endpoint of a connection into a dynamic map under a key, or
 // restarts the timeout of the element. It does not match if the map is full.
@@ -349,6 +359,8 @@ func SetOf(s Statement) (name string, key Concat) {
 		return s.Map, s.Key
 	case Forget:
 		return s.Map, s.Key
+	case OverLimit:
+		return s.Set, s.Key
 	}
 	return "", nil
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -60,6 +61,9 @@ func (s *Set) print(p *printer, f model.Family) {
 	if s.Counters {
 		p.line("counter")
 	}
+	if s.Limits != NoLimits {
+		p.line("%s", DefaultLimit(s.Limits).Text())
+	}
 	if len(s.Elements) > 0 {
 		p.open("elements =")
 		for i := range s.Elements {
@@ -74,6 +78,8 @@ func (s *Set) flags() []string {
 	switch {
 	case s.Interval:
 		return []string{"interval"}
+	case s.Timeless:
+		return []string{"dynamic"}
 	case s.Dynamic:
 		return []string{"dynamic", "timeout"}
 	}
@@ -88,19 +94,25 @@ func (s *Set) Keyword() string {
 	return "set"
 }
 
-// TypeText returns the declaration of the set's key and data.
+// TypeText returns the declaration of the set's key and data. The number of a slot that
+// a rule computes has no type name in nft, so that a map with such a key is declared by
+// expressions. The modulus in them has no meaning.
 func (s *Set) TypeText(f model.Family) string {
-	text := "type " + concatText(s.Key, f)
+	word, spell := "type ", Datatype.typeText
+	if slices.Contains(s.Key, SlotNumber) {
+		word, spell = "typeof ", Datatype.typeofText
+	}
+	text := word + concatText(s.Key, f, spell)
 	if len(s.Data) > 0 {
-		text += " : " + concatText(s.Data, f)
+		text += " : " + concatText(s.Data, f, spell)
 	}
 	return text
 }
 
-func concatText(types []Datatype, f model.Family) string {
+func concatText(types []Datatype, f model.Family, spell func(Datatype, model.Family) string) string {
 	texts := make([]string, len(types))
 	for i, t := range types {
-		texts[i] = t.typeText(f)
+		texts[i] = spell(t, f)
 	}
 	return strings.Join(texts, " . ")
 }
@@ -109,12 +121,14 @@ func (d Datatype) typeText(f model.Family) string {
 	switch d {
 	case InetProto:
 		return "inet_proto"
-	case Port, EndpointPort:
+	case Port, PortRange, EndpointPort:
 		return "inet_service"
 	case Verdicts:
 		return "verdict"
-	case ClassID:
+	case ClassID, RangeID:
 		return "classid"
+	case SlotNumber:
+		return "integer"
 	}
 	if f == model.IPv6 {
 		return "ipv6_addr"
@@ -122,9 +136,27 @@ func (d Datatype) typeText(f model.Family) string {
 	return "ipv4_addr"
 }
 
+// typeofText returns an expression of a type.
+func (d Datatype) typeofText(f model.Family) string {
+	switch d {
+	case InetProto:
+		return TransportProtocol.Text(f)
+	case Port:
+		return DestinationPort.Text(f)
+	case RangeID:
+		return PacketClass.Text(f)
+	case SlotNumber:
+		return Slots{Count: 2}.Text(f)
+	}
+	return DestinationAddress.Text(f)
+}
+
 // ElementText returns an element as nft prints it, without its counter.
 func (s *Set) ElementText(e *Element) string {
 	text := s.KeyText(e.Key)
+	if s.Limits != NoLimits {
+		text += " " + s.ValueText(e.Value)
+	}
 	if e.Comment != "" {
 		text += fmt.Sprintf(` comment "%s"`, e.Comment)
 	}
@@ -146,8 +178,12 @@ func (s *Set) KeyText(k Key) string {
 			texts[i] = k.Protocol.String()
 		case Port:
 			texts[i] = fmt.Sprint(k.Port)
-		case EndpointPort:
+		case PortRange:
+			texts[i] = portsText(k)
+		case EndpointPort, SlotNumber:
 			texts[i] = fmt.Sprint(k.Slot)
+		case RangeID:
+			texts[i] = Class(k.Port).String()
 		case ClassID:
 			texts[i] = Class(k.Slot).String()
 		default:
@@ -157,15 +193,30 @@ func (s *Set) KeyText(k Key) string {
 	return strings.Join(texts, " . ")
 }
 
-// ValueText returns the value of a map element as nft prints it.
+// ValueText returns the value of a map element, or the limit of an element, as nft
+// prints it.
 func (s *Set) ValueText(v Value) string {
+	if s.Limits != NoLimits {
+		return v.Limit(s.Limits).Text()
+	}
 	switch s.Data[0] {
 	case Verdicts:
 		return v.Verdict.String()
 	case ClassID:
 		return v.Class.String()
 	}
+	if len(s.Data) == 1 {
+		return v.Endpoint.Addr().String()
+	}
 	return fmt.Sprintf("%s . %d", v.Endpoint.Addr(), v.Endpoint.Port())
+}
+
+// portsText prints the ports of a [PortRange], of which a foreign map may have only one.
+func portsText(k Key) string {
+	if k.Slot == uint32(k.Port) {
+		return fmt.Sprint(k.Port)
+	}
+	return fmt.Sprintf("%d-%d", k.Port, k.Slot)
 }
 
 func (c *Chain) print(p *printer, f model.Family) {

@@ -51,7 +51,9 @@ func DiffOutdated(current, desired *nft.Ruleset, outdated []model.Family) *Plan 
 		default:
 			diffTable(p, cur, want)
 		}
-		p.services = append(p.services, want.Set(nft.ServicesMap), cur.Set(nft.ServicesMap))
+		for _, services := range nft.ServiceMaps {
+			p.services = append(p.services, want.Set(services), cur.Set(services))
+		}
 	}
 	return p
 }

@@ -68,7 +68,7 @@ const (
 )
 
 // slotSets hold what the class of a frontend leads to.
-var slotSets = []string{nft.LanesMap, nft.EndpointsMap, nft.AffinityEndpointsSet}
+var slotSets = append([]string{nft.LanesMap, nft.AffinityEndpointsSet}, nft.SlotMaps...)
 
 func phaseOf(c *Change) phase {
 	// An endpoint must be in affinity-endpoints as long as a client can get it: see

@@ -74,7 +74,7 @@ func (p *Plan) ServicePort(c *Change) string {
 	}
 	f := cmp.Or(c.New, c.Old).Key.Frontend()
 	for _, s := range p.services {
-		if s == nil {
+		if s == nil || s.HasRanges() != c.Set.HasRanges() {
 			continue
 		}
 		if e, ok := s.Find(f); ok {

@@ -62,7 +62,7 @@ func settleSet(current, desired *nft.Set, l *Lanes) *nft.Set {
 		if len(cur) > 0 && cur[0].Key.Frontend() == frontend {
 			before, cur = CutFrontend(cur)
 		}
-		borders, hashed := l.borders(frontend)
+		borders, hashed := l.borders(desired, frontend)
 		if hashed {
 			out.Elements = append(out.Elements, group...)
 			continue
@@ -107,6 +107,10 @@ func NewLanes(t *nft.Table) *Lanes {
 
 func (l *Lanes) add(chain string, s nft.Statement) {
 	switch s := s.(type) {
+	case nft.DNAT:
+		if slots, ok := s.Slots(); ok {
+			l.Slots[chain] = slots
+		}
 	case nft.Choose:
 		l.Slots[chain] = s.Slots
 	case nft.Verdict:
@@ -119,8 +123,8 @@ func (l *Lanes) add(chain string, s nft.Statement) {
 // Verdict returns what is done with connections to frontends of a class.
 func (l *Lanes) Verdict(c nft.Class) nft.Verdict { return l.verdicts[c] }
 
-// Of returns the slots that a map of classes leads to for a frontend, none if it
-// rejects or drops. It reports whether the map has the frontend.
+// Of returns the slots that a map of classes, or of verdicts, leads to for a frontend,
+// none if it rejects or drops. It reports whether the map has the frontend.
 func (l *Lanes) Of(set string, f model.Frontend) (nft.Slots, bool) {
 	s := l.table.Set(set)
 	if s == nil {
@@ -130,18 +134,25 @@ func (l *Lanes) Of(set string, f model.Frontend) (nft.Slots, bool) {
 	if !ok {
 		return nft.Slots{}, false
 	}
-	lane := l.Verdict(e.Value.Class).Chain
+	lane := e.Value.Verdict.Chain
+	if s.Data[0] == nft.ClassID {
+		lane = l.Verdict(e.Value.Class).Chain
+	}
 	if slots, ok := l.Slots[lane]; ok {
 		return slots, true
 	}
 	return l.Slots[l.goTo[lane]], true // it is a sticky one
 }
 
-// borders returns the slots of a frontend at which a lane starts or ends, in
-// ascending order. An endpoint must not move across one. It reports whether a lane
-// chooses by a hash of the client.
-func (l *Lanes) borders(f model.Frontend) (out []uint32, hashed bool) {
-	for _, name := range []string{nft.ServicesMap, nft.LocalServicesMap} {
+// borders returns the slots of a frontend in a map of endpoints at which a lane starts
+// or ends, in ascending order. An endpoint must not move across one. It reports whether
+// a lane chooses by a hash of the client.
+func (l *Lanes) borders(endpoints *nft.Set, f model.Frontend) (out []uint32, hashed bool) {
+	kind := 0
+	if endpoints.HasRanges() {
+		kind = 1
+	}
+	for _, name := range []string{nft.ServiceMaps[kind], nft.LocalServiceMaps[kind]} {
 		if slots, ok := l.Of(name, f); ok {
 			out = append(out, slots.First, slots.First+slots.Count)
 			hashed = hashed || slots.Scheduler == model.SourceHash

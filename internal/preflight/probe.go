@@ -16,6 +16,8 @@ func probes(f model.Family) []*nft.Ruleset {
 	if f == model.IPv6 {
 		all, some = netip.MustParsePrefix("::/0"), netip.MustParsePrefix("2001:db8::/120")
 	}
+	rate := model.Rate{Amount: 10, Burst: 10}
+	limits := model.Limits{Connections: 10, ConnectionsPerClient: 10, Rate: rate, RatePerClient: rate}
 	address := some.Addr().Next()
 	s := &model.Snapshot{
 		Nodes:        []*model.Node{{Name: "node", Addresses: []netip.Addr{address}}},
@@ -27,7 +29,8 @@ func probes(f model.Family) []*nft.Ruleset {
 		s.Services = append(s.Services, &model.Service{
 			Name: name, Scheduler: scheduler, ExternalPolicy: model.PolicyLocal, AffinityTimeout: time.Hour,
 			ClusterIPs: []netip.Addr{address}, External: &model.External{SourceRanges: []netip.Prefix{some}},
-			Ports: []model.ServicePort{{Protocol: model.TCP, Port: 80, NodePort: uint16(30080 + i)}},
+			Extras: &model.Extras{Limits: limits},
+			Ports:  []model.ServicePort{{Protocol: model.TCP, Port: 80, NodePort: uint16(30080 + i)}},
 		})
 		s.Slices = append(s.Slices, &model.EndpointSlice{
 			Namespace: name.Namespace, Name: name.Name, Service: name.Name, Family: f,

@@ -34,10 +34,10 @@ type affinity struct {
 }
 
 func affinityOf(r *model.Route) affinity {
-	if r.Service.AffinityTimeout == 0 {
+	if r.AffinityTimeout() == 0 {
 		return affinity{}
 	}
-	return affinity{r.Service.AffinityTimeout, r.Local()}
+	return affinity{r.AffinityTimeout(), r.Local()}
 }
 
 func (a affinity) compare(o affinity) int {
@@ -96,7 +96,7 @@ func affinityChains(r *model.Routing, kinds []affinity) []*nft.Chain {
 		remember.Rules = append(remember.Rules, k.find(original, k.chain())...)
 	}
 	if r.Wildcards {
-		remember.Rules = append(remember.Rules, toNode(nft.OriginalDestination, nodeRememberChain))
+		remember.Rules = append(remember.Rules, toNode(nft.OriginalDestination, nft.Goto, nodeRememberChain))
 		out = append(out, nodeAffinityChains(kinds)...)
 	}
 	out = append(out, recallChains(kinds, false)...)

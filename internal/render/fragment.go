@@ -71,23 +71,22 @@ func (c *composer) use(o option) bool {
 func (c *composer) compose(f model.Frontend, r *model.Route, part *fragment) {
 	*part = fragment{part.elements[:0], part.lanes[:0], part.options[:0]}
 	c.part = part
-	if f.IsEcho() {
+	switch {
+	case f.IsEcho():
 		c.echo(r)
 		return
+	case r.Frontend.OnLocalhost():
+		return
 	}
-	key := nft.FrontendKey(r.Frontend)
 	inside, outside := r.Inside(), model.Decision{}
 	if r.Local() {
 		outside = r.Outside()
 	}
-	l := c.layout(r, inside.Endpoints, outside.Endpoints)
-	class := c.class(r, inside.Verdict, l.inside)
-	c.add(nft.ServicesMap, nft.Element{Key: key, Value: nft.Value{Class: class}, Comment: nft.Comment(r)})
-	if r.Local() && inside.Verdict != model.Reject {
-		c.add(nft.LocalServicesMap, nft.Element{Key: key, Value: nft.Value{Class: c.class(r, outside.Verdict, l.outside)}})
+	if r.Frontend.IsRange() {
+		c.composeRange(r, inside, outside)
+	} else {
+		c.composePort(r, inside, outside)
 	}
-	c.slots(key, firstSlot, l.slots)
-	c.slots(key, ownSlots, l.own)
 	switch a := r.Frontend.Address; {
 	case r.Kind == model.ClusterIP:
 		c.add(nft.ClusterIPsSet, nft.Element{Key: nft.Key{Address: a}})
@@ -96,17 +95,32 @@ func (c *composer) compose(f model.Frontend, r *model.Route, part *fragment) {
 	}
 	c.masquerading(r)
 	c.sources(r)
-	c.hairpins(r.Frontend.Protocol, inside.Endpoints)
-	c.hairpins(r.Frontend.Protocol, outside.Endpoints)
+	c.hairpins(r.Frontend, inside.Endpoints)
+	c.hairpins(r.Frontend, outside.Endpoints)
+}
+
+// composePort makes the part of a frontend with one port that ranges have, too, but in
+// other sets.
+func (c *composer) composePort(r *model.Route, inside, outside model.Decision) {
+	key := nft.FrontendKey(r.Frontend)
+	l := c.layout(r, inside.Endpoints, outside.Endpoints)
+	class := c.class(r, inside.Verdict, l.inside)
+	c.add(nft.ServicesMap, nft.Element{Key: key, Value: nft.Value{Class: class}, Comment: nft.Comment(r)})
+	if r.Local() && inside.Verdict != model.Reject {
+		c.add(nft.LocalServicesMap, nft.Element{Key: key, Value: nft.Value{Class: c.class(r, outside.Verdict, l.outside)}})
+	}
+	c.slots(nft.EndpointsMap, key, firstSlot, l.slots)
+	c.slots(nft.EndpointsMap, key, ownSlots, l.own)
+	c.limits(r)
 	if options(c.part.options).has(sticky) {
 		c.affinityEndpoints(r.Frontend, l)
 	}
 }
 
-func (c *composer) slots(key nft.Key, first uint32, endpoints []netip.AddrPort) {
+func (c *composer) slots(set string, key nft.Key, first uint32, endpoints []netip.AddrPort) {
 	for i, e := range endpoints {
 		key.Slot = first + uint32(i)
-		c.add(nft.EndpointsMap, nft.Element{Key: key, Value: nft.Value{Endpoint: e}})
+		c.add(set, nft.Element{Key: key, Value: nft.Value{Endpoint: e}})
 	}
 }
 
@@ -122,7 +136,7 @@ func (c *composer) layout(r *model.Route, inside, outside []model.Endpoint) layo
 }
 
 func (c *composer) schedulerOf(r *model.Route) model.Scheduler {
-	return cmp.Or(r.Service.Scheduler, c.scheduler)
+	return cmp.Or(r.Scheduler(), c.scheduler)
 }
 
 // class returns the class of a frontend, and adds the lanes that it leads to.
@@ -141,11 +155,23 @@ func (c *composer) class(r *model.Route, v model.Verdict, s span) nft.Class {
 			c.add(a.frontends(), nft.Element{Key: nft.FrontendKey(r.Frontend)})
 		}
 	}
+	c.useLane(use)
+	return use.class()
+}
+
+func (c *composer) useLane(use laneUse) {
 	c.part.lanes = append(c.part.lanes, use)
 	if other, ok := use.lane.common(); ok {
 		c.part.lanes = append(c.part.lanes, laneUse{lane: other})
 	}
-	return use.class()
+}
+
+// listed names the set that has frontends like one in place of another set.
+func listed(f model.Frontend, set string) string {
+	if f.IsRange() {
+		return nft.RangePrefix + set
+	}
+	return set
 }
 
 // masquerading lists frontends behind which the source is masqueraded, always or for
@@ -160,17 +186,21 @@ func (c *composer) masquerading(r *model.Route) {
 	case model.MasqueradeAll:
 		set = nft.MasqFrontendsSet
 	}
-	c.add(set, nft.Element{Key: nft.FrontendKey(r.Frontend)})
+	c.add(listed(r.Frontend, set), nft.Element{Key: nft.FrontendKey(r.Frontend)})
 }
 
 // hairpins lists the endpoints that may connect to themselves through a frontend:
 // those of this node (4.19) and those without a node, which on a machine without
-// Kubernetes are all.
-func (c *composer) hairpins(p model.Protocol, endpoints []model.Endpoint) {
+// Kubernetes are all. Those of a range may do so with all ports.
+func (c *composer) hairpins(f model.Frontend, endpoints []model.Endpoint) {
 	for _, e := range endpoints {
 		if node := e.Host.Place.Node(); node == "" || node == c.node {
 			a := e.Host.Address
-			c.add(nft.HairpinSet, nft.Element{Key: nft.Key{Source: a, Address: a, Protocol: p, Port: e.Port}})
+			key := nft.Key{Source: a, Address: a, Protocol: f.Protocol}
+			if !f.IsRange() {
+				key.Port = e.Port
+			}
+			c.add(listed(f, nft.HairpinSet), nft.Element{Key: key})
 		}
 	}
 }

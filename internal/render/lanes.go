@@ -3,6 +3,7 @@ package render
 import (
 	"cmp"
 	"fmt"
+	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -30,6 +31,9 @@ type lane struct {
 	slots    nft.Slots
 	counter  uint64 // of round robin, less than 16 except for the common lane
 	wildcard bool   // for NodePorts with the unspecified address
+	// endpoints is the map in which the lane itself looks up the endpoint of a range;
+	// empty: another chain does.
+	endpoints string
 }
 
 // Classes of frontends without a lane. Those of lanes have a number of slots.
@@ -69,9 +73,9 @@ func (u laneUse) class() nft.Class {
 	return nft.Class(c)
 }
 
-// hasClass reports whether frontends use a lane. Only other lanes lead to the common
-// one.
-func (u laneUse) hasClass() bool { return u.lane.counter != counters }
+// hasClass reports whether frontends have the class of a lane. Only other lanes lead to
+// the common one, and the verdicts of ranges to theirs.
+func (u laneUse) hasClass() bool { return u.lane.counter != counters && u.lane.endpoints == "" }
 
 // element returns the element of the map of lanes that leads to the chain of a lane.
 func (u laneUse) element(chain *nft.Chain) nft.Element {
@@ -101,8 +105,9 @@ func laneFor(port model.PortName, scheduler model.Scheduler, s span) lane {
 }
 
 // name returns for example "rr-3-5", "rr-3-5-outside" for slots that only clients
-// outside of the cluster use, or "node-rr-3-5" for NodePorts with the unspecified
-// address.
+// outside of the cluster use, "node-rr-3-5" for NodePorts with the unspecified
+// address, "range-rr-3-5" for ranges of ports, or "range-port-rr-3-5" for those whose
+// endpoints have one port.
 func (l lane) name() string {
 	name := fmt.Sprintf("rr-%d-%d", l.slots.Count, l.counter)
 	switch l.slots.Scheduler {
@@ -117,12 +122,13 @@ func (l lane) name() string {
 	return l.prefix() + name
 }
 
-// prefix distinguishes the names for NodePorts with the unspecified address.
+// prefix distinguishes the names for NodePorts with the unspecified address, and for
+// ranges.
 func (l lane) prefix() string {
 	if l.wildcard {
 		return nft.NodePrefix
 	}
-	return ""
+	return strings.TrimSuffix(l.endpoints, nft.EndpointsMap)
 }
 
 func (l lane) compare(o lane) int {
@@ -142,10 +148,22 @@ func (l lane) common() (lane, bool) {
 //
 //	numgen random mod 8 0 goto rr-3-16
 //	meta priority set numgen inc mod 3 offset 1 goto choose
+//
+// and that of a range
+//
+//	dnat to ip daddr . meta l4proto . meta priority . numgen inc mod 3 offset 1 map @range-endpoints
+//	meta priority set none
 func (l lane) chain() *nft.Chain {
 	c := &nft.Chain{Name: l.name()}
 	if other, ok := l.common(); ok {
 		c.Rules = append(c.Rules, nft.Rule{nft.OneIn{Of: evasion}, nft.Verdict{Action: nft.Goto, Chain: other.name()}})
+	}
+	if l.endpoints != "" {
+		key := append(dialledRange[:3:3], l.slots)
+		c.Rules = append(c.Rules,
+			nft.Rule{nft.DNAT{Key: key, Map: l.endpoints, KeepPort: l.endpoints == nft.RangeEndpointsMap}},
+			nft.Rule{nft.Declassify{}})
+		return c
 	}
 	choose := nft.Verdict{Action: nft.Goto, Chain: l.prefix() + nft.ChooseChain}
 	c.Rules = append(c.Rules, nft.Rule{nft.Choose{Slots: l.slots}, choose})

@@ -1,6 +1,8 @@
 package render
 
 import (
+	"slices"
+
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
@@ -40,27 +42,43 @@ const (
 	nodePostroutingChain = nft.NodePrefix + "postrouting"
 )
 
-// toDispatch ends a chain: packets that no frontend with their address serves continue
-// in a chain for NodePorts, if there is one, or with the rules behind it.
-func toDispatch(r *model.Routing, node string, behind []nft.Rule) []nft.Rule {
-	if !r.Wildcards && len(behind) == 0 {
+// toDispatch ends a chain: packets that no frontend with their address and port serves
+// continue in a chain for NodePorts, and then in one for ranges, if there are any, or with
+// the rules behind these.
+func toDispatch(r *model.Routing, o options, node, ranges string, behind []nft.Rule) []nft.Rule {
+	if !r.Wildcards && !o.has(ranged) && len(behind) == 0 {
 		return []nft.Rule{{nft.Verdict{Action: nft.Goto, Chain: nft.DispatchChain}}}
 	}
-	rules := []nft.Rule{{nft.Verdict{Action: nft.Jump, Chain: nft.DispatchChain}}}
-	if r.Wildcards {
-		rules = append(rules, toNode(nft.DestinationAddress, node))
+	others := toOthers(r, o, nft.DestinationAddress, node, ranges, len(behind) > 0)
+	return slices.Concat([]nft.Rule{{nft.Verdict{Action: nft.Jump, Chain: nft.DispatchChain}}}, others, behind)
+}
+
+// toOthers continues in the chains for NodePorts and for ranges. It comes back if there is
+// more behind them.
+func toOthers(r *model.Routing, o options, address nft.Field, node, ranges string, more bool) (rules []nft.Rule) {
+	action := func(more bool) nft.Action {
+		if more {
+			return nft.Jump
+		}
+		return nft.Goto
 	}
-	return append(rules, behind...)
+	if r.Wildcards {
+		rules = append(rules, toNode(address, action(more || o.has(ranged)), node))
+	}
+	if o.has(ranged) {
+		rules = append(rules, toRange(address, action(more), ranges))
+	}
+	return rules
 }
 
 // toNode continues in a chain for NodePorts.
 //
 //	ip daddr @node-addresses ip daddr != @cluster-ips goto node-dispatch
-func toNode(address nft.Field, chain string) nft.Rule {
+func toNode(address nft.Field, action nft.Action, chain string) nft.Rule {
 	return nft.Rule{
 		nft.InSet{Key: nft.Concat{address}, Set: nft.NodeAddressesSet},
 		nft.InSet{Key: nft.Concat{address}, Set: nft.ClusterIPsSet, Not: true},
-		nft.Verdict{Action: nft.Goto, Chain: chain},
+		nft.Verdict{Action: action, Chain: chain},
 	}
 }
 
@@ -72,10 +90,14 @@ func nodeChains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 	}
 	local, _ := notFromPod(f, r)
 	local = append(local, classify(dialledNode, nft.LocalServicesMap)...)
-	guards, dispatch := nodeFirewall(o), nft.Rule{nft.Verdict{Action: nft.Goto, Chain: nodeDispatchChain}}
+	guards, dispatch := append(nodeFirewall(o), toLimit(true, o)...), nft.Rule{nft.Verdict{Action: nft.Goto, Chain: nodeDispatchChain}}
 	var output []*nft.Chain
 	if len(guards) > 0 {
 		output = []*nft.Chain{{Name: nodeOutputChain, Rules: append(guards[:len(guards):len(guards)], dispatch)}}
+	}
+	masquerade := append(leave(original, nft.LocalFrontendsSet), masqueradeExternal(originalNode)...)
+	if o.has(ranged) { // whose rules come behind
+		masquerade = append(masquerade, leave(originalNode, nft.LocalFrontendsSet)...)
 	}
 	return append(output, []*nft.Chain{
 		choose(nft.NodePrefix+nft.ChooseChain, dialledNode),
@@ -83,15 +105,15 @@ func nodeChains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 		{Name: nodePreroutingChain, Rules: append(guards[:len(guards):len(guards)], local, dispatch)},
 		// A frontend with the address and port of a NodePort has policy Local here:
 		// the rules before masquerade the rest.
-		{Name: nodePostroutingChain, Rules: append(leave(nft.LocalFrontendsSet), masqueradeExternal(originalNode)...)},
+		{Name: nodePostroutingChain, Rules: masquerade},
 	}...)
 }
 
-// leave ends the hook for frontends with a specific address that are in a set.
-func leave(set string) []nft.Rule {
+// leave ends the hook for frontends that are in a set.
+func leave(frontend nft.Concat, set string) []nft.Rule {
 	var out []nft.Rule
 	for _, p := range model.Protocols {
-		out = append(out, nft.Rule{nft.ProtocolIs{Protocol: p}, nft.InSet{Key: original, Set: set}, nft.Verdict{Action: nft.Accept}})
+		out = append(out, nft.Rule{nft.ProtocolIs{Protocol: p}, nft.InSet{Key: frontend, Set: set}, nft.Verdict{Action: nft.Accept}})
 	}
 	return out
 }
@@ -99,7 +121,7 @@ func leave(set string) []nft.Rule {
 // nodeAffinityChains returns the counterparts of the chains that bind clients. They
 // drop packets without a valid binding, so they must not see other frontends.
 func nodeAffinityChains(kinds []affinity) []*nft.Chain {
-	remember := &nft.Chain{Name: nodeRememberChain, Rules: append(leave(nft.MasqFrontendsSet), leave(nft.LocalFrontendsSet)...)}
+	remember := &nft.Chain{Name: nodeRememberChain, Rules: append(leave(original, nft.MasqFrontendsSet), leave(original, nft.LocalFrontendsSet)...)}
 	out := []*nft.Chain{remember}
 	for _, k := range kinds {
 		chain := nft.NodePrefix + k.chain()

@@ -14,6 +14,9 @@ const (
 	sticky           optionKind = iota + 1 // session affinity
 	denying                                // frontends with denied sources
 	guardedNodePorts                       // source ranges or denied sources of NodePorts with the unspecified address
+	ranged                                 // frontends that are ranges of ports
+	limiting                               // limits of connections
+	limitedNodePorts                       // limits of NodePorts with the unspecified address
 )
 
 // option is an optional part of a table. It is comparable. Only the parameters of its
@@ -21,10 +24,11 @@ const (
 type option struct {
 	kind     optionKind
 	affinity affinity
+	limit    limit
 }
 
 func (o option) compare(p option) int {
-	return cmp.Or(cmp.Compare(o.kind, p.kind), o.affinity.compare(p.affinity))
+	return cmp.Or(cmp.Compare(o.kind, p.kind), o.affinity.compare(p.affinity), o.limit.compare(p.limit))
 }
 
 // options are the options in use, sorted.

@@ -21,12 +21,14 @@ var (
 func chains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 	return slices.Concat(
 		[]*nft.Chain{refuse(), choose(nft.ChooseChain, dialled), dispatch()},
+		limitChains(o),
 		nodeChains(f, r, o),
+		rangeChains(f, r, o),
 		echoChains(f, r),
 		[]*nft.Chain{prerouting(f, r, o), output(f, r, o)},
 		unserved(r),
 		affinityChains(r, o.affinities()),
-		[]*nft.Chain{postrouting(f, r)})
+		[]*nft.Chain{postrouting(f, r, o)})
 }
 
 // sets returns the sets and maps of a table, empty.
@@ -60,7 +62,7 @@ func sets(r *model.Routing, o options) []*nft.Set {
 			&nft.Set{Name: nft.LoadBalancerIPsSet, Key: []nft.Datatype{nft.Address}},
 			&nft.Set{Name: nft.LoadBalancerCIDRsSet, Key: []nft.Datatype{nft.Address}, Interval: true})
 	}
-	return slices.Concat(out, denyingSets(o), echoSets(r), affinitySets(o.affinities(), r.AffinityCapacity))
+	return slices.Concat(out, echoSets(r), denyingSets(frontend, "", o), limitSets(o.limits()), rangeSets(r, o), affinitySets(o.affinities(), r.AffinityCapacity))
 }
 
 func refuse() *nft.Chain {
@@ -135,7 +137,7 @@ func prerouting(f model.Family, r *model.Routing, o options) *nft.Chain {
 	local, _ := notFromPod(f, r)
 	local = append(local, classify(dialled, nft.LocalServicesMap)...)
 	return &nft.Chain{Name: "prerouting", Hook: nft.Prerouting, Priority: nft.PriorityDNAT,
-		Rules: slices.Concat(firewall(dialled, o), []nft.Rule{local}, toDispatch(r, nodePreroutingChain, toEcho(f, r, echoPreroutingChain)))}
+		Rules: slices.Concat(firewall(dialled, o), toLimit(false, o), []nft.Rule{local}, toDispatch(r, o, nodePreroutingChain, rangePreroutingChain, toEcho(f, r, echoPreroutingChain)))}
 }
 
 // maxInterfaceName is the length of the longest interface name (the kernel's IFNAMSIZ
@@ -161,19 +163,19 @@ func notFromPod(f model.Family, r *model.Routing) (match nft.Rule, detects bool)
 
 func output(f model.Family, r *model.Routing, o options) *nft.Chain {
 	node := nodeDispatchChain
-	if o.has(guardedNodePorts) {
+	if o.has(guardedNodePorts) || o.has(limitedNodePorts) {
 		node = nodeOutputChain
 	}
 	// A reset that refuses a connection of the node itself passes here too. Its
 	// port can be that of a frontend, which would refuse the reset.
 	answers := nft.Rule{nft.IsAnswer{}, nft.Verdict{Action: nft.Accept}}
 	return &nft.Chain{Name: "output", Hook: nft.Output, Priority: nft.PriorityDNAT,
-		Rules: slices.Concat([]nft.Rule{answers}, firewall(dialled, o), toDispatch(r, node, toEcho(f, r, nft.EchoChain)))}
+		Rules: slices.Concat([]nft.Rule{answers}, firewall(dialled, o), toLimit(false, o), toDispatch(r, o, node, rangeOutputChain, toEcho(f, r, nft.EchoChain)))}
 }
 
 // postrouting decides from the conntrack entry whether to masquerade, so no packet
 // mark is needed (8.6).
-func postrouting(f model.Family, r *model.Routing) *nft.Chain {
+func postrouting(f model.Family, r *model.Routing, o options) *nft.Chain {
 	rules := []nft.Rule{
 		{nft.NotTranslated{}, nft.Verdict{Action: nft.Accept}},
 		{nft.Declassify{}}, // it had a slot
@@ -183,9 +185,7 @@ func postrouting(f model.Family, r *model.Routing) *nft.Chain {
 		rules = slices.Concat(rules, keepEchoSource(f, r), own)
 	}
 	rules = append(rules, masqueradeExternal(original)...)
-	if r.Wildcards {
-		rules = append(rules, toNode(nft.OriginalDestination, nodePostroutingChain))
-	}
+	rules = append(rules, toOthers(r, o, nft.OriginalDestination, nodePostroutingChain, rangePostroutingChain, false)...)
 	return &nft.Chain{Name: "postrouting", Hook: nft.Postrouting, Priority: nft.PrioritySNAT, Rules: rules}
 }
 

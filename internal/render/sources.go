@@ -31,6 +31,7 @@ func (c *composer) sources(r *model.Route) {
 // clients adds a frontend to a set of frontends, and its ranges to a set of ranges.
 func (c *composer) clients(f model.Frontend, frontends, set string, ranges []netip.Prefix) {
 	key := nft.FrontendKey(f)
+	frontends, set = listed(f, frontends), listed(f, set)
 	c.add(frontends, nft.Element{Key: key})
 	for _, p := range ranges {
 		key.Source, key.Bits = p.Addr(), uint8(p.Bits())
@@ -38,14 +39,14 @@ func (c *composer) clients(f model.Frontend, frontends, set string, ranges []net
 	}
 }
 
-// denyingSets returns the empty sets for denied sources.
-func denyingSets(o options) []*nft.Set {
+// denyingSets returns the empty sets for denied sources of frontends of a type.
+func denyingSets(frontend []nft.Datatype, prefix string, o options) []*nft.Set {
 	if !o.has(denying) {
 		return nil
 	}
 	return []*nft.Set{
-		{Name: nft.DenyFrontendsSet, Key: frontend},
-		{Name: nft.DeniedSourcesSet, Key: append(frontend[:3:3], nft.Source), Interval: true},
+		{Name: prefix + nft.DenyFrontendsSet, Key: frontend},
+		{Name: prefix + nft.DeniedSourcesSet, Key: append(frontend[:3:3], nft.Source), Interval: true},
 	}
 }
 
@@ -56,14 +57,14 @@ func denyingSets(o options) []*nft.Set {
 func firewall(frontend nft.Concat, o options) []nft.Rule {
 	client := append(frontend[:3:3], nft.SourceAddress)
 	rules := []nft.Rule{{
-		nft.InSet{Key: frontend, Set: nft.FirewalledSet},
-		nft.InSet{Key: client, Set: nft.SourceRangesSet, Not: true},
+		nft.InSet{Key: frontend, Set: counterpart(frontend, nft.FirewalledSet)},
+		nft.InSet{Key: client, Set: counterpart(frontend, nft.SourceRangesSet), Not: true},
 		nft.Verdict{Action: nft.Drop},
 	}}
 	if o.has(denying) {
 		rules = append(rules, nft.Rule{
-			nft.InSet{Key: frontend, Set: nft.DenyFrontendsSet},
-			nft.InSet{Key: client, Set: nft.DeniedSourcesSet},
+			nft.InSet{Key: frontend, Set: counterpart(frontend, nft.DenyFrontendsSet)},
+			nft.InSet{Key: client, Set: counterpart(frontend, nft.DeniedSourcesSet)},
 			nft.Verdict{Action: nft.Drop},
 		})
 	}

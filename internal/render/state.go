@@ -42,29 +42,26 @@ const absent = -1
 type sharedElement struct {
 	address  [16]byte
 	port     uint16
-	protocol model.Protocol // of an endpoint in [nft.HairpinSet]; zero: an address
-	external bool           // in [nft.LoadBalancerIPsSet], not in [nft.ClusterIPsSet]
+	protocol model.Protocol // of an endpoint that may connect to itself; zero: the key is an address
+	set      uint8          // in sharedSets
 }
 
-// shared reports whether a set holds elements that several frontends need.
-func shared(set string) bool {
-	return set == nft.HairpinSet || set == nft.ClusterIPsSet || set == nft.LoadBalancerIPsSet
-}
+// sharedSets hold elements that several frontends need.
+var sharedSets = []string{nft.ClusterIPsSet, nft.HairpinSet, nft.RangeAddressesSet, nft.RangePrefix + nft.HairpinSet, nft.LoadBalancerIPsSet}
 
-func sharedKey(set string, k nft.Key) sharedElement {
-	return sharedElement{k.Address.As16(), k.Port, k.Protocol, set == nft.LoadBalancerIPsSet}
+func shared(set string) bool { return slices.Contains(sharedSets, set) }
+
+func sharedKey(m *member) sharedElement {
+	return sharedElement{m.Key.Address.As16(), m.Key.Port, m.Key.Protocol, uint8(slices.Index(sharedSets, m.set))}
 }
 
 // member returns the element, and the set that it is in.
 func (e sharedElement) member() member {
-	a := netip.AddrFrom16(e.address).Unmap()
-	switch {
-	case e.external:
-		return member{nft.LoadBalancerIPsSet, nft.Element{Key: nft.Key{Address: a}}}
-	case e.protocol == 0:
-		return member{nft.ClusterIPsSet, nft.Element{Key: nft.Key{Address: a}}}
+	key := nft.Key{Address: netip.AddrFrom16(e.address).Unmap(), Protocol: e.protocol, Port: e.port}
+	if e.protocol != 0 {
+		key.Source = key.Address
 	}
-	return member{nft.HairpinSet, nft.Element{Key: nft.Key{Source: a, Address: a, Protocol: e.protocol, Port: e.port}}}
+	return member{sharedSets[e.set], nft.Element{Key: key}}
 }
 
 // newState returns the state without any table.
@@ -168,7 +165,7 @@ func (c *change) take(f model.Family, u *update) {
 	t, base := u.table, c.state.base
 	t.resize(u.before, u.after)
 	services, balancers := ranges(base.ServiceCIDRs, f), ranges(base.LoadBalancerCIDRs, f)
-	t.exists = t.sizes[nft.ServicesMap] > 0 || len(services)+len(balancers) > 0
+	t.exists = t.frontends() > 0 || len(services)+len(balancers) > 0
 	had := c.addresses
 	if !u.exists {
 		had = nil
@@ -245,6 +242,14 @@ func (t *table) restore(u *update) {
 	t.exists = true
 }
 
+// frontends returns the number of frontends.
+func (t *table) frontends() (n int) {
+	for _, services := range nft.ServiceMaps {
+		n += t.sizes[services]
+	}
+	return n
+}
+
 // resize follows the sizes of the sets that routes fill.
 func (t *table) resize(before, after *part) {
 	for set, e := range before.elements {
@@ -282,7 +287,7 @@ func count[K comparable](counts, was map[K]int32, k K, n int32) (now int32) {
 func (t *table) count(f *fragment, n int32, u *update) {
 	for i := range f.elements {
 		if m := &f.elements[i]; shared(m.set) {
-			count(t.elements, u.elements, sharedKey(m.set, m.Key), n)
+			count(t.elements, u.elements, sharedKey(m), n)
 		}
 	}
 	for _, l := range f.lanes {
@@ -351,8 +356,12 @@ func (t *table) change(r *model.Routing, changes []model.RouteChange, u *update)
 	}
 }
 
-// recalls reports whether the chain exists in which a lane looks up clients.
+// recalls reports whether the chain exists in which a lane looks up clients, or the map
+// in which that of a range looks up endpoints.
 func (t *table) recalls(l laneUse) bool {
+	if l.lane.endpoints != "" {
+		return t.used().has(ranged)
+	}
 	for o := range t.options {
 		if o.kind == sticky && o.affinity.bindings() == l.bindings {
 			return true

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
 // annotationDomain is the prefix of our annotations. Unknown names under it are
@@ -44,6 +45,14 @@ const (
 	annotationPriority = annotationDomain + "priority"
 )
 
+// serviceAnnotations are those of a Service.
+var serviceAnnotations = []string{
+	annotationScheduler, annotationClientAddresses, annotationCheck, annotationEndpointsFrom,
+	annotationSourceRanges, annotationDeniedSources,
+	annotationPorts,
+	annotationMaxConnections, annotationMaxConnectionsPerClient, annotationConnectionRate, annotationConnectionRatePerClient,
+}
+
 func annotationField(name string) string { return "metadata.annotations[" + name + "]" }
 
 // unknownAnnotations warns of annotations of the domain other than known, which
@@ -52,19 +61,32 @@ func (f *findings) unknownAnnotations(m *metav1.ObjectMeta, known ...string) {
 	if len(m.Annotations) == 0 {
 		return
 	}
-	problem := "has no effect: there are no annotations " + annotationDomain + " for this kind of object"
-	switch len(known) {
-	case 0:
-	case 1:
-		problem = "has no effect: the annotation for this kind of object is " + strconv.Quote(known[0])
-	default:
-		problem = "has no effect: the annotations for this kind of object are " + quoted(known, "and")
-	}
 	for _, name := range slices.Sorted(maps.Keys(m.Annotations)) {
 		if strings.HasPrefix(name, annotationDomain) && !slices.Contains(known, name) {
-			f.warn(annotationField(name), nil, problem)
+			f.warn(annotationField(name), nil, "has no effect: "+noSuchAnnotation(name, known))
 		}
 	}
+}
+
+// noSuchAnnotation names the annotations that an unknown one may stand for, or all if
+// they are few.
+func noSuchAnnotation(name string, known []string) string {
+	const few = 2
+	if len(known) == 0 {
+		return "there are no annotations " + annotationDomain + " for this kind of object"
+	}
+	if len(known) <= few {
+		return "the annotations for this kind of object are " + quoted(known, "and")
+	}
+	names := make([]string, len(known))
+	for i, k := range known {
+		names[i] = strings.TrimPrefix(k, annotationDomain)
+	}
+	similar := suggest.Similar(strings.TrimPrefix(name, annotationDomain), names)
+	if len(similar) == 0 {
+		return "there is no such annotation for this kind of object; docs/annotations.md lists those that there are"
+	}
+	return "there is no such annotation for this kind of object" + suggest.DidYouMean(similar)
 }
 
 // scheduler reads the scheduler of a Service.

@@ -29,9 +29,9 @@ func TestScheduler(t *testing.T) {
 		{"in capitals", `metadata: {annotations: {nftproxy.dev/scheduler: Random}}`, simple,
 			[]string{`warning: metadata.annotations[nftproxy.dev/scheduler]: "Random"` + unknown}},
 		{"misspelt", `metadata: {annotations: {nftproxy.dev/sheduler: random, nftproxy.dev/: x, nftproxy.dev/weight: "3"}}`, simple, []string{
-			`warning: metadata.annotations[nftproxy.dev/]: has no effect: the annotations for this kind of object are "nftproxy.dev/scheduler", "nftproxy.dev/client-addresses", "nftproxy.dev/health-check" and "nftproxy.dev/endpoints-from"`,
-			`warning: metadata.annotations[nftproxy.dev/sheduler]: has no effect: the annotations for this kind of object are "nftproxy.dev/scheduler", "nftproxy.dev/client-addresses", "nftproxy.dev/health-check" and "nftproxy.dev/endpoints-from"`,
-			`warning: metadata.annotations[nftproxy.dev/weight]: has no effect: the annotations for this kind of object are "nftproxy.dev/scheduler", "nftproxy.dev/client-addresses", "nftproxy.dev/health-check" and "nftproxy.dev/endpoints-from"`}},
+			`warning: metadata.annotations[nftproxy.dev/]: has no effect: there is no such annotation for this kind of object; docs/annotations.md lists those that there are`,
+			`warning: metadata.annotations[nftproxy.dev/sheduler]: has no effect: there is no such annotation for this kind of object: did you mean scheduler?`,
+			`warning: metadata.annotations[nftproxy.dev/weight]: has no effect: there is no such annotation for this kind of object; docs/annotations.md lists those that there are`}},
 		{"1.2 not of another proxy's Services", `metadata: {labels: {service.kubernetes.io/service-proxy-name: other}, annotations: {nftproxy.dev/scheduler: x}}`, "", nil},
 	}, func(s *corev1.Service) (any, []*FieldError) { return anyOf(ConvertService(s, "")) })
 }

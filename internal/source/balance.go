@@ -36,7 +36,9 @@ type Balance struct {
 	Scheduler       string                 `json:"scheduler,omitempty"`
 	Affinity        *metav1.Duration       `json:"affinity,omitempty"`
 	Clients         manifest.List[string]  `json:"clients,omitempty"`
+	Deny            manifest.List[string]  `json:"deny,omitempty"`
 	ClientAddresses string                 `json:"clientAddresses,omitempty"`
+	Limits          *BalanceLimits         `json:"limits,omitempty"`
 	Check           any                    `json:"check,omitempty"`
 }
 
@@ -68,7 +70,9 @@ func (b *Balance) Expand() (*Expansion, []*FieldError) {
 	e.listen()
 	e.backends()
 	e.clients()
+	e.deny()
 	e.words()
+	e.limits()
 	for _, f := range e.findings {
 		if !f.Warning {
 			return nil, e.findings
@@ -88,6 +92,7 @@ type expander struct {
 	ports     []balancePort // of each address
 	servers   []server
 	ranges    []string // of clients
+	denied    []string // clients
 }
 
 func (e *expander) name() {
@@ -142,9 +147,10 @@ func (e *expander) service() *corev1.Service {
 }
 
 func (e *expander) annotations() map[string]string {
-	out := make(map[string]string)
+	out := e.Limits.annotations()
 	for name, value := range map[string]string{
 		annotationScheduler: e.Scheduler, annotationClientAddresses: e.ClientAddresses, annotationEndpointsFrom: e.BackendsFrom,
+		annotationDeniedSources: strings.Join(e.denied, ","),
 	} {
 		if value != "" {
 			out[name] = value

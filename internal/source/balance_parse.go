@@ -460,3 +460,15 @@ func (e *expander) clients() {
 		}
 	}
 }
+
+// deny reads the clients that may not connect.
+func (e *expander) deny() {
+	for i, text := range e.Deny {
+		p, problem := parseClients(text)
+		if problem != "" {
+			e.add(fmt.Sprintf("deny[%d]", i), text, problem)
+			continue
+		}
+		e.denied = append(e.denied, p.String())
+	}
+}

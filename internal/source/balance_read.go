@@ -38,6 +38,7 @@ func readBalance(f *Files, m *manifest.Object, o *object) (metav1.Object, []*Fie
 	}
 	if service != nil {
 		service.Balance = true
+		onNode(service)
 	}
 	o.service = service
 	if f.Keep {
@@ -63,6 +64,12 @@ var balanceFields = []struct{ object, balance string }{
 	{annotationField(annotationScheduler), "scheduler"},
 	{annotationField(annotationClientAddresses), "clientAddresses"},
 	{annotationField(annotationEndpointsFrom), "backendsFrom"},
+	{annotationField(annotationPorts), "listen"},
+	{annotationField(annotationDeniedSources), "deny"},
+	{annotationField(annotationMaxConnections), "limits.connections"},
+	{annotationField(annotationMaxConnectionsPerClient), "limits.connectionsPerClient"},
+	{annotationField(annotationConnectionRate), "limits.rate"},
+	{annotationField(annotationConnectionRatePerClient), "limits.ratePerClient"},
 	{annotationField(annotationWeight), "backends"},
 	{annotationField(annotationPriority), "backends"},
 	{"metadata.", ""},

@@ -36,7 +36,9 @@ func balanceProperties() jsonSchema {
 	listen := schemaText("address and port, or range of ports, like 203.0.113.10:443, [2001:db8::10]:443 or 203.0.113.10:5000-5099/udp",
 		"^"+addressPattern+":"+portPattern+"(/"+protocolPattern+")?$")
 	protocol := schemaText("tcp, udp, sctp, or several with commas", "^ *"+protocolPattern+" *(, *"+protocolPattern+" *)*$")
-	clients := schemaText("range or address of allowed clients", "^[0-9a-fA-F:.]+(/[0-9]+)?$")
+	clients := func(which string) jsonSchema {
+		return schemaText("range or address of "+which+" clients", "^[0-9a-fA-F:.]+(/[0-9]+)?$")
+	}
 	return jsonSchema{
 		"apiVersion":      jsonSchema{"const": BalanceVersion, "description": "may be left out"},
 		"kind":            jsonSchema{"const": BalanceKind},
@@ -48,8 +50,10 @@ func balanceProperties() jsonSchema {
 		"backendsFrom":    schemaText("Service of the API server whose endpoints are servers, too, like default/kubernetes", `^[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9]*[a-z0-9])?$`),
 		"scheduler":       schemaWords("how new connections are spread; by default --scheduler of nftproxy run", "round-robin", "random", "source-hash"),
 		"affinity":        schemaText("how long a client stays with its server after its last new connection, 1s to 24h, like 10m", durationPattern),
-		"clients":         oneOrMany("allowed clients; all by default", clients, 0),
+		"clients":         oneOrMany("allowed clients; all by default", clients("allowed"), 0),
+		"deny":            oneOrMany("clients that may not connect, also if they are allowed", clients("denied"), 0),
 		"clientAddresses": schemaWords("keep: servers see clients, and answers must return through this machine; masquerade (the default): they see this machine", "keep", "masquerade"),
+		"limits":          limitsSchema(),
 		"check":           checkSchema(),
 	}
 }

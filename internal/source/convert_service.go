@@ -38,7 +38,7 @@ func ConvertService(s *corev1.Service, proxyName string) (*model.Service, []*Fie
 	if !servedBy(proxyName, s.Labels) || !c.proxied() || !named {
 		return nil, c.findings
 	}
-	c.unknownAnnotations(&s.ObjectMeta, annotationScheduler, annotationClientAddresses, annotationCheck, annotationEndpointsFrom)
+	c.unknownAnnotations(&s.ObjectMeta, serviceAnnotations...)
 	service := &model.Service{
 		Name:                model.ServiceName{Namespace: namespace(&s.ObjectMeta), Name: s.Name},
 		Created:             created(s),
@@ -55,6 +55,7 @@ func ConvertService(s *corev1.Service, proxyName string) (*model.Service, []*Fie
 		Extras:              c.extras(&s.ObjectMeta),
 	}
 	service.Check = c.check(&s.ObjectMeta, service.Ports)
+	c.ranges(&s.ObjectMeta, service)
 	return service, c.findings
 }
 
@@ -71,7 +72,7 @@ func (c *serviceConverter) extras(m *metav1.ObjectMeta) *model.Extras {
 	if len(m.Annotations) == 0 {
 		return nil
 	}
-	e := model.Extras{EndpointsFrom: c.endpointsFrom(m)}
+	e := model.Extras{EndpointsFrom: c.endpointsFrom(m), Sources: c.sources(m), Limits: c.limits(m)}
 	if reflect.ValueOf(e).IsZero() {
 		return nil
 	}

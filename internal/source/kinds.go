@@ -28,6 +28,9 @@ var kinds = []kind{
 	{name: "Service", versions: []string{"v1"}, read: decode(func(f *Files, s *corev1.Service, o *object) (found []*FieldError) {
 		completeService(&s.Spec)
 		o.service, found = ConvertService(s, f.ProxyName)
+		if !isFromServer(s) {
+			onNode(o.service)
+		}
 		o.selects = len(s.Spec.Selector) > 0
 		if servedBy(f.ProxyName, s.Labels) {
 			found = append(found, reviewService(s)...)

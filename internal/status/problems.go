@@ -31,6 +31,7 @@ const (
 	DrainFileUnusable = "DrainFileUnusable" // its last good content is in force
 	SettingChanged    = "SettingChanged"    // of the kernel, by nftproxy
 	EndpointDrained   = "EndpointDrained"   // by the operator
+	LocalhostPort     = "LocalhostPort"     // a NodePort cannot be served on localhost
 	NoEndpoints       = "NoEndpoints"       // connections are rejected
 	NoLocalEndpoints  = "NoLocalEndpoints"  // connections are dropped
 	CheckFailing      = "CheckFailing"      // health checks of endpoints
@@ -58,6 +59,7 @@ var classes = []struct{ reason, text string }{
 	{string(model.InternalError), "not served because of a bug in nftproxy: please report it"},
 	{string(model.NodeUnknown), "the node has no Node object"},
 	{string(model.NoNodePortAddress), "NodePorts without an address of the node"},
+	{LocalhostPort, "NodePorts are not served on localhost; nftproxy tries again every 30 seconds"},
 	{InputWarning, "the source has objects that do not work as written"},
 	{DrainFileUnusable, "the list of drained endpoints as it was before stays in force"},
 	{NoEndpoints, "connections are rejected, because no endpoint can take them"},

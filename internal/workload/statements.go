@@ -20,6 +20,7 @@ func Statements(f model.Family) map[string]nft.Rule {
 	dialled := nft.Concat{nft.DestinationAddress, nft.TransportProtocol, nft.DestinationPort}
 	accept, tcp := nft.Verdict{Action: nft.Accept}, nft.ProtocolIs{Protocol: model.TCP}
 	client := append(dialled[:3:3], nft.SourceAddress)
+	rate := nft.Limit{Rate: model.Rate{Amount: 10, Burst: 30, Unit: model.PerMinute}}
 	return map[string]nft.Rule{
 		"CameIn":              {nft.CameIn{}, accept},
 		"Classify":            {nft.Classify{Key: dialled, Map: "classes"}, nft.VerdictMap{Key: nft.Concat{nft.PacketClass}, Map: "lanes"}},
@@ -37,6 +38,7 @@ func Statements(f model.Family) map[string]nft.Rule {
 		"NotTo":               {nft.NotTo{Name: "cni0"}, accept},
 		"NotTranslated":       {nft.NotTranslated{}, accept},
 		"OneIn":               {nft.OneIn{Of: 8}, accept},
+		"OverLimit":           {nft.OverLimit{Set: "rates", Key: client, Limit: rate}, nft.OverLimit{Set: "counts", Key: client, Limit: nft.Limit{Connections: 20}}, accept},
 		"ProtocolIs":          {tcp, accept},
 		"Refuse":              {nft.Refuse{}},
 		"Remember":            {nft.Remember{Map: "clients", Key: client, Timeout: time.Hour}},
@@ -61,6 +63,8 @@ func StatementTable(f model.Family, rules map[string]nft.Rule) *nft.Table {
 			{Name: "lanes", Key: []nft.Datatype{nft.ClassID}, Data: []nft.Datatype{nft.Verdicts}},
 			{Name: "endpoints", Key: append(frontend[:3:3], nft.ClassID), Data: endpoint},
 			{Name: "clients", Key: append(frontend[:3:3], nft.Source), Data: endpoint, Dynamic: true, Size: 10},
+			{Name: "rates", Key: append(frontend[:3:3], nft.Source), Dynamic: true, Size: 10},
+			{Name: "counts", Key: append(frontend[:3:3], nft.Source), Dynamic: true, Timeless: true, Size: 10},
 		},
 		Chains: []*nft.Chain{{Name: "empty"}},
 	}

@@ -1,0 +1,150 @@
+package kernel
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlinkio"
+	"github.com/nftproxy/nftproxy/internal/nft"
+)
+
+// limitExpressions are the names of the expressions that elements of a set with limits
+// have, by the type of limits.
+var limitExpressions = []string{nft.NoLimits: "", nft.RateLimits: "limit", nft.ConnectionLimits: "connlimit"}
+
+// limitExpr returns the expression that matches what exceeds a limit.
+//
+//	[ limit rate 100/second burst 20 type packets flags 0x1 ]
+//	[ connlimit count 20 flags 1 ]
+func limitExpr(l nft.Limit) expr.Any {
+	if l.Rate.Amount == 0 {
+		return &expr.Connlimit{Count: l.Connections, Flags: expr.NFT_CONNLIMIT_F_INV}
+	}
+	return &expr.Limit{
+		Type: expr.LimitTypePkts, Rate: uint64(l.Rate.Amount), Over: true,
+		Unit: expr.LimitTime(l.Rate.Unit.Duration() / time.Second), Burst: l.Rate.Burst,
+	}
+}
+
+// limitOf is the inverse of limitExpr. Of a limit that we never write it returns the zero
+// Limit, which differs from all of ours.
+func limitOf(e expr.Any) nft.Limit {
+	var l nft.Limit
+	switch e := e.(type) {
+	case *expr.Connlimit:
+		l.Connections = e.Count
+		if e.Flags != expr.NFT_CONNLIMIT_F_INV {
+			return nft.Limit{}
+		}
+	case *expr.Limit:
+		unit, ok := units[e.Unit]
+		l.Rate = model.Rate{Amount: uint32(e.Rate), Burst: e.Burst, Unit: unit}
+		if !ok || !e.Over || e.Type != expr.LimitTypePkts || e.Rate == 0 || e.Rate > nft.MaxRate {
+			return nft.Limit{}
+		}
+	}
+	return l
+}
+
+var units = map[expr.LimitTime]model.RateUnit{
+	expr.LimitTimeSecond: model.PerSecond, expr.LimitTimeMinute: model.PerMinute, expr.LimitTimeHour: model.PerHour,
+}
+
+// appendLimit appends the limit of a set or of an element.
+func appendLimit(a *attributes, typ uint16, l nft.Limit) {
+	data, err := expr.Marshal(unix.NFPROTO_UNSPEC, limitExpr(l))
+	if err != nil {
+		panic(fmt.Sprintf("marshal %s: %v", l.Text(), err)) // it consists of numbers
+	}
+	end := a.nest(typ)
+	*a = append(*a, data...)
+	end()
+}
+
+// decodeLimit returns the value of an element with a limit of a type.
+func decodeLimit(a netlinkio.Attributes, t nft.LimitType) (v nft.Value) {
+	var name string
+	for a.Next() {
+		switch a.Type {
+		case unix.NFTA_EXPR_NAME:
+			name = string(a.Text())
+		case unix.NFTA_EXPR_DATA:
+			if name != limitExpressions[t] {
+				continue
+			}
+			var e expr.Any = &expr.Limit{}
+			if t == nft.ConnectionLimits {
+				e = &expr.Connlimit{}
+			}
+			if expr.Unmarshal(unix.NFPROTO_UNSPEC, a.Data, e) == nil {
+				v = nft.LimitValue(limitOf(e))
+			}
+		}
+	}
+	return v
+}
+
+// overLimit returns the bytecode of a statement.
+//
+//	[ dynset update reg_key 1 set clients timeout 5000ms expr [ limit rate 10/second burst 5 type packets flags 0x1 ] ]
+//	[ dynset add reg_key 1 set clients expr [ connlimit count 10 flags 1 ] ]
+func overLimit(s nft.OverLimit, f model.Family) []expr.Any {
+	e := &expr.Dynset{SrcRegKey: register(0), SetName: s.Set, Operation: unix.NFT_DYNSET_OP_ADD, Exprs: []expr.Any{limitExpr(s.Limit)}}
+	if s.Limit.Rate.Amount > 0 {
+		e.Operation, e.Timeout = unix.NFT_DYNSET_OP_UPDATE, s.Limit.Rate.Refill()
+	}
+	return append(loadKey(s.Key, f, 0), e)
+}
+
+// overLimit decodes [nft.OverLimit].
+func (s *symbolic) overLimit(e *expr.Dynset) error {
+	if len(e.Exprs) != 1 || e.SrcRegData != 0 || registerIndex(e.SrcRegKey) != 0 || e.Invert {
+		return errForeign
+	}
+	l := limitOf(e.Exprs[0])
+	operation, timeout := uint32(unix.NFT_DYNSET_OP_ADD), time.Duration(0)
+	if l.Rate.Amount > 0 {
+		operation, timeout = unix.NFT_DYNSET_OP_UPDATE, l.Rate.Refill()
+	}
+	key := s.key(0, allRegisters)
+	if l == (nft.Limit{}) || e.Operation != operation || e.Timeout != timeout || len(key) == 0 {
+		return errForeign
+	}
+	s.emit(nft.OverLimit{Set: e.SetName, Key: key, Limit: l})
+	return nil
+}
+
+// LimitDrops is what one kind of limit of a frontend has dropped. A client that tries
+// again is counted again.
+type LimitDrops struct {
+	Frontend model.Frontend
+	Kind     model.LimitKind
+	Packets  uint64 // since the limit was switched on
+}
+
+// LimitDrops returns what the limits of all frontends have dropped, in no order.
+func (c *Conn) LimitDrops() ([]LimitDrops, error) {
+	drops, _, err := consistent(c, "counters of limits", c.limitDrops, func([]LimitDrops) bool { return false })
+	return drops, err
+}
+
+func (c *Conn) limitDrops() ([]LimitDrops, error) {
+	var out []LimitDrops
+	for _, f := range model.Families {
+		for k := range model.LimitKinds {
+			kind := model.LimitKind(k)
+			counts, err := c.countsOf(nft.OverSet(kind), f)
+			if err != nil {
+				return nil, err
+			}
+			for _, n := range counts {
+				out = append(out, LimitDrops{n.Frontend, kind, n.Connections})
+			}
+		}
+	}
+	return out, nil
+}

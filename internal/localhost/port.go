@@ -1,0 +1,110 @@
+package localhost
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+const (
+	// dialTimeout leaves time for three repeated SYNs: after 1, 3 and 7 seconds.
+	dialTimeout = 10 * time.Second
+	// minPause and maxPause bound the pause after a failed accept, for example without
+	// a free file descriptor.
+	minPause = 5 * time.Millisecond
+	maxPause = time.Second
+)
+
+// port is a NodePort in one family.
+type port struct {
+	server   *Server
+	frontend model.Frontend
+	open     atomic.Int64 // connections
+
+	// The others are guarded by the server's lock.
+	name     model.PortName
+	listener *net.TCPListener // nil: the port is not open
+	failure  error            // why, as reported
+}
+
+func (p *port) address() netip.AddrPort {
+	return netip.AddrPortFrom(p.frontend.Address, p.frontend.Port)
+}
+
+func (p *port) portName() model.PortName {
+	p.server.mu.Lock()
+	defer p.server.mu.Unlock()
+	return p.name
+}
+
+// close stops listening. Connections stay. The caller holds the lock.
+func (p *port) close() {
+	if p.listener != nil {
+		p.listener.Close()
+	}
+}
+
+// accept serves clients until the listener is closed.
+func (p *port) accept(l *net.TCPListener) {
+	s, pause := p.server, minPause
+	for {
+		client, err := l.AcceptTCP()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil:
+			s.counts.add(AcceptFailed)
+			select {
+			case <-s.ctx.Done():
+			case <-time.After(pause):
+			}
+			pause = min(2*pause, maxPause)
+			continue
+		}
+		pause = minPause
+		if !p.admit() {
+			s.counts.add(Limited)
+			reset(client)
+			continue
+		}
+		s.active.Go(func() {
+			defer p.leave()
+			p.forward(client)
+		})
+	}
+}
+
+// forward connects a client with an endpoint until the connection ends.
+func (p *port) forward(client *net.TCPConn) {
+	s := p.server
+	to, ok := s.Target(p.frontend)
+	if !ok {
+		s.counts.add(Unserved)
+		reset(client)
+		return
+	}
+	endpoint, err := s.dial(s.ctx, to)
+	if err != nil {
+		s.counts.add(DialFailed)
+		reset(client)
+		s.Log.Debug("a connection to a NodePort on localhost failed", "address", p.address(), "service", p.portName(), "to", to, "error", err)
+		return
+	}
+	pair := &pair{client: client, endpoint: endpoint}
+	stop := context.AfterFunc(s.ctx, pair.reset)
+	defer stop()
+	s.counts.add(Forwarded)
+	pair.copy()
+}
+
+// reset closes a connection so that the other end sees "connection reset", not the end
+// of the data.
+func reset(c *net.TCPConn) {
+	c.SetLinger(0) //nolint:errcheck // it fails if the other end has gone
+	c.Close()
+}

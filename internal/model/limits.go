@@ -1,0 +1,129 @@
+package model
+
+import (
+	"fmt"
+	"time"
+)
+
+// Limits are the most new connections that a Service admits at each of its frontends,
+// on each node by itself. Zero values are no limits. It is comparable.
+type Limits struct {
+	Connections          uint32 // at once
+	ConnectionsPerClient uint32
+	Rate                 Rate // of new connections
+	RatePerClient        Rate
+}
+
+// Rate is a number of new connections in a unit of time. Burst of them may come
+// together: those that are missing are added at the rate.
+type Rate struct {
+	Amount uint32 // zero: no limit
+	Burst  uint32 // at least 1
+	Unit   RateUnit
+}
+
+// RateUnit is the unit of time of a rate.
+type RateUnit uint8
+
+const (
+	PerSecond RateUnit = iota
+	PerMinute
+	PerHour
+)
+
+// RateUnits lists the units by name.
+var RateUnits = [...]string{"second", "minute", "hour"}
+
+func (u RateUnit) String() string { return RateUnits[u] }
+
+// Duration returns the length of the unit.
+func (u RateUnit) Duration() time.Duration {
+	return [...]time.Duration{time.Second, time.Minute, time.Hour}[u]
+}
+
+// String returns for example "100/second burst 20", as in annotations.
+func (r Rate) String() string {
+	if r.Amount == r.Burst {
+		return fmt.Sprintf("%d/%s", r.Amount, r.Unit)
+	}
+	return fmt.Sprintf("%d/%s burst %d", r.Amount, r.Unit, r.Burst)
+}
+
+// Refill returns the time in which a whole burst is added, in whole seconds.
+func (r Rate) Refill() time.Duration {
+	seconds := uint64(r.Unit.Duration() / time.Second)
+	return time.Duration((uint64(r.Burst)*seconds+uint64(r.Amount)-1)/uint64(r.Amount)) * time.Second
+}
+
+// LimitKind is one of the limits of a Service.
+type LimitKind uint8
+
+// The kinds, in the order in which they are checked.
+const (
+	LimitClientRate LimitKind = iota
+	LimitRate
+	LimitClientConnections
+	LimitConnections
+)
+
+// LimitKinds lists the kinds by name, as in metrics.
+var LimitKinds = [...]string{"rate-per-client", "rate", "connections-per-client", "connections"}
+
+func (k LimitKind) String() string { return LimitKinds[k] }
+
+// Value returns the value of a limit as in annotations, or "none".
+func (l Limits) Value(k LimitKind) string {
+	rate, n := l.Rate, l.Connections
+	switch k {
+	case LimitClientRate:
+		rate, n = l.RatePerClient, 0
+	case LimitRate:
+		n = 0
+	case LimitClientConnections:
+		rate, n = Rate{}, l.ConnectionsPerClient
+	default:
+		rate = Rate{}
+	}
+	switch {
+	case n > 0:
+		return fmt.Sprint(n)
+	case rate.Amount > 0:
+		return rate.String()
+	}
+	return "none"
+}
+
+// Text describes a limit, for example "100 new connections per second (20 together)", or
+// returns nothing without one.
+func (l Limits) Text(k LimitKind) string {
+	switch k {
+	case LimitClientRate:
+		return l.RatePerClient.text(" of a client")
+	case LimitRate:
+		return l.Rate.text("")
+	case LimitClientConnections:
+		return connections(l.ConnectionsPerClient, "", " of a client")
+	}
+	return connections(l.Connections, "", "")
+}
+
+func (r Rate) text(whose string) string {
+	if r.Amount == 0 {
+		return ""
+	}
+	text := connections(r.Amount, "new ", whose) + " per " + r.Unit.String()
+	if r.Amount != r.Burst {
+		text += fmt.Sprintf(" (%d together)", r.Burst)
+	}
+	return text
+}
+
+func connections(n uint32, which, whose string) string {
+	switch n {
+	case 0:
+		return ""
+	case 1:
+		return "1 " + which + "connection" + whose
+	}
+	return fmt.Sprintf("%d %sconnections%s", n, which, whose)
+}

@@ -1,0 +1,60 @@
+package model
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// Rules cannot serve NodePorts on loopback addresses: an answer from another machine to
+// such an address is discarded by the kernel, unless route_localnet opens the loopback
+// addresses of the node to its neighbours, and IPv6 has no such switch. A process listens
+// there instead, and connects to another frontend of the Service.
+
+// loopbacks are the addresses that a listener uses.
+var loopbacks = map[Family]netip.Addr{IPv4: netip.AddrFrom4([4]byte{127, 0, 0, 1}), IPv6: netip.IPv6Loopback()}
+
+// HasLocalhost reports whether a range of loopback addresses includes the one that a
+// listener uses.
+func HasLocalhost(p netip.Prefix) bool { return p.Contains(loopbacks[FamilyOf(p.Addr())]) }
+
+// Localhost returns the loopback addresses on which a listener serves NodePorts. A range
+// of all addresses does not ask for them (6.14).
+func (c *Config) Localhost() []netip.Addr {
+	var out []netip.Addr
+	for _, f := range Families {
+		asked := func(p netip.Prefix) bool { return p.Addr().IsLoopback() && FamilyOf(p.Addr()) == f && HasLocalhost(p) }
+		if !c.NoLocalhost && slices.ContainsFunc(c.NodePortAddresses, asked) {
+			out = append(out, loopbacks[f])
+		}
+	}
+	return out
+}
+
+// OnLocalhost reports whether a listener serves a frontend, and no rule.
+func (f Frontend) OnLocalhost() bool { return f.Address.IsLoopback() }
+
+// BehindLocalhost returns the frontend that the listener of a NodePort connects to, and its
+// route: the same NodePort on an address of the node, else the ClusterIP (6.17). The route
+// is nil if there is none. serves returns the route that connections to a frontend take, or
+// nil.
+func BehindLocalhost(r *Route, nodePorts []netip.Addr, serves func(Frontend) *Route) (Frontend, *Route) {
+	f := FamilyOf(r.Frontend.Address)
+	to := Frontend{Protocol: r.Frontend.Protocol, Port: r.Frontend.Port}
+	for _, to.Address = range nodePorts {
+		if FamilyOf(to.Address) != f {
+			continue
+		}
+		if route := serves(to); route != nil && route.PortName() == r.PortName() {
+			return to, route
+		}
+	}
+	var ok bool
+	if to.Address, ok = r.Service.ClusterIP(f); !ok {
+		return Frontend{}, nil
+	}
+	to.Port = r.Port.Port
+	if route := serves(to); route != nil && route.PortName() == r.PortName() {
+		return to, route
+	}
+	return Frontend{}, nil
+}

@@ -1,0 +1,203 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+)
+
+// PortRange is a range of ports on which a Service is served in addition to its ports,
+// or one further port. All hosts of the Service are its endpoints, whatever ports their
+// slices have.
+type PortRange struct {
+	// ServicePort has the first port, no NodePort, and a name that no port of a Service
+	// can have, for example "10000-20000/udp".
+	ServicePort
+	Last   uint16 // zero: there is only one port
+	Target uint16 // port of the endpoints; zero: the one that the client dialled
+	// OnNode allows the addresses of the node: the operator of this machine wants it.
+	OnNode bool
+}
+
+// AllPorts is the last port of a range that has all of them.
+const AllPorts = 65535
+
+// String returns the range as the annotation has it, for example "10000-20000/udp",
+// "all/tcp" or "5060/udp:5061".
+func (p *PortRange) String() string {
+	text := fmt.Sprint(p.Port)
+	switch {
+	case p.Port == 1 && p.Last == AllPorts:
+		text = "all"
+	case p.Last != 0:
+		text += fmt.Sprintf("-%d", p.Last)
+	}
+	text += "/" + p.Protocol.String()
+	if p.Target != 0 {
+		text += fmt.Sprintf(":%d", p.Target)
+	}
+	return text
+}
+
+// IsRange reports whether the frontend has more than one port.
+func (f Frontend) IsRange() bool { return f.Last != 0 }
+
+// Contains reports whether clients of another frontend's first port dial this one.
+func (f Frontend) Contains(o Frontend) bool {
+	return f.Address == o.Address && f.Protocol == o.Protocol && f.Port <= o.Port && o.Port <= max(f.Port, f.Last)
+}
+
+// overlaps reports whether two ranges of one address and protocol share ports.
+func (f Frontend) overlaps(o Frontend) bool { return f.Port <= o.Last && o.Port <= f.Last }
+
+// AffinityTimeout returns how long a client stays on its endpoint; zero: no affinity. A
+// range has none: clients are bound to endpoints by exact frontends.
+func (r *Route) AffinityTimeout() time.Duration {
+	if r.Frontend.IsRange() {
+		return 0
+	}
+	return r.Service.AffinityTimeout
+}
+
+// Scheduler returns that of the Service, or the default. Instead of session affinity a
+// range has source-hash, which gives a client the same host for all ports of all ranges.
+func (r *Route) Scheduler() Scheduler {
+	if r.Frontend.IsRange() && r.Service.AffinityTimeout > 0 {
+		return SourceHash
+	}
+	return r.Service.Scheduler
+}
+
+// routeRanges returns the routes of the ranges of a Service in a family: like those of
+// its ports, but without NodePorts and addresses of the node.
+func routeRanges(s *Service, slices []*EndpointSlice, f Family, l *Locality, sources familySources) []Route {
+	ranges := s.Extra().Ranges
+	if len(ranges) == 0 {
+		return nil
+	}
+	var routes []Route
+	hosts, external := hostsOf(slices, f), s.external()
+	onNodes := l.balancesToNodes(s)
+	for i := range ranges {
+		p := &ranges[i]
+		choice := Choose(s, withPort(hosts, p.target()), l.Node)
+		add := func(kind Kind, addrs ...netip.Addr) {
+			for _, a := range addrs {
+				if FamilyOf(a) == f && (p.OnNode || !l.owns(a)) {
+					routes = append(routes, Route{Frontend{a, p.Protocol, p.Port, p.Last}, kind, s, &p.ServicePort, choice, sources.of(kind, a)})
+				}
+			}
+		}
+		if ip, ok := s.ClusterIP(f); ok {
+			add(ClusterIP, ip)
+		}
+		if p.OnNode || !onNodes {
+			add(LoadBalancerIP, external.LoadBalancerIPs...)
+		}
+		if !s.NoClusterIP && !l.NoExternalIPs {
+			add(ExternalIP, external.ExternalIPs...)
+		}
+	}
+	return routes
+}
+
+// target returns the port of the endpoints; zero: the one that the client dialled.
+func (p *PortRange) target() uint16 {
+	if p.Last == 0 {
+		return cmp.Or(p.Target, p.Port)
+	}
+	return p.Target
+}
+
+// hostsOf returns the hosts of a Service in a family without ports, each once: its best
+// record.
+func hostsOf(ss []*EndpointSlice, f Family) []Endpoint {
+	var out []Endpoint
+	for _, s := range ss {
+		for i := range s.Hosts {
+			if s.Family == f {
+				out = append(out, Endpoint{&s.Hosts[i], 0})
+			}
+		}
+	}
+	slices.SortFunc(out, compareEndpoints)
+	return slices.CompactFunc(out, Endpoint.sameAddress)
+}
+
+// withPort returns endpoints with another port, or the same ones without one.
+func withPort(hosts []Endpoint, port uint16) []Endpoint {
+	if port == 0 {
+		return hosts
+	}
+	out := slices.Clone(hosts)
+	for i := range out {
+		out[i].Port = port
+	}
+	return out
+}
+
+// owns reports whether an address is one of the node, as far as is known.
+func (l *Locality) owns(a netip.Addr) bool { return a.IsLoopback() || contains(l.own, a) }
+
+// balancesToNodes reports whether the load balancer of a Service gives out addresses of
+// nodes, because it gives out one of this node: the others are those of other nodes,
+// which need their ports, too. The addresses of a Balance are chosen one by one.
+func (l *Locality) balancesToNodes(s *Service) bool {
+	return !s.Balance && slices.ContainsFunc(s.external().LoadBalancerIPs, l.owns)
+}
+
+// rangeNotices reports the addresses of a Service that do not get its ranges, because
+// they are addresses of the node.
+func rangeNotices(s *Service, l *Locality) []Notice {
+	var refused []string
+	for i := range s.Extra().Ranges {
+		if p := &s.Extra().Ranges[i]; !p.OnNode {
+			refused = append(refused, p.Name)
+		}
+	}
+	if len(refused) == 0 {
+		return nil
+	}
+	var out []Notice
+	for _, a := range s.rangeAddresses(l.NoExternalIPs) {
+		what := "an address of this node"
+		_, served := s.primary(FamilyOf(a))
+		switch {
+		case !served:
+			continue
+		case l.owns(a):
+		case l.balancesToNodes(s) && slices.Contains(s.external().LoadBalancerIPs, a):
+			what = "an address of a load balancer that gives out addresses of nodes"
+		default:
+			continue
+		}
+		out = append(out, notice(s.Object(), NodeAddress, "%s not served on %s, %s: its other ports would be taken from the node", few(refused), a, what))
+	}
+	return out
+}
+
+// few lists the first names.
+func few(names []string) string {
+	const most = 3
+	text := strings.Join(names[:min(len(names), most)], ", ")
+	if more := len(names) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// rangeAddresses returns the addresses on which a Service asks for its ranges.
+func (s *Service) rangeAddresses(noExternalIPs bool) []netip.Addr {
+	if len(s.Extra().Ranges) == 0 {
+		return nil
+	}
+	e := s.external()
+	out := slices.Concat(s.ClusterIPs, e.LoadBalancerIPs)
+	if !s.NoClusterIP && !noExternalIPs {
+		out = append(out, e.ExternalIPs...)
+	}
+	return sorted(out)
+}

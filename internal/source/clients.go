@@ -1,0 +1,95 @@
+package source
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+const (
+	// annotationSourceRanges on a Service lists the clients that may connect to it, at
+	// addresses of every kind, and annotationDeniedSources those that may not, also if
+	// they are allowed: addresses and ranges of both families, with commas.
+	//
+	//	192.0.2.7, 10.0.0.0/8, fd00::/64
+	//
+	// White space around entries does not count, and neither do empty ones.
+	annotationSourceRanges  = model.SourceRangesAnnotation
+	annotationDeniedSources = model.DeniedSourcesAnnotation
+)
+
+// maxWrongEntries is how many wrong entries of a list are reported one by one.
+const maxWrongEntries = 10
+
+// everyClient is what an unreadable list of denied clients stands for.
+var everyClient = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
+
+// sources reads the lists of clients that may connect, and of those that may not. A
+// wrong entry never admits a client (4.78): one of allowed clients admits none, and one
+// of denied clients, which could be any, denies all.
+func (f *findings) sources(m *metav1.ObjectMeta) *model.Sources {
+	text, limited := m.Annotations[annotationSourceRanges]
+	allowed, wrong := f.clientList(annotationSourceRanges, text)
+	if limited && len(allowed) == 0 {
+		problem := "is empty: no client can connect; list addresses or ranges, or remove the annotation"
+		if wrong {
+			problem = "has no valid entry: no client can connect until one is corrected"
+		}
+		f.warn(annotationField(annotationSourceRanges), nil, problem)
+	}
+	denied, wrong := f.clientList(annotationDeniedSources, m.Annotations[annotationDeniedSources])
+	if wrong {
+		f.warn(annotationField(annotationDeniedSources), nil, "has a wrong entry, which could stand for any client: no client can connect until it is corrected")
+		denied = everyClient
+	}
+	return model.NewSources(limited, allowed, denied)
+}
+
+// clientList reads a list of clients, and reports whether an entry is wrong.
+func (f *findings) clientList(annotation, text string) (out []netip.Prefix, wrong bool) {
+	field, count := annotationField(annotation), 0
+	for entry := range strings.SplitSeq(text, ",") {
+		if entry = strings.TrimSpace(entry); entry == "" {
+			continue
+		}
+		p, problem := parseClients(entry)
+		if problem == "" {
+			out = append(out, p)
+		} else if count++; count <= maxWrongEntries {
+			f.add(field, entry, problem)
+		}
+	}
+	if more := count - maxWrongEntries; more > 0 {
+		f.add(field, nil, fmt.Sprintf("has %d more wrong entries", more))
+	}
+	return out, count > 0
+}
+
+// parseClients reads the address of a client, or a range of such addresses.
+func parseClients(text string) (netip.Prefix, string) {
+	if strings.Contains(text, "/") {
+		p, problem := parsePrefix(text)
+		if problem == notARange {
+			problem = notClients
+		}
+		return p, problem
+	}
+	a, problem := parseAddress(text)
+	switch {
+	case problem == notAnAddress:
+		return netip.Prefix{}, notClients
+	case problem != "":
+		return netip.Prefix{}, problem
+	case a.IsUnspecified():
+		return netip.Prefix{}, "is no client: write " + netip.PrefixFrom(a, 0).String() + " for all clients"
+	case specialProblem(a) != "":
+		return netip.Prefix{}, "is no address that a client has: write it like 192.0.2.7 or fd00::1"
+	}
+	return netip.PrefixFrom(a, a.BitLen()), ""
+}
+
+const notClients = "is neither an IP address nor a range: write it like 192.0.2.7, 10.0.0.0/8 or fd00::/64"

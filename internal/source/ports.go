@@ -1,0 +1,207 @@
+package source
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// annotationPorts on a Service is a list of ports and ranges in addition to its ports.
+//
+//	10000-20000/udp              every port leads to the same port of an endpoint
+//	10000-20000/udp:5000         all lead to one port of an endpoint
+//	10000-10999/udp:20000-20999  a range of the same length
+//	all, all/udp                 the whole address, of one protocol or of all
+//
+// The default protocol is TCP, as that of ports.
+const annotationPorts = annotationDomain + "ports"
+
+// maxPortRanges is how many ranges and ports a Service may have by the annotation. A port
+// that leads to another one counts by itself, also in a range: the kernel cannot add to a
+// port in a way that nft lists and loads, so that each is an entry of its own.
+const maxPortRanges = 1024
+
+const portRangeForms = "write a port or a range such as 10000-20000/udp, or all"
+
+// portRanges reads the ranges of a Service, sorted. Entries that cannot be used are left
+// out, and the others count.
+func (f *findings) portRanges(m *metav1.ObjectMeta, ports []model.ServicePort) []model.PortRange {
+	text, given := m.Annotations[annotationPorts]
+	if !given {
+		return nil
+	}
+	all := joinedRanges{ports: ports}
+	for entry := range strings.SplitSeq(text, ",") {
+		entry = strings.TrimSpace(entry)
+		more, problem := parsePortRange(entry)
+		full := len(all.list)+len(more) > maxPortRanges
+		switch {
+		case problem != "":
+		case full:
+			problem = fmt.Sprintf("with it there are more than %d ranges and ports, and each port that leads to another one counts; keep the ports, or send all to one", maxPortRanges)
+		default:
+			problem = all.add(more)
+		}
+		if problem != "" {
+			f.warn(annotationField(annotationPorts), entry, "is not used: "+problem)
+		}
+		if full {
+			break // there may be many more
+		}
+	}
+	slices.SortFunc(all.list, func(a, b model.PortRange) int {
+		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Last, b.Last))
+	})
+	return all.list
+}
+
+// parsePortRange reads an entry, which may be of several protocols, or have several ports
+// that lead to as many others.
+func parsePortRange(entry string) (out []model.PortRange, problem string) {
+	clients, target, hasTarget := strings.Cut(entry, ":")
+	text, protocol, hasProtocol := strings.Cut(clients, "/")
+	if text = strings.TrimSpace(text); text == "" {
+		return nil, "it has no port: " + portRangeForms
+	}
+	protocols, ports := []model.Protocol{model.TCP}, portRange{1, model.AllPorts}
+	if text == "all" {
+		protocols = model.Protocols[:]
+	} else if ports, problem = parsePorts(text); problem != "" {
+		return nil, fmt.Sprintf("%q %s", text, problem)
+	}
+	if hasProtocol {
+		p, problem := parseProtocol(strings.TrimSpace(protocol))
+		if problem != "" {
+			return nil, fmt.Sprintf("%q %s", protocol, problem)
+		}
+		protocols = []model.Protocol{p}
+	}
+	to := ports
+	if hasTarget {
+		if to, problem = parsePorts(strings.TrimSpace(target)); problem != "" {
+			return nil, fmt.Sprintf("%q %s", target, problem)
+		}
+	}
+	if to.count() > 1 && to.count() != ports.count() {
+		return nil, fmt.Sprintf("%d ports cannot lead to %d: give a range of the same length, one port for all, or none to keep the port", ports.count(), to.count())
+	}
+	if to != ports && to.count() > maxPortRanges {
+		return nil, fmt.Sprintf("more than %d ports cannot each lead to another one: keep the ports, or send all to one", maxPortRanges)
+	}
+	for _, p := range protocols {
+		out = append(out, rangesTo(p, ports, to)...)
+	}
+	return out, ""
+}
+
+// rangesTo returns the ranges that lead to others of the same length, or to one port.
+func rangesTo(p model.Protocol, from, to portRange) []model.PortRange {
+	switch {
+	case to == from:
+		return []model.PortRange{newPortRange(p, from, 0)}
+	case to.count() == 1:
+		return []model.PortRange{newPortRange(p, from, to.first)}
+	}
+	out := make([]model.PortRange, from.count())
+	for i := range out {
+		port := from.first + uint16(i)
+		out[i] = newPortRange(p, portRange{port, port}, to.first+uint16(i))
+	}
+	return out
+}
+
+func newPortRange(p model.Protocol, ports portRange, target uint16) model.PortRange {
+	r := model.PortRange{ServicePort: model.ServicePort{Protocol: p, Port: ports.first}, Target: target}
+	if ports.last != ports.first {
+		r.Last = ports.last
+	}
+	r.Name = r.String()
+	return r
+}
+
+// joinedRanges are the ranges of the entries so far. No two overlap.
+type joinedRanges struct {
+	ports []model.ServicePort // of the Service
+	list  []model.PortRange
+}
+
+// add adds the ranges of an entry, or returns why it contradicts others. Ranges with the
+// same destination are merged. Ports of the Service take precedence.
+func (j *joinedRanges) add(more []model.PortRange) (problem string) {
+	if p := more[0]; len(more) == 1 && j.has(p) {
+		return fmt.Sprintf("spec.ports has %s %d, and that counts: remove one of them", p.Protocol, p.Port)
+	}
+	for _, r := range more {
+		for _, o := range j.list {
+			if overlap(o, r) && o.Target != r.Target {
+				return fmt.Sprintf("%s of an earlier entry has some of its ports, with another destination: remove one of them", o.Name)
+			}
+		}
+	}
+	for _, r := range more {
+		if !j.has(r) {
+			j.merge(r)
+		}
+	}
+	return ""
+}
+
+// has reports whether the ports of the Service have a single one.
+func (j *joinedRanges) has(r model.PortRange) bool {
+	return r.Last == 0 && slices.ContainsFunc(j.ports, func(p model.ServicePort) bool { return p.Protocol == r.Protocol && p.Port == r.Port })
+}
+
+// merge adds a range in place of those that it overlaps.
+func (j *joinedRanges) merge(r model.PortRange) {
+	j.list = append(slices.DeleteFunc(j.list, func(o model.PortRange) bool {
+		both := overlap(o, r)
+		if both && r.Last != 0 {
+			r = newPortRange(r.Protocol, portRange{min(o.Port, r.Port), max(o.Last, r.Last)}, r.Target)
+		}
+		return both
+	}), r)
+}
+
+// overlap reports whether two ranges, or two single ports, share ports. A single port may
+// be in a range: it wins.
+func overlap(a, b model.PortRange) bool {
+	return a.Protocol == b.Protocol && (a.Last == 0) == (b.Last == 0) && a.Port <= max(b.Port, b.Last) && b.Port <= max(a.Port, a.Last)
+}
+
+// ranges adds the ranges of a Service.
+func (f *findings) ranges(m *metav1.ObjectMeta, s *model.Service) {
+	all := f.portRanges(m, s.Ports)
+	if len(all) == 0 {
+		return
+	}
+	extras := *s.Extra()
+	extras.Ranges, s.Extras = all, &extras
+	i := slices.IndexFunc(all, func(p model.PortRange) bool { return p.Last != 0 })
+	if i >= 0 && s.AffinityTimeout > 0 && s.Scheduler != model.SourceHash {
+		f.warn(annotationField(annotationPorts), all[i].Name,
+			"has no session affinity: ranges use the scheduler source-hash in its place, and other ports may lead a client to another endpoint; with the scheduler source-hash for the Service, all ports lead to the same one")
+	}
+	if s.Check != nil && s.Check.Port == 0 && len(s.Ports) == 0 {
+		f.add(annotationField(annotationCheck), nil, fmt.Sprintf("has no port, and the Service has ranges of ports only: name the port of the endpoints to check, such as {%s, port: 8080}", s.Check.Type))
+		s.Check = nil
+	}
+}
+
+// onNode allows the explicit ranges of a Service of files on addresses of the machine
+// (1.54): its operator wrote them, and keepalived gives a machine the addresses that it
+// serves. A whole address would take the machine's own connections.
+func onNode(s *model.Service) {
+	if s == nil {
+		return
+	}
+	for i := range s.Extra().Ranges {
+		if p := &s.Extras.Ranges[i]; p.Port != 1 || p.Last != model.AllPorts {
+			p.OnNode = true
+		}
+	}
+}
