@@ -51,7 +51,9 @@ func TestAnswerPing(t *testing.T) {
 	empty := service{Name: "empty", N: 2}
 	limited := service{Name: "limited", N: 3, Pods: c.Pods, SourceRanges: otherRanges}
 	local := service{Name: "local", N: 4, Pods: c.Remote, External: "Local"}
-	c.apply(web, empty, limited, local)
+	whole := service{Name: "whole", N: 5, Pods: c.Pods, Annotations: map[string]string{"nftproxy.dev/ports": "all",
+		"nftproxy.dev/denied-sources": c.Client.IPv4.String() + "," + c.Client.IPv6.String()}}
+	c.apply(web, empty, limited, local, whole)
 	inside := append(c.Remote, c.Node, c.Pods[0], c.Pods[1])
 	all := append(inside, c.Client)
 	outside := []*netlab.Host{c.Client}
@@ -64,6 +66,8 @@ func TestAnswerPing(t *testing.T) {
 			pings(t, outside, limited.loadBalancerIP(family).Addr(), "silence", isSilence)
 			pings(t, inside, local.loadBalancerIP(family).Addr(), "a reply", isReply)
 			pings(t, outside, local.loadBalancerIP(family).Addr(), "silence", isSilence)
+			pings(t, inside, whole.loadBalancerIP(family).Addr(), "a reply", isReply)
+			pings(t, outside, whole.clusterIP(family).Addr(), "silence", isSilence)
 			pings(t, all, c.Node.Address(family), "a reply", isReply)
 			for _, from := range all {
 				if err := from.PingSize(web.loadBalancerIP(family).Addr(), patience, 6000); err != nil {
