@@ -1,5 +1,10 @@
 package main
 
+import (
+	"fmt"
+	"strings"
+)
+
 // feature is a row: the settings of nftproxy and of a Service that is measured, and what
 // the Services beside it have.
 type feature struct {
@@ -45,6 +50,15 @@ var (
 	hashed = settings{annotations: "nftproxy.dev/scheduler: source-hash"}
 )
 
+// denied returns a list of clients without those that measure.
+func denied(n int) settings {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprintf("11.%d.%d.%d,fd11::%x:%x", i*7%256, i/256, i%256, i*7%256, i)
+	}
+	return settings{annotations: "nftproxy.dev/denied-sources: '" + strings.Join(list, ",") + "'"}
+}
+
 // features are the rows, baselines before what is compared with them. A feature has a row
 // for what it costs Services that do not use it, and one for those that do.
 var features = []feature{
@@ -58,6 +72,11 @@ var features = []feature{
 
 	{name: "load balancer source ranges of others", beside: plainLB, dial: loadBalancer, others: ranges},
 	{name: "load balancer source ranges", beside: plainLB, dial: loadBalancer, own: ranges},
+
+	{name: "allowed clients", beside: plain, own: settings{annotations: "nftproxy.dev/source-ranges: '10.128.0.0/9, 192.0.2.0/24, fd00:10:128::/48'"}},
+	{name: "denied clients of others", beside: plain, others: denied(10)},
+	{name: "denied clients", beside: plain, own: denied(10)},
+	{name: "ten thousand denied clients", beside: plain, own: denied(10_000)},
 
 	{name: sourceHash, beside: plain, own: hashed},
 }

@@ -53,7 +53,7 @@ func (f *Flags) AddRules() {
 	f.text(&k.DetectLocal.InterfaceNamePrefix, "pod-interface-name-prefix", "`prefix` of the names of pod interfaces, for mode InterfaceNamePrefix")
 	f.set.Var(flag.NewMapStringBool(&k.FeatureGates), "feature-gates", "`name=true|false,...` switches of kube-proxy; AllowServiceExternalIPs=false ignores external IPs of Services, KubeProxyNFTablesLocalhostNodePorts=false NodePorts on localhost, and ComponentStatusz and ComponentFlagz affect run")
 	f.truth(&k.NFTables.MasqueradeAll, "masquerade-all", "masquerade all traffic to ClusterIPs")
-	f.text(&f.own.Scheduler, "scheduler", "`name` of the scheduler for Services without the annotation nftproxy.dev/scheduler: round-robin, random or source-hash")
+	f.text(&f.own.Scheduler, "scheduler", "`name` of the scheduler for Services without the annotation nftproxy.dev/scheduler: round-robin, random, source-hash, maglev or maglev-port")
 	f.set.Uint32Var(&f.own.AffinitySize, "affinity-size", f.own.AffinitySize, "`number` of clients that session affinity can remember in each family")
 	f.truth(&f.own.AnswerPing, "answer-ping", "answer echo requests (ping) to ClusterIPs, external and load balancer addresses of Services with usable endpoints; with --load-balancer-cidrs external and load balancer addresses in these ranges only")
 	f.set.StringSliceVar(&f.own.LoadBalancerCIDRs, "load-balancer-cidrs", nil, "`ranges` of addresses of load balancers and of external IPs; packets to ports that no Service has there are refused, and to unused addresses dropped, so that they do not loop; addresses of this node are left alone")

@@ -55,7 +55,7 @@ func (tr *tracer) key(b *branch, key nft.Concat, set string) (*nft.Set, nft.Key,
 		switch {
 		case s.Key[i] == nft.RangeID:
 			k.Port = b.rangeID()
-		case isField:
+		case isField && field != nft.SourcePort: // which is not known
 			b.load(field, &k)
 		case isSlot:
 			k.Slot = b.slot

@@ -71,6 +71,7 @@ type Routing struct {
 	// Otherwise the frontends of NodePorts have these addresses.
 	Wildcards         bool
 	NodePortAddresses []netip.Addr
+	Through           []netip.Addr        // addresses of the node that listeners on localhost connect to
 	Detectors         map[Family]Detector // of pods
 	// MasqueradeAll, Scheduler, AffinityCapacity and the counters are those of the
 	// configuration, with defaults.
@@ -125,6 +126,7 @@ const (
 	NoNodePortAddress Reason = "NoNodePortAddress" // no address of the node serves NodePorts
 	NoPingAddress     Reason = "NoPingAddress"     // no address of the node can answer echo requests
 	NodeAddress       Reason = "NodeAddress"       // a range of ports is not served on an address of the node
+	SmallTable        Reason = "SmallTable"        // the scheduler maglev has few slots for the endpoints
 	InternalError     Reason = "InternalError"     // the Service is not served because of a bug
 )
 

@@ -42,14 +42,29 @@ func (s *Sources) Equal(o *Sources) bool {
 	return s.Limited == o.Limited && slices.Equal(s.Allowed, o.Allowed) && slices.Equal(s.Denied, o.Denied)
 }
 
-// in returns the sources of one family. A range of length 0 is no limit.
+// in returns the sources of one family. A range of length 0 is no limit. It copies no
+// list: they can be long, and are needed whenever an endpoint of the Service changes.
 func (s *Sources) in(f Family) *Sources {
 	if s == nil {
 		return nil
 	}
-	allowed := prefixesOf(s.Allowed, f)
-	limited := s.Limited && !(len(allowed) > 0 && allowed[0].Bits() == 0)
-	return NewSources(limited, allowed, prefixesOf(s.Denied, f))
+	out := &Sources{Limited: s.Limited, Allowed: ofFamily(s.Allowed, f), Denied: ofFamily(s.Denied, f)}
+	if len(out.Allowed) > 0 && out.Allowed[0].Bits() == 0 {
+		out.Limited, out.Allowed = false, nil
+	}
+	if !out.Limited && len(out.Denied) == 0 {
+		return nil
+	}
+	return out
+}
+
+// ofFamily returns the ranges of one family in a merged list, which has IPv4 first.
+func ofFamily(merged []netip.Prefix, f Family) []netip.Prefix {
+	n := sort.Search(len(merged), func(i int) bool { return merged[i].Addr().Is6() })
+	if f == IPv4 {
+		return merged[:n:n]
+	}
+	return merged[n:]
 }
 
 // within returns the sources that are in some ranges as well.
@@ -58,9 +73,9 @@ func (s *Sources) within(ranges []netip.Prefix) *Sources {
 	case s == nil:
 		return NewSources(true, ranges, nil)
 	case !s.Limited:
-		return NewSources(true, ranges, s.Denied)
+		return &Sources{true, MergePrefixes(ranges), s.Denied}
 	}
-	return NewSources(true, common(MergePrefixes(ranges), s.Allowed), s.Denied)
+	return &Sources{true, common(MergePrefixes(ranges), s.Allowed), s.Denied}
 }
 
 // with returns the sources with some addresses of the node, which are treated like the

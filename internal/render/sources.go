@@ -12,20 +12,42 @@ import (
 // other frontends pay for one lookup and no search of intervals. The second pair of sets
 // exists only while a frontend uses it.
 
-// sources lists the clients that may connect to a frontend, and those that may not.
+// sources lists the clients that may connect to a frontend, and those that may not. Lists
+// can be long, and seldom change: ranges that are on both sides of a change are left out.
 func (c *composer) sources(r *model.Route) {
+	var kept model.Sources
+	if c.other != nil && c.other.Sources != nil {
+		kept = *c.other.Sources
+	}
 	ranges, limited := r.SourceRanges()
 	if limited {
-		c.clients(r.Frontend, nft.FirewalledSet, nft.SourceRangesSet, ranges)
+		c.clients(r.Frontend, nft.FirewalledSet, nft.SourceRangesSet, without(ranges, kept.Allowed))
 	}
 	denied := r.DeniedSources()
 	if len(denied) > 0 {
 		c.use(option{kind: denying})
-		c.clients(r.Frontend, nft.DenyFrontendsSet, nft.DeniedSourcesSet, denied)
+		c.clients(r.Frontend, nft.DenyFrontendsSet, nft.DeniedSourcesSet, without(denied, kept.Denied))
 	}
 	if (limited || len(denied) > 0) && r.Frontend.Address.IsUnspecified() {
 		c.use(option{kind: guardedNodePorts})
 	}
+}
+
+// without returns the ranges of a sorted list that are not in another one.
+func without(list, other []netip.Prefix) []netip.Prefix {
+	if len(other) == 0 {
+		return list
+	}
+	var out []netip.Prefix
+	for _, p := range list {
+		for len(other) > 0 && other[0].Compare(p) < 0 {
+			other = other[1:]
+		}
+		if len(other) == 0 || other[0] != p {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // clients adds a frontend to a set of frontends, and its ranges to a set of ranges.

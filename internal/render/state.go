@@ -324,6 +324,7 @@ func (t *table) change(r *model.Routing, changes []model.RouteChange, u *update)
 	var f fragment
 	for i := range changes {
 		if old := changes[i].Old; old != nil {
+			composer.other = changes[i].New
 			composer.compose(changes[i].Frontend, old, &f)
 			t.count(&f, -1, u)
 			u.before.take(&f)
@@ -331,6 +332,7 @@ func (t *table) change(r *model.Routing, changes []model.RouteChange, u *update)
 	}
 	for i := range changes {
 		if now := changes[i].New; now != nil {
+			composer.other = changes[i].Old
 			composer.compose(changes[i].Frontend, now, &f)
 			t.count(&f, 1, u)
 			u.after.take(&f)

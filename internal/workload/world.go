@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -17,6 +18,7 @@ const WorldSize = 12
 // World makes random snapshots: a few services that come, go and change.
 type World struct {
 	R        *rand.Rand
+	lists    *rand.Rand // for lists of clients, of their own so that they change nothing else
 	services map[int]*model.Service
 	slices   map[int][]*model.EndpointSlice
 	Cidrs    []netip.Prefix
@@ -26,6 +28,7 @@ type World struct {
 func NewWorld(seed uint64) *World {
 	return &World{
 		R:        rand.New(rand.NewPCG(seed, 0)),
+		lists:    rand.New(rand.NewPCG(seed, 1)),
 		services: make(map[int]*model.Service),
 		slices:   make(map[int][]*model.EndpointSlice),
 		Config:   model.Config{NodeName: "node-1", ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/9")}},
@@ -112,6 +115,10 @@ func (w *World) service(i int) *model.Service {
 		s.AffinityTimeout = []time.Duration{time.Second, 90 * time.Second, 3 * time.Hour, 24 * time.Hour}[w.R.IntN(4)]
 	}
 	s.Scheduler = model.Scheduler(w.R.IntN(4))
+	if s.Scheduler == model.SourceHash && i == 3 { // one: such a frontend has hundreds of elements
+		s.Scheduler = []model.Scheduler{model.Maglev, model.MaglevPort}[len(s.Ports)-1]
+		s.Extras = &model.Extras{MaglevSize: model.MaglevSizes[0]}
+	}
 	if w.R.IntN(8) > 0 {
 		s.ClusterIPs = append(s.ClusterIPs, netip.AddrFrom4([4]byte{10, 96, 0, byte(i)}))
 	}
@@ -122,7 +129,16 @@ func (w *World) service(i int) *model.Service {
 		external.ExternalIPs = []netip.Addr{netip.AddrFrom4([4]byte{203, 0, 113, byte(w.R.IntN(3))})}
 	}
 	s.External = &external
+	if w.lists.IntN(3) == 0 {
+		s.Extras = &model.Extras{Sources: model.NewSources(w.lists.IntN(2) == 0, w.clients(), w.clients())}
+	}
 	return s
+}
+
+// clients returns ranges of clients that differ, overlap or repeat.
+func (w *World) clients() []netip.Prefix {
+	all := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("10.128.1.0/24"), netip.MustParsePrefix("192.0.2.7/32"), netip.MustParsePrefix("fd00::/8"), netip.MustParsePrefix("0.0.0.0/0")}
+	return slices.DeleteFunc(all, func(netip.Prefix) bool { return w.lists.IntN(3) > 0 })
 }
 
 func (w *World) slice(i int, f model.Family) *model.EndpointSlice {
