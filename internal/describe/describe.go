@@ -42,6 +42,9 @@ type Service struct {
 	// and on the policies.
 	ClientAddresses string       `json:"clientAddresses,omitempty"`
 	HealthCheck     *HealthCheck `json:"healthCheck,omitempty"`
+	// Ping has the addresses whose echo requests the node may answer; absent without
+	// --answer-ping.
+	Ping []Ping `json:"ping,omitempty"`
 	// Check is how the health of endpoints is checked, absent without a check.
 	Check  string   `json:"check,omitempty"`
 	Slices []string `json:"endpointSlices,omitempty"`
@@ -55,6 +58,14 @@ type Service struct {
 	Changed *Change `json:"changed,omitempty"`
 	// Unknown is what is missing here, and who knows it.
 	Unknown []string `json:"unknown,omitempty"`
+}
+
+// Ping is who gets answers to echo requests from an address.
+type Ping struct {
+	Address   string `json:"address"`
+	Inside    bool   `json:"inside"`              // pods and this node
+	Outside   bool   `json:"outside"`             // other clients
+	DecidedBy string `json:"decidedBy,omitempty"` // another Service with the address
 }
 
 // Clients is the number of clients that session affinity binds.

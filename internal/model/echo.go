@@ -193,3 +193,29 @@ func (r *Route) EchoAnswer() (inside, outside Verdict) {
 	}
 	return Forward, r.Outside().Verdict
 }
+
+// ViewedEcho is an address of a Service whose echo requests the node may answer.
+type ViewedEcho struct {
+	Address netip.Addr
+	// Inside and Outside report whether pods and the node, and clients outside of the
+	// cluster, get an answer.
+	Inside, Outside bool
+	Winner          *Route // of the Service that decides instead; nil: this one does
+}
+
+func (r *Router) viewEchoes(s *routed) (out []ViewedEcho) {
+	for _, route := range r.base.echoRoutes(s.routes) {
+		winner := r.echoes.winner(route.Frontend.Address)
+		if winner == nil { // no address of the node is known
+			continue
+		}
+		inside, outside := winner.EchoAnswer()
+		e := ViewedEcho{Address: route.Frontend.Address, Inside: inside == Forward, Outside: outside == Forward}
+		if winner.Service.Name != s.state.Service.Name {
+			e.Winner = winner
+		}
+		out = append(out, e)
+	}
+	slices.SortFunc(out, func(a, b ViewedEcho) int { return a.Address.Compare(b.Address) })
+	return out
+}

@@ -33,8 +33,14 @@ func (c *composer) echo(r *model.Route) {
 	if limited {
 		c.add(nft.EchoFirewalledSet, nft.Element{Key: key})
 	}
-	c.echoClients(nft.EchoSourcesSet, key, ranges)
-	c.echoClients(nft.EchoDeniedSet, key, r.DeniedSources())
+	kept := c.keptSources()
+	if o := c.other; o != nil {
+		if answered, _ := o.EchoAnswer(); answered != model.Forward { // it has none
+			kept = model.Sources{}
+		}
+	}
+	c.echoClients(nft.EchoSourcesSet, key, without(ranges, kept.Allowed))
+	c.echoClients(nft.EchoDeniedSet, key, without(r.DeniedSources(), kept.Denied))
 }
 
 func (c *composer) echoClients(set string, key nft.Key, ranges []netip.Prefix) {
