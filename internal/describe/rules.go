@@ -24,6 +24,7 @@ func FromRules(rs *nft.Ruleset, name model.ServiceName) *Service {
 		if services == nil {
 			continue // a foreign table of our name
 		}
+		s.Ping = append(s.Ping, pingsIn(t, name)...)
 		r := rulesOf{table: t, lanes: plan.NewLanes(t), timeouts: t.AffinityTimeouts()}
 		for i := range services.Elements {
 			e := &services.Elements[i]
