@@ -80,7 +80,7 @@ type Change struct {
 type Port struct {
 	Name      string     `json:"name,omitempty"`
 	Protocol  string     `json:"protocol"`
-	Port      uint16     `json:"port,omitempty"` // of all addresses except NodePorts
+	Port      uint16     `json:"port,omitempty"`     // of all addresses except NodePorts
 	LastPort  uint16     `json:"lastPort,omitempty"` // of a range of ports, which begins at Port
 	NodePort  uint16     `json:"nodePort,omitempty"`
 	Frontends []Frontend `json:"frontends"`

@@ -32,25 +32,41 @@ func (c *Conn) EndpointCounts(frontends []model.Frontend) ([]EndpointCount, erro
 
 func (c *Conn) endpointCounts(frontends []model.Frontend) (out []EndpointCount, err error) {
 	for _, family := range model.Families {
-		s, _, err := c.Set(nft.EndpointsMap, family)
-		if errors.Is(err, unix.ENOENT) || err == nil && (!s.Counters || !s.HasSlots()) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		q := newInquiry(s, family, nil)
-		q.inRow = true
-		for _, f := range frontends {
-			if model.FamilyOf(f.Address) != family {
+		for i, name := range nft.SlotMaps {
+			var of []model.Frontend
+			for _, f := range frontends {
+				if model.FamilyOf(f.Address) == family && f.IsRange() == (i > 0) {
+					of = append(of, f)
+				}
+			}
+			if len(of) == 0 {
 				continue
 			}
-			q.each = func(e *element) {
-				out = append(out, EndpointCount{f, e.Value.Endpoint, e.packets})
+			s, _, err := c.Set(name, family)
+			if errors.Is(err, unix.ENOENT) || err == nil && (!s.Counters || !s.HasSlots()) {
+				continue
 			}
-			if err := q.slots(c, f); err != nil {
-				return nil, fmt.Errorf("read counters of the endpoints of %s: %w", f, err)
+			if err != nil {
+				return nil, err
 			}
+			if out, err = c.slotCounts(out, s, family, of); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return out, nil
+}
+
+// slotCounts adds the counters of the endpoints of some frontends in a map.
+func (c *Conn) slotCounts(out []EndpointCount, s *nft.Set, family model.Family, frontends []model.Frontend) ([]EndpointCount, error) {
+	q := newInquiry(s, family, nil)
+	q.inRow = true
+	for _, f := range frontends {
+		q.each = func(e *element) {
+			out = append(out, EndpointCount{f, e.Value.Endpoint, e.packets})
+		}
+		if err := q.slots(c, f); err != nil {
+			return nil, fmt.Errorf("read counters of the endpoints of %s: %w", f, err)
 		}
 	}
 	return out, nil

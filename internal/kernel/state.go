@@ -201,15 +201,42 @@ func (c *Conn) FrontendCounts() ([]FrontendCount, error) {
 func (c *Conn) frontendCounts() ([]FrontendCount, error) {
 	var out []FrontendCount
 	for _, f := range model.Families {
-		for _, name := range []string{nft.ServicesMap, nft.LocalServicesMap} {
-			counts, err := c.countsOf(name, f)
-			if err != nil {
-				return nil, err
+		for i, services := range nft.ServiceMaps {
+			first := len(out)
+			for _, name := range []string{services, nft.LocalServiceMaps[i]} {
+				counts, err := c.countsOf(name, f)
+				if err != nil {
+					return nil, err
+				}
+				out = append(out, counts...)
 			}
-			out = append(out, counts...)
+			if i > 0 && first < len(out) {
+				if err := c.nameRanges(out[first:], f); err != nil {
+					return nil, err
+				}
+			}
 		}
 	}
 	return out, nil
+}
+
+// nameRanges adds the last ports of ranges, which the maps with counters do not have.
+func (c *Conn) nameRanges(counts []FrontendCount, f model.Family) error {
+	s, count, err := c.Set(nft.RangesMap, f)
+	if err != nil {
+		return err
+	}
+	last := make(map[model.Frontend]uint16, room(count))
+	if err := c.eachElement(s, f, func(e *element) error {
+		last[e.Key.Frontend()] = uint16(e.Key.Slot)
+		return nil
+	}); err != nil {
+		return err
+	}
+	for i := range counts {
+		counts[i].Frontend.Last = last[counts[i].Frontend]
+	}
+	return nil
 }
 
 // countsOf returns the counters of one map, none if it does not exist.
@@ -226,7 +253,7 @@ func (c *Conn) countsOf(name string, f model.Family) ([]FrontendCount, error) {
 	err = c.eachElement(s, f, func(e *element) error {
 		frontend := e.Key.Frontend()
 		seen[frontend] = true
-		out = append(out, FrontendCount{frontend, name == nft.LocalServicesMap, e.packets})
+		out = append(out, FrontendCount{frontend, slices.Contains(nft.LocalServiceMaps, name), e.packets})
 		return nil
 	})
 	if err != nil {
