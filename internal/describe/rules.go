@@ -141,10 +141,10 @@ func (p *Port) merge(inside, outside map[netip.AddrPort]int, f model.Family) {
 	}
 	differ := !maps.Equal(inside, outside)
 	for _, a := range sorted {
-		i := slices.IndexFunc(p.Endpoints, func(e Endpoint) bool { return e.Address == a.String() })
+		i := slices.IndexFunc(p.Endpoints, func(e Endpoint) bool { return e.Address == model.EndpointText(a) })
 		if i < 0 {
 			i = len(p.Endpoints)
-			p.Endpoints = append(p.Endpoints, Endpoint{Address: a.String(), Family: f.String(), Inside: share(inside, a)})
+			p.Endpoints = append(p.Endpoints, Endpoint{Address: model.EndpointText(a), Family: f.String(), Inside: share(inside, a)})
 		}
 		if differ {
 			o := share(outside, a)
