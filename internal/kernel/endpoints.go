@@ -32,36 +32,33 @@ func (c *Conn) EndpointCounts(frontends []model.Frontend) ([]EndpointCount, erro
 
 func (c *Conn) endpointCounts(frontends []model.Frontend) (out []EndpointCount, err error) {
 	for _, family := range model.Families {
-		for i, name := range nft.SlotMaps {
-			var of []model.Frontend
-			for _, f := range frontends {
-				if model.FamilyOf(f.Address) == family && f.IsRange() == (i > 0) {
-					of = append(of, f)
-				}
-			}
-			if len(of) == 0 {
-				continue
-			}
-			s, _, err := c.Set(name, family)
-			if errors.Is(err, unix.ENOENT) || err == nil && (!s.Counters || !s.HasSlots()) {
-				continue
-			}
+		for _, name := range nft.SlotMaps {
+			counts, err := c.endpointCountsOf(name, family, frontends)
 			if err != nil {
 				return nil, err
 			}
-			if out, err = c.slotCounts(out, s, family, of); err != nil {
-				return nil, err
-			}
+			out = append(out, counts...)
 		}
 	}
 	return out, nil
 }
 
-// slotCounts adds the counters of the endpoints of some frontends in a map.
-func (c *Conn) slotCounts(out []EndpointCount, s *nft.Set, family model.Family, frontends []model.Frontend) ([]EndpointCount, error) {
+// endpointCountsOf returns the counters in one map of endpoints, none if it does not
+// exist.
+func (c *Conn) endpointCountsOf(name string, family model.Family, frontends []model.Frontend) (out []EndpointCount, err error) {
+	s, _, err := c.Set(name, family)
+	if errors.Is(err, unix.ENOENT) || err == nil && (!s.Counters || s.Key == nil || !s.HasSlots()) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
 	q := newInquiry(s, family, nil)
 	q.inRow = true
 	for _, f := range frontends {
+		if model.FamilyOf(f.Address) != family || f.IsRange() != s.HasRanges() {
+			continue
+		}
 		q.each = func(e *element) {
 			out = append(out, EndpointCount{f, e.Value.Endpoint, e.packets})
 		}

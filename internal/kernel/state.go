@@ -201,42 +201,36 @@ func (c *Conn) FrontendCounts() ([]FrontendCount, error) {
 func (c *Conn) frontendCounts() ([]FrontendCount, error) {
 	var out []FrontendCount
 	for _, f := range model.Families {
-		for i, services := range nft.ServiceMaps {
-			first := len(out)
-			for _, name := range []string{services, nft.LocalServiceMaps[i]} {
+		for _, names := range [][]string{nft.ServiceMaps, nft.LocalServiceMaps} {
+			for _, name := range names {
 				counts, err := c.countsOf(name, f)
 				if err != nil {
 					return nil, err
 				}
 				out = append(out, counts...)
 			}
-			if i > 0 && first < len(out) {
-				if err := c.nameRanges(out[first:], f); err != nil {
-					return nil, err
-				}
-			}
 		}
 	}
 	return out, nil
 }
 
-// nameRanges adds the last ports of ranges, which the maps with counters do not have.
-func (c *Conn) nameRanges(counts []FrontendCount, f model.Family) error {
+// lastPorts returns a function that sets the last ports of frontends that are ranges, of
+// which maps have the first ones.
+func (c *Conn) lastPorts(f model.Family) (complete func(*model.Frontend), err error) {
 	s, count, err := c.Set(nft.RangesMap, f)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	last := make(map[model.Frontend]uint16, room(count))
-	if err := c.eachElement(s, f, func(e *element) error {
-		last[e.Key.Frontend()] = uint16(e.Key.Slot)
-		return nil
-	}); err != nil {
-		return err
+	e := &elements{set: s, family: f, count: count}
+	if err := e.dumpIntervals(c); err != nil {
+		return nil, err
 	}
-	for i := range counts {
-		counts[i].Frontend.Last = last[counts[i].Frontend]
+	last := make(map[model.Frontend]uint16, len(s.Elements))
+	for i := range s.Elements {
+		k := s.Elements[i].Key
+		last[k.Frontend()] = uint16(k.Slot)
 	}
-	return nil
+	return func(f *model.Frontend) { f.Last = last[*f] }, nil
 }
 
 // countsOf returns the counters of one map, none if it does not exist.
@@ -248,12 +242,20 @@ func (c *Conn) countsOf(name string, f model.Family) ([]FrontendCount, error) {
 	if err != nil {
 		return nil, err
 	}
+	complete := func(*model.Frontend) {}
+	if s.HasRanges() && count != 0 {
+		if complete, err = c.lastPorts(f); err != nil {
+			return nil, err
+		}
+	}
+	outside := slices.Contains(nft.LocalServiceMaps, name)
 	seen := make(map[model.Frontend]bool, room(count))
 	out := make([]FrontendCount, 0, room(count))
 	err = c.eachElement(s, f, func(e *element) error {
 		frontend := e.Key.Frontend()
+		complete(&frontend)
 		seen[frontend] = true
-		out = append(out, FrontendCount{frontend, slices.Contains(nft.LocalServiceMaps, name), e.packets})
+		out = append(out, FrontendCount{frontend, outside, e.packets})
 		return nil
 	})
 	if err != nil {

@@ -127,9 +127,12 @@ func (w *World) service(i int) *model.Service {
 		external.ExternalIPs = []netip.Addr{netip.AddrFrom4([4]byte{203, 0, 113, byte(w.R.IntN(3))})}
 	}
 	s.External = &external
+	extras := *s.Extra()
 	if w.lists.IntN(3) == 0 {
-		s.Extras = &model.Extras{Sources: model.NewSources(w.lists.IntN(2) == 0, w.clients(), w.clients())}
+		extras.Sources = model.NewSources(w.lists.IntN(2) == 0, w.clients(), w.clients())
 	}
+	extras.Ranges = portRanges(w.lists.IntN(16))
+	s.Extras = &extras
 	return s
 }
 
