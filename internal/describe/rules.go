@@ -79,6 +79,9 @@ func (r *rulesOf) add(s *Service, p *Port, key model.Frontend, e *nft.Element, k
 	if t := r.timeouts[key]; t > 0 {
 		s.AffinitySeconds = t.Seconds()
 	}
+	if limits := limitsOf(r.table.Limits(key)); len(limits) > 0 {
+		s.Limits = limits
+	}
 	switch kind {
 	case model.NodePort:
 		p.NodePort = key.Port

@@ -32,6 +32,7 @@ func FromView(v *model.View) *Service {
 			s.AllowedSources = append([]netip.Prefix{}, sources.Allowed...) // not nil
 		}
 	}
+	s.Limits = limitsOf(v.Service.Extra().Limits)
 	if v.Health != nil {
 		s.HealthCheck = &HealthCheck{Port: v.Health.Port, Endpoints: make(map[string]int)}
 		for f, n := range v.Health.Endpoints {
@@ -49,6 +50,9 @@ func FromView(v *model.View) *Service {
 	for _, n := range v.Notices {
 		s.Notices = append(s.Notices, n.Message)
 	}
+	if v.Scheduler.IsMaglev() {
+		s.Maglev = maglevOf(v)
+	}
 	for claims := v.Claims; len(claims) > 0; {
 		n := 1
 		for n < len(claims) && claims[n].Route.PortName() == claims[0].Route.PortName() {
@@ -61,6 +65,15 @@ func FromView(v *model.View) *Service {
 		s.Notices = append(s.Notices, text)
 	}
 	return s
+}
+
+// maglevOf returns the table of the service port with the most endpoints.
+func maglevOf(v *model.View) *Maglev {
+	endpoints := 0
+	for _, c := range v.Claims {
+		endpoints = max(endpoints, len(c.Route.Inside().Endpoints), len(c.Route.Outside().Endpoints))
+	}
+	return &Maglev{Slots: v.Service.MaglevSize(endpoints), Note: v.Service.MaglevNote(endpoints)}
 }
 
 // portOf describes the service port of some claims.
@@ -112,12 +125,14 @@ func endpointsOf(v *model.View, routes []*model.Route, f model.Family) []Endpoin
 		}
 	}
 	all := model.Endpoints(port, f, v.Slices)
-	within := newShares(v, all, inside, render.Slots(routes[0].Inside().Endpoints, nil))
-	others := render.Slots(choice.Cluster, nil)
+	slots, _ := render.Slots(v.Service, v.Scheduler, routes[0].Inside().Endpoints, nil)
+	within := newShares(v, all, inside, slots)
+	var local []model.Endpoint
 	if outside == model.PolicyLocal {
-		others = render.Slots(choice.Cluster, choice.Local)
+		local = choice.Local
 	}
-	without := newShares(v, all, outside, others)
+	_, slots = render.Slots(v.Service, v.Scheduler, choice.Cluster, local)
+	without := newShares(v, all, outside, slots)
 	var out []Endpoint
 	for _, e := range all {
 		d := endpointOf(e, f)

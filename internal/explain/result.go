@@ -55,7 +55,11 @@ type Outcome struct {
 	Ending
 	Share float64  `json:"share"`           // of all connections with such a packet
 	Slots []uint32 `json:"slots,omitempty"` // of the endpoint; none: there was no choice
-	Path  []Step   `json:"path"`
+	// Scheduler is the name of the one that chose the slot, if there are several, and
+	// TableSize the number of slots of maglev and maglev-port.
+	Scheduler string `json:"scheduler,omitempty"`
+	TableSize uint32 `json:"tableSize,omitempty"`
+	Path      []Step `json:"path"`
 	// Limits are what the rules admit, for example "20 connections of a client": a packet
 	// that exceeds one is dropped.
 	Limits []string `json:"limits,omitempty"`

@@ -147,7 +147,7 @@ func rangeChains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 	verdict := func(services string) nft.Rule { return nft.Rule{nft.VerdictMap{Key: dialledRange, Map: services}} }
 	local, _ := notFromPod(f, r)
 	local = append(local, verdict(nft.LocalServiceMaps[1])...)
-	guards, dispatch := firewall(dialledRange, o), verdict(nft.ServiceMaps[1])
+	guards, dispatch := append(firewall(dialledRange, o), toLimits(dialledRange, o)...), verdict(nft.ServiceMaps[1])
 	return append(rangeMasquerading(),
 		&nft.Chain{Name: rangePreroutingChain, Rules: []nft.Rule{numbered(dialled, rangeArrivesChain)}},
 		&nft.Chain{Name: rangeArrivesChain, Rules: append(guards[:len(guards):len(guards)], local, dispatch)},

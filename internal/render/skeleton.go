@@ -56,7 +56,8 @@ func sets(r *model.Routing, o options) []*nft.Set {
 		// Where NodePorts with the unspecified address are served.
 		out = append(out, &nft.Set{Name: nft.NodeAddressesSet, Key: []nft.Datatype{nft.Address}})
 	}
-	return slices.Concat(out, denyingSets(o), limitSets(o.limits()), rangeSets(r, o), affinitySets(o.affinities(), r.AffinityCapacity))
+	return slices.Concat(out, denyingSets(o), limitSets(frontend, "", o.limits(limiting)), rangeSets(r, o),
+		limitSets(rangeFrontend, nft.RangePrefix, o.limits(limitingRanges)), affinitySets(o.affinities(), r.AffinityCapacity))
 }
 
 func refuse() *nft.Chain {
@@ -123,7 +124,7 @@ func prerouting(f model.Family, r *model.Routing, o options) *nft.Chain {
 	local, _ := notFromPod(f, r)
 	local = append(local, classify(dialled, nft.LocalServicesMap)...)
 	return &nft.Chain{Name: "prerouting", Hook: nft.Prerouting, Priority: nft.PriorityDNAT,
-		Rules: slices.Concat(firewall(dialled, o), toLimit(false, o), []nft.Rule{local}, toDispatch(r, o, nodePreroutingChain, rangePreroutingChain))}
+		Rules: slices.Concat(firewall(dialled, o), toLimits(dialled, o), []nft.Rule{local}, toDispatch(r, o, nodePreroutingChain, rangePreroutingChain))}
 }
 
 // maxInterfaceName is the length of the longest interface name (the kernel's IFNAMSIZ
@@ -156,7 +157,7 @@ func output(r *model.Routing, o options) *nft.Chain {
 	// port can be that of a frontend, which would refuse the reset.
 	answers := nft.Rule{nft.IsAnswer{}, nft.Verdict{Action: nft.Accept}}
 	return &nft.Chain{Name: "output", Hook: nft.Output, Priority: nft.PriorityDNAT,
-		Rules: slices.Concat([]nft.Rule{answers}, firewall(dialled, o), toLimit(false, o), toDispatch(r, o, node, rangeOutputChain))}
+		Rules: slices.Concat([]nft.Rule{answers}, firewall(dialled, o), toLimits(dialled, o), toDispatch(r, o, node, rangeOutputChain))}
 }
 
 // postrouting decides from the conntrack entry whether to masquerade, so no packet

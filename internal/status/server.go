@@ -47,6 +47,7 @@ type KernelReader interface {
 	AffinityUse() ([]kernel.AffinityUse, error)
 	FrontendCounts() ([]kernel.FrontendCount, error)
 	EndpointCounts([]model.Frontend) ([]kernel.EndpointCount, error)
+	LimitDrops() ([]kernel.LimitDrops, error)
 }
 
 // Server answers "GET /status" in a running daemon. It is safe for concurrent
@@ -64,6 +65,7 @@ type Server struct {
 
 	reading sync.Mutex // guards the kernel connection and counts
 	counts  counts
+	limits  limitCounts
 }
 
 const (
