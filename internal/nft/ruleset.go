@@ -122,8 +122,7 @@ func (s *Set) Concat() bool { return len(s.Key) > 1 }
 
 // HasSlots reports whether the key ends with the number of a slot.
 func (s *Set) HasSlots() bool {
-	last := s.Key[len(s.Key)-1]
-	return s.Concat() && (last == ClassID || last == SlotNumber)
+	return s.Concat() && slices.Contains([]Datatype{ClassID, SlotNumber}, s.Key[len(s.Key)-1])
 }
 
 // HasRanges reports whether the key names frontends that are ranges of ports, by their
