@@ -329,7 +329,7 @@ func (d *Daemon) prepareHost() ([]model.Family, error) {
 	if len(families) < len(model.Families) {
 		d.Log.Info("this node has no IPv6: serving IPv4 only")
 	}
-	if err := checkKernel(families); err != nil {
+	if err := d.checkKernel(families); err != nil {
 		return nil, err
 	}
 	if err := machine.SetConntrack(d.Config.Conntrack(), d.Log); err != nil {
@@ -343,13 +343,20 @@ func (d *Daemon) prepareHost() ([]model.Family, error) {
 	return families, nil
 }
 
-func checkKernel(families []model.Family) error {
+// checkKernel returns an error for each feature that is missing. Without those that only
+// limits of connections need, Services are served without limits.
+func (d *Daemon) checkKernel(families []model.Family) error {
 	problems, err := preflight.Check(families)
 	if err != nil {
 		return fmt.Errorf("ask the kernel for its features: %w", err)
 	}
 	var errs []error
 	for _, p := range problems {
+		if p.Limits {
+			d.Config.Node.NoLimits = true
+			d.Log.Warn("this kernel cannot limit connections", "problem", p.String())
+			continue
+		}
 		errs = append(errs, errors.New(p.String()))
 	}
 	return errors.Join(errs...)

@@ -127,3 +127,13 @@ func connections(n uint32, which, whose string) string {
 	}
 	return fmt.Sprintf("%d %sconnections%s", n, which, whose)
 }
+
+// unlimited returns the Service without limits, and a notice if it has any.
+func (s *Service) unlimited() (*Service, []Notice) {
+	if s.Extra().Limits == (Limits{}) {
+		return s, nil
+	}
+	out, extras := *s, *s.Extras
+	extras.Limits, out.Extras = Limits{}, &extras
+	return &out, []Notice{notice(s.Object(), NoLimits, "limits of connections do not apply: the kernel lacks nft_limit or nft_connlimit")}
+}

@@ -23,6 +23,7 @@ type Config struct {
 	// LoadBalancerCIDRs are ranges of external addresses of Services: packets to them that
 	// no frontend serves are refused or dropped.
 	LoadBalancerCIDRs []netip.Prefix
+	NoLimits          bool // the kernel cannot limit connections
 	NoLocalhost       bool // do not serve NodePorts on loopback addresses
 	NoExternalIPs     bool // ignore the external IPs of Services (1.17)
 	// InterfaceAddresses are the addresses of the node's interfaces, from which the
@@ -126,6 +127,7 @@ const (
 	NoNodePortAddress Reason = "NoNodePortAddress" // no address of the node serves NodePorts
 	NoPingAddress     Reason = "NoPingAddress"     // no address of the node can answer echo requests
 	NodeAddress       Reason = "NodeAddress"       // a range of ports is not served on an address of the node
+	NoLimits          Reason = "NoLimits"          // the kernel cannot limit connections
 	SmallTable        Reason = "SmallTable"        // the scheduler maglev has few slots for the endpoints
 	InternalError     Reason = "InternalError"     // the Service is not served because of a bug
 )

@@ -155,11 +155,14 @@ func (r *Router) route(name ServiceName, s *routed) (notices []Notice) {
 		}
 	}()
 	svc := s.state.Service.only(r.base.config.Families)
+	if r.base.config.NoLimits {
+		svc, notices = svc.unlimited()
+	}
 	s.routes = RouteService(svc, s.state.Slices, r.base.locality)
 	if svc.HealthCheckNodePort != 0 {
 		r.health[name], r.staleHealth = healthCheck(svc, s.routes), true
 	}
-	return slices.Concat(nodePortNotices(svc, r.base.locality), rangeNotices(svc, r.base.locality),
+	return slices.Concat(notices, nodePortNotices(svc, r.base.locality), rangeNotices(svc, r.base.locality),
 		maglevNotices(svc, s.routes, r.base.config.Scheduler))
 }
 

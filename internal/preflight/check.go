@@ -19,6 +19,8 @@ import (
 type Problem struct {
 	Feature string // in words
 	Answer  error  // of the kernel; unwraps to the errno
+	// Limits reports that only Services with limits of connections need the feature.
+	Limits bool
 	Remedy
 }
 
@@ -64,7 +66,7 @@ func Check(families []model.Family) (problems []Problem, err error) {
 func checkOnce(families []model.Family) ([]Problem, error) {
 	k, err := kernel.Open()
 	if errors.Is(err, unix.EPROTONOSUPPORT) {
-		return []Problem{{"netlink sockets of netfilter", err, Remedy{Module: "nfnetlink", Option: "NETFILTER_NETLINK"}}}, nil
+		return []Problem{{Feature: "netlink sockets of netfilter", Answer: err, Remedy: Remedy{Module: "nfnetlink", Option: "NETFILTER_NETLINK"}}}, nil
 	}
 	if err != nil {
 		return nil, err
@@ -109,7 +111,7 @@ func check(k prober, families []model.Family) ([]Problem, error) {
 			case errors.Is(err, unix.EPERM):
 				return []Problem{{Feature: "permission to change rules", Answer: err}}, nil
 			case errors.Is(err, unix.EOPNOTSUPP):
-				return []Problem{{"nf_tables", err, Remedy{Module: "nf_tables", Option: "NF_TABLES"}}}, nil
+				return []Problem{{Feature: "nf_tables", Answer: err, Remedy: Remedy{Module: "nf_tables", Option: "NF_TABLES"}}}, nil
 			case err != nil:
 				return nil, fmt.Errorf("ask the kernel for its features: %w", err)
 			}
@@ -124,8 +126,8 @@ func check(k prober, families []model.Family) ([]Problem, error) {
 	}
 	switch err := k.connections(); {
 	case errors.Is(err, unix.EINVAL):
-		problems = append(problems, Problem{"access to connection tracking", err,
-			Remedy{Module: "nf_conntrack_netlink", Option: "NF_CT_NETLINK"}})
+		problems = append(problems, Problem{Feature: "access to connection tracking", Answer: err,
+			Remedy: Remedy{Module: "nf_conntrack_netlink", Option: "NF_CT_NETLINK"}})
 	case err != nil:
 		return problems, fmt.Errorf("ask the kernel for its connections: %w", err)
 	}

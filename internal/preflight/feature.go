@@ -58,7 +58,7 @@ func (m *missing) add(r kernel.Refusal) {
 		return
 	}
 	keyword := nft.FamilyKeyword(m.family)
-	p := Problem{fmt.Sprintf("%s (%s)", f.name, keyword), r.Err, f.remedy}
+	p := Problem{Feature: fmt.Sprintf("%s (%s)", f.name, keyword), Answer: r.Err, Limits: f == rateLimits || f == connectionLimits, Remedy: f.remedy}
 	if m.family == model.IPv6 {
 		own := strings.NewReplacer("ipv4", "ipv6", "IPV4", "IPV6")
 		p.Module, p.Option = own.Replace(p.Module), own.Replace(p.Option)
