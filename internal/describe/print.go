@@ -136,6 +136,7 @@ func (p *printer) settings(s *Service) {
 	case model.MasqueradeClientAddresses.String():
 		p.Fact("clients", "are masqueraded: endpoints see an address of this machine")
 	}
+	p.pings(s)
 	if h := s.HealthCheck; h != nil {
 		var counts []string
 		for _, f := range slices.Sorted(maps.Keys(h.Endpoints)) {
@@ -224,6 +225,9 @@ const maxEndpoints = 200
 
 func (p *Port) numbers() string {
 	text := strconv.Itoa(int(p.Port))
+	if p.LastPort != 0 {
+		text += "-" + strconv.Itoa(int(p.LastPort))
+	}
 	if p.NodePort != 0 {
 		text += fmt.Sprintf(" (NodePort %d)", p.NodePort)
 	}
