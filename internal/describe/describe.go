@@ -44,6 +44,9 @@ type Service struct {
 	// and on the policies.
 	ClientAddresses string       `json:"clientAddresses,omitempty"`
 	HealthCheck     *HealthCheck `json:"healthCheck,omitempty"`
+	// Ping has the addresses whose echo requests the node may answer; absent without
+	// --answer-ping.
+	Ping []Ping `json:"ping,omitempty"`
 	// Check is how the health of endpoints is checked, absent without a check.
 	Check  string   `json:"check,omitempty"`
 	Slices []string `json:"endpointSlices,omitempty"`
@@ -65,6 +68,14 @@ type Maglev struct {
 	// Note says by how much the shares of endpoints differ, if that is more than a
 	// hundredth.
 	Note string `json:"note,omitempty"`
+}
+
+// Ping is who gets answers to echo requests from an address.
+type Ping struct {
+	Address   string `json:"address"`
+	Inside    bool   `json:"inside"`              // pods and this node
+	Outside   bool   `json:"outside"`             // other clients
+	DecidedBy string `json:"decidedBy,omitempty"` // another Service with the address
 }
 
 // Clients is the number of clients that session affinity binds.

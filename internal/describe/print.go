@@ -136,6 +136,7 @@ func (p *printer) settings(s *Service) {
 	case model.MasqueradeClientAddresses.String():
 		p.Fact("clients", "are masqueraded: endpoints see an address of this machine")
 	}
+	p.pings(s)
 	if h := s.HealthCheck; h != nil {
 		var counts []string
 		for _, f := range slices.Sorted(maps.Keys(h.Endpoints)) {

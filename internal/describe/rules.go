@@ -20,6 +20,7 @@ func FromRules(rs *nft.Ruleset, name model.ServiceName) *Service {
 	}}
 	ports := make(map[model.PortName]*Port)
 	for _, t := range rs.Tables {
+		s.Ping = append(s.Ping, pingsIn(t, name)...)
 		r := rulesOf{table: t, lanes: plan.NewLanes(t), timeouts: t.AffinityTimeouts()}
 		for _, of := range nft.ServiceMaps {
 			services := t.Set(of)

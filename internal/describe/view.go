@@ -39,6 +39,13 @@ func FromView(v *model.View) *Service {
 			s.HealthCheck.Endpoints[f.String()] = n
 		}
 	}
+	for _, e := range v.Echoes {
+		p := Ping{Address: e.Address.String(), Inside: e.Inside, Outside: e.Outside}
+		if e.Winner != nil {
+			p.DecidedBy = e.Winner.Service.Name.String()
+		}
+		s.Ping = append(s.Ping, p)
+	}
 	if v.Service.Check != nil {
 		s.Check = v.Service.Check.String()
 	}

@@ -137,6 +137,11 @@ var reasons = []struct {
 	{nft.LocalServicesMap, NotOurs, "the slot has no endpoint"},
 	{nft.ClusterIPsSet, Reject, "the ClusterIP has no such port"},
 	{nft.ServiceCIDRsSet, Drop, "no Service has this address of a service CIDR"},
+	{nft.LoadBalancerIPsSet, Reject, "no Service has this port of the address, which is in --load-balancer-cidrs"},
+	{nft.LoadBalancerCIDRsSet, Drop, "no Service has this address of --load-balancer-cidrs"},
+	{nft.EchoFirewalledSet, Drop, notAdmitted},
+	{nft.EchoDeniedSet, Drop, isDenied},
+	{nft.EchoInsideSet, Drop, "the Service wants endpoints of this node for clients outside of the cluster, and there is none"},
 	{nft.FirewalledSet, Drop, notAdmitted},
 	{nft.DeniedSourcesSet, Drop, isDenied},
 }
@@ -164,6 +169,9 @@ func reason(o *Outcome) string {
 				served = served || last == nft.ServicesMap
 			}
 		}
+	}
+	if last == nft.ClusterIPsSet && o.echo {
+		return "this node does not answer, because no endpoint of the Service can take connections"
 	}
 	if last == nft.ClusterIPsSet && o.portless {
 		return "a ClusterIP answers on the ports of its Service only, and this protocol has none"

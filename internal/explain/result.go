@@ -21,10 +21,11 @@ const (
 	Reject                     // answered with a TCP reset or port unreachable
 	Drop                       // not answered
 	Unknown                    // undecidable from the rules and the packet
+	Answer                     // by this node in place of the Service: an echo request
 )
 
 func (d Disposition) String() string {
-	return [...]string{"not ours", "forward", "reject", "drop", "unknown"}[d]
+	return [...]string{"not ours", "forward", "reject", "drop", "unknown", "answer"}[d]
 }
 
 // MarshalText implements [encoding.TextMarshaler].
@@ -68,6 +69,9 @@ type Outcome struct {
 	guessed bool
 	// portless reports that the packet has no port.
 	portless bool
+	// echo reports that the packet is an echo request, and that the node answers those of
+	// Services with usable endpoints.
+	echo bool
 }
 
 // Ending is how an outcome ends. It is comparable.
@@ -130,6 +134,12 @@ func (r *Result) name(t *nft.Table) {
 			port, kind := nft.ParseComment(e.Comment)
 			r.Service, r.Kind, r.Frontend = port.String(), kind.String(), f
 			return
+		}
+	}
+	if echo := t.Set(nft.EchoSet); echo != nil && r.Packet.isEcho() {
+		if e, ok := echo.Find(model.Frontend{Address: r.Packet.Destination}); ok {
+			port, kind := nft.ParseComment(e.Comment)
+			r.Service, r.Kind = port.String(), kind.String()
 		}
 	}
 }

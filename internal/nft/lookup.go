@@ -119,10 +119,16 @@ const MaxComment = 128
 
 // Comment names the service port behind a frontend, and the kind of the
 // frontend unless it is the ClusterIP.
-func Comment(r *model.Route) string {
-	text := clean(r.PortName().String())
-	if r.Kind != model.ClusterIP {
-		suffix := " " + r.Kind.String()
+func Comment(r *model.Route) string { return comment(r.PortName().String(), r.Kind) }
+
+// EchoComment names the Service in place of which echo requests are answered, and the
+// kind of the address.
+func EchoComment(r *model.Route) string { return comment(r.Service.Name.String(), r.Kind) }
+
+func comment(name string, kind model.Kind) string {
+	text := clean(name)
+	if kind != model.ClusterIP {
+		suffix := " " + kind.String()
 		return cut(text, MaxComment-len(suffix)) + suffix
 	}
 	return cut(text, MaxComment)

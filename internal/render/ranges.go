@@ -127,8 +127,8 @@ func rangeSets(r *model.Routing, o options) []*nft.Set {
 // toRange continues in a chain for ranges.
 //
 //	ip daddr @range-addresses goto range-prerouting
-func toRange(address nft.Field, chain string) nft.Rule {
-	return nft.Rule{nft.InSet{Key: nft.Concat{address}, Set: nft.RangeAddressesSet}, nft.Verdict{Action: nft.Goto, Chain: chain}}
+func toRange(address nft.Field, action nft.Action, chain string) nft.Rule {
+	return nft.Rule{nft.InSet{Key: nft.Concat{address}, Set: nft.RangeAddressesSet}, nft.Verdict{Action: action, Chain: chain}}
 }
 
 // numbered puts the number of the range into the packet and continues in a chain. It is

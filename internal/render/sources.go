@@ -15,10 +15,7 @@ import (
 // sources lists the clients that may connect to a frontend, and those that may not. Lists
 // can be long, and seldom change: ranges that are on both sides of a change are left out.
 func (c *composer) sources(r *model.Route) {
-	var kept model.Sources
-	if c.other != nil && c.other.Sources != nil {
-		kept = *c.other.Sources
-	}
+	kept := c.keptSources()
 	ranges, limited := r.SourceRanges()
 	if limited {
 		c.clients(r.Frontend, nft.FirewalledSet, nft.SourceRangesSet, without(ranges, kept.Allowed))
@@ -31,6 +28,14 @@ func (c *composer) sources(r *model.Route) {
 	if (limited || len(denied) > 0) && r.Frontend.Address.IsUnspecified() {
 		c.use(option{kind: guardedNodePorts})
 	}
+}
+
+// keptSources returns the lists on the other side of a change.
+func (c *composer) keptSources() model.Sources {
+	if c.other == nil || c.other.Sources == nil {
+		return model.Sources{}
+	}
+	return *c.other.Sources
 }
 
 // without returns the ranges of a sorted list that are not in another one.

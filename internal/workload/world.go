@@ -47,6 +47,8 @@ func (w *World) Step() *nft.Ruleset {
 		w.Config.Counters = w.R.IntN(2) == 0
 		w.Config.EndpointCounters = w.R.IntN(4) == 0
 		w.Config.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("::/0"), netip.MustParsePrefix("127.0.0.0/8")}[:3*w.R.IntN(2)]
+		w.Config.AnswerPing = w.R.IntN(2) == 0
+		w.Config.LoadBalancerCIDRs = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("2001:db8:1::/64")}[:2*w.R.IntN(2)]
 		w.Move()
 	case 0:
 		w.Remove(i)
