@@ -78,6 +78,9 @@ func (r *rulesOf) add(s *Service, p *Port, e *nft.Element, kind model.Kind) {
 	if t := r.timeouts[key]; t > 0 {
 		s.AffinitySeconds = t.Seconds()
 	}
+	if limits := limitsOf(r.table.Limits(key)); len(limits) > 0 {
+		s.Limits = limits
+	}
 	switch kind {
 	case model.NodePort:
 		p.NodePort = key.Port

@@ -20,7 +20,10 @@ func (r *Result) AddObjects(s *model.Snapshot, c model.Config, routing *model.Ro
 	if route == nil {
 		return
 	}
-	r.Service, r.Kind = route.PortName().String(), route.Kind.String()
+	r.Service, r.Kind, r.Frontend = route.PortName().String(), route.Kind.String(), route.Frontend
+	if route.Frontend.IsRange() && route.Service.AffinityTimeout > 0 {
+		r.Notes = append(r.Notes, "the Service has session affinity, and its ranges of ports the scheduler source-hash instead")
+	}
 	r.AddSources(route.Service.SourceLists(route.Kind, model.FamilyOf(route.Frontend.Address)))
 	node, _ := s.Node(c.NodeName)
 	l := model.NewLocality(node, c)
@@ -51,10 +54,19 @@ func findRoute(routing *model.Routing, f model.Frontend) *model.Route {
 		}
 		return &routing.Routes[i]
 	}
-	if own := find(f); own != nil || !routing.ServesNodePorts(f.Address) {
+	own := find(f)
+	if own == nil && routing.ServesNodePorts(f.Address) {
+		own = find(f.OnNode())
+	}
+	if own != nil {
 		return own
 	}
-	return find(f.OnNode())
+	for i := range routing.Routes {
+		if of := routing.Routes[i].Frontend; of.IsRange() && of.Contains(f) {
+			return &routing.Routes[i]
+		}
+	}
+	return nil
 }
 
 // losers returns the other claims of the frontend of a route, or of the NodePort
@@ -67,7 +79,7 @@ func losers(s *model.Snapshot, l *model.Locality, winner *model.Route) []Claim {
 	}
 	for _, svc := range s.Services {
 		for _, r := range model.RouteService(svc, nil, l) {
-			if (r.Frontend == winner.Frontend || r.Frontend == hidden) && r.PortName() != winner.PortName() {
+			if (r.Frontend == winner.Frontend || r.Frontend == hidden || r.Frontend.Overlaps(winner.Frontend)) && r.PortName() != winner.PortName() {
 				out = append(out, Claim{r.PortName().String(), r.Kind.String()})
 			}
 		}

@@ -36,6 +36,9 @@ type Result struct {
 	Packet  Packet // with its source and FromNode filled in
 	Service string // service port of the frontend; empty: none
 	Kind    string // of the frontend: ClusterIP, NodePort...
+	// Frontend is the one that serves the packet, which may be a range of ports; the zero
+	// value: none does.
+	Frontend model.Frontend
 	// Outcomes holds at least one. They differ in the endpoint or the disposition,
 	// and their shares add up to 1.
 	Outcomes []Outcome
@@ -53,7 +56,11 @@ type Outcome struct {
 	Ending
 	Share float64  `json:"share"`           // of all connections with such a packet
 	Slots []uint32 `json:"slots,omitempty"` // of the endpoint; none: there was no choice
-	Path  []Step   `json:"path"`
+	// Scheduler is the name of the one that chose the slot, if there are several, and
+	// TableSize the number of slots of maglev and maglev-port.
+	Scheduler string `json:"scheduler,omitempty"`
+	TableSize uint32 `json:"tableSize,omitempty"`
+	Path      []Step `json:"path"`
 	// Limits are what the rules admit, for example "20 connections of a client": a packet
 	// that exceeds one is dropped.
 	Limits []string `json:"limits,omitempty"`
@@ -125,7 +132,7 @@ func (r *Result) name(t *nft.Table) {
 		}
 		if e, ok := s.Find(f); ok && e.Comment != "" {
 			port, kind := nft.ParseComment(e.Comment)
-			r.Service, r.Kind = port.String(), kind.String()
+			r.Service, r.Kind, r.Frontend = port.String(), kind.String(), f
 			return
 		}
 	}
@@ -179,7 +186,8 @@ func JSON(w io.Writer, r *Result) error {
 		To        string     `json:"to"`
 		Verdict   string     `json:"verdict"` // that of the outcomes, or mixed
 		Service   string     `json:"service,omitempty"`
-		Kind      string     `json:"kind,omitempty"` // of the frontend
+		Kind      string     `json:"kind,omitempty"`     // of the frontend
+		Frontend  string     `json:"frontend,omitempty"` // if it is a range of ports
 		Listener  *listener  `json:"listener,omitempty"`
 		Path      []Step     `json:"path"` // of all outcomes
 		Outcomes  []outcome  `json:"outcomes"`
@@ -190,6 +198,9 @@ func JSON(w io.Writer, r *Result) error {
 		From: asked.Source, FromNode: asked.FromNode, Interface: asked.Interface,
 		Protocol: asked.protocol(), To: asked.target(), Verdict: "mixed", Service: r.Service, Kind: r.Kind,
 		Path: append([]Step{}, r.Outcomes[0].Path[:n]...), LeftOut: r.LeftOut, Conflicts: r.Conflicts, Notes: r.Notes,
+	}
+	if r.Frontend.IsRange() {
+		out.Frontend = r.Frontend.String()
 	}
 	if r.Asked != nil {
 		out.Listener = &listener{r.Packet.target(), r.Packet.Source}

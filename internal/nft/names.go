@@ -2,6 +2,7 @@ package nft
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -55,6 +56,12 @@ const (
 // RangePrefix is the name prefix of chains for ranges of ports, and of the sets and maps
 // in which a range takes the place of a port.
 const RangePrefix = "range-"
+
+// HasPortIntervals reports whether the ports in an interval set of this name are
+// intervals, and not single ones beside a prefix.
+func HasPortIntervals(set string) bool {
+	return set == RangesMap || strings.HasPrefix(set, RangePrefix)
+}
 
 // SlotMaps are the maps of endpoints in numbered slots.
 var SlotMaps = []string{EndpointsMap, RangeEndpointsMap, RangePortEndpointsMap}

@@ -99,6 +99,7 @@ func (c *composer) compose(f model.Frontend, r *model.Route, part *fragment) {
 	}
 	c.masquerading(r)
 	c.sources(r)
+	c.limits(r)
 	c.hairpins(r.Frontend, inside.Endpoints)
 	c.hairpins(r.Frontend, outside.Endpoints)
 }
@@ -115,7 +116,6 @@ func (c *composer) composePort(r *model.Route, inside, outside model.Decision) {
 	}
 	c.slots(nft.EndpointsMap, key, firstSlot, l.slots)
 	c.slots(nft.EndpointsMap, key, ownSlots, l.own)
-	c.limits(r)
 	if options(c.part.options).has(sticky) {
 		c.affinityEndpoints(r.Frontend, l)
 	}

@@ -90,7 +90,7 @@ func nodeChains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 	}
 	local, _ := notFromPod(f, r)
 	local = append(local, classify(dialledNode, nft.LocalServicesMap)...)
-	guards, dispatch := append(nodeFirewall(o), toLimit(true, o)...), nft.Rule{nft.Verdict{Action: nft.Goto, Chain: nodeDispatchChain}}
+	guards, dispatch := append(nodeFirewall(o), toLimits(dialledNode, o)...), nft.Rule{nft.Verdict{Action: nft.Goto, Chain: nodeDispatchChain}}
 	var output []*nft.Chain
 	if len(guards) > 0 {
 		output = []*nft.Chain{{Name: nodeOutputChain, Rules: append(guards[:len(guards):len(guards)], dispatch)}}

@@ -62,7 +62,8 @@ func sets(r *model.Routing, o options) []*nft.Set {
 			&nft.Set{Name: nft.LoadBalancerIPsSet, Key: []nft.Datatype{nft.Address}},
 			&nft.Set{Name: nft.LoadBalancerCIDRsSet, Key: []nft.Datatype{nft.Address}, Interval: true})
 	}
-	return slices.Concat(out, echoSets(r), denyingSets(frontend, "", o), limitSets(o.limits()), rangeSets(r, o), affinitySets(o.affinities(), r.AffinityCapacity))
+	return slices.Concat(out, echoSets(r), denyingSets(o), limitSets(frontend, "", o.limits(limiting)), rangeSets(r, o),
+		limitSets(rangeFrontend, nft.RangePrefix, o.limits(limitingRanges)), affinitySets(o.affinities(), r.AffinityCapacity))
 }
 
 func refuse() *nft.Chain {
@@ -137,7 +138,7 @@ func prerouting(f model.Family, r *model.Routing, o options) *nft.Chain {
 	local, _ := notFromPod(f, r)
 	local = append(local, classify(dialled, nft.LocalServicesMap)...)
 	return &nft.Chain{Name: "prerouting", Hook: nft.Prerouting, Priority: nft.PriorityDNAT,
-		Rules: slices.Concat(firewall(dialled, o), toLimit(false, o), []nft.Rule{local}, toDispatch(r, o, nodePreroutingChain, rangePreroutingChain, toEcho(f, r, echoPreroutingChain)))}
+		Rules: slices.Concat(firewall(dialled, o), toLimits(dialled, o), []nft.Rule{local}, toDispatch(r, o, nodePreroutingChain, rangePreroutingChain, toEcho(f, r, echoPreroutingChain)))}
 }
 
 // maxInterfaceName is the length of the longest interface name (the kernel's IFNAMSIZ
@@ -170,7 +171,7 @@ func output(f model.Family, r *model.Routing, o options) *nft.Chain {
 	// port can be that of a frontend, which would refuse the reset.
 	answers := nft.Rule{nft.IsAnswer{}, nft.Verdict{Action: nft.Accept}}
 	return &nft.Chain{Name: "output", Hook: nft.Output, Priority: nft.PriorityDNAT,
-		Rules: slices.Concat([]nft.Rule{answers}, firewall(dialled, o), toLimit(false, o), toDispatch(r, o, node, rangeOutputChain, toEcho(f, r, nft.EchoChain)))}
+		Rules: slices.Concat([]nft.Rule{answers}, firewall(dialled, o), toLimits(dialled, o), toDispatch(r, o, node, rangeOutputChain, toEcho(f, r, nft.EchoChain)))}
 }
 
 // postrouting decides from the conntrack entry whether to masquerade, so no packet
