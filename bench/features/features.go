@@ -88,6 +88,10 @@ var features = []feature{
 	{name: "denied clients", beside: plain, own: denied(10)},
 	{name: "ten thousand denied clients", beside: plain, own: denied(10_000)},
 
+	{name: "pings are answered", beside: plain, flags: []string{"--answer-ping"}},
+	{name: "pings are answered beside NodePorts", beside: plainNode, dial: nodePort, flags: []string{"--answer-ping"}},
+	{name: "ranges of load balancers", beside: plainLB, dial: loadBalancer, flags: []string{"--load-balancer-cidrs=198.18.0.0/15,2001:db8:18::/48"}},
+
 	{name: sourceHash, beside: plain, own: hashed},
 	{name: "scheduler maglev of others", beside: plain, others: annotated("scheduler: maglev")},
 	{name: "scheduler maglev", beside: plain, own: annotated("scheduler: maglev")},
