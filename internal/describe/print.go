@@ -129,12 +129,14 @@ func (p *printer) settings(s *Service) {
 			time.Duration(s.AffinitySeconds*float64(time.Second)), s.Clients.text())
 	}
 	p.clients(s)
+	p.limits(s)
 	switch s.ClientAddresses {
 	case model.KeepClientAddresses.String():
 		p.Fact("clients", "keep their address: answers of endpoints must return through this machine")
 	case model.MasqueradeClientAddresses.String():
 		p.Fact("clients", "are masqueraded: endpoints see an address of this machine")
 	}
+	p.pings(s)
 	if h := s.HealthCheck; h != nil {
 		var counts []string
 		for _, f := range slices.Sorted(maps.Keys(h.Endpoints)) {
@@ -223,6 +225,9 @@ const maxEndpoints = 200
 
 func (p *Port) numbers() string {
 	text := strconv.Itoa(int(p.Port))
+	if p.LastPort != 0 {
+		text += "-" + strconv.Itoa(int(p.LastPort))
+	}
 	if p.NodePort != 0 {
 		text += fmt.Sprintf(" (NodePort %d)", p.NodePort)
 	}

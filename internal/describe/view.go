@@ -32,11 +32,19 @@ func FromView(v *model.View) *Service {
 			s.AllowedSources = append([]netip.Prefix{}, sources.Allowed...) // not nil
 		}
 	}
+	s.Limits = limitsOf(v.Service.Extra().Limits)
 	if v.Health != nil {
 		s.HealthCheck = &HealthCheck{Port: v.Health.Port, Endpoints: make(map[string]int)}
 		for f, n := range v.Health.Endpoints {
 			s.HealthCheck.Endpoints[f.String()] = n
 		}
+	}
+	for _, e := range v.Echoes {
+		p := Ping{Address: e.Address.String(), Inside: e.Inside, Outside: e.Outside}
+		if e.Winner != nil {
+			p.DecidedBy = e.Winner.Service.Name.String()
+		}
+		s.Ping = append(s.Ping, p)
 	}
 	if v.Service.Check != nil {
 		s.Check = v.Service.Check.String()
@@ -78,7 +86,7 @@ func maglevOf(v *model.View) *Maglev {
 // portOf describes the service port of some claims.
 func portOf(v *model.View, claims []model.ViewedClaim) Port {
 	first := claims[0].Route
-	p := Port{Name: first.Port.Name, Protocol: first.Port.Protocol.String(), Port: first.Port.Port, NodePort: first.Port.NodePort}
+	p := Port{Name: first.Port.Name, Protocol: first.Port.Protocol.String(), Port: first.Port.Port, LastPort: first.Frontend.Last, NodePort: first.Port.NodePort}
 	byFamily := make(map[model.Family][]*model.Route)
 	for _, c := range claims {
 		p.Frontends = append(p.Frontends, frontendOf(c))
@@ -95,7 +103,7 @@ func portOf(v *model.View, claims []model.ViewedClaim) Port {
 
 func frontendOf(c model.ViewedClaim) Frontend {
 	r := c.Route
-	f := Frontend{Kind: r.Kind.String(), Address: netip.AddrPortFrom(r.Frontend.Address, r.Frontend.Port).String()}
+	f := Frontend{Kind: r.Kind.String(), Address: r.Frontend.Target()}
 	if c.Winner != nil {
 		f.ServedBy = c.Winner.PortName().String()
 		return f
@@ -153,7 +161,7 @@ func endpointsOf(v *model.View, routes []*model.Route, f model.Family) []Endpoin
 
 func endpointOf(e model.Endpoint, f model.Family) Endpoint {
 	h := e.Host
-	d := Endpoint{Address: e.Address().String(), Family: f.String(), Node: h.Place.Node(), Zones: h.Place.ForZones(), Nodes: h.Place.ForNodes(), State: "not ready"}
+	d := Endpoint{Address: model.EndpointText(e.Address()), Family: f.String(), Node: h.Place.Node(), Zones: h.Place.ForZones(), Nodes: h.Place.ForNodes(), State: "not ready"}
 	if !h.Drain || h.DrainedByOperator() {
 		d.Weight = max(1, int(h.Weight))
 	}

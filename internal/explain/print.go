@@ -34,6 +34,9 @@ func Print(w io.Writer, r *Result, d Detail) error {
 	if r.Service != "" {
 		p.Fact("service", "%s (%s)", r.Service, r.Kind)
 	}
+	if r.Frontend.IsRange() {
+		p.Fact("frontend", "%s, a range of ports", r.Frontend)
+	}
 	p.outcomes(r)
 	p.maglev(r)
 	p.source(r)
@@ -79,7 +82,7 @@ func (o *Outcome) end() string {
 }
 
 func (o *Outcome) verdictText() string {
-	return [...]string{NotOurs: "not ours", Reject: "rejected", Drop: "dropped", Unknown: "unknown"}[o.Verdict] + ": " + o.Reason
+	return [...]string{NotOurs: "not ours", Reject: "rejected", Drop: "dropped", Unknown: "unknown", Answer: "answered"}[o.Verdict] + ": " + o.Reason
 }
 
 type printer struct {
