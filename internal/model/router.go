@@ -349,6 +349,7 @@ func (r *Router) Base() *Routing {
 		ServiceCIDRs:      r.base.serviceCIDRs,
 		Wildcards:         r.base.locality.Wildcards,
 		NodePortAddresses: r.NodePortAddresses(),
+		Localhost:         r.base.locality.localhost,
 		Through:           r.base.locality.through,
 		Detectors:         detectors(r.base.node, r.base.config),
 		MasqueradeAll:     r.base.config.MasqueradeAll,
