@@ -18,8 +18,8 @@ func (tr *tracer) lookup(b *branch, key nft.Concat, set string) (*nft.Element, b
 		return nil, false
 	}
 	e := find(s, k, b)
-	kind := exact(set)
-	b.guessed = b.guessed || (kind == nft.SourceRangesSet || kind == nft.DeniedSourcesSet) && !b.Source.IsValid()
+	_, _, lists := nft.ClientSet(set)
+	b.guessed = b.guessed || (lists || exact(set) == nft.SourceRangesSet) && !b.Source.IsValid()
 	choice := s.HasSlots()
 	switch {
 	case e == nil && choice:
@@ -48,12 +48,16 @@ func (tr *tracer) key(b *branch, key nft.Concat, set string) (*nft.Set, nft.Key,
 	var k nft.Key
 	for i, o := range key {
 		field, isField := o.(nft.Field)
+		network, isNetwork := o.(nft.SourceNetwork)
 		_, isSlot := o.(nft.Slots)
 		switch {
 		case s.Key[i] == nft.RangeID:
 			k.Port = b.rangeID()
 		case isField:
 			b.load(field, &k)
+		case isNetwork:
+			p, _ := b.Source.Prefix(int(network.Bits)) // invalid for an unknown source
+			k.Source = p.Addr()
 		case isSlot:
 			k.Slot = b.slot
 		default:

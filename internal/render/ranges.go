@@ -43,10 +43,15 @@ const (
 
 // counterpart returns the name of a set for frontends with a key.
 func counterpart(frontend nft.Concat, set string) string {
-	if slices.Contains(frontend, nft.Operand(nft.PacketClass)) {
+	if isRange(frontend) {
 		return nft.RangePrefix + set
 	}
 	return set
+}
+
+// isRange reports whether a key is that of ranges of ports.
+func isRange(frontend nft.Concat) bool {
+	return slices.Contains(frontend, nft.Operand(nft.PacketClass))
 }
 
 // composeRange makes the fragment of a range.
@@ -111,7 +116,7 @@ func rangeSets(r *model.Routing, o options) []*nft.Set {
 		{Name: nft.RangePrefix + nft.LocalFrontendsSet, Key: rangeFrontend},
 		{Name: nft.RangePrefix + nft.HairpinSet, Key: []nft.Datatype{nft.Source, nft.Address, nft.InetProto}},
 	}
-	return append(out, denyingSets(rangeFrontend, nft.RangePrefix, o)...)
+	return append(out, clientSets(rangeFrontend, true, o)...)
 }
 
 // toRange continues in a chain for ranges.

@@ -22,6 +22,7 @@ func chains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 	return slices.Concat(
 		[]*nft.Chain{refuse(), choose(nft.ChooseChain, dialled), dispatch()},
 		limitChains(o),
+		clientChains(f, o),
 		nodeChains(f, r, o),
 		rangeChains(f, r, o),
 		[]*nft.Chain{prerouting(f, r, o), output(r, o)},
@@ -56,7 +57,7 @@ func sets(r *model.Routing, o options) []*nft.Set {
 		// Where NodePorts with the unspecified address are served.
 		out = append(out, &nft.Set{Name: nft.NodeAddressesSet, Key: []nft.Datatype{nft.Address}})
 	}
-	return slices.Concat(out, denyingSets(frontend, "", o), limitSets(o.limits()), rangeSets(r, o), affinitySets(o.affinities(), r.AffinityCapacity))
+	return slices.Concat(out, clientSets(frontend, false, o), limitSets(o.limits()), rangeSets(r, o), affinitySets(o.affinities(), r.AffinityCapacity))
 }
 
 func refuse() *nft.Chain {

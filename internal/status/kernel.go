@@ -148,7 +148,7 @@ func tableFrontends(t *nft.Table, services *nft.Set) []frontend {
 		f.inside = decision(nft.ServicesMap, e.Value.Class, &f)
 		f.port, f.kind = nft.ParseComment(e.Comment)
 		f.port.Protocol = f.Protocol
-		f.affinity, f.ranges = affinity[f.Frontend], has(t.Set(nft.FirewalledSet), f.Frontend) || has(t.Set(nft.DenyFrontendsSet), f.Frontend)
+		f.affinity, f.ranges = affinity[f.Frontend], limited(t, f.Frontend)
 		f.local = f.kind == model.ClusterIP && f.inside.Verdict == model.Drop.String()
 		if local != nil {
 			if o, ok := local.Find(f.Frontend); ok {
@@ -172,6 +172,11 @@ func distinct(elements []nft.Element, slots nft.Slots) []netip.AddrPort {
 		}
 	}
 	return out
+}
+
+// limited reports whether only some clients may connect to a frontend.
+func limited(t *nft.Table, f model.Frontend) bool {
+	return slices.ContainsFunc([]string{nft.FirewalledSet, nft.AllowFrontendsSet, nft.DenyFrontendsSet}, func(set string) bool { return has(t.Set(set), f) })
 }
 
 func has(s *nft.Set, f model.Frontend) bool {
