@@ -2,6 +2,8 @@ package golden
 
 import (
 	"fmt"
+	"hash/crc32"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -157,6 +159,9 @@ func (s *skeleton) abridgeObject(b *strings.Builder, tableHead string, o *object
 		base = findObject(s.optional, tableHead, o.head)
 	}
 	same := base != nil && slices.Equal(o.body, base.body)
+	if strings.HasPrefix(o.head, "map ") && strings.HasSuffix(o.head, "endpoints") {
+		o = &object{o.head, o.body, foldTables(o.elements)}
+	}
 	if o.head == "map lanes" && base != nil { // it is never empty
 		o.elements = slices.DeleteFunc(o.elements, func(e string) bool { return slices.Contains(base.elements, e) })
 	}
@@ -177,6 +182,56 @@ func (s *skeleton) abridgeObject(b *strings.Builder, tableHead string, o *object
 		return
 	}
 	fmt.Fprintf(b, "\t%s {\n%s\t}\n", o.head, indent(lines))
+}
+
+// manySlots is more slots than a frontend of a case has without a table of Maglev.
+const manySlots = 32
+
+// cutSlot splits the element of a slot, such as "10.96.0.10 . tcp . 80 . 0:1 : 10.0.0.1 . 80,"
+func cutSlot(element string) (frontend, slot, endpoint string) {
+	key, endpoint, _ := strings.Cut(element, " : ")
+	i := max(0, strings.LastIndex(key, " . "))
+	return key[:i], strings.TrimPrefix(key[i:], " . "), strings.TrimSuffix(endpoint, ",")
+}
+
+// foldTables replaces the elements of many slots of a frontend by one line, which has the
+// number of slots of each endpoint, and a sum that depends on their order.
+func foldTables(elements []string) []string {
+	// The first number of a slot is 0, and 10 in the table of clients outside of the cluster.
+	table := func(element string) string {
+		frontend, slot, _ := cutSlot(element)
+		first, _, found := strings.Cut(slot, ":")
+		if !found { // of a range of ports
+			first = ""
+		}
+		return frontend + " . " + first
+	}
+	var out []string
+	for rest := elements; len(rest) > 0; {
+		n := 1
+		for n < len(rest) && table(rest[n]) == table(rest[0]) {
+			n++
+		}
+		group := rest[:n]
+		rest = rest[n:]
+		if n < manySlots {
+			out = append(out, group...)
+			continue
+		}
+		slots := make(map[string]int)
+		for _, e := range group {
+			_, _, endpoint := cutSlot(e)
+			slots[endpoint]++
+		}
+		frontend, first, _ := cutSlot(group[0])
+		_, last, _ := cutSlot(group[n-1])
+		line := fmt.Sprintf("%s . %s to %s : sum %08x", frontend, first, last, crc32.ChecksumIEEE([]byte(strings.Join(group, ""))))
+		for _, e := range slices.Sorted(maps.Keys(slots)) {
+			line += fmt.Sprintf(", %d × %s", slots[e], e)
+		}
+		out = append(out, line)
+	}
+	return out
 }
 
 // abridgeRules replaces by "..." what the skeleton has as well, up to the line
@@ -241,11 +296,12 @@ func TestAbridge(t *testing.T) {
 	})
 }
 
-// mutate calls f after each change of a line.
+// mutate calls f after each change of a line, of long lists after some.
 func mutate(lines *[]string, f func(line string)) {
 	original := *lines
 	defer func() { *lines = original }()
-	for i, line := range original {
+	for i := 0; i < len(original); i += 1 + len(original)/64 {
+		line := original[i]
 		*lines = slices.Delete(slices.Clone(original), i, i+1)
 		f(line)
 		if i > 0 {

@@ -23,8 +23,9 @@
 // whole. The others show all elements, and the sets and chains that the skeleton
 // lacks or has in another form; "..." stands for the rules that the skeleton has
 // between those shown. What only some rulesets need is in skeleton-optional.txtar:
-// the others name it, "as in the skeleton". Nothing is lost: TestAbridge proves
-// that a change of any line shows.
+// the others name it, "as in the skeleton". A line with "to" stands for the slots
+// of a table of Maglev: a sum of their elements, and the number of slots of each
+// endpoint. Nothing is lost: TestAbridge proves that a change of any line shows.
 //
 // "make golden" checks, "make golden UPDATE=1" rewrites the results. The whole
 // ruleset of every case is also taken through the kernel, as text by nft and as a

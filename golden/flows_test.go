@@ -16,6 +16,7 @@ import (
 //	from 203.0.113.7 tcp 10.96.0.10:80 -> forward masquerade 10.128.1.1:8080
 //	from node tcp 10.96.0.10:81 -> reject
 //	from 10.128.9.9 on cni0 icmp 10.96.0.10 -> reject
+//	from node tcp 127.0.0.1:30080 -> listener 192.0.2.1:30080 forward masquerade 10.128.1.1:8080
 //
 // The word "masquerade" stands before the endpoints that do not see the
 // client's address. Tests of this package run one after the other, so that no
@@ -41,10 +42,20 @@ func (p *phase) flows(t *testing.T, questions string) string {
 		question, _, _ := strings.Cut(strings.TrimSpace(line), "->")
 		question = strings.TrimSpace(question)
 		packet := readQuestion(t, question, local)
+		packet, asked := packet.Through(p.listener, local)
 		result := explain.Explain(p.rules.Table(model.FamilyOf(packet.Destination)), packet, local)
-		fmt.Fprintf(&out, "%s -> %s\n", question, answer(result))
+		through := ""
+		if asked != nil {
+			through = "listener " + netip.AddrPortFrom(packet.Destination, packet.Port).String() + " "
+		}
+		fmt.Fprintf(&out, "%s -> %s%s\n", question, through, answer(result))
 	}
 	return out.String()
+}
+
+// listener returns where the listener of a NodePort on localhost connects to.
+func (p *phase) listener(f model.Frontend) (netip.AddrPort, bool) {
+	return explain.Listener(p.routing, f)
 }
 
 // readQuestion reads "from ADDRESS [on INTERFACE] PROTOCOL TARGET"; the word

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os/exec"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,9 +17,9 @@ import (
 // startLocalhost starts the daemon with NodePorts on these addresses.
 func (c *cluster) startLocalhost(addresses string, services ...service) *daemon {
 	c.t.Helper()
-	c.flags = append([]string{"--nodeport-addresses", addresses, "--min-sync-period", "0s"}, clusterCIDR...)
+	c.flags = append([]string{"--nodeport-addresses", addresses}, clusterCIDR...)
 	c.write(services...)
-	d := c.start()
+	d := c.start(func(cmd *exec.Cmd) { cmd.Args = append(cmd.Args, "--min-sync-period", "0s") })
 	c.serves(services[0])
 	return d
 }
@@ -61,11 +62,35 @@ func TestLocalhost(t *testing.T) {
 				refused(t, []*netlab.Host{c.Node}, "tcp", onLocalhost(empty, f))
 				refused(t, []*netlab.Host{c.Node}, "udp", onLocalhost(all, f))
 			}
+			c.explainsLocalhost(all, onNode)
 			d.stop(t)
 			for _, f := range model.Families {
 				refused(t, []*netlab.Host{c.Node}, "tcp", onLocalhost(all, f))
 			}
 		})
+	}
+}
+
+// explainsLocalhost checks that explain names the listener and what it connects to, from
+// the objects, and from the kernel and the daemon (6.22).
+func (c *cluster) explainsLocalhost(s service, onNode bool) {
+	c.t.Helper()
+	for _, f := range model.Families {
+		to := s.clusterIP(f)
+		if onNode {
+			to = s.nodePort(c.Node, f)
+		}
+		q := []string{"tcp", onLocalhost(s, f).String()}
+		fromFile := c.command("explain")
+		fromFile.Args = append(fromFile.Args, q...)
+		for _, cmd := range []*exec.Cmd{fromFile, exec.Command(binary, append([]string{"explain"}, q...)...)} {
+			out := c.mustRun(0, cmd)
+			if !strings.Contains(out, "run listens on "+onLocalhost(s, f).String()+", and connects to tcp "+to.String()+" from the node") ||
+				!strings.Contains(out, c.Remote[0].Address(f).String()) {
+				c.t.Errorf("%s:\n%s", cmd, out)
+			}
+		}
+		c.has([]string{"describe", s.Name}, onLocalhost(s, f).String(), " through "+to.String())
 	}
 }
 

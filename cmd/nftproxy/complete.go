@@ -20,7 +20,7 @@ import (
 // flagValues are the values of flags that accept a fixed list. A key "COMMAND FLAG"
 // takes precedence.
 var flagValues = map[string][]string{
-	"scheduler":             {"round-robin", "random", "source-hash"},
+	"scheduler":             model.SchedulerNames,
 	"detect-local-mode":     {"ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix"},
 	"logging-format":        {"text", "json"},
 	"v":                     {"0\tproblems and changes", "1\tand the flags", "2\tand every transaction"},

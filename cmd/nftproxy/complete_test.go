@@ -32,7 +32,7 @@ const noFiles = ":4" // cobra.ShellCompDirectiveNoFileComp
 
 func TestCompleteValues(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
-		{"render --scheduler ", "round-robin random source-hash"},
+		{"render --scheduler ", "round-robin random source-hash maglev maglev-port"},
 		{"run --detect-local-mode ", "ClusterCIDR NodeCIDR BridgeInterface InterfaceNamePrefix"},
 		{"run --logging-format ", "text json"},
 		{"render -o ", "nft json"},

@@ -249,7 +249,9 @@ func (o *explainOptions) fromObjects(c *cobra.Command, q question) (*explain.Res
 	if !p.Source.IsValid() {
 		p = p.SentBy(local)
 	}
+	p, asked := p.Through(func(f model.Frontend) (netip.AddrPort, bool) { return explain.Listener(routing, f) }, local)
 	result := explain.Explain(render.Render(routing).Table(model.FamilyOf(p.Destination)), p, local)
+	result.Asked = asked
 	result.AddObjects(snapshot, config, routing)
 	result.Notes = append(result.Notes, remarks...)
 	return result, nil
@@ -275,11 +277,16 @@ func (o *explainOptions) fromKernel(c *cobra.Command, q question) (result *expla
 		if !p.Source.IsValid() {
 			p.FromNode, p.Source = true, routedSource(p.Destination)
 		}
+		p, asked := p.Through(func(f model.Frontend) (netip.AddrPort, bool) { return o.listener(c, f) }, local)
+		if asked != nil {
+			p.Source = routedSource(p.Destination)
+		}
 		t := rs.Table(model.FamilyOf(p.Destination))
 		if t != nil && p.Source.IsValid() {
 			err = conn.AddBinding(t, p.Source, p.Frontend())
 		}
 		result = explain.Explain(t, p, local)
+		result.Asked = asked
 		return err
 	})
 	if err != nil {
@@ -324,6 +331,27 @@ func (o *explainOptions) addRunning(c *cobra.Command, r *explain.Result) {
 	case o.daemon.address != "" || ok && (verdict == explain.Reject || verdict == explain.Drop):
 		r.Notes = append(r.Notes, "which endpoints are left out is not known: "+strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
+}
+
+// listener returns where the running nftproxy connects to for clients of a NodePort on
+// localhost; false: it does not listen there, or there is none.
+func (o *explainOptions) listener(c *cobra.Command, f model.Frontend) (to netip.AddrPort, listens bool) {
+	_ = o.daemon.ask(func(address netip.AddrPort) error {
+		r, err := status.Fetch(c.Context(), address, &status.Filter{})
+		if err != nil {
+			return err
+		}
+		service, found := r.Service(netip.AddrPortFrom(f.Address, f.Port).String(), f.Protocol)
+		if !found {
+			return nil
+		}
+		d, err := status.FetchDescription(c.Context(), address, service.String())
+		if err == nil {
+			to, listens = d.ConnectsTo(f)
+		}
+		return err
+	})
+	return to, listens
 }
 
 // addDescription adds the endpoints and claims that a daemon describes.

@@ -54,7 +54,7 @@ Exit code: 0 printed, 2 wrong arguments.`,
 	f.StringVar(&o.namespace, "namespace", "", "`namespace` of the Balance, default if there is none")
 	f.StringSliceVar(&o.protocols, "protocol", nil, "`protocols`: tcp, udp, sctp, or several with commas")
 	f.StringArrayVar(&o.backups, "backup", nil, "`address` of a server that stands by while another one is usable; can be given several times")
-	f.StringVar(&o.scheduler, "scheduler", "", "`scheduler`: round-robin, random or source-hash; by default that of \"nftproxy run\"")
+	f.StringVar(&o.scheduler, "scheduler", "", "`scheduler`: round-robin, random, source-hash, maglev or maglev-port; by default that of \"nftproxy run\"")
 	f.StringVar(&o.affinity, "affinity", "", "`time` that a client stays with its server after its last connection, like 10m")
 	f.StringSliceVar(&o.clients, "clients", nil, "`ranges` of allowed clients, with commas; by default all")
 	f.StringVar(&o.clientAddresses, "client-addresses", "", "keep or masquerade the addresses of clients: one `word`; with keep, answers must return through this machine")

@@ -127,6 +127,7 @@ func TestChanges(t *testing.T) {
 			"~ shop/cart: 1 endpoint stands by (10.0.0.5:8080)", "~ shop/cart: 1 endpoint removed (10.0.0.5:8080)"},
 		{"weight", "labels: {kubernetes.io/service-name: cart}", `labels: {kubernetes.io/service-name: cart}, annotations: {nftproxy.dev/weight: "10.0.0.5=3"}`,
 			"~ shop/cart: weight of 10.0.0.5:8080: 1 → 3", ""},
+		{"maglev", "scheduler: random", "scheduler: maglev", "~ shop/cart: scheduler random → maglev", ""},
 		{"equal weights", "labels: {kubernetes.io/service-name: cart}", `labels: {kubernetes.io/service-name: cart}, annotations: {nftproxy.dev/weight: "3"}`, "", ""},
 		{"scheduler", "scheduler: random", "scheduler: source-hash", "~ shop/cart: scheduler random → source-hash", ""},
 		{"scheduler of the node", ", annotations: {nftproxy.dev/scheduler: random}", "", "~ shop/cart: scheduler random → round-robin", ""},
@@ -208,6 +209,38 @@ ports: [{name: http, port: 8080}]
 endpoints: [{addresses: [10.0.2.1]}]
 ---
 `
+
+// TestMaglev changes the Service of a table. Rules show weights by numbers of slots, which
+// change with every endpoint.
+func TestMaglev(t *testing.T) {
+	const endpoint, labels = "- {addresses: [10.0.0.5], nodeName: node-2}\n", "labels: {kubernetes.io/service-name: cart}"
+	for _, policy := range []string{"Cluster", "Local"} {
+		maglev := func(more string) string {
+			text := strings.Replace(node+cart, "scheduler: random", "scheduler: maglev"+more, 1)
+			if policy == "Local" {
+				text = strings.Replace(text, "clusterIP: 10.96.0.11", "clusterIP: 10.96.0.11\n  externalTrafficPolicy: Local\n  healthCheckNodePort: 32000", 1)
+			}
+			return strings.Replace(text, endpoint, endpoint+"- {addresses: [10.0.0.6], nodeName: node-1}\n- {addresses: [10.0.0.7], nodeName: node-3}\n", 1)
+		}
+		for _, c := range []struct{ name, from, to, before, after, want string }{
+			{"removed", endpoint, "", "", "", "~ shop/cart: 1 endpoint removed (10.0.0.5:8080)"},
+			{"added", endpoint, endpoint + "- {addresses: [10.0.0.9]}\n", "", "", "~ shop/cart: 1 endpoint added (10.0.0.9:8080)"},
+			{"weight", labels, labels + `, annotations: {nftproxy.dev/weight: "10.0.0.5=3"}`, "", "", "~ shop/cart: weight of 10.0.0.5:8080: 1 → 3"},
+			{"size", "", "", "", `, nftproxy.dev/maglev-table-size: "4093"`, "~ shop/cart: table of maglev 1021 slots → 4093 slots"},
+		} {
+			t.Run(policy+" "+c.name, func(t *testing.T) {
+				before, after := maglev(c.before), strings.Replace(maglev(c.after), c.from, c.to, 1)
+				if before == after {
+					t.Fatal("nothing changes")
+				}
+				objects, rules := compared(t, parse(t, before), parse(t, after))
+				if want := "  " + c.want + "\n"; objects != want || rules != want {
+					t.Errorf("objects: %srules: %swant: %s", objects, rules, want)
+				}
+			})
+		}
+	}
+}
 
 // TestSteps goes from one input to the next.
 func TestSteps(t *testing.T) {

@@ -18,6 +18,7 @@ type frontend struct {
 	affinity time.Duration
 	// scheduler is DefaultScheduler if it is unknown because there is no choice.
 	scheduler     model.Scheduler
+	maglevSize    int  // slots of the table for connections from pods and the node; zero: none
 	local         bool // external policy Local
 	localUnknown  bool // rules of a frontend that rejects do not show local
 	masquerading  model.Masquerading

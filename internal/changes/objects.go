@@ -55,6 +55,9 @@ func ofRoute(r *model.Route, of *model.Routing) *frontend {
 		local: r.Local(), internalLocal: r.Kind == model.ClusterIP && r.Service.InternalPolicy == model.PolicyLocal,
 		masquerading: r.Masquerading(), sources: r.Sources, limits: r.Service.Extra().Limits,
 	}
+	if f.scheduler.IsMaglev() && len(inside.Endpoints) > 1 {
+		f.maglevSize = r.Service.MaglevSize(len(inside.Endpoints))
+	}
 	for _, e := range slices.Concat(inside.Endpoints, outside.Endpoints) {
 		f.endpoints = append(f.endpoints, endpoint{e.Address(), max(1, int(e.Host.Weight))})
 	}

@@ -2,6 +2,7 @@ package changes
 
 import (
 	"cmp"
+	"math"
 	"net/netip"
 	"slices"
 
@@ -136,17 +137,15 @@ func (r *rules) frontend(of model.Frontend) *frontend {
 	f.inside, f.outside = inside.verdict, outside.verdict
 	f.localUnknown = f.inside == model.Reject
 	f.masquerading = r.masquerading(of)
-	for _, e := range r.slotsOf(of) {
-		if inside.Has(e.Key.Slot) || outside.Has(e.Key.Slot) {
-			f.endpoints = append(f.endpoints, endpoint{e.Value.Endpoint, 1})
-		}
-	}
+	f.endpoints = r.endpoints(of, inside, outside)
 	if inside.Count > 1 || outside.Count > 1 {
 		f.scheduler = cmp.Or(inside.Scheduler, outside.Scheduler)
 	}
+	if f.scheduler.IsMaglev() {
+		f.maglevSize = int(inside.Count)
+	}
 	f.affinity, _ = r.AffinityTimeout(bindings, of)
 	f.limits = r.Limits(of)
-	f.endpoints = count(f.endpoints)
 	return f
 }
 
@@ -182,6 +181,28 @@ func (r *rules) slotsOf(f model.Frontend) []nft.Element {
 	return s.Elements[first:n]
 }
 
+// endpoints returns the endpoints in the slots of two lanes.
+func (r *rules) endpoints(of model.Frontend, inside, outside lane) []endpoint {
+	in := func(lanes ...lane) (out []endpoint) {
+		for _, e := range r.slotsOf(of) {
+			if slices.ContainsFunc(lanes, func(l lane) bool { return l.Has(e.Key.Slot) }) {
+				out = append(out, endpoint{e.Value.Endpoint, 1})
+			}
+		}
+		return count(out)
+	}
+	if !inside.Scheduler.IsMaglev() && !outside.Scheduler.IsMaglev() {
+		return in(inside, outside)
+	}
+	out := ratios(in(inside)) // these are two tables
+	for _, e := range ratios(in(outside)) {
+		if !slices.ContainsFunc(out, func(o endpoint) bool { return o.address == e.address }) {
+			out = append(out, e)
+		}
+	}
+	return sortEndpoints(out)
+}
+
 // lane is what a class leads to.
 type lane struct {
 	nft.Slots
@@ -209,4 +230,19 @@ func count(slots []endpoint) []endpoint {
 		out = append(out, s)
 	}
 	return out
+}
+
+// ratios replaces numbers of slots in a table by the weights that they stand for, as
+// nearly as they show: all slots are taken, so the numbers of all endpoints change when
+// one of them comes or goes.
+func ratios(endpoints []endpoint) []endpoint {
+	least := math.MaxInt
+	for _, e := range endpoints {
+		least = min(least, e.weight)
+	}
+	for i := range endpoints {
+		e := &endpoints[i]
+		e.weight = max(1, (4*e.weight+2*least+1)/(4*least+2)) // of least or one more: 1
+	}
+	return endpoints
 }

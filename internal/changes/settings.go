@@ -37,6 +37,9 @@ func (p pair) settings() (out []Detail) {
 	if a.scheduler != model.DefaultScheduler && b.scheduler != model.DefaultScheduler {
 		change(KindScheduler, "scheduler", a.scheduler.String(), b.scheduler.String(), "")
 	}
+	if a.scheduler == b.scheduler && a.maglevSize > 1 && b.maglevSize > 1 {
+		change(KindScheduler, "table of "+a.scheduler.String(), slotsText(a.maglevSize), slotsText(b.maglevSize), "most clients get another endpoint with their next connection")
+	}
 	change(KindPolicy, "internal traffic policy", policy(a.internalLocal), policy(b.internalLocal), "")
 	if !a.localUnknown && !b.localUnknown {
 		change(KindPolicy, "external traffic policy", policy(a.local), policy(b.local), "")
@@ -55,6 +58,8 @@ var limitNames = [...]string{
 	model.LimitClientRate: "connection rate per client", model.LimitRate: "connection rate",
 	model.LimitClientConnections: "connections per client", model.LimitConnections: "connections",
 }
+
+func slotsText(n int) string { return fmt.Sprintf("%d slots", n) }
 
 // rebinding returns what a changed timeout means for clients (5.9, 5.10).
 func rebinding(before, after time.Duration) string {

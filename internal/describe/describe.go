@@ -94,7 +94,8 @@ type Frontend struct {
 	// reject or drop.
 	Inside      string   `json:"inside,omitempty"`
 	Outside     string   `json:"outside,omitempty"`
-	ServedBy    string   `json:"servedBy,omitempty"` // another Service has the address
+	ConnectsTo  string   `json:"connectsTo,omitempty"` // the frontend that the listener of a NodePort on localhost connects to
+	ServedBy    string   `json:"servedBy,omitempty"`   // another Service has the address
 	AlsoClaimed []string `json:"alsoClaimedBy,omitempty"`
 	Connections *uint64  `json:"connections,omitempty"` // new ones, since the daemon started or the rules were made
 }
@@ -161,3 +162,17 @@ func (s *Service) object() model.Object {
 
 // name returns "namespace/name".
 func (s *Service) name() string { return s.Namespace + "/" + s.Name }
+
+// ConnectsTo returns the frontend that the listener of a NodePort on localhost connects to;
+// false: there is no listener.
+func (s *Service) ConnectsTo(f model.Frontend) (netip.AddrPort, bool) {
+	for i := range s.Ports {
+		for _, o := range s.Ports[i].Frontends {
+			if s.Ports[i].Protocol == f.Protocol.String() && o.Address == netip.AddrPortFrom(f.Address, f.Port).String() {
+				to, err := netip.ParseAddrPort(o.ConnectsTo)
+				return to, err == nil
+			}
+		}
+	}
+	return netip.AddrPort{}, false
+}

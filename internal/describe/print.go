@@ -242,7 +242,11 @@ func (p *Port) frontendRows() [][]string {
 		if f.Connections != nil {
 			connections = strconv.FormatUint(*f.Connections, 10)
 		}
-		rows = append(rows, row(f.Address, f.Kind, cell{inside, !differ}, cell{inside, differ}, cell{outside, differ},
+		kind := f.Kind
+		if f.ConnectsTo != "" {
+			kind += " through " + f.ConnectsTo
+		}
+		rows = append(rows, row(f.Address, kind, cell{inside, !differ}, cell{inside, differ}, cell{outside, differ},
 			cell{connections, counted}, cell{list(f.AlsoClaimed), other}))
 	}
 	return rows

@@ -89,6 +89,9 @@ func frontendOf(c model.ViewedClaim) Frontend {
 		return f
 	}
 	f.Inside, f.Outside = r.Inside().Verdict.String(), r.Outside().Verdict.String()
+	if c.Behind.Port != 0 {
+		f.ConnectsTo = netip.AddrPortFrom(c.Behind.Address, c.Behind.Port).String()
+	}
 	for _, loser := range c.Losers {
 		f.AlsoClaimed = append(f.AlsoClaimed, loser.PortName().String())
 	}

@@ -26,7 +26,10 @@ const (
 // Print writes a result as text: the answer, a block of facts, and the path.
 func Print(w io.Writer, r *Result, d Detail) error {
 	p := &printer{terminal.NewPrinter(w, "  "), d}
-	p.Line("%s: %s", r.Packet, r.heading())
+	p.Line("%s: %s", r.asked(), r.heading())
+	if r.Asked != nil {
+		p.Fact("listener", "nftproxy run listens on %s, and connects to %s", r.Asked.target(), r.Packet)
+	}
 	if r.Service != "" {
 		p.Fact("service", "%s (%s)", r.Service, r.Kind)
 	}

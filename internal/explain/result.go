@@ -38,6 +38,9 @@ type Result struct {
 	// and their shares add up to 1.
 	Outcomes []Outcome
 	Notes    []string // assumptions
+	// Asked is the packet to a listener on localhost, where Packet is the one that this
+	// sends; nil: there is no listener.
+	Asked *Packet
 	// LeftOut and Conflicts come from [Result.AddObjects].
 	LeftOut   []Omission
 	Conflicts []Claim
@@ -123,6 +126,14 @@ func (r *Result) name(t *nft.Table) {
 	}
 }
 
+// asked returns the packet that the question was about.
+func (r *Result) asked() *Packet {
+	if r.Asked != nil {
+		return r.Asked
+	}
+	return &r.Packet
+}
+
 // commonSteps returns the length of the common prefix of all paths.
 func (r *Result) commonSteps() int {
 	first := r.Outcomes[0].Path
@@ -143,7 +154,12 @@ func JSON(w io.Writer, r *Result) error {
 		Outcome                 // with the path after the common steps
 		AffinitySeconds float64 `json:"affinitySeconds,omitempty"`
 	}
-	n := r.commonSteps()
+	// listener is what connects to another frontend of the Service, for the client.
+	type listener struct {
+		ConnectsTo string     `json:"connectsTo"`
+		From       netip.Addr `json:"from,omitzero"`
+	}
+	n, asked := r.commonSteps(), r.asked()
 	out := struct {
 		From      netip.Addr `json:"from,omitzero"` // absent: an unknown address of the node
 		FromNode  bool       `json:"fromNode"`
@@ -153,15 +169,19 @@ func JSON(w io.Writer, r *Result) error {
 		Verdict   string     `json:"verdict"` // that of the outcomes, or mixed
 		Service   string     `json:"service,omitempty"`
 		Kind      string     `json:"kind,omitempty"` // of the frontend
-		Path      []Step     `json:"path"`           // of all outcomes
+		Listener  *listener  `json:"listener,omitempty"`
+		Path      []Step     `json:"path"` // of all outcomes
 		Outcomes  []outcome  `json:"outcomes"`
 		LeftOut   []Omission `json:"leftOut,omitempty"`
 		Conflicts []Claim    `json:"conflicts,omitempty"`
 		Notes     []string   `json:"notes,omitempty"`
 	}{
-		From: r.Packet.Source, FromNode: r.Packet.FromNode, Interface: r.Packet.Interface,
-		Protocol: r.Packet.protocol(), To: r.Packet.target(), Verdict: "mixed", Service: r.Service, Kind: r.Kind,
+		From: asked.Source, FromNode: asked.FromNode, Interface: asked.Interface,
+		Protocol: asked.protocol(), To: asked.target(), Verdict: "mixed", Service: r.Service, Kind: r.Kind,
 		Path: append([]Step{}, r.Outcomes[0].Path[:n]...), LeftOut: r.LeftOut, Conflicts: r.Conflicts, Notes: r.Notes,
+	}
+	if r.Asked != nil {
+		out.Listener = &listener{r.Packet.target(), r.Packet.Source}
 	}
 	if v, ok := r.Verdict(); ok {
 		out.Verdict = v.String()

@@ -105,8 +105,8 @@ func chosen(st nft.Statement) (s nft.Slots, ok bool) {
 
 // slotsFor returns the slots that may be picked for a packet.
 func slotsFor(s *nft.Slots, p *state) []uint32 {
-	if s.Scheduler == model.SourceHash && p.Source.IsValid() {
-		return []uint32{s.First + scale(jhash(p.Source.AsSlice(), nft.HashSeed), s.Count)}
+	if key, seed := s.Hash(); len(key) == 1 && p.Source.IsValid() { // the client's port is not known
+		return []uint32{s.First + scale(jhash(p.Source.AsSlice(), seed), s.Count)}
 	}
 	out := make([]uint32, s.Count)
 	for i := range out {

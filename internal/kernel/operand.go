@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"reflect"
+	"slices"
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -68,6 +69,8 @@ func load(o nft.Operand, f model.Family, i int) expr.Any {
 		return &expr.Payload{DestRegister: r, Base: expr.PayloadBaseNetworkHeader, Offset: sourceOffset(f) + length, Len: length}
 	case nft.TransportProtocol:
 		return &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: r}
+	case nft.SourcePort:
+		return &expr.Payload{DestRegister: r, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 2}
 	case nft.DestinationPort:
 		return &expr.Payload{DestRegister: r, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}
 	case nft.OriginalSource:
@@ -164,22 +167,29 @@ func behind(i int) int { return i/4*4 + 4 }
 // slots returns the expressions that compute the number of a slot into the i-th
 // register.
 func slots(s nft.Slots, f model.Family, i int) []expr.Any {
-	switch s.Scheduler {
-	case model.Random:
-		return []expr.Any{&expr.Numgen{Register: register(i), Modulus: s.Count, Type: unix.NFT_NG_RANDOM, Offset: s.First}}
-	case model.SourceHash:
-		// [ payload load 4b @ network header + 12 => reg 2 ]
-		// [ hash reg 1 = jhash(reg 2, 4, 0x6e667478) % mod 3 offset 1 ]
-		input := behind(i)
-		return []expr.Any{
-			load(nft.SourceAddress, f, input),
-			&expr.Hash{
-				SourceRegister: register(input), DestRegister: register(i), Length: uint32(width(nft.Source, f)),
-				Modulus: s.Count, Seed: nft.HashSeed, Offset: s.First, Type: expr.HashTypeJenkins,
-			},
+	key, seed := s.Hash()
+	if key == nil {
+		kind := uint32(unix.NFT_NG_INCREMENTAL)
+		if s.Scheduler == model.Random {
+			kind = unix.NFT_NG_RANDOM
 		}
+		return []expr.Any{&expr.Numgen{Register: register(i), Modulus: s.Count, Type: kind, Offset: s.First}}
 	}
-	return []expr.Any{&expr.Numgen{Register: register(i), Modulus: s.Count, Type: unix.NFT_NG_INCREMENTAL, Offset: s.First}}
+	// [ payload load 4b @ network header + 12 => reg 2 ]
+	// [ hash reg 1 = jhash(reg 2, 4, 0x6e667478) % mod 3 offset 1 ]
+	input := behind(i)
+	return append(loadKey(key, f, input), &expr.Hash{
+		SourceRegister: register(input), DestRegister: register(i), Length: keyLength(key, f),
+		Modulus: s.Count, Seed: seed, Offset: s.First, Type: expr.HashTypeJenkins,
+	})
+}
+
+// keyLength returns the bytes that a key takes in registers.
+func keyLength(key nft.Concat, f model.Family) (n uint32) {
+	for _, o := range key {
+		n += uint32(width(o.Datatype(), f))
+	}
+	return n
 }
 
 func (s *symbolic) numgen(e *expr.Numgen) error {
@@ -193,12 +203,20 @@ func (s *symbolic) numgen(e *expr.Numgen) error {
 
 func (s *symbolic) hash(e *expr.Hash) error {
 	from := registerIndex(e.SourceRegister)
-	if e.Type != expr.HashTypeJenkins || e.Seed != nft.HashSeed || s.registers[from] != nft.SourceAddress {
-		return errForeign
+	input := s.key(from, allRegisters)
+	for _, scheduler := range []model.Scheduler{model.SourceHash, model.Maglev, model.MaglevPort} {
+		slots := nft.Slots{Scheduler: scheduler, Count: e.Modulus, First: e.Offset}
+		key, seed := slots.Hash()
+		if e.Type != expr.HashTypeJenkins || e.Seed != seed || e.Length != keyLength(key, s.family) || !slices.Equal(input, key) {
+			continue
+		}
+		for i := range int(e.Length) / 4 {
+			delete(s.registers, from+i)
+		}
+		s.registers[registerIndex(e.DestRegister)] = slots
+		return nil
 	}
-	delete(s.registers, from)
-	s.registers[registerIndex(e.DestRegister)] = nft.Slots{Scheduler: model.SourceHash, Count: e.Modulus, First: e.Offset}
-	return nil
+	return errForeign
 }
 
 // byteOrder accepts what nft 1.0.6 sometimes puts behind the protocol in the key

@@ -72,11 +72,11 @@ func New(c Config) *Server {
 // Update follows the changes of a successful sync. It does not wait for ports to be
 // opened; [Server.Run] opens them. Calls must not overlap.
 func (s *Server) Update(changes []model.RouteChange) {
+	s.logOthers(changes)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range changes {
 		c := &changes[i]
-		s.logOthers(c.New)
 		if !c.Frontend.OnLocalhost() {
 			continue
 		}
@@ -99,12 +99,21 @@ func (s *Server) notify() {
 }
 
 // logOthers logs once that a Service has a NodePort of another protocol.
-func (s *Server) logOthers(r *model.Route) {
-	if s.others || r == nil || r.Port.NodePort == 0 || r.Port.Protocol == model.TCP {
+func (s *Server) logOthers(changes []model.RouteChange) {
+	if s.others {
 		return
 	}
-	s.others = true
-	s.Log.Warn("on localhost, NodePorts of TCP are served, and no others", "service", r.Service.Name, "protocol", r.Port.Protocol)
+	var first *model.Route
+	for i := range changes {
+		r := changes[i].New
+		if r != nil && r.Port.NodePort != 0 && r.Port.Protocol != model.TCP && (first == nil || r.PortName().Compare(first.PortName()) < 0) {
+			first = r
+		}
+	}
+	if first != nil {
+		s.others = true
+		s.Log.Warn("on localhost, NodePorts of TCP are served, and no others", "service", first.Service.Name, "protocol", first.Port.Protocol)
+	}
 }
 
 // Run opens and closes ports until ctx ends, then closes all of them and their

@@ -12,6 +12,7 @@ func (c *RouteChange) Differs() bool {
 	return a.Kind != b.Kind || a.PortName() != b.PortName() || a.Local() != b.Local() ||
 		a.Masquerading() != b.Masquerading() ||
 		a.Service.AffinityTimeout != b.Service.AffinityTimeout || a.Service.Scheduler != b.Service.Scheduler ||
+		a.Service.Extra().MaglevSize != b.Service.Extra().MaglevSize ||
 		a.Service.Extra().Limits != b.Service.Extra().Limits ||
 		!a.Sources.Equal(b.Sources) ||
 		!a.Inside().same(b.Inside()) || !a.Outside().same(b.Outside())

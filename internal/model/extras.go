@@ -13,6 +13,8 @@ type Extras struct {
 	Ranges []PortRange
 	// Sources are the clients of all frontends of the Service, of both families (4.75).
 	Sources *Sources
+	// MaglevSize is one of [MaglevSizes]; zero: [DefaultMaglevSize].
+	MaglevSize uint32
 }
 
 var noExtras Extras

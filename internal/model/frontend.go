@@ -93,9 +93,9 @@ func (r *Route) PortName() PortName {
 }
 
 // Local reports whether clients outside of the cluster get endpoints on this node
-// only, and keep their address.
+// only, and keep their address. There are none on localhost.
 func (r *Route) Local() bool {
-	return r.Kind != ClusterIP && r.Service.ExternalPolicy == PolicyLocal
+	return r.Kind != ClusterIP && !r.Frontend.OnLocalhost() && r.Service.ExternalPolicy == PolicyLocal
 }
 
 // Masquerading is for which clients of a frontend the source is masqueraded. The

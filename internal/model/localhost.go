@@ -33,28 +33,43 @@ func (c *Config) Localhost() []netip.Addr {
 // OnLocalhost reports whether a listener serves a frontend, and no rule.
 func (f Frontend) OnLocalhost() bool { return f.Address.IsLoopback() }
 
-// BehindLocalhost returns the frontend that the listener of a NodePort connects to, and its
-// route: the same NodePort on an address of the node, else the ClusterIP (6.17). The route
-// is nil if there is none. serves returns the route that connections to a frontend take, or
-// nil.
-func BehindLocalhost(r *Route, nodePorts []netip.Addr, serves func(Frontend) *Route) (Frontend, *Route) {
-	f := FamilyOf(r.Frontend.Address)
-	to := Frontend{Protocol: r.Frontend.Protocol, Port: r.Frontend.Port}
-	for _, to.Address = range nodePorts {
-		if FamilyOf(to.Address) != f {
-			continue
+// throughAddresses returns the addresses of the node through which listeners on localhost
+// connect, one for each family in which NodePorts are served: the first one of the node, for
+// it stays, or else any.
+func (l *Locality) throughAddresses() (out []netip.Addr) {
+	for _, f := range Families {
+		first, ok := l.Node.primaryAddress(f)
+		if !ok || !contains(l.NodePortAddresses, first) {
+			i := slices.IndexFunc(l.NodePortAddresses, func(a netip.Addr) bool { return FamilyOf(a) == f })
+			if i < 0 {
+				continue
+			}
+			first = l.NodePortAddresses[i]
 		}
+		out = append(out, first)
+	}
+	return out
+}
+
+// BehindLocalhost returns the frontend that the listener of a NodePort connects to, and its
+// route: the same NodePort on one of these addresses of the node, else the ClusterIP (6.17).
+// The route is nil if there is none. serves returns the route that connections to a frontend
+// take, or nil.
+func BehindLocalhost(r *Route, through []netip.Addr, serves func(Frontend) *Route) (Frontend, *Route) {
+	f := FamilyOf(r.Frontend.Address)
+	candidates := make([]Frontend, 0, 2)
+	for _, a := range through {
+		if FamilyOf(a) == f {
+			candidates = append(candidates, Frontend{Address: a, Protocol: r.Frontend.Protocol, Port: r.Frontend.Port})
+		}
+	}
+	if a, ok := r.Service.ClusterIP(f); ok {
+		candidates = append(candidates, Frontend{Address: a, Protocol: r.Frontend.Protocol, Port: r.Port.Port})
+	}
+	for _, to := range candidates {
 		if route := serves(to); route != nil && route.PortName() == r.PortName() {
 			return to, route
 		}
-	}
-	var ok bool
-	if to.Address, ok = r.Service.ClusterIP(f); !ok {
-		return Frontend{}, nil
-	}
-	to.Port = r.Port.Port
-	if route := serves(to); route != nil && route.PortName() == r.PortName() {
-		return to, route
 	}
 	return Frontend{}, nil
 }

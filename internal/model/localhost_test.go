@@ -68,6 +68,11 @@ func TestBehindLocalhost(t *testing.T) {
 	}
 	onlyLocalhost := localhostConfig()
 	onlyLocalhost.NodePortPrimary = false
+	everywhere, second := localhostConfig("0.0.0.0/0", "::/0"), localhostConfig("10.0.0.0/8")
+	second.NodePortPrimary = false
+	for _, c := range []*Config{&everywhere, &second} {
+		c.InterfaceAddresses = []netip.Addr{netip.MustParseAddr("10.0.0.9"), netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}
+	}
 	for _, c := range []struct {
 		name     string
 		services []*Service
@@ -77,6 +82,8 @@ func TestBehindLocalhost(t *testing.T) {
 		{"first address", []*Service{withNodePorts()}, localhostConfig(), "tcp 192.0.2.1:30080, tcp [2001:db8::1]:30080"},
 		{"no address", []*Service{withNodePorts()}, onlyLocalhost, "tcp 10.96.0.1:80, tcp [fd00::1]:80"},
 		{"another Service has the address", []*Service{withNodePorts(), rival}, localhostConfig(), "tcp 10.96.0.1:80, tcp [2001:db8::1]:30080"},
+		{"all addresses", []*Service{withNodePorts()}, everywhere, "tcp 192.0.2.1:30080, tcp [2001:db8::1]:30080"},
+		{"others than the first", []*Service{withNodePorts()}, second, "tcp 10.0.0.9:30080, tcp [fd00::1]:80"},
 		{"none", nil, localhostConfig(), "none, none"},
 	} {
 		r := NewRouter()

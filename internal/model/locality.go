@@ -16,6 +16,7 @@ type Locality struct {
 	Wildcards     bool
 	nodePorts     []netip.Addr // of the frontends of a NodePort
 	localhost     []netip.Addr // loopback addresses on which a listener serves NodePorts of TCP
+	through       []netip.Addr // addresses of the node that it connects to
 	own           []netip.Addr // of the node and its interfaces, sorted
 	NoExternalIPs bool
 }
@@ -30,6 +31,9 @@ func NewLocality(node *Node, c Config) *Locality {
 		NoExternalIPs:     c.NoExternalIPs,
 		localhost:         c.Localhost(),
 		own:               sorted(slices.Concat(node.Addresses, c.InterfaceAddresses)),
+	}
+	if len(l.localhost) > 0 {
+		l.through = l.throughAddresses()
 	}
 	l.nodePorts = l.NodePortAddresses
 	if l.Wildcards {

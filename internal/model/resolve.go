@@ -56,6 +56,7 @@ type Routing struct {
 	// Otherwise the frontends of NodePorts have these addresses.
 	Wildcards         bool
 	NodePortAddresses []netip.Addr
+	Through           []netip.Addr        // addresses of the node that listeners on localhost connect to
 	Detectors         map[Family]Detector // of pods
 	// MasqueradeAll, Scheduler, AffinityCapacity and the counters are those of the
 	// configuration, with defaults.
@@ -109,6 +110,7 @@ const (
 	Conflict          Reason = "Conflict"          // another Service has the frontend
 	NoNodePortAddress Reason = "NoNodePortAddress" // no address of the node serves NodePorts
 	NodeAddress       Reason = "NodeAddress"       // a range of ports is not served on an address of the node
+	SmallTable        Reason = "SmallTable"        // the scheduler maglev has few slots for the endpoints
 	InternalError     Reason = "InternalError"     // the Service is not served because of a bug
 )
 

@@ -152,7 +152,8 @@ func (r *Router) route(name ServiceName, s *routed) (notices []Notice) {
 	if svc.HealthCheckNodePort != 0 {
 		r.health[name], r.staleHealth = healthCheck(svc, s.routes), true
 	}
-	return append(nodePortNotices(svc, r.base.locality), rangeNotices(svc, r.base.locality)...)
+	return slices.Concat(nodePortNotices(svc, r.base.locality), rangeNotices(svc, r.base.locality),
+		maglevNotices(svc, s.routes, r.base.config.Scheduler))
 }
 
 func (r *Router) withdraw(name ServiceName, touched map[Frontend]*Route) {
@@ -304,7 +305,7 @@ func (r *Router) BehindLocalhost(f Frontend) (Frontend, *Route) {
 	if route == nil {
 		return Frontend{}, nil
 	}
-	return BehindLocalhost(route, r.base.locality.NodePortAddresses, r.Serves)
+	return BehindLocalhost(route, r.base.locality.through, r.Serves)
 }
 
 // Routes returns the routes of all frontends, in their order.
@@ -348,6 +349,7 @@ func (r *Router) Base() *Routing {
 		ServiceCIDRs:      r.base.serviceCIDRs,
 		Wildcards:         r.base.locality.Wildcards,
 		NodePortAddresses: r.NodePortAddresses(),
+		Through:           r.base.locality.through,
 		Detectors:         detectors(r.base.node, r.base.config),
 		MasqueradeAll:     r.base.config.MasqueradeAll,
 		Scheduler:         cmp.Or(r.base.config.Scheduler, RoundRobin),

@@ -51,27 +51,35 @@ const (
 	RoundRobin                        // endpoints in turn
 	Random                            // an endpoint at random for each connection
 	SourceHash                        // an endpoint by a hash of the client's address
+	Maglev                            // the same, by a table that a change of the endpoints changes little
+	MaglevPort                        // by a hash of the client's address and port, and such a table
 )
 
-var schedulerNames = map[string]Scheduler{"round-robin": RoundRobin, "random": Random, "source-hash": SourceHash}
+// SchedulerNames are the names of all schedulers, from [RoundRobin] on.
+var SchedulerNames = []string{"round-robin", "random", "source-hash", "maglev", "maglev-port"}
 
 func (s Scheduler) String() string {
-	for name, o := range schedulerNames {
-		if s == o {
-			return name
-		}
+	if s == DefaultScheduler {
+		return "default"
 	}
-	return "default"
+	return SchedulerNames[s-RoundRobin]
 }
 
 // ParseScheduler parses the name of a scheduler.
 func ParseScheduler(name string) (Scheduler, error) {
-	s, ok := schedulerNames[name]
-	if !ok {
-		return DefaultScheduler, fmt.Errorf("unknown scheduler %q: use round-robin, random or source-hash", name)
+	i := slices.Index(SchedulerNames, name)
+	if i < 0 {
+		return DefaultScheduler, fmt.Errorf("unknown scheduler %q: use round-robin, random, source-hash, maglev or maglev-port", name)
 	}
-	return s, nil
+	return RoundRobin + Scheduler(i), nil
 }
+
+// ByClient reports whether the client decides which endpoint it gets, so that the order
+// of the endpoints has a meaning.
+func (s Scheduler) ByClient() bool { return s >= SourceHash }
+
+// IsMaglev reports whether the endpoints are in a table of Maglev.
+func (s Scheduler) IsMaglev() bool { return s == Maglev || s == MaglevPort }
 
 // Service is a proxied Service. Headless, ExternalName and foreign services
 // (1.2 to 1.8) never become one.

@@ -40,6 +40,7 @@ type ViewedClaim struct {
 	Route  *Route
 	Winner *Route   // the service port that has it instead; nil: the Service has it
 	Losers []*Route // other service ports that ask for it in vain
+	Behind Frontend // that the listener on localhost connects to; the zero value: none
 }
 
 // View returns what is known about a Service, or nil. The cost depends on the Service and
@@ -83,6 +84,9 @@ func (r *Router) viewClaim(route *Route) ViewedClaim {
 		if loser.PortName() != route.PortName() {
 			c.Losers = append(c.Losers, loser)
 		}
+	}
+	if route.Frontend.OnLocalhost() {
+		c.Behind, _ = r.BehindLocalhost(route.Frontend)
 	}
 	return c
 }

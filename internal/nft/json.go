@@ -245,16 +245,16 @@ func (c Concat) json(f model.Family) any {
 }
 
 func (o Slots) json(f model.Family) object {
-	mode := "inc"
-	switch o.Scheduler {
-	case model.Random:
-		mode = "random"
-	case model.SourceHash:
-		hash := object{"mod": o.Count, "seed": HashSeed, "expr": SourceAddress.json(f)}
+	if key, seed := o.Hash(); key != nil {
+		hash := object{"mod": o.Count, "seed": seed, "expr": key.json(f)}
 		if o.First > 0 {
 			hash["offset"] = o.First
 		}
 		return object{"jhash": hash}
+	}
+	mode := "inc"
+	if o.Scheduler == model.Random {
+		mode = "random"
 	}
 	return object{"numgen": object{"mode": mode, "mod": o.Count, "offset": o.First}}
 }

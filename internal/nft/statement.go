@@ -41,7 +41,8 @@ const (
 	SourceAddress       Field = iota
 	DestinationAddress        // after DNAT: the endpoint's
 	TransportProtocol         // past any IPv6 extension headers
-	DestinationPort           // of TCP, UDP and SCTP alike
+	SourcePort                // of TCP, UDP and SCTP alike
+	DestinationPort           // the same
 	OriginalSource            // the client's address, whatever was rewritten since
 	OriginalDestination       // the address that the client dialled
 	OriginalPort              // the port that the client dialled
@@ -66,6 +67,8 @@ func (o Field) Text(f model.Family) string {
 		return ip + " daddr"
 	case TransportProtocol:
 		return "meta l4proto"
+	case SourcePort:
+		return "th sport"
 	case DestinationPort:
 		return "th dport"
 	case OriginalSource:
@@ -113,7 +116,7 @@ func (o Field) Datatype() Datatype {
 		return Source
 	case TransportProtocol:
 		return InetProto
-	case DestinationPort, OriginalPort:
+	case SourcePort, DestinationPort, OriginalPort:
 		return Port
 	case ReplySource:
 		return EndpointAddress
@@ -153,23 +156,37 @@ func (o SourceNetwork) mask(f model.Family) netip.Addr {
 
 // Slots picks one of Count numbers, from First on.
 type Slots struct {
-	Scheduler    model.Scheduler // RoundRobin, Random or SourceHash
+	Scheduler    model.Scheduler // not the default
 	Count, First uint32
 }
 
-// HashSeed makes source-hash choose the same endpoint on every node and after
-// a restart: without a seed the kernel uses a random one.
-const HashSeed = 0x6e667478
+// Seeds make a hash choose the same endpoint on every node and after a restart: without
+// one the kernel uses a random seed. They also tell the schedulers apart when rules are
+// read.
+const (
+	HashSeed   = 0x6e667478 // source-hash
+	MaglevSeed = 0x6d61676c
+)
+
+// Hash returns what the slot is a hash of, and the seed; nil: it is no hash.
+func (o Slots) Hash() (key Concat, seed uint32) {
+	switch o.Scheduler {
+	case model.SourceHash:
+		return Concat{SourceAddress}, HashSeed
+	case model.Maglev:
+		return Concat{SourceAddress}, MaglevSeed
+	case model.MaglevPort:
+		return Concat{SourceAddress, SourcePort}, MaglevSeed
+	}
+	return nil, 0
+}
 
 func (o Slots) Text(f model.Family) string {
-	var text string
-	switch o.Scheduler {
-	case model.Random:
+	text := fmt.Sprintf("numgen inc mod %d", o.Count)
+	if o.Scheduler == model.Random {
 		text = fmt.Sprintf("numgen random mod %d", o.Count)
-	case model.SourceHash:
-		text = fmt.Sprintf("jhash %s mod %d seed 0x%x", SourceAddress.Text(f), o.Count, HashSeed)
-	default:
-		text = fmt.Sprintf("numgen inc mod %d", o.Count)
+	} else if key, seed := o.Hash(); key != nil {
+		text = fmt.Sprintf("jhash %s mod %d seed 0x%x", key.Text(f), o.Count, seed)
 	}
 	if o.First > 0 {
 		text += fmt.Sprintf(" offset %d", o.First)

@@ -155,7 +155,7 @@ func (l *Lanes) borders(endpoints *nft.Set, f model.Frontend) (out []uint32, has
 	for _, name := range []string{nft.ServiceMaps[kind], nft.LocalServiceMaps[kind]} {
 		if slots, ok := l.Of(name, f); ok {
 			out = append(out, slots.First, slots.First+slots.Count)
-			hashed = hashed || slots.Scheduler == model.SourceHash
+			hashed = hashed || slots.Scheduler.ByClient()
 		}
 	}
 	slices.Sort(out)

@@ -23,13 +23,13 @@ func probes(f model.Family) []*nft.Ruleset {
 		Nodes:        []*model.Node{{Name: "node", Addresses: []netip.Addr{address}}},
 		ServiceCIDRs: []netip.Prefix{some},
 	}
-	for i, scheduler := range []model.Scheduler{model.RoundRobin, model.Random, model.SourceHash} {
+	for i, scheduler := range []model.Scheduler{model.RoundRobin, model.Random, model.SourceHash, model.MaglevPort} {
 		address = address.Next()
 		name := model.ServiceName{Namespace: "preflight", Name: scheduler.String()}
 		s.Services = append(s.Services, &model.Service{
 			Name: name, Scheduler: scheduler, ExternalPolicy: model.PolicyLocal, AffinityTimeout: time.Hour,
 			ClusterIPs: []netip.Addr{address}, External: &model.External{SourceRanges: []netip.Prefix{some}},
-			Extras: &model.Extras{Limits: limits},
+			Extras: &model.Extras{Limits: limits, MaglevSize: model.MaglevSizes[0]},
 			Ports:  []model.ServicePort{{Protocol: model.TCP, Port: 80, NodePort: uint16(30080 + i)}},
 		})
 		s.Slices = append(s.Slices, &model.EndpointSlice{

@@ -52,7 +52,9 @@ type layoutKey struct {
 	choice *model.Choice
 	inside model.Policy
 	local  bool // outside has a list of its own
-	hashed bool // by the scheduler, which may change while the choice does not
+	// What follows may change while the choice does not.
+	scheduler  model.Scheduler // one of those with the same layout
+	maglevSize uint32
 }
 
 func (c *composer) add(set string, e nft.Element) {
@@ -119,12 +121,23 @@ func (c *composer) slots(set string, key nft.Key, first uint32, endpoints []neti
 
 func (c *composer) layout(r *model.Route, inside, outside []model.Endpoint) layout {
 	scheduler := c.schedulerOf(r)
-	key := layoutKey{r.Choice, r.InsidePolicy(), r.Local(), scheduler == model.SourceHash}
-	l, ok := c.layouts[key]
-	if !ok {
-		l = newLayout(c.node, r.PortName(), scheduler, inside, outside)
-		c.layouts[key] = l
+	key := layoutKey{choice: r.Choice, inside: r.InsidePolicy(), local: r.Local(), scheduler: model.RoundRobin}
+	switch {
+	case scheduler.IsMaglev():
+		key.scheduler, key.maglevSize = model.Maglev, r.Service.Extra().MaglevSize
+	case scheduler == model.SourceHash:
+		key.scheduler = scheduler
 	}
+	l, ok := c.layouts[key]
+	switch {
+	case ok:
+		return l
+	case scheduler.IsMaglev():
+		l = maglevLayout(r.Service, inside, outside)
+	default:
+		l = newLayout(c.node, r.PortName(), scheduler, inside, outside)
+	}
+	c.layouts[key] = l
 	return l
 }
 

@@ -115,6 +115,8 @@ func (l lane) name() string {
 		name = fmt.Sprintf("random-%d", l.slots.Count)
 	case model.SourceHash:
 		name = fmt.Sprintf("hash-%d", l.slots.Count)
+	case model.Maglev, model.MaglevPort:
+		name = fmt.Sprintf("%s-%d", l.slots.Scheduler, l.slots.Count)
 	}
 	if l.slots.First == ownSlots {
 		name += "-outside"

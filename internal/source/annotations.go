@@ -20,9 +20,13 @@ const annotationDomain = "nftproxy.dev/"
 
 const (
 	// annotationScheduler on a Service selects how new connections are spread over
-	// the endpoints: round-robin, random or source-hash. The default is the
-	// scheduler of the node.
+	// the endpoints: round-robin, random, source-hash, maglev or maglev-port. The
+	// default is the scheduler of the node.
 	annotationScheduler = annotationDomain + "scheduler"
+
+	// annotationMaglevSize on a Service is the number of slots that the schedulers
+	// maglev and maglev-port spread over the endpoints, one of [model.MaglevSizes].
+	annotationMaglevSize = annotationDomain + "maglev-table-size"
 
 	// annotationClientAddresses on a Service says whether endpoints see the addresses
 	// of clients: keep or masquerade. The default depends on the kind of frontend and
@@ -43,11 +47,16 @@ const (
 	// annotationPriority on the same objects sets priorities in the same way, from 0
 	// to 9. Endpoints stand by while one of a lower number is usable; the default is 0.
 	annotationPriority = annotationDomain + "priority"
+
+	// annotationCiliumWeight on the same objects is the weight of all endpoints, from 0
+	// to 65535. Cilium writes it, for its Gateway API, and reads it. [annotationWeight]
+	// takes precedence.
+	annotationCiliumWeight = "service.cilium.io/weight"
 )
 
 // serviceAnnotations are those of a Service.
 var serviceAnnotations = []string{
-	annotationScheduler, annotationClientAddresses, annotationCheck, annotationEndpointsFrom,
+	annotationScheduler, annotationMaglevSize, annotationClientAddresses, annotationCheck, annotationEndpointsFrom,
 	annotationSourceRanges, annotationDeniedSources,
 	annotationPorts,
 	annotationMaxConnections, annotationMaxConnectionsPerClient, annotationConnectionRate, annotationConnectionRatePerClient,
@@ -98,9 +107,37 @@ func (f *findings) scheduler(m *metav1.ObjectMeta) model.Scheduler {
 	s, err := model.ParseScheduler(text)
 	if err != nil {
 		f.warn(annotationField(annotationScheduler), text,
-			"is unknown: the default is used; "+oneOf("round-robin", "random", "source-hash"))
+			"is unknown: the default is used; "+oneOf(model.SchedulerNames...))
 	}
 	return s
+}
+
+// maglevSize reads the number of slots for the schedulers maglev and maglev-port; zero:
+// the default.
+func (f *findings) maglevSize(m *metav1.ObjectMeta) uint32 {
+	text, given := m.Annotations[annotationMaglevSize]
+	if !given {
+		return 0
+	}
+	field := annotationField(annotationMaglevSize)
+	if s, err := model.ParseScheduler(m.Annotations[annotationScheduler]); err == nil && !s.IsMaglev() {
+		f.warn(field, nil, fmt.Sprintf("has no effect: it is for maglev and maglev-port, and the scheduler is %s", s))
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 32)
+	if err != nil || !slices.Contains(model.MaglevSizes, uint32(n)) {
+		f.warn(field, text, fmt.Sprintf("is not the size of a table: %d is used; %s", model.DefaultMaglevSize, oneOfSizes()))
+		return 0
+	}
+	return uint32(n)
+}
+
+// oneOfSizes lists the sizes of tables.
+func oneOfSizes() string {
+	sizes := make([]string, len(model.MaglevSizes))
+	for i, n := range model.MaglevSizes {
+		sizes[i] = strconv.Itoa(int(n))
+	}
+	return "use " + strings.Join(sizes[:len(sizes)-1], ", ") + " or " + sizes[len(sizes)-1]
 }
 
 // clientAddresses reads whether endpoints see the addresses of clients.
@@ -125,10 +162,12 @@ type numbering struct {
 }
 
 var (
-	weights = numbering{annotationWeight, "weight", 100, func(h *model.Host, n uint16) { h.Weight, h.Drain = n, n == 0 }}
+	weights = numbering{annotationWeight, "weight", 100, setWeight}
 
 	priorities = numbering{annotationPriority, "priority", 9, func(h *model.Host, n uint16) { h.Priority = uint8(n) }}
 )
+
+func setWeight(h *model.Host, n uint16) { h.Weight, h.Drain = n, n == 0 }
 
 // others is the key for all addresses that a list of numbers does not name.
 var others netip.Addr
@@ -137,9 +176,29 @@ var others netip.Addr
 // entries are ignored.
 func (f *findings) number(m *metav1.ObjectMeta, all ...*model.EndpointSlice) {
 	f.unknownAnnotations(m, annotationWeight, annotationPriority)
+	f.ciliumWeight(m, all)
 	for _, n := range []numbering{weights, priorities} {
 		if text, given := m.Annotations[n.annotation]; given {
 			f.apply(n, text, all)
+		}
+	}
+}
+
+// ciliumWeight sets the weight that Cilium's annotation gives all hosts in the slices of an
+// object. It needs no scaling to our range: weights are ratios.
+func (f *findings) ciliumWeight(m *metav1.ObjectMeta, all []*model.EndpointSlice) {
+	text, given := m.Annotations[annotationCiliumWeight]
+	if _, ours := m.Annotations[annotationWeight]; ours || !given {
+		return
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 16)
+	if err != nil {
+		f.warn(annotationField(annotationCiliumWeight), text, "is not used: it is not a weight: use 0 to 65535")
+		return
+	}
+	for _, s := range all {
+		for i := range s.Hosts {
+			setWeight(&s.Hosts[i], uint16(n))
 		}
 	}
 }

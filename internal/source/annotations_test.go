@@ -2,6 +2,7 @@ package source
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,11 +17,13 @@ import (
 )
 
 func TestScheduler(t *testing.T) {
-	const unknown = ` is unknown: the default is used; use "round-robin", "random" or "source-hash"`
+	const unknown = ` is unknown: the default is used; use "round-robin", "random", "source-hash", "maglev" or "maglev-port"`
 	run(t, `{metadata: {name: web, namespace: default}, spec: {clusterIP: 10.96.0.1}}`, []conversion{
 		{"round-robin", `metadata: {annotations: {nftproxy.dev/scheduler: round-robin}}`, simple + fmt.Sprintln("Scheduler", model.RoundRobin), nil},
 		{"random", `metadata: {annotations: {nftproxy.dev/scheduler: random}}`, simple + fmt.Sprintln("Scheduler", model.Random), nil},
 		{"source-hash", `metadata: {annotations: {nftproxy.dev/scheduler: source-hash}}`, simple + fmt.Sprintln("Scheduler", model.SourceHash), nil},
+		{"maglev", `metadata: {annotations: {nftproxy.dev/scheduler: maglev}}`, simple + fmt.Sprintln("Scheduler", model.Maglev), nil},
+		{"maglev-port", `metadata: {annotations: {nftproxy.dev/scheduler: maglev-port}}`, simple + fmt.Sprintln("Scheduler", model.MaglevPort), nil},
 		{"others' annotations", `metadata: {annotations: {example.com/scheduler: x, scheduler: y, nftproxy.device/scheduler: z}}`, simple, nil},
 		{"unknown", `metadata: {annotations: {nftproxy.dev/scheduler: least-conn}}`, simple,
 			[]string{`warning: metadata.annotations[nftproxy.dev/scheduler]: "least-conn"` + unknown}},
@@ -34,6 +37,74 @@ func TestScheduler(t *testing.T) {
 			`warning: metadata.annotations[nftproxy.dev/weight]: has no effect: there is no such annotation for this kind of object; docs/annotations.md lists those that there are`}},
 		{"1.2 not of another proxy's Services", `metadata: {labels: {service.kubernetes.io/service-proxy-name: other}, annotations: {nftproxy.dev/scheduler: x}}`, "", nil},
 	}, func(s *corev1.Service) (any, []*FieldError) { return anyOf(ConvertService(s, "")) })
+}
+
+// TestMaglevSize: 3.47. A wrong size is reported, and the default is used.
+func TestMaglevSize(t *testing.T) {
+	const field = "warning: metadata.annotations[nftproxy.dev/maglev-table-size]: "
+	const wrong = " is not the size of a table: 1021 is used; use 251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521 or 131071"
+	for _, c := range []struct {
+		name, size, scheduler string
+		want                  uint32
+		warning               string
+	}{
+		{"maglev", "251", "maglev", 251, ""},
+		{"maglev-port", " 131071 ", "maglev-port", 131071, ""},
+		{"default scheduler", "16381", "", 16381, ""},
+		{"another scheduler", "251", "random", 251, field + "has no effect: it is for maglev and maglev-port, and the scheduler is random"},
+		{"no prime", "1024", "maglev", 0, field + `"1024"` + wrong},
+		{"too large", "1048573", "maglev", 0, field + `"1048573"` + wrong},
+		{"zero", "0", "maglev", 0, field + `"0"` + wrong},
+		{"negative", "-251", "maglev", 0, field + `"-251"` + wrong},
+		{"modulo 2^32", "4294967547", "maglev", 0, field + `"4294967547"` + wrong},
+		{"empty", "", "maglev", 0, field + `""` + wrong},
+	} {
+		s := corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", Annotations: map[string]string{annotationMaglevSize: c.size}},
+			Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1"},
+		}
+		if c.scheduler != "" {
+			s.Annotations[annotationScheduler] = c.scheduler
+		}
+		got, found := ConvertService(&s, "")
+		var want []string
+		if c.warning != "" {
+			want = []string{c.warning}
+		}
+		if got.Extra().MaglevSize != c.want || !slices.Equal(texts(found), want) {
+			t.Errorf("%s: size %d, %q; want %d, %q", c.name, got.Extra().MaglevSize, texts(found), c.want, want)
+		}
+	}
+}
+
+// TestCiliumWeight: 3.50. Cilium's annotation gives all endpoints of an object a weight,
+// unless ours is there.
+func TestCiliumWeight(t *testing.T) {
+	const wrong = " is not used: it is not a weight: use 0 to 65535"
+	run(t, `
+metadata: {name: web-1, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+endpoints: [{addresses: [10.0.0.1]}, {addresses: [10.0.0.2]}]`, []conversion{
+		{"above our range", `metadata: {annotations: {service.cilium.io/weight: "65535"}}`, "10.0.0.1=65535 10.0.0.2=65535", nil},
+		{"drained", `metadata: {annotations: {service.cilium.io/weight: "0"}}`, "10.0.0.1=0 10.0.0.2=0", nil},
+		{"ours wins", `metadata: {annotations: {service.cilium.io/weight: "7", nftproxy.dev/weight: "10.0.0.1=3"}}`, "10.0.0.1=3 10.0.0.2=-", nil},
+		{"ours wins, malformed", `metadata: {annotations: {service.cilium.io/weight: x, nftproxy.dev/weight: "3"}}`, "10.0.0.1=3 10.0.0.2=3", nil},
+		{"too large", `metadata: {annotations: {service.cilium.io/weight: "65536"}}`, "10.0.0.1=- 10.0.0.2=-",
+			[]string{`warning: metadata.annotations[service.cilium.io/weight]: "65536"` + wrong}},
+		{"malformed", `metadata: {annotations: {service.cilium.io/weight: "1.5"}}`, "10.0.0.1=- 10.0.0.2=-",
+			[]string{`warning: metadata.annotations[service.cilium.io/weight]: "1.5"` + wrong}},
+		{"negative", `metadata: {annotations: {service.cilium.io/weight: "-1"}}`, "10.0.0.1=- 10.0.0.2=-",
+			[]string{`warning: metadata.annotations[service.cilium.io/weight]: "-1"` + wrong}},
+		{"empty", `metadata: {annotations: {service.cilium.io/weight: ""}}`, "10.0.0.1=- 10.0.0.2=-",
+			[]string{`warning: metadata.annotations[service.cilium.io/weight]: ""` + wrong}},
+	}, func(s *discoveryv1.EndpointSlice) (any, []*FieldError) {
+		out, found := ConvertEndpointSlice(s)
+		var weights []string
+		for _, h := range out.Hosts {
+			weights = append(weights, h.Address.String()+"="+printWeight(&h))
+		}
+		return []string{strings.Join(weights, " ")}, found
+	})
 }
 
 // TestWeights reads lists of weights for a slice with three endpoints, of which

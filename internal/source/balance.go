@@ -3,6 +3,7 @@ package source
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -34,6 +35,7 @@ type Balance struct {
 	Backends        manifest.List[Backend] `json:"backends,omitempty"`
 	BackendsFrom    string                 `json:"backendsFrom,omitempty"`
 	Scheduler       string                 `json:"scheduler,omitempty"`
+	MaglevTableSize *int32                 `json:"maglevTableSize,omitempty"`
 	Affinity        *metav1.Duration       `json:"affinity,omitempty"`
 	Clients         manifest.List[string]  `json:"clients,omitempty"`
 	Deny            manifest.List[string]  `json:"deny,omitempty"`
@@ -109,7 +111,10 @@ func (e *expander) name() {
 
 // words checks the fields whose values are passed on.
 func (e *expander) words() {
-	e.word("scheduler", e.Scheduler, "round-robin", "random", "source-hash")
+	e.word("scheduler", e.Scheduler, model.SchedulerNames...)
+	if n := e.MaglevTableSize; n != nil && !slices.Contains(model.MaglevSizes, uint32(*n)) {
+		e.add("maglevTableSize", *n, "is not the size of a table: "+oneOfSizes())
+	}
 	e.word("clientAddresses", e.ClientAddresses, "keep", "masquerade")
 	if e.Check != nil {
 		_, found := ParseCheck("check", e.Check)
@@ -155,6 +160,9 @@ func (e *expander) annotations() map[string]string {
 		if value != "" {
 			out[name] = value
 		}
+	}
+	if e.MaglevTableSize != nil {
+		out[annotationMaglevSize] = strconv.Itoa(int(*e.MaglevTableSize))
 	}
 	switch check := e.Check.(type) {
 	case nil:

@@ -62,6 +62,7 @@ func isMisspelt(f *FieldError, problems Errors) bool {
 var balanceFields = []struct{ object, balance string }{
 	{annotationField(annotationCheck), "check"},
 	{annotationField(annotationScheduler), "scheduler"},
+	{annotationField(annotationMaglevSize), "maglevTableSize"},
 	{annotationField(annotationClientAddresses), "clientAddresses"},
 	{annotationField(annotationEndpointsFrom), "backendsFrom"},
 	{annotationField(annotationPorts), "listen"},

@@ -189,7 +189,7 @@ func snapshotText(t *testing.T, s *model.Snapshot) string {
 // words that it accepts.
 func TestBalanceSchema(t *testing.T) {
 	type node struct {
-		Enum       []string
+		Enum       []any
 		Required   []string
 		Properties map[string]*node
 		Items      *node
@@ -220,13 +220,13 @@ func TestBalanceSchema(t *testing.T) {
 	compare("Balance", &root, tags(reflect.TypeFor[Balance]()))
 	compare("backend", object(root.Properties["backends"]), tags(reflect.TypeFor[Backend]()))
 	compare("check", object(root.Properties["check"]), slices.Concat(model.CheckTypes[:], slices.Collect(maps.Keys(checkFields))))
-	for _, field := range []string{"scheduler", "clientAddresses"} {
+	for _, field := range []string{"scheduler", "maglevTableSize", "clientAddresses"} {
 		words := root.Properties[field].Enum
 		if len(words) == 0 {
 			t.Errorf("no words for %s", field)
 		}
 		for _, word := range words {
-			if _, err := load("kind: Balance\nname: x\nlisten: 1.2.3.4:5\nbackends: 1.2.3.5\n" + field + ": " + word + "\n"); err != nil {
+			if _, err := load("kind: Balance\nname: x\nlisten: 1.2.3.4:5\nbackends: 1.2.3.5\n" + field + ": " + fmt.Sprint(word) + "\n"); err != nil {
 				t.Errorf("%s: %v", field, err)
 			}
 		}

@@ -179,7 +179,7 @@ func checkService(t *testing.T, s *model.Service) {
 	if d := s.AffinityTimeout; d < 0 || d > 24*time.Hour || d%time.Second != 0 {
 		t.Errorf("affinity of %v", d)
 	}
-	if s.Scheduler > model.SourceHash || s.InternalPolicy > model.PolicyLocal || s.ExternalPolicy > model.PolicyLocal {
+	if s.Scheduler > model.MaglevPort || s.InternalPolicy > model.PolicyLocal || s.ExternalPolicy > model.PolicyLocal {
 		t.Errorf("unknown scheduler or policy: %+v", s)
 	}
 }

@@ -72,7 +72,7 @@ func (c *serviceConverter) extras(m *metav1.ObjectMeta) *model.Extras {
 	if len(m.Annotations) == 0 {
 		return nil
 	}
-	e := model.Extras{EndpointsFrom: c.endpointsFrom(m), Sources: c.sources(m), Limits: c.limits(m)}
+	e := model.Extras{EndpointsFrom: c.endpointsFrom(m), Sources: c.sources(m), Limits: c.limits(m), MaglevSize: c.maglevSize(m)}
 	if reflect.ValueOf(e).IsZero() {
 		return nil
 	}

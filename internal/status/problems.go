@@ -65,6 +65,7 @@ var classes = []struct{ reason, text string }{
 	{NoEndpoints, "connections are rejected, because no endpoint can take them"},
 	{NoLocalEndpoints, "connections are dropped: the traffic policy is Local, and no endpoint on this node can take them"},
 	{CheckFailing, "endpoints fail their health check"},
+	{string(model.SmallTable), "the shares of endpoints differ: the table of the scheduler maglev has few slots for them"},
 	{SettingChanged, "settings of the kernel that Services need, changed since nftproxy started"},
 	{EndpointDrained, "the operator keeps new connections away"},
 	{string(model.Conflict), "another Service has the same address and port"},

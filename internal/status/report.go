@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strconv"
 	"time"
 
@@ -190,6 +191,17 @@ type ServiceCount struct {
 	Family      model.Family
 	Kind        model.Kind
 	Connections uint64
+}
+
+// Service returns the Service that has a frontend with an address and port.
+func (r *Report) Service(address string, protocol model.Protocol) (model.ServiceName, bool) {
+	for i := range r.ServicePorts {
+		p := &r.ServicePorts[i]
+		if p.Protocol == protocol.String() && slices.ContainsFunc(p.Frontends, func(f Frontend) bool { return f.Address == address }) {
+			return model.ServiceName{Namespace: p.Namespace, Name: p.Name}, true
+		}
+	}
+	return model.ServiceName{}, false
 }
 
 // WriteJSON writes the report as one JSON object, with a line for each service port.

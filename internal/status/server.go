@@ -245,7 +245,7 @@ func (r *Report) addRouting(routing *model.Routing, connections map[model.Fronte
 	all := make([]frontend, len(routing.Routes))
 	for i := range routing.Routes {
 		all[i] = frontendOf(&routing.Routes[i])
-		if r.Counted {
+		if r.Counted && !all[i].OnLocalhost() { // counted behind the listener
 			n := connections[routing.Routes[i].Frontend]
 			all[i].connections = &n
 		}

@@ -113,6 +113,10 @@ func (w *World) service(i int) *model.Service {
 		s.AffinityTimeout = []time.Duration{time.Second, 90 * time.Second, 3 * time.Hour, 24 * time.Hour}[w.R.IntN(4)]
 	}
 	s.Scheduler = model.Scheduler(w.R.IntN(4))
+	if s.Scheduler == model.SourceHash && i == 3 { // one: such a frontend has hundreds of elements
+		s.Scheduler = []model.Scheduler{model.Maglev, model.MaglevPort}[len(s.Ports)-1]
+		s.Extras = &model.Extras{MaglevSize: model.MaglevSizes[0]}
+	}
 	if w.R.IntN(8) > 0 {
 		s.ClusterIPs = append(s.ClusterIPs, netip.AddrFrom4([4]byte{10, 96, 0, byte(i)}))
 	}

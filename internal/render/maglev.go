@@ -1,0 +1,97 @@
+package render
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// maglevLayout lays out the endpoints of a Service for the schedulers maglev and
+// maglev-port. Clients outside of the cluster have a table of their own if they have
+// other endpoints: part of a table is not a table of fewer endpoints.
+func maglevLayout(s *model.Service, inside, outside []model.Endpoint) layout {
+	slots := maglev(inside, s.MaglevSize(len(inside)))
+	l := layout{slots: slots, inside: span{firstSlot, len(slots)}}
+	if len(outside) == 0 {
+		return l
+	}
+	l.own = maglev(outside, s.MaglevSize(len(outside)))
+	l.outside = span{ownSlots, len(l.own)}
+	if slices.Equal(l.own, l.slots) {
+		l.own, l.outside = nil, l.inside
+	}
+	return l
+}
+
+// maglev returns the table of some endpoints: the endpoint of each slot. It depends only
+// on the endpoints, their weights and the size, which is prime. One endpoint needs one
+// slot. With more endpoints than slots, those last in the order have none.
+//
+// Each endpoint has an order of preference of all slots, and they take turns to take the
+// next one that is free (Eisenbud and others, "Maglev: A Fast and Reliable Software
+// Network Load Balancer", 2016, section 3.4). An endpoint of the highest weight has a
+// turn in each round, one of half that weight in every other round, and all have one in
+// the first.
+func maglev(endpoints []model.Endpoint, size int) []netip.AddrPort {
+	if len(endpoints) < 2 {
+		size = len(endpoints)
+	}
+	all := takers(endpoints, uint32(size))
+	heaviest := 0
+	for i := range all {
+		heaviest = max(heaviest, all[i].weight)
+	}
+	table := make([]netip.AddrPort, size)
+	for free, round := size, 0; free > 0; round++ {
+		for i := 0; i < len(all) && free > 0; i++ {
+			if t := &all[i]; t.due <= round*t.weight {
+				t.due += heaviest
+				t.take(table)
+				free--
+			}
+		}
+	}
+	return table
+}
+
+// taker is an endpoint that takes slots of a table.
+type taker struct {
+	endpoint   netip.AddrPort
+	hash       uint64
+	next, step uint32 // slot that it prefers, and from one preferred slot to the next
+	weight     int
+	due        int // in units of rounds times the weight, when the next turn is
+}
+
+// takers returns endpoints in an order that others do not change: by a hash of the host,
+// or of its number among those of the host. So the table for another port of the same
+// hosts is the same.
+func takers(endpoints []model.Endpoint, size uint32) []taker {
+	all := sharesOf(slices.Clone(endpoints), scale{1, maxWeight})
+	out := make([]taker, len(all))
+	weights := make(map[netip.AddrPort]int, len(all))
+	for _, e := range endpoints {
+		weights[e.Address()] = weightOf(e)
+	}
+	for i, s := range all {
+		out[i] = taker{
+			endpoint: s.endpoint, hash: s.hash, weight: weights[s.endpoint],
+			next: uint32(preference(s.hash, 1) % uint64(size)), step: uint32(preference(s.hash, 2)%uint64(max(size-1, 1))) + 1,
+		}
+	}
+	slices.SortFunc(out, func(a, b taker) int { return cmp.Or(cmp.Compare(a.hash, b.hash), a.endpoint.Compare(b.endpoint)) })
+	return out
+}
+
+// take takes the free slot that the endpoint prefers.
+func (t *taker) take(table []netip.AddrPort) {
+	size := uint32(len(table))
+	for table[t.next].IsValid() {
+		if t.next += t.step; t.next >= size {
+			t.next -= size
+		}
+	}
+	table[t.next] = t.endpoint
+}
