@@ -178,6 +178,11 @@ pair: ## let one of two machines take over from the other, in ten settings, and 
 	scripts/install-packages nft:nftables $(PAIR)
 	PAGE=$(abspath docs/high-availability.md) go test -count=1 -v -run . -bench '^BenchmarkSwitch$$' -benchtime 1x ./test/pair
 
+.PHONY: ecmp
+ecmp: ## serve one address by three nodes behind two ECMP routers, and write docs/ecmp.md (2 minutes); needs root and Debian
+	scripts/install-packages nft:nftables ip:iproute2 conntrackd:conntrackd
+	PAGE=$(abspath docs/ecmp.md) go test -count=1 -v -run . -bench . -benchtime 1x ./test/ecmp
+
 .PHONY: nodes
 nodes: conformance-packages ## run the tests on real kubelets: rolling updates, upgrades, restarts and the migration under load (10 minutes); TESTS selects some
 	cd e2e && go test -count=1 -v -timeout 60m $(if $(TESTS),-run '$(TESTS)') ./nodes

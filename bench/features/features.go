@@ -16,6 +16,7 @@ type feature struct {
 	others settings // of every tenth other Service
 	dial   dial
 	port   uint16 // that is dialled at an address of the Service; 0: its own
+	daemon bool   // nftproxy has to run while connections are made
 }
 
 // settings are fields of a Service in YAML's flow style.
@@ -31,6 +32,8 @@ const (
 	clusterIP dial = iota
 	loadBalancer
 	nodePort
+	ownNodePort // from the node itself
+	localhost   // the same port at a loopback address
 )
 
 // Baselines.
@@ -38,17 +41,23 @@ const (
 	plain      = "ClusterIP"
 	plainLB    = "load balancer address"
 	plainNode  = "NodePort"
+	plainOwn   = "NodePort from the node"
 	sourceHash = "scheduler source-hash"
 
 	// again is the first baseline once more: its ratio is the error of all others.
-	again = "ClusterIP, once more"
+	again = "ClusterIP once more"
 )
 
 var (
 	sticky = settings{spec: "sessionAffinity: ClientIP"}
 	ranges = settings{spec: "loadBalancerSourceRanges: [10.128.0.0/9, 192.0.2.0/24, 'fd00:10:128::/48']"}
-	hashed = settings{annotations: "nftproxy.dev/scheduler: source-hash"}
+	hashed = annotated("scheduler: source-hash")
+
+	limited = settings{annotations: "nftproxy.dev/max-connections: '1000', nftproxy.dev/max-connections-per-client: '10', nftproxy.dev/connection-rate: 100/second, nftproxy.dev/connection-rate-per-client: 10/second"}
 )
+
+// annotated returns a Service with an annotation of ours.
+func annotated(text string) settings { return settings{annotations: "nftproxy.dev/" + text} }
 
 // denied returns a list of clients without those that measure.
 func denied(n int) settings {
@@ -75,6 +84,7 @@ var features = []feature{
 	{name: again, beside: plain},
 	{name: plainLB, dial: loadBalancer},
 	{name: plainNode, dial: nodePort},
+	{name: plainOwn, dial: ownNodePort},
 
 	{name: "session affinity of others", beside: plain, others: sticky},
 	{name: "session affinity", beside: plain, own: sticky},
@@ -89,4 +99,19 @@ var features = []feature{
 	{name: "denied ranges of twenty lengths", beside: plain, own: deniedRanges(20)},
 
 	{name: sourceHash, beside: plain, own: hashed},
+	{name: "scheduler maglev of others", beside: plain, others: annotated("scheduler: maglev")},
+	{name: "scheduler maglev", beside: plain, own: annotated("scheduler: maglev")},
+	{name: "scheduler maglev-port", beside: plain, own: annotated("scheduler: maglev-port")},
+
+	{name: "ranges of ports of others", beside: plain, others: annotated("ports: 8000-9000/tcp")},
+	{name: "range of ports at the Service's own port", beside: plain, own: annotated("ports: 8000-9000/tcp")},
+	{name: "range of ports at one of them", beside: plain, own: annotated("ports: 8000-9000/tcp"), port: serverPort},
+
+	{name: "limits of others", beside: plain, others: limited},
+	{name: "most connections", beside: plain, own: annotated("max-connections: '100000'")},
+	{name: "most connections per client", beside: plain, own: annotated("max-connections-per-client: '100000'")},
+	{name: "rate of connections", beside: plain, own: annotated("connection-rate: 1000000/second")},
+	{name: "rate of connections per client", beside: plain, own: annotated("connection-rate-per-client: 1000000/second")},
+
+	{name: "NodePort on localhost", beside: plainOwn, dial: localhost, daemon: true, flags: []string{"--nodeport-addresses", "primary,localhost"}},
 }

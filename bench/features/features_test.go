@@ -15,11 +15,11 @@ var binary string
 
 func TestMain(m *testing.M) { os.Exit(program.Run(&binary, "../../cmd/nftproxy", m.Run)) }
 
-// TestMeasure connects in every row.
+// TestMeasure measures some rows: each way to dial, and a daemon.
 func TestMeasure(t *testing.T) {
 	t.Parallel()
 	netlab.TestNamespace(t) // where that is permitted
-	all, err := selectFeatures("")
+	all, err := selectFeatures(again + "," + plainLB + "," + plainNode + ",NodePort on localhost")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,15 +35,15 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// TestRulesDiffer checks that each row has other rules than what it is compared with: one
-// whose settings do nothing would cost nothing.
+// TestRulesDiffer checks that each row has other rules than what it is compared with, and
+// none a warning: settings that do nothing would cost nothing.
 func TestRulesDiffer(t *testing.T) {
 	t.Parallel()
 	rules := make(map[string]string)
 	for i := range features {
 		f := &features[i]
 		rules[f.name] = render(t, f)
-		if f.beside == "" || f.name == again {
+		if f.beside == "" || f.name == again || f.daemon {
 			continue
 		}
 		if base, ok := rules[f.beside]; !ok {
@@ -60,7 +60,7 @@ func render(t *testing.T, f *feature) string {
 	if err := os.WriteFile(file, []byte(f.objects(model.IPv4, 25, address(model.IPv4, "192.0.2.0", "", 1), unusedEndpoints(model.IPv4, 0))), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command(binary, append([]string{"render", "-f", file, "--hostname-override", "node"}, f.flags...)...).Output()
+	out, err := exec.Command(binary, append([]string{"render", "--strict", "-f", file, "--hostname-override", "node"}, f.flags...)...).Output()
 	if err != nil {
 		t.Fatalf("%s: %v", f.name, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
@@ -20,7 +21,8 @@ type lab struct {
 	*netlab.Lab
 	to      netip.AddrPort
 	servers *listeners
-	costs   []cost // one for each round
+	daemon  *exec.Cmd // nil: nftproxy has only written the rules
+	costs   []cost    // one for each round
 }
 
 // newLab makes a laboratory, and connects once.
@@ -51,14 +53,61 @@ func (p *plan) newLab(f *feature) (l *lab, err error) {
 		return l, err
 	}
 	l.to = f.target(p.family, p.services, node)
-	_, err = l.servers.connect(l.client(), l.to, 1)
+	_, err = l.connect(1)
+	for until := time.Now().Add(patience); err != nil && f.daemon && time.Now().Before(until); {
+		time.Sleep(20 * time.Millisecond) // it is starting
+		_, err = l.connect(1)
+	}
 	return l, err
 }
 
-func (l *lab) client() *netlab.Host { return l.Pods[endpoints] }
+// patience is how long the start of nftproxy may take.
+const patience = 30 * time.Second
+
+func (l *lab) client() *netlab.Host {
+	if l.dial == ownNodePort || l.dial == localhost {
+		return l.Node
+	}
+	return l.Pods[endpoints]
+}
+
+// connect makes a number of connections, and returns the mean cost of one.
+func (l *lab) connect(n int) (cost, error) {
+	before, err := l.daemonTime()
+	if err != nil {
+		return cost{}, err
+	}
+	c, err := l.servers.connect(l.client(), l.to, n)
+	if err != nil {
+		return c, err
+	}
+	after, err := l.daemonTime()
+	c.processor += (after - before) / time.Duration(n)
+	return c, err
+}
+
+// daemonTime returns the processor time of nftproxy, if it has a part in connections.
+func (l *lab) daemonTime() (sum time.Duration, err error) {
+	if l.daemon == nil {
+		return 0, nil
+	}
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", l.daemon.Process.Pid))
+	for _, t := range threads {
+		var running time.Duration
+		text, readErr := os.ReadFile(t)
+		_, scanErr := fmt.Sscan(string(text), &running)
+		err = errors.Join(err, readErr, scanErr)
+		sum += running
+	}
+	return sum, err
+}
 
 func (l *lab) close() error {
 	var err error
+	if l.daemon != nil {
+		_ = l.daemon.Process.Kill()
+		_ = l.daemon.Wait() // the error says that it was killed
+	}
 	if l.servers != nil {
 		err = l.servers.close()
 	}
@@ -76,7 +125,12 @@ func (p *plan) apply(l *lab, objects string) error {
 		return err
 	}
 	cluster := netlab.ClusterCIDRv4.String() + "," + netlab.ClusterCIDRv6.String()
-	cmd := exec.Command(p.nftproxy, append([]string{"apply", "--strict", "-q", "-f", file, "--hostname-override", l.Node.Name, "--cluster-cidr", cluster}, l.flags...)...)
+	args := append([]string{"-f", file, "--hostname-override", l.Node.Name, "--cluster-cidr", cluster}, l.flags...)
+	if l.feature.daemon {
+		l.daemon = exec.Command(p.nftproxy, append([]string{"run", "--metrics-bind-address="}, args...)...)
+		return l.Node.Start(l.daemon)
+	}
+	cmd := exec.Command(p.nftproxy, append([]string{"apply", "--strict", "-q"}, args...)...)
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := l.Node.Run(cmd); err != nil || out.Len() > 0 {

@@ -109,10 +109,10 @@ func (p *plan) run(ctx context.Context, run int, all map[string]*found) (err err
 
 func (p *plan) one(l *lab) error {
 	// The caches of the processor are those of another row.
-	if _, err := l.servers.connect(l.client(), l.to, p.connections/10+1); err != nil {
+	if _, err := l.connect(p.connections/10 + 1); err != nil {
 		return err
 	}
-	c, err := l.servers.connect(l.client(), l.to, p.connections)
+	c, err := l.connect(p.connections)
 	l.costs = append(l.costs, c)
 	return err
 }

@@ -42,7 +42,13 @@ func measured(services int) int { return services/2 | 1 } // not a multiple of s
 
 // kind is the type of all Services.
 func (f *feature) kind() string {
-	return map[dial]string{clusterIP: "ClusterIP", nodePort: "NodePort", loadBalancer: "LoadBalancer"}[f.dial]
+	switch f.dial {
+	case clusterIP:
+		return "ClusterIP"
+	case loadBalancer:
+		return "LoadBalancer"
+	}
+	return "NodePort"
 }
 
 func writeService(text *strings.Builder, family model.Family, i int, s settings, kind string, to []netip.Addr) {
@@ -102,11 +108,16 @@ func address(family model.Family, v4, v6 string, n int) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
+var loopback = map[model.Family]netip.Addr{model.IPv4: netip.MustParseAddr("127.0.0.1"), model.IPv6: netip.IPv6Loopback()}
+
 // target returns what clients of the measured Service dial.
 func (f *feature) target(family model.Family, services int, node netip.Addr) netip.AddrPort {
 	i := measured(services)
-	if f.dial == nodePort {
+	switch f.dial {
+	case nodePort, ownNodePort:
 		return netip.AddrPortFrom(node, firstNodePort+uint16(i))
+	case localhost:
+		return netip.AddrPortFrom(loopback[family], firstNodePort+uint16(i))
 	}
 	return netip.AddrPortFrom(serviceAddress(family, f.dial, i), cmp.Or(f.port, servicePort))
 }

@@ -100,9 +100,8 @@ func (s *Service) AddEndpointConnections(counts map[EndpointUse]uint64) {
 
 // frontend returns the key of a frontend.
 func (p *Port) frontend(f *Frontend) model.Frontend {
-	protocol, _ := model.ParseProtocol(p.Protocol)
-	a, _ := netip.ParseAddrPort(f.Address)
-	return model.Frontend{Address: a.Addr(), Protocol: protocol, Port: a.Port()}
+	key, _ := model.ParseFrontend(p.Protocol, f.Address)
+	return key
 }
 
 // AddClients counts the clients that the affinity maps bind to the endpoints. limited

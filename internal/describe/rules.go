@@ -24,6 +24,7 @@ func FromRules(rs *nft.Ruleset, name model.ServiceName) *Service {
 		if services == nil {
 			continue // a foreign table of our name
 		}
+		s.Ping = append(s.Ping, pingsIn(t, name)...)
 		r := rulesOf{table: t, lanes: plan.NewLanes(t), timeouts: t.AffinityTimeouts()}
 		for i := range services.Elements {
 			e := &services.Elements[i]
@@ -76,6 +77,9 @@ func (r *rulesOf) add(s *Service, p *Port, e *nft.Element, kind model.Kind) {
 	}
 	if t := r.timeouts[key]; t > 0 {
 		s.AffinitySeconds = t.Seconds()
+	}
+	if limits := limitsOf(r.table.Limits(key)); len(limits) > 0 {
+		s.Limits = limits
 	}
 	switch kind {
 	case model.NodePort:

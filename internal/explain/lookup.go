@@ -9,6 +9,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
+// clientSets have ranges of clients, beside those of lists by length.
+var clientSets = []string{nft.SourceRangesSet, nft.EchoSourcesSet, nft.EchoDeniedSet}
+
 // lookup returns the element for a packet, or nil, and records the result. If that
 // cannot be decided it stops the packet and returns false.
 func (tr *tracer) lookup(b *branch, key nft.Concat, set string) (*nft.Element, bool) {
@@ -18,8 +21,8 @@ func (tr *tracer) lookup(b *branch, key nft.Concat, set string) (*nft.Element, b
 		return nil, false
 	}
 	e := find(s, k, b)
-	_, _, lists := nft.ClientSet(set)
-	b.guessed = b.guessed || (lists || exact(set) == nft.SourceRangesSet) && !b.Source.IsValid()
+	_, _, list := nft.ClientSet(set)
+	b.guessed = b.guessed || !b.Source.IsValid() && (list || slices.Contains(clientSets, exact(set)))
 	choice := s.HasSlots()
 	switch {
 	case e == nil && choice:

@@ -67,7 +67,12 @@ func (e Endpoint) sameAddress(o Endpoint) bool {
 // (2.17). A record that is not terminating is preferred (2.18), then a ready one,
 // then a serving one, then one that passes its health check, then by content: the
 // order of slices and hosts does not matter.
+//
+// Of a range of ports in the place of a service port, they are all hosts.
 func Endpoints(port PortName, f Family, ss []*EndpointSlice) []Endpoint {
+	if target, isRange := rangeTarget(port.Port); isRange {
+		return withPort(hostsOf(ss, f), target)
+	}
 	return newSlicePorts(nil, ss).endpoints(port.Port, port.Protocol, f)
 }
 

@@ -119,10 +119,16 @@ const MaxComment = 128
 
 // Comment names the service port behind a frontend, and the kind of the
 // frontend unless it is the ClusterIP.
-func Comment(r *model.Route) string {
-	text := clean(r.PortName().String())
-	if r.Kind != model.ClusterIP {
-		suffix := " " + r.Kind.String()
+func Comment(r *model.Route) string { return comment(r.PortName().String(), r.Kind) }
+
+// EchoComment names the Service in place of which echo requests are answered, and the
+// kind of the address.
+func EchoComment(r *model.Route) string { return comment(r.Service.Name.String(), r.Kind) }
+
+func comment(name string, kind model.Kind) string {
+	text := clean(name)
+	if kind != model.ClusterIP {
+		suffix := " " + kind.String()
 		return cut(text, MaxComment-len(suffix)) + suffix
 	}
 	return cut(text, MaxComment)
@@ -163,16 +169,20 @@ func cut(s string, n int) string {
 
 // Limits returns the limits of a frontend.
 func (t *Table) Limits(f model.Frontend) (l model.Limits) {
-	for _, name := range []string{RateLimitsSet, ConnectionLimitsSet} {
-		if s := t.Set(name); s != nil {
-			if e, ok := s.Find(f); ok {
-				limit := e.Value.Limit(s.Limits)
-				l.Rate, l.Connections = cmp.Or(l.Rate, limit.Rate), cmp.Or(l.Connections, limit.Connections)
+	prefixes := []string{"", NodePrefix}
+	if f.IsRange() {
+		prefixes = []string{RangePrefix}
+	}
+	for _, prefix := range prefixes {
+		for _, name := range []string{RateLimitsSet, ConnectionLimitsSet} {
+			if s := t.Set(prefix + name); s != nil {
+				if e, ok := s.Find(f); ok {
+					limit := e.Value.Limit(s.Limits)
+					l.Rate, l.Connections = cmp.Or(l.Rate, limit.Rate), cmp.Or(l.Connections, limit.Connections)
+				}
 			}
 		}
-	}
-	for _, name := range []string{LimitChain, NodePrefix + LimitChain} {
-		if c := t.Chain(name); c != nil {
+		if c := t.Chain(prefix + LimitChain); c != nil {
 			for _, r := range c.Rules {
 				limit := t.limitsClients(r, f)
 				l.RatePerClient, l.ConnectionsPerClient = cmp.Or(l.RatePerClient, limit.Rate), cmp.Or(l.ConnectionsPerClient, limit.Connections)

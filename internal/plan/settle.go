@@ -135,7 +135,7 @@ func (l *Lanes) Of(set string, f model.Frontend) (nft.Slots, bool) {
 		return nft.Slots{}, false
 	}
 	lane := e.Value.Verdict.Chain
-	if s.Data[0] == nft.ClassID {
+	if slices.Equal(s.Data, []nft.Datatype{nft.ClassID}) {
 		lane = l.Verdict(e.Value.Class).Chain
 	}
 	if slots, ok := l.Slots[lane]; ok {

@@ -43,10 +43,9 @@ type lengthOf struct {
 // sources lists the clients that may connect to a frontend, and those that may not. Lists
 // can be long, and seldom change: ranges that are on both sides of a change are left out.
 func (c *composer) sources(r *model.Route) {
-	var kept model.Sources
-	own := r.Service.Extra().Sources != nil
-	if o := c.other; o != nil && o.Sources != nil && own == (o.Service.Extra().Sources != nil) {
-		kept = *o.Sources
+	kept, own := c.keptSources(), r.Service.Extra().Sources != nil
+	if c.other != nil && own != (c.other.Service.Extra().Sources != nil) { // they were in other sets
+		kept = model.Sources{}
 	}
 	ranges, limited := r.SourceRanges()
 	denied := r.DeniedSources()
@@ -67,10 +66,21 @@ func (c *composer) sources(r *model.Route) {
 	}
 }
 
+// keptSources returns the lists on the other side of a change.
+func (c *composer) keptSources() model.Sources {
+	if c.other == nil || c.other.Sources == nil {
+		return model.Sources{}
+	}
+	return *c.other.Sources
+}
+
 // intervals lists source ranges of the Kubernetes API.
 func (c *composer) intervals(f model.Frontend, ranges []netip.Prefix) {
 	key := nft.FrontendKey(f)
 	c.add(listed(f, nft.FirewalledSet), nft.Element{Key: key})
+	if f.IsRange() {
+		key = nft.RangeKey(f)
+	}
 	for _, p := range ranges {
 		key.Source, key.Bits = p.Addr(), uint8(p.Bits())
 		c.add(listed(f, nft.SourceRangesSet), nft.Element{Key: key})
@@ -150,9 +160,13 @@ func clientSets(frontend []nft.Datatype, ranged bool, o options) (out []*nft.Set
 //	ip daddr . meta l4proto . th dport @allow-frontends jump allow
 //	ip daddr . meta l4proto . th dport @deny-frontends jump deny
 func firewall(frontend nft.Concat, o options) []nft.Rule {
+	client := append(frontend[:3:3], nft.SourceAddress)
+	if isRange(frontend) { // the intervals of the ports are those of the sources
+		client[2] = nft.DestinationPort
+	}
 	rules := []nft.Rule{{
 		nft.InSet{Key: frontend, Set: counterpart(frontend, nft.FirewalledSet)},
-		nft.InSet{Key: append(frontend[:3:3], nft.SourceAddress), Set: counterpart(frontend, nft.SourceRangesSet), Not: true},
+		nft.InSet{Key: client, Set: counterpart(frontend, nft.SourceRangesSet), Not: true},
 		nft.Verdict{Action: nft.Drop},
 	}}
 	return append(rules, toLists(frontend, counterpart(frontend, ""), o)...)

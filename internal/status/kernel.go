@@ -90,6 +90,9 @@ func DescribeKernel(k *kernel.Conn, question string) (*describe.Service, error) 
 	if err := addEndpointCounts(d, k); err != nil {
 		return nil, err
 	}
+	if err := addLimitDrops(d, k); err != nil {
+		return nil, err
+	}
 	if d.AffinitySeconds > 0 {
 		err = addClients(d, k.Bindings)
 	}
