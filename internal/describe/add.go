@@ -82,6 +82,9 @@ func (s *Service) AddEndpointConnections(counts map[EndpointUse]uint64) {
 		for j := range p.Endpoints {
 			e := &p.Endpoints[j]
 			address, err := netip.ParseAddrPort(e.Address)
+			if host, hostErr := netip.ParseAddr(e.Address); hostErr == nil && p.LastPort != 0 { // keeps the port
+				address, err = netip.AddrPortFrom(host, 0), nil
+			}
 			if err != nil {
 				continue // it has no port
 			}

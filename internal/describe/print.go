@@ -225,6 +225,9 @@ const maxEndpoints = 200
 
 func (p *Port) numbers() string {
 	text := strconv.Itoa(int(p.Port))
+	if p.LastPort != 0 {
+		text += "-" + strconv.Itoa(int(p.LastPort))
+	}
 	if p.NodePort != 0 {
 		text += fmt.Sprintf(" (NodePort %d)", p.NodePort)
 	}

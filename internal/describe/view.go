@@ -143,9 +143,6 @@ func endpointsOf(v *model.View, routes []*model.Route, f model.Family) []Endpoin
 	var out []Endpoint
 	for _, e := range all {
 		d := endpointOf(e, f)
-		if e.Port == 0 {
-			d.Address = e.Host.Address.String()
-		}
 		d.Checked = checkedOf(v, e.Host)
 		d.Inside = within.of(e)
 		if external && inside != outside {
@@ -164,7 +161,7 @@ func endpointsOf(v *model.View, routes []*model.Route, f model.Family) []Endpoin
 
 func endpointOf(e model.Endpoint, f model.Family) Endpoint {
 	h := e.Host
-	d := Endpoint{Address: e.Address().String(), Family: f.String(), Node: h.Place.Node(), Zones: h.Place.ForZones(), Nodes: h.Place.ForNodes(), State: "not ready"}
+	d := Endpoint{Address: model.EndpointText(e.Address()), Family: f.String(), Node: h.Place.Node(), Zones: h.Place.ForZones(), Nodes: h.Place.ForNodes(), State: "not ready"}
 	if !h.Drain || h.DrainedByOperator() {
 		d.Weight = max(1, int(h.Weight))
 	}

@@ -57,6 +57,15 @@ type Endpoint struct {
 // Address returns where the endpoint answers.
 func (e Endpoint) Address() netip.AddrPort { return netip.AddrPortFrom(e.Host.Address, e.Port) }
 
+// EndpointText returns the address of an endpoint, without a port if that is the one that
+// the client dialled.
+func EndpointText(a netip.AddrPort) string {
+	if a.Port() == 0 {
+		return a.Addr().String()
+	}
+	return a.String()
+}
+
 // sameAddress reports whether two endpoints are records of the same one.
 func (e Endpoint) sameAddress(o Endpoint) bool {
 	return e.Port == o.Port && e.Host.Address == o.Host.Address

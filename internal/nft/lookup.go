@@ -134,6 +134,51 @@ func comment(name string, kind model.Kind) string {
 	return cut(text, MaxComment)
 }
 
+// FrontendOf returns the frontend of a key in a set of a table: of a range, with its last
+// port.
+func (t *Table) FrontendOf(s *Set, k Key) model.Frontend {
+	f := k.Frontend()
+	if ranges := t.Set(RangesMap); ranges != nil && s.HasRanges() {
+		if e, ok := ranges.FindRange(f); ok {
+			f.Last = uint16(e.Key.Slot)
+		}
+	}
+	return f
+}
+
+// MapsOf returns the names of the maps that decide about a frontend, and about its clients
+// outside of the cluster.
+func MapsOf(f model.Frontend) (services, local string) {
+	kind := 0
+	if f.IsRange() {
+		kind = 1
+	}
+	return ServiceMaps[kind], LocalServiceMaps[kind]
+}
+
+// Slots returns the elements of the slots of a frontend. The elements must be sorted.
+func (t *Table) Slots(f model.Frontend) []Element {
+	maps := SlotMaps[:1]
+	if f.IsRange() {
+		maps = SlotMaps[1:]
+	}
+	for _, name := range maps {
+		s := t.Set(name)
+		if s == nil {
+			continue
+		}
+		first, _ := slices.BinarySearchFunc(s.Elements, FrontendKey(f), func(e Element, k Key) int { return e.Key.Compare(k) })
+		n := first
+		for n < len(s.Elements) && FrontendKey(s.Elements[n].Key.Frontend()) == FrontendKey(f) {
+			n++
+		}
+		if n > first {
+			return s.Elements[first:n]
+		}
+	}
+	return nil
+}
+
 // ParseComment reads the comment of an element. It has no protocol, and the name may
 // be cut.
 func ParseComment(text string) (model.PortName, model.Kind) {

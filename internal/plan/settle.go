@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -122,6 +123,12 @@ func (l *Lanes) add(chain string, s nft.Statement) {
 
 // Verdict returns what is done with connections to frontends of a class.
 func (l *Lanes) Verdict(c nft.Class) nft.Verdict { return l.verdicts[c] }
+
+// Drops reports whether connections to the frontend of an element in a map of classes or
+// verdicts are dropped.
+func (l *Lanes) Drops(e *nft.Element) bool {
+	return cmp.Or(e.Value.Verdict, l.Verdict(e.Value.Class)).Action == nft.Drop
+}
 
 // Of returns the slots that a map of classes, or of verdicts, leads to for a frontend,
 // none if it rejects or drops. It reports whether the map has the frontend.
