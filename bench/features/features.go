@@ -68,6 +68,15 @@ func denied(n int) settings {
 	return settings{annotations: "nftproxy.dev/denied-sources: '" + strings.Join(list, ",") + "'"}
 }
 
+// deniedRanges returns ranges of n lengths.
+func deniedRanges(n int) settings {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprintf("%d.128.0.0/%d,fd%02x::/%d", 11+i, 32-i, i, 64-i)
+	}
+	return settings{annotations: "nftproxy.dev/denied-sources: '" + strings.Join(list, ",") + "'"}
+}
+
 // features are the rows, baselines before what is compared with them. A feature has a row
 // for what it costs Services that do not use it, and one for those that do.
 var features = []feature{
@@ -87,6 +96,7 @@ var features = []feature{
 	{name: "denied clients of others", beside: plain, others: denied(10)},
 	{name: "denied clients", beside: plain, own: denied(10)},
 	{name: "ten thousand denied clients", beside: plain, own: denied(10_000)},
+	{name: "denied ranges of twenty lengths", beside: plain, own: deniedRanges(20)},
 
 	{name: "pings are answered", beside: plain, flags: []string{"--answer-ping"}},
 	{name: "pings are answered beside NodePorts", beside: plainNode, dial: nodePort, flags: []string{"--answer-ping"}},
