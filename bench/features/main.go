@@ -77,7 +77,7 @@ var packages = debian.Set{Name: "-features", Packages: []string{"nftables"}}
 // guestArguments returns the arguments of this program in the virtual machine. Few
 // rounds suffice there.
 func (p *plan) guestArguments(only, family string) []string {
-	return []string{"-only", only, "-family", family, "-runs", "2", "-rounds", "3", "-connections", "500", "-services", fmt.Sprint(p.services)}
+	return []string{"-only", only, "-family", family, "-runs", "1", "-rounds", "2", "-connections", "300", "-services", fmt.Sprint(p.services)}
 }
 
 // version returns what the program that is measured calls itself.
