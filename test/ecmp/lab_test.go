@@ -114,11 +114,13 @@ func (l *lab) host(name string, n int, in ...string) *netlab.Host {
 // serve starts the servers of a host.
 func (l *lab) serve(h *netlab.Host) {
 	l.t.Helper()
-	e, err := h.Echo(serverPort)
-	if err != nil {
-		l.t.Fatal(err)
+	for i := range uint16(serverPorts) {
+		e, err := h.Echo(serverPort + i*portStep)
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		l.t.Cleanup(func() { e.Close() })
 	}
-	l.t.Cleanup(func() { e.Close() })
 	for _, f := range model.Families {
 		bulk, err := h.Listen("tcp", netip.AddrPortFrom(h.Address(f), bulkServerPort).String())
 		if err != nil {
