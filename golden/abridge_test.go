@@ -103,6 +103,7 @@ func indent(lines []string) string {
 const (
 	skeletonPath = "skeleton.txtar" // shown whole
 	optionalPath = "skeleton-optional.txtar"
+	rangesPath   = "skeleton-ranges.txtar"
 )
 
 // skeleton is what cases need not show: empty sets, and chains, of every
@@ -112,7 +113,7 @@ type skeleton struct{ constant, optional []*table }
 func readSkeleton(t *testing.T) *skeleton {
 	t.Helper()
 	whole := func(path string) []*table { return split(t, text(t, read(t, path).phases[0].rules)) }
-	return &skeleton{whole(skeletonPath), whole(optionalPath)}
+	return &skeleton{whole(skeletonPath), slices.Concat(whole(optionalPath), whole(rangesPath))}
 }
 
 // show returns what a case shows of its ruleset.
@@ -122,7 +123,7 @@ func (s *skeleton) show(t *testing.T, c *testCase) string {
 	switch c.path {
 	case skeletonPath:
 		return whole
-	case optionalPath:
+	case optionalPath, rangesPath:
 		s = &skeleton{constant: s.constant}
 	}
 	return s.abridge(split(t, whole))

@@ -29,6 +29,8 @@ func parseFlags(t *testing.T, text string) flags {
 	f.BoolVar(&c.EndpointCounters, "endpoint-metrics", false, "")
 	f.StringVar(&c.PodInterface, "pod-bridge-interface", "", "")
 	f.StringVar(&c.PodInterface, "pod-interface-name-prefix", "", "")
+	f.BoolVar(&c.AnswerPing, "answer-ping", false, "")
+	list(f, "load-balancer-cidrs", netip.ParsePrefix, &c.LoadBalancerCIDRs)
 	f.Func("affinity-size", "", func(s string) error {
 		n, err := strconv.ParseUint(s, 10, 32)
 		c.AffinityCapacity = uint32(n)

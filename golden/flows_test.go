@@ -92,6 +92,9 @@ func answer(r *explain.Result) string {
 	if !ok {
 		return "mixed"
 	}
+	if v == explain.Answer && r.Outcomes[0].Masquerade != "" {
+		return v.String() + " masquerade"
+	}
 	if v != explain.Forward {
 		return v.String()
 	}

@@ -237,7 +237,7 @@ func TestUnknownScheduler(t *testing.T) {
 func TestSchedulersWithAffinity(t *testing.T) {
 	c := newCluster(t, 3)
 	clients := c.crowd(24)
-	for _, scheduler := range []string{"round-robin", "random", "source-hash"} {
+	for _, scheduler := range []string{"round-robin", "random", "source-hash", "maglev"} {
 		t.Run(scheduler, func(t *testing.T) {
 			c := c.in(t)
 			s := scheduled(scheduler, c.Pods[:2]...)
@@ -257,7 +257,7 @@ func TestSchedulersWithAffinity(t *testing.T) {
 func TestSchedulersWithLocalPolicy(t *testing.T) {
 	c := newWideCluster(t, 2, 1)
 	clients := c.crowd(48)
-	for _, scheduler := range []string{"round-robin", "random", "source-hash"} {
+	for _, scheduler := range []string{"round-robin", "random", "source-hash", "maglev"} {
 		t.Run(scheduler, func(t *testing.T) {
 			c := c.in(t)
 			s := scheduled(scheduler, c.Pods[0], c.Pods[1], c.Remote[0])

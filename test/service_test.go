@@ -1,6 +1,7 @@
 package test
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -35,6 +36,7 @@ type service struct {
 	ExternalIPs        []string // instead of those of the number
 	LoadBalancerIPs    []string // instead of those of the number
 	Port               int      // instead of the usual one
+	Dialled            uint16   // port that clients dial at its own addresses; 0: that of the service
 	OnlyTCP            bool     // endpoints serve no other protocol
 	Target             int      // port of the endpoints; 0: the usual one
 	HealthPort         int      // node port of health checks; 0: none
@@ -182,5 +184,5 @@ func (s service) frontend(f model.Family, v4, v6 string) netip.AddrPort {
 	if f == model.IPv6 {
 		format = v6
 	}
-	return netip.AddrPortFrom(netip.MustParseAddr(fmt.Sprintf(format, s.N)), s.PortNumber())
+	return netip.AddrPortFrom(netip.MustParseAddr(fmt.Sprintf(format, s.N)), cmp.Or(s.Dialled, s.PortNumber()))
 }

@@ -111,6 +111,10 @@ func (o *checkOptions) use(c *cobra.Command) (machine.Use, error) {
 	if err != nil {
 		return use, fmt.Errorf("read endpoints: %w", err)
 	}
+	use.Ranges.Services = snapshot.ServiceCIDRs
+	if node, ok := snapshot.Node(cfg.Node.NodeName); ok {
+		use.Ranges.Pods = node.PodCIDRs
+	}
 	use.Addresses = func(yield func(netip.Addr) bool) {
 		for _, r := range model.Resolve(snapshot, cfg.Node).Routes {
 			if r.Kind != model.NodePort && !yield(r.Frontend.Address) {
@@ -134,6 +138,7 @@ func (o *checkOptions) use(c *cobra.Command) (machine.Use, error) {
 func useOf(cfg *config.Config) machine.Use {
 	use := machine.Use{
 		BesideAnother: cfg.Node.BesideAnother, MasqueradeAll: cfg.Node.MasqueradeAll, PodRanges: cfg.Node.ClusterCIDRs,
+		Ranges: machine.Ranges{LoadBalancers: cfg.Node.LoadBalancerCIDRs},
 	}
 	for _, p := range use.PodRanges {
 		use.Families = append(use.Families, model.FamilyOf(p.Addr()))

@@ -180,20 +180,19 @@ func countOpen(targets []drain.Target, frontends map[model.ServiceName][]string)
 
 // through reports whether clients dialled one of these frontends.
 func through(frontends []string) func(*conntrack.Flow) bool {
-	known := make(map[conntrack.Endpoint]bool)
+	known := make(map[model.Frontend]bool)
+	var ranges []model.Frontend
 	for _, text := range frontends {
-		if p, at, err := drain.ParseLabel(text); err == nil {
-			known[conntrack.Endpoint{Protocol: p, Address: at}] = true
+		if f, err := drain.ParseLabel(text); err == nil && f.IsRange() {
+			ranges = append(ranges, f)
+		} else if err == nil {
+			known[f] = true
 		}
 	}
 	return func(f *conntrack.Flow) bool {
-		dialled := conntrack.Endpoint{Protocol: f.Protocol, Address: f.Dialled}
-		anywhere := dialled // a NodePort
-		anywhere.Address = netip.AddrPortFrom(netip.IPv4Unspecified(), f.Dialled.Port())
-		if f.Dialled.Addr().Is6() {
-			anywhere.Address = netip.AddrPortFrom(netip.IPv6Unspecified(), f.Dialled.Port())
-		}
-		return known[dialled] || known[anywhere]
+		dialled := model.Frontend{Address: f.Dialled.Addr(), Protocol: f.Protocol, Port: f.Dialled.Port()}
+		return known[dialled] || known[dialled.OnNode()] ||
+			slices.ContainsFunc(ranges, func(r model.Frontend) bool { return r.Contains(dialled) })
 	}
 }
 

@@ -301,9 +301,13 @@ func (o *explainOptions) fromKernel(c *cobra.Command, q question) (result *expla
 // servedIn returns the frontends of the rules, with the names in their comments.
 func servedIn(rs *nft.Ruleset) (out []explain.Served) {
 	for _, t := range rs.Tables {
-		if s := t.Set(nft.ServicesMap); s != nil {
+		for _, name := range nft.ServiceMaps {
+			s := t.Set(name)
+			if s == nil {
+				continue
+			}
 			for i := range s.Elements {
-				f := s.Elements[i].Key.Frontend()
+				f := t.FrontendOf(s, s.Elements[i].Key)
 				port, kind := nft.ParseComment(s.Elements[i].Comment)
 				port.Protocol = f.Protocol
 				out = append(out, explain.Served{Frontend: f, Port: port, Kind: kind})

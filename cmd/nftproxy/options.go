@@ -105,7 +105,7 @@ func (o *options) side(c *cobra.Command, here bool) (side changes.Side, log *slo
 	if err != nil {
 		return side, nil, err
 	}
-	if here && len(cfg.Node.NodePortAddresses) > 0 {
+	if here && cfg.Node.NeedsInterfaces() {
 		if cfg.Node.InterfaceAddresses, err = host.ServingAddresses(); err != nil {
 			return side, nil, err
 		}

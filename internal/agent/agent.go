@@ -332,11 +332,11 @@ func (a *Agent) take(s *Sync) (base bool) {
 	}
 	c := a.Node
 	if a.Interfaces != nil {
-		ranges := a.router.HasRanges() || u != nil && hasRanges(u.Services)
-		if ranges {
+		all := c.AnswerPing || a.router.HasRanges() || u != nil && hasRanges(u.Services)
+		if all {
 			a.Interfaces.WatchAll()
 		}
-		if ranges || len(c.NodePortAddresses) > 0 {
+		if all || len(c.NodePortAddresses) > 0 {
 			c.InterfaceAddresses = a.Interfaces.Addresses()
 		}
 	}
@@ -378,6 +378,14 @@ func (a *Agent) Routes(yield func(*model.Route) bool) {
 	a.routing.RLock()
 	defer a.routing.RUnlock()
 	a.router.Each(yield)
+}
+
+// ServiceCIDRs returns the ranges in which unused addresses are dropped. It is safe for
+// concurrent use.
+func (a *Agent) ServiceCIDRs() []netip.Prefix {
+	a.routing.RLock()
+	defer a.routing.RUnlock()
+	return a.router.ServiceCIDRs()
 }
 
 // View returns what is known about a Service, or nil. It is safe for concurrent use.

@@ -45,6 +45,9 @@ func (s *Sync) sortServices() {
 	}
 	for i := range s.Routes {
 		c, differs := &s.Routes[i], presence(0)
+		if c.Frontend.IsEcho() { // follows from the others
+			continue
+		}
 		if c.Differs() {
 			differs = differing
 		}

@@ -4,8 +4,10 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"slices"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -37,7 +39,7 @@ func (c *counted) tally(seen map[use]uint64, from *netlab.Host, f model.Frontend
 // expectEndpoints compares all counters of endpoints that are not 0.
 func (c *counted) expectEndpoints(want map[use]uint64) {
 	c.t.Helper()
-	counts, err := c.EndpointCounts([]model.Frontend{web4, web6, dns, empty, c.nodePort()})
+	counts, err := c.EndpointCounts([]model.Frontend{web4, web6, dns, empty, c.nodePort(), ranged(web4), ranged(web6)})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -52,6 +54,12 @@ func (c *counted) expectEndpoints(want map[use]uint64) {
 	}
 }
 
+// ranged returns a range of ports on the address of a frontend.
+func ranged(f model.Frontend) model.Frontend {
+	f.Port, f.Last = 9000, 9009
+	return f
+}
+
 // TestEndpointCounters: the counters say what the servers saw, for endpoints with
 // several slots too, and for clients outside of the cluster that have endpoints of
 // their own (11.23).
@@ -59,6 +67,7 @@ func TestEndpointCounters(t *testing.T) {
 	c := newCounted(t, 3)
 	s := c.snapshot(3)
 	s.Services[0].AffinityTimeout = 0
+	s.Services[0].Extras = &model.Extras{Ranges: []model.PortRange{workload.PortRange(model.TCP, 9000, 9009, 8080)}}
 	for i := range s.Slices {
 		s.Slices[i].Hosts[0].Weight = 20                     // more slots than are asked for in a row
 		s.Slices[i].Hosts[2].Place = model.OnNode("another") // unless a client is outside
@@ -69,14 +78,22 @@ func TestEndpointCounters(t *testing.T) {
 	c.tally(seen, c.lab.Client, web4, 50)
 	c.tally(seen, c.lab.Client, web6, 25)
 	c.tally(seen, c.lab.Client, dns, 25)
+	c.tally(seen, c.lab.Client, ranged(web4), 25)
+	c.tally(seen, c.lab.Client, ranged(web6), 25)
 	c.tally(seen, c.lab.Client, c.nodePort(), 30)
 	c.tally(seen, c.lab.Pods[0], c.nodePort(), 4)
 	if len(seen) < 11 {
 		t.Fatalf("few endpoints are used: %v", seen)
 	}
 	c.expectEndpoints(seen)
-	if counts, err := c.FrontendCounts(); err != nil || len(counts) == 0 {
+	counts, err := c.FrontendCounts()
+	if err != nil || len(counts) == 0 {
 		t.Errorf("frontends are not counted: %v, %v", counts, err)
+	}
+	for _, f := range []model.Frontend{ranged(web4), ranged(web6)} {
+		if !slices.Contains(counts, kernel.FrontendCount{Frontend: f, Connections: 25}) {
+			t.Errorf("25 connections to %s are not counted: %v", f, counts)
+		}
 	}
 
 	// A restart changes nothing, and neither does what it reads count as drift.

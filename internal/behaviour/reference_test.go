@@ -80,10 +80,10 @@ func readReference(t *testing.T) *reference {
 // numbers are those of the statements of each section, from the first to the
 // last one of each range.
 var numbers = map[int][][2]int{
-	1:  {{1, 37}, {40, 49}},
+	1:  {{1, 37}, {40, 58}},
 	2:  {{1, 26}},
 	3:  {{1, 36}, {40, 42}, {55, 59}},
-	4:  {{1, 46}, {75, 83}},
+	4:  {{1, 46}, {50, 51}, {65, 83}},
 	5:  {{1, 13}},
 	6:  {{1, 22}},
 	7:  {{1, 10}},

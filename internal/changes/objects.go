@@ -51,7 +51,7 @@ func ofRoute(r *model.Route, of *model.Routing) *frontend {
 	inside, outside := r.Inside(), r.Outside()
 	f := &frontend{
 		Frontend: r.Frontend, port: r.PortName(), kind: r.Kind, inside: inside.Verdict, outside: outside.Verdict,
-		affinity: r.Service.AffinityTimeout, scheduler: cmp.Or(r.Service.Scheduler, of.Scheduler),
+		affinity: r.AffinityTimeout(), scheduler: cmp.Or(r.Scheduler(), of.Scheduler),
 		local: r.Local(), internalLocal: r.Kind == model.ClusterIP && r.Service.InternalPolicy == model.PolicyLocal,
 		masquerading: r.Masquerading(), sources: r.Sources, limits: r.Service.Extra().Limits,
 	}

@@ -22,15 +22,15 @@ func Rules(before, after *nft.Ruleset, p *plan.Plan, objects *model.Snapshot) []
 	}
 	for _, f := range model.Families {
 		was, is := newRules(before.Table(f)), newRules(after.Table(f))
-		all := touched(f, p)
+		all := touched(f, p, was, is)
 		if deletesTable(f, p) { // its elements are not listed
-			was.each(func(e *nft.Element, _ model.ServiceName) { all[e.Key.Frontend()] = struct{}{} })
+			was.each(func(f model.Frontend, _ model.ServiceName) { all[f] = struct{}{} })
 		}
 		for frontend := range all {
 			c.add(pair{was.frontend(frontend), is.frontend(frontend)})
 		}
-		was.each(func(_ *nft.Element, name model.ServiceName) { c.count(name, 1, 0) })
-		is.each(func(_ *nft.Element, name model.ServiceName) { c.count(name, 0, 1) })
+		was.each(func(_ model.Frontend, name model.ServiceName) { c.count(name, 1, 0) })
+		is.each(func(_ model.Frontend, name model.ServiceName) { c.count(name, 0, 1) })
 	}
 	return c.services()
 }
@@ -41,22 +41,32 @@ func deletesTable(f model.Family, p *plan.Plan) bool {
 	})
 }
 
-// touched returns the frontends with a changed element.
-func touched(f model.Family, p *plan.Plan) map[model.Frontend]struct{} {
+// touched returns the frontends with a changed element. A range is found by its first port
+// in the rules before and after the change, because its last one may differ.
+func touched(f model.Family, p *plan.Plan, sides ...*rules) map[model.Frontend]struct{} {
 	out := make(map[model.Frontend]struct{})
 	for i := range p.Changes {
 		c := &p.Changes[i]
 		if c.Family != f || c.Kind() != "element" || !ofFrontend(c.Set) {
 			continue
 		}
-		out[cmp.Or(c.New, c.Old).Key.Frontend()] = struct{}{}
+		k := cmp.Or(c.New, c.Old).Key
+		if !c.Set.HasRanges() {
+			out[k.Frontend()] = struct{}{}
+			continue
+		}
+		for _, r := range sides {
+			if r != nil {
+				out[r.FrontendOf(c.Set, k)] = struct{}{}
+			}
+		}
 	}
 	return out
 }
 
 // ofFrontend reports whether the keys of a set begin with a frontend.
 func ofFrontend(s *nft.Set) bool {
-	return len(s.Key) >= 3 && s.Key[0] == nft.Address && s.Key[1] == nft.InetProto && s.Key[2] == nft.Port
+	return len(s.Key) >= 3 && s.Key[0] == nft.Address && s.Key[1] == nft.InetProto && (s.Key[2] == nft.Port || s.HasRanges())
 }
 
 // rules is one table, with what its frontends share.
@@ -76,10 +86,15 @@ func newRules(t *nft.Table) *rules {
 // rangesOf returns the ranges in a set by their frontends, sorted.
 func rangesOf(t *nft.Table, set string) map[model.Frontend][]netip.Prefix {
 	out := make(map[model.Frontend][]netip.Prefix)
-	if s := t.Set(set); s != nil {
+	for _, name := range []string{set, nft.RangePrefix + set} {
+		s := t.Set(name)
+		if s == nil {
+			continue
+		}
 		for i := range s.Elements {
 			k := s.Elements[i].Key
-			out[k.Frontend()] = append(out[k.Frontend()], netip.PrefixFrom(k.Source, int(k.Bits)))
+			f := t.FrontendOf(s, k)
+			out[f] = append(out[f], netip.PrefixFrom(k.Source, int(k.Bits)))
 		}
 	}
 	return out
@@ -87,19 +102,24 @@ func rangesOf(t *nft.Table, set string) map[model.Frontend][]netip.Prefix {
 
 // sources returns the clients that may connect to a frontend.
 func (r *rules) sources(f model.Frontend) *model.Sources {
-	_, limited := r.find(nft.FirewalledSet, f)
+	_, limited := r.find(setOf(f, nft.FirewalledSet), f)
 	return model.NewSources(limited, r.allowed[f], r.denied[f])
 }
 
 // each calls f with each frontend and its Service.
-func (r *rules) each(f func(*nft.Element, model.ServiceName)) {
+func (r *rules) each(f func(model.Frontend, model.ServiceName)) {
 	if r == nil {
 		return
 	}
-	all := r.Set(nft.ServicesMap).Elements
-	for i := range all {
-		port, _ := nft.ParseComment(all[i].Comment)
-		f(&all[i], port.Service)
+	for _, name := range nft.ServiceMaps {
+		s := r.Set(name)
+		if s == nil {
+			continue
+		}
+		for i := range s.Elements {
+			port, _ := nft.ParseComment(s.Elements[i].Comment)
+			f(r.FrontendOf(s, s.Elements[i].Key), port.Service)
+		}
 	}
 }
 
@@ -108,18 +128,19 @@ func (r *rules) frontend(of model.Frontend) *frontend {
 	if r == nil {
 		return nil
 	}
-	e, ok := r.Set(nft.ServicesMap).Find(of)
-	if !ok {
+	services, locals := nft.MapsOf(of)
+	e, ok := r.find(services, of)
+	if !ok || r.FrontendOf(r.Set(services), e.Key) != of { // or another range
 		return nil
 	}
 	f := &frontend{Frontend: of, sources: r.sources(of)}
 	f.port, f.kind = nft.ParseComment(e.Comment)
 	f.port.Protocol = of.Protocol
-	inside := r.lane(nft.ServicesMap, e.Value.Class, of)
+	inside := r.lane(services, e, of)
 	outside := inside
 	bindings := nft.AffinityMap
-	if e, ok := r.find(nft.LocalServicesMap, of); ok {
-		outside = r.lane(nft.LocalServicesMap, e.Value.Class, of)
+	if e, ok := r.find(locals, of); ok {
+		outside = r.lane(locals, e, of)
 		f.local, bindings = true, nft.LocalAffinityMap
 	}
 	f.inside, f.outside = inside.verdict, outside.verdict
@@ -146,33 +167,27 @@ func (r *rules) find(set string, f model.Frontend) (*nft.Element, bool) {
 }
 
 func (r *rules) masquerading(f model.Frontend) model.Masquerading {
-	if _, ok := r.find(nft.MasqFrontendsSet, f); ok {
+	if _, ok := r.find(setOf(f, nft.MasqFrontendsSet), f); ok {
 		return model.MasqueradeAll
 	}
-	if _, ok := r.find(nft.LocalFrontendsSet, f); ok {
+	if _, ok := r.find(setOf(f, nft.LocalFrontendsSet), f); ok {
 		return model.MasqueradeNode
 	}
 	return model.MasqueradeNone
 }
 
-// slotsOf returns the elements of the slots of a frontend.
-func (r *rules) slotsOf(f model.Frontend) []nft.Element {
-	s := r.Set(nft.EndpointsMap)
-	if s == nil {
-		return nil
+// setOf returns the name of a set that has a frontend, or its counterpart for ranges.
+func setOf(f model.Frontend, name string) string {
+	if f.IsRange() {
+		return nft.RangePrefix + name
 	}
-	first, _ := slices.BinarySearchFunc(s.Elements, nft.FrontendKey(f), func(e nft.Element, k nft.Key) int { return e.Key.Compare(k) })
-	n := first
-	for n < len(s.Elements) && s.Elements[n].Key.Frontend() == f {
-		n++
-	}
-	return s.Elements[first:n]
+	return name
 }
 
 // endpoints returns the endpoints in the slots of two lanes.
 func (r *rules) endpoints(of model.Frontend, inside, outside lane) []endpoint {
 	in := func(lanes ...lane) (out []endpoint) {
-		for _, e := range r.slotsOf(of) {
+		for _, e := range r.Slots(of) {
 			if slices.ContainsFunc(lanes, func(l lane) bool { return l.Has(e.Key.Slot) }) {
 				out = append(out, endpoint{e.Value.Endpoint, 1})
 			}
@@ -197,8 +212,8 @@ type lane struct {
 	verdict model.Verdict
 }
 
-func (r *rules) lane(set string, class nft.Class, f model.Frontend) lane {
-	if r.lanes.Verdict(class).Action == nft.Drop {
+func (r *rules) lane(set string, e *nft.Element, f model.Frontend) lane {
+	if r.lanes.Drops(e) {
 		return lane{verdict: model.Drop}
 	}
 	if slots, ok := r.lanes.Of(set, f); ok && slots.Count > 0 {

@@ -54,8 +54,10 @@ type Own struct {
 	// rules of an earlier run are in the kernel.
 	StartJitter time.Duration
 	// ManageSysctl turns on forwarding where endpoints are on other machines.
-	ManageSysctl bool
-	DrainFile    string // with the endpoints that the operator drains on this machine; empty: none
+	ManageSysctl      bool
+	AnswerPing        bool     // answer echo requests to addresses of Services
+	LoadBalancerCIDRs []string // ranges of external addresses in which nothing else is served
+	DrainFile         string   // with the endpoints that the operator drains on this machine; empty: none
 }
 
 // DefaultDrainFile is where drained endpoints are kept.

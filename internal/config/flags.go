@@ -55,6 +55,8 @@ func (f *Flags) AddRules() {
 	f.truth(&k.NFTables.MasqueradeAll, "masquerade-all", "masquerade all traffic to ClusterIPs")
 	f.text(&f.own.Scheduler, "scheduler", "`name` of the scheduler for Services without the annotation nftproxy.dev/scheduler: round-robin, random, source-hash, maglev or maglev-port")
 	f.set.Uint32Var(&f.own.AffinitySize, "affinity-size", f.own.AffinitySize, "`number` of clients that session affinity can remember in each family")
+	f.truth(&f.own.AnswerPing, "answer-ping", "answer echo requests (ping) to ClusterIPs, external and load balancer addresses of Services with usable endpoints; with --load-balancer-cidrs external and load balancer addresses in these ranges only")
+	f.set.StringSliceVar(&f.own.LoadBalancerCIDRs, "load-balancer-cidrs", nil, "`ranges` of addresses of load balancers and of external IPs; packets to ports that no Service has there are refused, and to unused addresses dropped, so that they do not loop; addresses of this node are left alone")
 	f.text(&f.own.ServiceProxyName, "service-proxy-name", "serve only Services with this `value` of the label service.kubernetes.io/service-proxy-name (default: Services without the label)")
 }
 

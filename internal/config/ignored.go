@@ -10,9 +10,12 @@ import (
 )
 
 // Modes of kube-proxy.
-const modeNFTables v1alpha1.ProxyMode = "nftables"
+const (
+	modeNFTables v1alpha1.ProxyMode = "nftables"
+	modeIPVS     v1alpha1.ProxyMode = "ipvs"
+)
 
-var otherModes = []v1alpha1.ProxyMode{"iptables", "ipvs", "kernelspace"}
+var otherModes = []v1alpha1.ProxyMode{"iptables", modeIPVS, "kernelspace"}
 
 // ignored are the fields that have no effect, by name or prefix, and why (12.8).
 var ignored = []struct{ prefix, why string }{
@@ -32,7 +35,7 @@ var ignored = []struct{ prefix, why string }{
 
 // remarkIgnored warns of every setting without effect.
 func (c *Config) remarkIgnored(f *Flags) {
-	c.remarkMode()
+	c.remarkMode(f)
 	given, byDefault := leaves(&c.Kube), leaves(defaults())
 	for _, field := range slices.Sorted(maps.Keys(given)) {
 		if equality.Semantic.DeepEqual(given[field].Interface(), byDefault[field].Interface()) {
@@ -84,8 +87,8 @@ func (c *Config) named(field string, more ...any) []any {
 
 // remarkMode accepts the other modes, so that the configuration of a cluster
 // works unchanged, and warns of the differences. Their masqueradeAll applies: pods
-// may depend on it.
-func (c *Config) remarkMode() {
+// may depend on it. So does the scheduler of the mode ipvs.
+func (c *Config) remarkMode(f *Flags) {
 	k := &c.Kube
 	if !slices.Contains(otherModes, k.Mode) {
 		return
@@ -95,6 +98,9 @@ func (c *Config) remarkMode() {
 		args = append(args, "node-ports", "only on the node's first address of each family, because nodePortAddresses is not set")
 	}
 	c.remark("this proxy always uses nftables", args...)
+	if k.Mode == modeIPVS {
+		c.useIPVSScheduler(f)
+	}
 	k.Mode = modeNFTables
 	if k.IPTables.MasqueradeAll && !k.NFTables.MasqueradeAll {
 		c.remark("masqueradeAll of the other mode applies", c.named("iptables.masqueradeAll")...)

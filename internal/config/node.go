@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -18,7 +19,8 @@ func (c *Config) readNode() []error {
 	n.AffinityCapacity = c.Own.AffinitySize
 	n.NoExternalIPs = !c.Feature(gateExternalIPs, true)
 	n.BesideAnother = c.Own.ServiceProxyName != ""
-	var errs [6]error
+	n.AnswerPing = c.Own.AnswerPing
+	var errs [7]error
 	n.NodeName, errs[0] = c.nodeName()
 	n.BindAddress, errs[1] = c.bindAddress()
 	n.ClusterCIDRs, errs[2] = c.clusterCIDRs()
@@ -28,7 +30,29 @@ func (c *Config) readNode() []error {
 	if n.Scheduler, err = model.ParseScheduler(c.Own.Scheduler); err != nil {
 		errs[5] = ownProblem("scheduler", err)
 	}
+	n.LoadBalancerCIDRs, errs[6] = c.loadBalancerCIDRs()
 	return errs[:]
+}
+
+// loadBalancerCIDRs returns ranges that have no address of a pod in common, which would
+// become unreachable.
+func (c *Config) loadBalancerCIDRs() (out []netip.Prefix, err error) {
+	for _, text := range c.Own.LoadBalancerCIDRs {
+		p, ok := parsePrefix(strings.TrimSpace(text))
+		switch {
+		case !ok:
+			return nil, ownProblem("load-balancer-cidrs", fmt.Errorf("%q is not a range such as 203.0.113.0/24", text))
+		case p.Bits() == 0:
+			return nil, ownProblem("load-balancer-cidrs", fmt.Errorf("%s has all addresses: packets to other machines would be dropped", p))
+		}
+		for _, pods := range c.Node.ClusterCIDRs {
+			if p.Overlaps(pods) {
+				return nil, ownProblem("load-balancer-cidrs", fmt.Errorf("%s has addresses of pods (%s), to which packets would be dropped", p, pods))
+			}
+		}
+		out = append(out, p)
+	}
+	return out, nil
 }
 
 // nodeName returns the name of this node as Kubernetes spells it (12.40).

@@ -236,6 +236,55 @@ func TestOtherModes(t *testing.T) {
 	}
 }
 
+// TestIPVSScheduler: 3.51. The scheduler of the mode ipvs applies, unless the operator
+// has chosen another one.
+func TestIPVSScheduler(t *testing.T) {
+	const noCounterpart = "the scheduler of the mode ipvs has no counterpart"
+	for _, c := range []struct {
+		mode, ipvs, own string
+		want            model.Scheduler
+		remark          string // part of the second one; empty: there is none
+	}{
+		{"ipvs", "", "", model.RoundRobin, ""},
+		{"ipvs", "rr", "", model.RoundRobin, ""},
+		{"ipvs", "wrr", "", model.RoundRobin, ""},
+		{"ipvs", "sh", "", model.SourceHash, "the scheduler of the mode ipvs applies"},
+		{"ipvs", "mh", "", model.MaglevPort, "the scheduler of the mode ipvs applies field ipvs.scheduler"},
+		{"ipvs", "mh", "", model.MaglevPort, "ipvs mh scheduler maglev-port"},
+		{"ipvs", "lc", "", model.RoundRobin, noCounterpart},
+		{"ipvs", "wlc", "", model.RoundRobin, "because nftables does not count the open connections of endpoints"},
+		{"ipvs", "sed", "", model.RoundRobin, noCounterpart},
+		{"ipvs", "nq", "", model.RoundRobin, noCounterpart},
+		{"ipvs", "lblc", "", model.RoundRobin, noCounterpart},
+		{"ipvs", "lblcr", "", model.RoundRobin, noCounterpart},
+		{"ipvs", "dh", "", model.RoundRobin, "have the same destination"},
+		{"ipvs", "magic", "", model.RoundRobin, "unknown scheduler of the mode ipvs"},
+		{"ipvs", "MH", "", model.RoundRobin, "unknown scheduler of the mode ipvs"},
+		{"ipvs", "mh", "random", model.Random, "setting has no effect field ipvs.scheduler"},
+		{"ipvs", "lc", "round-robin", model.RoundRobin, "because --scheduler is given"},
+		{"ipvs", "", "maglev", model.Maglev, ""},
+		{"iptables", "mh", "", model.RoundRobin, "because it is for the mode ipvs"},
+	} {
+		for _, args := range [][]string{
+			{"--config", write(t, "mode: "+c.mode+"\nnodePortAddresses: [0.0.0.0/0]\nipvs: {scheduler: \""+c.ipvs+"\"}\n")},
+			{"--proxy-mode=" + c.mode, "--nodeport-addresses=0.0.0.0/0", "--ipvs-scheduler=" + c.ipvs},
+		} {
+			if c.own != "" {
+				args = append(args, "--scheduler="+c.own)
+			}
+			got := mustLoad(t, args...)
+			if got.Node.Scheduler != c.want || (len(got.Remarks) > 1) != (c.remark != "") || len(got.Remarks) > 2 || !strings.Contains(remarks(got), c.remark) {
+				t.Errorf("mode %s, ipvs.scheduler %q, --scheduler %q: %s, want %s with a remark %q:\n%s", c.mode, c.ipvs, c.own, got.Node.Scheduler, c.want, c.remark, remarks(got))
+			}
+		}
+	}
+	for _, args := range [][]string{{"--config", write(t, "ipvs: {scheduler: mh}")}, {"--config", write(t, "mode: nftables\nipvs: {scheduler: mh}")}} {
+		if got := mustLoad(t, args...); got.Node.Scheduler != model.RoundRobin || !strings.Contains(remarks(got), "because it is for the mode ipvs") {
+			t.Errorf("%s: %s\n%s", args, got.Node.Scheduler, remarks(got))
+		}
+	}
+}
+
 // TestNode reads what the rules depend on, from flags and file alike.
 func TestNode(t *testing.T) {
 	body := `

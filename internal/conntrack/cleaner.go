@@ -99,10 +99,16 @@ func (c *Cleaner) take(f model.Frontend, route *model.Route, shared copies) {
 	if i < 0 {
 		return // its flows are never deleted
 	}
-	if at := netip.AddrPortFrom(f.Address, f.Port); route == nil || !c.cleans(route) {
-		c.known[i].remove(at)
-	} else {
+	cleaned := route != nil && c.cleans(route)
+	switch at := netip.AddrPortFrom(f.Address, f.Port); {
+	case f.IsRange() && cleaned:
+		c.known[i].setRange(f, shared.of(route.Choice), clientsOf(route))
+	case f.IsRange():
+		c.known[i].removeRange(f)
+	case cleaned:
 		c.known[i].set(at, shared.of(route.Choice), clientsOf(route))
+	default:
+		c.known[i].remove(at)
 	}
 }
 
@@ -117,9 +123,10 @@ func clientsOf(route *model.Route) *model.Sources {
 
 // cleans reports whether flows to a frontend are deleted. Listing the connections of a
 // busy machine is expensive, so those of TCP are listed only where it helps: a client that
-// waits for a silent endpoint sends its request for a connection again.
+// waits for a silent endpoint sends its request for a connection again. A range is no such
+// place, because ports in it may be those of other Services, which are not known then.
 func (c *Cleaner) cleans(route *model.Route) bool {
-	return route.Frontend.Protocol != model.TCP || c.TCP || route.Service.Check != nil
+	return route.Frontend.Protocol != model.TCP || c.TCP || route.Service.Check != nil && !route.Frontend.IsRange()
 }
 
 // Clean deletes the entries that the routes have made stale. It lists nothing

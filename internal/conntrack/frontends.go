@@ -27,6 +27,9 @@ type frontends struct {
 	// nodePorts are the addresses that serve frontends with the unspecified address;
 	// left are those that no longer do, until a cleanup.
 	nodePorts, left map[netip.Addr]struct{}
+	// ranges are the ranges of ports of each address, and goneRanges the former ones until
+	// a cleanup.
+	ranges, goneRanges map[netip.Addr]portRanges
 	// changed reports changes since the last successful cleanup; version counts them.
 	changed bool
 	version int
@@ -36,6 +39,7 @@ func newFrontends(s scope) *frontends {
 	return &frontends{
 		scope: s, serving: make(map[netip.AddrPort][]netip.AddrPort), clients: make(map[netip.AddrPort]*model.Sources), gone: make(map[netip.AddrPort]struct{}),
 		nodePorts: make(map[netip.Addr]struct{}), left: make(map[netip.Addr]struct{}),
+		ranges: make(map[netip.Addr]portRanges), goneRanges: make(map[netip.Addr]portRanges),
 	}
 }
 
@@ -104,28 +108,39 @@ func (fs *frontends) settle() {
 	}
 	fs.gone = make(map[netip.AddrPort]struct{}) // clear would keep its size
 	fs.left = make(map[netip.Addr]struct{})
+	fs.goneRanges = make(map[netip.Addr]portRanges)
 	fs.changed = false
 }
 
 // serve returns the endpoints that may keep flows of a client to an address, and whether
-// that is or was a frontend.
+// that is or was a frontend. As in the rules, exact frontends come first, then NodePorts,
+// then ranges.
 func (fs *frontends) serve(client netip.Addr, dialled netip.AddrPort) (serving []netip.AddrPort, ours bool) {
-	at := dialled
-	if serving, ours = fs.serving[at]; !ours {
-		_, served := fs.nodePorts[dialled.Addr()]
-		_, left := fs.left[dialled.Addr()]
-		if !served && !left {
-			return nil, false
+	onNode := netip.AddrPortFrom(model.Wildcard(fs.family), dialled.Port())
+	_, served := fs.nodePorts[dialled.Addr()]
+	_, left := fs.left[dialled.Addr()]
+	for _, f := range []netip.AddrPort{dialled, onNode} {
+		if f == onNode && !served && !left {
+			break
 		}
-		at = netip.AddrPortFrom(model.Wildcard(fs.family), dialled.Port())
-		if serving, ours = fs.serving[at]; left {
-			return nil, ours
+		endpoints, known := fs.serving[f]
+		if _, gone := fs.gone[f]; known && !gone && (f == dialled || served) {
+			return admitted(endpoints, fs.clients[f], client), true
 		}
+		ours = ours || known
 	}
-	if !fs.clients[at].Admits(client) {
-		return nil, ours
+	if r := fs.ranges[dialled.Addr()].find(dialled.Port()); r != nil {
+		return admitted(r.serving, r.clients, client), true
 	}
-	return serving, ours
+	return nil, ours || fs.goneRanges[dialled.Addr()].find(dialled.Port()) != nil
+}
+
+// admitted returns the endpoints that may keep flows of a client.
+func admitted(serving []netip.AddrPort, clients *model.Sources, client netip.Addr) []netip.AddrPort {
+	if !clients.Admits(client) {
+		return nil
+	}
+	return serving
 }
 
 // stale reports whether a flow goes through a frontend to an address that does not
@@ -136,13 +151,24 @@ func (fs *frontends) serve(client netip.Addr, dialled netip.AddrPort) (serving [
 // would not help.
 func (fs *frontends) stale(f Flow) bool {
 	serving, ours := fs.serve(f.Client, f.Dialled)
-	if !ours {
-		return false
-	}
-	if _, serves := slices.BinarySearchFunc(serving, f.Answers, netip.AddrPort.Compare); serves {
+	if !ours || serves(serving, f) {
 		return false
 	}
 	return f.Answers != f.Dialled || f.Protocol == model.UDP && len(serving) > 0
+}
+
+// serves reports whether one of these endpoints answers a flow. Those of a range that
+// keeps the port have port 0.
+func serves(serving []netip.AddrPort, f Flow) bool {
+	answers := f.Answers
+	if len(serving) > 0 && serving[0].Port() == 0 {
+		if answers.Port() != f.Dialled.Port() {
+			return false
+		}
+		answers = netip.AddrPortFrom(answers.Addr(), 0)
+	}
+	_, found := slices.BinarySearchFunc(serving, answers, netip.AddrPort.Compare)
+	return found
 }
 
 // copies are the addresses of serving endpoints by choice: the frontends of a

@@ -75,10 +75,70 @@ func (x *town) address(family model.Family, network byte) netip.Addr {
 
 func (x *town) frontend(family model.Family) model.Frontend {
 	f := model.Frontend{Address: x.address(family, 96), Protocol: model.Protocols[x.IntN(3)], Port: uint16(80 + x.IntN(2))}
-	if x.IntN(3) == 0 {
+	switch x.IntN(5) {
+	case 0, 1:
 		return f.OnNode()
+	case 2:
+		f.Port = uint16(78 + x.IntN(4))
+		f.Last = f.Port + 1 + uint16(x.IntN(2))
 	}
 	return f
+}
+
+// put replaces the endpoints of a frontend, and of ranges that it overlaps.
+func (x *town) put(f model.Frontend, serving []netip.AddrPort, touched map[model.Frontend]bool) {
+	maps.DeleteFunc(x.serving, func(o model.Frontend, _ []netip.AddrPort) bool {
+		overlaps := o.IsRange() && f.IsRange() && o.Address == f.Address && o.Protocol == f.Protocol && o.Port <= f.Last && f.Port <= o.Last
+		touched[o] = touched[o] || overlaps
+		return overlaps
+	})
+	if f.IsRange() && x.IntN(2) == 0 { // kept ports
+		serving = slices.Clone(serving)
+		for i, a := range serving {
+			serving[i] = netip.AddrPortFrom(a.Addr(), 0)
+		}
+		slices.SortFunc(serving, netip.AddrPort.Compare)
+	}
+	x.serving[f] = serving
+}
+
+// stale is what the documentation says of a flow, frontend by frontend. It also reports
+// whether the flow is through a frontend.
+func (x *town) stale(f Flow) (stale, ours bool) {
+	for _, rank := range []func(model.Frontend) bool{
+		func(o model.Frontend) bool { return !o.IsRange() && o.Address == f.Dialled.Addr() },
+		func(o model.Frontend) bool { return slices.Contains(x.nodePorts, f.Dialled.Addr()) && o == o.OnNode() },
+		func(o model.Frontend) bool { return o.IsRange() && o.Address == f.Dialled.Addr() },
+	} {
+		for o, serving := range x.serving {
+			if !rank(o) || o.Protocol != f.Protocol || model.FamilyOf(o.Address) != model.FamilyOf(f.Dialled.Addr()) || f.Dialled.Port() < o.Port || f.Dialled.Port() > max(o.Port, o.Last) {
+				continue
+			}
+			for _, a := range serving {
+				if a.Addr() == f.Answers.Addr() && (a.Port() == f.Answers.Port() || a.Port() == 0 && f.Answers.Port() == f.Dialled.Port()) {
+					return false, true
+				}
+			}
+			return f.Answers != f.Dialled || f.Protocol == model.UDP && len(serving) > 0, true
+		}
+	}
+	return false, false
+}
+
+// check finds flows that a sweep has left or deleted wrongly. A TCP connection that is
+// deleted before it is open does no harm, and ranges of TCP may be unknown.
+func (x *town) check(left, deleted []Flow, swept map[scope]bool) error {
+	for _, f := range left {
+		if stale, _ := x.stale(f); stale && swept[scope{model.FamilyOf(f.Dialled.Addr()), f.Protocol}] && f.Protocol == model.UDP {
+			return fmt.Errorf("%+v is stale and left", f)
+		}
+	}
+	for _, f := range deleted {
+		if stale, ours := x.stale(f); ours && !stale && !f.Opening {
+			return fmt.Errorf("%+v is served and deleted", f)
+		}
+	}
+	return nil
 }
 
 // move makes other addresses those that serve NodePorts, now and then.
@@ -111,7 +171,7 @@ func (x *town) change() []model.RouteChange {
 		f := x.frontend(family)
 		touched[f] = true
 		if delete(x.serving, f); x.IntN(3) > 0 {
-			x.serving[f] = serving
+			x.put(f, serving, touched)
 		}
 	}
 	return slices.DeleteFunc(changes(before, x.routes()), func(c model.RouteChange) bool { return !touched[c.Frontend] })
@@ -124,6 +184,9 @@ func (x *town) flow() Flow {
 	f.Address = x.address(family, 96)
 	x.flows++
 	out := Flow{Protocol: f.Protocol, Dialled: netip.AddrPortFrom(f.Address, f.Port), Answers: x.endpoint(family), ID: x.flows}
+	if x.IntN(3) == 0 { // kept
+		out.Answers = netip.AddrPortFrom(out.Answers.Addr(), f.Port)
+	}
 	if x.IntN(4) == 0 {
 		out.Answers = out.Dialled
 	}
@@ -154,8 +217,24 @@ func (x *town) routes() (all []model.Route) {
 func (x *town) in(s scope) map[netip.AddrPort][]netip.AddrPort {
 	out := make(map[netip.AddrPort][]netip.AddrPort)
 	for f, serving := range x.serving {
-		if (scope{model.FamilyOf(f.Address), f.Protocol}) == s {
+		if (scope{model.FamilyOf(f.Address), f.Protocol}) == s && !f.IsRange() {
 			out[netip.AddrPortFrom(f.Address, f.Port)] = serving
+		}
+	}
+	return out
+}
+
+// rangesIn returns what is to be known of the ranges of a scope; those of TCP only if its
+// established connections are deleted.
+func (x *town) rangesIn(s scope, tcp bool) map[netip.Addr]portRanges {
+	out := make(map[netip.Addr]portRanges)
+	for f, serving := range x.serving {
+		if (scope{model.FamilyOf(f.Address), f.Protocol}) == s && f.IsRange() && (tcp || f.Protocol != model.TCP) {
+			if len(serving) == 0 {
+				serving = nil
+			}
+			out[f.Address] = append(out[f.Address], portRange{f.Port, f.Last, serving, nil})
+			slices.SortFunc(out[f.Address], portRange.compare)
 		}
 	}
 	return out
@@ -199,10 +278,20 @@ func walk(t *testing.T, seed uint64, config Config) {
 			spoil(changes)
 		}
 		everything(reset, town.routes(), town.nodePorts)
+		swept, deleted := make(map[scope]bool), len(small.deleted)
+		for _, fs := range change.known {
+			swept[fs.scope] = fs.changed
+		}
 		change.Clean()
 		reset.Clean()
 		if !reflect.DeepEqual(small, whole) {
 			t.Fatalf("step %d: after changes the kernel has %+v, after all routes %+v", step, small, whole)
+		}
+		for _, fs := range change.known {
+			swept[fs.scope] = swept[fs.scope] && !fs.changed
+		}
+		if err := town.check(small.flows, small.deleted[deleted:], swept); err != nil {
+			t.Fatalf("step %d: %v", step, err)
 		}
 		for i := range change.known { // one has looked more often
 			change.known[i].version, reset.known[i].version = 0, 0
@@ -213,6 +302,9 @@ func walk(t *testing.T, seed uint64, config Config) {
 		for _, fs := range change.known {
 			present := maps.Clone(fs.serving)
 			maps.DeleteFunc(present, func(f netip.AddrPort, _ []netip.AddrPort) bool { _, gone := fs.gone[f]; return gone })
+			if want := town.rangesIn(fs.scope, config.TCP); !reflect.DeepEqual(fs.ranges, want) {
+				t.Fatalf("step %d: %+v: known ranges are %v, want %v", step, fs.scope, fs.ranges, want)
+			}
 			if want := town.in(fs.scope); !reflect.DeepEqual(present, want) {
 				t.Fatalf("step %d: %+v: known is %v, want %v", step, fs.scope, present, want)
 			}
@@ -231,6 +323,14 @@ func everything(c *Cleaner, routes []model.Route, nodePorts []netip.Addr) {
 			f := model.Frontend{Address: at.Addr(), Protocol: fs.protocol, Port: at.Port()}
 			if !slices.ContainsFunc(routes, func(r model.Route) bool { return r.Frontend == f }) {
 				all = append(all, model.RouteChange{Frontend: f})
+			}
+		}
+		for a, ranges := range fs.ranges {
+			for _, r := range ranges {
+				f := model.Frontend{Address: a, Protocol: fs.protocol, Port: r.first, Last: r.last}
+				if !slices.ContainsFunc(routes, func(r model.Route) bool { return r.Frontend == f }) {
+					all = append(all, model.RouteChange{Frontend: f})
+				}
 			}
 		}
 	}

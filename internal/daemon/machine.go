@@ -17,7 +17,17 @@ func (w *work) use() (machine.Use, bool) {
 	return machine.Use{
 		Cluster: w.cluster() != nil, BesideAnother: w.node.BesideAnother, MasqueradeAll: w.node.MasqueradeAll,
 		Families: w.node.Families, PodRanges: w.node.ClusterCIDRs, Endpoints: w.endpoints, Addresses: w.addresses,
+		Ranges: w.ranges(),
 	}, true
+}
+
+// ranges returns the ranges of load balancers, and of what else may have addresses in them.
+func (w *work) ranges() machine.Ranges {
+	out := machine.Ranges{LoadBalancers: w.node.LoadBalancerCIDRs, Services: w.agent.ServiceCIDRs()}
+	if n := w.Source.Node(); n != nil {
+		out.Pods = n.PodCIDRs
+	}
+	return out
 }
 
 // addresses yields the addresses of Services that clients dial.

@@ -164,6 +164,7 @@ func (w *work) follow() {
 	if w.node.Counters {
 		w.metrics.FollowConnections(w.status.ServiceCounts)
 	}
+	w.metrics.FollowLimits(w.status.LimitCounts)
 	w.metrics.FollowAgent(w.agent.State)
 	w.metrics.FollowMachine(w.machine.Counts, machine.ReadConntrack)
 	w.metrics.FollowSource(w.Source.State)

@@ -82,6 +82,9 @@ func (s *Service) AddEndpointConnections(counts map[EndpointUse]uint64) {
 		for j := range p.Endpoints {
 			e := &p.Endpoints[j]
 			address, err := netip.ParseAddrPort(e.Address)
+			if host, hostErr := netip.ParseAddr(e.Address); hostErr == nil && p.LastPort != 0 { // keeps the port
+				address, err = netip.AddrPortFrom(host, 0), nil
+			}
 			if err != nil {
 				continue // it has no port
 			}
@@ -100,9 +103,8 @@ func (s *Service) AddEndpointConnections(counts map[EndpointUse]uint64) {
 
 // frontend returns the key of a frontend.
 func (p *Port) frontend(f *Frontend) model.Frontend {
-	protocol, _ := model.ParseProtocol(p.Protocol)
-	a, _ := netip.ParseAddrPort(f.Address)
-	return model.Frontend{Address: a.Addr(), Protocol: protocol, Port: a.Port()}
+	key, _ := model.ParseFrontend(p.Protocol, f.Address)
+	return key
 }
 
 // AddClients counts the clients that the affinity maps bind to the endpoints. limited

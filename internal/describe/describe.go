@@ -33,15 +33,20 @@ type Service struct {
 	AffinitySeconds float64        `json:"affinitySeconds,omitempty"` // after the last new connection of a client
 	Clients         *Clients       `json:"clients,omitempty"`
 	Scheduler       string         `json:"scheduler,omitempty"`
+	Maglev          *Maglev        `json:"maglev,omitempty"`       // absent with another scheduler
 	SourceRanges    []netip.Prefix `json:"sourceRanges,omitempty"` // for the load balancer addresses
 	// AllowedSources and DeniedSources are for all addresses. An empty list of allowed
 	// clients admits none; without one, all are allowed.
 	AllowedSources []netip.Prefix `json:"allowedSources,omitzero"`
 	DeniedSources  []netip.Prefix `json:"deniedSources,omitempty"`
+	Limits         []Limit        `json:"limits,omitempty"`
 	// ClientAddresses is keep or masquerade; absent: that depends on the kind of frontend
 	// and on the policies.
 	ClientAddresses string       `json:"clientAddresses,omitempty"`
 	HealthCheck     *HealthCheck `json:"healthCheck,omitempty"`
+	// Ping has the addresses whose echo requests the node may answer; absent without
+	// --answer-ping.
+	Ping []Ping `json:"ping,omitempty"`
 	// Check is how the health of endpoints is checked, absent without a check.
 	Check  string   `json:"check,omitempty"`
 	Slices []string `json:"endpointSlices,omitempty"`
@@ -55,6 +60,22 @@ type Service struct {
 	Changed *Change `json:"changed,omitempty"`
 	// Unknown is what is missing here, and who knows it.
 	Unknown []string `json:"unknown,omitempty"`
+}
+
+// Maglev is the table of the schedulers maglev and maglev-port.
+type Maglev struct {
+	Slots int `json:"slots"`
+	// Note says by how much the shares of endpoints differ, if that is more than a
+	// hundredth.
+	Note string `json:"note,omitempty"`
+}
+
+// Ping is who gets answers to echo requests from an address.
+type Ping struct {
+	Address   string `json:"address"`
+	Inside    bool   `json:"inside"`              // pods and this node
+	Outside   bool   `json:"outside"`             // other clients
+	DecidedBy string `json:"decidedBy,omitempty"` // another Service with the address
 }
 
 // Clients is the number of clients that session affinity binds.
@@ -80,7 +101,8 @@ type Change struct {
 type Port struct {
 	Name      string     `json:"name,omitempty"`
 	Protocol  string     `json:"protocol"`
-	Port      uint16     `json:"port,omitempty"` // of all addresses except NodePorts
+	Port      uint16     `json:"port,omitempty"`     // of all addresses except NodePorts
+	LastPort  uint16     `json:"lastPort,omitempty"` // of a range of ports, which begins at Port
 	NodePort  uint16     `json:"nodePort,omitempty"`
 	Frontends []Frontend `json:"frontends"`
 	Endpoints []Endpoint `json:"endpoints,omitempty"`
@@ -98,6 +120,8 @@ type Frontend struct {
 	ServedBy    string   `json:"servedBy,omitempty"`   // another Service has the address
 	AlsoClaimed []string `json:"alsoClaimedBy,omitempty"`
 	Connections *uint64  `json:"connections,omitempty"` // new ones, since the daemon started or the rules were made
+	// Dropped are connections that exceeded a limit, by its kind.
+	Dropped map[string]uint64 `json:"dropped,omitempty"`
 }
 
 // Endpoint is a host that answers for the service port.

@@ -41,6 +41,9 @@ func randomWorld(r *rand.Rand) *model.Snapshot {
 			Weight: uint16(r.IntN(5)), Drain: r.IntN(6) == 0,
 		})
 	}
+	if r.IntN(10) == 0 {
+		s.Scheduler, s.Extras = model.Maglev, &model.Extras{MaglevSize: model.MaglevSizes[0]}
+	}
 	return &model.Snapshot{Nodes: []*model.Node{{Name: "node-1"}}, Services: []*model.Service{s}, Slices: []*model.EndpointSlice{slice}}
 }
 
@@ -97,6 +100,25 @@ func TestSharesAreThoseOfTheRules(t *testing.T) {
 	}
 	if forwarded < 1000 || outside < 100 {
 		t.Errorf("%d shares, %d of them outside", forwarded, outside)
+	}
+}
+
+// TestMaglev: the table is part of the scheduler, with what is uneven.
+func TestMaglev(t *testing.T) {
+	for endpoints, want := range map[int]string{2: "maglev, 251 slots", 3: "maglev, 251 slots for 3 endpoints: shares differ by up to 1 %"} {
+		s := &model.Service{Name: web, Scheduler: model.Maglev, Extras: &model.Extras{MaglevSize: 251}, ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")}, Ports: []model.ServicePort{{Protocol: model.TCP, Port: 80}}}
+		slice := &model.EndpointSlice{Namespace: web.Namespace, Service: web.Name, Family: model.IPv4, Ports: []model.EndpointPort{{Protocol: model.TCP, Port: 80}}}
+		for i := range endpoints {
+			slice.Hosts = append(slice.Hosts, model.Host{Address: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), Ready: true, Serving: true})
+		}
+		objects, _ := views(&model.Snapshot{Nodes: []*model.Node{{Name: "node-1"}}, Services: []*model.Service{s}, Slices: []*model.EndpointSlice{slice}})
+		var b strings.Builder
+		if err := describe.Print(&b, objects, time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(b.String(), want+"\n") || objects.Maglev.Slots != 251 {
+			t.Errorf("%d endpoints: no %q, %+v in\n%s", endpoints, want, objects.Maglev, b.String())
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package describe
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -117,7 +118,10 @@ func (p *printer) settings(s *Service) {
 	case s.ExternalPolicy != "":
 		p.Fact("policies", "external %s", s.ExternalPolicy)
 	}
-	if s.Scheduler != "" {
+	switch {
+	case s.Maglev != nil:
+		p.Fact("scheduler", "%s, %s", s.Scheduler, cmp.Or(s.Maglev.Note, fmt.Sprintf("%d slots", s.Maglev.Slots)))
+	case s.Scheduler != "":
 		p.Fact("scheduler", "%s", s.Scheduler)
 	}
 	if s.AffinitySeconds > 0 {
@@ -125,12 +129,14 @@ func (p *printer) settings(s *Service) {
 			time.Duration(s.AffinitySeconds*float64(time.Second)), s.Clients.text())
 	}
 	p.clients(s)
+	p.limits(s)
 	switch s.ClientAddresses {
 	case model.KeepClientAddresses.String():
 		p.Fact("clients", "keep their address: answers of endpoints must return through this machine")
 	case model.MasqueradeClientAddresses.String():
 		p.Fact("clients", "are masqueraded: endpoints see an address of this machine")
 	}
+	p.pings(s)
 	if h := s.HealthCheck; h != nil {
 		var counts []string
 		for _, f := range slices.Sorted(maps.Keys(h.Endpoints)) {
@@ -219,6 +225,9 @@ const maxEndpoints = 200
 
 func (p *Port) numbers() string {
 	text := strconv.Itoa(int(p.Port))
+	if p.LastPort != 0 {
+		text += "-" + strconv.Itoa(int(p.LastPort))
+	}
 	if p.NodePort != 0 {
 		text += fmt.Sprintf(" (NodePort %d)", p.NodePort)
 	}

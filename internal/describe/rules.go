@@ -20,22 +20,25 @@ func FromRules(rs *nft.Ruleset, name model.ServiceName) *Service {
 	}}
 	ports := make(map[model.PortName]*Port)
 	for _, t := range rs.Tables {
-		services := t.Set(nft.ServicesMap)
-		if services == nil {
-			continue // a foreign table of our name
-		}
+		s.Ping = append(s.Ping, pingsIn(t, name)...)
 		r := rulesOf{table: t, lanes: plan.NewLanes(t), timeouts: t.AffinityTimeouts()}
-		for i := range services.Elements {
-			e := &services.Elements[i]
-			port, kind := nft.ParseComment(e.Comment)
-			if port.Service != name {
-				continue
+		for _, of := range nft.ServiceMaps {
+			services := t.Set(of)
+			if services == nil {
+				continue // a foreign table of our name, or no range
 			}
-			port.Protocol = e.Key.Protocol
-			if ports[port] == nil {
-				ports[port] = &Port{Name: port.Port, Protocol: port.Protocol.String()}
+			for i := range services.Elements {
+				e := &services.Elements[i]
+				port, kind := nft.ParseComment(e.Comment)
+				if port.Service != name {
+					continue
+				}
+				port.Protocol = e.Key.Protocol
+				if ports[port] == nil {
+					ports[port] = &Port{Name: port.Port, Protocol: port.Protocol.String()}
+				}
+				r.add(s, ports[port], t.FrontendOf(services, e.Key), e, kind)
 			}
-			r.add(s, ports[port], e, kind)
 		}
 	}
 	if len(ports) == 0 {
@@ -61,27 +64,30 @@ type rulesOf struct {
 }
 
 // add adds the frontend of an element in the map of all frontends.
-func (r *rulesOf) add(s *Service, p *Port, e *nft.Element, kind model.Kind) {
-	key := e.Key.Frontend()
-	f := Frontend{Kind: kind.String(), Address: netip.AddrPortFrom(key.Address, key.Port).String()}
-	inside := r.slots(nft.ServicesMap, key)
+func (r *rulesOf) add(s *Service, p *Port, key model.Frontend, e *nft.Element, kind model.Kind) {
+	f := Frontend{Kind: kind.String(), Address: key.Target()}
+	services, locals := nft.MapsOf(key)
+	inside := r.slots(services, key)
 	outside := inside
-	f.Inside = r.verdict(e.Value.Class, inside)
+	f.Inside = r.verdict(e, inside)
 	f.Outside = f.Inside
-	if local := r.table.Set(nft.LocalServicesMap); local != nil {
+	if local := r.table.Set(locals); local != nil {
 		if o, ok := local.Find(key); ok {
-			outside = r.slots(nft.LocalServicesMap, key)
-			f.Outside, s.ExternalPolicy = r.verdict(o.Value.Class, outside), model.PolicyLocal.String()
+			outside = r.slots(locals, key)
+			f.Outside, s.ExternalPolicy = r.verdict(o, outside), model.PolicyLocal.String()
 		}
 	}
 	if t := r.timeouts[key]; t > 0 {
 		s.AffinitySeconds = t.Seconds()
 	}
+	if limits := limitsOf(r.table.Limits(key)); len(limits) > 0 {
+		s.Limits = limits
+	}
 	switch kind {
 	case model.NodePort:
 		p.NodePort = key.Port
 	default:
-		p.Port = key.Port
+		p.Port, p.LastPort = key.Port, key.Last
 	}
 	p.Frontends = append(p.Frontends, f)
 	p.merge(inside, outside, model.FamilyOf(key.Address))
@@ -89,17 +95,12 @@ func (r *rulesOf) add(s *Service, p *Port, e *nft.Element, kind model.Kind) {
 
 // slots returns how many slots each endpoint of a frontend has in the lane of a map.
 func (r *rulesOf) slots(set string, f model.Frontend) map[netip.AddrPort]int {
-	endpoints := r.table.Set(nft.EndpointsMap)
 	choice, ok := r.lanes.Of(set, f)
-	if endpoints == nil || !ok {
+	if !ok {
 		return nil
 	}
 	out := make(map[netip.AddrPort]int)
-	first, _ := slices.BinarySearchFunc(endpoints.Elements, f, func(e nft.Element, f model.Frontend) int { return e.Key.Frontend().Compare(f) })
-	for _, e := range endpoints.Elements[first:] {
-		if e.Key.Frontend() != f {
-			break
-		}
+	for _, e := range r.table.Slots(f) {
 		if choice.Has(e.Key.Slot) {
 			out[e.Value.Endpoint]++
 		}
@@ -107,9 +108,9 @@ func (r *rulesOf) slots(set string, f model.Frontend) map[netip.AddrPort]int {
 	return out
 }
 
-func (r *rulesOf) verdict(c nft.Class, slots map[netip.AddrPort]int) string {
+func (r *rulesOf) verdict(e *nft.Element, slots map[netip.AddrPort]int) string {
 	switch {
-	case r.lanes.Verdict(c).Action == nft.Drop:
+	case r.lanes.Drops(e):
 		return model.Drop.String()
 	case len(slots) == 0:
 		return model.Reject.String()
@@ -144,10 +145,10 @@ func (p *Port) merge(inside, outside map[netip.AddrPort]int, f model.Family) {
 	}
 	differ := !maps.Equal(inside, outside)
 	for _, a := range sorted {
-		i := slices.IndexFunc(p.Endpoints, func(e Endpoint) bool { return e.Address == a.String() })
+		i := slices.IndexFunc(p.Endpoints, func(e Endpoint) bool { return e.Address == model.EndpointText(a) })
 		if i < 0 {
 			i = len(p.Endpoints)
-			p.Endpoints = append(p.Endpoints, Endpoint{Address: a.String(), Family: f.String(), Inside: share(inside, a)})
+			p.Endpoints = append(p.Endpoints, Endpoint{Address: model.EndpointText(a), Family: f.String(), Inside: share(inside, a)})
 		}
 		if differ {
 			o := share(outside, a)

@@ -32,11 +32,19 @@ func FromView(v *model.View) *Service {
 			s.AllowedSources = append([]netip.Prefix{}, sources.Allowed...) // not nil
 		}
 	}
+	s.Limits = limitsOf(v.Service.Extra().Limits)
 	if v.Health != nil {
 		s.HealthCheck = &HealthCheck{Port: v.Health.Port, Endpoints: make(map[string]int)}
 		for f, n := range v.Health.Endpoints {
 			s.HealthCheck.Endpoints[f.String()] = n
 		}
+	}
+	for _, e := range v.Echoes {
+		p := Ping{Address: e.Address.String(), Inside: e.Inside, Outside: e.Outside}
+		if e.Winner != nil {
+			p.DecidedBy = e.Winner.Service.Name.String()
+		}
+		s.Ping = append(s.Ping, p)
 	}
 	if v.Service.Check != nil {
 		s.Check = v.Service.Check.String()
@@ -48,6 +56,9 @@ func FromView(v *model.View) *Service {
 	s.Slices = slices.Compact(s.Slices) // a drained port has a slice of its own
 	for _, n := range v.Notices {
 		s.Notices = append(s.Notices, n.Message)
+	}
+	if v.Scheduler.IsMaglev() {
+		s.Maglev = maglevOf(v)
 	}
 	for claims := v.Claims; len(claims) > 0; {
 		n := 1
@@ -63,10 +74,19 @@ func FromView(v *model.View) *Service {
 	return s
 }
 
+// maglevOf returns the table of the service port with the most endpoints.
+func maglevOf(v *model.View) *Maglev {
+	endpoints := 0
+	for _, c := range v.Claims {
+		endpoints = max(endpoints, len(c.Route.Inside().Endpoints), len(c.Route.Outside().Endpoints))
+	}
+	return &Maglev{Slots: v.Service.MaglevSize(endpoints), Note: v.Service.MaglevNote(endpoints)}
+}
+
 // portOf describes the service port of some claims.
 func portOf(v *model.View, claims []model.ViewedClaim) Port {
 	first := claims[0].Route
-	p := Port{Name: first.Port.Name, Protocol: first.Port.Protocol.String(), Port: first.Port.Port, NodePort: first.Port.NodePort}
+	p := Port{Name: first.Port.Name, Protocol: first.Port.Protocol.String(), Port: first.Port.Port, LastPort: first.Frontend.Last, NodePort: first.Port.NodePort}
 	byFamily := make(map[model.Family][]*model.Route)
 	for _, c := range claims {
 		p.Frontends = append(p.Frontends, frontendOf(c))
@@ -83,7 +103,7 @@ func portOf(v *model.View, claims []model.ViewedClaim) Port {
 
 func frontendOf(c model.ViewedClaim) Frontend {
 	r := c.Route
-	f := Frontend{Kind: r.Kind.String(), Address: netip.AddrPortFrom(r.Frontend.Address, r.Frontend.Port).String()}
+	f := Frontend{Kind: r.Kind.String(), Address: r.Frontend.Target()}
 	if c.Winner != nil {
 		f.ServedBy = c.Winner.PortName().String()
 		return f
@@ -112,12 +132,14 @@ func endpointsOf(v *model.View, routes []*model.Route, f model.Family) []Endpoin
 		}
 	}
 	all := model.Endpoints(port, f, v.Slices)
-	within := newShares(v, all, inside, render.Slots(routes[0].Inside().Endpoints, nil))
-	others := render.Slots(choice.Cluster, nil)
+	slots, _ := render.Slots(v.Service, v.Scheduler, routes[0].Inside().Endpoints, nil)
+	within := newShares(v, all, inside, slots)
+	var local []model.Endpoint
 	if outside == model.PolicyLocal {
-		others = render.Slots(choice.Cluster, choice.Local)
+		local = choice.Local
 	}
-	without := newShares(v, all, outside, others)
+	_, slots = render.Slots(v.Service, v.Scheduler, choice.Cluster, local)
+	without := newShares(v, all, outside, slots)
 	var out []Endpoint
 	for _, e := range all {
 		d := endpointOf(e, f)
@@ -139,7 +161,7 @@ func endpointsOf(v *model.View, routes []*model.Route, f model.Family) []Endpoin
 
 func endpointOf(e model.Endpoint, f model.Family) Endpoint {
 	h := e.Host
-	d := Endpoint{Address: e.Address().String(), Family: f.String(), Node: h.Place.Node(), Zones: h.Place.ForZones(), Nodes: h.Place.ForNodes(), State: "not ready"}
+	d := Endpoint{Address: model.EndpointText(e.Address()), Family: f.String(), Node: h.Place.Node(), Zones: h.Place.ForZones(), Nodes: h.Place.ForNodes(), State: "not ready"}
 	if !h.Drain || h.DrainedByOperator() {
 		d.Weight = max(1, int(h.Weight))
 	}

@@ -179,7 +179,7 @@ func servedBy(v *model.View, after []*model.EndpointSlice) (frontends []string, 
 			continue // another Service has it
 		}
 		r, f := c.Route, model.FamilyOf(c.Route.Frontend.Address)
-		frontends = append(frontends, label(r.Frontend.Protocol, netip.AddrPortFrom(r.Frontend.Address, r.Frontend.Port)))
+		frontends = append(frontends, r.Frontend.String())
 		p := servedPort{endpoints: model.Endpoints(r.PortName(), f, v.Slices), known: r.Choice.Known, left: r.Choice.Known}
 		then := *r
 		then.Choice = model.Choose(v.Service, model.Endpoints(r.PortName(), f, after), v.Node)
@@ -219,13 +219,8 @@ func (all servedPorts) effect(t Target) *Effect {
 	return e
 }
 
-func label(p model.Protocol, at netip.AddrPort) string { return p.String() + " " + at.String() }
-
 // ParseLabel parses a frontend of an [Effect].
-func ParseLabel(text string) (p model.Protocol, at netip.AddrPort, err error) {
-	protocol, address, _ := strings.Cut(text, " ")
-	if at, err = netip.ParseAddrPort(address); err == nil {
-		p, err = model.ParseProtocol(protocol)
-	}
-	return p, at, err
+func ParseLabel(text string) (model.Frontend, error) {
+	protocol, target, _ := strings.Cut(text, " ")
+	return model.ParseFrontend(protocol, target)
 }

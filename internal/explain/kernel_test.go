@@ -98,9 +98,15 @@ func applied(t *testing.T, l *netlab.Lab, rs *nft.Ruleset) (current *nft.Ruleset
 
 // TestSourceHash predicts the endpoint of each client, and whether it sees the
 // client's address, and then connects. It needs root.
-func TestSourceHash(t *testing.T) {
+func TestSourceHash(t *testing.T) { predictClients(t, model.SourceHash) }
+
+// TestMaglev does the same for a table.
+func TestMaglev(t *testing.T) { predictClients(t, model.Maglev) }
+
+func predictClients(t *testing.T, scheduler model.Scheduler) {
 	l := newLab(t)
 	s := hashed(l)
+	s.Services[0].Scheduler = scheduler
 	config := model.Config{NodeName: l.Node.Name, ClusterCIDRs: []netip.Prefix{netlab.ClusterCIDRv4, netlab.ClusterCIDRv6}}
 	rs := applied(t, l, render.Render(model.Resolve(s, config)))
 	pods := slices.Concat(l.Pods, l.Remote)

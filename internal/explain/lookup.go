@@ -9,6 +9,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
+// clientSets have ranges of clients.
+var clientSets = []string{nft.SourceRangesSet, nft.DeniedSourcesSet, nft.EchoSourcesSet, nft.EchoDeniedSet}
+
 // lookup returns the element for a packet, or nil, and records the result. If that
 // cannot be decided it stops the packet and returns false.
 func (tr *tracer) lookup(b *branch, key nft.Concat, set string) (*nft.Element, bool) {
@@ -19,7 +22,7 @@ func (tr *tracer) lookup(b *branch, key nft.Concat, set string) (*nft.Element, b
 	}
 	e := find(s, k, b)
 	kind := exact(set)
-	b.guessed = b.guessed || (kind == nft.SourceRangesSet || kind == nft.DeniedSourcesSet) && !b.Source.IsValid()
+	b.guessed = b.guessed || !b.Source.IsValid() && slices.Contains(clientSets, kind)
 	choice := s.HasSlots()
 	switch {
 	case e == nil && choice:

@@ -57,7 +57,7 @@ func (n Name) Packet(all []Served, prefer model.Family) (p Packet, remarks []str
 		return p, nil, err
 	}
 	slices.SortStableFunc(candidates, func(a, b Served) int {
-		return cmp.Or(cmp.Compare(a.Kind, b.Kind), boolOrder(model.FamilyOf(a.Frontend.Address) == prefer, model.FamilyOf(b.Frontend.Address) == prefer),
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), boolOrder(!a.Frontend.IsRange(), !b.Frontend.IsRange()), boolOrder(model.FamilyOf(a.Frontend.Address) == prefer, model.FamilyOf(b.Frontend.Address) == prefer),
 			cmp.Compare(a.Frontend.Port, b.Frontend.Port), a.Frontend.Compare(b.Frontend))
 	})
 	first := candidates[0]
@@ -77,7 +77,12 @@ func (n Name) Packet(all []Served, prefer model.Family) (p Packet, remarks []str
 	if len(others) > 0 {
 		remarks = append(remarks, "the port is also served at "+strings.Join(others, ", "))
 	}
-	return Packet{Destination: first.Frontend.Address, Protocol: first.Frontend.Protocol, Port: first.Frontend.Port}, remarks, nil
+	p = Packet{Destination: first.Frontend.Address, Protocol: first.Frontend.Protocol, Port: first.Frontend.Port}
+	if n.inRange(first.Frontend) {
+		port, _ := strconv.ParseUint(n.Port, 10, 16)
+		p.Port = uint16(port)
+	}
+	return p, remarks, nil
 }
 
 func boolOrder(a, b bool) int {
@@ -131,7 +136,7 @@ func (n Name) candidates(all []Served) ([]Served, error) {
 		if protocol != 0 && s.Frontend.Protocol != protocol {
 			continue
 		}
-		if n.Port == "" || n.Port == s.Port.Port || n.Port == strconv.Itoa(int(s.Frontend.Port)) {
+		if n.Port == "" || n.Port == s.Port.Port || n.Port == strconv.Itoa(int(s.Frontend.Port)) || n.inRange(s.Frontend) {
 			out = append(out, s)
 		}
 	}
@@ -149,8 +154,19 @@ func (n Name) candidates(all []Served) ([]Served, error) {
 	return nil, fmt.Errorf("%s has no %s: its ports are %s", n.Service, wanted, strings.Join(slices.Compact(known), ", "))
 }
 
+// inRange reports whether the question is about a port in a range.
+func (n Name) inRange(f model.Frontend) bool {
+	port, err := strconv.ParseUint(n.Port, 10, 16)
+	dialled := f
+	dialled.Port, dialled.Last = uint16(port), 0
+	return err == nil && f.IsRange() && f.Contains(dialled)
+}
+
 // portText returns for example "http (tcp 80)".
 func portText(s Served) string {
+	if s.Frontend.IsRange() {
+		return s.Port.Port
+	}
 	if s.Port.Port == "" {
 		return fmt.Sprintf("%s %d", s.Frontend.Protocol, s.Frontend.Port)
 	}

@@ -20,7 +20,10 @@ func (r *Result) AddObjects(s *model.Snapshot, c model.Config, routing *model.Ro
 	if route == nil {
 		return
 	}
-	r.Service, r.Kind = route.PortName().String(), route.Kind.String()
+	r.Service, r.Kind, r.Frontend = route.PortName().String(), route.Kind.String(), route.Frontend
+	if route.Frontend.IsRange() && route.Service.AffinityTimeout > 0 {
+		r.Notes = append(r.Notes, "the Service has session affinity, and its ranges of ports the scheduler source-hash instead")
+	}
 	r.AddSources(route.Service.SourceLists(route.Kind, model.FamilyOf(route.Frontend.Address)))
 	node, _ := s.Node(c.NodeName)
 	l := model.NewLocality(node, c)
@@ -51,10 +54,19 @@ func findRoute(routing *model.Routing, f model.Frontend) *model.Route {
 		}
 		return &routing.Routes[i]
 	}
-	if own := find(f); own != nil || !routing.ServesNodePorts(f.Address) {
+	own := find(f)
+	if own == nil && routing.ServesNodePorts(f.Address) {
+		own = find(f.OnNode())
+	}
+	if own != nil {
 		return own
 	}
-	return find(f.OnNode())
+	for i := range routing.Routes {
+		if of := routing.Routes[i].Frontend; of.IsRange() && of.Contains(f) {
+			return &routing.Routes[i]
+		}
+	}
+	return nil
 }
 
 // losers returns the other claims of the frontend of a route, or of the NodePort
@@ -67,7 +79,7 @@ func losers(s *model.Snapshot, l *model.Locality, winner *model.Route) []Claim {
 	}
 	for _, svc := range s.Services {
 		for _, r := range model.RouteService(svc, nil, l) {
-			if (r.Frontend == winner.Frontend || r.Frontend == hidden) && r.PortName() != winner.PortName() {
+			if (r.Frontend == winner.Frontend || r.Frontend == hidden || r.Frontend.Overlaps(winner.Frontend)) && r.PortName() != winner.PortName() {
 				out = append(out, Claim{r.PortName().String(), r.Kind.String()})
 			}
 		}
@@ -125,6 +137,11 @@ var reasons = []struct {
 	{nft.LocalServicesMap, NotOurs, "the slot has no endpoint"},
 	{nft.ClusterIPsSet, Reject, "the ClusterIP has no such port"},
 	{nft.ServiceCIDRsSet, Drop, "no Service has this address of a service CIDR"},
+	{nft.LoadBalancerIPsSet, Reject, "no Service has this port of the address, which is in --load-balancer-cidrs"},
+	{nft.LoadBalancerCIDRsSet, Drop, "no Service has this address of --load-balancer-cidrs"},
+	{nft.EchoFirewalledSet, Drop, notAdmitted},
+	{nft.EchoDeniedSet, Drop, isDenied},
+	{nft.EchoInsideSet, Drop, "the Service wants endpoints of this node for clients outside of the cluster, and there is none"},
 	{nft.FirewalledSet, Drop, notAdmitted},
 	{nft.DeniedSourcesSet, Drop, isDenied},
 }
@@ -152,6 +169,9 @@ func reason(o *Outcome) string {
 				served = served || last == nft.ServicesMap
 			}
 		}
+	}
+	if last == nft.ClusterIPsSet && o.echo {
+		return "this node does not answer, because no endpoint of the Service can take connections"
 	}
 	if last == nft.ClusterIPsSet && o.portless {
 		return "a ClusterIP answers on the ports of its Service only, and this protocol has none"

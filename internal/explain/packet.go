@@ -9,12 +9,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Protocols without ports (IANA).
-const (
-	icmp   model.Protocol = 1
-	icmpv6 model.Protocol = 58
-)
-
 // Packet is the first packet of a connection.
 type Packet struct {
 	Source      netip.Addr // the zero Addr: an unknown address of the node
@@ -56,9 +50,9 @@ func ParseProtocol(name string) (model.Protocol, error) {
 	n, err := strconv.ParseUint(name, 10, 8)
 	switch {
 	case name == "icmp":
-		return icmp, nil
+		return model.ICMP, nil
 	case name == "icmpv6":
-		return icmpv6, nil
+		return model.ICMPv6, nil
 	case err != nil:
 		return 0, fmt.Errorf("%q is not a protocol: use tcp, udp, sctp, icmp, icmpv6 or a number up to 255", name)
 	}
@@ -68,7 +62,7 @@ func ParseProtocol(name string) (model.Protocol, error) {
 func (p Packet) parseTarget(target string) (netip.Addr, uint16, error) {
 	if ap, err := netip.ParseAddrPort(target); err == nil {
 		switch {
-		case p.Protocol == icmp || p.Protocol == icmpv6:
+		case p.Protocol == model.ICMP || p.Protocol == model.ICMPv6:
 			return netip.Addr{}, 0, fmt.Errorf("%q has a port, and ICMP has none: write %s", target, ap.Addr())
 		case ap.Port() == 0:
 			return netip.Addr{}, 0, fmt.Errorf("%q: port 0 cannot be dialled: use 1 to 65535", target)
@@ -99,6 +93,10 @@ func (p Packet) Frontend() model.Frontend {
 	return model.Frontend{Address: p.Destination, Protocol: p.Protocol, Port: p.Port}
 }
 
+// isEcho reports whether the packet is an echo request: of ICMP, nothing else can be asked
+// about.
+func (p Packet) isEcho() bool { return p.Protocol == model.EchoProtocol(model.FamilyOf(p.Destination)) }
+
 // String returns for example "tcp 10.96.0.10:80 from 203.0.113.7".
 func (p Packet) String() string {
 	return p.protocol() + " " + p.target() + " from " + p.from()
@@ -106,9 +104,9 @@ func (p Packet) String() string {
 
 func (p Packet) protocol() string {
 	switch p.Protocol {
-	case icmp:
+	case model.ICMP:
 		return "icmp"
-	case icmpv6:
+	case model.ICMPv6:
 		return "icmpv6"
 	}
 	return p.Protocol.String()

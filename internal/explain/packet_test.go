@@ -16,9 +16,9 @@ func TestParse(t *testing.T) {
 		{"UDP", "[fd00::10]:53", Packet{Destination: addr("fd00::10"), Protocol: model.UDP, Port: 53}},
 		{"sctp", "[::ffff:10.96.0.10]:80", Packet{Destination: addr("10.96.0.10"), Protocol: model.SCTP, Port: 80}},
 		{"6", "10.96.0.10:80", Packet{Destination: addr("10.96.0.10"), Protocol: model.TCP, Port: 80}},
-		{"icmp", "10.96.0.10", Packet{Destination: addr("10.96.0.10"), Protocol: icmp}},
-		{"icmpv6", "fd00::10", Packet{Destination: addr("fd00::10"), Protocol: icmpv6}},
-		{"icmpv6", "[fd00::10]", Packet{Destination: addr("fd00::10"), Protocol: icmpv6}},
+		{"icmp", "10.96.0.10", Packet{Destination: addr("10.96.0.10"), Protocol: model.ICMP}},
+		{"icmpv6", "fd00::10", Packet{Destination: addr("fd00::10"), Protocol: model.ICMPv6}},
+		{"icmpv6", "[fd00::10]", Packet{Destination: addr("fd00::10"), Protocol: model.ICMPv6}},
 		{"47", "10.96.0.10", Packet{Destination: addr("10.96.0.10"), Protocol: 47}},
 		{"33", "10.96.0.10:80", Packet{Destination: addr("10.96.0.10"), Protocol: 33, Port: 80}},
 	} {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -33,7 +34,11 @@ func Print(w io.Writer, r *Result, d Detail) error {
 	if r.Service != "" {
 		p.Fact("service", "%s (%s)", r.Service, r.Kind)
 	}
+	if r.Frontend.IsRange() {
+		p.Fact("frontend", "%s, a range of ports", r.Frontend)
+	}
 	p.outcomes(r)
+	p.maglev(r)
 	p.source(r)
 	if i := slices.IndexFunc(r.Outcomes, func(o Outcome) bool { return o.Remember > 0 }); i >= 0 {
 		p.Fact("affinity", "the client stays with its endpoint for %s after its last new connection", r.Outcomes[i].Remember)
@@ -77,7 +82,7 @@ func (o *Outcome) end() string {
 }
 
 func (o *Outcome) verdictText() string {
-	return [...]string{NotOurs: "not ours", Reject: "rejected", Drop: "dropped", Unknown: "unknown"}[o.Verdict] + ": " + o.Reason
+	return [...]string{NotOurs: "not ours", Reject: "rejected", Drop: "dropped", Unknown: "unknown", Answer: "answered"}[o.Verdict] + ": " + o.Reason
 }
 
 type printer struct {
@@ -98,6 +103,24 @@ func (p *printer) outcomes(r *Result) {
 	}
 }
 
+// maglev names the table in which the client has its slot.
+func (p *printer) maglev(r *Result) {
+	i := slices.IndexFunc(r.Outcomes, func(o Outcome) bool { return o.TableSize > 0 })
+	if i < 0 {
+		return
+	}
+	o := &r.Outcomes[i]
+	by := "the client's address"
+	if o.Scheduler == model.MaglevPort.String() {
+		by = "the client's address and port"
+	}
+	if len(r.Outcomes) == 1 && o.Of == 1 {
+		p.Fact("scheduler", "%s: slot %d of %d, by %s", o.Scheduler, o.Slots[0], o.TableSize, by)
+		return
+	}
+	p.Fact("scheduler", "%s: one of %d slots, by %s", o.Scheduler, o.TableSize, by)
+}
+
 // slots says how an endpoint gets its share: connections take the slots in turn, and an
 // endpoint has as many as its weight. Equal shares need no explanation.
 func (p *printer) slots(r *Result, o *Outcome) string {
@@ -109,7 +132,7 @@ func (p *printer) slots(r *Result, o *Outcome) string {
 		return ""
 	}
 	text := fmt.Sprintf("  by weight: %d of %d slots", len(o.Slots), o.Of)
-	if equal {
+	if equal || o.TableSize > 0 { // numbers of slots in a table differ by one anyway
 		text = fmt.Sprintf("  %d of %d slots", len(o.Slots), o.Of)
 	}
 	if p.detail == Full && len(o.Slots) <= maxListed {

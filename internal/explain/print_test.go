@@ -163,11 +163,11 @@ func TestJSONShape(t *testing.T) {
 		FromNode                                   bool
 		Path                                       []Step
 		Outcomes                                   []struct {
-			Verdict, Endpoint, Masquerade string
-			Share, AffinitySeconds        float64
-			Slots                         []int
-			OfSlots                       int
-			Path                          []Step
+			Verdict, Endpoint, Masquerade, Scheduler string
+			Share, AffinitySeconds                   float64
+			Slots                                    []int
+			OfSlots                                  int
+			Path                                     []Step
 		}
 		LeftOut []struct{ Endpoint, Reason string }
 	}
@@ -215,6 +215,31 @@ func BenchmarkExplain(b *testing.B) {
 }
 
 // TestDetail: without rules of other protocols by default, and without a path if brief.
+// TestMaglevFacts names the table, and the slot of a client whose address decides.
+func TestMaglevFacts(t *testing.T) {
+	for _, c := range []struct {
+		scheduler model.Scheduler
+		from      string
+		want      []string
+	}{
+		{model.Maglev, "203.0.113.7 tcp 10.96.0.10:80", []string{"scheduler  maglev: slot ", " of 251, by the client's address\n"}},
+		{model.MaglevPort, "203.0.113.7 tcp 10.96.0.10:80", []string{" of 251 slots", "scheduler  maglev-port: one of 251 slots, by the client's address and port\n"}},
+	} {
+		s := service()
+		s.Services[0].Scheduler, s.Services[0].Extras = c.scheduler, &model.Extras{MaglevSize: 251}
+		r := ask(t, s, node1, c.from)
+		got := facts(t, r)
+		for _, want := range c.want {
+			if !strings.Contains(got, want) || strings.Contains(got, "by weight") {
+				t.Errorf("%s, from %s: no %q in\n%s", c.scheduler, c.from, want, got)
+			}
+		}
+		if o := r.Outcomes[0]; o.Scheduler != c.scheduler.String() || o.TableSize != 251 {
+			t.Errorf("%s: scheduler %q, table of %d", c.scheduler, o.Scheduler, o.TableSize)
+		}
+	}
+}
+
 func TestDetail(t *testing.T) {
 	s := service()
 	table := render.Render(model.Resolve(s, node1)).Table(model.IPv4)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
@@ -20,10 +21,11 @@ const (
 	Reject                     // answered with a TCP reset or port unreachable
 	Drop                       // not answered
 	Unknown                    // undecidable from the rules and the packet
+	Answer                     // by this node in place of the Service: an echo request
 )
 
 func (d Disposition) String() string {
-	return [...]string{"not ours", "forward", "reject", "drop", "unknown"}[d]
+	return [...]string{"not ours", "forward", "reject", "drop", "unknown", "answer"}[d]
 }
 
 // MarshalText implements [encoding.TextMarshaler].
@@ -34,6 +36,9 @@ type Result struct {
 	Packet  Packet // with its source and FromNode filled in
 	Service string // service port of the frontend; empty: none
 	Kind    string // of the frontend: ClusterIP, NodePort...
+	// Frontend is the one that serves the packet, which may be a range of ports; the zero
+	// value: none does.
+	Frontend model.Frontend
 	// Outcomes holds at least one. They differ in the endpoint or the disposition,
 	// and their shares add up to 1.
 	Outcomes []Outcome
@@ -51,7 +56,11 @@ type Outcome struct {
 	Ending
 	Share float64  `json:"share"`           // of all connections with such a packet
 	Slots []uint32 `json:"slots,omitempty"` // of the endpoint; none: there was no choice
-	Path  []Step   `json:"path"`
+	// Scheduler is the name of the one that chose the slot, if there are several, and
+	// TableSize the number of slots of maglev and maglev-port.
+	Scheduler string `json:"scheduler,omitempty"`
+	TableSize uint32 `json:"tableSize,omitempty"`
+	Path      []Step `json:"path"`
 	// Limits are what the rules admit, for example "20 connections of a client": a packet
 	// that exceeds one is dropped.
 	Limits []string `json:"limits,omitempty"`
@@ -60,6 +69,9 @@ type Outcome struct {
 	guessed bool
 	// portless reports that the packet has no port.
 	portless bool
+	// echo reports that the packet is an echo request, and that the node answers those of
+	// Services with usable endpoints.
+	echo bool
 }
 
 // Ending is how an outcome ends. It is comparable.
@@ -120,8 +132,14 @@ func (r *Result) name(t *nft.Table) {
 		}
 		if e, ok := s.Find(f); ok && e.Comment != "" {
 			port, kind := nft.ParseComment(e.Comment)
-			r.Service, r.Kind = port.String(), kind.String()
+			r.Service, r.Kind, r.Frontend = port.String(), kind.String(), f
 			return
+		}
+	}
+	if echo := t.Set(nft.EchoSet); echo != nil && r.Packet.isEcho() {
+		if e, ok := echo.Find(model.Frontend{Address: r.Packet.Destination}); ok {
+			port, kind := nft.ParseComment(e.Comment)
+			r.Service, r.Kind = port.String(), kind.String()
 		}
 	}
 }
@@ -168,7 +186,8 @@ func JSON(w io.Writer, r *Result) error {
 		To        string     `json:"to"`
 		Verdict   string     `json:"verdict"` // that of the outcomes, or mixed
 		Service   string     `json:"service,omitempty"`
-		Kind      string     `json:"kind,omitempty"` // of the frontend
+		Kind      string     `json:"kind,omitempty"`     // of the frontend
+		Frontend  string     `json:"frontend,omitempty"` // if it is a range of ports
 		Listener  *listener  `json:"listener,omitempty"`
 		Path      []Step     `json:"path"` // of all outcomes
 		Outcomes  []outcome  `json:"outcomes"`
@@ -179,6 +198,9 @@ func JSON(w io.Writer, r *Result) error {
 		From: asked.Source, FromNode: asked.FromNode, Interface: asked.Interface,
 		Protocol: asked.protocol(), To: asked.target(), Verdict: "mixed", Service: r.Service, Kind: r.Kind,
 		Path: append([]Step{}, r.Outcomes[0].Path[:n]...), LeftOut: r.LeftOut, Conflicts: r.Conflicts, Notes: r.Notes,
+	}
+	if r.Frontend.IsRange() {
+		out.Frontend = r.Frontend.String()
 	}
 	if r.Asked != nil {
 		out.Listener = &listener{r.Packet.target(), r.Packet.Source}

@@ -39,9 +39,21 @@ func (tr *tracer) rule(p *state, c *nft.Chain, r nft.Rule) []branch {
 			continue
 		}
 		b.Of = len(possible)
+		b.by(choice)
 		b.Share *= float64(len(b.Slots)) / float64(b.Of)
 	}
 	return branches
+}
+
+// by notes the scheduler of a lane; the number in a rule without a slot has none.
+func (b *branch) by(choice *nft.Slots) {
+	if choice.First == 0 || choice.Count < 2 {
+		return
+	}
+	b.Scheduler = choice.Scheduler.String()
+	if choice.Scheduler.IsMaglev() {
+		b.TableSize = choice.Count
+	}
 }
 
 // choose evaluates a rule for each slot and merges equal results.

@@ -25,6 +25,11 @@ func (tr *tracer) statement(b *branch, st nft.Statement) bool {
 		return b.unless(true, "the client opens the connection")
 	case nft.SourceIsLocal:
 		return b.unless(!b.FromNode && !tr.isLocal(b.Source), fmt.Sprintf("%s is not an address of this node", b.Source))
+	case nft.DestinationNotLocal:
+		return b.unless(tr.isLocal(b.Destination), fmt.Sprintf("%s is an address of this node", b.Destination))
+	case nft.IsEchoRequest:
+		b.step.otherProtocol = !b.isEcho()
+		return b.unless(b.step.otherProtocol, "the protocol is "+b.protocol())
 	case nft.NotFrom:
 		return b.notFrom(st)
 	case nft.NotTo:
@@ -87,6 +92,12 @@ func (tr *tracer) action(b *branch, st nft.Statement) bool {
 		b.act(st)
 	case nft.Masquerade:
 		b.Masquerade, b.settled = b.step.Rule, true
+	case nft.DNATTo:
+		b.Destination, b.settled = st.Address, true
+		b.translated = b.Frontend() != b.dialled
+		if b.isEcho() {
+			b.Verdict, b.Reason = Answer, "this node answers in place of the Service"
+		}
 	case nft.Refuse:
 		b.stop(Reject, "")
 	case nft.Reset:

@@ -27,7 +27,7 @@ func Explain(t *nft.Table, p Packet, local []netip.Addr) *Result {
 	if p.FromNode {
 		first = nft.Output
 	}
-	start := state{Packet: p, dialled: p.Frontend(), Outcome: Outcome{Share: 1, portless: p.Port == 0}}
+	start := state{Packet: p, dialled: p.Frontend(), Outcome: Outcome{Share: 1, portless: p.Port == 0, echo: p.isEcho() && t.Set(nft.EchoSet) != nil}}
 	for _, there := range tr.hook(start, first) {
 		for _, end := range tr.hook(there, tr.second(&there)) {
 			end.Reason = reason(&end.Outcome)

@@ -110,8 +110,8 @@ func decodeSet(m netlink.Message, f model.Family) (s *nft.Set, count int, err er
 	s.Timeless = s.Dynamic && flags&unix.NFT_SET_TIMEOUT == 0
 	s.Counters = expression == counterExpression
 	s.Limits = nft.LimitType(max(0, slices.Index(limitExpressions, expression)))
-	if last := len(s.Key) - 1; s.Interval && last >= 0 && s.Key[last] == nft.Port {
-		s.Key[last] = nft.PortRange
+	if i := slices.Index(s.Key, nft.Port); s.Interval && i >= 0 && nft.HasPortIntervals(s.Name) {
+		s.Key[i] = nft.PortRange
 	}
 	if setFlags(s) != flags || expression != "" && !s.Counters && s.Limits == nft.NoLimits || !isWritable(s, keyLength, valueLength, f) {
 		s.Key = nil
@@ -132,7 +132,7 @@ func expressionName(a netlinkio.Attributes) (name string) {
 // kernel's lengths of key and data. Foreign sets have keys of a single port, for
 // example, which is not padded, or intervals of ports.
 func isWritable(s *nft.Set, key, value uint32, f model.Family) bool {
-	if !slices.Contains(s.Key, nft.Address) && !slices.Equal(s.Key, classes) || s.Interval && s.Concat() && !slices.Contains(s.Key, nft.Source) && !hasPorts(s) {
+	if !slices.Contains(s.Key, nft.Address) && !slices.Equal(s.Key, classes) || s.Interval && s.Concat() && !slices.Contains(s.Key, nft.Source) && !slices.Contains(s.Key, nft.PortRange) {
 		return false
 	}
 	if key != uint32(widths(s.Key, f)) {

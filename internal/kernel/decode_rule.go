@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"slices"
 
 	"github.com/google/nftables/expr"
 	"github.com/mdlayher/netlink"
@@ -174,6 +175,10 @@ func (s *symbolic) comparison(e *expr.Cmp) (nft.Statement, error) {
 		return nft.ProtocolIs{Protocol: model.Protocol(e.Data[0])}, nil
 	case o == sourceType && equal && bytes.Equal(e.Data, hostOrder(unix.RTN_LOCAL)):
 		return nft.SourceIsLocal{}, nil
+	case o == destinationType && unequal && bytes.Equal(e.Data, hostOrder(unix.RTN_LOCAL)):
+		return nft.DestinationNotLocal{}, nil
+	case o == icmpType && equal:
+		return s.echoRequest(e.Data)
 	case o == inputInterface && unequal:
 		return interfaceOf(e.Data), nil
 	case o == outputInterface && unequal:
@@ -184,6 +189,18 @@ func (s *symbolic) comparison(e *expr.Cmp) (nft.Statement, error) {
 		return nft.CameIn{}, nil
 	}
 	return nil, errForeign
+}
+
+// echoRequest returns the statement that ends with a comparison of the type of ICMP, and
+// takes back the match of the protocol that it begins with.
+func (s *symbolic) echoRequest(data []byte) (nft.Statement, error) {
+	last := len(s.rule) - 1
+	protocol := nft.ProtocolIs{Protocol: model.EchoProtocol(s.family)}
+	if last < 0 || s.rule[last] != nft.Statement(protocol) || !bytes.Equal(data, []byte{echoRequestType(s.family)}) {
+		return nil, errForeign
+	}
+	s.rule = s.rule[:last]
+	return nft.IsEchoRequest{}, nil
 }
 
 // interfaceOf is the inverse of interfaceName.
@@ -288,8 +305,13 @@ func (s *symbolic) nat(e *expr.NAT) error {
 	if e.RegProtoMax == e.RegProtoMin {
 		own.RegProtoMax = e.RegProtoMax
 	}
-	if s.lookup == nil || *e != *own {
+	to, isConstant := s.registers[0].(constant)
+	switch {
+	case *e != *own || s.lookup == nil && !(isConstant && keepPort):
 		return errForeign
+	case isConstant:
+		s.emit(nft.DNATTo{Address: netip.Addr(to)})
+		return nil
 	}
 	found := *s.lookup
 	found.KeepPort = keepPort
@@ -312,7 +334,8 @@ func (s *symbolic) oneOf(e expr.Any, statements ...nft.Statement) error {
 	return errForeign
 }
 
-// immediate decodes a verdict in the rule, or no class. The library would panic on a broken one.
+// immediate decodes a verdict in the rule, an address, or no class. The library would
+// panic on a broken one.
 func (s *symbolic) immediate(data []byte) (err error) {
 	var dreg uint32
 	var value netlinkio.Attributes
@@ -325,15 +348,38 @@ func (s *symbolic) immediate(data []byte) (err error) {
 			value = a.Nested()
 		}
 	}
-	var v nft.Value
-	newElementDecoder(&nft.Set{Data: classes}, s.family).value(value, &v)
+	var bytes []byte
+	var verdict nft.Verdict
+	for value.Next() {
+		switch value.Type {
+		case unix.NFTA_DATA_VALUE:
+			bytes = value.Data
+		case unix.NFTA_DATA_VERDICT:
+			verdict = newElementDecoder(&nft.Set{}, s.family).verdict(value.Nested())
+		}
+	}
 	switch {
 	case err != nil:
 		return err
-	case dreg == register(0) && v == nft.Value{}:
+	case dreg == unix.NFT_REG_VERDICT && verdict.Action != nft.NoAction && bytes == nil:
+		s.emit(verdict)
+	case dreg == register(0) && verdict == nft.Verdict{}:
+		return s.constant(bytes)
+	default:
+		return errForeign
+	}
+	return nil
+}
+
+// constant puts a constant into the first register. No class is one of IPv4's size, and no
+// address to send connections to.
+func (s *symbolic) constant(data []byte) error {
+	address, ok := netip.AddrFromSlice(data)
+	switch {
+	case slices.Equal(data, hostOrder(0)):
 		s.registers[0] = noClass
-	case dreg == unix.NFT_REG_VERDICT && v.Verdict.Action != nft.NoAction:
-		s.emit(v.Verdict)
+	case ok && len(data) == width(nft.Address, s.family):
+		s.registers[0] = constant(address)
 	default:
 		return errForeign
 	}

@@ -231,15 +231,14 @@ func joinIntervals(in []element) []nft.Element {
 
 // lastKey returns the last key of an interval of concatenations.
 func lastKey(s *nft.Set, k nft.Key) nft.Key {
-	if hasPorts(s) {
+	if slices.Contains(s.Key, nft.PortRange) {
 		k.Port = uint16(k.Slot)
-		return k
 	}
-	k.Source = lastOf(s.Prefix(k, nft.Source))
+	if slices.Contains(s.Key, nft.Source) {
+		k.Source = lastOf(s.Prefix(k, nft.Source))
+	}
 	return k
 }
-
-func hasPorts(s *nft.Set) bool { return slices.Contains(s.Key, nft.PortRange) }
 
 // concatIntervals gives the elements of an interval set of concatenations the ends of
 // their intervals. It reports whether we could have written all of them.
@@ -254,16 +253,17 @@ func concatIntervals(s *nft.Set, in []element) (out []nft.Element, ok bool) {
 	return out, true
 }
 
-// concatInterval returns the key of an interval: single values, and then ports or
-// a prefix of the source address.
+// concatInterval returns the key of an interval: single values except for a range of
+// ports, and for a prefix of the source address.
 func concatInterval(s *nft.Set, first, last nft.Key) (k nft.Key, ok bool) {
 	k = first
-	if hasPorts(s) {
+	if slices.Contains(s.Key, nft.PortRange) {
 		k.Slot, last.Port = uint32(last.Port), first.Port
-		return k, last == first
 	}
-	source := nft.Key{Address: first.Source}
-	setInterval(&source, last.Source.Next())
-	k.Bits, last.Source = source.Bits, first.Source
-	return k, source.Bits != nft.Range && last == first
+	if slices.Contains(s.Key, nft.Source) {
+		source := nft.Key{Address: first.Source}
+		setInterval(&source, last.Source.Next())
+		k.Bits, last.Source = source.Bits, first.Source
+	}
+	return k, k.Bits != nft.Range && last == first
 }

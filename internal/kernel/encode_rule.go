@@ -23,6 +23,9 @@ const (
 	rejectTCPReset        = 1 // NFT_REJECT_TCP_RST
 	icmpPortUnreachable   = 3
 	icmp6PortUnreachable  = 4
+
+	icmpEchoRequest  = 8   // ICMP_ECHO of linux/icmp.h
+	icmp6EchoRequest = 128 // ICMPV6_ECHO_REQUEST of linux/icmpv6.h
 )
 
 func appendStatement(a *attributes, s nft.Statement, f model.Family) error {
@@ -55,6 +58,15 @@ func expressions(s nft.Statement, f model.Family) []expr.Any {
 		return []expr.Any{load(connectionDirection, f, 0), compare(expr.CmpOpEq, []byte{directionReply})}
 	case nft.SourceIsLocal:
 		return []expr.Any{load(sourceType, f, 0), compare(expr.CmpOpEq, hostOrder(unix.RTN_LOCAL))}
+	case nft.DestinationNotLocal:
+		return []expr.Any{load(destinationType, f, 0), compare(expr.CmpOpNeq, hostOrder(unix.RTN_LOCAL))}
+	case nft.IsEchoRequest:
+		// [ meta load l4proto => reg 1 ]
+		// [ cmp eq reg 1 0x00000001 ]
+		// [ payload load 1b @ transport header + 0 => reg 1 ]
+		// [ cmp eq reg 1 0x00000008 ]
+		return append(expressions(nft.ProtocolIs{Protocol: model.EchoProtocol(f)}, f),
+			load(icmpType, f, 0), compare(expr.CmpOpEq, []byte{echoRequestType(f)}))
 	case nft.NotFrom:
 		return []expr.Any{load(inputInterface, f, 0), compare(expr.CmpOpNeq, interfaceName(s))}
 	case nft.NotTo:
@@ -87,6 +99,10 @@ func expressions(s nft.Statement, f model.Family) []expr.Any {
 		return append(loadKey(s.Key, f, 0),
 			&expr.Lookup{SourceRegister: register(0), SetName: s.Map, DestRegister: register(0), IsDestRegSet: true},
 			dnat(f, s.KeepPort))
+	case nft.DNATTo:
+		// [ immediate reg 1 0x010200c0 ]
+		// [ nat dnat ip addr_min reg 1 ]
+		return []expr.Any{&expr.Immediate{Register: register(0), Data: s.Address.AsSlice()}, dnat(f, true)}
 	case nft.Remember:
 		return dynset(s.Map, s.Key, unix.NFT_DYNSET_OP_UPDATE, s.Timeout, f)
 	case nft.Forget:
@@ -202,6 +218,10 @@ func dnat(f model.Family, keepPort bool) *expr.NAT {
 		n.RegProtoMin = register(width(nft.Address, f) / 4)
 	}
 	return n
+}
+
+func echoRequestType(f model.Family) byte {
+	return byFamily[byte](f, icmpEchoRequest, icmp6EchoRequest)
 }
 
 // verdictCodes are the kernel's numbers of actions.

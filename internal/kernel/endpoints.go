@@ -32,25 +32,38 @@ func (c *Conn) EndpointCounts(frontends []model.Frontend) ([]EndpointCount, erro
 
 func (c *Conn) endpointCounts(frontends []model.Frontend) (out []EndpointCount, err error) {
 	for _, family := range model.Families {
-		s, _, err := c.Set(nft.EndpointsMap, family)
-		if errors.Is(err, unix.ENOENT) || err == nil && (!s.Counters || !s.HasSlots()) {
+		for _, name := range nft.SlotMaps {
+			counts, err := c.endpointCountsOf(name, family, frontends)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, counts...)
+		}
+	}
+	return out, nil
+}
+
+// endpointCountsOf returns the counters in one map of endpoints, none if it does not
+// exist.
+func (c *Conn) endpointCountsOf(name string, family model.Family, frontends []model.Frontend) (out []EndpointCount, err error) {
+	s, _, err := c.Set(name, family)
+	if errors.Is(err, unix.ENOENT) || err == nil && (!s.Counters || s.Key == nil || !s.HasSlots()) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	q := newInquiry(s, family, nil)
+	q.inRow = true
+	for _, f := range frontends {
+		if model.FamilyOf(f.Address) != family || f.IsRange() != s.HasRanges() {
 			continue
 		}
-		if err != nil {
-			return nil, err
+		q.each = func(e *element) {
+			out = append(out, EndpointCount{f, e.Value.Endpoint, e.packets})
 		}
-		q := newInquiry(s, family, nil)
-		q.inRow = true
-		for _, f := range frontends {
-			if model.FamilyOf(f.Address) != family {
-				continue
-			}
-			q.each = func(e *element) {
-				out = append(out, EndpointCount{f, e.Value.Endpoint, e.packets})
-			}
-			if err := q.slots(c, f); err != nil {
-				return nil, fmt.Errorf("read counters of the endpoints of %s: %w", f, err)
-			}
+		if err := q.slots(c, f); err != nil {
+			return nil, fmt.Errorf("read counters of the endpoints of %s: %w", f, err)
 		}
 	}
 	return out, nil

@@ -121,7 +121,7 @@ func (s *symbolic) overLimit(e *expr.Dynset) error {
 // LimitDrops is what one kind of limit of a frontend has dropped. A client that tries
 // again is counted again.
 type LimitDrops struct {
-	Frontend model.Frontend
+	Frontend model.Frontend // see CountedAs
 	Kind     model.LimitKind
 	Packets  uint64 // since the limit was switched on
 }
@@ -136,15 +136,31 @@ func (c *Conn) limitDrops() ([]LimitDrops, error) {
 	var out []LimitDrops
 	for _, f := range model.Families {
 		for k := range model.LimitKinds {
-			kind := model.LimitKind(k)
-			counts, err := c.countsOf(nft.OverSet(kind), f)
-			if err != nil {
-				return nil, err
-			}
-			for _, n := range counts {
-				out = append(out, LimitDrops{n.Frontend, kind, n.Connections})
+			for _, prefix := range []string{"", nft.RangePrefix} {
+				counts, err := c.countsOf(prefix+nft.OverSet(model.LimitKind(k)), f)
+				if err != nil {
+					return nil, err
+				}
+				for _, n := range counts {
+					if prefix != "" {
+						n.Frontend.Last = someLast
+					}
+					out = append(out, LimitDrops{n.Frontend, model.LimitKind(k), n.Connections})
+				}
 			}
 		}
 	}
 	return out, nil
+}
+
+// someLast stands for the last port of a range.
+const someLast = 1<<16 - 1
+
+// CountedAs returns the frontend of the counters of a frontend. Those of a range do not
+// name its last port.
+func CountedAs(f model.Frontend) model.Frontend {
+	if f.IsRange() {
+		f.Last = someLast
+	}
+	return f
 }

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"net/netip"
 	"reflect"
 	"slices"
 
@@ -19,6 +20,8 @@ const (
 	connectionStatus    matched = "ct status"
 	connectionDirection matched = "ct direction"
 	sourceType          matched = "fib saddr type"
+	destinationType     matched = "fib daddr type"
+	icmpType            matched = "icmp type"
 	inputInterface      matched = "iifname"
 	inputIndex          matched = "iif"
 	outputInterface     matched = "oifname"
@@ -28,6 +31,12 @@ const (
 
 func (m matched) Text(model.Family) string { return string(m) }
 func (m matched) Datatype() nft.Datatype   { return nft.ClassID }
+
+// constant is an address in a rule.
+type constant netip.Addr
+
+func (c constant) Text(model.Family) string { return netip.Addr(c).String() }
+func (c constant) Datatype() nft.Datatype   { return nft.Address }
 
 // register returns the number of the i-th 32-bit register. Where a 128-bit
 // register starts there, its number is used, as in the kernel's listings.
@@ -91,6 +100,10 @@ func load(o nft.Operand, f model.Family, i int) expr.Any {
 		return &expr.Ct{Key: expr.CtKeyDIRECTION, Register: r}
 	case sourceType:
 		return &expr.Fib{Register: r, ResultADDRTYPE: true, FlagSADDR: true}
+	case destinationType:
+		return &expr.Fib{Register: r, ResultADDRTYPE: true, FlagDADDR: true}
+	case icmpType:
+		return &expr.Payload{DestRegister: r, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 1}
 	case inputInterface:
 		return &expr.Meta{Key: expr.MetaKeyIIFNAME, Register: r}
 	case inputIndex:
@@ -109,7 +122,7 @@ type loaded struct {
 var loads = map[model.Family]map[any]loaded{model.IPv4: loadsOf(model.IPv4), model.IPv6: loadsOf(model.IPv6)}
 
 func loadsOf(f model.Family) map[any]loaded {
-	all := []nft.Operand{nft.PacketClass, connectionStatus, connectionDirection, sourceType, inputInterface, inputIndex, outputInterface}
+	all := []nft.Operand{nft.PacketClass, connectionStatus, connectionDirection, sourceType, destinationType, icmpType, inputInterface, inputIndex, outputInterface}
 	for o := nft.SourceAddress; o <= nft.ReplyPort; o++ {
 		all = append(all, o)
 	}

@@ -201,15 +201,36 @@ func (c *Conn) FrontendCounts() ([]FrontendCount, error) {
 func (c *Conn) frontendCounts() ([]FrontendCount, error) {
 	var out []FrontendCount
 	for _, f := range model.Families {
-		for _, name := range []string{nft.ServicesMap, nft.LocalServicesMap} {
-			counts, err := c.countsOf(name, f)
-			if err != nil {
-				return nil, err
+		for _, names := range [][]string{nft.ServiceMaps, nft.LocalServiceMaps} {
+			for _, name := range names {
+				counts, err := c.countsOf(name, f)
+				if err != nil {
+					return nil, err
+				}
+				out = append(out, counts...)
 			}
-			out = append(out, counts...)
 		}
 	}
 	return out, nil
+}
+
+// lastPorts returns a function that sets the last ports of frontends that are ranges, of
+// which maps have the first ones.
+func (c *Conn) lastPorts(f model.Family) (complete func(*model.Frontend), err error) {
+	s, count, err := c.Set(nft.RangesMap, f)
+	if err != nil {
+		return nil, err
+	}
+	e := &elements{set: s, family: f, count: count}
+	if err := e.dumpIntervals(c); err != nil {
+		return nil, err
+	}
+	last := make(map[model.Frontend]uint16, len(s.Elements))
+	for i := range s.Elements {
+		k := s.Elements[i].Key
+		last[k.Frontend()] = uint16(k.Slot)
+	}
+	return func(f *model.Frontend) { f.Last = last[*f] }, nil
 }
 
 // countsOf returns the counters of one map, none if it does not exist.
@@ -221,12 +242,20 @@ func (c *Conn) countsOf(name string, f model.Family) ([]FrontendCount, error) {
 	if err != nil {
 		return nil, err
 	}
+	complete := func(*model.Frontend) {}
+	if s.HasRanges() && count != 0 {
+		if complete, err = c.lastPorts(f); err != nil {
+			return nil, err
+		}
+	}
+	outside := slices.Contains(nft.LocalServiceMaps, name)
 	seen := make(map[model.Frontend]bool, room(count))
 	out := make([]FrontendCount, 0, room(count))
 	err = c.eachElement(s, f, func(e *element) error {
 		frontend := e.Key.Frontend()
+		complete(&frontend)
 		seen[frontend] = true
-		out = append(out, FrontendCount{frontend, name == nft.LocalServicesMap, e.packets})
+		out = append(out, FrontendCount{frontend, outside, e.packets})
 		return nil
 	})
 	if err != nil {

@@ -50,14 +50,7 @@ func newFixture(t *testing.T, change func(*fixture)) *fixture {
 		},
 		Log: slog.New(slog.NewTextHandler(&f.log, nil)),
 	})
-	f.listen = func(at model.Frontend) (l *net.TCPListener, err error) {
-		err = f.node.Do(func() error { l, err = listen(at); return err })
-		return l, err
-	}
-	f.dial = func(ctx context.Context, to netip.AddrPort) (c *net.TCPConn, err error) {
-		err = f.node.Do(func() error { c, err = dial(ctx, to); return err })
-		return c, err
-	}
+	f.inNamespace(f.node)
 	f.retry = 5 * time.Millisecond
 	if change != nil {
 		change(f)
@@ -68,6 +61,18 @@ func newFixture(t *testing.T, change func(*fixture)) *fixture {
 	f.end = func() { cancel(); <-done }
 	t.Cleanup(f.end)
 	return f
+}
+
+// inNamespace makes the server use the sockets of a node.
+func (s *Server) inNamespace(node *netlab.Host) {
+	s.listen = func(at model.Frontend) (l *net.TCPListener, err error) {
+		err = node.Do(func() error { l, err = listen(at); return err })
+		return l, err
+	}
+	s.dial = func(ctx context.Context, to netip.AddrPort) (c *net.TCPConn, err error) {
+		err = node.Do(func() error { c, err = dial(ctx, to); return err })
+		return c, err
+	}
 }
 
 func (f *fixture) target(to model.Frontend) (netip.AddrPort, bool) {

@@ -30,10 +30,10 @@ func newLimits() limits {
 }
 
 // limitsFor returns limits that leave a quarter of the file descriptors that a process may
-// have to the rest of it: connections get half, listeners a quarter.
+// have to the rest of it: listeners get half, connections a quarter.
 func limitsFor(descriptors uint64) limits {
 	n := int(min(descriptors, 1<<30))
-	l := limits{n / 4, min(maxConnections, n/2/files), maxOfPort}
+	l := limits{n / 2, max(1, min(maxConnections, n/4/files)), maxOfPort}
 	l.ofPort = min(l.ofPort, max(1, l.connections/4))
 	return l
 }

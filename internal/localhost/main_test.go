@@ -7,4 +7,10 @@ import (
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
 
-func TestMain(m *testing.M) { os.Exit(netlab.Run(m.Run)) }
+func TestMain(m *testing.M) {
+	if target := os.Getenv(targetVariable); target != "" { // of a benchmark
+		serveTarget(target)
+		return
+	}
+	os.Exit(netlab.Run(m.Run))
+}

@@ -26,7 +26,7 @@ var (
 	errDenied   = &failure{"permission denied: a port this low needs CAP_NET_BIND_SERVICE", false}
 	errNoFamily = &failure{"this machine does not have the address", true}
 	errFiles    = &failure{"no file descriptors are left: raise the limit of open files (LimitNOFILE)", true}
-	errTooMany  = &failure{"there are more NodePorts than a quarter of the limit of open files: raise it (LimitNOFILE)", true}
+	errTooMany  = &failure{"more NodePorts than half the limit of open files: raise it (LimitNOFILE)", true}
 )
 
 var causes = map[syscall.Errno]*failure{

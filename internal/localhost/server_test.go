@@ -345,7 +345,7 @@ func TestTooManyPorts(t *testing.T) {
 	f := newFixture(t, func(f *fixture) { f.limits.listeners = 3 })
 	f.serve(model.IPv4, 30080, 30081, 30082, 30083, 30084)
 	f.listening(model.IPv4, 3)
-	f.logs(1, `ports="30083 (shop/web-30083:http), 30084 (shop/web-30084:http)" error="there are more NodePorts than a quarter of the limit of open files`)
+	f.logs(1, `ports="30083 (shop/web-30083:http), 30084 (shop/web-30084:http)" error="more NodePorts than half the limit of open files`)
 	f.remove(model.IPv4, 30080)
 	f.logs(1, `served on localhost again" ports="30083 (shop/web-30083:http)"`)
 }
@@ -353,7 +353,7 @@ func TestTooManyPorts(t *testing.T) {
 // TestLimitsFor: small limits of open files.
 func TestLimitsFor(t *testing.T) {
 	for n, want := range map[uint64]limits{
-		1024: {256, 85, 21}, 16: {4, 1, 1}, 65536: {16384, 4096, 1024}, 1 << 60: {1 << 28, 4096, 1024},
+		1024: {512, 42, 10}, 16: {8, 1, 1}, 65536: {32768, 2730, 682}, 524288: {262144, 4096, 1024}, 1 << 60: {1 << 29, 4096, 1024},
 	} {
 		if got := limitsFor(n); got != want {
 			t.Errorf("%d: %+v, want %+v", n, got, want)

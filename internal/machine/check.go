@@ -26,12 +26,14 @@ type Use struct {
 	// Addresses are those of Services that clients outside of this machine connect to,
 	// as far as no other program announces them; nil: not known.
 	Addresses iter.Seq[netip.Addr]
+	Ranges    Ranges
 }
 
 // Pages that findings refer to.
 const (
 	pageBeside     = "docs/compatibility.md#what-to-set"
 	pageStandalone = "docs/standalone.md#what-to-know"
+	pageRanges     = "docs/check.md#addresses-of-load-balancers"
 	pageAddresses  = "docs/check.md#addresses-of-services"
 	pageMachine    = "docs/runbooks.md#nftproxymachineproblem"
 	pageMigration  = "docs/migration.md"
@@ -60,6 +62,7 @@ var checks = []check{
 	{"conntrack", []Group{Settings}, true, conntrack},
 	{"endpoint-routes", []Group{Routes}, true, endpointRoutes},
 	{"service-addresses", []Group{Links, Neighbours, Settings}, true, serviceAddresses},
+	{"load-balancer-ranges", []Group{Links}, true, loadBalancerRanges},
 	{"rp-filter", []Group{Settings, Routes}, false, reversePath},
 	{"nat-chains", []Group{NFTables}, false, natChains},
 	{"notrack", []Group{NFTables}, false, noTrack},
@@ -88,7 +91,7 @@ func Check(f *Facts, u Use) []Finding {
 }
 
 // noted are the checks of a daemon that report warnings as well.
-var noted = []string{"service-addresses"}
+var noted = []string{"service-addresses", "load-balancer-ranges"}
 
 // Serving returns the problems that keep Services from being served, and a few warnings.
 func Serving(f *Facts, u Use) []Finding {

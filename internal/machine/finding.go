@@ -50,7 +50,7 @@ type Finding struct {
 // reasons name the checks of a daemon in its status.
 var reasons = map[string]string{
 	"forwarding": "ForwardingOff", "forward-filter": "ForwardingFiltered", "forward-filter-legacy": "ForwardingFiltered",
-	"endpoint-routes": "NoRoute", "service-addresses": "AddressNotAnswered", "bridge-nf": "BridgeNotFiltered", "conntrack": "ConntrackFull",
+	"endpoint-routes": "NoRoute", "service-addresses": "AddressNotAnswered", "bridge-nf": "BridgeNotFiltered", "load-balancer-ranges": "RangeInUse", "conntrack": "ConntrackFull",
 }
 
 // Reason returns the name of the check as one word, for the status of a daemon.

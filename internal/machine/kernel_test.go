@@ -192,6 +192,36 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
+// 4.74: ranges of load balancers with addresses that are in use for something else.
+func TestLoadBalancerRanges(t *testing.T) {
+	const link = "ip link set lo up; ip link add dev a type veth peer name b; ip link set dev a up; ip link set dev b up; ip addr add 192.0.2.1/24 dev a; ip addr add 2001:db8::1/64 dev a nodad; ip addr add 203.0.113.20/32 dev a; ip route add default dev a; "
+	prefixes := func(texts ...string) (out []netip.Prefix) {
+		for _, p := range texts {
+			out = append(out, netip.MustParsePrefix(p))
+		}
+		return out
+	}
+	of := func(balancers ...string) machine.Use {
+		return machine.Use{Endpoints: endpoints("192.0.2.9", "2001:db8::9"), PodRanges: pods,
+			Ranges: machine.Ranges{LoadBalancers: prefixes(balancers...), Services: prefixes("10.96.0.0/12"), Pods: prefixes("172.16.1.0/24")}}
+	}
+	const is = "warning load-balancer-ranges: "
+	for _, c := range []condition{
+		{name: "addresses of their own", script: link, use: of("203.0.113.0/24", "192.0.2.240/28", "2001:db8:1::/64")},
+		{name: "of nodes", script: link, use: of("192.0.2.0/29", "2001:db8::/112"), want: []string{
+			is + "192.0.2.0/29 of --load-balancer-cidrs has 192.0.2.1/24 of a: packets to other machines in that network",
+			is + "2001:db8::/112 of --load-balancer-cidrs has the endpoint 2001:db8::9: packets that are sent to it directly are dropped",
+			is + "2001:db8::/112 of --load-balancer-cidrs has 2001:db8::1/64 of a: "}},
+		{name: "of pods", script: link, use: of("172.16.0.0/12", "10.128.0.0/16"), want: []string{
+			is + "172.16.0.0/12 of --load-balancer-cidrs has addresses of pods (172.16.1.0/24): packets to them are dropped",
+			is + "10.128.0.0/16 of --load-balancer-cidrs has addresses of pods ("}},
+		{name: "of Services", script: link, use: of("10.100.0.0/16"), want: []string{
+			is + "10.100.0.0/16 of --load-balancer-cidrs has addresses in common with the service CIDR 10.96.0.0/12"}},
+	} {
+		c.run(t)
+	}
+}
+
 // TestFilters loads filters on the hook forward (11.20).
 func TestFilters(t *testing.T) {
 	const dropDocker = `iptables-nft -P FORWARD DROP; iptables-nft -N DOCKER-USER; iptables-nft -A FORWARD -j DOCKER-USER

@@ -51,6 +51,9 @@ var everything = sync.OnceValue(func() *metrics.Set {
 	s.FollowConnections(func() ([]status.ServiceCount, error) {
 		return []status.ServiceCount{{Family: model.IPv4, Connections: 1}}, nil
 	})
+	s.FollowLimits(func() ([]status.LimitCount, error) {
+		return []status.LimitCount{{Family: model.IPv4, Limit: model.LimitRate, Dropped: 1}}, nil
+	})
 	s.FollowMachine(func() (problems, warnings map[string]int) {
 		return map[string]int{"forwarding": 1}, map[string]int{"service-addresses": 1}
 	},

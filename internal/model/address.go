@@ -44,7 +44,19 @@ const (
 	TCP  Protocol = 6
 	UDP  Protocol = 17
 	SCTP Protocol = 132
+
+	// No Service has a port of these.
+	ICMP   Protocol = 1
+	ICMPv6 Protocol = 58
 )
+
+// EchoProtocol returns the protocol of echo requests in a family.
+func EchoProtocol(f Family) Protocol {
+	if f == IPv6 {
+		return ICMPv6
+	}
+	return ICMP
+}
 
 // Protocols lists the protocols of Services (4.42) in printing order.
 var Protocols = [...]Protocol{TCP, UDP, SCTP}
@@ -58,6 +70,10 @@ func (p Protocol) String() string {
 		return "udp"
 	case SCTP:
 		return "sctp"
+	case ICMP:
+		return "icmp"
+	case ICMPv6:
+		return "ipv6-icmp"
 	}
 	return fmt.Sprintf("%d", uint8(p))
 }

@@ -15,12 +15,17 @@ type base struct {
 	node         *Node // of the source, or with its name only
 	locality     *Locality
 	serviceCIDRs []netip.Prefix
-	notices      []Notice // about the node
+	// loadBalancerCIDRs are those of the configuration, as [MergePrefixes] returns them.
+	loadBalancerCIDRs []netip.Prefix
+	answerFrom        map[Family]netip.Addr // see the function; empty: echo requests are not answered
+	notices           []Notice              // about the node
 }
 
 func newBase(c Config, nodes []*Node, cidrs []netip.Prefix) base {
 	node, known := (&Snapshot{Nodes: nodes}).Node(c.NodeName)
-	b := base{config: c, node: node, locality: NewLocality(node, c), serviceCIDRs: MergePrefixes(cidrs)}
+	b := base{config: c, node: node, locality: NewLocality(node, c), serviceCIDRs: MergePrefixes(cidrs),
+		loadBalancerCIDRs: MergePrefixes(c.LoadBalancerCIDRs)}
+	b.answerFrom = answerFrom(b.locality.Node, c)
 	if c.BesideAnother {
 		b.serviceCIDRs = nil
 	}
@@ -79,6 +84,9 @@ func (r *Router) Configure(c Config, nodes []*Node, cidrs []netip.Prefix) (chang
 
 func (r *Router) rebuild() []RouteChange {
 	services, touched := r.services, r.winners
+	for a, c := range r.echoes {
+		touched[Echo(a)] = c.winner
+	}
 	r.services = make(map[ServiceName]*routed, len(services))
 	r.noticed = make(map[ServiceName][]Notice)
 	r.health = make(map[ServiceName]HealthCheck)
@@ -86,6 +94,7 @@ func (r *Router) rebuild() []RouteChange {
 	r.winners = make(map[Frontend]*Route, len(r.winners))
 	r.losers = make(map[Frontend][]*Route)
 	r.overlaps, r.ranges = make(overlaps), newRanges()
+	r.echoes, r.unanswered = make(echoes), make(map[Family]int)
 	r.withoutLocal = make(map[Family]WithoutLocal)
 	for name, s := range services {
 		r.claim(name, s.state, touched)

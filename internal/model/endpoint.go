@@ -57,6 +57,15 @@ type Endpoint struct {
 // Address returns where the endpoint answers.
 func (e Endpoint) Address() netip.AddrPort { return netip.AddrPortFrom(e.Host.Address, e.Port) }
 
+// EndpointText returns the address of an endpoint, without a port if that is the one that
+// the client dialled.
+func EndpointText(a netip.AddrPort) string {
+	if a.Port() == 0 {
+		return a.Addr().String()
+	}
+	return a.String()
+}
+
 // sameAddress reports whether two endpoints are records of the same one.
 func (e Endpoint) sameAddress(o Endpoint) bool {
 	return e.Port == o.Port && e.Host.Address == o.Host.Address
@@ -67,7 +76,12 @@ func (e Endpoint) sameAddress(o Endpoint) bool {
 // (2.17). A record that is not terminating is preferred (2.18), then a ready one,
 // then a serving one, then one that passes its health check, then by content: the
 // order of slices and hosts does not matter.
+//
+// Of a range of ports in the place of a service port, they are all hosts.
 func Endpoints(port PortName, f Family, ss []*EndpointSlice) []Endpoint {
+	if target, isRange := rangeTarget(port.Port); isRange {
+		return withPort(hostsOf(ss, f), target)
+	}
 	return newSlicePorts(nil, ss).endpoints(port.Port, port.Protocol, f)
 }
 

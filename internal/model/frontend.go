@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 )
 
 // Frontend is an address that clients dial, with a port or a range of ports. It is
@@ -34,11 +36,34 @@ func (f Frontend) OnNode() Frontend {
 
 // String returns for example "tcp 10.96.0.1:443" or "udp 192.0.2.1:10000-20000".
 func (f Frontend) String() string {
-	text := fmt.Sprintf("%s %s", f.Protocol, netip.AddrPortFrom(f.Address, f.Port))
+	return f.Protocol.String() + " " + f.Target()
+}
+
+// Target returns the address with the port, or with the range of ports.
+func (f Frontend) Target() string {
+	text := netip.AddrPortFrom(f.Address, f.Port).String()
 	if f.IsRange() {
 		text += fmt.Sprintf("-%d", f.Last)
 	}
 	return text
+}
+
+// ParseFrontend parses a protocol and what [Frontend.Target] returns.
+func ParseFrontend(protocol, target string) (f Frontend, err error) {
+	if f.Protocol, err = ParseProtocol(protocol); err != nil {
+		return f, err
+	}
+	first := target
+	if i := strings.LastIndexByte(target, '-'); i >= 0 {
+		last, err := strconv.ParseUint(target[i+1:], 10, 16)
+		if err != nil {
+			return f, fmt.Errorf("%q is not a range of ports: %w", target, err)
+		}
+		first, f.Last = target[:i], uint16(last)
+	}
+	at, err := netip.ParseAddrPort(first)
+	f.Address, f.Port = at.Addr(), at.Port()
+	return f, err
 }
 
 // Compare orders by address, protocol, then ports.

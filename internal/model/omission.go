@@ -78,6 +78,9 @@ func NotCandidates(port PortName, f Family, ss []*EndpointSlice) []Omission {
 			}
 		}
 	}
+	if _, isRange := rangeTarget(port.Port); isRange { // has every host
+		return other
+	}
 	return slices.Concat(other, more, withoutPort(port, f, ss, served))
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -42,6 +43,21 @@ func (p *PortRange) String() string {
 	return text
 }
 
+// rangeTarget returns the port of the endpoints of a range with a name, or zero if they
+// keep the one that the client dialled. Ports of a Service have no such name.
+func rangeTarget(name string) (port uint16, isRange bool) {
+	ports, rest, isRange := strings.Cut(name, "/")
+	if !isRange {
+		return 0, false
+	}
+	_, target, has := strings.Cut(rest, ":")
+	if !has {
+		target = ports // of a single port; a range has no number
+	}
+	n, _ := strconv.ParseUint(target, 10, 16)
+	return uint16(n), true
+}
+
 // IsRange reports whether the frontend has more than one port.
 func (f Frontend) IsRange() bool { return f.Last != 0 }
 
@@ -50,8 +66,10 @@ func (f Frontend) Contains(o Frontend) bool {
 	return f.Address == o.Address && f.Protocol == o.Protocol && f.Port <= o.Port && o.Port <= max(f.Port, f.Last)
 }
 
-// overlaps reports whether two ranges of one address and protocol share ports.
-func (f Frontend) overlaps(o Frontend) bool { return f.Port <= o.Last && o.Port <= f.Last }
+// Overlaps reports whether two frontends are ranges with common ports.
+func (f Frontend) Overlaps(o Frontend) bool {
+	return f.Address == o.Address && f.Protocol == o.Protocol && f.Port <= o.Last && o.Port <= f.Last
+}
 
 // AffinityTimeout returns how long a client stays on its endpoint; zero: no affinity. A
 // range has none: clients are bound to endpoints by exact frontends.

@@ -17,6 +17,12 @@ type Config struct {
 	// means the first address of each family (6.2), which NodePortPrimary adds.
 	NodePortAddresses []netip.Prefix
 	NodePortPrimary   bool
+	// AnswerPing answers echo requests to addresses of Services with usable endpoints. If
+	// there are LoadBalancerCIDRs, external addresses have to be in these.
+	AnswerPing bool
+	// LoadBalancerCIDRs are ranges of external addresses of Services: packets to them that
+	// no frontend serves are refused or dropped.
+	LoadBalancerCIDRs []netip.Prefix
 	NoLocalhost       bool // do not serve NodePorts on loopback addresses
 	NoExternalIPs     bool // ignore the external IPs of Services (1.17)
 	// InterfaceAddresses are the addresses of the node's interfaces, from which the
@@ -48,6 +54,15 @@ type Routing struct {
 	Routes []Route
 	// ClusterIPs are the ClusterIPs of all services, sorted (4.25).
 	ClusterIPs []netip.Addr
+	// Echoes are the routes that decide about echo requests, one for each address and in
+	// the order of these; none unless echo requests are answered.
+	Echoes []*Route
+	// AnswerFrom is the address of the node that answers them, in each family; empty:
+	// they are not answered.
+	AnswerFrom map[Family]netip.Addr
+	// LoadBalancerCIDRs are ranges in which unused addresses are dropped, and undefined
+	// ports of the others refused, like ServiceCIDRs masked, sorted and without overlaps.
+	LoadBalancerCIDRs []netip.Prefix
 	// ServiceCIDRs are the ranges whose unallocated addresses are dropped
 	// (4.24), masked, sorted and without overlaps.
 	ServiceCIDRs []netip.Prefix
@@ -109,6 +124,7 @@ const (
 	NodeUnknown       Reason = "NodeUnknown"       // the source does not have this node
 	Conflict          Reason = "Conflict"          // another Service has the frontend
 	NoNodePortAddress Reason = "NoNodePortAddress" // no address of the node serves NodePorts
+	NoPingAddress     Reason = "NoPingAddress"     // no address of the node can answer echo requests
 	NodeAddress       Reason = "NodeAddress"       // a range of ports is not served on an address of the node
 	SmallTable        Reason = "SmallTable"        // the scheduler maglev has few slots for the endpoints
 	InternalError     Reason = "InternalError"     // the Service is not served because of a bug

@@ -133,7 +133,7 @@ func (r *Router) leaveRange(route *Route) {
 		i, _ := slices.BinarySearchFunc(c.served, f, func(r *Route, f Frontend) int { return r.Frontend.Compare(f) })
 		c.served = slices.Delete(c.served, i, i+1)
 		delete(r.winners, f)
-		if slices.ContainsFunc(c.losers, func(o *Route) bool { return o.Frontend.overlaps(f) }) {
+		if slices.ContainsFunc(c.losers, func(o *Route) bool { return o.Frontend.Overlaps(f) }) {
 			r.ranges.unsettled[at] = struct{}{}
 		}
 	}

@@ -30,6 +30,8 @@ type Router struct {
 	// with one port, in no order.
 	winners      map[Frontend]*Route
 	losers       map[Frontend][]*Route
+	echoes       echoes
+	unanswered   map[Family]int // Services that get no echoes, because the node has no address
 	overlaps     overlaps
 	ranges       ranges
 	withoutLocal map[Family]WithoutLocal
@@ -78,7 +80,7 @@ func (r *Router) SetServices(states map[ServiceName]ServiceState) []RouteChange 
 func (r *Router) changes(touched map[Frontend]*Route) []RouteChange {
 	out := make([]RouteChange, 0, len(touched))
 	for f, old := range touched {
-		if now := r.winners[f]; old != nil || now != nil {
+		if now := r.winner(f); old != nil || now != nil {
 			out = append(out, RouteChange{f, old, now})
 		}
 	}
@@ -105,6 +107,10 @@ func (r *Router) NodePortAddresses() []netip.Addr {
 	}
 	return r.base.locality.NodePortAddresses
 }
+
+// ServiceCIDRs returns the ranges in which unused addresses are dropped, sorted. The result
+// must not be changed.
+func (r *Router) ServiceCIDRs() []netip.Prefix { return r.base.serviceCIDRs }
 
 // Each calls yield with the route of each frontend, in no order, until that returns false.
 func (r *Router) Each(yield func(*Route) bool) {
@@ -136,6 +142,7 @@ func (r *Router) claim(name ServiceName, state ServiceState, touched map[Fronten
 		r.join(route)
 		r.overlap(route)
 	}
+	r.echo(s, 1, touched)
 }
 
 // route decides the routes of one Service, and returns its notices. A malformed
@@ -178,12 +185,13 @@ func (r *Router) withdraw(name ServiceName, touched map[Frontend]*Route) {
 		r.leave(route)
 		r.overlap(route)
 	}
+	r.echo(s, -1, touched)
 }
 
 // touch notes what a frontend had before the changes.
 func (r *Router) touch(f Frontend, touched map[Frontend]*Route) {
 	if _, ok := touched[f]; !ok {
-		touched[f] = r.winners[f]
+		touched[f] = r.winner(f)
 	}
 }
 
@@ -256,6 +264,7 @@ func (r *Router) count(s *routed, n int) {
 func (r *Router) refresh() {
 	if r.staleNotices {
 		now := append(slices.Clone(r.base.notices), r.overlapNotices()...)
+		now = append(now, r.echoNotices()...)
 		for _, n := range r.noticed {
 			now = append(now, n...)
 		}
@@ -338,6 +347,7 @@ func (r *Router) Routing() *Routing {
 	out := r.Base()
 	out.Routes = r.Routes()
 	out.ClusterIPs = clusterIPs(out.Routes)
+	out.Echoes = r.Echoes()
 	return out
 }
 
@@ -349,6 +359,8 @@ func (r *Router) Base() *Routing {
 		ServiceCIDRs:      r.base.serviceCIDRs,
 		Wildcards:         r.base.locality.Wildcards,
 		NodePortAddresses: r.NodePortAddresses(),
+		AnswerFrom:        r.base.answerFrom,
+		LoadBalancerCIDRs: r.base.loadBalancerCIDRs,
 		Through:           r.base.locality.through,
 		Detectors:         detectors(r.base.node, r.base.config),
 		MasqueradeAll:     r.base.config.MasqueradeAll,

@@ -33,6 +33,9 @@ func (t *town) configure() {
 	if t.chance() {
 		t.config.Families = []Family{IPv4}
 	}
+	if t.config.AnswerPing = t.chance(); t.chance() {
+		t.config.LoadBalancerCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.4/30")}
+	}
 	t.nodes = []*Node{{Name: []string{"node-1", "node-2"}[t.IntN(2)]}}
 	if t.chance() {
 		t.nodes[0].Addresses = []netip.Addr{netip.MustParseAddr("192.168.7.1"), netip.MustParseAddr("fd00:7::1")}[:1+t.IntN(2)]
@@ -128,10 +131,13 @@ func (t *town) resolve() *Routing {
 	return Resolve(s, t.config)
 }
 
-func byFrontend(routes []Route) map[Frontend]Route {
-	out := make(map[Frontend]Route, len(routes))
-	for _, r := range routes {
-		out[r.Frontend] = r
+func byFrontend(r *Routing) map[Frontend]Route {
+	out := make(map[Frontend]Route, len(r.Routes))
+	for _, route := range r.Routes {
+		out[route.Frontend] = route
+	}
+	for _, route := range r.Echoes {
+		out[Echo(route.Frontend.Address)] = *route
 	}
 	return out
 }
@@ -141,16 +147,20 @@ func byFrontend(routes []Route) map[Frontend]Route {
 // those between the two states. Addresses of interfaces never make every route
 // again.
 func TestRouter(t *testing.T) {
-	moved := 0
+	moved, echoes := 0, 0
 	for seed := range uint64(20) {
-		moved += walk(t, newTown(seed), 200)
+		m, e := walk(t, newTown(seed), 200)
+		moved, echoes = moved+m, echoes+e
+	}
+	if echoes < 100 {
+		t.Errorf("only %d addresses answer echo requests", echoes)
 	}
 	if moved < 100 {
 		t.Errorf("only %d frontends changed with the addresses of the node", moved)
 	}
 }
 
-func walk(t *testing.T, town *town, steps int) (moved int) {
+func walk(t *testing.T, town *town, steps int) (moved, echoes int) {
 	t.Helper()
 	r := NewRouter()
 	r.Configure(town.config, town.nodes, town.cidrs)
@@ -162,9 +172,10 @@ func walk(t *testing.T, town *town, steps int) (moved int) {
 			town.configure()
 			changes, _ = r.Configure(town.config, town.nodes, town.cidrs)
 		case 1, 2:
+			answeredFrom := r.Routing().AnswerFrom
 			town.move()
 			var all bool
-			if changes, all = r.Configure(town.config, town.nodes, town.cidrs); all {
+			if changes, all = r.Configure(town.config, town.nodes, town.cidrs); all && maps.Equal(answeredFrom, r.Routing().AnswerFrom) {
 				t.Fatalf("step %d: addresses of interfaces make every route again", step)
 			}
 			moved += len(changes)
@@ -192,7 +203,8 @@ func walk(t *testing.T, town *town, steps int) (moved int) {
 		if _, frontends := r.Len(); frontends != len(want.Routes) {
 			t.Fatalf("step %d: %d frontends, want %d", step, frontends, len(want.Routes))
 		}
-		after := byFrontend(want.Routes)
+		after := byFrontend(want)
+		echoes += len(want.Echoes)
 		carried := maps.Clone(before)
 		for _, c := range changes {
 			if old, ok := before[c.Frontend]; ok != (c.Old != nil) || ok && !reflect.DeepEqual(old, *c.Old) {
@@ -207,7 +219,7 @@ func walk(t *testing.T, town *town, steps int) (moved int) {
 		}
 		before = after
 	}
-	return moved
+	return moved, echoes
 }
 
 // checkRanges: no two ranges of an address and protocol overlap, and those that are not

@@ -15,6 +15,7 @@ type View struct {
 	Claims  []ViewedClaim // sorted by service port, kind and frontend
 	Notices []Notice      // about the Service
 	Health  *HealthCheck  // nil: none
+	Echoes  []ViewedEcho  // sorted by address; none unless echo requests are answered
 	// Scheduler is that of the Service, or else of the configuration.
 	Scheduler Scheduler
 	// Checked returns the result of the health check of an address. It is nil, unless the
@@ -66,6 +67,7 @@ func (r *Router) View(name ServiceName) *View {
 	if h, ok := r.health[name]; ok {
 		v.Health = &h
 	}
+	v.Echoes = r.viewEchoes(s)
 	return v
 }
 

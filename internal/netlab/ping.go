@@ -21,7 +21,10 @@ var (
 
 // Ping sends one ICMP echo request and waits for its reply. Port unreachable is
 // the error ECONNREFUSED.
-func (h *Host) Ping(to netip.Addr, wait time.Duration) error {
+func (h *Host) Ping(to netip.Addr, wait time.Duration) error { return h.PingSize(to, wait, 0) }
+
+// PingSize does so with this many bytes of data.
+func (h *Host) PingSize(to netip.Addr, wait time.Duration, size int) error {
 	family := model.FamilyOf(to)
 	c, err := h.dial(context.Background(), net.Dialer{}, pingNetwork[family], to.String())
 	if err != nil {
@@ -29,16 +32,16 @@ func (h *Host) Ping(to netip.Addr, wait time.Duration) error {
 	}
 	defer c.Close()
 	id := uint16(h.port.Add(1))
-	if err := errors.Join(c.SetDeadline(time.Now().Add(wait)), send(c, echoMessage(family, id))); err != nil {
+	if err := errors.Join(c.SetDeadline(time.Now().Add(wait)), send(c, echoMessage(family, id, size))); err != nil {
 		return fmt.Errorf("ping %s: %w", to, err)
 	}
-	for buf := make([]byte, 1500); ; {
+	for buf := make([]byte, 64<<10); ; {
 		// ReadFrom leaves the IPv4 header out, Read does not.
 		n, _, err := c.(*net.IPConn).ReadFrom(buf)
 		if err != nil {
 			return fmt.Errorf("ping %s: %w", to, err)
 		}
-		if n >= 8 && buf[0] == echoReply[family] && binary.BigEndian.Uint16(buf[4:]) == id {
+		if n == 8+size && buf[0] == echoReply[family] && binary.BigEndian.Uint16(buf[4:]) == id {
 			return nil
 		}
 	}
@@ -46,9 +49,10 @@ func (h *Host) Ping(to netip.Addr, wait time.Duration) error {
 
 // echoMessage returns an ICMP message. Its checksum is that of ICMP over IPv4;
 // the kernel overwrites the one of ICMPv6, which covers addresses.
-func echoMessage(f model.Family, id uint16) []byte {
+func echoMessage(f model.Family, id uint16, size int) []byte {
 	m := binary.BigEndian.AppendUint16([]byte{echoRequest[f], 0, 0, 0}, id)
 	m = append(m, 0, 1)
+	m = append(m, make([]byte, size)...) // an even number
 	var sum uint32
 	for i := 0; i < len(m); i += 2 {
 		sum += uint32(binary.BigEndian.Uint16(m[i:]))

@@ -178,6 +178,11 @@ func statementJSON(s Statement, f model.Family) any {
 		return match("==", object{"ct": object{"key": "direction"}}, "reply")
 	case SourceIsLocal:
 		return match("==", object{"fib": object{"result": "type", "flags": []string{"saddr"}}}, "local")
+	case DestinationNotLocal:
+		return match("!=", object{"fib": object{"result": "type", "flags": []string{"daddr"}}}, "local")
+	case IsEchoRequest:
+		protocol, _, _ := strings.Cut(s.Text(f), " ")
+		return match("==", object{"payload": object{"protocol": protocol, "field": "type"}}, "echo-request")
 	case NotFrom:
 		return match("!=", object{"meta": object{"key": "iifname"}}, s.pattern())
 	case NotTo:
@@ -216,6 +221,8 @@ func statementJSON(s Statement, f model.Family) any {
 			return object{"dnat": object{"addr": m}}
 		}
 		return object{"dnat": object{"family": FamilyKeyword(f), "addr": m}}
+	case DNATTo:
+		return object{"dnat": object{"addr": s.Address.String()}}
 	case Masquerade:
 		return object{"masquerade": object{"flags": "fully-random"}}
 	case Refuse:

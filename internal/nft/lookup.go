@@ -119,13 +119,64 @@ const MaxComment = 128
 
 // Comment names the service port behind a frontend, and the kind of the
 // frontend unless it is the ClusterIP.
-func Comment(r *model.Route) string {
-	text := clean(r.PortName().String())
-	if r.Kind != model.ClusterIP {
-		suffix := " " + r.Kind.String()
+func Comment(r *model.Route) string { return comment(r.PortName().String(), r.Kind) }
+
+// EchoComment names the Service in place of which echo requests are answered, and the
+// kind of the address.
+func EchoComment(r *model.Route) string { return comment(r.Service.Name.String(), r.Kind) }
+
+func comment(name string, kind model.Kind) string {
+	text := clean(name)
+	if kind != model.ClusterIP {
+		suffix := " " + kind.String()
 		return cut(text, MaxComment-len(suffix)) + suffix
 	}
 	return cut(text, MaxComment)
+}
+
+// FrontendOf returns the frontend of a key in a set of a table: of a range, with its last
+// port.
+func (t *Table) FrontendOf(s *Set, k Key) model.Frontend {
+	f := k.Frontend()
+	if ranges := t.Set(RangesMap); ranges != nil && s.HasRanges() {
+		if e, ok := ranges.FindRange(f); ok {
+			f.Last = uint16(e.Key.Slot)
+		}
+	}
+	return f
+}
+
+// MapsOf returns the names of the maps that decide about a frontend, and about its clients
+// outside of the cluster.
+func MapsOf(f model.Frontend) (services, local string) {
+	kind := 0
+	if f.IsRange() {
+		kind = 1
+	}
+	return ServiceMaps[kind], LocalServiceMaps[kind]
+}
+
+// Slots returns the elements of the slots of a frontend. The elements must be sorted.
+func (t *Table) Slots(f model.Frontend) []Element {
+	maps := SlotMaps[:1]
+	if f.IsRange() {
+		maps = SlotMaps[1:]
+	}
+	for _, name := range maps {
+		s := t.Set(name)
+		if s == nil {
+			continue
+		}
+		first, _ := slices.BinarySearchFunc(s.Elements, FrontendKey(f), func(e Element, k Key) int { return e.Key.Compare(k) })
+		n := first
+		for n < len(s.Elements) && FrontendKey(s.Elements[n].Key.Frontend()) == FrontendKey(f) {
+			n++
+		}
+		if n > first {
+			return s.Elements[first:n]
+		}
+	}
+	return nil
 }
 
 // ParseComment reads the comment of an element. It has no protocol, and the name may
@@ -163,16 +214,20 @@ func cut(s string, n int) string {
 
 // Limits returns the limits of a frontend.
 func (t *Table) Limits(f model.Frontend) (l model.Limits) {
-	for _, name := range []string{RateLimitsSet, ConnectionLimitsSet} {
-		if s := t.Set(name); s != nil {
-			if e, ok := s.Find(f); ok {
-				limit := e.Value.Limit(s.Limits)
-				l.Rate, l.Connections = cmp.Or(l.Rate, limit.Rate), cmp.Or(l.Connections, limit.Connections)
+	prefixes := []string{"", NodePrefix}
+	if f.IsRange() {
+		prefixes = []string{RangePrefix}
+	}
+	for _, prefix := range prefixes {
+		for _, name := range []string{RateLimitsSet, ConnectionLimitsSet} {
+			if s := t.Set(prefix + name); s != nil {
+				if e, ok := s.Find(f); ok {
+					limit := e.Value.Limit(s.Limits)
+					l.Rate, l.Connections = cmp.Or(l.Rate, limit.Rate), cmp.Or(l.Connections, limit.Connections)
+				}
 			}
 		}
-	}
-	for _, name := range []string{LimitChain, NodePrefix + LimitChain} {
-		if c := t.Chain(name); c != nil {
+		if c := t.Chain(prefix + LimitChain); c != nil {
 			for _, r := range c.Rules {
 				limit := t.limitsClients(r, f)
 				l.RatePerClient, l.ConnectionsPerClient = cmp.Or(l.RatePerClient, limit.Rate), cmp.Or(l.ConnectionsPerClient, limit.Connections)

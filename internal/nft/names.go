@@ -2,6 +2,7 @@ package nft
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -22,6 +23,19 @@ const (
 	ClusterIPsSet     = "cluster-ips"
 	ServiceCIDRsSet   = "service-cidrs"
 	HairpinSet        = "hairpin"
+	// LoadBalancerCIDRsSet holds ranges of external addresses, and LoadBalancerIPsSet the
+	// addresses in these that Services have.
+	LoadBalancerCIDRsSet = "load-balancer-cidrs"
+	LoadBalancerIPsSet   = "load-balancer-ips"
+	// EchoSet holds the addresses of Services whose echo requests the node answers, and
+	// EchoInsideSet those of them that clients outside of the cluster get no answer from.
+	EchoSet       = "echo"
+	EchoInsideSet = "echo-inside"
+	// EchoFirewalledSet holds the addresses with source ranges, and EchoSourcesSet and
+	// EchoDeniedSet those and the denied sources.
+	EchoFirewalledSet = "echo-firewalled"
+	EchoSourcesSet    = "echo-source-ranges"
+	EchoDeniedSet     = "echo-denied-sources"
 	NodeAddressesSet  = "node-addresses"
 	// AffinityMap holds clients and their endpoints, and LocalAffinityMap those of
 	// frontends with policy Local. Both are dynamic.
@@ -42,6 +56,12 @@ const (
 // RangePrefix is the name prefix of chains for ranges of ports, and of the sets and maps
 // in which a range takes the place of a port.
 const RangePrefix = "range-"
+
+// HasPortIntervals reports whether the ports in an interval set of this name are
+// intervals, and not single ones beside a prefix.
+func HasPortIntervals(set string) bool {
+	return set == RangesMap || strings.HasPrefix(set, RangePrefix)
+}
 
 // SlotMaps are the maps of endpoints in numbered slots.
 var SlotMaps = []string{EndpointsMap, RangeEndpointsMap, RangePortEndpointsMap}
@@ -79,6 +99,7 @@ const (
 	UnservedChain = "unserved"
 	LimitChain    = "limits" // "limit" is a word of nft
 	RememberChain = "remember"
+	EchoChain     = "echo"
 )
 
 // allRecallChains are the chains that a lane may jump to.

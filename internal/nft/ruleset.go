@@ -93,8 +93,8 @@ type Set struct {
 	Name string
 	Key  []Datatype
 	Data []Datatype // empty: a set
-	// Interval sets hold intervals in one field of the key: its ports if they are of
-	// type PortRange, else the last address, as a prefix.
+	// Interval sets hold intervals: prefixes in the last of several addresses, ports in
+	// a PortRange, and prefixes in the address of a key with neither.
 	Interval bool
 	// Dynamic maps are filled by the packet path, with timeouts. Their elements are
 	// state and not part of a ruleset.
@@ -122,8 +122,7 @@ func (s *Set) Concat() bool { return len(s.Key) > 1 }
 
 // HasSlots reports whether the key ends with the number of a slot.
 func (s *Set) HasSlots() bool {
-	last := s.Key[len(s.Key)-1]
-	return s.Concat() && (last == ClassID || last == SlotNumber)
+	return s.Concat() && slices.Contains([]Datatype{ClassID, SlotNumber}, s.Key[len(s.Key)-1])
 }
 
 // HasRanges reports whether the key names frontends that are ranges of ports, by their
@@ -162,10 +161,10 @@ func (s *Set) Prefix(k Key, d Datatype) netip.Prefix {
 // prefix returns the field of an interval set that is a prefix.
 func (s *Set) prefix() Datatype {
 	switch {
-	case slices.Contains(s.Key, PortRange):
-		return PortRange
 	case slices.Index(s.Key, Source) > slices.Index(s.Key, Address):
 		return Source
+	case slices.Contains(s.Key, PortRange):
+		return PortRange
 	}
 	return Address
 }

@@ -204,6 +204,21 @@ type SourceIsLocal struct{}
 
 func (SourceIsLocal) Text(model.Family) string { return "fib saddr type local" }
 
+// DestinationNotLocal matches packets to addresses that are not of this node at present.
+type DestinationNotLocal struct{}
+
+func (DestinationNotLocal) Text(model.Family) string { return "fib daddr type != local" }
+
+// IsEchoRequest matches the echo requests of ICMP, or of ICMPv6.
+type IsEchoRequest struct{}
+
+func (IsEchoRequest) Text(f model.Family) string {
+	if f == model.IPv6 {
+		return "icmpv6 type echo-request"
+	}
+	return "icmp type echo-request"
+}
+
 // NotFrom matches packets that did not arrive on an interface, or on any whose name
 // starts with Name. Packets of the node itself arrive on none.
 type NotFrom struct {
@@ -310,6 +325,11 @@ func (s DNAT) Text(f model.Family) string {
 	}
 	return fmt.Sprintf("dnat %s to %s map @%s", FamilyKeyword(f), s.Key.Text(f), s.Map)
 }
+
+// DNATTo sends the connection to an address, and keeps its port.
+type DNATTo struct{ Address netip.Addr }
+
+func (s DNATTo) Text(model.Family) string { return "dnat to " + s.Address.String() }
 
 // Slots returns what the rule chooses from in the key, if it does.
 func (s DNAT) Slots() (Slots, bool) {

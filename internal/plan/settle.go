@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -123,6 +124,12 @@ func (l *Lanes) add(chain string, s nft.Statement) {
 // Verdict returns what is done with connections to frontends of a class.
 func (l *Lanes) Verdict(c nft.Class) nft.Verdict { return l.verdicts[c] }
 
+// Drops reports whether connections to the frontend of an element in a map of classes or
+// verdicts are dropped.
+func (l *Lanes) Drops(e *nft.Element) bool {
+	return cmp.Or(e.Value.Verdict, l.Verdict(e.Value.Class)).Action == nft.Drop
+}
+
 // Of returns the slots that a map of classes, or of verdicts, leads to for a frontend,
 // none if it rejects or drops. It reports whether the map has the frontend.
 func (l *Lanes) Of(set string, f model.Frontend) (nft.Slots, bool) {
@@ -135,7 +142,7 @@ func (l *Lanes) Of(set string, f model.Frontend) (nft.Slots, bool) {
 		return nft.Slots{}, false
 	}
 	lane := e.Value.Verdict.Chain
-	if s.Data[0] == nft.ClassID {
+	if slices.Equal(s.Data, []nft.Datatype{nft.ClassID}) {
 		lane = l.Verdict(e.Value.Class).Chain
 	}
 	if slots, ok := l.Slots[lane]; ok {

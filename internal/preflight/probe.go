@@ -47,6 +47,7 @@ func probes(f model.Family) []*nft.Ruleset {
 		{DetectLocal: model.DetectInterfaceNamePrefix, PodInterface: "pod", NodePortAddresses: []netip.Prefix{all}},
 	} {
 		c.NodeName, c.Families, c.Counters, c.EndpointCounters = "node", []model.Family{f}, true, true
+		c.AnswerPing, c.LoadBalancerCIDRs = true, []netip.Prefix{some}
 		out = append(out, apart(render.Render(model.Resolve(s, c))))
 	}
 	return out

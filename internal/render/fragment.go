@@ -40,6 +40,7 @@ func (u laneUse) compare(o laneUse) int {
 type composer struct {
 	node      string // name
 	scheduler model.Scheduler
+	balancers []netip.Prefix       // of the configuration, sorted and without overlaps
 	layouts   map[layoutKey]layout // of service ports: their frontends share them
 	part      *fragment            // under construction
 	// other is the route of the same frontend on the other side of a change; nil: none.
@@ -70,10 +71,15 @@ func (c *composer) use(o option) bool {
 	return true
 }
 
-func (c *composer) compose(r *model.Route, part *fragment) {
+// compose makes the fragment of a frontend from the route that decides about it.
+func (c *composer) compose(f model.Frontend, r *model.Route, part *fragment) {
 	*part = fragment{part.elements[:0], part.lanes[:0], part.options[:0]}
 	c.part = part
-	if r.Frontend.OnLocalhost() {
+	switch {
+	case f.IsEcho():
+		c.echo(r)
+		return
+	case r.Frontend.OnLocalhost():
 		return
 	}
 	inside, outside := r.Inside(), model.Decision{}
@@ -85,11 +91,15 @@ func (c *composer) compose(r *model.Route, part *fragment) {
 	} else {
 		c.composePort(r, inside, outside)
 	}
-	if r.Kind == model.ClusterIP {
-		c.add(nft.ClusterIPsSet, nft.Element{Key: nft.Key{Address: r.Frontend.Address}})
+	switch a := r.Frontend.Address; {
+	case r.Kind == model.ClusterIP:
+		c.add(nft.ClusterIPsSet, nft.Element{Key: nft.Key{Address: a}})
+	case r.Kind != model.NodePort && slices.ContainsFunc(c.balancers, func(p netip.Prefix) bool { return p.Contains(a) }):
+		c.add(nft.LoadBalancerIPsSet, nft.Element{Key: nft.Key{Address: a}})
 	}
 	c.masquerading(r)
 	c.sources(r)
+	c.limits(r)
 	c.hairpins(r.Frontend, inside.Endpoints)
 	c.hairpins(r.Frontend, outside.Endpoints)
 }
@@ -106,7 +116,6 @@ func (c *composer) composePort(r *model.Route, inside, outside model.Decision) {
 	}
 	c.slots(nft.EndpointsMap, key, firstSlot, l.slots)
 	c.slots(nft.EndpointsMap, key, ownSlots, l.own)
-	c.limits(r)
 	if options(c.part.options).has(sticky) {
 		c.affinityEndpoints(r.Frontend, l)
 	}

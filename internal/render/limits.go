@@ -74,7 +74,11 @@ func (c *composer) limits(r *model.Route) {
 	if all == (model.Limits{}) {
 		return
 	}
-	key := nft.FrontendKey(r.Frontend)
+	of, key := limiting, nft.FrontendKey(r.Frontend)
+	if r.Frontend.IsRange() {
+		of = limitingRanges
+	}
+	add := func(set string, e nft.Element) { c.add(listed(r.Frontend, set), e) }
 	values := limitsOf(all)
 	for k := range model.LimitKinds {
 		kind := model.LimitKind(k)
@@ -88,69 +92,77 @@ func (c *composer) limits(r *model.Route) {
 		} else {
 			l.value = value
 		}
-		c.use(option{kind: limiting, limit: l})
-		c.add(l.frontends(), e)
-		c.add(nft.OverSet(kind), nft.Element{Key: key})
+		c.use(option{kind: of, limit: l})
+		add(l.frontends(), e)
+		add(nft.OverSet(kind), nft.Element{Key: key})
 	}
-	c.add(nft.LimitedSet, nft.Element{Key: key})
+	add(nft.LimitedSet, nft.Element{Key: key})
 	if r.Frontend.Address.IsUnspecified() {
 		c.use(option{kind: limitedNodePorts})
 	}
 }
 
-// limits returns the limits in use, sorted.
-func (o options) limits() []limit {
+// limits returns the limits of a kind of option in use, sorted.
+func (o options) limits(of optionKind) []limit {
 	var out []limit
 	for _, p := range o {
-		if p.kind == limiting {
+		if p.kind == of {
 			out = append(out, p.limit)
 		}
 	}
 	return out
 }
 
-// limitSets returns the empty sets for sorted limits.
-func limitSets(all []limit) []*nft.Set {
+// limitSets returns the empty sets for sorted limits of frontends of a type.
+func limitSets(frontend []nft.Datatype, prefix string, all []limit) []*nft.Set {
 	if len(all) == 0 {
 		return nil
 	}
-	out := []*nft.Set{{Name: nft.LimitedSet, Key: frontend}}
+	out := []*nft.Set{{Name: prefix + nft.LimitedSet, Key: frontend}}
 	for i, l := range all {
-		s := &nft.Set{Name: l.frontends(), Key: frontend}
+		s := &nft.Set{Name: prefix + l.frontends(), Key: frontend}
 		switch l.kind {
 		case model.LimitRate:
 			s.Limits = nft.RateLimits
 		case model.LimitConnections:
 			s.Limits = nft.ConnectionLimits
 		default:
-			out = append(out, &nft.Set{Name: l.clients(), Key: append(frontend[:3:3], nft.Source), Dynamic: true, Timeless: l.kind == model.LimitClientConnections, Size: LimitClients})
+			out = append(out, &nft.Set{Name: prefix + l.clients(), Key: append(frontend[:3:3], nft.Source),
+				Dynamic: true, Timeless: l.kind == model.LimitClientConnections, Size: LimitClients})
 		}
 		out = append(out, s)
 		if i == 0 || all[i-1].kind != l.kind {
-			out = append(out, &nft.Set{Name: nft.OverSet(l.kind), Key: frontend, Counters: true})
+			out = append(out, &nft.Set{Name: prefix + nft.OverSet(l.kind), Key: frontend, Counters: true})
 		}
 	}
 	return out
 }
 
-// toLimit sends packets to frontends with a limit to the chain of limits.
+// limitsFor returns the limits of frontends with a key, and the chain that checks them.
+func limitsFor(frontend nft.Concat, o options) (chain string, all []limit) {
+	switch {
+	case frontend[2] == nft.PacketClass:
+		return nft.RangePrefix + nft.LimitChain, o.limits(limitingRanges)
+	case frontend[0] == nft.DestinationAddress:
+		return nft.LimitChain, o.limits(limiting)
+	case o.has(limitedNodePorts):
+		return nft.NodePrefix + nft.LimitChain, o.limits(limiting)
+	}
+	return "", nil
+}
+
+// toLimits sends packets to frontends with a limit to the chain of limits.
 //
 //	ip daddr . meta l4proto . th dport @limited jump limits
-func toLimit(wildcard bool, o options) []nft.Rule {
-	if len(o.limits()) == 0 || wildcard && !o.has(limitedNodePorts) {
+func toLimits(frontend nft.Concat, o options) []nft.Rule {
+	chain, all := limitsFor(frontend, o)
+	if len(all) == 0 {
 		return nil
 	}
 	return []nft.Rule{{
-		nft.InSet{Key: dialledKey(wildcard), Set: nft.LimitedSet},
-		nft.Verdict{Action: nft.Jump, Chain: limitChain(wildcard)},
+		nft.InSet{Key: frontend, Set: counterpart(frontend, nft.LimitedSet)},
+		nft.Verdict{Action: nft.Jump, Chain: chain},
 	}}
-}
-
-func limitChain(wildcard bool) string {
-	if wildcard {
-		return nft.NodePrefix + nft.LimitChain
-	}
-	return nft.LimitChain
 }
 
 // limitChains returns the chains that drop what exceeds sorted limits. The last lookup
@@ -162,17 +174,18 @@ func limitChain(wildcard bool) string {
 //	ip daddr . meta l4proto . th dport @rate-limits ip daddr . meta l4proto . th dport @over-rate drop
 func limitChains(o options) []*nft.Chain {
 	var out []*nft.Chain
-	for _, wildcard := range []bool{false, true} {
-		if len(toLimit(wildcard, o)) == 0 {
+	for _, key := range []nft.Concat{dialled, dialledNode, dialledRange} {
+		name, all := limitsFor(key, o)
+		if len(all) == 0 {
 			continue
 		}
-		chain, key := &nft.Chain{Name: limitChain(wildcard)}, dialledKey(wildcard)
-		for _, l := range o.limits() {
-			rule := nft.Rule{nft.InSet{Key: key, Set: l.frontends()}}
+		chain, in := &nft.Chain{Name: name}, func(set string) nft.InSet { return nft.InSet{Key: key, Set: counterpart(key, set)} }
+		for _, l := range all {
+			rule := nft.Rule{in(l.frontends())}
 			if l.value != (nft.Limit{}) {
-				rule = append(rule, nft.OverLimit{Set: l.clients(), Key: append(key[:3:3], nft.SourceAddress), Limit: l.value})
+				rule = append(rule, nft.OverLimit{Set: counterpart(key, l.clients()), Key: append(key[:3:3], nft.SourceAddress), Limit: l.value})
 			}
-			chain.Rules = append(chain.Rules, append(rule, nft.InSet{Key: key, Set: nft.OverSet(l.kind)}, nft.Verdict{Action: nft.Drop}))
+			chain.Rules = append(chain.Rules, append(rule, in(nft.OverSet(l.kind)), nft.Verdict{Action: nft.Drop}))
 		}
 		out = append(out, chain)
 	}

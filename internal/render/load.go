@@ -46,9 +46,12 @@ func cutLoad(routes []model.RouteChange) (part, rest []model.RouteChange) {
 
 // Added returns the changes that add the routes of a routing.
 func Added(r *model.Routing) []model.RouteChange {
-	changes := make([]model.RouteChange, len(r.Routes))
+	changes := make([]model.RouteChange, len(r.Routes), len(r.Routes)+len(r.Echoes))
 	for i := range r.Routes {
 		changes[i] = model.RouteChange{Frontend: r.Routes[i].Frontend, New: &r.Routes[i]}
+	}
+	for _, e := range r.Echoes {
+		changes = append(changes, model.RouteChange{Frontend: model.Echo(e.Frontend.Address), New: e})
 	}
 	return changes
 }

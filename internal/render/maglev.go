@@ -25,6 +25,15 @@ func maglevLayout(s *model.Service, inside, outside []model.Endpoint) layout {
 	return l
 }
 
+// maglevSlots returns how many slots of a table each endpoint takes.
+func maglevSlots(s *model.Service, endpoints []model.Endpoint) func(model.Endpoint) int {
+	slots := make(map[netip.AddrPort]int, len(endpoints))
+	for _, e := range maglev(endpoints, s.MaglevSize(len(endpoints))) {
+		slots[e]++
+	}
+	return func(e model.Endpoint) int { return slots[e.Address()] }
+}
+
 // maglev returns the table of some endpoints: the endpoint of each slot. It depends only
 // on the endpoints, their weights and the size, which is prime. One endpoint needs one
 // slot. With more endpoints than slots, those last in the order have none.

@@ -1,6 +1,8 @@
 package render
 
 import (
+	"slices"
+
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
@@ -41,25 +43,30 @@ const (
 )
 
 // toDispatch ends a chain: packets that no frontend with their address and port serves
-// continue in a chain for NodePorts, and then in one for ranges, if there are any.
-func toDispatch(r *model.Routing, o options, node, ranges string) []nft.Rule {
-	if !r.Wildcards && !o.has(ranged) {
+// continue in a chain for NodePorts, and then in one for ranges, if there are any, or with
+// the rules behind these.
+func toDispatch(r *model.Routing, o options, node, ranges string, behind []nft.Rule) []nft.Rule {
+	if !r.Wildcards && !o.has(ranged) && len(behind) == 0 {
 		return []nft.Rule{{nft.Verdict{Action: nft.Goto, Chain: nft.DispatchChain}}}
 	}
-	return append([]nft.Rule{{nft.Verdict{Action: nft.Jump, Chain: nft.DispatchChain}}}, toOthers(r, o, nft.DestinationAddress, node, ranges)...)
+	others := toOthers(r, o, nft.DestinationAddress, node, ranges, len(behind) > 0)
+	return slices.Concat([]nft.Rule{{nft.Verdict{Action: nft.Jump, Chain: nft.DispatchChain}}}, others, behind)
 }
 
-// toOthers continues in the chains for NodePorts and for ranges.
-func toOthers(r *model.Routing, o options, address nft.Field, node, ranges string) (rules []nft.Rule) {
-	action := nft.Goto
-	if o.has(ranged) {
-		action = nft.Jump
+// toOthers continues in the chains for NodePorts and for ranges. It comes back if there is
+// more behind them.
+func toOthers(r *model.Routing, o options, address nft.Field, node, ranges string, more bool) (rules []nft.Rule) {
+	action := func(more bool) nft.Action {
+		if more {
+			return nft.Jump
+		}
+		return nft.Goto
 	}
 	if r.Wildcards {
-		rules = append(rules, toNode(address, action, node))
+		rules = append(rules, toNode(address, action(more || o.has(ranged)), node))
 	}
 	if o.has(ranged) {
-		rules = append(rules, toRange(address, ranges))
+		rules = append(rules, toRange(address, action(more), ranges))
 	}
 	return rules
 }
@@ -83,7 +90,7 @@ func nodeChains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 	}
 	local, _ := notFromPod(f, r)
 	local = append(local, classify(dialledNode, nft.LocalServicesMap)...)
-	guards, dispatch := append(nodeFirewall(o), toLimit(true, o)...), nft.Rule{nft.Verdict{Action: nft.Goto, Chain: nodeDispatchChain}}
+	guards, dispatch := append(nodeFirewall(o), toLimits(dialledNode, o)...), nft.Rule{nft.Verdict{Action: nft.Goto, Chain: nodeDispatchChain}}
 	var output []*nft.Chain
 	if len(guards) > 0 {
 		output = []*nft.Chain{{Name: nodeOutputChain, Rules: append(guards[:len(guards):len(guards)], dispatch)}}

@@ -17,6 +17,7 @@ const (
 	ranged                                 // frontends that are ranges of ports
 	limiting                               // limits of connections
 	limitedNodePorts                       // limits of NodePorts with the unspecified address
+	limitingRanges                         // limits of connections to ranges of ports
 )
 
 // option is an optional part of a table. It is comparable. Only the parameters of its

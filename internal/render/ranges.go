@@ -2,6 +2,7 @@ package render
 
 import (
 	"slices"
+	"strconv"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -29,6 +30,10 @@ var (
 	originalRange = nft.Concat{nft.OriginalDestination, nft.TransportProtocol, nft.PacketClass}
 	// rangeFrontend is the type of both.
 	rangeFrontend = []nft.Datatype{nft.Address, nft.InetProto, nft.RangeID}
+	// rangeSource is the type of a client of a range, which is looked up with the port:
+	// nft writes numbers such as that of the range in another byte order where intervals
+	// are in the key.
+	rangeSource = []nft.Datatype{nft.Address, nft.InetProto, nft.PortRange, nft.Source}
 )
 
 const (
@@ -43,10 +48,14 @@ const (
 
 // counterpart returns the name of a set for frontends with a key.
 func counterpart(frontend nft.Concat, set string) string {
-	if slices.Contains(frontend, nft.Operand(nft.PacketClass)) {
+	if isRange(frontend) {
 		return nft.RangePrefix + set
 	}
 	return set
+}
+
+func isRange(frontend nft.Concat) bool {
+	return slices.Contains(frontend, nft.Operand(nft.PacketClass))
 }
 
 // composeRange makes the fragment of a range.
@@ -85,7 +94,9 @@ func (c *composer) verdict(r *model.Route, v model.Verdict, s span, endpoints st
 	case model.Drop:
 		return nft.Value{Verdict: nft.Verdict{Action: nft.Drop}}
 	}
-	use := laneUse{lane: laneFor(r.PortName(), c.schedulerOf(r), s)}
+	port := r.PortName()
+	port.Port = strconv.Itoa(int(r.Port.Port)) // a range that grows stays in its lane
+	use := laneUse{lane: laneFor(port, c.schedulerOf(r), s)}
 	use.lane.endpoints = endpoints
 	c.useLane(use)
 	return nft.Value{Verdict: nft.Verdict{Action: nft.Goto, Chain: use.name()}}
@@ -97,7 +108,7 @@ func rangeSets(r *model.Routing, o options) []*nft.Set {
 		return nil
 	}
 	verdicts, slot := []nft.Datatype{nft.Verdicts}, append(rangeFrontend[:3:3], nft.SlotNumber)
-	out := []*nft.Set{
+	return []*nft.Set{
 		{Name: nft.RangeAddressesSet, Key: []nft.Datatype{nft.Address}},
 		// The number of a range.
 		{Name: nft.RangesMap, Key: []nft.Datatype{nft.Address, nft.InetProto, nft.PortRange}, Data: []nft.Datatype{nft.ClassID}, Interval: true},
@@ -106,19 +117,18 @@ func rangeSets(r *model.Routing, o options) []*nft.Set {
 		{Name: nft.RangeEndpointsMap, Key: slot, Data: []nft.Datatype{nft.Address}, Counters: r.EndpointCounters},
 		{Name: nft.RangePortEndpointsMap, Key: slot, Data: []nft.Datatype{nft.Address, nft.Port}, Counters: r.EndpointCounters},
 		{Name: nft.RangePrefix + nft.FirewalledSet, Key: rangeFrontend},
-		{Name: nft.RangePrefix + nft.SourceRangesSet, Key: append(rangeFrontend[:3:3], nft.Source), Interval: true},
+		{Name: nft.RangePrefix + nft.SourceRangesSet, Key: rangeSource, Interval: true},
 		{Name: nft.RangePrefix + nft.MasqFrontendsSet, Key: rangeFrontend},
 		{Name: nft.RangePrefix + nft.LocalFrontendsSet, Key: rangeFrontend},
 		{Name: nft.RangePrefix + nft.HairpinSet, Key: []nft.Datatype{nft.Source, nft.Address, nft.InetProto}},
 	}
-	return append(out, denyingSets(rangeFrontend, nft.RangePrefix, o)...)
 }
 
 // toRange continues in a chain for ranges.
 //
 //	ip daddr @range-addresses goto range-prerouting
-func toRange(address nft.Field, chain string) nft.Rule {
-	return nft.Rule{nft.InSet{Key: nft.Concat{address}, Set: nft.RangeAddressesSet}, nft.Verdict{Action: nft.Goto, Chain: chain}}
+func toRange(address nft.Field, action nft.Action, chain string) nft.Rule {
+	return nft.Rule{nft.InSet{Key: nft.Concat{address}, Set: nft.RangeAddressesSet}, nft.Verdict{Action: action, Chain: chain}}
 }
 
 // numbered puts the number of the range into the packet and continues in a chain. It is
@@ -137,7 +147,7 @@ func rangeChains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 	verdict := func(services string) nft.Rule { return nft.Rule{nft.VerdictMap{Key: dialledRange, Map: services}} }
 	local, _ := notFromPod(f, r)
 	local = append(local, verdict(nft.LocalServiceMaps[1])...)
-	guards, dispatch := firewall(dialledRange, o), verdict(nft.ServiceMaps[1])
+	guards, dispatch := append(firewall(dialledRange, o), toLimits(dialledRange, o)...), verdict(nft.ServiceMaps[1])
 	return append(rangeMasquerading(),
 		&nft.Chain{Name: rangePreroutingChain, Rules: []nft.Rule{numbered(dialled, rangeArrivesChain)}},
 		&nft.Chain{Name: rangeArrivesChain, Rules: append(guards[:len(guards):len(guards)], local, dispatch)},

@@ -87,9 +87,9 @@ func (p *part) table(f model.Family, r *model.Routing, o options, skeletonDiffer
 	return t
 }
 
-func ranges(r *model.Routing, f model.Family) []nft.Element {
+func ranges(all []netip.Prefix, f model.Family) []nft.Element {
 	var out []nft.Element
-	for _, p := range r.ServiceCIDRs {
+	for _, p := range all {
 		if model.FamilyOf(p.Addr()) == f {
 			out = append(out, nft.Element{Key: nft.Key{Address: p.Addr(), Bits: uint8(p.Bits())}})
 		}

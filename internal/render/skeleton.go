@@ -24,8 +24,9 @@ func chains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 		limitChains(o),
 		nodeChains(f, r, o),
 		rangeChains(f, r, o),
-		[]*nft.Chain{prerouting(f, r, o), output(r, o)},
-		unserved(),
+		echoChains(f, r),
+		[]*nft.Chain{prerouting(f, r, o), output(f, r, o)},
+		unserved(r),
 		affinityChains(r, o.affinities()),
 		[]*nft.Chain{postrouting(f, r, o)})
 }
@@ -56,7 +57,13 @@ func sets(r *model.Routing, o options) []*nft.Set {
 		// Where NodePorts with the unspecified address are served.
 		out = append(out, &nft.Set{Name: nft.NodeAddressesSet, Key: []nft.Datatype{nft.Address}})
 	}
-	return slices.Concat(out, denyingSets(frontend, "", o), limitSets(o.limits()), rangeSets(r, o), affinitySets(o.affinities(), r.AffinityCapacity))
+	if len(r.LoadBalancerCIDRs) > 0 {
+		out = append(out,
+			&nft.Set{Name: nft.LoadBalancerIPsSet, Key: []nft.Datatype{nft.Address}},
+			&nft.Set{Name: nft.LoadBalancerCIDRsSet, Key: []nft.Datatype{nft.Address}, Interval: true})
+	}
+	return slices.Concat(out, echoSets(r), denyingSets(o), limitSets(frontend, "", o.limits(limiting)), rangeSets(r, o),
+		limitSets(rangeFrontend, nft.RangePrefix, o.limits(limitingRanges)), affinitySets(o.affinities(), r.AffinityCapacity))
 }
 
 func refuse() *nft.Chain {
@@ -99,14 +106,22 @@ func classify(frontend nft.Concat, services string) nft.Rule {
 // unserved returns the chains for addresses of ours without a frontend. They come
 // behind all foreign nat chains, so another program can serve such an address: what it
 // has translated does not reach them, whether it started before nftproxy or after.
-func unserved() []*nft.Chain {
+func unserved(r *model.Routing) []*nft.Chain {
+	to, refuse := nft.Concat{nft.DestinationAddress}, nft.Verdict{Action: nft.Goto, Chain: nft.RefuseChain}
+	rules := []nft.Rule{
+		// An undefined port of a ClusterIP, or another protocol (4.23).
+		{nft.InSet{Key: to, Set: nft.ClusterIPsSet}, refuse},
+		// An address of a service CIDR without a Service (4.24).
+		{nft.InSet{Key: to, Set: nft.ServiceCIDRsSet}, nft.Verdict{Action: nft.Drop}},
+	}
+	if len(r.LoadBalancerCIDRs) > 0 {
+		// The same for external addresses (4.71), except those of this node (4.72).
+		rules = append(rules,
+			nft.Rule{nft.InSet{Key: to, Set: nft.LoadBalancerIPsSet}, nft.DestinationNotLocal{}, refuse},
+			nft.Rule{nft.InSet{Key: to, Set: nft.LoadBalancerCIDRsSet}, nft.DestinationNotLocal{}, nft.Verdict{Action: nft.Drop}})
+	}
 	return []*nft.Chain{
-		{Name: nft.UnservedChain, Rules: []nft.Rule{
-			// An undefined port of a ClusterIP, or another protocol (4.23).
-			{nft.InSet{Key: nft.Concat{nft.DestinationAddress}, Set: nft.ClusterIPsSet}, nft.Verdict{Action: nft.Goto, Chain: nft.RefuseChain}},
-			// An address of a service CIDR without a Service (4.24).
-			{nft.InSet{Key: nft.Concat{nft.DestinationAddress}, Set: nft.ServiceCIDRsSet}, nft.Verdict{Action: nft.Drop}},
-		}},
+		{Name: nft.UnservedChain, Rules: rules},
 		{Name: "unserved-prerouting", Hook: nft.Prerouting, Priority: nft.PriorityUnserved, Rules: []nft.Rule{
 			{nft.Verdict{Action: nft.Goto, Chain: nft.UnservedChain}},
 		}},
@@ -123,7 +138,7 @@ func prerouting(f model.Family, r *model.Routing, o options) *nft.Chain {
 	local, _ := notFromPod(f, r)
 	local = append(local, classify(dialled, nft.LocalServicesMap)...)
 	return &nft.Chain{Name: "prerouting", Hook: nft.Prerouting, Priority: nft.PriorityDNAT,
-		Rules: slices.Concat(firewall(dialled, o), toLimit(false, o), []nft.Rule{local}, toDispatch(r, o, nodePreroutingChain, rangePreroutingChain))}
+		Rules: slices.Concat(firewall(dialled, o), toLimits(dialled, o), []nft.Rule{local}, toDispatch(r, o, nodePreroutingChain, rangePreroutingChain, toEcho(f, r, echoPreroutingChain)))}
 }
 
 // maxInterfaceName is the length of the longest interface name (the kernel's IFNAMSIZ
@@ -147,7 +162,7 @@ func notFromPod(f model.Family, r *model.Routing) (match nft.Rule, detects bool)
 	return nft.Rule{nft.NotFrom{Name: d.Interface, ByPrefix: d.ByPrefix && len(d.Interface) < maxInterfaceName}}, true
 }
 
-func output(r *model.Routing, o options) *nft.Chain {
+func output(f model.Family, r *model.Routing, o options) *nft.Chain {
 	node := nodeDispatchChain
 	if o.has(guardedNodePorts) || o.has(limitedNodePorts) {
 		node = nodeOutputChain
@@ -156,7 +171,7 @@ func output(r *model.Routing, o options) *nft.Chain {
 	// port can be that of a frontend, which would refuse the reset.
 	answers := nft.Rule{nft.IsAnswer{}, nft.Verdict{Action: nft.Accept}}
 	return &nft.Chain{Name: "output", Hook: nft.Output, Priority: nft.PriorityDNAT,
-		Rules: slices.Concat([]nft.Rule{answers}, firewall(dialled, o), toLimit(false, o), toDispatch(r, o, node, rangeOutputChain))}
+		Rules: slices.Concat([]nft.Rule{answers}, firewall(dialled, o), toLimits(dialled, o), toDispatch(r, o, node, rangeOutputChain, toEcho(f, r, nft.EchoChain)))}
 }
 
 // postrouting decides from the conntrack entry whether to masquerade, so no packet
@@ -167,9 +182,11 @@ func postrouting(f model.Family, r *model.Routing, o options) *nft.Chain {
 		{nft.Declassify{}}, // it had a slot
 		{nft.InSet{Key: nft.Concat{nft.SourceAddress, nft.DestinationAddress, nft.TransportProtocol, nft.DestinationPort}, Set: nft.HairpinSet}, nft.Masquerade{}},
 	}
-	rules = append(rules, masqueradeClusterIPs(f, r)...)
+	if own := masqueradeClusterIPs(f, r); len(own) > 0 {
+		rules = slices.Concat(rules, keepEchoSource(f, r), own)
+	}
 	rules = append(rules, masqueradeExternal(original)...)
-	rules = append(rules, toOthers(r, o, nft.OriginalDestination, nodePostroutingChain, rangePostroutingChain)...)
+	rules = append(rules, toOthers(r, o, nft.OriginalDestination, nodePostroutingChain, rangePostroutingChain, false)...)
 	return &nft.Chain{Name: "postrouting", Hook: nft.Postrouting, Priority: nft.PrioritySNAT, Rules: rules}
 }
 

@@ -109,10 +109,19 @@ func commonWeight(endpoints []model.Endpoint) int {
 // scale converts weights to numbers of slots.
 type scale struct{ unit, divisor int }
 
-// Slots returns how many slots each endpoint of a service port takes in a lane. outside
-// is empty if all clients have the same endpoints.
-func Slots(inside, outside []model.Endpoint) func(model.Endpoint) int {
-	return newScale(inside, outside).slots
+// Slots returns how many slots each endpoint of a service port takes in the lane of
+// clients inside of the cluster, and in that of clients outside. outside is empty if all
+// clients have the same endpoints.
+func Slots(s *model.Service, scheduler model.Scheduler, inside, outside []model.Endpoint) (within, without func(model.Endpoint) int) {
+	if !scheduler.IsMaglev() {
+		slots := newScale(inside, outside).slots
+		return slots, slots
+	}
+	within = maglevSlots(s, inside)
+	if len(outside) == 0 {
+		return within, within
+	}
+	return within, maglevSlots(s, outside)
 }
 
 // newScale returns the scale for two lists of endpoints, which may overlap. It is exact

@@ -15,10 +15,7 @@ import (
 // sources lists the clients that may connect to a frontend, and those that may not. Lists
 // can be long, and seldom change: ranges that are on both sides of a change are left out.
 func (c *composer) sources(r *model.Route) {
-	var kept model.Sources
-	if c.other != nil && c.other.Sources != nil {
-		kept = *c.other.Sources
-	}
+	kept := c.keptSources()
 	ranges, limited := r.SourceRanges()
 	if limited {
 		c.clients(r.Frontend, nft.FirewalledSet, nft.SourceRangesSet, without(ranges, kept.Allowed))
@@ -31,6 +28,14 @@ func (c *composer) sources(r *model.Route) {
 	if (limited || len(denied) > 0) && r.Frontend.Address.IsUnspecified() {
 		c.use(option{kind: guardedNodePorts})
 	}
+}
+
+// keptSources returns the lists on the other side of a change.
+func (c *composer) keptSources() model.Sources {
+	if c.other == nil || c.other.Sources == nil {
+		return model.Sources{}
+	}
+	return *c.other.Sources
 }
 
 // without returns the ranges of a sorted list that are not in another one.
@@ -55,21 +60,30 @@ func (c *composer) clients(f model.Frontend, frontends, set string, ranges []net
 	key := nft.FrontendKey(f)
 	frontends, set = listed(f, frontends), listed(f, set)
 	c.add(frontends, nft.Element{Key: key})
+	if f.IsRange() {
+		key = nft.RangeKey(f)
+	}
 	for _, p := range ranges {
 		key.Source, key.Bits = p.Addr(), uint8(p.Bits())
 		c.add(set, nft.Element{Key: key})
 	}
 }
 
-// denyingSets returns the empty sets for denied sources of frontends of a type.
-func denyingSets(frontend []nft.Datatype, prefix string, o options) []*nft.Set {
+// denyingSets returns the empty sets for denied sources.
+func denyingSets(o options) []*nft.Set {
 	if !o.has(denying) {
 		return nil
 	}
-	return []*nft.Set{
-		{Name: prefix + nft.DenyFrontendsSet, Key: frontend},
-		{Name: prefix + nft.DeniedSourcesSet, Key: append(frontend[:3:3], nft.Source), Interval: true},
+	out := []*nft.Set{
+		{Name: nft.DenyFrontendsSet, Key: frontend},
+		{Name: nft.DeniedSourcesSet, Key: append(frontend[:3:3], nft.Source), Interval: true},
 	}
+	if o.has(ranged) {
+		out = append(out,
+			&nft.Set{Name: nft.RangePrefix + nft.DenyFrontendsSet, Key: rangeFrontend},
+			&nft.Set{Name: nft.RangePrefix + nft.DeniedSourcesSet, Key: rangeSource, Interval: true})
+	}
+	return out
 }
 
 // firewall drops clients that may not use a frontend (4.30, 4.75, 4.76).
@@ -78,6 +92,9 @@ func denyingSets(frontend []nft.Datatype, prefix string, o options) []*nft.Set {
 //	ip daddr . meta l4proto . th dport @deny-frontends ip daddr . meta l4proto . th dport . ip saddr @denied-sources drop
 func firewall(frontend nft.Concat, o options) []nft.Rule {
 	client := append(frontend[:3:3], nft.SourceAddress)
+	if isRange(frontend) { // the intervals of the ports are those of the sources
+		client[2] = nft.DestinationPort
+	}
 	rules := []nft.Rule{{
 		nft.InSet{Key: frontend, Set: counterpart(frontend, nft.FirewalledSet)},
 		nft.InSet{Key: client, Set: counterpart(frontend, nft.SourceRangesSet), Not: true},

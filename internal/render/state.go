@@ -47,7 +47,7 @@ type sharedElement struct {
 }
 
 // sharedSets hold elements that several frontends need.
-var sharedSets = []string{nft.ClusterIPsSet, nft.HairpinSet, nft.RangeAddressesSet, nft.RangePrefix + nft.HairpinSet}
+var sharedSets = []string{nft.ClusterIPsSet, nft.HairpinSet, nft.RangeAddressesSet, nft.RangePrefix + nft.HairpinSet, nft.LoadBalancerIPsSet}
 
 func shared(set string) bool { return slices.Contains(sharedSets, set) }
 
@@ -67,7 +67,7 @@ func (e sharedElement) member() member {
 // newState returns the state without any table.
 func newState(r *model.Routing) *State {
 	base := *r
-	base.Routes, base.ClusterIPs, base.HealthChecks, base.Notices, base.NodePortAddresses = nil, nil, nil, nil, nil
+	base.Routes, base.Echoes, base.ClusterIPs, base.HealthChecks, base.Notices, base.NodePortAddresses = nil, nil, nil, nil, nil, nil
 	s := &State{base: &base, tables: make(map[model.Family]*table), last: &change{}}
 	for _, f := range model.Families {
 		s.tables[f] = newTable()
@@ -90,7 +90,7 @@ func (s *State) Change(changes []model.RouteChange, nodePorts []netip.Addr) nft.
 	c := s.begin(nodePorts)
 	for _, f := range model.Families {
 		t, own := s.tables[f], ofFamily(changes, f)
-		if len(own) == 0 && !moved && (t.exists || len(s.base.ServiceCIDRs) == 0) {
+		if len(own) == 0 && !moved && (t.exists || len(s.base.ServiceCIDRs)+len(s.base.LoadBalancerCIDRs) == 0) {
 			continue
 		}
 		u := t.begin()
@@ -164,12 +164,12 @@ func (s *State) begin(nodePorts []netip.Addr) *change {
 func (c *change) take(f model.Family, u *update) {
 	t, base := u.table, c.state.base
 	t.resize(u.before, u.after)
-	ranges := ranges(base, f)
-	t.exists = t.frontends() > 0 || len(ranges) > 0
+	services, balancers := ranges(base.ServiceCIDRs, f), ranges(base.LoadBalancerCIDRs, f)
+	t.exists = t.frontends() > 0 || len(services)+len(balancers) > 0
 	had := c.addresses
 	if !u.exists {
 		had = nil
-		u.after.elements[nft.ServiceCIDRsSet] = ranges
+		u.after.elements[nft.ServiceCIDRsSet], u.after.elements[nft.LoadBalancerCIDRsSet] = services, balancers
 		u.after.elements[nft.LanesMap] = append(u.after.elements[nft.LanesMap], fixedLanes()...)
 	}
 	if !t.exists {
@@ -319,13 +319,13 @@ func (t *table) used() options {
 
 // change counts what changes of routes change, and collects it.
 func (t *table) change(r *model.Routing, changes []model.RouteChange, u *update) {
-	composer := &composer{node: r.NodeName, scheduler: r.Scheduler, layouts: make(map[layoutKey]layout, len(changes))}
+	composer := &composer{node: r.NodeName, scheduler: r.Scheduler, balancers: r.LoadBalancerCIDRs, layouts: make(map[layoutKey]layout, len(changes))}
 	u.after.reserve(changes)
 	var f fragment
 	for i := range changes {
 		if old := changes[i].Old; old != nil {
 			composer.other = changes[i].New
-			composer.compose(old, &f)
+			composer.compose(changes[i].Frontend, old, &f)
 			t.count(&f, -1, u)
 			u.before.take(&f)
 		}
@@ -333,7 +333,7 @@ func (t *table) change(r *model.Routing, changes []model.RouteChange, u *update)
 	for i := range changes {
 		if now := changes[i].New; now != nil {
 			composer.other = changes[i].Old
-			composer.compose(now, &f)
+			composer.compose(changes[i].Frontend, now, &f)
 			t.count(&f, 1, u)
 			u.after.take(&f)
 		}
@@ -450,7 +450,9 @@ func (s *State) Sizes() []SetSize {
 			case set.Name == nft.LanesMap:
 				out = append(out, SetSize{f, set.Name, t.classes()})
 			case set.Name == nft.ServiceCIDRsSet:
-				out = append(out, SetSize{f, set.Name, len(ranges(s.base, f))})
+				out = append(out, SetSize{f, set.Name, len(ranges(s.base.ServiceCIDRs, f))})
+			case set.Name == nft.LoadBalancerCIDRsSet:
+				out = append(out, SetSize{f, set.Name, len(ranges(s.base.LoadBalancerCIDRs, f))})
 			case set.Name == nft.NodeAddressesSet:
 				out = append(out, SetSize{f, set.Name, len(addresses(s.base.NodePortAddresses, nil, f))})
 			default:

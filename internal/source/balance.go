@@ -90,8 +90,10 @@ type expander struct {
 	*Balance
 	findings
 	entries   []listening
-	addresses []listening   // the first entry of each address
-	ports     []balancePort // of each address
+	addresses []listening    // the first entry of each address
+	listened  []balanceRange // of each address
+	ports     []balancePort  // those of them that are ports of the Service
+	native    []string       // the others, for the annotation
 	servers   []server
 	ranges    []string // of clients
 	denied    []string // clients
@@ -155,6 +157,7 @@ func (e *expander) annotations() map[string]string {
 	out := e.Limits.annotations()
 	for name, value := range map[string]string{
 		annotationScheduler: e.Scheduler, annotationClientAddresses: e.ClientAddresses, annotationEndpointsFrom: e.BackendsFrom,
+		annotationPorts:         strings.Join(e.native, ","),
 		annotationDeniedSources: strings.Join(e.denied, ","),
 	} {
 		if value != "" {

@@ -3,7 +3,6 @@ package source
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -16,9 +15,13 @@ import (
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
-// maxBalancePorts is how many ports a Balance may have. Each is a port of the Service,
-// with its own elements in the rules for every backend.
+// maxBalancePorts is how many ports a Balance may have that are ports of the Service, each
+// with its own elements in the rules for every backend. Ranges that lead to the same ports
+// of the backends, or to one, are no such ports.
 const maxBalancePorts = 1024
+
+// allPorts is the word for all ports of an address.
+const allPorts = "all"
 
 // portRange is a range of ports; zero: none is given.
 type portRange struct{ first, last uint16 }
@@ -54,6 +57,13 @@ type balancePort struct {
 	of portRange // of the entry that it comes from
 }
 
+// balanceRange is an entry of listen in one protocol.
+type balanceRange struct {
+	protocol model.Protocol
+	portRange
+	listening
+}
+
 // listen reads the addresses and ports.
 func (e *expander) listen() {
 	protocols := e.protocols()
@@ -68,7 +78,11 @@ func (e *expander) listen() {
 			e.add(l.field(), wrong.text, wrong.problem)
 			continue
 		}
-		if l.protocols == nil {
+		switch {
+		case l.protocols != nil:
+		case l.ports == portRange{1, model.AllPorts} && len(e.Protocol) == 0:
+			l.protocols = model.Protocols[:]
+		default:
 			l.protocols, unused = protocols, false
 		}
 		e.entries = append(e.entries, l)
@@ -117,45 +131,50 @@ func parseProtocol(word string) (model.Protocol, string) {
 
 // join collects the addresses and the ports that they have.
 func (e *expander) join() {
-	counts := make(map[netip.Addr]int)
+	owned := make(map[netip.Addr][]balanceRange)
 	for _, l := range e.entries {
-		if counts[l.address] += len(l.protocols) * l.ports.count(); counts[l.address] > maxBalancePorts {
-			e.add(l.field(), l.text, fmt.Sprintf("makes more than %d ports: use several Balances", maxBalancePorts))
-			return
-		}
-	}
-	owner := make(map[netip.Addr]map[portKey]int) // index of the entry
-	for _, l := range e.entries {
-		if owner[l.address] == nil {
-			owner[l.address] = make(map[portKey]int)
+		if owned[l.address] == nil {
 			e.addresses = append(e.addresses, l)
 		}
-		for _, p := range l.all() {
-			if first, twice := owner[l.address][p.portKey]; twice {
-				e.add(l.field(), l.text, fmt.Sprintf("has %s of %s, as listen[%d]: remove one of them", p, l.address, first))
+		for _, r := range l.all() {
+			if first, p := overlapped(owned[l.address], r); first != nil {
+				e.add(l.field(), l.text, fmt.Sprintf("has %s of %s, as listen[%d]: remove one of them", p, l.address, first.index))
 				return
 			}
-			owner[l.address][p.portKey] = l.index
-			if l.address == e.entries[0].address {
-				e.ports = append(e.ports, p)
-			}
+			owned[l.address] = append(owned[l.address], r)
 		}
 	}
-	e.samePorts(owner)
+	e.listened = slices.Clone(owned[e.entries[0].address])
+	e.samePorts(owned)
+}
+
+// overlapped returns the range that has the first port of another one that any has, and
+// that port.
+func overlapped(all []balanceRange, r balanceRange) (by *balanceRange, at portKey) {
+	for i, o := range all {
+		first := max(o.first, r.first)
+		if o.protocol == r.protocol && first <= min(o.last, r.last) && (by == nil || first < at.number) {
+			by, at = &all[i], portKey{r.protocol, first}
+		}
+	}
+	return by, at
 }
 
 // samePorts checks that all addresses have the same ports, as those of a Service do.
-func (e *expander) samePorts(owner map[netip.Addr]map[portKey]int) {
+func (e *expander) samePorts(owned map[netip.Addr][]balanceRange) {
+	for _, ranges := range owned {
+		slices.SortFunc(ranges, func(a, b balanceRange) int {
+			return cmp.Or(cmp.Compare(a.protocol, b.protocol), cmp.Compare(a.first, b.first))
+		})
+	}
 	first := e.addresses[0]
 	for _, l := range e.addresses[1:] {
 		lacks := func(a, b netip.Addr) bool {
-			for _, k := range slices.SortedFunc(maps.Keys(owner[b]), portKey.compare) {
-				if _, ok := owner[a][k]; !ok {
-					e.add(l.field(), l.text, fmt.Sprintf("makes a difference: %s has %s, and %s has not; give all addresses the same ports, or write a Balance for each", b, k, a))
-					return true
-				}
+			k, found := lacking(owned[a], owned[b])
+			if found {
+				e.add(l.field(), l.text, fmt.Sprintf("makes a difference: %s has %s, and %s has not; give all addresses the same ports, or write a Balance for each", b, k, a))
 			}
-			return false
+			return found
 		}
 		if lacks(l.address, first.address) || lacks(first.address, l.address) {
 			return
@@ -163,18 +182,70 @@ func (e *expander) samePorts(owner map[netip.Addr]map[portKey]int) {
 	}
 }
 
-func (k portKey) compare(o portKey) int {
-	return cmp.Or(cmp.Compare(k.protocol, o.protocol), cmp.Compare(k.number, o.number))
-}
-
-// all returns the ports of an entry.
-func (l listening) all() (out []balancePort) {
-	for _, protocol := range l.protocols {
-		for n := int(l.ports.first); n <= int(l.ports.last); n++ {
-			out = append(out, balancePort{portKey{protocol, uint16(n)}, l.ports})
+// lacking returns the first port of some ranges that others lack. Both are sorted.
+func lacking(others, of []balanceRange) (k portKey, found bool) {
+	for _, r := range of {
+		next := int(r.first)
+		for _, o := range others {
+			if o.protocol == r.protocol && int(o.first) <= next && next <= int(o.last) {
+				next = int(o.last) + 1
+			}
+		}
+		if next <= int(r.last) {
+			return portKey{r.protocol, uint16(next)}, true
 		}
 	}
+	return k, false
+}
+
+// all returns the ranges of an entry.
+func (l listening) all() (out []balanceRange) {
+	for _, p := range l.protocols {
+		out = append(out, balanceRange{p, l.ports, l})
+	}
 	return out
+}
+
+// settlePorts decides which entries of listen are ranges, and which are ports of the
+// Service, one by one. A range needs the same ports of all backends, or one; and session
+// affinity is by port, so that it decides if there are not too many.
+func (e *expander) settlePorts() {
+	count := 0
+	for _, r := range e.listened {
+		target, same := e.target(r.portRange)
+		whole := r.portRange == portRange{1, model.AllPorts}
+		byPort := e.Affinity != nil && count+r.count() <= maxBalancePorts && !whole
+		if r.count() > 1 && same && !byPort {
+			e.native = append(e.native, newPortRange(r.protocol, r.portRange, target).Name)
+			continue
+		}
+		if count += r.count(); count > maxBalancePorts {
+			e.add(r.field(), r.text, fmt.Sprintf("makes more than %d ports that lead to others, or to different ones of each backend: keep the ports, or use several Balances", maxBalancePorts))
+			return
+		}
+		for n := int(r.first); n <= int(r.last); n++ {
+			e.ports = append(e.ports, balancePort{portKey{r.protocol, uint16(n)}, r.portRange})
+		}
+	}
+}
+
+// target returns the port of all backends for a range, or zero if they keep the port; and
+// whether they agree.
+func (e *expander) target(r portRange) (port uint16, same bool) {
+	for i, s := range e.servers {
+		p := s.ports.first
+		switch {
+		case s.ports == r:
+			p = 0
+		case s.ports != portRange{} && s.ports.count() > 1:
+			return 0, false
+		}
+		if i > 0 && p != port {
+			return 0, false
+		}
+		port = p
+	}
+	return port, true
 }
 
 // misread is a part of a value, and the problem with it.
@@ -189,6 +260,11 @@ func parseListen(text string) (l listening, wrong *misread) {
 			return l, &misread{protocol, problem}
 		}
 		l.protocols = []model.Protocol{p}
+	}
+	if address, whole := strings.CutSuffix(rest, ":"+allPorts); whole && strings.HasPrefix(address, "[") == strings.Contains(address, ":") {
+		l.address, l.ports, wrong = splitPort(address, parseFrontend)
+		l.ports = portRange{1, model.AllPorts}
+		return l, wrong
 	}
 	l.address, l.ports, wrong = splitPort(rest, parseFrontend)
 	if wrong == nil && l.ports == (portRange{}) {
@@ -293,6 +369,17 @@ func (s server) port(p balancePort) uint16 {
 	return s.ports.first + p.number - p.of.first
 }
 
+// loops reports whether the server serves a port of a range at the same port.
+func (s server) loops(r portRange) bool {
+	switch {
+	case s.ports == portRange{}:
+		return true
+	case s.ports.count() == 1:
+		return r.first <= s.ports.first && s.ports.first <= r.last
+	}
+	return s.ports.first == r.first
+}
+
 // backends reads the servers.
 func (e *expander) backends() {
 	if e.Backends == nil && e.BackendsFrom == "" {
@@ -318,7 +405,8 @@ func (e *expander) backends() {
 		seen[t] = s
 		e.servers = append(e.servers, s)
 	}
-	if len(e.ports) > 0 && len(e.servers) == len(e.Backends) {
+	if len(e.listened) > 0 && len(e.servers) == len(e.Backends) {
+		e.settlePorts()
 		e.reviewServers()
 	}
 }
@@ -347,10 +435,10 @@ func (e *expander) server(i int) server {
 		s.ports = ports
 	}
 	e.numbers(b, &s)
-	for _, p := range e.ports {
-		if s.ports.count() > 1 && p.of.count() != s.ports.count() {
+	for _, r := range e.listened {
+		if s.ports.count() > 1 && r.count() != s.ports.count() {
 			e.add(s.field(), nil, fmt.Sprintf("has %d ports for %d of listen: give a range of the same length, one port for all, or none to keep the port",
-				s.ports.count(), p.of.count()))
+				s.ports.count(), r.count()))
 			break
 		}
 	}
@@ -428,7 +516,7 @@ func (e *expander) reviewLoops() {
 		own[l.address] = true
 	}
 	for _, s := range e.servers {
-		if own[s.address] && slices.ContainsFunc(e.ports, func(p balancePort) bool { return s.port(p) == p.number }) {
+		if own[s.address] && slices.ContainsFunc(e.listened, func(r balanceRange) bool { return s.loops(r.portRange) }) {
 			e.warn(s.field()+".address", e.Backends[s.index].Address,
 				"is an address and port of listen, not of a server: connections would come back to this machine; write the address of the server")
 		}

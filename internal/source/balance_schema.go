@@ -33,8 +33,8 @@ const (
 )
 
 func balanceProperties() jsonSchema {
-	listen := schemaText("address and port, or range of ports, like 203.0.113.10:443, [2001:db8::10]:443 or 203.0.113.10:5000-5099/udp",
-		"^"+addressPattern+":"+portPattern+"(/"+protocolPattern+")?$")
+	listen := schemaText("address and port, range of ports, or all ports, like 203.0.113.10:443, [2001:db8::10]:443, 203.0.113.10:5000-5099/udp or 203.0.113.10:all",
+		"^"+addressPattern+":("+portPattern+"|"+allPorts+")(/"+protocolPattern+")?$")
 	protocol := schemaText("tcp, udp, sctp, or several with commas", "^ *"+protocolPattern+" *(, *"+protocolPattern+" *)*$")
 	clients := func(which string) jsonSchema {
 		return schemaText("range or address of "+which+" clients", "^[0-9a-fA-F:.]+(/[0-9]+)?$")

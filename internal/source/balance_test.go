@@ -18,6 +18,7 @@ import (
 // TestBalanceProblems: 1.43 to 1.46, each mistake is named where it was made.
 func TestBalanceProblems(t *testing.T) {
 	const where, servers = "listen: 203.0.113.10:443", "backends: [10.128.0.2]"
+	const tooMany = "makes more than 1024 ports that lead to others, or to different ones of each backend: keep the ports, or use several Balances"
 	for _, c := range []struct{ name, fields, want string }{
 		{"no listen", servers, "listen: missing: write where clients connect to, like 203.0.113.10:443"},
 		{"empty listen", "listen: []\n" + servers, "listen: missing: write where clients connect to, like 203.0.113.10:443"},
@@ -36,8 +37,13 @@ func TestBalanceProblems(t *testing.T) {
 		{"twice", "listen: [203.0.113.10:443, 203.0.113.10:440-450]\n" + servers, `listen[1]: "203.0.113.10:440-450" has tcp 443 of 203.0.113.10, as listen[0]: remove one of them`},
 		{"different ports", "listen: [203.0.113.10:443, 203.0.113.11:443, 203.0.113.11:80]\n" + servers,
 			`listen[1]: "203.0.113.11:443" makes a difference: 203.0.113.11 has tcp 80, and 203.0.113.10 has not; give all addresses the same ports, or write a Balance for each`},
-		{"many ports", "listen: 203.0.113.10:1-1024\nprotocol: tcp, udp\n" + servers, `listen: "203.0.113.10:1-1024" makes more than 1024 ports: use several Balances`},
-		{"all ports", "listen: [203.0.113.10:1-512, 203.0.113.10:1000-65535]\n" + servers, `listen[1]: "203.0.113.10:1000-65535" makes more than 1024 ports: use several Balances`},
+		{"many ports", "listen: 203.0.113.10:1-1024\nprotocol: tcp, udp\nbackends: [10.128.0.2:2001-3024]", `listen: "203.0.113.10:1-1024" ` + tooMany},
+		{"different ports of backends", "listen: [203.0.113.10:1-512, 203.0.113.10:1000-65535]\nbackends: [10.128.0.2, 10.128.0.3:80]", `listen[1]: "203.0.113.10:1000-65535" ` + tooMany},
+		{"all ports and one of them", "listen: [203.0.113.10:all/udp, 203.0.113.10:53/udp]\n" + servers, `listen[1]: "203.0.113.10:53/udp" has udp 53 of 203.0.113.10, as listen[0]: remove one of them`},
+		{"ranges that overlap", "listen: [203.0.113.10:70-90, 203.0.113.10:60-69, 203.0.113.10:50-100]\n" + servers, `listen[2]: "203.0.113.10:50-100" has tcp 60 of 203.0.113.10, as listen[1]: remove one of them`},
+		{"ranges that differ", "listen: [203.0.113.10:70-90, 203.0.113.11:70-79, 203.0.113.11:81-90]\n" + servers,
+			`listen[1]: "203.0.113.11:70-79" makes a difference: 203.0.113.10 has tcp 80, and 203.0.113.11 has not; give all addresses the same ports, or write a Balance for each`},
+		{"all without brackets", "listen: 2001:db8::10:all\n" + servers, `listen: "2001:db8::10:all" is not an IP address: write it like 10.96.0.1 or fd00::1`},
 		{"backend range", "listen: [203.0.113.10:100-199, 203.0.113.10:80]\nbackends: [10.128.0.2:200-299]",
 			"backends[0]: has 100 ports for 1 of listen: give a range of the same length, one port for all, or none to keep the port"},
 		{"backend name", where + "\nbackends: web-1:80", `backends: "web-1" is not an IP address: write it like 10.96.0.1 or fd00::1`},

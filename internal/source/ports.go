@@ -69,7 +69,7 @@ func parsePortRange(entry string) (out []model.PortRange, problem string) {
 		return nil, "it has no port: " + portRangeForms
 	}
 	protocols, ports := []model.Protocol{model.TCP}, portRange{1, model.AllPorts}
-	if text == "all" {
+	if text == allPorts {
 		protocols = model.Protocols[:]
 	} else if ports, problem = parsePorts(text); problem != "" {
 		return nil, fmt.Sprintf("%q %s", text, problem)
@@ -187,9 +187,22 @@ func (f *findings) ranges(m *metav1.ObjectMeta, s *model.Service) {
 			"has no session affinity: ranges use the scheduler source-hash in its place, and other ports may lead a client to another endpoint; with the scheduler source-hash for the Service, all ports lead to the same one")
 	}
 	if s.Check != nil && s.Check.Port == 0 && len(s.Ports) == 0 {
-		f.add(annotationField(annotationCheck), nil, fmt.Sprintf("has no port, and the Service has ranges of ports only: name the port of the endpoints to check, such as {%s, port: 8080}", s.Check.Type))
-		s.Check = nil
+		s.Check = f.checkRange(s.Check, all)
 	}
+}
+
+// checkRange returns the check of the endpoints of ranges: of the first port that fits.
+func (f *findings) checkRange(c *model.Check, all []model.PortRange) *model.Check {
+	for _, p := range all {
+		whole := p.Port == 1 && p.Last == model.AllPorts && p.Target == 0
+		if c.Type.Fits(p.Protocol) && !whole {
+			at := *c
+			at.Port = cmp.Or(p.Target, p.Port)
+			return &at
+		}
+	}
+	f.add(annotationField(annotationCheck), nil, fmt.Sprintf("is of type %s, which fits none of the ports: name the port of the endpoints to check, such as {%[1]s, port: 8080}", c.Type))
+	return nil
 }
 
 // onNode allows the explicit ranges of a Service of files on addresses of the machine

@@ -20,7 +20,7 @@ func withPorts(text string) (*model.Service, []*FieldError) {
 	}, "")
 }
 
-// 1.50 to 1.52: the annotation for ranges of ports.
+// 1.50, 1.51, 1.52: the annotation for ranges of ports.
 func TestPortRanges(t *testing.T) {
 	const forms = "write a port or a range such as 10000-20000/udp, or all"
 	for _, c := range []struct{ text, want, problem string }{
@@ -107,15 +107,61 @@ func TestRangesOnNode(t *testing.T) {
 	}
 }
 
-// TestRangesWithCheck: 1.57. Only ports of endpoints can be checked.
+// TestRangesWithCheck: 1.57. Without ports of the Service, the first one of a range that
+// fits is checked, and of a whole address none.
 func TestRangesWithCheck(t *testing.T) {
-	for text, want := range map[string]bool{"tcp": false, "{tcp, port: 80}": true} {
+	for _, c := range []struct {
+		ports, check string
+		want         uint16 // zero: an error
+	}{
+		{"all", "tcp", 0}, {"10-20/udp", "tcp", 0}, {"all", "{tcp, port: 80}", 80}, {"10-20", "tcp", 10}, {"10-20/udp, 30-40:50", "tcp", 50}, {"all:7", "tcp", 7},
+	} {
 		s, found := ConvertService(&corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: map[string]string{annotationPorts: "all", annotationCheck: text}},
+			ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: map[string]string{annotationPorts: c.ports, annotationCheck: c.check}},
 			Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1"},
 		}, "")
-		if (s.Check != nil) != want || (len(found) == 0) != want {
-			t.Errorf("%s: %+v, %v", text, s.Check, found)
+		if got := s.Check; (got != nil) != (c.want != 0) || got != nil && got.Port != c.want || (len(found) == 0) != (c.want != 0) {
+			t.Errorf("%+v: %+v, %v", c, s.Check, found)
+		}
+	}
+}
+
+// TestBalanceRanges: 1.44, 1.58. Ranges that keep their ports or lead to one are native,
+// of any length.
+func TestBalanceRanges(t *testing.T) {
+	for _, c := range []struct{ fields, want, ports string }{
+		{"listen: 203.0.113.10:10000-20000/udp, backends: [10.128.0.2, 10.128.0.3]", "10000-20000/udp", "[]"},
+		{"listen: 203.0.113.10:10000-20000/udp, backends: [10.128.0.2:10000-20000, 10.128.0.3]", "10000-20000/udp", "[]"},
+		{"listen: 203.0.113.10:10000-20000, protocol: [tcp, udp], backends: ['10.128.0.2:5000']", "10000-20000/tcp:5000 10000-20000/udp:5000", "[]"},
+		{"listen: [203.0.113.10:all, 203.0.113.11:all], backends: 10.128.0.2", "all/tcp all/udp all/sctp", "[]"},
+		{"listen: 203.0.113.10:all, protocol: udp, backends: 10.128.0.2", "all/udp", "[]"},
+		{"listen: '[2001:db8::1]:all/udp', backends: 'fd00::1'", "all/udp", "[]"},
+		{"listen: [203.0.113.10:21, 203.0.113.10:100-200], backends: 10.128.0.2", "100-200/tcp", "[21]"},
+		{"listen: 203.0.113.10:10-12, backends: ['10.128.0.2:20-22']", "", "[10 11 12]"},
+		{"listen: 203.0.113.10:10-12, backends: ['10.128.0.2:20', 10.128.0.3]", "", "[10 11 12]"},
+		{"listen: 203.0.113.10:10-12, backends: 10.128.0.2, affinity: 1m", "", "[10 11 12]"},
+		{"listen: 203.0.113.10:10-5000, backends: 10.128.0.2, affinity: 1m", "10-5000/tcp", "[]"},
+		{"listen: 203.0.113.10:10-12, backendsFrom: default/kubernetes", "10-12/tcp", "[]"},
+	} {
+		in, err := load("{kind: Balance, name: a, " + c.fields + "}")
+		if err != nil {
+			t.Errorf("%s: %v", c.fields, err)
+			continue
+		}
+		s := in.Snapshot.Services[0]
+		var got []string
+		for _, r := range s.Extra().Ranges {
+			got = append(got, r.Name)
+			if r.OnNode == (r.Last == model.AllPorts) {
+				t.Errorf("%s: %s may be on an address of the machine: %t", c.fields, r.Name, r.OnNode)
+			}
+		}
+		var ports []uint16
+		for _, p := range s.Ports {
+			ports = append(ports, p.Port)
+		}
+		if joined := strings.Join(got, " "); joined != c.want || fmt.Sprint(ports) != c.ports {
+			t.Errorf("%s: ranges %s, ports %d, want %s, %s", c.fields, joined, ports, c.want, c.ports)
 		}
 	}
 }

@@ -97,6 +97,9 @@ func (s *Server) addCounts(d *describe.Service, v *model.View) error {
 			return err
 		}
 	}
+	if err := addLimitDrops(d, s.config.Kernel); err != nil {
+		return err
+	}
 	if v.Service.AffinityTimeout == 0 || s.config.Bindings == nil {
 		return nil
 	}

@@ -107,4 +107,4 @@ func servicePort(all []frontend) ServicePort {
 }
 
 // address returns the address with the port.
-func (f *frontend) address() string { return netip.AddrPortFrom(f.Address, f.Port).String() }
+func (f *frontend) address() string { return f.Target() }

@@ -89,7 +89,7 @@ func describeChanges(s *agent.Sync, names []model.ServiceName) map[model.Service
 	before, after := &model.Routing{}, &model.Routing{}
 	now := &model.Snapshot{}
 	for i := range s.Routes {
-		if c := &s.Routes[i]; c.Differs() {
+		if c := &s.Routes[i]; c.Differs() && !c.Frontend.IsEcho() {
 			if c.Old != nil {
 				before.Routes = append(before.Routes, *c.Old)
 			}

@@ -90,6 +90,8 @@ func (idleKernel) EndpointCounts([]model.Frontend) ([]kernel.EndpointCount, erro
 	return nil, nil
 }
 
+func (idleKernel) LimitDrops() ([]kernel.LimitDrops, error) { return nil, nil }
+
 // TestManyAsk: two requests are answered concurrently; further ones get an error.
 func TestManyAsk(t *testing.T) {
 	arrived, proceed := make(chan struct{}), make(chan struct{})

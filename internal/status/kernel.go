@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/describe"
@@ -31,24 +32,26 @@ func FromKernel(k *kernel.Conn, filter *Filter) (*Report, error) {
 	}
 	var all []frontend
 	for _, t := range rs.Tables {
-		services := t.Set(nft.ServicesMap)
-		if services == nil {
-			continue // a foreign table of our name
-		}
 		if s := t.Set(nft.NodeAddressesSet); s != nil {
 			for i := range s.Elements {
 				r.NodePortAddresses = append(r.NodePortAddresses, s.Elements[i].Key.Address)
 			}
 		}
-		r.Counted = r.Counted || services.Counters
-		found := tableFrontends(t, services)
-		for i := range found {
-			if services.Counters {
-				n := connections[found[i].Frontend]
-				found[i].connections = &n
+		for _, name := range nft.ServiceMaps {
+			services := t.Set(name)
+			if services == nil {
+				continue // a foreign table of our name, or no range
 			}
+			r.Counted = r.Counted || services.Counters
+			found := tableFrontends(t, services)
+			for i := range found {
+				if services.Counters {
+					n := connections[found[i].Frontend]
+					found[i].connections = &n
+				}
+			}
+			all = append(all, found...)
 		}
-		all = append(all, found...)
 	}
 	for i := range all {
 		r.inUse = append(r.inUse, all[i].endpoints...)
@@ -90,6 +93,9 @@ func DescribeKernel(k *kernel.Conn, question string) (*describe.Service, error) 
 	if err := addEndpointCounts(d, k); err != nil {
 		return nil, err
 	}
+	if err := addLimitDrops(d, k); err != nil {
+		return nil, err
+	}
 	if d.AffinitySeconds > 0 {
 		err = addClients(d, k.Bindings)
 	}
@@ -100,10 +106,12 @@ func DescribeKernel(k *kernel.Conn, question string) (*describe.Service, error) 
 func namesIn(rs *nft.Ruleset) []model.ServiceName {
 	found := make(map[model.ServiceName]bool)
 	for _, t := range rs.Tables {
-		if s := t.Set(nft.ServicesMap); s != nil {
-			for i := range s.Elements {
-				port, _ := nft.ParseComment(s.Elements[i].Comment)
-				found[port.Service] = true
+		for _, name := range nft.ServiceMaps {
+			if s := t.Set(name); s != nil {
+				for i := range s.Elements {
+					port, _ := nft.ParseComment(s.Elements[i].Comment)
+					found[port.Service] = true
+				}
 			}
 		}
 	}
@@ -120,19 +128,12 @@ func (r *Report) addAffinity(k KernelReader) error {
 
 // tableFrontends returns the frontends of a table.
 func tableFrontends(t *nft.Table, services *nft.Set) []frontend {
-	byFrontend := make(map[model.Frontend][]nft.Element)
-	if s := t.Set(nft.EndpointsMap); s != nil {
-		for _, e := range s.Elements {
-			f := e.Key.Frontend()
-			byFrontend[f] = append(byFrontend[f], e)
-		}
-	}
 	lanes, affinity := plan.NewLanes(t), t.AffinityTimeouts()
-	decision := func(set string, class nft.Class, f *frontend) Decision {
+	decision := func(set string, e *nft.Element, f *frontend) Decision {
 		slots, _ := lanes.Of(set, f.Frontend)
-		endpoints := distinct(byFrontend[f.Frontend], slots)
+		endpoints := distinct(t.Slots(f.Frontend), slots)
 		switch {
-		case lanes.Verdict(class).Action == nft.Drop:
+		case lanes.Drops(e):
 			return Decision{Verdict: model.Drop.String()}
 		case len(endpoints) == 0:
 			return Decision{Verdict: model.Reject.String()}
@@ -141,18 +142,19 @@ func tableFrontends(t *nft.Table, services *nft.Set) []frontend {
 		return Decision{model.Forward.String(), len(endpoints)}
 	}
 	var out []frontend
-	local := t.Set(nft.LocalServicesMap)
+	prefix, locals := strings.TrimSuffix(services.Name, nft.ServicesMap), nft.LocalServiceMaps[slices.Index(nft.ServiceMaps, services.Name)]
+	local, firewalled, denied := t.Set(locals), t.Set(prefix+nft.FirewalledSet), t.Set(prefix+nft.DenyFrontendsSet)
 	for i := range services.Elements {
 		e := &services.Elements[i]
-		f := frontend{Frontend: e.Key.Frontend()}
-		f.inside = decision(nft.ServicesMap, e.Value.Class, &f)
+		f := frontend{Frontend: t.FrontendOf(services, e.Key)}
+		f.inside = decision(services.Name, e, &f)
 		f.port, f.kind = nft.ParseComment(e.Comment)
 		f.port.Protocol = f.Protocol
-		f.affinity, f.ranges = affinity[f.Frontend], has(t.Set(nft.FirewalledSet), f.Frontend) || has(t.Set(nft.DenyFrontendsSet), f.Frontend)
+		f.affinity, f.ranges = affinity[f.Frontend], has(firewalled, f.Frontend) || has(denied, f.Frontend)
 		f.local = f.kind == model.ClusterIP && f.inside.Verdict == model.Drop.String()
 		if local != nil {
 			if o, ok := local.Find(f.Frontend); ok {
-				outside := decision(nft.LocalServicesMap, o.Value.Class, &f)
+				outside := decision(locals, o, &f)
 				f.outside, f.local = &outside, true
 			}
 		}

@@ -47,6 +47,7 @@ type KernelReader interface {
 	AffinityUse() ([]kernel.AffinityUse, error)
 	FrontendCounts() ([]kernel.FrontendCount, error)
 	EndpointCounts([]model.Frontend) ([]kernel.EndpointCount, error)
+	LimitDrops() ([]kernel.LimitDrops, error)
 }
 
 // Server answers "GET /status" in a running daemon. It is safe for concurrent
@@ -64,6 +65,7 @@ type Server struct {
 
 	reading sync.Mutex // guards the kernel connection and counts
 	counts  counts
+	limits  limitCounts
 }
 
 const (
@@ -257,7 +259,7 @@ func frontendOf(route *model.Route) frontend {
 	f := frontend{
 		Frontend: route.Frontend, port: route.PortName(), kind: route.Kind, known: route.Choice.Known,
 		local:  route.Local() || route.InsidePolicy() == model.PolicyLocal,
-		ranges: route.Sources != nil, affinity: route.Service.AffinityTimeout, scheduler: route.Service.Scheduler,
+		ranges: route.Sources != nil, affinity: route.AffinityTimeout(), scheduler: route.Scheduler(),
 	}
 	inside := route.Inside()
 	f.inside, f.endpoints = decisionOf(inside), addresses(inside.Endpoints)

@@ -77,13 +77,19 @@ func carryOutElement(t *nft.Table, c *plan.Change) error {
 	return nil
 }
 
-// overlap reports whether two elements of an interval set have an address in
-// common.
+// overlap reports whether two elements of an interval set have a key in common.
 func overlap(s *nft.Set, a, b nft.Key) bool {
-	if s.Concat() {
-		return a.Frontend() == b.Frontend() && s.Prefix(a, nft.Source).Overlaps(s.Prefix(b, nft.Source))
-	}
-	return s.Prefix(a, nft.Address).Overlaps(s.Prefix(b, nft.Address))
+	return !slices.ContainsFunc(s.Key, func(d nft.Datatype) bool {
+		switch d {
+		case nft.InetProto:
+			return a.Protocol != b.Protocol
+		case nft.Port:
+			return a.Port != b.Port
+		case nft.PortRange:
+			return uint32(a.Port) > b.Slot || uint32(b.Port) > a.Slot
+		}
+		return !s.Prefix(a, d).Overlaps(s.Prefix(b, d))
+	})
 }
 
 func carryOutChain(t *nft.Table, c *plan.Change) error {

@@ -110,6 +110,9 @@ func farmService(i int, b [Traits]byte) *model.Service {
 			s.Ports = append(s.Ports, p)
 		}
 	}
+	if ranges := portRanges(int(b[2] >> 4)); ranges != nil {
+		s.Extras = &model.Extras{Ranges: ranges}
+	}
 	return s
 }
 

@@ -20,30 +20,36 @@ func Statements(f model.Family) map[string]nft.Rule {
 	dialled := nft.Concat{nft.DestinationAddress, nft.TransportProtocol, nft.DestinationPort}
 	accept, tcp := nft.Verdict{Action: nft.Accept}, nft.ProtocolIs{Protocol: model.TCP}
 	client := append(dialled[:3:3], nft.SourceAddress)
+	inRange := nft.Concat{nft.DestinationAddress, nft.TransportProtocol, nft.PacketClass}
 	rate := nft.Limit{Rate: model.Rate{Amount: 10, Burst: 30, Unit: model.PerMinute}}
 	return map[string]nft.Rule{
-		"CameIn":        {nft.CameIn{}, accept},
-		"Classify":      {nft.Classify{Key: dialled, Map: "classes"}, nft.VerdictMap{Key: nft.Concat{nft.PacketClass}, Map: "lanes"}},
-		"Declassify":    {nft.Declassify{}, accept},
-		"Choose":        {nft.Choose{Slots: nft.Slots{Count: 3, First: 1}}, accept},
-		"DNAT":          {nft.DNAT{Key: append(dialled[:3:3], nft.PacketClass), Map: "endpoints"}},
-		"Forget":        {nft.Forget{Map: "clients", Key: client}},
-		"InSet":         {nft.InSet{Key: dialled, Set: "frontends", Not: true}, accept},
-		"IsAnswer":      {nft.IsAnswer{}, accept},
-		"Masquerade":    {nft.Masquerade{}},
-		"NotFrom":       {nft.NotFrom{Name: "pod", ByPrefix: true}, accept},
-		"NotTo":         {nft.NotTo{Name: "cni0"}, accept},
-		"NotTranslated": {nft.NotTranslated{}, accept},
-		"OneIn":         {nft.OneIn{Of: 8}, accept},
-		"OverLimit":     {nft.OverLimit{Set: "rates", Key: client, Limit: rate}, nft.OverLimit{Set: "counts", Key: client, Limit: nft.Limit{Connections: 20}}, accept},
-		"ProtocolIs":    {tcp, accept},
-		"Refuse":        {nft.Refuse{}},
-		"Remember":      {nft.Remember{Map: "clients", Key: client, Timeout: time.Hour}},
-		"Reset":         {nft.Reset{}},
-		"SourceIsLocal": {nft.SourceIsLocal{}, accept},
-		"SourceNotIn":   {nft.SourceNotIn{Prefix: some}, accept},
-		"Verdict":       {nft.Verdict{Action: nft.Goto, Chain: "empty"}},
-		"VerdictMap":    {nft.VerdictMap{Key: dialled, Map: "verdicts"}},
+		"CameIn":              {nft.CameIn{}, accept},
+		"Classify":            {nft.Classify{Key: dialled, Map: "classes"}, nft.VerdictMap{Key: nft.Concat{nft.PacketClass}, Map: "lanes"}},
+		"Declassify":          {nft.Declassify{}, accept},
+		"Choose":              {nft.Choose{Slots: nft.Slots{Count: 3, First: 1}}, accept},
+		"DNAT":                {nft.DNAT{Key: append(dialled[:3:3], nft.PacketClass), Map: "endpoints"}},
+		"DNATHashed":          {nft.DNAT{Key: append(inRange[:3:3], nft.Slots{Scheduler: model.MaglevPort, Count: 3, First: 1}), Map: "range-endpoints", KeepPort: true}},
+		"DNATInRange":         {nft.DNAT{Key: append(inRange[:3:3], nft.Slots{Scheduler: model.RoundRobin, Count: 3, First: 1}), Map: "range-port-endpoints"}},
+		"Forget":              {nft.Forget{Map: "clients", Key: client}},
+		"InSet":               {nft.InSet{Key: dialled, Set: "frontends", Not: true}, accept},
+		"IsAnswer":            {nft.IsAnswer{}, accept},
+		"Masquerade":          {nft.Masquerade{}},
+		"NotFrom":             {nft.NotFrom{Name: "pod", ByPrefix: true}, accept},
+		"NotTo":               {nft.NotTo{Name: "cni0"}, accept},
+		"NotTranslated":       {nft.NotTranslated{}, accept},
+		"OneIn":               {nft.OneIn{Of: 8}, accept},
+		"OverLimit":           {nft.OverLimit{Set: "rates", Key: client, Limit: rate}, nft.OverLimit{Set: "counts", Key: client, Limit: nft.Limit{Connections: 20}}, accept},
+		"ProtocolIs":          {tcp, accept},
+		"Refuse":              {nft.Refuse{}},
+		"Remember":            {nft.Remember{Map: "clients", Key: client, Timeout: time.Hour}},
+		"Reset":               {nft.Reset{}},
+		"SourceIsLocal":       {nft.SourceIsLocal{}, accept},
+		"SourceNotIn":         {nft.SourceNotIn{Prefix: some}, accept},
+		"Verdict":             {nft.Verdict{Action: nft.Goto, Chain: "empty"}},
+		"VerdictMap":          {nft.VerdictMap{Key: dialled, Map: "verdicts"}},
+		"DNATTo":              {nft.DNATTo{Address: some.Addr().Next()}},
+		"DestinationNotLocal": {nft.DestinationNotLocal{}, accept},
+		"IsEchoRequest":       {nft.IsEchoRequest{}, accept},
 	}
 }
 
@@ -51,6 +57,7 @@ func Statements(f model.Family) map[string]nft.Rule {
 // that they look into.
 func StatementTable(f model.Family, rules map[string]nft.Rule) *nft.Table {
 	frontend, endpoint := []nft.Datatype{nft.Address, nft.InetProto, nft.Port}, []nft.Datatype{nft.Address, nft.Port}
+	slot := []nft.Datatype{nft.Address, nft.InetProto, nft.RangeID, nft.SlotNumber}
 	t := &nft.Table{
 		Family: f,
 		Sets: []*nft.Set{
@@ -59,6 +66,8 @@ func StatementTable(f model.Family, rules map[string]nft.Rule) *nft.Table {
 			{Name: "classes", Key: frontend, Data: []nft.Datatype{nft.ClassID}},
 			{Name: "lanes", Key: []nft.Datatype{nft.ClassID}, Data: []nft.Datatype{nft.Verdicts}},
 			{Name: "endpoints", Key: append(frontend[:3:3], nft.ClassID), Data: endpoint},
+			{Name: "range-endpoints", Key: slot, Data: endpoint[:1]},
+			{Name: "range-port-endpoints", Key: slot, Data: endpoint},
 			{Name: "clients", Key: append(frontend[:3:3], nft.Source), Data: endpoint, Dynamic: true, Size: 10},
 			{Name: "rates", Key: append(frontend[:3:3], nft.Source), Dynamic: true, Size: 10},
 			{Name: "counts", Key: append(frontend[:3:3], nft.Source), Dynamic: true, Timeless: true, Size: 10},

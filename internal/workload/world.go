@@ -46,7 +46,9 @@ func (w *World) Step() *nft.Ruleset {
 		w.Config.Scheduler = model.Scheduler(w.R.IntN(4))
 		w.Config.Counters = w.R.IntN(2) == 0
 		w.Config.EndpointCounters = w.R.IntN(4) == 0
-		w.Config.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("::/0")}[:2*w.R.IntN(2)]
+		w.Config.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("::/0"), netip.MustParsePrefix("127.0.0.0/8")}[:3*w.R.IntN(2)]
+		w.Config.AnswerPing = w.R.IntN(2) == 0
+		w.Config.LoadBalancerCIDRs = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("2001:db8:1::/64")}[:2*w.R.IntN(2)]
 		w.Move()
 	case 0:
 		w.Remove(i)
@@ -127,9 +129,12 @@ func (w *World) service(i int) *model.Service {
 		external.ExternalIPs = []netip.Addr{netip.AddrFrom4([4]byte{203, 0, 113, byte(w.R.IntN(3))})}
 	}
 	s.External = &external
+	extras := *s.Extra()
 	if w.lists.IntN(3) == 0 {
-		s.Extras = &model.Extras{Sources: model.NewSources(w.lists.IntN(2) == 0, w.clients(), w.clients())}
+		extras.Sources = model.NewSources(w.lists.IntN(2) == 0, w.clients(), w.clients())
 	}
+	extras.Ranges = portRanges(w.lists.IntN(16))
+	s.Extras = &extras
 	return s
 }
 

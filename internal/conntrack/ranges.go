@@ -1,0 +1,73 @@
+package conntrack
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// portRange is a range of ports of an address, with the endpoints that may keep their
+// flows, sorted, and the clients that may; nil: all.
+type portRange struct {
+	first, last uint16
+	serving     []netip.AddrPort
+	clients     *model.Sources
+}
+
+func (r portRange) compare(o portRange) int {
+	return cmp.Or(cmp.Compare(r.first, o.first), cmp.Compare(r.last, o.last))
+}
+
+// portRanges are sorted. They do not overlap, except while changes are recorded.
+type portRanges []portRange
+
+// find returns the range with a port, or nil.
+func (rs portRanges) find(port uint16) *portRange {
+	i, _ := slices.BinarySearchFunc(rs, port, func(r portRange, port uint16) int { return cmp.Compare(r.last, port) })
+	if i < len(rs) && rs[i].first <= port {
+		return &rs[i]
+	}
+	return nil
+}
+
+// join adds the ports of a range.
+func (rs portRanges) join(r portRange) portRanges {
+	rs = slices.DeleteFunc(rs, func(o portRange) bool {
+		overlaps := o.first <= r.last && r.first <= o.last
+		if overlaps {
+			r.first, r.last = min(r.first, o.first), max(r.last, o.last)
+		}
+		return overlaps
+	})
+	i, _ := slices.BinarySearchFunc(rs, r, portRange.compare)
+	return slices.Insert(rs, i, r)
+}
+
+func (fs *frontends) setRange(f model.Frontend, serving []netip.AddrPort, clients *model.Sources) {
+	all, r := fs.ranges[f.Address], portRange{f.Port, f.Last, serving, clients}
+	i, known := slices.BinarySearchFunc(all, r, portRange.compare)
+	switch {
+	case !known:
+		fs.ranges[f.Address] = slices.Insert(all, i, r)
+	case slices.Equal(all[i].serving, serving) && all[i].clients.Equal(clients):
+		return
+	default:
+		all[i] = r
+	}
+	fs.change()
+}
+
+func (fs *frontends) removeRange(f model.Frontend) {
+	all, r := fs.ranges[f.Address], portRange{first: f.Port, last: f.Last}
+	i, known := slices.BinarySearchFunc(all, r, portRange.compare)
+	if !known {
+		return
+	}
+	if fs.ranges[f.Address] = slices.Delete(all, i, i+1); len(all) == 1 {
+		delete(fs.ranges, f.Address)
+	}
+	fs.goneRanges[f.Address] = fs.goneRanges[f.Address].join(r)
+	fs.change()
+}

@@ -1,0 +1,51 @@
+package describe_test
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nftproxy/nftproxy/internal/describe"
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// TestLimits: objects and rules say the same about limits, and what they have dropped is
+// summed up over the frontends (4.92).
+func TestLimits(t *testing.T) {
+	s := randomWorld(rand.New(rand.NewPCG(3, 4)))
+	web := s.Services[0]
+	web.External = &model.External{ExternalIPs: web.ClusterIPs[:0:0]}
+	web.Ports[0].NodePort = 30080
+	s.Nodes[0].Addresses = append(s.Nodes[0].Addresses, web.ClusterIPs[0].Next())
+	web.Extras = &model.Extras{Limits: model.Limits{
+		Connections: 1000, ConnectionsPerClient: 1, Rate: model.Rate{Amount: 100, Burst: 100}, RatePerClient: model.Rate{Amount: 1, Burst: 3, Unit: model.PerHour},
+	}}
+	objects, rules := views(s)
+	kernel := describe.FromRules(rules, model.ServiceName{Namespace: "shop", Name: "web"})
+	if diff := cmp.Diff(objects.Limits, kernel.Limits); diff != "" {
+		t.Errorf("objects and rules differ (-objects +rules):\n%s", diff)
+	}
+	drops := make(map[model.Frontend]map[string]uint64)
+	for i, f := range objects.Frontends() {
+		drops[f] = map[string]uint64{"rate": uint64(i + 1), "connections": 0}
+	}
+	objects.AddLimitDrops(func(f model.Frontend) map[string]uint64 { return drops[f] })
+	var text strings.Builder
+	if err := describe.Print(&text, objects, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	const want = `limit      1 new connection of a client per hour (3 together) to each address and port; 0 dropped
+           100 new connections per second to each address and port; 3 dropped
+           1 connection of a client to each address and port; 0 dropped
+           1000 connections to each address and port; 0 dropped
+`
+	if !strings.Contains(text.String(), want) {
+		t.Errorf("limits are missing in:\n%s", &text)
+	}
+	if got := objects.Ports[0].Frontends[1].Dropped; got["rate"] != 2 {
+		t.Errorf("the second frontend has %v, want 2 of the rate", got)
+	}
+}

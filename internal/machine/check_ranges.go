@@ -1,0 +1,70 @@
+package machine
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Ranges are addresses by what they are for, as far as that is known.
+type Ranges struct {
+	LoadBalancers []netip.Prefix // in which unused addresses are dropped
+	Services      []netip.Prefix
+	Pods          []netip.Prefix
+}
+
+// loadBalancerRanges finds addresses in the ranges of --load-balancer-cidrs that are in use
+// for something else: packets to them are dropped. Those of this machine are left alone, but
+// there may be others in the same network.
+func loadBalancerRanges(f *Facts, u Use) (out []Finding) {
+	if len(u.Ranges.LoadBalancers) == 0 {
+		return ok("no ranges of load balancers are configured")
+	}
+	for _, p := range u.Ranges.LoadBalancers {
+		warn := func(format string, args ...any) {
+			out = append(out, Finding{Level: Warning, Subject: p.String(), Documentation: pageRanges,
+				Message: fmt.Sprintf("%s of --load-balancer-cidrs %s", p, fmt.Sprintf(format, args...)),
+				Remedy:  "give smaller ranges, with addresses of load balancers and external IPs only"})
+		}
+		overlaps := func(all []netip.Prefix) (netip.Prefix, bool) {
+			i := slices.IndexFunc(all, p.Overlaps)
+			if i < 0 {
+				return netip.Prefix{}, false
+			}
+			return all[i], true
+		}
+		if pods, found := overlaps(slices.Concat(u.PodRanges, u.Ranges.Pods)); found {
+			warn("has addresses of pods (%s): packets to them are dropped", pods)
+		}
+		if services, found := overlaps(u.Ranges.Services); found {
+			warn("has addresses in common with the service CIDR %s: unused ones are dropped there in any case", services)
+		}
+		if endpoint, found := f.endpointIn(p, u); found {
+			warn("has the endpoint %s: packets that are sent to it directly are dropped", endpoint)
+		}
+		for _, a := range f.Assigned {
+			if p.Contains(a.Network.Addr()) && !a.Network.IsSingleIP() {
+				warn("has %s of %s: packets to other machines in that network and in the range are dropped", a.Network, a.Interface)
+			}
+		}
+	}
+	if len(out) == 0 {
+		return ok("no other use of the ranges of load balancers is known")
+	}
+	return out
+}
+
+// endpointIn returns an endpoint in a range that is no address of this machine.
+func (f *Facts) endpointIn(p netip.Prefix, u Use) (netip.Addr, bool) {
+	if u.Endpoints == nil {
+		return netip.Addr{}, false
+	}
+	for e := range u.Endpoints {
+		if p.Contains(e) && !slices.Contains(f.Addresses, e) && model.FamilyOf(e) == model.FamilyOf(p.Addr()) {
+			return e, true
+		}
+	}
+	return netip.Addr{}, false
+}

@@ -1,0 +1,114 @@
+package render
+
+import (
+	"net/netip"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+)
+
+// Echo requests to addresses of Services are answered by the kernel of this node: the
+// connection is sent to one of its own addresses. It cannot be redirected to that of the
+// input interface, because those of pods may have none; the kernel would then drop it.
+//
+// ICMP has no ports, so these sets have addresses as keys. The rules come behind those for
+// frontends: connections that a frontend serves do not reach them. They leave out the
+// addresses that the node has at present, as where a virtual address moves to it or a load
+// balancer gives out addresses of nodes: it answers these itself.
+
+const echoPreroutingChain = nft.EchoChain + "-prerouting"
+
+// echo lists an address with the Service for which the node answers.
+func (c *composer) echo(r *model.Route) {
+	inside, outside := r.EchoAnswer()
+	if inside != model.Forward {
+		return
+	}
+	key := nft.Key{Address: r.Frontend.Address}
+	c.add(nft.EchoSet, nft.Element{Key: key, Comment: nft.EchoComment(r)})
+	if outside != model.Forward {
+		c.add(nft.EchoInsideSet, nft.Element{Key: key})
+	}
+	ranges, limited := r.SourceRanges()
+	if limited {
+		c.add(nft.EchoFirewalledSet, nft.Element{Key: key})
+	}
+	kept := c.keptSources()
+	if o := c.other; o != nil {
+		if answered, _ := o.EchoAnswer(); answered != model.Forward { // it has none
+			kept = model.Sources{}
+		}
+	}
+	c.echoClients(nft.EchoSourcesSet, key, without(ranges, kept.Allowed))
+	c.echoClients(nft.EchoDeniedSet, key, without(r.DeniedSources(), kept.Denied))
+}
+
+func (c *composer) echoClients(set string, key nft.Key, ranges []netip.Prefix) {
+	for _, p := range ranges {
+		key.Source, key.Bits = p.Addr(), uint8(p.Bits())
+		c.add(set, nft.Element{Key: key})
+	}
+}
+
+// echoSets returns the empty sets for echo requests.
+func echoSets(r *model.Routing) []*nft.Set {
+	if len(r.AnswerFrom) == 0 {
+		return nil
+	}
+	address, client := []nft.Datatype{nft.Address}, []nft.Datatype{nft.Address, nft.Source}
+	return []*nft.Set{
+		// Addresses of Services whose echo requests are answered, except for clients
+		// outside of the cluster.
+		{Name: nft.EchoSet, Key: address},
+		{Name: nft.EchoInsideSet, Key: address},
+		// Addresses with source ranges, these, and denied sources.
+		{Name: nft.EchoFirewalledSet, Key: address},
+		{Name: nft.EchoSourcesSet, Key: client, Interval: true},
+		{Name: nft.EchoDeniedSet, Key: client, Interval: true},
+	}
+}
+
+// toEcho continues with echo requests to addresses of Services.
+//
+//	icmp type echo-request ip daddr @echo fib daddr type != local goto echo
+func toEcho(f model.Family, r *model.Routing, chain string) []nft.Rule {
+	if !r.AnswerFrom[f].IsValid() {
+		return nil
+	}
+	return []nft.Rule{{
+		nft.IsEchoRequest{},
+		nft.InSet{Key: nft.Concat{nft.DestinationAddress}, Set: nft.EchoSet},
+		nft.DestinationNotLocal{},
+		nft.Verdict{Action: nft.Goto, Chain: chain},
+	}}
+}
+
+// echoChains returns the chains for these.
+func echoChains(f model.Family, r *model.Routing) []*nft.Chain {
+	if !r.AnswerFrom[f].IsValid() {
+		return nil
+	}
+	to, drop := nft.Concat{nft.DestinationAddress}, nft.Verdict{Action: nft.Drop}
+	client := nft.Concat{nft.DestinationAddress, nft.SourceAddress}
+	outside, _ := notFromPod(f, r)
+	return []*nft.Chain{
+		{Name: nft.EchoChain, Rules: []nft.Rule{
+			{nft.InSet{Key: to, Set: nft.EchoFirewalledSet}, nft.InSet{Key: client, Set: nft.EchoSourcesSet, Not: true}, drop},
+			{nft.InSet{Key: client, Set: nft.EchoDeniedSet}, drop},
+			{nft.DNATTo{Address: r.AnswerFrom[f]}},
+		}},
+		{Name: echoPreroutingChain, Rules: []nft.Rule{
+			append(outside, nft.InSet{Key: to, Set: nft.EchoInsideSet}, drop),
+			{nft.Verdict{Action: nft.Goto, Chain: nft.EchoChain}},
+		}},
+	}
+}
+
+// keepEchoSource ends the hook for echo requests of this node itself, which are translated
+// and leave through the loopback interface.
+func keepEchoSource(f model.Family, r *model.Routing) []nft.Rule {
+	if !r.AnswerFrom[f].IsValid() {
+		return nil
+	}
+	return []nft.Rule{{nft.ProtocolIs{Protocol: model.EchoProtocol(f)}, nft.Verdict{Action: nft.Accept}}}
+}

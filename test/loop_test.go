@@ -1,0 +1,152 @@
+package test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/netlab"
+)
+
+// balancerCIDRs are ranges with the load balancer addresses of the tests.
+const balancerCIDRs = "203.0.113.0/24,2001:db8:2::/64"
+
+// newRoutedCluster makes a cluster whose client is a router: it sends the addresses of load
+// balancers to the node, whose default route leads back to it. The user is behind it.
+func newRoutedCluster(t *testing.T) (c *cluster, user *netlab.Host) {
+	t.Helper()
+	c = newCluster(t, 2)
+	err := c.Client.Do(func() error {
+		for _, name := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
+			if err := os.WriteFile("/proc/sys/net/"+name, []byte("1"), 0); err != nil {
+				return err
+			}
+		}
+		return os.WriteFile("/proc/sys/net/ipv4/conf/all/send_redirects", []byte("0"), 0)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if user, err = c.Client.AddPod("user", netip.MustParsePrefix("172.16.0.0/24"), netip.MustParsePrefix("2001:db8:16::/64")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = user.Close() })
+	c.nftLoad("table inet watch { counter arrived { }; chain pre { type filter hook prerouting priority -300; iifname uplink ip daddr 203.0.113.0/24 counter name arrived; iifname uplink ip6 daddr 2001:db8:2::/64 counter name arrived; }; }\n")
+	return c, user
+}
+
+// arrived returns how many packets to the ranges came over the uplink since the last call.
+func (c *cluster) arrived() int {
+	c.t.Helper()
+	n, err := strconv.Atoi(regexp.MustCompile(`packets (\d+)`).FindStringSubmatch(c.nft("reset", "counter", "inet", "watch", "arrived"))[1])
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return n
+}
+
+// 4.71, 4.72: a packet to a port that no Service has goes back and forth between the node and
+// its router until its TTL ends; with the ranges it is refused, or dropped if no Service has
+// its address. Addresses of the node stay its own, whenever it gets them, and what another
+// program serves is served.
+func TestLoadBalancerCIDRs(t *testing.T) {
+	c, user := newRoutedCluster(t)
+	web := service{Name: "web", N: 1, Pods: c.Pods}
+	at := func(a netip.AddrPort, port uint16) netip.AddrPort { return netip.AddrPortFrom(a.Addr(), port) }
+	unused := service{N: 99}
+	c.apply(web)
+	for _, family := range model.Families {
+		for _, to := range []netip.AddrPort{at(web.loadBalancerIP(family), 81), unused.loadBalancerIP(family)} {
+			c.arrived()
+			if err := wantSilence(user, "udp", to); err != nil {
+				t.Error(err)
+			}
+			if n := c.arrived(); n < 30 {
+				t.Errorf("without ranges, a packet to %s arrived %d times", to, n)
+			}
+		}
+	}
+	c.flags = append(c.flags[:2:2], "--load-balancer-cidrs", balancerCIDRs)
+	c.apply(web)
+	c.arrived()
+	forEachFlow(t, func(t *testing.T, network string, family model.Family) {
+		clients := append(c.Pods, user, c.Client, c.Node)
+		refused(t, clients, network, at(web.loadBalancerIP(family), 81))
+		silent(t, clients, network, unused.loadBalancerIP(family))
+		for _, from := range clients {
+			ask(t, from, network, web.loadBalancerIP(family))
+		}
+	})
+	for _, family := range model.Families {
+		pings(t, []*netlab.Host{user, c.Node}, web.loadBalancerIP(family).Addr(), "port unreachable", isUnreachable)
+		pings(t, []*netlab.Host{user, c.Node}, unused.loadBalancerIP(family).Addr(), "silence", isSilence)
+	}
+	if n := c.arrived(); n > 200 { // TCP may send more than a packet
+		t.Errorf("with ranges, %d packets arrived", n)
+	}
+	t.Run("address of the node", func(t *testing.T) {
+		for _, of := range []service{web, unused} {
+			own := [2]netip.Addr{of.loadBalancerIP(model.IPv4).Addr(), of.loadBalancerIP(model.IPv6).Addr()}
+			alias, err := c.Node.Alias(own[0], own[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			server, err := alias.Echo(echoPort)
+			if err != nil {
+				t.Fatal(err)
+			}
+			clients := []*netlab.Host{user, c.Pods[0], c.Node}
+			for _, a := range own {
+				pings(t, clients, a, "a reply", isReply)
+				for _, from := range clients {
+					for _, network := range []string{"tcp", "udp"} {
+						if got := ask(t, from, network, netip.AddrPortFrom(a, echoPort)); got.Name != c.Node.Name {
+							t.Errorf("from %s: %s answers", from.Name, got.Name)
+						}
+					}
+				}
+			}
+			if err := errors.Join(server.Close(), c.Node.RemoveAddress(own[0]), c.Node.RemoveAddress(own[1])); err != nil {
+				t.Fatal(err)
+			}
+		}
+		silent(t, []*netlab.Host{user}, "udp", unused.loadBalancerIP(model.IPv4), unused.loadBalancerIP(model.IPv6))
+	})
+	t.Run("another program", func(t *testing.T) {
+		c := c.in(t)
+		theirs := unused.loadBalancerIP(model.IPv4)
+		c.nftLoad(neighbour(theirs.Addr(), 100, c.Pods[0]))
+		for _, from := range []*netlab.Host{user, c.Node, c.Pods[1]} {
+			if got := ask(t, from, "tcp", at(theirs, 80)).Name; got != c.Pods[0].Name {
+				t.Errorf("%s dials %s: %s answers", from.Name, theirs, got)
+			}
+		}
+		refused(t, []*netlab.Host{user}, "tcp", at(web.loadBalancerIP(model.IPv4), 81))
+	})
+}
+
+// 4.65, 4.71: the same on a machine without Kubernetes.
+func TestBalanceInRanges(t *testing.T) {
+	c, user := newRoutedCluster(t)
+	c.flags = []string{"--load-balancer-cidrs", balancerCIDRs, "--answer-ping", "--bind-address"}
+	for _, family := range model.Families {
+		address := map[model.Family]string{model.IPv4: "203.0.113.10", model.IPv6: "2001:db8:2::10"}[family]
+		own := c.in(t)
+		own.flags = append(c.flags[:len(c.flags):len(c.flags)], c.Node.Address(family).String())
+		own.applyText(fmt.Sprintf("kind: Balance\nname: web\nlisten: '%s'\nbackends: ['%s']\n",
+			netip.AddrPortFrom(netip.MustParseAddr(address), 80), endpointOf(c.Pods[0], family)))
+		to := netip.MustParseAddr(address)
+		for _, from := range []*netlab.Host{user, c.Client, c.Node} {
+			ask(t, from, "tcp", netip.AddrPortFrom(to, 80))
+		}
+		refused(t, []*netlab.Host{user, c.Client, c.Node}, "tcp", netip.AddrPortFrom(to, 22))
+		refused(t, []*netlab.Host{user, c.Client, c.Node}, "udp", netip.AddrPortFrom(to, 80))
+		pings(t, []*netlab.Host{user, c.Client, c.Node}, to, "a reply", isReply)
+		pings(t, []*netlab.Host{user}, to.Next(), "silence", isSilence)
+	}
+}
