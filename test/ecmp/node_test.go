@@ -66,7 +66,7 @@ func (l *lab) serveOn(s setting) {
 	}
 	for i, n := range l.nodes {
 		if s.strict {
-			l.run(n.Namespace, "sysctl -qw net.netfilter.nf_conntrack_tcp_loose=0")
+			l.run(n.Namespace, "echo 0 >/proc/sys/net/netfilter/nf_conntrack_tcp_loose")
 		}
 		if s.synced {
 			l.sync(n, i)
