@@ -10,6 +10,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/workload"
 )
@@ -160,4 +161,24 @@ func BenchmarkPortRange(b *testing.B) {
 			return [2]model.ServiceState{{Service: &without, Slices: s.Slices}, s}
 		})
 	})
+}
+
+// TestNumberOfRangeChanges: a packet under way may have found the number of a range that
+// is replaced in the meantime. So what the new number leads to is there before the change
+// of the numbers, and what the old one leads to is there until after it.
+func TestNumberOfRangeChanges(t *testing.T) {
+	before, after := wide(1, 50, false), wide(1, 50, false)
+	after[workload.ServiceName(0)].Service.Extras = &model.Extras{Ranges: []model.PortRange{workload.PortRange(model.UDP, 9000, 10000, 0)}}
+	phases := plan.Diff(renderedServices(t, before), renderedServices(t, after)).Phases()
+	phaseOf := func(verb plan.Verb, set string) int {
+		return slices.IndexFunc(phases, func(p *plan.Plan) bool {
+			return slices.ContainsFunc(p.Changes, func(c plan.Change) bool { return c.Verb == verb && c.Kind() == "element" && c.Set.Name == set })
+		})
+	}
+	for _, set := range []string{nft.ServiceMaps[1], nft.RangeEndpointsMap} {
+		added, deleted, turn := phaseOf(plan.Add, set), phaseOf(plan.Delete, set), phaseOf(plan.Add, nft.RangesMap)
+		if added < 0 || added >= turn || deleted <= turn || phaseOf(plan.Delete, nft.RangesMap) != turn {
+			t.Errorf("%s: added in transaction %d and deleted in %d, and the number changes in %d", set, added, deleted, turn)
+		}
+	}
 }
