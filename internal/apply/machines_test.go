@@ -14,9 +14,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/workload"
 )
 
-// TestMachinesAgree: 3.40. Two machines walk through different changes. Whenever both
-// have the same Services, frontends with the scheduler source-hash have their endpoints
-// in the same slots.
+// TestMachinesAgree: 3.40, 3.45. Two machines walk through different changes. Whenever
+// both have the same Services, frontends with the schedulers source-hash and maglev have
+// their endpoints in the same slots.
 func TestMachinesAgree(t *testing.T) {
 	kernelA, kernelB := newFake(), newFake()
 	a, b := newWalker(1, kernelA), newWalker(2, kernelB)
@@ -49,7 +49,7 @@ func TestMachinesAgree(t *testing.T) {
 	}
 }
 
-// hashed returns the endpoints of frontends with the scheduler source-hash by slot.
+// hashed returns the endpoints of frontends whose clients decide by slot.
 func hashed(r *nft.Ruleset) map[string]string {
 	out := make(map[string]string)
 	for _, t := range r.Tables {
@@ -57,7 +57,7 @@ func hashed(r *nft.Ruleset) map[string]string {
 		for _, e := range t.Set(nft.EndpointsMap).Elements {
 			f := e.Key.Frontend()
 			for _, set := range []string{nft.ServicesMap, nft.LocalServicesMap} {
-				if slots, _ := lanes.Of(set, f); slots.Scheduler == model.SourceHash && slots.Has(e.Key.Slot) {
+				if slots, _ := lanes.Of(set, f); slots.Scheduler.ByClient() && slots.Has(e.Key.Slot) {
 					out[fmt.Sprint(set, f, e.Key.Slot)] = e.Value.Endpoint.String()
 				}
 			}

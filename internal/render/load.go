@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"iter"
 	"slices"
 
@@ -20,10 +21,10 @@ const loadStep = 8192
 func Load(r *model.Routing, routes []model.RouteChange) (*State, iter.Seq[nft.Delta]) {
 	s := newState(r)
 	return s, func(yield func(nft.Delta) bool) {
-		part, rest := cutLoad(routes)
+		part, rest := s.cutLoad(routes)
 		s.loading = len(rest) > 0
 		for yield(s.Change(part, r.NodePortAddresses)) && len(rest) > 0 {
-			part, rest = cutLoad(rest)
+			part, rest = s.cutLoad(rest)
 		}
 		if s.loading {
 			s.loading = false
@@ -34,14 +35,23 @@ func Load(r *model.Routing, routes []model.RouteChange) (*State, iter.Seq[nft.De
 }
 
 // cutLoad splits off the routes of one part.
-func cutLoad(routes []model.RouteChange) (part, rest []model.RouteChange) {
+func (s *State) cutLoad(routes []model.RouteChange) (part, rest []model.RouteChange) {
 	elements := 0
 	for i := range routes {
-		if elements += 2 + len(routes[i].New.Inside().Endpoints); elements > loadStep {
+		if elements += 2 + s.slots(routes[i].New); elements > loadStep {
 			return routes[:i+1], routes[i+1:]
 		}
 	}
 	return routes, nil
+}
+
+// slots returns about how many slots the endpoints of a route take.
+func (s *State) slots(r *model.Route) int {
+	endpoints := len(r.Inside().Endpoints)
+	if endpoints > 1 && cmp.Or(r.Service.Scheduler, s.base.Scheduler).IsMaglev() {
+		return r.Service.MaglevSize(endpoints)
+	}
+	return endpoints
 }
 
 // Added returns the changes that add the routes of a routing.

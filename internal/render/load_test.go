@@ -52,3 +52,20 @@ func sizes(s *render.State) map[string]int {
 	}
 	return out
 }
+
+// TestLoadTables: tables of Maglev count with all of their slots, so that no part is much
+// larger than the others.
+func TestLoadTables(t *testing.T) {
+	r := model.Resolve(snapshot(40, 3), model.Config{NodeName: "node-1", Scheduler: model.Maglev})
+	_, deltas := render.Load(r, render.Added(r))
+	parts := 0
+	for d := range deltas {
+		parts++
+		if n := len(d.After.Table(model.IPv4).Set(nft.EndpointsMap).Elements); n > 10_000 {
+			t.Errorf("part %d has %d elements", parts, n)
+		}
+	}
+	if parts < 5 {
+		t.Errorf("%d parts", parts)
+	}
+}

@@ -53,16 +53,19 @@ func CarryOut(r *nft.Ruleset, c *plan.Change) error {
 
 func carryOutElement(t *nft.Table, c *plan.Change) error {
 	s := t.Set(c.Set.Name)
-	find := func(e *nft.Element) int { return slices.Index(s.Elements, *e) }
+	find := func(k nft.Key) (int, bool) {
+		return slices.BinarySearchFunc(s.Elements, k, func(e nft.Element, k nft.Key) int { return e.Key.Compare(k) })
+	}
 	if c.Old != nil {
-		i := find(c.Old)
-		if i < 0 {
+		i, ok := find(c.Old.Key)
+		if !ok || s.Elements[i] != *c.Old {
 			return fmt.Errorf("%s: no such element", c.Text())
 		}
 		s.Elements = slices.Delete(s.Elements, i, i+1)
 	}
 	if c.New != nil {
-		if slices.ContainsFunc(s.Elements, func(e nft.Element) bool { return e.Key == c.New.Key }) {
+		i, exists := find(c.New.Key)
+		if exists {
 			return fmt.Errorf("%s: key exists", c.Text())
 		}
 		if s.Interval && slices.ContainsFunc(s.Elements, func(e nft.Element) bool { return overlap(s, e.Key, c.New.Key) }) {
@@ -71,8 +74,7 @@ func carryOutElement(t *nft.Table, c *plan.Change) error {
 		if v := c.New.Value.Verdict; v.Action == nft.Goto && t.Chain(v.Chain) == nil {
 			return fmt.Errorf("%s: no such chain", c.Text())
 		}
-		s.Elements = append(s.Elements, *c.New)
-		s.Sort()
+		s.Elements = slices.Insert(s.Elements, i, *c.New)
 	}
 	return nil
 }
