@@ -220,7 +220,6 @@ bench-results: ## repeat the measurements of nftproxy alone in docs/performance
 	$(MAKE) bench RUNS=$(or $(RUNS),5) RESULTS=docs/performance/nftproxy.json
 	$(MAKE) bench-sweep RUNS=$(or $(RUNS),5) RESULTS=docs/performance/sweep.json
 	$(MAKE) bench-features RESULTS=docs/performance/features.json
-	$(MAKE) bench-features MACHINE=1 RESULTS=docs/performance/features-virtual.json
 
 .PHONY: bench-beside
 bench-beside: ## repeat the measurements beside kube-proxy in docs/performance (hours)
@@ -246,10 +245,9 @@ bench-balancers: build ## compare with nft by hand, nftlb and HAProxy (20 minute
 		$(if $(BALANCERS),-only '$(BALANCERS)') $(if $(MEASURE),-measure $(MEASURE)) $(if $(RESULTS),-o $(RESULTS))
 
 .PHONY: bench-features
-bench-features: build ## measure what each optional feature costs a new connection (3 minutes); FEATURES=ROW,ROW selects, SERVICES=1000, MACHINE=1 counts instructions in a virtual machine, RESULTS=FILE.json saves
-	$(if $(MACHINE),scripts/install-packages qemu-system-x86_64:qemu-system-x86)
-	go run ./bench/features -nftproxy '$(abspath $(BINARY))' -services $(or $(SERVICES),1000) $(if $(FEATURES),-only '$(FEATURES)') \
-		$(if $(MACHINE),-machine) $(if $(RESULTS),-o $(RESULTS))
+bench-features: build ## measure what each optional feature costs a new connection (4 minutes); FEATURES=ROW,ROW selects, SERVICES=1000, RUNS=5, RESULTS=FILE.json saves
+	go run ./bench/features -nftproxy '$(abspath $(BINARY))' -services $(or $(SERVICES),1000) -runs $(or $(RUNS),5) $(if $(FEATURES),-only '$(FEATURES)') \
+		$(if $(RESULTS),-o $(RESULTS))
 
 .PHONY: bench-compare
 bench-compare: ## compare nftproxy and kube-proxy on one API server; COMPARE_SERVICES=100,1000,10000, RESULTS=FILE.json saves

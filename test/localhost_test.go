@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -129,6 +131,7 @@ func TestLocalhostFollowsServices(t *testing.T) {
 		}
 	}
 	goOn("before")
+	open := d.sockets(t)
 	stop := c.floodLocalhost(web)
 	for i := range 30 {
 		web.Pods = c.Pods[i%3 : i%3+1]
@@ -139,6 +142,12 @@ func TestLocalhostFollowsServices(t *testing.T) {
 		t.Errorf("%d answers, %v", asked, failed)
 	}
 	goOn("after changes of the endpoints")
+	eventually(t, func() error {
+		if n := d.sockets(t); n > open {
+			return fmt.Errorf("%d sockets are open, %d before", n, open)
+		}
+		return nil
+	})
 	other := service{Name: "other", N: 2, Pods: c.Pods}
 	c.replace(other)
 	c.localhostBecomes(other, nil)
@@ -153,6 +162,21 @@ func TestLocalhostFollowsServices(t *testing.T) {
 			t.Error("a connection outlives the process")
 		}
 	}
+}
+
+// sockets returns the number of open sockets of the daemon.
+func (d *daemon) sockets(t *testing.T) (n int) {
+	t.Helper()
+	all, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", d.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range all {
+		if to, _ := os.Readlink(name); strings.HasPrefix(to, "socket:") {
+			n++
+		}
+	}
+	return n
 }
 
 // floodLocalhost asks without a pause until stop is called, which returns how often that
@@ -208,6 +232,7 @@ func TestLocalhostConflict(t *testing.T) {
 		}
 	}
 	c.page("/status", `"LocalhostPort"`, `NodePort 30001 of default/web:tcp: not served on 127.0.0.1: another process listens on it`)
+	c.has([]string{"status"}, "NodePorts of TCP on 127.0.0.1, ::1")
 	c.page("/metrics", `nftproxy_localhost_ports_unserved{ip_family="IPv6"} 1`, `kubeproxy_nftables_localhost_nodeport_listeners{ip_family="IPv4"} 1`)
 	if err := process.Close(); err != nil {
 		t.Fatal(err)

@@ -130,23 +130,22 @@ func TestLoadBalancerCIDRs(t *testing.T) {
 	})
 }
 
-// 4.65, 4.71: the same on a machine without Kubernetes.
+// 4.65, 4.69, 4.71: the same on a machine without Kubernetes, which answers pings from an
+// address of an interface.
 func TestBalanceInRanges(t *testing.T) {
 	c, user := newRoutedCluster(t)
-	c.flags = []string{"--load-balancer-cidrs", balancerCIDRs, "--answer-ping", "--bind-address"}
-	for _, family := range model.Families {
-		address := map[model.Family]string{model.IPv4: "203.0.113.10", model.IPv6: "2001:db8:2::10"}[family]
-		own := c.in(t)
-		own.flags = append(c.flags[:len(c.flags):len(c.flags)], c.Node.Address(family).String())
-		own.applyText(fmt.Sprintf("kind: Balance\nname: web\nlisten: '%s'\nbackends: ['%s']\n",
-			netip.AddrPortFrom(netip.MustParseAddr(address), 80), endpointOf(c.Pods[0], family)))
-		to := netip.MustParseAddr(address)
-		for _, from := range []*netlab.Host{user, c.Client, c.Node} {
+	c.flags = []string{"--load-balancer-cidrs", balancerCIDRs, "--answer-ping"}
+	listen := []netip.Addr{netip.MustParseAddr("203.0.113.10"), netip.MustParseAddr("2001:db8:2::10")}
+	c.applyText(fmt.Sprintf("kind: Balance\nname: web\nlisten: ['%s', '%s']\nbackends: ['%s', '%s']\n", netip.AddrPortFrom(listen[0], 80),
+		netip.AddrPortFrom(listen[1], 80), endpointOf(c.Pods[0], model.IPv4), endpointOf(c.Pods[0], model.IPv6)))
+	clients := []*netlab.Host{user, c.Client, c.Node}
+	for _, to := range listen {
+		for _, from := range clients {
 			ask(t, from, "tcp", netip.AddrPortFrom(to, 80))
 		}
-		refused(t, []*netlab.Host{user, c.Client, c.Node}, "tcp", netip.AddrPortFrom(to, 22))
-		refused(t, []*netlab.Host{user, c.Client, c.Node}, "udp", netip.AddrPortFrom(to, 80))
-		pings(t, []*netlab.Host{user, c.Client, c.Node}, to, "a reply", isReply)
+		refused(t, clients, "tcp", netip.AddrPortFrom(to, 22))
+		refused(t, clients, "udp", netip.AddrPortFrom(to, 80))
+		pings(t, clients, to, "a reply", isReply)
 		pings(t, []*netlab.Host{user}, to.Next(), "silence", isSilence)
 	}
 }

@@ -1,6 +1,7 @@
 package test
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"slices"
@@ -163,4 +164,36 @@ func TestExplainPing(t *testing.T) {
 			}
 		}
 	}
+}
+
+// 4.65: a ping that goes on is one connection. It ends, or begins to be answered, when the
+// Service loses its last endpoint, or gets one.
+func TestPingGoesOn(t *testing.T) {
+	c := newPingCluster(t)
+	c.flags = append(c.flags, "--min-sync-period", "0s")
+	web := service{Name: "web", N: 1}
+	c.write(web)
+	c.start()
+	const id = 77
+	becomes := func(what string, is func(error) bool) {
+		t.Helper()
+		for _, family := range model.Families {
+			netlab.Eventually(t, patience, func() error {
+				if err := c.Client.PingID(web.loadBalancerIP(family).Addr(), silence, id); !is(err) {
+					return fmt.Errorf("%s: %v, want %s", family, err, what)
+				}
+				return nil
+			})
+		}
+	}
+	becomes("silence before", isSilence)
+	web.Pods = c.Pods
+	c.write(web)
+	becomes("a reply", isReply)
+	web.Pods = nil
+	c.write(web)
+	becomes("silence", isSilence)
+	web.Pods = c.Pods
+	c.write(web)
+	becomes("a reply again", isReply)
 }

@@ -33,7 +33,7 @@ func (s service) ranged(f model.Family, port uint16) map[string]netip.AddrPort {
 	return map[string]netip.AddrPort{"ClusterIP": s.clusterIP(f), "external IP": s.externalIP(f), "load balancer IP": s.loadBalancerIP(f)}
 }
 
-// Tables 4-A and 4-B apply to ranges of ports as to single ones (4.60).
+// Tables 4-A and 4-B apply to ranges of ports as to single ones (1.53).
 func TestPoliciesOfPortRanges(t *testing.T) {
 	c := newWideCluster(t, 3, 2)
 	situations := c.situations()
@@ -43,7 +43,7 @@ func TestPoliciesOfPortRanges(t *testing.T) {
 	c.verify(t, tableA, situations, model.Families[:]...)
 }
 
-// 4.60, 4.61: the endpoint gets the port that the client dialled, or the one of the
+// 1.51, 1.55: the endpoint gets the port that the client dialled, or the one of the
 // range. A port that is defined by itself wins, and the ports around a range are not
 // served.
 func TestPortRanges(t *testing.T) {
@@ -81,7 +81,7 @@ func TestPortRanges(t *testing.T) {
 	})
 }
 
-// A range is of one protocol.
+// 1.50: a range is of one protocol.
 func TestPortRangeOfOtherProtocol(t *testing.T) {
 	c := newCluster(t, 1)
 	media := service{Name: "media", N: 1, Pods: c.Pods, Annotations: map[string]string{portsAnnotation: "8000-8999/udp"}, Dialled: echoPort}
@@ -94,7 +94,7 @@ func TestPortRangeOfOtherProtocol(t *testing.T) {
 	}
 }
 
-// 4.62: all ports of an address. Those of other addresses pass.
+// 1.50: all ports of an address. Those of other addresses pass.
 func TestWholeAddress(t *testing.T) {
 	c := newCluster(t, 2)
 	vm := service{Name: "vm", N: 1, Pods: c.Pods[:1], Annotations: map[string]string{portsAnnotation: "all"}}
@@ -114,7 +114,7 @@ func TestWholeAddress(t *testing.T) {
 	})
 }
 
-// 4.30, 4.63: source ranges and denied sources apply to ranges of ports.
+// 1.53: source ranges and denied sources apply to ranges of ports.
 func TestSourcesOfPortRanges(t *testing.T) {
 	c := newCluster(t, 2)
 	limited := service{Name: "limited", N: 1, Pods: c.Pods[1:], SourceRanges: clientRanges, Annotations: ports("8000-8999"), Dialled: echoPort}
@@ -188,7 +188,7 @@ func TestPortRangeOneSocket(t *testing.T) {
 	}
 }
 
-// 4.64: a range that gets more ports, and one that loses them, leaves the connections of
+// 4.61: a range that gets more ports, and one that loses them, leaves the connections of
 // the others alone.
 func TestPortRangeChanges(t *testing.T) {
 	c := newCluster(t, 1)

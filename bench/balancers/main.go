@@ -13,38 +13,30 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/nftproxy/nftproxy/bench/guest"
 	"github.com/nftproxy/nftproxy/test/debian"
 )
 
-// packages are the programs in the virtual machine, whose kernel has IPVS.
-var packages = debian.Set{Name: "-balancers", Packages: []string{"nftables", "nftlb", "haproxy", "ipvsadm", "keepalived"}}
-
 // children are the commands of the processes that the program starts.
 var children = map[string]func([]string) error{
-	"serve": serveCommand, "load": loadCommand, "pace": paceCommand, "watch": watchCommand,
+	"serve": serveCommand, "load": loadCommand, "pace": paceCommand, "watch": watchCommand, insideOf: insideCommand,
 }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	args := os.Args[1:]
-	run := func(args []string) error { return measureCommand(ctx, args) }
-	if is, err := guest.Main(args, run); is {
-		exit(err)
+	if slices.Equal(args, []string{guestCommand}) {
+		debian.Init(insideOf)
+		return
 	}
+	run := func(args []string) error { return measureCommand(ctx, args) }
 	if len(args) > 0 && children[args[0]] != nil {
 		run, args = children[args[0]], args[1:]
 	}
-	exit(run(args))
-}
-
-func exit(err error) {
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
+	if err := run(args); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "balancers:", err)
 		os.Exit(1)
 	}
-	os.Exit(0)
 }
 
 // plan is what a run of the program measures.
@@ -78,7 +70,7 @@ func measureCommand(ctx context.Context, args []string) error {
 		return err
 	}
 	if *machine {
-		return guest.Measure(ctx, packages, nftproxyPath, guestArguments(flags), *out)
+		return measureInMachine(ctx, guestArguments(flags), *out)
 	}
 	var err error
 	if p.balancers, err = selectBalancers(*only); err != nil {

@@ -1,7 +1,7 @@
 // Command features measures what each optional feature costs a new connection, on the
 // real kernel and in one run:
 //
-//	features [-services 1000] [-runs 3] [-rounds 10] [-only NAME,...] [-family IPv4] [-machine] [-o FILE.json]
+//	features [-services 1000] [-runs 5] [-rounds 15] [-only NAME,...] [-family IPv4] [-o FILE.json]
 //
 // Each row of the table in features.go is a laboratory of its own, with the rules that
 // nftproxy writes for one Service among many others. Rounds go through all rows, each in
@@ -9,6 +9,5 @@
 // laboratories again, with other hash tables in the kernel.
 //
 // One thread is client and server of a connection: it never waits, and its processor time
-// is that of the packets on their whole way. It needs root. With -machine it counts the
-// instructions of a virtual machine, which do not depend on other load at all.
+// is that of the packets on their whole way. It needs root.
 package main

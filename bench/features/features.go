@@ -68,6 +68,15 @@ func denied(n int) settings {
 	return settings{annotations: "nftproxy.dev/denied-sources: '" + strings.Join(list, ",") + "'"}
 }
 
+// deniedRanges returns ranges of n lengths.
+func deniedRanges(n int) settings {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprintf("%d.128.0.0/%d,fd%02x::/%d", 11+i, 32-i, i, 64-i)
+	}
+	return settings{annotations: "nftproxy.dev/denied-sources: '" + strings.Join(list, ",") + "'"}
+}
+
 // features are the rows, baselines before what is compared with them. A feature has a row
 // for what it costs Services that do not use it, and one for those that do.
 var features = []feature{
@@ -87,6 +96,11 @@ var features = []feature{
 	{name: "denied clients of others", beside: plain, others: denied(10)},
 	{name: "denied clients", beside: plain, own: denied(10)},
 	{name: "ten thousand denied clients", beside: plain, own: denied(10_000)},
+	{name: "denied ranges of twenty lengths", beside: plain, own: deniedRanges(20)},
+
+	{name: "pings are answered", beside: plain, flags: []string{"--answer-ping"}},
+	{name: "pings are answered beside NodePorts", beside: plainNode, dial: nodePort, flags: []string{"--answer-ping"}},
+	{name: "ranges of load balancers", beside: plainLB, dial: loadBalancer, flags: []string{"--load-balancer-cidrs=198.18.0.0/15,2001:db8:18::/48"}},
 
 	{name: sourceHash, beside: plain, own: hashed},
 	{name: "scheduler maglev of others", beside: plain, others: annotated("scheduler: maglev")},
@@ -102,6 +116,10 @@ var features = []feature{
 	{name: "most connections per client", beside: plain, own: annotated("max-connections-per-client: '100000'")},
 	{name: "rate of connections", beside: plain, own: annotated("connection-rate: 1000000/second")},
 	{name: "rate of connections per client", beside: plain, own: annotated("connection-rate-per-client: 1000000/second")},
+
+	{name: "--answer-ping", beside: plain, flags: []string{"--answer-ping"}},
+	{name: "--answer-ping and --load-balancer-cidrs", beside: plainLB, dial: loadBalancer,
+		flags: []string{"--answer-ping", "--load-balancer-cidrs", "198.18.0.0/15,2001:db8:18::/48"}},
 
 	{name: "NodePort on localhost", beside: plainOwn, dial: localhost, daemon: true, flags: []string{"--nodeport-addresses", "primary,localhost"}},
 }

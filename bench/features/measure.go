@@ -24,7 +24,6 @@ type plan struct {
 	services     int
 	runs, rounds int
 	connections  int // of each row in a round
-	place        string
 }
 
 // found is what was measured of a row.
@@ -162,7 +161,7 @@ func (p *plan) write(path, version string, all map[string]*found) error {
 	for _, f := range p.features {
 		r := all[f.name]
 		record := results.Record{
-			Program: results.Nftproxy, Scenario: f.name, Services: p.services, Endpoints: endpoints, Operation: results.FeatureConnection, Place: p.place,
+			Program: results.Nftproxy, Scenario: f.name, Services: p.services, Endpoints: endpoints, Operation: results.FeatureConnection,
 			Cost: results.Values(r.costs), PerSecond: results.Values(r.rates),
 		}
 		if f.beside != "" {

@@ -36,7 +36,7 @@ func wide(services, ports int, oneByOne bool) map[model.ServiceName]model.Servic
 }
 
 // TestForeignChangesOfRanges: what another program does to the sets and maps of ranges
-// is found and corrected, also what we would never write (13.14).
+// is found and corrected, also what we would never write (4.61).
 func TestForeignChangesOfRanges(t *testing.T) {
 	s, state := newSandbox(t), renderedServices(t, wide(2, 50, false))
 	s.apply(t, state)

@@ -2,6 +2,7 @@ package changes_test
 
 import (
 	or "cmp"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -238,6 +239,31 @@ func TestMaglev(t *testing.T) {
 					t.Errorf("objects: %srules: %swant: %s", objects, rules, want)
 				}
 			})
+		}
+	}
+}
+
+// TestRanges: 4.51. A range is a frontend, and its endpoints have the port that the client
+// dialled.
+func TestRanges(t *testing.T) {
+	ranged := func(ports, endpoint string) changes.Side {
+		return parse(t, fmt.Sprintf("{kind: Balance, name: media, listen: '203.0.113.10:%s', backends: [10.0.0.1, %s]}", ports, endpoint))
+	}
+	before := ranged("5000-6000/udp", "10.0.0.2")
+	for _, c := range []struct {
+		after changes.Side
+		want  string
+	}{
+		{before, ""},
+		{ranged("5000-6000/udp", "10.0.0.3"), "~ media: 1 endpoint replaced (10.0.0.2 → 10.0.0.3)"},
+		{ranged("5000-7000/udp", "10.0.0.2"), "~ media: 1 frontend added (udp 203.0.113.10:5000-7000); 1 frontend removed (udp 203.0.113.10:5000-6000)"},
+	} {
+		objects, rules := compared(t, before, c.after)
+		for _, got := range []string{objects, rules} {
+			got = strings.NewReplacer("default/", "", " (load balancer IP)", "").Replace(strings.TrimSpace(got))
+			if !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
+				t.Errorf("got\n%s\nwant\n%s", got, c.want)
+			}
 		}
 	}
 }

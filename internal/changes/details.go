@@ -127,6 +127,9 @@ func texts[T fmt.Stringer](list []T) []string {
 	out := make([]string, len(list))
 	for i, e := range list {
 		out[i] = e.String()
+		if a, ok := any(e).(address); ok {
+			out[i] = model.EndpointText(a)
+		}
 	}
 	return out
 }

@@ -89,7 +89,7 @@ func (s *subject) exchanged(port model.PortName, c *portChange) (out []Detail) {
 	case len(gone) == len(fresh) && len(gone) > 0:
 		list := make([]string, len(gone))
 		for i := range gone {
-			list[i] = gone[i].String() + " → " + fresh[i].String()
+			list[i] = model.EndpointText(gone[i]) + " → " + model.EndpointText(fresh[i])
 		}
 		note("replaced ("+shorten(list)+")", Detail{Added: texts(fresh), Removed: texts(gone), Connections: lost})
 	default:
@@ -152,7 +152,7 @@ func (c *portChange) weighed() []Detail {
 	var list []string
 	for _, a := range slices.SortedFunc(maps.Keys(c.weights), address.Compare) {
 		w := c.weights[a]
-		list = append(list, fmt.Sprintf("%s: %d → %d", a, w[0], w[1]))
+		list = append(list, fmt.Sprintf("%s: %d → %d", model.EndpointText(a), w[0], w[1]))
 	}
 	if len(list) == 0 || c.proportional() {
 		return nil

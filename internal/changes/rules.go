@@ -80,30 +80,38 @@ func newRules(t *nft.Table) *rules {
 	if t == nil || t.Set(nft.ServicesMap) == nil { // none, or a foreign table of our name
 		return nil
 	}
-	return &rules{Table: t, lanes: plan.NewLanes(t), allowed: rangesOf(t, nft.SourceRangesSet), denied: rangesOf(t, nft.DeniedSourcesSet)}
-}
-
-// rangesOf returns the ranges in a set by their frontends, sorted.
-func rangesOf(t *nft.Table, set string) map[model.Frontend][]netip.Prefix {
-	out := make(map[model.Frontend][]netip.Prefix)
-	for _, name := range []string{set, nft.RangePrefix + set} {
-		s := t.Set(name)
-		if s == nil {
-			continue
-		}
-		for i := range s.Elements {
-			k := s.Elements[i].Key
-			f := t.FrontendOf(s, k)
-			out[f] = append(out[f], netip.PrefixFrom(k.Source, int(k.Bits)))
+	r := &rules{Table: t, lanes: plan.NewLanes(t), allowed: make(map[model.Frontend][]netip.Prefix), denied: make(map[model.Frontend][]netip.Prefix)}
+	for _, s := range t.Sets {
+		switch bits, denied, list := nft.ClientSet(s.Name); {
+		case list && denied:
+			r.addRanges(r.denied, s, bits)
+		case list:
+			r.addRanges(r.allowed, s, bits)
+		case s.Name == nft.SourceRangesSet, s.Name == nft.RangePrefix+nft.SourceRangesSet:
+			r.addRanges(r.allowed, s, 0)
 		}
 	}
-	return out
+	return r
+}
+
+// addRanges adds the ranges in a set by their frontends. They have the given length, unless
+// the set has intervals.
+func (r *rules) addRanges(to map[model.Frontend][]netip.Prefix, s *nft.Set, bits int) {
+	for i := range s.Elements {
+		k := s.Elements[i].Key
+		if s.Interval {
+			bits = int(k.Bits)
+		}
+		f := r.FrontendOf(s, k)
+		to[f] = append(to[f], netip.PrefixFrom(k.Source, bits))
+	}
 }
 
 // sources returns the clients that may connect to a frontend.
 func (r *rules) sources(f model.Frontend) *model.Sources {
 	_, limited := r.find(setOf(f, nft.FirewalledSet), f)
-	return model.NewSources(limited, r.allowed[f], r.denied[f])
+	_, lists := r.find(setOf(f, nft.AllowFrontendsSet), f)
+	return model.NewSources(limited || lists, r.allowed[f], r.denied[f])
 }
 
 // each calls f with each frontend and its Service.

@@ -51,7 +51,7 @@ type Cleaner struct {
 func New(k Kernel, c Config) *Cleaner {
 	cleaner := &Cleaner{Config: c, kernel: k, wake: make(chan struct{}, 1)}
 	for _, f := range model.Families {
-		cleaner.known = append(cleaner.known, newFrontends(scope{f, model.UDP}), newFrontends(scope{f, model.TCP}))
+		cleaner.known = append(cleaner.known, newFrontends(scope{f, model.UDP}), newFrontends(scope{f, model.TCP}), newFrontends(scope{f, model.EchoProtocol(f)}))
 	}
 	return cleaner
 }
@@ -69,6 +69,10 @@ func (c *Cleaner) Change(changes []model.RouteChange, nodePorts []netip.Addr) {
 	defer c.mu.Unlock()
 	shared := make(copies)
 	for i := range changes {
+		if changes[i].Frontend.IsEcho() {
+			c.takeEcho(&changes[i])
+			continue
+		}
 		c.take(changes[i].Frontend, changes[i].New, shared)
 	}
 	for _, fs := range c.known {
@@ -92,10 +96,24 @@ func (c *Cleaner) Run(ctx context.Context) {
 	}
 }
 
+// takeEcho records that other clients than before get answers to echo requests. A ping
+// that goes on is one flow, so all flows to the address are deleted, and the rules decide
+// about the next request.
+func (c *Cleaner) takeEcho(change *model.RouteChange) {
+	if i := c.scopeOf(change.Frontend); i >= 0 && change.AnswersDiffer() {
+		c.known[i].forget(netip.AddrPortFrom(change.Frontend.Address, 0))
+	}
+}
+
+// scopeOf returns the place of the frontends like this one, or -1.
+func (c *Cleaner) scopeOf(f model.Frontend) int {
+	s := scope{model.FamilyOf(f.Address), f.Protocol}
+	return slices.IndexFunc(c.known, func(fs *frontends) bool { return fs.scope == s })
+}
+
 // take records the route of a frontend; nil: it no longer has one.
 func (c *Cleaner) take(f model.Frontend, route *model.Route, shared copies) {
-	s := scope{model.FamilyOf(f.Address), f.Protocol}
-	i := slices.IndexFunc(c.known, func(fs *frontends) bool { return fs.scope == s })
+	i := c.scopeOf(f)
 	if i < 0 {
 		return // its flows are never deleted
 	}
@@ -154,7 +172,7 @@ func (c *Cleaner) cleanUp(fs *frontends, version int) {
 	if c.Observe != nil {
 		c.Observe(fs.family, took, deleted)
 	}
-	if deleted > 0 {
+	if deleted > 0 && !fs.isEcho() {
 		c.Log.Info("deleted stale conntrack entries", "family", fs.family,
 			"protocol", fs.protocol, "connections", deleted, "duration", took.Round(time.Microsecond))
 	}

@@ -35,6 +35,7 @@ type service struct {
 	port        uint16           // of the endpoints; 0: the usual one
 	only        []model.Protocol // none: both
 	sources     *model.Sources   // clients that may connect; nil: all
+	ranges      []model.PortRange
 }
 
 func (s *service) protocols() []model.Protocol {
@@ -75,7 +76,7 @@ func (s *service) addTo(all *model.Snapshot) {
 		Name:       model.ServiceName{Namespace: "default", Name: name},
 		ClusterIPs: []netip.Addr{s.clusterIP(model.IPv4).Addr(), s.clusterIP(model.IPv6).Addr()},
 		External:   &model.External{LoadBalancerIPs: s.balancers},
-		Extras:     &model.Extras{Sources: s.sources},
+		Extras:     &model.Extras{Sources: s.sources, Ranges: s.ranges},
 	}
 	var ports []model.EndpointPort
 	for _, p := range s.protocols() {

@@ -16,7 +16,7 @@ type Flow struct {
 	Client   netip.Addr     // original source
 	Dialled  netip.AddrPort // original destination
 	Answers  netip.AddrPort // reply source
-	Returns  netip.AddrPort // reply destination: the client, unless it is masqueraded
+	Returns  netip.AddrPort // reply destination: the client, unless it is masqueraded; of echo requests the identifier is its port
 	ID       uint32
 	// Opening reports that a TCP connection waits for its first answer.
 	Opening bool
@@ -46,6 +46,12 @@ const (
 	ctaProtoNumber          = 1
 	ctaProtoSourcePort      = 2
 	ctaProtoDestinationPort = 3
+	ctaProtoICMPID          = 4
+	ctaProtoICMPType        = 5
+	ctaProtoICMPCode        = 6
+	ctaProtoICMPv6ID        = 7
+	ctaProtoICMPv6Type      = 8
+	ctaProtoICMPv6Code      = 9
 
 	ctaFilterOrigFlags  = 1
 	ctaFilterReplyFlags = 2
@@ -64,6 +70,12 @@ const (
 
 	sctpClosed          = 1
 	sctpShutdownAckSent = 7
+)
+
+// Types of ICMP and ICMPv6.
+const (
+	icmpEchoReply   = 0
+	icmpv6EchoReply = 129
 )
 
 // Flags with which a dump compares parts of a tuple (CTA_FILTER_F_CTA_* of the kernel's
@@ -118,13 +130,25 @@ func (f *Flow) encode() []byte {
 	}
 	return append(nested(ctaTupleReply,
 		nested(ctaTupleIP, attribute(source, f.Answers.Addr().AsSlice()), attribute(destination, f.Returns.Addr().AsSlice())),
-		nested(ctaTupleProto, attribute(ctaProtoNumber, []byte{byte(f.Protocol)}),
-			attribute(ctaProtoSourcePort, number16(f.Answers.Port())), attribute(ctaProtoDestinationPort, number16(f.Returns.Port())))),
+		nested(ctaTupleProto, attribute(ctaProtoNumber, []byte{byte(f.Protocol)}), f.ends())),
 		attribute(ctaID, binary.BigEndian.AppendUint32(nil, f.ID))...)
 }
 
+// ends encodes the ports of answers, or what echo replies have in their place.
+func (f *Flow) ends() []byte {
+	switch f.Protocol {
+	case model.ICMP:
+		return slices.Concat(attribute(ctaProtoICMPID, number16(f.Returns.Port())),
+			attribute(ctaProtoICMPType, []byte{icmpEchoReply}), attribute(ctaProtoICMPCode, []byte{0}))
+	case model.ICMPv6:
+		return slices.Concat(attribute(ctaProtoICMPv6ID, number16(f.Returns.Port())),
+			attribute(ctaProtoICMPv6Type, []byte{icmpv6EchoReply}), attribute(ctaProtoICMPv6Code, []byte{0}))
+	}
+	return append(attribute(ctaProtoSourcePort, number16(f.Answers.Port())), attribute(ctaProtoDestinationPort, number16(f.Returns.Port()))...)
+}
+
 // decode decodes a message of a dump. It returns false unless that is a flow with
-// ports in the default zone.
+// ports, or one of echo requests, in the default zone.
 func decode(message []byte) (Flow, bool) {
 	var f Flow
 	var original, reply tuple
@@ -149,6 +173,9 @@ func decode(message []byte) (Flow, bool) {
 	}
 	f.Protocol, f.Client, f.Dialled = original.protocol, original.from, original.destination()
 	f.Answers, f.Returns = reply.source(), reply.destination()
+	if original.echo { // which has no ports
+		f.Dialled = netip.AddrPortFrom(original.to, 0)
+	}
 	return f, true
 }
 
@@ -172,16 +199,20 @@ func (f *Flow) decodeState(protocols netlinkio.Attributes) {
 type tuple struct {
 	from, to         netip.Addr
 	protocol         model.Protocol
-	fromPort, toPort uint16
-	zone             bool // not the default one
+	fromPort, toPort uint16 // of echo replies, toPort is the identifier
+	echo             bool   // an echo reply, or the request for one
+	zone             bool   // not the default one
 }
 
 func (t *tuple) complete() bool {
-	return t.from.IsValid() && t.from.BitLen() == t.to.BitLen() && t.fromPort != 0 && t.toPort != 0 && !t.zone
+	return t.from.IsValid() && t.from.BitLen() == t.to.BitLen() && (t.echo || t.fromPort != 0 && t.toPort != 0) && !t.zone
 }
 
 func (t *tuple) source() netip.AddrPort      { return netip.AddrPortFrom(t.from, t.fromPort) }
 func (t *tuple) destination() netip.AddrPort { return netip.AddrPortFrom(t.to, t.toPort) }
+
+// echoTypes are the types of echo requests and replies.
+var echoTypes = []byte{8, icmpEchoReply, 128, icmpv6EchoReply}
 
 func decodeTuple(a netlinkio.Attributes) (t tuple) {
 	for a.Next() {
@@ -203,8 +234,10 @@ func decodeTuple(a netlinkio.Attributes) (t tuple) {
 					t.protocol = model.Protocol(number(part.Data))
 				case ctaProtoSourcePort:
 					t.fromPort = uint16(number(part.Data))
-				case ctaProtoDestinationPort:
+				case ctaProtoDestinationPort, ctaProtoICMPID, ctaProtoICMPv6ID:
 					t.toPort = uint16(number(part.Data))
+				case ctaProtoICMPType, ctaProtoICMPv6Type:
+					t.echo = slices.Contains(echoTypes, byte(number(part.Data)))
 				}
 			}
 		case ctaTupleZone:

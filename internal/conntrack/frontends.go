@@ -64,6 +64,16 @@ func (fs *frontends) remove(f netip.AddrPort) {
 	}
 }
 
+// isEcho reports whether the flows are those of echo requests.
+func (s scope) isEcho() bool { return s.protocol == model.EchoProtocol(s.family) }
+
+// forget makes all flows to an address stale until a cleanup.
+func (fs *frontends) forget(f netip.AddrPort) {
+	fs.serving[f] = nil
+	fs.gone[f] = struct{}{}
+	fs.change()
+}
+
 // move records the addresses that serve frontends with the unspecified address.
 func (fs *frontends) move(addresses []netip.Addr) {
 	before := fs.nodePorts
@@ -154,7 +164,7 @@ func (fs *frontends) stale(f Flow) bool {
 	if !ours || serves(serving, f) {
 		return false
 	}
-	return f.Answers != f.Dialled || f.Protocol == model.UDP && len(serving) > 0
+	return fs.isEcho() || f.Answers != f.Dialled || f.Protocol == model.UDP && len(serving) > 0
 }
 
 // serves reports whether one of these endpoints answers a flow. Those of a range that

@@ -9,8 +9,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// clientSets have ranges of clients.
-var clientSets = []string{nft.SourceRangesSet, nft.DeniedSourcesSet, nft.EchoSourcesSet, nft.EchoDeniedSet}
+// clientSets have ranges of clients, beside those of lists by length.
+var clientSets = []string{nft.SourceRangesSet, nft.EchoSourcesSet, nft.EchoDeniedSet}
 
 // lookup returns the element for a packet, or nil, and records the result. If that
 // cannot be decided it stops the packet and returns false.
@@ -21,8 +21,8 @@ func (tr *tracer) lookup(b *branch, key nft.Concat, set string) (*nft.Element, b
 		return nil, false
 	}
 	e := find(s, k, b)
-	kind := exact(set)
-	b.guessed = b.guessed || !b.Source.IsValid() && slices.Contains(clientSets, kind)
+	_, _, list := nft.ClientSet(set)
+	b.guessed = b.guessed || !b.Source.IsValid() && (list || slices.Contains(clientSets, exact(set)))
 	choice := s.HasSlots()
 	switch {
 	case e == nil && choice:
@@ -51,12 +51,16 @@ func (tr *tracer) key(b *branch, key nft.Concat, set string) (*nft.Set, nft.Key,
 	var k nft.Key
 	for i, o := range key {
 		field, isField := o.(nft.Field)
+		network, isNetwork := o.(nft.SourceNetwork)
 		_, isSlot := o.(nft.Slots)
 		switch {
 		case s.Key[i] == nft.RangeID:
 			k.Port = b.rangeID()
 		case isField && field != nft.SourcePort: // which is not known
 			b.load(field, &k)
+		case isNetwork:
+			p, _ := b.Source.Prefix(int(network.Bits)) // invalid for an unknown source
+			k.Source = p.Addr()
 		case isSlot:
 			k.Slot = b.slot
 		default:

@@ -143,14 +143,23 @@ var reasons = []struct {
 	{nft.EchoDeniedSet, Drop, isDenied},
 	{nft.EchoInsideSet, Drop, "the Service wants endpoints of this node for clients outside of the cluster, and there is none"},
 	{nft.FirewalledSet, Drop, notAdmitted},
-	{nft.DeniedSourcesSet, Drop, isDenied},
+	{nft.AllowFrontendsSet, Drop, notAdmitted},
+	{nft.DenyFrontendsSet, Drop, isDenied},
 }
 
 // stages are sets in which packets are found on their way to another one.
 var stages = []string{nft.LanesMap, nft.RangeAddressesSet, nft.RangesMap}
 
-// exact returns the name of a set, or of its counterpart for frontends with one port.
-func exact(set string) string { return strings.TrimPrefix(set, nft.RangePrefix) }
+// exact returns the name of a set, or of its counterpart for frontends with one port. The
+// sets of a list of clients count as that of the frontends that have the list.
+func exact(set string) string {
+	if _, denied, ok := nft.ClientSet(set); ok && denied {
+		return nft.DenyFrontendsSet
+	} else if ok {
+		return nft.AllowFrontendsSet
+	}
+	return strings.TrimPrefix(set, nft.RangePrefix)
+}
 
 // reason returns why an outcome is not Forward. It depends on the last set in which
 // the packet was found.

@@ -1,11 +1,14 @@
 package explain
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -148,6 +151,53 @@ func TestAddObjects(t *testing.T) {
 	}
 	if r := ask(t, s, node1, "203.0.113.7 tcp 10.96.0.99:80"); r.Service != "" || r.LeftOut != nil || r.Conflicts != nil {
 		t.Errorf("objects behind nothing: %+v", r)
+	}
+}
+
+// TestRange: 4.51. A range is named, by the rules alone, too, with the hosts that it leaves
+// out and the ranges that overlap it; a port of its own is not the range.
+func TestRange(t *testing.T) {
+	ranged := func(port model.PortRange) *model.Extras {
+		port.Name = port.String()
+		return &model.Extras{Ranges: []model.PortRange{port}}
+	}
+	s := service()
+	web := s.Services[0]
+	web.Extras = ranged(model.PortRange{ServicePort: model.ServicePort{Protocol: model.TCP, Port: 80}, Last: 90})
+	web.External = &model.External{ExternalIPs: []netip.Addr{addr("192.0.2.1")}}
+	web.Created, web.AffinityTimeout = 1, time.Hour
+	s.Slices[0].Hosts[1].Ready = false
+	other := *web
+	other.Name.Name, other.Created, other.ClusterIPs = "other", 2, []netip.Addr{addr("10.96.0.11")}
+	other.Extras = ranged(model.PortRange{ServicePort: model.ServicePort{Protocol: model.TCP, Port: 1}, Last: 100})
+	other.Ports = nil
+	s.Services = append(s.Services, &other)
+
+	for _, ask := range []func(*testing.T, *model.Snapshot, model.Config, string) *Result{ask, askRules} {
+		r := ask(t, s, node1, "203.0.113.7 tcp 192.0.2.1:85")
+		if r.Service != "default/web:80-90/tcp" || r.Frontend.String() != "tcp 192.0.2.1:80-90" || briefs(r) != "forward 10.128.1.1:85 masquerade" {
+			t.Errorf("%s, %s: %s", r.Service, r.Frontend, briefs(r))
+		}
+		var text, object strings.Builder
+		if err := errors.Join(Print(&text, r, Brief), JSON(&object, r)); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(text.String(), "frontend   tcp 192.0.2.1:80-90, a range of ports\n") || !strings.Contains(object.String(), `"frontend": "tcp 192.0.2.1:80-90"`) {
+			t.Errorf("%s\n%s", text.String(), object.String())
+		}
+		if exact := ask(t, s, node1, "203.0.113.7 tcp 192.0.2.1:80"); exact.Service != "default/web:http" || exact.Frontend.IsRange() {
+			t.Errorf("port 80 is %s, %s", exact.Service, exact.Frontend)
+		}
+		if out := ask(t, s, node1, "203.0.113.7 tcp 192.0.2.1:91"); out.Service != "" {
+			t.Errorf("port 91 is %s", out.Service)
+		}
+	}
+	r := ask(t, s, node1, "203.0.113.7 tcp 192.0.2.1:85")
+	if got := fmt.Sprint(r.LeftOut, r.Conflicts); got != "[{10.128.2.1:0 not ready} {[fd01::1]:0 IPv6, and the frontend is IPv4}] [{default/other:1-100/tcp external IP}]" {
+		t.Errorf("left out and conflicts: %s", got)
+	}
+	if !strings.Contains(fmt.Sprint(r.Notes), "source-hash") {
+		t.Errorf("notes %q", r.Notes)
 	}
 }
 

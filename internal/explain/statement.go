@@ -114,7 +114,7 @@ func (tr *tracer) action(b *branch, st nft.Statement) bool {
 
 func (b *branch) act(v nft.Verdict) {
 	switch v.Action {
-	case nft.Accept, nft.Goto, nft.Jump:
+	case nft.Accept, nft.Goto, nft.Jump, nft.Return:
 		b.next = v
 	case nft.Drop:
 		b.stop(Drop, "")

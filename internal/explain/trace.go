@@ -173,6 +173,8 @@ func (tr *tracer) follow(t *branch, stack []frame) []frame {
 	switch t.next.Action {
 	case nft.Accept:
 		return nil
+	case nft.Return:
+		return stack[:len(stack)-1]
 	case nft.Jump:
 	case nft.Goto:
 		stack = stack[:len(stack)-1]

@@ -132,6 +132,9 @@ func execute[E any, P interface {
 }
 
 func (s *symbolic) bitwise(e *expr.Bitwise) error {
+	if i := registerIndex(e.SourceRegister); i > 0 && s.registers[i] == nft.SourceAddress {
+		return s.network(e, i)
+	}
 	if registerIndex(e.SourceRegister) != 0 || registerIndex(e.DestRegister) != 0 || len(bytes.Trim(e.Xor, "\x00")) > 0 {
 		return errForeign
 	}
@@ -143,6 +146,17 @@ func (s *symbolic) bitwise(e *expr.Bitwise) error {
 	}
 	s.mask = e.Mask
 	return nil
+}
+
+// network masks the address of the client in a key.
+func (s *symbolic) network(e *expr.Bitwise, i int) error {
+	for bits := range width(nft.Source, s.family) * 8 {
+		if reflect.DeepEqual(e, bitwiseAt(maskOf(bits, width(nft.Source, s.family)), i)) {
+			s.registers[i] = nft.SourceNetwork{Bits: uint8(bits)}
+			return nil
+		}
+	}
+	return errForeign
 }
 
 func (s *symbolic) compare(e *expr.Cmp) error {

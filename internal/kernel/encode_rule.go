@@ -130,9 +130,12 @@ func compare(op expr.CmpOp, data []byte) expr.Any {
 	return &expr.Cmp{Op: op, Register: register(0), Data: data}
 }
 
-func bitwise(mask []byte) expr.Any {
+func bitwise(mask []byte) expr.Any { return bitwiseAt(mask, 0) }
+
+// bitwiseAt masks what begins in the i-th register.
+func bitwiseAt(mask []byte, i int) expr.Any {
 	return &expr.Bitwise{
-		SourceRegister: register(0), DestRegister: register(0),
+		SourceRegister: register(i), DestRegister: register(i),
 		Len: uint32(len(mask)), Mask: mask, Xor: make([]byte, len(mask)),
 	}
 }
@@ -145,6 +148,13 @@ func loadKey(key nft.Concat, f model.Family, i int) []expr.Any {
 	for _, o := range key {
 		if s, ok := o.(nft.Slots); ok { // it comes last
 			return append(out, slots(s, f, i)...)
+		}
+		if n, ok := o.(nft.SourceNetwork); ok {
+			// [ payload load 4b @ network header + 12 => reg 11 ]
+			// [ bitwise reg 11 = ( reg 11 & 0x00ffffff ) ^ 0x00000000 ]
+			out = append(out, load(nft.SourceAddress, f, i), bitwiseAt(maskOf(int(n.Bits), width(nft.Source, f)), i))
+			i += registers(o, f)
+			continue
 		}
 		field := o.(nft.Field)
 		out = append(out, load(field.Loaded(), f, i))
@@ -227,4 +237,5 @@ func echoRequestType(f model.Family) byte {
 // verdictCodes are the kernel's numbers of actions.
 var verdictCodes = [...]expr.VerdictKind{
 	nft.Accept: expr.VerdictAccept, nft.Drop: expr.VerdictDrop, nft.Goto: expr.VerdictGoto, nft.Jump: expr.VerdictJump,
+	nft.Return: expr.VerdictReturn,
 }

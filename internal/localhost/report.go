@@ -23,7 +23,7 @@ func (f *failure) Error() string { return f.text }
 
 var (
 	errInUse    = &failure{"another process listens on it, at this address or at all addresses: stop that process, or give the Service another nodePort", false}
-	errDenied   = &failure{"permission denied: a port this low needs CAP_NET_BIND_SERVICE", false}
+	errDenied   = &failure{"permission denied: a port below 1024 needs CAP_NET_BIND_SERVICE, which nftproxy does not have: give the Service another nodePort", false}
 	errNoFamily = &failure{"this machine does not have the address", true}
 	errFiles    = &failure{"no file descriptors are left: raise the limit of open files (LimitNOFILE)", true}
 	errTooMany  = &failure{"more NodePorts than half the limit of open files: raise it (LimitNOFILE)", true}

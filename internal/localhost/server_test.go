@@ -330,7 +330,7 @@ func TestManyConflicts(t *testing.T) {
 		ports = append(ports, port)
 	}
 	f.serve(model.IPv4, ports...)
-	f.logs(1, `ports="500 (shop/web-500:http), 501 (shop/web-501:http), 502 (shop/web-502:http), 503 (shop/web-503:http), 504 (shop/web-504:http) and 95 more" error="permission denied: a port this low needs CAP_NET_BIND_SERVICE"`)
+	f.logs(1, `ports="500 (shop/web-500:http), 501 (shop/web-501:http), 502 (shop/web-502:http), 503 (shop/web-503:http), 504 (shop/web-504:http) and 95 more" error="permission denied: a port below 1024 needs CAP_NET_BIND_SERVICE`)
 	f.end()
 	if len(f.failed) != maxFailed {
 		t.Errorf("%d events", len(f.failed))

@@ -219,3 +219,20 @@ func (r *Router) viewEchoes(s *routed) (out []ViewedEcho) {
 	slices.SortFunc(out, func(a, b ViewedEcho) int { return a.Address.Compare(b.Address) })
 	return out
 }
+
+// AnswersDiffer reports whether a change of who decides about echo requests changes which
+// clients get an answer.
+func (c *RouteChange) AnswersDiffer() bool {
+	answers := func(r *Route) (inside, outside Verdict, sources *Sources) {
+		if r == nil {
+			return Reject, Reject, nil
+		}
+		if inside, outside = r.EchoAnswer(); inside == Forward {
+			sources = r.Sources
+		}
+		return inside, outside, sources
+	}
+	inside, outside, sources := answers(c.Old)
+	nowInside, nowOutside, nowSources := answers(c.New)
+	return inside != nowInside || outside != nowOutside || !sources.Equal(nowSources)
+}

@@ -71,7 +71,8 @@ type Routing struct {
 	// Otherwise the frontends of NodePorts have these addresses.
 	Wildcards         bool
 	NodePortAddresses []netip.Addr
-	Through           []netip.Addr        // addresses of the node that listeners on localhost connect to
+	Localhost         []netip.Addr        // where a listener serves NodePorts of TCP
+	Through           []netip.Addr        // addresses of the node that it connects to
 	Detectors         map[Family]Detector // of pods
 	// MasqueradeAll, Scheduler, AffinityCapacity and the counters are those of the
 	// configuration, with defaults.

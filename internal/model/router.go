@@ -359,6 +359,7 @@ func (r *Router) Base() *Routing {
 		ServiceCIDRs:      r.base.serviceCIDRs,
 		Wildcards:         r.base.locality.Wildcards,
 		NodePortAddresses: r.NodePortAddresses(),
+		Localhost:         r.base.locality.localhost,
 		AnswerFrom:        r.base.answerFrom,
 		LoadBalancerCIDRs: r.base.loadBalancerCIDRs,
 		Through:           r.base.locality.through,

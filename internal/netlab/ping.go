@@ -25,13 +25,21 @@ func (h *Host) Ping(to netip.Addr, wait time.Duration) error { return h.PingSize
 
 // PingSize does so with this many bytes of data.
 func (h *Host) PingSize(to netip.Addr, wait time.Duration, size int) error {
+	return h.ping(to, wait, uint16(h.port.Add(1)), size)
+}
+
+// PingID does so with an identifier: all such requests are one flow.
+func (h *Host) PingID(to netip.Addr, wait time.Duration, id uint16) error {
+	return h.ping(to, wait, id, 0)
+}
+
+func (h *Host) ping(to netip.Addr, wait time.Duration, id uint16, size int) error {
 	family := model.FamilyOf(to)
 	c, err := h.dial(context.Background(), net.Dialer{}, pingNetwork[family], to.String())
 	if err != nil {
 		return fmt.Errorf("ping %s: %w", to, err)
 	}
 	defer c.Close()
-	id := uint16(h.port.Add(1))
 	if err := errors.Join(c.SetDeadline(time.Now().Add(wait)), send(c, echoMessage(family, id, size))); err != nil {
 		return fmt.Errorf("ping %s: %w", to, err)
 	}

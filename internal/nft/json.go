@@ -266,6 +266,10 @@ func (o Slots) json(f model.Family) object {
 	return object{"numgen": object{"mode": mode, "mod": o.Count, "offset": o.First}}
 }
 
+func (o SourceNetwork) json(f model.Family) object {
+	return object{"&": []any{SourceAddress.json(f), o.mask(f).String()}}
+}
+
 // json splits the text of the field into words.
 func (o Field) json(f model.Family) object {
 	if loaded := o.Loaded(); loaded != o {

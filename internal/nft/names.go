@@ -1,7 +1,9 @@
 package nft
 
 import (
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -15,9 +17,10 @@ const (
 	EndpointsMap     = "endpoints"
 	FirewalledSet    = "firewalled"
 	SourceRangesSet  = "source-ranges"
-	// DenyFrontendsSet holds the frontends with denied sources, and DeniedSourcesSet these.
+	// AllowFrontendsSet and DenyFrontendsSet hold the frontends with a list of allowed or
+	// denied clients; AllowedSet and DeniedSet name those of the ranges.
+	AllowFrontendsSet = "allow-frontends"
 	DenyFrontendsSet  = "deny-frontends"
-	DeniedSourcesSet  = "denied-sources"
 	MasqFrontendsSet  = "masq-frontends"
 	LocalFrontendsSet = "local-frontends"
 	ClusterIPsSet     = "cluster-ips"
@@ -99,8 +102,29 @@ const (
 	UnservedChain = "unserved"
 	LimitChain    = "limits" // "limit" is a word of nft
 	RememberChain = "remember"
+	AllowChain    = "allow"
+	DenyChain     = "deny"
 	EchoChain     = "echo"
 )
+
+// AllowedSet names the set of frontends and ranges of allowed clients, of one length.
+func AllowedSet(bits uint8) string { return fmt.Sprintf("%s%d", allowedPrefix, bits) }
+
+// DeniedSet names the set of frontends and ranges of denied clients, of one length.
+func DeniedSet(bits uint8) string { return fmt.Sprintf("%s%d", deniedPrefix, bits) }
+
+const allowedPrefix, deniedPrefix = "allowed-", "denied-"
+
+// ClientSet returns the length of the ranges in a set of clients, and whether they are
+// denied.
+func ClientSet(set string) (bits int, denied, ok bool) {
+	digits, allowed := strings.CutPrefix(strings.TrimPrefix(set, RangePrefix), allowedPrefix)
+	if !allowed {
+		digits, denied = strings.CutPrefix(digits, deniedPrefix)
+	}
+	bits, err := strconv.Atoi(digits)
+	return bits, denied, (allowed || denied) && err == nil
+}
 
 // allRecallChains are the chains that a lane may jump to.
 var allRecallChains = []string{

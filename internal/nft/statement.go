@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"bytes"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -125,6 +126,32 @@ func (o Field) Datatype() Datatype {
 		return ClassID
 	}
 	return Address
+}
+
+// SourceNetwork is the address of the network of some length that the client is in.
+type SourceNetwork struct{ Bits uint8 }
+
+// Networks returns the operand for networks of a length: the address of the client itself
+// if they have no others.
+func Networks(f model.Family, bits uint8) Operand {
+	if int(bits) == model.Wildcard(f).BitLen() {
+		return SourceAddress
+	}
+	return SourceNetwork{bits}
+}
+
+func (o SourceNetwork) Text(f model.Family) string {
+	return SourceAddress.Text(f) + " & " + o.mask(f).String()
+}
+
+func (o SourceNetwork) Datatype() Datatype { return Source }
+
+// mask returns the mask as an address.
+func (o SourceNetwork) mask(f model.Family) netip.Addr {
+	ones := bytes.Repeat([]byte{0xff}, model.Wildcard(f).BitLen()/8)
+	all, _ := netip.AddrFromSlice(ones)
+	p, _ := all.Prefix(int(o.Bits))
+	return p.Addr()
 }
 
 // Slots picks one of Count numbers, from First on.
@@ -412,9 +439,12 @@ const (
 	Drop
 	Goto
 	Jump
+	Return
 )
 
-func (a Action) String() string { return [...]string{"", "accept", "drop", "goto", "jump"}[a] }
+func (a Action) String() string {
+	return [...]string{"", "accept", "drop", "goto", "jump", "return"}[a]
+}
 
 // Verdict ends the evaluation of a rule, or continues in another chain.
 type Verdict struct {

@@ -73,15 +73,46 @@ var slotSets = append([]string{nft.LanesMap, nft.AffinityEndpointsSet}, nft.Slot
 func phaseOf(c *Change) phase {
 	// An endpoint must be in affinity-endpoints as long as a client can get it: see
 	// render's affinityChains.
-	isSlot := c.Kind() == "element" && slices.Contains(slotSets, c.Set.Name)
+	isSlot := c.Kind() == "element" && (slices.Contains(slotSets, c.Set.Name) || isAllowed(c.Set.Name))
 	isSet := c.Kind() == "set" || c.Kind() == "map"
 	switch {
 	case c.Verb == Delete && (isSlot || isSet || c.Chain != nil):
 		return tidy
+	case c.Verb == Replace && c.Chain != nil && isAllow(c.Chain.Name):
+		return phaseOfAllow(c)
 	case c.Chain != nil && c.Chain.Hook != nft.NoHook:
 		return turn
 	case c.Verb == Add && (isSlot || isSet || c.Chain != nil) || c.fills:
 		return prepare
+	}
+	return turn
+}
+
+// A list of allowed clients must be there when a frontend begins to have one: a packet
+// that is under way would find the frontend, and not its client.
+func isAllowed(set string) bool {
+	_, denied, ok := nft.ClientSet(set)
+	return ok && !denied
+}
+
+// isAllow reports whether a chain looks into these lists.
+func isAllow(chain string) bool {
+	return slices.Contains([]string{nft.AllowChain, nft.NodePrefix + nft.AllowChain, nft.RangePrefix + nft.AllowChain}, chain)
+}
+
+// phaseOfAllow returns the phase in which such a chain gets other rules: early if it gets
+// more, late if it gets fewer.
+func phaseOfAllow(c *Change) phase {
+	has := func(rules []nft.Rule, all []nft.Rule) bool {
+		return !slices.ContainsFunc(all, func(r nft.Rule) bool {
+			return !slices.ContainsFunc(rules, func(o nft.Rule) bool { return o.Text(c.Family) == r.Text(c.Family) })
+		})
+	}
+	switch {
+	case c.fills || has(c.Chain.Rules, c.OldRules):
+		return prepare
+	case has(c.OldRules, c.Chain.Rules):
+		return tidy
 	}
 	return turn
 }

@@ -41,7 +41,8 @@ func mixed(services int) *model.Snapshot {
 
 // count returns the numbers of sets, chains and rules, and of elements.
 func count(services int) (structure string, elements int) {
-	rs := render.Render(model.Resolve(mixed(services), model.Config{NodeName: "node-1", ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/9")}}))
+	rs := render.Render(model.Resolve(mixed(services), model.Config{NodeName: "node-1", ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/9")},
+		AnswerPing: true, LoadBalancerCIDRs: []netip.Prefix{netip.MustParsePrefix("203.0.0.0/8")}}))
 	t := rs.Tables[0]
 	rules := 0
 	for _, c := range t.Chains {

@@ -12,8 +12,11 @@ type optionKind uint8
 
 const (
 	sticky           optionKind = iota + 1 // session affinity
-	denying                                // frontends with denied sources
-	guardedNodePorts                       // source ranges or denied sources of NodePorts with the unspecified address
+	allowing                               // frontends with a list of allowed clients
+	allowedLength                          // a length of ranges in such lists
+	denying                                // frontends with a list of denied clients
+	deniedLength                           // a length of ranges in such lists
+	guardedNodePorts                       // lists of NodePorts with the unspecified address
 	ranged                                 // frontends that are ranges of ports
 	limiting                               // limits of connections
 	limitedNodePorts                       // limits of NodePorts with the unspecified address
@@ -26,10 +29,11 @@ type option struct {
 	kind     optionKind
 	affinity affinity
 	limit    limit
+	length   lengthOf // of lists of clients
 }
 
 func (o option) compare(p option) int {
-	return cmp.Or(cmp.Compare(o.kind, p.kind), o.affinity.compare(p.affinity), o.limit.compare(p.limit))
+	return cmp.Or(cmp.Compare(o.kind, p.kind), o.affinity.compare(p.affinity), o.limit.compare(p.limit), cmp.Compare(o.length.bits, p.length.bits))
 }
 
 // options are the options in use, sorted.

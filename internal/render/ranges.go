@@ -54,6 +54,7 @@ func counterpart(frontend nft.Concat, set string) string {
 	return set
 }
 
+// isRange reports whether a key is that of ranges of ports.
 func isRange(frontend nft.Concat) bool {
 	return slices.Contains(frontend, nft.Operand(nft.PacketClass))
 }

@@ -22,6 +22,7 @@ func chains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 	return slices.Concat(
 		[]*nft.Chain{refuse(), choose(nft.ChooseChain, dialled), dispatch()},
 		limitChains(o),
+		clientChains(f, o),
 		nodeChains(f, r, o),
 		rangeChains(f, r, o),
 		echoChains(f, r),
@@ -62,7 +63,7 @@ func sets(r *model.Routing, o options) []*nft.Set {
 			&nft.Set{Name: nft.LoadBalancerIPsSet, Key: []nft.Datatype{nft.Address}},
 			&nft.Set{Name: nft.LoadBalancerCIDRsSet, Key: []nft.Datatype{nft.Address}, Interval: true})
 	}
-	return slices.Concat(out, echoSets(r), denyingSets(o), limitSets(frontend, "", o.limits(limiting)), rangeSets(r, o),
+	return slices.Concat(out, echoSets(r), clientSets(frontend, false, o), limitSets(frontend, "", o.limits(limiting)), rangeSets(r, o), clientSets(rangeFrontend, true, o),
 		limitSets(rangeFrontend, nft.RangePrefix, o.limits(limitingRanges)), affinitySets(o.affinities(), r.AffinityCapacity))
 }
 

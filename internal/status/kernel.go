@@ -143,14 +143,14 @@ func tableFrontends(t *nft.Table, services *nft.Set) []frontend {
 	}
 	var out []frontend
 	prefix, locals := strings.TrimSuffix(services.Name, nft.ServicesMap), nft.LocalServiceMaps[slices.Index(nft.ServiceMaps, services.Name)]
-	local, firewalled, denied := t.Set(locals), t.Set(prefix+nft.FirewalledSet), t.Set(prefix+nft.DenyFrontendsSet)
+	local := t.Set(locals)
 	for i := range services.Elements {
 		e := &services.Elements[i]
 		f := frontend{Frontend: t.FrontendOf(services, e.Key)}
 		f.inside = decision(services.Name, e, &f)
 		f.port, f.kind = nft.ParseComment(e.Comment)
 		f.port.Protocol = f.Protocol
-		f.affinity, f.ranges = affinity[f.Frontend], has(firewalled, f.Frontend) || has(denied, f.Frontend)
+		f.affinity, f.ranges = affinity[f.Frontend], limited(t, prefix, f.Frontend)
 		f.local = f.kind == model.ClusterIP && f.inside.Verdict == model.Drop.String()
 		if local != nil {
 			if o, ok := local.Find(f.Frontend); ok {
@@ -174,6 +174,12 @@ func distinct(elements []nft.Element, slots nft.Slots) []netip.AddrPort {
 		}
 	}
 	return out
+}
+
+// limited reports whether only some clients may connect to a frontend, which is in sets with
+// a name prefix.
+func limited(t *nft.Table, prefix string, f model.Frontend) bool {
+	return slices.ContainsFunc([]string{nft.FirewalledSet, nft.AllowFrontendsSet, nft.DenyFrontendsSet}, func(set string) bool { return has(t.Set(prefix+set), f) })
 }
 
 func has(s *nft.Set, f model.Frontend) bool {

@@ -196,6 +196,9 @@ func (p *printer) totals(r *Report) {
 	if len(r.NodePortAddresses) > 0 {
 		p.Fact("NodePorts", "on %s", addressList(r.NodePortAddresses))
 	}
+	if len(r.Localhost) > 0 {
+		p.Fact("localhost", "NodePorts of TCP on %s", addressList(r.Localhost))
+	}
 	for _, a := range r.Affinity {
 		p.Fact("affinity", "%s: %s of %d clients remembered", a.name(), a.count(), a.Size)
 	}

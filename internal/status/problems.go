@@ -59,6 +59,7 @@ var classes = []struct{ reason, text string }{
 	{string(model.InternalError), "not served because of a bug in nftproxy: please report it"},
 	{string(model.NodeUnknown), "the node has no Node object"},
 	{string(model.NoNodePortAddress), "NodePorts without an address of the node"},
+	{string(model.NoPingAddress), "no address of the node from which pings to Services can be answered"},
 	{string(model.NodeAddress), "ranges of ports are not served on addresses of the node"},
 	{LocalhostPort, "NodePorts are not served on localhost; nftproxy tries again every 30 seconds"},
 	{InputWarning, "the source has objects that do not work as written"},

@@ -58,7 +58,9 @@ type Report struct {
 	EndpointChecks *EndpointChecks `json:"endpointChecks,omitempty"`
 	// NodePortAddresses serve the frontends with the unspecified address.
 	NodePortAddresses []netip.Addr `json:"nodePortAddresses,omitempty"`
-	Affinity          []Affinity   `json:"affinity,omitempty"`
+	// Localhost are the loopback addresses on which the daemon listens for NodePorts of TCP.
+	Localhost []netip.Addr `json:"localhostAddresses,omitempty"`
+	Affinity  []Affinity   `json:"affinity,omitempty"`
 	// Problems are sorted by urgency, then object. ProblemCounts are their numbers by
 	// reason.
 	Problems      []Problem      `json:"problems,omitempty"`

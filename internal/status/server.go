@@ -231,7 +231,7 @@ func (r *Report) addNotices(routing *model.Routing) {
 }
 
 func (r *Report) addRouting(routing *model.Routing, connections map[model.Frontend]uint64, filter *Filter) {
-	r.NodePortAddresses = routing.NodePortAddresses
+	r.NodePortAddresses, r.Localhost = routing.NodePortAddresses, routing.Localhost
 	for _, h := range routing.HealthChecks {
 		if !filter.matches(h.Service) {
 			continue

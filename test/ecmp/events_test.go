@@ -57,3 +57,30 @@ func (l *lab) plug(node int, in bool) {
 		}
 	}
 }
+
+// changes is how often the endpoints change in a row of the table about that.
+const changes = 4
+
+// change adds an endpoint to eleven others, lets a node withdraw its route then, and
+// returns what happens to the flows that were open. It repeats that.
+func (l *lab) change(s setting) (o observed) {
+	l.t.Helper()
+	const backends = serverPorts * nodes
+	s.backends = backends - 1
+	l.serveOn(s)
+	for range changes {
+		for _, r := range l.routers {
+			l.announce(r, "mpath", all...)
+		}
+		s.backends = backends - 1
+		l.apply(s)
+		o.add(l.observe(func() {
+			s.backends = backends
+			l.apply(s)
+			for _, r := range l.routers {
+				l.announce(r, "mpath", two...)
+			}
+		}))
+	}
+	return o
+}

@@ -59,7 +59,7 @@ func (l *lab) openFlows() (all []*flow, failed int) {
 				return
 			}
 			if a, err := open.Ask(); err == nil {
-				f.open, f.server = open, a.Name
+				f.open, f.server = open, fmt.Sprint(a.Name, a.Port)
 			}
 		})
 	}
@@ -88,7 +88,7 @@ func (l *lab) ask(all []*flow) {
 				f.outcome = silent
 			case err != nil:
 				f.outcome = reset
-			case a.Name != f.server:
+			case fmt.Sprint(a.Name, a.Port) != f.server:
 				f.outcome = other
 			default:
 				f.outcome = kept

@@ -64,7 +64,7 @@ func newLab(t testing.TB) *lab {
 	l.outside = l.host("clients", outside, "out")
 	for i := range 2 {
 		r := l.host(fmt.Sprintf("router-%d", i+1), firstRouter+i, "out", "front")
-		l.run(r.Namespace, `sysctl -qw net.ipv4.fib_multipath_hash_seed="$1"
+		l.run(r.Namespace, `! [ -e /proc/sys/net/ipv4/fib_multipath_hash_seed ] || echo "$1" >/proc/sys/net/ipv4/fib_multipath_hash_seed # from Linux 6.11 on
 			ip route add 198.18.0.0/24 via 203.0.113.9 && ip route add 2001:db8:18::/64 via 2001:db8:3::9`, fmt.Sprint(i+1))
 		l.hashBy(r, fiveTuple)
 		l.routers = append(l.routers, r)
@@ -98,9 +98,10 @@ func (l *lab) host(name string, n int, in ...string) *netlab.Host {
 	l.t.Helper()
 	ns := netlab.TestNamespace(l.t)
 	l.run(ns, `ip link set lo up
-		sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0 \
-			net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.default.send_redirects=0 net.ipv6.conf.default.accept_dad=0 \
-			net.ipv4.icmp_ratemask=0 net.ipv6.icmp.ratelimit=0`)
+		cd /proc/sys/net
+		for on in ipv4/ip_forward ipv6/conf/all/forwarding; do echo 1 >$on; done
+		for off in ipv4/conf/all/rp_filter ipv4/conf/default/rp_filter ipv4/conf/all/send_redirects ipv4/conf/default/send_redirects \
+			ipv6/conf/default/accept_dad ipv4/icmp_ratemask ipv6/icmp/ratelimit; do echo 0 >$off; done`)
 	h := &netlab.Host{Namespace: ns, Name: name}
 	for _, network := range in {
 		a4, a6 := netip.MustParseAddr(fmt.Sprintf(networks[network].v4, n)), netip.MustParseAddr(fmt.Sprintf(networks[network].v6, n))
@@ -114,11 +115,13 @@ func (l *lab) host(name string, n int, in ...string) *netlab.Host {
 // serve starts the servers of a host.
 func (l *lab) serve(h *netlab.Host) {
 	l.t.Helper()
-	e, err := h.Echo(serverPort)
-	if err != nil {
-		l.t.Fatal(err)
+	for i := range uint16(serverPorts) {
+		e, err := h.Echo(serverPort + i*portStep)
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		l.t.Cleanup(func() { e.Close() })
 	}
-	l.t.Cleanup(func() { e.Close() })
 	for _, f := range model.Families {
 		bulk, err := h.Listen("tcp", netip.AddrPortFrom(h.Address(f), bulkServerPort).String())
 		if err != nil {
@@ -144,7 +147,8 @@ const (
 func (l *lab) hashBy(r *netlab.Host, h hashing) {
 	l.t.Helper()
 	l.run(r.Namespace, `for family in ipv4 ipv6; do
-		sysctl -qw net.$family.fib_multipath_hash_policy="$1" net.$family.fib_multipath_hash_fields=0x37
+		echo "$1" >/proc/sys/net/$family/fib_multipath_hash_policy
+		echo 0x37 >/proc/sys/net/$family/fib_multipath_hash_fields
 	done`, string(h))
 }
 

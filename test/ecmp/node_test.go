@@ -1,6 +1,7 @@
 package ecmp
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"os"
@@ -16,6 +17,10 @@ const (
 	servicePort = 80
 	serverPort  = 8080
 
+	// A server has several ports for the same, so that there can be more backends.
+	serverPorts = 4
+	portStep    = 10
+
 	bulkPort       = 81
 	bulkServerPort = 8081
 )
@@ -30,6 +35,7 @@ type setting struct {
 	local      bool // externalTrafficPolicy: Local
 	keep       bool // client addresses
 	answers    way
+	backends   int  // of a Balance, in each family; 0: one on each server
 	strict     bool // nf_conntrack_tcp_loose is 0
 	synced     bool // conntrackd on all nodes
 
@@ -48,18 +54,8 @@ const (
 // serveOn has nftproxy serve on all nodes.
 func (l *lab) serveOn(s setting) {
 	l.t.Helper()
-	for i, n := range l.nodes {
-		file := filepath.Join(l.t.TempDir(), n.Name+".yaml")
-		if err := os.WriteFile(file, []byte(s.objects()), 0o644); err != nil {
-			l.t.Fatal(err)
-		}
-		args := []string{"apply", "-q", "-f", file, "--hostname-override", n.Name}
-		if s.kubernetes {
-			args = append(args, "--cluster-cidr", "10.1.0.0/24,fd00:10:1::/64")
-		}
-		if out, err := output(n.Namespace, binary, args...); err != nil {
-			l.t.Fatalf("nftproxy %v: %v\n%s", args, err, out)
-		}
+	l.apply(s)
+	for i := range l.nodes {
 		l.run(l.servers[i].Namespace, `ip route replace default via "10.1.0.$1" && ip route replace default via "fd00:10:1::$2"`,
 			fmt.Sprint(firstNode+i), fmt.Sprintf("%x", firstNode+i))
 	}
@@ -70,7 +66,7 @@ func (l *lab) serveOn(s setting) {
 	}
 	for i, n := range l.nodes {
 		if s.strict {
-			l.run(n.Namespace, "sysctl -qw net.netfilter.nf_conntrack_tcp_loose=0")
+			l.run(n.Namespace, "echo 0 >/proc/sys/net/netfilter/nf_conntrack_tcp_loose")
 		}
 		if s.synced {
 			l.sync(n, i)
@@ -78,6 +74,24 @@ func (l *lab) serveOn(s setting) {
 	}
 	// Neighbours are resolved then: a router passes over a next hop that it is resolving.
 	l.openFlows()
+}
+
+// apply has nftproxy write its rules on all nodes.
+func (l *lab) apply(s setting) {
+	l.t.Helper()
+	file := filepath.Join(l.t.TempDir(), "objects.yaml")
+	if err := os.WriteFile(file, []byte(s.objects()), 0o644); err != nil {
+		l.t.Fatal(err)
+	}
+	for _, n := range l.nodes {
+		args := []string{"apply", "-q", "-f", file, "--hostname-override", n.Name}
+		if s.kubernetes {
+			args = append(args, "--cluster-cidr", "10.1.0.0/24,fd00:10:1::/64")
+		}
+		if out, err := output(n.Namespace, binary, args...); err != nil {
+			l.t.Fatalf("nftproxy %v: %v\n%s", args, err, out)
+		}
+	}
 }
 
 // syncConfig is conntrackd's for nodes that are all active: what one node tracks is put
@@ -188,9 +202,10 @@ func (s *setting) balance(name string, port, server uint16, suffix, addresses st
 	for _, f := range model.Families {
 		listen = append(listen, fmt.Sprintf("'%s%s'", netip.AddrPortFrom(virtual[f], port), suffix))
 	}
-	for i := range nodes {
+	for i := range cmp.Or(s.backends, nodes) {
 		for _, format := range []string{networks["back"].v4, networks["back"].v6} {
-			backends = append(backends, fmt.Sprintf("'%s'", netip.AddrPortFrom(netip.MustParseAddr(fmt.Sprintf(format, firstServer+i)), server)))
+			backend := netip.AddrPortFrom(netip.MustParseAddr(fmt.Sprintf(format, firstServer+i%nodes)), server+uint16(i/nodes*portStep))
+			backends = append(backends, fmt.Sprintf("'%s'", backend))
 		}
 	}
 	return fmt.Sprintf("---\n{kind: Balance, name: %s, listen: [%s], backends: [%s], scheduler: %s, clientAddresses: %s}\n",

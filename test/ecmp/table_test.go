@@ -51,8 +51,9 @@ var settings = []setting{
 func BenchmarkPage(b *testing.B) {
 	tables := make(map[string]string)
 	b.Run("events", func(b *testing.B) { eventTables(b, tables) })
+	b.Run("changes", func(b *testing.B) { changesTable(b, tables) })
 	b.Run("path MTU", func(b *testing.B) { pathMTU(b, tables) })
-	if page := os.Getenv("PAGE"); page != "" && len(tables) == 3 && !b.Failed() {
+	if page := os.Getenv("PAGE"); page != "" && len(tables) == 4 && !b.Failed() {
 		if err := report.RewriteFile(page, tables); err != nil {
 			b.Error(err)
 		}
@@ -117,6 +118,22 @@ func (s *setting) measure(b *testing.B, moves map[string]*observed) string {
 		return fmt.Sprintf("| %s | | | %d of %d |\n", s.name, sum.opened-sum.failed, sum.opened)
 	}
 	return fmt.Sprintf("| %s | %v | %v | %d of %d |\n", s.name, sum.tcp, sum.udp, sum.opened-sum.failed, sum.opened)
+}
+
+// changesTable measures flows that move after an endpoint was added.
+func changesTable(b *testing.B, tables map[string]string) {
+	rows := []string{"| scheduler | TCP connections kept, of those that move | UDP flows with the same server |\n|---|---|---|"}
+	for _, scheduler := range []string{"maglev", "maglev-port", "source-hash", "round-robin"} {
+		b.Run(scheduler, func(b *testing.B) {
+			l := newLab(b)
+			o := l.change(setting{scheduler: scheduler, keep: true, answers: toSameNode})
+			if o.failed > 0 || strings.HasPrefix(scheduler, "maglev") && 3*o.tcp.kept < 2*o.tcp.moved {
+				b.Errorf("TCP connections kept: %v; %d not opened", o.tcp, o.failed)
+			}
+			rows = append(rows, fmt.Sprintf("| `%s` | %v | %v |", scheduler, o.tcp, o.udp))
+		})
+	}
+	tables["changed"] = strings.Join(rows, "\n")
 }
 
 // movesTable says how many flows each event moves to another node.

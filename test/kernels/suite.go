@@ -19,9 +19,11 @@ const (
 	// guestTag is the build tag of tests that change the machine itself, and so
 	// run in virtual ones alone.
 	guestTag = "guest"
-	// faults needs strace, which the machines do not have.
-	faults = module + "test/faults"
 )
+
+// unfit are packages whose tests need programs that the machines do not have: strace,
+// keepalived and conntrackd, ip.
+var unfit = []string{module + "test/faults", module + "test/pair", module + "test/ecmp"}
 
 // suite is the tests of this repository, compiled.
 type suite struct {
@@ -46,7 +48,7 @@ func buildSuite(ctx context.Context, work string, selected *regexp.Regexp) (*sui
 	}
 	for line := range strings.Lines(list) {
 		words := strings.Fields(line)
-		if slices.Contains(words, netlab) && words[0] != faults && selected.MatchString(strings.TrimPrefix(words[0], module)) {
+		if slices.Contains(words, netlab) && !slices.Contains(unfit, words[0]) && selected.MatchString(strings.TrimPrefix(words[0], module)) {
 			s.packages = append(s.packages, words[0])
 		}
 	}
