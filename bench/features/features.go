@@ -117,9 +117,5 @@ var features = []feature{
 	{name: "rate of connections", beside: plain, own: annotated("connection-rate: 1000000/second")},
 	{name: "rate of connections per client", beside: plain, own: annotated("connection-rate-per-client: 1000000/second")},
 
-	{name: "--answer-ping", beside: plain, flags: []string{"--answer-ping"}},
-	{name: "--answer-ping and --load-balancer-cidrs", beside: plainLB, dial: loadBalancer,
-		flags: []string{"--answer-ping", "--load-balancer-cidrs", "198.18.0.0/15,2001:db8:18::/48"}},
-
 	{name: "NodePort on localhost", beside: plainOwn, dial: localhost, daemon: true, flags: []string{"--nodeport-addresses", "primary,localhost"}},
 }

@@ -68,7 +68,12 @@ func (p *plan) measure(ctx context.Context) (map[string]*found, error) {
 	}
 	for run := range p.runs {
 		began := time.Now()
-		if err := p.run(ctx, run, all); err != nil {
+		err := p.run(ctx, run, all)
+		if run > 0 && errors.Is(err, context.Canceled) {
+			fmt.Fprintf(os.Stderr, "interrupted: the results are those of %d runs\n", run)
+			break
+		}
+		if err != nil {
 			return nil, err
 		}
 		fmt.Fprintf(os.Stderr, "run %d of %d: %.1f s\n", run+1, p.runs, time.Since(began).Seconds())
