@@ -108,12 +108,12 @@ var features = []feature{
 	{name: "scheduler maglev-port", beside: plain, own: annotated("scheduler: maglev-port")},
 
 	{name: "ranges of ports of others", beside: plain, others: annotated("ports: 8000-9000/tcp")},
-	{name: "range of ports at the Service's own port", beside: plain, own: annotated("ports: 8000-9000/tcp")},
-	{name: "range of ports at one of them", beside: plain, own: annotated("ports: 8000-9000/tcp"), port: serverPort},
+	{name: "exact port beside a range", beside: plain, own: annotated("ports: 8000-9000/tcp")},
+	{name: "port of a range", beside: plain, own: annotated("ports: 8000-9000/tcp"), port: serverPort},
 
 	{name: "limits of others", beside: plain, others: limited},
-	{name: "most connections", beside: plain, own: annotated("max-connections: '100000'")},
-	{name: "most connections per client", beside: plain, own: annotated("max-connections-per-client: '100000'")},
+	{name: "most connections", beside: plain, own: annotated("max-connections: '50000'")},
+	{name: "most connections per client", beside: plain, own: annotated("max-connections-per-client: '50000'")},
 	{name: "rate of connections", beside: plain, own: annotated("connection-rate: 1000000/second")},
 	{name: "rate of connections per client", beside: plain, own: annotated("connection-rate-per-client: 1000000/second")},
 
