@@ -62,6 +62,9 @@ var serviceAnnotations = []string{
 	annotationMaxConnections, annotationMaxConnectionsPerClient, annotationConnectionRate, annotationConnectionRatePerClient,
 }
 
+// sliceAnnotations are those of EndpointSlices and Endpoints.
+var sliceAnnotations = []string{annotationWeight, annotationPriority}
+
 func annotationField(name string) string { return "metadata.annotations[" + name + "]" }
 
 // unknownAnnotations warns of annotations of the domain other than known, which
@@ -175,7 +178,7 @@ var others netip.Addr
 // number sets the weights and priorities of the hosts in the slices of an object. Wrong
 // entries are ignored.
 func (f *findings) number(m *metav1.ObjectMeta, all ...*model.EndpointSlice) {
-	f.unknownAnnotations(m, annotationWeight, annotationPriority)
+	f.unknownAnnotations(m, sliceAnnotations...)
 	f.ciliumWeight(m, all)
 	for _, n := range []numbering{weights, priorities} {
 		if text, given := m.Annotations[n.annotation]; given {

@@ -2,6 +2,8 @@ package source
 
 import (
 	"fmt"
+	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -317,4 +319,33 @@ func FuzzWeights(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestAnnotationsPage compares the tables of docs/annotations.md with the annotations
+// that are read.
+func TestAnnotationsPage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/annotations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, service, _ := strings.Cut(string(page), "\n## Of a Service\n")
+	service, slice, _ := strings.Cut(service, "\n## Of EndpointSlices and Endpoints\n")
+	slice, _, _ = strings.Cut(slice, "\n## ")
+
+	row := regexp.MustCompile("(?m)^\\| `([^`]+/[^`]+)` \\|")
+	for _, c := range []struct {
+		section string
+		want    []string
+	}{
+		{service, serviceAnnotations},
+		{slice, append([]string{annotationCiliumWeight}, sliceAnnotations...)},
+	} {
+		var got []string
+		for _, match := range row.FindAllStringSubmatch(c.section, -1) {
+			got = append(got, match[1])
+		}
+		if diff := cmp.Diff(slices.Sorted(slices.Values(c.want)), slices.Sorted(slices.Values(got))); diff != "" {
+			t.Errorf("docs/annotations.md (-read +listed):\n%s", diff)
+		}
+	}
 }
