@@ -1,0 +1,62 @@
+package golden
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nftproxy/nftproxy/internal/nft"
+)
+
+// TestSetsPage compares the table of sets and maps in docs/ruleset.md with those of all
+// rulesets here.
+func TestSetsPage(t *testing.T) {
+	page, err := os.ReadFile("../docs/ruleset.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "\n## Sets and maps\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+
+	listed := map[string]bool{}
+	for _, row := range regexp.MustCompile("(?m)^\\| (`.*?`) \\|").FindAllStringSubmatch(section, -1) {
+		for _, name := range regexp.MustCompile("`[^`]+`").FindAllString(row[1], -1) {
+			listed[pattern(strings.Trim(name, "`"))] = true
+		}
+	}
+	rendered := map[string]bool{}
+	paths, err := filepath.Glob(goldens)
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("find cases: %d, %v", len(paths), err)
+	}
+	for _, path := range paths {
+		for _, p := range read(t, path).phases {
+			for _, table := range p.rules.Tables {
+				for _, set := range table.Sets {
+					rendered[pattern(set.Name)] = true
+				}
+			}
+		}
+	}
+
+	for name := range rendered {
+		if base, isRange := strings.CutPrefix(name, nft.RangePrefix); isRange && listed[base] && !listed[name] {
+			delete(rendered, name)
+			rendered[nft.RangePrefix+"NAME"] = true
+		}
+	}
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(rendered)), slices.Sorted(maps.Keys(listed))); diff != "" {
+		t.Errorf("docs/ruleset.md (-rendered +listed):\n%s", diff)
+	}
+}
+
+var variable = regexp.MustCompile(`\b(\d+|N|B)\b|\b(second|minute|hour|UNIT)\b`)
+
+// pattern replaces what differs between sets of a kind, as in "allowed-24".
+func pattern(name string) string { return variable.ReplaceAllString(name, "*") }
