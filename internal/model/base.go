@@ -93,12 +93,13 @@ func (r *Router) rebuild() []RouteChange {
 	r.staleNotices, r.staleHealth = true, true
 	r.winners = make(map[Frontend]*Route, len(r.winners))
 	r.losers = make(map[Frontend][]*Route)
-	r.overlaps, r.ranges = make(overlaps), newRanges()
+	r.overlaps, r.ranges, r.clientLimits = make(overlaps), newRanges(), newClientLimits()
 	r.echoes, r.unanswered = make(echoes), make(map[Family]int)
 	r.withoutLocal = make(map[Family]WithoutLocal)
 	for name, s := range services {
 		r.claim(name, s.state, touched)
 	}
+	r.settleLimits(touched)
 	r.settleRanges(touched)
 	r.refresh()
 	return r.changes(touched)

@@ -34,6 +34,7 @@ type Router struct {
 	unanswered   map[Family]int // Services that get no echoes, because the node has no address
 	overlaps     overlaps
 	ranges       ranges
+	clientLimits clientLimits
 	withoutLocal map[Family]WithoutLocal
 	// noticed are the notices about Services by themselves.
 	noticed map[ServiceName][]Notice
@@ -72,6 +73,7 @@ func (r *Router) SetServices(states map[ServiceName]ServiceState) []RouteChange 
 	for name, s := range states {
 		r.set(name, s, touched)
 	}
+	r.settleLimits(touched)
 	r.settleRanges(touched)
 	r.refresh()
 	return r.changes(touched)
@@ -136,6 +138,7 @@ func (r *Router) claim(name ServiceName, state ServiceState, touched map[Fronten
 	}
 	r.count(s, 1)
 	r.ranges.ask(state.Service, true)
+	r.clientLimits.ask(state.Service, 1)
 	for i := range s.routes {
 		route := &s.routes[i]
 		r.touch(route.Frontend, touched)
@@ -155,8 +158,11 @@ func (r *Router) route(name ServiceName, s *routed) (notices []Notice) {
 		}
 	}()
 	svc := s.state.Service.only(r.base.config.Families)
-	if r.base.config.NoLimits {
+	switch {
+	case r.base.config.NoLimits:
 		svc, notices = svc.unlimited()
+	case r.clientLimits.refused[name]:
+		svc, notices = svc.withoutClientLimits()
 	}
 	s.routes = RouteService(svc, s.state.Slices, r.base.locality)
 	if svc.HealthCheckNodePort != 0 {
@@ -182,6 +188,7 @@ func (r *Router) withdraw(name ServiceName, touched map[Frontend]*Route) {
 	}
 	r.count(s, -1)
 	r.ranges.ask(s.state.Service, false)
+	r.clientLimits.ask(s.state.Service, -1)
 	for i := range s.routes {
 		route := &s.routes[i]
 		r.touch(route.Frontend, touched)

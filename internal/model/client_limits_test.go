@@ -1,0 +1,87 @@
+package model
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"reflect"
+	"slices"
+	"testing"
+)
+
+// limited returns the i-th Service, which is as old as its number says, with limits.
+func limited(i int, l Limits) ServiceState {
+	return ServiceState{Service: &Service{
+		Name: ServiceName{"default", fmt.Sprint("service-", i)}, Created: int64(1000 - i),
+		ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)})},
+		Ports:      []ServicePort{{Protocol: TCP, Port: 80}}, Extras: &Extras{Limits: l},
+	}}
+}
+
+// unlimitedServices returns the names of Services whose limits per client do not apply.
+func unlimitedServices(r *Router) (out []string) {
+	for _, n := range r.Notices() {
+		if n.Reason == ManyLimits {
+			out = append(out, n.Object.Name)
+		}
+	}
+	return out
+}
+
+// TestManyLimits: 4.94. The youngest Services with further values have no limit per
+// client; their other limits, and values in use, apply.
+func TestManyLimits(t *testing.T) {
+	r, all := NewRouter(), make(map[ServiceName]ServiceState)
+	for i := range MostClientLimits + 2 {
+		s := limited(i, Limits{Connections: 7, ConnectionsPerClient: uint32(i + 1)})
+		all[s.Service.Name] = s
+	}
+	same := limited(200, Limits{ConnectionsPerClient: 50})
+	r.SetServices(all)
+	r.SetServices(map[ServiceName]ServiceState{same.Service.Name: same})
+	if got := unlimitedServices(r); !slices.Equal(got, []string{"service-0", "service-1"}) {
+		t.Errorf("without limits per client are %v", got)
+	}
+	for f, want := range map[Frontend]Limits{
+		{Address: netip.MustParseAddr("10.96.0.1"), Protocol: TCP, Port: 80}:   {Connections: 7},
+		{Address: netip.MustParseAddr("10.96.0.2"), Protocol: TCP, Port: 80}:   {Connections: 7, ConnectionsPerClient: 3},
+		{Address: netip.MustParseAddr("10.96.0.200"), Protocol: TCP, Port: 80}: {ConnectionsPerClient: 50},
+	} {
+		if got := r.Serves(f).Service.Extra().Limits; got != want {
+			t.Errorf("%s has %+v, want %+v", f, got, want)
+		}
+	}
+	name := ServiceName{"default", "service-77"}
+	changes := r.SetServices(map[ServiceName]ServiceState{name: {}})
+	if got := unlimitedServices(r); !slices.Equal(got, []string{"service-0"}) || len(changes) != 2 {
+		t.Errorf("after a value has gone: without limits per client are %v, and %d frontends change", got, len(changes))
+	}
+}
+
+// TestManyLimitsFollow: which limits apply depends on the Services, not on the order in
+// which they come and go (13.15).
+func TestManyLimitsFollow(t *testing.T) {
+	rnd, r := rand.New(rand.NewPCG(1, 0)), NewRouter()
+	current, most := make(map[ServiceName]ServiceState), 0
+	for range 30 {
+		changed := make(map[ServiceName]ServiceState)
+		for range 60 {
+			s := limited(rnd.IntN(180), Limits{ConnectionsPerClient: uint32(rnd.IntN(120)), RatePerClient: Rate{Amount: uint32(rnd.IntN(40)), Burst: 1}})
+			name := s.Service.Name
+			if rnd.IntN(4) == 0 {
+				s.Service = nil
+			}
+			changed[name], current[name] = s, s
+		}
+		r.SetServices(changed)
+		fresh := NewRouter()
+		fresh.SetServices(current)
+		if !reflect.DeepEqual(fresh.Routing(), r.Routing()) {
+			t.Fatalf("unlimited are %v, and in a new router %v", unlimitedServices(r), unlimitedServices(fresh))
+		}
+		most = max(most, len(unlimitedServices(r)))
+	}
+	if most == 0 {
+		t.Error("all limits applied at all times")
+	}
+}
