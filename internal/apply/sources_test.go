@@ -70,3 +70,25 @@ func TestListsComeBeforeTheirFrontends(t *testing.T) {
 		}
 	}
 }
+
+// TestClientsOfEchoesStay: with answers to ping, a Service that loses its last endpoint, or
+// gets one, changes no range of its lists of clients (13.13).
+func TestClientsOfEchoesStay(t *testing.T) {
+	f, all, name := newFollower(newFake()), workload.Services(1, 1), workload.ServiceName(0)
+	all[name].Service.Extras = &model.Extras{Sources: model.NewSources(true, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")})}
+	node := &model.Node{Name: "node-1", Addresses: []netip.Addr{workload.Addr("192.168.7.1")}}
+	f.router.Configure(model.Config{NodeName: "node-1", AnswerPing: true}, []*model.Node{node}, nil)
+	f.follow(t, f.router.SetServices(all), true)
+	for _, s := range []model.ServiceState{{Service: all[name].Service}, all[name]} {
+		p, err := f.applier.Apply(f.rules.Change(f.router.SetServices(map[model.ServiceName]model.ServiceState{name: s}), nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := func(set string) bool {
+			return slices.ContainsFunc(p.Changes, func(c plan.Change) bool { return c.Set != nil && c.Set.Name == set })
+		}
+		if !in(nft.EchoSet) || in(nft.EchoFirewalledSet) || in(nft.EchoSourcesSet) || in(nft.EchoDeniedSet) {
+			t.Errorf("%d endpoints: %s", len(s.Slices), p.Summary())
+		}
+	}
+}
