@@ -80,6 +80,9 @@ func (s *ServicePort) options(f *Frontend) string {
 	if f.SourceRanges {
 		out = append(out, "source ranges")
 	}
+	if f.Limits {
+		out = append(out, "limits")
+	}
 	return strings.Join(out, ", ")
 }
 
