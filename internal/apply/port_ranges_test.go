@@ -152,6 +152,13 @@ func BenchmarkPortRangeEndpoint(b *testing.B) {
 	})
 }
 
+// BenchmarkPortRangeScale takes an endpoint of one of these Services away, and brings it back.
+func BenchmarkPortRangeScale(b *testing.B) {
+	forWide(b, func(b *testing.B, all map[model.ServiceName]model.ServiceState) {
+		benchmarkChangeAmong(b, all, 500, scaled)
+	})
+}
+
 // BenchmarkPortRange takes the range of one of these Services away, and brings it back.
 func BenchmarkPortRange(b *testing.B) {
 	forWide(b, func(b *testing.B, all map[model.ServiceName]model.ServiceState) {

@@ -49,3 +49,15 @@ func TestLimits(t *testing.T) {
 		t.Errorf("the second frontend has %v, want 2 of the rate", got)
 	}
 }
+
+// TestLocalhostIsNotCounted: connections to a NodePort on localhost are counted at the
+// frontend that the listener connects to (6.22).
+func TestLocalhostIsNotCounted(t *testing.T) {
+	s := &describe.Service{Ports: []describe.Port{{Protocol: "tcp", Frontends: []describe.Frontend{{Address: "192.0.2.1:30080"}, {Address: "127.0.0.1:30080"}, {Address: "[::1]:30080"}}}}}
+	s.AddConnections(nil)
+	for i, f := range s.Ports[0].Frontends {
+		if counted := f.Connections != nil; counted != (i == 0) {
+			t.Errorf("%s counted: %t", f.Address, counted)
+		}
+	}
+}

@@ -68,6 +68,9 @@ func (s *Service) verdict() string {
 		text = "no endpoints"
 	case len(serving) == len(all):
 		text = fmt.Sprintf("%d endpoints take connections", len(all))
+		if len(all) == 1 {
+			text = "1 endpoint takes connections"
+		}
 	}
 	if len(failing) > 0 {
 		text += "; " + strings.Join(failing, "; ")

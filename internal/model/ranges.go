@@ -58,6 +58,12 @@ func rangeTarget(name string) (port uint16, isRange bool) {
 	return uint16(n), true
 }
 
+// OfRange reports whether the port is one of [Extras.Ranges], also if that has one port.
+func (n PortName) OfRange() bool {
+	_, ofRange := rangeTarget(n.Port)
+	return ofRange
+}
+
 // IsRange reports whether the frontend has more than one port.
 func (f Frontend) IsRange() bool { return f.Last != 0 }
 

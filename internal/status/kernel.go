@@ -150,7 +150,8 @@ func tableFrontends(t *nft.Table, services *nft.Set) []frontend {
 		f.inside = decision(services.Name, e, &f)
 		f.port, f.kind = nft.ParseComment(e.Comment)
 		f.port.Protocol = f.Protocol
-		f.affinity, f.ranges = affinity[f.Frontend], limited(t, prefix, f.Frontend)
+		f.affinity, f.ranges = affinity[f.Frontend], hasSources(t, prefix, f.Frontend)
+		f.limits = has(t.Set(prefix+nft.LimitedSet), f.Frontend)
 		f.local = f.kind == model.ClusterIP && f.inside.Verdict == model.Drop.String()
 		if local != nil {
 			if o, ok := local.Find(f.Frontend); ok {
@@ -176,9 +177,9 @@ func distinct(elements []nft.Element, slots nft.Slots) []netip.AddrPort {
 	return out
 }
 
-// limited reports whether only some clients may connect to a frontend, which is in sets with
+// hasSources reports whether only some clients may connect to a frontend, which is in sets with
 // a name prefix.
-func limited(t *nft.Table, prefix string, f model.Frontend) bool {
+func hasSources(t *nft.Table, prefix string, f model.Frontend) bool {
 	return slices.ContainsFunc([]string{nft.FirewalledSet, nft.AllowFrontendsSet, nft.DenyFrontendsSet}, func(set string) bool { return has(t.Set(prefix+set), f) })
 }
 
