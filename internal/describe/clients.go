@@ -31,7 +31,7 @@ func (s *Service) closedFamily() string {
 	for _, f := range model.Families {
 		admits := slices.ContainsFunc(s.AllowedSources, func(p netip.Prefix) bool { return model.FamilyOf(p.Addr()) == f })
 		if !admits && s.serves(f) {
-			return fmt.Sprintf("; no client over %s", f)
+			return fmt.Sprintf("; no %s client", f)
 		}
 	}
 	return ""

@@ -56,7 +56,7 @@ func (p *Ping) text() string {
 		who = "answered by this node inside of the cluster only, because it has no endpoint"
 	}
 	if p.DecidedBy != "" {
-		who += "; " + p.DecidedBy + " decides, which has the address, too"
+		who += "; decided by " + p.DecidedBy + ", which has the same address"
 	}
 	return who
 }

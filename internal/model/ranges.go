@@ -192,7 +192,7 @@ func rangeNotices(s *Service, l *Locality) []Notice {
 		default:
 			continue
 		}
-		out = append(out, notice(s.Object(), NodeAddress, "%s not served on %s, %s: its other ports would be taken from the node", few(refused), a, what))
+		out = append(out, notice(s.Object(), NodeAddress, "%s not served on %s, %s: this would take ports from the node's own programs", few(refused), a, what))
 	}
 	return out
 }

@@ -76,7 +76,7 @@ var (
 	LocalServiceMaps = []string{LocalServicesMap, RangePrefix + LocalServicesMap}
 )
 
-// Names of the sets for limits of connections. All are optional.
+// Names of the sets for connection limits. All are optional.
 const (
 	LimitedSet          = "limited"           // frontends with a limit
 	RateLimitsSet       = "rate-limits"       // of frontends

@@ -18,9 +18,9 @@ const (
 	deniedLength                           // a length of ranges in such lists
 	guardedNodePorts                       // lists of NodePorts with the unspecified address
 	ranged                                 // frontends that are ranges of ports
-	limiting                               // limits of connections
+	limiting                               // connection limits
 	limitedNodePorts                       // limits of NodePorts with the unspecified address
-	limitingRanges                         // limits of connections to ranges of ports
+	limitingRanges                         // connection limits of ranges of ports
 )
 
 // option is an optional part of a table. It is comparable. Only the parameters of its

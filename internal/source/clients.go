@@ -12,7 +12,7 @@ import (
 
 const (
 	// annotationSourceRanges on a Service lists the clients that may connect to it, at
-	// addresses of every kind, and annotationDeniedSources those that may not, also if
+	// addresses of every kind, and annotationDeniedSources those that may not, even if
 	// they are allowed: addresses and ranges of both families, with commas.
 	//
 	//	192.0.2.7, 10.0.0.0/8, fd00::/64
@@ -85,9 +85,9 @@ func parseClients(text string) (netip.Prefix, string) {
 	case problem != "":
 		return netip.Prefix{}, problem
 	case a.IsUnspecified():
-		return netip.Prefix{}, "is no client: write " + netip.PrefixFrom(a, 0).String() + " for all clients"
+		return netip.Prefix{}, "is not a client address: write " + netip.PrefixFrom(a, 0).String() + " for all clients"
 	case specialProblem(a) != "":
-		return netip.Prefix{}, "is no address that a client has: write it like 192.0.2.7 or fd00::1"
+		return netip.Prefix{}, "is not an address that clients have: write it like 192.0.2.7 or fd00::1"
 	}
 	return netip.PrefixFrom(a, a.BitLen()), ""
 }

@@ -93,11 +93,11 @@ func parseRate(text string) (model.Rate, string) {
 		}
 	}
 	if amount < 1 || amount > maxRate || burst < 1 || burst > maxRate {
-		return model.Rate{}, fmt.Sprintf("is not possible: use 1 to %d connections", maxRate)
+		return model.Rate{}, fmt.Sprintf("is out of range: use 1 to %d connections", maxRate)
 	}
 	r := model.Rate{Amount: uint32(amount), Burst: uint32(burst), Unit: model.RateUnit(unit)}
 	if r.Refill() > maxRefill {
-		return model.Rate{}, fmt.Sprintf("is not possible: at this rate it takes %s until a burst of %d is allowed again; use at most 24h", r.Refill(), burst)
+		return model.Rate{}, fmt.Sprintf("is not possible: at this rate, a burst of %[2]d is complete again only after %[1]s; allow at most 24h", r.Refill(), burst)
 	}
 	return r, ""
 }
@@ -168,11 +168,11 @@ func limitsSchema() jsonSchema {
 		return schemaText(description, `^ *[0-9]+/(second|minute|hour)( +burst +[0-9]+)? *$`)
 	}
 	return jsonSchema{
-		"description": "most connections, to each address and port; more are dropped",
+		"description": "connection limits for each address and port; more are dropped",
 		"type":        "object", "additionalProperties": false,
 		"properties": jsonSchema{
-			"connections":          schemaNumber("connections at once", 1, maxConnections, nil),
-			"connectionsPerClient": schemaNumber("connections at once from one address", 1, maxConnections, nil),
+			"connections":          schemaNumber("concurrent connections", 1, maxConnections, nil),
+			"connectionsPerClient": schemaNumber("concurrent connections from one address", 1, maxConnections, nil),
 			"rate":                 rate("new connections, like 100/second, or 100/second burst 20"),
 			"ratePerClient":        rate("new connections from one address"),
 		},
