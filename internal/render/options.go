@@ -33,7 +33,7 @@ type option struct {
 }
 
 func (o option) compare(p option) int {
-	return cmp.Or(cmp.Compare(o.kind, p.kind), o.affinity.compare(p.affinity), o.limit.compare(p.limit), cmp.Compare(o.length.bits, p.length.bits))
+	return cmp.Or(cmp.Compare(o.kind, p.kind), o.affinity.compare(p.affinity), o.limit.compare(p.limit), o.length.compare(p.length))
 }
 
 // options are the options in use, sorted.

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -38,6 +39,16 @@ var clientLists = []clientList{
 type lengthOf struct {
 	bits   uint8
 	ranged bool
+}
+
+func (l lengthOf) compare(o lengthOf) int {
+	switch {
+	case l.ranged == o.ranged:
+		return cmp.Compare(l.bits, o.bits)
+	case o.ranged:
+		return -1
+	}
+	return 1
 }
 
 // sources lists the clients that may connect to a frontend, and those that may not. Lists
