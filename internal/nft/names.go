@@ -60,6 +60,15 @@ const (
 // in which a range takes the place of a port.
 const RangePrefix = "range-"
 
+// SetFor returns the name of a set that holds frontends, or of its counterpart if the
+// frontend is a range of ports.
+func SetFor(f model.Frontend, set string) string {
+	if f.IsRange() {
+		return RangePrefix + set
+	}
+	return set
+}
+
 // HasPortIntervals reports whether the ports in an interval set of this name are
 // intervals, and not single ones beside a prefix.
 func HasPortIntervals(set string) bool {

@@ -78,7 +78,7 @@ func (c *composer) limits(r *model.Route) {
 	if r.Frontend.IsRange() {
 		of = limitingRanges
 	}
-	add := func(set string, e nft.Element) { c.add(listed(r.Frontend, set), e) }
+	add := func(set string, e nft.Element) { c.add(nft.SetFor(r.Frontend, set), e) }
 	values := limitsOf(all)
 	for k := range model.LimitKinds {
 		kind := model.LimitKind(k)
