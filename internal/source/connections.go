@@ -110,23 +110,35 @@ type BalanceLimits struct {
 	RatePerClient        string `json:"ratePerClient,omitempty"`
 }
 
+// balanceLimits are the fields of the limits of a Balance, and their annotations.
+var balanceLimits = []struct {
+	field, annotation string
+	text              func(*BalanceLimits) string // empty: the field is not given
+	check             func(string) string
+}{
+	{"connections", annotationMaxConnections, func(l *BalanceLimits) string { return numberText(l.Connections) }, problemOf(parseConnections)},
+	{"connectionsPerClient", annotationMaxConnectionsPerClient, func(l *BalanceLimits) string { return numberText(l.ConnectionsPerClient) }, problemOf(parseConnections)},
+	{"rate", annotationConnectionRate, func(l *BalanceLimits) string { return l.Rate }, problemOf(parseRate)},
+	{"ratePerClient", annotationConnectionRatePerClient, func(l *BalanceLimits) string { return l.RatePerClient }, problemOf(parseRate)},
+}
+
+func numberText(n *int64) string {
+	if n == nil {
+		return ""
+	}
+	return strconv.FormatInt(*n, 10)
+}
+
 // annotations returns the limits as annotations of a Service.
 func (l *BalanceLimits) annotations() map[string]string {
 	out := make(map[string]string)
 	if l == nil {
 		return out
 	}
-	if l.Connections != nil {
-		out[annotationMaxConnections] = strconv.FormatInt(*l.Connections, 10)
-	}
-	if l.ConnectionsPerClient != nil {
-		out[annotationMaxConnectionsPerClient] = strconv.FormatInt(*l.ConnectionsPerClient, 10)
-	}
-	if l.Rate != "" {
-		out[annotationConnectionRate] = l.Rate
-	}
-	if l.RatePerClient != "" {
-		out[annotationConnectionRatePerClient] = l.RatePerClient
+	for _, known := range balanceLimits {
+		if text := known.text(l); text != "" {
+			out[known.annotation] = text
+		}
 	}
 	return out
 }
@@ -143,17 +155,6 @@ func (e *expander) limits() {
 			e.add("limits."+known.field, text, problem)
 		}
 	}
-}
-
-// balanceLimits are the fields of the limits of a Balance.
-var balanceLimits = []struct {
-	field, annotation string
-	check             func(string) string
-}{
-	{"connections", annotationMaxConnections, problemOf(parseConnections)},
-	{"connectionsPerClient", annotationMaxConnectionsPerClient, problemOf(parseConnections)},
-	{"rate", annotationConnectionRate, problemOf(parseRate)},
-	{"ratePerClient", annotationConnectionRatePerClient, problemOf(parseRate)},
 }
 
 func problemOf[T any](parse func(string) (T, string)) func(string) string {
