@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -51,15 +50,11 @@ func (s *Service) serves(f model.Family) bool {
 const maxRanges = 10
 
 func ranges(all []netip.Prefix) string {
-	texts := make([]string, 0, maxRanges)
-	for _, p := range all[:min(len(all), maxRanges)] {
-		texts = append(texts, p.String())
+	texts := make([]string, len(all))
+	for i, p := range all {
+		texts[i] = p.String()
 	}
-	text := strings.Join(texts, ", ")
-	if more := len(all) - maxRanges; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
+	return list(texts, maxRanges)
 }
 
 // SourceLists returns the lists of clients for the frontends of a kind in one family.
