@@ -50,6 +50,10 @@ const (
 	// Other sets and maps name a range by its first port.
 	RangesMap         = "ranges"
 	RangeAddressesSet = "range-addresses"
+	// RangeServicesMap holds the verdicts of ranges, and RangeLocalServicesMap those for
+	// clients outside of the cluster, where they differ.
+	RangeServicesMap      = RangePrefix + ServicesMap
+	RangeLocalServicesMap = RangePrefix + LocalServicesMap
 	// The endpoints in RangeEndpointsMap get the port that the client dialled, and those
 	// in RangePortEndpointsMap one port.
 	RangeEndpointsMap     = RangePrefix + EndpointsMap
@@ -81,8 +85,8 @@ var SlotMaps = []string{EndpointsMap, RangeEndpointsMap, RangePortEndpointsMap}
 // ServiceMaps are the maps of all frontends with their class or verdict, and
 // LocalServiceMaps those for clients outside of the cluster, where that differs.
 var (
-	ServiceMaps      = []string{ServicesMap, RangePrefix + ServicesMap}
-	LocalServiceMaps = []string{LocalServicesMap, RangePrefix + LocalServicesMap}
+	ServiceMaps      = []string{ServicesMap, RangeServicesMap}
+	LocalServiceMaps = []string{LocalServicesMap, RangeLocalServicesMap}
 )
 
 // Names of the sets for connection limits. All are optional.

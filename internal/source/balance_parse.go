@@ -25,6 +25,9 @@ const allPorts = "all"
 // portRange is a range of ports; zero: none is given.
 type portRange struct{ first, last uint16 }
 
+// everyPort is the range of the word [allPorts].
+var everyPort = portRange{1, model.AllPorts}
+
 func (r portRange) count() int { return int(r.last) - int(r.first) + 1 }
 
 // listening is an entry of the field listen.
@@ -79,7 +82,7 @@ func (e *expander) listen() {
 		}
 		switch {
 		case l.protocols != nil:
-		case l.ports == portRange{1, model.AllPorts} && len(e.Protocol) == 0:
+		case l.ports == everyPort && len(e.Protocol) == 0:
 			l.protocols = model.Protocols[:]
 		default:
 			l.protocols, unused = protocols, false
@@ -212,8 +215,7 @@ func (e *expander) settlePorts() {
 	count := 0
 	for _, r := range e.listened {
 		target, same := e.target(r.portRange)
-		whole := r.portRange == portRange{1, model.AllPorts}
-		byPort := e.Affinity != nil && count+r.count() <= maxBalancePorts && !whole
+		byPort := e.Affinity != nil && count+r.count() <= maxBalancePorts && r.portRange != everyPort
 		if r.count() > 1 && same && !byPort {
 			e.native = append(e.native, newPortRange(r.protocol, r.portRange, target).Name)
 			continue
@@ -262,7 +264,7 @@ func parseListen(text string) (l listening, wrong *misread) {
 	}
 	if address, whole := strings.CutSuffix(rest, ":"+allPorts); whole && strings.HasPrefix(address, "[") == strings.Contains(address, ":") {
 		l.address, l.ports, wrong = splitPort(address, parseFrontend)
-		l.ports = portRange{1, model.AllPorts}
+		l.ports = everyPort
 		return l, wrong
 	}
 	l.address, l.ports, wrong = splitPort(rest, parseFrontend)

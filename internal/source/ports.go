@@ -68,7 +68,7 @@ func parsePortRange(entry string) (out []model.PortRange, problem string) {
 	if text = strings.TrimSpace(text); text == "" {
 		return nil, "it has no port: " + portRangeForms
 	}
-	protocols, ports := []model.Protocol{model.TCP}, portRange{1, model.AllPorts}
+	protocols, ports := []model.Protocol{model.TCP}, everyPort
 	if text == allPorts {
 		protocols = model.Protocols[:]
 	} else if ports, problem = parsePorts(text); problem != "" {
@@ -194,8 +194,7 @@ func (f *findings) ranges(m *metav1.ObjectMeta, s *model.Service) {
 // checkRange returns the check of the endpoints of ranges: of the first port that fits.
 func (f *findings) checkRange(c *model.Check, all []model.PortRange) *model.Check {
 	for _, p := range all {
-		whole := p.Port == 1 && p.Last == model.AllPorts && p.Target == 0
-		if c.Type.Fits(p.Protocol) && !whole {
+		if keepsAll := p.IsWhole() && p.Target == 0; c.Type.Fits(p.Protocol) && !keepsAll {
 			at := *c
 			at.Port = cmp.Or(p.Target, p.Port)
 			return &at
@@ -213,8 +212,7 @@ func onNode(s *model.Service) {
 		return
 	}
 	for i := range s.Extra().Ranges {
-		if p := &s.Extras.Ranges[i]; p.Port != 1 || p.Last != model.AllPorts {
-			p.OnNode = true
-		}
+		p := &s.Extras.Ranges[i]
+		p.OnNode = !p.IsWhole()
 	}
 }
