@@ -182,7 +182,7 @@ func TestNumberOfRangeChanges(t *testing.T) {
 			return slices.ContainsFunc(p.Changes, func(c plan.Change) bool { return c.Verb == verb && c.Kind() == "element" && c.Set.Name == set })
 		})
 	}
-	for _, set := range []string{nft.ServiceMaps[1], nft.RangeEndpointsMap} {
+	for _, set := range []string{nft.RangeServicesMap, nft.RangeEndpointsMap} {
 		added, deleted, turn := phaseOf(plan.Add, set), phaseOf(plan.Delete, set), phaseOf(plan.Add, nft.RangesMap)
 		if added < 0 || added >= turn || deleted <= turn || phaseOf(plan.Delete, nft.RangesMap) != turn {
 			t.Errorf("%s: added in transaction %d and deleted in %d, and the number changes in %d", set, added, deleted, turn)
