@@ -26,8 +26,9 @@ type randomService struct {
 	SourceRanges    []netip.Prefix
 	Internal        string
 	External        string
-	Scheduler       string // annotation; empty: none
-	Affinity        int    // in seconds; 0: none
+	Annotations     map[string]string
+	Ranges          []randomRange
+	Affinity        int // in seconds; 0: none
 	Ports           []randomPort
 	Slices          []randomSlice
 }
@@ -61,9 +62,7 @@ kind: Service
 metadata:
   name: {{.Name}}
   namespace: default
-{{- with .Scheduler}}
-  annotations: {nftproxy.dev/scheduler: {{.}}}
-{{- end}}
+  annotations: { {{- range $name, $value := .Annotations}}{{$name}}: "{{$value}}", {{end -}} }
 spec:
   type: LoadBalancer
   clusterIP: "{{index .ClusterIPs 0}}"
@@ -195,10 +194,11 @@ func (w *randomWorld) service(name string, ips map[model.Family]netip.Addr) *ran
 		LoadBalancerIPs: drawSome(w.dice, 3, w.vips),
 		Internal:        drawOne(w.dice, "Cluster", "Local"),
 		External:        drawOne(w.dice, "Cluster", "Local"),
-		Scheduler:       drawOne(w.dice, "", "", "round-robin", "random", "source-hash"),
+		Ranges:          w.ranges(),
 		Affinity:        drawOne(w.dice, 0, 0, 0, 600, 10800),
 		Ports:           w.ports(),
 	}
+	s.Annotations = w.annotations(s.Ranges)
 	for _, f := range s.Families {
 		s.ClusterIPs = append(s.ClusterIPs, ips[f])
 	}
@@ -300,34 +300,6 @@ func (w *randomWorld) weight(s *randomSlice) string {
 	return strings.Join(list, ",")
 }
 
-// randomFlags are flags of the program and the configuration that they stand
-// for.
-type randomFlags struct {
-	args   []string
-	config model.Config
-}
-
-// programFlags draws the detection of pods, and more.
-func (d dice) programFlags() randomFlags {
-	all := []netip.Prefix{netlab.ClusterCIDRv4, netlab.ClusterCIDRv6}
-	f := drawOne(d,
-		randomFlags{clusterCIDR, model.Config{ClusterCIDRs: all}},
-		randomFlags{clusterCIDR, model.Config{ClusterCIDRs: all}},
-		randomFlags{[]string{"--cluster-cidr", all[0].String()}, model.Config{ClusterCIDRs: all[:1]}},
-		randomFlags{[]string{"--detect-local-mode", "NodeCIDR"}, model.Config{DetectLocal: model.DetectNodeCIDR}},
-		randomFlags{[]string{"--detect-local-mode", "InterfaceNamePrefix", "--pod-interface-name-prefix", "pod-"},
-			model.Config{DetectLocal: model.DetectInterfaceNamePrefix, PodInterface: "pod-"}})
-	f.config.NodeName = nodeName
-	f.config.Scheduler = drawOne(d, model.RoundRobin, model.Random, model.SourceHash)
-	f.config.MasqueradeAll = d.chance(20)
-	f.args = append(slices.Clip(f.args), "--scheduler", f.config.Scheduler.String(), fmt.Sprintf("--masquerade-all=%t", f.config.MasqueradeAll))
-	if d.chance(40) { // the node's own addresses, as frontends of another kind
-		f.args = append(f.args, "--nodeport-addresses", "192.0.2.0/24,2001:db8::/64")
-		f.config.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/64")}
-	}
-	return f
-}
-
 // questions draws questions about all services, each once, with the answers.
 func (c *comparison) questions() []question {
 	c.t.Helper()
@@ -348,12 +320,18 @@ func (c *comparison) questions() []question {
 }
 
 // isUnseen reports whether a packet takes a path that the laboratory or the
-// oracle does not model: from a host to itself, past the node; from the node to
+// oracle does not model: to a port of an endpoint without a server, as in a range;
+// to an address of no host; from a host to itself, past the node; from the node to
 // a pod, which the routes give another address (explain -f knows none); and
 // perhaps back to a pod of another node, which meets itself there.
 func (c *comparison) isUnseen(q question) bool {
 	to := c.host(q.to.Addr())
+	isClosed := func(o predictedOutcome) bool {
+		return q.answer.Verdict == "forward" && o.Endpoint.Port() != echoPort && o.Endpoint.Port() != otherEchoPort
+	}
 	switch {
+	case slices.ContainsFunc(q.answer.Outcomes, isClosed) || to == nil && q.answer.Verdict == "not ours":
+		return true
 	case to == q.from:
 		return q.from != c.Node
 	case q.from == c.Node:
@@ -389,8 +367,12 @@ func (c *comparison) destination(s *randomService) (network string, to netip.Add
 		return network, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 96, byte(c.IntN(256)), 255}), uint16(port.Port))
 	case n < 8: // an endpoint itself
 		return network, netip.AddrPortFrom(drawOne(c.dice, c.endpointHosts()...).Address(model.FamilyOf(own)), echoPort)
+	case n < 12 && len(s.ExternalIPs) > 0: // the same outside of the cluster
+		return network, netip.AddrPortFrom(drawOne(c.dice, s.ExternalIPs...), uint16(1+c.IntN(1<<16-1)))
 	case n < 30 && port.NodePort != 0:
 		return network, netip.AddrPortFrom(own, uint16(port.NodePort))
+	case n < 60 && len(s.Ranges) > 0:
+		return c.ranged(s)
 	}
 	all := slices.Clone(s.ClusterIPs)
 	for _, a := range slices.Concat(s.ExternalIPs, s.LoadBalancerIPs) {
@@ -398,5 +380,9 @@ func (c *comparison) destination(s *randomService) (network string, to netip.Add
 			all = append(all, a)
 		}
 	}
-	return network, netip.AddrPortFrom(drawOne(c.dice, all...), uint16(port.Port))
+	to = netip.AddrPortFrom(drawOne(c.dice, all...), uint16(port.Port))
+	if c.chance(10) {
+		return echoNetwork(to.Addr()), netip.AddrPortFrom(to.Addr(), 0)
+	}
+	return network, to
 }

@@ -59,15 +59,29 @@ Exit code: 0 described; 2 there is no such Service, or another error.`,
 	return c
 }
 
-// countDescribed adds the number of open connections to each endpoint.
+// countDescribed adds the number of open connections to each endpoint. Endpoints of a range
+// of ports have any port, so what leads through its frontends is counted by itself.
 func countDescribed(s *describe.Service) error {
+	var others []*describe.Port
+	for i := range s.Ports {
+		p := &s.Ports[i]
+		if len(p.Endpoints) == 0 || endpointAt(&p.Endpoints[0]).Port() != 0 {
+			others = append(others, p)
+		} else if err := countOpened(p); err != nil {
+			return err
+		}
+	}
+	return countOpened(others...)
+}
+
+// countOpened adds the number of open connections to the endpoints of some ports of a
+// Service.
+func countOpened(ports ...*describe.Port) error {
 	var addresses []netip.Addr
 	var frontends []string
-	for _, p := range s.Ports {
-		for _, e := range p.Endpoints {
-			if at, err := netip.ParseAddrPort(e.Address); err == nil { // else it has no port
-				addresses = append(addresses, at.Addr())
-			}
+	for _, p := range ports {
+		for i := range p.Endpoints {
+			addresses = append(addresses, endpointAt(&p.Endpoints[i]).Addr())
 		}
 		for _, f := range p.Frontends {
 			frontends = append(frontends, p.Protocol+" "+f.Address)
@@ -77,17 +91,30 @@ func countDescribed(s *describe.Service) error {
 	if err != nil {
 		return err
 	}
-	for i := range s.Ports {
-		protocol, _ := model.ParseProtocol(s.Ports[i].Protocol)
-		for j := range s.Ports[i].Endpoints {
-			e := &s.Ports[i].Endpoints[j]
-			if at, err := netip.ParseAddrPort(e.Address); err == nil {
-				n := counts[conntrack.Endpoint{Protocol: protocol, Address: at}]
-				e.Open = &n
+	for _, p := range ports {
+		protocol, _ := model.ParseProtocol(p.Protocol)
+		for i := range p.Endpoints {
+			at := endpointAt(&p.Endpoints[i])
+			open := counts[conntrack.Endpoint{Protocol: protocol, Address: at}]
+			for e, n := range counts {
+				if at.Port() == 0 && e.Protocol == protocol && e.Address.Addr() == at.Addr() {
+					open += n
+				}
 			}
+			p.Endpoints[i].Open = &open
 		}
 	}
 	return nil
+}
+
+// endpointAt returns the address of an endpoint, with port 0 if that is the one that the
+// client dialled.
+func endpointAt(e *describe.Endpoint) netip.AddrPort {
+	if at, err := netip.ParseAddrPort(e.Address); err == nil {
+		return at
+	}
+	a, _ := netip.ParseAddr(e.Address) // as we print it
+	return netip.AddrPortFrom(a, 0)
 }
 
 func describeArguments(c *cobra.Command, args []string) error {

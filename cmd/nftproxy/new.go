@@ -16,8 +16,8 @@ import (
 
 // newOptions are the flags of new: the fields of a Balance as text.
 type newOptions struct {
-	name, namespace, scheduler, affinity, clientAddresses, check string
-	protocols, backups, clients                                  []string
+	name, namespace, scheduler, affinity, clientAddresses, limits, check string
+	protocols, backups, clients, deny                                    []string
 }
 
 func newCommand() *cobra.Command {
@@ -29,10 +29,10 @@ func newCommand() *cobra.Command {
 to the BACKENDs in turn.
 
 LISTEN is an address with a port or a range of ports, like 203.0.113.10:443,
-[2001:db8::10]:443 or 203.0.113.10:10000-10099/udp; several are separated by
-commas. A BACKEND is an address with a port, or without one if that is the port
-of LISTEN. Write the output to a file and edit it: docs/standalone.md has all
-fields.
+[2001:db8::10]:443 or 203.0.113.10:10000-10099/udp, or with all ports, like
+203.0.113.10:all; several are separated by commas. A BACKEND is an address with
+a port, or without one if that is the port of LISTEN. Write the output to a file
+and edit it: docs/standalone.md has all fields.
 
 Exit code: 0 printed, 2 wrong arguments.`,
 		Example: `  nftproxy new 203.0.113.10:443 10.128.0.2:8443 10.128.0.3:8443 > web.yaml
@@ -40,6 +40,7 @@ Exit code: 0 printed, 2 wrong arguments.`,
   nftproxy new 203.0.113.10:80 10.128.0.2 --check '{http: /healthz, interval: 5s}'
   nftproxy new 203.0.113.10:53,[2001:db8::10]:53 10.128.0.2 fd00::2 --protocol tcp,udp
   nftproxy new 203.0.113.10:443 10.128.0.2 --backup 10.128.0.9
+  nftproxy new 203.0.113.10:443 10.128.0.2 --limits '{connections: 1000, ratePerClient: 10/second}'
   nftproxy new 203.0.113.10:443 10.128.0.2 | nftproxy render -f -`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 {
@@ -57,15 +58,20 @@ Exit code: 0 printed, 2 wrong arguments.`,
 	f.StringVar(&o.scheduler, "scheduler", "", "`scheduler`: round-robin, random, source-hash, maglev or maglev-port; by default that of \"nftproxy run\"")
 	f.StringVar(&o.affinity, "affinity", "", "`time` that a client stays with its server after its last connection, like 10m")
 	f.StringSliceVar(&o.clients, "clients", nil, "`ranges` of allowed clients, with commas; by default all")
+	f.StringSliceVar(&o.deny, "deny", nil, "`ranges` of clients that may not connect, with commas")
+	f.StringVar(&o.limits, "limits", "", "`limits` of connections: {connections: 1000}, also connectionsPerClient, rate, ratePerClient")
 	f.StringVar(&o.clientAddresses, "client-addresses", "", "keep or masquerade the addresses of clients: one `word`; with keep, answers must return through this machine")
 	f.StringVar(&o.check, "check", "", "health `check` of the servers: tcp, http, {http: /healthz}...")
 	return c
 }
 
 func (o *newOptions) run(c *cobra.Command, args []string) error {
-	var check any
-	if err := yaml.Unmarshal([]byte(o.check), &check); err != nil || strings.Contains(o.check, "\n") {
+	var value any
+	if err := yaml.Unmarshal([]byte(o.check), &value); err != nil || strings.Contains(o.check, "\n") {
 		return fmt.Errorf("--check: %q cannot be read: write a type such as tcp, or a mapping such as {http: /healthz, interval: 5s}", o.check)
+	}
+	if err := yaml.Unmarshal([]byte(o.limits), &value); err != nil || strings.Contains(o.limits, "\n") {
+		return fmt.Errorf("--limits: %q cannot be read: write a mapping such as {connections: 1000, ratePerClient: 10/second}", o.limits)
 	}
 	text := o.text(args)
 	input, err := (&source.Files{Paths: []string{"-"}, Stdin: strings.NewReader(text)}).Load()
@@ -109,7 +115,7 @@ func argument(field string) string {
 		return "BACKEND: "
 	case "clientAddresses":
 		return "--client-addresses: "
-	case "check":
+	case "check", "limits":
 		return "--" + field + ": "
 	case "":
 		return ""
@@ -148,7 +154,9 @@ func (o *newOptions) text(args []string) string {
 	line("scheduler", yamlText(o.scheduler))
 	line("affinity", yamlText(o.affinity))
 	line("clients", oneOrMore(o.clients))
+	line("deny", oneOrMore(o.deny))
 	line("clientAddresses", yamlText(o.clientAddresses))
+	line("limits", o.limits)
 	line("check", o.check)
 	return b.String()
 }

@@ -47,11 +47,20 @@ clients: 2001:db8::/32
 clientAddresses: keep
 check: {http: , port: 8080}
 `, ""},
+		{"203.0.113.10:all 10.128.0.2 --name vm --clients 192.0.2.0/24 --deny 192.0.2.7,192.0.2.8 --limits {connections:100}", `kind: Balance
+name: vm
+listen: 203.0.113.10:all
+backends:
+- 10.128.0.2
+clients: 192.0.2.0/24
+deny: [192.0.2.7, 192.0.2.8]
+limits: {connections: 100}
+`, ""},
 		{"203.0.113.10:443 203.0.113.10", "", "warning: BACKEND: \"203.0.113.10\" is an address and port of listen"},
 	} {
 		args := strings.Fields(c.args)
 		for i := range args {
-			args[i] = strings.NewReplacer("http:,", "http: , ", "port:", "port: ").Replace(args[i])
+			args[i] = strings.NewReplacer("http:,", "http: , ", "port:", "port: ", "connections:", "connections: ").Replace(args[i])
 		}
 		r := execute("", append([]string{"new"}, args...)...)
 		if r.code != 0 || c.want != "" && r.stdout != c.want || !strings.HasPrefix(r.stderr, c.warning) || c.warning == "" && r.stderr != "" {
@@ -77,6 +86,9 @@ func TestNewErrors(t *testing.T) {
 		"203.0.113.10:443 10.128.0.2 --check tpc":               `--check: "tpc" is not a type of health check (did you mean tcp?)`,
 		"203.0.113.10:443 10.128.0.2 --check {tcp":              `--check: "{tcp" cannot be read`,
 		"203.0.113.10:443 10.128.0.2 --check {http,statuss:3}":  "--check.statuss: unknown field",
+		"203.0.113.10:443 10.128.0.2 --deny x":                  `--deny: "x" is neither an IP address nor a range`,
+		"203.0.113.10:443 10.128.0.2 --limits 7":                `--limits: 7 is not an object`,
+		"203.0.113.10:443 10.128.0.2 --limits {rate":            `--limits: "{rate" cannot be read`,
 		"203.0.113.10:443 10.128.0.2 --protocol tpc":            `--protocol: "tpc" is not a protocol: did you mean tcp?`,
 		"203.0.113.10:443, 10.128.0.2":                          `LISTEN: "" is not an IP address`,
 		"203.0.113.10:443 \x1b[31m":                             `BACKEND: "\x1b[31m" is not an IP address`,

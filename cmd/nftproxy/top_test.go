@@ -30,7 +30,7 @@ type busy struct {
 const busyInput = `
 apiVersion: v1
 kind: Service
-metadata: {name: web, namespace: shop}
+metadata: {name: web, namespace: shop, annotations: {nftproxy.dev/ports: 8080-8089}}
 spec:
   clusterIP: 10.96.0.10
   ports: [{name: http, port: 80}]
@@ -240,7 +240,7 @@ func TestTopOnce(t *testing.T) {
 		t.Errorf("code %d, %s%s", r.code, r.stdout, r.stderr)
 	}
 	r = runProcess(t, b.Node.Namespace, "top", "--once", "shop/web")
-	if r.code != 0 || !strings.Contains(r.stdout, "-> 10.128.0.2:8080") || !strings.Contains(r.stdout, "--endpoint-metrics") {
+	if r.code != 0 || !strings.Contains(r.stdout, "-> 10.128.0.2:8080") || !strings.Contains(r.stdout, "-> 10.128.0.2\n") || !strings.Contains(r.stdout, "--endpoint-metrics") {
 		t.Errorf("code %d, %s%s", r.code, r.stdout, r.stderr)
 	}
 }
@@ -278,5 +278,14 @@ func TestDescribeEndpointConnections(t *testing.T) {
 		if strings.Contains(r.stdout, "no daemon") == (where == nil) {
 			t.Errorf("%v: %s%s", where, r.stdout, r.stderr)
 		}
+	}
+	through, err := b.Client.Open("tcp", netip.MustParseAddrPort("10.96.0.10:8080"), 0) // of a range
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer through.Close()
+	r := runProcess(t, b.Node.Namespace, "describe", "shop/web", "--connections")
+	if !regexp.MustCompile(`(?m)^  10\.128\.0\.[23] .*50\.0 % +1 +1$`).MatchString(r.stdout) {
+		t.Errorf("no open connection through the range:\n%s%s", r.stdout, r.stderr)
 	}
 }

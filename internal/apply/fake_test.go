@@ -97,7 +97,7 @@ func (k *fake) Bindings(f model.Family, limit int) ([]*nft.Set, error) {
 	var out []*nft.Set
 	if t := k.ruleset.Table(f); t != nil {
 		for _, s := range t.Sets {
-			if s.Dynamic {
+			if s.Dynamic && len(s.Data) > 0 { // clients of a limit have no binding
 				o := *s
 				o.Elements = slices.Clone(s.Elements[:min(limit, len(s.Elements))])
 				out = append(out, &o)

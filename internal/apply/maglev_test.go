@@ -7,7 +7,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
-	"github.com/nftproxy/nftproxy/internal/render"
 )
 
 // TestMaglevChange: 3.45. A change of an endpoint writes the slots that change and no
@@ -25,10 +24,7 @@ func TestMaglevChange(t *testing.T) {
 			}
 			states[name] = model.ServiceState{Service: s.Service, Slices: []*model.EndpointSlice{&less}}
 		}
-		router := model.NewRouter()
-		router.Configure(model.Config{NodeName: "node-1"}, nil, nil)
-		router.SetServices(states)
-		return render.Render(router.Routing())
+		return renderedServices(t, states)
 	}
 	slots := func(r *nft.Ruleset) []nft.Element { return r.Tables[0].Set(nft.EndpointsMap).Elements }
 	before, after := routed(), routed(4)

@@ -45,40 +45,115 @@ func TestPhases(t *testing.T) {
 	}
 }
 
-// checkBetween returns the number of frontends that it has looked at.
+// checkBetween returns the number of frontends that it has looked at. A packet under way
+// looks up each element as it is before or after the transaction, never before it after a
+// lookup of afterwards, and passes the rules of before.
 func checkBetween(t *testing.T, before, after *nft.Table) (looked int) {
 	t.Helper()
-	for _, name := range []string{nft.ServicesMap, nft.LocalServicesMap} {
-		redeclared := func(set string) bool { return before.Set(set).Counters != after.Set(set).Counters }
-		if redeclared(name) || redeclared(nft.EndpointsMap) {
+	for _, s := range after.Sets {
+		if o := before.Set(s.Name); o != nil && o.Counters != s.Counters {
 			return 0 // a packet may be refused at this moment
 		}
-		for _, e := range after.Set(name).Elements {
-			chain := e.Value.Verdict.Chain
-			if chain == "" {
-				continue
-			}
-			if c := before.Chain(chain); c == nil || len(c.Rules) == 0 {
-				t.Errorf("%s leads to %s, which has no rules yet", e.Key.Frontend(), chain)
-			}
+	}
+	b := between{t, before, after, plan.NewLanes(after)}
+	for _, t := range []*nft.Table{before, after} {
+		for _, e := range slices.Concat(elements(t, nft.ServicesMap), elements(t, nft.LocalServicesMap)) {
+			looked += b.lane(e.Key, b.lanes.Verdict(e.Value.Class))
 		}
-		lanes, slots := plan.NewLanes(before), after.Set(nft.EndpointsMap)
-		for _, e := range before.Set(name).Elements {
-			span, ok := lanes.Of(name, e.Key.Frontend())
-			if !ok {
-				continue
-			}
-			looked++
-			for i := range span.Count {
-				key := e.Key
-				key.Slot = span.First + i
-				if !hasKey(slots, key) {
-					t.Errorf("%s leads to slot %d, which is gone", e.Key.Frontend(), key.Slot)
+		if !leadsToRanges(before) {
+			continue // the rules for ranges come with the next transaction, or left with the last one
+		}
+		for _, e := range elements(t, nft.RangesMap) {
+			looked += b.number(e.Key.Frontend())
+		}
+	}
+	return looked
+}
+
+// leadsToRanges reports whether packets reach the rules for ranges.
+func leadsToRanges(t *nft.Table) bool {
+	return slices.ContainsFunc(t.Chains, func(c *nft.Chain) bool {
+		return c.Hook == nft.Prerouting && slices.ContainsFunc(slices.Concat(c.Rules...), func(s nft.Statement) bool {
+			name, _ := nft.SetOf(s)
+			return name == nft.RangeAddressesSet
+		})
+	})
+}
+
+// elements returns those of a set that a table may have.
+func elements(t *nft.Table, set string) []nft.Element {
+	if s := t.Set(set); s != nil {
+		return s.Elements
+	}
+	return nil
+}
+
+// between is what checkBetween looks at.
+type between struct {
+	t             *testing.T
+	before, after *nft.Table
+	lanes         *plan.Lanes // after
+}
+
+// number checks that a packet to a range whose number it has finds the verdict.
+func (b *between) number(f model.Frontend) (looked int) {
+	b.t.Helper()
+	if s := b.after.Set(nft.ServiceMaps[1]); s == nil || !hasKey(s, nft.FrontendKey(f)) {
+		b.t.Errorf("%s has a number that leads nowhere", f)
+	}
+	for _, t := range []*nft.Table{b.before, b.after} {
+		for _, name := range []string{nft.ServiceMaps[1], nft.LocalServiceMaps[1]} {
+			if s := t.Set(name); s != nil {
+				if e, ok := s.Find(f); ok {
+					looked += b.lane(e.Key, e.Value.Verdict)
 				}
 			}
 		}
 	}
 	return looked
+}
+
+// lane checks that a packet to a frontend with a verdict gets an endpoint, and returns 1
+// if it does.
+func (b *between) lane(frontend nft.Key, v nft.Verdict) int {
+	b.t.Helper()
+	name := v.Chain
+	if v.Action == nft.NoAction {
+		b.t.Errorf("%s leads nowhere", frontend.Frontend())
+	}
+	if name == "" || name == nft.RefuseChain {
+		return 0
+	}
+	lane := b.before.Chain(name)
+	if lane == nil || len(lane.Rules) == 0 {
+		b.t.Errorf("%s leads to %s, which has no rules yet", frontend.Frontend(), name)
+		return 0
+	}
+	slots, endpoints := slotsOf(b.before, lane)
+	for i := range slots.Count {
+		frontend.Slot = slots.First + i
+		if s := b.after.Set(endpoints); s == nil || !hasKey(s, frontend) {
+			b.t.Errorf("%s leads to slot %d of %s in %s, which is not there", frontend.Frontend(), frontend.Slot, name, endpoints)
+		}
+	}
+	return 1
+}
+
+// slotsOf returns the slots that a lane, or the plain lane behind a sticky one, chooses
+// from, and the map that has them.
+func slotsOf(t *nft.Table, lane *nft.Chain) (nft.Slots, string) {
+	for _, s := range slices.Concat(lane.Rules...) {
+		switch s := s.(type) {
+		case nft.DNAT:
+			slots, _ := s.Slots()
+			return slots, s.Map
+		case nft.Choose:
+			return s.Slots, nft.EndpointsMap
+		}
+	}
+	last := lane.Rules[len(lane.Rules)-1]
+	next, _ := last[len(last)-1].(nft.Verdict)
+	return slotsOf(t, t.Chain(next.Chain))
 }
 
 func hasKey(s *nft.Set, k nft.Key) bool {

@@ -152,6 +152,13 @@ func BenchmarkPortRangeEndpoint(b *testing.B) {
 	})
 }
 
+// BenchmarkPortRangeScale takes an endpoint of one of these Services away, and brings it back.
+func BenchmarkPortRangeScale(b *testing.B) {
+	forWide(b, func(b *testing.B, all map[model.ServiceName]model.ServiceState) {
+		benchmarkChangeAmong(b, all, 500, scaled)
+	})
+}
+
 // BenchmarkPortRange takes the range of one of these Services away, and brings it back.
 func BenchmarkPortRange(b *testing.B) {
 	forWide(b, func(b *testing.B, all map[model.ServiceName]model.ServiceState) {
@@ -175,7 +182,7 @@ func TestNumberOfRangeChanges(t *testing.T) {
 			return slices.ContainsFunc(p.Changes, func(c plan.Change) bool { return c.Verb == verb && c.Kind() == "element" && c.Set.Name == set })
 		})
 	}
-	for _, set := range []string{nft.ServiceMaps[1], nft.RangeEndpointsMap} {
+	for _, set := range []string{nft.RangeServicesMap, nft.RangeEndpointsMap} {
 		added, deleted, turn := phaseOf(plan.Add, set), phaseOf(plan.Delete, set), phaseOf(plan.Add, nft.RangesMap)
 		if added < 0 || added >= turn || deleted <= turn || phaseOf(plan.Delete, nft.RangesMap) != turn {
 			t.Errorf("%s: added in transaction %d and deleted in %d, and the number changes in %d", set, added, deleted, turn)

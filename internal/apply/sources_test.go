@@ -8,7 +8,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
-	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/workload"
 )
 
@@ -23,10 +22,7 @@ func TestListsComeBeforeTheirFrontends(t *testing.T) {
 				all[workload.ServiceName(i)].Service.Extras = &model.Extras{Sources: model.NewSources(true, []netip.Prefix{netip.MustParsePrefix(list)}, nil)}
 			}
 		}
-		router := model.NewRouter()
-		router.Configure(model.Config{NodeName: "node-1"}, nil, nil)
-		router.SetServices(all)
-		return render.Render(router.Routing())
+		return renderedServices(t, all)
 	}
 	for name, c := range map[string][2]*nft.Ruleset{
 		"first":          {rules(), rules("10.0.0.0/8")},

@@ -105,14 +105,15 @@ func (m *marcher) step(t *testing.T, r *rand.Rand) (tidy bool) {
 			changed = append(changed, m.Change(r))
 		}
 		var moved []model.RouteChange
+		base := false // the address changed from which the node answers echo requests
 		if r.IntN(8) == 7 && len(m.Config.NodePortAddresses) > 0 {
 			m.Move(r)
-			moved, _ = m.router.Configure(m.Config, m.Nodes(), m.Cidrs)
+			moved, base = m.router.Configure(m.Config, m.Nodes(), m.Cidrs)
 		}
 		if r.IntN(4) == 3 {
 			changed = m.All()
 		}
-		m.follow(t, model.JoinChanges(moved, m.router.SetServices(m.States(changed...))), false)
+		m.follow(t, model.JoinChanges(moved, m.router.SetServices(m.States(changed...))), base)
 	}
 	return false
 }

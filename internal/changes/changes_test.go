@@ -244,28 +244,61 @@ func TestMaglev(t *testing.T) {
 }
 
 // TestRanges: 4.51. A range is a frontend, and its endpoints have the port that the client
-// dialled.
+// dialled. One that gets or loses ports is a change, which says what happens to connections
+// through the ports that it loses (4.61).
 func TestRanges(t *testing.T) {
-	ranged := func(ports, endpoint string) changes.Side {
-		return parse(t, fmt.Sprintf("{kind: Balance, name: media, listen: '203.0.113.10:%s', backends: [10.0.0.1, %s]}", ports, endpoint))
-	}
-	before := ranged("5000-6000/udp", "10.0.0.2")
-	for _, c := range []struct {
-		after changes.Side
-		want  string
-	}{
-		{before, ""},
-		{ranged("5000-6000/udp", "10.0.0.3"), "~ media: 1 endpoint replaced (10.0.0.2 → 10.0.0.3)"},
-		{ranged("5000-7000/udp", "10.0.0.2"), "~ media: 1 frontend added (udp 203.0.113.10:5000-7000); 1 frontend removed (udp 203.0.113.10:5000-6000)"},
+	const ends = " [UDP flows through other ports end]"
+	for _, c := range []struct{ from, to, want string }{
+		{"5000-6000/udp, 10.0.0.2", "5000-6000/udp, 10.0.0.2", ""},
+		{"5000-6000/udp, 10.0.0.2", "5000-6000/udp, 10.0.0.3", "1 endpoint replaced (10.0.0.2 → 10.0.0.3) [UDP flows move to another one]"},
+		{"5000-6000/udp, 10.0.0.2", "5000-7000/udp, 10.0.0.2", "udp A:5000-6000 → udp A:5000-7000"},
+		{"5000-6000/udp, 10.0.0.2", "4000-6000/udp, 10.0.0.2", "udp A:5000-6000 → udp A:4000-6000"},
+		{"5000-6000/udp, 10.0.0.2", "5500-7000/udp, 10.0.0.2", "udp A:5000-6000 → udp A:5500-7000" + ends},
+		{"5000-6000/udp, 10.0.0.2", "5500-5600/udp, 10.0.0.3", "udp A:5000-6000 → udp A:5500-5600" + ends + "; 1 endpoint replaced (10.0.0.2 → 10.0.0.3) [UDP flows move to another one]"},
+		{"5000-6000, 10.0.0.2", "5000-5500, 10.0.0.2", "tcp A:5000-6000 → tcp A:5000-5500 [TCP connections continue]"},
+		{"5000-6000/udp, 10.0.0.2", "7000-8000/udp, 10.0.0.2", "1 frontend added (udp A:7000-8000); 1 frontend removed (udp A:5000-6000) [UDP flows end]"},
+		{"5000-6000/udp, 10.0.0.2", "all, 10.0.0.2", "2 frontends added (tcp A:1-65535, sctp A:1-65535); udp A:5000-6000 → udp A:1-65535"},
+		{"5000-6000/udp:9, 10.0.0.2", "5000-6000/udp, 10.0.0.2", `name of port 5000: "5000-6000/udp:9" → "5000-6000/udp"; ` +
+			"2 endpoints replaced (10.0.0.1:9 → 10.0.0.1, 10.0.0.2:9 → 10.0.0.2) [UDP flows move to another one]"},
 	} {
-		objects, rules := compared(t, before, c.after)
-		for _, got := range []string{objects, rules} {
-			got = strings.NewReplacer("default/", "", " (load balancer IP)", "").Replace(strings.TrimSpace(got))
-			if !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
-				t.Errorf("got\n%s\nwant\n%s", got, c.want)
+		before, after := parse(t, ranged(c.from)), parse(t, ranged(c.to))
+		was := render.Render(before.Routing)
+		is := plan.Settle(was, render.Render(after.Routing))
+		for how, got := range map[string][]changes.Service{
+			"objects": changes.Objects(before, after), "rules": changes.Rules(was, is, plan.Diff(was, is), nil),
+		} {
+			if text := withConnections(got); text != c.want {
+				t.Errorf("%s, %s → %s:\n%s\nwant\n%s", how, c.from, c.to, text, c.want)
 			}
 		}
 	}
+}
+
+// ranged returns a Service with a range of ports, and an endpoint that changes.
+func ranged(rangeAndEndpoint string) string {
+	ports, endpoint, _ := strings.Cut(rangeAndEndpoint, ", ")
+	return fmt.Sprintf(`
+{apiVersion: v1, kind: Service, metadata: {name: media, annotations: {nftproxy.dev/ports: '%s'}}, spec: {type: LoadBalancer},
+ status: {loadBalancer: {ingress: [{ip: 203.0.113.10}]}}}
+---
+{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: media-1, labels: {kubernetes.io/service-name: media}},
+ addressType: IPv4, endpoints: [{addresses: [10.0.0.1]}, {addresses: [%s]}]}`, ports, endpoint)
+}
+
+// withConnections returns the details of a single Service, with what happens to
+// connections in brackets.
+func withConnections(services []changes.Service) string {
+	var out []string
+	for _, s := range services {
+		for _, d := range s.Details {
+			text := d.Text
+			if d.Connections != "" {
+				text += " [" + d.Connections + "]"
+			}
+			out = append(out, text)
+		}
+	}
+	return strings.NewReplacer("load balancer IP ", "", " (load balancer IP)", "", "203.0.113.10", "A").Replace(strings.Join(out, "; "))
 }
 
 // TestSteps goes from one input to the next.

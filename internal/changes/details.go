@@ -80,7 +80,7 @@ func (s *subject) frontends() (out []Detail) {
 			continue
 		}
 		replaces[now] = true
-		out = append(out, Detail{Kind: KindFrontends, Old: f.where(), New: now.where(), Connections: goneWith(s.removed),
+		out = append(out, Detail{Kind: KindFrontends, Old: f.where(), New: now.where(), Connections: goneWith([]*frontend{f}),
 			Text: fmt.Sprintf("%s%s %s → %s", s.portPrefix(f.port), f.kind, f.where(), now.where())})
 	}
 	for _, f := range s.added {
@@ -94,6 +94,23 @@ func (s *subject) frontends() (out []Detail) {
 	if list := texts(removed); len(list) > 0 {
 		out = append(out, Detail{Kind: KindFrontends, Text: number(len(list), "frontend") + " removed (" + shorten(list) + ")", Removed: list,
 			Connections: goneWith(removed)})
+	}
+	return append(out, s.ranges()...)
+}
+
+// ranges describes ranges that get or lose ports. Connections through the ports that they
+// keep are left alone (4.61).
+func (s *subject) ranges() (out []Detail) {
+	for _, p := range s.stays {
+		before, after := p.before, p.after
+		if before.Frontend == after.Frontend {
+			continue
+		}
+		d := Detail{Kind: KindFrontends, Old: before.where(), New: after.where(), Text: fmt.Sprintf("%s %s → %s", after.kind, before.where(), after.where())}
+		if before.Port < after.Port || after.Last < before.Last {
+			d.Connections = byProtocol([]*frontend{before}, "TCP connections continue", "UDP flows through other ports end")
+		}
+		out = append(out, d)
 	}
 	return out
 }
@@ -188,7 +205,7 @@ func (s *subject) renamed() (out []Detail) {
 		}
 	}
 	for _, p := range s.stays {
-		if a, b := p.before.port.Port, p.after.port.Port; a != b {
+		if a, b := p.before.port.Port, p.after.port.Port; a != b && p.before.Frontend == p.after.Frontend {
 			note(Detail{Kind: KindFrontends, Old: a, New: b, Text: fmt.Sprintf("name of port %d: %q → %q", p.after.Port, a, b)})
 		}
 		if a, b := p.before.kind, p.after.kind; a != b {

@@ -76,7 +76,7 @@ func (c *portChange) compare() {
 // Endpoints that are only left out, or used again, are described by their condition.
 func (s *subject) exchanged(port model.PortName, c *portChange) (out []Detail) {
 	gone, left := split(c.removed, func(a address) state { return s.stateAfter(port, a) })
-	fresh, back := split(c.added, func(a address) state { return s.stateBefore(port, a) })
+	fresh, back := split(c.added, func(a address) state { return s.stateBefore(c.pairs[0].before.port, a) })
 	lost := stays(c.pairs)
 	if c.affinity && len(c.removed) > 0 {
 		lost += "; clients bound to it are balanced again"

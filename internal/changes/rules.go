@@ -109,8 +109,8 @@ func (r *rules) addRanges(to map[model.Frontend][]netip.Prefix, s *nft.Set, bits
 
 // sources returns the clients that may connect to a frontend.
 func (r *rules) sources(f model.Frontend) *model.Sources {
-	_, limited := r.find(setOf(f, nft.FirewalledSet), f)
-	_, lists := r.find(setOf(f, nft.AllowFrontendsSet), f)
+	_, limited := r.find(nft.SetFor(f, nft.FirewalledSet), f)
+	_, lists := r.find(nft.SetFor(f, nft.AllowFrontendsSet), f)
 	return model.NewSources(limited || lists, r.allowed[f], r.denied[f])
 }
 
@@ -175,21 +175,13 @@ func (r *rules) find(set string, f model.Frontend) (*nft.Element, bool) {
 }
 
 func (r *rules) masquerading(f model.Frontend) model.Masquerading {
-	if _, ok := r.find(setOf(f, nft.MasqFrontendsSet), f); ok {
+	if _, ok := r.find(nft.SetFor(f, nft.MasqFrontendsSet), f); ok {
 		return model.MasqueradeAll
 	}
-	if _, ok := r.find(setOf(f, nft.LocalFrontendsSet), f); ok {
+	if _, ok := r.find(nft.SetFor(f, nft.LocalFrontendsSet), f); ok {
 		return model.MasqueradeNode
 	}
 	return model.MasqueradeNone
-}
-
-// setOf returns the name of a set that has a frontend, or its counterpart for ranges.
-func setOf(f model.Frontend, name string) string {
-	if f.IsRange() {
-		return nft.RangePrefix + name
-	}
-	return name
 }
 
 // endpoints returns the endpoints in the slots of two lanes.

@@ -107,6 +107,7 @@ func (c *comparison) services() []Service {
 		for _, p := range pairs {
 			s.sort(p)
 		}
+		s.pairRanges()
 		if details := s.details(); len(details) > 0 {
 			out = append(out, Service{Name: name, Action: s.action(), Details: details})
 		}
@@ -139,6 +140,29 @@ func (s *subject) sort(p pair) {
 	default:
 		s.ceded = append(s.ceded, p)
 	}
+}
+
+// pairRanges makes one range of ports that goes, and one with ports of it that comes, a
+// range that changes.
+func (s *subject) pairRanges() {
+	overlapping := func(all []*frontend, f *frontend) (found []*frontend) {
+		for _, o := range all {
+			if o.Overlaps(f.Frontend) {
+				found = append(found, o)
+			}
+		}
+		return found
+	}
+	paired := make(map[*frontend]bool)
+	for _, f := range s.removed {
+		now := overlapping(s.added, f)
+		if len(now) == 1 && len(overlapping(s.removed, now[0])) == 1 {
+			s.stays = append(s.stays, pair{f, now[0]})
+			paired[f], paired[now[0]] = true, true
+		}
+	}
+	isPaired := func(f *frontend) bool { return paired[f] }
+	s.added, s.removed = slices.DeleteFunc(s.added, isPaired), slices.DeleteFunc(s.removed, isPaired)
 }
 
 func (s *subject) action() Action {

@@ -43,7 +43,7 @@ func (c *Config) loadBalancerCIDRs() (out []netip.Prefix, err error) {
 		case !ok:
 			return nil, ownProblem("load-balancer-cidrs", fmt.Errorf("%q is not a range such as 203.0.113.0/24", text))
 		case p.Bits() == 0:
-			return nil, ownProblem("load-balancer-cidrs", fmt.Errorf("%s has all addresses: packets to other machines would be dropped", p))
+			return nil, ownProblem("load-balancer-cidrs", fmt.Errorf("%s covers all addresses: packets to other machines would be dropped", p))
 		}
 		for _, pods := range c.Node.ClusterCIDRs {
 			if p.Overlaps(pods) {
@@ -152,7 +152,7 @@ func (c *Config) remarkLocalhost(field string) {
 			c.remark("NodePorts are not served on localhost", c.named(field, "because", "the feature gate "+gateLocalhost+" is off")...)
 			return
 		case !model.HasLocalhost(p):
-			c.remark("of loopback addresses, 127.0.0.1 and ::1 serve NodePorts, and no others", c.named(field, "range", p)...)
+			c.remark("of loopback addresses, only 127.0.0.1 and ::1 serve NodePorts", c.named(field, "range", p)...)
 		}
 	}
 }

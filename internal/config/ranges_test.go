@@ -14,8 +14,8 @@ func TestLoadBalancerCIDRs(t *testing.T) {
 		{"", "[]", ""},
 		{"--load-balancer-cidrs=203.0.113.7/24,2001:db8:1::/64 --load-balancer-cidrs=198.51.100.1/32", "[203.0.113.0/24 2001:db8:1::/64 198.51.100.1/32]", ""},
 		{"--load-balancer-cidrs=203.0.113.7", "", `--load-balancer-cidrs: "203.0.113.7" is not a range such as 203.0.113.0/24`},
-		{"--load-balancer-cidrs=0.0.0.0/0", "", "--load-balancer-cidrs: 0.0.0.0/0 has all addresses"},
-		{"--load-balancer-cidrs=::/0", "", "--load-balancer-cidrs: ::/0 has all addresses"},
+		{"--load-balancer-cidrs=0.0.0.0/0", "", "--load-balancer-cidrs: 0.0.0.0/0 covers all addresses"},
+		{"--load-balancer-cidrs=::/0", "", "--load-balancer-cidrs: ::/0 covers all addresses"},
 		{"--load-balancer-cidrs=10.0.0.0/8 --cluster-cidr=10.128.0.0/16", "", "10.0.0.0/8 has addresses of pods (10.128.0.0/16)"},
 		{"--load-balancer-cidrs=fd00:1::/64 --cluster-cidr=10.128.0.0/16,fd00::/16", "", "fd00:1::/64 has addresses of pods (fd00::/16)"},
 	} {

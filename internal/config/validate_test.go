@@ -189,7 +189,7 @@ func TestExternalIPGate(t *testing.T) {
 
 // TestNodePortAddresses: words and ranges in any combination (6.1, 6.14).
 func TestNodePortAddresses(t *testing.T) {
-	const others = "127.0.0.1 and ::1 serve NodePorts, and no others"
+	const others = "only 127.0.0.1 and ::1 serve NodePorts"
 	for _, c := range []struct {
 		list    string
 		primary bool
@@ -379,7 +379,7 @@ func TestLocalhostGate(t *testing.T) {
 		{[]string{"--nodeport-addresses=all"}, "[]", ""},
 		{[]string{"--nodeport-addresses=all,localhost"}, "[127.0.0.1 ::1]", ""},
 		{[]string{"--nodeport-addresses=primary,::1/128"}, "[::1]", ""},
-		{[]string{"--nodeport-addresses=127.0.0.2/31"}, "[]", "no others"},
+		{[]string{"--nodeport-addresses=127.0.0.2/31"}, "[]", "only 127.0.0.1"},
 		{[]string{"--nodeport-addresses=localhost", gate + "true"}, "[127.0.0.1 ::1]", ""},
 		{[]string{"--nodeport-addresses=localhost", gate + "false"}, "[]", "gate KubeProxyNFTablesLocalhostNodePorts is off"},
 		{[]string{gate + "false"}, "[]", ""},

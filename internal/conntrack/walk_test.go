@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"golang.org/x/sys/unix"
@@ -256,7 +257,10 @@ func spoil(changes []model.RouteChange) {
 func TestWalk(t *testing.T) {
 	for _, tcp := range []bool{false, true} {
 		for seed := range uint64(10) {
-			t.Run(fmt.Sprint("TCP-", tcp, "-", seed), func(t *testing.T) { walk(t, seed, Config{TCP: tcp}) })
+			t.Run(fmt.Sprint("TCP-", tcp, "-", seed), func(t *testing.T) {
+				// Pauses before repeated listings take no time.
+				synctest.Test(t, func(t *testing.T) { walk(t, seed, Config{TCP: tcp}) })
+			})
 		}
 	}
 }

@@ -344,7 +344,7 @@ func (d *Daemon) prepareHost() ([]model.Family, error) {
 }
 
 // checkKernel returns an error for each feature that is missing. Without those that only
-// limits of connections need, Services are served without limits.
+// connection limits need, Services are served without limits.
 func (d *Daemon) checkKernel(families []model.Family) error {
 	problems, err := preflight.Check(families)
 	if err != nil {

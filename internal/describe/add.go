@@ -47,8 +47,9 @@ func (s *Service) AddConnections(counts map[model.Frontend]uint64) {
 	for i := range s.Ports {
 		p := &s.Ports[i]
 		for j := range p.Frontends {
-			if f := &p.Frontends[j]; f.ServedBy == "" {
-				n := counts[p.frontend(f)]
+			f := &p.Frontends[j]
+			if key := p.frontend(f); f.ServedBy == "" && !key.OnLocalhost() { // these are counted behind the listener
+				n := counts[key]
 				f.Connections = &n
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -31,7 +30,7 @@ func (s *Service) closedFamily() string {
 	for _, f := range model.Families {
 		admits := slices.ContainsFunc(s.AllowedSources, func(p netip.Prefix) bool { return model.FamilyOf(p.Addr()) == f })
 		if !admits && s.serves(f) {
-			return fmt.Sprintf("; no client over %s", f)
+			return fmt.Sprintf("; no %s client", f)
 		}
 	}
 	return ""
@@ -51,15 +50,11 @@ func (s *Service) serves(f model.Family) bool {
 const maxRanges = 10
 
 func ranges(all []netip.Prefix) string {
-	texts := make([]string, 0, maxRanges)
-	for _, p := range all[:min(len(all), maxRanges)] {
-		texts = append(texts, p.String())
+	texts := make([]string, len(all))
+	for i, p := range all {
+		texts[i] = p.String()
 	}
-	text := strings.Join(texts, ", ")
-	if more := len(all) - maxRanges; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
+	return list(texts, maxRanges)
 }
 
 // SourceLists returns the lists of clients for the frontends of a kind in one family.

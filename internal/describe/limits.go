@@ -2,7 +2,7 @@ package describe
 
 import "github.com/nftproxy/nftproxy/internal/model"
 
-// Limit is a limit of connections to each frontend.
+// Limit is a connection limit of each frontend.
 type Limit struct {
 	Kind string `json:"kind"` // rate-per-client, rate, connections-per-client or connections
 	// Admits says what is not dropped, for example "100 new connections per second".

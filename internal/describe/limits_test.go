@@ -37,9 +37,9 @@ func TestLimits(t *testing.T) {
 	if err := describe.Print(&text, objects, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	const want = `limit      1 new connection of a client per hour (3 together) to each address and port; 0 dropped
+	const want = `limit      1 new connection per hour per client (burst 3) to each address and port; 0 dropped
            100 new connections per second to each address and port; 3 dropped
-           1 connection of a client to each address and port; 0 dropped
+           1 connection per client to each address and port; 0 dropped
            1000 connections to each address and port; 0 dropped
 `
 	if !strings.Contains(text.String(), want) {
@@ -47,5 +47,17 @@ func TestLimits(t *testing.T) {
 	}
 	if got := objects.Ports[0].Frontends[1].Dropped; got["rate"] != 2 {
 		t.Errorf("the second frontend has %v, want 2 of the rate", got)
+	}
+}
+
+// TestLocalhostIsNotCounted: connections to a NodePort on localhost are counted at the
+// frontend that the listener connects to (6.22).
+func TestLocalhostIsNotCounted(t *testing.T) {
+	s := &describe.Service{Ports: []describe.Port{{Protocol: "tcp", Frontends: []describe.Frontend{{Address: "192.0.2.1:30080"}, {Address: "127.0.0.1:30080"}, {Address: "[::1]:30080"}}}}}
+	s.AddConnections(nil)
+	for i, f := range s.Ports[0].Frontends {
+		if counted := f.Connections != nil; counted != (i == 0) {
+			t.Errorf("%s counted: %t", f.Address, counted)
+		}
 	}
 }

@@ -9,6 +9,18 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
+// pingsOf returns the addresses of a Service whose echo requests may be answered.
+func pingsOf(echoes []model.ViewedEcho) (out []Ping) {
+	for _, e := range echoes {
+		p := Ping{Address: e.Address.String(), Inside: e.Inside, Outside: e.Outside}
+		if e.Winner != nil {
+			p.DecidedBy = e.Winner.Service.Name.String()
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
 // pingsIn returns the addresses of a Service that the rules of a table answer echo requests
 // for.
 func pingsIn(t *nft.Table, name model.ServiceName) (out []Ping) {
@@ -56,7 +68,7 @@ func (p *Ping) text() string {
 		who = "answered by this node inside of the cluster only, because it has no endpoint"
 	}
 	if p.DecidedBy != "" {
-		who += "; " + p.DecidedBy + " decides, which has the address, too"
+		who += "; decided by " + p.DecidedBy + ", which has the same address"
 	}
 	return who
 }

@@ -33,7 +33,7 @@ func TestPing(t *testing.T) {
 	for name, want := range map[string][]string{
 		"web": {"10.96.0.10: answered by this node\n", "203.0.113.20: answered by this node inside of the cluster only, because it has no endpoint\n"},
 		"empty": {"10.96.0.11: not answered, because no endpoint takes connections\n",
-			"203.0.113.20: answered by this node inside of the cluster only, because it has no endpoint; shop/web decides, which has the address, too\n"},
+			"203.0.113.20: answered by this node inside of the cluster only, because it has no endpoint; decided by shop/web, which has the same address\n"},
 	} {
 		objects := describe.FromView(router.View(model.ServiceName{Namespace: "shop", Name: name}))
 		var text strings.Builder

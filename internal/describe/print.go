@@ -68,6 +68,9 @@ func (s *Service) verdict() string {
 		text = "no endpoints"
 	case len(serving) == len(all):
 		text = fmt.Sprintf("%d endpoints take connections", len(all))
+		if len(all) == 1 {
+			text = "1 endpoint takes connections"
+		}
 	}
 	if len(failing) > 0 {
 		text += "; " + strings.Join(failing, "; ")
@@ -150,7 +153,7 @@ func (p *printer) settings(s *Service) {
 	switch {
 	case s.Balance:
 	case len(s.Slices) > 0:
-		p.Fact("slices", "%s", list(s.Slices))
+		p.Fact("slices", "%s", list(s.Slices, maxListed))
 	case s.From != Kernel:
 		p.Fact("slices", "none has the label kubernetes.io/service-name: %s in namespace %s", s.Name, s.Namespace)
 	}
@@ -171,9 +174,10 @@ func (c *Clients) text() string {
 // maxListed is how many names a line lists.
 const maxListed = 5
 
-func list(names []string) string {
-	text := strings.Join(names[:min(len(names), maxListed)], ", ")
-	if more := len(names) - maxListed; more > 0 {
+// list returns the first texts, at most so many.
+func list(texts []string, most int) string {
+	text := strings.Join(texts[:min(len(texts), most)], ", ")
+	if more := len(texts) - most; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text
@@ -256,7 +260,7 @@ func (p *Port) frontendRows() [][]string {
 			kind += " through " + f.ConnectsTo
 		}
 		rows = append(rows, row(f.Address, kind, cell{inside, !differ}, cell{inside, differ}, cell{outside, differ},
-			cell{connections, counted}, cell{list(f.AlsoClaimed), other}))
+			cell{connections, counted}, cell{list(f.AlsoClaimed, maxListed), other}))
 	}
 	return rows
 }

@@ -73,5 +73,5 @@ func choices(found []model.ServiceName) string {
 	for _, s := range found {
 		names = append(names, s.String())
 	}
-	return list(names)
+	return list(names, maxListed)
 }

@@ -16,36 +16,11 @@ func FromView(v *model.View) *Service {
 		Balance: v.Service.Balance, ClientAddresses: v.Service.ClientAddresses.String(), AffinitySeconds: v.Service.AffinityTimeout.Seconds(), Scheduler: v.Scheduler.String(),
 		Ports: []Port{},
 	}
-	if !v.Service.NoClusterIP {
-		s.InternalPolicy = v.Service.InternalPolicy.String()
-	}
-	external := slices.ContainsFunc(v.Claims, func(c model.ViewedClaim) bool { return c.Route.Kind != model.ClusterIP })
-	if external {
-		s.ExternalPolicy = v.Service.ExternalPolicy.String()
-	}
-	if v.Service.External != nil {
-		s.SourceRanges = v.Service.External.SourceRanges
-	}
-	if sources := v.Service.Extra().Sources; sources != nil {
-		s.DeniedSources = sources.Denied
-		if sources.Limited {
-			s.AllowedSources = append([]netip.Prefix{}, sources.Allowed...) // not nil
-		}
-	}
+	s.addPolicies(v)
+	s.addClients(v.Service)
 	s.Limits = limitsOf(v.Service.Extra().Limits)
-	if v.Health != nil {
-		s.HealthCheck = &HealthCheck{Port: v.Health.Port, Endpoints: make(map[string]int)}
-		for f, n := range v.Health.Endpoints {
-			s.HealthCheck.Endpoints[f.String()] = n
-		}
-	}
-	for _, e := range v.Echoes {
-		p := Ping{Address: e.Address.String(), Inside: e.Inside, Outside: e.Outside}
-		if e.Winner != nil {
-			p.DecidedBy = e.Winner.Service.Name.String()
-		}
-		s.Ping = append(s.Ping, p)
-	}
+	s.HealthCheck = healthOf(v.Health)
+	s.Ping = pingsOf(v.Echoes)
 	if v.Service.Check != nil {
 		s.Check = v.Service.Check.String()
 	}
@@ -72,6 +47,39 @@ func FromView(v *model.View) *Service {
 		s.Notices = append(s.Notices, text)
 	}
 	return s
+}
+
+func (s *Service) addPolicies(v *model.View) {
+	if !v.Service.NoClusterIP {
+		s.InternalPolicy = v.Service.InternalPolicy.String()
+	}
+	if slices.ContainsFunc(v.Claims, func(c model.ViewedClaim) bool { return c.Route.Kind != model.ClusterIP }) {
+		s.ExternalPolicy = v.Service.ExternalPolicy.String()
+	}
+}
+
+// addClients adds the lists of clients.
+func (s *Service) addClients(of *model.Service) {
+	if of.External != nil {
+		s.SourceRanges = of.External.SourceRanges
+	}
+	if sources := of.Extra().Sources; sources != nil {
+		s.DeniedSources = sources.Denied
+		if sources.Limited {
+			s.AllowedSources = append([]netip.Prefix{}, sources.Allowed...) // not nil
+		}
+	}
+}
+
+func healthOf(h *model.HealthCheck) *HealthCheck {
+	if h == nil {
+		return nil
+	}
+	out := &HealthCheck{Port: h.Port, Endpoints: make(map[string]int)}
+	for f, n := range h.Endpoints {
+		out.Endpoints[f.String()] = n
+	}
+	return out
 }
 
 // maglevOf returns the table of the service port with the most endpoints.

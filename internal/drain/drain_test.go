@@ -319,6 +319,41 @@ func TestEdit(t *testing.T) {
 	}
 }
 
+// 9.20: an entry with a port does not concern ranges of ports, whose endpoints have any,
+// and an entry without one does, also if slices have no ports.
+func TestEditRanges(t *testing.T) {
+	wide := &model.Service{Name: shopWeb, Extras: &model.Extras{Ranges: []model.PortRange{{ServicePort: model.ServicePort{Name: "1000-2000/tcp"}}}}}
+	for _, c := range []struct {
+		entries string
+		slices  []*model.EndpointSlice
+		want    string // the ports, and the hosts of the range
+	}{
+		{"10.0.0.2", []*model.EndpointSlice{slice("a", 3)}, "; 10.0.0.2"},
+		{"10.0.0.2:80", []*model.EndpointSlice{slice("a", 3)}, "; "},
+		{"10.0.0.2", []*model.EndpointSlice{slice("a", 3, 80)}, "10.0.0.2:80; 10.0.0.2"},
+		{"10.0.0.2:80", []*model.EndpointSlice{slice("a", 3, 80)}, "10.0.0.2:80; "},
+		{"10.0.0.2:80, 10.0.0.2:81", []*model.EndpointSlice{slice("a", 3, 80, 81)}, "10.0.0.2:80 10.0.0.2:81; "},
+		{"10.0.0.2:80, 10.0.0.3", []*model.EndpointSlice{slice("a", 3, 80, 81)}, "10.0.0.2:80 10.0.0.3:80 10.0.0.3:81; 10.0.0.3"},
+		{"10.0.0.2:81, 10.0.0.2:80", []*model.EndpointSlice{slice("a", 3, 80), slice("b", 3, 81)}, "10.0.0.2:80 10.0.0.2:81; "},
+	} {
+		entries, port := list(t, strings.Split(c.entries, ", ")...), model.PortName{Service: shopWeb, Port: "1000-2000/tcp", Protocol: model.TCP}
+		whole := entries.EditSnapshot(&model.Snapshot{Services: []*model.Service{wide}, Slices: c.slices})
+		one := entries.Edit(shopWeb, model.ServiceState{Service: wide, Slices: c.slices})
+		for _, got := range []model.ServiceState{one, {Slices: whole.Slices}} {
+			var hosts []string
+			endpoints := model.Endpoints(port, model.IPv4, got.Slices)
+			for _, e := range endpoints {
+				if e.Host.DrainedByOperator() {
+					hosts = append(hosts, e.Host.Address.String())
+				}
+			}
+			if text := drained(got) + "; " + strings.Join(hosts, " "); text != c.want || len(endpoints) != 3 {
+				t.Errorf("%s: %s of %d, want %s", c.entries, text, len(endpoints), c.want)
+			}
+		}
+	}
+}
+
 // A host of weight 0 is not given one by a drain that ends again, and keeps its reason.
 func TestEditWeights(t *testing.T) {
 	s := slice("a", 2, 80)

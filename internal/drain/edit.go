@@ -15,7 +15,7 @@ func (l List) Edit(name model.ServiceName, state model.ServiceState) model.Servi
 	}
 	var edited []*model.EndpointSlice
 	for _, s := range state.Slices {
-		edited = append(edited, l.slice(name, s)...)
+		edited = append(edited, l.slice(name, s, hasRanges(state.Service))...)
 	}
 	state.Slices = edited
 	return state
@@ -26,13 +26,22 @@ func (l List) EditSnapshot(s *model.Snapshot) *model.Snapshot {
 	if len(l) == 0 {
 		return s
 	}
+	ranges := make(map[model.ServiceName]bool)
+	for _, service := range s.Services {
+		if hasRanges(service) {
+			ranges[service.Name] = true
+		}
+	}
 	edited := *s
 	edited.Slices = nil
 	for _, slice := range s.Slices {
-		edited.Slices = append(edited.Slices, l.slice(model.ServiceName{Namespace: slice.Namespace, Name: slice.Service}, slice)...)
+		name := model.ServiceName{Namespace: slice.Namespace, Name: slice.Service}
+		edited.Slices = append(edited.Slices, l.slice(name, slice, ranges[name])...)
 	}
 	return &edited
 }
+
+func hasRanges(s *model.Service) bool { return s != nil && len(s.Extra().Ranges) > 0 }
 
 // Concerns reports whether the list has an address of a Service.
 func (l List) Concerns(name model.ServiceName, state model.ServiceState) bool {
@@ -67,28 +76,35 @@ func (l List) of(name model.ServiceName, a netip.Addr) List {
 }
 
 // slice returns a slice with drained hosts. A host is drained for all ports of its slice:
-// ports with other drained hosts get a slice of their own.
-func (l List) slice(name model.ServiceName, s *model.EndpointSlice) (out []*model.EndpointSlice) {
+// ports with other drained hosts get a slice of their own. Ranges of ports have the best
+// record of a host (1.57), whatever its port: if only entries with a port name the host,
+// that is one in a slice without ports.
+func (l List) slice(name model.ServiceName, s *model.EndpointSlice, ranges bool) (out []*model.EndpointSlice) {
 	if !l.has(name, s) {
 		return []*model.EndpointSlice{s}
 	}
 	var groups [][]int // drained hosts of the slices in out
-	for _, p := range s.Ports {
-		drained := l.hosts(name, s, p.Port)
+	group := func(port uint16) *model.EndpointSlice {
+		drained := l.hosts(name, s, port)
 		i := slices.IndexFunc(groups, func(g []int) bool { return slices.Equal(g, drained) })
 		if i < 0 {
 			i = len(groups)
 			groups, out = append(groups, drained), append(out, drainHosts(s, drained))
 		}
-		out[i].Ports = append(out[i].Ports, p)
+		return out[i]
 	}
-	if len(out) == 0 {
-		return []*model.EndpointSlice{s}
+	for _, p := range s.Ports {
+		edited := group(p.Port)
+		edited.Ports = append(edited.Ports, p)
+	}
+	if ranges || len(s.Ports) == 0 {
+		group(0)
 	}
 	return out
 }
 
-// hosts returns the indices of the hosts of a slice that are drained at a port.
+// hosts returns the indices of the hosts of a slice that are drained at a port, or, for
+// port 0, as a whole.
 func (l List) hosts(name model.ServiceName, s *model.EndpointSlice, port uint16) (out []int) {
 	for i := range s.Hosts {
 		if slices.ContainsFunc(l.of(name, s.Hosts[i].Address), func(e Entry) bool { return e.Port == 0 || e.Port == port }) {

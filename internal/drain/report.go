@@ -93,7 +93,7 @@ func Ask(targets []Target, names []model.ServiceName, view func(model.ServiceNam
 		}
 	}
 	all := List(nil).With(time.Time{}, targets...)
-	known := make(map[string]bool) // endpoints, with and without ports
+	known := make(map[string]bool) // endpoints, with and without ports; true: has ranges
 	slices.SortFunc(names, model.ServiceName.Compare)
 	for _, name := range names {
 		v := view(name)
@@ -132,21 +132,23 @@ func note(known map[string]bool, v *model.View) {
 			if len(known) > most {
 				return
 			}
-			known[s.Hosts[i].Address.String()] = true
+			a := s.Hosts[i].Address
+			known[a.String()] = known[a.String()] || hasRanges(v.Service)
 			for _, p := range s.Ports {
-				known[netip.AddrPortFrom(s.Hosts[i].Address, p.Port).String()] = true
+				known[netip.AddrPortFrom(a, p.Port).String()] = false
 			}
 		}
 	}
 }
 
-// suggestEndpoints returns endpoints that resemble a target, first those of its address.
+// suggestEndpoints returns endpoints that resemble a target, first those of its address,
+// and the address itself if it has ranges of ports.
 func suggestEndpoints(t Target, known map[string]bool) (out []string) {
 	var names []string
-	for name := range known {
+	for name, ranges := range known {
 		at, err := netip.ParseAddrPort(name)
 		switch {
-		case err == nil && at.Addr() == t.Address:
+		case err == nil && at.Addr() == t.Address, ranges && name == t.Address.String():
 			out = append(out, name)
 		case (err == nil) == (t.Port != 0):
 			names = append(names, name)
@@ -168,6 +170,7 @@ type servedPort struct {
 	endpoints   []model.Endpoint
 	known, left int
 	stops       string
+	ofRange     bool // endpoints are drained as a whole (9.20)
 }
 
 type servedPorts []servedPort
@@ -180,7 +183,7 @@ func servedBy(v *model.View, after []*model.EndpointSlice) (frontends []string, 
 		}
 		r, f := c.Route, model.FamilyOf(c.Route.Frontend.Address)
 		frontends = append(frontends, r.Frontend.String())
-		p := servedPort{endpoints: model.Endpoints(r.PortName(), f, v.Slices), known: r.Choice.Known, left: r.Choice.Known}
+		p := servedPort{endpoints: model.Endpoints(r.PortName(), f, v.Slices), known: r.Choice.Known, left: r.Choice.Known, ofRange: r.PortName().OfRange()}
 		then := *r
 		then.Choice = model.Choose(v.Service, model.Endpoints(r.PortName(), f, after), v.Node)
 		for _, d := range []struct{ now, then model.Decision }{{r.Inside(), then.Inside()}, {r.Outside(), then.Outside()}} {
@@ -203,7 +206,7 @@ func (all servedPorts) effect(t Target) *Effect {
 			if endpoint.Host.Address != t.Address {
 				break
 			}
-			if t.Port != 0 && t.Port != endpoint.Port {
+			if t.Port != 0 && (p.ofRange || t.Port != endpoint.Port) {
 				continue
 			}
 			if e == nil {

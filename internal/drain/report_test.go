@@ -19,13 +19,21 @@ func router() *model.Router {
 		}
 		return s
 	}
+	wide := service("wide", 3, 80)
+	wide.Extras = &model.Extras{Ranges: []model.PortRange{{ServicePort: model.ServicePort{Name: "1000-2000/tcp:5000", Protocol: model.TCP, Port: 1000}, Last: 2000, Target: 5000}}}
+	hosts := slice("wide", 2, 80)
+	for i := range hosts.Hosts {
+		hosts.Hosts[i].Address = netip.AddrFrom4([4]byte{10, 0, 1, byte(i + 1)})
+	}
+	hosts.Service = "wide"
 	api := slice("api", 3, 80)
 	api.Service, api.Hosts = "api", api.Hosts[2:]
 	r := model.NewRouter()
 	r.Configure(model.Config{}, nil, nil)
 	r.SetServices(map[model.ServiceName]model.ServiceState{
-		shopWeb:                          {Service: service("web", 1, 80, 81), Slices: []*model.EndpointSlice{slice("web", 3, 80, 81)}},
-		{Namespace: "shop", Name: "api"}: {Service: service("api", 2, 80), Slices: []*model.EndpointSlice{api}},
+		shopWeb:                           {Service: service("web", 1, 80, 81), Slices: []*model.EndpointSlice{slice("web", 3, 80, 81)}},
+		{Namespace: "shop", Name: "wide"}: {Service: wide, Slices: []*model.EndpointSlice{hosts}},
+		{Namespace: "shop", Name: "api"}:  {Service: service("api", 2, 80), Slices: []*model.EndpointSlice{api}},
 	})
 	return r
 }
@@ -40,6 +48,9 @@ func TestAsk(t *testing.T) {
 		"10.0.0.3:81":                  "shop/web 2/3",
 		"10.0.0.3:82":                  "did you mean 10.0.0.3:80 10.0.0.3:81",
 		"10.0.0.33":                    "did you mean 10.0.0.3 10.0.0.1 10.0.0.2",
+		"10.0.1.1":                     "shop/wide 1/2",
+		"10.0.1.1:80":                  "shop/wide 1/2",
+		"10.0.1.1:5000":                "did you mean 10.0.1.1 10.0.1.1:80",
 		"fd00::1":                      "",
 		"10.0.0.1, 10.0.0.2, 10.0.0.3": "shop/web 0/3 reject | shop/web 0/3 reject | shop/api 0/1 reject; shop/web 0/3 reject",
 		"10.0.0.1:80, 10.0.0.2:81":     "shop/web 2/3 | shop/web 2/3",

@@ -32,14 +32,14 @@ func TestLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"100 new connections per second (20 together); over it dropped", "7 connections of a client; over it dropped",
-		"within the limit: 7 connections of a client", "@rates: 10.96.0.10 . tcp . 80 limit rate over 100/second burst 20 packets",
+		"100 new connections per second (burst 20); more are dropped", "7 connections per client; more are dropped",
+		"within the limit: 7 connections per client", "@rates: 10.96.0.10 . tcp . 80 limit rate over 100/second burst 20 packets",
 	} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("%q is missing in:\n%s", want, &text)
 		}
 	}
-	if !strings.Contains(json.String(), `"100 new connections per second (20 together)"`) {
+	if !strings.Contains(json.String(), `"100 new connections per second (burst 20)"`) {
 		t.Errorf("limits are missing in:\n%s", &json)
 	}
 }

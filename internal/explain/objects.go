@@ -22,7 +22,7 @@ func (r *Result) AddObjects(s *model.Snapshot, c model.Config, routing *model.Ro
 	}
 	r.Service, r.Kind, r.Frontend = route.PortName().String(), route.Kind.String(), route.Frontend
 	if route.Frontend.IsRange() && route.Service.AffinityTimeout > 0 {
-		r.Notes = append(r.Notes, "the Service has session affinity, and its ranges of ports the scheduler source-hash instead")
+		r.Notes = append(r.Notes, "the Service has session affinity, but its ranges of ports use the scheduler source-hash instead")
 	}
 	r.AddSources(route.Service.SourceLists(route.Kind, model.FamilyOf(route.Frontend.Address)))
 	node, _ := s.Node(c.NodeName)

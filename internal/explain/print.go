@@ -44,7 +44,7 @@ func Print(w io.Writer, r *Result, d Detail) error {
 		p.Fact("affinity", "the client stays with its endpoint for %s after its last new connection", r.Outcomes[i].Remember)
 	}
 	for _, limit := range r.Outcomes[0].Limits {
-		p.Fact("limit", "%s; over it dropped", limit)
+		p.Fact("limit", "%s; more are dropped", limit)
 	}
 	p.leftOut(r.LeftOut)
 	for _, c := range r.Conflicts {

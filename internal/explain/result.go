@@ -61,7 +61,7 @@ type Outcome struct {
 	Scheduler string `json:"scheduler,omitempty"`
 	TableSize uint32 `json:"tableSize,omitempty"`
 	Path      []Step `json:"path"`
-	// Limits are what the rules admit, for example "20 connections of a client": a packet
+	// Limits are what the rules admit, for example "20 connections per client": a packet
 	// that exceeds one is dropped.
 	Limits []string `json:"limits,omitempty"`
 	lane   string   // the chain that chose the slot

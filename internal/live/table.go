@@ -246,7 +246,7 @@ func endpointsOf(routes []model.Route, p status.ServicePort, counts []kernel.End
 		}
 	}
 	for _, a := range slices.SortedFunc(maps.Keys(found), netip.AddrPort.Compare) {
-		e := Endpoint{Address: a.String(), Local: local[a]}
+		e := Endpoint{Address: model.EndpointText(a), Local: local[a]}
 		if n, ok := connections[a]; ok {
 			e.Connections = &n
 		}

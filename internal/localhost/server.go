@@ -112,7 +112,7 @@ func (s *Server) logOthers(changes []model.RouteChange) {
 	}
 	if first != nil {
 		s.others = true
-		s.Log.Warn("on localhost, NodePorts of TCP are served, and no others", "service", first.Service.Name, "protocol", first.Port.Protocol)
+		s.Log.Warn("on localhost, only NodePorts of TCP are served", "service", first.Service.Name, "protocol", first.Port.Protocol)
 	}
 }
 

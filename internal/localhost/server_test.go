@@ -370,5 +370,5 @@ func TestOtherProtocols(t *testing.T) {
 	for range 2 {
 		f.Update([]model.RouteChange{{Frontend: r.Frontend, New: r}})
 	}
-	f.logs(1, `msg="on localhost, NodePorts of TCP are served, and no others" service=shop/web-30053 protocol=udp`)
+	f.logs(1, `msg="on localhost, only NodePorts of TCP are served" service=shop/web-30053 protocol=udp`)
 }

@@ -26,7 +26,7 @@ func loadBalancerRanges(f *Facts, u Use) (out []Finding) {
 		warn := func(format string, args ...any) {
 			out = append(out, Finding{Level: Warning, Subject: p.String(), Documentation: pageRanges,
 				Message: fmt.Sprintf("%s of --load-balancer-cidrs %s", p, fmt.Sprintf(format, args...)),
-				Remedy:  "give smaller ranges, with addresses of load balancers and external IPs only"})
+				Remedy:  "list only ranges of load balancer addresses and external IPs"})
 		}
 		overlaps := func(all []netip.Prefix) (netip.Prefix, bool) {
 			i := slices.IndexFunc(all, p.Overlaps)
@@ -39,7 +39,7 @@ func loadBalancerRanges(f *Facts, u Use) (out []Finding) {
 			warn("has addresses of pods (%s): packets to them are dropped", pods)
 		}
 		if services, found := overlaps(u.Ranges.Services); found {
-			warn("has addresses in common with the service CIDR %s: unused ones are dropped there in any case", services)
+			warn("overlaps the service CIDR %s: unused addresses are dropped there in any case", services)
 		}
 		if endpoint, found := f.endpointIn(p, u); found {
 			warn("has the endpoint %s: packets that are sent to it directly are dropped", endpoint)

@@ -216,7 +216,7 @@ func TestLoadBalancerRanges(t *testing.T) {
 			is + "172.16.0.0/12 of --load-balancer-cidrs has addresses of pods (172.16.1.0/24): packets to them are dropped",
 			is + "10.128.0.0/16 of --load-balancer-cidrs has addresses of pods ("}},
 		{name: "of Services", script: link, use: of("10.100.0.0/16"), want: []string{
-			is + "10.100.0.0/16 of --load-balancer-cidrs has addresses in common with the service CIDR 10.96.0.0/12"}},
+			is + "10.100.0.0/16 of --load-balancer-cidrs overlaps the service CIDR 10.96.0.0/12"}},
 	} {
 		c.run(t)
 	}

@@ -1,12 +1,10 @@
 package model
 
 import (
-	"fmt"
 	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
-	"strings"
 )
 
 // base is what the routes of all Services depend on.
@@ -38,16 +36,11 @@ func newBase(c Config, nodes []*Node, cidrs []netip.Prefix) base {
 
 // namesOf returns the first names.
 func namesOf(nodes []*Node) string {
-	const most = 3
-	var names []string
-	for _, n := range nodes[:min(len(nodes), most)] {
-		names = append(names, n.Name)
+	names := make([]string, len(nodes))
+	for i, n := range nodes {
+		names[i] = n.Name
 	}
-	text := strings.Join(names, ", ")
-	if more := len(nodes) - most; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
+	return few(names)
 }
 
 // settled returns the part of the base on which all routes depend. That excludes

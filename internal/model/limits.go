@@ -93,39 +93,38 @@ func (l Limits) Value(k LimitKind) string {
 	return "none"
 }
 
-// Text describes a limit, for example "100 new connections per second (20 together)", or
+// Text describes a limit, for example "100 new connections per second (burst 20)", or
 // returns nothing without one.
 func (l Limits) Text(k LimitKind) string {
+	const perClient = " per client"
 	switch k {
 	case LimitClientRate:
-		return l.RatePerClient.text(" of a client")
+		return l.RatePerClient.text(perClient)
 	case LimitRate:
 		return l.Rate.text("")
 	case LimitClientConnections:
-		return connections(l.ConnectionsPerClient, "", " of a client")
+		return counted(l.ConnectionsPerClient, "connection", perClient)
 	}
-	return connections(l.Connections, "", "")
+	return counted(l.Connections, "connection", "")
 }
 
 func (r Rate) text(whose string) string {
-	if r.Amount == 0 {
-		return ""
-	}
-	text := connections(r.Amount, "new ", whose) + " per " + r.Unit.String()
+	text := counted(r.Amount, "new connection", " per "+r.Unit.String()+whose)
 	if r.Amount != r.Burst {
-		text += fmt.Sprintf(" (%d together)", r.Burst)
+		text += fmt.Sprintf(" (burst %d)", r.Burst)
 	}
 	return text
 }
 
-func connections(n uint32, which, whose string) string {
+// counted returns for example "2 connections per client", or nothing for none.
+func counted(n uint32, what, whose string) string {
 	switch n {
 	case 0:
 		return ""
 	case 1:
-		return "1 " + which + "connection" + whose
+		return "1 " + what + whose
 	}
-	return fmt.Sprintf("%d %sconnections%s", n, which, whose)
+	return fmt.Sprintf("%d %ss%s", n, what, whose)
 }
 
 // unlimited returns the Service without limits, and a notice if it has any.
@@ -135,5 +134,5 @@ func (s *Service) unlimited() (*Service, []Notice) {
 	}
 	out, extras := *s, *s.Extras
 	extras.Limits, out.Extras = Limits{}, &extras
-	return &out, []Notice{notice(s.Object(), NoLimits, "limits of connections do not apply: the kernel lacks nft_limit or nft_connlimit")}
+	return &out, []Notice{notice(s.Object(), NoLimits, "connection limits do not apply: the kernel lacks nft_limit or nft_connlimit")}
 }

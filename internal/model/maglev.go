@@ -72,7 +72,7 @@ func (s *Service) enlarge(endpoints int) string {
 	case int(size) <= s.MaglevSize(endpoints):
 		return "" // it is the largest
 	case s.Balance:
-		return fmt.Sprintf("; give it maglevTableSize: %d", size)
+		return fmt.Sprintf("; set maglevTableSize: %d", size)
 	}
 	return fmt.Sprintf("; annotate it with nftproxy.dev/maglev-table-size=%d", size)
 }

@@ -45,7 +45,7 @@ func TestSmallTable(t *testing.T) {
 		{"enough", DefaultScheduler, Maglev, 251, 25, false, ""},
 		{"too small", DefaultScheduler, Maglev, 251, 26, false, "Service default/web: 251 slots for 26 endpoints: shares differ by up to 11 %; annotate it with nftproxy.dev/maglev-table-size=4093"},
 		{"by the port", MaglevPort, RoundRobin, 251, 26, false, "maglev-table-size=4093"},
-		{"of a file", Maglev, RoundRobin, 251, 26, true, "give it maglevTableSize: 4093"},
+		{"of a file", Maglev, RoundRobin, 251, 26, true, "set maglevTableSize: 4093"},
 		{"not used", RoundRobin, Maglev, 251, 26, false, ""},
 		{"one slot each", Maglev, RoundRobin, 0, 1021, false, ""},
 		{"by default", DefaultScheduler, Maglev, 0, 103, false, "maglev-table-size=16381"},

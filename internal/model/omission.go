@@ -78,7 +78,7 @@ func NotCandidates(port PortName, f Family, ss []*EndpointSlice) []Omission {
 			}
 		}
 	}
-	if _, isRange := rangeTarget(port.Port); isRange { // has every host
+	if port.OfRange() { // has every host
 		return other
 	}
 	return slices.Concat(other, more, withoutPort(port, f, ss, served))

@@ -26,12 +26,15 @@ type PortRange struct {
 // AllPorts is the last port of a range that has all of them.
 const AllPorts = 65535
 
+// IsWhole reports whether the range has all ports of an address.
+func (p *PortRange) IsWhole() bool { return p.Port == 1 && p.Last == AllPorts }
+
 // String returns the range as the annotation has it, for example "10000-20000/udp",
 // "all/tcp" or "5060/udp:5061".
 func (p *PortRange) String() string {
 	text := fmt.Sprint(p.Port)
 	switch {
-	case p.Port == 1 && p.Last == AllPorts:
+	case p.IsWhole():
 		text = "all"
 	case p.Last != 0:
 		text += fmt.Sprintf("-%d", p.Last)
@@ -56,6 +59,12 @@ func rangeTarget(name string) (port uint16, isRange bool) {
 	}
 	n, _ := strconv.ParseUint(target, 10, 16)
 	return uint16(n), true
+}
+
+// OfRange reports whether the port is one of [Extras.Ranges], also if that has one port.
+func (n PortName) OfRange() bool {
+	_, ofRange := rangeTarget(n.Port)
+	return ofRange
 }
 
 // IsRange reports whether the frontend has more than one port.
@@ -192,7 +201,7 @@ func rangeNotices(s *Service, l *Locality) []Notice {
 		default:
 			continue
 		}
-		out = append(out, notice(s.Object(), NodeAddress, "%s not served on %s, %s: its other ports would be taken from the node", few(refused), a, what))
+		out = append(out, notice(s.Object(), NodeAddress, "%s not served on %s, %s: this would take ports from the node's own programs", few(refused), a, what))
 	}
 	return out
 }

@@ -13,7 +13,7 @@ type Sources struct {
 	// Limited means that only clients in Allowed may connect: none, if that is empty.
 	Limited bool
 	Allowed []netip.Prefix
-	// Denied are the clients that may not connect, also if they are in Allowed.
+	// Denied are the clients that may not connect, even if they are in Allowed.
 	Denied []netip.Prefix
 }
 

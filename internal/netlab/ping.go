@@ -35,7 +35,11 @@ func (h *Host) PingID(to netip.Addr, wait time.Duration, id uint16) error {
 
 func (h *Host) ping(to netip.Addr, wait time.Duration, id uint16, size int) error {
 	family := model.FamilyOf(to)
-	c, err := h.dial(context.Background(), net.Dialer{}, pingNetwork[family], to.String())
+	var d net.Dialer
+	if h.alias {
+		d.LocalAddr = &net.IPAddr{IP: h.Address(family).AsSlice()}
+	}
+	c, err := h.dial(context.Background(), d, pingNetwork[family], to.String())
 	if err != nil {
 		return fmt.Errorf("ping %s: %w", to, err)
 	}

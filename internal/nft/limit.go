@@ -80,7 +80,7 @@ func (v Value) Limit(t LimitType) Limit {
 }
 
 // Describe returns what the limit of a frontend admits, or that of a client, for example
-// "20 connections of a client".
+// "20 connections per client".
 func (l Limit) Describe(client bool) string {
 	all := model.Limits{Rate: l.Rate, RatePerClient: l.Rate, Connections: l.Connections, ConnectionsPerClient: l.Connections}
 	kinds := []model.LimitKind{model.LimitConnections, model.LimitRate}

@@ -86,7 +86,7 @@ func (t *Table) Serving(dialled model.Frontend) model.Frontend {
 		return dialled.OnNode()
 	}
 	if ranges := t.Set(RangesMap); ranges != nil {
-		if e, ok := ranges.FindRange(dialled); ok {
+		if e, ok := ranges.findRange(dialled); ok {
 			dialled.Port, dialled.Last = e.Key.Port, uint16(e.Key.Slot)
 			return dialled
 		}
@@ -97,9 +97,9 @@ func (t *Table) Serving(dialled model.Frontend) model.Frontend {
 	return dialled
 }
 
-// FindRange returns the element of an interval map of ports that has the port of
+// findRange returns the element of an interval map of ports that has the port of
 // a frontend. The elements must be sorted, and none overlap.
-func (s *Set) FindRange(f model.Frontend) (*Element, bool) {
+func (s *Set) findRange(f model.Frontend) (*Element, bool) {
 	// The last one that begins at this port or before it.
 	i, _ := slices.BinarySearchFunc(s.Elements, f, func(e Element, f model.Frontend) int {
 		return cmp.Or(e.Key.Address.Compare(f.Address), cmp.Compare(e.Key.Protocol, f.Protocol), cmp.Compare(int(e.Key.Port), int(f.Port)+1))
@@ -139,7 +139,7 @@ func comment(name string, kind model.Kind) string {
 func (t *Table) FrontendOf(s *Set, k Key) model.Frontend {
 	f := k.Frontend()
 	if ranges := t.Set(RangesMap); ranges != nil && s.HasRanges() {
-		if e, ok := ranges.FindRange(f); ok {
+		if e, ok := ranges.findRange(f); ok {
 			f.Last = uint16(e.Key.Slot)
 		}
 	}
@@ -149,11 +149,7 @@ func (t *Table) FrontendOf(s *Set, k Key) model.Frontend {
 // MapsOf returns the names of the maps that decide about a frontend, and about its clients
 // outside of the cluster.
 func MapsOf(f model.Frontend) (services, local string) {
-	kind := 0
-	if f.IsRange() {
-		kind = 1
-	}
-	return ServiceMaps[kind], LocalServiceMaps[kind]
+	return SetFor(f, ServicesMap), SetFor(f, LocalServicesMap)
 }
 
 // Slots returns the elements of the slots of a frontend. The elements must be sorted.

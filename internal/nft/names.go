@@ -50,6 +50,10 @@ const (
 	// Other sets and maps name a range by its first port.
 	RangesMap         = "ranges"
 	RangeAddressesSet = "range-addresses"
+	// RangeServicesMap holds the verdicts of ranges, and RangeLocalServicesMap those for
+	// clients outside of the cluster, where they differ.
+	RangeServicesMap      = RangePrefix + ServicesMap
+	RangeLocalServicesMap = RangePrefix + LocalServicesMap
 	// The endpoints in RangeEndpointsMap get the port that the client dialled, and those
 	// in RangePortEndpointsMap one port.
 	RangeEndpointsMap     = RangePrefix + EndpointsMap
@@ -59,6 +63,15 @@ const (
 // RangePrefix is the name prefix of chains for ranges of ports, and of the sets and maps
 // in which a range takes the place of a port.
 const RangePrefix = "range-"
+
+// SetFor returns the name of a set that holds frontends, or of its counterpart if the
+// frontend is a range of ports.
+func SetFor(f model.Frontend, set string) string {
+	if f.IsRange() {
+		return RangePrefix + set
+	}
+	return set
+}
 
 // HasPortIntervals reports whether the ports in an interval set of this name are
 // intervals, and not single ones beside a prefix.
@@ -72,11 +85,11 @@ var SlotMaps = []string{EndpointsMap, RangeEndpointsMap, RangePortEndpointsMap}
 // ServiceMaps are the maps of all frontends with their class or verdict, and
 // LocalServiceMaps those for clients outside of the cluster, where that differs.
 var (
-	ServiceMaps      = []string{ServicesMap, RangePrefix + ServicesMap}
-	LocalServiceMaps = []string{LocalServicesMap, RangePrefix + LocalServicesMap}
+	ServiceMaps      = []string{ServicesMap, RangeServicesMap}
+	LocalServiceMaps = []string{LocalServicesMap, RangeLocalServicesMap}
 )
 
-// Names of the sets for limits of connections. All are optional.
+// Names of the sets for connection limits. All are optional.
 const (
 	LimitedSet          = "limited"           // frontends with a limit
 	RateLimitsSet       = "rate-limits"       // of frontends

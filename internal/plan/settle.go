@@ -155,11 +155,11 @@ func (l *Lanes) Of(set string, f model.Frontend) (nft.Slots, bool) {
 // or ends, in ascending order. An endpoint must not move across one. It reports whether
 // a lane chooses by a hash of the client.
 func (l *Lanes) borders(endpoints *nft.Set, f model.Frontend) (out []uint32, hashed bool) {
-	kind := 0
+	names := []string{nft.ServicesMap, nft.LocalServicesMap}
 	if endpoints.HasRanges() {
-		kind = 1
+		names = []string{nft.RangeServicesMap, nft.RangeLocalServicesMap}
 	}
-	for _, name := range []string{nft.ServiceMaps[kind], nft.LocalServiceMaps[kind]} {
+	for _, name := range names {
 		if slots, ok := l.Of(name, f); ok {
 			out = append(out, slots.First, slots.First+slots.Count)
 			hashed = hashed || slots.Scheduler.ByClient()

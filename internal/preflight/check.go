@@ -19,7 +19,7 @@ import (
 type Problem struct {
 	Feature string // in words
 	Answer  error  // of the kernel; unwraps to the errno
-	// Limits reports that only Services with limits of connections need the feature.
+	// Limits reports that only Services with connection limits need the feature.
 	Limits bool
 	Remedy
 }

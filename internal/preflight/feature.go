@@ -28,8 +28,8 @@ var (
 	concatenatedRanges = feature{"sets of concatenated ranges", Remedy{Since: "5.6"}}
 	verdictMaps        = feature{"verdict maps", setModule}
 	dynamicMaps        = feature{"maps that packets fill", setModule}
-	rateLimits         = feature{"limits of new connections", Remedy{Module: "nft_limit", Option: "NFT_LIMIT", Since: "5.7"}}
-	connectionLimits   = feature{"limits of connections", Remedy{Module: "nft_connlimit", Option: "NFT_CONNLIMIT", Since: "5.7"}}
+	rateLimits         = feature{"connection rate limits", Remedy{Module: "nft_limit", Option: "NFT_LIMIT", Since: "5.7"}}
+	connectionLimits   = feature{"connection limits", Remedy{Module: "nft_connlimit", Option: "NFT_CONNLIMIT", Since: "5.7"}}
 	counters           = feature{"counters of set elements", Remedy{Module: "nft_counter", Option: "NFT_COUNTER", Since: "5.7"}}
 )
 

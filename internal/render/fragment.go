@@ -181,14 +181,6 @@ func (c *composer) useLane(use laneUse) {
 	}
 }
 
-// listed names the set that has frontends like one in place of another set.
-func listed(f model.Frontend, set string) string {
-	if f.IsRange() {
-		return nft.RangePrefix + set
-	}
-	return set
-}
-
 // masquerading lists frontends behind which the source is masqueraded, always or for
 // connections of the node itself (table 4-A).
 func (c *composer) masquerading(r *model.Route) {
@@ -201,7 +193,7 @@ func (c *composer) masquerading(r *model.Route) {
 	case model.MasqueradeAll:
 		set = nft.MasqFrontendsSet
 	}
-	c.add(listed(r.Frontend, set), nft.Element{Key: nft.FrontendKey(r.Frontend)})
+	c.add(nft.SetFor(r.Frontend, set), nft.Element{Key: nft.FrontendKey(r.Frontend)})
 }
 
 // hairpins lists the endpoints that may connect to themselves through a frontend:
@@ -215,7 +207,7 @@ func (c *composer) hairpins(f model.Frontend, endpoints []model.Endpoint) {
 			if !f.IsRange() {
 				key.Port = e.Port
 			}
-			c.add(listed(f, nft.HairpinSet), nft.Element{Key: key})
+			c.add(nft.SetFor(f, nft.HairpinSet), nft.Element{Key: key})
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// Limits of connections are checked in a chain that only packets to frontends with a
+// Connection limits are checked in a chain that only packets to frontends with a
 // limit reach. The limits of frontends are elements with a limit each. Those of clients
 // need an element for each client, which packets add: the limit is in the rule that adds
 // it, so there is a rule, a set of frontends and a set of clients for each value in use.
@@ -78,7 +78,7 @@ func (c *composer) limits(r *model.Route) {
 	if r.Frontend.IsRange() {
 		of = limitingRanges
 	}
-	add := func(set string, e nft.Element) { c.add(listed(r.Frontend, set), e) }
+	add := func(set string, e nft.Element) { c.add(nft.SetFor(r.Frontend, set), e) }
 	values := limitsOf(all)
 	for k := range model.LimitKinds {
 		kind := model.LimitKind(k)

@@ -18,9 +18,9 @@ const (
 	deniedLength                           // a length of ranges in such lists
 	guardedNodePorts                       // lists of NodePorts with the unspecified address
 	ranged                                 // frontends that are ranges of ports
-	limiting                               // limits of connections
+	limiting                               // connection limits
 	limitedNodePorts                       // limits of NodePorts with the unspecified address
-	limitingRanges                         // limits of connections to ranges of ports
+	limitingRanges                         // connection limits of ranges of ports
 )
 
 // option is an optional part of a table. It is comparable. Only the parameters of its
@@ -33,7 +33,7 @@ type option struct {
 }
 
 func (o option) compare(p option) int {
-	return cmp.Or(cmp.Compare(o.kind, p.kind), o.affinity.compare(p.affinity), o.limit.compare(p.limit), cmp.Compare(o.length.bits, p.length.bits))
+	return cmp.Or(cmp.Compare(o.kind, p.kind), o.affinity.compare(p.affinity), o.limit.compare(p.limit), o.length.compare(p.length))
 }
 
 // options are the options in use, sorted.

@@ -68,7 +68,7 @@ func (c *composer) composeRange(r *model.Route, inside, outside model.Decision) 
 	c.add(nft.RangesMap, nft.Element{Key: nft.RangeKey(f), Value: nft.Value{Class: nft.Class(f.Port)}})
 	l := c.layout(r, inside.Endpoints, outside.Endpoints)
 	endpoints := endpointsOf(l)
-	services, local := nft.ServiceMaps[1], nft.LocalServiceMaps[1]
+	services, local := nft.RangeServicesMap, nft.RangeLocalServicesMap
 	c.add(services, nft.Element{Key: key, Value: c.verdict(r, inside.Verdict, l.inside, endpoints), Comment: nft.Comment(r)})
 	if r.Local() && inside.Verdict != model.Reject {
 		c.add(local, nft.Element{Key: key, Value: c.verdict(r, outside.Verdict, l.outside, endpoints)})
@@ -113,8 +113,8 @@ func rangeSets(r *model.Routing, o options) []*nft.Set {
 		{Name: nft.RangeAddressesSet, Key: []nft.Datatype{nft.Address}},
 		// The number of a range.
 		{Name: nft.RangesMap, Key: []nft.Datatype{nft.Address, nft.InetProto, nft.PortRange}, Data: []nft.Datatype{nft.ClassID}, Interval: true},
-		{Name: nft.ServiceMaps[1], Key: rangeFrontend, Data: verdicts, Counters: r.Counters},
-		{Name: nft.LocalServiceMaps[1], Key: rangeFrontend, Data: verdicts, Counters: r.Counters},
+		{Name: nft.RangeServicesMap, Key: rangeFrontend, Data: verdicts, Counters: r.Counters},
+		{Name: nft.RangeLocalServicesMap, Key: rangeFrontend, Data: verdicts, Counters: r.Counters},
 		{Name: nft.RangeEndpointsMap, Key: slot, Data: []nft.Datatype{nft.Address}, Counters: r.EndpointCounters},
 		{Name: nft.RangePortEndpointsMap, Key: slot, Data: []nft.Datatype{nft.Address, nft.Port}, Counters: r.EndpointCounters},
 		{Name: nft.RangePrefix + nft.FirewalledSet, Key: rangeFrontend},
@@ -147,8 +147,8 @@ func rangeChains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 	}
 	verdict := func(services string) nft.Rule { return nft.Rule{nft.VerdictMap{Key: dialledRange, Map: services}} }
 	local, _ := notFromPod(f, r)
-	local = append(local, verdict(nft.LocalServiceMaps[1])...)
-	guards, dispatch := append(firewall(dialledRange, o), toLimits(dialledRange, o)...), verdict(nft.ServiceMaps[1])
+	local = append(local, verdict(nft.RangeLocalServicesMap)...)
+	guards, dispatch := append(firewall(dialledRange, o), toLimits(dialledRange, o)...), verdict(nft.RangeServicesMap)
 	return append(rangeMasquerading(),
 		&nft.Chain{Name: rangePreroutingChain, Rules: []nft.Rule{numbered(dialled, rangeArrivesChain)}},
 		&nft.Chain{Name: rangeArrivesChain, Rules: append(guards[:len(guards):len(guards)], local, dispatch)},

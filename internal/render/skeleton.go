@@ -63,7 +63,7 @@ func sets(r *model.Routing, o options) []*nft.Set {
 			&nft.Set{Name: nft.LoadBalancerIPsSet, Key: []nft.Datatype{nft.Address}},
 			&nft.Set{Name: nft.LoadBalancerCIDRsSet, Key: []nft.Datatype{nft.Address}, Interval: true})
 	}
-	return slices.Concat(out, echoSets(r), clientSets(frontend, false, o), limitSets(frontend, "", o.limits(limiting)), rangeSets(r, o), clientSets(rangeFrontend, true, o),
+	return slices.Concat(out, echoSets(r), clientSets(frontend, "", o), limitSets(frontend, "", o.limits(limiting)), rangeSets(r, o), clientSets(rangeFrontend, nft.RangePrefix, o),
 		limitSets(rangeFrontend, nft.RangePrefix, o.limits(limitingRanges)), affinitySets(o.affinities(), r.AffinityCapacity))
 }
 

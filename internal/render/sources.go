@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -29,15 +30,26 @@ type clientList struct {
 	missing   nft.Action // for one that is not; none: go on
 }
 
-var clientLists = []clientList{
-	{nft.AllowFrontendsSet, allowing, nft.AllowChain, allowedLength, nft.AllowedSet, nft.Return, nft.Drop},
-	{nft.DenyFrontendsSet, denying, nft.DenyChain, deniedLength, nft.DeniedSet, nft.Drop, nft.NoAction},
-}
+var (
+	allowList   = clientList{nft.AllowFrontendsSet, allowing, nft.AllowChain, allowedLength, nft.AllowedSet, nft.Return, nft.Drop}
+	denyList    = clientList{nft.DenyFrontendsSet, denying, nft.DenyChain, deniedLength, nft.DeniedSet, nft.Drop, nft.NoAction}
+	clientLists = []clientList{allowList, denyList} // in the order in which they are checked
+)
 
 // lengthOf is a length of ranges in the list of a frontend, which may be a range of ports.
 type lengthOf struct {
 	bits   uint8
 	ranged bool
+}
+
+func (l lengthOf) compare(o lengthOf) int {
+	switch {
+	case l.ranged == o.ranged:
+		return cmp.Compare(l.bits, o.bits)
+	case o.ranged:
+		return -1
+	}
+	return 1
 }
 
 // sources lists the clients that may connect to a frontend, and those that may not. Lists
@@ -56,10 +68,10 @@ func (c *composer) sources(r *model.Route) {
 		return
 	}
 	if limited {
-		c.clients(r.Frontend, clientLists[0], ranges, kept.Allowed)
+		c.clients(r.Frontend, allowList, ranges, kept.Allowed)
 	}
 	if len(denied) > 0 {
-		c.clients(r.Frontend, clientLists[1], denied, kept.Denied)
+		c.clients(r.Frontend, denyList, denied, kept.Denied)
 	}
 	if (limited || len(denied) > 0) && r.Frontend.Address.IsUnspecified() {
 		c.use(option{kind: guardedNodePorts})
@@ -77,13 +89,13 @@ func (c *composer) keptSources() model.Sources {
 // intervals lists source ranges of the Kubernetes API.
 func (c *composer) intervals(f model.Frontend, ranges []netip.Prefix) {
 	key := nft.FrontendKey(f)
-	c.add(listed(f, nft.FirewalledSet), nft.Element{Key: key})
+	c.add(nft.SetFor(f, nft.FirewalledSet), nft.Element{Key: key})
 	if f.IsRange() {
 		key = nft.RangeKey(f)
 	}
 	for _, p := range ranges {
 		key.Source, key.Bits = p.Addr(), uint8(p.Bits())
-		c.add(listed(f, nft.SourceRangesSet), nft.Element{Key: key})
+		c.add(nft.SetFor(f, nft.SourceRangesSet), nft.Element{Key: key})
 	}
 }
 
@@ -91,7 +103,7 @@ func (c *composer) intervals(f model.Frontend, ranges []netip.Prefix) {
 func (c *composer) clients(f model.Frontend, l clientList, ranges, kept []netip.Prefix) {
 	key, n := nft.FrontendKey(f), lengthOf{ranged: f.IsRange()}
 	c.use(option{kind: l.gate, length: n})
-	c.add(listed(f, l.frontends), nft.Element{Key: key})
+	c.add(nft.SetFor(f, l.frontends), nft.Element{Key: key})
 	var lengths [129]bool
 	for _, p := range ranges {
 		if !lengths[p.Bits()] {
@@ -101,7 +113,7 @@ func (c *composer) clients(f model.Frontend, l clientList, ranges, kept []netip.
 	}
 	for _, p := range without(ranges, kept) {
 		key.Source = p.Addr()
-		c.add(listed(f, l.set(uint8(p.Bits()))), nft.Element{Key: key})
+		c.add(nft.SetFor(f, l.set(uint8(p.Bits()))), nft.Element{Key: key})
 	}
 }
 
@@ -139,12 +151,9 @@ func (o options) lists(ranged bool) []clientList {
 	})
 }
 
-// clientSets returns the empty sets for the lists of frontends with a key.
-func clientSets(frontend []nft.Datatype, ranged bool, o options) (out []*nft.Set) {
-	prefix := ""
-	if ranged {
-		prefix = nft.RangePrefix
-	}
+// clientSets returns the empty sets for the lists of frontends of a type.
+func clientSets(frontend []nft.Datatype, prefix string, o options) (out []*nft.Set) {
+	ranged := prefix == nft.RangePrefix
 	for _, l := range o.lists(ranged) {
 		out = append(out, &nft.Set{Name: prefix + l.frontends, Key: frontend})
 		for _, bits := range o.lengths(l, ranged) {

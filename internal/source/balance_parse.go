@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/suggest"
@@ -25,6 +24,9 @@ const allPorts = "all"
 
 // portRange is a range of ports; zero: none is given.
 type portRange struct{ first, last uint16 }
+
+// everyPort is the range of the word [allPorts].
+var everyPort = portRange{1, model.AllPorts}
 
 func (r portRange) count() int { return int(r.last) - int(r.first) + 1 }
 
@@ -80,7 +82,7 @@ func (e *expander) listen() {
 		}
 		switch {
 		case l.protocols != nil:
-		case l.ports == portRange{1, model.AllPorts} && len(e.Protocol) == 0:
+		case l.ports == everyPort && len(e.Protocol) == 0:
 			l.protocols = model.Protocols[:]
 		default:
 			l.protocols, unused = protocols, false
@@ -213,8 +215,7 @@ func (e *expander) settlePorts() {
 	count := 0
 	for _, r := range e.listened {
 		target, same := e.target(r.portRange)
-		whole := r.portRange == portRange{1, model.AllPorts}
-		byPort := e.Affinity != nil && count+r.count() <= maxBalancePorts && !whole
+		byPort := e.Affinity != nil && count+r.count() <= maxBalancePorts && r.portRange != everyPort
 		if r.count() > 1 && same && !byPort {
 			e.native = append(e.native, newPortRange(r.protocol, r.portRange, target).Name)
 			continue
@@ -263,7 +264,7 @@ func parseListen(text string) (l listening, wrong *misread) {
 	}
 	if address, whole := strings.CutSuffix(rest, ":"+allPorts); whole && strings.HasPrefix(address, "[") == strings.Contains(address, ":") {
 		l.address, l.ports, wrong = splitPort(address, parseFrontend)
-		l.ports = portRange{1, model.AllPorts}
+		l.ports = everyPort
 		return l, wrong
 	}
 	l.address, l.ports, wrong = splitPort(rest, parseFrontend)
@@ -345,218 +346,4 @@ func parsePorts(text string) (r portRange, problem string) {
 		return r, "is not a range of ports: the lowest one comes first"
 	}
 	return r, ""
-}
-
-// server is a backend.
-type server struct {
-	index            int
-	address          netip.Addr
-	ports            portRange // none: those of the frontend
-	weight, priority int32
-}
-
-func (s server) field() string { return fmt.Sprintf("backends[%d]", s.index) }
-
-// port returns the port that serves a port of the frontend: the same one, the only one,
-// or that at the same place of the range.
-func (s server) port(p balancePort) uint16 {
-	switch {
-	case s.ports == portRange{}:
-		return p.number
-	case s.ports.count() == 1:
-		return s.ports.first
-	}
-	return s.ports.first + p.number - p.of.first
-}
-
-// loops reports whether the server serves a port of a range at the same port.
-func (s server) loops(r portRange) bool {
-	switch {
-	case s.ports == portRange{}:
-		return true
-	case s.ports.count() == 1:
-		return r.first <= s.ports.first && s.ports.first <= r.last
-	}
-	return s.ports.first == r.first
-}
-
-// backends reads the servers.
-func (e *expander) backends() {
-	if e.Backends == nil && e.BackendsFrom == "" {
-		e.add("backends", nil, "missing: write the addresses of the servers, like 10.0.0.2:8443")
-		return
-	}
-	type target struct {
-		address netip.Addr
-		ports   portRange
-	}
-	seen := make(map[target]server)
-	for i := range e.Backends {
-		before := len(e.findings)
-		s := e.server(i)
-		if len(e.findings) > before {
-			continue
-		}
-		t := target{s.address, s.ports}
-		if first, twice := seen[t]; twice {
-			e.add(s.field()+".address", e.Backends[i].Address, "is also "+first.field()+": remove one of them, or give one a weight")
-			continue
-		}
-		seen[t] = s
-		e.servers = append(e.servers, s)
-	}
-	if len(e.listened) > 0 && len(e.servers) == len(e.Backends) {
-		e.settlePorts()
-		e.reviewServers()
-	}
-}
-
-// server reads one backend.
-func (e *expander) server(i int) server {
-	b := &e.Backends[i]
-	s := server{index: i, weight: 1}
-	if b.Address == "" {
-		e.add(s.field()+".address", nil, "missing: write the address of the server, like 10.0.0.2:8443")
-		return s
-	}
-	var wrong *misread
-	if s.address, s.ports, wrong = e.address(b); wrong != nil {
-		e.add(s.field()+".address", wrong.text, wrong.problem)
-		return s
-	}
-	if b.Port != nil {
-		ports, problem := parsePorts(b.Port.String())
-		switch {
-		case problem != "":
-			e.add(s.field()+".port", portValue(b.Port), problem)
-		case s.ports != portRange{}:
-			e.add(s.field()+".port", portValue(b.Port), "is given in the address, too: remove one of them")
-		}
-		s.ports = ports
-	}
-	e.numbers(b, &s)
-	for _, r := range e.listened {
-		if s.ports.count() > 1 && r.count() != s.ports.count() {
-			e.add(s.field(), nil, fmt.Sprintf("has %d ports for %d of listen: give a range of the same length, one port for all, or none to keep the port",
-				s.ports.count(), r.count()))
-			break
-		}
-	}
-	return s
-}
-
-func (e *expander) address(b *Backend) (netip.Addr, portRange, *misread) {
-	if b.Port != nil { // an IPv6 address is not ambiguous then
-		if a, problem := parseEndpoint(b.Address); problem == "" {
-			return a, portRange{}, nil
-		}
-	}
-	return splitPort(b.Address, parseEndpoint)
-}
-
-func portValue(p *intstr.IntOrString) any {
-	if p.Type == intstr.Int {
-		return p.IntVal
-	}
-	return p.StrVal
-}
-
-// numbers reads the weight and the priority of a backend.
-func (e *expander) numbers(b *Backend, s *server) {
-	if b.Weight != nil {
-		if s.weight = *b.Weight; s.weight < 0 || s.weight > int32(weights.highest) {
-			e.add(s.field()+".weight", s.weight, fmt.Sprintf("is not a weight: use 0 to %d", weights.highest))
-		}
-	}
-	if b.Drain {
-		s.weight = 0
-	}
-	if b.Backup {
-		s.priority = 1
-	}
-	if b.Priority == nil {
-		return
-	}
-	switch s.priority = *b.Priority; {
-	case s.priority < 0 || s.priority > int32(priorities.highest):
-		e.add(s.field()+".priority", s.priority, fmt.Sprintf("is not a priority: use 0 to %d, where 0 comes first", priorities.highest))
-	case b.Backup && s.priority != 1:
-		e.add(s.field()+".priority", s.priority, "contradicts backup, which is priority 1: remove one of them")
-	}
-}
-
-// reviewServers warns of servers and addresses that will not serve.
-func (e *expander) reviewServers() {
-	for _, f := range model.Families {
-		listens := slices.IndexFunc(e.addresses, func(l listening) bool { return model.FamilyOf(l.address) == f })
-		i := slices.IndexFunc(e.servers, func(s server) bool { return model.FamilyOf(s.address) == f })
-		switch {
-		case listens >= 0 && i < 0 && e.BackendsFrom == "" && len(e.servers) > 0:
-			l := e.addresses[listens]
-			e.warn(l.field(), l.text, fmt.Sprintf("has no backend of its family, %s: connections are refused; add one", f))
-		case listens < 0 && i >= 0:
-			s := e.servers[i]
-			e.warn(s.field()+".address", e.Backends[s.index].Address, fmt.Sprintf("is not used: listen has no address of its family, %s", f))
-		}
-	}
-	switch {
-	case e.BackendsFrom != "":
-	case len(e.servers) == 0:
-		e.warn("backends", nil, "has no entry: connections are refused")
-	case !slices.ContainsFunc(e.servers, func(s server) bool { return s.weight > 0 }):
-		e.warn("backends", nil, "has no entry that takes connections: all are drained or have weight 0")
-	}
-	e.reviewLoops()
-}
-
-// reviewLoops warns of servers that are the Balance itself.
-func (e *expander) reviewLoops() {
-	own := make(map[netip.Addr]bool)
-	for _, l := range e.addresses {
-		own[l.address] = true
-	}
-	for _, s := range e.servers {
-		if own[s.address] && slices.ContainsFunc(e.listened, func(r balanceRange) bool { return s.loops(r.portRange) }) {
-			e.warn(s.field()+".address", e.Backends[s.index].Address,
-				"is an address and port of listen, not of a server: connections would come back to this machine; write the address of the server")
-		}
-	}
-}
-
-// clients reads the ranges of allowed clients. An address is a range of its own.
-func (e *expander) clients() {
-	limited := make(map[model.Family]bool)
-	for i, text := range e.Clients {
-		field := fmt.Sprintf("clients[%d]", i)
-		p, problem := parsePrefix(text)
-		if a, none := parseAddress(text); none == "" {
-			p, problem = netip.PrefixFrom(a, a.BitLen()), ""
-		}
-		if problem != "" {
-			e.add(field, text, problem)
-			continue
-		}
-		e.ranges = append(e.ranges, p.String())
-		limited[model.FamilyOf(p.Addr())] = true
-	}
-	for _, l := range e.addresses {
-		a := l.address
-		if len(e.Clients) > 0 && len(e.ranges) == len(e.Clients) && !limited[model.FamilyOf(a)] {
-			every := map[bool]string{true: "0.0.0.0/0", false: "::/0"}[a.Is4()]
-			e.add("clients", nil, fmt.Sprintf("has no %s range, and listen has %s: add a range, or %q for all clients", model.FamilyOf(a), a, every))
-			return
-		}
-	}
-}
-
-// deny reads the clients that may not connect.
-func (e *expander) deny() {
-	for i, text := range e.Deny {
-		p, problem := parseClients(text)
-		if problem != "" {
-			e.add(fmt.Sprintf("deny[%d]", i), text, problem)
-			continue
-		}
-		e.denied = append(e.denied, p.String())
-	}
 }

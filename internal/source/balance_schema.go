@@ -52,7 +52,7 @@ func balanceProperties() jsonSchema {
 		"maglevTableSize": described("slots that the schedulers maglev and maglev-port spread over the servers", jsonSchema{"enum": model.MaglevSizes, "default": model.DefaultMaglevSize}),
 		"affinity":        schemaText("how long a client stays with its server after its last new connection, 1s to 24h, like 10m", durationPattern),
 		"clients":         oneOrMany("allowed clients; all by default", clients("allowed"), 0),
-		"deny":            oneOrMany("clients that may not connect, also if they are allowed", clients("denied"), 0),
+		"deny":            oneOrMany("denied clients, even if clients allows them", clients("denied"), 0),
 		"clientAddresses": schemaWords("keep: servers see clients, and answers must return through this machine; masquerade (the default): they see this machine", "keep", "masquerade"),
 		"limits":          limitsSchema(),
 		"check":           checkSchema(),

@@ -12,7 +12,7 @@ import (
 
 const (
 	// annotationSourceRanges on a Service lists the clients that may connect to it, at
-	// addresses of every kind, and annotationDeniedSources those that may not, also if
+	// addresses of every kind, and annotationDeniedSources those that may not, even if
 	// they are allowed: addresses and ranges of both families, with commas.
 	//
 	//	192.0.2.7, 10.0.0.0/8, fd00::/64
@@ -85,11 +85,49 @@ func parseClients(text string) (netip.Prefix, string) {
 	case problem != "":
 		return netip.Prefix{}, problem
 	case a.IsUnspecified():
-		return netip.Prefix{}, "is no client: write " + netip.PrefixFrom(a, 0).String() + " for all clients"
+		return netip.Prefix{}, "is not a client address: write " + netip.PrefixFrom(a, 0).String() + " for all clients"
 	case specialProblem(a) != "":
-		return netip.Prefix{}, "is no address that a client has: write it like 192.0.2.7 or fd00::1"
+		return netip.Prefix{}, "is not an address that clients have: write it like 192.0.2.7 or fd00::1"
 	}
 	return netip.PrefixFrom(a, a.BitLen()), ""
 }
 
 const notClients = "is neither an IP address nor a range: write it like 192.0.2.7, 10.0.0.0/8 or fd00::/64"
+
+// clients reads the ranges of allowed clients. An address is a range of its own.
+func (e *expander) clients() {
+	limited := make(map[model.Family]bool)
+	for i, text := range e.Clients {
+		field := fmt.Sprintf("clients[%d]", i)
+		p, problem := parsePrefix(text)
+		if a, none := parseAddress(text); none == "" {
+			p, problem = netip.PrefixFrom(a, a.BitLen()), ""
+		}
+		if problem != "" {
+			e.add(field, text, problem)
+			continue
+		}
+		e.ranges = append(e.ranges, p.String())
+		limited[model.FamilyOf(p.Addr())] = true
+	}
+	for _, l := range e.addresses {
+		a := l.address
+		if len(e.Clients) > 0 && len(e.ranges) == len(e.Clients) && !limited[model.FamilyOf(a)] {
+			every := map[bool]string{true: "0.0.0.0/0", false: "::/0"}[a.Is4()]
+			e.add("clients", nil, fmt.Sprintf("has no %s range, and listen has %s: add a range, or %q for all clients", model.FamilyOf(a), a, every))
+			return
+		}
+	}
+}
+
+// deny reads the clients that may not connect.
+func (e *expander) deny() {
+	for i, text := range e.Deny {
+		p, problem := parseClients(text)
+		if problem != "" {
+			e.add(fmt.Sprintf("deny[%d]", i), text, problem)
+			continue
+		}
+		e.denied = append(e.denied, p.String())
+	}
+}

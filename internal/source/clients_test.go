@@ -42,9 +42,9 @@ func TestSources(t *testing.T) {
 		{"4.78 no valid entry", `allow: web.example`, "Limited true", []string{allow + `"web.example"` + neither, nobody}},
 		{"4.78 a wrong entry denies all", `deny: "10.0.0.0/8,10.0.0/8"`, "Denied [0.0.0.0/0 ::/0]", []string{deny + `"10.0.0/8"` + neither, closed}},
 		{"blanks as separators", `allow: 10.0.0.1 10.0.0.2`, "Limited true", []string{allow + `"10.0.0.1 10.0.0.2"` + neither, nobody}},
-		{"4.78 no client", `deny: "0.0.0.0"`, "Denied [0.0.0.0/0 ::/0]", []string{deny + `"0.0.0.0" is no client: write 0.0.0.0/0 for all clients`, closed}},
+		{"4.78 no client", `deny: "0.0.0.0"`, "Denied [0.0.0.0/0 ::/0]", []string{deny + `"0.0.0.0" is not a client address: write 0.0.0.0/0 for all clients`, closed}},
 		{"loopback", `allow: "10.0.0.1,127.0.0.1"`, "Limited true, Allowed [10.0.0.1/32]",
-			[]string{allow + `"127.0.0.1" is no address that a client has: write it like 192.0.2.7 or fd00::1`}},
+			[]string{allow + `"127.0.0.1" is not an address that clients have: write it like 192.0.2.7 or fd00::1`}},
 		{"a zone", `allow: "10.0.0.1,fe80::1%eth0"`, "Limited true, Allowed [10.0.0.1/32]", []string{allow + `"fe80::1%eth0" has a zone: leave out the part from '%' on`}},
 	} {
 		lists := strings.NewReplacer("allow:", annotationSourceRanges+":", "deny:", annotationDeniedSources+":").Replace(c.lists)

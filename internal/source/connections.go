@@ -93,11 +93,11 @@ func parseRate(text string) (model.Rate, string) {
 		}
 	}
 	if amount < 1 || amount > maxRate || burst < 1 || burst > maxRate {
-		return model.Rate{}, fmt.Sprintf("is not possible: use 1 to %d connections", maxRate)
+		return model.Rate{}, fmt.Sprintf("is out of range: use 1 to %d connections", maxRate)
 	}
 	r := model.Rate{Amount: uint32(amount), Burst: uint32(burst), Unit: model.RateUnit(unit)}
 	if r.Refill() > maxRefill {
-		return model.Rate{}, fmt.Sprintf("is not possible: at this rate it takes %s until a burst of %d is allowed again; use at most 24h", r.Refill(), burst)
+		return model.Rate{}, fmt.Sprintf("is not possible: at this rate, a burst of %[2]d is complete again only after %[1]s; allow at most 24h", r.Refill(), burst)
 	}
 	return r, ""
 }
@@ -110,23 +110,35 @@ type BalanceLimits struct {
 	RatePerClient        string `json:"ratePerClient,omitempty"`
 }
 
+// balanceLimits are the fields of the limits of a Balance, and their annotations.
+var balanceLimits = []struct {
+	field, annotation string
+	text              func(*BalanceLimits) string // empty: the field is not given
+	check             func(string) string
+}{
+	{"connections", annotationMaxConnections, func(l *BalanceLimits) string { return numberText(l.Connections) }, problemOf(parseConnections)},
+	{"connectionsPerClient", annotationMaxConnectionsPerClient, func(l *BalanceLimits) string { return numberText(l.ConnectionsPerClient) }, problemOf(parseConnections)},
+	{"rate", annotationConnectionRate, func(l *BalanceLimits) string { return l.Rate }, problemOf(parseRate)},
+	{"ratePerClient", annotationConnectionRatePerClient, func(l *BalanceLimits) string { return l.RatePerClient }, problemOf(parseRate)},
+}
+
+func numberText(n *int64) string {
+	if n == nil {
+		return ""
+	}
+	return strconv.FormatInt(*n, 10)
+}
+
 // annotations returns the limits as annotations of a Service.
 func (l *BalanceLimits) annotations() map[string]string {
 	out := make(map[string]string)
 	if l == nil {
 		return out
 	}
-	if l.Connections != nil {
-		out[annotationMaxConnections] = strconv.FormatInt(*l.Connections, 10)
-	}
-	if l.ConnectionsPerClient != nil {
-		out[annotationMaxConnectionsPerClient] = strconv.FormatInt(*l.ConnectionsPerClient, 10)
-	}
-	if l.Rate != "" {
-		out[annotationConnectionRate] = l.Rate
-	}
-	if l.RatePerClient != "" {
-		out[annotationConnectionRatePerClient] = l.RatePerClient
+	for _, known := range balanceLimits {
+		if text := known.text(l); text != "" {
+			out[known.annotation] = text
+		}
 	}
 	return out
 }
@@ -145,17 +157,6 @@ func (e *expander) limits() {
 	}
 }
 
-// balanceLimits are the fields of the limits of a Balance.
-var balanceLimits = []struct {
-	field, annotation string
-	check             func(string) string
-}{
-	{"connections", annotationMaxConnections, problemOf(parseConnections)},
-	{"connectionsPerClient", annotationMaxConnectionsPerClient, problemOf(parseConnections)},
-	{"rate", annotationConnectionRate, problemOf(parseRate)},
-	{"ratePerClient", annotationConnectionRatePerClient, problemOf(parseRate)},
-}
-
 func problemOf[T any](parse func(string) (T, string)) func(string) string {
 	return func(text string) string {
 		_, problem := parse(text)
@@ -168,11 +169,11 @@ func limitsSchema() jsonSchema {
 		return schemaText(description, `^ *[0-9]+/(second|minute|hour)( +burst +[0-9]+)? *$`)
 	}
 	return jsonSchema{
-		"description": "most connections, to each address and port; more are dropped",
+		"description": "connection limits for each address and port; more are dropped",
 		"type":        "object", "additionalProperties": false,
 		"properties": jsonSchema{
-			"connections":          schemaNumber("connections at once", 1, maxConnections, nil),
-			"connectionsPerClient": schemaNumber("connections at once from one address", 1, maxConnections, nil),
+			"connections":          schemaNumber("concurrent connections", 1, maxConnections, nil),
+			"connectionsPerClient": schemaNumber("concurrent connections from one address", 1, maxConnections, nil),
 			"rate":                 rate("new connections, like 100/second, or 100/second burst 20"),
 			"ratePerClient":        rate("new connections from one address"),
 		},

@@ -7,13 +7,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestLimits reads the limits of connections: 4.85 to 4.87, 4.93.
+// TestLimits reads connection limits: 4.85 to 4.87, 4.93.
 func TestLimits(t *testing.T) {
 	const (
 		warning  = "warning: metadata.annotations[nftproxy.dev/"
 		ignored  = "; it does not apply"
 		number   = " is not a number of connections: use 1 to 50000" + ignored
-		possible = " is not possible: use 1 to 1000000 connections" + ignored
+		possible = " is out of range: use 1 to 1000000 connections" + ignored
 	)
 	var all []conversion
 	for _, c := range []struct {
@@ -39,7 +39,7 @@ func TestLimits(t *testing.T) {
 		{"4.93 burst of none", `connection-rate: 1/second burst 0`, "", []string{warning + `connection-rate]: "1/second burst 0"` + possible}},
 		{"4.93 far too many", `connection-rate: 4294967295/second`, "", []string{warning + `connection-rate]: "4294967295/second"` + possible}},
 		{"4.93 a burst that takes days", `connection-rate: 1/hour burst 25`, "", []string{
-			warning + `connection-rate]: "1/hour burst 25" is not possible: at this rate it takes 25h0m0s until a burst of 25 is allowed again; use at most 24h` + ignored}},
+			warning + `connection-rate]: "1/hour burst 25" is not possible: at this rate, a burst of 25 is complete again only after 25h0m0s; allow at most 24h` + ignored}},
 	} {
 		annotations := "nftproxy.dev/" + strings.ReplaceAll(c.annotations, ", ", ", nftproxy.dev/")
 		all = append(all, conversion{c.name, `metadata: {annotations: {` + annotations + `}}`, c.want, c.errors})

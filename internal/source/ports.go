@@ -43,7 +43,7 @@ func (f *findings) portRanges(m *metav1.ObjectMeta, ports []model.ServicePort) [
 		switch {
 		case problem != "":
 		case full:
-			problem = fmt.Sprintf("with it there are more than %d ranges and ports, and each port that leads to another one counts; keep the ports, or send all to one", maxPortRanges)
+			problem = fmt.Sprintf("it makes more than %d ports and ranges, where each port that leads to another one counts; keep the ports, or send all to one", maxPortRanges)
 		default:
 			problem = all.add(more)
 		}
@@ -68,7 +68,7 @@ func parsePortRange(entry string) (out []model.PortRange, problem string) {
 	if text = strings.TrimSpace(text); text == "" {
 		return nil, "it has no port: " + portRangeForms
 	}
-	protocols, ports := []model.Protocol{model.TCP}, portRange{1, model.AllPorts}
+	protocols, ports := []model.Protocol{model.TCP}, everyPort
 	if text == allPorts {
 		protocols = model.Protocols[:]
 	} else if ports, problem = parsePorts(text); problem != "" {
@@ -134,12 +134,12 @@ type joinedRanges struct {
 // same destination are merged. Ports of the Service take precedence.
 func (j *joinedRanges) add(more []model.PortRange) (problem string) {
 	if p := more[0]; len(more) == 1 && j.has(p) {
-		return fmt.Sprintf("spec.ports has %s %d, and that counts: remove one of them", p.Protocol, p.Port)
+		return fmt.Sprintf("spec.ports has %s %d, which takes precedence: remove one of them", p.Protocol, p.Port)
 	}
 	for _, r := range more {
 		for _, o := range j.list {
 			if overlap(o, r) && o.Target != r.Target {
-				return fmt.Sprintf("%s of an earlier entry has some of its ports, with another destination: remove one of them", o.Name)
+				return fmt.Sprintf("it overlaps the earlier entry %s, which leads to other ports: remove one of them", o.Name)
 			}
 		}
 	}
@@ -184,7 +184,7 @@ func (f *findings) ranges(m *metav1.ObjectMeta, s *model.Service) {
 	i := slices.IndexFunc(all, func(p model.PortRange) bool { return p.Last != 0 })
 	if i >= 0 && s.AffinityTimeout > 0 && s.Scheduler != model.SourceHash {
 		f.warn(annotationField(annotationPorts), all[i].Name,
-			"has no session affinity: ranges use the scheduler source-hash in its place, and other ports may lead a client to another endpoint; with the scheduler source-hash for the Service, all ports lead to the same one")
+			"has no session affinity: ranges use the scheduler source-hash instead, and other ports may lead a client to another endpoint; if the Service has the scheduler source-hash, all ports lead to the same one")
 	}
 	if s.Check != nil && s.Check.Port == 0 && len(s.Ports) == 0 {
 		s.Check = f.checkRange(s.Check, all)
@@ -194,8 +194,7 @@ func (f *findings) ranges(m *metav1.ObjectMeta, s *model.Service) {
 // checkRange returns the check of the endpoints of ranges: of the first port that fits.
 func (f *findings) checkRange(c *model.Check, all []model.PortRange) *model.Check {
 	for _, p := range all {
-		whole := p.Port == 1 && p.Last == model.AllPorts && p.Target == 0
-		if c.Type.Fits(p.Protocol) && !whole {
+		if keepsAll := p.IsWhole() && p.Target == 0; c.Type.Fits(p.Protocol) && !keepsAll {
 			at := *c
 			at.Port = cmp.Or(p.Target, p.Port)
 			return &at
@@ -213,8 +212,7 @@ func onNode(s *model.Service) {
 		return
 	}
 	for i := range s.Extra().Ranges {
-		if p := &s.Extras.Ranges[i]; p.Port != 1 || p.Last != model.AllPorts {
-			p.OnNode = true
-		}
+		p := &s.Extras.Ranges[i]
+		p.OnNode = !p.IsWhole()
 	}
 }

@@ -40,9 +40,9 @@ func TestPortRanges(t *testing.T) {
 		{"10-20,30-40,15-35,36", "10-40/tcp 36/tcp", ""},
 		{"10-20,15:1", "10-20/tcp 15/tcp:1", ""},
 		{"80,80,80", "80/tcp", ""},
-		{"10-20,15-30:5", "10-20/tcp", `"15-30:5" is not used: 10-20/tcp of an earlier entry has some of its ports, with another destination: remove one of them`},
-		{"80,80:1", "80/tcp", `"80:1" is not used: 80/tcp of an earlier entry has some of its ports, with another destination: remove one of them`},
-		{"53/udp,54/udp", "54/udp", `"53/udp" is not used: spec.ports has udp 53, and that counts: remove one of them`},
+		{"10-20,15-30:5", "10-20/tcp", `"15-30:5" is not used: it overlaps the earlier entry 10-20/tcp, which leads to other ports: remove one of them`},
+		{"80,80:1", "80/tcp", `"80:1" is not used: it overlaps the earlier entry 80/tcp, which leads to other ports: remove one of them`},
+		{"53/udp,54/udp", "54/udp", `"53/udp" is not used: spec.ports has udp 53, which takes precedence: remove one of them`},
 		{"", "", `"" is not used: it has no port: ` + forms},
 		{"/udp,7", "7/tcp", `"/udp" is not used: it has no port: ` + forms},
 		{"0-5", "", `"0-5" is not used: "0-5" is not a port: use 1 to 65535, or a range such as 5000-5099`},
@@ -51,7 +51,7 @@ func TestPortRanges(t *testing.T) {
 		{"10-20:65536", "", `"10-20:65536" is not used: "65536" is not a port: use 1 to 65535, or a range such as 5000-5099`},
 		{"10-20:5-6", "", `"10-20:5-6" is not used: 11 ports cannot lead to 2: give a range of the same length, one port for all, or none to keep the port`},
 		{"1000-2024:3000-4024", "", `"1000-2024:3000-4024" is not used: more than 1024 ports cannot each lead to another one: keep the ports, or send all to one`},
-		{"7:8,1000-2023:3000-4023,1-9", "7/tcp:8", `"1000-2023:3000-4023" is not used: with it there are more than 1024 ranges and ports, and each port that leads to another one counts; keep the ports, or send all to one`},
+		{"7:8,1000-2023:3000-4023,1-9", "7/tcp:8", `"1000-2023:3000-4023" is not used: it makes more than 1024 ports and ranges, where each port that leads to another one counts; keep the ports, or send all to one`},
 	} {
 		s, found := withPorts(c.text)
 		var got []string

@@ -54,16 +54,22 @@ func (c *counts) add(reading []kernel.FrontendCount, routes []model.Route) {
 			continue // the rules are changing
 		}
 		key := counter{n.Frontend, n.Outside}
-		growth := n.Connections
-		if before := c.seen[key]; before <= growth {
-			growth -= before
-		}
+		growth := growth(c.seen[key], n.Connections)
 		seen[key] = n.Connections
 		frontends[n.Frontend] += growth
 		ports[o] += growth
 		c.total += growth
 	}
 	c.seen, c.frontends, c.ports = seen, frontends, ports
+}
+
+// growth returns how much a counter has grown since the last reading. It may have been
+// reset in between.
+func growth(before, now uint64) uint64 {
+	if now < before {
+		return now
+	}
+	return now - before
 }
 
 // count updates the counts. The caller holds s.reading.

@@ -20,6 +20,7 @@ type frontend struct {
 	known       int     // endpoints
 	local       bool    // its traffic policy
 	ranges      bool    // has source ranges
+	limits      bool    // of connections
 	affinity    time.Duration
 	scheduler   model.Scheduler
 	endpoints   []netip.AddrPort // that take connections
@@ -97,7 +98,7 @@ func servicePort(all []frontend) ServicePort {
 		f := &all[i]
 		p.Frontends[i] = Frontend{
 			Kind: f.kind.String(), Address: f.address(), Decision: f.inside, Outside: f.outside,
-			Connections: f.connections, Known: f.known, SourceRanges: f.ranges,
+			Connections: f.connections, Known: f.known, SourceRanges: f.ranges, Limits: f.limits,
 		}
 		if f.local {
 			p.Frontends[i].Policy = model.PolicyLocal.String()

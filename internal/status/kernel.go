@@ -4,7 +4,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/describe"
@@ -142,7 +141,7 @@ func tableFrontends(t *nft.Table, services *nft.Set) []frontend {
 		return Decision{model.Forward.String(), len(endpoints)}
 	}
 	var out []frontend
-	prefix, locals := strings.TrimSuffix(services.Name, nft.ServicesMap), nft.LocalServiceMaps[slices.Index(nft.ServiceMaps, services.Name)]
+	locals := nft.LocalServiceMaps[slices.Index(nft.ServiceMaps, services.Name)]
 	local := t.Set(locals)
 	for i := range services.Elements {
 		e := &services.Elements[i]
@@ -150,7 +149,8 @@ func tableFrontends(t *nft.Table, services *nft.Set) []frontend {
 		f.inside = decision(services.Name, e, &f)
 		f.port, f.kind = nft.ParseComment(e.Comment)
 		f.port.Protocol = f.Protocol
-		f.affinity, f.ranges = affinity[f.Frontend], limited(t, prefix, f.Frontend)
+		f.affinity, f.ranges = affinity[f.Frontend], hasSources(t, f.Frontend)
+		f.limits = has(t.Set(nft.SetFor(f.Frontend, nft.LimitedSet)), f.Frontend)
 		f.local = f.kind == model.ClusterIP && f.inside.Verdict == model.Drop.String()
 		if local != nil {
 			if o, ok := local.Find(f.Frontend); ok {
@@ -176,10 +176,9 @@ func distinct(elements []nft.Element, slots nft.Slots) []netip.AddrPort {
 	return out
 }
 
-// limited reports whether only some clients may connect to a frontend, which is in sets with
-// a name prefix.
-func limited(t *nft.Table, prefix string, f model.Frontend) bool {
-	return slices.ContainsFunc([]string{nft.FirewalledSet, nft.AllowFrontendsSet, nft.DenyFrontendsSet}, func(set string) bool { return has(t.Set(prefix+set), f) })
+// hasSources reports whether only some clients may connect to a frontend.
+func hasSources(t *nft.Table, f model.Frontend) bool {
+	return slices.ContainsFunc([]string{nft.FirewalledSet, nft.AllowFrontendsSet, nft.DenyFrontendsSet}, func(set string) bool { return has(t.Set(nft.SetFor(f, set)), f) })
 }
 
 func has(s *nft.Set, f model.Frontend) bool {

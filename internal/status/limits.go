@@ -41,10 +41,7 @@ func (c *limitCounts) add(reading []kernel.LimitDrops, routes []model.Route) {
 			continue // the rules are changing
 		}
 		key, port := limitCounter{d.Frontend, d.Kind}, limitOwner{o, d.Kind}
-		growth := d.Packets
-		if before := c.seen[key]; before <= growth {
-			growth -= before
-		}
+		growth := growth(c.seen[key], d.Packets)
 		seen[key] = d.Packets
 		if _, ok := ports[port]; !ok {
 			ports[port] = c.ports[port]

@@ -58,3 +58,23 @@ func TestNodePortsOnSeveralAddresses(t *testing.T) {
 		}
 	}
 }
+
+// TestPrintUncounted: a frontend on localhost has no counter, and its options stay in their
+// column (6.22).
+func TestPrintUncounted(t *testing.T) {
+	n := uint64(7)
+	r := &status.Report{From: status.Daemon, Counted: true, ServicePorts: []status.ServicePort{{
+		Namespace: "default", Name: "web", Protocol: "tcp", Scheduler: "maglev", Frontends: []status.Frontend{
+			{Kind: "NodePort", Address: "192.0.2.1:30080", Connections: &n}, {Kind: "NodePort", Address: "127.0.0.1:30080"},
+		},
+	}}}
+	var text strings.Builder
+	if err := r.Print(&text, status.View{Now: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(text.String()) {
+		if strings.Contains(line, ":30080") && strings.Index(line, "maglev") != strings.Index(text.String()[strings.Index(text.String(), "SERVICE PORT"):], "OPTIONS") {
+			t.Errorf("not below OPTIONS:\n%s", text.String())
+		}
+	}
+}

@@ -67,7 +67,7 @@ var classes = []struct{ reason, text string }{
 	{NoEndpoints, "connections are rejected, because no endpoint can take them"},
 	{NoLocalEndpoints, "connections are dropped: the traffic policy is Local, and no endpoint on this node can take them"},
 	{CheckFailing, "endpoints fail their health check"},
-	{string(model.NoLimits), "limits of connections do not apply: the kernel lacks a module"},
+	{string(model.NoLimits), "connection limits do not apply: the kernel lacks a module"},
 	{string(model.SmallTable), "the shares of endpoints differ: the table of the scheduler maglev has few slots for them"},
 	{SettingChanged, "settings of the kernel that Services need, changed since nftproxy started"},
 	{EndpointDrained, "the operator keeps new connections away"},

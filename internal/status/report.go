@@ -175,6 +175,7 @@ type Frontend struct {
 	Known        int    `json:"knownEndpoints,omitempty"`
 	Policy       string `json:"policy,omitempty"`       // Local, if that is the traffic policy
 	SourceRanges bool   `json:"sourceRanges,omitempty"` // only some clients are allowed
+	Limits       bool   `json:"limits,omitempty"`       // connections are limited
 	// Connections is the number of new connections, including rejected and dropped
 	// ones; absent without counters.
 	Connections *uint64 `json:"connections,omitempty"`

@@ -259,7 +259,7 @@ func frontendOf(route *model.Route) frontend {
 	f := frontend{
 		Frontend: route.Frontend, port: route.PortName(), kind: route.Kind, known: route.Choice.Known,
 		local:  route.Local() || route.InsidePolicy() == model.PolicyLocal,
-		ranges: route.Sources != nil, affinity: route.AffinityTimeout(), scheduler: route.Scheduler(),
+		ranges: route.Sources != nil, limits: route.Service.Extra().Limits != (model.Limits{}), affinity: route.AffinityTimeout(), scheduler: route.Scheduler(),
 	}
 	inside := route.Inside()
 	f.inside, f.endpoints = decisionOf(inside), addresses(inside.Endpoints)

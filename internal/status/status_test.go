@@ -27,6 +27,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/status"
+	"github.com/nftproxy/nftproxy/internal/workload"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -166,7 +167,9 @@ func (n *node) dial(t *testing.T, from *netlab.Host, to string, count int) {
 func TestDaemonAndKernelAgree(t *testing.T) {
 	n := newNode(t, 3)
 	server, address := n.serve(t, true)
-	server.Observe(n.sync(t, n.snapshot(), model.Config{Counters: true}))
+	s := n.snapshot()
+	s.Services[1].Extras = &model.Extras{Limits: model.Limits{Connections: 1000}, Ranges: []model.PortRange{workload.PortRange(model.TCP, 100, 200, 0)}}
+	server.Observe(n.sync(t, s, model.Config{Counters: true}))
 	n.dial(t, n.Client, "10.96.0.10:80", 3)
 	n.dial(t, n.Client, "[fd00:10:96::10]:80", 2)
 	n.dial(t, n.Client, "203.0.113.20:80", 4)

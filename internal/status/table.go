@@ -46,7 +46,7 @@ func (p *printer) table(r *Report) {
 		s := &r.ServicePorts[i]
 		name := s.label()
 		for j := range s.Frontends {
-			row(append([]string{name}, s.cells(&s.Frontends[j])...))
+			row(append([]string{name}, s.cells(&s.Frontends[j], r.Counted)...))
 			name = ""
 		}
 	}
@@ -57,10 +57,13 @@ func (p *printer) table(r *Report) {
 }
 
 // cells returns all but the first cell of the row of a frontend.
-func (s *ServicePort) cells(f *Frontend) []string {
+func (s *ServicePort) cells(f *Frontend, counted bool) []string {
 	cells := []string{s.Protocol + " " + f.Address, f.Kind, f.decisions()}
-	if f.Connections != nil {
+	switch {
+	case f.Connections != nil:
 		cells = append(cells, strconv.FormatUint(*f.Connections, 10))
+	case counted: // but not this one
+		cells = append(cells, "")
 	}
 	return append(cells, s.options(f))
 }
@@ -79,6 +82,9 @@ func (s *ServicePort) options(f *Frontend) string {
 	}
 	if f.SourceRanges {
 		out = append(out, "source ranges")
+	}
+	if f.Limits {
+		out = append(out, "limits")
 	}
 	return strings.Join(out, ", ")
 }

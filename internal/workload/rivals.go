@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	Traits  = 24 // of a Service with its slices, each one byte
+	Traits  = 26 // of a Service with its slices, each one byte
 	Rivalry = 5  // numbers of Services
 	farHost = 2  // the hosts of a second slice start at this one of the first
 )
@@ -41,6 +41,8 @@ func (c *Rivals) Configure(r *rand.Rand) {
 	c.zone = []string{"", "za", "zb"}[r.IntN(3)]
 	c.Cidrs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("10.100.0.0/16"), netip.MustParsePrefix("fd00:96::/112")}[:r.IntN(4)]
 	c.Config.NodePortAddresses = [][]netip.Prefix{nil, {netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("2001:db8::/32")}}[r.IntN(2)]
+	c.Config.AnswerPing = r.IntN(2) == 1
+	c.Config.LoadBalancerCIDRs = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("203.0.113.1/32"), netip.MustParsePrefix("2001:db8:1::/64")}[:r.IntN(4)]
 	c.Move(r)
 }
 
@@ -110,8 +112,9 @@ func farmService(i int, b [Traits]byte) *model.Service {
 			s.Ports = append(s.Ports, p)
 		}
 	}
-	if ranges := portRanges(int(b[2] >> 4)); ranges != nil {
-		s.Extras = &model.Extras{Ranges: ranges}
+	s.Extras = &model.Extras{Ranges: portRanges(int(b[2] >> 4)), Limits: limits(b[23]), Sources: sources(b[24]), MaglevSize: model.MaglevSizes[0]}
+	if b[25]%8 > 5 { // seldom: such a frontend has hundreds of elements
+		s.Scheduler = model.Maglev + model.Scheduler(b[25]%2)
 	}
 	return s
 }

@@ -134,14 +134,17 @@ func (w *World) service(i int) *model.Service {
 		extras.Sources = model.NewSources(w.lists.IntN(2) == 0, w.clients(), w.clients())
 	}
 	extras.Ranges = portRanges(w.lists.IntN(16))
+	if w.lists.IntN(4) == 0 {
+		extras.Limits = limits(byte(w.lists.IntN(256)))
+	}
+	s.ClientAddresses = model.ClientAddresses(w.lists.IntN(4) % 3)
 	s.Extras = &extras
 	return s
 }
 
 // clients returns ranges of clients that differ, overlap or repeat.
 func (w *World) clients() []netip.Prefix {
-	all := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("10.128.1.0/24"), netip.MustParsePrefix("192.0.2.7/32"), netip.MustParsePrefix("fd00::/8"), netip.MustParsePrefix("0.0.0.0/0")}
-	return slices.DeleteFunc(all, func(netip.Prefix) bool { return w.lists.IntN(3) > 0 })
+	return slices.DeleteFunc(slices.Clone(clientRanges), func(netip.Prefix) bool { return w.lists.IntN(3) > 0 })
 }
 
 func (w *World) slice(i int, f model.Family) *model.EndpointSlice {

@@ -1,0 +1,71 @@
+package agent
+
+import (
+	"net/netip"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Routing returns the current routing of this node. It is safe for concurrent use;
+// its cost grows with the number of routes.
+func (a *Agent) Routing() *model.Routing {
+	a.routing.RLock()
+	defer a.routing.RUnlock()
+	return a.router.Routing()
+}
+
+// Routes calls yield with each route, in no order, until that returns false. It is safe for
+// concurrent use. yield must not call the agent.
+func (a *Agent) Routes(yield func(*model.Route) bool) {
+	a.routing.RLock()
+	defer a.routing.RUnlock()
+	a.router.Each(yield)
+}
+
+// ServiceCIDRs returns the ranges in which unused addresses are dropped. It is safe for
+// concurrent use.
+func (a *Agent) ServiceCIDRs() []netip.Prefix {
+	a.routing.RLock()
+	defer a.routing.RUnlock()
+	return a.router.ServiceCIDRs()
+}
+
+// View returns what is known about a Service, or nil. It is safe for concurrent use.
+func (a *Agent) View(name model.ServiceName) *model.View {
+	a.routing.RLock()
+	defer a.routing.RUnlock()
+	return a.router.View(name)
+}
+
+// Serves returns the Service that has a frontend, if it is known at present: not while
+// routes change. It is safe for concurrent use and never waits.
+func (a *Agent) Serves(f model.Frontend) (model.ServiceName, bool) {
+	if !a.routing.TryRLock() {
+		return model.ServiceName{}, false
+	}
+	defer a.routing.RUnlock()
+	route := a.router.Serves(f)
+	if route == nil {
+		return model.ServiceName{}, false
+	}
+	return route.Service.Name, true
+}
+
+// BehindLocalhost returns where the listener of a NodePort on localhost connects to; false:
+// connections that it would make are not forwarded. It is safe for concurrent use.
+func (a *Agent) BehindLocalhost(f model.Frontend) (netip.AddrPort, bool) {
+	a.routing.RLock()
+	defer a.routing.RUnlock()
+	to, route := a.router.BehindLocalhost(f)
+	if route == nil || route.Inside().Verdict != model.Forward {
+		return netip.AddrPort{}, false
+	}
+	return netip.AddrPortFrom(to.Address, to.Port), true
+}
+
+// Names returns the names of all Services, in no order. It is safe for concurrent use.
+func (a *Agent) Names() []model.ServiceName {
+	a.routing.RLock()
+	defer a.routing.RUnlock()
+	return a.router.Names()
+}
