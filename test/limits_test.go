@@ -130,7 +130,7 @@ func TestLimits(t *testing.T) {
 	run := func(s service, f func(t *testing.T, network string, to netip.AddrPort)) {
 		wg.Go(func() { t.Run(s.Name, func(t *testing.T) { forEachLimited(t, c, s, f) }) })
 	}
-	// 4.85, 4.89, 4.91: as many connections at once as allowed, from all clients
+	// 4.85, 4.89, 4.91: as many concurrent connections as allowed, from all clients
 	// together. One more gets no answer, until another one ends.
 	run(connections, func(t *testing.T, network string, to netip.AddrPort) {
 		var flows []*netlab.Flow
@@ -159,7 +159,7 @@ func TestLimits(t *testing.T) {
 			eventually(t, func() error { _, err := c.Client.Ask(network, to, silence); return err })
 		}
 	})
-	// 4.87, 4.88: one client at its limit does not concern the others, nor other frontends.
+	// 4.87, 4.88: one client at its limit does not affect others, nor other frontends.
 	for _, s := range []service{clientRate, same} {
 		run(s, func(t *testing.T, network string, to netip.AddrPort) {
 			ask(t, c.Client, network, to)

@@ -166,7 +166,7 @@ func TestExplainPing(t *testing.T) {
 	}
 }
 
-// 4.65: a ping that goes on is one connection. It ends, or begins to be answered, when the
+// 4.65: a running ping is one connection. It ends, or begins to be answered, when the
 // Service loses its last endpoint, or gets one.
 func TestPingGoesOn(t *testing.T) {
 	c := newPingCluster(t)

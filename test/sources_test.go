@@ -91,8 +91,8 @@ func TestClientListsCombined(t *testing.T) {
 	})
 }
 
-// 4.82: a change of the lists concerns new connections. Flows of UDP of a client that may
-// no longer connect end, and connections of TCP go on.
+// 4.82: the lists decide about new connections. UDP flows of a client that may
+// no longer connect end, and TCP connections continue.
 func TestDaemonEndsFlowsOfDeniedClients(t *testing.T) {
 	c := newCluster(t, 2)
 	web := service{Name: "web", N: 1, Pods: c.Pods[:1]}

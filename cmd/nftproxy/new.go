@@ -58,8 +58,8 @@ Exit code: 0 printed, 2 wrong arguments.`,
 	f.StringVar(&o.scheduler, "scheduler", "", "`scheduler`: round-robin, random, source-hash, maglev or maglev-port; by default that of \"nftproxy run\"")
 	f.StringVar(&o.affinity, "affinity", "", "`time` that a client stays with its server after its last connection, like 10m")
 	f.StringSliceVar(&o.clients, "clients", nil, "`ranges` of allowed clients, with commas; by default all")
-	f.StringSliceVar(&o.deny, "deny", nil, "`ranges` of clients that may not connect, with commas")
-	f.StringVar(&o.limits, "limits", "", "`limits` of connections: {connections: 1000}, also connectionsPerClient, rate, ratePerClient")
+	f.StringSliceVar(&o.deny, "deny", nil, "`ranges` of denied clients, separated by commas")
+	f.StringVar(&o.limits, "limits", "", "connection `limits`: {connections: 1000}, and likewise connectionsPerClient, rate and ratePerClient")
 	f.StringVar(&o.clientAddresses, "client-addresses", "", "keep or masquerade the addresses of clients: one `word`; with keep, answers must return through this machine")
 	f.StringVar(&o.check, "check", "", "health `check` of the servers: tcp, http, {http: /healthz}...")
 	return c

@@ -96,8 +96,8 @@ func (c *Cleaner) Run(ctx context.Context) {
 	}
 }
 
-// takeEcho records that other clients than before get answers to echo requests. A ping
-// that goes on is one flow, so all flows to the address are deleted, and the rules decide
+// takeEcho records that other clients than before get answers to echo requests. A
+// running ping is one flow, so all flows to the address are deleted, and the rules decide
 // about the next request.
 func (c *Cleaner) takeEcho(change *model.RouteChange) {
 	if i := c.scopeOf(change.Frontend); i >= 0 && change.AnswersDiffer() {
@@ -130,7 +130,7 @@ func (c *Cleaner) take(f model.Frontend, route *model.Route, shared copies) {
 	}
 }
 
-// clientsOf returns the clients whose flows may go on, or nil if all may. Source ranges of
+// clientsOf returns the clients whose flows may continue, or nil if all may. Source ranges of
 // the Kubernetes API alone concern new connections only, as with kube-proxy.
 func clientsOf(route *model.Route) *model.Sources {
 	if route.Service.Extra().Sources == nil {

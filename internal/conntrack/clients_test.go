@@ -11,7 +11,7 @@ import (
 )
 
 // 4.82: UDP flows of a client that may no longer connect end, at every kind of frontend,
-// and those of other clients go on. TCP connections end only with the option for them.
+// and those of other clients continue. TCP connections end only with the option for them.
 func TestClientThatMayNoLongerConnect(t *testing.T) {
 	for name, test := range map[string]struct {
 		config Config

@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// maxConnections is the number of connections at once through all ports, and
+	// maxConnections is the number of concurrent connections through all ports, and
 	// maxOfPort through one, so that one Service cannot use up all of them.
 	maxConnections = 4096
 	maxOfPort      = 1024

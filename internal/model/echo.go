@@ -90,9 +90,8 @@ func (b *base) answers(route *Route) bool {
 	return len(ranges) == 0 || slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// answerFrom returns the addresses of this node to which echo requests are redirected. The
-// one that an interface receives them on will not do, because it may have none, as that of
-// a pod.
+// answerFrom returns the addresses of this node to which echo requests are translated. They
+// cannot be those of the interface that receives the request: that of a pod may have none.
 func answerFrom(node *Node, c Config) map[Family]netip.Addr {
 	if !c.AnswerPing {
 		return nil

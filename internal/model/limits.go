@@ -8,7 +8,7 @@ import (
 // Limits are the most new connections that a Service admits at each of its frontends,
 // on each node by itself. Zero values are no limits. It is comparable.
 type Limits struct {
-	Connections          uint32 // at once
+	Connections          uint32 // concurrent
 	ConnectionsPerClient uint32
 	Rate                 Rate // of new connections
 	RatePerClient        Rate

@@ -197,7 +197,7 @@ func rangeNotices(s *Service, l *Locality) []Notice {
 			continue
 		case l.owns(a):
 		case l.balancesToNodes(s) && slices.Contains(s.external().LoadBalancerIPs, a):
-			what = "an address of a load balancer that gives out addresses of nodes"
+			what = "an address of a load balancer that hands out addresses of nodes"
 		default:
 			continue
 		}

@@ -117,7 +117,7 @@ func TestRangeOnNode(t *testing.T) {
 		{"of an interface", ranged("web", 1, all).at("192.0.2.1 192.0.2.2", ""), "192.0.2.1", "udp 192.0.2.2:1-65535 web", "[" + onNode + "]"},
 		{"a loopback address", ranged("web", 1, all).at("127.0.0.9", ""), "", "", "[" + strings.ReplaceAll(onNode, "192.0.2.1", "127.0.0.9") + "]"},
 		{"of a load balancer", ranged("web", 1, all).at("192.0.2.2", "192.0.2.1 192.0.2.3"), "192.0.2.1", "udp 192.0.2.2:1-65535 web",
-			"[" + onNode + " Service default/web: all/udp not served on 192.0.2.3, an address of a load balancer that gives out addresses of nodes: this would take ports from the node's own programs]"},
+			"[" + onNode + " Service default/web: all/udp not served on 192.0.2.3, an address of a load balancer that hands out addresses of nodes: this would take ports from the node's own programs]"},
 		{"of the operator", ranged("web", 1, explicit).at("192.0.2.1", "192.0.2.3"), "192.0.2.1", "udp 192.0.2.1:10-20 web, udp 192.0.2.3:10-20 web", "[]"},
 	} {
 		r := NewRouter()

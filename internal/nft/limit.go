@@ -14,7 +14,7 @@ type LimitType uint8
 const (
 	NoLimits         LimitType = iota
 	RateLimits                 // rates of new connections
-	ConnectionLimits           // connections at once
+	ConnectionLimits           // concurrent connections
 )
 
 // Limit is a limit of one [LimitType]: the other field is zero. It matches what exceeds it.

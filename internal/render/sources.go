@@ -27,7 +27,7 @@ type clientList struct {
 	length    optionKind // a length of ranges in it
 	set       func(bits uint8) string
 	found     nft.Action // for a client that is in it
-	missing   nft.Action // for one that is not; none: go on
+	missing   nft.Action // for one that is not; none: continue with the next rule
 }
 
 var (

@@ -16,11 +16,11 @@ import (
 // TestSources reads the lists of clients: 4.75 to 4.78.
 func TestSources(t *testing.T) {
 	const (
-		allow   = "metadata.annotations[nftproxy.dev/source-ranges]: "
-		deny    = "metadata.annotations[nftproxy.dev/denied-sources]: "
-		closed  = "warning: " + deny + "has a wrong entry, which could stand for any client: no client can connect until it is corrected"
-		nobody  = "warning: " + allow + "has no valid entry: no client can connect until one is corrected"
-		neither = " is neither an IP address nor a range: write it like 192.0.2.7, 10.0.0.0/8 or fd00::/64"
+		allow      = "metadata.annotations[nftproxy.dev/source-ranges]: "
+		deny       = "metadata.annotations[nftproxy.dev/denied-sources]: "
+		closed     = "warning: " + deny + "has a wrong entry, which could stand for any client: no client can connect until it is corrected"
+		closedList = "warning: " + allow + "has no valid entry: no client can connect until one is corrected"
+		neither    = " is neither an IP address nor a range: write it like 192.0.2.7, 10.0.0.0/8 or fd00::/64"
 	)
 	var all []conversion
 	for _, c := range []struct {
@@ -39,9 +39,9 @@ func TestSources(t *testing.T) {
 		{"4.78 an empty list admits none", `allow: ""`, "Limited true", []string{"warning: " + allow + "is empty: no client can connect; list addresses or ranges, or remove the annotation"}},
 		{"4.78 a wrong entry admits none", `allow: "10.0.0.0/8,10.0.0.0/33"`, "Limited true, Allowed [10.0.0.0/8]",
 			[]string{allow + `"10.0.0.0/33" has a wrong prefix length: use 0 to 32 after the '/'`}},
-		{"4.78 no valid entry", `allow: web.example`, "Limited true", []string{allow + `"web.example"` + neither, nobody}},
+		{"4.78 no valid entry", `allow: web.example`, "Limited true", []string{allow + `"web.example"` + neither, closedList}},
 		{"4.78 a wrong entry denies all", `deny: "10.0.0.0/8,10.0.0/8"`, "Denied [0.0.0.0/0 ::/0]", []string{deny + `"10.0.0/8"` + neither, closed}},
-		{"blanks as separators", `allow: 10.0.0.1 10.0.0.2`, "Limited true", []string{allow + `"10.0.0.1 10.0.0.2"` + neither, nobody}},
+		{"blanks as separators", `allow: 10.0.0.1 10.0.0.2`, "Limited true", []string{allow + `"10.0.0.1 10.0.0.2"` + neither, closedList}},
 		{"4.78 no client", `deny: "0.0.0.0"`, "Denied [0.0.0.0/0 ::/0]", []string{deny + `"0.0.0.0" is not a client address: write 0.0.0.0/0 for all clients`, closed}},
 		{"loopback", `allow: "10.0.0.1,127.0.0.1"`, "Limited true, Allowed [10.0.0.1/32]",
 			[]string{allow + `"127.0.0.1" is not an address that clients have: write it like 192.0.2.7 or fd00::1`}},

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// annotationMaxConnections on a Service is the most connections at once to each of
+	// annotationMaxConnections on a Service is the most concurrent connections to each of
 	// its addresses and ports, and annotationMaxConnectionsPerClient those from one
 	// address of a client.
 	annotationMaxConnections          = annotationDomain + "max-connections"
