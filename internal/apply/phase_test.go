@@ -56,6 +56,8 @@ func checkBetween(t *testing.T, before, after *nft.Table) (looked int) {
 		}
 	}
 	b := between{t, before, after, plan.NewLanes(after)}
+	b.moves()
+	b.attributes()
 	for _, t := range []*nft.Table{before, after} {
 		for _, e := range slices.Concat(elements(t, nft.ServicesMap), elements(t, nft.LocalServicesMap)) {
 			looked += b.lane(e.Key, b.lanes.Verdict(e.Value.Class))
@@ -68,6 +70,51 @@ func checkBetween(t *testing.T, before, after *nft.Table) (looked int) {
 		}
 	}
 	return looked
+}
+
+// moves checks that a port that has a frontend before and after has one for packets that
+// look for a frontend of their own before the transaction and for a range after it, or the
+// other way round: the kernel changes ranges after all other elements.
+func (b *between) moves() {
+	b.t.Helper()
+	for _, x := range []struct{ exact, other *nft.Table }{{b.before, b.after}, {b.after, b.before}} {
+		for _, e := range elements(x.exact, nft.ServicesMap) {
+			f := e.Key.Frontend()
+			if !hasKey(x.other.Set(nft.ServicesMap), e.Key) && inRange(x.other, f) && !inRange(x.exact, f) {
+				b.t.Errorf("%s moves between a frontend of its own and a range in one transaction", f)
+			}
+		}
+	}
+}
+
+// attributes checks that what is known of the number of a range is the same before and
+// after a transaction that adds or deletes the number.
+func (b *between) attributes() {
+	b.t.Helper()
+	for _, s := range b.before.Sets {
+		o := b.after.Set(s.Name)
+		if o == nil || s.Dynamic || len(s.Key) != 3 || s.Key[2] != nft.RangeID {
+			continue
+		}
+		for _, e := range s.Elements {
+			if f := e.Key.Frontend(); isNumber(b.before, f) && !isNumber(b.after, f) && !hasKey(o, e.Key) {
+				b.t.Errorf("%s has no %s when a packet with its number comes there", f, s.Name)
+			}
+		}
+	}
+}
+
+// inRange reports whether a frontend is in a range.
+func inRange(t *nft.Table, f model.Frontend) bool {
+	return slices.ContainsFunc(elements(t, nft.RangesMap), func(e nft.Element) bool {
+		r := e.Key.Frontend()
+		return r.Address == f.Address && r.Protocol == f.Protocol && r.Port <= f.Port && f.Port <= uint16(e.Key.Slot)
+	})
+}
+
+// isNumber reports whether a range has the first port of a frontend as its number.
+func isNumber(t *nft.Table, f model.Frontend) bool {
+	return slices.ContainsFunc(elements(t, nft.RangesMap), func(e nft.Element) bool { return e.Key.Frontend() == f })
 }
 
 // leadsToRanges reports whether packets reach the rules for ranges.

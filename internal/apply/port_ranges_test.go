@@ -3,6 +3,7 @@ package apply
 import (
 	"bufio"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 	"slices"
@@ -186,6 +187,33 @@ func TestNumberOfRangeChanges(t *testing.T) {
 		added, deleted, turn := phaseOf(plan.Add, set), phaseOf(plan.Delete, set), phaseOf(plan.Add, nft.RangesMap)
 		if added < 0 || added >= turn || deleted <= turn || phaseOf(plan.Delete, nft.RangesMap) != turn {
 			t.Errorf("%s: added in transaction %d and deleted in %d, and the number changes in %d", set, added, deleted, turn)
+		}
+	}
+}
+
+// TestPortMovesToRange: a port that moves from a frontend of its own to a range, or back,
+// has one of them in each transaction, before and after.
+func TestPortMovesToRange(t *testing.T) {
+	exact, ranged := wide(1, 1, true), wide(1, 50, false)
+	for _, c := range []struct {
+		before, after map[model.ServiceName]model.ServiceState
+	}{{exact, ranged}, {ranged, exact}} {
+		before, after := renderedServices(t, c.before), renderedServices(t, c.after)
+		k := newFake()
+		changes := 0
+		k.seen = func(before, after *nft.Ruleset) {
+			if changes++; before.Table(model.IPv4) != nil {
+				checkBetween(t, before.Table(model.IPv4), after.Table(model.IPv4))
+			}
+		}
+		a := New(k, slog.New(slog.DiscardHandler))
+		for _, rs := range []*nft.Ruleset{before, after} {
+			if _, err := a.Apply(nft.FromNothing(rs)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if changes < 4 {
+			t.Errorf("%d transactions", changes)
 		}
 	}
 }

@@ -110,7 +110,7 @@ func decodeSet(m netlink.Message, f model.Family) (s *nft.Set, count int, err er
 	s.Timeless = s.Dynamic && flags&unix.NFT_SET_TIMEOUT == 0
 	s.Counters = expression == counterExpression
 	s.Limits = nft.LimitType(max(0, slices.Index(limitExpressions, expression)))
-	if i := slices.Index(s.Key, nft.Port); s.Interval && i >= 0 && nft.HasPortIntervals(s.Name) {
+	if i := slices.Index(s.Key, nft.Port); s.Interval && i >= 0 && nft.OfRanges(s.Name) {
 		s.Key[i] = nft.PortRange
 	}
 	if setFlags(s) != flags || expression != "" && !s.Counters && s.Limits == nft.NoLimits || !isWritable(s, keyLength, valueLength, f) {

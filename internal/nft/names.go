@@ -73,9 +73,9 @@ func SetFor(f model.Frontend, set string) string {
 	return set
 }
 
-// HasPortIntervals reports whether the ports in an interval set of this name are
-// intervals, and not single ones beside a prefix.
-func HasPortIntervals(set string) bool {
+// OfRanges reports whether a set of this name is for ranges of ports. If it has intervals,
+// its ports are intervals, and not single ones beside a prefix.
+func OfRanges(set string) bool {
 	return set == RangesMap || strings.HasPrefix(set, RangePrefix)
 }
 

@@ -1,0 +1,79 @@
+package plan
+
+import (
+	"cmp"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+)
+
+// moves are what ends and begins in a plan that changes ranges of ports. Only the first
+// ports of ranges are set, which are their numbers.
+//
+// The kernel commits intervals a moment after all other elements of a transaction. In that
+// moment, a port that gets a range in place of a frontend of its own would have neither,
+// and a range that ends would still lead to its number, of which nothing is known any more,
+// such as its source ranges. So ranges change in a transaction of their own, after new
+// frontends are there and before old ones leave.
+type moves struct {
+	exact   map[model.Frontend]bool // frontends with a port of their own that end
+	numbers map[model.Frontend]bool // ranges that end
+	changed map[model.Frontend]bool // ranges that end, begin, or get or lose ports
+}
+
+// moves returns those of each family whose ranges the plan changes.
+func (p *Plan) moves() map[model.Family]*moves {
+	out := make(map[model.Family]*moves)
+	p.eachIn(nft.RangesMap, func(c *Change, f model.Frontend) {
+		if out[c.Family] == nil {
+			out[c.Family] = &moves{make(map[model.Frontend]bool), make(map[model.Frontend]bool), make(map[model.Frontend]bool)}
+		}
+		out[c.Family].changed[f] = true
+	})
+	if len(out) == 0 {
+		return out
+	}
+	p.eachIn(nft.ServicesMap, func(c *Change, f model.Frontend) {
+		if m := out[c.Family]; m != nil && c.Verb == Delete {
+			m.exact[f] = true
+		}
+	})
+	p.eachIn(nft.RangeServicesMap, func(c *Change, f model.Frontend) {
+		if m := out[c.Family]; m != nil && c.Verb == Delete {
+			m.numbers[f] = true
+		}
+	})
+	return out
+}
+
+// eachIn calls f for the changed elements of a set, with their frontends.
+func (p *Plan) eachIn(set string, f func(*Change, model.Frontend)) {
+	for i := range p.Changes {
+		if c := &p.Changes[i]; c.Kind() == "element" && c.Set.Name == set {
+			f(c, frontendOf(c))
+		}
+	}
+}
+
+func frontendOf(c *Change) model.Frontend { return cmp.Or(c.New, c.Old).Key.Frontend() }
+
+// phaseOf returns the phase of a change that directs packets.
+func (m *moves) phaseOf(c *Change) phase {
+	if c.Kind() != "element" {
+		return turn
+	}
+	f, deletes := frontendOf(c), c.Verb == Delete
+	switch ofRange := nft.OfRanges(c.Set.Name); {
+	case c.Set.Name == nft.RangesMap:
+		return swap
+	case c.Set.Name == nft.RangeAddressesSet && deletes:
+		return leave
+	case ofRange && deletes && m.numbers[f] && !c.Set.Interval:
+		return tidy
+	case ofRange && m.changed[f]:
+		return swap
+	case !ofRange && deletes && m.exact[f]:
+		return leave
+	}
+	return turn
+}
