@@ -23,15 +23,18 @@ type moves struct {
 
 // moves returns those of each family whose ranges the plan changes.
 func (p *Plan) moves() map[model.Family]*moves {
-	out := make(map[model.Family]*moves)
+	var out map[model.Family]*moves
 	p.eachIn(nft.RangesMap, func(c *Change, f model.Frontend) {
+		if out == nil {
+			out = make(map[model.Family]*moves)
+		}
 		if out[c.Family] == nil {
 			out[c.Family] = &moves{make(map[model.Frontend]bool), make(map[model.Frontend]bool), make(map[model.Frontend]bool)}
 		}
 		out[c.Family].changed[f] = true
 	})
-	if len(out) == 0 {
-		return out
+	if out == nil {
+		return nil
 	}
 	p.eachIn(nft.ServicesMap, func(c *Change, f model.Frontend) {
 		if m := out[c.Family]; m != nil && c.Verb == Delete {
