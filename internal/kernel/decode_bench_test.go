@@ -42,6 +42,30 @@ func BenchmarkDecode(b *testing.B) {
 	b.ReportMetric(float64(elements), "elements")
 }
 
+// TestDecodeAllocates: a message without comments is decoded without memory of its own,
+// because a restart reads a message for each element.
+func TestDecodeAllocates(t *testing.T) {
+	transaction, err := Encode(plan.Diff(&nft.Ruleset{}, workload.Scaled(1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoded := 0
+	for i := range transaction.Messages {
+		m := &transaction.Messages[i]
+		if m.Type != unix.NFT_MSG_NEWSETELEM || m.Set.Name != nft.EndpointsMap {
+			continue
+		}
+		d := newElementDecoder(m.Set, familyOf(m))
+		each := func(*element) error { decoded++; return nil }
+		if n := testing.AllocsPerRun(100, func() { err = d.message(m.Data, each) }); n > 0 || err != nil {
+			t.Errorf("%v allocations, %v", n, err)
+		}
+	}
+	if decoded == 0 {
+		t.Error("no elements")
+	}
+}
+
 func familyOf(m *Message) model.Family {
 	if m.Data[0] == unix.NFPROTO_IPV6 {
 		return model.IPv6

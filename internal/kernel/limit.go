@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/nftables/expr"
@@ -80,7 +81,9 @@ func decodeLimit(a netlinkio.Attributes, t nft.LimitType) (v nft.Value) {
 			if t == nft.ConnectionLimits {
 				e = &expr.Connlimit{}
 			}
-			if expr.Unmarshal(unix.NFPROTO_UNSPEC, a.Data, e) == nil {
+			// A copy, because otherwise the compiler lets what a refers to escape to the
+			// heap, for every element of every set.
+			if expr.Unmarshal(unix.NFPROTO_UNSPEC, slices.Clone(a.Data), e) == nil {
 				v = nft.LimitValue(limitOf(e))
 			}
 		}
