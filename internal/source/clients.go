@@ -3,6 +3,7 @@ package source
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,6 +48,26 @@ func (f *findings) sources(m *metav1.ObjectMeta) *model.Sources {
 		denied = everyClient
 	}
 	return model.NewSources(limited, allowed, denied)
+}
+
+// families warns of a list of allowed clients that admits none of the families in which
+// the Service has addresses.
+func (f *findings) families(s *model.Service) {
+	sources := s.Extra().Sources
+	if sources == nil || len(sources.Allowed) == 0 {
+		return
+	}
+	addresses := slices.Clone(s.ClusterIPs)
+	if s.External != nil {
+		addresses = append(addresses, s.External.LoadBalancerIPs...)
+	}
+	admitted := func(a netip.Addr) bool {
+		return slices.ContainsFunc(sources.Allowed, func(p netip.Prefix) bool { return p.Addr().Is4() == a.Is4() })
+	}
+	if len(addresses) > 0 && !slices.ContainsFunc(addresses, admitted) {
+		f.warn(annotationField(annotationSourceRanges), nil,
+			fmt.Sprintf("has no %s range: no client can connect to %s; list ranges of that family", model.FamilyOf(addresses[0]), addresses[0]))
+	}
 }
 
 // clientList reads a list of clients, and reports whether an entry is wrong.

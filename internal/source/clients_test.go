@@ -33,6 +33,8 @@ func TestSources(t *testing.T) {
 		{"ranges inside others, and twice", `allow: "10.1.0.0/16,10.0.0.0/8,10.1.0.0/16,10.0.0.1"`, "Limited true, Allowed [10.0.0.0/8]", nil},
 		{"1.33, 1.34, 1.35", `allow: "010.1.2.3/8,::ffff:192.0.2.7,::ffff:198.51.100.0/120"`, "Limited true, Allowed [10.0.0.0/8 192.0.2.7/32 198.51.100.0/24]", nil},
 		{"all clients of a family", `allow: "0.0.0.0/0,10.0.0.0/8"`, "Limited true, Allowed [0.0.0.0/0]", nil},
+		{"none of the Service's family", `allow: "fd00::/64"`, "Limited true, Allowed [fd00::/64]",
+			[]string{"warning: " + allow + "has no IPv4 range: no client can connect to 10.96.0.1; list ranges of that family"}},
 		{"denied", `deny: "10.1.0.0/16,fd00::7"`, "Denied [10.1.0.0/16 fd00::7/128]", nil},
 		{"both", `allow: 10.0.0.0/8, deny: 10.1.0.0/16`, "Limited true, Allowed [10.0.0.0/8], Denied [10.1.0.0/16]", nil},
 		{"no denied clients", `deny: " , "`, "", nil},

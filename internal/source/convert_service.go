@@ -56,6 +56,7 @@ func ConvertService(s *corev1.Service, proxyName string) (*model.Service, []*Fie
 	}
 	service.Check = c.check(&s.ObjectMeta, service.Ports)
 	c.ranges(&s.ObjectMeta, service)
+	c.families(service)
 	return service, c.findings
 }
 
@@ -121,7 +122,7 @@ func (c *serviceConverter) balanced() bool {
 		return in.IP != "" && valueOr(in.IPMode, corev1.LoadBalancerIPModeVIP) == corev1.LoadBalancerIPModeVIP
 	}
 	if c.spec.Type != corev1.ServiceTypeLoadBalancer || !slices.ContainsFunc(c.ingress, isVIP) {
-		c.warn("spec.clusterIP", nil, `missing: nothing of this Service is served; give it an address, or "None"`)
+		c.warn("spec.clusterIP", nil, `missing: nothing of this Service is served; give it an address, or "None" if it is headless`)
 		return false
 	}
 	const advice = "is not served: without clusterIP, only the addresses of status.loadBalancer.ingress are; give the Service a clusterIP, or remove this"

@@ -35,16 +35,16 @@ var whichServices = []conversion{
 	{"1.5 nothing else selects", `{metadata: {deletionTimestamp: "2024-05-01T12:00:00Z"}, spec: {loadBalancerClass: x}}`, simple, nil},
 	{"1.6 headless", `spec: {clusterIP: None, ports: [{port: 80, protocol: SCTP}], healthCheckNodePort: 1}`, "", nil},
 	{"1.6 without ClusterIP", `spec: {clusterIP: ""}`, "",
-		[]string{`warning: spec.clusterIP: missing: nothing of this Service is served; give it an address, or "None"`}},
+		[]string{`warning: spec.clusterIP: missing: nothing of this Service is served; give it an address, or "None" if it is headless`}},
 	{"1.40 without ClusterIP, with load balancer addresses", `
 spec: {clusterIP: "", type: LoadBalancer, externalIPs: [192.0.2.1], ports: [{port: 80, nodePort: 30080}]}
 status: {loadBalancer: {ingress: [{hostname: x}, {ip: 203.0.113.10}, {ip: "2001:db8::10"}]}}`,
 		named + "ExternalIPs [192.0.2.1]\nLoadBalancerIPs [203.0.113.10 2001:db8::10]\nPorts [{Name: Protocol:tcp Port:80 NodePort:30080}]\nNoClusterIP true", []string{
 			"warning: spec.externalIPs" + notAlone, "warning: spec.ports[0].nodePort: 30080" + strings.TrimPrefix(notAlone, ":")}},
 	{"1.40 of another type", `{spec: {clusterIP: ""}, status: {loadBalancer: {ingress: [{ip: 203.0.113.10}]}}}`, "",
-		[]string{`warning: spec.clusterIP: missing: nothing of this Service is served; give it an address, or "None"`}},
+		[]string{`warning: spec.clusterIP: missing: nothing of this Service is served; give it an address, or "None" if it is headless`}},
 	{"1.40 all for the load balancer", `{spec: {clusterIP: "", type: LoadBalancer}, status: {loadBalancer: {ingress: [{ip: 203.0.113.10, ipMode: Proxy}]}}}`, "",
-		[]string{`warning: spec.clusterIP: missing: nothing of this Service is served; give it an address, or "None"`}},
+		[]string{`warning: spec.clusterIP: missing: nothing of this Service is served; give it an address, or "None" if it is headless`}},
 	{"1.7 ExternalName with a ClusterIP", `spec: {type: ExternalName, externalName: example.com}`, "", nil},
 	{"1.14 clusterIP alone decides", `spec: {clusterIP: None, clusterIPs: [10.96.0.1], ipFamilies: [IPv4]}`, "", nil},
 	{"1.36 a bad ClusterIP does not cost the rest", `spec: {clusterIP: x, externalIPs: [192.0.2.1]}`, named + "ExternalIPs [192.0.2.1]",
