@@ -168,7 +168,7 @@ func decode(message []byte) (Flow, bool) {
 			return Flow{}, false
 		}
 	}
-	if err != nil || !original.complete() || !reply.complete() || original.to.BitLen() != reply.from.BitLen() {
+	if err != nil || !original.complete() || !reply.complete() || original.protocol != reply.protocol || original.to.BitLen() != reply.from.BitLen() {
 		return Flow{}, false
 	}
 	f.Protocol, f.Client, f.Dialled = original.protocol, original.from, original.destination()
@@ -205,7 +205,11 @@ type tuple struct {
 }
 
 func (t *tuple) complete() bool {
-	return t.from.IsValid() && t.from.BitLen() == t.to.BitLen() && (t.echo || t.fromPort != 0 && t.toPort != 0) && !t.zone
+	hasEnds := t.fromPort != 0 && t.toPort != 0 && !t.echo
+	if t.protocol == model.ICMP || t.protocol == model.ICMPv6 {
+		hasEnds = t.fromPort == 0 && t.echo
+	}
+	return t.from.IsValid() && t.from.BitLen() == t.to.BitLen() && hasEnds && !t.zone
 }
 
 func (t *tuple) source() netip.AddrPort      { return netip.AddrPortFrom(t.from, t.fromPort) }

@@ -1,6 +1,7 @@
 package conntrack
 
 import (
+	"cmp"
 	"net/netip"
 	"testing"
 
@@ -35,6 +36,16 @@ func tupleOf(p model.Protocol, from, to netip.AddrPort) func(*netlink.AttributeE
 		})
 		e.Nested(ctaTupleProto, func(e *netlink.AttributeEncoder) error {
 			e.Uint8(ctaProtoNumber, uint8(p))
+			if isEcho(p) {
+				id, kind, request := uint16(ctaProtoICMPID), uint16(ctaProtoICMPType), uint8(8)
+				if p == model.ICMPv6 {
+					id, kind, request = ctaProtoICMPv6ID, ctaProtoICMPv6Type, 128
+				}
+				port := cmp.Or(from.Port(), to.Port())
+				e.Bytes(id, []byte{byte(port >> 8), byte(port)})
+				e.Uint8(kind, request)
+				return nil
+			}
 			e.Bytes(ctaProtoSourcePort, []byte{byte(from.Port() >> 8), byte(from.Port())})
 			e.Bytes(ctaProtoDestinationPort, []byte{byte(to.Port() >> 8), byte(to.Port())})
 			return nil
@@ -42,6 +53,8 @@ func tupleOf(p model.Protocol, from, to netip.AddrPort) func(*netlink.AttributeE
 		return nil
 	}
 }
+
+func isEcho(p model.Protocol) bool { return p == model.ICMP || p == model.ICMPv6 }
 
 // FuzzDecode: any message is skipped or yields a complete flow whose deletion
 // names the whole reply tuple: without it the kernel would delete other entries.
@@ -58,6 +71,16 @@ func FuzzDecode(f *testing.F) {
 		f.Add(whole)
 		f.Add(whole[:len(whole)/2])
 	}
+	for _, flow := range []Flow{
+		{model.ICMP, addr("192.0.2.7"), addrPort("10.96.0.1:0"), addrPort("192.168.7.1:0"), addrPort("192.0.2.7:77"), 3, false, false},
+		{model.ICMPv6, addr("2001:db8::7"), addrPort("[fd00:96::1]:0"), addrPort("[fd00:7::1]:0"), addrPort("[2001:db8::7]:0"), 4, false, false},
+	} {
+		echo := message(f, flow, netip.AddrPortFrom(flow.Client, 77))
+		if got, ok := decode(echo); !ok || got != flow {
+			f.Fatalf("decoded is %+v, want %+v", got, flow)
+		}
+		f.Add(echo)
+	}
 	// Addresses of two families are malformed.
 	f.Add(message(f, Flow{model.UDP, addr("192.0.2.7"), addrPort("10.96.0.1:53"), addrPort("[fd00::1]:53"), addrPort("[fd00::7]:1"), 2, false, false}, addrPort("192.0.2.7:1")))
 	f.Add(message(f, Flow{model.UDP, addr("192.0.2.7"), addrPort("10.96.0.1:53"), addrPort("10.128.0.1:53"), addrPort("[fd00::7]:1"), 2, false, false}, addrPort("192.0.2.7:1")))
@@ -67,7 +90,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		for _, a := range []netip.AddrPort{flow.Dialled, flow.Answers, flow.Returns, netip.AddrPortFrom(flow.Client, 1)} {
-			if !a.IsValid() || a.Port() == 0 || a.Addr().Is4() != flow.Dialled.Addr().Is4() {
+			if !a.IsValid() || a.Port() == 0 && !isEcho(flow.Protocol) || a.Addr().Is4() != flow.Dialled.Addr().Is4() {
 				t.Errorf("incomplete, or of two families: %+v", flow)
 			}
 		}
