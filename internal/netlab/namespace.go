@@ -85,6 +85,24 @@ func (n *Namespace) Run(cmd *exec.Cmd) error {
 	return cmd.Wait()
 }
 
+// Output runs a command in the namespace and returns what it prints, also on standard
+// error.
+func (n *Namespace) Output(name string, args ...string) (string, error) {
+	var out LogBuffer
+	cmd := exec.Command(name, args...)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := n.Run(cmd)
+	return out.String(), err
+}
+
+// TestScript runs a shell script in the namespace, with arguments.
+func (n *Namespace) TestScript(t Test, script string, args ...string) {
+	t.Helper()
+	if out, err := n.Output("sh", append([]string{"-ec", script, "sh"}, args...)...); err != nil {
+		t.Fatal(fmt.Sprintf("%s: %v\n%s", script, err, out))
+	}
+}
+
 // onOwnThread runs f in a new goroutine on a thread that ends with it, so that
 // no other goroutine ever runs in the namespace that f enters. The main thread
 // is passed over: it cannot end, and its namespace is that of /proc/self.

@@ -18,7 +18,7 @@ func TestKept(t *testing.T) {
 			l := newLab(t)
 			l.serveOn(setting{scheduler: scheduler, keep: true, answers: toSameNode})
 			for _, n := range l.nodes { // as for a speaker of BGP
-				l.run(n.Namespace, "ip route add blackhole 198.51.100.10/32 && ip route add blackhole 2001:db8:64::10/128")
+				n.TestScript(l.t, "ip route add blackhole 198.51.100.10/32 && ip route add blackhole 2001:db8:64::10/128")
 			}
 			o := l.happen(events[0])
 			if o.tcp.kept < o.tcp.moved || o.udp.kept < o.udp.moved || o.tcp.moved == 0 || o.udp.moved == 0 || o.failed > 0 {

@@ -51,9 +51,9 @@ func (l *lab) plug(node int, in bool) {
 	l.t.Helper()
 	for _, network := range []string{"front", "back"} {
 		if in {
-			l.run(l.wires, `ip link set "node-$1-$2" master "$2"`, fmt.Sprint(node), network)
+			l.wires.TestScript(l.t, `ip link set "node-$1-$2" master "$2"`, fmt.Sprint(node), network)
 		} else {
-			l.run(l.wires, `ip link set "node-$1-$2" nomaster`, fmt.Sprint(node), network)
+			l.wires.TestScript(l.t, `ip link set "node-$1-$2" nomaster`, fmt.Sprint(node), network)
 		}
 	}
 }

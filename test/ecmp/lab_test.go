@@ -3,7 +3,6 @@ package ecmp
 import (
 	"fmt"
 	"net/netip"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -59,19 +58,19 @@ func newLab(t testing.TB) *lab {
 	t.Helper()
 	l := &lab{t: t, wires: netlab.TestNamespace(t), port: 20000}
 	for name := range networks {
-		l.run(l.wires, `ip link add "$1" type bridge && ip link set "$1" up`, name)
+		l.wires.TestScript(l.t, `ip link add "$1" type bridge && ip link set "$1" up`, name)
 	}
 	l.outside = l.host("clients", outside, "out")
 	for i := range 2 {
 		r := l.host(fmt.Sprintf("router-%d", i+1), firstRouter+i, "out", "front")
-		l.run(r.Namespace, `! [ -e /proc/sys/net/ipv4/fib_multipath_hash_seed ] || echo "$1" >/proc/sys/net/ipv4/fib_multipath_hash_seed # from Linux 6.11 on
+		r.TestScript(l.t, `! [ -e /proc/sys/net/ipv4/fib_multipath_hash_seed ] || echo "$1" >/proc/sys/net/ipv4/fib_multipath_hash_seed # from Linux 6.11 on
 			ip route add 198.18.0.0/24 via 203.0.113.9 && ip route add 2001:db8:18::/64 via 2001:db8:3::9`, fmt.Sprint(i+1))
 		l.hashBy(r, fiveTuple)
 		l.routers = append(l.routers, r)
 	}
 	for i := range nodes {
 		n := l.host(fmt.Sprintf("node-%d", i+1), firstNode+i, "front", "back")
-		l.run(n.Namespace, `ip route add default via 192.0.2.1 && ip route add default via 2001:db8:2::1`)
+		n.TestScript(l.t, `ip route add default via 192.0.2.1 && ip route add default via 2001:db8:2::1`)
 		l.nodes = append(l.nodes, n)
 	}
 	for i := range nodes {
@@ -97,7 +96,7 @@ func newLab(t testing.TB) *lab {
 func (l *lab) host(name string, n int, in ...string) *netlab.Host {
 	l.t.Helper()
 	ns := netlab.TestNamespace(l.t)
-	l.run(ns, `ip link set lo up
+	ns.TestScript(l.t, `ip link set lo up
 		cd /proc/sys/net
 		for on in ipv4/ip_forward ipv6/conf/all/forwarding; do echo 1 >$on; done
 		for off in ipv4/conf/all/rp_filter ipv4/conf/default/rp_filter ipv4/conf/all/send_redirects ipv4/conf/default/send_redirects \
@@ -106,8 +105,8 @@ func (l *lab) host(name string, n int, in ...string) *netlab.Host {
 	for _, network := range in {
 		a4, a6 := netip.MustParseAddr(fmt.Sprintf(networks[network].v4, n)), netip.MustParseAddr(fmt.Sprintf(networks[network].v6, n))
 		h.IPv4, h.IPv6 = a4, a6
-		l.run(l.wires, `ip link add "$1-$2" type veth peer name "$2" netns "$3" && ip link set "$1-$2" master "$2" up`, name, network, ns.Path())
-		l.run(ns, `ip link set "$1" up && ip address add "$2/24" dev "$1" && ip address add "$3/64" dev "$1" nodad`, network, a4.String(), a6.String())
+		l.wires.TestScript(l.t, `ip link add "$1-$2" type veth peer name "$2" netns "$3" && ip link set "$1-$2" master "$2" up`, name, network, ns.Path())
+		ns.TestScript(l.t, `ip link set "$1" up && ip address add "$2/24" dev "$1" && ip address add "$3/64" dev "$1" nodad`, network, a4.String(), a6.String())
 	}
 	return h
 }
@@ -146,7 +145,7 @@ const (
 
 func (l *lab) hashBy(r *netlab.Host, h hashing) {
 	l.t.Helper()
-	l.run(r.Namespace, `for family in ipv4 ipv6; do
+	r.TestScript(l.t, `for family in ipv4 ipv6; do
 		echo "$1" >/proc/sys/net/$family/fib_multipath_hash_policy
 		echo 0x37 >/proc/sys/net/$family/fib_multipath_hash_fields
 	done`, string(h))
@@ -174,7 +173,7 @@ func (l *lab) spread(r *netlab.Host, kind string) {
 		fmt.Fprintf(&script, "ip nexthop add id %d group %s %s\n", group+family*ofIPv6, members(family, 1, 2, 3), groupType(kind))
 		fmt.Fprintf(&script, "ip route add %s nhid %d\n", netip.PrefixFrom(to, to.BitLen()), group+family*ofIPv6)
 	}
-	l.run(r.Namespace, script.String())
+	r.TestScript(l.t, script.String())
 }
 
 func groupType(kind string) string {
@@ -201,29 +200,12 @@ func (l *lab) announce(r *netlab.Host, kind string, of ...int) {
 		typed = "type resilient"
 	}
 	for family := range 2 {
-		l.run(r.Namespace, fmt.Sprintf("ip nexthop replace id %d group %s %s", group+family*ofIPv6, members(family, of...), typed))
+		r.TestScript(l.t, fmt.Sprintf("ip nexthop replace id %d group %s %s", group+family*ofIPv6, members(family, of...), typed))
 	}
 }
 
 // arriveBy makes a router the one that clients send to.
 func (l *lab) arriveBy(router int) {
 	l.t.Helper()
-	l.run(l.outside.Namespace, `ip route replace default via "203.0.113.$1" && ip route replace default via "2001:db8:3::$1"`, fmt.Sprint(router))
-}
-
-// run runs a shell script in a namespace.
-func (l *lab) run(in *netlab.Namespace, script string, args ...string) {
-	l.t.Helper()
-	if out, err := output(in, "sh", append([]string{"-ec", script, "sh"}, args...)...); err != nil {
-		l.t.Fatalf("%s: %v\n%s", script, err, out)
-	}
-}
-
-// output runs a command in a namespace and returns what it prints.
-func output(in *netlab.Namespace, name string, args ...string) (string, error) {
-	var out netlab.LogBuffer
-	cmd := exec.Command(name, args...)
-	cmd.Stdout, cmd.Stderr = &out, &out
-	err := in.Run(cmd)
-	return out.String(), err
+	l.outside.TestScript(l.t, `ip route replace default via "203.0.113.$1" && ip route replace default via "2001:db8:3::$1"`, fmt.Sprint(router))
 }

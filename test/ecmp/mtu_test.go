@@ -47,12 +47,12 @@ func (l *lab) newFar() *far {
 		l.t.Fatal(err)
 	}
 	l.t.Cleanup(func() { h.Close() })
-	l.run(l.outside.Namespace, "ip link set far mtu 1300")
+	l.outside.TestScript(l.t, "ip link set far mtu 1300")
 	f := &far{h, make(map[model.Family][]netip.Addr)}
 	for i := range farClients {
 		v4, v6 := netip.AddrFrom4([4]byte{198, 18, 0, byte(160 + i)}), netip.MustParseAddr(fmt.Sprintf("2001:db8:18:0:8000::%x", 160+i))
-		l.run(h.Namespace, `ip address add "$1/25" dev eth0 && ip address add "$2/65" dev eth0 nodad`, v4.String(), v6.String())
-		l.run(l.outside.Namespace, `ip route add "$1" dev far && ip route add "$2" dev far`, v4.String(), v6.String())
+		h.TestScript(l.t, `ip address add "$1/25" dev eth0 && ip address add "$2/65" dev eth0 nodad`, v4.String(), v6.String())
+		l.outside.TestScript(l.t, `ip route add "$1" dev far && ip route add "$2" dev far`, v4.String(), v6.String())
 		f.addresses[model.IPv4] = append(f.addresses[model.IPv4], v4)
 		f.addresses[model.IPv6] = append(f.addresses[model.IPv6], v6)
 	}

@@ -56,7 +56,7 @@ func (l *lab) serveOn(s setting) {
 	l.t.Helper()
 	l.apply(s)
 	for i := range l.nodes {
-		l.run(l.servers[i].Namespace, `ip route replace default via "10.1.0.$1" && ip route replace default via "fd00:10:1::$2"`,
+		l.servers[i].TestScript(l.t, `ip route replace default via "10.1.0.$1" && ip route replace default via "fd00:10:1::$2"`,
 			fmt.Sprint(firstNode+i), fmt.Sprintf("%x", firstNode+i))
 	}
 	if s.answers == toSameNode {
@@ -66,7 +66,7 @@ func (l *lab) serveOn(s setting) {
 	}
 	for i, n := range l.nodes {
 		if s.strict {
-			l.run(n.Namespace, "echo 0 >/proc/sys/net/netfilter/nf_conntrack_tcp_loose")
+			n.TestScript(l.t, "echo 0 >/proc/sys/net/netfilter/nf_conntrack_tcp_loose")
 		}
 		if s.synced {
 			l.sync(n, i)
@@ -88,7 +88,7 @@ func (l *lab) apply(s setting) {
 		if s.kubernetes {
 			args = append(args, "--cluster-cidr", "10.1.0.0/24,fd00:10:1::/64")
 		}
-		if out, err := output(n.Namespace, binary, args...); err != nil {
+		if out, err := n.Output(binary, args...); err != nil {
 			l.t.Fatalf("nftproxy %v: %v\n%s", args, err, out)
 		}
 	}
@@ -154,7 +154,7 @@ func (l *lab) sync(n *netlab.Host, i int) {
 		}
 	})
 	netlab.Eventually(l.t, patience, func() error {
-		if out, err := output(n.Namespace, "conntrackd", "-C", file, "-s"); err != nil {
+		if out, err := n.Output("conntrackd", "-C", file, "-s"); err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
 		return nil
@@ -219,7 +219,7 @@ func (l *lab) returnToNode(server *netlab.Host) {
 	var macs []string
 	var routes strings.Builder
 	for i, n := range l.nodes {
-		mac, err := output(n.Namespace, "sh", "-ec", `ip -o link show back | sed 's,.*link/ether \([^ ]*\).*,\1,'`)
+		mac, err := n.Output("sh", "-ec", `ip -o link show back | sed 's,.*link/ether \([^ ]*\).*,\1,'`)
 		if err != nil {
 			l.t.Fatal(err)
 		}
@@ -229,7 +229,7 @@ func (l *lab) returnToNode(server *netlab.Host) {
 				option, i+1, 100+i, fmt.Sprintf(format, firstNode+i))
 		}
 	}
-	l.run(server.Namespace, routes.String())
+	server.TestScript(l.t, routes.String())
 	l.nft(server, fmt.Sprintf(returnRules, strings.Join(macs, ", ")))
 }
 

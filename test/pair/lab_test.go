@@ -3,7 +3,6 @@ package pair
 import (
 	"fmt"
 	"net/netip"
-	"os/exec"
 	"testing"
 	"time"
 
@@ -42,16 +41,16 @@ func newLab(t testing.TB) *lab {
 	t.Helper()
 	netlab.SkipInUserNamespace(t, "keepalived")
 	l := &lab{t: t, wires: netlab.TestNamespace(t)}
-	l.run(l.wires, "ip link add front type bridge && ip link add back type bridge && ip link set front up && ip link set back up")
+	l.wires.TestScript(l.t, "ip link add front type bridge && ip link add back type bridge && ip link set front up && ip link set back up")
 	l.router = l.host("router", 1, "front")
 	l.a, l.b = l.machine("a", 2), l.machine("b", 3)
-	l.run(l.a.Namespace, `ip link add sync type veth peer name sync netns "$1"`, l.b.Path())
+	l.a.TestScript(l.t, `ip link add sync type veth peer name sync netns "$1"`, l.b.Path())
 	for i, m := range []*machine{l.a, l.b} {
-		l.run(m.Namespace, `ip address add "10.255.0.$1/24" dev sync && ip link set sync up`, fmt.Sprint(i+1))
+		m.TestScript(l.t, `ip address add "10.255.0.$1/24" dev sync && ip link set sync up`, fmt.Sprint(i+1))
 	}
 	for i := range 3 {
 		s := l.host(fmt.Sprintf("server-%d", i+1), 11+i, "back")
-		l.run(s.Namespace, "ip route add default via 10.1.0.1 && ip route add default via fd00:10:1::1")
+		s.TestScript(l.t, "ip route add default via 10.1.0.1 && ip route add default via fd00:10:1::1")
 		l.serve(s)
 		l.servers = append(l.servers, s)
 	}
@@ -69,15 +68,15 @@ func newLab(t testing.TB) *lab {
 func (l *lab) host(name string, n int, networks ...string) *netlab.Host {
 	l.t.Helper()
 	ns := netlab.TestNamespace(l.t)
-	l.run(ns, "ip link set lo up")
+	ns.TestScript(l.t, "ip link set lo up")
 	h := &netlab.Host{Namespace: ns, Name: name}
 	for _, network := range networks {
 		a4, a6 := addresses(network, n)
 		if h.IPv4 == (netip.Addr{}) {
 			h.IPv4, h.IPv6 = a4, a6
 		}
-		l.run(l.wires, `ip link add "$1-$2" type veth peer name "$2" netns "$3" && ip link set "$1-$2" master "$2" up`, name, network, ns.Path())
-		l.run(ns, `ip link set "$1" up && ip address add "$2/24" dev "$1" && ip address add "$3/64" dev "$1" nodad`, network, a4.String(), a6.String())
+		l.wires.TestScript(l.t, `ip link add "$1-$2" type veth peer name "$2" netns "$3" && ip link set "$1-$2" master "$2" up`, name, network, ns.Path())
+		ns.TestScript(l.t, `ip link set "$1" up && ip address add "$2/24" dev "$1" && ip address add "$3/64" dev "$1" nodad`, network, a4.String(), a6.String())
 	}
 	return h
 }
@@ -87,21 +86,4 @@ func addresses(network string, n int) (v4, v6 netip.Addr) {
 		return netip.AddrFrom4([4]byte{192, 0, 2, byte(n)}), netip.MustParseAddr(fmt.Sprintf("2001:db8:1::%d", n))
 	}
 	return netip.AddrFrom4([4]byte{10, 1, 0, byte(n)}), netip.MustParseAddr(fmt.Sprintf("fd00:10:1::%d", n))
-}
-
-// run runs a shell script in a namespace.
-func (l *lab) run(in *netlab.Namespace, script string, args ...string) {
-	l.t.Helper()
-	if out, err := output(in, "sh", append([]string{"-ec", script, "sh"}, args...)...); err != nil {
-		l.t.Fatalf("%s: %v\n%s", script, err, out)
-	}
-}
-
-// output runs a command in a namespace and returns what it prints.
-func output(in *netlab.Namespace, name string, args ...string) (string, error) {
-	var out netlab.LogBuffer
-	cmd := exec.Command(name, args...)
-	cmd.Stdout, cmd.Stderr = &out, &out
-	err := in.Run(cmd)
-	return out.String(), err
 }

@@ -27,7 +27,7 @@ type machine struct {
 func (l *lab) machine(name string, n int) *machine {
 	l.t.Helper()
 	m := &machine{Host: l.host(name, n, "front", "back"), l: l, dir: l.t.TempDir()}
-	l.run(m.Namespace, "ip route add default via 192.0.2.1 && ip route add default via 2001:db8:1::1")
+	m.TestScript(l.t, "ip route add default via 192.0.2.1 && ip route add default via 2001:db8:1::1")
 	for from, to := range map[string]string{
 		"keepalived.conf": "keepalived/keepalived.conf", "connections": "keepalived/connections",
 		"conntrackd.conf": "conntrackd/conntrackd.conf", "sysctl.conf": "sysctl.conf",
@@ -93,7 +93,7 @@ func (m *machine) editAll(name, old, new string) int {
 // configure sets the sysctls and loads the rules that are not nftproxy's.
 func (m *machine) configure() {
 	m.l.t.Helper()
-	m.l.run(m.Namespace, `sed -n 's/^\([a-z][^ ]*\) = /\1 /p' "$1" | while read -r key value; do echo "$value" >"/proc/sys/$(echo "$key" | tr . /)"; done`,
+	m.TestScript(m.l.t, `sed -n 's/^\([a-z][^ ]*\) = /\1 /p' "$1" | while read -r key value; do echo "$value" >"/proc/sys/$(echo "$key" | tr . /)"; done`,
 		filepath.Join(m.dir, "sysctl.conf"))
 	m.NFT(m.l.t, "-f", filepath.Join(m.dir, "nftables.conf"))
 }
@@ -155,7 +155,7 @@ func (m *machine) startNFTProxy() {
 	m.l.t.Helper()
 	m.nftproxy = m.start(binary, "run", "-f", filepath.Join(m.dir, "web.yaml"), "--hostname-override", "machine-"+m.Name)
 	netlab.Eventually(m.l.t, patience, func() error {
-		_, err := output(m.Namespace, "nft", "list", "map", "ip6", "nftproxy", "endpoints")
+		_, err := m.Output("nft", "list", "map", "ip6", "nftproxy", "endpoints")
 		return err
 	})
 }
@@ -248,7 +248,7 @@ func (m *machine) addresses() (map[netip.Addr]bool, error) {
 // notice: its links stay up.
 func (m *machine) unplug() {
 	m.l.t.Helper()
-	m.l.run(m.l.wires, `ip link set "$1-front" nomaster; ip link set "$1-back" nomaster`, m.Name)
+	m.l.wires.TestScript(m.l.t, `ip link set "$1-front" nomaster; ip link set "$1-back" nomaster`, m.Name)
 	m.NFT(m.l.t, "add table netdev cut; add chain netdev cut in { type filter hook ingress device sync priority 0; policy drop; }")
 	m.NFT(m.l.t, "add chain netdev cut out { type filter hook egress device sync priority 0; policy drop; }")
 }
@@ -257,5 +257,5 @@ func (m *machine) unplug() {
 func (m *machine) plug() {
 	m.l.t.Helper()
 	m.NFT(m.l.t, "delete table netdev cut")
-	m.l.run(m.l.wires, `ip link set "$1-front" master front; ip link set "$1-back" master back`, m.Name)
+	m.l.wires.TestScript(m.l.t, `ip link set "$1-front" master front; ip link set "$1-back" master back`, m.Name)
 }
