@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -74,6 +75,12 @@ func (o *checkOptions) run(c *cobra.Command) error {
 		return err
 	}
 	r := machine.NewReport(machine.Read(), use)
+	ctx := c.Context()
+	if o.stay { // before the report, which is what others wait for
+		var stop context.CancelFunc
+		ctx, stop = signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+		defer stop()
+	}
 	if o.output == "json" {
 		err = r.WriteJSON(c.OutOrStdout())
 	} else {
@@ -83,8 +90,6 @@ func (o *checkOptions) run(c *cobra.Command) error {
 		return errNotReady
 	}
 	if err == nil && o.stay {
-		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
-		defer stop()
 		<-ctx.Done()
 	}
 	return err
