@@ -37,7 +37,7 @@ var settings = []setting{
 	{name: "Balance, `keep`, answers by the same node, `source-hash`", scheduler: "source-hash", keep: true, answers: toSameNode, tcp: every, udp: every},
 	{name: "Balance, `keep`, answers by the same node, `maglev`", scheduler: "maglev", keep: true, answers: toSameNode, tcp: every, udp: every},
 	{name: "Balance, `keep`, answers by the same node, `maglev-port`", scheduler: "maglev-port", keep: true, answers: toSameNode, tcp: every, udp: every},
-	{name: "the same, `source-hash`, and `nf_conntrack_tcp_loose = 0`", scheduler: "source-hash", keep: true, answers: toSameNode, strict: true, tcp: varies, udp: every},
+	{name: "the same, `source-hash`, and `nf_conntrack_tcp_loose = 0`", scheduler: "source-hash", keep: true, answers: toSameNode, strict: true, tcp: none, udp: every},
 	{name: "Balance, `keep`, answers by a fixed node, `source-hash`", scheduler: "source-hash", keep: true, tcp: varies, udp: varies, refuses: true},
 	{name: "the same, with conntrackd on all nodes", scheduler: "source-hash", keep: true, synced: true, tcp: varies, udp: varies, refuses: true},
 	{name: "Balance, `keep`, answers by the same node, `round-robin`, conntrackd", scheduler: "round-robin", keep: true, answers: toSameNode, synced: true, tcp: varies, udp: varies},
