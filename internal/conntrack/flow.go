@@ -206,7 +206,7 @@ type tuple struct {
 
 func (t *tuple) complete() bool {
 	hasEnds := t.fromPort != 0 && t.toPort != 0 && !t.echo
-	if t.protocol == model.ICMP || t.protocol == model.ICMPv6 {
+	if t.protocol.IsEcho() {
 		hasEnds = t.fromPort == 0 && t.echo
 	}
 	return t.from.IsValid() && t.from.BitLen() == t.to.BitLen() && hasEnds && !t.zone

@@ -36,7 +36,7 @@ func tupleOf(p model.Protocol, from, to netip.AddrPort) func(*netlink.AttributeE
 		})
 		e.Nested(ctaTupleProto, func(e *netlink.AttributeEncoder) error {
 			e.Uint8(ctaProtoNumber, uint8(p))
-			if isEcho(p) {
+			if p.IsEcho() {
 				id, kind, request := uint16(ctaProtoICMPID), uint16(ctaProtoICMPType), uint8(8)
 				if p == model.ICMPv6 {
 					id, kind, request = ctaProtoICMPv6ID, ctaProtoICMPv6Type, 128
@@ -53,8 +53,6 @@ func tupleOf(p model.Protocol, from, to netip.AddrPort) func(*netlink.AttributeE
 		return nil
 	}
 }
-
-func isEcho(p model.Protocol) bool { return p == model.ICMP || p == model.ICMPv6 }
 
 // FuzzDecode: any message is skipped or yields a complete flow whose deletion
 // names the whole reply tuple: without it the kernel would delete other entries.
@@ -90,7 +88,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		for _, a := range []netip.AddrPort{flow.Dialled, flow.Answers, flow.Returns, netip.AddrPortFrom(flow.Client, 1)} {
-			if !a.IsValid() || a.Port() == 0 && !isEcho(flow.Protocol) || a.Addr().Is4() != flow.Dialled.Addr().Is4() {
+			if !a.IsValid() || a.Port() == 0 && !flow.Protocol.IsEcho() || a.Addr().Is4() != flow.Dialled.Addr().Is4() {
 				t.Errorf("incomplete, or of two families: %+v", flow)
 			}
 		}

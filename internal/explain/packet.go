@@ -62,7 +62,7 @@ func ParseProtocol(name string) (model.Protocol, error) {
 func (p Packet) parseTarget(target string) (netip.Addr, uint16, error) {
 	if ap, err := netip.ParseAddrPort(target); err == nil {
 		switch {
-		case p.Protocol == model.ICMP || p.Protocol == model.ICMPv6:
+		case p.Protocol.IsEcho():
 			return netip.Addr{}, 0, fmt.Errorf("%q has a port, and ICMP has none: write %s", target, ap.Addr())
 		case ap.Port() == 0:
 			return netip.Addr{}, 0, fmt.Errorf("%q: port 0 cannot be dialled: use 1 to 65535", target)

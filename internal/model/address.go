@@ -58,6 +58,9 @@ func EchoProtocol(f Family) Protocol {
 	return ICMP
 }
 
+// IsEcho reports whether echo requests are of this protocol, which then has no ports.
+func (p Protocol) IsEcho() bool { return p == ICMP || p == ICMPv6 }
+
 // Protocols lists the protocols of Services (4.42) in printing order.
 var Protocols = [...]Protocol{TCP, UDP, SCTP}
 

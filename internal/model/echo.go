@@ -12,7 +12,7 @@ import (
 func Echo(a netip.Addr) Frontend { return Frontend{Address: a, Protocol: EchoProtocol(FamilyOf(a))} }
 
 // IsEcho reports whether the frontend stands for echo requests.
-func (f Frontend) IsEcho() bool { return f.Protocol == ICMP || f.Protocol == ICMPv6 }
+func (f Frontend) IsEcho() bool { return f.Protocol.IsEcho() }
 
 // echoes are the routes of the addresses whose echo requests may be answered.
 type echoes map[netip.Addr]*echoClaims

@@ -24,38 +24,36 @@ type moves struct {
 // moves returns those of each family whose ranges the plan changes.
 func (p *Plan) moves() map[model.Family]*moves {
 	var out map[model.Family]*moves
-	p.eachIn(nft.RangesMap, func(c *Change, f model.Frontend) {
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		if c.Kind() != "element" || c.Set.Name != nft.RangesMap {
+			continue
+		}
 		if out == nil {
 			out = make(map[model.Family]*moves)
 		}
 		if out[c.Family] == nil {
 			out[c.Family] = &moves{make(map[model.Frontend]bool), make(map[model.Frontend]bool), make(map[model.Frontend]bool)}
 		}
-		out[c.Family].changed[f] = true
-	})
+		out[c.Family].changed[frontendOf(c)] = true
+	}
 	if out == nil {
 		return nil
 	}
-	p.eachIn(nft.ServicesMap, func(c *Change, f model.Frontend) {
-		if m := out[c.Family]; m != nil && c.Verb == Delete {
-			m.exact[f] = true
-		}
-	})
-	p.eachIn(nft.RangeServicesMap, func(c *Change, f model.Frontend) {
-		if m := out[c.Family]; m != nil && c.Verb == Delete {
-			m.numbers[f] = true
-		}
-	})
-	return out
-}
-
-// eachIn calls f for the changed elements of a set, with their frontends.
-func (p *Plan) eachIn(set string, f func(*Change, model.Frontend)) {
 	for i := range p.Changes {
-		if c := &p.Changes[i]; c.Kind() == "element" && c.Set.Name == set {
-			f(c, frontendOf(c))
+		c := &p.Changes[i]
+		m := out[c.Family]
+		if m == nil || c.Kind() != "element" || c.Verb != Delete {
+			continue
+		}
+		switch c.Set.Name {
+		case nft.ServicesMap:
+			m.exact[frontendOf(c)] = true
+		case nft.RangeServicesMap:
+			m.numbers[frontendOf(c)] = true
 		}
 	}
+	return out
 }
 
 func frontendOf(c *Change) model.Frontend { return cmp.Or(c.New, c.Old).Key.Frontend() }

@@ -21,6 +21,9 @@ import (
 // Where ranges of ports change, frontends that end leave in another transaction: see
 // moves.
 func (p *Plan) Phases() []*Plan {
+	if len(p.Changes) == 1 {
+		return []*Plan{p}
+	}
 	// Where a table is added, deleted or replaced, or a map redeclared, only the
 	// bridge has several phases.
 	inOne := make(map[model.Family]bool)
@@ -42,9 +45,11 @@ func (p *Plan) Phases() []*Plan {
 		}
 		return moves[c.Family].phaseOf(c)
 	}
+	phases := make([]phase, len(p.Changes))
 	var sizes [tidy + 1]int
 	for i := range p.Changes {
-		sizes[of(&p.Changes[i])]++
+		phases[i] = of(&p.Changes[i])
+		sizes[phases[i]]++
 	}
 	var out []*Plan
 	for n, size := range sizes {
@@ -56,8 +61,8 @@ func (p *Plan) Phases() []*Plan {
 		}
 		part := &Plan{Changes: make([]Change, 0, size), services: p.services}
 		for i := range p.Changes {
-			if c := &p.Changes[i]; of(c) == phase(n) {
-				part.Changes = append(part.Changes, *c)
+			if phases[i] == phase(n) {
+				part.Changes = append(part.Changes, p.Changes[i])
 			}
 		}
 		out = append(out, part)

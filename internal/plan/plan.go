@@ -72,7 +72,7 @@ func (p *Plan) ServicePort(c *Change) string {
 	if c.Kind() != "element" {
 		return ""
 	}
-	f := cmp.Or(c.New, c.Old).Key.Frontend()
+	f := frontendOf(c)
 	for _, s := range p.services {
 		if s == nil || s.HasRanges() != c.Set.HasRanges() {
 			continue

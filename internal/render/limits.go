@@ -141,7 +141,7 @@ func limitSets(frontend []nft.Datatype, prefix string, all []limit) []*nft.Set {
 // limitsFor returns the limits of frontends with a key, and the chain that checks them.
 func limitsFor(frontend nft.Concat, o options) (chain string, all []limit) {
 	switch {
-	case frontend[2] == nft.PacketClass:
+	case isRange(frontend):
 		return nft.RangePrefix + nft.LimitChain, o.limits(limitingRanges)
 	case frontend[0] == nft.DestinationAddress:
 		return nft.LimitChain, o.limits(limiting)
