@@ -56,12 +56,21 @@ func (p Problem) String() string {
 // Check returns what is missing to serve the families, without what depends on another
 // missing feature. After an error the kernel's features are unknown.
 func Check(families []model.Family) (problems []Problem, err error) {
-	err = netlinkio.Retry(netlinkio.Fades, func() (err error) {
-		problems, err = checkOnce(families)
-		return err
-	})
+	for range patience {
+		err = netlinkio.Retry(netlinkio.Fades, func() (err error) {
+			problems, err = checkOnce(families)
+			return err
+		})
+		if !netlinkio.Fades(err) {
+			break
+		}
+	}
 	return problems, err
 }
+
+// patience is how often all attempts are repeated: an error ends the start of the program,
+// and a check receives dozens of answers, each of which can be lost.
+const patience = 4
 
 func checkOnce(families []model.Family) ([]Problem, error) {
 	k, err := kernel.Open()
