@@ -70,12 +70,10 @@ func TestFaultsOfChanges(t *testing.T) {
 			n.write(states[(i+1)%2]...)
 			n.followed()
 			took := time.Since(start)
+			// Conntrack is cleaned after the rules are there.
+			n.eventually(tr.happened)
 			tr.detach()
-			faults := tr.injected()
-			if len(faults) == 0 {
-				t.Error("no call has failed")
-			}
-			report(t, f, p, len(faults), before, took, load)
+			report(t, f, p, len(tr.injected()), before, took, load)
 		})
 	}
 	p.stop()
@@ -101,11 +99,8 @@ func TestFaultsOfStart(t *testing.T) {
 			p, tr := n.startWith(f)
 			n.applied()
 			took := time.Since(start)
-			faults := tr.injected()
-			if len(faults) == 0 {
-				t.Error("no call has failed")
-			}
-			report(t, f, p, len(faults), 0, took, load)
+			n.eventually(tr.happened)
+			report(t, f, p, len(tr.injected()), 0, took, load)
 			p.stop()
 		})
 	}

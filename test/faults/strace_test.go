@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -80,6 +81,14 @@ func (tr *tracer) detach() {
 	late := time.AfterFunc(2*time.Second, func() { _ = tr.cmd.Process.Kill() })
 	defer late.Stop()
 	_ = tr.cmd.Wait()
+}
+
+// happened returns an error unless a call has failed.
+func (tr *tracer) happened() error {
+	if len(tr.injected()) == 0 {
+		return errors.New("no call has failed")
+	}
+	return nil
 }
 
 // injected returns when faults came about.
