@@ -36,24 +36,29 @@ const (
 	minInterval, maxInterval = 100 * time.Millisecond, time.Hour
 	minTimeout, maxTimeout   = 10 * time.Millisecond, time.Minute
 
-	maxCount     = 100  // of rise and fall
-	maxCheckText = 4096 // of a text in a check, and of an annotation with one
+	maxCount       = 100  // of rise and fall
+	maxCheckText   = 4096 // bytes of a text in a check, and of an annotation with one
+	maxCheckValues = 256  // keys included
 )
 
-// check reads the health check of a Service with these ports. A wrong one is none.
-func (f *findings) check(m *metav1.ObjectMeta, ports []model.ServicePort) *model.Check {
+// check reads the health check of a Service with these ports. A wrong one is none. Where
+// refused says why the Service can have none, the text is not read.
+func (f *findings) check(m *metav1.ObjectMeta, ports []model.ServicePort, refused string) *model.Check {
 	text, given := m.Annotations[annotationCheck]
-	if !given {
-		return nil
-	}
 	field := annotationField(annotationCheck)
-	var value any
-	switch err := yaml.Unmarshal([]byte(text), &value); {
-	case len(text) > maxCheckText:
+	switch {
+	case !given:
+		return nil
+	case refused != "":
+		f.warn(field, nil, refused)
+		return nil
+	case len(text) > maxCheckText: // before anything reads it
 		f.add(field, nil, fmt.Sprintf("is longer than %d bytes: shorten it", maxCheckText))
 		return nil
-	case err != nil:
-		f.add(field, text, "cannot be read: "+checkForms)
+	}
+	value, problem := checkValue(text)
+	if problem != "" {
+		f.add(field, text, problem)
 		return nil
 	}
 	c, found := ParseCheck(field, value)
@@ -64,6 +69,44 @@ func (f *findings) check(m *metav1.ObjectMeta, ports []model.ServicePort) *model
 		return nil
 	}
 	return c
+}
+
+// checkValue reads the text of a check, or returns the problem. The library compares each key
+// of a mapping with all others, and reads again what an alias stands for: the text is looked
+// at before that.
+func checkValue(text string) (value any, problem string) {
+	var doc yaml.Node
+	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
+		return nil, "cannot be read: " + checkForms
+	}
+	values := 0
+	if problem := costly(&doc, &values); problem != "" {
+		return nil, problem
+	}
+	if err := doc.Decode(&value); err != nil {
+		return nil, "cannot be read: " + checkForms
+	}
+	return value, ""
+}
+
+// costly counts the values below a node, and returns the problem with one that could take
+// long to read.
+func costly(n *yaml.Node, values *int) string {
+	*values++
+	switch {
+	case *values > maxCheckValues:
+		return fmt.Sprintf("has more than %d values: a health check has few", maxCheckValues)
+	case n.Kind == yaml.AliasNode, n.Anchor != "":
+		return "has an anchor or an alias (& or *): write the values out"
+	case n.ShortTag() == "!!merge":
+		return "merges fields (<<): write them out"
+	}
+	for _, child := range n.Content {
+		if problem := costly(child, values); problem != "" {
+			return problem
+		}
+	}
+	return ""
 }
 
 const checkForms = `write a type such as tcp, or a mapping such as {http: /healthz, interval: 5s}`
@@ -79,25 +122,17 @@ func notFromServer(s *model.Service, found []*FieldError) (*model.Service, []*Fi
 	return s, found
 }
 
-// check returns a function that removes the health check of a Service of an API server
-// if the configuration does not admit it, or if the Service has a selector: the readiness
-// of pods is decided by their probes, which the kubelet makes.
-func (c *ClusterConfig) check(of *corev1.Service) func(*model.Service, []*FieldError) (*model.Service, []*FieldError) {
-	return func(s *model.Service, found []*FieldError) (*model.Service, []*FieldError) {
-		if s == nil || s.Check == nil {
-			return s, found
-		}
-		f := findings(found)
-		switch {
-		case !c.HealthChecks:
-			f.warn(annotationField(annotationCheck), nil, "has no effect on a Service of an API server unless nftproxy run has --health-checks")
-			s.Check = nil
-		case len(of.Spec.Selector) > 0:
-			f.warn(annotationField(annotationCheck), nil, "has no effect on a Service with a selector: the readiness probes of its pods decide")
-			s.Check = nil
-		}
-		return s, f
+// refusesCheck returns why a Service of an API server can have no health check, or nothing:
+// the configuration does not admit it, or the Service has a selector. The readiness of pods
+// is decided by their probes, which the kubelet makes.
+func (c *ClusterConfig) refusesCheck(s *corev1.Service) string {
+	switch {
+	case !c.HealthChecks:
+		return "has no effect on a Service of an API server unless nftproxy run has --health-checks"
+	case len(s.Spec.Selector) > 0:
+		return "has no effect on a Service with a selector: the readiness probes of its pods decide"
 	}
+	return ""
 }
 
 // ParseCheck reads a health check from a value of YAML or JSON: the name of a type, or a

@@ -73,9 +73,7 @@ func NewCluster(client *Client, config ClusterConfig) *Cluster {
 		ClusterConfig: config, client: client, changed: func() {}, started: time.Now(),
 		events: newClusterEvents(), endpoints: make(sliceIndex),
 	}
-	c.services = newClusterStore(c, "Service", func(s *corev1.Service) (*model.Service, []*FieldError) {
-		return ofCluster(config.check(s)(notFromServer(ConvertService(s, config.ProxyName))))
-	})
+	c.services = newClusterStore(c, "Service", config.convertService)
 	c.slices = newClusterStore(c, "EndpointSlice", ConvertEndpointSlice)
 	c.nodes = newClusterStore(c, "Node", ConvertNode)
 	c.cidrs = newClusterStore(c, "ServiceCIDR", func(s *networkingv1.ServiceCIDR) (*[]netip.Prefix, []*FieldError) {
@@ -87,6 +85,11 @@ func NewCluster(client *Client, config ClusterConfig) *Cluster {
 	c.slices.stamp = triggerTime
 	c.nodes.seen = c.nodeSeen
 	return c
+}
+
+// convertService converts a Service of the API server, without what only files may ask for.
+func (c *ClusterConfig) convertService(s *corev1.Service) (*model.Service, []*FieldError) {
+	return ofCluster(notFromServer(convertService(s, c.ProxyName, c.refusesCheck(s))))
 }
 
 // String implements [Source].

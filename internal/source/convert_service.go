@@ -33,6 +33,12 @@ const maxAffinitySeconds = 86400
 // index of the family (1.13). [Files] completes objects that no API server has
 // processed.
 func ConvertService(s *corev1.Service, proxyName string) (*model.Service, []*FieldError) {
+	return convertService(s, proxyName, "")
+}
+
+// convertService is ConvertService where noCheck may say why the Service can have no health
+// check.
+func convertService(s *corev1.Service, proxyName, noCheck string) (*model.Service, []*FieldError) {
 	c := serviceConverter{spec: &s.Spec, ingress: s.Status.LoadBalancer.Ingress}
 	named := c.objectName(&s.ObjectMeta)
 	if !servedBy(proxyName, s.Labels) || !c.proxied() || !named {
@@ -54,7 +60,7 @@ func ConvertService(s *corev1.Service, proxyName string) (*model.Service, []*Fie
 		HealthCheckNodePort: c.healthCheckNodePort(),
 		Extras:              c.extras(&s.ObjectMeta),
 	}
-	service.Check = c.check(&s.ObjectMeta, service.Ports)
+	service.Check = c.check(&s.ObjectMeta, service.Ports, noCheck)
 	c.ranges(&s.ObjectMeta, service)
 	c.families(service)
 	return service, c.findings
