@@ -10,10 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nftproxy/nftproxy/internal/describe"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/machine"
 	"github.com/nftproxy/nftproxy/internal/status"
 	"github.com/nftproxy/nftproxy/internal/suggest"
+	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 // errUnhealthy ends status with exit code 1. The output shows the problem.
@@ -25,6 +27,7 @@ const maxRows = 30
 type statusOptions struct {
 	daemon         daemonFinder
 	filter         status.Filter
+	serves         string // the Service that is asked about, instead of all
 	all            bool
 	output, colour string
 }
@@ -52,19 +55,30 @@ configuration put it. If none runs, for example after "nftproxy apply", the
 result is read from the tables in the kernel, which needs root; nftproxy cannot
 tell then whether the rules are up to date.
 
+--serves asks the running nftproxy about one Service or Balance only, for programs that
+announce its address: is a server usable, so that it takes new connections and does not
+fail its health check? The answer is one line. It does not depend on other Services, nor
+on servers that fail while another one is usable.
+
 Exit code: 0 healthy, even if Services have problems; 1 the rules are not in sync
 with the source: a sync failed, there was none yet, or the source cannot be used;
 with --problems also 1 if there is any problem. 2 neither a daemon nor tables, NAME
-selects nothing, or another error.`,
+selects nothing, or another error. With --serves: 0 at least one server is usable;
+1 none is, even if "whenAllFail: use" still sends connections to them; 2 not known: no
+daemon answers, it has no such Service, or its last sync failed.`,
 		Example: `  nftproxy status
   nftproxy status --problems
   nftproxy status shop/web 'kube-system/*'
   nftproxy status -n default
   nftproxy status >/dev/null || echo unhealthy
+  nftproxy status --serves shop/web || [ $? = 2 ] || birdc disable vips
   nftproxy status -o json | jq '.lastSync, .problems'
   nftproxy status -o json | jq -r '.servicePorts[].frontends[] | "\(.connections) \(.address)"'`,
 		RunE: func(c *cobra.Command, args []string) error {
 			o.filter.Names = args
+			if c.Flags().Changed("serves") {
+				return o.runServes(c)
+			}
 			return o.run(c)
 		},
 		ValidArgsFunction: completeServices,
@@ -75,9 +89,44 @@ selects nothing, or another error.`,
 	f.StringVarP(&o.filter.Namespace, "namespace", "n", "", "select the Services of this `namespace`")
 	f.BoolVarP(&o.all, "all", "A", false, "list all frontends and problems, regardless of how many there are")
 	f.BoolVar(&o.filter.Problems, "problems", false, "list all problems, and only Services that have one")
+	f.StringVar(&o.serves, "serves", "", "say whether a server of the Service or Balance `name` is usable, by the exit code")
 	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
 	f.StringVar(&o.colour, "color", "auto", "`when` to colour the text: auto, always or never; auto respects NO_COLOR")
+	_ = c.RegisterFlagCompletionFunc("serves", completeServices) // fails only for an unknown flag
 	return c
+}
+
+// runServes says whether this node serves one Service.
+func (o *statusOptions) runServes(c *cobra.Command) error {
+	if _, err := useColour(o.colour, c.OutOrStdout()); err != nil {
+		return err
+	}
+	if err := checkOutput(o.output, "text"); err != nil {
+		return err
+	}
+	if o.filter.Selects() || o.filter.Problems || o.all {
+		return errors.New("--serves is about one Service: leave out other names, -n, -A and --problems, and write for example --serves shop/web")
+	}
+	var s describe.Serving
+	err := o.daemon.ask(func(address netip.AddrPort) (err error) {
+		s, err = status.FetchServing(c.Context(), address, o.serves)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if s.Unsynced != "" {
+		return fmt.Errorf("%s: %s", s.Service, s.Unsynced)
+	}
+	if o.output == "json" {
+		err = terminal.JSON(c.OutOrStdout(), s)
+	} else {
+		err = s.Print(c.OutOrStdout())
+	}
+	if err == nil && !s.Serves {
+		return errUnhealthy
+	}
+	return err
 }
 
 func (o *statusOptions) run(c *cobra.Command) error {

@@ -55,6 +55,9 @@ type Service struct {
 	// its objects.
 	Notices  []string `json:"notices,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
+	// Unsynced is why the rules in the kernel may not be those that are described; absent:
+	// they are.
+	Unsynced string `json:"unsynced,omitempty"`
 	// Changed is the last change of the rules; with a zero time, there was none since
 	// the daemon remembers.
 	Changed *Change `json:"changed,omitempty"`

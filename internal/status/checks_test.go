@@ -2,6 +2,8 @@ package status_test
 
 import (
 	"encoding/json"
+	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -11,8 +13,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/describe"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/status"
 )
 
@@ -66,27 +71,33 @@ func TestChecks(t *testing.T) {
 		notices []string
 		column  []string // of each endpoint
 		leftOut []string
+		serves  string // 11.24
 	}{
 		{"pass", results{addr("10.0.0.1"): passes, addr("10.0.0.2"): shaky, addr("10.0.0.3"): waits}, model.UseAll, "",
 			"3 endpoints of 1 Service: 2 pass, 0 fail, 1 not checked yet", nil,
-			[]string{"passes", "passes (last: no answer within 1s)", "not checked yet"}, []string{"", "", ""}},
+			[]string{"passes", "passes (last: no answer within 1s)", "not checked yet"}, []string{"", "", ""},
+			"default/web serves: 3 of 3 servers usable\n"},
 		{"one fails", results{addr("10.0.0.1"): passes, addr("10.0.0.2"): passes, addr("10.0.0.3"): fails}, model.UseAll,
 			"health check of 10.0.0.3 fails: connect: refused, for 2m0s",
 			"3 endpoints of 1 Service: 2 pass, 1 fail", nil,
-			[]string{"passes", "passes", "fails"}, []string{"", "", "its health check fails: connect: refused" + since}},
+			[]string{"passes", "passes", "fails"}, []string{"", "", "its health check fails: connect: refused" + since},
+			"default/web serves: 2 of 3 servers usable; 10.0.0.3: its health check fails: connect: refused" + since + "\n"},
 		{"two fail", results{addr("10.0.0.1"): passes, addr("10.0.0.2"): fails, addr("10.0.0.3"): fails}, model.RejectAll,
 			"2 of 3 endpoints fail their health check, such as 10.0.0.2: connect: refused, for 2m0s",
 			"3 endpoints of 1 Service: 1 pass, 2 fail", nil,
-			[]string{"passes", "fails", "fails"}, []string{"", "its health check fails: connect: refused" + since, "its health check fails: connect: refused" + since}},
+			[]string{"passes", "fails", "fails"}, []string{"", "its health check fails: connect: refused" + since, "its health check fails: connect: refused" + since},
+			"default/web serves: 1 of 3 servers usable; 10.0.0.2: its health check fails: connect: refused" + since + "\n"},
 		{"all fail", results{addr("10.0.0.1"): fails, addr("10.0.0.2"): fails, addr("10.0.0.3"): fails}, model.UseAll,
 			"all 3 endpoints fail their health check, such as 10.0.0.1: connect: refused, for 2m0s; connections go there all the same",
 			"3 endpoints of 1 Service: 0 pass, 3 fail",
 			[]string{"all 3 endpoints that could take connections fail their health check, so all are used: 10.0.0.1: connect: refused"},
-			[]string{"fails", "fails", "fails"}, []string{"", "", ""}},
+			[]string{"fails", "fails", "fails"}, []string{"", "", ""},
+			"default/web does not serve: 0 of 3 servers usable; 10.0.0.1: its health check fails: connect: refused\n"},
 		{"all fail, and are rejected", results{addr("10.0.0.1"): fails, addr("10.0.0.2"): fails, addr("10.0.0.3"): fails}, model.RejectAll,
 			"all 3 endpoints fail their health check, such as 10.0.0.1: connect: refused, for 2m0s; connections are rejected",
 			"3 endpoints of 1 Service: 0 pass, 3 fail", nil,
-			[]string{"fails", "fails", "fails"}, []string{"its health check fails: connect: refused" + since, "its health check fails: connect: refused" + since, "its health check fails: connect: refused" + since}},
+			[]string{"fails", "fails", "fails"}, []string{"its health check fails: connect: refused" + since, "its health check fails: connect: refused" + since, "its health check fails: connect: refused" + since},
+			"default/web does not serve: 0 of 3 servers usable; 10.0.0.1: its health check fails: connect: refused" + since + "\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			router := checkedService(c.results, c.all)
@@ -126,6 +137,63 @@ func TestChecks(t *testing.T) {
 					t.Errorf("%s: left out %q, want %q; no %q in\n%s", e.Address, e.Inside.LeftOut, c.leftOut[i], c.column[i], out.String())
 				}
 			}
+			out.Reset()
+			serving := d.Serving()
+			if err := serving.Print(&out); err != nil || out.String() != c.serves || serving.Serves != (serving.Usable > 0) {
+				t.Errorf("%v, %q, want %q", err, out.String(), c.serves)
+			}
 		})
 	}
+}
+
+// TestServingUnsynced: 11.24, without a successful sync it is not known what the kernel
+// serves, and counters are read only for those who want them.
+func TestServingUnsynced(t *testing.T) {
+	router := checkedService(nil, model.UseAll)
+	reads := &countedReads{}
+	s := status.New(status.Config{Kernel: reads, Counted: true, View: router.View, Names: router.Names, Log: slog.New(slog.DiscardHandler),
+		Routing: router.Routing, State: func() agent.State { return agent.State{} }})
+	mux := http.NewServeMux()
+	mux.HandleFunc(status.DescribePath, s.Describe)
+	web := httptest.NewServer(mux)
+	defer web.Close()
+	at := netip.MustParseAddrPort(web.Listener.Addr().String())
+	for _, c := range []struct {
+		sync *agent.Sync
+		want string
+	}{
+		{nil, "there was no sync yet"},
+		{&agent.Sync{Err: errors.New("no memory")}, "the last sync failed"},
+		{&agent.Sync{Plan: &plan.Plan{}}, ""},
+		{&agent.Sync{Err: errors.New("no memory")}, "the last sync failed"},
+	} {
+		if c.sync != nil {
+			s.Observe(c.sync)
+		}
+		got, err := status.FetchServing(t.Context(), at, "web")
+		if err != nil || (got.Unsynced == "") != (c.want == "") || !strings.HasPrefix(got.Unsynced, c.want) || !got.Serves {
+			t.Errorf("%v, %+v, want %q", err, got, c.want)
+		}
+	}
+	if reads.n > 0 {
+		t.Errorf("the kernel was read %d times", reads.n)
+	}
+	if d, err := status.FetchDescription(t.Context(), at, "web"); err != nil || reads.n == 0 || len(d.Notices) != 1 {
+		t.Errorf("%v, %d reads of the kernel, notices %q", err, reads.n, d.Notices)
+	}
+	var unknown *describe.UnknownError
+	if _, err := status.FetchServing(t.Context(), at, "wbe"); !errors.As(err, &unknown) {
+		t.Errorf("an unknown name: %v", err)
+	}
+}
+
+// countedReads is a kernel that counts how often counters are read.
+type countedReads struct {
+	idleKernel
+	n int
+}
+
+func (k *countedReads) FrontendCounts() ([]kernel.FrontendCount, error) {
+	k.n++
+	return nil, nil
 }

@@ -34,7 +34,8 @@ func (s *Server) Describe(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // only writers in tests lack deadlines
-	d, err := s.describe(r.URL.Query().Get("service"))
+	query := r.URL.Query()
+	d, err := s.describe(query.Get("service"), query.Get("counts") != "false")
 	var unknown *describe.UnknownError
 	w.Header().Set("Content-Type", "application/json")
 	switch {
@@ -54,7 +55,9 @@ type refusal struct {
 	Error string `json:"error"`
 }
 
-func (s *Server) describe(question string) (*describe.Service, error) {
+// describe describes a Service, with what packets have left in the kernel if counts is
+// true.
+func (s *Server) describe(question string, counts bool) (*describe.Service, error) {
 	name, err := describe.Resolve(question, s.config.Names())
 	if err != nil {
 		return nil, err
@@ -75,10 +78,19 @@ func (s *Server) describe(question string) (*describe.Service, error) {
 	now := time.Now()
 	s.mu.Lock()
 	d.Changed = s.history.of(name, now)
-	if s.last != nil && s.last.Error != "" {
-		d.Notices = append(d.Notices, "the last sync failed, so that the kernel may serve an earlier state: nftproxy status")
+	switch {
+	case s.last != nil && s.last.Error != "":
+		d.Unsynced = "the last sync failed, so that the kernel may serve an earlier state: nftproxy status"
+	case !s.good:
+		d.Unsynced = "there was no sync yet, so that the kernel may serve the state of an earlier run"
 	}
 	s.mu.Unlock()
+	if d.Unsynced != "" {
+		d.Notices = append(d.Notices, d.Unsynced)
+	}
+	if !counts {
+		return d, nil
+	}
 	return d, s.addCounts(d, v)
 }
 
@@ -144,6 +156,17 @@ func FetchDescription(ctx context.Context, address netip.AddrPort, service strin
 		return nil, err
 	}
 	return d, nil
+}
+
+// FetchServing asks the daemon at an address whether it serves a Service. The error is
+// [ErrNoDaemon] if none answers there.
+func FetchServing(ctx context.Context, address netip.AddrPort, service string) (describe.Serving, error) {
+	d := &describe.Service{}
+	query := url.Values{"service": {service}, "counts": {"false"}} // it is asked every second or so
+	if err := get(ctx, address, DescribePath, query, d); err != nil {
+		return describe.Serving{}, err
+	}
+	return d.Serving(), nil
 }
 
 // isRefusal reports whether an answer with the status 404 is that of a daemon: other
