@@ -25,6 +25,11 @@ type answer struct {
 
 // get asks a server of the node from a host, on a connection of its own.
 func get(from *netlab.Host, method string, at netip.AddrPort, path, body string) (answer, error) {
+	return getAs(from, "", method, at, path, body)
+}
+
+// getAs is get with a name of the server; empty: its address.
+func getAs(from *netlab.Host, name, method string, at netip.AddrPort, path, body string) (answer, error) {
 	client := http.Client{Timeout: patience, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, network, a string) (net.Conn, error) {
@@ -35,6 +40,7 @@ func get(from *netlab.Host, method string, at netip.AddrPort, path, body string)
 	if err != nil {
 		return answer{}, err
 	}
+	request.Host = name
 	response, err := client.Do(request)
 	if err != nil {
 		return answer{}, err
@@ -50,7 +56,7 @@ func TestServers(t *testing.T) {
 	c := newCluster(t, 2)
 	web := service{Name: "web", N: 1, Pods: c.Pods}
 	c.write(web)
-	c.flags = append(c.flags, "--healthz-bind-address", "0.0.0.0", "--metrics-bind-address", "0.0.0.0", "--profiling", "--service-metrics")
+	c.flags = append(c.flags, "--healthz-bind-address", "0.0.0.0", "--metrics-bind-address", "0.0.0.0", "--profiling", "--service-metrics", "--allowed-hosts", "*.example.com,node.example")
 	c.start()
 	eventually(t, func() error {
 		_, err := c.Client.Ask("tcp", web.clusterIP(model.IPv4), silence)
@@ -80,12 +86,12 @@ func TestServers(t *testing.T) {
 		{10249, "GET", "/live", "", 200, structured, `"name":"web","frontends":24,"endpoints":12,"connections":1`},
 		{10249, "GET", "/", "", 200, "text/html", `<a href="/live">`},
 		{10249, "GET", "/", "", 200, "text/html", `<a href="/describe">`},
-		{10249, "POST", "/live", "", 405, plain, "read only"},
+		{10249, "POST", "/live", "", 405, plain, "use GET"},
 		{10249, "GET", "/status?namespace=nowhere", "", 200, structured, `"services": 0`},
 		{10249, "GET", "/status?rows=few", "", 400, plain, `rows: "few" is not a number`},
 		{10249, "GET", "/describe?service=default/web", "", 200, structured, `"scheduler": "round-robin"`},
 		{10249, "GET", "/describe?service=wbe", "", 404, structured, `did you mean default/web?`},
-		{10249, "POST", "/describe?service=web", "", 405, plain, "read only"},
+		{10249, "POST", "/describe?service=web", "", 405, plain, "use GET"},
 		{10249, "GET", "/web/", "", 404, plain, ""},
 		{10249, "GET", "/debug/pprof/goroutine?debug=1", "", 200, plain, "goroutine profile: total"},
 		{10249, "PUT", "/debug/flags/v", "2", 200, plain, "successfully set klog.logging.verbosity to 2"},
@@ -97,6 +103,14 @@ func TestServers(t *testing.T) {
 				t.Errorf("%s %s of port %d at %s: %d %s, %v, want %d %s with %q:\n%s", q.method, q.path, q.port, a,
 					got.status, got.header.Get("Content-Type"), err, q.status, q.kind, q.want, got.body)
 			}
+		}
+	}
+	for path, want := range map[string]int{"/healthz": 200, "/metrics": 421, "/status": 421, "/debug/pprof/": 421, "/": 421} {
+		if got, err := getAs(c.Client, "other.example", "GET", netip.AddrPortFrom(c.Node.IPv4, 10249), path, ""); err != nil || got.status != want {
+			t.Errorf("%s by another name: %d, %v, want %d", path, got.status, err, want)
+		}
+		if got, err := getAs(c.Client, "node.example", "GET", netip.AddrPortFrom(c.Node.IPv4, 10249), path, ""); err != nil || got.status != 200 {
+			t.Errorf("%s by a name of --allowed-hosts: %d, %v", path, got.status, err)
 		}
 	}
 	if report := c.mustRun(0, exec.Command(binary, "status")); !strings.Contains(report, "default/web:tcp") {

@@ -57,6 +57,7 @@ type Own struct {
 	ManageSysctl      bool
 	AnswerPing        bool     // answer echo requests to addresses of Services
 	LoadBalancerCIDRs []string // ranges of external addresses in which nothing else is served
+	AllowedHosts      []string // names by which clients may call the metrics server
 	DrainFile         string   // with the endpoints that the operator drains on this machine; empty: none
 }
 

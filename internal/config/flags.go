@@ -93,6 +93,7 @@ func (f *Flags) AddDaemon() {
 	f.period(&k.NFTables.SyncPeriod.Duration, "sync-period", "maximum `time` before a failed change of the rules is retried")
 	f.text(&k.HealthzBindAddress, "healthz-bind-address", "`address` of the health check server, with or without a port; empty or port 0: none")
 	f.text(&k.MetricsBindAddress, "metrics-bind-address", "`address` of the metrics server, with or without a port; empty or port 0: none")
+	f.set.StringSliceVar(&f.own.AllowedHosts, "allowed-hosts", nil, "`names` by which clients may call the metrics server, besides its IP addresses, localhost and the name of the node; *.example.com is each name below example.com")
 	f.truth(&k.BindAddressHardFail, "bind-address-hard-fail", "exit if a server cannot listen on its address")
 	f.truth(&k.EnableProfiling, "profiling", "serve profiles of the process under /debug/pprof of the metrics server")
 	f.number(k.OOMScoreAdj, "oom-score-adj", "how likely the kernel kills the process when memory is short: `score` from -1000 to 1000")

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	utilnet "k8s.io/utils/net"
@@ -49,8 +51,22 @@ func (c *Config) check() []error {
 	if c.Own.AffinitySize == 0 {
 		problems = append(problems, errors.New("--affinity-size: 0 clients cannot be remembered: use 1 or more"))
 	}
-	return problems
+	return append(problems, c.checkAllowedHosts())
 }
+
+// checkAllowedHosts accepts host names, and "*." before one. A name that no request can
+// have would lock its users out without a word.
+func (c *Config) checkAllowedHosts() error {
+	for _, name := range c.Own.AllowedHosts {
+		host := strings.TrimPrefix(name, "*.")
+		if !hostName.MatchString(host) {
+			return ownProblem("allowed-hosts", fmt.Errorf("%q is not a host name such as node-1.example.com or *.example.com (no port, no scheme)", name))
+		}
+	}
+	return nil
+}
+
+var hostName = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*$`)
 
 // checkServer accepts an address with a port. Port 0 stands for no server.
 func (c *Config) checkServer(field, address string) error {

@@ -77,6 +77,19 @@ func TestOwnSettings(t *testing.T) {
 	}
 }
 
+// TestAllowedHosts: 11.14. What no request can have as its Host is refused.
+func TestAllowedHosts(t *testing.T) {
+	const good = "node-1,node-1.example.com,*.Example.com,a_b"
+	if got, err := load(t, "--allowed-hosts="+good); err != nil || strings.Join(got.Own.AllowedHosts, ",") != good {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, bad := range []string{"node-1:10249", "http://node-1", "*", "*.", "a.*.b", "-a", "a..b", "a b", "node-1,,"} {
+		if _, err := load(t, "--allowed-hosts="+bad); err == nil || !strings.Contains(err.Error(), "--allowed-hosts: ") || !strings.Contains(err.Error(), "is not a host name") {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
 // TestProblemsTogether: P84, and 12.5.
 func TestProblemsTogether(t *testing.T) {
 	_, err := load(t, "--config", write(t, "nftables: {syncPeriod: -5s, minSyncPeriod: 2s}\nbindAddress: x\n"))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"runtime/debug"
 	"sync"
@@ -12,9 +11,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/apply"
-	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
-	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/events"
 	"github.com/nftproxy/nftproxy/internal/health"
 	"github.com/nftproxy/nftproxy/internal/host"
@@ -29,7 +26,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/status"
 	"github.com/nftproxy/nftproxy/internal/systemd"
 	"github.com/nftproxy/nftproxy/internal/takeover"
-	"github.com/nftproxy/nftproxy/internal/web"
 )
 
 // work is the agent and everything that observes its syncs.
@@ -248,12 +244,12 @@ func (w *work) serve(ctx context.Context, cancel context.CancelCauseFunc) (wait 
 		all.Go(func() { w.localhost.Run(ctx) })
 	}
 	all.Go(func() { w.systemd.Run(ctx, w.status.Line) })
-	run := func(name, address string, handler http.Handler, timeout time.Duration, reason string) {
+	run := func(name, address string, site *serve.Site, timeout time.Duration, reason string) {
 		if address == "" {
 			return
 		}
 		s := &serve.Server{
-			Name: name, Address: address, Handler: handler, WriteTimeout: timeout, HardFail: w.Config.Kube.BindAddressHardFail, Log: w.Log,
+			Name: name, Address: address, Site: site, WriteTimeout: timeout, HardFail: w.Config.Kube.BindAddressHardFail, Log: w.Log,
 		}
 		all.Go(func() {
 			if err := s.Run(ctx); err != nil {
@@ -262,60 +258,15 @@ func (w *work) serve(ctx context.Context, cancel context.CancelCauseFunc) (wait 
 			}
 		})
 	}
-	run("health server", w.Config.HealthAddress(), w.health, 0, events.HealthServerFailed)
+	run("health server", w.Config.HealthAddress(), w.healthSite(), 0, events.HealthServerFailed)
 	if w.takeover != nil {
 		all.Go(func() { w.takeover.run(ctx) })
 	}
-	run("metrics server", w.Config.MetricsAddress(), w.pages(), profileTime, events.MetricsServerFailed)
+	run("metrics server", w.Config.MetricsAddress(), w.metricsSite(), profileTime, events.MetricsServerFailed)
 	return func() {
 		all.Wait()
 		w.services.Close()
 	}
-}
-
-// pages returns the handler of the metrics server (11.2, 11.4).
-func (w *work) pages() http.Handler {
-	p := serve.Pages{
-		Pinged:       w.metrics.Pinged,
-		Configz:      w.Config.Configz,
-		Profiling:    w.Config.Kube.EnableProfiling,
-		SetVerbosity: w.SetVerbosity,
-		Log:          w.Log,
-	}
-	if w.Config.Feature(config.GateStatusz, true) {
-		p.Version = w.Version
-	}
-	if w.Config.Feature(config.GateFlagz, true) {
-		p.Flags = w.Flags
-	}
-	mux := http.NewServeMux()
-	w.metrics.Handle(mux)
-	mux.Handle("/status", w.status)
-	p.Handle(mux)
-	w.handleLive(mux, p)
-	return mux
-}
-
-// handleLive serves what may be of interest to pages of other sites: the index, live data
-// with their page, and descriptions of Services.
-func (w *work) handleLive(mux *http.ServeMux, p serve.Pages) {
-	links := []serve.Link{
-		{Path: "/status", Text: "what this node serves and whether it is healthy, as JSON (nftproxy status)"},
-		{Path: status.DescribePath, Text: "one Service with its endpoints, as JSON: add ?service=NAMESPACE/NAME (nftproxy describe)"},
-		{Path: drain.Path, Text: "endpoints that are drained on this machine, as JSON (nftproxy drain)"},
-		{Path: live.Path, Text: "connections, changes and problems at present, as JSON (nftproxy top)"},
-		{Path: "/metrics", Text: "metrics for Prometheus"},
-	}
-	hostname, _ := os.Hostname() // without it, the node has one name less
-	guard := func(h http.Handler) http.Handler { return serve.Guard(h, w.node.NodeName, hostname) }
-	mux.Handle(live.Path, guard(w.live))
-	mux.Handle(status.DescribePath, guard(http.HandlerFunc(w.status.Describe)))
-	if w.Config.Own.Web {
-		links = append([]serve.Link{{Path: web.Path, Text: "connections, changes and problems at present, as a page"}}, links...)
-		mux.Handle(web.Path, guard(web.Handler()))
-	}
-	mux.Handle(drain.Path, guard(http.HandlerFunc(w.serveDrains)))
-	mux.Handle("/{$}", guard(serve.Index("nftproxy on "+w.node.NodeName, append(links, p.Links()...))))
 }
 
 // prepareHost checks the kernel and sets what connection tracking needs

@@ -128,6 +128,7 @@ const absent = -1
 // handler serves a set.
 func handler(s *metrics.Set) http.Handler {
 	mux := http.NewServeMux()
-	s.Handle(mux)
+	mux.Handle("/metrics", s.Handler())
+	mux.Handle("/metrics/slis", s.SLIs())
 	return mux
 }

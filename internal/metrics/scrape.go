@@ -23,11 +23,11 @@ const (
 	scrapeTimeout = 30 * time.Second
 )
 
-// Handle serves the metrics (11.2).
-func (s *Set) Handle(mux *http.ServeMux) {
-	mux.Handle("/metrics", s.expose(s.registry))
-	mux.Handle("/metrics/slis", s.expose(s.answers.slis))
-}
+// Handler serves the metrics (11.2).
+func (s *Set) Handler() http.Handler { return s.expose(s.registry) }
+
+// SLIs serves the results of health checks (11.9).
+func (s *Set) SLIs() http.Handler { return s.expose(s.answers.slis) }
 
 // expose serves the metrics of a registry. A metric that fails is logged and left
 // out.

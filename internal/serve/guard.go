@@ -5,37 +5,55 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 )
 
-// Guard protects pages for browsers from the pages of other sites. It answers GET and
-// HEAD only, and only if the request names this server by an address, as localhost, or
-// by one of the names: a site could let its own name lead to 127.0.0.1 (DNS
-// rebinding), and its scripts would read what is served here.
-func Guard(next http.Handler, names ...string) http.Handler {
+// Guard protects pages from the pages of other sites, which a browser that reaches this
+// server may show.
+type Guard struct {
+	// Names are the host names of this server, besides localhost. "*.example.com" is each
+	// name below example.com. Empty ones have no effect.
+	Names []string
+}
+
+// protect returns the handler of a page. It answers only the methods of the page, only
+// requests that name this server, and none that another site makes.
+func (g Guard) protect(p Page) http.Handler {
+	if p.Public {
+		return p.Handler
+	}
+	methods := p.methods()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case !isNamed(r.Host, names):
-			http.Error(w, fmt.Sprintf("%q is not a name of this server: use its IP address or localhost", r.Host), http.StatusMisdirectedRequest)
-			return
-		case r.Method != http.MethodGet && r.Method != http.MethodHead:
-			w.Header().Set("Allow", "GET, HEAD")
-			http.Error(w, "read only: use GET", http.StatusMethodNotAllowed)
-			return
+		case !g.isNamed(r.Host):
+			http.Error(w, fmt.Sprintf("%q is not a name of this server: use its IP address or localhost, or allow the name with --allowed-hosts", r.Host),
+				http.StatusMisdirectedRequest)
+		case isForeign(r):
+			http.Error(w, "requests of other sites are not answered", http.StatusForbidden)
+		case !slices.Contains(methods, r.Method):
+			w.Header().Set("Allow", strings.Join(methods, ", "))
+			http.Error(w, fmt.Sprintf("%s is not answered here: use %s", r.Method, methods[0]), http.StatusMethodNotAllowed)
+		default:
+			isolate(w.Header())
+			p.Handler.ServeHTTP(w, r)
 		}
-		h := w.Header()
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("X-Frame-Options", "DENY")
-		h.Set("Cross-Origin-Resource-Policy", "same-origin")
-		h.Set("Cache-Control", "no-store")
-		next.ServeHTTP(w, r)
 	})
 }
 
+// isolate keeps an answer out of pages of other sites, and out of caches.
+func isolate(h http.Header) {
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+}
+
 // isNamed reports whether the Host header of a request, with or without a port, names
-// this server.
-func isNamed(host string, names []string) bool {
+// this server by an address, as localhost, or by one of its names. A site could let its
+// own name lead to 127.0.0.1 (DNS rebinding), and its scripts would read what is served.
+func (g Guard) isNamed(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
@@ -43,7 +61,26 @@ func isNamed(host string, names []string) bool {
 	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
 		return true
 	}
-	return host == "localhost" || strings.HasSuffix(host, ".localhost") || slices.ContainsFunc(names, func(n string) bool {
-		return n != "" && strings.EqualFold(n, host)
+	return host == "localhost" || strings.HasSuffix(host, ".localhost") || slices.ContainsFunc(g.Names, func(n string) bool {
+		n = strings.ToLower(n)
+		if domain, ok := strings.CutPrefix(n, "*"); ok && domain != "" {
+			return strings.HasSuffix(host, domain)
+		}
+		return n != "" && n == host
 	})
+}
+
+// isForeign reports whether a page of another site makes the request: a script, a form,
+// or a part of the page. A link to a page of this server, opened as a whole, is not
+// foreign. Clients other than browsers send none of these headers.
+func isForeign(r *http.Request) bool {
+	if origin := r.Header.Get("Origin"); origin != "" {
+		u, err := url.Parse(origin)
+		return err != nil || !strings.EqualFold(u.Host, r.Host)
+	}
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "", "none", "same-origin":
+		return false
+	}
+	return r.Header.Get("Sec-Fetch-Dest") != "document"
 }

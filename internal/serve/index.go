@@ -7,12 +7,9 @@ import (
 	"strings"
 )
 
-// Link is a page of a server.
-type Link struct{ Path, Text string }
-
-// Index returns a page with links, for people who look at a server in a browser. It
-// has neither scripts nor parts from elsewhere.
-func Index(title string, links []Link) http.Handler {
+// Index returns a page with links to the pages that have a description, for people who
+// look at a server in a browser. It has neither scripts nor parts from elsewhere.
+func Index(title string, pages []Page) http.Handler {
 	var b strings.Builder
 	title = html.EscapeString(title)
 	fmt.Fprintf(&b, `<!DOCTYPE html>
@@ -24,9 +21,10 @@ func Index(title string, links []Link) http.Handler {
 <h1>%s</h1>
 <dl>
 `, title, title)
-	for _, l := range links {
-		path := html.EscapeString(l.Path)
-		fmt.Fprintf(&b, "<dt><a href=\"%s\">%s</a></dt><dd>%s</dd>\n", path, path, html.EscapeString(l.Text))
+	for _, p := range pages {
+		if path := html.EscapeString(p.Path); p.About != "" {
+			fmt.Fprintf(&b, "<dt><a href=\"%s\">%s</a></dt><dd>%s</dd>\n", path, path, html.EscapeString(p.About))
+		}
 	}
 	b.WriteString("</dl>\n</html>\n")
 	page := []byte(b.String())
@@ -34,19 +32,4 @@ func Index(title string, links []Link) http.Handler {
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; base-uri 'none'")
 		write(w, "text/html; charset=utf-8", page)
 	})
-}
-
-// Links returns the pages that are set and that a browser can show.
-func (p Pages) Links() (out []Link) {
-	add := func(set bool, path, text string) {
-		if set {
-			out = append(out, Link{path, text})
-		}
-	}
-	add(p.Pinged != nil, "/healthz", "ok while this server answers")
-	add(p.Configz != nil, "/configz", "the configuration in effect, as JSON")
-	add(p.Flags != nil, "/flagz", "the flags in effect")
-	add(p.Version != "", "/statusz", "version and uptime")
-	add(p.Profiling, "/debug/pprof/", "profiles of the process")
-	return out
 }

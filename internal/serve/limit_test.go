@@ -117,7 +117,7 @@ func TestFlood(t *testing.T) {
 	log := make(lines, 10)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
-	s := &Server{Address: address, Handler: hello, Log: log.log()}
+	s := &Server{Address: address, Site: hello, Log: log.log()}
 	go func() { done <- s.Run(ctx) }()
 	<-log
 	keeps := &http.Client{Transport: &http.Transport{

@@ -14,8 +14,7 @@ import (
 	"time"
 )
 
-// Pages are the debugging pages of Kubernetes components. The page of an unset field
-// answers 404.
+// Pages are the debugging pages of Kubernetes components. An unset field has no page.
 type Pages struct {
 	Pinged  func()                   // called for every request of /healthz
 	Configz func() ([]byte, error)   // body of /configz, a JSON object (11.3)
@@ -28,34 +27,46 @@ type Pages struct {
 	Log          *slog.Logger
 }
 
-// Handle serves the pages (11.2).
-func (p Pages) Handle(mux *http.ServeMux) {
-	if p.Pinged != nil {
-		mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
-			p.Pinged()
-			writeText(w, "ok")
-		})
-	}
-	mux.HandleFunc("/proxyMode", func(w http.ResponseWriter, _ *http.Request) { writeText(w, "nftables") })
-	if p.Configz != nil {
-		mux.HandleFunc("/configz", p.writeConfig)
-	}
-	if p.Version != "" {
-		started := time.Now()
-		mux.HandleFunc("/statusz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, statusText(p.Version, started)) })
-	}
-	if p.Flags != nil {
-		mux.HandleFunc("/flagz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, flagsText(p.Flags())) })
-	}
-	if p.Profiling {
-		mux.HandleFunc("/debug/pprof/", pprof.Index)
-		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-		if p.SetVerbosity != nil {
-			mux.HandleFunc("/debug/flags/v", func(w http.ResponseWriter, r *http.Request) { setVerbosity(w, r, p.SetVerbosity) })
+// List returns the pages that are set (11.2).
+func (p Pages) List() (out []Page) {
+	add := func(set bool, page Page) {
+		if set {
+			out = append(out, page)
 		}
 	}
+	started := time.Now()
+	add(p.Pinged != nil, Page{Path: "/healthz", About: "ok while this server answers", Public: true, Handler: page(func() string {
+		p.Pinged()
+		return "ok"
+	})})
+	add(true, Page{Path: "/proxyMode", Handler: page(func() string { return "nftables" })})
+	add(p.Configz != nil, Page{Path: "/configz", About: "the configuration in effect, as JSON", Handler: http.HandlerFunc(p.writeConfig)})
+	add(p.Flags != nil, Page{Path: "/flagz", About: "the flags in effect", Handler: page(func() string { return flagsText(p.Flags()) })})
+	add(p.Version != "", Page{Path: "/statusz", About: "version and uptime", Handler: page(func() string { return statusText(p.Version, started) })})
+	if p.Profiling {
+		out = append(out, p.profiles()...)
+	}
+	return out
+}
+
+// profiles returns the pages about the process that are off by default.
+func (p Pages) profiles() []Page {
+	out := []Page{
+		{Path: "/debug/pprof/", About: "profiles of the process", Handler: http.HandlerFunc(pprof.Index)},
+		{Path: "/debug/pprof/profile", Handler: http.HandlerFunc(pprof.Profile)},
+		// The tool pprof sends addresses with POST.
+		{Path: "/debug/pprof/symbol", Methods: []string{http.MethodGet, http.MethodHead, http.MethodPost}, Handler: http.HandlerFunc(pprof.Symbol)},
+		{Path: "/debug/pprof/trace", Handler: http.HandlerFunc(pprof.Trace)},
+	}
+	if p.SetVerbosity != nil {
+		out = append(out, Page{Path: "/debug/flags/v", Methods: []string{http.MethodPut}, Handler: http.HandlerFunc(p.setVerbosity)})
+	}
+	return out
+}
+
+// page returns a handler that answers with a text.
+func page(text func() string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeText(w, text()) })
 }
 
 func (p Pages) writeConfig(w http.ResponseWriter, _ *http.Request) {
@@ -85,11 +96,7 @@ func flagsText(flags map[string]string) string {
 }
 
 // setVerbosity answers as Kubernetes components do.
-func setVerbosity(w http.ResponseWriter, r *http.Request, set func(uint32) error) {
-	if r.Method != http.MethodPut {
-		http.Error(w, "unsupported http method: use PUT", http.StatusNotAcceptable)
-		return
-	}
+func (p Pages) setVerbosity(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<10))
 	if err != nil {
 		http.Error(w, "read request body: "+err.Error(), http.StatusBadRequest)
@@ -101,7 +108,7 @@ func setVerbosity(w http.ResponseWriter, r *http.Request, set func(uint32) error
 		http.Error(w, fmt.Sprintf("%q is not a level: send a whole number, 0 or more", text), http.StatusBadRequest)
 		return
 	}
-	if err := set(uint32(level)); err != nil {
+	if err := p.SetVerbosity(uint32(level)); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}

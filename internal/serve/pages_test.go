@@ -39,10 +39,8 @@ func call(t *testing.T, server *httptest.Server, method, path, body string) (*ht
 
 // pageServer serves pages.
 func pageServer(t *testing.T, p serve.Pages) *httptest.Server {
-	mux := http.NewServeMux()
 	p.Log = slog.New(slog.DiscardHandler)
-	p.Handle(mux)
-	server := httptest.NewServer(mux)
+	server := httptest.NewServer(serve.NewSite(serve.Guard{}, p.List()))
 	t.Cleanup(server.Close)
 	return server
 }
@@ -89,7 +87,7 @@ func TestPages(t *testing.T) {
 		{"11.2 no verbosity", "PUT", "/debug/flags/v", "many", 400, plain, "\"many\" is not a level: send a whole number, 0 or more\n"},
 		{"11.2 a verbosity below 0", "PUT", "/debug/flags/v", "-1", 400, plain, "\"-1\" is not a level: send a whole number, 0 or more\n"},
 		{"11.2 a verbosity that cannot be set", "PUT", "/debug/flags/v", "11", 400, plain, "too much\n"},
-		{"11.2 verbosity without PUT", "GET", "/debug/flags/v", "", 406, plain, "unsupported http method: use PUT\n"},
+		{"11.14 verbosity without PUT", "GET", "/debug/flags/v", "", 405, plain, "GET is not answered here: use PUT\n"},
 		{"11.2 other flags", "PUT", "/debug/flags/vmodule", "4", 404, plain, missing},
 		{"11.4 flagz", "GET", "/flagz", "", 200, plain,
 			"nftproxy flagz\nThis format may change in any version. Do not parse it.\n\ncluster-cidr=10.128.0.0/9\nv=2\n"},

@@ -19,7 +19,7 @@ type Server struct {
 	// Address is HOST:PORT. The host 0.0.0.0 means all addresses, including those of
 	// IPv6 if the machine has it (10.1).
 	Address      string
-	Handler      http.Handler
+	Site         *Site
 	WriteTimeout time.Duration // of an answer; zero means [DefaultWriteTimeout]
 	HardFail     bool          // do not retry an unavailable address (12.55)
 	Log          *slog.Logger
@@ -46,7 +46,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 // serve answers on l until ctx ends, or until l fails: that is the error.
 func (s *Server) serve(ctx context.Context, l net.Listener) error {
-	server := NewHTTP(s.Handler, s.WriteTimeout, s.Log)
+	server := NewHTTP(s.Site, s.WriteTimeout, s.Log)
 	server.BaseContext = func(net.Listener) context.Context { return ctx }
 	l = NewLimit(Connections).Listener(l)
 	ended := make(chan struct{})

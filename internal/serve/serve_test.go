@@ -17,7 +17,12 @@ import (
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
 
-var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") })
+var hello = siteOf(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") })
+
+// siteOf returns a site with one page.
+func siteOf(h http.HandlerFunc) *Site {
+	return NewSite(Guard{}, []Page{{Path: "/", Public: true, Handler: h}})
+}
 
 // lines is a log that hands out its lines one by one.
 type lines chan string
@@ -65,7 +70,7 @@ func TestWildcard(t *testing.T) {
 			lab := netlab.TestLab(t, 0)
 			at := []string{net.JoinHostPort(lab.Node.IPv4.String(), "10256"), net.JoinHostPort(lab.Node.IPv6.String(), "10256")}
 			log := make(lines, 10)
-			s := &Server{Name: "health server", Address: address, Handler: hello, Log: log.log()}
+			s := &Server{Name: "health server", Address: address, Site: hello, Log: log.log()}
 			for _, a := range at {
 				if _, err := lab.Client.DialContext(t.Context(), "tcp", a); !errors.Is(err, syscall.ECONNREFUSED) {
 					t.Errorf("before Run: %v", err)
@@ -97,7 +102,7 @@ func TestRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		log := make(lines)
-		s := &Server{Name: "health server", Address: other.Addr().String(), Handler: hello, Log: log.log()}
+		s := &Server{Name: "health server", Address: other.Addr().String(), Site: hello, Log: log.log()}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- s.Run(ctx) }()
@@ -126,7 +131,7 @@ func TestStopWhileWaiting(t *testing.T) {
 	other := occupied(t)
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		s := &Server{Address: other.Addr().String(), Handler: hello, Log: slog.New(slog.DiscardHandler)}
+		s := &Server{Address: other.Addr().String(), Site: hello, Log: slog.New(slog.DiscardHandler)}
 		ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
 		defer cancel()
 		if err := s.Run(ctx); err != nil || time.Since(start) != 7*time.Second {
@@ -138,7 +143,7 @@ func TestStopWhileWaiting(t *testing.T) {
 // TestHardFail: 12.55.
 func TestHardFail(t *testing.T) {
 	other := occupied(t)
-	s := &Server{Name: "metrics server", Address: other.Addr().String(), Handler: hello, HardFail: true, Log: slog.New(slog.DiscardHandler)}
+	s := &Server{Name: "metrics server", Address: other.Addr().String(), Site: hello, HardFail: true, Log: slog.New(slog.DiscardHandler)}
 	err := s.Run(t.Context())
 	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "metrics server") {
 		t.Errorf("error %v", err)
@@ -152,7 +157,7 @@ func TestEnd(t *testing.T) {
 	log := make(lines, 10)
 	l := occupied(t)
 	l.Close()
-	s := &Server{Address: l.Addr().String(), Log: log.log(), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := &Server{Address: l.Addr().String(), Log: log.log(), Site: siteOf(func(w http.ResponseWriter, r *http.Request) {
 		close(arrived)
 		<-r.Context().Done()
 		<-proceed

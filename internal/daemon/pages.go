@@ -1,0 +1,71 @@
+package daemon
+
+import (
+	"net/http"
+	"os"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/drain"
+	"github.com/nftproxy/nftproxy/internal/live"
+	"github.com/nftproxy/nftproxy/internal/serve"
+	"github.com/nftproxy/nftproxy/internal/status"
+	"github.com/nftproxy/nftproxy/internal/web"
+)
+
+// healthSite returns what the health server serves (10.1). Load balancers ask with a host
+// name of their choice, or without any.
+func (w *work) healthSite() *serve.Site {
+	return serve.NewSite(w.guard(), []serve.Page{
+		{Path: "/healthz", Public: true, Handler: w.health},
+		{Path: "/livez", Public: true, Handler: w.health},
+	})
+}
+
+// metricsSite returns what the metrics server serves (11.2, 11.4).
+func (w *work) metricsSite() *serve.Site {
+	pages := append(w.dataPages(), w.debugPages().List()...)
+	index := serve.Index("nftproxy on "+w.node.NodeName, pages)
+	return serve.NewSite(w.guard(), append(pages, serve.Page{Path: "/{$}", Handler: index}))
+}
+
+// guard admits requests by the names of this machine, and by those that are configured
+// (11.14).
+func (w *work) guard() serve.Guard {
+	hostname, _ := os.Hostname() // without it, the node has one name less
+	return serve.Guard{Names: slices.Concat([]string{w.node.NodeName, hostname}, w.Config.Own.AllowedHosts)}
+}
+
+// dataPages are about Services, and for monitoring.
+func (w *work) dataPages() (out []serve.Page) {
+	if w.Config.Own.Web {
+		out = append(out, serve.Page{Path: web.Path, Handler: web.Handler(), About: "connections, changes and problems at present, as a page"})
+	}
+	return append(out, []serve.Page{
+		{Path: "/status", Handler: w.status, About: "what this node serves and whether it is healthy, as JSON (nftproxy status)"},
+		{Path: status.DescribePath, Handler: http.HandlerFunc(w.status.Describe),
+			About: "one Service with its endpoints, as JSON: add ?service=NAMESPACE/NAME (nftproxy describe)"},
+		{Path: drain.Path, Handler: http.HandlerFunc(w.serveDrains), About: "endpoints that are drained on this machine, as JSON (nftproxy drain)"},
+		{Path: live.Path, Handler: w.live, About: "connections, changes and problems at present, as JSON (nftproxy top)"},
+		{Path: "/metrics", Handler: w.metrics.Handler(), About: "metrics for Prometheus"},
+		{Path: "/metrics/slis", Handler: w.metrics.SLIs()},
+	}...)
+}
+
+// debugPages are those of Kubernetes components.
+func (w *work) debugPages() serve.Pages {
+	p := serve.Pages{
+		Pinged:       w.metrics.Pinged,
+		Configz:      w.Config.Configz,
+		Profiling:    w.Config.Kube.EnableProfiling,
+		SetVerbosity: w.SetVerbosity,
+		Log:          w.Log,
+	}
+	if w.Config.Feature(config.GateStatusz, true) {
+		p.Version = w.Version
+	}
+	if w.Config.Feature(config.GateFlagz, true) {
+		p.Flags = w.Flags
+	}
+	return p
+}
