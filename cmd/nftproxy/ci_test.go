@@ -158,7 +158,7 @@ func TestCIGitHub(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newCIRepository(t)
-	r.program(t, "go", `[ "$1 $2" = "install github.com/nftproxy/nftproxy/cmd/nftproxy@v0.1.0" ]`)
+	r.program(t, "go", `[ "$1 $2" = "install github.com/nftproxy/nftproxy/cmd/nftproxy@$NFTPROXY_VERSION" ] && [ -n "$NFTPROXY_VERSION" ]`)
 	r.program(t, "gh", `echo "gh $*" >> calls; case "$*" in *--paginate*) cat id;; esac`)
 	context := strings.NewReplacer("${{ github.base_ref }}", "main", "${{ github.token }}", "secret", "${{ github.event.number }}", "7")
 	printed := ""
@@ -226,7 +226,7 @@ func TestCIGitLab(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, job := newCIRepository(t), jobs["plan"]
-	r.program(t, "go", `[ "$1" = install ]`)
+	r.program(t, "go", `[ "$1 $2" = "install github.com/nftproxy/nftproxy/cmd/nftproxy@$NFTPROXY_VERSION" ] && [ -n "$NFTPROXY_VERSION" ]`)
 	r.program(t, "curl", `echo "$*" > calls`)
 	run := func() error {
 		// One shell runs all lines of a job.
@@ -254,4 +254,66 @@ func TestCIGitLab(t *testing.T) {
 	if err := run(); err == nil || errors.Is(err, exec.ErrNotFound) {
 		t.Errorf("invalid input: %v", err)
 	}
+}
+
+// ciCommand matches a command line of a workflow. The flags about the node are in a variable.
+var ciCommand = regexp.MustCompile(`(?m)\bnftproxy ((?:validate|render|diff|apply|explain|describe|status|new|check)\b[^>|\n]*)`)
+
+// TestCIVersion: the program has the commands and flags of the workflows, and so does the
+// version that they install: it is main, or the changelog has them in its section or below.
+func TestCIVersion(t *testing.T) {
+	changes := readText(t, "../../CHANGELOG.md")
+	for _, name := range []string{"github", "gitlab"} {
+		text := readText(t, "../../docs/ci/"+name+".yaml")
+		found := ciCommand.FindAllStringSubmatch(text, -1)
+		flags := regexp.MustCompile(`(?m)^ +FLAGS: (.*)$`).FindStringSubmatch(text)
+		version := regexp.MustCompile(`(?m)^ +NFTPROXY_VERSION: (\S+)`).FindStringSubmatch(text)
+		if len(found) < 2 || flags == nil || version == nil {
+			t.Fatalf("%s.yaml: commands %q, flags %q, version %q", name, found, flags, version)
+		}
+		var used []string
+		for _, c := range found {
+			if err := parses(strings.ReplaceAll(c[1], "$FLAGS", flags[1])); err != nil {
+				t.Errorf("%s.yaml: %s: %v", name, c[0], err)
+			}
+			used = append(used, commandWords(c[1])...)
+		}
+		if missing := notIn(changes, version[1], used); len(missing) > 0 {
+			t.Errorf("%s.yaml installs %s, and the changelog does not say that it has %q", name, version[1], missing)
+		}
+	}
+	for _, c := range []struct {
+		version, want string
+	}{{"main", ""}, {"v0.1.0", "validate --strict --from"}, {"v9.9.9", "validate diff --strict --from"}} {
+		if missing := notIn(changes, c.version, []string{"validate", "diff", "--strict", "--from"}); strings.Join(missing, " ") != c.want {
+			t.Errorf("%s lacks %q, want %q", c.version, missing, c.want)
+		}
+	}
+}
+
+// commandWords returns the command and the long flags of a command line, and the format of
+// its output.
+func commandWords(line string) (out []string) {
+	words := strings.Fields(line)
+	for i, w := range words {
+		if i == 0 || strings.HasPrefix(w, "--") || words[i-1] == "-o" {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+// notIn returns the words that a changelog mentions neither in the section of a version nor
+// below; nothing for main.
+func notIn(changes, version string, words []string) (missing []string) {
+	if version == "main" {
+		return nil
+	}
+	_, below, _ := strings.Cut(changes, "\n## "+strings.TrimPrefix(version, "v")+" ")
+	for _, w := range words {
+		if !regexp.MustCompile("`[^`\n]*(^|[ `\"])" + regexp.QuoteMeta(w) + "\\b[^`\n]*`").MatchString(below) {
+			missing = append(missing, w)
+		}
+	}
+	return missing
 }
