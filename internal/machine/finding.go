@@ -53,6 +53,17 @@ var reasons = map[string]string{
 	"endpoint-routes": "NoRoute", "service-addresses": "AddressNotAnswered", "bridge-nf": "BridgeNotFiltered", "load-balancer-ranges": "RangeInUse", "conntrack": "ConntrackFull",
 }
 
+// Reasons returns what [Finding.Reason] returns for the checks of a daemon, sorted.
+func Reasons() (out []string) {
+	for _, c := range checks {
+		if c.serving {
+			out = append(out, Finding{Check: c.name}.Reason())
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
 // Reason returns the name of the check as one word, for the status of a daemon.
 func (f Finding) Reason() string { return cmp.Or(reasons[f.Check], f.Check) }
 

@@ -1,13 +1,20 @@
 package status
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/machine"
 )
 
-// TestTroubleshooting proves that the page about symptoms has a row for every reason of
-// a problem, and for no other.
+// TestTroubleshooting: the page about symptoms has a row for every reason of a problem, and
+// for no other.
 func TestTroubleshooting(t *testing.T) {
 	page, err := os.ReadFile("../../docs/troubleshooting.md")
 	if err != nil {
@@ -23,4 +30,48 @@ func TestTroubleshooting(t *testing.T) {
 	if n := strings.Count(section, "\n| `"); n != len(classes) {
 		t.Errorf("docs/troubleshooting.md has %d reasons, and status %d", n, len(classes))
 	}
+}
+
+// TestReasonsAreExplained: every reason that the code has is explained: those of this
+// package, of notices about Services, and of checks of the machine.
+func TestReasonsAreExplained(t *testing.T) {
+	reasons := append(constants(t, "problems.go", ""), constants(t, "../model/resolve.go", "Reason")...)
+	reasons = append(reasons, machine.Reasons()...)
+	if len(reasons) < 30 || len(machine.Reasons()) < 7 {
+		t.Fatalf("only %d reasons are found, %d of the machine", len(reasons), len(machine.Reasons()))
+	}
+	for _, r := range reasons {
+		if !slices.ContainsFunc(classes, func(c struct{ reason, text string }) bool { return c.reason == r }) {
+			t.Errorf("the reason %s has no explanation", r)
+		}
+	}
+}
+
+// constants returns the values of the exported string constants of a type in a file; of no
+// type if its name is empty.
+func constants(t *testing.T, path, name string) (out []string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || len(spec.Values) != 1 || !spec.Names[0].IsExported() {
+			return true
+		}
+		of := ""
+		if ident, ok := spec.Type.(*ast.Ident); ok {
+			of = ident.Name
+		}
+		if literal, ok := spec.Values[0].(*ast.BasicLit); ok && of == name && literal.Kind == token.STRING {
+			value, err := strconv.Unquote(literal.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, value)
+		}
+		return true
+	})
+	return out
 }

@@ -35,6 +35,15 @@ const (
 	NoEndpoints       = "NoEndpoints"       // connections are rejected
 	NoLocalEndpoints  = "NoLocalEndpoints"  // connections are dropped
 	CheckFailing      = "CheckFailing"      // health checks of endpoints
+
+	// Of the machine: machine.Finding has them.
+	ForwardingOff      = "ForwardingOff"
+	ForwardingFiltered = "ForwardingFiltered"
+	NoRoute            = "NoRoute"
+	BridgeNotFiltered  = "BridgeNotFiltered"
+	ConntrackFull      = "ConntrackFull" // nearly
+	AddressNotAnswered = "AddressNotAnswered"
+	RangeInUse         = "RangeInUse" // a range of load balancers
 )
 
 // Objects of problems that concern no object of Kubernetes.
@@ -56,6 +65,13 @@ var classes = []struct{ reason, text string }{
 	{ChangesPending, "changes wait to be applied"},
 	{RulesChanged, "another program changed the rules within the last hour; nftproxy repaired them"},
 	{AffinityFull, "further clients are served but not remembered: raise --affinity-size"},
+	{ConntrackFull, "the kernel drops new connections when its table of connections is full"},
+	{ForwardingOff, "connections from other machines do not reach endpoints on other machines or in pods"},
+	{ForwardingFiltered, "a filter drops connections to endpoints"},
+	{NoRoute, "connections to endpoints without a route fail"},
+	{BridgeNotFiltered, "connections between endpoints on the same bridge fail: replies bypass the rules"},
+	{AddressNotAnswered, "clients in the network of the machine get no answer when they look for an address of a Service"},
+	{RangeInUse, "a range of load balancers has other addresses, which the machine would refuse"},
 	{string(model.InternalError), "not served because of a bug in nftproxy: please report it"},
 	{string(model.NodeUnknown), "the node has no Node object"},
 	{string(model.NoNodePortAddress), "NodePorts without an address of the node"},
@@ -75,7 +91,7 @@ var classes = []struct{ reason, text string }{
 	{string(model.Conflict), "another Service has the same address and port"},
 }
 
-// rank orders reasons; others, such as those of the machine, come before Services.
+// rank orders reasons; others come before Services.
 func rank(reason string) int {
 	for i, c := range classes {
 		if c.reason == reason {
