@@ -25,13 +25,19 @@ var forgedNetworks = map[model.Family]netip.Prefix{
 // forgedCIDR are the addresses of all pods, with those of the forged clients.
 var forgedCIDR = []string{"--cluster-cidr", "10.128.0.0/9," + netlab.ClusterCIDRv6.String()}
 
-// forger sends datagrams to a service from forged addresses, without waiting for
-// the answers, and records which endpoint answered which client.
+// forgedAtOnce is how many datagrams of a forger are under way: those of two forgers fit
+// into the receive buffer of one pod, which may not run for a while.
+const forgedAtOnce = 100
+
+// forger sends datagrams to a service from forged addresses, and records which endpoint
+// answered which client. It waits for no answer unless forgedAtOnce are missing.
 type forger struct {
 	t      *testing.T
 	socket *floodSocket
 	to     netip.AddrPort
 	sent   atomic.Int64
+	got    atomic.Int64 // answers
+	lost   int64        // datagrams that were given up; of the sender
 	// answered has the number of the pod that answered each client first, plus 1.
 	answered  []atomic.Int32
 	endpoints []forgedEndpoint // by number
@@ -98,6 +104,7 @@ func (f *forger) receive() {
 		f.answered[client].CompareAndSwap(0, int32(pod)+1)
 		f.endpoints[pod].last.Store(time.Now().UnixNano())
 		f.endpoints[pod].answers.Add(1)
+		f.got.Add(1)
 	}
 }
 
@@ -109,6 +116,7 @@ func (f *forger) send(clients []int, rate int) {
 		for rate > 0 && float64(i) > float64(rate)*time.Since(begin).Seconds() {
 			time.Sleep(time.Millisecond) // it is ahead of its pace
 		}
+		f.keepPace()
 		if f.ended.Load() {
 			return
 		}
@@ -118,6 +126,22 @@ func (f *forger) send(clients []int, rate int) {
 			return
 		}
 		f.sent.Add(1)
+	}
+}
+
+// keepPace waits until fewer than forgedAtOnce datagrams are under way. If no answers
+// come, the rules have dropped them.
+func (f *forger) keepPace() {
+	for got, last := f.got.Load(), time.Now(); f.sent.Load()-f.lost-got >= forgedAtOnce && !f.ended.Load(); {
+		if n := f.got.Load(); n > got {
+			got, last = n, time.Now()
+			continue
+		}
+		if time.Since(last) > silence {
+			f.lost = f.sent.Load() - got
+			return
+		}
+		time.Sleep(time.Millisecond) // between two attempts
 	}
 }
 

@@ -39,25 +39,39 @@ func (h *Host) Open(network string, to netip.AddrPort, wait time.Duration) (*Flo
 	if wait == 0 {
 		wait = timeout
 	}
-	from := netip.AddrPortFrom(netip.Addr{}, uint16(h.port.Add(1)))
-	if h.alias {
-		from = netip.AddrPortFrom(h.Address(model.FamilyOf(to.Addr())), from.Port())
+	c, err := h.dialFrom(uint16(h.port.Add(1)), network, to, wait)
+	// The kernel does not free the port of a socket that has been closed while a process
+	// that is being forked has a copy of it. Another host may be an alias of this one.
+	for deadline := time.Now().Add(timeout); errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(deadline); {
+		if h.at {
+			time.Sleep(time.Millisecond) // between two attempts
+			c, err = h.dialFrom(uint16(h.port.Load()), network, to, wait)
+		} else {
+			c, err = h.dialFrom(uint16(h.port.Add(1)), network, to, wait)
+		}
 	}
-	d := net.Dialer{Timeout: wait, LocalAddr: net.TCPAddrFromAddrPort(from)}
-	if network == "udp" {
-		d.LocalAddr = net.UDPAddrFromAddrPort(from)
-		d.Timeout = timeout // nothing is sent, so no wait
-	}
-	c, err := h.dial(context.Background(), d, network, to.String())
 	if err != nil {
 		return nil, err
 	}
 	return &Flow{c, bufio.NewReader(c), wait}, nil
 }
 
+func (h *Host) dialFrom(port uint16, network string, to netip.AddrPort, wait time.Duration) (net.Conn, error) {
+	from := netip.AddrPortFrom(netip.Addr{}, port)
+	if h.alias {
+		from = netip.AddrPortFrom(h.Address(model.FamilyOf(to.Addr())), port)
+	}
+	d := net.Dialer{Timeout: wait, LocalAddr: net.TCPAddrFromAddrPort(from)}
+	if network == "udp" {
+		d.LocalAddr = net.UDPAddrFromAddrPort(from)
+		d.Timeout = timeout // nothing is sent, so no wait
+	}
+	return h.dial(context.Background(), d, network, to.String())
+}
+
 // At returns the host as one whose next flow is opened from a port.
 func (h *Host) At(port uint16) *Host {
-	at := &Host{Namespace: h.Namespace, Name: h.Name, NodeName: h.NodeName, IPv4: h.IPv4, IPv6: h.IPv6, alias: h.alias}
+	at := &Host{Namespace: h.Namespace, Name: h.Name, NodeName: h.NodeName, IPv4: h.IPv4, IPv6: h.IPv6, alias: h.alias, at: true}
 	at.port.Store(uint32(port) - 1)
 	return at
 }

@@ -18,6 +18,7 @@ type Host struct {
 	IPv4, IPv6 netip.Addr
 
 	alias bool          // whether Open dials from the address of the host
+	at    bool          // whether flows must be opened from certain ports
 	port  atomic.Uint32 // last source port used by Open
 }
 
