@@ -44,9 +44,14 @@ check: lint ## lint, and run all tests but those in test/ (about a minute)
 	PATH="$$PATH:/usr/sbin:/sbin" go test -vet=off $$(go list ./... | grep -v /test)
 
 .PHONY: test
-test: ## run all tests; NO_SKIP=1 fails if any was skipped
-	scripts/install-packages nft:nftables iptables-nft:iptables strace:strace git:git jq:jq $(PAIR)
-	NO_SKIP=$(NO_SKIP) scripts/test
+test: ## run all tests but those of test-machines; NO_SKIP=1 fails if any was skipped, SHUFFLE=SEED repeats an order
+	scripts/install-packages nft:nftables iptables-nft:iptables strace:strace git:git jq:jq
+	NO_SKIP=$(NO_SKIP) SHUFFLE=$(SHUFFLE) scripts/test $$(go list ./... | grep -v -e /test/pair -e /test/ecmp)
+
+.PHONY: test-machines
+test-machines: ## run the tests of two machines, and of three behind ECMP routers, with keepalived and conntrackd (2 minutes); needs root and Debian
+	scripts/install-packages nft:nftables $(PAIR)
+	NO_SKIP=$(NO_SKIP) SHUFFLE=$(SHUFFLE) scripts/test ./test/pair ./test/ecmp
 
 .PHONY: lint
 lint: ## check formatting, vet, staticcheck, spelling, the workflow and go.mod

@@ -101,7 +101,7 @@ func (f *faulty) check(t *testing.T, x apiFault) {
 		what = fmt.Sprintf("the change came after %v", seen.Round(time.Millisecond))
 	}
 	requestsNow, lostNow := f.load.Totals()
-	t.Logf("%s | %s | recovered after %v | %d requests | %d lost",
+	fmt.Fprintf(t.Output(), "%s | %s | recovered after %v | %d requests | %d lost\n",
 		x.name, what, recovered.Round(time.Millisecond), requestsNow-requests, lostNow-lost)
 	proxy.Stop(t)
 }

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,14 +21,14 @@ func TestManifests(t *testing.T) {
 		t.Fatalf("overlays: found %v, %v", overlays, err)
 	}
 	for _, dir := range append(overlays, filepath.Join(deployDir, "kustomize/base"), filepath.Join(deployDir, "kustomize/check")) {
-		t.Log(c.Kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-k", dir))
+		fmt.Fprintln(t.Output(), c.Kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-k", dir))
 	}
 	patches, err := filepath.Glob(filepath.Join(deployDir, "kubeadm/*.yaml"))
 	if err != nil || len(patches) == 0 {
 		t.Fatalf("patches: found %v, %v", patches, err)
 	}
 	for _, file := range patches {
-		t.Log(c.Kubectl("patch", "-n", systemNamespace, "daemonset", kubeProxyName, "--dry-run=server", "--patch-file", file))
+		fmt.Fprintln(t.Output(), c.Kubectl("patch", "-n", systemNamespace, "daemonset", kubeProxyName, "--dry-run=server", "--patch-file", file))
 	}
 }
 

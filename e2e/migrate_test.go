@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -254,7 +255,7 @@ func TestMigrateStatus(t *testing.T) {
 	m.prints("keeps off nodes with nftproxy.dev/proxy=nftproxy", "status")
 	m.Kubectl("label", "node", testbed.NodeName, "nftproxy.dev/proxy=nftproxy")
 	out, code := m.migrate("status")
-	t.Log(out)
+	fmt.Fprintln(t.Output(), out)
 	if code != 1 || !strings.Contains(out, "no proxy runs here") {
 		t.Errorf("code %d, %s", code, out)
 	}

@@ -44,7 +44,7 @@ func TestLongOutage(t *testing.T) {
 	back := time.Now()
 	c.SetEndpoints(web, c.Pods...)
 	c.Reached(web, c.Pods...)
-	t.Logf("outage of %v; a change is served %v after the API server was ready", outage(), time.Since(back).Round(time.Millisecond))
+	fmt.Fprintf(t.Output(), "outage of %v; a change is served %v after the API server was ready\n", outage(), time.Since(back).Round(time.Millisecond))
 	l.Check()
 }
 

@@ -52,7 +52,7 @@ func TestServerDies(t *testing.T) {
 	c.SetEndpoints(service, c.Pods[1])
 	c.serves(service, c.Pods[1].Name)
 	got := auditOf(t, audit)
-	t.Logf("requests to the other API server: %v", got)
+	fmt.Fprintf(t.Output(), "requests to the other API server: %v\n", got)
 	if got["list"] > 0 || got["watch with all objects"] > 0 || got["watch"] > 8 {
 		t.Errorf("requests to the other API server: %v, want at most two watches of each kind, and no list", got)
 	}

@@ -235,7 +235,7 @@ func TestUpgradeUnderLoad(t *testing.T) {
 			s.keeps(next.Name)
 		})
 		after := s.version()
-		t.Logf("    from %s to %s", before, after)
+		fmt.Fprintf(t.Output(), "    from %s to %s\n", before, after)
 		if before == after {
 			t.Errorf("%s is still there", before)
 		}

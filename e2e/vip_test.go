@@ -101,7 +101,7 @@ func (c *control) start() {
 	c.Members[0].Ready()
 	c.createNode()
 	c.back(nil, c.Members...)
-	c.t.Logf("API servers started after the proxy: all served after %v", time.Since(began).Round(time.Millisecond))
+	fmt.Fprintf(c.t.Output(), "API servers started after the proxy: all served after %v\n", time.Since(began).Round(time.Millisecond))
 }
 
 func (c *control) startProxy() {
@@ -245,14 +245,14 @@ func (c *control) suffer(l *requests, victim *testbed.Server, name string, happe
 	c.serves(victim, false)
 	found := time.Now()
 	l.succeed(found)
-	c.t.Logf("%s: left out after %v; %s", name, found.Sub(began).Round(time.Millisecond), l.between(began, time.Now()))
+	fmt.Fprintf(c.t.Output(), "%s: left out after %v; %s\n", name, found.Sub(began).Round(time.Millisecond), l.between(began, time.Now()))
 	kept.recover()
-	c.t.Logf("%s: kept connections: %s", name, kept.between(began, time.Now()))
+	fmt.Fprintf(c.t.Output(), "%s: kept connections: %s\n", name, kept.between(began, time.Now()))
 	restarted := time.Now()
 	took := c.restartProxy()
 	c.serves(victim, false)
 	l.succeed(restarted)
-	c.t.Logf("%s: restart of the proxy: synced after %v, %s", name, took, l.between(restarted, time.Now()))
+	fmt.Fprintf(c.t.Output(), "%s: restart of the proxy: synced after %v, %s\n", name, took, l.between(restarted, time.Now()))
 }
 
 // exchange stops the proxy while the rules leave an API server out, lets that one answer
@@ -270,7 +270,7 @@ func (c *control) exchange(l *requests, only *testbed.Server) {
 	took := c.startAgain()
 	c.serves(only, true)
 	l.succeed(time.Now())
-	c.t.Logf("the rules lead to hung API servers only: started, synced after %v", took)
+	fmt.Fprintf(c.t.Output(), "the rules lead to hung API servers only: started, synced after %v\n", took)
 	for _, s := range c.Members[1:] {
 		s.Process.Signal(c.t, syscall.SIGCONT)
 	}
@@ -288,7 +288,7 @@ func (c *control) allAway(l *requests) {
 		s.Start()
 	}
 	c.back(l, c.Members...)
-	c.t.Logf("all away and back: served after %v, seen by the informer after %v", time.Since(began).Round(time.Millisecond),
+	fmt.Fprintf(c.t.Output(), "all away and back: served after %v, seen by the informer after %v\n", time.Since(began).Round(time.Millisecond),
 		c.follows(c.Members[0], "all-back").Round(time.Millisecond))
 }
 

@@ -113,7 +113,7 @@ func TestAddressesAfterOverflow(t *testing.T) {
 	d.signal(t, syscall.SIGCONT)
 	began := time.Now()
 	c.becomes(c.Pods[0], netip.AddrPortFrom(secondAddress[model.IPv4], web.NodePort()), nil)
-	t.Logf("an address is served %v after SIGCONT", time.Since(began))
+	fmt.Fprintf(t.Output(), "an address is served %v after SIGCONT\n", time.Since(began))
 	if !strings.Contains(d.log.String(), "changes of interface addresses were lost") {
 		t.Error("the log does not say that changes were lost")
 	}
@@ -174,7 +174,7 @@ func TestAddressesCannotBeListed(t *testing.T) {
 	}
 	began := time.Now()
 	c.becomes(c.Pods[0], third, nil)
-	t.Logf("an address is served %v after there are descriptors again", time.Since(began))
+	fmt.Fprintf(t.Output(), "an address is served %v after there are descriptors again\n", time.Since(began))
 	c.becomes(c.Pods[0], second, nil)
 	healthy("addresses can be listed again")
 }

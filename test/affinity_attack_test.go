@@ -84,7 +84,7 @@ func TestAffinityUnderAttack(t *testing.T) {
 			a.changeTimeout()
 			a.visible()
 			a.restart()
-			t.Logf("%.0f new clients/s during the changes", float64(a.flood.sent.Load()-sent)/time.Since(begin).Seconds())
+			fmt.Fprintf(t.Output(), "%.0f new clients/s during the changes\n", float64(a.flood.sent.Load()-sent)/time.Since(begin).Seconds())
 			a.flood.stop()
 			a.keeps()
 			a.d.stop(t)
@@ -160,7 +160,7 @@ func (a *attacked) fill() {
 		a.honest.hold(a.t, "the map fills", "tcp", a.web.clusterIP(a.family))
 	}
 	filling.Wait()
-	a.t.Logf("the map is full after %v: %d forged clients, %.0f/s", time.Since(begin).Round(time.Millisecond), clients, float64(clients)/time.Since(begin).Seconds())
+	fmt.Fprintf(a.t.Output(), "the map is full after %v: %d forged clients, %.0f/s\n", time.Since(begin).Round(time.Millisecond), clients, float64(clients)/time.Since(begin).Seconds())
 	if n := a.use(); n < a.bindings/10*9 {
 		a.t.Errorf("%d clients are bound, want %d", n, a.bindings)
 	}
@@ -212,7 +212,7 @@ func (a *attacked) changeOther(when string) {
 		effect = append(effect, time.Since(begin))
 		syncs = append(syncs, a.syncAfter(seen))
 	}
-	a.t.Logf("%s, another Service changes: in effect %s, sync %s", when, spread(effect), spread(syncs))
+	fmt.Fprintf(a.t.Output(), "%s, another Service changes: in effect %s, sync %s\n", when, spread(effect), spread(syncs))
 }
 
 // moveOther gives the Service that is not attacked another endpoint.
@@ -281,8 +281,8 @@ func (a *attacked) removeEndpoints() {
 		a.syncAfter(seen)
 		a.inSync()
 	}
-	a.t.Logf("an endpoint leaves: last new connection to it %s, sync %s, diff %s", spread(effect), spread(syncs), spread(diffs))
-	a.t.Logf("%d new connections to endpoints that had left; %d of %d clients bound to them lost their first datagram", late, lost, asked)
+	fmt.Fprintf(a.t.Output(), "an endpoint leaves: last new connection to it %s, sync %s, diff %s\n", spread(effect), spread(syncs), spread(diffs))
+	fmt.Fprintf(a.t.Output(), "%d new connections to endpoints that had left; %d of %d clients bound to them lost their first datagram\n", late, lost, asked)
 }
 
 // leaves checks that an endpoint that has left gets no new connection, neither of new
@@ -334,13 +334,13 @@ func (a *attacked) changeTimeout() {
 		syncs = append(syncs, a.syncAfter(seen))
 	}
 	a.inSync()
-	a.t.Logf("another Service gets affinity with a timeout of its own: sync %v, and loses it: %v", syncs[0], syncs[1])
+	fmt.Fprintf(a.t.Output(), "another Service gets affinity with a timeout of its own: sync %v, and loses it: %v\n", syncs[0], syncs[1])
 }
 
 // visible checks that an operator can see that the map is full.
 func (a *attacked) visible() {
 	a.t.Helper()
-	a.t.Logf("status reports %d of %d clients", a.use(), a.bindings)
+	fmt.Fprintf(a.t.Output(), "status reports %d of %d clients\n", a.use(), a.bindings)
 	if !a.measured {
 		return // the daemon looks once a minute
 	}
@@ -390,7 +390,7 @@ func (a *attacked) restart() {
 		}
 		peak = max(peak, memory.Peak)
 	}
-	a.t.Logf("restart: a change is in effect %s after the start of the process, which needs %s", spread(effect), report.Bytes(float64(peak)))
+	fmt.Fprintf(a.t.Output(), "restart: a change is in effect %s after the start of the process, which needs %s\n", spread(effect), report.Bytes(float64(peak)))
 }
 
 // keeps checks that clients are bound as before the changes, to the endpoints that
@@ -408,7 +408,7 @@ func (a *attacked) keeps() {
 		asked += len(clients)
 		moved += again.count(clients) - len(again.of(clients, pod))
 	}
-	a.t.Logf("%d of %d forged clients, and 0 of %d others, have another endpoint than before", moved, asked, len(a.honest))
+	fmt.Fprintf(a.t.Output(), "%d of %d forged clients, and 0 of %d others, have another endpoint than before\n", moved, asked, len(a.honest))
 	if moved > 0 || asked == 0 {
 		a.t.Errorf("%d of %d clients that were bound have another endpoint", moved, asked)
 	}

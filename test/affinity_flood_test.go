@@ -92,7 +92,7 @@ func TestAffinityUnderFlood(t *testing.T) {
 		c.inSync()
 	}
 	opened, lost := f.stop()
-	t.Logf("%d flows, %d first datagrams lost", opened, lost)
+	fmt.Fprintf(t.Output(), "%d flows, %d first datagrams lost\n", opened, lost)
 	// A client that comes with a binding to an endpoint that has just left loses
 	// its first datagram, unless the sweep was faster.
 	if lost > opened/100 {

@@ -77,7 +77,7 @@ func keepDialling(t *testing.T, all []bindingsOfFlow, s service) {
 			to := s.clusterIP(b.family)
 			moves := b.moves(t, b.network, to)
 			if pause := time.Since(last); pause > short*time.Second/2 {
-				t.Logf("%s %s: clients paused for %v", b.network, b.family, pause)
+				fmt.Fprintf(t.Output(), "%s %s: clients paused for %v\n", b.network, b.family, pause)
 				all[i].bindings = bind(t, slices.Collect(maps.Keys(b.bindings)), b.network, to)
 			} else if len(moves) > 0 {
 				t.Fatalf("%s %s: %v", b.network, b.family, moves)

@@ -122,7 +122,7 @@ func TestFixedOrderUsesAllEndpoints(t *testing.T) {
 					}
 				}
 				least, most := shares(answers, n)
-				t.Logf("an endpoint gets %.2f to %.2f of its share", least, most)
+				fmt.Fprintf(t.Output(), "an endpoint gets %.2f to %.2f of its share\n", least, most)
 				if least < 0.1 || most > 2.5 {
 					t.Error("connections are not spread")
 				}

@@ -61,7 +61,7 @@ func TestBlockedLog(t *testing.T) {
 			}
 			start = time.Now()
 			d.stop(t)
-			t.Logf("log to a %s: serves after %v, %d changes took %v, the end %v",
+			fmt.Fprintf(t.Output(), "log to a %s: serves after %v, %d changes took %v, the end %v\n",
 				name, started.Round(time.Millisecond), changes, took.Round(time.Millisecond), time.Since(start).Round(time.Millisecond))
 		})
 	}

@@ -35,7 +35,7 @@ func (c *cluster) start(changes ...func(*exec.Cmd)) *daemon {
 			_ = d.cmd.Wait()
 		}
 		if c.t.Failed() {
-			c.t.Logf("log of the daemon:\n%s", d.log.String())
+			fmt.Fprintf(c.t.Output(), "log of the daemon:\n%s\n", d.log.String())
 		}
 	})
 	return d

@@ -379,13 +379,13 @@ func (c *comparison) checkBinary(all []question) {
 // silence (4.6).
 func TestExplainPredicts(t *testing.T) {
 	c := newComparison(t, randomSeed(t))
-	t.Logf("%s=%d, flags %s", seedVariable, c.seed, c.flags)
+	fmt.Fprintf(t.Output(), "%s=%d, flags %s\n", seedVariable, c.seed, c.flags)
 	all := c.questions()
 	met := make(map[string]int)
 	for _, q := range all {
 		met[q.answer.Verdict]++
 	}
-	t.Logf("%d questions: %v", len(all), met)
+	fmt.Fprintf(t.Output(), "%d questions: %v\n", len(all), met)
 	for _, verdict := range []string{"forward", "reject", "drop"} {
 		if met[verdict] < 10 {
 			t.Errorf("%s=%d: %q was predicted only %d times", seedVariable, c.seed, verdict, met[verdict])

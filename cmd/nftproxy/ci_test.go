@@ -179,7 +179,7 @@ func TestCIGitHub(t *testing.T) {
 			out, err := r.attempt(step.Run, own...)
 			printed += out
 			if err != nil {
-				t.Logf("%s: %v\n%s", step.Name, err, out)
+				fmt.Fprintf(t.Output(), "%s: %v\n%s\n", step.Name, err, out)
 				return step.Name
 			}
 		}

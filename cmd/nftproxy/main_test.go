@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -84,7 +85,7 @@ func startCommand(t *testing.T, ns *netlab.Namespace, cmd *exec.Cmd) *process {
 			_ = p.Wait()
 		}
 		if t.Failed() {
-			t.Logf("%s:\n%s%s", strings.Join(cmd.Args, " "), &p.output, &p.log)
+			fmt.Fprintf(t.Output(), "%s:\n%s%s\n", strings.Join(cmd.Args, " "), &p.output, &p.log)
 		}
 	})
 	return p

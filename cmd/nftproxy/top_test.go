@@ -127,7 +127,7 @@ func startOnTerminal(t *testing.T, ns *netlab.Namespace, env []string, args ...s
 		}
 		master.Close()
 		if t.Failed() {
-			t.Logf("screen: %q", s.output.String())
+			fmt.Fprintf(t.Output(), "screen: %q\n", s.output.String())
 		}
 	})
 	return s, cmd

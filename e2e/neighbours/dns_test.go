@@ -357,7 +357,7 @@ func (q *queries) check() {
 		}
 		all.Sum(c)
 	}
-	q.t.Logf("queries: %v", all)
+	fmt.Fprintf(q.t.Output(), "queries: %v\n", all)
 	if len(all.Failures) > 0 {
 		q.t.Errorf("%d of %d queries failed", len(all.Failures), all.Requests)
 	}

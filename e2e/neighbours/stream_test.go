@@ -61,7 +61,7 @@ func (h *host) uninterrupted(what string, change func(), paths ...path) {
 	h.t.Helper()
 	record := h.during(change, paths...)
 	for network, s := range record {
-		h.t.Logf("%s: %s: %d requests, %d failed %v", what, network, s.asked, len(s.failures), s.failures[:min(3, len(s.failures))])
+		fmt.Fprintf(h.t.Output(), "%s: %s: %d requests, %d failed %v\n", what, network, s.asked, len(s.failures), s.failures[:min(3, len(s.failures))])
 	}
 	if s := record["tcp"]; len(s.failures) > 0 {
 		h.t.Errorf("%s: %d of %d TCP requests failed, first %v", what, len(s.failures), s.asked, s.failures[0])

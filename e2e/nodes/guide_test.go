@@ -114,7 +114,7 @@ func (g *guide) try(command string, values ...string) (string, error) {
 	cmd.Dir = g.dir
 	cmd.Env = append(cmd.Env, "PATH="+filepath.Join(g.dir, "path")+":"+os.Getenv("PATH")+":/usr/sbin:/sbin")
 	out, err := g.c.output(cmd)
-	g.t.Logf("$ %s\n%s", text, out)
+	fmt.Fprintf(g.t.Output(), "$ %s\n%s\n", text, out)
 	if err != nil {
 		err = fmt.Errorf("%s: %w\n%s", text, err, out)
 	}

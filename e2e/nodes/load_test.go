@@ -220,7 +220,7 @@ func (l *load) mark() {
 func (l *load) check() {
 	l.t.Helper()
 	counts := l.result()
-	l.t.Logf("requests:\n%s", table(column{"nftproxy", counts}))
+	fmt.Fprintf(l.t.Output(), "requests:\n%s\n", table(column{"nftproxy", counts}))
 	mustAnswer(l.t, counts)
 }
 

@@ -229,7 +229,7 @@ func (g *guide) cleanUp(n *kubelets.Node) {
 	node := []string{"NODE", n.Name}
 	g.see("chain nat-prerouting", "ssh root@NODE nft list chain ip kube-proxy nat-prerouting # in its mode nftables: wait until it is there", node...)
 	g.see("chain nat-prerouting", "ssh root@NODE nft list chain ip6 kube-proxy nat-prerouting # the same, if the cluster has IPv6", node...)
-	g.t.Log(g.do("kubectl debug node/NODE -it --profile=sysadmin --image=IMAGE -- /usr/local/bin/nftproxy cleanup", node...))
+	fmt.Fprintln(g.t.Output(), g.do("kubectl debug node/NODE -it --profile=sysadmin --image=IMAGE -- /usr/local/bin/nftproxy cleanup", node...))
 	eventually(g.t, func() error {
 		out, err := g.try("ssh root@NODE nft list chains # none of nftproxy, and no served-by-nftproxy", node...)
 		if err == nil && strings.Contains(out, "nftproxy") {

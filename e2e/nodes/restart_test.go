@@ -97,7 +97,7 @@ func TestNodeRestart(t *testing.T) {
 	eventually(t, func() error { return c.noServerOn(t, n) })
 	removed := time.Since(begin)
 	l.quiet()
-	t.Logf("endpoints removed %.0f s after the loss of power; all requests answered after %.0f s:\n%s",
+	fmt.Fprintf(t.Output(), "endpoints removed %.0f s after the loss of power; all requests answered after %.0f s:\n%s\n",
 		removed.Seconds(), time.Since(begin).Seconds(), table(column{"nftproxy, until then", l.since(l.started)}))
 	l.mark()
 	l.result() // some requests without the node
@@ -115,7 +115,7 @@ func TestNodeRestart(t *testing.T) {
 		return nil
 	})
 	c.rules(t, n)
-	t.Logf("node ready %.0f s after its start, nftproxy ready after %.0f s", ready.Seconds(), time.Since(begin).Seconds())
+	fmt.Fprintf(t.Output(), "node ready %.0f s after its start, nftproxy ready after %.0f s\n", ready.Seconds(), time.Since(begin).Seconds())
 	c.rollOut(t) // servers return to the node
 	l.check()
 	l.end()

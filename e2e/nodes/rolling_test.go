@@ -1,6 +1,7 @@
 package nodes
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/kubelets"
@@ -23,5 +24,5 @@ func TestRollingUpdate(t *testing.T) {
 			}
 		})
 	}
-	t.Logf("requests:\n%s", table(columns...))
+	fmt.Fprintf(t.Output(), "requests:\n%s\n", table(columns...))
 }

@@ -1,6 +1,7 @@
 package nodes
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,7 +20,7 @@ func (c *cluster) smoke(t *testing.T, args ...string) (string, error) {
 	cmd := c.ControlCommand(t.Context(), "../../deploy/smoke/run", args...)
 	cmd.Env = append(cmd.Env, "PATH="+bin+":"+os.Getenv("PATH"), "OUTSIDE=1")
 	out, err := c.output(cmd)
-	t.Logf("deploy/smoke/run %s\n%s", strings.Join(args, " "), out)
+	fmt.Fprintf(t.Output(), "deploy/smoke/run %s\n%s\n", strings.Join(args, " "), out)
 	return out, err
 }
 

@@ -2,6 +2,7 @@ package scale
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"testing"
@@ -51,7 +52,7 @@ func TestDropManagedFields(t *testing.T) {
 	for _, s := range []*discoveryv1.EndpointSlice{o.small, o.rollout} {
 		before := s.Size()
 		s.ManagedFields = nil
-		t.Logf("slice of %d endpoints: %d bytes in protobuf, %d without managedFields", len(s.Endpoints), before, s.Size())
+		fmt.Fprintf(t.Output(), "slice of %d endpoints: %d bytes in protobuf, %d without managedFields\n", len(s.Endpoints), before, s.Size())
 	}
 	service, err := o.api.CoreV1().Services(testbed.Namespace).Get(t.Context(), testbed.LoadName(0), metav1.GetOptions{})
 	if err != nil {
@@ -59,5 +60,5 @@ func TestDropManagedFields(t *testing.T) {
 	}
 	before := service.Size()
 	service.ManagedFields = nil
-	t.Logf("Service: %d bytes in protobuf, %d without managedFields", before, service.Size())
+	fmt.Fprintf(t.Output(), "Service: %d bytes in protobuf, %d without managedFields\n", before, service.Size())
 }

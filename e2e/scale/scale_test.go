@@ -61,7 +61,7 @@ func TestWatchers(t *testing.T) {
 	m.program, m.n = results.Nftproxy, 5
 	m.measure(t)
 	for _, r := range m.records {
-		t.Logf("%s: %+v, %v", r.Operation, *r.Server, r.Seconds)
+		fmt.Fprintf(t.Output(), "%s: %+v, %v\n", r.Operation, *r.Server, r.Seconds)
 		if r.Server.Bytes == 0 && r.Operation != results.WatchIdle || r.Server.CPU < 0 {
 			t.Errorf("%s: the server did nothing: %+v", r.Operation, r.Server)
 		}

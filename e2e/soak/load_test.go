@@ -292,7 +292,7 @@ func (l *soakLoad) check() {
 		n := kinds[kind]
 		fmt.Fprintf(&table, "%-22s %8d requests, %d failed, slowest %v\n", kind, n.Requests, len(n.Failures), n.Slowest.Round(time.Microsecond))
 	}
-	l.t.Logf("load: %d clients, %d requests, %d failed; %d datagrams were resent\n%s%s",
+	fmt.Fprintf(l.t.Output(), "load: %d clients, %d requests, %d failed; %d datagrams were resent\n%s%s\n",
 		len(l.clients), all.Requests, len(all.Failures), resent, &table, &failures)
 	if len(all.Failures) > 0 {
 		l.t.Errorf("%d of %d requests failed", len(all.Failures), all.Requests)

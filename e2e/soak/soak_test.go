@@ -56,7 +56,7 @@ type soak struct {
 // names a file that the run is added to.
 func TestSoak(t *testing.T) {
 	s := newSoak(t)
-	t.Logf("%v with %d services and %d changes a second; SOAK_SEED=%d repeats the choices", s.length, s.services, s.rate, s.seed)
+	fmt.Fprintf(t.Output(), "%v with %d services and %d changes a second; SOAK_SEED=%d repeats the choices\n", s.length, s.services, s.rate, s.seed)
 	// It compares all Services with their addresses, and again when one changes
 	// meanwhile, which may take more than a minute here.
 	s.Unready = []string{"poststarthook/start-service-ip-repair-controllers"}

@@ -51,7 +51,7 @@ func newNode(t *testing.T) *node {
 	t.Cleanup(func() {
 		n.end()
 		if t.Failed() {
-			t.Logf("log of the daemon:\n%s", n.log.String())
+			fmt.Fprintf(t.Output(), "log of the daemon:\n%s\n", n.log.String())
 		}
 	})
 	netlab.Eventually(t, patience, func() error {

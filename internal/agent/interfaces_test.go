@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -252,7 +253,7 @@ func TestAddressStorm(t *testing.T) {
 			}
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			t.Logf("%d listings and %d syncs in %v", s.listed.Load(), s.syncs, time.Since(began))
+			fmt.Fprintf(t.Output(), "%d listings and %d syncs in %v\n", s.listed.Load(), s.syncs, time.Since(began))
 			if s.whole != 1 || s.listed.Load() > most {
 				t.Errorf("%d full comparisons, want 1; %d listings, want %d at most", s.whole, s.listed.Load(), most)
 			}

@@ -134,7 +134,7 @@ func TestCostOfPorts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			small, large := costOf(t, prepare(1000))/1000, costOf(t, prepare(32_000))/32_000
-			t.Logf("%v of 1,000, %v of 32,000", small, large)
+			fmt.Fprintf(t.Output(), "%v of 1,000, %v of 32,000\n", small, large)
 			if large > 4*small {
 				t.Errorf("one port costs %v of 32,000, and %v of 1,000", large, small)
 			}

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
@@ -59,7 +60,7 @@ func (f *follower) follow(t *testing.T, changes []model.RouteChange, base bool) 
 			f.changes++
 			return
 		}
-		t.Logf("a change failed: %v", err)
+		fmt.Fprintf(t.Output(), "a change failed: %v\n", err)
 		f.rules.Undo()
 	}
 	t.Fatal("a change fails again and again")

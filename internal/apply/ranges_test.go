@@ -103,7 +103,7 @@ func (s *sandbox) applyRanges(t *testing.T, way string, desired *nft.Ruleset) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("applied in %v", time.Since(start))
+	fmt.Fprintf(t.Output(), "applied in %v\n", time.Since(start))
 	after, _, err := s.Read()
 	if err != nil {
 		t.Fatal(err)

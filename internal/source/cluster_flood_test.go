@@ -52,7 +52,7 @@ func TestProblemsWithoutEnd(t *testing.T) {
 			if err := add(n); err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("%s: %d bytes of log in %s", name, log.Len(), time.Since(start))
+			fmt.Fprintf(t.Output(), "%s: %d bytes of log in %s\n", name, log.Len(), time.Since(start))
 			if log.Len() == 0 || log.Len() > 10000 {
 				t.Errorf("%s: version %d makes %d bytes of log", name, n, log.Len())
 			}

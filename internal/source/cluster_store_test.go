@@ -1,6 +1,7 @@
 package source
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -112,7 +113,7 @@ func TestClusterStore(t *testing.T) {
 					{"tombstone (2.26)", func() error { return s.store.Delete(tombstone) }, 1, 0},
 					{"tombstone again", func() error { return s.store.Delete(tombstone) }, 0, 0},
 				} {
-					t.Log(step.name)
+					fmt.Fprintln(t.Output(), step.name)
 					check(t, step.do())
 					l.notified(step.calls)
 					want := step.objects

@@ -152,7 +152,7 @@ func start(t *testing.T) *node {
 	}}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("log of the daemon:\n%s", n.log.String())
+			fmt.Fprintf(t.Output(), "log of the daemon:\n%s\n", n.log.String())
 		}
 	})
 	if err := lab.EchoOnPods(echoPort); err != nil {

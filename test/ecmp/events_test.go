@@ -41,7 +41,7 @@ func (l *lab) happen(e event) observed {
 	})
 	l.plug(3, true)
 	l.arriveBy(1)
-	l.t.Logf("%s: TCP: %d of %d move, kept: %v; UDP: %d of %d move, kept: %v; %d of %d not opened", e.name,
+	fmt.Fprintf(l.t.Output(), "%s: TCP: %d of %d move, kept: %v; UDP: %d of %d move, kept: %v; %d of %d not opened\n", e.name,
 		o.tcp.moved, o.tcp.flows, o.tcp, o.udp.moved, o.udp.flows, o.udp, o.failed, o.opened)
 	return o
 }

@@ -95,7 +95,7 @@ func (l *lab) ask(all []*flow) {
 				f.outcome = kept
 			}
 			if err != nil && f.outcome == reset && !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.ECONNREFUSED) {
-				l.t.Logf("%s of %s: %v", f.network, f.from, err)
+				fmt.Fprintf(l.t.Output(), "%s of %s: %v\n", f.network, f.from, err)
 			}
 		})
 	}

@@ -150,7 +150,7 @@ func (l *lab) sync(n *netlab.Host, i int) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		if l.t.Failed() {
-			l.t.Logf("conntrackd on %s:\n%s", n.Name, log.String())
+			fmt.Fprintf(l.t.Output(), "conntrackd on %s:\n%s\n", n.Name, log.String())
 		}
 	})
 	netlab.Eventually(l.t, patience, func() error {

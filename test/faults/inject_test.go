@@ -120,5 +120,5 @@ func report(t *testing.T, what any, p *process, faults, before int, took time.Du
 		first, _, _ = strings.Cut(first, "\n")
 		happened += ": " + first
 	}
-	t.Logf("%v | %s | %v | %s", what, happened, took.Round(time.Millisecond), l.take(t))
+	fmt.Fprintf(t.Output(), "%v | %s | %v | %s\n", what, happened, took.Round(time.Millisecond), l.take(t))
 }

@@ -64,7 +64,7 @@ func TestKilledWhileChanging(t *testing.T) {
 				if kills == 0 {
 					t.Error("the program was never killed")
 				}
-				t.Logf("%s, killed at %s | %d kills, each left the state before or after | %v at most | %s",
+				fmt.Fprintf(t.Output(), "%s, killed at %s | %d kills, each left the state before or after | %v at most | %s\n",
 					step.name, c.call, kills, slowest.Round(time.Millisecond), load.take(t))
 			})
 		}
@@ -168,7 +168,7 @@ func TestKilledWhileStarting(t *testing.T) {
 			n.applied()
 			took := time.Since(start)
 			p.stop()
-			t.Logf("starting, killed at %s | %d kills | %v after the last | %s", c.call, kills, took.Round(time.Millisecond), load.take(t))
+			fmt.Fprintf(t.Output(), "starting, killed at %s | %d kills | %v after the last | %s\n", c.call, kills, took.Round(time.Millisecond), load.take(t))
 		})
 	}
 }

@@ -2,6 +2,7 @@ package faults
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -44,7 +45,7 @@ func (n *node) startUnder(command []string, flags ...string) *process {
 	n.t.Cleanup(func() {
 		p.kill()
 		if n.t.Failed() {
-			n.t.Logf("log of process %d:\n%s", p.cmd.Process.Pid, p.log.String())
+			fmt.Fprintf(n.t.Output(), "log of process %d:\n%s\n", p.cmd.Process.Pid, p.log.String())
 		}
 	})
 	return p

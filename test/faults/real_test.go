@@ -100,7 +100,7 @@ func TestSmallSocketBuffer(t *testing.T) {
 	if status, said := n.run(binary, n.arguments("apply")...); status != 0 || !n.isApplied() {
 		t.Errorf("then status %d: %s", status, said)
 	}
-	t.Logf("EMSGSIZE of the kernel | ends with: %s | %v | %s", strings.TrimSpace(said), took.Round(time.Millisecond), load.take(t))
+	fmt.Fprintf(t.Output(), "EMSGSIZE of the kernel | ends with: %s | %v | %s\n", strings.TrimSpace(said), took.Round(time.Millisecond), load.take(t))
 }
 
 // TestTwoInstances may both write: with the same input they do not disturb each
@@ -129,7 +129,7 @@ func TestTwoInstances(t *testing.T) {
 	if after := n.generation(); after != before {
 		t.Errorf("with the same input there are %d transactions", after-before)
 	}
-	t.Logf("two instances, same input | no transaction in 1s | - | %s", load.take(t))
+	fmt.Fprintf(t.Output(), "two instances, same input | no transaction in 1s | - | %s\n", load.take(t))
 
 	start := time.Now()
 	other.write(states[1]...)
@@ -145,7 +145,7 @@ func TestTwoInstances(t *testing.T) {
 	if most := 10 + 10*uint32(took/time.Second); transactions > most {
 		t.Errorf("%d transactions in %v: they fight without a pause", transactions, took)
 	}
-	t.Logf("two instances, different input | %d transactions in %v | - | %s", transactions, took.Round(time.Millisecond), load.take(t))
+	fmt.Fprintf(t.Output(), "two instances, different input | %d transactions in %v | - | %s\n", transactions, took.Round(time.Millisecond), load.take(t))
 	second.stop()
 	start = time.Now()
 	n.followed()

@@ -144,7 +144,7 @@ func (s *setting) observe(l *lab, from, to *machine, change func()) map[string]*
 	o.settle()
 	seen := o.take()
 	for _, kind := range slices.Sorted(maps.Keys(seen)) {
-		l.t.Logf("%s to %s: %s: %v", from.Name, to.Name, kind, seen[kind])
+		fmt.Fprintf(l.t.Output(), "%s to %s: %s: %v\n", from.Name, to.Name, kind, seen[kind])
 	}
 	return seen
 }

@@ -131,7 +131,7 @@ func (m *machine) start(name string, args ...string) *process {
 	m.l.t.Cleanup(func() {
 		p.kill()
 		if m.l.t.Failed() {
-			m.l.t.Logf("log of %s on %s:\n%s", name, m.Name, p.log.String())
+			fmt.Fprintf(m.l.t.Output(), "log of %s on %s:\n%s\n", name, m.Name, p.log.String())
 		}
 	})
 	return p

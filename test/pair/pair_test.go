@@ -33,7 +33,7 @@ func (o *load) intact(when string) {
 	o.l.t.Helper()
 	o.settle()
 	for kind, r := range o.take() {
-		o.l.t.Logf("%s: %s: %v", when, kind, r)
+		fmt.Fprintf(o.l.t.Output(), "%s: %s: %v\n", when, kind, r)
 		if r.broken > 0 || r.moved > 0 {
 			o.l.t.Errorf("%s: %s: %v", when, kind, r)
 		}

@@ -216,7 +216,7 @@ func (l *Load) Check() {
 			l.t.Errorf("%s: no request was made", cl.to)
 		}
 	}
-	l.t.Logf("load: %d requests, %d failed\n%s", requests, failures, &table)
+	fmt.Fprintf(l.t.Output(), "load: %d requests, %d failed\n%s\n", requests, failures, &table)
 	if failures > 0 {
 		l.t.Errorf("%d of %d requests failed", failures, requests)
 	}

@@ -43,7 +43,7 @@ func StartCommand(t testing.TB, on *netlab.Host, name string, cmd *exec.Cmd) *Pr
 	t.Cleanup(func() {
 		p.Kill()
 		if t.Failed() {
-			t.Logf("end of the log of %s:\n%s", p.Name, tail(&p.Log, 40))
+			fmt.Fprintf(t.Output(), "end of the log of %s:\n%s\n", p.Name, tail(&p.Log, 40))
 		}
 	})
 	return p
