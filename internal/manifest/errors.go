@@ -113,6 +113,14 @@ type FieldError struct {
 	// Warning is set where the API server accepts the field, but the object
 	// does not do what its author may expect.
 	Warning bool
+	// Others is how many problems it stands for, if it only counts some that are not
+	// reported one by one.
+	Others int
+}
+
+// More returns a problem that stands for others.
+func More(problems int, warning bool) *FieldError {
+	return &FieldError{Problem: fmt.Sprintf("and %d more problems", problems), Warning: warning, Others: problems}
 }
 
 // Error returns for example

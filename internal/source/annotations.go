@@ -2,7 +2,6 @@ package source
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -10,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
@@ -73,10 +73,18 @@ func (f *findings) unknownAnnotations(m *metav1.ObjectMeta, known ...string) {
 	if len(m.Annotations) == 0 {
 		return
 	}
-	for _, name := range slices.Sorted(maps.Keys(m.Annotations)) {
+	var unknown []string
+	for name := range m.Annotations {
 		if strings.HasPrefix(name, annotationDomain) && !slices.Contains(known, name) {
-			f.warn(annotationField(name), nil, "has no effect: "+noSuchAnnotation(name, known))
+			unknown = append(unknown, name)
 		}
+	}
+	slices.Sort(unknown)
+	for _, name := range unknown[:min(len(unknown), maxWrongEntries)] {
+		f.warn(annotationField(name), nil, "has no effect: "+noSuchAnnotation(name, known))
+	}
+	if more := len(unknown) - maxWrongEntries; more > 0 {
+		f.warn("metadata.annotations", nil, fmt.Sprintf("has %d more that are unknown, and have no effect", more))
 	}
 }
 
@@ -233,8 +241,7 @@ func (f *findings) apply(n numbering, text string, all []*model.EndpointSlice) {
 // numbers reads the list.
 func (f *findings) numbers(n numbering, text string, hosts map[netip.Addr][]*model.Host) map[netip.Addr]uint16 {
 	out := make(map[netip.Addr]uint16)
-	for i, entry := range strings.Split(text, ",") {
-		entry = strings.TrimSpace(entry)
+	f.entries(n.annotation, text, f.warn, func(i int, entry string) string {
 		a, number, problem := n.parse(entry)
 		_, twice := out[a]
 		switch {
@@ -247,10 +254,10 @@ func (f *findings) numbers(n numbering, text string, hosts map[netip.Addr][]*mod
 			problem = fmt.Sprintf("%s has a %s already: give each address once", a, n.what)
 		default:
 			out[a] = number
-			continue
+			return ""
 		}
-		f.warn(annotationField(n.annotation), entry, "is not used: "+problem)
-	}
+		return "is not used: " + problem
+	})
 	return out
 }
 
@@ -261,13 +268,13 @@ func (n numbering) parse(entry string) (netip.Addr, uint16, string) {
 		text := strings.TrimSpace(before)
 		var problem string
 		if a, problem = parseAddress(text); problem != "" {
-			return others, 0, fmt.Sprintf("%q %s", text, problem)
+			return others, 0, manifest.Quote(text) + " " + problem
 		}
 		digits = strings.TrimSpace(after)
 	}
 	number, err := strconv.ParseUint(digits, 10, 16)
 	if err != nil || number > uint64(n.highest) {
-		return others, 0, fmt.Sprintf("%q is not a %s: use 0 to %d", digits, n.what, n.highest)
+		return others, 0, fmt.Sprintf("%s is not a %s: use 0 to %d", manifest.Quote(digits), n.what, n.highest)
 	}
 	return a, uint16(number), ""
 }

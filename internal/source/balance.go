@@ -75,14 +75,14 @@ func (b *Balance) Expand() (*Expansion, []*FieldError) {
 	e.deny()
 	e.words()
 	e.limits()
-	for _, f := range e.findings {
+	for _, f := range e.all() {
 		if !f.Warning {
-			return nil, e.findings
+			return nil, e.all()
 		}
 	}
 	out := &Expansion{Service: e.service()}
 	e.slices(out)
-	return out, e.findings
+	return out, e.all()
 }
 
 // expander collects what the objects consist of.
@@ -101,12 +101,11 @@ type expander struct {
 
 func (e *expander) name() {
 	meta := metav1.ObjectMeta{Name: e.Name, Namespace: e.Namespace}
-	before := len(e.findings)
-	e.objectName(&meta)
-	for _, f := range e.findings[before:] {
+	named := e.objectName(&meta)
+	for _, f := range e.first { // these are the first ones
 		f.Field = strings.TrimPrefix(f.Field, "metadata.")
 	}
-	if len(e.findings) == before && !isPlainLabel(e.Name) {
+	if named && !isPlainLabel(e.Name) {
 		e.add("name", e.Name, "is not a name: use at most 63 lower case letters, digits and '-'")
 	}
 }
@@ -120,7 +119,7 @@ func (e *expander) words() {
 	e.word("clientAddresses", e.ClientAddresses, "keep", "masquerade")
 	if e.Check != nil {
 		_, found := ParseCheck("check", e.Check)
-		e.findings = append(e.findings, found...)
+		e.put(found...)
 	}
 	if e.Affinity != nil {
 		if s := e.Affinity.Seconds(); s < 1 || s > maxAffinitySeconds || s != float64(int32(s)) {

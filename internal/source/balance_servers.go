@@ -55,9 +55,9 @@ func (e *expander) backends() {
 	}
 	seen := make(map[target]server)
 	for i := range e.Backends {
-		before := len(e.findings)
+		before := e.count
 		s := e.server(i)
-		if len(e.findings) > before {
+		if e.count > before {
 			continue
 		}
 		t := target{s.address, s.ports}

@@ -62,7 +62,7 @@ func (f *findings) check(m *metav1.ObjectMeta, ports []model.ServicePort, refuse
 		return nil
 	}
 	c, found := ParseCheck(field, value)
-	*f = append(*f, found...)
+	f.put(found...)
 	fits := func(p model.ServicePort) bool { return c.Type.Fits(p.Protocol) }
 	if c != nil && c.Port == 0 && len(ports) > 0 && !slices.ContainsFunc(ports, fits) {
 		f.add(field, nil, fmt.Sprintf("is of type %s, which fits none of the ports: name the port of the endpoints to check, such as {%[1]s, port: 8080}", c.Type))
@@ -141,8 +141,8 @@ func (c *ClusterConfig) refusesCheck(s *corev1.Service) string {
 func ParseCheck(field string, value any) (*model.Check, []*FieldError) {
 	p := checkParser{field: field}
 	p.parse(value)
-	if len(p.findings) > 0 {
-		return nil, p.findings
+	if p.count > 0 {
+		return nil, p.all()
 	}
 	return &p.Check, nil
 }
@@ -189,7 +189,7 @@ func (p *checkParser) parse(value any) {
 	for _, name := range slices.Sorted(maps.Keys(p.given)) {
 		p.parseField(name, p.given[name])
 	}
-	if len(p.findings) == 0 {
+	if p.count == 0 {
 		p.complete()
 	}
 }
@@ -227,7 +227,7 @@ func (p *checkParser) findType() bool {
 				p.unknown(name)
 			}
 		}
-		if len(p.findings) > 0 {
+		if p.count > 0 {
 			break
 		}
 		p.problem("", nil, "has no type: add a field named like one, such as {http: /healthz}; "+oneOf(model.CheckTypes[:]...))

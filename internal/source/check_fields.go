@@ -152,8 +152,8 @@ func (p *checkParser) text(name string, value any) string {
 
 // plain returns a text of printable ASCII characters other than spaces.
 func (p *checkParser) plain(name string, value any) string {
-	s, before := p.text(name, value), len(p.findings)
-	if strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) && len(p.findings) == before {
+	s, before := p.text(name, value), p.count
+	if strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) && p.count == before {
 		p.problem(name, s, "contains spaces, control characters or other than ASCII: remove or escape them")
 	}
 	return s
@@ -239,9 +239,9 @@ func (p *checkParser) path(name string, value any) {
 	if value == nil || value == "" {
 		return
 	}
-	s, before := p.plain(name, value), len(p.findings)
+	s, before := p.plain(name, value), p.count
 	switch _, err := url.ParseRequestURI(s); {
-	case before != len(p.findings):
+	case before != p.count:
 	case strings.Contains(s, "://"):
 		p.problem(name, s, "is a URL: give only its path, such as /healthz; host and port are fields of their own")
 	case !strings.HasPrefix(s, "/") || err != nil || strings.Contains(s, "#"):

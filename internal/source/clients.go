@@ -23,9 +23,6 @@ const (
 	annotationDeniedSources = model.DeniedSourcesAnnotation
 )
 
-// maxWrongEntries is how many wrong entries of a list are reported one by one.
-const maxWrongEntries = 10
-
 // everyClient is what an unreadable list of denied clients stands for.
 var everyClient = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
 
@@ -72,21 +69,16 @@ func (f *findings) families(s *model.Service) {
 
 // clientList reads a list of clients, and reports whether an entry is wrong.
 func (f *findings) clientList(annotation, text string) (out []netip.Prefix, wrong bool) {
-	field, count := annotationField(annotation), 0
-	for entry := range strings.SplitSeq(text, ",") {
-		if entry = strings.TrimSpace(entry); entry == "" {
-			continue
+	count := f.entries(annotation, text, f.add, func(_ int, entry string) string {
+		if entry == "" {
+			return ""
 		}
 		p, problem := parseClients(entry)
 		if problem == "" {
 			out = append(out, p)
-		} else if count++; count <= maxWrongEntries {
-			f.add(field, entry, problem)
 		}
-	}
-	if more := count - maxWrongEntries; more > 0 {
-		f.add(field, nil, fmt.Sprintf("has %d more wrong entries", more))
-	}
+		return problem
+	})
 	return out, count > 0
 }
 

@@ -12,8 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
-
-	"github.com/nftproxy/nftproxy/internal/manifest"
 )
 
 // clusterStore receives the API objects of one kind from a reflector and keeps
@@ -101,15 +99,6 @@ func (s *clusterStore[O, V]) read(o any) (converted[V], error) {
 		return converted[V]{cache.MetaObjectToName(o), v, s.stamp(o), firstOf(found)}, nil
 	}
 	return converted[V]{}, fmt.Errorf("read %s: unexpected type %T", s.kind, o)
-}
-
-// firstOf returns the first problems of an object, and how many more there are:
-// one annotation can hold tens of thousands, at each of its changes.
-func firstOf(found []*FieldError) []*FieldError {
-	if more := len(found) - manifest.MaxShown; more > 0 {
-		return append(slices.Clone(found[:manifest.MaxShown]), &FieldError{Problem: fmt.Sprintf("and %d more problems", more)})
-	}
-	return found
 }
 
 // Add stores a new object, or a new version of one.

@@ -10,40 +10,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
-
-// FieldError is a problem with one field of an object.
-type FieldError = manifest.FieldError
-
-// findings collects the field errors of one object.
-type findings []*FieldError
-
-// add reports a field. value is nil where there is none to show.
-func (f *findings) add(field string, value any, problem string) {
-	*f = append(*f, &FieldError{Field: field, Value: printValue(value), Problem: problem})
-}
-
-// warn reports a field that the API server accepts.
-func (f *findings) warn(field string, value any, problem string) {
-	*f = append(*f, &FieldError{Field: field, Value: printValue(value), Problem: problem, Warning: true})
-}
-
-func printValue(value any) string {
-	switch v := value.(type) {
-	case nil:
-		return ""
-	case string:
-		return manifest.Quote(v)
-	}
-	return fmt.Sprint(value)
-}
 
 // objectName checks the names of an object. Names end up in comments of the
 // ruleset: what the API server would refuse is unusable.
 func (f *findings) objectName(m *metav1.ObjectMeta) bool {
-	before := len(*f)
+	before := f.count
 	switch {
 	case m.Name == "":
 		f.add("metadata.name", nil, "missing: every object needs a name")
@@ -53,7 +26,7 @@ func (f *findings) objectName(m *metav1.ObjectMeta) bool {
 	if m.Namespace != "" && !isPlainLabel(m.Namespace) && len(validation.IsDNS1123Label(m.Namespace)) > 0 {
 		f.add("metadata.namespace", m.Namespace, "is not a namespace: use lower case letters, digits and '-'")
 	}
-	return len(*f) == before
+	return f.count == before
 }
 
 // isPlainLabel reports whether text is valid as a label of a DNS name, and so as a
@@ -113,8 +86,8 @@ func (f *findings) port(field func(string) string, name string, protocol corev1.
 func usablePorts[T any](f *findings, n int, convert func(i int) T) []T {
 	out := make([]T, 0, n)
 	for i := range n {
-		before := len(*f)
-		if p := convert(i); len(*f) == before {
+		before := f.count
+		if p := convert(i); f.count == before {
 			out = append(out, p)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 func ConvertNode(n *corev1.Node) (*model.Node, []*FieldError) {
 	var c findings
 	if !c.objectName(&n.ObjectMeta) {
-		return nil, c
+		return nil, c.all()
 	}
 	c.unknownAnnotations(&n.ObjectMeta)
 	return &model.Node{
@@ -26,7 +26,7 @@ func ConvertNode(n *corev1.Node) (*model.Node, []*FieldError) {
 		PodCIDRs:  podCIDRs(&c, &n.Spec),
 		Leaving: n.DeletionTimestamp != nil ||
 			slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == taintToBeDeleted }),
-	}, c
+	}, c.all()
 }
 
 // taintToBeDeleted is set by the cluster autoscaler before it removes a Node
@@ -59,7 +59,7 @@ func podCIDRs(c *findings, spec *corev1.NodeSpec) (out []netip.Prefix) {
 func ConvertServiceCIDR(s *networkingv1.ServiceCIDR) (out []netip.Prefix, _ []*FieldError) {
 	var c findings
 	if !c.objectName(&s.ObjectMeta) {
-		return nil, c
+		return nil, c.all()
 	}
 	c.unknownAnnotations(&s.ObjectMeta)
 	for i, text := range s.Spec.CIDRs {
@@ -71,5 +71,5 @@ func ConvertServiceCIDR(s *networkingv1.ServiceCIDR) (out []netip.Prefix, _ []*F
 			return p, problem
 		})
 	}
-	return out, c
+	return out, c.all()
 }

@@ -42,7 +42,7 @@ func convertService(s *corev1.Service, proxyName, noCheck string) (*model.Servic
 	c := serviceConverter{spec: &s.Spec, ingress: s.Status.LoadBalancer.Ingress}
 	named := c.objectName(&s.ObjectMeta)
 	if !servedBy(proxyName, s.Labels) || !c.proxied() || !named {
-		return nil, c.findings
+		return nil, c.all()
 	}
 	c.unknownAnnotations(&s.ObjectMeta, serviceAnnotations...)
 	service := &model.Service{
@@ -63,7 +63,7 @@ func convertService(s *corev1.Service, proxyName, noCheck string) (*model.Servic
 	service.Check = c.check(&s.ObjectMeta, service.Ports, noCheck)
 	c.ranges(&s.ObjectMeta, service)
 	c.families(service)
-	return service, c.findings
+	return service, c.all()
 }
 
 func (c *serviceConverter) external() *model.External {
@@ -299,14 +299,14 @@ func (c *serviceConverter) ports() []model.ServicePort {
 	out := make([]model.ServicePort, 0, len(c.spec.Ports))
 	taken := make(map[portUse]string, 2*len(c.spec.Ports))
 	for i := range c.spec.Ports {
-		in, before := &c.spec.Ports[i], len(c.findings)
+		in, before := &c.spec.Ports[i], c.count
 		field := func(name string) string { return fmt.Sprintf("spec.ports[%d].%s", i, name) }
 		p := c.port(field, in.Name, in.Protocol, in.Port, len(c.spec.Ports) > 1)
 		name, port, nodePort := portUse{name: p.Name}, portUse{"port", p.Protocol, in.Port}, portUse{"nodePort", p.Protocol, in.NodePort}
-		if _, twice := taken[name]; twice && len(c.findings) == before {
+		if _, twice := taken[name]; twice && c.count == before {
 			c.add(field("name"), p.Name, "is also the name of an earlier port: use another one")
 		}
-		if len(c.findings) > before || !c.unused(field, port, taken) {
+		if c.count > before || !c.unused(field, port, taken) {
 			continue
 		}
 		s := model.ServicePort{Name: p.Name, Protocol: p.Protocol, Port: p.Port}

@@ -17,17 +17,17 @@ func ConvertEndpointSlice(s *discoveryv1.EndpointSlice) (*model.EndpointSlice, [
 	c := sliceConverter{slice: s}
 	named := c.objectName(&s.ObjectMeta)
 	if _, headless := s.Labels[corev1.IsHeadlessService]; headless {
-		return nil, c.findings
+		return nil, c.all()
 	}
 	service := s.Labels[discoveryv1.LabelServiceName]
 	if service == "" {
 		c.warn("metadata.labels["+discoveryv1.LabelServiceName+"]", nil,
 			"missing: the slice belongs to no Service and is not used; label it with the name of its Service")
-		return nil, c.findings
+		return nil, c.all()
 	}
 	family, ok := c.family()
 	if !ok || !named {
-		return nil, c.findings
+		return nil, c.all()
 	}
 	out := &model.EndpointSlice{
 		Namespace: namespace(&s.ObjectMeta),
@@ -38,7 +38,7 @@ func ConvertEndpointSlice(s *discoveryv1.EndpointSlice) (*model.EndpointSlice, [
 		Hosts:     c.hosts(family),
 	}
 	c.number(&s.ObjectMeta, out)
-	return out, c.findings
+	return out, c.all()
 }
 
 type sliceConverter struct {
@@ -141,7 +141,7 @@ func (c *sliceConverter) host(i int, f model.Family) (model.Host, bool) {
 func ConvertEndpoints(e *corev1.Endpoints) ([]*model.EndpointSlice, []*FieldError) {
 	var c endpointsConverter
 	if !c.objectName(&e.ObjectMeta) {
-		return nil, c.findings
+		return nil, c.all()
 	}
 	var out []*model.EndpointSlice
 	for i := range e.Subsets {
@@ -165,7 +165,7 @@ func ConvertEndpoints(e *corev1.Endpoints) ([]*model.EndpointSlice, []*FieldErro
 		}
 	}
 	c.number(&e.ObjectMeta, out...)
-	return out, c.findings
+	return out, c.all()
 }
 
 type endpointsConverter struct{ findings }

@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -35,25 +36,25 @@ func (f *findings) portRanges(m *metav1.ObjectMeta, ports []model.ServicePort) [
 	if !given {
 		return nil
 	}
-	all := joinedRanges{ports: ports}
-	for entry := range strings.SplitSeq(text, ",") {
-		entry = strings.TrimSpace(entry)
+	all, made := newJoinedRanges(ports), 0
+	f.entries(annotationPorts, text, f.warn, func(_ int, entry string) string {
+		if made > maxPortRanges {
+			return ""
+		}
 		more, problem := parsePortRange(entry)
-		full := len(all.list)+len(more) > maxPortRanges
+		made += len(more)
 		switch {
 		case problem != "":
-		case full:
-			problem = fmt.Sprintf("it makes more than %d ports and ranges, where each port that leads to another one counts; keep the ports, or send all to one", maxPortRanges)
+		case made > maxPortRanges:
+			return fmt.Sprintf("is not used, and neither are the entries after it: the list makes more than %d ports and ranges, where each port that leads to another one counts, and so do repetitions; keep the ports, or send all to one", maxPortRanges)
 		default:
 			problem = all.add(more)
 		}
 		if problem != "" {
-			f.warn(annotationField(annotationPorts), entry, "is not used: "+problem)
+			problem = "is not used: " + problem
 		}
-		if full {
-			break // there may be many more
-		}
-	}
+		return problem
+	})
 	slices.SortFunc(all.list, func(a, b model.PortRange) int {
 		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Last, b.Last))
 	})
@@ -72,19 +73,19 @@ func parsePortRange(entry string) (out []model.PortRange, problem string) {
 	if text == allPorts {
 		protocols = model.Protocols[:]
 	} else if ports, problem = parsePorts(text); problem != "" {
-		return nil, fmt.Sprintf("%q %s", text, problem)
+		return nil, manifest.Quote(text) + " " + problem
 	}
 	if hasProtocol {
 		p, problem := parseProtocol(strings.TrimSpace(protocol))
 		if problem != "" {
-			return nil, fmt.Sprintf("%q %s", protocol, problem)
+			return nil, manifest.Quote(protocol) + " " + problem
 		}
 		protocols = []model.Protocol{p}
 	}
 	to := ports
 	if hasTarget {
 		if to, problem = parsePorts(strings.TrimSpace(target)); problem != "" {
-			return nil, fmt.Sprintf("%q %s", target, problem)
+			return nil, manifest.Quote(target) + " " + problem
 		}
 	}
 	if to.count() > 1 && to.count() != ports.count() {
@@ -126,8 +127,23 @@ func newPortRange(p model.Protocol, ports portRange, target uint16) model.PortRa
 
 // joinedRanges are the ranges of the entries so far. No two overlap.
 type joinedRanges struct {
-	ports []model.ServicePort // of the Service
-	list  []model.PortRange
+	ports map[portKey]bool  // of the Service
+	list  []model.PortRange // sorted by [comparePortRanges]
+}
+
+func newJoinedRanges(ports []model.ServicePort) *joinedRanges {
+	j := &joinedRanges{ports: make(map[portKey]bool, len(ports))}
+	for _, p := range ports {
+		j.ports[portKey{p.Protocol, p.Port}] = true
+	}
+	return j
+}
+
+// comparePortRanges sorts single ports before ranges, because only ranges overlap with
+// ranges, and by port.
+func comparePortRanges(a, b model.PortRange) int {
+	single := func(r model.PortRange) int { return min(1, int(r.Last)) }
+	return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(single(a), single(b)), cmp.Compare(a.Port, b.Port))
 }
 
 // add adds the ranges of an entry, or returns why it contradicts others. Ranges with the
@@ -137,8 +153,9 @@ func (j *joinedRanges) add(more []model.PortRange) (problem string) {
 		return fmt.Sprintf("spec.ports has %s %d, which takes precedence: remove one of them", p.Protocol, p.Port)
 	}
 	for _, r := range more {
-		for _, o := range j.list {
-			if overlap(o, r) && o.Target != r.Target {
+		first, last := j.overlapping(r)
+		for _, o := range j.list[first:last] {
+			if o.Target != r.Target {
 				return fmt.Sprintf("it overlaps the earlier entry %s, which leads to other ports: remove one of them", o.Name)
 			}
 		}
@@ -153,18 +170,29 @@ func (j *joinedRanges) add(more []model.PortRange) (problem string) {
 
 // has reports whether the ports of the Service have a single one.
 func (j *joinedRanges) has(r model.PortRange) bool {
-	return r.Last == 0 && slices.ContainsFunc(j.ports, func(p model.ServicePort) bool { return p.Protocol == r.Protocol && p.Port == r.Port })
+	return r.Last == 0 && j.ports[portKey{r.Protocol, r.Port}]
+}
+
+// overlapping returns where in the list the ranges are that overlap one. They are next to
+// each other, because they do not overlap themselves.
+func (j *joinedRanges) overlapping(r model.PortRange) (first, last int) {
+	first, _ = slices.BinarySearchFunc(j.list, r, comparePortRanges)
+	for last = first; last < len(j.list) && overlap(j.list[last], r); last++ {
+	}
+	if first > 0 && overlap(j.list[first-1], r) {
+		first--
+	}
+	return first, last
 }
 
 // merge adds a range in place of those that it overlaps.
 func (j *joinedRanges) merge(r model.PortRange) {
-	j.list = append(slices.DeleteFunc(j.list, func(o model.PortRange) bool {
-		both := overlap(o, r)
-		if both && r.Last != 0 {
-			r = newPortRange(r.Protocol, portRange{min(o.Port, r.Port), max(o.Last, r.Last)}, r.Target)
-		}
-		return both
-	}), r)
+	first, last := j.overlapping(r)
+	if r.Last != 0 && first < last {
+		low, high := j.list[first], j.list[last-1]
+		r = newPortRange(r.Protocol, portRange{min(low.Port, r.Port), max(high.Last, r.Last)}, r.Target)
+	}
+	j.list = slices.Replace(j.list, first, last, r)
 }
 
 // overlap reports whether two ranges, or two single ports, share ports. A single port may

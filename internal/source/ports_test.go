@@ -51,7 +51,7 @@ func TestPortRanges(t *testing.T) {
 		{"10-20:65536", "", `"10-20:65536" is not used: "65536" is not a port: use 1 to 65535, or a range such as 5000-5099`},
 		{"10-20:5-6", "", `"10-20:5-6" is not used: 11 ports cannot lead to 2: give a range of the same length, one port for all, or none to keep the port`},
 		{"1000-2024:3000-4024", "", `"1000-2024:3000-4024" is not used: more than 1024 ports cannot each lead to another one: keep the ports, or send all to one`},
-		{"7:8,1000-2023:3000-4023,1-9", "7/tcp:8", `"1000-2023:3000-4023" is not used: it makes more than 1024 ports and ranges, where each port that leads to another one counts; keep the ports, or send all to one`},
+		{"7:8,1000-2023:3000-4023,1-9", "7/tcp:8", `"1000-2023:3000-4023" is not used, and neither are the entries after it: the list makes more than 1024 ports and ranges, where each port that leads to another one counts, and so do repetitions; keep the ports, or send all to one`},
 	} {
 		s, found := withPorts(c.text)
 		var got []string

@@ -236,7 +236,8 @@ func serviceField(o *object) string {
 }
 
 // reviewService returns warnings about a Service of a file.
-func reviewService(s *corev1.Service) (found findings) {
+func reviewService(s *corev1.Service) []*FieldError {
+	var found findings
 	ingress, byServer := s.Status.LoadBalancer.Ingress, isFromServer(s)
 	if s.Spec.ClusterIP == corev1.ClusterIPNone && len(s.Spec.ExternalIPs) > 0 {
 		found.warn("spec.externalIPs", nil, "are not served, because clusterIP None makes the Service headless: give it a clusterIP")
@@ -251,5 +252,5 @@ func reviewService(s *corev1.Service) (found findings) {
 	if s.Spec.LoadBalancerIP != "" && s.Spec.Type != corev1.ServiceTypeLoadBalancer && !byServer {
 		found.warn("spec.loadBalancerIP", s.Spec.LoadBalancerIP, "is not served: write the address to spec.externalIPs, or to status.loadBalancer.ingress")
 	}
-	return found
+	return found.all()
 }
