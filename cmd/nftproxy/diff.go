@@ -59,7 +59,8 @@ inputs; warnings are about the new one. Ranges for --nodeport-addresses select
 addresses of the Node object, as in "render".
 
 The plan names the Services that change, with what changes for their clients,
-and then the elements of the rules. Lanes that no Service uses any more stay for
+and then the elements of the rules. With --from, that includes what no rule has:
+health checks, and endpoints that take no connections now. Lanes that no Service uses any more stay for
 the next one: the daemon removes them within an hour, and "apply" immediately.
 
 Exit code: 0 no changes, 1 changes, 2 error, or a warning with --strict.`,
@@ -95,7 +96,7 @@ func (o *diffOptions) run(c *cobra.Command) error {
 	if err := o.print(c.OutOrStdout(), r); err != nil {
 		return err
 	}
-	if !r.plan.Empty() {
+	if !r.empty() {
 		return errChanges
 	}
 	return nil

@@ -27,6 +27,10 @@ type report struct {
 	services []changes.Service
 }
 
+// empty reports whether nothing changes, neither in the rules nor in what a Service asks
+// for beyond them.
+func (r *report) empty() bool { return r.plan.Empty() && len(r.services) == 0 }
+
 // reportOptions are flags about the output of a report.
 type reportOptions struct {
 	format   string
@@ -71,7 +75,7 @@ func (o *reportOptions) print(w io.Writer, r *report) error {
 
 // text prints the Services, the elements, and the numbers of both.
 func (o *reportOptions) text(w *bufio.Writer, r *report) error {
-	if r.plan.Empty() {
+	if r.empty() {
 		_, err := fmt.Fprintln(w, r.plan.Summary())
 		return err
 	}
@@ -85,6 +89,10 @@ func (o *reportOptions) text(w *bufio.Writer, r *report) error {
 	}
 	fmt.Fprintln(w)
 	n := r.plan.Len()
+	if r.plan.Empty() {
+		_, err := fmt.Fprintln(w, changes.SameRules)
+		return err
+	}
 	if o.elements == "always" || o.elements == "auto" && n <= listedElements {
 		if err := r.plan.PrintChanges(w, o.paint, 0); err != nil {
 			return err

@@ -137,7 +137,7 @@ func TestChanges(t *testing.T) {
 		{"other limits", "annotations: {", `annotations: {nftproxy.dev/max-connections: "7", nftproxy.dev/connection-rate-per-client: 1/minute, `,
 			"~ shop/cart: connection rate per client none → 1/minute; connections none → 7", ""},
 		{"policy", "clusterIP: 10.96.0.11", "clusterIP: 10.96.0.11\n  externalTrafficPolicy: Local\n  healthCheckNodePort: 32000",
-			"~ shop/cart: external traffic policy Cluster → Local", ""},
+			"~ shop/cart: external traffic policy Cluster → Local; health check node port none → 32000", "~ shop/cart: external traffic policy Cluster → Local"},
 		{"client addresses", "annotations: {", "annotations: {nftproxy.dev/client-addresses: keep, ", "~ shop/cart: client addresses masqueraded → kept", ""},
 		{"internal policy", "clusterIP: 10.96.0.11", "clusterIP: 10.96.0.11\n  internalTrafficPolicy: Local",
 			"~ shop/cart: 1 endpoint not used on this node (10.0.0.5:8080); internal traffic policy Cluster → Local", "~ shop/cart: 1 endpoint removed (10.0.0.5:8080)"},
@@ -193,6 +193,69 @@ func TestChanges(t *testing.T) {
 				t.Errorf("rules (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestBeyondRules: what objects say beyond the rules is a change, too: settings that no rule
+// has, and endpoints that take no connections.
+func TestBeyondRules(t *testing.T) {
+	const balance = "kind: Balance\nname: web\nlisten: 203.0.113.10:443\nscheduler: maglev\nbackends:\n- 10.128.0.2\n" +
+		"- {address: 10.128.0.3, drain: true}\n- {address: 10.128.0.4, backup: true}\n- {address: 10.128.0.5, priority: 2}\n"
+	for _, c := range []struct{ from, to, want string }{
+		{"", "check: tcp", "health check none → tcp every 2s"},
+		{"check: tcp", "", "health check tcp every 2s → none"},
+		{"check: tcp", "check: {tcp}", ""},
+		{"check: tcp", "check: {http: /healthz, interval: 1h, fall: 10, whenAllFail: reject}", "health check tcp every 2s → http GET /healthz every 1h, fall 10, all fail: reject"},
+		{"check: {http: /healthz, interval: 3m, timeout: 1m}", "check: {http: /healthz, interval: 10s, status: 200, host: example.com}",
+			`health check http GET /healthz: interval 3m → 10s, timeout 1m → 1s, status 200-399 → 200, host none → "example.com"`},
+		{"check: {exec: [/bin/true, a]}", "check: {exec: [/bin/true, b]}", `health check exec /bin/true: arguments ["a"] → ["b"]`},
+		{`check: {udp, port: 53, sendHex: "00 ff"}`, `check: {udp, port: 53, sendHex: "00 fe"}`, `health check udp on port 53: send "\x00\xff" → "\x00\xfe"`},
+		{"check: {udp, port: 53, send: " + strings.Repeat("a", 99) + "b}", "check: {udp, port: 53, send: " + strings.Repeat("a", 99) + "c}",
+			`health check udp on port 53: send "` + strings.Repeat("a", 79) + `… (102 bytes) changes behind that`},
+		{"check: {dns: example.com}", "check: {dns: example.com, rcode: NOERROR}", "health check dns example.com. A: rcode NOERROR or NXDOMAIN → NOERROR"},
+		{"0.3, drain", "0.9, drain", "1 endpoint replaced, drained by weight 0 (10.128.0.3:443 → 10.128.0.9:443)"},
+		{"0.4, backup", "0.9, backup", "1 endpoint replaced, stands by (10.128.0.4:443 → 10.128.0.9:443)"},
+		{"- {address: 10.128.0.4, backup: true}\n", "", "1 endpoint removed, stands by (10.128.0.4:443)"},
+		{"- {address: 10.128.0.3, drain: true}\n", "- {address: 10.128.0.3, drain: true}\n- {address: 10.128.0.9, drain: true}\n", "1 endpoint added, drained by weight 0 (10.128.0.9:443)"},
+		{"0.3, drain", "0.3, backup", "1 endpoint stands by (10.128.0.3:443), before: drained by weight 0"},
+		{"0.4, backup: true", "0.4, backup: true, weight: 7", "weight of 10.128.0.4:443: 1 → 7"},
+		{"priority: 2", "priority: 3", "priority of 10.128.0.5:443: 2 → 3"},
+		{"scheduler: maglev", "scheduler: maglev\nmaglevTableSize: 4093", "table of maglev 1021 slots → 4093 slots"},
+		{"scheduler: maglev", "scheduler: maglev\nbackendsFrom: default/kubernetes", "endpoints from Service none → default/kubernetes"},
+	} {
+		before := balance
+		if !strings.Contains(balance, c.from) {
+			before += c.from + "\n"
+		}
+		after := before + c.to + "\n"
+		if c.from != "" {
+			after = strings.Replace(before, c.from, c.to, 1)
+		}
+		objects, _ := compared(t, parse(t, before), parse(t, after))
+		want := ""
+		if c.want != "" {
+			want = "  ~ default/web: " + c.want + "\n"
+		}
+		if diff := cmp.Diff(want, objects); diff != "" {
+			t.Errorf("%q → %q (-want +got):\n%s", c.from, c.to, diff)
+		}
+	}
+}
+
+// TestServicesWithoutFrontends: a Service that lost all of its frontends to an older one is
+// still an object that comes, changes and goes.
+func TestServicesWithoutFrontends(t *testing.T) {
+	const winner = "kind: Balance\nname: a\nlisten: 203.0.113.10:443\nbackends: [10.128.0.2]\n"
+	const loser = "---\nkind: Balance\nname: b\nlisten: 203.0.113.10:443\nbackends: [10.128.0.3]\n"
+	for _, c := range []struct{ from, to, want string }{
+		{winner, winner + loser, "+ default/b: added, 0 frontends, 0 endpoints"},
+		{winner + loser, winner, "- default/b: removed, 0 frontends, 0 endpoints"},
+		{winner + loser, winner + loser + "check: tcp\n", "~ default/b: health check none → tcp every 2s"},
+	} {
+		objects, _ := compared(t, parse(t, c.from), parse(t, c.to))
+		if objects != "  "+c.want+"\n" {
+			t.Errorf("%q, want %q", objects, c.want)
+		}
 	}
 }
 

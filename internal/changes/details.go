@@ -29,7 +29,12 @@ func (s *subject) details() []Detail {
 		return out
 	}
 	out = append(out, s.endpoints()...)
-	return append(out, s.settings()...)
+	if !s.edits.changed[s.name] {
+		return append(out, s.settings()...)
+	}
+	out = append(out, s.unused()...)
+	out = append(out, s.settings()...)
+	return append(out, s.edits.fields(s.name)...)
 }
 
 // whole describes a Service that comes or goes.
@@ -156,10 +161,11 @@ func (s *subject) portPrefix(port model.PortName) string {
 	if !s.severalPorts() {
 		return ""
 	}
-	if port.Port == "" {
-		return port.Protocol.String() + ": "
-	}
-	return port.Port + ": "
+	return portLabel(port)
+}
+
+func portLabel(port model.PortName) string {
+	return cmp.Or(port.Port, port.Protocol.String()) + ": "
 }
 
 func (s *subject) severalPorts() bool {

@@ -35,7 +35,11 @@ func (s *subject) endpoints() (out []Detail) {
 		c := ports[port]
 		c.compare()
 		prefix := s.portPrefix(port)
-		for _, d := range slices.Concat(s.exchanged(port, c), c.weighed()) {
+		details := s.exchanged(port, c)
+		if !s.edits.changed[s.name] { // else they are described with those of all endpoints
+			details = append(details, c.weighed()...)
+		}
+		for _, d := range details {
 			d.Text = prefix + d.Text
 			out = append(out, d)
 		}
@@ -87,11 +91,7 @@ func (s *subject) exchanged(port model.PortName, c *portChange) (out []Detail) {
 	}
 	switch {
 	case len(gone) == len(fresh) && len(gone) > 0:
-		list := make([]string, len(gone))
-		for i := range gone {
-			list[i] = model.EndpointText(gone[i]) + " → " + model.EndpointText(fresh[i])
-		}
-		note("replaced ("+shorten(list)+")", Detail{Added: texts(fresh), Removed: texts(gone), Connections: lost})
+		note("replaced ("+shorten(arrows(gone, fresh))+")", Detail{Added: texts(fresh), Removed: texts(gone), Connections: lost})
 	default:
 		if len(fresh) > 0 {
 			note("added ("+shorten(texts(fresh))+")", Detail{Added: texts(fresh)})
@@ -110,6 +110,15 @@ func (s *subject) exchanged(port model.PortName, c *portChange) (out []Detail) {
 	for _, group := range back {
 		d := Detail{Old: string(group.why), Added: texts(group.endpoints)}
 		note(fmt.Sprintf("used again (%s), before: %s", shorten(d.Added), group.why), d)
+	}
+	return out
+}
+
+// arrows returns what takes the place of each endpoint.
+func arrows(gone, fresh []address) []string {
+	out := make([]string, len(gone))
+	for i := range gone {
+		out[i] = model.EndpointText(gone[i]) + " → " + model.EndpointText(fresh[i])
 	}
 	return out
 }

@@ -21,6 +21,7 @@ type frontend struct {
 	maglevSize    int  // slots of the table for connections from pods and the node; zero: none
 	local         bool // external policy Local
 	localUnknown  bool // rules of a frontend that rejects do not show local
+	known         bool // settings are known even if no client gets an endpoint
 	masquerading  model.Masquerading
 	internalLocal bool           // internal policy Local, if known
 	sources       *model.Sources // nil: all clients may connect
@@ -38,9 +39,10 @@ type endpoint struct {
 // pair is a frontend before and after a change; nil: not served.
 type pair struct{ before, after *frontend }
 
-// forwards reports whether any client gets an endpoint.
-func (f *frontend) forwards() bool {
-	return f.inside == model.Forward || f.outside == model.Forward
+// shows reports whether settings that only a frontend with endpoints has in the rules are
+// known.
+func (f *frontend) shows() bool {
+	return f.known || f.inside == model.Forward || f.outside == model.Forward
 }
 
 func sortEndpoints(endpoints []endpoint) []endpoint {

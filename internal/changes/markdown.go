@@ -25,7 +25,7 @@ const (
 func Markdown(w io.Writer, services []Service, p *plan.Plan, elements bool) error {
 	var b bytes.Buffer
 	title := "no changes"
-	if !p.Empty() {
+	if !p.Empty() || len(services) > 0 {
 		title = heading(Summary(services))
 	}
 	fmt.Fprintf(&b, "### nftproxy: %s\n", title)
@@ -37,7 +37,11 @@ func Markdown(w io.Writer, services []Service, p *plan.Plan, elements bool) erro
 			return err
 		}
 	} else {
-		fmt.Fprintf(&b, "\n%s\n", p.Summary())
+		summary := p.Summary()
+		if p.Empty() && len(services) > 0 {
+			summary = SameRules
+		}
+		fmt.Fprintf(&b, "\n%s\n", summary)
 	}
 	_, err := w.Write(b.Bytes())
 	return err

@@ -13,10 +13,12 @@ type Side struct {
 	Routing  *model.Routing
 }
 
-// Objects compares two inputs. The cost grows with the number of routes.
+// Objects compares two inputs: what clients notice, and what else the objects of a Service
+// say, which may matter later. The cost grows with the number of routes.
 func Objects(before, after Side) []Service {
 	c := newComparison()
 	c.stateBefore, c.stateAfter = conditions(before.Snapshot), conditions(after.Snapshot)
+	c.edits = newEdits(before.Snapshot, after.Snapshot)
 	was, is := before.Routing.Routes, after.Routing.Routes
 	for len(was) > 0 || len(is) > 0 {
 		change := model.RouteChange{}
@@ -37,11 +39,18 @@ func Objects(before, after Side) []Service {
 			change.New, is = &is[0], is[1:]
 			c.count(change.New.Service.Name, 0, 1)
 		}
-		if change.Differs() {
+		c.edits.use(change)
+		if change.Differs() || otherPolicy(change) {
 			c.add(pair{ofRoute(change.Old, before.Routing), ofRoute(change.New, after.Routing)})
 		}
 	}
 	return c.services()
+}
+
+// otherPolicy reports whether the internal policy changes, perhaps without an effect on the
+// present endpoints.
+func otherPolicy(c model.RouteChange) bool {
+	return c.Old != nil && c.New != nil && c.Old.Service.InternalPolicy != c.New.Service.InternalPolicy
 }
 
 func ofRoute(r *model.Route, of *model.Routing) *frontend {
@@ -53,9 +62,9 @@ func ofRoute(r *model.Route, of *model.Routing) *frontend {
 		Frontend: r.Frontend, port: r.PortName(), kind: r.Kind, inside: inside.Verdict, outside: outside.Verdict,
 		affinity: r.AffinityTimeout(), scheduler: cmp.Or(r.Scheduler(), of.Scheduler),
 		local: r.Local(), internalLocal: r.Kind == model.ClusterIP && r.Service.InternalPolicy == model.PolicyLocal,
-		masquerading: r.Masquerading(), sources: r.Sources, limits: r.Service.Extra().Limits,
+		masquerading: r.Masquerading(), sources: r.Sources, limits: r.Service.Extra().Limits, known: true,
 	}
-	if f.scheduler.IsMaglev() && len(inside.Endpoints) > 1 {
+	if f.scheduler.IsMaglev() {
 		f.maglevSize = r.Service.MaglevSize(len(inside.Endpoints))
 	}
 	for _, e := range slices.Concat(inside.Endpoints, outside.Endpoints) {

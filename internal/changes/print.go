@@ -17,6 +17,9 @@ var (
 
 const colourOff = "\x1b[0m"
 
+// SameRules is the summary of a plan that changes Services, but no rule.
+const SameRules = "The rules stay as they are."
+
 // Print writes a line for each of the first Services, limit at most, and one for the
 // number of others. Zero means no limit.
 func Print(w io.Writer, services []Service, limit int, colour bool) error {

@@ -2,7 +2,6 @@ package changes
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -43,6 +42,7 @@ const (
 
 	KindClientAddresses Kind = "clientAddresses"
 	KindDeniedSources   Kind = "deniedSources"
+	KindHealthCheck     Kind = "healthCheck" // of the endpoints; no rule has it
 	KindLimits          Kind = "limits"
 )
 
@@ -62,6 +62,7 @@ type comparison struct {
 	pairs                   map[model.ServiceName][]pair
 	total                   map[model.ServiceName]*sides
 	stateBefore, stateAfter stateOf
+	edits                   *edits
 }
 
 // sides are numbers of frontends before and after.
@@ -69,7 +70,7 @@ type sides struct{ before, after int }
 
 func newComparison() *comparison {
 	none := func(model.PortName, address) state { return state{} }
-	return &comparison{make(map[model.ServiceName][]pair), make(map[model.ServiceName]*sides), none, none}
+	return &comparison{pairs: make(map[model.ServiceName][]pair), total: make(map[model.ServiceName]*sides), stateBefore: none, stateAfter: none, edits: new(edits)}
 }
 
 // count adds to the numbers of all frontends of a Service.
@@ -99,10 +100,14 @@ func (c *comparison) add(p pair) {
 
 // services returns the Services with details, sorted by name.
 func (c *comparison) services() []Service {
-	var out []Service
-	for _, name := range slices.SortedFunc(maps.Keys(c.pairs), model.ServiceName.Compare) {
+	for name := range c.edits.changed { // perhaps without effect on a frontend
+		if _, ok := c.pairs[name]; !ok {
+			c.pairs[name] = nil
+		}
+	}
+	out := c.edits.lone(c.total)
+	for name, pairs := range c.pairs {
 		s := &subject{comparison: c, name: name}
-		pairs := c.pairs[name]
 		slices.SortFunc(pairs, func(a, b pair) int { return a.any().Compare(b.any().Frontend) })
 		for _, p := range pairs {
 			s.sort(p)
@@ -112,6 +117,7 @@ func (c *comparison) services() []Service {
 			out = append(out, Service{Name: name, Action: s.action(), Details: details})
 		}
 	}
+	slices.SortFunc(out, func(a, b Service) int { return a.Name.Compare(b.Name) })
 	return out
 }
 
@@ -167,6 +173,8 @@ func (s *subject) pairRanges() {
 
 func (s *subject) action() Action {
 	switch n := s.total[s.name]; {
+	case n == nil: // it has no frontends, before or after
+		return Changed
 	case n.before == 0:
 		return Added
 	case n.after == 0:

@@ -31,7 +31,7 @@ func (p pair) settings() (out []Detail) {
 		}
 	}
 	a, b := p.before, p.after
-	if a.forwards() && b.forwards() { // else there is nothing to bind a client to
+	if a.shows() && b.shows() {
 		change(KindAffinity, "affinity", seconds(a.affinity), seconds(b.affinity), rebinding(a.affinity, b.affinity))
 	}
 	if a.scheduler != model.DefaultScheduler && b.scheduler != model.DefaultScheduler {
@@ -44,7 +44,7 @@ func (p pair) settings() (out []Detail) {
 	if !a.localUnknown && !b.localUnknown {
 		change(KindPolicy, "external traffic policy", policy(a.local), policy(b.local), "")
 	}
-	if a.forwards() && b.forwards() && a.local == b.local && a.kind == b.kind { // else it follows from that
+	if a.shows() && b.shows() && a.local == b.local && a.kind == b.kind { // else it follows from that
 		change(KindClientAddresses, "client addresses", clients(a.masquerading), clients(b.masquerading), "established connections keep theirs")
 	}
 	for k := range model.LimitKinds {

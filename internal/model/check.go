@@ -86,6 +86,22 @@ type Check struct {
 	Command []string // of CheckExec: the program, by its path, and its arguments
 }
 
+// Defaults of a [Check]. With them, an endpoint that refuses connections takes none after
+// 3 seconds, and a silent one after 5.2 (3.25).
+const (
+	DefaultCheckInterval = 2 * time.Second
+	DefaultCheckTimeout  = time.Second // or the interval, if that is shorter
+	DefaultCheckRise     = 2
+	DefaultCheckFall     = 3
+)
+
+// DefaultCheckStatus are the accepted status codes of HTTP, and DefaultCheckRcodes the
+// response codes of DNS.
+var (
+	DefaultCheckStatus = StatusRange{First: 200, Last: 399}
+	DefaultCheckRcodes = []string{"NOERROR", "NXDOMAIN"}
+)
+
 // HTTPCheck is a request with the expected response.
 type HTTPCheck struct {
 	Method string
@@ -149,6 +165,73 @@ func (c *Check) What() string {
 // String returns for example "http GET /healthz every 2s, timeout 1s, rise 2, fall 3".
 func (c *Check) String() string {
 	return fmt.Sprintf("%s every %s, timeout %s, rise %d, fall %d", c.What(), c.Interval, c.Timeout, c.Rise, c.Fall)
+}
+
+// CheckSetting is a setting of a check, in words.
+type CheckSetting struct {
+	Name, Value string
+	Usual       string // the value if the check does not say another one
+}
+
+// Settings returns all settings in a fixed order that depends on the type alone: the
+// interval first. With
+// [Check.What] they say all about the check.
+func (c *Check) Settings() []CheckSetting {
+	usualTimeout := min(DefaultCheckTimeout, c.Interval)
+	out := []CheckSetting{
+		{"interval", short(c.Interval), short(c.Interval)}, // which each text has
+		{"timeout", short(c.Timeout), short(usualTimeout)},
+		{"rise", fmt.Sprint(c.Rise), fmt.Sprint(DefaultCheckRise)},
+		{"fall", fmt.Sprint(c.Fall), fmt.Sprint(DefaultCheckFall)},
+		{"all fail:", c.AllFailing.String(), UseAll.String()},
+	}
+	text := func(name, value string) {
+		out = append(out, CheckSetting{name, quoted(value), quoted("")})
+	}
+	flag := func(name string, value bool) {
+		out = append(out, CheckSetting{name, fmt.Sprint(value), fmt.Sprint(false)})
+	}
+	switch c.Type {
+	case CheckTCP, CheckUDP:
+		text("send", c.Send)
+		text("expect", c.Expect)
+	case CheckHTTP, CheckHTTPS:
+		out = append(out, CheckSetting{"status", c.HTTP.Expected(), DefaultCheckStatus.String()})
+		text("body", c.HTTP.Body)
+		text("body matches", c.HTTP.Matches)
+	case CheckDNS:
+		out = append(out, CheckSetting{"rcode", strings.Join(c.Rcodes, " or "), strings.Join(DefaultCheckRcodes, " or ")})
+	case CheckExec:
+		out = append(out, CheckSetting{"arguments", fmt.Sprintf("%q", c.Command[1:]), fmt.Sprintf("%q", []string{})})
+	}
+	if c.Type == CheckGRPC {
+		flag("tls", c.TLS)
+	}
+	if c.Type == CheckGRPC || c.HTTP != nil {
+		text("host", c.Host)
+		flag("verify", c.Verify)
+	}
+	return out
+}
+
+// short prints 1h, not 1h0m0s.
+func short(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+// quoted returns a text in quotes, or "none" for an empty one.
+func quoted(text string) string {
+	if text == "" {
+		return "none"
+	}
+	return fmt.Sprintf("%q", text)
 }
 
 // CheckResult is what the checks of an endpoint have found. It is kept beside the model:

@@ -83,8 +83,8 @@ func checkSchema() jsonSchema {
 	duration := schemaText("", durationPattern)
 	yes, content := schemaFlag(""), jsonSchema{"type": "string", "minLength": 1}
 	fields := map[string]jsonSchema{
-		"port": schemaNumber("port of the servers to check; by default that of the first port", 1, 65535, nil), "rise": schemaNumber("good results until a server is used again", 1, maxCount, defaultRise),
-		"fall": schemaNumber("bad results until a server is left out", 1, maxCount, defaultFall), "interval": duration, "timeout": duration,
+		"port": schemaNumber("port of the servers to check; by default that of the first port", 1, 65535, nil), "rise": schemaNumber("good results until a server is used again", 1, maxCount, model.DefaultCheckRise),
+		"fall": schemaNumber("bad results until a server is left out", 1, maxCount, model.DefaultCheckFall), "interval": duration, "timeout": duration,
 		"whenAllFail": schemaWords("what happens when every server fails", model.UseAll.String(), model.RejectAll.String()),
 		"send":        content, "sendHex": content, "expect": content, "expectHex": content,
 		"method": schemaWords("", "GET", "HEAD"), "status": {"type": []string{"string", "integer", "array"}}, "body": content, "bodyMatches": content,

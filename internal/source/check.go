@@ -25,14 +25,8 @@ import (
 // docs/health-checks.md lists all fields.
 const annotationCheck = annotationDomain + "health-check"
 
-// Defaults and limits of a check. With these defaults, an endpoint that refuses
-// connections takes none after 3 seconds, and a silent one after 5.2 (3.25).
+// Limits of a check.
 const (
-	defaultInterval = 2 * time.Second
-	defaultTimeout  = time.Second
-	defaultRise     = 2
-	defaultFall     = 3
-
 	minInterval, maxInterval = 100 * time.Millisecond, time.Hour
 	minTimeout, maxTimeout   = 10 * time.Millisecond, time.Minute
 
@@ -258,12 +252,13 @@ func (p *checkParser) fields() (out []string) {
 }
 
 func (p *checkParser) defaults() {
-	p.Interval, p.Timeout, p.Rise, p.Fall = defaultInterval, defaultTimeout, defaultRise, defaultFall
+	p.Interval, p.Timeout = model.DefaultCheckInterval, model.DefaultCheckTimeout
+	p.Rise, p.Fall = model.DefaultCheckRise, model.DefaultCheckFall
 	switch p.Type {
 	case model.CheckHTTP, model.CheckHTTPS:
-		p.HTTP = &model.HTTPCheck{Method: "GET", Path: "/", Status: []model.StatusRange{{First: 200, Last: 399}}}
+		p.HTTP = &model.HTTPCheck{Method: "GET", Path: "/", Status: []model.StatusRange{model.DefaultCheckStatus}}
 	case model.CheckDNS:
-		p.Name, p.Query, p.Rcodes = ".", "NS", []string{"NOERROR", "NXDOMAIN"}
+		p.Name, p.Query, p.Rcodes = ".", "NS", model.DefaultCheckRcodes
 	}
 }
 

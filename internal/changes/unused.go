@@ -1,0 +1,239 @@
+package changes
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// edits are what objects say beyond the rules of this node: settings that no rule has, and
+// endpoints that take no connections now.
+type edits struct {
+	before, after map[model.ServiceName]model.ServiceState
+	changed       map[model.ServiceName]bool // those in both that are not the same
+	// usedBefore and usedAfter are the endpoints that take connections, of the ports of
+	// changed Services.
+	usedBefore, usedAfter usage
+}
+
+// usage has endpoints by Service and port.
+type usage map[model.ServiceName]map[model.PortName]map[address]bool
+
+func (u usage) of(port model.PortName) map[address]bool {
+	ports := u[port.Service]
+	if ports == nil {
+		ports = make(map[model.PortName]map[address]bool)
+		u[port.Service] = ports
+	}
+	if ports[port] == nil {
+		ports[port] = make(map[address]bool)
+	}
+	return ports[port]
+}
+
+func newEdits(before, after *model.Snapshot) *edits {
+	e := &edits{
+		before: before.Update().Services, after: after.Update().Services, changed: make(map[model.ServiceName]bool),
+		usedBefore: make(usage), usedAfter: make(usage),
+	}
+	for name, was := range e.before {
+		if is, ok := e.after[name]; ok && !reflect.DeepEqual(was, is) {
+			e.changed[name] = true
+		}
+	}
+	return e
+}
+
+// use notes the endpoints of a frontend before and after.
+func (e *edits) use(c model.RouteChange) {
+	note := func(r *model.Route, u usage) {
+		if r == nil || !e.changed[r.Service.Name] {
+			return
+		}
+		used := u.of(r.PortName())
+		for _, d := range []model.Decision{r.Inside(), r.Outside()} {
+			for _, endpoint := range d.Endpoints {
+				used[endpoint.Address()] = true
+			}
+		}
+	}
+	note(c.Old, e.usedBefore)
+	note(c.New, e.usedAfter)
+}
+
+// lone returns the Services without a frontend on either side that come, go or change.
+func (e *edits) lone(total map[model.ServiceName]*sides) (out []Service) {
+	note := func(name model.ServiceName, action Action) {
+		if total[name] == nil {
+			out = append(out, Service{Name: name, Action: action, Details: []Detail{whole(nil, nil, nil)}})
+		}
+	}
+	for name := range e.before {
+		if _, ok := e.after[name]; !ok {
+			note(name, Removed)
+		}
+	}
+	for name := range e.after {
+		if _, ok := e.before[name]; !ok {
+			note(name, Added)
+		}
+	}
+	return out
+}
+
+// fields describes what the objects of a Service say in another way, and no rule shows.
+func (e *edits) fields(name model.ServiceName) (out []Detail) {
+	a, b := e.before[name].Service, e.after[name].Service
+	if d, differs := checkDetail(a.Check, b.Check); differs {
+		out = append(out, d)
+	}
+	value := func(kind Kind, what, old, now string) {
+		if old != now {
+			out = append(out, Detail{Kind: kind, Text: what + " " + old + " → " + now, Old: old, New: now})
+		}
+	}
+	value(KindPolicy, "health check node port", portOrNone(a.HealthCheckNodePort), portOrNone(b.HealthCheckNodePort))
+	value(KindEndpoints, "endpoints from Service", endpointsFrom(a), endpointsFrom(b))
+	return out
+}
+
+func portOrNone(port uint16) string {
+	if port == 0 {
+		return "none"
+	}
+	return fmt.Sprint(port)
+}
+
+func endpointsFrom(s *model.Service) string {
+	if from := s.Extra().EndpointsFrom; from != nil {
+		return from.String()
+	}
+	return "none"
+}
+
+// standing is an endpoint in the objects.
+type standing struct {
+	condition        // why it takes no connections; empty: it does
+	weight, priority int
+}
+
+// standings returns the endpoints of a service port by address. Those in used take
+// connections.
+func standings(port model.PortName, of model.ServiceState, used map[address]bool) map[address]standing {
+	out := make(map[address]standing)
+	for _, f := range model.Families {
+		for _, e := range model.Endpoints(port, f, of.Slices) {
+			s := standing{weight: max(1, int(e.Host.Weight)), priority: int(e.Host.Priority)}
+			if !used[e.Address()] {
+				s.condition = conditionOf(e.Host)
+			}
+			out[e.Address()] = s
+		}
+	}
+	return out
+}
+
+// unused describes endpoints that take no connections before and after the change, and the
+// weights and priorities of all.
+func (s *subject) unused() (out []Detail) {
+	e := s.edits
+	details := make(map[model.PortName][]Detail)
+	for port, used := range e.usedBefore[s.name] {
+		if now, stays := e.usedAfter[s.name][port]; stays {
+			c := standingChange{standings(port, e.before[s.name], used), standings(port, e.after[s.name], now)}
+			if list := c.details(); len(list) > 0 {
+				details[port] = list
+			}
+		}
+	}
+	for _, port := range slices.SortedFunc(maps.Keys(details), model.PortName.Compare) {
+		for _, d := range details[port] {
+			if len(details) > 1 {
+				d.Text = portLabel(port) + d.Text
+			} else {
+				d.Text = s.portPrefix(port) + d.Text
+			}
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// standingChange is how the endpoints of a service port stand before and after a change.
+type standingChange struct{ before, after map[address]standing }
+
+func (c standingChange) details() (out []Detail) {
+	idle := func(s standing) bool { return s.condition != "" }
+	added, removed, changed := make(map[condition][]address), make(map[condition][]address), make(map[[2]condition][]address)
+	weights := &portChange{before: make(map[address]int), after: make(map[address]int)}
+	var priorities []string
+	for _, a := range c.addresses() {
+		was, had := c.before[a]
+		is, has := c.after[a]
+		if had && was.condition != drained && was.condition != byOperator {
+			weights.before[a] = was.weight
+		}
+		if has && is.condition != drained && is.condition != byOperator {
+			weights.after[a] = is.weight
+		}
+		switch {
+		case !had && idle(is):
+			added[is.condition] = append(added[is.condition], a)
+		case !has && idle(was):
+			removed[was.condition] = append(removed[was.condition], a)
+		case had && has && idle(was) && idle(is) && was.condition != is.condition:
+			key := [2]condition{was.condition, is.condition}
+			changed[key] = append(changed[key], a)
+		case had && has && was.priority != is.priority && idle(was) == idle(is):
+			priorities = append(priorities, fmt.Sprintf("%s: %d → %d", model.EndpointText(a), was.priority, is.priority))
+		}
+	}
+	out = append(out, exchangedUnused(added, removed)...)
+	for _, key := range slices.SortedFunc(maps.Keys(changed), func(a, b [2]condition) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) }) {
+		list := texts(changed[key])
+		out = append(out, Detail{Kind: KindEndpoints, Old: string(key[0]), New: string(key[1]), Removed: list,
+			Text: fmt.Sprintf("%s %s (%s), before: %s", number(len(list), "endpoint"), key[1], shorten(list), key[0])})
+	}
+	weights.compare()
+	out = append(out, weights.weighed()...)
+	if len(priorities) > 0 {
+		out = append(out, Detail{Kind: KindWeights, Text: "priority of " + shorten(priorities), Added: priorities})
+	}
+	return out
+}
+
+// addresses returns those of all endpoints, sorted.
+func (c standingChange) addresses() []address {
+	all := maps.Clone(c.before)
+	maps.Copy(all, c.after)
+	return slices.SortedFunc(maps.Keys(all), address.Compare)
+}
+
+// exchangedUnused describes endpoints that come and go without taking connections, by the
+// reason for that.
+func exchangedUnused(added, removed map[condition][]address) (out []Detail) {
+	reasons := maps.Clone(added)
+	maps.Copy(reasons, removed)
+	for _, why := range slices.Sorted(maps.Keys(reasons)) {
+		gone, fresh := removed[why], added[why]
+		note := func(verb string, list []string, d Detail) {
+			d.Kind, d.Text = KindEndpoints, fmt.Sprintf("%s %s, %s (%s)", number(len(list), "endpoint"), verb, why, shorten(list))
+			out = append(out, d)
+		}
+		if len(gone) == len(fresh) {
+			note("replaced", arrows(gone, fresh), Detail{Added: texts(fresh), Removed: texts(gone)})
+			continue
+		}
+		if len(fresh) > 0 {
+			note("added", texts(fresh), Detail{Added: texts(fresh)})
+		}
+		if len(gone) > 0 {
+			note("removed", texts(gone), Detail{Removed: texts(gone)})
+		}
+	}
+	return out
+}
