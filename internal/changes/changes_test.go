@@ -290,7 +290,7 @@ func TestMaglev(t *testing.T) {
 			{"removed", endpoint, "", "", "", "~ shop/cart: 1 endpoint removed (10.0.0.5:8080)"},
 			{"added", endpoint, endpoint + "- {addresses: [10.0.0.9]}\n", "", "", "~ shop/cart: 1 endpoint added (10.0.0.9:8080)"},
 			{"weight", labels, labels + `, annotations: {nftproxy.dev/weight: "10.0.0.5=3"}`, "", "", "~ shop/cart: weight of 10.0.0.5:8080: 1 → 3"},
-			{"size", "", "", "", `, nftproxy.dev/maglev-table-size: "4093"`, "~ shop/cart: table of maglev 1021 slots → 4093 slots"},
+			{"size", "", "", "", `, nftproxy.dev/maglev-table-size: "2039"`, "~ shop/cart: table of maglev 1021 slots → 2039 slots"},
 		} {
 			t.Run(policy+" "+c.name, func(t *testing.T) {
 				before, after := maglev(c.before), strings.Replace(maglev(c.after), c.from, c.to, 1)

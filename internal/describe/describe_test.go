@@ -122,6 +122,34 @@ func TestMaglev(t *testing.T) {
 	}
 }
 
+// TestTableInBudget: 3.60. The table is the one in use, not the one that the Service asks
+// for, and so are the shares.
+func TestTableInBudget(t *testing.T) {
+	for ports, want := range map[int]string{17: "maglev, 509 slots", 66: "source-hash"} {
+		s := &model.Service{Name: web, Scheduler: model.Maglev, ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")}}
+		slice := &model.EndpointSlice{Namespace: web.Namespace, Service: web.Name, Family: model.IPv4}
+		for i := range ports {
+			name := fmt.Sprint("p", i)
+			s.Ports = append(s.Ports, model.ServicePort{Name: name, Protocol: model.TCP, Port: uint16(80 + i)})
+			slice.Ports = append(slice.Ports, model.EndpointPort{Name: name, Protocol: model.TCP, Port: 80})
+		}
+		for i := range 2 {
+			slice.Hosts = append(slice.Hosts, model.Host{Address: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), Ready: true, Serving: true})
+		}
+		objects, rules := views(&model.Snapshot{Nodes: []*model.Node{{Name: "node-1"}}, Services: []*model.Service{s}, Slices: []*model.EndpointSlice{slice}})
+		var b strings.Builder
+		if err := describe.Print(&b, objects, time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(b.String(), want+"\n") || len(objects.Notices) != 1 || !strings.Contains(b.String(), objects.Notices[0]) {
+			t.Errorf("%d ports: no %q, or not one notice, in\n%s", ports, want, b.String())
+		}
+		if got, want := objects.Ports[0].Endpoints[0].Inside, describe.FromRules(rules, web).Ports[0].Endpoints[0].Inside; got.Slots != want.Slots {
+			t.Errorf("%d ports: the first endpoint has %d slots, in the rules %d", ports, got.Slots, want.Slots)
+		}
+	}
+}
+
 func TestAddWarnings(t *testing.T) {
 	s := &describe.Service{Namespace: "shop", Name: "web", Slices: []string{"web-1"}}
 	s.AddWarnings([]string{

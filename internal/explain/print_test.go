@@ -240,6 +240,16 @@ func TestMaglevFacts(t *testing.T) {
 	}
 }
 
+// TestTableInBudget: 3.60. The table is the one in use, not the one that the Service asks
+// for.
+func TestTableInBudget(t *testing.T) {
+	s := service()
+	s.Services[0].Scheduler, s.Services[0].Extras = model.Maglev, &model.Extras{MaglevSize: 131071}
+	if got := ask(t, s, node1, "203.0.113.7 tcp 10.96.0.10:80").Outcomes[0].TableSize; got > model.MostServiceSlots || got < 251 {
+		t.Errorf("a table of %d slots", got)
+	}
+}
+
 func TestDetail(t *testing.T) {
 	s := service()
 	table := render.Render(model.Resolve(s, node1)).Table(model.IPv4)

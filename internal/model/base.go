@@ -86,13 +86,15 @@ func (r *Router) rebuild() []RouteChange {
 	r.staleNotices, r.staleHealth = true, true
 	r.winners = make(map[Frontend]*Route, len(r.winners))
 	r.losers = make(map[Frontend][]*Route)
-	r.overlaps, r.ranges, r.clientLimits = make(overlaps), newRanges(), newClientLimits()
+	r.overlaps, r.ranges, r.clientLimits, r.slots = make(overlaps), newRanges(), newClientLimits(), newSlotBudget()
 	r.echoes, r.unanswered = make(echoes), make(map[Family]int)
 	r.withoutLocal = make(map[Family]WithoutLocal)
 	for name, s := range services {
 		r.claim(name, s.state, touched)
+		r.askSlots(name, s.state.Service)
 	}
 	r.settleLimits(touched)
+	r.settleSlots(touched)
 	r.settleRanges(touched)
 	r.refresh()
 	return r.changes(touched)

@@ -47,32 +47,43 @@ func (s *Service) MaglevNote(endpoints int) string {
 	return fmt.Sprintf("%d slots for %d endpoints: shares differ by up to %.0f %%", size, endpoints, 100*float64(most-least)/float64(least))
 }
 
-// maglevNotices reports tables in which the shares of endpoints differ by more than a
-// tenth, or whose size is not the one asked for.
-func maglevNotices(s *Service, routes []Route, byDefault Scheduler) []Notice {
+// maglevNotices reports tables that are smaller than asked for, as fitted says, or in which
+// the shares of endpoints differ by more than a tenth, in one notice. asked is the Service
+// with all that it asks for.
+func maglevNotices(s, asked *Service, routes []Route, byDefault Scheduler, fitted []Notice) []Notice {
 	if !cmp.Or(s.Scheduler, byDefault).IsMaglev() {
-		return nil
+		return fitted
 	}
 	most := 0
 	for i := range routes {
 		most = max(most, len(routes[i].Inside().Endpoints), len(routes[i].Outside().Endpoints))
 	}
 	note := s.MaglevNote(most)
-	if note == "" || s.MaglevSize(most) >= unevenSlots*most {
-		return nil
+	switch {
+	case note == "" || s.MaglevSize(most) >= unevenSlots*most:
+		return fitted
+	case len(fitted) > 0:
+		fitted[0].Message += "; " + note
+		return fitted
 	}
-	return []Notice{notice(s.Object(), SmallTable, "%s", note+s.enlarge(most))}
+	return []Notice{notice(s.Object(), SmallTable, "%s", note+asked.enlarge(most))}
 }
 
 // enlarge says how the shares of so many endpoints become more even, if they can.
 func (s *Service) enlarge(endpoints int) string {
 	i, _ := slices.BinarySearch(MaglevSizes, uint32(evenSlots*endpoints))
 	size := MaglevSizes[min(i, len(MaglevSizes)-1)]
-	switch {
-	case int(size) <= s.MaglevSize(endpoints):
-		return "" // it is the largest
-	case s.Balance:
-		return fmt.Sprintf("; set maglevTableSize: %d", size)
+	a := slotAsk{tables: max(1, s.maglevTables()), size: int(size)}
+	if fits := a.alone(); fits > s.MaglevSize(endpoints) {
+		return "; " + s.askFor(fits)
 	}
-	return fmt.Sprintf("; annotate it with nftproxy.dev/maglev-table-size=%d", size)
+	return "" // it has the largest
+}
+
+// askFor says how to ask for a size.
+func (s *Service) askFor(size int) string {
+	if s.Balance {
+		return fmt.Sprintf("set maglevTableSize: %d", size)
+	}
+	return fmt.Sprintf("annotate it with nftproxy.dev/maglev-table-size=%d", size)
 }

@@ -49,7 +49,7 @@ func TestSmallTable(t *testing.T) {
 		{"not used", RoundRobin, Maglev, 251, 26, false, ""},
 		{"one slot each", Maglev, RoundRobin, 0, 1021, false, ""},
 		{"by default", DefaultScheduler, Maglev, 0, 103, false, "maglev-table-size=16381"},
-		{"the largest", Maglev, RoundRobin, 131071, 13108, false, "131071 slots for 13108 endpoints: shares differ by up to 11 %"},
+		{"the largest", Maglev, RoundRobin, 16381, 1639, false, "16381 slots for 1639 endpoints: shares differ by up to 11 %"},
 	} {
 		s := &Service{
 			Name: ServiceName{"default", "web"}, ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")}, Ports: []ServicePort{{Protocol: TCP, Port: 80}},

@@ -35,6 +35,7 @@ type Router struct {
 	overlaps     overlaps
 	ranges       ranges
 	clientLimits clientLimits
+	slots        slotBudget
 	withoutLocal map[Family]WithoutLocal
 	// noticed are the notices about Services by themselves.
 	noticed map[ServiceName][]Notice
@@ -74,6 +75,7 @@ func (r *Router) SetServices(states map[ServiceName]ServiceState) []RouteChange 
 		r.set(name, s, touched)
 	}
 	r.settleLimits(touched)
+	r.settleSlots(touched)
 	r.settleRanges(touched)
 	r.refresh()
 	return r.changes(touched)
@@ -95,6 +97,7 @@ func (r *Router) set(name ServiceName, s ServiceState, touched map[Frontend]*Rou
 	if s.Service != nil {
 		r.claim(name, s, touched)
 	}
+	r.askSlots(name, s.Service)
 }
 
 // Node returns this node as the source knows it, or with its name alone.
@@ -164,12 +167,13 @@ func (r *Router) route(name ServiceName, s *routed) (notices []Notice) {
 	case r.clientLimits.refused[name]:
 		svc, notices = svc.withoutClientLimits()
 	}
+	svc, fitted := r.fitTables(svc, s.state.Service)
 	s.routes = RouteService(svc, s.state.Slices, r.base.locality)
 	if svc.HealthCheckNodePort != 0 {
 		r.health[name], r.staleHealth = healthCheck(svc, s.routes), true
 	}
 	return slices.Concat(notices, nodePortNotices(svc, r.base.locality), rangeNotices(svc, r.base.locality),
-		maglevNotices(svc, s.routes, r.base.config.Scheduler))
+		maglevNotices(svc, s.state.Service, s.routes, r.base.config.Scheduler, fitted))
 }
 
 func (r *Router) withdraw(name ServiceName, touched map[Frontend]*Route) {

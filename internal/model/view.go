@@ -9,7 +9,7 @@ import (
 // View is what a router knows about one Service. Its values are shared and must not be
 // changed.
 type View struct {
-	Service *Service
+	Service *Service // with the tables of the scheduler maglev that it gets
 	Slices  []*EndpointSlice
 	Node    *Node         // this node, as the routes see it
 	Claims  []ViewedClaim // sorted by service port, kind and frontend
@@ -51,8 +51,9 @@ func (r *Router) View(name ServiceName) *View {
 	if !ok {
 		return nil
 	}
-	v := &View{Service: s.state.Service, Slices: s.state.Slices, Node: r.base.locality.Node,
-		Scheduler: cmp.Or(s.state.Service.Scheduler, r.base.config.Scheduler, RoundRobin)}
+	service, _ := r.fitTables(s.state.Service, s.state.Service)
+	v := &View{Service: service, Slices: s.state.Slices, Node: r.base.locality.Node,
+		Scheduler: cmp.Or(service.Scheduler, r.base.config.Scheduler, RoundRobin)}
 	for i := range s.routes {
 		v.Claims = append(v.Claims, r.viewClaim(&s.routes[i]))
 	}

@@ -38,17 +38,18 @@ func Load(r *model.Routing, routes []model.RouteChange) (*State, iter.Seq[nft.De
 func (s *State) cutLoad(routes []model.RouteChange) (part, rest []model.RouteChange) {
 	elements := 0
 	for i := range routes {
-		if elements += 2 + s.slots(routes[i].New); elements > loadStep {
+		if elements += 2 + slotsOf(routes[i].New, s.base.Scheduler); elements > loadStep {
 			return routes[:i+1], routes[i+1:]
 		}
 	}
 	return routes, nil
 }
 
-// slots returns about how many slots the endpoints of a route take.
-func (s *State) slots(r *model.Route) int {
+// slotsOf returns about how many slots the endpoints of a route take. byDefault is the
+// scheduler of the node.
+func slotsOf(r *model.Route, byDefault model.Scheduler) int {
 	endpoints := len(r.Inside().Endpoints)
-	if endpoints > 1 && cmp.Or(r.Service.Scheduler, s.base.Scheduler).IsMaglev() {
+	if endpoints > 1 && cmp.Or(r.Scheduler(), byDefault).IsMaglev() {
 		return r.Service.MaglevSize(endpoints)
 	}
 	return endpoints

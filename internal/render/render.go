@@ -32,12 +32,13 @@ type part struct {
 
 func newPart() *part { return &part{elements: make(map[string][]nft.Element)} }
 
-// reserve makes room for most elements of the new routes.
-func (p *part) reserve(changes []model.RouteChange) {
+// reserve makes room for most elements of the new routes. byDefault is the scheduler of
+// the node.
+func (p *part) reserve(changes []model.RouteChange, byDefault model.Scheduler) {
 	endpoints := 0
 	for i := range changes {
 		if r := changes[i].New; r != nil {
-			endpoints += len(r.Inside().Endpoints)
+			endpoints += slotsOf(r, byDefault)
 		}
 	}
 	p.elements[nft.ServicesMap] = make([]nft.Element, 0, len(changes))

@@ -320,7 +320,7 @@ func (t *table) used() options {
 // change counts what changes of routes change, and collects it.
 func (t *table) change(r *model.Routing, changes []model.RouteChange, u *update) {
 	composer := &composer{node: r.NodeName, scheduler: r.Scheduler, balancers: r.LoadBalancerCIDRs, layouts: make(map[layoutKey]layout, len(changes))}
-	u.after.reserve(changes)
+	u.after.reserve(changes, r.Scheduler)
 	var f fragment
 	for i := range changes {
 		if old := changes[i].Old; old != nil {

@@ -85,6 +85,7 @@ var classes = []struct{ reason, text string }{
 	{CheckFailing, "endpoints fail their health check"},
 	{string(model.NoLimits), "connection limits do not apply: the kernel lacks a module"},
 	{string(model.ManyLimits), "limits per client do not apply: older Services have too many different values"},
+	{string(model.ManySlots), "tables of the scheduler maglev are smaller than asked for, or replaced by source-hash: their slots have a budget"},
 	{string(model.SmallTable), "the shares of endpoints differ: the table of the scheduler maglev has few slots for them"},
 	{SettingChanged, "settings of the kernel that Services need, changed since nftproxy started"},
 	{EndpointDrained, "the operator keeps new connections away"},

@@ -1,0 +1,210 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+)
+
+// Budgets of the slots in tables of the schedulers maglev and maglev-port (3.60). Each slot
+// is an element for each frontend. Without a budget, a Service with 5 ports, 4 endpoints
+// and tables of 131,071 slots took 0.6 GB of memory on every node, and a change of one of
+// its endpoints 2 s of processor time (measured on 6.18).
+const (
+	MostServiceSlots = 16_384    // of one Service, in the tables of all its frontends
+	MostSlots        = 1_000_000 // of all Services
+)
+
+// slotAsk is what a Service asks for. It depends on the Service alone, neither on its
+// endpoints nor on the node, and so do the sizes of tables: they are the same on all nodes.
+// It is comparable; the zero value asks for nothing.
+type slotAsk struct {
+	created int64
+	tables  int // that frontends can have
+	size    int // slots of each
+}
+
+// slotAsk returns what a Service asks for if the scheduler of the node is byDefault.
+func (s *Service) slotAsk(byDefault Scheduler) slotAsk {
+	tables := 0
+	if cmp.Or(s.Scheduler, byDefault).IsMaglev() {
+		tables = s.maglevTables()
+	}
+	if tables == 0 {
+		return slotAsk{}
+	}
+	return slotAsk{s.Created, tables, s.MaglevSize(0)}
+}
+
+// maglevTables returns the most tables that the frontends of the Service have on a node:
+// one for each, and another one for clients outside if those have other endpoints.
+func (s *Service) maglevTables() (n int) {
+	external, outside := s.external(), 1
+	if s.ExternalPolicy == PolicyLocal {
+		outside = 2
+	}
+	ranges := len(s.Extra().Ranges)
+	if s.AffinityTimeout > 0 {
+		ranges = 0 // they have source-hash
+	}
+	for _, f := range Families {
+		if _, ok := s.primary(f); !ok {
+			continue
+		}
+		inFamily := func(a netip.Addr) bool { return FamilyOf(a) == f }
+		each := outside * count(external.LoadBalancerIPs, inFamily)
+		if _, ok := s.ClusterIP(f); ok {
+			each++
+		}
+		if !s.NoClusterIP {
+			each += outside * count(external.ExternalIPs, inFamily)
+		}
+		n += each * (len(s.Ports) + ranges)
+		if !s.NoClusterIP {
+			n += outside * count(s.Ports, func(p ServicePort) bool { return p.NodePort != 0 })
+		}
+	}
+	return n
+}
+
+func count[E any](all []E, is func(E) bool) (n int) {
+	for _, e := range all {
+		if is(e) {
+			n++
+		}
+	}
+	return n
+}
+
+// fit returns the largest size that is not larger than the one asked for and with which
+// all tables fit into so many slots; zero: none.
+func (a slotAsk) fit(slots int) int {
+	for _, size := range slices.Backward(MaglevSizes) {
+		if n := int(size); n <= a.size && n*a.tables <= slots {
+			return n
+		}
+	}
+	return 0
+}
+
+// alone returns the size that the Service has if there are no others.
+func (a slotAsk) alone() int { return a.fit(MostServiceSlots) }
+
+// slotBudget shares out the slots of all Services. The oldest Services get what they ask
+// for.
+type slotBudget struct {
+	asking map[ServiceName]slotAsk
+	total  int // slots, if each Service were alone
+	// reduced are the sizes of Services that have smaller tables than they had alone;
+	// zero: none at all.
+	reduced map[ServiceName]int
+	stale   bool
+}
+
+func newSlotBudget() slotBudget { return slotBudget{asking: make(map[ServiceName]slotAsk)} }
+
+// ask sets what a Service asks for.
+func (b *slotBudget) ask(name ServiceName, a slotAsk) {
+	before := b.asking[name]
+	if a == before {
+		return
+	}
+	b.total += a.tables*a.alone() - before.tables*before.alone()
+	if b.asking[name] = a; a == (slotAsk{}) {
+		delete(b.asking, name)
+	}
+	b.stale = b.stale || b.total > MostSlots || len(b.reduced) > 0
+}
+
+// size returns the size of the tables of a Service; zero: it has none.
+func (b *slotBudget) size(name ServiceName, a slotAsk) int {
+	if size, ok := b.reduced[name]; ok {
+		return size
+	}
+	return a.alone()
+}
+
+// choose returns the reduced sizes.
+func (b *slotBudget) choose() map[ServiceName]int {
+	if b.total <= MostSlots {
+		return nil
+	}
+	all := slices.SortedFunc(maps.Keys(b.asking), func(x, y ServiceName) int {
+		return cmp.Or(compareAge(b.asking[x].created, b.asking[y].created), x.Compare(y))
+	})
+	reduced, left := make(map[ServiceName]int), MostSlots
+	for _, name := range all {
+		a := b.asking[name]
+		size := a.fit(min(left, MostServiceSlots))
+		if left -= size * a.tables; size < a.alone() {
+			reduced[name] = size
+		}
+	}
+	return reduced
+}
+
+// askSlots sets what a Service asks for, or that it is gone: nil.
+func (r *Router) askSlots(name ServiceName, s *Service) {
+	var a slotAsk
+	if s != nil {
+		a = s.slotAsk(r.base.config.Scheduler)
+	}
+	r.slots.ask(name, a)
+}
+
+// settleSlots shares out the slots again after changes.
+func (r *Router) settleSlots(touched map[Frontend]*Route) {
+	b := &r.slots
+	if !b.stale {
+		return
+	}
+	before := b.reduced
+	b.reduced, b.stale = b.choose(), false
+	for name := range b.asking {
+		was, had := before[name]
+		is, has := b.reduced[name]
+		if was != is || had != has {
+			r.set(name, r.services[name].state, touched)
+		}
+	}
+}
+
+// fitTables returns the Service with tables that fit into the budgets, and a notice if
+// they are smaller than it asks for. Without room for the smallest tables it has
+// source-hash, which takes a slot for each endpoint and sends a client to the same one on
+// all nodes, too. asked is the Service with all its families.
+func (r *Router) fitTables(s, asked *Service) (*Service, []Notice) {
+	a := asked.slotAsk(r.base.config.Scheduler)
+	if a == (slotAsk{}) {
+		return s, nil
+	}
+	size := r.slots.size(s.Name, a)
+	if size == a.size {
+		return s, nil
+	}
+	out, extras := *s, *s.Extra()
+	extras.MaglevSize, out.Extras = uint32(size), &extras
+	if size == 0 {
+		out.Scheduler = SourceHash
+	}
+	return &out, []Notice{notice(s.Object(), ManySlots, "%s", a.why(s, size))}
+}
+
+// why says why tables have another size than the one asked for, and what to do.
+func (a slotAsk) why(s *Service, size int) string {
+	limit, remedy := fmt.Sprintf("the %d of a Service", MostServiceSlots), "split the Service"
+	if size < a.alone() {
+		limit, remedy = fmt.Sprintf("what older Services leave of %d", MostSlots), "ask for smaller tables in these"
+	}
+	effect := "the scheduler is source-hash"
+	if size > 0 {
+		effect, remedy = fmt.Sprintf("each has %d", size), s.askFor(size)+", or "+remedy
+	}
+	tables := fmt.Sprintf("%d tables of %d slots exceed", a.tables, a.size)
+	if a.tables == 1 {
+		tables = fmt.Sprintf("a table of %d slots exceeds", a.size)
+	}
+	return fmt.Sprintf("%s %s: %s; %s", tables, limit, effect, remedy)
+}
