@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/probe"
@@ -73,11 +74,8 @@ func (c *checks) changed(all []probe.Transition) {
 	if !w.Config.Own.HealthChecks {
 		return // they are of Services of files
 	}
-	for _, t := range all[:min(len(all), maxHealthEvents)] {
+	// A machine that dies may have thousands. The log counts the others.
+	for _, t := range all[:min(len(all), budget.HealthEvents)] {
 		w.events.EndpointHealth(t.Service, t.Address, t.Healthy, t.Message)
 	}
 }
-
-// maxHealthEvents is how many endpoints that change their health at the same time become
-// events: a machine that dies may have thousands. The log counts the others.
-const maxHealthEvents = 20

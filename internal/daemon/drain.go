@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/nftproxy/nftproxy/internal/status"
@@ -27,14 +28,12 @@ func (d *Daemon) followDrains() {
 	d.drains = drain.Follow(path, watch, d.Log)
 }
 
-// maxTargets limits the endpoints of one question, whose answers are held in memory.
-const maxTargets = 10_000
-
-// serveDrains answers with what is drained, and what draining other endpoints means.
+// serveDrains answers with what is drained, and what draining other endpoints means. It holds
+// the answers in memory.
 func (w *work) serveDrains(rw http.ResponseWriter, r *http.Request) {
 	asked := r.URL.Query()["target"]
-	if len(asked) > maxTargets {
-		http.Error(rw, fmt.Sprintf("%d endpoints are too many: at most %d", len(asked), maxTargets), http.StatusBadRequest)
+	if len(asked) > budget.DrainTargets {
+		http.Error(rw, fmt.Sprintf("%d endpoints are too many: at most %d", len(asked), budget.DrainTargets), http.StatusBadRequest)
 		return
 	}
 	var targets []drain.Target

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
@@ -126,10 +127,9 @@ func Ask(targets []Target, names []model.ServiceName, view func(model.ServiceNam
 
 // note notes the endpoints of a Service.
 func note(known map[string]bool, v *model.View) {
-	const most = 100_000 // more are too slow to search
 	for _, s := range v.Slices {
 		for i := range s.Hosts {
-			if len(known) > most {
+			if len(known) > budget.DrainSearch {
 				return
 			}
 			a := s.Hosts[i].Address

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record/util"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -32,9 +33,6 @@ const (
 const (
 	maxNote     = 1024 // bytes that the API server accepts
 	maxInstance = 128  // bytes in the name of a reporting instance
-	// maxNotices limits the events for one set of notices: all nodes of a cluster may
-	// report the same. The log has all notices.
-	maxNotices = 20
 	// maxQueued is how many events wait for the API server.
 	maxQueued = 1000
 )
@@ -112,7 +110,7 @@ func (r *Recorder) Notices(notices []model.Notice) {
 		if n.Object.Kind == "Balance" { // the API server has none
 			continue
 		}
-		if !r.noticed[n] && written < maxNotices {
+		if !r.noticed[n] && written < budget.EventNotices {
 			written++
 			r.record(n.Object, corev1.EventTypeWarning, string(n.Reason), "Serve", n.Message)
 		}

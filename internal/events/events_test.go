@@ -26,6 +26,7 @@ import (
 	eventsv1client "k8s.io/client-go/kubernetes/typed/events/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
@@ -191,7 +192,7 @@ func TestNoticesOnce(t *testing.T) {
 	for i := range 500 {
 		many = append(many, notice(fmt.Sprint("many-", i)))
 	}
-	tell(maxNotices, many...)
+	tell(budget.EventNotices, many...)
 	tell(0, many...)
 }
 

@@ -13,14 +13,12 @@ import (
 
 	"sigs.k8s.io/json"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
 // UnknownField begins the problem of a field that the type does not have.
 const UnknownField = "unknown field"
-
-// maxReported is how many fields of a wrong type an object reports.
-const maxReported = 100
 
 // Decode fills into, a pointer to a struct, as far as possible, and returns the
 // problems by line, each of them a [*FieldError].
@@ -160,7 +158,7 @@ func (e *explainer) fitting(v any, t reflect.Type, path string, around func(any)
 		}
 		return v, true
 	}
-	if len(e.errs) > maxReported {
+	if len(e.errs) > budget.Findings {
 		return nil, false
 	}
 	_, n := e.find(path)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -136,14 +137,12 @@ func (e *FieldError) Error() string {
 	return terminal.Printable(e.Field) + ": " + text
 }
 
-// maxQuoted is how much of a text is shown, in bytes. Annotations may be as long
+// budget.QuotedText is how much of a text is shown, in bytes. Annotations may be as long
 // as 256 KiB, and the log has a line for each problem.
-const maxQuoted = 128
-
 // Quote returns a text in quotes, its beginning if it is long.
 func Quote(s string) string {
-	if len(s) > maxQuoted {
-		return fmt.Sprintf("%q...", strings.ToValidUTF8(s[:maxQuoted], ""))
+	if len(s) > budget.QuotedText {
+		return fmt.Sprintf("%q...", strings.ToValidUTF8(s[:budget.QuotedText], ""))
 	}
 	return fmt.Sprintf("%q", s)
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/nftproxy/nftproxy/internal/budget"
 )
 
 // parseYAML returns nil for a document without content. Without a marker there
@@ -35,10 +37,6 @@ func parseYAML(text []byte) (*yaml.Node, error) {
 
 var yamlLine = regexp.MustCompile(`^yaml: (?:line \d+: )?`)
 
-// maxExplained limits the search for the line of a mistake, which parses the
-// text about 20 times.
-const maxExplained = 1 << 20
-
 // explainYAML returns the line of a mistake in a text that begins at line first,
 // and a clear error. The parser's own line is that of the block around the
 // mistake, or the one before; the first line without which the mistake is not
@@ -50,7 +48,7 @@ func explainYAML(text []byte, first int, err error) (int, error) {
 	if _, err := fmt.Sscanf(err.Error(), "yaml: line %d:", &n); err == nil {
 		n--
 	}
-	if len(text) <= maxExplained {
+	if len(text) <= budget.ExplainedText {
 		n = sort.Search(len(lines), func(i int) bool {
 			_, err := parseYAML(bytes.Join(lines[:i+1], nil))
 			return err != nil && yamlLine.ReplaceAllString(err.Error(), "") == problem

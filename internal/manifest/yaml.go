@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/nftproxy/nftproxy/internal/budget"
 )
 
 // GivenTwice is the problem of repeated fields; the last one counts.
@@ -18,14 +20,9 @@ const GivenTwice = "the field is given twice: remove one of them"
 // "---".
 const NoMarker = "the field is given twice: is a line --- missing above it?"
 
-// A few lines of nested aliases can expand to billions of values. maxRepeated
-// limits the values that the aliases of a document repeat, where repeatedText
-// bytes of a text count as a value; maxNested limits their nesting.
-const (
-	maxRepeated  = 1_000_000
-	repeatedText = 10
-	maxNested    = 100
-)
+// A few lines of nested aliases can expand to billions of values, where repeatedText bytes
+// of a text count as a value.
+const repeatedText = 10
 
 // converter converts the YAML of an object to JSON values. Values that JSON does
 // not have are problems.
@@ -74,12 +71,12 @@ func (c *converter) value(n *yaml.Node) any {
 // exceeds counts a value that an alias repeats, and reports whether there are too
 // many.
 func (c *converter) exceeds(n *yaml.Node) bool {
-	if c.doc.repeated.Add(int64(1+len(n.Value)/repeatedText)) <= maxRepeated && c.aliases <= maxNested {
+	if c.doc.repeated.Add(int64(1+len(n.Value)/repeatedText)) <= budget.AliasedValues && c.aliases <= budget.AliasNesting {
 		return false
 	}
 	if !c.tooMany {
 		c.problems = append(c.problems, c.errorAt(n, &FieldError{
-			Problem: fmt.Sprintf("the aliases of the document repeat more than %d values: write them out", maxRepeated)}))
+			Problem: fmt.Sprintf("the aliases of the document repeat more than %d values: write them out", budget.AliasedValues)}))
 	}
 	c.tooMany = true
 	return true

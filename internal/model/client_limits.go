@@ -4,16 +4,15 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/budget"
 )
 
-// MostClientLimits is the most different values of limits per client on a node (4.94). In
-// the kernel each of them is a rule, which new connections to all frontends with a limit
-// pass, and sets, which the kernel walks to find one by its name: with 1,000 values a
-// changed endpoint of any Service takes 50 ms instead of 0.3 ms (measured on 6.18).
-const MostClientLimits = 100
-
 // clientLimits are the Services with limits per client. If they have too many different
-// values, those of the oldest Services apply.
+// values (4.94), those of the oldest Services apply. In the kernel each value is a rule, which
+// new connections to all frontends with a limit pass, and sets, which the kernel walks to find
+// one by its name: with 1,000 values a changed endpoint of any Service takes 50 ms instead of
+// 0.3 ms (measured on 6.18).
 type clientLimits struct {
 	asking  map[ServiceName]*Service
 	values  map[Limits]int       // in use, each with one limit; how many Services have it
@@ -50,12 +49,12 @@ func (c *clientLimits) ask(s *Service, n int) {
 	if c.asking[s.Name] = s; n < 0 {
 		delete(c.asking, s.Name)
 	}
-	c.stale = c.stale || len(c.values) > MostClientLimits || len(c.refused) > 0
+	c.stale = c.stale || len(c.values) > budget.ClientLimits || len(c.refused) > 0
 }
 
 // choose returns the Services whose limits per client do not apply.
 func (c *clientLimits) choose() map[ServiceName]bool {
-	if len(c.values) <= MostClientLimits {
+	if len(c.values) <= budget.ClientLimits {
 		return nil
 	}
 	all := slices.SortedFunc(maps.Values(c.asking), func(a, b *Service) int {
@@ -64,7 +63,7 @@ func (c *clientLimits) choose() map[ServiceName]bool {
 	refused, admitted := make(map[ServiceName]bool), make(map[Limits]bool)
 	for _, s := range all {
 		more := slices.DeleteFunc(s.Extra().Limits.perClient(), func(v Limits) bool { return admitted[v] })
-		if len(admitted)+len(more) > MostClientLimits {
+		if len(admitted)+len(more) > budget.ClientLimits {
 			refused[s.Name] = true
 			continue
 		}
@@ -97,5 +96,5 @@ func (s *Service) withoutClientLimits() (*Service, []Notice) {
 	extras.Limits.ConnectionsPerClient, extras.Limits.RatePerClient = 0, Rate{}
 	out.Extras = &extras
 	return &out, []Notice{notice(s.Object(), ManyLimits,
-		"limits per client do not apply: %d different values of older Services are in use: choose one of these", MostClientLimits)}
+		"limits per client do not apply: %d different values of older Services are in use: choose one of these", budget.ClientLimits)}
 }

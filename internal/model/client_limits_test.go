@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/budget"
 )
 
 // limited returns the i-th Service, which is as old as its number says, with limits.
@@ -32,7 +34,7 @@ func unlimitedServices(r *Router) (out []string) {
 // client; their other limits, and values in use, apply.
 func TestManyLimits(t *testing.T) {
 	r, all := NewRouter(), make(map[ServiceName]ServiceState)
-	for i := range MostClientLimits + 2 {
+	for i := range budget.ClientLimits + 2 {
 		s := limited(i, Limits{Connections: 7, ConnectionsPerClient: uint32(i + 1)})
 		all[s.Service.Name] = s
 	}

@@ -10,16 +10,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/probe/checker"
 )
 
 const (
-	// maxChecks is how many checks run at the same time. A tenth of 10,000 endpoints
-	// may hang, at the default interval and timeout, before others wait.
-	maxChecks = 1024
-	// maxPrograms is the same for checks that start a program.
-	maxPrograms = 32
 	// firstResults is how long the start waits for the first results (3.26).
 	firstResults = 5 * time.Second
 	// batchTime is how long results are collected before they change the rules: the
@@ -108,7 +104,7 @@ func NewEngine(c Config) *Engine {
 	if c.New == nil {
 		c.New = checker.New
 	}
-	e := &Engine{Config: c, network: pool{limit: maxChecks}, programs: pool{limit: maxPrograms}, wake: make(chan struct{}, 1)}
+	e := &Engine{Config: c, network: pool{limit: budget.Checks}, programs: pool{limit: budget.CheckPrograms}, wake: make(chan struct{}, 1)}
 	e.empty()
 	return e
 }

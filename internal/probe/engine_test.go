@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/probe/checker"
 )
@@ -289,7 +290,7 @@ func TestSpread(t *testing.T) {
 				t.Errorf("%d checks in second %d, want about %d", count, second, n/2)
 			}
 		}
-		if len(perSecond) < 20 || l.most > maxChecks {
+		if len(perSecond) < 20 || l.most > budget.Checks {
 			t.Errorf("%d seconds, %d checks at the same time", len(perSecond), l.most)
 		}
 	})
@@ -324,7 +325,7 @@ func TestRackDies(t *testing.T) {
 			t.Errorf("%+v in %d batches", c, batches)
 		}
 		log := l.logged()
-		if n := strings.Count(log, "endpoint fails"); n > 6*reportLines || !strings.Contains(log, `msg="more endpoints have changed their health" failing=`) {
+		if n := strings.Count(log, "endpoint fails"); n > 6*budget.HealthLines || !strings.Contains(log, `msg="more endpoints have changed their health" failing=`) {
 			t.Errorf("%d lines:\n%.2000s", n, log)
 		}
 	})
@@ -353,18 +354,18 @@ func TestTogether(t *testing.T) {
 func TestManyHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t)
-		all := addresses(3 * maxChecks)
+		all := addresses(3 * budget.Checks)
 		for _, a := range all {
 			l.answer(a, silent)
 		}
 		l.start()
 		l.Edit(name("web"), serviceOf("web", tcp, all...))
 		l.after(1500 * time.Millisecond)
-		if c := l.Counts(); c.Running != maxChecks || c.Waiting == 0 {
+		if c := l.Counts(); c.Running != budget.Checks || c.Waiting == 0 {
 			t.Errorf("%+v", c)
 		}
 		l.after(10 * time.Second)
-		if c := l.Counts(); c.Failing != len(all) || l.most > maxChecks {
+		if c := l.Counts(); c.Failing != len(all) || l.most > budget.Checks {
 			t.Errorf("%+v, %d at the same time", c, l.most)
 		}
 		l.Edit(name("web"), model.ServiceState{})

@@ -3,13 +3,14 @@ package probe
 import (
 	"log/slog"
 	"time"
+
+	"github.com/nftproxy/nftproxy/internal/budget"
 )
 
 const (
-	// reportTime is the time in which at most reportLines transitions are logged one by
-	// one; the others are counted.
-	reportTime  = time.Second
-	reportLines = 20
+	// reportTime is the time in which at most [budget.HealthLines] transitions are logged one
+	// by one; the others are counted.
+	reportTime = time.Second
 	// localPause is the time between two messages about checks that cannot be made.
 	localPause = time.Minute
 )
@@ -31,9 +32,9 @@ func (r *report) add(batch []Transition, now time.Time, log *slog.Logger) {
 		}
 		r.lines++
 		switch {
-		case r.lines <= reportLines && t.Healthy:
+		case r.lines <= budget.HealthLines && t.Healthy:
 			log.Info("endpoint healthy again", "service", t.Service, "endpoint", t.Address)
-		case r.lines <= reportLines:
+		case r.lines <= budget.HealthLines:
 			log.Warn("endpoint fails its health check", "service", t.Service, "endpoint", t.Address, "error", t.Message)
 		case t.Healthy:
 			r.recovered++

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
@@ -14,12 +15,9 @@ import (
 // it, so there is a rule, a set of frontends and a set of clients for each value in use.
 //
 // A packet that exceeds a limit is counted for its frontend and dropped: a client that
-// tries again gets its turn when there is room.
-
-// LimitClients is the most clients that are remembered for each value of a limit. More
-// are served without this limit: addresses can be forged, and those who forge them must
-// not keep others out, nor fill the memory.
-const LimitClients = 1 << 16
+// tries again gets its turn when there is room. More clients than [budget.LimitedClients] are
+// served without their limit: addresses can be forged, and those who forge them must not keep
+// others out, nor fill the memory.
 
 // limit is a limit in use. It is comparable; that of clients has its value.
 type limit struct {
@@ -128,7 +126,7 @@ func limitSets(frontend []nft.Datatype, prefix string, all []limit) []*nft.Set {
 			s.Limits = nft.ConnectionLimits
 		default:
 			out = append(out, &nft.Set{Name: prefix + l.clients(), Key: append(frontend[:3:3], nft.Source),
-				Dynamic: true, Timeless: l.kind == model.LimitClientConnections, Size: LimitClients})
+				Dynamic: true, Timeless: l.kind == model.LimitClientConnections, Size: budget.LimitedClients})
 		}
 		out = append(out, s)
 		if i == 0 || all[i-1].kind != l.kind {

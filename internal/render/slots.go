@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
@@ -144,7 +145,7 @@ const maxWeight = 1 << 16
 // slot is an element for each frontend, and a change of an endpoint changes all of its
 // slots.
 func slotsFor(endpoints int) int {
-	return max(512, min(16*endpoints, 4096), 4*endpoints)
+	return max(512, min(budget.WeightSlotsEach*endpoints, budget.WeightSlots), 4*endpoints)
 }
 
 // slots returns how many slots an endpoint takes, at least one.

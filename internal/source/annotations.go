@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/suggest"
@@ -80,10 +81,10 @@ func (f *findings) unknownAnnotations(m *metav1.ObjectMeta, known ...string) {
 		}
 	}
 	slices.Sort(unknown)
-	for _, name := range unknown[:min(len(unknown), maxWrongEntries)] {
+	for _, name := range unknown[:min(len(unknown), budget.WrongEntries)] {
 		f.warn(annotationField(name), nil, "has no effect: "+noSuchAnnotation(name, known))
 	}
-	if more := len(unknown) - maxWrongEntries; more > 0 {
+	if more := len(unknown) - budget.WrongEntries; more > 0 {
 		f.warn("metadata.annotations", nil, fmt.Sprintf("has %d more that are unknown, and have no effect", more))
 	}
 }

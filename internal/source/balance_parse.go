@@ -10,14 +10,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
-
-// maxBalancePorts is how many ports a Balance may have that are ports of the Service, each
-// with its own elements in the rules for every backend. Ranges that lead to the same ports
-// of the backends, or to one, are no such ports.
-const maxBalancePorts = 1024
 
 // allPorts is the word for all ports of an address.
 const allPorts = "all"
@@ -210,18 +206,19 @@ func (l listening) all() (out []balanceRange) {
 
 // settlePorts decides which entries of listen are ranges, and which are ports of the
 // Service, one by one. A range needs the same ports of all backends, or one; and session
-// affinity is by port, so that it decides if there are not too many.
+// affinity is by port, so that it decides if there are not too many: each port of the
+// Service has its own elements in the rules for every backend.
 func (e *expander) settlePorts() {
 	count := 0
 	for _, r := range e.listened {
 		target, same := e.target(r.portRange)
-		byPort := e.Affinity != nil && count+r.count() <= maxBalancePorts && r.portRange != everyPort
+		byPort := e.Affinity != nil && count+r.count() <= budget.BalancePorts && r.portRange != everyPort
 		if r.count() > 1 && same && !byPort {
 			e.native = append(e.native, newPortRange(r.protocol, r.portRange, target).Name)
 			continue
 		}
-		if count += r.count(); count > maxBalancePorts {
-			e.add(r.field(), r.text, fmt.Sprintf("makes more than %d ports that lead to others, or to different ones of each backend: keep the ports, or use several Balances", maxBalancePorts))
+		if count += r.count(); count > budget.BalancePorts {
+			e.add(r.field(), r.text, fmt.Sprintf("makes more than %d ports that lead to others, or to different ones of each backend: keep the ports, or use several Balances", budget.BalancePorts))
 			return
 		}
 		for n := int(r.first); n <= int(r.last); n++ {

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
@@ -30,9 +31,7 @@ const (
 	minInterval, maxInterval = 100 * time.Millisecond, time.Hour
 	minTimeout, maxTimeout   = 10 * time.Millisecond, time.Minute
 
-	maxCount       = 100  // of rise and fall
-	maxCheckText   = 4096 // bytes of a text in a check, and of an annotation with one
-	maxCheckValues = 256  // keys included
+	maxCount = 100 // of rise and fall
 )
 
 // check reads the health check of a Service with these ports. A wrong one is none. Where
@@ -46,8 +45,8 @@ func (f *findings) check(m *metav1.ObjectMeta, ports []model.ServicePort, refuse
 	case refused != "":
 		f.warn(field, nil, refused)
 		return nil
-	case len(text) > maxCheckText: // before anything reads it
-		f.add(field, nil, fmt.Sprintf("is longer than %d bytes: shorten it", maxCheckText))
+	case len(text) > budget.CheckText: // before anything reads it
+		f.add(field, nil, fmt.Sprintf("is longer than %d bytes: shorten it", budget.CheckText))
 		return nil
 	}
 	value, problem := checkValue(text)
@@ -88,8 +87,8 @@ func checkValue(text string) (value any, problem string) {
 func costly(n *yaml.Node, values *int) string {
 	*values++
 	switch {
-	case *values > maxCheckValues:
-		return fmt.Sprintf("has more than %d values: a health check has few", maxCheckValues)
+	case *values > budget.CheckValues:
+		return fmt.Sprintf("has more than %d values: a health check has few", budget.CheckValues)
 	case n.Kind == yaml.AliasNode, n.Anchor != "":
 		return "has an anchor or an alias (& or *): write the values out"
 	case n.ShortTag() == "!!merge":

@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -144,8 +145,8 @@ func (p *checkParser) text(name string, value any) string {
 		p.problem(name, nil, "is not text: put it in quotes")
 	case s == "":
 		p.problem(name, nil, "is empty: give a text, or leave the field out")
-	case len(s) > maxCheckText:
-		p.problem(name, nil, fmt.Sprintf("is longer than %d bytes: shorten it", maxCheckText))
+	case len(s) > budget.CheckText:
+		p.problem(name, nil, fmt.Sprintf("is longer than %d bytes: shorten it", budget.CheckText))
 	}
 	return s
 }

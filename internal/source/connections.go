@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -29,10 +30,7 @@ const (
 )
 
 const (
-	// maxConnections bounds the time that a new connection takes: the kernel looks at
-	// all others of the same count.
-	maxConnections = 50_000
-	maxRate        = 1_000_000
+	maxRate = 1_000_000
 	// maxRefill bounds the time for which the kernel remembers a client.
 	maxRefill = 24 * time.Hour
 )
@@ -61,8 +59,8 @@ func limit[T any](f *findings, m *metav1.ObjectMeta, annotation string, parse fu
 
 func parseConnections(text string) (uint32, string) {
 	n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 32)
-	if err != nil || n < 1 || n > maxConnections {
-		return 0, fmt.Sprintf("is not a number of connections: use 1 to %d", maxConnections)
+	if err != nil || n < 1 || n > budget.Connections {
+		return 0, fmt.Sprintf("is not a number of connections: use 1 to %d", budget.Connections)
 	}
 	return uint32(n), ""
 }
@@ -172,8 +170,8 @@ func limitsSchema() jsonSchema {
 		"description": "connection limits for each address and port; more are dropped",
 		"type":        "object", "additionalProperties": false,
 		"properties": jsonSchema{
-			"connections":          schemaNumber("concurrent connections", 1, maxConnections, nil),
-			"connectionsPerClient": schemaNumber("concurrent connections from one address", 1, maxConnections, nil),
+			"connections":          schemaNumber("concurrent connections", 1, budget.Connections, nil),
+			"connectionsPerClient": schemaNumber("concurrent connections from one address", 1, budget.Connections, nil),
 			"rate":                 rate("new connections, like 100/second, or 100/second burst 20"),
 			"ratePerClient":        rate("new connections from one address"),
 		},

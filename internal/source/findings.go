@@ -5,29 +5,15 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 )
 
 // FieldError is a problem with one field of an object.
 type FieldError = manifest.FieldError
 
-const (
-	// maxFindings is how many problems of an object are reported one by one, maxReported how
-	// many of an API server's, where each version of the object reports them again, and
-	// maxWrongEntries those with entries of one list. An object can have tens of thousands.
-	maxFindings     = 100
-	maxReported     = 20
-	maxWrongEntries = 10
-
-	// maxProblem is the length of a reported problem, in bytes: it may quote a value.
-	maxProblem = 500
-
-	// maxEntries is how many entries of a list are read. All that fit into the annotations of
-	// an object of an API server and are addresses do.
-	maxEntries = 32_768
-)
-
 // findings collects the field errors of one object: the first ones, and how many there are.
+// An object can have tens of thousands, at each of its changes.
 type findings struct {
 	first []*FieldError
 	count int
@@ -47,7 +33,7 @@ func (f *findings) warn(field string, value any, problem string) {
 
 func (f *findings) put(all ...*FieldError) {
 	for _, e := range all {
-		if f.count++; len(f.first) < maxFindings {
+		if f.count++; len(f.first) < budget.Findings {
 			e.Problem = shortened(e.Problem)
 			f.first = append(f.first, e)
 			continue
@@ -58,10 +44,10 @@ func (f *findings) put(all ...*FieldError) {
 
 // shortened returns a problem without what makes it too long.
 func shortened(problem string) string {
-	if len(problem) <= maxProblem {
+	if len(problem) <= budget.FindingText {
 		return problem
 	}
-	return strings.ToValidUTF8(problem[:maxProblem], "") + "..."
+	return strings.ToValidUTF8(problem[:budget.FindingText], "") + "..."
 }
 
 // all returns the first problems, and how many more there are.
@@ -75,15 +61,15 @@ func (f *findings) all() []*FieldError {
 // firstOf returns the first problems of an object of an API server, and how many more there
 // are.
 func firstOf(found []*FieldError) []*FieldError {
-	if len(found) <= maxReported {
+	if len(found) <= budget.ReportedFindings {
 		return found
 	}
 	more, warning := 0, true
-	for _, e := range found[maxReported:] {
+	for _, e := range found[budget.ReportedFindings:] {
 		more += max(1, e.Others)
 		warning = warning && e.Warning
 	}
-	return append(slices.Clone(found[:maxReported]), manifest.More(more, warning))
+	return append(slices.Clone(found[:budget.ReportedFindings]), manifest.More(more, warning))
 }
 
 func printValue(value any) string {
@@ -102,20 +88,20 @@ func printValue(value any) string {
 func (f *findings) entries(annotation, text string, report func(field string, value any, problem string), read func(i int, entry string) string) (wrong int) {
 	field, i := annotationField(annotation), 0
 	for entry := range strings.SplitSeq(text, ",") {
-		if i == maxEntries {
-			report(field, nil, fmt.Sprintf("has more than %d entries: the others are not used; shorten the list", maxEntries))
+		if i == budget.ListEntries {
+			report(field, nil, fmt.Sprintf("has more than %d entries: the others are not used; shorten the list", budget.ListEntries))
 			wrong++
 			break
 		}
 		entry = strings.TrimSpace(entry)
 		if problem := read(i, entry); problem != "" {
-			if wrong++; wrong <= maxWrongEntries {
+			if wrong++; wrong <= budget.WrongEntries {
 				report(field, entry, problem)
 			}
 		}
 		i++
 	}
-	if more := wrong - maxWrongEntries; more > 0 {
+	if more := wrong - budget.WrongEntries; more > 0 {
 		report(field, nil, fmt.Sprintf("has %d more wrong entries", more))
 	}
 	return wrong

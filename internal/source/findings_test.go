@@ -12,6 +12,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -19,26 +20,26 @@ import (
 // are, which is an error if one of these is.
 func TestManyFindings(t *testing.T) {
 	var f findings
-	for range maxFindings + 3 {
+	for range budget.Findings + 3 {
 		f.warn("spec", "x", "is odd")
 	}
 	all := f.all()
 	last := all[len(all)-1]
-	if len(all) != maxFindings+1 || last.Error() != "and 3 more problems" || !last.Warning {
+	if len(all) != budget.Findings+1 || last.Error() != "and 3 more problems" || !last.Warning {
 		t.Errorf("%d findings, the last one %+v", len(all), last)
 	}
-	f.add("spec", "x", strings.Repeat("é", maxProblem))
+	f.add("spec", "x", strings.Repeat("é", budget.FindingText))
 	all = f.all()
 	if last := all[len(all)-1]; last.Error() != "and 4 more problems" || last.Warning {
 		t.Errorf("the last one is %+v", last)
 	}
 	first := firstOf(all)
-	if last, want := first[len(first)-1], fmt.Sprintf("and %d more problems", maxFindings+4-maxReported); len(first) != maxReported+1 || last.Error() != want || last.Warning {
+	if last, want := first[len(first)-1], fmt.Sprintf("and %d more problems", budget.Findings+4-budget.ReportedFindings); len(first) != budget.ReportedFindings+1 || last.Error() != want || last.Warning {
 		t.Errorf("of an API server: %d findings, the last one %+v, want %s", len(first), last, want)
 	}
 	f = findings{}
-	f.add("spec", nil, strings.Repeat("é", maxProblem))
-	if n := len(f.all()[0].Error()); n > maxProblem+20 {
+	f.add("spec", nil, strings.Repeat("é", budget.FindingText))
+	if n := len(f.all()[0].Error()); n > budget.FindingText+20 {
 		t.Errorf("a problem of %d bytes", n)
 	}
 }
@@ -73,13 +74,13 @@ func annotated(name, text string, slice bool) []*FieldError {
 func TestLongLists(t *testing.T) {
 	for _, c := range listAnnotations {
 		found := annotated(c.name, strings.Repeat(c.wrong+",", 999)+c.wrong, c.slice)
-		want := fmt.Sprintf("%s: has %d more wrong entries", annotationField(c.name), 1000-maxWrongEntries)
+		want := fmt.Sprintf("%s: has %d more wrong entries", annotationField(c.name), 1000-budget.WrongEntries)
 		i := slices.IndexFunc(found, func(e *FieldError) bool { return e.Error() == want })
-		if i != maxWrongEntries || len(found) > maxWrongEntries+2 {
+		if i != budget.WrongEntries || len(found) > budget.WrongEntries+2 {
 			t.Errorf("%s: %d findings, %q is number %d", c.name, len(found), want, i)
 		}
 
-		long := c.right + strings.Repeat(",", maxEntries-1)
+		long := c.right + strings.Repeat(",", budget.ListEntries-1)
 		is := func(e *FieldError) bool { return strings.Contains(e.Error(), "has more than 32768 entries") }
 		if found := annotated(c.name, long+"x", c.slice); slices.ContainsFunc(found, is) {
 			t.Errorf("%s: %q at the limit", c.name, texts(found))
@@ -97,7 +98,7 @@ func TestLongLists(t *testing.T) {
 // 4.78: what is beyond the limit admits no client.
 func TestLongListsOfClients(t *testing.T) {
 	var f findings
-	long := strings.Repeat(",", maxEntries) + "10.0.0.1"
+	long := strings.Repeat(",", budget.ListEntries) + "10.0.0.1"
 	s := f.sources(&metav1.ObjectMeta{Annotations: map[string]string{annotationSourceRanges: long, annotationDeniedSources: long}})
 	if !s.Limited || len(s.Allowed) > 0 || fmt.Sprint(s.Denied) != fmt.Sprint(everyClient) {
 		t.Errorf("%+v", s)
@@ -112,8 +113,8 @@ func TestManyUnknownAnnotations(t *testing.T) {
 		meta.Annotations[fmt.Sprintf("%sx%d", annotationDomain, i)] = ""
 	}
 	_, found := ConvertService(&corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.1"}}, "")
-	want := fmt.Sprintf("metadata.annotations: has %d more that are unknown, and have no effect", 15_000-maxWrongEntries)
-	if len(found) != maxWrongEntries+1 || found[maxWrongEntries].Error() != want {
+	want := fmt.Sprintf("metadata.annotations: has %d more that are unknown, and have no effect", 15_000-budget.WrongEntries)
+	if len(found) != budget.WrongEntries+1 || found[budget.WrongEntries].Error() != want {
 		t.Errorf("%d findings, %q", len(found), texts(found))
 	}
 }

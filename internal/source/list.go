@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
+
+	"github.com/nftproxy/nftproxy/internal/budget"
 )
 
 // Reader reads the objects of one kind in all namespaces.
@@ -151,19 +153,16 @@ type wire struct {
 	buf bytes.Buffer
 }
 
-// maxObject is the largest part of an answer. The watches of client-go have the same
-// limit, and etcd a lower one.
-const maxObject = 16 << 20
-
 // ReadByte implements [io.ByteReader].
 func (w *wire) ReadByte() (byte, error) {
 	w.pos++
 	return w.r.ReadByte()
 }
 
-// bytes returns the next bytes, which are valid until the next call.
+// bytes returns the next bytes, which are valid until the next call. The watches of client-go
+// have the same limit, and etcd a lower one.
 func (w *wire) bytes(size int64) ([]byte, error) {
-	if size > maxObject {
+	if size > budget.ObjectSize {
 		return nil, fmt.Errorf("an object of %d bytes", size)
 	}
 	w.pos += size

@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -22,15 +23,12 @@ import (
 // The default protocol is TCP, as that of ports.
 const annotationPorts = annotationDomain + "ports"
 
-// maxPortRanges is how many ranges and ports a Service may have by the annotation. A port
-// that leads to another one counts by itself, also in a range: the kernel cannot add to a
-// port in a way that nft lists and loads, so that each is an entry of its own.
-const maxPortRanges = 1024
-
 const portRangeForms = "write a port or a range such as 10000-20000/udp, or all"
 
 // portRanges reads the ranges of a Service, sorted. Entries that cannot be used are left
-// out, and the others count.
+// out, and the others count. A port that leads to another one counts by itself, also in a
+// range: the kernel cannot add to a port in a way that nft lists and loads, so that each is
+// an entry of its own.
 func (f *findings) portRanges(m *metav1.ObjectMeta, ports []model.ServicePort) []model.PortRange {
 	text, given := m.Annotations[annotationPorts]
 	if !given {
@@ -38,15 +36,15 @@ func (f *findings) portRanges(m *metav1.ObjectMeta, ports []model.ServicePort) [
 	}
 	all, made := newJoinedRanges(ports), 0
 	f.entries(annotationPorts, text, f.warn, func(_ int, entry string) string {
-		if made > maxPortRanges {
+		if made > budget.PortRanges {
 			return ""
 		}
 		more, problem := parsePortRange(entry)
 		made += len(more)
 		switch {
 		case problem != "":
-		case made > maxPortRanges:
-			return fmt.Sprintf("is not used, and neither are the entries after it: the list makes more than %d ports and ranges, where each port that leads to another one counts, and so do repetitions; keep the ports, or send all to one", maxPortRanges)
+		case made > budget.PortRanges:
+			return fmt.Sprintf("is not used, and neither are the entries after it: the list makes more than %d ports and ranges, where each port that leads to another one counts, and so do repetitions; keep the ports, or send all to one", budget.PortRanges)
 		default:
 			problem = all.add(more)
 		}
@@ -91,8 +89,8 @@ func parsePortRange(entry string) (out []model.PortRange, problem string) {
 	if to.count() > 1 && to.count() != ports.count() {
 		return nil, fmt.Sprintf("%d ports cannot lead to %d: give a range of the same length, one port for all, or none to keep the port", ports.count(), to.count())
 	}
-	if to != ports && to.count() > maxPortRanges {
-		return nil, fmt.Sprintf("more than %d ports cannot each lead to another one: keep the ports, or send all to one", maxPortRanges)
+	if to != ports && to.count() > budget.PortRanges {
+		return nil, fmt.Sprintf("more than %d ports cannot each lead to another one: keep the ports, or send all to one", budget.PortRanges)
 	}
 	for _, p := range protocols {
 		out = append(out, rangesTo(p, ports, to)...)

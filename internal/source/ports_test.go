@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -175,7 +176,7 @@ func FuzzPorts(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		s, found := withPorts(text)
 		ranges := s.Extra().Ranges
-		if len(ranges) > maxPortRanges || len(ranges)+len(found) == 0 {
+		if len(ranges) > budget.PortRanges || len(ranges)+len(found) == 0 {
 			t.Fatalf("%d ranges, %d findings", len(ranges), len(found))
 		}
 		for i, a := range ranges {

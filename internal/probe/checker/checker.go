@@ -17,6 +17,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
@@ -81,9 +82,6 @@ type limited struct {
 	run   func(context.Context) error
 }
 
-// maxText is how long the text of an error gets, in bytes.
-const maxText = 200
-
 // Check implements [Checker].
 func (l *limited) Check(ctx context.Context) error {
 	limit, cancel := context.WithTimeout(ctx, l.check.Timeout)
@@ -99,8 +97,8 @@ func (l *limited) Check(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", ErrLocal, errno)
 	}
 	text := l.explain(err)
-	if len(text) > maxText {
-		text = strings.ToValidUTF8(text[:maxText], "") + "..."
+	if len(text) > budget.CheckError {
+		text = strings.ToValidUTF8(text[:budget.CheckError], "") + "..."
 	}
 	return errors.New(terminal.Printable(text))
 }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -51,7 +52,7 @@ func (d *dnsCheck) run(ctx context.Context) error {
 	if err != nil {
 		return in(d.step, err)
 	}
-	buffer := buffers.Get().(*[maxAnswer]byte)
+	buffer := buffers.Get().(*[budget.CheckAnswer]byte)
 	defer buffers.Put(buffer)
 	if d.Protocol == model.TCP {
 		return d.stream(ctx, query.ID, packed, buffer[:])

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -86,7 +87,7 @@ type firstLine struct {
 // killed by a closed pipe.
 func (f *firstLine) Write(p []byte) (int, error) {
 	for _, b := range p {
-		if f.done = f.done || b == '\n' && f.text.Len() > 0 || f.text.Len() == maxText; f.done {
+		if f.done = f.done || b == '\n' && f.text.Len() > 0 || f.text.Len() == budget.CheckError; f.done {
 			break
 		}
 		if b != '\n' {

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -52,7 +53,7 @@ func FuzzAnswers(f *testing.F) {
 			}
 			l := &limited{&model.Check{Timeout: time.Second}, func(context.Context) error { return in("step", err) }}
 			text := l.Check(context.Background()).Error()
-			if len(text) > 4*maxText || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' }) || errors.Is(err, ErrLocal) {
+			if len(text) > 4*budget.CheckError || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' }) || errors.Is(err, ErrLocal) {
 				t.Errorf("error %q", text)
 			}
 		}

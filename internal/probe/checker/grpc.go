@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -74,7 +75,7 @@ func (g *grpcCheck) run(ctx context.Context) error {
 // call makes the request over a connection.
 func (g *grpcCheck) call(ctx context.Context, conn net.Conn, scheme string) error {
 	use := func(context.Context, string, string) (net.Conn, error) { return conn, nil }
-	transport := &http.Transport{DialContext: use, DialTLSContext: use, DisableCompression: true, MaxResponseHeaderBytes: maxHeaders}
+	transport := &http.Transport{DialContext: use, DialTLSContext: use, DisableCompression: true, MaxResponseHeaderBytes: budget.CheckHeaders}
 	transport.Protocols = new(http.Protocols)
 	transport.Protocols.SetHTTP2(true)
 	transport.Protocols.SetUnencryptedHTTP2(true)
@@ -98,7 +99,7 @@ func (g *grpcCheck) call(ctx context.Context, conn net.Conn, scheme string) erro
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("status %d of HTTP: this is not a gRPC server", response.StatusCode)
 	}
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	body, err := io.ReadAll(io.LimitReader(response.Body, budget.CheckAnswer))
 	if err != nil {
 		return err
 	}

@@ -11,13 +11,11 @@ import (
 	"net/http"
 	"regexp"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-const (
-	userAgent  = "nftproxy-health-check"
-	maxHeaders = 64 << 10 // bytes of a response before its body
-)
+const userAgent = "nftproxy-health-check"
 
 // httpCheck makes a request over HTTP/1.1 and looks at the response.
 type httpCheck struct {
@@ -76,7 +74,7 @@ func (h *httpCheck) exchange(conn io.ReadWriter, r *http.Request) error {
 	if err := r.Write(conn); err != nil {
 		return err
 	}
-	limit := &io.LimitedReader{R: conn, N: maxHeaders}
+	limit := &io.LimitedReader{R: conn, N: budget.CheckHeaders}
 	reader := bufio.NewReader(limit)
 	response, err := http.ReadResponse(reader, r)
 	for err == nil && response.StatusCode < 200 && response.StatusCode != http.StatusSwitchingProtocols { // interim
@@ -84,7 +82,7 @@ func (h *httpCheck) exchange(conn io.ReadWriter, r *http.Request) error {
 	}
 	switch {
 	case err != nil && limit.N == 0:
-		return fmt.Errorf("the header of the response is longer than %d KiB", maxHeaders>>10)
+		return fmt.Errorf("the header of the response is longer than %d KiB", budget.CheckHeaders>>10)
 	case errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF):
 		return errors.New("connection closed without a response")
 	case err != nil:
@@ -94,13 +92,13 @@ func (h *httpCheck) exchange(conn io.ReadWriter, r *http.Request) error {
 	case h.HTTP.Body == "" && h.matches == nil:
 		return nil
 	}
-	limit.N = maxHeaders + maxAnswer // chunks have headers, too
+	limit.N = budget.CheckHeaders + budget.CheckAnswer // chunks have headers, too
 	return h.body(response.Body)
 }
 
 // body checks the beginning of the body.
 func (h *httpCheck) body(from io.Reader) error {
-	buffer := buffers.Get().(*[maxAnswer]byte)
+	buffer := buffers.Get().(*[budget.CheckAnswer]byte)
 	defer buffers.Put(buffer)
 	n, err := io.ReadFull(from, buffer[:])
 	body := buffer[:n]

@@ -11,17 +11,15 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // past is a deadline that ends reads and writes.
 var past = time.Unix(1, 0)
 
-// maxAnswer is how much of an answer is read, in bytes.
-const maxAnswer = 64 << 10
-
 // buffers are for answers: one per check that is under way.
-var buffers = sync.Pool{New: func() any { return new([maxAnswer]byte) }}
+var buffers = sync.Pool{New: func() any { return new([budget.CheckAnswer]byte) }}
 
 // tcpCheck opens a connection, and exchanges text if there is some to expect.
 type tcpCheck struct {
@@ -41,7 +39,7 @@ func (c tcpCheck) run(ctx context.Context) error {
 	if _, err := io.WriteString(conn, c.Send); err != nil {
 		return in("send", err)
 	}
-	buffer := buffers.Get().(*[maxAnswer]byte)
+	buffer := buffers.Get().(*[budget.CheckAnswer]byte)
 	defer buffers.Put(buffer)
 	for n := 0; ; {
 		more, err := conn.Read(buffer[n:])
@@ -50,7 +48,7 @@ func (c tcpCheck) run(ctx context.Context) error {
 		case bytes.Contains(buffer[:n], []byte(c.Expect)):
 			return nil
 		case n == len(buffer):
-			return fmt.Errorf("no %s in the first %d KiB of the answer", quoted(c.Expect), maxAnswer>>10)
+			return fmt.Errorf("no %s in the first %d KiB of the answer", quoted(c.Expect), budget.CheckAnswer>>10)
 		case err == nil:
 		case n == 0 && err != io.EOF:
 			return in("receive "+quoted(c.Expect), err)
@@ -99,7 +97,7 @@ func (c udpCheck) run(ctx context.Context) error {
 	if _, err := io.WriteString(conn, send); err != nil {
 		return in("send", err)
 	}
-	buffer := buffers.Get().(*[maxAnswer]byte)
+	buffer := buffers.Get().(*[budget.CheckAnswer]byte)
 	defer buffers.Put(buffer)
 	n, err := conn.Read(buffer[:])
 	switch {

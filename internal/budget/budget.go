@@ -1,0 +1,86 @@
+// Package budget limits what an object may cost. Users who may write a Service or an
+// EndpointSlice must not be able to keep a node busy, or to fill its memory, with one: the
+// constants are the only place where such limits are defined, and [Limits] says of each what
+// happens beyond it. docs/budgets.md shows the same table.
+package budget
+
+// Text, before it is decoded.
+const (
+	ObjectSize    = 16 << 20
+	CheckText     = 4096
+	CheckValues   = 256
+	ListEntries   = 32_768
+	AliasedValues = 1_000_000
+	AliasNesting  = 100
+	ExplainedText = 1 << 20
+)
+
+// What is reported about an object.
+const (
+	Findings         = 100
+	ReportedFindings = 20
+	WrongEntries     = 10
+	FindingText      = 500
+	QuotedText       = 128
+	EventNotices     = 20
+	HealthEvents     = 20
+	HealthLines      = 20
+)
+
+// Values that become rules, and elements of sets and maps.
+const (
+	PortRanges      = 1024
+	BalancePorts    = 1024
+	Connections     = 50_000
+	ClientLimits    = 100
+	LimitedClients  = 1 << 16
+	WeightSlots     = 4096
+	WeightSlotsEach = 16
+)
+
+// Health checks. A tenth of 10,000 endpoints may hang, at the default interval and timeout,
+// before others wait.
+const (
+	Checks        = 1024
+	CheckPrograms = 32
+	CheckAnswer   = 64 << 10
+	CheckHeaders  = 64 << 10
+	CheckError    = 200
+)
+
+// Questions about drained endpoints.
+const (
+	DrainTargets = 10_000
+	DrainSearch  = 100_000
+)
+
+// Outcome is what happens beyond a limit.
+type Outcome string
+
+// Outcomes, from what a user notices most to least.
+const (
+	// Refused means that the value has no effect, and one problem of the object says so.
+	Refused Outcome = "refused"
+	// NewestLose means that the values of older objects stay in effect, and one notice says so
+	// for each of the others.
+	NewestLose Outcome = "the newest lose"
+	// FirstCount means that the others are not used, and one line counts them.
+	FirstCount Outcome = "the first count"
+	// Smaller means that the next smaller size is used.
+	Smaller Outcome = "a smaller size"
+	// Cut means that only the beginning is used.
+	Cut Outcome = "cut"
+	// Wait means that the others wait.
+	Wait Outcome = "the others wait"
+)
+
+// Limit is a row of the table.
+type Limit struct {
+	Name   string // of the constant
+	What   string // is limited
+	Of     string // whose
+	Most   int
+	Unit   string // of Most
+	Beyond Outcome
+	Effect string // of the outcome
+}
