@@ -19,7 +19,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/status"
-	"github.com/nftproxy/nftproxy/internal/suggest"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -118,11 +117,7 @@ func (o *drainOptions) run(c *cobra.Command, args []string) error {
 	if err := errors.Join(err, checkOutput(o.output, "text"), o.checkFlags(c, args)); err != nil {
 		return err
 	}
-	var asked []drain.Target // undrain needs to know nothing about its targets
-	if !o.undo {
-		asked = targets
-	}
-	report, err := o.ask(c.Context(), asked)
+	report, err := o.ask(c.Context(), nil)
 	if err != nil {
 		return err
 	}
@@ -133,17 +128,18 @@ func (o *drainOptions) run(c *cobra.Command, args []string) error {
 	if len(targets) == 0 && !o.all {
 		return o.printList(c, path, report)
 	}
-	if !o.undo {
-		if err := o.checkEffects(report); err != nil {
-			return err
-		}
-	}
-	list, err := drain.Update(path, func(l drain.List) (drain.List, error) { return o.change(l, targets) })
+	done, err := o.update(c.Context(), path, targets)
 	if err != nil {
 		return err
 	}
+	list := done.after
 	if report != nil {
-		if report, err = o.await(c.Context(), list, asked); err != nil {
+		if report, err = o.await(c.Context(), done); err != nil {
+			return err
+		}
+	}
+	if report != nil { // others change the list, too
+		if list, err = drain.FromReport(report.Drained); err != nil {
 			return err
 		}
 	}
@@ -205,16 +201,6 @@ func (o *drainOptions) checkFlags(c *cobra.Command, args []string) error {
 	return nil
 }
 
-func (o *drainOptions) change(l drain.List, targets []drain.Target) (drain.List, error) {
-	switch {
-	case o.all:
-		return nil, nil
-	case o.undo:
-		return l.Without(targets...)
-	}
-	return l.With(time.Now(), targets...), nil
-}
-
 // maxQuery is how long the question about targets may be: the daemon reads 16 KiB of headers.
 const maxQuery = 12 << 10
 
@@ -273,83 +259,6 @@ func (o *drainOptions) path(report *drain.Report) (string, error) {
 		return "", fmt.Errorf("the running nftproxy follows %s, not %s: omit --drain-file", report.File, o.file)
 	}
 	return o.file, nil
-}
-
-// checkEffects returns an error if a target is of no Service, or if connections to a
-// Service would stop.
-func (o *drainOptions) checkEffects(report *drain.Report) error {
-	if report == nil || o.force {
-		return nil
-	}
-	var errs []error
-	for _, a := range report.Asked {
-		if len(a.Services) == 0 {
-			of := "no Service has"
-			if a.Service != "" {
-				of = "Service " + a.Service + " does not have"
-			}
-			errs = append(errs, fmt.Errorf("%s the endpoint %s%s", of, a.Endpoint, suggest.DidYouMean(a.DidYouMean)))
-		}
-		for _, s := range a.Services {
-			if s.Stops != "" {
-				errs = append(errs, fmt.Errorf("%s would have no other endpoint than %s: new connections would be %s", "Service "+s.Service, a.Endpoint, stopped(s.Stops)))
-			}
-		}
-	}
-	if len(errs) == 0 {
-		return nil
-	}
-	const most = 10
-	if more := len(errs) - most; more > 0 {
-		errs = append(errs[:most], fmt.Errorf("and %d more", more))
-	}
-	return errors.Join(append(errs, errors.New("nothing is drained; --force drains all the same"))...)
-}
-
-// stopped returns the participle of a verdict.
-func stopped(verdict string) string {
-	return map[string]string{"reject": "rejected", "drop": "dropped"}[verdict]
-}
-
-const (
-	forceTimeout = 15 * time.Second // until a change of the file is in the kernel
-	forcePause   = 20 * time.Millisecond
-)
-
-// await waits until the running nftproxy has applied a list, and returns its report.
-func (o *drainOptions) await(ctx context.Context, list drain.List, targets []drain.Target) (*drain.Report, error) {
-	for deadline := time.Now().Add(forceTimeout); ; {
-		report, err := o.ask(ctx, targets)
-		if err != nil || report == nil { // it has ended
-			return nil, err
-		}
-		applied, err := drain.FromReport(report.Drained)
-		if err != nil || !report.Pending && applied.Equal(list) && (o.undo || inForce(report)) {
-			return report, err
-		}
-		if time.Now().After(deadline) {
-			why := "see \"nftproxy status\""
-			if report.Error != "" {
-				why = report.Error
-			}
-			return nil, fmt.Errorf("the file is written, but the running nftproxy has not applied it after %s: %s", forceTimeout, why)
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(forcePause):
-		}
-	}
-}
-
-// inForce reports whether no rule leads new connections to the targets.
-func inForce(r *drain.Report) bool {
-	for _, a := range r.Asked {
-		if slices.ContainsFunc(a.Services, func(e drain.Effect) bool { return !e.Drained }) {
-			return false
-		}
-	}
-	return true
 }
 
 // waitForEnd waits until no connection to the targets is open.

@@ -28,6 +28,8 @@ type drainResult struct {
 	Endpoints []drainEndpoint `json:"endpoints"`
 	// NotCounted is why connections are not counted.
 	NotCounted string `json:"notCounted,omitempty"`
+
+	left int // entries of the list
 }
 
 type drainEndpoint struct {
@@ -86,7 +88,7 @@ func (n *openCount) text() string {
 
 // result returns what is known about targets, or about the whole list.
 func (o *drainOptions) result(path string, report *drain.Report, list drain.List, targets []drain.Target) *drainResult {
-	r := &drainResult{File: path, Endpoints: []drainEndpoint{}}
+	r := &drainResult{File: path, Endpoints: []drainEndpoint{}, left: len(list)}
 	if o.noDaemon != nil && report == nil {
 		r.NoDaemon = strings.ReplaceAll(o.noDaemon.Error(), "\n", "; ")
 	}
@@ -205,8 +207,11 @@ func (r *drainResult) write(w io.Writer, o *drainOptions) error {
 	for _, e := range r.Endpoints {
 		e.print(p, r, o)
 	}
-	if o.all {
+	switch {
+	case o.all && r.left == 0:
 		p.Line("no endpoint is drained")
+	case o.all:
+		p.Line("all drains are ended; since then, another command has drained %s", terminal.Count(r.left, "endpoint"))
 	}
 	if r.NoDaemon != "" {
 		p.Line("written to %s; no running nftproxy applies it now: %s", r.File, r.NoDaemon)

@@ -85,7 +85,13 @@ endpoints: [%s]
 
 func (l *drainLab) start(args ...string) *process {
 	l.t.Helper()
-	p := startCommand(l.t, l.Node.Namespace, asNftproxy(l.t, append([]string{"run", "-f", writeFile(l.t, l.input()), "--drain-file", l.file, "--metrics-bind-address", "127.0.0.1:7011"}, args...)...))
+	return l.startWith(l.input(), args...)
+}
+
+// startWith runs nftproxy with these objects.
+func (l *drainLab) startWith(objects string, args ...string) *process {
+	l.t.Helper()
+	p := startCommand(l.t, l.Node.Namespace, asNftproxy(l.t, append([]string{"run", "-f", writeFile(l.t, objects), "--drain-file", l.file, "--metrics-bind-address", "127.0.0.1:7011"}, args...)...))
 	eventually(l.t, "rules", func() bool { return strings.Contains(p.log.String(), "rules applied") })
 	return p
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/drain"
@@ -51,18 +52,29 @@ func (w *work) serveDrains(rw http.ResponseWriter, r *http.Request) {
 
 func (w *work) drainReport(targets []drain.Target) *drain.Report {
 	report := &drain.Report{Drained: []drain.Drained{}}
+	var latest drain.List
 	if w.drains != nil {
-		report.File, report.Drained = w.drains.Path(), w.drains.Announced().Report()
+		list, announced := w.drains.Announced()
+		report.File, report.Drained = w.drains.Path(), list.Report()
+		report.Pending = w.unserved(announced) // after the list: its change is pending until it is in the kernel
+		if len(targets) > 0 {
+			latest = w.drains.Latest()
+		}
 		if since, err := w.drains.Problem(); err != nil {
 			report.Error, report.Since = err.Error(), since
 		}
 	}
-	// After the list: its change is pending until it is in the kernel.
-	report.Pending = !w.agent.State().Pending.IsZero()
 	if len(targets) > 0 {
-		report.Asked = drain.Ask(targets, w.agent.Names(), w.agent.View)
+		report.Asked = drain.Ask(targets, latest, w.agent.Names(), w.agent.View)
 	}
 	return report
+}
+
+// unserved reports whether a sync that was requested then has yet to succeed. Requests
+// after it do not matter: in a busy cluster there is always one.
+func (w *work) unserved(requested time.Time) bool {
+	s := w.agent.State()
+	return s.LastSync.IsZero() || !s.Pending.IsZero() && !s.Pending.After(requested)
 }
 
 // drainProblems returns why the list of drained endpoints cannot be used, for the status.

@@ -193,7 +193,7 @@ func TestUpdateConcurrently(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o644 {
 		t.Errorf("permissions %v, %v", info.Mode(), err)
 	}
-	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), ".*")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), ".*")); len(left) != 1 || left[0] != lockOf(path) {
 		t.Errorf("left behind: %v", left)
 	}
 }
@@ -234,18 +234,20 @@ func TestUpdateErrors(t *testing.T) {
 	}
 }
 
+// lockOf returns the file that an update of a drain file locks.
+func lockOf(path string) string {
+	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".lock")
+}
+
 func TestUpdateWaitsForLock(t *testing.T) {
-	folder := t.TempDir()
-	d, err := os.Open(folder)
+	path := filepath.Join(t.TempDir(), "drain.yaml")
+	unlock, err := lock(lockOf(path))
 	if err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
 	updated := make(chan error)
 	go func() {
-		_, err := Update(filepath.Join(folder, "drain.yaml"), func(l List) (List, error) { return list(t, "10.0.0.2"), nil })
+		_, err := Update(path, func(l List) (List, error) { return list(t, "10.0.0.2"), nil })
 		updated <- err
 	}()
 	select {
@@ -253,11 +255,34 @@ func TestUpdateWaitsForLock(t *testing.T) {
 		t.Errorf("the lock does not hold: %v", err)
 	case <-time.After(5 * lockPause):
 	}
-	if err := d.Close(); err != nil {
-		t.Fatal(err)
-	}
+	unlock()
 	if err := <-updated; err != nil {
 		t.Error(err)
+	}
+}
+
+// 9.22: a user who can read the directory and the list cannot keep others from changing it.
+func TestLockOfOthers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "drain.yaml")
+	add := func(l List) (List, error) { return l.With(noon, target(t, "10.0.0.2")), nil }
+	if _, err := Update(path, add); err != nil {
+		t.Fatal(err)
+	}
+	for _, readable := range []string{filepath.Dir(path), path} {
+		f, err := os.Open(readable)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Update(path, func(List) (List, error) { return nil, nil }); err != nil {
+		t.Error(err)
+	}
+	if info, err := os.Stat(lockOf(path)); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("permissions %v, %v: others can lock it", info.Mode(), err)
 	}
 }
 

@@ -75,6 +75,23 @@ func (l List) of(name model.ServiceName, a netip.Addr) List {
 	return same
 }
 
+// undrained returns slices as they are without drains by the operator.
+func undrained(all []*model.EndpointSlice) []*model.EndpointSlice {
+	out := slices.Clone(all)
+	for i, s := range out {
+		if !slices.ContainsFunc(s.Hosts, func(h model.Host) bool { return h.DrainedByOperator() }) {
+			continue
+		}
+		edited := *s
+		edited.Hosts = slices.Clone(s.Hosts)
+		for j := range edited.Hosts {
+			edited.Hosts[j].EndDrainByOperator()
+		}
+		out[i] = &edited
+	}
+	return out
+}
+
 // slice returns a slice with drained hosts. A host is drained for all ports of its slice:
 // ports with other drained hosts get a slice of their own. Ranges of ports have the best
 // record of a host (1.57), whatever its port: if only entries with a port name the host,

@@ -141,15 +141,16 @@ func (l List) text() string {
 const (
 	filePermissions      = 0o644
 	directoryPermissions = 0o755
-	// lockTimeout is how long another writer may take, and lockPause the time between
-	// two attempts.
-	lockTimeout = 5 * time.Second
+	lockPermissions      = 0o600 // who can open the file can lock it
+	// lockTimeout is how long other writers may take, each of which may ask the daemon
+	// about the effect of its change, and lockPause the time between two attempts.
+	lockTimeout = 30 * time.Second
 	lockPause   = 20 * time.Millisecond
 )
 
 // Update replaces the content of a file by what change returns for it, and returns that.
-// No other update runs at the same time, and readers see the content before or after it,
-// also if the machine loses power. An equal list is not written.
+// No other update runs at the same time, also not while change does, and readers see the
+// content before or after it, also if the machine loses power. An equal list is not written.
 func Update(path string, change func(List) (List, error)) (List, error) {
 	l, err := update(path, change)
 	if errors.Is(err, fs.ErrPermission) {
@@ -166,7 +167,7 @@ func update(path string, change func(List) (List, error)) (List, error) {
 	if err := os.MkdirAll(folder, directoryPermissions); err != nil {
 		return nil, fmt.Errorf("write drain file: %w", err)
 	}
-	unlock, err := lock(folder)
+	unlock, err := lock(filepath.Join(folder, "."+filepath.Base(path)+".lock"))
 	if err != nil {
 		return nil, err
 	}
@@ -185,22 +186,22 @@ func update(path string, change func(List) (List, error)) (List, error) {
 	return after, nil
 }
 
-// lock locks a directory against other updates. The lock ends with the process, and needs
-// no file.
-func lock(folder string) (unlock func(), err error) {
-	d, err := os.Open(folder)
+// lock locks a file against other updates, and creates it if needed. The lock ends with the
+// process. The file stays: if it were removed, two processes could lock two files of its name.
+func lock(path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, lockPermissions)
 	if err != nil {
 		return nil, fmt.Errorf("lock drain file: %w", err)
 	}
 	for deadline := time.Now().Add(lockTimeout); ; time.Sleep(lockPause) {
-		err = syscall.Flock(int(d.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		switch {
 		case err == nil:
-			return func() { _ = d.Close() }, nil
+			return func() { _ = f.Close() }, nil
 		case !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR):
-			return nil, errors.Join(fmt.Errorf("lock drain file: %w", err), d.Close())
+			return nil, errors.Join(fmt.Errorf("lock drain file: %w", err), f.Close())
 		case time.Now().After(deadline):
-			return nil, errors.Join(fmt.Errorf("lock drain file: another process has locked %s for %s", folder, lockTimeout), d.Close())
+			return nil, errors.Join(fmt.Errorf("lock drain file: another process has locked %s for %s", path, lockTimeout), f.Close())
 		}
 	}
 }

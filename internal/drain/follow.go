@@ -22,8 +22,9 @@ type Follower struct {
 	notified atomic.Pointer[func()]
 
 	mu        sync.Mutex
-	list      List // in force
-	announced List // the same, once a sync of it is requested
+	list      List      // in force
+	announced List      // the same, once a sync of it is requested
+	at        time.Time // of that request; zero: before the first sync
 	err       error
 	since     time.Time // of err
 }
@@ -76,14 +77,24 @@ func (f *Follower) announce() {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.announced = f.list
+	f.announced, f.at = f.list, time.Now()
 }
 
-// Announced returns the list in force, once a sync of it was requested.
-func (f *Follower) Announced() List {
+// Announced returns the list in force, once a sync of it was requested, and when that was;
+// zero: the first sync of all makes it effective.
+func (f *Follower) Announced() (List, time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.announced
+	return f.announced, f.at
+}
+
+// Latest returns the list as the file has it now, or the list in force while the file
+// cannot be used. It is in force soon.
+func (f *Follower) Latest() List {
+	if l, err := Read(f.path); err == nil {
+		return l
+	}
+	return f.List()
 }
 
 // Edit drains the endpoints of a Service.

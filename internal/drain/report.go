@@ -23,7 +23,7 @@ type Report struct {
 	// Error is why the file cannot be used since then; the last good content is in force.
 	Error string    `json:"error,omitempty"`
 	Since time.Time `json:"since,omitzero"`
-	// Pending reports that changes wait to be applied to the kernel.
+	// Pending reports that changes of the list wait to be applied to the kernel.
 	Pending bool      `json:"pending"`
 	Drained []Drained `json:"drained"` // the list in force
 	Asked   []Asked   `json:"asked,omitempty"`
@@ -45,8 +45,8 @@ type Asked struct {
 	DidYouMean []string `json:"didYouMean,omitempty"`
 }
 
-// Effect is what draining a target, together with all others that are asked about, means
-// for a Service.
+// Effect is what draining a target means for a Service, together with all others that are
+// asked about and with the list.
 type Effect struct {
 	Service   string `json:"service"`
 	Endpoints int    `json:"endpoints"` // of the service port that has the fewest left
@@ -84,8 +84,9 @@ func FromReport(all []Drained) (l List, err error) {
 	return l, nil
 }
 
-// Ask returns what draining targets means for the Services of these names.
-func Ask(targets []Target, names []model.ServiceName, view func(model.ServiceName) *model.View) []Asked {
+// Ask returns what draining targets means for the Services of these names if the endpoints
+// of a list are drained already, whether that is in force yet or not.
+func Ask(targets []Target, list List, names []model.ServiceName, view func(model.ServiceName) *model.View) []Asked {
 	out := make([]Asked, len(targets))
 	for i, t := range targets {
 		out[i].Endpoint = t.Endpoint()
@@ -94,6 +95,7 @@ func Ask(targets []Target, names []model.ServiceName, view func(model.ServiceNam
 		}
 	}
 	all := List(nil).With(time.Time{}, targets...)
+	after := list.With(time.Time{}, targets...)
 	known := make(map[string]bool) // endpoints, with and without ports; true: has ranges
 	slices.SortFunc(names, model.ServiceName.Compare)
 	for _, name := range names {
@@ -106,7 +108,8 @@ func Ask(targets []Target, names []model.ServiceName, view func(model.ServiceNam
 		if !all.Concerns(name, state) {
 			continue
 		}
-		frontends, ports := servedBy(v, all.Edit(name, state).Slices)
+		state.Slices = undrained(v.Slices)
+		frontends, ports := servedBy(v, list.Edit(name, state).Slices, after.Edit(name, state).Slices)
 		for i, t := range targets {
 			if t.Service != (model.ServiceName{}) && t.Service != name {
 				continue
@@ -175,8 +178,9 @@ type servedPort struct {
 
 type servedPorts []servedPort
 
-// servedBy returns the frontends of a Service. after are its slices after a drain.
-func servedBy(v *model.View, after []*model.EndpointSlice) (frontends []string, ports servedPorts) {
+// servedBy returns the frontends of a Service. before and after are its slices before and
+// after a drain.
+func servedBy(v *model.View, before, after []*model.EndpointSlice) (frontends []string, ports servedPorts) {
 	for _, c := range v.Claims {
 		if c.Winner != nil {
 			continue // another Service has it
@@ -184,9 +188,10 @@ func servedBy(v *model.View, after []*model.EndpointSlice) (frontends []string, 
 		r, f := c.Route, model.FamilyOf(c.Route.Frontend.Address)
 		frontends = append(frontends, r.Frontend.String())
 		p := servedPort{endpoints: model.Endpoints(r.PortName(), f, v.Slices), known: r.Choice.Known, left: r.Choice.Known, ofRange: r.PortName().OfRange()}
-		then := *r
+		now, then := *r, *r
+		now.Choice = model.Choose(v.Service, model.Endpoints(r.PortName(), f, before), v.Node)
 		then.Choice = model.Choose(v.Service, model.Endpoints(r.PortName(), f, after), v.Node)
-		for _, d := range []struct{ now, then model.Decision }{{r.Inside(), then.Inside()}, {r.Outside(), then.Outside()}} {
+		for _, d := range []struct{ now, then model.Decision }{{now.Inside(), then.Inside()}, {now.Outside(), then.Outside()}} {
 			p.left = min(p.left, len(d.then.Endpoints))
 			if d.now.Verdict == model.Forward && d.then.Verdict != model.Forward {
 				p.stops = d.then.Verdict.String()

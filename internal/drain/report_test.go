@@ -60,7 +60,7 @@ func TestAsk(t *testing.T) {
 			targets = append(targets, target(t, text))
 		}
 		var answers []string
-		for _, a := range Ask(targets, r.Names(), r.View) {
+		for _, a := range Ask(targets, nil, r.Names(), r.View) {
 			var parts []string
 			for _, e := range a.Services {
 				parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s %d/%d %s", e.Service, e.Left, e.Endpoints, e.Stops)))
@@ -85,8 +85,44 @@ func TestAskDrained(t *testing.T) {
 	name := model.ServiceName{Namespace: "shop", Name: "api"}
 	v := r.View(name)
 	r.SetServices(map[model.ServiceName]model.ServiceState{name: list(t, "10.0.0.3").Edit(name, model.ServiceState{Service: v.Service, Slices: v.Slices})})
-	got := Ask([]Target{target(t, "10.0.0.3 of shop/api")}, r.Names(), r.View)
+	got := Ask([]Target{target(t, "10.0.0.3 of shop/api")}, list(t, "10.0.0.3"), r.Names(), r.View)
 	if e := got[0].Services[0]; !e.Drained || e.Stops != "" || e.Left != 0 || e.Endpoints != 1 {
 		t.Errorf("%+v", e)
 	}
 }
+
+// 9.23: what the list drains counts, whether it is in force or not, and what it does not
+// drain any more does not.
+func TestAskBeforeTheListIsInForce(t *testing.T) {
+	for _, c := range []struct{ applied, list, question, want string }{
+		{"", "10.0.0.1, 10.0.0.2", "10.0.0.3 of shop/web", "0/3 reject"},
+		{"10.0.0.1, 10.0.0.2", "", "10.0.0.3 of shop/web", "2/3 "},
+		{"10.0.0.1, 10.0.0.2", "10.0.0.1, 10.0.0.3", "10.0.0.2", "0/3 reject"},
+		{"", "10.0.0.1, 10.0.0.2, 10.0.0.3", "10.0.0.3 of shop/web", "0/3 "},
+		{"10.0.0.1:80", "10.0.0.2:81", "10.0.0.3:80 of shop/web", "2/3 "},
+		{"10.0.0.1:80, 10.0.0.2", "10.0.0.1, 10.0.0.2:80", "10.0.0.3:80 of shop/web", "0/3 reject"},
+		{"10.0.1.1", "10.0.1.2", "10.0.1.1", "0/2 reject"},
+		{"10.0.1.1:80", "", "10.0.1.2", "1/2 "},
+	} {
+		r := router()
+		applied, list := List(nil), List(nil)
+		if c.applied != "" {
+			applied = listOf(t, c.applied)
+		}
+		if c.list != "" {
+			list = listOf(t, c.list)
+		}
+		states := make(map[model.ServiceName]model.ServiceState)
+		for _, name := range r.Names() {
+			v := r.View(name)
+			states[name] = applied.Edit(name, model.ServiceState{Service: v.Service, Slices: v.Slices})
+		}
+		r.SetServices(states)
+		e := Ask([]Target{target(t, c.question)}, list, r.Names(), r.View)[0].Services[0]
+		if got := fmt.Sprintf("%d/%d %s", e.Left, e.Endpoints, e.Stops); got != c.want {
+			t.Errorf("%q in force, %q in the file: %s: %s, want %s", c.applied, c.list, c.question, got, c.want)
+		}
+	}
+}
+
+func listOf(t *testing.T, text string) List { return list(t, strings.Split(text, ", ")...) }

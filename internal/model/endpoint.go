@@ -45,6 +45,13 @@ func (h *Host) DrainByOperator() {
 	}
 }
 
+// EndDrainByOperator ends what DrainByOperator began. The weight is the default if it was.
+func (h *Host) EndDrainByOperator() {
+	if h.DrainedByOperator() {
+		h.Drain = false
+	}
+}
+
 // DrainedByOperator reports whether the operator of this machine drains the host.
 func (h *Host) DrainedByOperator() bool { return h.Drain && h.Weight > 0 }
 
