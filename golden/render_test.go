@@ -11,6 +11,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/workload"
 )
 
 // TestRender compares the rules, the notices and the plans of each case, and what
@@ -30,6 +31,17 @@ func TestRender(t *testing.T) {
 			p.check(t, "services", summed(t, changes.Count(changes.Objects(c.phases[i-1].side(), p.side()), change)))
 			p.check(t, "plan", printed(t, change))
 			current = next
+		}
+	})
+}
+
+// TestReading: what is read from the rules of each case is what its routes say.
+func TestReading(t *testing.T) {
+	forEachGolden(t, func(t *testing.T, c *testCase) {
+		for i, p := range c.phases {
+			if err := workload.CheckReading(p.routing, p.rules); err != nil {
+				t.Errorf("phase %d: %v", i, err)
+			}
 		}
 	})
 }

@@ -82,14 +82,17 @@ func (w *World) Nodes() []*model.Node {
 	return []*model.Node{{Name: "node-1", Addresses: []netip.Addr{netip.MustParseAddr("192.168.7.1"), netip.MustParseAddr("2001:db8::1")}}}
 }
 
-func (w *World) Render() *nft.Ruleset {
+func (w *World) Render() *nft.Ruleset { return render.Render(w.Resolve()) }
+
+// Resolve returns what a node does for the world.
+func (w *World) Resolve() *model.Routing {
 	s := &model.Snapshot{ServiceCIDRs: w.Cidrs}
 	for i, svc := range w.services {
 		s.Services = append(s.Services, svc)
 		s.Slices = append(s.Slices, w.slices[i]...)
 	}
 	s.Nodes = w.Nodes()
-	return render.Render(model.Resolve(s, w.Config))
+	return model.Resolve(s, w.Config)
 }
 
 func ServiceName(i int) model.ServiceName {

@@ -1,0 +1,121 @@
+package served
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Frontend is what a node does with new connections to a frontend.
+type Frontend struct {
+	model.Frontend
+	Port model.PortName // the service port
+	Kind model.Kind
+	// Inside is for connections from pods and the node itself, Outside for others.
+	Inside, Outside Decision
+	// ExternalPolicy is Local if Outside depends on the endpoints of this node only.
+	ExternalPolicy model.Policy
+	Scheduler      model.Scheduler // never DefaultScheduler, unless it is unknown
+	// Affinity is how long a client stays on its endpoint after its last new connection;
+	// zero: it is not bound.
+	Affinity     time.Duration
+	Masquerading model.Masquerading
+	Sources      *model.Sources // nil: all clients may connect
+	Limits       model.Limits
+	Unknown      Facts // what the origin cannot say
+}
+
+// Decision is what connections get.
+type Decision struct {
+	Verdict   model.Verdict
+	Endpoints []Endpoint // sorted by address; none unless the verdict is Forward
+}
+
+// Endpoint is an endpoint of a decision. Of new connections it gets its slots of all
+// slots, except those of clients that are bound already.
+type Endpoint struct {
+	Address netip.AddrPort
+	Slots   int // at least 1
+}
+
+// Facts are fields of a frontend that its origin does not tell, as a set of bits.
+type Facts uint8
+
+const (
+	// Name: nft limits comments of elements to 128 bytes, so a longer name of a service
+	// port is cut.
+	Name Facts = 1 << iota
+	// ExternalPolicy: without any endpoint, the rules of both policies are the same.
+	ExternalPolicy
+	// Scheduler: with less than two endpoints there is no choice.
+	Scheduler
+	// Affinity: without endpoints there is nothing to bind a client to.
+	Affinity
+)
+
+// Has reports whether all these facts are in the set.
+func (f Facts) Has(all Facts) bool { return f&all == all }
+
+// Without returns a copy of the frontend in which some facts are unknown.
+func (f *Frontend) Without(unknown Facts) *Frontend {
+	out := *f
+	out.Unknown |= unknown
+	if unknown.Has(Name) {
+		out.Port = model.PortName{Protocol: f.Port.Protocol}
+	}
+	if unknown.Has(ExternalPolicy) {
+		out.ExternalPolicy = model.PolicyCluster
+	}
+	if unknown.Has(Scheduler) {
+		out.Scheduler = model.DefaultScheduler
+	}
+	if unknown.Has(Affinity) {
+		out.Affinity = 0
+	}
+	return &out
+}
+
+// Equal reports whether a node does the same for both, and the same is unknown.
+func (f *Frontend) Equal(o *Frontend) bool {
+	return f.Frontend == o.Frontend && f.Port == o.Port && f.Kind == o.Kind && f.Inside.Equal(o.Inside) && f.Outside.Equal(o.Outside) &&
+		f.ExternalPolicy == o.ExternalPolicy && f.Scheduler == o.Scheduler && f.Affinity == o.Affinity &&
+		f.Masquerading == o.Masquerading && f.Sources.Equal(o.Sources) && f.Limits == o.Limits && f.Unknown == o.Unknown
+}
+
+// Equal reports whether both give the same shares to the same endpoints.
+func (d Decision) Equal(o Decision) bool {
+	return d.Verdict == o.Verdict && slices.Equal(d.Endpoints, o.Endpoints)
+}
+
+// Slots returns the number of slots that connections choose from.
+func (d Decision) Slots() (n int) {
+	for _, e := range d.Endpoints {
+		n += e.Slots
+	}
+	return n
+}
+
+// Of returns the slots of an endpoint; zero: it gets no connections.
+func (d Decision) Of(address netip.AddrPort) int {
+	i, ok := slices.BinarySearchFunc(d.Endpoints, address, func(e Endpoint, a netip.AddrPort) int { return e.Address.Compare(a) })
+	if !ok {
+		return 0
+	}
+	return d.Endpoints[i].Slots
+}
+
+// TableSize returns the slots of the table of Maglev for pods and the node; zero: there
+// is none.
+func (f *Frontend) TableSize() int {
+	if n := f.Inside.Slots(); f.Scheduler.IsMaglev() && n > 1 {
+		return n
+	}
+	return 0
+}
+
+// Forwards reports whether any client gets an endpoint.
+func (f *Frontend) Forwards() bool {
+	return f.Inside.Verdict == model.Forward || f.Outside.Verdict == model.Forward
+}

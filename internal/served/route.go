@@ -1,0 +1,56 @@
+package served
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+// Of returns what a node does for a route. Nothing is unknown. scheduler is that of
+// Services that ask for none.
+func Of(r *model.Route, scheduler model.Scheduler) *Frontend {
+	f := &Frontend{
+		Frontend: r.Frontend, Port: r.PortName(), Kind: r.Kind, Scheduler: cmp.Or(r.Scheduler(), scheduler, model.RoundRobin),
+		Affinity: r.AffinityTimeout(), Masquerading: r.Masquerading(), Sources: r.Sources, Limits: r.Service.Extra().Limits,
+	}
+	inside, outside := r.Inside(), r.Outside()
+	var local []model.Endpoint
+	if r.Local() {
+		f.ExternalPolicy, local = model.PolicyLocal, outside.Endpoints
+	}
+	within, without := render.Slots(r.Service, f.Scheduler, inside.Endpoints, local)
+	f.Inside = decision(inside, within)
+	f.Outside = f.Inside
+	if r.Local() {
+		f.Outside = decision(outside, without)
+	}
+	return f
+}
+
+func decision(d model.Decision, slots func(model.Endpoint) int) Decision {
+	out := Decision{Verdict: d.Verdict}
+	if d.Verdict != model.Forward {
+		return out
+	}
+	for _, e := range d.Endpoints {
+		out.Endpoints = append(out.Endpoints, Endpoint{e.Address(), slots(e)})
+	}
+	out.Endpoints = joined(out.Endpoints)
+	return out
+}
+
+// joined sorts endpoints and joins the slots of those with the same address.
+func joined(all []Endpoint) []Endpoint {
+	slices.SortFunc(all, func(a, b Endpoint) int { return a.Address.Compare(b.Address) })
+	out := all[:0]
+	for _, e := range all {
+		if n := len(out) - 1; n >= 0 && out[n].Address == e.Address {
+			out[n].Slots += e.Slots
+			continue
+		}
+		out = append(out, e)
+	}
+	return out
+}

@@ -1,0 +1,197 @@
+package served
+
+import (
+	"cmp"
+	"iter"
+	"net/netip"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
+)
+
+// Table is one table of rules, as its frontends are read from it.
+type Table struct {
+	table           *nft.Table
+	lanes           *plan.Lanes
+	timeouts        map[model.Frontend]time.Duration
+	allowed, denied map[model.Frontend][]netip.Prefix
+}
+
+// Read prepares a table for reading. It returns nil, which has no frontends, if there is
+// no table, or a foreign one of our name. The cost grows with the clients in lists.
+func Read(t *nft.Table) *Table {
+	if t == nil || t.Set(nft.ServicesMap) == nil {
+		return nil
+	}
+	r := &Table{
+		table: t, lanes: plan.NewLanes(t), timeouts: t.AffinityTimeouts(),
+		allowed: make(map[model.Frontend][]netip.Prefix), denied: make(map[model.Frontend][]netip.Prefix),
+	}
+	for _, s := range t.Sets {
+		switch bits, denied, list := nft.ClientSet(s.Name); {
+		case list && denied:
+			r.addSources(r.denied, s, bits)
+		case list:
+			r.addSources(r.allowed, s, bits)
+		case s.Name == nft.SourceRangesSet, s.Name == nft.RangePrefix+nft.SourceRangesSet:
+			r.addSources(r.allowed, s, 0)
+		}
+	}
+	return r
+}
+
+// addSources adds the ranges in a set by their frontends. They have the given length,
+// unless the set has intervals.
+func (t *Table) addSources(to map[model.Frontend][]netip.Prefix, s *nft.Set, bits int) {
+	for i := range s.Elements {
+		k := s.Elements[i].Key
+		if s.Interval {
+			bits = int(k.Bits)
+		}
+		f := t.table.FrontendOf(s, k)
+		to[f] = append(to[f], netip.PrefixFrom(k.Source, bits))
+	}
+}
+
+// Names iterates over the frontends and their service ports, in the order of the maps.
+func (t *Table) Names() iter.Seq2[model.Frontend, model.PortName] {
+	return func(yield func(model.Frontend, model.PortName) bool) {
+		if t == nil {
+			return
+		}
+		for _, name := range nft.ServiceMaps {
+			s := t.table.Set(name)
+			if s == nil {
+				continue // no frontend is a range of ports
+			}
+			for i := range s.Elements {
+				e := &s.Elements[i]
+				port, _ := nft.ParseComment(e.Comment)
+				port.Protocol = e.Key.Protocol
+				if !yield(t.table.FrontendOf(s, e.Key), port) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// All iterates over the frontends in the order of the maps.
+func (t *Table) All() iter.Seq[*Frontend] {
+	return func(yield func(*Frontend) bool) {
+		for f := range t.Names() {
+			if !yield(t.Frontend(f)) {
+				return
+			}
+		}
+	}
+}
+
+// Frontend returns what the rules do with connections to a frontend, or nil if it is not
+// served.
+func (t *Table) Frontend(of model.Frontend) *Frontend {
+	if t == nil {
+		return nil
+	}
+	services, locals := nft.MapsOf(of)
+	e, ok := t.find(services, of)
+	if !ok || t.table.FrontendOf(t.table.Set(services), e.Key) != of { // or another range
+		return nil
+	}
+	f := &Frontend{Frontend: of, Affinity: t.timeouts[of], Masquerading: t.masquerading(of), Sources: t.sources(of), Limits: t.table.Limits(of)}
+	f.Port, f.Kind = nft.ParseComment(e.Comment)
+	f.Port.Protocol = of.Protocol
+	inside := t.lane(services, e, of)
+	f.Inside = t.decision(of, inside)
+	f.Outside = f.Inside
+	f.Scheduler = inside.scheduler()
+	if e, ok := t.find(locals, of); ok {
+		outside := t.lane(locals, e, of)
+		f.Outside, f.ExternalPolicy = t.decision(of, outside), model.PolicyLocal
+		f.Scheduler = cmp.Or(f.Scheduler, outside.scheduler())
+	}
+	return f.Without(f.untold(len(e.Comment)))
+}
+
+// untold returns what rules leave open about the frontend.
+func (f *Frontend) untold(comment int) (unknown Facts) {
+	if comment >= nft.MaxComment {
+		unknown |= Name
+	}
+	if f.Inside.Verdict == model.Reject {
+		unknown |= ExternalPolicy
+	}
+	if f.Scheduler == model.DefaultScheduler {
+		unknown |= Scheduler
+	}
+	if !f.Forwards() {
+		unknown |= Affinity
+	}
+	return unknown
+}
+
+func (t *Table) find(set string, f model.Frontend) (*nft.Element, bool) {
+	s := t.table.Set(set)
+	if s == nil {
+		return nil, false
+	}
+	return s.Find(f)
+}
+
+func (t *Table) masquerading(f model.Frontend) model.Masquerading {
+	if _, ok := t.find(nft.SetFor(f, nft.MasqFrontendsSet), f); ok {
+		return model.MasqueradeAll
+	}
+	if _, ok := t.find(nft.SetFor(f, nft.LocalFrontendsSet), f); ok {
+		return model.MasqueradeNode
+	}
+	return model.MasqueradeNone
+}
+
+// sources returns the clients that may connect to a frontend.
+func (t *Table) sources(f model.Frontend) *model.Sources {
+	_, limited := t.find(nft.SetFor(f, nft.FirewalledSet), f)
+	_, listed := t.find(nft.SetFor(f, nft.AllowFrontendsSet), f)
+	return model.NewSources(limited || listed, t.allowed[f], t.denied[f])
+}
+
+// lane is what a class leads to.
+type lane struct {
+	nft.Slots
+	verdict model.Verdict
+}
+
+func (t *Table) lane(set string, e *nft.Element, f model.Frontend) lane {
+	if t.lanes.Drops(e) {
+		return lane{verdict: model.Drop}
+	}
+	if slots, ok := t.lanes.Of(set, f); ok && slots.Count > 0 {
+		return lane{slots, model.Forward}
+	}
+	return lane{verdict: model.Reject}
+}
+
+// scheduler returns DefaultScheduler if there is no choice.
+func (l lane) scheduler() model.Scheduler {
+	if l.Count > 1 {
+		return l.Scheduler
+	}
+	return model.DefaultScheduler
+}
+
+// decision returns the endpoints in the slots of a lane.
+func (t *Table) decision(f model.Frontend, l lane) Decision {
+	d := Decision{Verdict: l.verdict}
+	if l.verdict != model.Forward {
+		return d
+	}
+	for _, e := range t.table.Slots(f) {
+		if l.Has(e.Key.Slot) {
+			d.Endpoints = append(d.Endpoints, Endpoint{e.Value.Endpoint, 1})
+		}
+	}
+	d.Endpoints = joined(d.Endpoints)
+	return d
+}
