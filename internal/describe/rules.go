@@ -2,14 +2,12 @@ package describe
 
 import (
 	"cmp"
-	"maps"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
-	"github.com/nftproxy/nftproxy/internal/plan"
+	"github.com/nftproxy/nftproxy/internal/served"
 )
 
 // FromRules describes a Service from the rules in the kernel, or returns nil if these
@@ -18,31 +16,26 @@ func FromRules(rs *nft.Ruleset, name model.ServiceName) *Service {
 	s := &Service{From: Kernel, Namespace: name.Namespace, Name: name.Name, Unknown: []string{
 		"why endpoints are left out, their nodes and weights, and the last change: only a running nftproxy or its input knows",
 	}}
-	ports := make(map[model.PortName]*Port)
+	var all []*served.Frontend
 	for _, t := range rs.Tables {
 		s.Ping = append(s.Ping, pingsIn(t, name)...)
-		r := rulesOf{table: t, lanes: plan.NewLanes(t), timeouts: t.AffinityTimeouts()}
-		for _, of := range nft.ServiceMaps {
-			services := t.Set(of)
-			if services == nil {
-				continue // a foreign table of our name, or no range
-			}
-			for i := range services.Elements {
-				e := &services.Elements[i]
-				port, kind := nft.ParseComment(e.Comment)
-				if port.Service != name {
-					continue
-				}
-				port.Protocol = e.Key.Protocol
-				if ports[port] == nil {
-					ports[port] = &Port{Name: port.Port, Protocol: port.Protocol.String()}
-				}
-				r.add(s, ports[port], t.FrontendOf(services, e.Key), e, kind)
+		table := served.Read(t)
+		for f, port := range table.Names() {
+			if port.Service == name {
+				all = append(all, table.Frontend(f))
 			}
 		}
 	}
-	if len(ports) == 0 {
+	if len(all) == 0 {
 		return nil
+	}
+	s.addSettings(all)
+	ports := make(map[model.PortName]*Port)
+	for _, f := range all {
+		if ports[f.Port] == nil {
+			ports[f.Port] = &Port{Name: f.Port.Port, Protocol: f.Protocol.String()}
+		}
+		ports[f.Port].add(f)
 	}
 	for _, p := range ports {
 		slices.SortStableFunc(p.Frontends, func(a, b Frontend) int { return cmp.Compare(kindOrder(a.Kind), kindOrder(b.Kind)) })
@@ -56,102 +49,36 @@ func kindOrder(kind string) int {
 	return slices.Index([]string{model.ClusterIP.String(), model.LoadBalancerIP.String(), model.ExternalIP.String(), model.NodePort.String()}, kind)
 }
 
-// rulesOf is a table of the kernel.
-type rulesOf struct {
-	table    *nft.Table
-	lanes    *plan.Lanes
-	timeouts map[model.Frontend]time.Duration
-}
-
-// add adds the frontend of an element in the map of all frontends.
-func (r *rulesOf) add(s *Service, p *Port, key model.Frontend, e *nft.Element, kind model.Kind) {
-	f := Frontend{Kind: kind.String(), Address: key.Target()}
-	services, locals := nft.MapsOf(key)
-	inside := r.slots(services, key)
-	outside := inside
-	f.Inside = r.verdict(e, inside)
-	f.Outside = f.Inside
-	if local := r.table.Set(locals); local != nil {
-		if o, ok := local.Find(key); ok {
-			outside = r.slots(locals, key)
-			f.Outside, s.ExternalPolicy = r.verdict(o, outside), model.PolicyLocal.String()
-		}
-	}
-	if t := r.timeouts[key]; t > 0 {
-		s.AffinitySeconds = t.Seconds()
-	}
-	if limits := limitsOf(r.table.Limits(key)); len(limits) > 0 {
-		s.Limits = limits
-	}
-	switch kind {
+// add adds a frontend of the service port, with its endpoints.
+func (p *Port) add(f *served.Frontend) {
+	p.Frontends = append(p.Frontends, Frontend{Kind: f.Kind.String(), Address: f.Target(), Inside: f.Inside.Verdict.String(), Outside: f.Outside.Verdict.String()})
+	switch f.Kind {
 	case model.NodePort:
-		p.NodePort = key.Port
+		p.NodePort = f.Frontend.Port
 	default:
-		p.Port, p.LastPort = key.Port, key.Last
+		p.Port, p.LastPort = f.Frontend.Port, f.Last
 	}
-	p.Frontends = append(p.Frontends, f)
-	p.merge(inside, outside, model.FamilyOf(key.Address))
-}
-
-// slots returns how many slots each endpoint of a frontend has in the lane of a map.
-func (r *rulesOf) slots(set string, f model.Frontend) map[netip.AddrPort]int {
-	choice, ok := r.lanes.Of(set, f)
-	if !ok {
-		return nil
-	}
-	out := make(map[netip.AddrPort]int)
-	for _, e := range r.table.Slots(f) {
-		if choice.Has(e.Key.Slot) {
-			out[e.Value.Endpoint]++
-		}
-	}
-	return out
-}
-
-func (r *rulesOf) verdict(e *nft.Element, slots map[netip.AddrPort]int) string {
-	switch {
-	case r.lanes.Drops(e):
-		return model.Drop.String()
-	case len(slots) == 0:
-		return model.Reject.String()
-	}
-	return model.Forward.String()
+	p.merge(f.Inside, f.Outside, model.FamilyOf(f.Address))
 }
 
 // merge adds the endpoints of a frontend that are not there yet.
-func (p *Port) merge(inside, outside map[netip.AddrPort]int, f model.Family) {
-	total := func(slots map[netip.AddrPort]int) (n int) {
-		for _, one := range slots {
-			n += one
-		}
-		return max(n, 1)
-	}
-	all := make(map[netip.AddrPort]bool)
-	for _, slots := range []map[netip.AddrPort]int{inside, outside} {
-		for a := range slots {
-			all[a] = true
-		}
-	}
-	var sorted []netip.AddrPort
-	for a := range all {
-		sorted = append(sorted, a)
-	}
-	slices.SortFunc(sorted, netip.AddrPort.Compare)
-	share := func(slots map[netip.AddrPort]int, a netip.AddrPort) Share {
-		if slots[a] == 0 {
+func (p *Port) merge(inside, outside served.Decision, f model.Family) {
+	share := func(d served.Decision, a netip.AddrPort) Share {
+		n := d.Of(a)
+		if n == 0 {
 			return Share{LeftOut: "policy Local"}
 		}
-		return Share{Part: float64(slots[a]) / float64(total(slots)), Slots: slots[a]}
+		return Share{Part: float64(n) / float64(d.Slots()), Slots: n}
 	}
-	differ := !maps.Equal(inside, outside)
-	for _, a := range sorted {
-		i := slices.IndexFunc(p.Endpoints, func(e Endpoint) bool { return e.Address == model.EndpointText(a) })
+	differ := !slices.Equal(inside.Endpoints, outside.Endpoints)
+	for _, e := range slices.Concat(inside.Endpoints, outside.Endpoints) {
+		i := slices.IndexFunc(p.Endpoints, func(o Endpoint) bool { return o.Address == model.EndpointText(e.Address) })
 		if i < 0 {
 			i = len(p.Endpoints)
-			p.Endpoints = append(p.Endpoints, Endpoint{Address: model.EndpointText(a), Family: f.String(), Inside: share(inside, a)})
+			p.Endpoints = append(p.Endpoints, Endpoint{Address: model.EndpointText(e.Address), Family: f.String(), Inside: share(inside, e.Address)})
 		}
 		if differ {
-			o := share(outside, a)
+			o := share(outside, e.Address)
 			p.Endpoints[i].Outside = &o
 		}
 	}

@@ -7,18 +7,23 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/served"
 )
 
 // FromView describes a Service from its objects.
 func FromView(v *model.View) *Service {
 	s := &Service{
 		Namespace: v.Service.Name.Namespace, Name: v.Service.Name.Name, Node: v.Node.Name, Zone: v.Node.Zone,
-		Balance: v.Service.Balance, ClientAddresses: v.Service.ClientAddresses.String(), AffinitySeconds: v.Service.AffinityTimeout.Seconds(), Scheduler: v.Scheduler.String(),
-		Ports: []Port{},
+		Balance: v.Service.Balance, Ports: []Port{},
 	}
+	all := make([]*served.Frontend, len(v.Claims))
+	for i, c := range v.Claims {
+		all[i] = served.Of(c.Route, v.Scheduler)
+	}
+	s.addSettings(all)
+	s.AffinitySeconds, s.Scheduler = v.Service.AffinityTimeout.Seconds(), v.Scheduler.String() // also of ranges of ports
+	s.addLists(v.Service)
 	s.addPolicies(v)
-	s.addClients(v.Service)
-	s.Limits = limitsOf(v.Service.Extra().Limits)
 	s.HealthCheck = healthOf(v.Health)
 	s.Ping = pingsOf(v.Echoes)
 	if v.Service.Check != nil {
@@ -58,13 +63,14 @@ func (s *Service) addPolicies(v *model.View) {
 	}
 }
 
-// addClients adds the lists of clients.
-func (s *Service) addClients(of *model.Service) {
+// addLists replaces the lists of clients by those of the object, which also has ranges of
+// a family without a frontend.
+func (s *Service) addLists(of *model.Service) {
 	if of.External != nil {
 		s.SourceRanges = of.External.SourceRanges
 	}
 	if sources := of.Extra().Sources; sources != nil {
-		s.DeniedSources = sources.Denied
+		s.AllowedSources, s.DeniedSources = nil, sources.Denied
 		if sources.Limited {
 			s.AllowedSources = append([]netip.Prefix{}, sources.Allowed...) // not nil
 		}

@@ -115,6 +115,22 @@ func (f *Frontend) TableSize() int {
 	return 0
 }
 
+// ClientAddresses returns what the Service asks for about the addresses of clients, if
+// that makes a difference for the frontend. By default, those of clients outside of the
+// cluster are masqueraded unless the external policy is Local.
+func (f *Frontend) ClientAddresses() model.ClientAddresses {
+	masquerades := f.Kind != model.ClusterIP && f.ExternalPolicy == model.PolicyCluster // by default
+	switch {
+	case f.Unknown.Has(ExternalPolicy):
+		return model.DefaultClientAddresses
+	case masquerades && f.Masquerading != model.MasqueradeAll:
+		return model.KeepClientAddresses
+	case !masquerades && f.Masquerading == model.MasqueradeAll:
+		return model.MasqueradeClientAddresses
+	}
+	return model.DefaultClientAddresses
+}
+
 // Forwards reports whether any client gets an endpoint.
 func (f *Frontend) Forwards() bool {
 	return f.Inside.Verdict == model.Forward || f.Outside.Verdict == model.Forward
