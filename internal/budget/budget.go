@@ -36,6 +36,8 @@ const (
 	LimitedClients  = 1 << 16
 	WeightSlots     = 4096
 	WeightSlotsEach = 16
+	MaglevSlots     = 16_384
+	MaglevSlotsNode = 1_000_000
 )
 
 // Health checks. A tenth of 10,000 endpoints may hang, at the default interval and timeout,

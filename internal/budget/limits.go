@@ -33,6 +33,9 @@ var Limits = []Limit{
 	{"WeightSlots", "slots of endpoints with unequal weights, unless there are more than 1,024 endpoints", "a frontend", WeightSlots, "slots", Smaller,
 		"ratios are rounded ([slots](ruleset.md#lanes))"},
 	{"WeightSlotsEach", "the same, for each endpoint, if there are more than 32", "a frontend", WeightSlotsEach, "slots", Smaller, "as above"},
+	{"MaglevSlots", "slots of all tables of the scheduler `maglev`", "a Service", MaglevSlots, "slots", Smaller,
+		"without room for the smallest tables the scheduler is `source-hash` ([3.60](behaviour.md#s3.60))"},
+	{"MaglevSlotsNode", "the same, of all Services", "a node", MaglevSlotsNode, "slots", NewestLose, "they have smaller tables, or `source-hash`"},
 
 	{"Checks", "health checks at the same time", "a node", Checks, "checks", Wait, "`nftproxy_health_checks_late` counts them"},
 	{"CheckPrograms", "programs of health checks at the same time", "a node", CheckPrograms, "programs", Wait, "as above"},

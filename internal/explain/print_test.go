@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
@@ -245,7 +246,7 @@ func TestMaglevFacts(t *testing.T) {
 func TestTableInBudget(t *testing.T) {
 	s := service()
 	s.Services[0].Scheduler, s.Services[0].Extras = model.Maglev, &model.Extras{MaglevSize: 131071}
-	if got := ask(t, s, node1, "203.0.113.7 tcp 10.96.0.10:80").Outcomes[0].TableSize; got > model.MostServiceSlots || got < 251 {
+	if got := ask(t, s, node1, "203.0.113.7 tcp 10.96.0.10:80").Outcomes[0].TableSize; got > budget.MaglevSlots || got < 251 {
 		t.Errorf("a table of %d slots", got)
 	}
 }

@@ -6,16 +6,14 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+
+	"github.com/nftproxy/nftproxy/internal/budget"
 )
 
-// Budgets of the slots in tables of the schedulers maglev and maglev-port (3.60). Each slot
-// is an element for each frontend. Without a budget, a Service with 5 ports, 4 endpoints
+// The slots in tables of the schedulers maglev and maglev-port have budgets (3.60), because
+// each slot is an element for each frontend. Without them, a Service with 5 ports, 4 endpoints
 // and tables of 131,071 slots took 0.6 GB of memory on every node, and a change of one of
 // its endpoints 2 s of processor time (measured on 6.18).
-const (
-	MostServiceSlots = 16_384    // of one Service, in the tables of all its frontends
-	MostSlots        = 1_000_000 // of all Services
-)
 
 // slotAsk is what a Service asks for. It depends on the Service alone, neither on its
 // endpoints nor on the node, and so do the sizes of tables: they are the same on all nodes.
@@ -90,7 +88,7 @@ func (a slotAsk) fit(slots int) int {
 }
 
 // alone returns the size that the Service has if there are no others.
-func (a slotAsk) alone() int { return a.fit(MostServiceSlots) }
+func (a slotAsk) alone() int { return a.fit(budget.MaglevSlots) }
 
 // slotBudget shares out the slots of all Services. The oldest Services get what they ask
 // for.
@@ -115,7 +113,7 @@ func (b *slotBudget) ask(name ServiceName, a slotAsk) {
 	if b.asking[name] = a; a == (slotAsk{}) {
 		delete(b.asking, name)
 	}
-	b.stale = b.stale || b.total > MostSlots || len(b.reduced) > 0
+	b.stale = b.stale || b.total > budget.MaglevSlotsNode || len(b.reduced) > 0
 }
 
 // size returns the size of the tables of a Service; zero: it has none.
@@ -128,16 +126,16 @@ func (b *slotBudget) size(name ServiceName, a slotAsk) int {
 
 // choose returns the reduced sizes.
 func (b *slotBudget) choose() map[ServiceName]int {
-	if b.total <= MostSlots {
+	if b.total <= budget.MaglevSlotsNode {
 		return nil
 	}
 	all := slices.SortedFunc(maps.Keys(b.asking), func(x, y ServiceName) int {
 		return cmp.Or(compareAge(b.asking[x].created, b.asking[y].created), x.Compare(y))
 	})
-	reduced, left := make(map[ServiceName]int), MostSlots
+	reduced, left := make(map[ServiceName]int), budget.MaglevSlotsNode
 	for _, name := range all {
 		a := b.asking[name]
-		size := a.fit(min(left, MostServiceSlots))
+		size := a.fit(min(left, budget.MaglevSlots))
 		if left -= size * a.tables; size < a.alone() {
 			reduced[name] = size
 		}
@@ -194,9 +192,9 @@ func (r *Router) fitTables(s, asked *Service) (*Service, []Notice) {
 
 // why says why tables have another size than the one asked for, and what to do.
 func (a slotAsk) why(s *Service, size int) string {
-	limit, remedy := fmt.Sprintf("the %d of a Service", MostServiceSlots), "split the Service"
+	limit, remedy := fmt.Sprintf("the %d of a Service", budget.MaglevSlots), "split the Service"
 	if size < a.alone() {
-		limit, remedy = fmt.Sprintf("what older Services leave of %d", MostSlots), "ask for smaller tables in these"
+		limit, remedy = fmt.Sprintf("what older Services leave of %d", budget.MaglevSlotsNode), "ask for smaller tables in these"
 	}
 	effect := "the scheduler is source-hash"
 	if size > 0 {

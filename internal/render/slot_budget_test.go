@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
@@ -86,7 +87,7 @@ func TestSlotBudgets(t *testing.T) {
 		s.Services[0], both = wide(r, int(seed), 1+r.IntN(12))
 		s.Slices = both
 		for name, n := range slotsByService(model.Resolve(s, model.Config{NodeName: "node-1"})) {
-			if n > model.MostServiceSlots {
+			if n > budget.MaglevSlots {
 				t.Errorf("seed %d: %s has %d slots", seed, name, n)
 			}
 		}
@@ -104,7 +105,7 @@ func TestSlotBudgetOfNode(t *testing.T) {
 			tables += n
 		}
 	}
-	if tables > model.MostSlots || tables < model.MostSlots-250 || all-tables < 2*500 {
+	if tables > budget.MaglevSlotsNode || tables < budget.MaglevSlotsNode-250 || all-tables < 2*500 {
 		t.Errorf("%d slots, of them %d in tables", all, tables)
 	}
 }
