@@ -46,6 +46,7 @@ Exit code: 0 applied, 2 error, or a warning with --strict.`,
 	}
 	o.addFlags(c)
 	o.settings.AddDrain()
+	o.addCounters()
 	o.warnings.addFlag(c)
 	o.addReportFlags(c)
 	c.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print nothing but errors")

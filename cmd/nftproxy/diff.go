@@ -76,6 +76,7 @@ Exit code: 0 no changes, 1 changes, 2 error, or a warning with --strict.`,
 	}
 	o.addFlags(c)
 	o.settings.AddDrain()
+	o.addCounters()
 	o.warnings.addFlag(c)
 	c.Flags().StringArrayVar(&o.from, "from", nil, "compare with the rules for this `file` or directory instead of the kernel's, - for standard input; can be given several times")
 	_ = c.MarkFlagFilename("from", "yaml", "yml", "json") // fails only for an unknown flag

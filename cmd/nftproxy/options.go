@@ -16,6 +16,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/host"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/nftproxy/nftproxy/internal/terminal"
@@ -69,6 +70,28 @@ func (o *options) start(c *cobra.Command) (*config.Config, *slog.Logger, error) 
 	return cfg, log, nil
 }
 
+// addCounters adds the counters of the rules, for commands that compare with the kernel.
+func (o *options) addCounters() {
+	const asKernel = " (default: if the rules in the kernel do)"
+	o.settings.AddCounters("count the connections to each frontend"+asKernel, "count the connections to each endpoint as well"+asKernel)
+}
+
+// takeCounters makes rules count what those in the kernel count, unless flags say what to
+// count: else a daemon that counts would differ, and apply would end what it has counted.
+func (o *options) takeCounters(n *model.Config) error {
+	return withKernel(func(conn *kernel.Conn) error {
+		frontends, endpoints, err := conn.Counted()
+		if !o.settings.Given(config.EndpointMetrics) {
+			n.EndpointCounters = endpoints
+		}
+		if !o.settings.Given(config.ServiceMetrics) {
+			n.Counters = frontends
+		}
+		n.Counters = n.Counters || n.EndpointCounters
+		return err
+	})
+}
+
 // origin says where the objects come from.
 type origin struct{ files, cluster bool }
 
@@ -111,6 +134,11 @@ func (o *options) side(c *cobra.Command, here bool) (side changes.Side, log *slo
 		}
 	}
 	o.here = here
+	if here {
+		if err := o.takeCounters(&cfg.Node); err != nil {
+			return side, nil, err
+		}
+	}
 	if here && cfg.Own.DrainFile != "" {
 		if o.drains, err = drain.Read(cfg.Own.DrainFile); err != nil {
 			return side, nil, err

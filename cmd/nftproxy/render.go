@@ -59,6 +59,7 @@ Exit code: 0 printed, 2 error, or a warning with --strict.`,
 		},
 	}
 	o.addFlags(c)
+	o.settings.AddCounters("count the connections to each frontend", "count the connections to each endpoint as well")
 	o.warnings.addFlag(c)
 	c.Flags().StringVarP(&output, "output", "o", "nft", "`format`: nft, or json in the schema of \"nft -j list\"")
 	c.Flags().BoolVar(&objects, "objects", false, "print the objects of the files as Kubernetes objects, in place of rules")

@@ -20,6 +20,7 @@ func (c *Config) readNode() []error {
 	n.NoExternalIPs = !c.Feature(gateExternalIPs, true)
 	n.BesideAnother = c.Own.ServiceProxyName != ""
 	n.AnswerPing = c.Own.AnswerPing
+	n.Counters, n.EndpointCounters = c.Own.ServiceMetrics || c.Own.EndpointMetrics, c.Own.EndpointMetrics
 	var errs [7]error
 	n.NodeName, errs[0] = c.nodeName()
 	n.BindAddress, errs[1] = c.bindAddress()

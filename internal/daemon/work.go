@@ -59,8 +59,7 @@ type sockets struct {
 
 func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets) *work {
 	w := &work{Daemon: d, node: d.Config.Node, events: new(events.Recorder), systemd: systemd.New(d.Log)}
-	w.node.Families, w.node.EndpointCounters = families, d.Config.Own.EndpointMetrics
-	w.node.Counters = d.Config.Own.ServiceMetrics || d.Config.Own.EndpointMetrics
+	w.node.Families = families
 	if d.Events != nil {
 		w.events = events.New(ctx, d.Events, w.node.NodeName, d.Log)
 	}

@@ -191,6 +191,33 @@ type FrontendCount struct {
 	Connections uint64
 }
 
+// Counted reports whether our tables count the connections to frontends, and those to
+// endpoints; neither if there are no tables.
+func (c *Conn) Counted() (frontends, endpoints bool, err error) {
+	if frontends, err = c.counts(nft.ServicesMap); err == nil {
+		endpoints, err = c.counts(nft.EndpointsMap)
+	}
+	return frontends, endpoints, explain(err)
+}
+
+// counts reports whether a map has counters in any family.
+func (c *Conn) counts(name string) (bool, error) {
+	for _, f := range model.Families {
+		s, err := persist(func() (*nft.Set, error) {
+			s, _, err := c.Set(name, f)
+			return s, err
+		})
+		switch {
+		case errors.Is(err, unix.ENOENT):
+		case err != nil:
+			return false, err
+		case s.Counters:
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
 // FrontendCounts returns the counters of all frontends, in no order; none where
 // nothing is counted.
 func (c *Conn) FrontendCounts() ([]FrontendCount, error) {
