@@ -35,7 +35,7 @@ var flagValues = map[string][]string{
 	"elements":              {"auto", "always", "never"},
 	"protocol":              {"tcp", "udp", "sctp"},
 	"client-addresses":      {"keep", "masquerade"},
-	"new check":             model.CheckTypes[:],
+	"new check":             append(slices.Clone(model.CheckTypes[:]), noCheck),
 }
 
 var protocols = []string{"tcp", "udp", "sctp", "icmp", "icmpv6"}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
@@ -34,9 +35,13 @@ LISTEN is an address with a port or a range of ports, like 203.0.113.10:443,
 a port, or without one if that is the port of LISTEN. Write the output to a file
 and edit it: docs/standalone.md has all fields.
 
+A server that is down takes no connections as long as another one answers: the file
+has a health check, "check: tcp" if a port of LISTEN is of TCP, unless --check asks
+for another one, or for none.
+
 Exit code: 0 printed, 2 wrong arguments.`,
 		Example: `  nftproxy new 203.0.113.10:443 10.128.0.2:8443 10.128.0.3:8443 > web.yaml
-  nftproxy new 203.0.113.10:443 10.128.0.2 10.128.0.3 --name web --check tcp
+  nftproxy new 203.0.113.10:443 10.128.0.2 10.128.0.3 --name web --check none
   nftproxy new 203.0.113.10:80 10.128.0.2 --check '{http: /healthz, interval: 5s}'
   nftproxy new 203.0.113.10:53,[2001:db8::10]:53 10.128.0.2 fd00::2 --protocol tcp,udp
   nftproxy new 203.0.113.10:443 10.128.0.2 --backup 10.128.0.9
@@ -61,7 +66,7 @@ Exit code: 0 printed, 2 wrong arguments.`,
 	f.StringSliceVar(&o.deny, "deny", nil, "`ranges` of denied clients, separated by commas")
 	f.StringVar(&o.limits, "limits", "", "connection `limits`: {connections: 1000}, and likewise connectionsPerClient, rate and ratePerClient")
 	f.StringVar(&o.clientAddresses, "client-addresses", "", "keep or masquerade the addresses of clients: one `word`; with keep, answers must return through this machine")
-	f.StringVar(&o.check, "check", "", "health `check` of the servers: tcp, http, {http: /healthz}...")
+	f.StringVar(&o.check, "check", "", "health `check` of the servers: tcp, http, {http: /healthz}..., or none; by default tcp, if a port fits")
 	return c
 }
 
@@ -72,6 +77,11 @@ func (o *newOptions) run(c *cobra.Command, args []string) error {
 	}
 	if err := yaml.Unmarshal([]byte(o.limits), &value); err != nil || strings.Contains(o.limits, "\n") {
 		return fmt.Errorf("--limits: %q cannot be read: write a mapping such as {connections: 1000, ratePerClient: 10/second}", o.limits)
+	}
+	if o.check == noCheck {
+		o.check = ""
+	} else if !c.Flags().Changed("check") {
+		o.addCheck(args)
 	}
 	text := o.text(args)
 	input, err := (&source.Files{Paths: []string{"-"}, Stdin: strings.NewReader(text)}).Load()
@@ -88,6 +98,17 @@ func (o *newOptions) run(c *cobra.Command, args []string) error {
 		return fmt.Errorf("write output: %w", err)
 	}
 	return nil
+}
+
+// noCheck is the value of --check for a file without a health check.
+const noCheck = "none"
+
+// addCheck adds a health check that fits the ports, if there is one.
+func (o *newOptions) addCheck(args []string) {
+	o.check = model.CheckTCP.String()
+	if _, err := (&source.Files{Paths: []string{"-"}, Stdin: strings.NewReader(o.text(args))}).Load(); err != nil {
+		o.check = "" // the cause may be another argument
+	}
 }
 
 // ofArguments returns a line for each problem with the text, as one with an argument.

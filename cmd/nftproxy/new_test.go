@@ -24,6 +24,19 @@ listen: 203.0.113.10:443
 backends:
 - 10.128.0.2:8443
 - 10.128.0.3:8443
+check: tcp
+`, ""},
+		{"203.0.113.10:443 10.128.0.2 --name web --check none", `kind: Balance
+name: web
+listen: 203.0.113.10:443
+backends:
+- 10.128.0.2
+`, ""},
+		{"203.0.113.10:123/udp 10.128.0.2 --name ntp", `kind: Balance
+name: ntp
+listen: 203.0.113.10:123/udp
+backends:
+- 10.128.0.2
 `, ""},
 		{"203.0.113.10:53,[2001:DB8::10]:53 10.128.0.2 fd00::2 --protocol tcp,udp --name 12 --namespace infra", `kind: Balance
 name: "12"
@@ -33,6 +46,7 @@ protocol: [tcp, udp]
 backends:
 - 10.128.0.2
 - fd00::2
+check: tcp
 `, ""},
 		{"[2001:db8::10]:443 fd00::2 --backup [fd00::3]:8443 --scheduler source-hash --affinity 10m --clients 2001:db8::/32 --client-addresses keep --check {http:,port:8080}",
 			`kind: Balance

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -35,7 +36,8 @@ needs no kernel, no privileges and no configuration of a node.
 A problem makes the files unusable: an unknown field, an address that is none,
 an object that is defined twice. A warning is about objects that are served, but
 most likely not as their author expects, for example because the name of a port
-in an EndpointSlice is not that of the Service.
+in an EndpointSlice is not that of the Service. A note is a remark, for example
+about a Balance of several servers without a health check.
 
 With -o json, each problem and warning is an object with file, line, object,
 field and message: enough for an annotation in a code review.
@@ -110,7 +112,7 @@ func (o *validateOptions) find(in *source.Input, problems source.Errors) *findin
 		return f
 	}
 	warned, notes := in.Warnings.Split()
-	f.Warnings, f.Notes = findingsOf(warned), findingsOf(notes)
+	f.Warnings, f.Notes = findingsOf(warned), append(findingsOf(notes), unchecked(in)...)
 	for _, n := range model.Resolve(in.Snapshot, model.Config{}).Notices {
 		if n.Reason == model.Conflict { // the others depend on the node
 			at := in.Places[n.Object]
@@ -121,6 +123,38 @@ func (o *validateOptions) find(in *source.Input, problems source.Errors) *findin
 	f.Valid = !o.warnings.strict || len(f.Warnings) == 0
 	f.Summary = countKinds(in.Objects) + ": " + f.verdict()
 	return f
+}
+
+// unchecked returns a note for each Balance that has several servers and no health check.
+func unchecked(in *source.Input) (notes []finding) {
+	servers := make(map[model.ServiceName]map[netip.Addr]bool)
+	for _, s := range in.Snapshot.Services {
+		if s.Balance && s.Check == nil {
+			servers[s.Name] = make(map[netip.Addr]bool)
+		}
+	}
+	for _, slice := range in.Snapshot.Slices {
+		if all := servers[model.ServiceName{Namespace: slice.Namespace, Name: slice.Service}]; all != nil {
+			for i := range slice.Hosts {
+				all[slice.Hosts[i].Address] = true
+			}
+		}
+	}
+	for _, s := range in.Snapshot.Services {
+		if len(servers[s.Name]) > 1 {
+			notes = append(notes, newFinding(&manifest.Error{Place: in.Places[s.Object()], Object: s.Object().String(), Note: true,
+				Err: &source.FieldError{Field: "check", Problem: "missing: a dead server keeps its share of the connections; " + checkFor(s)}}))
+		}
+	}
+	return notes
+}
+
+// checkFor returns what to write for a health check of a Service.
+func checkFor(s *model.Service) string {
+	if slices.ContainsFunc(s.Ports, func(p model.ServicePort) bool { return p.Protocol == model.TCP }) {
+		return "add for example \"check: tcp\""
+	}
+	return "docs/health-checks.md has checks for each protocol"
 }
 
 // countKinds returns for example "3 Services, 4 EndpointSlices, 1 Node".
@@ -183,9 +217,11 @@ func (f *findings) print(w io.Writer) error {
 		lines = append(lines, "warning: "+p.text)
 	}
 	lines = manifest.Shorten(slices.Clip(lines), shownFindings)
+	var notes []string
 	for _, n := range f.Notes {
-		lines = append(lines, "note: "+n.text)
+		notes = append(notes, "note: "+n.text)
 	}
+	lines = append(lines, manifest.Shorten(notes, manifest.MaxShown)...)
 	lines = append(lines, f.Summary)
 	if _, err := fmt.Fprintln(w, strings.Join(lines, "\n")); err != nil {
 		return fmt.Errorf("write findings: %w", err)

@@ -171,3 +171,30 @@ func TestRunWarnings(t *testing.T) {
 		return strings.Contains(s, "10.96.0.10") && !strings.Contains(s, "did you mean")
 	})
 }
+
+// TestValidateChecks: a Balance of several servers without a health check has a note, which
+// changes no exit code.
+func TestValidateChecks(t *testing.T) {
+	balance := func(lines ...string) string {
+		return "kind: Balance\nname: web\nlisten: 203.0.113.10:80\n" + strings.Join(lines, "\n") + "\n"
+	}
+	const note = "note: standard input: document 1 (line 1): Balance web: check: missing: a dead server keeps its share of the connections; "
+	for text, want := range map[string]string{
+		balance("backends: [10.0.0.1, 10.0.0.2]"):                          note + "add for example \"check: tcp\"\n1 Balance: valid\n",
+		balance("backends: [10.0.0.1, 10.0.0.2]", "protocol: udp"):         note + "docs/health-checks.md has checks for each protocol\n1 Balance: valid\n",
+		balance("backends: [10.0.0.1, {address: 10.0.0.2, backup: true}]"): note + "add for example \"check: tcp\"\n1 Balance: valid\n",
+		balance("backends: [10.0.0.1, 10.0.0.2]", "check: tcp"):            "1 Balance: valid\n",
+		balance("backends: 10.0.0.1"):                                      "1 Balance: valid\n",
+		balance("backends: [10.0.0.1:80, 10.0.0.1:81]"):                    "1 Balance: valid\n",
+		service: "1 Service, 1 EndpointSlice: valid\n",
+	} {
+		if r := execute(text, "validate", "--strict", "-f", "-"); r.code != 0 || r.stdout != want {
+			t.Errorf("code %d, %q, want %q in\n%s", r.code, r.stdout, want, text)
+		}
+	}
+	r := execute(balance("backends: [10.0.0.1, 10.0.0.2]"), "validate", "-f", "-", "-o", "json")
+	var f findings
+	if err := json.Unmarshal([]byte(r.stdout), &f); err != nil || len(f.Notes) != 1 || f.Notes[0].Field != "check" || f.Notes[0].Line != 1 || len(f.Warnings) > 0 {
+		t.Errorf("JSON: %v, %s", err, r.stdout)
+	}
+}
