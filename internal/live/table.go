@@ -216,7 +216,7 @@ func (t *table) routesOf(name string) (out []model.Route) {
 func (t *table) detail(routes []model.Route, counts []kernel.EndpointCount) *Detail {
 	i := slices.IndexFunc(t.services, func(s Service) bool { return s.ServiceName() == routes[0].Service.Name })
 	d := &Detail{Service: t.services[i]}
-	for _, p := range status.PortsOf(routes, t.connections, t.counted) {
+	for _, p := range status.PortsOf(routes, t.routing.Scheduler, t.connections, t.counted) {
 		d.Ports = append(d.Ports, Port{ServicePort: p, EndpointList: endpointsOf(routes, p, counts)})
 	}
 	return d

@@ -15,6 +15,8 @@ type Frontend struct {
 	Kind model.Kind
 	// Inside is for connections from pods and the node itself, Outside for others.
 	Inside, Outside Decision
+	// InternalPolicy is that of a ClusterIP, and Cluster for other kinds.
+	InternalPolicy model.Policy
 	// ExternalPolicy is Local if Outside depends on the endpoints of this node only.
 	ExternalPolicy model.Policy
 	Scheduler      model.Scheduler // never DefaultScheduler, unless it is unknown
@@ -47,6 +49,8 @@ const (
 	// Name: nft limits comments of elements to 128 bytes, so a longer name of a service
 	// port is cut.
 	Name Facts = 1 << iota
+	// InternalPolicy: rules show the endpoints, and not which others there are.
+	InternalPolicy
 	// ExternalPolicy: without any endpoint, the rules of both policies are the same.
 	ExternalPolicy
 	// Scheduler: with less than two endpoints there is no choice.
@@ -65,6 +69,9 @@ func (f *Frontend) Without(unknown Facts) *Frontend {
 	if unknown.Has(Name) {
 		out.Port = model.PortName{Protocol: f.Port.Protocol}
 	}
+	if unknown.Has(InternalPolicy) {
+		out.InternalPolicy = model.PolicyCluster
+	}
 	if unknown.Has(ExternalPolicy) {
 		out.ExternalPolicy = model.PolicyCluster
 	}
@@ -80,7 +87,7 @@ func (f *Frontend) Without(unknown Facts) *Frontend {
 // Equal reports whether a node does the same for both, and the same is unknown.
 func (f *Frontend) Equal(o *Frontend) bool {
 	return f.Frontend == o.Frontend && f.Port == o.Port && f.Kind == o.Kind && f.Inside.Equal(o.Inside) && f.Outside.Equal(o.Outside) &&
-		f.ExternalPolicy == o.ExternalPolicy && f.Scheduler == o.Scheduler && f.Affinity == o.Affinity &&
+		f.InternalPolicy == o.InternalPolicy && f.ExternalPolicy == o.ExternalPolicy && f.Scheduler == o.Scheduler && f.Affinity == o.Affinity &&
 		f.Masquerading == o.Masquerading && f.Sources.Equal(o.Sources) && f.Limits == o.Limits && f.Unknown == o.Unknown
 }
 

@@ -15,6 +15,9 @@ func Of(r *model.Route, scheduler model.Scheduler) *Frontend {
 		Frontend: r.Frontend, Port: r.PortName(), Kind: r.Kind, Scheduler: cmp.Or(r.Scheduler(), scheduler, model.RoundRobin),
 		Affinity: r.AffinityTimeout(), Masquerading: r.Masquerading(), Sources: r.Sources, Limits: r.Service.Extra().Limits,
 	}
+	if r.Kind == model.ClusterIP {
+		f.InternalPolicy = r.Service.InternalPolicy
+	}
 	inside, outside := r.Inside(), r.Outside()
 	var local []model.Endpoint
 	if r.Local() {

@@ -115,10 +115,17 @@ func (t *Table) Frontend(of model.Frontend) *Frontend {
 	return f.Without(f.untold(len(e.Comment)))
 }
 
-// untold returns what rules leave open about the frontend.
+// untold returns what rules leave open about the frontend, of which the rest is read.
 func (f *Frontend) untold(comment int) (unknown Facts) {
 	if comment >= nft.MaxComment {
 		unknown |= Name
+	}
+	switch {
+	case f.Kind != model.ClusterIP:
+	case f.Inside.Verdict == model.Drop:
+		f.InternalPolicy = model.PolicyLocal // nothing else drops
+	default:
+		unknown |= InternalPolicy
 	}
 	if f.Inside.Verdict == model.Reject {
 		unknown |= ExternalPolicy

@@ -4,26 +4,25 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/served"
 )
 
-// frontend is a frontend with its service port and decisions.
+// frontend is a frontend as it is served.
 type frontend struct {
-	model.Frontend
-	port        model.PortName
-	kind        model.Kind
-	inside      Decision
-	outside     *Decision
+	*served.Frontend
 	connections *uint64 // nil without counters
-	known       int     // endpoints
-	local       bool    // its traffic policy
-	ranges      bool    // has source ranges
-	limits      bool    // of connections
-	affinity    time.Duration
-	scheduler   model.Scheduler
-	endpoints   []netip.AddrPort // that take connections
+	known       int     // endpoints, if the report is from a daemon
+}
+
+// outside returns the decision for clients outside of the cluster, if the external policy
+// gives them one of their own, or nil.
+func (f *frontend) outside() *served.Decision {
+	if f.ExternalPolicy != model.PolicyLocal || f.Inside.Verdict == model.Reject {
+		return nil
+	}
+	return &f.Outside
 }
 
 type answer struct {
@@ -35,16 +34,16 @@ type answer struct {
 // problems.
 func (r *Report) fill(all []frontend, filter *Filter) {
 	slices.SortFunc(all, func(a, b frontend) int {
-		return cmp.Or(a.port.Compare(b.port), cmp.Compare(a.kind, b.kind), a.Frontend.Compare(b.Frontend))
+		return cmp.Or(a.Port.Compare(b.Port), cmp.Compare(a.Kind, b.Kind), a.Frontend.Frontend.Compare(b.Frontend.Frontend))
 	})
 	r.suggest(all, filter)
 	var ports [][]frontend // of the service ports
 	for len(all) > 0 {
 		n := 1
-		for n < len(all) && all[n].port == all[0].port {
+		for n < len(all) && all[n].Port == all[0].Port {
 			n++
 		}
-		if filter.matches(all[0].port.Service) {
+		if filter.matches(all[0].Port.Service) {
 			ports = append(ports, all[:n])
 		}
 		all = all[n:]
@@ -54,7 +53,7 @@ func (r *Report) fill(all []frontend, filter *Filter) {
 	}
 	if filter.Problems {
 		affected := r.affected()
-		ports = slices.DeleteFunc(ports, func(p []frontend) bool { return !affected[p[0].port.Service.Object().String()] })
+		ports = slices.DeleteFunc(ports, func(p []frontend) bool { return !affected[p[0].Port.Service.Object().String()] })
 	}
 	r.count(ports)
 	if filter.Rows > 0 && r.Frontends > filter.Rows {
@@ -70,14 +69,16 @@ func (r *Report) count(ports [][]frontend) {
 	endpoints := make(map[answer]struct{})
 	var last model.ServiceName
 	for i, p := range ports {
-		if i == 0 || p[0].port.Service != last {
+		if i == 0 || p[0].Port.Service != last {
 			r.Services++
-			last = p[0].port.Service
+			last = p[0].Port.Service
 		}
 		r.Frontends += len(p)
 		for j := range p {
-			for _, e := range p[j].endpoints {
-				endpoints[answer{p[j].Protocol, e}] = struct{}{}
+			for _, d := range []served.Decision{p[j].Inside, p[j].Outside} {
+				for _, e := range d.Endpoints {
+					endpoints[answer{p[j].Protocol, e.Address}] = struct{}{}
+				}
 			}
 		}
 	}
@@ -86,26 +87,38 @@ func (r *Report) count(ports [][]frontend) {
 
 // servicePort returns the entry for the frontends of one service port.
 func servicePort(all []frontend) ServicePort {
-	port := all[0].port
+	port := all[0].Port
 	p := ServicePort{
 		Namespace: port.Service.Namespace, Name: port.Service.Name, Port: port.Port, Protocol: port.Protocol.String(),
-		Frontends: make([]Frontend, len(all)), AffinitySeconds: all[0].affinity.Seconds(),
-	}
-	if all[0].scheduler != model.DefaultScheduler {
-		p.Scheduler = all[0].scheduler.String()
+		Frontends: make([]Frontend, len(all)),
 	}
 	for i := range all {
 		f := &all[i]
-		p.Frontends[i] = Frontend{
-			Kind: f.kind.String(), Address: f.address(), Decision: f.inside, Outside: f.outside,
-			Connections: f.connections, Known: f.known, SourceRanges: f.ranges, Limits: f.limits,
+		p.AffinitySeconds = max(p.AffinitySeconds, f.Affinity.Seconds())
+		if f.Scheduler > model.RoundRobin {
+			p.Scheduler = f.Scheduler.String()
 		}
-		if f.local {
-			p.Frontends[i].Policy = model.PolicyLocal.String()
-		}
+		p.Frontends[i] = f.entry()
 	}
 	return p
 }
 
-// address returns the address with the port.
-func (f *frontend) address() string { return f.Target() }
+func (f *frontend) entry() Frontend {
+	out := Frontend{
+		Kind: f.Kind.String(), Address: f.Target(), Decision: decisionOf(f.Inside), Connections: f.connections, Known: f.known,
+		SourceRanges: f.Sources != nil, Limits: f.Limits != model.Limits{}, ClientAddresses: f.ClientAddresses().String(),
+	}
+	if f.Sources != nil {
+		out.AllowList, out.DenyList = f.Sources.Limited, len(f.Sources.Denied) > 0
+	}
+	if o := f.outside(); o != nil {
+		d := decisionOf(*o)
+		out.Outside = &d
+	}
+	if f.ExternalPolicy == model.PolicyLocal || f.InternalPolicy == model.PolicyLocal {
+		out.Policy = model.PolicyLocal.String()
+	}
+	return out
+}
+
+func decisionOf(d served.Decision) Decision { return Decision{d.Verdict.String(), len(d.Endpoints)} }

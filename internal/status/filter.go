@@ -117,12 +117,12 @@ func parseFilter(q url.Values) (*Filter, error) {
 // suggest adds the names that may be meant if the filter selects nothing.
 func (r *Report) suggest(all []frontend, filter *Filter) {
 	r.Filtered = filter.Selects() || filter.Problems
-	if !filter.Selects() || slices.ContainsFunc(all, func(f frontend) bool { return filter.matches(f.port.Service) }) {
+	if !filter.Selects() || slices.ContainsFunc(all, func(f frontend) bool { return filter.matches(f.Port.Service) }) {
 		return
 	}
 	var namespaces, names, full []string
 	for i := range all {
-		if s := all[i].port.Service; i == 0 || s != all[i-1].port.Service {
+		if s := all[i].Port.Service; i == 0 || s != all[i-1].Port.Service {
 			namespaces, names, full = append(namespaces, s.Namespace), append(names, s.Name), append(full, s.String())
 		}
 	}

@@ -2,7 +2,6 @@ package status
 
 import (
 	"maps"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -10,7 +9,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
-	"github.com/nftproxy/nftproxy/internal/plan"
+	"github.com/nftproxy/nftproxy/internal/served"
 )
 
 // FromKernel returns the report for our tables, or nil if there are none. The names
@@ -36,24 +35,24 @@ func FromKernel(k *kernel.Conn, filter *Filter) (*Report, error) {
 				r.NodePortAddresses = append(r.NodePortAddresses, s.Elements[i].Key.Address)
 			}
 		}
-		for _, name := range nft.ServiceMaps {
-			services := t.Set(name)
-			if services == nil {
-				continue // a foreign table of our name, or no range
+		services := t.Set(nft.ServicesMap)
+		counted := services != nil && services.Counters
+		r.Counted = r.Counted || counted
+		for f := range served.Read(t).All() {
+			one := frontend{Frontend: f}
+			if counted {
+				n := connections[f.Frontend]
+				one.connections = &n
 			}
-			r.Counted = r.Counted || services.Counters
-			found := tableFrontends(t, services)
-			for i := range found {
-				if services.Counters {
-					n := connections[found[i].Frontend]
-					found[i].connections = &n
-				}
-			}
-			all = append(all, found...)
+			all = append(all, one)
 		}
 	}
 	for i := range all {
-		r.inUse = append(r.inUse, all[i].endpoints...)
+		for _, d := range []served.Decision{all[i].Inside, all[i].Outside} {
+			for _, e := range d.Endpoints {
+				r.inUse = append(r.inUse, e.Address)
+			}
+		}
 	}
 	r.fill(all, filter)
 	r.addProblems(time.Now())
@@ -105,13 +104,8 @@ func DescribeKernel(k *kernel.Conn, question string) (*describe.Service, error) 
 func namesIn(rs *nft.Ruleset) []model.ServiceName {
 	found := make(map[model.ServiceName]bool)
 	for _, t := range rs.Tables {
-		for _, name := range nft.ServiceMaps {
-			if s := t.Set(name); s != nil {
-				for i := range s.Elements {
-					port, _ := nft.ParseComment(s.Elements[i].Comment)
-					found[port.Service] = true
-				}
-			}
+		for _, port := range served.Read(t).Names() {
+			found[port.Service] = true
 		}
 	}
 	return slices.SortedFunc(maps.Keys(found), model.ServiceName.Compare)
@@ -123,68 +117,4 @@ func (r *Report) addAffinity(k KernelReader) error {
 		r.Affinity = append(r.Affinity, Affinity{u.Family.String(), u.Map, u.Used, u.AtLeast, u.Size})
 	}
 	return err
-}
-
-// tableFrontends returns the frontends of a table.
-func tableFrontends(t *nft.Table, services *nft.Set) []frontend {
-	lanes, affinity := plan.NewLanes(t), t.AffinityTimeouts()
-	decision := func(set string, e *nft.Element, f *frontend) Decision {
-		slots, _ := lanes.Of(set, f.Frontend)
-		endpoints := distinct(t.Slots(f.Frontend), slots)
-		switch {
-		case lanes.Drops(e):
-			return Decision{Verdict: model.Drop.String()}
-		case len(endpoints) == 0:
-			return Decision{Verdict: model.Reject.String()}
-		}
-		f.endpoints = append(f.endpoints, endpoints...)
-		return Decision{model.Forward.String(), len(endpoints)}
-	}
-	var out []frontend
-	locals := nft.LocalServiceMaps[slices.Index(nft.ServiceMaps, services.Name)]
-	local := t.Set(locals)
-	for i := range services.Elements {
-		e := &services.Elements[i]
-		f := frontend{Frontend: t.FrontendOf(services, e.Key)}
-		f.inside = decision(services.Name, e, &f)
-		f.port, f.kind = nft.ParseComment(e.Comment)
-		f.port.Protocol = f.Protocol
-		f.affinity, f.ranges = affinity[f.Frontend], hasSources(t, f.Frontend)
-		f.limits = has(t.Set(nft.SetFor(f.Frontend, nft.LimitedSet)), f.Frontend)
-		f.local = f.kind == model.ClusterIP && f.inside.Verdict == model.Drop.String()
-		if local != nil {
-			if o, ok := local.Find(f.Frontend); ok {
-				outside := decision(locals, o, &f)
-				f.outside, f.local = &outside, true
-			}
-		}
-		out = append(out, f)
-	}
-	return out
-}
-
-// distinct returns the endpoints in some slots. A weighted endpoint has several slots.
-func distinct(elements []nft.Element, slots nft.Slots) []netip.AddrPort {
-	var out []netip.AddrPort
-	seen := make(map[netip.AddrPort]bool, len(elements))
-	for _, e := range elements {
-		if slots.Has(e.Key.Slot) && !seen[e.Value.Endpoint] {
-			seen[e.Value.Endpoint] = true
-			out = append(out, e.Value.Endpoint)
-		}
-	}
-	return out
-}
-
-// hasSources reports whether only some clients may connect to a frontend.
-func hasSources(t *nft.Table, f model.Frontend) bool {
-	return slices.ContainsFunc([]string{nft.FirewalledSet, nft.AllowFrontendsSet, nft.DenyFrontendsSet}, func(set string) bool { return has(t.Set(nft.SetFor(f, set)), f) })
-}
-
-func has(s *nft.Set, f model.Frontend) bool {
-	if s == nil {
-		return false
-	}
-	_, ok := s.Find(f)
-	return ok
 }

@@ -161,16 +161,16 @@ func (r *Report) judge(port []frontend) {
 	var rejecting, dropping, droppingOutside []*frontend
 	for i := range port {
 		switch f := &port[i]; {
-		case f.inside.Verdict == model.Reject.String():
+		case f.Inside.Verdict == model.Reject:
 			rejecting = append(rejecting, f)
-		case f.inside.Verdict == model.Drop.String():
+		case f.Inside.Verdict == model.Drop:
 			dropping = append(dropping, f)
-		case f.outside != nil && f.outside.Verdict == model.Drop.String():
+		case f.outside() != nil && f.Outside.Verdict == model.Drop:
 			droppingOutside = append(droppingOutside, f)
 		}
 	}
 	problem := func(reason, why string, all []*frontend) Problem {
-		return Problem{port[0].port.Service.Object().String(), reason, addressed(all) + portText(port[0].port.Port) + why}
+		return Problem{port[0].Port.Service.Object().String(), reason, addressed(all) + portText(port[0].Port.Port) + why}
 	}
 	if len(rejecting) > 0 {
 		r.Problems = append(r.Problems, problem(NoEndpoints, r.noEndpoint(rejecting[0].known), rejecting))
@@ -206,7 +206,7 @@ func (r *Report) noEndpoint(known int) string {
 
 // addressed names the first frontend and counts the others.
 func addressed(all []*frontend) string {
-	text := all[0].Protocol.String() + " " + all[0].address()
+	text := all[0].Frontend.Frontend.String()
 	if more := len(all) - 1; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}

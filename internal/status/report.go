@@ -160,7 +160,7 @@ type ServicePort struct {
 	Protocol  string `json:"protocol"`
 	// AffinitySeconds is how long a client stays on its endpoint; absent: no affinity.
 	AffinitySeconds float64    `json:"affinitySeconds,omitempty"`
-	Scheduler       string     `json:"scheduler,omitempty"` // if the Service names one
+	Scheduler       string     `json:"scheduler,omitempty"` // unless it is round-robin or unknown
 	Frontends       []Frontend `json:"frontends"`
 }
 
@@ -174,8 +174,12 @@ type Frontend struct {
 	// absent if the report is from the kernel.
 	Known        int    `json:"knownEndpoints,omitempty"`
 	Policy       string `json:"policy,omitempty"`       // Local, if that is the traffic policy
-	SourceRanges bool   `json:"sourceRanges,omitempty"` // only some clients are allowed
+	SourceRanges bool   `json:"sourceRanges,omitempty"` // not all clients may connect
+	AllowList    bool   `json:"allowList,omitempty"`    // because only those in a list may
+	DenyList     bool   `json:"denyList,omitempty"`     // because those in a list may not
 	Limits       bool   `json:"limits,omitempty"`       // connections are limited
+	// ClientAddresses is keep or masquerade; absent: as the kind and the policy have it.
+	ClientAddresses string `json:"clientAddresses,omitempty"`
 	// Connections is the number of new connections, including rejected and dropped
 	// ones; absent without counters.
 	Connections *uint64 `json:"connections,omitempty"`

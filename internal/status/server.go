@@ -4,7 +4,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
+	"github.com/nftproxy/nftproxy/internal/served"
 )
 
 // Config holds the dependencies of a [Server].
@@ -246,48 +246,20 @@ func (r *Report) addRouting(routing *model.Routing, connections map[model.Fronte
 	r.selectProblems(filter)
 	all := make([]frontend, len(routing.Routes))
 	for i := range routing.Routes {
-		all[i] = frontendOf(&routing.Routes[i])
+		route := &routing.Routes[i]
+		all[i] = frontend{Frontend: served.Of(route, routing.Scheduler), known: route.Choice.Known}
 		if r.Counted && !all[i].OnLocalhost() { // counted behind the listener
-			n := connections[routing.Routes[i].Frontend]
+			n := connections[route.Frontend]
 			all[i].connections = &n
 		}
 	}
 	r.fill(all, filter)
 }
 
-func frontendOf(route *model.Route) frontend {
-	f := frontend{
-		Frontend: route.Frontend, port: route.PortName(), kind: route.Kind, known: route.Choice.Known,
-		local:  route.Local() || route.InsidePolicy() == model.PolicyLocal,
-		ranges: route.Sources != nil, limits: route.Service.Extra().Limits != (model.Limits{}), affinity: route.AffinityTimeout(), scheduler: route.Scheduler(),
-	}
-	inside := route.Inside()
-	f.inside, f.endpoints = decisionOf(inside), addresses(inside.Endpoints)
-	if route.Local() && inside.Verdict != model.Reject {
-		outside := route.Outside()
-		decision := decisionOf(outside)
-		f.outside = &decision
-		if decision.Endpoints > 0 { // they may be others
-			f.endpoints = append(f.endpoints, addresses(outside.Endpoints)...)
-		}
-	}
-	return f
-}
-
-func decisionOf(d model.Decision) Decision { return Decision{d.Verdict.String(), len(d.Endpoints)} }
-
-func addresses(endpoints []model.Endpoint) []netip.AddrPort {
-	out := make([]netip.AddrPort, len(endpoints))
-	for i, e := range endpoints {
-		out[i] = e.Address()
-	}
-	return out
-}
-
 // PortsOf returns the service ports of some routes, sorted, with the connections to
-// their frontends if these are counted.
-func PortsOf(routes []model.Route, c Connections, counted bool) []ServicePort {
+// their frontends if these are counted. scheduler is that of the node.
+func PortsOf(routes []model.Route, scheduler model.Scheduler, c Connections, counted bool) []ServicePort {
 	r := Report{Counted: counted}
-	r.addRouting(&model.Routing{Routes: routes}, c.Frontends, &Filter{})
+	r.addRouting(&model.Routing{Routes: routes, Scheduler: scheduler}, c.Frontends, &Filter{})
 	return r.ServicePorts
 }

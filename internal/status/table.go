@@ -80,8 +80,14 @@ func (s *ServicePort) options(f *Frontend) string {
 	if s.Scheduler != "" {
 		out = append(out, s.Scheduler)
 	}
-	if f.SourceRanges {
-		out = append(out, "source ranges")
+	if f.AllowList {
+		out = append(out, "allowed clients")
+	}
+	if f.DenyList {
+		out = append(out, "denied clients")
+	}
+	if f.ClientAddresses != "" {
+		out = append(out, "client addresses "+f.ClientAddresses)
 	}
 	if f.Limits {
 		out = append(out, "limits")
