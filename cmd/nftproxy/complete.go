@@ -69,7 +69,7 @@ func flagCompletion(c *cobra.Command, f *pflag.Flag) cobra.CompletionFunc {
 		return cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
 	case f.Name == "namespace":
 		return func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-			return namespaces(served(c)), cobra.ShellCompDirectiveNoFileComp
+			return namespaces(servedPorts(c)), cobra.ShellCompDirectiveNoFileComp
 		}
 	}
 	return cobra.FixedCompletions(flagValues[f.Name], cobra.ShellCompDirectiveNoFileComp)
@@ -80,20 +80,20 @@ func flagCompletion(c *cobra.Command, f *pflag.Flag) cobra.CompletionFunc {
 func completeExplain(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	switch len(args) {
 	case 0:
-		return append(slices.Clone(protocols), serviceNames(served(c))...), cobra.ShellCompDirectiveNoFileComp
+		return append(slices.Clone(protocols), serviceNames(servedPorts(c))...), cobra.ShellCompDirectiveNoFileComp
 	case 1:
 		if !slices.Contains(protocols, args[0]) { // the name of a Service stands alone
 			break
 		}
-		ports := served(c)
+		ports := servedPorts(c)
 		return append(destinations(ports, args[0]), serviceNames(ports)...), cobra.ShellCompDirectiveNoFileComp
 	}
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-// served returns what the daemon on this machine serves, or nothing if it does not
+// servedPorts returns what the daemon on this machine serves, or nothing if it does not
 // answer in time.
-func served(c *cobra.Command) []status.ServicePort {
+func servedPorts(c *cobra.Command) []status.ServicePort {
 	text := "127.0.0.1:10249"
 	if f := c.Flags().Lookup("metrics-bind-address"); f != nil && f.Value.String() != "" {
 		text = f.Value.String()
@@ -113,7 +113,7 @@ func served(c *cobra.Command) []status.ServicePort {
 
 // completeServices completes the names of Services that this node serves.
 func completeServices(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return serviceNames(served(c)), cobra.ShellCompDirectiveNoFileComp
+	return serviceNames(servedPorts(c)), cobra.ShellCompDirectiveNoFileComp
 }
 
 func serviceNames(ports []status.ServicePort) []string {

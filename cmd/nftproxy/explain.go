@@ -18,6 +18,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/served"
 	"github.com/nftproxy/nftproxy/internal/status"
 )
 
@@ -301,17 +302,8 @@ func (o *explainOptions) fromKernel(c *cobra.Command, q question) (result *expla
 // servedIn returns the frontends of the rules, with the names in their comments.
 func servedIn(rs *nft.Ruleset) (out []explain.Served) {
 	for _, t := range rs.Tables {
-		for _, name := range nft.ServiceMaps {
-			s := t.Set(name)
-			if s == nil {
-				continue
-			}
-			for i := range s.Elements {
-				f := t.FrontendOf(s, s.Elements[i].Key)
-				port, kind := nft.ParseComment(s.Elements[i].Comment)
-				port.Protocol = f.Protocol
-				out = append(out, explain.Served{Frontend: f, Port: port, Kind: kind})
-			}
+		for f, of := range served.Read(t).Names() {
+			out = append(out, explain.Served{Frontend: f, Port: of.Port, Kind: of.Kind})
 		}
 	}
 	return out

@@ -20,8 +20,8 @@ func FromRules(rs *nft.Ruleset, name model.ServiceName) *Service {
 	for _, t := range rs.Tables {
 		s.Ping = append(s.Ping, pingsIn(t, name)...)
 		table := served.Read(t)
-		for f, port := range table.Names() {
-			if port.Service == name {
+		for f, of := range table.Names() {
+			if of.Port.Service == name {
 				all = append(all, table.Frontend(f))
 			}
 		}

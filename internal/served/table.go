@@ -55,9 +55,15 @@ func (t *Table) addSources(to map[model.Frontend][]netip.Prefix, s *nft.Set, bit
 	}
 }
 
+// Named is a service port with the kind of one of its frontends.
+type Named struct {
+	Port model.PortName
+	Kind model.Kind
+}
+
 // Names iterates over the frontends and their service ports, in the order of the maps.
-func (t *Table) Names() iter.Seq2[model.Frontend, model.PortName] {
-	return func(yield func(model.Frontend, model.PortName) bool) {
+func (t *Table) Names() iter.Seq2[model.Frontend, Named] {
+	return func(yield func(model.Frontend, Named) bool) {
 		if t == nil {
 			return
 		}
@@ -68,14 +74,19 @@ func (t *Table) Names() iter.Seq2[model.Frontend, model.PortName] {
 			}
 			for i := range s.Elements {
 				e := &s.Elements[i]
-				port, _ := nft.ParseComment(e.Comment)
-				port.Protocol = e.Key.Protocol
-				if !yield(t.table.FrontendOf(s, e.Key), port) {
+				if !yield(t.table.FrontendOf(s, e.Key), named(e)) {
 					return
 				}
 			}
 		}
 	}
+}
+
+// named reads the comment of an element.
+func named(e *nft.Element) (n Named) {
+	n.Port, n.Kind = nft.ParseComment(e.Comment)
+	n.Port.Protocol = e.Key.Protocol
+	return n
 }
 
 // All iterates over the frontends in the order of the maps.
@@ -101,8 +112,8 @@ func (t *Table) Frontend(of model.Frontend) *Frontend {
 		return nil
 	}
 	f := &Frontend{Frontend: of, Affinity: t.timeouts[of], Masquerading: t.masquerading(of), Sources: t.sources(of), Limits: t.table.Limits(of)}
-	f.Port, f.Kind = nft.ParseComment(e.Comment)
-	f.Port.Protocol = of.Protocol
+	name := named(e)
+	f.Port, f.Kind = name.Port, name.Kind
 	inside := t.lane(services, e, of)
 	f.Inside = t.decision(of, inside)
 	f.Outside = f.Inside

@@ -104,8 +104,8 @@ func DescribeKernel(k *kernel.Conn, question string) (*describe.Service, error) 
 func namesIn(rs *nft.Ruleset) []model.ServiceName {
 	found := make(map[model.ServiceName]bool)
 	for _, t := range rs.Tables {
-		for _, port := range served.Read(t).Names() {
-			found[port.Service] = true
+		for _, of := range served.Read(t).Names() {
+			found[of.Port.Service] = true
 		}
 	}
 	return slices.SortedFunc(maps.Keys(found), model.ServiceName.Compare)
