@@ -52,6 +52,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(beProgram) != "" {
 		main()
 	}
+	if name := os.Getenv(standFor); name != "" {
+		os.Exit(standIns[name](os.Args[1:]))
+	}
 	os.Exit(netlab.Run(m.Run))
 }
 
