@@ -157,7 +157,7 @@ func completeDrained(c *cobra.Command, _ []string, _ string) (out []string, _ co
 	if f := c.Flags().Lookup("drain-file"); f != nil && f.Value.String() != "" {
 		path = f.Value.String()
 	}
-	list, _ := drain.Read(path) // completion shows no errors
+	list, _ := drain.File{Path: path}.Read() // completion shows no errors
 	for _, e := range list {
 		out = append(out, e.Endpoint())
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,16 +122,21 @@ func (o *drainOptions) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	path, err := o.path(report)
+	file, err := o.place(report)
 	if err != nil {
 		return err
 	}
 	if len(targets) == 0 && !o.all {
-		return o.printList(c, path, report)
+		return o.printList(c, file, report)
 	}
-	done, err := o.update(c.Context(), path, targets)
+	done, err := o.update(c.Context(), file, targets)
 	if err != nil {
 		return err
+	}
+	if o.all && report != nil { // which is known better
+		if done.before, err = drain.FromReport(report.Drained); err != nil {
+			return err
+		}
 	}
 	list := done.after
 	if report != nil {
@@ -143,7 +149,7 @@ func (o *drainOptions) run(c *cobra.Command, args []string) error {
 			return err
 		}
 	}
-	result := o.result(path, report, list, targets)
+	result := o.result(file.Path, report, list, targets)
 	if !o.wait {
 		return result.write(c.OutOrStdout(), o)
 	}
@@ -243,22 +249,24 @@ func (o *drainOptions) askAll(ctx context.Context, targets []drain.Target) (*dra
 	return all, nil
 }
 
-// path returns the file to write.
-func (o *drainOptions) path(report *drain.Report) (string, error) {
+// place returns the file to write.
+func (o *drainOptions) place(report *drain.Report) (drain.File, error) {
+	given := o.file
+	if given != "" {
+		var err error
+		if given, err = filepath.Abs(given); err != nil {
+			return drain.File{}, fmt.Errorf("--drain-file: %w", err)
+		}
+	}
 	switch {
-	case report == nil && o.file == "":
-		return config.DefaultDrainFile, nil
 	case report == nil:
-		return o.file, nil
+		return drain.File{Path: cmp.Or(given, config.DefaultDrainFile)}, nil
 	case report.File == "":
-		return "", errors.New("the running nftproxy follows no drain file: start it with --drain-file")
-	case o.file == "":
-		return report.File, nil
+		return drain.File{}, errors.New("the running nftproxy follows no drain file: start it with --drain-file")
+	case given != "" && given != report.File:
+		return drain.File{}, fmt.Errorf("the running nftproxy follows %s, not %s: omit --drain-file", report.File, o.file)
 	}
-	if given, err := filepath.Abs(o.file); err != nil || given != report.File {
-		return "", fmt.Errorf("the running nftproxy follows %s, not %s: omit --drain-file", report.File, o.file)
-	}
-	return o.file, nil
+	return drain.File{Path: report.File, State: report.State}, nil
 }
 
 // waitForEnd waits until no connection to the targets is open.

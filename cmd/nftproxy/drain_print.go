@@ -23,8 +23,10 @@ import (
 type drainResult struct {
 	File string `json:"file"`
 	// NoDaemon is why no running nftproxy was asked, and Error why it cannot use the file.
-	NoDaemon  string          `json:"noDaemon,omitempty"`
-	Error     string          `json:"error,omitempty"`
+	NoDaemon string `json:"noDaemon,omitempty"`
+	Error    string `json:"error,omitempty"`
+	// Unknown reports that no earlier list is known, so that nothing is drained.
+	Unknown   bool            `json:"unknown,omitempty"`
 	Endpoints []drainEndpoint `json:"endpoints"`
 	// NotCounted is why connections are not counted.
 	NotCounted string `json:"notCounted,omitempty"`
@@ -93,7 +95,7 @@ func (o *drainOptions) result(path string, report *drain.Report, list drain.List
 		r.NoDaemon = strings.ReplaceAll(o.noDaemon.Error(), "\n", "; ")
 	}
 	if report != nil {
-		r.Error = report.Error
+		r.Error, r.Unknown = report.Error, report.Unknown
 	}
 	for i, t := range targets {
 		e := drainEndpoint{Endpoint: t.Endpoint(), Drained: list.Includes(t)}
@@ -251,8 +253,8 @@ func (e *drainEndpoint) print(p *terminal.Printer, r *drainResult, o *drainOptio
 }
 
 // printList writes what is drained.
-func (o *drainOptions) printList(c *cobra.Command, path string, report *drain.Report) error {
-	list, err := o.listed(path, report)
+func (o *drainOptions) printList(c *cobra.Command, file drain.File, report *drain.Report) error {
+	list, err := o.listed(file, report)
 	if err != nil {
 		return err
 	}
@@ -265,7 +267,7 @@ func (o *drainOptions) printList(c *cobra.Command, path string, report *drain.Re
 			return err
 		}
 	}
-	r := o.result(path, report, list, targets)
+	r := o.result(file.Path, report, list, targets)
 	if o.output == "json" {
 		return terminal.JSON(c.OutOrStdout(), r)
 	}
@@ -273,9 +275,9 @@ func (o *drainOptions) printList(c *cobra.Command, path string, report *drain.Re
 }
 
 // listed returns the list in force, or that of the file.
-func (o *drainOptions) listed(path string, report *drain.Report) (drain.List, error) {
+func (o *drainOptions) listed(file drain.File, report *drain.Report) (drain.List, error) {
 	if report == nil {
-		return drain.Read(path)
+		return file.Read()
 	}
 	return drain.FromReport(report.Drained)
 }
@@ -283,7 +285,11 @@ func (o *drainOptions) listed(path string, report *drain.Report) (drain.List, er
 func (r *drainResult) table(w io.Writer, now time.Time) error {
 	p := terminal.NewPrinter(w, "")
 	if r.Error != "" {
-		p.Line("%s cannot be used, and its last good content is in force:", r.File)
+		consequence := "its last list stays in force"
+		if r.Unknown {
+			consequence = "no earlier list is known"
+		}
+		p.Line("%s cannot be used, and %s:", r.File, consequence)
 		for _, line := range strings.Split(r.Error, "\n") {
 			p.Line("  %s", line)
 		}

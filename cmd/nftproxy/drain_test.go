@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -92,8 +93,20 @@ func (l *drainLab) start(args ...string) *process {
 func (l *drainLab) startWith(objects string, args ...string) *process {
 	l.t.Helper()
 	p := startCommand(l.t, l.Node.Namespace, asNftproxy(l.t, append([]string{"run", "-f", writeFile(l.t, objects), "--drain-file", l.file, "--metrics-bind-address", "127.0.0.1:7011"}, args...)...))
-	eventually(l.t, "rules", func() bool { return strings.Contains(p.log.String(), "rules applied") })
+	eventually(l.t, "the first sync", func() bool {
+		_, text := get(l.t, l.Node.Namespace, "http://127.0.0.1:7011"+drain.Path)
+		return strings.Contains(text, `"pending":false`)
+	})
 	return p
+}
+
+// stop ends nftproxy.
+func (l *drainLab) stop(p *process) {
+	l.t.Helper()
+	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
+		l.t.Fatal(err)
+	}
+	p.ends(l.t, 0)
 }
 
 // run runs a command on the node.
@@ -432,13 +445,58 @@ func TestDrainFileIsFollowed(t *testing.T) {
 	if r := l.run("drain", a.String()); r.code != exitError || !strings.Contains(r.stderr, "unknown field") {
 		t.Errorf("a broken file is replaced: %s%s", r.stdout, r.stderr)
 	}
-	if out := l.succeeds("drain"); !strings.Contains(out, "its last good content is in force") || !strings.Contains(out, b.String()+":8080") {
+	if out := l.succeeds("drain"); !strings.Contains(out, l.file+" cannot be used, and its last list stays in force:") || !strings.Contains(out, b.String()+":8080") {
 		t.Error(out)
 	}
 	if err := os.Remove(l.file); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "no drain without a file", func() bool { return l.answering(10, "tcp", webAddresses[model.IPv4])[l.Pods[1].Name] > 0 })
+	eventually(t, "a problem with the missing file", func() bool {
+		return strings.Contains(l.run("status").stdout, l.file+" does not exist any more: restore it from "+l.file+".last")
+	})
+	if r := l.run("drain", a.String()); r.code != exitError || !strings.Contains(r.stderr, "does not exist any more") {
+		t.Errorf("a drain without the file: %s%s", r.stdout, r.stderr)
+	}
+	if got := l.answering(20, "tcp", webAddresses[model.IPv4]); got[l.Pods[1].Name] > 0 {
+		t.Errorf("without the file: %v", got)
+	}
+	l.succeeds("undrain", "--all")
+	eventually(t, "the end of all drains", func() bool { return l.answering(10, "tcp", webAddresses[model.IPv4])[l.Pods[1].Name] > 0 })
+}
+
+// 9.22: a restart at which the file cannot be used keeps what was drained.
+func TestDrainsAfterRestart(t *testing.T) {
+	l := newDrainLab(t)
+	pod := l.Pods[0]
+	p := l.start()
+	l.succeeds("drain", pod.IPv4.String())
+	l.stop(p)
+	for _, content := range []string{"{{{", ""} {
+		if err := os.WriteFile(l.file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p := l.start()
+		if got := l.answering(20, "tcp", webAddresses[model.IPv4]); got[pod.Name] > 0 {
+			t.Errorf("after a restart with %q: %v", content, got)
+		}
+		out := l.succeeds("drain")
+		for _, want := range []string{l.file + " cannot be used, and its last list stays in force:", pod.IPv4.String()} {
+			if !strings.Contains(out, want) {
+				t.Errorf("no %q:\n%s", want, out)
+			}
+		}
+		l.stop(p)
+	}
+	if err := os.Remove(l.file + ".last"); err != nil {
+		t.Fatal(err)
+	}
+	l.start()
+	if out := l.succeeds("drain"); !strings.Contains(out, "cannot be used, and no earlier list is known:") || !strings.Contains(out, "no endpoint is drained") {
+		t.Error(out)
+	}
+	if out := l.run("status").stdout; !strings.Contains(out, "no earlier one is known: no endpoint is drained") {
+		t.Error(out)
+	}
 }
 
 // 9.26: diff and apply lead to the rules of the running nftproxy, also while endpoints are
@@ -447,7 +505,7 @@ func TestDrainInOneShotCommands(t *testing.T) {
 	l := newDrainLab(t)
 	input := writeFile(t, l.input())
 	pod := l.Pods[0]
-	if _, err := drain.Update(l.file, func(list drain.List) (drain.List, error) {
+	if _, err := (drain.File{Path: l.file}).Update(func(list drain.List) (drain.List, error) {
 		return list.With(time.Now(), drain.Target{Address: pod.IPv4}), nil
 	}); err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 
 // drainUpdate is a change of the file that a command has made.
 type drainUpdate struct {
-	path          string
+	file          drain.File
 	targets       []drain.Target
 	undo          bool
 	before, after drain.List
@@ -21,15 +21,16 @@ type drainUpdate struct {
 
 // update changes the file. Others wait, so that the effects are those of all drains
 // together.
-func (o *drainOptions) update(ctx context.Context, path string, targets []drain.Target) (*drainUpdate, error) {
-	u := &drainUpdate{path: path, targets: targets, undo: o.undo}
+func (o *drainOptions) update(ctx context.Context, file drain.File, targets []drain.Target) (*drainUpdate, error) {
+	u := &drainUpdate{file: file, targets: targets, undo: o.undo}
 	var err error
-	u.after, err = drain.Update(path, func(l drain.List) (drain.List, error) {
+	if o.all {
+		u.before, err = file.Clear()
+		return u, err
+	}
+	u.after, err = file.Update(func(l drain.List) (drain.List, error) {
 		u.before = l
-		switch {
-		case o.all:
-			return nil, nil
-		case o.undo:
+		if o.undo {
 			return l.Without(targets...)
 		}
 		report, err := o.ask(ctx, targets)
@@ -148,7 +149,7 @@ func (u *drainUpdate) missing(l drain.List) string {
 
 // revoked returns an error if another command has written the opposite since.
 func (u *drainUpdate) revoked() error {
-	list, err := drain.Read(u.path)
+	list, err := u.file.Read()
 	if err != nil {
 		return nil // the daemon reports it
 	}

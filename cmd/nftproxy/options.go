@@ -140,7 +140,7 @@ func (o *options) side(c *cobra.Command, here bool) (side changes.Side, log *slo
 		}
 	}
 	if here && cfg.Own.DrainFile != "" {
-		if o.drains, err = drain.Read(cfg.Own.DrainFile); err != nil {
+		if o.drains, err = (drain.File{Path: cfg.Own.DrainFile}).Read(); err != nil {
 			return side, nil, err
 		}
 		if n := len(o.drains); n > 0 {

@@ -123,7 +123,8 @@ func (o *runOptions) run(c *cobra.Command) (err error) {
 			o.level.Set(levelOf(logsapi.VerbosityLevel(level)))
 			return nil
 		},
-		Log: log,
+		StateDirectory: stateDirectory(),
+		Log:            log,
 	}
 	if systemd.Supervised() {
 		hangup := make(chan os.Signal, 1)
@@ -202,9 +203,16 @@ func (o *runOptions) join(c *cobra.Command, d *daemon.Daemon, api *source.Access
 // keptFiles returns where the last valid content of files outlasts a restart: in the
 // directory that systemd has made for the state of this service.
 func keptFiles() *source.Kept {
-	state, _, _ := strings.Cut(os.Getenv("STATE_DIRECTORY"), ":")
+	state := stateDirectory()
 	if state == "" {
 		return nil
 	}
 	return &source.Kept{Dir: filepath.Join(state, "valid")}
+}
+
+// stateDirectory returns the directory that systemd has made for the state of this service,
+// or nothing.
+func stateDirectory() string {
+	state, _, _ := strings.Cut(os.Getenv("STATE_DIRECTORY"), ":")
+	return state
 }

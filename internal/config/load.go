@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"net"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -21,6 +22,12 @@ func (f *Flags) Load() (*Config, error) {
 		return nil, err
 	}
 	c.remarkIgnored(f)
+	if c.Own.DrainFile != "" { // commands look for it from other directories
+		var err error
+		if c.Own.DrainFile, err = filepath.Abs(c.Own.DrainFile); err != nil {
+			problems = append(problems, ownProblem("drain-file", err))
+		}
+	}
 	problems = append(problems, c.validate()...)
 	if err := errors.Join(problems...); err != nil {
 		return nil, err

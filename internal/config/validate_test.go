@@ -3,6 +3,8 @@ package config
 import (
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -73,6 +75,20 @@ func TestOwnSettings(t *testing.T) {
 	for flag, want := range map[string]string{"--scheduler=fair": `--scheduler: unknown scheduler "fair"`, "--affinity-size=0": "--affinity-size: 0 clients", "--start-jitter=-1s": "--start-jitter: -1s is negative"} {
 		if _, err := load(t, flag); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// TestDrainFile: commands run in other directories than the daemon.
+func TestDrainFile(t *testing.T) {
+	t.Chdir(t.TempDir())
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for given, want := range map[string]string{"": "", "drain.yaml": filepath.Join(here, "drain.yaml"), "/a/../drain.yaml": "/drain.yaml"} {
+		if got, err := load(t, "--drain-file="+given); err != nil || got.Own.DrainFile != want {
+			t.Errorf("%q: %q, %v, want %q", given, got.Own.DrainFile, err, want)
 		}
 	}
 }

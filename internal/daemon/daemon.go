@@ -34,7 +34,9 @@ type Daemon struct {
 	// Reload has a value when the source is to be read again without a known change.
 	// Nil: never.
 	Reload <-chan os.Signal
-	Log    *slog.Logger
+	// StateDirectory is for what outlasts a restart; empty: there is none.
+	StateDirectory string
+	Log            *slog.Logger
 
 	reads  time.Time       // when the source is read, if that was postponed
 	drains *drain.Follower // nil: none

@@ -26,7 +26,7 @@ func (d *Daemon) followDrains() {
 	if err == nil {
 		watch = watcher.Run
 	}
-	d.drains = drain.Follow(path, watch, d.Log)
+	d.drains = drain.Follow(drain.File{Path: path, State: d.StateDirectory}, watch, d.Log)
 }
 
 // serveDrains answers with what is drained, and what draining other endpoints means. It holds
@@ -55,13 +55,14 @@ func (w *work) drainReport(targets []drain.Target) *drain.Report {
 	var latest drain.List
 	if w.drains != nil {
 		list, announced := w.drains.Announced()
-		report.File, report.Drained = w.drains.Path(), list.Report()
+		file := w.drains.File()
+		report.File, report.State, report.Drained = file.Path, file.State, list.Report()
 		report.Pending = w.unserved(announced) // after the list: its change is pending until it is in the kernel
 		if len(targets) > 0 {
 			latest = w.drains.Latest()
 		}
-		if since, err := w.drains.Problem(); err != nil {
-			report.Error, report.Since = err.Error(), since
+		if p := w.drains.Problem(); p != nil {
+			report.Error, report.Since, report.Unknown = p.Err.Error(), p.Since, p.Unknown
 		}
 	}
 	if len(targets) > 0 {
@@ -82,8 +83,12 @@ func (w *work) drainProblems() (out []status.Problem) {
 	if w.drains == nil {
 		return nil
 	}
-	if _, err := w.drains.Problem(); err != nil {
-		out = append(out, status.Problem{Object: "Drain file", Reason: status.DrainFileUnusable, Message: strings.ReplaceAll(err.Error(), "\n", "; ")})
+	if p := w.drains.Problem(); p != nil {
+		reason := status.DrainFileUnusable
+		if p.Unknown {
+			reason = status.DrainsUnknown
+		}
+		out = append(out, status.Problem{Object: "Drain file", Reason: reason, Message: strings.ReplaceAll(p.Err.Error(), "\n", "; ")})
 	}
 	return out
 }

@@ -145,12 +145,18 @@ func TestBrokenFiles(t *testing.T) {
 		"kind: [":                                                             "drain.yaml",
 		"text":                                                                "is not a drain file",
 		"[1]":                                                                 "is not a drain file",
+		"":                                                                    "drain.yaml: has no list: it is most likely being written",
+		"# Endpoints that take\n":                                             "has no list",
+		"---\n":                                                               "has no list",
+		"null":                                                                "has no list",
+		"kind: Drain":                                                         "endpoints: missing: if no endpoint is drained, write []",
+		"kind: Drain\nendpoints:\n":                                           "endpoints: missing",
 	} {
 		if l, problems := parse("drain.yaml", []byte(text)); len(problems) == 0 || !strings.Contains(problems.Error(), want) {
 			t.Errorf("%q: %v, %v, want %s", text, l, problems, want)
 		}
 	}
-	for _, text := range []string{"", "# nothing\n", "---\n", "kind: Drain", "{\"kind\": \"Drain\", \"endpoints\": []}", "apiVersion: nftproxy.dev/v1alpha1\nkind: Drain"} {
+	for _, text := range []string{"kind: Drain\nendpoints: []", "{\"kind\": \"Drain\", \"endpoints\": []}", "apiVersion: nftproxy.dev/v1alpha1\nkind: Drain\nendpoints: []"} {
 		if l, problems := parse("drain.yaml", []byte(text)); len(problems) > 0 || len(l) > 0 {
 			t.Errorf("%q: %v, %v", text, l, problems)
 		}
@@ -168,7 +174,7 @@ func TestUpdateConcurrently(t *testing.T) {
 			case <-done:
 				return
 			default:
-				if _, err := Read(path); err != nil {
+				if _, err := (File{Path: path}).Read(); err != nil {
 					t.Error(err)
 					return
 				}
@@ -178,7 +184,7 @@ func TestUpdateConcurrently(t *testing.T) {
 	for i := range 20 {
 		writers.Go(func() {
 			a := netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})
-			if _, err := Update(path, func(l List) (List, error) { return l.With(noon, Target{Address: a}), nil }); err != nil {
+			if _, err := (File{Path: path}).Update(func(l List) (List, error) { return l.With(noon, Target{Address: a}), nil }); err != nil {
 				t.Error(err)
 			}
 		})
@@ -186,7 +192,7 @@ func TestUpdateConcurrently(t *testing.T) {
 	writers.Wait()
 	close(done)
 	readers.Wait()
-	if l, err := Read(path); err != nil || len(l) != 20 {
+	if l, err := (File{Path: path}).Read(); err != nil || len(l) != 20 {
 		t.Errorf("%d entries, %v, want 20", len(l), err)
 	}
 	info, err := os.Stat(path)
@@ -206,30 +212,30 @@ func TestUpdateErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	add := func(l List) (List, error) { return l.With(noon, target(t, "10.0.0.2")), nil }
-	if _, err := Update(path, add); err == nil || !strings.Contains(err.Error(), path) {
+	if _, err := (File{Path: path}).Update(add); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("a broken file: %v", err)
 	}
 	if got, _ := os.ReadFile(path); string(got) != broken {
 		t.Errorf("a broken file was replaced: %s", got)
 	}
 	refused := errors.New("no")
-	if _, err := Update(filepath.Join(folder, "other.yaml"), func(List) (List, error) { return nil, refused }); !errors.Is(err, refused) {
+	if _, err := (File{Path: filepath.Join(folder, "other.yaml")}).Update(func(List) (List, error) { return nil, refused }); !errors.Is(err, refused) {
 		t.Error(err)
 	}
 	if _, err := os.Stat(filepath.Join(folder, "other.yaml")); err == nil {
 		t.Error("a refused change was written")
 	}
 	link := filepath.Join(t.TempDir(), "link.yaml")
-	if err := errors.Join(os.Remove(path), os.WriteFile(path, nil, 0o600), os.Symlink(path, link)); err != nil {
+	if err := errors.Join(os.Remove(path), os.WriteFile(path, []byte("kind: Drain\nendpoints: []"), 0o600), os.Symlink(path, link)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Update(link, add); err != nil {
+	if _, err := (File{Path: link}).Update(add); err != nil {
 		t.Fatal(err)
 	}
 	if to, err := os.Readlink(link); err != nil || to != path {
 		t.Errorf("the link was replaced: %s, %v", to, err)
 	}
-	if l, err := Read(path); err != nil || len(l) != 1 {
+	if l, err := (File{Path: path}).Read(); err != nil || len(l) != 1 {
 		t.Errorf("behind the link: %v, %v", l, err)
 	}
 }
@@ -247,7 +253,7 @@ func TestUpdateWaitsForLock(t *testing.T) {
 	}
 	updated := make(chan error)
 	go func() {
-		_, err := Update(path, func(l List) (List, error) { return list(t, "10.0.0.2"), nil })
+		_, err := File{Path: path}.Update(func(l List) (List, error) { return list(t, "10.0.0.2"), nil })
 		updated <- err
 	}()
 	select {
@@ -265,7 +271,7 @@ func TestUpdateWaitsForLock(t *testing.T) {
 func TestLockOfOthers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "drain.yaml")
 	add := func(l List) (List, error) { return l.With(noon, target(t, "10.0.0.2")), nil }
-	if _, err := Update(path, add); err != nil {
+	if _, err := (File{Path: path}).Update(add); err != nil {
 		t.Fatal(err)
 	}
 	for _, readable := range []string{filepath.Dir(path), path} {
@@ -278,7 +284,7 @@ func TestLockOfOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := Update(path, func(List) (List, error) { return nil, nil }); err != nil {
+	if _, err := (File{Path: path}).Update(func(List) (List, error) { return nil, nil }); err != nil {
 		t.Error(err)
 	}
 	if info, err := os.Stat(lockOf(path)); err != nil || info.Mode().Perm() != 0o600 {

@@ -1,6 +1,7 @@
 package drain
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -37,13 +38,72 @@ type item struct {
 	Since    string `json:"since,omitempty"`
 }
 
-// Read reads the list from a file. A file that does not exist is an empty list.
-func Read(path string) (List, error) {
-	data, err := os.ReadFile(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, nil
+// File is a drain file. A copy of its last list outlasts a restart at which the file cannot
+// be used.
+type File struct {
+	Path string // absolute
+	// State is the directory of the copy. Empty: that of the file.
+	State string
+}
+
+// Copy returns where the copy is. It is a drain file itself.
+func (f File) Copy() string {
+	if f.State == "" || f.State == filepath.Dir(f.Path) {
+		return f.Path + ".last"
+	}
+	sum := sha256.Sum256([]byte(f.Path)) // of several files of this name, only one is here
+	return filepath.Join(f.State, fmt.Sprintf("%s.%x.last", filepath.Base(f.Path), sum[:4]))
+}
+
+// Read reads the list. A file that does not exist is an empty list, unless its last list has
+// endpoints: they would be put back into service by mistake.
+func (f File) Read() (List, error) {
+	l, err := read(f.Path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return l, err
+	}
+	switch last, err := f.last(); {
 	case err != nil:
+		return nil, fmt.Errorf("%s does not exist, and its copy cannot be used: %w", f.Path, err)
+	case len(last) > 0:
+		return nil, f.gone()
+	}
+	return nil, nil
+}
+
+// gone returns the problem that a file with drained endpoints does not exist any more.
+func (f File) gone() error {
+	return fmt.Errorf("%s %w: restore it from %s, or end all drains with \"nftproxy undrain --all\"", f.Path, errGone, f.Copy())
+}
+
+var errGone = errors.New("does not exist any more")
+
+// last returns the last list, or none if it is empty or not known.
+func (f File) last() (List, error) {
+	l, err := read(f.Copy())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return l, err
+}
+
+// keep makes a list the last one.
+func (f File) keep(l List) error {
+	if len(l) == 0 {
+		if err := os.Remove(f.Copy()); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	if last, err := f.last(); err == nil && last.Equal(l) {
+		return nil
+	}
+	return atomicfile.Write(f.Copy(), []byte(l.text()), filePermissions)
+}
+
+func read(path string) (List, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
 		return nil, fmt.Errorf("read drain file: %w", err)
 	}
 	l, problems := parse(path, data)
@@ -53,6 +113,9 @@ func Read(path string) (List, error) {
 	return l, nil
 }
 
+// errEmpty is the problem of a file that someone is writing, or that a full disk has cut off.
+var errEmpty = errors.New("has no list: it is most likely being written; if no endpoint is drained, it has \"kind: " + kind + "\" and \"endpoints: []\"")
+
 // parse reads the content of a file. It returns all problems of it.
 func parse(path string, data []byte) (List, manifest.Errors) {
 	documents, err := manifest.Split(path, data)
@@ -60,7 +123,7 @@ func parse(path string, data []byte) (List, manifest.Errors) {
 	case err != nil:
 		return nil, manifest.Errors{{Place: manifest.Place{File: path}, Err: err}}
 	case len(documents) == 0:
-		return nil, nil
+		return nil, manifest.Errors{{Place: manifest.Place{File: path}, Err: errEmpty}}
 	case len(documents) > 1:
 		return nil, manifest.Errors{{Place: documents[1].Place, Err: errors.New("is a second document: a drain file has one")}}
 	}
@@ -69,7 +132,7 @@ func parse(path string, data []byte) (List, manifest.Errors) {
 	case problem != nil:
 		return nil, manifest.Errors{problem}
 	case o == nil:
-		return nil, nil
+		return nil, manifest.Errors{{Place: documents[0].Place, Err: errEmpty}}
 	}
 	if found, version := o.Type(); found != kind || version != "" && version != apiVersion {
 		return nil, manifest.Errors{o.Error(&manifest.FieldError{Problem: "is not a drain file: it begins with \"kind: " + kind + "\", without apiVersion or with " + apiVersion})}
@@ -77,6 +140,9 @@ func parse(path string, data []byte) (List, manifest.Errors) {
 	var d document
 	if problems := o.Decode(&d); len(problems) > 0 {
 		return nil, problems
+	}
+	if d.Endpoints == nil { // the rest may be still to come
+		return nil, manifest.Errors{o.Error(&manifest.FieldError{Field: "endpoints", Problem: "missing: if no endpoint is drained, write []"})}
 	}
 	return d.list(o)
 }
@@ -148,20 +214,53 @@ const (
 	lockPause   = 20 * time.Millisecond
 )
 
-// Update replaces the content of a file by what change returns for it, and returns that.
-// No other update runs at the same time, also not while change does, and readers see the
-// content before or after it, also if the machine loses power. An equal list is not written.
-func Update(path string, change func(List) (List, error)) (List, error) {
-	l, err := update(path, change)
+// Update replaces the list by what change returns for it, and returns that. No other update
+// runs at the same time, also not while change does, and readers see the content before or
+// after it, also if the machine loses power. A file that cannot be used is not replaced, and
+// neither is one with an equal list.
+func (f File) Update(change func(List) (List, error)) (List, error) {
+	return f.update(func(path string) (List, error) {
+		before, err := f.Read()
+		switch {
+		case errors.Is(err, errGone):
+			return nil, err
+		case err != nil:
+			return nil, fmt.Errorf("%w; \"nftproxy undrain --all\" replaces it by an empty list", err)
+		}
+		after, err := change(before)
+		if err != nil || after.text() == before.text() {
+			return after, err
+		}
+		return after, f.write(path, after)
+	})
+}
+
+// Clear replaces the list by an empty one, also if the file cannot be used or does not
+// exist. It returns the list before, as far as that is known.
+func (f File) Clear() (before List, err error) {
+	return f.update(func(path string) (List, error) {
+		before, err := f.Read()
+		if err != nil {
+			before, _ = f.last()
+		}
+		return before, f.write(path, nil)
+	})
+}
+
+func (f File) update(locked func(path string) (List, error)) (List, error) {
+	l, err := f.locked(locked)
 	if errors.Is(err, fs.ErrPermission) {
 		err = fmt.Errorf("%w: run this as root, or name a file that you may write with --drain-file", err)
 	}
 	return l, err
 }
 
-func update(path string, change func(List) (List, error)) (List, error) {
+// locked calls a function with the path of the file behind links, which stay, while no other
+// process does so.
+func (f File) locked(call func(path string) (List, error)) (List, error) {
+	path := f.Path
 	if resolved, err := filepath.EvalSymlinks(path); err == nil {
-		path = resolved // the link stays
+		path = resolved
 	}
 	folder := filepath.Dir(path)
 	if err := os.MkdirAll(folder, directoryPermissions); err != nil {
@@ -172,18 +271,18 @@ func update(path string, change func(List) (List, error)) (List, error) {
 		return nil, err
 	}
 	defer unlock()
-	before, err := Read(path)
-	if err != nil {
-		return nil, err
+	return call(path)
+}
+
+// write writes the list and its copy.
+func (f File) write(path string, l List) error {
+	if err := atomicfile.Write(path, []byte(l.text()), filePermissions); err != nil {
+		return fmt.Errorf("write drain file: %w", err)
 	}
-	after, err := change(before)
-	if err != nil || after.text() == before.text() {
-		return after, err
+	if err := f.keep(l); err != nil {
+		return fmt.Errorf("write copy of the drain file: %w", err)
 	}
-	if err := atomicfile.Write(path, []byte(after.text()), filePermissions); err != nil {
-		return nil, fmt.Errorf("write drain file: %w", err)
-	}
-	return after, nil
+	return nil
 }
 
 // lock locks a file against other updates, and creates it if needed. The lock ends with the

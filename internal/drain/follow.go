@@ -2,7 +2,10 @@ package drain
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"log/slog"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,7 +17,7 @@ import (
 // Follower drains the endpoints that a file lists, and follows the file. It is safe for
 // concurrent use.
 type Follower struct {
-	path  string
+	file  File
 	watch func(ctx context.Context, changed func()) error
 	log   *slog.Logger
 
@@ -25,18 +28,44 @@ type Follower struct {
 	list      List      // in force
 	announced List      // the same, once a sync of it is requested
 	at        time.Time // of that request; zero: before the first sync
-	err       error
-	since     time.Time // of err
+	problem   *Problem
 }
 
-// Follow returns a follower of a file, with its present content. watch calls changed when
-// the file may have changed, until ctx ends; if it fails, the file is read at intervals. A
-// file that cannot be used drains nothing.
-func Follow(path string, watch func(ctx context.Context, changed func()) error, log *slog.Logger) *Follower {
-	f := &Follower{path: path, watch: watch, log: log}
-	f.read()
+// Problem is why a drain file cannot be used.
+type Problem struct {
+	Err   error
+	Since time.Time
+	// Unknown reports that no earlier list of the file is known, so that nothing is
+	// drained. Otherwise the last list is in force.
+	Unknown bool
+}
+
+// Follow returns a follower of a file, with its present content, or else its last one. watch
+// calls changed when the file may have changed, until ctx ends; if it fails, the file is read
+// at intervals.
+func Follow(file File, watch func(ctx context.Context, changed func()) error, log *slog.Logger) *Follower {
+	f := &Follower{file: file, watch: watch, log: log}
+	f.start()
 	f.announced = f.list
 	return f
+}
+
+// start reads the file, and its copy if it cannot be used: a restart puts no endpoint back
+// into service.
+func (f *Follower) start() {
+	if f.read(); f.problem == nil {
+		return
+	}
+	last, err := f.file.last()
+	f.list, f.problem.Unknown = last, len(last) == 0
+	switch {
+	case err != nil:
+		f.log.Error("the copy of the drain file cannot be used either: no endpoint is drained", "error", err)
+	case len(last) == 0:
+		f.log.Error("no earlier content of the drain file is known: no endpoint is drained", "file", f.file.Path)
+	default:
+		f.log.Info("drained endpoints", "file", f.file.Copy(), "endpoints", len(last), "added", missing(last, nil))
+	}
 }
 
 // Notify sets a function that requests a sync.
@@ -57,7 +86,7 @@ func (f *Follower) Run(ctx context.Context, changed func(...model.ServiceName)) 
 	if err == nil || ctx.Err() != nil {
 		return
 	}
-	f.log.Warn("the drain file cannot be watched, and is read at intervals", "file", f.path, "interval", pollPause, "error", err)
+	f.log.Warn("the drain file cannot be watched, and is read at intervals", "file", f.file.Path, "interval", pollPause, "error", err)
 	ticker := time.NewTicker(pollPause)
 	defer ticker.Stop()
 	for {
@@ -91,7 +120,7 @@ func (f *Follower) Announced() (List, time.Time) {
 // Latest returns the list as the file has it now, or the list in force while the file
 // cannot be used. It is in force soon.
 func (f *Follower) Latest() List {
-	if l, err := Read(f.path); err == nil {
+	if l, err := f.file.Read(); err == nil {
 		return l
 	}
 	return f.List()
@@ -113,40 +142,61 @@ func (f *Follower) List() List {
 func (f *Follower) Counts() (entries int, usable bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.list), f.err == nil
+	return len(f.list), f.problem == nil
 }
 
-// Path returns the path of the file.
-func (f *Follower) Path() string { return f.path }
+// File returns the file.
+func (f *Follower) File() File { return f.file }
 
-// Problem returns why the file cannot be used, and since when; nil: it can. The last good
-// content is in force then.
-func (f *Follower) Problem() (since time.Time, err error) {
+// Problem returns why the file cannot be used; nil: it can.
+func (f *Follower) Problem() *Problem {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.since, f.err
+	return f.problem
 }
 
 // read reads the file, and reports whether the list in force has changed.
 func (f *Follower) read() bool {
-	list, err := Read(f.path)
+	list, err := f.file.Read()
+	if _, missing := os.Stat(f.file.Path); err == nil && len(f.List()) > 0 && errors.Is(missing, fs.ErrNotExist) {
+		err = f.file.gone() // its copy as well
+	}
+	if err == nil {
+		if err := f.file.keep(list); err != nil {
+			f.log.Error("drained endpoints are not kept for a restart at which the drain file cannot be used", "file", f.file.Copy(), "error", err)
+		}
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	before, failed := f.list, f.err
-	f.err = err
-	switch {
-	case err != nil && (failed == nil || failed.Error() != err.Error()):
-		f.since = time.Now()
-		f.log.Error("the drain file cannot be used; its last good content stays in force", "error", err)
-	case err == nil && failed != nil:
-		f.log.Info("the drain file can be used again", "file", f.path)
+	if err != nil {
+		f.fail(err)
+		return false
 	}
-	if err != nil || slices.Equal(before, list) {
+	before := f.list
+	if f.problem != nil {
+		f.log.Info("the drain file can be used again", "file", f.file.Path)
+		f.problem = nil
+	}
+	if slices.Equal(before, list) {
 		return false
 	}
 	f.list = list
-	f.log.Info("drained endpoints", "file", f.path, "endpoints", len(list), "added", missing(list, before), "removed", missing(before, list))
+	f.log.Info("drained endpoints", "file", f.file.Path, "endpoints", len(list), "added", missing(list, before), "removed", missing(before, list))
 	return true
+}
+
+// fail notes an error. f.mu is locked.
+func (f *Follower) fail(err error) {
+	p := f.problem
+	switch {
+	case p != nil && p.Err.Error() == err.Error():
+		return
+	case p != nil:
+		f.problem = &Problem{err, time.Now(), p.Unknown}
+	default:
+		f.problem = &Problem{Err: err, Since: time.Now()}
+	}
+	f.log.Error("the drain file cannot be used", "error", err, "stay", len(f.list))
 }
 
 // missing returns the endpoints of a list that another one does not have, the first ones

@@ -15,8 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// 9.22: the last good content stays in force while the file is broken, and a file that is
-// removed drains nothing.
+// 9.22: the last list stays in force while the file cannot be used or does not exist.
 func TestFollow(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "drain.yaml")
 	write := func(text string) {
@@ -35,7 +34,7 @@ func TestFollow(t *testing.T) {
 		}
 		return nil
 	}
-	f := Follow(path, watch, slog.New(slog.NewTextHandler(&log, nil)))
+	f := Follow(File{Path: path}, watch, slog.New(slog.NewTextHandler(&log, nil)))
 	if got := f.List().names(); got != "10.0.0.2" {
 		t.Errorf("at the start: %s", got)
 	}
@@ -47,12 +46,12 @@ func TestFollow(t *testing.T) {
 	}()
 	check := func(want string, wantChanges int, problem string) func() {
 		return func() {
-			since, err := f.Problem()
+			p := f.Problem()
 			if got := f.List().names(); got != want || changes != wantChanges {
 				t.Errorf("%s after %d changes, want %s after %d", got, changes, want, wantChanges)
 			}
-			if (err == nil) != (problem == "") || err != nil && (!strings.Contains(err.Error(), problem) || since.IsZero()) {
-				t.Errorf("problem %v since %v, want %q", err, since, problem)
+			if (p == nil) != (problem == "") || p != nil && (!strings.Contains(p.Err.Error(), problem) || p.Since.IsZero() || p.Unknown) {
+				t.Errorf("problem %+v, want %q", p, problem)
 			}
 		}
 	}
@@ -63,6 +62,14 @@ func TestFollow(t *testing.T) {
 		check("10.0.0.2, 10.0.0.3", 1, "did you mean endpoint?"),
 		func() { write("# the same\nkind: Drain\nendpoints: [{endpoint: 10.0.0.2}, {endpoint: 10.0.0.3}]") },
 		check("10.0.0.2, 10.0.0.3", 1, ""),
+		func() { _ = os.Remove(path) },
+		check("10.0.0.2, 10.0.0.3", 1, "does not exist any more: restore it from "+path+".last, or"),
+		func() { _ = os.Remove(path + ".last") },
+		check("10.0.0.2, 10.0.0.3", 1, "does not exist any more"),
+		func() { write("") },
+		check("10.0.0.2, 10.0.0.3", 1, "it is most likely being written"),
+		func() { write("kind: Drain\nendpoints: []") },
+		check("", 2, ""),
 		func() { _ = os.Remove(path) },
 		check("", 2, ""),
 	} {
@@ -82,7 +89,7 @@ func TestFollowWithoutWatch(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "drain.yaml")
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		f := Follow(path, func(context.Context, func()) error { return errors.New("no watch is left") }, slog.New(slog.DiscardHandler))
+		f := Follow(File{Path: path}, func(context.Context, func()) error { return errors.New("no watch is left") }, slog.New(slog.DiscardHandler))
 		changes := make(chan struct{}, 1)
 		ended := make(chan struct{})
 		go func() {
@@ -100,4 +107,76 @@ func TestFollowWithoutWatch(t *testing.T) {
 		cancel()
 		<-ended
 	})
+}
+
+// 9.22: a restart at which the file cannot be used puts no endpoint back into service.
+func TestFollowAfterRestart(t *testing.T) {
+	const drained = "kind: Drain\nendpoints: [{endpoint: 10.0.0.2}]"
+	for name, spoil := range map[string]func(path string) error{
+		"mistake":   func(path string) error { return os.WriteFile(path, []byte("{{{"), 0o600) },
+		"no byte":   func(path string) error { return os.WriteFile(path, nil, 0o600) },
+		"cut off":   func(path string) error { return os.WriteFile(path, []byte("kind: Drain\nendpoints:\n"), 0o600) },
+		"gone":      os.Remove,
+		"directory": func(path string) error { return errors.Join(os.Remove(path), os.Mkdir(path, 0o700)) },
+	} {
+		for _, state := range []string{"", t.TempDir()} {
+			f := File{Path: filepath.Join(t.TempDir(), "drain.yaml"), State: state}
+			if err := os.WriteFile(f.Path, []byte(drained), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			start(f)
+			if err := spoil(f.Path); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				now := start(f)
+				if p := now.Problem(); now.List().names() != "10.0.0.2" || p == nil || p.Unknown {
+					t.Errorf("%s, state in %q: %s is drained, %+v", name, state, now.List().names(), p)
+				}
+			}
+			if other := start(File{Path: filepath.Join(t.TempDir(), "drain.yaml"), State: state}); len(other.List()) > 0 || other.Problem() != nil {
+				t.Errorf("%s: another file has the list: %v", name, other.List())
+			}
+			if name == "directory" {
+				continue
+			}
+			if before, err := f.Clear(); err != nil || len(before) > 1 {
+				t.Errorf("%s: %v, %v", name, before, err)
+			}
+			if now := start(f); len(now.List()) > 0 || now.Problem() != nil {
+				t.Errorf("%s: after the end of all drains: %v, %+v", name, now.List(), now.Problem())
+			}
+		}
+	}
+}
+
+// start returns a follower, as a start of the daemon does.
+func start(f File) *Follower {
+	return Follow(f, func(context.Context, func()) error { return nil }, slog.New(slog.DiscardHandler))
+}
+
+// 9.22: without an earlier list, a file that cannot be used drains nothing, and that is said.
+func TestFollowWithoutEarlierList(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "drain.yaml")
+	if f := start(File{Path: path}); f.Problem() != nil || len(f.List()) > 0 {
+		t.Errorf("without a file: %v, %+v", f.List(), f.Problem())
+	}
+	for _, last := range []string{"", "{{{"} {
+		if err := os.WriteFile(path, []byte("{{{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if last != "" {
+			if err := os.WriteFile(path+".last", []byte(last), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f := start(File{Path: path})
+		if p := f.Problem(); p == nil || !p.Unknown || len(f.List()) > 0 {
+			t.Errorf("last list %q: %v, %+v", last, f.List(), p)
+		}
+		f.read()
+		if p := f.Problem(); p == nil || !p.Unknown {
+			t.Errorf("last list %q, later: %+v", last, p)
+		}
+	}
 }

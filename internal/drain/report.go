@@ -19,10 +19,13 @@ const Path = "/drain"
 // Report is what a daemon knows about drained endpoints. The names of the JSON fields are
 // stable.
 type Report struct {
-	File string `json:"file"` // that the daemon follows; empty: none
-	// Error is why the file cannot be used since then; the last good content is in force.
-	Error string    `json:"error,omitempty"`
-	Since time.Time `json:"since,omitzero"`
+	File  string `json:"file"`            // that the daemon follows; empty: none
+	State string `json:"state,omitempty"` // directory of the copy; empty: that of the file
+	// Error is why the file cannot be used since then. Its last list is in force, unless
+	// none is known.
+	Error   string    `json:"error,omitempty"`
+	Since   time.Time `json:"since,omitzero"`
+	Unknown bool      `json:"unknown,omitempty"`
 	// Pending reports that changes of the list wait to be applied to the kernel.
 	Pending bool      `json:"pending"`
 	Drained []Drained `json:"drained"` // the list in force

@@ -12,7 +12,7 @@ func (s *Set) FollowDrains(drains func() (entries int, usable bool)) {
 		entries, _ := drains()
 		return float64(entries)
 	})
-	gauge("nftproxy_drain_file_usable", "1 if the list of drained endpoints can be used, else 0; its last good content stays in force.", func() float64 {
+	gauge("nftproxy_drain_file_usable", "1 if the list of drained endpoints can be used, else 0; its last list stays in force, if one is known.", func() float64 {
 		if _, usable := drains(); !usable {
 			return 0
 		}

@@ -28,7 +28,8 @@ const (
 	ChangesPending    = "ChangesPending"    // for too long
 	AffinityFull      = "AffinityFull"      // nearly
 	RulesChanged      = "RulesChanged"      // by another program, and repaired
-	DrainFileUnusable = "DrainFileUnusable" // its last good content is in force
+	DrainFileUnusable = "DrainFileUnusable" // its last list is in force
+	DrainsUnknown     = "DrainsUnknown"     // the same, without a last list
 	SettingChanged    = "SettingChanged"    // of the kernel, by nftproxy
 	EndpointDrained   = "EndpointDrained"   // by the operator
 	LocalhostPort     = "LocalhostPort"     // a NodePort cannot be served on localhost
@@ -79,6 +80,7 @@ var classes = []struct{ reason, text string }{
 	{string(model.NodeAddress), "ranges of ports are not served on addresses of the node"},
 	{LocalhostPort, "NodePorts are not served on localhost; nftproxy tries again every 30 seconds"},
 	{InputWarning, "the source has objects that do not work as written"},
+	{DrainsUnknown, "the list of drained endpoints cannot be used, and no earlier one is known: no endpoint is drained"},
 	{DrainFileUnusable, "the list of drained endpoints as it was before stays in force"},
 	{NoEndpoints, "connections are rejected, because no endpoint can take them"},
 	{NoLocalEndpoints, "connections are dropped: the traffic policy is Local, and no endpoint on this node can take them"},
