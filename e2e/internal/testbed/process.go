@@ -116,7 +116,7 @@ func ReadMetric(server, metric string) (float64, error) {
 		return 0, err
 	}
 	defer conn.Close()
-	if _, err := fmt.Fprintf(conn, "GET /metrics HTTP/1.0\r\n\r\n"); err != nil {
+	if _, err := fmt.Fprintf(conn, "GET /metrics HTTP/1.0\r\nHost: %s\r\n\r\n", server); err != nil {
 		return 0, err
 	}
 	r, err := http.ReadResponse(bufio.NewReader(conn), nil)
