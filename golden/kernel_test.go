@@ -163,8 +163,8 @@ func TestJSON(t *testing.T) {
 	})
 }
 
-// bindChain is the name of a chain that writes bindings of clients.
-var bindChain = regexp.MustCompile(`^(node-)?(local-)?bind-[0-9]+$`)
+// bindChain is the name of a chain that notes connections, or writes bindings of clients.
+var bindChain = regexp.MustCompile(`^(node-)?(local-)?(recall|bind-[a-z]+-[0-9]+)$`)
 
 // normalize decodes nft's JSON and removes what a renderer cannot know: the
 // version of nft, handles, counters, and the order in which the kernel lists

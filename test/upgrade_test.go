@@ -2,6 +2,7 @@ package test
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"regexp"
 	"slices"
@@ -43,16 +44,22 @@ func rule(text string) edit { return edit{`(?m)^.*` + text + `.*\n`, ""} }
 
 var layouts = []layout{
 	{name: "the first one, without affinity and policies", forgets: true, edits: []edit{
-		without("local-services|firewalled|source-ranges|local-frontends|(local-)?affinity(-[a-z0-9]+)?|remember|(local-)?recall|(local-)?bind-[a-z0-9]+"),
+		without("local-services|firewalled|source-ranges|local-frontends|(local-)?affinity(-[a-z0-9]+)?|binders|remember|(local-)?recall|(local-)?bind-[a-z0-9-]+"),
 		rule("@firewalled"), rule("@local-services"), rule("@local-frontends"), rule("jump (local-)?recall"),
 		without("(local-)?sticky-rr-3-[0-9]+"), {`goto (local-)?sticky-rr`, `goto rr`}}},
 	{name: "verdicts in the maps of services, and a lookup in each lane", foreign: true, edits: []edit{
-		without("lanes|choose"), {`: classid`, `: verdict`}, {` : 3:10c\b`, ` : goto sticky-rr-3-12`}, {` : 3:10d\b`, ` : goto sticky-rr-3-13`},
+		without("lanes|choose"), {`(map (?:local-)?services \{\n\t\ttype [^:]*: )classid`, `${1}verdict`}, {` : 3:10c\b`, ` : goto sticky-rr-3-12`}, {` : 3:10d\b`, ` : goto sticky-rr-3-13`},
 		{` : 3:104\b`, ` : goto sticky-rr-3-4`}, {` : 3:f\b`, ` : goto rr-3-15`}, {` : 3:([0-9])\b`, ` : goto rr-3-$1`},
 		{`meta priority set (ip daddr .*) map (@(local-)?services) meta priority vmap @lanes`, `$1 vmap $2`},
 		{`meta priority set numgen inc mod 3 offset 1 goto choose`, `dnat ip to ip daddr . meta l4proto . th dport . numgen inc mod 3 map @endpoints`},
 		{`type (ipv4_addr . inet_proto . inet_service) . classid : ipv4_addr . inet_service`, `typeof ip daddr . meta l4proto . th dport . numgen inc mod 2 : ip daddr . th dport`},
 		{` \. 0:1 : `, ` . 0 : `}, {` \. 0:2 : `, ` . 1 : `}, {` \. 0:3 : `, ` . 2 : `}, rule("meta priority set none")}},
+	{name: "a set, a chain and three rules for each affinity timeout", edits: []edit{
+		without("affinity-arrivals|binders|bind-(tcp|udp|sctp)-3600"),
+		{`map affinity-timeouts \{\n\t\ttype (.*) : classid`, "set affinity-3600 {\n\t\ttype $1"}, {` : [12]?0:e10\b`, ``},
+		{`(?m)^(.*)meta priority set .*update @affinity-arrivals \{[^}]*\} dnat`, "${1}dnat"},
+		{`meta priority set .* map @affinity-arrivals meta priority vmap @binders`, `ct original ip daddr . meta l4proto . ct original proto-dst @affinity-3600 goto bind-3600`},
+		{`table ip nftproxy \{\n`, "table ip nftproxy {\n" + formerBinder}}},
 	{name: "base chains with other priorities", edits: []edit{
 		{`prerouting priority dstnat - 1`, `prerouting priority -110`}, {`output priority -101`, `output priority -90`},
 		{`postrouting priority srcnat - 1`, `postrouting priority 90`}}},
@@ -73,7 +80,7 @@ var layouts = []layout{
 	{name: "a map with other data", foreign: true, edits: []edit{
 		{`(?m)^(\tmap local-services \{\n\t\ttype .*: )classid$`, `${1}mark`}, rule("@local-services")}},
 	{name: "sets with other flags", foreign: true, edits: []edit{
-		{`(?m)^(\tset (masq-frontends|affinity-3600) \{\n.*\n)`, "$1\t\tflags timeout\n"}}},
+		{`(?m)^(\tset (masq-frontends|affinity-endpoints) \{\n.*\n)`, "$1\t\tflags timeout\n"}}},
 	{name: "an interval set", edits: []edit{{`(?m)^(\tset cluster-ips \{\n.*\n)`, "$1\t\tflags interval\n"}}},
 	{name: "a smaller affinity map", edits: []edit{{`size 1000000`, `size 1000`}}},
 	{name: "maps that count", edits: []edit{{`(?m)^(\tmap (services|local-services) \{\n.*\n)`, "$1\t\tcounter\n"}}},
@@ -91,6 +98,21 @@ var layouts = []layout{
 	chain early { type nat hook prerouting priority -150; policy accept; ip daddr vmap @extra; }
 `}}},
 }
+
+// formerBinder is a chain of version 0.1 for an affinity timeout of 3600 s.
+var formerBinder = func() string {
+	const original = "ct original ip daddr . meta l4proto . ct original proto-dst"
+	const reply = "ct reply ip saddr . ct reply proto-src"
+	var b strings.Builder
+	b.WriteString("\tchain bind-3600 {\n")
+	for _, p := range model.Protocols {
+		fmt.Fprintf(&b, "\t\tmeta l4proto %s %s . %s @affinity-endpoints update @affinity { %[2]s . ct original ip saddr timeout 1h : %[3]s } accept\n", p, original, reply)
+		fmt.Fprintf(&b, "\t\tmeta l4proto %s %s . %s @affinity-endpoints accept\n", p, original, reply)
+		fmt.Fprintf(&b, "\t\tmeta l4proto %s delete @affinity { %s . ct original ip saddr : %s } drop\n", p, original, reply)
+	}
+	b.WriteString("\t}\n")
+	return b.String()
+}()
 
 // other returns the listing of a table in another layout.
 func (l layout) other(t *testing.T, listing string) string {

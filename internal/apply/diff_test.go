@@ -74,7 +74,7 @@ func service(r *nft.Ruleset) map[string][]string {
 	out := make(map[string][]string)
 	for _, t := range r.Tables {
 		for _, s := range t.Sets {
-			if s.Name == nft.LanesMap { // like the chains that it leads to
+			if slices.Contains(nft.LaneMaps, s.Name) { // like the chains that it leads to
 				continue
 			}
 			for i := range s.Elements {

@@ -176,6 +176,7 @@ func (b *between) lane(frontend nft.Key, v nft.Verdict) int {
 		b.t.Errorf("%s leads to %s, which has no rules yet", frontend.Frontend(), name)
 		return 0
 	}
+	b.binder(frontend, lane)
 	slots, endpoints := slotsOf(b.before, lane)
 	for i := range slots.Count {
 		frontend.Slot = slots.First + i
@@ -184,6 +185,26 @@ func (b *between) lane(frontend nft.Key, v nft.Verdict) int {
 		}
 	}
 	return 1
+}
+
+// binder checks that a lane that looks clients up finds how to bind them.
+func (b *between) binder(frontend nft.Key, lane *nft.Chain) {
+	b.t.Helper()
+	if v, _ := lane.Rules[0][0].(nft.Verdict); v.Action != nft.Jump {
+		return
+	}
+	timeouts := b.after.Set(nft.AffinityTimeoutsMap)
+	if timeouts == nil || !hasKey(timeouts, frontend) {
+		b.t.Errorf("%s leads to %s, and has no affinity", frontend.Frontend(), lane.Name)
+		return
+	}
+	e, _ := timeouts.Find(frontend.Frontend())
+	for _, o := range elements(b.after, nft.BindersMap) {
+		if c := b.before.Chain(o.Value.Verdict.Chain); o.Key == nft.ClassKey(e.Value.Class) && c != nil && len(c.Rules) > 0 {
+			return
+		}
+	}
+	b.t.Errorf("no chain binds the clients of %s", frontend.Frontend())
 }
 
 // slotsOf returns the slots that a lane, or the plain lane behind a sticky one, chooses

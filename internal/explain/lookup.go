@@ -56,7 +56,7 @@ func (tr *tracer) key(b *branch, key nft.Concat, set string) (*nft.Set, nft.Key,
 		switch {
 		case s.Key[i] == nft.RangeID:
 			k.Port = b.rangeID()
-		case isField && field != nft.SourcePort: // which is not known
+		case isField && field.Datatype() != nft.ClientPort: // which is not known
 			b.load(field, &k)
 		case isNetwork:
 			p, _ := b.Source.Prefix(int(network.Bits)) // invalid for an unknown source

@@ -54,6 +54,9 @@ func (tr *tracer) statement(b *branch, st nft.Statement) bool {
 	case nft.VerdictMap:
 		return tr.mapped(b, st, func(v nft.Value) { b.act(v.Verdict) })
 	case nft.Classify:
+		if s := tr.table.Set(st.Map); s != nil && s.Dynamic {
+			return b.arrived(st.Map)
+		}
 		return tr.mapped(b, st, func(v nft.Value) { b.class = v.Class })
 	case nft.Choose:
 		b.class, b.lane = nft.Class(b.slot), b.step.Chain
@@ -65,6 +68,12 @@ func (tr *tracer) statement(b *branch, st nft.Statement) bool {
 		return tr.dnat(b, st)
 	case nft.Remember:
 		return tr.remember(b, st)
+	case nft.Note:
+		if b.certain() {
+			b.arrival = b.class
+			b.step.Details = append(b.step.Details, fmt.Sprintf("@%s notes the connection", st.Map))
+		}
+		return true
 	case nft.Forget:
 		if b.certain() {
 			b.Stale, b.Endpoint = true, netip.AddrPort{}
@@ -141,6 +150,20 @@ func (tr *tracer) mapped(b *branch, st nft.Statement, act func(nft.Value)) bool 
 		act(e.Value)
 	}
 	return !ok || e != nil
+}
+
+// arrived looks up what a rule before has noted about the connection. Notes about others
+// do not matter.
+func (b *branch) arrived(set string) bool {
+	if !b.unless(b.arrival == 0, "not in @"+set) {
+		return false
+	}
+	if b.certain() {
+		b.class = b.arrival
+		b.step.sets = append(b.step.sets, set)
+		b.step.Details = append(b.step.Details, fmt.Sprintf("@%s: %s", set, b.arrival))
+	}
+	return true
 }
 
 func (tr *tracer) dnat(b *branch, st nft.DNAT) bool {

@@ -94,6 +94,7 @@ type state struct {
 	Outcome
 	dialled    model.Frontend
 	class      nft.Class // or the number of a slot
+	arrival    nft.Class // that a lane with affinity has noted for the connection
 	translated bool      // according to connection tracking
 	settled    bool      // for the NAT chains of this hook
 	stopped    bool      // for all chains

@@ -30,7 +30,7 @@ func fieldType(d nft.Datatype, f model.Family) (number uint32, size int) {
 	switch d {
 	case nft.InetProto:
 		return typeInetProto, 1
-	case nft.Port, nft.PortRange, nft.EndpointPort:
+	case nft.Port, nft.PortRange, nft.EndpointPort, nft.ClientPort:
 		return typeInetService, 2
 	case nft.Verdicts:
 		return typeVerdict, 4
@@ -57,7 +57,8 @@ func nftTypes(types []nft.Datatype, f model.Family) uint32 {
 // datatypes is the inverse of nftTypes, nil for types that we do not use. Of two
 // addresses the one before the protocol is that of the frontend or endpoint. The
 // other one is that of an endpoint if a port follows it, and else the client's. A class
-// right behind the protocol is a range.
+// right behind the protocol is a range. Of two ports without a protocol the first one is
+// that of the client.
 func datatypes(id uint32, f model.Family) []nft.Datatype {
 	if id == typeVerdict {
 		return []nft.Datatype{nft.Verdicts}
@@ -91,6 +92,9 @@ func datatypes(id uint32, f model.Family) []nft.Datatype {
 		}
 	} else if i := slices.Index(out, nft.Source); i >= 0 {
 		out[i] = nft.Address
+		if slices.Equal(out[i+1:], []nft.Datatype{nft.Source, nft.Port, nft.Port}) {
+			out[i+2] = nft.ClientPort
+		}
 	}
 	return out
 }
@@ -120,7 +124,7 @@ func appendKey(b []byte, s *nft.Set, k nft.Key) []byte {
 			b = append(binary.BigEndian.AppendUint16(b, k.Port), 0, 0)
 		case nft.RangeID:
 			b = binary.NativeEndian.AppendUint32(b, uint32(k.Port))
-		case nft.EndpointPort:
+		case nft.EndpointPort, nft.ClientPort:
 			b = append(binary.BigEndian.AppendUint16(b, uint16(k.Slot)), 0, 0)
 		case nft.ClassID, nft.SlotNumber:
 			b = binary.NativeEndian.AppendUint32(b, k.Slot) // as meta loads it
@@ -161,7 +165,7 @@ func parseKey(b []byte, types []nft.Datatype, f model.Family) (nft.Key, error) {
 			if k.Port = uint16(id); id>>16 != 0 {
 				return k, errForeignKey
 			}
-		case nft.EndpointPort:
+		case nft.EndpointPort, nft.ClientPort:
 			k.Slot = uint32(binary.BigEndian.Uint16(field))
 		case nft.ClassID, nft.SlotNumber:
 			k.Slot = binary.NativeEndian.Uint32(field)

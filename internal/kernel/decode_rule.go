@@ -267,22 +267,24 @@ func (s *symbolic) key(i, end int) nft.Concat {
 
 const allRegisters = 16
 
-// dynset decodes [nft.Remember], [nft.Forget] and [nft.OverLimit].
+// dynset decodes [nft.Remember], [nft.Note], [nft.Forget] and [nft.OverLimit].
 func (s *symbolic) dynset(e *expr.Dynset) error {
 	if len(e.Exprs) > 0 {
 		return s.overLimit(e)
 	}
 	at := registerIndex(e.SrcRegData)
-	endpoint := s.key(at, allRegisters)
-	if registerIndex(e.SrcRegKey) != 0 || e.Invert ||
-		endpoint.Text(s.family) != nft.RememberedEndpoint.Text(s.family) {
+	data := s.key(at, allRegisters)
+	noted := slices.Equal(data, nft.NotedClass)
+	if registerIndex(e.SrcRegKey) != 0 || e.Invert || !noted && !slices.Equal(data, nft.RememberedEndpoint) {
 		return errForeign
 	}
 	key := s.key(0, at)
 	switch {
+	case e.Operation == unix.NFT_DYNSET_OP_UPDATE && noted:
+		s.emit(nft.Note{Map: e.SetName, Key: key, Timeout: e.Timeout})
 	case e.Operation == unix.NFT_DYNSET_OP_UPDATE:
 		s.emit(nft.Remember{Map: e.SetName, Key: key, Timeout: e.Timeout})
-	case e.Operation == dynsetDelete && e.Timeout == 0:
+	case e.Operation == dynsetDelete && e.Timeout == 0 && !noted:
 		s.emit(nft.Forget{Map: e.SetName, Key: key})
 	default:
 		return errForeign

@@ -104,9 +104,11 @@ func expressions(s nft.Statement, f model.Family) []expr.Any {
 		// [ nat dnat ip addr_min reg 1 ]
 		return []expr.Any{&expr.Immediate{Register: register(0), Data: s.Address.AsSlice()}, dnat(f, true)}
 	case nft.Remember:
-		return dynset(s.Map, s.Key, unix.NFT_DYNSET_OP_UPDATE, s.Timeout, f)
+		return dynset(s.Map, s.Key, nft.RememberedEndpoint, unix.NFT_DYNSET_OP_UPDATE, s.Timeout, f)
+	case nft.Note:
+		return dynset(s.Map, s.Key, nft.NotedClass, unix.NFT_DYNSET_OP_UPDATE, s.Timeout, f)
 	case nft.Forget:
-		return dynset(s.Map, s.Key, dynsetDelete, 0, f)
+		return dynset(s.Map, s.Key, nft.RememberedEndpoint, dynsetDelete, 0, f)
 	case nft.OverLimit:
 		return overLimit(s, f)
 	case nft.Masquerade:
@@ -169,16 +171,16 @@ func loadKey(key nft.Concat, f model.Family, i int) []expr.Any {
 
 func registers(o nft.Operand, f model.Family) int { return width(o.Datatype(), f) / 4 }
 
-// dynset loads the key and, right behind it, the endpoint: for IPv6 they fill
-// 15 of the 16 registers.
+// dynset loads the key and, right behind it, the data: for IPv6 a client and its endpoint
+// fill 15 of the 16 registers.
 //
 //	[ dynset update reg_key 1 set affinity sreg_data 2 timeout 10800000ms ]
-func dynset(set string, key nft.Concat, operation uint32, timeout time.Duration, f model.Family) []expr.Any {
+func dynset(set string, key, value nft.Concat, operation uint32, timeout time.Duration, f model.Family) []expr.Any {
 	data := 0
 	for _, o := range key {
 		data += registers(o, f)
 	}
-	out := append(loadKey(key, f, 0), loadKey(nft.RememberedEndpoint, f, data)...)
+	out := append(loadKey(key, f, 0), loadKey(value, f, data)...)
 	return append(out, &expr.Dynset{
 		SrcRegKey: register(0), SrcRegData: register(data), SetName: set, Operation: operation, Timeout: timeout,
 	})

@@ -92,6 +92,8 @@ func load(o nft.Operand, f model.Family, i int) expr.Any {
 		return &expr.Ct{Key: source, Register: r, Direction: expr.CtDirReply}
 	case nft.ReplyPort:
 		return &expr.Ct{Key: expr.CtKeyPROTOSRC, Register: r, Direction: expr.CtDirReply}
+	case nft.OriginalClientPort:
+		return &expr.Ct{Key: expr.CtKeyPROTOSRC, Register: r, Direction: expr.CtDirOriginal}
 	case nft.PacketClass:
 		return &expr.Meta{Key: expr.MetaKeyPRIORITY, Register: r}
 	case connectionStatus:
@@ -123,7 +125,7 @@ var loads = map[model.Family]map[any]loaded{model.IPv4: loadsOf(model.IPv4), mod
 
 func loadsOf(f model.Family) map[any]loaded {
 	all := []nft.Operand{nft.PacketClass, connectionStatus, connectionDirection, sourceType, destinationType, icmpType, inputInterface, inputIndex, outputInterface}
-	for o := nft.SourceAddress; o <= nft.ReplyPort; o++ {
+	for o := nft.SourceAddress; o <= nft.OriginalClientPort; o++ {
 		all = append(all, o)
 	}
 	out := make(map[any]loaded)

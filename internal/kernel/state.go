@@ -62,7 +62,7 @@ func (c *Conn) AddBinding(t *nft.Table, client netip.Addr, f model.Frontend) err
 	f = t.Serving(f)
 	k := nft.Key{Address: f.Address, Protocol: f.Protocol, Port: f.Port, Source: client}
 	for _, s := range t.Sets {
-		if !s.Dynamic || s.Key == nil || len(s.Data) == 0 { // clients of a limit have no binding
+		if !s.Dynamic || s.Key == nil || !slices.Contains(nft.AffinityMaps, s.Name) {
 			continue
 		}
 		found, err := persist(func() (*nft.Set, error) { return c.lookUp(s.Name, t.Family, k) })

@@ -258,7 +258,7 @@ func (w *Watcher) describe(t *touched, kind uint16, f model.Family, m netlink.Me
 // key type of the set, which may no longer exist.
 func (w *Watcher) describeElements(t *touched, c plan.Change, m netlink.Message) {
 	name := nameIn(m, unix.NFTA_SET_ELEM_LIST_SET)
-	if slices.Contains(nft.AffinityMaps, name) {
+	if name == nft.ArrivalsMap || slices.Contains(nft.AffinityMaps, name) {
 		return
 	}
 	c.Set = &nft.Set{Name: name}

@@ -70,7 +70,7 @@ func TestAgent(t *testing.T) {
 		`kubeproxy_sync_full_proxy_rules_duration_seconds_count{ip_family="IPv4"}`: 1,
 		`kubeproxy_network_programming_duration_seconds_count{ip_family="IPv4"}`:   1,
 		`nftproxy_transaction_duration_seconds_count`:                              1,
-		`nftproxy_set_elements{ip_family="IPv4",set="affinity-*"}`:                 1,
+		`nftproxy_set_elements{ip_family="IPv4",set="affinity-timeouts"}`:          1,
 		`nftproxy_affinity_clients{ip_family="IPv4",map="affinity"}`:               0,
 		`nftproxy_affinity_capacity{ip_family="IPv4",map="affinity"}`:              1000,
 	})

@@ -104,12 +104,9 @@ func countNotices(all []model.Notice) []sample {
 	return out
 }
 
-// affinitySet matches the sets of frontends with one affinity timeout, and clientLimitSet
-// those with one limit of clients. Users choose their number, so they share one series.
-var (
-	affinitySet    = regexp.MustCompile(`^(local-)?affinity-[0-9]+$`)
-	clientLimitSet = regexp.MustCompile(`^client-(rate|connections)-[0-9].*$`)
-)
+// clientLimitSet matches the sets of frontends with one limit of clients. Users choose their
+// number, so they share one series.
+var clientLimitSet = regexp.MustCompile(`^client-(rate|connections)-[0-9].*$`)
 
 // countElements returns the sizes of sets by the names of their series.
 func countElements(sizes []render.SetSize) []sample {
@@ -119,8 +116,7 @@ func countElements(sizes []render.SetSize) []sample {
 	}
 	sums := make(map[set]int)
 	for _, s := range sizes {
-		name := affinitySet.ReplaceAllString(s.Set, "affinity-*")
-		name = clientLimitSet.ReplaceAllString(name, "client-$1-*")
+		name := clientLimitSet.ReplaceAllString(s.Set, "client-$1-*")
 		sums[set{s.Family, name}] += s.Elements
 	}
 	out := make([]sample, 0, len(sums))

@@ -21,7 +21,7 @@ import (
 )
 
 // TestElements counts what the sets hold after the last successful sync. What
-// is gone has no series; sets for affinity timeouts share one.
+// is gone has no series; frontends with affinity are in one map, whatever their timeout.
 func TestElements(t *testing.T) {
 	elements := func(set string) string { return `nftproxy_set_elements{ip_family="IPv4",set="` + set + `"}` }
 	short, long := service("short", "10.96.0.1"), service("long", "10.96.0.2")
@@ -32,7 +32,7 @@ func TestElements(t *testing.T) {
 	series := scrape(t, s, "/metrics")
 	expect(t, series, map[string]float64{
 		elements("services"): 3, elements("endpoints"): 3, elements("cluster-ips"): 3, elements("firewalled"): 0,
-		elements("affinity-*"): 2, elements("affinity-60"): absent, elements("affinity"): absent,
+		elements("affinity-timeouts"): 2, elements("binders"): 2, elements("affinity"): absent, elements("affinity-arrivals"): absent,
 		`nftproxy_set_elements{ip_family="IPv6",set="services"}`: absent,
 	})
 

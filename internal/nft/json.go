@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -119,7 +120,7 @@ func (s *Set) keyJSON(k Key) any {
 			fields[i] = k.Port
 		case PortRange:
 			fields[i] = portsJSON(k)
-		case EndpointPort, SlotNumber:
+		case EndpointPort, ClientPort, SlotNumber:
 			fields[i] = k.Slot
 		case RangeID:
 			fields[i] = Class(k.Port).String()
@@ -200,8 +201,9 @@ func statementJSON(s Statement, f model.Family) any {
 		}
 		return match(op, s.Key.json(f), "@"+s.Set)
 	case Remember:
-		key := object{"elem": object{"val": s.Key.json(f), "timeout": int(s.Timeout.Seconds())}}
-		return object{"map": object{"op": "update", "elem": key, "data": RememberedEndpoint.json(f), "map": "@" + s.Map}}
+		return updateJSON(s.Map, s.Key, s.Timeout, RememberedEndpoint, f)
+	case Note:
+		return updateJSON(s.Map, s.Key, s.Timeout, NotedClass, f)
 	case Forget:
 		return object{"map": object{"op": "delete", "elem": s.Key.json(f), "data": RememberedEndpoint.json(f), "map": "@" + s.Map}}
 	case OverLimit:
@@ -234,6 +236,12 @@ func statementJSON(s Statement, f model.Family) any {
 		return s.json()
 	}
 	return object{"comment": s.Text(f)}
+}
+
+// updateJSON prints a statement that puts data into a dynamic map.
+func updateJSON(name string, key Concat, timeout time.Duration, data Concat, f model.Family) object {
+	element := object{"elem": object{"val": key.json(f), "timeout": int(timeout.Seconds())}}
+	return object{"map": object{"op": "update", "elem": element, "data": data.json(f), "map": "@" + name}}
 }
 
 func (v Verdict) json() object {

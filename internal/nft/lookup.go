@@ -4,66 +4,9 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
-
-// AffinityTimeout returns how long a frontend remembers its clients in one of the
-// affinity maps, if it does.
-func (t *Table) AffinityTimeout(bindings string, f model.Frontend) (timeout time.Duration, ok bool) {
-	for _, c := range t.Chains {
-		for _, r := range c.Rules {
-			remember, in := t.remembers(r)
-			if in == nil || remember.Map != bindings {
-				continue
-			}
-			if _, ok := in.Find(f); ok {
-				return remember.Timeout, true
-			}
-		}
-	}
-	return 0, false
-}
-
-// AffinityTimeouts returns how long the frontends with affinity remember their clients.
-func (t *Table) AffinityTimeouts() map[model.Frontend]time.Duration {
-	out := make(map[model.Frontend]time.Duration)
-	for _, c := range t.Chains {
-		for _, r := range c.Rules {
-			remember, in := t.remembers(r)
-			if in == nil {
-				continue
-			}
-			for i := range in.Elements {
-				out[in.Elements[i].Key.Frontend()] = remember.Timeout
-			}
-		}
-	}
-	return out
-}
-
-// remembers returns, for a rule such as "... @affinity-10800 goto bind-10800", how
-// that chain remembers the clients of the frontends in the set.
-func (t *Table) remembers(r Rule) (Remember, *Set) {
-	if len(r) != 3 {
-		return Remember{}, nil
-	}
-	in, _ := r[1].(InSet)
-	v, _ := r[2].(Verdict)
-	set, chain := t.Set(in.Set), t.Chain(v.Chain)
-	if set == nil || chain == nil {
-		return Remember{}, nil
-	}
-	for _, r := range chain.Rules {
-		for _, s := range r {
-			if s, ok := s.(Remember); ok {
-				return s, set
-			}
-		}
-	}
-	return Remember{}, nil
-}
 
 // Serving returns the frontend that serves what a client dials: the one with that
 // address and port, or else the NodePort with the unspecified address, or else the range

@@ -46,6 +46,13 @@ const (
 	LocalAffinityMap = "local-affinity"
 	// AffinityEndpointsSet holds the endpoints that frontends with affinity have.
 	AffinityEndpointsSet = "affinity-endpoints"
+	// AffinityTimeoutsMap holds frontends with the class of their affinity, and BindersMap
+	// leads from a class to the chain that binds their clients.
+	AffinityTimeoutsMap = "affinity-timeouts"
+	BindersMap          = "binders"
+	// ArrivalsMap is dynamic. It holds the connections that lanes with affinity have just
+	// sent on, with the class of their frontend.
+	ArrivalsMap = "affinity-arrivals"
 	// RangesMap holds the ranges of ports, which [RangeAddressesSet] has the addresses of.
 	// Other sets and maps name a range by its first port.
 	RangesMap         = "ranges"
@@ -104,8 +111,11 @@ func OverSet(k model.LimitKind) string {
 	}[k]
 }
 
-// AffinityMaps are the names of the dynamic maps.
+// AffinityMaps are the names of the maps of clients.
 var AffinityMaps = []string{AffinityMap, LocalAffinityMap}
+
+// LaneMaps lead to chains that frontends share.
+var LaneMaps = []string{LanesMap, BindersMap}
 
 // Names of chains that others lead to.
 const (
@@ -145,9 +155,12 @@ var allRecallChains = []string{
 	RecallChain(AffinityMap, true), RecallChain(LocalAffinityMap, true),
 }
 
-// IsLane reports whether rules are those of a lane: they choose an endpoint by slot,
-// or look up the client's endpoint first.
+// IsLane reports whether rules are those of a chain that frontends share: they choose an
+// endpoint by slot, look up the client's endpoint first, or bind the client to one.
 func IsLane(rules []Rule) bool {
+	if _, binds := remembers(&Chain{Rules: rules}); binds {
+		return true
+	}
 	return slices.ContainsFunc(rules, func(r Rule) bool {
 		switch s := r[len(r)-1].(type) {
 		case DNAT:

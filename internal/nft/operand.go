@@ -30,6 +30,7 @@ const (
 	OriginalPort              // the port that the client dialled
 	ReplySource               // the sender of answers: after DNAT the endpoint
 	ReplyPort                 // the endpoint's port
+	OriginalClientPort        // the client's port
 
 	// The unspecified address in place of a loaded one: the key of a NodePort that is
 	// served on several addresses. nft has no other way to write a constant there.
@@ -59,6 +60,8 @@ func (o Field) Text(f model.Family) string {
 		return "ct original " + ip + " daddr"
 	case OriginalPort:
 		return "ct original proto-dst"
+	case OriginalClientPort:
+		return "ct original proto-src"
 	case ReplySource:
 		return "ct reply " + ip + " saddr"
 	case ReplyPort:
@@ -98,8 +101,10 @@ func (o Field) Datatype() Datatype {
 		return Source
 	case TransportProtocol:
 		return InetProto
-	case SourcePort, DestinationPort, OriginalPort:
+	case DestinationPort, OriginalPort:
 		return Port
+	case SourcePort, OriginalClientPort:
+		return ClientPort
 	case ReplySource:
 		return EndpointAddress
 	case ReplyPort:

@@ -86,6 +86,8 @@ const (
 	// the same key.
 	EndpointAddress
 	EndpointPort
+
+	ClientPort // inet_service: the port of a client
 )
 
 // Set is a named set, or a map if it has Data.
@@ -184,7 +186,7 @@ type Key struct {
 	Bits     uint8      // prefix length of the last address in an interval set, or [Range]
 	Protocol model.Protocol
 	Port     uint16
-	Slot     uint32 // or class, EndpointPort, or the last port of a PortRange: no key has two of them
+	Slot     uint32 // or class, EndpointPort, ClientPort, or the last port of a PortRange: no key has two of them
 }
 
 // FrontendKey returns the key of a frontend, or of a range of ports by its first port.

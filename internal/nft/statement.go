@@ -192,6 +192,21 @@ func (s Remember) Text(f model.Family) string {
 	return fmt.Sprintf("update @%s { %s timeout %s : %s }", s.Map, s.Key.Text(f), durationText(s.Timeout), RememberedEndpoint.Text(f))
 }
 
+// Note puts the class of the packet into a dynamic map under the key of its connection.
+// It does not match if the map is full.
+type Note struct {
+	Map     string
+	Key     Concat
+	Timeout time.Duration
+}
+
+func (s Note) Text(f model.Family) string {
+	return fmt.Sprintf("update @%s { %s timeout %s : %s }", s.Map, s.Key.Text(f), durationText(s.Timeout), NotedClass.Text(f))
+}
+
+// NotedClass is the data that Note stores.
+var NotedClass = Concat{PacketClass}
+
 // Forget deletes the element of a dynamic map with a key. nft requires data in this
 // statement; the kernel ignores it.
 type Forget struct {
@@ -216,6 +231,8 @@ func SetOf(s Statement) (name string, key Concat) {
 	case DNAT:
 		return s.Map, s.Key
 	case Remember:
+		return s.Map, s.Key
+	case Note:
 		return s.Map, s.Key
 	case Forget:
 		return s.Map, s.Key

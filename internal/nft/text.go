@@ -121,7 +121,7 @@ func (d Datatype) typeText(f model.Family) string {
 	switch d {
 	case InetProto:
 		return "inet_proto"
-	case Port, PortRange, EndpointPort:
+	case Port, PortRange, EndpointPort, ClientPort:
 		return "inet_service"
 	case Verdicts:
 		return "verdict"
@@ -180,7 +180,7 @@ func (s *Set) KeyText(k Key) string {
 			texts[i] = fmt.Sprint(k.Port)
 		case PortRange:
 			texts[i] = portsText(k)
-		case EndpointPort, SlotNumber:
+		case EndpointPort, ClientPort, SlotNumber:
 			texts[i] = fmt.Sprint(k.Slot)
 		case RangeID:
 			texts[i] = Class(k.Port).String()

@@ -82,7 +82,7 @@ const (
 )
 
 // slotSets hold what the class of a frontend, or the number of a range, leads to.
-var slotSets = append([]string{nft.LanesMap, nft.AffinityEndpointsSet, nft.RangeServicesMap}, nft.SlotMaps...)
+var slotSets = append([]string{nft.LanesMap, nft.BindersMap, nft.AffinityTimeoutsMap, nft.AffinityEndpointsSet, nft.RangeServicesMap}, nft.SlotMaps...)
 
 func phaseOf(c *Change) phase {
 	// An endpoint must be in affinity-endpoints as long as a client can get it: see

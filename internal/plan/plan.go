@@ -157,7 +157,7 @@ func (p *Plan) WithoutIdleLanes() *Plan {
 	idle := 0
 	out := p.without(func(c Change) bool {
 		isChain := c.Chain != nil && nft.IsLane(c.OldRules)
-		isLane := isChain || c.Old != nil && c.Set.Name == nft.LanesMap
+		isLane := isChain || c.Old != nil && slices.Contains(nft.LaneMaps, c.Set.Name)
 		if c.Verb != Delete || !isLane || c.passing != 0 {
 			return false
 		}

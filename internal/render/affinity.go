@@ -1,8 +1,6 @@
 package render
 
 import (
-	"cmp"
-	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -15,91 +13,76 @@ import (
 // bindings, and changes do not read them: a binding is valid only while the endpoint
 // is in affinity-endpoints, an ordinary set.
 //
-// A lane jumps to a chain that looks up the binding of a client and translates the
-// connection. Behind all DNAT, and before anything can translate the source, the
-// chains below compare the conntrack entry with affinity-endpoints. If the endpoint
-// is there, the binding is added or renewed. If not, the binding is older than the
+// A lane jumps to a chain that notes the connection with the class of its frontend, and
+// then looks up the binding of the client and translates the connection. Behind all DNAT,
+// and before anything can translate the source, the class of a noted connection leads to
+// the chain for its timeout. Connections that did not pass such a lane are not noted: those
+// of other Services, and those that another program has translated.
+//
+// The chain for a timeout compares the conntrack entry with affinity-endpoints. If the
+// endpoint is there, the binding is added or renewed. If not, the binding is older than the
 // removal of the endpoint: it is deleted and the packet dropped, so the client's next
 // attempt is balanced. To spare clients that, the applier also deletes such bindings
 // in the background.
 
-// affinity is the kind of session affinity of a frontend. It is comparable; the zero
-// value is none.
-type affinity struct {
-	timeout time.Duration
-	// local frontends have policy Local. Their clients outside of the cluster may
-	// reach only endpoints of this node, so bindings from before a change of policy
-	// must not count for them.
-	local bool
-}
+// arrivalTime is how long a connection stays noted. Its first packet needs it for
+// microseconds, unless a queue to user space delays the packet.
+const arrivalTime = time.Second
 
-func affinityOf(r *model.Route) affinity {
+func affinityOf(r *model.Route) nft.Affinity {
 	if r.AffinityTimeout() == 0 {
-		return affinity{}
+		return nft.Affinity{}
 	}
-	return affinity{r.AffinityTimeout(), r.Local()}
-}
-
-func (a affinity) compare(o affinity) int {
-	return cmp.Or(cmp.Compare(a.prefix(), o.prefix()), cmp.Compare(a.timeout, o.timeout))
-}
-
-// prefix distinguishes the names for frontends with policy Local.
-func (a affinity) prefix() string {
-	if a.local {
-		return "local-"
+	return nft.Affinity{
+		Timeout: r.AffinityTimeout(), Protocol: r.Frontend.Protocol, Local: r.Local(), Wildcard: r.Frontend.Address.IsUnspecified(),
 	}
-	return ""
 }
 
-func (a affinity) bindings() string { return a.prefix() + nft.AffinityMap }
-
-func (a affinity) frontends() string {
-	return fmt.Sprintf("%saffinity-%d", a.prefix(), int(a.timeout.Seconds()))
-}
-
-func (a affinity) chain() string {
-	return fmt.Sprintf("%sbind-%d", a.prefix(), int(a.timeout.Seconds()))
-}
-
-// affinitySets returns the empty sets and maps for sorted kinds of affinity.
-func affinitySets(kinds []affinity, capacity uint32) []*nft.Set {
-	if len(kinds) == 0 {
+// affinitySets returns the empty sets and maps for the maps of clients in use, sorted.
+func affinitySets(bindings []string, capacity uint32) []*nft.Set {
+	if len(bindings) == 0 {
 		return nil
 	}
 	var out []*nft.Set
-	for _, k := range kinds {
-		if !slices.ContainsFunc(out, func(s *nft.Set) bool { return s.Name == k.bindings() }) {
-			out = append(out, &nft.Set{
-				Name: k.bindings(), Key: append(frontend[:3:3], nft.Source), Data: []nft.Datatype{nft.Address, nft.Port},
-				Dynamic: true, Size: capacity,
-			})
-		}
+	for _, name := range bindings {
+		out = append(out, &nft.Set{
+			Name: name, Key: append(frontend[:3:3], nft.Source), Data: []nft.Datatype{nft.Address, nft.Port},
+			Dynamic: true, Size: capacity,
+		})
 	}
-	out = append(out, &nft.Set{Name: nft.AffinityEndpointsSet, Key: append(frontend[:3:3], nft.EndpointAddress, nft.EndpointPort)})
-	for _, k := range kinds {
-		out = append(out, &nft.Set{Name: k.frontends(), Key: frontend})
-	}
-	return out
+	class := []nft.Datatype{nft.ClassID}
+	return append(out,
+		&nft.Set{Name: nft.AffinityEndpointsSet, Key: append(frontend[:3:3], nft.EndpointAddress, nft.EndpointPort)},
+		&nft.Set{Name: nft.AffinityTimeoutsMap, Key: frontend, Data: class},
+		// A key without the protocol: nft 1.0.6 loads no update of a longer one. The chain
+		// for a class compares the protocol.
+		&nft.Set{Name: nft.ArrivalsMap, Key: []nft.Datatype{nft.Address, nft.Source, nft.ClientPort, nft.Port}, Data: class, Dynamic: true, Size: capacity},
+		&nft.Set{Name: nft.BindersMap, Key: class, Data: []nft.Datatype{nft.Verdicts}})
 }
 
-// affinityChains returns the chains that bind clients. They see the first packet of
-// each connection that leaves the node or ends at it.
-func affinityChains(r *model.Routing, kinds []affinity) []*nft.Chain {
-	if len(kinds) == 0 {
+// affinityChains returns the chains around those that bind clients. They see the first
+// packet of each connection that leaves the node or ends at it.
+//
+//	meta l4proto tcp meta priority set ct original ip daddr . ct original ip saddr . ct original proto-src . ct original proto-dst map @affinity-arrivals meta priority vmap @binders
+func affinityChains(r *model.Routing, bindings []string) []*nft.Chain {
+	if len(bindings) == 0 {
 		return nil
 	}
 	remember := &nft.Chain{Name: nft.RememberChain}
+	for _, p := range model.Protocols {
+		remember.Rules = append(remember.Rules, nft.Rule{
+			nft.ProtocolIs{Protocol: p}, // nft requires it before "proto-dst"
+			nft.Classify{Key: nft.Concat{nft.OriginalDestination, nft.OriginalSource, nft.OriginalClientPort, nft.OriginalPort}, Map: nft.ArrivalsMap},
+			nft.VerdictMap{Key: nft.Concat{nft.PacketClass}, Map: nft.BindersMap},
+		})
+	}
 	out := []*nft.Chain{remember}
-	for _, k := range kinds {
-		out = append(out, k.bind(k.chain(), original))
-		remember.Rules = append(remember.Rules, k.find(original, k.chain())...)
+	for _, name := range bindings {
+		out = append(out, recall(name, false))
+		if r.Wildcards {
+			out = append(out, recall(name, true))
+		}
 	}
-	if r.Wildcards {
-		remember.Rules = append(remember.Rules, toNode(nft.OriginalDestination, nft.Goto, nodeRememberChain))
-		out = append(out, nodeAffinityChains(kinds)...)
-	}
-	out = append(out, recallChains(kinds, false)...)
 	for _, hook := range []nft.Hook{nft.Input, nft.Postrouting} {
 		out = append(out, &nft.Chain{Name: "bind-" + hook.String(), Hook: hook, Priority: nft.PriorityBind, Rules: []nft.Rule{
 			{nft.Verdict{Action: nft.Jump, Chain: nft.RememberChain}},
@@ -108,54 +91,45 @@ func affinityChains(r *model.Routing, kinds []affinity) []*nft.Chain {
 	return out
 }
 
-// recallChains returns one such chain for each map of sorted kinds.
-func recallChains(kinds []affinity, wildcard bool) (out []*nft.Chain) {
-	for i, k := range kinds {
-		if i > 0 && kinds[i-1].local == k.local {
-			continue
-		}
-		out = append(out, &nft.Chain{Name: nft.RecallChain(k.bindings(), wildcard), Rules: []nft.Rule{
-			{nft.DNAT{Key: append(dialledKey(wildcard)[:3:3], nft.SourceAddress), Map: k.bindings()}},
-		}})
-	}
-	return out
+// recall returns the chain that notes a connection, and translates it to the endpoint to
+// which a map binds the client. It is one rule: a connection that cannot be noted must not
+// get an endpoint that may have left.
+//
+//	meta priority set ip daddr . meta l4proto . th dport map @affinity-timeouts
+//	  update @affinity-arrivals { ip daddr . ip saddr . th sport . th dport timeout 1s : meta priority }
+//	  dnat ip to ip daddr . meta l4proto . th dport . ip saddr map @affinity
+func recall(bindings string, wildcard bool) *nft.Chain {
+	frontend := dialledKey(wildcard)
+	return &nft.Chain{Name: nft.RecallChain(bindings, wildcard), Rules: []nft.Rule{{
+		nft.Classify{Key: frontend, Map: nft.AffinityTimeoutsMap},
+		nft.Note{Map: nft.ArrivalsMap, Key: nft.Concat{nft.DestinationAddress, nft.SourceAddress, nft.SourcePort, nft.DestinationPort}, Timeout: arrivalTime},
+		nft.DNAT{Key: append(frontend[:3:3], nft.SourceAddress), Map: bindings},
+	}}}
 }
 
-// find returns the rules that match the frontends with this affinity.
+// binder returns the chain that binds a client to the endpoint of its connection (5.3), or
+// releases it.
 //
-//	meta l4proto tcp ct original ip daddr . meta l4proto . ct original proto-dst @affinity-10800 goto bind-10800
-func (a affinity) find(frontend nft.Concat, chain string) []nft.Rule {
-	var out []nft.Rule
-	for _, p := range model.Protocols {
-		out = append(out, nft.Rule{
-			nft.ProtocolIs{Protocol: p}, // nft requires it before "proto-dst"
-			nft.InSet{Key: frontend, Set: a.frontends()},
-			nft.Verdict{Action: nft.Goto, Chain: chain},
-		})
-	}
-	return out
-}
-
-// bind returns the chain that binds a client to the endpoint of its connection
-// (5.3), or releases it.
-//
+//	meta priority set none
 //	meta l4proto tcp ct original ... . ct reply ip saddr . ct reply proto-src @affinity-endpoints
 //	  update @affinity { ct original ... . ct original ip saddr timeout 3h : ct reply ip saddr . ct reply proto-src } accept
 //	meta l4proto tcp ct original ... @affinity-endpoints accept
 //	meta l4proto tcp delete @affinity { ... } drop
-func (a affinity) bind(name string, frontend nft.Concat) *nft.Chain {
-	pair := append(frontend[:3:3], nft.ReplySource, nft.ReplyPort)
-	client := append(frontend[:3:3], nft.OriginalSource)
-	c := &nft.Chain{Name: name}
-	for _, p := range model.Protocols {
-		valid := nft.Rule{nft.ProtocolIs{Protocol: p}, nft.InSet{Key: pair, Set: nft.AffinityEndpointsSet}}
-		c.Rules = append(c.Rules,
-			append(valid[:2:2], nft.Remember{Map: a.bindings(), Key: client, Timeout: a.timeout}, nft.Verdict{Action: nft.Accept}),
-			// The map is full: the client is still served.
-			append(valid[:2:2], nft.Verdict{Action: nft.Accept}),
-			nft.Rule{nft.ProtocolIs{Protocol: p}, nft.Forget{Map: a.bindings(), Key: client}, nft.Verdict{Action: nft.Drop}})
+func binder(a nft.Affinity) *nft.Chain {
+	frontend := original
+	if a.Wildcard {
+		frontend = originalNode
 	}
-	return c
+	client := append(frontend[:3:3], nft.OriginalSource)
+	protocol, accept := nft.ProtocolIs{Protocol: a.Protocol}, nft.Verdict{Action: nft.Accept}
+	valid := nft.InSet{Key: append(frontend[:3:3], nft.ReplySource, nft.ReplyPort), Set: nft.AffinityEndpointsSet}
+	return &nft.Chain{Name: a.Binder(), Rules: []nft.Rule{
+		{nft.Declassify{}},
+		{protocol, valid, nft.Remember{Map: a.Bindings(), Key: client, Timeout: a.Timeout}, accept},
+		// The map is full: the client is still served.
+		{protocol, valid, accept},
+		{protocol, nft.Forget{Map: a.Bindings(), Key: client}, nft.Verdict{Action: nft.Drop}},
+	}}
 }
 
 func (c *composer) affinityEndpoints(f model.Frontend, l layout) {

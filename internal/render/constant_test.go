@@ -3,10 +3,12 @@ package render_test
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
 )
 
@@ -52,6 +54,56 @@ func count(services int) (structure string, elements int) {
 		elements += len(s.Elements)
 	}
 	return fmt.Sprintf("%d sets, %d chains, %d rules", len(t.Sets), len(t.Chains), rules), elements
+}
+
+// passed returns how many rules a connection may pass that no element of a map of verdicts
+// sends elsewhere, and how many sets the kernel walks to find one.
+func passed(t *nft.Table) (rules, sets int) {
+	seen := make(map[string]bool)
+	var visit func(c *nft.Chain)
+	visit = func(c *nft.Chain) {
+		if seen[c.Name] {
+			return
+		}
+		seen[c.Name] = true
+		rules += len(c.Rules)
+		for _, s := range slices.Concat(c.Rules...) {
+			if v, ok := s.(nft.Verdict); ok && v.Chain != "" {
+				visit(t.Chain(v.Chain))
+			}
+		}
+	}
+	for _, c := range t.Chains {
+		if c.Hook != nft.NoHook {
+			visit(c)
+		}
+	}
+	return rules, len(t.Sets)
+}
+
+// TestAffinityTimeoutsAreElements: the rules that connections to other Services, and to
+// none, pass do not depend on the number of timeouts, nor do the sets; each timeout adds one
+// chain. They do not change either when a Service with another timeout comes.
+func TestAffinityTimeoutsAreElements(t *testing.T) {
+	services := func(n int) (*model.Snapshot, model.Config) {
+		s := snapshot(n, 2)
+		for i, svc := range s.Services {
+			svc.AffinityTimeout = time.Duration(600+i) * time.Second
+			svc.ExternalPolicy = model.PolicyLocal
+			svc.Ports[0].NodePort = uint16(30000 + i)
+			s.Slices[i].Hosts[0].Place = model.OnNode("node-1")
+		}
+		all := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}
+		return s, model.Config{NodeName: "node-1", NodePortAddresses: all, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/9")}}
+	}
+	few, many := render.Render(model.Resolve(services(1))).Tables[0], render.Render(model.Resolve(services(1000))).Tables[0]
+	oneRules, oneSets := passed(few)
+	if rules, sets := passed(many); rules != oneRules || sets != oneSets {
+		t.Errorf("1 timeout: %d rules, %d sets; 1,000 timeouts: %d rules, %d sets", oneRules, oneSets, rules, sets)
+	}
+	if n := len(many.Set(nft.BindersMap).Elements); n < 1000 {
+		t.Errorf("%d chains bind clients, want one for each timeout at least", n)
+	}
 }
 
 // TestServicesAreElements proves that 10,000 more services add elements and

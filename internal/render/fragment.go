@@ -22,17 +22,18 @@ type member struct {
 	nft.Element
 }
 
-// laneUse is a lane of a frontend. It is comparable.
+// laneUse is a lane of a frontend, or the chain that binds its clients. It is comparable.
 type laneUse struct {
 	lane     lane
-	bindings string // the map in which the lane looks up the client first; empty: without affinity
+	bindings string       // the map in which the lane looks up the client first; empty: without affinity
+	binds    nft.Affinity // of a chain that binds clients, which has nothing else; the zero value: a lane
 }
 
 // plain returns the lane that a sticky one goes to for clients without a binding.
 func (u laneUse) plain() laneUse { return laneUse{lane: u.lane} }
 
 func (u laneUse) compare(o laneUse) int {
-	return cmp.Or(cmp.Compare(u.bindings, o.bindings), u.lane.compare(o.lane))
+	return cmp.Or(cmp.Compare(u.binds.Class(), o.binds.Class()), cmp.Compare(u.bindings, o.bindings), u.lane.compare(o.lane))
 }
 
 // composer makes fragments. They depend only on the route and on the configuration
@@ -164,10 +165,11 @@ func (c *composer) class(r *model.Route, v model.Verdict, s span) nft.Class {
 	}
 	use := laneUse{lane: laneFor(r.PortName(), c.schedulerOf(r), s)}
 	use.lane.wildcard = r.Frontend.Address.IsUnspecified()
-	if a := affinityOf(r); a != (affinity{}) {
-		use.bindings = a.bindings()
-		if c.use(option{kind: sticky, affinity: a}) { // both maps may lead to lanes
-			c.add(a.frontends(), nft.Element{Key: nft.FrontendKey(r.Frontend)})
+	if a := affinityOf(r); a != (nft.Affinity{}) {
+		use.bindings = a.Bindings()
+		if c.use(option{kind: sticky, bindings: a.Bindings()}) { // both maps may lead to lanes
+			c.add(nft.AffinityTimeoutsMap, nft.Element{Key: nft.FrontendKey(r.Frontend), Value: nft.Value{Class: a.Class()}})
+			c.part.lanes = append(c.part.lanes, laneUse{binds: a})
 		}
 	}
 	c.useLane(use)

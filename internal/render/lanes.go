@@ -54,8 +54,12 @@ const (
 	classOutside     = 1 << 11
 )
 
-// class returns the class of frontends that use a lane. No two lanes have the same.
+// class returns the class of frontends that use a lane, or whose clients a chain binds. No
+// two lanes have the same, and no two of these chains.
 func (u laneUse) class() nft.Class {
+	if u.isBinder() {
+		return u.binds.Class()
+	}
 	slots := u.lane.slots
 	c := slots.Count<<16 | slots.Count>>16<<12 | uint32(slots.Scheduler-model.RoundRobin)*classScheduler | uint32(u.lane.counter)
 	switch u.bindings {
@@ -77,7 +81,18 @@ func (u laneUse) class() nft.Class {
 // the common one, and the verdicts of ranges to theirs.
 func (u laneUse) hasClass() bool { return u.lane.counter != counters && u.lane.endpoints == "" }
 
-// element returns the element of the map of lanes that leads to the chain of a lane.
+// isBinder reports whether this is no lane, but the chain that binds clients.
+func (u laneUse) isBinder() bool { return u.binds != nft.Affinity{} }
+
+// leads returns the name of the map that leads from the class to the chain.
+func (u laneUse) leads() string {
+	if u.isBinder() {
+		return nft.BindersMap
+	}
+	return nft.LanesMap
+}
+
+// element returns the element of that map.
 func (u laneUse) element(chain *nft.Chain) nft.Element {
 	return nft.Element{Key: nft.ClassKey(u.class()), Value: nft.Value{Verdict: nft.Verdict{Action: nft.Goto, Chain: chain.Name}}}
 }
@@ -174,21 +189,26 @@ func (l lane) chain() *nft.Chain {
 
 // name returns for example "rr-3-5", or with affinity "sticky-rr-3-5".
 func (u laneUse) name() string {
-	switch u.bindings {
-	case nft.AffinityMap:
+	switch {
+	case u.isBinder():
+		return u.binds.Binder()
+	case u.bindings == nft.AffinityMap:
 		return "sticky-" + u.lane.name()
-	case nft.LocalAffinityMap:
+	case u.bindings == nft.LocalAffinityMap:
 		return "local-sticky-" + u.lane.name()
 	}
 	return u.lane.name()
 }
 
-// chain returns the chain of a lane. With affinity the client gets its previous
+// chain returns the chain of a lane, or that binds clients. With affinity the client gets its previous
 // endpoint. That lookup is in a separate chain, because the kernel walks all elements
 // of a map for each added rule that refers to it (0.25 s with a million bindings,
 // measured on 6.18).
 func (u laneUse) chain() *nft.Chain {
-	if u.bindings == "" {
+	switch {
+	case u.isBinder():
+		return binder(u.binds)
+	case u.bindings == "":
 		return u.lane.chain()
 	}
 	return &nft.Chain{Name: u.name(), Rules: []nft.Rule{

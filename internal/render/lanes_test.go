@@ -47,7 +47,7 @@ func TestOneEndpointNeedsOneLane(t *testing.T) {
 func TestAffinityMapHasOneLookup(t *testing.T) {
 	for _, bindings := range nft.AffinityMaps {
 		for count := range 20 {
-			u := laneUse{laneFor(portName("web"), model.RoundRobin, span{0, count + 1}), bindings}
+			u := laneUse{lane: laneFor(portName("web"), model.RoundRobin, span{0, count + 1}), bindings: bindings}
 			u.lane.wildcard = count%2 == 0
 			if !nft.IsLane(u.chain().Rules) || !nft.IsLane(u.plain().chain().Rules) {
 				t.Errorf("%s and %s are not recognised as lanes", u.name(), u.plain().name())
@@ -59,7 +59,13 @@ func TestAffinityMapHasOneLookup(t *testing.T) {
 			}
 		}
 	}
-	chains := affinityChains(&model.Routing{Wildcards: true}, []affinity{{time.Minute, false}, {time.Hour, false}, {time.Minute, true}, {time.Hour, true}})
+	for _, local := range []bool{false, true} {
+		u := laneUse{binds: nft.Affinity{Timeout: time.Hour, Protocol: model.UDP, Local: local, Wildcard: true}}
+		if !nft.IsLane(u.chain().Rules) {
+			t.Errorf("%s is not recognised as a chain that frontends share", u.name())
+		}
+	}
+	chains := affinityChains(&model.Routing{Wildcards: true}, nft.AffinityMaps)
 	lookups := make(map[string]int)
 	for _, c := range chains {
 		if nft.IsLane(c.Rules) {

@@ -38,7 +38,6 @@ const (
 	nodeDispatchChain    = nft.NodePrefix + nft.DispatchChain
 	nodePreroutingChain  = nft.NodePrefix + "prerouting"
 	nodeOutputChain      = nft.NodePrefix + "output"
-	nodeRememberChain    = nft.NodePrefix + nft.RememberChain
 	nodePostroutingChain = nft.NodePrefix + "postrouting"
 )
 
@@ -116,17 +115,4 @@ func leave(frontend nft.Concat, set string) []nft.Rule {
 		out = append(out, nft.Rule{nft.ProtocolIs{Protocol: p}, nft.InSet{Key: frontend, Set: set}, nft.Verdict{Action: nft.Accept}})
 	}
 	return out
-}
-
-// nodeAffinityChains returns the counterparts of the chains that bind clients. They
-// drop packets without a valid binding, so they must not see other frontends.
-func nodeAffinityChains(kinds []affinity) []*nft.Chain {
-	remember := &nft.Chain{Name: nodeRememberChain, Rules: append(leave(original, nft.MasqFrontendsSet), leave(original, nft.LocalFrontendsSet)...)}
-	out := []*nft.Chain{remember}
-	for _, k := range kinds {
-		chain := nft.NodePrefix + k.chain()
-		out = append(out, k.bind(chain, originalNode))
-		remember.Rules = append(remember.Rules, k.find(originalNode, chain)...)
-	}
-	return append(out, recallChains(kinds, true)...)
 }

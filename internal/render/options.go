@@ -27,13 +27,13 @@ const (
 // kind are set.
 type option struct {
 	kind     optionKind
-	affinity affinity
+	bindings string // the map of clients with session affinity
 	limit    limit
 	length   lengthOf // of lists of clients
 }
 
 func (o option) compare(p option) int {
-	return cmp.Or(cmp.Compare(o.kind, p.kind), o.affinity.compare(p.affinity), o.limit.compare(p.limit), o.length.compare(p.length))
+	return cmp.Or(cmp.Compare(o.kind, p.kind), cmp.Compare(o.bindings, p.bindings), o.limit.compare(p.limit), o.length.compare(p.length))
 }
 
 // options are the options in use, sorted.
@@ -44,12 +44,12 @@ func (o options) has(k optionKind) bool {
 	return slices.ContainsFunc(o, func(p option) bool { return p.kind == k })
 }
 
-// affinities returns the kinds of session affinity in use, sorted.
-func (o options) affinities() []affinity {
-	var out []affinity
+// bindings returns the maps of clients with session affinity that are in use, sorted.
+func (o options) bindings() []string {
+	var out []string
 	for _, p := range o {
 		if p.kind == sticky {
-			out = append(out, p.affinity)
+			out = append(out, p.bindings)
 		}
 	}
 	return out

@@ -65,11 +65,12 @@ func (p *part) take(f *fragment) {
 	}
 }
 
-// lane adds the chain of a lane, and the element that leads there.
+// lane adds the chain of a lane, or one that binds clients, and the element that leads
+// there.
 func (p *part) lane(l laneUse, chain *nft.Chain) {
 	p.lanes = append(p.lanes, chain)
 	if l.hasClass() {
-		p.elements[nft.LanesMap] = append(p.elements[nft.LanesMap], l.element(chain))
+		p.elements[l.leads()] = append(p.elements[l.leads()], l.element(chain))
 	}
 }
 

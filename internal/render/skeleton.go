@@ -28,7 +28,7 @@ func chains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 		echoChains(f, r),
 		[]*nft.Chain{prerouting(f, r, o), output(f, r, o)},
 		unserved(r),
-		affinityChains(r, o.affinities()),
+		affinityChains(r, o.bindings()),
 		[]*nft.Chain{postrouting(f, r, o)})
 }
 
@@ -64,7 +64,7 @@ func sets(r *model.Routing, o options) []*nft.Set {
 			&nft.Set{Name: nft.LoadBalancerCIDRsSet, Key: []nft.Datatype{nft.Address}, Interval: true})
 	}
 	return slices.Concat(out, echoSets(r), clientSets(frontend, "", o), limitSets(frontend, "", o.limits(limiting)), rangeSets(r, o), clientSets(rangeFrontend, nft.RangePrefix, o),
-		limitSets(rangeFrontend, nft.RangePrefix, o.limits(limitingRanges)), affinitySets(o.affinities(), r.AffinityCapacity))
+		limitSets(rangeFrontend, nft.RangePrefix, o.limits(limitingRanges)), affinitySets(o.bindings(), r.AffinityCapacity))
 }
 
 func refuse() *nft.Chain {

@@ -359,17 +359,16 @@ func (t *table) change(r *model.Routing, changes []model.RouteChange, u *update)
 }
 
 // recalls reports whether the chain exists in which a lane looks up clients, or the map
-// in which that of a range looks up endpoints.
+// in which that of a range looks up endpoints, or clients are bound.
 func (t *table) recalls(l laneUse) bool {
-	if l.lane.endpoints != "" {
+	bindings := l.bindings
+	switch {
+	case l.lane.endpoints != "":
 		return t.used().has(ranged)
+	case l.isBinder():
+		bindings = l.binds.Bindings()
 	}
-	for o := range t.options {
-		if o.kind == sticky && o.affinity.bindings() == l.bindings {
-			return true
-		}
-	}
-	return l.bindings == ""
+	return bindings == "" || t.options[option{kind: sticky, bindings: bindings}] > 0
 }
 
 // changeLane adds the chain of a lane where it was, and where it is to be. A lane
@@ -426,11 +425,13 @@ type SetSize struct {
 	Elements int
 }
 
-// classes returns the number of elements in the map of lanes.
-func (t *table) classes() int {
-	n := len(fixedLanes())
+// classes returns the number of elements in a map that leads to chains.
+func (t *table) classes(leads string) (n int) {
+	if leads == nft.LanesMap {
+		n = len(fixedLanes())
+	}
 	for l := range t.lanes {
-		if l.hasClass() {
+		if l.hasClass() && l.leads() == leads {
 			n++
 		}
 	}
@@ -447,8 +448,8 @@ func (s *State) Sizes() []SetSize {
 		for _, set := range sets(s.base, t.used()) {
 			switch n := t.sizes[set.Name]; {
 			case set.Dynamic:
-			case set.Name == nft.LanesMap:
-				out = append(out, SetSize{f, set.Name, t.classes()})
+			case slices.Contains(nft.LaneMaps, set.Name):
+				out = append(out, SetSize{f, set.Name, t.classes(set.Name)})
 			case set.Name == nft.ServiceCIDRsSet:
 				out = append(out, SetSize{f, set.Name, len(ranges(s.base.ServiceCIDRs, f))})
 			case set.Name == nft.LoadBalancerCIDRsSet:

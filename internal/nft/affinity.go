@@ -1,0 +1,151 @@
+package nft
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Affinity says how clients of a frontend with session affinity are bound to their
+// endpoints. It is comparable; the zero value is none.
+type Affinity struct {
+	Timeout  time.Duration // of a binding: whole seconds, at most a day
+	Protocol model.Protocol
+	// Local frontends have policy Local. Their clients outside of the cluster may reach
+	// only endpoints of this node, so bindings from before a change of policy must not
+	// count for them.
+	Local    bool
+	Wildcard bool // the frontend is a NodePort with the unspecified address
+}
+
+// Parts of the class of an affinity, which nft prints as two hexadecimal numbers of 16
+// bits: the seconds are the second one, with the last digit of the first one.
+const (
+	affinitySeconds  = 1<<17 - 1
+	affinityProtocol = 1 << 20 // of the protocol by its place in model.Protocols: up to 3
+	affinityLocal    = 1 << 22
+	affinityWildcard = 1 << 24
+)
+
+// Class returns the class of frontends with this affinity in [AffinityTimeoutsMap]. No two
+// have the same, and none has 0.
+func (a Affinity) Class() Class {
+	c := uint32(a.Timeout / time.Second)
+	c |= uint32(max(0, slices.Index(model.Protocols[:], a.Protocol))) * affinityProtocol
+	if a.Local {
+		c |= affinityLocal
+	}
+	if a.Wildcard {
+		c |= affinityWildcard
+	}
+	return Class(c)
+}
+
+// affinityOf returns the affinity of a class.
+func affinityOf(c Class) Affinity {
+	protocol := int(c/affinityProtocol) % (len(model.Protocols) + 1)
+	a := Affinity{Timeout: time.Duration(c&affinitySeconds) * time.Second, Local: c&affinityLocal != 0, Wildcard: c&affinityWildcard != 0}
+	if protocol < len(model.Protocols) {
+		a.Protocol = model.Protocols[protocol]
+	}
+	return a
+}
+
+// Bindings returns the name of the map of clients.
+func (a Affinity) Bindings() string {
+	if a.Local {
+		return LocalAffinityMap
+	}
+	return AffinityMap
+}
+
+// Binder returns the name of the chain that binds clients, for example "bind-tcp-10800".
+func (a Affinity) Binder() string {
+	name := "bind-" + a.Protocol.String() + "-" + strconv.Itoa(int(a.Timeout/time.Second))
+	if a.Local {
+		name = "local-" + name
+	}
+	if a.Wildcard {
+		return NodePrefix + name
+	}
+	return name
+}
+
+// AffinityTimeout returns how long a frontend remembers its clients in one of the
+// affinity maps, if it does.
+func (t *Table) AffinityTimeout(bindings string, f model.Frontend) (timeout time.Duration, ok bool) {
+	s := t.Set(AffinityTimeoutsMap)
+	if s == nil {
+		return t.formerTimeout(bindings, f)
+	}
+	e, ok := s.Find(f)
+	if !ok {
+		return 0, false
+	}
+	a := affinityOf(e.Value.Class)
+	return a.Timeout, a.Bindings() == bindings
+}
+
+// AffinityTimeouts returns how long the frontends with affinity remember their clients.
+func (t *Table) AffinityTimeouts() map[model.Frontend]time.Duration {
+	out := make(map[model.Frontend]time.Duration)
+	s := t.Set(AffinityTimeoutsMap)
+	if s == nil {
+		t.eachFormer(func(remember Remember, in *Set) {
+			for i := range in.Elements {
+				out[in.Elements[i].Key.Frontend()] = remember.Timeout
+			}
+		})
+		return out
+	}
+	for i := range s.Elements {
+		out[s.Elements[i].Key.Frontend()] = affinityOf(s.Elements[i].Value.Class).Timeout
+	}
+	return out
+}
+
+// formerTimeout returns the timeout in a table of version 0.1, which has a set of frontends
+// for each.
+func (t *Table) formerTimeout(bindings string, f model.Frontend) (timeout time.Duration, ok bool) {
+	t.eachFormer(func(remember Remember, in *Set) {
+		if _, has := in.Find(f); has && remember.Map == bindings {
+			timeout, ok = remember.Timeout, true
+		}
+	})
+	return timeout, ok
+}
+
+// eachFormer calls do for each rule such as "... @affinity-10800 goto bind-10800" with how
+// that chain remembers the clients of the frontends in the set.
+func (t *Table) eachFormer(do func(Remember, *Set)) {
+	for _, c := range t.Chains {
+		for _, r := range c.Rules {
+			if len(r) != 3 {
+				continue
+			}
+			in, _ := r[1].(InSet)
+			v, _ := r[2].(Verdict)
+			set, chain := t.Set(in.Set), t.Chain(v.Chain)
+			if set == nil || chain == nil {
+				continue
+			}
+			if remember, ok := remembers(chain); ok {
+				do(remember, set)
+			}
+		}
+	}
+}
+
+// remembers returns how a chain remembers clients, if it does.
+func remembers(c *Chain) (Remember, bool) {
+	for _, r := range c.Rules {
+		for _, s := range r {
+			if s, ok := s.(Remember); ok {
+				return s, true
+			}
+		}
+	}
+	return Remember{}, false
+}
