@@ -18,19 +18,22 @@ import (
 // AnyGeneration commits a transaction regardless of the generation.
 const AnyGeneration = 0
 
-// commitError describes what the kernel refused. Nothing of the transaction was
+// CommitError describes what the kernel refused. Nothing of the transaction was
 // carried out.
-type commitError struct {
-	object  string       // the refused part in words
-	element *nft.Element // nil if something else was refused, or an unknown element
-	err     error        // unwraps to the errno
+type CommitError struct {
+	Object string // the refused part in words
+	// Set has the refused Element. Both are nil if something else was refused; Element
+	// is nil if any of several elements of Set may be it.
+	Set     *nft.Set
+	Element *nft.Element
+	Err     error // unwraps to the errno
 }
 
-func (e *commitError) Error() string {
-	return fmt.Sprintf("commit: %s: %s", e.object, KernelMessage(e.err))
+func (e *CommitError) Error() string {
+	return fmt.Sprintf("commit: %s: %s", e.Object, KernelMessage(e.Err))
 }
 
-func (e *commitError) Unwrap() error { return e.err }
+func (e *CommitError) Unwrap() error { return e.Err }
 
 // KernelMessage returns the errno in words and the kernel's explanation, if any.
 func KernelMessage(err error) string {
@@ -85,13 +88,18 @@ func (c *Conn) exchange(t *Transaction, size Size, generation uint32) error {
 	if err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
+	return c.answer(t, first)
+}
+
+// answer returns the kernel's answer to a transaction with this first message.
+func (c *Conn) answer(t *Transaction, first uint32) error {
 	answers, err := c.receiveResult(first + uint32(len(t.Messages)))
 	var op *netlink.OpError
 	if len(answers) == 0 || !errors.As(answers[0], &op) {
 		return err
 	}
 	refused := t.blame(int(op.Sequence-first)-1, op.Offset)
-	refused.err = c.refused(answers[0])
+	refused.Err = c.refused(answers[0])
 	if c.Log != nil {
 		c.Log.Debug("the kernel refused a transaction", "error", refused, "message", op.Sequence-first, "transaction", t)
 	}
@@ -233,22 +241,22 @@ func (c *Conn) receiveResult(last uint32) (answers []error, err error) {
 // blame names the refused object, by the index of the message and, within a list of
 // elements, by the offset of the attribute from the start of the netlink header.
 // Without an offset it can be any element.
-func (t *Transaction) blame(i, offset int) *commitError {
+func (t *Transaction) blame(i, offset int) *CommitError {
 	if i < 0 || i >= len(t.Messages) {
-		return &commitError{object: "whole transaction"}
+		return &CommitError{Object: "whole transaction"}
 	}
 	m := &t.Messages[i]
 	if m.Object != "" {
-		return &commitError{object: m.Object}
+		return &CommitError{Object: m.Object}
 	}
 	name, offset := m.Set.Keyword()+" "+m.Set.Name, offset-unix.NLMSG_HDRLEN
 	if offset < m.parts[0].offset && len(m.parts) > 1 {
-		return &commitError{object: fmt.Sprintf("%s one of %d elements of %s", m.verb(), len(m.parts), name)}
+		return &CommitError{Object: fmt.Sprintf("%s one of %d elements of %s", m.verb(), len(m.parts), name), Set: m.Set}
 	}
 	n := len(m.parts) - 1
 	for n > 0 && m.parts[n].offset > offset {
 		n--
 	}
 	e := m.parts[n].element
-	return &commitError{object: fmt.Sprintf("%s element { %s } of %s", m.verb(), m.Set.ElementText(e), name), element: e}
+	return &CommitError{Object: fmt.Sprintf("%s element { %s } of %s", m.verb(), m.Set.ElementText(e), name), Set: m.Set, Element: e}
 }

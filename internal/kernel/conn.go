@@ -313,3 +313,24 @@ func OutcomeOf(err error) Outcome {
 	}
 	return Refused
 }
+
+// contentErrors are those of a transaction that says something that the kernel does not
+// take, whenever it is sent. Others are about the moment, the sender or the memory, or not
+// known to be about the content.
+var contentErrors = []error{
+	unix.EINVAL, unix.ERANGE, unix.E2BIG, unix.ENAMETOOLONG, unix.EOVERFLOW, unix.EDOM, // a value, or a length
+	unix.EOPNOTSUPP, unix.ENOENT, unix.EAFNOSUPPORT, unix.EPROTONOSUPPORT, // a feature that this kernel lacks
+	unix.EEXIST, unix.ENOTEMPTY, // a key that is there already, or intervals that overlap
+	unix.ELOOP, unix.EMLINK, // chains that lead too far
+}
+
+// RefusesContent reports whether the kernel refused a transaction because of what is in
+// it, so that the same one will be refused again. If the sender was wrong about what is in
+// the kernel, errors are alike: compare the tables first.
+func RefusesContent(err error) bool {
+	var refused *CommitError
+	if errors.As(err, &refused) && refused.Set != nil && refused.Set.Dynamic {
+		return false // packets add bindings, and they expire
+	}
+	return OutcomeOf(err) == Refused && slices.ContainsFunc(contentErrors, func(e error) bool { return errors.Is(err, e) })
+}

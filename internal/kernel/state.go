@@ -107,7 +107,7 @@ func (c *Conn) Unbind(f model.Family, s *nft.Set) error {
 	elements := s.Elements
 	for len(elements) > 0 {
 		err := c.unbind(f, s, elements)
-		var refused *commitError
+		var refused *CommitError
 		switch {
 		case err == nil:
 			return nil
@@ -117,7 +117,7 @@ func (c *Conn) Unbind(f model.Family, s *nft.Set) error {
 			return fmt.Errorf("release clients: %w", err)
 		default: // this one has expired
 			elements = slices.DeleteFunc(slices.Clone(elements), func(e nft.Element) bool {
-				return refused.element == nil || e.Key == refused.element.Key
+				return refused.Element == nil || e.Key == refused.Element.Key
 			})
 		}
 	}

@@ -35,6 +35,22 @@ func (c *Conn) Try(p *plan.Plan) ([]Refusal, error) {
 	return c.try(t, unix.NFT_TABLE_F_DORMANT)
 }
 
+// Check implements apply.Kernel with a batch for our own tables that it does not end.
+func (c *Conn) Check(p *plan.Plan, generation uint32) error {
+	t, err := Encode(p)
+	if err != nil {
+		return err
+	}
+	if c.owns {
+		t.own()
+	}
+	first, err := c.sendBatch(t, t.Size(), generation, true)
+	if err != nil {
+		return fmt.Errorf("try: %w", err)
+	}
+	return c.answer(t, first)
+}
+
 func (c *Conn) try(t *Transaction, flags uint32) ([]Refusal, error) {
 	t = t.trial(flags)
 	return persist(func() ([]Refusal, error) { return c.tryOnce(t) })
