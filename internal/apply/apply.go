@@ -24,6 +24,8 @@ type Kernel interface {
 	// generation is [kernel.AnyGeneration] it fails if that is no longer current.
 	// [kernel.OutcomeOf] classifies the error.
 	Commit(p *plan.Plan, generation uint32) (kernel.Size, error)
+	// Check returns the error that Commit would, and carries out nothing.
+	Check(p *plan.Plan, generation uint32) error
 	// Bindings returns the affinity maps of a family, each with at most limit bindings
 	// of clients.
 	Bindings(f model.Family, limit int) ([]*nft.Set, error)
@@ -92,6 +94,13 @@ func (a *Applier) Forget() { a.known = false }
 
 var errUnknown = errors.New("the contents of the kernel are unknown")
 
+// RefusedError means that the kernel refuses a change because of what is in it, and not
+// because another program changed the tables in the meantime.
+type RefusedError struct{ err error }
+
+func (e *RefusedError) Error() string { return e.err.Error() }
+func (e *RefusedError) Unwrap() error { return e.err }
+
 // attempts is how often a commit is tried while other programs change the ruleset.
 const attempts = 20
 
@@ -103,7 +112,8 @@ const attempts = 20
 // The outcome of a transaction has the same effect for all changes:
 //
 //	done     the next transaction
-//	refused  an error; the contents of the kernel are no longer known
+//	refused  an error, perhaps a [RefusedError]; the contents of the kernel are no longer
+//	         known, unless the kernel was asked first, because the change is doubtful
 //	busy     chains and sets are deleted later, or in the end remain
 //	later    another attempt
 //	short    an error
@@ -112,8 +122,8 @@ func (a *Applier) Apply(d nft.Delta) (*plan.Plan, error) {
 	if !d.Complete && !a.known {
 		return nil, errUnknown
 	}
+	u := &update{Applier: a, delta: d, generation: kernel.AnyGeneration, done: &plan.Plan{}, knew: a.known}
 	a.known = false
-	u := &update{Applier: a, delta: d, generation: kernel.AnyGeneration, done: &plan.Plan{}}
 	var err error
 	for attempt := range attempts {
 		time.Sleep(time.Duration(attempt) * time.Millisecond)
@@ -126,11 +136,11 @@ func (a *Applier) Apply(d nft.Delta) (*plan.Plan, error) {
 			return u.done, nil
 		}
 		outcome := kernel.OutcomeOf(err)
-		if outcome == kernel.Short {
+		if outcome == kernel.Short || outcome == kernel.Refused && d.Doubtful {
 			a.known = u.isUntouched()
 		}
 		if final || outcome == kernel.Refused || outcome == kernel.Short {
-			return nil, err
+			return nil, u.explain(err, final || attempt >= attempts/2)
 		}
 		a.log.Debug("retrying apply", "attempt", attempt+1, "error", err)
 	}
@@ -154,6 +164,7 @@ type update struct {
 	todo          []*plan.Plan // transactions
 	done          *plan.Plan
 	lost          *plan.Plan // may have been committed; nil: none
+	knew          bool       // the contents of the kernel were known before
 }
 
 // attempt plans what is left to do, and does it. After a final error there is no other
@@ -177,12 +188,33 @@ func (u *update) attempt(n int) (final bool, err error) {
 		u.planned = plan.Diff(u.before, u.after)
 		u.todo = u.planned.Phases()
 	}
+	if err := u.ask(); err != nil {
+		return false, err
+	}
 	for len(u.todo) > 0 {
 		if err := u.commitNext(); err != nil {
 			return false, err
 		}
 	}
 	return false, nil
+}
+
+// ask asks the kernel about a doubtful change of several transactions, so that none of
+// them is committed if one is refused.
+func (u *update) ask() error {
+	if !u.delta.Doubtful || len(u.todo) < 2 || !u.done.Empty() {
+		return nil
+	}
+	return u.kernel.Check(u.planned.WithoutRemovals(), u.generation)
+}
+
+// explain returns a [RefusedError] if the content of the change is why the kernel refuses
+// it. It is not known if other programs may have changed the tables since.
+func (u *update) explain(err error, mayBeOthers bool) error {
+	if mayBeOthers || !kernel.RefusesContent(err) {
+		return err
+	}
+	return &RefusedError{err}
 }
 
 // compare plans what differs in the kernel.
@@ -200,6 +232,9 @@ func (u *update) compare(outdated []model.Family, attempt int) (err error) {
 		u.Compared(u.before, u.after)
 	}
 	u.planned = plan.DiffOutdated(u.before, u.after, outdated)
+	if len(u.delta.Keep) > 0 {
+		u.planned = u.planned.Keeping(u.delta.Keep, echoes(u.after, u.before))
+	}
 	u.keep(u.planned, u.after)
 	if u.lost != nil && !u.planned.Has(u.lost.Changes[0]) {
 		u.done = plan.Merge(u.done, u.lost) // it was committed
@@ -257,8 +292,20 @@ func (u *update) commit(p *plan.Plan) error {
 	return nil
 }
 
+// echoes returns the sets of addresses for echo requests.
+func echoes(rulesets ...*nft.Ruleset) (out []*nft.Set) {
+	for _, r := range rulesets {
+		for _, t := range r.Tables {
+			if s := t.Set(nft.EchoSet); s != nil {
+				out = append(out, s)
+			}
+		}
+	}
+	return out
+}
+
 func (u *update) isUntouched() bool {
-	return !u.delta.Complete && u.done.Empty() && u.lost == nil
+	return u.knew && (!u.delta.Complete || u.delta.Doubtful) && u.done.Empty() && u.lost == nil
 }
 
 func (u *update) removesOnly() bool {

@@ -29,6 +29,8 @@ type fake struct {
 	// fails returns the fault of a commit, or nil. After an errAfter the commit is
 	// carried out.
 	fails func(*plan.Plan) error
+	// refuses, if set, reports whether a change is refused.
+	refuses func(*plan.Change) bool
 	// unreadable, if set, returns why the rules cannot be read, or nil.
 	unreadable func() error
 	// forgetful, if set, is why the bindings of clients cannot be read.
@@ -75,11 +77,9 @@ func (k *fake) Commit(p *plan.Plan, generation uint32) (kernel.Size, error) {
 	if err != nil && !errors.As(err, &after) {
 		return kernel.Size{}, fmt.Errorf("fake: %w", err)
 	}
-	next := workload.Clone(&k.ruleset)
-	for i := range p.Changes {
-		if err := workload.CarryOut(next, &p.Changes[i]); err != nil {
-			return kernel.Size{}, err
-		}
+	next, refused := k.carryOut(p)
+	if refused != nil {
+		return kernel.Size{}, refused
 	}
 	if k.seen != nil {
 		k.seen(&k.ruleset, next)
@@ -88,6 +88,29 @@ func (k *fake) Commit(p *plan.Plan, generation uint32) (kernel.Size, error) {
 	k.generation++
 	k.commits++
 	return kernel.Size{}, err
+}
+
+// carryOut returns the rules after a plan.
+func (k *fake) carryOut(p *plan.Plan) (*nft.Ruleset, error) {
+	next := workload.Clone(&k.ruleset)
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		if k.refuses != nil && k.refuses(c) {
+			return nil, &kernel.CommitError{Object: c.Text(), Set: c.Set, Element: c.New, Err: unix.EINVAL}
+		}
+		if err := workload.CarryOut(next, c); err != nil {
+			return nil, err
+		}
+	}
+	return next, nil
+}
+
+func (k *fake) Check(p *plan.Plan, generation uint32) error {
+	if generation != kernel.AnyGeneration && generation != k.generation {
+		return unix.ERESTART
+	}
+	_, err := k.carryOut(p)
+	return err
 }
 
 func (k *fake) Bindings(f model.Family, limit int) ([]*nft.Set, error) {

@@ -139,3 +139,30 @@ func JoinChanges(first, second []RouteChange) []RouteChange {
 	maps.DeleteFunc(joined, func(_ Frontend, c RouteChange) bool { return c.Old == nil && c.New == nil })
 	return slices.Collect(maps.Values(joined))
 }
+
+// Revert undoes changes that led to a routing, whose lists of routes must not be shared
+// with anything.
+func (r *Routing) Revert(changes []RouteChange) {
+	if len(changes) == 0 {
+		return
+	}
+	old := make(map[Frontend]*Route, len(changes))
+	for i := range changes {
+		old[changes[i].Frontend] = changes[i].Old
+	}
+	changed := func(f Frontend) bool { _, ok := old[f]; return ok }
+	r.Routes = slices.DeleteFunc(r.Routes, func(o Route) bool { return changed(o.Frontend) })
+	r.Echoes = slices.DeleteFunc(r.Echoes, func(o *Route) bool { return changed(Echo(o.Frontend.Address)) })
+	for f, o := range old {
+		switch {
+		case o == nil:
+		case f.IsEcho():
+			r.Echoes = append(r.Echoes, o)
+		default:
+			r.Routes = append(r.Routes, *o)
+		}
+	}
+	slices.SortFunc(r.Routes, func(a, b Route) int { return a.Frontend.Compare(b.Frontend) })
+	slices.SortFunc(r.Echoes, func(a, b *Route) int { return a.Frontend.Address.Compare(b.Frontend.Address) })
+	r.ClusterIPs = clusterIPs(r.Routes)
+}

@@ -96,6 +96,9 @@ var (
 	LocalServiceMaps = []string{LocalServicesMap, RangeLocalServicesMap}
 )
 
+// SharedSets hold elements that several frontends may need.
+var SharedSets = []string{ClusterIPsSet, HairpinSet, RangeAddressesSet, RangePrefix + HairpinSet, LoadBalancerIPsSet}
+
 // Names of the sets for connection limits. All are optional.
 const (
 	LimitedSet          = "limited"           // frontends with a limit

@@ -20,10 +20,15 @@ type Delta struct {
 	// Complete means that After is all that is wanted. Then Before is empty, and the
 	// contents of the kernel take its place.
 	Complete bool
+	// Keep are Services that a complete change leaves as the kernel serves them. After
+	// must not have them.
+	Keep []model.ServiceName
+	// Doubtful means that the kernel may refuse the change: it is asked first.
+	Doubtful bool
 }
 
 // FromNothing returns the change to all that is wanted.
-func FromNothing(r *Ruleset) Delta { return Delta{&Ruleset{}, r, true} }
+func FromNothing(r *Ruleset) Delta { return Delta{Before: &Ruleset{}, After: r, Complete: true} }
 
 // Ruleset is the complete content of our tables.
 type Ruleset struct {

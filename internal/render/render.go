@@ -17,8 +17,15 @@ func Render(r *model.Routing) *nft.Ruleset {
 }
 
 // Start returns the state for a routing, and the change from nothing to it.
-func Start(r *model.Routing) (*State, nft.Delta) {
+func Start(r *model.Routing) (*State, nft.Delta) { return StartBeside(r, nil) }
+
+// StartBeside is like [Start], and the tables have the optional parts that the new routes
+// of some other changes use, but neither their elements nor their lanes.
+func StartBeside(r *model.Routing, others []model.RouteChange) (*State, nft.Delta) {
 	s := newState(r)
+	for _, f := range model.Families {
+		s.tables[f].use(s.base, ofFamily(others, f))
+	}
 	delta := s.Change(Added(r), r.NodePortAddresses)
 	s.last = &change{addresses: r.NodePortAddresses} // there is nothing to go back to
 	return s, nft.FromNothing(delta.After)

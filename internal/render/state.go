@@ -43,16 +43,13 @@ type sharedElement struct {
 	address  [16]byte
 	port     uint16
 	protocol model.Protocol // of an endpoint that may connect to itself; zero: the key is an address
-	set      uint8          // in sharedSets
+	set      uint8          // in nft.SharedSets
 }
 
-// sharedSets hold elements that several frontends need.
-var sharedSets = []string{nft.ClusterIPsSet, nft.HairpinSet, nft.RangeAddressesSet, nft.RangePrefix + nft.HairpinSet, nft.LoadBalancerIPsSet}
-
-func shared(set string) bool { return slices.Contains(sharedSets, set) }
+func shared(set string) bool { return slices.Contains(nft.SharedSets, set) }
 
 func sharedKey(m *member) sharedElement {
-	return sharedElement{m.Key.Address.As16(), m.Key.Port, m.Key.Protocol, uint8(slices.Index(sharedSets, m.set))}
+	return sharedElement{m.Key.Address.As16(), m.Key.Port, m.Key.Protocol, uint8(slices.Index(nft.SharedSets, m.set))}
 }
 
 // member returns the element, and the set that it is in.
@@ -61,7 +58,7 @@ func (e sharedElement) member() member {
 	if e.protocol != 0 {
 		key.Source = key.Address
 	}
-	return member{sharedSets[e.set], nft.Element{Key: key}}
+	return member{nft.SharedSets[e.set], nft.Element{Key: key}}
 }
 
 // newState returns the state without any table.
@@ -317,9 +314,26 @@ func (t *table) used() options {
 	return slices.SortedFunc(maps.Keys(t.options), option.compare)
 }
 
+// use counts the options of routes that are not in the table.
+func (t *table) use(r *model.Routing, changes []model.RouteChange) {
+	if len(changes) == 0 {
+		return
+	}
+	composer := newComposer(r, len(changes))
+	var f fragment
+	for i := range changes {
+		if now := changes[i].New; now != nil {
+			composer.compose(changes[i].Frontend, now, &f)
+			for _, o := range f.options {
+				count(t.options, nil, o, 1)
+			}
+		}
+	}
+}
+
 // change counts what changes of routes change, and collects it.
 func (t *table) change(r *model.Routing, changes []model.RouteChange, u *update) {
-	composer := &composer{node: r.NodeName, scheduler: r.Scheduler, balancers: r.LoadBalancerCIDRs, layouts: make(map[layoutKey]layout, len(changes))}
+	composer := newComposer(r, len(changes))
 	u.after.reserve(changes, r.Scheduler)
 	var f fragment
 	for i := range changes {

@@ -1,0 +1,69 @@
+package render_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/workload"
+)
+
+// TestStartBeside: beside Services that are left out, the tables have the sets and rules
+// that these need, but none of their elements.
+func TestStartBeside(t *testing.T) {
+	router := model.NewRouter()
+	router.Configure(workload.FullConfig(), workload.FullNodes(), workload.FullCIDRs())
+	states := make(map[model.ServiceName]model.ServiceState)
+	for v := range workload.FullVariants {
+		s := workload.Full(fmt.Sprintf("service-%d", v), byte(v+1), v)
+		states[s.Service.Name] = s
+	}
+	router.SetServices(states)
+	stays := workload.Full("service-3", 4, 3).Service.Name
+	out := slices.DeleteFunc(render.Added(router.Routing()), func(c model.RouteChange) bool { return c.New.Service.Name == stays })
+	some := router.Routing()
+	some.Revert(out)
+
+	all, alone := namesIn(render.Render(router.Routing())), namesIn(render.Render(some))
+	if len(alone) > len(all)-50 {
+		t.Fatalf("%d of %d sets and rules are there without these Services: this is no test", len(alone), len(all))
+	}
+	state, delta := render.StartBeside(some, out)
+	if diff := cmp.Diff(all, namesIn(delta.After)); diff != "" {
+		t.Errorf("-with all Services +beside some:\n%s", diff)
+	}
+	for _, table := range delta.After.Tables {
+		for _, e := range table.Set(nft.ServicesMap).Elements {
+			if port, _ := nft.ParseComment(e.Comment); port.Service != stays {
+				t.Errorf("element of a Service that is left out: %s", e.Comment)
+			}
+		}
+	}
+	if d := state.Change(nil, router.NodePortAddresses()); len(d.Before.Tables)+len(d.After.Tables) > 0 {
+		t.Errorf("no change is one: %v", d)
+	}
+}
+
+// namesIn returns the sets, and the chains that are no lanes with the text of their rules.
+func namesIn(r *nft.Ruleset) (out []string) {
+	for _, t := range r.Tables {
+		for _, s := range t.Sets {
+			out = append(out, t.Family.String()+" set "+s.Name)
+		}
+		for _, c := range t.Chains {
+			if nft.IsLane(c.Rules) {
+				continue
+			}
+			for _, rule := range c.Rules {
+				out = append(out, t.Family.String()+" "+c.Name+": "+rule.Text(t.Family))
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
