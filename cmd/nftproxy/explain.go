@@ -310,7 +310,7 @@ func servedIn(rs *nft.Ruleset) (out []explain.Served) {
 }
 
 // addRunning adds what only the running nftproxy knows: who is left out, and who claims
-// the frontend in vain. Without one the answer is complete but for these.
+// the frontend too. Without one the answer is complete but for these.
 func (o *explainOptions) addRunning(c *cobra.Command, r *explain.Result) {
 	service, _, _ := strings.Cut(r.Service, ":")
 	if service == "" {

@@ -197,7 +197,7 @@ func TestExplainRunning(t *testing.T) {
 		}
 	}
 	eventually(t, "who is left out", has("web", "tcp 10.96.0.10:80 from the node", "left out   10.128.0.6:8080  its weight is 0", "10.128.1.5:8080  terminating, and others are ready"))
-	eventually(t, "who is left out for clients outside", has("tcp 198.51.100.7:80 --from 203.0.113.9", "10.128.1.4:8080  policy Local, and it is on node node-2", "conflict   shop/cart:http also claims this frontend, in vain"))
+	eventually(t, "who is left out for clients outside", has("tcp 198.51.100.7:80 --from 203.0.113.9", "10.128.1.4:8080  policy Local, and it is on node node-2", "conflict   shop/cart:http also claims this frontend, and lost"))
 	eventually(t, "a slice without the port", has("web:admin", "rejected", `left out   10.128.0.2  EndpointSlice web-1 has no port "admin" (TCP)`))
 	if err := ns.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("0"), 0) }); err != nil {
 		t.Fatal(err)

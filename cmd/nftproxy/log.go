@@ -29,8 +29,8 @@ func newHandler(w io.Writer, format string, level *slog.LevelVar) slog.Handler {
 	return slog.NewTextHandler(w, o)
 }
 
-// plainJSON replaces values whose JSON would show how Go stores them: durations by
-// seconds, and what has a text by its text, as the text format does by itself.
+// plainJSON formats durations as seconds and Stringers as text in JSON logs, as the text
+// format does by itself.
 func plainJSON(_ []string, a slog.Attr) slog.Attr {
 	switch a.Value.Kind() {
 	case slog.KindDuration:

@@ -114,7 +114,7 @@ func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	netlab.Eventually(t, 20*time.Second, func() error {
 		if !done() {
-			return errors.New("waited in vain: " + what)
+			return errors.New("not met in time: " + what)
 		}
 		return nil
 	})

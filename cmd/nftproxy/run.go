@@ -81,7 +81,7 @@ func (o *runOptions) addRunFlags(c *cobra.Command) {
 	o.settings.AddDaemon()
 	addVersionFlag(c, &o.version)
 	c.Flags().StringVar(&o.writeConfigTo, "write-config-to", "", "write the effective configuration to this `file`, and exit")
-	c.Flags().BoolVar(&o.isolateFiles, "isolate-files", false, "treat each file by itself: one with a mistake keeps its last valid content, or is left out, and the others are served; directories may be empty")
+	c.Flags().BoolVar(&o.isolateFiles, "isolate-files", false, "isolate errors: an invalid file keeps its last valid content, or is skipped, and the other files are served; directories may be empty")
 	c.Flags().BoolVar(&o.cleanup, "cleanup", false, "remove the rules and the leftovers of kube-proxy, and exit")
 	c.Flags().BoolVar(&o.initOnly, "init-only", false, "perform the privileged preparations, write no rules, and exit")
 }

@@ -300,7 +300,7 @@ func (b *tab) waitFor(t *testing.T, what, expression string) {
 			return fmt.Errorf("%s: %w", what, err)
 		}
 		if !yes {
-			return fmt.Errorf("waited in vain for %s: %s", what, expression)
+			return fmt.Errorf("%s: not met in time: %s", what, expression)
 		}
 		return nil
 	})

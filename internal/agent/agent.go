@@ -264,9 +264,9 @@ func (a *Agent) attempt(s *Sync) error {
 }
 
 // apply applies the changes to what was applied last. Before a check it also removes
-// idle lanes, so that the check finds only changes by other programs. It does not if
-// these are known to have changed the rules: another nftproxy may use the lanes, and
-// their removal does not depend on what the kernel holds.
+// idle lanes, so that the check finds only changes by other programs. After drift it
+// keeps them: another nftproxy may use them, and deleting a lane is not guarded by the
+// kernel's state.
 func (a *Agent) apply(s *Sync) (err error) {
 	due := s.Cause == Check || s.Cause == Drift
 	if s.Plan, err = a.Applier.Apply(a.rules.Change(s.Routes, a.router.NodePortAddresses())); err != nil {

@@ -12,7 +12,7 @@ import (
 
 // A binding to an endpoint that the frontend no longer has is harmless: the rules drop
 // the client's next first packet and delete the binding (see render's affinityChains).
-// A sweep spares clients that. It works in the background: it reads at most
+// A sweep deletes them early, so that no client loses its first packet. It works in the background: it reads at most
 // [kernel.MaxBindings] bindings of a map, and deletes them in small transactions.
 
 // departed are endpoints that frontends with affinity no longer have, by their keys in

@@ -235,9 +235,8 @@ func count(slots []endpoint) []endpoint {
 	return out
 }
 
-// ratios replaces numbers of slots in a table by the weights that they stand for, as
-// nearly as they show: all slots are taken, so the numbers of all endpoints change when
-// one of them comes or goes.
+// ratios estimates weights from numbers of slots in a table: all slots are taken, so the
+// numbers of all endpoints change when one of them comes or goes.
 func ratios(endpoints []endpoint) []endpoint {
 	least := math.MaxInt
 	for _, e := range endpoints {

@@ -141,8 +141,8 @@ func clientsOf(route *model.Route) *model.Sources {
 
 // cleans reports whether flows to a frontend are deleted. Listing the connections of a
 // busy machine is expensive, so those of TCP are listed only where it helps: a client that
-// waits for a silent endpoint sends its request for a connection again. A range is no such
-// place, because ports in it may be those of other Services, which are not known then.
+// waits for a silent endpoint sends its request for a connection again. Not for ranges: a
+// port in one may belong to another Service.
 func (c *Cleaner) cleans(route *model.Route) bool {
 	return route.Frontend.Protocol != model.TCP || c.TCP || route.Service.Check != nil && !route.Frontend.IsRange()
 }

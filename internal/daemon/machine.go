@@ -53,8 +53,8 @@ func (w *work) endpoints(yield func(netip.Addr) bool) {
 	}
 }
 
-// problems returns what keeps Services from being served, and what is wrong with the list
-// of drained endpoints, for the status.
+// problems lists failed checks of the machine and errors of the drain file, for the
+// status.
 func (w *work) problems() []status.Problem {
 	out := w.drainProblems()
 	for _, f := range w.machine.Problems() {

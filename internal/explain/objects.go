@@ -14,7 +14,7 @@ import (
 
 // AddObjects adds what follows from the objects behind the rules: the service port,
 // the endpoints that take no new connections, and the Services that claim the
-// frontend in vain. routing is the result of [model.Resolve] for the snapshot.
+// frontend too. routing is the result of [model.Resolve] for the snapshot.
 func (r *Result) AddObjects(s *model.Snapshot, c model.Config, routing *model.Routing) {
 	route := findRoute(routing, r.Packet.Frontend())
 	if route == nil {

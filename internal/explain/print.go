@@ -52,7 +52,7 @@ func Print(w io.Writer, r *Result, d Detail) error {
 		if c.Kind != "" {
 			kind = " (" + c.Kind + ")"
 		}
-		p.Fact("conflict", "%s%s also claims this frontend, in vain", c.Service, kind)
+		p.Fact("conflict", "%s%s also claims this frontend, and lost", c.Service, kind)
 	}
 	for _, n := range r.Notes {
 		p.Fact("note", "%s", n)

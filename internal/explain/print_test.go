@@ -51,7 +51,7 @@ func TestPrintFacts(t *testing.T) {
   affinity   the client stays with its endpoint for 1h0m0s after its last new connection
   left out   10.128.3.1:8080  not ready
              [fd01::1]:8080   IPv6, and the frontend is IPv4
-  conflict   default/other:http (external IP) also claims this frontend, in vain
+  conflict   default/other:http (external IP) also claims this frontend, and lost
 `},
 		{full, "10.128.1.1 tcp 10.96.0.10:80", `tcp 10.96.0.10:80 from 10.128.1.1: forwarded
   service    default/web:http (ClusterIP)
@@ -62,7 +62,7 @@ func TestPrintFacts(t *testing.T) {
   affinity   the client stays with its endpoint for 1h0m0s after its last new connection
   left out   10.128.3.1:8080  not ready
              [fd01::1]:8080   IPv6, and the frontend is IPv4
-  conflict   default/other:http (external IP) also claims this frontend, in vain
+  conflict   default/other:http (external IP) also claims this frontend, and lost
 `},
 		{service(), "203.0.113.7 icmp 10.96.0.10", "icmp 10.96.0.10 from 203.0.113.7: rejected: a ClusterIP answers on the ports of its Service only, and this protocol has none\n"},
 	} {

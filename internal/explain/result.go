@@ -237,7 +237,7 @@ func (o Omission) MarshalJSON() ([]byte, error) {
 	}{o.address(), o.Reason})
 }
 
-// Claim is a service port that claims the frontend in vain.
+// Claim is a service port that lost its claim to the frontend.
 type Claim struct {
 	Service string `json:"service"`
 	Kind    string `json:"kind,omitempty"` // absent if a running nftproxy does not tell

@@ -156,7 +156,7 @@ func (c *Conn) limitDrops() ([]LimitDrops, error) {
 	return out, nil
 }
 
-// someLast stands for the last port of a range.
+// someLast is a placeholder for Last: counters of ranges are keyed without it.
 const someLast = 1<<16 - 1
 
 // CountedAs returns the frontend of the counters of a frontend. Those of a range do not

@@ -189,7 +189,7 @@ func (f *Feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
 	sample, err := f.sample(q)
 	if err != nil {
-		f.config.Log.Error("live data are unknown", "error", err)
+		f.config.Log.Error("cannot collect live data", "error", err)
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}

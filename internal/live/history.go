@@ -46,7 +46,7 @@ func (h *history) observe(s *agent.Sync) {
 	h.add(c)
 }
 
-// add adds a change, unless it has changed nothing. A repeated error becomes part of
+// add records a change unless it is empty. A repeated error becomes part of
 // the first one, so that it does not displace all others.
 func (h *history) add(c Change) {
 	var last *Change

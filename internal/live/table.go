@@ -50,7 +50,7 @@ func newTable(routing *model.Routing, c status.Connections, counted bool, before
 	return t
 }
 
-// users is what makes an endpoint distinct: the Service, and for totals the protocol.
+// user identifies an endpoint: in its Service, and without one in the totals.
 type user struct {
 	service  *model.Service
 	protocol model.Protocol

@@ -117,7 +117,7 @@ func (s silence) finding(f model.Family, addresses []string) Finding {
 	}
 	return Finding{Level: Warning, Subject: f.String() + " " + s.link, Documentation: pageAddresses,
 		Message: fmt.Sprintf("nothing on this machine answers %s for %s, which is in the network of %s: %s", protocol, names(addresses), s.link, why),
-		Remedy:  command + ", or let keepalived do so; nothing, if this machine stands by or another program answers"}
+		Remedy:  command + ", or let keepalived add it. Ignore this on a standby, or if another program answers"}
 }
 
 // mostRoutes is how many endpoints are looked up.

@@ -17,7 +17,7 @@ func (s *Set) FollowLocalhost(counts func() localhost.Counts) {
 		failures: prometheus.NewDesc("kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total",
 			"Failed attempts to listen on a NodePort on localhost.", byFamily, nil),
 		unserved: prometheus.NewDesc("nftproxy_localhost_ports_unserved", "NodePorts that should be served on localhost, but cannot be.", byFamily, nil),
-		open:     prometheus.NewDesc("nftproxy_localhost_connections", "Connections to NodePorts on localhost at present.", nil, nil),
+		open:     prometheus.NewDesc("nftproxy_localhost_connections", "Open connections to NodePorts on localhost.", nil, nil),
 		total: prometheus.NewDesc("nftproxy_localhost_connections_total",
 			"Connections to NodePorts on localhost by result: forwarded, or refused because of a limit (limit), no endpoint (no_endpoint, dial_failed) or a lack of resources (accept_failed).",
 			[]string{"result"}, nil),

@@ -219,8 +219,7 @@ func (r *Router) viewEchoes(s *routed) (out []ViewedEcho) {
 	return out
 }
 
-// AnswersDiffer reports whether a change of who decides about echo requests changes which
-// clients get an answer.
+// AnswersDiffer reports whether other clients get echo replies after the change.
 func (c *RouteChange) AnswersDiffer() bool {
 	answers := func(r *Route) (inside, outside Verdict, sources *Sources) {
 		if r == nil {

@@ -52,9 +52,9 @@ func (s Selection) Reason(h *Host) string {
 	}[why]
 }
 
-// NotCandidates returns what the slices of a Service have that is no endpoint of a
-// service port in a family: endpoints of the other family, further records of an
-// address, and hosts without the port.
+// NotCandidates returns the entries of the slices of a Service that are not endpoints of
+// a service port in a family, with the reason: endpoints of the other family, further
+// records of an address, and hosts without the port.
 func NotCandidates(port PortName, f Family, ss []*EndpointSlice) []Omission {
 	records := make(map[netip.AddrPort]int)
 	served := make(map[netip.Addr]bool)

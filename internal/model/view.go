@@ -40,7 +40,7 @@ func (v *View) Reason(s Selection, h *Host) string {
 type ViewedClaim struct {
 	Route  *Route
 	Winner *Route   // the service port that has it instead; nil: the Service has it
-	Losers []*Route // other service ports that ask for it in vain
+	Losers []*Route // other service ports that ask for it
 	Behind Frontend // that the listener on localhost connects to; the zero value: none
 }
 

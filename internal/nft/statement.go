@@ -17,7 +17,7 @@ import (
 //
 //   - statementJSON in package nft,
 //   - expressions and its inverse, the methods of symbolic, in package kernel,
-//   - walk.statement in package explain,
+//   - tracer.statement in package explain,
 //   - byExpression in package preflight, if it needs an expression that can be
 //     a separate kernel module,
 //   - Statements in package workload: the samples with which TestEveryStatement

@@ -325,7 +325,7 @@ func TestRackDies(t *testing.T) {
 			t.Errorf("%+v in %d batches", c, batches)
 		}
 		log := l.logged()
-		if n := strings.Count(log, "endpoint fails"); n > 6*budget.HealthLines || !strings.Contains(log, `msg="more endpoints have changed their health" failing=`) {
+		if n := strings.Count(log, "endpoint fails"); n > 6*budget.HealthLines || !strings.Contains(log, `msg="health changed (more endpoints)" failing=`) {
 			t.Errorf("%d lines:\n%.2000s", n, log)
 		}
 	})

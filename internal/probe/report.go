@@ -50,7 +50,7 @@ func (r *report) end(now time.Time, log *slog.Logger) {
 		return
 	}
 	if r.failing+r.recovered > 0 {
-		log.Warn("more endpoints have changed their health", "failing", r.failing, "recovered", r.recovered)
+		log.Warn("health changed (more endpoints)", "failing", r.failing, "recovered", r.recovered)
 	}
 	*r = report{localLogged: r.localLogged}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// spec is a check, once for however many Services.
+// spec is a check shared by all Services that ask for it.
 type spec struct {
 	key     string
 	check   *model.Check
@@ -210,7 +210,8 @@ func targetsOf(state model.ServiceState, spec *spec) (out []addressed) {
 
 // portOf returns where the hosts of a slice are checked: at the port that the check
 // names, or else at that of the first port of the Service that fits the check and that
-// the slice has. The protocol is zero in the first case, and the port in neither.
+// the slice has. The protocol is zero if the check names the port, and the port is zero
+// if none fits.
 func portOf(s *model.Service, slice *model.EndpointSlice) (rank int, port uint16, protocol model.Protocol) {
 	if s.Check.Port != 0 {
 		return 0, s.Check.Port, 0

@@ -52,8 +52,8 @@ func newComposer(r *model.Routing, frontends int) *composer {
 	return &composer{node: r.NodeName, scheduler: r.Scheduler, balancers: r.LoadBalancerCIDRs, layouts: make(map[layoutKey]layout, frontends)}
 }
 
-// layoutKey is what a layout depends on: the frontends of a service port share their
-// choice, and so the layout.
+// layoutKey identifies a layout: the frontends of a service port share their choice, and
+// so the layout.
 type layoutKey struct {
 	choice *model.Choice
 	inside model.Policy

@@ -201,8 +201,7 @@ func ofFamily(changes []model.RouteChange, f model.Family) []model.RouteChange {
 	return slices.DeleteFunc(slices.Clone(changes), isOther)
 }
 
-// update is what a change does to one table, with what it touches of the counts,
-// as that was before.
+// update is the effect of a change on one table, and the previous counts, for Undo.
 type update struct {
 	table         *table
 	before, after *part

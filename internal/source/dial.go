@@ -61,8 +61,8 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	return nil, errors.Join(errs...)
 }
 
-// try dials one address. If it is not the last one, the time is limited, and if there
-// are others, that of the first answer.
+// try dials one address. Every address but the last has a dial timeout; with several,
+// the first read has one, too.
 func (d *Dialer) try(ctx context.Context, network, address string, more, others bool) (net.Conn, error) {
 	limited, cancel := ctx, context.CancelFunc(func() {})
 	if more {

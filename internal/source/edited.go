@@ -16,10 +16,9 @@ type Editor interface {
 	// Run works until ctx ends. It calls changed with the names of Services that Edit
 	// treats in another way now, and without a name if that may be any.
 	Run(ctx context.Context, changed func(...model.ServiceName))
-	// Edit is called with each new state of a Service, also of one that is gone (its
-	// Service is nil), after changed, and whenever a state is looked up. It does not
-	// modify the state: it returns it as it is, or an edited copy of what it changes. It
-	// is called by one goroutine at a time, beside Run.
+	// Edit returns the state to serve in place of the given one, which it must not modify.
+	// It is called for new and deleted Services (with a nil Service), for names passed to
+	// changed, and for lookups; by one goroutine at a time, beside Run.
 	Edit(model.ServiceName, model.ServiceState) model.ServiceState
 }
 
@@ -257,8 +256,8 @@ func (e *edited) again(u *model.Update, pending map[model.ServiceName]struct{}, 
 	}
 }
 
-// edit returns a state as the editors change it. If that of the source is the same as
-// before, it reports whether the result may differ.
+// edit runs the editors on a state. differs reports whether the result may differ from
+// the last one for an unchanged state.
 func (e *edited) edit(name model.ServiceName, state model.ServiceState) (now model.ServiceState, differs bool) {
 	now = state
 	for _, editor := range e.editors {

@@ -30,7 +30,7 @@ func NewIsolation(kept *Kept) *Isolation {
 	return i
 }
 
-// isolated is a file with what is used of it.
+// isolated is a file and the content that is served for it.
 type isolated struct {
 	content
 	current bool   // content is that of the file
@@ -112,7 +112,7 @@ func (f *Files) replace(used []*isolated, problems Errors) (found Errors) {
 	return found
 }
 
-// replacedError is a problem with what is done about it.
+// replacedError is a problem and the remedy that was taken.
 type replacedError struct {
 	error
 	advice string

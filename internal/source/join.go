@@ -16,8 +16,8 @@ import (
 )
 
 // Joined is a [Source] of files and a [Cluster]. A Service belongs to one of them,
-// with all of its EndpointSlices: the files have precedence (14.21). Each of both
-// stays in use as it was read last while it cannot be read.
+// with all of its EndpointSlices: the files have precedence (14.21). While one of them
+// cannot be read, its last content is served.
 type Joined struct {
 	// Keep is set before Run if the kernel has rules of an earlier run. They stay
 	// until both sources have been read. Otherwise the first source that can be read

@@ -22,7 +22,7 @@ func (k *Kept) place(name string) string {
 	return filepath.Join(k.Dir, hex.EncodeToString(sum[:16]))
 }
 
-// read adds what is kept.
+// read adds the saved files to a map.
 func (k *Kept) read(to map[string][]byte) error {
 	entries, err := os.ReadDir(k.Dir)
 	if errors.Is(err, fs.ErrNotExist) {

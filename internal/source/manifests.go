@@ -31,7 +31,7 @@ func (in *Input) WriteManifests(w io.Writer) error {
 	return nil
 }
 
-// typed returns an object with its type, which may be that of the list around it.
+// typed sets kind and apiVersion, taken from the enclosing List if the item has none.
 func typed(object json.RawMessage, t metav1.TypeMeta) json.RawMessage {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(object, &fields) != nil {

@@ -125,7 +125,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	report, err := s.report(filter)
 	if err != nil {
-		s.config.Log.Error("status is unknown", "error", err)
+		s.config.Log.Error("cannot build the report", "error", err)
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
