@@ -137,9 +137,8 @@ func (e *FieldError) Error() string {
 	return terminal.Printable(e.Field) + ": " + text
 }
 
-// budget.QuotedText is how much of a text is shown, in bytes. Annotations may be as long
-// as 256 KiB, and the log has a line for each problem.
-// Quote returns a text in quotes, its beginning if it is long.
+// Quote returns a text in quotes, cut after [budget.QuotedText] bytes: an annotation may
+// have 256 KiB, and the log has a line for each problem.
 func Quote(s string) string {
 	if len(s) > budget.QuotedText {
 		return fmt.Sprintf("%q...", strings.ToValidUTF8(s[:budget.QuotedText], ""))
