@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/served"
 )
 
 // details describes a Service. What clients notice most comes first.
@@ -57,17 +58,17 @@ func whole(own []*frontend, others []pair, side func(pair) *frontend) Detail {
 // String returns for example "tcp 10.96.0.1:80", and the kind unless it is the
 // ClusterIP.
 func (f *frontend) String() string {
-	if f.kind == model.ClusterIP {
+	if f.Kind == model.ClusterIP {
 		return f.where()
 	}
-	return f.where() + " (" + f.kind.String() + ")"
+	return f.where() + " (" + f.Kind.String() + ")"
 }
 
 // where returns for example "tcp 10.96.0.1:80", or "tcp *:30080" for a NodePort on all
 // addresses that serve NodePorts.
 func (f *frontend) where() string {
 	if f.Address.IsUnspecified() {
-		return fmt.Sprintf("%s *:%d", f.Protocol, f.Port)
+		return fmt.Sprintf("%s *:%d", f.Protocol, f.Frontend.Port)
 	}
 	return f.Frontend.String()
 }
@@ -86,7 +87,7 @@ func (s *subject) frontends() (out []Detail) {
 		}
 		replaces[now] = true
 		out = append(out, Detail{Kind: KindFrontends, Old: f.where(), New: now.where(), Connections: goneWith([]*frontend{f}),
-			Text: fmt.Sprintf("%s%s %s → %s", s.portPrefix(f.port), f.kind, f.where(), now.where())})
+			Text: fmt.Sprintf("%s%s %s → %s", s.portPrefix(f.Port), f.Kind, f.where(), now.where())})
 	}
 	for _, f := range s.added {
 		if !replaces[f] {
@@ -111,8 +112,8 @@ func (s *subject) ranges() (out []Detail) {
 		if before.Frontend == after.Frontend {
 			continue
 		}
-		d := Detail{Kind: KindFrontends, Old: before.where(), New: after.where(), Text: fmt.Sprintf("%s %s → %s", after.kind, before.where(), after.where())}
-		if before.Port < after.Port || after.Last < before.Last {
+		d := Detail{Kind: KindFrontends, Old: before.where(), New: after.where(), Text: fmt.Sprintf("%s %s → %s", after.Kind, before.where(), after.where())}
+		if before.Frontend.Port < after.Frontend.Port || after.Last < before.Last {
 			d.Connections = byProtocol([]*frontend{before}, "TCP connections continue", "UDP flows through other ports end")
 		}
 		out = append(out, d)
@@ -131,7 +132,7 @@ func (s *subject) successors() map[*frontend]*frontend {
 	group := func(all []*frontend) map[place][]*frontend {
 		out := make(map[place][]*frontend)
 		for _, f := range all {
-			p := place{f.port, f.kind, model.FamilyOf(f.Address)}
+			p := place{f.Port, f.Kind, model.FamilyOf(f.Address)}
 			out[p] = append(out[p], f)
 		}
 		return out
@@ -171,10 +172,10 @@ func portLabel(port model.PortName) string {
 func (s *subject) severalPorts() bool {
 	ports := make(map[model.PortName]bool)
 	for _, f := range slices.Concat(s.added, s.removed) {
-		ports[f.port] = true
+		ports[f.Port] = true
 	}
 	for _, p := range s.stays {
-		ports[p.after.port] = true
+		ports[p.after.Port] = true
 	}
 	return len(ports) > 1
 }
@@ -197,8 +198,8 @@ func (s *subject) moves() (out []Detail) {
 			out = append(out, d)
 		}
 	}
-	note(s.gained, "moves from", func(p pair) model.ServiceName { return p.before.port.Service })
-	note(s.ceded, "moves to", func(p pair) model.ServiceName { return p.after.port.Service })
+	note(s.gained, "moves from", func(p pair) model.ServiceName { return p.before.Port.Service })
+	note(s.ceded, "moves to", func(p pair) model.ServiceName { return p.after.Port.Service })
 	return append(out, s.renamed()...)
 }
 
@@ -211,10 +212,10 @@ func (s *subject) renamed() (out []Detail) {
 		}
 	}
 	for _, p := range s.stays {
-		if a, b := p.before.port.Port, p.after.port.Port; a != b && p.before.Frontend == p.after.Frontend {
-			note(Detail{Kind: KindFrontends, Old: a, New: b, Text: fmt.Sprintf("name of port %d: %q → %q", p.after.Port, a, b)})
+		if a, b := p.before.Port.Port, p.after.Port.Port; a != b && p.before.Frontend == p.after.Frontend {
+			note(Detail{Kind: KindFrontends, Old: a, New: b, Text: fmt.Sprintf("name of port %d: %q → %q", p.after.Frontend.Port, a, b)})
 		}
-		if a, b := p.before.kind, p.after.kind; a != b {
+		if a, b := p.before.Kind, p.after.Kind; a != b {
 			note(Detail{Kind: KindFrontends, Old: a.String(), New: b.String(), Text: fmt.Sprintf("%s: %s → %s", p.after.where(), a, b)})
 		}
 	}
@@ -231,8 +232,9 @@ var effects = map[model.Verdict]string{
 // verdicts describes frontends that begin or cease to take connections.
 func (s *subject) verdicts() (out []Detail) {
 	groups := make(map[verdictKey][]string)
+	forwards := &frontend{serving: &serving{Inside: served.Decision{Verdict: model.Forward}, Outside: served.Decision{Verdict: model.Forward}}}
 	for _, f := range s.added {
-		for _, key := range changedVerdicts(&frontend{inside: model.Forward, outside: model.Forward}, f) {
+		for _, key := range changedVerdicts(forwards, f) {
 			key.old = "" // it was not there
 			groups[key] = append(groups[key], f.String())
 		}
@@ -251,10 +253,10 @@ func (s *subject) verdicts() (out []Detail) {
 // changedVerdicts returns what changes for clients inside and outside of the cluster,
 // as one if it is the same for both in the end.
 func changedVerdicts(before, after *frontend) (out []verdictKey) {
-	inside := verdictKey{"inside", before.inside.String(), after.inside.String()}
-	outside := verdictKey{"outside", before.outside.String(), after.outside.String()}
+	inside := verdictKey{"inside", before.Inside.Verdict.String(), after.Inside.Verdict.String()}
+	outside := verdictKey{"outside", before.Outside.Verdict.String(), after.Outside.Verdict.String()}
 	switch {
-	case inside.differs() && after.inside == after.outside:
+	case inside.differs() && after.Inside.Verdict == after.Outside.Verdict:
 		return []verdictKey{{"", inside.old, inside.new}}
 	case inside.differs():
 		out = append(out, inside)

@@ -24,10 +24,10 @@ func (s *subject) endpoints() (out []Detail) {
 		if slices.Equal(p.before.endpoints, p.after.endpoints) {
 			continue
 		}
-		c := ports[p.after.port]
+		c := ports[p.after.Port]
 		if c == nil {
 			c = &portChange{before: make(map[address]int), after: make(map[address]int)}
-			ports[p.after.port] = c
+			ports[p.after.Port] = c
 		}
 		c.add(p)
 	}
@@ -49,7 +49,7 @@ func (s *subject) endpoints() (out []Detail) {
 
 func (c *portChange) add(p pair) {
 	c.pairs = append(c.pairs, p)
-	c.affinity = c.affinity || p.before.affinity > 0 && p.after.affinity > 0
+	c.affinity = c.affinity || p.before.Affinity > 0 && p.after.Affinity > 0
 	for _, e := range p.before.endpoints {
 		c.before[e.address] = e.weight
 	}
@@ -80,7 +80,7 @@ func (c *portChange) compare() {
 // Endpoints that are only left out, or used again, are described by their condition.
 func (s *subject) exchanged(port model.PortName, c *portChange) (out []Detail) {
 	gone, left := split(c.removed, func(a address) state { return s.stateAfter(port, a) })
-	fresh, back := split(c.added, func(a address) state { return s.stateBefore(c.pairs[0].before.port, a) })
+	fresh, back := split(c.added, func(a address) state { return s.stateBefore(c.pairs[0].before.Port, a) })
 	lost := stays(c.pairs)
 	if c.affinity && len(c.removed) > 0 {
 		lost += "; clients bound to it are balanced again"

@@ -1,32 +1,24 @@
 package changes
 
 import (
+	"math"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/served"
 )
 
-// frontend is what a node does with connections to a frontend.
+type serving = served.Frontend
+
+// frontend is what a node does with connections to a frontend, with the endpoints of
+// connections from anywhere, sorted.
 type frontend struct {
-	model.Frontend
-	port     model.PortName
-	kind     model.Kind
-	inside   model.Verdict // for connections from pods and the node
-	outside  model.Verdict // for others
-	affinity time.Duration
-	// scheduler is DefaultScheduler if it is unknown because there is no choice.
-	scheduler     model.Scheduler
-	maglevSize    int  // slots of the table for connections from pods and the node; zero: none
-	local         bool // external policy Local
-	localUnknown  bool // rules of a frontend that rejects do not show local
-	known         bool // settings are known even if no client gets an endpoint
-	masquerading  model.Masquerading
-	internalLocal bool           // internal policy Local, if known
-	sources       *model.Sources // nil: all clients may connect
-	limits        model.Limits
-	endpoints     []endpoint // for connections from anywhere, sorted
+	*serving
+	endpoints []endpoint
+	// table is the size of the table of Maglev in slots. Objects say it also of a Service
+	// with less than two endpoints, which needs none.
+	table int
 }
 
 // endpoint is where connections go. The weight is that of the object, or the number of
@@ -39,10 +31,59 @@ type endpoint struct {
 // pair is a frontend before and after a change; nil: not served.
 type pair struct{ before, after *frontend }
 
-// shows reports whether settings that only a frontend with endpoints has in the rules are
-// known.
-func (f *frontend) shows() bool {
-	return f.known || f.inside == model.Forward || f.outside == model.Forward
+// know reports whether both sides know some facts.
+func (p pair) know(facts served.Facts) bool {
+	return (p.before.Unknown|p.after.Unknown)&facts == 0
+}
+
+// ofRoute returns the frontend of a route with the weights of its objects; nil: none.
+func ofRoute(r *model.Route, of *model.Routing) *frontend {
+	if r == nil {
+		return nil
+	}
+	f := &frontend{serving: served.Of(r, of.Scheduler)}
+	if f.Scheduler.IsMaglev() {
+		f.table = r.Service.MaglevSize(len(r.Inside().Endpoints))
+	}
+	for _, e := range slices.Concat(r.Inside().Endpoints, r.Outside().Endpoints) {
+		f.endpoints = append(f.endpoints, endpoint{e.Address(), max(1, int(e.Host.Weight))})
+	}
+	f.endpoints = slices.Compact(sortEndpoints(f.endpoints))
+	return f
+}
+
+// ofRules returns the frontend that a table serves, with weights from slots; nil: none.
+func ofRules(t *served.Table, of model.Frontend) *frontend {
+	s := t.Frontend(of)
+	if s == nil {
+		return nil
+	}
+	f := &frontend{serving: s, endpoints: weights(s.Inside, s.Scheduler), table: s.TableSize()}
+	for _, e := range weights(s.Outside, s.Scheduler) {
+		if s.Inside.Of(e.address) == 0 {
+			f.endpoints = append(f.endpoints, e)
+		}
+	}
+	f.endpoints = sortEndpoints(f.endpoints)
+	return f
+}
+
+// weights returns the endpoints of a decision, with the number of their slots. For Maglev,
+// which takes all slots of a table, these are estimates: the numbers of all endpoints change
+// when one of them comes or goes.
+func weights(d served.Decision, scheduler model.Scheduler) (out []endpoint) {
+	least := math.MaxInt
+	for _, e := range d.Endpoints {
+		out = append(out, endpoint{e.Address, e.Slots})
+		least = min(least, e.Slots)
+	}
+	if scheduler.IsMaglev() {
+		for i := range out {
+			e := &out[i]
+			e.weight = max(1, (4*e.weight+2*least+1)/(4*least+2)) // of least or one more: 1
+		}
+	}
+	return out
 }
 
 func sortEndpoints(endpoints []endpoint) []endpoint {

@@ -1,9 +1,6 @@
 package changes
 
 import (
-	"cmp"
-	"slices"
-
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -51,27 +48,6 @@ func Objects(before, after Side) []Service {
 // present endpoints.
 func otherPolicy(c model.RouteChange) bool {
 	return c.Old != nil && c.New != nil && c.Old.Service.InternalPolicy != c.New.Service.InternalPolicy
-}
-
-func ofRoute(r *model.Route, of *model.Routing) *frontend {
-	if r == nil {
-		return nil
-	}
-	inside, outside := r.Inside(), r.Outside()
-	f := &frontend{
-		Frontend: r.Frontend, port: r.PortName(), kind: r.Kind, inside: inside.Verdict, outside: outside.Verdict,
-		affinity: r.AffinityTimeout(), scheduler: cmp.Or(r.Scheduler(), of.Scheduler),
-		local: r.Local(), internalLocal: r.Kind == model.ClusterIP && r.Service.InternalPolicy == model.PolicyLocal,
-		masquerading: r.Masquerading(), sources: r.Sources, limits: r.Service.Extra().Limits, known: true,
-	}
-	if f.scheduler.IsMaglev() {
-		f.maglevSize = r.Service.MaglevSize(len(inside.Endpoints))
-	}
-	for _, e := range slices.Concat(inside.Endpoints, outside.Endpoints) {
-		f.endpoints = append(f.endpoints, endpoint{e.Address(), max(1, int(e.Host.Weight))})
-	}
-	f.endpoints = slices.Compact(sortEndpoints(f.endpoints))
-	return f
 }
 
 // condition is why an endpoint takes no new connections; empty: it is not there.

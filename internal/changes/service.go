@@ -89,12 +89,12 @@ func (c *comparison) add(p pair) {
 	switch {
 	case p.before == nil && p.after == nil:
 	case p.before == nil:
-		c.pairs[p.after.port.Service] = append(c.pairs[p.after.port.Service], p)
-	case p.after == nil || p.after.port.Service == p.before.port.Service:
-		c.pairs[p.before.port.Service] = append(c.pairs[p.before.port.Service], p)
+		c.pairs[p.after.Port.Service] = append(c.pairs[p.after.Port.Service], p)
+	case p.after == nil || p.after.Port.Service == p.before.Port.Service:
+		c.pairs[p.before.Port.Service] = append(c.pairs[p.before.Port.Service], p)
 	default:
-		c.pairs[p.before.port.Service] = append(c.pairs[p.before.port.Service], p)
-		c.pairs[p.after.port.Service] = append(c.pairs[p.after.port.Service], p)
+		c.pairs[p.before.Port.Service] = append(c.pairs[p.before.Port.Service], p)
+		c.pairs[p.after.Port.Service] = append(c.pairs[p.after.Port.Service], p)
 	}
 }
 
@@ -139,9 +139,9 @@ func (s *subject) sort(p pair) {
 		s.added = append(s.added, p.after)
 	case p.after == nil:
 		s.removed = append(s.removed, p.before)
-	case p.before.port.Service == p.after.port.Service:
+	case p.before.Port.Service == p.after.Port.Service:
 		s.stays = append(s.stays, p)
-	case p.after.port.Service == s.name:
+	case p.after.Port.Service == s.name:
 		s.gained = append(s.gained, p)
 	default:
 		s.ceded = append(s.ceded, p)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/served"
 )
 
 // settings describes what frontends do in another way. A setting of a Service shows at
@@ -31,25 +32,27 @@ func (p pair) settings() (out []Detail) {
 		}
 	}
 	a, b := p.before, p.after
-	if a.shows() && b.shows() {
-		change(KindAffinity, "affinity", seconds(a.affinity), seconds(b.affinity), rebinding(a.affinity, b.affinity))
+	if p.know(served.Affinity) {
+		change(KindAffinity, "affinity", seconds(a.Affinity), seconds(b.Affinity), rebinding(a.Affinity, b.Affinity))
 	}
-	if a.scheduler != model.DefaultScheduler && b.scheduler != model.DefaultScheduler {
-		change(KindScheduler, "scheduler", a.scheduler.String(), b.scheduler.String(), "")
+	if p.know(served.Scheduler) {
+		change(KindScheduler, "scheduler", a.Scheduler.String(), b.Scheduler.String(), "")
 	}
-	if a.scheduler == b.scheduler && a.maglevSize > 1 && b.maglevSize > 1 {
-		change(KindScheduler, "table of "+a.scheduler.String(), slotsText(a.maglevSize), slotsText(b.maglevSize), "most clients get another endpoint with their next connection")
+	if m, n := a.table, b.table; a.Scheduler == b.Scheduler && m > 0 && n > 0 {
+		change(KindScheduler, "table of "+a.Scheduler.String(), slotsText(m), slotsText(n), "most clients get another endpoint with their next connection")
 	}
-	change(KindPolicy, "internal traffic policy", policy(a.internalLocal), policy(b.internalLocal), "")
-	if !a.localUnknown && !b.localUnknown {
-		change(KindPolicy, "external traffic policy", policy(a.local), policy(b.local), "")
+	if p.know(served.InternalPolicy) {
+		change(KindPolicy, "internal traffic policy", a.InternalPolicy.String(), b.InternalPolicy.String(), "")
 	}
-	if a.shows() && b.shows() && a.local == b.local && a.kind == b.kind { // else it follows from that
-		change(KindClientAddresses, "client addresses", clients(a.masquerading), clients(b.masquerading), "established connections keep theirs")
+	if p.know(served.ExternalPolicy) {
+		change(KindPolicy, "external traffic policy", a.ExternalPolicy.String(), b.ExternalPolicy.String(), "")
+	}
+	if p.know(served.Affinity) && a.ExternalPolicy == b.ExternalPolicy && a.Kind == b.Kind { // else it follows from that
+		change(KindClientAddresses, "client addresses", clients(a.Masquerading), clients(b.Masquerading), "established connections keep theirs")
 	}
 	for k := range model.LimitKinds {
 		kind := model.LimitKind(k)
-		change(KindLimits, limitNames[kind], a.limits.Value(kind), b.limits.Value(kind), "they stay, and are not counted")
+		change(KindLimits, limitNames[kind], a.Limits.Value(kind), b.Limits.Value(kind), "they stay, and are not counted")
 	}
 	return append(out, p.sources()...)
 }
@@ -77,13 +80,6 @@ func seconds(d time.Duration) string {
 		return "none"
 	}
 	return fmt.Sprintf("%d s", int64(d.Seconds()))
-}
-
-func policy(local bool) string {
-	if local {
-		return model.PolicyLocal.String()
-	}
-	return model.PolicyCluster.String()
 }
 
 // clients says which source address endpoints see.

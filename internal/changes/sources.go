@@ -47,7 +47,7 @@ func (p pair) sources() (out []Detail) {
 // clients returns the sources without the address of the frontend itself, which the
 // ranges of the node entail (4.33): otherwise the frontends of a Service would differ.
 func (f *frontend) clients() model.Sources {
-	if f.sources == nil {
+	if f.Sources == nil {
 		return model.Sources{}
 	}
 	own := netip.PrefixFrom(f.Address, f.Address.BitLen())
@@ -57,7 +57,7 @@ func (f *frontend) clients() model.Sources {
 		}
 		return slices.DeleteFunc(slices.Clone(list), func(p netip.Prefix) bool { return p == own })
 	}
-	s := *f.sources
+	s := *f.Sources
 	s.Allowed, s.Denied = others(s.Allowed), others(s.Denied)
 	return s
 }
