@@ -36,17 +36,17 @@ serve Services or translate addresses. Nothing is changed, and no API server is
 asked.
 
 Each result is one line: a problem (Services would not work), a warning (they may
-not work), unseen (no access to what the check needs) or ok. Remedies follow.
+not work), unseen (the check could not be made: no access) or ok. Remedies follow.
 Problems come first, and the verdict last.
 
 With --config, --kubeconfig, --master, or in a pod, the machine is checked as a
 node of a cluster, else as a single machine. With -f, only endpoints of these
-files count. Without root, checks of rules and of the kernel are unseen.
+files count. Without root, checks of rules and of the kernel cannot be made.
 
 deploy/kustomize/check runs it on all nodes of a cluster.
 
-Exit code: 0 ready, 1 problems, and with --strict also warnings and unseen
-checks, 2 error.`,
+Exit code: 0 ready, 1 problems, and with --strict also warnings, and checks that
+could not be made, 2 error.`,
 		Example: `  nftproxy check
   nftproxy check -f services.yaml
   nftproxy check --config /var/lib/kube-proxy/config.conf
@@ -55,7 +55,7 @@ checks, 2 error.`,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
 	o.addFlags(c)
-	c.Flags().BoolVar(&o.strict, "strict", false, "end with exit code 1 also after warnings and unseen checks")
+	c.Flags().BoolVar(&o.strict, "strict", false, "exit with 1 also after warnings, and checks that could not be made")
 	c.Flags().BoolVar(&o.stay, "stay", false, "if the machine is ready, wait for SIGTERM or SIGINT, for a DaemonSet whose pods are to run on machines that are ready")
 	c.Flags().StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
 	c.Flags().StringVar(&o.colour, "color", "auto", "`when` to colour the text: auto, always or never; auto respects NO_COLOR")

@@ -29,7 +29,9 @@ changes nothing: stop it first.
 With --kube-proxy, also remove what kube-proxy left, in whichever mode it ran:
 its nftables tables, iptables chains, ipsets and the interface of IPVS. Rules
 of the kubelet and of other programs stay. Rules of iptables-legacy are reported
-only: "kube-proxy --cleanup" from the image of kube-proxy removes them.`,
+only: "kube-proxy --cleanup" from the image of kube-proxy removes them.
+
+Exit code: 0 removed, or there was nothing to remove; 2 error.`,
 		Example: `  nftproxy cleanup
   nftproxy cleanup --kube-proxy`,
 		Args: noArguments,

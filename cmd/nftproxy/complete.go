@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"net/netip"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -93,22 +94,39 @@ func completeExplain(c *cobra.Command, args []string, _ string) ([]string, cobra
 
 // servedPorts returns what the daemon on this machine serves, or nothing if it does not
 // answer in time.
-func servedPorts(c *cobra.Command) []status.ServicePort {
+func servedPorts(c *cobra.Command) (out []status.ServicePort) {
+	askQuickly(c, func(ctx context.Context, address netip.AddrPort) {
+		if report, err := status.Fetch(ctx, address, &status.Filter{}); err == nil {
+			out = report.ServicePorts
+		}
+	})
+	return out
+}
+
+// askQuickly asks the daemon on this machine, for as long as a shell may wait.
+func askQuickly(c *cobra.Command, ask func(context.Context, netip.AddrPort)) {
 	text := "127.0.0.1:10249"
 	if f := c.Flags().Lookup("metrics-bind-address"); f != nil && f.Value.String() != "" {
 		text = f.Value.String()
 	}
 	address, err := parseAddress(text)
 	if err != nil {
-		return nil
+		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
 	defer cancel()
-	report, err := status.Fetch(ctx, address, &status.Filter{})
-	if err != nil {
-		return nil
-	}
-	return report.ServicePorts
+	ask(ctx, address)
+}
+
+// completeEndpoints completes the endpoints of this node.
+func completeEndpoints(c *cobra.Command, _ []string, begin string) ([]string, cobra.ShellCompDirective) {
+	report := &drain.Report{}
+	askQuickly(c, func(ctx context.Context, address netip.AddrPort) {
+		client := status.NewClient(address)
+		defer client.Close()
+		_ = client.Get(ctx, drain.Path, url.Values{"begin": {begin}}, report) // completion shows no errors
+	})
+	return slices.DeleteFunc(report.Endpoints, func(w string) bool { return !shellSafe.MatchString(w) }), cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeServices completes the names of Services that this node serves.

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/status"
 )
 
@@ -120,6 +121,22 @@ func TestCompleteFromDaemon(t *testing.T) {
 	server.Close()
 	if got, directive := complete("status", "--metrics-bind-address", address, "-n", ""); len(got) > 0 || directive != noFiles {
 		t.Errorf("without a daemon: %q, %s", got, directive)
+	}
+}
+
+// TestCompleteDrain offers the endpoints of the daemon's Services (12.75).
+func TestCompleteDrain(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != drain.Path || !slices.Equal(r.URL.Query()["begin"], []string{"10.1"}) {
+			http.NotFound(w, r)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(drain.Report{Endpoints: []string{"10.1.1.2", "10.1.1.2:8080", "$(reboot)"}})
+	}))
+	t.Cleanup(server.Close)
+	got, directive := complete("drain", "--metrics-bind-address", server.Listener.Addr().String(), "10.1")
+	if !slices.Equal(got, []string{"10.1.1.2", "10.1.1.2:8080"}) || directive != noFiles {
+		t.Errorf("%q, %s", got, directive)
 	}
 }
 

@@ -59,7 +59,7 @@ that takes connections; --force drains it in any case.
 
 With --wait, the command ends when no connection to the endpoints is open any more.
 A TCP connection counts until both sides have ended it, a flow of UDP until the kernel
-forgets it, after 30 to 120 seconds without a packet. To count connections needs root.
+forgets it, after 30 to 120 seconds without a packet. Counting connections needs root.
 
 ` + drainExit,
 		Example: `  nftproxy drain 10.128.0.2
@@ -69,7 +69,7 @@ forgets it, after 30 to 120 seconds without a packet. To count connections needs
   nftproxy drain -o json | jq -r '.endpoints[] | "\(.endpoint) \(.open.total)"'
   nftproxy undrain 10.128.0.2`,
 		RunE:              func(c *cobra.Command, args []string) error { return o.run(c, args) },
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: completeEndpoints,
 	}
 	o.addFlags(c)
 	f := c.Flags()

@@ -50,12 +50,12 @@ read from the kernel, with the clients that session affinity remembers; the runn
 nftproxy, if any, knows which endpoints are left out, and settings of this machine
 that would stop the connection are named.
 
-PROTO is tcp, udp, sctp, icmp, icmpv6 or a protocol number. ICMP has no ports:
-give only the address or the name. Without --from the node itself is the client.
+PROTO is tcp, udp, sctp, icmp, icmpv6 or a protocol number, and tcp if it is left out.
+ICMP has no ports: give only the address or the name. Without --from the node itself is the client.
 
 Exit code: 0 the connection was traced, whatever the result; 2 error.`,
 		Example: `  nftproxy explain shop/web                               # rules in the kernel
-  nftproxy explain tcp 10.96.0.10:80
+  nftproxy explain 10.96.0.10:80
   nftproxy explain tcp shop/web:http --from 10.128.0.5 --brief
   nftproxy explain -f services.yaml tcp 10.96.0.10:80     # rules for the file
   nftproxy explain -f services.yaml --from 203.0.113.7 tcp 192.168.7.1:30080
@@ -64,10 +64,8 @@ Exit code: 0 the connection was traced, whatever the result; 2 error.`,
   nftproxy explain tcp 10.96.0.10:80 -o json | jq '.outcomes[] | .endpoint, .share'`,
 		Args: explainArguments,
 		RunE: func(c *cobra.Command, args []string) error {
-			if len(args) == 1 {
-				args = []string{"", args[0]}
-			}
-			return o.run(c, args[0], args[1])
+			protocol, target := split(args)
+			return o.run(c, protocol, target)
 		},
 		ValidArgsFunction: completeExplain,
 	}
@@ -86,12 +84,22 @@ func explainArguments(c *cobra.Command, args []string) error {
 	if len(args) == 2 {
 		return nil
 	}
-	if len(args) == 1 {
-		if _, isName := explain.ParseName("", args[0]); isName && !slices.Contains(protocols, args[0]) {
-			return nil
-		}
+	if len(args) == 1 && args[0] != "" && !slices.Contains(protocols, args[0]) {
+		return nil
 	}
 	return fmt.Errorf("expected a protocol and a destination, or a Service, for example\n  %s tcp 10.96.0.10:80\n  %s shop/web", c.CommandPath(), c.CommandPath())
+}
+
+// split returns the protocol and the destination. Without a protocol, a Service has any
+// of its own, and an address is for TCP.
+func split(args []string) (protocol, target string) {
+	if len(args) == 2 {
+		return args[0], args[1]
+	}
+	if _, isName := explain.ParseName("", args[0]); isName {
+		return "", args[0]
+	}
+	return "tcp", args[0]
 }
 
 func (o *explainOptions) run(c *cobra.Command, protocol, target string) error {

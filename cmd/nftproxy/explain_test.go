@@ -21,10 +21,12 @@ func TestExplainFile(t *testing.T) {
 		{"--from 10.128.9.9 tcp 10.96.0.10:80 --cluster-cidr 10.128.0.0/9", []string{"source     kept\n"}},
 		{"tcp 10.96.0.10:80 --bind-address 192.168.7.1", []string{"from the node (192.168.7.1): forwarded", "\n  output\n"}},
 		{"tcp 10.96.0.10:80", []string{"from the node: forwarded", "source     kept\n"}},
+		{"10.96.0.10:80", []string{"tcp 10.96.0.10:80 from the node: forwarded"}},
+		{"[fd00::10]:80", []string{"tcp [fd00::10]:80 from the node: not served"}},
 		{"--from 203.0.113.7 tcp 10.96.0.10:443", []string{"rejected: the ClusterIP has no such port\n"}},
 		{"tcp 10.96.0.10:80 --cluster-cidr 10.128.0.0/9", []string{"a rule depends on the node's source address, which is not known"}},
 		{"--from 203.0.113.7 icmp 10.96.0.10", []string{"rejected: a ClusterIP answers on the ports of its Service only, and this protocol has none\n"}},
-		{"--from 2001:db8::7 tcp [fd00::10]:80", []string{"not ours: there is no table for IPv6\n"}},
+		{"--from 2001:db8::7 tcp [fd00::10]:80", []string{"not served by nftproxy: there is no table for IPv6\n"}},
 		{"--from 10.128.9.9 --interface cni0 --detect-local-mode BridgeInterface --pod-bridge-interface cni0 tcp 10.96.0.10:80", []string{
 			"from 10.128.9.9 on cni0: forwarded", "source     kept"}},
 		{"--from 10.128.9.9 --detect-local-mode BridgeInterface --pod-bridge-interface cni0 tcp 10.96.0.10:80", []string{"unknown: a rule depends on the input interface"}},
@@ -60,7 +62,7 @@ func TestExplainJSON(t *testing.T) {
 func TestExplainUsageErrors(t *testing.T) {
 	path := writeFile(t, service)
 	for _, c := range []struct{ args, want string }{
-		{"10.96.0.10:80", "expected a protocol and a destination, or a Service"},
+		{"10.96.0.10", "has no port: write for example 10.96.0.10:80"},
 		{"web -f FILE --brief --full", "exclude each other"},
 		{"wbe -f FILE", `no Service is named "wbe": did you mean default/web?`},
 		{"web:nope -f FILE", `default/web has no port "nope": its ports are http (tcp 80)`},
@@ -95,7 +97,7 @@ func TestExplainUsageErrors(t *testing.T) {
 func TestExplainKernel(t *testing.T) {
 	l := netlab.TestLab(t, 0)
 	node := l.Node.Namespace
-	if r := in(t, node, "explain", "tcp", "10.96.0.10:80"); r.code != 0 || !strings.Contains(r.stdout, "not ours: there is no table for IPv4") {
+	if r := in(t, node, "explain", "tcp", "10.96.0.10:80"); r.code != 0 || !strings.Contains(r.stdout, "not served by nftproxy: there is no table for IPv4") {
 		t.Errorf("empty kernel: code %d, %s%s", r.code, r.stdout, r.stderr)
 	}
 	if r := in(t, node, "apply", "-f", writeFile(t, service), "--cluster-cidr", "10.128.0.0/9"); r.code != 0 {

@@ -70,6 +70,9 @@ func addHelp(root *cobra.Command) {
 }
 
 func description(c *cobra.Command) string {
+	if c.Name() == "completion" { // cobra's
+		return strings.TrimSpace(c.Long) + "\n\nExit code: 0 printed, 2 error."
+	}
 	if c.Long != "" {
 		return c.Long
 	}

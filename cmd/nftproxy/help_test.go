@@ -99,6 +99,15 @@ func TestGroupedNamesExist(t *testing.T) {
 	}
 }
 
+// TestExitCodesAreNamed: scripts depend on them.
+func TestExitCodesAreNamed(t *testing.T) {
+	for _, c := range commandTree() {
+		if _, exit := splitDescription(c); exit == "" && (!c.HasAvailableSubCommands() || c.Name() == "completion") {
+			t.Errorf("%s --help names no exit code", c.CommandPath())
+		}
+	}
+}
+
 // TestDidYouMean covers misspelt commands and flags (12.75).
 func TestDidYouMean(t *testing.T) {
 	for _, c := range []struct{ args, want string }{

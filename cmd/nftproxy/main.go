@@ -100,7 +100,7 @@ Others answer questions:
 
   nftproxy status                     what is wrong, and what this node serves
   nftproxy describe shop/web          one Service: its endpoints, shares and options
-  nftproxy explain tcp 10.96.0.10:80  which rules a connection meets, and where it goes
+  nftproxy explain 10.96.0.10:80      which rules a connection meets, and where it goes
   nftproxy top                        connections per second, changes, problems
   nftproxy check                      whether this machine is ready to serve
 

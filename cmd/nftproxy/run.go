@@ -51,7 +51,7 @@ before the API server is reachable; of a Service in both, that of the files.
 The flags are those of kube-proxy, including those without an effect here.
 --config takes its configuration file, which then overrides the flags that it
 has fields for. When the content of that file changes and is valid, the process
-ends with exit code 1, so that its supervisor restarts it. Invalid content is
+exits with 1, so that its supervisor restarts it. Invalid content is
 logged and changes nothing.
 
 On kernel 6.9 and later the process owns its tables: no other program can change

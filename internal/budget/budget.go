@@ -54,6 +54,7 @@ const (
 const (
 	DrainTargets = 10_000
 	DrainSearch  = 100_000
+	DrainOffered = 1_000
 )
 
 // Outcome is what happens beyond a limit.

@@ -45,4 +45,5 @@ var Limits = []Limit{
 
 	{"DrainTargets", "endpoints of a question", "`nftproxy drain`", DrainTargets, "endpoints", Refused, "the question"},
 	{"DrainSearch", "endpoints that are searched for similar names", "`nftproxy drain`", DrainSearch, "endpoints", FirstCount, ""},
+	{"DrainOffered", "endpoints that the shell is offered", "`nftproxy drain` and the Tab key", DrainOffered, "endpoints", FirstCount, ""},
 }

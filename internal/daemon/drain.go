@@ -46,8 +46,12 @@ func (w *work) serveDrains(rw http.ResponseWriter, r *http.Request) {
 		}
 		targets = append(targets, t)
 	}
+	report := w.drainReport(targets)
+	if begin, asked := r.URL.Query()["begin"]; asked {
+		report.Endpoints = drain.Endpoints(begin[0], w.agent.Names(), w.agent.View)
+	}
 	rw.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(rw).Encode(w.drainReport(targets)) // fails if the client is gone
+	_ = json.NewEncoder(rw).Encode(report) // fails if the client is gone
 }
 
 func (w *work) drainReport(targets []drain.Target) *drain.Report {

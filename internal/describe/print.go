@@ -203,12 +203,12 @@ func (p *printer) remarks(s *Service, now time.Time) {
 }
 
 func (p *printer) port(s *Service, port *Port) {
-	name := "Port"
+	name := ""
 	if port.Name != "" {
-		name += fmt.Sprintf(" %q", port.Name)
+		name = fmt.Sprintf("Port %q, ", port.Name)
 	}
 	p.WriteString("\n")
-	p.Line("%s, %s %s", name, port.Protocol, port.numbers())
+	p.Line("%s%s %s", name, port.Protocol, port.numbers())
 	p.WriteString("\n")
 	p.table(port.frontendRows())
 	if len(port.Endpoints) == 0 {

@@ -13,7 +13,8 @@ import (
 )
 
 // Path is where a daemon answers with a [Report]. The parameter "target", any number of
-// them, asks about a target as [Target.Encode] returns it.
+// them, asks about a target as [Target.Encode] returns it, and "begin" for endpoints whose
+// text begins so.
 const Path = "/drain"
 
 // Report is what a daemon knows about drained endpoints. The names of the JSON fields are
@@ -30,6 +31,8 @@ type Report struct {
 	Pending bool      `json:"pending"`
 	Drained []Drained `json:"drained"` // the list in force
 	Asked   []Asked   `json:"asked,omitempty"`
+	// Endpoints are those that the question "begin" selects.
+	Endpoints []string `json:"endpoints,omitempty"`
 }
 
 // Drained is an entry of the list in force.
@@ -129,6 +132,24 @@ func Ask(targets []Target, list List, names []model.ServiceName, view func(model
 		}
 	}
 	return out
+}
+
+// Endpoints returns the endpoints of the Services of these names whose text begins so, with
+// ports and without, sorted: at most [budget.DrainOffered].
+func Endpoints(begin string, names []model.ServiceName, view func(model.ServiceName) *model.View) (out []string) {
+	known := make(map[string]bool)
+	for _, name := range names {
+		if v := view(name); v != nil {
+			note(known, v)
+		}
+	}
+	for name := range known {
+		if strings.HasPrefix(name, begin) {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out[:min(len(out), budget.DrainOffered)]
 }
 
 // note notes the endpoints of a Service.

@@ -79,6 +79,23 @@ func TestAsk(t *testing.T) {
 	}
 }
 
+// Completion offers endpoints with ports and without, by how they begin.
+func TestEndpoints(t *testing.T) {
+	r := router()
+	for begin, want := range map[string]string{
+		"10.0.0.1": "10.0.0.1 10.0.0.1:80 10.0.0.1:81",
+		"10.0.1.":  "10.0.1.1 10.0.1.1:80 10.0.1.2 10.0.1.2:80",
+		"fd":       "",
+	} {
+		if got := strings.Join(Endpoints(begin, r.Names(), r.View), " "); got != want {
+			t.Errorf("%q: %s, want %s", begin, got, want)
+		}
+	}
+	if all := Endpoints("", r.Names(), r.View); len(all) != 13 {
+		t.Errorf("all: %q", all)
+	}
+}
+
 // An endpoint that is drained already stops nothing more.
 func TestAskDrained(t *testing.T) {
 	r := router()

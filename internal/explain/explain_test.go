@@ -222,7 +222,7 @@ func TestReasons(t *testing.T) {
 		{balance, "203.0.114.7 tcp 198.51.100.2:80", "the source is in none of the ranges that the Service admits: clients"},
 		{service(), "10.128.9.9 tcp 10.96.0.10:81", "the ClusterIP has no such port"},
 		{free, "10.128.9.9 tcp 10.96.1.1:81", "no Service has this address of a service CIDR"},
-		{service(), "10.128.9.9 tcp 192.0.2.1:81", "no rule concerns it"},
+		{service(), "10.128.9.9 tcp 192.0.2.1:81", "no rule matches"},
 		{&model.Snapshot{}, "10.128.9.9 tcp 192.0.2.1:81", "there is no table for IPv4"},
 	} {
 		r := ask(t, c.snapshot, node1, c.question)

@@ -194,7 +194,7 @@ func reason(o *Outcome) string {
 		}
 	}
 	if o.Verdict == NotOurs {
-		return "no rule concerns it"
+		return "no rule matches"
 	}
 	return fmt.Sprintf("by the rule %q", o.Path[len(o.Path)-1].Rule)
 }

@@ -82,7 +82,7 @@ func (o *Outcome) end() string {
 }
 
 func (o *Outcome) verdictText() string {
-	return [...]string{NotOurs: "not ours", Reject: "rejected", Drop: "dropped", Unknown: "unknown", Answer: "answered"}[o.Verdict] + ": " + o.Reason
+	return [...]string{NotOurs: "not served by nftproxy", Reject: "rejected", Drop: "dropped", Unknown: "unknown", Answer: "answered"}[o.Verdict] + ": " + o.Reason
 }
 
 type printer struct {

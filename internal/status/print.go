@@ -191,7 +191,7 @@ func (p *printer) totals(r *Report) {
 	if r.Filtered {
 		name = "selected"
 	}
-	p.Fact(name, "%s, %s, %s in use (addresses with port, each counted once)",
+	p.Fact(name, "%s, %s, %s in use",
 		terminal.Count(r.Services, "Service"), terminal.Count(r.Frontends, "frontend"), terminal.Count(r.Endpoints, "endpoint"))
 	if len(r.NodePortAddresses) > 0 {
 		p.Fact("NodePorts", "on %s", addressList(r.NodePortAddresses))

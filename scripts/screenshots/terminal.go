@@ -161,7 +161,7 @@ func picture(command string, output [][]run, rows int) []byte {
 	const width = 2*margin + columns*cell
 	height := float64(topEdge + len(lines)*line + margin)
 	var b bytes.Buffer
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" width="%.0f" height="%.0f" role="img">
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" width="%.0f" height="%.0f" role="img" xml:space="preserve">
 <title>%s</title>
 <style>text{font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;fill:#e6edf3;white-space:pre}.b{font-weight:700}</style>
 <rect x=".5" y=".5" width="%.0f" height="%.0f" rx="8" fill="#0d1117" stroke="#656c76"/>

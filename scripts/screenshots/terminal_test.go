@@ -5,6 +5,8 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -86,5 +88,19 @@ func TestShow(t *testing.T) {
 	}
 	if got := show("\x1b[9;9Hx\x1b[99B\x1b[9Dy\nz", 2); len(got) != 2 {
 		t.Errorf("beyond the screen: %+v", got)
+	}
+}
+
+// TestColumnsAreKept: without xml:space, librsvg joins the spaces of a line, although the
+// style forbids it.
+func TestColumnsAreKept(t *testing.T) {
+	pictures, err := filepath.Glob("../../docs/images/terminal-*.svg")
+	if err != nil || len(pictures) == 0 {
+		t.Fatalf("pictures: %v, %v", pictures, err)
+	}
+	for _, path := range pictures {
+		if text, err := os.ReadFile(path); err != nil || !strings.Contains(string(text), ` xml:space="preserve">`) {
+			t.Errorf("%s does not keep spaces: run make screenshots; %v", filepath.Base(path), err)
+		}
 	}
 }
