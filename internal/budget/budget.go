@@ -17,14 +17,16 @@ const (
 
 // What is reported about an object.
 const (
-	Findings         = 100
-	ReportedFindings = 20
-	WrongEntries     = 10
-	FindingText      = 500
-	QuotedText       = 128
-	EventNotices     = 20
-	HealthEvents     = 20
-	HealthLines      = 20
+	Findings          = 100
+	ReportedFindings  = 20
+	WrongEntries      = 10
+	FindingText       = 500
+	QuotedText        = 128
+	Conflicts         = 3
+	ConflictAddresses = 20
+	EventNotices      = 20
+	HealthEvents      = 20
+	HealthLines       = 20
 )
 
 // Values that become rules, and elements of sets and maps.

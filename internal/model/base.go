@@ -66,7 +66,7 @@ func (r *Router) Configure(c Config, nodes []*Node, cidrs []netip.Prefix) (chang
 		return r.rebuild(), true
 	}
 	if !slices.Equal(before.locality.NodePortAddresses, r.base.locality.NodePortAddresses) {
-		r.staleNotices = r.staleNotices || len(r.overlaps) > 0
+		r.reports.stale = r.reports.stale || len(r.overlaps) > 0
 	}
 	affected := r.ranges.affected(before.locality.own, r.base.locality.own)
 	if !slices.Equal(before.locality.nodePorts, r.base.locality.nodePorts) {
@@ -83,9 +83,9 @@ func (r *Router) rebuild() []RouteChange {
 	r.services = make(map[ServiceName]*routed, len(services))
 	r.noticed = make(map[ServiceName][]Notice)
 	r.health = make(map[ServiceName]HealthCheck)
-	r.staleNotices, r.staleHealth = true, true
+	r.reports, r.staleHealth = newReports(r.reports), true
 	r.winners = make(map[Frontend]*Route, len(r.winners))
-	r.losers = make(map[Frontend][]*Route)
+	r.losers = make(map[Frontend]*claims)
 	r.overlaps, r.ranges, r.clientLimits, r.slots = make(overlaps), newRanges(), newClientLimits(), newSlotBudget()
 	r.echoes, r.unanswered = make(echoes), make(map[Family]int)
 	r.withoutLocal = make(map[Family]WithoutLocal)
@@ -96,7 +96,7 @@ func (r *Router) rebuild() []RouteChange {
 	r.settleLimits(touched)
 	r.settleSlots(touched)
 	r.settleRanges(touched)
-	r.refresh()
+	r.refresh(touched)
 	return r.changes(touched)
 }
 
@@ -117,7 +117,7 @@ func (r *Router) again(names map[ServiceName]struct{}) []RouteChange {
 		r.set(name, r.services[name].state, touched)
 	}
 	r.settleRanges(touched)
-	r.refresh()
+	r.refresh(touched)
 	// The same claim means the same endpoints: no Service has changed.
 	return slices.DeleteFunc(r.changes(touched), func(c RouteChange) bool {
 		return c.Old != nil && c.New != nil && c.Old.Port == c.New.Port && c.Old.Kind == c.New.Kind

@@ -138,7 +138,7 @@ func (r *Router) echo(s *routed, n int, touched map[Frontend]*Route) {
 		if !r.base.answerFrom[f].IsValid() {
 			before := r.unanswered[f]
 			r.unanswered[f] += n
-			r.staleNotices = r.staleNotices || (before == 0) != (r.unanswered[f] == 0)
+			r.reports.stale = r.reports.stale || (before == 0) != (r.unanswered[f] == 0)
 			continue
 		}
 		r.touch(Echo(a), touched)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -228,13 +227,20 @@ func (s *Service) mostRoutes(l *Locality) int {
 // an external address. Next are claims with endpoints (4.40), addresses of a Service
 // before NodePorts (4.37), the oldest Service, and the first by name (4.39).
 func compareClaims(a, b *Route) int {
+	if c := compareRank(a, b); c != 0 { // most differ here, and names take longer to compare
+		return c
+	}
+	return cmp.Or(a.PortName().Compare(b.PortName()), cmp.Compare(a.Kind, b.Kind))
+}
+
+func compareRank(a, b *Route) int {
+	if c := compareBool(a.Kind != ClusterIP, b.Kind != ClusterIP); c != 0 {
+		return c
+	}
 	return cmp.Or(
-		compareBool(a.Kind != ClusterIP, b.Kind != ClusterIP),
 		compareBool(b.Inside().Verdict == Forward, a.Inside().Verdict == Forward),
 		compareBool(a.Kind == NodePort, b.Kind == NodePort),
 		compareAge(a.Service.Created, b.Service.Created),
-		a.PortName().Compare(b.PortName()),
-		cmp.Compare(a.Kind, b.Kind),
 	)
 }
 
@@ -273,13 +279,13 @@ func (r *Router) overlap(route *Route) {
 	switch {
 	case !r.base.locality.Wildcards || f.IsRange(): // any port wins over a range
 	case route.Kind == NodePort:
-		r.staleNotices = r.staleNotices || len(r.overlaps[f]) > 0
+		r.reports.stale = r.reports.stale || len(r.overlaps[f]) > 0
 	case route.external():
 		winner := r.winners[f]
-		claimed := winner != nil && (winner.external() || slices.ContainsFunc(r.losers[f], (*Route).external))
+		claimed := winner != nil && (winner.external() || r.losers[f].any((*Route).external))
 		r.overlaps.note(f, claimed)
 		if _, ok := r.winners[f.OnNode()]; ok && r.onNode(f.Address) {
-			r.staleNotices = true
+			r.reports.stale = true
 		}
 	}
 }

@@ -154,31 +154,6 @@ func notice(object Object, reason Reason, format string, args ...any) Notice {
 	return Notice{object, reason, fmt.Sprintf(format, args...)}
 }
 
-// conflicts reports the other service ports that claim a frontend. Claims of one service
-// port are harmless (4.41).
-func (r *Router) conflicts(f Frontend) []Notice {
-	winner := r.winners[f]
-	var out []Notice
-	for _, loser := range r.losers[f] {
-		if loser.PortName() != winner.PortName() {
-			out = append(out, conflict(f, loser, winner))
-		}
-	}
-	return out
-}
-
-func conflict(f Frontend, loser, winner *Route) Notice {
-	of := " (" + loser.Kind.String() + ")"
-	switch {
-	case loser.Service.Balance: // has one kind, and no names of ports
-		of = ""
-	case f.IsRange(): // which its port is named after
-	case loser.Port.Name != "":
-		of = fmt.Sprintf(" (%s of port %q)", loser.Kind, loser.Port.Name)
-	}
-	return notice(loser.Service.Object(), Conflict, "%s%s is served by %s, not by this one", f, of, winner.Service.Object())
-}
-
 // nodePortNotices reports NodePorts that no address of the node can serve.
 func nodePortNotices(s *Service, l *Locality) []Notice {
 	if !s.hasNodePorts() {

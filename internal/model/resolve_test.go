@@ -87,11 +87,12 @@ func TestConflicts(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			for _, all := range [][]Route{{c.winner, c.loser}, {c.loser, c.winner}} {
 				r := NewRouter()
-				r.contest(Frontend{}, []*Route{&all[0], &all[1]})
+				r.join(&all[0])
+				r.join(&all[1])
 				if winner := r.winners[Frontend{}]; winner.PortName() != c.winner.PortName() {
 					t.Errorf("winner is %v, want %s", winner, c.winner.PortName())
 				}
-				if n := r.conflicts(Frontend{}); len(n) != 1 || n[0].Object != c.loser.Service.Name.Object() {
+				if n := r.conflicts(&routed{ServiceState{Service: c.loser.Service}, []Route{c.loser}}); len(n) != 1 || n[0].Object != c.loser.Service.Name.Object() {
 					t.Errorf("notices: %v", n)
 				}
 			}

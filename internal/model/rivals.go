@@ -1,6 +1,7 @@
 package model
 
 import (
+	"container/heap"
 	"net/netip"
 	"slices"
 )
@@ -23,9 +24,14 @@ type rangeAddress struct {
 	protocol Protocol
 }
 
+// rangeClaims are the claims of an address and protocol.
 type rangeClaims struct {
-	served []*Route // by port; no two overlap
-	losers []*Route // each overlaps one that is served, and that comes first
+	all    claims
+	served claims // no two overlap; each of the others overlaps one that comes first
+	// Since they were settled: left are those that were served and have been withdrawn,
+	// and came are new ones.
+	left claims
+	came map[*Route]struct{}
 }
 
 func newRanges() ranges {
@@ -67,26 +73,10 @@ func (r *ranges) affected(before, after []netip.Addr) map[ServiceName]struct{} {
 	return out
 }
 
-// overlapping returns the served ranges that share ports with another one, by port.
-func (c *rangeClaims) overlapping(f Frontend) []*Route {
-	first, _ := slices.BinarySearchFunc(c.served, f.Port, func(r *Route, port uint16) int { return int(r.Frontend.Last) - int(port) })
-	n := first
-	for n < len(c.served) && c.served[n].Frontend.Port <= max(f.Port, f.Last) {
-		n++
-	}
-	return c.served[first:n]
-}
-
-// serve adds a range that overlaps no served one.
-func (c *rangeClaims) serve(route *Route) {
-	i, _ := slices.BinarySearchFunc(c.served, route.Frontend, func(r *Route, f Frontend) int { return r.Frontend.Compare(f) })
-	c.served = slices.Insert(c.served, i, route)
-}
-
 // blocker returns the first of the served ranges that one overlaps, by claim.
 func (c *rangeClaims) blocker(f Frontend) *Route {
 	var first *Route
-	for _, o := range c.overlapping(f) {
+	for o := range c.served.overlapping(f) {
 		if first == nil || compareClaims(o, first) < 0 {
 			first = o
 		}
@@ -102,21 +92,23 @@ func (r *ranges) find(f Frontend) *Route {
 	return nil
 }
 
-// joinRange adds a claim of a range. If that overlaps others, settleRanges decides.
+// joinRange adds a claim of a range. In place of an equal one that was served it is served,
+// too, so that a Service with other endpoints costs nothing on behalf of its rivals; else
+// settleRanges decides.
 func (r *Router) joinRange(route *Route) {
-	f := route.Frontend
-	at := f.rangeAddress()
+	at := route.Frontend.rangeAddress()
 	c := r.ranges.claims[at]
 	if c == nil {
-		c = &rangeClaims{}
+		c = &rangeClaims{came: make(map[*Route]struct{})}
 		r.ranges.claims[at] = c
 	}
-	if len(c.overlapping(f)) == 0 {
-		c.serve(route)
-		r.winners[f] = route
+	c.all.add(route)
+	if c.left.remove(route) {
+		c.served.add(route)
+		r.winners[route.Frontend] = route
 		return
 	}
-	c.losers = append(c.losers, route)
+	c.came[route] = struct{}{}
 	r.ranges.unsettled[at] = struct{}{}
 }
 
@@ -126,19 +118,13 @@ func (r *Router) leaveRange(route *Route) {
 	f := route.Frontend
 	at := f.rangeAddress()
 	c := r.ranges.claims[at]
-	if i := slices.Index(c.losers, route); i >= 0 {
-		c.losers = slices.Delete(c.losers, i, i+1)
-		r.staleNotices = true
-	} else {
-		i, _ := slices.BinarySearchFunc(c.served, f, func(r *Route, f Frontend) int { return r.Frontend.Compare(f) })
-		c.served = slices.Delete(c.served, i, i+1)
+	c.all.remove(route)
+	delete(c.came, route)
+	if r.winners[f] == route {
+		c.served.remove(route)
 		delete(r.winners, f)
-		if slices.ContainsFunc(c.losers, func(o *Route) bool { return o.Frontend.Overlaps(f) }) {
-			r.ranges.unsettled[at] = struct{}{}
-		}
-	}
-	if len(c.served)+len(c.losers) == 0 {
-		delete(r.ranges.claims, at)
+		c.left.add(route)
+		r.ranges.unsettled[at] = struct{}{}
 	}
 }
 
@@ -146,59 +132,88 @@ func (r *Router) leaveRange(route *Route) {
 // and protocol. It adds the previous routes to touched.
 func (r *Router) settleRanges(touched map[Frontend]*Route) {
 	for at := range r.ranges.unsettled {
-		if c := r.ranges.claims[at]; c != nil {
-			r.settle(c, touched)
+		c := r.ranges.claims[at]
+		r.settle(c, touched)
+		if c.all.len() == 0 {
+			delete(r.ranges.claims, at)
 		}
 	}
-	if len(r.ranges.unsettled) > 0 {
-		r.ranges.unsettled, r.staleNotices = make(map[rangeAddress]struct{}), true
-	}
+	clear(r.ranges.unsettled)
 }
 
-// settle decides between all claims of an address and protocol.
+// settle decides about the claims that came, and about those that the ones that left, or
+// that lose their ports now, kept from being served: in the order of claims, because
+// each depends on those before it alone. All others stay as they are.
 func (r *Router) settle(c *rangeClaims, touched map[Frontend]*Route) {
-	before, all := c.served, slices.Concat(c.served, c.losers)
-	slices.SortFunc(all, compareClaims)
-	c.served, c.losers = nil, nil
-	for _, route := range all {
-		if len(c.overlapping(route.Frontend)) > 0 {
-			c.losers = append(c.losers, route)
-		} else {
-			c.serve(route)
-		}
+	var open claimQueue
+	for route := range c.left.each {
+		c.release(route, &open)
 	}
-	for _, route := range before {
-		if c.blocker(route.Frontend) != route {
-			r.touch(route.Frontend, touched)
-			delete(r.winners, route.Frontend)
-		}
+	for route := range c.came {
+		open.add(route)
 	}
-	for _, route := range c.served {
-		if r.winners[route.Frontend] != route {
-			r.touch(route.Frontend, touched)
-			r.winners[route.Frontend] = route
+	c.left = claims{}
+	clear(c.came)
+	for route := range open.each {
+		if b := c.blocker(route.Frontend); b != nil && compareClaims(b, route) <= 0 {
+			continue
+		}
+		losers := slices.Collect(c.served.overlapping(route.Frontend))
+		for _, o := range losers {
+			r.touch(o.Frontend, touched)
+			delete(r.winners, o.Frontend)
+			c.served.remove(o)
+		}
+		r.touch(route.Frontend, touched)
+		r.winners[route.Frontend] = route
+		c.served.add(route)
+		for _, o := range losers {
+			c.release(o, &open)
 		}
 	}
 }
 
-// conflicts reports the ranges that are not served because they overlap those of other
-// Services.
-func (r *ranges) conflicts() []Notice {
-	var out []Notice
-	for _, c := range r.claims {
-		for _, loser := range c.losers {
-			winner := c.blocker(loser.Frontend)
-			switch {
-			case winner.PortName() == loser.PortName():
-			case winner.Frontend == loser.Frontend:
-				out = append(out, conflict(loser.Frontend, loser, winner))
-			default:
-				out = append(out, notice(loser.Service.Object(), Conflict, "%s (%s) is not served: it overlaps %s of %s",
-					loser.Frontend, loser.Kind, winner.Frontend, winner.Service.Object()))
-			}
+// release opens the claims that a range has kept from being served, and no other does.
+func (c *rangeClaims) release(route *Route, open *claimQueue) {
+	for o := range c.all.overlapping(route.Frontend) {
+		if b := c.blocker(o.Frontend); b == nil || compareClaims(o, b) < 0 {
+			open.add(o)
 		}
 	}
-	return out
+}
+
+// claimQueue is a heap of claims, the first one by [compareClaims] at its top. What is
+// added while it is emptied comes behind what has been taken.
+type claimQueue struct {
+	heap  []*Route
+	known map[*Route]struct{} // also those that have been taken
+}
+
+func (q *claimQueue) add(route *Route) {
+	if q.known == nil {
+		q.known = make(map[*Route]struct{})
+	}
+	if _, ok := q.known[route]; !ok {
+		q.known[route] = struct{}{}
+		heap.Push(q, route)
+	}
+}
+
+func (q *claimQueue) each(yield func(*Route) bool) {
+	for len(q.heap) > 0 && yield(heap.Pop(q).(*Route)) {
+	}
+}
+
+func (q *claimQueue) Len() int           { return len(q.heap) }
+func (q *claimQueue) Less(i, j int) bool { return compareClaims(q.heap[i], q.heap[j]) < 0 }
+func (q *claimQueue) Swap(i, j int)      { q.heap[i], q.heap[j] = q.heap[j], q.heap[i] }
+func (q *claimQueue) Push(v any)         { q.heap = append(q.heap, v.(*Route)) }
+func (q *claimQueue) Pop() any {
+	last := len(q.heap) - 1
+	route := q.heap[last]
+	q.heap[last] = nil
+	q.heap = q.heap[:last]
+	return route
 }
 
 // rivals returns the route that keeps a range from being served, or nil, and otherwise
@@ -208,9 +223,9 @@ func (r *ranges) rivals(route *Route) (winner *Route, losers []*Route) {
 	if winner = c.blocker(route.Frontend); winner.PortName() != route.PortName() {
 		return winner, nil
 	}
-	for _, loser := range c.losers {
-		if loser.PortName() != route.PortName() && c.blocker(loser.Frontend) == winner {
-			losers = append(losers, loser)
+	for o := range c.all.overlapping(winner.Frontend) {
+		if o.PortName() != route.PortName() && c.blocker(o.Frontend) == winner {
+			losers = append(losers, o)
 		}
 	}
 	return nil, losers

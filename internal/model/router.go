@@ -27,9 +27,9 @@ type Router struct {
 	base     base
 	services map[ServiceName]*routed
 	// winners are the routes of all frontends; losers are further claims of a frontend
-	// with one port, in no order.
+	// with one port.
 	winners      map[Frontend]*Route
-	losers       map[Frontend][]*Route
+	losers       map[Frontend]*claims
 	echoes       echoes
 	unanswered   map[Family]int // Services that get no echoes, because the node has no address
 	overlaps     overlaps
@@ -40,11 +40,9 @@ type Router struct {
 	// noticed are the notices about Services by themselves.
 	noticed map[ServiceName][]Notice
 	health  map[ServiceName]HealthCheck
-	// The following lists are built again when they are stale.
-	notices      []Notice
+	// The following are built again when they are stale.
+	reports      reports
 	healthChecks []HealthCheck
-	version      uint64 // of notices
-	staleNotices bool
 	staleHealth  bool
 }
 
@@ -77,7 +75,7 @@ func (r *Router) SetServices(states map[ServiceName]ServiceState) []RouteChange 
 	r.settleLimits(touched)
 	r.settleSlots(touched)
 	r.settleRanges(touched)
-	r.refresh()
+	r.refresh(touched)
 	return r.changes(touched)
 }
 
@@ -137,8 +135,9 @@ func (r *Router) claim(name ServiceName, state ServiceState, touched map[Fronten
 	s := &routed{state: state}
 	r.services[name] = s
 	if notices := r.route(name, s); len(notices) > 0 {
-		r.noticed[name], r.staleNotices = notices, true
+		r.noticed[name] = notices
 	}
+	r.reports.of(name)
 	r.count(s, 1)
 	r.ranges.ask(state.Service, true)
 	r.clientLimits.ask(state.Service, 1)
@@ -186,10 +185,8 @@ func (r *Router) withdraw(name ServiceName, touched map[Frontend]*Route) {
 		delete(r.health, name)
 		r.staleHealth = true
 	}
-	if _, ok := r.noticed[name]; ok {
-		delete(r.noticed, name)
-		r.staleNotices = true
-	}
+	delete(r.noticed, name)
+	r.reports.of(name)
 	r.count(s, -1)
 	r.ranges.ask(s.state.Service, false)
 	r.clientLimits.ask(s.state.Service, -1)
@@ -209,8 +206,7 @@ func (r *Router) touch(f Frontend, touched map[Frontend]*Route) {
 	}
 }
 
-// join adds a claimant of its frontend. It does not compare it with all of them,
-// because there may be many.
+// join adds a claimant of its frontend. There may be many.
 func (r *Router) join(route *Route) {
 	if route.Frontend.IsRange() {
 		r.joinRange(route)
@@ -224,8 +220,10 @@ func (r *Router) join(route *Route) {
 	if compareClaims(route, winner) < 0 {
 		r.winners[f], route = route, winner
 	}
-	r.losers[f] = append(r.losers[f], route)
-	r.staleNotices = true
+	if r.losers[f] == nil {
+		r.losers[f] = &claims{}
+	}
+	r.losers[f].add(route)
 }
 
 // leave removes a claimant of its frontend.
@@ -235,27 +233,18 @@ func (r *Router) leave(route *Route) {
 		return
 	}
 	f, losers := route.Frontend, r.losers[route.Frontend]
-	if len(losers) == 0 {
+	switch {
+	case losers == nil:
 		delete(r.winners, f)
 		return
+	case r.winners[f] == route:
+		r.winners[f] = losers.takeFirst()
+	default:
+		losers.remove(route)
 	}
-	r.contest(f, slices.DeleteFunc(append(losers, r.winners[f]), func(o *Route) bool { return o == route }))
-}
-
-// contest decides between all claimants of a frontend.
-func (r *Router) contest(f Frontend, all []*Route) {
-	best, last := 0, len(all)-1
-	for i, o := range all {
-		if compareClaims(o, all[best]) < 0 {
-			best = i
-		}
-	}
-	r.winners[f] = all[best]
-	all[best], all[last] = all[last], nil
-	if r.losers[f] = all[:last]; last == 0 {
+	if losers.len() == 0 {
 		delete(r.losers, f)
 	}
-	r.staleNotices = true
 }
 
 // count adds a Service to the sums n times; n is 1 or -1.
@@ -275,34 +264,15 @@ func (r *Router) count(s *routed, n int) {
 	}
 }
 
-func (r *Router) refresh() {
-	if r.staleNotices {
-		now := append(slices.Clone(r.base.notices), r.overlapNotices()...)
-		now = append(now, r.echoNotices()...)
-		for _, n := range r.noticed {
-			now = append(now, n...)
-		}
-		for f := range r.losers {
-			now = append(now, r.conflicts(f)...)
-		}
-		now = append(now, r.ranges.conflicts()...)
-		slices.SortFunc(now, Notice.compare)
-		if !slices.Equal(r.notices, now) {
-			r.notices = now
-			r.version++
-		}
-	}
+// refresh builds again what has become stale. touched are the frontends that may have
+// changed, with what they had before.
+func (r *Router) refresh(touched map[Frontend]*Route) {
+	r.report(touched)
 	if r.staleHealth {
 		r.healthChecks = slices.SortedFunc(maps.Values(r.health), func(a, b HealthCheck) int { return a.Service.Compare(b.Service) })
 	}
-	r.staleNotices, r.staleHealth = false, false
+	r.staleHealth = false
 }
-
-// Notices returns the notices, sorted. The result must not be changed.
-func (r *Router) Notices() []Notice { return r.notices }
-
-// NoticesVersion returns a number that changes with the notices, initially 0.
-func (r *Router) NoticesVersion() uint64 { return r.version }
 
 // HealthChecks returns the health checks of all Services, sorted by name. The result
 // must not be changed.

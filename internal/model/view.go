@@ -60,7 +60,7 @@ func (r *Router) View(name ServiceName) *View {
 	slices.SortFunc(v.Claims, func(a, b ViewedClaim) int {
 		return cmp.Or(a.Route.PortName().Compare(b.Route.PortName()), cmp.Compare(a.Route.Kind, b.Route.Kind), a.Route.Frontend.Compare(b.Route.Frontend))
 	})
-	for _, n := range r.notices {
+	for _, n := range r.reports.notices {
 		if n.Object == v.Service.Object() {
 			v.Notices = append(v.Notices, n)
 		}
@@ -83,7 +83,7 @@ func (r *Router) viewClaim(route *Route) ViewedClaim {
 		c.Winner = winner
 		return c
 	}
-	for _, loser := range r.losers[route.Frontend] {
+	for loser := range r.losers[route.Frontend].each {
 		if loser.PortName() != route.PortName() {
 			c.Losers = append(c.Losers, loser)
 		}

@@ -1,0 +1,158 @@
+package model
+
+import (
+	"cmp"
+	"math/rand/v2"
+)
+
+// claims are routes that compete for the ports of one address and protocol, sorted by
+// first port, last port and claim. They are a treap, in which each node has the last port
+// of all routes below it, so that the routes that overlap some ports are found without a
+// look at the others: one Service can have a thousand ranges that overlap those of many.
+type claims struct {
+	root *claimNode
+	n    int
+}
+
+type claimNode struct {
+	route       *Route
+	left, right *claimNode
+	weight      uint32 // random; no node below has a higher one
+	last        uint16 // the highest of all ports of this route and of those below
+}
+
+// end returns the last port of a frontend with any number of ports.
+func (f Frontend) end() uint16 { return max(f.Port, f.Last) }
+
+func compareInClaims(a, b *Route) int {
+	if c := cmp.Or(cmp.Compare(a.Frontend.Port, b.Frontend.Port), cmp.Compare(a.Frontend.end(), b.Frontend.end())); c != 0 {
+		return c
+	}
+	return compareClaims(a, b)
+}
+
+func (c *claims) len() int { return c.n }
+
+// add adds a route. Several may be equal: an address that a Service lists twice.
+func (c *claims) add(route *Route) {
+	before, behind := c.root.split(route)
+	node := &claimNode{route: route, weight: rand.Uint32(), last: route.Frontend.end()}
+	c.root = mergeClaims(mergeClaims(before, node), behind)
+	c.n++
+}
+
+// remove removes a route, or an equal one, and reports whether there was one.
+func (c *claims) remove(route *Route) bool {
+	before, behind := c.root.split(route)
+	first, rest := behind.cutFirst()
+	found := first != nil && compareInClaims(first.route, route) == 0
+	if found {
+		behind = rest
+		c.n--
+	} else if first != nil {
+		behind = mergeClaims(first, rest)
+	}
+	c.root = mergeClaims(before, behind)
+	return found
+}
+
+// takeFirst removes the first route and returns it. There must be one.
+func (c *claims) takeFirst() *Route {
+	first, rest := c.root.cutFirst()
+	c.root = rest
+	c.n--
+	return first.route
+}
+
+// any reports whether a condition holds for one of the routes.
+func (c *claims) any(holds func(*Route) bool) bool {
+	for route := range c.each {
+		if holds(route) {
+			return true
+		}
+	}
+	return false
+}
+
+// each calls yield with all routes in their order, until that returns false.
+func (c *claims) each(yield func(*Route) bool) {
+	if c != nil {
+		c.root.overlapping(0, AllPorts, yield)
+	}
+}
+
+// overlapping calls yield with the routes that share ports with a frontend of the same
+// address and protocol, in their order, until that returns false.
+func (c *claims) overlapping(f Frontend) func(yield func(*Route) bool) {
+	return func(yield func(*Route) bool) { c.root.overlapping(f.Port, f.end(), yield) }
+}
+
+func (n *claimNode) overlapping(first, last uint16, yield func(*Route) bool) bool {
+	switch {
+	case n == nil || n.last < first:
+		return true
+	case !n.left.overlapping(first, last, yield):
+		return false
+	case n.route.Frontend.Port > last:
+		return true
+	case n.route.Frontend.end() >= first && !yield(n.route):
+		return false
+	}
+	return n.right.overlapping(first, last, yield)
+}
+
+// split returns the routes before one, and the others.
+func (n *claimNode) split(route *Route) (before, behind *claimNode) {
+	switch {
+	case n == nil:
+		return nil, nil
+	case compareInClaims(n.route, route) < 0:
+		n.right, behind = n.right.split(route)
+		n.measure()
+		return n, behind
+	}
+	before, n.left = n.left.split(route)
+	n.measure()
+	return before, n
+}
+
+// cutFirst returns the first node without any below it, and the others.
+func (n *claimNode) cutFirst() (first, rest *claimNode) {
+	switch {
+	case n == nil:
+		return nil, nil
+	case n.left == nil:
+		rest, n.right = n.right, nil
+		n.measure()
+		return n, rest
+	}
+	first, n.left = n.left.cutFirst()
+	n.measure()
+	return first, n
+}
+
+// mergeClaims joins two treaps; no route of the second one is before one of the first.
+func mergeClaims(a, b *claimNode) *claimNode {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	case a.weight >= b.weight:
+		a.right = mergeClaims(a.right, b)
+		a.measure()
+		return a
+	}
+	b.left = mergeClaims(a, b.left)
+	b.measure()
+	return b
+}
+
+func (n *claimNode) measure() {
+	n.last = n.route.Frontend.end()
+	for _, o := range [...]*claimNode{n.left, n.right} {
+		if o != nil {
+			n.last = max(n.last, o.last)
+		}
+	}
+}
