@@ -3,8 +3,11 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
@@ -76,6 +79,86 @@ func TestJoined(t *testing.T) {
 	if !strings.Contains(p.log.String(), "the rules of an earlier run stay until the files and the API server have been read") {
 		t.Errorf("the log does not report the wait: %s", &p.log)
 	}
+}
+
+// apiBalance serves an API server with most optional parts of the rules.
+const apiBalance = `
+kind: Balance
+name: apiserver
+namespace: kube-system
+listen: ["192.0.2.100:6443", "192.0.2.100:7000-7049"]
+backends: [10.0.0.1, 10.0.0.2]
+affinity: 10m
+clients: [192.0.2.0/24, 198.51.100.0/26]
+limits: {connections: 1000, ratePerClient: 10/second}
+`
+
+// TestJoinedMistakeAtRestart: 14.20, 14.22, 14.25. The file has a mistake when the daemon is
+// started again. Its Services stay in the kernel as they are, changes of the cluster take
+// effect, and no object of the cluster takes an address of the file.
+func TestJoinedMistakeAtRestart(t *testing.T) {
+	ns := netlab.TestNamespace(t)
+	inDefault := strings.NewReplacer("metadata: {name: ", "metadata: {namespace: default, name: ")
+	api := startAPI(t, ns, node+"\n---\n"+inDefault.Replace(service))
+	file := writeFile(t, apiBalance)
+	run := func() *process {
+		return start(t, ns, "nftproxy", "run", "-f", file, "--master", api.url, noLimit, "--hostname-override", "node-1")
+	}
+	explains := func(what, from, to, text string) {
+		t.Helper()
+		eventually(t, what, func() bool { return strings.Contains(in(t, ns, "explain", "--from", from, "tcp", to).stdout, text) })
+	}
+	// ofFile returns all elements of the kernel about the address of the file.
+	ofFile := func() (out []string) {
+		for line := range strings.Lines(ns.NFT(t, "-s", "list", "ruleset")) {
+			if strings.Contains(line, "192.0.2.100 ") {
+				out = append(out, strings.TrimRight(strings.TrimPrefix(strings.TrimSpace(line), "elements = { "), ", }"))
+			}
+		}
+		slices.Sort(out)
+		return out
+	}
+	p := run()
+	explains("the cluster is served", "203.0.113.7", "10.96.0.10:80", "10.128.1.2:8080")
+	before := ofFile()
+	p.kill()
+	if len(before) < 15 {
+		t.Fatalf("the kernel has of the file:\n%s", strings.Join(before, "\n"))
+	}
+
+	if err := os.WriteFile(file, []byte(apiBalance+"  x: [\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	api.set(t, strings.NewReplacer("name: web", "name: more", "10.96.0.10", "10.96.0.11").Replace(inDefault.Replace(service)))
+	run()
+	explains("a Service of the cluster that is new", "203.0.113.7", "10.96.0.11:80", "10.128.1.2:8080")
+	if code, body := get(t, ns, "http://127.0.0.1:10256/healthz"); code != 200 || !strings.Contains(body, `"usable":false`) {
+		t.Errorf("/healthz: %d %s", code, body)
+	}
+	api.set(t, strings.ReplaceAll(inDefault.Replace(service), "- {addresses: [10.128.1.1], nodeName: node-2}\n", ""))
+	eventually(t, "an endpoint leaves", func() bool {
+		return !strings.Contains(in(t, ns, "explain", "--from", "203.0.113.7", "tcp", "10.96.0.10:80").stdout, "10.128.1.1")
+	})
+	api.set(t, strings.NewReplacer("name: web", "name: thief", "clusterIP: 10.96.0.10", "clusterIP: 10.96.0.12\n  externalIPs: [192.0.2.100]", "port: 80}", "port: 6443}").Replace(inDefault.Replace(service)))
+	explains("a Service that asks for an address of the file", "203.0.113.7", "10.96.0.12:6443", "10.128.1.2:8080")
+	if diff := cmp.Diff(before, ofFile()); diff != "" {
+		t.Errorf("the Services of the file are not as before:\n%s", diff)
+	}
+	api.remove("Service", "more")
+	eventually(t, "a Service of the cluster is gone", func() bool { return !rendered(t, ns, "10.96.0.11:80") })
+	if _, got := get(t, ns, "http://127.0.0.1:10249/status"); !strings.Contains(got, "not read since the start (rules of an earlier run for their Services stay)") {
+		t.Errorf("status: %s", got)
+	}
+
+	if err := os.WriteFile(file, []byte(strings.ReplaceAll(apiBalance, "10.0.0.2", "10.0.0.3")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	explains("the file is right", "192.0.2.7", "192.0.2.100:6443", "10.0.0.3:6443")
+	eventually(t, "what is left is what the sources say", func() bool {
+		d := start(t, ns, "nftproxy", "diff", "-f", file, "--master", api.url, "--hostname-override", "node-1")
+		d.ends(t, 0)
+		return d.output.String() == "No changes.\n"
+	})
 }
 
 // TestJoinedInit: --init-only does not need the API server if there are files.

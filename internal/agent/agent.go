@@ -116,7 +116,10 @@ type Agent struct {
 	owner    *kernel.OwnedError // why the last sync failed, if another process owns our tables
 	affinity affinity
 
-	update  *model.Update // not yet given to the router; nil: none
+	update *model.Update // not yet given to the router; nil: none
+	// own are the Services that a source, of which a part was never read, has or had. The
+	// kernel may have others, of the part that is missing. Nil: all of it was read.
+	own     map[model.ServiceName]bool
 	nodes   []*model.Node // of the last update
 	cidrs   []netip.Prefix
 	pending []model.RouteChange // since the last successful sync
@@ -248,7 +251,7 @@ func contain(f func() error) (err error) {
 func (a *Agent) attempt(s *Sync) error {
 	base := a.take(s)
 	due := s.Cause == Check || s.Cause == Drift
-	if a.Applier.Known() && !base {
+	if a.Applier.Known() && !base && a.own == nil {
 		err := a.apply(s)
 		if err == nil && !due {
 			return nil
@@ -299,7 +302,10 @@ func (a *Agent) compare(s *Sync) (err error) {
 		}
 		a.Log.Debug("load failed; comparing all rules with the kernel", "error", err)
 	}
-	rules, delta := render.Start(a.router.Routing())
+	rules, delta, err := a.start()
+	if err != nil {
+		return err
+	}
 	if s.Plan, err = a.Applier.Apply(delta); err != nil {
 		return err
 	}
@@ -329,6 +335,7 @@ func (a *Agent) take(s *Sync) (base bool) {
 	if u != nil {
 		s.Triggers = u.Triggers
 		a.nodes, a.cidrs = u.Nodes, u.ServiceCIDRs
+		a.follow(u)
 	}
 	c := a.Node
 	if a.Interfaces != nil {

@@ -84,6 +84,12 @@ func (a *Applier) Plan(desired *nft.Ruleset) (*plan.Plan, uint32, error) {
 	return plan.Diff(current, wanted).WithoutIdleLanes(), generation, nil
 }
 
+// Held returns what the kernel holds now.
+func (a *Applier) Held() (*nft.Ruleset, error) {
+	held, _, err := a.kernel.ReadExpecting(&nft.Ruleset{})
+	return held, err
+}
+
 // Known reports whether the kernel holds what was applied last, according to its
 // answers. If not, the next change must be complete.
 func (a *Applier) Known() bool { return a.known }
@@ -232,7 +238,12 @@ func (u *update) compare(outdated []model.Family, attempt int) (err error) {
 		u.Compared(u.before, u.after)
 	}
 	u.planned = plan.DiffOutdated(u.before, u.after, outdated)
-	if len(u.delta.Keep) > 0 {
+	switch {
+	case u.delta.Own != nil:
+		if u.planned, err = u.planned.KeepingOthers(u.delta.Own, echoes(u.before, u.after)); err != nil {
+			return err
+		}
+	case len(u.delta.Keep) > 0:
 		u.planned = u.planned.Keeping(u.delta.Keep, echoes(u.after, u.before))
 	}
 	u.keep(u.planned, u.after)

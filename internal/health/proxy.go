@@ -33,8 +33,8 @@ type Proxy struct {
 	// never seen (10.10, 10.11).
 	Node func() *model.Node
 	// SourceUnusable returns since when the source cannot be used; zero: it can. The
-	// rules still serve, so it does not change the status of an answer (10.26). Nil
-	// means that it can.
+	// rules still serve, so it does not change the status of an answer after the first
+	// sync (10.26). Nil means that it can.
 	SourceUnusable func() time.Time
 	// Answered is called with the path and the status code of each answer.
 	Answered func(path string, code int)
@@ -59,7 +59,10 @@ type sourceAnswer struct {
 
 // reasonUnusable names no file and no object: any host that reaches the node can
 // ask.
-const reasonUnusable = "the input cannot be used; the rules serve what was read before; \"nftproxy status\" on the node shows the error"
+const (
+	reasonUnusable = "the input cannot be used; the rules serve what was read before; \"nftproxy status\" on the node shows the error"
+	reasonNoSync   = "the input cannot be used, and no rules were applied yet; those of an earlier run stay; \"nftproxy status\" on the node shows the error"
+)
 
 type familyHealthy struct {
 	LastUpdated time.Time `json:"lastUpdated"`
@@ -96,21 +99,21 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.Status[f.String()] = familyHealthy{a.LastUpdated, a.Healthy}
 	}
 	good := a.Healthy
+	a.Source = p.source(at)
 	if path == "/healthz" {
 		eligible := p.eligible()
-		a.NodeEligible, good = &eligible, good && eligible
+		a.NodeEligible, good = &eligible, good && eligible && (a.Source == nil || !at.LastSync.IsZero())
 	}
 	if good {
 		a.LastUpdated = a.CurrentTime
 	}
-	a.Source = p.source()
 	body, _ := json.Marshal(a) // these types cannot fail
 	code := statusCode(good)
 	p.Answered(path, code)
 	answer(w, code, body)
 }
 
-func (p *Proxy) source() *sourceAnswer {
+func (p *Proxy) source(at Progress) *sourceAnswer {
 	if p.SourceUnusable == nil {
 		return nil
 	}
@@ -118,7 +121,11 @@ func (p *Proxy) source() *sourceAnswer {
 	if since.IsZero() {
 		return nil
 	}
-	return &sourceAnswer{Since: since.UTC(), Reason: reasonUnusable}
+	reason := reasonUnusable
+	if at.LastSync.IsZero() {
+		reason = reasonNoSync
+	}
+	return &sourceAnswer{Since: since.UTC(), Reason: reason}
 }
 
 // statusCode returns the status that load balancers look at.

@@ -63,6 +63,7 @@ func (s *state) expect(t *testing.T, when string, healthz, livez int) {
 // names of files and objects.
 func TestUnusableSource(t *testing.T) {
 	s := newState()
+	s.LastSync = s.Started
 	p := s.proxy()
 	var since time.Time
 	p.SourceUnusable = func() time.Time { return since }
@@ -83,6 +84,29 @@ func TestUnusableSource(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestUnusableSourceAtStart: 10.26. Load balancers do not use a node that has applied
+// nothing yet, because the source cannot be used.
+func TestUnusableSourceAtStart(t *testing.T) {
+	s := newState()
+	p := s.proxy()
+	since := time.Unix(1000, 0)
+	p.SourceUnusable = func() time.Time { return since }
+	get := func(path string, want int, says string) {
+		t.Helper()
+		w := httptest.NewRecorder()
+		p.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		if w.Code != want || !strings.Contains(w.Body.String(), says) {
+			t.Errorf("%s: %d %s, want %d and %q", path, w.Code, w.Body, want, says)
+		}
+	}
+	get("/healthz", http.StatusServiceUnavailable, "no rules were applied yet")
+	get("/livez", http.StatusOK, "no rules were applied yet")
+	s.LastSync = time.Now()
+	get("/healthz", http.StatusOK, "the rules serve what was read before")
+	since, s.LastSync = time.Time{}, time.Time{}
+	get("/healthz", http.StatusOK, "")
 }
 
 // oneConn is a listener for one connection in memory.

@@ -52,6 +52,9 @@ type Update struct {
 	ServiceCIDRs []netip.Prefix
 	// Triggers are the known times of the changes that are new in this update (11.7).
 	Triggers []Trigger
+	// Partial reports that a part of the source was never read: Services that are in no
+	// update may exist all the same.
+	Partial bool
 }
 
 // Then returns the update that combines u and next. u may be nil.

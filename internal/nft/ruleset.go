@@ -23,6 +23,10 @@ type Delta struct {
 	// Keep are Services that a complete change leaves as the kernel serves them. After
 	// must not have them.
 	Keep []model.ServiceName
+	// Own, if not nil, are the only Services that a complete change may affect: it leaves
+	// all others as the kernel serves them. After has the optional sets and rules of the
+	// kernel, and no other Services than these.
+	Own map[model.ServiceName]bool
 	// Doubtful means that the kernel may refuse the change: it is asked first.
 	Doubtful bool
 }

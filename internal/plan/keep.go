@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -18,6 +19,60 @@ func (p *Plan) Keeping(services []model.ServiceName, echoes []*nft.Set) *Plan {
 	for _, s := range services {
 		kept[s] = true
 	}
+	return p.keeping(func(c *Change) bool { return isOf(kept, p.comment(c, echoes)) })
+}
+
+// KeepingOthers is like Keeping for all Services but some. A frontend that another Service
+// has in the kernel stays with that, also if one of these asks for it. It returns an error
+// for a plan that replaces a table or a map: others would lose their elements.
+func (p *Plan) KeepingOthers(own map[model.ServiceName]bool, echoes []*nft.Set) (*Plan, error) {
+	for i := range p.Changes {
+		if c := &p.Changes[i]; c.passing != 0 || len(c.Users) > 0 {
+			return nil, fmt.Errorf("%s: Services that are not known now would lose their rules", c.Text())
+		}
+	}
+	slices.Reverse(p.services) // the kernel's before the new ones
+	defer slices.Reverse(p.services)
+	taken := p.takenRanges(own)
+	return p.keeping(func(c *Change) bool {
+		if c.Set.HasRanges() && taken[frontendOf(c)] {
+			return true
+		}
+		comment := p.comment(c, echoes)
+		return comment != "" && !isOf(own, comment)
+	}), nil
+}
+
+// takenRanges returns new ranges of ports that overlap one of another Service in the
+// kernel, by their first port: it would refuse them.
+func (p *Plan) takenRanges(own map[model.ServiceName]bool) map[model.Frontend]bool {
+	taken := make(map[model.Frontend]bool)
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		if c.Kind() != "element" || c.Set.Name != nft.RangesMap || c.Verb != Delete {
+			continue
+		}
+		if comment := p.ServicePort(c); comment == "" || isOf(own, comment) {
+			continue
+		}
+		for j := range p.Changes {
+			n := &p.Changes[j]
+			if n.Kind() == "element" && n.Set.Name == nft.RangesMap && n.Verb == Add && overlap(c.Old.Key, n.New.Key) {
+				taken[frontendOf(n)] = true
+			}
+		}
+	}
+	return taken
+}
+
+// overlap reports whether two ranges have a port in common.
+func overlap(a, b nft.Key) bool {
+	return a.Address == b.Address && a.Protocol == b.Protocol && uint32(a.Port) <= b.Slot && uint32(b.Port) <= a.Slot
+}
+
+// keeping returns the plan without changes of elements that are kept, and without the
+// deletion of what these may need.
+func (p *Plan) keeping(kept func(*Change) bool) *Plan {
 	return p.without(func(c Change) bool {
 		switch {
 		case c.passing != 0:
@@ -25,7 +80,7 @@ func (p *Plan) Keeping(services []model.ServiceName, echoes []*nft.Set) *Plan {
 		case c.Kind() == "element" && mayBeNeeded(c.Set.Name):
 			return c.Verb == Delete
 		case c.Kind() == "element":
-			return isOf(kept, p.comment(&c, echoes))
+			return kept(&c)
 		case c.Verb != Delete:
 			return false
 		case c.Kind() == "table":

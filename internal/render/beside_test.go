@@ -49,6 +49,39 @@ func TestStartBeside(t *testing.T) {
 	}
 }
 
+// TestStartHolding: whatever a table in the kernel has, the tables beside it have the same
+// sets and rules, and none of its elements.
+func TestStartHolding(t *testing.T) {
+	for variant := range workload.FullVariants {
+		router := model.NewRouter()
+		router.Configure(workload.FullConfig(), workload.FullNodes(), workload.FullCIDRs())
+		states := make(map[model.ServiceName]model.ServiceState)
+		for v := range variant + 1 {
+			s := workload.Full(fmt.Sprintf("service-%d", v), byte(v+1), v)
+			states[s.Service.Name] = s
+		}
+		router.SetServices(states)
+		held := render.Render(router.Routing())
+		alone := workload.Full("alone", 100, 3)
+		other := model.NewRouter()
+		other.Configure(workload.FullConfig(), workload.FullNodes(), workload.FullCIDRs())
+		other.SetServices(map[model.ServiceName]model.ServiceState{alone.Service.Name: alone})
+		states[alone.Service.Name] = alone
+		router.SetServices(states)
+		_, delta := render.StartHolding(other.Routing(), held)
+		if diff := cmp.Diff(namesIn(render.Render(router.Routing())), namesIn(delta.After)); diff != "" {
+			t.Errorf("%d variants: -with all Services +beside some:\n%s", variant+1, diff)
+		}
+		for _, table := range delta.After.Tables {
+			for _, e := range table.Set(nft.ServicesMap).Elements {
+				if port, _ := nft.ParseComment(e.Comment); port.Service != alone.Service.Name {
+					t.Errorf("element of a Service that is not known: %s", e.Comment)
+				}
+			}
+		}
+	}
+}
+
 // namesIn returns the sets, and the chains that are no lanes with the text of their rules.
 func namesIn(r *nft.Ruleset) (out []string) {
 	for _, t := range r.Tables {

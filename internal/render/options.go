@@ -2,7 +2,12 @@ package render
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
 // optionKind is a kind of optional part of a table: sets, chains and rules that are in
@@ -53,4 +58,69 @@ func (o options) bindings() []string {
 		}
 	}
 	return out
+}
+
+// optionsIn returns the options whose sets and chains a table has.
+func optionsIn(t *nft.Table) (out options) {
+	for _, s := range t.Sets {
+		if o, ok := optionOf(s.Name); ok {
+			out = append(out, o)
+		}
+	}
+	for _, c := range t.Chains {
+		switch c.Name {
+		case nft.NodePrefix + nft.LimitChain:
+			out = append(out, option{kind: limitedNodePorts})
+		case nft.NodePrefix + nft.AllowChain, nft.NodePrefix + nft.DenyChain:
+			out = append(out, option{kind: guardedNodePorts})
+		}
+	}
+	return out
+}
+
+// optionOf returns the option that a set belongs to.
+func optionOf(set string) (o option, ok bool) {
+	name, ofRanges := strings.CutPrefix(set, nft.RangePrefix)
+	length := lengthOf{ranged: ofRanges}
+	switch {
+	case slices.Contains(nft.AffinityMaps, set):
+		return option{kind: sticky, bindings: set}, true
+	case set == nft.RangesMap:
+		return option{kind: ranged}, true
+	case name == nft.AllowFrontendsSet:
+		return option{kind: allowing, length: length}, true
+	case name == nft.DenyFrontendsSet:
+		return option{kind: denying, length: length}, true
+	}
+	if bits, denied, ok := nft.ClientSet(set); ok {
+		length.bits = uint8(bits)
+		if denied {
+			return option{kind: deniedLength, length: length}, true
+		}
+		return option{kind: allowedLength, length: length}, true
+	}
+	if o.limit, ok = limitOf(name); !ok {
+		return option{}, false
+	}
+	if o.kind = limiting; ofRanges {
+		o.kind = limitingRanges
+	}
+	return o, true
+}
+
+// limitOf returns the limit of which a set has the frontends.
+func limitOf(set string) (l limit, ok bool) {
+	switch set {
+	case nft.RateLimitsSet:
+		return limit{kind: model.LimitRate}, true
+	case nft.ConnectionLimitsSet:
+		return limit{kind: model.LimitConnections}, true
+	}
+	r, unit := &l.value.Rate, ""
+	if n, err := fmt.Sscanf(set, "client-connections-%d", &l.value.Connections); n == 1 && err == nil {
+		l.kind = model.LimitClientConnections
+	} else if _, err := fmt.Sscanf(strings.ReplaceAll(set, "-", " "), "client rate %d %s %d", &r.Amount, &unit, &r.Burst); err == nil {
+		r.Unit, l.kind = model.RateUnit(max(slices.Index(model.RateUnits[:], unit), 0)), model.LimitClientRate
+	}
+	return l, l.value != (nft.Limit{}) && l.frontends() == set
 }

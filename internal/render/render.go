@@ -31,6 +31,20 @@ func StartBeside(r *model.Routing, others []model.RouteChange) (*State, nft.Delt
 	return s, nft.FromNothing(delta.After)
 }
 
+// StartHolding is like [Start], and the tables have the optional parts that the kernel
+// holds, but neither their elements nor their lanes.
+func StartHolding(r *model.Routing, held *nft.Ruleset) (*State, nft.Delta) {
+	s := newState(r)
+	for _, t := range held.Tables {
+		for _, o := range optionsIn(t) {
+			s.tables[t.Family].options[o]++
+		}
+	}
+	delta := s.Change(Added(r), r.NodePortAddresses)
+	s.last = &change{addresses: r.NodePortAddresses} // there is nothing to go back to
+	return s, nft.FromNothing(delta.After)
+}
+
 // part is the part of a table that a change affects, before or after it.
 type part struct {
 	elements map[string][]nft.Element // by the name of the set

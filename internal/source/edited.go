@@ -198,7 +198,7 @@ func (e *edited) Load() (*model.Update, error) {
 	pending, every := e.take()
 	u := e.read()
 	if u != nil {
-		e.last = &model.Update{Nodes: u.Nodes, ServiceCIDRs: u.ServiceCIDRs}
+		e.last = &model.Update{Nodes: u.Nodes, ServiceCIDRs: u.ServiceCIDRs, Partial: u.Partial}
 	}
 	switch {
 	case u != nil:

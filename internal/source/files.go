@@ -65,6 +65,8 @@ type Input struct {
 	// Unused are the problems of files that are not used as they are, with an
 	// [Isolation]; nil: all are.
 	Unused Errors
+	// LeftOut are the files of which no content is used.
+	LeftOut []string
 }
 
 // Errors are all problems of the input, in its order.

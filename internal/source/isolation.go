@@ -59,7 +59,7 @@ func (f *Files) isolate(args []argument, warnings Errors) (*Input, error) {
 		}
 		in, err := c.finish()
 		if err == nil {
-			in.Unused = unused
+			in.Unused, in.LeftOut = unused, leftOutOf(used)
 			f.Isolation.keep(used)
 			in.Warnings = append(in.Warnings, f.Isolation.warning()...)
 			return in, nil
@@ -70,6 +70,16 @@ func (f *Files) isolate(args []argument, warnings Errors) (*Input, error) {
 		}
 		unused = append(unused, found...)
 	}
+}
+
+// leftOutOf returns the names of the files that are left out.
+func leftOutOf(used []*isolated) (names []string) {
+	for _, u := range used {
+		if u.advice == leftOut {
+			names = append(names, u.name)
+		}
+	}
+	return names
 }
 
 // novelty returns 0 for content that was valid before, 1 for other content.

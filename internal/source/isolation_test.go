@@ -159,3 +159,26 @@ func TestFollowIsolated(t *testing.T) {
 		t.Errorf("%+v, %v, %+v, %s", u, err, state, log.String())
 	}
 }
+
+// TestLeftOutAtStart: 12.82, 14.25. Of a file that was left out when the files were read first,
+// the kernel may have rules of an earlier run: updates are partial until the file can be
+// used, or is gone. One that appears later with a mistake has none.
+func TestLeftOutAtStart(t *testing.T) {
+	dir := t.TempDir()
+	a, b := service("a", "10.96.0.1"), service("b", "10.96.0.2")
+	apply(t, dir, map[string]string{"a.yaml": brokenService, "b.yaml": b})
+	f := &followed{files: &Files{Paths: []string{dir}, Isolation: NewIsolation(nil)}, unreadable: make(chan struct{}, 1), log: slog.New(slog.DiscardHandler)}
+	for _, step := range []struct {
+		change map[string]string
+		want   bool
+	}{
+		{nil, true}, {map[string]string{"c.yaml": brokenService}, true}, {map[string]string{"a.yaml": a}, false},
+		{map[string]string{"a.yaml": brokenService}, false},
+	} {
+		apply(t, dir, step.change)
+		u, err := f.Load()
+		if err != nil || u.Partial != step.want {
+			t.Errorf("after %v: partial %v, %v", step.change, u.Partial, err)
+		}
+	}
+}

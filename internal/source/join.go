@@ -19,16 +19,17 @@ import (
 // with all of its EndpointSlices: the files have precedence (14.21). While one of them
 // cannot be read, its last content is served.
 type Joined struct {
-	// Keep is set before Run if the kernel has rules of an earlier run. They stay
-	// until both sources have been read. Otherwise the first source that can be read
-	// is served alone until the other one follows (14.20).
+	// Keep is set before Run if the kernel has rules of an earlier run. They stay until
+	// the cluster has been read, and those of Services that it does not have until the
+	// files have been. Otherwise the first source that can be read is served alone until
+	// the other one follows (14.20).
 	Keep bool
 
 	files   Source
 	cluster *Cluster
 	log     *slog.Logger
-	// known are closed once the source has been read.
-	filesKnown, clusterKnown latch
+	// known are closed once the source has been read, and filesTried once that was tried.
+	filesKnown, clusterKnown, filesTried latch
 
 	reading  sync.Mutex // held while files are read
 	unusable error      // of the last attempt to read them
@@ -78,7 +79,7 @@ func (l *latch) closed() bool {
 // files name for its address.
 func Join(files Source, cluster *Cluster, dialer *Dialer) *Joined {
 	j := &Joined{
-		files: files, cluster: cluster, log: cluster.Log, filesKnown: newLatch(), clusterKnown: newLatch(),
+		files: files, cluster: cluster, log: cluster.Log, filesKnown: newLatch(), clusterKnown: newLatch(), filesTried: newLatch(),
 		of:        make(map[model.ServiceName]model.ServiceState),
 		completed: make(map[model.ServiceName]map[model.ServiceName]struct{}),
 		hidden:    make(map[model.ServiceName]struct{}),
@@ -145,12 +146,13 @@ func (j *Joined) Reload() { j.readFiles() }
 func (j *Joined) readFiles() {
 	j.reading.Lock()
 	defer j.reading.Unlock()
+	defer j.filesTried.close()
 	u, err := j.files.Load()
 	before := j.unusable
 	j.unusable = err
 	switch {
 	case err != nil && (before == nil || before.Error() != err.Error()):
-		j.log.Error("the files cannot be used; what they said before stays in use", "error", err)
+		j.log.Error(j.withoutFiles(), "error", err)
 	case err == nil && before != nil:
 		j.log.Info("the files can be used again")
 	}
@@ -164,9 +166,20 @@ func (j *Joined) readFiles() {
 	}
 	j.nodes, j.ranges = u.Nodes, u.ServiceCIDRs
 	j.pending = j.pending.Then(u)
-	if err == nil || !j.Keep { // else rules of what cannot be read may be in the kernel
+	if err == nil && !u.Partial || !j.Keep { // else rules of what cannot be read may be in the kernel
 		j.filesKnown.close()
 	}
+}
+
+// withoutFiles says what is served while the files cannot be used.
+func (j *Joined) withoutFiles() string {
+	switch {
+	case j.filesKnown.closed():
+		return "the files cannot be used; what they said before stays in use"
+	case j.Keep:
+		return "the files cannot be used, and were not read before; the rules of an earlier run for their Services stay, and the cluster is followed"
+	}
+	return "the files cannot be used, and were not read before; the cluster is served without them"
 }
 
 // setFile keeps the state of a Service of the files.
@@ -197,7 +210,7 @@ func (j *Joined) AwaitNode(context.Context) error { return nil }
 // Await implements [Source].
 func (j *Joined) Await(ctx context.Context) error {
 	if j.Keep {
-		for _, known := range []<-chan struct{}{j.filesKnown.done, j.clusterKnown.done} {
+		for _, known := range []<-chan struct{}{j.filesTried.done, j.clusterKnown.done} {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
@@ -238,6 +251,7 @@ func (j *Joined) Load() (*model.Update, error) {
 		}
 	}
 	j.pending = nil
+	out.Partial = j.Keep && !j.filesKnown.closed()
 	out.Nodes = joinNodes(j.nodes, j.last.nodes)
 	out.ServiceCIDRs = model.MergePrefixes(slices.Concat(j.ranges, j.last.ranges))
 	return out, nil
@@ -376,7 +390,7 @@ func (j *Joined) Node() *model.Node {
 func (j *Joined) State() State {
 	files, cluster := j.files.State(), j.cluster.State()
 	s := cluster
-	s.Err = errors.Join(labelled("files", files.Err), cluster.Err)
+	s.Err = errors.Join(labelled(j.filesLabel(), files.Err), cluster.Err)
 	switch {
 	case files.Err == nil && cluster.Err == nil:
 		s.Since = later(files.Since, cluster.Since)
@@ -391,6 +405,18 @@ func (j *Joined) State() State {
 	s.Warned += files.Warned + len(warnings)
 	s.Warnings = slices.Concat(files.Warnings, manifest.Shorten(warnings, manifest.MaxShown), s.Warnings)
 	return s
+}
+
+// filesLabel names the files in an error, and says what is served of them if that is not
+// what they said before.
+func (j *Joined) filesLabel() string {
+	switch {
+	case j.filesKnown.closed():
+		return "files"
+	case j.Keep:
+		return "files, not read since the start (rules of an earlier run for their Services stay)"
+	}
+	return "files, not read since the start (none of their Services is served)"
 }
 
 func labelled(source string, err error) error {

@@ -211,18 +211,60 @@ func TestJoinAtRestart(t *testing.T) {
 		l.serves("a/web [10.96.0.1]", "kube-system/vip [192.0.2.100] 10.0.0.1:6443 10.0.0.2:6443")
 	})
 	synctest.Test(t, func(t *testing.T) {
-		l := newJoinLab(t, "{", true, read[corev1.Service](t, webYAML))
+		l := newJoinLab(t, vipYAML, true, read[corev1.Service](t, webYAML))
 		l.start()
-		if l.ready() {
-			t.Error("ready without the files")
-		}
-		if s := l.joined.State(); s.Err == nil || !strings.HasPrefix(s.Err.Error(), "files: ") {
-			t.Errorf("state %+v", s)
-		}
-		l.write(vipYAML)
 		check(t, l.joined.Await(t.Context()))
-		l.serves("a/web [10.96.0.1]", "kube-system/vip [192.0.2.100] 10.0.0.1:6443 10.0.0.2:6443")
+		if l.serves("a/web [10.96.0.1]", "kube-system/vip [192.0.2.100] 10.0.0.1:6443 10.0.0.2:6443"); l.last.Partial {
+			t.Error("partial with both")
+		}
 	})
+}
+
+// TestJoinRestartWithMistake: 14.20, 14.25. Files that have a mistake, or do not exist,
+// when rules of an earlier run are in the kernel do not hold up the cluster. The update
+// says that Services are missing, until the files can be used.
+func TestJoinRestartWithMistake(t *testing.T) {
+	for name, text := range map[string]string{"a mistake": "{", "empty": "", "no file": "-"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newJoinLab(t, text, true, read[corev1.Service](t, webYAML))
+				if text == "-" {
+					check(t, os.Remove(l.path))
+				}
+				mend := l.cut()
+				l.start()
+				if l.ready() {
+					t.Error("ready without the API server")
+				}
+				mend()
+				if !l.ready() {
+					t.Fatal("the files hold up the cluster")
+				}
+				l.partial(true, "a/web [10.96.0.1]")
+				l.logged(1, "the files cannot be used, and were not read before")
+				l.logged(0, "stays in use")
+				if s := l.joined.State(); s.Err == nil || !strings.HasPrefix(s.Err.Error(), "files, not read since the start (rules of an earlier run for their Services stay): ") {
+					t.Errorf("state %+v", s)
+				}
+				_, err := l.api.CoreV1().Services("a").Update(t.Context(), read[corev1.Service](t, otherYAML), metav1.UpdateOptions{})
+				check(t, err)
+				l.partial(true, "a/web [10.96.0.1]")
+				l.write(vipYAML)
+				l.partial(false, "a/web [10.96.0.1]", "kube-system/vip [192.0.2.100] 10.0.0.1:6443 10.0.0.2:6443")
+				l.write("{")
+				l.logged(1, "the files cannot be used; what they said before stays in use")
+				l.partial(false, "a/web [10.96.0.1]", "kube-system/vip [192.0.2.100] 10.0.0.1:6443 10.0.0.2:6443")
+			})
+		})
+	}
+}
+
+// partial is like serves, and checks whether the update says that Services are missing.
+func (l *joinLab) partial(want bool, services ...string) {
+	l.t.Helper()
+	if l.serves(services...); l.last.Partial != want {
+		l.t.Errorf("partial: %v, want %v", l.last.Partial, want)
+	}
 }
 
 // TestJoinInvalidFile: 14.22. At boot the cluster is served without files that cannot

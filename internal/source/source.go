@@ -48,7 +48,9 @@ type followed struct {
 	before   map[model.ServiceName]model.ServiceState // loaded last
 	warned   []string                                 // by the input loaded last
 	unused   string                                   // problems of files that were logged last
-	state    stateKeeper
+	// missing are the files that were left out when the source was read first, and since.
+	missing []string
+	state   stateKeeper
 	// unreadable receives a value when the system refused to read the files.
 	unreadable chan struct{}
 	log        *slog.Logger
@@ -116,7 +118,13 @@ func (f *followed) Load() (*model.Update, error) {
 	n, _ := s.Node(f.nodeName)
 	f.node.Store(n)
 	var u *model.Update
+	first := f.before == nil
 	u, f.before = s.Since(f.before)
+	if first {
+		f.missing = input.LeftOut
+	}
+	f.missing = slices.DeleteFunc(slices.Clone(f.missing), func(file string) bool { return !slices.Contains(input.LeftOut, file) })
+	u.Partial = len(f.missing) > 0
 	return u, nil
 }
 

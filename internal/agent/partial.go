@@ -1,0 +1,43 @@
+package agent
+
+import (
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+// start returns the state for all of the router's routes, and the change to them from what
+// the kernel holds. Services that may be in a part of the source that was never read stay
+// as they are there.
+func (a *Agent) start() (*render.State, nft.Delta, error) {
+	if a.own == nil {
+		rules, delta := render.Start(a.router.Routing())
+		return rules, delta, nil
+	}
+	held, err := a.Applier.Held()
+	if err != nil {
+		return nil, nft.Delta{}, err
+	}
+	rules, delta := render.StartHolding(a.router.Routing(), held)
+	delta.Own = a.own
+	return rules, delta, nil
+}
+
+// follow notes which Services an update is about, while a part of the source was never
+// read. Each sync compares all rules then: what the kernel holds is not only what was
+// applied before.
+func (a *Agent) follow(u *model.Update) {
+	if !u.Partial {
+		if a.own != nil {
+			a.own = nil
+			a.Applier.Forget()
+		}
+		return
+	}
+	if a.own == nil {
+		a.own = make(map[model.ServiceName]bool, len(u.Services))
+	}
+	for name := range u.Services {
+		a.own[name] = true
+	}
+}
