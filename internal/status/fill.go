@@ -30,24 +30,27 @@ type answer struct {
 	address  netip.AddrPort
 }
 
-// fill adds the frontends that a filter selects, sorted by service port, with their
-// problems.
-func (r *Report) fill(all []frontend, filter *Filter) {
+// byPort sorts frontends, and returns those of each service port.
+func byPort(all []frontend) (ports [][]frontend) {
 	slices.SortFunc(all, func(a, b frontend) int {
 		return cmp.Or(a.Port.Compare(b.Port), cmp.Compare(a.Kind, b.Kind), a.Frontend.Frontend.Compare(b.Frontend.Frontend))
 	})
-	r.suggest(all, filter)
-	var ports [][]frontend // of the service ports
 	for len(all) > 0 {
 		n := 1
 		for n < len(all) && all[n].Port == all[0].Port {
 			n++
 		}
-		if filter.matches(all[0].Port.Service) {
-			ports = append(ports, all[:n])
-		}
-		all = all[n:]
+		ports, all = append(ports, all[:n]), all[n:]
 	}
+	return ports
+}
+
+// fill adds the frontends that a filter selects, sorted by service port, with their
+// problems.
+func (r *Report) fill(all []frontend, filter *Filter) {
+	ports := byPort(all)
+	r.suggest(all, filter)
+	ports = slices.DeleteFunc(ports, func(p []frontend) bool { return !filter.matches(p[0].Port.Service) })
 	for _, p := range ports {
 		r.judge(p)
 	}

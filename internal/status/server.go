@@ -244,22 +244,29 @@ func (r *Report) addRouting(routing *model.Routing, connections map[model.Fronte
 	}
 	r.addNotices(routing)
 	r.selectProblems(filter)
-	all := make([]frontend, len(routing.Routes))
-	for i := range routing.Routes {
-		route := &routing.Routes[i]
-		all[i] = frontend{Frontend: served.Of(route, routing.Scheduler), known: route.Choice.Known}
-		if r.Counted && !all[i].OnLocalhost() { // counted behind the listener
+	r.fill(frontendsOf(routing.Routes, routing.Scheduler, connections, r.Counted), filter)
+}
+
+// frontendsOf returns the frontends of some routes, with their connections if these are
+// counted. scheduler is that of the node.
+func frontendsOf(routes []model.Route, scheduler model.Scheduler, connections map[model.Frontend]uint64, counted bool) []frontend {
+	all := make([]frontend, len(routes))
+	for i := range routes {
+		route := &routes[i]
+		all[i] = frontend{Frontend: served.Of(route, scheduler), known: route.Choice.Known}
+		if counted && !all[i].OnLocalhost() { // counted behind the listener
 			n := connections[route.Frontend]
 			all[i].connections = &n
 		}
 	}
-	r.fill(all, filter)
+	return all
 }
 
 // PortsOf returns the service ports of some routes, sorted, with the connections to
 // their frontends if these are counted. scheduler is that of the node.
-func PortsOf(routes []model.Route, scheduler model.Scheduler, c Connections, counted bool) []ServicePort {
-	r := Report{Counted: counted}
-	r.addRouting(&model.Routing{Routes: routes, Scheduler: scheduler}, c.Frontends, &Filter{})
-	return r.ServicePorts
+func PortsOf(routes []model.Route, scheduler model.Scheduler, c Connections, counted bool) (out []ServicePort) {
+	for _, p := range byPort(frontendsOf(routes, scheduler, c.Frontends, counted)) {
+		out = append(out, servicePort(p))
+	}
+	return out
 }
