@@ -54,3 +54,57 @@ func TestAffinityMovesAmongLocalEndpoints(t *testing.T) {
 		c.apply()
 	})
 }
+
+// 5.4, 5.5, 5.7: with policy Local pods and the node follow the set of the cluster, also
+// if they are bound to a local endpoint that stays in the local set. Clients outside
+// follow the local set.
+func TestAffinityFollowsTheSetOfTheClient(t *testing.T) {
+	for name, flags := range map[string][]string{
+		"NodePorts on one address": nil,
+		"NodePorts on all":         {"--nodeport-addresses", "0.0.0.0/0,::/0"},
+	} {
+		t.Run(name, func(t *testing.T) { affinityFollowsTheSetOfTheClient(t, flags) })
+	}
+}
+
+func affinityFollowsTheSetOfTheClient(t *testing.T, flags []string) {
+	c := newWideCluster(t, 2, 1)
+	c.flags = slices.Concat(clusterCIDR, flags)
+	local, remote, pod := c.Pods[0], c.Remote[0], c.Pods[1]
+	outside := c.crowd(1)
+	before := service{Name: "web", N: 1, Pods: []*netlab.Host{local}, External: "Local", Affinity: long}
+	terminating := before
+	terminating.Pods, terminating.Terminating = []*netlab.Host{remote}, []*netlab.Host{local}
+	// Every ready endpoint has a hint, and that of the remote one names this zone.
+	excluded := before
+	excluded.Pods = []*netlab.Host{local, remote}
+	excluded.Zones = map[*netlab.Host]string{local: "zone-b", remote: nodeZone}
+	for when, after := range map[string]service{"it terminates": terminating, "hints exclude it": excluded} {
+		forEachFlow(t, func(t *testing.T, network string, family model.Family) {
+			c := c.in(t)
+			c.apply(before)
+			for kind, to := range before.frontends(c.Node, family) {
+				for _, client := range append(outside, pod, c.Node) {
+					if got := ask(t, client, network, to).Name; got != local.Name {
+						t.Errorf("%s: %s is on %s by the %s at first", when, client.Name, got, kind)
+					}
+				}
+			}
+			c.apply(after)
+			for kind, to := range before.frontends(c.Node, family) {
+				stays := remote // the ClusterIP has the set of the cluster for all
+				if to.Addr() != before.clusterIP(family).Addr() {
+					stays = local
+				}
+				for client, want := range map[*netlab.Host]*netlab.Host{outside[0]: stays, pod: remote, c.Node: remote} {
+					for range 2 { // the binding of the second one is that of the first one
+						if got := ask(t, client, network, to).Name; got != want.Name {
+							t.Errorf("%s: %s is on %s by the %s, want %s", when, client.Name, got, kind, want.Name)
+						}
+					}
+				}
+			}
+			c.apply()
+		})
+	}
+}

@@ -15,18 +15,44 @@ import (
 	"github.com/nftproxy/nftproxy/internal/workload"
 )
 
-// bind adds a binding of a client at the NodePort for each endpoint.
+// bind adds a binding of a client at the NodePort for each endpoint, to each map.
 func bind(rs *nft.Ruleset, endpoints ...int) *nft.Ruleset {
 	rs = workload.Clone(rs)
-	s := rs.Tables[0].Set(nft.AffinityMap)
-	for i, e := range endpoints {
-		s.Elements = append(s.Elements, nft.Element{
-			Key:   nft.Key{Address: workload.Addr("192.168.7.1"), Protocol: model.TCP, Port: 30080, Source: netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})},
-			Value: nft.Value{Endpoint: workload.AddrPort(fmt.Sprintf("10.128.0.%d", e), 8080)},
-		})
+	for _, name := range nft.AffinityMaps {
+		s := rs.Tables[0].Set(name)
+		if s == nil {
+			continue
+		}
+		for i, e := range endpoints {
+			s.Elements = append(s.Elements, nft.Element{
+				Key:   nft.Key{Address: workload.Addr("192.168.7.1"), Protocol: model.TCP, Port: 30080, Source: netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})},
+				Value: nft.Value{Endpoint: workload.AddrPort(fmt.Sprintf("10.128.0.%d", e), 8080)},
+			})
+		}
+		s.Sort()
 	}
-	s.Sort()
 	return rs
+}
+
+// follow returns the endpoints that depart from a map with a change, and those whose
+// clients a table that replaces it keeps.
+func follow(before, after *nft.Ruleset, bindings string) (gone, kept []int) {
+	d := make(departed)
+	d.note(plan.Diff(before, after))
+	clients := before.Tables[0].Set(bindings)
+	if clients == nil {
+		return nil, nil
+	}
+	number := func(e *nft.Element) int { return int(e.Value.Endpoint.Addr().As4()[3]) }
+	for i := range clients.Elements {
+		if e := &clients.Elements[i]; d.has(bindings, e) {
+			gone = append(gone, number(e))
+		}
+	}
+	for _, change := range keptBindings(after.Tables[0], clients) {
+		kept = append(kept, number(change.New))
+	}
+	return gone, kept
 }
 
 // TestDeparted shows which of the endpoints 1, 2 and 3 depart from the frontend
@@ -34,42 +60,36 @@ func bind(rs *nft.Ruleset, endpoints ...int) *nft.Ruleset {
 // a table that is replaced.
 func TestDeparted(t *testing.T) {
 	const cluster, local = model.PolicyCluster, model.PolicyLocal
+	var none [2][]int
 	for _, c := range []struct {
 		name           string
 		before, after  *nft.Ruleset
-		departed, kept []int
+		departed, kept []int    // of the clients of pods and of policy Cluster
+		local          [2][]int // the same, of clients outside with policy Local
 	}{
-		{"nothing changes", workload.Sticky(cluster, time.Hour, "1 2 3"), workload.Sticky(cluster, time.Hour, "1 2 3"), nil, []int{1, 2, 3}},
-		{"5.6 an endpoint goes", workload.Sticky(cluster, time.Hour, "1 2 3"), workload.Sticky(cluster, time.Hour, "1 3"), []int{2}, []int{1, 3}},
-		{"5.8 an endpoint comes", workload.Sticky(cluster, time.Hour, "1 2 3"), workload.Sticky(cluster, time.Hour, "1 2 3 4"), nil, []int{1, 2, 3}},
-		{"5.6 all endpoints go", workload.Sticky(cluster, time.Hour, "1 2 3"), workload.Sticky(cluster, time.Hour, ""), []int{1, 2, 3}, nil},
-		{"5.9 another timeout", workload.Sticky(cluster, time.Hour, "1 2 3"), workload.Sticky(cluster, time.Minute, "1 2 3"), nil, []int{1, 2, 3}},
-		{"5.10 affinity is turned off", workload.Sticky(cluster, time.Hour, "1 2 3"), workload.Sticky(cluster, 0, "1 2 3"), []int{1, 2, 3}, nil},
-		// Bindings from before are in a map that these frontends do not ask.
-		{"5.5 the policy becomes Local", workload.Sticky(cluster, time.Hour, "1:L 2 3"), workload.Sticky(local, time.Hour, "1:L 2 3"), nil, nil},
-		{"5.5 hints keep a local endpoint from pods", workload.Sticky(local, time.Hour, "1:L 2 3"), workload.Sticky(local, time.Hour, "1:Lb 2:a 3:a"), nil, nil},
+		{"nothing changes", workload.Sticky(cluster, time.Hour, "1 2 3"), workload.Sticky(cluster, time.Hour, "1 2 3"), nil, []int{1, 2, 3}, none},
+		{"5.6 an endpoint goes", workload.Sticky(cluster, time.Hour, "1 2 3"), workload.Sticky(cluster, time.Hour, "1 3"), []int{2}, []int{1, 3}, none},
+		{"5.8 an endpoint comes", workload.Sticky(cluster, time.Hour, "1 2 3"), workload.Sticky(cluster, time.Hour, "1 2 3 4"), nil, []int{1, 2, 3}, none},
+		{"5.6 all endpoints go", workload.Sticky(cluster, time.Hour, "1 2 3"), workload.Sticky(cluster, time.Hour, ""), []int{1, 2, 3}, nil, none},
+		{"5.9 another timeout", workload.Sticky(cluster, time.Hour, "1 2 3"), workload.Sticky(cluster, time.Minute, "1 2 3"), nil, []int{1, 2, 3}, none},
+		{"5.10 affinity is turned off", workload.Sticky(cluster, time.Hour, "1 2 3"), workload.Sticky(cluster, 0, "1 2 3"), []int{1, 2, 3}, nil, none},
+		// Clients outside ask another map.
+		{"5.5 the policy becomes Local", workload.Sticky(cluster, time.Hour, "1:L 2 3"), workload.Sticky(local, time.Hour, "1:L 2 3"), nil, []int{1, 2, 3}, none},
+		{"5.5 it becomes Cluster", workload.Sticky(local, time.Hour, "1:L 2 3"), workload.Sticky(cluster, time.Hour, "1:L 2 3"), nil, []int{1, 2, 3}, none}, // the other map leaves
+		{"5.5 hints keep a local endpoint from pods", workload.Sticky(local, time.Hour, "1:L 2 3"), workload.Sticky(local, time.Hour, "1:Lb 2:a 3:a"), []int{1}, []int{2, 3}, [2][]int{nil, {1}}},
+		{"5.6 a local endpoint goes", workload.Sticky(local, time.Hour, "1:L 2:L 3"), workload.Sticky(local, time.Hour, "2:L 3"), []int{1}, []int{2, 3}, [2][]int{{1}, {2}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := bind(c.before, 1, 2, 3)
 			after := plan.Settle(before, c.after)
-			d := make(departed)
-			d.note(plan.Diff(before, after))
-			var gone, kept []int
-			if clients := before.Tables[0].Set(nft.AffinityMap); clients != nil {
-				for i := range clients.Elements {
-					if e := &clients.Elements[i]; d.has(e) {
-						gone = append(gone, int(e.Value.Endpoint.Addr().As4()[3]))
-					}
+			for name, want := range map[string][2][]int{nft.AffinityMap: {c.departed, c.kept}, nft.LocalAffinityMap: c.local} {
+				gone, kept := follow(before, after, name)
+				if !slices.Equal(gone, want[0]) {
+					t.Errorf("%s: endpoints %v departed, want %v", name, gone, want[0])
 				}
-				for _, change := range keptBindings(after.Tables[0], clients) {
-					kept = append(kept, int(change.New.Value.Endpoint.Addr().As4()[3]))
+				if !slices.Equal(kept, want[1]) {
+					t.Errorf("%s: bindings to %v are kept, want %v", name, kept, want[1])
 				}
-			}
-			if !slices.Equal(gone, c.departed) {
-				t.Errorf("endpoints %v departed, want %v", gone, c.departed)
-			}
-			if !slices.Equal(kept, c.kept) {
-				t.Errorf("bindings to %v are kept, want %v", kept, c.kept)
 			}
 		})
 	}

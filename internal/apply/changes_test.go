@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -100,11 +101,11 @@ func (w *walker) step(t *testing.T, changed ...int) {
 func (k *fake) bind(r *rand.Rand) (n int) {
 	for _, t := range k.ruleset.Tables {
 		for _, affinity := range t.Sets {
-			if !affinity.Dynamic {
+			if !slices.Contains(nft.AffinityMaps, affinity.Name) {
 				continue
 			}
-			for _, e := range t.Set(nft.EndpointsMap).Elements {
-				b := nft.Element{Key: e.Key, Value: e.Value}
+			for _, e := range t.Set(nft.EndpointsOf(affinity.Name)).Elements {
+				b := nft.Element{Key: e.Key, Value: nft.Value{Endpoint: netip.AddrPortFrom(e.Key.Source, uint16(e.Key.Slot))}}
 				b.Key.Slot, b.Key.Source = 0, netip.AddrFrom4([4]byte{198, 51, 100, byte(r.IntN(4))})
 				if _, ok := t.AffinityTimeout(affinity.Name, e.Key.Frontend()); ok && !hasKey(affinity, b.Key) {
 					affinity.Elements = append(affinity.Elements, b)
@@ -117,18 +118,18 @@ func (k *fake) bind(r *rand.Rand) (n int) {
 	return n
 }
 
-// checkBindings reports bindings to endpoints that the frontend does not have.
+// checkBindings reports bindings to endpoints that the clients in the map do not have.
 func (k *fake) checkBindings(t *testing.T) {
 	t.Helper()
 	for _, table := range k.ruleset.Tables {
 		for _, s := range table.Sets {
-			if !s.Dynamic {
+			if !slices.Contains(nft.AffinityMaps, s.Name) {
 				continue
 			}
 			for i := range s.Elements {
 				e := s.Elements[i]
 				e.Key.Source, e.Key.Slot = e.Value.Endpoint.Addr(), uint32(e.Value.Endpoint.Port())
-				if !hasKey(table.Set(nft.AffinityEndpointsSet), e.Key) {
+				if !hasKey(table.Set(nft.EndpointsOf(s.Name)), e.Key) {
 					t.Fatalf("a client is bound to an endpoint that the frontend does not have: %s", s.ElementText(&s.Elements[i]))
 				}
 			}

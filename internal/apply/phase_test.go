@@ -190,10 +190,11 @@ func (b *between) lane(frontend nft.Key, v nft.Verdict) int {
 // binder checks that a lane that looks clients up finds how to bind them.
 func (b *between) binder(frontend nft.Key, lane *nft.Chain) {
 	b.t.Helper()
-	if v, _ := lane.Rules[0][0].(nft.Verdict); v.Action != nft.Jump {
+	v, _ := lane.Rules[0][0].(nft.Verdict)
+	if v.Action != nft.Jump {
 		return
 	}
-	timeouts := b.after.Set(nft.AffinityTimeoutsMap)
+	timeouts := b.after.Set(nft.TimeoutsOf(bindingsOf(v.Chain)))
 	if timeouts == nil || !hasKey(timeouts, frontend) {
 		b.t.Errorf("%s leads to %s, and has no affinity", frontend.Frontend(), lane.Name)
 		return
@@ -205,6 +206,14 @@ func (b *between) binder(frontend nft.Key, lane *nft.Chain) {
 		}
 	}
 	b.t.Errorf("no chain binds the clients of %s", frontend.Frontend())
+}
+
+// bindingsOf returns the map in which a chain looks up clients.
+func bindingsOf(recall string) string {
+	i := slices.IndexFunc(nft.AffinityMaps, func(name string) bool {
+		return recall == nft.RecallChain(name, false) || recall == nft.RecallChain(name, true)
+	})
+	return nft.AffinityMaps[i]
 }
 
 // slotsOf returns the slots that a lane, or the plain lane behind a sticky one, chooses

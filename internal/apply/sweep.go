@@ -2,6 +2,7 @@ package apply
 
 import (
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/kernel"
@@ -15,15 +16,25 @@ import (
 // A sweep deletes them early, so that no client loses its first packet. It works in the background: it reads at most
 // [kernel.MaxBindings] bindings of a map, and deletes them in small transactions.
 
-// departed are endpoints that frontends with affinity no longer have, by their keys in
-// affinity-endpoints.
-type departed map[nft.Key]bool
+// departed are endpoints that frontends with affinity no longer have.
+type departed map[departure]bool
+
+// departure is an endpoint by the set that it was in, of endpoints to which clients may be
+// bound, and its key there.
+type departure struct {
+	set string
+	key nft.Key
+}
+
+func isEndpoints(set string) bool {
+	return slices.ContainsFunc(nft.AffinityMaps, func(bindings string) bool { return nft.EndpointsOf(bindings) == set })
+}
 
 // note follows a plan that was carried out.
 func (d departed) note(p *plan.Plan) {
 	for i := range p.Changes {
-		if c := &p.Changes[i]; c.Old != nil && c.Set.Name == nft.AffinityEndpointsSet {
-			d[c.Old.Key] = true
+		if c := &p.Changes[i]; c.Old != nil && isEndpoints(c.Set.Name) {
+			d[departure{c.Set.Name, c.Old.Key}] = true
 		}
 	}
 	d.comeBack(p)
@@ -34,17 +45,17 @@ func (d departed) comeBack(p *plan.Plan) {
 		return
 	}
 	for i := range p.Changes {
-		if c := &p.Changes[i]; c.New != nil && c.Set.Name == nft.AffinityEndpointsSet {
-			delete(d, c.New.Key)
+		if c := &p.Changes[i]; c.New != nil && isEndpoints(c.Set.Name) {
+			delete(d, departure{c.Set.Name, c.New.Key})
 		}
 	}
 }
 
-// has reports whether a binding leads to an endpoint that departed.
-func (d departed) has(e *nft.Element) bool {
+// has reports whether a binding in a map leads to an endpoint that departed.
+func (d departed) has(bindings string, e *nft.Element) bool {
 	k := e.Key
 	k.Source, k.Slot = e.Value.Endpoint.Addr(), uint32(e.Value.Endpoint.Port())
-	return d[k]
+	return d[departure{nft.EndpointsOf(bindings), k}]
 }
 
 // Sweep releases the clients of endpoints that have departed.
@@ -74,7 +85,7 @@ func (a *Applier) BeginSweep() *Sweep {
 func (s *Sweep) Read() error {
 	families := make(map[model.Family]bool)
 	for k := range s.wanted {
-		families[model.FamilyOf(k.Address)] = true
+		families[model.FamilyOf(k.key.Address)] = true
 	}
 	for _, f := range model.Families {
 		if !families[f] {
@@ -98,7 +109,7 @@ func (d departed) of(m *nft.Set, elements []nft.Element) *nft.Set {
 	out := *m
 	out.Elements = nil
 	for i := range elements {
-		if d.has(&elements[i]) {
+		if d.has(m.Name, &elements[i]) {
 			out.Elements = append(out.Elements, elements[i])
 		}
 	}
@@ -171,15 +182,15 @@ func keptBindings(t *nft.Table, before *nft.Set) []plan.Change {
 	if after == nil || !after.Dynamic {
 		return nil
 	}
-	valid := make(departed)
-	for _, e := range t.Set(nft.AffinityEndpointsSet).Elements {
-		valid[e.Key] = true
+	valid, endpoints := make(departed), nft.EndpointsOf(before.Name)
+	for _, e := range t.Set(endpoints).Elements {
+		valid[departure{endpoints, e.Key}] = true
 	}
 	var out []plan.Change
 	for i := range before.Elements {
 		e := &before.Elements[i]
 		timeout, ok := t.AffinityTimeout(before.Name, e.Key.Frontend())
-		if ok && valid.has(e) && len(out) < int(after.Size) {
+		if ok && valid.has(before.Name, e) && len(out) < int(after.Size) {
 			out = append(out, plan.Change{Verb: plan.Add, Family: t.Family, Set: after, New: e, Timeout: timeout})
 		}
 	}

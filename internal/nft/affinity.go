@@ -13,9 +13,9 @@ import (
 type Affinity struct {
 	Timeout  time.Duration // of a binding: whole seconds, at most a day
 	Protocol model.Protocol
-	// Local frontends have policy Local. Their clients outside of the cluster may reach
-	// only endpoints of this node, so bindings from before a change of policy must not
-	// count for them.
+	// Local is for clients outside of the cluster of a frontend with policy Local. They
+	// reach the endpoints of this node, and other clients those of the cluster, so neither
+	// the bindings of the others count for them, nor those from before a change of policy.
 	Local    bool
 	Wildcard bool // the frontend is a NodePort with the unspecified address
 }
@@ -65,7 +65,7 @@ func (a Affinity) Bindings() string {
 func (a Affinity) Binder() string {
 	name := "bind-" + a.Protocol.String() + "-" + strconv.Itoa(int(a.Timeout/time.Second))
 	if a.Local {
-		name = "local-" + name
+		name = LocalPrefix + name
 	}
 	if a.Wildcard {
 		return NodePrefix + name
@@ -76,23 +76,24 @@ func (a Affinity) Binder() string {
 // AffinityTimeout returns how long a frontend remembers its clients in one of the
 // affinity maps, if it does.
 func (t *Table) AffinityTimeout(bindings string, f model.Frontend) (timeout time.Duration, ok bool) {
-	s := t.Set(AffinityTimeoutsMap)
-	if s == nil {
+	if t.Set(BindersMap) == nil {
 		return t.formerTimeout(bindings, f)
+	}
+	s := t.Set(TimeoutsOf(bindings))
+	if s == nil {
+		return 0, false
 	}
 	e, ok := s.Find(f)
 	if !ok {
 		return 0, false
 	}
-	a := affinityOf(e.Value.Class)
-	return a.Timeout, a.Bindings() == bindings
+	return affinityOf(e.Value.Class).Timeout, true
 }
 
 // AffinityTimeouts returns how long the frontends with affinity remember their clients.
 func (t *Table) AffinityTimeouts() map[model.Frontend]time.Duration {
 	out := make(map[model.Frontend]time.Duration)
-	s := t.Set(AffinityTimeoutsMap)
-	if s == nil {
+	if t.Set(BindersMap) == nil {
 		t.eachFormer(func(remember Remember, in *Set) {
 			for i := range in.Elements {
 				out[in.Elements[i].Key.Frontend()] = remember.Timeout
@@ -100,8 +101,14 @@ func (t *Table) AffinityTimeouts() map[model.Frontend]time.Duration {
 		})
 		return out
 	}
-	for i := range s.Elements {
-		out[s.Elements[i].Key.Frontend()] = affinityOf(s.Elements[i].Value.Class).Timeout
+	for _, bindings := range AffinityMaps {
+		s := t.Set(TimeoutsOf(bindings))
+		if s == nil {
+			continue
+		}
+		for i := range s.Elements {
+			out[s.Elements[i].Key.Frontend()] = affinityOf(s.Elements[i].Value.Class).Timeout
+		}
 	}
 	return out
 }

@@ -40,10 +40,10 @@ const (
 	EchoSourcesSet    = "echo-source-ranges"
 	EchoDeniedSet     = "echo-denied-sources"
 	NodeAddressesSet  = "node-addresses"
-	// AffinityMap holds clients and their endpoints, and LocalAffinityMap those of
-	// frontends with policy Local. Both are dynamic.
+	// AffinityMap holds clients and their endpoints, and LocalAffinityMap those outside of
+	// the cluster of frontends with policy Local. Both are dynamic.
 	AffinityMap      = "affinity"
-	LocalAffinityMap = "local-affinity"
+	LocalAffinityMap = LocalPrefix + AffinityMap
 	// AffinityEndpointsSet holds the endpoints that frontends with affinity have.
 	AffinityEndpointsSet = "affinity-endpoints"
 	// AffinityTimeoutsMap holds frontends with the class of their affinity, and BindersMap
@@ -117,6 +117,24 @@ func OverSet(k model.LimitKind) string {
 // AffinityMaps are the names of the maps of clients.
 var AffinityMaps = []string{AffinityMap, LocalAffinityMap}
 
+// LocalPrefix is the name prefix of sets, maps and chains for clients outside of the
+// cluster and frontends with policy Local.
+const LocalPrefix = "local-"
+
+// EndpointsOf returns the name of the set of the endpoints to which a map may bind clients.
+func EndpointsOf(bindings string) string { return beside(bindings, AffinityEndpointsSet) }
+
+// TimeoutsOf returns the name of the map of frontends whose clients are in a map.
+func TimeoutsOf(bindings string) string { return beside(bindings, AffinityTimeoutsMap) }
+
+// beside returns the name of what belongs to a map of clients.
+func beside(bindings, name string) string {
+	if bindings == LocalAffinityMap {
+		return LocalPrefix + name
+	}
+	return name
+}
+
 // LaneMaps lead to chains that frontends share.
 var LaneMaps = []string{LanesMap, BindersMap}
 
@@ -180,10 +198,7 @@ func IsLane(rules []Rule) bool {
 // RecallChain names the chain that translates to the endpoint to which a map binds
 // the client.
 func RecallChain(bindings string, wildcard bool) string {
-	name := "recall"
-	if bindings == LocalAffinityMap {
-		name = "local-recall"
-	}
+	name := beside(bindings, "recall")
 	if wildcard {
 		return NodePrefix + name
 	}

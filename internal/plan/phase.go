@@ -82,7 +82,15 @@ const (
 )
 
 // slotSets hold what the class of a frontend, or the number of a range, leads to.
-var slotSets = append([]string{nft.LanesMap, nft.BindersMap, nft.AffinityTimeoutsMap, nft.AffinityEndpointsSet, nft.RangeServicesMap}, nft.SlotMaps...)
+var slotSets = slices.Concat([]string{nft.LanesMap, nft.BindersMap, nft.RangeServicesMap}, affinitySets(), nft.SlotMaps)
+
+// affinitySets hold the frontends with session affinity, and their endpoints.
+func affinitySets() (out []string) {
+	for _, bindings := range nft.AffinityMaps {
+		out = append(out, nft.TimeoutsOf(bindings), nft.EndpointsOf(bindings))
+	}
+	return out
+}
 
 func phaseOf(c *Change) phase {
 	// An endpoint must be in affinity-endpoints as long as a client can get it: see

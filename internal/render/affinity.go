@@ -13,6 +13,9 @@ import (
 // bindings, and changes do not read them: a binding is valid only while the endpoint
 // is in affinity-endpoints, an ordinary set.
 //
+// With policy Local, clients outside of the cluster have a map and a set of their own: an
+// endpoint that one of the two kinds of clients reaches may be none for the other.
+//
 // A lane jumps to a chain that notes the connection with the class of its frontend, and
 // then looks up the binding of the client and translates the connection. Behind all DNAT,
 // and before anything can translate the source, the class of a noted connection leads to
@@ -29,12 +32,14 @@ import (
 // microseconds, unless a queue to user space delays the packet.
 const arrivalTime = time.Second
 
-func affinityOf(r *model.Route) nft.Affinity {
+// affinityOf returns the affinity of all clients, or of those outside of the cluster, which
+// differ only with policy Local.
+func affinityOf(r *model.Route, outside bool) nft.Affinity {
 	if r.AffinityTimeout() == 0 {
 		return nft.Affinity{}
 	}
 	return nft.Affinity{
-		Timeout: r.AffinityTimeout(), Protocol: r.Frontend.Protocol, Local: r.Local(), Wildcard: r.Frontend.Address.IsUnspecified(),
+		Timeout: r.AffinityTimeout(), Protocol: r.Frontend.Protocol, Local: outside, Wildcard: r.Frontend.Address.IsUnspecified(),
 	}
 }
 
@@ -51,9 +56,12 @@ func affinitySets(bindings []string, capacity uint32) []*nft.Set {
 		})
 	}
 	class := []nft.Datatype{nft.ClassID}
+	for _, name := range bindings {
+		out = append(out,
+			&nft.Set{Name: nft.EndpointsOf(name), Key: append(frontend[:3:3], nft.EndpointAddress, nft.EndpointPort)},
+			&nft.Set{Name: nft.TimeoutsOf(name), Key: frontend, Data: class})
+	}
 	return append(out,
-		&nft.Set{Name: nft.AffinityEndpointsSet, Key: append(frontend[:3:3], nft.EndpointAddress, nft.EndpointPort)},
-		&nft.Set{Name: nft.AffinityTimeoutsMap, Key: frontend, Data: class},
 		// A key without the protocol: nft 1.0.6 loads no update of a longer one. The chain
 		// for a class compares the protocol.
 		&nft.Set{Name: nft.ArrivalsMap, Key: []nft.Datatype{nft.Address, nft.Source, nft.ClientPort, nft.Port}, Data: class, Dynamic: true, Size: capacity},
@@ -101,7 +109,7 @@ func affinityChains(r *model.Routing, bindings []string) []*nft.Chain {
 func recall(bindings string, wildcard bool) *nft.Chain {
 	frontend := dialledKey(wildcard)
 	return &nft.Chain{Name: nft.RecallChain(bindings, wildcard), Rules: []nft.Rule{{
-		nft.Classify{Key: frontend, Map: nft.AffinityTimeoutsMap},
+		nft.Classify{Key: frontend, Map: nft.TimeoutsOf(bindings)},
 		nft.Note{Map: nft.ArrivalsMap, Key: nft.Concat{nft.DestinationAddress, nft.SourceAddress, nft.SourcePort, nft.DestinationPort}, Timeout: arrivalTime},
 		nft.DNAT{Key: append(frontend[:3:3], nft.SourceAddress), Map: bindings},
 	}}}
@@ -122,7 +130,7 @@ func binder(a nft.Affinity) *nft.Chain {
 	}
 	client := append(frontend[:3:3], nft.OriginalSource)
 	protocol, accept := nft.ProtocolIs{Protocol: a.Protocol}, nft.Verdict{Action: nft.Accept}
-	valid := nft.InSet{Key: append(frontend[:3:3], nft.ReplySource, nft.ReplyPort), Set: nft.AffinityEndpointsSet}
+	valid := nft.InSet{Key: append(frontend[:3:3], nft.ReplySource, nft.ReplyPort), Set: nft.EndpointsOf(a.Bindings())}
 	return &nft.Chain{Name: a.Binder(), Rules: []nft.Rule{
 		{nft.Declassify{}},
 		{protocol, valid, nft.Remember{Map: a.Bindings(), Key: client, Timeout: a.Timeout}, accept},
@@ -132,10 +140,14 @@ func binder(a nft.Affinity) *nft.Chain {
 	}}
 }
 
-func (c *composer) affinityEndpoints(f model.Frontend, l layout) {
-	endpoints := slices.Concat(l.slots, l.own)
+// affinity adds what some clients of a frontend need to stay with their endpoint.
+func (c *composer) affinity(f model.Frontend, a nft.Affinity, endpoints []netip.AddrPort) {
+	c.use(option{kind: sticky, bindings: a.Bindings()})
+	c.part.lanes = append(c.part.lanes, laneUse{binds: a})
+	c.add(nft.TimeoutsOf(a.Bindings()), nft.Element{Key: nft.FrontendKey(f), Value: nft.Value{Class: a.Class()}})
+	endpoints = slices.Clone(endpoints)
 	slices.SortFunc(endpoints, netip.AddrPort.Compare)
 	for _, e := range slices.Compact(endpoints) {
-		c.add(nft.AffinityEndpointsSet, nft.Element{Key: nft.EndpointKey(f, e)})
+		c.add(nft.EndpointsOf(a.Bindings()), nft.Element{Key: nft.EndpointKey(f, e)})
 	}
 }

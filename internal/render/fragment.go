@@ -114,16 +114,13 @@ func (c *composer) compose(f model.Frontend, r *model.Route, part *fragment) {
 func (c *composer) composePort(r *model.Route, inside, outside model.Decision) {
 	key := nft.FrontendKey(r.Frontend)
 	l := c.layout(r, inside.Endpoints, outside.Endpoints)
-	class := c.class(r, inside.Verdict, l.inside)
+	class := c.class(r, inside.Verdict, l, false)
 	c.add(nft.ServicesMap, nft.Element{Key: key, Value: nft.Value{Class: class}, Comment: nft.Comment(r)})
 	if r.Local() && inside.Verdict != model.Reject {
-		c.add(nft.LocalServicesMap, nft.Element{Key: key, Value: nft.Value{Class: c.class(r, outside.Verdict, l.outside)}})
+		c.add(nft.LocalServicesMap, nft.Element{Key: key, Value: nft.Value{Class: c.class(r, outside.Verdict, l, true)}})
 	}
 	c.slots(nft.EndpointsMap, key, firstSlot, l.slots)
 	c.slots(nft.EndpointsMap, key, ownSlots, l.own)
-	if options(c.part.options).has(sticky) {
-		c.affinityEndpoints(r.Frontend, l)
-	}
 }
 
 func (c *composer) slots(set string, key nft.Key, first uint32, endpoints []netip.AddrPort) {
@@ -159,22 +156,24 @@ func (c *composer) schedulerOf(r *model.Route) model.Scheduler {
 	return cmp.Or(r.Scheduler(), c.scheduler)
 }
 
-// class returns the class of a frontend, and adds the lanes that it leads to.
-func (c *composer) class(r *model.Route, v model.Verdict, s span) nft.Class {
+// class returns the class of a frontend for all clients, or for those outside of the
+// cluster if they differ, and adds the lanes that it leads to.
+func (c *composer) class(r *model.Route, v model.Verdict, l layout, outside bool) nft.Class {
 	switch v {
 	case model.Reject:
 		return refused
 	case model.Drop:
 		return dropped
 	}
+	s := l.inside
+	if outside {
+		s = l.outside
+	}
 	use := laneUse{lane: laneFor(r.PortName(), c.schedulerOf(r), s)}
 	use.lane.wildcard = r.Frontend.Address.IsUnspecified()
-	if a := affinityOf(r); a != (nft.Affinity{}) {
+	if a := affinityOf(r, outside); a != (nft.Affinity{}) {
 		use.bindings = a.Bindings()
-		if c.use(option{kind: sticky, bindings: a.Bindings()}) { // both maps may lead to lanes
-			c.add(nft.AffinityTimeoutsMap, nft.Element{Key: nft.FrontendKey(r.Frontend), Value: nft.Value{Class: a.Class()}})
-			c.part.lanes = append(c.part.lanes, laneUse{binds: a})
-		}
+		c.affinity(r.Frontend, a, l.endpoints(s))
 	}
 	c.useLane(use)
 	return use.class()

@@ -22,6 +22,14 @@ type layout struct {
 	inside, outside span
 }
 
+// endpoints returns the endpoints in a span.
+func (l layout) endpoints(s span) []netip.AddrPort {
+	if s.first == ownSlots {
+		return l.own[:s.count]
+	}
+	return l.slots[:s.count]
+}
+
 const (
 	firstSlot = nft.FirstSlot
 	ownSlots  = nft.OwnSlots
