@@ -35,6 +35,9 @@ type Kernel interface {
 
 // Applier carries out changes of rules. It is not safe for concurrent use.
 type Applier struct {
+	// Committing, if set, is called before every transaction, and the function that it
+	// returns after it, with the error.
+	Committing func(*plan.Plan) func(error)
 	// Observe, if set, is called after every transaction.
 	Observe func(Commit)
 	// Postponed, if set, is called with the families in which chains or sets remain
@@ -276,9 +279,14 @@ func (u *update) commitNext() error {
 }
 
 func (u *update) commit(p *plan.Plan) error {
+	committed := func(error) {}
+	if u.Committing != nil {
+		committed = u.Committing(p)
+	}
 	start := time.Now()
 	size, err := u.kernel.Commit(p, u.generation)
 	took := time.Since(start)
+	committed(err)
 	if u.Observe != nil {
 		u.Observe(Commit{Plan: p, Size: size, Duration: took, Err: err})
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/workload"
 )
 
@@ -171,6 +172,22 @@ func BenchmarkEndpointCounts(b *testing.B) {
 	frontends := []model.Frontend{elements[len(elements)/2].Key.Frontend()}
 	for b.Loop() {
 		if counts, err := s.EndpointCounts(frontends); err != nil || len(counts) != 4 {
+			b.Fatal(len(counts), err)
+		}
+	}
+}
+
+// BenchmarkLastCounts reads the counters that end with a change of one endpoint among those
+// of 10,000 Services.
+func BenchmarkLastCounts(b *testing.B) {
+	rules := withEndpointCounters(workload.Scenario(10_000, 4, 0))
+	s := newSandbox(b)
+	commitFrom(b, s, &nft.Ruleset{}, rules)
+	set := rules.Tables[0].Set(nft.EndpointsMap)
+	change := plan.Change{Verb: plan.Replace, Family: rules.Tables[0].Family, Set: set, Old: &set.Elements[len(set.Elements)/2]}
+	p := &plan.Plan{Changes: []plan.Change{change}}
+	for b.Loop() {
+		if counts, err := s.LastCounts(p); err != nil || len(counts) != 1 {
 			b.Fatal(len(counts), err)
 		}
 	}

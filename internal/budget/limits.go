@@ -49,4 +49,7 @@ var Limits = []Limit{
 	{"DrainTargets", "endpoints of a question", "`nftproxy drain`", DrainTargets, "endpoints", Refused, "the question"},
 	{"DrainSearch", "endpoints that are searched for similar names", "`nftproxy drain`", DrainSearch, "endpoints", FirstCount, ""},
 	{"DrainOffered", "endpoints that the shell is offered", "`nftproxy drain` and the Tab key", DrainOffered, "endpoints", FirstCount, ""},
+
+	{"EndpointSeries", "endpoints with a series of their own (`--endpoint-metrics`)", "a node", EndpointSeries, "series", FirstCount,
+		"in the order of the Services' names; `nftproxy_endpoint_connections_omitted` counts the service ports without series"},
 }

@@ -109,7 +109,7 @@ func (f *Flags) AddDaemon() {
 	f.truth(&k.BindAddressHardFail, "bind-address-hard-fail", "exit if a server cannot listen on its address")
 	f.truth(&k.EnableProfiling, "profiling", "serve profiles of the process under /debug/pprof of the metrics server")
 	f.number(k.OOMScoreAdj, "oom-score-adj", "how likely the kernel kills the process when memory is short: `score` from -1000 to 1000")
-	f.AddCounters("export metrics of each Service", "count the connections to each endpoint as well, for describe, top and the page of --web")
+	f.AddCounters("export metrics of each Service", "count the connections to each endpoint as well, for describe, top, the page of --web and metrics")
 	f.truth(&f.own.HealthChecks, "health-checks", "check the health of endpoints also for Services of an API server that have no selector and ask for it; files always may")
 	f.truth(&f.own.Web, "web", "serve a page with live data for browsers under /web/ of the metrics server")
 	f.truth(&f.own.ConntrackTCPCleanup, "conntrack-tcp-cleanup", "also delete conntrack entries of TCP connections to endpoints that are gone")

@@ -21,6 +21,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/machine"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/preflight"
 	"github.com/nftproxy/nftproxy/internal/serve"
 	"github.com/nftproxy/nftproxy/internal/status"
@@ -92,6 +93,9 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets
 func (w *work) newAgent(s sockets) *agent.Agent {
 	applier := apply.New(s.rules, w.Log)
 	applier.Observe, applier.Postponed = w.metrics.Committed, w.metrics.Postponed
+	if w.node.Counters {
+		applier.Committing = func(p *plan.Plan) func(error) { return w.status.Committing(p, s.rules.LastCounts) }
+	}
 	if s.owns {
 		applier.Claim = s.rules.Claim
 	}
@@ -158,6 +162,9 @@ func (w *work) follow() {
 	}
 	if w.node.Counters {
 		w.metrics.FollowConnections(w.status.ServiceCounts)
+	}
+	if w.node.EndpointCounters {
+		w.metrics.FollowEndpoints(w.status.EndpointTotals)
 	}
 	w.metrics.FollowLimits(w.status.LimitCounts)
 	w.metrics.FollowAgent(w.agent.State)

@@ -143,7 +143,7 @@ type Endpoint struct {
 	Outside *Share `json:"outside,omitempty"`
 	Clients *int   `json:"clients,omitempty"` // bound to it
 	// Connections are new ones of the frontends, without those of clients that are bound
-	// already, since the endpoint got its place; absent unless they are counted.
+	// already, since the daemon started or the rules were made; absent unless they are counted.
 	Connections *uint64 `json:"connections,omitempty"`
 	// Open are the connections through the frontends that are open now, if they were
 	// counted.

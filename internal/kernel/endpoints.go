@@ -9,6 +9,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/plan"
 )
 
 // EndpointCount is the counter of one element in a map of endpoints: new connections
@@ -89,4 +90,40 @@ func (q *inquiry) slots(c *Conn, f model.Frontend) error {
 		}
 	}
 	return nil
+}
+
+// ElementCount is the counter of one element in a map of frontends or of endpoints.
+type ElementCount struct {
+	Set         *nft.Set
+	Element     nft.Element // as the kernel has it
+	Connections uint64
+}
+
+// LastCounts returns the counters that end when a plan is carried out: those of the
+// elements that it deletes or replaces in maps of frontends and of endpoints. It asks for
+// them by key.
+func (c *Conn) LastCounts(p *plan.Plan) (out []ElementCount, err error) {
+	type place struct {
+		name   string
+		family model.Family
+	}
+	ending := make(map[place]*inquiry)
+	for i := range p.Changes {
+		change := &p.Changes[i]
+		if change.Old == nil || change.Set == nil || !change.Set.CountsConnections() {
+			continue
+		}
+		at := place{change.Set.Name, change.Family}
+		if ending[at] == nil {
+			ending[at] = newInquiry(change.Set, change.Family, nil)
+		}
+		ending[at].wanted = append(ending[at].wanted, *change.Old)
+	}
+	for at, q := range ending {
+		q.each = func(e *element) { out = append(out, ElementCount{q.decoder.set, e.Element, e.packets}) }
+		if err := q.run(c); err != nil {
+			return nil, fmt.Errorf("read counters of changed elements in map %s of %s: %w", at.name, at.family, err)
+		}
+	}
+	return out, nil
 }

@@ -134,7 +134,7 @@ type Port struct {
 type Endpoint struct {
 	Address string `json:"address"` // with the port
 	Local   bool   `json:"local"`   // on this node
-	// Connections are new ones since the endpoint got its place among the others of
-	// each frontend; absent without counters of endpoints (--endpoint-metrics).
+	// Connections are new ones since the start of the process; absent without counters of
+	// endpoints (--endpoint-metrics).
 	Connections *uint64 `json:"connections,omitempty"`
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"regexp"
 	"slices"
@@ -50,6 +51,9 @@ var everything = sync.OnceValue(func() *metrics.Set {
 	s.FollowSource(func() source.State { return source.State{LastSuccess: started, Failures: 5, Warned: 30} })
 	s.FollowConnections(func() ([]status.ServiceCount, error) {
 		return []status.ServiceCount{{Family: model.IPv4, Connections: 1}}, nil
+	})
+	s.FollowEndpoints(func() ([]status.EndpointTotal, int, error) {
+		return []status.EndpointTotal{{Endpoint: netip.MustParseAddrPort("10.1.1.2:8080"), Connections: 4}}, 1, nil
 	})
 	s.FollowLimits(func() ([]status.LimitCount, error) {
 		return []status.LimitCount{{Family: model.IPv4, Limit: model.LimitRate, Dropped: 1}}, nil

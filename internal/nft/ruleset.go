@@ -136,6 +136,18 @@ func (s *Set) HasSlots() bool {
 	return s.Concat() && slices.Contains([]Datatype{ClassID, SlotNumber}, s.Key[len(s.Key)-1])
 }
 
+// CountsConnections reports whether the elements count the connections to frontends or to
+// endpoints.
+func (s *Set) CountsConnections() bool {
+	return s.Counters && (slices.Contains(SlotMaps, s.Name) || s.IsOfFrontends())
+}
+
+// IsOfFrontends reports whether the set is a map of all frontends, or of those that decide
+// otherwise for clients outside of the cluster.
+func (s *Set) IsOfFrontends() bool {
+	return slices.Contains(ServiceMaps, s.Name) || slices.Contains(LocalServiceMaps, s.Name)
+}
+
 // HasRanges reports whether the key names frontends that are ranges of ports, by their
 // first port or with all of them.
 func (s *Set) HasRanges() bool {

@@ -11,7 +11,7 @@ import (
 // counts sums up the kernel's counters. These are reset when the verdict of their
 // frontend changes, for example with the number of endpoints. A sum over a service
 // port would then fall, which looks like a restart; therefore their growth is
-// summed. Connections between the last reading and a reset are lost.
+// summed, with what [carried] has of those that ended.
 type counts struct {
 	seen      map[counter]uint64 // in the kernel, at the last reading
 	frontends map[model.Frontend]uint64
@@ -20,8 +20,8 @@ type counts struct {
 }
 
 type counter struct {
-	frontend model.Frontend
-	outside  bool
+	dialled
+	outside bool
 }
 
 // owner is the unit over which counters are summed.
@@ -31,34 +31,47 @@ type owner struct {
 	kind   model.Kind
 }
 
+func ownerOf(r *model.Route) owner {
+	return owner{r.PortName(), model.FamilyOf(r.Frontend.Address), r.Kind}
+}
+
 func newCounts() counts {
 	return counts{frontends: make(map[model.Frontend]uint64), ports: make(map[owner]uint64)}
 }
 
-// add adds a reading, and removes frontends without a route.
-func (c *counts) add(reading []kernel.FrontendCount, routes []model.Route) {
-	owners := make(map[model.Frontend]owner, len(routes))
+// add adds a reading, and removes frontends without a route. ended are the counts of
+// elements that were replaced or deleted since the last reading.
+func (c *counts) add(reading []kernel.FrontendCount, ended map[counter]uint64, routes []model.Route) {
+	owners := make(map[dialled]*model.Route, len(routes))
 	frontends := make(map[model.Frontend]uint64, len(routes))
 	ports := make(map[owner]uint64)
 	for i := range routes {
 		r := &routes[i]
-		o := owner{r.PortName(), model.FamilyOf(r.Frontend.Address), r.Kind}
-		owners[r.Frontend] = o
+		owners[dial(r.Frontend)] = r
 		frontends[r.Frontend] = c.frontends[r.Frontend]
-		ports[o] = c.ports[o]
+		ports[ownerOf(r)] = c.ports[ownerOf(r)]
+	}
+	grow := func(key counter, now uint64) {
+		n := growth(c.seen[key], now)
+		c.total += n
+		if r := owners[key.dialled]; r != nil {
+			frontends[r.Frontend] += n
+			ports[ownerOf(r)] += n
+		}
 	}
 	seen := make(map[counter]uint64, len(reading))
 	for _, n := range reading {
-		o, ok := owners[n.Frontend]
-		if !ok {
+		key := counter{dial(n.Frontend), n.Outside}
+		if owners[key.dialled] == nil {
 			continue // the rules are changing
 		}
-		key := counter{n.Frontend, n.Outside}
-		growth := growth(c.seen[key], n.Connections)
 		seen[key] = n.Connections
-		frontends[n.Frontend] += growth
-		ports[o] += growth
-		c.total += growth
+		grow(key, ended[key]+n.Connections)
+	}
+	for key, n := range ended {
+		if _, ok := seen[key]; !ok {
+			grow(key, n)
+		}
 	}
 	c.seen, c.frontends, c.ports = seen, frontends, ports
 }
@@ -77,13 +90,41 @@ func (s *Server) count(routing *model.Routing) error {
 	if !s.config.Counted || routing == nil {
 		return nil
 	}
-	reading, err := s.config.Kernel.FrontendCounts()
+	reading, ended, err := s.readFrontends()
 	if err != nil {
 		return err
 	}
-	s.counts.add(reading, routing.Routes)
+	s.counts.add(reading, ended, routing.Routes)
 	return nil
 }
+
+// readFrontends reads the counters of all frontends, and takes what is carried of those that
+// ended. Changes may end more in between, and are held up only if they never cease.
+func (s *Server) readFrontends() (reading []kernel.FrontendCount, ended map[counter]uint64, err error) {
+	c := &s.carried
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for attempt := 0; ; attempt++ {
+		before := c.changes
+		if attempt < readAttempts {
+			c.mu.Unlock()
+		}
+		reading, err = s.config.Kernel.FrontendCounts()
+		if attempt < readAttempts {
+			c.mu.Lock()
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		if c.changes == before {
+			ended, c.frontends = c.frontends, make(map[counter]uint64)
+			return reading, ended, nil
+		}
+	}
+}
+
+// readAttempts is how often counters are read while changes go on.
+const readAttempts = 3
 
 // ServiceCounts returns the connections to the service ports of the node, sorted;
 // none without counters. A number falls only when the daemon restarts, or the service
@@ -122,12 +163,4 @@ func (s *Server) Connections() (*model.Routing, Connections, error) {
 		return nil, Connections{}, err
 	}
 	return routing, Connections{s.counts.total, s.counts.frontends}, nil
-}
-
-// EndpointCounts returns the connections that the slots of some frontends sent to their
-// endpoints. It is empty where these are not counted.
-func (s *Server) EndpointCounts(frontends []model.Frontend) ([]kernel.EndpointCount, error) {
-	s.reading.Lock()
-	defer s.reading.Unlock()
-	return s.config.Kernel.EndpointCounts(frontends)
 }

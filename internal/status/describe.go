@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/describe"
+	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
@@ -105,7 +106,7 @@ func (s *Server) addCounts(d *describe.Service, v *model.View) error {
 			}
 			d.AddConnections(s.counts.frontends)
 		}
-		if err := addEndpointCounts(d, s.config.Kernel); err != nil {
+		if err := addEndpointCounts(d, s.endpointCounts); err != nil {
 			return err
 		}
 	}
@@ -119,8 +120,8 @@ func (s *Server) addCounts(d *describe.Service, v *model.View) error {
 }
 
 // addEndpointCounts adds the connections to each endpoint, if they are counted.
-func addEndpointCounts(d *describe.Service, k KernelReader) error {
-	counts, err := k.EndpointCounts(d.Frontends())
+func addEndpointCounts(d *describe.Service, read func([]model.Frontend) ([]kernel.EndpointCount, error)) error {
+	counts, err := read(d.Frontends())
 	if err != nil {
 		return err
 	}

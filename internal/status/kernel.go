@@ -88,7 +88,7 @@ func DescribeKernel(k *kernel.Conn, question string) (*describe.Service, error) 
 	if len(connections) > 0 {
 		d.AddConnections(connections)
 	}
-	if err := addEndpointCounts(d, k); err != nil {
+	if err := addEndpointCounts(d, k.EndpointCounts); err != nil {
 		return nil, err
 	}
 	if err := addLimitDrops(d, k); err != nil {

@@ -31,7 +31,7 @@ func (c *limitCounts) add(reading []kernel.LimitDrops, routes []model.Route) {
 	owners := make(map[model.Frontend]owner)
 	for i := range routes {
 		if r := &routes[i]; r.Service.Extra().Limits != (model.Limits{}) {
-			owners[kernel.CountedAs(r.Frontend)] = owner{r.PortName(), model.FamilyOf(r.Frontend.Address), r.Kind}
+			owners[kernel.CountedAs(r.Frontend)] = ownerOf(r)
 		}
 	}
 	seen, ports := make(map[limitCounter]uint64, len(reading)), make(map[limitOwner]uint64)

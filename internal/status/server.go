@@ -66,6 +66,7 @@ type Server struct {
 	reading sync.Mutex // guards the kernel connection and counts
 	counts  counts
 	limits  limitCounts
+	carried carried
 }
 
 const (
@@ -75,7 +76,7 @@ const (
 
 // New returns a server that has seen no sync yet.
 func New(c Config) *Server {
-	return &Server{config: c, answering: make(chan struct{}, maxAnswers), counts: newCounts()}
+	return &Server{config: c, answering: make(chan struct{}, maxAnswers), counts: newCounts(), carried: newCarried()}
 }
 
 // Observe records a sync of the agent.
@@ -87,6 +88,7 @@ func (s *Server) Observe(o *agent.Sync) {
 	if o.Err != nil {
 		last.Error = o.Err.Error()
 	}
+	s.carried.synced()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.last = last
