@@ -7,6 +7,10 @@ package budget
 // Text, before it is decoded.
 const (
 	ObjectSize    = 16 << 20
+	FileSize      = 64 << 20
+	FileObjects   = 250_000
+	FileObject    = 16 << 20
+	FileValues    = 250_000
 	CheckText     = 4096
 	CheckValues   = 256
 	ListEntries   = 32_768

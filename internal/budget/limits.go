@@ -4,6 +4,10 @@ package budget
 var Limits = []Limit{
 	{"ObjectSize", "an object in an answer", "an API server", ObjectSize, "bytes", Refused,
 		"the whole answer: known objects stay in use. The API server accepts less"},
+	{"FileSize", "a file of objects, or the standard input", "a command, or `nftproxy run -f`", FileSize, "bytes", Refused, "the file"},
+	{"FileObjects", "objects, those of a List one by one", "a file", FileObjects, "objects", Refused, "the file, or the List"},
+	{"FileObject", "text of an object", "a file", FileObject, "bytes", Refused, "the object"},
+	{"FileValues", "lines, and commas in one line", "an object of a file", FileValues, "values", Refused, "the object"},
 	{"CheckText", "text of `nftproxy.dev/health-check`, and each text in a check", "a Service", CheckText, "bytes", Refused, "no check"},
 	{"CheckValues", "keys and values of a health check", "a Service", CheckValues, "values", Refused, "no check"},
 	{"ListEntries", "entries of an annotation with a list", "an object", ListEntries, "entries", FirstCount,

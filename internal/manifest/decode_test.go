@@ -38,7 +38,7 @@ func TestDecodeEqualsLibrary(t *testing.T) {
 		t.Fatalf("%d items, want %d; %v", n, len(list.Items), problem)
 	}
 	for i := range n {
-		item := o.ItemAt(i)
+		item, _ := o.ItemAt(i)
 		switch kind, _ := item.Type(); kind {
 		case "Service":
 			decodeBoth[corev1.Service](t, item, list.Items[i])

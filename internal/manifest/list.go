@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/nftproxy/nftproxy/internal/budget"
 )
 
 // Whole returns a copy of the document whose Lists are parsed as a whole.
@@ -49,7 +51,12 @@ func (d *Document) cutYAML() *Object {
 		line++
 	}
 	items, end := chunk{d.text[start:], d.Line + line}.entries()
-	if d.whole || len(items) == 0 {
+	switch {
+	case d.whole || len(items) == 0:
+		return nil
+	case len(items) > budget.FileObjects:
+		return &Object{Place: d.Place, doc: d, chunks: items}
+	case tooLarge(d.text[:before], false) != nil || tooLarge(d.text[start+end:], false) != nil:
 		return nil
 	}
 	root, err := parseYAML(without(d.text, before, start+end, " []"))
@@ -75,6 +82,9 @@ func without(text []byte, start, end int, replacement string) []byte {
 func (c chunk) entries() (items []chunk, end int) {
 	indent, start, pos := -1, 0, 0
 	for text := range bytes.Lines(c.text) {
+		if len(items) > budget.FileObjects {
+			break
+		}
 		content := bytes.TrimLeft(text, " ")
 		spaces := len(text) - len(content)
 		if content = bytes.TrimSpace(content); len(content) > 0 && content[0] != '#' {

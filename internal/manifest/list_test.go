@@ -20,7 +20,7 @@ func describe(d *Document) (out []string, cut, ok bool) {
 		return []string{err.Error()}, cut, true
 	}
 	for i := range n {
-		item := o.ItemAt(i)
+		item, _ := o.ItemAt(i)
 		if item == nil {
 			return nil, cut, false
 		}

@@ -3,12 +3,15 @@ package manifest
 import (
 	"bytes"
 	stdjson "encoding/json"
+	"errors"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/nftproxy/nftproxy/internal/budget"
 )
 
 // Object is the content of a document, or an item of a List.
@@ -35,10 +38,13 @@ func (d *Document) Parse() (*Object, *Error) {
 	case d.json:
 		o := &Object{Place: d.Place, doc: d, text: d.text, base: d.Line - 1}
 		o.cutJSON()
-		return o, nil
+		return o, o.refuse()
 	}
 	if o := d.cutYAML(); o != nil {
-		return o, nil
+		return o, o.refuse()
+	}
+	if err := tooLarge(d.text, false); err != nil {
+		return nil, &Error{Place: d.Place, Err: err}
 	}
 	root, err := parseYAML(d.text)
 	switch {
@@ -50,6 +56,18 @@ func (d *Document) Parse() (*Object, *Error) {
 		return nil, nil
 	}
 	return d.object(root, d.Line-1, 0), nil
+}
+
+// refuse returns a problem if an object in JSON, or a List, is too large to be read.
+func (o *Object) refuse() *Error {
+	err := tooLarge(o.text, true)
+	if len(o.chunks) > budget.FileObjects {
+		err = errManyObjects
+	}
+	if err == nil {
+		return nil
+	}
+	return &Error{Place: o.Place, Err: err}
 }
 
 func (d *Document) object(root *yaml.Node, base, item int) *Object {
@@ -167,23 +185,34 @@ func (o *Object) Items() (int, *Error) {
 	return len(o.nodes), nil
 }
 
-// ItemAt returns an item of a List, counted from 0; nil: it cannot be parsed without
-// the others, see [Document.Whole].
-func (o *Object) ItemAt(i int) *Object {
+// ItemAt returns an item of a List, counted from 0; nil without a problem: it cannot be parsed
+// without the others, see [Document.Whole].
+func (o *Object) ItemAt(i int) (*Object, *Error) {
 	if o.chunks == nil {
-		return o.doc.object(o.nodes[i], o.base, i+1)
+		return o.doc.object(o.nodes[i], o.base, i+1), nil
 	}
 	c := o.chunks[i]
+	item := &Object{Place: o.Place, doc: o.doc, text: c.text, base: c.line - 1}
+	item.Item, item.Line = i+1, c.line
 	if o.doc.json {
-		item := &Object{Place: o.Place, doc: o.doc, text: c.text, base: c.line - 1}
-		item.Item, item.Line = i+1, c.line
-		return item
+		return item, item.refuse()
+	}
+	err := tooLarge(c.text, false)
+	if err != nil {
+		return nil, &Error{Place: item.Place, Err: err}
 	}
 	root, err := parseYAML(c.text)
-	if err != nil || root == nil || root.Kind != yaml.SequenceNode || len(root.Content) != 1 {
-		return nil
+	switch {
+	case err == nil && root != nil && root.Kind == yaml.SequenceNode && len(root.Content) == 1:
+		return o.doc.object(root.Content[0], c.line-1, i+1), nil
+	case tooLarge(o.doc.text, false) == nil:
+		return nil, nil
+	case err == nil:
+		err = errors.New("cannot be read without the other items of the List, which is too large for that")
+	default:
+		item.Line, err = explainYAML(c.text, c.line, err)
 	}
-	return o.doc.object(root.Content[0], c.line-1, i+1)
+	return nil, &Error{Place: item.Place, Err: err}
 }
 
 // Error returns the error for a problem with a field. Its line is that of the

@@ -12,7 +12,10 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"sync/atomic"
+
+	"github.com/nftproxy/nftproxy/internal/budget"
 )
 
 // Document is a document of a file.
@@ -29,18 +32,22 @@ type Document struct {
 	repeated atomic.Int64
 }
 
+var errManyObjects = fmt.Errorf("holds more than %d objects: split it into several files", budget.FileObjects)
+
 // Sum returns a hash of the content.
 func (d *Document) Sum() [sha256.Size]byte { return sha256.Sum256(d.text) }
 
 // Split returns the documents of a file that are not empty. JSON values may
 // follow each other without a marker.
 func Split(file string, data []byte) ([]*Document, error) {
-	if bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
+	if isUTF16(data) {
 		return nil, errors.New("the text is UTF-16: save it as UTF-8")
 	}
 	var docs []*Document
 	for _, c := range chunks(bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))) {
-		docs = append(docs, c.documents()...)
+		if docs = append(docs, c.documents()...); len(docs) > budget.FileObjects {
+			return nil, errManyObjects
+		}
 	}
 	for i, d := range docs {
 		d.File, d.Document = file, i+1
@@ -61,6 +68,9 @@ func chunks(data []byte) []chunk {
 	start, pos, line, startLine := 0, 0, 0, 1
 	directives := false // nothing but directives so far: "---" still belongs to them
 	for text := range bytes.Lines(data) {
+		if len(out) > 2*budget.FileObjects { // with empty ones between them
+			break
+		}
 		line++
 		first, end := pos == start, pos+len(text)
 		switch {
@@ -115,11 +125,13 @@ func (c chunk) documents() (docs []*Document) {
 	for _, v := range values {
 		docs = append(docs, &Document{Place: Place{Line: v.line}, text: v.text, json: true})
 	}
-	if len(bytes.TrimSpace(rest.text)) == 0 {
+	if len(bytes.TrimSpace(rest.text)) == 0 || len(docs) > budget.FileObjects {
 		return docs
 	}
-	if _, err := parseYAML(c.text); err == nil {
-		return []*Document{yaml} // in flow style
+	if tooLarge(c.text, false) == nil {
+		if _, err := parseYAML(c.text); err == nil {
+			return []*Document{yaml} // in flow style
+		}
 	}
 	line, err := rest.explainJSON()
 	return append(docs, &Document{Place: Place{Line: line}, broken: err})
@@ -134,7 +146,7 @@ func (c chunk) values(d *json.Decoder) (values []chunk, rest chunk) {
 		pos = to
 	}
 	var value json.RawMessage
-	for d.More() && d.Decode(&value) == nil {
+	for len(values) <= budget.FileObjects && d.More() && d.Decode(&value) == nil {
 		end := int(d.InputOffset())
 		advance(end - len(value))
 		values = append(values, chunk{c.text[pos:end], c.line})

@@ -1,7 +1,6 @@
 package source
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -205,7 +204,7 @@ func (f *Files) content(name string, inDir bool, seen *[]os.FileInfo) ([]byte, e
 		return nil, errors.New("is read already under another name: give each file once")
 	}
 	*seen = append(*seen, info)
-	return os.ReadFile(name)
+	return manifest.ReadFile(name)
 }
 
 func (f *Files) readStdin() ([]byte, error) {
@@ -215,11 +214,11 @@ func (f *Files) readStdin() ([]byte, error) {
 	if f.Stdin == nil {
 		return nil, errors.New("is not available here: name a file")
 	}
-	data, err := io.ReadAll(f.Stdin)
+	data, err := manifest.Read(f.Stdin)
 	if err != nil {
-		return nil, fmt.Errorf("read input: %w", err)
+		return nil, err
 	}
-	f.stdin, f.stdinRead = bytes.Clone(data), true
+	f.stdin, f.stdinRead = data, true
 	return f.stdin, nil
 }
 

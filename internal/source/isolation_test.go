@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
 
@@ -34,6 +35,10 @@ func TestIsolation(t *testing.T) {
 		{"broken later", []map[string]string{{"a.yaml": a, "b.yaml": b}, {"a.yaml": brokenService}}, "a b", "(its last valid content stays in use)"},
 		{"emptied", []map[string]string{{"a.yaml": a}, {"a.yaml": ""}}, "a", "the file is empty"},
 		{"of other kinds", []map[string]string{{"a.yaml": a}, {"a.yaml": otherKind}}, "a", "only 1 object of other kinds"},
+		{"too large from the start (12.85)", []map[string]string{{"a.yaml": tooLarge, "b.yaml": b}}, "b", "a.yaml: is larger than 64 MiB: split it into several files (the file is left out)"},
+		{"too large later (12.85)", []map[string]string{{"a.yaml": a, "b.yaml": b}, {"a.yaml": tooLarge}}, "a b", "a.yaml: is larger than 64 MiB: split it into several files (its last valid content stays in use)"},
+		{"with a large object (12.85)", []map[string]string{{"a.yaml": a, "b.yaml": b}, {"a.yaml": manyValues}}, "a b", "a.yaml: document 1 (line 1): the object has more than 250000 lines and commas (its last valid content stays in use)"},
+		{"no text (12.85)", []map[string]string{{"a.yaml": a}, {"a.yaml": "\x00"}}, "a", "a.yaml: line 1 holds a NUL: the file is no text"},
 		{"others follow", []map[string]string{{"a.yaml": a}, {"a.yaml": brokenService}, {"b.yaml": b}}, "a b", "a.yaml: "},
 		{"removed while broken", []map[string]string{{"a.yaml": a, "b.yaml": b}, {"a.yaml": brokenService}, {"a.yaml": "-"}}, "b", ""},
 		{"back after it was removed", []map[string]string{{"a.yaml": a, "b.yaml": b}, {"a.yaml": "-"}, {"a.yaml": brokenService}}, "b", "(the file is left out)"},
@@ -81,12 +86,20 @@ func TestIsolation(t *testing.T) {
 	}
 }
 
+// tooLarge stands for the content of a sparse file that is too large to be read.
+const tooLarge = "too large"
+
+var manyValues = "kind: Service\nspec: [" + strings.Repeat("a,", budget.FileValues+1) + "]\n"
+
 // apply changes the files of a directory.
 func apply(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
 		path := filepath.Join(dir, name)
-		if text != "-" {
+		if text == tooLarge {
+			write(t, path, "")
+			check(t, os.Truncate(path, budget.FileSize+1))
+		} else if text != "-" {
 			write(t, path, text)
 		} else if err := os.Remove(path); err != nil {
 			t.Fatal(err)

@@ -108,7 +108,10 @@ func (f *Files) document(d *manifest.Document) []*object {
 	}
 	out := make([]*object, n)
 	parallel(n, func(i int) {
-		if item := m.ItemAt(i); item != nil {
+		switch item, err := m.ItemAt(i); {
+		case err != nil:
+			out[i] = failed(err)
+		case item != nil:
 			out[i] = f.item(item, itemKind, t)
 		}
 	})
