@@ -122,3 +122,46 @@ func TestTableMadeAnew(t *testing.T) {
 		}
 	}
 }
+
+// TestSweepLeavesNewBindings: 5.8. A client that packets release and bind to another
+// endpoint, after the sweep has read the bindings, stays bound.
+func TestSweepLeavesNewBindings(t *testing.T) {
+	s := newSandbox(t)
+	s.apply(t, workload.Sticky(model.PolicyCluster, time.Hour, "1 2"))
+	bind := func(client, endpoint int) {
+		s.nft(t, "add", "element", "ip", "nftproxy", "affinity",
+			fmt.Sprintf("{ 192.168.7.1 . tcp . 30080 . 198.51.100.%d timeout 1h : 10.128.0.%d . 8080 }", client, endpoint))
+	}
+	release := func(client int) {
+		s.nft(t, "delete", "element", "ip", "nftproxy", "affinity", fmt.Sprintf("{ 192.168.7.1 . tcp . 30080 . 198.51.100.%d }", client))
+	}
+	for client := 1; client <= 6; client++ {
+		bind(client, 1)
+	}
+	bind(7, 2)
+	s.apply(t, workload.Sticky(model.PolicyCluster, time.Hour, "2"))
+	sweep := s.applier.BeginSweep()
+	if err := sweep.Read(); err != nil {
+		t.Fatal(err)
+	}
+	for _, client := range []int{2, 3, 5} { // beside one without a binding, and before and after others
+		release(client)
+		if client != 3 {
+			bind(client, 2)
+		}
+	}
+	if more, err := s.applier.Release(sweep); err != nil || more {
+		t.Fatal(more, err)
+	}
+	maps, err := s.Bindings(model.IPv4, 10)
+	if err != nil || len(maps) != 1 {
+		t.Fatal(maps, err)
+	}
+	var left []int
+	for _, e := range maps[0].Elements {
+		left = append(left, int(e.Key.Source.As4()[3]))
+	}
+	if !slices.Equal(left, []int{2, 5, 7}) {
+		t.Errorf("clients %v are bound, want 2 and 5, which packets have bound again, and 7, whose endpoint stays", left)
+	}
+}

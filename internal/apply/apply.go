@@ -29,7 +29,8 @@ type Kernel interface {
 	// Bindings returns the affinity maps of a family, each with at most limit bindings
 	// of clients.
 	Bindings(f model.Family, limit int) ([]*nft.Set, error)
-	// Unbind deletes bindings from a map. Missing ones are no error.
+	// Unbind deletes bindings from a map, except those of clients that are bound to another
+	// endpoint by now. Missing ones are no error.
 	Unbind(f model.Family, s *nft.Set) error
 }
 

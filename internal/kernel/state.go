@@ -102,9 +102,15 @@ func (c *Conn) lookUp(name string, f model.Family, k nft.Key) (*nft.Set, error) 
 	return s, nil
 }
 
-// Unbind implements apply.Kernel.
+// Unbind implements apply.Kernel. A client that packets bind to another endpoint after the
+// kernel was asked loses that binding: the kernel deletes an element by its key, whatever
+// its data is, and packets do not change the generation. It deletes a few microseconds
+// after it was asked.
 func (c *Conn) Unbind(f model.Family, s *nft.Set) error {
-	elements := s.Elements
+	elements, err := c.unchanged(f, s)
+	if err != nil {
+		return fmt.Errorf("look up clients to release: %w", err)
+	}
 	for len(elements) > 0 {
 		err := c.unbind(f, s, elements)
 		var refused *CommitError
@@ -122,6 +128,22 @@ func (c *Conn) Unbind(f model.Family, s *nft.Set) error {
 		}
 	}
 	return nil
+}
+
+// unchanged returns the elements of a set that the kernel still has as they are.
+func (c *Conn) unchanged(f model.Family, s *nft.Set) ([]nft.Element, error) {
+	was := make(map[nft.Key]nft.Value, len(s.Elements))
+	for i := range s.Elements {
+		was[s.Elements[i].Key] = s.Elements[i].Value
+	}
+	out := make([]nft.Element, 0, len(s.Elements))
+	q := newInquiry(s, f, s.Elements)
+	q.each = func(e *element) {
+		if was[e.Key] == e.Value {
+			out = append(out, e.Element)
+		}
+	}
+	return out, q.run(c)
 }
 
 // destroySetElement is NFT_MSG_DESTROYSETELEM, since kernel 6.3: unlike
