@@ -1,6 +1,7 @@
 # Every target works on a fresh clone with Go and make. "demo", "upgrade", "test-kernels", "e2e",
 # "soak" and most of "bench-*" need root: they create network namespaces and load
-# nftables rules. "check", "test" and "golden" also run without root, in a user namespace.
+# nftables rules. "check", "unit", "packets", "test" and "golden" also run without
+# root, in a user namespace.
 
 VERSION := $(or $(shell git describe --tags --always --dirty 2>/dev/null),(devel))
 BINARY := bin/nftproxy
@@ -43,10 +44,20 @@ check: lint ## lint, and run all tests but those in test/ (about a minute)
 	scripts/install-packages nft:nftables iptables-nft:iptables git:git jq:jq
 	PATH="$$PATH:/usr/sbin:/sbin" go test -vet=off $$(go list ./... | grep -v /test)
 
-.PHONY: test
-test: ## run all tests but those of test-machines; NO_SKIP=1 fails if any was skipped, SHUFFLE=SEED repeats an order
+.PHONY: unit
+unit: ## run the tests that need neither namespaces nor the kernel, packages side by side (half a minute); variables as for test
+	scripts/install-packages git:git
+	packages=$$(scripts/packages-of unit) && PARALLEL=$$(nproc) NO_SKIP=$(NO_SKIP) SHUFFLE=$(SHUFFLE) scripts/test $$packages
+
+.PHONY: packets
+packets: ## run the other tests but those of test-machines, one package after the other; variables as for test
 	scripts/install-packages nft:nftables iptables-nft:iptables strace:strace git:git jq:jq
-	NO_SKIP=$(NO_SKIP) SHUFFLE=$(SHUFFLE) scripts/test $$(go list ./... | grep -v -e /test/pair -e /test/ecmp)
+	packages=$$(scripts/packages-of packets | grep -v -e /test/pair -e /test/ecmp) && NO_SKIP=$(NO_SKIP) SHUFFLE=$(SHUFFLE) scripts/test $$packages
+
+.PHONY: test
+test: ## unit, then packets; NO_SKIP=1 fails if any was skipped, SHUFFLE=SEED repeats an order
+	$(MAKE) --no-print-directory unit
+	$(MAKE) --no-print-directory packets
 
 .PHONY: test-machines
 test-machines: ## run the tests of two machines, and of three behind ECMP routers, with keepalived and conntrackd (2 minutes); needs root and Debian
