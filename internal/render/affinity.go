@@ -108,11 +108,15 @@ func affinityChains(r *model.Routing, bindings []string) []*nft.Chain {
 //	  dnat ip to ip daddr . meta l4proto . th dport . ip saddr map @affinity
 func recall(bindings string, wildcard bool) *nft.Chain {
 	frontend := dialledKey(wildcard)
-	return &nft.Chain{Name: nft.RecallChain(bindings, wildcard), Rules: []nft.Rule{{
+	var rules []nft.Rule
+	if wildcard {
+		rules = offNode()
+	}
+	return &nft.Chain{Name: nft.RecallChain(bindings, wildcard), Rules: append(rules, nft.Rule{
 		nft.Classify{Key: frontend, Map: nft.TimeoutsOf(bindings)},
 		nft.Note{Map: nft.ArrivalsMap, Key: nft.Concat{nft.DestinationAddress, nft.SourceAddress, nft.SourcePort, nft.DestinationPort}, Timeout: arrivalTime},
 		nft.DNAT{Key: append(frontend[:3:3], nft.SourceAddress), Map: bindings},
-	}}}
+	})}
 }
 
 // binder returns the chain that binds a client to the endpoint of its connection (5.3), or

@@ -99,13 +99,29 @@ func nodeChains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 		masquerade = append(masquerade, leave(originalNode, nft.LocalFrontendsSet)...)
 	}
 	return append(output, []*nft.Chain{
-		choose(nft.NodePrefix+nft.ChooseChain, dialledNode),
+		chooseOnNode(),
 		{Name: nodeDispatchChain, Rules: []nft.Rule{classify(dialledNode, nft.ServicesMap)}},
 		{Name: nodePreroutingChain, Rules: append(guards[:len(guards):len(guards)], local, dispatch)},
 		// A frontend with the address and port of a NodePort has policy Local here:
 		// the rules before masquerade the rest.
 		{Name: nodePostroutingChain, Rules: masquerade},
 	}...)
+}
+
+// chooseOnNode returns the counterpart of choose. A packet from the network whose
+// destination is the unspecified address finds the element of a NodePort in dispatch.
+func chooseOnNode() *nft.Chain {
+	c := choose(nft.NodePrefix+nft.ChooseChain, dialledNode)
+	c.Rules = append(offNode(), c.Rules...)
+	return c
+}
+
+// offNode drops packets to addresses that serve no NodePorts. It is in the chains that
+// translate connections to NodePorts, so that others do not pass it.
+//
+//	ip daddr != @node-addresses drop
+func offNode() []nft.Rule {
+	return []nft.Rule{{nft.InSet{Key: nft.Concat{nft.DestinationAddress}, Set: nft.NodeAddressesSet, Not: true}, nft.Verdict{Action: nft.Drop}}}
 }
 
 // leave ends the hook for frontends that are in a set.
