@@ -86,6 +86,7 @@ func TestServers(t *testing.T) {
 		{10249, "GET", "/live", "", 200, structured, `"name":"web","frontends":24,"endpoints":12,"connections":1`},
 		{10249, "GET", "/", "", 200, "text/html", `<a href="/live">`},
 		{10249, "GET", "/", "", 200, "text/html", `<a href="/describe">`},
+		{10249, "GET", "/basis", "", 200, structured, `"failing":[]`},
 		{10249, "POST", "/live", "", 405, plain, "use GET"},
 		{10249, "GET", "/status?namespace=nowhere", "", 200, structured, `"services": 0`},
 		{10249, "GET", "/status?rows=few", "", 400, plain, `rows: "few" is not a number`},

@@ -31,7 +31,8 @@ func applyCommand() *cobra.Command {
 the present objects of an API server, print it as "diff" does, and exit. Traffic
 switches in one transaction. Without a difference nothing is sent to the kernel.
 Established connections are not affected. While "nftproxy run" owns the tables,
-no other process can change them: this fails then and changes nothing.
+no other process can change them: this fails then and changes nothing. Beside
+one that does not own them, all else is as in that one, as "diff" explains.
 
 On a terminal, long work shows its progress. With --quiet nothing is printed but
 errors.
@@ -45,9 +46,7 @@ Exit code: 0 applied, 2 error, or a warning with --strict.`,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
 	o.addFlags(c)
-	o.settings.AddDrain()
-	o.addCounters()
-	o.warnings.addFlag(c)
+	o.addHere(c)
 	o.addReportFlags(c)
 	c.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print nothing but errors")
 	o.format = "text"

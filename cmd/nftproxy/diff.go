@@ -52,6 +52,11 @@ func diffCommand() *cobra.Command {
 		Long: `Compare the kernel's rules with those for the files, or for the objects of the
 API server, and print the plan that "apply" would carry out. Nothing is changed.
 
+All else is as in the nftproxy that runs here: flags that are not given, endpoints
+that fail a health check or are drained, files that it isolates. A line says what
+that is. So the plan has what the input changes and, beside an nftproxy with the
+same input, nothing. If none answers, flags and files alone count.
+
 With --from, compare two inputs instead: that plan is for a node that runs with
 the files of --from. It needs neither root nor a kernel nor a network. Endpoints
 keep their slots as on a node. Flags about the node and the pods apply to both
@@ -75,9 +80,7 @@ Exit code: 0 no changes, 1 changes, 2 error, or a warning with --strict.`,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
 	}
 	o.addFlags(c)
-	o.settings.AddDrain()
-	o.addCounters()
-	o.warnings.addFlag(c)
+	o.addHere(c)
 	c.Flags().StringArrayVar(&o.from, "from", nil, "compare with the rules for this `file` or directory instead of the kernel's, - for standard input; can be given several times")
 	_ = c.MarkFlagFilename("from", "yaml", "yml", "json") // fails only for an unknown flag
 	c.Flags().StringVarP(&o.format, "output", "o", "text", "`format`: text, json, or markdown for a pull request")

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"maps"
@@ -19,7 +18,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source"
-	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 // options are the flags that describe the input, the node and the log.
@@ -31,6 +29,9 @@ type options struct {
 	here     bool          // the rules are for this machine
 	drains   drain.List    // endpoints that are drained on this machine
 	warnings warnings
+	running  running // nftproxy here
+
+	isolateFiles bool
 }
 
 func (o *options) addFlags(c *cobra.Command) {
@@ -70,10 +71,24 @@ func (o *options) start(c *cobra.Command) (*config.Config, *slog.Logger, error) 
 	return cfg, log, nil
 }
 
-// addCounters adds the counters of the rules, for commands that compare with the kernel.
-func (o *options) addCounters() {
-	const asKernel = " (default: if the rules in the kernel do)"
+// isolateFiles is the name of a flag.
+const isolateFiles = "isolate-files"
+
+// addIsolation adds whether a mistake in a file concerns that file alone.
+func (o *options) addIsolation(c *cobra.Command, usage string) {
+	c.Flags().BoolVar(&o.isolateFiles, isolateFiles, false, "isolate errors: "+usage+"; directories may be empty")
+}
+
+// addHere adds the flags of commands that compare with the kernel. What they do not say is as
+// in the running nftproxy.
+func (o *options) addHere(c *cobra.Command) {
+	const asRunning, asKernel = " (default: as the running nftproxy)", " (default: if the rules in the kernel do)"
+	o.settings.AddDrain()
 	o.settings.AddCounters("count the connections to each frontend"+asKernel, "count the connections to each endpoint as well"+asKernel)
+	o.settings.AddHealthChecks("admit health checks also for Services of an API server that have no selector and ask for them" + asRunning)
+	o.addIsolation(c, "an invalid file stands for what the running nftproxy serves of it, or is skipped"+asRunning)
+	o.running.addAddress(c.Flags())
+	o.warnings.addFlag(c)
 }
 
 // takeCounters makes rules count what those in the kernel count, unless flags say what to
@@ -121,40 +136,56 @@ func (o *options) routing(c *cobra.Command, here bool) (*model.Routing, *slog.Lo
 	return side.Routing, log, err
 }
 
-// side is routing, with the objects. Here, endpoints are drained as the running nftproxy
-// drains them, so that both lead to the same rules.
+// side is routing, with the objects. Here, what leads to the rules besides the input is as in
+// the running nftproxy, so that both lead to the same rules.
 func (o *options) side(c *cobra.Command, here bool) (side changes.Side, log *slog.Logger, err error) {
+	var unknown []string
+	if o.here = here; here {
+		if unknown, err = o.followRunning(c.Context()); err != nil {
+			return side, nil, err
+		}
+	}
 	cfg, log, err := o.start(c)
 	if err != nil {
 		return side, nil, err
 	}
-	if here && cfg.Node.NeedsInterfaces() {
-		if cfg.Node.InterfaceAddresses, err = host.ServingAddresses(); err != nil {
-			return side, nil, err
-		}
-	}
-	o.here = here
 	if here {
-		if err := o.takeCounters(&cfg.Node); err != nil {
+		o.warnOf(log, unknown, o.origin(cfg))
+		if err := o.prepareHere(cfg, log); err != nil {
 			return side, nil, err
-		}
-	}
-	if here && cfg.Own.DrainFile != "" {
-		if o.drains, err = (drain.File{Path: cfg.Own.DrainFile}).Read(); err != nil {
-			return side, nil, err
-		}
-		if n := len(o.drains); n > 0 {
-			log.Warn(fmt.Sprintf("%s drains %s on this machine: \"nftproxy drain\" lists them", cfg.Own.DrainFile, terminal.Count(n, "endpoint")))
 		}
 	}
 	side, err = o.sideOf(c, cfg, log)
+	if err == nil {
+		o.running.report(c.Context(), log)
+	}
 	return side, log, err
+}
+
+// prepareHere completes the configuration with what this machine and the running nftproxy
+// say.
+func (o *options) prepareHere(cfg *config.Config, log *slog.Logger) (err error) {
+	if cfg.Node.NeedsInterfaces() {
+		if cfg.Node.InterfaceAddresses, err = host.ServingAddresses(); err != nil {
+			return err
+		}
+	}
+	if o.running.basis != nil {
+		o.running.like(&cfg.Node)
+	} else if err := o.takeCounters(&cfg.Node); err != nil {
+		return err
+	}
+	o.drains, err = o.drained(log, cfg.Own.DrainFile)
+	return err
 }
 
 // sideOf reads the objects, resolves them and logs the notices.
 func (o *options) sideOf(c *cobra.Command, cfg *config.Config, log *slog.Logger) (side changes.Side, err error) {
 	if side.Snapshot, err = o.objects(c, cfg, log); err != nil {
 		return side, err
+	}
+	if o.here {
+		side.Snapshot = o.marked(log, side.Snapshot)
 	}
 	side.Snapshot = o.drains.EditSnapshot(side.Snapshot)
 	if o.here && side.Snapshot.HasRanges() { // which addresses of this machine do not get
@@ -223,6 +254,9 @@ func (o *options) filed(c *cobra.Command, cfg *config.Config, log *slog.Logger) 
 	files, err := o.source(c.InOrStdin(), cfg)
 	if err != nil {
 		return nil, err
+	}
+	if files.InForce = o.inForce(); o.isolateFiles {
+		files.Isolation = source.NewIsolation(nil) // a command keeps nothing
 	}
 	o.phase(c, "reading %s", inputs(o.files))
 	input, err := files.Load()

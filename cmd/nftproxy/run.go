@@ -26,7 +26,6 @@ type runOptions struct {
 	writeConfigTo string
 	cleanup       bool
 	initOnly      bool
-	isolateFiles  bool
 }
 
 func runCommand() *cobra.Command {
@@ -81,7 +80,7 @@ func (o *runOptions) addRunFlags(c *cobra.Command) {
 	o.settings.AddDaemon()
 	addVersionFlag(c, &o.version)
 	c.Flags().StringVar(&o.writeConfigTo, "write-config-to", "", "write the effective configuration to this `file`, and exit")
-	c.Flags().BoolVar(&o.isolateFiles, "isolate-files", false, "isolate errors: an invalid file keeps its last valid content, or is skipped, and the other files are served; directories may be empty")
+	o.addIsolation(c, "an invalid file keeps its last valid content, or is skipped, and the other files are served")
 	c.Flags().BoolVar(&o.cleanup, "cleanup", false, "remove the rules and the leftovers of kube-proxy, and exit")
 	c.Flags().BoolVar(&o.initOnly, "init-only", false, "perform the privileged preparations, write no rules, and exit")
 }
@@ -186,6 +185,7 @@ func (o *runOptions) follow(c *cobra.Command, d *daemon.Daemon) (source.Source, 
 	}
 	if o.isolateFiles {
 		files.Isolation = source.NewIsolation(keptFiles())
+		d.Isolation = files.Isolation
 	}
 	return source.Follow(files, d.Config.Node.NodeName, d.Log)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -30,9 +31,9 @@ func (w *warnings) addFlag(c *cobra.Command) {
 // input logs the warnings about files.
 func (w *warnings) input(log *slog.Logger, in *source.Input) {
 	problems, _ := in.Warnings.Split()
-	w.count += len(problems)
+	w.count += len(problems) + len(in.Unused)
 	w.places = in.Places
-	for _, line := range in.Warnings.Lines() {
+	for _, line := range slices.Concat(in.Unused.Lines(), in.Warnings.Lines()) {
 		log.Warn(line)
 	}
 }
@@ -70,6 +71,9 @@ func onceLogger(w io.Writer, format string, level *slog.LevelVar) *slog.Logger {
 	return slog.New(plainWarnings{log.Handler(), w})
 }
 
+// levelNote is the level of what a person should know who reads the output of a command.
+const levelNote = slog.LevelInfo + 1
+
 // plainWarnings is a handler that writes a warning as a line such as
 // "warning: services.yaml: document 2 (line 15): Service shop/web: ...".
 type plainWarnings struct {
@@ -79,7 +83,12 @@ type plainWarnings struct {
 
 // Handle implements [slog.Handler].
 func (h plainWarnings) Handle(ctx context.Context, r slog.Record) error {
-	if r.Level != slog.LevelWarn {
+	switch r.Level {
+	case slog.LevelWarn:
+	case levelNote:
+		_, err := fmt.Fprintln(h.w, terminal.Printable(r.Message))
+		return err
+	default:
 		return h.Handler.Handle(ctx, r)
 	}
 	parts := map[string]string{}

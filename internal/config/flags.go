@@ -44,7 +44,7 @@ func (f *Flags) Given(name string) bool { return f.set.Changed(name) }
 func (f *Flags) AddRules() {
 	k := f.kube
 	f.text(&f.ConfigFile, "config", "`file` with a KubeProxyConfiguration; it overrides the flags that it has fields for")
-	f.text(&k.HostnameOverride, "hostname-override", "`name` of this node among the Nodes (default: the host name); takes precedence over --config")
+	f.text(&k.HostnameOverride, hostnameOverride, "`name` of this node among the Nodes (default: the host name); takes precedence over --config")
 	f.text(&k.BindAddress, "bind-address", "`address` of this node, in place of the one in its Node object; nothing is bound to it")
 	f.text(&k.ClusterCIDR, "cluster-cidr", "`range` of pod addresses, or an IPv4 and an IPv6 range separated by a comma; other traffic to a ClusterIP is masqueraded")
 	f.set.StringSliceVar(&k.NodePortAddresses, "nodeport-addresses", k.NodePortAddresses, "`ranges` of node addresses that serve NodePorts; among them may be \"primary\" for the first address of each family, \"all\", and \"localhost\", where run itself serves NodePorts of TCP")
@@ -56,7 +56,7 @@ func (f *Flags) AddRules() {
 	f.text(&f.own.Scheduler, "scheduler", "`name` of the scheduler for Services without the annotation nftproxy.dev/scheduler: round-robin, random, source-hash, maglev or maglev-port")
 	f.set.Uint32Var(&f.own.AffinitySize, "affinity-size", f.own.AffinitySize, "`number` of clients that session affinity can remember in each family")
 	f.truth(&f.own.AnswerPing, "answer-ping", "answer echo requests (ping) to ClusterIPs, external IPs and load balancer addresses of Services with usable endpoints; with --load-balancer-cidrs, only external IPs and load balancer addresses in its ranges")
-	f.set.StringSliceVar(&f.own.LoadBalancerCIDRs, "load-balancer-cidrs", nil, "`ranges` of load balancer addresses and external IPs; packets to their unused ports are refused, and packets to unused addresses dropped, instead of looping between router and node; addresses of this node are left alone")
+	f.set.StringSliceVar(&f.own.LoadBalancerCIDRs, "load-balancer-cidrs", f.own.LoadBalancerCIDRs, "`ranges` of load balancer addresses and external IPs; packets to their unused ports are refused, and packets to unused addresses dropped, instead of looping between router and node; addresses of this node are left alone")
 	f.text(&f.own.ServiceProxyName, "service-proxy-name", "serve only Services with this `value` of the label service.kubernetes.io/service-proxy-name (default: Services without the label)")
 }
 
@@ -110,7 +110,7 @@ func (f *Flags) AddDaemon() {
 	f.truth(&k.EnableProfiling, "profiling", "serve profiles of the process under /debug/pprof of the metrics server")
 	f.number(k.OOMScoreAdj, "oom-score-adj", "how likely the kernel kills the process when memory is short: `score` from -1000 to 1000")
 	f.AddCounters("export metrics of each Service", "count the connections to each endpoint as well, for describe, top, the page of --web and metrics")
-	f.truth(&f.own.HealthChecks, "health-checks", "check the health of endpoints also for Services of an API server that have no selector and ask for it; files always may")
+	f.AddHealthChecks("check the health of endpoints also for Services of an API server that have no selector and ask for it; files always may")
 	f.truth(&f.own.Web, "web", "serve a page with live data for browsers under /web/ of the metrics server")
 	f.truth(&f.own.ConntrackTCPCleanup, "conntrack-tcp-cleanup", "also delete conntrack entries of TCP connections to endpoints that are gone")
 	f.truth(&f.own.TakeOver, "take-over", "remove the rules that kube-proxy left, once nftproxy's are active")
@@ -123,11 +123,14 @@ func (f *Flags) AddDaemon() {
 	f.hidden(f.addIgnored)
 }
 
+// DrainFile is the name of the flag that [Flags.AddDrain] adds.
+const DrainFile = "drain-file"
+
 // AddDrain adds the file with drained endpoints, for commands that are about the rules of
 // this machine.
 func (f *Flags) AddDrain() {
 	f.own.DrainFile = DefaultDrainFile
-	f.text(&f.own.DrainFile, "drain-file", "`file` with the endpoints that \"nftproxy drain\" drains on this machine; empty: none")
+	f.text(&f.own.DrainFile, DrainFile, "`file` with the endpoints that \"nftproxy drain\" drains on this machine; empty: none")
 }
 
 func (f *Flags) addConntrack() {

@@ -36,7 +36,9 @@ type Daemon struct {
 	Reload <-chan os.Signal
 	// StateDirectory is for what outlasts a restart; empty: there is none.
 	StateDirectory string
-	Log            *slog.Logger
+	// Isolation is that of the source; nil: a mistake in a file concerns all of them.
+	Isolation *source.Isolation
+	Log       *slog.Logger
 
 	reads  time.Time       // when the source is read, if that was postponed
 	drains *drain.Follower // nil: none

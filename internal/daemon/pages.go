@@ -46,6 +46,8 @@ func (w *work) dataPages() (out []serve.Page) {
 		{Path: status.DescribePath, Handler: http.HandlerFunc(w.status.Describe),
 			About: "one Service with its endpoints, as JSON: add ?service=NAMESPACE/NAME (nftproxy describe)"},
 		{Path: drain.Path, Handler: http.HandlerFunc(w.serveDrains), About: "endpoints that are drained on this machine, as JSON (nftproxy drain)"},
+		{Path: BasisPath, Handler: http.HandlerFunc(w.serveBasis),
+			About: "what the rules follow from besides the objects: settings, failing and drained endpoints, as JSON (nftproxy diff)"},
 		{Path: live.Path, Handler: w.live, About: "connections, changes and problems at present, as JSON (nftproxy top)"},
 		{Path: "/metrics", Handler: w.metrics.Handler(), About: "metrics for Prometheus"},
 		{Path: "/metrics/slis", Handler: w.metrics.SLIs()},

@@ -39,6 +39,11 @@ type Files struct {
 	// Isolation, if set, keeps a mistake in one file from affecting the others, and
 	// makes an empty directory a valid input.
 	Isolation *Isolation
+	// InForce are files that another process does not use as they are, and what is used
+	// here in their place. Not nil: an empty directory is a valid input.
+	InForce []InForce
+
+	keepGiven bool // keep the objects that are read, as given
 
 	stdin     []byte
 	stdinRead bool
@@ -123,7 +128,7 @@ func (f *Files) read() (args []argument, problems, warnings Errors) {
 			names, err = nil, errors.New("is given twice: give each file once")
 		}
 		switch {
-		case f.Isolation != nil && errors.Is(err, errNoManifest):
+		case (f.Isolation != nil || f.InForce != nil) && errors.Is(err, errNoManifest):
 			warnings = append(warnings, &manifest.Error{Place: manifest.Place{File: path}, Err: errNothing, Note: true})
 		case err != nil:
 			problems = append(problems, problem(arg.name, err))
@@ -133,7 +138,16 @@ func (f *Files) read() (args []argument, problems, warnings Errors) {
 			if err != nil {
 				err = explainPath(err)
 			}
-			arg.files = append(arg.files, file{displayName(name), data, err})
+			in := file{displayName(name), data, err}
+			if r := f.inForce(in); r != nil {
+				var used bool
+				var warning *manifest.Error
+				in, used, warning = r.substitute(in)
+				if warnings = append(warnings, warning); !used {
+					continue
+				}
+			}
+			arg.files = append(arg.files, in)
 		}
 		args = append(args, arg)
 	}

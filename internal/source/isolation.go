@@ -6,18 +6,22 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
+	"sync/atomic"
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
 )
 
 // Isolation makes each file of the input independent: a file with a mistake is used
-// with its last valid content, or left out if there was none. It is not safe for
-// concurrent use.
+// with its last valid content, or left out if there was none. Except for
+// [Isolation.InForce], it is not safe for concurrent use.
 type Isolation struct {
 	valid map[string][]byte // by name of the file
 	kept  *Kept             // nil: not over restarts
 	// unkept is why the last valid content may be lost with the process.
 	unkept error
+	// replaced are the files that the last input does not use as they are.
+	replaced atomic.Pointer[replaced]
 }
 
 // NewIsolation returns an isolation that begins with what an earlier process has kept.
@@ -34,6 +38,8 @@ func NewIsolation(kept *Kept) *Isolation {
 type isolated struct {
 	content
 	current bool   // content is that of the file
+	found   file   // as it is
+	problem string // the first one with it, unless content is current
 	advice  string // what is used instead
 }
 
@@ -45,7 +51,7 @@ func (f *Files) isolate(args []argument, warnings Errors) (*Input, error) {
 	}
 	used := make([]*isolated, len(files))
 	for i, c := range f.parseAll(files) {
-		used[i] = &isolated{content: c, current: true}
+		used[i] = &isolated{content: c, current: true, found: c.file}
 	}
 	var unused Errors
 	for {
@@ -61,6 +67,7 @@ func (f *Files) isolate(args []argument, warnings Errors) (*Input, error) {
 		if err == nil {
 			in.Unused, in.LeftOut = unused, leftOutOf(used)
 			f.Isolation.keep(used)
+			f.noteReplaced(used)
 			in.Warnings = append(in.Warnings, f.Isolation.warning()...)
 			return in, nil
 		}
@@ -114,7 +121,9 @@ func (f *Files) replace(used []*isolated, problems Errors) (found Errors) {
 		} else {
 			u.advice = leftOut
 		}
-		u.current = false
+		if u.current {
+			u.current, u.problem = false, strings.TrimPrefix(mine[0].Error(), u.name+": ")
+		}
 		first := *mine[0]
 		first.Err = &replacedError{first.Err, u.advice}
 		found = append(append(found, &first), mine[1:]...)
@@ -130,6 +139,17 @@ type replacedError struct {
 
 func (e *replacedError) Error() string { return fmt.Sprintf("%v (%s)", e.error, e.advice) }
 func (e *replacedError) Unwrap() error { return e.error }
+
+// noteReplaced notes which files are not used as they are.
+func (f *Files) noteReplaced(used []*isolated) {
+	r := &replaced{of: f}
+	for _, u := range used {
+		if !u.current {
+			r.files = append(r.files, u)
+		}
+	}
+	f.Isolation.replaced.Store(r)
+}
 
 // keep notes which content is valid, and forgets files that no longer exist.
 func (i *Isolation) keep(used []*isolated) {

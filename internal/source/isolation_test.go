@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -35,10 +36,10 @@ func TestIsolation(t *testing.T) {
 		{"broken later", []map[string]string{{"a.yaml": a, "b.yaml": b}, {"a.yaml": brokenService}}, "a b", "(its last valid content stays in use)"},
 		{"emptied", []map[string]string{{"a.yaml": a}, {"a.yaml": ""}}, "a", "the file is empty"},
 		{"of other kinds", []map[string]string{{"a.yaml": a}, {"a.yaml": otherKind}}, "a", "only 1 object of other kinds"},
-		{"too large from the start (12.85)", []map[string]string{{"a.yaml": tooLarge, "b.yaml": b}}, "b", "a.yaml: is larger than 64 MiB: split it into several files (the file is left out)"},
-		{"too large later (12.85)", []map[string]string{{"a.yaml": a, "b.yaml": b}, {"a.yaml": tooLarge}}, "a b", "a.yaml: is larger than 64 MiB: split it into several files (its last valid content stays in use)"},
-		{"with a large object (12.85)", []map[string]string{{"a.yaml": a, "b.yaml": b}, {"a.yaml": manyValues}}, "a b", "a.yaml: document 1 (line 1): the object has more than 250000 lines and commas (its last valid content stays in use)"},
-		{"no text (12.85)", []map[string]string{{"a.yaml": a}, {"a.yaml": "\x00"}}, "a", "a.yaml: line 1 holds a NUL: the file is no text"},
+		{"too large from the start (12.86)", []map[string]string{{"a.yaml": tooLarge, "b.yaml": b}}, "b", "a.yaml: is larger than 64 MiB: split it into several files (the file is left out)"},
+		{"too large later (12.86)", []map[string]string{{"a.yaml": a, "b.yaml": b}, {"a.yaml": tooLarge}}, "a b", "a.yaml: is larger than 64 MiB: split it into several files (its last valid content stays in use)"},
+		{"with a large object (12.86)", []map[string]string{{"a.yaml": a, "b.yaml": b}, {"a.yaml": manyValues}}, "a b", "a.yaml: document 1 (line 1): the object has more than 250000 lines and commas (its last valid content stays in use)"},
+		{"no text (12.86)", []map[string]string{{"a.yaml": a}, {"a.yaml": "\x00"}}, "a", "a.yaml: line 1 holds a NUL: the file is no text"},
 		{"others follow", []map[string]string{{"a.yaml": a}, {"a.yaml": brokenService}, {"b.yaml": b}}, "a b", "a.yaml: "},
 		{"removed while broken", []map[string]string{{"a.yaml": a, "b.yaml": b}, {"a.yaml": brokenService}, {"a.yaml": "-"}}, "b", ""},
 		{"back after it was removed", []map[string]string{{"a.yaml": a, "b.yaml": b}, {"a.yaml": "-"}, {"a.yaml": brokenService}}, "b", "(the file is left out)"},
@@ -81,6 +82,17 @@ func TestIsolation(t *testing.T) {
 				if got := in.Unused.Error(); !strings.Contains(got, c.problem) || (got == "") != (c.problem == "") {
 					t.Errorf("(12.82) %s: problems %q, want %q", name, got, c.problem)
 				}
+				dry := &Files{Paths: []string{dir}, InForce: f.Isolation.InForce()}
+				like, err := dry.Load()
+				if err != nil {
+					t.Fatalf("(12.86) %s: a dry run: %v", name, err)
+				}
+				if got := strings.Fields(names(like)); !slices.Equal(slices.Sorted(slices.Values(got)), strings.Fields(c.want)) {
+					t.Errorf("(12.86) %s: Services of a dry run: %q, want %q", name, got, c.want)
+				}
+				if got := like.Warnings.Error(); !strings.Contains(got, "as in the running nftproxy") != (c.problem == "") {
+					t.Errorf("(12.86) %s: warnings of a dry run: %q", name, got)
+				}
 			}
 		})
 	}
@@ -104,6 +116,45 @@ func apply(t *testing.T, dir string, files map[string]string) {
 		} else if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestInForce: 11.25, 12.86. What a process says about files that it does not use as they are: their
+// objects, and nothing else of them. A copy of such a file stands for it, until it is edited.
+func TestInForce(t *testing.T) {
+	dir := t.TempDir()
+	f := &Files{Paths: []string{dir}, Isolation: NewIsolation(nil)}
+	secret := "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata: {password: aHVudGVyMg==}\n"
+	balance := "kind: Balance\nname: b\nlisten: 192.0.2.1:80\nbackends: [10.1.1.1:8080]\n"
+	apply(t, dir, map[string]string{"a.yaml": "# a comment\n" + service("a", "10.96.0.1") + "---\n" + secret + "---\n" + balance})
+	before, err := f.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply(t, dir, map[string]string{"a.yaml": brokenService})
+	if _, err := f.Load(); err != nil {
+		t.Fatal(err)
+	}
+	in := f.Isolation.InForce()
+	if len(in) != 1 || in[0].Path != filepath.Join(dir, "a.yaml") || len(in[0].Sum) != 64 || in[0].Problem == "" {
+		t.Fatalf("%+v", in)
+	}
+	if text := string(in[0].Objects); strings.Contains(text, "aHVudGVyMg") || strings.Contains(text, "comment") || !strings.Contains(text, `"kind":"Balance"`) {
+		t.Errorf("objects %s", text)
+	}
+	copied := t.TempDir()
+	apply(t, copied, map[string]string{"a.yaml": brokenService})
+	like, err := (&Files{Paths: []string{copied}, InForce: in}).Load()
+	if err != nil || !reflect.DeepEqual(like.Snapshot, before.Snapshot) {
+		t.Errorf("%v, %+v, want %+v", err, like, before.Snapshot)
+	}
+	apply(t, copied, map[string]string{"a.yaml": brokenService + " "})
+	if like, err := (&Files{Paths: []string{copied}, InForce: in}).Load(); err == nil {
+		t.Errorf("another mistake is used: %+v", like)
+	}
+	apply(t, copied, map[string]string{"a.yaml": "-", "z.yaml": brokenService})
+	if like, err := (&Files{Paths: []string{copied}, InForce: in}).Load(); err == nil {
+		t.Errorf("a file of another name is used: %+v", like)
 	}
 }
 

@@ -29,6 +29,7 @@ type object struct {
 	node    *model.Node
 	// manifests are the objects of Kubernetes that it consists of, if these are kept.
 	manifests []any
+	given     json.RawMessage // the object, if these are kept
 	cidrs     []netip.Prefix
 	problems  Errors
 	warnings  Errors
@@ -217,6 +218,9 @@ func (f *Files) object(m *manifest.Object, t metav1.TypeMeta) *object {
 		o.id = model.ServiceName{Namespace: o.id.Namespace, Name: o.id.Name}.BalanceObject()
 	} else if f.Keep {
 		o.manifests = []any{typed(m.JSON(), t)}
+	}
+	if f.keepGiven {
+		o.given = typed(m.JSON(), t)
 	}
 	o.report(m, found)
 	o.locate(m)

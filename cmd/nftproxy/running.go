@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/config"
+	"github.com/nftproxy/nftproxy/internal/daemon"
+	"github.com/nftproxy/nftproxy/internal/drain"
+	"github.com/nftproxy/nftproxy/internal/host"
+	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/probe"
+	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/status"
+	"github.com/nftproxy/nftproxy/internal/terminal"
+)
+
+// running is what a plan takes over from the nftproxy that runs here, so that it shows what
+// the input changes and nothing else.
+type running struct {
+	daemonFinder
+	address netip.AddrPort
+	basis   *daemon.Basis // nil: none answers
+	reason  error         // why none does
+	taken   []string      // in words
+}
+
+// namedEndpoints is how many endpoints a message names.
+const namedEndpoints = 3
+
+// find asks the running nftproxy.
+func (r *running) find(ctx context.Context) error {
+	r.reason = r.ask(func(address netip.AddrPort) error {
+		if r.daemonFinder.address == "" {
+			if err := trusted(address); err != nil {
+				return err
+			}
+		}
+		client := status.NewClient(address)
+		defer client.Close()
+		var b daemon.Basis
+		if err := client.Get(ctx, daemon.BasisPath, nil, &b); err != nil {
+			return err
+		}
+		if b.Version != daemon.BasisVersion {
+			return fmt.Errorf("%w at %s that this version understands: its answer has version %d", status.ErrNoDaemon, address, b.Version)
+		}
+		r.address, r.basis = address, &b
+		return nil
+	})
+	if r.reason != nil && !errors.Is(r.reason, status.ErrNoDaemon) {
+		return r.reason
+	}
+	return nil
+}
+
+// trusted returns an error if a user that could not run nftproxy here answers at an address:
+// while no nftproxy runs, any user may listen there, and plans follow the answer.
+func trusted(address netip.AddrPort) error {
+	users, err := host.Listeners(address)
+	switch {
+	case err != nil:
+		return err
+	case len(users) == 0:
+		return fmt.Errorf("%w at %s (nothing listens there)", status.ErrNoDaemon, address)
+	}
+	return untrusted(address, users, append(owners(), 0, os.Geteuid()))
+}
+
+// untrusted returns an error if one of the users behind an address is not trusted.
+func untrusted(address netip.AddrPort, users, trusted []int) error {
+	for _, uid := range users {
+		if !slices.Contains(trusted, uid) {
+			return fmt.Errorf("%w at %s (a process of user %d listens there, and is not asked)", status.ErrNoDaemon, address, uid)
+		}
+	}
+	return nil
+}
+
+// owners returns the user of the process that owns the tables, if that is known.
+func owners() (uids []int) {
+	_ = withKernel(func(conn *kernel.Conn) error { // it needs a privilege that asking does not need
+		owned, err := conn.OwnedByOther()
+		if owned != nil {
+			if uid, err := owned.Owner.User(); err == nil {
+				uids = append(uids, uid)
+			}
+		}
+		return err
+	})
+	return uids
+}
+
+// runsHere reports whether an nftproxy runs in this network namespace.
+func runsHere() bool {
+	return slices.ContainsFunc(daemons(), func(p host.Process) bool {
+		argv, err := p.Arguments()
+		if err != nil { // it has ended
+			return false
+		}
+		args := arguments(argv)
+		shared, _ := p.SharesNetwork()
+		return shared && len(args) > 0 && args[0] == runName
+	})
+}
+
+// followRunning asks the running nftproxy, and sets the flags that are not given to its
+// settings.
+func (o *options) followRunning(ctx context.Context) (unknown []string, err error) {
+	r := &o.running
+	if err := r.find(ctx); err != nil || r.basis == nil {
+		return nil, err
+	}
+	r.taken, unknown, err = o.settings.Follow(r.basis.Settings)
+	if err != nil {
+		err = fmt.Errorf("follow the running nftproxy at %s: %w", r.address, err)
+	}
+	return unknown, err
+}
+
+// warnOf logs what the running nftproxy does that the plan cannot follow.
+func (o *options) warnOf(log *slog.Logger, unknown []string, from origin) {
+	b := o.running.basis
+	switch {
+	case b == nil && runsHere():
+		log.Warn("a running nftproxy does not say what its rules follow from: its flags, health checks and isolated files are not known here",
+			"reason", strings.ReplaceAll(o.running.reason.Error(), "\n", "; "))
+	case b == nil:
+	case len(unknown) > 0:
+		log.Warn("the running nftproxy has settings that this version does not know", "flags", strings.Join(unknown, " "))
+	case b.Cluster && !from.cluster:
+		log.Warn("the running nftproxy serves an API server as well, which is not compared: name it with --kubeconfig")
+	case b.Files && !from.files:
+		log.Warn("the running nftproxy serves files as well, which are not compared: name them with -f")
+	}
+}
+
+// like makes the configuration of the machine that of the running nftproxy.
+func (r *running) like(n *model.Config) {
+	n.NoLimits = r.basis.NoLimits
+	for _, f := range model.Families {
+		if r.basis.Serves(f) {
+			n.Families = append(n.Families, f)
+		}
+	}
+}
+
+// inForce returns the files that the running nftproxy does not use as they are; nil: it does
+// not isolate files, or a flag says whether to.
+func (o *options) inForce() []source.InForce {
+	b := o.running.basis
+	if b == nil || !b.Isolates || o.settings.Given(isolateFiles) && !o.isolateFiles {
+		return nil
+	}
+	return append([]source.InForce{}, b.InForce...)
+}
+
+// drained returns the endpoints that are drained here: as the running nftproxy says, unless
+// a flag names another list.
+func (o *options) drained(log *slog.Logger, file string) (l drain.List, err error) {
+	if b := o.running.basis; b != nil && !o.settings.Given(config.DrainFile) {
+		if l, err = drain.FromReport(b.Drained); err != nil {
+			return nil, fmt.Errorf("read what the running nftproxy drains: %w", err)
+		}
+		var names []string
+		for _, e := range l {
+			names = append(names, e.String())
+		}
+		o.running.took(names, "drained")
+		return l, nil
+	}
+	if file == "" {
+		return nil, nil
+	}
+	if l, err = (drain.File{Path: file}).Read(); err != nil {
+		return nil, err
+	}
+	if n := len(l); n > 0 {
+		log.Warn(fmt.Sprintf("%s drains %s on this machine: \"nftproxy drain\" lists them", file, terminal.Count(n, "endpoint")))
+	}
+	return l, nil
+}
+
+// marked returns the snapshot with the endpoints that fail their health check.
+func (o *options) marked(log *slog.Logger, s *model.Snapshot) *model.Snapshot {
+	if o.running.basis != nil {
+		s, failing := probe.Mark(s, o.running.basis.Failing)
+		o.running.took(failing, "failing a health check")
+		return s
+	}
+	checked := func(s *model.Service) bool { return s.Check != nil }
+	if slices.ContainsFunc(s.Services, checked) && hasTables() {
+		log.Warn("no running nftproxy says which endpoints fail their health check: here, all of them count as healthy")
+	}
+	return s
+}
+
+func hasTables() (has bool) {
+	_ = withKernel(func(conn *kernel.Conn) error { // what follows needs the kernel, and has the error
+		empty, err := conn.Empty()
+		has = !empty
+		return err
+	})
+	return has
+}
+
+// took notes endpoints that are treated as the running nftproxy does.
+func (r *running) took(endpoints []string, how string) {
+	if n := len(endpoints); n > 0 {
+		names := strings.Join(endpoints[:min(n, namedEndpoints)], ", ")
+		if n > namedEndpoints {
+			names += ", ..."
+		}
+		r.taken = append(r.taken, fmt.Sprintf("%s %s (%s)", terminal.Count(n, "endpoint"), how, names))
+	}
+}
+
+// report logs what was taken over.
+func (r *running) report(ctx context.Context, log *slog.Logger) {
+	if len(r.taken) > 0 {
+		log.Log(ctx, levelNote, fmt.Sprintf("as the running nftproxy at %s: %s", r.address, strings.Join(r.taken, "; ")))
+	}
+}

@@ -1,0 +1,108 @@
+package probe
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Failing is an endpoint of a Service that fails its check. The names of the JSON fields are
+// stable.
+type Failing struct {
+	Namespace string         `json:"namespace"`
+	Service   string         `json:"service"`
+	Endpoint  netip.AddrPort `json:"endpoint"` // as it is checked
+	Protocol  string         `json:"protocol,omitempty"`
+	// Check identifies how it is checked: another Service with the same one has the same
+	// result. Versions of nftproxy need not agree on it.
+	Check string `json:"check"`
+}
+
+// target is what is checked, as far as others can compare it.
+func (f *Failing) target() Failing { return Failing{"", "", f.Endpoint, f.Protocol, f.Check} }
+
+func (t *target) failing(name model.ServiceName) Failing {
+	sum := sha256.Sum256([]byte(t.spec.key))
+	f := Failing{Namespace: name.Namespace, Service: name.Name, Endpoint: t.address, Check: hex.EncodeToString(sum[:12])}
+	if t.protocol != 0 {
+		f.Protocol = t.protocol.String()
+	}
+	return f
+}
+
+// Failing returns the endpoints that fail, in a fixed order.
+func (e *Engine) Failing() []Failing {
+	e.mu.Lock()
+	out := []Failing{}
+	for _, s := range e.services {
+		for _, m := range s.members {
+			if !m.target.healthy {
+				out = append(out, m.target.failing(s.name))
+			}
+		}
+	}
+	e.mu.Unlock()
+	slices.SortFunc(out, func(a, b Failing) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Service, b.Service), a.Endpoint.Compare(b.Endpoint))
+	})
+	return out
+}
+
+// Mark returns a snapshot as an engine edits it that has these results before its first
+// check: of a Service that checks an endpoint in another way now, the result stays, and a
+// new one has that of another Service with the same check. marked has the endpoints that
+// fail, for example "10.1.1.2:80 of default/web".
+func Mark(s *model.Snapshot, results []Failing) (edited *model.Snapshot, marked []string) {
+	if len(results) == 0 {
+		return s, nil
+	}
+	e := NewEngine(Config{Log: slog.New(slog.DiscardHandler)})
+	states := s.Update().Services
+	for name, state := range states {
+		e.Edit(name, state)
+	}
+	e.adopt(results)
+	replaced := make(map[*model.EndpointSlice]*model.EndpointSlice)
+	for name, state := range states {
+		for i, slice := range e.Edit(name, state).Slices {
+			if slice != state.Slices[i] {
+				replaced[state.Slices[i]] = slice
+			}
+		}
+	}
+	out := *s
+	out.Slices = slices.Clone(s.Slices)
+	for i, slice := range out.Slices {
+		out.Slices[i] = cmp.Or(replaced[slice], slice)
+	}
+	for _, f := range e.Failing() {
+		marked = append(marked, f.Endpoint.String()+" of "+f.Namespace+"/"+f.Service)
+	}
+	return &out, marked
+}
+
+// adopt sets the results of targets.
+func (e *Engine) adopt(results []Failing) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	same := make(map[Failing][]*target, len(e.targets))
+	for _, t := range e.targets {
+		f := t.failing(model.ServiceName{})
+		same[f] = append(same[f], t)
+	}
+	now := time.Now()
+	for _, f := range results {
+		for _, t := range same[f.target()] {
+			e.set(t, false, now)
+		}
+		if t := e.services[model.ServiceName{Namespace: f.Namespace, Name: f.Service}].find(f.Endpoint.Addr()); t != nil {
+			e.set(t, false, now)
+		}
+	}
+}
