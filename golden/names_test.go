@@ -31,11 +31,7 @@ func TestSetsPage(t *testing.T) {
 		}
 	}
 	rendered := map[string]bool{}
-	paths, err := filepath.Glob(goldens)
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("find cases: %d, %v", len(paths), err)
-	}
-	for _, path := range paths {
+	for _, path := range casePaths(t) {
 		for _, p := range read(t, path).phases {
 			for _, table := range p.rules.Tables {
 				for _, set := range table.Sets {
@@ -54,6 +50,39 @@ func TestSetsPage(t *testing.T) {
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(rendered)), slices.Sorted(maps.Keys(listed))); diff != "" {
 		t.Errorf("docs/ruleset.md (-rendered +listed):\n%s", diff)
 	}
+}
+
+// TestSchema: each set of the rulesets here is declared as its row says, and each row is
+// used.
+func TestSchema(t *testing.T) {
+	used := make(map[*nft.Row]bool)
+	for _, path := range casePaths(t) {
+		for _, p := range read(t, path).phases {
+			for _, table := range p.rules.Tables {
+				for _, set := range table.Sets {
+					row, declared := nft.RowOf(set.Name), nft.Declare(set.Name)
+					used[row] = true
+					if !slices.Equal(set.Key, declared.Key) || !slices.Equal(set.Data, declared.Data) || set.Interval != declared.Interval {
+						t.Errorf("%s: set %s differs from its row: %+v", path, set.Name, row)
+					}
+				}
+			}
+		}
+	}
+	for i := range nft.Schema {
+		if row := &nft.Schema[i]; !used[row] {
+			t.Errorf("no golden file has a set of the row %q", row.Name)
+		}
+	}
+}
+
+func casePaths(t *testing.T) []string {
+	t.Helper()
+	paths, err := filepath.Glob(goldens)
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("find cases: %d, %v", len(paths), err)
+	}
+	return paths
 }
 
 var variable = regexp.MustCompile(`\b(\d+|N|B)\b|\b(second|minute|hour|UNIT)\b`)

@@ -9,9 +9,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// clientSets have ranges of clients, beside those of lists by length.
-var clientSets = []string{nft.SourceRangesSet, nft.EchoSourcesSet, nft.EchoDeniedSet}
-
 // lookup returns the element for a packet, or nil, and records the result. If that
 // cannot be decided it stops the packet and returns false.
 func (tr *tracer) lookup(b *branch, key nft.Concat, set string) (*nft.Element, bool) {
@@ -21,8 +18,7 @@ func (tr *tracer) lookup(b *branch, key nft.Concat, set string) (*nft.Element, b
 		return nil, false
 	}
 	e := find(s, k, b)
-	_, _, list := nft.ClientSet(set)
-	b.guessed = b.guessed || !b.Source.IsValid() && (list || slices.Contains(clientSets, exact(set)))
+	b.guessed = b.guessed || !b.Source.IsValid() && nft.RowOf(set).Contents == nft.Clients
 	choice := s.HasSlots()
 	switch {
 	case e == nil && choice:

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -101,21 +100,18 @@ func omissions(all []model.Omission) []Omission {
 	return out
 }
 
-// Reasons why a client may not connect.
-const (
-	notAdmitted = "the source is in none of the ranges that the Service admits"
-	isDenied    = "the source is in a range that the Service denies"
-)
+// emptySlot is why a connection falls out of its lane.
+const emptySlot = "the slot has no endpoint"
 
 // AddSources names the list of clients because of which the source may not connect.
 func (r *Result) AddSources(lists []model.SourceList) {
 	for i := range r.Outcomes {
 		o := &r.Outcomes[i]
-		if o.Reason != notAdmitted && o.Reason != isDenied || !r.Packet.Source.IsValid() {
+		if o.Reason != nft.NotAdmitted && o.Reason != nft.IsDenied || !r.Packet.Source.IsValid() {
 			continue
 		}
 		for _, l := range lists {
-			if l.Denies == (o.Reason == isDenied) && l.Excludes(r.Packet.Source) {
+			if l.Denies == (o.Reason == nft.IsDenied) && l.Excludes(r.Packet.Source) {
 				o.List = l.Field
 				o.Reason += ": " + l.Field
 				break
@@ -124,41 +120,11 @@ func (r *Result) AddSources(lists []model.SourceList) {
 	}
 }
 
-// reasons explain a disposition by the set that led to it.
-var reasons = []struct {
-	set     string
-	verdict Disposition
-	reason  string
-}{
-	{nft.ServicesMap, Reject, "no endpoint of the Service can take connections"},
-	{nft.ServicesMap, Drop, "the Service wants endpoints of this node, which has none"},
-	{nft.LocalServicesMap, Drop, "the Service wants endpoints of this node for clients outside of the cluster, and there is none"},
-	{nft.ServicesMap, NotOurs, "the slot has no endpoint"},
-	{nft.LocalServicesMap, NotOurs, "the slot has no endpoint"},
-	{nft.ClusterIPsSet, Reject, "the ClusterIP has no such port"},
-	{nft.ServiceCIDRsSet, Drop, "no Service has this address of a service CIDR"},
-	{nft.LoadBalancerIPsSet, Reject, "no Service has this port of the address, which is in --load-balancer-cidrs"},
-	{nft.LoadBalancerCIDRsSet, Drop, "no Service has this address of --load-balancer-cidrs"},
-	{nft.EchoFirewalledSet, Drop, notAdmitted},
-	{nft.EchoDeniedSet, Drop, isDenied},
-	{nft.EchoInsideSet, Drop, "the Service wants endpoints of this node for clients outside of the cluster, and there is none"},
-	{nft.FirewalledSet, Drop, notAdmitted},
-	{nft.AllowFrontendsSet, Drop, notAdmitted},
-	{nft.DenyFrontendsSet, Drop, isDenied},
-}
-
-// stages are sets in which packets are found on their way to another one.
-var stages = []string{nft.LanesMap, nft.RangeAddressesSet, nft.RangesMap}
-
 // exact returns the name of a set, or of its counterpart for frontends with one port. The
-// sets of a list of clients count as that of the frontends that have the list.
+// sets of a list of clients count as the set of the frontends that have the list.
 func exact(set string) string {
-	if _, denied, ok := nft.ClientSet(set); ok && denied {
-		return nft.DenyFrontendsSet
-	} else if ok {
-		return nft.AllowFrontendsSet
-	}
-	return strings.TrimPrefix(set, nft.RangePrefix)
+	row := nft.RowOf(set)
+	return cmp.Or(row.Decides, row.Name)
 }
 
 // reason returns why an outcome is not Forward. It depends on the last set in which
@@ -173,7 +139,7 @@ func reason(o *Outcome) string {
 	last, served := "", false
 	for _, s := range o.Path {
 		for _, set := range s.sets {
-			if !slices.Contains(stages, set) {
+			if !nft.RowOf(set).Passing {
 				last = exact(set)
 				served = served || last == nft.ServicesMap
 			}
@@ -186,12 +152,15 @@ func reason(o *Outcome) string {
 		return "a ClusterIP answers on the ports of its Service only, and this protocol has none"
 	}
 	if last == nft.ClusterIPsSet && served { // fell out of its lane
-		return "the slot has no endpoint"
+		return emptySlot
 	}
-	for _, known := range reasons {
-		if known.set == last && known.verdict == o.Verdict {
-			return known.reason
-		}
+	row := nft.RowOf(last)
+	text := map[Disposition]string{Reject: row.Rejects, Drop: row.Drops}[o.Verdict]
+	if fellOut := row.Contents == nft.Services || row.Contents == nft.LocalServices; o.Verdict == NotOurs && fellOut {
+		text = emptySlot
+	}
+	if text != "" {
+		return text
 	}
 	if o.Verdict == NotOurs {
 		return "no rule matches"

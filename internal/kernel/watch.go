@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -258,7 +257,7 @@ func (w *Watcher) describe(t *touched, kind uint16, f model.Family, m netlink.Me
 // key type of the set, which may no longer exist.
 func (w *Watcher) describeElements(t *touched, c plan.Change, m netlink.Message) {
 	name := nameIn(m, unix.NFTA_SET_ELEM_LIST_SET)
-	if name == nft.ArrivalsMap || slices.Contains(nft.AffinityMaps, name) {
+	if c := nft.RowOf(name).Contents; c == nft.Arrivals || c == nft.Bindings {
 		return
 	}
 	c.Set = &nft.Set{Name: name}

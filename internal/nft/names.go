@@ -87,17 +87,17 @@ func OfRanges(set string) bool {
 }
 
 // SlotMaps are the maps of endpoints in numbered slots.
-var SlotMaps = []string{EndpointsMap, RangeEndpointsMap, RangePortEndpointsMap}
+var SlotMaps = SetsWith(Endpoints)
 
 // ServiceMaps are the maps of all frontends with their class or verdict, and
 // LocalServiceMaps those for clients outside of the cluster, where that differs.
 var (
-	ServiceMaps      = []string{ServicesMap, RangeServicesMap}
-	LocalServiceMaps = []string{LocalServicesMap, RangeLocalServicesMap}
+	ServiceMaps      = SetsWith(Services)
+	LocalServiceMaps = SetsWith(LocalServices)
 )
 
 // SharedSets hold elements that several frontends may need.
-var SharedSets = []string{ClusterIPsSet, HairpinSet, RangeAddressesSet, RangePrefix + HairpinSet, LoadBalancerIPsSet}
+var SharedSets = SetsWith(Shared)
 
 // Names of the sets for connection limits. All are optional.
 const (
@@ -115,7 +115,7 @@ func OverSet(k model.LimitKind) string {
 }
 
 // AffinityMaps are the names of the maps of clients.
-var AffinityMaps = []string{AffinityMap, LocalAffinityMap}
+var AffinityMaps = SetsWith(Bindings)
 
 // LocalPrefix is the name prefix of sets, maps and chains for clients outside of the
 // cluster and frontends with policy Local.
@@ -136,7 +136,7 @@ func beside(bindings, name string) string {
 }
 
 // LaneMaps lead to chains that frontends share.
-var LaneMaps = []string{LanesMap, BindersMap}
+var LaneMaps = SetsWith(Lanes)
 
 // Names of chains that others lead to.
 const (

@@ -92,7 +92,8 @@ func (p *Plan) keeping(kept func(*Change) bool) *Plan {
 
 // mayBeNeeded reports whether a set has elements that do not name their frontend.
 func mayBeNeeded(set string) bool {
-	return set == nft.LanesMap || slices.Contains(nft.SharedSets, set)
+	c := nft.RowOf(set).Contents
+	return c == nft.Lanes || c == nft.Shared
 }
 
 // comment returns the comment of the frontend of an element, or of its address; empty:

@@ -81,43 +81,25 @@ const (
 	tidy
 )
 
-// slotSets hold what the class of a frontend, or the number of a range, leads to.
-var slotSets = slices.Concat([]string{nft.LanesMap, nft.BindersMap, nft.RangeServicesMap}, affinitySets(), nft.SlotMaps)
-
-// affinitySets hold the frontends with session affinity, and their endpoints.
-func affinitySets() (out []string) {
-	for _, bindings := range nft.AffinityMaps {
-		out = append(out, nft.TimeoutsOf(bindings), nft.EndpointsOf(bindings))
-	}
-	return out
-}
-
 func phaseOf(c *Change) phase {
-	// An endpoint must be in affinity-endpoints as long as a client can get it: see
-	// render's affinityChains.
-	isSlot := c.Kind() == "element" && (slices.Contains(slotSets, c.Set.Name) || isAllowed(c.Set.Name))
+	isEarly := c.Kind() == "element" && nft.RowOf(c.Set.Name).Early
 	isSet := c.Kind() == "set" || c.Kind() == "map"
 	switch {
-	case c.Verb == Delete && (isSlot || isSet || c.Chain != nil):
+	case c.Verb == Delete && (isEarly || isSet || c.Chain != nil):
 		return tidy
 	case c.Verb == Replace && c.Chain != nil && isAllow(c.Chain.Name):
 		return phaseOfAllow(c)
 	case c.Chain != nil && c.Chain.Hook != nft.NoHook:
 		return turn
-	case c.Verb == Add && (isSlot || isSet || c.Chain != nil) || c.fills:
+	case c.Verb == Add && (isEarly || isSet || c.Chain != nil) || c.fills:
 		return prepare
 	}
 	return turn
 }
 
-// A list of allowed clients must be there when a frontend begins to have one: a packet
-// that is under way would find the frontend, and not its client.
-func isAllowed(set string) bool {
-	_, denied, ok := nft.ClientSet(set)
-	return ok && !denied
-}
-
-// isAllow reports whether a chain looks into these lists.
+// isAllow reports whether a chain looks into lists of allowed clients. A list must be there
+// when a frontend begins to have one: a packet that is under way would find the frontend,
+// and not its client.
 func isAllow(chain string) bool {
 	return slices.Contains([]string{nft.AllowChain, nft.NodePrefix + nft.AllowChain, nft.RangePrefix + nft.AllowChain}, chain)
 }

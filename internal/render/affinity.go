@@ -48,24 +48,19 @@ func affinitySets(bindings []string, capacity uint32) []*nft.Set {
 	if len(bindings) == 0 {
 		return nil
 	}
+	dynamic := func(name string) *nft.Set {
+		s := nft.Declare(name)
+		s.Dynamic, s.Size = true, capacity
+		return s
+	}
 	var out []*nft.Set
 	for _, name := range bindings {
-		out = append(out, &nft.Set{
-			Name: name, Key: append(frontend[:3:3], nft.Source), Data: []nft.Datatype{nft.Address, nft.Port},
-			Dynamic: true, Size: capacity,
-		})
+		out = append(out, dynamic(name))
 	}
-	class := []nft.Datatype{nft.ClassID}
 	for _, name := range bindings {
-		out = append(out,
-			&nft.Set{Name: nft.EndpointsOf(name), Key: append(frontend[:3:3], nft.EndpointAddress, nft.EndpointPort)},
-			&nft.Set{Name: nft.TimeoutsOf(name), Key: frontend, Data: class})
+		out = append(out, nft.Declare(nft.EndpointsOf(name)), nft.Declare(nft.TimeoutsOf(name)))
 	}
-	return append(out,
-		// A key without the protocol: nft 1.0.6 loads no update of a longer one. The chain
-		// for a class compares the protocol.
-		&nft.Set{Name: nft.ArrivalsMap, Key: []nft.Datatype{nft.Address, nft.Source, nft.ClientPort, nft.Port}, Data: class, Dynamic: true, Size: capacity},
-		&nft.Set{Name: nft.BindersMap, Key: class, Data: []nft.Datatype{nft.Verdicts}})
+	return append(out, dynamic(nft.ArrivalsMap), nft.Declare(nft.BindersMap))
 }
 
 // affinityChains returns the chains around those that bind clients. They see the first

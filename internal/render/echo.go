@@ -51,16 +51,12 @@ func echoSets(r *model.Routing) []*nft.Set {
 	if len(r.AnswerFrom) == 0 {
 		return nil
 	}
-	address, client := []nft.Datatype{nft.Address}, []nft.Datatype{nft.Address, nft.Source}
 	return []*nft.Set{
-		// Addresses of Services whose echo requests are answered, except for clients
-		// outside of the cluster.
-		{Name: nft.EchoSet, Key: address},
-		{Name: nft.EchoInsideSet, Key: address},
-		// Addresses with source ranges, these, and denied sources.
-		{Name: nft.EchoFirewalledSet, Key: address},
-		{Name: nft.EchoSourcesSet, Key: client, Interval: true},
-		{Name: nft.EchoDeniedSet, Key: client, Interval: true},
+		nft.Declare(nft.EchoSet),
+		nft.Declare(nft.EchoInsideSet),
+		nft.Declare(nft.EchoFirewalledSet),
+		nft.Declare(nft.EchoSourcesSet),
+		nft.Declare(nft.EchoDeniedSet),
 	}
 }
 

@@ -30,10 +30,6 @@ var (
 	originalRange = nft.Concat{nft.OriginalDestination, nft.TransportProtocol, nft.PacketClass}
 	// rangeFrontend is the type of both.
 	rangeFrontend = []nft.Datatype{nft.Address, nft.InetProto, nft.RangeID}
-	// rangeSource is the type of a client of a range, which is looked up with the port:
-	// nft writes numbers such as that of the range in another byte order where intervals
-	// are in the key.
-	rangeSource = []nft.Datatype{nft.Address, nft.InetProto, nft.PortRange, nft.Source}
 )
 
 const (
@@ -108,20 +104,18 @@ func rangeSets(r *model.Routing, o options) []*nft.Set {
 	if !o.has(ranged) {
 		return nil
 	}
-	verdicts, slot := []nft.Datatype{nft.Verdicts}, append(rangeFrontend[:3:3], nft.SlotNumber)
 	return []*nft.Set{
-		{Name: nft.RangeAddressesSet, Key: []nft.Datatype{nft.Address}},
-		// The number of a range.
-		{Name: nft.RangesMap, Key: []nft.Datatype{nft.Address, nft.InetProto, nft.PortRange}, Data: []nft.Datatype{nft.ClassID}, Interval: true},
-		{Name: nft.RangeServicesMap, Key: rangeFrontend, Data: verdicts, Counters: r.Counters},
-		{Name: nft.RangeLocalServicesMap, Key: rangeFrontend, Data: verdicts, Counters: r.Counters},
-		{Name: nft.RangeEndpointsMap, Key: slot, Data: []nft.Datatype{nft.Address}, Counters: r.EndpointCounters},
-		{Name: nft.RangePortEndpointsMap, Key: slot, Data: []nft.Datatype{nft.Address, nft.Port}, Counters: r.EndpointCounters},
-		{Name: nft.RangePrefix + nft.FirewalledSet, Key: rangeFrontend},
-		{Name: nft.RangePrefix + nft.SourceRangesSet, Key: rangeSource, Interval: true},
-		{Name: nft.RangePrefix + nft.MasqFrontendsSet, Key: rangeFrontend},
-		{Name: nft.RangePrefix + nft.LocalFrontendsSet, Key: rangeFrontend},
-		{Name: nft.RangePrefix + nft.HairpinSet, Key: []nft.Datatype{nft.Source, nft.Address, nft.InetProto}},
+		nft.Declare(nft.RangeAddressesSet),
+		nft.Declare(nft.RangesMap),
+		counted(nft.RangeServicesMap, r.Counters),
+		counted(nft.RangeLocalServicesMap, r.Counters),
+		counted(nft.RangeEndpointsMap, r.EndpointCounters),
+		counted(nft.RangePortEndpointsMap, r.EndpointCounters),
+		nft.Declare(nft.RangePrefix + nft.FirewalledSet),
+		nft.Declare(nft.RangePrefix + nft.SourceRangesSet),
+		nft.Declare(nft.RangePrefix + nft.MasqFrontendsSet),
+		nft.Declare(nft.RangePrefix + nft.LocalFrontendsSet),
+		nft.Declare(nft.RangePrefix + nft.HairpinSet),
 	}
 }
 

@@ -35,36 +35,33 @@ func chains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 // sets returns the sets and maps of a table, empty.
 func sets(r *model.Routing, o options) []*nft.Set {
 	out := []*nft.Set{
-		// The class of a frontend.
-		{Name: nft.ServicesMap, Key: frontend, Data: []nft.Datatype{nft.ClassID}, Counters: r.Counters},
-		// The same for clients outside of the cluster, where it differs.
-		{Name: nft.LocalServicesMap, Key: frontend, Data: []nft.Datatype{nft.ClassID}, Counters: r.Counters},
-		// The action for a class: goto a lane, goto refuse, or drop.
-		{Name: nft.LanesMap, Key: []nft.Datatype{nft.ClassID}, Data: []nft.Datatype{nft.Verdicts}},
-		// The endpoints of a frontend, numbered.
-		{Name: nft.EndpointsMap, Key: append(frontend[:3:3], nft.ClassID), Data: []nft.Datatype{nft.Address, nft.Port}, Counters: r.EndpointCounters},
-		// Frontends with source ranges, and these.
-		{Name: nft.FirewalledSet, Key: frontend},
-		{Name: nft.SourceRangesSet, Key: append(frontend[:3:3], nft.Source), Interval: true},
-		// Frontends behind which every source is masqueraded, or only the node.
-		{Name: nft.MasqFrontendsSet, Key: frontend},
-		{Name: nft.LocalFrontendsSet, Key: frontend},
-		{Name: nft.ClusterIPsSet, Key: []nft.Datatype{nft.Address}},
-		{Name: nft.ServiceCIDRsSet, Key: []nft.Datatype{nft.Address}, Interval: true},
-		// Endpoints that may connect to themselves: source and destination.
-		{Name: nft.HairpinSet, Key: []nft.Datatype{nft.Source, nft.Address, nft.InetProto, nft.Port}},
+		counted(nft.ServicesMap, r.Counters),
+		counted(nft.LocalServicesMap, r.Counters),
+		nft.Declare(nft.LanesMap),
+		counted(nft.EndpointsMap, r.EndpointCounters),
+		nft.Declare(nft.FirewalledSet),
+		nft.Declare(nft.SourceRangesSet),
+		nft.Declare(nft.MasqFrontendsSet),
+		nft.Declare(nft.LocalFrontendsSet),
+		nft.Declare(nft.ClusterIPsSet),
+		nft.Declare(nft.ServiceCIDRsSet),
+		nft.Declare(nft.HairpinSet),
 	}
 	if r.Wildcards {
-		// Where NodePorts with the unspecified address are served.
-		out = append(out, &nft.Set{Name: nft.NodeAddressesSet, Key: []nft.Datatype{nft.Address}})
+		out = append(out, nft.Declare(nft.NodeAddressesSet))
 	}
 	if len(r.LoadBalancerCIDRs) > 0 {
-		out = append(out,
-			&nft.Set{Name: nft.LoadBalancerIPsSet, Key: []nft.Datatype{nft.Address}},
-			&nft.Set{Name: nft.LoadBalancerCIDRsSet, Key: []nft.Datatype{nft.Address}, Interval: true})
+		out = append(out, nft.Declare(nft.LoadBalancerIPsSet), nft.Declare(nft.LoadBalancerCIDRsSet))
 	}
-	return slices.Concat(out, echoSets(r), clientSets(frontend, "", o), limitSets(frontend, "", o.limits(limiting)), rangeSets(r, o), clientSets(rangeFrontend, nft.RangePrefix, o),
+	return slices.Concat(out, echoSets(r), clientSets("", o), limitSets(frontend, "", o.limits(limiting)), rangeSets(r, o), clientSets(nft.RangePrefix, o),
 		limitSets(rangeFrontend, nft.RangePrefix, o.limits(limitingRanges)), affinitySets(o.bindings(), r.AffinityCapacity))
+}
+
+// counted declares a map that may count the packets that find an element.
+func counted(name string, counters bool) *nft.Set {
+	s := nft.Declare(name)
+	s.Counters = counters
+	return s
 }
 
 func refuse() *nft.Chain {

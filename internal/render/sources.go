@@ -151,13 +151,13 @@ func (o options) lists(ranged bool) []clientList {
 	})
 }
 
-// clientSets returns the empty sets for the lists of frontends of a type.
-func clientSets(frontend []nft.Datatype, prefix string, o options) (out []*nft.Set) {
+// clientSets returns the empty sets for the lists of frontends, or of ranges of ports.
+func clientSets(prefix string, o options) (out []*nft.Set) {
 	ranged := prefix == nft.RangePrefix
 	for _, l := range o.lists(ranged) {
-		out = append(out, &nft.Set{Name: prefix + l.frontends, Key: frontend})
+		out = append(out, nft.Declare(prefix+l.frontends))
 		for _, bits := range o.lengths(l, ranged) {
-			out = append(out, &nft.Set{Name: prefix + l.set(bits), Key: append(frontend[:3:3], nft.Source)})
+			out = append(out, nft.Declare(prefix+l.set(bits)))
 		}
 	}
 	return out
