@@ -1,8 +1,10 @@
 package main
 
 import (
+	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nftproxy/nftproxy/internal/netlab"
 )
@@ -58,4 +60,24 @@ func TestOnceAgainstCluster(t *testing.T) {
 		t.Errorf("describe: %s", &got.output)
 	}
 	in(t, ns, "cleanup")
+}
+
+// TestOnceWithoutCluster: a command that reads an API server once says in one message why it
+// cannot, and does not speak of objects that stay in use (12.87).
+func TestOnceWithoutCluster(t *testing.T) {
+	closed, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := closed.Addr().String()
+	closed.Close()
+	begun := time.Now()
+	r := execute("", "render", "--master", "http://"+address, "--hostname-override", "node-1")
+	if r.code != exitError || strings.Count(r.stderr, "\n") != 1 || !strings.Contains(r.stderr, "read cluster: no objects from the API server in 10s: list Services: ") ||
+		!strings.Contains(r.stderr, "connection refused") {
+		t.Errorf("exit code %d: %s", r.code, r.stderr)
+	}
+	if took := time.Since(begun); took < 5*time.Second {
+		t.Errorf("it waited %v only: an API server that restarts takes longer", took)
+	}
 }

@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -21,6 +22,8 @@ const (
 	serviceRangeTimeout = 2 * time.Second
 	// readTimeout is how long Read waits.
 	readTimeout = 30 * time.Second
+	// silenceTimeout is how long it waits for the first object.
+	silenceTimeout = 10 * time.Second
 )
 
 // AwaitNode implements [Source]. Without addresses it continues after a while; in
@@ -96,17 +99,43 @@ func (c *Cluster) waitSynced(ctx context.Context) error {
 	return c.slices.wait(ctx)
 }
 
-// Read runs the Cluster until the objects are known, and returns them.
+// Read runs the Cluster until the objects are known, and returns them. Requests that fail are
+// not logged: the error names the last one.
 func (c *Cluster) Read(ctx context.Context) (*model.Snapshot, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	for _, r := range append(c.required(), c.cidrs.reading) {
+		r.listing.to, r.watching.to = slog.New(slog.DiscardHandler), slog.New(slog.DiscardHandler)
+	}
+	limited, cancel := context.WithTimeout(ctx, readTimeout)
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	running.Go(func() { _ = c.Run(ctx, func() {}) })
+	silence := time.AfterFunc(silenceTimeout, func() {
+		if !c.hasAnswered() {
+			cancel()
+		}
+	})
+	defer silence.Stop()
+	begun := time.Now()
+	running.Go(func() { _ = c.Run(limited, func() {}) })
 	for _, wait := range []func(context.Context) error{c.nodes.wait, c.Await} {
-		if err := wait(ctx); err != nil {
-			return nil, fmt.Errorf("read cluster: %w: incomplete after %v, the log says why", err, readTimeout)
+		if err := wait(limited); err != nil {
+			return nil, c.unread(ctx, time.Since(begun).Round(time.Second), err)
 		}
 	}
 	return c.Snapshot()
+}
+
+// unread returns why Read has not read all objects. err is the error of the context that
+// limits it, and ctx the one that does not.
+func (c *Cluster) unread(ctx context.Context, took time.Duration, err error) error {
+	switch last := c.lastError(); {
+	case ctx.Err() != nil:
+		return fmt.Errorf("read cluster: %w", ctx.Err())
+	case last != nil:
+		err = last
+	}
+	if c.hasAnswered() {
+		return fmt.Errorf("read cluster: incomplete after %v: %w", took, err)
+	}
+	return fmt.Errorf("read cluster: no objects from the API server in %v: %w", took, err)
 }

@@ -36,6 +36,7 @@ type access struct {
 	reason      metav1.StatusReason
 	since       time.Time // of the failures
 	asked       time.Time // zero: no request waits for an answer
+	heard       bool      // objects have come
 	recovered   time.Time // last time the requests worked again after [unusableAfter]
 	lastSuccess time.Time
 	failures    uint64
@@ -52,7 +53,7 @@ func (a *access) begin() {
 func (a *access) answered() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.asked = time.Time{}
+	a.asked, a.heard = time.Time{}, true
 }
 
 // end records the result of the request.
@@ -67,7 +68,7 @@ func (a *access) end(ctx context.Context, err error) {
 	a.asked, a.err, a.reason = time.Time{}, err, apierrors.ReasonForError(err)
 	switch {
 	case err == nil:
-		a.lastSuccess = now
+		a.lastSuccess, a.heard = now, true
 		if failed && now.Sub(a.since) >= unusableAfter {
 			a.recovered = now
 		}
@@ -92,6 +93,8 @@ func (a *access) log(failed bool, reason metav1.StatusReason) {
 	}
 }
 
+var errNoAnswer = errors.New("no answer")
+
 // problem returns why the requests have been unsuccessful for [unusableAfter], and
 // since when; nil: they have not.
 func (a *access) problem(now time.Time) (since time.Time, err error) {
@@ -99,7 +102,7 @@ func (a *access) problem(now time.Time) (since time.Time, err error) {
 	defer a.mu.Unlock()
 	err, since = a.err, a.since
 	if err == nil && !a.asked.IsZero() {
-		err, since = errors.New("no answer"), a.asked
+		err, since = errNoAnswer, a.asked
 	}
 	if err == nil || now.Sub(since) < unusableAfter {
 		return time.Time{}, nil
@@ -143,6 +146,38 @@ func (r *reading) add(s *State) (recovered time.Time) {
 	return recovered
 }
 
+// required returns the requests without which nothing is served.
+func (c *Cluster) required() []*reading {
+	return []*reading{c.services.reading, c.slices.reading, c.nodes.reading}
+}
+
+// hasAnswered reports whether the API server has sent objects.
+func (c *Cluster) hasAnswered() bool {
+	return slices.ContainsFunc(c.required(), func(r *reading) bool {
+		r.listing.mu.Lock()
+		defer r.listing.mu.Unlock()
+		return r.listing.heard
+	})
+}
+
+// lastError returns the error of a request that failed last, or nil.
+func (c *Cluster) lastError() error {
+	for _, r := range c.required() {
+		for _, a := range []*access{&r.listing, &r.watching} {
+			a.mu.Lock()
+			err := a.err
+			if err == nil && !a.asked.IsZero() {
+				err = errNoAnswer
+			}
+			a.mu.Unlock()
+			if err != nil {
+				return fmt.Errorf("%s %ss: %w", a.verb, a.kind, err)
+			}
+		}
+	}
+	return nil
+}
+
 func later(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return b
@@ -158,7 +193,7 @@ func (c *Cluster) State() State {
 	s := State{Since: c.started}
 	var failing time.Time
 	var problems []string
-	for _, r := range []*reading{c.services.reading, c.slices.reading, c.nodes.reading} {
+	for _, r := range c.required() {
 		s.Since = later(s.Since, r.add(&s))
 		if since, err := r.problem(now); err != nil {
 			problems = append(problems, err.Error())

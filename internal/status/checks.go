@@ -45,7 +45,7 @@ type checked struct {
 // addChecks adds the sums of health checks, and a problem for each Service with
 // endpoints that fail. View returns the state of a Service.
 func (r *Report) addChecks(now time.Time, checks Checks, view func(model.ServiceName) *model.View) {
-	services := make(map[model.ServiceName]*checked)
+	services, servers := make(map[model.ServiceName]*checked), make(failing)
 	checks.Each(func(name model.ServiceName, a netip.Addr, result model.CheckResult) {
 		c := services[name]
 		if c == nil {
@@ -60,6 +60,7 @@ func (r *Report) addChecks(now time.Time, checks Checks, view func(model.Service
 		case result.Healthy:
 			return
 		}
+		servers.add(name, a, result)
 		if c.failing++; !c.first.IsValid() || a.Less(c.first) {
 			c.first, c.result = a, result
 		}
@@ -68,6 +69,7 @@ func (r *Report) addChecks(now time.Time, checks Checks, view func(model.Service
 		return
 	}
 	r.EndpointChecks = &EndpointChecks{Services: len(services)}
+	r.FailingServers = servers.sorted()
 	for _, name := range slices.SortedFunc(maps.Keys(services), model.ServiceName.Compare) {
 		c := services[name]
 		r.EndpointChecks.Failing += c.failing

@@ -32,8 +32,8 @@ const (
 func (r *Report) Print(w io.Writer, v View) error {
 	p := &printer{terminal.NewPrinter(w, ""), v}
 	p.verdict(r)
-	p.problems("", r.Problems)
-	p.problems("good to know", r.Notes)
+	p.problems("", r.Problems, r)
+	p.problems("good to know", r.Notes, r)
 	p.WriteString("\n")
 	if r.From == Daemon {
 		p.daemon(r)
@@ -66,7 +66,7 @@ func (p *printer) verdict(r *Report) {
 
 // verdict returns the answer to "what is wrong?", and its colour.
 func (r *Report) verdict() (text, colour string) {
-	problems := terminal.Count(len(r.Problems), "problem")
+	problems := terminal.Count(r.causes(), "problem")
 	switch n := len(r.Problems); {
 	case r.From == Daemon && !r.Healthy && n == 0:
 		return "unhealthy", red
@@ -82,8 +82,8 @@ func (r *Report) verdict() (text, colour string) {
 	return "no problems", green
 }
 
-// problems writes problems by reason.
-func (p *printer) problems(title string, all []Problem) {
+// problems writes problems of a report by reason.
+func (p *printer) problems(title string, all []Problem, r *Report) {
 	if len(all) == 0 {
 		return
 	}
@@ -102,7 +102,17 @@ func (p *printer) problems(title string, all []Problem) {
 		for n < len(all) && all[n].Reason == all[0].Reason {
 			n++
 		}
-		p.group(indent, all[:n], examples)
+		switch reason := all[0].Reason; {
+		case reason == CheckFailing && r.isGrouped():
+			p.servers(r.FailingServers, n, examples)
+			if p.All {
+				p.group(indent, all[:n], examples)
+			}
+		case reason == SettingChanged && n > 1 && !p.All:
+			p.settings(indent, all[:n])
+		default:
+			p.group(indent, all[:n], examples)
+		}
 		all = all[n:]
 	}
 }
@@ -124,16 +134,11 @@ func (p *printer) group(indent string, all []Problem, examples int) {
 		}
 	}
 	p.Line("%s%d %s%s", indent, len(all), all[0].Reason, text)
-	shown := all
-	if !p.All && len(all) > examples+1 { // a line for one more is as long as that one
-		shown = all[:examples]
-	}
+	shown := all[:p.shown(len(all), examples)]
 	for i := range shown {
 		p.Line("%s    %s: %s", indent, shown[i].Object, p.message(shown[i].Message))
 	}
-	if more := len(all) - len(shown); more > 0 {
-		p.Line("%s    and %d more: nftproxy status --problems", indent, more)
-	}
+	p.more(indent, len(all)-len(shown))
 }
 
 // message returns the part of a message that is printed: it may be long, as that of a

@@ -228,6 +228,9 @@ func (r *Report) affected() map[string]bool {
 
 // selectProblems removes those of Services that a filter does not select.
 func (r *Report) selectProblems(filter *Filter) {
+	if filter.Selects() {
+		r.FailingServers = nil
+	}
 	r.Problems = slices.DeleteFunc(r.Problems, func(p Problem) bool {
 		name, isService := strings.CutPrefix(p.Object, "Service ")
 		namespace, name, _ := strings.Cut(name, "/")

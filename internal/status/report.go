@@ -56,6 +56,9 @@ type Report struct {
 	// EndpointChecks sums up the health checks of endpoints, whatever the filter; absent
 	// without any.
 	EndpointChecks *EndpointChecks `json:"endpointChecks,omitempty"`
+	// FailingServers are the addresses that fail their health checks, those of the most
+	// Services first; absent where Services are selected.
+	FailingServers []FailingServer `json:"failingServers,omitempty"`
 	// NodePortAddresses serve the frontends with the unspecified address.
 	NodePortAddresses []netip.Addr `json:"nodePortAddresses,omitempty"`
 	// Localhost are the loopback addresses on which the daemon listens for NodePorts of TCP.
