@@ -145,7 +145,7 @@ func TestExplainPing(t *testing.T) {
 		{"icmp default/empty", "rejected: this node does not answer, because no endpoint of the Service can take connections"},
 		{"icmp " + limited.loadBalancerIP(model.IPv4).Addr().String(), "dropped: the source is in none of the ranges that the Service admits; default/limited (load balancer IP)"},
 		{"icmp " + local.loadBalancerIP(model.IPv4).Addr().String(), "dropped: the Service wants endpoints of this node for clients outside of the cluster, and there is none; default/local"},
-		{"icmp " + c.Node.IPv4.String(), "not ours"},
+		{"icmp " + c.Node.IPv4.String(), "not served by nftproxy"},
 		{"tcp " + netip.AddrPortFrom(web.loadBalancerIP(model.IPv4).Addr(), 81).String(), "rejected: no Service has this port of the address, which is in --load-balancer-cidrs"},
 		{"tcp 203.0.113.99:81", "dropped: no Service has this address of --load-balancer-cidrs"},
 	} {
