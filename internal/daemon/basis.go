@@ -65,13 +65,11 @@ func (w *work) basis() *Basis {
 // serveBasis answers with what the rules follow from. An answer is held in memory: few are
 // given at the same time.
 func (w *work) serveBasis(rw http.ResponseWriter, _ *http.Request) {
-	select {
-	case w.answering <- struct{}{}:
-		defer func() { <-w.answering }()
-	default:
-		http.Error(rw, "too many requests", http.StatusTooManyRequests)
+	done := w.answers.Begin(rw)
+	if done == nil {
 		return
 	}
+	defer done()
 	rw.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(rw).Encode(w.basis()) // fails if the client is gone
 }

@@ -49,7 +49,7 @@ type work struct {
 	takeover   *kubeProxyCleanup // nil unless this process replaces kube-proxy
 	machine    *machine.Monitor
 	systemd    *systemd.Notifier
-	answering  chan struct{} // limits concurrent answers of [work.serveBasis]
+	answers    *serve.Answers // of [work.serveBasis]
 }
 
 // sockets are the connections to nf_tables.
@@ -60,7 +60,7 @@ type sockets struct {
 }
 
 func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets) *work {
-	w := &work{Daemon: d, node: d.Config.Node, events: new(events.Recorder), systemd: systemd.New(d.Log), answering: make(chan struct{}, 2)}
+	w := &work{Daemon: d, node: d.Config.Node, events: new(events.Recorder), systemd: systemd.New(d.Log), answers: serve.NewAnswers(2, 30*time.Second)}
 	w.node.Families = families
 	if d.Events != nil {
 		w.events = events.New(ctx, d.Events, w.node.NodeName, d.Log)

@@ -13,6 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/serve"
 	"github.com/nftproxy/nftproxy/internal/status"
 )
 
@@ -59,11 +60,11 @@ type Status interface {
 // Feed answers "GET /live" with a [Sample]. Without readers it only remembers recent
 // syncs. It is safe for concurrent use.
 type Feed struct {
-	config    Config
-	started   time.Time
-	instance  string
-	history   history
-	answering chan struct{} // limits concurrent answers
+	config   Config
+	started  time.Time
+	instance string
+	history  history
+	answers  *serve.Answers
 
 	mu   sync.Mutex
 	last *table      // nil: none is in memory
@@ -74,7 +75,7 @@ type Feed struct {
 
 // New returns a feed of a process that starts now.
 func New(c Config) *Feed {
-	f := &Feed{config: c, started: time.Now(), instance: rand.Text(), answering: make(chan struct{}, maxAnswers)}
+	f := &Feed{config: c, started: time.Now(), instance: rand.Text(), answers: serve.NewAnswers(maxAnswers, writeTimeout)}
 	f.idle = time.AfterFunc(keep, f.drop)
 	return f
 }
@@ -178,15 +179,11 @@ func (f *Feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	select {
-	case f.answering <- struct{}{}:
-		defer func() { <-f.answering }()
-	default:
-		http.Error(w, "too many requests: try again", http.StatusTooManyRequests)
+	done := f.answers.Begin(w)
+	if done == nil {
 		return
 	}
-	// Only writers in tests lack deadlines.
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
+	defer done()
 	sample, err := f.sample(q)
 	if err != nil {
 		f.config.Log.Error("cannot collect live data", "error", err)

@@ -27,14 +27,11 @@ const maxBindings = 1 << 16
 // Describe answers with a [describe.Service] in JSON, or with the status 404 and an
 // object that has the field "error".
 func (s *Server) Describe(w http.ResponseWriter, r *http.Request) {
-	select {
-	case s.answering <- struct{}{}:
-		defer func() { <-s.answering }()
-	default:
-		http.Error(w, "too many requests: try again", http.StatusTooManyRequests)
+	done := s.answers.Begin(w)
+	if done == nil {
 		return
 	}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // only writers in tests lack deadlines
+	defer done()
 	query := r.URL.Query()
 	d, err := s.describe(query.Get("service"), query.Get("counts") != "false")
 	var unknown *describe.UnknownError

@@ -12,6 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
+	"github.com/nftproxy/nftproxy/internal/serve"
 	"github.com/nftproxy/nftproxy/internal/served"
 )
 
@@ -53,8 +54,8 @@ type KernelReader interface {
 // Server answers "GET /status" in a running daemon. It is safe for concurrent
 // use.
 type Server struct {
-	config    Config
-	answering chan struct{} // limits concurrent answers
+	config  Config
+	answers *serve.Answers
 
 	mu   sync.Mutex
 	last *SyncReport
@@ -76,7 +77,7 @@ const (
 
 // New returns a server that has seen no sync yet.
 func New(c Config) *Server {
-	return &Server{config: c, answering: make(chan struct{}, maxAnswers), counts: newCounts(), carried: newCarried()}
+	return &Server{config: c, answers: serve.NewAnswers(maxAnswers, writeTimeout), counts: newCounts(), carried: newCarried()}
 }
 
 // Observe records a sync of the agent.
@@ -111,15 +112,11 @@ func (s *Server) observed() (*SyncReport, *model.Routing) {
 
 // ServeHTTP answers with a [Report] in JSON.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	select {
-	case s.answering <- struct{}{}:
-		defer func() { <-s.answering }()
-	default:
-		http.Error(w, "too many requests: try again", http.StatusTooManyRequests)
+	done := s.answers.Begin(w)
+	if done == nil {
 		return
 	}
-	// Only writers in tests lack deadlines.
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
+	defer done()
 	filter, err := parseFilter(r.URL.Query())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
