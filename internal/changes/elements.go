@@ -11,33 +11,81 @@ import (
 // Count adds the numbers of changed elements to the Services, and Services of which
 // only elements change that clients do not notice.
 func Count(services []Service, p *plan.Plan) []Service {
-	counts := make(map[string]int)
+	recounted := p.Recounted()
+	counts := make(map[string]elements)
 	for i := range p.Changes {
 		if c := &p.Changes[i]; c.Kind() == "element" {
-			counts[p.ServicePort(c)]++
+			comment := p.ServicePort(c)
+			n := counts[comment]
+			if n.all++; recounted(c) {
+				n.counters++
+			}
+			counts[comment] = n
 		}
 	}
 	return addCounts(services, counts)
 }
 
+// elements are numbers of elements that change: all, and those of which only the counters
+// begin or end.
+type elements struct{ all, counters int }
+
+// Values of [Detail.New] for [KindRules]: what changes.
+const (
+	onlyCounters = "counters"
+	anyElements  = "elements"
+)
+
+// unnoticed describes elements that change without notice for clients.
+func (n elements) unnoticed() Detail {
+	if n.counters == n.all {
+		return Detail{Kind: KindRules, New: onlyCounters, Text: "counters of " + number(n.all, "element") + " of the rules, which clients do not notice"}
+	}
+	return Detail{Kind: KindRules, New: anyElements, Text: number(n.all, "element") + " of the rules, which clients do not notice"}
+}
+
 // addCounts adds the numbers of elements by their comment.
-func addCounts(services []Service, byComment map[string]int) []Service {
-	byName := make(map[model.ServiceName]int)
+func addCounts(services []Service, byComment map[string]elements) []Service {
+	byName := make(map[model.ServiceName]elements)
 	for comment, n := range byComment {
 		if comment == "" { // of no Service alone
 			continue
 		}
 		port, _ := nft.ParseComment(comment)
-		byName[port.Service] += n
+		sum := byName[port.Service]
+		byName[port.Service] = elements{sum.all + n.all, sum.counters + n.counters}
 	}
 	for i := range services {
-		services[i].Elements = byName[services[i].Name]
+		services[i].Elements = byName[services[i].Name].all
 		delete(byName, services[i].Name)
 	}
 	for name, n := range byName {
-		services = append(services, Service{Name: name, Action: Changed, Elements: n, Details: []Detail{
-			{Kind: KindRules, Text: number(n, "element") + " of the rules, which clients do not notice"}}})
+		services = append(services, Service{Name: name, Action: Changed, Elements: n.all, Details: []Detail{n.unnoticed()}})
 	}
 	slices.SortFunc(services, func(a, b Service) int { return a.Name.Compare(b.Name) })
 	return services
+}
+
+// unnoticed reports whether clients of the Service notice nothing.
+func (s *Service) unnoticed() bool { return len(s.Details) == 1 && s.Details[0].Kind == KindRules }
+
+// together returns the Services without those of which clients notice nothing, and what
+// changes for these in one line, if they are several.
+func together(services []Service) (noticed []Service, others int, text string) {
+	sum := elements{}
+	for i := range services {
+		s := &services[i]
+		if !s.unnoticed() {
+			noticed = append(noticed, *s)
+			continue
+		}
+		others++
+		if sum.all += s.Elements; s.Details[0].New == onlyCounters {
+			sum.counters += s.Elements
+		}
+	}
+	if others < 2 {
+		return services, 0, ""
+	}
+	return noticed, others, sum.unnoticed().Text
 }

@@ -114,11 +114,23 @@ func (s *subject) exchanged(port model.PortName, c *portChange) (out []Detail) {
 	return out
 }
 
-// arrows returns what takes the place of each endpoint.
+// arrows returns what takes the place of each endpoint: the same address with another port,
+// if there is one.
 func arrows(gone, fresh []address) []string {
+	rest := slices.Clone(fresh)
+	successor := make([]address, len(gone))
+	for i, a := range gone {
+		if j := slices.IndexFunc(rest, func(b address) bool { return b.Addr() == a.Addr() }); j >= 0 {
+			successor[i] = rest[j]
+			rest = slices.Delete(rest, j, j+1)
+		}
+	}
 	out := make([]string, len(gone))
-	for i := range gone {
-		out[i] = model.EndpointText(gone[i]) + " → " + model.EndpointText(fresh[i])
+	for i, a := range gone {
+		if !successor[i].IsValid() {
+			successor[i], rest = rest[0], rest[1:]
+		}
+		out[i] = model.EndpointText(a) + " → " + model.EndpointText(successor[i])
 	}
 	return out
 }

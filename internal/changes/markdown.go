@@ -63,6 +63,7 @@ var actionWords = map[Action]string{Added: "added", Changed: "changed", Removed:
 
 func table(b *bytes.Buffer, services []Service) {
 	b.WriteString("\n| Service | | What changes | Established connections |\n|---|---|---|---|\n")
+	services, others, text := together(services)
 	for i := range services {
 		s := &services[i]
 		var what, connections []string
@@ -80,6 +81,9 @@ func table(b *bytes.Buffer, services []Service) {
 			return
 		}
 		b.WriteString(row)
+	}
+	if others > 0 {
+		fmt.Fprintf(b, "| %s | %s | %s | |\n", number(others, "Service"), actionWords[Changed], cell(text))
 	}
 }
 

@@ -151,3 +151,22 @@ func TestElements(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// TestUnnoticed: 12.67. Services of which clients notice nothing have one line, however many
+// they are.
+func TestUnnoticed(t *testing.T) {
+	before, after := parse(t, node+cart+web), parse(t, node+cart+web)
+	counting := *after.Routing
+	counting.Counters = true
+	was, is := render.Render(before.Routing), render.Render(&counting)
+	p := plan.Diff(was, plan.Settle(was, is))
+	services := changes.Count(nil, p)
+	const want = "  ~ 2 Services: counters of 8 elements of the rules, which clients do not notice\n"
+	if got := printed(t, services); got != want || len(services) != 2 {
+		t.Errorf("%q", got)
+	}
+	var b strings.Builder
+	if err := changes.Markdown(&b, services, p, false); err != nil || !strings.Contains(b.String(), "| 2 Services | changed | counters of 8 elements of the rules, which clients do not notice | |\n") {
+		t.Errorf("%v, %s", err, b.String())
+	}
+}

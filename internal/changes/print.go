@@ -20,25 +20,35 @@ const colourOff = "\x1b[0m"
 // SameRules is the summary of a plan that changes Services, but no rule.
 const SameRules = "The rules stay as they are."
 
-// Print writes a line for each of the first Services, limit at most, and one for the
-// number of others. Zero means no limit.
+// Print writes a line for each of the first Services, limit at most, one for the number of
+// others, and one for all of which clients notice nothing. Zero means no limit.
 func Print(w io.Writer, services []Service, limit int, colour bool) error {
+	services, others, text := together(services)
 	shown := services[:len(services)-hidden(len(services), limit)]
 	for i := range shown {
 		s := &shown[i]
-		text := terminal.Printable("  " + signs[s.Action] + " " + s.String())
-		if colour {
-			text = colours[s.Action] + text + colourOff
-		}
-		if _, err := fmt.Fprintln(w, text); err != nil {
+		if err := printLine(w, s.Action, s.String(), colour); err != nil {
 			return err
 		}
 	}
 	if rest := services[len(shown):]; len(rest) > 0 {
-		_, err := fmt.Fprintf(w, "    and %s more: %s\n", number(len(rest), "Service"), Summary(rest))
-		return err
+		if _, err := fmt.Fprintf(w, "    and %s more: %s\n", number(len(rest), "Service"), Summary(rest)); err != nil {
+			return err
+		}
 	}
-	return nil
+	if others == 0 {
+		return nil
+	}
+	return printLine(w, Changed, number(others, "Service")+": "+text, colour)
+}
+
+func printLine(w io.Writer, a Action, text string, colour bool) error {
+	text = terminal.Printable("  " + signs[a] + " " + text)
+	if colour {
+		text = colours[a] + text + colourOff
+	}
+	_, err := fmt.Fprintln(w, text)
+	return err
 }
 
 // hidden returns how many of n things are not shown.

@@ -153,6 +153,8 @@ func (c *Change) redeclares() bool { return c.Verb == Replace && c.Set != nil &&
 // counters of round robin.
 func (d *tableDiff) redeclare(cur *nft.Table, want *nft.Set) {
 	c := Change{Verb: Replace, Family: d.family, Set: want, Users: users(cur, want.Name)}
+	was := cur.Set(want.Name)
+	c.recounts = was.Counters != want.Counters && slices.Equal(was.Data, want.Data)
 	d.declare = append(d.declare, c)
 	for _, u := range c.Users {
 		d.emptied = append(d.emptied, u.Name)

@@ -55,6 +55,8 @@ type Change struct {
 	// rules, and the map its elements: later changes add new ones.
 	Users []*nft.Chain
 
+	recounts bool // a redeclared map differs in its counters only
+
 	fills bool // the first rules of a chain that the plan adds
 	// passing is the phase of a temporary change, made while a table or map is
 	// replaced, or of the change that ends it; zero: neither. See [Plan.bridge].
@@ -64,6 +66,22 @@ type Change struct {
 	Old     *nft.Element  // Delete and Replace
 	New     *nft.Element  // Add and Replace
 	Timeout time.Duration // of the binding of a client that is added
+}
+
+// Recounted returns a function that reports whether an element is added only because its map
+// begins or ceases to count.
+func (p *Plan) Recounted() func(*Change) bool {
+	type place struct {
+		family model.Family
+		set    string
+	}
+	maps := make(map[place]bool)
+	for i := range p.Changes {
+		if c := &p.Changes[i]; c.recounts {
+			maps[place{c.Family, c.Set.Name}] = true
+		}
+	}
+	return func(c *Change) bool { return c.Verb == Add && len(maps) > 0 && maps[place{c.Family, c.Set.Name}] }
 }
 
 // ServicePort names the service port of the frontend of an element as its comment
