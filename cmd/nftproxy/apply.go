@@ -34,6 +34,8 @@ Established connections are not affected. While "nftproxy run" owns the tables,
 no other process can change them: this fails then and changes nothing. Beside
 one that does not own them, all else is as in that one, as "diff" explains.
 
+With -o json, the document is that of "diff -o json".
+
 On a terminal, long work shows its progress. With --quiet nothing is printed but
 errors.
 
@@ -41,6 +43,7 @@ Exit code: 0 applied, 2 error, or a warning with --strict.`,
 		Example: `  nftproxy apply -f services.yaml
   nftproxy apply -f services.yaml --elements=always
   nftproxy apply -f services.yaml --quiet
+  nftproxy apply -f services.yaml -o json | jq .summary
   nftproxy apply -f cluster/ --hostname-override node-1 --cluster-cidr 10.128.0.0/9`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c) },
@@ -49,12 +52,12 @@ Exit code: 0 applied, 2 error, or a warning with --strict.`,
 	o.addHere(c)
 	o.addReportFlags(c)
 	c.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print nothing but errors")
-	o.format = "text"
+	c.Flags().StringVarP(&o.format, "output", "o", "text", "`format`: text, or json, which lists every change")
 	return c
 }
 
 func (o *applyOptions) run(c *cobra.Command) error {
-	if err := o.check(c.OutOrStdout(), "text"); err != nil {
+	if err := o.check(c.OutOrStdout(), "text", "json"); err != nil {
 		return err
 	}
 	side, log, err := o.side(c, true)
@@ -77,7 +80,7 @@ func (o *applyOptions) run(c *cobra.Command) error {
 // commit applies the rules for a routing. If there are none yet, many are loaded in
 // parts, unless all of their elements are to be listed.
 func (o *applyOptions) commit(c *cobra.Command, a *apply.Applier, to changes.Side) (*report, error) {
-	if o.elements != "always" && len(to.Routing.Routes) > listedElements {
+	if o.elements != "always" && o.format != "json" && len(to.Routing.Routes) > listedElements {
 		if empty, err := a.Empty(); err == nil && empty {
 			if r, err := o.load(c, a, to); err == nil {
 				return r, nil

@@ -49,3 +49,19 @@ func TestApplyQuiet(t *testing.T) {
 		t.Errorf("code %d, %s", r.code, r.stderr)
 	}
 }
+
+// TestApplyJSON: 12.67. What apply has changed is the document that diff printed before, also
+// of a load that would be made in parts.
+func TestApplyJSON(t *testing.T) {
+	ns := netlab.TestNamespace(t)
+	for _, path := range []string{writeFile(t, many(300)), writeFile(t, many(301)), writeFile(t, many(301))} {
+		planned := in(t, ns, "diff", "-f", path, "-o", "json")
+		applied := in(t, ns, "apply", "-f", path, "-o", "json")
+		if applied.code != 0 || applied.stdout != planned.stdout || !strings.Contains(applied.stdout, `"summary": {`) {
+			t.Errorf("code %d, %.500s%s, diff says %.500s", applied.code, applied.stdout, applied.stderr, planned.stdout)
+		}
+	}
+	if r := in(t, ns, "apply", "-f", "x.yaml", "-o", "markdown"); r.code != exitError || !strings.Contains(r.stderr, `unknown format "markdown": use text or json`) {
+		t.Errorf("code %d, %s", r.code, r.stderr)
+	}
+}
