@@ -171,6 +171,9 @@ func ofSide(flag string, err error) error {
 
 func (o *diffOptions) before(c *cobra.Command, cfg *config.Config) (side changes.Side, err error) {
 	files := &source.Files{Paths: o.from, Stdin: c.InOrStdin(), ProxyName: cfg.Own.ServiceProxyName}
+	if o.isolateFiles {
+		files.Isolation = source.NewIsolation(nil)
+	}
 	o.phase(c, "reading %s", inputs(o.from))
 	if side.Snapshot, err = files.Snapshot(slog.New(slog.DiscardHandler)); err != nil {
 		return side, err

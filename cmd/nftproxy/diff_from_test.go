@@ -218,3 +218,17 @@ func TestElements(t *testing.T) {
 		}
 	}
 }
+
+// TestDiffFromIsolated: 12.66. --isolate-files is about both inputs: a file with a mistake is
+// left out of each.
+func TestDiffFromIsolated(t *testing.T) {
+	l := &planLab{dir: t.TempDir()}
+	l.write(t, "a.yaml", service)
+	l.write(t, "b.yaml", "kind: [")
+	if r := execute("", "diff", "--from", l.dir, "-f", l.dir); r.code != exitError || !strings.Contains(r.stderr, "--from: ") {
+		t.Errorf("code %d, %s", r.code, r.stderr)
+	}
+	if r := execute("", "diff", "--from", l.dir, "-f", l.dir, "--isolate-files"); r.code != 0 || r.stdout != "No changes.\n" || !strings.Contains(r.stderr, "(the file is left out)") {
+		t.Errorf("code %d, %s%s", r.code, r.stdout, r.stderr)
+	}
+}
