@@ -26,6 +26,8 @@ const (
 	ClusterIPsSet     = "cluster-ips"
 	ServiceCIDRsSet   = "service-cidrs"
 	HairpinSet        = "hairpin"
+	// SelfFrontendsSet holds the frontends that are their own endpoint.
+	SelfFrontendsSet = "self-frontends"
 	// LoadBalancerCIDRsSet holds ranges of external addresses, and LoadBalancerIPsSet the
 	// addresses in these that Services have.
 	LoadBalancerCIDRsSet = "load-balancer-cidrs"

@@ -299,10 +299,10 @@ const (
 	// PriorityUnserved is behind them: an address without a frontend of ours is
 	// refused only if no other program serves it.
 	PriorityUnserved = -1
-	// PriorityBind is before everything that may translate sources. The kernel
+	// PriorityEarly is before everything that may translate sources. The kernel
 	// accepts nat chains from -199 on.
-	PriorityBind = -199
-	PrioritySNAT = 99 // right before foreign chains that translate sources
+	PriorityEarly = -199
+	PrioritySNAT  = 99 // right before foreign chains that translate sources
 )
 
 // Chain is a chain of rules. A base chain has type nat and policy accept.

@@ -90,6 +90,7 @@ var Schema = []Row{
 	{Name: LoadBalancerIPsSet, Key: address, Contents: Shared, Rejects: "no Service has this port of the address, which is in --load-balancer-cidrs"},
 	{Name: LoadBalancerCIDRsSet, Key: address, Interval: true, Drops: "no Service has this address of --load-balancer-cidrs"},
 	{Name: NodeAddressesSet, Key: address},
+	{Name: SelfFrontendsSet, Key: frontendKey, Ranged: true},
 	{Name: HairpinSet, Key: []Datatype{Source, Address, InetProto, Port}, Contents: Shared},
 
 	{Name: EchoSet, Key: address},

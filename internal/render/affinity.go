@@ -86,12 +86,10 @@ func affinityChains(r *model.Routing, bindings []string) []*nft.Chain {
 			out = append(out, recall(name, true))
 		}
 	}
-	for _, hook := range []nft.Hook{nft.Input, nft.Postrouting} {
-		out = append(out, &nft.Chain{Name: "bind-" + hook.String(), Hook: hook, Priority: nft.PriorityBind, Rules: []nft.Rule{
-			{nft.Verdict{Action: nft.Jump, Chain: nft.RememberChain}},
-		}})
-	}
-	return out
+	// early-postrouting leads there, too.
+	return append(out, &nft.Chain{Name: "bind-input", Hook: nft.Input, Priority: nft.PriorityEarly, Rules: []nft.Rule{
+		{nft.Verdict{Action: nft.Jump, Chain: nft.RememberChain}},
+	}})
 }
 
 // recall returns the chain that notes a connection, and translates it to the endpoint to

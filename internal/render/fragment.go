@@ -107,6 +107,7 @@ func (c *composer) compose(f model.Frontend, r *model.Route, part *fragment) {
 	c.limits(r)
 	c.hairpins(r.Frontend, inside.Endpoints)
 	c.hairpins(r.Frontend, outside.Endpoints)
+	c.selves(r.Frontend, inside.Endpoints, outside.Endpoints)
 }
 
 // composePort makes the part of a frontend with one port that ranges have, too, but in
@@ -199,6 +200,17 @@ func (c *composer) masquerading(r *model.Route) {
 		set = nft.MasqFrontendsSet
 	}
 	c.add(nft.SetFor(r.Frontend, set), nft.Element{Key: nft.FrontendKey(r.Frontend)})
+}
+
+// selves lists a frontend that is one of its own endpoints.
+func (c *composer) selves(f model.Frontend, inside, outside []model.Endpoint) {
+	isSelf := func(e model.Endpoint) bool {
+		return e.Host.Address == f.Address && (e.Port == f.Port || f.IsRange())
+	}
+	if slices.ContainsFunc(inside, isSelf) || slices.ContainsFunc(outside, isSelf) {
+		c.use(option{kind: self, length: lengthOf{ranged: f.IsRange()}})
+		c.add(nft.SetFor(f, nft.SelfFrontendsSet), nft.Element{Key: nft.FrontendKey(f)})
+	}
 }
 
 // hairpins lists the endpoints that may connect to themselves through a frontend:

@@ -26,6 +26,7 @@ const (
 	limiting                               // connection limits
 	limitedNodePorts                       // limits of NodePorts with the unspecified address
 	limitingRanges                         // connection limits of ranges of ports
+	self                                   // frontends that are their own endpoint
 )
 
 // option is an optional part of a table. It is comparable. Only the parameters of its
@@ -34,7 +35,7 @@ type option struct {
 	kind     optionKind
 	bindings string // the map of clients with session affinity
 	limit    limit
-	length   lengthOf // of lists of clients
+	length   lengthOf // of lists of clients; of frontends that are their own endpoint, whether they are ranges
 }
 
 func (o option) compare(p option) int {
@@ -47,6 +48,17 @@ type options []option
 // has reports whether an option of a kind is in use.
 func (o options) has(k optionKind) bool {
 	return slices.ContainsFunc(o, func(p option) bool { return p.kind == k })
+}
+
+// selves returns whether there are frontends, and ranges of ports, that are their own
+// endpoint: false and true.
+func (o options) selves() (ranged []bool) {
+	for _, p := range o {
+		if p.kind == self {
+			ranged = append(ranged, p.length.ranged)
+		}
+	}
+	return ranged
 }
 
 // bindings returns the maps of clients with session affinity that are in use, sorted.

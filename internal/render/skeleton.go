@@ -29,7 +29,7 @@ func chains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 		[]*nft.Chain{prerouting(f, r, o), output(f, r, o)},
 		unserved(r),
 		affinityChains(r, o.bindings()),
-		[]*nft.Chain{postrouting(f, r, o)})
+		[]*nft.Chain{declassify(f, o), postrouting(f, r, o)})
 }
 
 // sets returns the sets and maps of a table, empty.
@@ -52,6 +52,13 @@ func sets(r *model.Routing, o options) []*nft.Set {
 	}
 	if len(r.LoadBalancerCIDRs) > 0 {
 		out = append(out, nft.Declare(nft.LoadBalancerIPsSet), nft.Declare(nft.LoadBalancerCIDRsSet))
+	}
+	for _, ranged := range o.selves() {
+		prefix := ""
+		if ranged {
+			prefix = nft.RangePrefix
+		}
+		out = append(out, nft.Declare(prefix+nft.SelfFrontendsSet))
 	}
 	return slices.Concat(out, echoSets(r), clientSets("", o), limitSets(frontend, "", o.limits(limiting)), rangeSets(r, o), clientSets(nft.RangePrefix, o),
 		limitSets(rangeFrontend, nft.RangePrefix, o.limits(limitingRanges)), affinitySets(o.bindings(), r.AffinityCapacity))
@@ -172,12 +179,41 @@ func output(f model.Family, r *model.Routing, o options) *nft.Chain {
 		Rules: slices.Concat([]nft.Rule{answers}, firewall(dialled, o), toLimits(dialled, o), toDispatch(r, o, node, rangeOutputChain, toEcho(f, r, nft.EchoChain)))}
 }
 
+// declassify clears the slot that a packet still has, before another program can translate
+// its source, which would end the hook. A forwarded packet of IPv4 has none any more: the
+// kernel has given it the priority of its type of service (ip_forward). Packets that were
+// not translated keep theirs. A translation that changes nothing does not count as one, so
+// frontends that are their own endpoint are in a set.
+//
+//	iif != 0 accept
+//	ip daddr . meta l4proto . th dport @self-frontends meta priority set none
+//	ct status ! dnat accept
+//	meta priority set none
+func declassify(f model.Family, o options) *nft.Chain {
+	accept := nft.Verdict{Action: nft.Accept}
+	var rules []nft.Rule
+	if o.has(sticky) { // whose connections have the class of their affinity
+		rules = append(rules, nft.Rule{nft.Verdict{Action: nft.Jump, Chain: nft.RememberChain}})
+	}
+	if f == model.IPv4 {
+		rules = append(rules, nft.Rule{nft.CameIn{}, accept})
+	}
+	for _, ranged := range o.selves() {
+		key := dialled
+		if ranged {
+			key = dialledRange
+		}
+		rules = append(rules, nft.Rule{nft.InSet{Key: key, Set: counterpart(key, nft.SelfFrontendsSet)}, nft.Declassify{}})
+	}
+	rules = append(rules, nft.Rule{nft.NotTranslated{}, accept}, nft.Rule{nft.Declassify{}})
+	return &nft.Chain{Name: "early-postrouting", Hook: nft.Postrouting, Priority: nft.PriorityEarly, Rules: rules}
+}
+
 // postrouting decides from the conntrack entry whether to masquerade, so no packet
 // mark is needed (8.6).
 func postrouting(f model.Family, r *model.Routing, o options) *nft.Chain {
 	rules := []nft.Rule{
 		{nft.NotTranslated{}, nft.Verdict{Action: nft.Accept}},
-		{nft.Declassify{}}, // it had a slot
 		{nft.InSet{Key: nft.Concat{nft.SourceAddress, nft.DestinationAddress, nft.TransportProtocol, nft.DestinationPort}, Set: nft.HairpinSet}, nft.Masquerade{}},
 	}
 	if own := masqueradeClusterIPs(f, r); len(own) > 0 {
