@@ -16,6 +16,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/loglimit"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
@@ -106,15 +107,17 @@ type State struct {
 // Agent keeps the kernel in sync with a source.
 type Agent struct {
 	Config
-	asked    chan struct{} // a sync is requested
-	changed  atomic.Bool   // Load has changes
-	moved    atomic.Bool   // Interfaces has changes
-	drift    drift
-	notices  []model.Notice     // last reported
-	version  uint64             // of notices
-	failed   bool               // the last sync
-	owner    *kernel.OwnedError // why the last sync failed, if another process owns our tables
-	affinity affinity
+	asked   chan struct{} // a sync is requested
+	changed atomic.Bool   // Load has changes
+	moved   atomic.Bool   // Interfaces has changes
+	drift   drift
+	notices []model.Notice // last reported
+	// objectLog receives notices, which have no limit in number.
+	objectLog *slog.Logger
+	version   uint64             // of notices
+	failed    bool               // the last sync
+	owner     *kernel.OwnedError // why the last sync failed, if another process owns our tables
+	affinity  affinity
 
 	update *model.Update // not yet given to the router; nil: none
 	// own are the Services that a source, of which a part was never read, has or had. The
@@ -143,12 +146,13 @@ func New(c Config) *Agent {
 	}
 	now := time.Now()
 	a := &Agent{
-		Config:   c,
-		asked:    make(chan struct{}, 1),
-		drift:    drift{noticed: make(chan struct{}, 1)},
-		affinity: newAffinity(),
-		router:   model.NewRouter(),
-		state:    State{Started: now, LastRequest: now, Pending: now},
+		Config:    c,
+		asked:     make(chan struct{}, 1),
+		drift:     drift{noticed: make(chan struct{}, 1)},
+		affinity:  newAffinity(),
+		objectLog: loglimit.New(c.Log),
+		router:    model.NewRouter(),
+		state:     State{Started: now, LastRequest: now, Pending: now},
 	}
 	if a.Interfaces != nil {
 		a.Interfaces.OnChange(a.addressesChanged)
@@ -401,7 +405,7 @@ func (a *Agent) report() bool {
 	}
 	for _, n := range notices {
 		if !known[n] {
-			a.Log.Warn(n.Message, "object", n.Object)
+			a.objectLog.Warn(n.Message, "object", n.Object)
 		}
 	}
 	a.notices, a.version = notices, version

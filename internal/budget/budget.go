@@ -31,6 +31,7 @@ const (
 	EventNotices      = 20
 	HealthEvents      = 20
 	HealthLines       = 20
+	ObjectLines       = 200
 )
 
 // Values that become rules, and elements of sets and maps.

@@ -25,9 +25,11 @@ var Limits = []Limit{
 	{"Conflicts", "ports or ranges that other Services have, reported one by one", "an address of a Service", Conflicts, "frontends", FirstCount,
 		"one notice counts all of the address"},
 	{"ConflictAddresses", "addresses with such ports or ranges that are reported", "a Service", ConflictAddresses, "addresses", FirstCount, ""},
-	{"EventNotices", "notices that become events", "a sync", EventNotices, "events", FirstCount, "the log has all"},
+	{"EventNotices", "notices that become events", "a sync", EventNotices, "events", FirstCount, "`status` has all"},
 	{"HealthEvents", "endpoints that change their health and become events", "10 ms", HealthEvents, "events", FirstCount, ""},
 	{"HealthLines", "endpoints that change their health and are logged by name", "a second", HealthLines, "lines", FirstCount, ""},
+	{"ObjectLines", "lines of the log about objects, at once and in an hour", "each part of nftproxy that reports them", ObjectLines, "lines", FirstCount,
+		"`status` lists all problems"},
 
 	{"PortRanges", "ports and ranges that `nftproxy.dev/ports` makes", "a Service", PortRanges, "ranges", FirstCount, ""},
 	{"BalancePorts", "ports in ranges that lead to others", "a Balance", BalancePorts, "ports", Refused, "the Balance"},

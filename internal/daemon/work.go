@@ -18,6 +18,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/live"
 	"github.com/nftproxy/nftproxy/internal/localhost"
+	"github.com/nftproxy/nftproxy/internal/loglimit"
 	"github.com/nftproxy/nftproxy/internal/machine"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -140,11 +141,12 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 		SourceUnusable: w.sourceUnusable,
 		Answered:       w.metrics.Answered,
 	}
+	objectLog := loglimit.New(w.Log) // authors of Services can make these fail
 	w.services = health.NewServices(health.ServicesConfig{
-		Node: w.node, Interfaces: w.interfaces.Addresses, Healthy: w.healthy(), Failed: w.events.HealthCheckFailed, Log: w.Log,
+		Node: w.node, Interfaces: w.interfaces.Addresses, Healthy: w.healthy(), Failed: w.events.HealthCheckFailed, Log: objectLog,
 	})
 	if len(w.node.Localhost()) > 0 {
-		w.localhost = localhost.New(localhost.Config{Target: w.agent.BehindLocalhost, Failed: w.events.LocalhostFailed, Log: w.Log})
+		w.localhost = localhost.New(localhost.Config{Target: w.agent.BehindLocalhost, Failed: w.events.LocalhostFailed, Log: objectLog})
 	}
 }
 

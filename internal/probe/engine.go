@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/budget"
+	"github.com/nftproxy/nftproxy/internal/loglimit"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/probe/checker"
 )
@@ -94,6 +95,7 @@ type Engine struct {
 	stepping  bool      // Run is at work
 	wakeAt    time.Time // when it wakes otherwise; zero: when it is woken
 	report    report
+	objectLog *slog.Logger // of what authors of Services cause
 
 	wake   chan struct{}
 	checks sync.WaitGroup
@@ -105,6 +107,7 @@ func NewEngine(c Config) *Engine {
 		c.New = checker.New
 	}
 	e := &Engine{Config: c, network: pool{limit: budget.Checks}, programs: pool{limit: budget.CheckPrograms}, wake: make(chan struct{}, 1)}
+	e.report, e.objectLog = newReport(), loglimit.New(c.Log)
 	e.empty()
 	return e
 }

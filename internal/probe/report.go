@@ -4,11 +4,14 @@ import (
 	"log/slog"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/nftproxy/nftproxy/internal/budget"
+	"github.com/nftproxy/nftproxy/internal/loglimit"
 )
 
 const (
-	// reportTime is the time in which at most [budget.HealthLines] transitions are logged one
+	// reportTime is the time in which about [budget.HealthLines] transitions are logged one
 	// by one; the others are counted.
 	reportTime = time.Second
 	// localPause is the time between two messages about checks that cannot be made.
@@ -17,30 +20,33 @@ const (
 
 // report logs transitions.
 type report struct {
-	until              time.Time // end of the time; zero: nothing was logged
-	lines              int
+	until              time.Time // when others are counted; zero: there are none
+	lines              *rate.Limiter
 	failing, recovered int // not logged
 	localLogged        time.Time
+}
+
+func newReport() report {
+	return report{lines: loglimit.Limiter(budget.HealthLines, reportTime)}
 }
 
 // add logs transitions.
 func (r *report) add(batch []Transition, now time.Time, log *slog.Logger) {
 	for i := range batch {
 		t := &batch[i]
-		if r.until.IsZero() {
-			r.until = now.Add(reportTime)
-		}
-		r.lines++
-		switch {
-		case r.lines <= budget.HealthLines && t.Healthy:
+		switch allowed := r.lines.AllowN(now, 1); {
+		case allowed && t.Healthy:
 			log.Info("endpoint healthy again", "service", t.Service, "endpoint", t.Address)
-		case r.lines <= budget.HealthLines:
+		case allowed:
 			log.Warn("endpoint fails its health check", "service", t.Service, "endpoint", t.Address, "error", t.Message)
 		case t.Healthy:
 			r.recovered++
 		default:
 			r.failing++
 		}
+	}
+	if r.until.IsZero() && r.failing+r.recovered > 0 {
+		r.until = now.Add(reportTime)
 	}
 }
 
@@ -49,10 +55,8 @@ func (r *report) end(now time.Time, log *slog.Logger) {
 	if r.until.IsZero() || r.until.After(now) {
 		return
 	}
-	if r.failing+r.recovered > 0 {
-		log.Warn("health changed (more endpoints)", "failing", r.failing, "recovered", r.recovered)
-	}
-	*r = report{localLogged: r.localLogged}
+	log.Warn("health changed (more endpoints)", "failing", r.failing, "recovered", r.recovered)
+	r.until, r.failing, r.recovered = time.Time{}, 0, 0
 }
 
 // local logs that checks cannot be made, now and then.

@@ -65,7 +65,7 @@ func (e *Engine) record(t *target, now time.Time, err error) {
 	case errors.As(err, &own):
 		if !t.warned {
 			t.warned = true
-			e.Log.Warn("endpoint is not checked: it is an address of a Service of this node", "endpoint", t.address, "service", own.service)
+			e.objectLog.Warn("endpoint is not checked: it is an address of a Service of this node", "endpoint", t.address, "service", own.service)
 		}
 		t.decided, t.contrary = false, 0
 		e.set(t, true, now)

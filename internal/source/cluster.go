@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/nftproxy/nftproxy/internal/loglimit"
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
@@ -44,6 +45,8 @@ type ClusterConfig struct {
 type Cluster struct {
 	ClusterConfig
 	client *Client
+	// objectLog receives the problems of objects, which have no limit in number.
+	objectLog *slog.Logger
 
 	services *clusterStore[*corev1.Service, model.Service]
 	slices   *clusterStore[*discoveryv1.EndpointSlice, model.EndpointSlice]
@@ -70,7 +73,7 @@ type Cluster struct {
 // NewCluster returns a source that reads through client once it is run.
 func NewCluster(client *Client, config ClusterConfig) *Cluster {
 	c := &Cluster{
-		ClusterConfig: config, client: client, changed: func() {}, started: time.Now(),
+		ClusterConfig: config, client: client, objectLog: loglimit.New(config.Log), changed: func() {}, started: time.Now(),
 		events: newClusterEvents(), endpoints: make(sliceIndex),
 	}
 	c.services = newClusterStore(c, "Service", config.convertService)

@@ -12,6 +12,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/manifest"
 )
 
@@ -60,5 +61,30 @@ func TestProblemsWithoutEnd(t *testing.T) {
 				t.Errorf("%s: version %d makes %d lines", name, n, lines)
 			}
 		}
+	}
+}
+
+// TestManyWrongObjects: 13.28. A user with many wrong Services, altered again and again,
+// cannot fill the log of every node.
+func TestManyWrongObjects(t *testing.T) {
+	var log bytes.Buffer
+	c := NewCluster(nil, ClusterConfig{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	for version := range 20 {
+		for i := range 500 {
+			s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("web-", i),
+				Annotations: map[string]string{annotationScheduler: fmt.Sprint("wrong-", version)}},
+				Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.10", Ports: []corev1.ServicePort{{Port: 80}}}}
+			if err := c.services.Add(s); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	lines := strings.Count(log.String(), "\n")
+	fmt.Fprintf(t.Output(), "%d lines for 10,000 versions\n", lines)
+	if lines < budget.ObjectLines || lines > budget.ObjectLines+20 {
+		t.Errorf("%d lines for 10,000 versions", lines)
+	}
+	if problems := len(c.services.found); problems != 500 {
+		t.Errorf("status knows the problems of %d objects", problems)
 	}
 }

@@ -201,7 +201,7 @@ func (s *clusterStore[O, V]) report(c converted[V]) {
 			continue
 		}
 		problem := FieldError{Value: f.Value, Problem: f.Problem}
-		s.cluster.Log.Warn("problem in an object",
+		s.cluster.objectLog.Warn("problem in an object",
 			"object", s.kind+" "+c.name.String(), "field", f.Field, "problem", problem.Error())
 	}
 }

@@ -317,7 +317,7 @@ func (j *Joined) compare(name model.ServiceName) {
 		delete(j.hidden, name)
 	case !before:
 		j.hidden[name] = struct{}{}
-		j.log.Warn("a Service of the cluster is not served: the files define it, too", "service", name)
+		j.cluster.objectLog.Warn("a Service of the cluster is not served: the files define it, too", "service", name)
 	}
 }
 
