@@ -46,7 +46,7 @@ var Limits = []Limit{
 		"without room for the smallest tables the scheduler is `source-hash` ([3.60](behaviour.md#s3.60))"},
 	{"MaglevSlotsNode", "the same, of all Services", "a node", MaglevSlotsNode, "slots", NewestLose, "they have smaller tables, or `source-hash`"},
 
-	{"Checks", "health checks at the same time", "a node", Checks, "checks", Wait, "`nftproxy_health_checks_late` counts them"},
+	{"Checks", "health checks at the same time", "a node", Checks, "checks", Wait, "`nftproxy_health_checks_late` counts them. Fewer where a half of the file descriptors is less"},
 	{"CheckPrograms", "programs of health checks at the same time", "a node", CheckPrograms, "programs", Wait, "as above"},
 	{"CheckAnswer", "answer that a check reads", "a check", CheckAnswer, "bytes", Cut, ""},
 	{"CheckHeaders", "headers of HTTP that a check reads", "a check", CheckHeaders, "bytes", Refused, "the check fails"},

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/nftproxy/nftproxy/internal/budget"
+	"github.com/nftproxy/nftproxy/internal/descriptors"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/probe"
@@ -24,12 +25,17 @@ type checks struct {
 // endpoints, a part of the source.
 func (d *Daemon) addEditors() {
 	c := &d.checks
-	c.Engine = probe.NewEngine(probe.Config{Lacks: c.lacks, Serves: c.serves, Observe: c.observe, Changed: c.changed, Log: d.Log})
+	c.Engine = probe.NewEngine(probe.Config{Lacks: c.lacks, Serves: c.serves, Room: d.room, Observe: c.observe, Changed: c.changed, Log: d.Log})
 	editors := []source.Editor{c}
 	if d.drains != nil {
 		editors = append(editors, d.drains)
 	}
 	d.Source = source.Edited(d.Source, editors...)
+}
+
+// room returns how many checks may run at the same time.
+func (d *Daemon) room() (network, programs int) {
+	return descriptors.Checks(len(d.Config.Node.Localhost()) > 0)
 }
 
 func (c *checks) lacks(f model.Family) bool {

@@ -12,6 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/conntrack"
+	"github.com/nftproxy/nftproxy/internal/descriptors"
 	"github.com/nftproxy/nftproxy/internal/events"
 	"github.com/nftproxy/nftproxy/internal/health"
 	"github.com/nftproxy/nftproxy/internal/host"
@@ -143,7 +144,8 @@ func (w *work) addServers(families []model.Family, scrapes *kernel.Conn) {
 	}
 	objectLog := loglimit.New(w.Log) // authors of Services can make these fail
 	w.services = health.NewServices(health.ServicesConfig{
-		Node: w.node, Interfaces: w.interfaces.Addresses, Healthy: w.healthy(), Failed: w.events.HealthCheckFailed, Log: objectLog,
+		Node: w.node, Interfaces: w.interfaces.Addresses, Healthy: w.healthy(),
+		Connections: descriptors.Connections(health.Connections), Failed: w.events.HealthCheckFailed, Log: objectLog,
 	})
 	if len(w.node.Localhost()) > 0 {
 		w.localhost = localhost.New(localhost.Config{Target: w.agent.BehindLocalhost, Failed: w.events.LocalhostFailed, Log: objectLog})
@@ -258,7 +260,8 @@ func (w *work) serve(ctx context.Context, cancel context.CancelCauseFunc) (wait 
 			return
 		}
 		s := &serve.Server{
-			Name: name, Address: address, Site: site, WriteTimeout: timeout, HardFail: w.Config.Kube.BindAddressHardFail, Log: w.Log,
+			Name: name, Address: address, Site: site, WriteTimeout: timeout, HardFail: w.Config.Kube.BindAddressHardFail,
+			Connections: descriptors.Connections(serve.Connections), Log: w.Log,
 		}
 		all.Go(func() {
 			if err := s.Run(ctx); err != nil {

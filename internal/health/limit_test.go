@@ -18,7 +18,7 @@ func TestFlood(t *testing.T) {
 	second.Service.Name = "second"
 	f.update(at(31000, 1, -1), second)
 	var all []net.Conn
-	for i := range connections + 100 {
+	for i := range Connections + 100 {
 		c, err := dial(f.lab.Client, f.lab.Node.IPv4, 31000+uint16(i%2))
 		if err != nil {
 			t.Fatal(err)
@@ -45,7 +45,7 @@ func TestFlood(t *testing.T) {
 		})
 	}
 	reading.Wait()
-	if n := open.Load(); n > connections {
+	if n := open.Load(); n > Connections {
 		t.Errorf("%d connections of one client are open", n)
 	}
 }

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -18,6 +19,8 @@ type ServicesConfig struct {
 	// are none, those of the Node object are used (6.10).
 	Interfaces func() []netip.Addr
 	Healthy    func() bool // [Proxy.Healthy]; nil: the proxy counts as healthy (10.25)
+	// Connections is how many may be open to all ports together; zero: 1,024.
+	Connections int
 	// Failed is called once if a Service's port cannot be opened.
 	Failed func(model.ServiceName, error)
 	Log    *slog.Logger
@@ -41,16 +44,16 @@ type checkName struct {
 	family  model.Family
 }
 
-// connections limits the open connections to all Services together: load balancers
+// Connections limits the open connections to all Services together: load balancers
 // check each of them, and may keep a connection.
-const connections = 1024
+const Connections = 1024
 
 // NewServices returns Services that do not listen yet.
 func NewServices(c ServicesConfig) *Services {
 	if c.Healthy == nil {
 		c.Healthy = func() bool { return true }
 	}
-	return &Services{ServicesConfig: c, limit: serve.NewLimit(connections), listen: net.Listen, open: make(map[checkName]*check)}
+	return &Services{ServicesConfig: c, limit: serve.NewLimit(cmp.Or(c.Connections, Connections)), listen: net.Listen, open: make(map[checkName]*check)}
 }
 
 // Update applies the health checks of a successful sync: it opens and closes ports,

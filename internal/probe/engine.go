@@ -38,6 +38,9 @@ type Config struct {
 	Serves func(model.Frontend) (model.ServiceName, bool)
 	// Observe receives each check when it has ended. Calls run concurrently.
 	Observe func(Observation)
+	// Room returns how many checks may run at the same time now: over the network, and
+	// programs. Nil: as many as the budget allows.
+	Room func() (network, programs int)
 	// Changed receives endpoints whose health has changed, from one goroutine.
 	Changed func([]Transition)
 	Log     *slog.Logger
@@ -174,6 +177,9 @@ func (e *Engine) step(ctx context.Context, now time.Time) (next time.Time, batch
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.stepping = true
+	if e.Room != nil {
+		e.network.limit, e.programs.limit = e.Room()
+	}
 	for len(e.queue) > 0 && !e.queue[0].due.After(now) {
 		e.dueNow(ctx, e.queue[0], now)
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -409,6 +410,37 @@ func TestCheckHangs(t *testing.T) {
 		}
 		if c := l.Counts(); c.Running != 0 {
 			t.Errorf("%+v", c)
+		}
+	})
+}
+
+// TestRoom: 3.25. How many checks run at the same time follows the room that there is.
+func TestRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t)
+		room := 2
+		l.Room = func() (network, programs int) { return room, 1 }
+		var running, most atomic.Int32
+		addresses := make([]string, 10)
+		for i := range addresses {
+			addresses[i] = fmt.Sprintf("10.0.0.%d", i+1)
+			l.answer(addresses[i], func(ctx context.Context) error {
+				defer running.Add(-1)
+				most.Store(max(most.Load(), running.Add(1)))
+				<-ctx.Done()
+				return ctx.Err()
+			})
+		}
+		l.start()
+		l.Edit(name("web"), serviceOf("web", tcp, addresses...))
+		for _, n := range []int{2, 3, 1} {
+			room = n
+			l.after(10 * time.Second) // those that run have ended
+			most.Store(0)
+			l.after(10 * time.Second)
+			if got := int(most.Load()); got != n {
+				t.Errorf("with room for %d, %d checks run", n, got)
+			}
 		}
 	})
 }

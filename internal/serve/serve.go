@@ -2,6 +2,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -22,6 +23,7 @@ type Server struct {
 	Site         *Site
 	WriteTimeout time.Duration // of an answer; zero means [DefaultWriteTimeout]
 	HardFail     bool          // do not retry an unavailable address (12.55)
+	Connections  int           // most open ones; zero means [Connections]
 	Log          *slog.Logger
 }
 
@@ -44,11 +46,14 @@ func (s *Server) Run(ctx context.Context) error {
 	return fmt.Errorf("%s: %w: free that address or choose another", s.Name, err)
 }
 
+// most returns the most open connections.
+func (s *Server) most() int { return cmp.Or(s.Connections, Connections) }
+
 // serve answers on l until ctx ends, or until l fails: that is the error.
 func (s *Server) serve(ctx context.Context, l net.Listener) error {
 	server := NewHTTP(s.Site, s.WriteTimeout, s.Log)
 	server.BaseContext = func(net.Listener) context.Context { return ctx }
-	l = NewLimit(Connections).Listener(l)
+	l = NewLimit(s.most()).Listener(l)
 	ended := make(chan struct{})
 	cancel := context.AfterFunc(ctx, func() {
 		defer close(ended)

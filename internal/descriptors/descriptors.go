@@ -1,0 +1,47 @@
+// Package descriptors divides the file descriptors that the process may have among its
+// parts, so that none of them keeps the others from working: metrics, status and netlink
+// need a few at any time.
+//
+//	a half          health checks over the network
+//	an eighth       programs of health checks, four for each
+//	three of 32     connections of the health server, the metrics server, and to health checks of Services
+//	the rest        netlink, files, listeners: at least 32
+//
+// With NodePorts on localhost, which take three quarters, health checks have an eighth of
+// their part.
+package descriptors
+
+import (
+	"syscall"
+
+	"github.com/nftproxy/nftproxy/internal/budget"
+)
+
+// own is what the process has open when it is idle, and some more.
+const own = 32
+
+// limit returns how many file descriptors the process may have. It may change at any time.
+func limit() int {
+	var n syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &n); err != nil {
+		n.Cur = 1024
+	}
+	return int(min(n.Cur, 1<<30))
+}
+
+// Checks returns how many health checks may run at the same time: over the network, and as
+// programs.
+func Checks(besideLocalhost bool) (network, programs int) { return checks(limit(), besideLocalhost) }
+
+func checks(limit int, besideLocalhost bool) (network, programs int) {
+	share := max(limit-own, 0) / 2
+	if besideLocalhost {
+		share /= 8
+	}
+	return max(1, min(budget.Checks, share)), max(1, min(budget.CheckPrograms, share/16))
+}
+
+// Connections returns how many connections a server may have that has room for most.
+func Connections(most int) int { return connections(limit(), most) }
+
+func connections(limit, most int) int { return max(1, min(most, limit/32)) }
