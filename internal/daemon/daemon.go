@@ -94,12 +94,31 @@ func (d *Daemon) Run(ctx context.Context) error {
 		}
 	}
 	d.addEditors()
-	go func() { cancel(d.Source.Run(ctx, func() { signal(changes) })) }()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		cancel(d.Source.Run(ctx, func() { signal(changes) }))
+	}()
+	defer d.awaitEnd(ended)
+	defer cancel(nil)
 	err := d.run(ctx, cancel, requests, changes)
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		return cause // the others ended because of it
 	}
 	return err
+}
+
+// endTime is how long the process waits at its end for the source and what edits it.
+const endTime = 2 * time.Second
+
+// awaitEnd waits until the source has ended, with the programs of health checks, which
+// would outlive the process.
+func (d *Daemon) awaitEnd(ended <-chan struct{}) {
+	select {
+	case <-ended:
+	case <-time.After(endTime):
+		d.Log.Warn("the source does not end; programs of health checks may still run", "after", endTime)
+	}
 }
 
 // signal leaves a value in a channel with room for one.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -36,7 +37,11 @@ func (c execCheck) run(ctx context.Context) error {
 		fmt.Sprintf("NFTPROXY_PORT=%d", c.Address.Port()),
 		"NFTPROXY_SERVICE=" + c.Service.String(),
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// The kernel kills the program when the thread that started it ends, which is with the
+	// process at the latest: also if that is killed.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		return in("start "+c.Command[0], err)
 	}
