@@ -34,7 +34,8 @@ func validateCommand() *cobra.Command {
 needs no kernel, no privileges and no configuration of a node.
 
 A problem makes the files unusable: an unknown field, an address that is none,
-an object that is defined twice. A warning is about objects that are served, but
+an object that is defined twice. Two Balances that listen at the same address and
+port are a problem, too, although "run" serves the first. A warning is about objects that are served, but
 most likely not as their author expects, for example because the name of a port
 in an EndpointSlice is not that of the Service. A note is a remark, for example
 about a Balance of several servers without a health check.
@@ -113,14 +114,22 @@ func (o *validateOptions) find(in *source.Input, problems source.Errors) *findin
 	}
 	warned, notes := in.Warnings.Split()
 	f.Warnings, f.Notes = findingsOf(warned), append(findingsOf(notes), unchecked(in)...)
+	balances := make(map[model.Object]bool)
+	for _, s := range in.Snapshot.Services {
+		balances[s.Object()] = s.Balance
+	}
 	for _, n := range model.Resolve(in.Snapshot, model.Config{}).Notices {
 		if n.Reason == model.Conflict { // the others depend on the node
-			at := in.Places[n.Object]
-			f.Warnings = append(f.Warnings, newFinding(&manifest.Error{Place: at, Object: n.Object.String(), Err: errors.New(n.Message)}))
+			found := newFinding(&manifest.Error{Place: in.Places[n.Object], Object: n.Object.String(), Err: errors.New(n.Message)})
+			if balances[n.Object] { // of which none can have been there before another
+				f.Problems = append(f.Problems, found)
+			} else {
+				f.Warnings = append(f.Warnings, found)
+			}
 		}
 	}
 	f.Objects = in.Objects
-	f.Valid = !o.warnings.strict || len(f.Warnings) == 0
+	f.Valid = len(f.Problems) == 0 && (!o.warnings.strict || len(f.Warnings) == 0)
 	f.Summary = countKinds(in.Objects) + ": " + f.verdict()
 	return f
 }
@@ -173,6 +182,8 @@ func countKinds(objects map[string]int) string {
 
 func (f *findings) verdict() string {
 	switch n := len(f.Warnings); {
+	case len(f.Problems) > 0:
+		return "invalid: " + terminal.Count(len(f.Problems), "problem")
 	case n == 0:
 		return "valid"
 	case f.Valid:

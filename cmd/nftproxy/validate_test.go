@@ -49,7 +49,7 @@ func TestValidate(t *testing.T) {
 		{"problem", "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {clusterIp: 10.96.0.10}\n", "", exitError,
 			"error: standard input: document 1 (line 4): Service default/web: spec.clusterIp: unknown field: did you mean clusterIP?\ninvalid: 1 problem\n"},
 		{"no YAML", "root:x:0:0:root:/root:/bin/bash\ndaemon:x\n", "", exitError,
-			"error: standard input: document 1 (line 1): text is not a Kubernetes object: write fields such as \"apiVersion: v1\" and \"kind: Service\"\ninvalid: 1 problem\n"},
+			"error: standard input: document 1 (line 1): text is not an object: write a Balance, as \"nftproxy new\" prints it, or a Kubernetes object with fields such as \"apiVersion: v1\" and \"kind: Service\"\ninvalid: 1 problem\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := execute(c.input, strings.Fields("validate -f - "+c.flags)...)
@@ -196,5 +196,32 @@ func TestValidateChecks(t *testing.T) {
 	var f findings
 	if err := json.Unmarshal([]byte(r.stdout), &f); err != nil || len(f.Notes) != 1 || f.Notes[0].Field != "check" || f.Notes[0].Line != 1 || len(f.Warnings) > 0 {
 		t.Errorf("JSON: %v, %s", err, r.stdout)
+	}
+}
+
+// TestValidateSameListen: 12.71. Two Balances of one input that listen at the same
+// address and port contradict each other; "run" serves the first. A Service that has an
+// address of another one is a warning, as before.
+func TestValidateSameListen(t *testing.T) {
+	balance := func(name, listen string) string {
+		return "kind: Balance\nname: " + name + "\nlisten: " + listen + "\nbackends: [10.128.0.2]\n---\n"
+	}
+	const kubernetes = "{apiVersion: v1, kind: Service, metadata: {namespace: default, name: c}, spec: {clusterIP: 10.96.0.1, externalIPs: [203.0.113.10], ports: [{port: 80}]}}\n"
+	for _, c := range []struct {
+		name, input string
+		code        int
+		want        string
+	}{
+		{"other ports", balance("a", "203.0.113.10:80") + balance("b", "203.0.113.10:81"), 0, "2 Balances: valid"},
+		{"the same", balance("a", "203.0.113.10:80") + balance("b", "203.0.113.10:80"), exitError,
+			`error: standard input: document 2 (line 6): Balance b: tcp 203.0.113.10:80 is served by Balance a, not by this one`},
+		{"a Kubernetes object", balance("a", "203.0.113.10:80") + kubernetes, 0, "warning: standard input: document 2"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := execute(c.input, "validate", "-f", "-")
+			if r.code != c.code || !strings.Contains(r.stdout, c.want) {
+				t.Errorf("code %d, want %d and %q in\n%s%s", r.code, c.code, c.want, r.stdout, r.stderr)
+			}
+		})
 	}
 }

@@ -309,6 +309,8 @@ func (c *Checked) text() string {
 		return ""
 	case !c.Healthy:
 		return "fails"
+	case strings.HasPrefix(c.Message, model.NotChecked):
+		return c.Message
 	case c.Message != "":
 		return "passes (last: " + c.Message + ")"
 	case c.Since.IsZero():

@@ -195,6 +195,9 @@ var forms = map[string]string{
 	"IntOrString":        "number or a name",
 }
 
+// NotText is the problem of another value where text belongs.
+const NotText = "is not text: put it in quotes"
+
 // expected returns the problem with a value in a field of type t.
 func expected(v any, t reflect.Type) string {
 	if t == nil {
@@ -213,7 +216,7 @@ func expected(v any, t reflect.Type) string {
 	case holds == reflect.Map || holds == reflect.Slice:
 		return "is a list or an object: a single value belongs here"
 	case kind == reflect.String:
-		return "is not text: put it in quotes"
+		return NotText
 	case kind == reflect.Bool:
 		return "is not a truth value: use true or false, without quotes"
 	case kind >= reflect.Float32:

@@ -17,6 +17,8 @@ type Change struct {
 	Nodes []string
 
 	before, after affinity
+	// onDelete reports that pods on other nodes are not restarted for the change.
+	onDelete bool
 }
 
 // attempts limits how often a patch is made again because another client has changed
@@ -38,9 +40,11 @@ func (c *Client) change(ctx context.Context, ch *Change, patch func(affinity) Pa
 		return nil, err
 	}
 	for range attempts {
-		if _, ch.before, err = c.read(ctx); err != nil {
+		var d *daemon
+		if d, ch.before, err = c.read(ctx); err != nil {
 			return nil, err
 		}
+		ch.onDelete = d.Spec.UpdateStrategy.Type == "OnDelete"
 		if ch.Patch = patch(ch.before); ch.Patch == nil {
 			ch.after = ch.before
 			return ch, nil

@@ -65,7 +65,10 @@ type daemon struct {
 		Generation int64 `json:"generation"`
 	} `json:"metadata"`
 	Spec struct {
-		Selector metav1.LabelSelector `json:"selector"`
+		Selector       metav1.LabelSelector `json:"selector"`
+		UpdateStrategy struct {
+			Type string `json:"type"`
+		} `json:"updateStrategy"`
 		Template struct {
 			Spec struct {
 				Affinity json.RawMessage `json:"affinity"`

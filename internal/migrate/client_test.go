@@ -72,3 +72,29 @@ func TestPages(t *testing.T) {
 		t.Errorf("%v, %v", names, err)
 	}
 }
+
+// TestOnDelete: 14.11. With updateStrategy OnDelete there is no rollout to wait for.
+func TestOnDelete(t *testing.T) {
+	for strategy, want := range map[string]string{
+		"":              "kubectl -n kube-system rollout status daemonset/kube-proxy",
+		"RollingUpdate": "kubectl -n kube-system rollout status daemonset/kube-proxy",
+		"OnDelete":      "pods of other nodes are not restarted. Wait for that:\n  nftproxy migrate status\n",
+	} {
+		c := connect(t, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			if strings.HasSuffix(r.URL.Path, "/nodes") {
+				fmt.Fprint(w, `{"metadata":{},"items":[]}`)
+				return
+			}
+			fmt.Fprintf(w, `{"metadata":{"name":"kube-proxy"},"spec":{"updateStrategy":{"type":%q},"template":{"spec":{}}}}`, strategy)
+		})
+		ch, err := c.KeepOff(t.Context(), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		if err := ch.Print(&out, false); err != nil || !strings.Contains(out.String(), want) || strings.Contains(out.String(), "rollout") != strings.Contains(want, "rollout") {
+			t.Errorf("%s: %v\n%s", strategy, err, &out)
+		}
+	}
+}

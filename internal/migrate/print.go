@@ -40,7 +40,13 @@ func (ch *Change) Print(w io.Writer, paint bool) error {
 		}
 		p.Line("Nodes with %s: %s; %s.", ch.Label, someOf(ch.Nodes), what)
 	}
-	if ch.Patch != nil && !ch.DryRun {
+	switch {
+	case ch.Patch == nil || ch.DryRun:
+	case ch.onDelete:
+		p.Line("Its updateStrategy is OnDelete: pods come to and leave nodes with the label, its rules stay meanwhile,")
+		p.Line("and pods of other nodes are not restarted. Wait for that:")
+		p.Line("  nftproxy migrate status")
+	default:
 		p.Line("kube-proxy's pods restart one after the other, and its rules stay meanwhile. Wait for that:")
 		p.Line("  kubectl -n %s rollout status daemonset/%s", ch.Namespace, ch.DaemonSet)
 	}

@@ -234,6 +234,9 @@ func quoted(text string) string {
 	return fmt.Sprintf("%q", text)
 }
 
+// NotChecked begins the message of a result of an endpoint that is not checked.
+const NotChecked = "not checked: "
+
 // CheckResult is what the checks of an endpoint have found. It is kept beside the model:
 // what it means for connections is [Host.Failing].
 type CheckResult struct {

@@ -187,7 +187,7 @@ func (e *Engine) attempt(ctx context.Context, t *target) (err error) {
 type ownError struct{ service model.ServiceName }
 
 func (e *ownError) Error() string {
-	return fmt.Sprintf("not checked: the address belongs to Service %s, so that a check would reach any of its endpoints", e.service)
+	return fmt.Sprintf(model.NotChecked+"the address belongs to Service %s, so that a check would reach any of its endpoints", e.service)
 }
 
 // Is makes it count as a check that says nothing about the endpoint.

@@ -110,6 +110,18 @@ func noSuchAnnotation(name string, known []string) string {
 	return "there is no such annotation for this kind of object" + suggest.DidYouMean(similar)
 }
 
+// countingSchedulers are names that other programs have for schedulers by the number of
+// open connections.
+var countingSchedulers = []string{"leastconn", "least-conn", "least_conn", "leastconns", "lc", "wlc", "sed", "nq", "lblc", "lblcr", "twos"}
+
+// otherSchedulers returns what to write in place of an unknown scheduler.
+func otherSchedulers(text string) string {
+	if slices.Contains(countingSchedulers, strings.ToLower(text)) {
+		return `the kernel's rules do not count the open connections of an endpoint; use "round-robin", with weights for unequal endpoints`
+	}
+	return oneOf(model.SchedulerNames...)
+}
+
 // scheduler reads the scheduler of a Service.
 func (f *findings) scheduler(m *metav1.ObjectMeta) model.Scheduler {
 	text, given := m.Annotations[annotationScheduler]
@@ -119,7 +131,7 @@ func (f *findings) scheduler(m *metav1.ObjectMeta) model.Scheduler {
 	s, err := model.ParseScheduler(text)
 	if err != nil {
 		f.warn(annotationField(annotationScheduler), text,
-			"is unknown: the default is used; "+oneOf(model.SchedulerNames...))
+			"is unknown: the default is used; "+otherSchedulers(text))
 	}
 	return s
 }

@@ -28,7 +28,7 @@ func TestScheduler(t *testing.T) {
 		{"maglev-port", `metadata: {annotations: {nftproxy.dev/scheduler: maglev-port}}`, simple + fmt.Sprintln("Scheduler", model.MaglevPort), nil},
 		{"others' annotations", `metadata: {annotations: {example.com/scheduler: x, scheduler: y, nftproxy.device/scheduler: z}}`, simple, nil},
 		{"unknown", `metadata: {annotations: {nftproxy.dev/scheduler: least-conn}}`, simple,
-			[]string{`warning: metadata.annotations[nftproxy.dev/scheduler]: "least-conn"` + unknown}},
+			[]string{`warning: metadata.annotations[nftproxy.dev/scheduler]: "least-conn" is unknown: the default is used; the kernel's rules do not count the open connections of an endpoint; use "round-robin", with weights for unequal endpoints`}},
 		{"empty", `metadata: {annotations: {nftproxy.dev/scheduler: ""}}`, simple,
 			[]string{`warning: metadata.annotations[nftproxy.dev/scheduler]: ""` + unknown}},
 		{"in capitals", `metadata: {annotations: {nftproxy.dev/scheduler: Random}}`, simple,

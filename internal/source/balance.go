@@ -112,7 +112,9 @@ func (e *expander) name() {
 
 // words checks the fields whose values are passed on.
 func (e *expander) words() {
-	e.word("scheduler", e.Scheduler, model.SchedulerNames...)
+	if e.Scheduler != "" && !slices.Contains(model.SchedulerNames, e.Scheduler) {
+		e.add("scheduler", e.Scheduler, "is unknown: "+otherSchedulers(e.Scheduler))
+	}
 	if n := e.MaglevTableSize; n != nil && !slices.Contains(model.MaglevSizes, uint32(*n)) {
 		e.add("maglevTableSize", *n, "is not the size of a table: "+oneOfSizes())
 	}

@@ -251,6 +251,9 @@ type misread struct{ text, problem string }
 
 // parseListen reads for example "203.0.113.10:443" or "[2001:db8::10]:5000-5099/udp".
 func parseListen(text string) (l listening, wrong *misread) {
+	if problem := urlProblem(text); problem != "" {
+		return l, &misread{text, problem}
+	}
 	rest, protocol, found := strings.Cut(text, "/")
 	if found {
 		p, problem := parseProtocol(protocol)
@@ -260,11 +263,19 @@ func parseListen(text string) (l listening, wrong *misread) {
 		l.protocols = []model.Protocol{p}
 	}
 	if address, whole := strings.CutSuffix(rest, ":"+allPorts); whole && strings.HasPrefix(address, "[") == strings.Contains(address, ":") {
-		l.address, l.ports, wrong = splitPort(address, parseFrontend)
+		if isWildcard(address) {
+			return l, &misread{text, noAddress}
+		}
+		if l.address, l.ports, wrong = splitPort(address, parseListenAddress); wrong != nil && wrong.problem == noAddress {
+			wrong.text = text
+		}
 		l.ports = everyPort
 		return l, wrong
 	}
-	l.address, l.ports, wrong = splitPort(rest, parseFrontend)
+	l.address, l.ports, wrong = splitPort(rest, parseListenAddress)
+	if wrong != nil && wrong.problem == noAddress {
+		wrong.text = text
+	}
 	if wrong == nil && l.ports == (portRange{}) {
 		wrong = &misread{text, "has no port: write it like " + example(l.address, "443")}
 	}
@@ -310,8 +321,8 @@ func cutPort(text string) (address, port, problem string) {
 		return inside, port, ""
 	case last < 0:
 		return text, "", ""
-	case last == 0, text[:last] == "*":
-		return "", "", "has no address: write it like 203.0.113.10:443"
+	case isWildcard(text[:last]):
+		return "", "", noAddress
 	case strings.Count(text, ":") == 1:
 		if text[last+1:] == "" {
 			return "", "", "has a ':' and no port: add the port, or remove it"
@@ -336,6 +347,9 @@ func parsePorts(text string) (r portRange, problem string) {
 		n, err := strconv.ParseUint(digits, 10, 16)
 		if err != nil || n == 0 {
 			return r, "is not a port: use 1 to 65535, or a range such as 5000-5099"
+		}
+		if digits[0] == '0' {
+			return r, "has leading zeros: write " + strconv.FormatUint(n, 10)
 		}
 		numbers[i] = uint16(n)
 	}

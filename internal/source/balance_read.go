@@ -1,6 +1,7 @@
 package source
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +19,8 @@ func readBalance(f *Files, m *manifest.Object, o *object) (metav1.Object, []*Fie
 	for _, e := range o.problems {
 		if f, ok := e.Err.(*FieldError); ok && (f.Field == "metadata" || f.Field == "spec") {
 			f.Problem = manifest.UnknownField + ": a Balance has its fields at the top, like name and listen"
+		} else if ok && f.Problem == manifest.NotText {
+			f.Problem = numberProblem(f)
 		}
 	}
 	meta := &metav1.ObjectMeta{Name: b.Name, Namespace: b.Namespace}
@@ -48,6 +51,29 @@ func readBalance(f *Files, m *manifest.Object, o *object) (metav1.Object, []*Fie
 		}
 	}
 	return meta, found
+}
+
+// numberProblem returns the problem of a number in place of a text: quotes would not be
+// enough.
+func numberProblem(f *FieldError) string {
+	field, _, _ := strings.Cut(f.Field, "[")
+	switch field {
+	case "listen":
+		return "is not an address with a port: write it like 203.0.113.10:" + portAfter(f.Value)
+	case "limits.rate", "limits.ratePerClient":
+		return notARate
+	}
+	return f.Problem
+}
+
+// portAfter returns a number if it is a port, and else one for an example.
+func portAfter(value any) string {
+	if text := fmt.Sprint(value); text != "" {
+		if _, problem := parsePorts(text); problem == "" {
+			return text
+		}
+	}
+	return "443"
 }
 
 // isMisspelt reports whether a field is missing because of its spelling.

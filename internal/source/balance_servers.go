@@ -109,12 +109,15 @@ func (e *expander) server(i int) server {
 }
 
 func (e *expander) address(b *Backend) (netip.Addr, portRange, *misread) {
+	if problem := urlProblem(b.Address); problem != "" {
+		return netip.Addr{}, portRange{}, &misread{b.Address, problem}
+	}
 	if b.Port != nil { // an IPv6 address is not ambiguous then
-		if a, problem := parseEndpoint(b.Address); problem == "" {
+		if a, problem := parseServer(b.Address); problem == "" {
 			return a, portRange{}, nil
 		}
 	}
-	return splitPort(b.Address, parseEndpoint)
+	return splitPort(b.Address, parseServer)
 }
 
 func portValue(p *intstr.IntOrString) any {

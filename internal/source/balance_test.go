@@ -27,11 +27,29 @@ func TestBalanceProblems(t *testing.T) {
 		{"IPv6 without port", `listen: "2001:db8::10"` + "\n" + servers, `listen: "2001:db8::10" has no port: write it like "[2001:db8::10]:443"`},
 		{"brackets", `listen: "[2001:db8::10"` + "\n" + servers, `listen: "[2001:db8::10" is not an address with a port: write it like "[2001:db8::10]:443"`},
 		{"behind brackets", `listen: "[2001:db8::10]443"` + "\n" + servers, `listen: "[2001:db8::10]443" is not an address with a port: write it like "[2001:db8::10]:443"`},
-		{"all addresses", `listen: "*:443"` + "\n" + servers, `listen: "*:443" has no address: write it like 203.0.113.10:443`},
+		{"all addresses", `listen: "*:443"` + "\n" + servers, `listen: "*:443" names no address that clients dial: write one, like 203.0.113.10:443; "ip address" lists those of this machine`},
+		{"the unspecified address", "listen: 0.0.0.0:80\n" + servers, `listen: "0.0.0.0:80" names no address that clients dial: write one, like 203.0.113.10:443; "ip address" lists those of this machine`},
+		{"the unspecified address of IPv6", `listen: "[::]:80"` + "\n" + servers, `listen: "[::]:80" names no address that clients dial: write one, like 203.0.113.10:443; "ip address" lists those of this machine`},
+		{"no address", `listen: ":80"` + "\n" + servers, `listen: ":80" names no address that clients dial: write one, like 203.0.113.10:443; "ip address" lists those of this machine`},
+		{"all ports of no address", `listen: "*:all"` + "\n" + servers, `listen: "*:all" names no address that clients dial: write one, like 203.0.113.10:443; "ip address" lists those of this machine`},
+		{"an interface", "listen: eth0:80\n" + servers, `listen: "eth0:80" names no address that clients dial: write one, like 203.0.113.10:443; "ip address" lists those of this machine`},
+		{"a name", "listen: www.example.com:80\n" + servers, `listen: "www.example.com" is a name, and names are not resolved: write its addresses`},
+		{"a URL", "listen: http://203.0.113.10:80/\n" + servers, `listen: "http://203.0.113.10:80/" is a URL: write 203.0.113.10:80`},
+		{"backend URL", where + "\nbackends: http://10.1.1.2:8080", `backends: "http://10.1.1.2:8080" is a URL: write 10.1.1.2:8080`},
+		{"leading zeros", "listen: 203.0.113.010:80\n" + servers, `listen: "203.0.113.010" has leading zeros, which other programs read as octal: write 203.0.113.10`},
+		{"leading zeros of a port", "listen: 203.0.113.10:080\n" + servers, `listen: "080" has leading zeros: write 80`},
+		{"leading zeros of a range", "listen: 203.0.113.10:80-090\n" + servers, `listen: "80-090" has leading zeros: write 90`},
+		{"leading zeros of a backend", where + "\nbackends: [10.1.1.02]", `backends[0]: "10.1.1.02" has leading zeros, which other programs read as octal: write 10.1.1.2`},
+		{"leading zeros of a backend's port", where + "\nbackends: [{address: 10.1.1.2, port: '08080'}]", `backends[0].port: "08080" has leading zeros: write 8080`},
+		{"leading zeros of a client", where + "\n" + servers + "\nclients: [192.0.2.007/32]", `clients[0]: "192.0.2.007/32" has leading zeros, which other programs read as octal: write 192.0.2.7/32`},
+		{"leading zeros of a denied client", where + "\n" + servers + "\ndeny: [192.0.2.007]", `deny[0]: "192.0.2.007" has leading zeros, which other programs read as octal: write 192.0.2.7`},
+		{"a rate without unit", where + "\n" + servers + "\nlimits: {rate: 10}", "limits.rate: 10 is not a rate of connections: write it like 100/second, 30/minute or 100/second burst 20"},
+		{"a counting scheduler", where + "\n" + servers + "\nscheduler: leastconn", `scheduler: "leastconn" is unknown: the kernel's rules do not count the open connections of an endpoint; use "round-robin", with weights for unequal endpoints`},
 		{"colon", `listen: "203.0.113.10:"` + "\n" + servers, `listen: "203.0.113.10:" has a ':' and no port: add the port, or remove it`},
 		{"port 0", "listen: 203.0.113.10:0\n" + servers, `listen: "0" is not a port: use 1 to 65535, or a range such as 5000-5099`},
 		{"sign", "listen: 203.0.113.10:+5\n" + servers, `listen: "+5" is not a port: use 1 to 65535, or a range such as 5000-5099`},
-		{"number", "listen: 443\n" + servers, "listen: 443 is not text: put it in quotes"},
+		{"number", "listen: 443\n" + servers, "listen: 443 is not an address with a port: write it like 203.0.113.10:443"},
+		{"number in a list", "listen: [80, 203.0.113.10:443]\n" + servers, "listen[0]: 80 is not an address with a port: write it like 203.0.113.10:80"},
 		{"protocol", where + "\n" + servers + "\nprotocol: tcp, upd", `protocol: "upd" is not a protocol: did you mean udp?`},
 		{"protocol twice", where + "\n" + servers + "\nprotocol: [tcp, TCP]", `protocol[1]: "TCP" is given twice: remove one of them`},
 		{"twice", "listen: [203.0.113.10:443, 203.0.113.10:440-450]\n" + servers, `listen[1]: "203.0.113.10:440-450" has tcp 443 of 203.0.113.10, as listen[0]: remove one of them`},
@@ -46,7 +64,7 @@ func TestBalanceProblems(t *testing.T) {
 		{"all without brackets", "listen: 2001:db8::10:all\n" + servers, `listen: "2001:db8::10:all" is not an IP address: write it like 10.96.0.1 or fd00::1`},
 		{"backend range", "listen: [203.0.113.10:100-199, 203.0.113.10:80]\nbackends: [10.128.0.2:200-299]",
 			"backends[0]: has 100 ports for 1 of listen: give a range of the same length, one port for all, or none to keep the port"},
-		{"backend name", where + "\nbackends: web-1:80", `backends: "web-1" is not an IP address: write it like 10.96.0.1 or fd00::1`},
+		{"backend name", where + "\nbackends: web-1:80", `backends: "web-1" is a name, and names are not resolved: write its addresses`},
 		{"link-local", where + `
 backends: ["fe80::1"]`, `backends[0]: "fe80::1" is a link-local address: use one that can be routed`},
 		{"backend twice", where + "\nbackends: [10.128.0.2:80, {address: 10.128.0.2, port: 80}]", `backends[1].address: "10.128.0.2" is also backends[0]: remove one of them, or give one a weight`},
@@ -246,4 +264,21 @@ func tags(t reflect.Type) (out []string) {
 		out = append(out, name)
 	}
 	return out
+}
+
+// TestRangeWithHostBits: 1.49. A range of clients that is written as one of its addresses
+// is used, with a warning.
+func TestRangeWithHostBits(t *testing.T) {
+	in, err := (&Files{Paths: []string{"-"}, Stdin: strings.NewReader("kind: Balance\nname: web\nlisten: 203.0.113.10:80\nbackends: [10.128.0.2]\nclients: [192.0.2.7/24, 192.0.2.0/24, 198.51.100.7]\ndeny: [192.0.2.9/30]\n")}).Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const tail = ": write the range, or the address alone"
+	want := []string{
+		`clients[0]: "192.0.2.7/24" stands for 192.0.2.0/24, which has "192.0.2.7"` + tail,
+		`deny[0]: "192.0.2.9/30" stands for 192.0.2.8/30, which has "192.0.2.9"` + tail,
+	}
+	if got := in.Warnings.Lines(); len(got) != len(want) || !strings.Contains(got[0], want[0]) || !strings.Contains(got[1], want[1]) {
+		t.Errorf("warnings %q", got)
+	}
 }

@@ -120,6 +120,7 @@ func (e *expander) clients() {
 			e.add(field, text, problem)
 			continue
 		}
+		e.reviewRange(field, text, p)
 		e.ranges = append(e.ranges, p.String())
 		limited[model.FamilyOf(p.Addr())] = true
 	}
@@ -141,6 +142,21 @@ func (e *expander) deny() {
 			e.add(fmt.Sprintf("deny[%d]", i), text, problem)
 			continue
 		}
+		e.reviewRange(fmt.Sprintf("deny[%d]", i), text, p)
 		e.denied = append(e.denied, p.String())
+	}
+}
+
+// reviewRange reports leading zeros in a range of clients, and warns of one that is written
+// as one of its addresses.
+func (e *expander) reviewRange(field, text string, p netip.Prefix) {
+	plain := p.String()
+	if !strings.Contains(text, "/") {
+		plain = p.Addr().String()
+	}
+	if problem := zeroProblem(text, plain); problem != "" {
+		e.add(field, text, problem)
+	} else if remark := hostBits(text); remark != "" {
+		e.warn(field, text, remark)
 	}
 }

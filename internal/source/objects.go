@@ -134,7 +134,7 @@ func failed(problem *manifest.Error) *object {
 func typeOf(m *manifest.Object, list metav1.TypeMeta) (metav1.TypeMeta, *manifest.Error) {
 	if value := m.Shown(); value != "" {
 		return list, m.Error(&FieldError{Value: value,
-			Problem: `is not a Kubernetes object: write fields such as "apiVersion: v1" and "kind: Service"`})
+			Problem: `is not an object: write a Balance, as "nftproxy new" prints it, or a Kubernetes object with fields such as "apiVersion: v1" and "kind: Service"`})
 	}
 	kind, version := m.Type()
 	t := metav1.TypeMeta{Kind: cmp.Or(kind, list.Kind), APIVersion: cmp.Or(version, list.APIVersion)}

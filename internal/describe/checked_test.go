@@ -1,0 +1,25 @@
+package describe
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// TestCheckedText: 3.34, the column of health checks.
+func TestCheckedText(t *testing.T) {
+	now := time.Now()
+	for want, c := range map[string]*Checked{
+		"":                          nil,
+		"fails":                     {Since: now, Message: "refused"},
+		"passes":                    {Healthy: true, Since: now},
+		"passes (last: refused)":    {Healthy: true, Since: now, Message: "refused"},
+		"not checked yet":           {Healthy: true},
+		"not checked: it is a loop": {Healthy: true, Since: now, Message: model.NotChecked + "it is a loop"},
+	} {
+		if got := c.text(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
