@@ -2,6 +2,7 @@ package source
 
 import (
 	"encoding/json"
+	"maps"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -78,6 +79,19 @@ func backendProperties() jsonSchema {
 	}
 }
 
+// checkDescriptions describe the fields of health checks that [checkSchema] does not.
+var checkDescriptions = map[string]string{
+	"tcp": "the server accepts a connection; the value is empty", "http": "path that is asked for, like /healthz, over HTTP", "https": "the same over HTTPS",
+	"grpc": "service that the gRPC health protocol is asked about; empty: the server as a whole", "udp": "the server answers what is sent to it; or the value is echo: it answers the same",
+	"dns": "name that the server is asked for", "exec": "program and its arguments, which exits with 0 if the server is healthy",
+	"interval": "time between the starts of two checks, 100ms to 1h; by default 2s", "timeout": "time for one check as a whole, 10ms to 1m; by default 1s, or the interval if that is shorter",
+	"send": "text to send (tcp, udp)", "sendHex": "the same in hexadecimal", "expect": "text that the answer has to contain within its first 64 KiB (tcp, udp)", "expectHex": "the same in hexadecimal",
+	"method": "method of HTTP; by default GET", "host": "header Host or :authority, and the name in TLS (http, https, grpc); by default the address",
+	"status": "status, range or list of these that is expected of HTTP; by default 200-399", "body": "text in the first 64 KiB of the body (http, https)", "bodyMatches": "regular expression for the same",
+	"tls": "gRPC over TLS", "verify": "verify the certificate of the server (https, grpc)",
+	"query": "type of the question of DNS, like AAAA; by default A for a name", "rcode": "response code of DNS that is expected, or a list; by default NOERROR and NXDOMAIN",
+}
+
 // checkSchema describes health checks: the types and fields of the parser.
 func checkSchema() jsonSchema {
 	duration := schemaText("", durationPattern)
@@ -94,6 +108,9 @@ func checkSchema() jsonSchema {
 	for _, t := range model.CheckTypes {
 		fields[t] = jsonSchema{}
 		types = append(types, jsonSchema{"required": []string{t}})
+	}
+	for name, text := range checkDescriptions {
+		fields[name] = described(text, maps.Clone(fields[name]))
 	}
 	return jsonSchema{
 		"description": "health check of the servers: a type, or a mapping with a field named like the type; docs/health-checks.md",
