@@ -58,6 +58,11 @@ var walls = []wall{
 		not:      []string{module + "source", module + "config", module + "status", module + "describe", module + "changes", module + "daemon"},
 	},
 	{
+		why:      "the codec is bytes: it opens no socket and knows no source",
+		packages: []string{"kernel/codec"},
+		not:      []string{"k8s.io/", module + "host", module + "serve", module + "source"},
+	},
+	{
 		why:      "a parser of files that people write brings one library for YAML and one for JSON",
 		packages: []string{"manifest", "drain"},
 		not:      []string{"k8s.io/", "golang.org/", "sigs.k8s.io/yaml"},

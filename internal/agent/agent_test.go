@@ -17,6 +17,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/kernel/codec"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
@@ -55,14 +56,14 @@ func (k *fakeKernel) Unbind(model.Family, *nft.Set) error { return nil }
 
 func (k *fakeKernel) Check(*plan.Plan, uint32) error { return nil }
 
-func (k *fakeKernel) Commit(*plan.Plan, uint32) (kernel.Size, error) {
+func (k *fakeKernel) Commit(*plan.Plan, uint32) (codec.Size, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.broken != nil {
-		return kernel.Size{}, k.broken
+		return codec.Size{}, k.broken
 	}
 	k.commits++
-	return kernel.Size{}, nil
+	return codec.Size{}, nil
 }
 
 // fixture runs an agent in a bubble of fake time.

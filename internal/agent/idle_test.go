@@ -9,6 +9,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/kernel/codec"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -22,9 +23,9 @@ type scarce struct {
 	left int // commits before that one; negative: none fails
 }
 
-func (k *scarce) Commit(p *plan.Plan, generation uint32) (kernel.Size, error) {
+func (k *scarce) Commit(p *plan.Plan, generation uint32) (codec.Size, error) {
 	if k.left--; k.left == -1 {
-		return kernel.Size{}, unix.ENOMEM
+		return codec.Size{}, unix.ENOMEM
 	}
 	return k.Conn.Commit(p, generation)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/kernel/codec"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
@@ -23,7 +24,7 @@ type Kernel interface {
 	// Commit carries out a plan in one transaction, or nothing of it. Unless the
 	// generation is [kernel.AnyGeneration] it fails if that is no longer current.
 	// [kernel.OutcomeOf] classifies the error.
-	Commit(p *plan.Plan, generation uint32) (kernel.Size, error)
+	Commit(p *plan.Plan, generation uint32) (codec.Size, error)
 	// Check returns the error that Commit would, and carries out nothing.
 	Check(p *plan.Plan, generation uint32) error
 	// Bindings returns the affinity maps of a family, each with at most limit bindings
@@ -63,7 +64,7 @@ type Applier struct {
 // Commit is one transaction as it was sent to the kernel.
 type Commit struct {
 	Plan     *plan.Plan
-	Size     kernel.Size
+	Size     codec.Size
 	Duration time.Duration // of encoding, and up to the kernel's answer
 	Err      error         // a lost answer leaves open whether the transaction was committed
 }

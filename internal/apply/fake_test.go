@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/kernel/codec"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
@@ -68,18 +69,18 @@ func (k *fake) ReadExpecting(*nft.Ruleset) (*nft.Ruleset, uint32, error) { retur
 
 func (k *fake) Empty() (bool, error) { return len(k.ruleset.Tables) == 0, nil }
 
-func (k *fake) Commit(p *plan.Plan, generation uint32) (kernel.Size, error) {
+func (k *fake) Commit(p *plan.Plan, generation uint32) (codec.Size, error) {
 	err := k.fails(p)
 	if generation != kernel.AnyGeneration && generation != k.generation {
 		err = unix.ERESTART
 	}
 	var after errAfter
 	if err != nil && !errors.As(err, &after) {
-		return kernel.Size{}, fmt.Errorf("fake: %w", err)
+		return codec.Size{}, fmt.Errorf("fake: %w", err)
 	}
 	next, refused := k.carryOut(p)
 	if refused != nil {
-		return kernel.Size{}, refused
+		return codec.Size{}, refused
 	}
 	if k.seen != nil {
 		k.seen(&k.ruleset, next)
@@ -87,7 +88,7 @@ func (k *fake) Commit(p *plan.Plan, generation uint32) (kernel.Size, error) {
 	k.ruleset = *next
 	k.generation++
 	k.commits++
-	return kernel.Size{}, err
+	return codec.Size{}, err
 }
 
 // carryOut returns the rules after a plan.

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/kernel/codec"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
@@ -27,9 +27,9 @@ type loader struct {
 	fails   int // number of the commit; 0: none
 }
 
-func (l *loader) Commit(p *plan.Plan, generation uint32) (kernel.Size, error) {
+func (l *loader) Commit(p *plan.Plan, generation uint32) (codec.Size, error) {
 	if l.commits++; l.commits == l.fails {
-		return kernel.Size{}, unix.ENOMEM
+		return codec.Size{}, unix.ENOMEM
 	}
 	l.before()
 	return l.Kernel.Commit(p, generation)

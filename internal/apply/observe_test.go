@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/kernel/codec"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
@@ -26,7 +26,7 @@ func TestObserve(t *testing.T) {
 	if len(seen) != 1 {
 		t.Fatalf("%d transactions, want 1", len(seen))
 	}
-	encoded, err := kernel.Encode(seen[0].Plan)
+	encoded, err := codec.Encode(seen[0].Plan)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/kernel/codec"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -34,8 +34,8 @@ func newStrict(t *testing.T) strict {
 	return k
 }
 
-func (k strict) Commit(p *plan.Plan, generation uint32) (kernel.Size, error) {
-	tx, err := kernel.Encode(p)
+func (k strict) Commit(p *plan.Plan, generation uint32) (codec.Size, error) {
+	tx, err := codec.Encode(p)
 	if err != nil {
 		k.t.Errorf("encode: %v", err)
 	}

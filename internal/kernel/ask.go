@@ -8,6 +8,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/kernel/codec"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -69,10 +70,10 @@ func (e *elements) isComplete(c *Conn) bool {
 // lacksCatchAll reports whether a set has no element without a key. The kernel does
 // not count it.
 func (c *Conn) lacksCatchAll(s *nft.Set, f model.Family) (bool, error) {
-	a := inSet(s.Name, f)
-	endList := a.nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-	end := a.nest(unix.NFTA_LIST_ELEM)
-	a.uint32(unix.NFTA_SET_ELEM_FLAGS, elementCatchAll)
+	a := codec.InSet(s.Name, f)
+	endList := a.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+	end := a.Nest(unix.NFTA_LIST_ELEM)
+	a.Uint32(unix.NFTA_SET_ELEM_FLAGS, codec.ElementCatchAll)
 	end()
 	endList()
 	_, err := c.request(unix.NFT_MSG_GETSETELEM, netlink.Request, a)
@@ -92,19 +93,19 @@ type inquiry struct {
 	differs bool
 	// inRow means that after a missing element there are no others.
 	inRow bool
-	each  func(*element) // called for every element; nil: none
+	each  func(*codec.Element) // called for every element; nil: none
 
-	decoder *elementDecoder
-	header  int        // length of what all questions begin with
-	data    attributes // of a question
+	decoder *codec.ElementDecoder
+	header  int              // length of what all questions begin with
+	data    codec.Attributes // of a question
 	message []byte
 	answer  []byte
 	serial  uint32
 }
 
 func newInquiry(s *nft.Set, f model.Family, wanted []nft.Element) *inquiry {
-	data := inSet(s.Name, f)
-	return &inquiry{wanted: wanted, decoder: newElementDecoder(s, f), data: data, header: len(data), answer: make([]byte, maxAnswer)}
+	data := codec.InSet(s.Name, f)
+	return &inquiry{wanted: wanted, decoder: codec.NewElementDecoder(s, f), data: data, header: len(data), answer: make([]byte, maxAnswer)}
 }
 
 func (q *inquiry) run(c *Conn) error {
@@ -153,13 +154,13 @@ func (q *inquiry) ask(fd int) error {
 
 func (q *inquiry) question(elements []nft.Element) []byte {
 	q.data = q.data[:q.header]
-	list := q.data.start(unix.NFTA_SET_ELEM_LIST_ELEMENTS | nested)
+	list := q.data.Start(unix.NFTA_SET_ELEM_LIST_ELEMENTS | codec.Nested)
 	for i := range elements {
-		element := q.data.start(unix.NFTA_LIST_ELEM | nested)
-		appendElementKey(&q.data, unix.NFTA_SET_ELEM_KEY, q.decoder.set, elements[i].Key)
-		q.data.end(element)
+		element := q.data.Start(unix.NFTA_LIST_ELEM | codec.Nested)
+		codec.AppendElementKey(&q.data, unix.NFTA_SET_ELEM_KEY, q.decoder.Set, elements[i].Key)
+		q.data.End(element)
 	}
-	q.data.end(list)
+	q.data.End(list)
 	q.serial++
 	q.message = appendMessage(q.message[:0], messageType(unix.NFT_MSG_GETSETELEM), netlink.Request, q.serial, q.data)
 	return q.message
@@ -186,15 +187,15 @@ func (q *inquiry) take(answer []byte) error {
 		return errMissing
 	}
 	wanted := q.next
-	q.decoder.expected = &q.wanted[wanted]
-	err := q.decoder.message(data, q.element)
+	q.decoder.Expected = &q.wanted[wanted]
+	err := q.decoder.Message(data, q.element)
 	if err == nil && q.next != wanted+1 {
 		err = errAnswer
 	}
 	return err
 }
 
-func (q *inquiry) element(e *element) error {
+func (q *inquiry) element(e *codec.Element) error {
 	if q.next == len(q.wanted) || q.wanted[q.next].Key != e.Key {
 		return errAnswer
 	}

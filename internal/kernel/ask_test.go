@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/kernel/codec"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlab"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -39,7 +40,7 @@ func (s *sandbox) counts(t testing.TB) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return count != unknownCount
+	return count != codec.UnknownCount
 }
 
 // isShared reports whether a set that was read is part of what was expected: all of it
@@ -247,11 +248,11 @@ func TestAskWithoutRoom(t *testing.T) {
 func TestMalformedAnswers(t *testing.T) {
 	s := workload.Scenario(2, 2, 0).Tables[0].Set(nft.EndpointsMap)
 	answerTo := func(elements ...nft.Element) []byte {
-		l := elementList{verb: unix.NFT_MSG_NEWSETELEM}
+		l := codec.ElementList{Verb: unix.NFT_MSG_NEWSETELEM}
 		for i := range elements {
-			l.append(s, model.IPv4, &elements[i])
+			l.Append(s, model.IPv4, &elements[i])
 		}
-		return appendMessage(nil, messageType(unix.NFT_MSG_NEWSETELEM), 0, 1, l.message().Data)
+		return appendMessage(nil, messageType(unix.NFT_MSG_NEWSETELEM), 0, 1, l.Message().Data)
 	}
 	asking := func() *inquiry {
 		q := newInquiry(s, model.IPv4, s.Elements[1:2])

@@ -10,6 +10,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/kernel/codec"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
@@ -51,28 +52,28 @@ func KernelMessage(err error) string {
 // Prepare encodes a plan before its commit, for example while another one is committed.
 // An error is that of the commit.
 func Prepare(p *plan.Plan) {
-	if t, err := Encode(p); err == nil {
+	if t, err := codec.Encode(p); err == nil {
 		p.Encoded = t
 	}
 }
 
 // Commit implements apply.Kernel with one batch.
-func (c *Conn) Commit(p *plan.Plan, generation uint32) (Size, error) {
-	t, made := p.Encoded.(*Transaction)
+func (c *Conn) Commit(p *plan.Plan, generation uint32) (codec.Size, error) {
+	t, made := p.Encoded.(*codec.Transaction)
 	if p.Encoded = nil; !made {
 		var err error
-		if t, err = Encode(p); err != nil {
-			return Size{}, err
+		if t, err = codec.Encode(p); err != nil {
+			return codec.Size{}, err
 		}
 	}
 	if c.owns {
-		t.own()
+		ownTables(t)
 	}
 	return c.send(t, generation)
 }
 
 // send carries out a transaction. The watch is off during a large one.
-func (c *Conn) send(t *Transaction, generation uint32) (Size, error) {
+func (c *Conn) send(t *codec.Transaction, generation uint32) (codec.Size, error) {
 	size := t.Size()
 	if c.watcher == nil || size.Bytes < manyBytes {
 		return size, c.exchange(t, size, generation)
@@ -83,7 +84,7 @@ func (c *Conn) send(t *Transaction, generation uint32) (Size, error) {
 	return size, err
 }
 
-func (c *Conn) exchange(t *Transaction, size Size, generation uint32) error {
+func (c *Conn) exchange(t *codec.Transaction, size codec.Size, generation uint32) error {
 	first, err := c.sendBatch(t, size, generation, false)
 	if err != nil {
 		return fmt.Errorf("commit: %w", err)
@@ -92,13 +93,13 @@ func (c *Conn) exchange(t *Transaction, size Size, generation uint32) error {
 }
 
 // answer returns the kernel's answer to a transaction with this first message.
-func (c *Conn) answer(t *Transaction, first uint32) error {
+func (c *Conn) answer(t *codec.Transaction, first uint32) error {
 	answers, err := c.receiveResult(first + uint32(len(t.Messages)))
 	var op *netlink.OpError
 	if len(answers) == 0 || !errors.As(answers[0], &op) {
 		return err
 	}
-	refused := t.blame(int(op.Sequence-first)-1, op.Offset)
+	refused := blame(t, int(op.Sequence-first)-1, op.Offset)
 	refused.Err = c.refused(answers[0])
 	if c.Log != nil {
 		c.Log.Debug("the kernel refused a transaction", "error", refused, "message", op.Sequence-first, "transaction", t)
@@ -108,13 +109,13 @@ func (c *Conn) answer(t *Transaction, first uint32) error {
 
 // sendBatch sends a transaction and returns the number of its first message.
 // A trial lacks the message that ends a batch, so the kernel undoes it.
-func (c *Conn) sendBatch(t *Transaction, size Size, generation uint32, trial bool) (first uint32, err error) {
+func (c *Conn) sendBatch(t *codec.Transaction, size codec.Size, generation uint32, trial bool) (first uint32, err error) {
 	if err := c.growBuffers(size); err != nil {
 		return 0, fmt.Errorf("set socket buffer: %w", err)
 	}
 	first = c.sequence
 	c.sequence += uint32(len(t.Messages)) + 2
-	batch := t.batch(generation, first)
+	batch := batchOf(t, generation, first)
 	if trial {
 		batch = batch[:len(batch)-batchEnd]
 	}
@@ -124,14 +125,14 @@ func (c *Conn) sendBatch(t *Transaction, size Size, generation uint32, trial boo
 	return first, nil
 }
 
-// batch returns the messages between those that begin and end a batch, numbered
+// batchOf returns the messages between those that begin and end a batch, numbered
 // from first on. Only the last one of ours asks for an acknowledgement, which
 // arrives after everything is done.
-func (t *Transaction) batch(generation, first uint32) []byte {
-	header := attributes{unix.AF_UNSPEC, unix.NFNETLINK_V0}
+func batchOf(t *codec.Transaction, generation, first uint32) []byte {
+	header := codec.Attributes{unix.AF_UNSPEC, unix.NFNETLINK_V0}
 	header = binary.BigEndian.AppendUint16(header, unix.NFNL_SUBSYS_NFTABLES)
 	begin := slices.Clone(header)
-	begin.uint32(unix.NFNL_BATCH_GENID, generation)
+	begin.Uint32(unix.NFNL_BATCH_GENID, generation)
 
 	size := t.Size()
 	b := make([]byte, 0, size.Bytes+(size.Messages+2)*(unix.NLMSG_HDRLEN+unix.NLMSG_ALIGNTO)+len(begin)+len(header))
@@ -191,7 +192,7 @@ func (c *Conn) write(batch []byte) error {
 
 // growBuffers makes room for a batch, which must be sent in one piece, and for an
 // error to each of its messages.
-func (c *Conn) growBuffers(s Size) error {
+func (c *Conn) growBuffers(s codec.Size) error {
 	const perMessage = 1 << 10
 	room := s.Bytes + (s.Messages+2)*perMessage
 	have, err := c.nl.WriteBuffer()
@@ -241,7 +242,7 @@ func (c *Conn) receiveResult(last uint32) (answers []error, err error) {
 // blame names the refused object, by the index of the message and, within a list of
 // elements, by the offset of the attribute from the start of the netlink header.
 // Without an offset it can be any element.
-func (t *Transaction) blame(i, offset int) *CommitError {
+func blame(t *codec.Transaction, i, offset int) *CommitError {
 	if i < 0 || i >= len(t.Messages) {
 		return &CommitError{Object: "whole transaction"}
 	}
@@ -250,13 +251,13 @@ func (t *Transaction) blame(i, offset int) *CommitError {
 		return &CommitError{Object: m.Object}
 	}
 	name, offset := m.Set.Keyword()+" "+m.Set.Name, offset-unix.NLMSG_HDRLEN
-	if offset < m.parts[0].offset && len(m.parts) > 1 {
-		return &CommitError{Object: fmt.Sprintf("%s one of %d elements of %s", m.verb(), len(m.parts), name), Set: m.Set}
+	if offset < m.Parts[0].Offset && len(m.Parts) > 1 {
+		return &CommitError{Object: fmt.Sprintf("%s one of %d elements of %s", m.Verb(), len(m.Parts), name), Set: m.Set}
 	}
-	n := len(m.parts) - 1
-	for n > 0 && m.parts[n].offset > offset {
+	n := len(m.Parts) - 1
+	for n > 0 && m.Parts[n].Offset > offset {
 		n--
 	}
-	e := m.parts[n].element
-	return &CommitError{Object: fmt.Sprintf("%s element { %s } of %s", m.verb(), m.Set.ElementText(e), name), Set: m.Set, Element: e}
+	e := m.Parts[n].Element
+	return &CommitError{Object: fmt.Sprintf("%s element { %s } of %s", m.Verb(), m.Set.ElementText(e), name), Set: m.Set, Element: e}
 }

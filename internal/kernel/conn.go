@@ -13,6 +13,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/kernel/codec"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 )
 
@@ -141,7 +142,7 @@ func question(typ uint16, flags netlink.HeaderFlags, data []byte) netlink.Messag
 }
 
 // anyFamily is the header of a message without a family.
-var anyFamily = attributes{unix.NFPROTO_UNSPEC, unix.NFNETLINK_V0, 0, 0}
+var anyFamily = codec.Attributes{unix.NFPROTO_UNSPEC, unix.NFNETLINK_V0, 0, 0}
 
 func messageType(typ uint16) netlink.HeaderType {
 	return netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | typ)

@@ -9,6 +9,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/kernel/codec"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
@@ -47,9 +48,9 @@ func TestLeftAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := begin(model.IPv4)
-	a.string(unix.NFTA_SET_ELEM_LIST_TABLE, nft.TableName)
-	a.string(unix.NFTA_SET_ELEM_LIST_SET, nft.EndpointsMap)
+	a := codec.Begin(model.IPv4)
+	a.Text(unix.NFTA_SET_ELEM_LIST_TABLE, nft.TableName)
+	a.Text(unix.NFTA_SET_ELEM_LIST_SET, nft.EndpointsMap)
 	dump := question(unix.NFT_MSG_GETSETELEM, netlink.Request|netlink.Dump, a)
 	short := question(unix.NFT_MSG_GETGEN, netlink.Request, anyFamily)
 	for name, left := range map[string]func(){

@@ -13,6 +13,7 @@ import (
 	"github.com/mdlayher/netlink/nltest"
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/kernel/codec"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -43,7 +44,7 @@ func (fr frames) each(f func(asked uint16, answer []byte)) {
 
 // record asks the kernel for all that a dump asks for.
 func record(t testing.TB, c *Conn, rs *nft.Ruleset) (out frames) {
-	ask := func(typ uint16, flags netlink.HeaderFlags, a attributes) {
+	ask := func(typ uint16, flags netlink.HeaderFlags, a codec.Attributes) {
 		replies, err := c.request(typ, netlink.Request|flags, a)
 		if err != nil {
 			t.Fatal(err)
@@ -53,16 +54,16 @@ func record(t testing.TB, c *Conn, rs *nft.Ruleset) (out frames) {
 		}
 	}
 	for _, table := range rs.Tables {
-		of := func(attr uint16) attributes {
-			a := begin(table.Family)
-			a.string(attr, nft.TableName)
+		of := func(attr uint16) codec.Attributes {
+			a := codec.Begin(table.Family)
+			a.Text(attr, nft.TableName)
 			return a
 		}
 		ask(unix.NFT_MSG_GETTABLE, 0, of(unix.NFTA_TABLE_NAME))
 		ask(unix.NFT_MSG_GETSET, netlink.Dump, of(unix.NFTA_SET_TABLE))
 		for _, s := range table.Sets {
 			a := of(unix.NFTA_SET_ELEM_LIST_TABLE)
-			a.string(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
+			a.Text(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
 			ask(unix.NFT_MSG_GETSETELEM, netlink.Dump, a)
 		}
 		ask(unix.NFT_MSG_GETCHAIN, netlink.Dump, of(unix.NFTA_CHAIN_TABLE))
@@ -236,7 +237,7 @@ func FuzzDump(f *testing.F) {
 // withCounts returns frames in which sets have four billion elements, as far as
 // this kernel counts them (found by FuzzDump: room was made for all).
 func withCounts(fr frames) []byte {
-	header := binary.NativeEndian.AppendUint16(binary.NativeEndian.AppendUint16(nil, unix.SizeofNlAttr+4), setCount)
+	header := binary.NativeEndian.AppendUint16(binary.NativeEndian.AppendUint16(nil, unix.SizeofNlAttr+4), codec.SetCount)
 	out := bytes.Clone(fr)
 	for rest := out; ; {
 		i := bytes.Index(rest, header)
@@ -298,7 +299,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		m, family := netlink.Message{Data: data[1:]}, model.IPv4
-		if data[1] == familyNumber(model.IPv6) {
+		if data[1] == codec.FamilyNumber(model.IPv6) {
 			family = model.IPv6
 		}
 		switch uint16(data[0]) {
@@ -323,14 +324,14 @@ func FuzzDecode(f *testing.F) {
 // brokenVerdict is a rule with a verdict without content, on which the library
 // panics (found by FuzzDump).
 func brokenVerdict() []byte {
-	a := begin(model.IPv4)
-	endRule := a.nest(unix.NFTA_RULE_EXPRESSIONS)
-	endExpression := a.nest(unix.NFTA_LIST_ELEM)
-	a.string(unix.NFTA_EXPR_NAME, "immediate")
-	endImmediate := a.nest(unix.NFTA_EXPR_DATA)
-	a.uint32(unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_VERDICT)
-	endValue := a.nest(unix.NFTA_IMMEDIATE_DATA)
-	a.nest(unix.NFTA_DATA_VERDICT)()
+	a := codec.Begin(model.IPv4)
+	endRule := a.Nest(unix.NFTA_RULE_EXPRESSIONS)
+	endExpression := a.Nest(unix.NFTA_LIST_ELEM)
+	a.Text(unix.NFTA_EXPR_NAME, "immediate")
+	endImmediate := a.Nest(unix.NFTA_EXPR_DATA)
+	a.Uint32(unix.NFTA_IMMEDIATE_DREG, unix.NFT_REG_VERDICT)
+	endValue := a.Nest(unix.NFTA_IMMEDIATE_DATA)
+	a.Nest(unix.NFTA_DATA_VERDICT)()
 	endValue()
 	endImmediate()
 	endExpression()
@@ -341,7 +342,7 @@ func brokenVerdict() []byte {
 // again encodes a change and returns its messages for decoding.
 func again(t *testing.T, c plan.Change) []netlink.Message {
 	t.Helper()
-	tx, err := Encode(&plan.Plan{Changes: []plan.Change{c}})
+	tx, err := codec.Encode(&plan.Plan{Changes: []plan.Change{c}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -353,18 +354,18 @@ func again(t *testing.T, c plan.Change) []netlink.Message {
 }
 
 func chainAgain(t *testing.T, m netlink.Message, f model.Family) {
-	c, _, err := decodeChain(m)
+	c, _, err := codec.DecodeChain(m)
 	if err != nil || c.Hook == nft.ForeignHook {
 		return
 	}
-	got, table, err := decodeChain(again(t, plan.Change{Verb: plan.Add, Family: f, Chain: c})[0])
+	got, table, err := codec.DecodeChain(again(t, plan.Change{Verb: plan.Add, Family: f, Chain: c})[0])
 	if err != nil || table != nft.TableName || !reflect.DeepEqual(c, got) {
 		t.Errorf("chain %+v is %+v in table %q, %v", c, got, table, err)
 	}
 }
 
 func ruleAgain(t *testing.T, m netlink.Message, f model.Family) {
-	rule, _, _, err := decodeRule(m, f)
+	rule, _, _, err := codec.DecodeRule(m, f)
 	if err != nil {
 		return
 	}
@@ -373,18 +374,18 @@ func ruleAgain(t *testing.T, m netlink.Message, f model.Family) {
 		return
 	}
 	c := &nft.Chain{Name: "c", Rules: []nft.Rule{rule}}
-	got, table, chain, err := decodeRule(again(t, plan.Change{Verb: plan.Replace, Family: f, Chain: c})[0], f)
+	got, table, chain, err := codec.DecodeRule(again(t, plan.Change{Verb: plan.Replace, Family: f, Chain: c})[0], f)
 	if err != nil || table != nft.TableName || chain != c.Name || got.Text(f) != text {
 		t.Errorf("rule %q is %q in chain %q of table %q, %v", text, got.Text(f), chain, table, err)
 	}
 }
 
 func setAgain(t *testing.T, m netlink.Message, f model.Family) {
-	s, _, err := decodeSet(m, f)
+	s, _, err := codec.DecodeSet(m, f)
 	if err != nil || s == nil || s.Key == nil {
 		return
 	}
-	got, _, err := decodeSet(again(t, plan.Change{Verb: plan.Add, Family: f, Set: s})[0], f)
+	got, _, err := codec.DecodeSet(again(t, plan.Change{Verb: plan.Add, Family: f, Set: s})[0], f)
 	if err != nil || !reflect.DeepEqual(s, got) {
 		t.Errorf("set %+v is %+v, %v", s, got, err)
 	}
@@ -426,8 +427,8 @@ func ours(s *nft.Set, e *nft.Element) bool {
 	return hasEndpoint && verdict.Action == nft.NoAction
 }
 
-func elementsIn(m netlink.Message, s *nft.Set, f model.Family) (all []element, err error) {
-	err = newElementDecoder(s, f).message(m.Data, func(e *element) error {
+func elementsIn(m netlink.Message, s *nft.Set, f model.Family) (all []codec.Element, err error) {
+	err = codec.NewElementDecoder(s, f).Message(m.Data, func(e *codec.Element) error {
 		all = append(all, *e)
 		return nil
 	})

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/kernel/codec"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
@@ -60,8 +61,8 @@ func (c *Conn) endpointCountsOf(name string, family model.Family, frontends []mo
 		if model.FamilyOf(f.Address) != family || f.IsRange() != s.HasRanges() {
 			continue
 		}
-		q.each = func(e *element) {
-			out = append(out, EndpointCount{f, e.Value.Endpoint, e.packets})
+		q.each = func(e *codec.Element) {
+			out = append(out, EndpointCount{f, e.Value.Endpoint, e.Packets})
 		}
 		if err := q.slots(c, f); err != nil {
 			return nil, fmt.Errorf("read counters of the endpoints of %s: %w", f, err)
@@ -120,7 +121,7 @@ func (c *Conn) LastCounts(p *plan.Plan) (out []ElementCount, err error) {
 		ending[at].wanted = append(ending[at].wanted, *change.Old)
 	}
 	for at, q := range ending {
-		q.each = func(e *element) { out = append(out, ElementCount{q.decoder.set, e.Element, e.packets}) }
+		q.each = func(e *codec.Element) { out = append(out, ElementCount{q.decoder.Set, e.Element, e.Packets}) }
 		if err := q.run(c); err != nil {
 			return nil, fmt.Errorf("read counters of changed elements in map %s of %s: %w", at.name, at.family, err)
 		}

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/host"
+	"github.com/nftproxy/nftproxy/internal/kernel/codec"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -41,7 +42,7 @@ func (c *Conn) Own() (bool, error) {
 
 // tryTable returns the kernel's answer to a table with these flags.
 func (c *Conn) tryTable(flags uint32) error {
-	t := &Transaction{Messages: []Message{table(&plan.Change{Verb: plan.Add, Family: model.IPv4})}}
+	t := &codec.Transaction{Messages: []codec.Message{codec.NewTable(&plan.Change{Verb: plan.Add, Family: model.IPv4})}}
 	refused, err := c.try(t, flags)
 	if len(refused) > 0 {
 		return refused[0].Err
@@ -49,12 +50,12 @@ func (c *Conn) tryTable(flags uint32) error {
 	return err
 }
 
-// own makes the sender the owner of the tables that the transaction adds.
-func (t *Transaction) own() {
+// ownTables makes the sender the owner of the tables that the transaction adds.
+func ownTables(t *codec.Transaction) {
 	for i := range t.Messages {
 		if m := &t.Messages[i]; m.Type == unix.NFT_MSG_NEWTABLE {
-			a := attributes(m.Data)
-			a.uint32(unix.NFTA_TABLE_FLAGS, ownedTable)
+			a := codec.Attributes(m.Data)
+			a.Uint32(unix.NFTA_TABLE_FLAGS, ownedTable)
 			m.Data = a
 		}
 	}
@@ -65,7 +66,7 @@ func (t *Transaction) own() {
 // redeclared for that. A table of another process is an [OwnedError]. If there is
 // nothing to claim, nothing is written.
 func (c *Conn) Claim() (outdated []model.Family, err error) {
-	t := &Transaction{}
+	t := &codec.Transaction{}
 	for _, f := range model.Families {
 		switch table, err := persist(func() (tableState, error) { return c.table(f) }); {
 		case errors.Is(err, unix.ENOENT):
@@ -74,7 +75,7 @@ func (c *Conn) Claim() (outdated []model.Family, err error) {
 		case table.isOwnedByOther(c):
 			return nil, ownedError(f, table)
 		case table.flags&ownedTable == tablePersist:
-			t.Messages = append(t.Messages, Message{Type: unix.NFT_MSG_NEWTABLE, Data: inTable(f),
+			t.Messages = append(t.Messages, codec.Message{Type: unix.NFT_MSG_NEWTABLE, Data: codec.InTable(f),
 				Object: "take over table " + nft.FamilyKeyword(f) + " " + nft.TableName})
 		case table.flags&ownedTable != ownedTable:
 			// A table gets an owner when it is added, or when it has lost one.
@@ -84,7 +85,7 @@ func (c *Conn) Claim() (outdated []model.Family, err error) {
 	if len(t.Messages) == 0 {
 		return outdated, nil
 	}
-	t.own()
+	ownTables(t)
 	_, err = c.send(t, AnyGeneration)
 	return outdated, err
 }
@@ -137,7 +138,7 @@ func (c *Conn) Empty() (bool, error) {
 
 // table returns the state of our table of a family; ENOENT if there is none.
 func (c *Conn) table(f model.Family) (tableState, error) {
-	replies, err := c.request(unix.NFT_MSG_GETTABLE, netlink.Request, inTable(f))
+	replies, err := c.request(unix.NFT_MSG_GETTABLE, netlink.Request, codec.InTable(f))
 	if err != nil {
 		return tableState{}, err
 	}

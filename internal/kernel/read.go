@@ -9,6 +9,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/kernel/codec"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -168,7 +169,7 @@ func (c *Conn) dumpTable(f model.Family) (*nft.Table, []*elements, error) {
 		{unix.NFT_MSG_GETCHAIN, "chains", addChain},
 		{unix.NFT_MSG_GETRULE, "rules", addRule},
 	} {
-		replies, err := c.requestAll(part.typ, inTable(f))
+		replies, err := c.requestAll(part.typ, codec.InTable(f))
 		for i := 0; err == nil && i < len(replies); i++ {
 			err = part.add(t, replies[i])
 		}
@@ -190,7 +191,7 @@ func addObject(t *nft.Table, m netlink.Message) error {
 }
 
 func addChain(t *nft.Table, m netlink.Message) error {
-	chain, table, err := decodeChain(m)
+	chain, table, err := codec.DecodeChain(m)
 	if table == nft.TableName { // not every kernel filters
 		t.Chains = append(t.Chains, chain)
 	}
@@ -198,7 +199,7 @@ func addChain(t *nft.Table, m netlink.Message) error {
 }
 
 func addRule(t *nft.Table, m netlink.Message) error {
-	rule, table, name, err := decodeRule(m, t.Family)
+	rule, table, name, err := codec.DecodeRule(m, t.Family)
 	if chain := t.Chain(name); chain != nil && table == nft.TableName {
 		chain.Rules = append(chain.Rules, rule)
 	}
@@ -209,7 +210,7 @@ func addRule(t *nft.Table, m netlink.Message) error {
 // Those of sets that we would not write cannot be decoded, and those of dynamic maps
 // are state.
 func addSet(t *nft.Table, m netlink.Message, sets *[]*elements) error {
-	s, count, err := decodeSet(m, t.Family)
+	s, count, err := codec.DecodeSet(m, t.Family)
 	if err != nil || s == nil {
 		return err
 	}
@@ -223,12 +224,12 @@ func addSet(t *nft.Table, m netlink.Message, sets *[]*elements) error {
 // Set returns the declaration of one set and the number of its elements, as far
 // as the kernel reports it; ENOENT if there is none.
 func (c *Conn) Set(name string, f model.Family) (*nft.Set, int, error) {
-	replies, err := c.request(unix.NFT_MSG_GETSET, netlink.Request, inSet(name, f))
+	replies, err := c.request(unix.NFT_MSG_GETSET, netlink.Request, codec.InSet(name, f))
 	if err != nil {
 		return nil, 0, err
 	}
 	for _, m := range replies {
-		if s, count, err := decodeSet(m, f); err == nil && s != nil && s.Key != nil {
+		if s, count, err := codec.DecodeSet(m, f); err == nil && s != nil && s.Key != nil {
 			return s, count, nil
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/kernel/codec"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -115,9 +116,9 @@ func (e *elements) dump(c *Conn) error {
 // dumpKeys fills a set of single keys.
 func (e *elements) dumpKeys(c *Conn) error {
 	s, foreign := e.set, false
-	s.Elements = make([]nft.Element, 0, room(e.count))
-	if err := c.eachElement(s, e.family, func(el *element) error {
-		foreign = foreign || el.isForeign()
+	s.Elements = make([]nft.Element, 0, codec.Room(e.count))
+	if err := c.eachElement(s, e.family, func(el *codec.Element) error {
+		foreign = foreign || el.IsForeign()
 		s.Elements = append(s.Elements, el.Element)
 		return nil
 	}); err != nil {
@@ -127,7 +128,7 @@ func (e *elements) dumpKeys(c *Conn) error {
 		s.Key, s.Elements = nil, nil // not a set of ours
 		return nil
 	}
-	if e.count != unknownCount && e.count != len(s.Elements) {
+	if e.count != codec.UnknownCount && e.count != len(s.Elements) {
 		return errInconsistent
 	}
 	s.Sort()
@@ -143,18 +144,18 @@ func (e *elements) dumpKeys(c *Conn) error {
 // its elements need not be counted.
 func (e *elements) dumpIntervals(c *Conn) error {
 	s := e.set
-	var all []element
-	if err := c.eachElement(s, e.family, func(el *element) error { all = append(all, *el); return nil }); err != nil {
+	var all []codec.Element
+	if err := c.eachElement(s, e.family, func(el *codec.Element) error { all = append(all, *el); return nil }); err != nil {
 		return err
 	}
-	understood := !slices.ContainsFunc(all, func(el element) bool { return el.isForeign() })
+	understood := !slices.ContainsFunc(all, func(el codec.Element) bool { return el.IsForeign() })
 	switch {
 	case !understood:
 	case s.Concat():
-		s.Elements, understood = concatIntervals(s, all)
+		s.Elements, understood = codec.ConcatIntervals(s, all)
 		s.Sort()
 	default:
-		s.Elements = joinIntervals(all)
+		s.Elements = codec.JoinIntervals(all)
 	}
 	if !understood {
 		s.Key, s.Elements = nil, nil // not a set of ours
@@ -166,21 +167,21 @@ func (e *elements) dumpIntervals(c *Conn) error {
 // have tens of megabytes. The element is valid during the call only. [errEnough]
 // ends the dump and closes the connection: there is no other way to stop the
 // kernel from sending the rest.
-func (c *Conn) eachElement(s *nft.Set, f model.Family, each func(*element) error) error {
+func (c *Conn) eachElement(s *nft.Set, f model.Family, each func(*codec.Element) error) error {
 	if err := c.prepare(); err != nil {
 		return err
 	}
-	request, err := c.nl.Send(question(unix.NFT_MSG_GETSETELEM, netlink.Request|netlink.Dump, inSet(s.Name, f)))
+	request, err := c.nl.Send(question(unix.NFT_MSG_GETSETELEM, netlink.Request|netlink.Dump, codec.InSet(s.Name, f)))
 	if err != nil {
 		return err
 	}
-	d := newElementDecoder(s, f)
+	d := codec.NewElementDecoder(s, f)
 	for m, err := range c.nl.ReceiveIter() {
 		if err == nil {
 			err = netlink.Validate(request, []netlink.Message{m})
 		}
 		if err == nil {
-			err = d.message(m.Data, each)
+			err = d.Message(m.Data, each)
 		}
 		if errors.Is(err, errEnough) {
 			return errors.Join(err, c.nl.Close()) // before the iterator receives the rest
@@ -198,9 +199,9 @@ var errEnough = errors.New("enough")
 
 // eachOfFirst calls each for at most limit elements, and reports whether there are
 // more.
-func (c *Conn) eachOfFirst(limit int, s *nft.Set, f model.Family, each func(*element)) (more bool, err error) {
+func (c *Conn) eachOfFirst(limit int, s *nft.Set, f model.Family, each func(*codec.Element)) (more bool, err error) {
 	n := 0
-	err = c.eachElement(s, f, func(e *element) error {
+	err = c.eachElement(s, f, func(e *codec.Element) error {
 		if n == limit {
 			return errEnough
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/kernel/codec"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
@@ -47,8 +48,8 @@ func (c *Conn) bindings(name string, f model.Family, limit int) (*nft.Set, error
 	if err != nil {
 		return nil, err
 	}
-	s.Elements = make([]nft.Element, 0, min(room(count), limit))
-	if _, err := c.eachOfFirst(limit, s, f, func(e *element) { s.Elements = append(s.Elements, e.Element) }); err != nil {
+	s.Elements = make([]nft.Element, 0, min(codec.Room(count), limit))
+	if _, err := c.eachOfFirst(limit, s, f, func(e *codec.Element) { s.Elements = append(s.Elements, e.Element) }); err != nil {
 		return nil, err
 	}
 	s.Sort() // a map that is resized during the listing repeats elements
@@ -83,16 +84,16 @@ func (c *Conn) lookUp(name string, f model.Family, k nft.Key) (*nft.Set, error) 
 	if err != nil {
 		return nil, err
 	}
-	l := elementList{verb: unix.NFT_MSG_GETSETELEM}
-	l.append(s, f, &nft.Element{Key: k})
-	m := l.message()
+	l := codec.ElementList{Verb: unix.NFT_MSG_GETSETELEM}
+	l.Append(s, f, &nft.Element{Key: k})
+	m := l.Message()
 	replies, err := c.request(m.Type, netlink.Request, m.Data)
 	if err != nil {
 		return nil, err
 	}
-	d := newElementDecoder(s, f)
+	d := codec.NewElementDecoder(s, f)
 	for _, reply := range replies {
-		if err := d.message(reply.Data, func(e *element) error {
+		if err := d.Message(reply.Data, func(e *codec.Element) error {
 			s.Elements = append(s.Elements, e.Element)
 			return nil
 		}); err != nil {
@@ -138,7 +139,7 @@ func (c *Conn) unchanged(f model.Family, s *nft.Set) ([]nft.Element, error) {
 	}
 	out := make([]nft.Element, 0, len(s.Elements))
 	q := newInquiry(s, f, s.Elements)
-	q.each = func(e *element) {
+	q.each = func(e *codec.Element) {
 		if was[e.Key] == e.Value {
 			out = append(out, e.Element)
 		}
@@ -146,19 +147,15 @@ func (c *Conn) unchanged(f model.Family, s *nft.Set) ([]nft.Element, error) {
 	return out, q.run(c)
 }
 
-// destroySetElement is NFT_MSG_DESTROYSETELEM, since kernel 6.3: unlike
-// NFT_MSG_DELSETELEM it ignores elements that do not exist.
-const destroySetElement = 30
-
 func (c *Conn) unbind(f model.Family, s *nft.Set, elements []nft.Element) error {
-	l := elementList{verb: destroySetElement}
+	l := codec.ElementList{Verb: codec.DestroySetElement}
 	if c.lacksDestroy {
-		l.verb = unix.NFT_MSG_DELSETELEM
+		l.Verb = unix.NFT_MSG_DELSETELEM
 	}
 	for i := range elements {
-		l.append(s, f, &elements[i])
+		l.Append(s, f, &elements[i])
 	}
-	_, err := c.send(&Transaction{Messages: []Message{l.message()}}, AnyGeneration)
+	_, err := c.send(&codec.Transaction{Messages: []codec.Message{l.Message()}}, AnyGeneration)
 	return err
 }
 
@@ -194,9 +191,9 @@ func (c *Conn) affinityUse(name string, f model.Family) (AffinityUse, error) {
 		return AffinityUse{}, err
 	}
 	use := AffinityUse{Family: f, Map: name, Used: count, Size: int(s.Size)}
-	if count == unknownCount {
+	if count == codec.UnknownCount {
 		use.Used = 0
-		use.AtLeast, err = c.eachOfFirst(MaxBindings, s, f, func(*element) { use.Used++ })
+		use.AtLeast, err = c.eachOfFirst(MaxBindings, s, f, func(*codec.Element) { use.Used++ })
 	}
 	return use, err
 }
@@ -298,19 +295,19 @@ func (c *Conn) countsOf(name string, f model.Family) ([]FrontendCount, error) {
 		}
 	}
 	outside := slices.Contains(nft.LocalServiceMaps, name)
-	seen := make(map[model.Frontend]bool, room(count))
-	out := make([]FrontendCount, 0, room(count))
-	err = c.eachElement(s, f, func(e *element) error {
+	seen := make(map[model.Frontend]bool, codec.Room(count))
+	out := make([]FrontendCount, 0, codec.Room(count))
+	err = c.eachElement(s, f, func(e *codec.Element) error {
 		frontend := e.Key.Frontend()
 		complete(&frontend)
 		seen[frontend] = true
-		out = append(out, FrontendCount{frontend, outside, e.packets})
+		out = append(out, FrontendCount{frontend, outside, e.Packets})
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	if len(seen) != len(out) || count != unknownCount && count != len(out) {
+	if len(seen) != len(out) || count != codec.UnknownCount && count != len(out) {
 		return nil, errInconsistent
 	}
 	return out, nil

@@ -8,6 +8,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/kernel/codec"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -16,7 +17,7 @@ import (
 
 // Refusal is a message that the kernel refuses.
 type Refusal struct {
-	*Message
+	*codec.Message
 	Expression string // the refused part of a rule; empty for something else
 	Err        error  // unwraps to the errno
 }
@@ -28,7 +29,7 @@ const trialTable = nft.TableName + "-trial"
 // loads the modules that it needs, and then undoes everything. The rules see no
 // packets, watchers do not see the rules, and the generation does not change.
 func (c *Conn) Try(p *plan.Plan) ([]Refusal, error) {
-	t, err := Encode(p)
+	t, err := codec.Encode(p)
 	if err != nil {
 		return nil, err
 	}
@@ -37,12 +38,12 @@ func (c *Conn) Try(p *plan.Plan) ([]Refusal, error) {
 
 // Check implements apply.Kernel with a batch for our own tables that it does not end.
 func (c *Conn) Check(p *plan.Plan, generation uint32) error {
-	t, err := Encode(p)
+	t, err := codec.Encode(p)
 	if err != nil {
 		return err
 	}
 	if c.owns {
-		t.own()
+		ownTables(t)
 	}
 	first, err := c.sendBatch(t, t.Size(), generation, true)
 	if err != nil {
@@ -51,12 +52,12 @@ func (c *Conn) Check(p *plan.Plan, generation uint32) error {
 	return c.answer(t, first)
 }
 
-func (c *Conn) try(t *Transaction, flags uint32) ([]Refusal, error) {
-	t = t.trial(flags)
+func (c *Conn) try(t *codec.Transaction, flags uint32) ([]Refusal, error) {
+	t = trial(t, flags)
 	return persist(func() ([]Refusal, error) { return c.tryOnce(t) })
 }
 
-func (c *Conn) tryOnce(t *Transaction) ([]Refusal, error) {
+func (c *Conn) tryOnce(t *codec.Transaction) ([]Refusal, error) {
 	first, err := c.sendBatch(t, t.Size(), AnyGeneration, true)
 	if err != nil {
 		return nil, fmt.Errorf("try: %w", err)
@@ -71,22 +72,22 @@ func (c *Conn) tryOnce(t *Transaction) ([]Refusal, error) {
 			return nil, answer // it is not about the message
 		}
 		m := &t.Messages[i]
-		out = append(out, Refusal{m, m.expressionAt(op.Offset - unix.NLMSG_HDRLEN), answer})
+		out = append(out, Refusal{m, expressionAt(m, op.Offset-unix.NLMSG_HDRLEN), answer})
 	}
 	return out, err
 }
 
 // trial returns the transaction for the trial table, with these flags.
-func (t *Transaction) trial(flags uint32) *Transaction {
-	header := len(inTable(model.IPv4))
-	out := &Transaction{Messages: slices.Clone(t.Messages)}
+func trial(t *codec.Transaction, flags uint32) *codec.Transaction {
+	header := len(codec.InTable(model.IPv4))
+	out := &codec.Transaction{Messages: slices.Clone(t.Messages)}
 	for i := range out.Messages {
 		m := &out.Messages[i]
-		a := slices.Clone(attributes(m.Data[:netlinkio.HeaderLength]))
-		a.string(unix.NFTA_TABLE_NAME, trialTable)
+		a := slices.Clone(codec.Attributes(m.Data[:netlinkio.HeaderLength]))
+		a.Text(unix.NFTA_TABLE_NAME, trialTable)
 		a = append(a, m.Data[header:]...)
 		if m.Type == unix.NFT_MSG_NEWTABLE {
-			a.uint32(unix.NFTA_TABLE_FLAGS, flags)
+			a.Uint32(unix.NFTA_TABLE_FLAGS, flags)
 		}
 		m.Data = a
 	}
@@ -95,7 +96,7 @@ func (t *Transaction) trial(flags uint32) *Transaction {
 
 // expressionAt returns the name of the expression at an offset of a rule. Kernels
 // report the offset since 5.10.
-func (m *Message) expressionAt(offset int) string {
+func expressionAt(m *codec.Message, offset int) string {
 	if m.Type != unix.NFT_MSG_NEWRULE || offset < netlinkio.HeaderLength || offset >= len(m.Data) {
 		return ""
 	}
@@ -104,5 +105,5 @@ func (m *Message) expressionAt(offset int) string {
 	if !a.Next() || a.Type != unix.NFTA_LIST_ELEM {
 		return ""
 	}
-	return expressionName(a.Nested())
+	return codec.ExpressionName(a.Nested())
 }

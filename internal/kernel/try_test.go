@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/internal/kernel/codec"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/workload"
@@ -61,7 +62,7 @@ func TestTryRefused(t *testing.T) {
 		"set":        {unix.NFT_MSG_NEWSET, "\x08\x00\x03\x00\x00\x00\x00\x00", "\x08\x00\x03\x00\x80\x00\x00\x00", "hairpin", "lookup"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			transaction, err := Encode(plan.Diff(&nft.Ruleset{}, workload.Sample()))
+			transaction, err := codec.Encode(plan.Diff(&nft.Ruleset{}, workload.Sample()))
 			if err != nil {
 				t.Fatal(err)
 			}

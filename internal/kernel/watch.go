@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/host"
+	"github.com/nftproxy/nftproxy/internal/kernel/codec"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -172,7 +173,7 @@ func (w *Watcher) take(m netlink.Message) *Intervention {
 		return w.end(m)
 	}
 	for _, f := range model.Families {
-		if m.Data[0] != familyNumber(f) || nameIn(m, unix.NFTA_TABLE_NAME) != nft.TableName {
+		if m.Data[0] != codec.FamilyNumber(f) || nameIn(m, unix.NFTA_TABLE_NAME) != nft.TableName {
 			continue
 		}
 		if kind == unix.NFT_MSG_DELTABLE {
@@ -234,13 +235,13 @@ func (w *Watcher) describe(t *touched, kind uint16, f model.Family, m netlink.Me
 	switch kind {
 	case unix.NFT_MSG_NEWTABLE, unix.NFT_MSG_DELTABLE:
 	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN:
-		c.Chain, _, _ = decodeChain(m)
+		c.Chain, _, _ = codec.DecodeChain(m)
 	case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
 		c.Chain = &nft.Chain{Name: nameIn(m, unix.NFTA_RULE_CHAIN)}
 		t.add("rule", func() string { return fmt.Sprintf("%s rule of chain %s", c.Verb, c.Path()) })
 		return
 	case unix.NFT_MSG_NEWSET, unix.NFT_MSG_DELSET:
-		if c.Set, _, _ = decodeSet(m, f); c.Set == nil {
+		if c.Set, _, _ = codec.DecodeSet(m, f); c.Set == nil {
 			return // part of a rule
 		}
 	case unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM:
@@ -261,10 +262,10 @@ func (w *Watcher) describeElements(t *touched, c plan.Change, m netlink.Message)
 		return
 	}
 	c.Set = &nft.Set{Name: name}
-	var elements []element
+	var elements []codec.Element
 	if len(t.texts) < maxTouched {
 		if s, _, err := w.ask.Set(name, c.Family); err == nil {
-			_ = newElementDecoder(s, c.Family).message(m.Data, func(e *element) error { elements = append(elements, *e); return nil })
+			_ = codec.NewElementDecoder(s, c.Family).Message(m.Data, func(e *codec.Element) error { elements = append(elements, *e); return nil })
 			s.Interval = false // the message has starts and ends of intervals
 			c.Set = s
 		}
@@ -274,7 +275,7 @@ func (w *Watcher) describeElements(t *touched, c plan.Change, m netlink.Message)
 		return
 	}
 	for i := range elements {
-		if !elements[i].intervalEnd {
+		if !elements[i].IntervalEnd {
 			c.New = &elements[i].Element
 			t.add("element", c.Text)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/apply"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/kernel/codec"
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/status"
@@ -115,7 +116,7 @@ func TestDrift(t *testing.T) {
 func TestTransactions(t *testing.T) {
 	s := newSet()
 	p := syncOf(snapshot(service("web", "10.96.0.1")), agent.Start, 0).Plan
-	s.Committed(apply.Commit{Plan: p, Size: kernel.Size{Messages: 12, Bytes: 3456}, Duration: 20 * time.Millisecond})
+	s.Committed(apply.Commit{Plan: p, Size: codec.Size{Messages: 12, Bytes: 3456}, Duration: 20 * time.Millisecond})
 	for _, err := range []error{fmt.Errorf("commit: %w", unix.EBUSY), unix.ERESTART, unix.EBUSY, errors.New("no answer")} {
 		s.Committed(apply.Commit{Plan: p, Err: err})
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/kernel/codec"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
@@ -21,7 +22,7 @@ import (
 type fake struct {
 	// refuses returns the answer to a message and, if it is a rule, the expression
 	// that it is about.
-	refuses func(*kernel.Message) (expression string, answer error)
+	refuses func(*codec.Message) (expression string, answer error)
 	whole   error // the answer to any batch
 	other   error // the answer to the question for connections
 }
@@ -30,7 +31,7 @@ func (k fake) Try(p *plan.Plan) (refused []kernel.Refusal, err error) {
 	if k.whole != nil {
 		return nil, k.whole
 	}
-	t, err := kernel.Encode(p)
+	t, err := codec.Encode(p)
 	if err != nil {
 		return nil, err
 	}
@@ -63,16 +64,16 @@ func (k fake) connections() error { return k.other }
 
 // has reports whether a message has an attribute that is this text. In front of
 // it is the high byte of the attribute's type.
-func has(m *kernel.Message, text string) bool {
+func has(m *codec.Message, text string) bool {
 	return bytes.Contains(m.Data, []byte("\x00"+text+"\x00"))
 }
 
 // lacksNothing is a kernel that refuses nothing.
-var lacksNothing = fake{refuses: func(*kernel.Message) (string, error) { return "", nil }}
+var lacksNothing = fake{refuses: func(*codec.Message) (string, error) { return "", nil }}
 
 // lacksExpression is a kernel without an expression.
 func lacksExpression(name string) fake {
-	return fake{refuses: func(m *kernel.Message) (string, error) {
+	return fake{refuses: func(m *codec.Message) (string, error) {
 		if (m.Type == unix.NFT_MSG_NEWRULE || m.Type == unix.NFT_MSG_NEWSET) && has(m, name) {
 			return name, unix.ENOENT
 		}
@@ -82,7 +83,7 @@ func lacksExpression(name string) fake {
 
 // lacksSet is a kernel without a kind of sets, which answers as old ones do.
 func lacksSet(kind func(*nft.Set) bool) fake {
-	return fake{refuses: func(m *kernel.Message) (string, error) {
+	return fake{refuses: func(m *codec.Message) (string, error) {
 		if m.Type == unix.NFT_MSG_NEWSET && kind(m.Set) {
 			return "", unix.EINVAL
 		}
@@ -104,14 +105,14 @@ func TestMissing(t *testing.T) {
 			"permission denied: run as root, or with the capability CAP_NET_ADMIN"}},
 		{"nf_conntrack_netlink", fake{refuses: lacksNothing.refuses, other: unix.EINVAL}, []string{
 			"access to connection tracking: invalid argument: load the module nf_conntrack_netlink, or use a kernel with CONFIG_NF_CT_NETLINK"}},
-		{"tables of IPv6", fake{refuses: func(m *kernel.Message) (string, error) {
+		{"tables of IPv6", fake{refuses: func(m *codec.Message) (string, error) {
 			if m.Type == unix.NFT_MSG_NEWTABLE && m.Data[0] == unix.NFPROTO_IPV6 {
 				return "", unix.EAFNOSUPPORT
 			}
 			return "", nil
 		}}, []string{
 			"tables and chains (ip6): address family not supported by protocol: load the module nf_tables, or use a kernel with CONFIG_NF_TABLES_IPV6"}},
-		{"NAT chains", fake{refuses: func(m *kernel.Message) (string, error) {
+		{"NAT chains", fake{refuses: func(m *codec.Message) (string, error) {
 			if m.Type == unix.NFT_MSG_NEWCHAIN && has(m, "nat") {
 				return "", unix.ENOENT
 			}

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/kernel/codec"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/netlinkio"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -53,7 +53,7 @@ func TestEveryStatement(t *testing.T) {
 // expressions returns the names of all expressions in the rules.
 func expressions(t *testing.T, rules *nft.Ruleset) (names []string) {
 	t.Helper()
-	transaction, err := kernel.Encode(plan.Diff(&nft.Ruleset{}, rules))
+	transaction, err := codec.Encode(plan.Diff(&nft.Ruleset{}, rules))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package kernel
+package codec
 
 import (
 	"testing"
@@ -28,12 +28,12 @@ func BenchmarkDecode(b *testing.B) {
 			message := netlink.Message{Data: m.Data}
 			switch m.Type {
 			case unix.NFT_MSG_NEWSETELEM:
-				d := newElementDecoder(m.Set, familyOf(m))
-				if err := d.message(m.Data, func(*element) error { elements++; return nil }); err != nil {
+				d := NewElementDecoder(m.Set, familyOf(m))
+				if err := d.Message(m.Data, func(*Element) error { elements++; return nil }); err != nil {
 					b.Fatal(err)
 				}
 			case unix.NFT_MSG_NEWRULE:
-				if _, _, _, err := decodeRule(message, familyOf(m)); err != nil {
+				if _, _, _, err := DecodeRule(message, familyOf(m)); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -55,9 +55,9 @@ func TestDecodeAllocates(t *testing.T) {
 		if m.Type != unix.NFT_MSG_NEWSETELEM || m.Set.Name != nft.EndpointsMap {
 			continue
 		}
-		d := newElementDecoder(m.Set, familyOf(m))
-		each := func(*element) error { decoded++; return nil }
-		if n := testing.AllocsPerRun(100, func() { err = d.message(m.Data, each) }); n > 0 || err != nil {
+		d := NewElementDecoder(m.Set, familyOf(m))
+		each := func(*Element) error { decoded++; return nil }
+		if n := testing.AllocsPerRun(100, func() { err = d.Message(m.Data, each) }); n > 0 || err != nil {
 			t.Errorf("%v allocations, %v", n, err)
 		}
 	}

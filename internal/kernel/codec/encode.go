@@ -1,4 +1,4 @@
-package kernel
+package codec
 
 import (
 	"fmt"
@@ -51,7 +51,7 @@ type Message struct {
 	Object string     // in words, for errors; empty for a list of elements, which has parts
 	Set    *nft.Set   // that is added, deleted or changed, or nil
 	Chain  *nft.Chain // likewise
-	parts  []part
+	Parts  []part
 }
 
 // String returns a line for each message.
@@ -72,15 +72,19 @@ func (m *Message) String() string {
 	if m.Object != "" {
 		return m.Object
 	}
-	texts := make([]string, len(m.parts))
-	for i, p := range m.parts {
-		texts[i] = m.Set.ElementText(p.element)
+	texts := make([]string, len(m.Parts))
+	for i, p := range m.Parts {
+		texts[i] = m.Set.ElementText(p.Element)
 	}
-	return fmt.Sprintf("%s elements of %s %s: %s", m.verb(), m.Set.Keyword(), m.Set.Name, strings.Join(texts, ", "))
+	return fmt.Sprintf("%s elements of %s %s: %s", m.Verb(), m.Set.Keyword(), m.Set.Name, strings.Join(texts, ", "))
 }
 
-func (m *Message) verb() plan.Verb {
-	if m.Type == unix.NFT_MSG_DELSETELEM || m.Type == destroySetElement {
+// DestroySetElement is NFT_MSG_DESTROYSETELEM, since kernel 6.3: unlike
+// NFT_MSG_DELSETELEM it ignores elements that do not exist.
+const DestroySetElement = 30
+
+func (m *Message) Verb() plan.Verb {
+	if m.Type == unix.NFT_MSG_DELSETELEM || m.Type == DestroySetElement {
 		return plan.Delete
 	}
 	return plan.Add
@@ -89,13 +93,13 @@ func (m *Message) verb() plan.Verb {
 // part is one element in a message. The kernel reports a refused element by the
 // offset of its attribute.
 type part struct {
-	offset  int // in Data
-	element *nft.Element
+	Offset  int // in Data
+	Element *nft.Element
 }
 
 // Encode returns the transaction for a plan.
 func Encode(p *plan.Plan) (*Transaction, error) {
-	e := &encoder{deletions: elementList{verb: unix.NFT_MSG_DELSETELEM}, additions: elementList{verb: unix.NFT_MSG_NEWSETELEM}}
+	e := &encoder{deletions: ElementList{Verb: unix.NFT_MSG_DELSETELEM}, additions: ElementList{Verb: unix.NFT_MSG_NEWSETELEM}}
 	for i := range p.Changes {
 		if err := e.change(&p.Changes[i]); err != nil {
 			return nil, fmt.Errorf("encode %s: %w", p.Changes[i].Text(), err)
@@ -113,7 +117,7 @@ type encoder struct {
 
 	set                  *nft.Set // that the lists are of
 	family               model.Family
-	deletions, additions elementList
+	deletions, additions ElementList
 	nextID               uint32 // of a new set, for NFTA_SET_ID
 }
 
@@ -141,37 +145,37 @@ func (e *encoder) change(c *plan.Change) error {
 	case c.Chain != nil:
 		return e.replaceRules(c)
 	default:
-		e.messages = append(e.messages, table(c))
+		e.messages = append(e.messages, NewTable(c))
 	}
 	return nil
 }
 
-// begin starts a message with its nfgenmsg header (linux/netfilter/nfnetlink.h).
-func begin(f model.Family) attributes {
-	return attributes{familyNumber(f), unix.NFNETLINK_V0, 0, 0}
+// Begin starts a message with its nfgenmsg header (linux/netfilter/nfnetlink.h).
+func Begin(f model.Family) Attributes {
+	return Attributes{FamilyNumber(f), unix.NFNETLINK_V0, 0, 0}
 }
 
-func familyNumber(f model.Family) byte {
+func FamilyNumber(f model.Family) byte {
 	return byFamily[byte](f, unix.NFPROTO_IPV4, unix.NFPROTO_IPV6)
 }
 
-// inTable starts a message about something in our table. Its name is the first
+// InTable starts a message about something in our table. Its name is the first
 // attribute in messages about all kinds of objects.
-func inTable(f model.Family) attributes {
-	a := begin(f)
-	a.string(unix.NFTA_TABLE_NAME, nft.TableName)
+func InTable(f model.Family) Attributes {
+	a := Begin(f)
+	a.Text(unix.NFTA_TABLE_NAME, nft.TableName)
 	return a
 }
 
-func inSet(name string, f model.Family) attributes {
-	a := inTable(f)
-	a.string(unix.NFTA_SET_NAME, name) // as NFTA_SET_ELEM_LIST_SET
+func InSet(name string, f model.Family) Attributes {
+	a := InTable(f)
+	a.Text(unix.NFTA_SET_NAME, name) // as NFTA_SET_ELEM_LIST_SET
 	return a
 }
 
 func named(typ uint16, c *plan.Change, nameAttr uint16, name string) Message {
-	a := inTable(c.Family)
-	a.string(nameAttr, name)
+	a := InTable(c.Family)
+	a.Text(nameAttr, name)
 	return Message{Type: typ, Data: a, Object: c.Text(), Set: c.Set, Chain: c.Chain}
 }
 
@@ -179,8 +183,8 @@ func deleteRules(c *plan.Change, of *nft.Chain) Message {
 	return named(unix.NFT_MSG_DELRULE, c, unix.NFTA_RULE_CHAIN, of.Name)
 }
 
-func table(c *plan.Change) Message {
-	m := Message{Type: unix.NFT_MSG_DELTABLE, Data: inTable(c.Family), Object: c.Text()}
+func NewTable(c *plan.Change) Message {
+	m := Message{Type: unix.NFT_MSG_DELTABLE, Data: InTable(c.Family), Object: c.Text()}
 	if c.Verb == plan.Add {
 		m.Type, m.Flags = unix.NFT_MSG_NEWTABLE, netlink.Create
 	}
@@ -195,13 +199,13 @@ func newChain(c *plan.Change) Message {
 	if c.Chain.Hook == nft.NoHook {
 		return m
 	}
-	a := attributes(m.Data)
-	end := a.nest(unix.NFTA_CHAIN_HOOK)
-	a.uint32(unix.NFTA_HOOK_HOOKNUM, hookNumbers[c.Chain.Hook])
-	a.uint32(unix.NFTA_HOOK_PRIORITY, uint32(c.Chain.Priority))
+	a := Attributes(m.Data)
+	end := a.Nest(unix.NFTA_CHAIN_HOOK)
+	a.Uint32(unix.NFTA_HOOK_HOOKNUM, hookNumbers[c.Chain.Hook])
+	a.Uint32(unix.NFTA_HOOK_PRIORITY, uint32(c.Chain.Priority))
 	end()
-	a.uint32(unix.NFTA_CHAIN_POLICY, netfilterAccept)
-	a.string(unix.NFTA_CHAIN_TYPE, "nat")
+	a.Uint32(unix.NFTA_CHAIN_POLICY, netfilterAccept)
+	a.Text(unix.NFTA_CHAIN_TYPE, "nat")
 	m.Data = a
 	return m
 }
@@ -216,19 +220,19 @@ func (e *encoder) newSet(c *plan.Change) Message {
 	s := c.Set
 	m := named(unix.NFT_MSG_NEWSET, c, unix.NFTA_SET_NAME, s.Name)
 	m.Flags = netlink.Create
-	a := attributes(m.Data)
-	a.uint32(unix.NFTA_SET_FLAGS, setFlags(s))
-	a.uint32(unix.NFTA_SET_KEY_TYPE, nftTypes(s.Key, c.Family))
-	a.uint32(unix.NFTA_SET_KEY_LEN, uint32(widths(s.Key, c.Family)))
+	a := Attributes(m.Data)
+	a.Uint32(unix.NFTA_SET_FLAGS, setFlags(s))
+	a.Uint32(unix.NFTA_SET_KEY_TYPE, nftTypes(s.Key, c.Family))
+	a.Uint32(unix.NFTA_SET_KEY_LEN, uint32(widths(s.Key, c.Family)))
 	if len(s.Data) > 0 {
-		a.uint32(unix.NFTA_SET_DATA_TYPE, nftTypes(s.Data, c.Family))
-		a.uint32(unix.NFTA_SET_DATA_LEN, dataLength(s, c.Family))
+		a.Uint32(unix.NFTA_SET_DATA_TYPE, nftTypes(s.Data, c.Family))
+		a.Uint32(unix.NFTA_SET_DATA_LEN, dataLength(s, c.Family))
 	}
-	a.uint32(unix.NFTA_SET_ID, e.nextID)
+	a.Uint32(unix.NFTA_SET_ID, e.nextID)
 	if s.Counters { // the kernel copies it to the elements
-		end := a.nest(setExpression)
-		a.string(unix.NFTA_EXPR_NAME, counterExpression)
-		a.nest(unix.NFTA_EXPR_DATA)()
+		end := a.Nest(setExpression)
+		a.Text(unix.NFTA_EXPR_NAME, counterExpression)
+		a.Nest(unix.NFTA_EXPR_DATA)()
 		end()
 	}
 	if s.Limits != nft.NoLimits {
@@ -262,25 +266,25 @@ func setFlags(s *nft.Set) uint32 {
 
 // appendDescription appends the maximum number of elements, and the sizes of the
 // fields in an interval set of concatenations.
-func appendDescription(a *attributes, s *nft.Set, f model.Family) {
+func appendDescription(a *Attributes, s *nft.Set, f model.Family) {
 	concat := setFlags(s)&nftSetConcat != 0
 	if s.Size == 0 && !concat {
 		return
 	}
-	end := a.nest(unix.NFTA_SET_DESC)
+	end := a.Nest(unix.NFTA_SET_DESC)
 	defer end()
 	if s.Size > 0 {
-		a.uint32(unix.NFTA_SET_DESC_SIZE, s.Size)
+		a.Uint32(unix.NFTA_SET_DESC_SIZE, s.Size)
 	}
 	if !concat {
 		return
 	}
-	endConcat := a.nest(setDescConcat)
+	endConcat := a.Nest(setDescConcat)
 	defer endConcat()
 	for _, d := range s.Key {
-		endField := a.nest(unix.NFTA_LIST_ELEM)
+		endField := a.Nest(unix.NFTA_LIST_ELEM)
 		_, size := fieldType(d, f)
-		a.uint32(setFieldLength, uint32(size))
+		a.Uint32(setFieldLength, uint32(size))
 		endField()
 	}
 }
@@ -309,9 +313,9 @@ func (e *encoder) replaceRules(c *plan.Change) error {
 }
 
 func newRule(c *plan.Change, r nft.Rule) (Message, error) {
-	a := inTable(c.Family)
-	a.string(unix.NFTA_RULE_CHAIN, c.Chain.Name)
-	end := a.nest(unix.NFTA_RULE_EXPRESSIONS)
+	a := InTable(c.Family)
+	a.Text(unix.NFTA_RULE_CHAIN, c.Chain.Name)
+	end := a.Nest(unix.NFTA_RULE_EXPRESSIONS)
 	for _, s := range r {
 		if err := appendStatement(&a, s, c.Family); err != nil {
 			return Message{}, err

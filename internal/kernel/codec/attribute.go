@@ -1,4 +1,4 @@
-package kernel
+package codec
 
 import (
 	"encoding/binary"
@@ -6,57 +6,57 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const nested = unix.NLA_F_NESTED
+const Nested = unix.NLA_F_NESTED
 
-// attributes is a buffer of netlink attributes in the byte order of nf_tables:
+// Attributes is a buffer of netlink attributes in the byte order of nf_tables:
 // lengths and types in host order, numbers in network order.
-type attributes []byte
+type Attributes []byte
 
 // bytes appends an attribute, padded to four bytes.
-func (a *attributes) bytes(typ uint16, data []byte) {
+func (a *Attributes) bytes(typ uint16, data []byte) {
 	a.header(typ, len(data))
 	*a = append(*a, data...)
 	a.pad()
 }
 
-func (a *attributes) uint32(typ uint16, v uint32) {
+func (a *Attributes) Uint32(typ uint16, v uint32) {
 	a.header(typ, 4)
 	*a = binary.BigEndian.AppendUint32(*a, v)
 }
 
-// string appends a text with the final NUL that the kernel expects.
-func (a *attributes) string(typ uint16, s string) {
+// Text appends a text with the final NUL that the kernel expects.
+func (a *Attributes) Text(typ uint16, s string) {
 	a.header(typ, len(s)+1)
 	*a = append(*a, s...)
 	*a = append(*a, 0)
 	a.pad()
 }
 
-// nest starts a nested attribute and returns a function that ends it.
-func (a *attributes) nest(typ uint16) (end func()) {
-	start := a.start(typ | nested)
-	return func() { a.end(start) }
+// Nest starts a nested attribute and returns a function that ends it.
+func (a *Attributes) Nest(typ uint16) (end func()) {
+	start := a.Start(typ | Nested)
+	return func() { a.End(start) }
 }
 
-// start starts an attribute whose length is known at its end only, and returns
+// Start starts an attribute whose length is known at its end only, and returns
 // its offset.
-func (a *attributes) start(typ uint16) (offset int) {
+func (a *Attributes) Start(typ uint16) (offset int) {
 	offset = len(*a)
 	a.header(typ, 0)
 	return offset
 }
 
-func (a *attributes) end(offset int) {
+func (a *Attributes) End(offset int) {
 	binary.NativeEndian.PutUint16((*a)[offset:], uint16(len(*a)-offset))
 	a.pad()
 }
 
-func (a *attributes) header(typ uint16, length int) {
+func (a *Attributes) header(typ uint16, length int) {
 	*a = binary.NativeEndian.AppendUint16(*a, uint16(unix.SizeofNlAttr+length))
 	*a = binary.NativeEndian.AppendUint16(*a, typ)
 }
 
-func (a *attributes) pad() {
+func (a *Attributes) pad() {
 	for len(*a)%4 != 0 {
 		*a = append(*a, 0)
 	}

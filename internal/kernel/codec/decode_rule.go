@@ -1,4 +1,4 @@
-package kernel
+package codec
 
 import (
 	"bytes"
@@ -17,9 +17,9 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// decodeRule returns the rule in a message, and the table and chain it is in.
+// DecodeRule returns the rule in a message, and the table and chain it is in.
 // What we never write becomes [nft.Foreign].
-func decodeRule(m netlink.Message, f model.Family) (rule nft.Rule, table, chain string, err error) {
+func DecodeRule(m netlink.Message, f model.Family) (rule nft.Rule, table, chain string, err error) {
 	a := netlinkio.ReadMessage(m.Data, &err)
 	for a.Next() {
 		switch a.Type {
@@ -125,7 +125,7 @@ func execute[E any, P interface {
 	expr.Any
 }](s *symbolic, data []byte, do func(*symbolic, P) error) error {
 	e := P(new(E))
-	if err := expr.Unmarshal(familyNumber(s.family), data, e); err != nil {
+	if err := expr.Unmarshal(FamilyNumber(s.family), data, e); err != nil {
 		return err
 	}
 	return do(s, e)
@@ -371,7 +371,7 @@ func (s *symbolic) immediate(data []byte) (err error) {
 		case unix.NFTA_DATA_VALUE:
 			bytes = value.Data
 		case unix.NFTA_DATA_VERDICT:
-			verdict = newElementDecoder(&nft.Set{}, s.family).verdict(value.Nested())
+			verdict = NewElementDecoder(&nft.Set{}, s.family).verdict(value.Nested())
 		}
 	}
 	switch {

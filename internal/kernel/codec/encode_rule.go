@@ -1,4 +1,4 @@
-package kernel
+package codec
 
 import (
 	"encoding/binary"
@@ -28,17 +28,17 @@ const (
 	icmp6EchoRequest = 128 // ICMPV6_ECHO_REQUEST of linux/icmpv6.h
 )
 
-func appendStatement(a *attributes, s nft.Statement, f model.Family) error {
+func appendStatement(a *Attributes, s nft.Statement, f model.Family) error {
 	exprs := expressions(s, f)
 	if exprs == nil {
 		return fmt.Errorf("no bytecode for %q", s.Text(f))
 	}
 	for _, x := range exprs {
-		data, err := expr.Marshal(familyNumber(f), x)
+		data, err := expr.Marshal(FamilyNumber(f), x)
 		if err != nil {
 			return fmt.Errorf("marshal %s: %w", s.Text(f), err)
 		}
-		end := a.nest(unix.NFTA_LIST_ELEM)
+		end := a.Nest(unix.NFTA_LIST_ELEM)
 		*a = append(*a, data...)
 		end()
 	}
@@ -225,7 +225,7 @@ func maskOf(bits, length int) []byte {
 // dnat takes address and port from the data that a lookup left in the first
 // registers, or the address alone.
 func dnat(f model.Family, keepPort bool) *expr.NAT {
-	n := &expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(familyNumber(f)), RegAddrMin: register(0)}
+	n := &expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(FamilyNumber(f)), RegAddrMin: register(0)}
 	if !keepPort {
 		n.RegProtoMin = register(width(nft.Address, f) / 4)
 	}

@@ -1,4 +1,4 @@
-package kernel
+package codec
 
 import (
 	"encoding/binary"
@@ -20,15 +20,15 @@ const maxList = 60 << 10
 
 const (
 	elementKeyEnd   = 10  // NFTA_SET_ELEM_KEY_END
-	elementCatchAll = 0x2 // NFT_SET_ELEM_CATCHALL
+	ElementCatchAll = 0x2 // NFT_SET_ELEM_CATCHALL
 )
 
-// elementList is a message of elements under construction. Its memory is reused
+// ElementList is a message of elements under construction. Its memory is reused
 // for the next message.
-type elementList struct {
-	verb    uint16
+type ElementList struct {
+	Verb    uint16
 	set     *nft.Set
-	data    attributes // with the header; empty before the first element
+	data    Attributes // with the header; empty before the first element
 	list    int        // offset of the attribute that holds the elements
 	parts   []part
 	timeout time.Duration // of the elements that are appended next
@@ -43,11 +43,11 @@ func (e *encoder) element(c *plan.Change) {
 		e.set, e.family = c.Set, c.Family
 	}
 	if c.Old != nil {
-		e.deletions.append(c.Set, c.Family, c.Old)
+		e.deletions.Append(c.Set, c.Family, c.Old)
 	}
 	if c.New != nil {
 		e.additions.timeout = c.Timeout
-		e.additions.append(c.Set, c.Family, c.New)
+		e.additions.Append(c.Set, c.Family, c.New)
 	}
 	if len(e.deletions.data) > maxList || len(e.additions.data) > maxList {
 		e.flushLists()
@@ -55,30 +55,30 @@ func (e *encoder) element(c *plan.Change) {
 }
 
 func (e *encoder) flushLists() {
-	for _, l := range []*elementList{&e.deletions, &e.additions} {
+	for _, l := range []*ElementList{&e.deletions, &e.additions} {
 		if len(l.parts) > 0 {
-			e.messages = append(e.messages, l.message())
+			e.messages = append(e.messages, l.Message())
 		}
 	}
 }
 
-func (l *elementList) message() Message {
-	l.data.end(l.list)
-	m := Message{Type: l.verb, Data: slices.Clone(l.data), Set: l.set, parts: slices.Clone(l.parts)}
-	if l.verb == unix.NFT_MSG_NEWSETELEM {
+func (l *ElementList) Message() Message {
+	l.data.End(l.list)
+	m := Message{Type: l.Verb, Data: slices.Clone(l.data), Set: l.set, Parts: slices.Clone(l.parts)}
+	if l.Verb == unix.NFT_MSG_NEWSETELEM {
 		m.Flags = netlink.Create
 	}
 	l.data, l.parts = l.data[:0], l.parts[:0]
 	return m
 }
 
-func (l *elementList) append(s *nft.Set, f model.Family, el *nft.Element) {
+func (l *ElementList) Append(s *nft.Set, f model.Family, el *nft.Element) {
 	if len(l.data) == 0 {
 		l.set = s
-		l.data = append(l.data, begin(f)...)
-		l.data.string(unix.NFTA_SET_ELEM_LIST_TABLE, nft.TableName)
-		l.data.string(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
-		l.list = l.data.start(unix.NFTA_SET_ELEM_LIST_ELEMENTS | nested)
+		l.data = append(l.data, Begin(f)...)
+		l.data.Text(unix.NFTA_SET_ELEM_LIST_TABLE, nft.TableName)
+		l.data.Text(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
+		l.list = l.data.Start(unix.NFTA_SET_ELEM_LIST_ELEMENTS | Nested)
 	}
 	if s.Interval && s.Concat() {
 		last := lastKey(s, el.Key)
@@ -95,15 +95,15 @@ func (l *elementList) append(s *nft.Set, f model.Family, el *nft.Element) {
 
 // keyed appends an element. An interval of concatenations is one element with a
 // last key.
-func (l *elementList) keyed(el *nft.Element, last *nft.Key) {
+func (l *ElementList) keyed(el *nft.Element, last *nft.Key) {
 	a := &l.data
-	l.parts = append(l.parts, part{offset: len(*a), element: el})
-	element := a.start(unix.NFTA_LIST_ELEM | nested)
-	appendElementKey(a, unix.NFTA_SET_ELEM_KEY, l.set, el.Key)
+	l.parts = append(l.parts, part{Offset: len(*a), Element: el})
+	element := a.Start(unix.NFTA_LIST_ELEM | Nested)
+	AppendElementKey(a, unix.NFTA_SET_ELEM_KEY, l.set, el.Key)
 	if last != nil {
-		appendElementKey(a, elementKeyEnd, l.set, *last)
+		AppendElementKey(a, elementKeyEnd, l.set, *last)
 	}
-	if l.verb == unix.NFT_MSG_NEWSETELEM {
+	if l.Verb == unix.NFT_MSG_NEWSETELEM {
 		appendData(a, l.set, el)
 		if l.set.Limits != nft.NoLimits {
 			appendLimit(a, unix.NFTA_SET_ELEM_EXPR, el.Value.Limit(l.set.Limits))
@@ -112,55 +112,55 @@ func (l *elementList) keyed(el *nft.Element, last *nft.Key) {
 			a.bytes(unix.NFTA_SET_ELEM_TIMEOUT, binary.BigEndian.AppendUint64(nil, uint64(l.timeout.Milliseconds())))
 		}
 	}
-	a.end(element)
+	a.End(element)
 }
 
 // intervalEnd appends the second element of an interval of addresses: its key is
 // the first address behind the interval.
-func (l *elementList) intervalEnd(el *nft.Element, end netip.Addr) {
+func (l *ElementList) intervalEnd(el *nft.Element, end netip.Addr) {
 	a := &l.data
-	l.parts = append(l.parts, part{offset: len(*a), element: el})
-	element := a.start(unix.NFTA_LIST_ELEM | nested)
-	a.uint32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
-	appendElementKey(a, unix.NFTA_SET_ELEM_KEY, l.set, nft.Key{Address: end})
-	a.end(element)
+	l.parts = append(l.parts, part{Offset: len(*a), Element: el})
+	element := a.Start(unix.NFTA_LIST_ELEM | Nested)
+	a.Uint32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
+	AppendElementKey(a, unix.NFTA_SET_ELEM_KEY, l.set, nft.Key{Address: end})
+	a.End(element)
 }
 
-func appendElementKey(a *attributes, typ uint16, s *nft.Set, k nft.Key) {
-	outer := a.start(typ | nested)
-	value := a.start(unix.NFTA_DATA_VALUE)
+func AppendElementKey(a *Attributes, typ uint16, s *nft.Set, k nft.Key) {
+	outer := a.Start(typ | Nested)
+	value := a.Start(unix.NFTA_DATA_VALUE)
 	*a = appendKey(*a, s, k)
-	a.end(value)
-	a.end(outer)
+	a.End(value)
+	a.End(outer)
 }
 
-func appendData(a *attributes, s *nft.Set, el *nft.Element) {
+func appendData(a *Attributes, s *nft.Set, el *nft.Element) {
 	if len(s.Data) > 0 {
-		data := a.start(unix.NFTA_SET_ELEM_DATA | nested)
+		data := a.Start(unix.NFTA_SET_ELEM_DATA | Nested)
 		switch s.Data[0] {
 		case nft.Verdicts:
 			appendVerdict(a, el.Value.Verdict)
 		case nft.ClassID:
 			a.bytes(unix.NFTA_DATA_VALUE, hostOrder(uint32(el.Value.Class)))
 		default:
-			value := a.start(unix.NFTA_DATA_VALUE)
+			value := a.Start(unix.NFTA_DATA_VALUE)
 			*a = appendEndpoint(*a, s, el.Value.Endpoint)
-			a.end(value)
+			a.End(value)
 		}
-		a.end(data)
+		a.End(data)
 	}
 	if el.Comment != "" {
-		notes := a.start(unix.NFTA_SET_ELEM_USERDATA)
+		notes := a.Start(unix.NFTA_SET_ELEM_USERDATA)
 		(*userdata)(a).string(udataElemComment, el.Comment)
-		a.end(notes)
+		a.End(notes)
 	}
 }
 
-func appendVerdict(a *attributes, v nft.Verdict) {
-	end := a.nest(unix.NFTA_DATA_VERDICT)
-	a.uint32(unix.NFTA_VERDICT_CODE, uint32(verdictCodes[v.Action]))
+func appendVerdict(a *Attributes, v nft.Verdict) {
+	end := a.Nest(unix.NFTA_DATA_VERDICT)
+	a.Uint32(unix.NFTA_VERDICT_CODE, uint32(verdictCodes[v.Action]))
 	if v.Chain != "" {
-		a.string(unix.NFTA_VERDICT_CHAIN, v.Chain)
+		a.Text(unix.NFTA_VERDICT_CHAIN, v.Chain)
 	}
 	end()
 }
@@ -202,21 +202,21 @@ func lastOf(p netip.Prefix) netip.Addr {
 	return a
 }
 
-// joinIntervals turns the starts and ends of an interval set into intervals. nft
+// JoinIntervals turns the starts and ends of an interval set into intervals. nft
 // puts an end without a start before the first one; it has no meaning.
-func joinIntervals(in []element) []nft.Element {
-	slices.SortFunc(in, func(a, b element) int {
-		if c := a.Key.Compare(b.Key); c != 0 || a.intervalEnd == b.intervalEnd {
+func JoinIntervals(in []Element) []nft.Element {
+	slices.SortFunc(in, func(a, b Element) int {
+		if c := a.Key.Compare(b.Key); c != 0 || a.IntervalEnd == b.IntervalEnd {
 			return c
 		}
-		if a.intervalEnd {
+		if a.IntervalEnd {
 			return -1
 		}
 		return 1
 	})
 	var out []nft.Element
 	for i, e := range in {
-		if e.intervalEnd {
+		if e.IntervalEnd {
 			continue
 		}
 		var end netip.Addr
@@ -240,9 +240,9 @@ func lastKey(s *nft.Set, k nft.Key) nft.Key {
 	return k
 }
 
-// concatIntervals gives the elements of an interval set of concatenations the ends of
+// ConcatIntervals gives the elements of an interval set of concatenations the ends of
 // their intervals. It reports whether we could have written all of them.
-func concatIntervals(s *nft.Set, in []element) (out []nft.Element, ok bool) {
+func ConcatIntervals(s *nft.Set, in []Element) (out []nft.Element, ok bool) {
 	out = make([]nft.Element, len(in))
 	for i, e := range in {
 		if e.Key, ok = concatInterval(s, e.Key, e.last); !ok {

@@ -1,4 +1,4 @@
-package kernel
+package codec
 
 import (
 	"slices"
@@ -12,8 +12,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// decodeChain returns the chain in a message, and its table.
-func decodeChain(m netlink.Message) (c *nft.Chain, table string, err error) {
+// DecodeChain returns the chain in a message, and its table.
+func DecodeChain(m netlink.Message) (c *nft.Chain, table string, err error) {
 	c = &nft.Chain{}
 	a := netlinkio.ReadMessage(m.Data, &err)
 	for a.Next() {
@@ -55,8 +55,8 @@ func decodeHook(a netlinkio.Attributes, c *nft.Chain) {
 }
 
 const (
-	setCount     = 20 // NFTA_SET_COUNT, since kernel 6.16
-	unknownCount = -1
+	SetCount     = 20 // NFTA_SET_COUNT, since kernel 6.16
+	UnknownCount = -1
 
 	// setExpression is NFTA_SET_EXPR: every element of the set gets a copy of the
 	// expression, which is evaluated when a packet finds the element.
@@ -64,15 +64,15 @@ const (
 	counterExpression = "counter"
 )
 
-// room returns how many elements to allocate in advance. A wrong count must not
+// Room returns how many elements to allocate in advance. A wrong count must not
 // exhaust the memory.
-func room(count int) int { return min(max(count, 0), 1<<19) }
+func Room(count int) int { return min(max(count, 0), 1<<19) }
 
-// decodeSet returns the declaration of a set and the number of its elements. A set
+// DecodeSet returns the declaration of a set and the number of its elements. A set
 // that we would not write has no key. An anonymous set, which is part of a rule,
 // is nil.
-func decodeSet(m netlink.Message, f model.Family) (s *nft.Set, count int, err error) {
-	s, count = &nft.Set{}, unknownCount
+func DecodeSet(m netlink.Message, f model.Family) (s *nft.Set, count int, err error) {
+	s, count = &nft.Set{}, UnknownCount
 	var flags, keyLength, valueLength uint32
 	var expression string // of every element
 	a := netlinkio.ReadMessage(m.Data, &err)
@@ -97,8 +97,8 @@ func decodeSet(m netlink.Message, f model.Family) (s *nft.Set, count int, err er
 				}
 			}
 		case setExpression:
-			expression = expressionName(a.Nested())
-		case setCount:
+			expression = ExpressionName(a.Nested())
+		case SetCount:
 			count = int(a.Uint32())
 		}
 	}
@@ -119,7 +119,7 @@ func decodeSet(m netlink.Message, f model.Family) (s *nft.Set, count int, err er
 	return s, count, err
 }
 
-func expressionName(a netlinkio.Attributes) (name string) {
+func ExpressionName(a netlinkio.Attributes) (name string) {
 	for a.Next() {
 		if a.Type == unix.NFTA_EXPR_NAME {
 			name = string(a.Text())

@@ -1,4 +1,4 @@
-package kernel
+package codec
 
 import (
 	"encoding/binary"

@@ -1,4 +1,4 @@
-package kernel
+package codec
 
 import (
 	"encoding/binary"
@@ -12,37 +12,37 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// element is an element as the kernel has it. An interval set has elements for
+// Element is an element as the kernel has it. An interval set has elements for
 // starts and ends, see joinIntervals.
-type element struct {
+type Element struct {
 	nft.Element
 	last        nft.Key // of an interval of concatenations
 	keyed       bool
-	intervalEnd bool
-	packets     uint64 // of its counter
+	IntervalEnd bool
+	Packets     uint64 // of its counter
 }
 
-// isForeign reports whether an element has no key that we could have written. One
+// IsForeign reports whether an element has no key that we could have written. One
 // without any key matches what no other one does (since kernel 5.13).
-func (e *element) isForeign() bool { return !e.keyed }
+func (e *Element) IsForeign() bool { return !e.keyed }
 
-// elementDecoder reads the elements of one set. There can be hundreds of thousands
+// ElementDecoder reads the elements of one set. There can be hundreds of thousands
 // of them, so it allocates only what the elements need.
-type elementDecoder struct {
-	set      *nft.Set
+type ElementDecoder struct {
+	Set      *nft.Set
 	family   model.Family
 	chains   map[string]string // names in verdicts, each once
-	expected *nft.Element      // may have the comment of the next element; nil: none
-	current  element
+	Expected *nft.Element      // may have the comment of the next element; nil: none
+	current  Element
 }
 
-func newElementDecoder(s *nft.Set, f model.Family) *elementDecoder {
-	return &elementDecoder{set: s, family: f, chains: make(map[string]string)}
+func NewElementDecoder(s *nft.Set, f model.Family) *ElementDecoder {
+	return &ElementDecoder{Set: s, family: f, chains: make(map[string]string)}
 }
 
-// message calls each for the elements in a message until it returns an error. The
+// Message calls each for the elements in a message until it returns an error. The
 // element is valid during the call only.
-func (d *elementDecoder) message(data []byte, each func(*element) error) (err error) {
+func (d *ElementDecoder) Message(data []byte, each func(*Element) error) (err error) {
 	a := netlinkio.ReadMessage(data, &err)
 	for a.Next() {
 		if a.Type != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
@@ -50,7 +50,7 @@ func (d *elementDecoder) message(data []byte, each func(*element) error) (err er
 		}
 		list := a.Nested()
 		for list.Next() {
-			d.current = element{}
+			d.current = Element{}
 			d.element(list.Nested(), &d.current)
 			if err == nil {
 				err = each(&d.current)
@@ -60,7 +60,7 @@ func (d *elementDecoder) message(data []byte, each func(*element) error) (err er
 	return err
 }
 
-func (d *elementDecoder) element(a netlinkio.Attributes, e *element) {
+func (d *ElementDecoder) element(a netlinkio.Attributes, e *Element) {
 	for a.Next() {
 		switch a.Type {
 		case unix.NFTA_SET_ELEM_KEY:
@@ -70,13 +70,13 @@ func (d *elementDecoder) element(a netlinkio.Attributes, e *element) {
 		case unix.NFTA_SET_ELEM_DATA:
 			d.value(a.Nested(), &e.Value)
 		case unix.NFTA_SET_ELEM_FLAGS:
-			e.intervalEnd = a.Uint32()&unix.NFT_SET_ELEM_INTERVAL_END != 0
+			e.IntervalEnd = a.Uint32()&unix.NFT_SET_ELEM_INTERVAL_END != 0
 		case unix.NFTA_SET_ELEM_EXPR:
 			switch {
-			case d.set.Counters:
+			case d.Set.Counters:
 				e.decodeCounter(a.Nested())
-			case d.set.Limits != nft.NoLimits:
-				e.Value = decodeLimit(a.Nested(), d.set.Limits)
+			case d.Set.Limits != nft.NoLimits:
+				e.Value = decodeLimit(a.Nested(), d.Set.Limits)
 			}
 		case unix.NFTA_SET_ELEM_USERDATA:
 			if text, ok := userdata(a.Data).lookup(udataElemComment); ok && len(text) > 0 {
@@ -87,10 +87,10 @@ func (d *elementDecoder) element(a netlinkio.Attributes, e *element) {
 }
 
 // key decodes a key, and reports whether we could have written it.
-func (d *elementDecoder) key(a netlinkio.Attributes, k *nft.Key) (ours bool) {
+func (d *ElementDecoder) key(a netlinkio.Attributes, k *nft.Key) (ours bool) {
 	for a.Next() {
 		var err error
-		*k, err = parseKey(a.Data, d.set.Key, d.family)
+		*k, err = parseKey(a.Data, d.Set.Key, d.family)
 		if ours = err != errForeignKey; ours {
 			a.Fail(err)
 		}
@@ -98,7 +98,7 @@ func (d *elementDecoder) key(a netlinkio.Attributes, k *nft.Key) (ours bool) {
 	return ours
 }
 
-func (d *elementDecoder) value(a netlinkio.Attributes, v *nft.Value) {
+func (d *ElementDecoder) value(a netlinkio.Attributes, v *nft.Value) {
 	for a.Next() {
 		switch a.Type {
 		case unix.NFTA_DATA_VALUE:
@@ -110,9 +110,9 @@ func (d *elementDecoder) value(a netlinkio.Attributes, v *nft.Value) {
 }
 
 // data decodes the data of a map of endpoints or of classes.
-func (d *elementDecoder) data(b []byte, v *nft.Value) (err error) {
-	if !slices.Equal(d.set.Data, classes) {
-		v.Endpoint, err = parseEndpoint(b, d.set, d.family)
+func (d *ElementDecoder) data(b []byte, v *nft.Value) (err error) {
+	if !slices.Equal(d.Set.Data, classes) {
+		v.Endpoint, err = parseEndpoint(b, d.Set, d.family)
 		return err
 	}
 	if len(b) != 4 {
@@ -124,7 +124,7 @@ func (d *elementDecoder) data(b []byte, v *nft.Value) (err error) {
 
 var classes = []nft.Datatype{nft.ClassID}
 
-func (d *elementDecoder) verdict(a netlinkio.Attributes) (v nft.Verdict) {
+func (d *ElementDecoder) verdict(a netlinkio.Attributes) (v nft.Verdict) {
 	for a.Next() {
 		switch a.Type {
 		case unix.NFTA_VERDICT_CODE:
@@ -136,14 +136,14 @@ func (d *elementDecoder) verdict(a netlinkio.Attributes) (v nft.Verdict) {
 	return v
 }
 
-func (d *elementDecoder) comment(text []byte) string {
-	if d.expected != nil && string(text) == d.expected.Comment {
-		return d.expected.Comment
+func (d *ElementDecoder) comment(text []byte) string {
+	if d.Expected != nil && string(text) == d.Expected.Comment {
+		return d.Expected.Comment
 	}
 	return string(text)
 }
 
-func (d *elementDecoder) chain(name []byte) string {
+func (d *ElementDecoder) chain(name []byte) string {
 	known, ok := d.chains[string(name)]
 	if !ok {
 		known = string(name)
@@ -152,7 +152,7 @@ func (d *elementDecoder) chain(name []byte) string {
 	return known
 }
 
-func (e *element) decodeCounter(a netlinkio.Attributes) {
+func (e *Element) decodeCounter(a netlinkio.Attributes) {
 	for a.Next() {
 		if a.Type != unix.NFTA_EXPR_DATA {
 			continue
@@ -160,7 +160,7 @@ func (e *element) decodeCounter(a netlinkio.Attributes) {
 		counter := a.Nested()
 		for counter.Next() {
 			if counter.Type == unix.NFTA_COUNTER_PACKETS && len(counter.Data) == 8 {
-				e.packets = binary.BigEndian.Uint64(counter.Data)
+				e.Packets = binary.BigEndian.Uint64(counter.Data)
 			}
 		}
 	}

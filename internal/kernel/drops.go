@@ -1,0 +1,53 @@
+package kernel
+
+import (
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/nft"
+)
+
+// LimitDrops is what one kind of limit of a frontend has dropped. A client that tries
+// again is counted again.
+type LimitDrops struct {
+	Frontend model.Frontend // see CountedAs
+	Kind     model.LimitKind
+	Packets  uint64 // since the limit was switched on
+}
+
+// LimitDrops returns what the limits of all frontends have dropped, in no order.
+func (c *Conn) LimitDrops() ([]LimitDrops, error) {
+	drops, _, err := consistent(c, "counters of limits", c.limitDrops, func([]LimitDrops) bool { return false })
+	return drops, err
+}
+
+func (c *Conn) limitDrops() ([]LimitDrops, error) {
+	var out []LimitDrops
+	for _, f := range model.Families {
+		for k := range model.LimitKinds {
+			for _, prefix := range []string{"", nft.RangePrefix} {
+				counts, err := c.countsOf(prefix+nft.OverSet(model.LimitKind(k)), f)
+				if err != nil {
+					return nil, err
+				}
+				for _, n := range counts {
+					if prefix != "" {
+						n.Frontend.Last = someLast
+					}
+					out = append(out, LimitDrops{n.Frontend, model.LimitKind(k), n.Connections})
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+// someLast is a placeholder for Last: counters of ranges are keyed without it.
+const someLast = 1<<16 - 1
+
+// CountedAs returns the frontend of the counters of a frontend. Those of a range do not
+// name its last port.
+func CountedAs(f model.Frontend) model.Frontend {
+	if f.IsRange() {
+		f.Last = someLast
+	}
+	return f
+}
