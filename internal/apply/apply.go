@@ -51,6 +51,9 @@ type Applier struct {
 	Compared func(current, wanted *nft.Ruleset)
 	// Claim, if set, takes over the tables before a comparison: see [kernel.Conn.Claim].
 	Claim func() (outdated []model.Family, err error)
+	// Generation, if set, returns the number of the last transaction of any program. It is
+	// set where other programs can change our tables.
+	Generation func() (uint32, error)
 
 	kernel Kernel
 	log    *slog.Logger
@@ -126,7 +129,7 @@ const attempts = 20
 //	refused  an error, perhaps a [RefusedError]; the contents of the kernel are no longer
 //	         known, unless the kernel was asked first, because the change is doubtful
 //	busy     chains and sets are deleted later, or in the end remain
-//	later    another attempt
+//	later    another attempt; between two transactions an error, if [Applier.Generation] is set
 //	short    an error
 //	lost     another attempt: what was committed is refused now, or changes nothing
 func (a *Applier) Apply(d nft.Delta) (*plan.Plan, error) {
@@ -199,21 +202,42 @@ func (u *update) attempt(n int) (final bool, err error) {
 		u.planned = plan.Diff(u.before, u.after)
 		u.todo = u.planned.Phases()
 	}
+	if err := u.guard(); err != nil {
+		return false, err
+	}
 	if err := u.ask(); err != nil {
 		return false, err
 	}
 	for len(u.todo) > 0 {
 		if err := u.commitNext(); err != nil {
-			return false, err
+			return u.isOvertaken(err), err
 		}
 	}
 	return false, nil
 }
 
+// guard makes the transactions of a change that is not complete depend on each other: in
+// tables that others can change, another nftproxy may remove what the first one adds
+// before the second one refers to it, and the kernel would not refuse that.
+func (u *update) guard() (err error) {
+	if u.delta.Complete || u.Generation == nil || len(u.todo) < 2 || !u.done.Empty() || u.lost != nil {
+		return nil
+	}
+	u.generation, err = u.Generation()
+	return err
+}
+
+// isOvertaken reports whether only a comparison can go on with a change, because another
+// program has committed a transaction since the first one of it.
+func (u *update) isOvertaken(err error) bool {
+	return kernel.OutcomeOf(err) == kernel.Later && !u.delta.Complete && u.generation != kernel.AnyGeneration &&
+		(!u.done.Empty() || u.lost != nil)
+}
+
 // ask asks the kernel about a doubtful change of several transactions, so that none of
 // them is committed if one is refused.
 func (u *update) ask() error {
-	if !u.delta.Doubtful || len(u.todo) < 2 || !u.done.Empty() {
+	if !u.delta.Doubtful || len(u.todo) < 2 || !u.done.Empty() || u.lost != nil {
 		return nil
 	}
 	return u.kernel.Check(u.planned.WithoutRemovals(), u.generation)

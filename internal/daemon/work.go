@@ -101,6 +101,8 @@ func (w *work) newAgent(s sockets) *agent.Agent {
 	}
 	if s.owns {
 		applier.Claim = s.rules.Claim
+	} else {
+		applier.Generation = s.rules.Generation
 	}
 	return agent.New(agent.Config{
 		Await:         w.Source.Await,
