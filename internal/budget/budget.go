@@ -39,7 +39,7 @@ const (
 	PortRanges      = 1024
 	BalancePorts    = 1024
 	Connections     = 50_000
-	ClientLimits    = 100
+	ClientLimits    = 1000
 	LimitedClients  = 1 << 16
 	WeightSlots     = 4096
 	WeightSlotsEach = 16

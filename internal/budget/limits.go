@@ -36,7 +36,7 @@ var Limits = []Limit{
 	{"Connections", "a limit of concurrent connections", "a Service", Connections, "connections", Refused,
 		"no limit: the kernel looks at all connections of a limit for each new one"},
 	{"ClientLimits", "different values of limits per client", "a node", ClientLimits, "values", NewestLose,
-		"each value is a rule for all frontends with limits ([4.94](behaviour.md#s4.94))"},
+		"each value is a chain and a set in the kernel ([4.94](behaviour.md#s4.94))"},
 	{"LimitedClients", "clients that a limit per client remembers", "a value", LimitedClients, "clients", FirstCount,
 		"others are not limited"},
 	{"WeightSlots", "slots of endpoints with unequal weights, unless there are more than 1,024 endpoints", "a frontend", WeightSlots, "slots", Smaller,

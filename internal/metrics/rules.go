@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"errors"
-	"regexp"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -104,10 +103,6 @@ func countNotices(all []model.Notice) []sample {
 	return out
 }
 
-// clientLimitSet matches the sets of frontends with one limit of clients. Users choose their
-// number, so they share one series.
-var clientLimitSet = regexp.MustCompile(`^client-(rate|connections)-[0-9].*$`)
-
 // countElements returns the sizes of sets by the names of their series.
 func countElements(sizes []render.SetSize) []sample {
 	type set struct {
@@ -116,8 +111,7 @@ func countElements(sizes []render.SetSize) []sample {
 	}
 	sums := make(map[set]int)
 	for _, s := range sizes {
-		name := clientLimitSet.ReplaceAllString(s.Set, "client-$1-*")
-		sums[set{s.Family, name}] += s.Elements
+		sums[set{s.Family, s.Set}] += s.Elements
 	}
 	out := make([]sample, 0, len(sums))
 	for s, n := range sums {

@@ -9,19 +9,18 @@ import (
 )
 
 // clientLimits are the Services with limits per client. If they have too many different
-// values (4.94), those of the oldest Services apply. In the kernel each value is a rule, which
-// new connections to all frontends with a limit pass, and sets, which the kernel walks to find
-// one by its name: with 1,000 values a changed endpoint of any Service takes 50 ms instead of
-// 0.3 ms (measured on 6.18).
+// values (4.94), those of the oldest Services apply. In the kernel each value is a chain and a
+// set, which the kernel walks to find one by its name, and elements with verdicts, which it
+// visits when another one is added.
 type clientLimits struct {
 	asking  map[ServiceName]*Service
-	values  map[Limits]int       // in use, each with one limit; how many Services have it
-	refused map[ServiceName]bool // Services whose limits per client do not apply
-	stale   bool
+	values  map[Limits]int           // in use, each with one limit; how many Services have it
+	refused map[ServiceName]bool     // Services whose limits per client do not apply
+	touched map[ServiceName]*Service // since the last decision, with what they asked for before it
 }
 
 func newClientLimits() clientLimits {
-	return clientLimits{asking: make(map[ServiceName]*Service), values: make(map[Limits]int)}
+	return clientLimits{asking: make(map[ServiceName]*Service), values: make(map[Limits]int), touched: make(map[ServiceName]*Service)}
 }
 
 // perClient returns each limit per client by itself.
@@ -46,10 +45,27 @@ func (c *clientLimits) ask(s *Service, n int) {
 			delete(c.values, v)
 		}
 	}
+	if _, known := c.touched[s.Name]; !known {
+		c.touched[s.Name] = c.asking[s.Name]
+	}
 	if c.asking[s.Name] = s; n < 0 {
 		delete(c.asking, s.Name)
 	}
-	c.stale = c.stale || len(c.values) > budget.ClientLimits || len(c.refused) > 0
+}
+
+// stale reports whether other limits may apply than before: a Service that asks for the same
+// ones, with other endpoints for example, changes nothing.
+func (c *clientLimits) stale() bool {
+	if len(c.values) <= budget.ClientLimits && len(c.refused) == 0 {
+		return false
+	}
+	for name, before := range c.touched {
+		now := c.asking[name]
+		if before == nil || now == nil || before.Created != now.Created || !slices.Equal(before.Extra().Limits.perClient(), now.Extra().Limits.perClient()) {
+			return true
+		}
+	}
+	return false
 }
 
 // choose returns the Services whose limits per client do not apply.
@@ -77,7 +93,8 @@ func (c *clientLimits) choose() map[ServiceName]bool {
 // settleLimits decides again whose limits per client apply, after changes.
 func (r *Router) settleLimits(touched map[Frontend]*Route) {
 	c := &r.clientLimits
-	if !c.stale {
+	defer func() { clear(c.touched) }()
+	if !c.stale() {
 		return
 	}
 	before := c.refused
@@ -87,7 +104,6 @@ func (r *Router) settleLimits(touched map[Frontend]*Route) {
 			r.set(name, r.services[name].state, touched)
 		}
 	}
-	c.stale = false
 }
 
 // withoutClientLimits returns the Service without limits per client, and a notice.

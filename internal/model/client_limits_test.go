@@ -14,7 +14,7 @@ import (
 // limited returns the i-th Service, which is as old as its number says, with limits.
 func limited(i int, l Limits) ServiceState {
 	return ServiceState{Service: &Service{
-		Name: ServiceName{"default", fmt.Sprint("service-", i)}, Created: int64(1000 - i),
+		Name: ServiceName{"default", fmt.Sprint("service-", i)}, Created: int64(1_000_000 - i),
 		ClusterIPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)})},
 		Ports:      []ServicePort{{Protocol: TCP, Port: 80}}, Extras: &Extras{Limits: l},
 	}}
@@ -38,16 +38,16 @@ func TestManyLimits(t *testing.T) {
 		s := limited(i, Limits{Connections: 7, ConnectionsPerClient: uint32(i + 1)})
 		all[s.Service.Name] = s
 	}
-	same := limited(200, Limits{ConnectionsPerClient: 50})
+	same := limited(5000, Limits{ConnectionsPerClient: 50})
 	r.SetServices(all)
 	r.SetServices(map[ServiceName]ServiceState{same.Service.Name: same})
 	if got := unlimitedServices(r); !slices.Equal(got, []string{"service-0", "service-1"}) {
 		t.Errorf("without limits per client are %v", got)
 	}
 	for f, want := range map[Frontend]Limits{
-		{Address: netip.MustParseAddr("10.96.0.1"), Protocol: TCP, Port: 80}:   {Connections: 7},
-		{Address: netip.MustParseAddr("10.96.0.2"), Protocol: TCP, Port: 80}:   {Connections: 7, ConnectionsPerClient: 3},
-		{Address: netip.MustParseAddr("10.96.0.200"), Protocol: TCP, Port: 80}: {ConnectionsPerClient: 50},
+		{Address: netip.MustParseAddr("10.96.0.1"), Protocol: TCP, Port: 80}:    {Connections: 7},
+		{Address: netip.MustParseAddr("10.96.0.2"), Protocol: TCP, Port: 80}:    {Connections: 7, ConnectionsPerClient: 3},
+		{Address: netip.MustParseAddr("10.96.19.136"), Protocol: TCP, Port: 80}: {ConnectionsPerClient: 50},
 	} {
 		if got := r.Serves(f).Service.Extra().Limits; got != want {
 			t.Errorf("%s has %+v, want %+v", f, got, want)
@@ -67,8 +67,8 @@ func TestManyLimitsFollow(t *testing.T) {
 	current, most := make(map[ServiceName]ServiceState), 0
 	for range 30 {
 		changed := make(map[ServiceName]ServiceState)
-		for range 60 {
-			s := limited(rnd.IntN(180), Limits{ConnectionsPerClient: uint32(rnd.IntN(120)), RatePerClient: Rate{Amount: uint32(rnd.IntN(40)), Burst: 1}})
+		for range 600 {
+			s := limited(rnd.IntN(1800), Limits{ConnectionsPerClient: uint32(rnd.IntN(1200)), RatePerClient: Rate{Amount: uint32(rnd.IntN(400)), Burst: 1}})
 			name := s.Service.Name
 			if rnd.IntN(4) == 0 {
 				s.Service = nil

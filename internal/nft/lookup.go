@@ -153,22 +153,18 @@ func cut(s string, n int) string {
 
 // Limits returns the limits of a frontend.
 func (t *Table) Limits(f model.Frontend) (l model.Limits) {
-	prefixes := []string{"", NodePrefix}
-	if f.IsRange() {
-		prefixes = []string{RangePrefix}
-	}
-	for _, prefix := range prefixes {
-		for _, name := range []string{RateLimitsSet, ConnectionLimitsSet} {
-			if s := t.Set(prefix + name); s != nil {
-				if e, ok := s.Find(f); ok {
-					limit := e.Value.Limit(s.Limits)
-					l.Rate, l.Connections = cmp.Or(l.Rate, limit.Rate), cmp.Or(l.Connections, limit.Connections)
-				}
+	for _, name := range []string{RateLimitsSet, ConnectionLimitsSet} {
+		if s := t.Set(SetFor(f, name)); s != nil {
+			if e, ok := s.Find(f); ok {
+				limit := e.Value.Limit(s.Limits)
+				l.Rate, l.Connections = cmp.Or(l.Rate, limit.Rate), cmp.Or(l.Connections, limit.Connections)
 			}
 		}
-		if c := t.Chain(prefix + LimitChain); c != nil {
-			for _, r := range c.Rules {
-				limit := t.limitsClients(r, f)
+	}
+	for _, name := range ClientLimitMaps {
+		if s := t.Set(SetFor(f, name)); s != nil {
+			if e, ok := s.Find(f); ok {
+				limit := t.clientLimit(e.Value.Verdict.Chain)
 				l.RatePerClient, l.ConnectionsPerClient = cmp.Or(l.RatePerClient, limit.Rate), cmp.Or(l.ConnectionsPerClient, limit.Connections)
 			}
 		}
@@ -176,17 +172,13 @@ func (t *Table) Limits(f model.Frontend) (l model.Limits) {
 	return l
 }
 
-// limitsClients returns the limit of each client of a frontend in a rule such as
-// "... @client-rate-10-second-20 update @clients-of-rate-10-second-20 ...".
-func (t *Table) limitsClients(r Rule, f model.Frontend) Limit {
-	if len(r) < 2 {
-		return Limit{}
-	}
-	in, _ := r[0].(InSet)
-	over, _ := r[1].(OverLimit)
-	if s := t.Set(in.Set); s != nil && over.Set != "" {
-		if _, ok := s.Find(f); ok {
-			return over.Limit
+// clientLimit returns the limit of each client in a chain such as "client-rate-10-second-20".
+func (t *Table) clientLimit(chain string) Limit {
+	if c := t.Chain(chain); c != nil {
+		for _, s := range slices.Concat(c.Rules...) {
+			if over, ok := s.(OverLimit); ok {
+				return over.Limit
+			}
 		}
 	}
 	return Limit{}

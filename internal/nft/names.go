@@ -106,7 +106,13 @@ const (
 	LimitedSet          = "limited"           // frontends with a limit
 	RateLimitsSet       = "rate-limits"       // of frontends
 	ConnectionLimitsSet = "connection-limits" // of frontends
+	// The following maps lead from frontends to the chains that limit their clients.
+	ClientRatesMap       = "client-rates"
+	ClientConnectionsMap = "client-connections"
 )
+
+// ClientLimitMaps lead to the chains for limits of clients.
+var ClientLimitMaps = []string{ClientRatesMap, ClientConnectionsMap}
 
 // OverSet returns the name of the set that counts what a kind of limit has dropped.
 func OverSet(k model.LimitKind) string {

@@ -82,18 +82,24 @@ func TestStartHolding(t *testing.T) {
 	}
 }
 
-// namesIn returns the sets, and the chains that are no lanes with the text of their rules.
+// namesIn returns the sets, and the chains that are no lanes with the text of their rules,
+// without those that limit clients: like lanes, they come and go with the Services that use
+// them.
 func namesIn(r *nft.Ruleset) (out []string) {
 	for _, t := range r.Tables {
-		for _, s := range t.Sets {
-			out = append(out, t.Family.String()+" set "+s.Name)
-		}
+		limits := make(map[string]bool)
 		for _, c := range t.Chains {
-			if nft.IsLane(c.Rules) {
+			over, ok := c.Rules[0][0].(nft.OverLimit)
+			if limits[over.Set] = ok; ok || nft.IsLane(c.Rules) {
 				continue
 			}
 			for _, rule := range c.Rules {
 				out = append(out, t.Family.String()+" "+c.Name+": "+rule.Text(t.Family))
+			}
+		}
+		for _, s := range t.Sets {
+			if !limits[s.Name] {
+				out = append(out, t.Family.String()+" set "+s.Name)
 			}
 		}
 	}

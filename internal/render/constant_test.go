@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
@@ -103,6 +104,41 @@ func TestAffinityTimeoutsAreElements(t *testing.T) {
 	}
 	if n := len(many.Set(nft.BindersMap).Elements); n < 1000 {
 		t.Errorf("%d chains bind clients, want one for each timeout at least", n)
+	}
+}
+
+// TestClientLimitsAreElements: 4.94. The rules that connections pass do not depend on how many
+// values of limits of clients are in use; each value adds a chain and a set, and a change of
+// another Service names none of them.
+func TestClientLimitsAreElements(t *testing.T) {
+	services := func(n int) *model.Routing {
+		s := snapshot(n, 2)
+		for i, svc := range s.Services {
+			svc.Ports[0].NodePort = uint16(30000 + i)
+			svc.Extras = &model.Extras{
+				Limits: model.Limits{ConnectionsPerClient: uint32(1 + i), RatePerClient: model.Rate{Amount: uint32(1 + i), Burst: 10}},
+				Ranges: []model.PortRange{{ServicePort: model.ServicePort{Name: "10-20/udp", Protocol: model.UDP, Port: 10}, Last: 20}},
+			}
+		}
+		all := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}
+		return model.Resolve(s, model.Config{NodeName: "node-1", NodePortAddresses: all,
+			InterfaceAddresses: []netip.Addr{netip.MustParseAddr("192.168.7.1")}, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/9")}})
+	}
+	const many = budget.ClientLimits / 2
+	few := render.Render(services(1)).Tables[0]
+	routing := services(many)
+	state, delta := render.Start(routing)
+	table := delta.After.Tables[0]
+	oneRules, _ := passed(few)
+	if rules, _ := passed(table); rules != oneRules {
+		t.Errorf("with 1 value connections pass %d rules, with %d %d", oneRules, many, rules)
+	}
+	if n := len(table.Sets) - len(few.Sets); n != 6*(many-1) {
+		t.Errorf("%d values have %d sets more than one", many, n)
+	}
+	change := state.Change([]model.RouteChange{{Frontend: routing.Routes[0].Frontend, Old: &routing.Routes[0]}}, routing.NodePortAddresses)
+	if n := len(change.Before.Tables[0].Sets); n > len(few.Sets) {
+		t.Errorf("a change of one Service names %d sets", n)
 	}
 }
 

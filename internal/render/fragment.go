@@ -22,18 +22,20 @@ type member struct {
 	nft.Element
 }
 
-// laneUse is a lane of a frontend, or the chain that binds its clients. It is comparable.
+// laneUse is a lane of a frontend, or the chain that binds or limits its clients. It is
+// comparable.
 type laneUse struct {
 	lane     lane
 	bindings string       // the map in which the lane looks up the client first; empty: without affinity
 	binds    nft.Affinity // of a chain that binds clients, which has nothing else; the zero value: a lane
+	limits   clientLimit  // the same for one that limits clients
 }
 
 // plain returns the lane that a sticky one goes to for clients without a binding.
 func (u laneUse) plain() laneUse { return laneUse{lane: u.lane} }
 
 func (u laneUse) compare(o laneUse) int {
-	return cmp.Or(cmp.Compare(u.binds.Class(), o.binds.Class()), cmp.Compare(u.bindings, o.bindings), u.lane.compare(o.lane))
+	return cmp.Or(u.limits.compare(o.limits), cmp.Compare(u.binds.Class(), o.binds.Class()), cmp.Compare(u.bindings, o.bindings), u.lane.compare(o.lane))
 }
 
 // composer makes fragments. They depend only on the route and on the configuration

@@ -78,8 +78,14 @@ func (u laneUse) class() nft.Class {
 }
 
 // hasClass reports whether frontends have the class of a lane. Only other lanes lead to
-// the common one, and the verdicts of ranges to theirs.
-func (u laneUse) hasClass() bool { return u.lane.counter != counters && u.lane.endpoints == "" }
+// the common one, the verdicts of ranges to theirs, and those of frontends to the limits of
+// their clients.
+func (u laneUse) hasClass() bool {
+	return u.lane.counter != counters && u.lane.endpoints == "" && !u.isLimit()
+}
+
+// isLimit reports whether this is no lane, but the chain that limits clients.
+func (u laneUse) isLimit() bool { return u.limits != clientLimit{} }
 
 // isBinder reports whether this is no lane, but the chain that binds clients.
 func (u laneUse) isBinder() bool { return u.binds != nft.Affinity{} }
@@ -190,6 +196,8 @@ func (l lane) chain() *nft.Chain {
 // name returns for example "rr-3-5", or with affinity "sticky-rr-3-5".
 func (u laneUse) name() string {
 	switch {
+	case u.isLimit():
+		return u.limits.name()
 	case u.isBinder():
 		return u.binds.Binder()
 	case u.bindings == nft.AffinityMap:
@@ -200,12 +208,14 @@ func (u laneUse) name() string {
 	return u.lane.name()
 }
 
-// chain returns the chain of a lane, or that binds clients. With affinity the client gets its previous
+// chain returns the chain of a lane, or the one that binds or limits clients. With affinity the client gets its previous
 // endpoint. That lookup is in a separate chain, because the kernel walks all elements
 // of a map for each added rule that refers to it (0.25 s with a million bindings,
 // measured on 6.18).
 func (u laneUse) chain() *nft.Chain {
 	switch {
+	case u.isLimit():
+		return u.limits.chain()
 	case u.isBinder():
 		return binder(u.binds)
 	case u.bindings == "":

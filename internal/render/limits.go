@@ -12,23 +12,69 @@ import (
 // Connection limits are checked in a chain that only packets to frontends with a
 // limit reach. The limits of frontends are elements with a limit each. Those of clients
 // need an element for each client, which packets add: the limit is in the rule that adds
-// it, so there is a rule, a set of frontends and a set of clients for each value in use.
+// it, so there is a chain and a set of clients for each value in use. A map leads from the
+// frontends to their chain, so that a connection passes the rule for its own limit, whatever
+// others are in use, and a further value is a chain, a set and elements, like a lane.
 //
 // A packet that exceeds a limit is counted for its frontend and dropped: a client that
 // tries again gets its turn when there is room. More clients than [budget.LimitedClients] are
 // served without their limit: addresses can be forged, and those who forge them must not keep
 // others out, nor fill the memory.
 
-// limit is a limit in use. It is comparable; that of clients has its value.
-type limit struct {
-	kind  model.LimitKind
-	value nft.Limit // of clients
+// clientLimit is a limit of clients. It is comparable.
+type clientLimit struct {
+	kind   model.LimitKind
+	value  nft.Limit
+	prefix string // of its chain and set: of NodePorts with the unspecified address, and of ranges
 }
 
-func (l limit) compare(o limit) int {
+func (l clientLimit) compare(o clientLimit) int {
 	a, b := l.value, o.value
-	return cmp.Or(cmp.Compare(l.kind, o.kind), cmp.Compare(a.Connections, b.Connections),
+	return cmp.Or(cmp.Compare(l.prefix, o.prefix), cmp.Compare(l.kind, o.kind), cmp.Compare(a.Connections, b.Connections),
 		cmp.Compare(a.Rate.Unit, b.Rate.Unit), cmp.Compare(a.Rate.Amount, b.Rate.Amount), cmp.Compare(a.Rate.Burst, b.Rate.Burst))
+}
+
+// name returns the name of the chain, for example "client-rate-10-second-20".
+func (l clientLimit) name() string { return l.prefix + "client-" + l.suffix() }
+
+// clients returns the name of the set of clients.
+func (l clientLimit) clients() string { return l.prefix + "clients-of-" + l.suffix() }
+
+func (l clientLimit) suffix() string {
+	if r := l.value.Rate; l.kind == model.LimitClientRate {
+		return fmt.Sprintf("rate-%d-%s-%d", r.Amount, r.Unit, r.Burst)
+	}
+	return fmt.Sprintf("connections-%d", l.value.Connections)
+}
+
+// frontends returns the key of the frontends, and its type.
+func (l clientLimit) frontends() (nft.Concat, []nft.Datatype) {
+	switch l.prefix {
+	case nft.NodePrefix:
+		return dialledNode, frontend
+	case nft.RangePrefix:
+		return dialledRange, rangeFrontend
+	}
+	return dialled, frontend
+}
+
+// chain returns the chain that drops what exceeds the limit. The last lookup counts.
+//
+//	update @clients-of-rate-10-second-20 { ip daddr . meta l4proto . th dport . ip saddr timeout 2s limit rate over 10/second burst 20 packets }
+//	  ip daddr . meta l4proto . th dport @over-client-rate drop
+func (l clientLimit) chain() *nft.Chain {
+	key, _ := l.frontends()
+	return &nft.Chain{Name: l.name(), Rules: []nft.Rule{{
+		nft.OverLimit{Set: l.clients(), Key: append(key[:3:3], nft.SourceAddress), Limit: l.value},
+		nft.InSet{Key: key, Set: counterpart(key, nft.OverSet(l.kind))}, nft.Verdict{Action: nft.Drop},
+	}}}
+}
+
+// set returns the set of clients.
+func (l clientLimit) set() *nft.Set {
+	_, types := l.frontends()
+	return &nft.Set{Name: l.clients(), Key: append(types[:3:3], nft.Source),
+		Dynamic: true, Timeless: l.kind == model.LimitClientConnections, Size: budget.LimitedClients}
 }
 
 // limitsOf returns the limits of a Service, by kind.
@@ -45,25 +91,16 @@ func limitsOf(l model.Limits) map[model.LimitKind]nft.Limit {
 	return all
 }
 
-// frontends returns the name of the set of frontends with the limit.
-func (l limit) frontends() string {
-	switch l.kind {
-	case model.LimitRate:
-		return nft.RateLimitsSet
-	case model.LimitConnections:
-		return nft.ConnectionLimitsSet
-	}
-	return "client-" + l.suffix()
+// frontendsOf returns the name of the set of frontends with a limit of a kind.
+func frontendsOf(k model.LimitKind) string {
+	return [...]string{
+		model.LimitClientRate: nft.ClientRatesMap, model.LimitRate: nft.RateLimitsSet,
+		model.LimitClientConnections: nft.ClientConnectionsMap, model.LimitConnections: nft.ConnectionLimitsSet,
+	}[k]
 }
 
-// clients returns the name of the set of clients.
-func (l limit) clients() string { return "clients-of-" + l.suffix() }
-
-func (l limit) suffix() string {
-	if r := l.value.Rate; l.kind == model.LimitClientRate {
-		return fmt.Sprintf("rate-%d-%s-%d", r.Amount, r.Unit, r.Burst)
-	}
-	return fmt.Sprintf("connections-%d", l.value.Connections)
+func isOfClients(k model.LimitKind) bool {
+	return k == model.LimitClientRate || k == model.LimitClientConnections
 }
 
 // limits lists the limits of a frontend.
@@ -72,9 +109,13 @@ func (c *composer) limits(r *model.Route) {
 	if all == (model.Limits{}) {
 		return
 	}
-	of, key := limiting, nft.FrontendKey(r.Frontend)
-	if r.Frontend.IsRange() {
-		of = limitingRanges
+	of, key, prefix := limiting, nft.FrontendKey(r.Frontend), ""
+	switch {
+	case r.Frontend.IsRange():
+		of, prefix = limitingRanges, nft.RangePrefix
+	case r.Frontend.Address.IsUnspecified():
+		prefix = nft.NodePrefix
+		c.use(option{kind: limitedNodePorts})
 	}
 	add := func(set string, e nft.Element) { c.add(nft.SetFor(r.Frontend, set), e) }
 	values := limitsOf(all)
@@ -84,25 +125,22 @@ func (c *composer) limits(r *model.Route) {
 		if !ok {
 			continue
 		}
-		l, e := limit{kind: kind}, nft.Element{Key: key}
-		if kind == model.LimitRate || kind == model.LimitConnections {
-			e.Value = nft.LimitValue(value)
-		} else {
-			l.value = value
+		c.use(option{kind: of, limit: kind})
+		e := nft.Element{Key: key, Value: nft.LimitValue(value)}
+		if isOfClients(kind) {
+			l := clientLimit{kind, value, prefix}
+			c.part.lanes = append(c.part.lanes, laneUse{limits: l})
+			e.Value = nft.Value{Verdict: nft.Verdict{Action: nft.Jump, Chain: l.name()}}
 		}
-		c.use(option{kind: of, limit: l})
-		add(l.frontends(), e)
+		add(frontendsOf(kind), e)
 		add(nft.OverSet(kind), nft.Element{Key: key})
 	}
 	add(nft.LimitedSet, nft.Element{Key: key})
-	if r.Frontend.Address.IsUnspecified() {
-		c.use(option{kind: limitedNodePorts})
-	}
 }
 
-// limits returns the limits of a kind of option in use, sorted.
-func (o options) limits(of optionKind) []limit {
-	var out []limit
+// limits returns the kinds of limits of a kind of option in use, sorted.
+func (o options) limits(of optionKind) []model.LimitKind {
+	var out []model.LimitKind
 	for _, p := range o {
 		if p.kind == of {
 			out = append(out, p.limit)
@@ -111,33 +149,30 @@ func (o options) limits(of optionKind) []limit {
 	return out
 }
 
-// limitSets returns the empty sets for sorted limits of frontends of a type.
-func limitSets(frontend []nft.Datatype, prefix string, all []limit) []*nft.Set {
+// limitSets returns the empty sets for kinds of limits of frontends of a type.
+func limitSets(frontend []nft.Datatype, prefix string, all []model.LimitKind) []*nft.Set {
 	if len(all) == 0 {
 		return nil
 	}
 	out := []*nft.Set{{Name: prefix + nft.LimitedSet, Key: frontend}}
-	for i, l := range all {
-		s := &nft.Set{Name: prefix + l.frontends(), Key: frontend}
-		switch l.kind {
+	for _, kind := range all {
+		s := &nft.Set{Name: prefix + frontendsOf(kind), Key: frontend}
+		switch kind {
 		case model.LimitRate:
 			s.Limits = nft.RateLimits
 		case model.LimitConnections:
 			s.Limits = nft.ConnectionLimits
 		default:
-			out = append(out, &nft.Set{Name: prefix + l.clients(), Key: append(frontend[:3:3], nft.Source),
-				Dynamic: true, Timeless: l.kind == model.LimitClientConnections, Size: budget.LimitedClients})
+			s.Data = []nft.Datatype{nft.Verdicts}
 		}
-		out = append(out, s)
-		if i == 0 || all[i-1].kind != l.kind {
-			out = append(out, &nft.Set{Name: prefix + nft.OverSet(l.kind), Key: frontend, Counters: true})
-		}
+		out = append(out, s, &nft.Set{Name: prefix + nft.OverSet(kind), Key: frontend, Counters: true})
 	}
 	return out
 }
 
-// limitsFor returns the limits of frontends with a key, and the chain that checks them.
-func limitsFor(frontend nft.Concat, o options) (chain string, all []limit) {
+// limitsFor returns the kinds of limits of frontends with a key, and the chain that checks
+// them.
+func limitsFor(frontend nft.Concat, o options) (chain string, all []model.LimitKind) {
 	switch {
 	case isRange(frontend):
 		return nft.RangePrefix + nft.LimitChain, o.limits(limitingRanges)
@@ -163,12 +198,10 @@ func toLimits(frontend nft.Concat, o options) []nft.Rule {
 	}}
 }
 
-// limitChains returns the chains that drop what exceeds sorted limits. The last lookup
-// counts.
+// limitChains returns the chains that check the limits of a frontend. The last lookup of
+// a rule counts.
 //
-//	ip daddr . meta l4proto . th dport @client-rate-10-second-20
-//	  update @clients-of-rate-10-second-20 { ip daddr . meta l4proto . th dport . ip saddr timeout 2s limit rate over 10/second burst 20 packets }
-//	  ip daddr . meta l4proto . th dport @over-client-rate drop
+//	ip daddr . meta l4proto . th dport vmap @client-rates
 //	ip daddr . meta l4proto . th dport @rate-limits ip daddr . meta l4proto . th dport @over-rate drop
 func limitChains(o options) []*nft.Chain {
 	var out []*nft.Chain
@@ -177,13 +210,14 @@ func limitChains(o options) []*nft.Chain {
 		if len(all) == 0 {
 			continue
 		}
-		chain, in := &nft.Chain{Name: name}, func(set string) nft.InSet { return nft.InSet{Key: key, Set: counterpart(key, set)} }
-		for _, l := range all {
-			rule := nft.Rule{in(l.frontends())}
-			if l.value != (nft.Limit{}) {
-				rule = append(rule, nft.OverLimit{Set: counterpart(key, l.clients()), Key: append(key[:3:3], nft.SourceAddress), Limit: l.value})
+		chain := &nft.Chain{Name: name}
+		for _, kind := range all {
+			set := counterpart(key, frontendsOf(kind))
+			rule := nft.Rule{nft.VerdictMap{Key: key, Map: set}}
+			if !isOfClients(kind) {
+				rule = nft.Rule{nft.InSet{Key: key, Set: set}, nft.InSet{Key: key, Set: counterpart(key, nft.OverSet(kind))}, nft.Verdict{Action: nft.Drop}}
 			}
-			chain.Rules = append(chain.Rules, append(rule, in(nft.OverSet(l.kind)), nft.Verdict{Action: nft.Drop}))
+			chain.Rules = append(chain.Rules, rule)
 		}
 		out = append(out, chain)
 	}

@@ -2,7 +2,6 @@ package render
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -34,12 +33,12 @@ const (
 type option struct {
 	kind     optionKind
 	bindings string // the map of clients with session affinity
-	limit    limit
+	limit    model.LimitKind
 	length   lengthOf // of lists of clients; of frontends that are their own endpoint, whether they are ranges
 }
 
 func (o option) compare(p option) int {
-	return cmp.Or(cmp.Compare(o.kind, p.kind), cmp.Compare(o.bindings, p.bindings), o.limit.compare(p.limit), o.length.compare(p.length))
+	return cmp.Or(cmp.Compare(o.kind, p.kind), cmp.Compare(o.bindings, p.bindings), cmp.Compare(o.limit, p.limit), o.length.compare(p.length))
 }
 
 // options are the options in use, sorted.
@@ -111,28 +110,14 @@ func optionOf(set string) (o option, ok bool) {
 		}
 		return option{kind: allowedLength, length: length}, true
 	}
-	if o.limit, ok = limitOf(name); !ok {
-		return option{}, false
+	for k := range model.LimitKinds {
+		if o.limit = model.LimitKind(k); name != frontendsOf(o.limit) {
+			continue
+		}
+		if o.kind = limiting; ofRanges {
+			o.kind = limitingRanges
+		}
+		return o, true
 	}
-	if o.kind = limiting; ofRanges {
-		o.kind = limitingRanges
-	}
-	return o, true
-}
-
-// limitOf returns the limit of which a set has the frontends.
-func limitOf(set string) (l limit, ok bool) {
-	switch set {
-	case nft.RateLimitsSet:
-		return limit{kind: model.LimitRate}, true
-	case nft.ConnectionLimitsSet:
-		return limit{kind: model.LimitConnections}, true
-	}
-	r, unit := &l.value.Rate, ""
-	if n, err := fmt.Sscanf(set, "client-connections-%d", &l.value.Connections); n == 1 && err == nil {
-		l.kind = model.LimitClientConnections
-	} else if _, err := fmt.Sscanf(strings.ReplaceAll(set, "-", " "), "client rate %d %s %d", &r.Amount, &unit, &r.Burst); err == nil {
-		r.Unit, l.kind = model.RateUnit(max(slices.Index(model.RateUnits[:], unit), 0)), model.LimitClientRate
-	}
-	return l, l.value != (nft.Limit{}) && l.frontends() == set
+	return option{}, false
 }

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
 // TestUsedOptions: the options in use have one order. A change compares those before and
@@ -19,8 +18,8 @@ func TestUsedOptions(t *testing.T) {
 		}
 	}
 	for _, kind := range []optionKind{limiting, limitingRanges} {
-		used.options[option{kind: kind, limit: limit{kind: model.LimitRate}}] = 1
-		used.options[option{kind: kind, limit: limit{kind: model.LimitClientConnections, value: nft.Limit{Connections: 20}}}] = 1
+		used.options[option{kind: kind, limit: model.LimitRate}] = 1
+		used.options[option{kind: kind, limit: model.LimitClientConnections}] = 1
 	}
 	want := used.used()
 	for range 20 {

@@ -49,6 +49,7 @@ func StartHolding(r *model.Routing, held *nft.Ruleset) (*State, nft.Delta) {
 type part struct {
 	elements map[string][]nft.Element // by the name of the set
 	lanes    []*nft.Chain
+	clients  []*nft.Set // of limits, which belong to a lane
 }
 
 func newPart() *part { return &part{elements: make(map[string][]nft.Element)} }
@@ -86,19 +87,23 @@ func (p *part) take(f *fragment) {
 	}
 }
 
-// lane adds the chain of a lane, or one that binds clients, and the element that leads
-// there.
+// lane adds the chain of a lane, or one that binds or limits clients, and the element that
+// leads there, or the set that it needs.
 func (p *part) lane(l laneUse, chain *nft.Chain) {
 	p.lanes = append(p.lanes, chain)
+	if l.isLimit() {
+		p.clients = append(p.clients, l.limits.set())
+	}
 	if l.hasClass() {
 		p.elements[l.leads()] = append(p.elements[l.leads()], l.element(chain))
 	}
 }
 
-// table returns a table with all sets, but only the elements of the part. It has the
-// chains of every table only if they may differ before and after.
+// table returns a table with all sets except those of lanes, but only the elements and the
+// lanes of the part. It has the chains of every table only if they may differ before and
+// after.
 func (p *part) table(f model.Family, r *model.Routing, o options, skeletonDiffers bool) *nft.Table {
-	t := &nft.Table{Family: f, Sets: sets(r, o), Chains: p.lanes}
+	t := &nft.Table{Family: f, Sets: append(sets(r, o), p.clients...), Chains: p.lanes}
 	if skeletonDiffers {
 		t.Chains = slices.Concat(p.lanes, chains(f, r, o))
 	}

@@ -376,6 +376,8 @@ func (t *table) change(r *model.Routing, changes []model.RouteChange, u *update)
 func (t *table) recalls(l laneUse) bool {
 	bindings := l.bindings
 	switch {
+	case l.isLimit(): // what clients did counts from the time when the limit is set (4.90)
+		return false
 	case l.lane.endpoints != "":
 		return t.used().has(ranged)
 	case l.isBinder():
