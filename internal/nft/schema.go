@@ -80,9 +80,10 @@ var Schema = []Row{
 	{Name: LimitedSet, Key: frontendKey, Ranged: true},
 	{Name: RateLimitsSet, Key: frontendKey, Ranged: true},
 	{Name: ConnectionLimitsSet, Key: frontendKey, Ranged: true},
-	{Name: "client-rate-", Key: frontendKey, Ranged: true},
-	{Name: "client-connections-", Key: frontendKey, Ranged: true},
+	{Name: ClientRatesMap, Key: frontendKey, Data: verdict, Ranged: true, Passing: true},
+	{Name: ClientConnectionsMap, Key: frontendKey, Data: verdict, Ranged: true, Passing: true},
 	{Name: "clients-of-", Key: clientKey, Ranged: true},
+	{Name: NodePrefix + "clients-of-", Key: clientKey},
 	{Name: "over-", Key: frontendKey, Ranged: true},
 
 	{Name: ClusterIPsSet, Key: address, Contents: Shared, Rejects: "the ClusterIP has no such port"},
