@@ -124,7 +124,7 @@ func (o *oracle) text(q question) string {
 		return err.Error()
 	}
 	var out strings.Builder
-	if err := explain.Print(&out, r, explain.Full); err != nil {
+	if err := explain.Print(&out, r, explain.Full, false); err != nil {
 		return err.Error()
 	}
 	return out.String()

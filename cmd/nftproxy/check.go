@@ -21,8 +21,9 @@ var errNotReady = errors.New("not ready")
 
 type checkOptions struct {
 	options
-	strict, stay   bool
-	output, colour string
+	strict, stay bool
+	output       string
+	colour       colourFlag
 }
 
 func checkCommand() *cobra.Command {
@@ -58,12 +59,12 @@ could not be made, 2 error.`,
 	c.Flags().BoolVar(&o.strict, "strict", false, "exit with 1 also after warnings, and checks that could not be made")
 	c.Flags().BoolVar(&o.stay, "stay", false, "if the machine is ready, wait for SIGTERM or SIGINT, for a DaemonSet whose pods are to run on machines that are ready")
 	c.Flags().StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
-	c.Flags().StringVar(&o.colour, "color", "auto", "`when` to colour the text: auto, always or never; auto respects NO_COLOR")
+	o.colour.add(c.Flags())
 	return c
 }
 
 func (o *checkOptions) run(c *cobra.Command) error {
-	paint, err := useColour(o.colour, c.OutOrStdout())
+	paint, err := o.colour.paints(c.OutOrStdout())
 	if err == nil {
 		err = checkOutput(o.output, "text")
 	}

@@ -17,6 +17,7 @@ import (
 func cleanupCommand() *cobra.Command {
 	var o options
 	var kubeProxy bool
+	var colour colourFlag
 	c := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove nftproxy's tables from the kernel",
@@ -36,17 +37,22 @@ Exit code: 0 removed, or there was nothing to remove; 2 error.`,
   nftproxy cleanup --kube-proxy`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
+			paint, err := colour.paints(c.OutOrStdout())
+			if err != nil {
+				return err
+			}
 			_, log, err := o.start(c)
 			if err != nil {
 				return err
 			}
 			if !kubeProxy {
-				return removeOwn(c, log)
+				return removeOwn(c, log, paint)
 			}
-			return cleanUp(c, log)
+			return cleanUp(c, log, paint)
 		},
 	}
 	c.Flags().BoolVar(&kubeProxy, "kube-proxy", false, "also remove what kube-proxy left")
+	colour.add(c.Flags())
 	o.settings = config.NewFlags(c.Flags())
 	o.settings.AddLogging()
 	return c
@@ -54,8 +60,8 @@ Exit code: 0 removed, or there was nothing to remove; 2 error.`,
 
 // removeOwn removes nftproxy's rules, then the markers that replaced kube-proxy's
 // tables. The markers stay while a daemon keeps its rules.
-func removeOwn(c *cobra.Command, log *slog.Logger) error {
-	if err := removeTables(c, log); err != nil {
+func removeOwn(c *cobra.Command, log *slog.Logger, paint bool) error {
+	if err := removeTables(c, log, paint); err != nil {
 		return err
 	}
 	removed, err := takeover.RemoveMarkers()
@@ -63,11 +69,7 @@ func removeOwn(c *cobra.Command, log *slog.Logger) error {
 }
 
 // removeTables removes our tables and prints that.
-func removeTables(c *cobra.Command, log *slog.Logger) error {
-	paint, err := useColour("auto", c.OutOrStdout())
-	if err != nil {
-		return err
-	}
+func removeTables(c *cobra.Command, log *slog.Logger, paint bool) error {
 	return withApplier(log, func(a *apply.Applier) error {
 		p, err := a.Apply(nft.FromNothing(&nft.Ruleset{}))
 		if err != nil {
@@ -79,8 +81,8 @@ func removeTables(c *cobra.Command, log *slog.Logger) error {
 
 // cleanUp removes nftproxy's rules and kube-proxy's leftovers (12.59). It continues
 // after a failure.
-func cleanUp(c *cobra.Command, log *slog.Logger) error {
-	own, marker := removeTables(c, log), takeover.NoMarker
+func cleanUp(c *cobra.Command, log *slog.Logger, paint bool) error {
+	own, marker := removeTables(c, log, paint), takeover.NoMarker
 	if own != nil {
 		marker = takeover.MarkReplaced // they are in force
 	}

@@ -20,6 +20,7 @@ type describeOptions struct {
 	options
 	daemon daemonFinder
 	output string
+	colour colourFlag
 	count  bool // open connections
 }
 
@@ -55,6 +56,7 @@ Exit code: 0 described; 2 there is no such Service, or another error.`,
 	o.addFlags(c)
 	o.daemon.addAddress(c.Flags())
 	c.Flags().StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
+	o.colour.add(c.Flags())
 	c.Flags().BoolVar(&o.count, "connections", false, "count the connections to each endpoint that are open now; needs root")
 	return c
 }
@@ -125,7 +127,8 @@ func describeArguments(c *cobra.Command, args []string) error {
 }
 
 func (o *describeOptions) run(c *cobra.Command, name string) error {
-	if err := checkOutput(o.output, "text"); err != nil {
+	paint, err := o.colour.paints(c.OutOrStdout())
+	if err := errors.Join(err, checkOutput(o.output, "text")); err != nil {
 		return err
 	}
 	s, err := answer(&o.options, c, name, o.fromObjects, o.running)
@@ -140,7 +143,7 @@ func (o *describeOptions) run(c *cobra.Command, name string) error {
 	if o.output == "json" {
 		return describe.JSON(c.OutOrStdout(), s)
 	}
-	return describe.Print(c.OutOrStdout(), s, time.Now())
+	return describe.Print(c.OutOrStdout(), s, time.Now(), paint)
 }
 
 // fromObjects describes what files or a cluster lead to.

@@ -32,6 +32,8 @@ type drainOptions struct {
 	list, undo, all, force, wait bool
 	timeout                      time.Duration
 
+	colour   colourFlag
+	paint    bool
 	noDaemon error // why no daemon was asked
 }
 
@@ -107,6 +109,7 @@ func (o *drainOptions) addFlags(c *cobra.Command) {
 	f.BoolVar(&o.all, "all", false, "with undrain or --undo: all endpoints")
 	f.StringVar(&o.file, "drain-file", "", "`file` with the drained endpoints (default: that of the running nftproxy, else "+config.DefaultDrainFile+")")
 	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
+	o.colour.add(f)
 	o.daemon.addAddress(f)
 	o.daemon.addConfig(c)
 	_ = c.MarkFlagFilename("drain-file", "yaml") // fails only for an unknown flag
@@ -115,7 +118,9 @@ func (o *drainOptions) addFlags(c *cobra.Command) {
 
 func (o *drainOptions) run(c *cobra.Command, args []string) error {
 	targets, err := o.targets(args)
-	if err := errors.Join(err, checkOutput(o.output, "text"), o.checkFlags(c, args)); err != nil {
+	var errColour error
+	o.paint, errColour = o.colour.paints(c.OutOrStdout())
+	if err := errors.Join(err, errColour, checkOutput(o.output, "text"), o.checkFlags(c, args)); err != nil {
 		return err
 	}
 	report, err := o.ask(c.Context(), nil)

@@ -206,6 +206,7 @@ func (r *drainResult) write(w io.Writer, o *drainOptions) error {
 		return terminal.JSON(w, r)
 	}
 	p := terminal.NewPrinter(w, "")
+	p.Colours = o.paint
 	for _, e := range r.Endpoints {
 		e.print(p, r, o)
 	}
@@ -231,21 +232,21 @@ func (e *drainEndpoint) print(p *terminal.Printer, r *drainResult, o *drainOptio
 	}
 	switch {
 	case o.undo:
-		p.Line("%s is not drained any more", name)
+		p.Painted(terminal.Green, "%s is not drained any more", name)
 		return
 	case e.Open == nil:
 		p.Line("%s is drained: no new connections", name)
 	case e.Open.Total == 0:
-		p.Line("%s is drained: no new connections, and none is open", name)
+		p.Painted(terminal.Green, "%s is drained: no new connections, and none is open", name)
 	default:
-		p.Line("%s is drained: no new connections; open: %s", name, e.Open.text())
+		p.Painted(terminal.Yellow, "%s is drained: no new connections; open: %s", name, e.Open.text())
 	}
 	for _, s := range e.Services {
-		warning := ""
+		warning, colour := "", terminal.Colour("")
 		if s.Left == 0 {
-			warning = ": new connections fail"
+			warning, colour = ": new connections fail", terminal.Red
 		}
-		p.Line("  Service %s: %d of %s left%s", s.Service, s.Left, terminal.Count(s.Endpoints, "endpoint"), warning)
+		p.Painted(colour, "  Service %s: %d of %s left%s", s.Service, s.Left, terminal.Count(s.Endpoints, "endpoint"), warning)
 	}
 	if len(e.Services) == 0 && r.NoDaemon == "" {
 		p.Line("  no Service has it now")
@@ -271,7 +272,7 @@ func (o *drainOptions) printList(c *cobra.Command, file drain.File, report *drai
 	if o.output == "json" {
 		return terminal.JSON(c.OutOrStdout(), r)
 	}
-	return r.table(c.OutOrStdout(), time.Now())
+	return r.table(c.OutOrStdout(), time.Now(), o.paint)
 }
 
 // listed returns the list in force, or that of the file.
@@ -282,14 +283,15 @@ func (o *drainOptions) listed(file drain.File, report *drain.Report) (drain.List
 	return drain.FromReport(report.Drained)
 }
 
-func (r *drainResult) table(w io.Writer, now time.Time) error {
+func (r *drainResult) table(w io.Writer, now time.Time, paint bool) error {
 	p := terminal.NewPrinter(w, "")
+	p.Colours = paint
 	if r.Error != "" {
 		consequence := "its last list stays in force"
 		if r.Unknown {
 			consequence = "no earlier list is known"
 		}
-		p.Line("%s cannot be used, and %s:", r.File, consequence)
+		p.Painted(terminal.Red, "%s cannot be used, and %s:", r.File, consequence)
 		for _, line := range strings.Split(r.Error, "\n") {
 			p.Line("  %s", line)
 		}

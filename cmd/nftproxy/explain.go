@@ -26,6 +26,7 @@ type explainOptions struct {
 	options
 	daemon               daemonFinder
 	from, device, output string
+	colour               colourFlag
 	brief, full          bool
 }
 
@@ -77,6 +78,7 @@ Exit code: 0 the connection was traced, whatever the result; 2 error.`,
 	f.BoolVar(&o.brief, "brief", false, "print the answer without the rules that lead to it")
 	f.BoolVar(&o.full, "full", false, "also print rules for other protocols, and the numbers of slots")
 	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
+	o.colour.add(f)
 	return c
 }
 
@@ -104,7 +106,8 @@ func split(args []string) (protocol, target string) {
 
 func (o *explainOptions) run(c *cobra.Command, protocol, target string) error {
 	detail, err := o.detail()
-	if err := errors.Join(err, checkOutput(o.output, "text")); err != nil {
+	paint, errColour := o.colour.paints(c.OutOrStdout())
+	if err := errors.Join(err, errColour, checkOutput(o.output, "text")); err != nil {
 		return err
 	}
 	q, err := o.question(protocol, target)
@@ -118,7 +121,7 @@ func (o *explainOptions) run(c *cobra.Command, protocol, target string) error {
 	if o.output == "json" {
 		return explain.JSON(c.OutOrStdout(), result)
 	}
-	return explain.Print(c.OutOrStdout(), result, detail)
+	return explain.Print(c.OutOrStdout(), result, detail, paint)
 }
 
 func (o *explainOptions) detail() (explain.Detail, error) {
@@ -155,7 +158,7 @@ func (o *options) namesObjects() bool {
 func onlyForObjects(c *cobra.Command) (err error) {
 	c.Flags().Visit(func(f *pflag.Flag) {
 		switch f.Name {
-		case "from", "interface", "connections", "output", "brief", "full", "metrics-bind-address", "v", "logging-format":
+		case "from", "interface", "connections", "output", "color", "brief", "full", "metrics-bind-address", "v", "logging-format":
 		default:
 			err = fmt.Errorf("--%s: has no effect on the rules in the kernel: name a file with -f, or an API server with --kubeconfig", f.Name)
 		}

@@ -99,6 +99,20 @@ func TestGroupedNamesExist(t *testing.T) {
 	}
 }
 
+// TestColourFlag: every command that prints text for people can be told whether to colour
+// it.
+func TestColourFlag(t *testing.T) {
+	printing := map[string]bool{"cleanup": true} // without other formats
+	for _, c := range commandTree() {
+		if f := c.Flags().Lookup("output"); f != nil && f.DefValue == "text" {
+			printing[c.Name()] = true
+		}
+		if has := c.Flags().Lookup("color") != nil; has != printing[c.Name()] {
+			t.Errorf("%s prints text: %t, has --color: %t", c.CommandPath(), printing[c.Name()], has)
+		}
+	}
+}
+
 // TestExitCodesAreNamed: scripts depend on them.
 func TestExitCodesAreNamed(t *testing.T) {
 	for _, c := range commandTree() {

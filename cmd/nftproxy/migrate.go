@@ -20,6 +20,8 @@ type migrateOptions struct {
 	migrate.Access
 	migrate.Target
 	label, output string
+	colour        colourFlag
+	paint         bool
 }
 
 func migrateCommand() *cobra.Command {
@@ -50,11 +52,13 @@ func (o *migrateOptions) addFlags(c *cobra.Command) {
 	f.StringVar(&o.DaemonSet, "daemonset", "kube-proxy", "`name` of kube-proxy's DaemonSet")
 	f.StringVarP(&o.label, "label", "l", migrate.DefaultLabel, "`label` of the nodes that nftproxy serves")
 	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
+	o.colour.add(f)
 	_ = c.MarkFlagFilename("kubeconfig") // fails only for an unknown flag
 }
 
-func (o *migrateOptions) client() (*migrate.Client, error) {
-	if err := checkOutput(o.output, "text"); err != nil {
+func (o *migrateOptions) client(w io.Writer) (_ *migrate.Client, err error) {
+	o.paint, err = o.colour.paints(w)
+	if err := errors.Join(err, checkOutput(o.output, "text")); err != nil {
 		return nil, err
 	}
 	for name, value := range map[string]string{"namespace": o.Namespace, "daemonset": o.DaemonSet} {
@@ -62,7 +66,6 @@ func (o *migrateOptions) client() (*migrate.Client, error) {
 			return nil, errors.New("--" + name + ": " + problems[0])
 		}
 	}
-	var err error
 	if o.Label, err = migrate.ParseLabel(o.label); err != nil {
 		return nil, fmt.Errorf("--label: %w", err)
 	}
@@ -117,7 +120,7 @@ func changeCommand(change func(*migrate.Client, context.Context, bool) (*migrate
 	var dry bool
 	c.Args = noArguments
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		client, err := o.client()
+		client, err := o.client(c.OutOrStdout())
 		if err != nil {
 			return err
 		}
@@ -136,11 +139,7 @@ func (o *migrateOptions) print(c *cobra.Command, json func(io.Writer) error, tex
 	if o.output == "json" {
 		return json(c.OutOrStdout())
 	}
-	paint, err := useColour("auto", c.OutOrStdout())
-	if err != nil {
-		return err
-	}
-	return text(c.OutOrStdout(), paint)
+	return text(c.OutOrStdout(), o.paint)
 }
 
 func migrateStatusCommand() *cobra.Command {
@@ -161,7 +160,7 @@ with the label, 1 not, or not yet, 2 error.`,
   until nftproxy migrate status; do sleep 5; done`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
-			client, err := o.client()
+			client, err := o.client(c.OutOrStdout())
 			if err != nil {
 				return err
 			}
@@ -169,7 +168,7 @@ with the label, 1 not, or not yet, 2 error.`,
 			if err != nil {
 				return err
 			}
-			err = o.print(c, s.JSON, func(w io.Writer, _ bool) error { return s.Print(w, all) })
+			err = o.print(c, s.JSON, func(w io.Writer, paint bool) error { return s.Print(w, all, paint) })
 			if err == nil && !s.Healthy() {
 				return errNotMigrated
 			}

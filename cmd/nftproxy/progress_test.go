@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -67,7 +68,12 @@ func TestProgress(t *testing.T) {
 // terminal forbids it; --color decides over both.
 func TestColours(t *testing.T) {
 	old, path := writeFile(t, service), writeFile(t, strings.Replace(service, "10.128.1.2", "10.128.1.9", 1))
-	for _, command := range []string{"diff --from " + old + " -f " + path, "apply -f " + path, "cleanup"} {
+	list := filepath.Join(t.TempDir(), "drain.yaml")
+	for _, command := range []string{
+		"diff --from " + old + " -f " + path, "apply -f " + path, "validate -f " + path, "cleanup",
+		"status", "describe default/web -f " + path, "explain tcp 10.96.0.10:80", "drain 10.128.1.2 --force --drain-file " + list,
+		"undrain 10.128.1.2 --drain-file " + list,
+	} {
 		for _, c := range []struct {
 			env, flag string
 			want      bool
@@ -79,12 +85,14 @@ func TestColours(t *testing.T) {
 			{"NO_COLOR=1", "--color=always", true},
 			{"TERM=xterm", "--color=never", false},
 		} {
-			if command == "cleanup" && c.flag != "" {
-				continue
-			}
 			ns := netlab.TestNamespace(t)
 			if r := in(t, ns, "apply", "-f", old); r.code != 0 {
 				t.Fatal(r.stderr)
+			}
+			if strings.HasPrefix(command, "undrain") {
+				if r := in(t, ns, "drain", "10.128.1.2", "--force", "--drain-file", list); r.code != 0 {
+					t.Fatal(r.stderr)
+				}
 			}
 			if got := onTerminal(t, ns, strings.Fields(command+" "+c.flag), c.env); strings.Contains(got, "\x1b[") != c.want {
 				t.Errorf("%s %s nftproxy %s: %q", c.env, c.flag, command, got)

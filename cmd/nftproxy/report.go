@@ -4,12 +4,10 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/nftproxy/nftproxy/internal/changes"
 	"github.com/nftproxy/nftproxy/internal/plan"
@@ -35,13 +33,13 @@ func (r *report) empty() bool { return r.plan.Empty() && len(r.services) == 0 }
 type reportOptions struct {
 	format   string
 	elements string
-	colour   string
+	colour   colourFlag
 	paint    bool
 }
 
 func (o *reportOptions) addReportFlags(c *cobra.Command) {
 	c.Flags().StringVar(&o.elements, "elements", "auto", fmt.Sprintf("`when` to list every changed element of the rules: auto, always or never; auto lists up to %d, and %d Services", listedElements, listedServices))
-	c.Flags().StringVar(&o.colour, "color", "auto", "`when` to colour the text: auto, always or never; auto respects NO_COLOR")
+	o.colour.add(c.Flags())
 }
 
 func (o *reportOptions) check(w io.Writer, formats ...string) (err error) {
@@ -52,7 +50,7 @@ func (o *reportOptions) check(w io.Writer, formats ...string) (err error) {
 	if !slices.Contains([]string{"auto", "always", "never"}, o.elements) {
 		return fmt.Errorf("--elements: unknown value %q: use auto, always or never", o.elements)
 	}
-	o.paint, err = useColour(o.colour, w)
+	o.paint, err = o.colour.paints(w)
 	return err
 }
 
@@ -103,17 +101,4 @@ func (o *reportOptions) text(w *bufio.Writer, r *report) error {
 	}
 	_, err := fmt.Fprintln(w, r.plan.Summary())
 	return err
-}
-
-func useColour(when string, w io.Writer) (bool, error) {
-	switch when {
-	case "always":
-		return true, nil
-	case "never":
-		return false, nil
-	case "auto":
-		f, ok := w.(*os.File)
-		return ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd())), nil
-	}
-	return false, fmt.Errorf("--color: unknown value %q: use auto, always or never", when)
 }

@@ -107,7 +107,11 @@ func (o *runOptions) run(c *cobra.Command) (err error) {
 	case o.writeConfigTo != "":
 		return cfg.WriteFile(o.writeConfigTo)
 	case o.cleanup:
-		return cleanUp(c, log)
+		paint, err := (&colourFlag{autoColour}).paints(c.OutOrStdout())
+		if err != nil {
+			return err
+		}
+		return cleanUp(c, log, paint)
 	}
 	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()

@@ -25,11 +25,12 @@ var errUnhealthy = errors.New("the node is not healthy")
 const maxRows = 30
 
 type statusOptions struct {
-	daemon         daemonFinder
-	filter         status.Filter
-	serves         string // the Service that is asked about, instead of all
-	all            bool
-	output, colour string
+	daemon daemonFinder
+	filter status.Filter
+	serves string // the Service that is asked about, instead of all
+	all    bool
+	output string
+	colour colourFlag
 }
 
 func statusCommand() *cobra.Command {
@@ -91,14 +92,14 @@ daemon answers, it has no such Service, or its last sync failed.`,
 	f.BoolVar(&o.filter.Problems, "problems", false, "list all problems, and only Services that have one")
 	f.StringVar(&o.serves, "serves", "", "say whether a server of the Service or Balance `name` is usable, by the exit code")
 	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
-	f.StringVar(&o.colour, "color", "auto", "`when` to colour the text: auto, always or never; auto respects NO_COLOR")
+	o.colour.add(f)
 	_ = c.RegisterFlagCompletionFunc("serves", completeServices) // fails only for an unknown flag
 	return c
 }
 
 // runServes says whether this node serves one Service.
 func (o *statusOptions) runServes(c *cobra.Command) error {
-	if _, err := useColour(o.colour, c.OutOrStdout()); err != nil {
+	if _, err := o.colour.paints(c.OutOrStdout()); err != nil {
 		return err
 	}
 	if err := checkOutput(o.output, "text"); err != nil {
@@ -130,7 +131,7 @@ func (o *statusOptions) runServes(c *cobra.Command) error {
 }
 
 func (o *statusOptions) run(c *cobra.Command) error {
-	paint, err := useColour(o.colour, c.OutOrStdout())
+	paint, err := o.colour.paints(c.OutOrStdout())
 	if err := errors.Join(err, checkOutput(o.output, "text"), o.filter.Check()); err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/colorprofile"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
@@ -24,6 +25,7 @@ type topOptions struct {
 	daemon         daemonFinder
 	filter, output string
 	once           bool
+	colour         colourFlag
 }
 
 func topCommand() *cobra.Command {
@@ -41,7 +43,7 @@ Connections are counted if nftproxy runs with --service-metrics. The daemon is
 asked once a second, on its metrics server (GET /live).
 
 --once, and output that is no terminal, prints one sample after a second, which
-is the time to measure rates. NO_COLOR=1 switches colours off.
+is the time to measure rates.
 
 Exit code: 0 ended by q or a signal, or printed; 2 no daemon answers, or another
 error.`,
@@ -58,6 +60,7 @@ error.`,
 	o.daemon.addConfig(c)
 	f.StringVar(&o.filter, "filter", "", "list only Services with this `text` in NAMESPACE/NAME")
 	f.BoolVar(&o.once, "once", false, "print one sample, and exit")
+	o.colour.add(f)
 	f.StringVarP(&o.output, "output", "o", "text", "`format`: text or json, which means --once")
 	return c
 }
@@ -74,7 +77,8 @@ func topArguments(_ *cobra.Command, args []string) error {
 }
 
 func (o *topOptions) run(c *cobra.Command, service string) error {
-	if err := checkOutput(o.output, "text"); err != nil {
+	paint, err := o.colour.paints(c.OutOrStdout())
+	if err := errors.Join(err, checkOutput(o.output, "text")); err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
@@ -84,7 +88,7 @@ func (o *topOptions) run(c *cobra.Command, service string) error {
 		return err
 	}
 	defer client.Close()
-	config := top.Config{Ask: client.Sample, Address: client.Address(), Filter: o.filter, Service: service, ASCII: !utf8Locale()}
+	config := top.Config{Ask: client.Sample, Address: client.Address(), Filter: o.filter, Service: service, ASCII: !utf8Locale(), Colours: paint}
 	in, out := c.InOrStdin(), c.OutOrStdout()
 	if o.output == "text" && !o.once && isTerminal(in) && isTerminal(out) && os.Getenv("TERM") != "dumb" {
 		return o.watch(ctx, config, in, out)
@@ -110,7 +114,14 @@ func (o *topOptions) find(ctx context.Context) (client *live.Client, err error) 
 
 // watch shows the view until a key or a signal ends it.
 func (o *topOptions) watch(ctx context.Context, config top.Config, in io.Reader, out io.Writer) error {
-	program := tea.NewProgram(top.New(config), tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out), tea.WithoutSignalHandler())
+	options := []tea.ProgramOption{tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out), tea.WithoutSignalHandler()}
+	switch {
+	case o.colour.when == "always":
+		options = append(options, tea.WithColorProfile(colorprofile.ANSI))
+	case !config.Colours: // bold and reverse text remain
+		options = append(options, tea.WithColorProfile(colorprofile.Ascii))
+	}
+	program := tea.NewProgram(top.New(config), options...)
 	if _, err := program.Run(); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("show the terminal view: %w", err)
 	}

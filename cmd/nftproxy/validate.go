@@ -23,6 +23,7 @@ type validateOptions struct {
 	files    []string
 	warnings warnings
 	output   string
+	colour   colourFlag
 }
 
 func validateCommand() *cobra.Command {
@@ -57,6 +58,7 @@ Exit code: 0 valid, 2 problems, or warnings with --strict.`,
 	_ = c.MarkFlagFilename("filename", "yaml", "yml", "json") // fails only for an unknown flag
 	o.warnings.addFlag(c)
 	c.Flags().StringVarP(&o.output, "output", "o", "text", "`format`: text or json")
+	o.colour.add(c.Flags())
 	return c
 }
 
@@ -82,7 +84,8 @@ type finding struct {
 }
 
 func (o *validateOptions) run(c *cobra.Command) error {
-	if err := checkOutput(o.output, "text"); err != nil {
+	paint, err := o.colour.paints(c.OutOrStdout())
+	if err := errors.Join(err, checkOutput(o.output, "text")); err != nil {
 		return err
 	}
 	if len(o.files) == 0 {
@@ -97,7 +100,7 @@ func (o *validateOptions) run(c *cobra.Command) error {
 	if o.output == "json" {
 		err = f.json(c.OutOrStdout())
 	} else {
-		err = f.print(c.OutOrStdout())
+		err = f.print(c.OutOrStdout(), paint)
 	}
 	if err == nil && !f.Valid {
 		return errInvalid
@@ -219,7 +222,7 @@ func (f *findings) json(w io.Writer) error {
 
 // print writes a line for each problem and warning, the first ones if there are many,
 // and the summary.
-func (f *findings) print(w io.Writer) error {
+func (f *findings) print(w io.Writer, paint bool) error {
 	var lines []string
 	for _, p := range f.Problems {
 		lines = append(lines, "error: "+p.text)
@@ -233,11 +236,22 @@ func (f *findings) print(w io.Writer) error {
 		notes = append(notes, "note: "+n.text)
 	}
 	lines = append(lines, manifest.Shorten(notes, manifest.MaxShown)...)
-	lines = append(lines, f.Summary)
+	lines = append(lines, f.colour().Paint(f.Summary, paint))
 	if _, err := fmt.Fprintln(w, strings.Join(lines, "\n")); err != nil {
 		return fmt.Errorf("write findings: %w", err)
 	}
 	return nil
+}
+
+// colour returns that of the summary.
+func (f *findings) colour() terminal.Colour {
+	switch {
+	case !f.Valid:
+		return terminal.Red
+	case len(f.Warnings) > 0:
+		return terminal.Yellow
+	}
+	return terminal.Green
 }
 
 // shownFindings is how many findings the text has; JSON has all of them.

@@ -9,13 +9,11 @@ import (
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-// signs are those of a plan, and colours (ANSI) of the terminal.
+// signs are those of a plan, and colours those of the terminal.
 var (
 	signs   = map[Action]string{Added: "+", Changed: "~", Removed: "-"}
-	colours = map[Action]string{Added: "\x1b[32m", Changed: "\x1b[33m", Removed: "\x1b[31m"}
+	colours = map[Action]terminal.Colour{Added: terminal.Green, Changed: terminal.Yellow, Removed: terminal.Red}
 )
-
-const colourOff = "\x1b[0m"
 
 // SameRules is the summary of a plan that changes Services, but no rule.
 const SameRules = "The rules stay as they are."
@@ -44,10 +42,7 @@ func Print(w io.Writer, services []Service, limit int, colour bool) error {
 
 func printLine(w io.Writer, a Action, text string, colour bool) error {
 	text = terminal.Printable("  " + signs[a] + " " + text)
-	if colour {
-		text = colours[a] + text + colourOff
-	}
-	_, err := fmt.Fprintln(w, text)
+	_, err := fmt.Fprintln(w, colours[a].Paint(text, colour))
 	return err
 }
 

@@ -113,7 +113,7 @@ func TestMaglev(t *testing.T) {
 		}
 		objects, _ := views(&model.Snapshot{Nodes: []*model.Node{{Name: "node-1"}}, Services: []*model.Service{s}, Slices: []*model.EndpointSlice{slice}})
 		var b strings.Builder
-		if err := describe.Print(&b, objects, time.Time{}); err != nil {
+		if err := describe.Print(&b, objects, time.Time{}, false); err != nil {
 			t.Fatal(err)
 		}
 		if !strings.Contains(b.String(), want+"\n") || objects.Maglev.Slots != 251 {
@@ -138,7 +138,7 @@ func TestTableInBudget(t *testing.T) {
 		}
 		objects, rules := views(&model.Snapshot{Nodes: []*model.Node{{Name: "node-1"}}, Services: []*model.Service{s}, Slices: []*model.EndpointSlice{slice}})
 		var b strings.Builder
-		if err := describe.Print(&b, objects, time.Time{}); err != nil {
+		if err := describe.Print(&b, objects, time.Time{}, false); err != nil {
 			t.Fatal(err)
 		}
 		if !strings.Contains(b.String(), want+"\n") || len(objects.Notices) != 1 || !strings.Contains(b.String(), objects.Notices[0]) {
@@ -172,7 +172,7 @@ func TestPrintHostile(t *testing.T) {
 			Frontends: []describe.Frontend{{Kind: evil, Address: evil, Inside: evil, Outside: evil, AlsoClaimed: []string{evil}, Connections: &n}},
 			Endpoints: []describe.Endpoint{{Address: evil, Node: evil, Zones: []string{evil}, Nodes: []string{evil}, State: evil, Inside: describe.Share{LeftOut: evil}, Clients: &one}}}}}
 	var out strings.Builder
-	if err := describe.Print(&out, s, time.Now()); err != nil {
+	if err := describe.Print(&out, s, time.Now(), false); err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(out.String()) {
@@ -200,7 +200,7 @@ func TestResolve(t *testing.T) {
 func TestPrintMany(t *testing.T) {
 	s := &describe.Service{Ports: []describe.Port{{Endpoints: make([]describe.Endpoint, 5000)}}}
 	var out strings.Builder
-	if err := describe.Print(&out, s, time.Now()); err != nil {
+	if err := describe.Print(&out, s, time.Now(), false); err != nil {
 		t.Fatal(err)
 	}
 	if n := strings.Count(out.String(), "\n"); n > 220 || !strings.Contains(out.String(), "and 4800 more: -o json lists all\n") {
@@ -237,7 +237,7 @@ func TestClients(t *testing.T) {
 		world.Services[0].Extras = &model.Extras{Sources: c.sources}
 		s, _ := views(world)
 		var text, data strings.Builder
-		if err := errors.Join(describe.Print(&text, s, time.Now()), describe.JSON(&data, s)); err != nil {
+		if err := errors.Join(describe.Print(&text, s, time.Now(), false), describe.JSON(&data, s)); err != nil {
 			t.Fatal(err)
 		}
 		var lines []string

@@ -34,7 +34,7 @@ func TestLimits(t *testing.T) {
 	}
 	objects.AddLimitDrops(func(f model.Frontend) map[string]uint64 { return drops[f] })
 	var text strings.Builder
-	if err := describe.Print(&text, objects, time.Now()); err != nil {
+	if err := describe.Print(&text, objects, time.Now(), false); err != nil {
 		t.Fatal(err)
 	}
 	const want = `limit      1 new connection per hour per client (burst 3) to each address and port; 0 dropped

@@ -37,7 +37,7 @@ func TestPing(t *testing.T) {
 	} {
 		objects := describe.FromView(router.View(model.ServiceName{Namespace: "shop", Name: name}))
 		var text strings.Builder
-		if err := describe.Print(&text, objects, time.Now()); err != nil {
+		if err := describe.Print(&text, objects, time.Now(), false); err != nil {
 			t.Fatal(err)
 		}
 		for _, w := range want {

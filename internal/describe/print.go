@@ -21,9 +21,10 @@ func JSON(w io.Writer, s *Service) error {
 	return terminal.JSON(w, s)
 }
 
-// Print writes a description as text; now is the current time.
-func Print(w io.Writer, s *Service, now time.Time) error {
+// Print writes a description as text; now is the current time, and paint asks for colours.
+func Print(w io.Writer, s *Service, now time.Time, paint bool) error {
 	p := &printer{terminal.NewPrinter(w, "")}
+	p.Colours = paint
 	p.heading(s)
 	p.settings(s)
 	p.remarks(s, now)
@@ -44,12 +45,13 @@ func (p *printer) heading(s *Service) {
 	if s.Zone != "" {
 		node += " (zone " + s.Zone + ")"
 	}
-	p.Line("%s%s: %s", s.object(), node, s.verdict())
+	verdict, colour := s.verdict()
+	p.Painted(colour, "%s%s: %s", s.object(), node, verdict)
 	p.WriteString("\n")
 }
 
 // verdict counts hosts: one that serves several ports counts once.
-func (s *Service) verdict() string {
+func (s *Service) verdict() (text string, colour terminal.Colour) {
 	serving, all := make(map[string]bool), make(map[string]bool)
 	var failing []string
 	for i := range s.Ports {
@@ -62,20 +64,23 @@ func (s *Service) verdict() string {
 		}
 		failing = append(failing, port.failing()...)
 	}
-	text := fmt.Sprintf("%d of %d endpoints take connections", len(serving), len(all))
+	text, colour = fmt.Sprintf("%d of %d endpoints take connections", len(serving), len(all)), terminal.Yellow
 	switch {
 	case len(all) == 0:
-		text = "no endpoints"
+		text, colour = "no endpoints", terminal.Red
+	case len(serving) == 0:
+		colour = terminal.Red
 	case len(serving) == len(all):
+		colour = terminal.Green
 		text = fmt.Sprintf("%d endpoints take connections", len(all))
 		if len(all) == 1 {
 			text = "1 endpoint takes connections"
 		}
 	}
 	if len(failing) > 0 {
-		text += "; " + strings.Join(failing, "; ")
+		text, colour = text+"; "+strings.Join(failing, "; "), terminal.Red
 	}
-	return text
+	return text, colour
 }
 
 // host returns the address without the port.
@@ -192,10 +197,10 @@ func (p *printer) remarks(s *Service, now time.Time) {
 		}
 	}
 	for _, n := range s.Notices {
-		p.Fact("problem", "%s", n)
+		p.PaintedFact(terminal.Yellow, "problem", "%s", n)
 	}
 	for _, w := range s.Warnings {
-		p.Fact("warning", "%s", w)
+		p.PaintedFact(terminal.Yellow, "warning", "%s", w)
 	}
 	for _, u := range s.Unknown {
 		p.Fact("not known", "%s", u)

@@ -71,7 +71,7 @@ func TestSettingsAreThoseOfTheRules(t *testing.T) {
 func settings(t *testing.T, s *describe.Service) []string {
 	t.Helper()
 	var b strings.Builder
-	if err := describe.Print(&b, s, time.Now()); err != nil {
+	if err := describe.Print(&b, s, time.Now(), false); err != nil {
 		t.Fatal(err)
 	}
 	var out []string

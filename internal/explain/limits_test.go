@@ -25,7 +25,7 @@ func TestLimits(t *testing.T) {
 		t.Errorf("the connection is %s", got)
 	}
 	var text, json strings.Builder
-	if err := Print(&text, result, Normal); err != nil {
+	if err := Print(&text, result, Normal, false); err != nil {
 		t.Fatal(err)
 	}
 	if err := JSON(&json, result); err != nil {

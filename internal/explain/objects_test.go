@@ -179,7 +179,7 @@ func TestRange(t *testing.T) {
 			t.Errorf("%s, %s: %s", r.Service, r.Frontend, briefs(r))
 		}
 		var text, object strings.Builder
-		if err := errors.Join(Print(&text, r, Brief), JSON(&object, r)); err != nil {
+		if err := errors.Join(Print(&text, r, Brief, false), JSON(&object, r)); err != nil {
 			t.Fatal(err)
 		}
 		if !strings.Contains(text.String(), "frontend   tcp 192.0.2.1:80-90, a range of ports\n") || !strings.Contains(object.String(), `"frontend": "tcp 192.0.2.1:80-90"`) {

@@ -24,10 +24,13 @@ const (
 	Full                 // everything
 )
 
-// Print writes a result as text: the answer, a block of facts, and the path.
-func Print(w io.Writer, r *Result, d Detail) error {
+// Print writes a result as text: the answer, a block of facts, and the path. paint asks for
+// colours.
+func Print(w io.Writer, r *Result, d Detail, paint bool) error {
 	p := &printer{terminal.NewPrinter(w, "  "), d}
-	p.Line("%s: %s", r.asked(), r.heading())
+	p.Colours = paint
+	heading, colour := r.heading()
+	p.Painted(colour, "%s: %s", r.asked(), heading)
 	if r.Asked != nil {
 		p.Fact("listener", "nftproxy run listens on %s, and connects to %s", r.Asked.target(), r.Packet)
 	}
@@ -63,14 +66,20 @@ func Print(w io.Writer, r *Result, d Detail) error {
 	return p.Flush()
 }
 
-func (r *Result) heading() string {
+func (r *Result) heading() (text string, colour terminal.Colour) {
 	switch v, ok := r.Verdict(); {
 	case !ok:
-		return "it depends"
+		return "it depends", terminal.Yellow
 	case v == Forward:
-		return "forwarded"
+		return "forwarded", terminal.Green
+	case v == Answer:
+		colour = terminal.Green
+	case v == Reject || v == Drop:
+		colour = terminal.Red
+	default:
+		colour = terminal.Yellow
 	}
-	return r.Outcomes[0].verdictText()
+	return r.Outcomes[0].verdictText(), colour
 }
 
 // end returns the endpoint; without one, the verdict and its reason.

@@ -21,7 +21,7 @@ import (
 func facts(t *testing.T, r *Result) string {
 	t.Helper()
 	var out strings.Builder
-	if err := Print(&out, r, Full); err != nil {
+	if err := Print(&out, r, Full, false); err != nil {
 		t.Fatal(err)
 	}
 	text, _, _ := strings.Cut(out.String(), "\npath\n")
@@ -81,7 +81,7 @@ func TestPrintPath(t *testing.T) {
 	table.Chain("base").Rules[0] = nft.Rule{goTo("lane")}
 	table.Chains = append(table.Chains, &nft.Chain{Name: "lane", Rules: table.Chain("base").Rules[1:]})
 	var out strings.Builder
-	if err := Print(&out, Explain(table, from(t, "203.0.113.7 tcp 10.96.0.10:80"), nil), Full); err != nil {
+	if err := Print(&out, Explain(table, from(t, "203.0.113.7 tcp 10.96.0.10:80"), nil), Full, false); err != nil {
 		t.Fatal(err)
 	}
 	want := `tcp 10.96.0.10:80 from 203.0.113.7: forwarded
@@ -256,7 +256,7 @@ func TestDetail(t *testing.T) {
 	table := render.Render(model.Resolve(s, node1)).Table(model.IPv4)
 	print := func(d Detail) string {
 		var out strings.Builder
-		if err := Print(&out, Explain(table, from(t, "10.128.77.1 tcp 10.96.0.10:80"), nil), d); err != nil {
+		if err := Print(&out, Explain(table, from(t, "10.128.77.1 tcp 10.96.0.10:80"), nil), d, false); err != nil {
 			t.Fatal(err)
 		}
 		return out.String()

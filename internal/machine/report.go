@@ -54,18 +54,12 @@ func (r *Report) WriteJSON(w io.Writer) error {
 // Repository is where documentation is read.
 const repository = "https://github.com/nftproxy/nftproxy/blob/main/"
 
-// colours of levels, as escapes of terminals.
-var colours = [...]string{Problem: "\x1b[31m", Warning: "\x1b[33m", Unseen: "\x1b[36m", OK: "\x1b[32m"}
+var colours = [...]terminal.Colour{Problem: terminal.Red, Warning: terminal.Yellow, Unseen: terminal.Cyan, OK: terminal.Green}
 
 // Print writes the report as text, with the verdict last.
 func (r *Report) Print(w io.Writer, colour bool) error {
 	p := terminal.NewPrinter(w, "")
-	paint := func(l Level, text string) string {
-		if !colour {
-			return text
-		}
-		return colours[l] + text + "\x1b[0m"
-	}
+	paint := func(l Level, text string) string { return colours[l].Paint(text, colour) }
 	const margin = "         "
 	for _, c := range r.Checks {
 		// Escapes of colours are not printable.

@@ -11,12 +11,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-const (
-	green = "\x1b[32m"
-	red   = "\x1b[31m"
-	plain = "\x1b[0m"
-)
-
 // JSON writes the patch, as kubectl patch --type=json takes it.
 func (ch *Change) JSON(w io.Writer) error {
 	p := ch.Patch
@@ -29,8 +23,9 @@ func (ch *Change) JSON(w io.Writer) error {
 // Print writes what has changed, and what to do next.
 func (ch *Change) Print(w io.Writer, paint bool) error {
 	p := terminal.NewPrinter(w, "")
+	p.Colours = paint
 	p.Line("DaemonSet %s: required node affinity of its pods", ch.Target)
-	ch.printTerms(p, paint)
+	ch.printTerms(p)
 	p.Line("")
 	p.Line("%s", ch.outcome())
 	if ch.Patch != nil && len(ch.Nodes) > 0 {
@@ -68,10 +63,10 @@ func (ch *Change) outcome() string {
 }
 
 // printTerms writes the terms with the conditions that have been added or removed.
-func (ch *Change) printTerms(p *terminal.Printer, paint bool) {
-	shown, other, sign, colour := ch.after.terms(), ch.before.terms(), "+", green
+func (ch *Change) printTerms(p *terminal.Printer) {
+	shown, other, sign, colour := ch.after.terms(), ch.before.terms(), "+", terminal.Green
 	if ch.Undo {
-		shown, other, sign, colour = other, shown, "-", red
+		shown, other, sign, colour = other, shown, "-", terminal.Red
 	}
 	if len(shown) == 0 {
 		p.Line("    none: all nodes that match its node selector")
@@ -84,10 +79,8 @@ func (ch *Change) printTerms(p *terminal.Printer, paint bool) {
 			}
 			changed := i >= len(other) || !slices.Contains(conditions(other[i]), line)
 			switch {
-			case changed && paint:
-				fmt.Fprintf(p, "%s  %s %-8s %s%s\n", colour, sign, name, terminal.Printable(line), plain)
 			case changed:
-				p.Line("  %s %-8s %s", sign, name, line)
+				p.Painted(colour, "  %s %-8s %s", sign, name, line)
 			default:
 				p.Line("    %-8s %s", name, line)
 			}

@@ -173,8 +173,9 @@ const maxNodes = 20
 const factFormat = "%-10s  %s"
 
 // Print writes the state, nodes with problems first; all lists every node.
-func (s *Status) Print(w io.Writer, all bool) error {
+func (s *Status) Print(w io.Writer, all, paint bool) error {
 	p := terminal.NewPrinter(w, "")
+	p.Colours = paint
 	keeps := "keeps off nodes with " + s.label.String()
 	switch {
 	case !s.hasCondition:
@@ -227,12 +228,15 @@ func (s *Status) printNodes(p *terminal.Printer, all bool) {
 			p.Line("... and %d more without problems: --all", len(nodes)-i)
 			return
 		}
-		label := "no"
+		label, colour := "no", terminal.Colour("")
 		if n.Label {
 			label = "yes"
 		}
 		line := fmt.Sprintf("%-*s  %-6s %-11s %-9s %s", width, n.Name, label, n.KubeProxy, n.NFTProxy, n.Problem)
-		p.Line("%s", strings.TrimRight(line, " "))
+		if n.Problem != "" {
+			colour = terminal.Yellow
+		}
+		p.Painted(colour, "%s", strings.TrimRight(line, " "))
 	}
 }
 

@@ -40,7 +40,7 @@ func TestPrintStatus(t *testing.T) {
 	}
 	s.Nodes[4321] = Node{Name: "wrong\x1b[2J", Label: true, KubeProxy: None, NFTProxy: Starting, Problem: "not ready"}
 	var b strings.Builder
-	if err := s.Print(&b, false); err != nil {
+	if err := s.Print(&b, false, false); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(b.String(), "\n")
@@ -61,7 +61,7 @@ func TestPrintStatus(t *testing.T) {
 		t.Errorf("%d lines:\n%s", len(lines), b.String())
 	}
 	b.Reset()
-	if err := s.Print(&b, true); err != nil || strings.Count(b.String(), "\n") != 5005 {
+	if err := s.Print(&b, true, false); err != nil || strings.Count(b.String(), "\n") != 5005 {
 		t.Errorf("%v, %d lines", err, strings.Count(b.String(), "\n"))
 	}
 	if s.Healthy() {

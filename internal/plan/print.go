@@ -11,13 +11,11 @@ import (
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-// Signs and colours (ANSI) of the verbs in a printed plan.
+// Signs and colours of the verbs in a printed plan.
 var (
 	signs   = [...]string{Add: "+", Delete: "-", Replace: "~"}
-	colours = [...]string{Add: "\x1b[32m", Delete: "\x1b[31m", Replace: "\x1b[33m"}
+	colours = [...]terminal.Colour{Add: terminal.Green, Delete: terminal.Red, Replace: terminal.Yellow}
 )
-
-const colourOff = "\x1b[0m"
 
 // Print writes the plan as text: its changes and a summary.
 func (p *Plan) Print(w io.Writer, colour bool) error {
@@ -148,10 +146,7 @@ func (pp *planPrinter) chain(c *Change) {
 
 func (pp *planPrinter) line(v Verb, depth int, format string, args ...any) {
 	text := strings.Repeat("  ", depth) + signs[v] + " " + terminal.Printable(fmt.Sprintf(format, args...))
-	if pp.colour {
-		text = colours[v] + text + colourOff
-	}
-	fmt.Fprintln(pp.w, text)
+	fmt.Fprintln(pp.w, colours[v].Paint(text, pp.colour))
 }
 
 type planJSON struct {

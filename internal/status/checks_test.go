@@ -129,7 +129,7 @@ func TestChecks(t *testing.T) {
 				t.Errorf("notices %s, check %q", diff, d.Check)
 			}
 			var out strings.Builder
-			if err := describe.Print(&out, &d, now); err != nil {
+			if err := describe.Print(&out, &d, now, false); err != nil {
 				t.Fatal(err)
 			}
 			for i, e := range d.Ports[0].Endpoints {

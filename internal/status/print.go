@@ -50,36 +50,27 @@ type printer struct {
 	View
 }
 
-// Colours (ANSI) of the verdict.
-const (
-	green, yellow, red = "\x1b[32m", "\x1b[33m", "\x1b[31m"
-	colourOff          = "\x1b[0m"
-)
-
 func (p *printer) verdict(r *Report) {
 	text, colour := r.verdict()
-	if p.Colour {
-		text = colour + text + colourOff
-	}
-	p.WriteString(text + "\n")
+	p.WriteString(colour.Paint(text, p.Colour) + "\n")
 }
 
 // verdict returns the answer to "what is wrong?", and its colour.
-func (r *Report) verdict() (text, colour string) {
+func (r *Report) verdict() (text string, colour terminal.Colour) {
 	problems := terminal.Count(r.causes(), "problem")
 	switch n := len(r.Problems); {
 	case r.From == Daemon && !r.Healthy && n == 0:
-		return "unhealthy", red
+		return "unhealthy", terminal.Red
 	case r.From == Daemon && !r.Healthy:
-		return "unhealthy: " + problems, red
+		return "unhealthy: " + problems, terminal.Red
 	case n > 0 && r.From == Daemon:
-		return "healthy, but " + problems, yellow
+		return "healthy, but " + problems, terminal.Yellow
 	case n > 0:
-		return problems, yellow
+		return problems, terminal.Yellow
 	case r.From == Daemon:
-		return "healthy", green
+		return "healthy", terminal.Green
 	}
-	return "no problems", green
+	return "no problems", terminal.Green
 }
 
 // problems writes problems of a report by reason.

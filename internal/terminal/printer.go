@@ -11,6 +11,8 @@ import (
 // Printer writes lines. Its bufio.Writer keeps the first error.
 type Printer struct {
 	*bufio.Writer
+	Colours bool // whether [Printer.Painted] paints
+
 	indent string
 	last   string // name of the fact printed last
 }
@@ -22,12 +24,26 @@ func NewPrinter(w io.Writer, indent string) *Printer {
 
 // Fact writes a line under a name, which is not repeated.
 func (p *Printer) Fact(name, format string, args ...any) {
+	p.Line("%s", p.fact(name, format, args...))
+}
+
+func (p *Printer) fact(name, format string, args ...any) string {
 	shown := name
 	if name == p.last {
 		shown = ""
 	}
 	p.last = name
-	p.Line("%s%-9s  %s", p.indent, shown, fmt.Sprintf(format, args...))
+	return fmt.Sprintf("%s%-9s  %s", p.indent, shown, fmt.Sprintf(format, args...))
+}
+
+// Painted writes a line in a colour.
+func (p *Printer) Painted(c Colour, format string, args ...any) {
+	fmt.Fprintln(p, c.Paint(Printable(fmt.Sprintf(format, args...)), p.Colours))
+}
+
+// PaintedFact is Fact in a colour.
+func (p *Printer) PaintedFact(c Colour, name, format string, args ...any) {
+	p.Painted(c, "%s", p.fact(name, format, args...))
 }
 
 // Line writes a line.

@@ -28,6 +28,7 @@ type Config struct {
 	Ask     Ask
 	Address string // of the daemon, for messages
 	ASCII   bool   // the terminal shows no other characters
+	Colours bool   // text of [Once] has colours
 	// Service is the "namespace/name" of the Service whose details are shown first;
 	// empty: the list.
 	Service string

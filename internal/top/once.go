@@ -84,7 +84,8 @@ func twoSamples(ctx context.Context, ask Ask, q live.Query) (before, now *live.S
 	return before, now, nil
 }
 
-// once returns the whole view as text without styles: no row is cut off or selected.
+// once returns the whole view as text: no row is cut off or selected. It has no styles,
+// unless colours are wanted.
 func (m *Model) once() string {
 	lines := m.head()
 	if m.detail != "" {
@@ -100,7 +101,10 @@ func (m *Model) once() string {
 		}
 	}
 	for i, l := range lines {
-		lines[i] = strings.TrimRight(ansi.Strip(l), " ")
+		if !m.config.Colours {
+			l = ansi.Strip(l)
+		}
+		lines[i] = strings.TrimRight(l, " ")
 	}
 	return m.displayable(strings.Join(lines, "\n")) + "\n"
 }

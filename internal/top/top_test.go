@@ -295,6 +295,10 @@ func TestOnce(t *testing.T) {
 		}
 		samples[1].Matching = 1200
 		golden(t, "once", run(Config{}, false, samples[0], samples[0], samples[1]))
+		plain, painted := run(Config{}, false, samples[0], samples[0], samples[1]), run(Config{Colours: true}, false, samples[0], samples[0], samples[1])
+		if !strings.Contains(painted, good.Styled("healthy")) || ansi.Strip(painted) != plain {
+			t.Errorf("with colours: %q", painted)
+		}
 		golden(t, "once-detail", run(Config{Service: "shop/web"}, false, samples...))
 		var got struct {
 			Node      string
