@@ -48,7 +48,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	log := logwriter.New(meter)
 	defer log.Close()
 	root := rootCommand()
-	root.SetArgs(args)
+	root.SetArgs(append([]string{}, args...)) // it reads os.Args in place of nil
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(log)
