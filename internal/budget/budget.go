@@ -64,8 +64,8 @@ const (
 	DrainOffered = 1_000
 )
 
-// Counts: each endpoint of a service port is a series of Prometheus, with a name that ends
-// with the endpoint.
+// EndpointSeries limits counts: each endpoint of a service port is a series of Prometheus,
+// with a name that ends with the endpoint.
 const EndpointSeries = 2_000
 
 // Outcome is what happens beyond a limit.
