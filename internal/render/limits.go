@@ -47,15 +47,15 @@ func (l clientLimit) suffix() string {
 	return fmt.Sprintf("connections-%d", l.value.Connections)
 }
 
-// frontends returns the key of the frontends, and its type.
-func (l clientLimit) frontends() (nft.Concat, []nft.Datatype) {
+// key returns the key of the frontends.
+func (l clientLimit) key() nft.Concat {
 	switch l.prefix {
 	case nft.NodePrefix:
-		return dialledNode, frontend
+		return dialledNode
 	case nft.RangePrefix:
-		return dialledRange, rangeFrontend
+		return dialledRange
 	}
-	return dialled, frontend
+	return dialled
 }
 
 // chain returns the chain that drops what exceeds the limit. The last lookup counts.
@@ -63,7 +63,7 @@ func (l clientLimit) frontends() (nft.Concat, []nft.Datatype) {
 //	update @clients-of-rate-10-second-20 { ip daddr . meta l4proto . th dport . ip saddr timeout 2s limit rate over 10/second burst 20 packets }
 //	  ip daddr . meta l4proto . th dport @over-client-rate drop
 func (l clientLimit) chain() *nft.Chain {
-	key, _ := l.frontends()
+	key := l.key()
 	return &nft.Chain{Name: l.name(), Rules: []nft.Rule{{
 		nft.OverLimit{Set: l.clients(), Key: append(key[:3:3], nft.SourceAddress), Limit: l.value},
 		nft.InSet{Key: key, Set: counterpart(key, nft.OverSet(l.kind))}, nft.Verdict{Action: nft.Drop},
@@ -72,9 +72,9 @@ func (l clientLimit) chain() *nft.Chain {
 
 // set returns the set of clients.
 func (l clientLimit) set() *nft.Set {
-	_, types := l.frontends()
-	return &nft.Set{Name: l.clients(), Key: append(types[:3:3], nft.Source),
-		Dynamic: true, Timeless: l.kind == model.LimitClientConnections, Size: budget.LimitedClients}
+	s := nft.Declare(l.clients())
+	s.Dynamic, s.Timeless, s.Size = true, l.kind == model.LimitClientConnections, budget.LimitedClients
+	return s
 }
 
 // limitsOf returns the limits of a Service, by kind.
@@ -149,23 +149,21 @@ func (o options) limits(of optionKind) []model.LimitKind {
 	return out
 }
 
-// limitSets returns the empty sets for kinds of limits of frontends of a type.
-func limitSets(frontend []nft.Datatype, prefix string, all []model.LimitKind) []*nft.Set {
+// limitSets returns the empty sets for kinds of limits, with a name prefix.
+func limitSets(prefix string, all []model.LimitKind) []*nft.Set {
 	if len(all) == 0 {
 		return nil
 	}
-	out := []*nft.Set{{Name: prefix + nft.LimitedSet, Key: frontend}}
+	out := []*nft.Set{nft.Declare(prefix + nft.LimitedSet)}
 	for _, kind := range all {
-		s := &nft.Set{Name: prefix + frontendsOf(kind), Key: frontend}
+		s := nft.Declare(prefix + frontendsOf(kind))
 		switch kind {
 		case model.LimitRate:
 			s.Limits = nft.RateLimits
 		case model.LimitConnections:
 			s.Limits = nft.ConnectionLimits
-		default:
-			s.Data = []nft.Datatype{nft.Verdicts}
 		}
-		out = append(out, s, &nft.Set{Name: prefix + nft.OverSet(kind), Key: frontend, Counters: true})
+		out = append(out, s, counted(prefix+nft.OverSet(kind), true))
 	}
 	return out
 }

@@ -28,8 +28,6 @@ var (
 	dialledRange = nft.Concat{nft.DestinationAddress, nft.TransportProtocol, nft.PacketClass}
 	// originalRange is the same behind DNAT.
 	originalRange = nft.Concat{nft.OriginalDestination, nft.TransportProtocol, nft.PacketClass}
-	// rangeFrontend is the type of both.
-	rangeFrontend = []nft.Datatype{nft.Address, nft.InetProto, nft.RangeID}
 )
 
 const (

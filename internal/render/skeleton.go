@@ -12,8 +12,6 @@ var (
 	dialled = nft.Concat{nft.DestinationAddress, nft.TransportProtocol, nft.DestinationPort}
 	// original is the same behind DNAT, from the conntrack entry.
 	original = nft.Concat{nft.OriginalDestination, nft.TransportProtocol, nft.OriginalPort}
-	// frontend is the type of both.
-	frontend = []nft.Datatype{nft.Address, nft.InetProto, nft.Port}
 )
 
 // chains returns the chains that are the same for every set of services: all except
@@ -60,8 +58,8 @@ func sets(r *model.Routing, o options) []*nft.Set {
 		}
 		out = append(out, nft.Declare(prefix+nft.SelfFrontendsSet))
 	}
-	return slices.Concat(out, echoSets(r), clientSets("", o), limitSets(frontend, "", o.limits(limiting)), rangeSets(r, o), clientSets(nft.RangePrefix, o),
-		limitSets(rangeFrontend, nft.RangePrefix, o.limits(limitingRanges)), affinitySets(o.bindings(), r.AffinityCapacity))
+	return slices.Concat(out, echoSets(r), clientSets("", o), limitSets("", o.limits(limiting)), rangeSets(r, o), clientSets(nft.RangePrefix, o),
+		limitSets(nft.RangePrefix, o.limits(limitingRanges)), affinitySets(o.bindings(), r.AffinityCapacity))
 }
 
 // counted declares a map that may count the packets that find an element.
