@@ -45,7 +45,7 @@ func rule(text string) edit { return edit{`(?m)^.*` + text + `.*\n`, ""} }
 var layouts = []layout{
 	{name: "the first one, without affinity and policies", forgets: true, edits: []edit{
 		without("local-services|firewalled|source-ranges|local-frontends|(local-)?affinity(-[a-z0-9]+)?|binders|remember|(local-)?recall|(local-)?bind-[a-z0-9-]+"),
-		rule("@firewalled"), rule("@local-services"), rule("@local-frontends"), rule("jump (local-)?recall"),
+		rule("@firewalled"), rule("@local-services"), rule("@local-frontends"), rule("jump (local-)?recall"), rule("jump remember"),
 		without("(local-)?sticky-rr-3-[0-9]+"), {`goto (local-)?sticky-rr`, `goto rr`}}},
 	{name: "verdicts in the maps of services, and a lookup in each lane", foreign: true, edits: []edit{
 		without("lanes|choose"), {`(map (?:local-)?services \{\n\t\ttype [^:]*: )classid`, `${1}verdict`}, {` : 3:10c\b`, ` : goto sticky-rr-3-12`}, {` : 3:10d\b`, ` : goto sticky-rr-3-13`},

@@ -317,8 +317,8 @@ func TestBalanceCommands(t *testing.T) {
 	if err := json.Unmarshal([]byte(execute("", "describe", "web", "-f", file, "-o", "json").stdout), &s); err != nil || !s.Balance || s.Namespace != "default" {
 		t.Errorf("describe as JSON: %v, %+v", err, s)
 	}
-	conflict := execute("kind: Balance\nname: a\nlisten: 203.0.113.10:443\nbackends: 10.0.0.1\n---\nkind: Balance\nname: b\nlisten: 203.0.113.10:443\nbackends: 10.0.0.2\n", "validate", "-f", "-", "--strict")
-	if want := "warning: standard input: document 2 (line 6): Balance b: tcp 203.0.113.10:443 is served by Balance a, not by this one"; conflict.code != exitError || !strings.Contains(conflict.stdout, want) {
+	conflict := execute("kind: Balance\nname: a\nlisten: 203.0.113.10:443\nbackends: 10.0.0.1\n---\nkind: Balance\nname: b\nlisten: 203.0.113.10:443\nbackends: 10.0.0.2\n", "validate", "-f", "-")
+	if want := "error: standard input: document 2 (line 6): Balance b: tcp 203.0.113.10:443 is served by Balance a, not by this one"; conflict.code != exitError || !strings.Contains(conflict.stdout+conflict.stderr, want) {
 		t.Errorf("conflict: %+v, want %s", conflict, want)
 	}
 }
