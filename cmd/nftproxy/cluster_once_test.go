@@ -62,6 +62,32 @@ func TestOnceAgainstCluster(t *testing.T) {
 	in(t, ns, "cleanup")
 }
 
+// TestContext: commands read the API server of the context that is named (12.88).
+func TestContext(t *testing.T) {
+	ns := netlab.TestNamespace(t)
+	api := startAPI(t, ns, strings.ReplaceAll(nodeAndService, "metadata: {name: web", "metadata: {namespace: default, name: web"))
+	kubeconfig := writeFile(t, strings.ReplaceAll(twoContexts, "http://STAGING", api.url))
+	for _, c := range []struct {
+		command string
+		code    int
+		want    string
+	}{
+		{"render", 0, "10.96.0.10 . tcp . 80"},
+		{"diff", exitFailed, "10.96.0.10 . tcp . 80"},
+		{"diff -f " + writeFile(t, vip), exitFailed, "10.96.0.10 . tcp . 80"},
+		{"explain --brief tcp web:http", 0, "default/web:http (ClusterIP)"},
+		{"describe web", 0, "2 endpoints take connections"},
+		{"apply", 0, "10.96.0.10 . tcp . 80"},
+	} {
+		args := append([]string{"nftproxy"}, strings.Fields(c.command)...)
+		p := start(t, ns, append(args, "--kubeconfig", kubeconfig, "--context", "staging", "--hostname-override", "node-1")...)
+		p.ends(t, c.code)
+		if !strings.Contains(p.output.String(), c.want) {
+			t.Errorf("%s: %s", c.command, &p.output)
+		}
+	}
+}
+
 // TestOnceWithoutCluster: a command that reads an API server once says in one message why it
 // cannot, and does not speak of objects that stay in use (12.87).
 func TestOnceWithoutCluster(t *testing.T) {

@@ -28,6 +28,8 @@ func TestClusterErrors(t *testing.T) {
 		{"missing", []string{"--kubeconfig", filepath.Join(dir, "none")}, "no such file or directory"},
 		{"broken", []string{"--kubeconfig", write("broken", "a: [")}, "--kubeconfig: "},
 		{"empty", []string{"--kubeconfig", write("empty", "{}")}, "names no API server"},
+		{"no such context", []string{"--kubeconfig", write("two", twoContexts), "--context", "stagin"}, `two has no context "stagin": did you mean staging?`},
+		{"context of nothing", []string{"--context", "staging"}, `--context: "staging" is looked up in a kubeconfig: name the file with --kubeconfig`},
 		{"negative burst", []string{"--master", "https://127.0.0.1:6443", "--kube-api-burst", "-1"}, "--kube-api-burst: -1 is negative"},
 		{"no period", []string{"--master", "https://127.0.0.1:6443", "--min-sync-period", "soon"}, "--min-sync-period"},
 	} {
@@ -39,6 +41,19 @@ func TestClusterErrors(t *testing.T) {
 		})
 	}
 }
+
+// twoContexts is a kubeconfig whose current context has an API server that does not exist.
+const twoContexts = `
+apiVersion: v1
+kind: Config
+current-context: production
+contexts:
+- {name: production, context: {cluster: production}}
+- {name: staging, context: {cluster: staging}}
+clusters:
+- {name: production, cluster: {server: "http://127.0.0.1:1"}}
+- {name: staging, cluster: {server: "http://STAGING"}}
+`
 
 // TestNoClusterOutsideOfAPod wants an advice that names both sources.
 func TestNoClusterOutsideOfAPod(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/nftproxy/nftproxy/internal/status"
 )
 
@@ -68,12 +69,19 @@ func flagCompletion(c *cobra.Command, f *pflag.Flag) cobra.CompletionFunc {
 		return nil
 	case ok:
 		return cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
+	case f.Name == config.KubeContext:
+		return completeContexts
 	case f.Name == "namespace":
 		return func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 			return namespaces(servedPorts(c)), cobra.ShellCompDirectiveNoFileComp
 		}
 	}
 	return cobra.FixedCompletions(flagValues[f.Name], cobra.ShellCompDirectiveNoFileComp)
+}
+
+// completeContexts completes the contexts of the kubeconfig that the command line names.
+func completeContexts(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return source.Contexts(c.Flags().Lookup("kubeconfig").Value.String()), cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeExplain completes a protocol or a Service, then the destinations that this node

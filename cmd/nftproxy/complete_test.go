@@ -72,6 +72,17 @@ func TestCompleteFiles(t *testing.T) {
 	}
 }
 
+// TestCompleteContexts: the contexts of the kubeconfig on the command line.
+func TestCompleteContexts(t *testing.T) {
+	file := writeFile(t, twoContexts)
+	for _, command := range [][]string{{"describe"}, {"run"}, {"migrate", "status"}} {
+		offered, directive := complete(append(command, "--kubeconfig", file, "--context", "")...)
+		if strings.Join(offered, " ") != "production staging" || directive != noFiles {
+			t.Errorf("%s: %q, directive %s", command, offered, directive)
+		}
+	}
+}
+
 // TestCompleteOutput compares the completed formats with those in the help.
 func TestCompleteOutput(t *testing.T) {
 	for _, c := range commandTree() {

@@ -34,7 +34,7 @@ var commandGroups = []group{
 // others of a command come first, as its own. "COMMAND FLAG" is only for one command.
 var flagGroups = []group{
 	{"Input", []string{"filename", "diff from", "isolate-files", "config", "strict", "service-proxy-name"}},
-	{"API server", []string{"kubeconfig", "master", "kube-api-qps", "kube-api-burst", "kube-api-content-type", "start-jitter"}},
+	{"API server", []string{"kubeconfig", "context", "master", "kube-api-qps", "kube-api-burst", "kube-api-content-type", "start-jitter"}},
 	{"Node and pods", []string{"hostname-override", "bind-address", "nodeport-addresses", "cluster-cidr", "detect-local-mode",
 		"pod-bridge-interface", "pod-interface-name-prefix", "masquerade-all"}},
 	{"Balancing", []string{"scheduler", "affinity-size", "answer-ping", "load-balancer-cidrs", "feature-gates"}},

@@ -113,6 +113,15 @@ func TestColourFlag(t *testing.T) {
 	}
 }
 
+// TestContextFlag: every command that reads a kubeconfig can use any of its contexts.
+func TestContextFlag(t *testing.T) {
+	for _, c := range commandTree() {
+		if kubeconfig, context := c.Flags().Lookup("kubeconfig"), c.Flags().Lookup("context"); (kubeconfig == nil) != (context == nil) {
+			t.Errorf("%s has --kubeconfig: %t, --context: %t", c.CommandPath(), kubeconfig != nil, context != nil)
+		}
+	}
+}
+
 // TestExitCodesAreNamed: scripts depend on them.
 func TestExitCodesAreNamed(t *testing.T) {
 	for _, c := range commandTree() {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/migrate"
 )
 
@@ -47,7 +48,7 @@ It needs these permissions: get and patch kube-proxy's DaemonSet, list nodes;
 func (o *migrateOptions) addFlags(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "`file` with the address of the API server and credentials (default: as for kubectl)")
-	f.StringVar(&o.Context, "context", "", "`name` of a context in the kubeconfig")
+	config.AddContext(f, &o.Context)
 	f.StringVarP(&o.Namespace, "namespace", "n", "kube-system", "`namespace` of kube-proxy")
 	f.StringVar(&o.DaemonSet, "daemonset", "kube-proxy", "`name` of kube-proxy's DaemonSet")
 	f.StringVarP(&o.label, "label", "l", migrate.DefaultLabel, "`label` of the nodes that nftproxy serves")

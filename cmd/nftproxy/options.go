@@ -117,7 +117,7 @@ func (o *options) origin(cfg *config.Config) origin {
 	if len(o.files) == 0 {
 		return origin{cluster: cfg.NamesCluster() || os.Getenv("KUBERNETES_SERVICE_HOST") != ""}
 	}
-	return origin{files: true, cluster: o.settings.Given("kubeconfig") || o.settings.Given("master")}
+	return origin{files: true, cluster: o.settings.Given("kubeconfig") || o.settings.Given("master") || o.settings.Given(config.KubeContext)}
 }
 
 func (o *options) source(stdin io.Reader, cfg *config.Config) (*source.Files, error) {
@@ -200,7 +200,7 @@ func (o *options) sideOf(c *cobra.Command, cfg *config.Config, log *slog.Logger)
 }
 
 func access(cfg *config.Config) source.Access {
-	return source.Access{ClientConnectionConfiguration: cfg.Kube.ClientConnection, Master: cfg.Master, Selectors: cfg.Own.HealthChecks, UserAgent: "nftproxy/" + version}
+	return source.Access{ClientConnectionConfiguration: cfg.Kube.ClientConnection, Master: cfg.Master, Context: cfg.Context, Selectors: cfg.Own.HealthChecks, UserAgent: "nftproxy/" + version}
 }
 
 func openCluster(cfg *config.Config, log *slog.Logger) (*source.Cluster, error) {

@@ -29,6 +29,9 @@ type Config struct {
 	// Master is the URL of the API server, in place of the one in the
 	// kubeconfig; empty: that one.
 	Master string
+	// Context is the name of the context of the kubeconfig to use; empty: its
+	// current-context.
+	Context string
 	// Node has the settings that the rules depend on.
 	Node model.Config
 	// File is where Kube was read; nil: it comes from flags.

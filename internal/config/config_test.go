@@ -394,7 +394,7 @@ func TestFields(t *testing.T) {
 	f.AddCluster()
 	f.AddLogging()
 	f.AddDaemon()
-	none := []string{"config", "master", "scheduler", "affinity-size", "answer-ping", "load-balancer-cidrs", "service-proxy-name", "service-metrics", "endpoint-metrics", "health-checks", "web", "allowed-hosts", "conntrack-tcp-cleanup", "take-over", "announce-nftables", "no-table-owner", "start-jitter", "manage-sysctl", "drain-file", "boot-id-file", "machine-id-file"}
+	none := []string{"config", "master", "context", "scheduler", "affinity-size", "answer-ping", "load-balancer-cidrs", "service-proxy-name", "service-metrics", "endpoint-metrics", "health-checks", "web", "allowed-hosts", "conntrack-tcp-cleanup", "take-over", "announce-nftables", "no-table-owner", "start-jitter", "manage-sysctl", "drain-file", "boot-id-file", "machine-id-file"}
 	set.VisitAll(func(g *pflag.Flag) {
 		if _, has := fields()[g.Name]; has == slices.Contains(none, g.Name) {
 			t.Errorf("--%s: in the table of fields: %v", g.Name, has)

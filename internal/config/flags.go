@@ -21,6 +21,7 @@ type Flags struct {
 	kube        *v1alpha1.KubeProxyConfiguration
 	own         Own
 	master      string
+	context     string
 	healthzPort int32
 	metricsPort int32
 	idFiles     [2]string
@@ -64,10 +65,19 @@ func (f *Flags) AddRules() {
 func (f *Flags) AddCluster() {
 	c := &f.kube.ClientConnection
 	f.text(&c.Kubeconfig, "kubeconfig", "`file` with the address and credentials of the API server (default: the service account of the pod)")
+	AddContext(f.set, &f.context)
 	f.text(&f.master, "master", "`URL` of the API server, in place of the one in the kubeconfig")
 	f.set.Float32Var(&c.QPS, "kube-api-qps", c.QPS, "`number` of requests per second to the API server")
 	f.number(&c.Burst, "kube-api-burst", "`number` of requests to the API server in a burst")
 	f.text(&c.ContentType, "kube-api-content-type", "content `type` of requests to the API server")
+}
+
+// KubeContext is the name of the flag that [AddContext] adds.
+const KubeContext = "context"
+
+// AddContext adds the context to use of a kubeconfig.
+func AddContext(set *pflag.FlagSet, context *string) {
+	set.StringVar(context, KubeContext, "", "`name` of a context in the kubeconfig (default: its current-context)")
 }
 
 // AddLogging adds the flags of the log; those without effect are accepted and

@@ -14,7 +14,7 @@ import (
 // Load returns the configuration that the command line asks for, from the file
 // that it names or from the flags themselves. The error lists all problems.
 func (f *Flags) Load() (*Config, error) {
-	c := &Config{Own: f.own, Master: f.master}
+	c := &Config{Own: f.own, Master: f.master, Context: f.context}
 	var problems []error
 	if f.ConfigFile == "" {
 		problems = f.useFlags(c)

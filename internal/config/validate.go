@@ -45,6 +45,9 @@ func (c *Config) check() []error {
 	if k.Mode != modeNFTables { // the others have been replaced
 		problems = append(problems, c.problem("mode", "unknown mode %q: use nftables, or nothing", k.Mode))
 	}
+	if c.Context != "" && k.ClientConnection.Kubeconfig == "" {
+		problems = append(problems, fmt.Errorf("--%s: %q is looked up in a kubeconfig: name the file with --kubeconfig", KubeContext, c.Context))
+	}
 	if c.Own.StartJitter < 0 {
 		problems = append(problems, fmt.Errorf("--start-jitter: %v is negative", c.Own.StartJitter))
 	}

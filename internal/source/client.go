@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +22,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/flowcontrol"
 	componentconfig "k8s.io/component-base/config/v1alpha1"
+
+	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
 // Access says where an API server is and how to talk to it.
@@ -27,7 +31,10 @@ type Access struct {
 	componentconfig.ClientConnectionConfiguration
 	// Master is the URL of the API server, in place of the one in the
 	// kubeconfig. Without both this is a pod.
-	Master    string
+	Master string
+	// Context is the name of the context of the kubeconfig to use; empty: its
+	// current-context.
+	Context   string
 	UserAgent string
 	// Dialer connects to the API server; nil: the one of the standard library.
 	Dialer *Dialer
@@ -223,7 +230,7 @@ func (a Access) config() (*rest.Config, error) {
 	}
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
 		&clientcmd.ClientConfigLoadingRules{ExplicitPath: a.Kubeconfig},
-		&clientcmd.ConfigOverrides{ClusterInfo: clientcmdapi.Cluster{Server: a.Master}}).ClientConfig()
+		&clientcmd.ConfigOverrides{CurrentContext: a.Context, ClusterInfo: clientcmdapi.Cluster{Server: a.Master}}).ClientConfig()
 	switch {
 	case err == nil:
 		return config, nil
@@ -232,7 +239,22 @@ func (a Access) config() (*rest.Config, error) {
 	case clientcmd.IsEmptyConfig(err):
 		return nil, fmt.Errorf("--kubeconfig: %s names no API server: set current-context to a context with a cluster, or give --master", a.Kubeconfig)
 	}
+	if names := Contexts(a.Kubeconfig); a.Context != "" && len(names) > 0 && !slices.Contains(names, a.Context) {
+		return nil, fmt.Errorf("--context: %s has no context %q%s", a.Kubeconfig, a.Context, suggest.DidYouMean(suggest.Similar(a.Context, names)))
+	}
 	return nil, fmt.Errorf("--kubeconfig: %w: name a file that kubectl can use", err)
+}
+
+// Contexts returns the names of the contexts of a kubeconfig, sorted; "" means those that
+// kubectl uses. Without a file there are none.
+func Contexts(kubeconfig string) []string {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = kubeconfig
+	config, err := rules.Load()
+	if err != nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(config.Contexts))
 }
 
 func podConfig() (*rest.Config, error) {
