@@ -57,7 +57,8 @@ func TestPackages(t *testing.T) {
 	runTool(t, nil, "lintian", "--fail-on", "error,warning", "--allow-root", deb)
 	both := []string{
 		"/usr/bin/nftproxy", "/usr/lib/systemd/system/nftproxy.service", "/etc/default/nftproxy", "/etc/nftproxy/conf.d/README",
-		"/usr/share/man/man1/nftproxy-run.1.gz", "/usr/share/bash-completion/completions/nftproxy",
+		"/usr/share/man/man1/nftproxy-run.1.gz", "/usr/share/man/man5/nftproxy-balance.5.gz",
+		"/usr/share/bash-completion/completions/nftproxy",
 		"/usr/share/fish/vendor_completions.d/nftproxy.fish", "/usr/share/doc/nftproxy/examples/web.yaml",
 	}
 	for _, c := range []struct {
