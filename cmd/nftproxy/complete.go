@@ -37,6 +37,7 @@ var flagValues = map[string][]string{
 	"elements":              {"auto", "always", "never"},
 	"protocol":              {"tcp", "udp", "sctp"},
 	"client-addresses":      {"keep", "masquerade"},
+	"on-failure":            model.OnFailureNames,
 	"new check":             append(slices.Clone(model.CheckTypes[:]), noCheck),
 }
 

@@ -38,6 +38,7 @@ func TestCompleteValues(t *testing.T) {
 		{"run --logging-format ", "text json"},
 		{"render -o ", "nft json"},
 		{"new --client-addresses ", "keep masquerade"},
+		{"new --on-failure ", "keep close"},
 		{"new 203.0.113.10:80 ", ""},
 		{"status -o ", "text json"},
 		{"diff --color a", "auto always"},

@@ -103,6 +103,7 @@ items:
       nftproxy.dev/maglev-table-size: "4093"
       nftproxy.dev/client-addresses: masquerade
       nftproxy.dev/health-check: "{http: /healthz, interval: 5s}"
+      nftproxy.dev/on-failure: close
       nftproxy.dev/endpoints-from: default/kubernetes
       nftproxy.dev/ports: 5000-5099/tcp
       nftproxy.dev/source-ranges: 192.0.2.0/24
@@ -154,6 +155,7 @@ clients: 192.0.2.0/24
 deny: 192.0.2.128/25
 limits: {connections: 100, connectionsPerClient: 7, rate: 10/second, ratePerClient: 5/second burst 7}
 check: {http: /healthz, whenAllFail: reject}
+onFailure: close
 `
 
 // meaning returns the objects of a file as the node sees them, or nil for an invalid one. A

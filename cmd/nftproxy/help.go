@@ -37,7 +37,7 @@ var flagGroups = []group{
 	{"API server", []string{"kubeconfig", "context", "master", "kube-api-qps", "kube-api-burst", "kube-api-content-type", "start-jitter"}},
 	{"Node and pods", []string{"hostname-override", "bind-address", "nodeport-addresses", "cluster-cidr", "detect-local-mode",
 		"pod-bridge-interface", "pod-interface-name-prefix", "masquerade-all"}},
-	{"Balancing", []string{"scheduler", "affinity-size", "answer-ping", "load-balancer-cidrs", "feature-gates"}},
+	{"Balancing", []string{"scheduler", "new affinity", "new check", "new on-failure", "affinity-size", "answer-ping", "load-balancer-cidrs", "feature-gates"}},
 	{"Syncs", []string{"min-sync-period", "sync-period", "no-table-owner", "take-over", "announce-nftables", "drain-file"}},
 	{"Health and metrics", []string{"healthz-bind-address", "metrics-bind-address", "allowed-hosts", "bind-address-hard-fail", "health-checks", "web", "service-metrics", "endpoint-metrics", "profiling"}},
 	{"Connection tracking and process", []string{"conntrack-max-per-core", "conntrack-min", "conntrack-tcp-timeout-established",

@@ -17,8 +17,8 @@ import (
 
 // newOptions are the flags of new: the fields of a Balance as text.
 type newOptions struct {
-	name, namespace, scheduler, affinity, clientAddresses, limits, check string
-	protocols, backups, clients, deny                                    []string
+	name, namespace, scheduler, affinity, clientAddresses, limits, check, onFailure string
+	protocols, backups, clients, deny                                               []string
 }
 
 func newCommand() *cobra.Command {
@@ -67,6 +67,7 @@ Exit code: 0 printed, 2 wrong arguments.`,
 	f.StringVar(&o.limits, "limits", "", "connection `limits`: {connections: 1000}, and likewise connectionsPerClient, rate and ratePerClient")
 	f.StringVar(&o.clientAddresses, "client-addresses", "", "keep or masquerade the addresses of clients: one `word`; with keep, answers must return through this machine")
 	f.StringVar(&o.check, "check", "", "health `check` of the servers: tcp, http, {http: /healthz}..., or none; by default tcp, if a port fits")
+	f.StringVar(&o.onFailure, "on-failure", "", "keep or close established TCP connections to a server that fails its check or is removed: one `word`; by default as \"nftproxy run\" is told")
 	return c
 }
 
@@ -136,6 +137,8 @@ func argument(field string) string {
 		return "BACKEND: "
 	case "clientAddresses":
 		return "--client-addresses: "
+	case "onFailure":
+		return "--on-failure: "
 	case "check", "limits":
 		return "--" + field + ": "
 	case "":
@@ -179,6 +182,7 @@ func (o *newOptions) text(args []string) string {
 	line("clientAddresses", yamlText(o.clientAddresses))
 	line("limits", o.limits)
 	line("check", o.check)
+	line("onFailure", yamlText(o.onFailure))
 	return b.String()
 }
 

@@ -48,7 +48,7 @@ backends:
 - fd00::2
 check: tcp
 `, ""},
-		{"[2001:db8::10]:443 fd00::2 --backup [fd00::3]:8443 --scheduler source-hash --affinity 10m --clients 2001:db8::/32 --client-addresses keep --check {http:,port:8080}",
+		{"[2001:db8::10]:443 fd00::2 --backup [fd00::3]:8443 --scheduler source-hash --affinity 10m --clients 2001:db8::/32 --client-addresses keep --check {http:,port:8080} --on-failure close",
 			`kind: Balance
 name: vip-2001-db8--10--443
 listen: "[2001:db8::10]:443"
@@ -60,6 +60,7 @@ affinity: 10m
 clients: 2001:db8::/32
 clientAddresses: keep
 check: {http: , port: 8080}
+onFailure: close
 `, ""},
 		{"203.0.113.10:all 10.128.0.2 --name vm --clients 192.0.2.0/24 --deny 192.0.2.7,192.0.2.8 --limits {connections:100}", `kind: Balance
 name: vm
@@ -97,6 +98,7 @@ func TestNewErrors(t *testing.T) {
 		"203.0.113.10:443 10.128.0.2 --affinity 1y":             `--affinity: "1y" is not a duration`,
 		"203.0.113.10:443 10.128.0.2 --clients x --scheduler y": "--scheduler: \"y\" is unknown",
 		"203.0.113.10:443 10.128.0.2 --client-addresses kep":    `--client-addresses: "kep" is unknown: use "keep" or "masquerade"`,
+		"203.0.113.10:443 10.128.0.2 --on-failure clos":         `--on-failure: "clos" is unknown: use "keep" or "close"`,
 		"203.0.113.10:443 10.128.0.2 --check tpc":               `--check: "tpc" is not a type of health check (did you mean tcp?)`,
 		"203.0.113.10:443 10.128.0.2 --check {tcp":              `--check: "{tcp" cannot be read`,
 		"203.0.113.10:443 10.128.0.2 --check {http,statuss:3}":  "--check.statuss: unknown field",
@@ -160,7 +162,7 @@ func TestSchema(t *testing.T) {
 	for _, wrong := range []string{
 		"nam: x", "listen: 203.0.113.10", "listen: 'host:80'", "listen: '[::1]:80/icmp'", "listen: []", "protocol: icmp", "backends: [{port: 80}]", "backends: [{address: 10.0.0.1, wieght: 3}]",
 		"backends: [{address: 10.0.0.1, weight: 101}]", "backends: [{address: 10.0.0.1, weight: '3'}]", "backends: [{address: 10.0.0.1, priority: 10}]", "backends: [host]",
-		"backends: [{address: 10.0.0.1, port: 0}]", "scheduler: rr", "affinity: 10", "clients: all", "deny: all", "clientAddresses: yes", "check: htttp", "check: {http: /x, intervall: 3s}",
+		"backends: [{address: 10.0.0.1, port: 0}]", "scheduler: rr", "affinity: 10", "clients: all", "deny: all", "clientAddresses: yes", "onFailure: reset", "check: htttp", "check: {http: /x, intervall: 3s}",
 		"check: {http: /x, tcp: ''}", "backendsFrom: kubernetes", "namespace: A", "name: ''", "apiVersion: v1", "kind: Balancer",
 	} {
 		field, _, _ := strings.Cut(wrong, ":")

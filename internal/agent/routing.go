@@ -51,6 +51,18 @@ func (a *Agent) Serves(f model.Frontend) (model.ServiceName, bool) {
 	return route.Service.Name, true
 }
 
+// Owner returns the frontend that serves an address and port: this one, a NodePort or a
+// range; false: there is none. It is safe for concurrent use.
+func (a *Agent) Owner(f model.Frontend) (model.Frontend, bool) {
+	a.routing.RLock()
+	defer a.routing.RUnlock()
+	route := a.router.Serves(f)
+	if route == nil {
+		return model.Frontend{}, false
+	}
+	return route.Frontend, true
+}
+
 // BehindLocalhost returns where the listener of a NodePort on localhost connects to; false:
 // connections that it would make are not forwarded. It is safe for concurrent use.
 func (a *Agent) BehindLocalhost(f model.Frontend) (netip.AddrPort, bool) {

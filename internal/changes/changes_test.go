@@ -216,6 +216,8 @@ func TestBeyondRules(t *testing.T) {
 		{"check: {udp, port: 53, send: " + strings.Repeat("a", 99) + "b}", "check: {udp, port: 53, send: " + strings.Repeat("a", 99) + "c}",
 			`health check udp on port 53: send "` + strings.Repeat("a", 79) + `… (102 bytes) changes behind that`},
 		{"check: {dns: example.com}", "check: {dns: example.com, rcode: NOERROR}", "health check dns example.com. A: rcode NOERROR or NXDOMAIN → NOERROR"},
+		{"", "onFailure: close", "connections to failed endpoints the default of the node → closed"},
+		{"onFailure: close", "onFailure: keep", "connections to failed endpoints closed → kept"},
 		{"0.3, drain", "0.9, drain", "1 endpoint replaced, drained by weight 0 (10.128.0.3:443 → 10.128.0.9:443)"},
 		{"0.4, backup", "0.9, backup", "1 endpoint replaced, stands by (10.128.0.4:443 → 10.128.0.9:443)"},
 		{"- {address: 10.128.0.4, backup: true}\n", "", "1 endpoint removed, stands by (10.128.0.4:443)"},
@@ -466,6 +468,22 @@ func TestConnections(t *testing.T) {
 		}
 		if strings.Join(got, "|") != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+	closing := strings.Replace(web, "{name: web, namespace: shop}", "{name: web, namespace: shop, annotations: {nftproxy.dev/on-failure: close}}", 1)
+	for to, want := range map[string]string{
+		closing: "", "": "TCP connections end, UDP flows end",
+		strings.Replace(closing, "- {addresses: [10.0.1.1]}\n", "", 1): "UDP flows move to another one|TCP connections end",
+	} {
+		services, _ := planned(t, node+closing, node+to)
+		var got []string
+		for _, s := range services {
+			for _, d := range s.Details {
+				got = append(got, d.Connections)
+			}
+		}
+		if strings.Join(got, "|") != want {
+			t.Errorf("%s: %q, want %q", to, got, want)
 		}
 	}
 	bound, _ := planned(t, node+cart, node+strings.Replace(cart, "10.0.0.5", "10.0.0.9", 1))

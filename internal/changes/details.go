@@ -19,7 +19,7 @@ func (s *subject) details() []Detail {
 		out = append(out, whole(s.added, s.gained, func(p pair) *frontend { return p.after }))
 	case Removed:
 		d := whole(s.removed, s.ceded, func(p pair) *frontend { return p.before })
-		d.Added, d.Removed, d.Connections = nil, d.Added, goneWith(s.removed)
+		d.Added, d.Removed, d.Connections = nil, d.Added, s.goneWith(s.removed)
 		out = append(out, d)
 	default:
 		out = append(out, s.frontends()...)
@@ -86,7 +86,7 @@ func (s *subject) frontends() (out []Detail) {
 			continue
 		}
 		replaces[now] = true
-		out = append(out, Detail{Kind: KindFrontends, Old: f.where(), New: now.where(), Connections: goneWith([]*frontend{f}),
+		out = append(out, Detail{Kind: KindFrontends, Old: f.where(), New: now.where(), Connections: s.goneWith([]*frontend{f}),
 			Text: fmt.Sprintf("%s%s %s → %s", s.portPrefix(f.Port), f.Kind, f.where(), now.where())})
 	}
 	for _, f := range s.added {
@@ -99,7 +99,7 @@ func (s *subject) frontends() (out []Detail) {
 	}
 	if list := texts(removed); len(list) > 0 {
 		out = append(out, Detail{Kind: KindFrontends, Text: number(len(list), "frontend") + " removed (" + shorten(list) + ")", Removed: list,
-			Connections: goneWith(removed)})
+			Connections: s.goneWith(removed)})
 	}
 	return append(out, s.ranges()...)
 }
@@ -189,9 +189,9 @@ func (s *subject) moves() (out []Detail) {
 		}
 		for _, name := range slices.SortedFunc(maps.Keys(byService), model.ServiceName.Compare) {
 			list := byService[name]
-			d := Detail{Kind: KindMoved, Text: shorten(list) + " " + direction + " " + name.String(), Connections: stays(pairs)}
+			d := Detail{Kind: KindMoved, Text: shorten(list) + " " + direction + " " + name.String(), Connections: s.lost(pairs, s.name)}
 			if direction == "moves to" {
-				d.New, d.Removed = name.String(), list
+				d.New, d.Removed, d.Connections = name.String(), list, s.lost(pairs, name)
 			} else {
 				d.Old, d.Added = name.String(), list
 			}
@@ -314,8 +314,22 @@ func shorten(list []string) string {
 
 // goneWith returns what happens to the connections of frontends that are gone (9.3,
 // 9.6).
-func goneWith(frontends []*frontend) string {
-	return byProtocol(frontends, "TCP connections continue", "UDP flows end")
+func (s *subject) goneWith(frontends []*frontend) string {
+	tcp := "TCP connections continue"
+	if s.edits.closes(s.name) {
+		tcp = "TCP connections end"
+	}
+	return byProtocol(frontends, tcp, "UDP flows end")
+}
+
+// closes reports whether a Service is known to close connections to endpoints that are gone
+// (9.28): as its object says now, or said last.
+func (e *edits) closes(name model.ServiceName) bool {
+	state, ok := e.after[name]
+	if !ok {
+		state, ok = e.before[name]
+	}
+	return ok && state.Service != nil && state.Service.Extra().OnFailure == model.CloseOnFailure
 }
 
 // byProtocol returns the texts for the protocols of frontends. SCTP counts as TCP.

@@ -81,7 +81,7 @@ func (c *portChange) compare() {
 func (s *subject) exchanged(port model.PortName, c *portChange) (out []Detail) {
 	gone, left := split(c.removed, func(a address) state { return s.stateAfter(port, a) })
 	fresh, back := split(c.added, func(a address) state { return s.stateBefore(c.pairs[0].before.Port, a) })
-	lost := stays(c.pairs)
+	lost := s.lost(c.pairs, s.name)
 	if c.affinity && len(c.removed) > 0 {
 		lost += "; clients bound to it are balanced again"
 	}
@@ -158,13 +158,18 @@ func split(endpoints []address, stateOf func(address) state) (absent []address, 
 	return absent, present
 }
 
-// stays returns what happens to connections to an endpoint that is gone.
-func stays(pairs []pair) string {
+// lost returns what happens to connections to an endpoint that is gone, if the frontends now
+// belong to a Service.
+func (s *subject) lost(pairs []pair, owner model.ServiceName) string {
 	var frontends []*frontend
 	for _, p := range pairs {
 		frontends = append(frontends, p.before)
 	}
-	return byProtocol(frontends, "TCP connections stay with their endpoint", "UDP flows move to another one")
+	tcp := "TCP connections stay with their endpoint"
+	if s.edits.closes(owner) {
+		tcp = "TCP connections end"
+	}
+	return byProtocol(frontends, tcp, "UDP flows move to another one")
 }
 
 // weighed describes endpoints with other weights. If those of all others change by the

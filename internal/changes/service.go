@@ -43,6 +43,7 @@ const (
 	KindClientAddresses Kind = "clientAddresses"
 	KindDeniedSources   Kind = "deniedSources"
 	KindHealthCheck     Kind = "healthCheck" // of the endpoints; no rule has it
+	KindOnFailure       Kind = "onFailure"   // of established connections; no rule has it
 	KindLimits          Kind = "limits"
 )
 

@@ -97,8 +97,17 @@ func (e *edits) fields(name model.ServiceName) (out []Detail) {
 		}
 	}
 	value(KindPolicy, "health check node port", portOrNone(a.HealthCheckNodePort), portOrNone(b.HealthCheckNodePort))
+	if was, is := a.Extra().OnFailure, b.Extra().OnFailure; was != is {
+		out = append(out, Detail{Kind: KindOnFailure, Text: "connections to failed endpoints " + failureText(was) + " → " + failureText(is),
+			Old: was.String(), New: is.String()})
+	}
 	value(KindEndpoints, "endpoints from Service", endpointsFrom(a), endpointsFrom(b))
 	return out
+}
+
+// failureText says what happens to established connections.
+func failureText(o model.OnFailure) string {
+	return [...]string{model.DefaultOnFailure: "the default of the node", model.KeepOnFailure: "kept", model.CloseOnFailure: "closed"}[o]
 }
 
 func portOrNone(port uint16) string {

@@ -25,10 +25,16 @@ type Kernel interface {
 
 // Config holds the options of a [Cleaner].
 type Config struct {
-	// TCP also deletes entries of established TCP connections to endpoints that are gone.
-	// Otherwise, only those that wait for their first answer are deleted, and only of
-	// Services with a health check.
+	// TCP also deletes entries of established TCP connections to endpoints that are gone,
+	// unless the Service keeps them ([model.KeepOnFailure]). Otherwise, only Services with
+	// [model.CloseOnFailure] lose them; of Services with a health check, those that wait for
+	// their first answer are deleted.
 	TCP bool
+	// Owner returns the frontend that serves an address and port at present; false: there
+	// is none. It is called while Still is held, for established TCP connections and
+	// without TCP: then the Cleaner does not know all frontends of TCP, and one that it
+	// does not know takes precedence over a NodePort or range that it knows.
+	Owner func(model.Frontend) (model.Frontend, bool)
 	// Observe, if set, is called after every cleanup (9.12).
 	Observe func(f model.Family, took time.Duration, deleted int)
 	Log     *slog.Logger
@@ -51,7 +57,7 @@ type Cleaner struct {
 func New(k Kernel, c Config) *Cleaner {
 	cleaner := &Cleaner{Config: c, kernel: k, wake: make(chan struct{}, 1)}
 	for _, f := range model.Families {
-		cleaner.known = append(cleaner.known, newFrontends(scope{f, model.UDP}), newFrontends(scope{f, model.TCP}), newFrontends(scope{f, model.EchoProtocol(f)}))
+		cleaner.known = append(cleaner.known, newFrontends(scope{f, model.UDP}, false), newFrontends(scope{f, model.TCP}, c.TCP), newFrontends(scope{f, model.EchoProtocol(f)}, false))
 	}
 	return cleaner
 }
@@ -120,14 +126,20 @@ func (c *Cleaner) take(f model.Frontend, route *model.Route, shared copies) {
 	cleaned := route != nil && c.cleans(route)
 	switch at := netip.AddrPortFrom(f.Address, f.Port); {
 	case f.IsRange() && cleaned:
-		c.known[i].setRange(f, shared.of(route.Choice), clientsOf(route))
+		c.known[i].setRange(f, c.kept(route, shared))
 	case f.IsRange():
-		c.known[i].removeRange(f)
+		c.known[i].removeRange(f, route == nil)
 	case cleaned:
-		c.known[i].set(at, shared.of(route.Choice), clientsOf(route))
+		c.known[i].set(at, c.kept(route, shared))
 	default:
-		c.known[i].remove(at)
+		c.known[i].remove(at, route == nil)
 	}
+}
+
+// kept returns which flows through the frontend of a route continue.
+func (c *Cleaner) kept(route *model.Route, shared copies) kept {
+	closes := route.Service.Extra().OnFailure.Closes(c.TCP)
+	return kept{shared.of(route.Choice), clientsOf(route), route.Frontend.Protocol == model.TCP && closes != c.TCP}
 }
 
 // clientsOf returns the clients whose flows may continue, or nil if all may. Source ranges of
@@ -144,7 +156,8 @@ func clientsOf(route *model.Route) *model.Sources {
 // waits for a silent endpoint sends its request for a connection again. Not for ranges: a
 // port in one may belong to another Service.
 func (c *Cleaner) cleans(route *model.Route) bool {
-	return route.Frontend.Protocol != model.TCP || c.TCP || route.Service.Check != nil && !route.Frontend.IsRange()
+	return route.Frontend.Protocol != model.TCP || c.TCP || route.Service.Extra().OnFailure == model.CloseOnFailure ||
+		route.Service.Check != nil && !route.Frontend.IsRange()
 }
 
 // Clean deletes the entries that the routes have made stale. It lists nothing
@@ -220,12 +233,25 @@ func (c *Cleaner) delete(fs *frontends, flows []Flow) (int, error) {
 	c.still.Lock()
 	defer c.still.Unlock()
 	c.mu.Lock()
-	flows = slices.DeleteFunc(flows, func(f Flow) bool { return !c.stale(fs, f) })
+	flows = slices.DeleteFunc(flows, func(f Flow) bool { return !c.stale(fs, f) || c.ofOther(fs, f) })
 	c.mu.Unlock()
 	return c.kernel.Delete(flows)
 }
 
 // stale reports whether a flow is to be deleted.
 func (c *Cleaner) stale(fs *frontends, f Flow) bool {
-	return (f.Protocol != model.TCP || c.TCP || f.Opening) && fs.stale(f)
+	if f.Protocol == model.TCP && !f.Opening {
+		return fs.ended(f)
+	}
+	return fs.stale(f)
+}
+
+// ofOther reports whether an established TCP connection is through a frontend of a Service
+// that keeps them.
+func (c *Cleaner) ofOther(fs *frontends, f Flow) bool {
+	if f.Protocol != model.TCP || f.Opening || c.TCP || c.Owner == nil {
+		return false
+	}
+	owner, served := c.Owner(model.Frontend{Address: f.Dialled.Addr(), Protocol: f.Protocol, Port: f.Dialled.Port()})
+	return served && !fs.closes(owner)
 }

@@ -10,7 +10,8 @@
 // service: the one that the client dialled, and the one that answers. They differ
 // if the connection was translated. Only connections to our frontends are deleted. For a
 // Service that lists its clients, a translated entry of another client is stale, too: the
-// client's next packet is dropped.
+// client's next packet is dropped. Established TCP connections end only if the configuration
+// of the node or the Service asks for it.
 //
 // # Races
 //

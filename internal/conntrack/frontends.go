@@ -17,6 +17,10 @@ type scope struct {
 // which are much larger.
 type frontends struct {
 	scope
+	// ending reports that established TCP connections to endpoints that are gone end,
+	// except through the frontends in differing; otherwise only through these.
+	ending    bool
+	differing map[netip.AddrPort]struct{}
 	// serving has the endpoints that may keep their flows, sorted, by frontend.
 	serving map[netip.AddrPort][]netip.AddrPort
 	// clients are those that may connect to the frontends of Services that list them.
@@ -35,28 +39,57 @@ type frontends struct {
 	version int
 }
 
-func newFrontends(s scope) *frontends {
+func newFrontends(s scope, ending bool) *frontends {
 	return &frontends{
-		scope: s, serving: make(map[netip.AddrPort][]netip.AddrPort), clients: make(map[netip.AddrPort]*model.Sources), gone: make(map[netip.AddrPort]struct{}),
+		scope: s, ending: ending, differing: make(map[netip.AddrPort]struct{}), serving: make(map[netip.AddrPort][]netip.AddrPort), clients: make(map[netip.AddrPort]*model.Sources), gone: make(map[netip.AddrPort]struct{}),
 		nodePorts: make(map[netip.Addr]struct{}), left: make(map[netip.Addr]struct{}),
 		ranges: make(map[netip.Addr]portRanges), goneRanges: make(map[netip.Addr]portRanges),
 	}
 }
 
-func (fs *frontends) set(f netip.AddrPort, serving []netip.AddrPort, clients *model.Sources) {
-	before, known := fs.serving[f]
-	if !known || !slices.Equal(before, serving) || !clients.Equal(fs.clients[f]) {
+// kept says which flows through a frontend continue: those of clients, nil: all, to the
+// serving endpoints, which are sorted.
+type kept struct {
+	serving []netip.AddrPort
+	clients *model.Sources
+	// differs reports that established TCP connections to other endpoints end although
+	// those of most Services do not, or the other way round.
+	differs bool
+}
+
+func (k kept) equal(o kept) bool {
+	return slices.Equal(k.serving, o.serving) && k.clients.Equal(o.clients) && k.differs == o.differs
+}
+
+// at returns what is kept through a frontend.
+func (fs *frontends) at(f netip.AddrPort) (k kept, known bool) {
+	k.serving, known = fs.serving[f]
+	_, k.differs = fs.differing[f]
+	k.clients = fs.clients[f]
+	return k, known
+}
+
+func (fs *frontends) set(f netip.AddrPort, now kept) {
+	if before, known := fs.at(f); !known || !before.equal(now) {
 		fs.change()
 	}
-	fs.serving[f] = serving
-	if fs.clients[f] = clients; clients == nil {
+	fs.serving[f] = now.serving
+	if fs.clients[f] = now.clients; now.clients == nil {
 		delete(fs.clients, f)
+	}
+	if fs.differing[f] = struct{}{}; !now.differs {
+		delete(fs.differing, f)
 	}
 	delete(fs.gone, f)
 }
 
-func (fs *frontends) remove(f netip.AddrPort) {
+// remove forgets a frontend. If it has gone, its established TCP connections may end;
+// otherwise its Service keeps them now.
+func (fs *frontends) remove(f netip.AddrPort, gone bool) {
 	if _, known := fs.serving[f]; known {
+		if !gone {
+			delete(fs.differing, f)
+		}
 		fs.serving[f] = nil
 		delete(fs.clients, f)
 		fs.gone[f] = struct{}{}
@@ -115,6 +148,7 @@ func (fs *frontends) change() {
 func (fs *frontends) settle() {
 	for f := range fs.gone {
 		delete(fs.serving, f)
+		delete(fs.differing, f)
 	}
 	fs.gone = make(map[netip.AddrPort]struct{}) // clear would keep its size
 	fs.left = make(map[netip.Addr]struct{})
@@ -122,10 +156,9 @@ func (fs *frontends) settle() {
 	fs.changed = false
 }
 
-// serve returns the endpoints that may keep flows of a client to an address, and whether
-// that is or was a frontend. As in the rules, exact frontends come first, then NodePorts,
-// then ranges.
-func (fs *frontends) serve(client netip.Addr, dialled netip.AddrPort) (serving []netip.AddrPort, ours bool) {
+// serve returns which flows to an address continue, and whether that is or was a
+// frontend. As in the rules, exact frontends come first, then NodePorts, then ranges.
+func (fs *frontends) serve(dialled netip.AddrPort) (k kept, ours bool) {
 	onNode := netip.AddrPortFrom(model.Wildcard(fs.family), dialled.Port())
 	_, served := fs.nodePorts[dialled.Addr()]
 	_, left := fs.left[dialled.Addr()]
@@ -133,24 +166,31 @@ func (fs *frontends) serve(client netip.Addr, dialled netip.AddrPort) (serving [
 		if f == onNode && !served && !left {
 			break
 		}
-		endpoints, known := fs.serving[f]
+		at, known := fs.at(f)
 		if _, gone := fs.gone[f]; known && !gone && (f == dialled || served) {
-			return admitted(endpoints, fs.clients[f], client), true
+			return at, true
 		}
-		ours = ours || known
+		if known && !ours {
+			k.differs, ours = at.differs, true
+		}
 	}
 	if r := fs.ranges[dialled.Addr()].find(dialled.Port()); r != nil {
-		return admitted(r.serving, r.clients, client), true
+		return r.kept, true
 	}
-	return nil, ours || fs.goneRanges[dialled.Addr()].find(dialled.Port()) != nil
+	if r := fs.goneRanges[dialled.Addr()].find(dialled.Port()); r != nil && !ours {
+		return r.kept, true
+	}
+	return k, ours
 }
 
-// admitted returns the endpoints that may keep flows of a client.
-func admitted(serving []netip.AddrPort, clients *model.Sources, client netip.Addr) []netip.AddrPort {
-	if !clients.Admits(client) {
-		return nil
+// closes reports whether established TCP connections through a frontend end.
+func (fs *frontends) closes(f model.Frontend) bool {
+	if f.IsRange() {
+		r := fs.ranges[f.Address].find(f.Port)
+		return (r != nil && r.differs) != fs.ending
 	}
-	return serving
+	_, differs := fs.differing[netip.AddrPortFrom(f.Address, f.Port)]
+	return differs != fs.ending
 }
 
 // stale reports whether a flow goes through a frontend to an address that does not
@@ -160,11 +200,25 @@ func admitted(serving []netip.AddrPort, clients *model.Sources, client netip.Add
 // frontend has endpoints now (9.5). Otherwise it may not be ours, and deleting it
 // would not help.
 func (fs *frontends) stale(f Flow) bool {
-	serving, ours := fs.serve(f.Client, f.Dialled)
-	if !ours || serves(serving, f) {
+	k, ours := fs.serve(f.Dialled)
+	if !k.clients.Admits(f.Client) {
+		k.serving = nil
+	}
+	if !ours || serves(k.serving, f) {
 		return false
 	}
-	return fs.isEcho() || f.Answers != f.Dialled || f.Protocol == model.UDP && len(serving) > 0
+	return fs.isEcho() || f.Answers != f.Dialled || f.Protocol == model.UDP && len(k.serving) > 0
+}
+
+// ended reports whether an established TCP connection is to an endpoint that is gone, and
+// ends because of that (9.3, 9.28). One of a client that may not connect ends only where the
+// configuration of the node ends connections (4.82).
+func (fs *frontends) ended(f Flow) bool {
+	k, ours := fs.serve(f.Dialled)
+	if !ours || f.Answers == f.Dialled {
+		return false
+	}
+	return fs.ending && !k.clients.Admits(f.Client) || k.differs != fs.ending && !serves(k.serving, f)
 }
 
 // serves reports whether one of these endpoints answers a flow. Those of a range that

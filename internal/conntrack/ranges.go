@@ -2,18 +2,15 @@ package conntrack
 
 import (
 	"cmp"
-	"net/netip"
 	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// portRange is a range of ports of an address, with the endpoints that may keep their
-// flows, sorted, and the clients that may; nil: all.
+// portRange is a range of ports of an address.
 type portRange struct {
 	first, last uint16
-	serving     []netip.AddrPort
-	clients     *model.Sources
+	kept
 }
 
 func (r portRange) compare(o portRange) int {
@@ -45,13 +42,13 @@ func (rs portRanges) join(r portRange) portRanges {
 	return slices.Insert(rs, i, r)
 }
 
-func (fs *frontends) setRange(f model.Frontend, serving []netip.AddrPort, clients *model.Sources) {
-	all, r := fs.ranges[f.Address], portRange{f.Port, f.Last, serving, clients}
+func (fs *frontends) setRange(f model.Frontend, now kept) {
+	all, r := fs.ranges[f.Address], portRange{f.Port, f.Last, now}
 	i, known := slices.BinarySearchFunc(all, r, portRange.compare)
 	switch {
 	case !known:
 		fs.ranges[f.Address] = slices.Insert(all, i, r)
-	case slices.Equal(all[i].serving, serving) && all[i].clients.Equal(clients):
+	case all[i].equal(now):
 		return
 	default:
 		all[i] = r
@@ -59,14 +56,19 @@ func (fs *frontends) setRange(f model.Frontend, serving []netip.AddrPort, client
 	fs.change()
 }
 
-func (fs *frontends) removeRange(f model.Frontend) {
+// removeRange forgets a range, like remove.
+func (fs *frontends) removeRange(f model.Frontend, gone bool) {
 	all, r := fs.ranges[f.Address], portRange{first: f.Port, last: f.Last}
 	i, known := slices.BinarySearchFunc(all, r, portRange.compare)
 	if !known {
 		return
 	}
+	r.differs = all[i].differs
 	if fs.ranges[f.Address] = slices.Delete(all, i, i+1); len(all) == 1 {
 		delete(fs.ranges, f.Address)
+	}
+	if fs.protocol == model.TCP && (!gone || r.differs == fs.ending) {
+		return // no connection ends, so that all former ranges of TCP differ, or none
 	}
 	fs.goneRanges[f.Address] = fs.goneRanges[f.Address].join(r)
 	fs.change()

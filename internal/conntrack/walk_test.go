@@ -62,6 +62,7 @@ func (k *flaky) Delete(flows []Flow) (int, error) {
 type town struct {
 	*rand.Rand
 	serving   map[model.Frontend][]netip.AddrPort
+	onFailure map[model.Frontend]model.OnFailure
 	nodePorts []netip.Addr // that serve the frontends with the unspecified address
 	flows     uint32       // made so far
 }
@@ -101,42 +102,52 @@ func (x *town) put(f model.Frontend, serving []netip.AddrPort, touched map[model
 		slices.SortFunc(serving, netip.AddrPort.Compare)
 	}
 	x.serving[f] = serving
+	x.onFailure[f] = model.OnFailure(x.IntN(3))
 }
 
-// stale is what the documentation says of a flow, frontend by frontend. It also reports
-// whether the flow is through a frontend.
-func (x *town) stale(f Flow) (stale, ours bool) {
+// owner returns the frontend that serves an address and port.
+func (x *town) owner(f Flow) (model.Frontend, bool) {
 	for _, rank := range []func(model.Frontend) bool{
 		func(o model.Frontend) bool { return !o.IsRange() && o.Address == f.Dialled.Addr() },
 		func(o model.Frontend) bool { return slices.Contains(x.nodePorts, f.Dialled.Addr()) && o == o.OnNode() },
 		func(o model.Frontend) bool { return o.IsRange() && o.Address == f.Dialled.Addr() },
 	} {
-		for o, serving := range x.serving {
-			if !rank(o) || o.Protocol != f.Protocol || model.FamilyOf(o.Address) != model.FamilyOf(f.Dialled.Addr()) || f.Dialled.Port() < o.Port || f.Dialled.Port() > max(o.Port, o.Last) {
-				continue
+		for o := range x.serving {
+			if rank(o) && o.Protocol == f.Protocol && model.FamilyOf(o.Address) == model.FamilyOf(f.Dialled.Addr()) && o.Port <= f.Dialled.Port() && f.Dialled.Port() <= max(o.Port, o.Last) {
+				return o, true
 			}
-			for _, a := range serving {
-				if a.Addr() == f.Answers.Addr() && (a.Port() == f.Answers.Port() || a.Port() == 0 && f.Answers.Port() == f.Dialled.Port()) {
-					return false, true
-				}
-			}
-			return f.Answers != f.Dialled || f.Protocol == model.UDP && len(serving) > 0, true
 		}
 	}
-	return false, false
+	return model.Frontend{}, false
+}
+
+// stale is what the documentation says of a flow. It also reports whether the flow is
+// through a frontend.
+func (x *town) stale(f Flow, tcp bool) (stale, ours bool) {
+	o, ours := x.owner(f)
+	if !ours || f.Protocol == model.TCP && !f.Opening && !x.onFailure[o].Closes(tcp) {
+		return false, ours
+	}
+	for _, a := range x.serving[o] {
+		if a.Addr() == f.Answers.Addr() && (a.Port() == f.Answers.Port() || a.Port() == 0 && f.Answers.Port() == f.Dialled.Port()) {
+			return false, true
+		}
+	}
+	return f.Answers != f.Dialled || f.Protocol == model.UDP && len(x.serving[o]) > 0, true
 }
 
 // check finds flows that a sweep has left or deleted wrongly. A TCP connection that is
-// deleted before it is open does no harm, and ranges of TCP may be unknown.
-func (x *town) check(left, deleted []Flow, swept map[scope]bool) error {
+// deleted before it is open does no harm, and ranges of TCP may be unknown to it.
+func (x *town) check(left, deleted []Flow, swept map[scope]bool, tcp bool) error {
 	for _, f := range left {
-		if stale, _ := x.stale(f); stale && swept[scope{model.FamilyOf(f.Dialled.Addr()), f.Protocol}] && f.Protocol == model.UDP {
+		opening := f.Protocol == model.TCP && f.Opening
+		if stale, _ := x.stale(f, tcp); stale && swept[scope{model.FamilyOf(f.Dialled.Addr()), f.Protocol}] && !opening {
 			return fmt.Errorf("%+v is stale and left", f)
 		}
 	}
 	for _, f := range deleted {
-		if stale, ours := x.stale(f); ours && !stale && !f.Opening {
-			return fmt.Errorf("%+v is served and deleted", f)
+		if stale, ours := x.stale(f, tcp); ours && !stale && !f.Opening {
+			return fmt.Errorf("%+v is served, or kept, and deleted", f)
 		}
 	}
 	return nil
@@ -199,7 +210,10 @@ func (x *town) flow() Flow {
 func (x *town) routes() (all []model.Route) {
 	made := make(map[*netip.AddrPort]*model.Choice)
 	for f, serving := range x.serving {
-		route := model.Route{Frontend: f, Service: &model.Service{Check: &model.Check{}}, Choice: &model.Choice{}}
+		route := model.Route{Frontend: f, Service: &model.Service{Extras: &model.Extras{OnFailure: x.onFailure[f]}}, Choice: &model.Choice{}}
+		if isChecked(f) {
+			route.Service.Check = &model.Check{}
+		}
 		if len(serving) > 0 {
 			if made[&serving[0]] == nil {
 				made[&serving[0]] = &model.Choice{}
@@ -214,27 +228,31 @@ func (x *town) routes() (all []model.Route) {
 	return all
 }
 
-// in returns what is to be known of a scope.
-func (x *town) in(s scope) map[netip.AddrPort][]netip.AddrPort {
+func isChecked(f model.Frontend) bool { return f.Port%2 == 0 }
+
+// in returns what is to be known of a scope; of TCP, only frontends whose connections may be
+// deleted.
+func (x *town) in(s scope, tcp bool) map[netip.AddrPort][]netip.AddrPort {
 	out := make(map[netip.AddrPort][]netip.AddrPort)
 	for f, serving := range x.serving {
-		if (scope{model.FamilyOf(f.Address), f.Protocol}) == s && !f.IsRange() {
+		if (scope{model.FamilyOf(f.Address), f.Protocol}) == s && !f.IsRange() &&
+			(tcp || f.Protocol != model.TCP || isChecked(f) || x.onFailure[f] == model.CloseOnFailure) {
 			out[netip.AddrPortFrom(f.Address, f.Port)] = serving
 		}
 	}
 	return out
 }
 
-// rangesIn returns what is to be known of the ranges of a scope; those of TCP only if its
+// rangesIn returns what is to be known of the ranges of a scope; those of TCP only if
 // established connections are deleted.
 func (x *town) rangesIn(s scope, tcp bool) map[netip.Addr]portRanges {
 	out := make(map[netip.Addr]portRanges)
 	for f, serving := range x.serving {
-		if (scope{model.FamilyOf(f.Address), f.Protocol}) == s && f.IsRange() && (tcp || f.Protocol != model.TCP) {
+		if (scope{model.FamilyOf(f.Address), f.Protocol}) == s && f.IsRange() && (tcp || f.Protocol != model.TCP || x.onFailure[f] == model.CloseOnFailure) {
 			if len(serving) == 0 {
 				serving = nil
 			}
-			out[f.Address] = append(out[f.Address], portRange{f.Port, f.Last, serving, nil})
+			out[f.Address] = append(out[f.Address], portRange{f.Port, f.Last, kept{serving: serving, differs: f.Protocol == model.TCP && x.onFailure[f].Closes(tcp) != tcp}})
 			slices.SortFunc(out[f.Address], portRange.compare)
 		}
 	}
@@ -266,7 +284,10 @@ func TestWalk(t *testing.T) {
 }
 
 func walk(t *testing.T, seed uint64, config Config) {
-	town := &town{Rand: rand.New(rand.NewPCG(seed, 0)), serving: make(map[model.Frontend][]netip.AddrPort)}
+	town := &town{Rand: rand.New(rand.NewPCG(seed, 0)), serving: make(map[model.Frontend][]netip.AddrPort), onFailure: make(map[model.Frontend]model.OnFailure)}
+	config.Owner = func(f model.Frontend) (model.Frontend, bool) {
+		return town.owner(Flow{Protocol: f.Protocol, Dialled: netip.AddrPortFrom(f.Address, f.Port)})
+	}
 	small, whole := newFlaky(seed), newFlaky(seed)
 	change, reset := newCleaner(small, &bytes.Buffer{}, config), newCleaner(whole, &bytes.Buffer{}, config)
 	for step := range 400 {
@@ -294,7 +315,7 @@ func walk(t *testing.T, seed uint64, config Config) {
 		for _, fs := range change.known {
 			swept[fs.scope] = swept[fs.scope] && !fs.changed
 		}
-		if err := town.check(small.flows, small.deleted[deleted:], swept); err != nil {
+		if err := town.check(small.flows, small.deleted[deleted:], swept, config.TCP); err != nil {
 			t.Fatalf("step %d: %v", step, err)
 		}
 		for i := range change.known { // one has looked more often
@@ -309,7 +330,7 @@ func walk(t *testing.T, seed uint64, config Config) {
 			if want := town.rangesIn(fs.scope, config.TCP); !reflect.DeepEqual(fs.ranges, want) {
 				t.Fatalf("step %d: %+v: known ranges are %v, want %v", step, fs.scope, fs.ranges, want)
 			}
-			if want := town.in(fs.scope); !reflect.DeepEqual(present, want) {
+			if want := town.in(fs.scope, config.TCP); !reflect.DeepEqual(present, want) {
 				t.Fatalf("step %d: %+v: known is %v, want %v", step, fs.scope, present, want)
 			}
 		}

@@ -70,6 +70,7 @@ func (d *Daemon) newWork(ctx context.Context, families []model.Family, s sockets
 	w.metrics = metrics.New(d.Version, families, d.Log)
 	w.cleaner = conntrack.New(conntrack.Netlink{}, conntrack.Config{
 		TCP: d.Config.Own.ConntrackTCPCleanup, Observe: w.metrics.Cleaned, Log: d.Log,
+		Owner: func(f model.Frontend) (model.Frontend, bool) { return w.agent.Owner(f) }, // made below
 	})
 	w.machine = &machine.Monitor{Use: w.use, Log: d.Log}
 	if d.Config.Own.ManageSysctl {

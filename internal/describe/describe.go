@@ -48,9 +48,12 @@ type Service struct {
 	// --answer-ping.
 	Ping []Ping `json:"ping,omitempty"`
 	// Check is how the health of endpoints is checked, absent without a check.
-	Check  string   `json:"check,omitempty"`
-	Slices []string `json:"endpointSlices,omitempty"`
-	Ports  []Port   `json:"ports"`
+	Check string `json:"check,omitempty"`
+	// OnFailure is keep or close; absent: as the configuration of the node says, or the Service
+	// is read from the kernel, whose rules do not have it.
+	OnFailure string   `json:"onFailure,omitempty"`
+	Slices    []string `json:"endpointSlices,omitempty"`
+	Ports     []Port   `json:"ports"`
 	// Notices are what cannot be served as asked, Warnings what the source says about
 	// its objects.
 	Notices  []string `json:"notices,omitempty"`

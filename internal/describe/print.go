@@ -155,6 +155,12 @@ func (p *printer) settings(s *Service) {
 	if s.Check != "" {
 		p.Fact("check", "%s", s.Check)
 	}
+	switch s.OnFailure {
+	case model.KeepOnFailure.String():
+		p.Fact("failure", "established TCP connections to an endpoint that fails or leaves are kept")
+	case model.CloseOnFailure.String():
+		p.Fact("failure", "established TCP connections to an endpoint that fails or leaves are closed")
+	}
 	switch {
 	case s.Balance:
 	case len(s.Slices) > 0:

@@ -1,6 +1,7 @@
 package describe_test
 
 import (
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
@@ -85,4 +86,25 @@ func settings(t *testing.T, s *describe.Service) []string {
 		}
 	}
 	return out
+}
+
+// 9.28: a Service that decides about connections to endpoints that fail says so, and others
+// say nothing.
+func TestOnFailure(t *testing.T) {
+	s := randomWorld(rand.New(rand.NewPCG(3, 4)))
+	for o, want := range map[model.OnFailure]string{
+		model.DefaultOnFailure: "",
+		model.KeepOnFailure:    "failure    established TCP connections to an endpoint that fails or leaves are kept\n",
+		model.CloseOnFailure:   "failure    established TCP connections to an endpoint that fails or leaves are closed\n",
+	} {
+		s.Services[0].Extras = &model.Extras{OnFailure: o}
+		objects, _ := views(s)
+		var text strings.Builder
+		if err := describe.Print(&text, objects, time.Now(), false); err != nil {
+			t.Fatal(err)
+		}
+		if got := text.String(); !strings.Contains(got, want) || strings.Contains(got, "failure ") != (want != "") {
+			t.Errorf("%s: want %q in\n%s", o, want, got)
+		}
+	}
 }

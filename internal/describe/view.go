@@ -26,6 +26,9 @@ func FromView(v *model.View) *Service {
 	s.addPolicies(v)
 	s.HealthCheck = healthOf(v.Health)
 	s.Ping = pingsOf(v.Echoes)
+	if o := v.Service.Extra().OnFailure; o != model.DefaultOnFailure {
+		s.OnFailure = o.String()
+	}
 	if v.Service.Check != nil {
 		s.Check = v.Service.Check.String()
 	}

@@ -12,7 +12,7 @@ type Choice struct {
 	Local []Endpoint
 	// Serving are the endpoints, on any node, that keep their connections when the
 	// choice changes (9.4, 9.8). Failing ones do not, unless their checks do not
-	// count for policy Cluster.
+	// count for policy Cluster, or they are drained and [ChoosePort] keeps them.
 	Serving []Endpoint
 	// Known is the number of all endpoints, including those that take no connections.
 	Known int
@@ -46,6 +46,17 @@ func Choose(s *Service, endpoints []Endpoint, node *Node) *Choice {
 		Serving: filter(endpoints, func(h *Host) bool { return h.Serving && !cluster.fails(h) }),
 		Known:   len(endpoints),
 	}
+}
+
+// ChoosePort is [Choose] for a port of a protocol: if the Service closes established TCP
+// connections to endpoints that fail, drained ones keep theirs, because draining lets them end.
+func ChoosePort(s *Service, p Protocol, endpoints []Endpoint, node *Node) *Choice {
+	c := Choose(s, endpoints, node)
+	if p == TCP && s.Check != nil && s.Extra().OnFailure == CloseOnFailure {
+		cluster := NewSelection(s, endpoints, node, PolicyCluster)
+		c.Serving = filter(endpoints, func(h *Host) bool { return h.Serving && (h.Drain || !cluster.fails(h)) })
+	}
+	return c
 }
 
 // failing reports whether all endpoints that take connections fail their health check.

@@ -1,5 +1,10 @@
 package model
 
+import (
+	"fmt"
+	"slices"
+)
+
 // Extras are what annotations of ours ask for beyond Kubernetes, in an object of its own
 // because few Services have any. They must not be changed.
 type Extras struct {
@@ -13,8 +18,46 @@ type Extras struct {
 	Ranges []PortRange
 	// Sources are the clients of all frontends of the Service, of both families (4.75).
 	Sources *Sources
+	// OnFailure is what happens to established TCP connections to an endpoint that fails or
+	// leaves.
+	OnFailure OnFailure
 	// MaglevSize is one of [MaglevSizes]; zero: [DefaultMaglevSize].
 	MaglevSize uint32
+}
+
+// OnFailure is what happens to established TCP connections to an endpoint that fails its
+// health check or leaves the Service.
+type OnFailure uint8
+
+const (
+	DefaultOnFailure OnFailure = iota // as the configuration of the node says
+	KeepOnFailure                     // they continue
+	CloseOnFailure                    // their conntrack entries are deleted (9.28)
+)
+
+// OnFailureNames are the names of the values, from [KeepOnFailure] on.
+var OnFailureNames = []string{"keep", "close"}
+
+// ParseOnFailure parses "keep" or "close".
+func ParseOnFailure(name string) (OnFailure, error) {
+	i := slices.Index(OnFailureNames, name)
+	if i < 0 {
+		return DefaultOnFailure, fmt.Errorf("unknown value %q: use keep or close", name)
+	}
+	return KeepOnFailure + OnFailure(i), nil
+}
+
+// String returns the name, or "default".
+func (o OnFailure) String() string {
+	if o == DefaultOnFailure {
+		return "default"
+	}
+	return OnFailureNames[o-KeepOnFailure]
+}
+
+// Closes reports whether the connections end on a node whose configuration closes them or not.
+func (o OnFailure) Closes(node bool) bool {
+	return o == CloseOnFailure || o == DefaultOnFailure && node
 }
 
 var noExtras Extras

@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"unsafe"
@@ -103,5 +104,31 @@ func TestFailingAndLoadBalancers(t *testing.T) {
 func TestSizeOfHost(t *testing.T) {
 	if n, most := unsafe.Sizeof(Host{}), unsafe.Sizeof(netip.Addr{})+unsafe.Sizeof(Place{})+8; n > most {
 		t.Errorf("a host takes %d bytes, want at most %d", n, most)
+	}
+}
+
+// TestDrainedKeepConnections: 9.28. If a Service closes connections to endpoints that fail,
+// drained ones keep those of TCP whatever their check says, as long as they serve.
+func TestDrainedKeepConnections(t *testing.T) {
+	var all []Endpoint
+	for i, h := range []Host{
+		{Ready: true, Serving: true}, {Ready: true, Serving: true, Failing: true},
+		{Ready: true, Serving: true, Failing: true, Drain: true}, {Failing: true, Drain: true},
+	} {
+		h.Address = netip.AddrFrom4([4]byte{10, 128, 0, byte(i)})
+		all = append(all, Endpoint{&h, 80})
+	}
+	for _, c := range []struct {
+		onFailure OnFailure
+		protocol  Protocol
+		want      []Endpoint
+	}{
+		{CloseOnFailure, TCP, []Endpoint{all[0], all[2]}}, {CloseOnFailure, UDP, all[:1]},
+		{DefaultOnFailure, TCP, all[:1]}, {KeepOnFailure, TCP, all[:1]},
+	} {
+		s := &Service{Check: &Check{}, Extras: &Extras{OnFailure: c.onFailure}}
+		if got := ChoosePort(s, c.protocol, all, &Node{Name: "n1"}).Serving; !slices.Equal(got, c.want) {
+			t.Errorf("%s, %s: %v keep their connections, want %v", c.onFailure, c.protocol, got, c.want)
+		}
 	}
 }

@@ -179,7 +179,7 @@ func RouteService(s *Service, slices []*EndpointSlice, l *Locality) []Route {
 		sources := l.sources(s, f)
 		for i := range s.Ports {
 			p := &s.Ports[i]
-			choice := Choose(s, ports.endpoints(p.Name, p.Protocol, f), l.Node)
+			choice := ChoosePort(s, p.Protocol, ports.endpoints(p.Name, p.Protocol, f), l.Node)
 			add := func(kind Kind, port uint16, addrs ...netip.Addr) {
 				for _, a := range addrs {
 					if FamilyOf(a) == f {

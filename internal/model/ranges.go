@@ -110,7 +110,7 @@ func routeRanges(s *Service, slices []*EndpointSlice, f Family, l *Locality, sou
 	onNodes := l.balancesToNodes(s)
 	for i := range ranges {
 		p := &ranges[i]
-		choice := Choose(s, withPort(hosts, p.target()), l.Node)
+		choice := ChoosePort(s, p.Protocol, withPort(hosts, p.target()), l.Node)
 		add := func(kind Kind, addrs ...netip.Addr) {
 			for _, a := range addrs {
 				if FamilyOf(a) == f && (p.OnNode || !l.owns(a)) {

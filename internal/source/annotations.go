@@ -34,6 +34,11 @@ const (
 	// on the policies (table 4-A).
 	annotationClientAddresses = annotationDomain + "client-addresses"
 
+	// annotationOnFailure on a Service says what happens to established TCP connections to
+	// an endpoint that fails its health check or leaves: keep or close. The default is
+	// --conntrack-tcp-cleanup of the node.
+	annotationOnFailure = annotationDomain + "on-failure"
+
 	// annotationWeight on an EndpointSlice or Endpoints object sets the shares of
 	// new connections relative to the other endpoints, from 0 to 100. An endpoint
 	// of weight 0 gets no new connections; the default is 1.
@@ -57,7 +62,7 @@ const (
 
 // serviceAnnotations are those of a Service.
 var serviceAnnotations = []string{
-	annotationScheduler, annotationMaglevSize, annotationClientAddresses, annotationCheck, annotationEndpointsFrom,
+	annotationScheduler, annotationMaglevSize, annotationClientAddresses, annotationCheck, annotationOnFailure, annotationEndpointsFrom,
 	annotationSourceRanges, annotationDeniedSources,
 	annotationPorts,
 	annotationMaxConnections, annotationMaxConnectionsPerClient, annotationConnectionRate, annotationConnectionRatePerClient,
@@ -175,6 +180,29 @@ func (f *findings) clientAddresses(m *metav1.ObjectMeta) model.ClientAddresses {
 		f.warn(annotationField(annotationClientAddresses), text, "is unknown: the default is used; "+oneOf("keep", "masquerade"))
 	}
 	return c
+}
+
+// onFailure reads what happens to established connections to an endpoint that fails.
+func (f *findings) onFailure(m *metav1.ObjectMeta) model.OnFailure {
+	text, given := m.Annotations[annotationOnFailure]
+	if !given {
+		return model.DefaultOnFailure
+	}
+	o, err := model.ParseOnFailure(text)
+	if err != nil {
+		f.warn(annotationField(annotationOnFailure), text, "is unknown: the default is used; "+oneOf(model.OnFailureNames...))
+	}
+	return o
+}
+
+// closing warns of a Service without TCP whose established connections are to be closed.
+func (f *findings) closing(s *model.Service) {
+	ofTCP := func(p model.ServicePort) bool { return p.Protocol == model.TCP }
+	if s.Extra().OnFailure != model.CloseOnFailure || len(s.Ports)+len(s.Extra().Ranges) == 0 || slices.ContainsFunc(s.Ports, ofTCP) ||
+		slices.ContainsFunc(s.Extra().Ranges, func(r model.PortRange) bool { return ofTCP(r.ServicePort) }) {
+		return
+	}
+	f.warn(annotationField(annotationOnFailure), nil, "has no effect: it is for TCP connections, and no port is of TCP")
 }
 
 // numbering is an annotation that gives endpoints a number each.

@@ -79,6 +79,43 @@ func TestMaglevSize(t *testing.T) {
 	}
 }
 
+// TestOnFailure: 9.28. Another value, and one without effect, are reported.
+func TestOnFailure(t *testing.T) {
+	const field = "warning: metadata.annotations[nftproxy.dev/on-failure]: "
+	const noTCP = field + "has no effect: it is for TCP connections, and no port is of TCP"
+	for _, c := range []struct {
+		name, value, ports string
+		protocol           corev1.Protocol
+		want               model.OnFailure
+		warning            string
+	}{
+		{"close", "close", "", corev1.ProtocolTCP, model.CloseOnFailure, ""},
+		{"keep", "keep", "", corev1.ProtocolTCP, model.KeepOnFailure, ""},
+		{"another value", "reset", "", corev1.ProtocolTCP, model.DefaultOnFailure, field + `"reset" is unknown: the default is used; use "keep" or "close"`},
+		{"empty", "", "", corev1.ProtocolTCP, model.DefaultOnFailure, field + `"" is unknown: the default is used; use "keep" or "close"`},
+		{"of UDP", "close", "", corev1.ProtocolUDP, model.CloseOnFailure, noTCP},
+		{"a range of UDP", "close", "5000-5099/udp", corev1.ProtocolUDP, model.CloseOnFailure, noTCP},
+		{"a range of TCP", "close", "5000-5099/tcp", corev1.ProtocolUDP, model.CloseOnFailure, ""},
+		{"keep, of UDP", "keep", "", corev1.ProtocolUDP, model.KeepOnFailure, ""},
+	} {
+		s := corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", Annotations: map[string]string{annotationOnFailure: c.value}},
+			Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1", Ports: []corev1.ServicePort{{Port: 80, Protocol: c.protocol}}},
+		}
+		if c.ports != "" {
+			s.Annotations[annotationPorts] = c.ports
+		}
+		var want []string
+		if c.warning != "" {
+			want = append(want, c.warning)
+		}
+		got, found := ConvertService(&s, "")
+		if got.Extra().OnFailure != c.want || !slices.Equal(texts(found), want) {
+			t.Errorf("%s: %s, %q; want %s, %q", c.name, got.Extra().OnFailure, texts(found), c.want, want)
+		}
+	}
+}
+
 // TestCiliumWeight: 3.50. Cilium's annotation gives all endpoints of an object a weight,
 // unless ours is there.
 func TestCiliumWeight(t *testing.T) {

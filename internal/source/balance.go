@@ -42,6 +42,7 @@ type Balance struct {
 	ClientAddresses string                 `json:"clientAddresses,omitempty"`
 	Limits          *BalanceLimits         `json:"limits,omitempty"`
 	Check           any                    `json:"check,omitempty"`
+	OnFailure       string                 `json:"onFailure,omitempty"`
 }
 
 // Backend is a server of a Balance. It may be written as its address alone.
@@ -119,6 +120,7 @@ func (e *expander) words() {
 		e.add("maglevTableSize", *n, "is not the size of a table: "+oneOfSizes())
 	}
 	e.word("clientAddresses", e.ClientAddresses, "keep", "masquerade")
+	e.word("onFailure", e.OnFailure, model.OnFailureNames...)
 	if e.Check != nil {
 		_, found := ParseCheck("check", e.Check)
 		e.put(found...)
@@ -158,6 +160,7 @@ func (e *expander) annotations() map[string]string {
 	out := e.Limits.annotations()
 	for name, value := range map[string]string{
 		annotationScheduler: e.Scheduler, annotationClientAddresses: e.ClientAddresses, annotationEndpointsFrom: e.BackendsFrom,
+		annotationOnFailure:     e.OnFailure,
 		annotationPorts:         strings.Join(e.native, ","),
 		annotationDeniedSources: strings.Join(e.denied, ","),
 	} {

@@ -87,6 +87,7 @@ func isMisspelt(f *FieldError, problems Errors) bool {
 // balanceFields are the fields of a Balance from which fields of its objects come.
 var balanceFields = []struct{ object, balance string }{
 	{annotationField(annotationCheck), "check"},
+	{annotationField(annotationOnFailure), "onFailure"},
 	{annotationField(annotationScheduler), "scheduler"},
 	{annotationField(annotationMaglevSize), "maglevTableSize"},
 	{annotationField(annotationClientAddresses), "clientAddresses"},

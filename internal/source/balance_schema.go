@@ -57,6 +57,7 @@ func balanceProperties() jsonSchema {
 		"clientAddresses": schemaWords("keep: servers see clients, and answers must return through this machine; masquerade (the default): they see this machine", "keep", "masquerade"),
 		"limits":          limitsSchema(),
 		"check":           checkSchema(),
+		"onFailure":       schemaWords("established TCP connections to a server that fails its check or is removed: keep, or close; by default --conntrack-tcp-cleanup of nftproxy run", model.OnFailureNames...),
 	}
 }
 

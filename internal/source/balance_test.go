@@ -244,7 +244,7 @@ func TestBalanceSchema(t *testing.T) {
 	compare("Balance", &root, tags(reflect.TypeFor[Balance]()))
 	compare("backend", object(root.Properties["backends"]), tags(reflect.TypeFor[Backend]()))
 	compare("check", object(root.Properties["check"]), slices.Concat(model.CheckTypes[:], slices.Collect(maps.Keys(checkFields))))
-	for _, field := range []string{"scheduler", "maglevTableSize", "clientAddresses"} {
+	for _, field := range []string{"scheduler", "maglevTableSize", "clientAddresses", "onFailure"} {
 		words := root.Properties[field].Enum
 		if len(words) == 0 {
 			t.Errorf("no words for %s", field)

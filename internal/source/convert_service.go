@@ -62,6 +62,7 @@ func convertService(s *corev1.Service, proxyName, noCheck string) (*model.Servic
 	}
 	service.Check = c.check(&s.ObjectMeta, service.Ports, noCheck)
 	c.ranges(&s.ObjectMeta, service)
+	c.closing(service)
 	c.families(service)
 	return service, c.all()
 }
@@ -79,7 +80,10 @@ func (c *serviceConverter) extras(m *metav1.ObjectMeta) *model.Extras {
 	if len(m.Annotations) == 0 {
 		return nil
 	}
-	e := model.Extras{EndpointsFrom: c.endpointsFrom(m), Sources: c.sources(m), Limits: c.limits(m), MaglevSize: c.maglevSize(m)}
+	e := model.Extras{
+		EndpointsFrom: c.endpointsFrom(m), Sources: c.sources(m), Limits: c.limits(m), MaglevSize: c.maglevSize(m),
+		OnFailure: c.onFailure(m),
+	}
 	if reflect.ValueOf(e).IsZero() {
 		return nil
 	}
