@@ -107,9 +107,10 @@ func (l *joinLab) write(text string) {
 	synctest.Wait()
 }
 
-// ready reports whether Await returns within a minute.
+// ready reports whether Await returns within three minutes. A client that was refused tries
+// again after at most one.
 func (l *joinLab) ready() bool {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	return l.joined.Await(ctx) == nil
 }
