@@ -41,6 +41,10 @@ func TestClientThatMayNoLongerConnect(t *testing.T) {
 			}
 			var all sync.WaitGroup
 			for i, to := range x.frontends(web) {
+				udp[i].Within(denied)
+				if test.config.TCP {
+					tcp[i].Within(denied)
+				}
 				all.Go(func() {
 					if got, err := udp[i].Ask(); err == nil {
 						t.Errorf("udp %s: an answer of %s", to, got.Name)
@@ -61,10 +65,13 @@ func TestClientThatMayNoLongerConnect(t *testing.T) {
 	}
 }
 
+// denied is how long a client is waited for that must get no answer.
+const denied = 300 * time.Millisecond
+
 // from opens a flow from a host, and checks that it gets an answer.
 func (x *fixture) from(h *netlab.Host, network string, to netip.AddrPort) *netlab.Flow {
 	x.t.Helper()
-	f, err := h.Open(network, to, 300*time.Millisecond)
+	f, err := h.Open(network, to, 0)
 	if err != nil {
 		x.t.Fatal(err)
 	}

@@ -91,6 +91,14 @@ func (f *Flow) Ask() (Answer, error) {
 	return parseAnswer(line)
 }
 
+// Within changes how long each answer may take; 0 stands for a generous time.
+func (f *Flow) Within(wait time.Duration) {
+	if wait == 0 {
+		wait = timeout
+	}
+	f.wait = wait
+}
+
 // send writes a message. If the host itself refuses or drops a datagram, the
 // write fails with EPERM; the next read returns whether it was refused.
 func send(c net.Conn, message []byte) error {
