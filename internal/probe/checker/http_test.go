@@ -117,9 +117,9 @@ func TestHTTP(t *testing.T) {
 			`{http: /ok, bodyMatches: ^ok$}`:                       `GET /ok: body does not match "^ok$": "all is ok\n"`,
 			`{http: /ok, method: HEAD, body: ok}`:                  `HEAD /ok: body without "ok": ""`,
 			`{http: /giant, body: ok}`:                             `GET /giant: body without "ok": "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"...`,
-			`{http: /slow, body: ok, timeout: 100ms}`:              "GET /slow: body not complete after 5 bytes: no answer within 100ms",
+			`{http: /slow, body: ok, timeout: 1s}`:                 "GET /slow: body not complete after 5 bytes: no answer within 1s",
 			`{http: /hung, timeout: 100ms}`:                        "GET /hung: no answer within 100ms",
-			`{https, timeout: 100ms}`:                              "TLS: first record does not look like a TLS handshake",
+			`{https}`:                                              "TLS: first record does not look like a TLS handshake",
 			`{http: /request, host: a.example.com, body: nothing}`: `GET /request: body without "nothing": "GET a.example.com nftproxy-health-check "...`,
 			`{http: "/request?b=c", bodyMatches: "^GET [^ ]+:[0-9]+ nftproxy-health-check b=c close=true$"}`: "",
 		} {
