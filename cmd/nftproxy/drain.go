@@ -138,10 +138,12 @@ func (o *drainOptions) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if o.all && report != nil { // which is known better
-		if done.before, err = drain.FromReport(report.Drained); err != nil {
+	if o.all && report != nil { // the file may be lost, and what it adds may not be in force yet
+		known, err := drain.FromReport(report.Drained)
+		if err != nil {
 			return err
 		}
+		done.before = append(known, done.before...)
 	}
 	list := done.after
 	if report != nil {
