@@ -119,8 +119,8 @@ func (e *expander) words() {
 	if n := e.MaglevTableSize; n != nil && !slices.Contains(model.MaglevSizes, uint32(*n)) {
 		e.add("maglevTableSize", *n, "is not the size of a table: "+oneOfSizes())
 	}
-	e.word("clientAddresses", e.ClientAddresses, "keep", "masquerade")
-	e.word("onFailure", e.OnFailure, model.OnFailureNames...)
+	e.word(place{path: "clientAddresses"}, e.ClientAddresses, "keep", "masquerade")
+	e.word(place{path: "onFailure"}, e.OnFailure, model.OnFailureNames...)
 	if e.Check != nil {
 		_, found := ParseCheck("check", e.Check)
 		e.put(found...)

@@ -20,10 +20,10 @@ func (f *findings) objectName(m *metav1.ObjectMeta) bool {
 	switch {
 	case m.Name == "":
 		f.add("metadata.name", nil, "missing: every object needs a name")
-	case !isPlainLabel(m.Name) && len(validation.IsDNS1123Subdomain(m.Name)) > 0:
+	case !isPlainLabel(m.Name) && !isSubdomain(m.Name):
 		f.add("metadata.name", m.Name, "is not a name: use lower case letters, digits, '-' and '.'")
 	}
-	if m.Namespace != "" && !isPlainLabel(m.Namespace) && len(validation.IsDNS1123Label(m.Namespace)) > 0 {
+	if m.Namespace != "" && !isPlainLabel(m.Namespace) {
 		f.add("metadata.namespace", m.Namespace, "is not a namespace: use lower case letters, digits and '-'")
 	}
 	return f.count == before
@@ -33,6 +33,9 @@ func (f *findings) objectName(m *metav1.ObjectMeta) bool {
 // name of any kind. Nearly all names are; the regular expressions of the library
 // take a tenth of the time of a conversion.
 func isPlainLabel(text string) bool {
+	if len(text) > validation.DNS1123LabelMaxLength {
+		return false
+	}
 	for i := range len(text) {
 		switch c := text[i]; {
 		case c >= 'a' && c <= 'z', c >= '0' && c <= '9':
@@ -40,7 +43,13 @@ func isPlainLabel(text string) bool {
 			return false
 		}
 	}
-	return text != "" && len(text) <= validation.DNS1123LabelMaxLength
+	return text != ""
+}
+
+// isSubdomain reports whether text is valid as the name of an object. The library searches
+// texts of any length.
+func isSubdomain(text string) bool {
+	return len(text) <= validation.DNS1123SubdomainMaxLength && len(validation.IsDNS1123Subdomain(text)) == 0
 }
 
 // namespace returns the namespace of an object that lives in one.
@@ -63,21 +72,20 @@ func portProblem(port int32) string {
 	return ""
 }
 
-// port converts a port of a Service, a slice or Endpoints. field returns the path
-// of one of its fields. Empty names are legal (1.10) unless there are other ports.
-func (f *findings) port(field func(string) string, name string, protocol corev1.Protocol, number int32, others bool) model.EndpointPort {
+// port converts a port of a Service, a slice or Endpoints. Empty names are legal (1.10) unless there are other ports.
+func (f *findings) port(at place, name string, protocol corev1.Protocol, number int32, others bool) model.EndpointPort {
 	p, known := protocols[protocol]
 	if !known {
-		f.add(field("protocol"), string(protocol), "is not a protocol: "+oneOf("TCP", "UDP", "SCTP"))
+		f.addAt(at.of("protocol"), string(protocol), "is not a protocol: "+oneOf("TCP", "UDP", "SCTP"))
 	}
 	if problem := portProblem(number); problem != "" {
-		f.add(field("port"), number, problem)
+		f.addAt(at.of("port"), number, problem)
 	}
 	switch {
 	case name == "" && others:
-		f.add(field("name"), nil, "missing: each port needs a name where there are several")
-	case name != "" && !isPlainLabel(name) && len(validation.IsDNS1123Label(name)) > 0:
-		f.add(field("name"), name, "is not a port name: use at most 63 lower case letters, digits and '-'")
+		f.addAt(at.of("name"), nil, "missing: each port needs a name where there are several")
+	case name != "" && !isPlainLabel(name):
+		f.addAt(at.of("name"), name, "is not a port name: use at most 63 lower case letters, digits and '-'")
 	}
 	return model.EndpointPort{Name: shared(name), Protocol: p, Port: uint16(number)}
 }
@@ -101,11 +109,11 @@ var protocols = map[corev1.Protocol]model.Protocol{
 
 // word returns the value of a field that may have one of a few or none, and
 // nothing for another value.
-func (f *findings) word(field, text string, known ...string) string {
+func (f *findings) word(at place, text string, known ...string) string {
 	if text == "" || slices.Contains(known, text) {
 		return text
 	}
-	f.add(field, text, "is unknown: "+oneOf(known...))
+	f.addAt(at, text, "is unknown: "+oneOf(known...))
 	return ""
 }
 
@@ -119,13 +127,26 @@ func quoted(values []string, word string) string {
 }
 
 // appendParsed appends the value of a field, or reports why there is none.
-func appendParsed[T any](f *findings, to []T, field, text string, parse func(string) (T, string)) []T {
+func appendParsed[T any](f *findings, to []T, at place, text string, parse func(string) (T, string)) []T {
 	v, problem := parse(text)
 	if problem != "" {
-		f.add(field, text, problem)
+		f.addAt(at, text, problem)
 		return to
 	}
 	return append(to, v)
+}
+
+// distinct returns the values of a list, each once, in the same order and place.
+func distinct[T comparable](list []T) []T {
+	if len(list) < 2 {
+		return list
+	}
+	seen := make(map[T]struct{}, len(list))
+	return slices.DeleteFunc(list, func(v T) bool {
+		_, twice := seen[v]
+		seen[v] = struct{}{}
+		return twice
+	})
 }
 
 func valueOr[T any](p *T, otherwise T) T {

@@ -1,7 +1,6 @@
 package source
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 
@@ -36,7 +35,7 @@ const taintToBeDeleted = "ToBeDeletedByClusterAutoscaler"
 func nodeAddresses(c *findings, n *corev1.Node, t corev1.NodeAddressType) (out []netip.Addr) {
 	for i, in := range n.Status.Addresses {
 		if in.Type == t {
-			out = appendParsed(c, out, fmt.Sprintf("status.addresses[%d].address", i), in.Address, parseAddress)
+			out = appendParsed(c, out, entryOf("status.addresses", i).of("address"), in.Address, parseAddress)
 		}
 	}
 	return out
@@ -45,10 +44,10 @@ func nodeAddresses(c *findings, n *corev1.Node, t corev1.NodeAddressType) (out [
 // podCIDRs returns podCIDRs, or podCIDR where there is only that.
 func podCIDRs(c *findings, spec *corev1.NodeSpec) (out []netip.Prefix) {
 	if len(spec.PodCIDRs) == 0 && spec.PodCIDR != "" {
-		return appendParsed(c, out, "spec.podCIDR", spec.PodCIDR, parsePrefix)
+		return appendParsed(c, out, place{path: "spec.podCIDR"}, spec.PodCIDR, parsePrefix)
 	}
 	for i, text := range spec.PodCIDRs {
-		out = appendParsed(c, out, fmt.Sprintf("spec.podCIDRs[%d]", i), text, parsePrefix)
+		out = appendParsed(c, out, entryOf("spec.podCIDRs", i), text, parsePrefix)
 	}
 	return out
 }
@@ -63,7 +62,7 @@ func ConvertServiceCIDR(s *networkingv1.ServiceCIDR) (out []netip.Prefix, _ []*F
 	}
 	c.unknownAnnotations(&s.ObjectMeta)
 	for i, text := range s.Spec.CIDRs {
-		out = appendParsed(&c, out, fmt.Sprintf("spec.cidrs[%d]", i), text, func(text string) (netip.Prefix, string) {
+		out = appendParsed(&c, out, entryOf("spec.cidrs", i), text, func(text string) (netip.Prefix, string) {
 			p, problem := parsePrefix(text)
 			if problem == "" && p.Bits() == 0 {
 				problem = "holds every address: use the range of the ClusterIPs"

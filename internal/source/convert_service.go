@@ -141,7 +141,7 @@ func (c *serviceConverter) balanced() bool {
 	}
 	for i, p := range c.spec.Ports {
 		if p.NodePort != 0 {
-			c.warn(fmt.Sprintf("spec.ports[%d].nodePort", i), p.NodePort, advice)
+			c.warnAt(entryOf("spec.ports", i).of("nodePort"), p.NodePort, advice)
 		}
 	}
 	return true
@@ -152,16 +152,16 @@ func (c *serviceConverter) clusterIPs() (out []netip.Addr) {
 		return nil
 	}
 	if len(c.spec.IPFamilies) == 0 {
-		return appendParsed(&c.findings, out, "spec.clusterIP", c.spec.ClusterIP, parseFrontend)
+		return appendParsed(&c.findings, out, place{path: "spec.clusterIP"}, c.spec.ClusterIP, parseFrontend)
 	}
 	for i, text := range c.spec.ClusterIPs {
 		if i < len(c.spec.IPFamilies) {
 			if f := c.spec.IPFamilies[i]; !isFamily(f) {
-				c.add(fmt.Sprintf("spec.ipFamilies[%d]", i), string(f), "is not an IP family: "+oneOf("IPv4", "IPv6"))
+				c.addAt(entryOf("spec.ipFamilies", i), string(f), "is not an IP family: "+oneOf("IPv4", "IPv6"))
 				continue
 			}
 		}
-		out = appendParsed(&c.findings, out, fmt.Sprintf("spec.clusterIPs[%d]", i), text, func(text string) (netip.Addr, string) {
+		out = appendParsed(&c.findings, out, entryOf("spec.clusterIPs", i), text, func(text string) (netip.Addr, string) {
 			a, problem := parseFrontend(text)
 			if problem == "" {
 				problem = c.familyProblem(i, a, out)
@@ -203,10 +203,10 @@ func (c *serviceConverter) sameClusterIP() {
 func (c *serviceConverter) externalIPs() (out []netip.Addr) {
 	for i, text := range c.spec.ExternalIPs {
 		if strings.TrimSpace(text) != "" { // (1.16)
-			out = appendParsed(&c.findings, out, fmt.Sprintf("spec.externalIPs[%d]", i), text, parseFrontend)
+			out = appendParsed(&c.findings, out, entryOf("spec.externalIPs", i), text, parseFrontend)
 		}
 	}
-	return out
+	return distinct(out)
 }
 
 // loadBalancerIPs keeps the ingress addresses that the node must answer for
@@ -216,13 +216,13 @@ func (c *serviceConverter) loadBalancerIPs() (out []netip.Addr) {
 		if in.IP == "" {
 			continue
 		}
-		field := fmt.Sprintf("status.loadBalancer.ingress[%d]", i)
+		at := entryOf("status.loadBalancer.ingress", i)
 		mode := string(valueOr(in.IPMode, corev1.LoadBalancerIPModeVIP))
-		if c.word(field+".ipMode", mode, "VIP", "Proxy") == "VIP" {
-			out = appendParsed(&c.findings, out, field+".ip", in.IP, parseFrontend)
+		if c.word(at.of("ipMode"), mode, "VIP", "Proxy") == "VIP" {
+			out = appendParsed(&c.findings, out, at.of("ip"), in.IP, parseFrontend)
 		}
 	}
-	return out
+	return distinct(out)
 }
 
 // sourceRanges returns the ranges that limit the load balancer addresses. A
@@ -230,9 +230,10 @@ func (c *serviceConverter) loadBalancerIPs() (out []netip.Addr) {
 func (c *serviceConverter) sourceRanges() (out []netip.Prefix) {
 	for i, text := range c.spec.LoadBalancerSourceRanges {
 		if text = strings.TrimSpace(text); text != "" {
-			out = appendParsed(&c.findings, out, fmt.Sprintf("spec.loadBalancerSourceRanges[%d]", i), text, parsePrefix)
+			out = appendParsed(&c.findings, out, entryOf("spec.loadBalancerSourceRanges", i), text, parsePrefix)
 		}
 	}
+	out = distinct(out)
 	limited := len(out) > 0
 	for _, f := range model.Families {
 		ofFamily := func(p netip.Prefix) bool { return model.FamilyOf(p.Addr()) == f }
@@ -266,7 +267,7 @@ func (c *serviceConverter) internalPolicy() model.Policy {
 // externalPolicy returns the effective policy (1.27).
 func (c *serviceConverter) externalPolicy() model.Policy {
 	p := c.policy("spec.externalTrafficPolicy", string(c.spec.ExternalTrafficPolicy))
-	switch t := c.word("spec.type", string(c.spec.Type), "ClusterIP", "NodePort", "LoadBalancer", "ExternalName"); {
+	switch t := c.word(place{path: "spec.type"}, string(c.spec.Type), "ClusterIP", "NodePort", "LoadBalancer", "ExternalName"); {
 	case t == "LoadBalancer", t == "NodePort", len(c.spec.ExternalIPs) > 0:
 		return p
 	}
@@ -274,14 +275,14 @@ func (c *serviceConverter) externalPolicy() model.Policy {
 }
 
 func (c *serviceConverter) policy(field, text string) model.Policy {
-	if c.word(field, text, "Cluster", "Local") == "Local" {
+	if c.word(place{path: field}, text, "Cluster", "Local") == "Local" {
 		return model.PolicyLocal
 	}
 	return model.PolicyCluster
 }
 
 func (c *serviceConverter) affinityTimeout() time.Duration {
-	if c.word("spec.sessionAffinity", string(c.spec.SessionAffinity), "None", "ClientIP") != "ClientIP" {
+	if c.word(place{path: "spec.sessionAffinity"}, string(c.spec.SessionAffinity), "None", "ClientIP") != "ClientIP" {
 		return 0
 	}
 	seconds := corev1.DefaultClientIPServiceAffinitySeconds
@@ -303,22 +304,21 @@ func (c *serviceConverter) ports() []model.ServicePort {
 	out := make([]model.ServicePort, 0, len(c.spec.Ports))
 	taken := make(map[portUse]string, 2*len(c.spec.Ports))
 	for i := range c.spec.Ports {
-		in, before := &c.spec.Ports[i], c.count
-		field := func(name string) string { return fmt.Sprintf("spec.ports[%d].%s", i, name) }
-		p := c.port(field, in.Name, in.Protocol, in.Port, len(c.spec.Ports) > 1)
+		in, before, at := &c.spec.Ports[i], c.count, entryOf("spec.ports", i)
+		p := c.port(at, in.Name, in.Protocol, in.Port, len(c.spec.Ports) > 1)
 		name, port, nodePort := portUse{name: p.Name}, portUse{"port", p.Protocol, in.Port}, portUse{"nodePort", p.Protocol, in.NodePort}
 		if _, twice := taken[name]; twice && c.count == before {
-			c.add(field("name"), p.Name, "is also the name of an earlier port: use another one")
+			c.addAt(at.of("name"), p.Name, "is also the name of an earlier port: use another one")
 		}
-		if c.count > before || !c.unused(field, port, taken) {
+		if c.count > before || !c.unused(at, port, taken) {
 			continue
 		}
 		s := model.ServicePort{Name: p.Name, Protocol: p.Protocol, Port: p.Port}
 		taken[name], taken[port] = p.Name, p.Name
 		switch { // 0 is no node port (1.21)
 		case in.NodePort != 0 && portProblem(in.NodePort) != "":
-			c.add(field("nodePort"), in.NodePort, portProblem(in.NodePort)+", or 0 for none")
-		case in.NodePort != 0 && c.unused(field, nodePort, taken):
+			c.addAt(at.of("nodePort"), in.NodePort, portProblem(in.NodePort)+", or 0 for none")
+		case in.NodePort != 0 && c.unused(at, nodePort, taken):
 			s.NodePort, taken[nodePort] = uint16(in.NodePort), p.Name
 		}
 		out = append(out, s)
@@ -334,10 +334,10 @@ type portUse struct {
 }
 
 // unused reports a number that an earlier port has, by the names of the ports.
-func (c *serviceConverter) unused(field func(string) string, u portUse, taken map[portUse]string) bool {
+func (c *serviceConverter) unused(at place, u portUse, taken map[portUse]string) bool {
 	other, used := taken[u]
 	if used {
-		c.add(field(u.name), u.number, fmt.Sprintf("is also used by port %q with the same protocol, %s: use another one", other, strings.ToUpper(u.protocol.String())))
+		c.addAt(at.of(u.name), u.number, fmt.Sprintf("is also used by port %q with the same protocol, %s: use another one", other, strings.ToUpper(u.protocol.String())))
 	}
 	return !used
 }

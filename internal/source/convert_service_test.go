@@ -74,7 +74,7 @@ status: {loadBalancer: {ingress: [{ip: 1.2.3.004}]}}`, named + "ClusterIPs [172.
 		simple + "LoadBalancerIPs [192.0.2.1]\nSourceRanges [fd00::/64]",
 		[]string{"warning: spec.loadBalancerSourceRanges: has no IPv4 range: the load balancer address 192.0.2.1 is open to all clients; add a range, or 0.0.0.0/0 to say so"}},
 	{"1.26 ranges that overlap, 1.34 with host bits", `spec: {loadBalancerSourceRanges: [10.20.30.40/16, 10.20.0.0/16, 10.0.0.0/8]}`,
-		simple + "SourceRanges [10.20.0.0/16 10.20.0.0/16 10.0.0.0/8]", nil},
+		simple + "SourceRanges [10.20.0.0/16 10.0.0.0/8]", nil},
 }
 
 var servicePorts = []conversion{

@@ -56,7 +56,7 @@ func (c *sliceConverter) family() (model.Family, bool) {
 	case text == "":
 		c.add("addressType", nil, "missing: "+oneOf("IPv4", "IPv6"))
 	default:
-		c.word("addressType", text, "IPv4", "IPv6")
+		c.word(place{path: "addressType"}, text, "IPv4", "IPv6")
 	}
 	return f, ok
 }
@@ -66,19 +66,19 @@ func (c *sliceConverter) ports() []model.EndpointPort {
 	first := make(map[string]int, len(c.slice.Ports)) // port of each name
 	return usablePorts(&c.findings, len(c.slice.Ports), func(i int) model.EndpointPort {
 		in := &c.slice.Ports[i]
-		field := func(name string) string { return fmt.Sprintf("ports[%d].%s", i, name) }
-		p := c.port(field, valueOr(in.Name, ""), valueOr(in.Protocol, ""), valueOr(in.Port, 1), false)
+		at := entryOf("ports", i)
+		p := c.port(at, valueOr(in.Name, ""), valueOr(in.Protocol, ""), valueOr(in.Port, 1), false)
 		j, taken := first[p.Name]
 		switch {
 		case in.Name == nil:
-			c.warn(field("name"), nil, `missing: the port is not used; name it as in the Service, or ""`)
+			c.warnAt(at.of("name"), nil, `missing: the port is not used; name it as in the Service, or ""`)
 		case !taken:
 			first[p.Name] = i
 		default:
-			c.add(field("name"), p.Name, fmt.Sprintf("is also used by ports[%d]: use another one", j))
+			c.addAt(at.of("name"), p.Name, fmt.Sprintf("is also used by ports[%d]: use another one", j))
 		}
 		if in.Port == nil {
-			c.warn(field("port"), nil, "missing: the port is not used; give it a number")
+			c.warnAt(at.of("port"), nil, "missing: the port is not used; give it a number")
 		}
 		return p
 	})
@@ -96,9 +96,9 @@ func (c *sliceConverter) hosts(f model.Family) []model.Host {
 
 // host converts one endpoint. Only its first address counts (2.11).
 func (c *sliceConverter) host(i int, f model.Family) (model.Host, bool) {
-	in := &c.slice.Endpoints[i]
+	in, at := &c.slice.Endpoints[i], entryOf("endpoints", i)
 	if len(in.Addresses) == 0 {
-		c.add(fmt.Sprintf("endpoints[%d].addresses", i), nil, "missing: an endpoint needs an address")
+		c.addAt(at.of("addresses"), nil, "missing: an endpoint needs an address")
 		return model.Host{}, false
 	}
 	a, problem := parseEndpoint(in.Addresses[0])
@@ -106,11 +106,11 @@ func (c *sliceConverter) host(i int, f model.Family) (model.Host, bool) {
 		problem = "is not an " + f.String() + " address, as the slice's addressType says"
 	}
 	if problem != "" {
-		c.add(fmt.Sprintf("endpoints[%d].addresses[0]", i), in.Addresses[0], problem)
+		c.addAt(at.of("addresses[0]"), in.Addresses[0], problem)
 		return model.Host{}, false
 	}
 	if len(in.Addresses) > 1 {
-		c.warn(fmt.Sprintf("endpoints[%d].addresses[1]", i), in.Addresses[1],
+		c.warnAt(at.of("addresses[1]"), in.Addresses[1],
 			"is not used: only the first address of an endpoint counts; give each address an endpoint of its own")
 	}
 	h := model.Host{
@@ -121,6 +121,7 @@ func (c *sliceConverter) host(i int, f model.Family) (model.Host, bool) {
 	}
 	var forZones, forNodes []string
 	if in.Hints != nil {
+		forZones, forNodes = slices.Grow(forZones, len(in.Hints.ForZones)), slices.Grow(forNodes, len(in.Hints.ForNodes))
 		for _, z := range in.Hints.ForZones {
 			forZones = append(forZones, z.Name)
 		}
@@ -171,16 +172,16 @@ func ConvertEndpoints(e *corev1.Endpoints) ([]*model.EndpointSlice, []*FieldErro
 type endpointsConverter struct{ findings }
 
 func (c *endpointsConverter) ports(subset int, in []corev1.EndpointPort) []model.EndpointPort {
+	path := fmt.Sprintf("subsets[%d].ports", subset)
 	return usablePorts(&c.findings, len(in), func(i int) model.EndpointPort {
-		field := func(name string) string { return fmt.Sprintf("subsets[%d].ports[%d].%s", subset, i, name) }
-		return c.port(field, in[i].Name, in[i].Protocol, in[i].Port, len(in) > 1)
+		return c.port(entryOf(path, i), in[i].Name, in[i].Protocol, in[i].Port, len(in) > 1)
 	})
 }
 
 func (c *endpointsConverter) hosts(field string, in []corev1.EndpointAddress, ready bool) []model.Host {
 	out := make([]model.Host, 0, len(in))
 	for i, e := range in {
-		out = appendParsed(&c.findings, out, fmt.Sprintf("%s[%d].ip", field, i), e.IP, func(ip string) (model.Host, string) {
+		out = appendParsed(&c.findings, out, entryOf(field, i).of("ip"), e.IP, func(ip string) (model.Host, string) {
 			a, problem := parseEndpoint(ip)
 			return model.Host{Address: a, Ready: ready, Serving: ready, Place: model.OnNode(valueOr(e.NodeName, ""))}, problem
 		})

@@ -23,12 +23,54 @@ type findings struct {
 
 // add reports a field. value is nil where there is none to show.
 func (f *findings) add(field string, value any, problem string) {
-	f.put(&FieldError{Field: field, Value: printValue(value), Problem: problem})
+	f.report(place{path: field}, value, problem, false)
 }
 
 // warn reports a field that the API server accepts.
 func (f *findings) warn(field string, value any, problem string) {
-	f.put(&FieldError{Field: field, Value: printValue(value), Problem: problem, Warning: true})
+	f.report(place{path: field}, value, problem, true)
+}
+
+// addAt and warnAt are for lists, which may have hundreds of thousands of wrong entries.
+func (f *findings) addAt(p place, value any, problem string) { f.report(p, value, problem, false) }
+
+func (f *findings) warnAt(p place, value any, problem string) { f.report(p, value, problem, true) }
+
+// report prints nothing of problems that are only counted.
+func (f *findings) report(p place, value any, problem string, warning bool) {
+	if len(f.first) < budget.Findings {
+		f.put(&FieldError{Field: p.String(), Value: printValue(value), Problem: problem, Warning: warning})
+		return
+	}
+	f.count++
+	f.wrong = f.wrong || !warning
+}
+
+// place is where a value is in an object. Its path is printed for the first problems only.
+type place struct {
+	path  string
+	entry int    // from 1; zero: path is no list
+	field string // of the entry; empty: the entry itself
+}
+
+// entryOf returns the place of entry i of a list.
+func entryOf(path string, i int) place { return place{path: path, entry: i + 1} }
+
+// of returns the place of a field of an entry.
+func (p place) of(field string) place {
+	p.field = field
+	return p
+}
+
+// String returns for example "spec.ports[3].name".
+func (p place) String() string {
+	switch {
+	case p.entry == 0:
+		return p.path
+	case p.field == "":
+		return fmt.Sprintf("%s[%d]", p.path, p.entry-1)
+	}
+	return fmt.Sprintf("%s[%d].%s", p.path, p.entry-1, p.field)
 }
 
 func (f *findings) put(all ...*FieldError) {
