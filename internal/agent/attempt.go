@@ -1,0 +1,89 @@
+package agent
+
+import (
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+// attempt applies the changes since the last success. A comparison follows if it
+// is due, or if the kernel's content is unknown.
+func (a *Agent) attempt(s *Sync) error {
+	base := a.take(s)
+	due := s.Cause == Check || s.Cause == Drift
+	if a.Applier.Known() && !base && a.own == nil {
+		err := a.apply(s)
+		if err == nil && !due {
+			return nil
+		}
+		if err != nil && a.Applier.Known() { // nothing has changed in the kernel
+			return err
+		}
+		if err != nil {
+			a.Log.Info("a change failed; comparing all rules with the kernel", "error", err)
+		}
+	}
+	return a.compare(s)
+}
+
+// apply applies the changes to what was applied last. Before a check it also removes
+// idle lanes, so that the check finds only changes by other programs. After drift it
+// keeps them: another nftproxy may use them, and deleting a lane is not guarded by the
+// kernel's state.
+func (a *Agent) apply(s *Sync) (err error) {
+	due := s.Cause == Check || s.Cause == Drift
+	if s.Plan, err = a.Applier.Apply(a.rules.Change(s.Routes, a.router.NodePortAddresses())); err != nil {
+		a.rules.Undo()
+		return err
+	}
+	if !due {
+		return nil
+	}
+	if !s.Plan.Empty() {
+		a.Log.Info("rules applied before the comparison", "changes", len(s.Plan.Changes))
+	}
+	if s.Cause == Drift {
+		return nil
+	}
+	if _, err := a.Applier.Apply(a.rules.DropIdle()); err != nil {
+		a.rules.Undo()
+		a.Log.Debug("idle lanes remain", "error", err)
+	}
+	return nil
+}
+
+// compare applies all of the router's routes to what the kernel holds.
+func (a *Agent) compare(s *Sync) (err error) {
+	s.Compared = true
+	s.Interventions = a.drift.take()
+	if empty, err := a.Applier.Empty(); err == nil && empty {
+		if err = a.load(s); err == nil {
+			return nil
+		}
+		a.Log.Debug("load failed; comparing all rules with the kernel", "error", err)
+	}
+	rules, delta, err := a.start()
+	if err != nil {
+		return err
+	}
+	if s.Plan, err = a.Applier.Apply(delta); err != nil {
+		return err
+	}
+	a.rules, a.compared = rules, time.Now()
+	return nil
+}
+
+// load applies all of the router's routes to a kernel without our tables.
+func (a *Agent) load(s *Sync) (err error) {
+	base, routes := a.router.Base(), s.Routes
+	if a.rules != nil { // the changes are not all
+		base = a.router.Routing()
+		routes = render.Added(base)
+	}
+	rules, parts := render.Load(base, routes)
+	if s.Plan, err = a.Applier.Load(paced(parts, len(routes), a.beat, a.Log)); err != nil {
+		return err
+	}
+	a.rules, a.compared = rules, time.Now()
+	return nil
+}
