@@ -54,7 +54,7 @@ func (k *fakeKernel) Bindings(model.Family, int) ([]*nft.Set, error) { return ni
 
 func (k *fakeKernel) Unbind(model.Family, *nft.Set) error { return nil }
 
-func (k *fakeKernel) Check(*plan.Plan, uint32) error { return nil }
+func (k *fakeKernel) Check(*plan.Plan) error { return nil }
 
 func (k *fakeKernel) Commit(*plan.Plan, uint32) (codec.Size, error) {
 	k.mu.Lock()

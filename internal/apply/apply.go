@@ -25,8 +25,9 @@ type Kernel interface {
 	// generation is [kernel.AnyGeneration] it fails if that is no longer current.
 	// [kernel.OutcomeOf] classifies the error.
 	Commit(p *plan.Plan, generation uint32) (codec.Size, error)
-	// Check returns the error that Commit would, and carries out nothing.
-	Check(p *plan.Plan, generation uint32) error
+	// Check returns why the kernel refuses the rules that a plan makes from nothing; nil:
+	// it takes them. It carries out nothing, and our tables make no difference to it.
+	Check(p *plan.Plan) error
 	// Bindings returns the affinity maps of a family, each with at most limit bindings
 	// of clients.
 	Bindings(f model.Family, limit int) ([]*nft.Set, error)
@@ -59,6 +60,8 @@ type Applier struct {
 	log    *slog.Logger
 	slots  slots
 	known  bool // the kernel holds what was applied, with endpoints in these slots
+	// failed is what was committed of changes that failed since.
+	failed *plan.Plan
 
 	departed departed // since the last sweep
 	sweep    *Sweep   // the last one
@@ -74,7 +77,7 @@ type Commit struct {
 
 // New returns an applier.
 func New(k Kernel, log *slog.Logger) *Applier {
-	return &Applier{kernel: k, log: log, departed: make(departed)}
+	return &Applier{kernel: k, log: log, departed: make(departed), failed: &plan.Plan{}}
 }
 
 // Plan returns what a complete change would do now, and the generation of the
@@ -108,12 +111,9 @@ func (a *Applier) Forget() { a.known = false }
 
 var errUnknown = errors.New("the contents of the kernel are unknown")
 
-// RefusedError means that the kernel refuses a change because of what is in it, and not
-// because another program changed the tables in the meantime.
-type RefusedError struct{ err error }
-
-func (e *RefusedError) Error() string { return e.err.Error() }
-func (e *RefusedError) Unwrap() error { return e.err }
+// Check returns why the kernel refuses rules, whatever it holds; nil: it takes them. It
+// changes nothing.
+func (a *Applier) Check(r *nft.Ruleset) error { return a.kernel.Check(plan.Diff(&nft.Ruleset{}, r)) }
 
 // attempts is how often a commit is tried while other programs change the ruleset.
 const attempts = 20
@@ -126,8 +126,7 @@ const attempts = 20
 // The outcome of a transaction has the same effect for all changes:
 //
 //	done     the next transaction
-//	refused  an error, perhaps a [RefusedError]; the contents of the kernel are no longer
-//	         known, unless the kernel was asked first, because the change is doubtful
+//	refused  an error; the contents of the kernel are no longer known
 //	busy     chains and sets are deleted later, or in the end remain
 //	later    another attempt; between two transactions an error, if [Applier.Generation] is set
 //	short    an error
@@ -136,8 +135,17 @@ func (a *Applier) Apply(d nft.Delta) (*plan.Plan, error) {
 	if !d.Complete && !a.known {
 		return nil, errUnknown
 	}
-	u := &update{Applier: a, delta: d, generation: kernel.AnyGeneration, done: &plan.Plan{}, knew: a.known}
+	u := &update{Applier: a, delta: d, generation: kernel.AnyGeneration, done: &plan.Plan{}}
 	a.known = false
+	p, err := u.run()
+	if err != nil {
+		a.failed = plan.Merge(a.failed, u.done)
+	}
+	return p, err
+}
+
+// run makes attempts until one succeeds, or another one would not help.
+func (u *update) run() (*plan.Plan, error) {
 	var err error
 	for attempt := range attempts {
 		time.Sleep(time.Duration(attempt) * time.Millisecond)
@@ -150,13 +158,13 @@ func (a *Applier) Apply(d nft.Delta) (*plan.Plan, error) {
 			return u.done, nil
 		}
 		outcome := kernel.OutcomeOf(err)
-		if outcome == kernel.Short || outcome == kernel.Refused && d.Doubtful {
-			a.known = u.isUntouched()
+		if outcome == kernel.Short {
+			u.known = u.isUntouched()
 		}
 		if final || outcome == kernel.Refused || outcome == kernel.Short {
-			return nil, u.explain(err, final || attempt >= attempts/2)
+			return nil, err
 		}
-		a.log.Debug("retrying apply", "attempt", attempt+1, "error", err)
+		u.log.Debug("retrying apply", "attempt", attempt+1, "error", err)
 	}
 	switch outcome := kernel.OutcomeOf(err); {
 	case outcome == kernel.Busy && u.removesOnly():
@@ -164,7 +172,7 @@ func (a *Applier) Apply(d nft.Delta) (*plan.Plan, error) {
 		u.end()
 		return u.done, nil
 	case outcome == kernel.Later:
-		a.known = u.isUntouched()
+		u.known = u.isUntouched()
 	}
 	return nil, fmt.Errorf("apply %d times: %w", attempts, err)
 }
@@ -178,7 +186,6 @@ type update struct {
 	todo          []*plan.Plan // transactions
 	done          *plan.Plan
 	lost          *plan.Plan // may have been committed; nil: none
-	knew          bool       // the contents of the kernel were known before
 }
 
 // attempt plans what is left to do, and does it. After a final error there is no other
@@ -203,9 +210,6 @@ func (u *update) attempt(n int) (final bool, err error) {
 		u.todo = u.planned.Phases()
 	}
 	if err := u.guard(); err != nil {
-		return false, err
-	}
-	if err := u.ask(); err != nil {
 		return false, err
 	}
 	for len(u.todo) > 0 {
@@ -234,24 +238,6 @@ func (u *update) isOvertaken(err error) bool {
 		(!u.done.Empty() || u.lost != nil)
 }
 
-// ask asks the kernel about a doubtful change of several transactions, so that none of
-// them is committed if one is refused.
-func (u *update) ask() error {
-	if !u.delta.Doubtful || len(u.todo) < 2 || !u.done.Empty() || u.lost != nil {
-		return nil
-	}
-	return u.kernel.Check(u.planned.WithoutRemovals(), u.generation)
-}
-
-// explain returns a [RefusedError] if the content of the change is why the kernel refuses
-// it. It is not known if other programs may have changed the tables since.
-func (u *update) explain(err error, mayBeOthers bool) error {
-	if mayBeOthers || !kernel.RefusesContent(err) {
-		return err
-	}
-	return &RefusedError{err}
-}
-
 // compare plans what differs in the kernel.
 func (u *update) compare(outdated []model.Family, attempt int) (err error) {
 	if u.before, u.generation, err = u.kernel.ReadExpecting(u.delta.After); err != nil {
@@ -272,8 +258,8 @@ func (u *update) compare(outdated []model.Family, attempt int) (err error) {
 		if u.planned, err = u.planned.KeepingOthers(u.delta.Own, echoes(u.before, u.after)); err != nil {
 			return err
 		}
-	case len(u.delta.Keep) > 0:
-		u.planned = u.planned.Keeping(u.delta.Keep, echoes(u.after, u.before))
+	case len(u.delta.Keep) > 0 && serves(u.before):
+		u.planned = u.planned.Keeping(u.delta.Keep, echoes(u.after, u.before), u.failed)
 	}
 	u.keep(u.planned, u.after)
 	if u.lost != nil && !u.planned.Has(u.lost.Changes[0]) {
@@ -337,6 +323,14 @@ func (u *update) commit(p *plan.Plan) error {
 	return nil
 }
 
+// serves reports whether packets see the rules. They do not after a load that was cut off,
+// which may have left parts of Services.
+func serves(r *nft.Ruleset) bool {
+	return slices.ContainsFunc(r.Tables, func(t *nft.Table) bool {
+		return slices.ContainsFunc(t.Chains, func(c *nft.Chain) bool { return c.Hook != nft.NoHook })
+	})
+}
+
 // echoes returns the sets of addresses for echo requests.
 func echoes(rulesets ...*nft.Ruleset) (out []*nft.Set) {
 	for _, r := range rulesets {
@@ -350,7 +344,7 @@ func echoes(rulesets ...*nft.Ruleset) (out []*nft.Set) {
 }
 
 func (u *update) isUntouched() bool {
-	return u.knew && (!u.delta.Complete || u.delta.Doubtful) && u.done.Empty() && u.lost == nil
+	return !u.delta.Complete && u.done.Empty() && u.lost == nil
 }
 
 func (u *update) removesOnly() bool {
@@ -379,5 +373,5 @@ func (u *update) end() {
 		u.slots, u.before = make(slots), &nft.Ruleset{}
 	}
 	u.slots.follow(u.before, u.delta.After, u.after)
-	u.known = true
+	u.known, u.failed = true, &plan.Plan{}
 }

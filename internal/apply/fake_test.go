@@ -30,8 +30,6 @@ type fake struct {
 	// fails returns the fault of a commit, or nil. After an errAfter the commit is
 	// carried out.
 	fails func(*plan.Plan) error
-	// refuses, if set, reports whether a change is refused.
-	refuses func(*plan.Change) bool
 	// unreadable, if set, returns why the rules cannot be read, or nil.
 	unreadable func() error
 	// forgetful, if set, is why the bindings of clients cannot be read.
@@ -96,9 +94,6 @@ func (k *fake) carryOut(p *plan.Plan) (*nft.Ruleset, error) {
 	next := workload.Clone(&k.ruleset)
 	for i := range p.Changes {
 		c := &p.Changes[i]
-		if k.refuses != nil && k.refuses(c) {
-			return nil, &kernel.CommitError{Object: c.Text(), Set: c.Set, Element: c.New, Err: unix.EINVAL}
-		}
 		if err := workload.CarryOut(next, c); err != nil {
 			return nil, err
 		}
@@ -106,11 +101,8 @@ func (k *fake) carryOut(p *plan.Plan) (*nft.Ruleset, error) {
 	return next, nil
 }
 
-func (k *fake) Check(p *plan.Plan, generation uint32) error {
-	if generation != kernel.AnyGeneration && generation != k.generation {
-		return unix.ERESTART
-	}
-	_, err := k.carryOut(p)
+func (k *fake) Check(p *plan.Plan) error {
+	_, err := (&fake{}).carryOut(p)
 	return err
 }
 

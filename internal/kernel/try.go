@@ -36,20 +36,22 @@ func (c *Conn) Try(p *plan.Plan) ([]Refusal, error) {
 	return c.try(t, unix.NFT_TABLE_F_DORMANT)
 }
 
-// Check implements apply.Kernel with a batch for our own tables that it does not end.
-func (c *Conn) Check(p *plan.Plan, generation uint32) error {
+// Check implements apply.Kernel as [Conn.Try] does: what our tables hold, and who else
+// changes them, makes no difference.
+func (c *Conn) Check(p *plan.Plan) error {
 	t, err := codec.Encode(p)
 	if err != nil {
 		return err
 	}
-	if c.owns {
-		ownTables(t)
-	}
-	first, err := c.sendBatch(t, t.Size(), generation, true)
-	if err != nil {
-		return fmt.Errorf("try: %w", err)
-	}
-	return c.answer(t, first)
+	t = trial(t, unix.NFT_TABLE_F_DORMANT)
+	_, err = persist(func() (none struct{}, err error) {
+		first, err := c.sendBatch(t, t.Size(), AnyGeneration, true)
+		if err != nil {
+			return none, fmt.Errorf("try: %w", err)
+		}
+		return none, c.answer(t, first)
+	})
+	return err
 }
 
 func (c *Conn) try(t *codec.Transaction, flags uint32) ([]Refusal, error) {

@@ -21,14 +21,12 @@ type Delta struct {
 	// contents of the kernel take its place.
 	Complete bool
 	// Keep are Services that a complete change leaves as the kernel serves them. After
-	// must not have them.
+	// must not have them. They leave a table without base chains, which serves nothing.
 	Keep []model.ServiceName
 	// Own, if not nil, are the only Services that a complete change may affect: it leaves
 	// all others as the kernel serves them. After has the optional sets and rules of the
 	// kernel, and no other Services than these.
 	Own map[model.ServiceName]bool
-	// Doubtful means that the kernel may refuse the change: it is asked first.
-	Doubtful bool
 }
 
 // FromNothing returns the change to all that is wanted.

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,13 +14,20 @@ import (
 // and without the deletion of what these may need: lanes, sets, and elements that several
 // frontends need. The Services are known by the comments of their frontends; echoes are
 // the sets of addresses for echo requests, which have such comments, too. A table that is
-// replaced does not get the elements again.
-func (p *Plan) Keeping(services []model.ServiceName, echoes []*nft.Set) *Plan {
+// replaced does not get the elements again. What was carried out of an earlier plan that
+// failed is reverted for these Services.
+func (p *Plan) Keeping(services []model.ServiceName, echoes []*nft.Set, failed *Plan) *Plan {
 	kept := make(map[model.ServiceName]bool, len(services))
 	for _, s := range services {
 		kept[s] = true
 	}
-	return p.keeping(func(c *Change) bool { return isOf(kept, p.comment(c, echoes)) })
+	out := p.keeping(func(c *Change) bool { return isOf(kept, p.comment(c, echoes)) })
+	if len(p.Rebuilt) == 0 {
+		out.Changes = append(out.Changes, failed.reversed(out, func(c *Change) bool {
+			return isOf(kept, p.comment(c, echoes)) || isOf(kept, failed.comment(c, echoes))
+		})...)
+	}
+	return out
 }
 
 // KeepingOthers is like Keeping for all Services but some. A frontend that another Service
@@ -87,6 +95,52 @@ func (p *Plan) keeping(kept func(*Change) bool) *Plan {
 			return !slices.Contains(p.Rebuilt, c.Family)
 		}
 		return c.Set != nil || c.Chain.Hook == nft.NoHook
+	})
+}
+
+// place is where an element is.
+type place struct {
+	family model.Family
+	set    string
+	key    nft.Key
+}
+
+func placeOf(c *Change) place { return place{c.Family, c.Set.Name, cmp.Or(c.New, c.Old).Key} }
+
+// reversed returns the opposite of the selected changes of elements, except of those about
+// which another plan decides.
+func (p *Plan) reversed(other *Plan, selects func(*Change) bool) (out []Change) {
+	decided := make(map[place]bool)
+	for i := range other.Changes {
+		if c := &other.Changes[i]; c.Kind() == "element" {
+			decided[placeOf(c)] = true
+		}
+	}
+	at := make(map[place]int)
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		if c.Kind() != "element" || mayBeNeeded(c.Set.Name) || decided[placeOf(c)] || !selects(c) {
+			continue
+		}
+		if n, again := at[placeOf(c)]; again {
+			out[n].Old = c.New
+			continue
+		}
+		at[placeOf(c)] = len(out)
+		out = append(out, Change{Family: c.Family, Set: c.Set, Old: c.New, New: c.Old})
+	}
+	for i := range out {
+		switch c := &out[i]; {
+		case c.Old == nil:
+			c.Verb = Add
+		case c.New == nil:
+			c.Verb = Delete
+		default:
+			c.Verb = Replace
+		}
+	}
+	return slices.DeleteFunc(out, func(c Change) bool {
+		return c.Old == nil && c.New == nil || c.Old != nil && c.New != nil && *c.Old == *c.New
 	})
 }
 

@@ -106,3 +106,30 @@ func namesIn(r *nft.Ruleset) (out []string) {
 	slices.Sort(out)
 	return out
 }
+
+// TestTableStaysBeside: the tables of Services that are left out stay when the last of the
+// others goes, and those of other families do not come.
+func TestTableStaysBeside(t *testing.T) {
+	router := model.NewRouter()
+	router.Configure(model.Config{NodeName: "node-1"}, nil, nil)
+	all := workload.Services(2, 1)
+	router.SetServices(all)
+	out := render.Added(router.Routing())[:1]
+	some := router.Routing()
+	some.Revert(out)
+	state, delta := render.StartBeside(some, out)
+	if n := len(delta.After.Tables); n != 1 {
+		t.Fatalf("%d tables", n)
+	}
+	gone := render.Added(some)[0]
+	delta = state.Change([]model.RouteChange{{Frontend: gone.Frontend, Old: gone.New}}, nil)
+	if len(delta.Before.Tables) != 1 || len(delta.After.Tables) != 1 {
+		t.Errorf("%d tables, then %d", len(delta.Before.Tables), len(delta.After.Tables))
+	}
+	if _, delta := render.StartBeside(router.Base(), out); len(delta.After.Tables) != 1 {
+		t.Errorf("%d tables beside a Service", len(delta.After.Tables))
+	}
+	if r := render.Only(router.Base(), out); len(r.Tables) != 1 || len(r.Tables[0].Set(nft.ServicesMap).Elements) != 1 {
+		t.Errorf("%d tables of a Service alone", len(r.Tables))
+	}
+}

@@ -19,8 +19,14 @@ func Render(r *model.Routing) *nft.Ruleset {
 // Start returns the state for a routing, and the change from nothing to it.
 func Start(r *model.Routing) (*State, nft.Delta) { return StartBeside(r, nil) }
 
-// StartBeside is like [Start], and the tables have the optional parts that the new routes
-// of some other changes use, but neither their elements nor their lanes.
+// Only returns the ruleset for the new routes of some changes alone, on a node as a routing
+// describes it.
+func Only(r *model.Routing, changes []model.RouteChange) *nft.Ruleset {
+	return newState(r).Change(changes, r.NodePortAddresses).After
+}
+
+// StartBeside is like [Start], and there are the tables of some other changes, with the
+// optional parts that their new routes use, but neither their elements nor their lanes.
 func StartBeside(r *model.Routing, others []model.RouteChange) (*State, nft.Delta) {
 	s := newState(r)
 	for _, f := range model.Families {

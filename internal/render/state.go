@@ -32,6 +32,7 @@ type table struct {
 	elements map[sharedElement]int32
 	sizes    map[string]int // elements of each set that routes fill
 	exists   bool           // in the rules
+	beside   bool           // exists also without frontends, beside those that are left out
 }
 
 // absent is the count of a lane that is not in the rules.
@@ -87,7 +88,7 @@ func (s *State) Change(changes []model.RouteChange, nodePorts []netip.Addr) nft.
 	c := s.begin(nodePorts)
 	for _, f := range model.Families {
 		t, own := s.tables[f], ofFamily(changes, f)
-		if len(own) == 0 && !moved && (t.exists || len(s.base.ServiceCIDRs)+len(s.base.LoadBalancerCIDRs) == 0) {
+		if len(own) == 0 && !moved && (t.exists || !t.beside && len(s.base.ServiceCIDRs)+len(s.base.LoadBalancerCIDRs) == 0) {
 			continue
 		}
 		u := t.begin()
@@ -162,7 +163,7 @@ func (c *change) take(f model.Family, u *update) {
 	t, base := u.table, c.state.base
 	t.resize(u.before, u.after)
 	services, balancers := ranges(base.ServiceCIDRs, f), ranges(base.LoadBalancerCIDRs, f)
-	t.exists = t.frontends() > 0 || len(services)+len(balancers) > 0
+	t.exists = t.beside || t.frontends() > 0 || len(services)+len(balancers) > 0
 	had := c.addresses
 	if !u.exists {
 		had = nil
@@ -315,7 +316,7 @@ func (t *table) used() options {
 
 // use counts the options of routes that are not in the table.
 func (t *table) use(r *model.Routing, changes []model.RouteChange) {
-	if len(changes) == 0 {
+	if t.beside = len(changes) > 0; !t.beside {
 		return
 	}
 	composer := newComposer(r, len(changes))

@@ -1,13 +1,10 @@
 package apply
 
 import (
-	"errors"
-	"log/slog"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -15,96 +12,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/workload"
 )
-
-// TestDoubtful: the kernel refuses an element of a doubtful change, whichever it is. Then
-// nothing was committed, the contents of the kernel stay known, and the same change
-// succeeds when it is no longer refused.
-func TestDoubtful(t *testing.T) {
-	k := newFake()
-	w := newWalker(3, k)
-	w.World.Step()
-	w.step(t, w.All()...)
-	refusals, phases := 0, 0
-	for range 150 {
-		i := w.R.IntN(workload.WorldSize)
-		w.Replace(i)
-		changes := w.router.SetServices(w.States(i))
-		whole := w.R.IntN(4) == 0
-		delta := func() nft.Delta {
-			if whole {
-				rules, d := render.Start(w.router.Routing())
-				w.rules, d.Doubtful = rules, true
-				return d
-			}
-			d := w.rules.Change(changes, w.router.NodePortAddresses())
-			d.Doubtful = true
-			return d
-		}
-		before, rules := k.commits, w.rules
-		nth := w.R.IntN(20)
-		k.refuses = func(c *plan.Change) bool { nth--; return nth == 0 && c.New != nil }
-		_, err := w.applier.Apply(delta())
-		k.refuses = nil
-		if err == nil {
-			phases += k.commits - before
-			continue
-		}
-		refusals++
-		if !errors.As(err, new(*RefusedError)) || k.commits != before || !w.applier.Known() {
-			t.Fatalf("%v after %d commits, known %t", err, k.commits-before, w.applier.Known())
-		}
-		if w.rules = rules; !whole {
-			w.rules.Undo()
-		}
-		if _, err := w.applier.Apply(delta()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if p := plan.Diff(w.held(k)).WithoutIdleLanes(); !p.Empty() {
-		t.Errorf("left to do: %s", workload.Printed(t, p))
-	}
-	if refusals < 30 || phases < 60 {
-		t.Errorf("%d refusals, %d transactions of other changes: this is no test", refusals, phases)
-	}
-}
-
-// held returns what the kernel holds, and what it should.
-func (w *walker) held(k *fake) (current, want *nft.Ruleset) {
-	current, _, _ = k.Read()
-	return current, plan.Settle(current, render.Render(w.router.Routing()))
-}
-
-// TestRefusedError: an error is about the content of a change only if no other program
-// can have changed the tables since they were compared.
-func TestRefusedError(t *testing.T) {
-	busy := func(times int, then error) func(*plan.Plan) error {
-		return func(*plan.Plan) error {
-			if times--; times >= 0 {
-				return unix.ERESTART
-			}
-			return then
-		}
-	}
-	for name, c := range map[string]struct {
-		fails      func(*plan.Plan) error
-		unreadable func() error
-		want       bool
-	}{
-		"refused":                    {fails: busy(0, unix.EINVAL), want: true},
-		"refused after others wrote": {fails: busy(3, unix.EINVAL), want: true},
-		"others write all the time":  {fails: busy(attempts/2, unix.EINVAL)},
-		"no memory":                  {fails: busy(0, unix.ENOMEM)},
-		"not permitted":              {fails: busy(0, unix.EPERM)},
-		"cannot be read":             {fails: busy(0, nil), unreadable: func() error { return unix.EINVAL }},
-	} {
-		k := newFake()
-		k.fails, k.unreadable = c.fails, c.unreadable
-		_, err := New(k, slog.New(slog.DiscardHandler)).Apply(nft.FromNothing(workload.Sample()))
-		if got := errors.As(err, new(*RefusedError)); err == nil || got != c.want {
-			t.Errorf("%s: %v is about the content: %t", name, err, got)
-		}
-	}
-}
 
 // TestKeep: a comparison leaves some Services as the kernel has them, with all that their
 // elements lead to, and brings all others to what is wanted.
@@ -157,7 +64,7 @@ func TestKeep(t *testing.T) {
 				t.Errorf("seed %d: others: left to do: %s", seed, c.Text())
 			}
 		}
-		for _, c := range p.Keeping(delta.Keep, echoes(want, after)).Changes {
+		for _, c := range p.Keeping(delta.Keep, echoes(want, after), &plan.Plan{}).Changes {
 			t.Errorf("seed %d: others: left to do: %s", seed, c.Text())
 		}
 		checkClasses(t, after)
@@ -214,4 +121,10 @@ func elementsOf(r *nft.Ruleset, routing *model.Routing, names map[model.ServiceN
 		}
 	}
 	return out
+}
+
+// held returns what the kernel holds, and what it should.
+func (w *walker) held(k *fake) (current, want *nft.Ruleset) {
+	current, _, _ = k.Read()
+	return current, plan.Settle(current, render.Render(w.router.Routing()))
 }
