@@ -85,6 +85,9 @@ var alertCases = map[string]struct {
 	"a conflict": {`load 1m
 		nftproxy_notices{job="nftproxy", reason="Conflict"} 2x180`,
 		map[string]int{"NftproxyObjectsNotServed": 15}},
+	"a Service that the kernel refuses": {`load 1m
+		nftproxy_notices{job="nftproxy", instance="n1", reason="Quarantined"} 0x10 1x170`,
+		map[string]int{"NftproxyServiceQuarantined": 11 + 5}},
 	"an unusable object": {`load 1m
 		nftproxy_rejected_objects{job="nftproxy"} 1x180`,
 		map[string]int{"NftproxyObjectsNotServed": 15}},

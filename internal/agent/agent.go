@@ -80,8 +80,8 @@ type Sync struct {
 	Routes   []model.RouteChange // since the last successful sync
 	Compared bool                // the kernel's tables were read and compared
 	Moved    bool                // the addresses of NodePorts with the unspecified address have changed
-	// NewNotices reports that the router's notices may have changed. There can be
-	// as many as Services, so observers read them only then.
+	// NewNotices reports that the notices may have changed. There can be as many as
+	// Services, so observers read them only then.
 	NewNotices    bool
 	Sizes         []render.SetSize      // of the sets and maps, after success
 	Triggers      []model.Trigger       // the times of the changes that are new in this sync
@@ -91,7 +91,12 @@ type Sync struct {
 	Duration      time.Duration
 	Err           error
 
-	services *changedServices // nil: not asked for yet
+	// Quarantined are the Services that the kernel serves as before because it refuses
+	// their rules, sorted.
+	Quarantined []model.ServiceName
+
+	services   *changedServices // nil: not asked for yet
+	quarantine []model.Notice   // about quarantined Services
 }
 
 // State is the progress of an agent.
@@ -114,7 +119,7 @@ type Agent struct {
 	notices []model.Notice // last reported
 	// objectLog receives notices, which have no limit in number.
 	objectLog *slog.Logger
-	version   uint64             // of notices
+	versions  [2]uint64          // of the router's notices, and of those about the quarantine
 	failed    bool               // the last sync
 	owner     *kernel.OwnedError // why the last sync failed, if another process owns our tables
 	affinity  affinity
@@ -131,6 +136,8 @@ type Agent struct {
 	rules    *render.State
 	compared time.Time // last successful comparison with the kernel
 
+	quarantine quarantine
+
 	routing sync.RWMutex // guards the router
 	router  *model.Router
 
@@ -146,13 +153,14 @@ func New(c Config) *Agent {
 	}
 	now := time.Now()
 	a := &Agent{
-		Config:    c,
-		asked:     make(chan struct{}, 1),
-		drift:     drift{noticed: make(chan struct{}, 1)},
-		affinity:  newAffinity(),
-		objectLog: loglimit.New(c.Log),
-		router:    model.NewRouter(),
-		state:     State{Started: now, LastRequest: now, Pending: now},
+		Config:     c,
+		asked:      make(chan struct{}, 1),
+		drift:      drift{noticed: make(chan struct{}, 1)},
+		affinity:   newAffinity(),
+		objectLog:  loglimit.New(c.Log),
+		quarantine: newQuarantine(),
+		router:     model.NewRouter(),
+		state:      State{Started: now, LastRequest: now, Pending: now},
 	}
 	if a.Interfaces != nil {
 		a.Interfaces.OnChange(a.addressesChanged)
@@ -209,7 +217,8 @@ func (a *Agent) sync(cause Cause) bool {
 		a.Applier.Forget() // a.rules may be at any state
 	}
 	s.Duration = time.Since(s.Started)
-	s.NewNotices = a.report()
+	s.Quarantined, s.quarantine = a.quarantine.names, a.quarantine.notices
+	s.NewNotices = a.report(s)
 	a.log(s)
 	a.end(s.Err)
 	if s.Err != nil {
@@ -278,7 +287,7 @@ func (a *Agent) take(s *Sync) (base bool) {
 		changes = model.JoinChanges(changes, a.router.SetServices(u.Services))
 		a.update = nil
 	}
-	a.pending = model.JoinChanges(a.pending, changes)
+	a.pending = model.JoinChanges(a.pending, a.quarantine.follow(changes))
 	s.Routes = a.pending
 	return base
 }
@@ -312,11 +321,12 @@ func (a *Agent) log(s *Sync) {
 }
 
 // report logs new notices, and reports whether the notices have changed.
-func (a *Agent) report() bool {
-	notices, version := a.router.Notices(), a.router.NoticesVersion()
-	if version == a.version {
+func (a *Agent) report(s *Sync) bool {
+	versions := [2]uint64{a.router.NoticesVersion(), a.quarantine.version}
+	if versions == a.versions {
 		return false
 	}
+	notices := s.Notices()
 	known := make(map[model.Notice]bool, len(a.notices))
 	for _, n := range a.notices {
 		known[n] = true
@@ -326,6 +336,6 @@ func (a *Agent) report() bool {
 			a.objectLog.Warn(n.Message, "object", n.Object)
 		}
 	}
-	a.notices, a.version = notices, version
+	a.notices, a.versions = notices, versions
 	return true
 }

@@ -11,7 +11,8 @@ import (
 func (a *Agent) attempt(s *Sync) error {
 	base := a.take(s)
 	due := s.Cause == Check || s.Cause == Drift
-	if a.Applier.Known() && !base && a.own == nil {
+	released := a.retry(s, s.Cause == Check)
+	if a.Applier.Known() && !base && !released && a.own == nil {
 		err := a.apply(s)
 		if err == nil && !due {
 			return nil
@@ -21,6 +22,7 @@ func (a *Agent) attempt(s *Sync) error {
 		}
 		if err != nil {
 			a.Log.Info("a change failed; comparing all rules with the kernel", "error", err)
+			a.blame(s, err)
 		}
 	}
 	return a.compare(s)
@@ -42,7 +44,7 @@ func (a *Agent) apply(s *Sync) (err error) {
 	if !s.Plan.Empty() {
 		a.Log.Info("rules applied before the comparison", "changes", len(s.Plan.Changes))
 	}
-	if s.Cause == Drift {
+	if s.Cause == Drift || len(a.quarantine.services) > 0 { // these may use them, too
 		return nil
 	}
 	if _, err := a.Applier.Apply(a.rules.DropIdle()); err != nil {
@@ -52,7 +54,8 @@ func (a *Agent) apply(s *Sync) (err error) {
 	return nil
 }
 
-// compare applies all of the router's routes to what the kernel holds.
+// compare applies all of the router's routes to what the kernel holds, except those of
+// quarantined Services, which stay as they are.
 func (a *Agent) compare(s *Sync) (err error) {
 	s.Compared = true
 	s.Interventions = a.drift.take()
@@ -61,7 +64,16 @@ func (a *Agent) compare(s *Sync) (err error) {
 			return nil
 		}
 		a.Log.Debug("load failed; comparing all rules with the kernel", "error", err)
+		a.blame(s, err)
 	}
+	for {
+		if err = a.compareOnce(s); err == nil || !a.blame(s, err) {
+			return err
+		}
+	}
+}
+
+func (a *Agent) compareOnce(s *Sync) (err error) {
 	rules, delta, err := a.start()
 	if err != nil {
 		return err
@@ -77,7 +89,7 @@ func (a *Agent) compare(s *Sync) (err error) {
 func (a *Agent) load(s *Sync) (err error) {
 	base, routes := a.router.Base(), s.Routes
 	if a.rules != nil { // the changes are not all
-		base = a.router.Routing()
+		base, _ = a.wanted()
 		routes = render.Added(base)
 	}
 	rules, parts := render.Load(base, routes)

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"maps"
+
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/render"
@@ -8,18 +10,21 @@ import (
 
 // start returns the state for all of the router's routes, and the change to them from what
 // the kernel holds. Services that may be in a part of the source that was never read stay
-// as they are there.
+// as they are there, and so do quarantined ones.
 func (a *Agent) start() (*render.State, nft.Delta, error) {
+	routing, beside := a.wanted()
 	if a.own == nil {
-		rules, delta := render.Start(a.router.Routing())
+		rules, delta := render.StartBeside(routing, beside)
+		delta.Keep = a.quarantine.names
 		return rules, delta, nil
 	}
 	held, err := a.Applier.Held()
 	if err != nil {
 		return nil, nft.Delta{}, err
 	}
-	rules, delta := render.StartHolding(a.router.Routing(), held)
-	delta.Own = a.own
+	rules, delta := render.StartHolding(routing, held)
+	delta.Own = maps.Clone(a.own)
+	maps.DeleteFunc(delta.Own, func(name model.ServiceName, _ bool) bool { return a.isQuarantined(name) })
 	return rules, delta, nil
 }
 

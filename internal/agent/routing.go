@@ -2,16 +2,20 @@ package agent
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Routing returns the current routing of this node. It is safe for concurrent use;
-// its cost grows with the number of routes.
+// Routing returns the current routing of this node, with notices about Services that the
+// kernel serves as before. It is safe for concurrent use; its cost grows with the number of
+// routes.
 func (a *Agent) Routing() *model.Routing {
 	a.routing.RLock()
 	defer a.routing.RUnlock()
-	return a.router.Routing()
+	r := a.router.Routing()
+	r.Notices = slices.Concat(r.Notices, a.quarantine.notices)
+	return r
 }
 
 // Routes calls yield with each route, in no order, until that returns false. It is safe for

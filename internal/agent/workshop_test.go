@@ -16,15 +16,16 @@ import (
 // workshop is an agent on the real kernel that syncs when the test says so.
 type workshop struct {
 	*Agent
+	ns     *netlab.Namespace
 	kernel *kernel.Conn
 	log    *bytes.Buffer
 	syncs  []*Sync
 }
 
 // newWorkshop opens the kernel of a namespace.
-func newWorkshop(t *testing.T, ns *netlab.Namespace) *workshop {
+func newWorkshop(t testing.TB, ns *netlab.Namespace) *workshop {
 	t.Helper()
-	w := &workshop{log: new(bytes.Buffer)}
+	w := &workshop{ns: ns, log: new(bytes.Buffer)}
 	if err := ns.Do(func() (err error) { w.kernel, err = kernel.Open(); return err }); err != nil {
 		t.Fatal(err)
 	}

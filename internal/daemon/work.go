@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,6 +44,7 @@ type work struct {
 	cleaner  *conntrack.Cleaner
 	health   *health.Proxy
 	services *health.Services
+	checked  []model.HealthCheck // of Services, as services last got them
 	// localhost serves NodePorts on loopback addresses; nil: the configuration does not
 	// ask for it.
 	localhost *localhost.Server
@@ -204,7 +206,7 @@ func (w *work) healthy() func() bool {
 // report writes events about notices and about changes of the rules by other programs.
 func (w *work) report(s *agent.Sync) {
 	if s.NewNotices {
-		w.events.Notices(s.Router.Notices())
+		w.events.Notices(s.Notices())
 	}
 	if s.Err != nil || s.Plan.Empty() {
 		return
@@ -217,13 +219,31 @@ func (w *work) report(s *agent.Sync) {
 	}
 }
 
+// healthChecks returns those that the Services want now, but those of quarantined Services as
+// they were before: the rules of these have not changed.
+func healthChecks(now, before []model.HealthCheck, quarantined []model.ServiceName) []model.HealthCheck {
+	if len(quarantined) == 0 {
+		return now
+	}
+	stays := func(h model.HealthCheck) bool { return slices.Contains(quarantined, h.Service) }
+	out := slices.DeleteFunc(slices.Clone(now), stays)
+	for _, h := range before {
+		if stays(h) {
+			out = append(out, h)
+		}
+	}
+	slices.SortFunc(out, func(a, b model.HealthCheck) int { return a.Service.Compare(b.Service) })
+	return out
+}
+
 // synced updates health check ports after a successful sync, then starts conntrack
 // cleanup in the background (10.21, 13.21, 13.23).
 func (w *work) synced(s *agent.Sync) {
 	if s.Err != nil {
 		return
 	}
-	w.services.Update(s.Router.HealthChecks(), s.Router.Node())
+	w.checked = healthChecks(s.Router.HealthChecks(), w.checked, s.Quarantined)
+	w.services.Update(w.checked, s.Router.Node())
 	if w.localhost != nil {
 		w.localhost.Update(s.Routes)
 	}

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -184,4 +186,24 @@ func TestKubeProxyCleanupEnds(t *testing.T) {
 		cancel()
 		s.run(ctx)
 	})
+}
+
+// TestHealthChecksOfQuarantined: 13.29. The health check of a quarantined Service stays as it
+// was: its port is neither opened, nor moved, nor closed.
+func TestHealthChecksOfQuarantined(t *testing.T) {
+	checks := func(ports map[string]uint16) (out []model.HealthCheck) {
+		for _, name := range slices.Sorted(maps.Keys(ports)) {
+			out = append(out, model.HealthCheck{Service: model.ServiceName{Namespace: "default", Name: name}, Port: ports[name]})
+		}
+		return out
+	}
+	quarantined := []model.ServiceName{{Namespace: "default", Name: "b"}, {Namespace: "default", Name: "d"}, {Namespace: "default", Name: "f"}}
+	before := checks(map[string]uint16{"a": 1, "b": 2, "d": 4, "e": 5})
+	now := checks(map[string]uint16{"a": 10, "b": 20, "c": 30, "f": 60})
+	if got := healthChecks(now, before, nil); !reflect.DeepEqual(got, now) {
+		t.Errorf("without a quarantine: %v", got)
+	}
+	if got := healthChecks(now, before, quarantined); !reflect.DeepEqual(got, checks(map[string]uint16{"a": 10, "b": 2, "c": 30, "d": 4})) {
+		t.Errorf("%v", got)
+	}
 }

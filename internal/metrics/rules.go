@@ -55,7 +55,7 @@ func newRuleMetrics(m maker) ruleMetrics {
 
 func (m *ruleMetrics) observe(s *agent.Sync) {
 	if s.NewNotices {
-		m.notices.set(countNotices(s.Router.Notices()))
+		m.notices.set(countNotices(s.Notices()))
 	}
 	if s.Err != nil {
 		return

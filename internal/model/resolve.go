@@ -133,6 +133,7 @@ const (
 	ManySlots         Reason = "ManySlots"         // tables of the scheduler maglev are smaller than asked for
 	SmallTable        Reason = "SmallTable"        // the scheduler maglev has few slots for the endpoints
 	InternalError     Reason = "InternalError"     // the Service is not served because of a bug
+	Quarantined       Reason = "Quarantined"       // the kernel refuses the rules for the Service
 )
 
 func (n Notice) String() string { return n.Object.String() + ": " + n.Message }

@@ -64,6 +64,7 @@ var classes = []struct{ reason, text string }{
 	{NotSynced, "no rules were applied yet"},
 	{SyncFailed, "the rules could not be applied; those of the last good sync serve"},
 	{ChangesPending, "changes wait to be applied"},
+	{string(model.Quarantined), "the kernel refuses the rules for the Service: those that it had before stay, and all other Services are served"},
 	{RulesChanged, "another program changed the rules within the last hour; nftproxy repaired them"},
 	{AffinityFull, "further clients are served but not remembered: raise --affinity-size"},
 	{ConntrackFull, "the kernel drops new connections when its table of connections is full"},

@@ -1,0 +1,232 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+// quarantine has the Services whose rules the kernel refuses (13.29). The kernel keeps what
+// it has of them. What they want is neither in [Agent.rules] nor in [Agent.pending].
+type quarantine struct {
+	services map[model.ServiceName]*quarantined
+	again    map[model.ServiceName]bool // the next sync tries these
+	names    []model.ServiceName        // of all, sorted
+
+	notices []model.Notice // sorted; guarded by Agent.routing
+	version uint64         // of the notices
+}
+
+// quarantined is one of these Services.
+type quarantined struct {
+	object model.Object
+	why    error
+	// served are the routes that the kernel has, as far as this process knows.
+	served map[model.Frontend]*model.Route
+	// beside means that the kernel takes the optional parts of tables that the Service uses:
+	// what it has of the Service may need them.
+	beside bool
+}
+
+func newQuarantine() quarantine {
+	return quarantine{services: make(map[model.ServiceName]*quarantined), again: make(map[model.ServiceName]bool)}
+}
+
+// follow returns changes of routes without those of quarantined Services, which are tried
+// again.
+func (q *quarantine) follow(changes []model.RouteChange) []model.RouteChange {
+	rest, touched := q.without(changes)
+	for _, name := range touched {
+		q.again[name] = true
+	}
+	return rest
+}
+
+// without returns changes without the routes of quarantined Services, and the names of
+// these. A frontend that moves from or to such a Service comes or goes.
+func (q *quarantine) without(changes []model.RouteChange) (rest []model.RouteChange, touched []model.ServiceName) {
+	if len(q.services) == 0 {
+		return changes, nil
+	}
+	for _, c := range changes {
+		for _, r := range []**model.Route{&c.Old, &c.New} {
+			if *r != nil && q.services[(*r).Service.Name] != nil {
+				touched, *r = append(touched, (*r).Service.Name), nil
+			}
+		}
+		if c.Old != nil || c.New != nil {
+			rest = append(rest, c)
+		}
+	}
+	return rest, touched
+}
+
+// routesOf returns the additions of all routes of the Services that are selected.
+func (a *Agent) routesOf(selects func(model.ServiceName) bool) map[model.ServiceName][]model.RouteChange {
+	out := make(map[model.ServiceName][]model.RouteChange)
+	add := func(f model.Frontend, r *model.Route) {
+		if name := r.Service.Name; selects(name) {
+			out[name] = append(out[name], model.RouteChange{Frontend: f, New: r})
+		}
+	}
+	for r := range a.router.Each {
+		add(r.Frontend, r)
+	}
+	for _, r := range a.router.Echoes() {
+		add(model.Echo(r.Frontend.Address), r)
+	}
+	return out
+}
+
+// wanted returns the routing without quarantined Services, and those of their routes whose
+// optional parts of tables may stay.
+func (a *Agent) wanted() (routing *model.Routing, beside []model.RouteChange) {
+	routing = a.router.Routing()
+	if len(a.quarantine.services) == 0 {
+		return routing, nil
+	}
+	var all []model.RouteChange
+	for name, routes := range a.routesOf(a.isQuarantined) {
+		all = append(all, routes...)
+		if a.quarantine.services[name].beside {
+			beside = append(beside, routes...)
+		}
+	}
+	routing.Revert(all)
+	return routing, beside
+}
+
+func (a *Agent) isQuarantined(name model.ServiceName) bool { return a.quarantine.services[name] != nil }
+
+// blame quarantines the Services because of which the kernel refuses a change. It returns
+// false if there is none, or none can be found at present.
+func (a *Agent) blame(s *Sync, refusal error) bool {
+	if !kernel.RefusesContent(refusal) {
+		return false
+	}
+	t := newTrial(a, a.routesOf(func(name model.ServiceName) bool { return !a.isQuarantined(name) }))
+	refused, err := t.search(t.names(s.Routes))
+	if err != nil || len(refused) == 0 {
+		a.Log.Debug("the kernel refuses no Service by itself", "refusal", refusal, "error", err)
+		return false
+	}
+	for name, why := range refused {
+		a.isolate(name, why, t.routes[name])
+	}
+	a.noteQuarantine()
+	s.Routes = a.pending
+	return true
+}
+
+// isolate quarantines a Service. If this process has applied rules, the kernel has the
+// routes of the Service as they were before the pending changes.
+func (a *Agent) isolate(name model.ServiceName, why error, routes []model.RouteChange) {
+	q := &quarantined{object: routes[0].New.Service.Object(), why: why, served: make(map[model.Frontend]*model.Route)}
+	if a.rules != nil {
+		for _, c := range routes {
+			q.served[c.Frontend] = c.New
+		}
+	}
+	for _, c := range a.pending {
+		delete(q.served, c.Frontend)
+		if c.Old != nil && c.Old.Service.Name == name {
+			q.served[c.Frontend] = c.Old
+		}
+	}
+	_, delta := render.StartBeside(a.router.Base(), routes)
+	q.beside = a.Applier.Check(delta.After) == nil
+	a.quarantine.services[name] = q
+	a.pending, _ = a.quarantine.without(a.pending)
+}
+
+// retry tries quarantined Services again: those that have changed, or all. It reports whether
+// the kernel takes one now; then a comparison must follow, because only that knows what the
+// kernel has of it.
+func (a *Agent) retry(s *Sync, all bool) (released bool) {
+	q := &a.quarantine
+	for name := range q.services {
+		if all {
+			q.again[name] = true
+		}
+	}
+	if len(q.again) == 0 {
+		return false
+	}
+	t := newTrial(a, a.routesOf(func(name model.ServiceName) bool { return q.again[name] }))
+	refused, err := t.search(t.names(nil))
+	if err != nil {
+		a.Log.Debug("quarantined Services cannot be tried at present", "error", err)
+		return false
+	}
+	for name := range q.again {
+		if why := refused[name]; why != nil {
+			q.services[name].learn(why)
+			continue
+		}
+		a.readmit(name, t.routes[name])
+		released = true
+	}
+	clear(q.again)
+	a.noteQuarantine()
+	s.Routes = a.pending
+	return released
+}
+
+// learn takes over another reason. What is refused for the same one is not reported again,
+// although it may have another name now.
+func (q *quarantined) learn(why error) {
+	var before, now unix.Errno
+	if !errors.As(q.why, &before) || !errors.As(why, &now) || before != now {
+		q.why = why
+	}
+}
+
+// readmit ends the quarantine of a Service with these routes. A frontend that it had and that
+// no other Service has taken over has gone.
+func (a *Agent) readmit(name model.ServiceName, routes []model.RouteChange) {
+	served := a.quarantine.services[name].served
+	delete(a.quarantine.services, name)
+	var changes []model.RouteChange
+	for _, c := range routes {
+		c.Old = served[c.Frontend]
+		delete(served, c.Frontend)
+		changes = append(changes, c)
+	}
+	for f, old := range served {
+		if now := a.router.Serves(f); now == nil || now.Frontend != f {
+			changes = append(changes, model.RouteChange{Frontend: f, Old: old})
+		}
+	}
+	a.pending = model.JoinChanges(a.pending, changes)
+	a.Log.Info("the kernel takes the rules of a quarantined Service", "service", name)
+}
+
+// noteQuarantine updates what is reported about the quarantine.
+func (a *Agent) noteQuarantine() {
+	q := &a.quarantine
+	q.names = slices.SortedFunc(maps.Keys(q.services), model.ServiceName.Compare)
+	var notices []model.Notice
+	for _, name := range q.names {
+		s := q.services[name]
+		notices = append(notices, model.Notice{Object: s.object, Reason: model.Quarantined,
+			Message: fmt.Sprintf("the kernel refuses its rules, so those that it had before stay: %v", s.why)})
+	}
+	if slices.Equal(q.notices, notices) {
+		return
+	}
+	a.routing.Lock()
+	defer a.routing.Unlock()
+	q.notices = notices
+	q.version++
+}
+
+// Notices returns the notices of the router, and those about quarantined Services. They are
+// valid as long as Router.
+func (s *Sync) Notices() []model.Notice { return slices.Concat(s.Router.Notices(), s.quarantine) }

@@ -1,0 +1,150 @@
+package agent
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"sort"
+
+	"github.com/nftproxy/nftproxy/internal/kernel"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/render"
+)
+
+// maxTrials is how many trials one search may make. A search for one Service among 10,000
+// takes about 25, and each takes some milliseconds, in which nothing else is applied.
+const maxTrials = 1000
+
+var (
+	errTrials = errors.New("too many trials")
+	errShared = errors.New("the kernel refuses what all Services share")
+)
+
+// trial finds the Services whose rules the kernel refuses. It asks about the rules of some
+// Services as if there were no others, so neither what the kernel has nor what other programs
+// do to it makes a difference.
+type trial struct {
+	agent  *Agent
+	base   *model.Routing
+	routes map[model.ServiceName][]model.RouteChange
+	left   int // trials
+}
+
+func newTrial(a *Agent, routes map[model.ServiceName][]model.RouteChange) *trial {
+	return &trial{a, a.router.Base(), routes, maxTrials}
+}
+
+// names returns the Services: the oldest first, but those with changes after all others.
+func (t *trial) names(changes []model.RouteChange) []model.ServiceName {
+	changed := make(map[model.ServiceName]int)
+	for _, c := range changes {
+		if c.New != nil {
+			changed[c.New.Service.Name] = 1
+		}
+	}
+	out := make([]model.ServiceName, 0, len(t.routes))
+	for name := range t.routes {
+		out = append(out, name)
+	}
+	created := func(name model.ServiceName) int64 { return t.routes[name][0].New.Service.Created }
+	slices.SortFunc(out, func(a, b model.ServiceName) int {
+		return cmp.Or(cmp.Compare(changed[a], changed[b]), cmp.Compare(created(a), created(b)), a.Compare(b))
+	})
+	return out
+}
+
+// search returns the Services that the kernel refuses by themselves, with its reasons. If it
+// takes each by itself but not all together, these are the last ones in the order of the names
+// without which it takes the others.
+func (t *trial) search(names []model.ServiceName) (refused map[model.ServiceName]error, err error) {
+	whole, err := t.ask(names)
+	if err != nil || whole == nil {
+		return nil, err
+	}
+	shared, err := t.askShared(names)
+	if err != nil || shared != nil {
+		return nil, cmp.Or(err, errShared)
+	}
+	refused = make(map[model.ServiceName]error)
+	if err := t.halve(names, whole, refused); err != nil {
+		return nil, err
+	}
+	if len(refused) == 0 {
+		err = t.together(names, refused)
+	}
+	return refused, err
+}
+
+// ask asks about some Services, and returns why the kernel refuses their rules, or an error
+// without an answer.
+func (t *trial) ask(names []model.ServiceName) (refusal, err error) {
+	var changes []model.RouteChange
+	for _, name := range names {
+		changes = append(changes, t.routes[name]...)
+	}
+	if t.left--; t.left < 0 {
+		return nil, errTrials
+	}
+	t.agent.beat()
+	return answer(t.agent.Applier.Check(render.Only(t.base, changes)))
+}
+
+// askShared asks about what the tables of some Services have in any case.
+func (t *trial) askShared(names []model.ServiceName) (refusal, err error) {
+	var frontends []model.RouteChange
+	for _, name := range names {
+		for _, c := range t.routes[name] {
+			frontends = append(frontends, model.RouteChange{Frontend: c.Frontend})
+		}
+	}
+	_, delta := render.StartBeside(t.base, frontends)
+	return answer(t.agent.Applier.Check(delta.After))
+}
+
+func answer(err error) (refusal, other error) {
+	if kernel.RefusesContent(err) {
+		return err, nil
+	}
+	return nil, err
+}
+
+// halve adds those of some Services, which the kernel refuses together, that it refuses by
+// themselves.
+func (t *trial) halve(names []model.ServiceName, why error, refused map[model.ServiceName]error) error {
+	if len(names) == 1 {
+		refused[names[0]] = why
+		return nil
+	}
+	middle := len(names) / 2
+	for _, half := range [][]model.ServiceName{names[:middle], names[middle:]} {
+		refusal, err := t.ask(half)
+		if err == nil && refusal != nil {
+			err = t.halve(half, refusal, refused)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// together adds Services that the kernel refuses only beside others.
+func (t *trial) together(names []model.ServiceName, refused map[model.ServiceName]error) (err error) {
+	names = slices.Clone(names)
+	for {
+		why, failed := t.ask(names)
+		if failed != nil || why == nil {
+			return failed
+		}
+		i := sort.Search(len(names)-1, func(i int) bool {
+			refusal, failed := t.ask(names[:i+1])
+			err = cmp.Or(err, failed)
+			return refusal != nil
+		})
+		if err != nil {
+			return err
+		}
+		refused[names[i]] = why
+		names = slices.Delete(names, i, i+1)
+	}
+}
