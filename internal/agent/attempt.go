@@ -34,7 +34,9 @@ func (a *Agent) attempt(s *Sync) error {
 // kernel's state.
 func (a *Agent) apply(s *Sync) (err error) {
 	due := s.Cause == Check || s.Cause == Drift
-	if s.Plan, err = a.Applier.Apply(a.rules.Change(s.Routes, a.router.NodePortAddresses())); err != nil {
+	delta := a.rules.Change(s.Routes, a.router.NodePortAddresses())
+	delta.Keep = a.quarantine.names
+	if s.Plan, err = a.Applier.Apply(delta); err != nil {
 		a.rules.Undo()
 		return err
 	}
@@ -89,7 +91,7 @@ func (a *Agent) compareOnce(s *Sync) (err error) {
 func (a *Agent) load(s *Sync) (err error) {
 	base, routes := a.router.Base(), s.Routes
 	if a.rules != nil { // the changes are not all
-		base, _ = a.wanted()
+		base = a.wanted()
 		routes = render.Added(base)
 	}
 	rules, parts := render.Load(base, routes)

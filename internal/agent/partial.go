@@ -12,17 +12,20 @@ import (
 // the kernel holds. Services that may be in a part of the source that was never read stay
 // as they are there, and so do quarantined ones.
 func (a *Agent) start() (*render.State, nft.Delta, error) {
-	routing, beside := a.wanted()
+	parts := a.quarantine.parts
 	if a.own == nil {
-		rules, delta := render.StartBeside(routing, beside)
+		rules, delta := render.StartHolding(a.wanted(), parts)
 		delta.Keep = a.quarantine.names
 		return rules, delta, nil
 	}
-	held, err := a.Applier.Held()
-	if err != nil {
-		return nil, nft.Delta{}, err
+	if len(a.quarantine.services) == 0 {
+		held, err := a.Applier.Held()
+		if err != nil {
+			return nil, nft.Delta{}, err
+		}
+		parts = render.PartsIn(held)
 	}
-	rules, delta := render.StartHolding(routing, held)
+	rules, delta := render.StartHolding(a.wanted(), parts)
 	delta.Own = maps.Clone(a.own)
 	maps.DeleteFunc(delta.Own, func(name model.ServiceName, _ bool) bool { return a.isQuarantined(name) })
 	return rules, delta, nil

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"regexp"
@@ -67,6 +68,7 @@ type part struct {
 	name   string // of the set or chain
 	key    nft.Key
 	rule   string
+	hook   bool // the chain is at a hook
 }
 
 func (p part) String() string {
@@ -84,7 +86,7 @@ func partsOf(c *plan.Change, yield func(part) bool) {
 	case c.Set != nil:
 		p.name = c.Set.Name
 	default:
-		p.name = c.Chain.Name
+		p.name, p.hook = c.Chain.Name, c.Chain.Hook != nft.NoHook
 	}
 	if c.Chain == nil || len(c.Chain.Rules) == 0 {
 		yield(p)
@@ -106,19 +108,30 @@ func (p part) adds(c *plan.Change) (found bool) {
 	return found
 }
 
-var (
-	special  = regexp.MustCompile(`-[0-9].*$`)
-	variants = regexp.MustCompile(`^((range|node|local)-)*`)
-)
+// variation is what names of sets and chains of one kind differ in.
+var variation = regexp.MustCompile(`(node|local)-|-[0-9].*$`)
 
-// like returns the part without what is special about it: one stands for all. Names that
-// differ in what they are for may stand for each other, too.
-func (p part) like(variant bool) part {
-	out := part{kind: p.kind, name: special.ReplaceAllString(p.name, ""), family: model.IPv4}
-	if variant {
-		out.name = variants.ReplaceAllString(out.name, "")
+// ofName returns a part that stands for all in sets or chains of the same kind. One for ranges
+// of ports is another kind. Each family has about half of the kinds.
+func (p part) ofName() part {
+	out := part{kind: p.kind, name: variation.ReplaceAllString(p.name, "")}
+	out.family = model.Families[len(out.name)%2]
+	return out
+}
+
+// ofClass returns a part that stands for all of the same kind in sets whose elements mean the
+// same, or in chains that are like it at a hook, or not.
+func (p part) ofClass() part {
+	out := part{kind: p.kind, hook: p.hook, family: model.IPv6}
+	if p.kind != "chain" && p.kind != "rule" {
+		contents := nft.RowOf(p.name).Contents
+		out.name, out.family = fmt.Sprint(contents), model.Families[contents%2]
 	}
 	return out
+}
+
+func (p part) compare(o part) int {
+	return cmp.Or(strings.Compare(p.String(), o.String()), strings.Compare(fmt.Sprint(p.key), fmt.Sprint(o.key)))
 }
 
 const tooLong = "this-is-not-taken-"

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,6 +20,8 @@ type quarantine struct {
 	services map[model.ServiceName]*quarantined
 	again    map[model.ServiceName]bool // the next sync tries these
 	names    []model.ServiceName        // of all, sorted
+	// parts are those that the kernel has and takes. What it has of the Services may need them.
+	parts []render.Part
 
 	notices []model.Notice // sorted; guarded by Agent.routing
 	version uint64         // of the notices
@@ -30,9 +33,6 @@ type quarantined struct {
 	why    error
 	// served are the routes that the kernel has, as far as this process knows.
 	served map[model.Frontend]*model.Route
-	// beside means that the kernel takes the optional parts of tables that the Service uses:
-	// what it has of the Service may need them.
-	beside bool
 }
 
 func newQuarantine() quarantine {
@@ -85,22 +85,18 @@ func (a *Agent) routesOf(selects func(model.ServiceName) bool) map[model.Service
 	return out
 }
 
-// wanted returns the routing without quarantined Services, and those of their routes whose
-// optional parts of tables may stay.
-func (a *Agent) wanted() (routing *model.Routing, beside []model.RouteChange) {
-	routing = a.router.Routing()
+// wanted returns the routing without quarantined Services.
+func (a *Agent) wanted() *model.Routing {
+	routing := a.router.Routing()
 	if len(a.quarantine.services) == 0 {
-		return routing, nil
+		return routing
 	}
 	var all []model.RouteChange
-	for name, routes := range a.routesOf(a.isQuarantined) {
+	for _, routes := range a.routesOf(a.isQuarantined) {
 		all = append(all, routes...)
-		if a.quarantine.services[name].beside {
-			beside = append(beside, routes...)
-		}
 	}
 	routing.Revert(all)
-	return routing, beside
+	return routing
 }
 
 func (a *Agent) isQuarantined(name model.ServiceName) bool { return a.quarantine.services[name] != nil }
@@ -117,6 +113,12 @@ func (a *Agent) blame(s *Sync, refusal error) bool {
 		a.Log.Debug("the kernel refuses no Service by itself", "refusal", refusal, "error", err)
 		return false
 	}
+	parts, err := a.partsHeld()
+	if err != nil {
+		a.Log.Debug("the tables cannot be read or tried at present", "refusal", refusal, "error", err)
+		return false
+	}
+	a.quarantine.parts = parts
 	for name, why := range refused {
 		a.isolate(name, why, t.routes[name])
 	}
@@ -140,10 +142,37 @@ func (a *Agent) isolate(name model.ServiceName, why error, routes []model.RouteC
 			q.served[c.Frontend] = c.Old
 		}
 	}
-	_, delta := render.StartBeside(a.router.Base(), routes)
-	q.beside = a.Applier.Check(delta.After) == nil
 	a.quarantine.services[name] = q
 	a.pending, _ = a.quarantine.without(a.pending)
+}
+
+// partsHeld returns the parts that the kernel has and takes, and those that it had when other
+// Services were quarantined. A change that failed may have left one that it refuses.
+func (a *Agent) partsHeld() ([]render.Part, error) {
+	held, err := a.Applier.Held()
+	if err != nil {
+		return nil, err
+	}
+	parts := slices.Clone(a.quarantine.parts)
+	for _, p := range render.PartsIn(held) {
+		if !slices.Contains(parts, p) {
+			parts = append(parts, p)
+		}
+	}
+	refusal, err := a.askParts(parts)
+	if err != nil || refusal == nil {
+		return parts, err
+	}
+	return slices.DeleteFunc(parts, func(p render.Part) bool {
+		refusal, failed := a.askParts([]render.Part{p})
+		err = cmp.Or(err, failed)
+		return refusal != nil
+	}), err
+}
+
+func (a *Agent) askParts(parts []render.Part) (refusal, err error) {
+	_, delta := render.StartHolding(a.router.Base(), parts)
+	return answer(a.Applier.Check(delta.After))
 }
 
 // retry tries quarantined Services again: those that have changed, or all. It reports whether
@@ -212,6 +241,9 @@ func (a *Agent) readmit(name model.ServiceName, routes []model.RouteChange) {
 func (a *Agent) noteQuarantine() {
 	q := &a.quarantine
 	q.names = slices.SortedFunc(maps.Keys(q.services), model.ServiceName.Compare)
+	if len(q.names) == 0 {
+		q.parts = nil
+	}
 	var notices []model.Notice
 	for _, name := range q.names {
 		s := q.services[name]

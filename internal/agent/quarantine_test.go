@@ -2,6 +2,8 @@ package agent
 
 import (
 	stdcmp "cmp"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -25,20 +27,22 @@ type occasion struct {
 	// prepare, if set, fills the kernel with the Services before.
 	prepare func(t *testing.T, w *workshop, before states)
 	cause   Cause // of the sync that the kernel refuses
+	like    func(part) part
+	kinds   int // of parts, at least
 }
 
 var occasions = []occasion{
-	{"start of an empty kernel", nil, Start},
-	{"change", func(t *testing.T, w *workshop, before states) { w.try(t, Start, before) }, Change},
+	{"start of an empty kernel", nil, Start, part.ofClass, 10},
+	{"change", func(t *testing.T, w *workshop, before states) { w.try(t, Start, before) }, Change, part.ofName, 70},
 	{"restart", func(t *testing.T, w *workshop, before states) {
 		old, _ := newPicky(t, w.ns)
 		old.try(t, Start, before)
-	}, Start},
+	}, Start, part.ofClass, 8},
 }
 
 // TestQuarantine: 13.29. The kernel refuses one part of the rules for one Service: an element
-// of each set, a rule of each chain, each set and each chain that only this Service needs, when
-// the Service changes; and one of each kind of them when an empty kernel is filled, and when the
+// of each kind of set, a rule of each kind of chain, such a set and such a chain that only this
+// Service needs, when the Service changes; and one of each class of them when an empty kernel is filled, and when the
 // kernel has the rules of an earlier run. The others are served in the same sync. That Service
 // stays as the kernel has it, and is served as soon as the kernel takes it.
 func TestQuarantine(t *testing.T) {
@@ -52,17 +56,18 @@ func TestQuarantine(t *testing.T) {
 					from = before.rules()
 				}
 				alone, others := partsIn(&nothing, states{}.with(bad).rules()), partsIn(&nothing, after.rules())
-				for p := range partsIn(from, after.with(bad).rules()) {
-					if like := p.like(o.cause != Change); !tried[like] && alone[p] && !others[p] {
+				parts := partsIn(from, after.with(bad).rules())
+				for _, p := range slices.SortedFunc(maps.Keys(parts), part.compare) {
+					if like := o.like(p); !tried[like] && p.family == like.family && alone[p] && !others[p] {
 						tried[like] = true
-						t.Run(like.String(), func(t *testing.T) {
+						t.Run(fmt.Sprintf("%s %s of %s", like.family, p.kind, p.name), func(t *testing.T) {
 							t.Parallel()
 							refuse(t, o, p, before, after, bad)
 						})
 					}
 				}
 			}
-			if len(tried) < 40 {
+			if len(tried) < o.kinds {
 				t.Errorf("only %d kinds of parts", len(tried))
 			}
 		})
@@ -271,6 +276,62 @@ func TestQuarantineAtCheck(t *testing.T) {
 	k.spoils = nil
 	w.try(t, Check, nil)
 	for _, c := range left(w.held(t), all.rules()).Changes {
+		t.Errorf("taken, and left to do: %s", c.Text())
+	}
+}
+
+// TestQuarantinedServiceIsServed: 13.29. What the kernel has of a quarantined Service goes on
+// to serve it: the optional sets and rules that only its former routes need stay, and so do
+// elements and limits that it shares with a Service that goes. They go when the kernel takes it.
+func TestQuarantinedServiceIsServed(t *testing.T) {
+	for variant := range 2 {
+		for _, o := range occasions[1:] {
+			t.Run(fmt.Sprintf("variant %d, %s", variant, o.name), func(t *testing.T) {
+				t.Parallel()
+				serveQuarantined(t, o, workload.Full("bad", badNumber, variant))
+			})
+		}
+	}
+}
+
+func serveQuarantined(t *testing.T, o occasion, old model.ServiceState) {
+	w, k := newPicky(t, netlab.TestNamespace(t))
+	bad := workload.Full("bad", badNumber, 2) // without affinity, limits and lists of clients
+	good, later, twin := workload.Full("good", 40, 2), workload.Full("good", 40, 2), workload.Full("twin", 50, 2)
+	later.Service.Ports[0].Port = 81
+	twin.Slices = workload.Full("twin", badNumber, 2).Slices // the same endpoints
+	twin.Service.Extras = &model.Extras{Limits: old.Service.Extras.Limits}
+	o.prepare(t, w, states{}.with(old, twin, good))
+	k.spoils = ofBad
+	gone := states{twin.Service.Name: {}}
+	for _, step := range []struct {
+		cause   Cause
+		changes states
+		want    states
+	}{
+		{o.cause, states{}.with(bad, later, twin), states{}.with(old, later, twin)},
+		{Change, gone, states{}.with(old, later)},
+		{Change, states{}.with(twin), states{}.with(old, later, twin)},
+		{Check, nil, states{}.with(old, later, twin)},
+		{Change, gone, states{}.with(old, later)},
+		{Check, nil, states{}.with(old, later)},
+	} {
+		s := w.try(t, step.cause, step.changes)
+		if len(s.Quarantined) != 1 {
+			t.Fatalf("%s: quarantine %v\n%s", step.cause, s.Quarantined, w.log)
+		}
+		if len(step.want) == 2 && step.cause == Change && s.Compared {
+			t.Errorf("%s: the kernel refused what another has changed:\n%s", step.cause, w.log)
+		}
+		for _, c := range left(w.held(t), step.want.rules()).KeepingShared().Changes {
+			if c.Verb != plan.Delete || c.Kind() == "element" {
+				t.Errorf("%s, %d Services: left to do: %s", step.cause, len(step.want), c.Text())
+			}
+		}
+	}
+	k.spoils = nil
+	w.try(t, Check, nil)
+	for _, c := range left(w.held(t), states{}.with(bad, later).rules()).Changes {
 		t.Errorf("taken, and left to do: %s", c.Text())
 	}
 }

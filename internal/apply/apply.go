@@ -164,6 +164,9 @@ func (u *update) run() (*plan.Plan, error) {
 		if final || outcome == kernel.Refused || outcome == kernel.Short {
 			return nil, err
 		}
+		if outcome == kernel.Busy && len(u.delta.Keep) > 0 && u.removesOnly() {
+			break // what is kept may need it
+		}
 		u.log.Debug("retrying apply", "attempt", attempt+1, "error", err)
 	}
 	switch outcome := kernel.OutcomeOf(err); {
@@ -207,6 +210,9 @@ func (u *update) attempt(n int) (final bool, err error) {
 		}
 		u.before, u.after = u.delta.Before, plan.Settle(u.delta.Before, u.delta.After)
 		u.planned = plan.Diff(u.before, u.after)
+		if len(u.delta.Keep) > 0 {
+			u.planned = u.planned.KeepingShared()
+		}
 		u.todo = u.planned.Phases()
 	}
 	if err := u.guard(); err != nil {

@@ -104,7 +104,7 @@ func (w *walker) beside(t *testing.T, k *fake, own map[model.ServiceName]bool) n
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, delta := render.StartHolding(w.some(own).Routing(), held)
+	_, delta := render.StartHolding(w.some(own).Routing(), render.PartsIn(held))
 	delta.Own = own
 	return delta
 }

@@ -21,7 +21,8 @@ type Delta struct {
 	// contents of the kernel take its place.
 	Complete bool
 	// Keep are Services that a complete change leaves as the kernel serves them. After
-	// must not have them. They leave a table without base chains, which serves nothing.
+	// must not have them. They leave a table without base chains, which serves nothing. Any
+	// other change deletes no element that they may share with other Services.
 	Keep []model.ServiceName
 	// Own, if not nil, are the only Services that a complete change may affect: it leaves
 	// all others as the kernel serves them. After has the optional sets and rules of the

@@ -144,6 +144,14 @@ func (p *Plan) reversed(other *Plan, selects func(*Change) bool) (out []Change) 
 	})
 }
 
+// KeepingShared returns the plan without the deletion of elements that do not name their
+// frontend.
+func (p *Plan) KeepingShared() *Plan {
+	return p.without(func(c Change) bool {
+		return c.Kind() == "element" && c.Verb == Delete && c.passing == 0 && nft.RowOf(c.Set.Name).Contents == nft.Shared
+	})
+}
+
 // mayBeNeeded reports whether a set has elements that do not name their frontend.
 func mayBeNeeded(set string) bool {
 	c := nft.RowOf(set).Contents

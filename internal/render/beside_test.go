@@ -58,6 +58,8 @@ func TestStartHolding(t *testing.T) {
 		states := make(map[model.ServiceName]model.ServiceState)
 		for v := range variant + 1 {
 			s := workload.Full(fmt.Sprintf("service-%d", v), byte(v+1), v)
+			s.Slices[0].Hosts[0].Address = s.Service.External.ExternalIPs[0] // its own endpoint
+			s.Service.Ports[0].Port = 8080
 			states[s.Service.Name] = s
 		}
 		router.SetServices(states)
@@ -68,7 +70,7 @@ func TestStartHolding(t *testing.T) {
 		other.SetServices(map[model.ServiceName]model.ServiceState{alone.Service.Name: alone})
 		states[alone.Service.Name] = alone
 		router.SetServices(states)
-		_, delta := render.StartHolding(other.Routing(), held)
+		_, delta := render.StartHolding(other.Routing(), render.PartsIn(held))
 		if diff := cmp.Diff(namesIn(render.Render(router.Routing())), namesIn(delta.After)); diff != "" {
 			t.Errorf("%d variants: -with all Services +beside some:\n%s", variant+1, diff)
 		}

@@ -71,6 +71,23 @@ func (o options) bindings() []string {
 	return out
 }
 
+// Part is a table, or one that has an optional part. It is comparable.
+type Part struct {
+	family model.Family
+	option option // zero: the table alone
+}
+
+// PartsIn returns the tables that the kernel holds, and their optional parts.
+func PartsIn(held *nft.Ruleset) (out []Part) {
+	for _, t := range held.Tables {
+		out = append(out, Part{family: t.Family})
+		for _, o := range optionsIn(t) {
+			out = append(out, Part{t.Family, o})
+		}
+	}
+	return out
+}
+
 // optionsIn returns the options whose sets and chains a table has.
 func optionsIn(t *nft.Table) (out options) {
 	for _, s := range t.Sets {
@@ -98,6 +115,8 @@ func optionOf(set string) (o option, ok bool) {
 		return option{kind: sticky, bindings: set}, true
 	case set == nft.RangesMap:
 		return option{kind: ranged}, true
+	case name == nft.SelfFrontendsSet:
+		return option{kind: self, length: length}, true
 	case name == nft.AllowFrontendsSet:
 		return option{kind: allowing, length: length}, true
 	case name == nft.DenyFrontendsSet:

@@ -37,13 +37,14 @@ func StartBeside(r *model.Routing, others []model.RouteChange) (*State, nft.Delt
 	return s, nft.FromNothing(delta.After)
 }
 
-// StartHolding is like [Start], and the tables have the optional parts that the kernel
-// holds, but neither their elements nor their lanes.
-func StartHolding(r *model.Routing, held *nft.Ruleset) (*State, nft.Delta) {
+// StartHolding is like [Start], and there are some parts beside those that the routes need,
+// but neither their elements nor their lanes.
+func StartHolding(r *model.Routing, held []Part) (*State, nft.Delta) {
 	s := newState(r)
-	for _, t := range held.Tables {
-		for _, o := range optionsIn(t) {
-			s.tables[t.Family].options[o]++
+	for _, p := range held {
+		t := s.tables[p.family]
+		if t.beside = true; p.option != (option{}) {
+			t.options[p.option]++
 		}
 	}
 	delta := s.Change(Added(r), r.NodePortAddresses)
