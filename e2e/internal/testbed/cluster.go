@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -318,8 +319,12 @@ const WithoutOwnEndpoint = "--endpoint-reconciler-type=none"
 // without counters.
 func (c *Cluster) Rules() string {
 	c.T.Helper()
-	return c.Run(exec.Command("nft", "--stateless", "list", "ruleset"))
+	return arrivals.ReplaceAllString(c.Run(exec.Command("nft", "--stateless", "list", "ruleset")), "$1")
 }
+
+// arrivals matches the connections of the last second, which packets note (see the
+// package render).
+var arrivals = regexp.MustCompile(`(?s)(\tmap affinity-arrivals \{[^}]*?)\t\telements = \{.*?\}\n`)
 
 // StartProxyOn starts nftproxy on a host that has the addresses of the node.
 func (c *Cluster) StartProxyOn(host *netlab.Host, flags ...string) *Process {
