@@ -116,6 +116,7 @@ func (t *tables) lines() []string {
 
 var (
 	laneName = regexp.MustCompile(`^(?:(?:local-)?sticky-)?(?:rr|random|hash)-(\d+)(?:-\d+)?(-outside)?$`)
+	binder   = regexp.MustCompile(`^(?:node-|local-)*bind-(?:tcp|udp|sctp)-\d+$`)
 	sticky   = regexp.MustCompile(`^(?:local-)?sticky-`)
 	// counter is the number of a lane's own counter; a fraction of the
 	// connections uses the counter that all lanes of as many slots share.
@@ -134,6 +135,8 @@ func readTables(text string) *tables {
 	t := &tables{objects: map[string][]string{}}
 	slots := map[string]string{}   // by frontend and slot
 	classes := map[string]string{} // verdicts by class
+	binders := map[string]string{} // verdicts by class of affinity
+	bound := map[string]bool{}     // the classes that frontends have
 	var services [][2]string       // name with frontend, class
 	table, object, lanes := "", "", map[string]bool{}
 	led := map[string]bool{}
@@ -149,7 +152,7 @@ func readTables(text string) *tables {
 		case strings.HasSuffix(line, " {") && len(fields) == 3:
 			object = table + " " + fields[0] + " " + fields[1]
 			t.objects[object] = nil
-			if fields[0] == "chain" && laneName.MatchString(fields[1]) {
+			if fields[0] == "chain" && (laneName.MatchString(fields[1]) || binder.MatchString(fields[1])) {
 				lanes[table+" "+fields[1]] = true
 			}
 			continue
@@ -161,7 +164,7 @@ func readTables(text string) *tables {
 			continue
 		}
 		for e := range strings.SplitSeq(strings.TrimSuffix(rest, " }"), ",") {
-			if e = strings.TrimSpace(e); e == "" || strings.HasSuffix(object, "affinity") {
+			if e = strings.TrimSpace(e); e == "" || strings.HasSuffix(object, "affinity") || strings.HasSuffix(object, "affinity-arrivals") {
 				continue
 			}
 			key, value, _ := strings.Cut(e, " : ")
@@ -170,6 +173,11 @@ func readTables(text string) *tables {
 				slots[table+" "+key] = value
 			case strings.HasSuffix(object, "map lanes"):
 				classes[table+" "+key] = value
+			case strings.HasSuffix(object, "map binders"):
+				binders[table+" "+key] = value
+			case strings.HasSuffix(object, "affinity-timeouts"):
+				bound[table+" "+value] = true
+				t.elements = append(t.elements, object+" "+e)
 			case strings.HasSuffix(object, "services"):
 				services = append(services, [2]string{object + " " + key, table + " " + value})
 			default:
@@ -180,6 +188,11 @@ func readTables(text string) *tables {
 	for _, v := range services {
 		v[1] = classes[v[1]]
 		t.elements = append(t.elements, v[0]+" : "+v[1]+t.behind(v, slots, led))
+	}
+	for class := range bound {
+		family, _, _ := strings.Cut(class, " ")
+		led[family+" "+strings.TrimPrefix(binders[class], "goto ")] = true
+		t.elements = append(t.elements, class+" : "+binders[class])
 	}
 	for lane := range lanes {
 		if !led[lane] {
