@@ -67,7 +67,7 @@ Exit code: 0 printed, 2 wrong arguments.`,
 	f.StringVar(&o.limits, "limits", "", "connection `limits`: {connections: 1000}, and likewise connectionsPerClient, rate and ratePerClient")
 	f.StringVar(&o.clientAddresses, "client-addresses", "", "keep or masquerade the addresses of clients: one `word`; with keep, answers must return through this machine")
 	f.StringVar(&o.check, "check", "", "health `check` of the servers: tcp, http, {http: /healthz}..., or none; by default tcp, if a port fits")
-	f.StringVar(&o.onFailure, "on-failure", "", "keep or close established TCP connections to a server that fails its check or is removed: one `word`; by default as \"nftproxy run\" is told")
+	f.StringVar(&o.onFailure, "on-failure", "", "keep or close established TCP connections to a server that fails its check or is removed: one `word`; by default as \"nftproxy run\" does")
 	return c
 }
 

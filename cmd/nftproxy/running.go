@@ -142,7 +142,7 @@ func (o *options) warnOf(log *slog.Logger, unknown []string, from origin) {
 	}
 }
 
-// like makes the configuration of the machine that of the running nftproxy.
+// like gives the configuration of the machine the settings of the running nftproxy.
 func (r *running) like(n *model.Config) {
 	n.NoLimits = r.basis.NoLimits
 	for _, f := range model.Families {

@@ -243,7 +243,7 @@ func (f *findings) print(w io.Writer, paint bool) error {
 	return nil
 }
 
-// colour returns that of the summary.
+// colour returns the colour of the summary.
 func (f *findings) colour() terminal.Colour {
 	switch {
 	case !f.Valid:

@@ -9,7 +9,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
-// signs are those of a plan, and colours those of the terminal.
+// signs mark the lines of a plan, which the terminal shows in colours.
 var (
 	signs   = map[Action]string{Added: "+", Changed: "~", Removed: "-"}
 	colours = map[Action]terminal.Colour{Added: terminal.Green, Changed: terminal.Yellow, Removed: terminal.Red}
