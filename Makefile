@@ -42,7 +42,7 @@ install: $(BINARY) ## install the program, its systemd unit, manual pages and co
 .PHONY: check
 check: lint ## lint, and run all tests but those in test/ (about a minute)
 	scripts/install-packages nft:nftables iptables-nft:iptables git:git jq:jq
-	PATH="$$PATH:/usr/sbin:/sbin" go test -vet=off $$(go list ./... | grep -v /test)
+	PATH="$$PATH:/usr/sbin:/sbin" go test -vet=off $$(go list ./... | grep -v nftproxy/nftproxy/test)
 
 .PHONY: unit
 unit: ## run the tests that need neither namespaces nor the kernel, packages side by side (half a minute); variables as for test

@@ -22,7 +22,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
 func main() {

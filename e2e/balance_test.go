@@ -3,7 +3,7 @@ package e2e
 import (
 	"testing"
 
-	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 	"k8s.io/client-go/rest"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"

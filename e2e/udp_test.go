@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	discoveryv1 "k8s.io/api/discovery/v1"

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"

@@ -11,7 +11,7 @@ import (
 // without root if their TestMain calls netlab.Run.
 func TestEveryPackageRunsWithoutRoot(t *testing.T) {
 	tests := make(map[string]string) // by directory
-	for _, depth := range []string{"../*", "../*/*"} {
+	for _, depth := range []string{"../*", "../*/*", "../*/*/*"} {
 		files, err := filepath.Glob(depth + "/*_test.go")
 		if err != nil {
 			t.Fatal(err)

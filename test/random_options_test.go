@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
 // randomRange is an entry of the annotation for ports, and a port of it that leads to one

@@ -12,7 +12,7 @@ import (
 	"text/template"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
 // randomService is a Service and its EndpointSlices, drawn at random. Others

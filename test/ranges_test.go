@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
 // Source ranges by the clients inside.

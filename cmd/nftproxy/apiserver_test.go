@@ -13,7 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"sigs.k8s.io/yaml"
 
-	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
 // object is a Kubernetes object as JSON has it.

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/describe"
-	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
 // shop is a Service of each fate, with most of what a Service can have.

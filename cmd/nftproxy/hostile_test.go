@@ -11,7 +11,7 @@ import (
 	"unicode"
 
 	"github.com/google/nftables"
-	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
 // evil clears a terminal, colours it by a character of eight bits, begins a line

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
 // vip is a Service of a file, with the endpoints of another one of the cluster.

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/netlab"
 	"github.com/nftproxy/nftproxy/internal/status"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
 // problems returns the problems of the machine in the status of the daemon, by reason.

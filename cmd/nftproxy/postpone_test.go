@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
 // TestStartJitter: with rules of an earlier run in the kernel, the objects are

@@ -13,8 +13,8 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/changes"
 	"github.com/nftproxy/nftproxy/internal/describe"
-	"github.com/nftproxy/nftproxy/internal/netlab"
 	"github.com/nftproxy/nftproxy/internal/status"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
 // bare is a Balance without a setting, and dressed has those that rules show.

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/internal/netlab"
 	"github.com/nftproxy/nftproxy/internal/status"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
 // runStatus runs the command in a namespace, for a daemon at an address.

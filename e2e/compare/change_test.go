@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/bench/results"
-	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"

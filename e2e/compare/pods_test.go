@@ -18,7 +18,7 @@ import (
 	"github.com/nftproxy/nftproxy/bench/report"
 	"github.com/nftproxy/nftproxy/bench/results"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )

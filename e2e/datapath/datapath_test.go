@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/bench/results"
-	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/nftproxy/nftproxy/internal/machine"
-	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
 // check compares what "nftproxy check" says about the filters that forwarded packets pass

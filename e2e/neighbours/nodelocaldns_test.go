@@ -8,7 +8,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
 // nodeLocalFinding returns that a case works with NodeLocal DNSCache, whose

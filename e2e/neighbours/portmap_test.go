@@ -7,7 +7,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
 const hostPort = 8081

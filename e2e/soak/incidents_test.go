@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )

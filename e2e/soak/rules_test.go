@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 
 	"github.com/nftproxy/nftproxy/e2e/internal/testbed"
 )

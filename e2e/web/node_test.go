@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
 // node is a node with a daemon.

@@ -11,8 +11,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
-	"github.com/nftproxy/nftproxy/internal/steer"
-	"github.com/nftproxy/nftproxy/internal/workload"
+	"github.com/nftproxy/nftproxy/internal/testkit/steer"
+	"github.com/nftproxy/nftproxy/internal/testkit/workload"
 )
 
 // FuzzDiff: 13.11. The plan turns any content of our tables, also that of other

@@ -10,7 +10,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
-	"github.com/nftproxy/nftproxy/internal/workload"
+	"github.com/nftproxy/nftproxy/internal/testkit/workload"
 )
 
 // tables returns Services with a scheduler and a size of the table.

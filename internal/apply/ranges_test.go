@@ -12,7 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
-	"github.com/nftproxy/nftproxy/internal/workload"
+	"github.com/nftproxy/nftproxy/internal/testkit/workload"
 )
 
 // restricted returns the ruleset of load balancer Services, each with these

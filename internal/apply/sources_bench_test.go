@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/workload"
+	"github.com/nftproxy/nftproxy/internal/testkit/workload"
 )
 
 // deniedClients returns n addresses, none of which is next to another one.

@@ -18,8 +18,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
-	"github.com/nftproxy/nftproxy/internal/steer"
-	"github.com/nftproxy/nftproxy/internal/workload"
+	"github.com/nftproxy/nftproxy/internal/testkit/steer"
+	"github.com/nftproxy/nftproxy/internal/testkit/workload"
 )
 
 // strict is a fake kernel that checks the plans that it gets, and their results.

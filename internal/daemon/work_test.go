@@ -22,8 +22,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/health"
 	"github.com/nftproxy/nftproxy/internal/host"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/netlab"
 	"github.com/nftproxy/nftproxy/internal/takeover"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
 // witness is a connection tracking table that notes what a load balancer hears

@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
 func TestMain(m *testing.M) { os.Exit(netlab.Run(m.Run)) }

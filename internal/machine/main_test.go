@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
 // waiting in the environment makes the test binary a process that waits.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/internal/steer"
+	"github.com/nftproxy/nftproxy/internal/testkit/steer"
 )
 
 // FuzzRouter walks through changes as TestRouter does, where the bytes lead.

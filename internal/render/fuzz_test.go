@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/netlab"
 	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
 // hostileNames are names that no API server would accept, and long ones that it

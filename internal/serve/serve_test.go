@@ -14,7 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
 var hello = siteOf(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") })

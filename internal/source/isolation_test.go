@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/internal/budget"
-	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
 const (

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
 // fault is an effect of strace on system calls, for example

@@ -15,7 +15,7 @@ import (
 
 const (
 	module = "github.com/nftproxy/nftproxy/"
-	netlab = module + "internal/netlab"
+	netlab = module + "internal/testkit/netlab"
 	// guestTag is the build tag of tests that change the machine itself, and so
 	// run in virtual ones alone.
 	guestTag = "guest"

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
 // machine is one of the two.

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
 // The frontends of the Services.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nftproxy/nftproxy/internal/netlab"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
 // TestExec: 3.32, exit codes, output and what a program finds in its environment.

@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/netlab"
 	"github.com/nftproxy/nftproxy/internal/probe/checker"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
 // TestConnect: 3.32, what every check over TCP says of an endpoint that cannot be reached.

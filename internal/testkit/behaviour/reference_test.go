@@ -12,7 +12,7 @@ import (
 
 const (
 	sections      = `(?:[1-9]|1[0-5])` // of the reference
-	root          = "../.."
+	root          = "../../.."
 	referencePath = "docs/behaviour.md"
 )
 
