@@ -94,6 +94,21 @@ func TestWalls(t *testing.T) {
 	}
 }
 
+// TestTestkit: the program uses all packages below internal, but those of testkit, and these
+// are for tests alone.
+func TestTestkit(t *testing.T) {
+	program := dependencies(t, strings.TrimSuffix(module, "internal/")+"cmd/nftproxy")
+	for _, p := range packagesOf(t, module+"...") {
+		helper := strings.HasPrefix(p, "testkit/")
+		switch used := slices.Contains(program, module+p); {
+		case used && helper:
+			t.Errorf("the program imports %s, which is for tests", p)
+		case !used && !helper:
+			t.Errorf("the program does not import %s: move it into testkit, if tests do", p)
+		}
+	}
+}
+
 func packagesOf(t *testing.T, pattern string) []string {
 	t.Helper()
 	out, err := exec.Command("go", "list", pattern).Output()
