@@ -25,7 +25,7 @@ func BenchmarkCheck(b *testing.B) {
 		{"http", "http: /ok", web},
 		{"http-body", "{http: /ok, body: ok}", web},
 		{"https", "https: /ok", target(secureServer(b, ns, both[0], certificate(b)))},
-		{"grpc", "grpc", target(grpcServer(b, ns, both[0], nil, true))},
+		{"grpc", "grpc", target(grpcServer(b, ns, both[0], nil))},
 		{"udp", "udp: echo", target(answer(b, ns, both[0], func(d []byte) [][]byte { return [][]byte{d} }))},
 		{"dns", "dns", target(answer(b, ns, both[0], dnsServer(func(_, a *dnsmessage.Message) [][]byte { return pack(a) })))},
 		{"exec", "exec: /bin/true", web},
