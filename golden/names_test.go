@@ -42,9 +42,9 @@ func TestSetsPage(t *testing.T) {
 	}
 
 	for name := range rendered {
-		if base, isRange := strings.CutPrefix(name, nft.RangePrefix); isRange && listed[base] && !listed[name] {
+		if id := nft.IDOf(name); id.Shape == nft.OfRange && listed[id.Name] && !listed[name] {
 			delete(rendered, name)
-			rendered[nft.RangePrefix+"NAME"] = true
+			rendered[nft.SetID{Name: "NAME", Shape: nft.OfRange}.String()] = true
 		}
 	}
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(rendered)), slices.Sorted(maps.Keys(listed))); diff != "" {
@@ -55,13 +55,13 @@ func TestSetsPage(t *testing.T) {
 // TestSchema: each set of the rulesets here is declared as its row says, and each row is
 // used.
 func TestSchema(t *testing.T) {
-	used := make(map[*nft.Row]bool)
+	used := make(map[nft.SetID]bool)
 	for _, path := range casePaths(t) {
 		for _, p := range read(t, path).phases {
 			for _, table := range p.rules.Tables {
 				for _, set := range table.Sets {
 					row, declared := nft.RowOf(set.Name), nft.Declare(set.Name)
-					used[row] = true
+					used[nft.SetID{Name: row.Name, Shape: nft.IDOf(set.Name).Shape}] = true
 					if !slices.Equal(set.Key, declared.Key) || !slices.Equal(set.Data, declared.Data) || set.Interval != declared.Interval {
 						t.Errorf("%s: set %s differs from its row: %+v", path, set.Name, row)
 					}
@@ -70,8 +70,10 @@ func TestSchema(t *testing.T) {
 		}
 	}
 	for i := range nft.Schema {
-		if row := &nft.Schema[i]; !used[row] {
-			t.Errorf("no golden file has a set of the row %q", row.Name)
+		for _, id := range nft.Schema[i].Sets() {
+			if !used[id] {
+				t.Errorf("no golden file has the set %s", id)
+			}
 		}
 	}
 }

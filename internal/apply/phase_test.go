@@ -211,7 +211,7 @@ func (b *between) binder(frontend nft.Key, lane *nft.Chain) {
 // bindingsOf returns the map in which a chain looks up clients.
 func bindingsOf(recall string) string {
 	i := slices.IndexFunc(nft.AffinityMaps, func(name string) bool {
-		return recall == nft.RecallChain(name, false) || recall == nft.RecallChain(name, true)
+		return recall == nft.RecallChain(name, nft.OfPort) || recall == nft.RecallChain(name, nft.OfNode)
 	})
 	return nft.AffinityMaps[i]
 }

@@ -23,13 +23,13 @@ func (c *Conn) limitDrops() ([]LimitDrops, error) {
 	var out []LimitDrops
 	for _, f := range model.Families {
 		for k := range model.LimitKinds {
-			for _, prefix := range []string{"", nft.RangePrefix} {
-				counts, err := c.countsOf(prefix+nft.OverSet(model.LimitKind(k)), f)
+			for _, shape := range []nft.Shape{nft.OfPort, nft.OfRange} {
+				counts, err := c.countsOf(shape.Set(nft.OverSet(model.LimitKind(k))), f)
 				if err != nil {
 					return nil, err
 				}
 				for _, n := range counts {
-					if prefix != "" {
+					if shape == nft.OfRange {
 						n.Frontend.Last = someLast
 					}
 					out = append(out, LimitDrops{n.Frontend, model.LimitKind(k), n.Connections})

@@ -16,8 +16,8 @@ type Affinity struct {
 	// Local is for clients outside of the cluster of a frontend with policy Local. They
 	// reach the endpoints of this node, and other clients those of the cluster, so neither
 	// the bindings of the others count for them, nor those from before a change of policy.
-	Local    bool
-	Wildcard bool // the frontend is a NodePort with the unspecified address
+	Local bool
+	Shape Shape // of the frontend: [OfPort] or [OfNode]
 }
 
 // Parts of the class of an affinity, which nft prints as two hexadecimal numbers of 16
@@ -26,7 +26,7 @@ const (
 	affinitySeconds  = 1<<17 - 1
 	affinityProtocol = 1 << 20 // of the protocol by its place in model.Protocols: up to 3
 	affinityLocal    = 1 << 22
-	affinityWildcard = 1 << 24
+	affinityOnNode   = 1 << 24
 )
 
 // Class returns the class of frontends with this affinity in [AffinityTimeoutsMap]. No two
@@ -37,8 +37,8 @@ func (a Affinity) Class() Class {
 	if a.Local {
 		c |= affinityLocal
 	}
-	if a.Wildcard {
-		c |= affinityWildcard
+	if a.Shape == OfNode {
+		c |= affinityOnNode
 	}
 	return Class(c)
 }
@@ -46,7 +46,10 @@ func (a Affinity) Class() Class {
 // affinityOf returns the affinity of a class.
 func affinityOf(c Class) Affinity {
 	protocol := int(c/affinityProtocol) % (len(model.Protocols) + 1)
-	a := Affinity{Timeout: time.Duration(c&affinitySeconds) * time.Second, Local: c&affinityLocal != 0, Wildcard: c&affinityWildcard != 0}
+	a := Affinity{Timeout: time.Duration(c&affinitySeconds) * time.Second, Local: c&affinityLocal != 0}
+	if c&affinityOnNode != 0 {
+		a.Shape = OfNode
+	}
 	if protocol < len(model.Protocols) {
 		a.Protocol = model.Protocols[protocol]
 	}
@@ -63,14 +66,7 @@ func (a Affinity) Bindings() string {
 
 // Binder returns the name of the chain that binds clients, for example "bind-tcp-10800".
 func (a Affinity) Binder() string {
-	name := "bind-" + a.Protocol.String() + "-" + strconv.Itoa(int(a.Timeout/time.Second))
-	if a.Local {
-		name = LocalPrefix + name
-	}
-	if a.Wildcard {
-		return NodePrefix + name
-	}
-	return name
+	return a.Shape.Chain(beside(a.Bindings(), "bind-"+a.Protocol.String()+"-"+strconv.Itoa(int(a.Timeout/time.Second))))
 }
 
 // AffinityTimeout returns how long a frontend remembers its clients in one of the

@@ -61,32 +61,13 @@ const (
 	RangeAddressesSet = "range-addresses"
 	// RangeServicesMap holds the verdicts of ranges, and RangeLocalServicesMap those for
 	// clients outside of the cluster, where they differ.
-	RangeServicesMap      = RangePrefix + ServicesMap
-	RangeLocalServicesMap = RangePrefix + LocalServicesMap
+	RangeServicesMap      = "range-services"
+	RangeLocalServicesMap = "range-local-services"
 	// The endpoints in RangeEndpointsMap get the port that the client dialled, and those
 	// in RangePortEndpointsMap one port.
-	RangeEndpointsMap     = RangePrefix + EndpointsMap
+	RangeEndpointsMap     = "range-endpoints"
 	RangePortEndpointsMap = "range-port-endpoints"
 )
-
-// RangePrefix is the name prefix of chains for ranges of ports, and of the sets and maps
-// in which a range takes the place of a port.
-const RangePrefix = "range-"
-
-// SetFor returns the name of a set that holds frontends, or of its counterpart if the
-// frontend is a range of ports.
-func SetFor(f model.Frontend, set string) string {
-	if f.IsRange() {
-		return RangePrefix + set
-	}
-	return set
-}
-
-// OfRanges reports whether a set of this name is for ranges of ports. If it has intervals,
-// its ports are intervals, and not single ones beside a prefix.
-func OfRanges(set string) bool {
-	return set == RangesMap || strings.HasPrefix(set, RangePrefix)
-}
 
 // SlotMaps are the maps of endpoints in numbered slots.
 var SlotMaps = SetsWith(Endpoints)
@@ -170,7 +151,7 @@ const allowedPrefix, deniedPrefix = "allowed-", "denied-"
 // ClientSet returns the length of the ranges in a set of clients, and whether they are
 // denied.
 func ClientSet(set string) (bits int, denied, ok bool) {
-	digits, allowed := strings.CutPrefix(strings.TrimPrefix(set, RangePrefix), allowedPrefix)
+	digits, allowed := strings.CutPrefix(IDOf(set).Name, allowedPrefix)
 	if !allowed {
 		digits, denied = strings.CutPrefix(digits, deniedPrefix)
 	}
@@ -180,8 +161,8 @@ func ClientSet(set string) (bits int, denied, ok bool) {
 
 // allRecallChains are the chains that a lane may jump to.
 var allRecallChains = []string{
-	RecallChain(AffinityMap, false), RecallChain(LocalAffinityMap, false),
-	RecallChain(AffinityMap, true), RecallChain(LocalAffinityMap, true),
+	RecallChain(AffinityMap, OfPort), RecallChain(LocalAffinityMap, OfPort),
+	RecallChain(AffinityMap, OfNode), RecallChain(LocalAffinityMap, OfNode),
 }
 
 // IsLane reports whether rules are those of a chain that frontends share: they choose an
@@ -205,16 +186,7 @@ func IsLane(rules []Rule) bool {
 
 // RecallChain names the chain that translates to the endpoint to which a map binds
 // the client.
-func RecallChain(bindings string, wildcard bool) string {
-	name := beside(bindings, "recall")
-	if wildcard {
-		return NodePrefix + name
-	}
-	return name
-}
-
-// NodePrefix is the name prefix of chains for NodePorts with the unspecified address.
-const NodePrefix = "node-"
+func RecallChain(bindings string, of Shape) string { return of.Chain(beside(bindings, "recall")) }
 
 // Slots of a frontend in the map of endpoints.
 const (

@@ -1,9 +1,6 @@
 package nft
 
-import (
-	"slices"
-	"strings"
-)
+import "slices"
 
 // Contents is what the elements of a set are.
 type Contents uint8
@@ -23,13 +20,14 @@ const (
 // Row is what the project knows about a set, whatever a ruleset has in it. All columns
 // are about its counterpart for ranges of ports, too.
 type Row struct {
-	Name     string // a prefix of names, if it ends with a hyphen
+	Name     string // without the prefix of its shape; itself a prefix of names, if it ends with a hyphen
+	Shape    Shape
 	Key      []Datatype
 	Data     []Datatype // empty: a set
 	Interval bool
 	Contents Contents
-	// Ranged sets have a counterpart with [RangePrefix], in which the number of a range takes
-	// the place of the port.
+	// Ranged sets have a counterpart for ranges of ports, in which the number of a range
+	// takes the place of the port.
 	Ranged bool
 	// Early elements must be there before a packet can be led to them, and as long as one
 	// can: they are added before what packets see changes, and deleted after it.
@@ -83,7 +81,7 @@ var Schema = []Row{
 	{Name: ClientRatesMap, Key: frontendKey, Data: verdict, Ranged: true, Passing: true},
 	{Name: ClientConnectionsMap, Key: frontendKey, Data: verdict, Ranged: true, Passing: true},
 	{Name: "clients-of-", Key: clientKey, Ranged: true},
-	{Name: NodePrefix + "clients-of-", Key: clientKey},
+	{Name: "clients-of-", Shape: OfNode, Key: clientKey},
 	{Name: "over-", Key: frontendKey, Ranged: true},
 
 	{Name: ClusterIPsSet, Key: address, Contents: Shared, Rejects: "the ClusterIP has no such port"},
@@ -100,16 +98,16 @@ var Schema = []Row{
 	{Name: EchoSourcesSet, Key: []Datatype{Address, Source}, Interval: true, Contents: Clients},
 	{Name: EchoDeniedSet, Key: []Datatype{Address, Source}, Interval: true, Contents: Clients, Drops: IsDenied},
 
-	{Name: RangeAddressesSet, Key: address, Contents: Shared, Passing: true},
+	{Name: "addresses", Shape: OfRange, Key: address, Contents: Shared, Passing: true},
 	{Name: RangesMap, Key: []Datatype{Address, InetProto, PortRange}, Data: class, Interval: true, Passing: true},
-	{Name: RangeServicesMap, Key: rangeKey, Data: verdict, Contents: Services, Early: true, Decides: ServicesMap},
-	{Name: RangeLocalServicesMap, Key: rangeKey, Data: verdict, Contents: LocalServices, Decides: LocalServicesMap},
-	{Name: RangeEndpointsMap, Key: []Datatype{Address, InetProto, RangeID, SlotNumber}, Data: address, Contents: Endpoints, Early: true},
-	{Name: RangePortEndpointsMap, Key: []Datatype{Address, InetProto, RangeID, SlotNumber}, Data: []Datatype{Address, Port}, Contents: Endpoints, Early: true},
+	{Name: ServicesMap, Shape: OfRange, Key: rangeKey, Data: verdict, Contents: Services, Early: true},
+	{Name: LocalServicesMap, Shape: OfRange, Key: rangeKey, Data: verdict, Contents: LocalServices},
+	{Name: EndpointsMap, Shape: OfRange, Key: []Datatype{Address, InetProto, RangeID, SlotNumber}, Data: address, Contents: Endpoints, Early: true},
+	{Name: "port-endpoints", Shape: OfRange, Key: []Datatype{Address, InetProto, RangeID, SlotNumber}, Data: []Datatype{Address, Port}, Contents: Endpoints, Early: true},
 	// nft writes numbers such as that of a range in another byte order where intervals are in
 	// the key.
-	{Name: RangePrefix + SourceRangesSet, Key: []Datatype{Address, InetProto, PortRange, Source}, Interval: true, Contents: Clients},
-	{Name: RangePrefix + HairpinSet, Key: []Datatype{Source, Address, InetProto}, Contents: Shared},
+	{Name: SourceRangesSet, Shape: OfRange, Key: []Datatype{Address, InetProto, PortRange, Source}, Interval: true, Contents: Clients},
+	{Name: HairpinSet, Shape: OfRange, Key: []Datatype{Source, Address, InetProto}, Contents: Shared},
 
 	{Name: AffinityMap, Key: clientKey, Data: []Datatype{Address, Port}, Contents: Bindings},
 	{Name: LocalAffinityMap, Key: clientKey, Data: []Datatype{Address, Port}, Contents: Bindings},
@@ -124,46 +122,70 @@ var Schema = []Row{
 	{Name: BindersMap, Key: class, Data: verdict, Contents: Lanes, Early: true},
 }
 
+// place is where a set is in the schema.
+type place struct {
+	row   *Row
+	shape Shape
+}
+
 var schemaIndex = indexSchema()
 
-func indexSchema() map[string]*Row {
-	out := make(map[string]*Row, 2*len(Schema))
+func indexSchema() map[string]place {
+	out := make(map[string]place, 2*len(Schema))
 	for i := range Schema {
-		out[Schema[i].Name] = &Schema[i]
-	}
-	for i := range Schema {
-		if r := &Schema[i]; r.Ranged {
-			out[RangePrefix+r.Name] = r
+		r := &Schema[i]
+		for _, id := range r.Sets() {
+			out[id.String()] = place{r, id.Shape}
 		}
 	}
 	return out
 }
 
-// RowOf returns the row of a set, or of the one whose counterpart for ranges of ports it is;
-// an empty row if the set is foreign. Callers must not modify it.
-func RowOf(set string) *Row {
-	if r := schemaIndex[set]; r != nil {
-		return r
+// Sets returns the set of a row, and its counterpart for ranges.
+func (r *Row) Sets() []SetID {
+	own := SetID{r.Name, r.Shape}
+	if r.Ranged {
+		return []SetID{own, {r.Name, OfRange}}
+	}
+	return []SetID{own}
+}
+
+// placeOf returns an empty row if the set is foreign.
+func placeOf(set string) place {
+	if p, ok := schemaIndex[set]; ok {
+		return p
 	}
 	for i := len(set) - 1; i > 0; i-- {
 		if set[i-1] == '-' {
-			if r := schemaIndex[set[:i]]; r != nil {
-				return r
+			if p, ok := schemaIndex[set[:i]]; ok {
+				return p
 			}
 		}
 	}
-	return new(Row)
+	return place{new(Row), OfPort}
 }
+
+// RowOf returns the row of a set, or of the one whose counterpart for ranges of ports it is;
+// an empty row if the set is foreign. Callers must not modify it.
+func RowOf(set string) *Row { return placeOf(set).row }
+
+// IDOf returns the identity of a set. A foreign one is of no other shape than its name.
+func IDOf(set string) SetID {
+	shape := placeOf(set).shape
+	return SetID{set[len(shape.prefix()):], shape}
+}
+
+// OfRanges reports whether a set of this name is for ranges of ports. If it has intervals,
+// its ports are intervals, and not single ones beside a prefix.
+func OfRanges(set string) bool { return set == RangesMap || IDOf(set).Shape == OfRange }
 
 // SetsWith returns the names of all sets whose elements are of a kind.
 func SetsWith(c Contents) (names []string) {
-	for _, r := range Schema {
-		if r.Contents != c {
-			continue
-		}
-		names = append(names, r.Name)
-		if r.Ranged {
-			names = append(names, RangePrefix+r.Name)
+	for i := range Schema {
+		if r := &Schema[i]; r.Contents == c {
+			for _, id := range r.Sets() {
+				names = append(names, id.String())
+			}
 		}
 	}
 	return names
@@ -171,11 +193,11 @@ func SetsWith(c Contents) (names []string) {
 
 // Declare returns an empty set as its row declares it.
 func Declare(set string) *Set {
-	r := RowOf(set)
-	key := r.Key
-	if r.Ranged && strings.HasPrefix(set, RangePrefix) {
+	p := placeOf(set)
+	key := p.row.Key
+	if p.row.Ranged && p.shape == OfRange {
 		key = slices.Clone(key)
 		key[slices.Index(key, Port)] = RangeID
 	}
-	return &Set{Name: set, Key: key, Data: r.Data, Interval: r.Interval}
+	return &Set{Name: set, Key: key, Data: p.row.Data, Interval: p.row.Interval}
 }

@@ -101,7 +101,7 @@ func phaseOf(c *Change) phase {
 // when a frontend begins to have one: a packet that is under way would find the frontend,
 // and not its client.
 func isAllow(chain string) bool {
-	return slices.Contains([]string{nft.AllowChain, nft.NodePrefix + nft.AllowChain, nft.RangePrefix + nft.AllowChain}, chain)
+	return slices.ContainsFunc(nft.Shapes[:], func(s nft.Shape) bool { return chain == s.Chain(nft.AllowChain) })
 }
 
 // phaseOfAllow returns the phase in which such a chain gets other rules: early if it gets

@@ -39,7 +39,7 @@ func affinityOf(r *model.Route, outside bool) nft.Affinity {
 		return nft.Affinity{}
 	}
 	return nft.Affinity{
-		Timeout: r.AffinityTimeout(), Protocol: r.Frontend.Protocol, Local: outside, Wildcard: r.Frontend.Address.IsUnspecified(),
+		Timeout: r.AffinityTimeout(), Protocol: r.Frontend.Protocol, Local: outside, Shape: nft.ShapeOf(r.Frontend),
 	}
 }
 
@@ -81,9 +81,9 @@ func affinityChains(r *model.Routing, bindings []string) []*nft.Chain {
 	}
 	out := []*nft.Chain{remember}
 	for _, name := range bindings {
-		out = append(out, recall(name, false))
+		out = append(out, recall(name, nft.OfPort))
 		if r.Wildcards {
-			out = append(out, recall(name, true))
+			out = append(out, recall(name, nft.OfNode))
 		}
 	}
 	// early-postrouting leads there, too.
@@ -99,13 +99,13 @@ func affinityChains(r *model.Routing, bindings []string) []*nft.Chain {
 //	meta priority set ip daddr . meta l4proto . th dport map @affinity-timeouts
 //	  update @affinity-arrivals { ip daddr . ip saddr . th sport . th dport timeout 1s : meta priority }
 //	  dnat ip to ip daddr . meta l4proto . th dport . ip saddr map @affinity
-func recall(bindings string, wildcard bool) *nft.Chain {
-	frontend := dialledKey(wildcard)
+func recall(bindings string, s nft.Shape) *nft.Chain {
+	frontend := dialled[s]
 	var rules []nft.Rule
-	if wildcard {
+	if s == nft.OfNode {
 		rules = offNode()
 	}
-	return &nft.Chain{Name: nft.RecallChain(bindings, wildcard), Rules: append(rules, nft.Rule{
+	return &nft.Chain{Name: nft.RecallChain(bindings, s), Rules: append(rules, nft.Rule{
 		nft.Classify{Key: frontend, Map: nft.TimeoutsOf(bindings)},
 		nft.Note{Map: nft.ArrivalsMap, Key: nft.Concat{nft.DestinationAddress, nft.SourceAddress, nft.SourcePort, nft.DestinationPort}, Timeout: arrivalTime},
 		nft.DNAT{Key: append(frontend[:3:3], nft.SourceAddress), Map: bindings},
@@ -121,10 +121,7 @@ func recall(bindings string, wildcard bool) *nft.Chain {
 //	meta l4proto tcp ct original ... @affinity-endpoints accept
 //	meta l4proto tcp delete @affinity { ... } drop
 func binder(a nft.Affinity) *nft.Chain {
-	frontend := original
-	if a.Wildcard {
-		frontend = originalNode
-	}
+	frontend := original[a.Shape]
 	client := append(frontend[:3:3], nft.OriginalSource)
 	protocol, accept := nft.ProtocolIs{Protocol: a.Protocol}, nft.Verdict{Action: nft.Accept}
 	valid := nft.InSet{Key: append(frontend[:3:3], nft.ReplySource, nft.ReplyPort), Set: nft.EndpointsOf(a.Bindings())}

@@ -173,7 +173,7 @@ func (c *composer) class(r *model.Route, v model.Verdict, l layout, outside bool
 		s = l.outside
 	}
 	use := laneUse{lane: laneFor(r.PortName(), c.schedulerOf(r), s)}
-	use.lane.wildcard = r.Frontend.Address.IsUnspecified()
+	use.lane.shape = nft.ShapeOf(r.Frontend)
 	if a := affinityOf(r, outside); a != (nft.Affinity{}) {
 		use.bindings = a.Bindings()
 		c.affinity(r.Frontend, a, l.endpoints(s))
@@ -210,7 +210,7 @@ func (c *composer) selves(f model.Frontend, inside, outside []model.Endpoint) {
 		return e.Host.Address == f.Address && (e.Port == f.Port || f.IsRange())
 	}
 	if slices.ContainsFunc(inside, isSelf) || slices.ContainsFunc(outside, isSelf) {
-		c.use(option{kind: self, length: lengthOf{ranged: f.IsRange()}})
+		c.use(option{kind: self, shape: nft.ShapeOf(f).InSets()})
 		c.add(nft.SetFor(f, nft.SelfFrontendsSet), nft.Element{Key: nft.FrontendKey(f)})
 	}
 }

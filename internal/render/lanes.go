@@ -3,7 +3,6 @@ package render
 import (
 	"cmp"
 	"fmt"
-	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -28,12 +27,11 @@ const (
 
 // lane is a chain that picks one of some slots. Services share it.
 type lane struct {
-	slots    nft.Slots
-	counter  uint64 // of round robin, less than 16 except for the common lane
-	wildcard bool   // for NodePorts with the unspecified address
-	// endpoints is the map in which the lane itself looks up the endpoint of a range;
-	// empty: another chain does.
-	endpoints string
+	slots   nft.Slots
+	counter uint64 // of round robin, less than 16 except for the common lane
+	// shape is that of the frontends. The lanes of ranges look up endpoints themselves.
+	shape   nft.Shape
+	onePort bool // the endpoints of a range have one port
 }
 
 // Classes of frontends without a lane. Those of lanes have a number of slots.
@@ -50,7 +48,7 @@ const (
 	classScheduler   = 1 << 4
 	classSticky      = 1 << 8
 	classLocalSticky = 1 << 9
-	classWildcard    = 1 << 10
+	classOnNode      = 1 << 10
 	classOutside     = 1 << 11
 )
 
@@ -68,8 +66,8 @@ func (u laneUse) class() nft.Class {
 	case nft.LocalAffinityMap:
 		c |= classLocalSticky
 	}
-	if u.lane.wildcard {
-		c |= classWildcard
+	if u.lane.shape == nft.OfNode {
+		c |= classOnNode
 	}
 	if slots.First == ownSlots {
 		c |= classOutside
@@ -81,7 +79,7 @@ func (u laneUse) class() nft.Class {
 // the common one, the verdicts of ranges to theirs, and those of frontends to the limits of
 // their clients.
 func (u laneUse) hasClass() bool {
-	return u.lane.counter != counters && u.lane.endpoints == "" && !u.isLimit()
+	return u.lane.counter != counters && u.lane.shape != nft.OfRange && !u.isLimit()
 }
 
 // isLimit reports whether this is no lane, but the chain that limits clients.
@@ -142,21 +140,15 @@ func (l lane) name() string {
 	if l.slots.First == ownSlots {
 		name += "-outside"
 	}
-	return l.prefix() + name
-}
-
-// prefix distinguishes the names for NodePorts with the unspecified address, and for
-// ranges.
-func (l lane) prefix() string {
-	if l.wildcard {
-		return nft.NodePrefix
+	if l.onePort {
+		name = "port-" + name
 	}
-	return strings.TrimSuffix(l.endpoints, nft.EndpointsMap)
+	return l.shape.Chain(name)
 }
 
 func (l lane) compare(o lane) int {
 	return cmp.Or(cmp.Compare(l.slots.Scheduler, o.slots.Scheduler), cmp.Compare(l.slots.Count, o.slots.Count),
-		cmp.Compare(l.slots.First, o.slots.First), cmp.Compare(l.counter, o.counter), cmp.Compare(l.prefix(), o.prefix()))
+		cmp.Compare(l.slots.First, o.slots.First), cmp.Compare(l.counter, o.counter), cmp.Compare(l.shape, o.shape), cmp.Compare(rangeEndpoints(l.onePort), rangeEndpoints(o.onePort)))
 }
 
 // common returns the lane with the common counter, and whether l is another lane
@@ -181,14 +173,14 @@ func (l lane) chain() *nft.Chain {
 	if other, ok := l.common(); ok {
 		c.Rules = append(c.Rules, nft.Rule{nft.OneIn{Of: evasion}, nft.Verdict{Action: nft.Goto, Chain: other.name()}})
 	}
-	if l.endpoints != "" {
-		key := append(dialledRange[:3:3], l.slots)
+	if l.shape == nft.OfRange {
+		key := append(dialled[l.shape][:3:3], l.slots)
 		c.Rules = append(c.Rules,
-			nft.Rule{nft.DNAT{Key: key, Map: l.endpoints, KeepPort: l.endpoints == nft.RangeEndpointsMap}},
+			nft.Rule{nft.DNAT{Key: key, Map: rangeEndpoints(l.onePort), KeepPort: !l.onePort}},
 			nft.Rule{nft.Declassify{}})
 		return c
 	}
-	choose := nft.Verdict{Action: nft.Goto, Chain: l.prefix() + nft.ChooseChain}
+	choose := nft.Verdict{Action: nft.Goto, Chain: l.shape.Chain(nft.ChooseChain)}
 	c.Rules = append(c.Rules, nft.Rule{nft.Choose{Slots: l.slots}, choose})
 	return c
 }
@@ -222,7 +214,7 @@ func (u laneUse) chain() *nft.Chain {
 		return u.lane.chain()
 	}
 	return &nft.Chain{Name: u.name(), Rules: []nft.Rule{
-		{nft.Verdict{Action: nft.Jump, Chain: nft.RecallChain(u.bindings, u.lane.wildcard)}},
+		{nft.Verdict{Action: nft.Jump, Chain: nft.RecallChain(u.bindings, u.lane.shape)}},
 		{nft.Verdict{Action: nft.Goto, Chain: u.lane.name()}},
 	}}
 }

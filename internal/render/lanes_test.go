@@ -48,7 +48,7 @@ func TestAffinityMapHasOneLookup(t *testing.T) {
 	for _, bindings := range nft.AffinityMaps {
 		for count := range 20 {
 			u := laneUse{lane: laneFor(portName("web"), model.RoundRobin, span{0, count + 1}), bindings: bindings}
-			u.lane.wildcard = count%2 == 0
+			u.lane.shape = nft.Shapes[count%2]
 			if !nft.IsLane(u.chain().Rules) || !nft.IsLane(u.plain().chain().Rules) {
 				t.Errorf("%s and %s are not recognised as lanes", u.name(), u.plain().name())
 			}
@@ -60,7 +60,7 @@ func TestAffinityMapHasOneLookup(t *testing.T) {
 		}
 	}
 	for _, local := range []bool{false, true} {
-		u := laneUse{binds: nft.Affinity{Timeout: time.Hour, Protocol: model.UDP, Local: local, Wildcard: true}}
+		u := laneUse{binds: nft.Affinity{Timeout: time.Hour, Protocol: model.UDP, Local: local, Shape: nft.OfNode}}
 		if !nft.IsLane(u.chain().Rules) {
 			t.Errorf("%s is not recognised as a chain that frontends share", u.name())
 		}

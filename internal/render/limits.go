@@ -23,22 +23,24 @@ import (
 
 // clientLimit is a limit of clients. It is comparable.
 type clientLimit struct {
-	kind   model.LimitKind
-	value  nft.Limit
-	prefix string // of its chain and set: of NodePorts with the unspecified address, and of ranges
+	kind  model.LimitKind
+	value nft.Limit
+	shape nft.Shape
 }
 
 func (l clientLimit) compare(o clientLimit) int {
 	a, b := l.value, o.value
-	return cmp.Or(cmp.Compare(l.prefix, o.prefix), cmp.Compare(l.kind, o.kind), cmp.Compare(a.Connections, b.Connections),
+	return cmp.Or(cmp.Compare(l.shape, o.shape), cmp.Compare(l.kind, o.kind), cmp.Compare(a.Connections, b.Connections),
 		cmp.Compare(a.Rate.Unit, b.Rate.Unit), cmp.Compare(a.Rate.Amount, b.Rate.Amount), cmp.Compare(a.Rate.Burst, b.Rate.Burst))
 }
 
 // name returns the name of the chain, for example "client-rate-10-second-20".
-func (l clientLimit) name() string { return l.prefix + "client-" + l.suffix() }
+func (l clientLimit) name() string { return l.shape.Chain("client-" + l.suffix()) }
 
-// clients returns the name of the set of clients.
-func (l clientLimit) clients() string { return l.prefix + "clients-of-" + l.suffix() }
+// clients returns the name of the set of clients, which each shape has.
+func (l clientLimit) clients() string {
+	return nft.SetID{Name: "clients-of-" + l.suffix(), Shape: l.shape}.String()
+}
 
 func (l clientLimit) suffix() string {
 	if r := l.value.Rate; l.kind == model.LimitClientRate {
@@ -47,26 +49,14 @@ func (l clientLimit) suffix() string {
 	return fmt.Sprintf("connections-%d", l.value.Connections)
 }
 
-// key returns the key of the frontends.
-func (l clientLimit) key() nft.Concat {
-	switch l.prefix {
-	case nft.NodePrefix:
-		return dialledNode
-	case nft.RangePrefix:
-		return dialledRange
-	}
-	return dialled
-}
-
 // chain returns the chain that drops what exceeds the limit. The last lookup counts.
 //
 //	update @clients-of-rate-10-second-20 { ip daddr . meta l4proto . th dport . ip saddr timeout 2s limit rate over 10/second burst 20 packets }
 //	  ip daddr . meta l4proto . th dport @over-client-rate drop
 func (l clientLimit) chain() *nft.Chain {
-	key := l.key()
 	return &nft.Chain{Name: l.name(), Rules: []nft.Rule{{
-		nft.OverLimit{Set: l.clients(), Key: append(key[:3:3], nft.SourceAddress), Limit: l.value},
-		nft.InSet{Key: key, Set: counterpart(key, nft.OverSet(l.kind))}, nft.Verdict{Action: nft.Drop},
+		nft.OverLimit{Set: l.clients(), Key: append(dialled[l.shape][:3:3], nft.SourceAddress), Limit: l.value},
+		to(l.shape, nft.OverSet(l.kind)), nft.Verdict{Action: nft.Drop},
 	}}}
 }
 
@@ -109,15 +99,11 @@ func (c *composer) limits(r *model.Route) {
 	if all == (model.Limits{}) {
 		return
 	}
-	of, key, prefix := limiting, nft.FrontendKey(r.Frontend), ""
-	switch {
-	case r.Frontend.IsRange():
-		of, prefix = limitingRanges, nft.RangePrefix
-	case r.Frontend.Address.IsUnspecified():
-		prefix = nft.NodePrefix
+	key, shape := nft.FrontendKey(r.Frontend), nft.ShapeOf(r.Frontend)
+	if shape == nft.OfNode {
 		c.use(option{kind: limitedNodePorts})
 	}
-	add := func(set string, e nft.Element) { c.add(nft.SetFor(r.Frontend, set), e) }
+	add := func(set string, e nft.Element) { c.add(shape.Set(set), e) }
 	values := limitsOf(all)
 	for k := range model.LimitKinds {
 		kind := model.LimitKind(k)
@@ -125,10 +111,10 @@ func (c *composer) limits(r *model.Route) {
 		if !ok {
 			continue
 		}
-		c.use(option{kind: of, limit: kind})
+		c.use(option{kind: limiting, shape: shape.InSets(), limit: kind})
 		e := nft.Element{Key: key, Value: nft.LimitValue(value)}
 		if isOfClients(kind) {
-			l := clientLimit{kind, value, prefix}
+			l := clientLimit{kind, value, shape}
 			c.part.lanes = append(c.part.lanes, laneUse{limits: l})
 			e.Value = nft.Value{Verdict: nft.Verdict{Action: nft.Jump, Chain: l.name()}}
 		}
@@ -138,62 +124,45 @@ func (c *composer) limits(r *model.Route) {
 	add(nft.LimitedSet, nft.Element{Key: key})
 }
 
-// limits returns the kinds of limits of a kind of option in use, sorted.
-func (o options) limits(of optionKind) []model.LimitKind {
-	var out []model.LimitKind
-	for _, p := range o {
-		if p.kind == of {
+// limits returns the kinds of limits that frontends of a shape may have, sorted.
+func (o options) limits(s nft.Shape) (out []model.LimitKind) {
+	if s == nft.OfNode && !o.has(limitedNodePorts) {
+		return nil
+	}
+	for _, p := range o.of(limiting) {
+		if p.shape == s.InSets() {
 			out = append(out, p.limit)
 		}
 	}
 	return out
 }
 
-// limitSets returns the empty sets for kinds of limits, with a name prefix.
-func limitSets(prefix string, all []model.LimitKind) []*nft.Set {
-	if len(all) == 0 {
-		return nil
-	}
-	out := []*nft.Set{nft.Declare(prefix + nft.LimitedSet)}
-	for _, kind := range all {
-		s := nft.Declare(prefix + frontendsOf(kind))
+// limitSets returns the empty sets for the limits of frontends of a shape.
+func limitSets(of nft.Shape, o options) (out []*nft.Set) {
+	for i, kind := range o.limits(of) {
+		if i == 0 {
+			out = append(out, nft.Declare(of.Set(nft.LimitedSet)))
+		}
+		s := nft.Declare(of.Set(frontendsOf(kind)))
 		switch kind {
 		case model.LimitRate:
 			s.Limits = nft.RateLimits
 		case model.LimitConnections:
 			s.Limits = nft.ConnectionLimits
 		}
-		out = append(out, s, counted(prefix+nft.OverSet(kind), true))
+		out = append(out, s, counted(of.Set(nft.OverSet(kind)), true))
 	}
 	return out
-}
-
-// limitsFor returns the kinds of limits of frontends with a key, and the chain that checks
-// them.
-func limitsFor(frontend nft.Concat, o options) (chain string, all []model.LimitKind) {
-	switch {
-	case isRange(frontend):
-		return nft.RangePrefix + nft.LimitChain, o.limits(limitingRanges)
-	case frontend[0] == nft.DestinationAddress:
-		return nft.LimitChain, o.limits(limiting)
-	case o.has(limitedNodePorts):
-		return nft.NodePrefix + nft.LimitChain, o.limits(limiting)
-	}
-	return "", nil
 }
 
 // toLimits sends packets to frontends with a limit to the chain of limits.
 //
 //	ip daddr . meta l4proto . th dport @limited jump limits
-func toLimits(frontend nft.Concat, o options) []nft.Rule {
-	chain, all := limitsFor(frontend, o)
-	if len(all) == 0 {
+func toLimits(s nft.Shape, o options) []nft.Rule {
+	if len(o.limits(s)) == 0 {
 		return nil
 	}
-	return []nft.Rule{{
-		nft.InSet{Key: frontend, Set: counterpart(frontend, nft.LimitedSet)},
-		nft.Verdict{Action: nft.Jump, Chain: chain},
-	}}
+	return []nft.Rule{{to(s, nft.LimitedSet), nft.Verdict{Action: nft.Jump, Chain: s.Chain(nft.LimitChain)}}}
 }
 
 // limitChains returns the chains that check the limits of a frontend. The last lookup of
@@ -203,21 +172,19 @@ func toLimits(frontend nft.Concat, o options) []nft.Rule {
 //	ip daddr . meta l4proto . th dport @rate-limits ip daddr . meta l4proto . th dport @over-rate drop
 func limitChains(o options) []*nft.Chain {
 	var out []*nft.Chain
-	for _, key := range []nft.Concat{dialled, dialledNode, dialledRange} {
-		name, all := limitsFor(key, o)
-		if len(all) == 0 {
-			continue
-		}
-		chain := &nft.Chain{Name: name}
-		for _, kind := range all {
-			set := counterpart(key, frontendsOf(kind))
-			rule := nft.Rule{nft.VerdictMap{Key: key, Map: set}}
+	for _, s := range nft.Shapes {
+		chain := &nft.Chain{Name: s.Chain(nft.LimitChain)}
+		for _, kind := range o.limits(s) {
+			in := to(s, frontendsOf(kind))
+			rule := nft.Rule{nft.VerdictMap{Key: in.Key, Map: in.Set}}
 			if !isOfClients(kind) {
-				rule = nft.Rule{nft.InSet{Key: key, Set: set}, nft.InSet{Key: key, Set: counterpart(key, nft.OverSet(kind))}, nft.Verdict{Action: nft.Drop}}
+				rule = nft.Rule{in, to(s, nft.OverSet(kind)), nft.Verdict{Action: nft.Drop}}
 			}
 			chain.Rules = append(chain.Rules, rule)
 		}
-		out = append(out, chain)
+		if len(chain.Rules) > 0 {
+			out = append(out, chain)
+		}
 	}
 	return out
 }

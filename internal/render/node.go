@@ -18,54 +18,42 @@ import (
 // A ClusterIP serves no NodePorts even if an interface of the node has it, because its
 // undefined ports are refused (4.23).
 
-var (
-	// dialledNode is the key of such a frontend before DNAT.
-	dialledNode = nft.Concat{nft.AnyDestination, nft.TransportProtocol, nft.DestinationPort}
-	// originalNode is the same behind DNAT.
-	originalNode = nft.Concat{nft.AnyOriginalDestination, nft.TransportProtocol, nft.OriginalPort}
-)
-
-// dialledKey returns the key of a frontend, or of one with the unspecified address,
-// before DNAT.
-func dialledKey(wildcard bool) nft.Concat {
-	if wildcard {
-		return dialledNode
-	}
-	return dialled
-}
-
+// Names of chains of all shapes.
 const (
-	nodeDispatchChain    = nft.NodePrefix + nft.DispatchChain
-	nodePreroutingChain  = nft.NodePrefix + "prerouting"
-	nodeOutputChain      = nft.NodePrefix + "output"
-	nodePostroutingChain = nft.NodePrefix + "postrouting"
+	preroutingChain  = "prerouting"
+	outputChain      = "output"
+	postroutingChain = "postrouting"
 )
 
 // toDispatch ends a chain: packets that no frontend with their address and port serves
 // continue in a chain for NodePorts, and then in one for ranges, if there are any, or with
 // the rules behind these.
-func toDispatch(r *model.Routing, o options, node, ranges string, behind []nft.Rule) []nft.Rule {
+func toDispatch(r *model.Routing, o options, chain string, behind []nft.Rule) []nft.Rule {
 	if !r.Wildcards && !o.has(ranged) && len(behind) == 0 {
 		return []nft.Rule{{nft.Verdict{Action: nft.Goto, Chain: nft.DispatchChain}}}
 	}
-	others := toOthers(r, o, nft.DestinationAddress, node, ranges, len(behind) > 0)
+	others := toOthers(r, o, nft.DestinationAddress, chain, len(behind) > 0)
 	return slices.Concat([]nft.Rule{{nft.Verdict{Action: nft.Jump, Chain: nft.DispatchChain}}}, others, behind)
 }
 
-// toOthers continues in the chains for NodePorts and for ranges. It comes back if there is
-// more behind them.
-func toOthers(r *model.Routing, o options, address nft.Field, node, ranges string, more bool) (rules []nft.Rule) {
-	action := func(more bool) nft.Action {
+// toOthers continues in the counterparts of a chain for NodePorts and for ranges. It comes
+// back if there is more behind them.
+func toOthers(r *model.Routing, o options, address nft.Field, chain string, more bool) (rules []nft.Rule) {
+	verdict := func(s nft.Shape, chain string, more bool) nft.Verdict {
 		if more {
-			return nft.Jump
+			return nft.Verdict{Action: nft.Jump, Chain: s.Chain(chain)}
 		}
-		return nft.Goto
+		return nft.Verdict{Action: nft.Goto, Chain: s.Chain(chain)}
 	}
 	if r.Wildcards {
-		rules = append(rules, toNode(address, action(more || o.has(ranged)), node))
+		own := chain
+		if chain == outputChain && len(guards(nft.OfNode, o)) == 0 {
+			own = nft.DispatchChain
+		}
+		rules = append(rules, toNode(address, verdict(nft.OfNode, own, more || o.has(ranged))))
 	}
 	if o.has(ranged) {
-		rules = append(rules, toRange(address, action(more), ranges))
+		rules = append(rules, toRange(address, verdict(nft.OfRange, chain, more)))
 	}
 	return rules
 }
@@ -73,11 +61,10 @@ func toOthers(r *model.Routing, o options, address nft.Field, node, ranges strin
 // toNode continues in a chain for NodePorts.
 //
 //	ip daddr @node-addresses ip daddr != @cluster-ips goto node-dispatch
-func toNode(address nft.Field, action nft.Action, chain string) nft.Rule {
+func toNode(address nft.Field, v nft.Verdict) nft.Rule {
 	return nft.Rule{
 		nft.InSet{Key: nft.Concat{address}, Set: nft.NodeAddressesSet},
-		nft.InSet{Key: nft.Concat{address}, Set: nft.ClusterIPsSet, Not: true},
-		nft.Verdict{Action: action, Chain: chain},
+		nft.InSet{Key: nft.Concat{address}, Set: nft.ClusterIPsSet, Not: true}, v,
 	}
 }
 
@@ -88,30 +75,30 @@ func nodeChains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 		return nil
 	}
 	local, _ := notFromPod(f, r)
-	local = append(local, classify(dialledNode, nft.LocalServicesMap)...)
-	guards, dispatch := append(nodeFirewall(o), toLimits(dialledNode, o)...), nft.Rule{nft.Verdict{Action: nft.Goto, Chain: nodeDispatchChain}}
+	local = append(local, classify(nft.OfNode, nft.LocalServicesMap)...)
+	guards, next := guards(nft.OfNode, o), nft.Rule{nft.Verdict{Action: nft.Goto, Chain: nft.OfNode.Chain(nft.DispatchChain)}}
 	var output []*nft.Chain
 	if len(guards) > 0 {
-		output = []*nft.Chain{{Name: nodeOutputChain, Rules: append(guards[:len(guards):len(guards)], dispatch)}}
+		output = []*nft.Chain{{Name: nft.OfNode.Chain(outputChain), Rules: append(guards[:len(guards):len(guards)], next)}}
 	}
-	masquerade := append(leave(original, nft.LocalFrontendsSet), masqueradeExternal(originalNode)...)
+	masquerade := append(leave(nft.OfPort), masqueradeExternal(nft.OfNode)...)
 	if o.has(ranged) { // whose rules come behind
-		masquerade = append(masquerade, leave(originalNode, nft.LocalFrontendsSet)...)
+		masquerade = append(masquerade, leave(nft.OfNode)...)
 	}
 	return append(output, []*nft.Chain{
 		chooseOnNode(),
-		{Name: nodeDispatchChain, Rules: []nft.Rule{classify(dialledNode, nft.ServicesMap)}},
-		{Name: nodePreroutingChain, Rules: append(guards[:len(guards):len(guards)], local, dispatch)},
+		dispatch(nft.OfNode),
+		{Name: nft.OfNode.Chain(preroutingChain), Rules: append(guards[:len(guards):len(guards)], local, next)},
 		// A frontend with the address and port of a NodePort has policy Local here:
 		// the rules before masquerade the rest.
-		{Name: nodePostroutingChain, Rules: masquerade},
+		{Name: nft.OfNode.Chain(postroutingChain), Rules: masquerade},
 	}...)
 }
 
 // chooseOnNode returns the counterpart of choose. A packet from the network whose
 // destination is the unspecified address finds the element of a NodePort in dispatch.
 func chooseOnNode() *nft.Chain {
-	c := choose(nft.NodePrefix+nft.ChooseChain, dialledNode)
+	c := choose(nft.OfNode)
 	c.Rules = append(offNode(), c.Rules...)
 	return c
 }
@@ -124,11 +111,11 @@ func offNode() []nft.Rule {
 	return []nft.Rule{{nft.InSet{Key: nft.Concat{nft.DestinationAddress}, Set: nft.NodeAddressesSet, Not: true}, nft.Verdict{Action: nft.Drop}}}
 }
 
-// leave ends the hook for frontends that are in a set.
-func leave(frontend nft.Concat, set string) []nft.Rule {
+// leave ends the hook for frontends of a shape that keep the addresses of clients.
+func leave(s nft.Shape) []nft.Rule {
 	var out []nft.Rule
 	for _, p := range model.Protocols {
-		out = append(out, nft.Rule{nft.ProtocolIs{Protocol: p}, nft.InSet{Key: frontend, Set: set}, nft.Verdict{Action: nft.Accept}})
+		out = append(out, nft.Rule{nft.ProtocolIs{Protocol: p}, from(s, nft.LocalFrontendsSet), nft.Verdict{Action: nft.Accept}})
 	}
 	return out
 }

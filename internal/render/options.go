@@ -3,7 +3,6 @@ package render
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
@@ -24,7 +23,6 @@ const (
 	ranged                                 // frontends that are ranges of ports
 	limiting                               // connection limits
 	limitedNodePorts                       // limits of NodePorts with the unspecified address
-	limitingRanges                         // connection limits of ranges of ports
 	self                                   // frontends that are their own endpoint
 )
 
@@ -32,41 +30,37 @@ const (
 // kind are set.
 type option struct {
 	kind     optionKind
-	bindings string // the map of clients with session affinity
+	bindings string    // the map of clients with session affinity
+	shape    nft.Shape // of the sets of frontends
 	limit    model.LimitKind
-	length   lengthOf // of lists of clients; of frontends that are their own endpoint, whether they are ranges
+	bits     uint8 // length of ranges in lists of clients
 }
 
 func (o option) compare(p option) int {
-	return cmp.Or(cmp.Compare(o.kind, p.kind), cmp.Compare(o.bindings, p.bindings), cmp.Compare(o.limit, p.limit), o.length.compare(p.length))
+	return cmp.Or(cmp.Compare(o.kind, p.kind), cmp.Compare(o.bindings, p.bindings), cmp.Compare(o.shape, p.shape), cmp.Compare(o.limit, p.limit), cmp.Compare(o.bits, p.bits))
 }
 
 // options are the options in use, sorted.
 type options []option
 
 // has reports whether an option of a kind is in use.
-func (o options) has(k optionKind) bool {
-	return slices.ContainsFunc(o, func(p option) bool { return p.kind == k })
-}
+func (o options) has(k optionKind) bool { return len(o.of(k)) > 0 }
 
-// selves returns whether there are frontends, and ranges of ports, that are their own
-// endpoint: false and true.
-func (o options) selves() (ranged []bool) {
-	for _, p := range o {
-		if p.kind == self {
-			ranged = append(ranged, p.length.ranged)
-		}
+// of returns the options of a kind.
+func (o options) of(k optionKind) options {
+	first, _ := slices.BinarySearchFunc(o, k, func(p option, k optionKind) int { return cmp.Compare(p.kind, k) })
+	n := first
+	for n < len(o) && o[n].kind == k {
+		n++
 	}
-	return ranged
+	return o[first:n]
 }
 
 // bindings returns the maps of clients with session affinity that are in use, sorted.
 func (o options) bindings() []string {
 	var out []string
-	for _, p := range o {
-		if p.kind == sticky {
-			out = append(out, p.bindings)
-		}
+	for _, p := range o.of(sticky) {
+		out = append(out, p.bindings)
 	}
 	return out
 }
@@ -97,9 +91,9 @@ func optionsIn(t *nft.Table) (out options) {
 	}
 	for _, c := range t.Chains {
 		switch c.Name {
-		case nft.NodePrefix + nft.LimitChain:
+		case nft.OfNode.Chain(nft.LimitChain):
 			out = append(out, option{kind: limitedNodePorts})
-		case nft.NodePrefix + nft.AllowChain, nft.NodePrefix + nft.DenyChain:
+		case nft.OfNode.Chain(nft.AllowChain), nft.OfNode.Chain(nft.DenyChain):
 			out = append(out, option{kind: guardedNodePorts})
 		}
 	}
@@ -108,35 +102,27 @@ func optionsIn(t *nft.Table) (out options) {
 
 // optionOf returns the option that a set belongs to.
 func optionOf(set string) (o option, ok bool) {
-	name, ofRanges := strings.CutPrefix(set, nft.RangePrefix)
-	length := lengthOf{ranged: ofRanges}
+	id := nft.IDOf(set)
 	switch {
 	case slices.Contains(nft.AffinityMaps, set):
 		return option{kind: sticky, bindings: set}, true
 	case set == nft.RangesMap:
 		return option{kind: ranged}, true
-	case name == nft.SelfFrontendsSet:
-		return option{kind: self, length: length}, true
-	case name == nft.AllowFrontendsSet:
-		return option{kind: allowing, length: length}, true
-	case name == nft.DenyFrontendsSet:
-		return option{kind: denying, length: length}, true
+	case id.Name == nft.SelfFrontendsSet:
+		return option{kind: self, shape: id.Shape}, true
 	}
-	if bits, denied, ok := nft.ClientSet(set); ok {
-		length.bits = uint8(bits)
-		if denied {
-			return option{kind: deniedLength, length: length}, true
+	for _, l := range clientLists {
+		if id.Name == l.frontends {
+			return option{kind: l.gate, shape: id.Shape}, true
 		}
-		return option{kind: allowedLength, length: length}, true
+		if bits, denied, ok := nft.ClientSet(set); ok && denied == (l.length == deniedLength) {
+			return option{kind: l.length, shape: id.Shape, bits: uint8(bits)}, true
+		}
 	}
 	for k := range model.LimitKinds {
-		if o.limit = model.LimitKind(k); name != frontendsOf(o.limit) {
-			continue
+		if kind := model.LimitKind(k); id.Name == frontendsOf(kind) {
+			return option{kind: limiting, shape: id.Shape, limit: kind}, true
 		}
-		if o.kind = limiting; ofRanges {
-			o.kind = limitingRanges
-		}
-		return o, true
 	}
 	return option{}, false
 }

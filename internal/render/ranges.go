@@ -1,6 +1,7 @@
 package render
 
 import (
+	"net/netip"
 	"slices"
 	"strconv"
 
@@ -23,35 +24,11 @@ import (
 // then their slot. Hence the verdict of a range is in a map of verdicts, and its lanes
 // compute the slot in the lookup of the endpoint.
 
-var (
-	// dialledRange is the key of a range before DNAT, once it is in the packet.
-	dialledRange = nft.Concat{nft.DestinationAddress, nft.TransportProtocol, nft.PacketClass}
-	// originalRange is the same behind DNAT.
-	originalRange = nft.Concat{nft.OriginalDestination, nft.TransportProtocol, nft.PacketClass}
-)
-
 const (
-	rangePreroutingChain  = nft.RangePrefix + "prerouting"
-	rangeOutputChain      = nft.RangePrefix + "output"
-	rangePostroutingChain = nft.RangePrefix + "postrouting"
-	// What these three lead to, with the number of the range in the packet.
-	rangeArrivesChain    = nft.RangePrefix + "arrives"
-	rangeDispatchChain   = nft.RangePrefix + nft.DispatchChain
-	rangeMasqueradeChain = nft.RangePrefix + "masquerade"
+	// What the chains at the hooks lead to, with the number of the range in the packet.
+	arrivesChain    = "arrives"
+	masqueradeChain = "masquerade"
 )
-
-// counterpart returns the name of a set for frontends with a key.
-func counterpart(frontend nft.Concat, set string) string {
-	if isRange(frontend) {
-		return nft.RangePrefix + set
-	}
-	return set
-}
-
-// isRange reports whether a key is that of ranges of ports.
-func isRange(frontend nft.Concat) bool {
-	return slices.Contains(frontend, nft.Operand(nft.PacketClass))
-}
 
 // composeRange makes the fragment of a range.
 func (c *composer) composeRange(r *model.Route, inside, outside model.Decision) {
@@ -61,28 +38,27 @@ func (c *composer) composeRange(r *model.Route, inside, outside model.Decision) 
 	c.add(nft.RangeAddressesSet, nft.Element{Key: nft.Key{Address: f.Address}})
 	c.add(nft.RangesMap, nft.Element{Key: nft.RangeKey(f), Value: nft.Value{Class: nft.Class(f.Port)}})
 	l := c.layout(r, inside.Endpoints, outside.Endpoints)
-	endpoints := endpointsOf(l)
-	services, local := nft.RangeServicesMap, nft.RangeLocalServicesMap
-	c.add(services, nft.Element{Key: key, Value: c.verdict(r, inside.Verdict, l.inside, endpoints), Comment: nft.Comment(r)})
+	onePort := slices.ContainsFunc(slices.Concat(l.slots, l.own), func(e netip.AddrPort) bool { return e.Port() != 0 })
+	c.add(nft.RangeServicesMap, nft.Element{Key: key, Value: c.verdict(r, inside.Verdict, l.inside, onePort), Comment: nft.Comment(r)})
 	if r.Local() && inside.Verdict != model.Reject {
-		c.add(local, nft.Element{Key: key, Value: c.verdict(r, outside.Verdict, l.outside, endpoints)})
+		c.add(nft.RangeLocalServicesMap, nft.Element{Key: key, Value: c.verdict(r, outside.Verdict, l.outside, onePort)})
 	}
+	endpoints := rangeEndpoints(onePort)
 	c.slots(endpoints, key, firstSlot, l.slots)
 	c.slots(endpoints, key, ownSlots, l.own)
 }
 
-// endpointsOf returns the map for the endpoints of a range.
-func endpointsOf(l layout) string {
-	for _, e := range slices.Concat(l.slots, l.own) {
-		if e.Port() != 0 {
-			return nft.RangePortEndpointsMap
-		}
+// rangeEndpoints returns the map for the endpoints of a range, which have one port or that
+// which the client dialled.
+func rangeEndpoints(onePort bool) string {
+	if onePort {
+		return nft.RangePortEndpointsMap
 	}
 	return nft.RangeEndpointsMap
 }
 
 // verdict returns the verdict of a range, and adds the lanes that it leads to.
-func (c *composer) verdict(r *model.Route, v model.Verdict, s span, endpoints string) nft.Value {
+func (c *composer) verdict(r *model.Route, v model.Verdict, s span, onePort bool) nft.Value {
 	switch v {
 	case model.Reject:
 		return nft.Value{Verdict: nft.Verdict{Action: nft.Goto, Chain: nft.RefuseChain}}
@@ -92,7 +68,7 @@ func (c *composer) verdict(r *model.Route, v model.Verdict, s span, endpoints st
 	port := r.PortName()
 	port.Port = strconv.Itoa(int(r.Port.Port)) // a range that grows stays in its lane
 	use := laneUse{lane: laneFor(port, c.schedulerOf(r), s)}
-	use.lane.endpoints = endpoints
+	use.lane.shape, use.lane.onePort = nft.OfRange, onePort
 	c.useLane(use)
 	return nft.Value{Verdict: nft.Verdict{Action: nft.Goto, Chain: use.name()}}
 }
@@ -109,27 +85,27 @@ func rangeSets(r *model.Routing, o options) []*nft.Set {
 		counted(nft.RangeLocalServicesMap, r.Counters),
 		counted(nft.RangeEndpointsMap, r.EndpointCounters),
 		counted(nft.RangePortEndpointsMap, r.EndpointCounters),
-		nft.Declare(nft.RangePrefix + nft.FirewalledSet),
-		nft.Declare(nft.RangePrefix + nft.SourceRangesSet),
-		nft.Declare(nft.RangePrefix + nft.MasqFrontendsSet),
-		nft.Declare(nft.RangePrefix + nft.LocalFrontendsSet),
-		nft.Declare(nft.RangePrefix + nft.HairpinSet),
+		nft.Declare(nft.OfRange.Set(nft.FirewalledSet)),
+		nft.Declare(nft.OfRange.Set(nft.SourceRangesSet)),
+		nft.Declare(nft.OfRange.Set(nft.MasqFrontendsSet)),
+		nft.Declare(nft.OfRange.Set(nft.LocalFrontendsSet)),
+		nft.Declare(nft.OfRange.Set(nft.HairpinSet)),
 	}
 }
 
 // toRange continues in a chain for ranges.
 //
 //	ip daddr @range-addresses goto range-prerouting
-func toRange(address nft.Field, action nft.Action, chain string) nft.Rule {
-	return nft.Rule{nft.InSet{Key: nft.Concat{address}, Set: nft.RangeAddressesSet}, nft.Verdict{Action: action, Chain: chain}}
+func toRange(address nft.Field, v nft.Verdict) nft.Rule {
+	return nft.Rule{nft.InSet{Key: nft.Concat{address}, Set: nft.RangeAddressesSet}, v}
 }
 
 // numbered puts the number of the range into the packet and continues in a chain. It is
 // one rule, so that a packet of no range does not get there with a number of its own.
 //
 //	meta priority set ip daddr . meta l4proto . th dport map @ranges goto range-arrives
-func numbered(frontend nft.Concat, chain string) nft.Rule {
-	return nft.Rule{nft.Classify{Key: frontend, Map: nft.RangesMap}, nft.Verdict{Action: nft.Goto, Chain: chain}}
+func numbered(port nft.Concat, chain string) nft.Rule {
+	return nft.Rule{nft.Classify{Key: port, Map: nft.RangesMap}, nft.Verdict{Action: nft.Goto, Chain: nft.OfRange.Chain(chain)}}
 }
 
 // rangeChains returns the counterparts of prerouting, output, dispatch and postrouting.
@@ -137,31 +113,33 @@ func rangeChains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 	if !o.has(ranged) {
 		return nil
 	}
-	verdict := func(services string) nft.Rule { return nft.Rule{nft.VerdictMap{Key: dialledRange, Map: services}} }
+	verdict := func(services string) nft.Rule {
+		return nft.Rule{nft.VerdictMap{Key: dialled[nft.OfRange], Map: services}}
+	}
+	find := func(chain string) []nft.Rule { return []nft.Rule{numbered(dialled[nft.OfPort], chain)} }
 	local, _ := notFromPod(f, r)
 	local = append(local, verdict(nft.RangeLocalServicesMap)...)
-	guards, dispatch := append(firewall(dialledRange, o), toLimits(dialledRange, o)...), verdict(nft.RangeServicesMap)
+	guards, dispatch := guards(nft.OfRange, o), verdict(nft.RangeServicesMap)
 	return append(rangeMasquerading(),
-		&nft.Chain{Name: rangePreroutingChain, Rules: []nft.Rule{numbered(dialled, rangeArrivesChain)}},
-		&nft.Chain{Name: rangeArrivesChain, Rules: append(guards[:len(guards):len(guards)], local, dispatch)},
-		&nft.Chain{Name: rangeOutputChain, Rules: []nft.Rule{numbered(dialled, rangeDispatchChain)}},
-		&nft.Chain{Name: rangeDispatchChain, Rules: append(guards[:len(guards):len(guards)], dispatch)})
+		&nft.Chain{Name: nft.OfRange.Chain(preroutingChain), Rules: find(arrivesChain)},
+		&nft.Chain{Name: nft.OfRange.Chain(arrivesChain), Rules: append(guards[:len(guards):len(guards)], local, dispatch)},
+		&nft.Chain{Name: nft.OfRange.Chain(outputChain), Rules: find(nft.DispatchChain)},
+		&nft.Chain{Name: nft.OfRange.Chain(nft.DispatchChain), Rules: append(guards[:len(guards):len(guards)], dispatch)})
 }
 
 // rangeMasquerading returns the counterpart of postrouting. Frontends with a port that
 // is inside of a range have policy Local here: the rules before masquerade the rest.
 func rangeMasquerading() []*nft.Chain {
 	hairpin := nft.Concat{nft.SourceAddress, nft.DestinationAddress, nft.TransportProtocol}
-	in := func(set string) nft.Rule { return nft.Rule{nft.InSet{Key: originalRange, Set: nft.RangePrefix + set}} }
-	find := append(leave(original, nft.LocalFrontendsSet), nft.Rule{nft.InSet{Key: hairpin, Set: nft.RangePrefix + nft.HairpinSet}, nft.Masquerade{}})
+	find := append(leave(nft.OfPort), nft.Rule{nft.InSet{Key: hairpin, Set: nft.OfRange.Set(nft.HairpinSet)}, nft.Masquerade{}})
 	for _, p := range model.Protocols {
-		find = append(find, append(nft.Rule{nft.ProtocolIs{Protocol: p}}, numbered(original, rangeMasqueradeChain)...))
+		find = append(find, append(nft.Rule{nft.ProtocolIs{Protocol: p}}, numbered(original[nft.OfPort], masqueradeChain)...))
 	}
 	return []*nft.Chain{
-		{Name: rangePostroutingChain, Rules: find},
-		{Name: rangeMasqueradeChain, Rules: []nft.Rule{
-			append(in(nft.MasqFrontendsSet), nft.Declassify{}, nft.Masquerade{}),
-			append(in(nft.LocalFrontendsSet), nft.SourceIsLocal{}, nft.Declassify{}, nft.Masquerade{}),
+		{Name: nft.OfRange.Chain(postroutingChain), Rules: find},
+		{Name: nft.OfRange.Chain(masqueradeChain), Rules: []nft.Rule{
+			{from(nft.OfRange, nft.MasqFrontendsSet), nft.Declassify{}, nft.Masquerade{}},
+			{from(nft.OfRange, nft.LocalFrontendsSet), nft.SourceIsLocal{}, nft.Declassify{}, nft.Masquerade{}},
 			{nft.Declassify{}},
 		}},
 	}

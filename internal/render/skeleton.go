@@ -8,17 +8,32 @@ import (
 )
 
 var (
-	// dialled is the key of a frontend before DNAT: the client's destination.
-	dialled = nft.Concat{nft.DestinationAddress, nft.TransportProtocol, nft.DestinationPort}
-	// original is the same behind DNAT, from the conntrack entry.
-	original = nft.Concat{nft.OriginalDestination, nft.TransportProtocol, nft.OriginalPort}
+	// dialled has the keys of frontends before DNAT, by their shape: the client's
+	// destination. The number of a range is in the packet.
+	dialled = [...]nft.Concat{
+		nft.OfPort:  {nft.DestinationAddress, nft.TransportProtocol, nft.DestinationPort},
+		nft.OfNode:  {nft.AnyDestination, nft.TransportProtocol, nft.DestinationPort},
+		nft.OfRange: {nft.DestinationAddress, nft.TransportProtocol, nft.PacketClass},
+	}
+	// original has the same behind DNAT, from the conntrack entry.
+	original = [...]nft.Concat{
+		nft.OfPort:  {nft.OriginalDestination, nft.TransportProtocol, nft.OriginalPort},
+		nft.OfNode:  {nft.AnyOriginalDestination, nft.TransportProtocol, nft.OriginalPort},
+		nft.OfRange: {nft.OriginalDestination, nft.TransportProtocol, nft.PacketClass},
+	}
 )
+
+// to matches packets to the frontends of a shape that are in a set.
+func to(s nft.Shape, set string) nft.InSet { return nft.InSet{Key: dialled[s], Set: s.Set(set)} }
+
+// from matches packets that were sent to these, behind DNAT.
+func from(s nft.Shape, set string) nft.InSet { return nft.InSet{Key: original[s], Set: s.Set(set)} }
 
 // chains returns the chains that are the same for every set of services: all except
 // the lanes. Those of options exist only while these are in use.
 func chains(f model.Family, r *model.Routing, o options) []*nft.Chain {
 	return slices.Concat(
-		[]*nft.Chain{refuse(), choose(nft.ChooseChain, dialled), dispatch()},
+		[]*nft.Chain{refuse(), choose(nft.OfPort), dispatch(nft.OfPort)},
 		limitChains(o),
 		clientChains(f, o),
 		nodeChains(f, r, o),
@@ -51,15 +66,10 @@ func sets(r *model.Routing, o options) []*nft.Set {
 	if len(r.LoadBalancerCIDRs) > 0 {
 		out = append(out, nft.Declare(nft.LoadBalancerIPsSet), nft.Declare(nft.LoadBalancerCIDRsSet))
 	}
-	for _, ranged := range o.selves() {
-		prefix := ""
-		if ranged {
-			prefix = nft.RangePrefix
-		}
-		out = append(out, nft.Declare(prefix+nft.SelfFrontendsSet))
+	for _, p := range o.of(self) {
+		out = append(out, nft.Declare(p.shape.Set(nft.SelfFrontendsSet)))
 	}
-	return slices.Concat(out, echoSets(r), clientSets("", o), limitSets("", o.limits(limiting)), rangeSets(r, o), clientSets(nft.RangePrefix, o),
-		limitSets(nft.RangePrefix, o.limits(limitingRanges)), affinitySets(o.bindings(), r.AffinityCapacity))
+	return slices.Concat(out, echoSets(r), guardSets(nft.OfPort, o), rangeSets(r, o), guardSets(nft.OfRange, o), affinitySets(o.bindings(), r.AffinityCapacity))
 }
 
 // counted declares a map that may count the packets that find an element.
@@ -83,15 +93,15 @@ func refuse() *nft.Chain {
 // only one with these frontends that refers to the map of endpoints: the kernel walks
 // all elements of a map for a rule that is bound to it, and all such rules for
 // an element. If the slot is empty it clears what it borrowed.
-func choose(name string, frontend nft.Concat) *nft.Chain {
-	return &nft.Chain{Name: name, Rules: []nft.Rule{
-		{nft.DNAT{Key: append(frontend[:3:3], nft.PacketClass), Map: nft.EndpointsMap}},
+func choose(s nft.Shape) *nft.Chain {
+	return &nft.Chain{Name: s.Chain(nft.ChooseChain), Rules: []nft.Rule{
+		{nft.DNAT{Key: append(dialled[s][:3:3], nft.PacketClass), Map: nft.EndpointsMap}},
 		{nft.Declassify{}},
 	}}
 }
 
-func dispatch() *nft.Chain {
-	return &nft.Chain{Name: nft.DispatchChain, Rules: []nft.Rule{classify(dialled, nft.ServicesMap)}}
+func dispatch(s nft.Shape) *nft.Chain {
+	return &nft.Chain{Name: s.Chain(nft.DispatchChain), Rules: []nft.Rule{classify(s, nft.ServicesMap)}}
 }
 
 // classify continues in the lane of a frontend. Its class is data, not a verdict: when
@@ -99,9 +109,9 @@ func dispatch() *nft.Chain {
 // elements of all verdict maps.
 //
 //	meta priority set ip daddr . meta l4proto . th dport map @services meta priority vmap @lanes
-func classify(frontend nft.Concat, services string) nft.Rule {
+func classify(s nft.Shape, services string) nft.Rule {
 	return nft.Rule{
-		nft.Classify{Key: frontend, Map: services},
+		nft.Classify{Key: dialled[s], Map: services},
 		nft.VerdictMap{Key: nft.Concat{nft.PacketClass}, Map: nft.LanesMap},
 	}
 }
@@ -139,9 +149,9 @@ func unserved(r *model.Routing) []*nft.Chain {
 // because packets of the node itself do not pass here.
 func prerouting(f model.Family, r *model.Routing, o options) *nft.Chain {
 	local, _ := notFromPod(f, r)
-	local = append(local, classify(dialled, nft.LocalServicesMap)...)
-	return &nft.Chain{Name: "prerouting", Hook: nft.Prerouting, Priority: nft.PriorityDNAT,
-		Rules: slices.Concat(firewall(dialled, o), toLimits(dialled, o), []nft.Rule{local}, toDispatch(r, o, nodePreroutingChain, rangePreroutingChain, toEcho(f, r, echoPreroutingChain)))}
+	local = append(local, classify(nft.OfPort, nft.LocalServicesMap)...)
+	return &nft.Chain{Name: preroutingChain, Hook: nft.Prerouting, Priority: nft.PriorityDNAT,
+		Rules: slices.Concat(guards(nft.OfPort, o), []nft.Rule{local}, toDispatch(r, o, preroutingChain, toEcho(f, r, echoPreroutingChain)))}
 }
 
 // maxInterfaceName is the length of the longest interface name (the kernel's IFNAMSIZ
@@ -166,15 +176,11 @@ func notFromPod(f model.Family, r *model.Routing) (match nft.Rule, detects bool)
 }
 
 func output(f model.Family, r *model.Routing, o options) *nft.Chain {
-	node := nodeDispatchChain
-	if o.has(guardedNodePorts) || o.has(limitedNodePorts) {
-		node = nodeOutputChain
-	}
 	// A reset that refuses a connection of the node itself passes here too. Its
 	// port can be that of a frontend, which would refuse the reset.
 	answers := nft.Rule{nft.IsAnswer{}, nft.Verdict{Action: nft.Accept}}
-	return &nft.Chain{Name: "output", Hook: nft.Output, Priority: nft.PriorityDNAT,
-		Rules: slices.Concat([]nft.Rule{answers}, firewall(dialled, o), toLimits(dialled, o), toDispatch(r, o, node, rangeOutputChain, toEcho(f, r, nft.EchoChain)))}
+	return &nft.Chain{Name: outputChain, Hook: nft.Output, Priority: nft.PriorityDNAT,
+		Rules: slices.Concat([]nft.Rule{answers}, guards(nft.OfPort, o), toDispatch(r, o, outputChain, toEcho(f, r, nft.EchoChain)))}
 }
 
 // declassify clears the slot that a packet still has, before another program can translate
@@ -196,12 +202,8 @@ func declassify(f model.Family, o options) *nft.Chain {
 	if f == model.IPv4 {
 		rules = append(rules, nft.Rule{nft.CameIn{}, accept})
 	}
-	for _, ranged := range o.selves() {
-		key := dialled
-		if ranged {
-			key = dialledRange
-		}
-		rules = append(rules, nft.Rule{nft.InSet{Key: key, Set: counterpart(key, nft.SelfFrontendsSet)}, nft.Declassify{}})
+	for _, p := range o.of(self) {
+		rules = append(rules, nft.Rule{to(p.shape, nft.SelfFrontendsSet), nft.Declassify{}})
 	}
 	rules = append(rules, nft.Rule{nft.NotTranslated{}, accept}, nft.Rule{nft.Declassify{}})
 	return &nft.Chain{Name: "early-postrouting", Hook: nft.Postrouting, Priority: nft.PriorityEarly, Rules: rules}
@@ -217,19 +219,19 @@ func postrouting(f model.Family, r *model.Routing, o options) *nft.Chain {
 	if own := masqueradeClusterIPs(f, r); len(own) > 0 {
 		rules = slices.Concat(rules, keepEchoSource(f, r), own)
 	}
-	rules = append(rules, masqueradeExternal(original)...)
-	rules = append(rules, toOthers(r, o, nft.OriginalDestination, nodePostroutingChain, rangePostroutingChain, false)...)
-	return &nft.Chain{Name: "postrouting", Hook: nft.Postrouting, Priority: nft.PrioritySNAT, Rules: rules}
+	rules = append(rules, masqueradeExternal(nft.OfPort)...)
+	rules = append(rules, toOthers(r, o, nft.OriginalDestination, postroutingChain, false)...)
+	return &nft.Chain{Name: postroutingChain, Hook: nft.Postrouting, Priority: nft.PrioritySNAT, Rules: rules}
 }
 
 // masqueradeExternal masquerades traffic to external addresses and NodePorts: all of
 // it, or that of the node itself where clients keep their address.
-func masqueradeExternal(frontend nft.Concat) []nft.Rule {
+func masqueradeExternal(s nft.Shape) []nft.Rule {
 	var rules []nft.Rule
 	for _, p := range model.Protocols {
 		rules = append(rules,
-			nft.Rule{nft.ProtocolIs{Protocol: p}, nft.InSet{Key: frontend, Set: nft.MasqFrontendsSet}, nft.Masquerade{}},
-			nft.Rule{nft.ProtocolIs{Protocol: p}, nft.InSet{Key: frontend, Set: nft.LocalFrontendsSet}, nft.SourceIsLocal{}, nft.Masquerade{}})
+			nft.Rule{nft.ProtocolIs{Protocol: p}, from(s, nft.MasqFrontendsSet), nft.Masquerade{}},
+			nft.Rule{nft.ProtocolIs{Protocol: p}, from(s, nft.LocalFrontendsSet), nft.SourceIsLocal{}, nft.Masquerade{}})
 	}
 	return rules
 }
@@ -245,16 +247,16 @@ func masqueradeClusterIPs(f model.Family, r *model.Routing) []nft.Rule {
 	if r.MasqueradeAll || len(match) == 0 {
 		return []nft.Rule{masquerade}
 	}
-	from, byInterface := match[0].(nft.NotFrom)
+	pods, byInterface := match[0].(nft.NotFrom)
 	if !byInterface {
 		return []nft.Rule{append(match, masquerade...)}
 	}
 	// A packet that a bridge forwards has no input interface here if the bridge calls
 	// iptables. It then comes from a pod if its output interface is the pods' bridge.
-	rule := func(s nft.Statement) nft.Rule { return append(nft.Rule{from, s}, masquerade...) }
+	rule := func(s nft.Statement) nft.Rule { return append(nft.Rule{pods, s}, masquerade...) }
 	return []nft.Rule{
 		rule(nft.CameIn{}),
-		rule(nft.NotTo(from)),
+		rule(nft.NotTo(pods)),
 		rule(nft.SourceIsLocal{}),
 	}
 }

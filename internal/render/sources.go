@@ -1,7 +1,6 @@
 package render
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 
@@ -35,22 +34,6 @@ var (
 	denyList    = clientList{nft.DenyFrontendsSet, denying, nft.DenyChain, deniedLength, nft.DeniedSet, nft.Drop, nft.NoAction}
 	clientLists = []clientList{allowList, denyList} // in the order in which they are checked
 )
-
-// lengthOf is a length of ranges in the list of a frontend, which may be a range of ports.
-type lengthOf struct {
-	bits   uint8
-	ranged bool
-}
-
-func (l lengthOf) compare(o lengthOf) int {
-	switch {
-	case l.ranged == o.ranged:
-		return cmp.Compare(l.bits, o.bits)
-	case o.ranged:
-		return -1
-	}
-	return 1
-}
 
 // sources lists the clients that may connect to a frontend, and those that may not. Lists
 // can be long, and seldom change: ranges that are on both sides of a change are left out.
@@ -101,19 +84,19 @@ func (c *composer) intervals(f model.Frontend, ranges []netip.Prefix) {
 
 // clients lists the ranges in a list, except those that are kept.
 func (c *composer) clients(f model.Frontend, l clientList, ranges, kept []netip.Prefix) {
-	key, n := nft.FrontendKey(f), lengthOf{ranged: f.IsRange()}
-	c.use(option{kind: l.gate, length: n})
-	c.add(nft.SetFor(f, l.frontends), nft.Element{Key: key})
+	key, shape := nft.FrontendKey(f), nft.ShapeOf(f).InSets()
+	c.use(option{kind: l.gate, shape: shape})
+	c.add(shape.Set(l.frontends), nft.Element{Key: key})
 	var lengths [129]bool
 	for _, p := range ranges {
 		if !lengths[p.Bits()] {
-			lengths[p.Bits()], n.bits = true, uint8(p.Bits())
-			c.use(option{kind: l.length, length: n})
+			lengths[p.Bits()] = true
+			c.use(option{kind: l.length, shape: shape, bits: uint8(p.Bits())})
 		}
 	}
 	for _, p := range without(ranges, kept) {
 		key.Source = p.Addr()
-		c.add(nft.SetFor(f, l.set(uint8(p.Bits()))), nft.Element{Key: key})
+		c.add(shape.Set(l.set(uint8(p.Bits()))), nft.Element{Key: key})
 	}
 }
 
@@ -135,94 +118,81 @@ func without(list, other []netip.Prefix) []netip.Prefix {
 }
 
 // lengths returns the lengths of the ranges in a list, the longest first.
-func (o options) lengths(l clientList, ranged bool) (out []uint8) {
-	for _, p := range slices.Backward(o) {
-		if p.kind == l.length && p.length.ranged == ranged {
-			out = append(out, p.length.bits)
+func (o options) lengths(l clientList, of nft.Shape) (out []uint8) {
+	for _, p := range slices.Backward(o.of(l.length)) {
+		if p.shape == of.InSets() {
+			out = append(out, p.bits)
 		}
 	}
 	return out
 }
 
-// lists returns the lists that frontends, or ranges of ports, have.
-func (o options) lists(ranged bool) []clientList {
-	return slices.DeleteFunc(slices.Clone(clientLists), func(l clientList) bool {
-		return !slices.Contains(o, option{kind: l.gate, length: lengthOf{ranged: ranged}})
-	})
-}
-
-// clientSets returns the empty sets for the lists of frontends, or of ranges of ports.
-func clientSets(prefix string, o options) (out []*nft.Set) {
-	ranged := prefix == nft.RangePrefix
-	for _, l := range o.lists(ranged) {
-		out = append(out, nft.Declare(prefix+l.frontends))
-		for _, bits := range o.lengths(l, ranged) {
-			out = append(out, nft.Declare(prefix+l.set(bits)))
+// lists returns the lists that frontends of a shape may have.
+func (o options) lists(of nft.Shape) (out []clientList) {
+	if of == nft.OfNode && !o.has(guardedNodePorts) {
+		return nil
+	}
+	for _, l := range clientLists {
+		if slices.Contains(o, option{kind: l.gate, shape: of.InSets()}) {
+			out = append(out, l)
 		}
 	}
 	return out
 }
 
-// firewall drops clients that may not use a frontend (4.30, 4.75, 4.76).
+// guardSets returns the empty sets for the lists and limits of frontends of a shape.
+func guardSets(of nft.Shape, o options) (out []*nft.Set) {
+	for _, l := range o.lists(of) {
+		out = append(out, nft.Declare(of.Set(l.frontends)))
+		for _, bits := range o.lengths(l, of) {
+			out = append(out, nft.Declare(of.Set(l.set(bits))))
+		}
+	}
+	return append(out, limitSets(of, o)...)
+}
+
+// guards drops clients that may not use a frontend (4.30, 4.75, 4.76), and what exceeds a
+// limit. NodePorts with the unspecified address have no source ranges of the Kubernetes API.
 //
 //	ip daddr . meta l4proto . th dport @firewalled ip daddr . meta l4proto . th dport . ip saddr != @source-ranges drop
 //	ip daddr . meta l4proto . th dport @allow-frontends jump allow
 //	ip daddr . meta l4proto . th dport @deny-frontends jump deny
-func firewall(frontend nft.Concat, o options) []nft.Rule {
-	client := append(frontend[:3:3], nft.SourceAddress)
-	if isRange(frontend) { // the intervals of the ports are those of the sources
-		client[2] = nft.DestinationPort
+func guards(s nft.Shape, o options) (rules []nft.Rule) {
+	if s != nft.OfNode {
+		client := append(dialled[s][:3:3], nft.SourceAddress)
+		if s == nft.OfRange { // the intervals of the ports are those of the sources
+			client[2] = nft.DestinationPort
+		}
+		rules = append(rules, nft.Rule{
+			to(s, nft.FirewalledSet),
+			nft.InSet{Key: client, Set: s.Set(nft.SourceRangesSet), Not: true},
+			nft.Verdict{Action: nft.Drop},
+		})
 	}
-	rules := []nft.Rule{{
-		nft.InSet{Key: frontend, Set: counterpart(frontend, nft.FirewalledSet)},
-		nft.InSet{Key: client, Set: counterpart(frontend, nft.SourceRangesSet), Not: true},
-		nft.Verdict{Action: nft.Drop},
-	}}
-	return append(rules, toLists(frontend, counterpart(frontend, ""), o)...)
-}
-
-// toLists leads to the chains with a name prefix that check lists.
-func toLists(frontend nft.Concat, prefix string, o options) (rules []nft.Rule) {
-	for _, l := range o.lists(isRange(frontend)) {
-		rules = append(rules, nft.Rule{nft.InSet{Key: frontend, Set: counterpart(frontend, l.frontends)}, nft.Verdict{Action: nft.Jump, Chain: prefix + l.chain}})
+	for _, l := range o.lists(s) {
+		rules = append(rules, nft.Rule{to(s, l.frontends), nft.Verdict{Action: nft.Jump, Chain: s.Chain(l.chain)}})
 	}
-	return rules
-}
-
-// nodeFirewall is the same for NodePorts with the unspecified address, which have no
-// source ranges of the Kubernetes API.
-func nodeFirewall(o options) []nft.Rule {
-	if !o.has(guardedNodePorts) {
-		return nil
-	}
-	return toLists(dialledNode, nft.NodePrefix, o)
+	return append(rules, toLimits(s, o)...)
 }
 
 // clientChains returns the chains that check lists.
-func clientChains(f model.Family, o options) []*nft.Chain {
-	out := listChains(f, dialled, "", o)
-	if o.has(guardedNodePorts) {
-		out = append(out, listChains(f, dialledNode, nft.NodePrefix, o)...)
-	}
-	return append(out, listChains(f, dialledRange, nft.RangePrefix, o)...)
-}
-
-// listChains returns those for frontends with a key.
 //
 //	ip daddr . meta l4proto . th dport . ip saddr @allowed-32 return
 //	ip daddr . meta l4proto . th dport . ip saddr & 255.255.255.0 @allowed-24 return
 //	drop
-func listChains(f model.Family, frontend nft.Concat, prefix string, o options) (out []*nft.Chain) {
-	for _, l := range o.lists(isRange(frontend)) {
-		c := &nft.Chain{Name: prefix + l.chain}
-		for _, bits := range o.lengths(l, isRange(frontend)) {
-			client := append(frontend[:3:3], nft.Networks(f, bits))
-			c.Rules = append(c.Rules, nft.Rule{nft.InSet{Key: client, Set: counterpart(frontend, l.set(bits))}, nft.Verdict{Action: l.found}})
+func clientChains(f model.Family, o options) (out []*nft.Chain) {
+	for _, s := range nft.Shapes {
+		for _, l := range o.lists(s) {
+			c := &nft.Chain{Name: s.Chain(l.chain)}
+			for _, bits := range o.lengths(l, s) {
+				client := append(dialled[s][:3:3], nft.Networks(f, bits))
+				c.Rules = append(c.Rules, nft.Rule{nft.InSet{Key: client, Set: s.Set(l.set(bits))}, nft.Verdict{Action: l.found}})
+			}
+			if l.missing != nft.NoAction {
+				c.Rules = append(c.Rules, nft.Rule{nft.Verdict{Action: l.missing}})
+			}
+			out = append(out, c)
 		}
-		if l.missing != nft.NoAction {
-			c.Rules = append(c.Rules, nft.Rule{nft.Verdict{Action: l.missing}})
-		}
-		out = append(out, c)
 	}
 	return out
 }

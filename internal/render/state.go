@@ -379,7 +379,7 @@ func (t *table) recalls(l laneUse) bool {
 	switch {
 	case l.isLimit(): // what clients did counts from the time when the limit is set (4.90)
 		return false
-	case l.lane.endpoints != "":
+	case l.lane.shape == nft.OfRange:
 		return t.used().has(ranged)
 	case l.isBinder():
 		bindings = l.binds.Bindings()

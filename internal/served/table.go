@@ -35,7 +35,7 @@ func Read(t *nft.Table) *Table {
 			r.addSources(r.denied, s, bits)
 		case list:
 			r.addSources(r.allowed, s, bits)
-		case s.Name == nft.SourceRangesSet, s.Name == nft.RangePrefix+nft.SourceRangesSet:
+		case nft.IDOf(s.Name).Name == nft.SourceRangesSet:
 			r.addSources(r.allowed, s, 0)
 		}
 	}
