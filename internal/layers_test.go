@@ -26,7 +26,7 @@ const otherModules = "other modules"
 var walls = []wall{
 	{
 		why: "decisions are pure: whatever they need of the system, the caller passes in",
-		packages: []string{"model", "nft", "render", "plan", "served", "changes", "explain", "describe", "health", "localhost", "serve", "web",
+		packages: []string{"model", "nft", "render", "plan", "served", "setting", "changes", "explain", "describe", "health", "localhost", "serve", "web",
 			"logwriter", "atomicfile", "suggest", "terminal"},
 		not: []string{otherModules},
 	},

@@ -126,20 +126,24 @@ const (
 	MasqueradeClientAddresses                        // none: connections come from the node
 )
 
-var clientAddressesNames = map[string]ClientAddresses{"keep": KeepClientAddresses, "masquerade": MasqueradeClientAddresses}
+// ClientAddressesNames are the names of the values, from [KeepClientAddresses] on.
+var ClientAddressesNames = []string{"keep", "masquerade"}
 
 // String returns the name, or nothing for the default.
 func (c ClientAddresses) String() string {
-	return [...]string{KeepClientAddresses: "keep", MasqueradeClientAddresses: "masquerade"}[c]
+	if c == DefaultClientAddresses {
+		return ""
+	}
+	return ClientAddressesNames[c-KeepClientAddresses]
 }
 
 // ParseClientAddresses parses "keep" or "masquerade".
 func ParseClientAddresses(name string) (ClientAddresses, error) {
-	c, ok := clientAddressesNames[name]
-	if !ok {
+	i := slices.Index(ClientAddressesNames, name)
+	if i < 0 {
 		return DefaultClientAddresses, fmt.Errorf("unknown value %q: use keep or masquerade", name)
 	}
-	return c, nil
+	return KeepClientAddresses + ClientAddresses(i), nil
 }
 
 // External holds the addresses of a Service for clients outside of the cluster.

@@ -3,6 +3,7 @@ package suggest
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -50,6 +51,15 @@ func DidYouMean(names []string) string {
 		return ""
 	}
 	return ": did you mean " + strings.Join(names, " or ") + "?"
+}
+
+// OneOf returns for example `use "IPv4", "IPv6" or "FQDN"`.
+func OneOf(values ...string) string { return "use " + Quoted(values, "or") }
+
+// Quoted returns for example `"IPv4", "IPv6" or "FQDN"`.
+func Quoted(values []string, word string) string {
+	last := len(values) - 1
+	return fmt.Sprintf(`"%s" %s %q`, strings.Join(values[:last], `", "`), word, values[last])
 }
 
 func abs(n int) int { return max(n, -n) }

@@ -1,0 +1,165 @@
+package setting
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/budget"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/suggest"
+)
+
+// word reads one of some words, which are the values of T from 1 on.
+func word[T ~uint8](words []string, at func(*Values) *T) func(*Values, any) string {
+	return func(v *Values, value any) string {
+		text, _ := value.(string)
+		i := slices.Index(words, text)
+		if i < 0 {
+			return "is unknown: " + suggest.OneOf(words...)
+		}
+		*at(v) = T(i + 1)
+		return ""
+	}
+}
+
+// wordText returns the word of a value, or nothing for the default.
+func wordText[T ~uint8](words []string, value T) string {
+	if value == 0 {
+		return ""
+	}
+	return words[value-1]
+}
+
+var readScheduler = word(model.SchedulerNames, func(v *Values) *model.Scheduler { return &v.Scheduler })
+
+// countingSchedulers are names that other programs have for schedulers by the number of
+// open connections.
+var countingSchedulers = []string{"leastconn", "least-conn", "least_conn", "leastconns", "lc", "wlc", "sed", "nq", "lblc", "lblcr", "twos"}
+
+func parseScheduler(v *Values, value any) string {
+	if text, _ := value.(string); slices.Contains(countingSchedulers, strings.ToLower(text)) {
+		return `is unknown: the kernel's rules do not count the open connections of an endpoint; use "round-robin", with weights for unequal endpoints`
+	}
+	return readScheduler(v, value)
+}
+
+// number reads a number, from a text or as it is.
+func number(problem string, valid func(int64) bool, at func(*Values) *uint32) func(*Values, any) string {
+	return func(v *Values, value any) string {
+		n, ok := value.(int64)
+		if text, isText := value.(string); isText {
+			parsed, err := strconv.ParseUint(strings.TrimSpace(text), 10, 32)
+			n, ok = int64(parsed), err == nil
+		}
+		if !ok || !valid(n) {
+			return problem
+		}
+		*at(v) = uint32(n)
+		return ""
+	}
+}
+
+func numberText(n uint32) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatUint(uint64(n), 10)
+}
+
+func isSize(n int64) bool {
+	return slices.ContainsFunc(model.MaglevSizes, func(size uint32) bool { return n == int64(size) })
+}
+
+// sizes lists the sizes of tables.
+func sizes() string {
+	texts := make([]string, len(model.MaglevSizes))
+	for i, n := range model.MaglevSizes {
+		texts[i] = numberText(n)
+	}
+	return "use " + listed(texts, "or", "")
+}
+
+func connections(at func(*Values) *uint32) func(*Values, any) string {
+	return number(fmt.Sprintf("is not a number of connections: use 1 to %d", budget.Connections),
+		func(n int64) bool { return 1 <= n && n <= budget.Connections }, at)
+}
+
+// maxAffinity is what the API server accepts.
+const maxAffinity = 24 * time.Hour
+
+func parseAffinity(v *Values, value any) string {
+	d, ok := value.(time.Duration)
+	if !ok || d < time.Second || d > maxAffinity || d%time.Second != 0 {
+		return "is not the time that a client stays: use whole seconds, 1s to 24h"
+	}
+	v.Affinity = d
+	return ""
+}
+
+const (
+	maxRate = 1_000_000
+	// maxRefill bounds the time for which the kernel remembers a client.
+	maxRefill = 24 * time.Hour
+	notARate  = "is not a rate of connections: write it like 100/second, 30/minute or 100/second burst 20"
+)
+
+func rate(at func(*Values) *model.Rate) func(*Values, any) string {
+	return func(v *Values, value any) string {
+		text, _ := value.(string)
+		r, problem := parseRate(text)
+		if problem == "" {
+			*at(v) = r
+		}
+		return problem
+	}
+}
+
+// parseRate reads for example "100/second burst 20". As many connections as in one unit of
+// time may come together, if burst is left out.
+func parseRate(text string) (model.Rate, string) {
+	words := strings.Fields(text)
+	if len(words) != 1 && (len(words) != 3 || words[1] != "burst") {
+		return model.Rate{}, notARate
+	}
+	digits, name, _ := strings.Cut(words[0], "/")
+	unit := slices.Index(model.RateUnits[:], name)
+	amount, err := strconv.ParseUint(digits, 10, 32)
+	if err != nil || unit < 0 {
+		return model.Rate{}, notARate
+	}
+	burst := amount
+	if len(words) == 3 {
+		if burst, err = strconv.ParseUint(words[2], 10, 32); err != nil {
+			return model.Rate{}, notARate
+		}
+	}
+	if amount < 1 || amount > maxRate || burst < 1 || burst > maxRate {
+		return model.Rate{}, fmt.Sprintf("is out of range: use 1 to %d connections", maxRate)
+	}
+	r := model.Rate{Amount: uint32(amount), Burst: uint32(burst), Unit: model.RateUnit(unit)}
+	if r.Refill() > maxRefill {
+		return model.Rate{}, fmt.Sprintf("is not possible: at this rate, a burst of %[2]d is complete again only after %[1]s; allow at most 24h", r.Refill(), burst)
+	}
+	return r, ""
+}
+
+// ShortTime returns for example "3h" in place of "3h0m0s".
+func ShortTime(d time.Duration) string {
+	text := d.String()
+	if short, ok := strings.CutSuffix(text, "m0s"); ok {
+		text = short + "m"
+	}
+	if short, ok := strings.CutSuffix(text, "h0m"); ok {
+		text = short + "h"
+	}
+	return text
+}
+
+// listed returns for example `a, b or c`, each in quotes.
+func listed(values []string, word, quote string) string {
+	last := len(values) - 1
+	return quote + strings.Join(values[:last], quote+", "+quote) + quote + " " + word + " " + quote + values[last] + quote
+}

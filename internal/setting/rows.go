@@ -1,0 +1,208 @@
+package setting
+
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/internal/budget"
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// All are the settings, in the order of pages and reports.
+var All = []*Setting{
+	Ports, Scheduler, MaglevSize, Affinity, AllowedClients, DeniedClients,
+	ofLimits[model.LimitConnections], ofLimits[model.LimitClientConnections], ofLimits[model.LimitRate], ofLimits[model.LimitClientRate],
+	ClientAddresses, Check, OnFailure, EndpointsFrom,
+}
+
+var Ports = &Setting{
+	Label: "ports", Kind: "frontends", Annotation: Domain + "ports", Examples: []string{"10000-20000/udp", "all"},
+	Meaning: "ports in addition to those of the Service: single ones, ranges, or the whole address",
+	More:    " ([ports and whole addresses](annotations.md#ports-and-whole-addresses))",
+	Text: func(v *Values) string {
+		names := make([]string, len(v.Ranges))
+		for i := range v.Ranges {
+			names[i] = v.Ranges[i].String()
+		}
+		return strings.Join(names, ",")
+	},
+}
+
+var Scheduler = &Setting{
+	Label: "scheduler", Kind: "scheduler", Annotation: Domain + "scheduler", Field: "scheduler",
+	Meaning: "how new connections are spread over the endpoints; by default as --scheduler of nftproxy run says",
+	More:    " ([which one](schedulers.md))",
+	Value:   "scheduler", Words: model.SchedulerNames, Default: "default",
+	Parse: parseScheduler,
+	Text:  func(v *Values) string { return wordText(model.SchedulerNames, v.Scheduler) },
+}
+
+var MaglevSize = &Setting{
+	Label: "maglev table", Kind: "scheduler", Annotation: Domain + "maglev-table-size", Field: "maglevTableSize",
+	Meaning: "slots that the schedulers maglev and maglev-port spread over the endpoints",
+	More:    "; 1021 by default, and at most 16,384 for all frontends of a Service ([the table](schedulers.md#the-table), [3.47](behaviour.md#s3.47))",
+	Value:   "slots", Examples: []string{"251", "131071"}, Default: "default",
+	Connections: "most clients get another endpoint with their next connection",
+	Schema:      map[string]any{"enum": model.MaglevSizes, "default": model.DefaultMaglevSize},
+	Parse:       number("is not the size of a table: "+sizes(), isSize, func(v *Values) *uint32 { return &v.MaglevSize }),
+	Text:        func(v *Values) string { return numberText(v.MaglevSize) },
+}
+
+var Affinity = &Setting{
+	Label: "affinity", Kind: "affinity", Field: "affinity", // Kubernetes has spec.sessionAffinity
+	Meaning: "how long a client stays with its endpoint after its last new connection; by default not at all",
+	Value:   "time", Examples: []string{"10m"}, Default: "none",
+	Schema: map[string]any{"type": "string", "pattern": DurationPattern},
+	Parse:  parseAffinity,
+	Text: func(v *Values) string {
+		if v.Affinity == 0 {
+			return ""
+		}
+		return ShortTime(v.Affinity)
+	},
+}
+
+var AllowedClients = &Setting{
+	// A Balance has the clients of load balancer addresses, which Kubernetes calls
+	// loadBalancerSourceRanges; the annotation is for all addresses.
+	Label: "allowed clients", Kind: "sourceRanges", Annotation: model.SourceRangesAnnotation, Field: "clients",
+	Meaning: "ranges and addresses of allowed clients; by default all",
+	More:    " ([who may connect](annotations.md#who-may-connect), [1.46](behaviour.md#s1.46))",
+	Value:   "ranges", Examples: []string{"10.0.0.0/8,192.0.2.7"}, Default: "all",
+	Schema: OneOrMany(described("range or address of allowed clients", clientSchema()), 0),
+	Text: func(v *Values) string {
+		if v.Sources == nil || !v.Sources.Limited {
+			return ""
+		}
+		return rangesText(v.Sources.Allowed)
+	},
+}
+
+var DeniedClients = &Setting{
+	Label: "denied clients", Kind: "deniedSources", Annotation: model.DeniedSourcesAnnotation, Field: "deny",
+	Meaning: "ranges and addresses of denied clients, even if they are allowed",
+	More:    " ([4.76](behaviour.md#s4.76))",
+	Value:   "ranges", Examples: []string{"10.1.2.0/24"}, Default: "none",
+	Schema: OneOrMany(described("range or address of denied clients", clientSchema()), 0),
+	Text: func(v *Values) string {
+		if v.Sources == nil {
+			return ""
+		}
+		return rangesText(v.Sources.Denied)
+	},
+}
+
+// Limits are all limits as a field of a Balance, and as a flag. It is none of [All].
+var Limits = &Setting{
+	Label: "limits", Kind: "limits", Field: "limits",
+	Meaning: "connection limits for each address and port; more are dropped",
+	Value:   "limits", Examples: []string{"{connections: 1000, ratePerClient: 10/second}"},
+}
+
+// ofLimits are the limits by their kind.
+var ofLimits = [...]*Setting{
+	model.LimitConnections: limited(&Setting{
+		Label: "connections", Annotation: Domain + "max-connections", Field: "limits.connections",
+		Meaning: "most concurrent connections to each address and port", More: " ([limits](annotations.md#limits))",
+		Examples: []string{"1000"},
+	}, model.LimitConnections, connections(func(v *Values) *uint32 { return &v.Limits.Connections })),
+	model.LimitClientConnections: limited(&Setting{
+		Label: "connections per client", Annotation: Domain + "max-connections-per-client", Field: "limits.connectionsPerClient",
+		Meaning:  "the same from one address of a client",
+		Examples: []string{"20"},
+	}, model.LimitClientConnections, connections(func(v *Values) *uint32 { return &v.Limits.ConnectionsPerClient })),
+	model.LimitRate: limited(&Setting{
+		Label: "connection rate", Annotation: Domain + "connection-rate", Field: "limits.rate",
+		Meaning:  "most new connections in a second, minute or hour to each address and port, and how many may come together",
+		Examples: []string{"100/second", "100/second burst 20"},
+	}, model.LimitRate, rate(func(v *Values) *model.Rate { return &v.Limits.Rate })),
+	model.LimitClientRate: limited(&Setting{
+		Label: "connection rate per client", Annotation: Domain + "connection-rate-per-client", Field: "limits.ratePerClient",
+		Meaning:  "the same from one address of a client",
+		Examples: []string{"5/minute"},
+	}, model.LimitClientRate, rate(func(v *Values) *model.Rate { return &v.Limits.RatePerClient })),
+}
+
+// OfLimit returns the setting of a limit.
+func OfLimit(k model.LimitKind) *Setting { return ofLimits[k] }
+
+// limited completes the row of a limit.
+func limited(s *Setting, k model.LimitKind, parse func(*Values, any) string) *Setting {
+	s.Kind, s.Default, s.Parse, s.Connections = "limits", "none", parse, "they stay, and are not counted"
+	s.Text = func(v *Values) string {
+		if text := v.Limits.Value(k); text != s.Default {
+			return text
+		}
+		return ""
+	}
+	s.Schema = map[string]any{"type": "integer", "minimum": 1, "maximum": budget.Connections}
+	if k == model.LimitRate || k == model.LimitClientRate {
+		s.Schema = map[string]any{"type": "string", "pattern": ratePattern}
+	}
+	return s
+}
+
+var ClientAddresses = &Setting{
+	Label: "client addresses", Kind: "clientAddresses", Annotation: Domain + "client-addresses", Field: "clientAddresses",
+	Meaning: "keep: endpoints see clients, and answers must return through this machine; masquerade (the default of a Balance): they see an address of this machine",
+	More:    " ([1.42](behaviour.md#s1.42))",
+	Value:   "word", Words: model.ClientAddressesNames, Default: "default",
+	Connections: "established connections keep theirs",
+	Parse:       word(model.ClientAddressesNames, func(v *Values) *model.ClientAddresses { return &v.ClientAddresses }),
+	Text:        func(v *Values) string { return wordText(model.ClientAddressesNames, v.ClientAddresses) },
+	sentences: map[string]string{
+		model.KeepClientAddresses.String():       "kept: answers of endpoints must return through this machine",
+		model.MasqueradeClientAddresses.String(): "masqueraded: endpoints see an address of this machine",
+	},
+}
+
+var Check = &Setting{
+	Label: "health check", Kind: "healthCheck", Annotation: Domain + "health-check", Field: "check",
+	Meaning: "health check of the endpoints: a type, or a mapping with a field named like the type",
+	More:    " ([health checks](health-checks.md)); without one, an endpoint that is down keeps its share of the connections",
+	Value:   "check", Examples: []string{"tcp", "{http: /healthz}"}, Default: "none",
+	Text: func(v *Values) string {
+		if v.Check == nil {
+			return ""
+		}
+		return v.Check.String()
+	},
+	stated: func(s *Stated) *string { return &s.Check },
+}
+
+var OnFailure = &Setting{
+	Label: "on failure", Kind: "onFailure", Annotation: Domain + "on-failure", Field: "onFailure",
+	Meaning: "whether established TCP connections to an endpoint that fails its check or leaves continue; by default as --conntrack-tcp-cleanup of nftproxy run says",
+	More:    ". A drained endpoint keeps its connections ([what happens to connections](health-checks.md#what-happens-to-connections), [9.28](behaviour.md#s9.28))",
+	Value:   "word", Words: model.OnFailureNames, Default: "default",
+	Parse:  word(model.OnFailureNames, func(v *Values) *model.OnFailure { return &v.OnFailure }),
+	Text:   func(v *Values) string { return wordText(model.OnFailureNames, v.OnFailure) },
+	stated: func(s *Stated) *string { return &s.OnFailure },
+	sentences: map[string]string{
+		model.KeepOnFailure.String():  "established TCP connections to an endpoint that fails or leaves are kept",
+		model.CloseOnFailure.String(): "established TCP connections to an endpoint that fails or leaves are closed",
+	},
+}
+
+var EndpointsFrom = &Setting{
+	Label: "endpoints from", Kind: "endpoints", Annotation: Domain + "endpoints-from", Field: "backendsFrom",
+	Meaning: "Service of the API server whose endpoints a Service of a file has, too",
+	More:    " ([with an API server](api-server.md), [14.23](behaviour.md#s14.23))",
+	Value:   "service", Examples: []string{"default/kubernetes"}, Default: "none",
+	Schema: map[string]any{"type": "string", "pattern": `^[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9]*[a-z0-9])?$`},
+	Text: func(v *Values) string {
+		if v.EndpointsFrom == nil {
+			return ""
+		}
+		return v.EndpointsFrom.String()
+	},
+	stated: func(s *Stated) *string { return &s.EndpointsFrom },
+}
+
+func rangesText(all []netip.Prefix) string {
+	texts := make([]string, len(all))
+	for i, p := range all {
+		texts[i] = p.String()
+	}
+	return strings.Join(texts, ",")
+}

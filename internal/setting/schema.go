@@ -1,0 +1,46 @@
+package setting
+
+import (
+	"maps"
+	"strings"
+)
+
+// DurationPattern matches a time such as 10m or 1.5s.
+const DurationPattern = `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
+
+const ratePattern = `^ *[0-9]+/(second|minute|hour)( +burst +[0-9]+)? *$`
+
+func clientSchema() map[string]any {
+	return map[string]any{"type": "string", "pattern": "^[0-9a-fA-F:.]+(/[0-9]+)?$"}
+}
+
+// OneOrMany is the JSON Schema of a value, or of a list of at least least.
+func OneOrMany(value map[string]any, least int) map[string]any {
+	return map[string]any{"anyOf": []map[string]any{value, {"type": "array", "items": value, "minItems": least}}}
+}
+
+// Properties returns the JSON Schema of the fields of a Balance that are settings.
+func Properties() map[string]any {
+	out, limits := make(map[string]any), make(map[string]any)
+	for _, s := range All {
+		schema := s.Schema
+		if schema == nil {
+			schema = map[string]any{"enum": s.Words}
+		}
+		to, name := out, s.Field
+		if limit, ok := strings.CutPrefix(s.Field, Limits.Field+"."); ok {
+			to, name = limits, limit
+		}
+		if name != "" {
+			to[name] = described(s.Meaning, schema)
+		}
+	}
+	out[Limits.Field] = described(Limits.Meaning, map[string]any{"type": "object", "additionalProperties": false, "properties": limits})
+	return out
+}
+
+func described(text string, schema map[string]any) map[string]any {
+	out := maps.Clone(schema)
+	out["description"] = text
+	return out
+}

@@ -1,0 +1,199 @@
+// Package setting has one row for each setting of a Service: its annotation, the field of a
+// Balance, how a value is read and written, and the words for it. Whatever reads settings,
+// describes them or documents them takes them from the rows, so that a setting has one name,
+// one meaning and one message for each mistake.
+//
+// Some things stay outside of the rows:
+//
+//   - the weights and priorities of endpoints, which are settings of an EndpointSlice by address;
+//   - the traffic policies of a Service, which Kubernetes defines;
+//   - how lists of addresses, ports and health checks are read: that takes libraries which
+//     packages that print settings must not know. These rows have no Parse.
+package setting
+
+import (
+	"strings"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// Domain is the prefix of the annotations.
+const Domain = "nftproxy.dev/"
+
+// Setting is a row.
+type Setting struct {
+	// Label names the setting in the output of commands.
+	Label string
+	// Kind names it in the JSON of plans.
+	Kind string
+	// Annotation is that of a Service; empty: Kubernetes has a field for the setting.
+	Annotation string
+	// Field is that of a Balance, with a dot if it is in another one; empty: the field listen
+	// has the setting.
+	Field string
+	// Meaning is one sentence, and More what pages add to it, in Markdown.
+	Meaning, More string
+	// Value is the word for a value in a help text. Words are all values, if they are few, and
+	// Examples some otherwise.
+	Value           string
+	Words, Examples []string
+	// Default is what a plan calls a Service without the setting.
+	Default string
+	// Connections says what happens to established connections if the setting changes; empty:
+	// nothing.
+	Connections string
+	// Schema is that of the field without a description; nil: it has one of Words.
+	Schema map[string]any
+	// Parse reads a value into v and returns the problem with it: a text, an int64 or a
+	// [time.Duration]. Nil: see the package.
+	Parse func(v *Values, value any) (problem string)
+	// Text returns the value as annotations have it; empty: that of the default. Nil: it has
+	// members, which have a text each.
+	Text func(v *Values) string
+	// stated returns where a report has the setting, if no rule shows it; nil: rules do.
+	stated func(*Stated) *string
+	// sentences are the texts for people in place of some values.
+	sentences map[string]string
+}
+
+// Values are the settings of a Service.
+type Values struct {
+	Scheduler       model.Scheduler
+	ClientAddresses model.ClientAddresses
+	Affinity        time.Duration
+	Check           *model.Check
+	model.Extras
+}
+
+// Of returns the settings of a Service. They share lists with it.
+func Of(s *model.Service) *Values {
+	return &Values{s.Scheduler, s.ClientAddresses, s.AffinityTimeout, s.Check, *s.Extra()}
+}
+
+// Stated are the settings that no rule shows, as texts. Reports have them if they read the
+// objects.
+type Stated struct {
+	// Check is how the health of endpoints is checked; absent without a check.
+	Check string `json:"check,omitempty"`
+	// OnFailure is keep or close; absent: as the configuration of the node says.
+	OnFailure     string `json:"onFailure,omitempty"`
+	EndpointsFrom string `json:"endpointsFrom,omitempty"` // namespace/name of a Service of the cluster
+}
+
+// StatedOf returns what a Service states.
+func StatedOf(s *model.Service) (out Stated) {
+	if s.Extras == nil && s.Check == nil { // as most
+		return out
+	}
+	v := Of(s)
+	for _, row := range All {
+		if row.stated != nil {
+			*row.stated(&out) = row.Text(v)
+		}
+	}
+	return out
+}
+
+// IsStated reports whether no rule shows the setting.
+func (s *Setting) IsStated() bool { return s.stated != nil }
+
+// In returns the text of a setting that no rule shows.
+func (s *Setting) In(of *Stated) string { return *s.stated(of) }
+
+// Told returns a text for people: a sentence in place of a word, if there is one.
+func (s *Setting) Told(text string) string {
+	if sentence, ok := s.sentences[text]; ok {
+		return sentence
+	}
+	return text
+}
+
+// Flag returns the name of the flag of "nftproxy new".
+func (s *Setting) Flag() string { return FlagOf(s.Field) }
+
+// FlagOf returns the flag for a field of a Balance: its name with hyphens. A field in another
+// one has its flag.
+func FlagOf(field string) string {
+	field, _, _ = strings.Cut(field, ".")
+	var b strings.Builder
+	for _, c := range field {
+		if 'A' <= c && c <= 'Z' {
+			b.WriteByte('-')
+			c += 'a' - 'A'
+		}
+		b.WriteRune(c)
+	}
+	return b.String()
+}
+
+// Usage describes the flag.
+func (s *Setting) Usage() string {
+	value := "`" + s.Value + "`"
+	switch {
+	case s.Words != nil:
+		value += ", " + listed(s.Words, "or", "")
+	case s.Examples != nil:
+		value += " like " + s.Examples[0]
+	}
+	return value + ": " + s.Meaning
+}
+
+// ByField returns the setting of a field of a Balance, or nil.
+func ByField(field string) *Setting {
+	return find(All, func(s *Setting) string { return s.Field }, field)
+}
+
+// ByFlag returns the setting that a flag of "nftproxy new" sets, or nil.
+func ByFlag(name string) *Setting { return find(Flags(), (*Setting).Flag, name) }
+
+func find(in []*Setting, name func(*Setting) string, wanted string) *Setting {
+	for _, s := range in {
+		if name(s) == wanted {
+			return s
+		}
+	}
+	return nil
+}
+
+// Flags returns the settings that have a flag of their own: those of a Balance, and one for
+// all [Limits].
+func Flags() (out []*Setting) {
+	for _, s := range All {
+		switch {
+		case s.Field == "":
+		case !strings.Contains(s.Field, "."):
+			out = append(out, s)
+		case s == ofLimits[model.LimitConnections]: // the first one
+			out = append(out, Limits)
+		}
+	}
+	return out
+}
+
+// Annotations returns the names of the annotations of a Service.
+func Annotations() (out []string) {
+	for _, s := range All {
+		if s.Annotation != "" {
+			out = append(out, s.Annotation)
+		}
+	}
+	return out
+}
+
+// Write returns the annotations for settings, or nil.
+func (v *Values) Write() map[string]string {
+	var out map[string]string
+	for _, s := range All {
+		if s.Annotation == "" || s == Check { // its text is for people
+			continue
+		}
+		if text := s.Text(v); text != "" {
+			if out == nil {
+				out = make(map[string]string)
+			}
+			out[s.Annotation] = text
+		}
+	}
+	return out
+}

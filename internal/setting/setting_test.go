@@ -1,0 +1,115 @@
+package setting
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+)
+
+// TestRows: each row has its parts, and no two have the same name.
+func TestRows(t *testing.T) {
+	taken := make(map[string]bool)
+	for _, s := range append(slices.Clone(All), Limits) {
+		for _, name := range []string{"label " + s.Label, "annotation " + s.Annotation, "field " + s.Field} {
+			if taken[name] {
+				t.Errorf("two settings have the %s", name)
+			}
+			taken[name] = !strings.HasSuffix(name, " ")
+		}
+		if s.Label == "" || s.Kind == "" || s.Meaning == "" || s.Annotation+s.Field == "" || s.Words == nil && s.Examples == nil {
+			t.Errorf("%s lacks a part: %+v", s.Label, s)
+		}
+		if s.Words != nil && s.Parse == nil || s != Limits && s.Text == nil {
+			t.Errorf("%s cannot be read or written", s.Label)
+		}
+		if strings.HasSuffix(s.Meaning, ".") || strings.ContainsAny(s.Meaning, "`[]") {
+			t.Errorf("%s: the meaning is not a plain sentence without a full stop: %s", s.Label, s.Meaning)
+		}
+	}
+	for k := range model.LimitKinds {
+		if s := OfLimit(model.LimitKind(k)); s == nil || !slices.Contains(All, s) {
+			t.Errorf("limit %s has no row", model.LimitKind(k))
+		}
+	}
+	for _, s := range Flags() {
+		if s.Value == "" || ByFlag(s.Flag()) != s || !strings.HasPrefix(s.Usage(), "`"+s.Value+"`") {
+			t.Errorf("flag --%s: %s", s.Flag(), s.Usage())
+		}
+	}
+}
+
+// TestExamples: the words and the examples of each row that has text are read, and what is
+// written means the same.
+func TestExamples(t *testing.T) {
+	for _, s := range All {
+		if s.Parse == nil || s.Annotation == "" {
+			continue
+		}
+		for _, text := range slices.Concat(s.Words, s.Examples) {
+			var v Values
+			if problem := s.Parse(&v, text); problem != "" {
+				t.Errorf("%s: %q %s", s.Label, text, problem)
+			}
+			if written := v.Write(); len(written) != 1 || written[s.Annotation] == "" {
+				t.Errorf("%s: %q is written as %q", s.Label, text, written)
+			}
+			readsItself(t, s, text)
+		}
+		if text := s.Text(&Values{}); text != "" {
+			t.Errorf("%s: the default has the text %q", s.Label, text)
+		}
+	}
+}
+
+// readsItself checks that what a row writes for a text means the same, and that what it
+// refuses changes nothing.
+func readsItself(t *testing.T, s *Setting, text string) {
+	t.Helper()
+	var v, again Values
+	if s.Parse(&v, text) != "" {
+		if s.Text(&v) != "" {
+			t.Errorf("%s: %q is refused, and changes the settings", s.Label, text)
+		}
+		return
+	}
+	written := s.Text(&v)
+	if problem := s.Parse(&again, written); problem != "" || s.Text(&again) != written {
+		t.Errorf("%s: %q is written as %q, which %s", s.Label, text, written, problem)
+	}
+}
+
+// FuzzParse reads any text as each setting.
+func FuzzParse(f *testing.F) {
+	for _, s := range All {
+		for _, text := range slices.Concat(s.Words, s.Examples) {
+			f.Add(text)
+		}
+	}
+	for _, text := range []string{"", "0", "-1", "4294967547", " 7 ", "1/hour burst 25", "0/second", "\x1b[31m", "\xff"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, s := range All {
+			if s.Parse != nil {
+				readsItself(t, s, text)
+			}
+		}
+	})
+}
+
+// TestShortTime: zeros at the end are left out.
+func TestShortTime(t *testing.T) {
+	for want := range strings.FieldsSeq("1s 1m 1m1s 1h 1h0m1s 1h1m 24h") {
+		var v Values
+		d, err := time.ParseDuration(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if problem := Affinity.Parse(&v, d); problem != "" || Affinity.Text(&v) != want {
+			t.Errorf("%s: %s, %s", want, Affinity.Text(&v), problem)
+		}
+	}
+}
