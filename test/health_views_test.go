@@ -56,7 +56,7 @@ func TestHealthViews(t *testing.T) {
 	w.answered(web, w.Pods[0])
 	w.has([]string{"status"}, "CheckFailing: endpoints fail their health check",
 		"Service default/web: 2 of 4 endpoints fail their health check, such as "+dead+": connect: refused, for ", "checks     4 endpoints of 1 Service: 2 pass, 2 fail\n")
-	w.has([]string{"describe", "web"}, "check      tcp every 500ms, timeout 200ms, rise 2, fall 3\n", "  passes  ", "  fails  ", "its health check fails: connect: refused (since ")
+	w.has([]string{"describe", "web"}, "health check      tcp every 500ms, timeout 200ms, rise 2, fall 3\n", "  passes  ", "  fails  ", "its health check fails: connect: refused (since ")
 	w.has([]string{"explain", "tcp", to}, dead, "its health check fails: connect: refused (since ")
 	w.page("/live?service=default/web", `"failing":[{"address":"`+dead+`","message":"connect: refused","since":"`, `"failingCount":2`)
 	w.page("/metrics", "\nnftproxy_health_check_endpoints{state=\"failing\"} 2\n", "\nnftproxy_health_check_endpoints{state=\"passing\"} 2\n",

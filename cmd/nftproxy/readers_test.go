@@ -11,8 +11,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nftproxy/nftproxy/internal/changes"
 	"github.com/nftproxy/nftproxy/internal/describe"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/status"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
@@ -75,12 +76,12 @@ func TestReadersAgree(t *testing.T) {
 		t.Errorf("status: %+v, want %+v", p, want)
 	}
 
-	kinds := []changes.Kind{changes.KindScheduler, changes.KindClientAddresses, changes.KindSourceRanges, changes.KindDeniedSources, changes.KindLimits}
+	kinds := []*setting.Setting{setting.Scheduler, setting.ClientAddresses, setting.AllowedClients, setting.DeniedClients, setting.OfLimit(model.LimitConnections)}
 	plan := ask(t, ns, append([]string{"diff", "-f", filepath.Join(dir, "plain.yaml"), "-o", "json"}, flags...)...)
 	from := ask(t, ns, "diff", "--from", file, "-f", filepath.Join(dir, "plain.yaml"), "-o", "json", "--hostname-override", "node-1")
 	for _, k := range kinds {
 		for name, r := range map[string]result{"kernel": plan, "files": from} {
-			if text := `"` + string(k) + `"`; !strings.Contains(r.stdout, text) {
+			if text := `"` + k.Kind + `"`; !strings.Contains(r.stdout, text) {
 				t.Errorf("plan from %s has no %s:\n%s%s", name, text, r.stdout, r.stderr)
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/plan"
 	"github.com/nftproxy/nftproxy/internal/render"
+	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/nftproxy/nftproxy/internal/testkit/workload"
 )
@@ -141,9 +142,9 @@ func TestChanges(t *testing.T) {
 		{"client addresses", "annotations: {", "annotations: {nftproxy.dev/client-addresses: keep, ", "~ shop/cart: client addresses masqueraded → kept", ""},
 		{"internal policy", "clusterIP: 10.96.0.11", "clusterIP: 10.96.0.11\n  internalTrafficPolicy: Local",
 			"~ shop/cart: 1 endpoint not used on this node (10.0.0.5:8080); internal traffic policy Cluster → Local", "~ shop/cart: 1 endpoint removed (10.0.0.5:8080)"},
-		{"source ranges", "192.0.2.0/24", "192.0.2.0/25, 198.51.100.0/24", "~ shop/cart: source ranges: 192.0.2.0/25, 198.51.100.0/24 added, 192.0.2.0/24 removed", ""},
-		{"one more range", "192.0.2.0/24", "192.0.2.0/24, 198.51.100.0/24", "~ shop/cart: 1 source range added (198.51.100.0/24)", ""},
-		{"no ranges", "  loadBalancerSourceRanges: [192.0.2.0/24]\n", "", "~ shop/cart: source ranges: 192.0.2.0/24 → all", ""},
+		{"source ranges", "192.0.2.0/24", "192.0.2.0/25, 198.51.100.0/24", "~ shop/cart: allowed clients: 192.0.2.0/25, 198.51.100.0/24 added, 192.0.2.0/24 removed", ""},
+		{"one more range", "192.0.2.0/24", "192.0.2.0/24, 198.51.100.0/24", "~ shop/cart: 1 allowed client added (198.51.100.0/24)", ""},
+		{"no ranges", "  loadBalancerSourceRanges: [192.0.2.0/24]\n", "", "~ shop/cart: allowed clients: 192.0.2.0/24 → all", ""},
 		{"NodePort", "nodePort: 30080", "nodePort: 30081", "~ shop/cart: NodePort tcp 192.168.7.1:30080 → tcp 192.168.7.1:30081", ""},
 		{"no NodePort", ", nodePort: 30080", "", "~ shop/cart: 1 frontend removed (tcp 192.168.7.1:30080 (NodePort))", ""},
 		{"node's address", "192.168.7.1", "192.168.7.2", "~ shop/cart: NodePort tcp 192.168.7.1:30080 → tcp 192.168.7.2:30080", ""},
@@ -216,8 +217,8 @@ func TestBeyondRules(t *testing.T) {
 		{"check: {udp, port: 53, send: " + strings.Repeat("a", 99) + "b}", "check: {udp, port: 53, send: " + strings.Repeat("a", 99) + "c}",
 			`health check udp on port 53: send "` + strings.Repeat("a", 79) + `… (102 bytes) changes behind that`},
 		{"check: {dns: example.com}", "check: {dns: example.com, rcode: NOERROR}", "health check dns example.com. A: rcode NOERROR or NXDOMAIN → NOERROR"},
-		{"", "onFailure: close", "connections to failed endpoints the default of the node → closed"},
-		{"onFailure: close", "onFailure: keep", "connections to failed endpoints closed → kept"},
+		{"", "onFailure: close", "on failure default → close"},
+		{"onFailure: close", "onFailure: keep", "on failure close → keep"},
 		{"0.3, drain", "0.9, drain", "1 endpoint replaced, drained by weight 0 (10.128.0.3:443 → 10.128.0.9:443)"},
 		{"0.4, backup", "0.9, backup", "1 endpoint replaced, stands by (10.128.0.4:443 → 10.128.0.9:443)"},
 		{"- {address: 10.128.0.4, backup: true}\n", "", "1 endpoint removed, stands by (10.128.0.4:443)"},
@@ -225,8 +226,8 @@ func TestBeyondRules(t *testing.T) {
 		{"0.3, drain", "0.3, backup", "1 endpoint stands by (10.128.0.3:443), before: drained by weight 0"},
 		{"0.4, backup: true", "0.4, backup: true, weight: 7", "weight of 10.128.0.4:443: 1 → 7"},
 		{"priority: 2", "priority: 3", "priority of 10.128.0.5:443: 2 → 3"},
-		{"scheduler: maglev", "scheduler: maglev\nmaglevTableSize: 4093", "table of maglev 1021 slots → 4093 slots"},
-		{"scheduler: maglev", "scheduler: maglev\nbackendsFrom: default/kubernetes", "endpoints from Service none → default/kubernetes"},
+		{"scheduler: maglev", "scheduler: maglev\nmaglevTableSize: 4093", "maglev table 1021 slots → 4093 slots"},
+		{"scheduler: maglev", "scheduler: maglev\nbackendsFrom: default/kubernetes", "endpoints from none → default/kubernetes"},
 	} {
 		before := balance
 		if !strings.Contains(balance, c.from) {
@@ -295,7 +296,7 @@ func TestMaglev(t *testing.T) {
 			{"removed", endpoint, "", "", "", "~ shop/cart: 1 endpoint removed (10.0.0.5:8080)"},
 			{"added", endpoint, endpoint + "- {addresses: [10.0.0.9]}\n", "", "", "~ shop/cart: 1 endpoint added (10.0.0.9:8080)"},
 			{"weight", labels, labels + `, annotations: {nftproxy.dev/weight: "10.0.0.5=3"}`, "", "", "~ shop/cart: weight of 10.0.0.5:8080: 1 → 3"},
-			{"size", "", "", "", `, nftproxy.dev/maglev-table-size: "2039"`, "~ shop/cart: table of maglev 1021 slots → 2039 slots"},
+			{"size", "", "", "", `, nftproxy.dev/maglev-table-size: "2039"`, "~ shop/cart: maglev table 1021 slots → 2039 slots"},
 		} {
 			t.Run(policy+" "+c.name, func(t *testing.T) {
 				before, after := maglev(c.before), strings.Replace(maglev(c.after), c.from, c.to, 1)
@@ -438,8 +439,8 @@ func TestRivals(t *testing.T) {
 		}
 		before, rules = after, settled
 	}
-	for _, k := range []changes.Kind{changes.KindFrontends, changes.KindVerdict, changes.KindEndpoints, changes.KindWeights, changes.KindAffinity,
-		changes.KindScheduler, changes.KindPolicy, changes.KindSourceRanges, changes.KindMoved} {
+	for _, k := range []changes.Kind{changes.KindFrontends, changes.KindVerdict, changes.KindEndpoints, changes.KindWeights, changes.KindPolicy, changes.KindMoved,
+		changes.Kind(setting.Affinity.Kind), changes.Kind(setting.Scheduler.Kind), changes.Kind(setting.AllowedClients.Kind)} {
 		if seen[k] == 0 {
 			t.Errorf("no change of %s", k)
 		}

@@ -5,24 +5,26 @@ import (
 	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/setting"
 )
 
 // checkDetail describes a health check that comes, goes or changes.
 func checkDetail(before, after *model.Check) (Detail, bool) {
-	d := Detail{Kind: KindHealthCheck, Old: "none", New: "none"}
+	row := setting.Check
+	d := settingDetail(row, row.Default, row.Default)
 	if before != nil {
 		d.Old = wholeCheck(before)
 	}
 	if after != nil {
 		d.New = wholeCheck(after)
 	}
-	d.Text = "health check " + d.Old + " → " + d.New
+	d.Text = row.Label + " " + d.Old + " → " + d.New
 	if before != nil && after != nil && before.What() == after.What() {
 		list := differingSettings(before.Settings(), after.Settings())
 		if len(list) == 0 {
 			return d, false
 		}
-		d.Text = "health check " + after.What() + ": " + strings.Join(list, ", ")
+		d.Text = row.Label + " " + after.What() + ": " + strings.Join(list, ", ")
 	}
 	return d, before != nil || after != nil
 }

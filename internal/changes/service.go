@@ -25,26 +25,17 @@ type Service struct {
 	Elements int
 }
 
-// Kind is what a detail is about.
+// Kind is what a detail is about: one of these, or a setting ([setting.Setting.Kind]).
 type Kind string
 
 const (
-	KindFrontends    Kind = "frontends"
-	KindVerdict      Kind = "verdict"
-	KindEndpoints    Kind = "endpoints"
-	KindWeights      Kind = "weights"
-	KindAffinity     Kind = "affinity"
-	KindScheduler    Kind = "scheduler"
-	KindPolicy       Kind = "policy"
-	KindSourceRanges Kind = "sourceRanges"
-	KindMoved        Kind = "moved" // a frontend belongs to another Service
-	KindRules        Kind = "rules" // nothing that clients notice
-
-	KindClientAddresses Kind = "clientAddresses"
-	KindDeniedSources   Kind = "deniedSources"
-	KindHealthCheck     Kind = "healthCheck" // of the endpoints; no rule has it
-	KindOnFailure       Kind = "onFailure"   // of established connections; no rule has it
-	KindLimits          Kind = "limits"
+	KindFrontends Kind = "frontends"
+	KindVerdict   Kind = "verdict"
+	KindEndpoints Kind = "endpoints"
+	KindWeights   Kind = "weights"
+	KindPolicy    Kind = "policy"
+	KindMoved     Kind = "moved" // a frontend belongs to another Service
+	KindRules     Kind = "rules" // nothing that clients notice
 )
 
 // Detail is one thing that changes, in words and as data.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/served"
+	"github.com/nftproxy/nftproxy/internal/setting"
 )
 
 // settings describes what frontends do in another way. A setting of a Service shows at
@@ -26,40 +27,44 @@ func (s *subject) settings() (out []Detail) {
 }
 
 func (p pair) settings() (out []Detail) {
-	change := func(kind Kind, name, old, now, connections string) {
-		if old != now {
-			out = append(out, Detail{Kind: kind, Text: name + " " + old + " → " + now, Old: old, New: now, Connections: connections})
+	change := func(d Detail, name string) {
+		if d.Old != d.New {
+			d.Text = name + " " + d.Old + " → " + d.New
+			out = append(out, d)
 		}
 	}
+	set := func(s *setting.Setting, old, now string) { change(settingDetail(s, old, now), s.Label) }
 	a, b := p.before, p.after
 	if p.know(served.Affinity) {
-		change(KindAffinity, "affinity", seconds(a.Affinity), seconds(b.Affinity), rebinding(a.Affinity, b.Affinity))
+		d := settingDetail(setting.Affinity, seconds(a.Affinity), seconds(b.Affinity))
+		d.Connections = rebinding(a.Affinity, b.Affinity)
+		change(d, setting.Affinity.Label)
 	}
 	if p.know(served.Scheduler) {
-		change(KindScheduler, "scheduler", a.Scheduler.String(), b.Scheduler.String(), "")
+		set(setting.Scheduler, a.Scheduler.String(), b.Scheduler.String())
 	}
 	if m, n := a.table, b.table; a.Scheduler == b.Scheduler && m > 0 && n > 0 {
-		change(KindScheduler, "table of "+a.Scheduler.String(), slotsText(m), slotsText(n), "most clients get another endpoint with their next connection")
+		set(setting.MaglevSize, slotsText(m), slotsText(n))
 	}
 	if p.know(served.InternalPolicy) {
-		change(KindPolicy, "internal traffic policy", a.InternalPolicy.String(), b.InternalPolicy.String(), "")
+		change(Detail{Kind: KindPolicy, Old: a.InternalPolicy.String(), New: b.InternalPolicy.String()}, "internal traffic policy")
 	}
 	if p.know(served.ExternalPolicy) {
-		change(KindPolicy, "external traffic policy", a.ExternalPolicy.String(), b.ExternalPolicy.String(), "")
+		change(Detail{Kind: KindPolicy, Old: a.ExternalPolicy.String(), New: b.ExternalPolicy.String()}, "external traffic policy")
 	}
 	if p.know(served.Affinity) && a.ExternalPolicy == b.ExternalPolicy && a.Kind == b.Kind { // else it follows from that
-		change(KindClientAddresses, "client addresses", clients(a.Masquerading), clients(b.Masquerading), "established connections keep theirs")
+		set(setting.ClientAddresses, clients(a.Masquerading), clients(b.Masquerading))
 	}
 	for k := range model.LimitKinds {
 		kind := model.LimitKind(k)
-		change(KindLimits, limitNames[kind], a.Limits.Value(kind), b.Limits.Value(kind), "they stay, and are not counted")
+		set(setting.OfLimit(kind), a.Limits.Value(kind), b.Limits.Value(kind))
 	}
 	return append(out, p.sources()...)
 }
 
-var limitNames = [...]string{
-	model.LimitClientRate: "connection rate per client", model.LimitRate: "connection rate",
-	model.LimitClientConnections: "connections per client", model.LimitConnections: "connections",
+// settingDetail returns a detail about a setting, without the text.
+func settingDetail(s *setting.Setting, old, now string) Detail {
+	return Detail{Kind: Kind(s.Kind), Old: old, New: now, Connections: s.Connections}
 }
 
 func slotsText(n int) string { return fmt.Sprintf("%d slots", n) }

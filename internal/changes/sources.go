@@ -4,14 +4,16 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/setting"
 )
 
 // sources describes which clients may connect before and after a change.
 func (p pair) sources() (out []Detail) {
 	a, b := p.before, p.after
-	list := func(kind Kind, name, none string, before, after []netip.Prefix, had, has bool) {
+	list := func(set *setting.Setting, before, after []netip.Prefix, had, has bool) {
 		added, removed := texts(without(after, before)), texts(without(before, after))
 		if len(added)+len(removed) == 0 && had == has {
 			return
@@ -19,28 +21,28 @@ func (p pair) sources() (out []Detail) {
 		text := func(list []netip.Prefix, given bool) string {
 			switch {
 			case !given:
-				return none
+				return set.Default
 			case len(list) == 0:
 				return "no client"
 			}
 			return shorten(texts(list))
 		}
-		d := Detail{Kind: kind, Added: added, Removed: removed}
+		d, name := Detail{Kind: Kind(set.Kind), Added: added, Removed: removed}, strings.TrimSuffix(set.Label, "s")
 		switch {
 		case !had || !has || len(before) == 0 || len(after) == 0:
-			d.Text = name + "s: " + text(before, had) + " → " + text(after, has)
+			d.Text = set.Label + ": " + text(before, had) + " → " + text(after, has)
 		case len(removed) == 0:
 			d.Text = number(len(added), name) + " added (" + shorten(added) + ")"
 		case len(added) == 0:
 			d.Text = number(len(removed), name) + " removed (" + shorten(removed) + ")"
 		default:
-			d.Text = fmt.Sprintf("%ss: %s added, %s removed", name, shorten(added), shorten(removed))
+			d.Text = fmt.Sprintf("%s: %s added, %s removed", set.Label, shorten(added), shorten(removed))
 		}
 		out = append(out, d)
 	}
 	s, t := a.clients(), b.clients()
-	list(KindSourceRanges, "source range", "all", s.Allowed, t.Allowed, s.Limited, t.Limited)
-	list(KindDeniedSources, "denied source", "none", s.Denied, t.Denied, len(s.Denied) > 0, len(t.Denied) > 0)
+	list(setting.AllowedClients, s.Allowed, t.Allowed, s.Limited, t.Limited)
+	list(setting.DeniedClients, s.Denied, t.Denied, len(s.Denied) > 0, len(t.Denied) > 0)
 	return out
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/setting"
 )
 
 // edits are what objects say beyond the rules of this node: settings that no rule has, and
@@ -88,26 +89,24 @@ func (e *edits) lone(total map[model.ServiceName]*sides) (out []Service) {
 // fields describes what the objects of a Service say in another way, and no rule shows.
 func (e *edits) fields(name model.ServiceName) (out []Detail) {
 	a, b := e.before[name].Service, e.after[name].Service
-	if d, differs := checkDetail(a.Check, b.Check); differs {
-		out = append(out, d)
-	}
-	value := func(kind Kind, what, old, now string) {
-		if old != now {
-			out = append(out, Detail{Kind: kind, Text: what + " " + old + " → " + now, Old: old, New: now})
+	was, is := setting.Of(a), setting.Of(b)
+	for _, s := range setting.All {
+		switch old, now := cmp.Or(s.Text(was), s.Default), cmp.Or(s.Text(is), s.Default); {
+		case !s.IsStated():
+		case s == setting.Check: // its text is long: the difference has to be found
+			if d, differs := checkDetail(a.Check, b.Check); differs {
+				out = append(out, d)
+			}
+		case old != now:
+			d := settingDetail(s, old, now)
+			d.Text = s.Label + " " + old + " → " + now
+			out = append(out, d)
 		}
 	}
-	value(KindPolicy, "health check node port", portOrNone(a.HealthCheckNodePort), portOrNone(b.HealthCheckNodePort))
-	if was, is := a.Extra().OnFailure, b.Extra().OnFailure; was != is {
-		out = append(out, Detail{Kind: KindOnFailure, Text: "connections to failed endpoints " + failureText(was) + " → " + failureText(is),
-			Old: was.String(), New: is.String()})
+	if old, now := portOrNone(a.HealthCheckNodePort), portOrNone(b.HealthCheckNodePort); old != now {
+		out = append(out, Detail{Kind: KindPolicy, Text: "health check node port " + old + " → " + now, Old: old, New: now})
 	}
-	value(KindEndpoints, "endpoints from Service", endpointsFrom(a), endpointsFrom(b))
 	return out
-}
-
-// failureText says what happens to established connections.
-func failureText(o model.OnFailure) string {
-	return [...]string{model.DefaultOnFailure: "the default of the node", model.KeepOnFailure: "kept", model.CloseOnFailure: "closed"}[o]
 }
 
 func portOrNone(port uint16) string {
@@ -115,13 +114,6 @@ func portOrNone(port uint16) string {
 		return "none"
 	}
 	return fmt.Sprint(port)
-}
-
-func endpointsFrom(s *model.Service) string {
-	if from := s.Extra().EndpointsFrom; from != nil {
-		return from.String()
-	}
-	return "none"
 }
 
 // standing is an endpoint in the objects.

@@ -6,22 +6,23 @@ import (
 	"slices"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/setting"
 )
 
 // clients prints who may connect.
 func (p *printer) clients(s *Service) {
 	if len(s.SourceRanges) > 0 {
-		p.Fact("allowed", "%s at load balancer IPs", ranges(s.SourceRanges))
+		p.Fact(setting.AllowedClients.Label, "%s at load balancer IPs", ranges(s.SourceRanges))
 	}
 	switch {
 	case s.AllowedSources == nil:
 	case len(s.AllowedSources) == 0:
-		p.Fact("allowed", "no client")
+		p.Fact(setting.AllowedClients.Label, "no client")
 	default:
-		p.Fact("allowed", "%s%s", ranges(s.AllowedSources), s.closedFamily())
+		p.Fact(setting.AllowedClients.Label, "%s%s", ranges(s.AllowedSources), s.closedFamily())
 	}
 	if len(s.DeniedSources) > 0 {
-		p.Fact("denied", "%s", ranges(s.DeniedSources))
+		p.Fact(setting.DeniedClients.Label, "%s", ranges(s.DeniedSources))
 	}
 }
 

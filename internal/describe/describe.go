@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/setting"
 )
 
 // Values of [Service.From].
@@ -47,13 +48,11 @@ type Service struct {
 	// Ping has the addresses whose echo requests the node may answer; absent without
 	// --answer-ping.
 	Ping []Ping `json:"ping,omitempty"`
-	// Check is how the health of endpoints is checked, absent without a check.
-	Check string `json:"check,omitempty"`
-	// OnFailure is keep or close; absent: as the configuration of the node says, or the Service
-	// is read from the kernel, whose rules do not have it.
-	OnFailure string   `json:"onFailure,omitempty"`
-	Slices    []string `json:"endpointSlices,omitempty"`
-	Ports     []Port   `json:"ports"`
+	// Stated is what the objects say and no rule shows; absent if the Service is read from the
+	// kernel.
+	setting.Stated
+	Slices []string `json:"endpointSlices,omitempty"`
+	Ports  []Port   `json:"ports"`
 	// Notices are what cannot be served as asked, Warnings what the source says about
 	// its objects.
 	Notices  []string `json:"notices,omitempty"`

@@ -227,11 +227,11 @@ func TestClients(t *testing.T) {
 		json    string
 	}{
 		{"all", nil, "", ""},
-		{"some", model.NewSources(true, prefixes("10.0.0.0/8"), prefixes("10.1.0.0/16", "fd00::/64")), "allowed 10.0.0.0/8|denied 10.1.0.0/16, fd00::/64",
+		{"some", model.NewSources(true, prefixes("10.0.0.0/8"), prefixes("10.1.0.0/16", "fd00::/64")), "allowed clients 10.0.0.0/8|denied clients 10.1.0.0/16, fd00::/64",
 			`"allowedSources":["10.0.0.0/8"],"deniedSources":["10.1.0.0/16","fd00::/64"]`},
-		{"none", model.NewSources(true, nil, nil), "allowed no client", `"allowedSources":[]`},
-		{"none of a family", model.NewSources(true, prefixes("fd00::/64"), nil), "allowed fd00::/64; no IPv4 client", `"allowedSources":["fd00::/64"]`},
-		{"many", model.NewSources(false, nil, many), "denied 192.0.2.0/32, 192.0.2.1/32, 192.0.2.2/32, 192.0.2.3/32, 192.0.2.4/32, 192.0.2.5/32, 192.0.2.6/32, 192.0.2.7/32, 192.0.2.8/32, 192.0.2.9/32 and 2 more", `"deniedSources":["192.0.2.0/32",`},
+		{"none", model.NewSources(true, nil, nil), "allowed clients no client", `"allowedSources":[]`},
+		{"none of a family", model.NewSources(true, prefixes("fd00::/64"), nil), "allowed clients fd00::/64; no IPv4 client", `"allowedSources":["fd00::/64"]`},
+		{"many", model.NewSources(false, nil, many), "denied clients 192.0.2.0/32, 192.0.2.1/32, 192.0.2.2/32, 192.0.2.3/32, 192.0.2.4/32, 192.0.2.5/32, 192.0.2.6/32, 192.0.2.7/32, 192.0.2.8/32, 192.0.2.9/32 and 2 more", `"deniedSources":["192.0.2.0/32",`},
 	} {
 		world := randomWorld(rand.New(rand.NewPCG(1, 2)))
 		world.Services[0].Extras = &model.Extras{Sources: c.sources}

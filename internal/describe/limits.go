@@ -1,6 +1,9 @@
 package describe
 
-import "github.com/nftproxy/nftproxy/internal/model"
+import (
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/setting"
+)
 
 // Limit is a connection limit of each frontend.
 type Limit struct {
@@ -43,9 +46,9 @@ func (s *Service) AddLimitDrops(drops func(model.Frontend) map[string]uint64) {
 func (p *printer) limits(s *Service) {
 	for _, l := range s.Limits {
 		if l.Dropped == nil {
-			p.Fact("limit", "%s to each address and port", l.Admits)
+			p.Fact(setting.Limits.Label, "%s to each address and port", l.Admits)
 		} else {
-			p.Fact("limit", "%s to each address and port; %d dropped", l.Admits, *l.Dropped)
+			p.Fact(setting.Limits.Label, "%s to each address and port; %d dropped", l.Admits, *l.Dropped)
 		}
 	}
 }

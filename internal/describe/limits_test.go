@@ -37,10 +37,10 @@ func TestLimits(t *testing.T) {
 	if err := describe.Print(&text, objects, time.Now(), false); err != nil {
 		t.Fatal(err)
 	}
-	const want = `limit      1 new connection per hour per client (burst 3) to each address and port; 0 dropped
-           100 new connections per second to each address and port; 3 dropped
-           1 connection per client to each address and port; 0 dropped
-           1000 connections to each address and port; 0 dropped
+	const want = `limits            1 new connection per hour per client (burst 3) to each address and port; 0 dropped
+                  100 new connections per second to each address and port; 3 dropped
+                  1 connection per client to each address and port; 0 dropped
+                  1000 connections to each address and port; 0 dropped
 `
 	if !strings.Contains(text.String(), want) {
 		t.Errorf("limits are missing in:\n%s", &text)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -24,7 +25,7 @@ func JSON(w io.Writer, s *Service) error {
 // Print writes a description as text; now is the current time, and paint asks for colours.
 func Print(w io.Writer, s *Service, now time.Time, paint bool) error {
 	p := &printer{terminal.NewPrinter(w, "")}
-	p.Colours = paint
+	p.Colours, p.Width = paint, len(setting.ClientAddresses.Label)
 	p.heading(s)
 	p.settings(s)
 	p.remarks(s, now)
@@ -128,21 +129,18 @@ func (p *printer) settings(s *Service) {
 	}
 	switch {
 	case s.Maglev != nil:
-		p.Fact("scheduler", "%s, %s", s.Scheduler, cmp.Or(s.Maglev.Note, fmt.Sprintf("%d slots", s.Maglev.Slots)))
+		p.Fact(setting.Scheduler.Label, "%s, %s", s.Scheduler, cmp.Or(s.Maglev.Note, fmt.Sprintf("%d slots", s.Maglev.Slots)))
 	case s.Scheduler != "":
-		p.Fact("scheduler", "%s", s.Scheduler)
+		p.Fact(setting.Scheduler.Label, "%s", s.Scheduler)
 	}
 	if s.AffinitySeconds > 0 {
-		p.Fact("affinity", "a client stays with its endpoint for %s after its last new connection%s",
-			time.Duration(s.AffinitySeconds*float64(time.Second)), s.Clients.text())
+		p.Fact(setting.Affinity.Label, "a client stays with its endpoint for %s after its last new connection%s",
+			setting.ShortTime(time.Duration(s.AffinitySeconds*float64(time.Second))), s.Clients.text())
 	}
 	p.clients(s)
 	p.limits(s)
-	switch s.ClientAddresses {
-	case model.KeepClientAddresses.String():
-		p.Fact("clients", "keep their address: answers of endpoints must return through this machine")
-	case model.MasqueradeClientAddresses.String():
-		p.Fact("clients", "are masqueraded: endpoints see an address of this machine")
+	if s.ClientAddresses != "" {
+		p.Fact(setting.ClientAddresses.Label, "%s", setting.ClientAddresses.Told(s.ClientAddresses))
 	}
 	p.pings(s)
 	if h := s.HealthCheck; h != nil {
@@ -152,14 +150,10 @@ func (p *printer) settings(s *Service) {
 		}
 		p.Fact("health", "port %d answers for the ready endpoints on this node: %s", h.Port, strings.Join(counts, ", "))
 	}
-	if s.Check != "" {
-		p.Fact("check", "%s", s.Check)
-	}
-	switch s.OnFailure {
-	case model.KeepOnFailure.String():
-		p.Fact("failure", "established TCP connections to an endpoint that fails or leaves are kept")
-	case model.CloseOnFailure.String():
-		p.Fact("failure", "established TCP connections to an endpoint that fails or leaves are closed")
+	for _, row := range setting.All {
+		if row.IsStated() && row.In(&s.Stated) != "" {
+			p.Fact(row.Label, "%s", row.Told(row.In(&s.Stated)))
+		}
 	}
 	switch {
 	case s.Balance:

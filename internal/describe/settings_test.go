@@ -41,21 +41,21 @@ func TestSettingsAreThoseOfTheRules(t *testing.T) {
 		set  func(*model.Service)
 		want string
 	}{
-		{"nothing", func(*model.Service) {}, "scheduler  round-robin"},
+		{"nothing", func(*model.Service) {}, "scheduler         round-robin"},
 		{"all", func(s *model.Service) {
 			s.Scheduler, s.ClientAddresses = model.SourceHash, model.KeepClientAddresses
 			s.Extras = &model.Extras{Limits: model.Limits{Connections: 100, RatePerClient: model.Rate{Amount: 5, Burst: 7}},
 				Sources: model.NewSources(true, prefixes("192.0.2.0/24", "2001:db8:1::/48"), prefixes("192.0.2.7/32"))}
-		}, "scheduler  source-hash|allowed    192.0.2.0/24, 2001:db8:1::/48|denied     192.0.2.7/32|limit      5 new connections per second per client (burst 7) to each address and port|100 connections to each address and port|" +
-			"clients    keep their address: answers of endpoints must return through this machine"},
+		}, "scheduler         source-hash|allowed clients   192.0.2.0/24, 2001:db8:1::/48|denied clients    192.0.2.7/32|limits            5 new connections per second per client (burst 7) to each address and port|100 connections to each address and port|" +
+			"client addresses  kept: answers of endpoints must return through this machine"},
 		{"clients of one family", func(s *model.Service) {
 			s.Extras = &model.Extras{Sources: model.NewSources(true, prefixes("192.0.2.0/24"), nil)}
-		}, "scheduler  round-robin|allowed    192.0.2.0/24; no IPv6 client"},
-		{"no client", func(s *model.Service) { s.Extras = &model.Extras{Sources: model.NewSources(true, nil, nil)} }, "scheduler  round-robin|allowed    no client"},
+		}, "scheduler         round-robin|allowed clients   192.0.2.0/24; no IPv6 client"},
+		{"no client", func(s *model.Service) { s.Extras = &model.Extras{Sources: model.NewSources(true, nil, nil)} }, "scheduler         round-robin|allowed clients   no client"},
 		{"table", func(s *model.Service) {
 			s.Scheduler, s.Extras = model.MaglevPort, &model.Extras{MaglevSize: model.MaglevSizes[0]}
-		}, "scheduler  maglev-port, 251 slots"},
-		{"affinity", func(s *model.Service) { s.AffinityTimeout = time.Minute }, "scheduler  round-robin|affinity   a client stays with its endpoint for 1m0s after its last new connection"},
+		}, "scheduler         maglev-port, 251 slots"},
+		{"affinity", func(s *model.Service) { s.AffinityTimeout = time.Minute }, "scheduler         round-robin|affinity          a client stays with its endpoint for 1m after its last new connection"},
 	} {
 		world, s := balanced()
 		c.set(s)
@@ -79,9 +79,9 @@ func settings(t *testing.T, s *describe.Service) []string {
 	label := "" // of the line, or of the one before
 	for line := range strings.Lines(b.String()) {
 		if len(line) > 3 && line[2] != ' ' {
-			label, _, _ = strings.Cut(strings.TrimSpace(line), " ")
+			label, _, _ = strings.Cut(strings.TrimSpace(line), "  ")
 		}
-		if slices.Contains([]string{"scheduler", "affinity", "allowed", "denied", "limit", "clients"}, label) {
+		if slices.Contains([]string{"scheduler", "affinity", "allowed clients", "denied clients", "limits", "client addresses"}, label) {
 			out = append(out, strings.TrimSpace(line))
 		}
 	}
@@ -94,8 +94,8 @@ func TestOnFailure(t *testing.T) {
 	s := randomWorld(rand.New(rand.NewPCG(3, 4)))
 	for o, want := range map[model.OnFailure]string{
 		model.DefaultOnFailure: "",
-		model.KeepOnFailure:    "failure    established TCP connections to an endpoint that fails or leaves are kept\n",
-		model.CloseOnFailure:   "failure    established TCP connections to an endpoint that fails or leaves are closed\n",
+		model.KeepOnFailure:    "on failure        established TCP connections to an endpoint that fails or leaves are kept\n",
+		model.CloseOnFailure:   "on failure        established TCP connections to an endpoint that fails or leaves are closed\n",
 	} {
 		s.Services[0].Extras = &model.Extras{OnFailure: o}
 		objects, _ := views(s)
@@ -103,7 +103,7 @@ func TestOnFailure(t *testing.T) {
 		if err := describe.Print(&text, objects, time.Now(), false); err != nil {
 			t.Fatal(err)
 		}
-		if got := text.String(); !strings.Contains(got, want) || strings.Contains(got, "failure ") != (want != "") {
+		if got := text.String(); !strings.Contains(got, want) || strings.Contains(got, "on failure ") != (want != "") {
 			t.Errorf("%s: want %q in\n%s", o, want, got)
 		}
 	}

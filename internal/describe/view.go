@@ -8,6 +8,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/render"
 	"github.com/nftproxy/nftproxy/internal/served"
+	"github.com/nftproxy/nftproxy/internal/setting"
 )
 
 // FromView describes a Service from its objects.
@@ -26,12 +27,7 @@ func FromView(v *model.View) *Service {
 	s.addPolicies(v)
 	s.HealthCheck = healthOf(v.Health)
 	s.Ping = pingsOf(v.Echoes)
-	if o := v.Service.Extra().OnFailure; o != model.DefaultOnFailure {
-		s.OnFailure = o.String()
-	}
-	if v.Service.Check != nil {
-		s.Check = v.Service.Check.String()
-	}
+	s.Stated = setting.StatedOf(v.Service)
 	for _, slice := range v.Slices {
 		s.Slices = append(s.Slices, slice.Name)
 	}

@@ -7,13 +7,15 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/served"
+	"github.com/nftproxy/nftproxy/internal/setting"
 )
 
 // frontend is a frontend as it is served.
 type frontend struct {
 	*served.Frontend
-	connections *uint64 // nil without counters
-	known       int     // endpoints, if the report is from a daemon
+	connections *uint64        // nil without counters
+	known       int            // endpoints, if the report is from a daemon
+	service     *model.Service // nil if the report is from the kernel
 }
 
 // outside returns the decision for clients outside of the cluster, if the external policy
@@ -94,6 +96,9 @@ func servicePort(all []frontend) ServicePort {
 	p := ServicePort{
 		Namespace: port.Service.Namespace, Name: port.Service.Name, Port: port.Port, Protocol: port.Protocol.String(),
 		Frontends: make([]Frontend, len(all)),
+	}
+	if s := all[0].service; s != nil {
+		p.Stated = setting.StatedOf(s)
 	}
 	for i := range all {
 		f := &all[i]

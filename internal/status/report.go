@@ -16,6 +16,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/nft"
+	"github.com/nftproxy/nftproxy/internal/setting"
 )
 
 // Report is the state of a node. The names of the JSON fields are stable;
@@ -162,9 +163,12 @@ type ServicePort struct {
 	Port      string `json:"port,omitempty"`
 	Protocol  string `json:"protocol"`
 	// AffinitySeconds is how long a client stays on its endpoint; absent: no affinity.
-	AffinitySeconds float64    `json:"affinitySeconds,omitempty"`
-	Scheduler       string     `json:"scheduler,omitempty"` // unless it is round-robin or unknown
-	Frontends       []Frontend `json:"frontends"`
+	AffinitySeconds float64 `json:"affinitySeconds,omitempty"`
+	Scheduler       string  `json:"scheduler,omitempty"` // unless it is round-robin or unknown
+	// Stated is what the object of the Service says and no rule shows; absent if the report is
+	// from the kernel.
+	setting.Stated
+	Frontends []Frontend `json:"frontends"`
 }
 
 // Frontend is an address that clients dial.

@@ -252,7 +252,7 @@ func frontendsOf(routes []model.Route, scheduler model.Scheduler, connections ma
 	all := make([]frontend, len(routes))
 	for i := range routes {
 		route := &routes[i]
-		all[i] = frontend{Frontend: served.Of(route, scheduler), known: route.Choice.Known}
+		all[i] = frontend{Frontend: served.Of(route, scheduler), known: route.Choice.Known, service: route.Service}
 		if counted && !all[i].OnLocalhost() { // counted behind the listener
 			n := connections[route.Frontend]
 			all[i].connections = &n

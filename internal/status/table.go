@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
@@ -75,36 +76,24 @@ func (s *ServicePort) options(f *Frontend) string {
 		out = append(out, "policy "+f.Policy)
 	}
 	if s.AffinitySeconds > 0 {
-		out = append(out, "affinity "+shortTime(time.Duration(s.AffinitySeconds*float64(time.Second))))
+		out = append(out, setting.Affinity.Label+" "+setting.ShortTime(time.Duration(s.AffinitySeconds*float64(time.Second))))
 	}
 	if s.Scheduler != "" {
 		out = append(out, s.Scheduler)
 	}
 	if f.AllowList {
-		out = append(out, "allowed clients")
+		out = append(out, setting.AllowedClients.Label)
 	}
 	if f.DenyList {
-		out = append(out, "denied clients")
+		out = append(out, setting.DeniedClients.Label)
 	}
 	if f.ClientAddresses != "" {
-		out = append(out, "client addresses "+f.ClientAddresses)
+		out = append(out, setting.ClientAddresses.Label+" "+f.ClientAddresses)
 	}
 	if f.Limits {
-		out = append(out, "limits")
+		out = append(out, setting.Limits.Label)
 	}
 	return strings.Join(out, ", ")
-}
-
-// shortTime returns for example "3h" in place of "3h0m0s".
-func shortTime(d time.Duration) string {
-	text := d.String()
-	if short, ok := strings.CutSuffix(text, "m0s"); ok {
-		text = short + "m"
-	}
-	if short, ok := strings.CutSuffix(text, "h0m"); ok {
-		text = short + "h"
-	}
-	return text
 }
 
 // label returns "namespace/name:port", without the colon for an unnamed port.

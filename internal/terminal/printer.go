@@ -12,6 +12,7 @@ import (
 type Printer struct {
 	*bufio.Writer
 	Colours bool // whether [Printer.Painted] paints
+	Width   int  // of the column with the names of facts
 
 	indent string
 	last   string // name of the fact printed last
@@ -19,7 +20,7 @@ type Printer struct {
 
 // NewPrinter returns a printer that indents facts.
 func NewPrinter(w io.Writer, indent string) *Printer {
-	return &Printer{Writer: bufio.NewWriter(w), indent: indent}
+	return &Printer{Writer: bufio.NewWriter(w), Width: len("not known"), indent: indent}
 }
 
 // Fact writes a line under a name, which is not repeated.
@@ -33,7 +34,7 @@ func (p *Printer) fact(name, format string, args ...any) string {
 		shown = ""
 	}
 	p.last = name
-	return fmt.Sprintf("%s%-9s  %s", p.indent, shown, fmt.Sprintf(format, args...))
+	return fmt.Sprintf("%s%-*s  %s", p.indent, p.Width, shown, fmt.Sprintf(format, args...))
 }
 
 // Painted writes a line in a colour.
