@@ -18,7 +18,7 @@ export CGO_ENABLED := 0
 
 .PHONY: help
 help: ## print this list
-	@sed -n -e 's/^##@ \(.*\)/\n\1:/p' -e 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+	@sed -n -e 's/^##@ \(.*\)/\n\1:/p' -e 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
 
 ##@ Daily
 
@@ -28,16 +28,6 @@ build: ## build the static program bin/nftproxy
 
 $(BINARY):
 	$(MAKE) build
-
-PREFIX := /usr/local
-UNITDIR = $(PREFIX)/lib/systemd/system
-
-.PHONY: install
-install: $(BINARY) ## install the program, its systemd unit, manual pages and completions below PREFIX=/usr/local; UNITDIR, DESTDIR
-	install -D -m 755 $(BINARY) '$(DESTDIR)$(PREFIX)/bin/nftproxy'
-	install -D -m 644 deploy/systemd/nftproxy.service '$(DESTDIR)$(UNITDIR)/nftproxy.service'
-	sed -i 's,/usr/bin/nftproxy,$(PREFIX)/bin/nftproxy,' '$(DESTDIR)$(UNITDIR)/nftproxy.service'
-	scripts/share '$(abspath $(BINARY))' '$(abspath $(DESTDIR)$(PREFIX)/share)'
 
 .PHONY: check
 check: lint ## lint, and run all tests but those in test/ (about a minute)
@@ -59,11 +49,6 @@ test: ## unit, then packets; NO_SKIP=1 fails if any was skipped, SHUFFLE=SEED re
 	$(MAKE) --no-print-directory unit
 	$(MAKE) --no-print-directory packets
 
-.PHONY: test-machines
-test-machines: ## run the tests of two machines, and of three behind ECMP routers, with keepalived and conntrackd (2 minutes); needs root and Debian
-	scripts/install-packages nft:nftables $(PAIR)
-	NO_SKIP=$(NO_SKIP) SHUFFLE=$(SHUFFLE) scripts/test ./test/pair ./test/ecmp
-
 .PHONY: lint
 lint: ## check formatting, vet, staticcheck, spelling, the workflow and go.mod
 	@test -z "$$(gofmt -l .)" || { echo "not formatted with gofmt:"; gofmt -l .; exit 1; }
@@ -84,13 +69,6 @@ docs: ## write docs/cli.md, the manual pages, the JSON Schema and the diagrams i
 	go test -count=1 ./cmd/nftproxy -run '^Test(Reference|BalanceManual|Schema)$$' -update
 	go run ./scripts/pictures docs/images
 
-.PHONY: screenshots
-screenshots: ## take the pictures of terminals and of the page of --web in docs/images, from real sessions (a minute); needs root and Debian
-	$(MAKE) build VERSION='$(shell git describe --tags --always)'
-	go run ./scripts/screenshots $(BINARY) docs/images
-	scripts/install-packages nft:nftables nsenter:util-linux $(BROWSER)
-	cd e2e && SCREENSHOT=$(abspath docs/images/web.png) go test -count=1 -run '^TestPage$$' ./web
-
 .PHONY: demo
 demo: ## show what nftproxy does, with real packets, in 12 steps; STEP=5 or STEP=replace shows one of them
 	@[ -x $(BINARY) ] || echo "Go compiles nftproxy first: some minutes on a new machine, later seconds."
@@ -102,7 +80,19 @@ demo: ## show what nftproxy does, with real packets, in 12 steps; STEP=5 or STEP
 clean: ## remove the output of the other targets
 	rm -rf bin dist coverage.out
 
-##@ More tests
+##@ Rare
+
+.PHONY: test-machines
+test-machines: ## run the tests of two machines, and of three behind ECMP routers, with keepalived and conntrackd (2 minutes); needs root and Debian
+	scripts/install-packages nft:nftables $(PAIR)
+	NO_SKIP=$(NO_SKIP) SHUFFLE=$(SHUFFLE) scripts/test ./test/pair ./test/ecmp
+
+.PHONY: screenshots
+screenshots: ## take the pictures of terminals and of the page of --web in docs/images, from real sessions (a minute); needs root and Debian
+	$(MAKE) build VERSION='$(shell git describe --tags --always)'
+	go run ./scripts/screenshots $(BINARY) docs/images
+	scripts/install-packages nft:nftables nsenter:util-linux $(BROWSER)
+	cd e2e && SCREENSHOT=$(abspath docs/images/web.png) go test -count=1 -run '^TestPage$$' ./web
 
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZTIME (default 1m); FUZZ selects some by a regular expression
@@ -203,7 +193,17 @@ ecmp: ## serve one address by three nodes behind two ECMP routers, and write doc
 nodes: conformance-packages ## run the tests on real kubelets: rolling updates, upgrades, restarts and the migration under load (10 minutes); TESTS selects some
 	cd e2e && go test -count=1 -v -timeout 60m $(if $(TESTS),-run '$(TESTS)') ./nodes
 
-##@ Releases
+# Releases.
+
+PREFIX := /usr/local
+UNITDIR = $(PREFIX)/lib/systemd/system
+
+.PHONY: install
+install: $(BINARY) ## install the program, its systemd unit, manual pages and completions below PREFIX=/usr/local; UNITDIR, DESTDIR
+	install -D -m 755 $(BINARY) '$(DESTDIR)$(PREFIX)/bin/nftproxy'
+	install -D -m 644 deploy/systemd/nftproxy.service '$(DESTDIR)$(UNITDIR)/nftproxy.service'
+	sed -i 's,/usr/bin/nftproxy,$(PREFIX)/bin/nftproxy,' '$(DESTDIR)$(UNITDIR)/nftproxy.service'
+	scripts/share '$(abspath $(BINARY))' '$(abspath $(DESTDIR)$(PREFIX)/share)'
 
 .PHONY: image
 image: ## build the container image (needs Docker)
@@ -221,7 +221,7 @@ release: ## build programs and packages for amd64 and arm64, with bills of mater
 reproducible: ## build the committed source twice, from scratch, and compare byte for byte (minutes); ARCHITECTURES=amd64
 	ARCHITECTURES='$(ARCHITECTURES)' scripts/reproducible
 
-##@ Measurements
+# Measurements.
 
 .PHONY: bench
 bench: ## measure nftproxy on the real kernel; SCENARIO=A,B selects, RUNS=3 repeats, RESULTS=FILE.json saves
