@@ -5,6 +5,7 @@ import (
 	"hash/crc32"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -130,59 +131,123 @@ func (s *skeleton) show(t *testing.T, c *testCase) string {
 }
 
 // abridge prints a ruleset without what the skeleton says: all elements except those
-// of every ruleset, and
-// sets and chains that the skeleton lacks or has in another form. Comments name
-// what there is of the optional part, and what there is not of the constant one.
-// Together with the skeleton this is the whole ruleset.
+// of every ruleset, and sets and chains that the skeleton lacks or has in another form.
+// Comments name what there is of the optional part, and what there is not of the constant
+// one. Together with the skeleton this is the whole ruleset.
 func (s *skeleton) abridge(tables []*table) string {
 	var b strings.Builder
 	for _, t := range tables {
 		fmt.Fprintf(&b, "%s {\n", t.head)
+		var same, missing []string
 		for i := range t.objects {
-			s.abridgeObject(&b, t.head, &t.objects[i])
+			if o := &t.objects[i]; !s.abridgeObject(&b, t.head, o) {
+				same = append(same, o.head)
+			}
 		}
 		for _, c := range s.constant {
 			for _, o := range c.objects {
 				if c.head == t.head && findObject(tables, t.head, o.head) == nil {
-					fmt.Fprintf(&b, "\t# no %s\n", o.head)
+					missing = append(missing, o.head)
 				}
 			}
 		}
+		comment(&b, "as in the skeleton", same)
+		comment(&b, "not here", missing)
 		b.WriteString("}\n")
 	}
 	return b.String()
 }
 
-func (s *skeleton) abridgeObject(b *strings.Builder, tableHead string, o *object) {
+// width is how long a line of several elements, rules or names may be.
+const width = 112
+
+// comment names objects, in one comment or in several lines of one.
+func comment(b *strings.Builder, title string, heads []string) {
+	line := "# " + title + ":"
+	for i, head := range heads {
+		if len(line)+len(head) > width {
+			fmt.Fprintf(b, "\t%s\n", line)
+			line = "#"
+		}
+		line += " " + head
+		if i < len(heads)-1 {
+			line += ","
+		}
+	}
+	if len(heads) > 0 {
+		fmt.Fprintf(b, "\t%s\n", line)
+	}
+}
+
+// abridgeObject prints an object, or reports that it is one of the optional skeleton as it
+// stands there.
+func (s *skeleton) abridgeObject(b *strings.Builder, tableHead string, o *object) (shown bool) {
 	base := findObject(s.constant, tableHead, o.head)
 	optional := base == nil
 	if optional {
 		base = findObject(s.optional, tableHead, o.head)
 	}
-	same := base != nil && slices.Equal(o.body, base.body)
+	elements := o.elements
 	if strings.HasPrefix(o.head, "map ") && strings.HasSuffix(o.head, "endpoints") {
-		o = &object{o.head, o.body, foldTables(o.elements)}
+		elements = foldSlots(elements)
 	}
 	if o.head == "map lanes" && base != nil { // it is never empty
-		o.elements = slices.DeleteFunc(o.elements, func(e string) bool { return slices.Contains(base.elements, e) })
+		if n := len(base.elements); len(elements) >= n && slices.Equal(elements[:n], base.elements) {
+			elements = elements[n:]
+		}
 	}
-	lines := o.lines()
+	if base == nil {
+		printObject(b, &object{o.head, o.body, elements})
+		return true
+	}
+	different := difference(o.body, base.body)
 	switch {
-	case same && len(o.elements) > 0:
-		lines = o.elements
-	case same && optional:
-		fmt.Fprintf(b, "\t%s # as in the skeleton\n", o.head)
-		return
-	case same:
-		return
-	case base != nil && strings.HasPrefix(o.head, "chain "):
-		lines = abridgeRules(o.body, base.body)
+	case len(different)+len(elements) == 0:
+		return !optional
+	case len(different) < len(o.body):
+		printObject(b, &object{o.head, slices.Concat(different, elements), nil})
+	default:
+		printObject(b, &object{o.head, o.body, elements})
 	}
-	if len(lines) == 1 && lines[0] != "..." {
-		fmt.Fprintf(b, "\t%s { %s }\n", o.head, strings.TrimSuffix(lines[0], ","))
+	return true
+}
+
+// printObject prints an object, in one line if that is short.
+func printObject(b *strings.Builder, o *object) {
+	lines := o.lines()
+	short := strings.Join(lines, "; ")
+	if len(lines) > 0 && strings.HasSuffix(lines[0], ",") {
+		short = strings.TrimSuffix(strings.Join(lines, " "), ",")
+	}
+	if len(o.elements) == 0 && len(o.head)+len(short) <= width {
+		fmt.Fprintf(b, "\t%s { %s }\n", o.head, short)
 		return
 	}
 	fmt.Fprintf(b, "\t%s {\n%s\t}\n", o.head, indent(lines))
+}
+
+// difference returns the lines that the skeleton lacks, behind "+" and their number, and
+// those that only the skeleton has, behind "-" and their number there.
+func difference(lines, base []string) (out []string) {
+	next := 0 // of base
+	skip := func(to int) {
+		for ; next < to; next++ {
+			out = append(out, fmt.Sprintf("-%d %s", next+1, base[next]))
+		}
+	}
+	for i, line := range lines {
+		if n := slices.Index(base[next:], line); n >= 0 {
+			skip(next + n)
+			next++
+			continue
+		}
+		for next < len(base) && !slices.Contains(lines[i:], base[next]) {
+			skip(next + 1)
+		}
+		out = append(out, fmt.Sprintf("+%d %s", i+1, line))
+	}
+	skip(len(base))
+	return out
 }
 
 // manySlots is more slots than a frontend of a case has without a table of Maglev.
@@ -195,79 +260,86 @@ func cutSlot(element string) (frontend, slot, endpoint string) {
 	return key[:i], strings.TrimPrefix(key[i:], " . "), strings.TrimSuffix(endpoint, ",")
 }
 
-// foldTables replaces the elements of many slots of a frontend by one line, which has the
-// number of slots of each endpoint, and a sum that depends on their order.
-func foldTables(elements []string) []string {
-	// The first number of a slot is 0, and 10 in the table of clients outside of the cluster.
-	table := func(element string) string {
-		frontend, slot, _ := cutSlot(element)
-		first, _, found := strings.Cut(slot, ":")
-		if !found { // of a range of ports
-			first = ""
-		}
-		return frontend + " . " + first
-	}
-	var out []string
+// foldSlots replaces the slots of a frontend by lines that list the endpoints of several
+// ones. Of many slots it leaves one line, which has the number of slots of each endpoint,
+// and a sum that depends on their order.
+func foldSlots(elements []string) (out []string) {
 	for rest := elements; len(rest) > 0; {
 		n := 1
-		for n < len(rest) && table(rest[n]) == table(rest[0]) {
+		for n < len(rest) && follows(rest[n-1], rest[n]) {
 			n++
 		}
 		group := rest[:n]
 		rest = rest[n:]
-		if n < manySlots {
-			out = append(out, group...)
-			continue
+		if n >= manySlots {
+			out = append(out, sumOf(group))
+		} else {
+			out = append(out, listed(group)...)
 		}
-		slots := make(map[string]int)
-		for _, e := range group {
-			_, _, endpoint := cutSlot(e)
-			slots[endpoint]++
-		}
-		frontend, first, _ := cutSlot(group[0])
-		_, last, _ := cutSlot(group[n-1])
-		line := fmt.Sprintf("%s . %s to %s : sum %08x", frontend, first, last, crc32.ChecksumIEEE([]byte(strings.Join(group, ""))))
-		for _, e := range slices.Sorted(maps.Keys(slots)) {
-			line += fmt.Sprintf(", %d × %s", slots[e], e)
-		}
-		out = append(out, line)
 	}
 	return out
 }
 
-// abridgeRules replaces by "..." what the skeleton has as well, up to the line
-// before the next difference, if that makes it shorter.
-func abridgeRules(lines, base []string) []string {
-	var out []string
-	rest := base
-	for i, line := range lines {
-		n := slices.Index(rest, line)
-		if n < 0 {
-			out = append(out, line)
-			continue
-		}
-		out = append(out, missing(rest[:n])...)
-		rest = rest[n+1:]
-		switch after := lines[i+1:]; {
-		case len(after) == 0 != (len(rest) == 0) || len(after) > 0 && after[0] != rest[0]:
-			out = append(out, line) // a difference follows
-		case len(out) == 0 || out[len(out)-1] != "...":
-			out = append(out, "...")
-		}
-	}
-	if out = append(out, missing(rest)...); len(out) < len(lines) {
-		return out
-	}
-	return lines
+// follows reports whether an element is the next slot of the same frontend.
+func follows(previous, element string) bool {
+	frontend, slot, _ := cutSlot(previous)
+	f, s, _ := cutSlot(element)
+	// Slots have the numbers 0:1, 0:2 and so on, and 10:1 in the table of clients outside of
+	// the cluster; of a range of ports 1 and so on.
+	table, n := cutNumber(slot)
+	t, m := cutNumber(s)
+	return f == frontend && t == table && m == n+1
 }
 
-// missing says that lines of the skeleton are missing.
-func missing(lines []string) []string {
-	var out []string
-	for _, line := range lines {
-		out = append(out, "# no "+line)
+// cutNumber splits a slot such as 0:1f.
+func cutNumber(slot string) (table string, number uint64) {
+	i := strings.LastIndex(slot, ":") + 1
+	base := 16
+	if i == 0 {
+		base = 10
 	}
+	number, _ = strconv.ParseUint(slot[i:], base, 64)
+	return slot[:i], number
+}
+
+// listed returns lines with the endpoints of slots that follow each other.
+func listed(group []string) (out []string) {
+	frontend, first, line := cutSlot(group[0])
+	last := first
+	end := func() {
+		if first != last {
+			first += " to " + last
+		}
+		out = append(out, fmt.Sprintf("%s . %s : %s,", frontend, first, line))
+	}
+	for _, e := range group[1:] {
+		_, slot, endpoint := cutSlot(e)
+		if len(frontend)+len(line)+len(endpoint)+len(" . 10:11 to 10:12 : , ") > width {
+			end()
+			first, line = slot, endpoint
+		} else {
+			line += ", " + endpoint
+		}
+		last = slot
+	}
+	end()
 	return out
+}
+
+// sumOf returns one line for all slots of a frontend.
+func sumOf(group []string) string {
+	slots := make(map[string]int)
+	for _, e := range group {
+		_, _, endpoint := cutSlot(e)
+		slots[endpoint]++
+	}
+	frontend, first, _ := cutSlot(group[0])
+	_, last, _ := cutSlot(group[len(group)-1])
+	line := fmt.Sprintf("%s . %s to %s : sum %08x", frontend, first, last, crc32.ChecksumIEEE([]byte(strings.Join(group, ""))))
+	for _, e := range slices.Sorted(maps.Keys(slots)) {
+		line += fmt.Sprintf(", %d × %s", slots[e], e)
+	}
+	return line
 }
 
 // TestAbridge proves that a case and the skeleton together pin every line: it
