@@ -76,9 +76,9 @@ func (s *State) hooks() nft.Delta {
 			continue
 		}
 		used := t.used()
-		after := newPart().table(f, s.base, used, true)
+		after := t.rules(newPart(), s.base, used, true)
 		after.Chains = slices.DeleteFunc(after.Chains, func(c *nft.Chain) bool { return c.Hook == nft.NoHook })
-		d.Before.Tables = append(d.Before.Tables, newPart().table(f, s.base, used, false))
+		d.Before.Tables = append(d.Before.Tables, t.rules(newPart(), s.base, used, false))
 		d.After.Tables = append(d.After.Tables, after)
 	}
 	return d

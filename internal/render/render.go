@@ -106,22 +106,6 @@ func (p *part) lane(l laneUse, chain *nft.Chain) {
 	}
 }
 
-// table returns a table with all sets except those of lanes, but only the elements and the
-// lanes of the part. It has the chains of every table only if they may differ before and
-// after.
-func (p *part) table(f model.Family, r *model.Routing, o options, skeletonDiffers bool) *nft.Table {
-	t := &nft.Table{Family: f, Sets: append(sets(r, o), p.clients...), Chains: p.lanes}
-	if skeletonDiffers {
-		t.Chains = slices.Concat(p.lanes, chains(f, r, o))
-	}
-	for _, s := range t.Sets {
-		s.Elements = p.elements[s.Name]
-		s.Sort()
-		s.Elements = slices.CompactFunc(s.Elements, func(a, b nft.Element) bool { return a.Key == b.Key })
-	}
-	return t
-}
-
 func ranges(all []netip.Prefix, f model.Family) []nft.Element {
 	var out []nft.Element
 	for _, p := range all {

@@ -31,8 +31,18 @@ type table struct {
 	options  map[option]int32
 	elements map[sharedElement]int32
 	sizes    map[string]int // elements of each set that routes fill
+	// What changes need again: the chains of lanes, and the empty sets of the last options.
+	chains   map[laneUse]*nft.Chain
+	declared declaration
+	family   model.Family
 	exists   bool           // in the rules
 	beside   bool           // exists also without frontends, beside those that are left out
+}
+
+// declaration is the sets of a table without their elements.
+type declaration struct {
+	options options
+	sets    []nft.Set
 }
 
 // absent is the count of a lane that is not in the rules.
@@ -68,15 +78,16 @@ func newState(r *model.Routing) *State {
 	base.Routes, base.Echoes, base.ClusterIPs, base.HealthChecks, base.Notices, base.NodePortAddresses = nil, nil, nil, nil, nil, nil
 	s := &State{base: &base, tables: make(map[model.Family]*table), last: &change{}}
 	for _, f := range model.Families {
-		s.tables[f] = newTable()
+		s.tables[f] = newTable(f)
 	}
 	return s
 }
 
-func newTable() *table {
+func newTable(f model.Family) *table {
 	return &table{
+		family: f,
 		lanes: make(map[laneUse]int32), options: make(map[option]int32), elements: make(map[sharedElement]int32),
-		sizes: make(map[string]int),
+		sizes: make(map[string]int), chains: make(map[laneUse]*nft.Chain),
 	}
 }
 
@@ -105,7 +116,7 @@ func (s *State) DropIdle() nft.Delta {
 		if t := s.tables[f]; t.exists {
 			u := t.begin()
 			for _, l := range t.idle() {
-				u.before.lane(l, l.chain())
+				u.before.lane(l, t.chain(l))
 			}
 			t.dropIdle(u)
 			c.take(f, u)
@@ -131,7 +142,7 @@ func (t *table) dropIdle(u *update) {
 		if _, known := u.lanes[l]; !known {
 			u.lanes[l] = 0
 		}
-		delete(t.lanes, l)
+		t.deleteLane(l)
 	}
 }
 
@@ -182,10 +193,10 @@ func (c *change) take(f model.Family, u *update) {
 	used := t.used()
 	differs := t.exists != u.exists || !slices.Equal(used, u.used)
 	if u.exists {
-		c.delta.Before.Tables = append(c.delta.Before.Tables, c.state.part(u.before.table(f, base, u.used, differs)))
+		c.delta.Before.Tables = append(c.delta.Before.Tables, c.state.part(t.rules(u.before, base, u.used, differs)))
 	}
 	if t.exists {
-		c.delta.After.Tables = append(c.delta.After.Tables, c.state.part(u.after.table(f, base, used, differs)))
+		c.delta.After.Tables = append(c.delta.After.Tables, c.state.part(t.rules(u.after, base, used, differs)))
 	}
 }
 
@@ -225,12 +236,12 @@ func (t *table) begin() *update {
 
 func (t *table) restore(u *update) {
 	if !u.exists {
-		*t = *newTable()
+		*t = *newTable(t.family)
 		return
 	}
 	for l, n := range u.lanes {
 		if t.lanes[l] = n; n == absent {
-			delete(t.lanes, l)
+			t.deleteLane(l)
 		}
 	}
 	restore(t.options, u.options)
@@ -311,6 +322,9 @@ func (t *table) countLane(l laneUse, n int32, u *update) {
 
 // used returns the options in use.
 func (t *table) used() options {
+	if len(t.options) == 0 {
+		return nil
+	}
 	return slices.SortedFunc(maps.Keys(t.options), option.compare)
 }
 
@@ -393,15 +407,62 @@ func (t *table) changeLane(l laneUse, u *update) {
 	n, known := u.lanes[l]
 	there, used := known && n != absent, t.lanes[l] > 0
 	idle := there && !used && t.recalls(l)
-	chain := l.chain() // one for both, so that no comparison of its rules is needed
+	chain := t.chain(l) // one for both, so that no comparison of its rules is needed
 	if there {
 		u.before.lane(l, chain)
 	}
 	if used || idle {
 		u.after.lane(l, chain)
 	} else {
-		delete(t.lanes, l)
+		t.deleteLane(l)
 	}
+}
+
+// chain returns the chain of a lane, the same one each time.
+func (t *table) chain(l laneUse) *nft.Chain {
+	c, ok := t.chains[l]
+	if !ok {
+		c = l.chain()
+		t.chains[l] = c
+	}
+	return c
+}
+
+func (t *table) deleteLane(l laneUse) {
+	delete(t.lanes, l)
+	delete(t.chains, l)
+}
+
+// declare returns the sets of the table for some options, which must not be modified.
+func (t *table) declare(r *model.Routing, o options) []nft.Set {
+	if t.declared.sets == nil || !slices.Equal(t.declared.options, o) {
+		t.declared = declaration{options: o}
+		for _, s := range sets(r, o) {
+			t.declared.sets = append(t.declared.sets, *s)
+		}
+	}
+	return t.declared.sets
+}
+
+// rules returns the table with all sets except those of lanes, but only the elements and
+// the lanes of a part. It has the chains of every table only if they may differ before and
+// after.
+func (t *table) rules(p *part, r *model.Routing, o options, skeletonDiffers bool) *nft.Table {
+	own := slices.Clone(t.declare(r, o))
+	out := &nft.Table{Family: t.family, Sets: make([]*nft.Set, 0, len(own)+len(p.clients)), Chains: p.lanes}
+	for i := range own {
+		out.Sets = append(out.Sets, &own[i])
+	}
+	out.Sets = append(out.Sets, p.clients...)
+	if skeletonDiffers {
+		out.Chains = slices.Concat(p.lanes, chains(t.family, r, o))
+	}
+	for _, s := range out.Sets {
+		s.Elements = p.elements[s.Name]
+		s.Sort()
+		s.Elements = slices.CompactFunc(s.Elements, func(a, b nft.Element) bool { return a.Key == b.Key })
+	}
+	return out
 }
 
 // share adds the shared elements that a change touches and that have users, by
@@ -461,7 +522,7 @@ func (s *State) Sizes() []SetSize {
 		if !t.exists {
 			continue
 		}
-		for _, set := range sets(s.base, t.used()) {
+		for _, set := range t.declare(s.base, t.used()) {
 			switch n := t.sizes[set.Name]; {
 			case set.Dynamic:
 			case slices.Contains(nft.LaneMaps, set.Name):
