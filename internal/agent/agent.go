@@ -83,7 +83,8 @@ type Sync struct {
 	// NewNotices reports that the notices may have changed. There can be as many as
 	// Services, so observers read them only then.
 	NewNotices    bool
-	Sizes         []render.SetSize      // of the sets and maps, after success
+	Sizes         []render.SetSize      // of the sets and maps, if NewSizes
+	NewSizes      bool                  // after success, if sizes have changed
 	Triggers      []model.Trigger       // the times of the changes that are new in this sync
 	Interventions []kernel.Intervention // by other programs; success repairs them
 	Plan          *plan.Plan            // what was committed; nil after an error
@@ -134,6 +135,7 @@ type Agent struct {
 	// rules is the state of what was applied last. It is meaningless while Applier
 	// does not know what the kernel holds.
 	rules    *render.State
+	sized    sizesAt   // that observers have seen
 	compared time.Time // last successful comparison with the kernel
 
 	quarantine quarantine
@@ -225,7 +227,7 @@ func (a *Agent) sync(cause Cause) bool {
 		a.drift.restore(s.Interventions)
 	} else {
 		a.pending = nil
-		s.Sizes = a.rules.Sizes()
+		a.size(s)
 		a.mu.Lock()
 		a.state.LastSync = time.Now()
 		a.mu.Unlock()
@@ -237,6 +239,20 @@ func (a *Agent) sync(cause Cause) bool {
 		}
 	}
 	return s.Err == nil
+}
+
+// sizesAt identifies the sizes of the sets at a time.
+type sizesAt struct {
+	rules   *render.State
+	resized uint64
+}
+
+// size sets the sizes if they have changed: a changed endpoint does not change them.
+func (a *Agent) size(s *Sync) {
+	at := sizesAt{a.rules, a.rules.Resized()}
+	if s.NewSizes = at != a.sized; s.NewSizes {
+		a.sized, s.Sizes = at, a.rules.Sizes()
+	}
 }
 
 type panicError struct {

@@ -54,7 +54,7 @@ func syncOf(s *model.Snapshot, cause agent.Cause, took time.Duration) *agent.Syn
 	router.SetServices(s.Update().Services)
 	state, delta := render.Start(router.Routing())
 	return &agent.Sync{
-		Cause: cause, Compared: cause != agent.Change, Router: router, NewNotices: true, Sizes: state.Sizes(),
+		Cause: cause, Compared: cause != agent.Change, Router: router, NewNotices: true, Sizes: state.Sizes(), NewSizes: true,
 		Plan: plan.Diff(delta.Before, delta.After), Started: started, Duration: took,
 	}
 }

@@ -60,7 +60,9 @@ func (m *ruleMetrics) observe(s *agent.Sync) {
 	if s.Err != nil {
 		return
 	}
-	m.elements.set(countElements(s.Sizes))
+	if s.NewSizes {
+		m.elements.set(countElements(s.Sizes))
+	}
 	if s.Cause == agent.Check || s.Cause == agent.Drift {
 		m.drift.Add(float64(len(s.Plan.Changes)))
 	}

@@ -17,12 +17,14 @@ type base struct {
 	loadBalancerCIDRs []netip.Prefix
 	answerFrom        map[Family]netip.Addr // see the function; empty: echo requests are not answered
 	notices           []Notice              // about the node
+	nodes             []*Node               // of the source
+	cidrs             []netip.Prefix        // likewise
 }
 
 func newBase(c Config, nodes []*Node, cidrs []netip.Prefix) base {
 	node, known := (&Snapshot{Nodes: nodes}).Node(c.NodeName)
 	b := base{config: c, node: node, locality: NewLocality(node, c), serviceCIDRs: MergePrefixes(cidrs),
-		loadBalancerCIDRs: MergePrefixes(c.LoadBalancerCIDRs)}
+		loadBalancerCIDRs: MergePrefixes(c.LoadBalancerCIDRs), nodes: slices.Clone(nodes), cidrs: slices.Clone(cidrs)}
 	b.answerFrom = answerFrom(b.locality.Node, c)
 	if c.BesideAnother {
 		b.serviceCIDRs = nil
@@ -32,6 +34,12 @@ func newBase(c Config, nodes []*Node, cidrs []netip.Prefix) base {
 			"not among the nodes given (%s): no endpoint counts as local; name this node with --hostname-override", namesOf(nodes))}
 	}
 	return b
+}
+
+// isOf reports whether this is the base for these arguments of [newBase]. It compares
+// Nodes by pointers: they do not change.
+func (b *base) isOf(c *Config, nodes []*Node, cidrs []netip.Prefix) bool {
+	return slices.Equal(b.nodes, nodes) && slices.Equal(b.cidrs, cidrs) && reflect.DeepEqual(&b.config, c)
 }
 
 // namesOf returns the first names.
@@ -48,18 +56,22 @@ func namesOf(nodes []*Node) string {
 func (b base) settled() base {
 	node, own := *b.node, *b.locality.Node
 	node.Leaving, own.Leaving = false, false
-	b.config.InterfaceAddresses = nil
+	b.config.InterfaceAddresses, b.nodes, b.cidrs = nil, nil, nil
 	b.node, b.locality = &node, &Locality{Node: &own}
 	return b
 }
 
-// Configure sets the configuration, the Nodes and the ServiceCIDRs. Differences
+// Configure sets the configuration, the Nodes and the ServiceCIDRs, which must not be
+// modified afterwards. Differences
 // without effect, such as the order, other Nodes or addresses without NodePorts,
 // change nothing. Different NodePort addresses may change some frontends, each of
 // which is returned once and in no order; see also [Router.NodePortAddresses]. After
 // any other difference all routes are computed again and returned, and base is true:
 // the rules that all frontends share change, too.
 func (r *Router) Configure(c Config, nodes []*Node, cidrs []netip.Prefix) (changes []RouteChange, base bool) {
+	if r.base.isOf(&c, nodes, cidrs) { // the rule, when a Service changes
+		return nil, false
+	}
 	before := r.base
 	r.base = newBase(c, nodes, cidrs)
 	if !reflect.DeepEqual(before.settled(), r.base.settled()) {

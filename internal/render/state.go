@@ -19,6 +19,7 @@ type State struct {
 	last   *change
 	// loading means that there are no base chains yet.
 	loading bool
+	resized uint64 // how often sizes have changed
 }
 
 // table counts what the frontends of one family share. It holds no zero counts,
@@ -35,8 +36,8 @@ type table struct {
 	chains   map[laneUse]*nft.Chain
 	declared declaration
 	family   model.Family
-	exists   bool           // in the rules
-	beside   bool           // exists also without frontends, beside those that are left out
+	exists   bool // in the rules
+	beside   bool // exists also without frontends, beside those that are left out
 }
 
 // declaration is the sets of a table without their elements.
@@ -86,7 +87,7 @@ func newState(r *model.Routing) *State {
 func newTable(f model.Family) *table {
 	return &table{
 		family: f,
-		lanes: make(map[laneUse]int32), options: make(map[option]int32), elements: make(map[sharedElement]int32),
+		lanes:  make(map[laneUse]int32), options: make(map[option]int32), elements: make(map[sharedElement]int32),
 		sizes: make(map[string]int), chains: make(map[laneUse]*nft.Chain),
 	}
 }
@@ -151,6 +152,7 @@ func (s *State) Undo() {
 	s.base.NodePortAddresses = s.last.addresses
 	for _, u := range s.last.updates {
 		u.table.restore(u)
+		s.resized++
 	}
 	s.last.updates = nil
 }
@@ -190,6 +192,9 @@ func (c *change) take(f model.Family, u *update) {
 	if t.exists == u.exists && u.before.isEmpty() && u.after.isEmpty() {
 		return
 	}
+	if t.exists != u.exists || u.resizes() {
+		c.state.resized++
+	}
 	used := t.used()
 	differs := t.exists != u.exists || !slices.Equal(used, u.used)
 	if u.exists {
@@ -223,6 +228,22 @@ type update struct {
 	elements map[sharedElement]int32
 	used     options // all
 	exists   bool
+}
+
+// resizes reports whether a set has another number of elements afterwards.
+func (u *update) resizes() bool {
+	before, after := u.before.elements, u.after.elements
+	for set, e := range before {
+		if len(e) != len(after[set]) {
+			return true
+		}
+	}
+	for set, e := range after {
+		if len(e) != len(before[set]) {
+			return true
+		}
+	}
+	return false
 }
 
 // begin begins an update. Without a table before all counts were zero.
@@ -514,6 +535,9 @@ func (t *table) classes(leads string) (n int) {
 	}
 	return n
 }
+
+// Resized returns a number that is another one after each change of a size.
+func (s *State) Resized() uint64 { return s.resized }
 
 // Sizes returns the sizes of all sets and maps that are not dynamic, in no order.
 func (s *State) Sizes() []SetSize {
