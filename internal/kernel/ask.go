@@ -112,12 +112,8 @@ func (q *inquiry) run(c *Conn) error {
 	if err := c.prepare(); err != nil {
 		return err
 	}
-	raw, err := c.nl.SyscallConn()
-	if err != nil {
-		return err
-	}
 	var failure error
-	err = raw.Control(func(fd uintptr) {
+	err := c.raw.Control(func(fd uintptr) {
 		for q.next < len(q.wanted) && failure == nil {
 			failure = q.ask(int(fd))
 		}

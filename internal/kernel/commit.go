@@ -169,20 +169,18 @@ func appendMessage(b []byte, typ netlink.HeaderType, flags netlink.HeaderFlags, 
 
 // write sends a batch to the kernel, which carries it out before this returns.
 func (c *Conn) write(batch []byte) error {
-	if err := c.prepare(); err != nil {
-		return err
+	if c.dirty {
+		if err := c.prepare(); err != nil {
+			return err
+		}
 	}
 	if c.Sent != nil {
 		c.Sent(batch)
 	}
-	raw, err := c.nl.SyscallConn()
-	if err != nil {
-		return err
-	}
 	sendErr := error(unix.EINTR)
-	if err := raw.Control(func(fd uintptr) {
+	if err := c.raw.Control(func(fd uintptr) {
 		for errors.Is(sendErr, unix.EINTR) {
-			sendErr = unix.Sendto(int(fd), batch, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+			sendErr = unix.Sendto(int(fd), batch, 0, &c.kernel)
 		}
 	}); err != nil {
 		return err
@@ -195,13 +193,17 @@ func (c *Conn) write(batch []byte) error {
 func (c *Conn) growBuffers(s codec.Size) error {
 	const perMessage = 1 << 10
 	room := s.Bytes + (s.Messages+2)*perMessage
+	if c.room >= room {
+		return nil
+	}
 	have, err := c.nl.WriteBuffer()
 	if err != nil {
 		return err
 	}
-	if have >= room {
+	if c.room = have; have >= room {
 		return nil
 	}
+	c.room = 0
 	return errors.Join(c.nl.SetWriteBuffer(room), c.nl.SetReadBuffer(room))
 }
 
@@ -212,6 +214,9 @@ var ErrNoAnswer = errors.New("commit: the kernel's answer is lost")
 // which has the number of the last message. The kernel processes a batch while it
 // is being sent, so all answers are on the socket already.
 func (c *Conn) receiveResult(last uint32) (answers []error, err error) {
+	if done, err := c.receiveAck(last); done || err != nil {
+		return nil, err
+	}
 	for { // the answers come in the order of the messages
 		ready, err := c.readable()
 		switch {
@@ -237,6 +242,28 @@ func (c *Conn) receiveResult(last uint32) (answers []error, err error) {
 			return answers, nil
 		}
 	}
+}
+
+// ackLength is the length of an acknowledgement (struct nlmsgerr of linux/netlink.h): of
+// a message that was carried out the kernel repeats the header alone.
+const ackLength = unix.NLMSG_HDRLEN + unix.SizeofNlMsgerr
+
+// receiveAck receives the acknowledgement of the last message, if that is all that is on
+// the socket: the usual end of a transaction. It reports whether it was.
+func (c *Conn) receiveAck(last uint32) (done bool, err error) {
+	var b [ackLength + unix.NLMSG_ALIGNTO]byte
+	controlErr := c.raw.Control(func(fd uintptr) {
+		n, _, recvErr := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		if recvErr != nil || n != ackLength {
+			return // the next question to the socket says why
+		}
+		h := netlink.Header{Type: netlink.HeaderType(binary.NativeEndian.Uint16(b[4:])), Sequence: binary.NativeEndian.Uint32(b[8:])}
+		if h.Type == netlink.Error && h.Sequence == last && binary.NativeEndian.Uint32(b[unix.NLMSG_HDRLEN:]) == 0 {
+			done = true
+			_, err = unix.Read(int(fd), b[:]) // the socket does not block
+		}
+	})
+	return done, errors.Join(controlErr, err)
 }
 
 // blame names the refused object, by the index of the message and, within a list of

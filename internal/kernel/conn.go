@@ -21,11 +21,14 @@ import (
 // that opened it. It is not safe for concurrent use.
 type Conn struct {
 	nl        *netlink.Conn
-	Log       *slog.Logger // of transactions that the kernel refuses; may be nil
-	Sent      func([]byte) // if set, is called with each batch, which must not be kept
-	sequence  uint32       // of the next message in a batch
-	owns      bool         // the tables that it adds
-	namespace *os.File     // of the network
+	raw       syscall.RawConn      // the same socket
+	kernel    unix.SockaddrNetlink // where its messages go
+	room      int                  // for a batch in the socket's buffers, in bytes; zero: unknown
+	Log       *slog.Logger         // of transactions that the kernel refuses; may be nil
+	Sent      func([]byte)         // if set, is called with each batch, which must not be kept
+	sequence  uint32               // of the next message in a batch
+	owns      bool                 // the tables that it adds
+	namespace *os.File             // of the network
 	// lacksDestroy means that the kernel is older than 6.3.
 	lacksDestroy bool
 	dirty        bool     // parts of an earlier answer may be left on the socket
@@ -71,7 +74,11 @@ func open(namespace *os.File, other int) (*Conn, error) {
 	if err := nl.SetOption(netlink.ExtendedAcknowledge, true); err != nil {
 		return nil, errors.Join(fmt.Errorf("set netlink option: %w", err), nl.Close(), namespace.Close())
 	}
-	return &Conn{nl: nl, namespace: namespace}, nil
+	raw, err := nl.SyscallConn()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("use netlink socket: %w", err), nl.Close(), namespace.Close())
+	}
+	return &Conn{nl: nl, raw: raw, kernel: unix.SockaddrNetlink{Family: unix.AF_NETLINK}, namespace: namespace}, nil
 }
 
 // withSibling asks a question over a separate connection to the same network
@@ -212,13 +219,9 @@ func (c *Conn) discard() error {
 }
 
 func (c *Conn) readable() (bool, error) {
-	raw, err := c.nl.SyscallConn()
-	if err != nil {
-		return false, err
-	}
 	var n int
 	pollErr := error(unix.EINTR)
-	controlErr := raw.Control(func(fd uintptr) {
+	controlErr := c.raw.Control(func(fd uintptr) {
 		for fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}; errors.Is(pollErr, unix.EINTR); {
 			n, pollErr = unix.Poll(fds, 0)
 		}
