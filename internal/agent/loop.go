@@ -141,8 +141,13 @@ func (l *loop) plan() {
 	if !l.changed.Load() {
 		pause = max(pause, addressPause)
 	}
-	if at := l.last.Add(pause); l.due == nil || at.Before(l.dueAt) {
-		l.due, l.dueAt = time.After(time.Until(at)), at
+	at := l.last.Add(pause)
+	switch wait := time.Until(at); {
+	case l.due != nil && !at.Before(l.dueAt):
+	case wait <= 0: // the rule: a timer would cost two more rounds of the scheduler
+		l.serve()
+	default:
+		l.due, l.dueAt = time.After(wait), at
 	}
 }
 

@@ -29,9 +29,7 @@ func TestRest(t *testing.T) {
 		change := func(load func() (*model.Snapshot, error)) {
 			f.load = load
 			f.agent.Changed()
-			for range 2 { // the request, and then the sync
-				l.step(t.Context())
-			}
+			l.step(t.Context())
 		}
 		day := func() (steps int) {
 			ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour+time.Second)

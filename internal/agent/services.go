@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -98,6 +100,9 @@ func (s *Sync) names() (out []any) {
 // logApplied logs what was applied. The first sync changes what differs from the
 // rules of an earlier run, so the Services of its routes say nothing.
 func (a *Agent) logApplied(s *Sync) {
+	if !a.Log.Enabled(context.Background(), slog.LevelInfo) {
+		return
+	}
 	var args []any
 	if !a.State().LastSync.IsZero() {
 		args = s.names()

@@ -19,10 +19,10 @@ import (
 // Settle is idempotent, and changes nothing for an empty current ruleset. It does
 // not modify desired; the result shares its parts.
 func Settle(current, desired *nft.Ruleset) *nft.Ruleset {
-	out := &nft.Ruleset{}
+	out := &nft.Ruleset{Tables: make([]*nft.Table, 0, len(desired.Tables))}
 	for _, t := range desired.Tables {
 		settled := *t
-		settled.Sets = nil
+		settled.Sets = make([]*nft.Set, 0, len(t.Sets))
 		for _, s := range t.Sets {
 			before := findSet(current, t.Family, s)
 			if s.HasSlots() && len(before.Elements) > 0 && !shares(before.Elements, s.Elements) {

@@ -57,9 +57,15 @@ type part struct {
 	elements map[string][]nft.Element // by the name of the set
 	lanes    []*nft.Chain
 	clients  []*nft.Set // of limits, which belong to a lane
+	// Most changes concern a lane, and the common one.
+	few [2]*nft.Chain
 }
 
-func newPart() *part { return &part{elements: make(map[string][]nft.Element)} }
+func newPart() *part {
+	p := &part{elements: make(map[string][]nft.Element)}
+	p.lanes = p.few[:0]
+	return p
+}
 
 // reserve makes room for most elements of the new routes. byDefault is the scheduler of
 // the node.

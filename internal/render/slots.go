@@ -103,14 +103,16 @@ func weightOf(e model.Endpoint) int { return int(cmp.Or(e.Host.Weight, 1)) }
 
 // commonWeight returns the greatest common divisor of all weights, so that equal
 // weights need one slot each.
-func commonWeight(endpoints []model.Endpoint) int {
+func commonWeight(lists ...[]model.Endpoint) int {
 	unit := 0
-	for _, e := range endpoints {
-		a, b := unit, weightOf(e)
-		for b != 0 {
-			a, b = b, a%b
+	for _, endpoints := range lists {
+		for _, e := range endpoints {
+			a, b := unit, weightOf(e)
+			for b != 0 {
+				a, b = b, a%b
+			}
+			unit = a
 		}
-		unit = a
 	}
 	return max(unit, 1)
 }
@@ -138,8 +140,7 @@ func Slots(s *model.Service, scheduler model.Scheduler, inside, outside []model.
 // sufficient power of two, so that the slots of an endpoint seldom depend on the other
 // endpoints.
 func newScale(inside, outside []model.Endpoint) scale {
-	all := slices.Concat(inside, outside)
-	s := scale{commonWeight(all), 1}
+	s := scale{commonWeight(inside, outside), 1}
 	for s.divisor < maxWeight && (s.total(inside) > slotsFor(len(inside)) || s.total(outside) > slotsFor(len(outside))) {
 		s.divisor *= 2
 	}

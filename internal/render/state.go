@@ -250,7 +250,7 @@ func (u *update) resizes() bool {
 func (t *table) begin() *update {
 	u := &update{table: t, before: newPart(), after: newPart(), used: t.used(), exists: t.exists}
 	if t.exists {
-		u.lanes, u.options, u.elements = make(map[laneUse]int32), make(map[option]int32), make(map[sharedElement]int32)
+		u.lanes, u.elements = make(map[laneUse]int32), make(map[sharedElement]int32)
 	}
 	return u
 }
@@ -325,6 +325,9 @@ func (t *table) count(f *fragment, n int32, u *update) {
 			t.countLane(l.plain(), n, u)
 		}
 	}
+	if len(f.options) > 0 && u.exists && u.options == nil {
+		u.options = make(map[option]int32)
+	}
 	for _, o := range f.options {
 		count(t.options, u.options, o, n)
 	}
@@ -366,11 +369,14 @@ func (t *table) use(r *model.Routing, changes []model.RouteChange) {
 	}
 }
 
+// usualElements is as many elements as most frontends have.
+const usualElements = 16
+
 // change counts what changes of routes change, and collects it.
 func (t *table) change(r *model.Routing, changes []model.RouteChange, u *update) {
 	composer := newComposer(r, len(changes))
 	u.after.reserve(changes, r.Scheduler)
-	var f fragment
+	f := fragment{elements: make([]member, 0, usualElements)}
 	for i := range changes {
 		if old := changes[i].Old; old != nil {
 			composer.other = changes[i].New
@@ -393,7 +399,9 @@ func (t *table) change(r *model.Routing, changes []model.RouteChange, u *update)
 	}
 	u.before.share(elements, u.elements)
 	u.after.share(elements, t.elements)
-	for _, l := range slices.SortedFunc(maps.Keys(lanes), laneUse.compare) {
+	touched := slices.AppendSeq(make([]laneUse, 0, len(lanes)), maps.Keys(lanes))
+	slices.SortFunc(touched, laneUse.compare)
+	for _, l := range touched {
 		t.changeLane(l, u)
 	}
 	if len(u.options) == 0 {

@@ -152,7 +152,8 @@ func (e *encoder) change(c *plan.Change) error {
 
 // Begin starts a message with its nfgenmsg header (linux/netfilter/nfnetlink.h).
 func Begin(f model.Family) Attributes {
-	return Attributes{FamilyNumber(f), unix.NFNETLINK_V0, 0, 0}
+	const usual = 128 // bytes: the names of a table and a set, and an element
+	return append(make(Attributes, 0, usual), FamilyNumber(f), unix.NFNETLINK_V0, 0, 0)
 }
 
 func FamilyNumber(f model.Family) byte {

@@ -1,0 +1,64 @@
+package agent
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/apply"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
+	"github.com/nftproxy/nftproxy/internal/testkit/workload"
+)
+
+// changeBudget is how often the change of one endpoint of a plain Service may allocate, from
+// the notice of the source to the kernel's answer, without what the log writes. A setting
+// that the Service does not use must not add to it.
+const changeBudget = 125
+
+// newChange returns an agent that has applied Services, and a function that replaces an
+// endpoint of one of them and waits for the kernel's answer.
+func newChange(tb testing.TB) (change func()) {
+	tb.Helper()
+	w := newWorkshop(tb, netlab.TestNamespace(tb))
+	w.Log = slog.New(slog.DiscardHandler)
+	w.Applier = apply.New(w.kernel, w.Log)
+	w.Node = model.Config{NodeName: "node-1"}
+	var last *Sync
+	w.Observers = []func(*Sync){func(s *Sync) { last = s }}
+	all, name := workload.Services(1000, 4), workload.ServiceName(7)
+	states := workload.ReplaceEndpoint(all[name])
+	next := &model.Update{Services: all, Nodes: nodes}
+	w.Load = func() (*model.Update, error) { return next, nil }
+	l := w.newLoop()
+	tb.Cleanup(func() { l.check.Stop() })
+	l.update = next
+	l.run(Start)
+	i := 0
+	return func() {
+		next = &model.Update{Services: map[model.ServiceName]model.ServiceState{name: states[i%2]}, Nodes: nodes}
+		i++
+		w.Changed()
+		for last = nil; last == nil; {
+			l.step(tb.Context())
+		}
+		if last.Err != nil || last.Compared || len(last.Plan.Changes) != 1 {
+			tb.Fatalf("%d changes, compared %t, error %v", len(last.Plan.Changes), last.Compared, last.Err)
+		}
+	}
+}
+
+// TestChangeBudget: 13.15. It counts allocations, which do not depend on the machine.
+func TestChangeBudget(t *testing.T) {
+	if n := testing.AllocsPerRun(200, newChange(t)); n > changeBudget {
+		t.Errorf("a changed endpoint allocates %.0f times, more than %d: what does it compute that it does not need?", n, changeBudget)
+	}
+}
+
+// BenchmarkChange is the cost of one changed endpoint.
+func BenchmarkChange(b *testing.B) {
+	change := newChange(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		change()
+	}
+}
