@@ -191,7 +191,11 @@ func (o *runOptions) follow(c *cobra.Command, d *daemon.Daemon) (source.Source, 
 		files.Isolation = source.NewIsolation(keptFiles())
 		d.Isolation = files.Isolation
 	}
-	return source.Follow(files, d.Config.Node.NodeName, d.Log)
+	watcher, err := files.NewWatcher() // before the files are read, so that no change is lost
+	if err != nil {
+		return nil, err
+	}
+	return source.Follow(files, watcher.Run, d.Config.Node.NodeName, d.Log), nil
 }
 
 // join returns the source of files and an API server, and sets how that is dialed.

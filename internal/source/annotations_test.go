@@ -10,9 +10,15 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
+
 	corev1 "k8s.io/api/core/v1"
+
 	discoveryv1 "k8s.io/api/discovery/v1"
+
 	networkingv1 "k8s.io/api/networking/v1"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -73,8 +79,8 @@ func TestMaglevSize(t *testing.T) {
 		if c.warning != "" {
 			want = []string{c.warning}
 		}
-		if got.Extra().MaglevSize != c.want || !slices.Equal(texts(found), want) {
-			t.Errorf("%s: size %d, %q; want %d, %q", c.name, got.Extra().MaglevSize, texts(found), c.want, want)
+		if got.Extra().MaglevSize != c.want || !slices.Equal(sourcetest.Texts(found), want) {
+			t.Errorf("%s: size %d, %q; want %d, %q", c.name, got.Extra().MaglevSize, sourcetest.Texts(found), c.want, want)
 		}
 	}
 }
@@ -110,8 +116,8 @@ func TestOnFailure(t *testing.T) {
 			want = append(want, c.warning)
 		}
 		got, found := ConvertService(&s, "")
-		if got.Extra().OnFailure != c.want || !slices.Equal(texts(found), want) {
-			t.Errorf("%s: %s, %q; want %s, %q", c.name, got.Extra().OnFailure, texts(found), c.want, want)
+		if got.Extra().OnFailure != c.want || !slices.Equal(sourcetest.Texts(found), want) {
+			t.Errorf("%s: %s, %q; want %s, %q", c.name, got.Extra().OnFailure, sourcetest.Texts(found), c.want, want)
 		}
 	}
 }
@@ -296,9 +302,9 @@ func TestUnknownAnnotations(t *testing.T) {
 	meta := metav1.ObjectMeta{Name: "a", Annotations: map[string]string{annotationWeight: "3", "example.com/weight": "3"}}
 	want := []string{"warning: metadata.annotations[nftproxy.dev/weight]: has no effect: there are no annotations nftproxy.dev/ for this kind of object"}
 	_, ofNode := ConvertNode(&corev1.Node{ObjectMeta: meta})
-	compare(t, want, texts(ofNode))
+	compare(t, want, sourcetest.Texts(ofNode))
 	_, ofCIDR := ConvertServiceCIDR(&networkingv1.ServiceCIDR{ObjectMeta: meta})
-	compare(t, want, texts(ofCIDR))
+	compare(t, want, sourcetest.Texts(ofCIDR))
 }
 
 // TestProxyName has 1.1 and 1.2 for proxies with and without a name.

@@ -5,26 +5,13 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nftproxy/nftproxy/internal/budget"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/suggest"
 )
-
-// allPorts is the word for all ports of an address.
-const allPorts = "all"
-
-// portRange is a range of ports; zero: none is given.
-type portRange struct{ first, last uint16 }
-
-// everyPort is the range of the word [allPorts].
-var everyPort = portRange{1, model.AllPorts}
-
-func (r portRange) count() int { return int(r.last) - int(r.first) + 1 }
 
 // listening is an entry of the field listen.
 type listening struct {
@@ -113,18 +100,6 @@ func (e *expander) protocols() (out []model.Protocol) {
 		out = []model.Protocol{model.TCP}
 	}
 	return out
-}
-
-func parseProtocol(word string) (model.Protocol, string) {
-	p, err := model.ParseProtocol(word)
-	if err == nil {
-		return p, ""
-	}
-	problem := "is not a protocol: " + oneOf("tcp", "udp", "sctp")
-	if similar := suggest.Similar(strings.ToLower(word), []string{"tcp", "udp", "sctp"}); len(similar) > 0 {
-		problem = "is not a protocol" + suggest.DidYouMean(similar[:1])
-	}
-	return 0, problem
 }
 
 // join collects the addresses and the ports that they have.
@@ -334,27 +309,4 @@ func cutPort(text string) (address, port, problem string) {
 		return "", "", fmt.Sprintf(`is ambiguous: put the IPv6 address in brackets: "[%s]%s", or "[%s]" without a port`, text[:last], text[last:], text)
 	}
 	return text, "", ""
-}
-
-// parsePorts reads a port, or a range such as 5000-5099.
-func parsePorts(text string) (r portRange, problem string) {
-	first, last, isRange := strings.Cut(text, "-")
-	if !isRange {
-		last = first
-	}
-	var numbers [2]uint16
-	for i, digits := range []string{first, last} {
-		n, err := strconv.ParseUint(digits, 10, 16)
-		if err != nil || n == 0 {
-			return r, "is not a port: use 1 to 65535, or a range such as 5000-5099"
-		}
-		if digits[0] == '0' {
-			return r, "has leading zeros: write " + strconv.FormatUint(n, 10)
-		}
-		numbers[i] = uint16(n)
-	}
-	if r = (portRange{numbers[0], numbers[1]}); r.last < r.first {
-		return r, "is not a range of ports: the lowest one comes first"
-	}
-	return r, ""
 }

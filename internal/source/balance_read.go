@@ -9,48 +9,63 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
+	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
-// readBalance reads a Balance: it converts the objects that it stands for.
-func readBalance(f *Files, m *manifest.Object, o *object) (metav1.Object, []*FieldError) {
+// Conversion is what a Balance of a file stands for.
+type Conversion struct {
+	Meta    *metav1.ObjectMeta // name and namespace
+	Service *model.Service
+	Slices  []*model.EndpointSlice
+	// Objects are the objects of Kubernetes; none if something is wrong.
+	Objects []any
+	// Problems are about the text, and Findings about its fields.
+	Problems manifest.Errors
+	Findings []*FieldError
+}
+
+// ReadBalance reads a Balance, and converts the objects that it stands for, for the proxy
+// called proxyName.
+func ReadBalance(m *manifest.Object, proxyName string) Conversion {
 	b := new(Balance)
-	o.problems = m.DecodeShort(b)
-	for _, e := range o.problems {
+	c := Conversion{Problems: m.DecodeShort(b)}
+	for _, e := range c.Problems {
 		if f, ok := e.Err.(*FieldError); ok && (f.Field == "metadata" || f.Field == "spec") {
 			f.Problem = manifest.UnknownField + ": a Balance has its fields at the top, like name and listen"
 		} else if ok && f.Problem == manifest.NotText {
 			f.Problem = numberProblem(f)
 		}
 	}
-	meta := &metav1.ObjectMeta{Name: b.Name, Namespace: b.Namespace}
+	c.Meta = &metav1.ObjectMeta{Name: b.Name, Namespace: b.Namespace}
 	e, found := b.Expand()
-	found = slices.DeleteFunc(found, func(f *FieldError) bool { return isMisspelt(f, o.problems) })
-	if e == nil || len(o.problems) > 0 {
-		return meta, found
+	c.Findings = slices.DeleteFunc(found, func(f *FieldError) bool { return isMisspelt(f, c.Problems) })
+	if e == nil || len(c.Problems) > 0 {
+		return c
 	}
-	if f.ProxyName != "" {
-		e.Service.Labels = map[string]string{labelProxyName: f.ProxyName}
+	c.convert(e, proxyName)
+	return c
+}
+
+// convert converts the objects.
+func (c *Conversion) convert(e *Expansion, proxyName string) {
+	if proxyName != "" {
+		e.Service.Labels = map[string]string{labelProxyName: proxyName}
 	}
-	service, more := ConvertService(e.Service, f.ProxyName)
-	found = append(found, ofBalance(more, nil)...)
-	for i, s := range e.Slices {
-		slice, more := ConvertEndpointSlice(s)
-		found = append(found, ofBalance(more, e.fields[i])...)
-		o.slices = append(o.slices, slice)
-	}
+	service, found := ConvertService(e.Service, proxyName)
+	c.Findings = append(c.Findings, ofBalance(found, nil)...)
 	if service != nil {
 		service.Balance = true
 		onNode(service)
 	}
-	o.service = service
-	if f.Keep {
-		o.manifests = append(o.manifests, e.Service)
-		for _, s := range e.Slices {
-			o.manifests = append(o.manifests, s)
-		}
+	c.Service = service
+	c.Objects = append(c.Objects, e.Service)
+	for i, s := range e.Slices {
+		slice, found := ConvertEndpointSlice(s)
+		c.Findings = append(c.Findings, ofBalance(found, e.fields[i])...)
+		c.Slices = append(c.Slices, slice)
+		c.Objects = append(c.Objects, s)
 	}
-	return meta, found
 }
 
 // numberProblem returns the problem of a number in place of a text: quotes would not be
@@ -77,7 +92,7 @@ func portAfter(value any) string {
 }
 
 // isMisspelt reports whether a field is missing because of its spelling.
-func isMisspelt(f *FieldError, problems Errors) bool {
+func isMisspelt(f *FieldError, problems manifest.Errors) bool {
 	return strings.HasPrefix(f.Problem, "missing") && slices.ContainsFunc(problems, func(e *manifest.Error) bool {
 		unknown, ok := e.Err.(*FieldError)
 		return ok && strings.HasSuffix(unknown.Problem, suggest.DidYouMean([]string{f.Field}))

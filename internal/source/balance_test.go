@@ -4,15 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
 // TestBalanceProblems: 1.43 to 1.46, each mistake is named where it was made.
@@ -147,29 +145,10 @@ func TestBalanceNames(t *testing.T) {
 	}
 }
 
-// TestBalanceOfManyServers: 10,000 servers are in slices that an API server accepts.
-func TestBalanceOfManyServers(t *testing.T) {
-	b := &Balance{Name: "web", Listen: []string{"203.0.113.10:80"}}
-	for i := range 10_000 {
-		weight := int32(i % 3)
-		b.Backends = append(b.Backends, Backend{Address: fmt.Sprintf("10.%d.%d.1", i/256, i%256), Weight: &weight, Backup: i%2 == 0})
-	}
-	e, found := b.Expand()
-	if len(found) > 0 || len(e.Slices) != 10 {
-		t.Fatalf("%d slices, %v", len(e.Slices), found)
-	}
-	for _, s := range e.Slices {
-		slice, found := ConvertEndpointSlice(s)
-		if len(found) > 0 || len(slice.Hosts) != 1000 {
-			t.Fatalf("%d hosts, %v", len(slice.Hosts), found)
-		}
-	}
-}
-
 // FuzzBalance: a Balance is expanded or has problems. The objects of a valid one have
 // none, and lead to the same snapshot.
 func FuzzBalance(f *testing.F) {
-	for _, s := range seeds(f) {
+	for _, s := range sourcetest.Seeds(f) {
 		if text := string(s); strings.Contains(text, "Balance") && len(text) < 4096 {
 			for document := range strings.SplitSeq(text, "---\n") {
 				f.Add(document)
@@ -180,7 +159,7 @@ func FuzzBalance(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		in, err := (&Files{Paths: []string{"-"}, Stdin: strings.NewReader(text), Keep: true}).Load()
 		if err != nil {
-			checkErrors(t, err)
+			sourcetest.CheckErrors(t, err)
 			return
 		}
 		var objects strings.Builder
@@ -209,63 +188,6 @@ func snapshotText(t *testing.T, s *model.Snapshot) string {
 	return string(text)
 }
 
-// TestBalanceSchema: the schema has the fields that the decoder reads, no others, and the
-// words that it accepts.
-func TestBalanceSchema(t *testing.T) {
-	type node struct {
-		Enum       []any
-		Required   []string
-		Properties map[string]*node
-		Items      *node
-		AnyOf      []*node
-		Pattern    string
-	}
-	var root node
-	if err := json.Unmarshal(BalanceSchema(), &root); err != nil {
-		t.Fatal(err)
-	}
-	object := func(n *node) *node { // among alternatives, in a list or not
-		for _, alternative := range n.AnyOf {
-			for _, a := range append(alternative.AnyOf, alternative) {
-				if a.Properties != nil {
-					return a
-				}
-			}
-		}
-		t.Fatalf("no object in %+v", n)
-		return nil
-	}
-	compare := func(what string, n *node, want []string) {
-		slices.Sort(want)
-		if got := slices.Sorted(maps.Keys(n.Properties)); !slices.Equal(got, want) {
-			t.Errorf("%s: the schema has %v, the decoder %v", what, got, want)
-		}
-	}
-	compare("Balance", &root, tags(reflect.TypeFor[Balance]()))
-	compare("backend", object(root.Properties["backends"]), tags(reflect.TypeFor[Backend]()))
-	compare("check", object(root.Properties["check"]), slices.Concat(model.CheckTypes[:], slices.Collect(maps.Keys(checkFields))))
-	for _, field := range []string{"scheduler", "maglevTableSize", "clientAddresses", "onFailure"} {
-		words := root.Properties[field].Enum
-		if len(words) == 0 {
-			t.Errorf("no words for %s", field)
-		}
-		for _, word := range words {
-			if _, err := load("kind: Balance\nname: x\nlisten: 1.2.3.4:5\nbackends: 1.2.3.5\n" + field + ": " + fmt.Sprint(word) + "\n"); err != nil {
-				t.Errorf("%s: %v", field, err)
-			}
-		}
-	}
-}
-
-// tags returns the names of the fields of a struct in JSON.
-func tags(t reflect.Type) (out []string) {
-	for _, f := range reflect.VisibleFields(t) {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		out = append(out, name)
-	}
-	return out
-}
-
 // TestRangeWithHostBits: 1.49. A range of clients that is written as one of its addresses
 // is used, with a warning.
 func TestRangeWithHostBits(t *testing.T) {
@@ -280,5 +202,66 @@ func TestRangeWithHostBits(t *testing.T) {
 	}
 	if got := in.Warnings.Lines(); len(got) != len(want) || !strings.Contains(got[0], want[0]) || !strings.Contains(got[1], want[1]) {
 		t.Errorf("warnings %q", got)
+	}
+}
+
+// TestBalanceRanges: 1.44, 1.58. Ranges that keep their ports or lead to one are native,
+// of any length.
+func TestBalanceRanges(t *testing.T) {
+	for _, c := range []struct{ fields, want, ports string }{
+		{"listen: 203.0.113.10:10000-20000/udp, backends: [10.128.0.2, 10.128.0.3]", "10000-20000/udp", "[]"},
+		{"listen: 203.0.113.10:10000-20000/udp, backends: [10.128.0.2:10000-20000, 10.128.0.3]", "10000-20000/udp", "[]"},
+		{"listen: 203.0.113.10:10000-20000, protocol: [tcp, udp], backends: ['10.128.0.2:5000']", "10000-20000/tcp:5000 10000-20000/udp:5000", "[]"},
+		{"listen: [203.0.113.10:all, 203.0.113.11:all], backends: 10.128.0.2", "all/tcp all/udp all/sctp", "[]"},
+		{"listen: 203.0.113.10:all, protocol: udp, backends: 10.128.0.2", "all/udp", "[]"},
+		{"listen: '[2001:db8::1]:all/udp', backends: 'fd00::1'", "all/udp", "[]"},
+		{"listen: [203.0.113.10:21, 203.0.113.10:100-200], backends: 10.128.0.2", "100-200/tcp", "[21]"},
+		{"listen: 203.0.113.10:10-12, backends: ['10.128.0.2:20-22']", "", "[10 11 12]"},
+		{"listen: 203.0.113.10:10-12, backends: ['10.128.0.2:20', 10.128.0.3]", "", "[10 11 12]"},
+		{"listen: 203.0.113.10:10-12, backends: 10.128.0.2, affinity: 1m", "", "[10 11 12]"},
+		{"listen: 203.0.113.10:10-5000, backends: 10.128.0.2, affinity: 1m", "10-5000/tcp", "[]"},
+		{"listen: 203.0.113.10:10-12, backendsFrom: default/kubernetes", "10-12/tcp", "[]"},
+	} {
+		in, err := load("{kind: Balance, name: a, " + c.fields + "}")
+		if err != nil {
+			t.Errorf("%s: %v", c.fields, err)
+			continue
+		}
+		s := in.Snapshot.Services[0]
+		var got []string
+		for _, r := range s.Extra().Ranges {
+			got = append(got, r.Name)
+			if r.OnNode == (r.Last == model.AllPorts) {
+				t.Errorf("%s: %s may be on an address of the machine: %t", c.fields, r.Name, r.OnNode)
+			}
+		}
+		var ports []uint16
+		for _, p := range s.Ports {
+			ports = append(ports, p.Port)
+		}
+		if joined := strings.Join(got, " "); joined != c.want || fmt.Sprint(ports) != c.ports {
+			t.Errorf("%s: ranges %s, ports %d, want %s, %s", c.fields, joined, ports, c.want, c.ports)
+		}
+	}
+}
+
+// TestBalanceWords: the decoder accepts the words of the schema.
+func TestBalanceWords(t *testing.T) {
+	var root struct {
+		Properties map[string]struct{ Enum []any }
+	}
+	if err := json.Unmarshal(BalanceSchema(), &root); err != nil {
+		t.Fatal(err)
+	}
+	for _, field := range []string{"scheduler", "maglevTableSize", "clientAddresses", "onFailure"} {
+		words := root.Properties[field].Enum
+		if len(words) == 0 {
+			t.Errorf("no words for %s", field)
+		}
+		for _, word := range words {
+			if _, err := load("kind: Balance\nname: x\nlisten: 1.2.3.4:5\nbackends: 1.2.3.5\n" + field + ": " + fmt.Sprint(word) + "\n"); err != nil {
+				t.Errorf("%s: %v", field, err)
+			}
+		}
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/internal/budget"
@@ -113,19 +112,6 @@ func notFromServer(s *model.Service, found []*FieldError) (*model.Service, []*Fi
 			Problem: "exec is accepted from files only: use another type"})
 	}
 	return s, found
-}
-
-// refusesCheck returns why a Service of an API server can have no health check, or nothing:
-// the configuration does not admit it, or the Service has a selector. The readiness of pods
-// is decided by their probes, which the kubelet makes.
-func (c *ClusterConfig) refusesCheck(s *corev1.Service) string {
-	switch {
-	case !c.HealthChecks:
-		return "has no effect on a Service of an API server unless nftproxy run has --health-checks"
-	case len(s.Spec.Selector) > 0:
-		return "has no effect on a Service with a selector: the readiness probes of its pods decide"
-	}
-	return ""
 }
 
 // ParseCheck reads a health check from a value of YAML or JSON: the name of a type, or a

@@ -1,24 +1,16 @@
 package source
 
 import (
-	"fmt"
 	"runtime"
 	"strings"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
+
 	corev1 "k8s.io/api/core/v1"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
-
-// manyKeys returns a mapping of n keys in flow style.
-func manyKeys(n int) string {
-	var b strings.Builder
-	b.WriteByte('{')
-	for i := range n {
-		fmt.Fprintf(&b, "%x,", i)
-	}
-	return b.String() + "}"
-}
 
 // TestHostileCheck: 3.30, who may write an annotation must not keep the process busy: each of
 // these texts is refused, and reading it allocates little. Keys are compared with each other,
@@ -33,9 +25,9 @@ func TestHostileCheck(t *testing.T) {
 		unread  = " cannot be read: " + checkForms
 	)
 	for name, c := range map[string]struct{ text, want string }{
-		"keys, and aliases":  {"- &a " + manyKeys(28_000) + "\n" + strings.Repeat("- *a\n", 12), long},
-		"keys":               {manyKeys(44_000), long},
-		"short keys":         {manyKeys(1000), many},
+		"keys, and aliases":  {"- &a " + sourcetest.ManyKeys(28_000) + "\n" + strings.Repeat("- *a\n", 12), long},
+		"keys":               {sourcetest.ManyKeys(44_000), long},
+		"short keys":         {sourcetest.ManyKeys(1000), many},
 		"one key":            {"{" + strings.Repeat("a,", 2000) + "}", many},
 		"items":              {"{http: /, status: [" + strings.Repeat("9,", 2000) + "]}", many},
 		"items without end":  {strings.Repeat("[", 4000), unread},
@@ -55,7 +47,7 @@ func TestHostileCheck(t *testing.T) {
 			}
 			service, found := ConvertService(s, "")
 			if service.Check != nil || len(found) != 1 || !strings.Contains(found[0].Error(), c.want) {
-				t.Errorf("check %v, findings %.300q", service.Check, texts(found))
+				t.Errorf("check %v, findings %.300q", service.Check, sourcetest.Texts(found))
 			}
 			if n := allocated(func() { ConvertService(s, "") }); n > most {
 				t.Errorf("allocates %d bytes", n)
@@ -71,26 +63,4 @@ func allocated(f func()) uint64 {
 	f()
 	runtime.ReadMemStats(&after)
 	return after.TotalAlloc - before.TotalAlloc
-}
-
-// TestRefusedCheckIsNotRead: 3.29, a check that an API server's Services may not have is not
-// even read: its text makes no findings.
-func TestRefusedCheckIsNotRead(t *testing.T) {
-	for _, c := range []struct {
-		config   ClusterConfig
-		selector map[string]string
-		want     string
-	}{
-		{ClusterConfig{}, nil, "unless nftproxy run has --health-checks"},
-		{ClusterConfig{HealthChecks: true}, map[string]string{"app": "web"}, "on a Service with a selector"},
-	} {
-		s := &corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{annotationCheck: "{tcp, prot: 80"}},
-			Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1", Selector: c.selector, Ports: []corev1.ServicePort{{Port: 80}}},
-		}
-		service, found := c.config.convertService(s)
-		if service == nil || service.Check != nil || len(found) != 1 || !found[0].Warning || !strings.Contains(found[0].Error(), c.want) {
-			t.Errorf("%+v, findings %v", service, texts(found))
-		}
-	}
 }

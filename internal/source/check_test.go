@@ -2,7 +2,6 @@ package source
 
 import (
 	"fmt"
-	"log/slog"
 	"reflect"
 	"strings"
 	"testing"
@@ -10,7 +9,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
+
 	corev1 "k8s.io/api/core/v1"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/internal/manifest"
@@ -163,7 +166,7 @@ func TestParsedCheck(t *testing.T) {
 		for form, value := range bothForms(t, c.text) {
 			got, found := ParseCheck("check", value)
 			if len(found) > 0 || !reflect.DeepEqual(got, &want) {
-				t.Errorf("%s as %s: %+v %v", c.text, form, got, texts(found))
+				t.Errorf("%s as %s: %+v %v", c.text, form, got, sourcetest.Texts(found))
 			}
 		}
 	}
@@ -216,34 +219,6 @@ func TestCheckAnnotation(t *testing.T) {
 	}, func(s *corev1.Service) (any, []*FieldError) { return anyOf(ConvertService(s, "")) })
 }
 
-// TestCheckFromServer: 3.29, 3.31, Services of an API server run no programs, have no
-// check unless that is admitted, nor with a selector, and a wrong check does no harm.
-func TestCheckFromServer(t *testing.T) {
-	for _, x := range []struct {
-		text, want string
-		off        bool
-		selector   map[string]string
-	}{
-		{text: `{exec: /bin/true}`, want: "exec is accepted from files only"},
-		{text: `tpc`, want: "did you mean tcp?"},
-		{text: `tcp`},
-		{text: `tcp`, off: true, want: "has no effect on a Service of an API server unless nftproxy run has --health-checks"},
-		{text: `tcp`, selector: map[string]string{"app": "web"}, want: "has no effect on a Service with a selector"},
-	} {
-		text, want := x.text, x.want
-		var log strings.Builder
-		c := NewCluster(nil, ClusterConfig{HealthChecks: !x.off, Log: slog.New(slog.NewTextHandler(&log, nil))})
-		err := c.services.Add(&corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", Annotations: map[string]string{annotationCheck: text}},
-			Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1", Selector: x.selector, Ports: []corev1.ServicePort{{Port: 80}}},
-		})
-		all := c.services.values()
-		if err != nil || len(all) != 1 || (all[0].Check != nil) != (want == "") || !strings.Contains(log.String(), want) {
-			t.Errorf("%s: %+v, log %q", text, all, log.String())
-		}
-	}
-}
-
 // FuzzParseCheck: any text gives a check within its limits, or findings of one line each;
 // and the same again.
 func FuzzParseCheck(f *testing.F) {
@@ -262,7 +237,7 @@ func FuzzParseCheck(f *testing.F) {
 			t.Fatalf("converted twice: %+v %v, then %+v %v", c, found, again.Check, foundAgain)
 		}
 		for _, e := range found {
-			if !isPlain(e.Error()) || strings.Contains(e.Error(), "\n") {
+			if !sourcetest.IsPlain(e.Error()) || strings.Contains(e.Error(), "\n") {
 				t.Errorf("a finding that cannot be printed: %q", e.Error())
 			}
 		}

@@ -7,8 +7,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
+
 	corev1 "k8s.io/api/core/v1"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	utilnet "k8s.io/utils/net"
 )
 
@@ -53,7 +57,7 @@ func TestSources(t *testing.T) {
 	}
 	run(t, `{metadata: {name: web, namespace: default}, spec: {clusterIP: 10.96.0.1}}`, all, func(s *corev1.Service) (any, []*FieldError) {
 		service, found := ConvertService(s, "")
-		return []string{strings.ReplaceAll(strings.TrimSpace(describe(service.Extra().Sources)), "\n", ", ")}, found
+		return []string{strings.ReplaceAll(strings.TrimSpace(sourcetest.Describe(service.Extra().Sources)), "\n", ", ")}, found
 	})
 }
 
@@ -76,7 +80,7 @@ func FuzzSources(f *testing.F) {
 		}
 		wrong := false
 		for _, e := range found.first {
-			if !isPlain(e.Error()) {
+			if !sourcetest.IsPlain(e.Error()) {
 				t.Errorf("a finding that cannot be printed: %q", e.Error())
 			}
 			wrong = wrong || !e.Warning && e.Field == annotationField(annotationDeniedSources)

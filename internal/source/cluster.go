@@ -92,7 +92,7 @@ func NewCluster(client *Client, config ClusterConfig) *Cluster {
 
 // convertService converts a Service of the API server, without what only files may ask for.
 func (c *ClusterConfig) convertService(s *corev1.Service) (*model.Service, []*FieldError) {
-	return ofCluster(notFromServer(convertService(s, c.ProxyName, c.refusesCheck(s))))
+	return ConvertServiceOfCluster(s, c.ProxyName, c.refusesCheck(s))
 }
 
 // String implements [Source].
@@ -131,16 +131,6 @@ func (c *Cluster) quiet(ctx context.Context) context.Context {
 	return klog.NewContext(ctx, logr.FromSlogHandler(demoted{c.Log.Handler()}))
 }
 
-// wait waits for some time. It returns false if ctx ends before.
-func wait(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
-}
-
 // reflectors returns those of all objects but the Node.
 func (c *Cluster) reflectors() []*cache.Reflector {
 	services := metav1.ListOptions{LabelSelector: "!" + labelProxyName, FieldSelector: "spec.clusterIP!=" + corev1.ClusterIPNone}
@@ -177,4 +167,17 @@ func (c *Cluster) change(edit func() bool) {
 	if notify {
 		changed()
 	}
+}
+
+// refusesCheck returns why a Service of an API server can have no health check, or nothing:
+// the configuration does not admit it, or the Service has a selector. The readiness of pods
+// is decided by their probes, which the kubelet makes.
+func (c *ClusterConfig) refusesCheck(s *corev1.Service) string {
+	switch {
+	case !c.HealthChecks:
+		return "has no effect on a Service of an API server unless nftproxy run has --health-checks"
+	case len(s.Spec.Selector) > 0:
+		return "has no effect on a Service with a selector: the readiness probes of its pods decide"
+	}
+	return ""
 }

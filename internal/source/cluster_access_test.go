@@ -10,12 +10,18 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
+
 	corev1 "k8s.io/api/core/v1"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	apiwatch "k8s.io/apimachinery/pkg/watch"
+
 	kubetesting "k8s.io/client-go/testing"
 )
 
@@ -49,7 +55,7 @@ func TestClusterForbidden(t *testing.T) {
 	for _, verb := range []string{"list", "watch"} {
 		t.Run(verb, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := newLab(t, ClusterConfig{}, read[corev1.Service](t, webYAML))
+				l := newLab(t, ClusterConfig{}, sourcetest.Read[corev1.Service](t, sourcetest.WebYAML))
 				var f fault
 				f.set(forbidden("servicecidrs"))
 				if verb == "list" {
@@ -79,7 +85,7 @@ func TestClusterForbidden(t *testing.T) {
 // is reported before it, and known objects stay in use after it.
 func TestClusterOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLab(t, ClusterConfig{}, read[corev1.Service](t, webYAML))
+		l := newLab(t, ClusterConfig{}, sourcetest.Read[corev1.Service](t, sourcetest.WebYAML))
 		var list fault
 		list.set(io.ErrUnexpectedEOF)
 		l.api.PrependReactor("list", "services", list.react)
@@ -129,7 +135,7 @@ func TestClusterRelist(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := newLab(t, ClusterConfig{}, read[corev1.Service](t, webYAML))
+				l := newLab(t, ClusterConfig{}, sourcetest.Read[corev1.Service](t, sourcetest.WebYAML))
 				watches := interceptWatches(l, "services")
 				l.start()
 				l.notified(1)
@@ -138,7 +144,7 @@ func TestClusterRelist(t *testing.T) {
 				l.notified(0)
 				l.loaded("Service a/web [10.96.0.1] 80")
 
-				_, err := l.api.CoreV1().Services("a").Update(t.Context(), read[corev1.Service](t, webSecondYAML), metav1.UpdateOptions{})
+				_, err := l.api.CoreV1().Services("a").Update(t.Context(), sourcetest.Read[corev1.Service](t, webSecondYAML), metav1.UpdateOptions{})
 				check(t, err)
 				l.notified(0) // the watches of the test send nothing
 				w := <-watches

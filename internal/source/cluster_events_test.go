@@ -9,15 +9,20 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
+
 	corev1 "k8s.io/api/core/v1"
+
 	discoveryv1 "k8s.io/api/discovery/v1"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // stamped returns an IPv4 slice of a Service with an address, and with when
 // that became its endpoint.
 func stamped(t *testing.T, name, service, address, trigger string) *discoveryv1.EndpointSlice {
-	s := read[discoveryv1.EndpointSlice](t, strings.NewReplacer("web-1", name, ": web}", ": "+service+"}", "10.128.0.1", address).Replace(sliceYAML))
+	s := sourcetest.Read[discoveryv1.EndpointSlice](t, strings.NewReplacer("web-1", name, ": web}", ": "+service+"}", "10.128.0.1", address).Replace(sourcetest.SliceYAML))
 	if trigger != "" {
 		s.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: trigger}
 	}
@@ -78,7 +83,7 @@ func TestCounts(t *testing.T) {
 				t.Error(diff)
 			}
 		}
-		web := read[corev1.Service](t, webYAML)
+		web := sourcetest.Read[corev1.Service](t, sourcetest.WebYAML)
 		slice := stamped(t, "web-1", "web", "10.128.0.1", "")
 		check(t, l.services.Add(web))
 		check(t, l.services.Update(touched(web).(*corev1.Service)))
@@ -108,7 +113,7 @@ func TestLeavingNode(t *testing.T) {
 		if l.Node() != nil {
 			t.Error("a Node that was never seen")
 		}
-		node := read[corev1.Node](t, nodeYAML)
+		node := sourcetest.Read[corev1.Node](t, sourcetest.NodeYAML)
 		leaving := func(what string, want bool) {
 			t.Helper()
 			check(t, l.nodes.Update(node))

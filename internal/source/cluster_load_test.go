@@ -11,7 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
+
 	corev1 "k8s.io/api/core/v1"
+
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -84,7 +87,7 @@ type world struct {
 
 // service returns a version of one of a few Services; some are not proxied.
 func (w *world) service() *corev1.Service {
-	s := read[corev1.Service](w.t, fmt.Sprintf(
+	s := sourcetest.Read[corev1.Service](w.t, fmt.Sprintf(
 		`{metadata: {namespace: %c, name: s%d}, spec: {clusterIP: 10.96.0.1, ports: [{port: 8%d}]}}`, 'a'+w.IntN(2), w.IntN(3), w.IntN(2)))
 	if w.IntN(5) == 0 {
 		s.Labels = map[string]string{labelProxyName: "other"}
@@ -103,7 +106,7 @@ func (w *world) slice() *discoveryv1.EndpointSlice {
 	case 1:
 		text = strings.Replace(text, "service-name", "other", 1)
 	}
-	return read[discoveryv1.EndpointSlice](w.t, text)
+	return sourcetest.Read[discoveryv1.EndpointSlice](w.t, text)
 }
 
 // edit changes one object without an event, and returns it and whether it exists
@@ -261,7 +264,7 @@ func (l *lab) updated(want ...string) {
 func TestClusterUpdate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(t, ClusterConfig{})
-		web, api := read[corev1.Service](t, webYAML), read[corev1.Service](t, strings.Replace(webYAML, "web", "api", 1))
+		web, api := sourcetest.Read[corev1.Service](t, sourcetest.WebYAML), sourcetest.Read[corev1.Service](t, strings.Replace(sourcetest.WebYAML, "web", "api", 1))
 		check(t, l.services.Replace([]any{web, api}, "1"))
 		check(t, l.slices.Add(stamped(t, "web-1", "web", "10.128.0.1", "")))
 		if _, err := l.Load(); err == nil {
@@ -278,13 +281,13 @@ func TestClusterUpdate(t *testing.T) {
 		l.updated()
 		check(t, l.slices.Add(stamped(t, "web-0", "api", "10.128.0.2", "")))
 		l.updated("a/api web-0", "a/web web-1")
-		check(t, l.services.Add(read[corev1.Service](t, webSecondYAML)))
+		check(t, l.services.Add(sourcetest.Read[corev1.Service](t, webSecondYAML)))
 		l.updated("a/web web-1")
 		check(t, l.services.Delete(web))
 		l.updated("a/web gone web-1")
 		check(t, l.services.Replace([]any{web, api}, "2"))
 		l.updated("a/web web-1")
-		check(t, l.services.Add(read[corev1.Service](t, strings.Replace(webYAML, "web", "none", 1))))
+		check(t, l.services.Add(sourcetest.Read[corev1.Service](t, strings.Replace(sourcetest.WebYAML, "web", "none", 1))))
 		l.updated("a/none none-1")
 		check(t, l.slices.Replace([]any{stamped(t, "web-1", "web", "10.128.0.1", ""), stamped(t, "none-1", "none", "10.128.0.1", "")}, "3"))
 		l.updated("a/api")
@@ -308,7 +311,7 @@ func TestClusterUpdateStays(t *testing.T) {
 			all := u.Services[model.ServiceName{Namespace: "a", Name: "web"}].Slices
 			given, copies = append(given, all), append(copies, slices.Clone(all))
 		}
-		check(t, l.services.Add(read[corev1.Service](t, webYAML)))
+		check(t, l.services.Add(sourcetest.Read[corev1.Service](t, sourcetest.WebYAML)))
 		load()
 		order := []int{5, 2, 8, 1, 9, 4, 7, 3, 6}
 		for _, address := range []string{"10.128.0.1", "10.128.0.2"} {
@@ -334,13 +337,13 @@ func TestClusterUpdateStays(t *testing.T) {
 func TestClusterUpdateNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := syncedLab(t)
-		node := read[corev1.Node](t, nodeYAML)
+		node := sourcetest.Read[corev1.Node](t, sourcetest.NodeYAML)
 		check(t, l.nodes.Add(node))
 		cidr := storesOf(t, l.Cluster)[3]
 		check(t, cidr.store.Add(cidr.first))
 		for _, event := range []func() error{
 			func() error { return nil },
-			func() error { return l.services.Add(read[corev1.Service](t, webYAML)) },
+			func() error { return l.services.Add(sourcetest.Read[corev1.Service](t, sourcetest.WebYAML)) },
 			func() error { return l.nodes.Delete(node) },
 		} {
 			check(t, event())
@@ -358,7 +361,7 @@ func TestClusterSnapshotTakesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := syncedLab(t)
 		l.updated()
-		check(t, l.services.Add(read[corev1.Service](t, webYAML)))
+		check(t, l.services.Add(sourcetest.Read[corev1.Service](t, sourcetest.WebYAML)))
 		check(t, l.slices.Add(stamped(t, "web-1", "web", "10.128.0.1", time.Now().Add(time.Second).Format(time.RFC3339Nano))))
 		counts := l.Counts()
 		_, err := l.Snapshot()
@@ -383,7 +386,7 @@ func TestClusterLoadConcurrently(t *testing.T) {
 		ended := make(chan struct{}, 2)
 		go func() {
 			for i := range n {
-				s := read[corev1.Service](t, webYAML)
+				s := sourcetest.Read[corev1.Service](t, sourcetest.WebYAML)
 				s.Name = fmt.Sprintf("s%d", i%10)
 				s.Spec.Ports[0].Port = int32(i + 1)
 				if err := l.services.Add(s); err != nil {

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
+
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -18,7 +20,7 @@ func TestClusterNodeSaysLess(t *testing.T) {
 		for _, a := range strings.Fields(addresses) {
 			list = append(list, fmt.Sprintf("{type: InternalIP, address: %q}", a))
 		}
-		return read[corev1.Node](t, fmt.Sprintf(`{metadata: {name: n1}, spec: {podCIDRs: [%s]}, status: {addresses: [%s]}}`,
+		return sourcetest.Read[corev1.Node](t, fmt.Sprintf(`{metadata: {name: n1}, spec: {podCIDRs: [%s]}, status: {addresses: [%s]}}`,
 			strings.ReplaceAll(podCIDRs, " ", ", "), strings.Join(list, ", ")))
 	}
 	for _, again := range []bool{false, true} {
@@ -67,8 +69,8 @@ func TestClusterNodeSaysLess(t *testing.T) {
 func TestClusterNodeSaysMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := syncedLab(t)
-		check(t, l.nodes.Add(read[corev1.Node](t, nodeSecondYAML)))
-		check(t, l.nodes.Add(read[corev1.Node](t, `{metadata: {name: n1}, spec: {taints: [{key: ToBeDeletedByClusterAutoscaler}]}}`)))
+		check(t, l.nodes.Add(sourcetest.Read[corev1.Node](t, nodeSecondYAML)))
+		check(t, l.nodes.Add(sourcetest.Read[corev1.Node](t, `{metadata: {name: n1}, spec: {taints: [{key: ToBeDeletedByClusterAutoscaler}]}}`)))
 		if n := l.Node(); !n.Leaving || n.Zone != "" || len(n.Addresses) != 1 {
 			t.Errorf("the Node is %+v", n)
 		}

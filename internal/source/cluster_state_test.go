@@ -8,8 +8,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
+
 	corev1 "k8s.io/api/core/v1"
+
 	discoveryv1 "k8s.io/api/discovery/v1"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -18,7 +22,7 @@ import (
 // while, and not because of a single watch that ends.
 func TestClusterState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLab(t, ClusterConfig{}, read[corev1.Service](t, webYAML))
+		l := newLab(t, ClusterConfig{}, sourcetest.Read[corev1.Service](t, sourcetest.WebYAML))
 		var services fault
 		l.api.PrependReactor("list", "services", services.react)
 		watches := interceptWatches(l, "services")
@@ -112,7 +116,7 @@ func TestClusterStateWarnings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var objects []runtime.Object
 		for i := range 50 {
-			s := read[discoveryv1.EndpointSlice](t, sliceYAML)
+			s := sourcetest.Read[discoveryv1.EndpointSlice](t, sourcetest.SliceYAML)
 			s.Name = fmt.Sprintf("web-%02d", i)
 			s.Endpoints[0].Addresses[0] = "127.0.0.1"
 			objects = append(objects, s)

@@ -6,9 +6,14 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
+
 	corev1 "k8s.io/api/core/v1"
+
 	discoveryv1 "k8s.io/api/discovery/v1"
+
 	networkingv1 "k8s.io/api/networking/v1"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 )
@@ -66,10 +71,10 @@ type storeCase struct {
 
 func storesOf(t *testing.T, c *Cluster) []storeCase {
 	return []storeCase{
-		{"Service", c.services, read[corev1.Service](t, webYAML), read[corev1.Service](t, webSecondYAML)},
-		{"EndpointSlice", c.slices, read[discoveryv1.EndpointSlice](t, sliceYAML), read[discoveryv1.EndpointSlice](t, sliceSecondYAML)},
-		{"Node", c.nodes, read[corev1.Node](t, nodeYAML), read[corev1.Node](t, nodeSecondYAML)},
-		{"ServiceCIDR", c.cidrs, read[networkingv1.ServiceCIDR](t, cidrYAML), read[networkingv1.ServiceCIDR](t, cidrSecondYAML)},
+		{"Service", c.services, sourcetest.Read[corev1.Service](t, sourcetest.WebYAML), sourcetest.Read[corev1.Service](t, webSecondYAML)},
+		{"EndpointSlice", c.slices, sourcetest.Read[discoveryv1.EndpointSlice](t, sourcetest.SliceYAML), sourcetest.Read[discoveryv1.EndpointSlice](t, sliceSecondYAML)},
+		{"Node", c.nodes, sourcetest.Read[corev1.Node](t, sourcetest.NodeYAML), sourcetest.Read[corev1.Node](t, nodeSecondYAML)},
+		{"ServiceCIDR", c.cidrs, sourcetest.Read[networkingv1.ServiceCIDR](t, cidrYAML), sourcetest.Read[networkingv1.ServiceCIDR](t, cidrSecondYAML)},
 	}
 }
 
@@ -149,18 +154,18 @@ func TestClusterSkipped(t *testing.T) {
 			`{metadata: {namespace: a, name: labelled, labels: {service.kubernetes.io/service-proxy-name: ""}}, spec: {clusterIP: 10.96.0.9, ports: [{port: 80}]}}`,
 			`{metadata: {namespace: a, name: external}, spec: {type: ExternalName, clusterIP: 10.96.0.9, externalName: example.com}}`,
 		} {
-			check(t, l.services.Add(read[corev1.Service](t, text)))
+			check(t, l.services.Add(sourcetest.Read[corev1.Service](t, text)))
 		}
 		for _, text := range []string{
 			`{metadata: {namespace: a, name: h-1, labels: {kubernetes.io/service-name: h, service.kubernetes.io/headless: ""}}, addressType: IPv4, endpoints: []}`,
 			`{metadata: {namespace: a, name: f-1, labels: {kubernetes.io/service-name: web}}, addressType: FQDN, endpoints: []}`,
 		} {
-			check(t, l.slices.Add(read[discoveryv1.EndpointSlice](t, text)))
+			check(t, l.slices.Add(sourcetest.Read[discoveryv1.EndpointSlice](t, text)))
 		}
 		l.notified(0)
 		l.loaded()
 
-		web := read[corev1.Service](t, webYAML)
+		web := sourcetest.Read[corev1.Service](t, sourcetest.WebYAML)
 		check(t, l.services.Add(web))
 		l.notified(1)
 		labelled := web.DeepCopy()
@@ -181,23 +186,23 @@ func TestClusterFieldErrors(t *testing.T) {
 		const bad = `{metadata: {namespace: a, name: web}, spec: {clusterIP: 10.96.0.1, externalIPs: [nonsense], ports: [{port: 80}]}}`
 		words := []string{"level=WARN", `object="Service a/web"`, "field=spec.externalIPs[0]", "nonsense"}
 		l := syncedLab(t)
-		check(t, l.services.Add(read[corev1.Service](t, bad)))
+		check(t, l.services.Add(sourcetest.Read[corev1.Service](t, bad)))
 		l.logged(1, words...)
 		l.loaded("Service a/web [10.96.0.1] 80")
-		check(t, l.services.Update(touched(read[corev1.Service](t, bad))))
-		check(t, l.services.Replace([]any{read[corev1.Service](t, bad)}, "2"))
+		check(t, l.services.Update(touched(sourcetest.Read[corev1.Service](t, bad))))
+		check(t, l.services.Replace([]any{sourcetest.Read[corev1.Service](t, bad)}, "2"))
 		l.logged(1, words...)
 
-		worse := read[corev1.Service](t, strings.Replace(bad, "[nonsense]", "[nonsense, worse]", 1))
+		worse := sourcetest.Read[corev1.Service](t, strings.Replace(bad, "[nonsense]", "[nonsense, worse]", 1))
 		check(t, l.services.Update(worse))
 		l.logged(1, words...)
 		l.logged(1, "field=spec.externalIPs[1]", "worse")
 
-		check(t, l.services.Update(read[corev1.Service](t, webYAML)))
-		check(t, l.services.Update(read[corev1.Service](t, bad)))
+		check(t, l.services.Update(sourcetest.Read[corev1.Service](t, sourcetest.WebYAML)))
+		check(t, l.services.Update(sourcetest.Read[corev1.Service](t, bad)))
 		l.logged(2, words...)
 		check(t, l.services.Delete(worse))
-		check(t, l.services.Replace([]any{read[corev1.Service](t, bad)}, "3"))
+		check(t, l.services.Replace([]any{sourcetest.Read[corev1.Service](t, bad)}, "3"))
 		l.logged(3, words...)
 	})
 }
@@ -207,7 +212,7 @@ func TestClusterForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := syncedLab(t)
 		const fqdn = `{metadata: {namespace: a, name: f-1, labels: {kubernetes.io/service-name: web}}, addressType: FQDN, endpoints: []}`
-		slice := read[discoveryv1.EndpointSlice](t, fqdn)
+		slice := sourcetest.Read[discoveryv1.EndpointSlice](t, fqdn)
 		check(t, l.slices.Add(slice))
 		l.logged(1, "FQDN")
 		if len(l.slices.objects) != 0 || len(l.slices.found) != 1 {
@@ -217,7 +222,7 @@ func TestClusterForgets(t *testing.T) {
 			"delete":  func() error { return l.slices.Delete(slice) },
 			"replace": func() error { return l.slices.Replace(nil, "2") },
 			"update": func() error {
-				return l.slices.Update(read[discoveryv1.EndpointSlice](t, strings.Replace(fqdn, "FQDN", "IPv4", 1)))
+				return l.slices.Update(sourcetest.Read[discoveryv1.EndpointSlice](t, strings.Replace(fqdn, "FQDN", "IPv4", 1)))
 			},
 		} {
 			check(t, l.slices.Add(slice))

@@ -14,41 +14,35 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
+
 	corev1 "k8s.io/api/core/v1"
+
 	discoveryv1 "k8s.io/api/discovery/v1"
+
 	networkingv1 "k8s.io/api/networking/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+
 	kubetesting "k8s.io/client-go/testing"
-	"sigs.k8s.io/yaml"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
 // The objects of the tests. The second versions differ in what matters.
 const (
-	webYAML         = `{metadata: {namespace: a, name: web}, spec: {clusterIP: 10.96.0.1, ports: [{port: 80}]}}`
 	webSecondYAML   = `{metadata: {namespace: a, name: web}, spec: {clusterIP: 10.96.0.1, ports: [{port: 81}]}}`
-	sliceYAML       = `{metadata: {namespace: a, name: web-1, labels: {kubernetes.io/service-name: web}}, addressType: IPv4, ports: [{name: "", port: 8080}], endpoints: [{addresses: [10.128.0.1]}]}`
 	sliceSecondYAML = `{metadata: {namespace: a, name: web-1, labels: {kubernetes.io/service-name: web}}, addressType: IPv4, ports: [{name: "", port: 8080}], endpoints: [{addresses: [10.128.0.2]}]}`
-	nodeYAML        = `{metadata: {name: n1}, status: {addresses: [{type: InternalIP, address: 10.0.0.1}]}}`
 	nodeSecondYAML  = `{metadata: {name: n1, labels: {topology.kubernetes.io/zone: z1}}, status: {addresses: [{type: InternalIP, address: 10.0.0.1}]}}`
 	cidrYAML        = `{metadata: {name: extra}, spec: {cidrs: [1.1.1.0/24]}}`
 	cidrSecondYAML  = `{metadata: {name: extra}, spec: {cidrs: [4.4.4.0/24]}}`
 )
-
-// object reads an object as the API server gives it.
-func read[T any](t *testing.T, text string) *T {
-	t.Helper()
-	o := new(T)
-	check(t, yaml.UnmarshalStrict([]byte(text), o))
-	return o
-}
 
 // lab is a Cluster that follows a fake API server. It lives in a bubble.
 type lab struct {
@@ -71,42 +65,11 @@ func newLab(t *testing.T, config ClusterConfig, objects ...runtime.Object) *lab 
 // clientOf returns a client for a fake API server.
 func clientOf(api kubernetes.Interface) *Client {
 	return &Client{
-		Services:     readerOf(api.CoreV1().Services(metav1.NamespaceAll)),
-		Slices:       readerOf(api.DiscoveryV1().EndpointSlices(metav1.NamespaceAll)),
-		Nodes:        readerOf(api.CoreV1().Nodes()),
-		ServiceCIDRs: readerOf(api.NetworkingV1().ServiceCIDRs()),
+		Services:     sourcetest.ReaderOf(api.CoreV1().Services(metav1.NamespaceAll)),
+		Slices:       sourcetest.ReaderOf(api.DiscoveryV1().EndpointSlices(metav1.NamespaceAll)),
+		Nodes:        sourcetest.ReaderOf(api.CoreV1().Nodes()),
+		ServiceCIDRs: sourcetest.ReaderOf(api.NetworkingV1().ServiceCIDRs()),
 	}
-}
-
-func readerOf[L runtime.Object](r interface {
-	List(context.Context, metav1.ListOptions) (L, error)
-	Watch(context.Context, metav1.ListOptions) (apiwatch.Interface, error)
-}) Reader {
-	return reader[L]{r}
-}
-
-// reader is a source.Reader of a fake API server.
-type reader[L runtime.Object] struct {
-	from interface {
-		List(context.Context, metav1.ListOptions) (L, error)
-		Watch(context.Context, metav1.ListOptions) (apiwatch.Interface, error)
-	}
-}
-
-func (r reader[L]) List(ctx context.Context, o metav1.ListOptions, each func(runtime.Object) error) (m metav1.ListMeta, err error) {
-	list, err := r.from.List(ctx, o)
-	if err != nil {
-		return m, err
-	}
-	of, err := meta.ListAccessor(list)
-	if err != nil {
-		return m, err
-	}
-	return metav1.ListMeta{ResourceVersion: of.GetResourceVersion(), Continue: of.GetContinue()}, meta.EachListItem(list, each)
-}
-
-func (r reader[L]) Watch(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
-	return r.from.Watch(ctx, o)
 }
 
 // start runs the Cluster until the end of the test.
@@ -136,15 +99,7 @@ func (l *lab) notified(want int32) {
 func (l *lab) logged(want int, words ...string) {
 	l.t.Helper()
 	synctest.Wait()
-	got := 0
-	for line := range strings.Lines(l.log.String()) {
-		if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) }) {
-			got++
-		}
-	}
-	if got != want {
-		l.t.Errorf("%d lines of the log hold %q, want %d:\n%s", got, words, want, l.log.String())
-	}
+	sourcetest.CheckLog(l.t, l.log.String(), want, words...)
 }
 
 // loaded checks what Snapshot returns, by summary.
@@ -182,7 +137,7 @@ func summary(t *testing.T, c *Cluster) []string {
 // ServiceCIDR counts immediately (13.8).
 func TestClusterEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLab(t, ClusterConfig{NodeConfig: model.Config{NodeName: "n1"}}, read[corev1.Service](t, webYAML), read[discoveryv1.EndpointSlice](t, sliceYAML))
+		l := newLab(t, ClusterConfig{NodeConfig: model.Config{NodeName: "n1"}}, sourcetest.Read[corev1.Service](t, sourcetest.WebYAML), sourcetest.Read[discoveryv1.EndpointSlice](t, sourcetest.SliceYAML))
 		l.start()
 		check(t, l.waitSynced(t.Context()))
 		check(t, l.nodes.wait(t.Context()))
@@ -197,13 +152,13 @@ func TestClusterEvents(t *testing.T) {
 			check(t, err)
 			l.notified(1)
 		}
-		do(nodes.Create(t.Context(), read[corev1.Node](t, nodeYAML), metav1.CreateOptions{}))
-		do(cidrs.Create(t.Context(), read[networkingv1.ServiceCIDR](t, cidrYAML), metav1.CreateOptions{}))
+		do(nodes.Create(t.Context(), sourcetest.Read[corev1.Node](t, sourcetest.NodeYAML), metav1.CreateOptions{}))
+		do(cidrs.Create(t.Context(), sourcetest.Read[networkingv1.ServiceCIDR](t, cidrYAML), metav1.CreateOptions{}))
 		l.loaded("EndpointSlice a/web-1 of web at 10.128.0.1", "Node n1 [10.0.0.1] ", "Service a/web [10.96.0.1] 80", "ServiceCIDR 1.1.1.0/24")
-		do(services.Update(t.Context(), read[corev1.Service](t, webSecondYAML), metav1.UpdateOptions{}))
-		do(endpoints.Update(t.Context(), read[discoveryv1.EndpointSlice](t, sliceSecondYAML), metav1.UpdateOptions{}))
-		do(nodes.Update(t.Context(), read[corev1.Node](t, nodeSecondYAML), metav1.UpdateOptions{}))
-		do(cidrs.Update(t.Context(), read[networkingv1.ServiceCIDR](t, cidrSecondYAML), metav1.UpdateOptions{}))
+		do(services.Update(t.Context(), sourcetest.Read[corev1.Service](t, webSecondYAML), metav1.UpdateOptions{}))
+		do(endpoints.Update(t.Context(), sourcetest.Read[discoveryv1.EndpointSlice](t, sliceSecondYAML), metav1.UpdateOptions{}))
+		do(nodes.Update(t.Context(), sourcetest.Read[corev1.Node](t, nodeSecondYAML), metav1.UpdateOptions{}))
+		do(cidrs.Update(t.Context(), sourcetest.Read[networkingv1.ServiceCIDR](t, cidrSecondYAML), metav1.UpdateOptions{}))
 		l.loaded("EndpointSlice a/web-1 of web at 10.128.0.2", "Node n1 [10.0.0.1] z1", "Service a/web [10.96.0.1] 81", "ServiceCIDR 4.4.4.0/24")
 		do(nil, services.Delete(t.Context(), "web", metav1.DeleteOptions{}))
 		do(nil, endpoints.Delete(t.Context(), "web-1", metav1.DeleteOptions{}))
@@ -223,8 +178,8 @@ func TestClusterNamespaces(t *testing.T) {
 			return strings.NewReplacer("namespace: a", "namespace: b", "10.96.0.1", "10.96.0.2", "10.128.0.1", "10.128.0.2").Replace(text)
 		}
 		l := newLab(t, ClusterConfig{},
-			read[corev1.Service](t, webYAML), read[discoveryv1.EndpointSlice](t, sliceYAML),
-			read[corev1.Service](t, inB(webYAML)), read[discoveryv1.EndpointSlice](t, inB(sliceYAML)))
+			sourcetest.Read[corev1.Service](t, sourcetest.WebYAML), sourcetest.Read[discoveryv1.EndpointSlice](t, sourcetest.SliceYAML),
+			sourcetest.Read[corev1.Service](t, inB(sourcetest.WebYAML)), sourcetest.Read[discoveryv1.EndpointSlice](t, inB(sourcetest.SliceYAML)))
 		l.start()
 		a := []string{"EndpointSlice a/web-1 of web at 10.128.0.1", "Service a/web [10.96.0.1] 80"}
 		b := []string{"EndpointSlice b/web-1 of web at 10.128.0.2", "Service b/web [10.96.0.2] 80"}

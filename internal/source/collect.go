@@ -179,10 +179,6 @@ func (c *collector) mergeLegacy() {
 	}
 }
 
-func serviceOf(s *model.EndpointSlice) model.ServiceName {
-	return model.ServiceName{Namespace: s.Namespace, Name: s.Service}
-}
-
 // skippedKinds returns for example
 // "skipped 3 objects of other kinds: Deployment 2, Pod 1".
 func (c *collector) skippedKinds() Errors {

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
+
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -47,6 +49,6 @@ func TestLimits(t *testing.T) {
 	run(t, `{metadata: {name: web, namespace: default}, spec: {clusterIP: 10.96.0.1}}`, all, func(s *corev1.Service) (any, []*FieldError) {
 		service, found := ConvertService(s, "")
 		l := service.Extra().Limits
-		return []string{strings.ReplaceAll(strings.TrimSpace(describe(&l)), "\n", ", ")}, found
+		return []string{strings.ReplaceAll(strings.TrimSpace(sourcetest.Describe(&l)), "\n", ", ")}, found
 	})
 }

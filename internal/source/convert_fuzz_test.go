@@ -3,38 +3,31 @@ package source
 import (
 	"encoding/json"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-	"unicode"
 
-	"golang.org/x/tools/txtar"
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
+
 	corev1 "k8s.io/api/core/v1"
+
 	discoveryv1 "k8s.io/api/discovery/v1"
+
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/render"
 )
-
-// isPlain reports whether a text only adds lines to a terminal or a log when it is
-// printed.
-func isPlain(text string) bool {
-	return !strings.ContainsFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) })
-}
 
 // FuzzConvert: an object whose fields hold anything gives what the model
 // promises, or findings that can be printed. It is not changed, and converting it
 // again gives the same (2.25).
 func FuzzConvert(f *testing.F) {
-	for _, text := range seeds(f) {
+	for _, text := range sourcetest.Seeds(f) {
 		for _, document := range strings.Split(string(text), "\n---") {
 			var list struct{ Items []json.RawMessage }
 			object, err := yaml.YAMLToJSON([]byte(document))
@@ -84,36 +77,8 @@ func FuzzConvert(f *testing.F) {
 				Ports: []model.ServicePort{{Name: "http", Protocol: model.TCP, Port: 80, NodePort: 30080}, {Protocol: model.UDP, Port: 53}},
 			})
 		}
-		checkRules(t, all)
+		sourcetest.CheckRules(t, all)
 	})
-}
-
-// seeds returns inputs in YAML: those of the cases, the demo, and those of the tests
-// here, as far as they are small.
-func seeds(f *testing.F) [][]byte {
-	f.Helper()
-	var out [][]byte
-	for _, pattern := range []string{"testdata/bad/*.yaml", "testdata/good/*.yaml", "testdata/good/*.json", "../../demo/*.yaml", "../../golden/*.txtar", "../../golden/behaviour/*.txtar"} {
-		names, err := filepath.Glob(pattern)
-		if err != nil || len(names) == 0 {
-			f.Fatalf("no seeds in %s: %v", pattern, err)
-		}
-		for _, name := range names {
-			text, err := os.ReadFile(name)
-			if err != nil {
-				f.Fatal(err)
-			}
-			if !strings.HasSuffix(name, ".txtar") {
-				out = append(out, text)
-			}
-			for _, section := range txtar.Parse(text).Files {
-				if strings.Contains(section.Name, ".yaml") {
-					out = append(out, section.Data)
-				}
-			}
-		}
-	}
-	return out
 }
 
 // convert reads an object and converts it twice.
@@ -132,7 +97,7 @@ func convert[O runtime.Object, V any](t *testing.T, data []byte, object O, f fun
 		t.Error("the object was changed (2.25)")
 	}
 	for _, e := range found {
-		if !isPlain(e.Error()) || strings.Contains(e.Error(), "\n") {
+		if !sourcetest.IsPlain(e.Error()) || strings.Contains(e.Error(), "\n") {
 			t.Errorf("a finding that cannot be printed: %q", e.Error())
 		}
 	}
@@ -215,29 +180,5 @@ func checkUnicast(t *testing.T, a netip.Addr) {
 	t.Helper()
 	if !a.IsValid() || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a.Is4In6() || a.Zone() != "" {
 		t.Errorf("address %v", a)
-	}
-}
-
-// checkRules renders a snapshot. The rules are printable, and one line for each
-// thing that they hold.
-func checkRules(t *testing.T, s *model.Snapshot) {
-	t.Helper()
-	rs := render.Render(model.Resolve(s, model.Config{NodeName: "node-1"}))
-	var b strings.Builder
-	if err := rs.Text(&b); err != nil {
-		t.Fatal(err)
-	}
-	if strings.ContainsFunc(b.String(), func(r rune) bool { return (r < ' ' || r > '~') && r != '\n' && r != '\t' }) {
-		t.Errorf("the rules are no plain text: %q", b.String())
-	}
-	for _, table := range rs.Tables {
-		for _, set := range table.Sets {
-			for i := range set.Elements {
-				line := "\t\t\t" + set.ElementText(&set.Elements[i]) + ",\n"
-				if strings.Count(line, "\n") != 1 || strings.Count(line, `"`)%2 != 0 || !strings.Contains(b.String(), line) {
-					t.Errorf("an element is not one line: %q", line)
-				}
-			}
-		}
 	}
 }

@@ -36,6 +36,12 @@ func ConvertService(s *corev1.Service, proxyName string) (*model.Service, []*Fie
 	return convertService(s, proxyName, "")
 }
 
+// ConvertServiceOfCluster converts a Service of an API server, without what only files may
+// ask for. noCheck may say why the Service can have no health check.
+func ConvertServiceOfCluster(s *corev1.Service, proxyName, noCheck string) (*model.Service, []*FieldError) {
+	return ofCluster(notFromServer(convertService(s, proxyName, noCheck)))
+}
+
 // convertService is ConvertService where noCheck may say why the Service can have no health
 // check.
 func convertService(s *corev1.Service, proxyName, noCheck string) (*model.Service, []*FieldError) {

@@ -188,3 +188,7 @@ func (c *endpointsConverter) hosts(field string, in []corev1.EndpointAddress, re
 	}
 	return out
 }
+
+func serviceOf(s *model.EndpointSlice) model.ServiceName {
+	return model.ServiceName{Namespace: s.Namespace, Name: s.Service}
+}

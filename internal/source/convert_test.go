@@ -1,15 +1,19 @@
 package source
 
 import (
-	"fmt"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
+
 	corev1 "k8s.io/api/core/v1"
+
 	discoveryv1 "k8s.io/api/discovery/v1"
+
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
@@ -38,10 +42,10 @@ func run[T any](t *testing.T, base string, cases []conversion, convert func(*T) 
 				}
 			}
 			got, found := convert(&object)
-			if diff := cmp.Diff(lines(c.want), lines(describe(got))); diff != "" {
+			if diff := cmp.Diff(lines(c.want), lines(sourcetest.Describe(got))); diff != "" {
 				t.Errorf("result (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(c.errors, texts(found)); diff != "" {
+			if diff := cmp.Diff(c.errors, sourcetest.Texts(found)); diff != "" {
 				t.Errorf("errors (-want +got):\n%s", diff)
 			}
 			if !reflect.DeepEqual(object, before) {
@@ -51,50 +55,12 @@ func run[T any](t *testing.T, base string, cases []conversion, convert func(*T) 
 	}
 }
 
-func texts(found []*FieldError) []string {
-	var out []string
-	for _, f := range found {
-		text := f.Error()
-		if f.Warning {
-			text = "warning: " + text
-		}
-		out = append(out, text)
-	}
-	return out
-}
-
 func lines(s string) []string {
 	var out []string
 	for l := range strings.SplitSeq(strings.TrimSpace(s), "\n") {
 		out = append(out, strings.TrimSpace(l))
 	}
 	return out
-}
-
-// describe prints the fields of a struct that are not zero, and the elements
-// of a list, one a line. Hosts have a weight only where one is given.
-func describe(v any) string {
-	r := reflect.Indirect(reflect.ValueOf(v))
-	var b strings.Builder
-	switch r.Kind() {
-	case reflect.Slice:
-		for i := range r.Len() {
-			fmt.Fprintf(&b, "%+v\n", reflect.Indirect(r.Index(i)))
-		}
-	case reflect.Struct:
-		for i := range r.NumField() {
-			f := r.Field(i)
-			if f.IsZero() || f.Kind() == reflect.Slice && f.Len() == 0 {
-				continue
-			}
-			if _, prints := f.Interface().(fmt.Stringer); f.Kind() == reflect.Pointer && !prints {
-				b.WriteString(describe(f.Interface()))
-				continue
-			}
-			fmt.Fprintf(&b, "%s %+v\n", r.Type().Field(i).Name, f)
-		}
-	}
-	return strings.ReplaceAll(b.String(), " Drain:false Failing:false Priority:0 Weight:0}", "}")
 }
 
 // TestPlainLabel: names that are not checked further are valid labels.

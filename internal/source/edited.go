@@ -41,39 +41,19 @@ func Edited(s Source, editors ...Editor) Source {
 	return &edited{Source: s, editors: editors, unread: true, touched: make(map[model.ServiceName]struct{})}
 }
 
-// ClusterOf returns the API server that a source reads, or nil.
-func ClusterOf(s Source) *Cluster {
-	switch s := s.(type) {
-	case *Cluster:
-		return s
-	case *Joined:
-		return s.cluster
-	case *edited:
-		return ClusterOf(s.Source)
+// Unedited returns the source that [Edited] wraps, or s itself.
+func Unedited(s Source) Source {
+	if e, ok := s.(*edited); ok {
+		return e.Source
 	}
-	return nil
-}
-
-// JoinedOf returns the files and the API server that a source reads, or nil.
-func JoinedOf(s Source) *Joined {
-	switch s := s.(type) {
-	case *Joined:
-		return s
-	case *edited:
-		return JoinedOf(s.Source)
-	}
-	return nil
+	return s
 }
 
 // Reload makes the next Load read a source again, even if nothing is known to have
-// changed.
+// changed. Sources that need to be told have a method of this name.
 func Reload(s Source) {
-	switch s := s.(type) {
-	case *Joined:
-		s.Reload()
-	case *edited:
-		Reload(s.Source)
-		s.sourceChanged()
+	if r, ok := s.(interface{ Reload() }); ok {
+		r.Reload()
 	}
 }
 
@@ -112,6 +92,12 @@ func (e *edited) Run(ctx context.Context, changed func()) error {
 		e.sourceChanged()
 		changed()
 	})
+}
+
+// Reload makes the next Load read the source again.
+func (e *edited) Reload() {
+	Reload(e.Source)
+	e.sourceChanged()
 }
 
 // sourceChanged records that the source has something new.

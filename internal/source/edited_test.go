@@ -4,15 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"maps"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/nftproxy/nftproxy/internal/model"
 )
@@ -49,7 +44,15 @@ func (f *fakeSource) Load() (*model.Update, error) {
 }
 
 func (f *fakeSource) Lookup(names []model.ServiceName) map[model.ServiceName]model.ServiceState {
-	out := lookup(f.states, names)
+	out := make(map[model.ServiceName]model.ServiceState)
+	for _, name := range names {
+		if s, ok := f.states[name]; ok {
+			out[name] = s
+		}
+	}
+	if names == nil {
+		out = f.states
+	}
 	f.looked += len(out)
 	return out
 }
@@ -240,45 +243,6 @@ func TestEditedUnusable(t *testing.T) {
 	}
 }
 
-// TestEditedNothing: without editors there is no wrapper, and the API server is found
-// in one.
-func TestEditedNothing(t *testing.T) {
-	c := &Cluster{}
-	if s := Edited(c); s != Source(c) || ClusterOf(s) != c {
-		t.Error("a source without editors is wrapped")
-	}
-	if ClusterOf(Edited(c, &fakeEditor{})) != c || ClusterOf(&fakeSource{}) != nil {
-		t.Error("the API server is not found in its wrapper, or elsewhere")
-	}
-}
-
-// TestLookup: files and clusters return what they have.
-func TestLookup(t *testing.T) {
-	t.Chdir(t.TempDir())
-	check(t, os.WriteFile("a.yaml", fmt.Appendf(nil, followedObjects, 80), 0o600))
-	files, err := Follow(&Files{Paths: []string{"a.yaml"}}, "n1", slog.New(slog.DiscardHandler))
-	check(t, err)
-	cluster := NewCluster(&Client{}, ClusterConfig{Log: slog.New(slog.DiscardHandler)})
-	in, err := (&Files{Paths: []string{"a.yaml"}}).Load()
-	check(t, err)
-	for _, s := range in.Snapshot.Services {
-		cluster.services.objects[cache.ObjectName(s.Name)] = s
-	}
-	for _, s := range in.Snapshot.Slices {
-		cluster.endpoints.add(s)
-	}
-	cluster.synced = true
-	for _, s := range []Source{files, cluster} {
-		u, err := s.Load()
-		check(t, err)
-		web, unknown := model.ServiceName{Namespace: "a", Name: "web"}, model.ServiceName{Namespace: "a", Name: "x"}
-		all, some := s.Lookup(nil), s.Lookup([]model.ServiceName{web, unknown})
-		if len(u.Services) != 2 || len(all) != 2 || len(some) != 1 || some[web].Service == nil || some[web].Service != all[web].Service {
-			t.Errorf("%s: %d Services; all are %v, some %v", s, len(u.Services), slices.Collect(maps.Keys(all)), slices.Collect(maps.Keys(some)))
-		}
-	}
-}
-
 // BenchmarkEdited is the cost of one Service whose edit changes, and of a change that may
 // concern any.
 func BenchmarkEdited(b *testing.B) {
@@ -307,5 +271,16 @@ func BenchmarkEdited(b *testing.B) {
 		}
 		run("one", model.ServiceName{Namespace: "a", Name: "service-7"})
 		run("any")
+	}
+}
+
+// TestUnedited: without editors there is no wrapper, and with them the source is found in it.
+func TestUnedited(t *testing.T) {
+	f := &fakeSource{}
+	if s := Edited(f); s != Source(f) {
+		t.Error("a source without editors is wrapped")
+	}
+	if Unedited(f) != Source(f) || Unedited(Edited(f, &fakeEditor{})) != Source(f) {
+		t.Error("the source is not found in its wrapper")
 	}
 }

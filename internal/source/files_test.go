@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
 var update = flag.Bool("update", false, "rewrite the expected results in testdata")
@@ -75,7 +77,7 @@ func printInput(in *Input) string {
 	var b strings.Builder
 	s := in.Snapshot
 	object := func(kind string, v any) {
-		fmt.Fprintf(&b, "%s\n  %s\n", kind, strings.ReplaceAll(strings.TrimSpace(describe(v)), "\n", "\n  "))
+		fmt.Fprintf(&b, "%s\n  %s\n", kind, strings.ReplaceAll(strings.TrimSpace(sourcetest.Describe(v)), "\n", "\n  "))
 	}
 	for _, n := range s.Nodes {
 		object("Node", n)

@@ -8,8 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
+
 	corev1 "k8s.io/api/core/v1"
+
 	discoveryv1 "k8s.io/api/discovery/v1"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/internal/budget"
@@ -83,14 +87,14 @@ func TestLongLists(t *testing.T) {
 		long := c.right + strings.Repeat(",", budget.ListEntries-1)
 		is := func(e *FieldError) bool { return strings.Contains(e.Error(), "has more than 32768 entries") }
 		if found := annotated(c.name, long+"x", c.slice); slices.ContainsFunc(found, is) {
-			t.Errorf("%s: %q at the limit", c.name, texts(found))
+			t.Errorf("%s: %q at the limit", c.name, sourcetest.Texts(found))
 		}
 		found = annotated(c.name, long+","+c.right, c.slice)
 		if c.name != annotationSourceRanges && c.name != annotationDeniedSources {
 			is = func(e *FieldError) bool { return strings.Contains(e.Error(), "more wrong entries") } // empty ones are wrong
 		}
 		if !slices.ContainsFunc(found, is) {
-			t.Errorf("%s: %q beyond the limit", c.name, texts(found))
+			t.Errorf("%s: %q beyond the limit", c.name, sourcetest.Texts(found))
 		}
 	}
 }
@@ -115,7 +119,7 @@ func TestManyUnknownAnnotations(t *testing.T) {
 	_, found := ConvertService(&corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.1"}}, "")
 	want := fmt.Sprintf("metadata.annotations: has %d more that are unknown, and have no effect", 15_000-budget.WrongEntries)
 	if len(found) != budget.WrongEntries+1 || found[budget.WrongEntries].Error() != want {
-		t.Errorf("%d findings, %q", len(found), texts(found))
+		t.Errorf("%d findings, %q", len(found), sourcetest.Texts(found))
 	}
 }
 

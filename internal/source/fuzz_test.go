@@ -1,9 +1,10 @@
 package source
 
 import (
-	"errors"
 	"reflect"
 	"testing"
+
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
 // hostile are inputs with terminal escapes that messages must not contain.
@@ -25,7 +26,7 @@ var hostile = []string{
 // can be printed, never both and never a panic; and that it gives the same again.
 // What is loaded can be rendered.
 func FuzzLoad(f *testing.F) {
-	for _, text := range seeds(f) {
+	for _, text := range sourcetest.Seeds(f) {
 		if len(text) < 4096 {
 			f.Add(text)
 		}
@@ -43,27 +44,14 @@ func FuzzLoad(f *testing.F) {
 			t.Fatalf("Load() = %+v, %v, then %+v, %v", in, err, again, sameErr)
 		}
 		if err != nil {
-			checkErrors(t, err)
+			sourcetest.CheckErrors(t, err)
 		} else {
 			for _, w := range in.Warnings.Lines() {
-				if !isPlain(w) {
+				if !sourcetest.IsPlain(w) {
 					t.Errorf("a warning that cannot be printed: %q", w)
 				}
 			}
-			checkRules(t, in.Snapshot)
+			sourcetest.CheckRules(t, in.Snapshot)
 		}
 	})
-}
-
-func checkErrors(t *testing.T, err error) {
-	t.Helper()
-	var all Errors
-	if !errors.As(err, &all) || len(all) == 0 || err.Error() == "" {
-		t.Fatalf("Load() = %#v", err)
-	}
-	for _, e := range all {
-		if e.File == "" || !isPlain(e.Error()) {
-			t.Errorf("an error that names no file, or cannot be printed: %q", e.Error())
-		}
-	}
 }

@@ -205,10 +205,7 @@ func TestFollowIsolated(t *testing.T) {
 	write(t, filepath.Join(dir, "a.yaml"), service("a", "10.96.0.1"))
 	write(t, filepath.Join(dir, "b.yaml"), brokenService)
 	var log netlab.LogBuffer
-	s, err := Follow(&Files{Paths: []string{dir}, Isolation: NewIsolation(nil)}, "node-1", slog.New(slog.NewTextHandler(&log, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := Follow(&Files{Paths: []string{dir}, Isolation: NewIsolation(nil)}, nil, "node-1", slog.New(slog.NewTextHandler(&log, nil)))
 	for range 2 {
 		if _, err := s.Load(); err != nil {
 			t.Fatal(err)

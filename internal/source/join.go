@@ -90,6 +90,23 @@ func Join(files Source, cluster *Cluster, dialer *Dialer) *Joined {
 	return j
 }
 
+// ClusterOf returns the API server that a source reads, or nil.
+func ClusterOf(s Source) *Cluster {
+	switch s := Unedited(s).(type) {
+	case *Cluster:
+		return s
+	case *Joined:
+		return s.cluster
+	}
+	return nil
+}
+
+// JoinedOf returns the files and the API server that a source reads, or nil.
+func JoinedOf(s Source) *Joined {
+	j, _ := Unedited(s).(*Joined)
+	return j
+}
+
 // String implements [Source].
 func (j *Joined) String() string { return j.files.String() + " and " + j.cluster.String() }
 
@@ -393,7 +410,9 @@ func (j *Joined) State() State {
 	s.Err = errors.Join(labelled(j.filesLabel(), files.Err), cluster.Err)
 	switch {
 	case files.Err == nil && cluster.Err == nil:
-		s.Since = later(files.Since, cluster.Since)
+		if files.Since.After(cluster.Since) {
+			s.Since = files.Since
+		}
 	case cluster.Err == nil || files.Err != nil && files.Since.Before(cluster.Since):
 		s.Since = files.Since
 	}

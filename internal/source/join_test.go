@@ -3,7 +3,6 @@ package source
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -16,11 +15,20 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
+
 	corev1 "k8s.io/api/core/v1"
+
 	discoveryv1 "k8s.io/api/discovery/v1"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -42,7 +50,10 @@ const (
 
 // joinLab is a Joined source of a file and a fake API server. It lives in a bubble.
 type joinLab struct {
-	*lab
+	*Cluster
+	t      *testing.T
+	api    *fake.Clientset
+	log    bytes.Buffer
 	joined *Joined
 	path   string
 	edited chan struct{}
@@ -50,31 +61,31 @@ type joinLab struct {
 	last   *model.Update
 }
 
-// written is a source of a file that reports a change when the test says so.
-type written struct {
-	*followed
-	edited chan struct{}
-}
-
-func (w written) Run(ctx context.Context, changed func()) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-w.edited:
-			changed()
-		}
-	}
-}
-
 func newJoinLab(t *testing.T, file string, keep bool, objects ...runtime.Object) *joinLab {
+	// The second handler slows errors down by a clock that all bubbles share.
+	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
 	l := &joinLab{
-		lab: newLab(t, ClusterConfig{NodeConfig: model.Config{NodeName: "n1"}}, objects...), path: t.TempDir() + "/a.yaml",
+		t: t, api: fake.NewSimpleClientset(objects...), path: t.TempDir() + "/a.yaml",
 		edited: make(chan struct{}), states: make(map[model.ServiceName]model.ServiceState),
 	}
+	l.Cluster = NewCluster(&Client{
+		Services:     sourcetest.ReaderOf(l.api.CoreV1().Services(metav1.NamespaceAll)),
+		Slices:       sourcetest.ReaderOf(l.api.DiscoveryV1().EndpointSlices(metav1.NamespaceAll)),
+		Nodes:        sourcetest.ReaderOf(l.api.CoreV1().Nodes()),
+		ServiceCIDRs: sourcetest.ReaderOf(l.api.NetworkingV1().ServiceCIDRs()),
+	}, ClusterConfig{NodeConfig: model.Config{NodeName: "n1"}, Log: slog.New(slog.NewTextHandler(&l.log, nil))})
 	check(t, os.WriteFile(l.path, []byte(file), 0o600))
-	f := &followed{files: &Files{Paths: []string{l.path}}, unreadable: make(chan struct{}, 1), log: l.Log, nodeName: "n1"}
-	l.joined = Join(written{f, l.edited}, l.Cluster, nil)
+	watch := func(ctx context.Context, changed func()) error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-l.edited:
+				changed()
+			}
+		}
+	}
+	l.joined = Join(Follow(&Files{Paths: []string{l.path}}, watch, "n1", l.Log), l.Cluster, nil)
 	l.joined.Keep = keep
 	return l
 }
@@ -113,6 +124,13 @@ func (l *joinLab) ready() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	return l.joined.Await(ctx) == nil
+}
+
+// logged checks how many lines of the log hold all the words.
+func (l *joinLab) logged(want int, words ...string) {
+	l.t.Helper()
+	synctest.Wait()
+	sourcetest.CheckLog(l.t, l.log.String(), want, words...)
 }
 
 // serves checks what all updates so far add up to.
@@ -161,7 +179,7 @@ func served(states map[model.ServiceName]model.ServiceState) (out []string) {
 // before the API server is reachable; then both, with the endpoints of the cluster.
 func TestJoinAtBoot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newJoinLab(t, vipYAML, false, read[corev1.Service](t, kubernetesYAML), read[discoveryv1.EndpointSlice](t, kubernetesSliceYAML), read[corev1.Node](t, nodeYAML))
+		l := newJoinLab(t, vipYAML, false, sourcetest.Read[corev1.Service](t, kubernetesYAML), sourcetest.Read[discoveryv1.EndpointSlice](t, kubernetesSliceYAML), sourcetest.Read[corev1.Node](t, sourcetest.NodeYAML))
 		mend := l.cut()
 		l.start()
 		check(t, l.joined.AwaitNode(t.Context()))
@@ -187,7 +205,7 @@ func TestJoinAtBoot(t *testing.T) {
 
 		// The list of the cluster follows, and the endpoints of the file stay without it.
 		endpoints := l.api.DiscoveryV1().EndpointSlices("default")
-		shorter := read[discoveryv1.EndpointSlice](t, kubernetesSliceYAML)
+		shorter := sourcetest.Read[discoveryv1.EndpointSlice](t, kubernetesSliceYAML)
 		shorter.Endpoints = nil
 		_, err := endpoints.Update(t.Context(), shorter, metav1.UpdateOptions{})
 		check(t, err)
@@ -201,7 +219,7 @@ func TestJoinAtBoot(t *testing.T) {
 // read, whichever comes last.
 func TestJoinAtRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newJoinLab(t, vipYAML, true, read[corev1.Service](t, webYAML))
+		l := newJoinLab(t, vipYAML, true, sourcetest.Read[corev1.Service](t, sourcetest.WebYAML))
 		mend := l.cut()
 		l.start()
 		if l.ready() {
@@ -212,7 +230,7 @@ func TestJoinAtRestart(t *testing.T) {
 		l.serves("a/web [10.96.0.1]", "kube-system/vip [192.0.2.100] 10.0.0.1:6443 10.0.0.2:6443")
 	})
 	synctest.Test(t, func(t *testing.T) {
-		l := newJoinLab(t, vipYAML, true, read[corev1.Service](t, webYAML))
+		l := newJoinLab(t, vipYAML, true, sourcetest.Read[corev1.Service](t, sourcetest.WebYAML))
 		l.start()
 		check(t, l.joined.Await(t.Context()))
 		if l.serves("a/web [10.96.0.1]", "kube-system/vip [192.0.2.100] 10.0.0.1:6443 10.0.0.2:6443"); l.last.Partial {
@@ -228,7 +246,7 @@ func TestJoinRestartWithMistake(t *testing.T) {
 	for name, text := range map[string]string{"a mistake": "{", "empty": "", "no file": "-"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := newJoinLab(t, text, true, read[corev1.Service](t, webYAML))
+				l := newJoinLab(t, text, true, sourcetest.Read[corev1.Service](t, sourcetest.WebYAML))
 				if text == "-" {
 					check(t, os.Remove(l.path))
 				}
@@ -247,7 +265,7 @@ func TestJoinRestartWithMistake(t *testing.T) {
 				if s := l.joined.State(); s.Err == nil || !strings.HasPrefix(s.Err.Error(), "files, not read since the start (rules of an earlier run for their Services stay): ") {
 					t.Errorf("state %+v", s)
 				}
-				_, err := l.api.CoreV1().Services("a").Update(t.Context(), read[corev1.Service](t, otherYAML), metav1.UpdateOptions{})
+				_, err := l.api.CoreV1().Services("a").Update(t.Context(), sourcetest.Read[corev1.Service](t, otherYAML), metav1.UpdateOptions{})
 				check(t, err)
 				l.partial(true, "a/web [10.96.0.1]")
 				l.write(vipYAML)
@@ -272,7 +290,7 @@ func (l *joinLab) partial(want bool, services ...string) {
 // be used; later what the files said before stays in use, and the cluster is followed.
 func TestJoinInvalidFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newJoinLab(t, "{", false, read[corev1.Service](t, webYAML), read[corev1.Node](t, nodeYAML))
+		l := newJoinLab(t, "{", false, sourcetest.Read[corev1.Service](t, sourcetest.WebYAML), sourcetest.Read[corev1.Node](t, sourcetest.NodeYAML))
 		l.start()
 		check(t, l.joined.Await(t.Context()))
 		l.serves("a/web [10.96.0.1]")
@@ -284,7 +302,7 @@ func TestJoinInvalidFile(t *testing.T) {
 		l.write("{")
 		l.logged(2, "the files cannot be used")
 		failures := l.joined.State().Failures
-		_, err := l.api.CoreV1().Services("a").Update(t.Context(), read[corev1.Service](t, otherYAML), metav1.UpdateOptions{})
+		_, err := l.api.CoreV1().Services("a").Update(t.Context(), sourcetest.Read[corev1.Service](t, otherYAML), metav1.UpdateOptions{})
 		check(t, err)
 		l.serves("a/web [10.96.0.1]", "kube-system/vip [192.0.2.100] 10.0.0.1:6443 10.0.0.2:6443")
 		if _, changed := l.last.Services[model.ServiceName{Namespace: "a", Name: "web"}]; !changed || len(l.last.Services) != 1 || failures != 3 {
@@ -297,7 +315,7 @@ func TestJoinInvalidFile(t *testing.T) {
 // its endpoints, until the files no longer have it.
 func TestJoinSameName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newJoinLab(t, fileWebYAML, false, read[corev1.Service](t, webYAML), read[discoveryv1.EndpointSlice](t, sliceYAML), read[corev1.Node](t, nodeYAML))
+		l := newJoinLab(t, fileWebYAML, false, sourcetest.Read[corev1.Service](t, sourcetest.WebYAML), sourcetest.Read[discoveryv1.EndpointSlice](t, sourcetest.SliceYAML), sourcetest.Read[corev1.Node](t, sourcetest.NodeYAML))
 		l.start()
 		time.Sleep(time.Minute)
 		l.serves("a/web [10.96.0.9]")
@@ -319,10 +337,10 @@ func TestJoinSameName(t *testing.T) {
 // TestJoinClaims: 14.21. A Service of the cluster cannot take an address of the files.
 func TestJoinClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		old := read[corev1.Service](t, otherYAML)
+		old := sourcetest.Read[corev1.Service](t, otherYAML)
 		old.CreationTimestamp = metav1.Unix(1000, 0)
 		external := strings.Replace(vipYAML, "clusterIP: 192.0.2.100", "clusterIP: 198.51.100.1, externalIPs: [192.0.2.100]", 1)
-		l := newJoinLab(t, external, false, old, read[discoveryv1.EndpointSlice](t, sliceYAML), read[corev1.Node](t, nodeYAML))
+		l := newJoinLab(t, external, false, old, sourcetest.Read[discoveryv1.EndpointSlice](t, sourcetest.SliceYAML), sourcetest.Read[corev1.Node](t, sourcetest.NodeYAML))
 		l.start()
 		time.Sleep(time.Minute)
 		u, err := l.joined.Load()
@@ -344,7 +362,7 @@ func TestJoinClaims(t *testing.T) {
 // Node does not get.
 func TestJoinUnusableNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newJoinLab(t, vipYAML, false, read[corev1.Node](t, nodeYAML))
+		l := newJoinLab(t, vipYAML, false, sourcetest.Read[corev1.Node](t, sourcetest.NodeYAML))
 		l.NodeConfig.DetectLocal = model.DetectNodeCIDR
 		if err := l.joined.Run(t.Context(), func() {}); err == nil || !strings.Contains(err.Error(), "podCIDRs") {
 			t.Errorf("ends with %v", err)
@@ -355,7 +373,7 @@ func TestJoinUnusableNode(t *testing.T) {
 // TestJoinReload: the files are read again on request, without an event.
 func TestJoinReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newJoinLab(t, fileWebYAML, false, read[corev1.Node](t, nodeYAML))
+		l := newJoinLab(t, fileWebYAML, false, sourcetest.Read[corev1.Node](t, sourcetest.NodeYAML))
 		l.start()
 		time.Sleep(time.Minute)
 		l.serves("a/web [10.96.0.9]")
@@ -377,7 +395,7 @@ func TestJoinSnapshots(t *testing.T) {
 	typed := func(kind, text string) string {
 		return "{apiVersion: " + map[string]string{"Service": "v1", "EndpointSlice": "discovery.k8s.io/v1"}[kind] + ", kind: " + kind + ", " + text[1:] + "\n---\n"
 	}
-	cluster := file(typed("Service", webYAML) + typed("EndpointSlice", sliceYAML) + typed("Service", kubernetesYAML) + typed("EndpointSlice", kubernetesSliceYAML))
+	cluster := file(typed("Service", sourcetest.WebYAML) + typed("EndpointSlice", sourcetest.SliceYAML) + typed("Service", kubernetesYAML) + typed("EndpointSlice", kubernetesSliceYAML))
 	out, warnings := JoinSnapshots(file(vipYAML+"---\n"+fileWebYAML), cluster)
 	want := []string{"a/web [10.96.0.9]", "default/kubernetes [10.96.0.1] 10.0.0.2:6443 10.0.0.3:6443",
 		"kube-system/vip [192.0.2.100] 10.0.0.1:6443 10.0.0.2:6443 10.0.0.3:6443"}
@@ -428,59 +446,19 @@ func TestCompletePorts(t *testing.T) {
 	}
 }
 
-// TestEndpointsFromAnnotation: 14.23, its values, and that a cluster cannot use it.
-func TestEndpointsFromAnnotation(t *testing.T) {
-	with := func(value string) *corev1.Service {
-		s := read[corev1.Service](t, webYAML)
-		s.Annotations = map[string]string{"nftproxy.dev/endpoints-from": value}
-		return s
-	}
-	for value, want := range map[string]string{
-		"default/kubernetes": "default/kubernetes", " default/kubernetes ": "default/kubernetes",
-		"kubernetes": "", "": "", "a/b/c": "", "/kubernetes": "", "default/": "", "Default/kubernetes": "",
-	} {
-		s, found := ConvertService(with(value), "")
-		got := ""
-		if s.Extra().EndpointsFrom != nil {
-			got = s.Extra().EndpointsFrom.String()
-		}
-		if got != want || (want == "") != (len(found) == 1) {
-			t.Errorf("%q: %q, %v", value, got, found)
+// TestClusterOf: the API server is found in a source that files have, too, and in one with
+// editors.
+func TestClusterOf(t *testing.T) {
+	c := &Cluster{}
+	j := Join(nil, c, nil)
+	for _, s := range []Source{c, j, Edited(c, editor{}), Edited(j, editor{})} {
+		if ClusterOf(s) != c {
+			t.Errorf("no API server in %T", s)
 		}
 	}
-	if s, found := ofCluster(ConvertService(with("default/kubernetes"), "")); s.Extra().EndpointsFrom != nil || len(found) != 1 || !found[0].Warning {
-		t.Errorf("of a cluster: %v, %v", s.Extra().EndpointsFrom, found)
-	}
-	in, err := (&Files{Paths: []string{"-"}, Stdin: strings.NewReader(strings.Split(vipYAML, "---")[0])}).Load()
-	if err != nil || len(in.Warnings) > 0 {
-		t.Errorf("without endpoints of its own: %v, %v", err, in.Warnings)
+	if ClusterOf(Follow(&Files{}, nil, "", nil)) != nil || JoinedOf(c) != nil || JoinedOf(Edited(j, editor{})) != j {
+		t.Error("there is an API server in files, or files in it, or none of both")
 	}
 }
 
-// TestDeferred: 14.20, a kubeconfig may appear after the start.
-func TestDeferred(t *testing.T) {
-	path := t.TempDir() + "/kubeconfig"
-	a := Access{Dialer: NewDialer()}
-	a.Kubeconfig = path
-	var log bytes.Buffer
-	c := a.Deferred(slog.New(slog.NewTextHandler(&log, nil)))
-	list := func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
-		_, err := c.Services.List(ctx, metav1.ListOptions{}, func(runtime.Object) error { return nil })
-		return err
-	}
-	if err := list(); err == nil || !strings.Contains(err.Error(), "--kubeconfig") {
-		t.Errorf("without a kubeconfig: %v", err)
-	}
-	if _, err := c.Slices.Watch(t.Context(), metav1.ListOptions{}); err == nil {
-		t.Error("a watch without a kubeconfig")
-	}
-	dialed := errors.New("dialed")
-	a.Dialer.dial = nil // replaced below
-	check(t, os.WriteFile(path, []byte("{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: 'http://192.0.2.100:6443'}}], contexts: [{name: c, context: {cluster: c}}], current-context: c}"), 0o600))
-	a.Dialer.dial = dialerOf(func(string) error { return dialed })
-	if err := list(); !errors.Is(err, dialed) {
-		t.Errorf("with a kubeconfig: %v", err)
-	}
-}
+type editor struct{ Editor }

@@ -62,6 +62,16 @@ var kinds = []kind{
 		})},
 }
 
+// readBalance reads a [Balance].
+func readBalance(f *Files, m *manifest.Object, o *object) (metav1.Object, []*FieldError) {
+	b := ReadBalance(m, f.ProxyName)
+	o.service, o.slices, o.problems = b.Service, b.Slices, b.Problems
+	if f.Keep {
+		o.manifests = b.Objects
+	}
+	return b.Meta, b.Findings
+}
+
 // decode returns a function that decodes a T and converts it into an object.
 func decode[T any, P interface {
 	*T

@@ -12,8 +12,13 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
+
 	corev1 "k8s.io/api/core/v1"
+
 	discoveryv1 "k8s.io/api/discovery/v1"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -171,7 +176,7 @@ func BenchmarkList(b *testing.B) {
 	endpoints.APIVersion, endpoints.Kind = "discovery.k8s.io/v1", "EndpointSliceList"
 	managed := []metav1.ManagedFieldsEntry{{Manager: "kube-controller-manager", Operation: "Update", APIVersion: "v1", Time: &metav1.Time{},
 		FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(strings.Repeat("f", 300))}}
-	for _, o := range manyObjects(n) {
+	for _, o := range sourcetest.ManyObjects(n) {
 		switch o := o.(type) {
 		case *corev1.Service:
 			o.ManagedFields = managed

@@ -114,25 +114,16 @@ func rangesTo(p model.Protocol, from, to portRange) []model.PortRange {
 	return out
 }
 
-func newPortRange(p model.Protocol, ports portRange, target uint16) model.PortRange {
-	r := model.PortRange{ServicePort: model.ServicePort{Protocol: p, Port: ports.first}, Target: target}
-	if ports.last != ports.first {
-		r.Last = ports.last
-	}
-	r.Name = r.String()
-	return r
-}
-
 // joinedRanges are the ranges of the entries so far. No two overlap.
 type joinedRanges struct {
-	ports map[portKey]bool  // of the Service
-	list  []model.PortRange // sorted by [comparePortRanges]
+	ports map[model.ServicePort]bool // of the Service, without names
+	list  []model.PortRange          // sorted by [comparePortRanges]
 }
 
 func newJoinedRanges(ports []model.ServicePort) *joinedRanges {
-	j := &joinedRanges{ports: make(map[portKey]bool, len(ports))}
+	j := &joinedRanges{ports: make(map[model.ServicePort]bool, len(ports))}
 	for _, p := range ports {
-		j.ports[portKey{p.Protocol, p.Port}] = true
+		j.ports[model.ServicePort{Protocol: p.Protocol, Port: p.Port}] = true
 	}
 	return j
 }
@@ -168,7 +159,7 @@ func (j *joinedRanges) add(more []model.PortRange) (problem string) {
 
 // has reports whether the ports of the Service have a single one.
 func (j *joinedRanges) has(r model.PortRange) bool {
-	return r.Last == 0 && j.ports[portKey{r.Protocol, r.Port}]
+	return r.Last == 0 && j.ports[model.ServicePort{Protocol: r.Protocol, Port: r.Port}]
 }
 
 // overlapping returns where in the list the ranges are that overlap one. They are next to

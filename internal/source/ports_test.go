@@ -2,11 +2,13 @@ package source
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
+
 	corev1 "k8s.io/api/core/v1"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/internal/budget"
@@ -66,7 +68,7 @@ func TestPortRanges(t *testing.T) {
 		if c.problem != "" {
 			want = []string{"warning: metadata.annotations[nftproxy.dev/ports]: " + c.problem}
 		}
-		compare(t, want, texts(found))
+		compare(t, want, sourcetest.Texts(found))
 	}
 	s, found := withPorts("1000-2023:3000-4023")
 	if n := len(s.Extra().Ranges); n != 1024 || len(found) > 0 {
@@ -90,24 +92,6 @@ func TestRangesWithAffinity(t *testing.T) {
 	}
 }
 
-// 1.54: what a file says of addresses of the machine, an API server does not.
-func TestRangesOnNode(t *testing.T) {
-	const service = `{apiVersion: v1, kind: Service, metadata: {name: a, %sannotations: {nftproxy.dev/ports: "%s"}}, spec: {clusterIP: 10.96.0.1}}`
-	for text, want := range map[string]bool{
-		fmt.Sprintf(service, "", "10-20"):           true,
-		fmt.Sprintf(service, "", "all"):             false,
-		fmt.Sprintf(service, "uid: x, ", "10-20"):   false,
-		fmt.Sprintf(service, "", "2-65535, 30/udp"): true,
-	} {
-		in, err := load(text)
-		check(t, err)
-		onNode := func(p model.PortRange) bool { return p.OnNode == want }
-		if r := in.Snapshot.Services[0].Extra().Ranges; len(r) == 0 || slices.ContainsFunc(r, func(p model.PortRange) bool { return !onNode(p) }) {
-			t.Errorf("%s: %+v, want %t", text, r, want)
-		}
-	}
-}
-
 // TestRangesWithCheck: 1.57. Without ports of the Service, the first one of a range that
 // fits is checked, and of a whole address none.
 func TestRangesWithCheck(t *testing.T) {
@@ -123,46 +107,6 @@ func TestRangesWithCheck(t *testing.T) {
 		}, "")
 		if got := s.Check; (got != nil) != (c.want != 0) || got != nil && got.Port != c.want || (len(found) == 0) != (c.want != 0) {
 			t.Errorf("%+v: %+v, %v", c, s.Check, found)
-		}
-	}
-}
-
-// TestBalanceRanges: 1.44, 1.58. Ranges that keep their ports or lead to one are native,
-// of any length.
-func TestBalanceRanges(t *testing.T) {
-	for _, c := range []struct{ fields, want, ports string }{
-		{"listen: 203.0.113.10:10000-20000/udp, backends: [10.128.0.2, 10.128.0.3]", "10000-20000/udp", "[]"},
-		{"listen: 203.0.113.10:10000-20000/udp, backends: [10.128.0.2:10000-20000, 10.128.0.3]", "10000-20000/udp", "[]"},
-		{"listen: 203.0.113.10:10000-20000, protocol: [tcp, udp], backends: ['10.128.0.2:5000']", "10000-20000/tcp:5000 10000-20000/udp:5000", "[]"},
-		{"listen: [203.0.113.10:all, 203.0.113.11:all], backends: 10.128.0.2", "all/tcp all/udp all/sctp", "[]"},
-		{"listen: 203.0.113.10:all, protocol: udp, backends: 10.128.0.2", "all/udp", "[]"},
-		{"listen: '[2001:db8::1]:all/udp', backends: 'fd00::1'", "all/udp", "[]"},
-		{"listen: [203.0.113.10:21, 203.0.113.10:100-200], backends: 10.128.0.2", "100-200/tcp", "[21]"},
-		{"listen: 203.0.113.10:10-12, backends: ['10.128.0.2:20-22']", "", "[10 11 12]"},
-		{"listen: 203.0.113.10:10-12, backends: ['10.128.0.2:20', 10.128.0.3]", "", "[10 11 12]"},
-		{"listen: 203.0.113.10:10-12, backends: 10.128.0.2, affinity: 1m", "", "[10 11 12]"},
-		{"listen: 203.0.113.10:10-5000, backends: 10.128.0.2, affinity: 1m", "10-5000/tcp", "[]"},
-		{"listen: 203.0.113.10:10-12, backendsFrom: default/kubernetes", "10-12/tcp", "[]"},
-	} {
-		in, err := load("{kind: Balance, name: a, " + c.fields + "}")
-		if err != nil {
-			t.Errorf("%s: %v", c.fields, err)
-			continue
-		}
-		s := in.Snapshot.Services[0]
-		var got []string
-		for _, r := range s.Extra().Ranges {
-			got = append(got, r.Name)
-			if r.OnNode == (r.Last == model.AllPorts) {
-				t.Errorf("%s: %s may be on an address of the machine: %t", c.fields, r.Name, r.OnNode)
-			}
-		}
-		var ports []uint16
-		for _, p := range s.Ports {
-			ports = append(ports, p.Port)
-		}
-		if joined := strings.Join(got, " "); joined != c.want || fmt.Sprint(ports) != c.ports {
-			t.Errorf("%s: ranges %s, ports %d, want %s, %s", c.fields, joined, ports, c.want, c.ports)
 		}
 	}
 }

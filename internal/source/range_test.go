@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
+
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
@@ -16,7 +18,7 @@ func TestClusterServiceCIDRs(t *testing.T) {
 	check(t, l.slices.Replace(nil, "1"))
 	put := func(name, ranges string) {
 		t.Helper()
-		check(t, l.cidrs.Add(read[networkingv1.ServiceCIDR](t, fmt.Sprintf(`{metadata: {name: %s}, spec: {cidrs: [%s]}}`, name, ranges))))
+		check(t, l.cidrs.Add(sourcetest.Read[networkingv1.ServiceCIDR](t, fmt.Sprintf(`{metadata: {name: %s}, spec: {cidrs: [%s]}}`, name, ranges))))
 	}
 	expect := func(when string, want ...string) {
 		t.Helper()
@@ -37,8 +39,8 @@ func TestClusterServiceCIDRs(t *testing.T) {
 	put("inside", "10.96.128.0/17, fd00:96::1:0/112")
 	want := []string{"10.96.0.0/16", "10.112.0.0/16", "fd00:96::/112", "fd00:96::1:0/112"}
 	expect("four objects", want...)
-	check(t, l.cidrs.Delete(read[networkingv1.ServiceCIDR](t, `{metadata: {name: same}}`)))
+	check(t, l.cidrs.Delete(sourcetest.Read[networkingv1.ServiceCIDR](t, `{metadata: {name: same}}`)))
 	expect("one that another object has is gone", want...)
-	check(t, l.cidrs.Delete(read[networkingv1.ServiceCIDR](t, `{metadata: {name: kubernetes}}`)))
+	check(t, l.cidrs.Delete(sourcetest.Read[networkingv1.ServiceCIDR](t, `{metadata: {name: kubernetes}}`)))
 	expect("the first is gone", "10.96.128.0/17", "10.112.0.0/16", "fd00:96::1:0/112")
 }

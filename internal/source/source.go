@@ -2,12 +2,6 @@ package source
 
 import (
 	"context"
-	"errors"
-	"log/slog"
-	"slices"
-	"strings"
-	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
@@ -39,100 +33,6 @@ type Source interface {
 	State() State
 }
 
-// followed is a Source of files.
-type followed struct {
-	files    *Files
-	watcher  *Watcher
-	nodeName string
-	node     atomic.Pointer[model.Node]
-	before   map[model.ServiceName]model.ServiceState // loaded last
-	warned   []string                                 // by the input loaded last
-	unused   string                                   // problems of files that were logged last
-	// missing are the files that were left out when the source was read first, and since.
-	missing []string
-	state   stateKeeper
-	// unreadable receives a value when the system refused to read the files.
-	unreadable chan struct{}
-	log        *slog.Logger
-}
-
-// rereadAfter is the pause before files are read again that could not be read.
-const rereadAfter = 5 * time.Second
-
-// Follow returns a Source that reads files again whenever they change, on the
-// node of that name. Warnings about the objects go to log.
-func Follow(files *Files, nodeName string, log *slog.Logger) (Source, error) {
-	watcher, err := files.NewWatcher() // before the files are read, so that no change is lost
-	if err != nil {
-		return nil, err
-	}
-	files.follows = true
-	return &followed{
-		files: files, watcher: watcher, nodeName: nodeName,
-		unreadable: make(chan struct{}, 1), log: log,
-	}, nil
-}
-
-func (f *followed) String() string { return "files " + strings.Join(f.files.Paths, " ") }
-
-// Run also reads the files again after an error of the system, of whose end no
-// watch may report: a directory that is mounted again, a shortage of file
-// descriptors, an error of a disk.
-func (f *followed) Run(ctx context.Context, changed func()) error {
-	go func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-f.unreadable:
-			}
-			if wait(ctx, rereadAfter) {
-				changed()
-			}
-		}
-	}()
-	return f.watcher.Run(ctx, changed)
-}
-
-// AwaitNode returns immediately: a machine needs no Node object.
-func (f *followed) AwaitNode(context.Context) error { return nil }
-
-func (f *followed) Await(context.Context) error { return nil }
-
-func (f *followed) Load() (*model.Update, error) {
-	input, err := f.files.Load()
-	if err != nil {
-		f.state.set(err, nil, time.Now())
-		f.retry(err)
-		return nil, err
-	}
-	problems, _ := input.Warnings.Split()
-	if f.logUnused(input.Unused); len(input.Unused) > 0 {
-		f.state.setPartly(input.Unused, problems, time.Now())
-		f.retry(input.Unused)
-	} else {
-		f.state.set(nil, problems, time.Now())
-	}
-	f.logNew(input.Warnings.Lines())
-	s := input.Snapshot
-	n, _ := s.Node(f.nodeName)
-	f.node.Store(n)
-	var u *model.Update
-	first := f.before == nil
-	u, f.before = s.Since(f.before)
-	if first {
-		f.missing = input.LeftOut
-	}
-	f.missing = slices.DeleteFunc(slices.Clone(f.missing), func(file string) bool { return !slices.Contains(input.LeftOut, file) })
-	u.Partial = len(f.missing) > 0
-	return u, nil
-}
-
-// Lookup implements [Source].
-func (f *followed) Lookup(names []model.ServiceName) map[model.ServiceName]model.ServiceState {
-	return lookup(f.before, names)
-}
-
 // lookup returns some of all states.
 func lookup(all map[model.ServiceName]model.ServiceState, names []model.ServiceName) map[model.ServiceName]model.ServiceState {
 	if names == nil {
@@ -147,52 +47,12 @@ func lookup(all map[model.ServiceName]model.ServiceState, names []model.ServiceN
 	return out
 }
 
-// retry requests another attempt after an error of the system. Other errors end only
-// when the content of a file changes.
-func (f *followed) retry(err error) {
-	if !errors.As(err, new(syscall.Errno)) {
-		return
-	}
+// wait waits for some time. It returns false if ctx ends before.
+func wait(ctx context.Context, d time.Duration) bool {
 	select {
-	case f.unreadable <- struct{}{}:
-	default:
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
 	}
-}
-
-// logUnused logs which files are not used as they are, once.
-func (f *followed) logUnused(unused Errors) {
-	before := f.unused
-	switch f.unused = unused.Error(); {
-	case f.unused == before:
-	case f.unused == "":
-		f.log.Info("all files usable again")
-	default:
-		f.log.Error("some files cannot be used; the others are served", "error", unused)
-	}
-}
-
-// logNew logs the warnings that the last input did not have.
-func (f *followed) logNew(warnings []string) {
-	for _, w := range warnings {
-		if !slices.Contains(f.warned, w) {
-			f.log.Warn(w)
-		}
-	}
-	f.warned = warnings
-}
-
-func (f *followed) Node() *model.Node { return f.node.Load() }
-
-func (f *followed) State() State { return f.state.get() }
-
-// Snapshot reads the files as Load does, and logs the warnings.
-func (f *Files) Snapshot(log *slog.Logger) (*model.Snapshot, error) {
-	input, err := f.Load()
-	if err != nil {
-		return nil, err
-	}
-	for _, line := range input.Warnings.Lines() {
-		log.Warn(line)
-	}
-	return input.Snapshot, nil
 }

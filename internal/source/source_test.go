@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
 var _ Source = (*Cluster)(nil)
@@ -88,8 +89,10 @@ func TestFollow(t *testing.T) {
 		check(t, os.Rename("new", "a.yaml"))
 	}
 	write(fmt.Sprintf(followedObjects, 80))
-	s, err := Follow(&Files{Paths: []string{"a.yaml"}}, "n1", slog.New(slog.DiscardHandler))
+	files := &Files{Paths: []string{"a.yaml"}}
+	watcher, err := files.NewWatcher()
 	check(t, err)
+	s := Follow(files, watcher.Run, "n1", slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	changes, ended := make(chan struct{}, 100), make(chan error, 1)
@@ -130,4 +133,11 @@ func TestFollow(t *testing.T) {
 	}
 	cancel()
 	check(t, <-ended)
+}
+
+// TestFollowLookup: files return the Services that they have.
+func TestFollowLookup(t *testing.T) {
+	t.Chdir(t.TempDir())
+	check(t, os.WriteFile("a.yaml", fmt.Appendf(nil, followedObjects, 80), 0o600))
+	sourcetest.CheckLookup(t, Follow(&Files{Paths: []string{"a.yaml"}}, nil, "n1", slog.New(slog.DiscardHandler)))
 }

@@ -1,7 +1,6 @@
 package source
 
 import (
-	"sync"
 	"time"
 )
 
@@ -22,45 +21,4 @@ type State struct {
 	LastSuccess time.Time
 	// Failures is how many attempts to read the source have failed.
 	Failures uint64
-}
-
-// stateKeeper keeps the [State] of files. It is safe for concurrent use.
-type stateKeeper struct {
-	mu    sync.Mutex
-	state State
-}
-
-// set records an attempt to read the source.
-func (k *stateKeeper) set(err error, warnings Errors, now time.Time) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	s := &k.state
-	if (err == nil) != (s.Err == nil) || s.Since.IsZero() {
-		s.Since = now
-	}
-	s.Err = err
-	if err != nil {
-		s.Failures++
-		return
-	}
-	s.read(warnings, now)
-}
-
-// setPartly records that the source was read, except for some files.
-func (k *stateKeeper) setPartly(err error, warnings Errors, now time.Time) {
-	k.set(err, nil, now)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.state.read(warnings, now)
-}
-
-func (s *State) read(warnings Errors, now time.Time) {
-	s.LastSuccess = now
-	s.Warnings, s.Warned = warnings.Lines(), len(warnings)
-}
-
-func (k *stateKeeper) get() State {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.state
 }

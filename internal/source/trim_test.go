@@ -8,8 +8,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
+
 	corev1 "k8s.io/api/core/v1"
+
 	discoveryv1 "k8s.io/api/discovery/v1"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -148,7 +153,7 @@ func TestTrimOther(t *testing.T) {
 // trimming, or is malformed in what is removed.
 func FuzzTrim(f *testing.F) {
 	ours, plain := protobuf(f)
-	for _, o := range manyObjects(1) {
+	for _, o := range sourcetest.ManyObjects(1) {
 		data := encode(f, plain, o.(runtime.Object))
 		f.Add(data)
 		f.Add(data[:len(data)-3])

@@ -5,7 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
+
 	corev1 "k8s.io/api/core/v1"
+
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
@@ -72,8 +75,10 @@ var textShapes = []textShape{
 	{"items without end", repeated("[")},
 	{"nested items", func(size int) string { return strings.Repeat("[", size/2) + strings.Repeat("]", size/2) }},
 	{"nested mappings", repeated("{a: ")},
-	{"keys", func(size int) string { return manyKeys(size / 6) }},
-	{"keys, and aliases", func(size int) string { return "- &a " + manyKeys(size/8) + "\n" + strings.Repeat("- *a\n", 12) }},
+	{"keys", func(size int) string { return sourcetest.ManyKeys(size / 6) }},
+	{"keys, and aliases", func(size int) string {
+		return "- &a " + sourcetest.ManyKeys(size/8) + "\n" + strings.Repeat("- *a\n", 12)
+	}},
 	{"doubling aliases", func(int) string { return "a: &a [x,x]\nb: &b [*a,*a]\nc: &c [*b,*b]\nd: &d [*c,*c]" }},
 }
 

@@ -189,13 +189,6 @@ func start(t *testing.T, w *Watcher, changed func()) {
 	})
 }
 
-func check(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func nothing(t *testing.T) {}
 
 func both(first, second func(*testing.T)) func(*testing.T) {

@@ -9,6 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
 // TestCheckExamples loads every example of docs/health-checks.md, and compares its table
@@ -59,7 +60,7 @@ func exampleCheck(t *testing.T, text string) *model.Check {
 	}
 	c, found := ParseCheck("check", o["check"])
 	if len(found) > 0 || len(o) != 1 {
-		t.Fatalf("%s: %v", text, texts(found))
+		t.Fatalf("%s: %v", text, sourcetest.Texts(found))
 	}
 	return c
 }
