@@ -15,7 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/model"
-	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/cluster"
 	"github.com/nftproxy/nftproxy/internal/status"
 )
 
@@ -82,7 +82,7 @@ func flagCompletion(c *cobra.Command, f *pflag.Flag) cobra.CompletionFunc {
 
 // completeContexts completes the contexts of the kubeconfig that the command line names.
 func completeContexts(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return source.Contexts(c.Flags().Lookup("kubeconfig").Value.String()), cobra.ShellCompDirectiveNoFileComp
+	return cluster.Contexts(c.Flags().Lookup("kubeconfig").Value.String()), cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeExplain completes a protocol or a Service, then the destinations that this node

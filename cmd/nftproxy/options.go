@@ -18,6 +18,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/kernel"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/cluster"
+	"github.com/nftproxy/nftproxy/internal/source/join"
 )
 
 // options are the flags that describe the input, the node and the log.
@@ -199,11 +201,11 @@ func (o *options) sideOf(c *cobra.Command, cfg *config.Config, log *slog.Logger)
 	return side, o.warnings.check()
 }
 
-func access(cfg *config.Config) source.Access {
-	return source.Access{ClientConnectionConfiguration: cfg.Kube.ClientConnection, Master: cfg.Master, Context: cfg.Context, Selectors: cfg.Own.HealthChecks, UserAgent: "nftproxy/" + version}
+func access(cfg *config.Config) cluster.Access {
+	return cluster.Access{ClientConnectionConfiguration: cfg.Kube.ClientConnection, Master: cfg.Master, Context: cfg.Context, Selectors: cfg.Own.HealthChecks, UserAgent: "nftproxy/" + version}
 }
 
-func openCluster(cfg *config.Config, log *slog.Logger) (*source.Cluster, error) {
+func openCluster(cfg *config.Config, log *slog.Logger) (*cluster.Cluster, error) {
 	client, err := access(cfg).Client(log)
 	if err != nil {
 		return nil, err
@@ -211,10 +213,10 @@ func openCluster(cfg *config.Config, log *slog.Logger) (*source.Cluster, error) 
 	return clusterOf(client, cfg, log), nil
 }
 
-func clusterOf(client *source.Client, cfg *config.Config, log *slog.Logger) *source.Cluster {
+func clusterOf(client *cluster.Client, cfg *config.Config, log *slog.Logger) *cluster.Cluster {
 	// Messages of client-go with verbosity n have level -n.
 	klog.SetSlogLogger(log.With("library", "client-go"))
-	return source.NewCluster(client, source.ClusterConfig{
+	return cluster.New(client, cluster.Config{
 		NodeConfig: cfg.Node, ProxyName: cfg.Own.ServiceProxyName, HealthChecks: cfg.Own.HealthChecks, Log: log,
 	})
 }
@@ -241,7 +243,7 @@ func (o *options) objects(c *cobra.Command, cfg *config.Config, log *slog.Logger
 	if err != nil {
 		return nil, err
 	}
-	joined, hidden := source.JoinSnapshots(files, snapshot)
+	joined, hidden := join.Snapshots(files, snapshot)
 	for _, warning := range hidden {
 		log.Warn(warning)
 	}

@@ -15,6 +15,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/daemon"
 	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/cluster"
+	"github.com/nftproxy/nftproxy/internal/source/join"
 	"github.com/nftproxy/nftproxy/internal/systemd"
 )
 
@@ -199,13 +201,13 @@ func (o *runOptions) follow(c *cobra.Command, d *daemon.Daemon) (source.Source, 
 }
 
 // join returns the source of files and an API server, and sets how that is dialed.
-func (o *runOptions) join(c *cobra.Command, d *daemon.Daemon, api *source.Access) (source.Source, error) {
+func (o *runOptions) join(c *cobra.Command, d *daemon.Daemon, api *cluster.Access) (source.Source, error) {
 	files, err := o.follow(c, d)
 	if err != nil {
 		return nil, err
 	}
-	api.Dialer = source.NewDialer()
-	return source.Join(files, clusterOf(api.Deferred(d.Log), d.Config, d.Log), api.Dialer), nil
+	api.Dialer = cluster.NewDialer()
+	return join.New(files, clusterOf(api.Deferred(d.Log), d.Config, d.Log), api.Dialer), nil
 }
 
 // keptFiles returns where the last valid content of files outlasts a restart: in the

@@ -24,6 +24,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/cluster"
 	"github.com/nftproxy/nftproxy/internal/testkit/netlab"
 )
 
@@ -34,7 +35,7 @@ type clusterLab struct {
 	*rand.Rand
 	t       *testing.T
 	api     *fake.Clientset
-	cluster *source.Cluster
+	cluster *cluster.Cluster
 
 	services map[string]*corev1.Service
 	slices   map[string]*discoveryv1.EndpointSlice
@@ -50,7 +51,7 @@ func newClusterLab(t *testing.T, w *workshop, seed uint64, objects ...runtime.Ob
 		workshop: w, t: t, Rand: rand.New(rand.NewPCG(seed, 0)), api: fake.NewSimpleClientset(objects...),
 		services: make(map[string]*corev1.Service), slices: make(map[string]*discoveryv1.EndpointSlice), cidrs: make(map[string]*networkingv1.ServiceCIDR),
 	}
-	l.cluster = source.NewCluster(clientOf(l.api), source.ClusterConfig{NodeConfig: model.Config{NodeName: "node-1"}, Log: slog.New(slog.NewTextHandler(w.log, nil))})
+	l.cluster = cluster.New(clientOf(l.api), cluster.Config{NodeConfig: model.Config{NodeName: "node-1"}, Log: slog.New(slog.NewTextHandler(w.log, nil))})
 	l.Node.DetectLocal = model.DetectNodeCIDR
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -66,8 +67,8 @@ func newClusterLab(t *testing.T, w *workshop, seed uint64, objects ...runtime.Ob
 }
 
 // clientOf returns a client for a fake API server.
-func clientOf(api kubernetes.Interface) *source.Client {
-	return &source.Client{
+func clientOf(api kubernetes.Interface) *cluster.Client {
+	return &cluster.Client{
 		Services:     readerOf(api.CoreV1().Services(metav1.NamespaceAll)),
 		Slices:       readerOf(api.DiscoveryV1().EndpointSlices(metav1.NamespaceAll)),
 		Nodes:        readerOf(api.CoreV1().Nodes()),
@@ -78,7 +79,7 @@ func clientOf(api kubernetes.Interface) *source.Client {
 func readerOf[L runtime.Object](r interface {
 	List(context.Context, metav1.ListOptions) (L, error)
 	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
-}) source.Reader {
+}) cluster.Reader {
 	return reader[L]{r}
 }
 

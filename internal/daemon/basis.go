@@ -9,6 +9,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/probe"
 	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/join"
 )
 
 // BasisPath is where a daemon answers with a [Basis] on its metrics address.
@@ -47,7 +48,7 @@ func (b *Basis) Serves(f model.Family) bool {
 func (w *work) basis() *Basis {
 	b := &Basis{
 		Version: BasisVersion, Settings: w.Config.RuleSettings(), Families: []string{},
-		Files: w.cluster() == nil || source.JoinedOf(w.Source) != nil, Cluster: w.cluster() != nil,
+		Files: w.cluster() == nil || join.Of(w.Source) != nil, Cluster: w.cluster() != nil,
 		NoLimits: w.node.NoLimits, Failing: w.checks.Failing(), Drained: []drain.Drained{},
 	}
 	for _, f := range w.node.Families {

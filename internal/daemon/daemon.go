@@ -18,6 +18,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/cluster"
+	"github.com/nftproxy/nftproxy/internal/source/join"
 )
 
 // Daemon is the process on a node.
@@ -46,7 +48,7 @@ type Daemon struct {
 }
 
 // cluster returns the API server that the source reads, or nil.
-func (d *Daemon) cluster() *source.Cluster { return source.ClusterOf(d.Source) }
+func (d *Daemon) cluster() *cluster.Cluster { return join.ClusterOf(d.Source) }
 
 // Init performs the preparations that need more privileges than serving (12.60).
 func (d *Daemon) Init(ctx context.Context) error {
@@ -88,7 +90,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		requests = metrics.CountRequests() // before the first of them
 		d.postpone()
 	}
-	if j := source.JoinedOf(d.Source); j != nil {
+	if j := join.Of(d.Source); j != nil {
 		if j.Keep = hasRules(); j.Keep {
 			d.Log.Info("the rules of an earlier run stay until the files and the API server have been read", "remove", "nftproxy cleanup")
 		}

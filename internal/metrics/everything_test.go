@@ -30,6 +30,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/metrics"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/cluster"
 	"github.com/nftproxy/nftproxy/internal/status"
 )
 
@@ -38,8 +39,8 @@ import (
 var everything = sync.OnceValue(func() *metrics.Set {
 	s := newSet()
 	s.FollowAgent(func() agent.State { return agent.State{LastRequest: started} })
-	s.FollowCluster(func() source.Counts {
-		return source.Counts{Services: 7, Slices: 9, PendingServices: 2, PendingSlices: 3, Rejected: 1}
+	s.FollowCluster(func() cluster.Counts {
+		return cluster.Counts{Services: 7, Slices: 9, PendingServices: 2, PendingSlices: 3, Rejected: 1}
 	})
 	s.FollowLocalhost(func() localhost.Counts {
 		return localhost.Counts{

@@ -14,6 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/agent"
 	"github.com/nftproxy/nftproxy/internal/model"
 	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/cluster"
 )
 
 // familyLabel is the label for the IP family, with the values IPv4 and IPv6.
@@ -101,26 +102,26 @@ func (s *Set) FollowAgent(state func() agent.State) {
 
 // FollowCluster exports how many events the API server sends, and how many objects
 // wait for a sync. It is called at most once.
-func (s *Set) FollowCluster(counts func() source.Counts) {
-	gauge := func(name, help string, value func(source.Counts) int) {
+func (s *Set) FollowCluster(counts func() cluster.Counts) {
+	gauge := func(name, help string, value func(cluster.Counts) int) {
 		promauto.With(s.registry).NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},
 			func() float64 { return float64(value(counts())) })
 	}
-	counter := func(name, help string, value func(source.Counts) uint64) {
+	counter := func(name, help string, value func(cluster.Counts) uint64) {
 		promauto.With(s.registry).NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help},
 			func() float64 { return float64(value(counts())) })
 	}
 	gauge("kubeproxy_sync_proxy_rules_service_changes_pending", "Services that have changed since the last sync.",
-		func(c source.Counts) int { return c.PendingServices })
+		func(c cluster.Counts) int { return c.PendingServices })
 	gauge("kubeproxy_sync_proxy_rules_endpoint_changes_pending", "EndpointSlices that have changed since the last sync.",
-		func(c source.Counts) int { return c.PendingSlices })
+		func(c cluster.Counts) int { return c.PendingSlices })
 	// One for each family, as kube-proxy counts them (11.6).
 	counter("kubeproxy_sync_proxy_rules_service_changes_total", "Events of Services, once for each IP family.",
-		func(c source.Counts) uint64 { return c.Services * uint64(len(s.families)) })
+		func(c cluster.Counts) uint64 { return c.Services * uint64(len(s.families)) })
 	counter("kubeproxy_sync_proxy_rules_endpoint_changes_total", "Events of EndpointSlices.",
-		func(c source.Counts) uint64 { return c.Slices })
+		func(c cluster.Counts) uint64 { return c.Slices })
 	gauge("nftproxy_rejected_objects", "Objects of the API server with an unusable part; the log says which.",
-		func(c source.Counts) int { return c.Rejected })
+		func(c cluster.Counts) int { return c.Rejected })
 }
 
 // FollowSource exports the state of the source. It is called at most once.

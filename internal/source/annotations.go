@@ -15,31 +15,31 @@ import (
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
-// annotationDomain is the prefix of our annotations. Unknown names under it are
+// AnnotationDomain is the prefix of our annotations. Unknown names under it are
 // reported, because they are most likely misspelt.
-const annotationDomain = "nftproxy.dev/"
+const AnnotationDomain = "nftproxy.dev/"
 
 const (
-	// annotationScheduler on a Service selects how new connections are spread over
+	// AnnotationScheduler on a Service selects how new connections are spread over
 	// the endpoints: round-robin, random, source-hash, maglev or maglev-port. The
 	// default is the scheduler of the node.
-	annotationScheduler = annotationDomain + "scheduler"
+	AnnotationScheduler = AnnotationDomain + "scheduler"
 
 	// annotationMaglevSize on a Service is the number of slots that the schedulers
 	// maglev and maglev-port spread over the endpoints, one of [model.MaglevSizes].
-	annotationMaglevSize = annotationDomain + "maglev-table-size"
+	annotationMaglevSize = AnnotationDomain + "maglev-table-size"
 
 	// annotationClientAddresses on a Service says whether endpoints see the addresses
 	// of clients: keep or masquerade. The default depends on the kind of frontend and
 	// on the policies (table 4-A).
-	annotationClientAddresses = annotationDomain + "client-addresses"
+	annotationClientAddresses = AnnotationDomain + "client-addresses"
 
 	// annotationOnFailure on a Service says what happens to established TCP connections to
 	// an endpoint that fails its health check or leaves: keep or close. The default is
 	// --conntrack-tcp-cleanup of the node.
-	annotationOnFailure = annotationDomain + "on-failure"
+	annotationOnFailure = AnnotationDomain + "on-failure"
 
-	// annotationWeight on an EndpointSlice or Endpoints object sets the shares of
+	// AnnotationWeight on an EndpointSlice or Endpoints object sets the shares of
 	// new connections relative to the other endpoints, from 0 to 100. An endpoint
 	// of weight 0 gets no new connections; the default is 1.
 	//
@@ -48,28 +48,28 @@ const (
 	//	2,10.0.0.1=0           this one, and 2 for the others
 	//
 	// White space around numbers and addresses does not count.
-	annotationWeight = annotationDomain + "weight"
+	AnnotationWeight = AnnotationDomain + "weight"
 
-	// annotationPriority on the same objects sets priorities in the same way, from 0
+	// AnnotationPriority on the same objects sets priorities in the same way, from 0
 	// to 9. Endpoints stand by while one of a lower number is usable; the default is 0.
-	annotationPriority = annotationDomain + "priority"
+	AnnotationPriority = AnnotationDomain + "priority"
 
-	// annotationCiliumWeight on the same objects is the weight of all endpoints, from 0
-	// to 65535. Cilium writes it, for its Gateway API, and reads it. [annotationWeight]
+	// AnnotationCiliumWeight on the same objects is the weight of all endpoints, from 0
+	// to 65535. Cilium writes it, for its Gateway API, and reads it. [AnnotationWeight]
 	// takes precedence.
-	annotationCiliumWeight = "service.cilium.io/weight"
+	AnnotationCiliumWeight = "service.cilium.io/weight"
 )
 
-// serviceAnnotations are those of a Service.
-var serviceAnnotations = []string{
-	annotationScheduler, annotationMaglevSize, annotationClientAddresses, annotationCheck, annotationOnFailure, annotationEndpointsFrom,
+// ServiceAnnotations are those of a Service.
+var ServiceAnnotations = []string{
+	AnnotationScheduler, annotationMaglevSize, annotationClientAddresses, AnnotationCheck, annotationOnFailure, annotationEndpointsFrom,
 	annotationSourceRanges, annotationDeniedSources,
 	annotationPorts,
 	annotationMaxConnections, annotationMaxConnectionsPerClient, annotationConnectionRate, annotationConnectionRatePerClient,
 }
 
-// sliceAnnotations are those of EndpointSlices and Endpoints.
-var sliceAnnotations = []string{annotationWeight, annotationPriority}
+// SliceAnnotations are those of EndpointSlices and Endpoints.
+var SliceAnnotations = []string{AnnotationWeight, AnnotationPriority}
 
 func annotationField(name string) string { return "metadata.annotations[" + name + "]" }
 
@@ -81,7 +81,7 @@ func (f *findings) unknownAnnotations(m *metav1.ObjectMeta, known ...string) {
 	}
 	var unknown []string
 	for name := range m.Annotations {
-		if strings.HasPrefix(name, annotationDomain) && !slices.Contains(known, name) {
+		if strings.HasPrefix(name, AnnotationDomain) && !slices.Contains(known, name) {
 			unknown = append(unknown, name)
 		}
 	}
@@ -99,16 +99,16 @@ func (f *findings) unknownAnnotations(m *metav1.ObjectMeta, known ...string) {
 func noSuchAnnotation(name string, known []string) string {
 	const few = 2
 	if len(known) == 0 {
-		return "there are no annotations " + annotationDomain + " for this kind of object"
+		return "there are no annotations " + AnnotationDomain + " for this kind of object"
 	}
 	if len(known) <= few {
 		return "the annotations for this kind of object are " + quoted(known, "and")
 	}
 	names := make([]string, len(known))
 	for i, k := range known {
-		names[i] = strings.TrimPrefix(k, annotationDomain)
+		names[i] = strings.TrimPrefix(k, AnnotationDomain)
 	}
-	similar := suggest.Similar(strings.TrimPrefix(name, annotationDomain), names)
+	similar := suggest.Similar(strings.TrimPrefix(name, AnnotationDomain), names)
 	if len(similar) == 0 {
 		return "there is no such annotation for this kind of object; docs/annotations.md lists those that there are"
 	}
@@ -129,13 +129,13 @@ func otherSchedulers(text string) string {
 
 // scheduler reads the scheduler of a Service.
 func (f *findings) scheduler(m *metav1.ObjectMeta) model.Scheduler {
-	text, given := m.Annotations[annotationScheduler]
+	text, given := m.Annotations[AnnotationScheduler]
 	if !given {
 		return model.DefaultScheduler
 	}
 	s, err := model.ParseScheduler(text)
 	if err != nil {
-		f.warn(annotationField(annotationScheduler), text,
+		f.warn(annotationField(AnnotationScheduler), text,
 			"is unknown: the default is used; "+otherSchedulers(text))
 	}
 	return s
@@ -149,7 +149,7 @@ func (f *findings) maglevSize(m *metav1.ObjectMeta) uint32 {
 		return 0
 	}
 	field := annotationField(annotationMaglevSize)
-	if s, err := model.ParseScheduler(m.Annotations[annotationScheduler]); err == nil && !s.IsMaglev() {
+	if s, err := model.ParseScheduler(m.Annotations[AnnotationScheduler]); err == nil && !s.IsMaglev() {
 		f.warn(field, nil, fmt.Sprintf("has no effect: it is for maglev and maglev-port, and the scheduler is %s", s))
 	}
 	n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 32)
@@ -214,9 +214,9 @@ type numbering struct {
 }
 
 var (
-	weights = numbering{annotationWeight, "weight", 100, setWeight}
+	weights = numbering{AnnotationWeight, "weight", 100, setWeight}
 
-	priorities = numbering{annotationPriority, "priority", 9, func(h *model.Host, n uint16) { h.Priority = uint8(n) }}
+	priorities = numbering{AnnotationPriority, "priority", 9, func(h *model.Host, n uint16) { h.Priority = uint8(n) }}
 )
 
 func setWeight(h *model.Host, n uint16) { h.Weight, h.Drain = n, n == 0 }
@@ -227,7 +227,7 @@ var others netip.Addr
 // number sets the weights and priorities of the hosts in the slices of an object. Wrong
 // entries are ignored.
 func (f *findings) number(m *metav1.ObjectMeta, all ...*model.EndpointSlice) {
-	f.unknownAnnotations(m, sliceAnnotations...)
+	f.unknownAnnotations(m, SliceAnnotations...)
 	f.ciliumWeight(m, all)
 	for _, n := range []numbering{weights, priorities} {
 		if text, given := m.Annotations[n.annotation]; given {
@@ -239,13 +239,13 @@ func (f *findings) number(m *metav1.ObjectMeta, all ...*model.EndpointSlice) {
 // ciliumWeight sets the weight that Cilium's annotation gives all hosts in the slices of an
 // object. It needs no scaling to our range: weights are ratios.
 func (f *findings) ciliumWeight(m *metav1.ObjectMeta, all []*model.EndpointSlice) {
-	text, given := m.Annotations[annotationCiliumWeight]
-	if _, ours := m.Annotations[annotationWeight]; ours || !given {
+	text, given := m.Annotations[AnnotationCiliumWeight]
+	if _, ours := m.Annotations[AnnotationWeight]; ours || !given {
 		return
 	}
 	n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 16)
 	if err != nil {
-		f.warn(annotationField(annotationCiliumWeight), text, "is not used: it is not a weight: use 0 to 65535")
+		f.warn(annotationField(AnnotationCiliumWeight), text, "is not used: it is not a weight: use 0 to 65535")
 		return
 	}
 	for _, s := range all {

@@ -72,7 +72,7 @@ func TestMaglevSize(t *testing.T) {
 			Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1"},
 		}
 		if c.scheduler != "" {
-			s.Annotations[annotationScheduler] = c.scheduler
+			s.Annotations[AnnotationScheduler] = c.scheduler
 		}
 		got, found := ConvertService(&s, "")
 		var want []string
@@ -299,7 +299,7 @@ subsets:
 
 // TestUnknownAnnotations has the kinds of objects without annotations of ours.
 func TestUnknownAnnotations(t *testing.T) {
-	meta := metav1.ObjectMeta{Name: "a", Annotations: map[string]string{annotationWeight: "3", "example.com/weight": "3"}}
+	meta := metav1.ObjectMeta{Name: "a", Annotations: map[string]string{AnnotationWeight: "3", "example.com/weight": "3"}}
 	want := []string{"warning: metadata.annotations[nftproxy.dev/weight]: has no effect: there are no annotations nftproxy.dev/ for this kind of object"}
 	_, ofNode := ConvertNode(&corev1.Node{ObjectMeta: meta})
 	compare(t, want, sourcetest.Texts(ofNode))
@@ -340,7 +340,7 @@ func FuzzWeights(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		s := &discoveryv1.EndpointSlice{
-			ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: map[string]string{annotationWeight: text},
+			ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: map[string]string{AnnotationWeight: text},
 				Labels: map[string]string{discoveryv1.LabelServiceName: "a"}},
 			AddressType: "IPv4",
 			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}, {Addresses: []string{"10.0.0.2"}}},
@@ -380,8 +380,8 @@ func TestAnnotationsPage(t *testing.T) {
 		section string
 		want    []string
 	}{
-		{service, serviceAnnotations},
-		{slice, append([]string{annotationCiliumWeight}, sliceAnnotations...)},
+		{service, ServiceAnnotations},
+		{slice, append([]string{AnnotationCiliumWeight}, SliceAnnotations...)},
 	} {
 		var got []string
 		for _, match := range row.FindAllStringSubmatch(c.section, -1) {

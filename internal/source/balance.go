@@ -159,7 +159,7 @@ func (e *expander) service() *corev1.Service {
 func (e *expander) annotations() map[string]string {
 	out := e.Limits.annotations()
 	for name, value := range map[string]string{
-		annotationScheduler: e.Scheduler, annotationClientAddresses: e.ClientAddresses, annotationEndpointsFrom: e.BackendsFrom,
+		AnnotationScheduler: e.Scheduler, annotationClientAddresses: e.ClientAddresses, annotationEndpointsFrom: e.BackendsFrom,
 		annotationOnFailure:     e.OnFailure,
 		annotationPorts:         strings.Join(e.native, ","),
 		annotationDeniedSources: strings.Join(e.denied, ","),
@@ -174,10 +174,10 @@ func (e *expander) annotations() map[string]string {
 	switch check := e.Check.(type) {
 	case nil:
 	case string:
-		out[annotationCheck] = check
+		out[AnnotationCheck] = check
 	default:
 		text, _ := json.Marshal(check) // it was read from JSON
-		out[annotationCheck] = string(text)
+		out[AnnotationCheck] = string(text)
 	}
 	if len(out) == 0 {
 		return nil
@@ -243,7 +243,7 @@ func (e *expander) slice(out *Expansion, f model.Family, servers []server) {
 			priorities = append(priorities, fmt.Sprintf("%s=%d", server.address, server.priority))
 		}
 	}
-	for name, list := range map[string][]string{annotationWeight: weights, annotationPriority: priorities} {
+	for name, list := range map[string][]string{AnnotationWeight: weights, AnnotationPriority: priorities} {
 		if len(list) > 0 {
 			metav1.SetMetaDataAnnotation(&s.ObjectMeta, name, strings.Join(list, ","))
 		}

@@ -50,7 +50,7 @@ func ReadBalance(m *manifest.Object, proxyName string) Conversion {
 // convert converts the objects.
 func (c *Conversion) convert(e *Expansion, proxyName string) {
 	if proxyName != "" {
-		e.Service.Labels = map[string]string{labelProxyName: proxyName}
+		e.Service.Labels = map[string]string{LabelProxyName: proxyName}
 	}
 	service, found := ConvertService(e.Service, proxyName)
 	c.Findings = append(c.Findings, ofBalance(found, nil)...)
@@ -101,9 +101,9 @@ func isMisspelt(f *FieldError, problems manifest.Errors) bool {
 
 // balanceFields are the fields of a Balance from which fields of its objects come.
 var balanceFields = []struct{ object, balance string }{
-	{annotationField(annotationCheck), "check"},
+	{annotationField(AnnotationCheck), "check"},
 	{annotationField(annotationOnFailure), "onFailure"},
-	{annotationField(annotationScheduler), "scheduler"},
+	{annotationField(AnnotationScheduler), "scheduler"},
 	{annotationField(annotationMaglevSize), "maglevTableSize"},
 	{annotationField(annotationClientAddresses), "clientAddresses"},
 	{annotationField(annotationEndpointsFrom), "backendsFrom"},
@@ -113,8 +113,8 @@ var balanceFields = []struct{ object, balance string }{
 	{annotationField(annotationMaxConnectionsPerClient), "limits.connectionsPerClient"},
 	{annotationField(annotationConnectionRate), "limits.rate"},
 	{annotationField(annotationConnectionRatePerClient), "limits.ratePerClient"},
-	{annotationField(annotationWeight), "backends"},
-	{annotationField(annotationPriority), "backends"},
+	{annotationField(AnnotationWeight), "backends"},
+	{annotationField(AnnotationPriority), "backends"},
 	{"metadata.", ""},
 	{"spec.ports", "listen"},
 	{"status.loadBalancer", "listen"},

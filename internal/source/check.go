@@ -16,14 +16,14 @@ import (
 	"github.com/nftproxy/nftproxy/internal/suggest"
 )
 
-// annotationCheck on a Service asks for a health check of its endpoints. The value is
+// AnnotationCheck on a Service asks for a health check of its endpoints. The value is
 // the type of the check, or a mapping:
 //
 //	tcp
 //	{http: /healthz, status: 200-299, interval: 5s}
 //
 // docs/health-checks.md lists all fields.
-const annotationCheck = annotationDomain + "health-check"
+const AnnotationCheck = AnnotationDomain + "health-check"
 
 // Limits of a check.
 const (
@@ -36,8 +36,8 @@ const (
 // check reads the health check of a Service with these ports. A wrong one is none. Where
 // refused says why the Service can have none, the text is not read.
 func (f *findings) check(m *metav1.ObjectMeta, ports []model.ServicePort, refused string) *model.Check {
-	text, given := m.Annotations[annotationCheck]
-	field := annotationField(annotationCheck)
+	text, given := m.Annotations[AnnotationCheck]
+	field := annotationField(AnnotationCheck)
 	switch {
 	case !given:
 		return nil
@@ -108,7 +108,7 @@ const checkForms = `write a type such as tcp, or a mapping such as {http: /healt
 func notFromServer(s *model.Service, found []*FieldError) (*model.Service, []*FieldError) {
 	if s != nil && s.Check != nil && s.Check.Type == model.CheckExec {
 		s.Check = nil
-		found = append(found, &FieldError{Field: annotationField(annotationCheck),
+		found = append(found, &FieldError{Field: annotationField(AnnotationCheck),
 			Problem: "exec is accepted from files only: use another type"})
 	}
 	return s, found

@@ -42,7 +42,7 @@ func TestHostileCheck(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &corev1.Service{
-				ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{annotationCheck: c.text}},
+				ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{AnnotationCheck: c.text}},
 				Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1", Ports: []corev1.ServicePort{{Port: 80}}},
 			}
 			service, found := ConvertService(s, "")

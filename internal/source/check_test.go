@@ -228,7 +228,7 @@ func FuzzParseCheck(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{annotationCheck: text}},
+		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Annotations: map[string]string{AnnotationCheck: text}},
 			Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.1", Ports: []corev1.ServicePort{{Name: "a", Port: 80}, {Name: "b", Port: 53, Protocol: "UDP"}}}}
 		service, found := ConvertService(s, "")
 		again, foundAgain := ConvertService(s, "")

@@ -170,10 +170,10 @@ func (c *collector) finish() (*Input, error) {
 func (c *collector) mergeLegacy() {
 	sliced := make(map[model.ServiceName]bool)
 	for _, s := range c.snapshot.Slices {
-		sliced[serviceOf(s)] = true
+		sliced[ServiceOf(s)] = true
 	}
 	for _, s := range c.legacy {
-		if !sliced[serviceOf(s)] {
+		if !sliced[ServiceOf(s)] {
 			c.snapshot.Slices = append(c.snapshot.Slices, s)
 		}
 	}

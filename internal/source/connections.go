@@ -16,8 +16,8 @@ const (
 	// annotationMaxConnections on a Service is the most concurrent connections to each of
 	// its addresses and ports, and annotationMaxConnectionsPerClient those from one
 	// address of a client.
-	annotationMaxConnections          = annotationDomain + "max-connections"
-	annotationMaxConnectionsPerClient = annotationDomain + "max-connections-per-client"
+	annotationMaxConnections          = AnnotationDomain + "max-connections"
+	annotationMaxConnectionsPerClient = AnnotationDomain + "max-connections-per-client"
 
 	// annotationConnectionRate is the most new connections in a unit of time, second,
 	// minute or hour, and how many may come together: as many as in one unit, if burst
@@ -25,8 +25,8 @@ const (
 	//
 	//	100/second
 	//	100/second burst 20
-	annotationConnectionRate          = annotationDomain + "connection-rate"
-	annotationConnectionRatePerClient = annotationDomain + "connection-rate-per-client"
+	annotationConnectionRate          = AnnotationDomain + "connection-rate"
+	annotationConnectionRatePerClient = AnnotationDomain + "connection-rate-per-client"
 )
 
 const (

@@ -14,8 +14,8 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// labelProxyName assigns a Service to the proxy of that name (1.2).
-const labelProxyName = "service.kubernetes.io/service-proxy-name"
+// LabelProxyName assigns a Service to the proxy of that name (1.2).
+const LabelProxyName = "service.kubernetes.io/service-proxy-name"
 
 // maxAffinitySeconds is what the API server accepts: one day.
 const maxAffinitySeconds = 86400
@@ -50,7 +50,7 @@ func convertService(s *corev1.Service, proxyName, noCheck string) (*model.Servic
 	if !servedBy(proxyName, s.Labels) || !c.proxied() || !named {
 		return nil, c.all()
 	}
-	c.unknownAnnotations(&s.ObjectMeta, serviceAnnotations...)
+	c.unknownAnnotations(&s.ObjectMeta, ServiceAnnotations...)
 	service := &model.Service{
 		Name:                model.ServiceName{Namespace: namespace(&s.ObjectMeta), Name: s.Name},
 		Created:             created(s),
@@ -111,7 +111,7 @@ type serviceConverter struct {
 
 // servedBy reports whether a Service with these labels belongs to a proxy.
 func servedBy(proxyName string, labels map[string]string) bool {
-	name, labelled := labels[labelProxyName]
+	name, labelled := labels[LabelProxyName]
 	if proxyName == "" {
 		return !labelled // an empty value is another proxy's, too
 	}

@@ -189,6 +189,7 @@ func (c *endpointsConverter) hosts(field string, in []corev1.EndpointAddress, re
 	return out
 }
 
-func serviceOf(s *model.EndpointSlice) model.ServiceName {
+// ServiceOf returns the Service of a slice.
+func ServiceOf(s *model.EndpointSlice) model.ServiceName {
 	return model.ServiceName{Namespace: s.Namespace, Name: s.Service}
 }

@@ -5,11 +5,11 @@
 // [FieldError] for each field that is wrong; a wrong field never costs the rest
 // of the object (1.36). [Files] reads objects from YAML and JSON files through the
 // package manifest and reports all of their problems together; [Watcher] reports
-// changes of the files. [Cluster] follows an API server and keeps only the model
+// changes of the files. [cluster.Cluster] follows an API server and keeps only the model
 // values of its objects. Both sources implement [Source]: a Cluster, and files
-// through [Follow]. Their [State] reports whether they can be used now. [Joined] is
+// through [Follow]. Their [State] reports whether they can be used now. [join.Joined] is
 // both, for the address of the API servers themselves: its client reaches them through
-// a [Dialer], which does not depend on the rules.
+// a [cluster.Dialer], which does not depend on the rules.
 //
 // Files are also reviewed as a whole: objects that are valid and most likely do not
 // do together what their author expects have warnings (1.37).

@@ -10,7 +10,7 @@ import (
 
 // annotationEndpointsFrom on a Service of a file names a Service of the cluster,
 // like default/kubernetes, whose endpoints the Service has in addition to its own.
-const annotationEndpointsFrom = annotationDomain + "endpoints-from"
+const annotationEndpointsFrom = AnnotationDomain + "endpoints-from"
 
 // endpointsFrom reads the name of the Service whose endpoints complete those of a
 // Service of a file. Objects of an API server do not have that: it would let the author

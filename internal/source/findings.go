@@ -100,9 +100,9 @@ func (f *findings) all() []*FieldError {
 	return f.first
 }
 
-// firstOf returns the first problems of an object of an API server, and how many more there
+// FirstOf returns the first problems of an object of an API server, and how many more there
 // are.
-func firstOf(found []*FieldError) []*FieldError {
+func FirstOf(found []*FieldError) []*FieldError {
 	if len(found) <= budget.ReportedFindings {
 		return found
 	}

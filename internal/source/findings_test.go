@@ -37,7 +37,7 @@ func TestManyFindings(t *testing.T) {
 	if last := all[len(all)-1]; last.Error() != "and 4 more problems" || last.Warning {
 		t.Errorf("the last one is %+v", last)
 	}
-	first := firstOf(all)
+	first := FirstOf(all)
 	if last, want := first[len(first)-1], fmt.Sprintf("and %d more problems", budget.Findings+4-budget.ReportedFindings); len(first) != budget.ReportedFindings+1 || last.Error() != want || last.Warning {
 		t.Errorf("of an API server: %d findings, the last one %+v, want %s", len(first), last, want)
 	}
@@ -56,8 +56,8 @@ var listAnnotations = []struct {
 	{annotationPorts, "80", "x", false},
 	{annotationSourceRanges, "10.0.0.1", "x", false},
 	{annotationDeniedSources, "10.0.0.1", "x", false},
-	{annotationWeight, "10.0.0.1=1", "x", true},
-	{annotationPriority, "10.0.0.1=1", "x", true},
+	{AnnotationWeight, "10.0.0.1=1", "x", true},
+	{AnnotationPriority, "10.0.0.1=1", "x", true},
 }
 
 // annotated converts an object that has an annotation.
@@ -114,7 +114,7 @@ func TestLongListsOfClients(t *testing.T) {
 func TestManyUnknownAnnotations(t *testing.T) {
 	meta := metav1.ObjectMeta{Name: "web", Annotations: make(map[string]string)}
 	for i := range 15_000 {
-		meta.Annotations[fmt.Sprintf("%sx%d", annotationDomain, i)] = ""
+		meta.Annotations[fmt.Sprintf("%sx%d", AnnotationDomain, i)] = ""
 	}
 	_, found := ConvertService(&corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.1"}}, "")
 	want := fmt.Sprintf("metadata.annotations: has %d more that are unknown, and have no effect", 15_000-budget.WrongEntries)

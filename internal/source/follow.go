@@ -58,7 +58,7 @@ func (f *followed) Run(ctx context.Context, changed func()) error {
 				return
 			case <-f.unreadable:
 			}
-			if wait(ctx, rereadAfter) {
+			if Wait(ctx, rereadAfter) {
 				changed()
 			}
 		}

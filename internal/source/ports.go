@@ -21,7 +21,7 @@ import (
 //	all, all/udp                 the whole address, of one protocol or of all
 //
 // The default protocol is TCP, as that of ports.
-const annotationPorts = annotationDomain + "ports"
+const annotationPorts = AnnotationDomain + "ports"
 
 const portRangeForms = "write a port or a range such as 10000-20000/udp, or all"
 
@@ -217,7 +217,7 @@ func (f *findings) checkRange(c *model.Check, all []model.PortRange) *model.Chec
 			return &at
 		}
 	}
-	f.add(annotationField(annotationCheck), nil, fmt.Sprintf("is of type %s, which fits none of the ports: name the port of the endpoints to check, such as {%[1]s, port: 8080}", c.Type))
+	f.add(annotationField(AnnotationCheck), nil, fmt.Sprintf("is of type %s, which fits none of the ports: name the port of the endpoints to check, such as {%[1]s, port: 8080}", c.Type))
 	return nil
 }
 

@@ -83,7 +83,7 @@ func TestRangesWithAffinity(t *testing.T) {
 		warned           bool
 	}{{"10-20", "random", true}, {"10-20", "source-hash", false}, {"10", "random", false}} {
 		_, found := ConvertService(&corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: map[string]string{annotationPorts: c.ports, annotationScheduler: c.scheduler}},
+			ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: map[string]string{annotationPorts: c.ports, AnnotationScheduler: c.scheduler}},
 			Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1", SessionAffinity: "ClientIP"},
 		}, "")
 		if warned := strings.Contains(fmt.Sprint(found), "has no session affinity"); warned != c.warned {
@@ -102,7 +102,7 @@ func TestRangesWithCheck(t *testing.T) {
 		{"all", "tcp", 0}, {"10-20/udp", "tcp", 0}, {"all", "{tcp, port: 80}", 80}, {"10-20", "tcp", 10}, {"10-20/udp, 30-40:50", "tcp", 50}, {"all:7", "tcp", 7},
 	} {
 		s, found := ConvertService(&corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: map[string]string{annotationPorts: c.ports, annotationCheck: c.check}},
+			ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: map[string]string{annotationPorts: c.ports, AnnotationCheck: c.check}},
 			Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1"},
 		}, "")
 		if got := s.Check; (got != nil) != (c.want != 0) || got != nil && got.Port != c.want || (len(found) == 0) != (c.want != 0) {

@@ -40,7 +40,7 @@ func (c *collector) review() Errors {
 		}
 	}
 	for _, o := range c.objects {
-		if o.id.Kind == "Endpoints" && len(o.slices) > 0 && len(r.slices[serviceOf(o.slices[0])]) == 0 { // (2.5)
+		if o.id.Kind == "Endpoints" && len(o.slices) > 0 && len(r.slices[ServiceOf(o.slices[0])]) == 0 { // (2.5)
 			r.add(o)
 		}
 	}
@@ -50,7 +50,7 @@ func (c *collector) review() Errors {
 		case o.id.Kind == BalanceKind:
 		case o.service != nil:
 			r.service(o)
-		case len(o.slices) > 0 && r.services[serviceOf(o.slices[0])] == nil:
+		case len(o.slices) > 0 && r.services[ServiceOf(o.slices[0])] == nil:
 			orphans = append(orphans, o)
 		case len(o.slices) > 0 && !o.fromServer:
 			r.unusedPorts(o)
@@ -65,7 +65,7 @@ func (r *review) orphans(all []*object) Errors {
 	if len(all) > maxNamed {
 		var missing []string
 		for _, o := range all {
-			missing = append(missing, terminal.Printable(serviceOf(o.slices[0]).String()))
+			missing = append(missing, terminal.Printable(ServiceOf(o.slices[0]).String()))
 		}
 		slices.Sort(missing)
 		missing = slices.Compact(missing)
@@ -80,7 +80,7 @@ func (r *review) orphans(all []*object) Errors {
 
 func (r *review) add(o *object) {
 	if len(o.slices) > 0 {
-		n := serviceOf(o.slices[0])
+		n := ServiceOf(o.slices[0])
 		r.slices[n] = append(r.slices[n], o)
 	}
 }
@@ -194,7 +194,7 @@ func protocolName(p model.Protocol) string { return strings.ToUpper(p.String()) 
 // unusedPorts warns of ports of a slice that its Service does not have, unless the
 // Service has a port without endpoints: then that has the warning.
 func (r *review) unusedPorts(o *object) {
-	of := r.services[serviceOf(o.slices[0])]
+	of := r.services[ServiceOf(o.slices[0])]
 	if of.service == nil || slices.ContainsFunc(of.service.Ports, func(p model.ServicePort) bool { return !o.hasPort(p) }) {
 		return
 	}
@@ -207,7 +207,7 @@ func (r *review) unusedPorts(o *object) {
 
 // orphan warns of a slice whose Service is not in the input.
 func (r *review) orphan(o *object) {
-	n := serviceOf(o.slices[0])
+	n := ServiceOf(o.slices[0])
 	var here, elsewhere []string
 	for s := range r.services {
 		switch {

@@ -7,7 +7,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/model"
 )
 
-// Source is where the objects come from: a [Cluster], or files that are followed
+// Source is where the objects come from: a [cluster.Cluster], or files that are followed
 // ([Follow]).
 type Source interface {
 	// String names the source in status.
@@ -47,8 +47,8 @@ func lookup(all map[model.ServiceName]model.ServiceState, names []model.ServiceN
 	return out
 }
 
-// wait waits for some time. It returns false if ctx ends before.
-func wait(ctx context.Context, d time.Duration) bool {
+// Wait waits for some time. It returns false if ctx ends before.
+func Wait(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false

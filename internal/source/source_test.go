@@ -17,8 +17,6 @@ import (
 	"github.com/nftproxy/nftproxy/internal/testkit/sourcetest"
 )
 
-var _ Source = (*Cluster)(nil)
-
 // followedObjects are two Services and a Node.
 const followedObjects = `
 {apiVersion: v1, kind: Service, metadata: {namespace: a, name: web}, spec: {clusterIP: 10.96.0.1, ports: [{port: %d}]}}

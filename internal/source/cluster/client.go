@@ -1,0 +1,269 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/flowcontrol"
+	componentconfig "k8s.io/component-base/config/v1alpha1"
+
+	"github.com/nftproxy/nftproxy/internal/suggest"
+)
+
+// Access says where an API server is and how to talk to it.
+type Access struct {
+	componentconfig.ClientConnectionConfiguration
+	// Master is the URL of the API server, in place of the one in the
+	// kubeconfig. Without both this is a pod.
+	Master string
+	// Context is the name of the context of the kubeconfig to use; empty: its
+	// current-context.
+	Context   string
+	UserAgent string
+	// Dialer connects to the API server; nil: the one of the standard library.
+	Dialer *Dialer
+	// Selectors reports whether the selectors of Services are read, which only health
+	// checks need.
+	Selectors bool
+}
+
+// Client reads the objects that a [Cluster] follows. It knows no other kinds: the
+// clientset of client-go would link those of all API groups, which is a third of the
+// program.
+type Client struct{ Services, Slices, Nodes, ServiceCIDRs Reader }
+
+// Client returns a client. It does not connect yet.
+func (a Access) Client(log *slog.Logger) (*Client, error) {
+	c, err := a.restConfig(log)
+	if err != nil {
+		return nil, err
+	}
+	return newClient(c, a.Selectors)
+}
+
+func newClient(c *rest.Config, selectors bool) (*Client, error) {
+	core := newGroup(corev1.SchemeGroupVersion, &corev1.Service{}, &corev1.ServiceList{}, &corev1.Node{}, &corev1.NodeList{})
+	discovery := newGroup(discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{})
+	networking := newGroup(networkingv1.SchemeGroupVersion, &networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{})
+	if selectors {
+		core.unread = unreadWithSelectors
+	}
+	if err := connect(c, core, discovery, networking); err != nil {
+		return nil, err
+	}
+	return &Client{
+		Services:     core.reader("services", "Service", &corev1.Service{}),
+		Slices:       discovery.reader("endpointslices", "EndpointSlice", &discoveryv1.EndpointSlice{}),
+		Nodes:        core.reader("nodes", "Node", &corev1.Node{}),
+		ServiceCIDRs: networking.reader("servicecidrs", "ServiceCIDR", &networkingv1.ServiceCIDR{}),
+	}, nil
+}
+
+// Deferred returns a client that reads the kubeconfig when it is used first, and again
+// until that succeeds: the file may not exist yet.
+func (a Access) Deferred(log *slog.Logger) *Client {
+	client := untilSuccess(func() (*Client, error) { return a.Client(log) })
+	reader := func(of func(*Client) Reader) Reader {
+		return deferred(func() (Reader, error) {
+			c, err := client()
+			if err != nil {
+				return nil, err
+			}
+			return of(c), nil
+		})
+	}
+	return &Client{
+		Services:     reader(func(c *Client) Reader { return c.Services }),
+		Slices:       reader(func(c *Client) Reader { return c.Slices }),
+		Nodes:        reader(func(c *Client) Reader { return c.Nodes }),
+		ServiceCIDRs: reader(func(c *Client) Reader { return c.ServiceCIDRs }),
+	}
+}
+
+// untilSuccess returns a function that calls get until that returns no error, and then
+// returns the result. It is safe for concurrent use.
+func untilSuccess[T any](get func() (T, error)) func() (T, error) {
+	var mu sync.Mutex
+	var result T
+	done := false
+	return func() (T, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		var err error
+		if !done {
+			result, err = get()
+			done = err == nil
+		}
+		return result, err
+	}
+}
+
+// deferred is a Reader that is known later.
+type deferred func() (Reader, error)
+
+// List implements [Reader].
+func (d deferred) List(ctx context.Context, o metav1.ListOptions, each func(runtime.Object) error) (metav1.ListMeta, error) {
+	r, err := d()
+	if err != nil {
+		return metav1.ListMeta{}, err
+	}
+	return r.List(ctx, o, each)
+}
+
+// Watch implements [Reader].
+func (d deferred) Watch(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
+	r, err := d()
+	if err != nil {
+		return nil, err
+	}
+	return r.Watch(ctx, o)
+}
+
+// DeferredGroup returns Group, called until it succeeds.
+func (a Access) DeferredGroup(log *slog.Logger, version schema.GroupVersion, kinds ...runtime.Object) func() (rest.Interface, error) {
+	return untilSuccess(func() (rest.Interface, error) { return a.Group(log, version, kinds...) })
+}
+
+// Group returns a client for objects of one API group, with a limit of requests of
+// its own. It does not connect yet.
+func (a Access) Group(log *slog.Logger, version schema.GroupVersion, kinds ...runtime.Object) (rest.Interface, error) {
+	c, err := a.restConfig(log)
+	if err != nil {
+		return nil, err
+	}
+	g := newGroup(version, kinds...)
+	err = connect(c, g)
+	return g.client, err
+}
+
+// group is a version of an API group.
+type group struct {
+	version schema.GroupVersion
+	scheme  *runtime.Scheme
+	unread  map[string]cuts // fields that are not decoded
+	client  rest.Interface
+}
+
+func newGroup(version schema.GroupVersion, kinds ...runtime.Object) *group {
+	g := &group{version: version, scheme: runtime.NewScheme(), unread: unread}
+	g.scheme.AddKnownTypes(version, kinds...)
+	metav1.AddToGroupVersion(g.scheme, version)
+	metav1.AddToGroupVersion(g.scheme, metav1.Unversioned) // errors
+	return g
+}
+
+func (g *group) reader(name, kind string, object message) Reader {
+	return &resource{g.client, name, kind, object, serializer.NewCodecFactory(g.scheme).UniversalDeserializer()}
+}
+
+// connect makes the clients of groups, which share connections and the limit of
+// requests.
+func connect(c *rest.Config, groups ...*group) error {
+	transport, err := rest.HTTPClientFor(c)
+	if err != nil {
+		return fmt.Errorf("prepare client of the API server: %w", err)
+	}
+	for _, g := range groups {
+		of := rest.CopyConfig(c)
+		of.GroupVersion, of.APIPath = &g.version, "/apis"
+		if g.version.Group == "" {
+			of.APIPath = "/api"
+		}
+		of.NegotiatedSerializer = trimming{serializer.NewCodecFactory(g.scheme).WithoutConversion(), g.unread}
+		if g.client, err = rest.RESTClientForConfigAndClient(of, transport); err != nil {
+			return fmt.Errorf("prepare client of the API server: %w", err)
+		}
+	}
+	return nil
+}
+
+func (a Access) restConfig(log *slog.Logger) (*rest.Config, error) {
+	c, err := a.config()
+	if err != nil {
+		return nil, err
+	}
+	c.ContentType, c.AcceptContentTypes = a.ContentType, a.AcceptContentTypes
+	if c.AcceptContentTypes == "" && c.ContentType == runtime.ContentTypeProtobuf {
+		c.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	}
+	c.QPS, c.Burst = a.QPS, int(a.Burst)
+	if c.QPS > 0 {
+		if c.Burst <= 0 {
+			return nil, fmt.Errorf("prepare client of the API server: burst is %d: it must be positive where qps is set", c.Burst)
+		}
+		c.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(c.QPS, c.Burst)
+	}
+	c.UserAgent = a.UserAgent
+	if a.Dialer != nil {
+		c.Dial = a.Dialer.DialContext
+	}
+	c.Wrap(endSilence(maxSilence, log))
+	c.Wrap(resumeWatches)
+	return c, nil
+}
+
+// Check returns an error if there can be no client.
+func (a Access) Check() error {
+	_, err := a.config()
+	return err
+}
+
+func (a Access) config() (*rest.Config, error) {
+	if a.Kubeconfig == "" && a.Master == "" {
+		return podConfig()
+	}
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
+		&clientcmd.ClientConfigLoadingRules{ExplicitPath: a.Kubeconfig},
+		&clientcmd.ConfigOverrides{CurrentContext: a.Context, ClusterInfo: clientcmdapi.Cluster{Server: a.Master}}).ClientConfig()
+	switch {
+	case err == nil:
+		return config, nil
+	case a.Kubeconfig == "":
+		return nil, fmt.Errorf("--master: %w: write it like https://10.0.0.1:6443", err)
+	case clientcmd.IsEmptyConfig(err):
+		return nil, fmt.Errorf("--kubeconfig: %s names no API server: set current-context to a context with a cluster, or give --master", a.Kubeconfig)
+	}
+	if names := Contexts(a.Kubeconfig); a.Context != "" && len(names) > 0 && !slices.Contains(names, a.Context) {
+		return nil, fmt.Errorf("--context: %s has no context %q%s", a.Kubeconfig, a.Context, suggest.DidYouMean(suggest.Similar(a.Context, names)))
+	}
+	return nil, fmt.Errorf("--kubeconfig: %w: name a file that kubectl can use", err)
+}
+
+// Contexts returns the names of the contexts of a kubeconfig, sorted; "" means those that
+// kubectl uses. Without a file there are none.
+func Contexts(kubeconfig string) []string {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = kubeconfig
+	config, err := rules.Load()
+	if err != nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(config.Contexts))
+}
+
+func podConfig() (*rest.Config, error) {
+	config, err := rest.InClusterConfig()
+	switch {
+	case errors.Is(err, rest.ErrNotInCluster):
+		return nil, errors.New("no API server: name a file with --kubeconfig; without it nftproxy must run in a pod, where KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are set")
+	case err != nil:
+		return nil, fmt.Errorf("use the service account of the pod: %w: mount its token, or name a file with --kubeconfig", err)
+	}
+	return config, nil
+}

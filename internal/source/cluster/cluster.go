@@ -1,0 +1,187 @@
+// Package cluster follows a Kubernetes API server and keeps only the model values of its
+// objects. Its [Client] reaches the server through a [Dialer], which does not depend on the
+// rules.
+package cluster
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/nftproxy/nftproxy/internal/loglimit"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/source"
+)
+
+// Config says which objects of a cluster count.
+type Config struct {
+	// NodeConfig is the configuration of this node, which names the one Node that is
+	// read.
+	NodeConfig model.Config
+	// ProxyName is the value of the label service.kubernetes.io/service-proxy-name
+	// of the Services that are read; empty: those without the label (1.1, 1.2).
+	ProxyName string
+	// HealthChecks reports whether Services of the API server may have health checks
+	// (3.29). The client needs to read selectors then.
+	HealthChecks bool
+	// Delay is how long Run waits before it reads anything but the Node.
+	Delay time.Duration
+	// Log receives problems of objects and of the connection, each once;
+	// client-go's own messages appear at the debug level.
+	Log *slog.Logger
+}
+
+// Cluster is a [source.Source] that follows a Kubernetes API server. Objects become
+// model values as they arrive and are not kept. Known objects stay in use while
+// the server cannot be reached. Its methods are safe for concurrent use.
+type Cluster struct {
+	Config
+	client *Client
+	// ObjectLog receives the problems of objects, which have no limit in number.
+	ObjectLog *slog.Logger
+
+	services *store[*corev1.Service, model.Service]
+	slices   *store[*discoveryv1.EndpointSlice, model.EndpointSlice]
+	nodes    *store[*corev1.Node, model.Node]
+	cidrs    *store[*networkingv1.ServiceCIDR, []netip.Prefix]
+
+	started time.Time
+
+	mu     sync.Mutex // guards the content of the stores, and what follows
+	synced bool
+	// lastEvent is the time of the last list or event.
+	lastEvent time.Time
+	changed   func()
+	lastNode  *model.Node // also after the Node is gone (10.11)
+	// keptOfNode lists what lastNode has and the Node no longer has; empty: nothing.
+	keptOfNode string
+	events     events
+	// endpoints are the values of slices by their Service.
+	endpoints sliceIndex
+	// changes has the names of the next update; nil: of all Services.
+	changes map[model.ServiceName]model.ServiceState
+}
+
+// New returns a source that reads through client once it is run.
+func New(client *Client, config Config) *Cluster {
+	c := &Cluster{
+		Config: config, client: client, ObjectLog: loglimit.New(config.Log), changed: func() {}, started: time.Now(),
+		events: newEvents(), endpoints: make(sliceIndex),
+	}
+	c.services = newStore(c, "Service", config.convertService)
+	c.slices = newStore(c, "EndpointSlice", source.ConvertEndpointSlice)
+	c.nodes = newStore(c, "Node", source.ConvertNode)
+	c.cidrs = newStore(c, "ServiceCIDR", func(s *networkingv1.ServiceCIDR) (*[]netip.Prefix, []*source.FieldError) {
+		ranges, found := source.ConvertServiceCIDR(s)
+		return &ranges, found
+	})
+	c.services.seen = c.serviceSeen
+	c.slices.seen = c.sliceSeen
+	c.slices.stamp = triggerTime
+	c.nodes.seen = c.nodeSeen
+	return c
+}
+
+// convertService converts a Service of the API server, without what only files may ask for.
+func (c *Config) convertService(s *corev1.Service) (*model.Service, []*source.FieldError) {
+	return source.ConvertServiceOfCluster(s, c.ProxyName, c.refusesCheck(s))
+}
+
+// String implements [source.Source].
+func (c *Cluster) String() string { return "API server" }
+
+// Run follows the API server until ctx ends. It calls changed once as soon as
+// the Services and the EndpointSlices have been listed completely (13.1, 13.2),
+// and then after every event that changes what Load returns (2.21, 13.6); the
+// Node and the ServiceCIDRs may come before or after. Calls may overlap and
+// delay further events: changed must be safe for concurrent use and quick. The
+// error is always nil.
+func (c *Cluster) Run(ctx context.Context, changed func()) error {
+	c.mu.Lock()
+	c.changed = changed
+	c.mu.Unlock()
+	var all sync.WaitGroup
+	all.Go(func() { c.RunNode(ctx) })
+	if source.Wait(ctx, c.Delay) {
+		for _, r := range c.reflectors() {
+			all.Go(func() { r.RunWithContext(c.quiet(ctx)) })
+		}
+	}
+	all.Wait()
+	return nil
+}
+
+// RunNode follows only the Node until ctx ends: the other objects of a large
+// cluster cost the API server much.
+func (c *Cluster) RunNode(ctx context.Context) {
+	node := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, c.NodeConfig.NodeName).String()}
+	newReflector(c.nodes, c.client.Nodes, node).RunWithContext(c.quiet(ctx))
+}
+
+// quiet returns ctx with a log for reflectors.
+func (c *Cluster) quiet(ctx context.Context) context.Context {
+	return klog.NewContext(ctx, logr.FromSlogHandler(demoted{c.Log.Handler()}))
+}
+
+// reflectors returns those of all objects but the Node.
+func (c *Cluster) reflectors() []*cache.Reflector {
+	services := metav1.ListOptions{LabelSelector: "!" + source.LabelProxyName, FieldSelector: "spec.clusterIP!=" + corev1.ClusterIPNone}
+	if c.ProxyName != "" {
+		services.LabelSelector = labels.Set{source.LabelProxyName: c.ProxyName}.String()
+	}
+	slices := metav1.ListOptions{LabelSelector: "!" + corev1.IsHeadlessService} // 2.1
+	return []*cache.Reflector{
+		newReflector(c.services, c.client.Services, services),
+		newReflector(c.slices, c.client.Slices, slices),
+		newReflector(c.cidrs, c.client.ServiceCIDRs, metav1.ListOptions{}),
+	}
+}
+
+// Node returns the Node as it was seen last, also if it is gone since (10.11),
+// or nil.
+func (c *Cluster) Node() *model.Node {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lastNode
+}
+
+// change runs edit, which reports whether it changed the result of Load, and calls
+// changed if it did.
+func (c *Cluster) change(edit func() bool) {
+	c.mu.Lock()
+	c.lastEvent = time.Now()
+	notify := edit() && c.synced
+	if !c.synced && c.services.complete && c.slices.complete {
+		c.synced, notify = true, true
+	}
+	changed := c.changed
+	c.mu.Unlock()
+	if notify {
+		changed()
+	}
+}
+
+// refusesCheck returns why a Service of an API server can have no health check, or nothing:
+// the configuration does not admit it, or the Service has a selector. The readiness of pods
+// is decided by their probes, which the kubelet makes.
+func (c *Config) refusesCheck(s *corev1.Service) string {
+	switch {
+	case !c.HealthChecks:
+		return "has no effect on a Service of an API server unless nftproxy run has --health-checks"
+	case len(s.Spec.Selector) > 0:
+		return "has no effect on a Service with a selector: the readiness probes of its pods decide"
+	}
+	return ""
+}

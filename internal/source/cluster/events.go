@@ -1,0 +1,108 @@
+package cluster
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/source"
+)
+
+// Counts describes the work of a [Cluster].
+type Counts struct {
+	// Services and Slices are the events of objects so far, those that changed
+	// nothing included (11.6).
+	Services, Slices uint64
+	// PendingServices and PendingSlices are the objects that have changed since
+	// the last Load.
+	PendingServices, PendingSlices int
+	// Rejected are the objects in which something cannot be used.
+	Rejected int
+}
+
+// events are the events since the last Load, and some totals since the start.
+type events struct {
+	services, slices uint64
+	pendingServices  map[cache.ObjectName]struct{}
+	pendingSlices    map[cache.ObjectName]struct{}
+	triggers         map[model.ServiceName][]model.Trigger
+}
+
+func newEvents() events {
+	return events{
+		pendingServices: make(map[cache.ObjectName]struct{}),
+		pendingSlices:   make(map[cache.ObjectName]struct{}),
+		triggers:        make(map[model.ServiceName][]model.Trigger),
+	}
+}
+
+// load resets what is pending and returns the triggers. It makes new maps: an
+// emptied one keeps its largest size.
+func (e *events) load() []model.Trigger {
+	var out []model.Trigger
+	for _, t := range e.triggers {
+		out = append(out, t...)
+	}
+	services, slices := e.services, e.slices
+	*e = newEvents()
+	e.services, e.slices = services, slices
+	return out
+}
+
+// Counts returns the amount of work.
+func (c *Cluster) Counts() Counts {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Counts{
+		Services: c.events.services, Slices: c.events.slices,
+		PendingServices: len(c.events.pendingServices), PendingSlices: len(c.events.pendingSlices),
+		Rejected: len(c.services.found) + len(c.slices.found) + len(c.nodes.found) + len(c.cidrs.found),
+	}
+}
+
+func (c *Cluster) serviceSeen(e event[model.Service]) {
+	c.events.services++
+	if e.differs {
+		c.events.pendingServices[e.name] = struct{}{}
+		c.serviceChanged(model.ServiceName(e.name))
+	}
+}
+
+// sliceSeen counts, notes what changes, and collects triggers: several of one
+// Service add up until the next Load; a deletion discards them. Those from
+// before the start say nothing about this process (11.7).
+func (c *Cluster) sliceSeen(e event[model.EndpointSlice]) {
+	slice := e.now
+	if slice == nil {
+		slice = e.old
+	}
+	if slice == nil {
+		return // of no usable family or name
+	}
+	c.events.slices++
+	if !e.differs {
+		return
+	}
+	c.events.pendingSlices[e.name] = struct{}{}
+	c.sliceChanged(e.old, e.now)
+	service := source.ServiceOf(slice)
+	switch {
+	case e.gone:
+		delete(c.events.triggers, service)
+	case e.stamp.After(c.started):
+		c.events.triggers[service] = append(c.events.triggers[service], model.Trigger{Family: slice.Family, Time: e.stamp})
+	}
+}
+
+// triggerTime returns when the last change happened that the endpoints of a
+// slice reflect, or the zero time if that is unknown.
+func triggerTime(s *discoveryv1.EndpointSlice) time.Time {
+	t, err := time.Parse(time.RFC3339Nano, s.Annotations[corev1.EndpointsLastChangeTriggerTime])
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}

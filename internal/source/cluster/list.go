@@ -1,0 +1,198 @@
+package cluster
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+
+	"github.com/nftproxy/nftproxy/internal/budget"
+)
+
+// Reader reads the objects of one kind in all namespaces.
+type Reader interface {
+	// List calls each for every object, which is valid until each returns.
+	List(ctx context.Context, o metav1.ListOptions, each func(runtime.Object) error) (metav1.ListMeta, error)
+	Watch(context.Context, metav1.ListOptions) (apiwatch.Interface, error)
+}
+
+// resource is a Reader that decodes a list while it arrives, one object after the
+// other, so that the list never exists in full.
+type resource struct {
+	client  rest.Interface
+	name    string // in URLs
+	kind    string
+	object  message         // of this kind, used for each object of a list
+	decoder runtime.Decoder // of lists that are not in protobuf
+}
+
+// message is an object of an API type.
+type message interface {
+	runtime.Object
+	Reset()
+	Unmarshal([]byte) error
+}
+
+// List implements [Reader].
+func (r *resource) List(ctx context.Context, o metav1.ListOptions, each func(runtime.Object) error) (metav1.ListMeta, error) {
+	body, err := r.client.Get().Resource(r.name).VersionedParams(&o, metav1.ParameterCodec).Stream(ctx)
+	if err != nil {
+		return metav1.ListMeta{}, err
+	}
+	defer body.Close()
+	in := bufio.NewReaderSize(body, 32<<10)
+	list := r.decode
+	if start, err := in.Peek(len(envelope)); err == nil && string(start) != envelope {
+		list = r.decodeWhole
+	}
+	m, err := list(in, each)
+	if err != nil {
+		return m, fmt.Errorf("read list of %s: %w", r.name, err)
+	}
+	return m, nil
+}
+
+// Watch implements [Reader].
+func (r *resource) Watch(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
+	o.Watch = true
+	return r.client.Get().Resource(r.name).VersionedParams(&o, metav1.ParameterCodec).Watch(ctx)
+}
+
+// decodeWhole reads a list in another format than protobuf.
+func (r *resource) decodeWhole(in io.Reader, each func(runtime.Object) error) (m metav1.ListMeta, err error) {
+	data, err := io.ReadAll(in)
+	if err != nil {
+		return m, err
+	}
+	list, err := runtime.Decode(r.decoder, data)
+	if err != nil {
+		return m, err
+	}
+	of, err := meta.ListAccessor(list)
+	if err != nil {
+		return m, err
+	}
+	m.ResourceVersion, m.Continue = of.GetResourceVersion(), of.GetContinue()
+	return m, meta.EachListItem(list, each)
+}
+
+// decode reads a list in protobuf: a message of the type Unknown, which holds the
+// kind of the list and the list, which holds metadata and objects.
+func (r *resource) decode(in io.Reader, each func(runtime.Object) error) (m metav1.ListMeta, err error) {
+	const typeMeta, kind, raw = 1, 2, 2
+	w := &wire{r: bufio.NewReader(in)}
+	if _, err := w.bytes(int64(len(envelope))); err != nil {
+		return m, err
+	}
+	complete := false
+	err = w.message(math.MaxInt64, func(number protowire.Number, size int64) error {
+		switch number {
+		case typeMeta:
+			t, err := w.bytes(size)
+			if got := string(find(t, kind)); err == nil && got != r.kind+"List" {
+				return fmt.Errorf("got a %s", got)
+			}
+			return err
+		case raw:
+			complete = true
+			return truncated(r.items(w, size, &m, each))
+		}
+		_, err := w.bytes(size)
+		return err
+	})
+	if err == io.EOF && complete {
+		err = nil
+	}
+	return m, truncated(err)
+}
+
+// items reads the message of the list.
+func (r *resource) items(w *wire, size int64, m *metav1.ListMeta, each func(runtime.Object) error) error {
+	const metadata, items = 1, 2
+	return w.message(size, func(number protowire.Number, size int64) error {
+		data, err := w.bytes(size)
+		switch {
+		case err != nil:
+			return err
+		case number == metadata:
+			return m.Unmarshal(data)
+		case number != items:
+			return nil
+		}
+		r.object.Reset()
+		if err := r.object.Unmarshal(trim(data, unread[r.kind])); err != nil {
+			return err
+		}
+		return each(r.object)
+	})
+}
+
+// truncated returns an error that is not mistaken for the end of a complete list.
+func truncated(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// wire reads the encoding of protobuf.
+type wire struct {
+	r   *bufio.Reader
+	pos int64
+	buf bytes.Buffer
+}
+
+// ReadByte implements [io.ByteReader].
+func (w *wire) ReadByte() (byte, error) {
+	w.pos++
+	return w.r.ReadByte()
+}
+
+// bytes returns the next bytes, which are valid until the next call. The watches of client-go
+// have the same limit, and etcd a lower one.
+func (w *wire) bytes(size int64) ([]byte, error) {
+	if size > budget.ObjectSize {
+		return nil, fmt.Errorf("an object of %d bytes", size)
+	}
+	w.pos += size
+	w.buf.Reset()
+	_, err := io.CopyN(&w.buf, w.r, size)
+	return w.buf.Bytes(), truncated(err)
+}
+
+// message reads a message of that many bytes and calls field for each field of bytes
+// or of a message; it must read it. The error is io.EOF if the input ends between two
+// fields.
+func (w *wire) message(size int64, field func(number protowire.Number, size int64) error) error {
+	size = min(size, math.MaxInt64-w.pos)
+	for end := w.pos + size; w.pos < end; {
+		tag, err := binary.ReadUvarint(w)
+		if err != nil {
+			return err
+		}
+		value, err := binary.ReadUvarint(w)
+		if err != nil {
+			return truncated(err)
+		}
+		switch number, kind := protowire.DecodeTag(tag); {
+		case kind == protowire.BytesType && value <= uint64(end-w.pos):
+			if err := field(number, int64(value)); err != nil {
+				return err
+			}
+		case kind != protowire.VarintType:
+			return errors.New("malformed protobuf")
+		}
+	}
+	return nil
+}

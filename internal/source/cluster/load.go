@@ -1,0 +1,197 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/source"
+)
+
+// Load returns what has changed since the last call, the first time everything.
+// It is an error before Await returns nil. An update includes the triggers since
+// the last one.
+func (c *Cluster) Load() (*model.Update, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.ready(); err != nil {
+		return nil, err
+	}
+	u := &model.Update{Services: c.changes, Nodes: c.node(), ServiceCIDRs: c.ranges(), Triggers: c.events.load()}
+	if u.Services == nil {
+		u.Services = make(map[model.ServiceName]model.ServiceState, len(c.services.objects))
+		for name := range c.services.objects {
+			u.Services[model.ServiceName(name)] = model.ServiceState{}
+		}
+	}
+	for name := range u.Services {
+		u.Services[name] = c.current(name)
+	}
+	c.changes = make(map[model.ServiceName]model.ServiceState)
+	return u, nil
+}
+
+// current returns the state of a Service. The caller holds the lock.
+func (c *Cluster) current(name model.ServiceName) model.ServiceState {
+	return model.ServiceState{Service: c.services.objects[cache.ObjectName(name)], Slices: c.endpoints[name]}
+}
+
+// ServiceState returns the state of a Service, which the next update may still report.
+func (c *Cluster) ServiceState(name model.ServiceName) model.ServiceState {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.current(name)
+}
+
+// Lookup implements [source.Source]. The next Load may still report the same states.
+func (c *Cluster) Lookup(names []model.ServiceName) map[model.ServiceName]model.ServiceState {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make(map[model.ServiceName]model.ServiceState, len(names))
+	if names == nil {
+		for name := range c.services.objects {
+			out[model.ServiceName(name)] = c.current(model.ServiceName(name))
+		}
+	}
+	for _, name := range names {
+		if s := c.current(name); s.Service != nil {
+			out[name] = s
+		}
+	}
+	return out
+}
+
+// Snapshot returns the current state of the cluster, without an effect on Load.
+// Its objects are shared: they must not be changed. It is an error before Await
+// returns nil.
+func (c *Cluster) Snapshot() (*model.Snapshot, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.ready(); err != nil {
+		return nil, err
+	}
+	return &model.Snapshot{
+		Nodes:        c.node(),
+		Services:     c.services.values(),
+		Slices:       c.slices.values(),
+		ServiceCIDRs: c.ranges(),
+	}, nil
+}
+
+func (c *Cluster) ready() error {
+	if !c.synced {
+		return errors.New("read cluster: the API server has not listed all Services and EndpointSlices yet")
+	}
+	return nil
+}
+
+// node returns the Node; its last state stays in use (12.54).
+func (c *Cluster) node() []*model.Node {
+	if c.lastNode == nil {
+		return nil
+	}
+	return []*model.Node{c.lastNode}
+}
+
+// ranges returns the union of the ServiceCIDRs (13.9). It depends neither on the
+// order of a map nor on which object has a range: the agent compares all rules
+// when it changes.
+func (c *Cluster) ranges() []netip.Prefix {
+	var out []netip.Prefix
+	for _, ranges := range c.cidrs.objects {
+		out = append(out, *ranges...)
+	}
+	return model.MergePrefixes(out)
+}
+
+// serviceChanged makes a Service part of the next update.
+func (c *Cluster) serviceChanged(name model.ServiceName) {
+	if c.changes != nil {
+		c.changes[name] = model.ServiceState{}
+	}
+}
+
+// sliceChanged keeps the index of slices. One that has another Service now
+// changes both.
+func (c *Cluster) sliceChanged(old, now *model.EndpointSlice) {
+	if old != nil {
+		c.endpoints.remove(old)
+		c.serviceChanged(source.ServiceOf(old))
+	}
+	if now != nil {
+		c.endpoints.add(now)
+		c.serviceChanged(source.ServiceOf(now))
+	}
+}
+
+// sliceIndex has the EndpointSlices of each Service, sorted by name. Updates share
+// its lists, so a list is replaced and never changed.
+type sliceIndex map[model.ServiceName][]*model.EndpointSlice
+
+func (x sliceIndex) add(s *model.EndpointSlice) {
+	all := x[source.ServiceOf(s)]
+	i, _ := slices.BinarySearchFunc(all, s, func(a, b *model.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
+	x[source.ServiceOf(s)] = slices.Concat(all[:i], []*model.EndpointSlice{s}, all[i:])
+}
+
+func (x sliceIndex) remove(s *model.EndpointSlice) {
+	all := x[source.ServiceOf(s)]
+	if len(all) == 1 {
+		delete(x, source.ServiceOf(s))
+		return
+	}
+	i := slices.Index(all, s)
+	x[source.ServiceOf(s)] = slices.Concat(all[:i], all[i+1:])
+}
+
+// nodeSeen stores a version of the Node. A Node that is created again has no
+// addresses until the cloud controller manager gives it some, and no podCIDRs
+// until the controller manager does. The machine has not changed, so the last
+// known ones of a family stay in use until the Node has others (12.54).
+func (c *Cluster) nodeSeen(e event[model.Node]) {
+	if e.now == nil {
+		return
+	}
+	node := *e.now
+	var addresses []netip.Addr
+	var podCIDRs []netip.Prefix
+	if c.lastNode != nil {
+		addresses = missing(c.lastNode.Addresses, node.Addresses, model.FamilyOf)
+		podCIDRs = missing(c.lastNode.PodCIDRs, node.PodCIDRs, func(p netip.Prefix) model.Family { return model.FamilyOf(p.Addr()) })
+	}
+	node.Addresses = slices.Concat(node.Addresses, addresses)
+	node.PodCIDRs = slices.Concat(node.PodCIDRs, podCIDRs)
+	c.lastNode = &node
+	c.reportKept(addresses, podCIDRs)
+}
+
+// missing returns the values of known of which now has no value of the same
+// family.
+func missing[T any](known, now []T, family func(T) model.Family) []T {
+	return slices.DeleteFunc(slices.Clone(known), func(k T) bool {
+		return slices.ContainsFunc(now, func(n T) bool { return family(n) == family(k) })
+	})
+}
+
+// reportKept logs addresses and ranges that stay in use although the Node no
+// longer has them, once per change.
+func (c *Cluster) reportKept(addresses []netip.Addr, podCIDRs []netip.Prefix) {
+	kept := ""
+	if len(addresses) > 0 || len(podCIDRs) > 0 {
+		kept = fmt.Sprint(addresses, podCIDRs)
+	}
+	switch {
+	case kept == c.keptOfNode:
+	case kept == "":
+		c.Log.Info("the Node is complete again", "node", c.lastNode.Name)
+	default:
+		c.Log.Warn("the Node has lost addresses or podCIDRs; the last known ones stay in use until it has some again",
+			"node", c.lastNode.Name, "addresses", addresses, "podCIDRs", podCIDRs)
+	}
+	c.keptOfNode = kept
+}

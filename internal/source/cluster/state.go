@@ -1,0 +1,258 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/nftproxy/nftproxy/internal/manifest"
+	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/terminal"
+)
+
+// unusableAfter is how long requests of one sort must fail, or stay without an
+// answer, until the API server counts as unusable. Watches end every few minutes,
+// connections break, and an API server restarts within seconds: all of this is
+// normal, and the next request succeeds.
+const unusableAfter = 30 * time.Second
+
+// access records when requests of one sort begin to fail, fail for another reason,
+// or work again, and logs it. A reflector makes one of them at a time.
+type access struct {
+	to         *slog.Logger
+	verb, kind string
+
+	mu          sync.Mutex
+	err         error // of the last request
+	reason      metav1.StatusReason
+	since       time.Time // of the failures
+	asked       time.Time // zero: no request waits for an answer
+	heard       bool      // objects have come
+	recovered   time.Time // last time the requests worked again after [unusableAfter]
+	lastSuccess time.Time
+	failures    uint64
+}
+
+// begin records that a request is sent.
+func (a *access) begin() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.asked = time.Now()
+}
+
+// answered records that the answer to the request has begun.
+func (a *access) answered() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.asked, a.heard = time.Time{}, true
+}
+
+// end records the result of the request.
+func (a *access) end(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now, failed, reason := time.Now(), a.err != nil, a.reason
+	began := a.asked
+	a.asked, a.err, a.reason = time.Time{}, err, apierrors.ReasonForError(err)
+	switch {
+	case err == nil:
+		a.lastSuccess, a.heard = now, true
+		if failed && now.Sub(a.since) >= unusableAfter {
+			a.recovered = now
+		}
+	case !failed:
+		a.since = began
+	}
+	if err != nil {
+		a.failures++
+	}
+	a.log(failed, reason)
+}
+
+// log logs what differs from the request before.
+func (a *access) log(failed bool, reason metav1.StatusReason) {
+	switch failing := a.err != nil; {
+	case failing == failed && a.reason == reason:
+	case failing:
+		a.to.Warn("objects cannot be read from the API server; the known ones stay in use",
+			"kind", a.kind, "verb", a.verb, "error", a.err)
+	default:
+		a.to.Info("objects can be read from the API server again", "kind", a.kind, "verb", a.verb)
+	}
+}
+
+var errNoAnswer = errors.New("no answer")
+
+// problem returns why the requests have been unsuccessful for [unusableAfter], and
+// since when; nil: they have not.
+func (a *access) problem(now time.Time) (since time.Time, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	err, since = a.err, a.since
+	if err == nil && !a.asked.IsZero() {
+		err, since = errNoAnswer, a.asked
+	}
+	if err == nil || now.Sub(since) < unusableAfter {
+		return time.Time{}, nil
+	}
+	return since, fmt.Errorf("%s %ss: %w", a.verb, a.kind, err)
+}
+
+// reading has the requests for the objects of one kind.
+type reading struct {
+	kind              string
+	listing, watching access
+}
+
+func newReading(kind string, log *slog.Logger) *reading {
+	return &reading{kind, access{to: log, verb: "list", kind: kind}, access{to: log, verb: "watch", kind: kind}}
+}
+
+// problem returns why the objects cannot be read, and since when; nil: they can. A
+// list follows a failed watch, so its error is the more recent one.
+func (r *reading) problem(now time.Time) (since time.Time, err error) {
+	since, err = r.listing.problem(now)
+	earlier, other := r.watching.problem(now)
+	switch {
+	case err == nil:
+		return earlier, other
+	case other != nil && earlier.Before(since):
+		since = earlier
+	}
+	return since, err
+}
+
+// add adds what both sorts of requests have in common to a state.
+func (r *reading) add(s *source.State) (recovered time.Time) {
+	for _, a := range []*access{&r.listing, &r.watching} {
+		a.mu.Lock()
+		s.Failures += a.failures
+		s.LastSuccess = later(s.LastSuccess, a.lastSuccess)
+		recovered = later(recovered, a.recovered)
+		a.mu.Unlock()
+	}
+	return recovered
+}
+
+// required returns the requests without which nothing is served.
+func (c *Cluster) required() []*reading {
+	return []*reading{c.services.reading, c.slices.reading, c.nodes.reading}
+}
+
+// hasAnswered reports whether the API server has sent objects.
+func (c *Cluster) hasAnswered() bool {
+	return slices.ContainsFunc(c.required(), func(r *reading) bool {
+		r.listing.mu.Lock()
+		defer r.listing.mu.Unlock()
+		return r.listing.heard
+	})
+}
+
+// lastError returns the error of a request that failed last, or nil.
+func (c *Cluster) lastError() error {
+	for _, r := range c.required() {
+		for _, a := range []*access{&r.listing, &r.watching} {
+			a.mu.Lock()
+			err := a.err
+			if err == nil && !a.asked.IsZero() {
+				err = errNoAnswer
+			}
+			a.mu.Unlock()
+			if err != nil {
+				return fmt.Errorf("%s %ss: %w", a.verb, a.kind, err)
+			}
+		}
+	}
+	return nil
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+// State implements [source.Source]. After [unusableAfter] without a successful request the
+// API server is unusable. ServiceCIDRs may be forbidden (14.3): without them there
+// is a warning.
+func (c *Cluster) State() source.State {
+	now := time.Now()
+	s := source.State{Since: c.started}
+	var failing time.Time
+	var problems []string
+	for _, r := range c.required() {
+		s.Since = later(s.Since, r.add(&s))
+		if since, err := r.problem(now); err != nil {
+			problems = append(problems, err.Error())
+			if failing.IsZero() || since.Before(failing) {
+				failing = since
+			}
+		}
+	}
+	if len(problems) > 0 {
+		s.Err, s.Since = errors.New("the API server cannot be read: "+strings.Join(problems, "; ")), failing
+	}
+	if since, err := c.cidrs.problem(now); err != nil {
+		s.Warnings = []string{fmt.Sprintf("ServiceCIDRs are unknown since %s: %v", since.Format(time.RFC3339), err)}
+	}
+	c.addWarnings(&s)
+	return s
+}
+
+// addWarnings adds the problems of objects.
+func (c *Cluster) addWarnings(s *source.State) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.LastSuccess = later(s.LastSuccess, c.lastEvent)
+	s.Warned = len(s.Warnings)
+	for _, of := range []struct {
+		kind  string
+		found foundProblems
+	}{
+		{c.services.kind, c.services.found}, {c.slices.kind, c.slices.found}, {c.nodes.kind, c.nodes.found}, {c.cidrs.kind, c.cidrs.found},
+	} {
+		s.Warned += of.found.count()
+		s.Warnings = append(s.Warnings, of.found.first(of.kind, manifest.MaxShown-len(s.Warnings))...)
+	}
+	if more := s.Warned - len(s.Warnings); more > 0 {
+		s.Warnings = append(s.Warnings, fmt.Sprintf("and %d more", more))
+	}
+}
+
+// foundProblems are the problems of objects of one kind.
+type foundProblems map[cache.ObjectName][]*source.FieldError
+
+func (f foundProblems) count() (n int) {
+	for _, of := range f {
+		n += len(of)
+	}
+	return n
+}
+
+// first returns the first problems, by the names of the objects.
+func (f foundProblems) first(kind string, most int) (out []string) {
+	names := slices.SortedFunc(maps.Keys(f), func(a, b cache.ObjectName) int { return strings.Compare(a.String(), b.String()) })
+	for _, name := range names {
+		for _, problem := range f[name] {
+			if len(out) >= most {
+				return out
+			}
+			out = append(out, terminal.Printable(fmt.Sprintf("%s %s: %v", kind, strings.TrimPrefix(name.String(), "/"), problem)))
+		}
+	}
+	return out
+}

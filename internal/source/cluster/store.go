@@ -1,0 +1,224 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/nftproxy/nftproxy/internal/source"
+)
+
+// store receives the API objects of one kind from a reflector and keeps
+// them as model values V. Its reflector is the only writer.
+type store[O metav1.Object, V any] struct {
+	*reading
+	cluster *Cluster
+	convert func(O) (*V, []*source.FieldError)
+	// seen is called for every event of an object, with the lock held.
+	seen func(event[V])
+	// stamp returns the time of the change that led to this version of an object.
+	stamp func(O) time.Time
+
+	objects  map[cache.ObjectName]*V
+	complete bool          // listed once
+	listed   chan struct{} // closed then
+
+	found foundProblems // in the last version of each object
+}
+
+var _ cache.ReflectorStore = (*store[metav1.Object, struct{}])(nil)
+
+// converted is what remains of an API object.
+type converted[V any] struct {
+	name  cache.ObjectName
+	value *V // nil: not used
+	stamp time.Time
+	found []*source.FieldError
+}
+
+// GetObjectKind and DeepCopyObject make a converted object one that a list may hold.
+func (*converted[V]) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+func (c *converted[V]) DeepCopyObject() runtime.Object { return c }
+
+// convertedList is the answer to a list request.
+type convertedList[V any] struct {
+	metav1.TypeMeta
+	metav1.ListMeta
+	Items []converted[V]
+}
+
+func (l *convertedList[V]) DeepCopyObject() runtime.Object { return l }
+
+// event is what happened to an object.
+type event[V any] struct {
+	name     cache.ObjectName
+	old, now *V // nil: it was not there or not used, or is not any longer
+	differs  bool
+	gone     bool // the object, used or not
+	stamp    time.Time
+}
+
+func newStore[O metav1.Object, V any](c *Cluster, kind string, convert func(O) (*V, []*source.FieldError)) *store[O, V] {
+	return &store[O, V]{
+		reading: newReading(kind, c.Log),
+		cluster: c,
+		convert: convert,
+		seen:    func(event[V]) {},
+		stamp:   func(O) time.Time { return time.Time{} },
+		objects: make(map[cache.ObjectName]*V),
+		listed:  make(chan struct{}),
+		found:   make(foundProblems),
+	}
+}
+
+// list reads a list, and converts the objects one by one.
+func (s *store[O, V]) list(ctx context.Context, r Reader, o metav1.ListOptions) (*convertedList[V], error) {
+	out := &convertedList[V]{}
+	var err error
+	out.ListMeta, err = r.List(ctx, o, func(o runtime.Object) error {
+		s.listing.answered()
+		c, err := s.read(o)
+		out.Items = append(out.Items, c)
+		return err
+	})
+	return out, err
+}
+
+func (s *store[O, V]) read(o any) (converted[V], error) {
+	switch o := o.(type) {
+	case *converted[V]:
+		return *o, nil
+	case O:
+		v, found := s.convert(o)
+		return converted[V]{cache.MetaObjectToName(o), v, s.stamp(o), source.FirstOf(found)}, nil
+	}
+	return converted[V]{}, fmt.Errorf("read %s: unexpected type %T", s.kind, o)
+}
+
+// Add stores a new object, or a new version of one.
+func (s *store[O, V]) Add(o any) error {
+	c, err := s.read(o)
+	if err != nil {
+		return err
+	}
+	s.report(c)
+	s.cluster.change(func() bool { return s.put(c) })
+	return nil
+}
+
+// put stores an object and reports whether that changes anything. If not, the old
+// value stays, because readers already share it. The caller holds the lock.
+func (s *store[O, V]) put(c converted[V]) bool {
+	e := event[V]{name: c.name, old: s.objects[c.name], now: c.value, stamp: c.stamp}
+	e.differs = !reflect.DeepEqual(e.old, e.now)
+	switch {
+	case !e.differs:
+		e.now = e.old
+	case e.now == nil:
+		delete(s.objects, c.name)
+	default:
+		s.objects[c.name] = e.now
+	}
+	delete(s.found, c.name)
+	if len(c.found) > 0 {
+		s.found[c.name] = c.found
+	}
+	s.seen(e)
+	return e.differs
+}
+
+// drop removes an object and reports whether it was known. The caller holds the
+// lock.
+func (s *store[O, V]) drop(name cache.ObjectName) bool {
+	old, known := s.objects[name]
+	delete(s.objects, name)
+	delete(s.found, name)
+	s.seen(event[V]{name: name, old: old, differs: known, gone: true})
+	return known
+}
+
+// Update stores a new version of an object.
+func (s *store[O, V]) Update(o any) error { return s.Add(o) }
+
+// Delete removes an object, given itself or its tombstone (2.26).
+func (s *store[O, V]) Delete(o any) error {
+	name, err := cache.DeletionHandlingObjectToName(o)
+	if err != nil {
+		return fmt.Errorf("delete %s: %w", s.kind, err)
+	}
+	s.cluster.change(func() bool { return s.drop(name) })
+	return nil
+}
+
+// Replace stores a complete list of objects and removes all others.
+func (s *store[O, V]) Replace(list []any, _ string) error {
+	all := make(map[cache.ObjectName]converted[V], len(list))
+	for _, o := range list {
+		c, err := s.read(o)
+		if err != nil {
+			return err
+		}
+		s.report(c)
+		all[c.name] = c
+	}
+	s.cluster.change(func() bool {
+		if len(s.objects) == 0 {
+			s.objects = make(map[cache.ObjectName]*V, len(all))
+		}
+		differs := false
+		for _, c := range all {
+			differs = s.put(c) || differs
+		}
+		for name := range s.objects {
+			if _, ok := all[name]; !ok {
+				differs = s.drop(name) || differs
+			}
+		}
+		maps.DeleteFunc(s.found, func(name cache.ObjectName, _ []*source.FieldError) bool { _, ok := all[name]; return !ok })
+		if !s.complete {
+			s.complete = true
+			close(s.listed)
+		}
+		return differs
+	})
+	return nil
+}
+
+// Resync does nothing: there are no handlers.
+func (s *store[O, V]) Resync() error { return nil }
+
+// report logs the problems of an object that its last version did not have
+// (1.36).
+func (s *store[O, V]) report(c converted[V]) {
+	for _, f := range c.found {
+		if slices.ContainsFunc(s.found[c.name], func(old *source.FieldError) bool { return *old == *f }) {
+			continue
+		}
+		problem := source.FieldError{Value: f.Value, Problem: f.Problem}
+		s.cluster.ObjectLog.Warn("problem in an object",
+			"object", s.kind+" "+c.name.String(), "field", f.Field, "problem", problem.Error())
+	}
+}
+
+// values returns the model values in no order. The caller holds the lock.
+func (s *store[O, V]) values() []*V {
+	return slices.AppendSeq(make([]*V, 0, len(s.objects)), maps.Values(s.objects))
+}
+
+// wait returns when the objects have been listed for the first time.
+func (s *store[O, V]) wait(ctx context.Context) error {
+	select {
+	case <-s.listed:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the %ss of the cluster: %w", s.kind, context.Cause(ctx))
+	}
+}

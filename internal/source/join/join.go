@@ -1,0 +1,484 @@
+// Package join makes one source of files and an API server, for the addresses of the API
+// servers themselves.
+package join
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/nftproxy/nftproxy/internal/manifest"
+	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/source"
+	"github.com/nftproxy/nftproxy/internal/source/cluster"
+)
+
+// Joined is a [source.Source] of files and a [cluster.Cluster]. A Service belongs to one of them,
+// with all of its EndpointSlices: the files have precedence (14.21). While one of them
+// cannot be read, its last content is served.
+type Joined struct {
+	// Keep is set before Run if the kernel has rules of an earlier run. They stay until
+	// the cluster has been read, and those of Services that it does not have until the
+	// files have been. Otherwise the first source that can be read is served alone until
+	// the other one follows (14.20).
+	Keep bool
+
+	files   source.Source
+	cluster *cluster.Cluster
+	log     *slog.Logger
+	// known are closed once the source has been read, and filesTried once that was tried.
+	filesKnown, clusterKnown, filesTried latch
+
+	reading  sync.Mutex // held while files are read
+	unusable error      // of the last attempt to read them
+
+	joined atomic.Bool // Load has returned the objects of the cluster
+
+	mu      sync.Mutex    // guards what follows
+	pending *model.Update // of the files, since the last Load
+	// of, nodes and ranges are the objects of the files.
+	of     map[model.ServiceName]model.ServiceState
+	nodes  []*model.Node
+	ranges []netip.Prefix
+	// completed are the Services of the files that take endpoints of a Service of the
+	// cluster, by the name of that.
+	completed map[model.ServiceName]map[model.ServiceName]struct{}
+	hidden    map[model.ServiceName]struct{} // Services of the cluster that files replace
+	last      clusterBase
+}
+
+// clusterBase is what the cluster had last, in addition to its Services.
+type clusterBase struct {
+	nodes  []*model.Node
+	ranges []netip.Prefix
+}
+
+// latch is closed once.
+type latch struct {
+	once sync.Once
+	done chan struct{}
+}
+
+func newLatch() latch { return latch{done: make(chan struct{})} }
+
+func (l *latch) close() { l.once.Do(func() { close(l.done) }) }
+
+func (l *latch) closed() bool {
+	select {
+	case <-l.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// New returns a source of files, which [source.Follow] has returned, and a cluster. Through
+// dialer, if it is not nil, the client of the cluster reaches the endpoints that the
+// files name for its address.
+func New(files source.Source, cluster *cluster.Cluster, dialer *cluster.Dialer) *Joined {
+	j := &Joined{
+		files: files, cluster: cluster, log: cluster.Log, filesKnown: newLatch(), clusterKnown: newLatch(), filesTried: newLatch(),
+		of:        make(map[model.ServiceName]model.ServiceState),
+		completed: make(map[model.ServiceName]map[model.ServiceName]struct{}),
+		hidden:    make(map[model.ServiceName]struct{}),
+	}
+	if dialer != nil {
+		dialer.Follow(j.endpoints)
+	}
+	return j
+}
+
+// ClusterOf returns the API server that a source reads, or nil.
+func ClusterOf(s source.Source) *cluster.Cluster {
+	switch s := source.Unedited(s).(type) {
+	case *cluster.Cluster:
+		return s
+	case *Joined:
+		return s.cluster
+	}
+	return nil
+}
+
+// Of returns the files and the API server that a source reads, or nil.
+func Of(s source.Source) *Joined {
+	j, _ := source.Unedited(s).(*Joined)
+	return j
+}
+
+// String implements [source.Source].
+func (j *Joined) String() string { return j.files.String() + " and " + j.cluster.String() }
+
+// Run implements [source.Source]. Its error is that of either source: a watch that the
+// kernel refuses, or a Node without the pod ranges on which the rules depend.
+func (j *Joined) Run(ctx context.Context, changed func()) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	j.readFiles() // before the cluster is dialed
+	changed()
+	var all sync.WaitGroup
+	run := func(f func() error) {
+		all.Go(func() {
+			if err := f(); err != nil && ctx.Err() == nil {
+				cancel(err)
+			}
+		})
+	}
+	run(func() error {
+		return j.files.Run(ctx, func() {
+			j.readFiles()
+			changed()
+		})
+	})
+	run(func() error {
+		return j.cluster.Run(ctx, func() {
+			if j.clusterKnown.closed() {
+				changed()
+			}
+		})
+	})
+	run(func() error {
+		for _, wait := range []func(context.Context) error{j.cluster.AwaitNode, j.cluster.Await} {
+			if err := wait(ctx); err != nil {
+				return err
+			}
+		}
+		j.clusterKnown.close()
+		changed()
+		return nil
+	})
+	all.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// Reload reads the files again. Load does not: most of its calls are for the cluster.
+func (j *Joined) Reload() { j.readFiles() }
+
+// readFiles reads the files, and notes what has changed. If they cannot be used, that
+// is logged once for each reason, and again when they can.
+func (j *Joined) readFiles() {
+	j.reading.Lock()
+	defer j.reading.Unlock()
+	defer j.filesTried.close()
+	u, err := j.files.Load()
+	before := j.unusable
+	j.unusable = err
+	switch {
+	case err != nil && (before == nil || before.Error() != err.Error()):
+		j.log.Error(j.withoutFiles(), "error", err)
+	case err == nil && before != nil:
+		j.log.Info("the files can be used again")
+	}
+	if u == nil {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for name, s := range u.Services {
+		j.setFile(name, s)
+	}
+	j.nodes, j.ranges = u.Nodes, u.ServiceCIDRs
+	j.pending = j.pending.Then(u)
+	if err == nil && !u.Partial || !j.Keep { // else rules of what cannot be read may be in the kernel
+		j.filesKnown.close()
+	}
+}
+
+// withoutFiles says what is served while the files cannot be used.
+func (j *Joined) withoutFiles() string {
+	switch {
+	case j.filesKnown.closed():
+		return "the files cannot be used; what they said before stays in use"
+	case j.Keep:
+		return "the files cannot be used, and were not read before; the rules of an earlier run for their Services stay, and the cluster is followed"
+	}
+	return "the files cannot be used, and were not read before; the cluster is served without them"
+}
+
+// setFile keeps the state of a Service of the files.
+func (j *Joined) setFile(name model.ServiceName, s model.ServiceState) {
+	if before := j.of[name].Service; before != nil && before.Extra().EndpointsFrom != nil {
+		delete(j.completed[*before.Extra().EndpointsFrom], name)
+	}
+	if s.Service == nil {
+		delete(j.of, name)
+		return
+	}
+	s.Service = older(s.Service)
+	j.of[name] = s
+	if from := s.Service.Extra().EndpointsFrom; from != nil {
+		if j.completed[*from] == nil {
+			j.completed[*from] = make(map[model.ServiceName]struct{})
+		}
+		j.completed[*from][name] = struct{}{}
+	}
+}
+
+// Complete reports whether Load has returned the objects of the cluster.
+func (j *Joined) Complete() bool { return j.joined.Load() }
+
+// AwaitNode implements [source.Source]: the files do not depend on the Node.
+func (j *Joined) AwaitNode(context.Context) error { return nil }
+
+// Await implements [source.Source].
+func (j *Joined) Await(ctx context.Context) error {
+	if j.Keep {
+		for _, known := range []<-chan struct{}{j.filesTried.done, j.clusterKnown.done} {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-known:
+			}
+		}
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-j.filesKnown.done:
+	case <-j.clusterKnown.done:
+	}
+	return nil
+}
+
+// Load implements [source.Source].
+func (j *Joined) Load() (*model.Update, error) {
+	out := &model.Update{Services: make(map[model.ServiceName]model.ServiceState)}
+	known := j.clusterKnown.closed()
+	if known {
+		var err error
+		if out, err = j.cluster.Load(); err != nil {
+			return nil, err
+		}
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if known {
+		j.last = clusterBase{out.Nodes, out.ServiceCIDRs}
+		j.joined.Store(true)
+	}
+	for _, name := range j.concerned(out) {
+		out.Services[name] = j.state(name, known)
+		if known {
+			j.compare(name)
+		}
+	}
+	j.pending = nil
+	out.Partial = j.Keep && !j.filesKnown.closed()
+	out.Nodes = joinNodes(j.nodes, j.last.nodes)
+	out.ServiceCIDRs = model.MergePrefixes(slices.Concat(j.ranges, j.last.ranges))
+	return out, nil
+}
+
+// Lookup implements [source.Source].
+func (j *Joined) Lookup(names []model.ServiceName) map[model.ServiceName]model.ServiceState {
+	known := j.clusterKnown.closed()
+	out := make(map[model.ServiceName]model.ServiceState, len(names))
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if names == nil {
+		if known {
+			out = j.cluster.Lookup(nil)
+		}
+		names = slices.Collect(maps.Keys(j.of))
+	}
+	for _, name := range names {
+		if s := j.state(name, known); s.Service != nil {
+			out[name] = s
+		}
+	}
+	return out
+}
+
+// concerned returns the Services of an update of the cluster, and of the pending one
+// of the files, on which the files have an effect.
+func (j *Joined) concerned(u *model.Update) (names []model.ServiceName) {
+	for name := range u.Services {
+		if _, ours := j.of[name]; ours {
+			names = append(names, name)
+		}
+		for of := range j.completed[name] {
+			names = append(names, of)
+		}
+	}
+	if j.pending != nil {
+		names = slices.AppendSeq(names, maps.Keys(j.pending.Services))
+	}
+	return names
+}
+
+// state returns the state of a Service.
+func (j *Joined) state(name model.ServiceName, known bool) model.ServiceState {
+	s, ours := j.of[name]
+	switch {
+	case !known:
+		return s
+	case !ours:
+		return j.cluster.ServiceState(name)
+	case s.Service.Extra().EndpointsFrom != nil:
+		s.Slices = complete(s, *s.Service.Extra().EndpointsFrom, j.cluster.ServiceState(*s.Service.Extra().EndpointsFrom).Slices)
+	}
+	return s
+}
+
+// compare notes whether the files hide a Service of the cluster.
+func (j *Joined) compare(name model.ServiceName) {
+	_, ours := j.of[name]
+	_, before := j.hidden[name]
+	switch both := ours && j.cluster.ServiceState(name).Service != nil; {
+	case !both:
+		delete(j.hidden, name)
+	case !before:
+		j.hidden[name] = struct{}{}
+		j.cluster.ObjectLog.Warn("a Service of the cluster is not served: the files define it, too", "service", name)
+	}
+}
+
+// Snapshots returns what a [Joined] source of both serves, and a warning for each
+// Service of the cluster that files replace.
+func Snapshots(files, cluster *model.Snapshot) (out *model.Snapshot, warnings []string) {
+	out = &model.Snapshot{
+		Nodes:        joinNodes(files.Nodes, cluster.Nodes),
+		ServiceCIDRs: model.MergePrefixes(slices.Concat(files.ServiceCIDRs, cluster.ServiceCIDRs)),
+	}
+	add := func(s model.ServiceState) {
+		out.Services = append(out.Services, s.Service)
+		out.Slices = append(out.Slices, s.Slices...)
+	}
+	ours, theirs := files.Update().Services, cluster.Update().Services
+	for name, s := range ours {
+		s.Service = older(s.Service)
+		if from := s.Service.Extra().EndpointsFrom; from != nil {
+			s.Slices = complete(s, *from, theirs[*from].Slices)
+		}
+		add(s)
+		if _, both := theirs[name]; both {
+			warnings = append(warnings, hides(name))
+		}
+	}
+	for name, s := range theirs {
+		if _, both := ours[name]; !both {
+			add(s)
+		}
+	}
+	slices.Sort(warnings)
+	return out, warnings
+}
+
+// older returns a Service of files whose claims precede those of the cluster: an object
+// of the cluster must not take an address of the files (4.39).
+func older(s *model.Service) *model.Service {
+	if s.Created != 0 {
+		return s
+	}
+	first := *s
+	first.Created = 1
+	return &first
+}
+
+func hides(name model.ServiceName) string {
+	return fmt.Sprintf("Service %s of the cluster is not served: the files define it, too", name)
+}
+
+// joinNodes returns the Nodes of the files and those of the cluster with other names.
+func joinNodes(files, cluster []*model.Node) []*model.Node {
+	out := slices.Clone(files)
+	for _, n := range cluster {
+		if !slices.ContainsFunc(files, func(f *model.Node) bool { return f.Name == n.Name }) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// Node implements [source.Source].
+func (j *Joined) Node() *model.Node {
+	if n := j.cluster.Node(); n != nil {
+		return n
+	}
+	return j.files.Node()
+}
+
+// State implements [source.Source]: unusable if either source is.
+func (j *Joined) State() source.State {
+	files, cluster := j.files.State(), j.cluster.State()
+	s := cluster
+	s.Err = errors.Join(labelled(j.filesLabel(), files.Err), cluster.Err)
+	switch {
+	case files.Err == nil && cluster.Err == nil:
+		if files.Since.After(cluster.Since) {
+			s.Since = files.Since
+		}
+	case cluster.Err == nil || files.Err != nil && files.Since.Before(cluster.Since):
+		s.Since = files.Since
+	}
+	if files.LastSuccess.Before(s.LastSuccess) && files.Err != nil {
+		s.LastSuccess = files.LastSuccess
+	}
+	s.Failures += files.Failures
+	warnings := j.conflicts()
+	s.Warned += files.Warned + len(warnings)
+	s.Warnings = slices.Concat(files.Warnings, manifest.Shorten(warnings, manifest.MaxShown), s.Warnings)
+	return s
+}
+
+// filesLabel names the files in an error, and says what is served of them if that is not
+// what they said before.
+func (j *Joined) filesLabel() string {
+	switch {
+	case j.filesKnown.closed():
+		return "files"
+	case j.Keep:
+		return "files, not read since the start (rules of an earlier run for their Services stay)"
+	}
+	return "files, not read since the start (none of their Services is served)"
+}
+
+func labelled(source string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", source, err)
+}
+
+// conflicts returns a warning for each Service of the cluster that files replace.
+func (j *Joined) conflicts() (out []string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, name := range slices.SortedFunc(maps.Keys(j.hidden), model.ServiceName.Compare) {
+		out = append(out, hides(name))
+	}
+	return out
+}
+
+// endpoints returns where a Service of the files forwards connections to an address.
+func (j *Joined) endpoints(to netip.AddrPort) (out []netip.AddrPort) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	known := j.clusterKnown.closed()
+	for name, s := range j.of {
+		if !s.Service.Serves(to.Addr()) {
+			continue
+		}
+		for _, p := range s.Service.Ports {
+			if p.Protocol != model.TCP || p.Port != to.Port() {
+				continue
+			}
+			port := model.PortName{Service: name, Port: p.Name, Protocol: p.Protocol}
+			for _, e := range model.Endpoints(port, model.FamilyOf(to.Addr()), j.state(name, known).Slices) {
+				if e.Host.Ready {
+					out = append(out, e.Address())
+				}
+			}
+		}
+	}
+	return out
+}
