@@ -26,7 +26,7 @@ func (c *cluster) drops(t *testing.T, kind model.LimitKind, network string, to n
 		defer conn.Close()
 		all, err := conn.LimitDrops()
 		for _, d := range all {
-			if d.Kind == kind && (d.Frontend == frontend || d.Frontend == frontend.OnNode()) {
+			if d.Kind == kind && (d.Frontend == frontend.ID() || d.Frontend == frontend.OnNode().ID()) {
 				n, found = d.Packets, true
 			}
 		}

@@ -109,7 +109,7 @@ func (c *counted) dial(from *netlab.Host, f model.Frontend, n int) {
 }
 
 type count struct {
-	model.Frontend
+	model.FrontendID
 	outside bool
 }
 
@@ -147,7 +147,7 @@ func TestCounters(t *testing.T) {
 			t.Error("a service without endpoints answers")
 		}
 	}
-	want := map[count]uint64{{web4, false}: 5, {web6, false}: 4, {dns, false}: 3, {c.nodePort(), true}: 2, {c.nodePort(), false}: 2, {empty, false}: 6}
+	want := map[count]uint64{{web4.ID(), false}: 5, {web6.ID(), false}: 4, {dns.ID(), false}: 3, {c.nodePort().ID(), true}: 2, {c.nodePort().ID(), false}: 2, {empty.ID(), false}: 6}
 	c.expect(want)
 
 	// A restart changes nothing, and neither does what it reads count as drift.
@@ -164,7 +164,7 @@ func TestCounters(t *testing.T) {
 	// services without endpoints stays.
 	mustApply(t, c.applier, c.rules(true, 1))
 	c.dial(c.lab.Client, web4, 1)
-	c.expect(map[count]uint64{{web4, false}: 1, {empty, false}: 6})
+	c.expect(map[count]uint64{{web4.ID(), false}: 1, {empty.ID(), false}: 6})
 }
 
 // TestNothingIsCounted wants no counters unless they are configured.
@@ -229,7 +229,7 @@ func TestSwitchCounters(t *testing.T) {
 	}
 	mustApply(t, c.applier, c.rules(true, 2))
 	c.dial(c.lab.Client, web4, 3)
-	c.expect(map[count]uint64{{web4, false}: 3})
+	c.expect(map[count]uint64{{web4.ID(), false}: 3})
 }
 
 // dialUntil makes connections of one client, one after the other, which must

@@ -92,7 +92,7 @@ func TestEndpointCounters(t *testing.T) {
 		t.Errorf("frontends are not counted: %v, %v", counts, err)
 	}
 	for _, f := range []model.Frontend{ranged(web4), ranged(web6)} {
-		if !slices.Contains(counts, kernel.FrontendCount{Frontend: f, Connections: 25}) {
+		if !slices.Contains(counts, kernel.FrontendCount{Frontend: f.ID(), Connections: 25}) {
 			t.Errorf("25 connections to %s are not counted: %v", f, counts)
 		}
 	}

@@ -78,8 +78,8 @@ func TestSlotsOfOlderReleases(t *testing.T) {
 	want, moved := workload.Sorted(&k.ruleset), 0
 	for _, table := range k.ruleset.Tables {
 		endpoints, lanes := table.Set(nft.EndpointsMap), plan.NewLanes(table)
-		eachFrontend(endpoints, func(f model.Frontend, group []nft.Element) {
-			slots, _ := lanes.Of(nft.ServicesMap, f)
+		eachFrontend(endpoints, func(_ model.FrontendID, group []nft.Element) {
+			slots, _ := lanes.Of(nft.ServicesMap, group[0].Key.Frontend())
 			if n := len(group); slots.Scheduler == model.SourceHash && group[0].Value != group[n-1].Value {
 				group[0].Value, group[n-1].Value = group[n-1].Value, group[0].Value
 				moved += 2

@@ -14,24 +14,14 @@ import (
 // the proposed order have no entry; the others have, for each slot, the position of its
 // endpoint in that order. If another program changes the slots, the kernel refuses the
 // next change, or a comparison finds it.
-type slots map[model.Frontend][]uint32
-
-// frontendOf returns the frontend of an element. That of a range has the first port,
-// which may also be that of another frontend, and not its own last one.
-func frontendOf(s *nft.Set, e *nft.Element) model.Frontend {
-	f := e.Key.Frontend()
-	if s.HasRanges() {
-		f.Last = model.AllPorts
-	}
-	return f
-}
+type slots map[model.FrontendID][]uint32
 
 // follow records a change of some frontends: as rendered, and as applied.
 func (s slots) follow(before, rendered, applied *nft.Ruleset) {
 	for _, t := range before.Tables {
 		for services := range setsOf(t, nft.ServiceMaps) {
 			for i := range services.Elements {
-				delete(s, frontendOf(services, &services.Elements[i]))
+				delete(s, services.FrontendID(services.Elements[i].Key))
 			}
 		}
 	}
@@ -46,7 +36,7 @@ func (s slots) follow(before, rendered, applied *nft.Ruleset) {
 
 func (s slots) note(proposed, settled *nft.Set) {
 	rest := settled.Elements
-	eachFrontend(proposed, func(f model.Frontend, group []nft.Element) {
+	eachFrontend(proposed, func(f model.FrontendID, group []nft.Element) {
 		if order := orderOf(group, rest[:len(group)]); order != nil {
 			s[f] = order
 		}
@@ -107,7 +97,7 @@ func (s slots) place(r *nft.Ruleset) (ok bool) {
 
 func (s slots) placeMap(m *nft.Set) (ok bool) {
 	ok = true
-	eachFrontend(m, func(f model.Frontend, group []nft.Element) {
+	eachFrontend(m, func(f model.FrontendID, group []nft.Element) {
 		order := s[f]
 		if order == nil || len(order) != len(group) {
 			ok = ok && order == nil
@@ -125,10 +115,10 @@ func (s slots) placeMap(m *nft.Set) (ok bool) {
 }
 
 // eachFrontend calls f for the endpoints of each frontend, in their slots.
-func eachFrontend(m *nft.Set, f func(model.Frontend, []nft.Element)) {
+func eachFrontend(m *nft.Set, f func(model.FrontendID, []nft.Element)) {
 	for rest := m.Elements; len(rest) > 0; {
 		var group []nft.Element
 		group, rest = plan.CutFrontend(rest)
-		f(frontendOf(m, &group[0]), group)
+		f(m.FrontendID(group[0].Key), group)
 	}
 }

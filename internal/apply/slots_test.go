@@ -29,7 +29,7 @@ func TestOrderOf(t *testing.T) {
 		}
 		s := make(slots)
 		if order != nil {
-			s[rendered[0].Key.Frontend()] = order
+			s[rendered[0].Key.Frontend().ID()] = order
 		}
 		if !s.place(rulesetOf(rendered)) || !slices.Equal(rendered, applied) {
 			t.Errorf("%v in the order %v: %v, want %v", c.rendered, order, rendered, applied)
@@ -40,7 +40,7 @@ func TestOrderOf(t *testing.T) {
 // TestPlaceUnknown has a record of another number of slots than the frontend.
 func TestPlaceUnknown(t *testing.T) {
 	group := endpointsOf([]int{1, 2})
-	s := slots{group[0].Key.Frontend(): {1, 0, 2}}
+	s := slots{group[0].Key.Frontend().ID(): {1, 0, 2}}
 	if s.place(rulesetOf(group)) {
 		t.Error("the slots count as known")
 	}

@@ -43,13 +43,13 @@ func hasName(text, name string) bool {
 }
 
 // AddConnections adds the numbers of connections to the frontends that the Service has.
-func (s *Service) AddConnections(counts map[model.Frontend]uint64) {
+func (s *Service) AddConnections(counts map[model.FrontendID]uint64) {
 	for i := range s.Ports {
 		p := &s.Ports[i]
 		for j := range p.Frontends {
 			f := &p.Frontends[j]
 			if key := p.frontend(f); f.ServedBy == "" && !key.OnLocalhost() { // these are counted behind the listener
-				n := counts[key]
+				n := counts[key.ID()]
 				f.Connections = &n
 			}
 		}

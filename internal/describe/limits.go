@@ -24,13 +24,13 @@ func limitsOf(l model.Limits) (out []Limit) {
 }
 
 // AddLimitDrops adds what the limits of each frontend have dropped, by their kind.
-func (s *Service) AddLimitDrops(drops func(model.Frontend) map[string]uint64) {
+func (s *Service) AddLimitDrops(drops map[model.FrontendID]map[string]uint64) {
 	sums := make(map[string]uint64)
 	for i := range s.Ports {
 		p := &s.Ports[i]
 		for j := range p.Frontends {
 			if f := &p.Frontends[j]; f.ServedBy == "" {
-				f.Dropped = drops(p.frontend(f))
+				f.Dropped = drops[p.frontend(f).ID()]
 				for kind, n := range f.Dropped {
 					sums[kind] += n
 				}

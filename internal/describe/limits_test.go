@@ -28,11 +28,11 @@ func TestLimits(t *testing.T) {
 	if diff := cmp.Diff(objects.Limits, kernel.Limits); diff != "" {
 		t.Errorf("objects and rules differ (-objects +rules):\n%s", diff)
 	}
-	drops := make(map[model.Frontend]map[string]uint64)
+	drops := make(map[model.FrontendID]map[string]uint64)
 	for i, f := range objects.Frontends() {
-		drops[f] = map[string]uint64{"rate": uint64(i + 1), "connections": 0}
+		drops[f.ID()] = map[string]uint64{"rate": uint64(i + 1), "connections": 0}
 	}
-	objects.AddLimitDrops(func(f model.Frontend) map[string]uint64 { return drops[f] })
+	objects.AddLimitDrops(drops)
 	var text strings.Builder
 	if err := describe.Print(&text, objects, time.Now(), false); err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 // LimitDrops is what one kind of limit of a frontend has dropped. A client that tries
 // again is counted again.
 type LimitDrops struct {
-	Frontend model.Frontend // see CountedAs
+	Frontend model.FrontendID
 	Kind     model.LimitKind
 	Packets  uint64 // since the limit was switched on
 }
@@ -29,25 +29,10 @@ func (c *Conn) limitDrops() ([]LimitDrops, error) {
 					return nil, err
 				}
 				for _, n := range counts {
-					if shape == nft.OfRange {
-						n.Frontend.Last = someLast
-					}
 					out = append(out, LimitDrops{n.Frontend, model.LimitKind(k), n.Connections})
 				}
 			}
 		}
 	}
 	return out, nil
-}
-
-// someLast is a placeholder for Last: counters of ranges are keyed without it.
-const someLast = 1<<16 - 1
-
-// CountedAs returns the frontend of the counters of a frontend. Those of a range do not
-// name its last port.
-func CountedAs(f model.Frontend) model.Frontend {
-	if f.IsRange() {
-		f.Last = someLast
-	}
-	return f
 }

@@ -202,7 +202,7 @@ func (c *Conn) affinityUse(name string, f model.Family) (AffinityUse, error) {
 // connections, including refused and dropped ones. A client without an answer
 // tries again and is counted again.
 type FrontendCount struct {
-	Frontend model.Frontend
+	Frontend model.FrontendID
 	// Outside means that only clients outside of the cluster are counted, because
 	// another verdict applies to them.
 	Outside bool
@@ -260,25 +260,6 @@ func (c *Conn) frontendCounts() ([]FrontendCount, error) {
 	return out, nil
 }
 
-// lastPorts returns a function that sets the last ports of frontends that are ranges, of
-// which maps have the first ones.
-func (c *Conn) lastPorts(f model.Family) (complete func(*model.Frontend), err error) {
-	s, count, err := c.Set(nft.RangesMap, f)
-	if err != nil {
-		return nil, err
-	}
-	e := &elements{set: s, family: f, count: count}
-	if err := e.dumpIntervals(c); err != nil {
-		return nil, err
-	}
-	last := make(map[model.Frontend]uint16, len(s.Elements))
-	for i := range s.Elements {
-		k := s.Elements[i].Key
-		last[k.Frontend()] = uint16(k.Slot)
-	}
-	return func(f *model.Frontend) { f.Last = last[*f] }, nil
-}
-
 // countsOf returns the counters of one map, none if it does not exist.
 func (c *Conn) countsOf(name string, f model.Family) ([]FrontendCount, error) {
 	s, count, err := c.Set(name, f)
@@ -288,18 +269,11 @@ func (c *Conn) countsOf(name string, f model.Family) ([]FrontendCount, error) {
 	if err != nil {
 		return nil, err
 	}
-	complete := func(*model.Frontend) {}
-	if s.HasRanges() && count != 0 {
-		if complete, err = c.lastPorts(f); err != nil {
-			return nil, err
-		}
-	}
 	outside := slices.Contains(nft.LocalServiceMaps, name)
-	seen := make(map[model.Frontend]bool, codec.Room(count))
+	seen := make(map[model.FrontendID]bool, codec.Room(count))
 	out := make([]FrontendCount, 0, codec.Room(count))
 	err = c.eachElement(s, f, func(e *codec.Element) error {
-		frontend := e.Key.Frontend()
-		complete(&frontend)
+		frontend := s.FrontendID(e.Key)
 		seen[frontend] = true
 		out = append(out, FrontendCount{frontend, outside, e.Packets})
 		return nil

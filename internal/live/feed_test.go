@@ -86,10 +86,10 @@ func services(n int) *model.Routing {
 
 // count sets the connections of the first Services.
 func (n *node) count(connections ...uint64) {
-	n.connections = status.Connections{Frontends: make(map[model.Frontend]uint64)}
+	n.connections = status.Connections{Frontends: make(map[model.FrontendID]uint64)}
 	for i, c := range connections {
 		n.connections.Total += c
-		n.connections.Frontends[n.routing.Routes[i].Frontend] = c
+		n.connections.Frontends[n.routing.Routes[i].Frontend.ID()] = c
 	}
 }
 

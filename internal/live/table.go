@@ -128,7 +128,8 @@ func (t *table) count(routes []model.Route, before *table) {
 	for i := range routes {
 		r := &routes[i]
 		s := &t.services[index[r.Service.Name]]
-		n, old := t.connections.Frontends[r.Frontend], before.connections.Frontends[r.Frontend]
+		id := r.Frontend.ID()
+		n, old := t.connections.Frontends[id], before.connections.Frontends[id]
 		*s.Connections += n
 		if s.Recent != nil && old <= n { // else the frontend was deleted and added again
 			*s.Recent += n - old

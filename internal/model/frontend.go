@@ -17,6 +17,18 @@ type Frontend struct {
 	Last     uint16 // the last port of a range, of which Port is the first; zero: one port
 }
 
+// FrontendID is what rules know a frontend by. It is comparable, and no two frontends that
+// are served at the same time have the same one.
+type FrontendID struct {
+	Address  netip.Addr
+	Protocol Protocol
+	Port     uint16 // of a range the first one: no two ranges of an address and protocol overlap
+	Range    bool   // the address may also have a frontend with this port alone
+}
+
+// ID returns the identity of a frontend.
+func (f Frontend) ID() FrontendID { return FrontendID{f.Address, f.Protocol, f.Port, f.IsRange()} }
+
 // Wildcard returns the unspecified address of a family. It is the address of a
 // NodePort frontend on all addresses that serve NodePorts.
 func Wildcard(f Family) netip.Addr {

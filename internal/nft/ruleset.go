@@ -249,6 +249,11 @@ func (k Key) Frontend() model.Frontend {
 	return model.Frontend{Address: k.Address, Protocol: k.Protocol, Port: k.Port}
 }
 
+// FrontendID returns the identity of the frontend that a key of the set names.
+func (s *Set) FrontendID(k Key) model.FrontendID {
+	return model.FrontendID{Address: k.Address, Protocol: k.Protocol, Port: k.Port, Range: s.HasRanges()}
+}
+
 // Value is what a map assigns to a key: an endpoint, a class or a verdict, by the
 // map's Data.
 type Value struct {

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -43,7 +42,7 @@ func (p *Plan) KeepingOthers(own map[model.ServiceName]bool, echoes []*nft.Set) 
 	defer slices.Reverse(p.services)
 	taken := p.takenRanges(own)
 	return p.keeping(func(c *Change) bool {
-		if c.Set.HasRanges() && taken[frontendOf(c)] {
+		if taken[idOf(c)] {
 			return true
 		}
 		comment := p.comment(c, echoes)
@@ -52,9 +51,9 @@ func (p *Plan) KeepingOthers(own map[model.ServiceName]bool, echoes []*nft.Set) 
 }
 
 // takenRanges returns new ranges of ports that overlap one of another Service in the
-// kernel, by their first port: it would refuse them.
-func (p *Plan) takenRanges(own map[model.ServiceName]bool) map[model.Frontend]bool {
-	taken := make(map[model.Frontend]bool)
+// kernel: it would refuse them.
+func (p *Plan) takenRanges(own map[model.ServiceName]bool) map[model.FrontendID]bool {
+	taken := make(map[model.FrontendID]bool)
 	for i := range p.Changes {
 		c := &p.Changes[i]
 		if c.Kind() != "element" || c.Set.Name != nft.RangesMap || c.Verb != Delete {
@@ -66,7 +65,7 @@ func (p *Plan) takenRanges(own map[model.ServiceName]bool) map[model.Frontend]bo
 		for j := range p.Changes {
 			n := &p.Changes[j]
 			if n.Kind() == "element" && n.Set.Name == nft.RangesMap && n.Verb == Add && overlap(c.Old.Key, n.New.Key) {
-				taken[frontendOf(n)] = true
+				taken[idOf(n)] = true
 			}
 		}
 	}
@@ -105,7 +104,7 @@ type place struct {
 	key    nft.Key
 }
 
-func placeOf(c *Change) place { return place{c.Family, c.Set.Name, cmp.Or(c.New, c.Old).Key} }
+func placeOf(c *Change) place { return place{c.Family, c.Set.Name, c.key()} }
 
 // reversed returns the opposite of the selected changes of elements, except of those about
 // which another plan decides.
@@ -161,7 +160,7 @@ func mayBeNeeded(set string) bool {
 // comment returns the comment of the frontend of an element, or of its address; empty:
 // there is none.
 func (p *Plan) comment(c *Change, echoes []*nft.Set) string {
-	f := frontendOf(c)
+	f := c.key().Frontend()
 	if f.Protocol != 0 {
 		return p.ServicePort(c)
 	}

@@ -7,8 +7,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/nft"
 )
 
-// moves are what ends and begins in a plan that changes ranges of ports. Only the first
-// ports of ranges are set, which are their numbers.
+// moves are what ends and begins in a plan that changes ranges of ports.
 //
 // The kernel commits intervals a moment after all other elements of a transaction. In that
 // moment, a port that gets a range in place of a frontend of its own would have neither,
@@ -16,9 +15,8 @@ import (
 // such as its source ranges. So ranges change in a transaction of their own, after new
 // frontends are there and before old ones leave.
 type moves struct {
-	exact   map[model.Frontend]bool // frontends with a port of their own that end
-	numbers map[model.Frontend]bool // ranges that end
-	changed map[model.Frontend]bool // ranges that end, begin, or get or lose ports
+	ended   map[model.FrontendID]bool // frontends that end
+	changed map[model.FrontendID]bool // ranges that end, begin, or get or lose ports
 }
 
 // moves returns those of each family whose ranges the plan changes.
@@ -33,9 +31,9 @@ func (p *Plan) moves() map[model.Family]*moves {
 			out = make(map[model.Family]*moves)
 		}
 		if out[c.Family] == nil {
-			out[c.Family] = &moves{make(map[model.Frontend]bool), make(map[model.Frontend]bool), make(map[model.Frontend]bool)}
+			out[c.Family] = &moves{make(map[model.FrontendID]bool), make(map[model.FrontendID]bool)}
 		}
-		out[c.Family].changed[frontendOf(c)] = true
+		out[c.Family].changed[idOf(c)] = true
 	}
 	if out == nil {
 		return nil
@@ -43,37 +41,35 @@ func (p *Plan) moves() map[model.Family]*moves {
 	for i := range p.Changes {
 		c := &p.Changes[i]
 		m := out[c.Family]
-		if m == nil || c.Kind() != "element" || c.Verb != Delete {
-			continue
-		}
-		switch c.Set.Name {
-		case nft.ServicesMap:
-			m.exact[frontendOf(c)] = true
-		case nft.RangeServicesMap:
-			m.numbers[frontendOf(c)] = true
+		if m != nil && c.Kind() == "element" && c.Verb == Delete && nft.RowOf(c.Set.Name).Contents == nft.Services {
+			m.ended[idOf(c)] = true
 		}
 	}
 	return out
 }
 
-func frontendOf(c *Change) model.Frontend { return cmp.Or(c.New, c.Old).Key.Frontend() }
+// key returns the key of a changed element.
+func (c *Change) key() nft.Key { return cmp.Or(c.New, c.Old).Key }
+
+// idOf returns the frontend that a changed element names.
+func idOf(c *Change) model.FrontendID { return c.Set.FrontendID(c.key()) }
 
 // phaseOf returns the phase of a change that directs packets.
 func (m *moves) phaseOf(c *Change) phase {
 	if c.Kind() != "element" {
 		return turn
 	}
-	f, deletes := frontendOf(c), c.Verb == Delete
+	f, deletes := idOf(c), c.Verb == Delete
 	switch ofRange := nft.OfRanges(c.Set.Name); {
 	case c.Set.Name == nft.RangesMap:
 		return swap
 	case c.Set.Name == nft.RangeAddressesSet && deletes:
 		return leave
-	case ofRange && deletes && m.numbers[f] && !c.Set.Interval:
+	case ofRange && deletes && m.ended[f] && !c.Set.Interval:
 		return tidy
 	case ofRange && m.changed[f]:
 		return swap
-	case !ofRange && deletes && m.exact[f]:
+	case !ofRange && deletes && m.ended[f]:
 		return leave
 	}
 	return turn

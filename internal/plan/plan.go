@@ -90,7 +90,7 @@ func (p *Plan) ServicePort(c *Change) string {
 	if c.Kind() != "element" {
 		return ""
 	}
-	f := frontendOf(c)
+	f := c.key().Frontend()
 	for _, s := range p.services {
 		if s == nil || s.HasRanges() != c.Set.HasRanges() {
 			continue

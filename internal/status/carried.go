@@ -18,32 +18,20 @@ type carried struct {
 	// changes is how many of these there were.
 	changes   int
 	frontends map[counter]uint64 // since the counters were read last
-	endpoints map[dialled]map[netip.AddrPort]uint64
+	endpoints map[model.FrontendID]map[netip.AddrPort]uint64
 	// size is the number of counts of endpoints, and kept what was left of them when those
 	// that are gone were dropped last.
 	size, kept int
 	// gone are frontends that were deleted since the last sync. Their endpoints follow.
-	gone map[dialled]bool
+	gone map[model.FrontendID]bool
 }
 
 // spareCounts is how many counts of endpoints may be kept until those of endpoints that are
 // gone are dropped.
 const spareCounts = 10_000
 
-// dialled is a frontend as elements name it: a range without its last port.
-type dialled struct {
-	frontend model.Frontend
-	isRange  bool
-}
-
-func dial(f model.Frontend) dialled {
-	d := dialled{f, f.IsRange()}
-	d.frontend.Last = 0
-	return d
-}
-
 func newCarried() carried {
-	return carried{frontends: make(map[counter]uint64), endpoints: make(map[dialled]map[netip.AddrPort]uint64), gone: make(map[dialled]bool)}
+	return carried{frontends: make(map[counter]uint64), endpoints: make(map[model.FrontendID]map[netip.AddrPort]uint64), gone: make(map[model.FrontendID]bool)}
 }
 
 // Committing reads the counts that a plan ends, with [kernel.Conn.LastCounts], and adds them
@@ -86,7 +74,7 @@ func endsCounts(p *plan.Plan) bool {
 func (c *carried) add(counts []kernel.ElementCount) {
 	for i := range counts {
 		n := &counts[i]
-		d := dialled{n.Element.Key.Frontend(), n.Set.HasRanges()}
+		d := n.Set.FrontendID(n.Element.Key)
 		switch {
 		case n.Connections == 0:
 		case n.Set.IsOfFrontends():
@@ -111,7 +99,7 @@ func (c *carried) add(counts []kernel.ElementCount) {
 func (c *carried) forget(p *plan.Plan) {
 	for i := range p.Changes {
 		if change := &p.Changes[i]; change.Verb == plan.Delete && change.Old != nil && change.Set.IsOfFrontends() && !isOutside(change.Set) {
-			d := dialled{change.Old.Key.Frontend(), change.Set.HasRanges()}
+			d := change.Set.FrontendID(change.Old.Key)
 			c.gone[d] = true
 			c.size -= len(c.endpoints[d])
 			delete(c.endpoints, d)
@@ -128,12 +116,12 @@ func (c *carried) synced() {
 
 // prune drops the counts of endpoints that take no connections any more.
 func (c *carried) prune(routing *model.Routing) {
-	kept := make(map[dialled]map[netip.AddrPort]uint64)
+	kept := make(map[model.FrontendID]map[netip.AddrPort]uint64)
 	c.size = 0
 	if routing != nil {
 		for i := range routing.Routes {
 			r := &routing.Routes[i]
-			old := c.endpoints[dial(r.Frontend)]
+			old := c.endpoints[r.Frontend.ID()]
 			if len(old) == 0 {
 				continue
 			}
@@ -145,7 +133,7 @@ func (c *carried) prune(routing *model.Routing) {
 					}
 				}
 			}
-			kept[dial(r.Frontend)] = left
+			kept[r.Frontend.ID()] = left
 			c.size += len(left)
 		}
 	}
@@ -189,7 +177,7 @@ func (s *Server) appendCounts(out []kernel.EndpointCount, frontends []model.Fron
 	}
 	out = append(out, counts...)
 	for _, f := range frontends {
-		for e, n := range c.endpoints[dial(f)] {
+		for e, n := range c.endpoints[f.ID()] {
 			out = append(out, kernel.EndpointCount{Frontend: f, Endpoint: e, Connections: n})
 		}
 	}

@@ -34,7 +34,7 @@ func (k *stub) FrontendCounts() ([]kernel.FrontendCount, error) {
 	if k.meanwhile != nil {
 		k.meanwhile()
 	}
-	return []kernel.FrontendCount{{Frontend: dialledWeb, Connections: n}}, nil
+	return []kernel.FrontendCount{{Frontend: dialledWeb.ID(), Connections: n}}, nil
 }
 
 func (k *stub) EndpointCounts([]model.Frontend) ([]kernel.EndpointCount, error) {
@@ -81,7 +81,7 @@ func TestCountsWhileTheyEnd(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if _, c, err := s.Connections(); err != nil || c.Total != 5+3*2+1 || c.Frontends[dialledWeb] != c.Total {
+		if _, c, err := s.Connections(); err != nil || c.Total != 5+3*2+1 || c.Frontends[dialledWeb.ID()] != c.Total {
 			t.Fatalf("%+v, %v: want 12", c, err)
 		}
 	}
@@ -125,7 +125,7 @@ func TestCarriedIsBounded(t *testing.T) {
 	s := newCountingServer(&stub{})
 	for i := range 3 * spareCounts {
 		s.end(plan.Delete, endpointsMap, slot(i), 1, nil)
-		if n := len(s.carried.endpoints[dial(dialledWeb)]); n != s.carried.size || n > spareCounts+1 {
+		if n := len(s.carried.endpoints[dialledWeb.ID()]); n != s.carried.size || n > spareCounts+1 {
 			t.Fatalf("%d counts, and %d as recorded", n, s.carried.size)
 		}
 	}

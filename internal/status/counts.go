@@ -14,13 +14,13 @@ import (
 // summed, with what [carried] has of those that ended.
 type counts struct {
 	seen      map[counter]uint64 // in the kernel, at the last reading
-	frontends map[model.Frontend]uint64
+	frontends map[model.FrontendID]uint64
 	ports     map[owner]uint64
 	total     uint64 // of all frontends, also of those that are gone
 }
 
 type counter struct {
-	dialled
+	model.FrontendID
 	outside bool
 }
 
@@ -36,33 +36,33 @@ func ownerOf(r *model.Route) owner {
 }
 
 func newCounts() counts {
-	return counts{frontends: make(map[model.Frontend]uint64), ports: make(map[owner]uint64)}
+	return counts{frontends: make(map[model.FrontendID]uint64), ports: make(map[owner]uint64)}
 }
 
 // add adds a reading, and removes frontends without a route. ended are the counts of
 // elements that were replaced or deleted since the last reading.
 func (c *counts) add(reading []kernel.FrontendCount, ended map[counter]uint64, routes []model.Route) {
-	owners := make(map[dialled]*model.Route, len(routes))
-	frontends := make(map[model.Frontend]uint64, len(routes))
+	owners := make(map[model.FrontendID]*model.Route, len(routes))
+	frontends := make(map[model.FrontendID]uint64, len(routes))
 	ports := make(map[owner]uint64)
 	for i := range routes {
 		r := &routes[i]
-		owners[dial(r.Frontend)] = r
-		frontends[r.Frontend] = c.frontends[r.Frontend]
+		id := r.Frontend.ID()
+		owners[id], frontends[id] = r, c.frontends[id]
 		ports[ownerOf(r)] = c.ports[ownerOf(r)]
 	}
 	grow := func(key counter, now uint64) {
 		n := growth(c.seen[key], now)
 		c.total += n
-		if r := owners[key.dialled]; r != nil {
-			frontends[r.Frontend] += n
+		if r := owners[key.FrontendID]; r != nil {
+			frontends[key.FrontendID] += n
 			ports[ownerOf(r)] += n
 		}
 	}
 	seen := make(map[counter]uint64, len(reading))
 	for _, n := range reading {
-		key := counter{dial(n.Frontend), n.Outside}
-		if owners[key.dialled] == nil {
+		key := counter{n.Frontend, n.Outside}
+		if owners[key.FrontendID] == nil {
 			continue // the rules are changing
 		}
 		seen[key] = n.Connections
@@ -150,7 +150,7 @@ func (s *Server) ServiceCounts() ([]ServiceCount, error) {
 // must not be changed.
 type Connections struct {
 	Total     uint64 // also to frontends that are gone; it never falls
-	Frontends map[model.Frontend]uint64
+	Frontends map[model.FrontendID]uint64
 }
 
 // Connections returns the agent's routing and, with counters, the connections to its

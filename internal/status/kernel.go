@@ -41,7 +41,7 @@ func FromKernel(k *kernel.Conn, filter *Filter) (*Report, error) {
 		for f := range served.Read(t).All() {
 			one := frontend{Frontend: f}
 			if counted {
-				n := connections[f.Frontend]
+				n := connections[f.ID()]
 				one.connections = &n
 			}
 			all = append(all, one)
@@ -61,9 +61,9 @@ func FromKernel(k *kernel.Conn, filter *Filter) (*Report, error) {
 
 // kernelConnections returns the connections to each frontend; none if they are not
 // counted.
-func kernelConnections(k KernelReader) (map[model.Frontend]uint64, error) {
+func kernelConnections(k KernelReader) (map[model.FrontendID]uint64, error) {
 	counts, err := k.FrontendCounts()
-	connections := make(map[model.Frontend]uint64)
+	connections := make(map[model.FrontendID]uint64)
 	for _, c := range counts {
 		connections[c.Frontend] += c.Connections
 	}

@@ -17,7 +17,7 @@ type limitCounts struct {
 }
 
 type limitCounter struct {
-	frontend model.Frontend
+	frontend model.FrontendID
 	limit    model.LimitKind
 }
 
@@ -28,10 +28,10 @@ type limitOwner struct {
 
 // add adds a reading, and removes service ports without the limit.
 func (c *limitCounts) add(reading []kernel.LimitDrops, routes []model.Route) {
-	owners := make(map[model.Frontend]owner)
+	owners := make(map[model.FrontendID]owner)
 	for i := range routes {
 		if r := &routes[i]; r.Service.Extra().Limits != (model.Limits{}) {
-			owners[kernel.CountedAs(r.Frontend)] = ownerOf(r)
+			owners[r.Frontend.ID()] = ownerOf(r)
 		}
 	}
 	seen, ports := make(map[limitCounter]uint64, len(reading)), make(map[limitOwner]uint64)
@@ -95,13 +95,13 @@ func addLimitDrops(d *describe.Service, k KernelReader) error {
 	if err != nil {
 		return err
 	}
-	drops := make(map[model.Frontend]map[string]uint64)
+	drops := make(map[model.FrontendID]map[string]uint64)
 	for _, l := range all {
 		if drops[l.Frontend] == nil {
 			drops[l.Frontend] = make(map[string]uint64)
 		}
 		drops[l.Frontend][l.Kind.String()] = l.Packets
 	}
-	d.AddLimitDrops(func(f model.Frontend) map[string]uint64 { return drops[kernel.CountedAs(f)] })
+	d.AddLimitDrops(drops)
 	return nil
 }

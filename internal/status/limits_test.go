@@ -25,7 +25,7 @@ func TestLimitCounts(t *testing.T) {
 	}
 	var c limitCounts
 	drops := func(f model.Frontend, n uint64) kernel.LimitDrops {
-		return kernel.LimitDrops{Frontend: f, Kind: model.LimitConnections, Packets: n}
+		return kernel.LimitDrops{Frontend: f.ID(), Kind: model.LimitConnections, Packets: n}
 	}
 	for _, step := range []struct {
 		name    string

@@ -229,7 +229,7 @@ func (r *Report) addNotices(routing *model.Routing) {
 	}
 }
 
-func (r *Report) addRouting(routing *model.Routing, connections map[model.Frontend]uint64, filter *Filter) {
+func (r *Report) addRouting(routing *model.Routing, connections map[model.FrontendID]uint64, filter *Filter) {
 	r.NodePortAddresses, r.Localhost = routing.NodePortAddresses, routing.Localhost
 	for _, h := range routing.HealthChecks {
 		if !filter.matches(h.Service) {
@@ -248,13 +248,13 @@ func (r *Report) addRouting(routing *model.Routing, connections map[model.Fronte
 
 // frontendsOf returns the frontends of some routes, with their connections if these are
 // counted. scheduler is that of the node.
-func frontendsOf(routes []model.Route, scheduler model.Scheduler, connections map[model.Frontend]uint64, counted bool) []frontend {
+func frontendsOf(routes []model.Route, scheduler model.Scheduler, connections map[model.FrontendID]uint64, counted bool) []frontend {
 	all := make([]frontend, len(routes))
 	for i := range routes {
 		route := &routes[i]
 		all[i] = frontend{Frontend: served.Of(route, scheduler), known: route.Choice.Known, service: route.Service}
 		if counted && !all[i].OnLocalhost() { // counted behind the listener
-			n := connections[route.Frontend]
+			n := connections[route.Frontend.ID()]
 			all[i].connections = &n
 		}
 	}
