@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"os"
+	"runtime/debug"
 	"time"
 
 	"github.com/nftproxy/nftproxy/internal/render"
@@ -56,10 +58,18 @@ func (a *Agent) apply(s *Sync) (err error) {
 	return nil
 }
 
+// startGC is the value of GOGC while the first rules are applied, which leaves little on the
+// heap and much garbage: the collector then runs a few times instead of dozens of times. A
+// limit of memory (GOMEMLIMIT) still holds.
+const startGC = 400
+
 // compare applies all of the router's routes to what the kernel holds, except those of
 // quarantined Services, which stay as they are.
 func (a *Agent) compare(s *Sync) (err error) {
 	s.Compared = true
+	if s.Cause == Start && os.Getenv("GOGC") == "" {
+		defer debug.SetGCPercent(debug.SetGCPercent(startGC))
+	}
 	s.Interventions = a.drift.take()
 	if empty, err := a.Applier.Empty(); err == nil && empty {
 		if err = a.load(s); err == nil {

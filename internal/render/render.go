@@ -57,6 +57,9 @@ type part struct {
 	elements map[string][]nft.Element // by the name of the set
 	lanes    []*nft.Chain
 	clients  []*nft.Set // of limits, which belong to a lane
+	// isLoaded means that there is nothing before the part: its elements are not compared,
+	// and need no order. None is there twice, since each frontend has its own.
+	isLoaded bool
 	// Most changes concern a lane, and the common one.
 	few [2]*nft.Chain
 }

@@ -104,6 +104,7 @@ func (s *State) Change(changes []model.RouteChange, nodePorts []netip.Addr) nft.
 			continue
 		}
 		u := t.begin()
+		u.after.isLoaded = s.loading
 		t.change(s.base, own, u)
 		c.take(f, u)
 	}
@@ -487,7 +488,9 @@ func (t *table) rules(p *part, r *model.Routing, o options, skeletonDiffers bool
 		out.Chains = slices.Concat(p.lanes, chains(t.family, r, o))
 	}
 	for _, s := range out.Sets {
-		s.Elements = p.elements[s.Name]
+		if s.Elements = p.elements[s.Name]; p.isLoaded && !s.Interval {
+			continue
+		}
 		s.Sort()
 		s.Elements = slices.CompactFunc(s.Elements, func(a, b nft.Element) bool { return a.Key == b.Key })
 	}
