@@ -67,6 +67,7 @@ golden: ## check the golden files; UPDATE=1 rewrites them
 .PHONY: docs
 docs: ## write docs/cli.md, the manual pages, the JSON Schema and the diagrams in docs/images
 	go test -count=1 ./cmd/nftproxy -run '^Test(Reference|BalanceManual|Schema)$$' -update
+	go test -count=1 ./internal/setting -run '^TestPages$$' -update
 	go run ./scripts/pictures docs/images
 
 .PHONY: demo

@@ -15,6 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/internal/config"
 	"github.com/nftproxy/nftproxy/internal/drain"
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/source/cluster"
 	"github.com/nftproxy/nftproxy/internal/status"
 )
@@ -36,8 +37,6 @@ var flagValues = map[string][]string{
 	"diff output":           {"text", "json", "markdown"},
 	"elements":              {"auto", "always", "never"},
 	"protocol":              {"tcp", "udp", "sctp"},
-	"client-addresses":      {"keep", "masquerade"},
-	"on-failure":            model.OnFailureNames,
 	"new check":             append(slices.Clone(model.CheckTypes[:]), noCheck),
 }
 
@@ -77,7 +76,11 @@ func flagCompletion(c *cobra.Command, f *pflag.Flag) cobra.CompletionFunc {
 			return namespaces(servedPorts(c)), cobra.ShellCompDirectiveNoFileComp
 		}
 	}
-	return cobra.FixedCompletions(flagValues[f.Name], cobra.ShellCompDirectiveNoFileComp)
+	values := flagValues[f.Name]
+	if s := setting.ByFlag(f.Name); values == nil && c.Name() == "new" && s != nil {
+		values = s.Words
+	}
+	return cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
 }
 
 // completeContexts completes the contexts of the kubeconfig that the command line names.

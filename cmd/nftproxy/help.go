@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
+
+	"github.com/nftproxy/nftproxy/internal/setting"
 )
 
 // helpWidth is the width of help that is not written to a terminal.
@@ -37,7 +39,7 @@ var flagGroups = []group{
 	{"API server", []string{"kubeconfig", "context", "master", "kube-api-qps", "kube-api-burst", "kube-api-content-type", "start-jitter"}},
 	{"Node and pods", []string{"hostname-override", "bind-address", "nodeport-addresses", "cluster-cidr", "detect-local-mode",
 		"pod-bridge-interface", "pod-interface-name-prefix", "masquerade-all"}},
-	{"Balancing", []string{"scheduler", "new affinity", "new check", "new on-failure", "affinity-size", "answer-ping", "load-balancer-cidrs", "feature-gates"}},
+	{"Balancing", append(balancing(), "affinity-size", "answer-ping", "load-balancer-cidrs", "feature-gates")},
 	{"Syncs", []string{"min-sync-period", "sync-period", "no-table-owner", "take-over", "announce-nftables", "drain-file"}},
 	{"Health and metrics", []string{"healthz-bind-address", "metrics-bind-address", "allowed-hosts", "bind-address-hard-fail", "health-checks", "web", "service-metrics", "endpoint-metrics", "profiling"}},
 	{"Connection tracking and process", []string{"conntrack-max-per-core", "conntrack-min", "conntrack-tcp-timeout-established",
@@ -46,6 +48,17 @@ var flagGroups = []group{
 	{"Output", []string{"output", "elements", "quiet", "color"}},
 	{"Log", []string{"v", "logging-format"}},
 	{"Other", []string{"version", "help"}},
+}
+
+// balancing are the flags for settings of a Service. All but the scheduler are of new alone.
+func balancing() []string {
+	out := []string{setting.Scheduler.Flag()}
+	for _, s := range setting.Flags() {
+		if s != setting.Scheduler {
+			out = append(out, "new "+s.Flag())
+		}
+	}
+	return out
 }
 
 // aliases are the hidden flags that have an effect.

@@ -11,14 +11,17 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/setting"
 	"github.com/nftproxy/nftproxy/internal/source"
 	"github.com/nftproxy/nftproxy/internal/terminal"
 )
 
 // newOptions are the flags of new: the fields of a Balance as text.
 type newOptions struct {
-	name, namespace, scheduler, affinity, clientAddresses, limits, check, onFailure string
-	protocols, backups, clients, deny                                               []string
+	name, namespace    string
+	protocols, backups []string
+	texts              map[*setting.Setting]*string
+	lists              map[*setting.Setting]*[]string
 }
 
 func newCommand() *cobra.Command {
@@ -60,28 +63,31 @@ Exit code: 0 printed, 2 wrong arguments.`,
 	f.StringVar(&o.namespace, "namespace", "", "`namespace` of the Balance, default if there is none")
 	f.StringSliceVar(&o.protocols, "protocol", nil, "`protocols`: tcp, udp, sctp, or several with commas")
 	f.StringArrayVar(&o.backups, "backup", nil, "`address` of a server that stands by while another one is usable; can be given several times")
-	f.StringVar(&o.scheduler, "scheduler", "", "`scheduler`: round-robin, random, source-hash, maglev or maglev-port; by default that of \"nftproxy run\"")
-	f.StringVar(&o.affinity, "affinity", "", "`time` that a client stays with its server after its last connection, like 10m")
-	f.StringSliceVar(&o.clients, "clients", nil, "`ranges` of allowed clients, with commas; by default all")
-	f.StringSliceVar(&o.deny, "deny", nil, "`ranges` of denied clients, separated by commas")
-	f.StringVar(&o.limits, "limits", "", "connection `limits`: {connections: 1000}, and likewise connectionsPerClient, rate and ratePerClient")
-	f.StringVar(&o.clientAddresses, "client-addresses", "", "keep or masquerade the addresses of clients: one `word`; with keep, answers must return through this machine")
-	f.StringVar(&o.check, "check", "", "health `check` of the servers: tcp, http, {http: /healthz}..., or none; by default tcp, if a port fits")
-	f.StringVar(&o.onFailure, "on-failure", "", "keep or close established TCP connections to a server that fails its check or is removed: one `word`; by default as \"nftproxy run\" does")
+	o.texts, o.lists = make(map[*setting.Setting]*string), make(map[*setting.Setting]*[]string)
+	for _, s := range setting.Flags() {
+		if s.Form == setting.List {
+			o.lists[s] = f.StringSlice(s.Flag(), nil, s.Usage())
+		} else {
+			o.texts[s] = f.String(s.Flag(), "", s.Usage())
+		}
+	}
+	f.Lookup(setting.Check.Flag()).Usage += "; by default tcp, if a port fits, and \"" + noCheck + "\" asks for none"
 	return c
 }
 
 func (o *newOptions) run(c *cobra.Command, args []string) error {
-	var value any
-	if err := yaml.Unmarshal([]byte(o.check), &value); err != nil || strings.Contains(o.check, "\n") {
-		return fmt.Errorf("--check: %q cannot be read: write a type such as tcp, or a mapping such as {http: /healthz, interval: 5s}", o.check)
+	for _, s := range setting.Flags() {
+		var value any
+		if s.Form != setting.Raw {
+			continue
+		}
+		if text := *o.texts[s]; yaml.Unmarshal([]byte(text), &value) != nil || strings.Contains(text, "\n") {
+			return fmt.Errorf("--%s: %q cannot be read: write it like %s", s.Flag(), text, strings.Join(s.Examples, " or "))
+		}
 	}
-	if err := yaml.Unmarshal([]byte(o.limits), &value); err != nil || strings.Contains(o.limits, "\n") {
-		return fmt.Errorf("--limits: %q cannot be read: write a mapping such as {connections: 1000, ratePerClient: 10/second}", o.limits)
-	}
-	if o.check == noCheck {
-		o.check = ""
-	} else if !c.Flags().Changed("check") {
+	if check := o.texts[setting.Check]; *check == noCheck {
+		*check = ""
+	} else if !c.Flags().Changed(setting.Check.Flag()) {
 		o.addCheck(args)
 	}
 	text := o.text(args)
@@ -106,9 +112,10 @@ const noCheck = "none"
 
 // addCheck adds a health check that fits the ports, if there is one.
 func (o *newOptions) addCheck(args []string) {
-	o.check = model.CheckTCP.String()
+	check := o.texts[setting.Check]
+	*check = model.CheckTCP.String()
 	if _, err := (&source.Files{Paths: []string{"-"}, Stdin: strings.NewReader(o.text(args))}).Load(); err != nil {
-		o.check = "" // the cause may be another argument
+		*check = "" // the cause may be another argument
 	}
 }
 
@@ -128,23 +135,21 @@ func ofArguments(problems source.Errors) []string {
 // argument returns the argument from which a field of the text comes, as the beginning
 // of a message.
 func argument(field string) string {
-	name, _, _ := strings.Cut(field, "[")
-	name, _, _ = strings.Cut(name, ".")
-	switch name {
-	case "listen":
-		return "LISTEN: "
-	case "backends":
-		return "BACKEND: "
-	case "clientAddresses":
-		return "--client-addresses: "
-	case "onFailure":
-		return "--on-failure: "
-	case "check", "limits":
-		return "--" + field + ": "
-	case "":
-		return ""
+	name, rest := field, ""
+	if i := strings.IndexAny(field, ".["); i >= 0 {
+		name, rest = field[:i], field[i:]
 	}
-	return "--" + name + ": "
+	switch {
+	case name == "":
+		return ""
+	case name == "listen":
+		return "LISTEN: "
+	case name == "backends":
+		return "BACKEND: "
+	case strings.HasPrefix(rest, "["):
+		rest = ""
+	}
+	return "--" + setting.FlagOf(name) + rest + ": "
 }
 
 // notInName is what a name cannot have.
@@ -175,14 +180,16 @@ func (o *newOptions) text(args []string) string {
 	for _, a := range o.backups {
 		fmt.Fprintf(&b, "- {address: %s, backup: true}\n", yamlText(a))
 	}
-	line("scheduler", yamlText(o.scheduler))
-	line("affinity", yamlText(o.affinity))
-	line("clients", oneOrMore(o.clients))
-	line("deny", oneOrMore(o.deny))
-	line("clientAddresses", yamlText(o.clientAddresses))
-	line("limits", o.limits)
-	line("check", o.check)
-	line("onFailure", yamlText(o.onFailure))
+	for _, s := range setting.Flags() {
+		switch s.Form {
+		case setting.List:
+			line(s.Field, oneOrMore(*o.lists[s]))
+		case setting.Raw:
+			line(s.Field, *o.texts[s])
+		default:
+			line(s.Field, yamlText(*o.texts[s]))
+		}
+	}
 	return b.String()
 }
 

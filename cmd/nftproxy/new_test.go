@@ -71,6 +71,15 @@ clients: 192.0.2.0/24
 deny: [192.0.2.7, 192.0.2.8]
 limits: {connections: 100}
 `, ""},
+		{"203.0.113.10:443 10.128.0.2 --name web --scheduler maglev --maglev-table-size 251 --backends-from default/kubernetes --check none", `kind: Balance
+name: web
+listen: 203.0.113.10:443
+backends:
+- 10.128.0.2
+scheduler: maglev
+maglevTableSize: 251
+backendsFrom: default/kubernetes
+`, ""},
 		{"203.0.113.10:443 203.0.113.10", "", "warning: BACKEND: \"203.0.113.10\" is an address and port of listen"},
 	} {
 		args := strings.Fields(c.args)

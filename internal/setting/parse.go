@@ -79,7 +79,7 @@ func sizes() string {
 	for i, n := range model.MaglevSizes {
 		texts[i] = numberText(n)
 	}
-	return "use " + listed(texts, "or", "")
+	return "use " + listed(texts, "or")
 }
 
 func connections(at func(*Values) *uint32) func(*Values, any) string {
@@ -158,8 +158,11 @@ func ShortTime(d time.Duration) string {
 	return text
 }
 
-// listed returns for example `a, b or c`, each in quotes.
-func listed(values []string, word, quote string) string {
+// listed returns for example "a, b or c".
+func listed(values []string, word string) string {
 	last := len(values) - 1
-	return quote + strings.Join(values[:last], quote+", "+quote) + quote + " " + word + " " + quote + values[last] + quote
+	if last == 0 {
+		return values[0]
+	}
+	return strings.Join(values[:last], ", ") + " " + word + " " + values[last]
 }

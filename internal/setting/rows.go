@@ -10,9 +10,9 @@ import (
 
 // All are the settings, in the order of pages and reports.
 var All = []*Setting{
-	Ports, Scheduler, MaglevSize, Affinity, AllowedClients, DeniedClients,
+	Ports, Scheduler, MaglevSize, Affinity, AllowedClients, DeniedClients, ClientAddresses,
 	ofLimits[model.LimitConnections], ofLimits[model.LimitClientConnections], ofLimits[model.LimitRate], ofLimits[model.LimitClientRate],
-	ClientAddresses, Check, OnFailure, EndpointsFrom,
+	Check, OnFailure, EndpointsFrom,
 }
 
 var Ports = &Setting{
@@ -32,7 +32,7 @@ var Scheduler = &Setting{
 	Label: "scheduler", Kind: "scheduler", Annotation: Domain + "scheduler", Field: "scheduler",
 	Meaning: "how new connections are spread over the endpoints; by default as --scheduler of nftproxy run says",
 	More:    " ([which one](schedulers.md))",
-	Value:   "scheduler", Words: model.SchedulerNames, Default: "default",
+	Value:   "name", Words: model.SchedulerNames, Default: "default",
 	Parse: parseScheduler,
 	Text:  func(v *Values) string { return wordText(model.SchedulerNames, v.Scheduler) },
 }
@@ -40,8 +40,8 @@ var Scheduler = &Setting{
 var MaglevSize = &Setting{
 	Label: "maglev table", Kind: "scheduler", Annotation: Domain + "maglev-table-size", Field: "maglevTableSize",
 	Meaning: "slots that the schedulers maglev and maglev-port spread over the endpoints",
-	More:    "; 1021 by default, and at most 16,384 for all frontends of a Service ([the table](schedulers.md#the-table), [3.47](behaviour.md#s3.47))",
-	Value:   "slots", Examples: []string{"251", "131071"}, Default: "default",
+	More:    "; one of ten sizes, 1021 by default, and at most 16,384 for all frontends of a Service ([the table](schedulers.md#the-table), [3.47](behaviour.md#s3.47))",
+	Value:   "number", Form: Raw, Examples: []string{"251", "131071"}, Default: "default",
 	Connections: "most clients get another endpoint with their next connection",
 	Schema:      map[string]any{"enum": model.MaglevSizes, "default": model.DefaultMaglevSize},
 	Parse:       number("is not the size of a table: "+sizes(), isSize, func(v *Values) *uint32 { return &v.MaglevSize }),
@@ -50,7 +50,7 @@ var MaglevSize = &Setting{
 
 var Affinity = &Setting{
 	Label: "affinity", Kind: "affinity", Field: "affinity", // Kubernetes has spec.sessionAffinity
-	Meaning: "how long a client stays with its endpoint after its last new connection; by default not at all",
+	Meaning: "how long a client stays with its endpoint after its last new connection, 1s to 24h; by default not at all",
 	Value:   "time", Examples: []string{"10m"}, Default: "none",
 	Schema: map[string]any{"type": "string", "pattern": DurationPattern},
 	Parse:  parseAffinity,
@@ -68,7 +68,7 @@ var AllowedClients = &Setting{
 	Label: "allowed clients", Kind: "sourceRanges", Annotation: model.SourceRangesAnnotation, Field: "clients",
 	Meaning: "ranges and addresses of allowed clients; by default all",
 	More:    " ([who may connect](annotations.md#who-may-connect), [1.46](behaviour.md#s1.46))",
-	Value:   "ranges", Examples: []string{"10.0.0.0/8,192.0.2.7"}, Default: "all",
+	Value:   "list", Form: List, Examples: []string{"10.0.0.0/8,192.0.2.7"}, Default: "all",
 	Schema: OneOrMany(described("range or address of allowed clients", clientSchema()), 0),
 	Text: func(v *Values) string {
 		if v.Sources == nil || !v.Sources.Limited {
@@ -82,7 +82,7 @@ var DeniedClients = &Setting{
 	Label: "denied clients", Kind: "deniedSources", Annotation: model.DeniedSourcesAnnotation, Field: "deny",
 	Meaning: "ranges and addresses of denied clients, even if they are allowed",
 	More:    " ([4.76](behaviour.md#s4.76))",
-	Value:   "ranges", Examples: []string{"10.1.2.0/24"}, Default: "none",
+	Value:   "list", Form: List, Examples: []string{"10.1.2.0/24"}, Default: "none",
 	Schema: OneOrMany(described("range or address of denied clients", clientSchema()), 0),
 	Text: func(v *Values) string {
 		if v.Sources == nil {
@@ -96,7 +96,7 @@ var DeniedClients = &Setting{
 var Limits = &Setting{
 	Label: "limits", Kind: "limits", Field: "limits",
 	Meaning: "connection limits for each address and port; more are dropped",
-	Value:   "limits", Examples: []string{"{connections: 1000, ratePerClient: 10/second}"},
+	Value:   "fields", Form: Raw, Examples: []string{"{connections: 1000, ratePerClient: 10/second}"},
 }
 
 // ofLimits are the limits by their kind.
@@ -108,7 +108,7 @@ var ofLimits = [...]*Setting{
 	}, model.LimitConnections, connections(func(v *Values) *uint32 { return &v.Limits.Connections })),
 	model.LimitClientConnections: limited(&Setting{
 		Label: "connections per client", Annotation: Domain + "max-connections-per-client", Field: "limits.connectionsPerClient",
-		Meaning:  "the same from one address of a client",
+		Meaning:  "most concurrent connections from one address of a client",
 		Examples: []string{"20"},
 	}, model.LimitClientConnections, connections(func(v *Values) *uint32 { return &v.Limits.ConnectionsPerClient })),
 	model.LimitRate: limited(&Setting{
@@ -118,7 +118,7 @@ var ofLimits = [...]*Setting{
 	}, model.LimitRate, rate(func(v *Values) *model.Rate { return &v.Limits.Rate })),
 	model.LimitClientRate: limited(&Setting{
 		Label: "connection rate per client", Annotation: Domain + "connection-rate-per-client", Field: "limits.ratePerClient",
-		Meaning:  "the same from one address of a client",
+		Meaning:  "most new connections from one address of a client in a second, minute or hour",
 		Examples: []string{"5/minute"},
 	}, model.LimitClientRate, rate(func(v *Values) *model.Rate { return &v.Limits.RatePerClient })),
 }
@@ -144,7 +144,7 @@ func limited(s *Setting, k model.LimitKind, parse func(*Values, any) string) *Se
 
 var ClientAddresses = &Setting{
 	Label: "client addresses", Kind: "clientAddresses", Annotation: Domain + "client-addresses", Field: "clientAddresses",
-	Meaning: "keep: endpoints see clients, and answers must return through this machine; masquerade (the default of a Balance): they see an address of this machine",
+	Meaning: "whether endpoints see the addresses of clients: with keep they do, and answers must return through this machine; with masquerade, the default of a Balance, they see an address of this machine",
 	More:    " ([1.42](behaviour.md#s1.42))",
 	Value:   "word", Words: model.ClientAddressesNames, Default: "default",
 	Connections: "established connections keep theirs",
@@ -160,7 +160,7 @@ var Check = &Setting{
 	Label: "health check", Kind: "healthCheck", Annotation: Domain + "health-check", Field: "check",
 	Meaning: "health check of the endpoints: a type, or a mapping with a field named like the type",
 	More:    " ([health checks](health-checks.md)); without one, an endpoint that is down keeps its share of the connections",
-	Value:   "check", Examples: []string{"tcp", "{http: /healthz}"}, Default: "none",
+	Value:   "type", Form: Raw, Examples: []string{"tcp", "{http: /healthz}"}, Default: "none",
 	Text: func(v *Values) string {
 		if v.Check == nil {
 			return ""
@@ -188,7 +188,7 @@ var EndpointsFrom = &Setting{
 	Label: "endpoints from", Kind: "endpoints", Annotation: Domain + "endpoints-from", Field: "backendsFrom",
 	Meaning: "Service of the API server whose endpoints a Service of a file has, too",
 	More:    " ([with an API server](api-server.md), [14.23](behaviour.md#s14.23))",
-	Value:   "service", Examples: []string{"default/kubernetes"}, Default: "none",
+	Value:   "name", Examples: []string{"default/kubernetes"}, Default: "none",
 	Schema: map[string]any{"type": "string", "pattern": `^[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9]*[a-z0-9])?$`},
 	Text: func(v *Values) string {
 		if v.EndpointsFrom == nil {

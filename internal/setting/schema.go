@@ -31,8 +31,12 @@ func Properties() map[string]any {
 		if limit, ok := strings.CutPrefix(s.Field, Limits.Field+"."); ok {
 			to, name = limits, limit
 		}
+		text := s.Meaning
+		if s.Words == nil && s.Form == Text {
+			text += "; like " + listed(s.Examples, "or")
+		}
 		if name != "" {
-			to[name] = described(s.Meaning, schema)
+			to[name] = described(text, schema)
 		}
 	}
 	out[Limits.Field] = described(Limits.Meaning, map[string]any{"type": "object", "additionalProperties": false, "properties": limits})

@@ -34,9 +34,10 @@ type Setting struct {
 	Field string
 	// Meaning is one sentence, and More what pages add to it, in Markdown.
 	Meaning, More string
-	// Value is the word for a value in a help text. Words are all values, if they are few, and
-	// Examples some otherwise.
+	// Value is the word for a value in a help text, and Form how a flag takes it. Words are all
+	// values, if they are few, and Examples some otherwise.
 	Value           string
+	Form            Form
 	Words, Examples []string
 	// Default is what a plan calls a Service without the setting.
 	Default string
@@ -56,6 +57,15 @@ type Setting struct {
 	// sentences are the texts for people in place of some values.
 	sentences map[string]string
 }
+
+// Form is how a value stands in YAML.
+type Form uint8
+
+const (
+	Text Form = iota
+	List      // of texts, separated by commas
+	Raw       // a number or a mapping
+)
 
 // Values are the settings of a Service.
 type Values struct {
@@ -132,9 +142,9 @@ func (s *Setting) Usage() string {
 	value := "`" + s.Value + "`"
 	switch {
 	case s.Words != nil:
-		value += ", " + listed(s.Words, "or", "")
+		value += ", " + listed(s.Words, "or")
 	case s.Examples != nil:
-		value += " like " + s.Examples[0]
+		value += " like " + listed(s.Examples, "or")
 	}
 	return value + ": " + s.Meaning
 }

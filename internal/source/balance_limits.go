@@ -1,10 +1,6 @@
 package source
 
-import (
-	"strconv"
-
-	"github.com/nftproxy/nftproxy/internal/budget"
-)
+import "strconv"
 
 // BalanceLimits are the limits of a Balance.
 type BalanceLimits struct {
@@ -65,21 +61,5 @@ func problemOf[T any](parse func(string) (T, string)) func(string) string {
 	return func(text string) string {
 		_, problem := parse(text)
 		return problem
-	}
-}
-
-func limitsSchema() jsonSchema {
-	rate := func(description string) jsonSchema {
-		return schemaText(description, `^ *[0-9]+/(second|minute|hour)( +burst +[0-9]+)? *$`)
-	}
-	return jsonSchema{
-		"description": "connection limits for each address and port; more are dropped",
-		"type":        "object", "additionalProperties": false,
-		"properties": jsonSchema{
-			"connections":          schemaNumber("concurrent connections", 1, budget.Connections, nil),
-			"connectionsPerClient": schemaNumber("concurrent connections from one address", 1, budget.Connections, nil),
-			"rate":                 rate("new connections, like 100/second, or 100/second burst 20"),
-			"ratePerClient":        rate("new connections from one address"),
-		},
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 
 	"github.com/nftproxy/nftproxy/internal/model"
+	"github.com/nftproxy/nftproxy/internal/setting"
 )
 
 type jsonSchema = map[string]any
@@ -30,35 +31,24 @@ const (
 	portPattern     = `[0-9]{1,5}(-[0-9]{1,5})?`
 	protocolPattern = `([tT][cC][pP]|[uU][dD][pP]|[sS][cC][tT][pP])`
 	namePattern     = `^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`
-	durationPattern = `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
 )
 
 func balanceProperties() jsonSchema {
 	listen := schemaText("address and port, range of ports, or all ports, like 203.0.113.10:443, [2001:db8::10]:443, 203.0.113.10:5000-5099/udp or 203.0.113.10:all",
 		"^"+addressPattern+":("+portPattern+"|"+allPorts+")(/"+protocolPattern+")?$")
 	protocol := schemaText("tcp, udp, sctp, or several with commas", "^ *"+protocolPattern+" *(, *"+protocolPattern+" *)*$")
-	clients := func(which string) jsonSchema {
-		return schemaText("range or address of "+which+" clients", "^[0-9a-fA-F:.]+(/[0-9]+)?$")
-	}
-	return jsonSchema{
-		"apiVersion":      jsonSchema{"const": BalanceVersion, "description": "may be left out"},
-		"kind":            jsonSchema{"const": BalanceKind},
-		"name":            schemaText("name in messages, status and metrics", namePattern),
-		"namespace":       schemaText("namespace; default if there is none", namePattern),
-		"listen":          oneOrMany("addresses and ports that clients connect to; all addresses have the same ports", listen, 1),
-		"protocol":        oneOrMany("protocols of the entries of listen that name none; tcp by default", protocol, 0),
-		"backends":        oneOrMany("servers; each serves the addresses of its family", jsonSchema{"anyOf": []jsonSchema{backendAddress(), backendProperties()}}, 0),
-		"backendsFrom":    schemaText("Service of the API server whose endpoints are servers, too, like default/kubernetes", `^[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9]*[a-z0-9])?$`),
-		"scheduler":       schemaWords("how new connections are spread; by default --scheduler of nftproxy run", model.SchedulerNames...),
-		"maglevTableSize": described("slots that the schedulers maglev and maglev-port spread over the servers", jsonSchema{"enum": model.MaglevSizes, "default": model.DefaultMaglevSize}),
-		"affinity":        schemaText("how long a client stays with its server after its last new connection, 1s to 24h, like 10m", durationPattern),
-		"clients":         oneOrMany("allowed clients; all by default", clients("allowed"), 0),
-		"deny":            oneOrMany("denied clients, even if clients allows them", clients("denied"), 0),
-		"clientAddresses": schemaWords("keep: servers see clients, and answers must return through this machine; masquerade (the default): they see this machine", "keep", "masquerade"),
-		"limits":          limitsSchema(),
-		"check":           checkSchema(),
-		"onFailure":       schemaWords("established TCP connections to a server that fails its check or is removed: keep, or close; by default --conntrack-tcp-cleanup of nftproxy run", model.OnFailureNames...),
-	}
+	out := setting.Properties()
+	maps.Copy(out, jsonSchema{
+		"apiVersion": jsonSchema{"const": BalanceVersion, "description": "may be left out"},
+		"kind":       jsonSchema{"const": BalanceKind},
+		"name":       schemaText("name in messages, status and metrics", namePattern),
+		"namespace":  schemaText("namespace; default if there is none", namePattern),
+		"listen":     oneOrMany("addresses and ports that clients connect to; all addresses have the same ports", listen, 1),
+		"protocol":   oneOrMany("protocols of the entries of listen that name none; tcp by default", protocol, 0),
+		"backends":   oneOrMany("servers; each serves the addresses of its family", jsonSchema{"anyOf": []jsonSchema{backendAddress(), backendProperties()}}, 0),
+		"check":      checkSchema(), // of the parser, which knows types and fields
+	})
+	return out
 }
 
 func backendAddress() jsonSchema {
@@ -95,7 +85,7 @@ var checkDescriptions = map[string]string{
 
 // checkSchema describes health checks: the types and fields of the parser.
 func checkSchema() jsonSchema {
-	duration := schemaText("", durationPattern)
+	duration := schemaText("", setting.DurationPattern)
 	yes, content := schemaFlag(""), jsonSchema{"type": "string", "minLength": 1}
 	fields := map[string]jsonSchema{
 		"port": schemaNumber("port of the servers to check; by default that of the first port", 1, 65535, nil), "rise": schemaNumber("good results until a server is used again", 1, maxCount, model.DefaultCheckRise),
@@ -114,7 +104,7 @@ func checkSchema() jsonSchema {
 		fields[name] = described(text, maps.Clone(fields[name]))
 	}
 	return jsonSchema{
-		"description": "health check of the servers: a type, or a mapping with a field named like the type; docs/health-checks.md",
+		"description": setting.Check.Meaning + "; docs/health-checks.md",
 		"anyOf": []jsonSchema{
 			{"enum": model.CheckTypes},
 			{"type": "object", "additionalProperties": false, "oneOf": types, "properties": fields},
@@ -144,7 +134,7 @@ func schemaNumber(description string, lowest, highest int, otherwise any) jsonSc
 
 // oneOrMany is a value, or a list of at least least.
 func oneOrMany(description string, value jsonSchema, least int) jsonSchema {
-	return described(description, jsonSchema{"anyOf": []jsonSchema{value, {"type": "array", "items": value, "minItems": least}}})
+	return described(description, setting.OneOrMany(value, least))
 }
 
 func described(description string, s jsonSchema) jsonSchema {
