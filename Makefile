@@ -30,8 +30,12 @@ $(BINARY):
 	$(MAKE) build
 
 .PHONY: check
-check: lint ## lint, and run all tests but those in test/ (about a minute)
+check: ## lint, and beside it all tests but those in test/: 5 minutes, or 1 if few packages have changed
 	scripts/install-packages nft:nftables iptables-nft:iptables git:git jq:jq
+	$(MAKE) --no-print-directory -j2 -Otarget lint changed
+
+.PHONY: changed
+changed:
 	PATH="$$PATH:/usr/sbin:/sbin" go test -vet=off $$(go list ./... | grep -v nftproxy/nftproxy/test)
 
 .PHONY: unit
@@ -40,9 +44,9 @@ unit: ## run the tests that need neither namespaces nor the kernel, packages sid
 	packages=$$(scripts/packages-of unit) && PARALLEL=$$(nproc) NO_SKIP=$(NO_SKIP) SHUFFLE=$(SHUFFLE) scripts/test $$packages
 
 .PHONY: packets
-packets: ## run the other tests but those of test-machines, one package after the other; variables as for test
+packets: ## run the other tests but those of test-machines, packages side by side; variables as for test
 	scripts/install-packages nft:nftables iptables-nft:iptables strace:strace git:git jq:jq
-	packages=$$(scripts/packages-of packets | grep -v -e /test/pair -e /test/ecmp) && NO_SKIP=$(NO_SKIP) SHUFFLE=$(SHUFFLE) scripts/test $$packages
+	packages=$$(scripts/packages-of packets | grep -v -e /test/pair -e /test/ecmp) && PARALLEL=$$(nproc) NO_SKIP=$(NO_SKIP) SHUFFLE=$(SHUFFLE) scripts/test $$packages
 
 .PHONY: test
 test: ## unit, then packets; NO_SKIP=1 fails if any was skipped, SHUFFLE=SEED repeats an order
