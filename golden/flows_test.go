@@ -3,6 +3,7 @@ package golden
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,7 +18,9 @@ import (
 //	from node tcp 10.96.0.10:81 -> reject
 //	from 10.128.9.9 on cni0 icmp 10.96.0.10 -> reject
 //	from node tcp 127.0.0.1:30080 -> listener 192.0.2.1:30080 forward masquerade 10.128.1.1:8080
+//	from 10.128.1.77, node tcp 10.96.0.10:80, 10.96.0.11:80 -> forward 10.128.1.1:8080
 //
+// The last line stands for four questions with the same answer.
 // The word "masquerade" stands before the endpoints that do not see the
 // client's address. Tests of this package run one after the other, so that no
 // two of them write a file at the same time.
@@ -36,21 +39,50 @@ func TestFlows(t *testing.T) {
 // flows answers questions.
 func (p *phase) flows(t *testing.T, questions string) string {
 	t.Helper()
-	local := explain.LocalAddresses(p.input.Snapshot, p.flags.Config)
 	var out strings.Builder
 	for line := range strings.Lines(questions) {
 		question, _, _ := strings.Cut(strings.TrimSpace(line), "->")
 		question = strings.TrimSpace(question)
-		packet := readQuestion(t, question, local)
-		packet, asked := packet.Through(p.listener, local)
-		result := explain.Explain(p.rules.Table(model.FamilyOf(packet.Destination)), packet, local)
-		through := ""
-		if asked != nil {
-			through = "listener " + netip.AddrPortFrom(packet.Destination, packet.Port).String() + " "
+		single := expand(question)
+		var answers []string
+		for _, q := range single {
+			answers = append(answers, p.flow(t, q))
 		}
-		fmt.Fprintf(&out, "%s -> %s%s\n", question, through, answer(result))
+		if len(slices.Compact(slices.Clone(answers))) == 1 {
+			single, answers = []string{question}, answers[:1]
+		}
+		for i, q := range single {
+			fmt.Fprintf(&out, "%s -> %s\n", q, answers[i])
+		}
 	}
 	return out.String()
+}
+
+// expand returns the questions that a line with lists of sources and targets stands for.
+func expand(question string) (out []string) {
+	words := strings.Split(strings.ReplaceAll(question, ", ", ","), " ")
+	last := len(words) - 1
+	for source := range strings.SplitSeq(words[min(1, last)], ",") {
+		for target := range strings.SplitSeq(words[last], ",") {
+			one := slices.Clone(words)
+			one[min(1, last)], one[last] = source, target
+			out = append(out, strings.Join(one, " "))
+		}
+	}
+	return out
+}
+
+// flow answers one question.
+func (p *phase) flow(t *testing.T, question string) string {
+	t.Helper()
+	local := explain.LocalAddresses(p.input.Snapshot, p.flags.Config)
+	packet := readQuestion(t, question, local)
+	packet, asked := packet.Through(p.listener, local)
+	result := explain.Explain(p.rules.Table(model.FamilyOf(packet.Destination)), packet, local)
+	if asked != nil {
+		return "listener " + netip.AddrPortFrom(packet.Destination, packet.Port).String() + " " + answer(result)
+	}
+	return answer(result)
 }
 
 // listener returns where the listener of a NodePort on localhost connects to.
